@@ -25,27 +25,33 @@ const (
 // machine, and minutes in an emulated one under load.
 const readyTimeout = 5 * time.Minute
 
-// startCluster starts the controller and all agents and waits until they are ready.
+// startCluster starts the controller and all agents and waits until they are ready. VMs have no
+// controller: their logical network and pools are the lab's.
 func (l *Lab) startCluster(ctx context.Context) error {
-	if err := l.StartController(ctx); err != nil {
-		return err
+	if l.opts.VMs == 0 {
+		if err := l.StartController(ctx); err != nil {
+			return err
+		}
 	}
-	for i := range l.opts.Nodes {
+	nodes := l.KubeNodes()
+	for i := range nodes {
 		if err := l.StartAgent(ctx, i+1); err != nil {
 			return err
 		}
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, readyTimeout, fmt.Errorf("not ready after %s", readyTimeout))
 	defer cancel()
-	if err := l.AwaitController(ctx); err != nil {
-		return err
+	if l.opts.VMs == 0 {
+		if err := l.AwaitController(ctx); err != nil {
+			return err
+		}
+		l.step("controller ready")
 	}
-	l.step("controller ready")
-	for i := range l.opts.Nodes {
+	for i, n := range nodes {
 		if err := l.AwaitAgent(ctx, i+1); err != nil {
 			return err
 		}
-		l.step("agent of node%d ready", i+1)
+		l.step("agent of %s ready", n.Name)
 	}
 	return nil
 }
@@ -66,10 +72,10 @@ func (l *Lab) controllerArgv() []string {
 	}
 }
 
-// StartAgent starts the agent on the i-th node, without waiting for readiness. Optional extra
-// arguments override those of the lab. Its log is <Dir>/log/agent-node<i>.log.
+// StartAgent starts the agent on the i-th of KubeNodes, without waiting for readiness. Optional extra
+// arguments override those of the lab. Its log is <Dir>/log/agent-<node>.log.
 func (l *Lab) StartAgent(_ context.Context, i int, extra ...string) error {
-	n := l.Node(i)
+	n := l.KubeNode(i)
 	_, err := l.spawn(n.Netns, agentName(n), nil, l.agentArgv(i, extra...)...)
 	return err
 }
@@ -83,26 +89,39 @@ func (l *Lab) StartAgentFrom(ctx context.Context, dir string, i int, flags ...st
 	return other.StartAgent(ctx, i)
 }
 
-// CleanUpAgent runs the agent with --cleanup on the i-th node, where none may run.
+// CleanUpAgent runs the agent with --cleanup on the i-th of KubeNodes, where none may run.
 func (l *Lab) CleanUpAgent(ctx context.Context, i int) error {
-	_, err := l.Exec(ctx, l.Node(i).Name, l.agentArgv(i, "--cleanup")...)
+	_, err := l.Exec(ctx, l.KubeNode(i).Name, l.agentArgv(i, "--cleanup")...)
 	return err
 }
 
 func (l *Lab) agentArgv(i int, extra ...string) []string {
-	n := l.Node(i)
+	n := l.KubeNode(i)
 	argv := []string{
 		filepath.Join(l.opts.BinDir, controllerProgram), "agent", "--node-name", n.Name, "--kubeconfig", l.Kubeconfig(),
-		"--ovsdb", n.OVSDB, "--ovs-rundir", n.RunDir, "--ovn-rundir", n.RunDir, "--sb-address", l.SBAddress(), "--datapath", l.opts.Datapath,
-		"--cluster-subnets", ClusterSubnets, "--k8s-service-cidrs", ServiceCIDRs, "--allow-external-ips", l.opts.ExternalIPs,
 		"--pin-dir", n.PinDir, "--cni-socket", n.CNISocket, "--cni-conf-dir", n.CNIConfDir, "--run-dir", n.RunDir,
 		"--metrics-bind-address", agentMetrics,
 	}
-	if n.Encap.IsValid() && !l.bridged() { // bridged tunnels end at the node's own address
-		argv = append(argv, "--encap-ip", n.Encap.String())
+
+	mode := []string{"--mode", "underlay", "--vif-id", l.VM(i).VIF}
+	if l.opts.VMs == 0 {
+		mode = l.overlayArgs(i)
 	}
-	argv = append(append(argv, l.wiringArgs(i)...), l.opts.AgentArgs...)
-	return append(argv, extra...)
+	return slices.Concat(argv, mode, l.opts.AgentArgs, extra)
+}
+
+// overlayArgs returns the arguments of the i-th node's agent about OVN and the gateway.
+func (l *Lab) overlayArgs(i int) []string {
+	n := l.Node(i)
+	args := []string{
+		"--ovsdb", n.OVSDB, "--ovs-rundir", n.RunDir, "--ovn-rundir", n.RunDir, "--sb-address", l.SBAddress(),
+		"--datapath", l.opts.Datapath, "--cluster-subnets", ClusterSubnets, "--k8s-service-cidrs", ServiceCIDRs,
+		"--allow-external-ips", l.opts.ExternalIPs,
+	}
+	if n.Encap.IsValid() && !l.bridged() { // bridged tunnels end at the node's own address
+		args = append(args, "--encap-ip", n.Encap.String())
+	}
+	return append(args, l.wiringArgs(i)...)
 }
 
 func agentName(n *Node) string { return "agent-" + n.Name }
@@ -111,8 +130,10 @@ func agentName(n *Node) string { return "agent-" + n.Name }
 // ten seconds.
 func (l *Lab) StopController(sig syscall.Signal) error { return l.stop("controller", sig) }
 
-// StopAgent does the same with the agent of the i-th node.
-func (l *Lab) StopAgent(i int, sig syscall.Signal) error { return l.stop(agentName(l.Node(i)), sig) }
+// StopAgent does the same with the agent of the i-th of KubeNodes.
+func (l *Lab) StopAgent(i int, sig syscall.Signal) error {
+	return l.stop(agentName(l.KubeNode(i)), sig)
+}
 
 func (l *Lab) stop(name string, sig syscall.Signal) error {
 	p, err := process.Load(l.record(name))
@@ -146,9 +167,9 @@ func (l *Lab) AwaitController(ctx context.Context) error {
 	return l.awaitReady(ctx, "controller", "central", "http://"+controllerMetrics+"/readyz")
 }
 
-// AwaitAgent waits until /readyz of the i-th node's agent returns 200.
+// AwaitAgent waits until /readyz of the agent on the i-th of KubeNodes returns 200.
 func (l *Lab) AwaitAgent(ctx context.Context, i int) error {
-	n := l.Node(i)
+	n := l.KubeNode(i)
 	return l.awaitReady(ctx, agentName(n), n.Name, "http://"+agentMetrics+"/readyz")
 }
 

@@ -14,6 +14,15 @@
 // agent's task. Without an API server there is no agent; then the lab itself connects
 // ovn-controller, so that chassis register.
 //
+// With Options.VMs, the nodes are hypervisors of a small cloud, and its VMs are the nodes of
+// Kubernetes, in underlay mode. A VM is a namespace whose NIC is a logical port:
+//
+//	ovnlab-vm<i>   10.0.0.1<i>; its pods have nested ports with addresses of 10.244.0.0/28 + 16*i
+//	ovnlab-plain   10.0.0.100, no node of Kubernetes
+//
+// A logical router, 172.30.0.250 on the fabric, connects them, central and the outside host without
+// NAT. The lab writes the logical network, and the pools that a controller would publish to agents.
+//
 // There is no kubelet: files and functions that play its part are named standin. With Options.Pods,
 // a controller manager and a scheduler run, and RunKubelet runs on every node, so that pods are
 // created through the API server. Otherwise AddPod plays all of these parts.

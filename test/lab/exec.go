@@ -19,12 +19,18 @@ type host struct {
 	env   []string // lets the tools of OVS, OVN and Kubernetes find this host's daemons
 }
 
-// host accepts "node<i>", a node's name, "ext", "far", "central" and "pod:<namespace>/<name>".
+// host accepts "node<i>", a node's name, "vm<i>", "plain", "ext", "far", "central" and
+// "pod:<namespace>/<name>".
 func (l *Lab) host(name string) (host, error) {
 	kubeconfig := "KUBECONFIG=" + l.path("kubeconfig")
 	for i, other := range l.opts.NodeNames {
 		if name == other && i < l.opts.Nodes {
 			name = "node" + strconv.Itoa(i+1)
+		}
+	}
+	for _, v := range l.machines() {
+		if v.Name == name {
+			return host{netns: v.Netns, env: []string{kubeconfig}}, nil
 		}
 	}
 	switch {
@@ -48,7 +54,11 @@ func (l *Lab) host(name string) (host, error) {
 			return host{netns: l.podNetns(namespace, pod)}, nil
 		}
 	}
-	return host{}, fmt.Errorf("find host %q: not node1 to node%d, ext, far, central or pod:NAMESPACE/NAME", name, l.opts.Nodes)
+	known := fmt.Sprintf("node1 to node%d, ext, far, central or pod:NAMESPACE/NAME", l.opts.Nodes)
+	if l.opts.VMs > 0 {
+		known = fmt.Sprintf("vm1 to vm%d, plain, %s", l.opts.VMs, known)
+	}
+	return host{}, fmt.Errorf("find host %q: not %s", name, known)
 }
 
 // Command returns a command in the host's network namespace, not yet started. On nodes and central,
@@ -80,8 +90,8 @@ func (l *Lab) Login(ctx context.Context, name string, argv ...string) (*exec.Cmd
 	}
 	// nsenter looks for the program in this PATH.
 	cmd.Env = append(cmd.Env, "PATH="+path)
-	for _, n := range l.Nodes() {
-		if n.Name == name || "node"+strconv.Itoa(n.Index) == name {
+	for _, n := range l.KubeNodes() {
+		if n.Name == name || l.opts.VMs == 0 && "node"+strconv.Itoa(n.Index) == name {
 			cmd.Env = append(cmd.Env, l.settings(n)...)
 		}
 	}
@@ -90,12 +100,16 @@ func (l *Lab) Login(ctx context.Context, name string, argv ...string) (*exec.Cmd
 
 // settings returns the node's paths and databases as environment variables of ovnkube.
 func (l *Lab) settings(n *Node) []string {
-	return []string{
+	env := []string{
 		"OVNKUBE_NODE_NAME=" + n.Name, "OVNKUBE_RUN_DIR=" + n.RunDir, "OVNKUBE_PIN_DIR=" + n.PinDir,
-		"OVNKUBE_OVSDB=" + n.OVSDB, "OVNKUBE_OVS_RUNDIR=" + n.RunDir, "OVNKUBE_OVN_RUNDIR=" + n.RunDir,
 		"OVNKUBE_CNI_SOCKET=" + n.CNISocket, "OVNKUBE_CNI_CONF_DIR=" + n.CNIConfDir,
-		"OVNKUBE_NB_ADDRESS=" + l.NBAddress(), "OVNKUBE_SB_ADDRESS=" + l.SBAddress(),
 	}
+	if l.opts.VMs > 0 {
+		return append(env, "OVNKUBE_MODE=underlay")
+	}
+	return append(env,
+		"OVNKUBE_OVSDB="+n.OVSDB, "OVNKUBE_OVS_RUNDIR="+n.RunDir, "OVNKUBE_OVN_RUNDIR="+n.RunDir,
+		"OVNKUBE_NB_ADDRESS="+l.NBAddress(), "OVNKUBE_SB_ADDRESS="+l.SBAddress())
 }
 
 // Exec runs a command on the host and returns its standard output. Its error contains standard

@@ -125,7 +125,7 @@ func (l *Lab) plug(port, name, device string) error {
 }
 
 // makeNodeNetwork creates a node's network as on a machine: the uplink, its addresses, and default
-// routes by the outside host. With a gateway VLAN, bridgeTagged adds them.
+// routes by the outside host. If these are on a bridge, bridgeTagged or bridgeHypervisor adds them.
 func (l *Lab) makeNodeNetwork(n *Node) error {
 	if err := makeHost(n.Netns, nil); err != nil {
 		return err
@@ -133,7 +133,7 @@ func (l *Lab) makeNodeNetwork(n *Node) error {
 	if err := l.plugNode(n); err != nil {
 		return err
 	}
-	if l.tagged() {
+	if l.hostDevice() == hostBridge {
 		return nil
 	}
 	return l.addressNode(n)
@@ -151,8 +151,8 @@ func (l *Lab) addressNode(n *Node) error {
 			}
 		}
 		for _, gw := range []string{ExtIP4, ExtIP6} {
-			if err := netlink.RouteAdd(&netlink.Route{Gw: net.ParseIP(gw)}); err != nil {
-				return fmt.Errorf("add default route via %s: %w", gw, err)
+			if err := addRoute(netip.Prefix{}, netip.MustParseAddr(gw)); err != nil {
+				return err
 			}
 		}
 		return nil
@@ -163,12 +163,29 @@ func (l *Lab) addressNode(n *Node) error {
 	return nil
 }
 
+// addRoute adds a route to the network. The zero Prefix is a default route.
+func addRoute(to netip.Prefix, gateway netip.Addr) error {
+	route := &netlink.Route{Gw: gateway.AsSlice()}
+	what := "default route"
+	if to.IsValid() {
+		route.Dst, what = ipNet(to), "route to "+to.String()
+	}
+	if err := netlink.RouteAdd(route); err != nil {
+		return fmt.Errorf("add %s via %s: %w", what, gateway, err)
+	}
+	return nil
+}
+
+func ipNet(p netip.Prefix) *net.IPNet {
+	return &net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}
+}
+
 func addAddress(link string, p netip.Prefix) error {
 	dev, err := netlink.LinkByName(link)
 	if err != nil {
 		return fmt.Errorf("find link %s: %w", link, err)
 	}
-	addr := &netlink.Addr{IPNet: &net.IPNet{IP: net.IP(p.Addr().AsSlice()), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}}
+	addr := &netlink.Addr{IPNet: ipNet(p)}
 	if p.Addr().Is6() {
 		addr.Flags = unix.IFA_F_NODAD
 	}

@@ -3,7 +3,6 @@ package lab
 import (
 	"context"
 	"fmt"
-	"net"
 	"net/netip"
 	"os"
 	"strconv"
@@ -45,8 +44,8 @@ func (l *Lab) AddFar(_ context.Context, mtu int) error {
 			return err
 		}
 		for _, gw := range []string{farGateway4, farGateway6} {
-			if err := netlink.RouteAdd(&netlink.Route{Gw: net.ParseIP(gw)}); err != nil {
-				return fmt.Errorf("add default route via %s: %w", gw, err)
+			if err := addRoute(netip.Prefix{}, netip.MustParseAddr(gw)); err != nil {
+				return err
 			}
 		}
 		return nil

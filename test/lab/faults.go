@@ -177,6 +177,9 @@ func (l *Lab) disks() error {
 	for _, n := range l.Nodes() {
 		dirs = append(dirs, filepath.Base(n.RunDir))
 	}
+	for _, v := range l.machines() {
+		dirs = append(dirs, v.Name)
+	}
 	for _, name := range dirs {
 		dir := l.path(name)
 		if err := os.MkdirAll(dir, 0o755); err != nil {
@@ -215,7 +218,7 @@ func (l *Lab) FillDisk(of string) (free func() error, err error) {
 
 // UnplugNode deletes the uplink of a node. PlugNode restores it with the same MAC, addresses and
 // routes, as a network manager does.
-func (l *Lab) UnplugNode(i int) error { return l.unplug(l.Node(i).Name) }
+func (l *Lab) UnplugNode(i int) error { return unplug(l.fabric(), l.Node(i).Name) }
 
 // PlugNode undoes UnplugNode.
 func (l *Lab) PlugNode(i int, mac []byte) error {

@@ -41,13 +41,15 @@ type state struct {
 	Platform, Cache     string // whose OVN and Open vSwitch, and where they are
 	BinDir              string
 	Uplink              string
+	VMs                 int
 	AgentArgs           []string
 	ExternalIPs         string
 	By                  process.Process // the process that brought it up
 	Owned               bool
 }
 
-// Node is a node of the lab. Name is also the name of its Node object and its system-id.
+// Node is a node of the lab. Name is also the name of its Node object and its system-id. VMs, too,
+// are nodes, without Open vSwitch and IPv6.
 type Node struct {
 	Name       string
 	Index      int // from 1
@@ -149,6 +151,7 @@ func (l *Lab) claim() error {
 	l.state = state{
 		Name: o.Name, Nodes: o.Nodes, NodeNames: o.NodeNames, Kube: o.Kube, Cluster: o.Cluster, Bare: o.Bare, Datapath: o.Datapath, Platform: o.Platform, Cache: o.CacheDir, BinDir: o.BinDir,
 		Uplink: o.Uplink, AgentArgs: o.AgentArgs, ExternalIPs: o.ExternalIPs, By: *by, Owned: o.Owned, Pods: o.Pods, Programs: l.state.Programs,
+		VMs: o.VMs,
 	}
 	b, err := json.MarshalIndent(l.state, "", "\t")
 	if err != nil {
@@ -222,7 +225,7 @@ func load(dir string) (*Lab, error) {
 	}
 	l.opts.Name, l.opts.Nodes, l.opts.Datapath, l.opts.BinDir = l.state.Name, l.state.Nodes, l.state.Datapath, l.state.BinDir
 	l.opts.Uplink, l.opts.AgentArgs, l.opts.NodeNames, l.opts.ExternalIPs = l.state.Uplink, l.state.AgentArgs, l.state.NodeNames, l.state.ExternalIPs
-	l.opts.Platform, l.opts.CacheDir = l.state.Platform, l.state.Cache
+	l.opts.Platform, l.opts.CacheDir, l.opts.VMs = l.state.Platform, l.state.Cache, l.state.VMs
 	l.opts.Kube, l.opts.Cluster, l.opts.Bare, l.opts.Pods = l.state.Kube, l.state.Cluster, l.state.Bare, l.state.Pods
 	if l.state.Kube {
 		// It is missing if Up was killed early.
@@ -255,7 +258,27 @@ func (l *Lab) Node(i int) *Node {
 	return n
 }
 
-// Nodes returns all nodes.
+// Addresses returns the node's addresses.
+func (n *Node) Addresses() []netip.Addr {
+	return slices.DeleteFunc([]netip.Addr{n.IP4, n.IP6}, func(a netip.Addr) bool { return !a.IsValid() })
+}
+
+// KubeNodes returns the nodes of Kubernetes: the VMs in a lab with VMs, else all nodes.
+func (l *Lab) KubeNodes() []*Node {
+	if l.opts.VMs == 0 {
+		return l.Nodes()
+	}
+	var nodes []*Node
+	for _, v := range l.VMs() {
+		nodes = append(nodes, v.Node)
+	}
+	return nodes
+}
+
+// KubeNode returns the i-th node of Kubernetes, from 1.
+func (l *Lab) KubeNode(i int) *Node { return l.KubeNodes()[i-1] }
+
+// Nodes returns all nodes that run OVN and Open vSwitch. In a lab with VMs they are hypervisors.
 func (l *Lab) Nodes() []*Node {
 	nodes := make([]*Node, l.opts.Nodes)
 	for i := range nodes {

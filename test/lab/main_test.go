@@ -3,6 +3,7 @@ package lab_test
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -16,11 +17,19 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/test/tether"
 )
 
-// The test binary also acts as two programs: as `ovnlab traffic`, by that name, and as a process
-// that brings a lab up until it is killed.
+// The test binary also acts as three programs: by the name ovnlab, as `ovnlab traffic` and `ovnlab
+// kubelet --dir DIR NODE`, and as a process that brings a lab up until it is killed.
 const upEnv = "LAB_TEST_UP"
 
 func TestMain(m *testing.M) {
+	if filepath.Base(os.Args[0]) == "ovnlab" && os.Args[1] == "kubelet" {
+		l, err := lab.Open(os.Args[3])
+		if err == nil {
+			err = l.RunKubelet(context.Background(), os.Args[4], slog.New(slog.NewTextHandler(os.Stderr, nil)))
+		}
+		fmt.Println("kubelet ended:", err)
+		os.Exit(1)
+	}
 	if filepath.Base(os.Args[0]) == "ovnlab" {
 		os.Exit(traffic.Main(os.Args[2:], os.Stdout))
 	}

@@ -17,10 +17,13 @@ func (l *Lab) Next(w io.Writer, command, which string) {
 		when             bool
 	}
 	fmt.Fprintln(w, "\nTry:")
+	cloud := l.opts.VMs > 0
 	for _, c := range []line{
 		{"status", "", "what runs", true},
-		{"exec", "node1 ovnkube status", "is the gateway right?", l.opts.Cluster},
-		{"exec", "node1 ovnkube gateway counters", "who got what, and why", l.opts.Cluster},
+		{"exec", "node1 ovnkube status", "is the gateway right?", l.opts.Cluster && !cloud},
+		{"exec", "node1 ovnkube gateway counters", "who got what, and why", l.opts.Cluster && !cloud},
+		{"exec", "vm1 ping -c 1 10.0.0.100", "from a node to the VM that is none, plain", cloud},
+		{"exec", "vm1 ovnkube status", "is the node right?", l.opts.Cluster && cloud},
 		{"exec", "central kubectl get nodes -o wide", "", l.opts.Kube},
 		{"exec", "central kubectl create deployment web --image=web --replicas=2", "pods that answer HTTP", l.opts.Pods},
 		{"exec", "central kubectl get pods -o wide", "", l.opts.Cluster},

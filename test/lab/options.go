@@ -24,6 +24,9 @@ type Options struct {
 	// NodeNames are the names of the first nodes; the default is node<i>. Exec accepts node<i> for
 	// all.
 	NodeNames []string
+	// VMs is the number of VMs that are nodes of Kubernetes, at most 8. With VMs, the nodes are
+	// hypervisors without agents. Bare is implied.
+	VMs int
 
 	Kube    bool // also an API server, with a Node object per node
 	Cluster bool // also controller and agents; implies Kube
@@ -80,7 +83,7 @@ func (o Options) withDefaults() (Options, error) {
 	o.Cluster = o.Cluster || o.Pods
 	o.Kube = o.Kube || o.Cluster
 	o.Hosts = o.Hosts || o.Blank
-	o.Bare = o.Bare || !o.Kube && !o.Hosts
+	o.Bare = o.Bare || !o.Kube && !o.Hosts || o.VMs > 0
 	if o.Progress == nil {
 		o.Progress = io.Discard
 	}
@@ -105,6 +108,12 @@ func (o Options) validate() error {
 	}
 	if o.Nodes < 1 || o.Nodes > maxNodes {
 		errs = append(errs, fmt.Errorf("%d nodes are not 1 to %d", o.Nodes, maxNodes))
+	}
+	if o.VMs < 0 || o.VMs > maxVMs {
+		errs = append(errs, fmt.Errorf("%d VMs are not 0 to %d", o.VMs, maxVMs))
+	}
+	if o.VMs > 0 && (o.Hosts || o.Uplink != UplinkPlain) {
+		errs = append(errs, errors.New("VMs need hypervisors with OVN and a plain uplink"))
 	}
 	if o.Datapath != "" && o.Datapath != "system" && o.Datapath != "netdev" {
 		errs = append(errs, fmt.Errorf("datapath %q is neither system nor netdev", o.Datapath))
@@ -142,6 +151,9 @@ func (o Options) preflight() error {
 	}
 	if o.Kube {
 		packages["etcd-server"] = []string{"etcd"}
+	}
+	if o.VMs > 0 {
+		packages["iputils-ping"] = []string{"ping"}
 	}
 	var errs []error
 	for name, needs := range packages {

@@ -161,6 +161,11 @@ func (l *Lab) startSwitch(ctx context.Context, n *Node, systemID string) error {
 			return err
 		}
 	}
+	if l.opts.VMs > 0 {
+		if err := l.bridgeHypervisor(ctx, n); err != nil {
+			return err
+		}
+	}
 	return l.startOVNController(n)
 }
 

@@ -15,11 +15,14 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/test/lab/netns"
 )
 
-// Reboot powers the i-th node off and boots it. It kills every process in its network namespace,
+// Reboot powers the i-th of KubeNodes off and boots it. It kills every process in its network namespace,
 // and removes the namespace with all devices, pins and sockets. State on disk stays: the database
 // of Open vSwitch with its ports, and the uplink's MAC. Then it recreates the network and daemons;
-// the caller must restart other programs.
+// the caller must restart other programs. The hypervisor of a VM stays.
 func (l *Lab) Reboot(ctx context.Context, i int) error {
+	if l.opts.VMs > 0 {
+		return l.rebootVM(ctx, l.VM(i))
+	}
 	n := l.Node(i)
 	var mac net.HardwareAddr
 	err := netns.Do(n.Netns, func() error {
@@ -32,7 +35,7 @@ func (l *Lab) Reboot(ctx context.Context, i int) error {
 	if err != nil {
 		return fmt.Errorf("reboot %s: read MAC: %w", n.Name, err)
 	}
-	if err := l.powerOff(n); err != nil {
+	if err := l.powerOff(n, l.fabric(), n.Name); err != nil {
 		return fmt.Errorf("power %s off: %w", n.Name, err)
 	}
 	if err := l.boot(ctx, n, mac); err != nil {
@@ -41,15 +44,16 @@ func (l *Lab) Reboot(ctx context.Context, i int) error {
 	return nil
 }
 
-func (l *Lab) powerOff(n *Node) error {
+// powerOff ends the node and removes its NIC, whose other end is the device port of the namespace at.
+func (l *Lab) powerOff(n *Node, at, port string) error {
 	if err := killInside([]string{n.Netns}); err != nil {
 		return err
 	}
 	if err := netns.Delete(n.Netns); err != nil {
 		return err
 	}
-	// The kernel removes the uplink's end in the fabric later than the name of the namespace.
-	if err := l.unplug(n.Name); err != nil {
+	// The kernel removes the other end of the NIC later than the name of the namespace.
+	if err := unplug(at, port); err != nil {
 		return err
 	}
 	files, err := os.ReadDir(n.RunDir)
@@ -102,9 +106,9 @@ func (l *Lab) setMAC(n *Node, mac net.HardwareAddr) error {
 	})
 }
 
-// unplug removes a port of the fabric's bridge, if it exists.
-func (l *Lab) unplug(port string) error {
-	return netns.Do(l.fabric(), func() error {
+// unplug removes the device port of the namespace at, if it exists.
+func unplug(at, port string) error {
+	return netns.Do(at, func() error {
 		link, err := netlink.LinkByName(port)
 		if errors.As(err, new(netlink.LinkNotFoundError)) {
 			return nil

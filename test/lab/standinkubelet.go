@@ -207,12 +207,13 @@ func (l *Lab) DelPod(ctx context.Context, p *Pod) error {
 }
 
 func (l *Lab) nodeByName(name string) (*Node, error) {
-	for _, n := range l.Nodes() {
+	nodes := l.KubeNodes()
+	for _, n := range nodes {
 		if n.Name == name {
 			return n, nil
 		}
 	}
-	return nil, fmt.Errorf("find node %q: not node1 to node%d", name, l.opts.Nodes)
+	return nil, fmt.Errorf("find node %q: not %s to %s", name, nodes[0].Name, nodes[len(nodes)-1].Name)
 }
 
 // standinNodes creates the Node objects, as kubelets do.
@@ -228,13 +229,13 @@ func standinNodes(ctx context.Context, client *kubernetes.Clientset, nodes []*No
 		if err != nil {
 			return fmt.Errorf("create node %s: %w", n.Name, err)
 		}
+		var addresses []corev1.NodeAddress
+		for _, a := range n.Addresses() {
+			addresses = append(addresses, corev1.NodeAddress{Type: corev1.NodeInternalIP, Address: a.String()})
+		}
 		object.Status = corev1.NodeStatus{
-			Addresses: []corev1.NodeAddress{
-				{Type: corev1.NodeInternalIP, Address: n.IP4.String()},
-				{Type: corev1.NodeInternalIP, Address: n.IP6.String()},
-				{Type: corev1.NodeHostName, Address: n.Name},
-			},
-			Capacity: nominal, Allocatable: nominal,
+			Addresses: append(addresses, corev1.NodeAddress{Type: corev1.NodeHostName, Address: n.Name}),
+			Capacity:  nominal, Allocatable: nominal,
 			Conditions: []corev1.NodeCondition{{
 				Type: corev1.NodeReady, Status: corev1.ConditionTrue, Reason: "LabNode",
 				LastHeartbeatTime: metav1.Now(), LastTransitionTime: metav1.Now(),
@@ -267,11 +268,17 @@ func standinPod(s PodSpec) *corev1.Pod {
 	}
 }
 
-func standinRunning(n *Node, p *Pod) corev1.PodStatus {
-	status := corev1.PodStatus{
-		Phase: corev1.PodRunning, HostIP: n.IP4.String(),
-		HostIPs: []corev1.HostIP{{IP: n.IP4.String()}, {IP: n.IP6.String()}},
+// hostIPs returns the node's addresses for the status of its pods.
+func hostIPs(n *Node) []corev1.HostIP {
+	var ips []corev1.HostIP
+	for _, a := range n.Addresses() {
+		ips = append(ips, corev1.HostIP{IP: a.String()})
 	}
+	return ips
+}
+
+func standinRunning(n *Node, p *Pod) corev1.PodStatus {
+	status := corev1.PodStatus{Phase: corev1.PodRunning, HostIP: n.IP4.String(), HostIPs: hostIPs(n)}
 	for _, a := range p.IPs {
 		status.PodIPs = append(status.PodIPs, corev1.PodIP{IP: a.String()})
 	}

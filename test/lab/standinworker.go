@@ -168,7 +168,7 @@ func (w *standinPodWorker) wire(ctx context.Context) error {
 	defer cancel()
 	k := w.k
 	if w.record.HostNetwork {
-		w.record.IPs = []netip.Addr{k.node.IP4, k.node.IP6}
+		w.record.IPs = k.node.Addresses()
 		return k.writeRecord(w.record)
 	}
 	if old, err := readPodRecord(k.recordPath(w.record.UID)); err == nil && len(old.IPs) > 0 {
@@ -428,7 +428,7 @@ func (w *standinPodWorker) report(ctx context.Context, reason, message string) e
 func (w *standinPodWorker) status(reason, message string) corev1.PodStatus {
 	n := w.k.node
 	status := corev1.PodStatus{
-		Phase: corev1.PodPending, HostIP: n.IP4.String(), HostIPs: []corev1.HostIP{{IP: n.IP4.String()}, {IP: n.IP6.String()}},
+		Phase: corev1.PodPending, HostIP: n.IP4.String(), HostIPs: hostIPs(n),
 		StartTime: &w.pod.CreationTimestamp,
 	}
 	ready, ended, failed := len(w.containers) > 0, true, false

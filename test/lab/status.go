@@ -14,13 +14,20 @@ import (
 
 // Status writes the lab's processes and whether each one runs. Its error names those that do not.
 func (l *Lab) Status(_ context.Context, w io.Writer) error {
-	fmt.Fprintf(w, "lab in %s: %d nodes, %s datapath\n\n", l.opts.Dir, l.opts.Nodes, l.opts.Datapath)
+	size := fmt.Sprintf("%d nodes", l.opts.Nodes)
+	if l.opts.VMs > 0 {
+		size = fmt.Sprintf("%d hypervisors, %d VMs and plain", l.opts.Nodes, l.opts.VMs)
+	}
+	fmt.Fprintf(w, "lab in %s: %s, %s datapath\n\n", l.opts.Dir, size, l.opts.Datapath)
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, "HOST\tNETNS\tADDRESSES")
 	fmt.Fprintf(t, "central\t%s\t%s %s\n", l.fabric(), CentralIP4, CentralIP6)
 	fmt.Fprintf(t, "ext\t%s\t%s %s %s %s\n", l.ext(), ExtIP4, ExtIP6, BehindIP4, BehindIP6)
 	for _, n := range l.Nodes() {
 		fmt.Fprintf(t, "%s\t%s\t%s %s\n", n.Name, n.Netns, n.IP4, n.IP6)
+	}
+	for _, v := range l.machines() {
+		fmt.Fprintf(t, "%s\t%s\t%s\n", v.Name, v.Netns, v.IP4)
 	}
 	pods, err := netns.List(l.opts.Name + "-p-")
 	if err != nil {

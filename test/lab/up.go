@@ -73,7 +73,7 @@ func (l *Lab) startManagers() error {
 // startKubelets starts a stand-in kubelet on every node, and waits until pods can be created and
 // scheduled.
 func (l *Lab) startKubelets(ctx context.Context) error {
-	for _, n := range l.Nodes() {
+	for _, n := range l.KubeNodes() {
 		if _, err := l.spawn(n.Netns, "kubelet-"+n.Name, nil, filepath.Join(l.opts.BinDir, labProgram), "kubelet", "--dir", l.opts.Dir, n.Name); err != nil {
 			return err
 		}
@@ -135,10 +135,14 @@ func (l *Lab) startOVN(ctx context.Context) error {
 		return err
 	}
 	l.step("all chassis registered")
-	return nil
+
+	if l.opts.VMs == 0 {
+		return nil
+	}
+	return l.startCloud(ctx)
 }
 
-// startKube starts the API server and creates the Node objects.
+// startKube starts the API server and creates the Node objects, and the pools of VMs.
 func (l *Lab) startKube(ctx context.Context, binary string) error {
 	s, err := kube.Start(ctx, kube.Options{
 		Dir: l.path("kube"), Binary: binary, Netns: l.fabric(), Detached: true, Managed: l.opts.Pods,
@@ -156,8 +160,14 @@ func (l *Lab) startKube(ctx context.Context, binary string) error {
 	if err != nil {
 		return err
 	}
-	if err := standinNodes(ctx, client, l.Nodes()); err != nil || !l.opts.Pods {
+	if err := standinNodes(ctx, client, l.KubeNodes()); err != nil {
 		return err
+	}
+	if err := standinPools(ctx, client, l.VMs()); err != nil {
+		return err
+	}
+	if !l.opts.Pods {
+		return nil
 	}
 	return l.startManagers()
 }

@@ -27,7 +27,8 @@ const (
 
 const vlanID = 100
 
-// hostBridge has the node's addresses before the agent's start if the lab has a gateway VLAN.
+// hostBridge has the node's addresses before the agent's start if the lab has a gateway VLAN, and
+// on hypervisors.
 const hostBridge = "br" + UplinkPlain
 
 func checkUplink(name string) error {
@@ -38,8 +39,10 @@ func checkUplink(name string) error {
 	return fmt.Errorf("uplink %q is none of %s, %s, %s and %s", name, UplinkPlain, UplinkBond, UplinkVLAN, UplinkOwn)
 }
 
-// bridged reports whether the agents make their uplink a port of OVS.
-func (l *Lab) bridged() bool { return slices.Contains(l.opts.AgentArgs, "--gateway-layout=bridged") }
+// bridged reports whether uplinks are ports of OVS.
+func (l *Lab) bridged() bool {
+	return l.opts.VMs > 0 || slices.Contains(l.opts.AgentArgs, "--gateway-layout=bridged")
+}
 
 // tagged reports whether the agents have a gateway VLAN. The host does not see the tag, which the
 // bridge adds.
@@ -71,7 +74,7 @@ func (l *Lab) sumChecksums(ctx context.Context, on, device string) error {
 // hostDevice returns the node's device with the host's addresses.
 func (l *Lab) hostDevice() string {
 	switch {
-	case l.tagged():
+	case l.tagged(), l.opts.VMs > 0:
 		return hostBridge
 	case l.opts.Uplink == UplinkOwn:
 		return UplinkPlain
