@@ -94,7 +94,8 @@ func upCommand() *cobra.Command {
 	c := &cobra.Command{Use: "up", Short: "start a lab", Args: cobra.NoArgs}
 	options := lab.Options{}
 	which := newLabFlags(c.Flags())
-	c.Flags().IntVar(&options.Nodes, "nodes", 2, "`number` of nodes, 1 to 50")
+	c.Flags().IntVar(&options.Nodes, "nodes", 2, "`number` of nodes, 1 to 50; with --vms, of hypervisors")
+	c.Flags().IntVar(&options.VMs, "vms", 0, "`number` of VMs, 0 to 8: they are the nodes of Kubernetes, in underlay mode, beside one VM that is none")
 	c.Flags().BoolVar(&options.Kube, "kube", false, "also a real API server (built once, about five minutes)")
 	c.Flags().BoolVar(&options.Cluster, "cluster", false, "also the controller and agents, and what --pods enables; implies --kube")
 	pods := c.Flags().Bool("pods", true, "with --cluster: also the real scheduler, controller manager and kubectl (built once, a minute more), and a stand-in kubelet per node, which runs pods")
@@ -103,6 +104,9 @@ func upCommand() *cobra.Command {
 	c.RunE = func(c *cobra.Command, args []string) error {
 		if options.Nodes < 1 || options.Nodes > 50 {
 			return fmt.Errorf("--nodes %d is not 1 to 50", options.Nodes)
+		}
+		if options.VMs < 0 || options.VMs > 8 {
+			return fmt.Errorf("--vms %d is not 0 to 8", options.VMs)
 		}
 		self, err := os.Executable()
 		if err != nil {
@@ -135,8 +139,8 @@ func statusCommand() *cobra.Command {
 }
 
 func execCommand() *cobra.Command {
-	c := &cobra.Command{Use: "exec [flags] HOST COMMAND [ARGUMENT...]", Short: "run a command in a node's, the outside host's or a pod's network namespace", Long: `HOST is node1, node2, …, ext, central or pod:NAMESPACE/NAME. The tools of OVS and OVN find the host's own
-daemons, and those of ovnkube the agent of the node:
+	c := &cobra.Command{Use: "exec [flags] HOST COMMAND [ARGUMENT...]", Short: "run a command in a node's, the outside host's or a pod's network namespace", Long: `HOST is node1, node2, …, ext, central or pod:NAMESPACE/NAME, with --vms also vm1, vm2, … and plain. The tools of OVS
+and OVN find the host's own daemons, and those of ovnkube the agent of the node:
 
   ovnlab exec node1 ovnkube status
   ovnlab exec node1 ovnkube gateway counters

@@ -20,6 +20,7 @@ func TestDocuments(t *testing.T) {
 func TestMistakes(t *testing.T) {
 	for typed, want := range map[string]string{
 		"up --nodes 0":     "ovnlab: up: --nodes 0 is not 1 to 50\n",
+		"up --vms 9":       "ovnlab: up: --vms 9 is not 0 to 8\n",
 		"up -nodes=0":      "ovnlab: up: --nodes 0 is not 1 to 50\n",
 		"sttus":            `ovnlab: "sttus" is no command, did you mean status?; see 'ovnlab --help'` + "\n",
 		"exec node1":       "ovnlab: exec: give a host and a command, like: ovnlab exec node1 ip address\n",

@@ -77,7 +77,7 @@ func labs() ([]part, error) {
 // Namespaces of labs, by the labs' names in tests and commands, and those named by the process ID
 // of their owner.
 var (
-	labNetns = regexp.MustCompile(`^((?:ovnlab|ovnlab\.[a-z0-9.]+|e2e|demo|kubelets|campaign[a-z0-9]*|lt[0-9]+b?)-)(?:n[0-9]+|fab|ext|far|p-.+)$`)
+	labNetns = regexp.MustCompile(`^((?:ovnlab|ovnlab\.[a-z0-9.]+|e2e|demo|kubelets|campaign[a-z0-9]*|lt[0-9]+b?)-)(?:n[0-9]+|vm[0-9]+|plain|fab|ext|far|p-.+)$`)
 	pidNetns = regexp.MustCompile(`^(?:scale|nstest)-([0-9]+)$`)
 )
 
