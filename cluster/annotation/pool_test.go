@@ -57,7 +57,9 @@ func TestPoolRoundTrip(t *testing.T) {
 		t.Fatalf("%+v, %v", p, err)
 	}
 	for _, field := range []struct{ old, new, want string }{
-		{id1, "x", "vif:"}, {"1442", "100", "mtu:"}, {`"n"`, `""`, "node:"},
+		{id1, "x", "vif:"},
+		{"1442", "100", "mtu:"},
+		{`"n"`, `""`, "node:"},
 		{"fa:16", "fb:16", "gateways: 10.1.0.1/28: fb:16:3e:00:00:01 is a multicast address"},
 		{"fa:16:3e:00:00:02", "x", "gateways: fd00::1/64: address x"},
 		{"10.1.0.1/28", "", "gateways: invalid Prefix is not"},
