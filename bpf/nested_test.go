@@ -545,6 +545,14 @@ func TestNested_Connect(t *testing.T) {
 	wantPods(t, r.n, taken)
 	wantVLAN(t, r.n, podTag, r.other.Ifindex, pool|limited)
 
+	t.Log("a former device that still has an entry is disconnected")
+	if err := r.n.objs.NestedDevices.Put(uint32(r.one.Ifindex), nestedDevice{Tag: podTag}); err != nil {
+		t.Fatal(err)
+	}
+	r.must(t, func() error { return r.n.Disconnect(r.one.Ifindex) })
+	wantPods(t, r.n, taken)
+	wantVLAN(t, r.n, podTag, r.other.Ifindex, pool|limited)
+
 	t.Log("a crash has left a device with a tag that leads nowhere")
 	if err := r.n.objs.NestedTags.Put(uint32(podTag), nestedVlan{}); err != nil {
 		t.Fatal(err)

@@ -563,7 +563,10 @@ func TestLoadNested_adopts(t *testing.T) {
 			l.must(t, func() error { return errors.Join(next.Attach(), next.Connect(l.one)) })
 			l.wantAttached(t, next, true, true)
 
-			t.Log("a pod and the NIC go, and a new NIC comes")
+			t.Log("a pod, one that was never connected and the NIC go, and a new NIC comes")
+			crashed := l.addPod(t, freeTag, otherMAC)
+			l.must(t, func() error { return next.attachPod(crashed.Ifindex) })
+			l.remove(t, "pod2")
 			l.remove(t, "pod1")
 			l.remove(t, "eth0")
 			l.uplink = l.veth(t, "eth0", nodeMAC, l.peer, "wire0")

@@ -104,7 +104,8 @@ func (l *Lab) nbctl(ctx context.Context, args ...string) error {
 // ports of VMs and pods. They are one transaction.
 func (l *Lab) logicalNetwork() []string {
 	commands := [][]string{{"lr-add", cloudRouter}}
-	commands = append(commands, routedSwitch(publicNetwork, routerMAC(onFabric), RouterIP4+"/24", RouterIP6+"/64")...)
+	public := routedSwitch(publicNetwork, routerMAC(onFabric), RouterIP4+"/24", RouterIP6+"/64")
+	commands = append(commands, public...)
 	commands = append(commands,
 		[]string{"lsp-add", publicNetwork, physicalNetwork},
 		[]string{"lsp-set-type", physicalNetwork, "localnet"},
@@ -152,7 +153,9 @@ func routerPort(network string) string { return cloudRouter + "-" + network }
 
 // switchPort returns the commands for a port that may use one MAC and address only. nested is the
 // parent port and the VLAN tag of a nested port.
-func switchPort(network, id string, mac net.HardwareAddr, address netip.Addr, nested ...string) [][]string {
+func switchPort(
+	network, id string, mac net.HardwareAddr, address netip.Addr, nested ...string,
+) [][]string {
 	own := mac.String() + " " + address.String()
 	return [][]string{
 		append([]string{"lsp-add", network, id}, nested...),

@@ -28,7 +28,9 @@ func standinPools(ctx context.Context, client *kubernetes.Clientset, vms []*VM) 
 		}
 		pool := &corev1.ConfigMap{
 			ObjectMeta: metav1.ObjectMeta{Name: annotation.PoolPrefix + v.Name},
-			Data:       map[string]string{annotation.PoolNode: annotation.FormatPool(v.pool()), annotation.PoolPorts: ports},
+			Data: map[string]string{
+				annotation.PoolNode: annotation.FormatPool(v.pool()), annotation.PoolPorts: ports,
+			},
 		}
 		_, err = client.CoreV1().ConfigMaps(annotation.PoolNamespace).Create(ctx, pool, metav1.CreateOptions{})
 		if err != nil {

@@ -134,7 +134,8 @@ func (l *Lab) awaitTunnels(ctx context.Context) error {
 				continue
 			}
 			group.Go(func() error {
-				_, err := l.Exec(ctx, v.Name, "ping", "-n", "-q", "-c", "1", "-w", "30", "-i", "0.1", other.IP4.String())
+				ping := append(strings.Fields("ping -n -q -c 1 -w 30 -i 0.1"), other.IP4.String())
+				_, err := l.Exec(ctx, v.Name, ping...)
 				return err
 			})
 		}
@@ -249,7 +250,8 @@ func (l *Lab) disableOffload(device string) error {
 // rebootVM powers the VM off and boots it. Its hypervisor and its logical ports stay.
 func (l *Lab) rebootVM(ctx context.Context, v *VM) error {
 	// A port of the same name that stays would keep the sockets of the former device.
-	err := l.run(ctx, "ovs-vsctl", "--timeout=60", "--db="+v.Hypervisor.OVSDB, "del-port", "br-int", v.tap())
+	err := l.run(ctx, "ovs-vsctl", "--timeout=60", "--db="+v.Hypervisor.OVSDB,
+		"del-port", "br-int", v.tap())
 	if err != nil {
 		return fmt.Errorf("power %s off: %w", v.Name, err)
 	}

@@ -57,26 +57,37 @@ func TestVMs(t *testing.T) {
 // testVMPings sends the largest packets in both directions of each pair of hosts.
 func testVMPings(t *testing.T, l *lab.Lab) {
 	hosts := []struct{ name, address string }{
-		{"vm1", "10.0.0.11"}, {"vm2", "10.0.0.12"}, {"plain", "10.0.0.100"},
-		{"ext", lab.ExtIP4}, {"central", lab.CentralIP4},
+		{"vm1", "10.0.0.11"},
+		{"vm2", "10.0.0.12"},
+		{"plain", "10.0.0.100"},
+		{"ext", lab.ExtIP4},
+		{"central", lab.CentralIP4},
 	}
-	largest := strconv.Itoa(lab.VMMTU - 20 - 8)
+	sized := func(mtu int) []string {
+		return []string{"-i", "0.01", "-W", "2", "-M", "do", "-s", strconv.Itoa(mtu - 20 - 8)}
+	}
 	for _, from := range hosts {
 		for _, to := range hosts {
 			if from == to {
 				continue
 			}
-			out := mustExec(t, l, from.name, "ping", "-n", "-q", "-c", "3", "-i", "0.01", "-W", "2", "-M", "do", "-s", largest, to.address)
-			if !strings.Contains(out, " 3 received, ") || strings.Contains(out, "duplicates") {
-				t.Errorf("%s to %s: %s", from.name, to.name, out)
+			out, err := ping(t, l, from.name, to.address, append(sized(lab.VMMTU), "-c", "3")...)
+			if err != nil || !strings.Contains(out, " 3 received, ") || strings.Contains(out, "duplicates") {
+				t.Errorf("%s to %s: %v, %s", from.name, to.name, err, out)
 			}
 		}
 	}
 
-	_, err := l.Exec(t.Context(), "vm1", "ping", "-n", "-c", "1", "-W", "1", "-M", "do", "-s", strconv.Itoa(lab.VMMTU-20-8+1), "10.0.0.12")
-	if err == nil {
+	if _, err := ping(t, l, "vm1", "10.0.0.12", append(sized(lab.VMMTU+1), "-c", "1")...); err == nil {
 		t.Error("a VM sends a packet that exceeds the MTU of the cloud")
 	}
+}
+
+func ping(t *testing.T, l *lab.Lab, from, to string, flags ...string) (string, error) {
+	t.Helper()
+	argv := slices.Concat([]string{"ping", "-n", "-q"}, flags, []string{to})
+	out, err := l.Exec(t.Context(), from, argv...)
+	return string(out), err
 }
 
 // testVMTraffic sends TCP and UDP, and checks that the servers see the clients' own addresses.
@@ -116,7 +127,7 @@ func testVMSecurity(t *testing.T, l *lab.Lab) {
 	defer mustExec(t, l, "vm1", "ip", "address", "del", "10.0.0.77/24", "dev", "eth0")
 
 	for source, works := range map[string]bool{"10.0.0.11": true, "10.0.0.77": false} {
-		_, err := l.Exec(t.Context(), "vm1", "ping", "-n", "-c", "1", "-W", "1", "-I", source, "10.0.0.12")
+		_, err := ping(t, l, "vm1", "10.0.0.12", "-c", "1", "-W", "1", "-I", source)
 		if (err == nil) != works {
 			t.Errorf("ping from %s: %v, want success: %t", source, err, works)
 		}
@@ -126,7 +137,8 @@ func testVMSecurity(t *testing.T, l *lab.Lab) {
 // testVMPorts compares OVN's nested ports with those of the VMs.
 func testVMPorts(t *testing.T, l *lab.Lab) {
 	out := mustExec(t, l, "central", "ovn-nbctl", "--format=csv", "--data=bare", "--no-headings",
-		"--columns=name,parent_name,tag,addresses,port_security,up", "find", "Logical_Switch_Port", "parent_name!=[]")
+		"--columns=name,parent_name,tag,addresses,port_security,up",
+		"find", "Logical_Switch_Port", "parent_name!=[]")
 	got, err := csv.NewReader(strings.NewReader(out)).ReadAll()
 	if err != nil {
 		t.Fatal(err)
@@ -163,7 +175,9 @@ func testHypervisorRestart(t *testing.T, l *lab.Lab) {
 		t.Fatal(err)
 	}
 	for _, to := range []string{"10.0.0.12", "10.0.0.100", lab.ExtIP4} {
-		mustExec(t, l, "vm1", "ping", "-n", "-q", "-c", "1", "-w", "30", "-i", "0.1", to)
+		if _, err := ping(t, l, "vm1", to, "-c", "1", "-w", "30", "-i", "0.1"); err != nil {
+			t.Error(err)
+		}
 	}
 }
 
@@ -191,16 +205,17 @@ func testVMReboot(t *testing.T, l *lab.Lab) {
 			t.Errorf("%s after the reboot: %v, want that it stays: %t", file, err, stays)
 		}
 	}
-	out := mustExec(t, l, "plain", "ping", "-n", "-q", "-c", "3", "-i", "0.1", "-W", "2", vm.IP4.String())
-	if !strings.Contains(out, " 3 received, ") {
-		t.Errorf("plain to vm2 after the reboot: %s", out)
+	out, err := ping(t, l, "plain", vm.IP4.String(), "-c", "3", "-i", "0.1", "-W", "2")
+	if err != nil || !strings.Contains(out, " 3 received, ") {
+		t.Errorf("plain to vm2 after the reboot: %v, %s", err, out)
 	}
 }
 
 // testVMHosts checks the names and the environment of hosts.
 func testVMHosts(t *testing.T, l *lab.Lab) {
-	if _, err := l.Command(t.Context(), "vm3", "true"); err == nil || !strings.Contains(err.Error(), "not vm1 to vm2, plain, node1 to node2, ext") {
-		t.Errorf("vm3: %v", err)
+	const want = "not vm1 to vm2, plain, node1 to node2, ext"
+	if _, err := l.Command(t.Context(), "vm3", "true"); err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("vm3: %v, want %q in it", err, want)
 	}
 	for host, want := range map[string]bool{"vm1": true, "plain": false, "node1": false} {
 		cmd, err := l.Login(t.Context(), host, "true")
@@ -213,8 +228,9 @@ func testVMHosts(t *testing.T, l *lab.Lab) {
 	}
 
 	var status strings.Builder
-	if err := l.Status(t.Context(), &status); err == nil || !strings.Contains(err.Error(), "not running: serve-vm2, sleep-vm2") {
-		t.Errorf("status: %v, want that the processes of the rebooted VM do not run", err)
+	const dead = "not running: serve-vm2, sleep-vm2" // since the reboot
+	if err := l.Status(t.Context(), &status); err == nil || !strings.Contains(err.Error(), dead) {
+		t.Errorf("status: %v, want %q in it", err, dead)
 	}
 	for _, want := range []string{"2 hypervisors, 2 VMs", "-vm2 ", "10.0.0.12", "-plain ", "10.0.0.100"} {
 		if !strings.Contains(status.String(), want) {
@@ -250,9 +266,11 @@ func TestVMs_areNodes(t *testing.T) {
 		for _, n := range nodes.Items {
 			got[n.Name] = n.Status.Addresses
 		}
-		want := map[string][]corev1.NodeAddress{
-			"vm1": {{Type: corev1.NodeInternalIP, Address: "10.0.0.11"}, {Type: corev1.NodeHostName, Address: "vm1"}},
-			"vm2": {{Type: corev1.NodeInternalIP, Address: "10.0.0.12"}, {Type: corev1.NodeHostName, Address: "vm2"}},
+		want := map[string][]corev1.NodeAddress{}
+		for name, address := range map[string]string{"vm1": "10.0.0.11", "vm2": "10.0.0.12"} {
+			want[name] = []corev1.NodeAddress{
+				{Type: corev1.NodeInternalIP, Address: address}, {Type: corev1.NodeHostName, Address: name},
+			}
 		}
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Errorf("nodes: %s", diff)
@@ -268,7 +286,8 @@ func TestVMs_areNodes(t *testing.T) {
 
 // testPool reads the pool of a VM as its agent does.
 func testPool(t *testing.T, l *lab.Lab, client *kubernetes.Clientset, v *lab.VM) {
-	object, err := client.CoreV1().ConfigMaps(annotation.PoolNamespace).Get(t.Context(), annotation.PoolPrefix+v.Name, metav1.GetOptions{})
+	pools := client.CoreV1().ConfigMaps(annotation.PoolNamespace)
+	object, err := pools.Get(t.Context(), annotation.PoolPrefix+v.Name, metav1.GetOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -281,13 +300,17 @@ func testPool(t *testing.T, l *lab.Lab, client *kubernetes.Clientset, v *lab.VM)
 		t.Fatal(err)
 	}
 
-	if pool.Cluster != "lab" || pool.Node != v.Name || pool.VIF != v.VIF || pool.MTU != lab.VMMTU || pool.Trunk == "" || pool.Network == "" {
+	if pool.Cluster != "lab" || pool.Node != v.Name || pool.VIF != v.VIF || pool.MTU != lab.VMMTU {
 		t.Errorf("pool of %s: %+v", v.Name, pool)
+	}
+	if pool.Trunk == "" || pool.Network == "" || pool.Trunk == pool.Network {
+		t.Errorf("pool of %s has trunk %q and network %q", v.Name, pool.Trunk, pool.Network)
 	}
 	if diff := cmp.Diff(v.Ports(), ports, cmpopts.EquateComparable(netip.Addr{})); diff != "" {
 		t.Errorf("ports of %s: %s", v.Name, diff)
 	}
-	router := mustExec(t, l, "central", "ovn-nbctl", "--bare", "--columns=mac,networks", "list", "Logical_Router_Port", "cloud-pods-"+v.Name)
+	router := mustExec(t, l, "central", "ovn-nbctl", "--bare", "--columns=mac,networks",
+		"list", "Logical_Router_Port", "cloud-pods-"+v.Name)
 	for gateway, mac := range pool.Gateways {
 		if got := strings.Fields(router); !slices.Equal(got, []string{mac, gateway.String()}) {
 			t.Errorf("the router of %s has %q, want %s and %s", v.Name, got, mac, gateway)
@@ -309,8 +332,11 @@ func testVMKubelet(t *testing.T, l *lab.Lab, client *kubernetes.Clientset) {
 	pod := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: "greeter"},
 		Spec: corev1.PodSpec{
-			NodeName: "vm1", HostNetwork: true, AutomountServiceAccountToken: &no, RestartPolicy: corev1.RestartPolicyNever,
-			Containers: []corev1.Container{{Name: "ip", Image: "none", Command: strings.Fields("ip -br address show eth0")}},
+			NodeName: "vm1", HostNetwork: true, AutomountServiceAccountToken: &no,
+			RestartPolicy: corev1.RestartPolicyNever,
+			Containers: []corev1.Container{{
+				Name: "ip", Image: "none", Command: strings.Fields("ip -br address show eth0"),
+			}},
 		},
 	}
 	pods := client.CoreV1().Pods(metav1.NamespaceDefault)

@@ -204,7 +204,10 @@ func TestSweep(t *testing.T) {
 	cluster, killCluster := owner(t, "owned kubelets "+kubelets, "OVN_EBPF_TETHER=")
 	stay = append(stay, cluster+"/lab.json")
 	// Namespaces.
-	for name, line := range map[string]string{"campaigndirect-far": "", "scale-4194304": "", "other": "stay", "campaign-web": "stay", "web-n1": "stay"} {
+	for name, line := range map[string]string{
+		"campaigndirect-far": "", "scale-4194304": "", "lt9-vm1": "", "ovnlab.cloud-plain": "",
+		"other": "stay", "campaign-web": "stay", "web-n1": "stay", "web-vm1": "stay", "web-plain": "stay",
+	} {
 		must(t, netns.Create(name))
 		if line == "" {
 			stale("netns "+name, netns.Path(name))
@@ -233,7 +236,9 @@ func TestSweep(t *testing.T) {
 	stale("directory /run/ovn-ebpf-early", dir("/run/ovn-ebpf-early"))
 	must(t, os.WriteFile("/run/ovn-ebpf-early/lab.json.77", nil, 0o600))
 	must(t, unix.Mount("bpf", dir("/run/ovn-ebpf-early/bpf"), "bpf", 0, ""))
-	dir("/run/ovn-ebpf-early/bpf/pin")
+	for _, made := range []string{"bpf/pin", "kubelets/vm1", "vm1/net.d", "plain"} {
+		dir("/run/ovn-ebpf-early/" + made)
+	}
 	used("directory /run/ovn-ebpf-mine", "the owner of precious, which no lab makes,", dir("/run/ovn-ebpf-mine/precious"))
 	stay = append(stay, dir("/run/ovn-ebpf/agent"), dir("/run/other-e2e"))
 	// Scratch directories and cgroups.
