@@ -69,11 +69,19 @@ func Judge(f Facts) Report {
 		j.repair = startAgent
 	}
 	j.agent()
-	j.ovsdb()
-	if !f.Record.partial() {
-		j.node()
+
+	out := Report{Record: f.Record, Passed: f.Programs.passed()}
+	if f.Record.Underlay() {
+		j.underlay()
+		out.Passed = f.Nested.passed()
+	} else {
+		j.ovsdb()
+		if !f.Record.partial() {
+			j.node()
+		}
 	}
-	out := Report{Record: f.Record, Checks: j.checks, Passed: f.Programs.passed()}
+
+	out.Checks = j.checks
 	for _, c := range j.checks {
 		out.State = max(out.State, c.State)
 	}

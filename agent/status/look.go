@@ -30,6 +30,7 @@ type Facts struct {
 	Programs   Programs
 	Controller Controller
 	CNI        CNI
+	Nested     Nested // in underlay mode
 }
 
 // Host is the state of the kernel.
@@ -86,18 +87,29 @@ type CNI struct {
 func Look(ctx context.Context, r Record) Facts {
 	f := Facts{Record: r}
 	f.Agent = askAgent(ctx, r.Paths)
-	f.Host = lookHost(r)
-	f.Switch = lookSwitch(ctx, r)
-	f.Programs = lookPrograms(r)
-	_, err := os.Stat(filepath.Join(r.Paths.OVNRunDir, "ovn-controller.pid"))
-	f.Controller.Running = err == nil
-	f.Controller.Connected, f.Controller.Err = ovs.ControllerConnected(ctx, r.Paths.OVNRunDir)
+	if r.Underlay() {
+		f.Nested = lookNested(r)
+	} else {
+		f.lookGateway(ctx)
+	}
+
 	if r.Paths.ConfList != "" {
 		_, f.CNI.ConfList = os.Stat(r.Paths.ConfList)
 		f.CNI.Others, _ = cniconf.Others(filepath.Dir(r.Paths.ConfList)) // ConfList reports the same error
 	}
 	f.CNI.Socket = answers(r.Paths.CNISocket)
 	return f
+}
+
+// lookGateway reads the facts about the gateway of a node in overlay mode.
+func (f *Facts) lookGateway(ctx context.Context) {
+	r := f.Record
+	f.Host = lookHost(r)
+	f.Switch = lookSwitch(ctx, r)
+	f.Programs = lookPrograms(r)
+	_, err := os.Stat(filepath.Join(r.Paths.OVNRunDir, "ovn-controller.pid"))
+	f.Controller.Running = err == nil
+	f.Controller.Connected, f.Controller.Err = ovs.ControllerConnected(ctx, r.Paths.OVNRunDir)
 }
 
 // answers returns nil if a unix socket accepts connections.

@@ -36,6 +36,12 @@ func (r Report) Print(w io.Writer) error {
 
 // printWiring prints how the agent was configured.
 func (k Record) printWiring(w io.Writer) {
+	started := k.Started.Format("2006-01-02 15:04:05")
+	if k.Underlay() {
+		fmt.Fprintf(w, "mode %s; agent started %s\n", k.Wiring.Mode, started)
+		return
+	}
+
 	fmt.Fprintf(w, "layout %s, backend %s, mode %s, datapath %s; uplink %s, bridge %s; OVN's ports %d-%d; agent started %s\n",
-		k.Wiring.Layout, k.Wiring.Backend, k.Wiring.Mode, k.Wiring.Datapath, k.Wiring.Uplink, k.Wiring.Bridge, k.Ports.First, k.Ports.Last, k.Started.Format("2006-01-02 15:04:05"))
+		k.Wiring.Layout, k.Wiring.Backend, k.Wiring.Mode, k.Wiring.Datapath, k.Wiring.Uplink, k.Wiring.Bridge, k.Ports.First, k.Ports.Last, started)
 }

@@ -38,10 +38,10 @@ type ports struct {
 
 // Results of take.
 const (
-	resultTaken   = "taken"
-	resultNoPort  = "no_port"
-	resultNoPool  = "no_pool"
-	resultNoRoute = "no_gateway"
+	resultTaken     = "taken"
+	resultNoPort    = "no_port"
+	resultNoPool    = "no_pool"
+	resultNoGateway = "no_gateway"
 )
 
 // openPorts returns the pool as the last agent has left it.
@@ -54,7 +54,7 @@ func openPorts(cfg Config, now time.Time, log *slog.Logger) (*ports, error) {
 // ignored: the ConfigMap has the same ports.
 func (p *ports) restore(now time.Time) error {
 	p.hosts, p.results = map[string]podnet.Attachment{}, map[string]uint64{}
-	for _, r := range []string{resultTaken, resultNoPort, resultNoPool, resultNoRoute} {
+	for _, r := range []string{resultTaken, resultNoPort, resultNoPool, resultNoGateway} {
 		p.results[r] = 0
 	}
 
@@ -228,7 +228,7 @@ func (p *ports) take(a podnet.Attachment, name, uid string, now time.Time) (podn
 
 	pod, err := p.configure(port)
 	if err != nil {
-		p.results[resultNoRoute]++
+		p.results[resultNoGateway]++
 		p.pool.Release(a.ContainerID, a.Interface, now)
 		return podnet.Pod{}, err
 	}
