@@ -20,6 +20,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 
 	"github.com/ovn-ebpf/ovn-ebpf/cluster/annotation"
 	"github.com/ovn-ebpf/ovn-ebpf/service"
@@ -70,12 +71,14 @@ type rig struct {
 	*Cluster
 	*seen
 	client kubernetes.Interface
+	config *rest.Config
 }
 
 func newRig(t *testing.T) *rig {
 	t.Helper()
 	r := &rig{seen: &seen{what: map[string]bool{}}}
 	config := kubetest.Start(t).RestConfig()
+	r.config = config
 	var err error
 	if r.client, err = kubernetes.NewForConfig(config); err != nil {
 		t.Fatal(err)
@@ -329,5 +332,46 @@ func (r *rig) checkTrimmed(t *testing.T, o service.Objects) {
 	}
 	if one.NodeName != two.NodeName || one.Conditions.Ready != two.Conditions.Ready {
 		t.Error("endpoints share neither the node's name nor the conditions")
+	}
+}
+
+// In underlay mode, the agent follows its own Node, its pods and its pool only.
+func TestNewUnderlay_followsTheNodeAndItsPool(t *testing.T) {
+	r := newRig(t)
+	pools, nodes, synced := make(chan struct{}, 100), make(chan struct{}, 100), make(chan struct{})
+	var err error
+	r.Cluster, err = NewUnderlay(r.config, "vm1", Handlers{
+		Node: func() { nodes <- struct{}{} }, Pool: func() { pools <- struct{}{} }, Synced: func() { close(synced) },
+	}, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.start(t)
+	<-synced
+	if _, ok := r.Pool(); ok || r.Missing() != "" || r.Node() != nil {
+		t.Errorf("pool known %t, missing %q, node %v", ok, r.Missing(), r.Node())
+	}
+
+	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: annotation.PoolNamespace}}
+	if _, err := r.client.CoreV1().Namespaces().Create(t.Context(), namespace, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"vm2", "vm1"} { // the other node's first
+		m := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: annotation.PoolPrefix + name}, Data: map[string]string{"of": name}}
+		if _, err := r.client.CoreV1().ConfigMaps(annotation.PoolNamespace).Create(t.Context(), m, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		r.createNode(t, name, nil, "10.0.0.11")
+	}
+	<-pools
+	<-nodes
+	if data, ok := r.Pool(); !ok || data["of"] != "vm1" {
+		t.Errorf("pool %v, known %t", data, ok)
+	}
+	if n := r.Node(); n == nil || n.Name != "vm1" {
+		t.Errorf("node %v", n)
+	}
+	if others := len(r.nodes.GetStore().List()) + len(r.pools.GetStore().List()); others != 2 {
+		t.Errorf("%d objects, want the Node and the ConfigMap", others)
 	}
 }

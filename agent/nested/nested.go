@@ -126,6 +126,9 @@ func (n *Network) Connect(_ context.Context, host string, p podnet.Pod) error {
 	if err != nil {
 		return err
 	}
+	if err := link.SetUp(host); err != nil { // a device that is down has no routes
+		return err
+	}
 	if err := link.SyncPodPath(path(host, p)); err != nil {
 		return err
 	}

@@ -214,3 +214,61 @@ func TestAgentMetrics(t *testing.T) {
 		t.Errorf("%+v, %v", a, err)
 	}
 }
+
+func TestJudge_underlay(t *testing.T) {
+	var f Facts
+	f.Record.Node, f.Record.Wiring = "vm1", Wiring{Mode: ModeUnderlay}
+	f.Record.Paths.PinDir = "/pins"
+	f.Agent = Agent{Served: true}
+	f.Nested.Counters = []bpf.NestedCounter{{Direction: "rx", Reason: "in", Packets: 5}, {Direction: "tx", Reason: "unknown_device", Packets: 7}}
+
+	report := Judge(f)
+	var names []string
+	for _, c := range report.Checks {
+		names = append(names, c.Name)
+	}
+	if report.State != Right || !slices.Equal(names, []string{"agent", "programs", "cni"}) || len(report.Passed) != 1 || report.Passed["rx in"] != 5 {
+		t.Errorf("state %s, checks %q, passed %v", report.State, names, report.Passed)
+	}
+	var out bytes.Buffer
+	if err := report.Print(&out); err != nil || !strings.Contains(out.String(), "mode underlay; agent started") {
+		t.Errorf("printed %q, error %v", out.String(), err)
+	}
+
+	f.Nested = Nested{Err: errors.New("gone")}
+	if report := Judge(f); report.State != Broken || !strings.Contains(report.Checks[1].Detail, "gone") {
+		t.Errorf("without programs: %+v", report)
+	}
+}
+
+func TestCheckMode_refusesTheOtherMode(t *testing.T) {
+	for _, tc := range []struct {
+		mode       string // of the record; "-": there is none
+		inUnderlay bool
+		refused    bool
+	}{
+		{"-", true, false},
+		{"-", false, false},
+		{"", true, false}, // no agent has got to work
+		{"shared", true, true},
+		{"none", true, true},
+		{"shared", false, false},
+		{ModeUnderlay, true, false},
+		{ModeUnderlay, false, true},
+	} {
+		dir := t.TempDir()
+		if tc.mode != "-" {
+			if err := Write(dir, Record{Wiring: Wiring{Mode: tc.mode}}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		err := CheckMode(dir, tc.inUnderlay)
+		if (err != nil) != tc.refused || err != nil && !strings.Contains(err.Error(), "ovnkube agent --cleanup") {
+			t.Errorf("record %q, in underlay %t: %v", tc.mode, tc.inUnderlay, err)
+		}
+		was, err := IsUnderlay(dir)
+		if want := tc.mode == ModeUnderlay; was != want || errors.Is(err, ErrNone) != (tc.mode == "-" || tc.mode == "") {
+			t.Errorf("record %q: in underlay mode %t, error %v", tc.mode, was, err)
+		}
+	}
+}
