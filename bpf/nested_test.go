@@ -359,7 +359,7 @@ func TestNestedFromPod_verdicts(t *testing.T) {
 		}},
 		{"options", []nestedStep{host(withOptions(hostPort)), out(withOptions(closed))}},
 		{"malformed", []nestedStep{
-			// a test run takes no shorter IPv4 header: TestNested_truncated sends one
+			// a test run takes no shorter IPv4 header: TestNested_traffic sends one
 			out(ihl(4)), out(ihl(15)), out(toHost[:34]), out(toHost[:38]), out(toHost[:41]),
 		}},
 		{"spoofed source", []nestedStep{

@@ -112,6 +112,21 @@ func SetUp(name string) error {
 	return nil
 }
 
+// SetDown sets the device down. A missing device is not an error.
+func SetDown(name string) error {
+	l, err := find(name)
+	if errors.Is(err, ErrNotFound) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if err := netlink.LinkSetDown(l); err != nil {
+		return fmt.Errorf("set device %s down: %w", name, err)
+	}
+	return nil
+}
+
 // Delete removes the device. A missing device is not an error.
 func Delete(name string) error {
 	l, err := find(name)

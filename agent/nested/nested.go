@@ -174,7 +174,12 @@ func (n *Network) Reset(ctx context.Context, host string) error { return n.Relea
 
 // Release closes the connection of a device: no packet reaches the pod any more, and none leaves it. It
 // also closes the connections of all devices that are gone, because the name of such a device is lost.
+//
+// The device is set down first: without a program, its packets would reach the host's stack.
 func (n *Network) Release(_ context.Context, host string) error {
+	if err := link.SetDown(host); err != nil {
+		return err
+	}
 	devices, err := devices()
 	if err != nil {
 		return err
