@@ -13,9 +13,9 @@ import (
 )
 
 // API returns the client configuration for the agent's own connections to the API server. The
-// programs for the host's sockets do not translate these connections. If they did, an entry in their
-// pinned tables for the API server's address could cut off all agents, and an agent that has no
-// connection cannot learn that the entry must be removed.
+// programs for the host's sockets do not translate these connections. If they did, an entry in
+// their pinned tables for the API server's address could cut off all agents, and an agent that has
+// no connection cannot learn that the entry must be removed.
 //
 // Cluster IPs are translated: the API server allocates them, so no tenant can have that of another
 // Service, and nothing else serves them.

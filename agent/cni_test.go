@@ -145,7 +145,8 @@ func testCheck(t *testing.T, r *cniRig) {
 		{"device", append(inside, "link", "del", "eth0"), "no such device"},
 		{"ovn-installed", []string{"ovs-vsctl", "--db=" + r.sw.Address, "--no-wait", "remove", "Interface", s.host(), "external_ids", "ovn-installed"}, "ovn-installed"},
 	} {
-		// The agent sets a device up that it finds down. If that precedes CHECK, the next try has the fault again.
+		// The agent sets a device up that it finds down. If that precedes CHECK, the next try has
+		// the fault again.
 		var err error
 		testnode.Eventually(t, tc.what, func() error {
 			if _, err := r.runtime("cache").AddNetworkList(t.Context(), list, s.RuntimeConf); err != nil {

@@ -11,8 +11,8 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/bpf"
 )
 
-// Directories of databases in Debian's and Fedora's packages, and of the chart's databases. OVN's are
-// there where its central part runs on this node.
+// Directories of databases in Debian's and Fedora's packages, and of the chart's databases. OVN's
+// are there where its central part runs on this node.
 const (
 	ovsDatabase = "/etc/openvswitch"
 	ovnDatabase = "/var/lib/ovn"

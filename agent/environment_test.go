@@ -84,8 +84,9 @@ func TestHostChangesAreFollowed(t *testing.T) {
 	r.awaitNoFault(elsewhere)
 }
 
-// TestOtherNetworkIsNamed puts the CNI configuration of another network before ours. /readyz names it
-// while the file exists, and an Event names it. A file that runtimes read after ours is not named.
+// TestOtherNetworkIsNamed puts the CNI configuration of another network before ours. /readyz names
+// it while the file exists, and an Event names it. A file that runtimes read after ours is not
+// named.
 func TestOtherNetworkIsNamed(t *testing.T) {
 	r := newRig(t)
 	write := func(name string) string {

@@ -46,8 +46,8 @@ func (a *agent) syncMasquerade(ctx context.Context, subnets []netip.Prefix) erro
 	return a.forgetUDP(c.Redirects)
 }
 
-// hostsInPodTunnels returns the addresses of other nodes in the networks of PodTunnels, which do not
-// cover nodes.
+// hostsInPodTunnels returns the addresses of other nodes in the networks of PodTunnels, which do
+// not cover nodes.
 func (a *agent) hostsInPodTunnels() []netip.Addr {
 	if len(a.cfg.PodTunnels) == 0 {
 		return nil

@@ -83,7 +83,8 @@ func testReaddress(t *testing.T, r *cniRig) {
 	if err := r.runtime("cache").DelNetworkList(t.Context(), list, s.RuntimeConf); err != nil {
 		t.Fatal(err)
 	}
-	// The annotation changes during ADD: the ADD fails, and its repetition returns the new addresses.
+	// The annotation changes during ADD: the ADD fails, and its repetition returns the new
+	// addresses.
 	r.give(pod, 20)
 	again := r.sandbox(pod, "c-readdress-again")
 	r.standin.pause()

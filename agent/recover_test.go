@@ -16,8 +16,8 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/cluster/annotation"
 )
 
-// poison adds a frontend without backends at the API server's address to the pinned tables, while no
-// agent runs. It returns the address.
+// poison adds a frontend without backends at the API server's address to the pinned tables, while
+// no agent runs. It returns the address.
 func (r *rig) poison() string {
 	r.t.Helper()
 	api, err := url.Parse(r.cfg.RestConfig.Host)
@@ -39,8 +39,8 @@ func (r *rig) poison() string {
 	return api.Host
 }
 
-// TestRun_recoversFromPoisonedTables checks that an agent becomes ready although the pinned tables of
-// its predecessor refuse connections to the API server, and that it removes the entry.
+// TestRun_recoversFromPoisonedTables checks that an agent becomes ready although the pinned tables
+// of its predecessor refuse connections to the API server, and that it removes the entry.
 func TestRun_recoversFromPoisonedTables(t *testing.T) {
 	r := newRig(t)
 	r.cfg.CgroupPath = testnode.Cgroup(t)

@@ -18,8 +18,8 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/service"
 )
 
-// eventNotServed is the reason of Events about Services and pods that this node serves only in part.
-// The controller writes Events with the same reason about parts that no node serves.
+// eventNotServed is the reason of Events about Services and pods that this node serves only in
+// part. The controller writes Events with the same reason about parts that no node serves.
 const eventNotServed = "NotServed"
 
 const (

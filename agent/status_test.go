@@ -26,8 +26,8 @@ type fault struct {
 	check, say   string // the check that must be broken, and part of its text
 }
 
-// TestStatusNamesFault breaks a healthy node in one way after another; status names each fault. The agent is
-// stopped, as it would repair them. TestFaultFailsOwnCheck covers degraded states.
+// TestStatusNamesFault breaks a healthy node in one way after another; status names each fault. The
+// agent is stopped, as it would repair them. TestFaultFailsOwnCheck covers degraded states.
 func TestStatusNamesFault(t *testing.T) {
 	r := newRig(t)
 	r.cfg.CgroupPath = mountCgroup(t)

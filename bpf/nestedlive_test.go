@@ -298,7 +298,7 @@ func testNestedVM(t *testing.T, l *nestedLive, pod, vm *net.UDPConn) {
 		})
 	}
 
-	t.Log("fragments for nobody in the VM go to the wire")
+	t.Log("fragments without a receiver in the VM go to the wire")
 	before := nestedCounts(t, l.pinDir)
 	sendDatagram(t, pod, netip.AddrPortFrom(vmAddr, closed), big)
 	for range 3 {
@@ -548,7 +548,7 @@ func TestLoadNested_adopts(t *testing.T) {
 			l.wantAttached(t, next, true, true)
 			wantPods(t, next, l.one, l.other)
 
-			t.Log("somebody removes the programs")
+			t.Log("the programs are removed")
 			for _, h := range []struct {
 				hook
 				ifindex int

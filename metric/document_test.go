@@ -15,6 +15,7 @@ import (
 
 	"github.com/ovn-ebpf/ovn-ebpf/agent/gateway"
 	agentmetrics "github.com/ovn-ebpf/ovn-ebpf/agent/metrics"
+	"github.com/ovn-ebpf/ovn-ebpf/agent/underlay"
 	"github.com/ovn-ebpf/ovn-ebpf/bpf"
 	"github.com/ovn-ebpf/ovn-ebpf/controller"
 	"github.com/ovn-ebpf/ovn-ebpf/metric"
@@ -26,7 +27,7 @@ var update = flag.Bool("update", false, "write the tables of docs/metrics.md")
 // The tables of docs/metrics.md are those that the collectors are made from.
 func TestDocument(t *testing.T) {
 	document.Check(t, "../docs/metrics.md", map[string]string{
-		"agent": agentmetrics.Table().Markdown(), "controller": controller.Metrics().Markdown(), "reasons": reasons(),
+		"agent": agentmetrics.Table().Markdown(), "underlay": underlay.Table().Markdown(), "controller": controller.Metrics().Markdown(), "reasons": reasons(),
 	}, *update, "go test ./metric -update")
 }
 
@@ -35,7 +36,7 @@ var name = regexp.MustCompile(`\b(ovnkube|ovn_ebpf)_[a-z0-9_]+`)
 // Every metric that a document names is one of ours. What ends in _ stands for all that begin so.
 func TestDocumentedNames(t *testing.T) {
 	var families []string
-	for _, f := range slices.Concat(agentmetrics.Table(), controller.Metrics()) {
+	for _, f := range slices.Concat(agentmetrics.Table(), underlay.Table(), controller.Metrics()) {
 		families = append(families, f.Name)
 		if f.Kind == metric.Histogram {
 			families = append(families, f.Name+"_bucket", f.Name+"_sum", f.Name+"_count")
@@ -100,7 +101,7 @@ func (e everything) Collect(ch chan<- prometheus.Metric) {
 
 // Every family is as Prometheus wants it, also those that a test's node has none of.
 func TestLint(t *testing.T) {
-	for name, table := range map[string]metric.Table{"agent": agentmetrics.Table(), "controller": controller.Metrics()} {
+	for name, table := range map[string]metric.Table{"agent": agentmetrics.Table(), "underlay": underlay.Table(), "controller": controller.Metrics()} {
 		problems, err := testutil.CollectAndLint(everything{table})
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)

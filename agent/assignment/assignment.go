@@ -1,6 +1,6 @@
-// Package assignment finds the interfaces that the controller assigns to pods. The controller writes
-// addresses and MAC address as an annotation of the pod. The pod's creator can write the annotation,
-// too. An annotation that could harm the node is refused.
+// Package assignment finds the interfaces that the controller assigns to pods. The controller
+// writes addresses and MAC address as an annotation of the pod. The pod's creator can write the
+// annotation, too. An annotation that could harm the node is refused.
 package assignment
 
 import (

@@ -43,8 +43,8 @@ const watchRetryMax = 5 * time.Second
 // writeWait bounds a write. A repeated write may have newer content.
 const writeWait = 10 * time.Second
 
-// Cluster holds the informers. It is safe for concurrent use. In underlay mode, it knows the agent's
-// own Node only, and no Services and slices.
+// Cluster holds the informers. It is safe for concurrent use. In underlay mode, it knows the
+// agent's own Node only, and no Services and slices.
 type Cluster struct {
 	node     string
 	client   kubernetes.Interface
@@ -169,7 +169,8 @@ func (c *Cluster) Node() *corev1.Node {
 	return o.(*corev1.Node)
 }
 
-// Pool returns the data of the ConfigMap with the node's pool of ports, or false while there is none.
+// Pool returns the data of the ConfigMap with the node's pool of ports, or false while there is
+// none.
 func (c *Cluster) Pool() (data map[string]string, ok bool) {
 	m, ok := get[corev1.ConfigMap](c.pools.GetStore(), annotation.PoolNamespace+"/"+annotation.PoolPrefix+c.node)
 	if !ok {

@@ -257,8 +257,8 @@ func TestCluster(t *testing.T) {
 	r.await(t, always)
 }
 
-// TestCluster_apiServers: the endpoints in the slices of default/kubernetes are API servers, and the
-// handler is called when they change.
+// TestCluster_apiServers: the endpoints in the slices of default/kubernetes are API servers, and
+// the handler is called when they change.
 func TestCluster_apiServers(t *testing.T) {
 	r := newRig(t)
 	var calls atomic.Int32

@@ -21,8 +21,8 @@ const File = "10-ovn-kubernetes.conflist"
 const withdrawAfter = 20 * time.Second
 
 // Announcer maintains our configuration: it exists while the node is ready. The zero values of its
-// unexported fields are the state at the agent's start: the configuration of an earlier agent stays as
-// long as its own would.
+// unexported fields are the state at the agent's start: the configuration of an earlier agent stays
+// as long as its own would.
 type Announcer struct {
 	Dir       string // of CNI configurations; "": none is written
 	Socket    string // of the agent, for the plugin
@@ -34,8 +34,8 @@ type Announcer struct {
 	lost    time.Time // start of the unready time; the zero time while the node is ready
 }
 
-// Step writes the configuration when nothing is missing, withdraws it when the node stays unready, and
-// logs changes of the readiness.
+// Step writes the configuration when nothing is missing, withdraws it when the node stays unready,
+// and logs changes of the readiness.
 func (a *Announcer) Step(missing []string, now time.Time) error {
 	ready := len(missing) == 0
 	if ready != a.was {

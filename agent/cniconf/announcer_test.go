@@ -48,8 +48,8 @@ func TestAnnouncer_withdrawsWhenUnready(t *testing.T) {
 	}
 }
 
-// With --cni-exclusive, the configurations of other networks are set aside once the node is ready, and
-// again whenever they are rewritten. Remove puts them back.
+// With --cni-exclusive, the configurations of other networks are set aside once the node is ready,
+// and again whenever they are rewritten. Remove puts them back.
 func TestAnnouncer_exclusive(t *testing.T) {
 	for _, exclusive := range []bool{true, false} {
 		a := Announcer{Dir: t.TempDir(), Socket: "/run/nosuch.sock", Exclusive: exclusive, Log: slog.New(slog.DiscardHandler)}

@@ -1,6 +1,6 @@
-// Package cniconf handles the directory of CNI configurations: our file, which exists while the node
-// is ready, and those of other networks. A container runtime uses the first file by name, so another
-// network's file may keep pods off this network.
+// Package cniconf handles the directory of CNI configurations: our file, which exists while the
+// node is ready, and those of other networks. A container runtime uses the first file by name, so
+// another network's file may keep pods off this network.
 package cniconf
 
 import (

@@ -111,8 +111,8 @@ func (s *Server) add(ctx context.Context, req cni.Request, conf cni.NetConf) (js
 	return result(pod, host, conf.CNIVersion)
 }
 
-// settled fails an ADD during which the pod's addresses have changed. The runtime repeats it and gets
-// the right ones.
+// settled fails an ADD during which the pod's addresses have changed. The runtime repeats it and
+// gets the right ones.
 func (s *Server) settled(ctx context.Context, ref cluster.PodRef, added podnet.Pod) error {
 	err := s.o.Source.Settled(ctx, ref, added)
 	if err == nil {

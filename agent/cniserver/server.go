@@ -34,8 +34,8 @@ const maxConnections = 512
 
 // Source decides on the interfaces of pods. It does not create them.
 type Source interface {
-	// Pod waits until a pod can get an interface for the attachment. It returns UID, MAC, Addresses,
-	// Gateways and MTU. The error says what is missing.
+	// Pod waits until a pod can get an interface for the attachment. It returns UID, MAC,
+	// Addresses, Gateways and MTU. The error says what is missing.
 	Pod(ctx context.Context, ref cluster.PodRef, a podnet.Attachment) (podnet.Pod, error)
 	// Settled returns an error unless the pod is still to have this interface.
 	Settled(ctx context.Context, ref cluster.PodRef, was podnet.Pod) error

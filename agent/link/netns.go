@@ -26,7 +26,8 @@ func InNetns(path string, do func() error) error {
 	})
 }
 
-// CheckEnterNetns returns an error if the process lacks a capability for setting up pods' interfaces.
+// CheckEnterNetns returns an error if the process lacks a capability for setting up pods'
+// interfaces.
 func CheckEnterNetns() error {
 	err := InNetns("/proc/self/ns/net", func() error { return nil })
 	if errors.Is(err, fs.ErrPermission) {

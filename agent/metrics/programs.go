@@ -107,8 +107,8 @@ func (c *Collector) putShortcuts(put putter) {
 	put("ovnkube_gateway_shortcut_pods", float64(counts.Pods))
 }
 
-// evictions makes a counter of ShortcutCounts.Evicted, which may fall. It starts at zero. Its methods are
-// safe for concurrent use.
+// evictions makes a counter of ShortcutCounts.Evicted, which may fall. It starts at zero. Its
+// methods are safe for concurrent use.
 type evictions struct {
 	mu    sync.Mutex // guards the fields below
 	known bool

@@ -78,7 +78,8 @@ func TestHostSent(t *testing.T) {
 	}
 }
 
-// The counter of evictions starts at zero and never falls, although the figure that it is made of does.
+// The counter of evictions starts at zero and never falls, although the figure that it is made of
+// does.
 func TestEvictions(t *testing.T) {
 	var e evictions
 	for i, look := range []struct {

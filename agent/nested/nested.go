@@ -1,6 +1,6 @@
-// Package nested connects pods' interfaces to the network of a virtual machine's NIC. Each pod has a
-// VLAN tag there: programs push the tag of a packet that leaves the pod, and deliver a packet with the
-// tag to the pod. The host reaches its pods directly.
+// Package nested connects pods' interfaces to the network of a virtual machine's NIC. Each pod has
+// a VLAN tag there: programs push the tag of a packet that leaves the pod, and deliver a packet
+// with the tag to the pod. The host reaches its pods directly.
 package nested
 
 import (
@@ -20,8 +20,8 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/loop"
 )
 
-// checkEvery is the interval at which Watch wakes. The kernel announces neither a removed tcx link nor
-// all removed neighbours, and repairs must take less than a minute.
+// checkEvery is the interval at which Watch wakes. The kernel announces neither a removed tcx link
+// nor all removed neighbours, and repairs must take less than a minute.
 const checkEvery = 20 * time.Second
 
 // errNoNIC is returned while the NIC is not known.
@@ -58,8 +58,8 @@ type NIC struct {
 	Tags    []int        // of the node's pool; a packet with another tag is none of ours
 }
 
-// Sync attaches the programs to the NIC and writes the tables. It is idempotent, repairs what others
-// have removed, and follows a NIC that was recreated. Pods stay connected.
+// Sync attaches the programs to the NIC and writes the tables. It is idempotent, repairs what
+// others have removed, and follows a NIC that was recreated. Pods stay connected.
 func (n *Network) Sync(nic NIC) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -119,8 +119,8 @@ func (n *Network) do(f func(*bpf.Nested) error) error {
 	return f(n.programs)
 }
 
-// Connect makes the direct path between host and pod, and then the entries of the maps. From then on,
-// packets with the pod's tag reach the pod.
+// Connect makes the direct path between host and pod, and then the entries of the maps. From then
+// on, packets with the pod's tag reach the pod.
 func (n *Network) Connect(_ context.Context, host string, p podnet.Pod) error {
 	l, err := link.Get(host)
 	if err != nil {
@@ -172,8 +172,9 @@ func checkAttached(programs *bpf.Nested, host string, ifindex int) error {
 // Reset closes the connection of a device that is about to be recreated.
 func (n *Network) Reset(ctx context.Context, host string) error { return n.Release(ctx, host) }
 
-// Release closes the connection of a device: no packet reaches the pod any more, and none leaves it. It
-// also closes the connections of all devices that are gone, because the name of such a device is lost.
+// Release closes the connection of a device: no packet reaches the pod any more, and none leaves
+// it. It also closes the connections of all devices that are gone, because the name of such a
+// device is lost.
 //
 // The device is set down first: without a program, its packets would reach the host's stack.
 func (n *Network) Release(_ context.Context, host string) error {
@@ -196,8 +197,8 @@ func (n *Network) Release(_ context.Context, host string) error {
 		return errors.Join(errs...)
 	})
 	if errors.Is(err, errNoNIC) {
-		// The maps of an earlier agent may still have the device. The first Sync disconnects it, once it
-		// is gone.
+		// The maps of an earlier agent may still have the device. The first Sync disconnects it,
+		// once it is gone.
 		return nil
 	}
 	return err

@@ -255,7 +255,7 @@ func TestNetwork_keeperRemovesPodWithoutNetns(t *testing.T) {
 	}
 }
 
-// unpin removes a pin, by which the kernel detaches a tcx link that nobody else holds.
+// unpin removes a pin, by which the kernel detaches a tcx link that no other process holds.
 func unpin(t *testing.T, path string) {
 	t.Helper()
 	if err := os.Remove(path); err != nil {

@@ -20,14 +20,16 @@ const (
 	keepPause = time.Second
 )
 
-// Keeper restores lost connections of pods, and removes connections, devices and records without a pod.
+// Keeper restores lost connections of pods, and removes connections, devices and records without a
+// pod.
 type Keeper struct {
 	Wirer    *Wirer
 	Attached Attached
 	// Gone reports whether a pod has certainly left the node. It returns an error when this is
 	// unknown.
 	Gone func(ctx context.Context, namespace, name, uid string) (bool, error)
-	// Try blocks requests for a container until release. It returns false when a request is under way.
+	// Try blocks requests for a container until release. It returns false when a request is under
+	// way.
 	Try func(containerID string) (release func(), ok bool)
 	Log *slog.Logger
 	// Assigned returns the addresses that the controller currently assigns to a pod, or false when
@@ -73,8 +75,8 @@ type found struct {
 	records     map[string]Pod
 }
 
-// find reads the records last. They are written first, so a connection or device without a record is
-// being removed or left over.
+// find reads the records last. They are written first, so a connection or device without a record
+// is being removed or left over.
 func (k *Keeper) find(ctx context.Context) (f found, err error) {
 	if f.connections, err = k.Attached.List(ctx); err != nil {
 		return found{}, err

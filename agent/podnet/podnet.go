@@ -1,6 +1,6 @@
 // Package podnet creates a pod's interface: a veth pair between the host and the pod's network
-// namespace, and the connection of the host's end to the pods' network, which a Connector makes. The
-// container's ID alone is enough to find and remove all parts again.
+// namespace, and the connection of the host's end to the pods' network, which a Connector makes.
+// The container's ID alone is enough to find and remove all parts again.
 //
 // Before Wirer creates the parts it writes a record: one file per container, in a directory that is
 // emptied at boot, as network namespaces are. From these records, Keeper restores the parts after a
@@ -77,8 +77,8 @@ func HostName(containerID, iface string) string {
 	return "veth" + hex.EncodeToString(sum[:])[:11]
 }
 
-// Add creates the interface and waits until it passes packets. It returns the name of the host's end.
-// Add is idempotent; a failed Add leaves no parts.
+// Add creates the interface and waits until it passes packets. It returns the name of the host's
+// end. Add is idempotent; a failed Add leaves no parts.
 func (w *Wirer) Add(ctx context.Context, p Pod) (hostName string, err error) {
 	host := HostName(p.ContainerID, p.Interface)
 	defer func() {
@@ -138,8 +138,8 @@ func (w *Wirer) observe(phase string, took time.Duration) {
 	}
 }
 
-// Undo removes the interface of an Add that fails, also after the end of ctx, which may be the cause of
-// the failure.
+// Undo removes the interface of an Add that fails, also after the end of ctx, which may be the
+// cause of the failure.
 func (w *Wirer) Undo(ctx context.Context, p Pod) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTimeout)
 	defer cancel()

@@ -92,8 +92,8 @@ func (w *Wirer) records() (map[string]Pod, error) {
 	return out, nil
 }
 
-// Recorded returns the interfaces of all pods of this node from the records in dir, the oldest first.
-// It only reads, so it may run beside an agent.
+// Recorded returns the interfaces of all pods of this node from the records in dir, the oldest
+// first. It only reads, so it may run beside an agent.
 func Recorded(dir string) ([]Pod, error) {
 	files, err := os.ReadDir(dir)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {

@@ -81,8 +81,8 @@ type Pool struct {
 	released  map[int]time.Time           // the last release of each unclaimed tag
 }
 
-// New returns the pool of a node without ports. A released port rests for the given time, so that load
-// balancers and the neighbour caches of peers forget the pod that had its address.
+// New returns the pool of a node without ports. A released port rests for the given time, so that
+// load balancers and the neighbour caches of peers forget the pod that had its address.
 func New(node string, rest time.Duration) *Pool {
 	return &Pool{
 		node: node, rest: rest,
@@ -122,9 +122,9 @@ func (p *Pool) Restore(claims []Claim, released map[int]time.Time, now time.Time
 	return lost
 }
 
-// SetPorts replaces the ports of the ConfigMap. Their tags must be unique. A pod keeps its port. If the
-// ConfigMap has the tag with the same MAC and addresses, the pod's port gets the new UUID, groups and
-// Held. Otherwise the port stays as it was given to the pod until the pod releases it.
+// SetPorts replaces the ports of the ConfigMap. Their tags must be unique. A pod keeps its port. If
+// the ConfigMap has the tag with the same MAC and addresses, the pod's port gets the new UUID,
+// groups and Held. Otherwise the port stays as it was given to the pod until the pod releases it.
 func (p *Pool) SetPorts(ports []annotation.PoolPort) {
 	clear(p.ports)
 	for _, port := range ports {
@@ -133,10 +133,10 @@ func (p *Pool) SetPorts(ports []annotation.PoolPort) {
 	}
 }
 
-// Take returns the port that the owner gets. The same container and interface get the same port again.
-// Ports that were never used are taken first, then the port that was released the longest time ago.
-// Ties are broken by the lowest tag. early reports that the port has not rested long enough, but no
-// other port is free. The error is a *NoPortError.
+// Take returns the port that the owner gets. The same container and interface get the same port
+// again. Ports that were never used are taken first, then the port that was released the longest
+// time ago. Ties are broken by the lowest tag. early reports that the port has not rested long
+// enough, but no other port is free. The error is a *NoPortError.
 func (p *Pool) Take(o Owner, now time.Time) (port annotation.PoolPort, early bool, err error) {
 	if port, ok := p.Port(o.ContainerID, o.Interface); ok {
 		return port, false, nil
@@ -174,8 +174,8 @@ func (p *Pool) before(a, b int) bool {
 }
 
 // Release ends the claim of the container's interface and returns its tag. It reports false if the
-// interface has no port. A late DEL of a removed sandbox therefore never releases the port of the pod
-// that has the tag now.
+// interface has no port. A late DEL of a removed sandbox therefore never releases the port of the
+// pod that has the tag now.
 func (p *Pool) Release(containerID, iface string, now time.Time) (tag int, released bool) {
 	key := podInterface{containerID, iface}
 	tag, claimed := p.tags[key]
@@ -198,8 +198,8 @@ func (p *Pool) Port(containerID, iface string) (annotation.PoolPort, bool) {
 	return p.claims[tag].Port, claimed
 }
 
-// Ports returns the ports of the ConfigMap and of pods, sorted by tag. If the ConfigMap and a pod have
-// different ports with the same tag, Ports returns the pod's.
+// Ports returns the ports of the ConfigMap and of pods, sorted by tag. If the ConfigMap and a pod
+// have different ports with the same tag, Ports returns the pod's.
 func (p *Pool) Ports(now time.Time) []Status {
 	tags := slices.AppendSeq(slices.Collect(maps.Keys(p.ports)), maps.Keys(p.claims))
 	slices.Sort(tags)
@@ -254,8 +254,8 @@ func (p *Pool) status(tag int, now time.Time) Status {
 	}
 }
 
-// hasAddressOf reports whether a pod has one of the port's addresses. That pod may have another tag,
-// if the node's subnets were made anew while the pod was running.
+// hasAddressOf reports whether a pod has one of the port's addresses. That pod may have another
+// tag, if the node's subnets were made anew while the pod was running.
 func (p *Pool) hasAddressOf(port annotation.PoolPort) bool {
 	return slices.ContainsFunc(port.Addresses, func(a netip.Addr) bool { return p.addresses[a] })
 }

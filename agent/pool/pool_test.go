@@ -190,8 +190,8 @@ func TestPool_repeatedTakeReturnsTheSamePort(t *testing.T) {
 	}
 }
 
-// TestPool_lateReleaseKeepsThePortOfTheNextPod repeats the DEL of a sandbox after its port was given
-// to the next pod. kubelet does so after a timeout of the runtime.
+// TestPool_lateReleaseKeepsThePortOfTheNextPod repeats the DEL of a sandbox after its port was
+// given to the next pod. kubelet does so after a timeout of the runtime.
 func TestPool_lateReleaseKeepsThePortOfTheNextPod(t *testing.T) {
 	p := pool.New("vm1", rest)
 	p.SetPorts(portsOf(2))
@@ -285,8 +285,8 @@ func TestPool_removedPortReturns(t *testing.T) {
 	}
 }
 
-// TestPool_noTwoPodsHaveOneAddress makes the node's subnets anew while a pod is running, so that the
-// address of the pod gets another tag.
+// TestPool_noTwoPodsHaveOneAddress makes the node's subnets anew while a pod is running, so that
+// the address of the pod gets another tag.
 func TestPool_noTwoPodsHaveOneAddress(t *testing.T) {
 	p := pool.New("vm1", rest)
 	p.SetPorts(portsOf(2))
@@ -362,7 +362,8 @@ func TestPool_restoreKeepsTheNewestClaim(t *testing.T) {
 	}
 }
 
-// TestPool_restoreAndConfigMapInEitherOrder starts an agent after the controller has repaired a port.
+// TestPool_restoreAndConfigMapInEitherOrder starts an agent after the controller has repaired a
+// port.
 func TestPool_restoreAndConfigMapInEitherOrder(t *testing.T) {
 	claims := []pool.Claim{{Tag: 2, Owner: owner("a"), Port: port(2)}}
 	repaired := port(2)

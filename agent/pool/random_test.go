@@ -30,7 +30,8 @@ type node struct {
 	seen     map[string]int                 // outcomes of events
 }
 
-// TestPool_randomEvents adds and deletes pods, changes the ConfigMap and restarts the agent at random.
+// TestPool_randomEvents adds and deletes pods, changes the ConfigMap and restarts the agent at
+// random.
 func TestPool_randomEvents(t *testing.T) {
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)

@@ -25,8 +25,8 @@ func EncodeState(s State) ([]byte, error) {
 	return append(b, '\n'), nil
 }
 
-// DecodeState returns the state in the text of a state file. Node is valid or empty, Ports is valid,
-// and the tags of Released are between 1 and annotation.MaxTag.
+// DecodeState returns the state in the text of a state file. Node is valid or empty, Ports is
+// valid, and the tags of Released are between 1 and annotation.MaxTag.
 func DecodeState(text []byte) (State, error) {
 	var s State
 	if err := json.Unmarshal(text, &s); err != nil {

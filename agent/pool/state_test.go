@@ -77,8 +77,8 @@ func TestDecodeState_errorsNameTheField(t *testing.T) {
 	}
 }
 
-// FuzzDecodeState decodes damaged files. A valid state is encoded again without loss, and makes a Pool
-// that can be printed.
+// FuzzDecodeState decodes damaged files. A valid state is encoded again without loss, and makes a
+// Pool that can be printed.
 func FuzzDecodeState(f *testing.F) {
 	text, err := pool.EncodeState(stateOf(f, portsOf(2, 3), map[int]time.Time{2: epoch}))
 	if err != nil {

@@ -10,7 +10,8 @@ import (
 )
 
 // Table writes a line per port and a last line with the number of ports in each state. A used port
-// that the controller holds is marked: its pod keeps it, but Neutron does not have it as it was made.
+// that the controller holds is marked: its pod keeps it, but Neutron does not have it as it was
+// made.
 func Table(w io.Writer, node string, ports []Status) error {
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(table, "TAG\tADDRESSES\tMAC\tSTATE\tPOD\tPORT")

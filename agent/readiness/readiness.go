@@ -66,7 +66,8 @@ func (r *Readiness) SetFaults(faults func() []string) {
 	r.faults = faults
 }
 
-// Missing returns all missing items, in the order of the parts. The node is ready if there are none.
+// Missing returns all missing items, in the order of the parts. The node is ready if there are
+// none.
 func (r *Readiness) Missing() []string {
 	r.mu.Lock()
 	parts, started, start := r.parts, r.started, r.start

@@ -61,7 +61,8 @@ type Paths struct {
 
 const fileName = "agent.json"
 
-// ModeUnderlay is the Mode of a node in underlay mode. It has no gateway, so nothing else of Wiring is set.
+// ModeUnderlay is the Mode of a node in underlay mode. It has no gateway, so nothing else of Wiring
+// is set.
 const ModeUnderlay = "underlay"
 
 // Underlay reports whether the node is in underlay mode.

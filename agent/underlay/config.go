@@ -1,6 +1,6 @@
-// Package underlay is the agent of a node in underlay mode: the node is a virtual machine, and its pods
-// are nested ports of the machine's virtual NIC. The controller publishes the node's pool of ports as
-// a ConfigMap. The agent gives each pod a port of the pool, and asks nobody for it.
+// Package underlay is the agent of a node in underlay mode: the node is a virtual machine, and its
+// pods are nested ports of the machine's virtual NIC. The controller publishes the node's pool of
+// ports as a ConfigMap. The agent gives each pod a port of the pool without asking another program.
 package underlay
 
 import (
@@ -36,8 +36,8 @@ type Config struct {
 	MetricsAddr    string // "": not served
 	MetricsTLS     endpoint.TLS
 
-	// Begun, if not nil, is called when Run starts to work. missing returns what the node still needs
-	// to become ready, or "".
+	// Begun, if not nil, is called when Run starts to work. missing returns what the node still
+	// needs to become ready, or "".
 	Begun func(missing func() string) `json:"-"`
 }
 
@@ -95,16 +95,16 @@ func (c Config) record() status.Record {
 	return r
 }
 
-// Fail records for "ovnkube status" the error with which the agent has ended. The configuration may be
-// invalid.
+// Fail records for "ovnkube status" the error with which the agent has ended. The configuration may
+// be invalid.
 func (c Config) Fail(failure error) error {
 	r := c.record()
 	r.Wiring, r.Failure = status.Wiring{}, failure.Error() // the agent has not got to work
 	return status.Complete(c.RunDir, r)
 }
 
-// Pool returns the ports of the node's pool as the agent knows them. It reads the agent's records and
-// the last valid ConfigMap, so it works without an agent and without the API server.
+// Pool returns the ports of the node's pool as the agent knows them. It reads the agent's records
+// and the last valid ConfigMap, so it works without an agent and without the API server.
 func Pool(runDir, node string, rest time.Duration, now time.Time) ([]pool.Status, error) {
 	p := &ports{cfg: Config{NodeName: node, RunDir: runDir, Rest: rest}, pool: pool.New(node, rest)}
 	if err := p.restore(now); err != nil {

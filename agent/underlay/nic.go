@@ -83,8 +83,8 @@ func (n nic) check(mtu int) error {
 	return nil
 }
 
-// syncNIC connects the programs to the NIC and announces it. A NIC that is unfit still serves the pods
-// that run.
+// syncNIC connects the programs to the NIC and announces it. A NIC that is unfit still serves the
+// pods that run.
 func (a *agent) syncNIC(ctx context.Context) error {
 	n, err := a.useNIC()
 	a.setNICFault(err)
@@ -101,7 +101,8 @@ func (a *agent) useNIC() (nic, error) {
 		return n, err
 	}
 	if !n.Promiscuous {
-		// Nobody registers the pods' VLANs and MAC addresses with the NIC, whose filters would drop them.
+		// The pods' VLANs and MAC addresses are not registered with the NIC, whose filters would drop
+		// their packets.
 		if err := link.SetPromiscuous(n.Name, true); err != nil {
 			return n, err
 		}

@@ -19,8 +19,8 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/cluster/annotation"
 )
 
-// ports is the node's pool of ports. What pods have is in podnet's records. The rest of the state is in
-// the state file: the last valid ConfigMap, and when ports were released.
+// ports is the node's pool of ports. What pods have is in podnet's records. The rest of the state
+// is in the state file: the last valid ConfigMap, and when ports were released.
 type ports struct {
 	cfg Config
 	log *slog.Logger
@@ -161,7 +161,8 @@ func (p *ports) update(data map[string]string, now time.Time) error {
 	return p.save(now)
 }
 
-// parse returns the content of a ConfigMap of this node, completed by what is known from earlier ones.
+// parse returns the content of a ConfigMap of this node, completed by what is known from earlier
+// ones.
 func (p *ports) parse(text pool.State) (annotation.Pool, []annotation.PoolPort, error) {
 	of := fmt.Sprintf("ConfigMap %s/%s%s", annotation.PoolNamespace, annotation.PoolPrefix, p.cfg.NodeName)
 	next, err := annotation.ParsePool(text.Node)
@@ -281,8 +282,8 @@ func (p *ports) removed(host string, now time.Time) {
 	}
 }
 
-// sweep releases the ports of ADDs that ended before the interface had a record, and that the runtime
-// has not deleted. try blocks requests for a container.
+// sweep releases the ports of ADDs that ended before the interface had a record, and that the
+// runtime has not deleted. try blocks requests for a container.
 func (p *ports) sweep(recorded func(podnet.Attachment) bool, try func(container string) (release func(), ok bool)) {
 	p.mu.Lock()
 	hosts := maps.Clone(p.hosts)

@@ -24,8 +24,8 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/test/kube/kubetest"
 )
 
-// rig is a VM with an agent. The test plays the controller, the runtime and, at the other end of the
-// VM's NIC, the hypervisor.
+// rig is a VM with an agent. The test plays the controller, the runtime and, at the other end of
+// the VM's NIC, the hypervisor.
 type rig struct {
 	t      testing.TB
 	client kubernetes.Interface

@@ -15,7 +15,8 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/agent/podnet"
 )
 
-// source is the cniserver.Source of underlay mode: the interface of a pod is a port of the node's pool.
+// source is the cniserver.Source of underlay mode: the interface of a pod is a port of the node's
+// pool.
 type source struct {
 	cluster *cluster.Cluster
 	ports   *ports
@@ -23,7 +24,7 @@ type source struct {
 
 var _ cniserver.Source = source{}
 
-// Pod takes a port for the pod, which must be in the informer's copy. It asks nobody.
+// Pod takes a port for the pod, which must be in the informer's copy. It makes no request.
 func (s source) Pod(ctx context.Context, ref cluster.PodRef, a podnet.Attachment) (podnet.Pod, error) {
 	object, err := s.cluster.WaitPod(ctx, ref, func(*corev1.Pod) error { return nil })
 	if err != nil {

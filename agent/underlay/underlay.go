@@ -53,8 +53,8 @@ type agent struct {
 	told              string      // the fault of the last Event; owned by the pool's loop
 }
 
-// Run runs the agent until ctx ends; then it returns nil. It returns an error for faults that waiting
-// cannot repair. On return, the node's pods keep working.
+// Run runs the agent until ctx ends; then it returns nil. It returns an error for faults that
+// waiting cannot repair. On return, the node's pods keep working.
 func Run(ctx context.Context, cfg Config, log *slog.Logger) error {
 	if err := cfg.Validate(); err != nil {
 		return fmt.Errorf("check configuration: %w", err)

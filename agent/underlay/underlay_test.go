@@ -193,8 +193,8 @@ func TestRun_writesOneEventAboutAnInvalidPool(t *testing.T) {
 	})
 }
 
-// Without the API server, running pods keep working, DEL releases ports, and a restarted agent knows
-// its pool.
+// Without the API server, running pods keep working, DEL releases ports, and a restarted agent
+// knows its pool.
 func TestRun_worksWithoutTheAPIServer(t *testing.T) {
 	r := newRig(t)
 	r.publish(poolData(t, 2, nil))

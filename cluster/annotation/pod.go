@@ -113,11 +113,11 @@ func ParseLeavesBy(annotations map[string]string) ([]string, error) {
 	return names, err
 }
 
-// HostAddresses returns the addresses at which the node's host is reached, as far as its
-// Node object says: host-cidrs, the gateway's addresses, the tunnels' address, the Node's
-// status, and the management port's address in each pod subnet. An annotation that is
-// malformed adds nothing. Addresses that each host has for itself alone (loopback, link-local) are not
-// among them. The result is sorted. Controller and agents must agree.
+// HostAddresses returns the addresses at which the node's host is reached, as far as its Node
+// object says: host-cidrs, the gateway's addresses, the tunnels' address, the Node's status, and
+// the management port's address in each pod subnet. An annotation that is malformed adds nothing.
+// Addresses that each host has for itself alone (loopback, link-local) are not among them. The
+// result is sorted. Controller and agents must agree.
 func HostAddresses(n *corev1.Node) []netip.Addr {
 	var out []netip.Addr
 	add := func(a netip.Addr) {

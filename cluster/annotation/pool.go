@@ -164,16 +164,16 @@ func ParseAsks(text string) ([]Ask, error) {
 	return asks, nil
 }
 
-// Pool describes the node that a pool of ports belongs to. What the cloud does not have, or no longer
-// has, is empty: VIF, trunk, network and its MTU, gateways.
+// Pool describes the node that a pool of ports belongs to. What the cloud does not have, or no
+// longer has, is empty: VIF, trunk, network and its MTU, gateways.
 type Pool struct {
 	Cluster string `json:"cluster"`
 	Node    string `json:"node"`
 	VIF     string `json:"vif"`     // UUID of the VM's Neutron port
 	Trunk   string `json:"trunk"`   // UUID
 	Network string `json:"network"` // UUID
-	// Gateways holds the router's MAC by its address and prefix length in each subnet of the network.
-	// A node that has grown has several IPv4 subnets. The subnets do not overlap.
+	// Gateways holds the router's MAC by its address and prefix length in each subnet of the
+	// network. A node that has grown has several IPv4 subnets. The subnets do not overlap.
 	Gateways   map[netip.Prefix]string `json:"gateways"`
 	MTU        int                     `json:"mtu"` // of the network, bytes
 	Generation int64                   `json:"generation"`
@@ -196,7 +196,8 @@ func (p Pool) Gateway(a netip.Addr) (netip.Prefix, net.HardwareAddr, bool) {
 // FormatPool returns the value of PoolNode.
 func FormatPool(p Pool) string { return encode(p) }
 
-// ParsePool returns the node of a pool. The node has a name, and all other fields are valid or empty.
+// ParsePool returns the node of a pool. The node has a name, and all other fields are valid or
+// empty.
 func ParsePool(text string) (Pool, error) {
 	var p Pool
 	if err := json.Unmarshal([]byte(text), &p); err != nil {

@@ -72,7 +72,8 @@ func TestPoolRoundTrip(t *testing.T) {
 			t.Errorf("%s: %v", field.want, err)
 		}
 	}
-	// The VM's port was deleted, so nothing else of the pool is known. Its ports must still be released.
+	// The VM's port was deleted, so nothing else of the pool is known. Its ports must still be
+	// released.
 	gone := Pool{Cluster: "c", Node: "n", Generation: 8}
 	if p, err := ParsePool(FormatPool(gone)); err != nil || !reflect.DeepEqual(p, gone) {
 		t.Errorf("a pool without its port: %+v, %v", p, err)

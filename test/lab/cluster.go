@@ -72,8 +72,8 @@ func (l *Lab) controllerArgv() []string {
 	}
 }
 
-// StartAgent starts the agent on the i-th of KubeNodes, without waiting for readiness. Optional extra
-// arguments override those of the lab. Its log is <Dir>/log/agent-<node>.log.
+// StartAgent starts the agent on the i-th of KubeNodes, without waiting for readiness. Optional
+// extra arguments override those of the lab. Its log is <Dir>/log/agent-<node>.log.
 func (l *Lab) StartAgent(_ context.Context, i int, extra ...string) error {
 	n := l.KubeNode(i)
 	_, err := l.spawn(n.Netns, agentName(n), nil, l.agentArgv(i, extra...)...)

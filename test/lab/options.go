@@ -98,8 +98,8 @@ func (o Options) validate() error {
 	if !filepath.IsAbs(o.Dir) || filepath.Clean(o.Dir) == "/" {
 		errs = append(errs, fmt.Errorf("directory %q is not absolute", o.Dir))
 	}
-	// The longest socket name below Dir is the control socket of a daemon in a node's run directory;
-	// sun_path holds 107 bytes.
+	// The longest socket name below Dir is the control socket of a daemon in a node's run
+	// directory; sun_path holds 107 bytes.
 	if n := len(o.Dir + "/node50/ovn-controller.4194304.ctl"); n > 107 {
 		errs = append(errs, fmt.Errorf("directory %q is too long for unix sockets below it", o.Dir))
 	}

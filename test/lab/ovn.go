@@ -209,8 +209,8 @@ func (l *Lab) awaitChassis(ctx context.Context) error {
 func (l *Lab) run(ctx context.Context, program string, args ...string) error {
 	cmd := exec.CommandContext(ctx, program, args...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	// The kernel sends the signal when the forking thread ends, so keep other goroutines from ending
-	// it.
+	// The kernel sends the signal when the forking thread ends, so keep other goroutines from
+	// ending it.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	_, err := output(cmd)

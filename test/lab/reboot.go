@@ -15,10 +15,10 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/test/lab/netns"
 )
 
-// Reboot powers the i-th of KubeNodes off and boots it. It kills every process in its network namespace,
-// and removes the namespace with all devices, pins and sockets. State on disk stays: the database
-// of Open vSwitch with its ports, and the uplink's MAC. Then it recreates the network and daemons;
-// the caller must restart other programs. The hypervisor of a VM stays.
+// Reboot powers the i-th of KubeNodes off and boots it. It kills every process in its network
+// namespace, and removes the namespace with all devices, pins and sockets. State on disk stays: the
+// database of Open vSwitch with its ports, and the uplink's MAC. Then it recreates the network and
+// daemons; the caller must restart other programs. The hypervisor of a VM stays.
 func (l *Lab) Reboot(ctx context.Context, i int) error {
 	if l.opts.VMs > 0 {
 		return l.rebootVM(ctx, l.VM(i))
@@ -44,7 +44,8 @@ func (l *Lab) Reboot(ctx context.Context, i int) error {
 	return nil
 }
 
-// powerOff ends the node and removes its NIC, whose other end is the device port of the namespace at.
+// powerOff ends the node and removes its NIC, whose other end is the device port of the namespace
+// at.
 func (l *Lab) powerOff(n *Node, at, port string) error {
 	if err := killInside([]string{n.Netns}); err != nil {
 		return err

@@ -124,8 +124,8 @@ func (l *Lab) startVMs(ctx context.Context) error {
 	return l.awaitTunnels(ctx)
 }
 
-// awaitTunnels waits until the hypervisors of all VMs reach each other. The userspace datapath drops
-// packets for a hypervisor until it has its MAC, which it requests for the first of them.
+// awaitTunnels waits until the hypervisors of all VMs reach each other. The userspace datapath
+// drops packets for a hypervisor until it has its MAC, which it requests for the first of them.
 func (l *Lab) awaitTunnels(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
 	for i, v := range l.machines() {

@@ -51,8 +51,8 @@ func (b *Bridge) Await(ctx context.Context, host string) error {
 	if err := b.OVS.WaitInstalled(ctx, host); err != nil {
 		return err
 	}
-	// The name may have belonged to another device a moment ago. When ovs-vswitchd releases that one,
-	// it sets the new device's flags to down.
+	// The name may have belonged to another device a moment ago. When ovs-vswitchd releases that
+	// one, it sets the new device's flags to down.
 	return link.SetUp(host)
 }
 
@@ -76,10 +76,10 @@ func (b *Bridge) Check(ctx context.Context, host string, p podnet.Pod) error {
 	return nil
 }
 
-// Reset detaches a device from ovs-vswitchd before it is recreated. The new device needs a new port:
-// on the old one, OVS would keep using the socket and the queueing discipline of the old device.
-// ovs-vswitchd does not notice a port that is removed and added between two of its passes, so Reset
-// waits for a pass.
+// Reset detaches a device from ovs-vswitchd before it is recreated. The new device needs a new
+// port: on the old one, OVS would keep using the socket and the queueing discipline of the old
+// device. ovs-vswitchd does not notice a port that is removed and added between two of its passes,
+// so Reset waits for a pass.
 func (b *Bridge) Reset(ctx context.Context, host string) error {
 	_, _, noPort := b.OVS.Port(ctx, host)
 	_, noDevice := link.Get(host)
