@@ -17,6 +17,7 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/agent/cniconf"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/management"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/podnet"
+	"github.com/ovn-ebpf/ovn-ebpf/agent/status"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/testnode"
 	"github.com/ovn-ebpf/ovn-ebpf/cluster/annotation"
 	"github.com/ovn-ebpf/ovn-ebpf/test/kube"
@@ -203,4 +204,16 @@ func TestRunWaitsForDaemons(t *testing.T) {
 		}
 		return err
 	})
+}
+
+func TestRun_refusesANodeInUnderlayMode(t *testing.T) {
+	cfg := valid()
+	cfg.RunDir = t.TempDir()
+	if err := status.Write(cfg.RunDir, status.Record{Wiring: status.Wiring{Mode: status.ModeUnderlay}}); err != nil {
+		t.Fatal(err)
+	}
+	err := Run(t.Context(), cfg, slog.New(slog.DiscardHandler))
+	if err == nil || !strings.Contains(err.Error(), "ovnkube agent --cleanup") {
+		t.Errorf("got %v", err)
+	}
 }

@@ -21,6 +21,7 @@ type Link struct {
 	Up    bool // administratively
 	Kind  string
 
+	Master      int  // index of the bridge or bond that the device is a port of, or 0
 	Promiscuous bool // set by SetPromiscuous or by an administrator
 }
 
@@ -51,7 +52,7 @@ func linkOf(l netlink.Link) Link {
 	a := l.Attrs()
 	return Link{
 		Name: a.Name, Index: a.Index, MAC: a.HardwareAddr, MTU: a.MTU, Up: a.Flags&net.FlagUp != 0, Kind: l.Type(),
-		Promiscuous: a.RawFlags&unix.IFF_PROMISC != 0,
+		Master: a.MasterIndex, Promiscuous: a.RawFlags&unix.IFF_PROMISC != 0,
 	}
 }
 

@@ -73,7 +73,7 @@ func (n nic) check(mtu int) error {
 	}
 	var twins []string
 	for _, l := range all {
-		if slices.Equal(l.MAC, n.MAC) {
+		if l.Name == n.Name || slices.Equal(l.MAC, n.MAC) && isNIC(l) {
 			twins = append(twins, l.Name)
 		}
 	}
@@ -81,6 +81,16 @@ func (n nic) check(mtu int) error {
 		return fmt.Errorf("NIC %s: %d devices have the MAC address %s: %s", n.Name, len(twins), n.MAC, strings.Join(twins, ", "))
 	}
 	return nil
+}
+
+// isNIC reports whether a device may be a NIC of the VM. Devices that are made of a NIC, and the
+// ports of a bridge or bond, share the NIC's MAC address.
+func isNIC(l link.Link) bool {
+	switch l.Kind {
+	case "bridge", "bond", "team", "vlan", "macvlan", "macvtap", "ipvlan":
+		return false
+	}
+	return l.Master == 0
 }
 
 // syncNIC connects the programs to the NIC and announces it. A NIC that is unfit still serves the
@@ -101,8 +111,8 @@ func (a *agent) useNIC() (nic, error) {
 		return n, err
 	}
 	if !n.Promiscuous {
-		// The pods' VLANs and MAC addresses are not registered with the NIC, whose filters would drop
-		// their packets.
+		// The pods' VLANs and MAC addresses are not registered with the NIC, whose filters would
+		// drop their packets.
 		if err := link.SetPromiscuous(n.Name, true); err != nil {
 			return n, err
 		}

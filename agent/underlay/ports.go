@@ -215,7 +215,7 @@ func (p *ports) take(a podnet.Attachment, name, uid string, now time.Time) (podn
 	p.mu.Lock()
 	defer p.mu.Unlock()
 
-	if p.text.Node == "" || p.known.MTU == 0 {
+	if !p.complete() {
 		p.results[resultNoPool]++
 		return podnet.Pod{}, errNoPool
 	}
@@ -301,12 +301,15 @@ func (p *ports) sweep(recorded func(podnet.Attachment) bool, try func(container 
 	}
 }
 
+// complete reports whether pods can get ports: the network and its gateways are known.
+func (p *ports) complete() bool { return p.text.Node != "" && p.known.MTU != 0 && len(p.known.Gateways) > 0 }
+
 // missing returns what the pool lacks for new pods, or "".
 func (p *ports) missing() string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 
-	if p.text.Node != "" && p.known.MTU != 0 {
+	if p.complete() {
 		return ""
 	}
 	if p.fault != "" {

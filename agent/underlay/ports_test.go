@@ -181,6 +181,24 @@ func TestPorts_invalidConfigMapKeepsTheLastValidPool(t *testing.T) {
 	}
 }
 
+// The first ConfigMap of a node may come before the cloud has its network.
+func TestPorts_networkWithoutGatewaysIsMissing(t *testing.T) {
+	p := newPorts(t, testConfig(t))
+	for _, change := range []func(*annotation.Pool){
+		func(n *annotation.Pool) { n.Gateways = nil },
+		func(n *annotation.Pool) { n.Network, n.MTU = "", 0 },
+	} {
+		data := poolData(t, 1, func(n *annotation.Pool, _ []annotation.PoolPort) { change(n) })
+		p.known = annotation.Pool{}
+		if err := p.update(data, time.Now()); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := p.take(at("a"), "default/a", "", time.Now()); !errors.Is(err, errNoPool) || p.missing() == "" {
+			t.Errorf("error %v, missing %q", err, p.missing())
+		}
+	}
+}
+
 func TestPorts_firstConfigMapInvalidIsMissing(t *testing.T) {
 	p := newPorts(t, testConfig(t))
 	if err := p.update(map[string]string{annotation.PoolNode: "{"}, time.Now()); err == nil {

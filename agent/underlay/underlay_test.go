@@ -136,6 +136,11 @@ func TestRun_namesFaultsOfTheNIC(t *testing.T) {
 
 	testnode.Run(t, "ip", "link", "add", "twin0", "address", "fa:16:3e:00:00:0b", "type", "veth", "peer", "name", "twin1")
 	r.awaitReadyz(http.StatusServiceUnavailable, "2 devices have the MAC address fa:16:3e:00:00:0b: eth0, twin0")
+	testnode.Run(t, "ip", "link", "add", "br0", "type", "bridge")
+	testnode.Run(t, "ip", "link", "set", "twin0", "master", "br0")
+	r.awaitReadyz(http.StatusOK, "ok") // a port of a bridge, and the bridge, which has its address
+	testnode.Run(t, "ip", "link", "del", "br0")
+	r.awaitReadyz(http.StatusServiceUnavailable, "2 devices have the MAC address")
 	testnode.Run(t, "ip", "link", "del", "twin0")
 	r.awaitReadyz(http.StatusOK, "ok")
 
