@@ -33,7 +33,10 @@ func TestVMs(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	t.Run("pings", func(t *testing.T) { testVMPings(t, l) })
+	if !t.Run("pings", func(t *testing.T) { testVMPings(t, l) }) {
+		t.FailNow() // the rest would wait for answers
+	}
+	t.Run("hypervisor", func(t *testing.T) { testHypervisorStack(t, l) })
 	t.Run("traffic", func(t *testing.T) { testVMTraffic(t, l) })
 	t.Run("security", func(t *testing.T) { testVMSecurity(t, l) })
 	t.Run("ports", func(t *testing.T) { testVMPorts(t, l) })
@@ -88,6 +91,26 @@ func ping(t *testing.T, l *lab.Lab, from, to string, flags ...string) (string, e
 	argv := slices.Concat([]string{"ping", "-n", "-q"}, flags, []string{to})
 	out, err := l.Exec(t.Context(), from, argv...)
 	return string(out), err
+}
+
+// testHypervisorStack shows that the kernel of a hypervisor sees each packet once: it answers a ping
+// once, and it does not answer a VM on the wire, which is Open vSwitch's.
+func testHypervisorStack(t *testing.T, l *lab.Lab) {
+	out, err := ping(t, l, "ext", l.Node(1).IP4.String(), "-c", "3", "-i", "0.01", "-W", "2")
+	if err != nil || !strings.Contains(out, " 3 received, ") || strings.Contains(out, "duplicates") {
+		t.Errorf("ext to node1: %v, %s", err, out)
+	}
+
+	onLink := []string{l.Node(1).IP4.String(), "dev", "eth0"}
+	mustExec(t, l, "vm1", append([]string{"ip", "route", "add"}, onLink...)...)
+	defer mustExec(t, l, "vm1", append([]string{"ip", "route", "del"}, onLink...)...)
+	if out, err := ping(t, l, "vm1", onLink[0], "-c", "1", "-W", "1"); err == nil {
+		t.Errorf("vm1 reaches the kernel of its hypervisor: %s", out)
+	}
+	neighbour := mustExec(t, l, "vm1", append([]string{"ip", "neighbour", "show"}, onLink...)...)
+	if strings.Contains(neighbour, "lladdr") {
+		t.Errorf("the kernel of the hypervisor answers ARP requests of vm1: %s", neighbour)
+	}
 }
 
 // testVMTraffic sends TCP and UDP, and checks that the servers see the clients' own addresses.
@@ -251,7 +274,7 @@ func TestVMs_areNodes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	config.Dial = netns.Dialer(l.VM(2).Netns)
+	config.Dial, config.Timeout = netns.Dialer(l.VM(2).Netns), 10*time.Second
 	client, err := kubernetes.NewForConfig(config)
 	if err != nil {
 		t.Fatal(err)
