@@ -147,6 +147,11 @@ func TestNetwork_connectsPods(t *testing.T) {
 		t.Errorf("connections %v, error %v", connections, err)
 	}
 
+	limited := b
+	if limited.IngressRate = 1e6; connections[host].Is(limited) {
+		t.Error("the connection is that of a pod with a limit")
+	}
+
 	// The connections outlive the agent, and the next one finds them.
 	r.network.Close()
 	if err := reaches(a); err != nil {
@@ -168,6 +173,26 @@ func TestNetwork_connectsPods(t *testing.T) {
 	}
 	if r.Check(t.Context(), a) == nil {
 		t.Error("a deleted interface passes the check")
+	}
+}
+
+// Without a program, the packets of a pod that still runs would reach the host's stack.
+func TestNetwork_releasedDeviceIsDown(t *testing.T) {
+	r := newRig(t)
+	r.sync(t)
+	p := newPod(t, "a", 2)
+	host := r.mustAdd(t, p)
+	if err := r.network.Release(t.Context(), host); err != nil {
+		t.Fatal(err)
+	}
+	if l, err := link.Get(host); err != nil || l.Up {
+		t.Errorf("device %+v, error %v: want it down", l, err)
+	}
+	if connections, err := r.network.List(t.Context()); err != nil || len(connections) > 0 {
+		t.Errorf("connections %v, error %v", connections, err)
+	}
+	if err := r.Del(t.Context(), p.ContainerID, p.Interface); err != nil {
+		t.Error(err)
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ovn-ebpf/ovn-ebpf/agent/cluster"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/podnet"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/pool"
 	"github.com/ovn-ebpf/ovn-ebpf/cluster/annotation"
@@ -298,6 +299,12 @@ func TestOpenPorts_newerOfTwoRecordsHasThePort(t *testing.T) {
 	p := newPorts(t, cfg)
 	if p.has(old) || !p.has(newer) {
 		t.Errorf("old has it: %t, newer has it: %t", p.has(old), p.has(newer))
+	}
+	settled := func(pod podnet.Pod) error {
+		return source{ports: p}.Settled(t.Context(), cluster.PodRef{Namespace: "default", Name: "a"}, pod)
+	}
+	if settled(old) == nil || settled(newer) != nil {
+		t.Errorf("settled: old %v, newer %v", settled(old), settled(newer))
 	}
 	c := connector{ports: p}
 	if err := c.Connect(t.Context(), "veth0", old); !errors.Is(err, errNotOwner) {
