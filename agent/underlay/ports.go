@@ -302,7 +302,9 @@ func (p *ports) sweep(recorded func(podnet.Attachment) bool, try func(container 
 }
 
 // complete reports whether pods can get ports: the network and its gateways are known.
-func (p *ports) complete() bool { return p.text.Node != "" && p.known.MTU != 0 && len(p.known.Gateways) > 0 }
+func (p *ports) complete() bool {
+	return p.text.Node != "" && p.known.MTU != 0 && len(p.known.Gateways) > 0
+}
 
 // missing returns what the pool lacks for new pods, or "".
 func (p *ports) missing() string {
