@@ -1,6 +1,7 @@
 package nested_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -273,11 +274,13 @@ func TestNetwork_keeperRemovesPodWithoutNetns(t *testing.T) {
 	}
 	removed := ""
 	r.Removed = func(host string) { removed = host }
+	var logged bytes.Buffer
+	r.keeper.Log = slog.New(slog.NewTextHandler(&logged, nil))
 
 	testnode.Run(t, "ip", "link", "del", host)
 	r.pass(t)
-	if removed != host {
-		t.Errorf("removed %q, want %q", removed, host)
+	if removed != host || strings.Contains(logged.String(), "again") || strings.Contains(logged.String(), "not in the desired state") {
+		t.Errorf("removed %q, want %q; logged %s", removed, host, logged.String())
 	}
 }
 
