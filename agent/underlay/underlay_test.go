@@ -3,9 +3,11 @@ package underlay
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"testing"
 
@@ -256,5 +258,24 @@ func TestCleanup_leavesNothing(t *testing.T) {
 	}
 	if l, err := link.Get("eth0"); err != nil || l.Promiscuous {
 		t.Errorf("NIC %+v, error %v: want it as before", l, err)
+	}
+}
+
+func TestAgent_tellsEachFaultOnce(t *testing.T) {
+	r := newRig(t)
+	a := &agent{cfg: r.cfg, log: slog.New(slog.DiscardHandler)}
+	if err := a.build(); err != nil {
+		t.Fatal(err)
+	}
+	first, second := errors.New("line 3"), errors.New("line 4")
+	for _, fault := range []error{nil, first, first, second, second, nil, nil, second} {
+		if err := a.tell(t.Context(), fault); err != nil {
+			t.Fatal(err)
+		}
+	}
+	messages, err := r.events(eventPoolInvalid)
+	slices.Sort(messages)
+	if err != nil || !slices.Equal(messages, []string{"line 3", "line 4", "line 4"}) {
+		t.Errorf("events %q, error %v", messages, err)
 	}
 }
