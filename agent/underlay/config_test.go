@@ -1,11 +1,14 @@
 package underlay
 
 import (
+	"errors"
 	"strings"
 	"testing"
 	"time"
 
 	"k8s.io/client-go/rest"
+
+	"github.com/ovn-ebpf/ovn-ebpf/agent/status"
 )
 
 func TestConfig_mistakesNameTheirField(t *testing.T) {
@@ -35,5 +38,20 @@ func TestConfig_mistakesNameTheirField(t *testing.T) {
 		if (err != nil) != (tc.say != "") || err != nil && !strings.Contains(err.Error(), tc.say) {
 			t.Errorf("%q: got %v", tc.say, err)
 		}
+	}
+}
+
+// An agent that has not got to work leaves nothing that an agent of the other mode must respect.
+func TestConfig_failDoesNotSetTheMode(t *testing.T) {
+	c := testConfig(t)
+	if err := c.Fail(errors.New("kubeconfig: none given")); err != nil {
+		t.Fatal(err)
+	}
+	r, err := status.Read(c.RunDir)
+	if err != nil || r.Failure != "kubeconfig: none given" || r.Node != "vm1" || r.Underlay() {
+		t.Errorf("record %+v, error %v", r, err)
+	}
+	if err := status.CheckMode(c.RunDir, false); err != nil {
+		t.Error(err)
 	}
 }
