@@ -18,6 +18,7 @@ import (
 	"github.com/containernetworking/cni/pkg/types"
 	types100 "github.com/containernetworking/cni/pkg/types/100"
 	"github.com/containernetworking/cni/pkg/version"
+	corev1 "k8s.io/api/core/v1"
 
 	"github.com/ovn-ebpf/ovn-ebpf/test/lab/netns"
 )
@@ -79,6 +80,38 @@ func runtimeConf(p *Pod) *libcni.RuntimeConf {
 			{"K8S_POD_UID", p.UID},
 		},
 	}
+}
+
+// Sandbox returns the sandbox of a pod that a stand-in kubelet runs.
+func (l *Lab) Sandbox(pod *corev1.Pod) *Pod {
+	p := &Pod{
+		Namespace: pod.Namespace, Name: pod.Name, Node: pod.Spec.NodeName, UID: string(pod.UID),
+		Netns: l.podNetns(pod.Namespace, pod.Name), Labels: pod.Labels,
+	}
+	for _, ip := range pod.Status.PodIPs {
+		if a, err := netip.ParseAddr(ip.IP); err == nil {
+			p.IPs = append(p.IPs, a)
+		}
+	}
+	return p
+}
+
+// CallPlugin calls the plugin with ADD or DEL for a sandbox, as the runtime on the pod's node would.
+// An error of the plugin is a *types.Error.
+func (l *Lab) CallPlugin(ctx context.Context, command string, p *Pod) error {
+	node, err := l.nodeByName(p.Node)
+	if err != nil {
+		return err
+	}
+
+	switch command {
+	case "ADD":
+		_, err = l.attach(ctx, node, p)
+		return err
+	case "DEL":
+		return l.detach(ctx, node, p)
+	}
+	return fmt.Errorf("call plugin: command %q is neither ADD nor DEL", command)
 }
 
 // findNetwork reads the first configuration of the directory, as runtimes do. The error wraps
