@@ -10,4 +10,6 @@
 // userspace datapath, it runs in layout direct, and in layout bridged with openflow. test/vm/suite
 // runs all combinations on the kernel datapath. The table in musts_test.go lists the requirements
 // from field experience.
+//
+// TestNested is a lab in underlay mode: its nodes are VMs, and its pods are nested ports.
 package e2e
