@@ -20,6 +20,8 @@
 //	ovnlab-vm<i>   10.0.0.1<i>; its pods have nested ports with addresses of 10.244.0.0/28 + 16*i
 //	ovnlab-plain   10.0.0.100, no node of Kubernetes
 //
+// The NIC is a veth. In a guest of test/vm that has pairs of virtio NICs, the first VMs get these.
+//
 // A logical router, 172.30.0.250 on the fabric, connects them, central and the outside host without
 // NAT. The lab writes the logical network, and the pools that a controller would publish to agents.
 //

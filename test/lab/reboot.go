@@ -107,8 +107,10 @@ func (l *Lab) setMAC(n *Node, mac net.HardwareAddr) error {
 	})
 }
 
-// unplug removes the device port of the namespace at, if it exists.
+// unplug removes the device port of the namespace at, if it exists. A NIC of this machine goes back to
+// the caller's namespace.
 func unplug(at, port string) error {
+	own := fmt.Sprintf("/proc/%d/ns/net", os.Getpid())
 	return netns.Do(at, func() error {
 		link, err := netlink.LinkByName(port)
 		if errors.As(err, new(netlink.LinkNotFoundError)) {
@@ -116,6 +118,10 @@ func unplug(at, port string) error {
 		}
 		if err != nil {
 			return err
+		}
+
+		if link.Type() == "device" {
+			return moveDevice(link, own)
 		}
 		if err := netlink.LinkDel(link); err != nil && !errors.Is(err, unix.ENODEV) {
 			return fmt.Errorf("delete link %s: %w", port, err)

@@ -158,7 +158,7 @@ func (l *Lab) startVM(ctx context.Context, v *VM) error {
 		return fmt.Errorf("start %s: %w", v.Name, err)
 	}
 
-	if err := netns.Do(v.Hypervisor.Netns, func() error { return l.addTap(v) }); err != nil {
+	if err := l.plugVM(ctx, v); err != nil {
 		return fmt.Errorf("start %s: %w", v.Name, err)
 	}
 	if err := netns.Do(v.Netns, func() error { return l.configureNIC(v) }); err != nil {
@@ -179,8 +179,25 @@ func (l *Lab) startVM(ctx context.Context, v *VM) error {
 	return nil
 }
 
-// addTap creates the VM's NIC from the hypervisor's namespace, the current one.
-func (l *Lab) addTap(v *VM) error {
+// plugVM gives the VM its NIC, whose other end is the hypervisor's tap.
+func (l *Lab) plugVM(ctx context.Context, v *VM) error {
+	pair, err := v.hasPair()
+	if err != nil {
+		return err
+	}
+	if pair {
+		err = movePair(ctx, v)
+	} else {
+		err = netns.Do(v.Hypervisor.Netns, func() error { return addVeth(v) })
+	}
+	if err != nil {
+		return err
+	}
+	return netns.Do(v.Hypervisor.Netns, func() error { return l.configureTap(v) })
+}
+
+// addVeth creates the VM's NIC from the hypervisor's namespace, the current one.
+func addVeth(v *VM) error {
 	ns, err := os.Open(netns.Path(v.Netns))
 	if err != nil {
 		return err
@@ -194,7 +211,11 @@ func (l *Lab) addTap(v *VM) error {
 	if err := netlink.LinkAdd(veth); err != nil {
 		return fmt.Errorf("add link %s: %w", v.tap(), err)
 	}
+	return nil
+}
 
+// configureTap prepares the tap for Open vSwitch, in the hypervisor's namespace, the current one.
+func (l *Lab) configureTap(v *VM) error {
 	// The hypervisor must not speak on the VM's wire.
 	if err := sysctl("net/ipv6/conf/"+v.tap()+"/disable_ipv6", "1"); err != nil {
 		return err

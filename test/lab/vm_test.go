@@ -34,6 +34,7 @@ func TestVMs(t *testing.T) {
 		t.Fatal(err)
 	}
 
+	t.Run("driver", func(t *testing.T) { testVMDriver(t, l) })
 	if !t.Run("pings", func(t *testing.T) { testVMPings(t, l) }) {
 		t.FailNow() // the rest would wait for answers
 	}
@@ -56,6 +57,19 @@ func TestVMs(t *testing.T) {
 		t.Fatal(err)
 	}
 	noResidue(t, o)
+}
+
+// testVMDriver checks that VMs do not fall back to veths in a guest with virtio NICs.
+func testVMDriver(t *testing.T, l *lab.Lab) {
+	for name, pair := range map[string]int{"vm1": 1, "vm2": 2, "plain": 100} {
+		want := "veth"
+		if pairs, _ := strconv.Atoi(os.Getenv("VM_NICS")); pair <= pairs {
+			want = "virtio_net"
+		}
+		if out := mustExec(t, l, name, "ethtool", "-i", "eth0"); !strings.HasPrefix(out, "driver: "+want+"\n") {
+			t.Errorf("NIC of %s: %s, want driver %s", name, out, want)
+		}
+	}
 }
 
 // testVMPings sends the largest packets in both directions of each pair of hosts.
@@ -235,6 +249,7 @@ func testVMReboot(t *testing.T, l *lab.Lab) {
 		}
 	}
 	pingAll(t, l, "plain", vm.IP4.String())
+	testVMDriver(t, l)
 }
 
 // testVMHosts checks the names and the environment of hosts.
