@@ -147,6 +147,38 @@ func TestSuiteSelects(t *testing.T) {
 	}
 }
 
+// The tests that test/vm/suite selects by the beginning of -test.run exist, in whatever package.
+func TestSuiteNamesTests(t *testing.T) {
+	text, err := os.ReadFile("../vm/suite")
+	if err != nil {
+		t.Fatal(err)
+	}
+	runs := regexp.MustCompile(`in_vm \S+ (\S+) -test\.run ['"]?\^?\(?([A-Za-z|]+)`).FindAllStringSubmatch(string(text), -1)
+	if len(runs) < 10 {
+		t.Errorf("%d commands of test/vm/suite name tests: %q", len(runs), runs)
+	}
+
+	for _, run := range runs {
+		var code []byte
+		files, err := filepath.Glob("../../" + run[1] + "/*_test.go")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, file := range files {
+			text, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			code = append(code, text...)
+		}
+		for name := range strings.SplitSeq(run[2], "|") {
+			if !regexp.MustCompile(`(?m)^func (Test\w*)?` + name + `\w*\(t `).Match(code) {
+				t.Errorf("%s has no test %q", run[1], name)
+			}
+		}
+	}
+}
+
 // runNames returns the names of the tests that the file starts with t.Run.
 func runNames(t *testing.T, file string) (names []string) {
 	t.Helper()
