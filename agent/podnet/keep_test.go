@@ -295,3 +295,21 @@ func TestLostDatabaseIsRebuilt(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// Without Recreate, a pod without port and device is removed, although its network namespace exists.
+func TestKeeper_createsNoDeviceAgainByDefault(t *testing.T) {
+	r := newRig(t)
+	var none error
+	k := r.keeper(nil, &none)
+	p := newPod(t, "c-a", "a", 3)
+	r.add(t, p)
+	host := podnet.HostName("c-a", "eth0")
+	testnode.Run(t, "ip", "link", "del", host)
+	r.sw.Vsctl(t, "del-port", host)
+	r.settled(t, 0)
+
+	if err := k.Pass(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	r.holds(t)
+}
