@@ -237,6 +237,7 @@ func testVMReboot(t *testing.T, l *lab.Lab) {
 		}
 	}
 
+	mustExec(t, l, "vm2", "ip", "link", "set", "eth0", "promisc", "on")
 	if err := l.Reboot(t.Context(), 2); err != nil {
 		t.Fatal(err)
 	}
@@ -250,6 +251,9 @@ func testVMReboot(t *testing.T, l *lab.Lab) {
 	}
 	pingAll(t, l, "plain", vm.IP4.String())
 	testVMDriver(t, l)
+	if flags := mustExec(t, l, "vm2", "ip", "link", "show", "eth0"); strings.Contains(flags, "PROMISC") {
+		t.Errorf("the NIC of vm2 keeps a setting that its former system made: %s", flags)
+	}
 }
 
 // testVMHosts checks the names and the environment of hosts.
