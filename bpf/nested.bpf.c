@@ -64,7 +64,7 @@ static __always_inline int deliver(struct __sk_buff *skb, const struct vlan *vla
 	bpf_skb_vlan_pop(skb);
 	if (limited)
 		return bpf_redirect(ifindex, 0);
-	/* it was not for the NIC's address; before Linux 6.15 the pod's stack would see that */
+	/* the pod's stack sees the type before Linux 6.15, 6.12.29 and 6.1.139 */
 	if (skb->pkt_type == PACKET_OTHERHOST)
 		bpf_skb_change_type(skb, PACKET_HOST);
 	return bpf_redirect_peer(ifindex, 0);
