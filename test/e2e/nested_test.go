@@ -255,10 +255,6 @@ func (b *background) echoed(t *testing.T, count int, from, to end) (lost int) {
 func testNestedCounters(t *testing.T, n *nested) {
 	const count = 50
 	vms := []*lab.VM{n.VM(1), n.VM(2)}
-	for _, pod := range []string{"a", "b", "c"} {
-		// The kernel announces its IPv6 addresses at any time.
-		n.execute(t, host(pod), "sh", "-c", "echo 1 >/proc/sys/net/ipv6/conf/all/disable_ipv6")
-	}
 	n.settle(t, vms...)
 
 	a, c := n.podEnd("a"), n.podEnd("c")

@@ -265,41 +265,55 @@ const (
 	podPins = "nested_pod_"
 )
 
-// testNestedRepairs: the agent restores everything that somebody removes.
+// testNestedRepairs: the agent restores everything that somebody removes. Each pod loses one part only,
+// because the agent repairs a pod as a whole.
 func testNestedRepairs(t *testing.T, n *nested) {
-	vm := n.VM(1)
-	n.startPods(t, map[string]string{"bereft": "vm1"})
-	a, b := n.deviceOf(t, "a"), n.deviceOf(t, "b")
-	gateway := strings.Fields(n.execute(t, host("a"), "ip", "route", "show", "default"))[2]
-	n.checkRepaired(t, vm, gateway)
+	vm, lost := n.VM(1), []string{"program", "route", "neighbour", "gateway", "link", "device"}
+	nodes := map[string]string{}
+	for _, part := range lost {
+		nodes[part] = vm.Name
+	}
+	n.startPods(t, nodes)
+	within(t, "all parts", func() error { return n.repaired(t, vm) })
 
-	for _, pin := range []string{nicPin, podPins + strconv.Itoa(a.Index)} {
-		if err := os.Remove(filepath.Join(vm.PinDir, pin)); err != nil {
+	pin := podPins + strconv.Itoa(n.deviceOf(t, "program").Index)
+	for _, name := range []string{nicPin, pin} {
+		if err := os.Remove(filepath.Join(vm.PinDir, name)); err != nil {
 			t.Fatal(err)
 		}
 	}
+	address := func(pod string) string { return n.sandbox(pod).IP4().String() }
 	for _, command := range []struct{ on, command string }{
-		{"vm1", "ip route del " + n.sandbox("a").IP4().String() + " dev " + a.Name},
-		{"vm1", "ip neigh del " + n.sandbox("a").IP4().String() + " dev " + a.Name},
-		{host("a"), "ip neigh del " + gateway + " dev eth0"},
-		{"vm1", "ip link set eth0 promisc off"},
-		{"vm1", "ip link set " + b.Name + " down"},
-		{"vm1", "ip link del " + n.deviceOf(t, "bereft").Name},
+		{vm.Name, "ip route del " + address("route") + " dev " + n.deviceOf(t, "route").Name},
+		{vm.Name, "ip neigh del " + address("neighbour") + " dev " + n.deviceOf(t, "neighbour").Name},
+		{host("gateway"), "ip neigh del " + n.gatewayOf(t, "gateway") + " dev eth0"},
+		{vm.Name, "ip link set " + n.deviceOf(t, "link").Name + " down"},
+		{vm.Name, "ip link del " + n.deviceOf(t, "device").Name},
+		{vm.Name, "ip link set eth0 promisc off"},
 	} {
 		n.execute(t, command.on, strings.Fields(command.command)...)
 	}
-	if err := n.repaired(t, vm, gateway); err == nil {
-		t.Fatal("nothing was removed")
-	}
 
 	began := time.Now()
-	n.checkRepaired(t, vm, gateway)
+	within(t, "repairs", func() error { return n.repaired(t, vm) })
 	t.Logf("repaired after %s", time.Since(began).Round(100*time.Millisecond))
-	for _, pod := range []string{"a", "b", "bereft"} {
+	for _, pod := range lost {
 		n.exchange(t, n.podEnd(pod), n.podEnd("c"), extent{requests: 3})
-		n.exchange(t, n.podEnd(pod), end{"vm1", "vm1", vm.IP4}, extent{requests: 3})
+		n.exchange(t, n.podEnd(pod), end{vm.Name, vm.Name, vm.IP4}, extent{requests: 3})
 	}
-	n.deletePods(t, "bereft")
+	n.deletePods(t, lost...)
+}
+
+// gatewayOf returns the address of a pod's gateway.
+func (n *nested) gatewayOf(t *testing.T, pod string) string {
+	t.Helper()
+	out := n.execute(t, host(pod), "ip", "route", "show", "default")
+	_, rest, _ := strings.Cut(out, "via ")
+	gateway, _, found := strings.Cut(rest, " ")
+	if !found {
+		t.Fatalf("pod %s has no gateway: %s", pod, out)
+	}
+	return gateway
 }
 
 // deviceOf returns the VM's end of the interface of a pod on vm1.
@@ -323,31 +337,26 @@ func (n *nested) deviceOf(t *testing.T, pod string) (l link.Link) {
 	return l
 }
 
-// checkRepaired waits until the VM and its pods have all their parts.
-func (n *nested) checkRepaired(t *testing.T, vm *lab.VM, gateway string) {
-	t.Helper()
-	within(t, "repairs", func() error { return n.repaired(t, vm, gateway) })
-}
-
-// repaired returns an error that names each missing part.
-func (n *nested) repaired(t *testing.T, vm *lab.VM, gateway string) error {
+// repaired returns an error that names each missing part of the VM and of the pods of testNestedRepairs.
+func (n *nested) repaired(t *testing.T, vm *lab.VM) error {
 	t.Helper()
 	errs := []error{n.consistent(t, vm)}
 	if _, err := os.Stat(filepath.Join(vm.PinDir, nicPin)); err != nil {
 		errs = append(errs, err)
 	}
+
 	for _, want := range []struct{ on, command, text string }{
-		{"vm1", "ip route show " + n.sandbox("a").IP4().String(), "dev veth"},
-		{"vm1", "ip neigh show " + n.sandbox("a").IP4().String(), "PERMANENT"},
-		{host("a"), "ip neigh show " + gateway, "PERMANENT"},
-		{"vm1", "ip link show eth0", "PROMISC"},
+		{vm.Name, "ip route show " + n.sandbox("route").IP4().String(), "dev veth"},
+		{vm.Name, "ip neigh show " + n.sandbox("neighbour").IP4().String(), "PERMANENT"},
+		{host("gateway"), "ip neigh show " + n.gatewayOf(t, "gateway"), "PERMANENT"},
+		{vm.Name, "ip link show eth0", "PROMISC"},
 	} {
 		out := n.execute(t, want.on, strings.Fields(want.command)...)
 		if !strings.Contains(out, want.text) {
 			errs = append(errs, fmt.Errorf("%s on %s: no %s: %s", want.command, want.on, want.text, out))
 		}
 	}
-	devices := n.execute(t, "vm1", "ip", "-br", "link", "show", "type", "veth")
+	devices := n.execute(t, vm.Name, "ip", "-br", "link", "show", "type", "veth")
 	if strings.Contains(devices, " DOWN ") {
 		errs = append(errs, fmt.Errorf("a device is down: %s", devices))
 	}

@@ -61,6 +61,10 @@ func startNested(t *testing.T) *nested {
 	route := fmt.Sprintf("ip route change 10.244.0.0/16 via %s mtu %d", lab.RouterIP4, lab.VMMTU)
 	n.execute(t, "ext", strings.Fields(route)...)
 	n.startPods(t, map[string]string{"a": "vm1", "b": "vm1", "c": "vm2"})
+	for _, pod := range []string{"a", "b", "c"} {
+		// The kernel announces its IPv6 addresses at any time, which counts.
+		n.execute(t, host(pod), "sh", "-c", "echo 1 >/proc/sys/net/ipv6/conf/all/disable_ipv6")
+	}
 	return n
 }
 
