@@ -22,7 +22,7 @@ import (
 
 // checkEvery is the interval at which Watch wakes. The kernel announces neither a removed tcx link
 // nor all removed neighbours, and repairs must take less than a minute.
-const checkEvery = 20 * time.Second
+const checkEvery = 10 * time.Second
 
 // errNoNIC is returned while the NIC is not known.
 var errNoNIC = errors.New("the programs for nested pods are not loaded: the NIC is not known yet")

@@ -31,7 +31,7 @@ import (
 )
 
 // resync is the interval at which everything is compared with what it should be.
-const resync = 20 * time.Second
+const resync = 10 * time.Second
 
 // eventPoolInvalid is the reason of the Event about a ConfigMap that cannot be used.
 const eventPoolInvalid = "PoolInvalid"

@@ -29,6 +29,7 @@ func TestNested(t *testing.T) {
 		{"control plane dead", testNestedControlPlane},
 		{"kill", testNestedKills},
 		{"repairs and pool", testNestedRepairsAndPool},
+		{"mode", testNestedMode},
 	} {
 		if !t.Run(part.name, func(t *testing.T) { part.run(t, n) }) {
 			t.FailNow()
