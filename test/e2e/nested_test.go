@@ -181,7 +181,8 @@ func (n *nested) kinds(k extent) []kind {
 	}
 	// The client "udp" repeats a request without a reply. This one does not.
 	datagrams := kind{"datagrams", func(to end) []string {
-		return n.traffic("hold", to.port(), "-udp", "-duration", "100ms", "-interval", "5ms", "-timeout", "200ms")
+		hold := n.traffic("hold", to.port(), "-udp", "-timeout", "200ms")
+		return append(hold, "-duration", "100ms", "-interval", "5ms")
 	}, func(t *testing.T, client *background, from, to end) int { return client.delivered(t, from, to) }}
 
 	list := []kind{requests("tcp"), echoes("pings")}
@@ -223,7 +224,8 @@ func (b *background) answered(t *testing.T, count int, from, to end) {
 func (b *background) delivered(t *testing.T, from, to end) (lost int) {
 	t.Helper()
 	var report traffic.HoldReport
-	if err := json.Unmarshal([]byte(b.wait(t)), &report); err != nil || report.Sent == 0 || report.Lost < 0 {
+	err := json.Unmarshal([]byte(b.wait(t)), &report)
+	if err != nil || report.Sent == 0 || report.Lost < 0 {
 		t.Errorf("%s from %s to %s: %v: %+v", b.name, from.name, to.name, err, report)
 	}
 	if report.Lost > 0 {

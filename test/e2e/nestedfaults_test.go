@@ -28,6 +28,9 @@ import (
 // deleted without the API server.
 func testNestedControlPlane(t *testing.T, n *nested) {
 	t.Run("new pod without OVN's databases", func(t *testing.T) {
+		// OVN resolves a new neighbour of its router through the Southbound database.
+		n.exchange(t, n.podEnd("a"), end{"ext", "ext", outside(false)}, extent{requests: 3})
+
 		n.without(t, []string{"central-ovn-northd", "central-ovnnb_db", "central-ovnsb_db"}, func() {
 			n.startPods(t, map[string]string{"late": "vm1"})
 			n.talks(t, "late", n.peers())
@@ -74,7 +77,8 @@ func (n *nested) without(t *testing.T, processes []string, run func()) {
 func testNestedKills(t *testing.T, n *nested) {
 	n.deploy(t, "web", "vm1")
 	dropped := n.dropped(t)
-	ways := [][2]end{{n.podEnd("a"), n.podEnd("c")}, {n.podEnd("b"), {name: "ext", address: outside(false)}}}
+	ext := end{"ext", "ext", outside(false)}
+	ways := [][2]end{{n.podEnd("a"), n.podEnd("c")}, {n.podEnd("b"), ext}}
 	var held []*background
 	for _, way := range ways {
 		to := port(way[1].address, podPort)

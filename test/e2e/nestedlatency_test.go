@@ -9,8 +9,8 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/test/lab"
 )
 
-// TestNestedLatency measures the plugin's ADD in underlay mode and in overlay mode side by side. The pods
-// of the overlay already have addresses.
+// TestNestedLatency measures the plugin's ADD in underlay mode and in overlay mode side by side. The
+// pods of the overlay already have addresses.
 func TestNestedLatency(t *testing.T) {
 	if testing.Short() {
 		t.Skip("a measurement of more than a minute: .ci/full has it, part native")
