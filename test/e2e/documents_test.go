@@ -44,6 +44,7 @@ var untyped = []exception{
 	{"release.md", "make release", false, ".ci/full does it, part release"},
 	{"systemd.md", "systemctl", false, "wants systemd, which no machine of ours runs: TestUnits reads the units"},
 	{"takeover.md", "", true, "wants a node of ovn-kubernetes: TestFromOVNKubernetes types what is OVN's, and its agent has these flags"},
+	{"underlay.md", "pod ─▶ veth", true, noCommand + "a picture"},
 	{"upstream.md", "make e2e", false, ".ci/run does it, part e2e; .ci/full the other suites, part upstream"},
 }
 
