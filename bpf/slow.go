@@ -22,7 +22,7 @@ func OpenSlow(opts Options, turns int) (*Gateway, error) {
 	for p := range maps.Values(spec.Programs) {
 		p.Instructions = slow(p.Instructions, turns)
 	}
-	g := &Gateway{opts: opts, progs: make(map[string]*ebpf.Program)}
+	g := &Gateway{opts: opts, attacher: opts.attacher(), progs: make(map[string]*ebpf.Program)}
 	if err := g.load(spec); err != nil {
 		return nil, fmt.Errorf("load slow gateway programs: %w", err)
 	}
