@@ -1,7 +1,6 @@
 package link
 
 import (
-	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -24,9 +23,18 @@ type PodPath struct {
 	Gateways  map[netip.Addr]net.HardwareAddr // of the pod; entries without a MAC address are left to ARP
 }
 
-// SyncPodPath creates the missing parts of the path. IPv6 addresses get no part at the host's side,
-// where SyncPodInterface disables IPv6.
-func SyncPodPath(p PodPath) error {
+// SyncPodPath creates the missing parts of the path.
+func SyncPodPath(p PodPath) error { return p.visit(setNeighbour, setHostRoute) }
+
+// CheckPodPath returns an error that names a missing part of the path.
+func CheckPodPath(p PodPath) error { return p.visit(checkNeighbour, checkHostRoute) }
+
+// visit calls the functions for all neighbour entries and routes of the path, in the namespace of
+// each, until one of them fails. IPv6 addresses have no part at the host's side, where
+// SyncPodInterface disables IPv6.
+func (p PodPath) visit(
+	neighbour func(l netlink.Link, a netip.Addr, mac net.HardwareAddr) error, route func(l netlink.Link, a netip.Addr) error,
+) error {
 	host, err := find(p.HostName)
 	if err != nil {
 		return err
@@ -36,10 +44,10 @@ func SyncPodPath(p PodPath) error {
 		if !a.Is4() {
 			continue
 		}
-		if err := setNeighbour(host, a, p.MAC); err != nil {
+		if err := neighbour(host, a, p.MAC); err != nil {
 			return err
 		}
-		if err := setHostRoute(host, a); err != nil {
+		if err := route(host, a); err != nil {
 			return err
 		}
 	}
@@ -53,41 +61,7 @@ func SyncPodPath(p PodPath) error {
 			if len(mac) == 0 {
 				continue
 			}
-			if err := setNeighbour(pod, gateway, mac); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
-}
-
-// CheckPodPath returns an error that names a missing part of the path.
-func CheckPodPath(p PodPath) error {
-	host, err := find(p.HostName)
-	if err != nil {
-		return err
-	}
-
-	var errs []error
-	for _, a := range p.Addresses {
-		if a.Is4() {
-			errs = append(errs, checkNeighbour(host, a, p.MAC), checkHostRoute(host, a))
-		}
-	}
-	if err := errors.Join(errs...); err != nil {
-		return err
-	}
-
-	return InNetns(p.Netns, func() error {
-		pod, err := find(p.Name)
-		if err != nil {
-			return err
-		}
-		for gateway, mac := range p.Gateways {
-			if len(mac) == 0 {
-				continue
-			}
-			if err := checkNeighbour(pod, gateway, mac); err != nil {
+			if err := neighbour(pod, gateway, mac); err != nil {
 				return err
 			}
 		}
