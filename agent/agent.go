@@ -62,7 +62,6 @@ type agent struct {
 	notLocal    bool                                // leftovers of local gateway mode are removed; owned by the node loop
 	redirected  map[bpf.ServiceKey]service.Redirect // redirects of local gateway mode; owned by the node loop
 	nodeFault   atomic.Pointer[string]
-	listening   atomic.Bool // the CNI socket
 	hostSent    *metrics.HostSent
 }
 
@@ -150,6 +149,7 @@ func (a *agent) run(ctx context.Context, registry *prometheus.Registry) error {
 		defer steal.Close()
 	}
 	a.addParts()
+	a.ready.Add(server.Missing)
 	a.ready.Complete()
 	return a.runParts(ctx, server, keeper)
 }
@@ -316,12 +316,6 @@ func (a *agent) addParts() {
 		a.addressGone, a.addressDiffers, a.routesRemoved, a.nextHopDiffers, a.chassisTakenFault, a.chassisDiffers,
 		a.networksOverlap, a.defaultRouteElsewhere, a.kernelDatapathUnused, a.kernelDatapathMissing, a.otherNetworkFirst, a.certificateInvalid,
 	)
-	a.ready.Add(func() string {
-		if !a.listening.Load() {
-			return "CNI socket " + a.cfg.CNISocket + ": not listening yet"
-		}
-		return ""
-	})
 }
 
 func (a *agent) runParts(ctx context.Context, server *cniserver.Server, keeper *podnet.Keeper) error {
@@ -346,12 +340,7 @@ func (a *agent) runParts(ctx context.Context, server *cniserver.Server, keeper *
 	group.Go(func() error { return a.watchController(ctx) })
 	group.Go(func() error { return a.reportFallback(ctx) })
 	group.Go(func() error { return a.keepSettings(ctx) })
-	group.Go(func() error {
-		return server.Run(ctx, func() {
-			a.listening.Store(true)
-			a.ready.Changed.Trigger()
-		})
-	})
+	group.Go(func() error { return server.Run(ctx, a.ready.Changed.Trigger) })
 	group.Go(func() error { return keeper.Run(ctx) })
 	if a.shadow != nil {
 		group.Go(func() error { return a.shadow.Run(ctx) })

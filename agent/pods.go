@@ -2,7 +2,6 @@ package agent
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"path/filepath"
 	"strings"
@@ -38,7 +37,7 @@ func (a *agent) cniServer(durations *cniserver.Durations) (*cniserver.Server, *p
 	assigned := func(namespace, name, uid string) (podnet.Assigned, bool) {
 		return source.Assigned(cluster.PodRef{Namespace: namespace, Name: name, UID: uid})
 	}
-	keeper := &podnet.Keeper{Wirer: wirer, Attached: connector, Gone: a.podGone, Assigned: assigned, Readdressed: a.podReaddressed, Wake: a.podsWake, Log: a.log}
+	keeper := &podnet.Keeper{Wirer: wirer, Attached: connector, Gone: a.cluster.PodLeft, Assigned: assigned, Readdressed: a.podReaddressed, Wake: a.podsWake, Log: a.log}
 	if wirer.Wired != nil {
 		keeper.Devices = func(all []podnet.Device) {
 			var ports []gateway.PodPort
@@ -58,15 +57,6 @@ func (a *agent) cniServer(durations *cniserver.Durations) (*cniserver.Server, *p
 
 // podRecords returns the directory of podnet's records. It is emptied at boot.
 func podRecords(cfg Config) string { return filepath.Join(cfg.RunDir, podnet.RecordDir) }
-
-// podGone reports whether a pod has left the node. It returns an error while the pods are not known
-// yet.
-func (a *agent) podGone(ctx context.Context, namespace, name, uid string) (bool, error) {
-	if missing := a.cluster.Missing(); missing != "" {
-		return false, errors.New(missing)
-	}
-	return a.cluster.PodGone(ctx, cluster.PodRef{Namespace: namespace, Name: name, UID: uid})
-}
 
 // eventReaddressed is the reason of the Event about a pod's changed addresses.
 const eventReaddressed = "Readdressed"

@@ -80,6 +80,15 @@ func (c *Cluster) PodGone(ctx context.Context, ref PodRef) (bool, error) {
 	return !ref.static() && !ref.isOf(pod) || pod.Spec.NodeName != c.node, nil
 }
 
+// PodLeft is PodGone for a pod of that name and UID. It returns an error while the lists are
+// incomplete, because the pods of the node are not known yet.
+func (c *Cluster) PodLeft(ctx context.Context, namespace, name, uid string) (bool, error) {
+	if missing := c.Missing(); missing != "" {
+		return false, errors.New(missing)
+	}
+	return c.PodGone(ctx, PodRef{Namespace: namespace, Name: name, UID: uid})
+}
+
 // WaitPod returns the pod once ready returns nil for it. It returns ErrPodGone if the pod does not
 // exist, or the last error of ready when ctx ends.
 func (c *Cluster) WaitPod(ctx context.Context, ref PodRef, ready func(*corev1.Pod) error) (*corev1.Pod, error) {

@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/containernetworking/cni/pkg/types"
@@ -60,6 +61,8 @@ type Server struct {
 	locks    *locks
 	attempts *attempts
 
+	listening atomic.Bool
+
 	mu   sync.Mutex        // guards said
 	said map[string]string // last complaint by pod UID
 }
@@ -67,6 +70,14 @@ type Server struct {
 // New returns a Server that does not listen yet.
 func New(o Options) *Server {
 	return &Server{o: o, locks: newLocks(), attempts: newAttempts(), said: map[string]string{}}
+}
+
+// Missing returns what keeps the server from serving requests, or "".
+func (s *Server) Missing() string {
+	if !s.listening.Load() {
+		return "CNI socket " + s.o.Socket + ": not listening yet"
+	}
+	return ""
 }
 
 // Try blocks requests for the container until release is called. It returns false if a request is
@@ -94,6 +105,7 @@ func (s *Server) Run(ctx context.Context, ready func()) error {
 		ended <- srv.Shutdown(end)
 	})
 	defer stop()
+	s.listening.Store(true)
 	ready()
 	if err := srv.Serve(l); !errors.Is(err, http.ErrServerClosed) {
 		return fmt.Errorf("serve %s: %w", s.o.Socket, err)

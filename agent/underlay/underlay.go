@@ -49,8 +49,7 @@ type agent struct {
 
 	nicWake, poolWake loop.Signal
 	nicFault          atomic.Pointer[string]
-	listening         atomic.Bool // the CNI socket
-	told              string      // the fault of the last Event; owned by the pool's loop
+	told              string // the fault of the last Event; owned by the pool's loop
 }
 
 // Run runs the agent until ctx ends; then it returns nil. It returns an error for faults that
@@ -122,7 +121,7 @@ func (a *agent) buildServer(durations *cniserver.Durations) {
 		Connector: connector{a.network, a.ports}, Dir: a.cfg.records(), Observe: durations.ObservePhase,
 		Removed: func(host string) { a.ports.removed(host, time.Now()) },
 	}
-	a.keeper = &podnet.Keeper{Wirer: wirer, Attached: a.network, Gone: a.podGone, Recreate: true, Log: a.log}
+	a.keeper = &podnet.Keeper{Wirer: wirer, Attached: a.network, Gone: a.cluster.PodLeft, Recreate: true, Log: a.log}
 	a.server = cniserver.New(cniserver.Options{
 		Socket: a.cfg.CNISocket, Cluster: a.cluster, Source: source{a.cluster, a.ports}, Wirer: wirer, Keeper: a.keeper,
 		Status:  func() (missing []string, limited bool) { return a.ready.Missing(), a.nicMissing() != "" },
@@ -131,26 +130,12 @@ func (a *agent) buildServer(durations *cniserver.Durations) {
 	a.keeper.Try = a.server.Try
 }
 
-// podGone reports whether a pod has left the node. It returns an error while the pods are not known
-// yet.
-func (a *agent) podGone(ctx context.Context, namespace, name, uid string) (bool, error) {
-	if missing := a.cluster.Missing(); missing != "" {
-		return false, errors.New(missing)
-	}
-	return a.cluster.PodGone(ctx, cluster.PodRef{Namespace: namespace, Name: name, UID: uid})
-}
-
 // addParts registers the parts for the readiness check.
 func (a *agent) addParts() {
 	a.ready.Add(a.cluster.Missing)
 	a.ready.Add(a.nicMissing)
 	a.ready.Add(a.ports.missing)
-	a.ready.Add(func() string {
-		if !a.listening.Load() {
-			return "CNI socket " + a.cfg.CNISocket + ": not listening yet"
-		}
-		return ""
-	})
+	a.ready.Add(a.server.Missing)
 	a.ready.SetFaults(func() []string {
 		if fault := a.ports.faults(); fault != "" {
 			return []string{environment.Prefix + "the node keeps its last valid pool: " + fault}
@@ -181,12 +166,7 @@ func (a *agent) run(ctx context.Context, listener net.Listener, registry *promet
 		return loop.Run(ctx, loop.Options{Name: "pool", Wake: a.poolWake, Apply: a.syncPool, Resync: resync, Log: a.log})
 	})
 	group.Go(func() error { return a.keeper.Run(ctx) })
-	group.Go(func() error {
-		return a.server.Run(ctx, func() {
-			a.listening.Store(true)
-			a.ready.Changed.Trigger()
-		})
-	})
+	group.Go(func() error { return a.server.Run(ctx, a.ready.Changed.Trigger) })
 	group.Go(func() error { return a.announce(ctx) })
 	return group.Wait()
 }
