@@ -260,7 +260,7 @@ func Remove(pinDir string) error {
 	return errors.Join(append(errs, bpf.RemoveNested(pinDir, clsact()))...)
 }
 
-// devices returns the names of the hosts' ends of pods' interfaces by index.
+// devices returns the names of the host's devices by index.
 func devices() (map[int]string, error) {
 	all, err := link.List()
 	if err != nil {
@@ -275,11 +275,7 @@ func devices() (map[int]string, error) {
 }
 
 func nestedPod(ifindex int, p podnet.Pod) bpf.NestedPod {
-	out := bpf.NestedPod{Tag: p.Tag, Ifindex: ifindex, MAC: p.MAC, Limited: p.IngressRate != 0}
-	for _, a := range p.Addresses {
-		out.Addresses = append(out.Addresses, a.Addr())
-	}
-	return out
+	return bpf.NestedPod{Tag: p.Tag, Ifindex: ifindex, MAC: p.MAC, Addresses: p.IPs(), Limited: p.IngressRate != 0}
 }
 
 // same reports whether two pods are equal. The order of addresses does not matter.
@@ -292,9 +288,9 @@ func same(a, b bpf.NestedPod) bool {
 }
 
 func path(host string, p podnet.Pod) link.PodPath {
-	out := link.PodPath{HostName: host, Netns: p.Netns, Name: p.Interface, MAC: p.MAC, Gateways: map[netip.Addr]net.HardwareAddr{}}
-	for _, a := range p.Addresses {
-		out.Addresses = append(out.Addresses, a.Addr())
+	out := link.PodPath{
+		HostName: host, Netns: p.Netns, Name: p.Interface, MAC: p.MAC, Addresses: p.IPs(),
+		Gateways: map[netip.Addr]net.HardwareAddr{},
 	}
 	for i, mac := range p.GatewayMACs {
 		if i < len(p.Gateways) {

@@ -101,11 +101,13 @@ func (k *Keeper) pass(ctx context.Context) error {
 			errs = append(errs, k.restore(ctx, host, f.records[host]))
 		}
 	}
-	for _, host := range newest {
-		if !owns(f.connections[host], f.records[host]) {
-			continue // restored above, or a later sandbox owns the port
+	if k.Assigned != nil {
+		for _, host := range newest {
+			if !owns(f.connections[host], f.records[host]) {
+				continue // restored above, or a later sandbox owns the port
+			}
+			errs = append(errs, k.readdress(ctx, host, f.records[host]))
 		}
-		errs = append(errs, k.readdress(ctx, host, f.records[host]))
 	}
 	for host, c := range f.connections {
 		if _, recorded := f.records[host]; !recorded { // created by an older agent

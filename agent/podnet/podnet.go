@@ -47,6 +47,15 @@ type Pod struct {
 // Name returns namespace/name of the pod.
 func (p Pod) Name() string { return strings.Replace(p.LogicalPort, "_", "/", 1) }
 
+// IPs returns the pod's addresses without the lengths of their prefixes.
+func (p Pod) IPs() []netip.Addr {
+	out := make([]netip.Addr, len(p.Addresses))
+	for i, a := range p.Addresses {
+		out[i] = a.Addr()
+	}
+	return out
+}
+
 // Phases of Add, as passed to Observe.
 const (
 	PhaseWiring    = "wiring"

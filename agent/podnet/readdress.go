@@ -35,9 +35,6 @@ type doubt struct {
 // those at ADD. This happens when two leaders wrote at once, or when the controller had to take an
 // address back. OVN drops packets from a source address that is not the port's.
 func (k *Keeper) readdress(ctx context.Context, host string, p Pod) error {
-	if k.Assigned == nil {
-		return nil
-	}
 	namespace, name, _ := strings.Cut(p.LogicalPort, "_")
 	now, known := k.Assigned(namespace, name, p.UID)
 	if !known || slices.Equal(now.Addresses, p.Addresses) && slices.Equal(now.MAC, p.MAC) && slices.Equal(now.Gateways, p.Gateways) {
@@ -76,8 +73,8 @@ func (k *Keeper) readdress(ctx context.Context, host string, p Pod) error {
 	return nil
 }
 
-// readdress changes interface and connection. It writes the record last, so that a failed attempt is
-// repeated.
+// readdress changes interface and connection. It writes the record last, so that a failed attempt
+// is repeated.
 func (w *Wirer) readdress(ctx context.Context, p Pod) error {
 	if err := link.ReaddressPod(w.spec(p)); err != nil {
 		return err

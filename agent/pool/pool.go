@@ -198,6 +198,15 @@ func (p *Pool) Port(containerID, iface string) (annotation.PoolPort, bool) {
 	return p.claims[tag].Port, claimed
 }
 
+// Owners returns the interfaces that have ports, sorted by tag.
+func (p *Pool) Owners() []Owner {
+	var out []Owner
+	for _, tag := range slices.Sorted(maps.Keys(p.claims)) {
+		out = append(out, p.claims[tag].Owner)
+	}
+	return out
+}
+
 // Ports returns the ports of the ConfigMap and of pods, sorted by tag. If the ConfigMap and a pod
 // have different ports with the same tag, Ports returns the pod's.
 func (p *Pool) Ports(now time.Time) []Status {

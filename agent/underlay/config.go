@@ -81,6 +81,11 @@ func (c Config) records() string { return filepath.Join(c.RunDir, podnet.RecordD
 // stateFile returns the path of the pool's state.
 func (c Config) stateFile() string { return filepath.Join(c.RunDir, "pool.json") }
 
+// configMap names the ConfigMap with the node's pool, for messages.
+func (c Config) configMap() string {
+	return fmt.Sprintf("ConfigMap %s/%s%s", annotation.PoolNamespace, annotation.PoolPrefix, c.NodeName)
+}
+
 // record is for "ovnkube status".
 func (c Config) record() status.Record {
 	r := status.Record{

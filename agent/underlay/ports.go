@@ -27,13 +27,12 @@ type ports struct {
 
 	mu      sync.Mutex // guards the following fields
 	pool    *pool.Pool
-	known   annotation.Pool              // of the ConfigMaps so far; the zero value while there was none
-	tags    []int                        // of the last valid ConfigMap
-	text    pool.State                   // the last valid ConfigMap, without released tags
-	hosts   map[string]podnet.Attachment // of claims, by the host's end of the pod's interface
-	fault   string                       // why the current ConfigMap is not used, or ""
-	results map[string]uint64            // of take, by result
-	early   uint64                       // ports that were taken before they had rested
+	known   annotation.Pool   // of the ConfigMaps so far; the zero value while there was none
+	tags    []int             // of the last valid ConfigMap
+	text    pool.State        // the last valid ConfigMap, without released tags
+	fault   string            // why the current ConfigMap is not used, or ""
+	results map[string]uint64 // of take, by result
+	early   uint64            // ports that were taken before they had rested
 }
 
 // Results of take.
@@ -53,7 +52,7 @@ func openPorts(cfg Config, now time.Time, log *slog.Logger) (*ports, error) {
 // restore reads the records and the state file. A state file that is damaged or of another node is
 // ignored: the ConfigMap has the same ports.
 func (p *ports) restore(now time.Time) error {
-	p.hosts, p.results = map[string]podnet.Attachment{}, map[string]uint64{}
+	p.results = map[string]uint64{}
 	for _, r := range []string{resultTaken, resultNoPort, resultNoPool, resultNoGateway} {
 		p.results[r] = 0
 	}
@@ -73,7 +72,6 @@ func (p *ports) restore(now time.Time) error {
 			continue
 		}
 		claims = append(claims, claimOf(pod))
-		p.hosts[podnet.HostName(pod.ContainerID, pod.Interface)] = podnet.Attachment{ContainerID: pod.ContainerID, Interface: pod.Interface}
 	}
 	for _, lost := range p.pool.Restore(claims, state.Released, now) {
 		p.warn("two interfaces have the same port, the newer one keeps it", "tag", lost.Tag, "pod", lost.Owner.Pod, "container", lost.Owner.ContainerID)
@@ -120,10 +118,7 @@ func (p *ports) warn(message string, args ...any) {
 }
 
 func claimOf(pod podnet.Pod) pool.Claim {
-	port := annotation.PoolPort{ID: pod.Port, Tag: pod.Tag, MAC: pod.MAC}
-	for _, a := range pod.Addresses {
-		port.Addresses = append(port.Addresses, a.Addr())
-	}
+	port := annotation.PoolPort{ID: pod.Port, Tag: pod.Tag, MAC: pod.MAC, Addresses: pod.IPs()}
 	owner := pool.Owner{ContainerID: pod.ContainerID, Interface: pod.Interface, Pod: pod.Name(), UID: pod.UID}
 	return pool.Claim{Tag: pod.Tag, Owner: owner, Port: port}
 }
@@ -164,7 +159,7 @@ func (p *ports) update(data map[string]string, now time.Time) error {
 // parse returns the content of a ConfigMap of this node, completed by what is known from earlier
 // ones.
 func (p *ports) parse(text pool.State) (annotation.Pool, []annotation.PoolPort, error) {
-	of := fmt.Sprintf("ConfigMap %s/%s%s", annotation.PoolNamespace, annotation.PoolPrefix, p.cfg.NodeName)
+	of := p.cfg.configMap()
 	next, err := annotation.ParsePool(text.Node)
 	if err != nil {
 		return next, nil, fmt.Errorf("%s: %w", of, err)
@@ -237,7 +232,6 @@ func (p *ports) take(a podnet.Attachment, name, uid string, now time.Time) (podn
 	if early {
 		p.early++
 	}
-	p.hosts[podnet.HostName(a.ContainerID, a.Interface)] = a
 	return pod, nil
 }
 
@@ -264,16 +258,33 @@ func (p *ports) has(was podnet.Pod) bool {
 	return ok && port.Tag == was.Tag && slices.Equal(port.MAC, was.MAC)
 }
 
-// removed releases the port of an interface of which nothing is left.
+// removed releases the port of an interface whose parts are all removed. host is the name of
+// the host's end.
 func (p *ports) removed(host string, now time.Time) {
+	for _, a := range p.owners() {
+		if podnet.HostName(a.ContainerID, a.Interface) == host {
+			p.release(a, now)
+		}
+	}
+}
+
+// owners returns the interfaces that have ports.
+func (p *ports) owners() []podnet.Attachment {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 
-	a, known := p.hosts[host]
-	if !known {
-		return
+	var out []podnet.Attachment
+	for _, o := range p.pool.Owners() {
+		out = append(out, podnet.Attachment{ContainerID: o.ContainerID, Interface: o.Interface})
 	}
-	delete(p.hosts, host)
+	return out
+}
+
+// release releases the port of an interface.
+func (p *ports) release(a podnet.Attachment, now time.Time) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+
 	if _, released := p.pool.Release(a.ContainerID, a.Interface, now); !released {
 		return
 	}
@@ -285,19 +296,15 @@ func (p *ports) removed(host string, now time.Time) {
 // sweep releases the ports of ADDs that ended before the interface had a record, and that the
 // runtime has not deleted. try blocks requests for a container.
 func (p *ports) sweep(recorded func(podnet.Attachment) bool, try func(container string) (release func(), ok bool)) {
-	p.mu.Lock()
-	hosts := maps.Clone(p.hosts)
-	p.mu.Unlock()
-
-	for host, a := range hosts {
-		release, free := try(a.ContainerID)
+	for _, a := range p.owners() {
+		unlock, free := try(a.ContainerID)
 		if !free {
 			continue
 		}
 		if !recorded(a) {
-			p.removed(host, time.Now())
+			p.release(a, time.Now())
 		}
-		release()
+		unlock()
 	}
 }
 
@@ -317,7 +324,7 @@ func (p *ports) missing() string {
 	if p.fault != "" {
 		return "pool: " + p.fault
 	}
-	return fmt.Sprintf("pool: %s (ConfigMap %s/%s%s)", errNoPool, annotation.PoolNamespace, annotation.PoolPrefix, p.cfg.NodeName)
+	return fmt.Sprintf("pool: %s (%s)", errNoPool, p.cfg.configMap())
 }
 
 // network returns what the pool needs of the NIC: the tags, and the MTU, which is 0 while unknown.

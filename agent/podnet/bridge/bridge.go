@@ -132,8 +132,8 @@ func has(ids, want map[string]string) bool {
 
 func externalIDs(p podnet.Pod) map[string]string {
 	var ips []string
-	for _, a := range p.Addresses {
-		ips = append(ips, a.Addr().String())
+	for _, a := range p.IPs() {
+		ips = append(ips, a.String())
 	}
 	ids := map[string]string{
 		ovs.IfaceID: p.LogicalPort, ovs.IfaceIDVer: p.UID, ovs.AttachedMAC: p.MAC.String(),
