@@ -1,5 +1,5 @@
-// Package cniserver serves the CNI plugin on a unix socket. For an ADD it finds the pod, waits for
-// its address from the controller, and creates its interface.
+// Package cniserver serves the CNI plugin on a unix socket. For an ADD it finds the pod, asks a
+// Source for its interface, and creates the interface.
 //
 // Requests for one container run one after another, those for different containers concurrently.
 // Each ends after two minutes at most, or when the plugin hangs up.

@@ -24,7 +24,7 @@ func Table() metric.Table {
 		},
 		{
 			Name: phaseDuration, Kind: metric.Histogram, Labels: []string{"phase"},
-			Help:    "The duration of what a CNI ADD is made of: the wait for the pod's annotation, the wiring, the wait for ovn-controller, and the whole of one that succeeded.",
+			Help:    "The duration of the phases of a CNI ADD: the wait for the pod's annotation (in underlay mode, for its port), the wiring, the wait for ovn-controller, and the total of each successful ADD.",
 			Buckets: prometheus.ExponentialBuckets(0.001, 2, 17),
 		},
 	}

@@ -44,7 +44,7 @@ func CheckNetns(path string) error {
 		return fmt.Errorf("find network namespace %s: %w", path, err)
 	}
 	if fs.Type != unix.NSFS_MAGIC {
-		return fmt.Errorf("find network namespace %s: the file is no namespace", path)
+		return fmt.Errorf("find network namespace %s: the file is not a namespace", path)
 	}
 	return nil
 }

@@ -223,7 +223,7 @@ func (n *node) publish() {
 	n.pool.SetPorts(slices.Clone(ports))
 }
 
-// restart replaces the Pool by one that is made from records and the state file.
+// restart makes a new Pool from the records and the state file.
 func (n *node) restart() {
 	n.t.Helper()
 	before := n.pool.Ports(n.now)

@@ -269,7 +269,7 @@ const (
 	podPins = "nested_pod_"
 )
 
-// testNestedRepairs: the agent restores everything that somebody removes. Each pod loses one part only,
+// testNestedRepairs: the agent restores every part that is removed. Each pod loses one part only,
 // because the agent repairs a pod as a whole.
 func testNestedRepairs(t *testing.T, n *nested) {
 	vm, lost := n.VM(1), []string{"program", "route", "neighbour", "gateway", "link", "device"}

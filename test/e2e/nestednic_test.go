@@ -11,7 +11,7 @@ import (
 )
 
 // TestNestedNIC sends one path of each kind to and from a pod in underlay mode, through the virtio NICs
-// of two VMs. Such a NIC drops frames for MAC addresses and VLANs that nobody has registered with it,
+// of two VMs. Such a NIC drops frames for MAC addresses and VLANs that are not registered with it,
 // unless it is promiscuous. Veths, which labs have elsewhere, deliver these frames in any case.
 func TestNestedNIC(t *testing.T) {
 	if os.Getenv("VM_KERNEL") == "" {
