@@ -61,6 +61,11 @@ demo: build ## objects in a real API server, controller, OVN, two nodes, pods, t
 	@test/packages lab
 	@$(NICE) go run ./test/e2e/demo -bin $(CURDIR)/bin -cache $(OVN_EBPF_CACHE) $(if $(KEEP),-keep)
 
+.PHONY: demo-cloud
+demo-cloud: build ## underlay mode: Keystone and Neutron of OpenStack, VMs as nodes, pods as ports of Neutron networks, traffic on every path (KEEP=yes leaves the lab up)
+	@test/packages lab
+	@$(NICE) go run ./test/cloud/demo -bin $(CURDIR)/bin -cache $(OVN_EBPF_CACHE) $(if $(KEEP),-keep)
+
 .PHONY: test
 test: build ## all tests that run natively: packets, attach, controller, agent, lab end to end; ten minutes
 	@test/packages lab monitoring
@@ -93,9 +98,9 @@ e2e: build ## on three kubelets: docs/install.md as typed (install, update, unin
 	@$(NICE) go run ./test/kubelets/run -bin $(CURDIR)/bin -release build/e2e-release -cache $(OVN_EBPF_CACHE) -logs $(CURDIR)/build/e2e $(or $(SUITES),-uninstall conformance)
 
 .PHONY: test-cloud
-test-cloud: ## the controller's part of underlay mode at a real Keystone and Neutron, about four minutes
-	@test/packages cloud
-	@OVN_EBPF_CLOUD=yes $(NICE) go test -count=1 -timeout 30m -v ./test/cloud
+test-cloud: build ## the controller's part of underlay mode at a real Keystone and Neutron of OpenStack
+	@test/packages lab
+	@BIN_DIR=$(CURDIR)/bin OVN_EBPF_CLOUD=yes $(NICE) go test -count=1 -timeout 30m -v ./test/cloud
 
 .PHONY: test-vm
 test-vm: build ## kernel datapath in a VM: 6.12 with one path of each kind in each layout, programs with clsact on 6.1

@@ -96,6 +96,7 @@ func upCommand() *cobra.Command {
 	which := newLabFlags(c.Flags())
 	c.Flags().IntVar(&options.Nodes, "nodes", 2, "`number` of nodes, 1 to 50; with --vms, of hypervisors")
 	c.Flags().IntVar(&options.VMs, "vms", 0, "`number` of VMs, 0 to 8: they are the nodes of Kubernetes, in underlay mode, beside one VM that is none")
+	c.Flags().BoolVar(&options.Cloud, "cloud", false, "with --vms: also Keystone and Neutron of OpenStack, which make the network (installed once below the cache, five minutes)")
 	c.Flags().BoolVar(&options.Kube, "kube", false, "also a real API server (built once, about five minutes)")
 	c.Flags().BoolVar(&options.Cluster, "cluster", false, "also the controller and agents, and what --pods enables; implies --kube")
 	pods := c.Flags().Bool("pods", true, "with --cluster: also the real scheduler, controller manager and kubectl (built once, a minute more), and a stand-in kubelet per node, which runs pods")

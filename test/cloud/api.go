@@ -8,13 +8,17 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"strings"
 )
 
 // Object is a JSON object.
 type Object = map[string]any
 
 // API makes requests of a user to a service, without the product's client.
-type API struct{ base, token string }
+type API struct {
+	client      *http.Client
+	base, token string
+}
 
 // login gets a token for the project.
 func (a *API) login(ctx context.Context, keystone, user, project string) error {
@@ -56,7 +60,7 @@ func (a *API) request(ctx context.Context, method, url string, body any) (*http.
 	}
 	r.Header.Set("Content-Type", "application/json")
 	r.Header.Set("X-Auth-Token", a.token)
-	response, err := http.DefaultClient.Do(r)
+	response, err := a.client.Do(r)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -73,4 +77,34 @@ func (a *API) request(ctx context.Context, method, url string, body any) (*http.
 		err = json.Unmarshal(raw, &o)
 	}
 	return response, o, err
+}
+
+// Batch makes requests until one fails.
+type Batch struct {
+	API *API
+	Err error // the first error
+}
+
+// Create makes an object of Neutron of the kind, such as "security_group", and returns its ID.
+func (b *Batch) Create(ctx context.Context, kind string, o Object) string {
+	return b.post(ctx, "/v2.0/"+strings.ReplaceAll(kind, "_", "-")+"s", kind, o)
+}
+
+func (b *Batch) post(ctx context.Context, path, kind string, o Object) string {
+	if b.Err != nil {
+		return ""
+	}
+	made, err := b.API.Do(ctx, "POST", path, Object{kind: o})
+	if err != nil {
+		b.Err = err
+		return ""
+	}
+	return made[kind].(Object)["id"].(string)
+}
+
+// Put makes a PUT request.
+func (b *Batch) Put(ctx context.Context, path string, body any) {
+	if b.Err == nil {
+		_, b.Err = b.API.Do(ctx, "PUT", path, body)
+	}
 }

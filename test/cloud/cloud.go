@@ -5,11 +5,17 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/http"
+	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"sync"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
+	"github.com/ovn-ebpf/ovn-ebpf/test/lab/netns"
 	"github.com/ovn-ebpf/ovn-ebpf/test/lab/process"
 	"github.com/ovn-ebpf/ovn-ebpf/test/platform"
 )
@@ -17,26 +23,93 @@ import (
 // Cloud is a running cloud. Its project "k8s" has a user with the role member.
 type Cloud struct {
 	Project    string // ID of the project
-	CloudsFile string // a clouds.yaml with the entry "k8s", an application credential
+	CloudsFile string // a clouds.yaml with the entries "k8s", an application credential, and "admin"
 	Admin      *API   // the cloud's operator at Neutron
 	Tenant     *API   // the project's user at Neutron
 
-	dir               string
-	keystone, neutron string // URLs
-	server            *process.Process
-	running           []*process.Process
+	o      Options
+	server *process.Process // Neutron's
+
+	mu      sync.Mutex // guards running
+	running []*process.Process
 }
 
-// Start starts a cloud in the directory. It takes about a minute. The processes end with the
-// caller's, or by Close.
+// Options are where a cloud runs.
+type Options struct {
+	Dir   string // of its files; it must exist
+	Cache string // of the root directory; "": platform.CacheDir
+	Netns string // of its programs, a name under /run/netns; "": the caller's
+
+	Keystone, Neutron netip.AddrPort // of the APIs
+
+	OVN    string // directory of OVN's databases
+	NB, SB string // names of their sockets there
+
+	// Spawn starts a program that outlives the call. The name is unique in the cloud.
+	Spawn func(name string, argv ...string) (*process.Process, error)
+}
+
+// inside is the path of Options.Dir in the root directory.
+const inside = "/cloud"
+
+// Start starts a cloud in the directory, on loopback addresses and with OVN databases of its own. It
+// takes half a minute. The processes end with the caller's, or by Close.
 func Start(ctx context.Context, dir string) (*Cloud, error) {
-	c := &Cloud{dir: dir}
-	for _, step := range []func(context.Context) error{c.ports, c.mariadb, c.ovn, c.startKeystone, c.identities, c.startNeutron} {
-		if err := step(ctx); err != nil {
-			return nil, errors.Join(fmt.Errorf("start cloud: %w", err), c.Close())
+	if err := platform.Default(os.Stderr); err != nil {
+		return nil, fmt.Errorf("start cloud: %w", err)
+	}
+	if err := MakeRoot(platform.CacheDir(), os.Stderr); err != nil {
+		return nil, fmt.Errorf("start cloud: %w", err)
+	}
+
+	o := Options{Dir: dir, OVN: filepath.Join(dir, "ovn"), NB: "nb.sock", SB: "sb.sock"}
+	for _, address := range []*netip.AddrPort{&o.Keystone, &o.Neutron} {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			return nil, fmt.Errorf("start cloud: %w", err)
 		}
+		defer l.Close()
+		*address = netip.MustParseAddrPort(l.Addr().String())
+	}
+	o.Spawn = func(name string, argv ...string) (*process.Process, error) {
+		log := filepath.Join(dir, name+".log")
+		return process.Start(process.Spec{Argv: argv, Log: log, Tethered: true})
+	}
+
+	c := &Cloud{o: o}
+	err := c.ovn(ctx)
+	if err == nil {
+		err = c.run(ctx)
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("start cloud: %w", err), c.Close())
 	}
 	return c, nil
+}
+
+// Run starts a cloud at OVN databases of the caller. It needs the root directory (MakeRoot). Spawn decides when its processes end.
+func Run(ctx context.Context, o Options) (*Cloud, error) {
+	c := &Cloud{o: o}
+	if err := c.run(ctx); err != nil {
+		return nil, fmt.Errorf("start cloud: %w", err)
+	}
+	return c, nil
+}
+
+func (c *Cloud) run(ctx context.Context) error {
+	if err := c.mariadb(ctx); err != nil {
+		return err
+	}
+
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error {
+		if err := c.startKeystone(ctx); err != nil {
+			return err
+		}
+		return c.identities(ctx)
+	})
+	group.Go(func() error { return c.startNeutron(ctx) })
+	return group.Wait()
 }
 
 // Close ends all processes. The directory stays.
@@ -49,39 +122,31 @@ func (c *Cloud) Close() error {
 	return errors.Join(all...)
 }
 
+// path returns the path of a file of the cloud.
 func (c *Cloud) path(elem ...string) string {
-	return filepath.Join(append([]string{c.dir}, elem...)...)
-}
-
-// ports chooses the ports of the APIs.
-func (c *Cloud) ports(context.Context) error {
-	for _, url := range []*string{&c.keystone, &c.neutron} {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			return err
-		}
-		defer l.Close()
-		*url = "http://" + l.Addr().String()
-	}
-	return nil
+	return filepath.Join(append([]string{c.o.Dir}, elem...)...)
 }
 
 // start starts a daemon and waits until it is ready.
-func (c *Cloud) start(ctx context.Context, ready func() error, argv ...string) (*process.Process, error) {
-	name := filepath.Base(argv[0])
-	p, err := process.Start(process.Spec{Argv: argv, Log: c.path(name + ".log"), Tethered: true})
+func (c *Cloud) start(
+	ctx context.Context, name string, ready func() error, argv ...string,
+) (*process.Process, error) {
+	p, err := c.o.Spawn(name, argv...)
 	if err != nil {
 		return nil, err
 	}
+	c.mu.Lock()
 	c.running = append(c.running, p)
+	c.mu.Unlock()
 	return p, p.Await(ctx, name, ready)
 }
 
-// run runs a command to its end.
-func (c *Cloud) run(ctx context.Context, argv ...string) error {
-	if out, err := exec.CommandContext(ctx, argv[0], argv[1:]...).CombinedOutput(); err != nil {
+// execute runs a command to its end.
+func (c *Cloud) execute(ctx context.Context, argv ...string) error {
+	out, err := exec.CommandContext(ctx, argv[0], argv[1:]...).CombinedOutput()
+	if err != nil {
 		const most = 2000
-		return fmt.Errorf("run %s: %w: %s", filepath.Base(argv[0]), err, out[max(0, len(out)-most):])
+		return fmt.Errorf("run %v: %w: %s", argv[max(0, len(argv)-3):], err, out[max(0, len(out)-most):])
 	}
 	return nil
 }
@@ -96,48 +161,50 @@ func listens(socket string) func() error {
 	}
 }
 
-// mariadb starts the database server of both services on a socket of its own.
-func (c *Cloud) mariadb(ctx context.Context) error {
-	data, socket := c.path("mysql"), c.path("mysql.sock")
-	err := c.run(ctx, "mariadb-install-db", "--no-defaults", "--datadir="+data, "--user=root",
-		"--auth-root-authentication-method=normal", "--skip-test-db")
-	if err != nil {
-		return err
+// client returns a client of HTTP in the network namespace of the cloud.
+func (c *Cloud) client() *http.Client {
+	if c.o.Netns == "" {
+		return http.DefaultClient
 	}
-	_, err = c.start(ctx, listens(socket), "mariadbd", "--no-defaults", "--datadir="+data, "--socket="+socket, "--skip-networking",
-		"--user=root", "--pid-file="+c.path("mysql.pid"), "--innodb-flush-log-at-trx-commit=0", "--innodb-buffer-pool-size=64M",
-		"--performance-schema=OFF")
-	if err != nil {
-		return err
-	}
-	return c.run(ctx, "mariadb", "--no-defaults", "--user=root", "--socket="+socket, "--execute",
-		"create database keystone character set utf8; create database neutron character set utf8")
-}
-
-func (c *Cloud) database(name string) string {
-	return "mysql+pymysql://root@localhost/" + name + "?unix_socket=" + c.path("mysql.sock") + "&charset=utf8"
+	dial := netns.Dialer(c.o.Netns)
+	return &http.Client{Transport: &http.Transport{DialContext: dial, DisableKeepAlives: true}}
 }
 
 // ovn starts OVN's databases, which Neutron writes.
 func (c *Cloud) ovn(ctx context.Context) error {
+	if err := os.MkdirAll(c.o.OVN, 0o700); err != nil {
+		return err
+	}
 	for _, db := range []string{"nb", "sb"} {
-		file, socket := c.path(db+".db"), c.path(db+".sock")
-		if err := c.run(ctx, "ovsdb-tool", "create", file, platform.OVNFile("ovn-"+db+".ovsschema")); err != nil {
+		file, socket := c.path("ovn", db+".db"), c.path("ovn", db+".sock")
+		schema := platform.OVNFile("ovn-" + db + ".ovsschema")
+		if err := c.execute(ctx, "ovsdb-tool", "create", file, schema); err != nil {
 			return err
 		}
-		_, err := c.start(ctx, listens(socket), "ovsdb-server", "--no-chdir", "--unixctl="+c.path(db+".ctl"), "-vconsole:warn", "-vsyslog:off",
-			"--remote=punix:"+socket, file)
+		_, err := c.start(ctx, "ovsdb-server-"+db, listens(socket), "ovsdb-server", "--no-chdir",
+			"--unixctl="+c.path(db+".ctl"), "-vconsole:warn", "-vsyslog:off", "--remote=punix:"+socket, file)
 		if err != nil {
 			return err
 		}
 	}
-	if err := c.run(ctx, "ovn-nbctl", "--no-wait", "--db=unix:"+c.path("nb.sock"), "init"); err != nil {
+
+	nb, sb := "--db=unix:"+c.path("ovn", "nb.sock"), "--db=unix:"+c.path("ovn", "sb.sock")
+	if err := c.execute(ctx, "ovn-nbctl", "--no-wait", nb, "init"); err != nil {
 		return err
 	}
-	return c.run(ctx, "ovn-sbctl", "--db=unix:"+c.path("sb.sock"), "init")
+	return c.execute(ctx, "ovn-sbctl", sb, "init")
 }
 
-// write writes a file of the cloud's directory.
+// write writes a file of the cloud.
 func (c *Cloud) write(name, text string) error {
 	return os.WriteFile(c.path(name), []byte(text), 0o600)
+}
+
+func (c *Cloud) directories(names ...string) error {
+	for _, name := range names {
+		if err := os.MkdirAll(c.path(name), 0o700); err != nil {
+			return err
+		}
+	}
+	return nil
 }

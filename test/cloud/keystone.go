@@ -4,52 +4,44 @@ import (
 	"context"
 	"fmt"
 	"net/http"
-	"strings"
+	"strconv"
 )
 
-// The users' passwords. Nothing but the loopback address reaches the cloud.
+// The users' passwords; the script root has that of the operator. Only this machine reaches the cloud.
 const password = "secret"
 
 func (c *Cloud) startKeystone(ctx context.Context) error {
 	err := c.write("keystone.conf", `[DEFAULT]
 transport_url = fake:///
 [database]
-connection = `+c.database("keystone")+`
+connection = `+database("keystone")+`
 [token]
 provider = fernet
 [fernet_tokens]
-key_repository = `+c.path("fernet")+`
+key_repository = `+inside+`/fernet
 [credential]
-key_repository = `+c.path("credential")+`
+key_repository = `+inside+`/credential
 [cache]
 enabled = false
 `)
 	if err != nil {
 		return err
 	}
-	if err := c.directories("fernet", "credential"); err != nil {
-		return err
-	}
-	manage := []string{"keystone-manage", "--config-file", c.path("keystone.conf")}
-	for _, step := range [][]string{
-		{"db_sync"},
-		{"fernet_setup", "--keystone-user", "root", "--keystone-group", "root"},
-		{"credential_setup", "--keystone-user", "root", "--keystone-group", "root"},
-		{"bootstrap", "--bootstrap-password", password, "--bootstrap-public-url", c.keystone + "/v3/", "--bootstrap-region-id", "RegionOne"},
-	} {
-		if err := c.run(ctx, append(manage, step...)...); err != nil {
-			return err
-		}
-	}
-	host, port, _ := strings.Cut(strings.TrimPrefix(c.keystone, "http://"), ":")
-	_, err = c.start(ctx, responds(c.keystone+"/v3", http.StatusOK),
-		"env", "OS_KEYSTONE_CONFIG_FILES="+c.path("keystone.conf"), "keystone-wsgi-public", "--host", host, "--port", port)
+
+	_, err = c.start(ctx, "keystone", c.responds(c.keystone()+"/v3", http.StatusOK), c.o.Inside("env",
+		"OS_KEYSTONE_CONFIG_FILES="+inside+"/keystone.conf", "keystone-wsgi-public",
+		"--host", c.o.Keystone.Addr().String(), "--port", strconv.Itoa(int(c.o.Keystone.Port())))...)
 	return err
 }
 
-func responds(url string, status int) func() error {
+// keystone and neutron return the URLs of the APIs.
+func (c *Cloud) keystone() string { return "http://" + c.o.Keystone.String() }
+func (c *Cloud) neutron() string  { return "http://" + c.o.Neutron.String() }
+
+func (c *Cloud) responds(url string, status int) func() error {
+	client := c.client()
 	return func() error {
-		r, err := http.Get(url)
+		r, err := client.Get(url)
 		if err != nil {
 			return err
 		}
@@ -64,8 +56,8 @@ func responds(url string, status int) func() error {
 // identities makes projects, users and Neutron's place in the catalog, and an application
 // credential whose access rules allow requests to Neutron alone.
 func (c *Cloud) identities(ctx context.Context) error {
-	admin := &API{base: c.keystone + "/v3"}
-	if err := admin.login(ctx, c.keystone, "admin", "admin"); err != nil {
+	admin := &API{client: c.client(), base: c.keystone() + "/v3"}
+	if err := admin.login(ctx, c.keystone(), "admin", "admin"); err != nil {
 		return err
 	}
 	roles := map[string]string{}
@@ -76,25 +68,44 @@ func (c *Cloud) identities(ctx context.Context) error {
 	for _, r := range list["roles"].([]any) {
 		roles[r.(Object)["name"].(string)] = r.(Object)["id"].(string)
 	}
-	b := &batch{api: admin}
-	service := b.create(ctx, "/projects", "project", Object{"name": "service", "domain_id": "default"})
-	neutron := b.create(ctx, "/users", "user", Object{"name": "neutron", "domain_id": "default", "password": password})
-	b.put(ctx, "/projects/"+service+"/users/"+neutron+"/roles/"+roles["admin"])
-	c.Project = b.create(ctx, "/projects", "project", Object{"name": "k8s", "domain_id": "default"})
-	user := b.create(ctx, "/users", "user", Object{"name": "k8s", "domain_id": "default", "password": password})
-	b.put(ctx, "/projects/"+c.Project+"/users/"+user+"/roles/"+roles["member"])
-	network := b.create(ctx, "/services", "service", Object{"type": "network", "name": "neutron"})
-	b.create(ctx, "/endpoints", "endpoint", Object{
-		"interface": "public", "service_id": network, "region_id": "RegionOne", "url": c.neutron,
-	})
-	if b.err != nil {
-		return b.err
+	b := &Batch{API: admin}
+	if err := c.moveKeystone(ctx, b); err != nil {
+		return err
 	}
-	c.Admin, c.Tenant = &API{base: c.neutron, token: admin.token}, &API{base: c.neutron}
-	if err := c.Tenant.login(ctx, c.keystone, "k8s", "k8s"); err != nil {
+	service := b.post(ctx, "/projects", "project", Object{"name": "service", "domain_id": "default"})
+	neutron := b.post(ctx, "/users", "user", Object{"name": "neutron", "domain_id": "default", "password": password})
+	b.Put(ctx, "/projects/"+service+"/users/"+neutron+"/roles/"+roles["admin"], nil)
+	c.Project = b.post(ctx, "/projects", "project", Object{"name": "k8s", "domain_id": "default"})
+	user := b.post(ctx, "/users", "user", Object{"name": "k8s", "domain_id": "default", "password": password})
+	b.Put(ctx, "/projects/"+c.Project+"/users/"+user+"/roles/"+roles["member"], nil)
+	network := b.post(ctx, "/services", "service", Object{"type": "network", "name": "neutron"})
+	b.post(ctx, "/endpoints", "endpoint", Object{
+		"interface": "public", "service_id": network, "region_id": "RegionOne", "url": c.neutron(),
+	})
+	if b.Err != nil {
+		return b.Err
+	}
+	c.Admin, c.Tenant = &API{client: c.client(), base: c.neutron(), token: admin.token}, &API{client: c.client(), base: c.neutron()}
+	if err := c.Tenant.login(ctx, c.keystone(), "k8s", "k8s"); err != nil {
 		return err
 	}
 	return c.applicationCredential(ctx, user)
+}
+
+// moveKeystone writes Keystone's address into the catalog, which has a placeholder.
+func (c *Cloud) moveKeystone(ctx context.Context, b *Batch) error {
+	list, err := b.API.Do(ctx, "GET", "/endpoints", nil)
+	if err != nil {
+		return err
+	}
+	for _, e := range list["endpoints"].([]any) {
+		id := e.(Object)["id"].(string)
+		_, err := b.API.Do(ctx, "PATCH", "/endpoints/"+id, Object{"endpoint": Object{"url": c.keystone() + "/v3/"}})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (c *Cloud) applicationCredential(ctx context.Context, user string) error {
@@ -102,7 +113,7 @@ func (c *Cloud) applicationCredential(ctx context.Context, user string) error {
 	for _, method := range []string{"GET", "POST", "PUT", "DELETE"} {
 		rules = append(rules, Object{"service": "network", "method": method, "path": "/v2.0/**"})
 	}
-	tenant := &API{base: c.keystone + "/v3", token: c.Tenant.token}
+	tenant := &API{client: c.client(), base: c.keystone() + "/v3", token: c.Tenant.token}
 	made, err := tenant.Do(ctx, "POST", "/users/"+user+"/application_credentials",
 		Object{"application_credential": Object{"name": "ovn-ebpf", "access_rules": rules}})
 	if err != nil {
@@ -114,33 +125,18 @@ func (c *Cloud) applicationCredential(ctx context.Context, user string) error {
   k8s:
     auth_type: v3applicationcredential
     auth:
-      auth_url: %s/v3
-      application_credential_id: %s
-      application_credential_secret: %s
+      auth_url: %[1]s/v3
+      application_credential_id: %[2]s
+      application_credential_secret: %[3]s
     region_name: RegionOne
-`, c.keystone, credential["id"], credential["secret"]))
-}
-
-// batch stops at its first error.
-type batch struct {
-	api *API
-	err error
-}
-
-func (b *batch) create(ctx context.Context, path, kind string, o Object) string {
-	if b.err != nil {
-		return ""
-	}
-	made, err := b.api.Do(ctx, "POST", path, Object{kind: o})
-	if err != nil {
-		b.err = err
-		return ""
-	}
-	return made[kind].(Object)["id"].(string)
-}
-
-func (b *batch) put(ctx context.Context, path string) {
-	if b.err == nil {
-		_, b.err = b.api.Do(ctx, "PUT", path, nil)
-	}
+  admin:
+    auth:
+      auth_url: %[1]s/v3
+      username: admin
+      password: %[4]s
+      project_name: admin
+      user_domain_id: default
+      project_domain_id: default
+    region_name: RegionOne
+`, c.keystone(), credential["id"], credential["secret"], password))
 }

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -23,7 +24,11 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/test/lab"
 )
 
-// TestTutorial runs docs/lab.md in a shell, block by block, and compares the output.
+// vmChapter is the last chapter of docs/lab.md. It has a lab of its own.
+const vmChapter = "VMs of a cloud"
+
+// TestTutorial runs docs/lab.md in a shell, block by block, and compares the output. With -short, it leaves
+// vmChapter to .ci/full.
 func TestTutorial(t *testing.T) {
 	if datapath, _ := ovs.DetectDatapath(link.HasGenericFamily); datapath == ovs.DatapathNetdev && oldSwitch(t.Context()) {
 		t.Skip("ovnkube status says that pods can abort this ovs-vswitchd, and the tutorial shows nodes without that line")
@@ -63,7 +68,13 @@ func TestTutorial(t *testing.T) {
 		t.Fatal(err)
 	}
 	typed := 0
+	if !slices.ContainsFunc(blocks, func(b document.Block) bool { return b.Heading == vmChapter }) {
+		t.Errorf("lab.md has no chapter %q", vmChapter)
+	}
 	for _, b := range blocks {
+		if b.Heading == vmChapter && testing.Short() {
+			continue // TestNested has such a lab
+		}
 		for _, c := range b.Commands() {
 			if !c.Shown {
 				if c.Line != "make build" && !strings.HasPrefix(c.Line, "export PATH=") {

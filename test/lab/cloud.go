@@ -42,6 +42,7 @@ const (
 	cloudPort = iota
 	cloudNetwork
 	cloudTrunk
+	cloudServer
 )
 
 // cloudUUID returns the UUID of an object of the i-th VM, in the form of Neutron's.
@@ -68,9 +69,17 @@ const (
 
 // startCloud writes the logical network, and starts the VMs on it.
 func (l *Lab) startCloud(ctx context.Context) error {
-	if err := l.nbctl(ctx, l.logicalNetwork()...); err != nil {
+	if l.opts.Cloud {
+		if err := l.startOpenStack(ctx); err != nil {
+			return err
+		}
+		if err := l.neutronNetwork(ctx); err != nil {
+			return err
+		}
+	} else if err := l.nbctl(ctx, l.logicalNetwork()...); err != nil {
 		return fmt.Errorf("write logical network: %w", err)
 	}
+
 	for _, outside := range []string{l.ext(), l.fabric()} {
 		err := netns.Do(outside, func() error {
 			for _, to := range []netip.Prefix{vmGateway.Masked(), podNetworks} {

@@ -25,14 +25,19 @@ const (
 // machine, and minutes in an emulated one under load.
 const readyTimeout = 5 * time.Minute
 
-// startCluster starts the controller and all agents and waits until they are ready. VMs have no
-// controller: their logical network and pools are the lab's.
+// startCluster starts the controller and all agents and waits until they are ready.
 func (l *Lab) startCluster(ctx context.Context) error {
-	if l.opts.VMs == 0 {
+	if l.opts.Cloud {
+		if err := l.initProject(ctx); err != nil {
+			return err
+		}
+	}
+	if l.hasController() {
 		if err := l.StartController(ctx); err != nil {
 			return err
 		}
 	}
+
 	nodes := l.KubeNodes()
 	for i := range nodes {
 		if err := l.StartAgent(ctx, i+1); err != nil {
@@ -41,7 +46,7 @@ func (l *Lab) startCluster(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, readyTimeout, fmt.Errorf("not ready after %s", readyTimeout))
 	defer cancel()
-	if l.opts.VMs == 0 {
+	if l.hasController() {
 		if err := l.AwaitController(ctx); err != nil {
 			return err
 		}
@@ -56,6 +61,10 @@ func (l *Lab) startCluster(ctx context.Context) error {
 	return nil
 }
 
+// hasController reports whether the lab has our controller. VMs without a cloud have none: their logical
+// network and pools are the lab's.
+func (l *Lab) hasController() bool { return l.opts.VMs == 0 || l.opts.Cloud }
+
 // StartController starts the controller in the fabric, with optional extra arguments, without
 // waiting for readiness. Its log is <Dir>/log/controller.log.
 func (l *Lab) StartController(_ context.Context, extra ...string) error {
@@ -65,11 +74,13 @@ func (l *Lab) StartController(_ context.Context, extra ...string) error {
 }
 
 func (l *Lab) controllerArgv() []string {
-	return []string{
-		filepath.Join(l.opts.BinDir, controllerProgram), "controller", "--kubeconfig", l.Kubeconfig(),
-		"--nb-address", l.NBAddress(), "--sb-address", l.SBAddress(),
-		"--cluster-subnets", ClusterSubnets, "--k8s-service-cidrs", ServiceCIDRs, "--allow-external-ips", l.opts.ExternalIPs,
+	argv := []string{filepath.Join(l.opts.BinDir, controllerProgram), "controller", "--kubeconfig", l.Kubeconfig()}
+	if l.opts.Cloud {
+		return append(argv, "--mode", "underlay", "--config-file", l.projectConfig())
 	}
+	return append(argv,
+		"--nb-address", l.NBAddress(), "--sb-address", l.SBAddress(),
+		"--cluster-subnets", ClusterSubnets, "--k8s-service-cidrs", ServiceCIDRs, "--allow-external-ips", l.opts.ExternalIPs)
 }
 
 // StartAgent starts the agent on the i-th of KubeNodes, without waiting for readiness. Optional

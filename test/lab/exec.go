@@ -16,10 +16,11 @@ import (
 // host is a place where commands run.
 type host struct {
 	netns string
-	env   []string // lets the tools of OVS, OVN and Kubernetes find this host's daemons
+	wrap  func(argv ...string) []string // if set, returns the command that runs argv
+	env   []string                      // lets the tools of OVS, OVN and Kubernetes find this host's daemons
 }
 
-// host accepts "node<i>", a node's name, "vm<i>", "plain", "ext", "far", "central" and
+// host accepts "node<i>", a node's name, "vm<i>", "plain", "ext", "far", "central", "cloud" and
 // "pod:<namespace>/<name>".
 func (l *Lab) host(name string) (host, error) {
 	kubeconfig := "KUBECONFIG=" + l.path("kubeconfig")
@@ -38,6 +39,8 @@ func (l *Lab) host(name string) (host, error) {
 		return host{netns: l.ext()}, nil
 	case name == "far":
 		return host{netns: l.far()}, nil
+	case name == "cloud" && l.opts.Cloud:
+		return host{netns: l.fabric(), wrap: l.cloudOptions().Inside}, nil
 	case name == "central":
 		env := append(daemonEnv(l.path("central")), "OVN_NB_DB="+l.NBSocket(), "OVN_SB_DB="+l.SBSocket(), kubeconfig)
 		return host{netns: l.fabric(), env: env}, nil
@@ -58,6 +61,9 @@ func (l *Lab) host(name string) (host, error) {
 	if l.opts.VMs > 0 {
 		known = fmt.Sprintf("vm1 to vm%d, plain, %s", l.opts.VMs, known)
 	}
+	if l.opts.Cloud {
+		known = "cloud, " + known
+	}
 	return host{}, fmt.Errorf("find host %q: not %s", name, known)
 }
 
@@ -70,6 +76,9 @@ func (l *Lab) Command(ctx context.Context, name string, argv ...string) (*exec.C
 	}
 	if _, err := os.Stat(netns.Path(h.netns)); err != nil {
 		return nil, fmt.Errorf("find host %q: %w", name, err)
+	}
+	if h.wrap != nil {
+		argv = h.wrap(argv...)
 	}
 	// nsenter, not `ip netns exec`: the latter remounts /sys and so hides bpffs.
 	cmd := exec.CommandContext(ctx, "nsenter", append([]string{"--net=" + netns.Path(h.netns), "--"}, argv...)...)

@@ -14,6 +14,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/ovn-ebpf/ovn-ebpf/test/cloud"
 	"github.com/ovn-ebpf/ovn-ebpf/test/kube"
 	"github.com/ovn-ebpf/ovn-ebpf/test/lab/netns"
 	"github.com/ovn-ebpf/ovn-ebpf/test/lab/process"
@@ -27,6 +28,9 @@ type Lab struct {
 	kube  *kube.Server // nil without an API server
 	began time.Time
 	held  *os.File // the state file, with the owner's lock
+
+	openStack *cloud.Cloud      // nil if this process has not started one
+	vifs      map[string]string // with Options.Cloud: UUIDs of the VMs' ports
 }
 
 // state is the data for Open, stored in <Dir>/lab.json.
@@ -42,6 +46,7 @@ type state struct {
 	BinDir              string
 	Uplink              string
 	VMs                 int
+	Cloud               bool
 	AgentArgs           []string
 	ExternalIPs         string
 	By                  process.Process // the process that brought it up
@@ -114,6 +119,11 @@ func Up(ctx context.Context, o Options) (*Lab, error) {
 		}
 		l.state.Programs = filepath.Dir(binary)
 	}
+	if o.Cloud {
+		if err := cloud.MakeRoot(o.CacheDir, o.Progress); err != nil {
+			return nil, fmt.Errorf("bring lab up: %w", err)
+		}
+	}
 	reason := "as asked"
 	if o.Datapath == "" {
 		l.opts.Datapath, reason = detectDatapath()
@@ -151,7 +161,7 @@ func (l *Lab) claim() error {
 	l.state = state{
 		Name: o.Name, Nodes: o.Nodes, NodeNames: o.NodeNames, Kube: o.Kube, Cluster: o.Cluster, Bare: o.Bare, Datapath: o.Datapath, Platform: o.Platform, Cache: o.CacheDir, BinDir: o.BinDir,
 		Uplink: o.Uplink, AgentArgs: o.AgentArgs, ExternalIPs: o.ExternalIPs, By: *by, Owned: o.Owned, Pods: o.Pods, Programs: l.state.Programs,
-		VMs: o.VMs,
+		VMs: o.VMs, Cloud: o.Cloud,
 	}
 	b, err := json.MarshalIndent(l.state, "", "\t")
 	if err != nil {
@@ -226,6 +236,12 @@ func load(dir string) (*Lab, error) {
 	l.opts.Name, l.opts.Nodes, l.opts.Datapath, l.opts.BinDir = l.state.Name, l.state.Nodes, l.state.Datapath, l.state.BinDir
 	l.opts.Uplink, l.opts.AgentArgs, l.opts.NodeNames, l.opts.ExternalIPs = l.state.Uplink, l.state.AgentArgs, l.state.NodeNames, l.state.ExternalIPs
 	l.opts.Platform, l.opts.CacheDir, l.opts.VMs = l.state.Platform, l.state.Cache, l.state.VMs
+	l.opts.Cloud = l.state.Cloud
+	if l.opts.Cloud {
+		if err := l.loadVIFs(); err != nil {
+			return nil, fmt.Errorf("open lab: %w", err)
+		}
+	}
 	l.opts.Kube, l.opts.Cluster, l.opts.Bare, l.opts.Pods = l.state.Kube, l.state.Cluster, l.state.Bare, l.state.Pods
 	if l.state.Kube {
 		// It is missing if Up was killed early.
@@ -298,8 +314,8 @@ func (l *Lab) NBAddress() string { return fmt.Sprintf("tcp:%s:%d", CentralIP4, n
 func (l *Lab) SBAddress() string { return fmt.Sprintf("tcp:%s:%d", CentralIP4, sbPort) }
 
 // NBSocket and SBSocket return the addresses of these databases for this process.
-func (l *Lab) NBSocket() string { return "unix:" + l.path("central/ovnnb_db.sock") }
-func (l *Lab) SBSocket() string { return "unix:" + l.path("central/ovnsb_db.sock") }
+func (l *Lab) NBSocket() string { return "unix:" + l.path("central/"+nbSocket) }
+func (l *Lab) SBSocket() string { return "unix:" + l.path("central/"+sbSocket) }
 
 func (l *Lab) path(elem string) string { return filepath.Join(l.opts.Dir, elem) }
 func (l *Lab) fabric() string          { return l.opts.Name + "-fab" }

@@ -27,6 +27,9 @@ type Options struct {
 	// VMs is the number of VMs that are nodes of Kubernetes, at most 8. With VMs, the nodes are
 	// hypervisors without agents. Bare is implied.
 	VMs int
+	// Cloud has Neutron make the logical network and the ports of pods, at a Keystone and a Neutron
+	// that run in the fabric. It needs VMs.
+	Cloud bool
 
 	Kube    bool // also an API server, with a Node object per node
 	Cluster bool // also controller and agents; implies Kube
@@ -114,6 +117,9 @@ func (o Options) validate() error {
 	}
 	if o.VMs > 0 && (o.Hosts || o.Uplink != UplinkPlain) {
 		errs = append(errs, errors.New("VMs need hypervisors with OVN and a plain uplink"))
+	}
+	if o.Cloud && o.VMs == 0 {
+		errs = append(errs, errors.New("a cloud needs VMs"))
 	}
 	if o.Datapath != "" && o.Datapath != "system" && o.Datapath != "netdev" {
 		errs = append(errs, fmt.Errorf("datapath %q is neither system nor netdev", o.Datapath))

@@ -22,6 +22,9 @@ const (
 	nbSchema      = "ovn-nb.ovsschema"
 	sbSchema      = "ovn-sb.ovsschema"
 
+	nbSocket = "ovnnb_db.sock"
+	sbSocket = "ovnsb_db.sock"
+
 	// probeInterval keeps a starved machine from dropping slow connections; the default is 5 s.
 	// Milliseconds.
 	probeInterval = "60000"
@@ -95,8 +98,8 @@ func (l *Lab) startCentral(ctx context.Context) error {
 		schema, socket, table, tool, address, remote string
 		port                                         int
 	}{
-		{platform.OVNFile(nbSchema), "ovnnb_db.sock", "NB_Global", "ovn-nbctl", l.NBSocket(), "db:OVN_Northbound,NB_Global,connections", nbPort},
-		{platform.OVNFile(sbSchema), "ovnsb_db.sock", "SB_Global", "ovn-sbctl", l.SBSocket(), "db:OVN_Southbound,SB_Global,connections", sbPort},
+		{platform.OVNFile(nbSchema), nbSocket, "NB_Global", "ovn-nbctl", l.NBSocket(), "db:OVN_Northbound,NB_Global,connections", nbPort},
+		{platform.OVNFile(sbSchema), sbSocket, "SB_Global", "ovn-sbctl", l.SBSocket(), "db:OVN_Southbound,SB_Global,connections", sbPort},
 	} {
 		if err := l.ovsdb(ctx, l.fabric(), run, db.schema, db.socket, "--remote="+db.remote); err != nil {
 			return err
@@ -179,11 +182,16 @@ func (l *Lab) startOVNController(n *Node) error {
 // bareSettings are the minimum for ovn-controller to register a chassis. With them, tunnels work on
 // the kernel datapath only.
 func (l *Lab) bareSettings(n *Node) []string {
-	return []string{
+	settings := []string{
 		"external_ids:hostname=" + n.Name, "external_ids:ovn-remote=" + l.SBAddress(),
 		"external_ids:ovn-encap-type=geneve", "external_ids:ovn-encap-ip=" + n.IP4.String(),
 		"external_ids:ovn-bridge-datapath-type=" + l.opts.Datapath,
 	}
+	if l.opts.Cloud {
+		// Neutron places the router's gateway on such a chassis.
+		settings = append(settings, "external_ids:ovn-cms-options=enable-chassis-as-gw")
+	}
+	return settings
 }
 
 // startVswitchd runs ovs-vswitchd under its own monitor, as distributions do. The monitor restarts

@@ -11,6 +11,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
+	"github.com/ovn-ebpf/ovn-ebpf/cluster/annotation"
 	"github.com/ovn-ebpf/ovn-ebpf/test/kube"
 	"github.com/ovn-ebpf/ovn-ebpf/test/lab/process"
 )
@@ -163,7 +164,13 @@ func (l *Lab) startKube(ctx context.Context, binary string) error {
 	if err := standinNodes(ctx, client, l.KubeNodes()); err != nil {
 		return err
 	}
-	if err := standinPools(ctx, client, l.VMs()); err != nil {
+	if l.opts.Cloud {
+		// The controller writes the pools.
+		err = standinNamespace(ctx, client, annotation.PoolNamespace)
+	} else {
+		err = standinPools(ctx, client, l.VMs())
+	}
+	if err != nil {
 		return err
 	}
 	if !l.opts.Pods {

@@ -78,8 +78,16 @@ func (l *Lab) newVM(name string, i int, address netip.Addr, hypervisor *Node) *V
 			CNISocket: filepath.Join(run, "cni.sock"), CNIConfDir: filepath.Join(run, "net.d"),
 			MetricsURL: "http://" + agentMetrics + "/metrics",
 		},
-		VIF: cloudUUID(cloudPort, i, 0), MAC: cloudMAC(i, 0), Hypervisor: hypervisor,
+		VIF: l.vif(name, i), MAC: cloudMAC(i, 0), Hypervisor: hypervisor,
 	}
+}
+
+// vif returns the UUID of the port of the i-th VM. With a cloud, it is "" until Neutron has made it.
+func (l *Lab) vif(name string, i int) string {
+	if l.opts.Cloud {
+		return l.vifs[name]
+	}
+	return cloudUUID(cloudPort, i, 0)
 }
 
 // Ports returns the nested ports of the VM, by tag. Each is for one pod.

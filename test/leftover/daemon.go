@@ -106,7 +106,7 @@ func (r running) leader() *process.Process {
 }
 
 // made are the names in directories of labs. Other files are not ours.
-var made = regexp.MustCompile(`^(lab\.json\..*|log|pid|kube|bpf|cgroup|central|kubeconfig|hosts|images|kubelets|node[0-9]+|vm[0-9]+|plain)$`)
+var made = regexp.MustCompile(`^(lab\.json\..*|log|pid|kube|bpf|cgroup|central|cloud|vifs\.json|kubeconfig|hosts|images|kubelets|node[0-9]+|vm[0-9]+|plain)$`)
 
 // directories returns the directories of labs without a record.
 func directories() ([]part, error) {
