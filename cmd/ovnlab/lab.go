@@ -140,13 +140,16 @@ func statusCommand() *cobra.Command {
 }
 
 func execCommand() *cobra.Command {
-	c := &cobra.Command{Use: "exec [flags] HOST COMMAND [ARGUMENT...]", Short: "run a command in a node's, the outside host's or a pod's network namespace", Long: `HOST is node1, node2, …, ext, central or pod:NAMESPACE/NAME, with --vms also vm1, vm2, … and plain. The tools of OVS
-and OVN find the host's own daemons, and those of ovnkube the agent of the node:
+	c := &cobra.Command{Use: "exec [flags] HOST COMMAND [ARGUMENT...]", Short: "run a command in a node's, the outside host's or a pod's network namespace", Long: `HOST is node1, node2, …, ext, central or pod:NAMESPACE/NAME. With --vms, also vm1, vm2, … and plain.
+With --cloud, also cloud, which has OpenStack's client; its clouds.yaml has the entries k8s (of the
+project, the default) and admin (of the operator). The tools of OVS and OVN find the host's own
+daemons, and those of ovnkube the agent of the node:
 
   ovnlab exec node1 ovnkube status
   ovnlab exec node1 ovnkube gateway counters
   ovnlab exec central kubectl get pods -o wide
-  ovnlab exec pod:default/client curl http://10.244.1.3/`}
+  ovnlab exec pod:default/client curl http://10.244.1.3/
+  ovnlab exec cloud openstack port list`}
 	commandline.StopAtArgument(c)
 	which := newLabFlags(c.Flags())
 	c.RunE = func(c *cobra.Command, args []string) error {

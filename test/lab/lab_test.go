@@ -196,6 +196,7 @@ func TestOptions(t *testing.T) {
 		{"long", lab.Options{Dir: "/" + strings.Repeat("x", 90)}, "too long for unix sockets"},
 		{"name", lab.Options{Name: "a-b"}, `name "a-b"`},
 		{"VMs", lab.Options{VMs: 9}, "9 VMs are not 0 to 8"},
+		{"cloud", lab.Options{Cloud: true}, "a cloud needs VMs"},
 		{"hypervisors", lab.Options{VMs: 1, Blank: true}, "VMs need hypervisors with OVN"},
 		{"programs", lab.Options{Cluster: true, BinDir: "/nowhere"}, "find ovnkube"},
 	} {

@@ -28,6 +28,7 @@ func (l *Lab) Next(w io.Writer, command, which string) {
 		{"exec", "central kubectl create deployment web --image=web --replicas=2", "pods that answer HTTP", l.opts.Pods},
 		{"exec", "central kubectl get pods -o wide", "", l.opts.Cluster},
 		{"exec", "pod:default/POD curl http://ADDRESS/", "from a pod; ext is a host outside", l.opts.Cluster},
+		{"exec", "cloud openstack port list --network " + ProjectName + "-vm1", "the ports of pods in Neutron", l.opts.Cluster && l.opts.Cloud},
 		{"exec", "central ovn-nbctl show", "OVN's side of it", true},
 		{"down", "", "", true},
 	} {
