@@ -63,13 +63,9 @@ func Start(ctx context.Context, dir string) (*Cloud, error) {
 	}
 
 	o := Options{Dir: dir, OVN: filepath.Join(dir, "ovn"), NB: "nb.sock", SB: "sb.sock"}
-	for _, address := range []*netip.AddrPort{&o.Keystone, &o.Neutron} {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			return nil, fmt.Errorf("start cloud: %w", err)
-		}
-		defer l.Close()
-		*address = netip.MustParseAddrPort(l.Addr().String())
+	var err error
+	if o.Keystone, o.Neutron, err = freePorts(); err != nil {
+		return nil, fmt.Errorf("start cloud: %w", err)
 	}
 	o.Spawn = func(name string, argv ...string) (*process.Process, error) {
 		log := filepath.Join(dir, name+".log")
@@ -77,14 +73,26 @@ func Start(ctx context.Context, dir string) (*Cloud, error) {
 	}
 
 	c := &Cloud{o: o}
-	err := c.ovn(ctx)
-	if err == nil {
+	if err = c.ovn(ctx); err == nil {
 		err = c.run(ctx)
 	}
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("start cloud: %w", err), c.Close())
 	}
 	return c, nil
+}
+
+// freePorts returns two loopback addresses on which nothing listens.
+func freePorts() (a, b netip.AddrPort, err error) {
+	for _, address := range []*netip.AddrPort{&a, &b} {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			return a, b, err
+		}
+		defer l.Close() // after both have been chosen
+		*address = netip.MustParseAddrPort(l.Addr().String())
+	}
+	return a, b, nil
 }
 
 // Run starts a cloud at OVN databases of the caller. It needs the root directory (MakeRoot). Spawn decides when its processes end.
