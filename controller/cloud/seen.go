@@ -29,6 +29,7 @@ func (s Seen) After(step Step, r Result) Seen {
 	case CreateNetwork:
 		s.Networks = append(slices.Clip(s.Networks), r.Network)
 		s.Quotas.Networks.Used++
+		s.Quotas.Ports.Used++ // if OVN's metadata is enabled, Neutron makes a port for it
 	case CreateSubnet:
 		s.Subnets = append(slices.Clip(s.Subnets), r.Subnet)
 		s.Quotas.Subnets.Used++

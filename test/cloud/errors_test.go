@@ -23,10 +23,11 @@ func TestQuotaLeavesWhatFits(t *testing.T) {
 	quota := func(ports int) {
 		p.update(lab.Admin, "quotas/"+lab.Project, testcloud.Object{"quota": testcloud.Object{"port": ports}})
 	}
-	quota(used + 6)
+	t.Cleanup(func() { quota(-1) })
+	quota(used + 7)
 	r, problems := p.settle(pool, nil)
 	if len(r.Lines) != 5 || len(problems) != 1 || problems[0].Reason != cloud.QuotaExceeded {
-		t.Errorf("%d lines, problems %v: want the five ports that fit beside the router's", len(r.Lines), problems)
+		t.Errorf("%d lines, problems %v: want the five ports that fit beside those of router and metadata", len(r.Lines), problems)
 	}
 	t.Log(problems)
 	_, err := p.client.CreatePorts(t.Context(), []cloud.Port{{Network: r.Network}, {Network: r.Network}})

@@ -201,7 +201,8 @@ func TestPoolsReportQuota(t *testing.T) {
 	quota := func(ports int) {
 		p.update(lab.Admin, "quotas/"+lab.Project, testcloud.Object{"quota": testcloud.Object{"port": ports}})
 	}
-	quota(p.observe(pool, nil).Quotas.Ports.Used + 4)
+	t.Cleanup(func() { quota(-1) })
+	quota(p.observe(pool, nil).Quotas.Ports.Used + 5) // with those of router and metadata
 	n := newNodes()
 	pools, _ := p.run(n, 1)
 	pools.Set(pool, nil)
