@@ -217,11 +217,9 @@ func (l *Lab) nodeByName(name string) (*Node, error) {
 }
 
 // standinNodes creates the Node objects, as kubelets do.
-func standinNodes(ctx context.Context, client *kubernetes.Clientset, nodes []*Node) error {
-	// Nominal values, sufficient for typical tests.
-	nominal := corev1.ResourceList{
-		corev1.ResourcePods: resource.MustParse("110"), corev1.ResourceCPU: resource.MustParse("16"), corev1.ResourceMemory: resource.MustParse("64Gi"),
-	}
+func standinNodes(
+	ctx context.Context, client *kubernetes.Clientset, nodes []*Node, nominal corev1.ResourceList,
+) error {
 	for _, n := range nodes {
 		object, err := client.CoreV1().Nodes().Create(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{
 			Name: n.Name, Labels: map[string]string{corev1.LabelHostname: n.Name, corev1.LabelOSStable: "linux"},
@@ -246,6 +244,22 @@ func standinNodes(ctx context.Context, client *kubernetes.Clientset, nodes []*No
 		}
 	}
 	return nil
+}
+
+// machine is the nominal capacity of a node, sufficient for typical tests.
+func machine() corev1.ResourceList {
+	return corev1.ResourceList{
+		corev1.ResourcePods: resource.MustParse("110"), corev1.ResourceCPU: resource.MustParse("16"),
+		corev1.ResourceMemory: resource.MustParse("64Gi"),
+	}
+}
+
+// smallVM is the nominal capacity of a VM. The controller of underlay mode gives such a node 13 ports.
+func smallVM() corev1.ResourceList {
+	return corev1.ResourceList{
+		corev1.ResourcePods: resource.MustParse("110"), corev1.ResourceCPU: resource.MustParse("1"),
+		corev1.ResourceMemory: resource.MustParse("2Gi"),
+	}
 }
 
 func standinNamespace(ctx context.Context, client *kubernetes.Clientset, name string) error {

@@ -161,7 +161,11 @@ func (l *Lab) startKube(ctx context.Context, binary string) error {
 	if err != nil {
 		return err
 	}
-	if err := standinNodes(ctx, client, l.KubeNodes()); err != nil {
+	capacity := machine()
+	if l.opts.VMs > 0 {
+		capacity = smallVM()
+	}
+	if err := standinNodes(ctx, client, l.KubeNodes(), capacity); err != nil {
 		return err
 	}
 	if l.opts.Cloud {
