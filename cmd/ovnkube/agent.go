@@ -184,7 +184,7 @@ type nodeAgent struct {
 // nodeAgent returns the agent with its configuration. It can report an error also if the configuration
 // is invalid.
 func (s *settings) nodeAgent(cluster *clusterFlags, log *slog.Logger) (nodeAgent, error) {
-	if s.agent.underlay.mode == modeUnderlay {
+	if cluster.mode == modeUnderlay {
 		config, err := s.agent.underlayConfig(cluster)
 		return nodeAgent{
 			name: config.NodeName, fail: config.Fail, api: config.RestConfig,
@@ -208,7 +208,7 @@ func (s *settings) nodeAgent(cluster *clusterFlags, log *slog.Logger) (nodeAgent
 // cleanUp removes what the last agent has left, also if the node is configured for the other mode by
 // now.
 func (s *settings) cleanUp(ctx context.Context, mistakes error, log *slog.Logger) error {
-	isUnderlay := s.agent.underlay.mode == modeUnderlay
+	isUnderlay := s.cluster.mode == modeUnderlay
 	if was, err := status.IsUnderlay(s.agent.runDir); err == nil {
 		isUnderlay = was
 	}

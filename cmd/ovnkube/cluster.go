@@ -22,6 +22,7 @@ import (
 
 // clusterFlags are the settings of all roles: access to the cluster, its networks, and logging.
 type clusterFlags struct {
+	mode                 string // modeOverlay or modeUnderlay
 	api                  apiServer
 	nbAddress, sbAddress string
 	nbTLS, sbTLS         nb.TLS
@@ -52,6 +53,7 @@ type logFlags struct {
 
 func newClusterFlags(metricsAddress string) *clusterFlags {
 	return &clusterFlags{
+		mode:      modeOverlay,
 		nbAddress: "unix:/run/ovn/ovnnb_db.sock", sbAddress: "unix:/run/ovn/ovnsb_db.sock",
 		subnets: clusterSubnets{{mustPrefix("10.244.0.0/16"), 24}}, serviceCIDRs: prefixes{mustPrefix("10.96.0.0/16")},
 		shares:    service.Shares{Namespace: service.DefaultNamespaceFrontends, Tables: service.DefaultTableShare},
@@ -64,6 +66,13 @@ func mustPrefix(s string) netip.Prefix { return netip.MustParsePrefix(s) }
 
 func (c *clusterFlags) settings() []*setting.Setting {
 	list := []*setting.Setting{
+		{
+			Flag: "mode", Section: "default", Key: "mode",
+			Value: setting.Choice(&c.mode, modeOverlay, modeUnderlay),
+			Usage: "`network` of pods, the same on controller and agents: overlay: Geneve tunnels between " +
+				"nodes with Open vSwitch; underlay: nodes are VMs of an OpenStack project, and each pod has " +
+				"a port of its own in the project's network",
+		},
 		{Flag: "cluster-subnets", Section: "default", Key: "cluster-subnets", Value: &c.subnets, About: []string{"cluster subnet"}, Usage: "pod `networks` CIDR[/HOSTLEN], separated by commas; HOSTLEN is the prefix length per node"},
 		{Flag: "k8s-service-cidrs", Section: "kubernetes", Key: "service-cidrs", Value: &c.serviceCIDRs, About: []string{"service CIDR"}, Usage: "service `networks`, separated by commas; must cover the API server's"},
 		{Flag: "allow-external-ips", Section: "kubernetes", Key: "allow-external-ips", Value: optionalPrefixes{&c.externalIPs}, About: []string{"external IPs"}, Usage: "`networks` allowed for externalIPs of Services, separated by commas; default: none, so no externalIP is served. A Service's author can intercept the cluster's traffic to any allowed address (CVE-2020-8554)"},

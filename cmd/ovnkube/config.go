@@ -180,6 +180,10 @@ var placeholder = apiServer{url: "https://placeholder.invalid"}
 func (s *settings) checkAgent() error {
 	cluster := *s.cluster
 	cluster.api = placeholder
+	if cluster.mode == modeUnderlay {
+		_, err := s.agent.underlayConfig(&cluster)
+		return err
+	}
 	_, err := s.agent.config(&cluster)
 	return err
 }
@@ -187,8 +191,23 @@ func (s *settings) checkAgent() error {
 func (s *settings) checkController() error {
 	cluster := *s.cluster
 	cluster.api = placeholder
+	if cluster.mode == modeUnderlay {
+		return s.checkOpenstack()
+	}
 	_, err := s.controller.config(&cluster)
 	return err
+}
+
+// checkOpenstack returns what the controller misses in underlay mode. A file without settings of
+// OpenStack is that of an agent, which needs none.
+func (s *settings) checkOpenstack() error {
+	given := slices.ContainsFunc(s.Settings, func(o *setting.Setting) bool {
+		return o.Section == openstackSection && s.Origin(o.Flag).Source != setting.Default
+	})
+	if !given {
+		return nil
+	}
+	return s.controller.openstack.required()
 }
 
 // checkAPI checks the access to the API server without connecting.

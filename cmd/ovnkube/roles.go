@@ -25,6 +25,7 @@ type controllerFlags struct {
 	lease                    time.Duration
 	join4, join6             prefixes
 	aclLogRate               int
+	openstack                openstackFlags
 }
 
 // Values of allocate-node-subnets.
@@ -35,6 +36,7 @@ func newControllerFlags() *controllerFlags {
 		leaseNamespace: "kube-system", leaderElect: true, lease: 15 * time.Second, aclLogRate: plan.DefaultACLLogRate,
 		allocate: allocateAlways, removeChassis: true,
 		join4: prefixes{mustPrefix("100.64.0.0/16")}, join6: prefixes{mustPrefix("fd98::/64")},
+		openstack: newOpenstackFlags(),
 	}
 }
 
@@ -51,6 +53,7 @@ func (c *controllerFlags) settings() []*setting.Setting {
 		{Flag: "gateway-v4-join-subnet", Section: "gateway", Key: "v4-join-subnet", Value: family{&c.join4, true}, About: []string{"join subnet"}, Usage: "IPv4 `network` between the cluster router and the gateway routers"},
 		{Flag: "gateway-v6-join-subnet", Section: "gateway", Key: "v6-join-subnet", Value: family{&c.join6, false}, About: []string{"join subnet"}, Usage: "IPv6 `network` between the cluster router and the gateway routers"},
 	}
+	list = append(list, c.openstack.settings()...)
 	for _, s := range list {
 		s.Role = roleController
 	}
@@ -58,6 +61,11 @@ func (c *controllerFlags) settings() []*setting.Setting {
 }
 
 func (c *controllerFlags) config(cluster *clusterFlags) (controller.Config, error) {
+	if cluster.mode == modeUnderlay {
+		err := errors.New("run the controller in underlay mode: not implemented yet")
+		return controller.Config{}, errors.Join(err, c.openstack.required())
+	}
+
 	rest, err := cluster.api.restConfig()
 	if err != nil {
 		return controller.Config{}, err

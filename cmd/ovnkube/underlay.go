@@ -12,20 +12,19 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/cmd/ovnkube/setting"
 )
 
-// Modes of a node.
+// Modes of the cluster.
 const modeOverlay, modeUnderlay = "overlay", "underlay"
 
-// underlayFlags are the settings of underlay mode.
+// underlayFlags are the settings of the agent in underlay mode.
 type underlayFlags struct {
-	mode, nic, vif string
-	rest           time.Duration
+	nic, vif string
+	rest     time.Duration
 }
 
-func newUnderlayFlags() underlayFlags { return underlayFlags{mode: modeOverlay, rest: time.Minute} }
+func newUnderlayFlags() underlayFlags { return underlayFlags{rest: time.Minute} }
 
 func (u *underlayFlags) settings() []*setting.Setting {
 	return []*setting.Setting{
-		{Flag: "mode", Section: "default", Key: "mode", Value: setting.Choice(&u.mode, modeOverlay, modeUnderlay), Usage: "`network` of pods: overlay: Geneve tunnels between nodes with Open vSwitch; underlay: the node is a VM of an OpenStack project, and each pod has a port of its own in the project's network"},
 		{Flag: "underlay-interface", Section: "underlay", Key: "interface", Value: setting.Text(&u.nic), About: []string{"NIC"}, Usage: "in underlay mode, the VM's network `interface`; default: that of the default route"},
 		{Flag: "vif-id", Section: "underlay", Key: "vif-id", Value: setting.Text(&u.vif, optionalUUID), About: []string{"VIF"}, Usage: "in underlay mode, the `UUID` of the Neutron port of the VM's interface; default: the controller finds it by its MAC address"},
 		{Flag: "underlay-rest", Section: "underlay", Key: "rest", Value: setting.Seconds(&u.rest), Usage: "in underlay mode, the `seconds` for which a port rests after its pod has gone, so that load balancers and neighbours forget its address"},

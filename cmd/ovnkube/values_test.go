@@ -9,6 +9,7 @@ import (
 )
 
 func TestValues(t *testing.T) {
+	const id1, id2 = "0a0a0a0a-0000-4000-8000-000000000001", "0b0b0b0b-0000-4000-8000-000000000002"
 	tests := []struct {
 		name  string
 		value flag.Value
@@ -47,6 +48,10 @@ func TestValues(t *testing.T) {
 		{"server's port alone", server(), ":8080", "", "nor HOST:PORT"},
 		{"server's port zero", server(), "127.0.0.1:0", "", `port "0" of "127.0.0.1:0" is not`},
 		{"server's path", server(), "127.0.0.1:8080/api", "", "nor HOST:PORT"},
+		{"UUIDs", &uuids{}, id2 + ", " + id1 + "," + id2, id1 + "," + id2, ""},
+		{"no UUIDs", &uuids{id1}, "", "", ""},
+		{"UUID in upper case", &uuids{}, strings.ToUpper(id1), "", "is not a UUID (lower case, with dashes)"},
+		{"UUIDs with an empty one", &uuids{}, id1 + ",", "", `"" is not a UUID`},
 		{"another scheme", server(), "ftp://192.0.2.1", "", "is no URL"},
 	}
 	for _, tt := range tests {

@@ -1,0 +1,143 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/ovn-ebpf/ovn-ebpf/cluster/annotation"
+	"github.com/ovn-ebpf/ovn-ebpf/cmd/ovnkube/setting"
+)
+
+// openstackFlags are the settings of the OpenStack project whose network pods use in underlay mode.
+type openstackFlags struct {
+	cloud, cloudsFile        string
+	clusterName              string
+	router                   string // UUID
+	subnetPool, subnetPool6  string // UUIDs
+	groups                   uuids  // security groups
+	requestRate, workerCount int
+}
+
+// openstackSection is the section of these settings in ovn_k8s.conf.
+const openstackSection = "openstack"
+
+func newOpenstackFlags() openstackFlags {
+	return openstackFlags{clusterName: "kubernetes", requestRate: 4, workerCount: 2}
+}
+
+func (o *openstackFlags) settings() []*setting.Setting {
+	return []*setting.Setting{
+		{
+			Flag: "cloud", Section: openstackSection, Key: "cloud", Value: setting.Text(&o.cloud),
+			About: []string{"open cloud"},
+			Usage: "in underlay mode, the `name` of the entry of clouds.yaml with the credentials of the project",
+		},
+		{
+			Flag: "clouds-file", Section: openstackSection, Key: "clouds-file",
+			Value: setting.Text(&o.cloudsFile, optionalPath), About: []string{"open cloud"},
+			Usage: "`path` of clouds.yaml; default: that of OpenStack's own clients: the working directory, " +
+				"~/.config/openstack, /etc/openstack",
+		},
+		{
+			Flag: "cluster-name", Section: openstackSection, Key: "cluster-name",
+			Value: setting.Text(&o.clusterName, clusterName),
+			Usage: "in underlay mode, the `name` of this cluster in Neutron; networks, trunks and ports have " +
+				"names that begin with it. Clusters in one project need different names",
+		},
+		{
+			Flag: "router-id", Section: openstackSection, Key: "router-id",
+			Value: setting.Text(&o.router, optionalUUID),
+			Usage: "in underlay mode, the `UUID` of the Neutron router that connects the networks of pods",
+		},
+		{
+			Flag: "subnet-pool", Section: openstackSection, Key: "subnet-pool",
+			Value: setting.Text(&o.subnetPool, optionalUUID),
+			Usage: "in underlay mode, the `UUID` of the Neutron subnet pool with the IPv4 addresses of pods",
+		},
+		{
+			Flag: "subnet-pool-6", Section: openstackSection, Key: "subnet-pool-6",
+			Value: setting.Text(&o.subnetPool6, optionalUUID),
+			Usage: "in underlay mode, the `UUID` of the Neutron subnet pool with the IPv6 addresses of pods; " +
+				"default: pods have IPv4 addresses only",
+		},
+		{
+			Flag: "security-groups", Section: openstackSection, Key: "security-groups",
+			Value: &o.groups,
+			Usage: "in underlay mode, the `UUIDs` of the Neutron security groups of pods, separated by commas",
+		},
+		{
+			Flag: "request-rate", Section: openstackSection, Key: "request-rate",
+			Value: setting.Number(&o.requestRate, 1, 1000),
+			Usage: "in underlay mode, the maximum number of `requests` per second to OpenStack",
+		},
+		{
+			Flag: "workers", Section: openstackSection, Key: "workers",
+			Value: setting.Number(&o.workerCount, 1, 64),
+			Usage: "in underlay mode, the `number` of nodes that the controller serves at the same time; " +
+				"also the maximum number of pending requests to OpenStack",
+		},
+	}
+}
+
+// required returns an error for each setting without a default that is not set.
+func (o *openstackFlags) required() error {
+	var errs []error
+	for _, s := range []struct {
+		flag, means string
+		set         bool
+	}{
+		{"cloud", "the name of an entry of clouds.yaml", o.cloud != ""},
+		{"router-id", "the UUID of a Neutron router", o.router != ""},
+		{"subnet-pool", "the UUID of a Neutron subnet pool", o.subnetPool != ""},
+		{"security-groups", "the UUIDs of Neutron security groups", len(o.groups) > 0},
+	} {
+		if !s.set {
+			errs = append(errs, fmt.Errorf("--%s is not set: underlay mode needs %s", s.flag, s.means))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// uuids is a sorted, comma-separated list of UUIDs without duplicates; "" is an empty list.
+type uuids []string
+
+func (u *uuids) String() string { return strings.Join(*u, ",") }
+
+func (u *uuids) Set(s string) error {
+	if s == "" {
+		*u = nil
+		return nil
+	}
+
+	var list uuids
+	err := setList(&list, s, func(part string) (string, error) { return part, annotation.CheckUUID(part) })
+	if err != nil {
+		return err
+	}
+
+	slices.Sort(list)
+	*u = slices.Compact(list)
+	return nil
+}
+
+// nameForm is the form of a cluster's name. Neutron allows any 255 characters in a name. A name in
+// this form needs no quotes anywhere, and leaves room for the name of a node and an address.
+var nameForm = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?$`)
+
+func clusterName(s string) error {
+	if !nameForm.MatchString(s) {
+		return fmt.Errorf("%q is not 1 to 63 letters, digits, '-', '_' and '.', "+
+			"with a letter or digit at both ends", s)
+	}
+	return nil
+}
+
+func optionalPath(s string) error {
+	if s == "" {
+		return nil
+	}
+	return absolute(s)
+}
