@@ -17,6 +17,7 @@ import (
 	"k8s.io/client-go/util/flowcontrol"
 
 	"github.com/ovn-ebpf/ovn-ebpf/cluster/controlplane"
+	"github.com/ovn-ebpf/ovn-ebpf/controller/election"
 	"github.com/ovn-ebpf/ovn-ebpf/controller/nb"
 	"github.com/ovn-ebpf/ovn-ebpf/controller/raft"
 	"github.com/ovn-ebpf/ovn-ebpf/controller/reconcile"
@@ -144,11 +145,11 @@ func (c Config) identity() (string, error) {
 	return fmt.Sprintf("%s_%d", host, os.Getpid()), nil
 }
 
-func (c Config) election(identity string) *reconcile.Election {
+func (c Config) election(identity string) *election.Config {
 	if !c.LeaderElect {
 		return nil
 	}
-	return &reconcile.Election{Identity: identity, Namespace: c.LeaseNamespace, Lease: c.Lease}
+	return &election.Config{Identity: identity, Namespace: c.LeaseNamespace, Lease: c.Lease}
 }
 
 // Handler serves /metrics, /healthz (the process is alive) and /readyz: 503

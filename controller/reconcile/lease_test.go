@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 	"k8s.io/client-go/kubernetes"
 
+	"github.com/ovn-ebpf/ovn-ebpf/controller/election"
 	"github.com/ovn-ebpf/ovn-ebpf/controller/nb/nbtest"
 	"github.com/ovn-ebpf/ovn-ebpf/controller/reconcile"
 	"github.com/ovn-ebpf/ovn-ebpf/test/kube/kubetest"
@@ -53,7 +54,7 @@ func TestClockJumps(t *testing.T) {
 	clock := &jumpingClock{}
 	const lease = 3 * time.Second
 	loop := startLoopWith(t, config, s.Endpoint, func(o *reconcile.Options) {
-		o.Election, o.Clock = &reconcile.Election{Identity: "one", Namespace: "kube-system", Lease: lease}, clock.now
+		o.Election, o.Clock = &election.Config{Identity: "one", Namespace: "kube-system", Lease: lease}, clock.now
 	})
 	leads := func() {
 		t.Helper()

@@ -15,6 +15,7 @@ import (
 	"k8s.io/client-go/util/workqueue"
 
 	"github.com/ovn-ebpf/ovn-ebpf/cluster/informer"
+	"github.com/ovn-ebpf/ovn-ebpf/controller/election"
 	"github.com/ovn-ebpf/ovn-ebpf/controller/ipam"
 	"github.com/ovn-ebpf/ovn-ebpf/controller/nb"
 	"github.com/ovn-ebpf/ovn-ebpf/controller/plan"
@@ -38,13 +39,13 @@ type Options struct {
 	Plan     plan.Config
 	Servers  func() services.ControlPlane // see plan.Cluster
 	Subnets  []ipam.Subnet                // where nodes' subnets come from
-	Election *Election                    // nil: always leads
+	Election *election.Config             // nil: always leads
 	Chassis  Southbound                   // nil: chassis stay
 	First    bool                         // annotate pods as the first generation did, too
 	Joined   bool                         // give a node a subnet when its agent has come, not before
 	Busy     func(bool)                   // called when more than a few changes wait, and when they no longer do; may be nil
 	Identity string                       // in the database's term; "": the election's
-	Clock    func() time.Duration         // that the lease runs by; nil: the time since the machine's boot
+	Clock    func() time.Duration         // that the lease runs by; nil: election.BootClock
 	Log      *slog.Logger
 }
 
@@ -54,7 +55,7 @@ type Loop struct {
 	objects    rest.Interface
 	db         *nb.DB
 	cluster    plan.Cluster
-	election   *Election
+	election   *election.Config
 	log        *slog.Logger
 	events     record.EventRecorder // nil: events are dropped
 	chassis    Southbound           // nil: chassis stay
@@ -96,9 +97,6 @@ func New(o Options) *Loop {
 	}
 	if l.identity == "" && o.Election != nil {
 		l.identity = o.Election.Identity
-	}
-	if l.clock == nil {
-		l.clock = bootClock
 	}
 	l.counts, l.lag, l.failures.keys = newCounts(), newLag(), map[plan.Key]failure{}
 	l.db.OnChange(l.enqueue) // what others change or delete is put right at once
@@ -165,19 +163,14 @@ func (l *Loop) setQueue(q workqueue.TypedRateLimitingInterface[plan.Key]) {
 	l.queue = q
 }
 
-// lead reconciles until the context ends or leadership is lost. In the latter case it returns a
-// lostError, and nothing more is written. The lease is nil without an election.
-func (l *Loop) lead(ctx context.Context, lease *lease) error {
+// lead reconciles until the context, that of the term, ends. If leadership is lost, it returns a
+// LostError, and nothing more is written.
+func (l *Loop) lead(ctx context.Context, held *election.Term) error {
 	l.log.Info("leading")
 	defer l.log.Info("no longer leading")
 	l.pace.begin()
 	defer l.pace.begin()
-	ctx, lose := context.WithCancelCause(ctx)
-	defer lose(nil)
-	t := &term{loop: l, lease: lease, lose: lose}
-	if lease != nil {
-		lease.onLoss(func(err error) { lose(&lostError{lostLease, err}) })
-	}
+	t := &term{Term: held, loop: l}
 	l.status.set(func(s *status) { s.leading, s.lost = true, nil })
 	defer l.status.set(func(s *status) {
 		s.leading, s.term, s.begun, s.synced, s.pending, s.allocator = false, 0, false, 0, 0, nil

@@ -18,6 +18,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/ovn-ebpf/ovn-ebpf/cluster/annotation"
+	"github.com/ovn-ebpf/ovn-ebpf/controller/election"
 	"github.com/ovn-ebpf/ovn-ebpf/controller/ipam"
 	"github.com/ovn-ebpf/ovn-ebpf/controller/nb"
 	"github.com/ovn-ebpf/ovn-ebpf/controller/nb/nbtest"
@@ -28,7 +29,7 @@ import (
 
 // startLoop runs a loop until the test ends, on one IPv4 subnet with room for
 // two nodes of four pods.
-func startLoop(t *testing.T, config *rest.Config, endpoint string, election *reconcile.Election) *reconcile.Loop {
+func startLoop(t *testing.T, config *rest.Config, endpoint string, election *election.Config) *reconcile.Loop {
 	t.Helper()
 	return startLoopWith(t, config, endpoint, func(o *reconcile.Options) { o.Election, o.First = election, true })
 }
@@ -187,8 +188,8 @@ func TestFailover(t *testing.T) {
 	config := kubetest.Start(t).RestConfig()
 	client := kubernetes.NewForConfigOrDie(config)
 	s := nbtest.Start(t)
-	election := func(identity string) *reconcile.Election {
-		return &reconcile.Election{Identity: identity, Namespace: "kube-system", Lease: 3 * time.Second}
+	election := func(identity string) *election.Config {
+		return &election.Config{Identity: identity, Namespace: "kube-system", Lease: 3 * time.Second}
 	}
 	var path kubetest.Link
 	first := startLoop(t, path.Config(config), s.Endpoint, election("first"))

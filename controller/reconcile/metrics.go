@@ -6,6 +6,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/ovn-ebpf/ovn-ebpf/controller/election"
 	"github.com/ovn-ebpf/ovn-ebpf/controller/ipam"
 	"github.com/ovn-ebpf/ovn-ebpf/controller/plan"
 	"github.com/ovn-ebpf/ovn-ebpf/metric"
@@ -33,7 +34,7 @@ func newCounts() counts {
 		latencies:   t.Histograms("ovnkube_controller_event_latency_seconds"),
 		losses:      t.Counters("ovnkube_controller_leadership_lost_total"),
 	}
-	for _, reason := range []string{lostLease, lostFenced} {
+	for _, reason := range []string{election.LostLease, lostFenced} {
 		c.losses.WithLabelValues(reason)
 	}
 	c.commits.WithLabelValues() // there from the start, at zero

@@ -103,7 +103,7 @@ func (t *term) patchAll(ctx context.Context, patches map[plan.Key]*patch) map[pl
 func (t *term) patch(ctx context.Context, k plan.Key, p *patch) error {
 	version := p.of.ResourceVersion
 	for range patchAttempts {
-		if err := t.hold(ctx); err != nil {
+		if err := t.Hold(ctx); err != nil {
 			return err
 		}
 		err := t.loop.annotate.write(ctx, k, p, version)

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/ovn-ebpf/ovn-ebpf/controller/election"
 	"github.com/ovn-ebpf/ovn-ebpf/controller/ipam"
 )
 
@@ -22,12 +23,12 @@ type status struct {
 	api      error
 	watching bool // the informers have the whole cluster
 	leading  bool
-	term     uint64     // that was claimed; 0: none yet
-	late     bool       // the lease is not renewed in time: nothing is written
-	lost     *lostError // why this replica leads no more, until it is known who does
-	begun    bool       // a full sync was begun since
-	synced   uint64     // the database connection whose full sync is done
-	pending  int        // keys of the last full sync that are not done
+	term     uint64              // that was claimed; 0: none yet
+	late     bool                // the lease is not renewed in time: nothing is written
+	lost     *election.LostError // why this replica leads no more, until it is known who does
+	begun    bool                // a full sync was begun since
+	synced   uint64              // the database connection whose full sync is done
+	pending  int                 // keys of the last full sync that are not done
 	// allocator is nil while this replica does not lead, and until the allocations are read.
 	allocator *ipam.Allocator
 }

@@ -6,30 +6,19 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/ovn-ebpf/ovn-ebpf/controller/election"
 	"github.com/ovn-ebpf/ovn-ebpf/controller/nb"
 )
 
-// Reasons for which a replica loses leadership.
-const (
-	lostLease  = "lease"  // it was not renewed in time, or another has it
-	lostFenced = "fenced" // another has claimed the database, or it is not the one that was claimed
-)
+// lostFenced is the reason of a LostError when another replica has claimed the database, or when it
+// is not the database that was claimed.
+const lostFenced = "fenced"
 
-// lostError is the reason for which leadership was lost.
-type lostError struct {
-	reason string
-	err    error
-}
-
-func (e *lostError) Error() string { return "leadership lost: " + e.err.Error() }
-func (e *lostError) Unwrap() error { return e.err }
-
-// term is a period in which this replica leads. The worker calls hold before each write. Each
+// term is a period in which this replica leads. The worker calls Hold before each write. Each
 // transaction waits for the term in the database.
 type term struct {
+	*election.Term
 	loop  *Loop
-	lease *lease // nil: without election
-	lose  context.CancelCauseFunc
 	claim nb.Term
 }
 
@@ -38,7 +27,7 @@ type term struct {
 func (t *term) begin(ctx context.Context) error {
 	wait := retryMin
 	for {
-		if err := t.hold(ctx); err != nil {
+		if err := t.Hold(ctx); err != nil {
 			return err
 		}
 		claim, err := t.loop.db.Claim(ctx, t.loop.identity)
@@ -60,36 +49,10 @@ func (t *term) begin(ctx context.Context) error {
 	}
 }
 
-// hold returns nil when this replica may write now. It waits while the lease is not renewed, and
-// returns an error when the term is over: from then on nothing may be written.
-func (t *term) hold(ctx context.Context) error {
-	for t.lease != nil && ctx.Err() == nil {
-		left, renewed, over := t.lease.grace()
-		if over {
-			t.lose(&lostError{lostLease, errors.New("the lease was not renewed in time")})
-			break
-		}
-		if left > 0 {
-			break
-		}
-		t.loop.status.set(func(s *status) { s.late = true })
-		select {
-		case <-ctx.Done():
-		case <-renewed:
-		case <-time.After(t.lease.duration/3 + left): // over by then
-		}
-		t.loop.status.set(func(s *status) { s.late = false })
-	}
-	if ctx.Err() != nil {
-		return context.Cause(ctx)
-	}
-	return nil
-}
-
-// check is hold that also asks the database whether the term is still this replica's. It precedes
+// check is Hold that also asks the database whether the term is still this replica's. It precedes
 // requests that the database cannot refuse.
 func (t *term) check(ctx context.Context) error {
-	if err := t.hold(ctx); err != nil {
+	if err := t.Hold(ctx); err != nil {
 		return err
 	}
 	return t.note(ctx, t.loop.db.Holds(ctx))
@@ -98,7 +61,7 @@ func (t *term) check(ctx context.Context) error {
 // note ends the term if the error means that it is over, and returns the error.
 func (t *term) note(ctx context.Context, err error) error {
 	if errors.Is(err, nb.ErrFenced) && ctx.Err() == nil {
-		t.lose(&lostError{lostFenced, t.explain(ctx, err)})
+		t.Lose(lostFenced, t.explain(ctx, err))
 	}
 	return err
 }
@@ -125,12 +88,12 @@ func (e *supersededError) Unwrap() error { return e.err }
 
 // end logs and returns why the term is over, if it ended by accident.
 func (t *term) end(ctx context.Context) error {
-	var lost *lostError
+	var lost *election.LostError
 	if !errors.As(context.Cause(ctx), &lost) {
 		return nil
 	}
-	t.loop.log.Warn("leadership lost", "reason", lost.reason, "err", lost.err)
-	t.loop.counts.lost(lost.reason)
+	t.loop.log.Warn("leadership lost", "reason", lost.Reason, "err", lost.Err)
+	t.loop.counts.lost(lost.Reason)
 	t.loop.status.set(func(s *status) { s.lost = lost })
 	return lost
 }

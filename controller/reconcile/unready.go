@@ -1,14 +1,14 @@
 package reconcile
 
 import (
-	"cmp"
 	"context"
 	"time"
 
-	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/ovn-ebpf/ovn-ebpf/controller/election"
 )
 
 // reasonUnready is the reason of the Event about a leader that is not ready.
@@ -23,9 +23,9 @@ const (
 // length of two leases, which is half a minute by default. The Event is about the election's Lease,
 // or about namespace kube-system without an election.
 func (l *Loop) reportUnready(ctx context.Context) error {
-	lease := defaultLease
+	lease := election.DefaultDuration
 	if l.election != nil {
-		lease = cmp.Or(l.election.Lease, lease)
+		lease = l.election.Duration()
 	}
 	tick := time.NewTicker(2 * lease / unreadyLooks)
 	defer tick.Stop()
@@ -56,8 +56,5 @@ func (l *Loop) itself() runtime.Object {
 			ObjectMeta: metav1.ObjectMeta{Name: metav1.NamespaceSystem},
 		}
 	}
-	return &coordinationv1.Lease{
-		TypeMeta:   metav1.TypeMeta{APIVersion: "coordination.k8s.io/v1", Kind: "Lease"},
-		ObjectMeta: metav1.ObjectMeta{Namespace: l.election.Namespace, Name: leaseName},
-	}
+	return l.election.Object()
 }

@@ -39,12 +39,12 @@ func newWorker(l *Loop, t *term, a *ipam.Allocator, q workqueue.TypedRateLimitin
 func (w *worker) run(ctx context.Context) error {
 	for {
 		keys := w.next(ctx)
-		if len(keys) == 0 || w.term.hold(ctx) != nil {
+		if len(keys) == 0 || w.term.Hold(ctx) != nil {
 			return nil
 		}
 		w.pace.note(len(keys)+w.queue.Len()+len(w.backlog), w.begun)
 		for i, batch := range w.heavy.batches(keys, w.throttle.limited) {
-			if i > 0 && w.term.hold(ctx) != nil {
+			if i > 0 && w.term.Hold(ctx) != nil {
 				return nil
 			}
 			w.reconcile(ctx, batch)

@@ -1,4 +1,4 @@
-package reconcile
+package election
 
 import (
 	"context"
@@ -11,9 +11,9 @@ import (
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 )
 
-// bootClock returns the time since the machine's boot. Unlike time.Now's monotonic clock it
+// BootClock returns the time since the machine's boot. Unlike time.Now's monotonic clock it
 // continues while the machine is suspended. It cannot be set.
-func bootClock() time.Duration {
+func BootClock() time.Duration {
 	var now unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &now); err != nil {
 		panic(err) // Linux 2.6.39 has it
