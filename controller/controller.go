@@ -5,17 +5,12 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
-	"os"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/collectors"
-	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"golang.org/x/sync/errgroup"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/rest"
-	"k8s.io/client-go/util/flowcontrol"
 
+	"github.com/ovn-ebpf/ovn-ebpf/cluster/apiserver"
 	"github.com/ovn-ebpf/ovn-ebpf/cluster/controlplane"
 	"github.com/ovn-ebpf/ovn-ebpf/controller/election"
 	"github.com/ovn-ebpf/ovn-ebpf/controller/nb"
@@ -33,7 +28,7 @@ func Run(ctx context.Context, cfg Config, log *slog.Logger) error {
 	if err := cfg.Validate(); err != nil {
 		return fmt.Errorf("invalid configuration: %w", err)
 	}
-	config := restConfig(cfg.RestConfig)
+	config := apiserver.ControllerConfig(cfg.RestConfig)
 	client, err := kubernetes.NewForConfig(config)
 	if err != nil {
 		return fmt.Errorf("create API client: %w", err)
@@ -46,7 +41,7 @@ func Run(ctx context.Context, cfg Config, log *slog.Logger) error {
 	if err != nil {
 		return err
 	}
-	identity, err := cfg.identity()
+	identity, err := election.Identity(cfg.Identity)
 	if err != nil {
 		return err
 	}
@@ -91,23 +86,6 @@ func Run(ctx context.Context, cfg Config, log *slog.Logger) error {
 	return group.Wait()
 }
 
-// restConfig asks for protobuf, which costs the API server and us a fraction
-// of JSON, and lifts client-go's limit of five requests a second: a cold start
-// annotates every pod.
-func restConfig(in *rest.Config) *rest.Config {
-	c := rest.CopyConfig(in)
-	c.ContentType = runtime.ContentTypeProtobuf
-	c.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
-	c.UserAgent = "ovn-ebpf-controller"
-	if c.QPS == 0 && c.RateLimiter == nil {
-		c.QPS, c.Burst = 200, 400
-	}
-	if c.QPS > 0 && c.RateLimiter == nil { // one limit for both clients that are made from it
-		c.RateLimiter = flowcontrol.NewTokenBucketRateLimiter(c.QPS, max(c.Burst, 1))
-	}
-	return c
-}
-
 // southbound returns the database with the chassis of nodes; nil if none is configured.
 func (c Config) southbound(log *slog.Logger) reconcile.Southbound {
 	endpoints, err := nb.Parse(c.SBAddress)
@@ -133,18 +111,6 @@ func (c Config) databases(northbound []string, log *slog.Logger) prometheus.Coll
 // Metrics returns the metrics that the controller serves.
 func Metrics() metric.Table { return append(reconcile.Metrics(), raft.Metrics()...) }
 
-// identity names this replica, in the election and in the database's term.
-func (c Config) identity() (string, error) {
-	if c.Identity != "" {
-		return c.Identity, nil
-	}
-	host, err := os.Hostname()
-	if err != nil {
-		return "", fmt.Errorf("name this replica: %w", err)
-	}
-	return fmt.Sprintf("%s_%d", host, os.Getpid()), nil
-}
-
 func (c Config) election(identity string) *election.Config {
 	if !c.LeaderElect {
 		return nil
@@ -152,25 +118,11 @@ func (c Config) election(identity string) *election.Config {
 	return &election.Config{Identity: identity, Namespace: c.LeaseNamespace, Lease: c.Lease}
 }
 
-// Handler serves /metrics, /healthz (the process is alive) and /readyz: 503
-// with everything that is missing, one a line, until nothing is; then "ok" and a line
-// for each owner whose rows are not what its object says, through that object's own fault.
+// Handler serves /metrics, /healthz and /readyz. A controller that is ready lists each owner whose
+// rows differ from the object through the object's own fault.
 func Handler(loop *reconcile.Loop, databases prometheus.Collector, t endpoint.TLS) http.Handler {
-	registry := prometheus.NewRegistry()
-	registry.MustRegister(loop.Collector(), databases, collectors.NewGoCollector(),
-		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	mux := http.NewServeMux()
-	mux.Handle("GET /metrics", t.Protect(promhttp.HandlerFor(registry, promhttp.HandlerOpts{})))
-	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
-	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
-		if err := loop.Ready(); err != nil {
-			http.Error(w, err.Error(), http.StatusServiceUnavailable)
-			return
-		}
-		fmt.Fprintln(w, "ok")
-		for _, line := range loop.Failing() {
-			fmt.Fprintln(w, line)
-		}
+	return endpoint.Handler(endpoint.Pages{
+		Collectors: []prometheus.Collector{loop.Collector(), databases},
+		Ready:      loop.Ready, Failing: loop.Failing, TLS: t,
 	})
-	return mux
 }

@@ -1,6 +1,7 @@
 package cloud_test
 
 import (
+	"context"
 	"errors"
 	"flag"
 	"fmt"
@@ -18,6 +19,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/ovn-ebpf/ovn-ebpf/controller/cloud"
+	"github.com/ovn-ebpf/ovn-ebpf/controller/cloud/cloudtest"
 )
 
 var update = flag.Bool("update", false, "rewrite the goldens in testdata")
@@ -73,7 +75,7 @@ type scene struct {
 	node   corev1.Node
 	pods   int
 	left   bool
-	cloud  *standin
+	cloud  *cloudtest.Neutron
 	out    strings.Builder
 }
 
@@ -96,7 +98,7 @@ func newScene(t *testing.T, node, config string) *scene {
 			t.Fatalf("no setting %s", key)
 		}
 	}
-	s.cloud = newStandin(cloud.Port{
+	s.cloud = cloudtest.New(cloud.Port{
 		ID: "vif", Project: "project", MAC: "fa:16:3e:00:00:aa", Network: "vms",
 		Fixed: []cloud.Fixed{{Subnet: "vms", Address: netip.MustParseAddr("10.0.0.11")}},
 	})
@@ -115,7 +117,7 @@ func number(t *testing.T, text string) int {
 // plan returns what is to be done now. A node that is refused has a problem.
 func (s *scene) plan() cloud.Plan {
 	if s.left {
-		return cloud.Release(s.config, s.node.Name, s.cloud.seen)
+		return cloud.Release(s.config, s.node.Name, s.cloud.Seen)
 	}
 	pool, err := cloud.NodePool(s.config, &s.node, s.pods)
 	var problem *cloud.Problem
@@ -125,7 +127,7 @@ func (s *scene) plan() cloud.Plan {
 	case err != nil:
 		return cloud.Plan{}
 	}
-	return pool.Plan(s.cloud.seen)
+	return pool.Plan(s.cloud.Seen)
 }
 
 // settle executes the first step of each plan until there is none, and returns the problems left.
@@ -135,7 +137,7 @@ func (s *scene) settle(print func(cloud.Step)) ([]cloud.Problem, error) {
 		if len(plan.Steps) == 0 {
 			return plan.Problems, nil
 		}
-		if err := s.cloud.do(plan.Steps[0]); err != nil {
+		if _, err := s.cloud.Do(context.Background(), plan.Steps[0]); err != nil {
 			return nil, err
 		}
 		print(plan.Steps[0])
@@ -192,7 +194,7 @@ func (s *scene) record(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := pool.Record(s.cloud.seen)
+	r := pool.Record(s.cloud.Seen)
 	fmt.Fprintf(&s.out, "vif %s, trunk %s, network %s, mtu %d", r.VIF, r.Trunk, r.Network, r.MTU)
 	for _, g := range r.Gateways {
 		fmt.Fprintf(&s.out, ", gateway %s %s", g.Address, g.MAC)
@@ -205,13 +207,13 @@ func (s *scene) record(t *testing.T) {
 		}
 		fmt.Fprintln(&s.out)
 	}
-	s.cloud.seen.Published = r.Lines
+	s.cloud.Seen.Published = r.Lines
 }
 
 // change is what others do in the project.
 func (s *scene) change(t *testing.T, f []string) {
 	t.Helper()
-	seen := &s.cloud.seen
+	seen := &s.cloud.Seen
 	port := func(id string) *cloud.Port {
 		i := slices.IndexFunc(seen.Ports, func(p cloud.Port) bool { return p.ID == id })
 		if i < 0 {
@@ -226,7 +228,7 @@ func (s *scene) change(t *testing.T, f []string) {
 		}[f[1]]
 		q.Limit = number(t, f[2])
 	case "mtu":
-		s.cloud.mtu = number(t, f[1])
+		s.cloud.MTU = number(t, f[1])
 	case "vif": // vif FIELD VALUE
 		v := &seen.VIFs[0]
 		switch f[1] {
@@ -273,7 +275,7 @@ func (s *scene) do(t *testing.T, f []string) {
 	switch f[0] {
 	case "again": // the plan's first step, twice
 		step = s.plan().Steps[0]
-		if err := s.cloud.do(step); err != nil {
+		if _, err := s.cloud.Do(t.Context(), step); err != nil {
 			t.Fatal(err)
 		}
 	case "network":
@@ -287,7 +289,7 @@ func (s *scene) do(t *testing.T, f []string) {
 	case "subport":
 		step = cloud.AddSubports{Trunk: "t1", Subports: []cloud.Subport{{Port: f[1], Tag: number(t, f[2])}}}
 	}
-	if err := s.cloud.do(step); err != nil {
+	if _, err := s.cloud.Do(t.Context(), step); err != nil {
 		t.Fatal(err)
 	}
 }

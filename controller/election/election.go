@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -28,6 +29,18 @@ type Config struct {
 	// Lease is how long the other replicas wait for a silent leader. The leader itself gives up after
 	// two thirds of it. 0: DefaultDuration.
 	Lease time.Duration
+}
+
+// Identity returns the identity of this replica: the given one, or host name and process ID.
+func Identity(given string) (string, error) {
+	if given != "" {
+		return given, nil
+	}
+	host, err := os.Hostname()
+	if err != nil {
+		return "", fmt.Errorf("name this replica: %w", err)
+	}
+	return fmt.Sprintf("%s_%d", host, os.Getpid()), nil
 }
 
 // Duration returns the duration of the lease.

@@ -111,6 +111,16 @@ func newTransport(o Options, config *tls.Config) *transport {
 	return &transport{next, make(chan struct{}, o.Workers), rate.NewLimiter(rate.Limit(o.Rate), 1)}
 }
 
+// permitKey is the key of WithPermit in a context.
+type permitKey struct{}
+
+// WithPermit returns a context whose requests call permit right before they are sent, after they
+// have waited for their turn. If permit returns an error, the request is not sent, and fails with
+// it.
+func WithPermit(ctx context.Context, permit func(context.Context) error) context.Context {
+	return context.WithValue(ctx, permitKey{}, permit)
+}
+
 // RoundTrip sends the request when its turn has come. The slot is free again once the response's
 // header is there: Neutron has done its work by then.
 func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -122,6 +132,11 @@ func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	defer func() { <-t.slots }()
 	if err := t.rate.Wait(r.Context()); err != nil {
 		return nil, fmt.Errorf("wait for request rate: %w", err)
+	}
+	if permit, ok := r.Context().Value(permitKey{}).(func(context.Context) error); ok {
+		if err := permit(r.Context()); err != nil {
+			return nil, fmt.Errorf("wait for permission: %w", err)
+		}
 	}
 	return t.next.RoundTrip(r)
 }

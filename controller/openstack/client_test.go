@@ -65,7 +65,8 @@ func TestTransportObeysRate(t *testing.T) {
 	}
 }
 
-// TestTransportWaitEnds: a request that waits for its turn ends with its context, and leaves no slot taken.
+// TestTransportWaitEnds: a request that waits for its turn ends with its context, and leaves no
+// slot taken.
 func TestTransportWaitEnds(t *testing.T) {
 	transport := newTransport(Options{Rate: 1e-3, Workers: 1}, nil)
 	transport.rate.Allow() // the next turn is in a quarter of an hour
@@ -80,6 +81,37 @@ func TestTransportWaitEnds(t *testing.T) {
 	}
 	if n := len(transport.slots); n != 0 {
 		t.Errorf("%d slots are taken", n)
+	}
+}
+
+// A request asks for permission after it has waited for its turn, and is not sent without it.
+func TestWithPermit(t *testing.T) {
+	var served atomic.Int32
+	server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { served.Add(1) }))
+	defer server.Close()
+	transport := newTransport(Options{Rate: 1e6, Workers: 1}, nil)
+	refused := errors.New("not the leader")
+	for _, want := range []error{refused, nil} {
+		ctx := WithPermit(t.Context(), func(context.Context) error {
+			if len(transport.slots) != 1 {
+				t.Error("permission is asked before the turn of the request")
+			}
+			return want
+		})
+		r, err := http.NewRequestWithContext(ctx, http.MethodPost, server.URL, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		response, err := (&http.Client{Transport: transport}).Do(r)
+		if !errors.Is(err, want) {
+			t.Errorf("error %v, want %v", err, want)
+		}
+		if err == nil {
+			response.Body.Close()
+		}
+	}
+	if n := served.Load(); n != 1 {
+		t.Errorf("%d requests were sent, want the permitted one", n)
 	}
 }
 
@@ -123,8 +155,8 @@ func TestClassify(t *testing.T) {
 	}
 }
 
-// TestOpenRefusesSettings: settings without which requests would never be sent are refused, and so is a
-// cloud that the file lacks.
+// TestOpenRefusesSettings: settings without which requests would never be sent are refused, and so
+// is a cloud that the file lacks.
 func TestOpenRefusesSettings(t *testing.T) {
 	good := Options{Cloud: "k8s", File: "testdata/clouds.yaml", Rate: 4, Workers: 2, Timeout: time.Second}
 	for name, change := range map[string]func(*Options){

@@ -14,6 +14,7 @@ import (
 	"k8s.io/client-go/tools/record"
 	"k8s.io/client-go/util/workqueue"
 
+	"github.com/ovn-ebpf/ovn-ebpf/cluster/apiserver"
 	"github.com/ovn-ebpf/ovn-ebpf/cluster/informer"
 	"github.com/ovn-ebpf/ovn-ebpf/controller/election"
 	"github.com/ovn-ebpf/ovn-ebpf/controller/ipam"
@@ -109,10 +110,10 @@ func (l *Loop) Run(ctx context.Context) error {
 	broadcaster := record.NewBroadcaster(record.WithContext(ctx))
 	defer broadcaster.Shutdown()
 	broadcaster.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: l.client.CoreV1().Events("")})
-	l.events = broadcaster.NewRecorder(plan.NewScheme(), corev1.EventSource{Component: "ovn-ebpf-controller"})
+	l.events = broadcaster.NewRecorder(plan.NewScheme(), corev1.EventSource{Component: apiserver.UserAgent})
 
 	group, ctx := errgroup.WithContext(ctx)
-	group.Go(func() error { return l.probe(ctx) })
+	group.Go(func() error { return apiserver.Probe(ctx, l.client, l.status.setAPI, l.log) })
 	group.Go(func() error { return l.reportUnready(ctx) })
 	group.Go(func() error {
 		wait, err := l.watch(ctx)

@@ -33,13 +33,7 @@ type status struct {
 	allocator *ipam.Allocator
 }
 
-func (s *status) setAPI(err error) (changed bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	changed = (err == nil) != (s.api == nil)
-	s.api = err
-	return changed
-}
+func (s *status) setAPI(err error) { s.set(func(s *status) { s.api = err }) }
 
 func (s *status) set(f func(*status)) {
 	s.mu.Lock()

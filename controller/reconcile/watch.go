@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"strings"
-	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/cache"
@@ -107,30 +106,4 @@ func stripAnnotations(all map[string]string) map[string]string {
 		}
 	}
 	return out
-}
-
-// probe asks the API server for its version, so that readiness can report when it does not answer.
-// Informers retry silently.
-func (l *Loop) probe(ctx context.Context) error {
-	const interval, timeout = 5 * time.Second, 5 * time.Second
-	for {
-		once, cancel := context.WithTimeout(ctx, timeout)
-		err := l.client.Discovery().RESTClient().Get().AbsPath("/version").Do(once).Error()
-		cancel()
-		if ctx.Err() != nil {
-			return nil
-		}
-		if l.status.setAPI(err) {
-			if err != nil {
-				l.log.Warn("API server does not answer", "err", err)
-			} else {
-				l.log.Info("API server answers")
-			}
-		}
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-time.After(interval):
-		}
-	}
 }

@@ -1,0 +1,80 @@
+// Package event writes Events of type Warning.
+package event
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"hash/fnv"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+)
+
+// Event is a warning about an object.
+type Event struct {
+	About           corev1.ObjectReference
+	Reason, Message string
+	Component, Host string // the source; Host may be ""
+}
+
+// wait bounds a write. A repeated write may have newer content.
+const wait = 10 * time.Second
+
+// mostText is the number of bytes of a message that the API server accepts.
+const mostText = 1 << 10
+
+// Node returns a reference to a Node by which "kubectl describe node" finds the Events. As in
+// kubelet, the Node's name stands for its UID.
+func Node(name string) corev1.ObjectReference {
+	return corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: name, UID: types.UID(name)}
+}
+
+// Write writes the Event. Each call creates a new one.
+func Write(ctx context.Context, client kubernetes.Interface, e Event) error {
+	return e.create(ctx, client, metav1.ObjectMeta{GenerateName: e.About.Name + "."})
+}
+
+// WriteOnce writes the Event, unless the API server still has the same Event of an earlier call,
+// also of another process. The API server keeps Events for an hour by default.
+func WriteOnce(ctx context.Context, client kubernetes.Interface, e Event) error {
+	err := e.create(ctx, client, metav1.ObjectMeta{Name: e.name()})
+	if apierrors.IsAlreadyExists(err) {
+		return nil
+	}
+	return err
+}
+
+// name returns a name that equal Events share, and no others.
+func (e Event) name() string {
+	sum := fnv.New64a()
+	for _, part := range []string{e.About.Kind, string(e.About.UID), e.Reason, e.Message} {
+		fmt.Fprintf(sum, "%d:%s", len(part), part)
+	}
+	const mostName = 253 - len(".0123456789abcdef")
+	return fmt.Sprintf("%s.%016x", e.About.Name[:min(len(e.About.Name), mostName)], sum.Sum64())
+}
+
+func (e Event) create(ctx context.Context, client kubernetes.Interface, meta metav1.ObjectMeta) error {
+	ctx, cancel := context.WithTimeout(ctx, wait)
+	defer cancel()
+	now := metav1.Now()
+	text := strings.ToValidUTF8(e.Message[:min(len(e.Message), mostText)], "")
+	meta.Namespace = cmp.Or(e.About.Namespace, metav1.NamespaceDefault)
+
+	_, err := client.CoreV1().Events(meta.Namespace).Create(ctx, &corev1.Event{
+		ObjectMeta: meta, InvolvedObject: e.About,
+		Reason: e.Reason, Message: text, Type: corev1.EventTypeWarning,
+		Source:         corev1.EventSource{Component: e.Component, Host: e.Host},
+		FirstTimestamp: now, LastTimestamp: now, Count: 1,
+	}, metav1.CreateOptions{})
+	if err != nil {
+		return fmt.Errorf("write event %s about %s %s: %w", e.Reason, strings.ToLower(e.About.Kind), e.About.Name, err)
+	}
+	return nil
+}

@@ -1,0 +1,266 @@
+// Package cloudtest has a stand-in for Neutron, for tests of plans and of their execution.
+// test/cloud executes the same plans at a real Neutron.
+package cloudtest
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"slices"
+	"sync"
+
+	"github.com/ovn-ebpf/ovn-ebpf/controller/cloud"
+	"github.com/ovn-ebpf/ovn-ebpf/controller/openstack"
+)
+
+func failure(kind openstack.Kind) error { return &openstack.Error{Kind: kind, Call: "stand-in"} }
+
+// Neutron is a project with the rules of Neutron that plans depend on. Its methods may be called
+// concurrently. While they may be, Seen must be used inside of With only.
+type Neutron struct {
+	Seen cloud.Seen
+	// ID returns the ID of the n-th object of a kind: n(etwork), s(ubnet), t(runk) or p(ort).
+	ID func(kind string, n int) string
+
+	MTU int // of networks, bytes
+
+	mu   sync.Mutex
+	last map[string]int // by kind
+	next uint32         // address of the subnet pool's next subnet
+	six  byte
+}
+
+// New returns a project with VIFs, and without quotas.
+func New(vifs ...cloud.Port) *Neutron {
+	none := cloud.Quota{Limit: -1}
+	return &Neutron{
+		Seen: cloud.Seen{
+			VIFs:   vifs,
+			Quotas: cloud.Quotas{Networks: none, Subnets: none, Ports: none, Trunks: none},
+		},
+		ID:   func(kind string, n int) string { return fmt.Sprint(kind, n) },
+		MTU:  1442,
+		last: map[string]int{}, next: 10<<24 | 244<<16,
+	}
+}
+
+// With calls f with what there is, which f may change. Nothing else happens meanwhile.
+func (c *Neutron) With(f func(*cloud.Seen)) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	f(&c.Seen)
+}
+
+// UUID is an ID for Neutron.ID that has the form of Neutron's IDs.
+func UUID(kind string, n int) string {
+	return fmt.Sprintf("%08x-0000-4000-8000-%012x", kind[0], n)
+}
+
+// Observe returns what there is of a pool, as openstack.Client does.
+func (c *Neutron) Observe(_ context.Context, pool string, vif *openstack.PortFilter) (cloud.Seen, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	out := cloud.Seen{Quotas: c.Seen.Quotas}
+
+	wanted := map[string]bool{} // VIFs and ports of the pool
+	for _, v := range c.Seen.VIFs {
+		if vif != nil && (vif.ID == v.ID || vif.ID == "" && vif.MAC == v.MAC) {
+			out.VIFs = append(out.VIFs, v)
+			wanted[v.ID] = true
+		}
+	}
+	networks := map[string]bool{}
+	for _, n := range c.Seen.Networks {
+		if n.Name == pool {
+			out.Networks = append(out.Networks, n)
+			networks[n.ID] = true
+		}
+	}
+	out.Subnets = slices.DeleteFunc(slices.Clone(c.Seen.Subnets), func(n cloud.Subnet) bool { return !networks[n.Network] })
+	for _, p := range c.Seen.Ports {
+		if networks[p.Network] {
+			out.Ports = append(out.Ports, p)
+			wanted[p.ID] = true
+		}
+	}
+	for _, t := range c.Seen.Trunks {
+		has := slices.ContainsFunc(t.Subports, func(s cloud.Subport) bool { return wanted[s.Port] })
+		if t.Name == pool || wanted[t.Port] || has {
+			out.Trunks = append(out.Trunks, t)
+		}
+	}
+	return out, nil
+}
+
+func (c *Neutron) id(kind string) string {
+	c.last[kind]++
+	return c.ID(kind, c.last[kind])
+}
+
+// Do executes a step as Neutron does: completely or not at all.
+func (c *Neutron) Do(_ context.Context, step cloud.Step) (cloud.Result, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	r, err := c.do(step)
+	if err != nil {
+		return cloud.Result{}, fmt.Errorf("%s: %w", step, err)
+	}
+	return r, nil
+}
+
+func (c *Neutron) do(step cloud.Step) (cloud.Result, error) {
+	r, err := c.result(step)
+	if err != nil {
+		return r, err
+	}
+	q := c.Seen.After(step, r).Quotas
+	for _, q := range []cloud.Quota{q.Networks, q.Subnets, q.Ports, q.Trunks} {
+		if q.Limit >= 0 && q.Used > q.Limit {
+			return r, failure(openstack.Quota)
+		}
+	}
+	c.Seen = c.Seen.After(step, r)
+	c.own(step)
+	return r, nil
+}
+
+// own gives subports their device owner, as Neutron does.
+func (c *Neutron) own(step cloud.Step) {
+	set := func(id, owner string) {
+		for i := range c.Seen.Ports {
+			if c.Seen.Ports[i].ID == id {
+				c.Seen.Ports[i].Owner = owner
+			}
+		}
+	}
+	c.Seen.Ports = slices.Clone(c.Seen.Ports)
+	switch step := step.(type) {
+	case cloud.AddSubports:
+		for _, s := range step.Subports {
+			set(s.Port, "trunk:subport")
+		}
+	case cloud.RemoveSubports:
+		for _, id := range step.Ports {
+			set(id, "")
+		}
+	}
+}
+
+func (c *Neutron) result(step cloud.Step) (cloud.Result, error) {
+	var r cloud.Result
+	switch step := step.(type) {
+	case cloud.CreateNetwork:
+		r.Network = cloud.Network{ID: c.id("n"), Name: step.Name, Description: step.Description, MTU: c.MTU}
+	case cloud.CreateSubnet:
+		r.Subnet = cloud.Subnet{ID: c.id("s"), Name: step.Name, Network: step.Network, Prefix: c.prefix(step)}
+		r.Subnet.Gateway = r.Subnet.Prefix.Addr().Next()
+	case cloud.CreateTrunk:
+		if slices.ContainsFunc(c.Seen.Trunks, func(t cloud.Trunk) bool { return t.Port == step.Port }) {
+			return r, failure(openstack.Conflict)
+		}
+		r.Trunk = cloud.Trunk{ID: c.id("t"), Name: step.Name, Description: step.Description, Port: step.Port}
+	case cloud.AddInterface:
+		return c.addInterface(step)
+	case cloud.CreatePorts:
+		return c.createPorts(step)
+	case cloud.AddSubports:
+		return r, c.addSubports(step)
+	case cloud.DeletePort:
+		return r, c.deletable(step.Port)
+	case cloud.DeleteNetwork:
+		for _, p := range c.Seen.Ports {
+			if p.Network == step.Network {
+				return r, failure(openstack.Conflict)
+			}
+		}
+	}
+	return r, nil
+}
+
+func (c *Neutron) prefix(step cloud.CreateSubnet) netip.Prefix {
+	if step.IPv6 {
+		c.six++
+		return netip.PrefixFrom(netip.AddrFrom16([16]byte{0xfd, 5: 0x10, 7: c.six}), step.Length)
+	}
+	size := uint32(1) << (32 - step.Length)
+	c.next = (c.next + size - 1) / size * size
+	a := netip.AddrFrom4([4]byte{byte(c.next >> 24), byte(c.next >> 16), byte(c.next >> 8), byte(c.next)})
+	c.next += size
+	return netip.PrefixFrom(a, step.Length)
+}
+
+func (c *Neutron) addInterface(step cloud.AddInterface) (cloud.Result, error) {
+	for _, n := range c.Seen.Subnets {
+		if n.ID == step.Subnet {
+			p := cloud.Port{
+				ID: c.id("p"), Network: n.Network, Device: step.Router, Owner: "network:router_interface",
+				Fixed: []cloud.Fixed{{Subnet: n.ID, Address: n.Gateway}},
+			}
+			p.MAC = c.mac()
+			return cloud.Result{Ports: []cloud.Port{p}}, c.free(p)
+		}
+	}
+	return cloud.Result{}, failure(openstack.Gone)
+}
+
+func (c *Neutron) createPorts(step cloud.CreatePorts) (cloud.Result, error) {
+	var r cloud.Result
+	if len(step.Ports) > cloud.Batch {
+		return r, fmt.Errorf("%d ports in a request", len(step.Ports))
+	}
+	for _, p := range step.Ports {
+		if err := c.free(p); err != nil {
+			return r, err
+		}
+	}
+	for _, p := range step.Ports {
+		p.ID = c.id("p")
+		if p.MAC == "" {
+			p.MAC = c.mac()
+		}
+		r.Ports = append(r.Ports, p)
+	}
+	return r, nil
+}
+
+// free reports a conflict if a port of the network has one of p's addresses, or its MAC.
+func (c *Neutron) free(p cloud.Port) error {
+	for _, have := range c.Seen.Ports {
+		if have.Network == p.Network && (have.MAC == p.MAC ||
+			slices.ContainsFunc(p.Fixed, func(f cloud.Fixed) bool { return slices.Contains(have.Fixed, f) })) {
+			return failure(openstack.Conflict)
+		}
+	}
+	return nil
+}
+
+func (c *Neutron) addSubports(step cloud.AddSubports) error {
+	for _, s := range step.Subports {
+		for _, t := range c.Seen.Trunks {
+			for _, have := range t.Subports {
+				if have.Port == s.Port || t.ID == step.Trunk && have.Tag == s.Tag {
+					return failure(openstack.Conflict)
+				}
+			}
+		}
+		if !slices.ContainsFunc(c.Seen.Ports, func(p cloud.Port) bool { return p.ID == s.Port }) {
+			return failure(openstack.Gone)
+		}
+	}
+	return nil
+}
+
+func (c *Neutron) deletable(port string) error {
+	for _, t := range c.Seen.Trunks {
+		if slices.ContainsFunc(t.Subports, func(s cloud.Subport) bool { return s.Port == port }) {
+			return failure(openstack.Conflict)
+		}
+	}
+	return nil
+}
+
+// mac returns the MAC of the port that was made last: its number.
+func (c *Neutron) mac() string {
+	n := c.last["p"]
+	return fmt.Sprintf("fa:16:3e:00:%02x:%02x", n>>8, n&255)
+}
