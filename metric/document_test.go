@@ -18,6 +18,7 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/agent/underlay"
 	"github.com/ovn-ebpf/ovn-ebpf/bpf"
 	"github.com/ovn-ebpf/ovn-ebpf/controller"
+	underlaycontroller "github.com/ovn-ebpf/ovn-ebpf/controller/underlay"
 	"github.com/ovn-ebpf/ovn-ebpf/metric"
 	"github.com/ovn-ebpf/ovn-ebpf/test/document"
 )
@@ -27,7 +28,8 @@ var update = flag.Bool("update", false, "write the tables of docs/metrics.md")
 // The tables of docs/metrics.md are those that the collectors are made from.
 func TestDocument(t *testing.T) {
 	document.Check(t, "../docs/metrics.md", map[string]string{
-		"agent": agentmetrics.Table().Markdown(), "underlay": underlay.Table().Markdown(), "controller": controller.Metrics().Markdown(), "reasons": reasons(),
+		"agent": agentmetrics.Table().Markdown(), "underlay": underlay.Table().Markdown(), "controller": controller.Metrics().Markdown(),
+		"underlay-controller": underlaycontroller.Metrics().Markdown(), "reasons": reasons(),
 	}, *update, "go test ./metric -update")
 }
 
@@ -36,7 +38,7 @@ var name = regexp.MustCompile(`\b(ovnkube|ovn_ebpf)_[a-z0-9_]+`)
 // Every metric that a document names is one of ours. What ends in _ stands for all that begin so.
 func TestDocumentedNames(t *testing.T) {
 	var families []string
-	for _, f := range slices.Concat(agentmetrics.Table(), underlay.Table(), controller.Metrics()) {
+	for _, f := range slices.Concat(agentmetrics.Table(), underlay.Table(), controller.Metrics(), underlaycontroller.Metrics()) {
 		families = append(families, f.Name)
 		if f.Kind == metric.Histogram {
 			families = append(families, f.Name+"_bucket", f.Name+"_sum", f.Name+"_count")
@@ -101,7 +103,7 @@ func (e everything) Collect(ch chan<- prometheus.Metric) {
 
 // Every family is as Prometheus wants it, also those that a test's node has none of.
 func TestLint(t *testing.T) {
-	for name, table := range map[string]metric.Table{"agent": agentmetrics.Table(), "underlay": underlay.Table(), "controller": controller.Metrics()} {
+	for name, table := range map[string]metric.Table{"agent": agentmetrics.Table(), "underlay": underlay.Table(), "controller": controller.Metrics(), "underlay-controller": underlaycontroller.Metrics()} {
 		problems, err := testutil.CollectAndLint(everything{table})
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)

@@ -192,7 +192,7 @@ func (s *settings) checkController() error {
 	cluster := *s.cluster
 	cluster.api = placeholder
 	if cluster.mode == modeUnderlay {
-		return s.checkOpenstack()
+		return s.checkOpenstack(&cluster)
 	}
 	_, err := s.controller.config(&cluster)
 	return err
@@ -200,14 +200,15 @@ func (s *settings) checkController() error {
 
 // checkOpenstack returns what the controller misses in underlay mode. A file without settings of
 // OpenStack is that of an agent, which needs none.
-func (s *settings) checkOpenstack() error {
+func (s *settings) checkOpenstack(cluster *clusterFlags) error {
 	given := slices.ContainsFunc(s.Settings, func(o *setting.Setting) bool {
 		return o.Section == openstackSection && s.Origin(o.Flag).Source != setting.Default
 	})
 	if !given {
 		return nil
 	}
-	return s.controller.openstack.required()
+	_, err := s.controller.underlayConfig(cluster)
+	return err
 }
 
 // checkAPI checks the access to the API server without connecting.

@@ -57,7 +57,10 @@ func exitCode(err error, stderr io.Writer) int { return commandline.Status("ovnk
 const controllerDetail = `It needs the API server, and OVN's Northbound and Southbound databases. Of several controllers one leads.
 It serves /metrics, /healthz and /readyz on ` + controllerMetrics + `.
 
-  ovnkube controller --kubeconfig /etc/kubernetes/admin.conf --nb-address tcp:192.0.2.1:6641 --sb-address tcp:192.0.2.1:6642`
+  ovnkube controller --kubeconfig /etc/kubernetes/admin.conf --nb-address tcp:192.0.2.1:6641 --sb-address tcp:192.0.2.1:6642
+
+In underlay mode (--mode underlay) it makes Neutron ports for the pods of each node. It needs OpenStack's API
+instead of OVN's databases: --cloud, --router-id, --subnet-pool and --security-groups.`
 
 const agentDetail = `It needs root, the API server, and this node's Open vSwitch and ovn-controller. One agent runs on a node.
 Connections continue when it ends. It serves a status page, /metrics, /healthz and /readyz on ` + agentMetrics + `.

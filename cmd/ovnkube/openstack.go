@@ -9,6 +9,8 @@ import (
 
 	"github.com/ovn-ebpf/ovn-ebpf/cluster/annotation"
 	"github.com/ovn-ebpf/ovn-ebpf/cmd/ovnkube/setting"
+	"github.com/ovn-ebpf/ovn-ebpf/controller/election"
+	"github.com/ovn-ebpf/ovn-ebpf/controller/underlay"
 )
 
 // openstackFlags are the settings of the OpenStack project whose network pods use in underlay mode.
@@ -80,6 +82,35 @@ func (o *openstackFlags) settings() []*setting.Setting {
 				"also the maximum number of pending requests to OpenStack",
 		},
 	}
+}
+
+// underlayConfig returns the configuration of the controller in underlay mode.
+func (c *controllerFlags) underlayConfig(cluster *clusterFlags) (underlay.Config, error) {
+	if err := c.openstack.required(); err != nil {
+		return underlay.Config{}, err
+	}
+	if !c.leaderElect {
+		return underlay.Config{}, errors.New("--leader-elect is false: the controller of underlay mode needs the election, " +
+			"because nothing else prevents two controllers from making ports for the same node")
+	}
+	rest, err := cluster.api.restConfig()
+	if err != nil {
+		return underlay.Config{}, err
+	}
+	identity, err := election.Identity(c.identity)
+	if err != nil {
+		return underlay.Config{}, err
+	}
+
+	o := &c.openstack
+	config := underlay.Config{
+		RestConfig: rest, Cloud: o.cloud, CloudsFile: o.cloudsFile, Cluster: o.clusterName,
+		Router: o.router, SubnetPool: o.subnetPool, SubnetPool6: o.subnetPool6, Groups: o.groups,
+		RequestRate: float64(o.requestRate), Workers: o.workerCount,
+		Election:    election.Config{Identity: identity, Namespace: c.leaseNamespace, Lease: c.lease},
+		MetricsAddr: cluster.metricsAddress, MetricsTLS: cluster.metricsTLS,
+	}
+	return config, config.Validate()
 }
 
 // required returns an error for each setting without a default that is not set.

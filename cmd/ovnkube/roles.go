@@ -14,6 +14,7 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/cmd/ovnkube/setting"
 	"github.com/ovn-ebpf/ovn-ebpf/controller"
 	"github.com/ovn-ebpf/ovn-ebpf/controller/plan"
+	"github.com/ovn-ebpf/ovn-ebpf/controller/underlay"
 )
 
 // controllerFlags are the settings of the controller only.
@@ -61,11 +62,6 @@ func (c *controllerFlags) settings() []*setting.Setting {
 }
 
 func (c *controllerFlags) config(cluster *clusterFlags) (controller.Config, error) {
-	if cluster.mode == modeUnderlay {
-		err := errors.New("run the controller in underlay mode: not implemented yet")
-		return controller.Config{}, errors.Join(err, c.openstack.required())
-	}
-
 	rest, err := cluster.api.restConfig()
 	if err != nil {
 		return controller.Config{}, err
@@ -85,19 +81,48 @@ func (c *controllerFlags) config(cluster *clusterFlags) (controller.Config, erro
 	return config, config.Validate()
 }
 
+// controllerRun runs a controller until its context ends. It calls begun when the controller starts
+// to work.
+type controllerRun func(ctx context.Context, begun func(missing func() string)) error
+
+// newController returns the controller of the configured mode. pace makes an overlay controller
+// adapt its process to its load.
+func (s *settings) newController(cluster *clusterFlags, pace bool, log *slog.Logger) (controllerRun, error) {
+	if cluster.mode == modeUnderlay {
+		config, err := s.controller.underlayConfig(cluster)
+		if err != nil {
+			return nil, s.located(err)
+		}
+		return func(ctx context.Context, begun func(missing func() string)) error {
+			config.Begun = begun
+			return s.located(underlay.Run(ctx, config, log))
+		}, nil
+	}
+
+	config, err := s.controller.config(cluster)
+	if err != nil {
+		return nil, s.located(err)
+	}
+	if pace {
+		config.Busy = controller.Pace()
+	}
+	return func(ctx context.Context, begun func(missing func() string)) error {
+		config.Begun = begun
+		return controller.Run(ctx, config, log)
+	}, nil
+}
+
 func runController(ctx context.Context, env *environment, s *settings) error {
 	log, err := s.load(ctx, env)
 	if err != nil {
 		return err
 	}
-	config, err := s.controller.config(s.cluster)
+	run, err := s.newController(s.cluster, true, log)
 	if err != nil {
-		return s.located(err)
+		return err
 	}
-	config.Busy = controller.Pace()
 	return s.inDaemon(ctx, log, func(ctx context.Context, p *daemon.Process) error {
-		config.Begun = func(missing func() string) { p.Follow("", missing) }
-		return controller.Run(ctx, config, log)
+		return run(ctx, func(missing func() string) { p.Follow("", missing) })
 	})
 }
 
@@ -157,13 +182,12 @@ func runRoles(ctx context.Context, env *environment, s *settings, initMaster, in
 	parts := map[string]func(context.Context, *daemon.Process) error{}
 	if initMaster != "" {
 		s.controller.identity = initMaster
-		config, err := s.controller.config(address(controllerMetrics))
+		run, err := s.newController(address(controllerMetrics), false, log.With(slog.String("role", "controller")))
 		if err != nil {
-			return s.located(err)
+			return err
 		}
 		parts["controller"] = func(ctx context.Context, p *daemon.Process) error {
-			config.Begun = func(missing func() string) { p.Follow("controller", missing) }
-			return controller.Run(ctx, config, log.With(slog.String("role", "controller")))
+			return run(ctx, func(missing func() string) { p.Follow("controller", missing) })
 		}
 	}
 	if initNode != "" {

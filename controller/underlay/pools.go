@@ -2,9 +2,10 @@ package underlay
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -14,16 +15,26 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/controller/openstack"
 )
 
+// Neutron is the network service of a project, as *openstack.Client implements it. Errors are of
+// package openstack.
+type Neutron interface {
+	// Observe returns what there is of a pool. VIFs are among it if vif is not nil.
+	Observe(ctx context.Context, pool string, vif *openstack.PortFilter) (cloud.Seen, error)
+	// Do executes a step of a plan. The result is for Seen.After.
+	Do(ctx context.Context, step cloud.Step) (cloud.Result, error)
+}
+
 // Options are what Pools needs. Client, Publish, Report and Log must be set.
 type Options struct {
-	Client  *openstack.Client
+	Client  Neutron
 	Workers int           // nodes that are served at the same time; at least 1
 	Resync  time.Duration // between two looks at a complete pool
 	Retry   time.Duration // between two attempts against a quota or a refusal
 	Backoff time.Duration // after a first error of another kind; doubled up to Retry
 	// Publish tells a node of its pool; nil: that it has none any more. It is repeated after an error.
 	Publish func(ctx context.Context, node string, r *cloud.Record) error
-	// Report is called with what keeps a pool from being complete, when that has changed. Empty: nothing.
+	// Report is called with what keeps a pool from being complete, when that has changed. Empty:
+	// nothing.
 	Report func(node string, problems []cloud.Problem)
 	Log    *slog.Logger
 }
@@ -37,8 +48,8 @@ type Pools struct {
 	changed chan struct{} // closed when there may be something to do
 }
 
-// node is the state of one pool. While busy is set, the worker that set it owns all fields but pool,
-// left and fresh.
+// node is the state of one pool. While busy is set, the worker that set it owns all fields but
+// pool, left and fresh.
 type node struct {
 	pool  cloud.Pool
 	left  bool // the pool is to be released
@@ -48,8 +59,21 @@ type node struct {
 	seen     *cloud.Seen   // nil: to be observed
 	told     *cloud.Record // what was published last; nil: nothing
 	reported string
+	problems []cloud.Problem // of the last plan
 	failures int
 	due      time.Time // of the next turn
+
+	status Status // after the last turn; guarded by mu
+}
+
+// Status is what Pools knows of the pool of a node.
+type Status struct {
+	Node        string
+	Ports, Held int             // published; Ports without those that are held
+	Pods        int             // that use ports
+	Leaving     bool            // the pool is being released
+	Problems    []cloud.Problem // of the last plan
+	Err         error           // of the last turn
 }
 
 // NewPools returns Pools without nodes.
@@ -77,6 +101,20 @@ func (p *Pools) want(pool cloud.Pool, told *cloud.Record, left bool) {
 	}
 	n.pool, n.left, n.fresh = pool, left, true
 	p.wake()
+}
+
+// Status returns the state of all pools, sorted by node.
+func (p *Pools) Status() []Status {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var out []Status
+	for _, n := range p.nodes {
+		s := n.status
+		s.Node, s.Pods, s.Leaving = n.pool.Node, n.pool.Pods, n.left
+		out = append(out, s)
+	}
+	slices.SortFunc(out, func(a, b Status) int { return strings.Compare(a.Node, b.Node) })
+	return out
 }
 
 // wake lets idle workers look again. The caller holds mu.
@@ -166,6 +204,17 @@ func (p *Pools) put(n *node, t turn, done bool, err error) {
 	defer p.mu.Unlock()
 	defer p.wake()
 	n.busy = false
+	n.status = Status{Problems: n.problems, Err: err}
+	if n.told != nil {
+		for _, l := range n.told.Lines {
+			if l.Held {
+				n.status.Held++
+			} else {
+				n.status.Ports++
+			}
+		}
+	}
+
 	switch {
 	case err != nil:
 		n.due = time.Now().Add(p.backoff(n, err))
@@ -198,7 +247,7 @@ func (p *Pools) turn(ctx context.Context, n *node, t turn) (done bool, err error
 	switch {
 	case err == nil:
 		n.failures = 0
-	case errors.Is(err, context.Canceled):
+	case ctx.Err() != nil:
 	default:
 		n.seen = nil
 		p.o.Log.Warn("pool of node is not complete", "node", t.pool.Node, "error", err, "kind", openstack.KindOf(err).String())
@@ -255,6 +304,7 @@ func (p *Pools) observe(ctx context.Context, n *node, t turn) error {
 }
 
 func (p *Pools) report(n *node, t turn, problems []cloud.Problem) {
+	n.problems = problems
 	if text := fmt.Sprint(problems); len(problems) == 0 && n.reported != "" || len(problems) > 0 && text != n.reported {
 		n.reported = text
 		if len(problems) == 0 {

@@ -1,0 +1,182 @@
+package underlay
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"maps"
+	"net"
+	"net/netip"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/ovn-ebpf/ovn-ebpf/cluster/annotation"
+	"github.com/ovn-ebpf/ovn-ebpf/controller/cloud"
+)
+
+// formatRecord returns the data of the ConfigMap with the pool of a node.
+func formatRecord(cluster, node string, r cloud.Record, generation int64) (map[string]string, error) {
+	pool := annotation.Pool{
+		Cluster: cluster, Node: node, VIF: r.VIF, Trunk: r.Trunk, Network: r.Network, MTU: r.MTU,
+		Gateways: map[netip.Prefix]string{}, Generation: generation,
+	}
+	for _, g := range r.Gateways {
+		pool.Gateways[g.Address] = g.MAC
+	}
+
+	var ports []annotation.PoolPort
+	for _, l := range r.Lines {
+		mac, err := net.ParseMAC(l.MAC)
+		if err != nil {
+			return nil, fmt.Errorf("format port %s: %w", l.Port, err)
+		}
+		ports = append(ports, annotation.PoolPort{
+			ID: l.Port, Tag: l.Tag, MAC: mac, Addresses: l.Addresses, Groups: l.Groups, Held: l.Held,
+		})
+	}
+	lines, err := annotation.FormatPoolPorts(ports)
+	if err != nil {
+		return nil, err
+	}
+
+	data := map[string]string{annotation.PoolNode: annotation.FormatPool(pool), annotation.PoolPorts: lines}
+	if _, err := annotation.ParsePool(data[annotation.PoolNode]); err != nil {
+		return nil, fmt.Errorf("format pool: %w", err)
+	}
+	return data, nil
+}
+
+// parseRecord returns what formatRecord formatted.
+func parseRecord(data map[string]string) (r cloud.Record, generation int64, err error) {
+	pool, err := annotation.ParsePool(data[annotation.PoolNode])
+	if err != nil {
+		return r, 0, err
+	}
+	ports, err := annotation.ParsePoolPorts(data[annotation.PoolPorts])
+	if err != nil {
+		return r, 0, err
+	}
+
+	r = cloud.Record{VIF: pool.VIF, Trunk: pool.Trunk, Network: pool.Network, MTU: pool.MTU}
+	for _, g := range slices.SortedFunc(maps.Keys(pool.Gateways), netip.Prefix.Compare) {
+		r.Gateways = append(r.Gateways, cloud.Gateway{Address: g, MAC: pool.Gateways[g]})
+	}
+	for _, p := range ports {
+		r.Lines = append(r.Lines, cloud.Line{
+			Port: p.ID, MAC: p.MAC.String(), Tag: p.Tag, Addresses: p.Addresses, Groups: p.Groups, Held: p.Held,
+		})
+	}
+	return r, pool.Generation, nil
+}
+
+// configMaps are the pools of nodes as the API server has them.
+type configMaps struct {
+	cluster string // its name in Neutron
+	client  kubernetes.Interface
+	hold    func(context.Context) error // returns nil if this replica may write now
+	log     *slog.Logger
+}
+
+// errNoNamespace explains a missing namespace.
+func errNoNamespace(cause error) error {
+	return fmt.Errorf("namespace %s does not exist, apply the manifests of underlay mode: %w",
+		annotation.PoolNamespace, cause)
+}
+
+// read returns what was published, by node. The record of a ConfigMap that cannot be used is nil.
+func (c *configMaps) read(ctx context.Context) (map[string]*cloud.Record, error) {
+	_, err := c.client.CoreV1().Namespaces().Get(ctx, annotation.PoolNamespace, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil, errNoNamespace(err)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("find namespace of pools: %w", err)
+	}
+	list, err := c.client.CoreV1().ConfigMaps(annotation.PoolNamespace).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("read pools of nodes: %w", err)
+	}
+
+	out := map[string]*cloud.Record{}
+	for _, m := range list.Items {
+		node, is := poolNode(&m)
+		if !is {
+			continue
+		}
+		out[node] = nil
+		if r, _, err := parseRecord(m.Data); err == nil {
+			out[node] = &r
+		} else {
+			c.log.Warn("the published pool of a node is not valid, it is written anew", "node", node, "error", err)
+		}
+	}
+	return out, nil
+}
+
+// poolNode returns the node of a ConfigMap with a pool.
+func poolNode(m *corev1.ConfigMap) (string, bool) {
+	node, is := strings.CutPrefix(m.Name, annotation.PoolPrefix)
+	_, has := m.Data[annotation.PoolNode]
+	return node, is && has
+}
+
+// publish makes the ConfigMap of the node that of the record, and deletes it for nil.
+func (c *configMaps) publish(ctx context.Context, node string, r *cloud.Record) error {
+	if r == nil {
+		return c.delete(ctx, node)
+	}
+
+	maps, name := c.client.CoreV1().ConfigMaps(annotation.PoolNamespace), annotation.PoolPrefix+node
+	old, err := maps.Get(ctx, name, metav1.GetOptions{})
+	absent := apierrors.IsNotFound(err)
+	if err != nil && !absent {
+		return fmt.Errorf("read ConfigMap %s: %w", name, err)
+	}
+	var generation int64
+	if !absent {
+		published, last, err := parseRecord(old.Data)
+		if err == nil && published.Equal(*r) {
+			return nil
+		}
+		generation = last
+	}
+	data, err := formatRecord(c.cluster, node, *r, generation+1)
+	if err != nil {
+		return err
+	}
+
+	if err := c.hold(ctx); err != nil {
+		return err
+	}
+	if absent {
+		m := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name}, Data: data}
+		_, err = maps.Create(ctx, m, metav1.CreateOptions{})
+	} else {
+		old.Data, old.BinaryData = data, nil
+		_, err = maps.Update(ctx, old, metav1.UpdateOptions{}) // of the version that was read
+	}
+	switch {
+	case absent && apierrors.IsNotFound(err):
+		return errNoNamespace(err)
+	case err != nil:
+		return fmt.Errorf("write ConfigMap %s: %w", name, err)
+	}
+	return nil
+}
+
+func (c *configMaps) delete(ctx context.Context, node string) error {
+	if err := c.hold(ctx); err != nil {
+		return err
+	}
+	name := annotation.PoolPrefix + node
+	err := c.client.CoreV1().ConfigMaps(annotation.PoolNamespace).Delete(ctx, name, metav1.DeleteOptions{})
+	if err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("delete ConfigMap %s: %w", name, err)
+	}
+	return nil
+}

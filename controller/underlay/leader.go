@@ -1,0 +1,171 @@
+package underlay
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/ovn-ebpf/ovn-ebpf/cluster/annotation"
+	"github.com/ovn-ebpf/ovn-ebpf/controller/cloud"
+	"github.com/ovn-ebpf/ovn-ebpf/controller/election"
+	"github.com/ovn-ebpf/ovn-ebpf/controller/openstack"
+	"github.com/ovn-ebpf/ovn-ebpf/loop"
+)
+
+// compareEvery is the interval at which Nodes and policies are looked at without a change.
+const compareEvery = time.Minute
+
+// leader is the work of a term.
+type leader struct {
+	*controller
+	term     *election.Term
+	maps     *configMaps
+	pools    *Pools
+	problems *problems
+
+	// The fields below belong to the goroutine of syncNodes.
+	told   map[string]*cloud.Record // published by the last leader, and not given to pools yet
+	wanted map[string]cloud.Pool    // as given to pools
+}
+
+// newLeader reads what the last leader has published. It waits for the API server, and for the
+// namespace of the ConfigMaps, so it fails only when the context ends.
+func (c *controller) newLeader(ctx context.Context, term *election.Term) (*leader, error) {
+	l := &leader{controller: c, term: term, problems: newProblems(), wanted: map[string]cloud.Pool{}}
+	l.maps = &configMaps{cluster: c.cfg.Cluster, client: c.client, hold: term.Hold, log: c.log}
+	err := loop.Insist(ctx, func(why string) { c.status.waitFor(&c.status.begin, why, c.log) }, func() (err error) {
+		l.told, err = l.maps.read(ctx)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+
+	l.pools, err = NewPools(Options{
+		Client: permitted{c.neutron, term.Hold}, Workers: c.cfg.Workers, Resync: resync, Retry: retry, Backoff: backoff,
+		Publish: l.maps.publish, Report: func(node string, list []cloud.Problem) { l.problems.set(node, ofPool, list) },
+		Log: c.log,
+	})
+	return l, err
+}
+
+// permitted asks for permission before each request that changes something.
+type permitted struct {
+	Neutron
+	permit func(context.Context) error
+}
+
+// Do implements Neutron.
+func (p permitted) Do(ctx context.Context, step cloud.Step) (cloud.Result, error) {
+	if err := p.permit(ctx); err != nil {
+		return cloud.Result{}, fmt.Errorf("wait for permission: %w", err)
+	}
+	return p.Neutron.Do(openstack.WithPermit(ctx, p.permit), step)
+}
+
+// run works until the context ends.
+func (l *leader) run(ctx context.Context) error {
+	group, ctx := errgroup.WithContext(ctx)
+	reporter := newReporter(l.writeEvent)
+	group.Go(func() error { return l.pools.Run(ctx) })
+	group.Go(func() error {
+		return loop.Run(ctx, loop.Options{
+			Name: "nodes", Wake: l.objects.nodesChanged, Apply: l.syncNodes, Resync: compareEvery, Log: l.log,
+		})
+	})
+	group.Go(func() error {
+		return loop.Run(ctx, loop.Options{
+			Name: "events", Wake: l.problems.changed, Resync: compareEvery, Log: l.log,
+			Apply: func(ctx context.Context) error { return reporter.problems(ctx, l.problems.list(), time.Now()) },
+		})
+	})
+	group.Go(func() error {
+		return loop.Run(ctx, loop.Options{
+			Name: "network policies", Wake: l.objects.policiesChanged, Resync: compareEvery, Log: l.log,
+			Apply: func(ctx context.Context) error {
+				return reporter.unserved(ctx, list[*networkingv1.NetworkPolicy](l.objects.policies))
+			},
+		})
+	})
+	return group.Wait()
+}
+
+// syncNodes gives pools the wanted pool of each Node, and releases those of Nodes that are gone.
+func (l *leader) syncNodes(ctx context.Context) error {
+	nodes := list[*corev1.Node](l.objects.nodes)
+	slices.SortFunc(nodes, func(a, b *corev1.Node) int { return cmp.Compare(a.Name, b.Name) })
+
+	pods, exists := l.objects.podsByNode(), map[string]bool{}
+	for _, n := range nodes {
+		exists[n.Name] = true
+		l.syncNode(n, pods[n.Name])
+	}
+
+	var errs []error
+	for _, name := range l.known() {
+		if !exists[name] {
+			errs = append(errs, l.release(ctx, name))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// syncNode gives pools the wanted pool of a Node. A Node that cannot be understood keeps its pool,
+// and so does one whose agent has not announced the VIF.
+func (l *leader) syncNode(n *corev1.Node, pods int) {
+	pool, err := cloud.NodePool(l.plan, n, pods)
+	var trouble *cloud.Problem
+	switch {
+	case errors.As(err, &trouble):
+		l.problems.set(n.Name, ofNode, []cloud.Problem{*trouble})
+		return
+	case errors.Is(err, annotation.ErrNotSet):
+		l.problems.set(n.Name, ofNode, nil)
+		return
+	}
+
+	l.problems.set(n.Name, ofNode, nil)
+	if last, ok := l.wanted[n.Name]; ok && reflect.DeepEqual(last, pool) {
+		return
+	}
+	l.pools.Set(pool, l.told[n.Name])
+	delete(l.told, n.Name)
+	l.wanted[n.Name] = pool
+}
+
+// known returns the nodes that have a pool.
+func (l *leader) known() []string {
+	known := slices.AppendSeq(slices.Collect(maps.Keys(l.told)), maps.Keys(l.wanted))
+	slices.Sort(known)
+	return slices.Compact(known)
+}
+
+// release releases the pool of a Node that is gone. The API server is asked again, because the
+// informer may not have seen a new Node yet, whose pool the last leader has made.
+func (l *leader) release(ctx context.Context, name string) error {
+	_, err := l.client.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
+	switch {
+	case err == nil:
+		return fmt.Errorf("release pool of node %s: the Node exists, and is not listed yet", name)
+	case !apierrors.IsNotFound(err):
+		return fmt.Errorf("release pool of node %s: %w", name, err)
+	}
+
+	l.log.Info("the node is gone, its pool is released", "node", name)
+	l.problems.set(name, ofNode, nil)
+	l.pools.Release(cloud.Pool{Config: l.plan, Node: name}, l.told[name])
+	delete(l.told, name)
+	delete(l.wanted, name)
+	return nil
+}

@@ -1,0 +1,105 @@
+package underlay
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+
+	"github.com/ovn-ebpf/ovn-ebpf/controller/election"
+)
+
+// status is read by readiness and metrics, possibly while the controller works.
+type status struct {
+	mu      sync.Mutex // guards all below
+	api     error
+	listed  bool   // the informers have the whole cluster
+	cloud   string // why OpenStack is not connected, or ""
+	begin   string // what a new leader waits for, or ""
+	leading bool
+	late    bool                // the lease is not renewed in time: nothing is written
+	lost    *election.LostError // why this replica leads no more, until it is known who does
+}
+
+func (s *status) set(f func(*status)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	f(s)
+}
+
+func (s *status) setAPI(err error) { s.set(func(s *status) { s.api = err }) }
+
+// waitFor records in a field of s what is waited for, and logs it once.
+func (s *status) waitFor(field *string, why string, log *slog.Logger) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if why != *field && why != "" {
+		log.Warn("waiting", "for", why)
+	}
+	*field = why
+}
+
+func (s *status) leads() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.leading
+}
+
+// ready returns what this replica lacks to serve the nodes, or to take over at once. Faults of
+// single nodes are those of failing.
+func (c *controller) ready() error {
+	s := &c.status
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var errs []error
+	if s.api != nil {
+		errs = append(errs, fmt.Errorf("API server: %w", s.api))
+	}
+	if s.cloud != "" {
+		errs = append(errs, fmt.Errorf("OpenStack: %s", s.cloud))
+	}
+	if !s.listed {
+		errs = append(errs, errors.New("cluster not yet listed from the API server"))
+	} else {
+		for _, i := range c.objects.all() {
+			errs = append(errs, i.Behind())
+		}
+	}
+	if s.begin != "" {
+		errs = append(errs, errors.New(s.begin))
+	}
+	if s.late {
+		errs = append(errs, errors.New("the lease is not renewed in time: nothing is written"))
+	}
+	if s.lost != nil {
+		errs = append(errs, s.lost)
+	}
+	return errors.Join(errs...)
+}
+
+// mostListed bounds how many lines failing returns.
+const mostListed = 100
+
+// failing returns a line for each problem of a node, and for each pool whose last request failed.
+func (c *controller) failing() []string {
+	var lines []string
+	if p := c.problems.Load(); p != nil {
+		for _, p := range p.list() {
+			lines = append(lines, fmt.Sprintf("node %s: %s: %s", p.node, p.Reason, p.Text))
+		}
+	}
+	if p := c.pools.Load(); p != nil {
+		for _, s := range p.Status() {
+			if s.Err != nil {
+				lines = append(lines, fmt.Sprintf("node %s: %v", s.Node, s.Err))
+			}
+		}
+	}
+
+	slices.Sort(lines)
+	if n := len(lines) - mostListed; n > 0 {
+		lines = append(lines[:mostListed], fmt.Sprintf("and %d more", n))
+	}
+	return lines
+}

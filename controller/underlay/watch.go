@@ -1,0 +1,141 @@
+package underlay
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/ovn-ebpf/ovn-ebpf/cluster/annotation"
+	"github.com/ovn-ebpf/ovn-ebpf/cluster/informer"
+	"github.com/ovn-ebpf/ovn-ebpf/loop"
+)
+
+// watchRetryMax is short: one controller is no load, and all nodes wait for it.
+const watchRetryMax = 2 * time.Second
+
+// objects are the informers of what the controller reads.
+type objects struct {
+	nodes, pods, policies *informer.Informer
+
+	nodesChanged, policiesChanged loop.Signal
+}
+
+func newObjects(client kubernetes.Interface, log *slog.Logger) (*objects, error) {
+	options := func(name string, example cache.TransformFunc) informer.Options {
+		return informer.Options{Name: name, Transform: example, RetryMax: watchRetryMax, Log: log}
+	}
+	nodes, pods, policies := options("nodes", trim), options("pods", trim), options("network policies", trim)
+	nodes.Example, pods.Example, policies.Example = &corev1.Node{}, &corev1.Pod{}, &networkingv1.NetworkPolicy{}
+	pods.Select = func(o *metav1.ListOptions) {
+		o.FieldSelector = "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"
+	}
+
+	o := &objects{
+		nodes:        informer.New(client.CoreV1().Nodes(), nodes),
+		pods:         informer.New(client.CoreV1().Pods(""), pods),
+		policies:     informer.New(client.NetworkingV1().NetworkPolicies(""), policies),
+		nodesChanged: loop.NewSignal(), policiesChanged: loop.NewSignal(),
+	}
+	for i, changed := range map[*informer.Informer]loop.Signal{
+		o.nodes: o.nodesChanged, o.pods: o.nodesChanged, o.policies: o.policiesChanged,
+	} {
+		_, err := i.AddEventHandler(cache.ResourceEventHandlerFuncs{
+			AddFunc:    func(any) { changed.Trigger() },
+			UpdateFunc: func(any, any) { changed.Trigger() },
+			DeleteFunc: func(any) { changed.Trigger() },
+		})
+		if err != nil {
+			return nil, fmt.Errorf("watch cluster: %w", err)
+		}
+	}
+	return o, nil
+}
+
+func (o *objects) all() []*informer.Informer {
+	return []*informer.Informer{o.nodes, o.pods, o.policies}
+}
+
+// run follows the API server until ctx ends.
+func (o *objects) run(ctx context.Context) error {
+	done := make(chan struct{})
+	for _, i := range o.all() {
+		go func() {
+			i.RunWithContext(ctx)
+			done <- struct{}{}
+		}()
+	}
+	for range o.all() {
+		<-done
+	}
+	return nil
+}
+
+// synced waits for the first complete lists. It returns false if ctx ends before that.
+func (o *objects) synced(ctx context.Context) bool {
+	return cache.WaitForCacheSync(ctx.Done(), o.nodes.HasSynced, o.pods.HasSynced, o.policies.HasSynced)
+}
+
+// trim keeps what the controller reads, because the stores hold the whole cluster.
+func trim(obj any) (any, error) {
+	switch o := obj.(type) {
+	case *corev1.Node:
+		var annotations map[string]string
+		for _, key := range []string{annotation.Underlay, annotation.UnderlayPrefixLength} {
+			if value, ok := o.Annotations[key]; ok {
+				if annotations == nil {
+					annotations = map[string]string{}
+				}
+				annotations[key] = value
+			}
+		}
+		o.ObjectMeta = identity(o.ObjectMeta)
+		o.Annotations = annotations
+		o.Spec = corev1.NodeSpec{ProviderID: o.Spec.ProviderID}
+		o.Status = corev1.NodeStatus{Addresses: o.Status.Addresses, Capacity: o.Status.Capacity}
+	case *corev1.Pod:
+		o.ObjectMeta = identity(o.ObjectMeta)
+		o.Spec = corev1.PodSpec{NodeName: o.Spec.NodeName, HostNetwork: o.Spec.HostNetwork}
+		o.Status = corev1.PodStatus{Phase: o.Status.Phase}
+	case *networkingv1.NetworkPolicy:
+		o.ObjectMeta = identity(o.ObjectMeta)
+		o.Spec = networkingv1.NetworkPolicySpec{}
+	}
+	return obj, nil
+}
+
+func identity(m metav1.ObjectMeta) metav1.ObjectMeta {
+	return metav1.ObjectMeta{Namespace: m.Namespace, Name: m.Name, UID: m.UID, ResourceVersion: m.ResourceVersion}
+}
+
+// podsByNode returns the number of pods on the pod network that have not finished, by node.
+func (o *objects) podsByNode() map[string]int {
+	out := map[string]int{}
+	for _, obj := range o.pods.GetStore().List() {
+		p, ok := obj.(*corev1.Pod)
+		if !ok || p.Spec.NodeName == "" || p.Spec.HostNetwork {
+			continue
+		}
+		if p.Status.Phase != corev1.PodSucceeded && p.Status.Phase != corev1.PodFailed {
+			out[p.Spec.NodeName]++
+		}
+	}
+	return out
+}
+
+// list returns the objects of a store.
+func list[T any](i *informer.Informer) []T {
+	var out []T
+	for _, obj := range i.GetStore().List() {
+		if t, ok := obj.(T); ok {
+			out = append(out, t)
+		}
+	}
+	return out
+}
