@@ -2,7 +2,9 @@ package cloud
 
 import (
 	"errors"
+	"fmt"
 	"net/netip"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -53,7 +55,7 @@ func description(cluster, node string) string {
 
 // NodePool returns the pool that the node asks for. pods is the number of its pods on the pod
 // network. The error is a *Problem, or annotation.ErrNotSet (wrapped) while the agent has not
-// announced the node's VIF.
+// announced the node's VIF, or while the Node has no InternalIP.
 func NodePool(c Config, n *corev1.Node, pods int) (Pool, error) {
 	vif, err := annotation.ParseUnderlay(n.Annotations)
 	if err != nil {
@@ -61,6 +63,9 @@ func NodePool(c Config, n *corev1.Node, pods int) (Pool, error) {
 			return Pool{}, err
 		}
 		return Pool{}, problem(InvalidNode, "plan pool of node %s: %v", n.Name, err)
+	}
+	if !slices.ContainsFunc(n.Status.Addresses, isInternalIP) {
+		return Pool{}, fmt.Errorf("plan pool of node %s: InternalIP: %w", n.Name, annotation.ErrNotSet)
 	}
 	if !hasInternalIP(n, vif.Address) {
 		return Pool{}, problem(ForeignVIF, "plan pool of node %s: VIF's address %s is not an InternalIP of the node", n.Name, vif.Address)
@@ -82,10 +87,12 @@ func NodePool(c Config, n *corev1.Node, pods int) (Pool, error) {
 	return Pool{Config: c, Node: n.Name, VIF: vif, Length: length, Pods: pods}, nil
 }
 
+func isInternalIP(a corev1.NodeAddress) bool { return a.Type == corev1.NodeInternalIP }
+
 func hasInternalIP(n *corev1.Node, a netip.Addr) bool {
 	for _, have := range n.Status.Addresses {
 		ip, err := netip.ParseAddr(have.Address)
-		if have.Type == corev1.NodeInternalIP && err == nil && ip.Unmap() == a {
+		if isInternalIP(have) && err == nil && ip.Unmap() == a {
 			return true
 		}
 	}

@@ -1,13 +1,18 @@
 package cloud
 
 import (
+	"errors"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/ovn-ebpf/ovn-ebpf/cluster/annotation"
 )
 
-// TestPrefixLength: the subnet of a node holds the least of its pods, 10 ports per CPU and 4 per GiB.
+// TestPrefixLength: the subnet of a node holds the least of its pods, 10 ports per CPU and 4 per
+// GiB.
 func TestPrefixLength(t *testing.T) {
 	for _, tc := range []struct {
 		cpu, memory, pods string
@@ -41,5 +46,28 @@ func TestPrefixLength(t *testing.T) {
 		if length := prefixLength(ports); ports != tc.ports || length != tc.length {
 			t.Errorf("%+v: %d ports, /%d", tc, ports, length)
 		}
+	}
+}
+
+// Until kubelet has set an InternalIP, nothing is wrong with the VIF. After that, the VIF's address
+// must be one.
+func TestNodePool_waitsForAddresses(t *testing.T) {
+	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node1", Annotations: map[string]string{
+		annotation.Underlay: `{"mac":"fa:16:3e:00:00:aa","address":"10.0.0.11","mtu":1442}`,
+	}}}
+	n.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeHostName, Address: "10.0.0.11"}}
+	if _, err := NodePool(Config{}, n, 0); !errors.Is(err, annotation.ErrNotSet) {
+		t.Errorf("without InternalIP: %v, want ErrNotSet", err)
+	}
+
+	n.Status.Addresses = append(n.Status.Addresses, corev1.NodeAddress{Type: corev1.NodeInternalIP, Address: "10.0.0.12"})
+	var trouble *Problem
+	if _, err := NodePool(Config{}, n, 0); !errors.As(err, &trouble) || trouble.Reason != ForeignVIF {
+		t.Errorf("with another InternalIP: %v, want %s", err, ForeignVIF)
+	}
+
+	n.Status.Addresses = append(n.Status.Addresses, corev1.NodeAddress{Type: corev1.NodeInternalIP, Address: "10.0.0.11"})
+	if _, err := NodePool(Config{}, n, 0); err != nil {
+		t.Error(err)
 	}
 }

@@ -36,8 +36,9 @@ type Config struct {
 	// needs to become ready, or "".
 	Begun func(missing func() string) `json:"-"`
 
-	// open replaces the connection to OpenStack, and names the project; nil: openstack.Open.
-	open func() (client Neutron, project string, err error)
+	// Open connects to OpenStack, and returns the ID of the project. If its error is not of package
+	// openstack, Run ends. nil: openstack.Open, by Cloud and CloudsFile.
+	Open func() (client Neutron, project string, err error) `json:"-"`
 }
 
 // Intervals of Pools.

@@ -228,7 +228,7 @@ func (r *rig) configure(identity string) Config {
 		RestConfig: r.config, Cloud: "cloud", Cluster: "k8s", Router: router, SubnetPool: pool4, Groups: []string{group},
 		RequestRate: 1000, Workers: 2, MetricsAddr: freeAddress(r.t),
 		Election: election.Config{Identity: identity, Namespace: "kube-system", Lease: lease},
-		open:     func() (Neutron, string, error) { return r.neutron, project, nil },
+		Open:     func() (Neutron, string, error) { return r.neutron, project, nil },
 	}
 }
 

@@ -98,7 +98,7 @@ func (c *controller) run(ctx context.Context, listener net.Listener) error {
 // open connects to OpenStack. It waits while Keystone is away or refuses the credentials, and
 // returns an error if clouds.yaml cannot be used.
 func (c *controller) open(ctx context.Context) error {
-	open := c.cfg.open
+	open := c.cfg.Open
 	if open == nil {
 		open = func() (Neutron, string, error) {
 			client, err := openstack.Open(ctx, c.cfg.options(c.counts))

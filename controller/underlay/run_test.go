@@ -200,8 +200,8 @@ func TestRun_waitsForOpenStack(t *testing.T) {
 	r.join(1)
 	cfg := r.configure("one")
 	back := make(chan struct{})
-	open := cfg.open
-	cfg.open = func() (Neutron, string, error) {
+	open := cfg.Open
+	cfg.Open = func() (Neutron, string, error) {
 		select {
 		case <-back:
 			return open()
@@ -217,7 +217,7 @@ func TestRun_waitsForOpenStack(t *testing.T) {
 
 	broken := r.configure("two")
 	want := errors.New("no such cloud")
-	broken.open = func() (Neutron, string, error) { return nil, "", want }
+	broken.Open = func() (Neutron, string, error) { return nil, "", want }
 	if err := Run(t.Context(), broken, slog.New(slog.DiscardHandler)); !errors.Is(err, want) {
 		t.Errorf("Run with a broken clouds.yaml: %v, want %v", err, want)
 	}
