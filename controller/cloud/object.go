@@ -7,16 +7,45 @@ import (
 
 // Network is a Neutron network: a node's logical switch.
 type Network struct {
-	ID, Name, Description string
-	MTU                   int // bytes
+	ID, Name, Description, Project string
+	MTU                            int  // bytes
+	External                       bool // a router can have its external gateway in it
 }
 
 // Subnet is a subnet of a Network.
 type Subnet struct {
 	ID, Name, Network string
+	SubnetPool        string // ID of the subnet pool that the prefix is from; "" if it is from none
 	Prefix            netip.Prefix
 	Gateway           netip.Addr // the router's address; invalid if there is none
 }
+
+// Router is a Neutron router.
+type Router struct {
+	ID, Name, Description, Project string
+	External                       string // ID of its external gateway's network; "": no gateway
+}
+
+// SubnetPool is a Neutron subnet pool, which has prefixes of one family.
+type SubnetPool struct {
+	ID, Name, Description, Project string
+	Prefixes                       []netip.Prefix
+	Shortest, Longest              int // bounds of the prefix length of its subnets
+}
+
+// SecurityGroup is a Neutron security group.
+type SecurityGroup struct {
+	ID, Name, Description, Project string
+	Open                           []Rule // its rules that allow everything, and no others
+}
+
+// Rule is a security group's rule that allows all packets of a direction and a family.
+type Rule struct {
+	Direction string // "ingress" or "egress"
+	EtherType string // "IPv4" or "IPv6"
+}
+
+func (r Rule) String() string { return r.Direction + " " + r.EtherType }
 
 // Fixed is an address that a port has, and the ID of its subnet.
 type Fixed struct {
@@ -68,8 +97,11 @@ type Subport struct {
 // Quota is one of the project's limits. A Limit below zero is none.
 type Quota struct{ Limit, Used int }
 
-// Quotas are the project's limits for what a pool consists of.
-type Quotas struct{ Networks, Subnets, Ports, Trunks Quota }
+// Quotas are the project's limits for what pools and their cluster consist of.
+type Quotas struct {
+	Networks, Subnets, Ports, Trunks            Quota
+	Routers, SubnetPools, SecurityGroups, Rules Quota
+}
 
 // Line is a port of a pool as the node is told of it.
 type Line struct {

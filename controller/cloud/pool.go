@@ -195,7 +195,12 @@ func (p Pool) planSubnet(b *builder, n Subnet, create CreateSubnet) bool {
 }
 
 func (b *builder) hasInterface(n Subnet, router string) bool {
-	return slices.ContainsFunc(b.seen.Ports, func(p Port) bool {
+	return hasInterface(b.seen.Ports, n, router)
+}
+
+// hasInterface reports whether the router has one of the ports in the subnet.
+func hasInterface(ports []Port, n Subnet, router string) bool {
+	return slices.ContainsFunc(ports, func(p Port) bool {
 		return p.isRouter() && p.Device == router && p.in(n.ID)
 	})
 }

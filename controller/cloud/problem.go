@@ -15,6 +15,15 @@ const (
 	ForeignPorts   Reason = "ForeignPorts"   // a pool's network has ports that are not the pool's
 	MTUTooSmall    Reason = "MTUTooSmall"    // the node's NIC cannot carry the network's packets
 	PortsExhausted Reason = "PortsExhausted" // no port is free, and the pool is at its maximum
+
+	MissingExtension  Reason = "MissingExtension"  // Neutron lacks a feature
+	UnknownObject     Reason = "UnknownObject"     // the project has no such object
+	ForeignObject     Reason = "ForeignObject"     // the object is another project's
+	AmbiguousObject   Reason = "AmbiguousObject"   // several objects are possible
+	ConflictingRouter Reason = "ConflictingRouter" // another router is needed
+	InvalidNetwork    Reason = "InvalidNetwork"    // a network cannot be used
+	InvalidSubnetPool Reason = "InvalidSubnetPool" // it has no subnet for a node
+	OverlappingPrefix Reason = "OverlappingPrefix" // two networks share addresses
 )
 
 // Problem is why a pool is not, or not completely, what is wanted. It is an error of one object.

@@ -21,6 +21,10 @@ type Result struct {
 	Subnet  Subnet
 	Trunk   Trunk
 	Ports   []Port // of CreatePorts; of AddInterface the router's port
+
+	Router        Router
+	SubnetPool    SubnetPool
+	SecurityGroup SecurityGroup
 }
 
 // After returns s as it is once the step is done. A step that made nothing new has no result.

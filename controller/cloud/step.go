@@ -2,6 +2,7 @@ package cloud
 
 import (
 	"fmt"
+	"net/netip"
 	"strings"
 )
 
@@ -48,6 +49,25 @@ type (
 	DeleteTrunk struct{ Trunk string }
 	// DeleteNetwork deletes a network without ports, and its subnets.
 	DeleteNetwork struct{ Network string }
+	// CreateRouter makes a router. External is the ID of the network of its external gateway, or
+	// "" for none.
+	CreateRouter struct{ Name, Description, External string }
+	// SetGateway gives a router without external gateway one in the network.
+	SetGateway struct{ Router, Network string }
+	// CreateSubnetPool makes a subnet pool of one prefix. The other fields bound the prefix length
+	// of its subnets, with a default.
+	CreateSubnetPool struct {
+		Name, Description          string
+		Prefix                     netip.Prefix
+		Shortest, Default, Longest int
+	}
+	// CreateSecurityGroup makes a security group. Neutron gives it rules, by default for egress.
+	CreateSecurityGroup struct{ Name, Description string }
+	// CreateRule adds a rule to a security group.
+	CreateRule struct {
+		Group string
+		Rule  Rule
+	}
 )
 
 // Batch is the number of ports per request. Neutron needs as long for a port in a batch as for one
@@ -66,6 +86,12 @@ func (RemoveInterface) step() {}
 func (DeleteSubnet) step()    {}
 func (DeleteTrunk) step()     {}
 func (DeleteNetwork) step()   {}
+
+func (CreateRouter) step()        {}
+func (SetGateway) step()          {}
+func (CreateSubnetPool) step()    {}
+func (CreateSecurityGroup) step() {}
+func (CreateRule) step()          {}
 
 func (s CreateNetwork) String() string { return "create network " + s.Name }
 
@@ -121,3 +147,25 @@ func (s RemoveInterface) String() string {
 func (s DeleteSubnet) String() string  { return "delete subnet " + s.Subnet }
 func (s DeleteTrunk) String() string   { return "delete trunk " + s.Trunk }
 func (s DeleteNetwork) String() string { return "delete network " + s.Network }
+
+func (s CreateRouter) String() string {
+	if s.External == "" {
+		return "create router " + s.Name
+	}
+	return fmt.Sprintf("create router %s with external gateway in network %s", s.Name, s.External)
+}
+
+func (s SetGateway) String() string {
+	return fmt.Sprintf("set external gateway of router %s in network %s", s.Router, s.Network)
+}
+
+func (s CreateSubnetPool) String() string {
+	return fmt.Sprintf("create subnet pool %s of %s for subnets /%d to /%d",
+		s.Name, s.Prefix, s.Shortest, s.Longest)
+}
+
+func (s CreateSecurityGroup) String() string { return "create security group " + s.Name }
+
+func (s CreateRule) String() string {
+	return fmt.Sprintf("create rule of security group %s: %s", s.Group, s.Rule)
+}

@@ -1,0 +1,328 @@
+package cloud
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+)
+
+// Setup is what a cluster needs in its project before its first node joins: a router with an
+// interface in the network of the VMs, subnet pools, and security groups of pods.
+//
+// Config has the cluster's name and project, and the IDs of objects that the operator has chosen.
+// Plan finds the others by name and description, or makes them. So an interrupted setup is
+// continued, and a repeated one makes nothing.
+type Setup struct {
+	Config
+
+	VMNetwork       string // name or ID of the network of the VMs
+	ExternalNetwork string // name or ID of the network of the router's external gateway; "": none
+
+	// Prefix and Prefix6 are the addresses of pods. A subnet pool that Config names must have them.
+	// Prefix may be invalid if Config has a SubnetPool. If Prefix6 is invalid, and Config has no
+	// SubnetPool6, pods have IPv4 addresses only.
+	Prefix, Prefix6 netip.Prefix
+
+	ServiceCIDRs []netip.Prefix // addresses of Services, which no other network may have
+}
+
+// SetupSeen is what was observed of a project for a Setup. In Seen, it has the networks that the
+// credentials may see, the subnets of the project and of the VMs' network, the ports of this
+// network and of the router, and the quotas.
+type SetupSeen struct {
+	Seen
+	Extensions     []string // aliases of Neutron's extensions
+	Routers        []Router
+	SubnetPools    []SubnetPool
+	SecurityGroups []SecurityGroup
+}
+
+// After returns s as it is once the step is done.
+func (s SetupSeen) After(step Step, r Result) SetupSeen {
+	switch step := step.(type) {
+	case CreateRouter:
+		s.Routers = append(slices.Clip(s.Routers), r.Router)
+		s.Quotas.Routers.Used++
+	case SetGateway:
+		s.Routers = slices.Clone(s.Routers)
+		for i := range s.Routers {
+			if s.Routers[i].ID == step.Router {
+				s.Routers[i].External = step.Network
+			}
+		}
+	case CreateSubnetPool:
+		s.SubnetPools = append(slices.Clip(s.SubnetPools), r.SubnetPool)
+		s.Quotas.SubnetPools.Used++
+	case CreateSecurityGroup:
+		s.SecurityGroups = append(slices.Clip(s.SecurityGroups), r.SecurityGroup)
+		s.Quotas.SecurityGroups.Used++
+		s.Quotas.Rules.Used += len(r.SecurityGroup.Open)
+	case CreateRule:
+		s.SecurityGroups = slices.Clone(s.SecurityGroups)
+		for i, g := range s.SecurityGroups {
+			if g.ID == step.Group {
+				s.SecurityGroups[i].Open = append(slices.Clip(g.Open), step.Rule)
+			}
+		}
+		s.Quotas.Rules.Used++
+	default:
+		s.Seen = s.Seen.After(step, r)
+	}
+	return s
+}
+
+// Plan returns the steps from what was seen to the setup that are possible now, or the problems
+// because of which nothing must be made. It returns neither when the setup is complete.
+func (s Setup) Plan(seen SetupSeen) Plan {
+	b := &builder{seen: seen.Seen}
+	if missing := MissingExtensions(seen.Extensions); len(missing) > 0 {
+		b.report(problem(MissingExtension, "the cloud's Neutron lacks the extension %s, which "+
+			"underlay mode needs: ask the operator of the cloud to enable it", strings.Join(missing,
+			", ")))
+		return b.Plan
+	}
+
+	st := s.inspect(b, seen)
+	s.checkOverlaps(b, seen, st)
+	n := s.planRouter(b, st)
+	n.add(s.planSubnetPools(b, st))
+	n.add(s.planSecurityGroup(b, st))
+	if !s.hasPools(seen) {
+		n.add(s.smallestPool())
+	}
+	n.check(b, seen.Quotas)
+
+	if len(b.Problems) > 0 {
+		b.Steps = nil
+	}
+	return b.Plan
+}
+
+// MissingExtensions returns the aliases of those extensions of Neutron that underlay mode needs and
+// that are not in the list.
+func MissingExtensions(aliases []string) []string {
+	needed := []string{"quotas", "router", "security-group", "subnet_allocation", "trunk"}
+	return without(needed, func(alias string) bool { return slices.Contains(aliases, alias) })
+}
+
+// Complete returns the configuration of the cluster's pools, with the IDs of all objects. It must
+// not be called before Plan has returned neither steps nor problems.
+func (s Setup) Complete(seen SetupSeen) Config {
+	st := s.inspect(&builder{}, seen)
+	c := s.Config
+	c.Router, c.SubnetPool, c.SubnetPool6 = st.router.ID, st.subnetPool.ID, st.subnetPool6.ID
+	if len(c.Groups) == 0 {
+		c.Groups = []string{st.group.ID}
+	}
+	return c
+}
+
+// Inventory returns a line for each object of the setup that there is, such as
+// "router k8s (c0ffee00-…)".
+func (s Setup) Inventory(seen SetupSeen) []string {
+	st := s.inspect(&builder{}, seen)
+	var lines []string
+	add := func(kind, name, id string) {
+		if id != "" {
+			lines = append(lines, fmt.Sprintf("%s %s (%s)", kind, name, id))
+		}
+	}
+
+	add("network of the VMs", st.vms.Name, st.vms.ID)
+	add("router", st.router.Name, st.router.ID)
+	if st.router.External != "" {
+		lines = append(lines, "external gateway of the router in network "+networkLabel(seen,
+			st.router.External))
+	}
+	for _, n := range st.subnets {
+		if st.router.ID != "" && hasInterface(seen.Ports, n, st.router.ID) {
+			lines = append(lines, fmt.Sprintf("interface of the router in subnet %s (%s)", n.Prefix,
+				n.ID))
+		}
+	}
+
+	add("subnet pool", st.subnetPool.Name, st.subnetPool.ID)
+	add("subnet pool", st.subnetPool6.Name, st.subnetPool6.ID)
+	for _, g := range st.chosen {
+		add("security group", g.Name, g.ID)
+	}
+	add("security group", st.group.Name, st.group.ID)
+	for _, r := range allowAll {
+		if slices.Contains(st.group.Open, r) {
+			lines = append(lines, fmt.Sprintf("rule of the security group: %s, all packets", r))
+		}
+	}
+	return lines
+}
+
+// The names and descriptions of the objects that a setup makes. Names need not be unique in
+// Neutron, so only an object that has both is the cluster's.
+func (s Setup) routerDescription() string     { return "ovn-ebpf router of cluster " + s.Cluster }
+func (s Setup) subnetPoolDescription() string { return "ovn-ebpf pods of cluster " + s.Cluster }
+func (s Setup) groupDescription() string      { return "ovn-ebpf pods of cluster " + s.Cluster }
+func (s Setup) subnetPool6Name() string       { return s.Cluster + "-6" }
+
+// ipv6 reports whether pods have IPv6 addresses, too.
+func (s Setup) ipv6() bool { return s.SubnetPool6 != "" || s.Prefix6.IsValid() }
+
+// hasPools reports whether the cluster has the pool of a node already.
+func (s Setup) hasPools(seen SetupSeen) bool {
+	return slices.ContainsFunc(seen.Networks, func(n Network) bool {
+		node, is := strings.CutPrefix(n.Name, poolName(s.Cluster, ""))
+		return is && n.Project == s.Project && n.Description == description(s.Cluster, node)
+	})
+}
+
+// setupState is what was observed of a Setup, sorted by what it is for. Objects that are to be made
+// have no ID.
+type setupState struct {
+	vms, external           Network
+	subnets                 []Subnet // of vms, in which the router needs an interface
+	router                  Router
+	refusedRouter           bool // there is one that cannot be used
+	subnetPool, subnetPool6 SubnetPool
+	chosen                  []SecurityGroup // those of Config
+	group                   SecurityGroup   // that of the setup, if Config has none
+}
+
+// inspect finds the objects of the setup, and reports those that cannot be used.
+func (s Setup) inspect(b *builder, seen SetupSeen) setupState {
+	var st setupState
+	st.vms = s.findVMNetwork(b, seen)
+	if s.ExternalNetwork != "" {
+		st.external = s.findExternalNetwork(b, seen)
+	}
+
+	for _, n := range seen.Subnets {
+		if n.Network == st.vms.ID && (n.Prefix.Addr().Is4() || s.ipv6()) {
+			st.subnets = append(st.subnets, n)
+		}
+	}
+	slices.SortFunc(st.subnets, func(a, b Subnet) int { return a.Prefix.Compare(b.Prefix) })
+
+	var refused *Problem
+	st.router, refused = s.findRouter(seen, st.vms)
+	if st.refusedRouter = refused != nil; st.refusedRouter {
+		b.report(refused)
+	}
+	st.subnetPool = s.findSubnetPool(b, seen, s.ipv4Pool())
+	if s.ipv6() {
+		st.subnetPool6 = s.findSubnetPool(b, seen, s.ipv6Pool())
+	}
+	s.findSecurityGroups(b, seen, &st)
+	return st
+}
+
+// findVMNetwork returns the network of the VMs.
+func (s Setup) findVMNetwork(b *builder, seen SetupSeen) Network {
+	foreign := func(n Network) bool { return n.External && n.Project != s.Project }
+	n, ok := findNetwork(b, "--vm-network", s.VMNetwork, without(seen.Networks, foreign))
+	if !ok {
+		return n
+	}
+
+	has4 := slices.ContainsFunc(seen.Subnets, func(sub Subnet) bool {
+		return sub.Network == n.ID && sub.Prefix.Addr().Is4()
+	})
+	if !has4 {
+		b.report(problem(InvalidNetwork, "network %s has no IPv4 subnet, so it is not that of "+
+			"the VMs: name another one by --vm-network", n.label()))
+	}
+	return n
+}
+
+// findExternalNetwork returns the network of the router's external gateway.
+func (s Setup) findExternalNetwork(b *builder, seen SetupSeen) Network {
+	is := func(n Network) bool { return n.ID == s.ExternalNetwork || n.Name == s.ExternalNetwork }
+	external := without(seen.Networks, func(n Network) bool { return !n.External })
+	if !slices.ContainsFunc(external, is) && slices.ContainsFunc(seen.Networks, is) {
+		b.report(problem(InvalidNetwork, "network %s is not external, so a router cannot have "+
+			"its external gateway in it: name an external one by --external-network (%s), or "+
+			"omit the flag",
+			s.ExternalNetwork, networkNames(external)))
+		return Network{}
+	}
+	n, _ := findNetwork(b, "--external-network", s.ExternalNetwork, external)
+	return n
+}
+
+// findNetwork returns the network with the name or ID.
+func findNetwork(b *builder, flag, wanted string, all []Network) (n Network, ok bool) {
+	var named []Network
+	for _, n := range all {
+		if n.ID == wanted {
+			return n, true
+		}
+		if n.Name == wanted {
+			named = append(named, n)
+		}
+	}
+
+	switch len(named) {
+	case 1:
+		return named[0], true
+	case 0:
+		b.report(problem(UnknownObject, "the project has no network %q: name one of these by %s: "+
+			"%s",
+			wanted, flag, networkNames(all)))
+	default:
+		b.report(problem(AmbiguousObject, "%d networks have the name %q: choose one by its ID: "+
+			"%s %s",
+			len(named), wanted, flag, strings.Join(ids(named, networkID), " or ")))
+	}
+	return Network{}, false
+}
+
+func networkID(n Network) string { return n.ID }
+
+// networkNames returns the names of the networks for a message.
+func networkNames(all []Network) string {
+	const most = 10
+	names := ids(all, func(n Network) string {
+		if n.Name == "" {
+			return n.ID
+		}
+		return n.Name
+	})
+	names = slices.Compact(names)
+	switch {
+	case len(names) == 0:
+		return "there is none"
+	case len(names) > most:
+		return strings.Join(names[:most], ", ") + fmt.Sprintf(" and %d more", len(names)-most)
+	}
+	return strings.Join(names, ", ")
+}
+
+// ids returns an ID or name of each object, sorted.
+func ids[T any](all []T, id func(T) string) []string {
+	var out []string
+	for _, o := range all {
+		out = append(out, id(o))
+	}
+	slices.Sort(out)
+	return out
+}
+
+func label(name, id string) string {
+	if name == "" || name == id {
+		return id
+	}
+	return name + " (" + id + ")"
+}
+
+// networkLabel returns the name and ID of a network that the credentials may not see.
+func networkLabel(seen SetupSeen, id string) string {
+	for _, n := range seen.Networks {
+		if n.ID == id {
+			return n.label()
+		}
+	}
+	return id
+}
+
+func (n Network) label() string { return label(n.Name, n.ID) }
+func (r Router) label() string  { return label(r.Name, r.ID) }
+
+func (p SubnetPool) label() string { return label(p.Name, p.ID) }
