@@ -43,6 +43,10 @@ func Open(ctx context.Context, o Options) (*Client, error) {
 	if o.File != "" {
 		parse = append(parse, clouds.WithLocations(o.File))
 	}
+	path, err := checkCloud(o.File, o.Cloud)
+	if err != nil {
+		return nil, fmt.Errorf("open cloud %s: %w", o.Cloud, err)
+	}
 	auth, endpoint, tlsConfig, err := clouds.Parse(parse...)
 	if err != nil {
 		return nil, fmt.Errorf("open cloud %s: %w", o.Cloud, err)
@@ -54,9 +58,16 @@ func Open(ctx context.Context, o Options) (*Client, error) {
 	}
 	provider.HTTPClient = http.Client{Transport: newTransport(o, tlsConfig), Timeout: o.Timeout}
 	provider.UserAgent.Prepend("ovn-ebpf")
+
 	if err := openstack.Authenticate(ctx, provider, auth); err != nil {
-		return nil, classify("authenticate at "+auth.IdentityEndpoint, err)
+		err = classify("authenticate at "+auth.IdentityEndpoint, err)
+		if KindOf(err) == Refused {
+			return nil, fmt.Errorf("open cloud %s: %w: check the credentials of this entry in %s; they may be "+
+				"expired or deleted", o.Cloud, err, path)
+		}
+		return nil, fmt.Errorf("open cloud %s: %w", o.Cloud, err)
 	}
+
 	c := &Client{done: o.Done}
 	if c.project, err = project(provider); err != nil {
 		return nil, fmt.Errorf("open cloud %s: %w", o.Cloud, err)

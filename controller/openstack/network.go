@@ -8,11 +8,13 @@ import (
 	"strings"
 
 	"github.com/gophercloud/gophercloud/v2"
+	"github.com/gophercloud/gophercloud/v2/openstack/networking/v2/extensions/external"
 	"github.com/gophercloud/gophercloud/v2/openstack/networking/v2/extensions/layer3/routers"
 	"github.com/gophercloud/gophercloud/v2/openstack/networking/v2/extensions/mtu"
 	"github.com/gophercloud/gophercloud/v2/openstack/networking/v2/extensions/quotas"
 	"github.com/gophercloud/gophercloud/v2/openstack/networking/v2/networks"
 	"github.com/gophercloud/gophercloud/v2/openstack/networking/v2/subnets"
+	"github.com/gophercloud/gophercloud/v2/pagination"
 
 	"github.com/ovn-ebpf/ovn-ebpf/controller/cloud"
 )
@@ -20,29 +22,28 @@ import (
 type network struct {
 	networks.Network
 	mtu.NetworkMTUExt
+	external.NetworkExternalExt
 }
 
 func (n network) object() cloud.Network {
-	return cloud.Network{ID: n.ID, Name: n.Name, Description: n.Description, MTU: n.MTU}
+	return cloud.Network{
+		ID: n.ID, Name: n.Name, Description: n.Description, Project: n.ProjectID, MTU: n.MTU, External: n.External,
+	}
 }
 
 // Networks returns the networks of the project that have the name.
 func (c *Client) Networks(ctx context.Context, name string) ([]cloud.Network, error) {
-	return call(c, "list networks", func() ([]cloud.Network, error) {
-		pages, err := networks.List(c.network, networks.ListOpts{Name: name, ProjectID: c.project}).AllPages(ctx)
-		if err != nil {
-			return nil, err
-		}
+	return c.networks(ctx, networks.ListOpts{Name: name, ProjectID: c.project})
+}
+
+func (c *Client) networks(ctx context.Context, o networks.ListOpts) ([]cloud.Network, error) {
+	extract := func(page pagination.Page) ([]network, error) {
 		var all []network
-		if err := networks.ExtractNetworksInto(pages, &all); err != nil {
-			return nil, err
-		}
-		var out []cloud.Network
-		for _, n := range all {
-			out = append(out, n.object())
-		}
-		return out, nil
-	})
+		err := networks.ExtractNetworksInto(page, &all)
+		return all, err
+	}
+	return list(c, "list networks", networks.List(c.network, o), ctx, extract,
+		func(n network) (cloud.Network, error) { return n.object(), nil })
 }
 
 // CreateNetwork makes a network of the project.
@@ -72,7 +73,7 @@ func (c *Client) delete(name string, request func() error) error {
 }
 
 func subnet(n subnets.Subnet) (cloud.Subnet, error) {
-	out := cloud.Subnet{ID: n.ID, Name: n.Name, Network: n.NetworkID}
+	out := cloud.Subnet{ID: n.ID, Name: n.Name, Network: n.NetworkID, SubnetPool: n.SubnetPoolID}
 	var err error
 	if out.Prefix, err = netip.ParsePrefix(n.CIDR); err != nil {
 		return out, fmt.Errorf("read subnet %s: %w", n.ID, err)
@@ -87,25 +88,11 @@ func subnet(n subnets.Subnet) (cloud.Subnet, error) {
 
 // Subnets returns the subnets of a network.
 func (c *Client) Subnets(ctx context.Context, network string) ([]cloud.Subnet, error) {
-	return call(c, "list subnets", func() ([]cloud.Subnet, error) {
-		pages, err := subnets.List(c.network, subnets.ListOpts{NetworkID: network}).AllPages(ctx)
-		if err != nil {
-			return nil, err
-		}
-		all, err := subnets.ExtractSubnets(pages)
-		if err != nil {
-			return nil, err
-		}
-		var out []cloud.Subnet
-		for _, n := range all {
-			object, err := subnet(n)
-			if err != nil {
-				return nil, err
-			}
-			out = append(out, object)
-		}
-		return out, nil
-	})
+	return c.subnets(ctx, subnets.ListOpts{NetworkID: network})
+}
+
+func (c *Client) subnets(ctx context.Context, o subnets.ListOpts) ([]cloud.Subnet, error) {
+	return list(c, "list subnets", subnets.List(c.network, o), ctx, subnets.ExtractSubnets, subnet)
 }
 
 // CreateSubnet makes a subnet of a prefix that Neutron takes from a subnet pool, without DHCP.
@@ -153,20 +140,25 @@ func (c *Client) RemoveInterface(ctx context.Context, router, subnet string) err
 // Quotas returns the project's limits and what it uses of them, with what is reserved.
 func (c *Client) Quotas(ctx context.Context) (cloud.Quotas, error) {
 	return call(c, "get quotas", func() (cloud.Quotas, error) {
-		all, err := quotas.GetDetail(ctx, c.network, c.project).Extract()
-		if err != nil {
+		var all struct {
+			Quota map[string]quotas.QuotaDetail `json:"quota"`
+		}
+		if err := quotas.GetDetail(ctx, c.network, c.project).ExtractInto(&all); err != nil {
 			return cloud.Quotas{}, err
 		}
-		quota := func(q quotas.QuotaDetail) cloud.Quota {
+
+		quota := func(resource string) cloud.Quota {
+			q, is := all.Quota[resource]
+			if !is { // not every Neutron has all of them
+				return cloud.Quota{Limit: -1}
+			}
 			return cloud.Quota{Limit: q.Limit, Used: q.Used + q.Reserved}
 		}
-		out := cloud.Quotas{
-			Networks: quota(all.Network), Subnets: quota(all.Subnet), Ports: quota(all.Port), Trunks: quota(all.Trunk),
-		}
-		if all.Trunk == (quotas.QuotaDetail{}) { // not every Neutron has this one
-			out.Trunks.Limit = -1
-		}
-		return out, nil
+		return cloud.Quotas{
+			Networks: quota("network"), Subnets: quota("subnet"), Ports: quota("port"), Trunks: quota("trunk"),
+			Routers: quota("router"), SubnetPools: quota("subnetpool"),
+			SecurityGroups: quota("security_group"), Rules: quota("security_group_rule"),
+		}, nil
 	})
 }
 

@@ -106,6 +106,16 @@ func (c *Client) Do(ctx context.Context, step cloud.Step) (cloud.Result, error) 
 		err = c.DeleteTrunk(ctx, step.Trunk)
 	case cloud.DeleteNetwork:
 		err = c.DeleteNetwork(ctx, step.Network)
+	case cloud.CreateRouter:
+		r.Router, err = c.CreateRouter(ctx, step)
+	case cloud.SetGateway:
+		err = c.SetGateway(ctx, step.Router, step.Network)
+	case cloud.CreateSubnetPool:
+		r.SubnetPool, err = c.CreateSubnetPool(ctx, step)
+	case cloud.CreateSecurityGroup:
+		r.SecurityGroup, err = c.CreateSecurityGroup(ctx, step.Name, step.Description)
+	case cloud.CreateRule:
+		err = c.CreateRule(ctx, step.Group, step.Rule)
 	default:
 		err = fmt.Errorf("execute step %T: not known", step)
 	}

@@ -15,12 +15,14 @@ import (
 )
 
 // PortFilter selects ports. An empty field selects all.
-type PortFilter struct{ ID, Network, MAC string }
+type PortFilter struct{ ID, Network, MAC, Device string }
 
 // Ports returns the ports that the filter selects and the credentials may see.
 func (c *Client) Ports(ctx context.Context, f PortFilter) ([]cloud.Port, error) {
 	return call(c, "list ports", func() ([]cloud.Port, error) {
-		pages, err := ports.List(c.network, ports.ListOpts{ID: f.ID, NetworkID: f.Network, MACAddress: f.MAC}).AllPages(ctx)
+		pages, err := ports.List(c.network, ports.ListOpts{
+			ID: f.ID, NetworkID: f.Network, MACAddress: f.MAC, DeviceID: f.Device,
+		}).AllPages(ctx)
 		if err != nil {
 			return nil, err
 		}

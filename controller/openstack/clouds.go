@@ -1,0 +1,70 @@
+package openstack
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"sigs.k8s.io/yaml"
+)
+
+// locations returns the files that may be clouds.yaml, in the order of OpenStack's own clients.
+func locations(file string) []string {
+	if file == "" {
+		file = os.Getenv("OS_CLIENT_CONFIG_FILE")
+	}
+	if file != "" {
+		return []string{file}
+	}
+
+	all := []string{"clouds.yaml"}
+	if dir, err := os.UserConfigDir(); err == nil {
+		all = append(all, filepath.Join(dir, "openstack", "clouds.yaml"))
+	}
+	return append(all, "/etc/openstack/clouds.yaml")
+}
+
+// checkCloud returns why there is no such entry in clouds.yaml, with those that it has. It returns
+// the path of the file.
+func checkCloud(file, name string) (string, error) {
+	all := locations(file)
+	var path string
+	var text []byte
+	for _, path = range all {
+		var err error
+		if text, err = os.ReadFile(path); err == nil {
+			break
+		}
+		if !errors.Is(err, os.ErrNotExist) {
+			return path, fmt.Errorf("read clouds.yaml: %w", err)
+		}
+	}
+	if text == nil {
+		return "", fmt.Errorf("there is no file %s: write the credentials of the project to "+
+			"it, or name another file by --clouds-file", strings.Join(all, " or "))
+	}
+
+	var content struct {
+		Clouds map[string]any `json:"clouds"`
+	}
+	if err := yaml.Unmarshal(text, &content); err != nil {
+		return path, fmt.Errorf("read %s: %w", path, err)
+	}
+	if _, is := content.Clouds[name]; is {
+		return path, nil
+	}
+
+	var names []string
+	for n := range content.Clouds {
+		names = append(names, n)
+	}
+	slices.Sort(names)
+	if len(names) == 0 {
+		return path, fmt.Errorf("%s has no entries below \"clouds:\"", path)
+	}
+	return path, fmt.Errorf("%s has no entry %q: name one of its entries by --cloud: %s",
+		path, name, strings.Join(names, ", "))
+}
