@@ -58,6 +58,7 @@ func TestSpellings(t *testing.T) {
 		{"/usr/bin/ovn-k8s-watcher -vfile:info", "ovnkube ovn-k8s-watcher | verbose=file:info |"},
 		// Other commands of the first generation.
 		{"ovn-k8s-overlay master-init --cluster-ip-subnet=192.168.0.0/16 --master-switch-subnet=192.168.1.0/24 --node-name=m", "ovnkube ovn-k8s-overlay master-init | cluster-ip-subnet=192.168.0.0/16 master-switch-subnet=192.168.1.0/24 node-name=m |"},
+		{"ovn-k8s-underlay master-init --cloud k8s -vm-network=vms", "ovnkube ovn-k8s-underlay master-init | cloud=k8s vm-network=vms |"},
 		{"ovn-k8s-overlay gateway-init --bridge-interface breth0 --physical-ip 192.0.2.5/24 --default-gw=192.0.2.1", "ovnkube ovn-k8s-overlay gateway-init | bridge-interface=breth0 default-gw=192.0.2.1 physical-ip=192.0.2.5/24 |"},
 		{"ovn-k8s-gateway-helper --physical-bridge=breth0 --physical-interface=eth0", "ovnkube ovn-k8s-gateway-helper | physical-bridge=breth0 physical-interface=eth0 |"},
 		{"ovn-k8s-util nics-to-bridge eth0 eth1", "ovnkube ovn-k8s-util nics-to-bridge | | eth0 eth1"},
