@@ -10,7 +10,6 @@ import (
 
 	"github.com/ovn-ebpf/ovn-ebpf/controller/cloud"
 	"github.com/ovn-ebpf/ovn-ebpf/controller/openstack"
-	testcloud "github.com/ovn-ebpf/ovn-ebpf/test/cloud"
 )
 
 // TestQuotaLeavesWhatFits: a pool gets the ports that the quota allows, its problem says what is
@@ -20,11 +19,7 @@ func TestQuotaLeavesWhatFits(t *testing.T) {
 	p.config.SubnetPool6 = ""
 	pool := p.pool(p.vm("10.0.0.18"), 0)
 	used := p.observe(pool, nil).Quotas.Ports.Used
-	quota := func(ports int) {
-		p.update(lab.Admin, "quotas/"+lab.Project, testcloud.Object{"quota": testcloud.Object{"port": ports}})
-	}
-	t.Cleanup(func() { quota(-1) })
-	quota(used + 7)
+	p.portQuota(used + 7)
 	r, problems := p.settle(pool, nil)
 	if len(r.Lines) != 5 || len(problems) != 1 || problems[0].Reason != cloud.QuotaExceeded {
 		t.Errorf("%d lines, problems %v: want the five ports that fit beside those of router and metadata", len(r.Lines), problems)
@@ -34,7 +29,7 @@ func TestQuotaLeavesWhatFits(t *testing.T) {
 	if openstack.KindOf(err) != openstack.Quota {
 		t.Errorf("ports over the quota: %v, want kind quota", err)
 	}
-	quota(-1)
+	p.portQuota(-1)
 	r, problems = p.settle(pool, r.Lines)
 	if len(r.Lines) != 13 || len(problems) != 0 {
 		t.Errorf("%d lines, problems %v, want 13 and none", len(r.Lines), problems)

@@ -102,6 +102,19 @@ func (p *project) update(api *testcloud.API, path string, body testcloud.Object)
 	}
 }
 
+// portQuota limits the project's ports; -1 is no limit, which the test's end restores.
+func (p *project) portQuota(ports int) {
+	p.t.Helper()
+	set := func(ctx context.Context, ports int) {
+		body := testcloud.Object{"quota": testcloud.Object{"port": ports}}
+		if _, err := lab.Admin.Do(ctx, "PUT", "/v2.0/quotas/"+lab.Project, body); err != nil {
+			p.t.Error(err)
+		}
+	}
+	set(p.ctx, ports)
+	p.t.Cleanup(func() { set(context.Background(), -1) })
+}
+
 // vm makes a VM's port and returns the Node "node1" that the VM's agent and kubelet would make.
 func (p *project) vm(address string) *corev1.Node {
 	p.t.Helper()

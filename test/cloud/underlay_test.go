@@ -11,7 +11,6 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/controller/cloud"
 	"github.com/ovn-ebpf/ovn-ebpf/controller/openstack"
 	"github.com/ovn-ebpf/ovn-ebpf/controller/underlay"
-	testcloud "github.com/ovn-ebpf/ovn-ebpf/test/cloud"
 )
 
 // nodes is what nodes are told.
@@ -198,18 +197,14 @@ func TestPoolsReportQuota(t *testing.T) {
 	p := newProject(t)
 	p.config.SubnetPool6 = ""
 	pool := p.pool(p.vm("10.0.0.24"), 0)
-	quota := func(ports int) {
-		p.update(lab.Admin, "quotas/"+lab.Project, testcloud.Object{"quota": testcloud.Object{"port": ports}})
-	}
-	t.Cleanup(func() { quota(-1) })
-	quota(p.observe(pool, nil).Quotas.Ports.Used + 5) // with those of router and metadata
+	p.portQuota(p.observe(pool, nil).Quotas.Ports.Used + 5) // with those of router and metadata
 	n := newNodes()
 	pools, _ := p.run(n, 1)
 	pools.Set(pool, nil)
 	n.until(t, "three ports and a problem", func() bool {
 		return n.lines("node1") == 3 && len(n.problems["node1"]) == 1 && n.problems["node1"][0].Reason == cloud.QuotaExceeded
 	})
-	quota(-1)
+	p.portQuota(-1)
 	n.until(t, "a complete pool without a problem", func() bool { return n.lines("node1") == 13 && len(n.problems["node1"]) == 0 })
 	pools.Release(pool, nil)
 	n.until(t, "the pool released", func() bool { return n.lines("node1") == -1 })

@@ -48,6 +48,7 @@ func (d *demo) paths(name string) []path {
 		{name: "pod to a VM that is no node", from: pod, to: plain},
 		{name: "pod to outside", from: pod, to: ext},
 		{name: "VM to its own pod", from: vm1, to: pod, inside: true},
+		{name: "another node to pod", from: vm2, to: pod},
 		{name: "VM that is no node to pod", from: plain, to: pod},
 		{name: "outside to pod", from: ext, to: pod},
 	}
