@@ -120,6 +120,23 @@ func (c *Cloud) run(ctx context.Context) error {
 	return group.Wait()
 }
 
+// Await waits until the APIs answer, after their processes were started again.
+func (c *Cloud) Await(ctx context.Context) error {
+	for _, ready := range []func() error{
+		c.responds(c.keystone()+"/v3", http.StatusOK),
+		c.responds(c.neutron()+"/v2.0/networks", http.StatusUnauthorized),
+	} {
+		for err := ready(); err != nil; err = ready() {
+			select {
+			case <-ctx.Done():
+				return fmt.Errorf("wait for cloud: %w (last: %w)", context.Cause(ctx), err)
+			case <-time.After(100 * time.Millisecond):
+			}
+		}
+	}
+	return nil
+}
+
 // Close ends all processes. The directory stays.
 func (c *Cloud) Close() error {
 	var all []error

@@ -167,6 +167,11 @@ func (d *demo) showOutage(ctx context.Context) error {
 			return err
 		}
 	}
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
+	defer cancel()
+	if err := d.OpenStack().Await(ctx); err != nil {
+		return err
+	}
 	d.took("without a control plane")
 	return nil
 }
