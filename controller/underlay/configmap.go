@@ -2,6 +2,7 @@ package underlay
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -9,6 +10,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"sync"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -80,6 +82,9 @@ type configMaps struct {
 	client  kubernetes.Interface
 	hold    func(context.Context) error // returns nil if this replica may write now
 	log     *slog.Logger
+
+	mu        sync.Mutex // guards published, and serializes writes
+	published map[string]cloud.Record
 }
 
 // errNoNamespace explains a missing namespace.
@@ -102,7 +107,10 @@ func (c *configMaps) read(ctx context.Context) (map[string]*cloud.Record, error)
 		return nil, fmt.Errorf("read pools of nodes: %w", err)
 	}
 
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	out := map[string]*cloud.Record{}
+	c.published = map[string]cloud.Record{}
 	for _, m := range list.Items {
 		node, is := poolNode(&m)
 		if !is {
@@ -110,7 +118,7 @@ func (c *configMaps) read(ctx context.Context) (map[string]*cloud.Record, error)
 		}
 		out[node] = nil
 		if r, _, err := parseRecord(m.Data); err == nil {
-			out[node] = &r
+			out[node], c.published[node] = &r, r
 		} else {
 			c.log.Warn("the published pool of a node is not valid, it is written anew", "node", node, "error", err)
 		}
@@ -127,10 +135,47 @@ func poolNode(m *corev1.ConfigMap) (string, bool) {
 
 // publish makes the ConfigMap of the node that of the record, and deletes it for nil.
 func (c *configMaps) publish(ctx context.Context, node string, r *cloud.Record) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	if r == nil {
-		return c.delete(ctx, node)
+		err := c.delete(ctx, node)
+		if err == nil {
+			delete(c.published, node)
+		}
+		return err
 	}
 
+	err := c.write(ctx, node, r)
+	if err == nil {
+		c.published[node] = *r
+	}
+	return err
+}
+
+// restore writes the ConfigMaps again that another client has changed or deleted. have are those of
+// the informer; one that has not followed yet costs a request.
+func (c *configMaps) restore(ctx context.Context, have []*corev1.ConfigMap) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	intact := map[string]bool{}
+	for _, m := range have {
+		if node, is := poolNode(m); is {
+			r, _, err := parseRecord(m.Data)
+			intact[node] = err == nil && r.Equal(c.published[node])
+		}
+	}
+
+	var errs []error
+	for _, node := range slices.Sorted(maps.Keys(c.published)) {
+		if r := c.published[node]; !intact[node] {
+			errs = append(errs, c.write(ctx, node, &r))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// write makes the ConfigMap of the node that of the record. The caller holds mu.
+func (c *configMaps) write(ctx context.Context, node string, r *cloud.Record) error {
 	maps, name := c.client.CoreV1().ConfigMaps(annotation.PoolNamespace), annotation.PoolPrefix+node
 	old, err := maps.Get(ctx, name, metav1.GetOptions{})
 	absent := apierrors.IsNotFound(err)

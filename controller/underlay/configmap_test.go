@@ -77,7 +77,8 @@ func TestFormatRecord_refusesInvalidRecords(t *testing.T) {
 func TestConfigMaps(t *testing.T) {
 	r := newRig(t)
 	maps := &configMaps{
-		cluster: "k8s", client: r.client, hold: func(context.Context) error { return nil }, log: slog.New(slog.DiscardHandler),
+		cluster: "k8s", client: r.client, hold: func(context.Context) error { return nil },
+		log: slog.New(slog.DiscardHandler), published: map[string]cloud.Record{},
 	}
 	if _, err := maps.read(t.Context()); err == nil || !strings.Contains(err.Error(), "namespace ovn-ebpf-pools does not exist") {
 		t.Errorf("read without the namespace: %v", err)

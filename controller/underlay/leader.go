@@ -98,6 +98,12 @@ func (l *leader) run(ctx context.Context) error {
 			},
 		})
 	})
+	group.Go(func() error {
+		return loop.Run(ctx, loop.Options{
+			Name: "ConfigMaps", Wake: l.objects.mapsChanged, Resync: compareEvery, Log: l.log,
+			Apply: func(ctx context.Context) error { return l.maps.restore(ctx, list[*corev1.ConfigMap](l.objects.maps)) },
+		})
+	})
 	return group.Wait()
 }
 

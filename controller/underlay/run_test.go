@@ -3,8 +3,10 @@ package underlay
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -13,6 +15,7 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/ovn-ebpf/ovn-ebpf/cluster/annotation"
 	"github.com/ovn-ebpf/ovn-ebpf/controller/cloud"
 	"github.com/ovn-ebpf/ovn-ebpf/controller/election"
 	"github.com/ovn-ebpf/ovn-ebpf/controller/openstack"
@@ -50,6 +53,9 @@ func TestRun_publishesPools(t *testing.T) {
 	}
 	r.createPod(names[11], 1, func(*corev1.Pod) {}) // less than a tenth of the ports is free
 	r.awaitPorts(1, 26)
+	if _, body := c.get("/metrics"); !strings.Contains(body, "\n"+`ovnkube_controller_pool_pods{node="node1"} 12`+"\n") {
+		t.Errorf("want 12 pods that use ports:\n%s", body)
+	}
 
 	r.deleteNode(1)
 	r.awaitPorts(1, -1)
@@ -85,6 +91,87 @@ func TestRun_takeoverWritesNothing(t *testing.T) {
 	}
 	if after := r.configMap(1).ResourceVersion; after != before {
 		t.Errorf("resourceVersion %s after a takeover, was %s", after, before)
+	}
+}
+
+// A port that was deleted while no controller ran is made again with the MAC address that its node
+// was told.
+func TestRun_takeoverKeepsMACAddresses(t *testing.T) {
+	r := newRig(t)
+	r.createNamespace()
+	one := r.start(r.configure("one"))
+	r.join(1)
+	r.awaitPorts(1, 13)
+	one.stop()
+
+	before, _, err := parseRecord(r.configMap(1).Data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	gone := before.Lines[4].Port
+	r.neutron.With(func(s *cloud.Seen) {
+		s.Ports = slices.DeleteFunc(s.Ports, func(p cloud.Port) bool { return p.ID == gone })
+		s.Trunks[0].Subports = slices.DeleteFunc(s.Trunks[0].Subports, func(p cloud.Subport) bool { return p.Port == gone })
+	})
+	r.start(r.configure("two"))
+	r.eventually("the port is made again", func() string {
+		after, _, err := parseRecord(r.configMap(1).Data)
+		if err != nil || len(after.Lines) != 13 || after.Lines[4].Port == gone || after.Lines[4].Held {
+			return fmt.Sprint(after.Lines, err)
+		}
+		if a, b := after.Lines[4], before.Lines[4]; a.MAC != b.MAC || a.Tag != b.Tag {
+			t.Errorf("line %+v, was %+v", a, b)
+		}
+		return ""
+	})
+}
+
+// The controller restores a ConfigMap that another client has changed or deleted.
+func TestRun_restoresConfigMaps(t *testing.T) {
+	r := newRig(t)
+	r.createNamespace()
+	r.start(r.configure("one"))
+	r.join(1)
+	r.awaitPorts(1, 13)
+
+	maps, changed := r.client.CoreV1().ConfigMaps(annotation.PoolNamespace), r.configMap(1)
+	changed.Data[annotation.PoolPorts] = ""
+	if _, err := maps.Update(t.Context(), changed, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	r.awaitPorts(1, 13)
+	if err := maps.Delete(t.Context(), changed.Name, metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	r.awaitPorts(1, 13)
+
+	r.deleteNode(1)
+	r.awaitPorts(1, -1)
+}
+
+// A pool whose Node the informer has not seen yet is not released.
+func TestLeader_keepsPoolOfUnseenNode(t *testing.T) {
+	r := newRig(t)
+	log := slog.New(slog.DiscardHandler)
+	objects, err := newObjects(r.client, log) // it does not run
+	if err != nil {
+		t.Fatal(err)
+	}
+	pools, err := NewPools(Options{Client: r.neutron, Workers: 1, Resync: resync, Retry: retry, Backoff: backoff, Log: log})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := &leader{
+		controller: &controller{client: r.client, objects: objects, log: log}, pools: pools, problems: newProblems(),
+		told: map[string]*cloud.Record{nodeName(1): nil, nodeName(2): nil}, wanted: map[string]cloud.Pool{},
+	}
+	r.join(1)
+
+	if err := l.syncNodes(t.Context()); err == nil || !strings.Contains(err.Error(), "node1: the Node exists") {
+		t.Errorf("error %v, want one about node1", err)
+	}
+	if all := pools.Status(); len(all) != 1 || all[0].Node != nodeName(2) || !all[0].Leaving {
+		t.Errorf("pools %+v, want the release of node2", all)
 	}
 }
 
@@ -280,7 +367,9 @@ func TestLeader_asksForPermission(t *testing.T) {
 		t.Errorf("a step without permission: %v, %d steps", err, r.neutron.count())
 	}
 
-	maps := &configMaps{cluster: "k8s", client: r.client, hold: refuse, log: slog.New(slog.DiscardHandler)}
+	maps := &configMaps{
+		cluster: "k8s", client: r.client, hold: refuse, log: slog.New(slog.DiscardHandler), published: map[string]cloud.Record{},
+	}
 	if err := maps.publish(t.Context(), nodeName(1), &record); !errors.Is(err, refused) || r.configMap(1) != nil {
 		t.Errorf("publish without permission: %v, ConfigMap %v", err, r.configMap(1))
 	}

@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 
@@ -22,29 +23,31 @@ const watchRetryMax = 2 * time.Second
 
 // objects are the informers of what the controller reads.
 type objects struct {
-	nodes, pods, policies *informer.Informer
+	nodes, pods, policies, maps *informer.Informer // maps: the ConfigMaps with pools
 
-	nodesChanged, policiesChanged loop.Signal
+	nodesChanged, policiesChanged, mapsChanged loop.Signal
 }
 
 func newObjects(client kubernetes.Interface, log *slog.Logger) (*objects, error) {
-	options := func(name string, example cache.TransformFunc) informer.Options {
-		return informer.Options{Name: name, Transform: example, RetryMax: watchRetryMax, Log: log}
+	options := func(name string, example runtime.Object) informer.Options {
+		return informer.Options{Name: name, Example: example, Transform: trim, RetryMax: watchRetryMax, Log: log}
 	}
-	nodes, pods, policies := options("nodes", trim), options("pods", trim), options("network policies", trim)
-	nodes.Example, pods.Example, policies.Example = &corev1.Node{}, &corev1.Pod{}, &networkingv1.NetworkPolicy{}
+	pods := options("pods", &corev1.Pod{})
 	pods.Select = func(o *metav1.ListOptions) {
 		o.FieldSelector = "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"
 	}
 
 	o := &objects{
-		nodes:        informer.New(client.CoreV1().Nodes(), nodes),
-		pods:         informer.New(client.CoreV1().Pods(""), pods),
-		policies:     informer.New(client.NetworkingV1().NetworkPolicies(""), policies),
-		nodesChanged: loop.NewSignal(), policiesChanged: loop.NewSignal(),
+		nodes: informer.New(client.CoreV1().Nodes(), options("nodes", &corev1.Node{})),
+		pods:  informer.New(client.CoreV1().Pods(""), pods),
+		policies: informer.New(client.NetworkingV1().NetworkPolicies(""),
+			options("network policies", &networkingv1.NetworkPolicy{})),
+		maps: informer.New(client.CoreV1().ConfigMaps(annotation.PoolNamespace),
+			options("ConfigMaps", &corev1.ConfigMap{})),
+		nodesChanged: loop.NewSignal(), policiesChanged: loop.NewSignal(), mapsChanged: loop.NewSignal(),
 	}
 	for i, changed := range map[*informer.Informer]loop.Signal{
-		o.nodes: o.nodesChanged, o.pods: o.nodesChanged, o.policies: o.policiesChanged,
+		o.nodes: o.nodesChanged, o.pods: o.nodesChanged, o.policies: o.policiesChanged, o.maps: o.mapsChanged,
 	} {
 		_, err := i.AddEventHandler(cache.ResourceEventHandlerFuncs{
 			AddFunc:    func(any) { changed.Trigger() },
@@ -59,7 +62,7 @@ func newObjects(client kubernetes.Interface, log *slog.Logger) (*objects, error)
 }
 
 func (o *objects) all() []*informer.Informer {
-	return []*informer.Informer{o.nodes, o.pods, o.policies}
+	return []*informer.Informer{o.nodes, o.pods, o.policies, o.maps}
 }
 
 // run follows the API server until ctx ends.
@@ -79,7 +82,11 @@ func (o *objects) run(ctx context.Context) error {
 
 // synced waits for the first complete lists. It returns false if ctx ends before that.
 func (o *objects) synced(ctx context.Context) bool {
-	return cache.WaitForCacheSync(ctx.Done(), o.nodes.HasSynced, o.pods.HasSynced, o.policies.HasSynced)
+	var all []cache.InformerSynced
+	for _, i := range o.all() {
+		all = append(all, i.HasSynced)
+	}
+	return cache.WaitForCacheSync(ctx.Done(), all...)
 }
 
 // trim keeps what the controller reads, because the stores hold the whole cluster.
@@ -106,6 +113,8 @@ func trim(obj any) (any, error) {
 	case *networkingv1.NetworkPolicy:
 		o.ObjectMeta = identity(o.ObjectMeta)
 		o.Spec = networkingv1.NetworkPolicySpec{}
+	case *corev1.ConfigMap:
+		o.ObjectMeta = identity(o.ObjectMeta)
 	}
 	return obj, nil
 }

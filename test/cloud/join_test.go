@@ -176,17 +176,17 @@ func (k *kube) controller(identity string) *controller {
 	return c
 }
 
-func (c *controller) get(path string) (status int, body string) {
+func (c *controller) get(path string) string {
 	response, err := http.Get("http://" + c.address + path)
 	if err != nil {
-		return 0, err.Error()
+		return err.Error()
 	}
 	defer response.Body.Close()
 	text, err := io.ReadAll(response.Body)
 	if err != nil {
-		return 0, err.Error()
+		return err.Error()
 	}
-	return response.StatusCode, string(text)
+	return string(text)
 }
 
 var request = regexp.MustCompile(`(?m)^ovnkube_openstack_requests_total\{call="([^"]*)",kind="([^"]*)"\} (\d+)$`)
@@ -194,7 +194,7 @@ var request = regexp.MustCompile(`(?m)^ovnkube_openstack_requests_total\{call="(
 // requests returns the requests to Neutron so far, by call.
 func (c *controller) requests() map[string]int {
 	c.t.Helper()
-	_, body := c.get("/metrics")
+	body := c.get("/metrics")
 	out := map[string]int{}
 	for _, m := range request.FindAllStringSubmatch(body, -1) {
 		n, err := strconv.Atoi(m[3])
@@ -214,7 +214,7 @@ func (c *controller) await(path, text string) {
 	c.t.Helper()
 	body := ""
 	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
-		if _, body = c.get(path); strings.Contains(body, text) {
+		if body = c.get(path); strings.Contains(body, text) {
 			return
 		}
 	}
