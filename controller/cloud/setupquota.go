@@ -23,7 +23,8 @@ func (s Setup) smallestPool() needs {
 	if s.ipv6() {
 		subnets = 2
 	}
-	return needs{networks: 1, subnets: subnets, ports: fewestPorts + subnets, trunks: 1}
+	const metadata = 1 // Neutron makes a port for OVN's metadata in each network
+	return needs{networks: 1, subnets: subnets, ports: fewestPorts + subnets + metadata, trunks: 1}
 }
 
 // check reports the quotas that do not leave room for what is needed.

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/gophercloud/gophercloud/v2"
+	"github.com/gophercloud/gophercloud/v2/openstack/networking/v2/extensions/security/rules"
 )
 
 // The tests of requests are in test/cloud, at a real Neutron.
@@ -170,6 +171,31 @@ func TestOpenRefusesSettings(t *testing.T) {
 		change(&o)
 		if _, err := Open(t.Context(), o); err == nil || !strings.HasPrefix(err.Error(), "open cloud "+o.Cloud+": ") {
 			t.Errorf("wrong %s: %v", name, err)
+		}
+	}
+}
+
+// TestAllowsAll: a rule that is narrower in any way does not allow everything.
+func TestAllowsAll(t *testing.T) {
+	for _, r := range []rules.SecGroupRule{
+		{Direction: "ingress", EtherType: "IPv4"},
+		{Direction: "ingress", EtherType: "IPv4", RemoteIPPrefix: "0.0.0.0/0"},
+		{Direction: "egress", EtherType: "IPv6", RemoteIPPrefix: "::/0"},
+	} {
+		if !allowsAll(r) {
+			t.Errorf("%+v does not allow everything", r)
+		}
+	}
+	for _, r := range []rules.SecGroupRule{
+		{Protocol: "tcp"},
+		{PortRangeMin: 1},
+		{PortRangeMax: 1},
+		{RemoteGroupID: "g"},
+		{RemoteAddressGroupID: "g"},
+		{RemoteIPPrefix: "10.0.0.0/8"},
+	} {
+		if allowsAll(r) {
+			t.Errorf("%+v allows everything", r)
 		}
 	}
 }
