@@ -213,13 +213,12 @@ func (r *setupRun) report(known []string) []string {
 	return now
 }
 
-// refuse prints the problems, one in a line, and returns an error that counts them.
+// refuse prints the problems, one in a line, and returns an error with the outcome.
 func (r *setupRun) refuse(problems []cloud.Problem, outcome string) error {
 	for _, p := range problems {
 		fmt.Fprintln(r.progress, "refused:", p.Text)
 	}
-	return fmt.Errorf("set up project %s: %s; see the %d reasons above", r.setup.Project, outcome,
-		len(problems))
+	return fmt.Errorf("set up project %s: refused for the reasons above: %s", r.setup.Project, outcome)
 }
 
 // remedy returns the advice for a step that the cloud's policy, or the access rules of an
