@@ -45,6 +45,9 @@ var untyped = []exception{
 	{"systemd.md", "systemctl", false, "wants systemd, which no machine of ours runs: TestUnits reads the units"},
 	{"takeover.md", "", true, "wants a node of ovn-kubernetes: TestFromOVNKubernetes types what is OVN's, and its agent has these flags"},
 	{"underlay.md", "pod ─▶ veth", true, noCommand + "a picture"},
+	{"underlay.md", "openstack application credential create", true, "wants a cloud of the reader's: test/cloud makes the same credential, and TestMasterInit_makesAll uses it"},
+	{"underlay.md", "clouds:", true, noCommand + "a file: TestMasterInit_makesAll has one with these keys"},
+	{"underlay.md", "# ovn-k8s-underlay master-init", true, "wants a cloud: TestMasterInit_makesAll types it"},
 	{"upstream.md", "make e2e", false, ".ci/run does it, part e2e; .ci/full the other suites, part upstream"},
 }
 
