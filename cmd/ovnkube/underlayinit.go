@@ -20,7 +20,7 @@ import (
 const masterInitDetail = `It needs the credentials of the project, as an entry of clouds.yaml, and the network
 of the VMs that are nodes:
 
-  ovn-k8s-underlay master-init --cloud k8s --vm-network vms --external-network public
+  ovnkube ovn-k8s-underlay master-init --cloud k8s --vm-network vms --external-network public
 
 It makes a router with an interface in this network, subnet pools for pods, and a security group
 that allows everything. It uses the router that the network has already, and the objects that the

@@ -5,6 +5,9 @@
 // pool, an interface of the cluster's router in each subnet, a trunk on the node's VIF, and a port
 // and a subport for each address.
 //
+// The router, the subnet pools and the security groups are made before the first node joins. Setup
+// plans them in the same way.
+//
 // Planning is per owner. NodePool returns what a Node asks for, or refuses it. Pool.Plan compares
 // that with what was observed (Seen) and returns the ordered steps that are possible now. Release
 // returns the steps that remove a pool. The caller executes steps, adds their results by Seen.After
