@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/ovn-ebpf/ovn-ebpf/cluster/annotation"
+	testkube "github.com/ovn-ebpf/ovn-ebpf/test/kube"
 	testlab "github.com/ovn-ebpf/ovn-ebpf/test/lab"
 )
 
@@ -75,11 +76,31 @@ func awaitPool(t *testing.T, l *testlab.Lab, node string, ports int) {
 	}
 }
 
+// typed runs a command of docs/underlay.md as ovnlab exec does. Its output must have the text.
+func typed(t *testing.T, l *testlab.Lab, on, command, want string) {
+	t.Helper()
+	cmd, err := l.Login(t.Context(), on, strings.Fields(command)...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := cmd.CombinedOutput()
+	if err != nil || !strings.Contains(string(out), want) {
+		t.Errorf("%s on %s: %v, want %q in it:\n%s", command, on, err, want, out)
+	}
+}
+
 // TestNoCalls: pods come and go without a request to Neutron.
 func TestNoCalls(t *testing.T) {
 	const pods = 200
+	needCloud(t)
+	if _, err := testkube.BuildForPods(t.Context(), testkube.CacheDir(), t.Output()); err != nil { // kubectl
+		t.Fatal(err)
+	}
 	l := startLab(t, "nocalls", testlab.Options{Nodes: 1, VMs: 1, Cluster: true})
 	awaitPool(t, l, "vm1", 13)
+
+	typed(t, l, "central", "kubectl get configmap -n ovn-ebpf-pools underlay-vm1 -o yaml", "name: underlay-vm1")
+	typed(t, l, "cloud", "openstack port list --network k8s-vm1", "k8s-vm1-10.244.0.2 ")
 
 	before := neutronRequests(t, l)
 	for i := range pods {
