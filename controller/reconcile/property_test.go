@@ -17,6 +17,7 @@ import (
 	"k8s.io/client-go/tools/record"
 
 	"github.com/ovn-ebpf/ovn-ebpf/cluster/annotation"
+	"github.com/ovn-ebpf/ovn-ebpf/controller/election"
 	"github.com/ovn-ebpf/ovn-ebpf/controller/ipam"
 	"github.com/ovn-ebpf/ovn-ebpf/controller/nb"
 	"github.com/ovn-ebpf/ovn-ebpf/controller/nb/nbtest"
@@ -129,7 +130,7 @@ func (p *property) lead(r *standinReplica, endpoint string) *standinReplica {
 	ctx, cancel := context.WithCancel(context.Background())
 	var group errgroup.Group
 	group.Go(func() error { return db.Run(ctx) })
-	group.Go(func() error { return r.loop.lead(ctx, nil) })
+	group.Go(func() error { return election.WithoutElection(ctx, r.loop.lead) })
 	r.stop = func() {
 		cancel()
 		if err := group.Wait(); err != nil {
