@@ -98,38 +98,6 @@ func (p *project) run(n *nodes, workers int) (pools *underlay.Pools, stop func()
 	return pools, stop
 }
 
-// TestNeediestNodeFirst: a node that joins while another's pool is made gets its first ports before the
-// other one gets more.
-func TestNeediestNodeFirst(t *testing.T) {
-	p := newProject(t)
-	p.config.SubnetPool6 = ""
-	first, second := p.pool(p.vm("10.0.0.21"), 0), p.pool(p.vm("10.0.0.22"), 0)
-	second.Node = "node2"
-	n := newNodes()
-	var pools *underlay.Pools
-	var once sync.Once
-	n.hook = func(node string, lines int) {
-		if node == first.Node && lines == cloud.Batch {
-			once.Do(func() { pools.Set(second, nil) })
-		}
-	}
-	pools, _ = p.run(n, 1)
-	pools.Set(first, nil)
-	n.until(t, "both pools complete", func() bool { return n.lines("node1") == 13 && n.lines("node2") == 13 })
-	if want := "[node1 8 node2 8 node1 13 node2 13]"; fmt.Sprint(n.history) != want {
-		t.Errorf("published %v, want %s", n.history, want)
-	}
-	p.same(first, *n.told["node1"])
-	p.same(second, *n.told["node2"])
-
-	pools.Release(first, nil)
-	pools.Release(second, nil)
-	n.until(t, "both pools released", func() bool { return n.lines("node1")+n.lines("node2") == -2 })
-	if left := p.named(p.config.Cluster + "-"); len(left) > 0 {
-		t.Errorf("left: %v", left)
-	}
-}
-
 // TestPoolsOutliveNeutron: a pool that is being made when Neutron dies is completed afterwards. A
 // controller that takes over then writes nothing.
 func TestPoolsOutliveNeutron(t *testing.T) {
