@@ -105,7 +105,9 @@ func (c *controller) open(ctx context.Context) error {
 			if err != nil {
 				return nil, "", err
 			}
-			return client, client.Project(), nil
+			// Neutron must answer, too. Its first answer takes a second longer than later ones.
+			_, err = client.Quotas(ctx)
+			return client, client.Project(), err
 		}
 	}
 
