@@ -19,7 +19,7 @@ import (
 type Options struct {
 	Cloud   string        // entry of clouds.yaml
 	File    string        // clouds.yaml; "": where openstack's own clients look for it
-	Rate    float64       // requests per second; at least some
+	Rate    float64       // requests per second, more than 0
 	Workers int           // requests at the same time; at least 1
 	Timeout time.Duration // of a request
 	// Done is called after each call of the API, if it is not nil. It must not block.
@@ -119,7 +119,8 @@ func newTransport(o Options, config *tls.Config) *transport {
 	next := http.DefaultTransport.(*http.Transport).Clone()
 	next.TLSClientConfig = config
 	next.MaxIdleConnsPerHost = o.Workers
-	return &transport{next, make(chan struct{}, o.Workers), rate.NewLimiter(rate.Limit(o.Rate), 1)}
+	burst := max(1, int(o.Rate)) // after a pause, the requests of a second may be sent at once
+	return &transport{next, make(chan struct{}, o.Workers), rate.NewLimiter(rate.Limit(o.Rate), burst)}
 }
 
 // permitKey is the key of WithPermit in a context.
