@@ -270,11 +270,11 @@ func TestJoin(t *testing.T) {
 		t.Errorf("resourceVersion %s after a takeover, was %s", now, version)
 	}
 
-	second, third := k.node(27), k.node(27)
+	second, third := k.node(28), k.node(28)
 	k.join(second)
 	k.join(third)
-	h.await(t, second, 29)
-	h.await(t, third, 29)
+	h.await(t, second, 13)
+	h.await(t, third, 13)
 	batch, more := func(ports int) bool { return ports >= 8 }, func(ports int) bool { return ports > 8 }
 	for _, pair := range [][2]*corev1.Node{{second, third}, {third, second}} {
 		if h.first(pair[0], batch) > h.first(pair[1], more) {
