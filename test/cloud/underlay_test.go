@@ -68,7 +68,8 @@ func (n *nodes) until(t *testing.T, what string, met func() bool) {
 	}
 }
 
-func (n *nodes) lines(node string) int {
+func (n *nodes) lines() int {
+	const node = "node1"
 	if n.told[node] == nil {
 		return -1
 	}
@@ -117,7 +118,7 @@ func TestPoolsOutliveNeutron(t *testing.T) {
 	}
 	pools, stop := p.run(n, 2)
 	pools.Set(pool, nil)
-	n.until(t, "the first ports", func() bool { return n.lines("node1") == cloud.Batch })
+	n.until(t, "the first ports", func() bool { return n.lines() == cloud.Batch })
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	for openstack.KindOf(func() error { _, err := p.client.Quotas(ctx); return err }()) != openstack.Away {
@@ -128,7 +129,7 @@ func TestPoolsOutliveNeutron(t *testing.T) {
 	if err := lab.ResumeNeutron(ctx); err != nil {
 		t.Fatal(err)
 	}
-	n.until(t, "the pool complete", func() bool { return n.lines("node1") == 13 })
+	n.until(t, "the pool complete", func() bool { return n.lines() == 13 })
 	p.same(pool, *n.told["node1"])
 	stop()
 
@@ -143,7 +144,7 @@ func TestPoolsOutliveNeutron(t *testing.T) {
 		return len(n.problems["node0"]) == 1 && n.problems["node0"][0].Reason == cloud.UnknownVIF && p.count("list trunks") >= 2
 	})
 	pools.Release(pool, n.told["node1"])
-	n.until(t, "the pool released", func() bool { return n.lines("node1") == -1 })
+	n.until(t, "the pool released", func() bool { return n.lines() == -1 })
 	for _, call := range []string{"create network", "create subnet", "create ports", "create trunk", "add subports", "set security groups"} {
 		if c := p.count(call); c > 0 {
 			t.Errorf("a takeover made %d requests to %s", c, call)
@@ -170,10 +171,10 @@ func TestPoolsReportQuota(t *testing.T) {
 	pools, _ := p.run(n, 1)
 	pools.Set(pool, nil)
 	n.until(t, "three ports and a problem", func() bool {
-		return n.lines("node1") == 3 && len(n.problems["node1"]) == 1 && n.problems["node1"][0].Reason == cloud.QuotaExceeded
+		return n.lines() == 3 && len(n.problems["node1"]) == 1 && n.problems["node1"][0].Reason == cloud.QuotaExceeded
 	})
 	p.portQuota(-1)
-	n.until(t, "a complete pool without a problem", func() bool { return n.lines("node1") == 13 && len(n.problems["node1"]) == 0 })
+	n.until(t, "a complete pool without a problem", func() bool { return n.lines() == 13 && len(n.problems["node1"]) == 0 })
 	pools.Release(pool, nil)
-	n.until(t, "the pool released", func() bool { return n.lines("node1") == -1 })
+	n.until(t, "the pool released", func() bool { return n.lines() == -1 })
 }
