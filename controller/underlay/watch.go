@@ -102,25 +102,29 @@ func trim(obj any) (any, error) {
 				annotations[key] = value
 			}
 		}
-		o.ObjectMeta = identity(o.ObjectMeta)
+		o.ObjectMeta = identity(o)
 		o.Annotations = annotations
 		o.Spec = corev1.NodeSpec{ProviderID: o.Spec.ProviderID}
 		o.Status = corev1.NodeStatus{Addresses: o.Status.Addresses, Capacity: o.Status.Capacity}
 	case *corev1.Pod:
-		o.ObjectMeta = identity(o.ObjectMeta)
+		o.ObjectMeta = identity(o)
 		o.Spec = corev1.PodSpec{NodeName: o.Spec.NodeName, HostNetwork: o.Spec.HostNetwork}
 		o.Status = corev1.PodStatus{Phase: o.Status.Phase}
 	case *networkingv1.NetworkPolicy:
-		o.ObjectMeta = identity(o.ObjectMeta)
+		o.ObjectMeta = identity(o)
 		o.Spec = networkingv1.NetworkPolicySpec{}
 	case *corev1.ConfigMap:
-		o.ObjectMeta = identity(o.ObjectMeta)
+		o.ObjectMeta = identity(o)
 	}
 	return obj, nil
 }
 
-func identity(m metav1.ObjectMeta) metav1.ObjectMeta {
-	return metav1.ObjectMeta{Namespace: m.Namespace, Name: m.Name, UID: m.UID, ResourceVersion: m.ResourceVersion}
+// identity returns the identity and version of an object.
+func identity(o metav1.Object) metav1.ObjectMeta {
+	return metav1.ObjectMeta{
+		Namespace: o.GetNamespace(), Name: o.GetName(), UID: o.GetUID(),
+		ResourceVersion: o.GetResourceVersion(),
+	}
 }
 
 // podsByNode returns the number of pods on the pod network that have not finished, by node.

@@ -50,7 +50,7 @@ var untyped = []exception{
 	{"underlay.md", "pod ─▶ veth", true, noCommand + "a picture"},
 	{"underlay.md", "openstack application credential create", true, "wants a cloud of the reader's: test/cloud makes the same credential, and TestMasterInit_makesAll uses it"},
 	{"underlay.md", "clouds:", true, noCommand + "a file: TestMasterInit_makesAll has one with these keys"},
-	{"underlay.md", "# ovnkube ovn-k8s-underlay master-init", true, "wants a cloud: TestMasterInit_makesAll types it"},
+	{"underlay.md", "ovnkube ovn-k8s-underlay master-init", true, "wants a cloud: TestMasterInit_makesAll types it"},
 	{"upstream.md", "make e2e", false, ".ci/run does it, part e2e; .ci/full the other suites, part upstream"},
 }
 
