@@ -235,8 +235,9 @@ func TestSweep(t *testing.T) {
 	// Directories.
 	stale("directory /run/ovn-ebpf-early", dir("/run/ovn-ebpf-early"))
 	must(t, os.WriteFile("/run/ovn-ebpf-early/lab.json.77", nil, 0o600))
+	must(t, os.WriteFile("/run/ovn-ebpf-early/vifs.json", nil, 0o600))
 	must(t, unix.Mount("bpf", dir("/run/ovn-ebpf-early/bpf"), "bpf", 0, ""))
-	for _, made := range []string{"bpf/pin", "kubelets/vm1", "vm1/net.d", "plain"} {
+	for _, made := range []string{"bpf/pin", "kubelets/vm1", "vm1/net.d", "plain", "cloud/mysql"} {
 		dir("/run/ovn-ebpf-early/" + made)
 	}
 	used("directory /run/ovn-ebpf-mine", "the owner of precious, which no lab makes,", dir("/run/ovn-ebpf-mine/precious"))
