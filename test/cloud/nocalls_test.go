@@ -79,12 +79,8 @@ func awaitPool(t *testing.T, l *testlab.Lab, node string, ports int) {
 // typed runs a command of docs/underlay.md as ovnlab exec does. Its output must have the text.
 func typed(t *testing.T, l *testlab.Lab, on, command, want string) {
 	t.Helper()
-	cmd, err := l.Login(t.Context(), on, strings.Fields(command)...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	out, err := cmd.CombinedOutput()
-	if err != nil || !strings.Contains(string(out), want) {
+	out, err := l.Typed(t.Context(), on, strings.Fields(command)...)
+	if err != nil || !strings.Contains(out, want) {
 		t.Errorf("%s on %s: %v, want %q in it:\n%s", command, on, err, want, out)
 	}
 }

@@ -132,25 +132,12 @@ func (n *nested) explained(t *testing.T, what string, lost, before int) {
 	})
 }
 
-// socketDrops is the number of dropped packets in the memory statistics of ss(8), and lockDrops in the
-// counters of ovs-vswitchd.
-var (
-	socketDrops = regexp.MustCompile(`skmem:\(.*,d(\d+)\)`)
-	lockDrops   = regexp.MustCompile(`datapath_drop_lock_error .* total: (\d+)`)
-)
-
-// dropped returns the number of packets that the hypervisors' userspace datapaths have dropped, which
-// they do on a busy machine. Their sockets drop packets that ovs-vswitchd does not read in time, and it
-// drops the first packets of a flow while another thread changes flows.
-func (n *nested) dropped(t *testing.T) (sum int) {
+// dropped returns the number of packets that the hypervisors have dropped.
+func (n *nested) dropped(t *testing.T) int {
 	t.Helper()
-	for _, hypervisor := range n.Nodes() {
-		sockets := n.execute(t, hypervisor.Name, "ss", "-H", "-0", "-n", "-m")
-		locks := n.execute(t, hypervisor.Name, "ovs-appctl", "-t", "ovs-vswitchd", "coverage/show")
-		found := socketDrops.FindAllStringSubmatch(sockets, -1)
-		for _, m := range append(found, lockDrops.FindAllStringSubmatch(locks, -1)...) {
-			sum += int(number(t, m[1]))
-		}
+	sum, err := n.Dropped(t.Context())
+	if err != nil {
+		t.Fatal(err)
 	}
 	return sum
 }

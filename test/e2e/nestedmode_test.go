@@ -17,12 +17,8 @@ func testNestedMode(t *testing.T, n *nested) {
 		t.Fatal(err)
 	}
 	ovnkube := func(args ...string) string {
-		cmd, err := n.Login(t.Context(), vm.Name, append([]string{"ovnkube"}, args...)...)
-		if err != nil {
-			t.Fatal(err)
-		}
-		out, _ := cmd.CombinedOutput() // its text is checked
-		return string(out)
+		out, _ := n.Typed(t.Context(), vm.Name, append([]string{"ovnkube"}, args...)...) // its text is checked
+		return out
 	}
 
 	out := ovnkube("agent", "--mode", "overlay", "--kubeconfig", n.Kubeconfig(), "--metrics-bind-address", "")

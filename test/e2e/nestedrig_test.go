@@ -57,9 +57,6 @@ func startNested(t *testing.T) *nested {
 			t.Fatal(err)
 		}
 	}
-	// The hosts of a real network know its MTU. OVN does not fragment what it forwards.
-	route := fmt.Sprintf("ip route change 10.244.0.0/16 via %s mtu %d", lab.RouterIP4, lab.VMMTU)
-	n.execute(t, "ext", strings.Fields(route)...)
 	n.startPods(t, map[string]string{"a": "vm1", "b": "vm1", "c": "vm2"})
 	for _, pod := range []string{"a", "b", "c"} {
 		// The kernel announces its IPv6 addresses at any time, which counts.
@@ -218,17 +215,13 @@ var poolColumns = regexp.MustCompile(`\s{2,}`)
 // pool returns the table of `ovnkube underlay pool` on a VM.
 func (n *nested) pool(t *testing.T, vm string) []poolLine {
 	t.Helper()
-	cmd, err := n.Login(t.Context(), vm, "ovnkube", "underlay", "pool")
+	out, err := n.Typed(t.Context(), vm, "ovnkube", "underlay", "pool")
 	if err != nil {
 		t.Fatal(err)
 	}
-	out, err := cmd.CombinedOutput()
-	if err != nil {
-		t.Fatalf("list pool of %s: %v: %s", vm, err, out)
-	}
 
 	var lines []poolLine
-	for line := range strings.Lines(string(out)) {
+	for line := range strings.Lines(out) {
 		f := poolColumns.Split(strings.TrimSpace(line), -1)
 		if len(f) == 6 && f[0] != "TAG" {
 			lines = append(lines, poolLine{f[0], f[1], f[2], f[3], f[4], f[5]})

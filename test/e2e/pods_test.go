@@ -20,12 +20,8 @@ func TestPods(t *testing.T) {
 	}
 	downAfter(t, l, o)
 	try := func(host string, argv ...string) (string, error) {
-		cmd, err := l.Login(t.Context(), host, argv...)
-		if err != nil {
-			return "", err
-		}
-		out, err := cmd.CombinedOutput()
-		return strings.TrimSpace(string(out)), err
+		out, err := l.Typed(t.Context(), host, argv...)
+		return strings.TrimSpace(out), err
 	}
 	kubectl := func(line string, more ...string) string {
 		t.Helper()

@@ -83,7 +83,8 @@ func (l *Lab) startCloud(ctx context.Context) error {
 	for _, outside := range []string{l.ext(), l.fabric()} {
 		err := netns.Do(outside, func() error {
 			for _, to := range []netip.Prefix{vmGateway.Masked(), podNetworks} {
-				if err := addRoute(to, netip.MustParseAddr(RouterIP4)); err != nil {
+				// The hosts of a real network know its MTU. OVN does not fragment what it forwards.
+				if err := addRouteMTU(to, netip.MustParseAddr(RouterIP4), VMMTU); err != nil {
 					return err
 				}
 			}

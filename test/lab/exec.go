@@ -107,6 +107,19 @@ func (l *Lab) Login(ctx context.Context, name string, argv ...string) (*exec.Cmd
 	return cmd, nil
 }
 
+// Typed runs a command as Login does, and returns both of its outputs, also with an error.
+func (l *Lab) Typed(ctx context.Context, name string, argv ...string) (string, error) {
+	cmd, err := l.Login(ctx, name, argv...)
+	if err != nil {
+		return "", err
+	}
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		err = fmt.Errorf("%s on %s: %w: %s", strings.Join(argv, " "), name, err, out)
+	}
+	return string(out), err
+}
+
 // settings returns the node's paths and databases as environment variables of ovnkube.
 func (l *Lab) settings(n *Node) []string {
 	env := []string{

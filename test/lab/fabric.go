@@ -164,8 +164,11 @@ func (l *Lab) addressNode(n *Node) error {
 }
 
 // addRoute adds a route to the network. The zero Prefix is a default route.
-func addRoute(to netip.Prefix, gateway netip.Addr) error {
-	route := &netlink.Route{Gw: gateway.AsSlice()}
+func addRoute(to netip.Prefix, gateway netip.Addr) error { return addRouteMTU(to, gateway, 0) }
+
+// addRouteMTU is addRoute with the MTU of the path; 0 is that of the device.
+func addRouteMTU(to netip.Prefix, gateway netip.Addr, mtu int) error {
+	route := &netlink.Route{Gw: gateway.AsSlice(), MTU: mtu}
 	what := "default route"
 	if to.IsValid() {
 		route.Dst, what = ipNet(to), "route to "+to.String()

@@ -4,9 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"net/netip"
-	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -14,6 +13,9 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/bpf"
 	"github.com/ovn-ebpf/ovn-ebpf/test/lab"
 )
+
+// vms are the nodes of Kubernetes.
+var vms = []string{"vm1", "vm2"}
 
 // requests is the number of requests per line of the table.
 const requests = 10
@@ -24,7 +26,7 @@ type end struct {
 	address  netip.Addr
 }
 
-func (d *demo) podEnd(name string) end { return end{name, host(name), d.addresses[name]} }
+func (d *cloudDemo) podEnd(name string) end { return end{name, host(name), d.pods[name].address} }
 
 // path is a way between two ends.
 type path struct {
@@ -34,7 +36,7 @@ type path struct {
 }
 
 // paths returns every kind of path that begins or ends at the pod, which is on vm1.
-func (d *demo) paths(name string) []path {
+func (d *cloudDemo) paths(name string) []path {
 	pod := d.podEnd(name)
 	vm1, vm2 := end{"vm1", "vm1", d.VM(1).IP4}, end{"vm2", "vm2", d.VM(2).IP4}
 	plain := end{"plain", "plain", d.Plain().IP4}
@@ -55,7 +57,7 @@ func (d *demo) paths(name string) []path {
 }
 
 // showPaths sends traffic on all paths of the pod, and prints a line for each path and protocol.
-func (d *demo) showPaths(ctx context.Context, name string) error {
+func (d *cloudDemo) showPaths(ctx context.Context, name string) error {
 	fmt.Fprintf(d.w, "\n%d requests per line; packets that the eBPF programs of vm1 and vm2 counted\n\n", requests)
 	fmt.Fprintf(d.w, "%-28s %-5s %-12s %-12s %-12s %s\n",
 		"PATH", "", "from pods", "to pods", "in the VM", "the server saw")
@@ -73,14 +75,14 @@ func (d *demo) showPaths(ctx context.Context, name string) error {
 // datapath does so on a busy machine, and counts it.
 const attempts = 5
 
-func (d *demo) showPath(ctx context.Context, p path, protocol string) error {
+func (d *cloudDemo) showPath(ctx context.Context, p path, protocol string) error {
 	// The first packet resolves neighbours along the path.
 	if _, err := d.Exec(ctx, p.from.on, ping(p.to, 1, "-w", "30", "-i", "0.2")...); err != nil {
 		return err
 	}
 
 	for try := 1; ; try++ {
-		dropped, err := d.dropped(ctx)
+		dropped, err := d.Dropped(ctx)
 		if err != nil {
 			return err
 		}
@@ -90,7 +92,7 @@ func (d *demo) showPath(ctx context.Context, p path, protocol string) error {
 			return nil
 		}
 
-		now, droppedErr := d.dropped(ctx)
+		now, droppedErr := d.Dropped(ctx)
 		if now == dropped || droppedErr != nil || try == attempts {
 			return errors.Join(err, droppedErr)
 		}
@@ -100,7 +102,7 @@ func (d *demo) showPath(ctx context.Context, p path, protocol string) error {
 
 // tryPath sends the requests, and compares the programs' counters with those of the pods' own
 // kernel.
-func (d *demo) tryPath(ctx context.Context, p path, protocol string) (line string, err error) {
+func (d *cloudDemo) tryPath(ctx context.Context, p path, protocol string) (line string, err error) {
 	before, err := d.settled(ctx)
 	if err != nil {
 		return "", err
@@ -115,7 +117,7 @@ func (d *demo) tryPath(ctx context.Context, p path, protocol string) (line strin
 	}
 
 	var columns [3][]string
-	for i, vm := range []string{"vm1", "vm2"} {
+	for i, vm := range vms {
 		got, pods := after[i].minus(before[i]), after[i].pods.minus(before[i].pods)
 		want := tally{out: pods.sent, in: pods.received}
 		if p.inside {
@@ -138,7 +140,7 @@ func (d *demo) tryPath(ctx context.Context, p path, protocol string) (line strin
 
 // ask sends the requests of a protocol one after another. All must be answered, by the right server and
 // for the client's own address, which is returned.
-func (d *demo) ask(ctx context.Context, p path, protocol string) (seen string, err error) {
+func (d *cloudDemo) ask(ctx context.Context, p path, protocol string) (seen string, err error) {
 	if protocol == "icmp" {
 		out, err := d.Exec(ctx, p.from.on, ping(p.to, requests, "-i", "0.02", "-W", "2")...)
 		if err == nil && !strings.Contains(string(out), fmt.Sprintf("%d received, 0%% packet loss", requests)) {
@@ -197,7 +199,7 @@ func (a packets) minus(b packets) packets {
 }
 
 // settled returns the counters of vm1 and vm2 when they have stopped moving.
-func (d *demo) settled(ctx context.Context) ([2]packets, error) {
+func (d *cloudDemo) settled(ctx context.Context) ([2]packets, error) {
 	last, err := d.counted(ctx)
 	for end := time.Now().Add(10 * time.Second); err == nil; {
 		select {
@@ -219,7 +221,7 @@ func (d *demo) settled(ctx context.Context) ([2]packets, error) {
 }
 
 // counted returns the counters of vm1 and vm2.
-func (d *demo) counted(ctx context.Context) (all [2]packets, err error) {
+func (d *cloudDemo) counted(ctx context.Context) (all [2]packets, err error) {
 	for i := range all {
 		counters, err := bpf.ReadNestedCounters(d.VM(i + 1).PinDir)
 		if err != nil {
@@ -236,7 +238,7 @@ func (d *demo) counted(ctx context.Context) (all [2]packets, err error) {
 		}
 	}
 
-	for name := range maps.Keys(d.addresses) {
+	for name, pod := range d.pods {
 		table, err := d.Exec(ctx, host(name), "cat", "/proc/net/snmp")
 		if err != nil {
 			return all, err
@@ -245,18 +247,10 @@ func (d *demo) counted(ctx context.Context) (all [2]packets, err error) {
 		if err != nil {
 			return all, fmt.Errorf("packets of pod %s: %w", name, err)
 		}
-		pods := &all[d.vmOf(name)].pods
+		pods := &all[slices.Index(vms, pod.vm)].pods
 		pods.sent, pods.received = pods.sent+counters.sent, pods.received+counters.received
 	}
 	return all, nil
-}
-
-// vmOf returns the index in counted of the pod's VM.
-func (d *demo) vmOf(pod string) int {
-	if pod == "c" {
-		return 1
-	}
-	return 0
 }
 
 // ipCounters returns the IP packets of a network namespace, from its table in /proc/net/snmp.
@@ -282,34 +276,4 @@ func ipCounters(table string) (traffic, error) {
 		return traffic{sent: counters["OutRequests"], received: counters["InReceives"]}, nil
 	}
 	return traffic{}, errors.New("no IP counters in /proc/net/snmp")
-}
-
-// socketDrops is the number of dropped packets in the memory statistics of ss(8), and lockDrops in the
-// counters of ovs-vswitchd.
-var (
-	socketDrops = regexp.MustCompile(`skmem:\(.*,d(\d+)\)`)
-	lockDrops   = regexp.MustCompile(`datapath_drop_lock_error .* total: (\d+)`)
-)
-
-// dropped returns the number of packets that the hypervisors' userspace datapaths have dropped.
-func (d *demo) dropped(ctx context.Context) (sum int, err error) {
-	for _, n := range d.Nodes() {
-		sockets, err := d.Exec(ctx, n.Name, "ss", "-H", "-0", "-n", "-m")
-		if err != nil {
-			return 0, err
-		}
-		locks, err := d.Exec(ctx, n.Name, "ovs-appctl", "-t", "ovs-vswitchd", "coverage/show")
-		if err != nil {
-			return 0, err
-		}
-		found := socketDrops.FindAllStringSubmatch(string(sockets), -1)
-		for _, m := range append(found, lockDrops.FindAllStringSubmatch(string(locks), -1)...) {
-			count, err := strconv.Atoi(m[1])
-			if err != nil {
-				return 0, err
-			}
-			sum += count
-		}
-	}
-	return sum, nil
 }

@@ -10,8 +10,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
-	"github.com/ovn-ebpf/ovn-ebpf/test/lab"
 )
 
 // serverPort is the TCP and UDP port of all servers.
@@ -20,17 +18,16 @@ const serverPort = 8000
 // pod is a pod with a server, on a VM.
 type pod struct{ name, vm string }
 
+// running is a pod that runs.
+type running struct {
+	address netip.Addr
+	vm      string
+}
+
 func host(pod string) string { return "pod:default/" + pod }
 
 // startServers starts a server on each host that is no pod.
-func (d *demo) startServers(ctx context.Context) error {
-	// The hosts of a real network know its MTU. OVN does not fragment packets that it forwards.
-	_, err := d.Exec(ctx, "ext", "ip", "route", "change", "10.244.0.0/16", "via", lab.RouterIP4,
-		"mtu", fmt.Sprint(lab.VMMTU))
-	if err != nil {
-		return err
-	}
-
+func (d *cloudDemo) startServers(ctx context.Context) error {
 	address := fmt.Sprintf(":%d", serverPort)
 	for _, on := range []string{"vm1", "vm2", "plain", "ext"} {
 		if _, err := d.Serve(ctx, on, "serve-"+on, "-name", on, "-tcp", address, "-udp", address); err != nil {
@@ -41,7 +38,7 @@ func (d *demo) startServers(ctx context.Context) error {
 }
 
 // startPods creates pods and waits until their servers listen.
-func (d *demo) startPods(ctx context.Context, pods ...pod) error {
+func (d *cloudDemo) startPods(ctx context.Context, pods ...pod) error {
 	client, err := d.Kubernetes()
 	if err != nil {
 		return err
@@ -56,7 +53,7 @@ func (d *demo) startPods(ctx context.Context, pods ...pod) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
 	for _, p := range pods {
-		if err := d.awaitPod(ctx, p.name); err != nil {
+		if err := d.awaitPod(ctx, p); err != nil {
 			return fmt.Errorf("wait for pod %s: %w", p.name, err)
 		}
 	}
@@ -64,13 +61,13 @@ func (d *demo) startPods(ctx context.Context, pods ...pod) error {
 }
 
 // awaitPod waits until the pod runs and its server listens.
-func (d *demo) awaitPod(ctx context.Context, name string) error {
+func (d *cloudDemo) awaitPod(ctx context.Context, p pod) error {
 	client, err := d.Kubernetes()
 	if err != nil {
 		return err
 	}
 	for {
-		object, err := client.CoreV1().Pods(metav1.NamespaceDefault).Get(ctx, name, metav1.GetOptions{})
+		object, err := client.CoreV1().Pods(metav1.NamespaceDefault).Get(ctx, p.name, metav1.GetOptions{})
 		if err != nil {
 			return err
 		}
@@ -78,8 +75,8 @@ func (d *demo) awaitPod(ctx context.Context, name string) error {
 		if object.Status.Phase == corev1.PodRunning {
 			sandbox := d.Sandbox(object)
 			server := netip.AddrPortFrom(sandbox.IP4(), serverPort)
-			if _, err = d.Traffic(ctx, host(name), "tcp", server.String()); err == nil {
-				d.addresses[name] = sandbox.IP4()
+			if _, err = d.Traffic(ctx, host(p.name), "tcp", server.String()); err == nil {
+				d.pods[p.name] = running{sandbox.IP4(), p.vm}
 				break
 			}
 		}
@@ -91,7 +88,7 @@ func (d *demo) awaitPod(ctx context.Context, name string) error {
 	}
 
 	// The kernel announces its IPv6 addresses at any time, which the programs count.
-	_, err = d.Exec(ctx, host(name), "sh", "-c", "echo 1 >/proc/sys/net/ipv6/conf/all/disable_ipv6")
+	_, err = d.Exec(ctx, host(p.name), "sh", "-c", "echo 1 >/proc/sys/net/ipv6/conf/all/disable_ipv6")
 	return err
 }
 

@@ -5,76 +5,27 @@ package main
 
 import (
 	"context"
-	"errors"
-	"flag"
 	"fmt"
 	"io"
-	"os"
-	"os/signal"
-	"strings"
-	"syscall"
-	"time"
 
+	"github.com/ovn-ebpf/ovn-ebpf/test/demo"
 	"github.com/ovn-ebpf/ovn-ebpf/test/e2e"
-	"github.com/ovn-ebpf/ovn-ebpf/test/kube"
 	"github.com/ovn-ebpf/ovn-ebpf/test/lab"
-	"github.com/ovn-ebpf/ovn-ebpf/test/tether"
 )
 
-type options struct {
-	bin, cache, dir string
-	keep            bool
-}
-
 func main() {
-	var o options
-	flag.StringVar(&o.bin, "bin", "bin", "`directory` of the built programs")
-	flag.StringVar(&o.cache, "cache", kube.CacheDir(), "`directory` for what is built once")
-	flag.StringVar(&o.dir, "dir", "/run/ovn-ebpf-demo", "`directory` of the lab")
-	flag.BoolVar(&o.keep, "keep", false, "leave the lab running at the end")
-	flag.Parse()
-	demo := func() int {
-		ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-		defer stop()
-		if err := run(ctx, o, os.Stdout); err != nil {
-			fmt.Fprintln(os.Stderr, "demo:", err)
-			return 1
-		}
-		return 0
-	}
-	if o.keep { // the lab outlives the demo
-		os.Exit(demo())
-	}
-	os.Exit(tether.Run(demo))
-}
-
-func run(ctx context.Context, o options, w io.Writer) error {
-	start := time.Now()
-	if o.keep { // the user may need kubectl
-		if _, err := kube.BuildForPods(ctx, o.cache, w); err != nil {
-			return err
-		}
-	}
-	c, err := e2e.Start(ctx, lab.Options{Dir: o.dir, Name: "demo", Owned: !o.keep, BinDir: o.bin, CacheDir: o.cache, Progress: w})
-	if err != nil {
-		return err
-	}
-	err = show(ctx, c, w)
-	if o.keep {
-		fmt.Fprintln(w, "\nThe lab keeps running.")
-		c.Next(w, o.bin+"/ovnlab", "--dir "+o.dir)
-		return err
-	}
-	fmt.Fprintln(w, "\ntaking the lab down")
-	err = errors.Join(err, c.Down(context.WithoutCancel(ctx)))
-	residue, residueErr := lab.Residue(o.dir, "demo")
-	if len(residue) > 0 {
-		err = errors.Join(err, fmt.Errorf("left behind: %s", strings.Join(residue, "; ")))
-	}
-	if err = errors.Join(err, residueErr); err == nil {
-		fmt.Fprintf(w, "done in %s, nothing left behind\n", time.Since(start).Round(time.Second))
-	}
-	return err
+	var c *e2e.Cluster
+	demo.Main(demo.Demo{
+		Dir: "/run/ovn-ebpf-demo", Name: "demo",
+		Up: func(ctx context.Context, o lab.Options) (*lab.Lab, error) {
+			var err error
+			if c, err = e2e.Start(ctx, o); err != nil {
+				return nil, err
+			}
+			return c.Lab, nil
+		},
+		Show: func(ctx context.Context, w io.Writer) error { return show(ctx, c, w) },
+	})
 }
 
 // show runs every path and prints its packet counts.
