@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
 	"log/slog"
 	"net/http"
 	"net/netip"
@@ -23,6 +22,7 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/agent/testnode"
 	"github.com/ovn-ebpf/ovn-ebpf/bpf"
 	"github.com/ovn-ebpf/ovn-ebpf/cni"
+	"github.com/ovn-ebpf/ovn-ebpf/metric/endpoint/endpointtest"
 	"github.com/ovn-ebpf/ovn-ebpf/test/kube/kubetest"
 )
 
@@ -93,13 +93,7 @@ func (r *rig) start() {
 }
 
 func (r *rig) get(path string) (status int, body string, err error) {
-	resp, err := http.Get("http://" + r.cfg.MetricsAddr + path)
-	if err != nil {
-		return 0, "", err
-	}
-	defer resp.Body.Close()
-	b, err := io.ReadAll(resp.Body)
-	return resp.StatusCode, string(b), err
+	return endpointtest.Get(r.cfg.MetricsAddr, path)
 }
 
 // awaitMissing waits until /readyz contains what, or with "" until the agent is ready.

@@ -3,7 +3,6 @@ package controller_test
 import (
 	"context"
 	"fmt"
-	"io"
 	"log/slog"
 	"net"
 	"net/http"
@@ -20,6 +19,7 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/cluster/annotation"
 	"github.com/ovn-ebpf/ovn-ebpf/controller"
 	"github.com/ovn-ebpf/ovn-ebpf/controller/nb/nbtest"
+	"github.com/ovn-ebpf/ovn-ebpf/metric/endpoint/endpointtest"
 	"github.com/ovn-ebpf/ovn-ebpf/test/kube/kubetest"
 )
 
@@ -103,16 +103,11 @@ func (r *replica) kill() {
 }
 
 func (r *replica) get(path string) (int, string) {
-	resp, err := http.Get("http://" + r.address + path)
+	status, body, err := endpointtest.Get(r.address, path)
 	if err != nil {
 		return 0, err.Error()
 	}
-	defer resp.Body.Close()
-	body, err := io.ReadAll(resp.Body)
-	if err != nil {
-		return 0, err.Error()
-	}
-	return resp.StatusCode, string(body)
+	return status, body
 }
 
 func (r *replica) waitReady() {

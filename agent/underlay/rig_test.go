@@ -4,9 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
-	"net/http"
 	"os"
 	"os/exec"
 	"strings"
@@ -21,6 +19,7 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/agent/testnode"
 	"github.com/ovn-ebpf/ovn-ebpf/cluster/annotation"
 	"github.com/ovn-ebpf/ovn-ebpf/cni"
+	"github.com/ovn-ebpf/ovn-ebpf/metric/endpoint/endpointtest"
 	"github.com/ovn-ebpf/ovn-ebpf/test/kube/kubetest"
 )
 
@@ -113,13 +112,7 @@ func (r *rig) publish(data map[string]string) {
 }
 
 func (r *rig) get(path string) (status int, body string, err error) {
-	resp, err := http.Get("http://" + r.cfg.MetricsAddr + path)
-	if err != nil {
-		return 0, "", err
-	}
-	defer resp.Body.Close()
-	b, err := io.ReadAll(resp.Body)
-	return resp.StatusCode, string(b), err
+	return endpointtest.Get(r.cfg.MetricsAddr, path)
 }
 
 // awaitReadyz waits until /readyz has the status, and contains say.

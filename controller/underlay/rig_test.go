@@ -3,10 +3,8 @@ package underlay
 import (
 	"context"
 	"fmt"
-	"io"
 	"log/slog"
 	"net"
-	"net/http"
 	"net/netip"
 	"strings"
 	"sync"
@@ -22,6 +20,7 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/controller/cloud"
 	"github.com/ovn-ebpf/ovn-ebpf/controller/cloud/cloudtest"
 	"github.com/ovn-ebpf/ovn-ebpf/controller/election"
+	"github.com/ovn-ebpf/ovn-ebpf/metric/endpoint/endpointtest"
 	"github.com/ovn-ebpf/ovn-ebpf/test/kube/kubetest"
 )
 
@@ -260,16 +259,11 @@ func (r *rig) start(cfg Config) *replica {
 }
 
 func (c *replica) get(path string) (status int, body string) {
-	response, err := http.Get("http://" + c.cfg.MetricsAddr + path)
+	status, body, err := endpointtest.Get(c.cfg.MetricsAddr, path)
 	if err != nil {
 		return 0, err.Error()
 	}
-	defer response.Body.Close()
-	text, err := io.ReadAll(response.Body)
-	if err != nil {
-		return 0, err.Error()
-	}
-	return response.StatusCode, string(text)
+	return status, body
 }
 
 // awaitReadyz waits until /readyz has the status, and contains all texts.

@@ -3,10 +3,8 @@ package cloud_test
 import (
 	"context"
 	"fmt"
-	"io"
 	"log/slog"
 	"net"
-	"net/http"
 	"regexp"
 	"slices"
 	"strconv"
@@ -23,6 +21,7 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/cluster/annotation"
 	"github.com/ovn-ebpf/ovn-ebpf/controller/election"
 	"github.com/ovn-ebpf/ovn-ebpf/controller/underlay"
+	"github.com/ovn-ebpf/ovn-ebpf/metric/endpoint/endpointtest"
 	"github.com/ovn-ebpf/ovn-ebpf/test/kube/kubetest"
 )
 
@@ -177,16 +176,11 @@ func (k *kube) controller(identity string) *controller {
 }
 
 func (c *controller) get(path string) string {
-	response, err := http.Get("http://" + c.address + path)
+	_, body, err := endpointtest.Get(c.address, path)
 	if err != nil {
 		return err.Error()
 	}
-	defer response.Body.Close()
-	text, err := io.ReadAll(response.Body)
-	if err != nil {
-		return err.Error()
-	}
-	return string(text)
+	return body
 }
 
 var request = regexp.MustCompile(`(?m)^ovnkube_openstack_requests_total\{call="([^"]*)",kind="([^"]*)"\} (\d+)$`)
