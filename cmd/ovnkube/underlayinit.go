@@ -66,7 +66,7 @@ func masterInitCommand(f *flag.FlagSet) action {
 		"subnet-pool-6": "`UUID` of the subnet pool with pods' IPv6 addresses; default: none, " +
 			"or a new one with --cluster-subnet-6",
 		"security-groups": "`UUIDs` of the security groups of pods, separated by commas; " +
-			"default: a new one that allows everything",
+			"default: a new group that allows everything",
 		"cluster-name": "`name` of this cluster in Neutron: of the objects that are made. " +
 			"Clusters in one project need different names",
 		"request-rate": "maximum number of `requests` per second to OpenStack",
@@ -82,10 +82,10 @@ func masterInitCommand(f *flag.FlagSet) action {
 		"external `network` of the router's gateway: its name or UUID; default: the router gets "+
 			"no gateway")
 	f.Var(family{&m.prefix, true}, "cluster-subnet",
-		"IPv4 `network` of pods, of which each node gets a part; default: "+defaultPodPrefix+
+		"IPv4 `network` of pods; each node gets a part of it; default: "+defaultPodPrefix+
 			", or that of --subnet-pool")
 	f.Var(family{&m.prefix6, false}, "cluster-subnet-6",
-		"IPv6 `network` of pods, of which each node gets a /64; default: pods have IPv4 "+
+		"IPv6 `network` of pods; each node gets a /64 of it; default: pods have IPv4 "+
 			"addresses only")
 
 	return func(ctx context.Context, _ []string, env *environment) error {

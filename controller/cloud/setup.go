@@ -72,8 +72,8 @@ func (s SetupSeen) After(step Step, r Result) SetupSeen {
 	return s
 }
 
-// Plan returns the steps from what was seen to the setup that are possible now, or the problems
-// because of which nothing must be made. It returns neither when the setup is complete.
+// Plan returns the steps from what was seen to the setup that are possible now. If it returns
+// problems, nothing must be made. It returns neither when the setup is complete.
 func (s Setup) Plan(seen SetupSeen) Plan {
 	b := &builder{seen: seen.Seen}
 	if missing := MissingExtensions(seen.Extensions); len(missing) > 0 {
@@ -180,7 +180,7 @@ type setupState struct {
 	vms, external           Network
 	subnets                 []Subnet // of vms, in which the router needs an interface
 	router                  Router
-	refusedRouter           bool // there is one that cannot be used
+	refusedRouter           bool // the router that was found cannot be used
 	subnetPool, subnetPool6 SubnetPool
 	chosen                  []SecurityGroup // those of Config
 	group                   SecurityGroup   // that of the setup, if Config has none

@@ -39,7 +39,7 @@ const (
 	prefix6       = 64
 )
 
-// findSubnetPool returns the subnet pool of a family. It has no ID if one is to be made.
+// findSubnetPool returns the subnet pool of a family. It has no ID if it does not exist yet.
 func (s Setup) findSubnetPool(b *builder, seen SetupSeen, w wantedPool) SubnetPool {
 	var found []SubnetPool
 	for _, p := range seen.SubnetPools {
@@ -201,7 +201,7 @@ func (s Setup) checkOverlaps(b *builder, seen SetupSeen, st setupState) {
 	}
 }
 
-// podAddresses returns the addresses of a subnet pool, or of the one that is to be made.
+// podAddresses returns the addresses of a subnet pool, or those wanted for a new one.
 func podAddresses(w wantedPool, p SubnetPool) []addresses {
 	var out []addresses
 	for _, prefix := range p.Prefixes {
@@ -230,8 +230,8 @@ var allowAll = [...]Rule{
 	{"egress", "IPv4"}, {"egress", "IPv6"}, {"ingress", "IPv4"}, {"ingress", "IPv6"},
 }
 
-// findSecurityGroups finds the security groups of Config, or else the one that an earlier setup has
-// made. That one has no ID if it is to be made.
+// findSecurityGroups finds the security groups of Config. If Config has none, it finds the group of an
+// earlier setup, which has no ID if it does not exist yet.
 func (s Setup) findSecurityGroups(b *builder, seen SetupSeen, st *setupState) {
 	for _, id := range s.Groups {
 		i := slices.IndexFunc(seen.SecurityGroups, func(g SecurityGroup) bool { return g.ID == id })

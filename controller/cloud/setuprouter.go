@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// findRouter returns the router of the setup: that of Config, or else that of the VMs' network, or
-// else the one that an earlier setup has made. It has no ID if one is to be made.
+// findRouter returns the router of the setup: that of Config, else that of the VMs' network, else that
+// of an earlier setup. It has no ID if it does not exist yet.
 func (s Setup) findRouter(seen SetupSeen, vms Network) (Router, *Problem) {
 	id, trouble := s.chooseRouter(seen, vms)
 	if id == "" {

@@ -27,8 +27,8 @@ func locations(file string) []string {
 	return append(all, "/etc/openstack/clouds.yaml")
 }
 
-// checkCloud returns why there is no such entry in clouds.yaml, with those that it has. It returns
-// the path of the file.
+// checkCloud returns the path of clouds.yaml. If the file lacks the entry, the error lists the entries
+// that it has.
 func checkCloud(file, name string) (string, error) {
 	all := locations(file)
 	var path string

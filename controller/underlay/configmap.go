@@ -152,8 +152,8 @@ func (c *configMaps) publish(ctx context.Context, node string, r *cloud.Record) 
 	return err
 }
 
-// restore writes the ConfigMaps again that another client has changed or deleted. have are those of
-// the informer; one that has not followed yet costs a request.
+// restore writes the ConfigMaps again that another client has changed or deleted. have are the
+// ConfigMaps of the informer. If the informer is behind, restore makes a request more.
 func (c *configMaps) restore(ctx context.Context, have []*corev1.ConfigMap) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -67,16 +68,11 @@ func (o *objects) all() []*informer.Informer {
 
 // run follows the API server until ctx ends.
 func (o *objects) run(ctx context.Context) error {
-	done := make(chan struct{})
+	var group sync.WaitGroup
 	for _, i := range o.all() {
-		go func() {
-			i.RunWithContext(ctx)
-			done <- struct{}{}
-		}()
+		group.Go(func() { i.RunWithContext(ctx) })
 	}
-	for range o.all() {
-		<-done
-	}
+	group.Wait()
 	return nil
 }
 
