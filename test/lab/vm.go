@@ -129,27 +129,34 @@ func (l *Lab) startVMs(ctx context.Context) error {
 	if err := l.awaitCloud(ctx); err != nil {
 		return err
 	}
-	return l.awaitTunnels(ctx)
+	return l.awaitNeighbours(ctx)
 }
 
-// awaitTunnels waits until the hypervisors of all VMs reach each other. The userspace datapath
-// drops packets for a hypervisor until it has its MAC, which it requests for the first of them.
-func (l *Lab) awaitTunnels(ctx context.Context) error {
+// awaitNeighbours waits until the hypervisors of all VMs reach each other, and until the router knows
+// the hosts outside. The userspace datapath drops packets for a hypervisor until it has its MAC, which
+// it requests for the first of them, and the router's first packet to a host may be lost likewise.
+func (l *Lab) awaitNeighbours(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
+	reach := func(from string, to *VM) {
+		group.Go(func() error {
+			ping := append(strings.Fields("ping -n -q -c 1 -w 30 -i 0.1"), to.IP4.String())
+			_, err := l.Exec(ctx, from, ping...)
+			return err
+		})
+	}
+
 	for i, v := range l.machines() {
 		for _, other := range l.machines()[:i] {
-			if v.Hypervisor.Name == other.Hypervisor.Name {
-				continue
+			if v.Hypervisor.Name != other.Hypervisor.Name {
+				reach(v.Name, other)
 			}
-			group.Go(func() error {
-				ping := append(strings.Fields("ping -n -q -c 1 -w 30 -i 0.1"), other.IP4.String())
-				_, err := l.Exec(ctx, v.Name, ping...)
-				return err
-			})
 		}
 	}
+	for _, outside := range []string{"ext", "central"} {
+		reach(outside, l.Plain())
+	}
 	if err := group.Wait(); err != nil {
-		return fmt.Errorf("wait for tunnels: %w", err)
+		return fmt.Errorf("wait for neighbours: %w", err)
 	}
 	return nil
 }
