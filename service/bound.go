@@ -19,6 +19,13 @@ const (
 	// family. If they are more, no client may connect.
 	MaxSourcePrefixes = 16384
 	MaxHostPorts      = 1024 // of a pod
+
+	// MaxFrontendBackends bounds the backends of one frontend. Each backend is a bucket of an OpenFlow
+	// group, and ovs-vswitchd aborts when a client asks for the description of a group that does not
+	// fit the 64 KiB of an OpenFlow message. A bucket takes up to 128 bytes: IPv6, at a gateway router,
+	// in OpenFlow 1.1 to 1.4. The bound leaves room for 160 bytes, because later versions of OVN may add
+	// actions (TestLargestGroup in controller/nb).
+	MaxFrontendBackends = 400
 )
 
 // externalIPs returns the Service's external IPs within the bounds.

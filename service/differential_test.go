@@ -79,6 +79,47 @@ func TestRenderersAgreeOnBudgets(t *testing.T) {
 	}
 }
 
+// TestRenderersAgreeOnManyEndpoints is the same with 1,500 endpoints in each slice, so that both sides
+// must choose the same ones.
+func TestRenderersAgreeOnManyEndpoints(t *testing.T) {
+	for _, name := range []string{"cluster-ip", "dual-stack", "node-port", "hints-zone", "hints-node", "internal-local", "external-local"} {
+		t.Run(name, func(t *testing.T) {
+			c := readCase(t, "../controller/plan/testdata/service-"+name+".txtar")
+			for _, o := range c.objects {
+				for _, slice := range o.Slices {
+					multiply(slice, 1500)
+				}
+			}
+
+			ovn, longest := c.northbound(t), 0
+			for _, balancer := range ovn.balancers {
+				for _, backends := range balancer.VIPs {
+					longest = max(longest, 1+strings.Count(backends, ","))
+				}
+			}
+			if longest != service.MaxFrontendBackends {
+				t.Errorf("the longest list has %d backends, want %d", longest, service.MaxFrontendBackends)
+			}
+			for _, n := range c.nodes {
+				c.compare(t, ovn, n)
+			}
+		})
+	}
+}
+
+// multiply repeats the endpoints of the slice with other addresses of pods, until it has n.
+func multiply(slice *discoveryv1.EndpointSlice, n int) {
+	some := len(slice.Endpoints)
+	for i := some; some > 0 && i < n; i++ {
+		e := *slice.Endpoints[i%some].DeepCopy()
+		e.Addresses = []string{fmt.Sprintf("10.244.%d.%d", 100+i/250, 1+i%250)}
+		if slice.AddressType == discoveryv1.AddressTypeIPv6 {
+			e.Addresses = []string{fmt.Sprintf("fd00:10:244:99::%x", 1+i)}
+		}
+		slice.Endpoints = append(slice.Endpoints, e)
+	}
+}
+
 func planKey(k service.Key) plan.Key {
 	if k.Kind == service.KindPod {
 		return plan.PodKey(k.Namespace, k.Name)

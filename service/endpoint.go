@@ -1,7 +1,9 @@
 package service
 
 import (
+	"cmp"
 	"fmt"
+	"hash/crc32"
 	"net/netip"
 	"slices"
 	"strings"
@@ -117,8 +119,14 @@ func stateOf(c discoveryv1.EndpointConditions) State {
 	return Gone
 }
 
-// Usable returns the ready endpoints, or the terminating ones if none is ready.
-func Usable(in []Endpoint) []Endpoint {
+// Usable returns the ready endpoints, or the terminating ones if none is ready, at most
+// MaxFrontendBackends.
+func Usable(in []Endpoint) []Endpoint { return bounded(usable(in)) }
+
+// ExceedsBackends reports whether Usable leaves out endpoints because of the bound.
+func ExceedsBackends(in []Endpoint) bool { return len(usable(in)) > MaxFrontendBackends }
+
+func usable(in []Endpoint) []Endpoint {
 	for _, want := range []State{Ready, Terminating} {
 		var out []Endpoint
 		for _, e := range in {
@@ -131,6 +139,28 @@ func Usable(in []Endpoint) []Endpoint {
 		}
 	}
 	return nil
+}
+
+// bounded returns in, or MaxFrontendBackends of its endpoints in the same order. It chooses by a hash
+// of the address, so the chosen ones are on all nodes and in all zones, and controller and agents
+// choose the same. An endpoint that is added or removed changes at most one other choice.
+func bounded(in []Endpoint) []Endpoint {
+	if len(in) <= MaxFrontendBackends {
+		return in
+	}
+
+	hashes := make(map[netip.AddrPort]uint32, len(in))
+	for _, e := range in {
+		hashes[e.Addr] = crc32.ChecksumIEEE([]byte(e.Addr.String()))
+	}
+	chosen := slices.Clone(in)
+	slices.SortFunc(chosen, func(a, b Endpoint) int {
+		return cmp.Or(cmp.Compare(hashes[a.Addr], hashes[b.Addr]), a.Addr.Compare(b.Addr))
+	})
+	chosen = chosen[:MaxFrontendBackends]
+
+	slices.SortFunc(chosen, func(a, b Endpoint) int { return a.Addr.Compare(b.Addr) })
+	return chosen
 }
 
 // Hints maps nodes and zones to the ready endpoints with a hint for them. A map is nil unless every

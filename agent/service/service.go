@@ -58,7 +58,7 @@ type servicePort struct {
 // external addresses and node ports, whatever externalTrafficPolicy says: traffic from the node
 // itself is internal (kube-proxy's nftables proxier, "short-circuit local traffic").
 func (p *Plan) addPort(svc *model.Service, a addresses, port servicePort, n *Node) {
-	near := model.NewHints(port.endpoints).For(n.Name, n.Zone)
+	near := model.Usable(model.NewHints(port.endpoints).For(n.Name, n.Zone))
 	if len(near) == 0 {
 		near = model.Usable(port.endpoints)
 	}

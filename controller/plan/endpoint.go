@@ -15,7 +15,20 @@ func (s *service) endpoints(port services.Port, is4 bool) []services.Endpoint {
 	all := s.Endpoints(port, is4, s.nodes.isHost, func(slice string, a netip.Addr, why string) {
 		s.shortfall.add("endpoint %s of slice %s: %s", a, slice, why)
 	})
+	if services.ExceedsBackends(all) {
+		s.boundedIn(is4)
+	}
 	return slices.DeleteFunc(all, func(e services.Endpoint) bool { return e.State < services.Terminating })
+}
+
+// boundedIn adds to the shortfall, once for each family, that frontends use some endpoints only.
+func (s *service) boundedIn(is4 bool) {
+	family := services.FamilyName(is4)
+	if slices.Contains(s.bounded, family) {
+		return
+	}
+	s.bounded = append(s.bounded, family)
+	s.shortfall.add("more than %d %s endpoints: each frontend uses at most %d of them", services.MaxFrontendBackends, family, services.MaxFrontendBackends)
 }
 
 // nodeOf returns the node that the slice names, or else the node that has the address.

@@ -25,6 +25,7 @@ type service struct {
 	shortfall shortfall
 	text      int          // remaining bytes for its load balancers
 	served    []servedPort // set by place
+	bounded   []string     // families with more endpoints than a frontend uses, set by place
 }
 
 // servedPort is a port with the external addresses at which the service got it.

@@ -68,6 +68,7 @@ var fieldTests = []fieldTest{
 	{name: "a forged slice of the control plane", run: testForgedSlice},
 	{name: "a lost SYN", skip: needsRepeatedSNAT, run: testLostSYN},
 	{name: "a policy with many port ranges", run: testManyPortRanges},
+	{name: "a Service with 900 endpoints", run: testLargeService},
 	{name: "a namespace with many frontends", long: true, run: testManyFrontends},
 	{name: "SIGKILL at any point of start-up", long: true, run: testKills},
 	{name: "one answer to an ARP request, with 70 gateway routers", long: true, run: testManyRouters},

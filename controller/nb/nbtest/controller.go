@@ -87,3 +87,14 @@ func (c *Controller) Flows() int {
 	})
 	return n
 }
+
+// Groups returns the OpenFlow groups of the node, as ovs-ofctl prints them in that version of the
+// protocol.
+func (c *Controller) Groups(version string) string {
+	c.t.Helper()
+	out, err := exec.Command("ovs-ofctl", "--protocols="+version, "dump-groups", "unix:"+c.vswitch.path("br-int.mgmt")).CombinedOutput()
+	if err != nil {
+		c.t.Fatalf("groups of the node in %s: %v: %s", version, err, out)
+	}
+	return string(out)
+}
