@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/netip"
 	"os"
 	"os/exec"
@@ -128,6 +129,20 @@ func withinTime(t *testing.T, limit time.Duration, what string, try func() error
 func (c *Cluster) ask(t *testing.T, on string, to netip.AddrPort, argv ...string) error {
 	_, err := c.Exec(t.Context(), on, append(c.traffic("tcp", to.String(), "-timeout", "2s"), argv...)...)
 	return err
+}
+
+// isUnanswered returns nil if err says that a request had no answer within its time, or was refused.
+// Any other failure of a request proves nothing, for example a client that does not start.
+func isUnanswered(err error) error {
+	if err == nil {
+		return errors.New("it is answered")
+	}
+	for _, why := range []string{"i/o timeout", "connection timed out", "connection refused"} {
+		if strings.Contains(err.Error(), why) {
+			return nil
+		}
+	}
+	return fmt.Errorf("a request that should have no answer failed: %w", err)
 }
 
 func port(addr netip.Addr, p uint16) netip.AddrPort { return netip.AddrPortFrom(addr, p) }

@@ -67,8 +67,11 @@ func (c *Cluster) isAnswered(t *testing.T, from, protocol string, to netip.AddrP
 	}
 	got := strings.TrimSpace(string(out))
 	if err != nil {
-		if got = "nothing"; strings.Contains(err.Error(), "refused") {
+		switch got = err.Error(); {
+		case strings.Contains(got, "refused"):
 			got = "refused"
+		case isUnanswered(err) == nil:
+			got = "nothing"
 		}
 		expected := "nothing"
 		if strings.HasPrefix(from, "node") {
