@@ -1,7 +1,8 @@
-// Package informer keeps a copy of what the API server has of a resource, by client-go's
-// informers, and knows what they do not tell: whether the copy follows now. It also watches
-// again soon after an API server has been away; a reflector by itself waits for up to a
-// minute then.
+// Package informer keeps copies of the API server's objects, by client-go's informers. It adds
+// three properties to them. An Informer reports whether its copy is up to date. It watches again
+// soon after an outage of the API server, where a reflector alone waits for up to a minute. And it
+// lists the objects again after a restore of the API server's database, where a reflector alone
+// would wait for events that the API server never sends.
 package informer
 
 import (
@@ -45,17 +46,21 @@ func New[L runtime.Object](client Client[L], o Options) *Informer {
 	if o.Select == nil {
 		o.Select = func(*metav1.ListOptions) {}
 	}
-	s := &stream{name: o.Name, retryMax: o.RetryMax, log: o.Log, open: client.Watch}
-	inf := cache.NewSharedIndexInformerWithOptions(&cache.ListWatch{
-		ListWithContextFunc: func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
+	s := &stream{
+		name: o.Name, retryMax: o.RetryMax, log: o.Log,
+		list: func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
 			o.Select(&options)
 			return client.List(ctx, options)
 		},
-		WatchFuncWithContext: func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
+		open: func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
 			o.Select(&options)
-			return s.watch(ctx, options)
+			return client.Watch(ctx, options)
 		},
+	}
+	inf := cache.NewSharedIndexInformerWithOptions(&cache.ListWatch{
+		ListWithContextFunc: s.listAll, WatchFuncWithContext: s.watch,
 	}, o.Example, cache.SharedIndexInformerOptions{Indexers: o.Indexers})
+
 	// Both return errors only for a running informer.
 	_ = inf.SetTransform(o.Transform)
 	_ = inf.SetWatchErrorHandlerWithContext(func(ctx context.Context, r *cache.Reflector, err error) {
@@ -66,8 +71,9 @@ func New[L runtime.Object](client Client[L], o Options) *Informer {
 	return &Informer{inf, o.Name, s}
 }
 
-// Behind returns nil when the copy is at most a second old, and otherwise the reason why it may be
-// older.
+// Behind returns nil if the copy is at most a second old, and otherwise the reason why it may be
+// older. A copy is also behind if it is of a later state than the API server's, because it then
+// gets no events.
 func (i *Informer) Behind() error {
 	if !i.HasSynced() {
 		return fmt.Errorf("%s are not listed yet", i.Name)

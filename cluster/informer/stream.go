@@ -12,6 +12,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/watch"
 )
@@ -21,41 +23,118 @@ const (
 	// and how long what came meanwhile may take to be told.
 	grace    = time.Second
 	retryMin = 50 * time.Millisecond
+
+	// outage is the shortest time without an API server in which its database may have been
+	// restored, and may have passed the revision of the copy. Failovers between API servers take
+	// less time.
+	outage = 10 * time.Second
 )
 
-// stream is a resource's changes as the API server tells them, by one watch after another.
+// stream is the sequence of changes of a resource, received by one watch after another.
 type stream struct {
 	name     string
 	retryMax time.Duration
 	log      *slog.Logger
+	list     func(context.Context, metav1.ListOptions) (runtime.Object, error)
 	open     func(context.Context, metav1.ListOptions) (watch.Interface, error)
 
-	mu      sync.Mutex // guards the rest
-	serial  int        // of the watch that was opened last
-	follows bool       // it is open, and has told what was there before
-	changed time.Time  // since when that is so, or is not; zero: it has never been
-	late    bool       // before that, nothing was told for longer than grace
-	failed  bool       // that has been logged
+	mu       sync.Mutex // guards the rest
+	serial   int        // of the watch that was opened last
+	follows  bool       // it is open, and has told what was there before
+	changed  time.Time  // since when that is so, or is not; zero: it has never been
+	late     bool       // before that, nothing was told for longer than grace
+	failed   bool       // that has been logged
+	restored bool       // the copy is of a later state than the API server's, and is not replaced yet
 }
 
-// watch opens a watch, however often that takes. What trying again does not help is returned:
-// a reflector lists everything then.
+// listAll lists the objects for a reflector.
+func (s *stream) listAll(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+	s.rewind(&o)
+	return s.list(ctx, o)
+}
+
+// watch opens a watch for a reflector. It repeats requests that the API server may grant later.
+// After any other error, the reflector lists the objects again.
 func (s *stream) watch(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+	// Such a watch begins with all objects. The API server refuses it if it has not reached the
+	// revision.
+	listing := o.SendInitialEvents != nil && *o.SendInitialEvents
+	if listing {
+		s.rewind(&o)
+	}
+
 	pause := wait.Backoff{Duration: retryMin, Factor: 2, Jitter: 1, Steps: 64, Cap: s.retryMax}
+	began := time.Now()
+	away := false // the API server did not answer a request
 	for {
 		from, err := s.open(ctx, o)
-		if err == nil {
-			return s.follow(from, o.SendInitialEvents != nil && *o.SendInitialEvents), nil
+		if err == nil && !listing {
+			if err = s.continues(ctx, o.ResourceVersion, away && time.Since(began) > outage); err != nil {
+				from.Stop()
+			}
 		}
+		if err == nil {
+			return s.follow(from, listing), nil
+		}
+
 		s.fail(ctx, err)
 		if !temporary(err) {
 			return nil, err
 		}
+		away = away || !apierrors.IsTooManyRequests(err)
 		select {
 		case <-ctx.Done():
 			return nil, ctx.Err()
 		case <-time.After(pause.Step()):
 		}
+	}
+}
+
+// continues returns an error after which a reflector lists the objects again, if the API server may
+// have another history than the copy's at this resource version. From a version above its own, the
+// API server sends no events, not even of new objects, until it has passed that version.
+//
+// It must be called after the watch was opened: the watch then ends if the database is restored
+// later.
+func (s *stream) continues(ctx context.Context, version string, outage bool) error {
+	list, err := s.list(ctx, metav1.ListOptions{Limit: 1}) // without a version: the latest one
+	if err != nil {
+		return err
+	}
+	m, err := meta.ListAccessor(list)
+	if err != nil {
+		return fmt.Errorf("read version of list of %s: %w", s.name, err)
+	}
+
+	now := m.GetResourceVersion()
+	if order, err := resourceversion.CompareResourceVersion(now, version); err == nil && order < 0 {
+		s.setRestored(version, now)
+		return apierrors.NewResourceExpired(fmt.Sprintf("the API server is at version %s, before %s", now, version))
+	}
+	if outage { // the versions of two histories cannot be compared
+		return apierrors.NewResourceExpired("the API server may have been restored")
+	}
+	return nil
+}
+
+// setRestored records that the API server has gone back from one resource version to another.
+func (s *stream) setRestored(from, to string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.restored {
+		s.log.Warn("the API server was restored to an earlier state: listing again", "resource", s.name, "from", from, "to", to)
+	}
+	s.restored = true
+}
+
+// rewind makes a list start at the API server's latest version if that is before the copy's. With
+// the copy's version, the API server would wait three seconds, answer "too large resource version",
+// and client-go would repeat a plain list ten times.
+func (s *stream) rewind(o *metav1.ListOptions) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.restored && o.Continue == "" {
+		o.ResourceVersion = ""
 	}
 }
 
@@ -118,6 +197,7 @@ func (s *stream) set(serial int, follows bool) {
 		s.log.Info("watching again", "resource", s.name)
 	}
 	s.follows, s.changed = follows, now
+	s.restored = s.restored && !follows
 }
 
 // fail logs why nothing is watched, once.
@@ -140,6 +220,8 @@ func (s *stream) behind(now time.Time) error {
 	defer s.mu.Unlock()
 	since := now.Sub(s.changed)
 	switch {
+	case s.restored:
+		return fmt.Errorf("%s are of a later state than the API server's, which was restored", s.name)
 	case s.changed.IsZero():
 		return fmt.Errorf("%s are not watched yet", s.name)
 	case !s.follows && since > grace:

@@ -205,6 +205,28 @@ func (s *Server) Stop() error {
 	return errors.Join(errs...)
 }
 
+// Restart starts both processes again after Stop, with the same arguments, and waits until the API
+// answers.
+func (s *Server) Restart(ctx context.Context) error {
+	for record, p := range map[string]**process.Process{etcdRecord: &s.etcd, apiserverRecord: &s.apiserver} {
+		var err error
+		if *p, err = process.Again(filepath.Join(s.opts.Dir, record)); err != nil {
+			return fmt.Errorf("restart API server: %w", err)
+		}
+	}
+
+	ctx, cancel := context.WithTimeoutCause(ctx, startTimeout, fmt.Errorf("not ready after %s", startTimeout))
+	defer cancel()
+	if err := s.await(ctx); err != nil {
+		return fmt.Errorf("restart API server: %w", err)
+	}
+	return nil
+}
+
+// Data returns the directory of etcd's data. Another directory may replace it between Stop and
+// Restart.
+func (s *Server) Data() string { return filepath.Join(s.opts.Dir, "etcd") }
+
 // freePorts returns unused ports of 127.0.0.1 in the namespace.
 func freePorts(ns string, n int) (ports []int, err error) {
 	err = netns.Do(ns, func() error {
