@@ -71,6 +71,7 @@ var fieldTests = []fieldTest{
 	{name: "a Service with 900 endpoints", run: testLargeService},
 	{name: "a namespace with many frontends", long: true, run: testManyFrontends},
 	{name: "SIGKILL at any point of start-up", long: true, run: testKills},
+	{name: "etcd is restored", long: true, run: testRestoredEtcd},
 	{name: "one answer to an ARP request, with 70 gateway routers", long: true, run: testManyRouters},
 }
 
