@@ -51,6 +51,7 @@ type agent struct {
 	servers     *controlplane.Finder
 	gateway     *gateway.Gateway
 	pods        *gateway.Pods
+	affinity    *ovs.AffinityFlows
 	management  *management.Port
 	exit        *exit
 	neighbours  *neighbour.Resolver
@@ -271,6 +272,7 @@ func (a *agent) build() {
 			a.ready.Changed.Trigger()
 		},
 	})
+	a.affinity = ovs.NewAffinityFlows(a.cfg.OVSRunDir, ovs.IntegrationBridge, a.environment.Trigger)
 	a.exit, a.shadow = a.newExit(), a.newShadow()
 	a.neighbours = neighbour.New(neighbour.Options{
 		OVS: a.ovs, RunDir: a.cfg.OVSRunDir, Bridge: a.cfg.Bridge, Tunnels: a.cfg.Userspace(), NextHops: a.sharedNextHops,
@@ -315,6 +317,7 @@ func (a *agent) addParts() {
 	a.environment.Add(
 		a.addressGone, a.addressDiffers, a.routesRemoved, a.nextHopDiffers, a.chassisTakenFault, a.chassisDiffers,
 		a.networksOverlap, a.defaultRouteElsewhere, a.kernelDatapathUnused, a.kernelDatapathMissing, a.otherNetworkFirst, a.certificateInvalid,
+		a.affinityLosesPackets,
 	)
 }
 
@@ -325,6 +328,7 @@ func (a *agent) runParts(ctx context.Context, server *cniserver.Server, keeper *
 	group.Go(func() error { return a.followAddresses(ctx) })
 	group.Go(func() error { return a.gateway.Run(ctx) })
 	group.Go(func() error { return a.pods.Run(ctx) })
+	group.Go(func() error { return a.affinity.Run(ctx) })
 	group.Go(func() error { return a.management.Run(ctx) })
 	group.Go(func() error { return a.exit.Run(ctx) })
 	group.Go(func() error { return a.neighbours.Run(ctx) })

@@ -29,6 +29,7 @@ func Cleanup(ctx context.Context, cfg Config, log *slog.Logger) error {
 		errs = append(errs, cniconf.Remove(cfg.CNIConfDir))
 	}
 	errs = append(errs, removeFile(cfg.CNISocket), removeMasquerade(ctx), status.Remove(cfg.RunDir))
+	errs = append(errs, ovs.RemoveAffinityFlows(ctx, cfg.OVSRunDir))
 	inherited := gateway.Inherited(cfg.RunDir)
 	o, settings, err := dialOwn(ctx, cfg)
 	if err != nil {

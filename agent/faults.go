@@ -209,3 +209,13 @@ func (a *agent) certificateInvalid(context.Context) *environment.Fault {
 	}
 	return nil
 }
+
+// affinityLosesPackets finds flows for session affinity that cannot be written.
+func (a *agent) affinityLosesPackets(context.Context) *environment.Fault {
+	err := a.affinity.Fault()
+	if err == nil {
+		return nil
+	}
+	return &environment.Fault{Reason: environment.AffinityLosesPackets, Text: fmt.Sprintf(
+		"Services with sessionAffinity ClientIP lose the first packet of each client: %v; find out what keeps ovs-ofctl from the flows of %s", err, ovs.IntegrationBridge)}
+}

@@ -49,6 +49,7 @@ const (
 	KernelDatapathMissing = "KernelDatapathMissing"
 	OtherNetworkFirst     = "OtherNetworkFirst"
 	CertificateInvalid    = "CertificateInvalid"
+	AffinityLosesPackets  = "AffinityLosesPackets"
 
 	// AgentFailed is of an agent that has ended with an error.
 	AgentFailed = "AgentFailed"

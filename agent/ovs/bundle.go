@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"os/exec"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -26,6 +25,7 @@ type FlowSync struct {
 	RunDir  string // contains the bridge's .mgmt socket
 	Bridge  string
 	Evict   string            // a cookie; All removes its flows. "" for none
+	OnlyOwn bool              // reads no foreign flows, which may be many; they must not conflict
 	foreign map[string]string // cookies of foreign flows at the last read
 }
 
@@ -110,10 +110,14 @@ func OwnFlows(ctx context.Context, rundir, bridge string) (first, others int, er
 	return first, others, nil
 }
 
-func (s *FlowSync) target() string { return "unix:" + filepath.Join(s.RunDir, s.Bridge+".mgmt") }
+func (s *FlowSync) target() string { return bridgeTarget(s.RunDir, s.Bridge) }
 
 func (s *FlowSync) read(ctx context.Context) (flowTable, error) {
-	out, err := dumpFlows(ctx, s.target())
+	var which []string
+	if s.OnlyOwn {
+		which = append(which, "cookie="+Cookie+"/"+CookieMask)
+	}
+	out, err := dumpFlows(ctx, s.target(), which...)
 	if err != nil {
 		return flowTable{}, err
 	}
@@ -140,8 +144,8 @@ type flowTable struct {
 	evicted bool              // there are flows to evict
 }
 
-func dumpFlows(ctx context.Context, target string) (string, error) {
-	out, err := ofctl(ctx, nil, "--no-stats", "dump-flows", target)
+func dumpFlows(ctx context.Context, target string, which ...string) (string, error) {
+	out, err := ofctl(ctx, nil, append([]string{"--no-stats", "dump-flows", target}, which...)...)
 	return string(out), err
 }
 

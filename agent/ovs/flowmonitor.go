@@ -64,7 +64,12 @@ func (w *FlowWatch) Run(ctx context.Context) error {
 	return group.Wait()
 }
 
-func (w *FlowWatch) target() string { return "unix:" + filepath.Join(w.RunDir, w.Bridge+".mgmt") }
+func (w *FlowWatch) target() string { return bridgeTarget(w.RunDir, w.Bridge) }
+
+// bridgeTarget is the bridge's OpenFlow socket, for ovs-ofctl.
+func bridgeTarget(rundir, bridge string) string {
+	return "unix:" + filepath.Join(rundir, bridge+".mgmt")
+}
 
 // lost notes that flows are not known. err is nil before the first connection.
 func (w *FlowWatch) lost(err error) {
@@ -88,37 +93,51 @@ func (w *FlowWatch) set(observed string) {
 
 // once reads events until the connection ends. The first are the present flows.
 func (w *FlowWatch) once(ctx context.Context, wake chan<- struct{}) error {
+	return monitorFlows(ctx, w.RunDir, w.Bridge, "", func(line string) {
+		if strings.HasPrefix(line, eventPrefix) {
+			w.event(line)
+		} else {
+			w.connect(wake)
+		}
+	})
+}
+
+// eventPrefix begins the line of an event.
+const eventPrefix = "event="
+
+// monitorFlows calls handle with a line for each flow that matches, and then for each of their
+// changes, until the connection ends. Other lines are heads of messages, and the first of them is
+// the answer to the request. The result is never nil.
+func monitorFlows(ctx context.Context, rundir, bridge, match string, handle func(line string)) error {
 	out, in, err := os.Pipe()
 	if err != nil {
-		return fmt.Errorf("monitor flows of %s: %w", w.Bridge, err)
+		return fmt.Errorf("monitor flows of %s: %w", bridge, err)
 	}
 	defer out.Close()
-	cmd := exec.CommandContext(ctx, "ovs-ofctl", "--unixctl=none", "monitor", w.target(), "watch:")
+	cmd := exec.CommandContext(ctx, "ovs-ofctl", "--unixctl=none", "monitor", bridgeTarget(rundir, bridge), "watch:"+match)
 	cmd.Stdout, cmd.Stderr = in, in // present flows go to one, changes to the other
 	err = cmd.Start()
 	in.Close()
 	if err != nil {
-		return fmt.Errorf("monitor flows of %s: %w", w.Bridge, err)
+		return fmt.Errorf("monitor flows of %s: %w", bridge, err)
 	}
-	last := w.read(out, wake)
+
+	last := readMonitor(out, handle)
 	if err := cmd.Wait(); err != nil {
-		return fmt.Errorf("monitor flows of %s: %w: %s", w.Bridge, err, last)
+		return fmt.Errorf("monitor flows of %s: %w: %s", bridge, err, last)
 	}
-	return fmt.Errorf("monitor flows of %s: ovs-ofctl has ended", w.Bridge)
+	return fmt.Errorf("monitor flows of %s: ovs-ofctl has ended", bridge)
 }
 
-// read handles the output of ovs-ofctl: a line with "event=" for each flow. It returns the last
-// other line.
-func (w *FlowWatch) read(out io.Reader, wake chan<- struct{}) (last string) {
+// readMonitor handles the output of ovs-ofctl. It returns the last line that is of no message.
+func readMonitor(out io.Reader, handle func(line string)) (last string) {
 	lines := bufio.NewReader(out)
 	for {
 		line, err := lines.ReadString('\n')
 		line = strings.TrimSpace(line)
 		switch {
-		case strings.HasPrefix(line, "event="):
-			w.event(line)
-		case strings.Contains(line, "FLOW_MONITOR reply"): // the first is the answer to the request
-			w.connect(wake)
+		case strings.HasPrefix(line, eventPrefix), strings.Contains(line, "FLOW_MONITOR reply"):
+			handle(line)
 		case line != "":
 			last = line
 		}
@@ -129,12 +148,23 @@ func (w *FlowWatch) read(out io.Reader, wake chan<- struct{}) (last string) {
 }
 
 func (w *FlowWatch) event(line string) {
+	if learnedAffinity(line) {
+		return
+	}
 	if Observes(line) && !strings.HasPrefix(line, "event=DELETED") {
 		w.mu.Lock()
 		w.set(line)
 		w.mu.Unlock()
 	}
 	w.Changed()
+}
+
+// learnedAffinity reports whether the event is about a flow with which Open vSwitch remembers the
+// endpoint of a Service's client, in OVN's table OFTABLE_CHK_LB_AFFINITY. Only new connections look
+// there. So these flows, of which each client with session affinity causes one, change nothing for
+// connections that exist.
+func learnedAffinity(event string) bool {
+	return strings.Contains(event, " table=78 idle_timeout=")
 }
 
 // connect notes that every change from here on is an event.

@@ -1,0 +1,373 @@
+package ovs
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"net"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/ovn-ebpf/ovn-ebpf/loop"
+)
+
+const (
+	affinityPause  = 50 * time.Millisecond // between two reads of the agent's flows
+	affinityRetry  = 100 * time.Millisecond
+	affinitySettle = time.Second // without an event, after which the first events are complete
+	affinityResync = 30 * time.Second
+	affinityTries  = 3 // failures in a row that are a fault
+)
+
+// newConnections selects the flows that match new connections only. The flows that OVN learns with
+// are among them. Neither the learned flows nor the agent's are, so they cause no events.
+const newConnections = "ct_state=+new+trk"
+
+// AffinityFlows keeps the flows on the integration bridge with which session affinity of Services
+// loses no packets.
+//
+// OVN has a flow for each endpoint of a Service with affinity, in one table of each logical
+// switch and router. The flow's only action learns the client's endpoint, so that the packet ends
+// there. OVN's program drops the first packet of a client on purpose: a client repeats it. Clients
+// of UDP do not, and Open vSwitch's own connection tracker does not translate the repeated packet.
+//
+// The agent adds two flows to each of these tables. The first looks the packet up in the table a
+// second time, so that OVN's flow learns from it, and then passes the packet to the next table.
+// Their number depends neither on Services nor on endpoints.
+//
+// Three more flows, in the table of learned flows, keep connections of one client together.
+// Otherwise a second connection could match the datapath flow of the first one, for as long as
+// Open vSwitch has not replaced this flow, and would reach another endpoint. So datapath flows of
+// clients that are not learned yet match the client's port, too.
+type AffinityFlows struct {
+	RunDir, Bridge string
+	// Changed is called when Fault returns something else.
+	Changed func()
+
+	wake loop.Signal
+
+	mu        sync.Mutex // guards the fields below
+	learners  learners
+	connected bool      // events arrive
+	complete  bool      // the flows that existed at the connection are known
+	last      time.Time // of the connection, and of the last event
+	failures  int       // in a row
+	fault     error
+}
+
+// NewAffinityFlows returns the flows' keeper, which does not run yet.
+func NewAffinityFlows(rundir, bridge string, changed func()) *AffinityFlows {
+	return &AffinityFlows{RunDir: rundir, Bridge: bridge, Changed: changed, wake: loop.NewSignal()}
+}
+
+// RemoveAffinityFlows removes the agent's flows from the integration bridge. Without the bridge, it
+// does nothing.
+func RemoveAffinityFlows(ctx context.Context, rundir string) error {
+	s := FlowSync{RunDir: rundir, Bridge: IntegrationBridge, OnlyOwn: true}
+	if !reachable(ctx, s.target()) {
+		return nil
+	}
+	_, err := s.All(ctx, nil)
+	return err
+}
+
+// Fault returns why the flows cannot be kept, or nil. A bridge that does not answer is not a fault
+// of the flows.
+func (a *AffinityFlows) Fault() error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.fault
+}
+
+// Run keeps the flows until ctx ends. The flows remain: connections continue without the agent. It
+// does not return errors.
+func (a *AffinityFlows) Run(ctx context.Context) error {
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error { return a.follow(ctx) })
+	group.Go(func() error { return a.keep(ctx) })
+	return group.Wait()
+}
+
+// follow follows OVN's flows.
+func (a *AffinityFlows) follow(ctx context.Context) error {
+	for ctx.Err() == nil {
+		a.mu.Lock()
+		a.learners, a.connected, a.complete = learners{}, false, false
+		a.mu.Unlock()
+
+		err := monitorFlows(ctx, a.RunDir, a.Bridge, newConnections, a.line)
+		if ctx.Err() == nil && reachable(ctx, bridgeTarget(a.RunDir, a.Bridge)) {
+			a.result(err)
+		}
+		loop.Pause(ctx, affinityRetry)
+	}
+	return nil
+}
+
+// line handles a line of the monitor.
+func (a *AffinityFlows) line(line string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+
+	a.last = time.Now()
+	if strings.HasPrefix(line, eventPrefix) {
+		if a.learners.event(line) {
+			a.wake.Trigger()
+		}
+		return
+	}
+	a.complete = a.complete || strings.Contains(line, "(xid=0x0)") // the first change
+	if !a.connected {
+		a.connected = true
+		a.wake.Trigger()
+	}
+}
+
+// keep writes the flows when OVN's have changed, and reads its own from time to time.
+func (a *AffinityFlows) keep(ctx context.Context) error {
+	next := affinityResync
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-a.wake:
+		case <-time.After(next):
+		}
+
+		want, connected, complete := a.wanted()
+		next = affinityResync
+		if !connected {
+			continue
+		}
+		if !complete {
+			next = affinitySettle
+		}
+		err := a.sync(ctx, want, complete)
+		if ctx.Err() != nil {
+			return nil
+		}
+		a.result(err)
+		if err != nil {
+			next = time.Second
+		}
+		loop.Pause(ctx, affinityPause)
+	}
+}
+
+func (a *AffinityFlows) wanted() (flows []string, connected, complete bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.complete = a.complete || time.Since(a.last) >= affinitySettle
+	return a.learners.wanted(), a.connected, a.complete
+}
+
+// sync makes the agent's flows exactly want. Before OVN's flows are known completely, it removes
+// none.
+func (a *AffinityFlows) sync(ctx context.Context, want []string, complete bool) error {
+	s := FlowSync{RunDir: a.RunDir, Bridge: a.Bridge, OnlyOwn: true}
+	if !complete {
+		have, err := s.read(ctx)
+		if err != nil {
+			return fmt.Errorf("read flows of %s: %w", a.Bridge, err)
+		}
+		for _, flow := range want {
+			key, _, _ := strings.Cut(flow, " actions=")
+			delete(have.ours, key)
+		}
+		for key, actions := range have.ours {
+			want = append(want, key+" actions="+actions)
+		}
+	}
+	_, err := s.All(ctx, want)
+	return err
+}
+
+// result notes whether the flows could be kept.
+func (a *AffinityFlows) result(err error) {
+	a.mu.Lock()
+	a.failures++
+	if err == nil {
+		a.failures = 0
+	}
+	was := a.fault
+	switch {
+	case err == nil:
+		a.fault = nil
+	case a.failures >= affinityTries:
+		a.fault = err
+	}
+	changed := (was == nil) != (a.fault == nil)
+	a.mu.Unlock()
+
+	if changed {
+		a.Changed()
+	}
+}
+
+// reachable reports whether ovs-vswitchd listens at the bridge's socket.
+func reachable(ctx context.Context, target string) bool {
+	var d net.Dialer
+	conn, err := d.DialContext(ctx, "unix", strings.TrimPrefix(target, "unix:"))
+	if err != nil {
+		return false
+	}
+	conn.Close()
+	return true
+}
+
+// learners are the flows with which OVN learns the endpoints of clients.
+type learners struct {
+	flows  map[string]learner // by table and match
+	stages map[stage]uses
+}
+
+// stage is a table of a logical switch or router with such flows.
+type stage struct {
+	table    int
+	metadata string // of the logical switch or router
+}
+
+type learner struct {
+	stage
+	learned int  // the table of the learned flows
+	ends    bool // the packet ends there
+}
+
+// uses counts a stage's flows.
+type uses struct {
+	ending, others int
+	learned        int // the table of the learned flows
+}
+
+// event notes an event of the monitor. It reports whether other flows may be wanted now, or the
+// agent's may be lost: when ovn-controller connects, it removes all flows, its own first.
+func (l *learners) event(line string) bool {
+	kind, key, actions := parseEvent(line)
+	before, known := l.flows[key]
+	now, learns := learner{}, false
+	if kind != "DELETED" {
+		now, learns = parseLearner(key, actions)
+	}
+	if !known && !learns || known && learns && before == now {
+		return false
+	}
+	if l.flows == nil {
+		l.flows, l.stages = map[string]learner{}, map[stage]uses{}
+	}
+
+	changed := false
+	if known {
+		delete(l.flows, key)
+		changed = l.count(before, -1)
+	}
+	if learns {
+		l.flows[key] = now
+		changed = l.count(now, 1) || changed
+	}
+	return changed
+}
+
+// count adds n to the uses of the flow's stage, and reports whether this is the first or the last.
+func (l *learners) count(f learner, n int) bool {
+	u := l.stages[f.stage]
+	of := &u.others
+	if f.ends {
+		of = &u.ending
+	}
+	before := *of
+	*of += n
+	u.learned = f.learned
+	if l.stages[f.stage] = u; u.ending+u.others == 0 {
+		delete(l.stages, f.stage)
+	}
+	return (before == 0) != (*of == 0)
+}
+
+// Values of register 15, the logical output port, while OVN's flows of a stage are looked up for
+// the second time. OVN sets the output port in later tables.
+const (
+	lookedUp   = "0x6f766e61" // until a flow of the agent has found that OVN's flows do not match
+	notLearned = "0x6f766e62"
+)
+
+// keepPorts makes the datapath flow match addresses and ports: hashing reads them. The result is
+// always 0.
+const keepPorts = "multipath(symmetric_l3l4+udp,0,modulo_n,1,0,NXM_NX_REG15[0])"
+
+// wanted returns the agent's flows, sorted.
+func (l *learners) wanted() []string {
+	var flows []string
+	tables := map[int]bool{}
+	for _, s := range slices.SortedFunc(maps.Keys(l.stages), func(a, b stage) int {
+		return cmp.Or(a.table-b.table, strings.Compare(a.metadata, b.metadata))
+	}) {
+		u := l.stages[s]
+		if u.others > 0 || u.ending == 0 { // this OVN passes the packet on itself
+			continue
+		}
+		tables[u.learned] = true
+		flows = append(flows,
+			fmt.Sprintf("table=%d,priority=101,reg15=0,metadata=%s actions=load:%s->NXM_NX_REG15[],resubmit(,%d),resubmit(,%d),load:0->NXM_NX_REG15[],resubmit(,%d)",
+				s.table, s.metadata, lookedUp, s.table, u.learned, s.table+1),
+			fmt.Sprintf("table=%d,priority=1,reg15=%s,metadata=%s actions=load:%s->NXM_NX_REG15[]", s.table, lookedUp, s.metadata, notLearned))
+	}
+
+	for _, t := range slices.Sorted(maps.Keys(tables)) {
+		flows = append(flows,
+			fmt.Sprintf("table=%d,priority=65535,reg15=%s actions=%s", t, lookedUp, keepPorts), // the packet was learned from
+			fmt.Sprintf("table=%d,priority=65535,reg15=%s actions=drop", t, notLearned),
+			fmt.Sprintf("table=%d,priority=1,reg15=0 actions=%s", t, keepPorts)) // the client is not learned
+	}
+	return flows
+}
+
+// parseEvent returns an event's kind, its flow's table and match, and its actions. As the monitor
+// prints no cookies' or timeouts' changes separately, these are left out.
+func parseEvent(line string) (kind, key, actions string) {
+	line, actions, _ = strings.Cut(line, " actions=")
+	var table, match string
+	for _, field := range strings.Fields(line) {
+		name, value, _ := strings.Cut(field, "=")
+		switch name {
+		case "event":
+			kind = value
+		case "table":
+			table = value
+		case "reason", "idle_timeout", "hard_timeout", "cookie":
+		default:
+			match = field
+		}
+	}
+	return kind, table + " " + match, actions
+}
+
+// parseLearner returns the flow with this table, match and actions, if it learns endpoints.
+func parseLearner(key, actions string) (learner, bool) {
+	rest, ok := strings.CutPrefix(actions, "learn(table=")
+	if !ok || !strings.Contains(actions, "idle_timeout=") {
+		return learner{}, false
+	}
+	text, match, _ := strings.Cut(key, " ")
+	table, err := strconv.Atoi(text)
+	if err != nil {
+		return learner{}, false
+	}
+	text, _, _ = strings.Cut(rest, ",")
+	learned, err := strconv.Atoi(text)
+	if err != nil || learned <= table {
+		return learner{}, false
+	}
+	for field := range strings.SplitSeq(match, ",") {
+		if metadata, found := strings.CutPrefix(field, "metadata="); found {
+			ends := strings.IndexByte(actions, ')') == len(actions)-1
+			return learner{stage{table, metadata}, learned, ends}, true
+		}
+	}
+	return learner{}, false
+}
