@@ -67,6 +67,7 @@ var fieldTests = []fieldTest{
 	{name: "an endpoint at another node's tunnel port", run: testTunnelEndpoint},
 	{name: "a forged slice of the control plane", run: testForgedSlice},
 	{name: "a lost SYN", skip: needsRepeatedSNAT, run: testLostSYN},
+	{name: "session affinity", run: testSessionAffinity},
 	{name: "a policy with many port ranges", run: testManyPortRanges},
 	{name: "a Service with 900 endpoints", run: testLargeService},
 	{name: "a namespace with many frontends", long: true, run: testManyFrontends},

@@ -104,13 +104,9 @@ func (c *Cluster) kindSpecs() []lab.ServiceSpec {
 	a, b, p := c.Pods["a"], c.Pods["b"], c.Pods["c"]
 	vips := func(last byte) []netip.Addr { return []netip.Addr{kindVIP(last)(false), kindVIP(last)(true)} }
 	texts := func(last byte) []string { return []string{kindVIP(last)(false).String(), kindVIP(last)(true).String()} }
-	none, local, single, timeout := false, corev1.ServiceInternalTrafficPolicyLocal, corev1.IPFamilyPolicySingleStack, int32(2)
+	none, local, single := false, corev1.ServiceInternalTrafficPolicyLocal, corev1.IPFamilyPolicySingleStack
 	const nodePorts, balanced = corev1.ServiceTypeNodePort, corev1.ServiceTypeLoadBalancer
 	plain, both := servicePorts(podPort, 0), []*lab.Pod{a, p}
-	sticky := func(s *corev1.ServiceSpec) {
-		s.SessionAffinity = corev1.ServiceAffinityClientIP
-		s.SessionAffinityConfig = &corev1.SessionAffinityConfig{ClientIP: &corev1.ClientIPConfig{TimeoutSeconds: &timeout}}
-	}
 	external := func(s *corev1.ServiceSpec) { s.ExternalIPs = texts(21) }
 	outLocal := func(s *corev1.ServiceSpec) { s.ExternalTrafficPolicy = corev1.ServiceExternalTrafficPolicyLocal }
 	noNodePorts := func(s *corev1.ServiceSpec) { s.AllocateLoadBalancerNodePorts = &none }

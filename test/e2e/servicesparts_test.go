@@ -73,27 +73,6 @@ func testOneFamily(t *testing.T, c *Cluster) {
 	c.seesOne(t, host("d"), "tcp", netip.AddrPortFrom(c.cluster("single")(false), servicePort), "a")
 }
 
-// testAffinity: a client keeps its endpoint, until it has been idle for longer than the timeout.
-func testAffinity(t *testing.T, c *Cluster) {
-	for from, v6 := range map[string]bool{host("b"): false, "node3": true} {
-		to := netip.AddrPortFrom(c.cluster("sticky")(v6), servicePort)
-		var first string
-		within(t, from+" stays with one", func() error {
-			if first = c.see(t, from, "tcp", to); first != "a" && first != "c" {
-				return fmt.Errorf("answered by %s", first)
-			}
-			return nil
-		})
-		within(t, from+" is free after the timeout", func() error {
-			time.Sleep(2500 * time.Millisecond) // longer than the timeout
-			if again := c.see(t, from, "tcp", to); again == first {
-				return fmt.Errorf("answered by %s every time", first)
-			}
-			return nil
-		})
-	}
-}
-
 // testExternalLocal: clients outside reach only the node's own endpoints, which see the client's
 // address; clients inside reach all. The health check informs load balancers.
 func testExternalLocal(t *testing.T, c *Cluster) {

@@ -1,0 +1,140 @@
+package e2e
+
+import (
+	"fmt"
+	"net/http"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/ovn-ebpf/ovn-ebpf/test/lab"
+)
+
+const (
+	affinityNodePort = 30095
+	affinityTimeout  = 2 * time.Second
+	// affinityPause is longer than the timeout, and than Open vSwitch takes to remove a learned flow.
+	affinityPause = affinityTimeout + 1500*time.Millisecond
+	// affinityAnswer is the longest wait for an answer. Clients repeat a lost SYN after a second.
+	affinityAnswer = 500 * time.Millisecond
+)
+
+// sticky makes clients keep their endpoint.
+func sticky(s *corev1.ServiceSpec) {
+	timeout := int32(affinityTimeout.Seconds())
+	s.SessionAffinity = corev1.ServiceAffinityClientIP
+	s.SessionAffinityConfig = &corev1.SessionAffinityConfig{ClientIP: &corev1.ClientIPConfig{TimeoutSeconds: &timeout}}
+}
+
+// frontend is an address of a Service by family, as seen from a client.
+type frontend struct {
+	from string
+	to   func(v6 bool) netip.Addr
+	port uint16
+}
+
+// client is one client of a frontend.
+type client struct {
+	from, protocol string
+	to             netip.AddrPort
+}
+
+func (c client) String() string { return c.protocol + " from " + c.from + " to " + c.to.String() }
+
+func (f frontend) clients() []client {
+	var list []client
+	for _, v6 := range []bool{false, true} {
+		for _, protocol := range []string{"tcp", "udp"} {
+			list = append(list, client{f.from, protocol, port(f.to(v6), f.port)})
+		}
+	}
+	return list
+}
+
+// server makes a few requests, one after another, and returns the server of all. It returns an
+// error if a request is not answered at once, or if the servers differ. No request is repeated.
+func (c *Cluster) server(t *testing.T, from client, servers ...string) (string, error) {
+	t.Helper()
+	out, err := c.Exec(t.Context(), from.from, c.traffic(from.protocol, "-n", "5", "-timeout", affinityAnswer.String(), from.to.String())...)
+	if err != nil {
+		return "", err
+	}
+	var names []string
+	for line := range strings.Lines(string(out)) {
+		name, _, _ := strings.Cut(strings.TrimSpace(line), " ")
+		names = append(names, name)
+	}
+	if len(names) != 5 || len(slices.Compact(slices.Clone(names))) != 1 || !slices.Contains(servers, names[0]) {
+		return "", fmt.Errorf("answered by %q, want 5 answers by one of %v", names, servers)
+	}
+	return names[0], nil
+}
+
+// keepsAffinity checks that clients keep their server, until they have been idle for longer than
+// the timeout. Then they may get another one, and are answered as fast.
+func (c *Cluster) keepsAffinity(t *testing.T, frontends []frontend, servers ...string) {
+	t.Helper()
+	for _, f := range frontends {
+		for _, from := range f.clients() {
+			within(t, from.String(), func() error {
+				_, err := c.server(t, from, servers...)
+				return err
+			})
+		}
+	}
+
+	was, moved := map[client]string{}, map[string]bool{}
+	for round := 0; round < 2 || len(moved) < len(frontends) && round < 12; round++ {
+		time.Sleep(affinityPause)
+		for _, f := range frontends {
+			for _, from := range f.clients() {
+				now, err := c.server(t, from, servers...)
+				if err != nil {
+					t.Fatalf("%s, idle for %s: %v", from, affinityPause, err)
+				}
+				if was[from] != "" && was[from] != now {
+					moved[f.from] = true
+				}
+				was[from] = now
+			}
+		}
+	}
+	for _, f := range frontends {
+		if !moved[f.from] && len(servers) > 1 {
+			t.Errorf("%s has the same servers every time: %v", f.from, was)
+		}
+	}
+}
+
+// losesNoPackets checks that neither readyz nor status has a fault of session affinity.
+func (c *Cluster) losesNoPackets(t *testing.T) {
+	t.Helper()
+	for _, n := range c.Nodes() {
+		code, body, err := c.readyz(n.Name)
+		if err != nil || code != http.StatusOK || strings.Contains(body, "sessionAffinity") {
+			t.Errorf("readyz of %s: %d %q, %v", n.Name, code, body, err)
+		}
+	}
+}
+
+// testAffinity: a client keeps its endpoint, until it has been idle for longer than the timeout.
+func testAffinity(t *testing.T, c *Cluster) {
+	to := c.cluster("sticky")
+	c.keepsAffinity(t, []frontend{{host("b"), to, servicePort}, {host("d"), to, servicePort}, {"node3", to, servicePort}}, "a", "c")
+}
+
+// testSessionAffinity: the first packet of a client is not lost, on any path to a Service.
+func testSessionAffinity(t *testing.T, c *Cluster) {
+	c.losesNoPackets(t)
+	c.tempService(t, lab.ServiceSpec{
+		Name: "affine", Type: corev1.ServiceTypeNodePort, Ports: servicePorts(podPort, affinityNodePort),
+		Pods: []*lab.Pod{c.Pods["a"], c.Pods["c"]}, Change: sticky,
+	})
+	to := c.cluster("affine")
+	c.keepsAffinity(t, []frontend{{host("b"), to, servicePort}, {"ext", c.gateway(1), affinityNodePort}, {"node1", to, servicePort}}, "a", "c")
+	c.losesNoPackets(t)
+}
