@@ -6,6 +6,8 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -149,36 +151,23 @@ func (r *restorable) restore(backup string) {
 }
 
 // checkRestored waits until no informer is behind, and compares the copies with the restored state.
+// Informers that list at the copy's version are behind for longer than the limit.
 func (r *restorable) checkRestored() {
 	r.t.Helper()
-	restored := time.Now()
+	const limit = 20 * time.Second
+	began := time.Now()
 	for name, inf := range r.informers {
 		await(r.t, name+": not behind", func() bool { return inf.Behind() == nil })
-		r.t.Logf("%s: not behind after %.1f s", name, time.Since(restored).Seconds())
+		took := time.Since(began)
+		r.t.Logf("%s: not behind after %.1f s", name, took.Seconds())
+		if took > limit {
+			r.t.Errorf("%s: behind for %s, want %s at most", name, took, limit)
+		}
 		for object, want := range map[string]string{"changed": "early", "created": "", "deleted": "early", "new": "late"} {
 			if got := value(inf, object); got != want {
 				r.t.Errorf("%s: not behind, but %s is %q, want %q", name, object, got, want)
 			}
 		}
-	}
-}
-
-// TestRestored_earlierRevision restores the database. Its revision is then below that of the
-// informers' copies.
-func TestRestored_earlierRevision(t *testing.T) {
-	r := newRestorable(t)
-	r.put("changed", "early")
-	r.put("deleted", "early")
-	r.awaitInSync()
-	backup := r.backup()
-	r.diverge()
-
-	r.restore(backup)
-	r.put("new", "late")
-	r.checkRestored()
-	r.put("new", "later")
-	for name, inf := range r.informers {
-		await(t, name+": the next change", func() bool { return value(inf, "new") == "later" })
 	}
 }
 
@@ -193,6 +182,58 @@ func (r *restorable) diverge() {
 	r.advance(300)
 	for name, inf := range r.informers {
 		await(r.t, name+": all changes", func() bool { return value(inf, "counter") == "299" && inf.Behind() == nil })
+	}
+}
+
+// TestRestored_earlierRevision restores the database. Its revision is then below that of the
+// informers' copies.
+func TestRestored_earlierRevision(t *testing.T) {
+	r := newRestorable(t)
+	r.put("changed", "early")
+	r.put("deleted", "early")
+	r.awaitInSync()
+	backup := r.backup()
+	r.diverge()
+
+	reasons := r.recordReasons()
+	r.restore(backup)
+	r.put("new", "late")
+	r.checkRestored()
+	for name, all := range reasons() {
+		if !strings.Contains(all, "of a later state") {
+			t.Errorf("%s: never behind because of a restore, but: %s", name, all)
+		}
+	}
+
+	r.put("new", "later")
+	for name, inf := range r.informers {
+		await(t, name+": the next change", func() bool { return value(inf, "new") == "later" })
+	}
+}
+
+// recordReasons records why the informers are behind, until the returned function is called.
+func (r *restorable) recordReasons() (end func() map[string]string) {
+	stop := make(chan struct{})
+	all := map[string]string{}
+	var recording sync.WaitGroup
+	recording.Go(func() {
+		for {
+			for name, inf := range r.informers {
+				if err := inf.Behind(); err != nil && !strings.Contains(all[name], err.Error()) {
+					all[name] += err.Error() + "\n"
+				}
+			}
+			select {
+			case <-stop:
+				return
+			case <-time.After(10 * time.Millisecond):
+			}
+		}
+	})
+	return func() map[string]string {
+		close(stop)
+		recording.Wait()
+		return all
 	}
 }
 

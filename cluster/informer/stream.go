@@ -19,8 +19,8 @@ import (
 )
 
 const (
-	// grace is how long no watch may be open, as when the API server ends one for its age,
-	// and how long what came meanwhile may take to be told.
+	// grace is the longest time without a watch that does not count, as when the API server ends a
+	// watch for its age. After a longer time, it is also the time for the events that were missed.
 	grace    = time.Second
 	retryMin = 50 * time.Millisecond
 
@@ -40,10 +40,10 @@ type stream struct {
 
 	mu       sync.Mutex // guards the rest
 	serial   int        // of the watch that was opened last
-	follows  bool       // it is open, and has told what was there before
-	changed  time.Time  // since when that is so, or is not; zero: it has never been
-	late     bool       // before that, nothing was told for longer than grace
-	failed   bool       // that has been logged
+	follows  bool       // this watch is open, and its initial list, if any, is complete
+	changed  time.Time  // when follows changed; zero: it has never been true
+	late     bool       // before that, it was false for longer than grace, or etcd was restored
+	failed   bool       // a failure to watch has been logged
 	restored bool       // the copy is of a later state than the API server's, and is not replaced yet
 }
 
@@ -111,7 +111,7 @@ func (s *stream) continues(ctx context.Context, version string, outage bool) err
 		s.setRestored(version, now)
 		return apierrors.NewResourceExpired(fmt.Sprintf("the API server is at version %s, before %s", now, version))
 	}
-	if outage { // the versions of two histories cannot be compared
+	if outage { // a restored database may have passed the copy's version
 		return apierrors.NewResourceExpired("the API server may have been restored")
 	}
 	return nil
@@ -138,8 +138,8 @@ func (s *stream) rewind(o *metav1.ListOptions) {
 	}
 }
 
-// follow passes a watch's events on. If it begins with all objects, it follows when these
-// have come.
+// follow passes the events of a watch on. If the watch begins with a list, it counts as followed
+// when the list is complete.
 func (s *stream) follow(from watch.Interface, listing bool) watch.Interface {
 	events := make(chan watch.Event)
 	to := watch.NewProxyWatcher(events)
@@ -182,33 +182,38 @@ func endsList(e watch.Event) bool {
 	return err == nil && o.GetAnnotations()[metav1.InitialEventsAnnotationKey] == "true"
 }
 
-// set notes that the watch follows, or no longer does, unless there is a later one.
+// set records whether the watch is followed, unless a later one was opened.
 func (s *stream) set(serial int, follows bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if serial != s.serial || follows == s.follows {
+	if serial != s.serial {
 		return
 	}
+	restored := s.restored
+	s.restored = restored && !follows
+	if follows == s.follows {
+		return
+	}
+
 	now := time.Now()
 	lost := now.Sub(s.changed)
-	s.late = follows && !s.changed.IsZero() && lost > grace
+	s.late = follows && !s.changed.IsZero() && (lost > grace || restored)
 	if follows && s.failed {
 		s.failed = false
 		s.log.Info("watching again", "resource", s.name)
 	}
 	s.follows, s.changed = follows, now
-	s.restored = s.restored && !follows
 }
 
-// fail logs why nothing is watched, once.
+// fail logs once why the watch cannot be opened.
 func (s *stream) fail(ctx context.Context, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.failed || ctx.Err() != nil || apierrors.IsResourceExpired(err) || apierrors.IsGone(err) {
-		return // expired: the reflector lists everything, as it must now and then
+		return // expired: the reflector lists the objects again, which is usual
 	}
 	s.failed = true
-	var request *url.Error // says again what is watched, at length
+	var request *url.Error // its text repeats the whole request
 	if errors.As(err, &request) {
 		err = request.Err
 	}
@@ -232,8 +237,8 @@ func (s *stream) behind(now time.Time) error {
 	return nil
 }
 
-// temporary reports whether the same request may be granted later: it did not reach the API
-// server, or that cannot answer now.
+// temporary reports whether the same request may succeed later: it did not reach the API server, or
+// the API server cannot answer now.
 func temporary(err error) bool {
 	var status apierrors.APIStatus
 	return !errors.As(err, &status) || apierrors.IsTooManyRequests(err) || apierrors.IsServiceUnavailable(err) ||
