@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/netip"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -175,7 +176,7 @@ func (r *Resolver) announce(ctx context.Context, next NextHops, hop netip.Addr, 
 	if !again || time.Since(was.since) < hopFault {
 		time.AfterFunc(hopRetry, r.hops.wake.Trigger)
 	}
-	return ovs.SendTo(ctx, r.RunDir, r.Bridge, port, answer)
+	return ovs.SendTo(ctx, r.RunDir, r.Bridge, strconv.FormatUint(uint64(port), 10), answer)
 }
 
 // note records the faults of next hops.
