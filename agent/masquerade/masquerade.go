@@ -88,7 +88,7 @@ func Script(c Config) string {
 		fmt.Fprintf(&b, "\t\t%s saddr { %s } meta l4proto { tcp, udp, sctp } masquerade to :%d-%d\n", family.name, pods, c.Ports.First, c.Ports.Last)
 		fmt.Fprintf(&b, "\t\t%s saddr { %s } masquerade\n", family.name, pods)
 	}
-	b.WriteString("\t}\n" + tunnels(c) + redirects(c.Redirects) + "}\n")
+	b.WriteString("\t}\n" + tunnels(c) + probes(c) + redirects(c.Redirects) + "}\n")
 	return b.String()
 }
 

@@ -69,6 +69,44 @@ table inet ovn_ebpf {
 		type filter hook forward priority filter; policy accept;
 		iifname "mp0" udp dport 6081 goto tunnels
 	}
+	counter probes_enter_ip {
+	}
+	counter probes_leave_ip {
+	}
+	counter new_leave_ip {
+	}
+	counter replies_enter_ip {
+	}
+	counter replies_leave_ip {
+	}
+	counter probes_enter_ip6 {
+	}
+	counter probes_leave_ip6 {
+	}
+	counter new_leave_ip6 {
+	}
+	counter replies_enter_ip6 {
+	}
+	counter replies_leave_ip6 {
+	}
+	chain enter {
+		type filter hook forward priority -2147483648; policy accept;
+		iifname "mp0" ip saddr { 10.244.1.1/32 } meta l4proto { tcp, udp } th sport { 1, 2 } counter name probes_enter_ip
+		iifname "mp0" ip saddr { 10.244.1.1/32 } meta l4proto { tcp, udp } th sport 2 meta nftrace set 1
+		oifname "mp0" meta nfproto ipv4 ct direction reply counter name replies_enter_ip
+		iifname "mp0" ip6 saddr { fd00:10:244:1::1/128 } meta l4proto { tcp, udp } th sport { 1, 2 } counter name probes_enter_ip6
+		iifname "mp0" ip6 saddr { fd00:10:244:1::1/128 } meta l4proto { tcp, udp } th sport 2 meta nftrace set 1
+		oifname "mp0" meta nfproto ipv6 ct direction reply counter name replies_enter_ip6
+	}
+	chain leave {
+		type filter hook forward priority 2147483647; policy accept;
+		iifname "mp0" ip saddr { 10.244.1.1/32 } meta l4proto { tcp, udp } th sport { 1, 2 } counter name probes_leave_ip drop
+		iifname "mp0" meta nfproto ipv4 ct state new counter name new_leave_ip
+		oifname "mp0" meta nfproto ipv4 ct direction reply counter name replies_leave_ip
+		iifname "mp0" ip6 saddr { fd00:10:244:1::1/128 } meta l4proto { tcp, udp } th sport { 1, 2 } counter name probes_leave_ip6 drop
+		iifname "mp0" meta nfproto ipv6 ct state new counter name new_leave_ip6
+		oifname "mp0" meta nfproto ipv6 ct direction reply counter name replies_leave_ip6
+	}
 }
 `
 	if diff := cmp.Diff(want, Script(config)); diff != "" {
