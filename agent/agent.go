@@ -63,7 +63,11 @@ type agent struct {
 	notLocal    bool                                // leftovers of local gateway mode are removed; owned by the node loop
 	redirected  map[bpf.ServiceKey]service.Redirect // redirects of local gateway mode; owned by the node loop
 	nodeFault   atomic.Pointer[string]
-	hostSent    *metrics.HostSent
+
+	forwardWake  loop.Signal            // triggers a probe through the hook forward
+	forwardFault atomic.Pointer[string] // result of the probes, "" without a fault; nil before the first
+
+	hostSent *metrics.HostSent
 }
 
 // Run runs the node agent. It returns nil when ctx ends. It returns an error for faults that
@@ -98,7 +102,7 @@ func Run(ctx context.Context, cfg Config, log *slog.Logger) error {
 	}
 	found := detected{uplink: cfg.Uplink == "", datapath: cfg.Datapath == ""}
 	cfg.Settings = fallBack(settings, noEBPF)
-	a := &agent{cfg: cfg, detected: found, log: log, ready: readiness.New(log), nodeWake: loop.NewSignal(), ovsWake: loop.NewSignal(), podsWake: loop.NewSignal()}
+	a := &agent{cfg: cfg, detected: found, log: log, ready: readiness.New(log), nodeWake: loop.NewSignal(), ovsWake: loop.NewSignal(), podsWake: loop.NewSignal(), forwardWake: loop.NewSignal()}
 	a.page = page.New(a.ready.Missing)
 	if err := a.follow(); err != nil {
 		return err
@@ -318,6 +322,7 @@ func (a *agent) addParts() {
 		a.addressGone, a.addressDiffers, a.routesRemoved, a.nextHopDiffers, a.chassisTakenFault, a.chassisDiffers,
 		a.networksOverlap, a.defaultRouteElsewhere, a.kernelDatapathUnused, a.kernelDatapathMissing, a.otherNetworkFirst, a.certificateInvalid,
 		a.affinityLosesPackets,
+		a.forwardDropped,
 	)
 }
 
@@ -346,6 +351,9 @@ func (a *agent) runParts(ctx context.Context, server *cniserver.Server, keeper *
 	group.Go(func() error { return a.keepSettings(ctx) })
 	group.Go(func() error { return server.Run(ctx, a.ready.Changed.Trigger) })
 	group.Go(func() error { return keeper.Run(ctx) })
+	if a.cfg.Local {
+		group.Go(func() error { return a.watchForward(ctx) })
+	}
 	if a.shadow != nil {
 		group.Go(func() error { return a.shadow.Run(ctx) })
 	}

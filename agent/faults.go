@@ -179,6 +179,14 @@ func (a *agent) addressDiffers(context.Context) *environment.Fault {
 	return nil
 }
 
+// forwardDropped finds chains of other programs that drop packets of pods in local gateway mode.
+func (a *agent) forwardDropped(context.Context) *environment.Fault {
+	if text := a.forwardFault.Load(); text != nil && *text != "" {
+		return &environment.Fault{Reason: environment.ForwardDropped, Text: *text}
+	}
+	return nil
+}
+
 // certificateInvalid finds a node whose certificate for the Southbound database is missing, has
 // another name or has expired: with it, ovn-controller cannot connect.
 func (a *agent) certificateInvalid(context.Context) *environment.Fault {

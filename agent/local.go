@@ -2,9 +2,11 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"net/netip"
 	"os/exec"
 	"slices"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -13,6 +15,7 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/agent/masquerade"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/service"
 	"github.com/ovn-ebpf/ovn-ebpf/bpf"
+	"github.com/ovn-ebpf/ovn-ebpf/loop"
 )
 
 // syncMasquerade translates, in local gateway mode, packets of pods that leave through the host to
@@ -43,7 +46,38 @@ func (a *agent) syncMasquerade(ctx context.Context, subnets []netip.Prefix) erro
 	if err := masquerade.Sync(ctx, c); err != nil {
 		return err
 	}
+	if a.forwardFault.Load() == nil {
+		a.forwardWake.Trigger() // its first look
+	}
 	return a.forgetUDP(c.Redirects)
+}
+
+// Intervals of probes through the hook forward: in general, and after an unsure result.
+const probeEvery, probeSoon = 10 * time.Second, 3 * time.Second
+
+// watchForward probes, in local gateway mode, whether chains of other programs drop packets of pods.
+func (a *agent) watchForward(ctx context.Context) error {
+	probe := masquerade.NewProbe(management.Name, a.cfg.OVSRunDir)
+	forwards := 0
+	return loop.Run(ctx, loop.Options{Name: "probes through the hook forward", Wake: a.forwardWake, Resync: probeEvery, Log: a.log, Apply: func(ctx context.Context) error {
+		r, err := probe.Look(ctx)
+		if errors.Is(err, masquerade.ErrNoTable) || err == nil && r.Forwards < forwards {
+			a.nodeWake.Trigger() // the node has no subnet yet, or others have changed the table or sysctls
+		}
+		if err != nil && !errors.Is(err, masquerade.ErrNoTable) {
+			return err
+		}
+		forwards = r.Forwards
+		if r.Unsure {
+			time.AfterFunc(probeSoon, a.forwardWake.Trigger)
+		}
+
+		text := masquerade.Describe(r.Dropped, management.Name)
+		if was := a.forwardFault.Swap(&text); was == nil || *was != text {
+			a.environment.Trigger()
+		}
+		return nil
+	}})
 }
 
 // hostsInPodTunnels returns the addresses of other nodes in the networks of PodTunnels, which do

@@ -50,6 +50,7 @@ const (
 	OtherNetworkFirst     = "OtherNetworkFirst"
 	CertificateInvalid    = "CertificateInvalid"
 	AffinityLosesPackets  = "AffinityLosesPackets"
+	ForwardDropped        = "ForwardDropped"
 
 	// AgentFailed is of an agent that has ended with an error.
 	AgentFailed = "AgentFailed"

@@ -129,7 +129,11 @@ func (j *judge) agent() {
 		j.add("tables", Degraded, "find the Services with many ports, addresses or endpoints (docs/services.md, Budgets); everything else works",
 			"full, these have no room for: %s", strings.Join(a.Full, ", "))
 	}
-	for _, fault := range a.Faults {
+	faults := a.Faults
+	if j.Host.Forward != "" {
+		faults = append(slices.Clip(faults), j.Host.Forward)
+	}
+	for _, fault := range faults {
 		what, do, _ := strings.Cut(fault, "; ")
 		j.add("environment", Degraded, cmp.Or(do, "see docs/status.md"), "%s", what)
 	}

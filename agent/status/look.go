@@ -14,6 +14,7 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/agent/gateway"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/link"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/management"
+	"github.com/ovn-ebpf/ovn-ebpf/agent/masquerade"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/ovs"
 	"github.com/ovn-ebpf/ovn-ebpf/bpf"
 )
@@ -41,6 +42,7 @@ type Host struct {
 	Listeners                  int                   // host sockets that listen inside the SNAT range
 	Gone                       []netip.Prefix        // addresses of the gateway that the host has lost
 	NoRoute                    []link.ConnectedRoute // routes that were removed from the host
+	Forward                    string                // what drops packets of pods, if no agent answers
 	Err                        error
 }
 
@@ -83,7 +85,8 @@ type CNI struct {
 	Others           []cniconf.Other // configurations of other networks
 }
 
-// Look reads all facts. It needs root and changes nothing.
+// Look reads all facts. It needs root and changes nothing. Without an agent in local gateway mode, it
+// sends probes, which do not leave the node.
 func Look(ctx context.Context, r Record) Facts {
 	f := Facts{Record: r}
 	f.Agent = askAgent(ctx, r.Paths)
@@ -105,6 +108,9 @@ func Look(ctx context.Context, r Record) Facts {
 func (f *Facts) lookGateway(ctx context.Context) {
 	r := f.Record
 	f.Host = lookHost(r)
+	if r.local() && (f.Agent.Err != nil || !f.Agent.Served) {
+		f.Host.Forward = lookForward(ctx, r)
+	}
 	f.Switch = lookSwitch(ctx, r)
 	f.Programs = lookPrograms(r)
 	_, err := os.Stat(filepath.Join(r.Paths.OVNRunDir, "ovn-controller.pid"))
@@ -147,6 +153,18 @@ func lookHost(r Record) Host {
 	}
 	h.Err = errors.Join(errs[:]...)
 	return h
+}
+
+// lookForward returns what drops packets of pods in local gateway mode, or "". Faults that keep
+// probes from being sent have their own checks.
+func lookForward(ctx context.Context, r Record) string {
+	ctx, cancel := context.WithTimeout(ctx, 4*wait)
+	defer cancel()
+	result, err := masquerade.NewProbe(management.Name, r.Paths.OVSRunDir).Look(ctx)
+	if err != nil {
+		return ""
+	}
+	return masquerade.Describe(result.Dropped, management.Name)
 }
 
 // missingRoutes returns the connected routes that the agent has seen and that are gone, and those

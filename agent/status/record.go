@@ -113,6 +113,9 @@ func (r Record) partial() bool { return r.Wiring.Mode == "" }
 // bare reports whether the uplink carries nothing of ovn-ebpf.
 func (r Record) bare() bool { return r.Wiring.Mode == "none" }
 
+// local reports whether the host forwards what pods send to other networks.
+func (r Record) local() bool { return r.Wiring.Mode == "local" }
+
 // Write writes r to the run directory.
 func Write(dir string, r Record) error {
 	b, err := json.MarshalIndent(r, "", "  ")
