@@ -110,8 +110,8 @@ func (c *Cluster) hostAnswers(t *testing.T, when string) {
 	t.Helper()
 	for range 3 {
 		for _, s := range hostServers {
-			if got := c.see(t, "node1", s.protocol, s.at); got != "node1" {
-				t.Errorf("%s: %s from the host to %s: %s, want its own server", when, s.protocol, s.at, got)
+			if got, err := c.see(t, "node1", s.protocol, s.at); err != nil || got != "node1" {
+				t.Errorf("%s: %s from the host to %s: %q, %v, want its own server", when, s.protocol, s.at, got, err)
 			}
 		}
 	}

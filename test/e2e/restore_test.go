@@ -75,8 +75,8 @@ func testRestoredEtcd(t *testing.T, c *Cluster) {
 		for _, v6 := range []bool{false, true} {
 			within(t, "the Service that the restored cluster lacks", func() error {
 				// Its address answers nobody, while its server answers this client.
-				if err := c.ask(t, from, port(c.cluster("lost")(v6), servicePort)); err == nil {
-					return fmt.Errorf("served for %s", from)
+				if err := isUnanswered(c.ask(t, from, port(c.cluster("lost")(v6), servicePort))); err != nil {
+					return fmt.Errorf("from %s: %w", from, err)
 				}
 				return c.ask(t, from, port(c.pod("a")(v6), podPort))
 			})

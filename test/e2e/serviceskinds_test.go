@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -157,24 +158,28 @@ func hinted(p *lab.Pod, e *discoveryv1.Endpoint) {
 // refused is the result for clients of a service without endpoints: an immediate error.
 const refused = "refused"
 
-// see makes twelve requests and returns the servers that answered, separated by commas; or refused;
-// or another error.
-func (c *Cluster) see(t *testing.T, from, protocol string, to netip.AddrPort) string {
+// firstAnswer is the time within which a request is answered. It is less than the second after which
+// clients repeat a lost SYN or datagram, so that a repeated request is no answer.
+func firstAnswer() time.Duration { return 900 * time.Millisecond * patience() }
+
+// see makes twelve requests and returns the servers that answered, separated by commas; or refused.
+func (c *Cluster) see(t *testing.T, from, protocol string, to netip.AddrPort) (string, error) {
 	t.Helper()
-	out, err := c.Exec(t.Context(), from, c.traffic(protocol, "-n", "12", "-timeout", "3s", to.String())...)
-	if err != nil {
-		if strings.Contains(err.Error(), "connection refused") {
-			return refused
-		}
-		return err.Error()
+	out, err := c.Exec(t.Context(), from, c.traffic(protocol, "-n", "12", "-timeout", firstAnswer().String(), to.String())...)
+	if err != nil && strings.Contains(err.Error(), "connection refused") {
+		return refused, nil
 	}
+	if err != nil {
+		return "", err
+	}
+
 	var names []string
 	for line := range strings.Lines(string(out)) {
 		name, _, _ := strings.Cut(line, " ")
 		names = append(names, name)
 	}
 	slices.Sort(names)
-	return strings.Join(slices.Compact(names), ",")
+	return strings.Join(slices.Compact(names), ","), nil
 }
 
 // sees checks the servers behind a service's address, in both families and over TCP and UDP. New
@@ -191,9 +196,10 @@ func (c *Cluster) sees(t *testing.T, from string, to func(bool) netip.Addr, port
 func (c *Cluster) seesOne(t *testing.T, from, protocol string, to netip.AddrPort, want string) {
 	t.Helper()
 	within(t, fmt.Sprintf("%s from %s to %s", protocol, from, to), func() error {
-		if got := c.see(t, from, protocol, to); got != want {
-			return fmt.Errorf("%s, want %s", got, want)
+		got, err := c.see(t, from, protocol, to)
+		if err == nil && got != want {
+			err = fmt.Errorf("%s, want %s", got, want)
 		}
-		return nil
+		return err
 	})
 }
