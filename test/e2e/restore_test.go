@@ -45,7 +45,9 @@ func testRestoredEtcd(t *testing.T, c *Cluster) {
 		c.sees(t, from, c.cluster("changed"), servicePort, "c")
 	}
 	lost := r.runPod("lost")
-	r.hasRows("Logical_Switch_Port", "name=default_lost", true)
+	balancer, switchPort := "external_ids:k8s.ovn.org/owner=default/lost", "name=default_lost"
+	r.hasRows("Load_Balancer", balancer, true)
+	r.hasRows("Logical_Switch_Port", switchPort, true)
 
 	start = r.stopAPI()
 	within(t, "the controller is not ready without API server", func() error {
@@ -54,12 +56,9 @@ func testRestoredEtcd(t *testing.T, c *Cluster) {
 		}
 		return nil
 	})
-	if err := os.RemoveAll(r.data()); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.CopyFS(r.data(), os.DirFS(backup)); err != nil {
-		t.Fatal(err)
-	}
+	r.agentsReady()
+	r.sees(t, host("b"), c.cluster("changed"), servicePort, "c") // agents and OVN continue with what they know
+	r.replaceData(backup)
 	start()
 	began := time.Now()
 
@@ -68,13 +67,13 @@ func testRestoredEtcd(t *testing.T, c *Cluster) {
 	r.serves("new", c.Pods["new"])
 	t.Logf("a new pod and its Service work after %.1f s", time.Since(began).Seconds())
 	within(t, "the controller is ready", r.controllerReady)
-	r.hasRows("Load_Balancer", "external_ids:k8s.ovn.org/owner=default/lost", false)
-	r.hasRows("Logical_Switch_Port", "name=default_lost", false)
+	r.hasRows("Load_Balancer", balancer, false)
+	r.hasRows("Logical_Switch_Port", switchPort, false)
 	for _, from := range []string{host("b"), "node1"} {
 		c.sees(t, from, c.cluster("changed"), servicePort, "a")
 		for _, v6 := range []bool{false, true} {
 			within(t, "the Service that the restored cluster lacks", func() error {
-				// Its address answers nobody, while its server answers this client.
+				// Its address does not answer, while its server answers this client.
 				if err := isUnanswered(c.ask(t, from, port(c.cluster("lost")(v6), servicePort))); err != nil {
 					return fmt.Errorf("from %s: %w", from, err)
 				}
@@ -103,6 +102,17 @@ type restoredEtcd struct {
 
 func (r *restoredEtcd) data() string { return filepath.Join(r.dir, "kube", "etcd") }
 
+// replaceData replaces the data of etcd, which does not run.
+func (r *restoredEtcd) replaceData(backup string) {
+	r.t.Helper()
+	if err := os.RemoveAll(r.data()); err != nil {
+		r.t.Fatal(err)
+	}
+	if err := os.CopyFS(r.data(), os.DirFS(backup)); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
 // stopAPI stops API server and etcd. The returned function starts both and waits for the API
 // server.
 func (r *restoredEtcd) stopAPI() (start func()) {
@@ -121,7 +131,7 @@ func (r *restoredEtcd) stopAPI() (start func()) {
 			r.t.Fatal(err)
 		}
 		client := r.kubernetes()
-		within(r.t, "API server", func() error {
+		withinTime(r.t, time.Minute*patience(), "API server", func() error {
 			_, err := client.CoreV1().RESTClient().Get().AbsPath("/readyz").DoRaw(r.t.Context())
 			return err
 		})
@@ -209,11 +219,21 @@ func (r *restoredEtcd) controllerReady() error {
 	return lab.Healthy(r.t.Context(), client, "http://127.0.0.1:9409/readyz")
 }
 
-// isRight waits until controller and agents are ready and ovnkube status finds no fault. No Event
-// may say that a node was not ready.
+// isRight waits until the controller is ready and nothing is wrong on the nodes.
 func (r *restoredEtcd) isRight() {
 	r.t.Helper()
 	within(r.t, "the controller is ready", r.controllerReady)
+	r.agentsReady()
+	for i := 1; i <= 2; i++ {
+		if events := r.nodeEvents(r.t, r.Node(i).Name, "NetworkNotReady"); len(events) > 0 {
+			r.t.Errorf("Events about %s: %q", r.Node(i).Name, events)
+		}
+	}
+}
+
+// agentsReady waits until the agents are ready, and ovnkube status finds no fault.
+func (r *restoredEtcd) agentsReady() {
+	r.t.Helper()
 	for i := 1; i <= 2; i++ {
 		n := r.Node(i)
 		within(r.t, n.Name+" is ready", func() error {
@@ -225,8 +245,5 @@ func (r *restoredEtcd) isRight() {
 			}
 			return nil
 		})
-		if events := r.nodeEvents(r.t, n.Name, "NetworkNotReady"); len(events) > 0 {
-			r.t.Errorf("Events about %s: %q", n.Name, events)
-		}
 	}
 }
