@@ -4,5 +4,5 @@
 // The package owns exactly one nftables table, inet ovn_ebpf. It replaces the table as a whole in
 // one transaction of the nft program, and touches no other table. An accept in this table does not
 // override a drop in another one: the FORWARD policy of another firewall (Docker, firewalld) must
-// allow the management port.
+// allow the management port. Probe finds out whether it does.
 package masquerade
