@@ -137,7 +137,7 @@ func Describe(all []Dropped, port string) string {
 		}
 		parts = append(parts, fmt.Sprintf("%s %s are dropped by %s", d.Family, what, strings.Join(d.By, " and ")))
 	}
-	return strings.Join(parts, ", ") + ": pods reach no other network; accept packets from and to " + port + " there (docs/platforms.md)"
+	return strings.Join(parts, ", ") + ": pods reach no other network; accept packets from and to " + port + " there (docs/platforms.md, Firewalls beside local gateway mode)"
 }
 
 // Result is the result of a look.

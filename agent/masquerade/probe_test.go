@@ -8,12 +8,14 @@ import (
 	"net/netip"
 	"os/exec"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/ovn-ebpf/ovn-ebpf/agent/link"
+	"github.com/ovn-ebpf/ovn-ebpf/agent/ovs"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/testnode"
 )
 
@@ -114,17 +116,18 @@ func TestProbe_namesChains(t *testing.T) {
 	}
 
 	t.Run("iptables-legacy", func(t *testing.T) {
-		if out, err := exec.Command("iptables-legacy", "-S").CombinedOutput(); err != nil {
+		if out, err := exec.Command("ip6tables-legacy", "-S").CombinedOutput(); err != nil {
 			t.Skipf("the kernel has no tables of iptables-legacy: %s", out)
 		}
-		for _, program := range []string{"iptables-legacy", "ip6tables-legacy"} {
-			testnode.Run(t, program, "-P", "FORWARD", "DROP")
+		for _, tc := range []struct{ program, want string }{
+			{"ip6tables-legacy", "IPv6: ip6tables-legacy filter FORWARD"}, // first, without tables of IPv4
+			{"iptables-legacy", "IPv4: iptables-legacy filter FORWARD"},
+		} {
+			testnode.Run(t, tc.program, "-P", "FORWARD", "DROP")
+			looks(t, p, tc.want)
+			testnode.Run(t, tc.program, "-P", "FORWARD", "ACCEPT")
+			looks(t, p)
 		}
-		looks(t, p, "IPv4: iptables-legacy filter FORWARD", "IPv6: ip6tables-legacy filter FORWARD")
-		for _, program := range []string{"iptables-legacy", "ip6tables-legacy"} {
-			testnode.Run(t, program, "-P", "FORWARD", "ACCEPT")
-		}
-		looks(t, p)
 	})
 }
 
@@ -203,4 +206,56 @@ func TestDescribe(t *testing.T) {
 			t.Errorf("%+v: %q, want %q…", tc.all, got, tc.want)
 		}
 	}
+}
+
+// TestProbe_throughOpenVSwitch sends probes to a port of OVN's bridge, on the datapath that the kernel
+// allows.
+func TestProbe_throughOpenVSwitch(t *testing.T) {
+	s := testnode.StartSwitch(t, true)
+	datapath, reason := ovs.DetectDatapath(link.HasGenericFamily)
+	t.Logf("datapath %s: %s", datapath, reason)
+	s.Vsctl(t, "add-br", ovs.IntegrationBridge, "--", "set", "Bridge", ovs.IntegrationBridge, "datapath_type="+datapath, "fail_mode=secure",
+		"--", "add-port", ovs.IntegrationBridge, "mp0", "--", "set", "Interface", "mp0", "type=internal")
+	t.Cleanup(func() { s.Vsctl(t, "del-br", ovs.IntegrationBridge) })
+	t.Cleanup(func() { _ = link.Delete("up0") })
+	for line := range strings.Lines(`ip link set mp0 up
+ip addr add 10.244.1.2/24 dev mp0
+ip addr add fd00:10:244:1::2/64 dev mp0 nodad
+ip link add up0 type veth peer name w0
+ip link set up0 up
+ip addr add 192.0.2.2/24 dev up0
+ip addr add 2001:db8::2/64 dev up0 nodad
+ip route add default via 192.0.2.1
+ip -6 route add default via 2001:db8::1`) {
+		testnode.Run(t, strings.Fields(line)...)
+	}
+	testnode.Run(t, "ip", "link", "set", "w0", "up")
+	syncs(t, config)
+
+	p := NewProbe("mp0", s.Dir)
+	tracked := func() int { // in conntrack
+		text, err := link.ReadSysctl("net/netfilter/nf_conntrack_count")
+		n, err2 := strconv.Atoi(text)
+		if err := errors.Join(err, err2); err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	before := tracked()
+	looks(t, p)
+	if now := tracked(); now > before {
+		t.Errorf("%d connections are tracked after probes, before %d", now, before)
+	}
+	testnode.Run(t, "nft", "table inet x { chain f { type filter hook forward priority 0; policy drop; }; }")
+	looks(t, p, "IPv4: inet x f (policy drop)", "IPv6: inet x f (policy drop)")
+	testnode.Run(t, "nft", "delete table inet x")
+	looks(t, p)
+
+	// Without forwarding, no probe reaches the hook. The next Sync restores it.
+	testnode.Run(t, "sysctl", "-qw", "net.ipv4.ip_forward=0")
+	if r, err := p.Look(t.Context()); err != nil || r.Forwards != 1 || len(r.Dropped) > 0 {
+		t.Errorf("without forwarding: %+v, error %v; want one family that the host forwards", r, err)
+	}
+	syncs(t, config)
+	looks(t, p)
 }
