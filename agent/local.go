@@ -61,11 +61,15 @@ func (a *agent) watchForward(ctx context.Context) error {
 	forwards := 0
 	return loop.Run(ctx, loop.Options{Name: "probes through the hook forward", Wake: a.forwardWake, Resync: probeEvery, Log: a.log, Apply: func(ctx context.Context) error {
 		r, err := probe.Look(ctx)
-		if errors.Is(err, masquerade.ErrNoTable) || err == nil && r.Forwards < forwards {
-			a.nodeWake.Trigger() // the node has no subnet yet, or others have changed the table or sysctls
+		if errors.Is(err, masquerade.ErrNoTable) { // the node has no subnet yet, or others have removed it
+			a.nodeWake.Trigger()
+			return nil
 		}
-		if err != nil && !errors.Is(err, masquerade.ErrNoTable) {
+		if err != nil {
 			return err
+		}
+		if r.Forwards < forwards { // others have changed the table or sysctls
+			a.nodeWake.Trigger()
 		}
 		forwards = r.Forwards
 		if r.Unsure {

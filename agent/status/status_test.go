@@ -74,6 +74,9 @@ func TestFaultFailsOwnCheck(t *testing.T) {
 		{"agent not ready", func(f *Facts) { f.Agent.Missing = []string{"a", "b"} }, "agent", Broken, "not ready: a; b"},
 		{"agent without a part", func(f *Facts) { f.Agent.Degraded = []string{"bind_gate"} }, "agent", Degraded, "ready, without bind_gate"},
 		{"kube-proxy runs", func(f *Facts) { f.Agent.Faults = []string{"kube-proxy runs; delete it"} }, "environment", Degraded, "kube-proxy runs"},
+		{"a firewall drops pods' packets, no agent", func(f *Facts) {
+			f.Host.Forward = "IPv4 packets of pods are dropped by ip x f (policy drop); accept them"
+		}, "environment", Degraded, "dropped by ip x f (policy drop)"},
 		{"full tables", func(f *Facts) {
 			f.Agent.Degraded, f.Agent.Full = []string{"tables"}, []string{"services (12 entries)", "host_addrs (1 entries)"}
 		}, "tables", Degraded, "full, these have no room for: services (12 entries), host_addrs (1 entries)"},
