@@ -55,7 +55,8 @@ func (a *agent) syncMasquerade(ctx context.Context, subnets []netip.Prefix) erro
 // Intervals of probes through the hook forward: in general, and after an unsure result.
 const probeEvery, probeSoon = 10 * time.Second, 3 * time.Second
 
-// watchForward probes, in local gateway mode, whether chains of other programs drop packets of pods.
+// watchForward probes, in local gateway mode, whether chains of other programs drop packets of
+// pods.
 func (a *agent) watchForward(ctx context.Context) error {
 	probe := masquerade.NewProbe(management.Name, a.cfg.OVSRunDir)
 	forwards := 0

@@ -17,9 +17,9 @@ import (
 	"time"
 )
 
-// culprits returns the chains that drop packets of a family. Only a traced probe shows exactly which
-// rule drops it. Chains behind that one do not see the packet: those with the policy drop are added,
-// because they probably drop it, too. Nftables does not show the chains of iptables-legacy.
+// culprits returns the chains that drop packets of a family. Only a traced probe shows exactly
+// which rule drops it. Chains behind that one do not see the packet: those with the policy drop are
+// added, because they probably drop it, too. Nftables does not show the chains of iptables-legacy.
 func (p *Probe) culprits(ctx context.Context, f family, s source, replies bool) ([]string, error) {
 	chains, err := otherChains(ctx, f)
 	if err != nil {
@@ -161,7 +161,7 @@ func readTrace(in io.Reader) string {
 		id, table, name, event := m[1], m[2]+" "+m[3], m[4], strings.TrimSpace(m[5])
 		_, ours := base[id]
 		switch rule, drops := strings.CutSuffix(event, " (verdict drop)"); {
-		case !ours && !(table == own && name == enterChain):
+		case !ours && (table != own || name != enterChain):
 		case strings.HasPrefix(event, "packet:"):
 			base[id] = table + " " + name
 		case (drops || event == "policy drop") && table == own:

@@ -22,8 +22,8 @@ type family struct {
 	target netip.Addr // of probes; no packet reaches it
 }
 
-// families are both families. The targets are addresses in the Internet that no firewall treats in a
-// special way: those of a.root-servers.net.
+// families are both families. The targets are addresses in the Internet that no firewall treats in
+// a special way: those of a.root-servers.net.
 var families = []family{
 	{"ip", "IPv4", netip.MustParseAddr("198.41.0.4")},
 	{"ip6", "IPv6", netip.MustParseAddr("2001:503:ba3e::2:30")},
@@ -44,9 +44,9 @@ var kinds = []struct {
 	port  uint16
 }{{"tcp", 443}, {"tcp", 80}, {"udp", 53}}
 
-// probes returns the chains that count what other base chains on the hook forward let pass. They are
-// the first and the last chain of the hook. The last one drops probes, so they neither leave the
-// node nor create an entry in conntrack, which confirms connections later.
+// probes returns the chains that count what other base chains on the hook forward let pass. They
+// are the first and the last chain of the hook. The last one drops probes, so they neither leave
+// the node nor create an entry in conntrack, which confirms connections later.
 func probes(c Config) string {
 	var counters, enter, leave strings.Builder
 	for _, f := range families {
@@ -86,8 +86,8 @@ const (
 	repliesLeave = "replies_leave"
 )
 
-// probeSource returns the address from which probes are sent: that of the node's router in a network
-// of pods. It is neither a pod's nor the host's, and rules for the network match it.
+// probeSource returns the address from which probes are sent: that of the node's router in a
+// network of pods. It is neither a pod's nor the host's, and rules for the network match it.
 func probeSource(pods netip.Prefix) netip.Addr { return pods.Masked().Addr().Next() }
 
 // ErrNoTable is returned (wrapped) while the table of this package is missing.
@@ -150,8 +150,8 @@ type Result struct {
 	Unsure bool
 }
 
-// minReplies is the number of replies that must have been dropped, and none let pass, since the last
-// look. Stateful firewalls drop single replies that they take for invalid.
+// minReplies is the number of replies that must have been dropped, and none let pass, since the
+// last look. Stateful firewalls drop single replies that they take for invalid.
 const minReplies = 3
 
 // Look sends probes and returns the families whose packets are dropped. A family that the host does
@@ -255,8 +255,8 @@ const (
 	passed
 )
 
-// probe sends one probe, and several others if that one does not pass. A host without a default route
-// forwards to its neighbours only, and a firewall may allow pods no more than that.
+// probe sends one probe, and several others if that one does not pass. A host without a default
+// route forwards to its neighbours only, and a firewall may allow pods no more than that.
 func (p *Probe) probe(ctx context.Context, f family, s source) (outcome, error) {
 	var all []packet
 	for _, to := range s.targets {

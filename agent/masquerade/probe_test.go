@@ -208,16 +208,28 @@ func TestDescribe(t *testing.T) {
 	}
 }
 
-// TestProbe_throughOpenVSwitch sends probes to a port of OVN's bridge, on the datapath that the kernel
-// allows.
+// TestProbe_throughOpenVSwitch sends probes to a port of OVN's bridge, on the datapath that the
+// kernel allows.
 func TestProbe_throughOpenVSwitch(t *testing.T) {
 	s := testnode.StartSwitch(t, true)
 	datapath, reason := ovs.DetectDatapath(link.HasGenericFamily)
 	t.Logf("datapath %s: %s", datapath, reason)
 	s.Vsctl(t, "add-br", ovs.IntegrationBridge, "--", "set", "Bridge", ovs.IntegrationBridge, "datapath_type="+datapath, "fail_mode=secure",
 		"--", "add-port", ovs.IntegrationBridge, "mp0", "--", "set", "Interface", "mp0", "type=internal")
-	t.Cleanup(func() { s.Vsctl(t, "del-br", ovs.IntegrationBridge) })
+	defer func() {
+		s.Vsctl(t, "del-br", ovs.IntegrationBridge)
+		testnode.Eventually(t, "the kernel's datapath is removed", func() error {
+			if _, err := link.Get("mp0"); !errors.Is(err, link.ErrNotFound) {
+				return fmt.Errorf("mp0 is there: %w", err)
+			}
+			return nil
+		})
+	}()
 	t.Cleanup(func() { _ = link.Delete("up0") })
+	testnode.Eventually(t, "the port's device", func() error {
+		_, err := link.Get("mp0")
+		return err
+	})
 	for line := range strings.Lines(`ip link set mp0 up
 ip addr add 10.244.1.2/24 dev mp0
 ip addr add fd00:10:244:1::2/64 dev mp0 nodad

@@ -7,8 +7,8 @@ import (
 	"path/filepath"
 )
 
-// SendTo sends a frame to a port of a bridge, given by name or number, as if the bridge had forwarded
-// it there.
+// SendTo sends a frame to a port of a bridge, given by name or number, as if the bridge had
+// forwarded it there.
 func SendTo(ctx context.Context, rundir, bridge, port string, frame []byte) error {
 	packet := fmt.Sprintf("in_port=LOCAL,packet=%s,actions=output:%s", hex.EncodeToString(frame), port)
 	if _, err := ofctl(ctx, nil, "packet-out", "unix:"+filepath.Join(rundir, bridge+".mgmt"), packet); err != nil {

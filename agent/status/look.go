@@ -85,8 +85,8 @@ type CNI struct {
 	Others           []cniconf.Other // configurations of other networks
 }
 
-// Look reads all facts. It needs root and changes nothing. Without an agent in local gateway mode, it
-// sends probes, which do not leave the node.
+// Look reads all facts. It needs root and changes nothing. Without an agent in local gateway mode,
+// it sends probes, which do not leave the node.
 func Look(ctx context.Context, r Record) Facts {
 	f := Facts{Record: r}
 	f.Agent = askAgent(ctx, r.Paths)

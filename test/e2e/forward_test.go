@@ -149,8 +149,8 @@ func (n forwarder) reportsAtStart(t *testing.T) {
 	n.passes(t, true, true)
 }
 
-// isRestored has the node's rules and sysctls changed by others. The agent notices that its probes do
-// not reach the hook.
+// isRestored has the node's rules and sysctls changed by others. The agent notices that its probes
+// do not reach the hook.
 func (n forwarder) isRestored(t *testing.T) {
 	for _, change := range [][]string{{"nft", "flush", "ruleset"}, {"sysctl", "-qw", "net.ipv4.ip_forward=0"}} {
 		n.awaitProbes(t)
