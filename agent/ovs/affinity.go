@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"hash/maphash"
 	"maps"
 	"net"
 	"slices"
@@ -221,35 +222,41 @@ func reachable(ctx context.Context, target string) bool {
 	return true
 }
 
-// learners are the flows with which OVN learns the endpoints of clients.
+// learners are the flows with which OVN learns the endpoints of clients. There can be hundreds of
+// thousands, because each node has those of all nodes' ports, so they are kept as hashes.
 type learners struct {
-	flows  map[string]learner // by table and match
+	seed   maphash.Seed
+	flows  map[uint64]learner // by the hash of table and match
 	stages map[stage]uses
 }
 
 // stage is a table of a logical switch or router with such flows.
 type stage struct {
-	table    int
-	metadata string // of the logical switch or router
+	metadata uint64 // of the logical switch or router
+	table    uint8
 }
 
 type learner struct {
 	stage
-	learned int  // the table of the learned flows
-	ends    bool // the packet ends there
+	learned uint8 // the table of the learned flows
+	ends    bool  // the packet ends there
 }
 
 // uses counts a stage's flows.
 type uses struct {
 	ending, others int
-	learned        int // the table of the learned flows
+	learned        uint8 // the table of the learned flows
 }
 
 // event notes an event of the monitor. It reports whether other flows may be wanted now, or the
 // agent's may be lost: when ovn-controller connects, it removes all flows, its own first.
 func (l *learners) event(line string) bool {
 	kind, key, actions := parseEvent(line)
-	before, known := l.flows[key]
+	if l.flows == nil {
+		l.seed, l.flows, l.stages = maphash.MakeSeed(), map[uint64]learner{}, map[stage]uses{}
+	}
+	hash := maphash.String(l.seed, key)
+	before, known := l.flows[hash]
 	now, learns := learner{}, false
 	if kind != "DELETED" {
 		now, learns = parseLearner(key, actions)
@@ -257,17 +264,14 @@ func (l *learners) event(line string) bool {
 	if !known && !learns || known && learns && before == now {
 		return false
 	}
-	if l.flows == nil {
-		l.flows, l.stages = map[string]learner{}, map[stage]uses{}
-	}
 
 	changed := false
 	if known {
-		delete(l.flows, key)
+		delete(l.flows, hash)
 		changed = l.count(before, -1)
 	}
 	if learns {
-		l.flows[key] = now
+		l.flows[hash] = now
 		changed = l.count(now, 1) || changed
 	}
 	return changed
@@ -303,9 +307,9 @@ const keepPorts = "multipath(symmetric_l3l4+udp,0,modulo_n,1,0,NXM_NX_REG15[0])"
 // wanted returns the agent's flows, sorted.
 func (l *learners) wanted() []string {
 	var flows []string
-	tables := map[int]bool{}
+	tables := map[uint8]bool{}
 	for _, s := range slices.SortedFunc(maps.Keys(l.stages), func(a, b stage) int {
-		return cmp.Or(a.table-b.table, strings.Compare(a.metadata, b.metadata))
+		return cmp.Or(cmp.Compare(a.table, b.table), cmp.Compare(a.metadata, b.metadata))
 	}) {
 		u := l.stages[s]
 		if u.others > 0 || u.ending == 0 { // this OVN passes the packet on itself
@@ -313,9 +317,9 @@ func (l *learners) wanted() []string {
 		}
 		tables[u.learned] = true
 		flows = append(flows,
-			fmt.Sprintf("table=%d,priority=101,reg15=0,metadata=%s actions=load:%s->NXM_NX_REG15[],resubmit(,%d),resubmit(,%d),load:0->NXM_NX_REG15[],resubmit(,%d)",
+			fmt.Sprintf("table=%d,priority=101,reg15=0,metadata=%#x actions=load:%s->NXM_NX_REG15[],resubmit(,%d),resubmit(,%d),load:0->NXM_NX_REG15[],resubmit(,%d)",
 				s.table, s.metadata, lookedUp, s.table, u.learned, s.table+1),
-			fmt.Sprintf("table=%d,priority=1,reg15=%s,metadata=%s actions=load:%s->NXM_NX_REG15[]", s.table, lookedUp, s.metadata, notLearned))
+			fmt.Sprintf("table=%d,priority=1,reg15=%s,metadata=%#x actions=load:%s->NXM_NX_REG15[]", s.table, lookedUp, s.metadata, notLearned))
 	}
 
 	for _, t := range slices.Sorted(maps.Keys(tables)) {
@@ -327,8 +331,7 @@ func (l *learners) wanted() []string {
 	return flows
 }
 
-// parseEvent returns an event's kind, its flow's table and match, and its actions. As the monitor
-// prints no cookies' or timeouts' changes separately, these are left out.
+// parseEvent returns an event's kind, its flow's table and match, and its actions.
 func parseEvent(line string) (kind, key, actions string) {
 	line, actions, _ = strings.Cut(line, " actions=")
 	var table, match string
@@ -354,20 +357,23 @@ func parseLearner(key, actions string) (learner, bool) {
 		return learner{}, false
 	}
 	text, match, _ := strings.Cut(key, " ")
-	table, err := strconv.Atoi(text)
+	table, err := strconv.ParseUint(text, 10, 8)
 	if err != nil {
 		return learner{}, false
 	}
 	text, _, _ = strings.Cut(rest, ",")
-	learned, err := strconv.Atoi(text)
+	learned, err := strconv.ParseUint(text, 10, 8)
 	if err != nil || learned <= table {
 		return learner{}, false
 	}
 	for field := range strings.SplitSeq(match, ",") {
-		if metadata, found := strings.CutPrefix(field, "metadata="); found {
-			ends := strings.IndexByte(actions, ')') == len(actions)-1
-			return learner{stage{table, metadata}, learned, ends}, true
+		text, found := strings.CutPrefix(field, "metadata=")
+		if !found {
+			continue
 		}
+		metadata, err := strconv.ParseUint(text, 0, 64)
+		ends := strings.IndexByte(actions, ')') == len(actions)-1
+		return learner{stage{metadata, uint8(table)}, uint8(learned), ends}, err == nil
 	}
 	return learner{}, false
 }

@@ -79,7 +79,7 @@ func TestLearnedAffinity(t *testing.T) {
 		"event=DELETED reason=idle table=78 idle_timeout=3 cookie=0xc69272ff tcp,metadata=0x5 actions=load:0x1->NXM_NX_REG10[14]":                                    true,
 		"event=ADDED table=78 cookie=0x6f766e65627066 reg15=0 actions=drop":                                                                                          false,
 		"event=ADDED table=66 idle_timeout=3 cookie=0x1 ip actions=drop":                                                                                             false,
-		event("ADDED", routerLearns, learnsUDP):                                                                                                                      false,
+		event("ADDED", routerLearns, learnsUDP): false,
 	} {
 		if got := learnedAffinity(line); got != want {
 			t.Errorf("%s: %t", line, got)
@@ -275,7 +275,7 @@ func TestAffinityFlows_Fault(t *testing.T) {
 	a, _ := i.run(func() { changes.Add(1) })
 	testnode.Eventually(t, "a fault", func() error {
 		if err := a.Fault(); err == nil || !strings.Contains(err.Error(), "refused") || changes.Load() != 1 {
-			return fmt.Errorf("fault %v, %d changes", err, changes.Load())
+			return fmt.Errorf("fault %w, %d changes", err, changes.Load())
 		}
 		return nil
 	})
