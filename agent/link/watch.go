@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"log/slog"
 	"net/netip"
+	"slices"
+	"syscall"
 	"time"
 
 	"github.com/vishvananda/netlink"
@@ -21,8 +23,9 @@ import (
 //   - a route through it was lost
 //   - it lost a tc filter or qdisc
 //
-// It calls changed with "" after a change of addresses or default routes, and whenever events may
-// have been lost. It returns nil when ctx ends. changed must not block.
+// It calls changed with "" after a change of addresses, of routes that Hops may return, of routing
+// rules or nexthop objects, and whenever events may have been lost. It returns nil when ctx ends.
+// changed must not block.
 func Watch(ctx context.Context, log *slog.Logger, changed func(device string)) error {
 	return keepWatching(ctx, log, func() error { return watchOnce(ctx, changed) }, func() { changed("") })
 }
@@ -74,6 +77,10 @@ func watchOnce(ctx context.Context, changed func(string)) error {
 	if err := subscribeFilters(filters, done, onError); err != nil {
 		return err
 	}
+	rules := make(chan struct{}, 1)
+	if err := subscribeRules(rules, done, onError); err != nil {
+		return err
+	}
 	changed("") // for events before the subscription
 	for {
 		select {
@@ -91,6 +98,8 @@ func watchOnce(ctx context.Context, changed func(string)) error {
 				return fmt.Errorf("subscription to addresses ended")
 			}
 			changed("")
+		case <-rules:
+			changed("")
 		case index := <-filters:
 			if name := nameOf(index); name != "" {
 				changed(name)
@@ -99,7 +108,7 @@ func watchOnce(ctx context.Context, changed func(string)) error {
 			if !ok {
 				return fmt.Errorf("subscription to routes ended")
 			}
-			if isDefault(u.Route) {
+			if leadsOutside(u.Route) {
 				changed("")
 			} else if u.Type == unix.RTM_DELROUTE {
 				if name := nameOf(u.LinkIndex); name != "" {
@@ -119,24 +128,51 @@ func nameOf(index int) string {
 	return l.Attrs().Name
 }
 
-func isDefault(r netlink.Route) bool {
-	if r.Table != unix.RT_TABLE_MAIN {
-		return false
+// leadsOutside reports whether Hops may return the route.
+func leadsOutside(r netlink.Route) bool {
+	to, ok := prefixOf(r.Dst)
+	if !ok {
+		to = Everything(r.Family == unix.AF_INET)
 	}
-	if r.Dst == nil {
-		return true
-	}
-	ones, _ := r.Dst.Mask.Size()
-	return ones == 0
+	return slices.ContainsFunc(regions(to.Addr().Is4()), func(of region) bool {
+		return to.Bits() <= of.bits && slices.ContainsFunc(of.probes, to.Contains)
+	})
 }
 
 // subscribeFilters sends the interface index of every device that loses a tc filter or a qdisc,
 // until done is closed. It ignores additions: most are the agent's own, and the receiver itself
 // adds filters.
 func subscribeFilters(out chan<- int, done <-chan struct{}, failed func(error)) error {
-	s, err := nl.Subscribe(unix.NETLINK_ROUTE, unix.RTNLGRP_TC)
+	return subscribe(done, failed, func(m syscall.NetlinkMessage) {
+		// struct tcmsg: family, padding, then the interface index
+		if t := m.Header.Type; t != unix.RTM_DELTFILTER && t != unix.RTM_DELQDISC || len(m.Data) < 8 {
+			return
+		}
+		select {
+		case out <- int(int32(binary.NativeEndian.Uint32(m.Data[4:]))):
+		case <-done:
+		}
+	}, unix.RTNLGRP_TC)
+}
+
+// subscribeRules sends a value after changes of routing rules and of nexthop objects, until done is
+// closed. out must have room for one value. The kernel announces no route that is lost with its
+// nexthop object.
+func subscribeRules(out chan<- struct{}, done <-chan struct{}, failed func(error)) error {
+	return subscribe(done, failed, func(syscall.NetlinkMessage) {
+		select {
+		case out <- struct{}{}:
+		default:
+		}
+	}, unix.RTNLGRP_IPV4_RULE, unix.RTNLGRP_IPV6_RULE, unix.RTNLGRP_NEXTHOP)
+}
+
+// subscribe calls received with each message of the groups until done is closed, and failed with
+// the error that ends the subscription before.
+func subscribe(done <-chan struct{}, failed func(error), received func(syscall.NetlinkMessage), groups ...uint) error {
+	s, err := nl.Subscribe(unix.NETLINK_ROUTE, groups...)
 	if err != nil {
-		return fmt.Errorf("subscribe to tc filters: %w", err)
+		return fmt.Errorf("subscribe to netlink groups %v: %w", groups, err)
 	}
 	go func() {
 		<-done
@@ -149,20 +185,12 @@ func subscribeFilters(out chan<- int, done <-chan struct{}, failed func(error)) 
 				select {
 				case <-done:
 				default:
-					failed(fmt.Errorf("receive tc events: %w", err))
+					failed(fmt.Errorf("receive events of netlink groups %v: %w", groups, err))
 				}
 				return
 			}
 			for _, m := range msgs {
-				// struct tcmsg: family, padding, then the interface index
-				if t := m.Header.Type; t != unix.RTM_DELTFILTER && t != unix.RTM_DELQDISC || len(m.Data) < 8 {
-					continue
-				}
-				select {
-				case out <- int(int32(binary.NativeEndian.Uint32(m.Data[4:]))):
-				case <-done:
-					return
-				}
+				received(m)
 			}
 		}
 	}()
