@@ -27,6 +27,7 @@ const (
 	NodeJoin       = "k8s.ovn.org/node-gateway-router-lrp-ifaddrs" // controller: {"default":{"ipv4":"100.64.0.2/16","ipv6":"fd98::2/64"}}
 	GatewayConfig  = "k8s.ovn.org/l3-gateway-config"               // agent: {"default":{"mode":"shared",...}}
 	ChassisID      = "k8s.ovn.org/node-chassis-id"                 // agent: system-id of the node's OVS
+	GatewayRoutes  = "ovn-ebpf.io/gateway-routes"                  // agent: [{"to":"0.0.0.0/0","via":"169.254.0.1","mac":"aa:bb:.."}], routes that GatewayConfig cannot express
 	HostCIDRs      = "k8s.ovn.org/host-cidrs"                      // agent: ["172.30.0.11/24"]
 	ManagementMACs = "k8s.ovn.org/node-mgmt-port-mac-addresses"    // agent: {"default":"aa:bb:.."}
 	SNATPortRange  = "ovn-ebpf.io/snat-port-range"                 // agent: "49152-65535"
@@ -46,7 +47,7 @@ const (
 func OfNodes() []string {
 	return []string{
 		NodeSubnets, NodeID, NodeJoin, GatewayConfig, ChassisID, HostCIDRs, ManagementMACs,
-		SNATPortRange, PodMTU, RoutablePods, DrainGateway, LeavesBy, ChassisTakenBy, TunnelAddress, ChassisFault,
+		SNATPortRange, PodMTU, RoutablePods, DrainGateway, LeavesBy, ChassisTakenBy, TunnelAddress, ChassisFault, GatewayRoutes,
 	}
 }
 
@@ -75,6 +76,13 @@ type Gateway struct {
 	NextHops    []netip.Addr
 	NodePorts   bool
 	VLAN        int
+}
+
+// Route is a route of a gateway router to networks outside, beside those by Gateway.NextHops.
+type Route struct {
+	To  netip.Prefix `json:"to"`
+	Via netip.Addr   `json:"via,omitzero"`  // of To's family; the zero Addr: each destination is a neighbour
+	MAC string       `json:"mac,omitempty"` // of Via, if the router cannot resolve it
 }
 
 // Pod is a pod's interface on the default network.
@@ -254,6 +262,34 @@ func ParseGateway(annotations map[string]string) (Gateway, error) {
 		return Gateway{}, fmt.Errorf("parse annotation %s: no ip-addresses", GatewayConfig)
 	}
 	return g, nil
+}
+
+// FormatGatewayRoutes returns the value of GatewayRoutes.
+func FormatGatewayRoutes(routes []Route) string {
+	if len(routes) == 0 {
+		return NoGatewayRoutes
+	}
+	return encode(routes)
+}
+
+// NoGatewayRoutes is the value of GatewayRoutes without routes. It means the same as no annotation.
+const NoGatewayRoutes = "[]"
+
+// ParseGatewayRoutes returns the gateway router's routes beside those of GatewayConfig.
+func ParseGatewayRoutes(annotations map[string]string) ([]Route, error) {
+	var routes []Route
+	if err := get(annotations, GatewayRoutes, &routes); err != nil {
+		return nil, err
+	}
+	for _, r := range routes {
+		if !r.To.IsValid() || r.Via.IsValid() && r.Via.Is4() != r.To.Addr().Is4() {
+			return nil, fmt.Errorf("parse annotation %s: route to %s via %s: want a prefix, and a next hop of its family or none", GatewayRoutes, r.To, r.Via)
+		}
+		if _, err := net.ParseMAC(r.MAC); r.MAC != "" && err != nil {
+			return nil, fmt.Errorf("parse annotation %s: mac: %w", GatewayRoutes, err)
+		}
+	}
+	return routes, nil
 }
 
 // SameGateway reports whether two values of GatewayConfig say the same of what is read

@@ -135,6 +135,10 @@ func TestMalformed(t *testing.T) {
 		{GatewayConfig, `{"default":{"mode":"routed","mac-address":"0a:58:00:00:00:01","ip-addresses":["192.0.2.1/24"]}}`, func(a map[string]string) error { _, err := ParseGateway(a); return err }},
 		{GatewayConfig, `{"default":{"mode":"shared","mac-address":"0a:58:00:00:00:01"}}`, func(a map[string]string) error { _, err := ParseGateway(a); return err }},
 		{GatewayConfig, `{"default":{"mode":"disabled","vlan-id":"4095"}}`, func(a map[string]string) error { _, err := ParseGateway(a); return err }},
+		{GatewayRoutes, `{}`, func(a map[string]string) error { _, err := ParseGatewayRoutes(a); return err }},
+		{GatewayRoutes, `[{"via":"192.0.2.1"}]`, func(a map[string]string) error { _, err := ParseGatewayRoutes(a); return err }},
+		{GatewayRoutes, `[{"to":"0.0.0.0/0","via":"fe80::1"}]`, func(a map[string]string) error { _, err := ParseGatewayRoutes(a); return err }},
+		{GatewayRoutes, `[{"to":"0.0.0.0/0","via":"192.0.2.1","mac":"x"}]`, func(a map[string]string) error { _, err := ParseGatewayRoutes(a); return err }},
 		{ManagementMACs, `{"default":""}`, func(a map[string]string) error { _, err := ParseManagementMAC(a); return err }},
 		{HostCIDRs, `["192.0.2.1"]`, func(a map[string]string) error { _, err := ParseHostCIDRs(a); return err }},
 		{PodNetworks, `{"default":{"mac_address":"0a:58:00:00:00:01"}}`, func(a map[string]string) error { _, err := ParsePod(a); return err }},
@@ -146,6 +150,20 @@ func TestMalformed(t *testing.T) {
 		}
 		if err := tt.parse(nil); !errors.Is(err, ErrNotSet) {
 			t.Errorf("%s absent: %v, want ErrNotSet", tt.key, err)
+		}
+	}
+}
+
+func TestGatewayRoutes_roundTrip(t *testing.T) {
+	for _, routes := range [][]Route{
+		nil,
+		{{To: netip.MustParsePrefix("0.0.0.0/0"), Via: netip.MustParseAddr("169.254.0.1"), MAC: "02:00:00:00:00:01"}, {To: netip.MustParsePrefix("::/0")}},
+		{{To: netip.MustParsePrefix("fc00::/7"), Via: netip.MustParseAddr("fe80::1")}},
+	} {
+		value := FormatGatewayRoutes(routes)
+		got, err := ParseGatewayRoutes(map[string]string{GatewayRoutes: value})
+		if err != nil || !cmp.Equal(routes, got, equal, cmpopts.EquateEmpty()) {
+			t.Errorf("%s: %v, %v", value, got, err)
 		}
 	}
 }

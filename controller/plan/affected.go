@@ -86,7 +86,7 @@ func nodeChanged(c *Cluster, keys keySet, old, now any) {
 		chassisAffects(c, keys, was, is)
 	}
 	if subnets || addresses || changed(annotation.NodeID, annotation.ManagementMACs, annotation.SNATPortRange,
-		annotation.PodMTU, annotation.RoutablePods, annotation.LeavesBy) || !exists && networkUnavailable(is) {
+		annotation.PodMTU, annotation.RoutablePods, annotation.GatewayRoutes, annotation.LeavesBy) || !exists && networkUnavailable(is) {
 		keys.add(NodeKey(name))
 	}
 	if subnets || addresses || changed(annotation.RoutablePods, annotation.ManagementMACs, annotation.DrainGateway) {

@@ -203,6 +203,8 @@ func TestNodeAffects(t *testing.T) {
 		annotate("management port", one, annotation.ManagementMACs, `{"default": "0a:58:0a:f4:01:09"}`, "node/node1; node/node3"),
 		annotate("port range", one, annotation.SNATPortRange, "50000-60000", "node/node1"),
 		annotate("MTU", one, annotation.PodMTU, "1300", "node/node1"),
+		annotate("gateway routes", one, annotation.GatewayRoutes, `[{"to":"0.0.0.0/0"}]`, "node/node1"),
+		annotate("malformed gateway routes", one, annotation.GatewayRoutes, "x", addresses),
 		annotate("routable pods", one, annotation.RoutablePods, "true", "node/node1; node/node3"),
 		annotate("drained", one, annotation.DrainGateway, "true", "node/node3"),
 		annotate("malformed MTU", one, annotation.PodMTU, "x", addresses),

@@ -115,19 +115,35 @@ func podRoutes(gr, up string, is4 bool, cfg Config) []Row {
 	return rows
 }
 
-// defaultRows returns routes from the gateway router to the node's next hops, watched by BFD if
-// configured.
+// defaultRows returns the gateway router's routes to other networks. BFD watches their next hops if
+// configured, except those that do not have the address that the router uses.
 func (n node) defaultRows(gr string, cfg Config) []Row {
-	var rows []Row
+	var routes []annotation.Route
 	for _, hop := range n.gateway.NextHops {
-		route := StaticRoute{
-			Router: gr, Prefix: defaultPrefix(hop), NextHop: hop.WithZone("").String(), OutputPort: externalPort + n.name,
+		routes = append(routes, annotation.Route{To: defaultPrefix(hop), Via: hop})
+	}
+	var rows []Row
+	seen := map[netip.Addr]bool{}
+	for _, r := range append(routes, n.routes...) {
+		route := StaticRoute{Router: gr, Prefix: r.To.Masked().String(), OutputPort: externalPort + n.name}
+		if r.Via.IsValid() { // otherwise northd takes the destination as the next hop
+			route.NextHop = r.Via.WithZone("").String()
 		}
-		if cfg.BFD {
-			watch := BFD{Port: route.OutputPort, Destination: route.NextHop}
+		binding := StaticMACBinding{Port: route.OutputPort, IP: route.NextHop, MAC: r.MAC, Override: true}
+		watch := BFD{Port: route.OutputPort, Destination: route.NextHop}
+		switch first := !seen[r.Via]; {
+		case !r.Via.IsValid():
+		case r.MAC != "":
+			if first {
+				rows = append(rows, binding)
+			}
+		case cfg.BFD:
 			route.BFD = watch.ID()
-			rows = append(rows, watch)
+			if first {
+				rows = append(rows, watch)
+			}
 		}
+		seen[r.Via] = true
 		rows = append(rows, route)
 	}
 	return rows
@@ -168,11 +184,11 @@ func (n node) hostRows(gr string) []Row {
 	return rows
 }
 
-func defaultPrefix(hop netip.Addr) string {
+func defaultPrefix(hop netip.Addr) netip.Prefix {
 	if hop.Is4() {
-		return "0.0.0.0/0"
+		return netip.PrefixFrom(netip.IPv4Unspecified(), 0)
 	}
-	return "::/0"
+	return netip.PrefixFrom(netip.IPv6Unspecified(), 0)
 }
 
 // natRows returns rows that translate pods to the node's address of their family. The source ports

@@ -24,6 +24,7 @@ type node struct {
 	subnets    []netip.Prefix
 	join       annotation.Join
 	gateway    annotation.Gateway
+	routes     []annotation.Route // of the gateway router, beside those by gateway.NextHops
 	chassis    string
 	hostCIDRs  []netip.Prefix
 	management net.HardwareAddr
@@ -40,6 +41,7 @@ func parseNode(obj *corev1.Node, cfg Config) (node, error) {
 		optional(&n.subnets, a, annotation.ParseNodeSubnets),
 		optional(&n.join, a, annotation.ParseJoin),
 		optional(&n.gateway, a, annotation.ParseGateway),
+		optional(&n.routes, a, annotation.ParseGatewayRoutes),
 		optional(&n.hostCIDRs, a, annotation.ParseHostCIDRs),
 		optional(&n.management, a, annotation.ParseManagementMAC),
 		optional(&n.mtu, a, annotation.ParsePodMTU),

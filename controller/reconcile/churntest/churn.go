@@ -138,7 +138,7 @@ func (c *Churn) changeNode() {
 	key := c.exists(Nodes)
 	Edit(c.API, Nodes, key, func(n *corev1.Node) {
 		name := pick(c, annotation.GatewayConfig, annotation.HostCIDRs, annotation.ManagementMACs, annotation.PodMTU,
-			annotation.SNATPortRange, annotation.RoutablePods, annotation.NodeID, annotation.NodeSubnets, annotation.NodeJoin)
+			annotation.SNATPortRange, annotation.RoutablePods, annotation.GatewayRoutes, annotation.NodeID, annotation.NodeSubnets, annotation.NodeJoin)
 		if c.maybe(40) {
 			n.Annotations[name] = pick(c, "nonsense", `{"default":[]}`, `{"default":["10.128.0.0/26"]}`, `["10.9.9.9"]`, "1")
 			c.mark(Nodes, key)
@@ -240,7 +240,7 @@ func (c *Churn) Heal() {
 	for _, obj := range c.API.All(Nodes) {
 		key := Key(obj)
 		Edit(c.API, Nodes, key, func(n *corev1.Node) {
-			for _, name := range []string{annotation.PodMTU, annotation.SNATPortRange, annotation.RoutablePods} {
+			for _, name := range []string{annotation.PodMTU, annotation.SNATPortRange, annotation.RoutablePods, annotation.GatewayRoutes} {
 				delete(n.Annotations, name)
 			}
 			var i int
