@@ -40,8 +40,9 @@ const (
 type hops struct {
 	wake loop.Signal
 
-	mu    sync.Mutex           // guards wrong
-	wrong map[netip.Addr]fault // next hops that are not as the kernel has them
+	mu    sync.Mutex                      // guards wrong and macs
+	wrong map[netip.Addr]fault            // next hops that are not as the kernel has them
+	macs  map[netip.Addr]net.HardwareAddr // of next hops with a stand-in, as the kernel had them last
 
 	right map[netip.Addr]checked // owned by followHops' goroutine: next hops that the gateway router knows
 }
@@ -60,7 +61,7 @@ type checked struct {
 }
 
 func newHops() *hops {
-	return &hops{wake: loop.NewSignal(), wrong: map[netip.Addr]fault{}, right: map[netip.Addr]checked{}}
+	return &hops{wake: loop.NewSignal(), wrong: map[netip.Addr]fault{}, macs: map[netip.Addr]net.HardwareAddr{}, right: map[netip.Addr]checked{}}
 }
 
 // Fault returns what is wrong with next hops for some time, or "".
@@ -77,6 +78,14 @@ func (r *Resolver) Fault() string {
 	return strings.Join(out, "; ")
 }
 
+// MAC returns the link-layer address that the kernel has, or had last, for a next hop with a
+// stand-in; nil if it had none.
+func (r *Resolver) MAC(hop netip.Addr) net.HardwareAddr {
+	r.hops.mu.Lock()
+	defer r.hops.mu.Unlock()
+	return r.hops.macs[hop]
+}
+
 // followHops keeps the gateway router's next hops as the kernel has them.
 func (r *Resolver) followHops(ctx context.Context) error {
 	defer r.OVS.Watch(func(table, name string) bool { // the patch port of the gateway router
@@ -85,7 +94,7 @@ func (r *Resolver) followHops(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error {
 		return link.WatchNeighbours(ctx, r.Log, func(n link.Neighbour) {
-			if next := r.NextHops(); n.Device == "" || n.Device == next.Device && slices.Contains(next.Hops, n.Addr) {
+			if next := r.NextHops(); n.Device == "" || n.Device == next.Device && slices.ContainsFunc(next.all(), func(h hop) bool { return h.addr == n.Addr }) {
 				r.hops.wake.Trigger()
 			}
 		})
@@ -96,11 +105,40 @@ func (r *Resolver) followHops(ctx context.Context) error {
 	return group.Wait()
 }
 
+// hop is a next hop and the address by which the gateway router knows it.
+type hop struct{ addr, router netip.Addr }
+
+// standIn reports whether the router knows the next hop by another address.
+func (h hop) standIn() bool { return h.addr != h.router }
+
+// all returns all next hops, those with a stand-in last.
+func (n NextHops) all() []hop {
+	var out []hop
+	for _, a := range n.Hops {
+		out = append(out, hop{a, a})
+	}
+	for _, a := range slices.SortedFunc(maps.Keys(n.StandIns), netip.Addr.Compare) {
+		out = append(out, hop{a, n.StandIns[a]})
+	}
+	return out
+}
+
+// noteMAC records the link-layer address of a next hop with a stand-in.
+func (r *Resolver) noteMAC(hop netip.Addr, mac net.HardwareAddr) {
+	r.hops.mu.Lock()
+	changed := !bytes.Equal(r.hops.macs[hop], mac)
+	r.hops.macs[hop] = mac
+	r.hops.mu.Unlock()
+	if changed {
+		r.Changed()
+	}
+}
+
 // syncHops has the kernel ask for each next hop that it has not heard for a while, and gives the
 // gateway router the kernel's answer where it has another one or none.
 func (r *Resolver) syncHops(ctx context.Context) error {
 	next := r.NextHops()
-	if len(next.Hops) == 0 {
+	if len(next.all()) == 0 {
 		clear(r.hops.right)
 		r.note(nil)
 		return nil
@@ -112,19 +150,23 @@ func (r *Resolver) syncHops(ctx context.Context) error {
 	var ask []link.Neighbour
 	var errs []error
 	faults := map[netip.Addr]string{}
-	for _, hop := range next.Hops {
-		n := link.Neighbour{Device: next.Device, Addr: hop}
+	for _, h := range next.all() {
+		hop := h.router
+		n := link.Neighbour{Device: next.Device, Addr: h.addr}
 		mac, confirmed, err := link.NeighbourMAC(n)
 		if err != nil {
 			errs = append(errs, err)
 			continue
 		}
-		if !confirmed {
+		if !confirmed && !slices.Contains(ask, n) {
 			ask = append(ask, n)
 		}
 		if mac == nil {
-			faults[hop] = fmt.Sprintf("next hop %s of %s does not answer: pods reach no other network by it; check the router and the network's cabling", hop, next.Device)
+			faults[hop] = fmt.Sprintf("next hop %s of %s does not answer: pods reach no other network by it; check the router and the network's cabling", h.addr, next.Device)
 			continue
+		}
+		if h.standIn() {
+			r.noteMAC(h.addr, mac)
 		}
 		if port == 0 { // OVN has no gateway router here yet
 			continue
@@ -143,8 +185,10 @@ func (r *Resolver) syncHops(ctx context.Context) error {
 			continue
 		}
 		faults[hop] = fmt.Sprintf("the gateway router sends to next hop %s at %s, and the host has it at %s: pods reach no other network by it; "+
-			"check that ovn-controller is connected to the southbound database", hop, orNone(has), mac)
-		errs = append(errs, r.announce(ctx, next, hop, mac, port))
+			"check that ovn-controller is connected to the southbound database", h.addr, orNone(has), mac)
+		if !h.standIn() {
+			errs = append(errs, r.announce(ctx, next, hop, mac, port))
+		}
 	}
 	r.note(faults)
 	return errors.Join(append(errs, link.ProbeNeighbours(ask))...)

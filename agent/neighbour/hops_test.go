@@ -36,10 +36,11 @@ func TestNextHopsFollowTheKernel(t *testing.T) {
 		return testnode.Run(t, append([]string{"ovs-ofctl"}, argv...)...)
 	}
 	own := net.HardwareAddr{2, 0, 0, 0, 0, 1}
+	standIns := map[netip.Addr]netip.Addr{hops[1]: netip.MustParseAddr("169.254.0.1")}
 	r := New(Options{
 		OVS: c, RunDir: s.Dir, Bridge: "breth0", Log: slog.New(slog.NewTextHandler(t.Output(), nil)), Changed: func() {},
 		NextHops: func() NextHops {
-			return NextHops{Device: "breth0", Hops: hops, MAC: own, Addrs: []netip.Addr{netip.MustParseAddr("172.30.1.11"), netip.MustParseAddr("fd00:172:31::11")}}
+			return NextHops{Device: "breth0", Hops: hops, StandIns: standIns, MAC: own, Addrs: []netip.Addr{netip.MustParseAddr("172.30.1.11"), netip.MustParseAddr("fd00:172:31::11")}}
 		},
 		PatchPort: func(context.Context) (uint32, error) { return 5, nil },
 	})
@@ -62,8 +63,9 @@ func TestNextHopsFollowTheKernel(t *testing.T) {
 		t.Helper()
 		ofctl("del-flows", integration)
 		ofctl("add-flow", integration, "priority=10,arp,arp_op=2,arp_sha="+mac+",arp_spa=172.30.1.1,arp_tpa=172.30.1.11,dl_dst="+own.String()+",actions=drop")
+		ofctl("add-flow", integration, "priority=20,arp,arp_spa=169.254.0.1,actions=drop")
 		ofctl("add-flow", integration, "priority=10,icmp6,icmp_type=136,nd_target=fd00:172:31::1,nd_tll="+mac+",dl_dst="+own.String()+",actions=drop")
-		for _, flow := range []string{"arp", "icmp6"} {
+		for _, flow := range []string{"arp,arp_spa=172.30.1.1", "icmp6"} {
 			testnode.Eventually(t, what+": answer for "+flow, func() error {
 				if flows := ofctl("dump-flows", integration, flow); strings.Contains(flows, "n_packets=0,") {
 					return fmt.Errorf("none of %s:\n%s", mac, flows)
@@ -79,6 +81,12 @@ func TestNextHopsFollowTheKernel(t *testing.T) {
 	learned("at first", first)
 	kernel(second)
 	learned("another address", second)
+	if got := r.MAC(hops[1]); got.String() != second {
+		t.Errorf("link-layer address of the next hop with a stand-in: %s", got)
+	}
+	if flows := ofctl("dump-flows", integration, "arp,arp_spa=169.254.0.1"); !strings.Contains(flows, "n_packets=0,") {
+		t.Errorf("the router got an answer for the stand-in:\n%s", flows)
+	}
 	if fault := r.Fault(); fault != "" {
 		t.Errorf("fault %q right after the change", fault)
 	}

@@ -51,7 +51,7 @@ type Options struct {
 	NextHops func() NextHops
 	// PatchPort returns the number of the bridge's port to OVN, or 0 if there is none yet.
 	PatchPort func(context.Context) (uint32, error)
-	Changed   func() // called when the result of Fault changes; must not block
+	Changed   func() // called when the result of Fault or MAC changes; must not block
 	Log       *slog.Logger
 }
 
@@ -59,9 +59,13 @@ type Options struct {
 type NextHops struct {
 	Device string // the host's
 	Hops   []netip.Addr
-	MAC    net.HardwareAddr
-	Addrs  []netip.Addr // at most one per family
-	VLAN   uint16       // between OVN and the bridge
+	// StandIns has IPv6 next hops of IPv4 routes. The values are the addresses by which the gateway
+	// router knows them. The router does not resolve these: the controller writes the link-layer
+	// address that MAC returns.
+	StandIns map[netip.Addr]netip.Addr
+	MAC      net.HardwareAddr
+	Addrs    []netip.Addr // at most one per family
+	VLAN     uint16       // between OVN and the bridge
 }
 
 // Resolver resolves neighbours. Its methods are safe for concurrent use.
