@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -281,7 +282,11 @@ func (a *agent) build() {
 	a.neighbours = neighbour.New(neighbour.Options{
 		OVS: a.ovs, RunDir: a.cfg.OVSRunDir, Bridge: a.cfg.Bridge, Tunnels: a.cfg.Userspace(), NextHops: a.sharedNextHops,
 		PatchPort: func(ctx context.Context) (uint32, error) { return gateway.PatchPort(ctx, a.ovs, a.cfg.Bridge) },
-		Changed:   a.environment.Trigger, Log: a.log,
+		Changed: func() {
+			a.environment.Trigger()
+			a.nodeWake.Trigger()
+		},
+		Log: a.log,
 	})
 }
 
@@ -320,9 +325,8 @@ func (a *agent) addParts() {
 	a.ready.Add(a.management.Missing)
 	a.environment.Add(
 		a.addressGone, a.addressDiffers, a.routesRemoved, a.nextHopDiffers, a.chassisTakenFault, a.chassisDiffers,
-		a.networksOverlap, a.defaultRouteElsewhere, a.kernelDatapathUnused, a.kernelDatapathMissing, a.otherNetworkFirst, a.certificateInvalid,
-		a.affinityLosesPackets,
-		a.forwardDropped,
+		a.networksOverlap, a.defaultRouteElsewhere, a.noNextHop(true), a.noNextHop(false), a.kernelDatapathUnused, a.kernelDatapathMissing,
+		a.otherNetworkFirst, a.certificateInvalid, a.affinityLosesPackets, a.forwardDropped,
 	)
 }
 
@@ -368,7 +372,13 @@ func (a *agent) sharedNextHops() neighbour.NextHops {
 	if !known || next.Device == "" || a.cfg.None || a.cfg.Local {
 		return next
 	}
-	next.Hops, next.MAC, next.VLAN = n.NextHops, n.Uplink.MAC, a.cfg.VLAN
+	next.Hops, next.MAC, next.VLAN = slices.Clone(n.NextHops), n.Uplink.MAC, a.cfg.VLAN
+	next.StandIns = n.StandIns()
+	for _, r := range n.Routes {
+		if r.Via.IsValid() && r.Via.Is4() == r.Prefix.Addr().Is4() && !slices.Contains(next.Hops, r.Via) {
+			next.Hops = append(next.Hops, r.Via)
+		}
+	}
 	for _, p := range n.Addresses {
 		next.Addrs = append(next.Addrs, p.Addr())
 	}

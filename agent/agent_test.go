@@ -140,11 +140,11 @@ func TestNodeAnnotations(t *testing.T) {
 	}
 	cfg.Bridge = "breth0"
 	tunnel := netip.MustParseAddr("192.0.2.7") // in layout dedicated it is not the gateway's
-	got := nodeAnnotations(cfg, n, chassis{"chassis1", tunnel}, nil)
+	got := nodeAnnotations(cfg, n, nil, chassis{"chassis1", tunnel}, nil)
 	if _, ok := got[annotation.ManagementMACs]; ok {
 		t.Error("got a management port address before the node has a subnet")
 	}
-	got = nodeAnnotations(cfg, n, chassis{"chassis1", tunnel}, []netip.Prefix{netip.MustParsePrefix("10.244.1.0/24")})
+	got = nodeAnnotations(cfg, n, nil, chassis{"chassis1", tunnel}, []netip.Prefix{netip.MustParsePrefix("10.244.1.0/24")})
 	gw, err := annotation.ParseGateway(got)
 	if err != nil || gw.InterfaceID != "breth0_node1" || gw.MAC != "02:00:00:00:00:01" || !gw.NodePorts || gw.Mode != "shared" {
 		t.Errorf("gateway %+v, error %v", gw, err)
@@ -156,7 +156,7 @@ func TestNodeAnnotations(t *testing.T) {
 		t.Errorf("annotations %v", got)
 	}
 	cfg.Local, cfg.VLAN, cfg.Routable = true, 5, true
-	other := nodeAnnotations(cfg, n, chassis{"chassis1", tunnel}, nil)
+	other := nodeAnnotations(cfg, n, nil, chassis{"chassis1", tunnel}, nil)
 	if gw, err := annotation.ParseGateway(other); err != nil || gw.Mode != "local" || gw.VLAN != 5 || other[annotation.RoutablePods] != "true" {
 		t.Errorf("local gateway mode: %+v, error %v, routable %q", gw, err, other[annotation.RoutablePods])
 	}

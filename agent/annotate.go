@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"net"
 	"net/netip"
 	"slices"
 	"strconv"
@@ -18,7 +19,7 @@ import (
 
 // nodeAnnotations returns the agent's annotations of its Node. The management port's address
 // depends on the subnet from the controller; with nil subnets it is omitted.
-func nodeAnnotations(cfg Config, n gateway.Node, c chassis, subnets []netip.Prefix) map[string]string {
+func nodeAnnotations(cfg Config, n gateway.Node, routes []annotation.Route, c chassis, subnets []netip.Prefix) map[string]string {
 	mtu := cfg.PodMTU(n.Uplink.MTU, encapAddress(cfg, n))
 	own := annotation.Gateway{Mode: annotation.GatewayModeDisabled}
 	if !cfg.None {
@@ -27,8 +28,12 @@ func nodeAnnotations(cfg Config, n gateway.Node, c chassis, subnets []netip.Pref
 			Addresses: n.Addresses, NextHops: n.NextHops, NodePorts: cfg.NodePorts,
 		}
 	}
+	if cfg.None {
+		routes = nil
+	}
 	out := map[string]string{
 		annotation.GatewayConfig: annotation.FormatGateway(own),
+		annotation.GatewayRoutes: annotation.FormatGatewayRoutes(routes),
 		annotation.ChassisID:     c.id,
 		annotation.HostCIDRs:     annotation.FormatHostCIDRs(n.HostCIDRs),
 		annotation.PodMTU:        strconv.Itoa(mtu),
@@ -38,6 +43,31 @@ func nodeAnnotations(cfg Config, n gateway.Node, c chassis, subnets []netip.Pref
 	}
 	if plan, err := management.PlanFor(subnets, nil); err == nil {
 		out[annotation.ManagementMACs] = annotation.FormatManagementMAC(plan.MAC)
+	}
+	return out
+}
+
+// gatewayRoutes returns the gateway router's routes beside those by next hops. The router cannot
+// resolve an IPv6 next hop of an IPv4 route, so the route has the link-layer address that mac
+// returns. While that is unknown, it has the one that the API server has, and without one the route
+// is left out.
+func gatewayRoutes(node *corev1.Node, n gateway.Node, mac func(netip.Addr) net.HardwareAddr) []annotation.Route {
+	published, _ := annotation.ParseGatewayRoutes(node.Annotations) // a malformed annotation is overwritten
+	standIns := n.StandIns()
+	var out []annotation.Route
+	for _, hop := range n.Routes {
+		r := annotation.Route{To: hop.Prefix, Via: hop.Via}
+		if standIn, ok := standIns[hop.Via]; ok && hop.Prefix.Addr().Is4() {
+			r.Via = standIn
+			r.MAC = mac(hop.Via).String()
+			if was := slices.IndexFunc(published, func(o annotation.Route) bool { return o.To == r.To && o.Via == r.Via }); r.MAC == "" && was >= 0 {
+				r.MAC = published[was].MAC
+			}
+			if r.MAC == "" {
+				continue
+			}
+		}
+		out = append(out, r)
 	}
 	return out
 }
@@ -54,7 +84,8 @@ func mode(s gateway.Settings) string {
 func differing(node *corev1.Node, want map[string]string) map[string]string {
 	out := maps.Clone(want)
 	maps.DeleteFunc(out, func(k, v string) bool {
-		return node.Annotations[k] == v || k == annotation.GatewayConfig && annotation.SameGateway(node.Annotations[k], v)
+		_, set := node.Annotations[k]
+		return node.Annotations[k] == v || v == annotation.NoGatewayRoutes && !set || k == annotation.GatewayConfig && annotation.SameGateway(node.Annotations[k], v)
 	})
 	return out
 }
@@ -98,7 +129,7 @@ func (a *agent) exchange(ctx context.Context) error {
 		return nil
 	}
 	a.gateway.Inputs().Forget(lost(node, n))
-	if missing := differing(node, nodeAnnotations(a.cfg, n, *a.chassis.Load(), subnets)); len(missing) > 0 {
+	if missing := differing(node, nodeAnnotations(a.cfg, n, gatewayRoutes(node, n, a.neighbours.MAC), *a.chassis.Load(), subnets)); len(missing) > 0 {
 		return a.cluster.Annotate(ctx, missing)
 	}
 	return nil
@@ -130,7 +161,7 @@ func (a *agent) unannotated() string {
 		return "" // reported by other parts
 	}
 	subnets, _ := annotation.ParseNodeSubnets(node.Annotations) // an error is reported by the management port
-	missing := differing(node, nodeAnnotations(a.cfg, n, *a.chassis.Load(), subnets))
+	missing := differing(node, nodeAnnotations(a.cfg, n, gatewayRoutes(node, n, a.neighbours.MAC), *a.chassis.Load(), subnets))
 	if len(missing) == 0 {
 		return ""
 	}

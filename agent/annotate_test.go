@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"net"
 	"net/netip"
 	"testing"
 
@@ -10,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/ovn-ebpf/ovn-ebpf/agent/gateway"
+	"github.com/ovn-ebpf/ovn-ebpf/agent/link"
 	"github.com/ovn-ebpf/ovn-ebpf/cluster/annotation"
 )
 
@@ -45,5 +47,57 @@ func TestLostAddresses(t *testing.T) {
 	}
 	if got := lost(&corev1.Node{}, gateway.Node{}); got != nil {
 		t.Errorf("no annotation: %v", got)
+	}
+}
+
+// TestGatewayRoutes_linkLayerAddress: the route by a stand-in has the link-layer address that the
+// kernel has, or else the one that was published, or it is left out.
+func TestGatewayRoutes_linkLayerAddress(t *testing.T) {
+	hop, standIn := netip.MustParseAddr("fe80::1"), netip.MustParseAddr("169.254.0.1")
+	n := gateway.Node{Routes: []link.Hop{
+		{Prefix: link.Everything(true), Via: hop}, {Prefix: link.Everything(false)}, {Prefix: netip.MustParsePrefix("fc00::/7"), Via: hop},
+	}}
+	others := []annotation.Route{{To: link.Everything(false)}, {To: netip.MustParsePrefix("fc00::/7"), Via: hop}}
+	by := func(mac string) []annotation.Route {
+		return append([]annotation.Route{{To: link.Everything(true), Via: standIn, MAC: mac}}, others...)
+	}
+	published := map[string]string{annotation.GatewayRoutes: annotation.FormatGatewayRoutes(by("02:00:00:00:00:01"))}
+	for _, tc := range []struct {
+		name      string
+		published map[string]string
+		mac       net.HardwareAddr
+		want      []annotation.Route
+	}{
+		{"known", nil, net.HardwareAddr{2, 0, 0, 0, 0, 2}, by("02:00:00:00:00:02")},
+		{"changed", published, net.HardwareAddr{2, 0, 0, 0, 0, 2}, by("02:00:00:00:00:02")},
+		{"not yet known", published, nil, by("02:00:00:00:00:01")},
+		{"never known", nil, nil, others},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Annotations: tc.published}}
+			got := gatewayRoutes(node, n, func(a netip.Addr) net.HardwareAddr {
+				if a != hop {
+					t.Errorf("asks for %s", a)
+				}
+				return tc.mac
+			})
+			if diff := cmp.Diff(tc.want, got, cmpopts.EquateComparable(netip.Addr{}, netip.Prefix{})); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+// TestDiffering_noGatewayRoutes: a node without such routes gets no annotation, and one that had
+// some gets an empty one.
+func TestDiffering_noGatewayRoutes(t *testing.T) {
+	want := map[string]string{annotation.GatewayRoutes: annotation.FormatGatewayRoutes(nil)}
+	node := &corev1.Node{}
+	if d := differing(node, want); len(d) != 0 {
+		t.Errorf("without: %v", d)
+	}
+	node.Annotations = map[string]string{annotation.GatewayRoutes: `[{"to":"0.0.0.0/0"}]`}
+	if d := differing(node, want); len(d) != 1 {
+		t.Errorf("with another one: %v", d)
 	}
 }

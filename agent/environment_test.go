@@ -59,8 +59,8 @@ func TestOverlapIsWaitedFor(t *testing.T) {
 }
 
 // TestHostChangesAreFollowed changes what the agent read of the host when it started: it adds an
-// address in the pods' network and moves the default route to another device. /readyz names each
-// until it is over, and an Event names it.
+// address in the pods' network, moves the default route to another device, and removes it. /readyz
+// names each until it is over, and an Event names it.
 func TestHostChangesAreFollowed(t *testing.T) {
 	r := newRig(t)
 	r.createNode()
@@ -80,8 +80,16 @@ func TestHostChangesAreFollowed(t *testing.T) {
 	const elsewhere = environment.Prefix + "the default route is on eth1, but the agent found uplink eth0 when it started"
 	testnode.Run(t, "ip", "route", "replace", "default", "via", "172.31.0.1")
 	r.awaitFault(environment.DefaultRouteElsewhere, elsewhere)
+	r.awaitNoFault(environment.Prefix + "no default route")
 	testnode.Run(t, "ip", "route", "replace", "default", "via", "172.30.0.200")
 	r.awaitNoFault(elsewhere)
+
+	const none = environment.Prefix + "no default route of IPv4 by eth0: pods" // the cluster has no IPv6 pods
+	testnode.Run(t, "ip", "addr", "add", "fd00:172:30::11/64", "dev", "eth0", "nodad")
+	testnode.Run(t, "ip", "route", "del", "default")
+	r.awaitFault(environment.NoIPv4NextHop, none)
+	testnode.Run(t, "ip", "route", "add", "default", "dev", "eth0")
+	r.awaitNoFault(none)
 }
 
 // TestOtherNetworkIsNamed puts the CNI configuration of another network before ours. /readyz names

@@ -106,12 +106,42 @@ func (a *agent) networksOverlap(context.Context) *environment.Fault {
 func (a *agent) defaultRouteElsewhere(context.Context) *environment.Fault {
 	n, known := a.gateway.View().Node()
 	routes := a.gateway.View().DefaultRoutes()
-	if !known || len(n.NextHops) > 0 || len(routes) == 0 || !a.detected.uplink || a.cfg.None || a.cfg.Local {
+	if !known || len(n.NextHops) > 0 || len(n.Routes) > 0 || len(routes) == 0 || !a.detected.uplink || a.cfg.None || a.cfg.Local {
+		return nil
+	}
+	if slices.ContainsFunc(routes, func(r link.DefaultRoute) bool { return r.Device == a.cfg.HostDevice() }) {
 		return nil
 	}
 	return &environment.Fault{Reason: environment.DefaultRouteElsewhere, Text: fmt.Sprintf(
 		"the default route is on %s, but the agent found uplink %s when it started: pods reach only the uplink's network; "+
 			"restart the agent to use %[1]s, or restore the default route of %[3]s", routes[0].Device, a.cfg.Uplink, a.cfg.HostDevice())}
+}
+
+// noNextHop returns a check of a family. It finds a cluster that has pods of the family, on a node
+// whose gateway has an address, but whose host has no route to other networks by the uplink.
+func (a *agent) noNextHop(is4 bool) environment.Check {
+	reason, family := environment.NoIPv6NextHop, "IPv6"
+	if is4 {
+		reason, family = environment.NoIPv4NextHop, "IPv4"
+	}
+	inFamily := func(p netip.Prefix) bool { return p.Addr().Is4() == is4 }
+
+	return func(ctx context.Context) *environment.Fault {
+		n, known := a.gateway.View().Node()
+		if !known || a.cfg.None || a.cfg.Local || !slices.ContainsFunc(a.cfg.PodCIDRs, inFamily) || !slices.ContainsFunc(n.Stranded(), inFamily) {
+			return nil
+		}
+		if a.defaultRouteElsewhere(ctx) != nil {
+			return nil
+		}
+		elsewhere := ""
+		if device, err := link.OutsideDevice(is4); err == nil && device != "" && device != a.cfg.HostDevice() {
+			elsewhere = " (the host uses " + device + ")"
+		}
+		return &environment.Fault{Reason: reason, Text: fmt.Sprintf(
+			"no default route of %[1]s by %[2]s%[3]s: pods of this node reach only the network of %[2]s over %[1]s; "+
+				"add such a route to the host, or configure --gateway-nexthop", family, a.cfg.HostDevice(), elsewhere)}
+	}
 }
 
 // kernelDatapathUnused finds a kernel that has got the datapath after the agent had chosen the

@@ -15,8 +15,8 @@ func TestPolicyHasAnnotations(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	own := nodeAnnotations(Config{}, gateway.Node{}, chassis{id: "c"}, []netip.Prefix{netip.MustParsePrefix("10.244.0.0/24")})
-	if len(own) != 8 {
+	own := nodeAnnotations(Config{}, gateway.Node{}, nil, chassis{id: "c"}, []netip.Prefix{netip.MustParsePrefix("10.244.0.0/24")})
+	if len(own) != 9 {
 		t.Errorf("%d annotations", len(own))
 	}
 	for key := range own {

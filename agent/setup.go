@@ -110,14 +110,14 @@ func findUplink(name string) (string, error) {
 		}
 		return name, nil
 	}
-	routes, err := link.DefaultRoutes()
+	device, err := link.DefaultDevice()
 	if err != nil {
 		return "", fmt.Errorf("find uplink: %w", err)
 	}
-	if len(routes) == 0 {
+	if device == "" {
 		return "", errors.New("find uplink: the host has no default route, and no interface is configured")
 	}
-	return routes[0].Device, nil
+	return device, nil
 }
 
 // encapAddress returns the configured address, or that of the node.

@@ -45,6 +45,8 @@ const (
 
 	NetworksOverlap       = "NetworksOverlap"
 	DefaultRouteElsewhere = "DefaultRouteElsewhere"
+	NoIPv4NextHop         = "NoIPv4NextHop"
+	NoIPv6NextHop         = "NoIPv6NextHop"
 	KernelDatapathUnused  = "KernelDatapathUnused"
 	KernelDatapathMissing = "KernelDatapathMissing"
 	OtherNetworkFirst     = "OtherNetworkFirst"

@@ -30,6 +30,7 @@ type knownAddresses struct {
 type chosen struct {
 	Addresses []netip.Prefix `json:"addresses"`
 	NextHops  []netip.Addr   `json:"nextHops"`
+	Routes    []link.Hop     `json:"routes,omitempty"`
 }
 
 // preferred selects the gateway's address of a family from the addresses of its device. OVN's
@@ -125,26 +126,31 @@ func (k *addressKeeper) keep(n Node, h Host, now time.Time) Node {
 			k.log.Warn("the gateway's address is gone; it is kept for now", "address", a, "for", k.hold)
 		}
 		left[a] = since
-		n = n.with(p, k.last.NextHops)
+		n = n.with(p, k.last)
 	}
 	k.gone = left
-	k.set(chosen{Addresses: n.Addresses, NextHops: n.NextHops})
+	k.set(chosen{Addresses: n.Addresses, NextHops: n.NextHops, Routes: n.Routes})
 	return n
 }
 
-// with returns the node with an address that the host has lost, and the next hops of its family.
-func (n Node) with(p netip.Prefix, hops []netip.Addr) Node {
+// with returns the node with an address that the host has lost, and the last routes of its family.
+func (n Node) with(p netip.Prefix, last chosen) Node {
 	is4 := p.Addr().Is4()
 	n.Addresses = slices.DeleteFunc(slices.Clone(n.Addresses), func(o netip.Prefix) bool { return o.Addr().Is4() == is4 })
 	n.Addresses, n.Gone = append(n.Addresses, p), append(slices.Clone(n.Gone), p)
 	slices.SortFunc(n.Addresses, netip.Prefix.Compare)
 	n.HostCIDRs = append(slices.Clone(n.HostCIDRs), p)
 	slices.SortFunc(n.HostCIDRs, func(a, b netip.Prefix) int { return a.Addr().Compare(b.Addr()) })
-	if !slices.ContainsFunc(n.NextHops, func(a netip.Addr) bool { return a.Is4() == is4 }) {
-		n.NextHops = slices.Clone(n.NextHops)
-		for _, hop := range hops {
+	if !n.leaves(is4) {
+		n.NextHops, n.Routes = slices.Clone(n.NextHops), slices.Clone(n.Routes)
+		for _, hop := range last.NextHops {
 			if hop.Is4() == is4 {
 				n.NextHops = append(n.NextHops, hop)
+			}
+		}
+		for _, r := range last.Routes {
+			if r.Prefix.Addr().Is4() == is4 {
+				n.Routes = append(n.Routes, r)
 			}
 		}
 		slices.SortStableFunc(n.NextHops, func(a, b netip.Addr) int { return a.BitLen() - b.BitLen() }) // IPv4 first
@@ -154,7 +160,7 @@ func (n Node) with(p netip.Prefix, hops []netip.Addr) Node {
 
 // set records changed addresses.
 func (k *addressKeeper) set(c chosen) {
-	if slices.Equal(c.Addresses, k.last.Addresses) && slices.Equal(c.NextHops, k.last.NextHops) {
+	if slices.Equal(c.Addresses, k.last.Addresses) && slices.Equal(c.NextHops, k.last.NextHops) && slices.Equal(c.Routes, k.last.Routes) {
 		return
 	}
 	k.last = c

@@ -88,7 +88,10 @@ func newKeeperRig(t *testing.T) *keeperRig {
 	r := &keeperRig{t: t, now: time.Now(), s: Settings{Wiring: Wiring{Uplink: "eth0", Layout: Direct}, RunDir: t.TempDir()}}
 	r.restart()
 	r.has("172.30.0.11/24", "fd00::11/64")
-	r.host.Defaults = []link.DefaultRoute{{Device: "eth0", NextHop: netip.MustParseAddr("172.30.0.1")}, {Device: "eth0", NextHop: netip.MustParseAddr("fe80::1")}}
+	r.host.Hops = []link.Hop{
+		{Device: "eth0", Prefix: link.Everything(true), Via: netip.MustParseAddr("172.30.0.1")},
+		{Device: "eth0", Prefix: link.Everything(false), Via: netip.MustParseAddr("fe80::1")},
+	}
 	return r
 }
 
@@ -132,7 +135,7 @@ func TestVanishedAddressIsKeptForAWhile(t *testing.T) {
 	r := newKeeperRig(t)
 	r.wants(0, "172.30.0.11/24", "fd00::11/64")
 	r.has("172.30.0.200/32", "fd00::11/64")
-	r.host.Defaults = r.host.Defaults[1:] // the kernel removes the route with the address
+	r.host.Hops = r.host.Hops[1:] // the kernel removes the route with the address
 	n := r.wants(0, "172.30.0.11/24*", "fd00::11/64")
 	if diff := cmp.Diff([]netip.Addr{netip.MustParseAddr("172.30.0.1"), netip.MustParseAddr("fe80::1")}, n.NextHops, cmpopts.EquateComparable(netip.Addr{})); diff != "" {
 		t.Errorf("next hops (-want +got):\n%s", diff)

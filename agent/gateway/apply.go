@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/ovn-ebpf/ovn-ebpf/agent/link"
@@ -169,13 +170,13 @@ func (g *Gateway) plan(h Host, n Node) state {
 }
 
 // observe reads the host.
-func observe(uplink, bridge string) (Host, error) {
-	var h Host
+func observe(w Wiring, known knownAddresses) (Host, error) {
+	h := Host{Known: known}
 	var err error
-	if h.Uplink, err = link.Get(uplink); err != nil {
+	if h.Uplink, err = link.Get(w.Uplink); err != nil {
 		return h, fmt.Errorf("uplink: %w", err)
 	}
-	b, err := link.Get(bridge)
+	b, err := link.Get(w.Bridge)
 	switch {
 	case err == nil:
 		h.Bridge = &b
@@ -185,13 +186,44 @@ func observe(uplink, bridge string) (Host, error) {
 	if h.Addresses, err = link.Addresses(); err != nil {
 		return h, err
 	}
-	h.Defaults, err = link.DefaultRoutes()
+	if h.Defaults, err = link.DefaultRoutes(); err != nil {
+		return h, err
+	}
+	h.Hops, err = hops(h, w)
 	return h, err
+}
+
+// hops returns the kernel's routes from the node's addresses to the networks outside. Either device
+// may have the addresses: a move of the uplink takes them along.
+func hops(h Host, w Wiring) ([]link.Hop, error) {
+	if w.Layout == Dedicated {
+		return nil, nil // its next hops are configured
+	}
+	devices := []string{w.Uplink}
+	if h.Bridge != nil && w.Bridge != w.Uplink {
+		devices = append(devices, w.Bridge)
+	}
+	var out []link.Hop
+	for _, device := range devices {
+		of := slices.DeleteFunc(slices.Clone(h.Addresses), func(a link.Address) bool { return a.Device != device || a.LinkLocal || a.Duplicate })
+		for _, is4 := range []bool{true, false} {
+			source, ok := preferred(of, h.Known, is4)
+			if !ok {
+				continue
+			}
+			have, err := link.Hops(device, source.Addr())
+			if err != nil && !errors.Is(err, link.ErrNotFound) {
+				return nil, err
+			}
+			out = append(out, have...)
+		}
+	}
+	return out, nil
 }
 
 // ReadNode returns the node's current state.
 func ReadNode(s Settings) (Node, error) {
-	h, err := observe(s.Uplink, s.Bridge)
+	h, err := observe(s.Wiring, knownAddresses{})
 	if err != nil {
 		return Node{}, err
 	}

@@ -14,7 +14,8 @@ type Host struct {
 	Uplink    link.Link
 	Bridge    *link.Link // nil if there is no bridge
 	Addresses []link.Address
-	Defaults  []link.DefaultRoute
+	Defaults  []link.DefaultRoute // of the main table
+	Hops      []link.Hop          // of uplink and bridge, to the networks outside
 	Known     knownAddresses
 	// The following are set by View.observe only.
 	Ephemeral []bpf.PortRange  // among which the kernel chooses ports for the host's connections
@@ -26,7 +27,8 @@ type Host struct {
 type Node struct {
 	Uplink    link.Link
 	Addresses []netip.Prefix // of the gateway router, at most one per family, IPv4 first
-	NextHops  []netip.Addr
+	NextHops  []netip.Addr   // of the gateway router's default routes, at most one per family, IPv4 first
+	Routes    []link.Hop     // the gateway router's routes to other networks, of a family that has no next hop above
 	HostCIDRs []netip.Prefix // all host addresses except Service addresses, and Gone, sorted
 	Gone      []netip.Prefix // those of Addresses that the host has lost a short time ago
 }
@@ -51,6 +53,11 @@ func overlap(h Host, s Settings) error {
 		for _, r := range h.Defaults {
 			if p.Contains(r.NextHop) && !slices.Contains(s.NotHost, r.Device) {
 				return fmt.Errorf("network %s of the cluster contains next hop %s of the host on %s", p, r.NextHop, r.Device)
+			}
+		}
+		for _, r := range h.Hops {
+			if p.Contains(r.Via) && !slices.Contains(s.NotHost, r.Device) {
+				return fmt.Errorf("network %s of the cluster contains next hop %s of the host on %s", p, r.Via, r.Device)
 			}
 		}
 	}
@@ -86,22 +93,58 @@ func (n Node) Address(is4 bool) netip.Addr {
 	return netip.Addr{}
 }
 
-// stranded returns the node's addresses whose family has no next hop.
-func (n Node) stranded() []netip.Prefix {
+// Stranded returns the node's addresses whose family has no route to other networks.
+func (n Node) Stranded() []netip.Prefix {
 	var out []netip.Prefix
 	for _, p := range n.Addresses {
-		if !slices.ContainsFunc(n.NextHops, func(a netip.Addr) bool { return a.Is4() == p.Addr().Is4() }) {
+		if !n.leaves(p.Addr().Is4()) {
 			out = append(out, p)
 		}
 	}
 	return out
 }
 
+// leaves reports whether the gateway router has a route of the family to other networks.
+func (n Node) leaves(is4 bool) bool {
+	return slices.ContainsFunc(n.NextHops, func(a netip.Addr) bool { return a.Is4() == is4 }) ||
+		slices.ContainsFunc(n.Routes, func(r link.Hop) bool { return r.Prefix.Addr().Is4() == is4 })
+}
+
+// StandIns returns, for each IPv6 next hop of IPv4 routes, the IPv4 address by which the gateway
+// router knows it. No packet has this address. OVN before 24.09 refuses a next hop of the other
+// family, and later releases take one only for a router that resolves no neighbours.
+func (n Node) StandIns() map[netip.Addr]netip.Addr {
+	out := map[netip.Addr]netip.Addr{}
+	next := netip.AddrFrom4([4]byte{169, 254, 0, 1}) // FRRouting shows such routes with this next hop, too
+	for _, r := range n.Routes {
+		if _, known := out[r.Via]; known || !r.Via.Is6() || r.Prefix.Addr().Is6() {
+			continue
+		}
+		for slices.ContainsFunc(n.Routes, func(o link.Hop) bool { return o.Via == next }) {
+			next = next.Next()
+		}
+		out[r.Via], next = next, next.Next()
+	}
+	return out
+}
+
+// setRoutes sets the gateway router's routes of a family, by a next hop if that says all.
+func (n *Node) setRoutes(routes []link.Hop) {
+	if len(routes) == 1 {
+		only := routes[0]
+		if is4 := only.Prefix.Addr().Is4(); only.Prefix == link.Everything(is4) && only.Via.IsValid() && only.Via.Is4() == is4 {
+			n.NextHops = append(n.NextHops, only.Via)
+			return
+		}
+	}
+	n.Routes = append(n.Routes, routes...)
+}
+
 // nodeOf derives the Node from the host.
 //
 //   - In layout dedicated the addresses are the configured ones. In other layouts they are those of
 //     the device that has the host's addresses (see preferred).
-//   - Configured next hops take precedence over those of the device's default routes.
+//   - Configured next hops take precedence over the kernel's routes by the device.
 //   - Addresses of NotHost devices (the management port, a bridge that only OVN uses) are local but
 //     are not node addresses.
 //   - Service addresses are not node addresses either. kube-proxy in IPVS mode assigns all of them to
@@ -131,14 +174,14 @@ func nodeOf(h Host, s Settings) Node {
 		return n
 	}
 	for _, is4 := range []bool{true, false} {
-		for _, r := range h.Defaults {
-			if r.Device == device && r.NextHop.Is4() == is4 {
-				n.NextHops = append(n.NextHops, r.NextHop)
-				break
-			}
-		}
+		n.setRoutes(hopsOf(h.Hops, device, is4))
 	}
 	return n
+}
+
+// hopsOf returns the routes of a device and family.
+func hopsOf(hops []link.Hop, device string, is4 bool) []link.Hop {
+	return slices.DeleteFunc(slices.Clone(hops), func(r link.Hop) bool { return r.Device != device || r.Prefix.Addr().Is4() != is4 })
 }
 
 // hostAddrs returns the gateway's host set: every local address, sorted.

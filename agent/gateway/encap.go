@@ -12,7 +12,7 @@ import (
 // takes them from the device of the default route, because the gateway router's own address cannot
 // be used.
 func EncapAddress(s Settings) (netip.Addr, error) {
-	h, err := observe(s.Uplink, s.Bridge)
+	h, err := observe(s.Wiring, knownAddresses{})
 	if err != nil {
 		return netip.Addr{}, err
 	}

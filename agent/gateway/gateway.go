@@ -31,7 +31,7 @@ const (
 // CheckHost returns an error if a gateway with these settings would harm the host in its current
 // state. The error names the conflict.
 func CheckHost(s Settings) error {
-	h, err := observe(s.Uplink, s.Bridge)
+	h, err := observe(s.Wiring, knownAddresses{})
 	if err != nil {
 		return err
 	}
@@ -41,7 +41,7 @@ func CheckHost(s Settings) error {
 // CheckOverlap returns an error if an address or next hop of the host is in a network of pods or of
 // the tunnels. The error names both.
 func CheckOverlap(s Settings) error {
-	h, err := observe(s.Uplink, s.Bridge)
+	h, err := observe(s.Wiring, knownAddresses{})
 	if err != nil {
 		return err
 	}
@@ -217,7 +217,7 @@ func (v *View) setNode(n Node, log *slog.Logger) {
 		return
 	}
 	v.changed()
-	for _, p := range n.stranded() {
+	for _, p := range n.Stranded() {
 		log.Warn("no next hop: no default route through the uplink and no --gateway-nexthop; pods reach only the uplink's network",
 			"uplink", v.s.Uplink, "address", p)
 	}
@@ -241,11 +241,12 @@ func (v *View) setFault(err error) {
 // observe reads the host, with the ports that its own sockets use, and the addresses by which the
 // node is known.
 func (v *View) observe() (Host, error) {
-	h, err := observe(v.s.Uplink, v.s.Bridge)
+	var known knownAddresses
 	if v.cluster != nil {
-		h.Known.Internal, h.Known.Annotated = v.cluster()
+		known.Internal, known.Annotated = v.cluster()
 	}
-	h.Known.InUse = v.addresses.inUse()
+	known.InUse = v.addresses.inUse()
+	h, err := observe(v.s.Wiring, known)
 	if err != nil {
 		return h, err
 	}

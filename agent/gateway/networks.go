@@ -35,6 +35,11 @@ func external(h Host, n Node, s Settings, f facts) []netip.Prefix {
 	for _, hop := range n.NextHops {
 		out = append(out, netip.PrefixFrom(hop, hop.BitLen()))
 	}
+	for _, r := range n.Routes { // of a route without a next hop, the destinations stay internal
+		if r.Via.IsValid() {
+			out = append(out, netip.PrefixFrom(r.Via, r.Via.BitLen()))
+		}
+	}
 	for _, a := range f.hosts {
 		if !within(s.PodCIDRs, a) { // the host reaches addresses there through its management port
 			out = append(out, netip.PrefixFrom(a, a.BitLen()))

@@ -119,11 +119,10 @@ func TestDesired(t *testing.T) {
 			address("fe80::1/64", "eth0"), address("fd00::11/64", "eth0"), address("172.30.0.11/24", "eth0"), secondary,
 			address("172.30.0.78/32", "eth0"), address("10.9.0.1/16", "docker0"), address("172.30.1.11/24", "breth0"), address("10.244.0.2/24", "ovn-k8s-mp0"),
 		},
-		Defaults: []link.DefaultRoute{
-			{Device: "eth1", NextHop: netip.MustParseAddr("10.0.0.1")},
-			{Device: "eth0", NextHop: netip.MustParseAddr("172.30.0.200")},
-			{Device: "eth0", NextHop: netip.MustParseAddr("172.30.0.201")},
-			{Device: "eth0", NextHop: netip.MustParseAddr("fe80::200")},
+		Hops: []link.Hop{
+			{Device: "breth0", Prefix: link.Everything(true), Via: netip.MustParseAddr("10.0.0.1")},
+			{Device: "eth0", Prefix: link.Everything(true), Via: netip.MustParseAddr("172.30.0.200")},
+			{Device: "eth0", Prefix: link.Everything(false), Via: netip.MustParseAddr("fe80::200")},
 		},
 	}
 	s := Settings{
@@ -325,7 +324,7 @@ func TestStranded(t *testing.T) {
 		{"no IPv6", []netip.Addr{hop4}, []netip.Prefix{v6}},
 		{"none", nil, []netip.Prefix{v4, v6}},
 	} {
-		if got := (Node{Addresses: []netip.Prefix{v4, v6}, NextHops: tc.hops}).stranded(); !slices.Equal(got, tc.want) {
+		if got := (Node{Addresses: []netip.Prefix{v4, v6}, NextHops: tc.hops}).Stranded(); !slices.Equal(got, tc.want) {
 			t.Errorf("%s: got %v, want %v", tc.name, got, tc.want)
 		}
 	}

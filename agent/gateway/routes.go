@@ -31,7 +31,8 @@ type knownRoutes struct {
 // routeKeeper adds routes of the host again that "ip route flush" or a network manager has removed:
 // the connected routes of the devices that the node's traffic needs, and the default routes that
 // were removed with them. A default route that was removed alone stays removed, because its
-// operator wants that. Only the gateway's loop uses it.
+// operator wants that. The gateway keeps the routes outside that are gone for up to flushTime,
+// because a network manager may replace them. Only the gateway's loop uses it.
 type routeKeeper struct {
 	file   runFile[knownRoutes]
 	wake   loop.Signal // triggers the gateway's loop
@@ -43,6 +44,8 @@ type routeKeeper struct {
 	devices atomic.Pointer[[]string] // of the last call of keep
 	known   knownRoutes
 	unread  bool
+	hops    []link.Hop                      // as seen last, or kept
+	hopless map[link.Hop]time.Time          // hops that are kept, and since when they are gone
 	lost    map[link.DefaultRoute]time.Time // default routes that are gone
 	flushed map[string]time.Time            // devices whose connected routes were gone
 	rests   map[link.ConnectedRoute]time.Time
@@ -51,12 +54,12 @@ type routeKeeper struct {
 func newRouteKeeper(s Settings, wake loop.Signal, record *recorder, changed func(), log *slog.Logger) *routeKeeper {
 	return &routeKeeper{
 		file: newRunFile[knownRoutes](s.RunDir, routesRecord), wake: wake, record: record, changed: changed, log: log,
-		unread: true, lost: map[link.DefaultRoute]time.Time{}, flushed: map[string]time.Time{}, rests: map[link.ConnectedRoute]time.Time{},
+		unread: true, hopless: map[link.Hop]time.Time{}, lost: map[link.DefaultRoute]time.Time{}, flushed: map[string]time.Time{}, rests: map[link.ConnectedRoute]time.Time{},
 	}
 }
 
 // keep adds the missing routes of the devices, and default routes of the host that are gone for a
-// short time to h.Defaults.
+// short time to h.Defaults and h.Hops.
 func (k *routeKeeper) keep(devices []string, h *Host, now time.Time) error {
 	k.devices.Store(&devices)
 	if k.unread {
@@ -82,8 +85,38 @@ func (k *routeKeeper) keep(devices []string, h *Host, now time.Time) error {
 		}
 	}
 	h.Defaults = append(h.Defaults, kept...)
+	k.keepHops(h, kept, now)
 	k.set(seen)
 	return err
+}
+
+// keepHops adds hops that are gone for a short time, or whose default route is kept, where the
+// device has no others of the family.
+func (k *routeKeeper) keepHops(h *Host, kept []link.DefaultRoute, now time.Time) {
+	none := func(device string, is4 bool) bool { return len(hopsOf(h.Hops, device, is4)) == 0 }
+	add := slices.Clone(h.Hops)
+	gone := map[link.Hop]time.Time{}
+	for _, r := range k.hops {
+		if !none(r.Device, r.Prefix.Addr().Is4()) {
+			continue
+		}
+		since, known := k.hopless[r]
+		if !known {
+			since = now
+			time.AfterFunc(flushTime, k.wake.Trigger)
+		}
+		if now.Sub(since) < flushTime {
+			gone[r], add = since, append(add, r)
+		}
+	}
+	h.Hops, k.hopless = add, gone
+
+	for _, r := range kept {
+		if is4 := r.NextHop.Is4(); none(r.Device, is4) {
+			h.Hops = append(h.Hops, link.Hop{Device: r.Device, Prefix: link.Everything(is4), Via: r.NextHop})
+		}
+	}
+	k.hops = h.Hops
 }
 
 // watches reports whether the routes of a device are kept. It may be called from any goroutine.

@@ -23,14 +23,13 @@ type nic struct {
 // findNIC returns the configured NIC, or that of the default route.
 func findNIC(name string) (nic, error) {
 	if name == "" {
-		routes, err := link.DefaultRoutes()
-		if err != nil {
+		var err error
+		if name, err = link.DefaultDevice(); err != nil {
 			return nic{}, fmt.Errorf("find NIC: %w", err)
 		}
-		if len(routes) == 0 {
+		if name == "" {
 			return nic{}, errors.New("find NIC: the host has no default route, and --underlay-interface is not set")
 		}
-		name = routes[0].Device
 	}
 
 	l, err := link.Get(name)
