@@ -36,6 +36,7 @@ var fieldTests = []fieldTest{
 	{name: "a virtual IP, and the node's address away for seconds", skip: needsSharedNIC, run: testVirtualIP},
 	{name: "the node's address away for long", long: true, skip: needsSharedNIC, run: testLostAddress},
 	{name: "the next hop moves", skip: needsRouter, run: testNextHopMoves},
+	{name: "default routes", skip: needsRouter, run: testDefaultRoutes},
 	{name: "the next hop is silent", long: true, skip: needsRouter, run: testNextHopSilent},
 	{name: "a peer of the uplink's network moves", long: true, skip: needsRouter, run: testPeerMoves},
 	{name: "pods come and go", skip: needsKernelTunnels, run: testChurn},
