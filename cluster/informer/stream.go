@@ -25,9 +25,9 @@ const (
 	retryMin = 50 * time.Millisecond
 
 	// outage is the shortest time without an API server in which its database may have been
-	// restored, and may have passed the revision of the copy. Failovers between API servers take
-	// less time.
-	outage = 10 * time.Second
+	// restored, and may have passed the revision of the copy. Most failovers between API servers
+	// take less time, and the start of an API server takes more.
+	outage = 3 * time.Second
 )
 
 // stream is the sequence of changes of a resource, received by one watch after another.
