@@ -16,6 +16,7 @@ import (
 
 	"github.com/ovn-ebpf/ovn-ebpf/agent/cniconf"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/management"
+	"github.com/ovn-ebpf/ovn-ebpf/agent/ovs"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/podnet"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/status"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/testnode"
@@ -154,10 +155,29 @@ func (r *rig) checkPod() {
 	}
 }
 
+// learns is a flow of OVN that learns the endpoint of a Service's client.
+const learns = "table=18,priority=100,ct_state=+new+trk,udp,reg9=0/0x40,metadata=0x6,nw_dst=10.244.1.3,tp_dst=8000," +
+	"actions=learn(table=78,idle_timeout=3,delete_learned,cookie=0x1,OXM_OF_METADATA[],eth_type=0x800,NXM_OF_IP_SRC[],nw_proto=17,load:0x1->NXM_NX_REG10[14])"
+
+// awaitAffinityFlows waits until the agent has this number of flows on br-int.
+func (r *rig) awaitAffinityFlows(want int) {
+	r.t.Helper()
+	testnode.Eventually(r.t, "flows for session affinity", func() error {
+		first, others, err := ovs.OwnFlows(r.t.Context(), r.cfg.OVSRunDir, ovs.IntegrationBridge)
+		if err == nil && (first != 0 || others != want) {
+			err = fmt.Errorf("%d and %d flows, want %d", first, others, want)
+		}
+		return err
+	})
+}
+
 // checkEnd stops the agent, checks that the node keeps working, and cleans up.
 func (r *rig) checkEnd() {
 	r.t.Helper()
+	testnode.Run(r.t, "ovs-ofctl", "-O", "OpenFlow14", "add-flow", "unix:"+r.cfg.OVSRunDir+"/br-int.mgmt", learns)
+	r.awaitAffinityFlows(5)
 	r.stop()
+	r.awaitAffinityFlows(5)
 	if _, err := os.Stat(r.cfg.PinDir); err != nil {
 		r.t.Errorf("a stopped agent leaves its programs: %v", err)
 	}
@@ -166,6 +186,7 @@ func (r *rig) checkEnd() {
 			r.t.Fatal(err)
 		}
 	}
+	r.awaitAffinityFlows(0)
 	r.awaitZeroSNAT("true")
 	if got := r.sw.Vsctl(r.t, "list-ports", "br-int"); got != "" {
 		r.t.Errorf("ports %q still exist", got)

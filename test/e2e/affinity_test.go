@@ -92,7 +92,8 @@ func (c *Cluster) keepsAffinity(t *testing.T, frontends []frontend, servers ...s
 	}
 
 	was, moved := map[client]string{}, map[string]bool{}
-	for round := 0; round < 2 || len(moved) < len(frontends) && round < 12; round++ {
+	enough := func(round int) bool { return len(servers) == 1 || len(moved) == len(frontends) || round == 12 }
+	for round := 0; round < 2 || !enough(round); round++ {
 		time.Sleep(affinityPause)
 		for _, f := range frontends {
 			for _, from := range f.clients() {
