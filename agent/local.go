@@ -10,7 +10,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/ovn-ebpf/ovn-ebpf/agent/link"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/management"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/masquerade"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/service"
@@ -49,7 +48,8 @@ func (a *agent) syncMasquerade(ctx context.Context, subnets []netip.Prefix) erro
 	if a.forwardFault.Load() == nil {
 		a.forwardWake.Trigger() // its first look
 	}
-	return a.forgetUDP(c.Redirects)
+	a.redirect(c.Redirects)
+	return nil
 }
 
 // Intervals of probes through the hook forward: in general, and after an unsure result.
@@ -97,9 +97,9 @@ func (a *agent) hostsInPodTunnels() []netip.Addr {
 	})
 }
 
-// forgetUDP deletes conntrack entries of UDP connections to frontends with changed redirects, so
-// that the kernel redirects them again.
-func (a *agent) forgetUDP(now map[bpf.ServiceKey]service.Redirect) error {
+// redirect makes the gateway delete the host's UDP connections to frontends with changed redirects,
+// so that the kernel redirects them again.
+func (a *agent) redirect(now map[bpf.ServiceKey]service.Redirect) {
 	changed := map[netip.AddrPort][]netip.AddrPort{}
 	for k, r := range now {
 		if before, known := a.redirected[k]; k.Proto == unix.IPPROTO_UDP && (!known || !slices.Equal(before.To, r.To)) {
@@ -111,17 +111,8 @@ func (a *agent) forgetUDP(now map[bpf.ServiceKey]service.Redirect) error {
 			changed[netip.AddrPortFrom(k.Addr, k.Port)] = nil
 		}
 	}
-	if len(changed) > 0 {
-		n, err := link.ForgetUDP(changed)
-		if err != nil {
-			return err
-		}
-		if n > 0 {
-			a.log.Info("forgot UDP connections to changed endpoints", "count", n)
-		}
-	}
+	a.gateway.Services().Redirected(changed)
 	a.redirected = now
-	return nil
 }
 
 // removeMasquerade does nothing without nft: local gateway mode needs nft, so it cannot have run.

@@ -88,7 +88,7 @@ func New(o Options) *Gateway {
 	p.flows = newFlowTable(p, o.OVS)
 	p.tracker = &tracker{s: o.Settings, log: o.Log, record: record, wake: wake, connected: p.flows.connected}
 	p.services = &Services{
-		s: o.Settings, log: o.Log, record: record, own: loop.NewSignal(), wake: wake, changed: o.Changed,
+		untranslated: newUntranslated(p), s: o.Settings, log: o.Log, record: record, own: loop.NewSignal(), wake: wake, changed: o.Changed,
 		flows: newFlowServices(o.Settings), serving: newServing(o.Source, o.Settings.Shares),
 	}
 	p.services.serving.budgeted = o.Budgeted
@@ -123,6 +123,7 @@ func (g *Gateway) Run(ctx context.Context) error {
 	group.Go(func() error { return g.backend.run(ctx) })
 	group.Go(func() error { return g.tracker.run(ctx) })
 	group.Go(func() error { return g.former.run(ctx) })
+	group.Go(func() error { return g.services.untranslated.run(ctx) })
 	group.Go(func() error { return g.services.run(ctx) })
 	group.Go(func() error {
 		return loop.Run(ctx, loop.Options{Name: "gateway", Wake: g.wake, Resync: resync, Log: g.log, Apply: func(ctx context.Context) error {

@@ -24,12 +24,14 @@ const (
 	partShortcuts = "shortcuts"           // programs on pods' devices
 	partTracking  = "connection_tracking" // connections from before a takeover, use of the SNAT range
 	partTables    = "tables"              // room in the tables of Services and addresses
+
+	partUntranslated = "older_connections" // deletion of connections that are older than their frontend
 )
 
 // healthyParts lists every optional part as healthy.
 func healthyParts() map[string]string {
 	out := map[string]string{}
-	for _, part := range []string{partSockets, partGate, partScan, partProtos, partAhead, partLookup, partDestroy, partShortcuts, partTables} {
+	for _, part := range []string{partSockets, partGate, partScan, partProtos, partAhead, partLookup, partDestroy, partShortcuts, partTables, partUntranslated} {
 		out[part] = ""
 	}
 	return out

@@ -35,6 +35,8 @@ type Services struct {
 	changed func()        // called when the result of Redirects changes
 	flows   *flowServices // nil where flows do not count Services
 
+	untranslated *untranslated
+
 	counting  atomic.Pointer[bpf.Gateway] // programs that count
 	redirects atomic.Pointer[map[bpf.ServiceKey]service.Redirect]
 
@@ -176,6 +178,10 @@ func (s *Services) plan(h Host, n Node, f facts) {
 	s.publishRedirects()
 }
 
+// Redirected must be called in local gateway mode when the host's nftables redirect UDP frontends to
+// other destinations than before. Connections to others are deleted.
+func (s *Services) Redirected(to map[netip.AddrPort][]netip.AddrPort) { s.untranslated.redirected(to) }
+
 // publishRedirects publishes the redirects if they changed.
 func (s *Services) publishRedirects() {
 	if !s.s.Local || !s.serving.known {
@@ -260,8 +266,9 @@ func (s *Services) writeTables() (err error) {
 		s.current = err == nil && s.serving.known
 	}()
 	err = s.serving.write(writers{gateway: s.front, sock: x.sock, lookup: x.lookup, flows: s.flows})
+	s.untranslated.add(s.serving.takeNew())
 	s.recordUnwritten()
-	s.record.degraded(partDestroy, s.serving.destroyGone(x.sock))
+	s.record.degraded(partDestroy, s.serving.destroy(x.sock))
 	if x.sock == nil {
 		return err
 	}

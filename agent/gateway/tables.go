@@ -52,6 +52,9 @@ type serving struct {
 	writes   int                      // entries written or deleted since the start, without full syncs of the gateway's table
 	refused  map[service.Key][]string // not empty
 	gone     []netip.AddrPort
+	fresh    []bpf.ServiceKey // new frontends; takeNew takes them
+	older    []bpf.ServiceKey // new frontends for the host's sockets, which may be older
+	wrote    bool             // the first write is over
 }
 
 // writers are the tables to write. A nil table is skipped.
@@ -155,6 +158,7 @@ func (s *serving) write(to writers) error {
 	}
 	c := s.tables.Changes()
 	s.gone = append(s.gone, c.Gone...)
+	s.fresh = append(s.fresh, c.New...)
 	full := s.to != to
 	s.to = writers{} // unknown until the write succeeds
 	var errs []error
@@ -219,17 +223,40 @@ func (s *serving) takeGone() []netip.AddrPort {
 	return slices.DeleteFunc(slices.Compact(out), s.tables.Answers) // the endpoint may be back
 }
 
-// destroyGone destroys the sockets that a frontend connected to removed endpoints. Without programs
-// for sockets (nil) there are none. It retries failures on the next call. If the kernel does not
-// support it, the error wraps link.ErrNoSocketDestroy.
-func (s *serving) destroyGone(sock *bpf.Sock) error {
+// takeNew returns the new frontends and clears the list. before reports that they are from before
+// the first write.
+func (s *serving) takeNew() (fresh []bpf.ServiceKey, before bool) {
+	fresh, before = s.fresh, !s.wrote
+	if s.fresh = nil; !before {
+		s.older = append(s.older, fresh...)
+	}
+	s.wrote = s.wrote || s.known
+	return fresh, before
+}
+
+// destroy destroys UDP sockets of the host: those that a frontend connected to removed endpoints,
+// and those that connected to a frontend before it existed. Without programs for sockets (nil) there
+// are none. It retries failures on the next call. If the kernel does not support it, the error wraps
+// link.ErrNoSocketDestroy.
+func (s *serving) destroy(sock *bpf.Sock) error {
 	gone := s.takeGone()
 	if sock == nil {
+		s.older = nil
 		return nil
 	}
 	_, err := link.DestroyUDP(gone, sock.Translated)
 	if err != nil && !errors.Is(err, link.ErrNoSocketDestroy) {
 		s.gone = gone
+	}
+	if err != nil || s.to.sock == nil { // not written yet: a client that connects again would not be translated
+		return err
+	}
+
+	older := s.older
+	s.older = nil
+	_, err = link.DestroyUntranslatedUDP(s.tables.SocketFrontends(older, s.node.Own), s.node.Own, sock.Translated)
+	if err != nil && !errors.Is(err, link.ErrNoSocketDestroy) {
+		s.older = older
 	}
 	return err
 }

@@ -134,25 +134,72 @@ func DestroyUDP(peers []netip.AddrPort, translated func(cookie uint64, peer neti
 	if len(peers) == 0 {
 		return 0, nil
 	}
-	gone := make(map[netip.AddrPort]bool, len(peers))
-	for _, p := range peers {
-		gone[netip.AddrPortFrom(p.Addr().Unmap(), p.Port())] = true
+	all, err := udpSockets()
+	if err != nil {
+		return 0, err
+	}
+	return destroyConnected(connectedTo(all, peers), translated, true)
+}
+
+// DestroyUntranslatedUDP destroys the namespace's UDP sockets that are connected to one of the
+// frontends themselves, as before the frontend existed. It returns their number. Like with
+// DestroyUDP, the client's next use fails; when it connects again, the frontend gets the socket.
+// A socket stays if a socket of the namespace receives its packets at one of the addresses own, or at
+// loopback. translated and the error are those of DestroyUDP.
+func DestroyUntranslatedUDP(frontends []netip.AddrPort, own []netip.Addr, translated func(cookie uint64, peer netip.AddrPort) (bool, error)) (n int, err error) {
+	if len(frontends) == 0 {
+		return 0, nil
 	}
 	all, err := udpSockets()
 	if err != nil {
 		return 0, err
 	}
+	found := slices.DeleteFunc(connectedTo(all, frontends), func(s *netlink.Socket) bool {
+		to := peerOf(s)
+		return (to.Addr().IsLoopback() || slices.Contains(own, to.Addr())) &&
+			slices.ContainsFunc(all, func(o *netlink.Socket) bool { return receivesAt(o, to) })
+	})
+	return destroyConnected(found, translated, false)
+}
+
+// receivesAt reports whether the socket may receive packets to an address of the namespace. A socket
+// on :: may also receive those of IPv4.
+func receivesAt(s *netlink.Socket, to netip.AddrPort) bool {
+	at, _ := netip.AddrFromSlice(s.ID.Source)
+	at = at.Unmap()
+	return s.ID.SourcePort == to.Port() && (at == to.Addr() || at.IsUnspecified() && (at.Is6() || to.Addr().Is4()))
+}
+
+func peerOf(s *netlink.Socket) netip.AddrPort {
+	addr, _ := netip.AddrFromSlice(s.ID.Destination)
+	return netip.AddrPortFrom(addr.Unmap(), s.ID.DestinationPort)
+}
+
+// connectedTo returns the sockets that are connected to one of the peers.
+func connectedTo(all []*netlink.Socket, peers []netip.AddrPort) []*netlink.Socket {
+	wanted := make(map[netip.AddrPort]bool, len(peers))
+	for _, p := range peers {
+		wanted[netip.AddrPortFrom(p.Addr().Unmap(), p.Port())] = true
+	}
+	var out []*netlink.Socket
 	for _, s := range all {
-		addr, ok := netip.AddrFromSlice(s.ID.Destination)
-		peer := netip.AddrPortFrom(addr.Unmap(), s.ID.DestinationPort)
-		if !ok || s.State != tcpEstablished || !gone[peer] {
-			continue
+		if s.State == tcpEstablished && wanted[peerOf(s)] {
+			out = append(out, s)
 		}
-		ours, err := translated(uint64(s.ID.Cookie[1])<<32|uint64(s.ID.Cookie[0]), peer)
+	}
+	return out
+}
+
+// destroyConnected destroys those of the sockets that a frontend connected to their peer, or those
+// that no frontend connected.
+func destroyConnected(sockets []*netlink.Socket, translated func(cookie uint64, peer netip.AddrPort) (bool, error), ours bool) (n int, err error) {
+	for _, s := range sockets {
+		peer := peerOf(s)
+		is, err := translated(uint64(s.ID.Cookie[1])<<32|uint64(s.ID.Cookie[0]), peer)
 		if err != nil {
 			return n, fmt.Errorf("destroy UDP socket to %v: %w", peer, err)
 		}
-		if !ours {
+		if is != ours {
 			continue
 		}
 		err = destroy(s)

@@ -121,6 +121,77 @@ func TestDestroyUDPKeepsUnrelatedSockets(t *testing.T) {
 	}
 }
 
+// TestDestroyUntranslatedUDP checks that only sockets end that connected to a frontend before it
+// existed, and that a client that connects again from the same port reaches the backend.
+func TestDestroyUntranslatedUDP(t *testing.T) {
+	veth(t, "tst1")
+	if err := errors.Join(SetUp("tst1"), SyncAddresses("tst1", prefixes("10.9.1.2/24", "fd09:1::2/64"))); err != nil {
+		t.Fatal(err)
+	}
+	ap := netip.MustParseAddrPort
+	front4, front6, own, served := ap("10.9.1.1:53"), ap("[fd09:1::1]:53"), ap("10.9.1.2:30053"), ap("10.9.1.2:30054")
+	server := udpOn(t, served)
+	sockets := []struct {
+		name   string
+		fd     int
+		doomed bool
+	}{
+		{"IPv4", udpTo(t, front4, false), true},
+		{"IPv6", udpTo(t, front6, false), true},
+		{"IPv4-mapped", udpTo(t, front4, true), true},
+		{"an own address", udpTo(t, own, false), true},
+		{"a server at an own address", udpTo(t, served, false), false},
+		{"another port", udpTo(t, ap("10.9.1.1:54"), false), false},
+		{"another address", udpTo(t, ap("10.9.1.3:53"), false), false},
+		{"not connected", server, false},
+	}
+	sock := frontendsOf(t, map[string]string{front4.String(): "10.9.1.9:5353", front6.String(): "[fd09:1::9]:5353", own.String(): "10.9.1.9:5353", served.String(): "10.9.1.9:5353"})
+	translated := udpTo(t, front4, false)
+	mine := []netip.Addr{own.Addr()}
+
+	if n, err := DestroyUntranslatedUDP(nil, mine, sock.Translated); n != 0 || err != nil {
+		t.Errorf("of nothing: %d, %v", n, err)
+	}
+	n, err := DestroyUntranslatedUDP([]netip.AddrPort{front4, front6, own, served}, mine, sock.Translated)
+	if errors.Is(err, ErrNoSocketDestroy) {
+		t.Skip("this kernel cannot destroy sockets:", err) // decided by the kernel's own answer
+	}
+	if err != nil || n != 4 {
+		t.Errorf("destroyed %d sockets, %v; want 4", n, err)
+	}
+	for _, s := range append(sockets, struct {
+		name   string
+		fd     int
+		doomed bool
+	}{"translated", translated, false}) {
+		_, _, err := unix.Recvfrom(s.fd, make([]byte, 1), unix.MSG_DONTWAIT)
+		if doomed := errors.Is(err, unix.ECONNABORTED); doomed != s.doomed {
+			t.Errorf("%s: receive: %v", s.name, err)
+		}
+	}
+	again := udpTo(t, front4, false)
+	if n, err := DestroyUntranslatedUDP([]netip.AddrPort{front4}, mine, sock.Translated); n != 0 || err != nil {
+		t.Errorf("connected again: %d, %v", n, err)
+	}
+	if peers, err := udpSockets(); err != nil || len(connectedTo(peers, []netip.AddrPort{ap("10.9.1.9:5353")})) != 2 {
+		t.Errorf("socket %d is not connected to the backend: %v", again, err)
+	}
+}
+
+// udpOn returns a UDP socket that is bound to the address.
+func udpOn(t *testing.T, at netip.AddrPort) int {
+	t.Helper()
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { unix.Close(fd) })
+	if err := unix.Bind(fd, &unix.SockaddrInet4{Addr: at.Addr().As4(), Port: int(at.Port())}); err != nil {
+		t.Fatalf("bind to %v: %v", at, err)
+	}
+	return fd
+}
+
 // bindTCP returns a TCP socket that is bound to the address but neither listens nor is connected.
 func bindTCP(t *testing.T, at netip.AddrPort) int {
 	t.Helper()

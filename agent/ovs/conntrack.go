@@ -6,6 +6,8 @@ import (
 	"net/netip"
 	"strconv"
 	"strings"
+
+	"golang.org/x/sys/unix"
 )
 
 // Tracked is a connection in the datapath's connection tracker.
@@ -14,6 +16,7 @@ type Tracked struct {
 	Zone            uint16
 	Mark            uint32
 	Original, Reply Tuple
+	Opening         bool // TCP without an answer to the first SYN
 }
 
 // Tuple is source and destination of the packets of one direction. Protocols without ports have
@@ -73,6 +76,41 @@ func ForgetAddress(ctx context.Context, rundir string, a netip.Addr) error {
 	return nil
 }
 
+// Forget deletes these connections from the datapath and returns their number. It skips those that
+// have ended meanwhile.
+func Forget(ctx context.Context, rundir string, list []Tracked) (n int, err error) {
+	if len(list) == 0 {
+		return 0, nil
+	}
+	c, err := DialSwitch(ctx, rundir)
+	if err != nil {
+		return 0, fmt.Errorf("delete connections: %w", err)
+	}
+	defer c.Close()
+
+	for _, t := range list {
+		_, err := c.Call(ctx, "dpctl/flush-conntrack", fmt.Sprintf("zone=%d", t.Zone), t.Original.match(t.Proto))
+		if err != nil && strings.Contains(err.Error(), unix.ENOENT.Error()) {
+			continue
+		}
+		if err != nil {
+			return n, fmt.Errorf("delete connections: %w", err)
+		}
+		n++
+	}
+	return n, nil
+}
+
+// match returns the tuple in the syntax of dpctl/flush-conntrack. As it is complete, ovs-vswitchd
+// deletes one connection by its key, and does not compare all of them.
+func (t Tuple) match(proto uint8) string {
+	src, dst := "ct_nw_src", "ct_nw_dst"
+	if t.Dst.Addr().Is6() {
+		src, dst = "ct_ipv6_src", "ct_ipv6_dst"
+	}
+	return fmt.Sprintf("%s=%s,%s=%s,ct_nw_proto=%d,ct_tp_src=%d,ct_tp_dst=%d", src, t.Src.Addr(), dst, t.Dst.Addr(), proto, t.Src.Port(), t.Dst.Port())
+}
+
 func askConntrack(ctx context.Context, rundir string, command ...string) (string, error) {
 	out, err := askSwitch(ctx, rundir, command...)
 	if err != nil {
@@ -90,6 +128,7 @@ func parseTracked(line string) (Tracked, bool) {
 	var ok1, ok2 bool
 	t.Original, ok1 = parseTuple(group(rest, "orig=("))
 	t.Reply, ok2 = parseTuple(group(rest, "reply=("))
+	t.Opening = t.Proto == unix.IPPROTO_TCP && strings.Contains(rest, "state_orig=SYN_SENT")
 	for f := range strings.SplitSeq(rest, ",") {
 		key, value, _ := strings.Cut(f, "=")
 		n, err := strconv.ParseUint(value, 0, 32)

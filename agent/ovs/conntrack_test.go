@@ -31,6 +31,14 @@ func TestParseTracked(t *testing.T) {
 			},
 		},
 		{
+			"tcp,orig=(src=10.0.0.1,dst=10.0.0.2,sport=1,dport=2),reply=(src=10.0.0.2,dst=10.0.0.1,sport=2,dport=1),id=7,status=CONFIRMED,protoinfo=(state_orig=SYN_SENT,state_reply=SYN_SENT)",
+			Tracked{
+				Proto: 6, Opening: true,
+				Original: Tuple{ap("10.0.0.1:1"), ap("10.0.0.2:2")},
+				Reply:    Tuple{ap("10.0.0.2:2"), ap("10.0.0.1:1")},
+			},
+		},
+		{
 			"icmp,orig=(src=10.0.0.1,dst=10.0.0.2,id=9,type=8,code=0),reply=(src=10.0.0.2,dst=10.0.0.1,id=9,type=0,code=0)",
 			Tracked{
 				Proto:    1,

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/ovn-ebpf/ovn-ebpf/bpf"
+	model "github.com/ovn-ebpf/ovn-ebpf/service"
 )
 
 // Changes lists what has changed in Tables since the last call of Tables.Changes.
@@ -24,6 +25,9 @@ type Changes struct {
 	// Gone lists UDP endpoints that no longer answer. Sockets that a frontend connected to them must
 	// be destroyed. Sorted.
 	Gone []netip.AddrPort
+	// New lists frontends that are served since the last call, or by another object than before.
+	// Connections to them may be older, and then they are not translated. Sorted.
+	New []bpf.ServiceKey
 }
 
 // before holds the state at the last Changes of all entries that were touched since.
@@ -36,6 +40,7 @@ type before struct {
 
 // served is the service that packets at a frontend get.
 type served struct {
+	by       model.Owner // zero if no object holds the frontend
 	owner    bpf.ServiceOwner
 	local    netip.AddrPort
 	redirect Redirect // shared with a plan, never modified
@@ -89,6 +94,9 @@ func (t *Tables) Changes() Changes {
 		if is.port != was.port {
 			c.Counts[k] = is.port
 		}
+		if is.by.Key != (Key{}) && (is.by.Key != was.by.Key || !is.by.Created.Equal(was.by.Created)) {
+			c.New = append(c.New, k)
+		}
 		switch is.owner {
 		case was.owner:
 		case 0:
@@ -121,6 +129,7 @@ func (t *Tables) Changes() Changes {
 	slices.SortFunc(c.Unlookups, compareKeys)
 	sortSockets(c.Sockets)
 	slices.SortFunc(c.Gone, netip.AddrPort.Compare)
+	slices.SortFunc(c.New, compareKeys)
 	return c
 }
 
@@ -139,7 +148,7 @@ func (t *Tables) served(k bpf.ServiceKey) served {
 		return served{}
 	}
 	f, _ := h.plan.frontend(k)
-	s := served{owner: f.Owner}
+	s := served{by: h.owner(), owner: f.Owner}
 	if f.Owner != 0 {
 		g := h.plan.Groups[f.Group]
 		s.redirect = Redirect{g.Redirect, g.From}
@@ -175,6 +184,27 @@ func (t *Tables) sockets(k Key) bpf.SockService {
 		}
 	}
 	return out
+}
+
+// SocketFrontends returns the addresses at which UDP sockets of the host reach the given frontends.
+// own are the host's addresses. Sorted.
+func (t *Tables) SocketFrontends(keys []bpf.ServiceKey, own []netip.Addr) []netip.AddrPort {
+	var out []netip.AddrPort
+	for _, k := range keys {
+		h := t.holders[k]
+		if h == nil || k.Proto != model.NumberUDP {
+			continue
+		}
+		f, _ := h.plan.frontend(k)
+		if !f.Socket {
+			continue
+		}
+		for _, a := range f.addresses(own, h.plan.Groups[f.Group].NotLoopback) {
+			out = append(out, netip.AddrPortFrom(a, k.Port))
+		}
+	}
+	slices.SortFunc(out, netip.AddrPort.Compare)
+	return slices.Compact(out)
 }
 
 // Frontends returns the gateway's whole table.

@@ -35,6 +35,23 @@ type Frontend struct {
 	Port   uint16           // port number of the Service; 0 for a host port
 }
 
+// addresses returns the addresses of the frontend, with own as the addresses of the host.
+func (f Frontend) addresses(own []netip.Addr, notLoopback bool) []netip.Addr {
+	if !f.Key.Addr.IsUnspecified() {
+		return []netip.Addr{f.Key.Addr}
+	}
+	is4 := f.Key.Addr.Is4()
+	out := model.OfFamily(own, is4)
+	switch {
+	case notLoopback:
+	case is4:
+		out = append(out, netip.AddrFrom4([4]byte{127, 0, 0, 1}))
+	default:
+		out = append(out, netip.IPv6Loopback())
+	}
+	return out
+}
+
 // Group is the backends that several front ends share.
 type Group struct {
 	Proto    uint8

@@ -185,16 +185,16 @@ func TestChanges(t *testing.T) {
 		endpoints []discoveryv1.Endpoint
 		want      string
 	}{
-		{"new", svc, []discoveryv1.Endpoint{ready}, "set 2 unset 0 sockets 1 lookups 0 unlookups 0 gone []"},
-		{"again", svc, []discoveryv1.Endpoint{ready}, "set 0 unset 0 sockets 0 lookups 0 unlookups 0 gone []"},
-		{"another endpoint", svc, []discoveryv1.Endpoint{ready, second}, "set 0 unset 0 sockets 1 lookups 0 unlookups 0 gone []"},
-		{"terminating: no new clients, the old ones stay", svc, []discoveryv1.Endpoint{ending, second}, "set 0 unset 0 sockets 1 lookups 0 unlookups 0 gone []"},
-		{"gone", svc, []discoveryv1.Endpoint{second}, "set 0 unset 0 sockets 0 lookups 0 unlookups 0 gone [10.244.0.1:8053]"},
-		{"none", svc, nil, "set 0 unset 0 sockets 1 lookups 0 unlookups 0 gone [10.244.0.2:8053]"},
-		{"deleted", nil, nil, "set 0 unset 2 sockets 1 lookups 0 unlookups 0 gone []"},
-		{"pod endpoint", web, []discoveryv1.Endpoint{ready}, "set 2 unset 0 sockets 1 lookups 0 unlookups 0 gone []"},
-		{"host-network endpoint", web, []discoveryv1.Endpoint{here}, "set 2 unset 0 sockets 1 lookups 2 unlookups 0 gone []"},
-		{"pod endpoint again", web, []discoveryv1.Endpoint{ready}, "set 2 unset 0 sockets 1 lookups 0 unlookups 2 gone []"},
+		{"new", svc, []discoveryv1.Endpoint{ready}, "set 2 unset 0 sockets 1 lookups 0 unlookups 0 new 4 gone []"},
+		{"again", svc, []discoveryv1.Endpoint{ready}, "set 0 unset 0 sockets 0 lookups 0 unlookups 0 new 0 gone []"},
+		{"another endpoint", svc, []discoveryv1.Endpoint{ready, second}, "set 0 unset 0 sockets 1 lookups 0 unlookups 0 new 0 gone []"},
+		{"terminating: no new clients, the old ones stay", svc, []discoveryv1.Endpoint{ending, second}, "set 0 unset 0 sockets 1 lookups 0 unlookups 0 new 0 gone []"},
+		{"gone", svc, []discoveryv1.Endpoint{second}, "set 0 unset 0 sockets 0 lookups 0 unlookups 0 new 0 gone [10.244.0.1:8053]"},
+		{"none", svc, nil, "set 0 unset 0 sockets 1 lookups 0 unlookups 0 new 0 gone [10.244.0.2:8053]"},
+		{"deleted", nil, nil, "set 0 unset 2 sockets 1 lookups 0 unlookups 0 new 0 gone []"},
+		{"pod endpoint", web, []discoveryv1.Endpoint{ready}, "set 2 unset 0 sockets 1 lookups 0 unlookups 0 new 4 gone []"},
+		{"host-network endpoint", web, []discoveryv1.Endpoint{here}, "set 2 unset 0 sockets 1 lookups 2 unlookups 0 new 0 gone []"},
+		{"pod endpoint again", web, []discoveryv1.Endpoint{ready}, "set 2 unset 0 sockets 1 lookups 0 unlookups 2 new 0 gone []"},
 	} {
 		o := model.Objects{Service: step.service}
 		if step.service != nil {
@@ -206,8 +206,8 @@ func TestChanges(t *testing.T) {
 		}
 		tables.Set(key, service.New(o.Meaning(n.Cluster), n))
 		c := tables.Changes()
-		got := fmt.Sprintf("set %d unset %d sockets %d lookups %d unlookups %d gone %v",
-			len(c.Set), len(c.Unset), len(c.Sockets), len(c.Lookups), len(c.Unlookups), c.Gone)
+		got := fmt.Sprintf("set %d unset %d sockets %d lookups %d unlookups %d new %d gone %v",
+			len(c.Set), len(c.Unset), len(c.Sockets), len(c.Lookups), len(c.Unlookups), len(c.New), c.Gone)
 		if got != step.want {
 			t.Errorf("%s:\n got %s\nwant %s", step.name, got, step.want)
 		}
@@ -249,6 +249,9 @@ func TestChangesAcross(t *testing.T) {
 		t.Errorf("gone %v: it was never reported as present", c.Gone)
 	}
 	tables.Set(keyOf("1"), nil)
+	if c := tables.Changes(); len(c.New) != 1 || c.New[0].Addr != netip.MustParseAddr("192.0.2.1") {
+		t.Errorf("new %v, want the address that the other Service has now", c.New)
+	}
 	tables.Set(keyOf("2"), nil)
 	if c := tables.Changes(); !c.VIPs || len(tables.VIPs()) != 0 {
 		t.Errorf("VIPs %v, changed %v", tables.VIPs(), c.VIPs)

@@ -57,6 +57,7 @@ var fieldTests = []fieldTest{
 	{name: "the remote speaks first", long: true, run: testRemoteFirst},
 	{name: "a load balancer's address on the host", skip: needsSharedNIC, run: testAnnounced},
 	{name: "a UDP service whose endpoint goes away", run: testEndpointGone},
+	{name: "clients older than their Service", skip: needsSharedNIC, run: testOlderClients},
 	{name: "a container of the host's reaches services", skip: needsSharedNIC, run: testContainer},
 	{name: "a host behind a local NodePort", run: testLocalHost},
 	{name: "a load balancer's source ranges", run: testSources},

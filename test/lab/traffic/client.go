@@ -9,6 +9,7 @@ import (
 	"io"
 	"net"
 	"net/netip"
+	"os"
 	"strconv"
 	"strings"
 	"syscall"
@@ -110,6 +111,61 @@ func askUDP(ctx context.Context, o options) (string, error) {
 			return "", err
 		}
 	}
+}
+
+// AwaitReport is the result of waiting for a server.
+type AwaitReport struct {
+	Answer   string
+	At       time.Time // of the answer
+	Sent     int
+	Connects int // more than one: sockets were destroyed
+}
+
+// await sends a request every interval, always from the same port, until the first reply. It
+// ignores refusals. If its socket is destroyed, it connects a new one from the same port.
+func await(ctx context.Context, o options) (AwaitReport, error) {
+	var r AwaitReport
+	var c net.Conn
+	for end := time.Now().Add(o.timeout); time.Now().Before(end) && ctx.Err() == nil; {
+		if c == nil {
+			var err error
+			if c, err = dial(ctx, "udp", o); errors.Is(err, unix.ECONNREFUSED) { // a frontend without endpoints
+				time.Sleep(o.interval)
+				continue
+			} else if err != nil {
+				return r, err
+			}
+			o.sport = c.LocalAddr().(*net.UDPAddr).Port
+			r.Connects++
+		}
+		answer, err := exchange(c, o.interval)
+		switch {
+		case err == nil:
+			r.Answer, r.At = answer, time.Now()
+			return r, c.Close()
+		case errors.Is(err, unix.ECONNREFUSED):
+			time.Sleep(o.interval)
+		case !errors.Is(err, os.ErrDeadlineExceeded): // destroyed
+			c.Close()
+			c = nil
+			continue
+		}
+		r.Sent++
+	}
+	return r, fmt.Errorf("await %s: no answer to %d requests", o.addr, r.Sent)
+}
+
+// exchange sends a request and waits for a reply.
+func exchange(c net.Conn, wait time.Duration) (string, error) {
+	if _, err := io.WriteString(c, "who"); err != nil {
+		return "", err
+	}
+	if err := c.SetReadDeadline(time.Now().Add(wait)); err != nil {
+		return "", err
+	}
+	buf := make([]byte, 2000)
+	n, err := c.Read(buf)
+	return string(buf[:n]), err
 }
 
 // later sends no data for o.duration and expects the server to send first.

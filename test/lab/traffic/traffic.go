@@ -15,7 +15,7 @@ import (
 )
 
 // errUsage is a mistake on the command line, exit status 2.
-var errUsage = errors.New("usage: serve|http|reach|tcp|udp|sctp|frags|proto|later|pull|hold|stream|sweep|advertise [ADDR] [flags]")
+var errUsage = errors.New("usage: serve|http|reach|tcp|udp|await|sctp|frags|proto|later|pull|hold|stream|sweep|advertise [ADDR] [flags]")
 
 // Main runs one subcommand and returns its exit status: 0 for success, 1 for failure, 2 for a
 // mistake in args. Results go to stdout, errors to standard error. SIGTERM and SIGINT end it early.
@@ -71,6 +71,9 @@ func run(ctx context.Context, args []string, stdout io.Writer) error {
 		return repeat(ctx, o, askTCP, stdout)
 	case "udp":
 		return repeat(ctx, o, askUDP, stdout)
+	case "await":
+		report, err := await(ctx, o)
+		return errors.Join(json.NewEncoder(stdout).Encode(report), err)
 	case "sctp":
 		return repeat(ctx, o, askSCTP, stdout)
 	case "frags":

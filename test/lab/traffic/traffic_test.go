@@ -61,6 +61,13 @@ func TestClients(t *testing.T) {
 	if got := ask("pull", "127.0.0.1:17011"); got != "1048576" {
 		t.Errorf("pull: %q bytes", got)
 	}
+	var first AwaitReport
+	if err := json.Unmarshal([]byte(ask("await", "127.0.0.1:17011", "-sport", "17012")), &first); err != nil {
+		t.Fatal(err)
+	}
+	if first.Answer != "me 127.0.0.1:17012" || first.Sent != 0 || first.Connects != 1 || first.At.IsZero() {
+		t.Errorf("await: %+v", first)
+	}
 	// UDP replies come from the address of the request.
 	if got := ask("udp", "127.9.9.9:17011"); !strings.HasPrefix(got, "me 127.0.0.1:") {
 		t.Errorf("udp to another address of the host: %q", got)

@@ -1,0 +1,201 @@
+package gateway
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+	"slices"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/ovn-ebpf/ovn-ebpf/agent/ovs"
+	"github.com/ovn-ebpf/ovn-ebpf/agent/testnode"
+	"github.com/ovn-ebpf/ovn-ebpf/bpf"
+)
+
+// manyBridge is a bridge that tracks every UDP datagram in zone 7.
+const manyBridge = "brmany"
+
+// trackingBridge adds manyBridge and returns its device.
+func trackingBridge(t *testing.T, sw *testnode.Switch) *net.Interface {
+	t.Helper()
+	sw.Vsctl(t, "add-br", manyBridge, "--", "set", "Bridge", manyBridge, "datapath_type=netdev", "--", "set-fail-mode", manyBridge, "secure")
+	testnode.Eventually(t, "the bridge's device", func() error {
+		_, err := net.InterfaceByName(manyBridge)
+		return err
+	})
+	testnode.Run(t, "ip", "link", "set", manyBridge, "up")
+	testnode.Run(t, "ovs-ofctl", "add-flow", "unix:"+sw.Dir+"/"+manyBridge+".mgmt", "udp,actions=ct(commit,zone=7)")
+	dev, err := net.InterfaceByName(manyBridge)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return dev
+}
+
+// sendDatagrams sends a datagram from each source to the destination of the same index.
+func sendDatagrams(t *testing.T, dev *net.Interface, src, dst []netip.AddrPort) {
+	t.Helper()
+	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(fd)
+	for i := range src {
+		if err := unix.Sendto(fd, datagram(src[i], dst[i]), 0, &unix.SockaddrLinklayer{Ifindex: dev.Index}); err != nil {
+			t.Fatal(err)
+		}
+		if i%100 == 99 { // the device has a queue of 500 packets
+			time.Sleep(500 * time.Microsecond)
+		}
+	}
+}
+
+// datagram returns an empty datagram over Ethernet and IPv4.
+func datagram(src, dst netip.AddrPort) []byte {
+	f := append([]byte{2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 8, 0}, 0x45, 0, 0, 28, 0, 0, 0, 0, 64, unix.IPPROTO_UDP, 0, 0)
+	f = append(append(f, src.Addr().AsSlice()...), dst.Addr().AsSlice()...)
+	var sum uint32
+	for i := 14; i < len(f); i += 2 {
+		sum += uint32(binary.BigEndian.Uint16(f[i:]))
+	}
+	sum = sum>>16 + sum&0xffff
+	binary.BigEndian.PutUint16(f[24:], ^uint16(sum+sum>>16))
+	f = binary.BigEndian.AppendUint16(binary.BigEndian.AppendUint16(f, src.Port()), dst.Port())
+	return append(f, 0, 8, 0, 0)
+}
+
+// TestUntranslated_atScale adds 1,000 frontends, one after another, beside many connections. There
+// is at most one dump in a second. Connections to the frontends are deleted, the others stay.
+func TestUntranslated_atScale(t *testing.T) {
+	connections, fronts := 100_000, 1_000
+	if testing.Short() {
+		connections = 10_000
+	}
+	sw := testnode.StartSwitch(t, true)
+	sw.Daemon(t)
+	dev := trackingBridge(t, sw)
+
+	// One connection in 20 is to a frontend, one in 20 to another port of its address.
+	var src, dst []netip.AddrPort
+	for i := range connections {
+		n := i / 20 % fronts
+		to := netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 96, byte(n >> 8), byte(n)}), 53)
+		switch i % 20 {
+		case 0:
+		case 1:
+			to = netip.AddrPortFrom(to.Addr(), 54)
+		default:
+			to = netip.AddrPortFrom(netip.AddrFrom4([4]byte{192, 0, 2, byte(i)}), 53)
+		}
+		src = append(src, netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 244, byte(i >> 16), 3}), uint16(i)))
+		dst = append(dst, to)
+	}
+	sendDatagrams(t, dev, src, dst)
+	frontend := func(i int) bpf.ServiceKey {
+		return bpf.ServiceKey{Addr: netip.AddrFrom4([4]byte{10, 96, byte(i >> 8), byte(i)}), Proto: unix.IPPROTO_UDP, Port: 53}
+	}
+	to := func() (frontends, others int) {
+		list, err := ovs.Conntrack(t.Context(), sw.Dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, c := range list {
+			if d := c.Original.Dst; d.Port() == 53 && d.Addr().As4()[0] == 10 {
+				frontends++
+			} else {
+				others++
+			}
+		}
+		return frontends, others
+	}
+	var doomed, stay int
+	testnode.Eventually(t, "connections", func() error { // some datagrams may be lost
+		last := doomed + stay
+		if doomed, stay = to(); doomed+stay < connections*9/10 || doomed+stay != last {
+			return fmt.Errorf("%d so far", doomed+stay)
+		}
+		return nil
+	})
+
+	p := parts{s: Settings{Wiring: Wiring{Datapath: ovs.DatapathNetdev}, OVSRunDir: sw.Dir}, log: slog.New(slog.DiscardHandler), record: newRecorder(slog.New(slog.DiscardHandler))}
+	p.tracker = &tracker{s: p.s, log: p.log, record: p.record, connected: func() bool { return true }}
+	u := newUntranslated(p)
+	ctx, cancel := context.WithCancel(t.Context())
+	began, ended := time.Now(), make(chan error)
+	go func() { ended <- u.run(ctx) }()
+	for i := range fronts {
+		u.add([]bpf.ServiceKey{frontend(i)}, false)
+		time.Sleep(3 * time.Millisecond)
+	}
+	var left, others int
+	testnode.Eventually(t, "no connection to a frontend is left", func() error {
+		if left, others = to(); left > 0 {
+			return fmt.Errorf("%d connections", left)
+		}
+		return nil
+	})
+	took, dumps := time.Since(began), int(u.dumps.Load())
+	cancel()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+	t.Logf("%d of %d connections deleted in %v with %d dumps", doomed, doomed+stay, took.Round(time.Millisecond), dumps)
+	if dumps == 0 || dumps > 1+int(took/lookPause) {
+		t.Errorf("%d dumps in %v", dumps, took)
+	}
+	if others != stay {
+		t.Errorf("%d other connections, want %d", others, stay)
+	}
+	if fault := p.record.read().Degraded[partUntranslated]; fault != "" {
+		t.Error(fault)
+	}
+}
+
+func TestUntranslatedTo(t *testing.T) {
+	front := bpf.ServiceKey{Addr: netip.MustParseAddr("10.96.0.9"), Proto: unix.IPPROTO_UDP, Port: 53}
+	tcp := front
+	tcp.Proto = unix.IPPROTO_TCP
+	frontends := map[bpf.ServiceKey]looked{front: {}, tcp: {}, {Addr: netip.MustParseAddr("fd00::9"), Proto: unix.IPPROTO_UDP, Port: 53}: {}}
+	tracked := func(proto uint8, dst, replySrc string) ovs.Tracked {
+		client := netip.MustParseAddrPort("10.244.0.3:1000")
+		return ovs.Tracked{
+			Proto: proto, Zone: 7,
+			Original: ovs.Tuple{Src: client, Dst: netip.MustParseAddrPort(dst)},
+			Reply:    ovs.Tuple{Src: netip.MustParseAddrPort(replySrc), Dst: netip.MustParseAddrPort("172.30.0.11:50000")},
+		}
+	}
+	opening := tracked(unix.IPPROTO_TCP, "10.96.0.9:53", "10.96.0.9:53")
+	opening.Opening = true
+	answered := tracked(unix.IPPROTO_TCP, "10.96.0.9:53", "10.244.0.4:5353")
+	answered.Opening = true
+	for _, tt := range []struct {
+		name string
+		in   ovs.Tracked
+		want bool
+	}{
+		{"UDP", tracked(unix.IPPROTO_UDP, "10.96.0.9:53", "10.96.0.9:53"), true},
+		{"UDP over IPv6", tracked(unix.IPPROTO_UDP, "[fd00::9]:53", "[fd00::9]:53"), true},
+		{"TCP without an answer", opening, true},
+		{"UDP, translated", tracked(unix.IPPROTO_UDP, "10.96.0.9:53", "10.244.0.4:5353"), false},
+		{"UDP, another port", tracked(unix.IPPROTO_UDP, "10.96.0.9:54", "10.96.0.9:54"), false},
+		{"UDP, another address", tracked(unix.IPPROTO_UDP, "10.96.0.8:53", "10.96.0.8:53"), false},
+		{"TCP, established", tracked(unix.IPPROTO_TCP, "10.96.0.9:53", "10.96.0.9:53"), false},
+		{"TCP without an answer, translated", answered, false},
+		{"SCTP", tracked(unix.IPPROTO_SCTP, "10.96.0.9:53", "10.96.0.9:53"), false},
+		{"UDP, from a server at the frontend", ovs.Tracked{
+			Proto:    unix.IPPROTO_UDP,
+			Original: ovs.Tuple{Src: netip.MustParseAddrPort("10.96.0.9:53"), Dst: netip.MustParseAddrPort("10.244.0.3:1000")},
+			Reply:    ovs.Tuple{Src: netip.MustParseAddrPort("10.244.0.3:1000"), Dst: netip.MustParseAddrPort("10.96.0.9:53")},
+		}, false},
+	} {
+		if got := untranslatedTo([]ovs.Tracked{tt.in}, frontends); slices.Contains(got, tt.in) != tt.want {
+			t.Errorf("%s: found %v, want %t", tt.name, got, tt.want)
+		}
+	}
+}
