@@ -185,6 +185,14 @@ func TestProbe_seesPodsPackets(t *testing.T) {
 		t.Errorf("replies are dropped: %+v, error %v", r, err)
 	}
 	looks(t, p)
+
+	// Without forwarding, no probe reaches the hook. The next Sync restores it.
+	testnode.Run(t, "sysctl", "-qw", "net.ipv4.conf.mp0.forwarding=0")
+	if r, err := p.Look(t.Context()); err != nil || r.Forwards != 1 || len(r.Dropped) > 0 {
+		t.Errorf("without forwarding: %+v, error %v; want one family that the host forwards", r, err)
+	}
+	syncs(t, config)
+	looks(t, p)
 }
 
 func TestDescribe(t *testing.T) {
@@ -261,13 +269,5 @@ ip -6 route add default via 2001:db8::1`) {
 	testnode.Run(t, "nft", "table inet x { chain f { type filter hook forward priority 0; policy drop; }; }")
 	looks(t, p, "IPv4: inet x f (policy drop)", "IPv6: inet x f (policy drop)")
 	testnode.Run(t, "nft", "delete table inet x")
-	looks(t, p)
-
-	// Without forwarding, no probe reaches the hook. The next Sync restores it.
-	testnode.Run(t, "sysctl", "-qw", "net.ipv4.ip_forward=0")
-	if r, err := p.Look(t.Context()); err != nil || r.Forwards != 1 || len(r.Dropped) > 0 {
-		t.Errorf("without forwarding: %+v, error %v; want one family that the host forwards", r, err)
-	}
-	syncs(t, config)
 	looks(t, p)
 }
