@@ -56,6 +56,7 @@ func (o olderClient) served(t *testing.T, created time.Time) {
 	}
 	if by, _, _ := strings.Cut(r.Answer, " "); by != o.by {
 		t.Errorf("%s: answered by %q, want %s", o.name, r.Answer, o.by)
+		return
 	}
 	if late := r.At.Sub(created); late > 2*time.Second*patience() {
 		t.Errorf("%s: answered %v after the frontend's creation", o.name, late)
