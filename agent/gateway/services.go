@@ -266,7 +266,6 @@ func (s *Services) writeTables() (err error) {
 		s.current = err == nil && s.serving.known
 	}()
 	err = s.serving.write(writers{gateway: s.front, sock: x.sock, lookup: x.lookup, flows: s.flows})
-	s.untranslated.add(s.serving.takeNew())
 	s.recordUnwritten()
 	s.record.degraded(partDestroy, s.serving.destroy(x.sock))
 	if x.sock == nil {

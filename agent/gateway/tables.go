@@ -52,9 +52,8 @@ type serving struct {
 	writes   int                      // entries written or deleted since the start, without full syncs of the gateway's table
 	refused  map[service.Key][]string // not empty
 	gone     []netip.AddrPort
-	fresh    []bpf.ServiceKey // new frontends; takeNew takes them
-	older    []bpf.ServiceKey // new frontends for the host's sockets, which may be older
 	wrote    bool             // the first write is over
+	older    []bpf.ServiceKey // new frontends; sockets of the host may be older
 }
 
 // writers are the tables to write. A nil table is skipped.
@@ -158,7 +157,10 @@ func (s *serving) write(to writers) error {
 	}
 	c := s.tables.Changes()
 	s.gone = append(s.gone, c.Gone...)
-	s.fresh = append(s.fresh, c.New...)
+	if s.wrote { // before that, sockets may have reached their frontends without programs
+		s.older = append(s.older, c.New...)
+	}
+	s.wrote = true
 	full := s.to != to
 	s.to = writers{} // unknown until the write succeeds
 	var errs []error
@@ -221,17 +223,6 @@ func (s *serving) takeGone() []netip.AddrPort {
 	s.gone = nil
 	slices.SortFunc(out, netip.AddrPort.Compare)
 	return slices.DeleteFunc(slices.Compact(out), s.tables.Answers) // the endpoint may be back
-}
-
-// takeNew returns the new frontends and clears the list. before reports that they are from before
-// the first write.
-func (s *serving) takeNew() (fresh []bpf.ServiceKey, before bool) {
-	fresh, before = s.fresh, !s.wrote
-	if s.fresh = nil; !before {
-		s.older = append(s.older, fresh...)
-	}
-	s.wrote = s.wrote || s.known
-	return fresh, before
 }
 
 // destroy destroys UDP sockets of the host: those that a frontend connected to removed endpoints,

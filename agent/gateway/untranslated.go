@@ -2,35 +2,34 @@ package gateway
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"maps"
 	"net/netip"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
+	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
 
 	"github.com/ovn-ebpf/ovn-ebpf/agent/link"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/ovs"
-	"github.com/ovn-ebpf/ovn-ebpf/bpf"
 	"github.com/ovn-ebpf/ovn-ebpf/loop"
 )
 
-// A client that sends to a frontend before the frontend exists has a connection without a
-// translation. conntrack keeps it for as long as the client sends from the same port, so the client
-// would never reach the Service. The agent deletes these connections of new frontends. A packet that
-// arrives before Open vSwitch has the frontend's flows opens the connection again. The agent cannot
-// observe that moment, so it looks repeatedly.
+// A client that sends to a frontend before OVN serves it has a connection without a translation.
+// conntrack keeps it for as long as the client sends from the same port, so the client would never
+// reach the Service. The agent deletes these connections when OVN's flows for the frontend are in
+// Open vSwitch. The flows of the datapath follow them up to a second later. Until then, a packet may
+// open the connection again, so the agent looks more than once.
 const (
-	firstLook    = 250 * time.Millisecond // usually, Open vSwitch has the flows by then
-	lookPause    = time.Second            // the least time between two dumps
-	restPerLook  = 4                      // the pause is at least this much longer than the look, which keeps a CPU busy
-	steadyLooks  = 4                      // with lookPause between them; then each pause is twice as long
-	looks        = 8                      // the last one 33 s after the frontend
-	mostPerLook  = 10_000                 // deleted connections; each costs ovs-vswitchd a request
-	beforeAgents = looks - 1              // looks that are left out for frontends from before the agent's start
+	firstLook   = 250 * time.Millisecond // usually, the datapath has the flows by then
+	lookPause   = time.Second            // the least time between two dumps
+	restPerLook = 4                      // the pause is at least this much longer than the look, which keeps a CPU busy
+	looks       = 3
+	unfollowed  = 10     // seconds without the flows that are no fault: Open vSwitch starts
+	mostPerLook = 10_000 // deleted connections; each costs ovs-vswitchd a request
 )
 
 // untranslated deletes connections that are older than their frontend. Its methods are safe for
@@ -39,15 +38,14 @@ type untranslated struct {
 	log       *slog.Logger
 	record    *recorder
 	ovsRunDir string
-	connected func() bool // whether ovs-vswitchd is connected
 	read      func(context.Context) *dump
 	own       loop.Signal // something was added
 
-	dumps atomic.Uint64
-
 	mu        sync.Mutex // guards the fields below
-	frontends map[bpf.ServiceKey]looked
+	frontends map[ovs.VIP]looked
 	redirects map[netip.AddrPort][]netip.AddrPort // see redirected
+	// unfollowed is why OVN's flows are not followed, or nil.
+	unfollowed error
 }
 
 // looked is the progress for one frontend.
@@ -58,38 +56,16 @@ type looked struct {
 
 func newUntranslated(p parts) *untranslated {
 	return &untranslated{
-		log: p.log, record: p.record, ovsRunDir: p.s.OVSRunDir, connected: p.tracker.connected, read: p.tracker.read,
-		own: loop.NewSignal(), frontends: map[bpf.ServiceKey]looked{}, redirects: map[netip.AddrPort][]netip.AddrPort{},
+		log: p.log, record: p.record, ovsRunDir: p.s.OVSRunDir, read: p.tracker.read,
+		own: loop.NewSignal(), frontends: map[ovs.VIP]looked{}, redirects: map[netip.AddrPort][]netip.AddrPort{},
 	}
 }
 
-// pauseBefore returns the time between a look and the one before it, or the frontend's appearance.
-func pauseBefore(look int) time.Duration {
-	if look == 0 {
-		return firstLook
-	}
-	return lookPause << max(0, look-steadyLooks+1)
-}
-
-// add records new frontends. Frontends from before the agent's start get one look: OVN serves them
-// already, unless they appeared while no agent ran.
-func (u *untranslated) add(frontends []bpf.ServiceKey, before bool) {
-	if len(frontends) == 0 {
-		return
-	}
-	done := 0
-	if before {
-		done = beforeAgents
-	}
-	next := time.Now().Add(firstLook)
-
+// add records a new frontend.
+func (u *untranslated) add(vip ovs.VIP) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	for _, k := range frontends {
-		if k.Proto == unix.IPPROTO_UDP || k.Proto == unix.IPPROTO_TCP {
-			u.frontends[k] = looked{looks: done, next: next}
-		}
-	}
+	u.frontends[vip] = looked{next: time.Now().Add(firstLook)}
 	u.own.Trigger()
 }
 
@@ -105,8 +81,41 @@ func (u *untranslated) redirected(to map[netip.AddrPort][]netip.AddrPort) {
 	u.own.Trigger()
 }
 
-// run looks for connections until ctx ends, at most once in lookPause.
+// run follows OVN's frontends until ctx ends, those of the agent's start included: one may have
+// appeared while no agent ran.
 func (u *untranslated) run(ctx context.Context) error {
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error { return ovs.WatchVIPs(ctx, u.ovsRunDir, u.add, u.failed()) })
+	group.Go(func() error { return u.lookAgain(ctx) })
+	return group.Wait()
+}
+
+// failed returns a function that records whether OVN's flows are followed. It is called each second
+// while they are not.
+func (u *untranslated) failed() func(error) {
+	times := 0
+	return func(err error) {
+		if times++; err == nil {
+			times = 0
+		}
+		if err == nil || times > unfollowed {
+			u.mu.Lock()
+			u.unfollowed = err
+			u.mu.Unlock()
+			u.report(nil)
+		}
+	}
+}
+
+// report records the error of a look and that of following the flows.
+func (u *untranslated) report(look error) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.record.degraded(partUntranslated, errors.Join(u.unfollowed, look))
+}
+
+// lookAgain looks for connections until ctx ends, at most once in lookPause.
+func (u *untranslated) lookAgain(ctx context.Context) error {
 	for {
 		var again <-chan time.Time
 		if next := u.next(); !next.IsZero() {
@@ -150,7 +159,7 @@ func (u *untranslated) look(ctx context.Context) {
 	u.mu.Unlock()
 
 	err := u.forgetRedirected(redirects)
-	if len(frontends) > 0 && u.connected() {
+	if len(frontends) > 0 {
 		done, errOVN := u.forget(ctx, frontends)
 		if done {
 			u.note(frontends)
@@ -160,13 +169,12 @@ func (u *untranslated) look(ctx context.Context) {
 		}
 	}
 	if ctx.Err() == nil {
-		u.record.degraded(partUntranslated, err)
+		u.report(err)
 	}
 }
 
 // forget deletes the datapath's connections, and reports whether none is left.
-func (u *untranslated) forget(ctx context.Context, frontends map[bpf.ServiceKey]looked) (done bool, err error) {
-	u.dumps.Add(1)
+func (u *untranslated) forget(ctx context.Context, frontends map[ovs.VIP]looked) (done bool, err error) {
 	d := u.read(ctx)
 	if d.err != nil {
 		return false, d.err
@@ -199,7 +207,7 @@ func (u *untranslated) forgetRedirected(redirects map[netip.AddrPort][]netip.Add
 }
 
 // note counts a look for the frontends that were due. Frontends that were added meanwhile stay.
-func (u *untranslated) note(frontends map[bpf.ServiceKey]looked) {
+func (u *untranslated) note(frontends map[ovs.VIP]looked) {
 	now := time.Now()
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -208,7 +216,7 @@ func (u *untranslated) note(frontends map[bpf.ServiceKey]looked) {
 			continue
 		}
 		l.looks++
-		l.next = now.Add(pauseBefore(l.looks))
+		l.next = now.Add(lookPause)
 		if u.frontends[k] = l; l.looks >= looks {
 			delete(u.frontends, k)
 		}
@@ -217,10 +225,10 @@ func (u *untranslated) note(frontends map[bpf.ServiceKey]looked) {
 
 // untranslatedTo returns the connections to these frontends that no translation applies to: UDP, and
 // TCP without an answer.
-func untranslatedTo(list []ovs.Tracked, frontends map[bpf.ServiceKey]looked) []ovs.Tracked {
+func untranslatedTo(list []ovs.Tracked, frontends map[ovs.VIP]looked) []ovs.Tracked {
 	return slices.DeleteFunc(slices.Clone(list), func(t ovs.Tracked) bool {
 		to := t.Original.Dst
-		_, is := frontends[bpf.ServiceKey{Addr: to.Addr(), Proto: t.Proto, Port: to.Port()}]
+		_, is := frontends[ovs.VIP{Proto: t.Proto, At: to}]
 		return !is || t.Reply.Src != to || t.Proto != unix.IPPROTO_UDP && !t.Opening
 	})
 }

@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/netip"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -15,7 +16,6 @@ import (
 
 	"github.com/ovn-ebpf/ovn-ebpf/agent/ovs"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/testnode"
-	"github.com/ovn-ebpf/ovn-ebpf/bpf"
 )
 
 // manyBridge is a bridge that tracks every UDP datagram in zone 7.
@@ -96,8 +96,8 @@ func TestUntranslated_atScale(t *testing.T) {
 		src = append(src, netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 244, byte(i >> 15), 3}), 1+uint16(i&0x7fff)))
 		dst = append(dst, to)
 	}
-	frontend := func(i int) bpf.ServiceKey {
-		return bpf.ServiceKey{Addr: netip.AddrFrom4([4]byte{10, 96, byte(i >> 8), byte(i)}), Proto: unix.IPPROTO_UDP, Port: 53}
+	frontend := func(i int) ovs.VIP {
+		return ovs.VIP{Proto: unix.IPPROTO_UDP, At: netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 96, byte(i >> 8), byte(i)}), 53)}
 	}
 	to := func() (frontends, others int) {
 		list, err := ovs.Conntrack(t.Context(), sw.Dir)
@@ -123,13 +123,19 @@ func TestUntranslated_atScale(t *testing.T) {
 	})
 
 	p := parts{s: Settings{Wiring: Wiring{Datapath: ovs.DatapathNetdev}, OVSRunDir: sw.Dir}, log: slog.New(slog.DiscardHandler), record: newRecorder(slog.New(slog.DiscardHandler))}
-	p.tracker = &tracker{s: p.s, log: p.log, record: p.record, connected: func() bool { return true }}
+	p.tracker = &tracker{s: p.s, log: p.log, record: p.record}
 	u := newUntranslated(p)
+	var dumped atomic.Int64
+	read := u.read
+	u.read = func(ctx context.Context) *dump {
+		dumped.Add(1)
+		return read(ctx)
+	}
 	ctx, cancel := context.WithCancel(t.Context())
 	began, ended := time.Now(), make(chan error)
 	go func() { ended <- u.run(ctx) }()
 	for i := range fronts {
-		u.add([]bpf.ServiceKey{frontend(i)}, false)
+		u.add(frontend(i))
 		time.Sleep(3 * time.Millisecond)
 	}
 	var left, others int
@@ -139,7 +145,7 @@ func TestUntranslated_atScale(t *testing.T) {
 		}
 		return nil
 	})
-	took, dumps := time.Since(began), int(u.dumps.Load())
+	took, dumps := time.Since(began), int(dumped.Load())
 	cancel()
 	if err := <-ended; err != nil {
 		t.Error(err)
@@ -157,10 +163,8 @@ func TestUntranslated_atScale(t *testing.T) {
 }
 
 func TestUntranslatedTo(t *testing.T) {
-	front := bpf.ServiceKey{Addr: netip.MustParseAddr("10.96.0.9"), Proto: unix.IPPROTO_UDP, Port: 53}
-	tcp := front
-	tcp.Proto = unix.IPPROTO_TCP
-	frontends := map[bpf.ServiceKey]looked{front: {}, tcp: {}, {Addr: netip.MustParseAddr("fd00::9"), Proto: unix.IPPROTO_UDP, Port: 53}: {}}
+	ap := netip.MustParseAddrPort
+	frontends := map[ovs.VIP]looked{{Proto: unix.IPPROTO_UDP, At: ap("10.96.0.9:53")}: {}, {Proto: unix.IPPROTO_TCP, At: ap("10.96.0.9:53")}: {}, {Proto: unix.IPPROTO_UDP, At: ap("[fd00::9]:53")}: {}}
 	tracked := func(proto uint8, dst, replySrc string) ovs.Tracked {
 		client := netip.MustParseAddrPort("10.244.0.3:1000")
 		return ovs.Tracked{

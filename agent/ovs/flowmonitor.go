@@ -93,7 +93,7 @@ func (w *FlowWatch) set(observed string) {
 
 // once reads events until the connection ends. The first are the present flows.
 func (w *FlowWatch) once(ctx context.Context, wake chan<- struct{}) error {
-	return monitorFlows(ctx, w.RunDir, w.Bridge, "", func(line string) {
+	return monitorFlows(ctx, w.RunDir, w.Bridge, []string{""}, func(line string) {
 		if strings.HasPrefix(line, eventPrefix) {
 			w.event(line)
 		} else {
@@ -105,16 +105,20 @@ func (w *FlowWatch) once(ctx context.Context, wake chan<- struct{}) error {
 // eventPrefix begins the line of an event.
 const eventPrefix = "event="
 
-// monitorFlows calls handle with a line for each flow that matches, and then for each of their
-// changes, until the connection ends. Other lines are heads of messages, and the first of them is
-// the answer to the request. The result is never nil.
-func monitorFlows(ctx context.Context, rundir, bridge, match string, handle func(line string)) error {
+// monitorFlows calls handle with a line for each flow that matches one of the given matches, at most
+// two, and then for each of their changes, until the connection ends. Other lines are heads of
+// messages, and the first of them is the answer to the request. The result is never nil.
+func monitorFlows(ctx context.Context, rundir, bridge string, matches []string, handle func(line string)) error {
 	out, in, err := os.Pipe()
 	if err != nil {
 		return fmt.Errorf("monitor flows of %s: %w", bridge, err)
 	}
 	defer out.Close()
-	cmd := exec.CommandContext(ctx, "ovs-ofctl", "--unixctl=none", "monitor", bridgeTarget(rundir, bridge), "watch:"+match)
+	args := []string{"--unixctl=none", "monitor", bridgeTarget(rundir, bridge)}
+	for _, m := range matches {
+		args = append(args, "watch:"+m)
+	}
+	cmd := exec.CommandContext(ctx, "ovs-ofctl", args...)
 	cmd.Stdout, cmd.Stderr = in, in // present flows go to one, changes to the other
 	err = cmd.Start()
 	in.Close()

@@ -98,7 +98,7 @@ func testOlderClients(t *testing.T, c *Cluster) {
 			}
 			clients = append(clients, c.older(t, o.on, "c", o.to))
 		}
-		for _, on := range []string{host("a"), "node1", "ext"} {
+		for _, on := range []string{host("a"), host("c"), "node1", "ext"} {
 			ofPod = append(ofPod, c.older(t, on, "late", port(own, olderHostPort)))
 		}
 	}
