@@ -133,7 +133,7 @@ func TestUntranslated_atScale(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	began, ended := time.Now(), make(chan error)
-	go func() { ended <- u.run(ctx) }()
+	go func() { ended <- u.lookAgain(ctx) }() // without br-int
 	for i := range fronts {
 		u.add(frontend(i))
 		time.Sleep(3 * time.Millisecond)
