@@ -44,8 +44,8 @@ type untranslated struct {
 	mu        sync.Mutex // guards the fields below
 	frontends map[ovs.VIP]looked
 	redirects map[netip.AddrPort][]netip.AddrPort // see redirected
-	// unfollowed is why OVN's flows are not followed, or nil.
-	unfollowed error
+	// unfollowed is why OVN's flows are not followed, or nil. failedLook is the error of the last look.
+	unfollowed, failedLook error
 }
 
 // looked is the progress for one frontend.
@@ -99,19 +99,17 @@ func (u *untranslated) failed() func(error) {
 			times = 0
 		}
 		if err == nil || times > unfollowed {
-			u.mu.Lock()
-			u.unfollowed = err
-			u.mu.Unlock()
-			u.report(nil)
+			u.report(func() { u.unfollowed = err })
 		}
 	}
 }
 
-// report records the error of a look and that of following the flows.
-func (u *untranslated) report(look error) {
+// report changes one of the errors and records both.
+func (u *untranslated) report(change func()) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	u.record.degraded(partUntranslated, errors.Join(u.unfollowed, look))
+	change()
+	u.record.degraded(partUntranslated, errors.Join(u.unfollowed, u.failedLook))
 }
 
 // lookAgain looks for connections until ctx ends, at most once in lookPause.
@@ -169,7 +167,7 @@ func (u *untranslated) look(ctx context.Context) {
 		}
 	}
 	if ctx.Err() == nil {
-		u.report(err)
+		u.report(func() { u.failedLook = err })
 	}
 }
 
