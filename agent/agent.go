@@ -326,7 +326,7 @@ func (a *agent) addParts() {
 	a.environment.Add(
 		a.addressGone, a.addressDiffers, a.routesRemoved, a.nextHopDiffers, a.chassisTakenFault, a.chassisDiffers,
 		a.networksOverlap, a.defaultRouteElsewhere, a.noNextHop(true), a.noNextHop(false), a.kernelDatapathUnused, a.kernelDatapathMissing,
-		a.otherNetworkFirst, a.certificateInvalid, a.affinityLosesPackets, a.forwardDropped,
+		a.otherNetworkFirst, a.certificateInvalid, a.affinityLosesPackets, a.forwardDropped, clusterNotFollowed(a.cluster.Behind),
 	)
 }
 

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -8,6 +9,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -120,6 +123,37 @@ func TestOtherNetworkIsNamed(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.awaitNoFault(line)
+}
+
+// TestClusterNotFollowed: copies of the cluster's objects that are behind are a fault after 30 s,
+// and no longer when they follow. The time begins again with each outage.
+func TestClusterNotFollowed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		behind := errors.New("pods have not been watched")
+		err := behind
+		check := clusterNotFollowed(func() error { return err })
+		for _, step := range []struct {
+			after time.Duration
+			err   error
+			fault bool
+		}{
+			{0, behind, false},
+			{29 * time.Second, behind, false},
+			{time.Second, behind, true},
+			{time.Minute, behind, true},
+			{time.Second, nil, false},
+			{time.Minute, behind, false},
+			{29 * time.Second, behind, false},
+			{time.Second, behind, true},
+		} {
+			time.Sleep(step.after)
+			err = step.err
+			f := check(t.Context())
+			if (f != nil) != step.fault || f != nil && !strings.Contains(f.Text, behind.Error()) {
+				t.Errorf("%s later, error %v: fault %v", step.after, err, f)
+			}
+		}
+	})
 }
 
 // TestKernelDatapathFaults: on a kernel with and without openvswitch, a node that started with the

@@ -217,6 +217,31 @@ func (a *agent) forwardDropped(context.Context) *environment.Fault {
 	return nil
 }
 
+// notFollowed is the time for which the agent's copies of the cluster's objects may be behind, for
+// example while the API server is restarted.
+const notFollowed = 30 * time.Second
+
+// clusterNotFollowed returns a check for copies of the cluster's objects that have been behind for
+// a while. The node continues with them. behind returns the reason why a copy is behind, or nil.
+func clusterNotFollowed(behind func() error) environment.Check {
+	var since time.Time
+	return func(context.Context) *environment.Fault {
+		err := behind()
+		switch {
+		case err == nil:
+			since = time.Time{}
+			return nil
+		case since.IsZero():
+			since = time.Now()
+		}
+		if time.Since(since) < notFollowed {
+			return nil
+		}
+		return &environment.Fault{Reason: environment.ClusterNotFollowed, Text: fmt.Sprintf(
+			"changes of Services and pods do not reach the node: %v; check that the node reaches the API server", err)}
+	}
+}
+
 // certificateInvalid finds a node whose certificate for the Southbound database is missing, has
 // another name or has expired: with it, ovn-controller cannot connect.
 func (a *agent) certificateInvalid(context.Context) *environment.Fault {

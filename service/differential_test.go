@@ -79,8 +79,8 @@ func TestRenderersAgreeOnBudgets(t *testing.T) {
 	}
 }
 
-// TestRenderersAgreeOnManyEndpoints is the same with 1,500 endpoints in each slice, so that both sides
-// must choose the same ones.
+// TestRenderersAgreeOnManyEndpoints is the same with 1,500 endpoints in each slice, so that both
+// sides must choose the same ones.
 func TestRenderersAgreeOnManyEndpoints(t *testing.T) {
 	for _, name := range []string{"cluster-ip", "dual-stack", "node-port", "hints-zone", "hints-node", "internal-local", "external-local"} {
 		t.Run(name, func(t *testing.T) {

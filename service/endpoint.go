@@ -54,8 +54,8 @@ func (s *Service) Endpoints(port Port, is4 bool, isHost func(netip.Addr) bool, r
 		from := s.authorOf(slice, number)
 		for i := range slice.Endpoints {
 			e := &slice.Endpoints[i]
-			// All addresses of an endpoint are equivalent; consumers may use only the first one (API of
-			// EndpointSlice).
+			// All addresses of an endpoint are equivalent; consumers may use only the first one
+			// (API of EndpointSlice).
 			for _, a := range OfFamily(parseAddrs(e.Addresses[:min(1, len(e.Addresses))]...), is4) {
 				addr := netip.AddrPortFrom(a, number)
 				if why := s.cfg.refuseEndpoint(addr, port.Protocol, isHost, from); why == "" {
@@ -141,9 +141,9 @@ func usable(in []Endpoint) []Endpoint {
 	return nil
 }
 
-// bounded returns in, or MaxFrontendBackends of its endpoints in the same order. It chooses by a hash
-// of the address, so the chosen ones are on all nodes and in all zones, and controller and agents
-// choose the same. An endpoint that is added or removed changes at most one other choice.
+// bounded returns in, or MaxFrontendBackends of its endpoints in the same order. It chooses by a
+// hash of the address, so the chosen ones are on all nodes and in all zones, and controller and
+// agents choose the same. An endpoint that is added or removed changes at most one other choice.
 func bounded(in []Endpoint) []Endpoint {
 	if len(in) <= MaxFrontendBackends {
 		return in
@@ -251,8 +251,8 @@ func (c Config) refuseEndpoint(addr netip.AddrPort, proto corev1.Protocol, isHos
 }
 
 // isTunnel reports whether packets to the protocol's port can be tunnel packets. OVN translates
-// their source to the node's address, so another node would accept them as its peer's. This does not
-// depend on the author of the slice. Not all addresses of tunnels are known: a node may have a
+// their source to the node's address, so another node would accept them as its peer's. This does
+// not depend on the author of the slice. Not all addresses of tunnels are known: a node may have a
 // separate one (--encap-ip).
 func isTunnel(proto corev1.Protocol, port uint16) bool {
 	return Protocol(proto) == corev1.ProtocolUDP && port == TunnelPort

@@ -159,6 +159,17 @@ func (c *Cluster) Missing() string {
 	return ""
 }
 
+// Behind returns the reason why a copy may be older than the API server's objects, or nil. A copy
+// that has not been filled yet is left to Missing.
+func (c *Cluster) Behind() error {
+	for _, i := range c.informers() {
+		if err := i.Behind(); err != nil && i.HasSynced() {
+			return err
+		}
+	}
+	return nil
+}
+
 // Node returns the agent's own Node, or nil while there is none. Only its labels, annotations,
 // taints and addresses are kept.
 func (c *Cluster) Node() *corev1.Node {

@@ -70,6 +70,7 @@ func (s *seen) await(t *testing.T, condition func() bool, want ...string) {
 type rig struct {
 	*Cluster
 	*seen
+	link   kubetest.Link // of the Cluster
 	client kubernetes.Interface
 	config *rest.Config
 }
@@ -83,7 +84,7 @@ func newRig(t *testing.T) *rig {
 	if r.client, err = kubernetes.NewForConfig(config); err != nil {
 		t.Fatal(err)
 	}
-	r.Cluster, err = New(config, "node1", Handlers{
+	r.Cluster, err = New(r.link.Config(config), "node1", Handlers{
 		Node: func() { r.add("node") }, Peers: func() { r.add("peers") },
 		Service: func(k service.Key) { r.add(k.String()) }, Synced: func() { r.add("synced") },
 	}, slog.New(slog.DiscardHandler))
@@ -113,6 +114,32 @@ func (r *rig) start(t *testing.T) {
 			t.Error(err)
 		}
 	})
+}
+
+// TestCluster_Behind: a Cluster that the API server does not reach is behind, until it follows
+// again.
+func TestCluster_Behind(t *testing.T) {
+	r := newRig(t)
+	if err := r.Behind(); err != nil {
+		t.Errorf("before the first list, which Missing reports: %v", err)
+	}
+	r.start(t)
+	await := func(behind bool) {
+		t.Helper()
+		var err error
+		for end := time.Now().Add(20 * time.Second); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
+			if err = r.Behind(); r.Missing() == "" && (err != nil) == behind {
+				return
+			}
+		}
+		t.Fatalf("behind: %v, want it: %t", err, behind)
+	}
+	await(false)
+
+	r.link.Cut()
+	await(true)
+	r.link.Mend()
+	await(false)
 }
 
 func (r *rig) createNode(t *testing.T, name string, annotations map[string]string, addresses ...string) {

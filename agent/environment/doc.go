@@ -1,3 +1,4 @@
 // Package environment looks for faults of the node that the agent cannot repair: kube-proxy that
-// still runs, a clock that differs from the API server's, a full file system. Each fault is a line of /readyz and an Event about the Node.
+// still runs, a clock that differs from the API server's, a full file system. Each fault is a line
+// of /readyz and an Event about the Node.
 package environment

@@ -53,6 +53,7 @@ const (
 	CertificateInvalid    = "CertificateInvalid"
 	AffinityLosesPackets  = "AffinityLosesPackets"
 	ForwardDropped        = "ForwardDropped"
+	ClusterNotFollowed    = "ClusterNotFollowed"
 
 	// AgentFailed is of an agent that has ended with an error.
 	AgentFailed = "AgentFailed"

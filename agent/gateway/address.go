@@ -11,8 +11,8 @@ import (
 )
 
 const (
-	// addressHold is how long the gateway keeps an address that its device has lost. Network managers
-	// take an address away for seconds when they restart or renew a lease.
+	// addressHold is how long the gateway keeps an address that its device has lost. Network
+	// managers take an address away for seconds when they restart or renew a lease.
 	addressHold = 30 * time.Second
 	// chosenRecord is the file in the run directory with the addresses in use. An agent that starts
 	// while the API server does not answer continues with them.

@@ -39,8 +39,8 @@ func (g *Gateway) apply(ctx context.Context) error {
 	if err := reservePorts(g.s.RunDir, g.s.reserved()); err != nil {
 		return err
 	}
-	// The layout can also need a move at run time: an operator may put the NIC into a bridge and move
-	// the host's addresses there, and the code below would remove them.
+	// The layout can also need a move at run time: an operator may put the NIC into a bridge and
+	// move the host's addresses there, and the code below would remove them.
 	if h, err = g.place(ctx, h); err != nil {
 		return errors.Join(err, g.backend.pass())
 	}

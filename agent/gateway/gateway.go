@@ -71,11 +71,11 @@ type Options struct {
 	OVS      *ovs.Client
 	Source   Source
 	Pods     *Pods // gets the programs when they are loaded; nil: no pod has shortcuts
-	// Changed is called when the result of View.Node, View.Missing or Services.Redirects changes. It
-	// must not block.
+	// Changed is called when the result of View.Node, View.Missing or Services.Redirects changes.
+	// It must not block.
 	Changed func()
-	// Budgeted is called when the result of Services.Refused may have changed for a key. It must not
-	// block. It may be nil.
+	// Budgeted is called when the result of Services.Refused may have changed for a key. It must
+	// not block. It may be nil.
 	Budgeted func(service.Key)
 	Log      *slog.Logger
 }

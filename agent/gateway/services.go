@@ -22,8 +22,8 @@ import (
 // the host's sockets, and the map from flow counters to Services.
 //
 // The gateway's loop makes the first plan and the first write. After that a separate loop writes
-// the changes of Services, with pauses in proportion to the work. It defers to the gateway's loop when
-// more than these tables changes: a Service address, a flow, or after an error.
+// the changes of Services, with pauses in proportion to the work. It defers to the gateway's loop
+// when more than these tables changes: a Service address, a flow, or after an error.
 //
 // Exported methods are safe for concurrent use.
 type Services struct {
@@ -45,8 +45,8 @@ type Services struct {
 	host    hostTables
 	front   *bpf.Gateway // programs with the frontends
 	current bool         // the plans are completely written
-	// worked is the time that planning and writing have taken since the last pause was over, and ended
-	// is when they ended last.
+	// worked is the time that planning and writing have taken since the last pause was over, and
+	// ended is when they ended last.
 	worked time.Duration
 	ended  time.Time
 }
@@ -125,8 +125,8 @@ const (
 )
 
 // rest waits until the tables may change again, and returns false when ctx ends. Changes that come
-// meanwhile are merged. The time since the last work counts, so a change after a quiet time does not
-// wait.
+// meanwhile are merged. The time since the last work counts, so a change after a quiet time does
+// not wait.
 func (s *Services) rest(ctx context.Context) bool {
 	s.mu.Lock()
 	end := s.restEnd()
@@ -178,8 +178,8 @@ func (s *Services) plan(h Host, n Node, f facts) {
 	s.publishRedirects()
 }
 
-// Redirected must be called in local gateway mode when the host's nftables redirect UDP frontends to
-// other destinations than before. Connections to others are deleted.
+// Redirected must be called in local gateway mode when the host's nftables redirect UDP frontends
+// to other destinations than before. Connections to others are deleted.
 func (s *Services) Redirected(to map[netip.AddrPort][]netip.AddrPort) { s.untranslated.redirected(to) }
 
 // publishRedirects publishes the redirects if they changed.

@@ -165,7 +165,8 @@ func (s *serving) write(to writers) error {
 	s.to = writers{} // unknown until the write succeeds
 	var errs []error
 	if l := to.lookup; l != nil && (full || len(c.Lookups)+len(c.Unlookups) > 0) {
-		// Socket lookups come before the gateway's table: it sends packets for these sockets to the host.
+		// Socket lookups come before the gateway's table: it sends packets for these sockets to the
+		// host.
 		n, err := l.Sync(s.tables.Lookups())
 		s.writes += n
 		errs = append(errs, err)
@@ -226,9 +227,9 @@ func (s *serving) takeGone() []netip.AddrPort {
 }
 
 // destroy destroys UDP sockets of the host: those that a frontend connected to removed endpoints,
-// and those that connected to a frontend before it existed. Without programs for sockets (nil) there
-// are none. It retries failures on the next call. If the kernel does not support it, the error wraps
-// link.ErrNoSocketDestroy.
+// and those that connected to a frontend before it existed. Without programs for sockets (nil)
+// there are none. It retries failures on the next call. If the kernel does not support it, the
+// error wraps link.ErrNoSocketDestroy.
 func (s *serving) destroy(sock *bpf.Sock) error {
 	gone := s.takeGone()
 	if sock == nil {

@@ -21,8 +21,8 @@ import (
 // A client that sends to a frontend before OVN serves it has a connection without a translation.
 // conntrack keeps it for as long as the client sends from the same port, so the client would never
 // reach the Service. The agent deletes these connections when OVN's flows for the frontend are in
-// Open vSwitch. The flows of the datapath follow them up to a second later. Until then, a packet may
-// open the connection again, so the agent looks more than once.
+// Open vSwitch. The flows of the datapath follow them up to a second later. Until then, a packet
+// may open the connection again, so the agent looks more than once.
 const (
 	firstLook   = 250 * time.Millisecond // usually, the datapath has the flows by then
 	lookPause   = time.Second            // the least time between two dumps
@@ -44,7 +44,8 @@ type untranslated struct {
 	mu        sync.Mutex // guards the fields below
 	frontends map[ovs.VIP]looked
 	redirects map[netip.AddrPort][]netip.AddrPort // see redirected
-	// unfollowed is why OVN's flows are not followed, or nil. failedLook is the error of the last look.
+	// unfollowed is why OVN's flows are not followed, or nil. failedLook is the error of the last
+	// look.
 	unfollowed, failedLook error
 }
 
@@ -221,8 +222,8 @@ func (u *untranslated) note(frontends map[ovs.VIP]looked) {
 	}
 }
 
-// untranslatedTo returns the connections to these frontends that no translation applies to: UDP, and
-// TCP without an answer.
+// untranslatedTo returns the connections to these frontends that no translation applies to: UDP,
+// and TCP without an answer.
 func untranslatedTo(list []ovs.Tracked, frontends map[ovs.VIP]looked) []ovs.Tracked {
 	return slices.DeleteFunc(slices.Clone(list), func(t ovs.Tracked) bool {
 		to := t.Original.Dst

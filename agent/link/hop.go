@@ -103,8 +103,8 @@ func (r region) hop(l netlink.Link, source netip.Addr) (Hop, bool, error) {
 		route, err := matchingRoute(to, netlink.RouteGetOptions{OifIndex: index, SrcAddr: source.AsSlice()})
 		hop, ok := hopBy(index, route)
 		if err == nil && !ok && to.Is6() {
-			// With a source, the device is only a hint in IPv6. A better route by another device hides
-			// that by this one.
+			// With a source, the device is only a hint in IPv6. A better route by another device
+			// hides that by this one.
 			route, err = matchingRoute(to, netlink.RouteGetOptions{OifIndex: index})
 			hop, ok = hopBy(index, route)
 		}

@@ -82,8 +82,8 @@ func udpSockets() ([]*netlink.Socket, error) {
 }
 
 // Receivers returns the local addresses of the namespace's sockets that take packets from any peer,
-// also on loopback: TCP listeners, and UDP sockets that are not connected. Both lists are sorted and
-// without duplicates.
+// also on loopback: TCP listeners, and UDP sockets that are not connected. Both lists are sorted
+// and without duplicates.
 func Receivers() (tcp, udp []netip.AddrPort, err error) {
 	if tcp, err = localAddresses(unix.IPPROTO_TCP, tcpListen); err != nil {
 		return nil, nil, fmt.Errorf("list TCP listeners: %w", err)
@@ -143,8 +143,8 @@ func DestroyUDP(peers []netip.AddrPort, translated func(cookie uint64, peer neti
 
 // DestroyUntranslatedUDP destroys the namespace's UDP sockets that are connected to one of the
 // frontends themselves, as before the frontend existed. It returns their number. Like with
-// DestroyUDP, the client's next use fails; when it connects again, the frontend gets the socket.
-// A socket stays if a socket of the namespace receives its packets at one of the addresses own, or at
+// DestroyUDP, the client's next use fails; when it connects again, the frontend gets the socket. A
+// socket stays if a socket of the namespace receives its packets at one of the addresses own, or at
 // loopback. translated and the error are those of DestroyUDP.
 func DestroyUntranslatedUDP(frontends []netip.AddrPort, own []netip.Addr, translated func(cookie uint64, peer netip.AddrPort) (bool, error)) (n int, err error) {
 	if len(frontends) == 0 {
@@ -162,8 +162,8 @@ func DestroyUntranslatedUDP(frontends []netip.AddrPort, own []netip.Addr, transl
 	return destroyConnected(found, translated, false)
 }
 
-// receivesAt reports whether the socket may receive packets to an address of the namespace. A socket
-// on :: may also receive those of IPv4.
+// receivesAt reports whether the socket may receive packets to an address of the namespace. A
+// socket on :: may also receive those of IPv4.
 func receivesAt(s *netlink.Socket, to netip.AddrPort) bool {
 	at, _ := netip.AddrFromSlice(s.ID.Source)
 	at = at.Unmap()

@@ -30,7 +30,8 @@ func Watch(ctx context.Context, log *slog.Logger, changed func(device string)) e
 	return keepWatching(ctx, log, func() error { return watchOnce(ctx, changed) }, func() { changed("") })
 }
 
-// keepWatching repeats watch, which fails when events were lost, until ctx ends. Then it returns nil.
+// keepWatching repeats watch, which fails when events were lost, until ctx ends. Then it returns
+// nil.
 func keepWatching(ctx context.Context, log *slog.Logger, watch func() error, lost func()) error {
 	for ctx.Err() == nil {
 		err := watch()
@@ -47,8 +48,8 @@ func keepWatching(ctx context.Context, log *slog.Logger, watch func() error, los
 	return nil
 }
 
-// firstErrors returns a channel and a function that sends errors to it, and drops those for which it
-// has no room.
+// firstErrors returns a channel and a function that sends errors to it, and drops those for which
+// it has no room.
 func firstErrors() (errs <-chan error, send func(error)) {
 	failed := make(chan error, 4)
 	return failed, func(err error) {

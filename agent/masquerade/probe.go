@@ -145,8 +145,8 @@ type Result struct {
 	Dropped []Dropped
 	// Forwards is the number of families whose packets the host forwards, up to the hook.
 	Forwards int
-	// Unsure is set if probes were dropped, but pods have begun connections since the last look. The
-	// next look should follow soon.
+	// Unsure is set if probes were dropped, but pods have begun connections since the last look.
+	// The next look should follow soon.
 	Unsure bool
 }
 

@@ -29,8 +29,8 @@ const (
 	// routerCheck is how often the gateway router's next hops are compared that were right: they
 	// expire.
 	routerCheck = 30 * time.Second
-	// hopRetry is the wait after an answer was given to the gateway router, until ovn-controller must
-	// have a flow for it. After hopFault, hopCheck is the wait.
+	// hopRetry is the wait after an answer was given to the gateway router, until ovn-controller
+	// must have a flow for it. After hopFault, hopCheck is the wait.
 	hopRetry = time.Second
 	// hopFault is how long a next hop may differ before that is a fault.
 	hopFault = 15 * time.Second

@@ -32,8 +32,8 @@ import (
 )
 
 const (
-	// An unknown neighbour is probed after these waits; the last one repeats forever, as a node may be
-	// down for long.
+	// An unknown neighbour is probed after these waits; the last one repeats forever, as a node may
+	// be down for long.
 	firstWait = 200 * time.Millisecond
 	lastWait  = time.Minute
 	// refreshEvery is well below the 15 minutes after which the userspace datapath expires an idle
@@ -100,8 +100,8 @@ func (r *Resolver) Run(ctx context.Context) error {
 func (r *Resolver) resolveTunnels(ctx context.Context) error {
 	changed := loop.NewSignal()
 	stop := r.OVS.Watch(func(table, name string) bool {
-		// Tunnels, and the bridge's device: the userspace datapath forgets the neighbours of a recreated
-		// device.
+		// Tunnels, and the bridge's device: the userspace datapath forgets the neighbours of a
+		// recreated device.
 		return table == "Interface" && (strings.HasPrefix(name, "ovn") || name == r.Bridge)
 	}, changed)
 	defer stop()

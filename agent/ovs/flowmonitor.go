@@ -29,11 +29,12 @@ type FlowWatch struct {
 	RunDir, Bridge string
 	// Changed is called after flows have changed, and after the connection to the bridge was lost.
 	Changed func()
-	// Observed is called with a flow that looks at single packets, as soon as there is one, with NotRead
-	// while flows are not known, and with "" once all are known and none is such a flow. Calls do not
-	// overlap. See Observes.
+	// Observed is called with a flow that looks at single packets, as soon as there is one, with
+	// NotRead while flows are not known, and with "" once all are known and none is such a flow.
+	// Calls do not overlap. See Observes.
 	Observed func(flow string)
-	// Failed is called with the error when the flows cannot be followed, and with nil once they are.
+	// Failed is called with the error when the flows cannot be followed, and with nil once they
+	// are.
 	Failed func(error)
 	Rescan time.Duration // 0: 30 s
 
@@ -105,8 +106,8 @@ func (w *FlowWatch) once(ctx context.Context, wake chan<- struct{}) error {
 // eventPrefix begins the line of an event.
 const eventPrefix = "event="
 
-// monitorFlows calls handle with a line for each flow that matches one of the given matches, at most
-// two, and then for each of their changes, until the connection ends. Other lines are heads of
+// monitorFlows calls handle with a line for each flow that matches one of the given matches, at
+// most two, and then for each of their changes, until the connection ends. Other lines are heads of
 // messages, and the first of them is the answer to the request. The result is never nil.
 func monitorFlows(ctx context.Context, rundir, bridge string, matches []string, handle func(line string)) error {
 	out, in, err := os.Pipe()
@@ -236,7 +237,8 @@ func observing(flows string) string {
 const (
 	// logOpcode is ovn-controller's opcode of log() at the start of userdata.
 	logOpcode = "userdata=00.00.00.07"
-	// statelessBit is set for packets of OVN's allow-stateless ACLs, which no connection tracker sees.
+	// statelessBit is set for packets of OVN's allow-stateless ACLs, which no connection tracker
+	// sees.
 	statelessBit = "load:0x1->NXM_NX_XXREG0[112]"
 )
 
@@ -251,8 +253,8 @@ func Observes(actions string) bool {
 	return false
 }
 
-// Observed returns a setting of OVS or of the bridges that looks at single packets, such as a mirror,
-// or hands flows to a device, or "".
+// Observed returns a setting of OVS or of the bridges that looks at single packets, such as a
+// mirror, or hands flows to a device, or "".
 func (c *Client) Observed(ctx context.Context, bridges ...string) (string, error) {
 	root, err := c.root(ctx)
 	if err != nil {

@@ -20,9 +20,9 @@ type VIP struct {
 }
 
 // WatchVIPs calls added with each VIP for which the integration bridge gets its first flow with
-// backends, until ctx ends. After the connection to the bridge was lost, all VIPs are new. added must
-// not block. Without ovs-vswitchd, WatchVIPs tries again every second. It calls failed with the error
-// each time, and with nil once the flows are followed.
+// backends, until ctx ends. After the connection to the bridge was lost, all VIPs are new. added
+// must not block. Without ovs-vswitchd, WatchVIPs tries again every second. It calls failed with
+// the error each time, and with nil once the flows are followed.
 func WatchVIPs(ctx context.Context, rundir string, added func(VIP), failed func(error)) error {
 	for ctx.Err() == nil {
 		// Each VIP has flows for every logical switch and router, so the flows are kept as hashes.

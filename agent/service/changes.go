@@ -22,8 +22,8 @@ type Changes struct {
 	// Lookups maps frontends of bpf.ServiceHost to the sockets behind them.
 	Lookups   map[bpf.ServiceKey]netip.AddrPort
 	Unlookups []bpf.ServiceKey // sorted
-	// Gone lists UDP endpoints that no longer answer. Sockets that a frontend connected to them must
-	// be destroyed. Sorted.
+	// Gone lists UDP endpoints that no longer answer. Sockets that a frontend connected to them
+	// must be destroyed. Sorted.
 	Gone []netip.AddrPort
 	// New lists frontends that are served since the last call, or by another object than before.
 	// Connections to them may be older, and then they are not translated. Sorted.

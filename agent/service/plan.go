@@ -25,8 +25,8 @@ type Plan struct {
 }
 
 // Frontend is an (address, protocol, port) to which clients connect. The unspecified address of a
-// family stands for all addresses of the host, see also Group.NotLoopback. Only frontends for sockets
-// use it.
+// family stands for all addresses of the host, see also Group.NotLoopback. Only frontends for
+// sockets use it.
 type Frontend struct {
 	Key    bpf.ServiceKey
 	Owner  bpf.ServiceOwner // of packets that arrive at the gateway; 0: not served there
@@ -62,8 +62,8 @@ type Group struct {
 	NotLoopback bool
 	// Local is the socket on this host behind the front ends of bpf.ServiceHost.
 	Local netip.AddrPort
-	// Redirect lists the destinations of arriving traffic in local gateway mode. It is the cluster IP,
-	// and so OVN; or the local endpoints, if the client's address must be preserved. Without
+	// Redirect lists the destinations of arriving traffic in local gateway mode. It is the cluster
+	// IP, and so OVN; or the local endpoints, if the client's address must be preserved. Without
 	// destinations, traffic is rejected.
 	Redirect []netip.AddrPort
 	// From lists, in local gateway mode, the clients to redirect, from loadBalancerSourceRanges. If
@@ -102,7 +102,8 @@ func New(m model.Meaning, n *Node) *Plan {
 
 	p.Frontends = slices.DeleteFunc(p.Frontends, func(f Frontend) bool {
 		if n.keeps(f.Key, clusterIPs) {
-			// The controller reports it, except at an address at which only the agent serves host ports.
+			// The controller reports it, except at an address at which only the agent serves host
+			// ports.
 			if m.Pod != nil && !f.Key.Addr.IsUnspecified() && !n.Cluster.ServesNodePorts(f.Key.Addr) {
 				p.refuse(f, "it is the node's own")
 			}

@@ -175,9 +175,9 @@ func hostPort(number int32) corev1.ContainerPort {
 	return corev1.ContainerPort{HostPort: number, ContainerPort: 8080}
 }
 
-// TestNodeAffects checks what each change of a node affects: node1 is an exit for the pods of node3,
-// its pods are "host", which has a host port, and "plain"; the port of pod node1 in namespace breth0
-// has the name of the node's external port.
+// TestNodeAffects checks what each change of a node affects: node1 is an exit for the pods of
+// node3, its pods are "host", which has a host port, and "plain"; the port of pod node1 in
+// namespace breth0 has the name of the node's external port.
 func TestNodeAffects(t *testing.T) {
 	one, bare := simNode(1), bareNode(3)
 	np, ip := simService(1, "NodePort"), simService(2, "ClusterIP")
@@ -248,8 +248,8 @@ func TestPodAffects(t *testing.T) {
 	})
 }
 
-// TestSlicesAffect checks that an endpoint slice affects the Service that it names, before and after
-// a change.
+// TestSlicesAffect checks that an endpoint slice affects the Service that it names, before and
+// after a change.
 func TestSlicesAffect(t *testing.T) {
 	slice := func(service string) *discoveryv1.EndpointSlice {
 		return &discoveryv1.EndpointSlice{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "s", Labels: map[string]string{discoveryv1.LabelServiceName: service}}}

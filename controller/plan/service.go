@@ -35,11 +35,11 @@ type servedPort struct {
 	at     []netip.Addr
 }
 
-// serviceRows returns, for each protocol, one load balancer for all switches and gateway routers, or
-// several if it has many VIPs.
-// Where a node needs other backends than the others, or routers other backends than switches, those
-// have load balancers of their own. Their number is that of the different backend lists, which is
-// limited by the nodes with endpoints of the service, or by zones.
+// serviceRows returns, for each protocol, one load balancer for all switches and gateway routers,
+// or several if it has many VIPs. Where a node needs other backends than the others, or routers
+// other backends than switches, those have load balancers of their own. Their number is that of the
+// different backend lists, which is limited by the nodes with endpoints of the service, or by
+// zones.
 func serviceRows(c *Cluster, key Key) ([]Row, error) {
 	if why := c.refused(services.Key{Kind: services.KindService, Namespace: key.Namespace, Name: key.Name}); why != nil {
 		return nil, unserved(why)
@@ -92,8 +92,8 @@ func (s *service) balancers() []Row {
 	return rows
 }
 
-// balancerVIPs is the number of VIPs from which a load balancer is divided. OVN makes the flows of a
-// whole load balancer again if one of its VIPs changes.
+// balancerVIPs is the number of VIPs from which a load balancer is divided. OVN makes the flows of
+// a whole load balancer again if one of its VIPs changes.
 const balancerVIPs = 128
 
 // split divides the VIPs of one place among load balancers, by suffix of their names. The number of
@@ -151,8 +151,8 @@ func loadBalancerOptions(proto corev1.Protocol) map[string]string {
 		"hairpin_snat_ip":    hairpinAddresses,
 	}
 	if proto == corev1.ProtocolUDP {
-		// A client that keeps sending from one port would stay with an endpoint that no longer exists.
-		// TCP connections end by themselves.
+		// A client that keeps sending from one port would stay with an endpoint that no longer
+		// exists. TCP connections end by themselves.
 		options["ct_flush"] = "true"
 	}
 	return options

@@ -21,7 +21,8 @@ import (
 const (
 	affinityNodePort = 30095
 	affinityTimeout  = 2 * time.Second
-	// affinityPause is longer than the timeout, and than Open vSwitch takes to remove a learned flow.
+	// affinityPause is longer than the timeout, and than Open vSwitch takes to remove a learned
+	// flow.
 	affinityPause = affinityTimeout + 1500*time.Millisecond
 	// affinityAnswer is the longest wait for an answer. Clients repeat a lost SYN after a second.
 	affinityAnswer = 500 * time.Millisecond
@@ -172,7 +173,7 @@ func (c *Cluster) hasAffinityFlows(t *testing.T, when string) time.Duration {
 // testAffinity: a client keeps its endpoint, until it has been idle for longer than the timeout.
 func testAffinity(t *testing.T, c *Cluster) {
 	to := c.cluster("sticky")
-	c.keepsAffinity(t, []frontend{{host("b"), to, servicePort}, {host("d"), to, servicePort}, {"node3", to, servicePort}}, "a", "c")
+	c.keepsAffinity(t, []frontend{{host("b"), to, servicePort}, {"ext", c.gateway(1), kindStickyNodePort}, {"node3", to, servicePort}}, "a", "c")
 }
 
 // testSessionAffinity: the first packet of a client is not lost, on any path to a Service.

@@ -131,8 +131,8 @@ func (c *Cluster) ask(t *testing.T, on string, to netip.AddrPort, argv ...string
 	return err
 }
 
-// isUnanswered returns nil if err says that a request had no answer within its time, or was refused.
-// Any other failure of a request proves nothing, for example a client that does not start.
+// isUnanswered returns nil if err says that a request had no answer within its time, or was
+// refused. Any other failure of a request proves nothing, for example a client that does not start.
 func isUnanswered(err error) error {
 	if err == nil {
 		return errors.New("it is answered")

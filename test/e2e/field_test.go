@@ -69,7 +69,7 @@ var fieldTests = []fieldTest{
 	{name: "an endpoint at another node's tunnel port", run: testTunnelEndpoint},
 	{name: "a forged slice of the control plane", run: testForgedSlice},
 	{name: "a lost SYN", skip: needsRepeatedSNAT, run: testLostSYN},
-	{name: "session affinity", run: testSessionAffinity},
+	{name: "session affinity", long: true, run: testSessionAffinity},
 	{name: "session affinity through restarts", long: true, run: testAffinityRestarts},
 	{name: "a policy with many port ranges", run: testManyPortRanges},
 	{name: "a Service with 900 endpoints", run: testLargeService},

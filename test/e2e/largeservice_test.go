@@ -51,8 +51,8 @@ func testLargeService(t *testing.T, c *Cluster) {
 	c.statusIsRight(t)
 }
 
-// addressesOutside returns n addresses of each family that only the outside host has, until the test
-// ends.
+// addressesOutside returns n addresses of each family that only the outside host has, until the
+// test ends.
 func (c *Cluster) addressesOutside(t *testing.T, n int) []netip.Addr {
 	t.Helper()
 	for _, prefix := range []string{"198.18.0.0/22", "2001:db8:98::/64"} {

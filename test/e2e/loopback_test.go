@@ -31,9 +31,9 @@ var hostServers = []struct {
 	{"tcp", netip.MustParseAddrPort("127.0.0.1:10257")},
 }
 
-// testLoopback: pods of a tenant have the ports of the host's servers at loopback addresses, without
-// and with hostIP. The host reaches its own servers before, after, and after a restart of the agent.
-// Other host ports are served at a loopback address only if hostIP asks for it.
+// testLoopback: pods of a tenant have the ports of the host's servers at loopback addresses,
+// without and with hostIP. The host reaches its own servers before, after, and after a restart of
+// the agent. Other host ports are served at a loopback address only if hostIP asks for it.
 func testLoopback(t *testing.T, c *Cluster) {
 	for i, s := range hostServers {
 		if err := c.serveAs(t.Context(), "node1", fmt.Sprintf("serve-loopback-%d", i), "-name", "node1", "-"+s.protocol, s.at.String()); err != nil {
@@ -53,8 +53,8 @@ func testLoopback(t *testing.T, c *Cluster) {
 	c.loopbackPorts(t, "after a restart of the agent")
 }
 
-// hostPortPod adds a pod to node1 for the time of the test, with the ports of the host's servers and
-// another one. The host IPs are for DNS and for the others.
+// hostPortPod adds a pod to node1 for the time of the test, with the ports of the host's servers
+// and another one. The host IPs are for DNS and for the others.
 func (c *Cluster) hostPortPod(t *testing.T, name, dns, other string) {
 	t.Helper()
 	another := int32(freePort)

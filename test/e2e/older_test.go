@@ -70,8 +70,8 @@ func (o olderClient) served(t *testing.T, created time.Time) {
 
 // testOlderClients: UDP clients that keep their ports are served although they began to send before
 // their frontend existed: a Service's, or a pod's host port. So is a TCP client whose first SYN was
-// earlier. Connections stay that were established to the address of the frontend, and connections to
-// other ports.
+// earlier. Connections stay that were established to the address of the frontend, and connections
+// to other ports.
 func testOlderClients(t *testing.T, c *Cluster) {
 	c.healthy(t)
 	unharmed := c.otherServer(t)
@@ -215,7 +215,8 @@ func (c *Cluster) entries(t *testing.T) []string {
 	return out
 }
 
-// tracked waits until a client's packets have entries, if they pass OVN before the host's own stack.
+// tracked waits until a client's packets have entries, if they pass OVN before the host's own
+// stack.
 func (c *Cluster) tracked(t *testing.T, o olderClient) {
 	t.Helper()
 	node := "node1"

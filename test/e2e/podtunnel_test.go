@@ -65,8 +65,8 @@ func testPodTunnels(t *testing.T, c *Cluster) {
 	})
 }
 
-// dropsTunnelReplies checks that pods do not answer a client outside whose port is the tunnels'. An ACL
-// passes replies, so this is the gateway's own rule.
+// dropsTunnelReplies checks that pods do not answer a client outside whose port is the tunnels'. An
+// ACL passes replies, so this is the gateway's own rule.
 func (c *Cluster) dropsTunnelReplies(t *testing.T) {
 	t.Helper()
 	bothFamilies(t, func(t *testing.T, v6 bool) {
@@ -110,7 +110,8 @@ func (c *Cluster) useIPv6Tunnels(t *testing.T) {
 	}
 }
 
-// remoteTunnels returns the options of a node's tunnels to the other nodes, as Open vSwitch has them.
+// remoteTunnels returns the options of a node's tunnels to the other nodes, as Open vSwitch has
+// them.
 func (c *Cluster) remoteTunnels(t *testing.T, node int) string {
 	t.Helper()
 	n := c.Node(node)
@@ -149,9 +150,9 @@ func (c *Cluster) askTunnelPort(t *testing.T, pod, server string, at netip.Addr)
 	return err
 }
 
-// forgesTunnelPackets sends forged packets from pod a to the addresses of both nodes. It captures on
-// the fabric and at the management port of the pod's node, which are the ways to the hosts. There, a
-// packet to another port arrives, and no forged packet.
+// forgesTunnelPackets sends forged packets from pod a to the addresses of both nodes. It captures
+// on the fabric and at the management port of the pod's node, which are the ways to the hosts.
+// There, a packet to another port arrives, and no forged packet.
 func (c *Cluster) forgesTunnelPackets(t *testing.T) {
 	t.Helper()
 	captures := map[int]*capture{ // by the number of the node to which the packets go
@@ -228,8 +229,8 @@ func (c *Cluster) sendFromPod(t *testing.T, pod string, to netip.AddrPort, paylo
 }
 
 // forgedPackets returns Geneve packets from OVN, as far as their sender can guess its keys: small
-// numbers for a datapath, the port at which a packet entered it, and the one by which it leaves. The
-// inner packet is from pod b to pod c.
+// numbers for a datapath, the port at which a packet entered it, and the one by which it leaves.
+// The inner packet is from pod b to pod c.
 func (c *Cluster) forgedPackets(t *testing.T) [][]byte {
 	t.Helper()
 	from, to := c.Pods["b"].IP4(), c.Pods["c"].IP4()

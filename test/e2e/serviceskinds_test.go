@@ -22,6 +22,7 @@ const (
 	kindIdleNodePort
 	kindLeavingNodePort
 	kindHostNodePort
+	kindStickyNodePort
 )
 
 // podPort2 is the port of the servers of a second port.
@@ -121,7 +122,7 @@ func (c *Cluster) kindSpecs() []lab.ServiceSpec {
 		{Name: "headless", Ports: plain, Pods: both, Change: func(s *corev1.ServiceSpec) { s.ClusterIP = corev1.ClusterIPNone }},
 		{Name: "manual", Ports: servicePorts(outsidePort, 0), Others: []netip.Addr{outside(false), outside(true)}},
 		{Name: "single", Ports: plain, Pods: []*lab.Pod{a}, Change: func(s *corev1.ServiceSpec) { s.IPFamilyPolicy = &single }},
-		{Name: "sticky", Ports: plain, Pods: both, Change: sticky},
+		{Name: "sticky", Type: nodePorts, Ports: servicePorts(podPort, kindStickyNodePort), Pods: both, Change: sticky},
 		{Name: "out", Type: balanced, Ports: servicePorts(podPort, kindLocalNodePort), Pods: both, Ingress: vips(22), Change: outLocal},
 		{Name: "in", Ports: plain, Pods: []*lab.Pod{b, p}, Change: func(s *corev1.ServiceSpec) { s.InternalTrafficPolicy = &local }},
 		{Name: "idle", Type: nodePorts, Ports: servicePorts(podPort, kindIdleNodePort)},
@@ -158,8 +159,8 @@ func hinted(p *lab.Pod, e *discoveryv1.Endpoint) {
 // refused is the result for clients of a service without endpoints: an immediate error.
 const refused = "refused"
 
-// firstAnswer is the time within which a request is answered. It is less than the second after which
-// clients repeat a lost SYN or datagram, so that a repeated request is no answer.
+// firstAnswer is the time within which a request is answered. It is less than the second after
+// which clients repeat a lost SYN or datagram, so that a repeated request is no answer.
 func firstAnswer() time.Duration { return 900 * time.Millisecond * patience() }
 
 // see makes twelve requests and returns the servers that answered, separated by commas; or refused.

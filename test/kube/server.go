@@ -30,8 +30,8 @@ type Options struct {
 	ExtraArgs        []string // appended to kube-apiserver's
 	Managed          bool     // a controller manager runs and creates service accounts
 
-	// Detached servers outlive the caller; Open finds them. Other servers are killed when the caller
-	// ends.
+	// Detached servers outlive the caller; Open finds them. Other servers are killed when the
+	// caller ends.
 	Detached bool
 }
 
@@ -241,8 +241,8 @@ func freePorts(ns string, n int) (ports []int, err error) {
 			if len(ports) == n {
 				return nil
 			}
-			// Below the kernel's ephemeral ports, so that no client takes one before the server listens. All
-			// listeners stay open until the last port is chosen, so the ports differ.
+			// Below the kernel's ephemeral ports, so that no client takes one before the server
+			// listens. All listeners stay open until the last port is chosen, so the ports differ.
 			port := 20000 + rand.IntN(10000)
 			l, lerr := net.Listen("tcp4", "127.0.0.1:"+strconv.Itoa(port))
 			if lerr != nil {
