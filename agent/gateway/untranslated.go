@@ -27,9 +27,10 @@ const (
 	firstLook   = 250 * time.Millisecond // usually, the datapath has the flows by then
 	lookPause   = time.Second            // the least time between two dumps
 	restPerLook = 4                      // the pause is at least this much longer than the look, which keeps a CPU busy
-	looks       = 3
-	unfollowed  = 10     // seconds without the flows that are no fault: Open vSwitch starts
-	mostPerLook = 10_000 // deleted connections; each costs ovs-vswitchd a request
+	looks       = 6                      // the last one 16 s after the flows: a busy Open vSwitch is slow
+	steadyLooks = 3                      // with lookPause between them; then each pause is twice as long
+	unfollowed  = 10                     // seconds without the flows that are no fault: Open vSwitch starts
+	mostPerLook = 10_000                 // deleted connections; each costs ovs-vswitchd a request
 )
 
 // untranslated deletes connections that are older than their frontend. Its methods are safe for
@@ -61,6 +62,9 @@ func newUntranslated(p parts) *untranslated {
 		own: loop.NewSignal(), frontends: map[ovs.VIP]looked{}, redirects: map[netip.AddrPort][]netip.AddrPort{},
 	}
 }
+
+// pauseAfter returns the time between a look and the next one.
+func pauseAfter(look int) time.Duration { return lookPause << max(0, look-steadyLooks+1) }
 
 // add records a new frontend.
 func (u *untranslated) add(vip ovs.VIP) {
@@ -215,7 +219,7 @@ func (u *untranslated) note(frontends map[ovs.VIP]looked) {
 			continue
 		}
 		l.looks++
-		l.next = now.Add(lookPause)
+		l.next = now.Add(pauseAfter(l.looks))
 		if u.frontends[k] = l; l.looks >= looks {
 			delete(u.frontends, k)
 		}
