@@ -5,17 +5,21 @@ import (
 	"encoding/binary"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net"
 	"net/netip"
 	"slices"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 
 	"github.com/ovn-ebpf/ovn-ebpf/agent/ovs"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/testnode"
+	"github.com/ovn-ebpf/ovn-ebpf/loop"
 )
 
 // manyBridge is a bridge that tracks every UDP datagram in zone 7.
@@ -201,4 +205,38 @@ func TestUntranslatedTo(t *testing.T) {
 			t.Errorf("%s: found %v, want %t", tt.name, got, tt.want)
 		}
 	}
+}
+
+// TestUntranslated_looksAgain: each frontend has its own looks, with pauses that become longer.
+func TestUntranslated_looksAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		u := &untranslated{own: loop.NewSignal(), frontends: map[ovs.VIP]looked{}}
+		first := ovs.VIP{Proto: unix.IPPROTO_UDP, At: netip.MustParseAddrPort("10.96.0.9:53")}
+		second := ovs.VIP{Proto: unix.IPPROTO_TCP, At: netip.MustParseAddrPort("10.96.0.9:53")}
+
+		begin, added := time.Now(), false
+		u.add(first)
+		var at []time.Duration
+		for next := u.next(); !next.IsZero(); next = u.next() {
+			if !added && next.Sub(begin) > 3*time.Second {
+				time.Sleep(time.Until(begin.Add(3 * time.Second)))
+				added = true
+				u.add(second)
+				continue
+			}
+			time.Sleep(time.Until(next))
+			u.note(maps.Clone(u.frontends))
+			at = append(at, time.Since(begin))
+		}
+
+		// The first frontend has looks at 0.25, 1.25, 2.25, 4.25, 8.25 and 16.25 s. The second one has the
+		// same 3 s later.
+		var want []time.Duration
+		for _, ms := range []int{250, 1250, 2250, 3250, 4250, 5250, 7250, 8250, 11250, 16250, 19250} {
+			want = append(want, time.Duration(ms)*time.Millisecond)
+		}
+		if diff := cmp.Diff(want, at); diff != "" {
+			t.Errorf("looks (-want +got):\n%s", diff)
+		}
+	})
 }
