@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"net/netip"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -109,6 +110,35 @@ func (c *Cluster) hasFault(t *testing.T, node int, fault string, present bool) {
 		}
 		return nil
 	})
+}
+
+// isHealthy waits until all agents are ready, and neither /readyz nor ovnkube status has a fault.
+// Listeners inside the SNAT range do not count: other tests leave some.
+func (c *Cluster) isHealthy(t *testing.T) {
+	t.Helper()
+	for _, n := range c.Nodes() {
+		within(t, n.Name+" has no fault", func() error {
+			code, body, err := c.readyz(n.Name)
+			if err == nil && (code != http.StatusOK || strings.Contains(body, "degraded")) {
+				err = fmt.Errorf("readyz %d: %s", code, body)
+			}
+			if err != nil {
+				return err
+			}
+
+			out, err := c.Exec(t.Context(), n.Name, c.Binary("ovnkube"), "status", "--run-dir", n.RunDir)
+			parts := regexp.MustCompile(`(?m)^(right|degraded|broken) +([a-z]+) `).FindAllStringSubmatch(string(out), -1)
+			if len(parts) == 0 {
+				return fmt.Errorf("status: %s: %w", out, err)
+			}
+			for _, part := range parts {
+				if part[1] != "right" && part[2] != "ports" {
+					return fmt.Errorf("status: %s", out)
+				}
+			}
+			return nil
+		})
+	}
 }
 
 // readyz returns what the agent of a node answers.

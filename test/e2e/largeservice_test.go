@@ -19,7 +19,7 @@ func testLargeService(t *testing.T, c *Cluster) {
 	daemons := c.vswitchds(t)
 	defer c.staysReady(t)()
 	endpoints := c.addressesOutside(t, 900)
-	c.statusIsRight(t)
+	c.isHealthy(t)
 
 	c.tempService(t, lab.ServiceSpec{Name: "large", Ports: servicePorts(outsidePort, 0), Others: endpoints})
 	answered := func() {
@@ -48,7 +48,7 @@ func testLargeService(t *testing.T, c *Cluster) {
 	for _, family := range []string{"IPv4", "IPv6"} {
 		c.isTold(t, "large", "more than 400 "+family+" endpoints: each frontend uses at most 400 of them")
 	}
-	c.statusIsRight(t)
+	c.isHealthy(t)
 }
 
 // addressesOutside returns n addresses of each family that only the outside host has, until the
@@ -85,14 +85,4 @@ func (c *Cluster) vswitchds(t *testing.T) string {
 		out = append(out, strings.TrimSpace(string(pid)))
 	}
 	return strings.Join(out, " ")
-}
-
-// statusIsRight fails if ovnkube status finds a fault on a node.
-func (c *Cluster) statusIsRight(t *testing.T) {
-	t.Helper()
-	for _, n := range c.Nodes() {
-		if out, err := c.Exec(t.Context(), n.Name, c.Binary("ovnkube"), "status", "--run-dir", n.RunDir); err != nil {
-			t.Errorf("status of %s: %v: %s", n.Name, err, out)
-		}
-	}
 }

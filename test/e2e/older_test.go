@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"net/http"
 	"net/netip"
 	"regexp"
 	"slices"
@@ -82,7 +81,7 @@ func servedWithin() time.Duration {
 // earlier. Connections stay that were established to the address of the frontend, and connections
 // to other ports.
 func testOlderClients(t *testing.T, c *Cluster) {
-	c.healthy(t)
+	c.isHealthy(t)
 	unharmed := c.otherServer(t)
 
 	var clients, ofPod []olderClient
@@ -148,7 +147,7 @@ func testOlderClients(t *testing.T, c *Cluster) {
 		o.served(t, created)
 	}
 	unharmed(t)
-	c.healthy(t)
+	c.isHealthy(t)
 }
 
 // addHostPort adds pod late with a host port on node1, and returns when it serves.
@@ -253,25 +252,4 @@ func (c *Cluster) entry(t *testing.T, node string, parts ...string) error {
 		}
 	}
 	return fmt.Errorf("none with %q", parts)
-}
-
-// healthy checks that the agents of both nodes are ready, and that they report no fault.
-func (c *Cluster) healthy(t *testing.T) {
-	t.Helper()
-	for i := range 2 {
-		n := c.Node(i + 1)
-		within(t, n.Name+" has no fault", func() error {
-			code, body, err := c.readyz(n.Name)
-			if err == nil && (code != http.StatusOK || strings.Contains(body, "degraded")) {
-				err = fmt.Errorf("readyz %d: %s", code, body)
-			}
-			if err != nil {
-				return err
-			}
-			if out, err := c.Exec(t.Context(), n.Name, c.Binary("ovnkube"), "status", "--run-dir", n.RunDir); err != nil {
-				return fmt.Errorf("status: %w: %s", err, out)
-			}
-			return nil
-		})
-	}
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -56,7 +55,7 @@ func testRestoredEtcd(t *testing.T, c *Cluster) {
 		}
 		return nil
 	})
-	r.agentsReady()
+	r.isHealthy(r.t)
 	r.sees(t, host("b"), c.cluster("changed"), servicePort, "c") // agents and OVN continue with what they know
 	r.replaceData(backup)
 	start()
@@ -223,27 +222,10 @@ func (r *restoredEtcd) controllerReady() error {
 func (r *restoredEtcd) isRight() {
 	r.t.Helper()
 	within(r.t, "the controller is ready", r.controllerReady)
-	r.agentsReady()
+	r.isHealthy(r.t)
 	for i := 1; i <= 2; i++ {
 		if events := r.nodeEvents(r.t, r.Node(i).Name, "NetworkNotReady"); len(events) > 0 {
 			r.t.Errorf("Events about %s: %q", r.Node(i).Name, events)
 		}
-	}
-}
-
-// agentsReady waits until the agents are ready, and ovnkube status finds no fault.
-func (r *restoredEtcd) agentsReady() {
-	r.t.Helper()
-	for i := 1; i <= 2; i++ {
-		n := r.Node(i)
-		within(r.t, n.Name+" is ready", func() error {
-			if code, body, err := r.readyz(n.Name); err != nil || code != http.StatusOK || strings.Contains(body, "degraded") {
-				return fmt.Errorf("readyz %d: %s%w", code, body, err)
-			}
-			if out, err := r.Exec(r.t.Context(), n.Name, r.Binary("ovnkube"), "status", "--run-dir", n.RunDir); err != nil {
-				return fmt.Errorf("status: %w: %s", err, out)
-			}
-			return nil
-		})
 	}
 }
