@@ -132,12 +132,13 @@ func (c *Cluster) ask(t *testing.T, on string, to netip.AddrPort, argv ...string
 }
 
 // isUnanswered returns nil if err says that a request had no answer within its time, or was
-// refused. Any other failure of a request proves nothing, for example a client that does not start.
+// refused: by the peer, or by a firewall on the way, whose ICMP errors are the last two. Any other
+// failure of a request proves nothing, for example a client that does not start.
 func isUnanswered(err error) error {
 	if err == nil {
 		return errors.New("it is answered")
 	}
-	for _, why := range []string{"i/o timeout", "connection timed out", "connection refused"} {
+	for _, why := range []string{"i/o timeout", "connection timed out", "connection refused", "connect: no route to host", "connect: permission denied"} {
 		if strings.Contains(err.Error(), why) {
 			return nil
 		}
