@@ -102,7 +102,7 @@ func (a *AffinityFlows) follow(ctx context.Context) error {
 		a.learners, a.connected, a.complete = learners{}, false, false
 		a.mu.Unlock()
 
-		err := monitorFlows(ctx, a.RunDir, a.Bridge, []string{newConnections}, a.line)
+		err := monitorFlows(ctx, a.RunDir, a.Bridge, newConnections, a.line)
 		if ctx.Err() == nil && reachable(ctx, bridgeTarget(a.RunDir, a.Bridge)) {
 			a.result(err)
 		}

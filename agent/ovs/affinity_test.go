@@ -90,24 +90,27 @@ func TestLearnedAffinity(t *testing.T) {
 type integration struct {
 	t *testing.T
 	*testnode.Switch
+	client *Client
 }
 
 func startIntegration(t *testing.T) integration {
+	t.Helper()
 	sw := testnode.StartSwitch(t, true)
-	c, err := Dial(t.Context(), sw.Address)
-	if err != nil {
+	i := integration{t, sw, dial(t, sw)}
+	if err := i.client.SyncBridge(t.Context(), Bridge{Name: IntegrationBridge, DatapathType: DatapathNetdev}); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(c.Close)
-	if err := c.SyncBridge(t.Context(), Bridge{Name: IntegrationBridge, DatapathType: DatapathNetdev}); err != nil {
-		t.Fatal(err)
-	}
-	i := integration{t, sw}
-	testnode.Eventually(t, "the bridge", func() error {
-		_, err := ofctl(t.Context(), nil, "dump-flows", i.target())
+	i.awaitBridge()
+	return i
+}
+
+// awaitBridge waits until ovs-vswitchd answers for the bridge.
+func (i integration) awaitBridge() {
+	i.t.Helper()
+	testnode.Eventually(i.t, "the bridge", func() error {
+		_, err := ofctl(i.t.Context(), nil, "dump-flows", i.target())
 		return err
 	})
-	return i
 }
 
 func (i integration) target() string { return bridgeTarget(i.Dir, IntegrationBridge) }

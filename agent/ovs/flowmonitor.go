@@ -94,7 +94,7 @@ func (w *FlowWatch) set(observed string) {
 
 // once reads events until the connection ends. The first are the present flows.
 func (w *FlowWatch) once(ctx context.Context, wake chan<- struct{}) error {
-	return monitorFlows(ctx, w.RunDir, w.Bridge, []string{""}, func(line string) {
+	return monitorFlows(ctx, w.RunDir, w.Bridge, "", func(line string) {
 		if strings.HasPrefix(line, eventPrefix) {
 			w.event(line)
 		} else {
@@ -106,20 +106,16 @@ func (w *FlowWatch) once(ctx context.Context, wake chan<- struct{}) error {
 // eventPrefix begins the line of an event.
 const eventPrefix = "event="
 
-// monitorFlows calls handle with a line for each flow that matches one of the given matches, at
-// most two, and then for each of their changes, until the connection ends. Other lines are heads of
-// messages, and the first of them is the answer to the request. The result is never nil.
-func monitorFlows(ctx context.Context, rundir, bridge string, matches []string, handle func(line string)) error {
+// monitorFlows calls handle with a line for each flow that matches, and then for each of their
+// changes, until the connection ends. Other lines are heads of messages, and the first of them is
+// the answer to the request. The result is never nil.
+func monitorFlows(ctx context.Context, rundir, bridge, match string, handle func(line string)) error {
 	out, in, err := os.Pipe()
 	if err != nil {
 		return fmt.Errorf("monitor flows of %s: %w", bridge, err)
 	}
 	defer out.Close()
-	args := []string{"--unixctl=none", "monitor", bridgeTarget(rundir, bridge)}
-	for _, m := range matches {
-		args = append(args, "watch:"+m)
-	}
-	cmd := exec.CommandContext(ctx, "ovs-ofctl", args...)
+	cmd := exec.CommandContext(ctx, "ovs-ofctl", "--unixctl=none", "monitor", bridgeTarget(rundir, bridge), "watch:"+match)
 	cmd.Stdout, cmd.Stderr = in, in // present flows go to one, changes to the other
 	err = cmd.Start()
 	in.Close()
@@ -166,7 +162,7 @@ func (w *FlowWatch) event(line string) {
 
 // learnedAffinity reports whether the event is about a flow with which Open vSwitch remembers the
 // endpoint of a Service's client, in OVN's table OFTABLE_CHK_LB_AFFINITY. Only new connections look
-// there. So these flows, of which each client with session affinity causes one, change nothing for
+// there. Each client with session affinity causes such a flow, and the flow changes nothing for
 // connections that exist.
 func learnedAffinity(event string) bool {
 	return strings.Contains(event, " table=78 idle_timeout=")

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os/exec"
-	"path/filepath"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -32,27 +31,18 @@ func TestObserves(t *testing.T) {
 
 // Flows and settings of a real bridge are followed.
 func TestFlowWatchFollowsBridge(t *testing.T) {
-	sw := testnode.StartSwitch(t, true)
-	c, err := Dial(t.Context(), sw.Address)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(c.Close)
-	if err := c.SyncBridge(t.Context(), Bridge{Name: IntegrationBridge, DatapathType: DatapathNetdev}); err != nil {
-		t.Fatal(err)
-	}
-	target := "unix:" + filepath.Join(sw.Dir, IntegrationBridge+".mgmt")
+	i := startIntegration(t)
 	flow := func(command, flow string) {
 		t.Helper()
 		testnode.Eventually(t, command, func() error {
-			_, err := ofctl(t.Context(), nil, command, target, flow)
+			_, err := ofctl(t.Context(), nil, command, i.target(), flow)
 			return err
 		})
 	}
 	var changes atomic.Int64
 	var observed, failed atomic.Bool
 	w := &FlowWatch{
-		RunDir: sw.Dir, Bridge: IntegrationBridge,
+		RunDir: i.Dir, Bridge: IntegrationBridge,
 		Rescan: 50 * time.Millisecond, Changed: func() { changes.Add(1) }, Observed: func(flow string) { observed.Store(flow != "") }, Failed: func(err error) { failed.Store(err != nil) },
 	}
 	ended := make(chan error)
@@ -73,27 +63,27 @@ func TestFlowWatchFollowsBridge(t *testing.T) {
 			return nil
 		})
 	}
-	for i := range 3 {
+	for round := range 3 {
 		was := changes.Load()
-		flow("add-flow", fmt.Sprintf("priority=%d,ip,actions=drop", i+1))
+		flow("add-flow", fmt.Sprintf("priority=%d,ip,actions=drop", round+1))
 		await("a change", func() bool { return changes.Load() > was })
 		flow("add-flow", "priority=9,ip,nw_src=192.0.2.1,actions=controller(userdata=00.00.00.07.00.00.00.00.00.05),output:1")
 		await("a logged flow", observed.Load)
-		if i == 1 { // it loses its log, and is still there
+		if round == 1 { // it loses its log, and is still there
 			flow("mod-flows", "ip,nw_src=192.0.2.1,actions=output:1")
 		} else {
 			flow("del-flows", "ip,nw_src=192.0.2.1")
 		}
 		await("its end", func() bool { return !observed.Load() })
 	}
-	if what, err := c.Observed(t.Context(), IntegrationBridge); what != "" || err != nil {
+	if what, err := i.client.Observed(t.Context(), IntegrationBridge); what != "" || err != nil {
 		t.Errorf("observed by %q, %v", what, err)
 	}
-	if out, err := exec.Command("ovs-vsctl", "--db="+sw.Address, "--no-wait", "--", "--id=@m", "create", "Mirror", "name=m", "--", "set", "Bridge", IntegrationBridge, "mirrors=@m").CombinedOutput(); err != nil {
+	if out, err := exec.Command("ovs-vsctl", "--db="+i.Address, "--no-wait", "--", "--id=@m", "create", "Mirror", "name=m", "--", "set", "Bridge", IntegrationBridge, "mirrors=@m").CombinedOutput(); err != nil {
 		t.Fatalf("add mirror: %v: %s", err, out)
 	}
 	await("the mirror", func() bool {
-		what, err := c.Observed(t.Context(), IntegrationBridge)
+		what, err := i.client.Observed(t.Context(), IntegrationBridge)
 		return err == nil && what == "a mirror on "+IntegrationBridge
 	})
 }

@@ -27,15 +27,17 @@ func WatchVIPs(ctx context.Context, rundir string, added func(VIP), failed func(
 	for ctx.Err() == nil {
 		// Each VIP has flows for every logical switch and router, so the flows are kept as hashes.
 		seed, flows, count := maphash.MakeSeed(), map[uint64]VIP{}, map[VIP]int{}
-		err := monitorFlows(ctx, rundir, IntegrationBridge, translations(), func(line string) {
+		err := monitorFlows(ctx, rundir, IntegrationBridge, newConnections, func(line string) {
 			if !strings.HasPrefix(line, eventPrefix) {
 				failed(nil)
 				return
 			}
-			text, vip, has := parseVIPEvent(line)
-			flow := maphash.String(seed, text)
+			kind, key, actions := parseEvent(line)
+			vip, is := parseVIP(key)
+			has := kind != "DELETED" && strings.Contains(actions, "group:") // OVN selects a backend by a group
+			flow := maphash.String(seed, key)
 			was, had := flows[flow]
-			if text == "" || has && had {
+			if !is || has && had {
 				return
 			}
 			if had {
@@ -59,28 +61,16 @@ func WatchVIPs(ctx context.Context, rundir string, added func(VIP), failed func(
 	return nil
 }
 
-// translations match the flows that translate the first packet of a connection.
-func translations() []string {
-	return []string{"ip," + newConnections, "ipv6," + newConnections}
-}
-
-// parseVIPEvent reads an event of a flow, like
+// parseVIP returns the VIP of a flow with this table and match, such as
 //
-//	event=ADDED table=21 cookie=0x1 ct_state=+new+trk,udp,metadata=0x5,nw_dst=10.96.0.9,tp_dst=53 actions=group:4
-//
-// flow identifies the flow, or is "" if it is not one of a VIP. has reports whether it has backends
-// now: OVN selects one by a group.
-func parseVIPEvent(line string) (flow string, vip VIP, has bool) {
-	head, actions, _ := strings.Cut(line, " actions=")
-	words := strings.FieldsFunc(head, func(r rune) bool { return r == ' ' || r == ',' })
-	if len(words) == 0 {
-		return "", VIP{}, false
-	}
+//	21 ct_state=+new+trk,udp,metadata=0x5,nw_dst=10.96.0.9,tp_dst=53
+func parseVIP(key string) (vip VIP, is bool) {
+	_, match, _ := strings.Cut(key, " ")
 	var addr netip.Addr
 	var port uint16
-	for _, w := range words[1:] {
-		key, value, _ := strings.Cut(w, "=")
-		switch key {
+	for field := range strings.SplitSeq(match, ",") {
+		name, value, _ := strings.Cut(field, "=")
+		switch name {
 		case "udp", "udp6":
 			vip.Proto = unix.IPPROTO_UDP
 		case "tcp", "tcp6":
@@ -90,14 +80,8 @@ func parseVIPEvent(line string) (flow string, vip VIP, has bool) {
 		case "tp_dst":
 			n, _ := strconv.ParseUint(value, 0, 16)
 			port = uint16(n)
-		case "cookie", "reason":
-			continue
 		}
-		flow += w + " "
-	}
-	if vip.Proto == 0 || !addr.IsValid() || port == 0 {
-		return "", VIP{}, false
 	}
 	vip.At = netip.AddrPortFrom(addr, port)
-	return flow, vip, words[0] != "event=DELETED" && strings.Contains(actions, "group:")
+	return vip, vip.Proto != 0 && addr.IsValid() && port != 0
 }

@@ -3,27 +3,19 @@ package ovs
 import (
 	"context"
 	"net/netip"
-	"os/exec"
 	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/ovn-ebpf/ovn-ebpf/agent/testnode"
 )
 
 // TestWatchVIPs_followsBridge adds flows like those of OVN's load balancers and others.
 func TestWatchVIPs_followsBridge(t *testing.T) {
-	sw := testnode.StartSwitch(t, true)
-	if err := dial(t, sw).SyncBridge(t.Context(), Bridge{Name: IntegrationBridge, DatapathType: DatapathNetdev}); err != nil {
-		t.Fatal(err)
-	}
-	target := bridgeTarget(sw.Dir, IntegrationBridge)
+	i := startIntegration(t)
 	ofctl := func(command, arg string) {
 		t.Helper()
-		testnode.Run(t, "ovs-ofctl", "-O", "OpenFlow15", command, target, arg)
+		i.ofctl(command, arg)
 	}
-	testnode.Eventually(t, "the bridge", func() error { return exec.Command("ovs-ofctl", "show", target).Run() })
 	ofctl("add-group", "group_id=4,type=select,bucket=actions=drop")
 
 	added := make(chan VIP, 10)
@@ -43,7 +35,7 @@ func TestWatchVIPs_followsBridge(t *testing.T) {
 	}
 	const first = "table=21,ct_state=+new+trk,udp,metadata=5,nw_dst=10.96.0.9,tp_dst=53"
 	ofctl("add-flow", first+",actions=group:4")
-	go func() { ended <- WatchVIPs(ctx, sw.Dir, func(v VIP) { added <- v }, func(error) {}) }()
+	go func() { ended <- WatchVIPs(ctx, i.Dir, func(v VIP) { added <- v }, func(error) {}) }()
 	is(unix.IPPROTO_UDP, "10.96.0.9:53") // it was there
 
 	for _, other := range []string{ // the next VIP comes next
@@ -71,9 +63,9 @@ func TestWatchVIPs_followsBridge(t *testing.T) {
 	ofctl("add-flow", first+",actions=group:4")
 	is(unix.IPPROTO_UDP, "10.96.0.9:53")
 
-	sw.KillVswitchd()
-	sw.StartVswitchd(t)
-	testnode.Eventually(t, "the bridge again", func() error { return exec.Command("ovs-ofctl", "show", target).Run() })
+	i.KillVswitchd()
+	i.StartVswitchd(t)
+	i.awaitBridge()
 	ofctl("add-group", "group_id=4,type=select,bucket=actions=drop")
 	ofctl("add-flow", first+",actions=group:4")
 	is(unix.IPPROTO_UDP, "10.96.0.9:53")
