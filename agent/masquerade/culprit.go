@@ -2,7 +2,6 @@ package masquerade
 
 import (
 	"bufio"
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -64,7 +63,7 @@ func (c chain) name() string { return c.Family + " " + c.Table + " " + c.Name }
 
 // otherChains returns the base chains of other programs on the hook forward of a family.
 func otherChains(ctx context.Context, f family) ([]chain, error) {
-	out, err := read(ctx, "list", "chains")
+	out, err := runNFT(ctx, "", "-j", "list", "chains")
 	if err != nil {
 		return nil, fmt.Errorf("list chains: %w", err)
 	}
@@ -178,16 +177,4 @@ func readTrace(in io.Reader) string {
 		}
 	}
 	return ""
-}
-
-// read returns the output of nft in JSON.
-func read(ctx context.Context, args ...string) ([]byte, error) {
-	cmd := exec.CommandContext(ctx, "nft", append([]string{"-j"}, args...)...)
-	var stderr bytes.Buffer
-	cmd.Stderr = &stderr
-	out, err := cmd.Output()
-	if err != nil {
-		return nil, fmt.Errorf("nft: %w: %s", err, bytes.TrimSpace(stderr.Bytes()))
-	}
-	return out, nil
 }

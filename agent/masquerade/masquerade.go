@@ -190,12 +190,20 @@ func keepAdvertisements(c Config) error {
 	return nil
 }
 
+// nft runs a script.
 func nft(ctx context.Context, script string) error {
-	cmd := exec.CommandContext(ctx, "nft", "-f", "-")
-	cmd.Stdin = strings.NewReader(script)
-	out, err := cmd.CombinedOutput()
-	if err != nil {
-		return fmt.Errorf("nft: %w: %s", err, bytes.TrimSpace(out))
+	_, err := runNFT(ctx, script, "-f", "-")
+	return err
+}
+
+// runNFT runs nft with this input, and returns its output.
+func runNFT(ctx context.Context, input string, args ...string) ([]byte, error) {
+	cmd := exec.CommandContext(ctx, "nft", args...)
+	cmd.Stdin = strings.NewReader(input)
+	var out, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &stderr
+	if err := cmd.Run(); err != nil {
+		return nil, fmt.Errorf("nft: %w: %s", err, bytes.TrimSpace(stderr.Bytes()))
 	}
-	return nil
+	return out.Bytes(), nil
 }

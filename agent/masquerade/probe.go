@@ -91,7 +91,7 @@ const (
 func probeSource(pods netip.Prefix) netip.Addr { return pods.Masked().Addr().Next() }
 
 // ErrNoTable is returned (wrapped) while the table of this package is missing.
-var ErrNoTable = errors.New("there is no table inet " + Table)
+var ErrNoTable = errors.New("the table does not exist")
 
 // Probe finds out whether other base chains on the hook forward drop packets of pods. It sends
 // packets that look like those of pods through the host, and counts them at both ends of the hook.
@@ -334,7 +334,7 @@ func (p *Probe) send(ctx context.Context, s source, probe packet, from uint16) e
 
 // readCounters returns the packets that the counters of the table have counted, by name.
 func readCounters(ctx context.Context) (map[string]uint64, error) {
-	out, err := read(ctx, "list", "counters", "table", "inet", Table)
+	out, err := runNFT(ctx, "", "-j", "list", "counters", "table", "inet", Table)
 	if err != nil {
 		if strings.Contains(err.Error(), "No such file or directory") {
 			err = ErrNoTable

@@ -90,7 +90,7 @@ func TestProbe_namesChains(t *testing.T) {
 			want: []string{"IPv4: ip x f (policy drop) inet y g (policy drop)", "IPv6: inet y g (policy drop)"},
 		},
 		{
-			name: "a chain that accepts before one that drops", commands: "nft table ip x { chain f { " + accept + "iifname mp0 accept; }; }; table ip y { chain g { type filter hook forward priority 10; policy drop; }; }",
+			name: "a chain accepts, and a later chain drops", commands: "nft table ip x { chain f { " + accept + "iifname mp0 accept; }; }; table ip y { chain g { type filter hook forward priority 10; policy drop; }; }",
 			want: []string{"IPv4: ip y g (policy drop)"},
 		},
 		{name: "iptables-nft", commands: "iptables-nft -P FORWARD DROP", want: []string{"IPv4: ip filter FORWARD (policy drop)"}},
@@ -159,7 +159,7 @@ func TestProbe_seesPodsPackets(t *testing.T) {
 	}
 	t.Cleanup(func() { testnode.Run(t, "nft", "table ip x; delete table ip x") })
 
-	// The pod's connection is one that the firewall allows, other than the probes'.
+	// The firewall allows the pod's connection, but not the probes.
 	testnode.Run(t, "nft", "table ip x { chain f { type filter hook forward priority 0; policy drop; ct state established accept; tcp dport "+server+" accept; }; }")
 	dials()
 	if r, err := p.Look(t.Context()); err != nil || len(r.Dropped) > 0 || !r.Unsure {
