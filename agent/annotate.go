@@ -49,8 +49,8 @@ func nodeAnnotations(cfg Config, n gateway.Node, routes []annotation.Route, c ch
 
 // gatewayRoutes returns the gateway router's routes beside those by next hops. The router cannot
 // resolve an IPv6 next hop of an IPv4 route, so the route has the link-layer address that mac
-// returns. While that is unknown, it has the one that the API server has, and without one the route
-// is left out.
+// returns. While mac does not know this address, the route keeps the published one. A route without
+// any is left out.
 func gatewayRoutes(node *corev1.Node, n gateway.Node, mac func(netip.Addr) net.HardwareAddr) []annotation.Route {
 	published, _ := annotation.ParseGatewayRoutes(node.Annotations) // a malformed annotation is overwritten
 	standIns := n.StandIns()
@@ -103,6 +103,11 @@ func (a *agent) syncNode(ctx context.Context) error {
 	return err
 }
 
+// unpublished returns the node's annotations that the API server does not have yet.
+func (a *agent) unpublished(node *corev1.Node, n gateway.Node, subnets []netip.Prefix) map[string]string {
+	return differing(node, nodeAnnotations(a.cfg, n, gatewayRoutes(node, n, a.neighbours.MAC), *a.chassis.Load(), subnets))
+}
+
 func (a *agent) exchange(ctx context.Context) error {
 	n, known := a.gateway.View().Node()
 	if !known {
@@ -129,7 +134,7 @@ func (a *agent) exchange(ctx context.Context) error {
 		return nil
 	}
 	a.gateway.Inputs().Forget(lost(node, n))
-	if missing := differing(node, nodeAnnotations(a.cfg, n, gatewayRoutes(node, n, a.neighbours.MAC), *a.chassis.Load(), subnets)); len(missing) > 0 {
+	if missing := a.unpublished(node, n, subnets); len(missing) > 0 {
 		return a.cluster.Annotate(ctx, missing)
 	}
 	return nil
@@ -161,7 +166,7 @@ func (a *agent) unannotated() string {
 		return "" // reported by other parts
 	}
 	subnets, _ := annotation.ParseNodeSubnets(node.Annotations) // an error is reported by the management port
-	missing := differing(node, nodeAnnotations(a.cfg, n, gatewayRoutes(node, n, a.neighbours.MAC), *a.chassis.Load(), subnets))
+	missing := a.unpublished(node, n, subnets)
 	if len(missing) == 0 {
 		return ""
 	}

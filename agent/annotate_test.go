@@ -50,8 +50,8 @@ func TestLostAddresses(t *testing.T) {
 	}
 }
 
-// TestGatewayRoutes_linkLayerAddress: the route by a stand-in has the link-layer address that the
-// kernel has, or else the one that was published, or it is left out.
+// TestGatewayRoutes_linkLayerAddress: the route by a stand-in has the kernel's link-layer address
+// or, if the kernel has none, the published one. Without both, the route is left out.
 func TestGatewayRoutes_linkLayerAddress(t *testing.T) {
 	hop, standIn := netip.MustParseAddr("fe80::1"), netip.MustParseAddr("169.254.0.1")
 	n := gateway.Node{Routes: []link.Hop{
@@ -88,8 +88,8 @@ func TestGatewayRoutes_linkLayerAddress(t *testing.T) {
 	}
 }
 
-// TestDiffering_noGatewayRoutes: a node without such routes gets no annotation, and one that had
-// some gets an empty one.
+// TestDiffering_noGatewayRoutes: a node without such routes gets no annotation. If the node had
+// some, the annotation becomes empty.
 func TestDiffering_noGatewayRoutes(t *testing.T) {
 	want := map[string]string{annotation.GatewayRoutes: annotation.FormatGatewayRoutes(nil)}
 	node := &corev1.Node{}

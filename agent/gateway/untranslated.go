@@ -29,7 +29,7 @@ const (
 	restPerLook = 4                      // the pause is at least this much longer than the look, which keeps a CPU busy
 	looks       = 6                      // the last one 16 s after the flows: a busy Open vSwitch is slow
 	steadyLooks = 3                      // with lookPause between them; then each pause is twice as long
-	unfollowed  = 10                     // seconds without the flows that are no fault: Open vSwitch starts
+	followTries = 10                     // failures, one a second, that are no fault: Open vSwitch starts
 	mostPerLook = 10_000                 // deleted connections; each costs ovs-vswitchd a request
 )
 
@@ -103,7 +103,7 @@ func (u *untranslated) failed() func(error) {
 		if times++; err == nil {
 			times = 0
 		}
-		if err == nil || times > unfollowed {
+		if err == nil || times > followTries {
 			u.report(func() { u.unfollowed = err })
 		}
 	}
