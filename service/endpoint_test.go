@@ -62,7 +62,7 @@ func TestUsable_isBounded(t *testing.T) {
 			}
 		}
 		if changed > 1 || len(without) != limit {
-			t.Fatalf("without %s: %d endpoints, of which %d are new", all[i].Addr, len(without), changed)
+			t.Fatalf("without %s: %d endpoints, and %d of them are new", all[i].Addr, len(without), changed)
 		}
 	}
 }

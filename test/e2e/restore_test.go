@@ -147,7 +147,7 @@ func (r *restoredEtcd) kubernetes() *kubernetes.Clientset {
 	return kubernetes.NewForConfigOrDie(config)
 }
 
-// raiseRevision creates ConfigMaps, each of which raises etcd's revision.
+// raiseRevision raises etcd's revision by creating n ConfigMaps.
 func (r *restoredEtcd) raiseRevision(n int) {
 	r.t.Helper()
 	maps := r.kubernetes().CoreV1().ConfigMaps(metav1.NamespaceDefault)
