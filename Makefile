@@ -119,11 +119,12 @@ test-vm-short: build ## in VMs: one path of each kind in layout direct on 6.12, 
 	@test/vm/suite short verifier
 
 .PHONY: bench
-bench: ## instructions per operation in a VM (BOOTS=1, KEEP=yes for the documents); KIND=full other kernels and sizes, watched counting and monitor, native Go benchmarks here
+bench: ## instructions per operation in a VM (BOOTS=1, KEEP=yes for the documents); KIND=gate CI's part of it, full other kernels and sizes, watched counting and monitor, native Go benchmarks here
 	@test/packages build vm lab
-	@$(NICE) go run ./bench/run $(or $(BENCH_$(or $(KIND),packets)),$(error KIND=$(KIND): want packets, full, native or watched)) $(if $(KEEP),-keep)
+	@$(NICE) go run ./bench/run $(or $(BENCH_$(or $(KIND),packets)),$(error KIND=$(KIND): want packets, gate, full, native or watched)) $(if $(KEEP),-keep)
 	@$(if $(KEEP),$(MAKE) bench-documents)
 BENCH_packets = packets -boots $(or $(BOOTS),1)
+BENCH_gate = packets -short -boots $(or $(BOOTS),1)
 BENCH_full := packets -full
 BENCH_native := native
 BENCH_watched := watched
@@ -134,7 +135,7 @@ bench-gate: ## what CI runs of it, in one boot each; fails where a ratio is wors
 	@$(NICE) go run ./bench/run -short -baseline bench/baseline.json
 
 .PHONY: bench-accept
-bench-accept: ## make the last run (BOOTS=3 make bench) the baseline, and the text of its commit: REASON='why'
+bench-accept: ## make the last run (make bench KIND=gate BOOTS=3) the baseline, and the text of its commit: REASON='why'
 	@$(NICE) go run ./bench/run accept -reason '$(subst ','\'',$(REASON))'
 
 .PHONY: bench-scale

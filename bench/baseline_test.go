@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -73,14 +74,14 @@ func TestBaseline(t *testing.T) {
 			}
 		}
 	}
-	other := slower(EBPF, HostUDPRR, IPv4, 0.03)
+	other := slower(Shortcuts, HostUDPRR, IPv4, 0.03)
 	for i := range other {
 		other[i].Kernel = "6.13"
 	}
 	if err := b.Check(other); err == nil || !strings.Contains(err.Error(), "it is of Linux 6.12, this is 6.13") {
 		t.Errorf("another kernel: %v", err)
 	}
-	if err := b.Check(slower(EBPF, HostUDPRR, IPv4, 0.03)); err == nil || strings.Contains(err.Error(), "kernel") {
+	if err := b.Check(slower(Shortcuts, HostUDPRR, IPv4, 0.03)); err == nil || strings.Contains(err.Error(), "kernel") {
 		t.Errorf("the same kernel: %v", err)
 	}
 	if err := b.Check(full()[1:]); err == nil || !strings.Contains(err.Error(), "not measured") {
@@ -97,17 +98,16 @@ func TestSpreadWidensTheLimit(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := b.Check(slower(EBPF, HostUDPRR, IPv4, 0.028)); err != nil {
+	if err := b.Check(slower(Shortcuts, HostUDPRR, IPv4, 0.028)); err != nil {
 		t.Errorf("within twice the spread of 1.41 %%: %v", err)
 	}
-	if err := b.Check(slower(EBPF, HostUDPRR, IPv4, 0.029)); err == nil {
+	if err := b.Check(slower(Shortcuts, HostUDPRR, IPv4, 0.029)); err == nil {
 		t.Error("more than twice the spread of 1.41 % was not caught")
 	}
 }
 
-// Every row of ours that CI measures is checked, of shortcuts those with a bar, and no row of the
-// helper.
-func TestGateChecksOwnRows(t *testing.T) {
+// Every row of ours that CI measures is checked, and no other row except those with a bar.
+func TestRatios_haveEveryRowOfOurs(t *testing.T) {
 	var rows []Row
 	for _, v := range Variants() {
 		for _, test := range ShortTests() {
@@ -115,24 +115,24 @@ func TestGateChecksOwnRows(t *testing.T) {
 		}
 		rows = append(rows, row(v, HostUDPRR, IPv6, 10000), row(v, NSTCPRR, IPv4, 10000))
 	}
-	watched := map[string]bool{}
+	checked := map[string]bool{}
 	for _, r := range Ratios(rows) {
-		watched[r.Variant+r.Test+r.Family] = true
-		if r.Base == Helper || r.Test == NSTCPRR {
-			t.Errorf("%s is watched", r.name())
+		checked[Row{Variant: r.Variant, Test: r.Test, Family: r.Family}.Key()] = true
+		if r.Test == NSTCPRR {
+			t.Errorf("%s is checked", r.name())
 		}
 	}
 	for _, r := range Short(rows) {
-		ours := r.Variant == EBPF || r.Variant == Bridged || r.Variant == ShortcutsOnOVN && (r.Test == NSUDPRR || r.Test == NSTCPCRR)
-		if ours != watched[r.Variant+r.Test+r.Family] {
-			t.Errorf("%s is watched: %t", r.Key(), !ours)
+		want := slices.Contains(Ours(), r.Variant) || r.Variant == OVNKOnOVN && r.Test == HostUDPRR && r.Family == IPv4
+		if want != checked[r.Key()] {
+			t.Errorf("%s is checked: %t", r.Key(), !want)
 		}
 	}
 }
 
 func TestCheckPlanted(t *testing.T) {
 	b, rows := accepted(t), full()
-	host, _ := Find(rows, EBPF, HostUDPRR, IPv4)
+	host, _ := Find(rows, Shortcuts, HostUDPRR, IPv4)
 	planted := func(by float64) Row {
 		r := host
 		r.Variant, r.Instructions = Planted, host.Instructions*(1+by)
@@ -158,11 +158,26 @@ func TestAcceptRefuses(t *testing.T) {
 		"no reason": func() (*Baseline, error) { return Accept(full(), "abc1234", " ") },
 		"dirty":     func() (*Baseline, error) { return Accept(full(), "abc1234-dirty", "x") },
 		"a bar":     func() (*Baseline, error) { return Accept(slower(EBPF, HostUDPRR, IPv4, 0.01), "abc1234", "x") },
-		"no rows":   func() (*Baseline, error) { return Accept(nil, "abc1234", "x") },
+		"a bar of CI": func() (*Baseline, error) {
+			return Accept(Short(slower(Shortcuts, HostUDPRR, IPv4, 0.01)), "abc1234", "x")
+		},
+		"a row of CI": func() (*Baseline, error) { return Accept(Short(full())[1:], "abc1234", "x") },
+		"no rows":     func() (*Baseline, error) { return Accept(nil, "abc1234", "x") },
 	} {
 		if b, err := f(); err == nil {
 			t.Errorf("%s: accepted %+v", name, b)
 		}
+	}
+}
+
+// CI's own rows are enough for its baseline.
+func TestAccept_takesTheRowsOfCI(t *testing.T) {
+	b, err := Accept(Short(full()), "abc1234", "a start")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(accepted(t).Ratios, b.Ratios); diff != "" {
+		t.Errorf("ratios (-of all rows +of those of CI):\n%s", diff)
 	}
 }
 
@@ -217,7 +232,7 @@ func TestSuspects(t *testing.T) {
 	}{
 		{"none", full(), b, nil},
 		{"a bar", slower(EBPF, NSUDPRR, IPv4, 0.01), nil, []string{Helper, Masquerade, EBPF}},
-		{"a ratio", slower(Bridged, HostICMP, IPv4, 0.03), b, []string{NoOVS, Bridged}},
+		{"a ratio", slower(ShortcutsBridged, HostICMP, IPv4, 0.03), b, []string{NoOVS, ShortcutsBridged}},
 	} {
 		if diff := cmp.Diff(tt.want, Suspects(tt.rows, Bars(), tt.b), cmpopts.EquateEmpty()); diff != "" {
 			t.Errorf("%s: (-want +got):\n%s", tt.name, diff)

@@ -33,44 +33,75 @@ func (b Bar) baseTest() string {
 }
 
 // Bars returns the project's bars. The gateway costs the host and the overlay nothing. North-South
-// is cheaper than in the first generation, and close to Linux' own. With shortcuts it costs less
-// than half of what ovn-kubernetes costs, and less than Linux' flowtable. A Service has no lasting
-// cost for host sockets.
+// costs less than half of what ovn-kubernetes costs, and less than Linux' flowtable. A Service has
+// no lasting cost for host sockets. With shortcuts off, North-South is cheaper than in the first
+// generation, and close to Linux' own.
 func Bars() []Bar {
-	bars := []Bar{
-		{Test: HostUDPRR, Family: IPv6, Variant: EBPF, Base: NoOVS, Max: 1.03},
-		// Known to be missed. OVS without any gateway is at 1.027; a tc hook and its counters add the
-		// rest: docs/profile.md.
-		{Test: OverlayUDPRR, Family: IPv4, Variant: EBPF, Base: NoOVS, Max: 1.05, Want: 1.03},
-		{Test: NSUDPRR, Family: IPv4, Variant: EBPF, Base: Helper, Max: 0.92},
-		{Test: NSUDPRR, Family: IPv4, Variant: EBPF, Base: Masquerade, Max: 1.16},
-		{Test: NSTCPCRR, Family: IPv4, Variant: EBPF, Base: Helper, Max: 1.00},
-		{Test: ServiceTCPCRR, Family: IPv4, Variant: EBPF, Base: EBPF, BaseTest: EndpointTCPCRR, Max: 1.03},
-	}
-	for _, test := range []string{HostUDPRR, HostTCPRR, HostTCPCRR, HostICMP} {
-		bars = append(bars,
-			Bar{Test: test, Family: IPv4, Variant: EBPF, Base: NoOVS, Max: 1.03},
-			Bar{Test: test, Family: IPv4, Variant: Bridged, Base: NoOVS, Max: 1.10})
-	}
-	return append(bars, shortcutBars()...)
+	return slices.Concat(defaultBars(), realBars(), offBars(), shortcutBars())
 }
 
-// shortcutBars returns the bars of shortcuts. Those of pods are on real OVN.
-func shortcutBars() []Bar {
+// defaultBars returns the bars of ours as shipped.
+func defaultBars() []Bar {
 	bars := []Bar{
+		{Test: HostUDPRR, Family: IPv6, Variant: Shortcuts, Base: NoOVS, Max: 1.03},
+		// The goal is known to be missed. OVS without any gateway is at 1.027; a tc hook and its counters
+		// add the rest: docs/profile.md.
+		{Test: OverlayUDPRR, Family: IPv4, Variant: Shortcuts, Base: NoOVS, Max: 1.05, Want: 1.03},
+		{Test: ServiceTCPCRR, Family: IPv4, Variant: Shortcuts, Base: Shortcuts, BaseTest: EndpointTCPCRR, Max: 1.03},
+	}
+	for _, test := range hostTests() {
+		bars = append(bars,
+			Bar{Test: test, Family: IPv4, Variant: Shortcuts, Base: NoOVS, Max: 1.03},
+			Bar{Test: test, Family: IPv4, Variant: ShortcutsBridged, Base: NoOVS, Max: 1.10})
+	}
+	return bars
+}
+
+// realBars returns the bars on real OVN, which README compares with ovn-kubernetes.
+func realBars() []Bar {
+	return []Bar{
+		{Test: HostUDPRR, Family: IPv4, Variant: ShortcutsOnOVN, Base: NoOVS, Max: 1.03},
+		// Limits what documents claim about others: if this row rises, our model of their gateway has
+		// become too slow. If it falls, the bars below fail.
+		{Test: HostUDPRR, Family: IPv4, Variant: OVNKOnOVN, Base: NoOVS, Max: 1.57},
 		{Test: NSUDPRR, Family: IPv4, Variant: ShortcutsOnOVN, Base: OVNKOnOVN, Max: 0.45},
 		{Test: NSUDPRR, Family: IPv4, Variant: ShortcutsOnOVN, Base: Flowtable, Max: 0.95},
 		{Test: NSTCPRR, Family: IPv4, Variant: ShortcutsOnOVN, Base: OVNKOnOVN, Max: 0.45},
 		{Test: NSTCPCRR, Family: IPv4, Variant: ShortcutsOnOVN, Base: OVNKOnOVN, Max: 0.78},
 		{Test: NSUDPRR, Family: IPv6, Variant: ShortcutsOnOVN, Base: EBPFOnOVN, Max: 0.55},
 		{Test: HostUDPRR, Family: IPv4, Variant: ShortcutsOnOVN, Base: EBPFOnOVN, Max: 1.002},
-		{Test: NSUDPRR, Family: IPv4, Variant: NeverShort, Base: EBPF, Max: 1.06},
 	}
+}
+
+// offBars returns the bars of ours with shortcuts off.
+func offBars() []Bar {
+	bars := []Bar{
+		{Test: HostUDPRR, Family: IPv6, Variant: EBPF, Base: NoOVS, Max: 1.03},
+		{Test: OverlayUDPRR, Family: IPv4, Variant: EBPF, Base: NoOVS, Max: 1.05, Want: 1.03},
+		{Test: NSUDPRR, Family: IPv4, Variant: EBPF, Base: Helper, Max: 0.92},
+		{Test: NSUDPRR, Family: IPv4, Variant: EBPF, Base: Masquerade, Max: 1.16},
+		{Test: NSTCPCRR, Family: IPv4, Variant: EBPF, Base: Helper, Max: 1.00},
+		{Test: ServiceTCPCRR, Family: IPv4, Variant: EBPF, Base: EBPF, BaseTest: EndpointTCPCRR, Max: 1.03},
+	}
+	for _, test := range hostTests() {
+		bars = append(bars,
+			Bar{Test: test, Family: IPv4, Variant: EBPF, Base: NoOVS, Max: 1.03},
+			Bar{Test: test, Family: IPv4, Variant: Bridged, Base: NoOVS, Max: 1.10})
+	}
+	return bars
+}
+
+// shortcutBars returns what shortcuts may cost traffic that does not use them.
+func shortcutBars() []Bar {
+	bars := []Bar{{Test: NSUDPRR, Family: IPv4, Variant: NeverShort, Base: EBPF, Max: 1.06}}
 	for _, test := range []string{HostTCPRR, HostTCPCRR, HostICMP, HostStreamIn, HostStreamOut} {
 		bars = append(bars, Bar{Test: test, Family: IPv4, Variant: Shortcuts, Base: EBPF, Max: 1.005})
 	}
 	return bars
 }
+
+// hostTests returns the tests of the host that have a bar each.
+func hostTests() []string { return []string{HostUDPRR, HostTCPRR, HostTCPCRR, HostICMP} }
 
 // ShortBars returns the bars whose rows CI measures.
 func ShortBars() []Bar {

@@ -10,10 +10,10 @@ const (
 	NoOVS      = "no-ovs"      // none: the host owns the uplink; pods are routed, without NAT
 	Helper     = "helper"      // the conntrack flows of ovn-k8s-gateway-helper on a bridge that holds the uplink
 	Masquerade = "masquerade"  // Linux without OVS: pods are routed, nftables masquerades them
-	EBPF       = "ebpf"        // ours, in the layout direct
-	Bridged    = "bridged"     // ours, in the layout bridged
+	EBPF       = "ebpf"        // ours with --gateway-shortcuts=off, in the layout direct
+	Bridged    = "bridged"     // the same in the layout bridged
 	OpenFlow   = "openflow"    // ours without programs: only flows, in layout bridged
-	Shortcuts  = "shortcuts"   // EBPF with shortcuts: established connections of pods go past OVS
+	Shortcuts  = "shortcuts"   // ours as shipped (auto), in the layout direct: established connections of pods bypass OVS
 	NeverShort = "never-short" // Shortcuts whose lease ends at once, so that every packet passes OVS
 	Flowtable  = "flowtable"   // Masquerade with nftables' flowtable, through which forwarded packets bypass the routing
 	OVNK       = "ovn-k"       // ovn-kubernetes' gateway of today: all flows of its default network in shared gateway mode
@@ -21,24 +21,35 @@ const (
 	OVNKOnOVN      = OVNK + OnOVN
 	EBPFOnOVN      = EBPF + OnOVN
 	ShortcutsOnOVN = Shortcuts + OnOVN
+	// Ours as shipped, in the layout bridged.
+	ShortcutsBridged = "shortcuts-bridged"
 )
 
 // OnOVN ends the name of a variant on real OVN: northd, two chassis, 100 Services and a policy,
 // instead of a few flows on br-int that do the same to the tests' packets.
 const OnOVN = "+ovn"
 
-// Planted is not a variant: a row of EBPF with a program slowed down on purpose, to test the gate.
+// Planted is not a variant: a row of Shortcuts with a program slowed down on purpose, to test the
+// gate.
 const Planted = "planted"
 
-// Variants returns the variants that CI measures, in the order of display.
+// Variants returns the variants that CI measures, in the order of display. Those of this project
+// have the settings that a user gets by default: shortcuts are on. NeverShort has them too, and is
+// the cost of packets for which no shortcut is valid.
 func Variants() []string {
-	return []string{NoOVS, Helper, Masquerade, EBPF, Bridged, Flowtable, OVNKOnOVN, ShortcutsOnOVN}
+	return []string{NoOVS, Flowtable, OVNKOnOVN, ShortcutsOnOVN, Shortcuts, ShortcutsBridged, NeverShort}
 }
 
-// AllVariants returns Variants, and those that CI has no time for.
+// AllVariants returns Variants and those that CI has no time for, in the order of display.
 func AllVariants() []string {
-	return append(Variants(), EBPFOnOVN, OpenFlow, Shortcuts, NeverShort, OVNK)
+	return []string{
+		NoOVS, Helper, Masquerade, EBPF, Bridged, Flowtable, OVNKOnOVN, ShortcutsOnOVN,
+		EBPFOnOVN, OpenFlow, Shortcuts, ShortcutsBridged, NeverShort, OVNK,
+	}
 }
+
+// Ours returns the variants of this project that CI measures.
+func Ours() []string { return []string{ShortcutsOnOVN, Shortcuts, ShortcutsBridged, NeverShort} }
 
 // The tests. host_ is between the node's host and a machine outside, overlay_ between
 // a pod and a pod of another node over Geneve, ns_ (North-South) between a pod and a

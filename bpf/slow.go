@@ -19,6 +19,9 @@ func OpenSlow(opts Options, turns int) (*Gateway, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read gateway programs: %w", err)
 	}
+	if err := prepareShortcuts(spec, opts); err != nil {
+		return nil, fmt.Errorf("prepare shortcuts: %w", err)
+	}
 	for p := range maps.Values(spec.Programs) {
 		p.Instructions = slow(p.Instructions, turns)
 	}

@@ -14,9 +14,13 @@ import (
 // addresses. The programs pass the host's packets around OVS.
 type bridged struct{ ebpf }
 
-func (*bridged) traits() traits {
+func (b *bridged) traits() traits {
+	name := bench.Bridged
+	if b.shortcuts {
+		name = bench.ShortcutsBridged
+	}
 	return traits{
-		name: bench.Bridged, layout: "bridged",
+		name: name, layout: "bridged",
 		tests: gatewayTests(),
 		ipv6:  gatewayTests6(),
 	}
@@ -38,6 +42,9 @@ func (b *bridged) setup(ctx context.Context) error {
 		return err
 	}
 	if err := inNetns(nodeNS, b.attach); err != nil {
+		return err
+	}
+	if err := b.attachPod(); err != nil {
 		return err
 	}
 	return b.attached()

@@ -100,15 +100,9 @@ func (e *ebpf) attach() error {
 	if open == nil {
 		open = bpf.Open
 	}
-	gateway, err := open(bpf.Options{PinDir: pinDir, Log: e.log, CountServices: 1000, Shortcuts: bpf.ShortcutOptions{On: e.shortcuts, Lease: e.lease}, Config: bpf.Config{
-		Uplink: uplink.Index, Bridge: bridge.Index, NodeMAC: uplink.HardwareAddr,
-		Node4: netip.MustParseAddr(nodeIP), Node6: netip.MustParseAddr(nodeIP6),
-		SNATPorts: snatPorts, GenevePort: genevePort,
-		ServiceCIDRs: serviceCIDRs(), PodCIDRs: podCIDRs(), Internal: internalCIDRs(),
-		Layout: e.layout,
-	}, Clsact: bpf.ClsactFuncs{ // Linux 6.1 has no tcx
-		Attach: link.AttachClsact, Detach: link.DetachClsact, AttachAt: link.AttachClsactAt, DetachAt: link.DetachClsactAt, Attached: link.ClsactAttachedAt,
-	}})
+	opts := e.options()
+	opts.Config.Uplink, opts.Config.Bridge, opts.Config.NodeMAC = uplink.Index, bridge.Index, uplink.HardwareAddr
+	gateway, err := open(opts)
 	if err != nil {
 		return err
 	}
@@ -119,6 +113,23 @@ func (e *ebpf) attach() error {
 		gateway.AttachBridge(bridge.Index),
 		gateway.AttachUplink(uplink.Index),
 	)
+}
+
+// options returns the options of the programs, without the devices. The agent's own are the same in
+// all that a user sets (TestGateMeasuresDefaults).
+func (e *ebpf) options() bpf.Options {
+	return bpf.Options{
+		PinDir: pinDir, Log: e.log, CountServices: 1000, Shortcuts: bpf.ShortcutOptions{On: e.shortcuts, Lease: e.lease},
+		Config: bpf.Config{
+			Node4: netip.MustParseAddr(nodeIP), Node6: netip.MustParseAddr(nodeIP6),
+			SNATPorts: snatPorts, GenevePort: genevePort,
+			ServiceCIDRs: serviceCIDRs(), PodCIDRs: podCIDRs(), Internal: internalCIDRs(),
+			Layout: e.layout,
+		},
+		Clsact: bpf.ClsactFuncs{ // Linux 6.1 has no tcx
+			Attach: link.AttachClsact, Detach: link.DetachClsact, AttachAt: link.AttachClsactAt, DetachAt: link.DetachClsactAt, Attached: link.ClsactAttachedAt,
+		},
+	}
 }
 
 // attachPod attaches the program of shortcuts, if they are on, to the pod's device.

@@ -137,6 +137,8 @@ func newVariant(name string, services int, log *slog.Logger) (variant, error) {
 		return &ebpf{ovs: newOVS(log), log: log, services: services, shortcuts: true, lease: -1}, nil
 	case bench.Bridged:
 		return &bridged{ebpf{ovs: newOVS(log), log: log, services: services}}, nil
+	case bench.ShortcutsBridged:
+		return &bridged{ebpf{ovs: newOVS(log), log: log, services: services, shortcuts: true}}, nil
 	case bench.OpenFlow:
 		return &flowed{ovs: newOVS(log), services: services}, nil
 	case bench.OVNK:
@@ -249,7 +251,7 @@ func (m *measurement) prepareIPv6(ctx context.Context, tt test) error {
 func (m *measurement) planted(ctx context.Context, kernel string) (bench.Row, error) {
 	v, ok := m.variant.(*ebpf)
 	if !ok {
-		return bench.Row{}, errors.New("plant slower programs: only in ebpf")
+		return bench.Row{}, errors.New("plant slower programs: only in layout direct with eBPF")
 	}
 	if err := v.plant(); err != nil {
 		return bench.Row{}, err

@@ -2,12 +2,18 @@ package main
 
 import (
 	"context"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/ovn-ebpf/ovn-ebpf/bench"
+	"github.com/ovn-ebpf/ovn-ebpf/bpf"
 )
 
 // The harness detects a variant whose counters do not increase as expected. All its results depend
@@ -66,6 +72,118 @@ func TestBarsAreMeasured(t *testing.T) {
 		if _, ok := bar.Ratio(rows); !ok {
 			t.Errorf("the rows of %+v are not measured", bar)
 		}
+	}
+}
+
+// gateRows returns the rows that the gate measures, each with a cost of 1.
+func gateRows(t *testing.T) []bench.Row {
+	t.Helper()
+	var rows []bench.Row
+	for _, name := range bench.Variants() {
+		v, err := newVariant(name, 1000, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, tt := range v.traits().plan() {
+			rows = append(rows, bench.Row{Test: tt.name, Variant: name, Family: tt.family, Instructions: 1})
+		}
+	}
+	return bench.Short(rows)
+}
+
+// The gate measures the rows of all its bars, and of every ratio in the accepted baseline. The
+// baseline has every ratio that the gate checks.
+func TestGateIsMeasured(t *testing.T) {
+	rows := gateRows(t)
+	for _, bar := range bench.ShortBars() {
+		if _, ok := bar.Ratio(rows); !ok {
+			t.Errorf("the rows of %+v are not measured", bar)
+		}
+	}
+
+	text, err := os.ReadFile(filepath.Join("..", "baseline.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := bench.DecodeBaseline(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	names := func(ratios []bench.Ratio) []string {
+		var out []string
+		for _, r := range ratios {
+			out = append(out, strings.Join([]string{r.Test, r.Family, r.Variant, r.Base, r.BaseTest}, " "))
+		}
+		slices.Sort(out)
+		return out
+	}
+	if diff := cmp.Diff(names(bench.Ratios(rows)), names(b.Ratios)); diff != "" {
+		t.Errorf("ratios (-the gate checks +in baseline.json):\n%s", diff)
+	}
+}
+
+// Every variant of this project that the gate measures has the settings that a user gets by
+// default. The table of settings is generated from those of ovnkube.
+func TestGateMeasuresDefaults(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join("..", "..", "docs", "configuration.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	byDefault := func(flag string) string {
+		t.Helper()
+		m := regexp.MustCompile("(?m)^\\| `" + flag + "` \\| [^|]* \\| `([^`]*)` \\|").FindSubmatch(text)
+		if m == nil {
+			t.Fatalf("no default of %s in docs/configuration.md", flag)
+		}
+		return string(m[1])
+	}
+	want := map[string]string{
+		"gateway-shortcuts": byDefault("gateway-shortcuts"), "gateway-backend": byDefault("gateway-backend"),
+		"counted-service-ports": byDefault("counted-service-ports"), "gateway-shadow-rate": byDefault("gateway-shadow-rate"),
+	}
+
+	layouts := map[string]bool{}
+	var ours []string
+	for _, name := range bench.Variants() {
+		v, err := newVariant(name, 1000, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var programs *ebpf
+		switch v := v.(type) {
+		case *ebpf:
+			programs = v
+		case *bridged:
+			programs = &v.ebpf
+		case *flowed:
+			t.Errorf("%s has the backend openflow, the default is %s", name, want["gateway-backend"])
+			continue
+		default: // of others
+			continue
+		}
+		ours = append(ours, name)
+		layouts[v.traits().layout] = true
+
+		o := programs.options()
+		got := map[string]string{
+			"gateway-shortcuts": "off", "gateway-backend": "ebpf",
+			"counted-service-ports": strconv.Itoa(o.CountServices), "gateway-shadow-rate": "0", // the harness has no such programs
+		}
+		if o.Shortcuts.On {
+			got["gateway-shortcuts"] = "auto"
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("settings of %s (-default +measured):\n%s", name, diff)
+		}
+		if asShipped := (bpf.ShortcutOptions{On: true}); name != bench.NeverShort && o.Shortcuts != asShipped || len(o.Sizes) > 0 {
+			t.Errorf("%s has shortcuts %+v and sizes %+v, want those as shipped", name, o.Shortcuts, o.Sizes)
+		}
+	}
+	if diff := cmp.Diff(bench.Ours(), ours); diff != "" {
+		t.Errorf("variants of this project that the gate measures (-bench.Ours +measured):\n%s", diff)
+	}
+	if layout := byDefault("gateway-layout"); !layouts[layout] {
+		t.Errorf("the gate measures layouts %v, and not the default %s", layouts, layout)
 	}
 }
 

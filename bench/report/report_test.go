@@ -29,12 +29,11 @@ func sample() Runs {
 		}
 	}
 	packets, full, native := run(results.Packets), run(results.Full), run(results.Native)
-	for i, v := range bench.Variants() {
+	for i, v := range bench.AllVariants() {
 		for j, test := range bench.Tests() {
 			packets.Rows = append(packets.Rows, row(v, test, bench.IPv4, "6.12.1", 10000+1000*float64(i)+100*float64(j)))
 		}
 	}
-	packets.Rows = append(packets.Rows, row(bench.OVNKOnOVN, bench.NSUDPRR, bench.IPv4, "6.12.1", 40000), row(bench.EBPFOnOVN, bench.NSUDPRR, bench.IPv4, "6.12.1", 30000))
 	packets.Rows = append(packets.Rows, row(bench.NoOVS, bench.HostUDPRR, bench.IPv6, "6.12.1", 12000), row(bench.EBPF, bench.HostUDPRR, bench.IPv6, "6.12.1", 12300),
 		row(bench.EBPF, bench.HostUDPRR, bench.IPv4, "6.1.1", 99999))
 	full.Boots = 0

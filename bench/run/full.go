@@ -49,18 +49,14 @@ func full(ctx context.Context, c config, harness string, stdout, stderr io.Write
 	r.Seed, r.Boots = c.seed, 1
 	old := c
 	old.kernel, old.boots, old.tests, old.baseline = oldKernel, 1, shortTests(), ""
-	old.variants = []string{bench.NoOVS, bench.Helper, bench.Masquerade, bench.EBPF, bench.Bridged, bench.Flowtable, bench.Shortcuts}
+	old.variants = []string{bench.NoOVS, bench.Helper, bench.Masquerade, bench.EBPF, bench.Bridged, bench.Flowtable, bench.Shortcuts, bench.ShortcutsBridged}
 	var err error
 	if r.Rows, _, err = packets(ctx, old, harness, stderr); err != nil {
 		return err
 	}
 	c.timeout = max(c.timeout, 30*time.Minute) // a million connections
-	for _, s := range sweeps() {
-		points, err := s.run(ctx, c, harness, stderr)
-		if err != nil {
-			return err
-		}
-		r.Sweeps = append(r.Sweeps, points...)
+	if r.Sweeps, err = measureSweeps(ctx, c, harness, stderr); err != nil {
+		return err
 	}
 	if err := saveReport(c.out, &r, "full.md"); err != nil {
 		return err
@@ -72,31 +68,51 @@ func full(ctx context.Context, c config, harness string, stdout, stderr io.Write
 	return errors.Join(err, report.Flat(r.Sweeps))
 }
 
-// run measures a sweep: numbers of connections in one boot per variant, numbers of Services in one
-// boot each.
-func (s sweep) run(ctx context.Context, c config, harness string, stderr io.Writer) ([]bench.Point, error) {
-	c.tests = s.tests
-	boots := [][]int{s.sizes}
+// sweepBoot is one boot of a sweep: a variant at several sizes.
+type sweepBoot struct {
+	sweep
+	variant string
+}
+
+// boots returns the boots of a sweep: one per variant for numbers of connections, and one per
+// variant and size for numbers of Services.
+func (s sweep) boots() []sweepBoot {
+	sizes := [][]int{s.sizes}
 	if s.of == "services" {
-		boots = slices.Collect(slices.Chunk(s.sizes, 1))
+		sizes = slices.Collect(slices.Chunk(s.sizes, 1))
 	}
-	var points []bench.Point
+	var boots []sweepBoot
 	for _, v := range s.variants {
-		for _, sizes := range boots {
-			list := strings.Trim(strings.ReplaceAll(fmt.Sprint(sizes), " ", ","), "[]")
-			fmt.Fprintf(stderr, "bench: %s, %s %s\n", v, list, s.of)
-			rows, err := variant(ctx, c, harness, v, c.seed, stderr, s.flag, list)
-			if err != nil {
-				return nil, fmt.Errorf("%s %s: %w", list, s.of, err)
-			}
-			got, err := pointsOf(s.of, sizes, rows)
-			if err != nil {
-				return nil, err
-			}
-			points = append(points, got...)
+		for _, some := range sizes {
+			boot := sweepBoot{s, v}
+			boot.sizes = some
+			boots = append(boots, boot)
 		}
 	}
-	return points, nil
+	return boots
+}
+
+// measureSweeps measures all sweeps.
+func measureSweeps(ctx context.Context, c config, harness string, stderr io.Writer) ([]bench.Point, error) {
+	var boots []sweepBoot
+	for _, s := range sweeps() {
+		boots = append(boots, s.boots()...)
+	}
+	points, err := together(ctx, c.together, len(boots), func(ctx context.Context, i int) ([]bench.Point, error) {
+		return boots[i].run(ctx, c, harness, stderr)
+	})
+	return slices.Concat(points...), err
+}
+
+func (b sweepBoot) run(ctx context.Context, c config, harness string, stderr io.Writer) ([]bench.Point, error) {
+	c.tests = b.tests
+	list := strings.Trim(strings.ReplaceAll(fmt.Sprint(b.sizes), " ", ","), "[]")
+	fmt.Fprintf(stderr, "bench: %s, %s %s\n", b.variant, list, b.of)
+	rows, err := variant(ctx, c, harness, b.variant, c.seed, stderr, b.flag, list)
+	if err != nil {
+		return nil, fmt.Errorf("%s %s: %w", list, b.of, err)
+	}
+	return pointsOf(b.of, b.sizes, rows)
 }
 
 // pointsOf assigns sizes to rows: the harness runs all tests at one size, then at the next.

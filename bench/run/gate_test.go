@@ -1,12 +1,18 @@
 package main
 
 import (
+	"context"
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/ovn-ebpf/ovn-ebpf/bench"
 )
@@ -18,7 +24,7 @@ func row(variant string, instructions float64) bench.Row {
 // accepted returns a baseline in a file, with rows in which ours costs 1.02.
 func accepted(t *testing.T) *bench.Baseline {
 	t.Helper()
-	b := &bench.Baseline{Commit: "abc1234", Kernel: "6.12.1", Reason: "a start", Ratios: bench.Ratios([]bench.Row{row(bench.NoOVS, 10000), row(bench.EBPF, 10200)})}
+	b := &bench.Baseline{Commit: "abc1234", Kernel: "6.12.1", Reason: "a start", Ratios: bench.Ratios([]bench.Row{row(bench.NoOVS, 10000), row(bench.Shortcuts, 10200)})}
 	text, err := b.Encode()
 	if err != nil {
 		t.Fatal(err)
@@ -38,7 +44,7 @@ func accepted(t *testing.T) *bench.Baseline {
 
 // CI relies on this: a worse ratio fails, and so does a gate without its self-test.
 func TestGateFile(t *testing.T) {
-	b, rows := accepted(t), []bench.Row{row(bench.NoOVS, 10000), row(bench.EBPF, 10200)}
+	b, rows := accepted(t), []bench.Row{row(bench.NoOVS, 10000), row(bench.Shortcuts, 10200)}
 	if err := gate(b, rows, []bench.Row{row(bench.Planted, 10200*1.03)}); err != nil {
 		t.Error(err)
 	}
@@ -46,7 +52,7 @@ func TestGateFile(t *testing.T) {
 		t.Errorf("no gate asked for: %v", err)
 	}
 	for what, err := range map[string]error{
-		"is 1.0404, was 1.0200": gate(b, []bench.Row{row(bench.NoOVS, 10000), row(bench.EBPF, 10404)}, []bench.Row{row(bench.Planted, 10404*1.03)}),
+		"is 1.0404, was 1.0200": gate(b, []bench.Row{row(bench.NoOVS, 10000), row(bench.Shortcuts, 10404)}, []bench.Row{row(bench.Planted, 10404*1.03)}),
 		"0 planted rows":        gate(b, rows, nil),
 		"want 3 %":              gate(b, rows, []bench.Row{row(bench.Planted, 10200)}),
 	} {
@@ -69,12 +75,12 @@ func TestExcessIsMeasuredAgain(t *testing.T) {
 		{"slower", 10500, 10510, true, false},
 	} {
 		asked := false
-		rows, err := again([]bench.Row{row(bench.NoOVS, 10000), row(bench.EBPF, tt.first), row(bench.Planted, tt.first*1.03)}, b, func(variants []string) ([]bench.Row, error) {
+		rows, err := again([]bench.Row{row(bench.NoOVS, 10000), row(bench.Shortcuts, tt.first), row(bench.Planted, tt.first*1.03)}, bench.ShortBars(), b, func(variants []string) ([]bench.Row, error) {
 			asked = true
-			if !slices.Equal(variants, []string{bench.NoOVS, bench.EBPF}) {
+			if !slices.Equal(variants, []string{bench.NoOVS, bench.Shortcuts}) {
 				t.Errorf("%s: once more %v", tt.name, variants)
 			}
-			return []bench.Row{row(bench.NoOVS, 10001), row(bench.EBPF, tt.second), row(bench.Planted, tt.second*1.03)}, nil
+			return []bench.Row{row(bench.NoOVS, 10001), row(bench.Shortcuts, tt.second), row(bench.Planted, tt.second*1.03)}, nil
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -86,8 +92,7 @@ func TestExcessIsMeasuredAgain(t *testing.T) {
 	}
 }
 
-// The accepted baseline has every ratio of ours that CI measures, including those of bars, except
-// comparisons with the helper.
+// The accepted baseline has the ratios of all bars that CI checks.
 func TestBaselineFile(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join("..", "baseline.json"))
 	if err != nil {
@@ -98,7 +103,7 @@ func TestBaselineFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, bar := range bench.ShortBars() {
-		if bar.Base != bench.Helper && !slices.ContainsFunc(b.Ratios, func(r bench.Ratio) bool {
+		if !slices.ContainsFunc(b.Ratios, func(r bench.Ratio) bool {
 			return r.Test == bar.Test && r.Family == bar.Family && r.Variant == bar.Variant && r.Base == bar.Base && r.BaseTest == bar.BaseTest
 		}) {
 			t.Errorf("no ratio for %v in %s", bar, bar.Test)
@@ -123,6 +128,61 @@ func TestSweeps(t *testing.T) {
 		if !slices.IsSorted(s.sizes) {
 			t.Errorf("%s: sizes %v", s.of, s.sizes)
 		}
+	}
+}
+
+// All results are in the order of the numbers, and no more than the limit run at once.
+func TestTogether(t *testing.T) {
+	var running, most atomic.Int32
+	met := make(chan struct{})
+	results, err := together(t.Context(), 2, 10, func(ctx context.Context, i int) (int, error) {
+		n := running.Add(1)
+		defer running.Add(-1)
+		for old := most.Load(); n > old && !most.CompareAndSwap(old, n); old = most.Load() {
+		}
+
+		switch i { // the first two meet
+		case 0:
+			select {
+			case met <- struct{}{}:
+			case <-time.After(10 * time.Second):
+				return 0, errors.New("the second one does not run beside the first")
+			}
+		case 1:
+			<-met
+		}
+		return i * i, nil
+	})
+	if err != nil || most.Load() != 2 {
+		t.Errorf("%d at once, want 2: %v", most.Load(), err)
+	}
+	if diff := cmp.Diff([]int{0, 1, 4, 9, 16, 25, 36, 49, 64, 81}, results); diff != "" {
+		t.Errorf("results (-want +got):\n%s", diff)
+	}
+}
+
+// After an error the others end, and none begins.
+func TestTogether_endsAtAnError(t *testing.T) {
+	bad, begun := errors.New("bad"), 0
+	_, err := together(t.Context(), 1, 10, func(_ context.Context, i int) (int, error) {
+		begun++
+		if i == 2 {
+			return 0, bad
+		}
+		return 0, nil
+	})
+	if !errors.Is(err, bad) || begun != 3 {
+		t.Errorf("%d begun, want 3: %v", begun, err)
+	}
+
+	if _, err := together(t.Context(), 2, 2, func(ctx context.Context, i int) (int, error) {
+		if i == 0 {
+			return 0, bad
+		}
+		<-ctx.Done()
+		return 0, ctx.Err()
+	}); !errors.Is(err, bad) {
+		t.Errorf("one waits for the other's error: %v", err)
 	}
 }
 

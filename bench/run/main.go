@@ -8,9 +8,9 @@
 //	go run ./bench/run accept -reason 'why the figures may be what they are' [-run build/bench/packets.txt]
 //	go run ./bench/run documents
 //
-// The packet path boots the test VM once for each variant, lets bench/harness measure there, writes
-// the run with a report, prints the table and fails if a bar is missed. It leaves the run
-// (packets.txt) and report.md in build/bench. With -baseline it is the gate of CI. With -full it
+// The packet path boots the test VM once for each variant, two VMs at a time, lets bench/harness
+// measure there, writes the run with a report, prints the table and fails if a bar is missed. It
+// leaves the run (packets.txt) and report.md in build/bench. With -baseline it is the gate of CI. With -full it
 // measures Linux 6.1, and what grows with connections and Services. With -profile it shows where
 // the instructions go, by bench/stacks in qemu; it needs gcc, and takes two to three minutes.
 // Native and watched run Go benchmarks, here and in the VM. Accept moves the gate's baseline.
@@ -22,7 +22,7 @@
 //
 // It must be started in the module's top directory, as `make bench` does. The packet path needs
 // qemu and OVS, changes nothing on the machine but the cache of test/vm, and takes about half a
-// minute a variant.
+// minute of a core for each variant.
 package main
 
 import (
@@ -35,6 +35,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"syscall"
@@ -87,14 +88,16 @@ type config struct {
 	out      string
 	keep     bool          // also in bench/results
 	baseline string        // what the rows must not be worse than; "": nothing
+	short    bool          // only what CI measures
 	full     bool          // other kernels and sizes instead
 	timeout  time.Duration // of one boot
+	together int           // VMs at once
 	profile  string        // Markdown to put profiles into, instead of measuring all; "" = none
 }
 
 // bars returns the bars that a run checks.
 func (c config) bars() []bench.Bar {
-	if c.baseline != "" {
+	if c.short {
 		return bench.ShortBars()
 	}
 	return bench.Bars()
@@ -106,6 +109,7 @@ func parse(args []string, stderr io.Writer) (config, error) {
 	var c config
 	flags.StringVar(&c.kernel, "kernel", report.Kernel, "the guest's kernel, as test/vm/run names it")
 	flags.IntVar(&c.boots, "boots", 1, "how often each variant is booted; a row is the median")
+	flags.IntVar(&c.together, "together", min(2, runtime.NumCPU()), "how many VMs run at once; each needs a core, and counts the same")
 	flags.IntVar(&c.seed, "seed", 1, "of the ports that clients send from; the second boot has the next")
 	flags.StringVar(&c.out, "out", "build/bench", "the `directory` that the run and its report go to")
 	flags.BoolVar(&c.keep, "keep", false, "put the run into bench/results as well, which documents are made of")
@@ -113,7 +117,7 @@ func parse(args []string, stderr io.Writer) (config, error) {
 	flags.StringVar(&c.profile, "profile", "", "Markdown file with marks: put there where the instructions go, instead of measuring all")
 	flags.BoolVar(&c.full, "full", false, "instead of the packet path on this kernel: on 6.1, and with 1 to 100,000 connections and 10 to 10,000 Services")
 	flags.DurationVar(&c.timeout, "timeout", 10*time.Minute, "of one variant")
-	short := flags.Bool("short", false, "what CI has time for")
+	flags.BoolVar(&c.short, "short", false, "what CI has time for")
 	variants := flags.String("variants", "", "which to measure, default all; bars need all")
 	tests := flags.String("tests", "", "which tests to measure, default all")
 	if err := flags.Parse(args); err != nil {
@@ -122,11 +126,14 @@ func parse(args []string, stderr io.Writer) (config, error) {
 	if flags.NArg() > 0 {
 		return config{}, fmt.Errorf("parse arguments: unexpected %q", flags.Arg(0))
 	}
-	if c.boots < 1 || c.seed < 0 {
-		return config{}, errors.New("parse arguments: -boots and -seed are natural numbers")
+	if c.boots < 1 || c.together < 1 || c.seed < 0 {
+		return config{}, errors.New("parse arguments: -boots, -together and -seed are natural numbers")
+	}
+	if c.keep && (c.short || *variants != "" || *tests != "") {
+		return config{}, errors.New("parse arguments: -keep needs all variants and tests: documents show them")
 	}
 	c.variants = bench.AllVariants()
-	if *short {
+	if c.short {
 		c.variants, c.tests = bench.Variants(), shortTests()
 	}
 	var err error
@@ -201,7 +208,7 @@ func measure(ctx context.Context, c config, harness string, stdout, stderr io.Wr
 	if err != nil {
 		return err
 	}
-	if rows, err = again(rows, accepted, func(variants []string) ([]bench.Row, error) {
+	if rows, err = again(rows, c.bars(), accepted, func(variants []string) ([]bench.Row, error) {
 		fmt.Fprintf(stderr, "bench: over a limit, once more: %s\n", strings.Join(variants, ", "))
 		c := c
 		c.variants, c.seed = variants, c.seed+c.boots
@@ -235,9 +242,9 @@ func apart(rows []bench.Row) (measured, planted []bench.Row) {
 }
 
 // again repeats the variants over a limit and takes the better result: a regression persists.
-func again(rows []bench.Row, accepted *bench.Baseline, measure func(variants []string) ([]bench.Row, error)) ([]bench.Row, error) {
+func again(rows []bench.Row, bars []bench.Bar, accepted *bench.Baseline, measure func(variants []string) ([]bench.Row, error)) ([]bench.Row, error) {
 	measured, _ := apart(rows)
-	variants := bench.Suspects(measured, bench.Bars(), accepted)
+	variants := bench.Suspects(measured, bars, accepted)
 	if len(variants) == 0 {
 		return rows, nil
 	}

@@ -28,7 +28,7 @@ func TestParse(t *testing.T) {
 	if diff := cmp.Diff(bench.Variants(), c.variants); diff != "" {
 		t.Errorf("short: variants (-want +got):\n%s", diff)
 	}
-	for _, args := range [][]string{{"more"}, {"-nothing"}, {"-variants", "warp"}, {"-variants", "ebpf,"}, {"-tests", "host_warp"}, {"-boots", "0"}, {"-seed", "-1"}} {
+	for _, args := range [][]string{{"more"}, {"-nothing"}, {"-variants", "warp"}, {"-variants", "ebpf,"}, {"-tests", "host_warp"}, {"-boots", "0"}, {"-seed", "-1"}, {"-together", "0"}, {"-short", "-keep"}, {"-tests", "host_udp_rr", "-keep"}} {
 		if _, err := parse(args, io.Discard); err == nil {
 			t.Errorf("parse(%q) succeeded", args)
 		}

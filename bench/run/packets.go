@@ -5,7 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/ovn-ebpf/ovn-ebpf/bench"
 )
@@ -13,28 +16,48 @@ import (
 // packets measures the variants in the configured number of boots. It also returns the results of
 // each boot.
 func packets(ctx context.Context, c config, harness string, stderr io.Writer) ([]bench.Row, map[string][]float64, error) {
-	var boots [][]bench.Row
-	for b := range c.boots {
-		var rows []bench.Row
-		for i, v := range c.variants {
-			fmt.Fprintf(stderr, "bench: boot %d of %d, %d of %d: %s\n", b+1, c.boots, i+1, len(c.variants), v)
-			var more []string
-			if c.baseline != "" && v == bench.EBPF {
-				more = []string{"-plant"}
-			}
-			got, err := variant(ctx, c, harness, v, c.seed+b, stderr, more...)
-			if err != nil {
-				return nil, nil, err
-			}
-			rows = append(rows, got...)
+	of := len(c.variants)
+	results, err := together(ctx, c.together, c.boots*of, func(ctx context.Context, i int) ([]bench.Row, error) {
+		b, v := i/of, c.variants[i%of]
+		fmt.Fprintf(stderr, "bench: boot %d of %d, %d of %d: %s\n", b+1, c.boots, i%of+1, of, v)
+
+		var more []string
+		if c.baseline != "" && v == bench.Shortcuts {
+			more = []string{"-plant"}
 		}
-		boots = append(boots, rows)
+		return variant(ctx, c, harness, v, c.seed+b, stderr, more...)
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+
+	var boots [][]bench.Row
+	for variants := range slices.Chunk(results, of) {
+		boots = append(boots, slices.Concat(variants...))
 	}
 	rows := bench.Merge(boots...)
 	if len(rows) == 0 {
 		return nil, nil, errors.New("measure: no variant has any of the tests")
 	}
 	return rows, bench.Samples(boots...), nil
+}
+
+// together calls do for each of n numbers, at most so many at a time, and returns the results in the
+// order of the numbers. The first error ends the others' contexts.
+func together[T any](ctx context.Context, atOnce, n int, do func(ctx context.Context, i int) (T, error)) ([]T, error) {
+	results := make([]T, n)
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(atOnce)
+	for i := range n {
+		group.Go(func() (err error) {
+			if err := ctx.Err(); err != nil {
+				return err
+			}
+			results[i], err = do(ctx, i)
+			return err
+		})
+	}
+	return results, group.Wait()
 }
 
 // variant measures one variant in one boot. A boot with a failed check of the harness is repeated
