@@ -38,11 +38,12 @@ func retToOVS(l Layout) uint32 {
 func TestShortcutLife(t *testing.T) {
 	for _, layout := range shortLayouts {
 		for _, f := range []family{v4, v6} {
+			r := newShortRig(t, layout)
 			for name, c := range map[string]conn{
 				"udp": {f, protoUDP, 40000, 50000, 30}, "tcp": {f, protoTCP, 40000, 50000, 31}, "same port": {f, protoTCP, 50000, 50000, 8},
 				"nodeport tcp": {f, protoTCP, 8080, 30080, 9}, "nodeport udp": {f, protoUDP, 8053, 30053, 100},
 			} {
-				t.Run(layout.String()+" "+f.name+" "+name, func(t *testing.T) { testLife(t, newShortRig(t, layout), c) })
+				t.Run(layout.String()+" "+f.name+" "+name, func(t *testing.T) { testLife(t, r, c) })
 			}
 		}
 	}
@@ -516,30 +517,34 @@ func TestShortcutMismatch(t *testing.T) {
 		return c.Mismatched
 	}
 	for _, f := range []family{v4, v6} {
-		c := conn{f, protoTCP, 40000, 50000, 30}
-		moved := c
-		moved.out++
-		for _, tt := range []struct {
+		r := newShortRig(t, Direct)
+		for i, tt := range []struct {
 			name   string
 			wrong  *uint8                 // origin of the entry that is changed
 			change func(*gatewayShortcut) // to it
 			ended  time.Duration          // before the connection passes OVS again; 0: justNow
 			epoch  bool                   // raised in between
-			after  conn                   // as OVS translates it then
+			moved  bool                   // OVS then translates the connection to another port
 			want   uint64
 		}{
-			{name: "right", after: c},
-			{name: "pod's port", wrong: new(uint8(gatewayOriginORIGIN_POD)), change: func(s *gatewayShortcut) { s.Sport++ }, after: c, want: 1},
-			{name: "pod's next hop", wrong: new(uint8(gatewayOriginORIGIN_POD)), change: func(s *gatewayShortcut) { s.Macs[5]++ }, after: c, want: 1},
-			{name: "pod's TTL", wrong: new(uint8(gatewayOriginORIGIN_POD)), change: func(s *gatewayShortcut) { s.Hops++ }, after: c, want: 1},
-			{name: "wire's address", wrong: new(uint8(gatewayOriginORIGIN_WIRE)), change: func(s *gatewayShortcut) { s.Dst.W[3]++ }, after: c, want: 1},
-			{name: "wire's MAC", wrong: new(uint8(gatewayOriginORIGIN_WIRE)), change: func(s *gatewayShortcut) { s.Macs[0]++ }, after: c, want: 1},
-			{name: "OVS changed silently", after: moved, want: 1},
-			{name: "OVS changed, new epoch", epoch: true, after: moved},
-			{name: "OVS changed, long unused", ended: longAgo, after: moved},
+			{name: "right"},
+			{name: "pod's port", wrong: new(uint8(gatewayOriginORIGIN_POD)), change: func(s *gatewayShortcut) { s.Sport++ }, want: 1},
+			{name: "pod's next hop", wrong: new(uint8(gatewayOriginORIGIN_POD)), change: func(s *gatewayShortcut) { s.Macs[5]++ }, want: 1},
+			{name: "pod's TTL", wrong: new(uint8(gatewayOriginORIGIN_POD)), change: func(s *gatewayShortcut) { s.Hops++ }, want: 1},
+			{name: "wire's address", wrong: new(uint8(gatewayOriginORIGIN_WIRE)), change: func(s *gatewayShortcut) { s.Dst.W[3]++ }, want: 1},
+			{name: "wire's MAC", wrong: new(uint8(gatewayOriginORIGIN_WIRE)), change: func(s *gatewayShortcut) { s.Macs[0]++ }, want: 1},
+			{name: "OVS changed silently", moved: true, want: 1},
+			{name: "OVS changed, new epoch", epoch: true, moved: true},
+			{name: "OVS changed, long unused", ended: longAgo, moved: true},
 		} {
 			t.Run(f.name+" "+tt.name, func(t *testing.T) {
-				r := newShortRig(t, Direct)
+				before := mismatched(r)
+				// Each case has a connection of its own, as entries of earlier cases are still there.
+				c := conn{f, protoTCP, uint16(40000 + i), uint16(50000 + 2*i), 30}
+				after := c
+				if tt.moved {
+					after.out++
+				}
 				r.open(t, c)
 				plant(t, r.g, func(k gatewayShortcutKey, s *gatewayShortcut) {
 					if tt.wrong != nil && k.Origin == *tt.wrong {
@@ -551,11 +556,11 @@ func TestShortcutMismatch(t *testing.T) {
 					r.must(t, r.g.ForgetShortcuts)
 				}
 				for range 2 {
-					_, number := r.fromPod(t, tt.after.segment(true, true, flagACK, 64))
-					r.leave(t, number, tt.after.segment(true, false, flagACK, 62))
-					r.arrive(t, tt.after.segment(false, false, flagACK, 60))
+					_, number := r.fromPod(t, after.segment(true, true, flagACK, 64))
+					r.leave(t, number, after.segment(true, false, flagACK, 62))
+					r.arrive(t, after.segment(false, false, flagACK, 60))
 				}
-				if got := mismatched(r); got != tt.want {
+				if got := mismatched(r) - before; got != tt.want {
 					t.Errorf("%d mismatches, want %d", got, tt.want)
 				}
 			})

@@ -27,6 +27,9 @@ type shortModel struct {
 // becomes of the entries.
 func TestShortcutModel(t *testing.T) {
 	seed, frames := envUint(t, seedEnv, rand.Uint64()), envUint(t, framesEnv, defaultFrames)/5
+	if testing.Short() {
+		frames /= 3
+	}
 	t.Logf("%d frames; repeat with %s=%d", frames, seedEnv, seed)
 	for _, layout := range shortLayouts {
 		t.Run(layout.String(), func(t *testing.T) {

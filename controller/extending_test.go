@@ -15,6 +15,9 @@ import (
 // so do the tests that all kinds must pass. The tree itself is not touched: the go command takes
 // the example's files as an overlay.
 func TestExtending(t *testing.T) {
+	if testing.Short() {
+		t.Skip("-short: it compiles packages; .ci/full has it, part packages")
+	}
 	text, err := os.ReadFile("../docs/extending.md")
 	if err != nil {
 		t.Fatal(err)

@@ -24,7 +24,11 @@ import (
 //
 // OVN_EBPF_OUTAGE_CHANGES, _FOR (an outage) and _SEED say more; .ci/full has 5,000.
 func TestAnyOrder(t *testing.T) {
-	changes, each := fromEnv(t, "CHANGES", strconv.Atoi, 600), fromEnv(t, "FOR", time.ParseDuration, time.Second)
+	most := 600
+	if testing.Short() {
+		most = 300
+	}
+	changes, each := fromEnv(t, "CHANGES", strconv.Atoi, most), fromEnv(t, "FOR", time.ParseDuration, time.Second)
 	seed := fromEnv(t, "SEED", func(s string) (uint64, error) { return strconv.ParseUint(s, 10, 64) }, rand.Uint64())
 	t.Logf("OVN_EBPF_OUTAGE_SEED=%d OVN_EBPF_OUTAGE_CHANGES=%d", seed, changes)
 	w := newWorld(t)

@@ -35,6 +35,9 @@ var hostServers = []struct {
 // without and with hostIP. The host reaches its own servers before, after, and after a restart of
 // the agent. Other host ports are served at a loopback address only if hostIP asks for it.
 func testLoopback(t *testing.T, c *Cluster) {
+	if testing.Short() {
+		t.Skip(inFull)
+	}
 	for i, s := range hostServers {
 		if err := c.serveAs(t.Context(), "node1", fmt.Sprintf("serve-loopback-%d", i), "-name", "node1", "-"+s.protocol, s.at.String()); err != nil {
 			t.Fatal(err)

@@ -18,6 +18,9 @@ import (
 // on one node each, and the controller. Each member in turn is stopped and restarted while the
 // controller writes.
 func TestRaftTyped(t *testing.T) {
+	if testing.Short() {
+		t.Skip(inFull)
+	}
 	o := labOptions(t, lab.Options{Nodes: 3, Kube: true, Hosts: true})
 	l, err := lab.Up(t.Context(), o)
 	if err != nil {

@@ -2,8 +2,10 @@ package e2e
 
 import (
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -94,15 +96,19 @@ func (c *Cluster) sumChecksums(t *testing.T) {
 // agent is upgraded, killed and started. In layout bridged on the userspace datapath, packets of the
 // host pass through ovs-vswitchd, which drops some when this machine is busy.
 func testRestart(t *testing.T, c *Cluster) {
-	flood := c.ping(t, "10,000 pings", "ext", c.node(1)(false), "-c", "10000", "-i", "0.003")
-	stream := c.run(t, "30 s stream", "ext", c.traffic("stream", port(c.node(1)(false), sshPort).String(), "-duration", "30s")...)
+	pings, streaming := 10000, 30*time.Second
+	if testing.Short() {
+		pings, streaming = 4000, 12*time.Second
+	}
+	flood := c.ping(t, fmt.Sprintf("%d pings", pings), "ext", c.node(1)(false), "-c", strconv.Itoa(pings), "-i", "0.003")
+	stream := c.run(t, "stream for "+streaming.String(), "ext", c.traffic("stream", port(c.node(1)(false), sshPort).String(), "-duration", streaming.String())...)
 	l := c.startLoad(t)
 	lost := l.during(t, c, "agent upgraded, killed and started", func() { c.upgradeAgent(t) })
 	if c.layout == bridged && c.Datapath() == ovs.DatapathNetdev {
 		flood.stop(t)
 	} else {
 		none(t, lost, false)
-		flood.pinged(t, 10000)
+		flood.pinged(t, pings)
 	}
 	var streamed traffic.StreamReport
 	if err := json.Unmarshal([]byte(stream.wait(t)), &streamed); err != nil || streamed.Bytes == 0 {

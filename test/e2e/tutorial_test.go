@@ -27,9 +27,11 @@ import (
 // vmChapter is the last chapter of docs/lab.md. It has a lab of its own.
 const vmChapter = "VMs of a cloud"
 
-// TestTutorial runs docs/lab.md in a shell, block by block, and compares the output. With -short, it leaves
-// vmChapter to .ci/full.
+// TestTutorial runs docs/lab.md in a shell, block by block, and compares the output.
 func TestTutorial(t *testing.T) {
+	if testing.Short() {
+		t.Skip(inFull)
+	}
 	if datapath, _ := ovs.DetectDatapath(link.HasGenericFamily); datapath == ovs.DatapathNetdev && oldSwitch(t.Context()) {
 		t.Skip("ovnkube status says that pods can abort this ovs-vswitchd, and the tutorial shows nodes without that line")
 	}
@@ -72,9 +74,6 @@ func TestTutorial(t *testing.T) {
 		t.Errorf("lab.md has no chapter %q", vmChapter)
 	}
 	for _, b := range blocks {
-		if b.Heading == vmChapter && testing.Short() {
-			continue // TestNested has such a lab
-		}
 		for _, c := range b.Commands() {
 			if !c.Shown {
 				if c.Line != "make build" && !strings.HasPrefix(c.Line, "export PATH=") {
