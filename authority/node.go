@@ -13,7 +13,6 @@ import (
 	certificatesv1 "k8s.io/api/certificates/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/util/certificate"
-	"k8s.io/klog/v2"
 )
 
 // NodeDir is the directory of a node's certificate, where the chart brings it.
@@ -27,8 +26,9 @@ const nodePair = "ovn-controller"
 // RunNode requests the node's certificate unless the directory has a valid one, and renews it
 // before it expires, until the context ends. Its file is replaced at once. A certificate with
 // another name, as on a disk that was copied from another node, is replaced, too.
+//
+// client-go's certificate manager logs by klog. Its logger is the process's, so only main may set it.
 func RunNode(ctx context.Context, client kubernetes.Interface, node, dir string, log *slog.Logger) error {
-	klog.SetSlogLogger(log) // of the library
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return fmt.Errorf("create directory of certificates: %w", err)
 	}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
+	"k8s.io/klog/v2"
 
 	"github.com/ovn-ebpf/ovn-ebpf/agent"
 	agentenv "github.com/ovn-ebpf/ovn-ebpf/agent/environment"
@@ -188,7 +189,10 @@ func nodeCertificateCommand(f *flag.FlagSet) action {
 		if err != nil {
 			return err
 		}
-		return authority.RunNode(ctx, client, *node, *dir, env.log())
+
+		log := env.log()
+		klog.SetSlogLogger(log) // by which client-go's certificate manager logs
+		return authority.RunNode(ctx, client, *node, *dir, log)
 	}
 }
 

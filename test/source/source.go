@@ -7,7 +7,9 @@ import (
 	"go/token"
 	"io/fs"
 	"os"
+	"path"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 	"testing"
@@ -41,17 +43,20 @@ func Uses(t *testing.T, root, importPath string, names ...string) []string {
 	return out
 }
 
-func usesIn(t *testing.T, root, path, importPath string, names []string) []string {
+// majorVersion ends an import path, but is not in the package's name.
+var majorVersion = regexp.MustCompile(`/v[0-9]+$`)
+
+func usesIn(t *testing.T, root, file, importPath string, names []string) []string {
 	t.Helper()
 	set := token.NewFileSet()
-	f, err := parser.ParseFile(set, path, nil, 0)
+	f, err := parser.ParseFile(set, file, nil, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
 	local := ""
 	for _, i := range f.Imports {
 		if p, _ := strconv.Unquote(i.Path.Value); p == importPath {
-			local = filepath.Base(p)
+			local = path.Base(majorVersion.ReplaceAllString(p, ""))
 			if i.Name != nil {
 				local = i.Name.Name
 			}
@@ -69,7 +74,7 @@ func usesIn(t *testing.T, root, path, importPath string, names []string) []strin
 		x, ok := s.X.(*ast.Ident)
 		for _, name := range names {
 			if ok && x.Name == local && s.Sel.Name == name {
-				rel, _ := filepath.Rel(root, path)
+				rel, _ := filepath.Rel(root, file)
 				out = append(out, rel+":"+strconv.Itoa(set.Position(s.Pos()).Line)+": "+local+"."+name)
 			}
 		}
