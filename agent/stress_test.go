@@ -18,6 +18,8 @@ import (
 	"github.com/containernetworking/cni/libcni"
 	"golang.org/x/sync/errgroup"
 	"k8s.io/client-go/rest"
+
+	"github.com/ovn-ebpf/ovn-ebpf/test/randomtest"
 )
 
 // agentEnv holds a configuration with which the test binary runs the agent.
@@ -84,8 +86,7 @@ func TestStress(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.forward()
-	seed := uint64(time.Now().UnixNano())
-	t.Log("seed", seed)
+	seed := randomtest.Seed(t)
 	random := rand.New(rand.NewPCG(seed, 0))
 	for round := range rounds {
 		all = renew(all, round)

@@ -3,7 +3,6 @@ package bpf
 import (
 	"bytes"
 	"errors"
-	"math/rand/v2"
 	"os"
 	"slices"
 	"strconv"
@@ -16,6 +15,7 @@ import (
 
 	"github.com/ovn-ebpf/ovn-ebpf/agent/gateway/verdict"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/gateway/verdict/corpus"
+	"github.com/ovn-ebpf/ovn-ebpf/test/randomtest"
 )
 
 // Number and seed of TestModel's random frames.
@@ -70,8 +70,8 @@ func TestCorpus(t *testing.T) {
 // Programs and model decide random frames at random nodes alike, with the same changes of the
 // tables.
 func TestModel(t *testing.T) {
-	seed, frames := envUint(t, seedEnv, rand.Uint64()), envUint(t, framesEnv, defaultFrames)
-	t.Logf("%d frames; repeat with %s=%d", frames, seedEnv, seed)
+	seed, frames := randomtest.Seed(t, seedEnv), envUint(t, framesEnv, defaultFrames)
+	t.Logf("%d frames", frames)
 	for layout, name := range corpusLayouts {
 		t.Run(string(name), func(t *testing.T) {
 			m := &modelRun{

@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/ovn-ebpf/ovn-ebpf/agent/gateway/verdict"
+	"github.com/ovn-ebpf/ovn-ebpf/test/randomtest"
 )
 
 // shortModel runs programs and model side by side over random entries.
@@ -26,11 +27,11 @@ type shortModel struct {
 // Programs and model decide random packets with random entries alike: reason, frame, and what
 // becomes of the entries.
 func TestShortcutModel(t *testing.T) {
-	seed, frames := envUint(t, seedEnv, rand.Uint64()), envUint(t, framesEnv, defaultFrames)/5
+	seed, frames := randomtest.Seed(t, seedEnv), envUint(t, framesEnv, defaultFrames)/5
 	if testing.Short() {
 		frames /= 3
 	}
-	t.Logf("%d frames; repeat with %s=%d", frames, seedEnv, seed)
+	t.Logf("%d frames", frames)
 	for _, layout := range shortLayouts {
 		t.Run(layout.String(), func(t *testing.T) {
 			m := &shortModel{shortRig: newShortRig(t, layout), rng: rand.New(rand.NewPCG(seed, 0)), seen: make(map[string]int)}

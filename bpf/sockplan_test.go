@@ -7,6 +7,8 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/ovn-ebpf/ovn-ebpf/test/randomtest"
 )
 
 // fakeTables are tables to which a plan is applied step by step.
@@ -194,8 +196,7 @@ func (w *world) wanted(t *testing.T) map[sockFrontKey][]sockBack {
 // backends that it had before the change or has after it; after the change exactly to
 // those, and nothing else is in the tables. Now and then the agent starts over.
 func TestSockRandom(t *testing.T) {
-	seed := uint64(time.Now().UnixNano())
-	t.Logf("seed %d", seed)
+	seed := randomtest.Seed(t)
 	w := &world{rand.New(rand.NewPCG(seed, 0)), make(map[string]SockService)}
 	s, f := newSockState(), newFakeTables()
 	before := w.wanted(t)

@@ -15,6 +15,7 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/controller"
 	"github.com/ovn-ebpf/ovn-ebpf/controller/nb/nbtest"
 	"github.com/ovn-ebpf/ovn-ebpf/controller/reconcile/churntest"
+	"github.com/ovn-ebpf/ovn-ebpf/test/randomtest"
 )
 
 // TestAnyOrder is the property of package reconcile's test of this name with nothing
@@ -22,15 +23,15 @@ import (
 // crash and lose the API server and a real Northbound database. In the end that is what a
 // cold start makes of the final objects, whatever was refused on the way.
 //
-// OVN_EBPF_OUTAGE_CHANGES, _FOR (an outage) and _SEED say more; .ci/full has 5,000.
+// OVN_EBPF_OUTAGE_CHANGES, _FOR (an outage) and _SEED set its size and seed; .ci/full has 5,000.
 func TestAnyOrder(t *testing.T) {
 	most := 600
 	if testing.Short() {
 		most = 300
 	}
 	changes, each := fromEnv(t, "CHANGES", strconv.Atoi, most), fromEnv(t, "FOR", time.ParseDuration, time.Second)
-	seed := fromEnv(t, "SEED", func(s string) (uint64, error) { return strconv.ParseUint(s, 10, 64) }, rand.Uint64())
-	t.Logf("OVN_EBPF_OUTAGE_SEED=%d OVN_EBPF_OUTAGE_CHANGES=%d", seed, changes)
+	seed := randomtest.Seed(t, "OVN_EBPF_OUTAGE_SEED")
+	t.Logf("OVN_EBPF_OUTAGE_CHANGES=%d", changes)
 	w := newWorld(t)
 	w.subnets = []controller.ClusterSubnet{
 		{Prefix: netip.MustParsePrefix("10.128.0.0/14"), HostLen: 27}, {Prefix: netip.MustParsePrefix("fd00:10:128::/48"), HostLen: 64},

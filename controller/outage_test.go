@@ -16,6 +16,7 @@ import (
 
 	"github.com/ovn-ebpf/ovn-ebpf/cluster/annotation"
 	"github.com/ovn-ebpf/ovn-ebpf/controller/nb/nbtest"
+	"github.com/ovn-ebpf/ovn-ebpf/test/randomtest"
 )
 
 // Under changes that never stop, the database, the API server or the leader
@@ -27,8 +28,7 @@ import (
 // _FOR and _SEED; .ci/full has ten of a minute.
 func TestOutages(t *testing.T) {
 	rounds, each := fromEnv(t, "ROUNDS", strconv.Atoi, 3), fromEnv(t, "FOR", time.ParseDuration, 2*time.Second)
-	seed := fromEnv(t, "SEED", func(s string) (uint64, error) { return strconv.ParseUint(s, 10, 64) }, rand.Uint64())
-	t.Logf("OVN_EBPF_OUTAGE_SEED=%d", seed)
+	seed := randomtest.Seed(t, "OVN_EBPF_OUTAGE_SEED")
 	w := newWorld(t)
 	for i := range 3 {
 		w.createNode(i + 1)

@@ -5,11 +5,12 @@ import (
 	"math/rand/v2"
 	"net/netip"
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/ovn-ebpf/ovn-ebpf/test/randomtest"
 )
 
 // TestFlowsOfBounds checks the flows of Services at their bounds. One with the most front ends
@@ -68,8 +69,7 @@ func TestFlowsOfBounds(t *testing.T) {
 
 // TestOutsidePrefixes compares the bound with the prefixes that are really outside of random ranges.
 func TestOutsidePrefixes(t *testing.T) {
-	seed := uint64(time.Now().UnixNano())
-	t.Logf("seed %d", seed)
+	seed := randomtest.Seed(t)
 	r := rand.New(rand.NewPCG(seed, 0))
 	for range 300 {
 		var ranges []netip.Prefix

@@ -11,6 +11,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/ovn-ebpf/ovn-ebpf/test/randomtest"
 )
 
 type asked struct {
@@ -76,8 +78,7 @@ func decide(b Budget, all map[Key]asked) map[Key]verdict {
 // each change the Ledger must have the decisions that the rule gives for the objects alone, and
 // must have named every object whose decision changed.
 func TestLedgerDependsOnObjectsAlone(t *testing.T) {
-	seed := uint64(time.Now().UnixNano())
-	t.Logf("seed %d", seed)
+	seed := randomtest.Seed(t)
 	r := rand.New(rand.NewPCG(seed, 0))
 	seen := map[verdict]int{}
 	for range 15 {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/ovn-ebpf/ovn-ebpf/agent/pool"
 	"github.com/ovn-ebpf/ovn-ebpf/cluster/annotation"
+	"github.com/ovn-ebpf/ovn-ebpf/test/randomtest"
 )
 
 // node is a Pool under random events, and what the events so far say about it.
@@ -33,8 +34,7 @@ type node struct {
 // TestPool_randomEvents adds and deletes pods, changes the ConfigMap and restarts the agent at
 // random.
 func TestPool_randomEvents(t *testing.T) {
-	seed := uint64(time.Now().UnixNano())
-	t.Logf("seed %d", seed)
+	seed := randomtest.Seed(t)
 	seen := map[string]int{}
 
 	for round := range uint64(20) {

@@ -16,6 +16,7 @@ import (
 
 	"github.com/ovn-ebpf/ovn-ebpf/agent/service"
 	model "github.com/ovn-ebpf/ovn-ebpf/service"
+	"github.com/ovn-ebpf/ovn-ebpf/test/randomtest"
 )
 
 // world holds random objects that conflict with each other.
@@ -102,9 +103,7 @@ func (w *world) renumber() {
 // Tables after a series of edits equal tables built from the result, and so does the sum of the
 // changes.
 func TestEditsEqualFreshTables(t *testing.T) {
-	seed := time.Now().UnixNano()
-	t.Logf("seed %d", seed)
-	randomEdits(t, uint64(seed), 3000)
+	randomEdits(t, randomtest.Seed(t), 3000)
 }
 
 func FuzzEdits(f *testing.F) {

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/ovn-ebpf/ovn-ebpf/agent/testnode"
+	"github.com/ovn-ebpf/ovn-ebpf/test/randomtest"
 )
 
 // asProgram in the environment makes the test binary act as ovnkube.
@@ -28,9 +29,7 @@ func TestNICsToBridgeKilled(t *testing.T) {
 	sw, before := startHost(t)
 	flags := moverFlags(sw)
 	live := connect(t)
-	seed := rand.Uint64()
-	random := rand.New(rand.NewPCG(seed, 0))
-	t.Logf("seed %d", seed)
+	random := rand.New(rand.NewPCG(randomtest.Seed(t), 0))
 
 	const most = 50
 	rounds := most

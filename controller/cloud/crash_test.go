@@ -5,9 +5,9 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"testing"
-	"time"
 
 	"github.com/ovn-ebpf/ovn-ebpf/controller/cloud"
+	"github.com/ovn-ebpf/ovn-ebpf/test/randomtest"
 )
 
 const crashNode = `
@@ -22,7 +22,7 @@ status:
 // TestAnyOrderComesToTheSamePool: steps that are executed in any order, twice, or with a plan that
 // was made before others, come to the same pool; the release leaves nothing.
 func TestAnyOrderComesToTheSamePool(t *testing.T) {
-	seed := uint64(time.Now().UnixNano())
+	seed := randomtest.Seed(t)
 	for i := range uint64(200) {
 		random := rand.New(rand.NewPCG(seed, i))
 		s := newScene(t, crashNode, "")

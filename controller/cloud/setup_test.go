@@ -9,12 +9,12 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/tools/txtar"
 
 	"github.com/ovn-ebpf/ovn-ebpf/controller/cloud"
+	"github.com/ovn-ebpf/ovn-ebpf/test/randomtest"
 )
 
 // setupScene is a project in which a cluster is set up. Its do answers as Neutron does.
@@ -373,7 +373,7 @@ func TestSetup(t *testing.T) {
 // TestSetup_interrupted: a setup that ends after any of its possible steps, in any order, is
 // continued by the next run and comes to the same numbers of objects.
 func TestSetup_interrupted(t *testing.T) {
-	seed := uint64(time.Now().UnixNano())
+	seed := randomtest.Seed(t)
 	for i := range uint64(300) {
 		random := rand.New(rand.NewPCG(seed, i))
 		s := newSetupScene()

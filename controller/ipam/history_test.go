@@ -17,14 +17,14 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/cluster/annotation"
 	"github.com/ovn-ebpf/ovn-ebpf/controller/ipam"
 	"github.com/ovn-ebpf/ovn-ebpf/controller/plan"
+	"github.com/ovn-ebpf/ovn-ebpf/test/randomtest"
 )
 
 // TestHistories: in random histories no address, MAC address, id or subnet has two owners, and a
 // pod in OVN keeps what it has there. Pods request what others have, tenants write annotations, writes
 // get lost, nodes go and come back, and leaders change.
 func TestHistories(t *testing.T) {
-	seed := rand.Uint64()
-	t.Logf("seed %d", seed)
+	seed := randomtest.Seed(t)
 	for history := range uint64(30) {
 		h := &cluster{
 			t: t, r: rand.New(rand.NewPCG(seed, history)), a: ipam.NewAllocator(settings()),

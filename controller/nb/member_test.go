@@ -12,6 +12,7 @@ import (
 
 	"github.com/ovn-ebpf/ovn-ebpf/controller/plan"
 	nbmodel "github.com/ovn-ebpf/ovn-ebpf/ovsdb/nb"
+	"github.com/ovn-ebpf/ovn-ebpf/test/randomtest"
 )
 
 func TestEveryRowHasAModel(t *testing.T) {
@@ -32,8 +33,7 @@ func TestEveryRowHasAModel(t *testing.T) {
 // TestMembersFollowTheCache checks that a column that is updated step by step equals one that is
 // read at once.
 func TestMembersFollowTheCache(t *testing.T) {
-	seed := rand.Uint64()
-	t.Logf("seed %d", seed)
+	seed := randomtest.Seed(t)
 	r := rand.New(rand.NewPCG(seed, 0))
 	column := func() *column {
 		return &column{name: "ports", rows: map[string]model.Model{}, parents: map[string][]string{}}

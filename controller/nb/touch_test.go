@@ -12,14 +12,14 @@ import (
 
 	"github.com/ovn-ebpf/ovn-ebpf/controller/nb/nbtest"
 	"github.com/ovn-ebpf/ovn-ebpf/controller/plan"
+	"github.com/ovn-ebpf/ovn-ebpf/test/randomtest"
 )
 
 // TestMembersFollowTouchedRows checks that the index of references, which reads only touched rows
 // again, agrees with the whole cache: at once after commits, and soon after changes of other
 // clients.
 func TestMembersFollowTouchedRows(t *testing.T) {
-	seed := rand.Uint64()
-	t.Logf("seed %d", seed)
+	seed := randomtest.Seed(t)
 	r := rand.New(rand.NewPCG(seed, 0))
 	s := nbtest.Start(t)
 	db := New([]string{s.Endpoint}, slog.New(slog.DiscardHandler))

@@ -8,13 +8,13 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	services "github.com/ovn-ebpf/ovn-ebpf/service"
+	"github.com/ovn-ebpf/ovn-ebpf/test/randomtest"
 )
 
 // TestContested checks that contested finds every front that another owner may hold and no others.
 // It spares objects without a conflict, which are almost all, the search for each front's holder.
 func TestContested(t *testing.T) {
-	seed := rand.Uint64()
-	t.Logf("seed %d", seed)
+	seed := randomtest.Seed(t)
 	r := rand.New(rand.NewPCG(seed, 0))
 	addrs := []netip.Addr{netip.MustParseAddr("172.30.0.1"), netip.MustParseAddr("203.0.113.9"), netip.MustParseAddr("2001:db8::9")}
 	ports := []uint16{22, 6081, 80, 3000}

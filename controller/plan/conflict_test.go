@@ -16,14 +16,14 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/cluster/annotation"
 	"github.com/ovn-ebpf/ovn-ebpf/controller/plan"
 	services "github.com/ovn-ebpf/ovn-ebpf/service"
+	"github.com/ovn-ebpf/ovn-ebpf/test/randomtest"
 )
 
 // TestOldestGetsFront checks conflicts about fronts of random Services and pods with host ports. Of
 // all objects that are served at a front when they are alone in the cluster, exactly the one that
 // precedes the others is served there, and the errors of the others name it.
 func TestOldestGetsFront(t *testing.T) {
-	seed := rand.Uint64()
-	t.Logf("seed %d", seed)
+	seed := randomtest.Seed(t)
 	r := rand.New(rand.NewPCG(seed, 0))
 	closed := simNode(3)
 	closed.Annotations[annotation.GatewayConfig] = strings.Replace(closed.Annotations[annotation.GatewayConfig], `"node-port-enable": "true"`, `"node-port-enable": "false"`, 1)

@@ -8,6 +8,8 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/ovn-ebpf/ovn-ebpf/test/randomtest"
 )
 
 // TestSelects checks that selects agrees with apimachinery for all selectors that checkLabels
@@ -42,8 +44,7 @@ func TestSelects(t *testing.T) {
 // TestBlockPrefixes checks that a block's prefixes cover exactly the addresses that are in the
 // block and in none of its exceptions.
 func TestBlockPrefixes(t *testing.T) {
-	seed := rand.Uint64()
-	t.Logf("seed %d", seed)
+	seed := randomtest.Seed(t)
 	r := rand.New(rand.NewPCG(seed, 0))
 	for range 300 {
 		block := networkingv1.IPBlock{CIDR: netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 0, 0, 0}), 22).String()}

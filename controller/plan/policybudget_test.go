@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/ovn-ebpf/ovn-ebpf/controller/plan"
+	"github.com/ovn-ebpf/ovn-ebpf/test/randomtest"
 )
 
 // costly returns a policy of that age whose egress costs a number of flows, which must be even.
@@ -220,8 +221,7 @@ func TestNamespaceLabelsCount(t *testing.T) {
 // TestBudgetsFollowAnyOrder checks that planning anew only the affected policies is the same as
 // planning a new cluster, after any changes, also if the stores are some changes ahead of Affected.
 func TestBudgetsFollowAnyOrder(t *testing.T) {
-	seed := rand.Uint64()
-	t.Logf("seed %d", seed)
+	seed := randomtest.Seed(t)
 	r := rand.New(rand.NewPCG(seed, 0))
 	type change struct{ old, now any }
 	name := intstr.FromString("http")

@@ -3,13 +3,14 @@ package plan
 import (
 	"math/rand/v2"
 	"testing"
+
+	"github.com/ovn-ebpf/ovn-ebpf/test/randomtest"
 )
 
 // TestRangeMasks compares the number of masks with those that OVN's algorithm makes. TestPolicyCost
 // in controller/nb compares it with OVN.
 func TestRangeMasks(t *testing.T) {
-	seed := rand.Uint64()
-	t.Logf("seed %d", seed)
+	seed := randomtest.Seed(t)
 	r := rand.New(rand.NewPCG(seed, 0))
 	most := 0
 	check := func(first, last int32) {

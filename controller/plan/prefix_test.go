@@ -5,14 +5,15 @@ import (
 	"net/netip"
 	"slices"
 	"testing"
+
+	"github.com/ovn-ebpf/ovn-ebpf/test/randomtest"
 )
 
 // TestSubtractRandom compares subtract with sets. In a universe of 256 addresses, inside a network
 // of either family, the result covers exactly the addresses that are in no hole, in the fewest
 // prefixes, sorted.
 func TestSubtractRandom(t *testing.T) {
-	seed := rand.Uint64()
-	t.Logf("seed %d", seed)
+	seed := randomtest.Seed(t)
 	r := rand.New(rand.NewPCG(seed, 0))
 	for range 3000 {
 		whole := netip.MustParsePrefix([]string{"203.0.113.0/24", "2001:db8::/120"}[r.IntN(2)])

@@ -17,13 +17,13 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/cluster/annotation"
 	"github.com/ovn-ebpf/ovn-ebpf/controller/plan"
 	"github.com/ovn-ebpf/ovn-ebpf/controller/reconcile"
+	"github.com/ovn-ebpf/ovn-ebpf/test/randomtest"
 )
 
 // Affected names every owner whose rows change. The test changes, adds or deletes one object in each
 // of many random clusters of policies, namespaces and pods, and compares all plans before and after.
 func TestPolicyAffected(t *testing.T) {
-	seed := rand.Uint64()
-	t.Logf("seed %d", seed)
+	seed := randomtest.Seed(t)
 	r := policyWorld{rand.New(rand.NewPCG(seed, 0))}
 	changed := 0
 	for range 500 {

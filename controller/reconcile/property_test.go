@@ -24,14 +24,14 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/controller/plan"
 	"github.com/ovn-ebpf/ovn-ebpf/controller/reconcile/churntest"
 	services "github.com/ovn-ebpf/ovn-ebpf/service"
+	"github.com/ovn-ebpf/ovn-ebpf/test/randomtest"
 )
 
-// TestAnyOrder: any sequence of changes, told in any order and batches, with
-// crashes and lost connections, ends in the database that a cold start on the
-// final objects makes. OVN_EBPF_SEEDS (numbers, separated by commas) and
-// OVN_EBPF_CHANGES (of each seed) say more.
+// TestAnyOrder: any sequence of changes, which arrive in any order and in any batches, with crashes
+// and lost connections, ends in the database that a cold start on the final objects makes.
+// OVN_EBPF_SEEDS has other seeds, separated by commas, and OVN_EBPF_CHANGES the changes for each.
 func TestAnyOrder(t *testing.T) {
-	seeds, changes := []uint64{1, uint64(time.Now().UnixNano())}, 3000
+	seeds, changes := []uint64{2, randomtest.Seed(t)}, 3000
 	if testing.Short() {
 		changes = 1500
 	}

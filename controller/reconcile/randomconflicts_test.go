@@ -17,6 +17,7 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/controller/plan"
 	"github.com/ovn-ebpf/ovn-ebpf/controller/reconcile"
 	services "github.com/ovn-ebpf/ovn-ebpf/service"
+	"github.com/ovn-ebpf/ovn-ebpf/test/randomtest"
 )
 
 // TestAffectedCoversConflicts: services and pods that want the same addresses and ports come,
@@ -29,8 +30,7 @@ func TestAffectedCoversConflicts(t *testing.T) { affectedCovers(t, services.Shar
 func TestAffectedCoversBudgets(t *testing.T) { affectedCovers(t, services.Shares{Namespace: 34}) }
 
 func affectedCovers(t *testing.T, shares services.Shares) {
-	seed := uint64(time.Now().UnixNano())
-	t.Logf("seed %d", seed)
+	seed := randomtest.Seed(t)
 	random := rand.New(rand.NewPCG(seed, 0))
 	cfg := conflictConfig()
 	cfg.Shares = shares

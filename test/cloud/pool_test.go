@@ -11,6 +11,7 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/controller/cloud"
 	"github.com/ovn-ebpf/ovn-ebpf/controller/openstack"
 	testcloud "github.com/ovn-ebpf/ovn-ebpf/test/cloud"
+	"github.com/ovn-ebpf/ovn-ebpf/test/randomtest"
 )
 
 // TestPoolJoinsGrowsAndLeaves: a node's pool is made at a real Neutron in both families, grows,
@@ -152,9 +153,7 @@ func TestForeignTrunkStays(t *testing.T) {
 func TestKilledAnywhere(t *testing.T) {
 	p := newProject(t)
 	p.config.SubnetPool6 = ""
-	seed := uint64(time.Now().UnixNano())
-	t.Logf("seed %d", seed)
-	random := rand.New(rand.NewPCG(seed, 0))
+	random := rand.New(rand.NewPCG(randomtest.Seed(t), 0))
 	pool := p.pool(p.vm("10.0.0.16"), 0)
 	kills, refused := 0, 0
 	walk := func(plan func(cloud.Seen) cloud.Plan) {

@@ -112,15 +112,19 @@ func (at place) exceptionOf(dir verdict.Direction, f *verdict.Frame, r verdict.R
 	return nil
 }
 
-// unseen returns the reason that flows have for a fragment from OVN or the host. OVS sees only its IP
-// header, and for later IPv6 fragments not even the protocol.
-func unseen(m verdict.Model, dir verdict.Direction, f verdict.Frame) verdict.Reason {
+// unseen returns the decision of flows on a fragment. Of a fragment from OVN or the host, OVS sees only
+// the IP header, and of a later IPv6 fragment not even the protocol. From a fragment from the wire,
+// flows learn nothing: OVS reassembles it, or sends it to both sides.
+func unseen(m verdict.Model, dir verdict.Direction, f verdict.Frame) verdict.Decision {
+	if dir == verdict.FromWire {
+		return verdict.Decision{Reason: m.Decide(dir, f, now).Reason}
+	}
 	p := &f.IP
 	p.SrcPort, p.DstPort, p.ICMPType, p.ICMPCode = 0, 0, 0, 0
 	if p.V6 && p.Position == verdict.Later {
 		p.Proto = corpus.ProtoTCP // which most are
 	}
-	return m.Decide(dir, f, now).Reason
+	return m.Decide(dir, f, now)
 }
 
 // beforeAddress reports whether a reason does not depend on what IP carries.
@@ -134,6 +138,9 @@ func beforeAddress(r verdict.Reason) bool {
 func (at place) fromListener(f *verdict.Frame) bool {
 	n, p := at.node, &f.IP
 	if n.Config.Local || p.Proto != corpus.ProtoTCP || p.Position != verdict.Unfragmented || p.Src != n.Config.Node4 && p.Src != n.Config.Node6 {
+		return false
+	}
+	if p.V6 && p.Src.Is4() { // an IPv4-mapped address is not the node's
 		return false
 	}
 	if f.Tagged && (f.VID != n.Config.VLAN || n.Config.VLAN == 0 || f.Type != corpus.EtherIPv4 && f.Type != corpus.EtherIPv6) {

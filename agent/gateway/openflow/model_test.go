@@ -2,7 +2,6 @@ package openflow_test
 
 import (
 	"bytes"
-	"math/rand/v2"
 	"os"
 	"slices"
 	"strconv"
@@ -13,6 +12,7 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/agent/gateway/verdict"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/gateway/verdict/corpus"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/ovs"
+	"github.com/ovn-ebpf/ovn-ebpf/test/randomtest"
 )
 
 // ports are where a verdict sends a packet.
@@ -38,10 +38,12 @@ func (r *rig) check(t *testing.T, at place, dir verdict.Direction, frame []byte)
 	trace := r.trace(t, dir, frame)
 	f, name := seen(at.node, frame, trace)
 	d := m.Decide(dir, f, now)
-	// Flows learn from some fragments only: from those of protocols without ports.
-	if f.IP.Position == verdict.Unfragmented || strings.Contains(trace.Text, "learn(") {
-		m.Tables.Apply(d, now)
+	learned := d
+	if f.IP.Position != verdict.Unfragmented {
+		learned = unseen(m, dir, f)
 	}
+	checkLearning(t, &f, learned, trace)
+	m.Tables.Apply(learned, now)
 	want := d.Verdict()
 	if e := at.exceptionOf(dir, &f, d.Reason); e != nil {
 		want, name = e.want, e.name
@@ -59,7 +61,7 @@ func (r *rig) check(t *testing.T, at place, dir verdict.Direction, frame []byte)
 	}
 	reason := d.Reason
 	if dir != verdict.FromWire && f.IP.Position != verdict.Unfragmented {
-		reason = unseen(m, dir, f)
+		reason = unseen(m, dir, f).Reason
 	}
 	r.checkCount(t, dir, want, reason, trace)
 	if name == "" {
@@ -79,6 +81,21 @@ func (r *rig) check(t *testing.T, at place, dir verdict.Direction, frame []byte)
 }
 
 const ethernet = 14
+
+// checkLearning compares what flows learn from a packet with the model's decision. Flows learn no
+// echo requests: they send the replies to both sides. Of an oversized packet, OVS also translates the
+// branch of shorter ones.
+func checkLearning(t *testing.T, f *verdict.Frame, d verdict.Decision, trace ovs.Trace) {
+	t.Helper()
+	echo := uint8(corpus.ProtoICMP)
+	if f.IP.V6 {
+		echo = corpus.ProtoICMPv6
+	}
+	want := d.Learn != nil && d.Learn.Proto != echo
+	if got := strings.Contains(trace.Text, "learn("); got != want && d.Reason != verdict.Oversized {
+		t.Errorf("%s: learns %t, want %t\n%s", d.Reason, got, want, trace.Text)
+	}
+}
 
 // checkTag: only OVN and the wire see the gateway network's tag. pops: the frame
 // loses it on its way to the host; pushes: it gets it.
@@ -115,16 +132,12 @@ func TestCorpus(t *testing.T) {
 	t.Logf("%d cases, exceptions %v", cases, exceptions)
 }
 
-// The seed is logged; OPENFLOW_SEED repeats it, OPENFLOW_FRAMES is how many.
+// Flows and model decide random frames at random nodes alike. OPENFLOW_FRAMES is their number.
 func TestRandom(t *testing.T) {
-	seed, frames, perNode := rand.Uint64(), 5000, 100
-	if s, err := strconv.ParseUint(os.Getenv("OPENFLOW_SEED"), 10, 64); err == nil {
-		seed = s
-	}
+	seed, frames, perNode := randomtest.Seed(t, "OPENFLOW_SEED"), 5000, 100
 	if s, err := strconv.Atoi(os.Getenv("OPENFLOW_FRAMES")); err == nil {
 		frames = s
 	}
-	t.Logf("OPENFLOW_SEED=%d", seed)
 	r := newRig(t)
 	g := corpus.NewGenerator(seed, corpus.Options{Layout: corpus.Bridged, Tags: true})
 	exceptions := map[string]int{}

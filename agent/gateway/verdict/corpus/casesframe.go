@@ -98,6 +98,9 @@ func headerRows(f Family) []row {
 		rx("IPv4 in an IPv6 frame", verdict.Malformed, Ether(NodeMAC, PeerMAC, EtherIPv6, IP{Src: V4.Remote, Dst: V4.Node, L4: UDP(53, snatPort, make([]byte, 20)...)}.Bytes())).mangled(),
 		tx("to an IPv4-mapped address", verdict.OutPlain, f.Tx(f.Node, mapped, UDP(80, 80))).inLocal(verdict.LocalOut),
 		tx("from an IPv4-mapped address", verdict.OutPlain, f.Tx(mapped, f.Remote, UDP(80, 80))),
+		tx("from an IPv4-mapped address, a listener's port", verdict.OutPlain, f.Tx(mapped, f.Remote, TCP(tcpSocket, 80, ACK))),
+		tx("from an IPv4-mapped address, a udp socket's port", verdict.OutPlain, f.Tx(mapped, f.Remote, UDP(udpSocket, 80))),
+		tx("from an IPv4-mapped address, gre", verdict.OutPlain, f.Tx(mapped, f.Remote, GRE())),
 		tx("destination options", verdict.OutPlain, IP{Src: f.Node, Dst: f.Remote, L4: UDP(80, 80), Ext: []Ext{DestOpts(0)}}.Frame(PeerMAC, NodeMAC)).inLocal(verdict.LocalOut),
 	}
 }

@@ -2,11 +2,11 @@ package corpus
 
 import (
 	"bytes"
-	"math/rand/v2"
 	"slices"
 	"testing"
 
 	"github.com/ovn-ebpf/ovn-ebpf/agent/gateway/verdict"
+	"github.com/ovn-ebpf/ovn-ebpf/test/randomtest"
 )
 
 // absent are the reasons that a layout does not have.
@@ -19,8 +19,7 @@ var absent = map[Layout][]verdict.Reason{
 // The generator meets every reason, whatever it may make; and what it may not
 // make it does not.
 func TestGenerator(t *testing.T) {
-	seed := rand.Uint64()
-	t.Logf("seed %d", seed)
+	seed := randomtest.Seed(t)
 	for layout, none := range absent {
 		for _, o := range []Options{{Layout: layout}, {Layout: layout, Mangle: true, Tags: true}} {
 			seen := generate(t, seed, o)
