@@ -73,7 +73,7 @@ func start(t *testing.T, o lab.Options) *Cluster {
 	o = labOptions(t, o)
 	c, err := Start(t.Context(), o)
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("%v\nlogs of the failed run: %s", err, o.FailedLogs)
 	}
 	downAfter(t, c.Lab, o)
 	return c

@@ -12,10 +12,16 @@ import (
 )
 
 const usage = `usage: go run ./test/results FILE...
+       go run ./test/results -aborted FILE
+       go run ./test/results -passed FILE
 
 Prints the numbers of tests in files of events (go test -json, gotestsum --jsonfile), and each flaky
 and each failed test with its assertion and its logs. The logs of FILE.json are written into the
 directory FILE. The exit status is 0 if the files can be read and have a test.
+
+  -aborted   print the failed tests during which ovs-vswitchd aborted by itself: package and pattern
+             for -test.run. None are printed if more than three tests failed.
+  -passed    print nothing; the exit status is 0 if the last run of each test passed
 `
 
 func main() {
@@ -33,12 +39,32 @@ func report(args []string, stdout io.Writer) error {
 	flags := flag.NewFlagSet("results", flag.ContinueOnError)
 	flags.SetOutput(stdout)
 	flags.Usage = func() { fmt.Fprint(stdout, usage) }
+	listAborted := flags.Bool("aborted", false, "")
+	mustPass := flags.Bool("passed", false, "")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
 	if flags.NArg() == 0 {
 		return errors.New("report results: no file of events; see --help")
 	}
+
+	if *listAborted || *mustPass {
+		if flags.NArg() != 1 || *listAborted == *mustPass {
+			return errors.New("report results: -aborted and -passed take one file; see --help")
+		}
+		s, err := readSuite(flags.Arg(0))
+		if err != nil {
+			return err
+		}
+		if *mustPass {
+			return s.passed()
+		}
+		for _, t := range s.aborted() {
+			fmt.Fprintln(stdout, t.pkg, t.pattern())
+		}
+		return nil
+	}
+
 	var total counts
 	var notes []string
 	for _, file := range flags.Args() {
