@@ -31,7 +31,7 @@ type Report struct {
 type Step struct {
 	Kind   string
 	Times  int
-	HealMS []int64          // recovery time of all paths, per step
+	HealMS []int64          // recovery time of all paths, per step; 0: not in time, or not measured
 	Lost   map[string]Count // by path
 }
 
@@ -42,8 +42,33 @@ type Figure struct {
 }
 
 func newReport(campaign string, o Options) *Report {
-	out, _ := exec.Command("git", "describe", "--always", "--dirty").Output() // "": not in a checkout
-	return &Report{Campaign: campaign, Commit: strings.TrimSpace(string(out)), Seed: o.Seed, began: time.Now()}
+	return &Report{Campaign: campaign, Commit: commit("."), Seed: o.Seed, began: time.Now()}
+}
+
+// commit returns the commit of the checkout that has the directory, or "" outside of a checkout. If a
+// tracked file has been changed, "-dirty" follows. The files that campaigns replace do not count:
+// .ci/full removes old results, and writes the document after each campaign.
+func commit(dir string) string {
+	head, err := exec.Command("git", "-C", dir, "describe", "--always").Output()
+	if err != nil {
+		return ""
+	}
+	changed, err := exec.Command("git", "-C", dir, "status", "--porcelain", "--untracked-files=no", "--",
+		":(top)", ":(top,exclude)test/campaign/results", ":(top,exclude)docs/reliability.md").Output()
+	if suffix := "-dirty"; err != nil || len(changed) > 0 {
+		return strings.TrimSpace(string(head)) + suffix
+	}
+	return strings.TrimSpace(string(head))
+}
+
+// late returns the number of steps of a kind after which a path was not answered in time.
+func (r *Report) late(kind string) (n int) {
+	for _, b := range r.Broken {
+		if strings.Contains(b, ", "+kind+" (") && strings.Contains(b, "): not answered ") {
+			n++
+		}
+	}
+	return n
 }
 
 func (r *Report) addStep(kind string, heal time.Duration, lost map[string]Count) {
@@ -112,6 +137,7 @@ func Table(reports []*Report) string {
 	for _, r := range reports {
 		fmt.Fprintf(&b, "- seed %d, commit %s: %d steps in %d s, %d rules broken\n", r.Seed, r.Commit, r.steps(), r.Seconds, len(r.Broken))
 		all.Seconds, steps = all.Seconds+r.Seconds, steps+r.steps()
+		all.Broken = append(all.Broken, r.Broken...)
 		for _, s := range r.Steps {
 			for path := range s.Lost {
 				if !slices.Contains(paths, path) {
@@ -129,7 +155,15 @@ func Table(reports []*Report) string {
 	slices.SortFunc(all.Steps, func(a, b *Step) int { return strings.Compare(a.Kind, b.Kind) })
 	fmt.Fprintf(&b, "\n| step | times | whole again after, p50 | p99 | lost: %s |\n|---|--:|--:|--:|%s\n", strings.Join(paths, " | "), strings.Repeat("--:|", len(paths)))
 	for _, s := range all.Steps {
-		fmt.Fprintf(&b, "| %s | %d | %.1f s | %.1f s |", s.Kind, s.Times, float64(quantile(s.HealMS, 0.5))/1000, float64(quantile(s.HealMS, 0.99))/1000)
+		late, healed := all.late(s.Kind), slices.Clone(s.HealMS)
+		if late > 0 {
+			healed = slices.DeleteFunc(healed, func(ms int64) bool { return ms == 0 })
+		}
+		fmt.Fprintf(&b, "| %s | %d | %.1f s | %.1f s", s.Kind, s.Times, float64(quantile(healed, 0.5))/1000, float64(quantile(healed, 0.99))/1000)
+		if late > 0 {
+			fmt.Fprintf(&b, ", %d not in time", late)
+		}
+		b.WriteString(" |")
 		for _, path := range paths {
 			c := s.Lost[path]
 			fmt.Fprintf(&b, " %d of %d", c.Lost, c.Sent)
