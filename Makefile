@@ -67,7 +67,7 @@ demo-cloud: build ## underlay mode: Keystone and Neutron of OpenStack, VMs as no
 	@$(NICE) go run ./test/cloud/demo -bin $(CURDIR)/bin -cache $(OVN_EBPF_CACHE) $(if $(KEEP),-keep)
 
 .PHONY: test
-test: build ## all tests that run natively: packets, attach, controller, agent, lab end to end; ten minutes
+test: build ## all tests that run natively: packets, attach, controller, agent, lab end to end (CONTRIBUTING.md has the times)
 	@test/packages lab monitoring
 	@BIN_DIR=$(CURDIR)/bin $(NICE) test/native
 
