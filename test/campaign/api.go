@@ -145,7 +145,7 @@ const tunnelLoss = 2
 // appears or disappears, and drops packets that need a tunnel in that instant. Of 1,666 pings between
 // pods of two nodes, 11 were lost while 60 veth pairs were created and deleted on a node, and 0 of
 // 1,650 without. TCP sends again. But a repeated SYN to a NodePort reaches the pod with the client's
-// own address, so the connection fails (needsRepeatedSNAT in test/e2e). The kernel datapath has
+// own address, so the connection fails (testLostSYN in test/e2e). The kernel datapath has
 // neither fault.
 func (p *probe) tunnels(datapath string) bool {
 	return datapath == ovs.DatapathNetdev && p.path.Tunnel && (p.kind == "udp" || p.kind == "tcp" && p.path.Translated)

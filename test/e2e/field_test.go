@@ -39,7 +39,7 @@ var fieldTests = []fieldTest{
 	{name: "default routes", skip: needsRouter, run: testDefaultRoutes},
 	{name: "the next hop is silent", long: true, skip: needsRouter, run: testNextHopSilent},
 	{name: "a peer of the uplink's network moves", long: true, skip: needsRouter, run: testPeerMoves},
-	{name: "pods come and go", skip: needsKernelTunnels, run: testChurn},
+	{name: "pods come and go", run: testChurn},
 	{name: "flushed routes", skip: needsSharedNIC, run: testFlushedRoutes},
 	{name: "another system-id", run: testSystemID},
 	{name: "Open vSwitch is installed again", run: testReinstalled},
@@ -68,7 +68,7 @@ var fieldTests = []fieldTest{
 	{name: "ports of OVN's databases", long: true, skip: needsSharedNIC, run: testDatabasePorts},
 	{name: "an endpoint at another node's tunnel port", long: true, run: testTunnelEndpoint},
 	{name: "a forged slice of the control plane", run: testForgedSlice},
-	{name: "a lost SYN", skip: needsRepeatedSNAT, run: testLostSYN},
+	{name: "a lost SYN", run: testLostSYN},
 	{name: "session affinity", long: true, run: testSessionAffinity},
 	{name: "session affinity through restarts", long: true, run: testAffinityRestarts},
 	{name: "a policy with many port ranges", run: testManyPortRanges},
@@ -107,24 +107,6 @@ func needsKernelConntrack(c *Cluster) string {
 		return ""
 	}
 	return "datapath " + c.Datapath() + ": its conntrack tracks TCP, UDP and ICMP alone, and it computes every checksum itself"
-}
-
-// needsKernelTunnels: the userspace datapath sends and receives nothing by tunnels while it reads
-// its routes again, which each change of a device causes.
-func needsKernelTunnels(c *Cluster) string {
-	if c.Datapath() == "system" {
-		return ""
-	}
-	return "datapath " + c.Datapath() + ": it reads the routes of tunnels again at each change of a device, and loses packets meanwhile"
-}
-
-// needsRepeatedSNAT: Open vSwitch's own connection tracker does not translate the source of a
-// repeated SYN, so that the pod sees another client. Seen with Open vSwitch 3.5 and OVN 25.03.
-func needsRepeatedSNAT(c *Cluster) string {
-	if c.Datapath() == "system" {
-		return ""
-	}
-	return "datapath " + c.Datapath() + ": its conntrack does not translate the source of a repeated SYN"
 }
 
 // needsSharedNIC: host and OVN share the uplink.

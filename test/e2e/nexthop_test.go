@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -147,41 +146,6 @@ func testPeerMoves(t *testing.T, c *Cluster) {
 	if err != nil {
 		t.Errorf("after five minutes: %v", err)
 	}
-}
-
-// testChurn: pods come and go on both nodes. A pair of other pods on two nodes loses no echo.
-//
-// The userspace datapath of Open vSwitch loses some: at each change of a device it forgets its
-// routes and its tunnels' local address, and reads them again. Seen with Open vSwitch 3.5: 2 to 15
-// of 330 echoes for 100 pods.
-func testChurn(t *testing.T, c *Cluster) {
-	pods := 100
-	if testing.Short() || patience() > 1 {
-		pods = 20
-	}
-	for _, v6 := range []bool{false, true} {
-		within(t, "the pair", func() error { return c.ask(t, host("a"), port(c.pod("c")(v6), podPort)) })
-	}
-	var pings []*background
-	for _, v6 := range []bool{false, true} {
-		pings = append(pings, c.run(t, "ping", host("a"), "ping", "-n", "-i", "0.05", c.pod("c")(v6).String()))
-	}
-	for i := range pods {
-		pod, err := c.AddPod(t.Context(), lab.PodSpec{Name: "churn-" + strconv.Itoa(i), Node: c.Node(1 + i%2).Name})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := c.DelPod(t.Context(), pod); err != nil {
-			t.Fatal(err)
-		}
-	}
-	var lost []lostPings
-	for i, p := range pings {
-		p.stop(t)
-		lost = append(lost, lostOf([]string{"IPv4", "IPv6"}[i], false, p.wait(t)))
-	}
-	t.Logf("%d pods: %v", pods, lost)
-	none(t, lost, true)
 }
 
 // needsRouter: the gateway routers and the hosts have the outside host as next hop.
