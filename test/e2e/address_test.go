@@ -156,19 +156,27 @@ func (c *Cluster) readyz(node string) (code int, body string, err error) {
 	return response.StatusCode, string(b), err
 }
 
-// nodeEvents returns the messages of the Events about a Node with this reason.
+// nodeEvents returns the messages of the Events about a Node with this reason. Without a reason, it
+// returns reasons and messages of all.
 func (c *Cluster) nodeEvents(t *testing.T, node, reason string) []string {
 	t.Helper()
 	client, err := c.Kubernetes()
 	if err != nil {
 		t.Fatal(err)
 	}
-	events, err := client.CoreV1().Events("default").List(t.Context(), metav1.ListOptions{FieldSelector: "involvedObject.name=" + node + ",reason=" + reason})
+	of := "involvedObject.name=" + node
+	if reason != "" {
+		of += ",reason=" + reason
+	}
+	events, err := client.CoreV1().Events("default").List(t.Context(), metav1.ListOptions{FieldSelector: of})
 	if err != nil {
 		t.Fatal(err)
 	}
 	var out []string
 	for _, e := range events.Items {
+		if reason == "" {
+			e.Message = e.Reason + ": " + e.Message
+		}
 		out = append(out, e.Message)
 	}
 	return out

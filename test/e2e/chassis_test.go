@@ -43,35 +43,126 @@ func (c *Cluster) chassis(t *testing.T) []string {
 func testSystemID(t *testing.T, c *Cluster) {
 	first := c.systemID(t, 1)
 	was := first
-	for _, running := range []bool{true, false} {
-		id := fmt.Sprintf("another-%t", running)
-		if running {
-			c.setSystemID(t, 1, id)
-		} else {
-			c.killAgent(t, 1)
-			again, err := c.Kill("node1-ovn-controller")
-			if err != nil {
-				t.Fatal(err)
-			}
-			c.setSystemID(t, 1, id)
-			if err := again(); err != nil {
-				t.Fatal(err)
-			}
-			c.startAgent(t, 1)
+	for _, how := range []struct {
+		id     string
+		change func(t *testing.T, id string)
+	}{
+		{"another-running", func(t *testing.T, id string) { c.systemIDWhileRunning(t, id) }},
+		{"another-stopped", func(t *testing.T, id string) { c.systemIDWhileStopped(t, id) }},
+		{"another-absent", func(t *testing.T, id string) { c.systemIDWithoutController(t, id) }},
+	} {
+		if how.id == "another-absent" && testing.Short() {
+			continue // the fault is reported after half a minute
 		}
-		c.isChassis(t, id, was)
-		was = id
+		how.change(t, how.id)
+		c.isChassis(t, how.id, was)
+		was = how.id
 	}
 	c.setSystemID(t, 1, first)
 	c.isChassis(t, first, was)
 }
 
+// systemIDWhileRunning changes the system-id of node1. As long as the leader does not remove the
+// former chassis, which may take a while, the node reports no fault.
+func (c *Cluster) systemIDWhileRunning(t *testing.T, id string) {
+	t.Helper()
+	before := c.report(t)
+	c.frozen(t, "controller", func() {
+		c.setSystemID(t, 1, id)
+		within(t, "the agent publishes the system-id", func() error {
+			if said := nodeAnnotations(t, c.Lab, "node1")[annotation.ChassisID]; said != id {
+				return fmt.Errorf("annotation %s", said)
+			}
+			return nil
+		})
+		c.reportsNothing(t, before)
+	})
+}
+
+// frozen runs step while a process of the lab is stopped by SIGSTOP.
+func (c *Cluster) frozen(t *testing.T, process string, step func()) {
+	t.Helper()
+	thaw, err := c.Freeze(process)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { // also if step ends the test
+		if err := thaw(); err != nil {
+			t.Error(err)
+		}
+	}()
+	step()
+}
+
+// stopped runs step while a process of the lab does not run.
+func (c *Cluster) stopped(t *testing.T, process string, step func()) {
+	t.Helper()
+	again, err := c.Kill(process)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { // also if step ends the test
+		if err := again(); err != nil {
+			t.Error(err)
+		}
+	}()
+	step()
+}
+
+// systemIDWhileStopped changes the system-id of node1 while neither agent nor ovn-controller run,
+// and starts them. Meanwhile ovnkube status names both.
+func (c *Cluster) systemIDWhileStopped(t *testing.T, id string) {
+	t.Helper()
+	c.killAgent(t, 1)
+	defer c.startAgent(t, 1)
+	c.stopped(t, "node1-ovn-controller", func() {
+		c.setSystemID(t, 1, id)
+		c.awaitReport(t, 0, "", map[string]string{"agent": "degraded: does not answer", "ovn": "broken: ovn-controller does not"})
+	})
+}
+
+// systemIDWithoutController changes the system-id of node1 while ovn-controller does not run. The
+// node reports that its chassis is missing, until ovn-controller starts.
+func (c *Cluster) systemIDWithoutController(t *testing.T, id string) {
+	t.Helper()
+	before := c.nodeEvents(t, "node1", "ChassisDiffers")
+	fault := fmt.Sprintf("chassis %q of node node1 is not in the Southbound database", id)
+	c.stopped(t, "node1-ovn-controller", func() {
+		c.setSystemID(t, 1, id)
+		c.hasFault(t, 1, fault, true)
+		c.awaitReport(t, http.StatusOK, "degraded: "+fault, map[string]string{"environment": "degraded: " + fault, "ovn": "broken: ovn-controller does not"})
+		c.awaitNodeEvent(t, "node1", "ChassisDiffers", fault, before)
+	})
+	c.hasFault(t, 1, fault, false)
+}
+
 // testReinstalled: Open vSwitch of node1 is removed and installed again under a running agent. Its
-// database is empty then, and it has a system-id of its own. Nothing is restarted by hand.
+// database is empty then, and it has a system-id of its own. Nothing is restarted by hand. In
+// between, the node is not ready, and says why. If that lasts, an Event says so, too.
 func testReinstalled(t *testing.T, c *Cluster) {
 	const id = "2c9f2d3e-reinstalled"
-	was := c.systemID(t, 1)
-	if err := c.Reinstall(t.Context(), 1, id); err != nil {
+	was, before := c.systemID(t, 1), c.nodeEvents(t, "node1", "NetworkNotReady")
+	if err := c.RemoveSwitch(1); err != nil {
+		t.Fatal(err)
+	}
+
+	t.Run("removed", func(t *testing.T) { // if it fails, Open vSwitch is installed nevertheless
+		lacks := "OVSDB " + c.Node(1).OVSDB + ": not connected"
+		c.awaitReport(t, http.StatusServiceUnavailable, lacks, map[string]string{
+			"agent": "broken: not ready: " + lacks, "ovsdb": "broken: ", "flows": "broken: cannot read them from ovs-vswitchd", "ovn": "broken: ovn-controller does not",
+		})
+		if !testing.Short() { // the agent waits for half a minute or more
+			withinTime(t, 2*time.Minute, "Event NetworkNotReady", func() error {
+				events := c.nodeEvents(t, "node1", "NetworkNotReady")
+				if len(events) > len(before) && slices.ContainsFunc(events, func(e string) bool { return strings.Contains(e, lacks) }) {
+					return nil
+				}
+				return fmt.Errorf("events %q, before %q", events, before)
+			})
+		}
+	})
+
+	if err := c.InstallSwitch(t.Context(), 1, id); err != nil {
 		t.Fatal(err)
 	}
 	bothFamilies(t, func(t *testing.T, v6 bool) {
@@ -185,29 +276,50 @@ func (c *Cluster) refused(t *testing.T, reason string) {
 
 // testNetworkUnavailable: a cloud's controller sets the condition NetworkUnavailable, so that no
 // pod is scheduled to the node. The controller clears it, and the node's pods keep their traffic.
+// The node has no fault, and reports none.
 func testNetworkUnavailable(t *testing.T, c *Cluster) {
 	client, err := c.Kubernetes()
 	if err != nil {
 		t.Fatal(err)
 	}
-	body := `{"status":{"conditions":[{"type":"NetworkUnavailable","status":"True","reason":"NoRouteCreated"}]}}`
-	if _, err := client.CoreV1().Nodes().Patch(t.Context(), "node1", types.StrategicMergePatchType, []byte(body), metav1.PatchOptions{}, "status"); err != nil {
-		t.Fatal(err)
-	}
-	within(t, "the condition is cleared", func() error {
+	conditions := func() (map[corev1.NodeConditionType]corev1.NodeCondition, error) {
 		n, err := client.CoreV1().Nodes().Get(t.Context(), "node1", metav1.GetOptions{})
+		if err != nil {
+			return nil, err
+		}
+		all := map[corev1.NodeConditionType]corev1.NodeCondition{}
+		for _, condition := range n.Status.Conditions {
+			all[condition.Type] = condition
+		}
+		return all, nil
+	}
+
+	before := c.report(t)
+	c.frozen(t, "controller", func() { // it would clear the condition at once
+		body := `{"status":{"conditions":[{"type":"NetworkUnavailable","status":"True","reason":"NoRouteCreated"}]}}`
+		if _, err := client.CoreV1().Nodes().Patch(t.Context(), "node1", types.StrategicMergePatchType, []byte(body), metav1.PatchOptions{}, "status"); err != nil {
+			t.Fatal(err)
+		}
+		c.reportsNothing(t, before)
+		if err := c.northSouth(t)(); err != nil {
+			t.Errorf("while the condition is set: %v", err)
+		}
+		if all, err := conditions(); err != nil || all[corev1.NodeNetworkUnavailable].Status != corev1.ConditionTrue {
+			t.Errorf("conditions before the controller continues: %v, %v", all, err)
+		}
+	})
+
+	within(t, "the condition is cleared", func() error {
+		all, err := conditions()
 		if err != nil {
 			return err
 		}
-		status := map[corev1.NodeConditionType]corev1.ConditionStatus{}
-		for _, condition := range n.Status.Conditions {
-			status[condition.Type] = condition.Status
-		}
-		if status[corev1.NodeNetworkUnavailable] != corev1.ConditionFalse || status[corev1.NodeReady] != corev1.ConditionTrue {
-			return fmt.Errorf("conditions %v", status)
+		if c := all[corev1.NodeNetworkUnavailable]; c.Status != corev1.ConditionFalse || c.Reason != "NetworkReady" || all[corev1.NodeReady].Status != corev1.ConditionTrue {
+			return fmt.Errorf("conditions %v", all)
 		}
 		return nil
 	})
+	c.reportsNothing(t, before)
 	if err := c.northSouth(t)(); err != nil {
 		t.Error(err)
 	}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/http"
 	"net/netip"
 	"strings"
 	"testing"
@@ -45,33 +46,67 @@ func testNextHopMoves(t *testing.T, c *Cluster) {
 			defer c.execute(t, n.Name, "sysctl", "-qw", key+"="+before)
 		}
 	}
-	for i, how := range []string{"told", "asked", "agent restarted"} {
+	for i, how := range []string{"told", "asked", "agent restarted", "OVN does not follow"} {
 		t.Run(how, func(t *testing.T) {
-			if how == "asked" && testing.Short() {
+			if (how == "asked" || how == "OVN does not follow") && testing.Short() {
 				t.Skip(inFull)
 			}
-			mac := net.HardwareAddr{2, 0xff, 0, 0, 0, byte(i)}.String()
-			if how == "agent restarted" {
+			before, begun := c.report(t), time.Now()
+			was, mac := c.extMAC(t), net.HardwareAddr{2, 0xff, 0, 0, 0, byte(i)}.String()
+			switch how {
+			case "told", "asked":
+				c.setExtMAC(t, mac)
+				if how == "told" {
+					c.tellNextHop(t, mac)
+				}
+				c.reportsNothing(t, before) // the fault is too new
+			case "agent restarted":
 				c.killAgent(t, 1)
-			}
-			c.setExtMAC(t, mac)
-			if how != "asked" {
+				c.setExtMAC(t, mac)
 				c.tellNextHop(t, mac)
-			}
-			if how == "agent restarted" {
+				c.awaitReport(t, 0, "", map[string]string{"agent": "degraded: does not answer"})
 				c.startAgent(t, 1)
 				if err := c.AwaitAgent(t.Context(), 1); err != nil {
 					t.Fatal(err)
 				}
+			case "OVN does not follow":
+				c.outdatedRouter(t, was, mac)
 			}
-			begun := time.Now()
 			c.reachBeyond(t)
-			t.Logf("pods of both nodes reach other networks after %s", time.Since(begun).Round(100*time.Millisecond))
+			took := time.Since(begun)
+			t.Logf("pods of both nodes reach other networks after %s", took.Round(100*time.Millisecond))
 			for i := range c.Nodes() {
 				c.hasFault(t, i+1, "next hop", false)
 			}
+			if took < hopFault && how != "agent restarted" {
+				c.reportsNothing(t, before)
+			}
 		})
 	}
+}
+
+// hopFault is how long the gateway router's next hop may differ from the host's before the node
+// reports it.
+const hopFault = 15 * time.Second
+
+// outdatedRouter gives the next hop another link-layer address while ovn-controller of node1 does
+// not run. The node reports that its gateway router sends to the former address, until
+// ovn-controller starts.
+func (c *Cluster) outdatedRouter(t *testing.T, was, mac string) {
+	t.Helper()
+	events := c.nodeEvents(t, "node1", "NextHopUnreachable")
+	fault := fmt.Sprintf("the gateway router sends to next hop %s at %s, and the host has it at %s", outside(false), was, mac)
+	c.stopped(t, "node1-ovn-controller", func() {
+		c.setExtMAC(t, mac)
+		c.tellNextHop(t, mac)
+		c.hasFault(t, 1, fault, true)
+		c.awaitReport(t, http.StatusOK, "degraded: "+fault, map[string]string{"environment": "degraded: " + fault, "ovn": "broken: ovn-controller does not"})
+		c.awaitNodeEvent(t, "node1", "NextHopUnreachable", fault, events)
+		if err := isUnanswered(c.ask(t, host("a"), port(beyond(false), outsidePort))); err != nil {
+			t.Errorf("while the fault is reported: %v", err)
+		}
+	})
+	c.hasFault(t, 1, fault, false)
 }
 
 // tellNextHop gives the kernels of all nodes the link-layer address of the outside host.

@@ -56,21 +56,27 @@ func (l *Lab) Kill(name string) (again func() error, err error) {
 	return again, nil
 }
 
-// Reinstall ends Open vSwitch and ovn-controller of the i-th node, and starts them on an empty
-// database with another system-id, as a new installation does.
-func (l *Lab) Reinstall(ctx context.Context, i int, systemID string) error {
+// RemoveSwitch ends Open vSwitch and ovn-controller of the i-th node and deletes Open vSwitch's
+// database, as the removal of their packages does.
+func (l *Lab) RemoveSwitch(i int) error {
 	n := l.Node(i)
 	for _, program := range []string{"ovn-controller", "ovs-vswitchd", "db"} {
 		if err := l.stop(filepath.Base(n.RunDir)+"-"+program, syscall.SIGKILL); err != nil {
-			return fmt.Errorf("reinstall Open vSwitch of %s: %w", n.Name, err)
+			return fmt.Errorf("remove Open vSwitch of %s: %w", n.Name, err)
 		}
 	}
-	err := os.Remove(filepath.Join(n.RunDir, "db.db"))
-	if err == nil {
-		err = l.startSwitch(ctx, n, systemID)
+	if err := os.Remove(filepath.Join(n.RunDir, "db.db")); err != nil {
+		return fmt.Errorf("remove Open vSwitch of %s: %w", n.Name, err)
 	}
-	if err != nil {
-		return fmt.Errorf("reinstall Open vSwitch of %s: %w", n.Name, err)
+	return nil
+}
+
+// InstallSwitch starts Open vSwitch and ovn-controller of the i-th node on an empty database with
+// another system-id, as a new installation does after RemoveSwitch.
+func (l *Lab) InstallSwitch(ctx context.Context, i int, systemID string) error {
+	n := l.Node(i)
+	if err := l.startSwitch(ctx, n, systemID); err != nil {
+		return fmt.Errorf("install Open vSwitch of %s: %w", n.Name, err)
 	}
 	return nil
 }
