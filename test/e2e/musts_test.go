@@ -111,12 +111,13 @@ func TestSuiteSelects(t *testing.T) {
 		}
 	}
 	for line, file := range map[string]string{
-		"some=": "e2e_test.go", `[ -z "$full" ] || bridged=`: "e2e_test.go", "\tgateways) ": "gateways_test.go",
+		"some=": "e2e_test.go", "agents=": "e2e_test.go", `[ -z "$full" ] || bridged=`: "e2e_test.go", "\t\tlab direct ebpf \"${full": "e2e_test.go",
+		"\tgateways) ": "gateways_test.go",
 	} {
 		_, rest, _ := strings.Cut(string(text), "\n"+line)
 		rest, _, _ = strings.Cut(rest, "\n")
 		parts := runNames(t, file)
-		named := regexp.MustCompile(`\^\(?([a-z][a-z. |]+)\)?\\?\$`).FindAllStringSubmatch(rest, -1)
+		named := regexp.MustCompile(`\^\(?([a-z][a-z., |]+)\)?\\?\$`).FindAllStringSubmatch(rest, -1)
 		if len(named) == 0 {
 			t.Errorf("test/vm/suite has no line %q that names parts", line)
 		}
@@ -127,6 +128,12 @@ func TestSuiteSelects(t *testing.T) {
 				}
 			}
 		}
+	}
+	if _, rest, _ := strings.Cut(string(text), `[ -z "$full" ] || bridged=`); !strings.Contains(strings.SplitN(rest, "\n", 2)[0], "$agents") {
+		t.Error("test/vm/suite -a bridged does not select agents")
+	}
+	if !strings.Contains(string(text), podsEnv+"=") {
+		t.Errorf("test/vm/suite does not set %s", podsEnv)
 	}
 	var programs []byte
 	files, err := filepath.Glob("../../bpf/*_test.go")
