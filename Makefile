@@ -134,6 +134,11 @@ bench-gate: ## what CI runs of it, in one boot each; fails where a ratio is wors
 	@test/packages build vm lab
 	@$(NICE) go run ./bench/run -short -baseline bench/baseline.json
 
+.PHONY: bench-bound
+bench-bound: build ## in a VM: how long connections with shortcuts last after a policy has forbidden them, 100 of each kind (TRIES=100, KEEP=yes for bench/results)
+	@test/packages lab vm
+	@$(NICE) go run ./bench/run bound -tries $(or $(TRIES),100) $(if $(KEEP),-keep)
+
 .PHONY: bench-accept
 bench-accept: ## make the last run (make bench KIND=gate BOOTS=3) the baseline, and the text of its commit: REASON='why'
 	@$(NICE) go run ./bench/run accept -reason '$(subst ','\'',$(REASON))'

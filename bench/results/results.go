@@ -18,6 +18,7 @@ const (
 	Full    = "full"    // the same on other kernels, and what grows with the number of connections or services: Rows, Sweeps
 	Native  = "native"  // Go benchmarks on this machine: Measures
 	Watched = "watched" // what counting and a monitor cost a packet, in the VM: Measures, whose nanoseconds are instructions
+	Bound   = "bound"   // how long shortcuts last after a policy has forbidden their connection, in the VM: Measures
 )
 
 // Platform is the platform of the documents' figures and of the gate's baseline (docs/platforms.md).
@@ -65,7 +66,7 @@ type Measure struct {
 // Validate returns an error if r lacks its origin or results.
 func (r *Run) Validate() error {
 	switch r.Kind {
-	case Packets, Full, Native, Watched:
+	case Packets, Full, Native, Watched, Bound:
 	default:
 		return fmt.Errorf("check run: unknown kind %q", r.Kind)
 	}

@@ -5,6 +5,7 @@
 //	go run ./bench/run -profile docs/profile.md
 //	go run ./bench/run native [-count 5] [-keep]
 //	go run ./bench/run watched [-batches 10] [-count 5] [-keep]
+//	go run ./bench/run bound [-tries 100] [-keep]
 //	go run ./bench/run accept -reason 'why the figures may be what they are' [-run build/bench/packets.txt]
 //	go run ./bench/run documents
 //
@@ -13,7 +14,8 @@
 // leaves the run (packets.txt) and report.md in build/bench. With -baseline it is the gate of CI. With -full it
 // measures Linux 6.1, and what grows with connections and Services. With -profile it shows where
 // the instructions go, by bench/stacks in qemu; it needs gcc, and takes two to three minutes.
-// Native and watched run Go benchmarks, here and in the VM. Accept moves the gate's baseline.
+// Native and watched run Go benchmarks, here and in the VM. Bound runs an end-to-end test in the VM,
+// and measures how long shortcuts last after a policy has forbidden their connection. Accept moves the gate's baseline.
 // Documents writes the documents from the newest kept runs.
 //
 // Runs are in Go's benchmark format. Two of them are compared by benchstat:
@@ -71,12 +73,14 @@ func command(ctx context.Context, args []string, stdout, stderr io.Writer) error
 		return native(ctx, args, stdout, stderr)
 	case "watched":
 		return watched(ctx, args, stdout, stderr)
+	case "bound":
+		return bound(ctx, args, stdout, stderr)
 	case "accept":
 		return accept(args, stdout, stderr)
 	case "documents":
 		return documents()
 	}
-	return fmt.Errorf("parse arguments: %q is none of packets, native, watched, accept, documents", name)
+	return fmt.Errorf("parse arguments: %q is none of packets, native, watched, bound, accept, documents", name)
 }
 
 type config struct {

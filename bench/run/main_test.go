@@ -76,3 +76,16 @@ func TestCommandRefuses(t *testing.T) {
 		}
 	}
 }
+
+func TestBoundTable(t *testing.T) {
+	measures, err := results.ParseGo("test/e2e", strings.Repeat("BenchmarkBound/policy=egress/agent=dead 1 7 ms/end\n", 2)+
+		"BenchmarkBound/policy=egress/agent=dead 1 1000 ms/end\nBenchmarkBound/policy=egress/agent=dead 1 1001 ms/end\nPASS\n")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := "| kind | connections | within 1 s | median | 95 % | longest |\n|---|---:|---:|---:|---:|---:|\n" +
+		"| policy=egress/agent=dead | 4 | 3 | 7 ms | 1000 ms | 1001 ms |\n"
+	if diff := cmp.Diff(want, boundTable(measures)); diff != "" {
+		t.Errorf("table (-want +got):\n%s", diff)
+	}
+}

@@ -32,9 +32,10 @@ var shortcutTests = []struct {
 	{"listed and ended by command", testShortcutCommand},
 	{"what must see every packet", testShortcutObservers},
 	{"a pod with a bandwidth limit", testShortcutLimited},
-	{"policy, agent alive", func(t *testing.T, r *shortcutRig) { testShortcutPolicy(t, r) }},
+	{"flows change ten times per second", testShortcutChurn},
+	{"policy, agent alive", func(t *testing.T, r *shortcutRig) { testShortcutPolicy(t, r, "alive") }},
 	{"policy, agent dead", func(t *testing.T, r *shortcutRig) {
-		r.withoutAgent(t, func() { testShortcutPolicy(t, r) })
+		r.withoutAgent(t, func() { testShortcutPolicy(t, r, "dead") })
 	}},
 	{"connection tracker flushed", testShortcutFlushed},
 	{"connection tracker flushed, agent dead", func(t *testing.T, r *shortcutRig) {

@@ -10,6 +10,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -20,8 +21,10 @@ type HoldReport struct {
 	Sent, Received, Lost int
 	MaxGapMS             int64 // longest time between two replies
 	Local                string
-	Stalls               []Stall `json:",omitempty"`
-	Error                string  `json:",omitempty"`
+	Stalls               []Stall   `json:",omitempty"`
+	Last                 time.Time `json:",omitzero"` // time of the last reply
+	Unanswered           time.Time `json:",omitzero"` // when the next number was sent, if there was one
+	Error                string    `json:",omitempty"`
 }
 
 // Stall is a long time without a reply.
@@ -51,9 +54,10 @@ func hold(ctx context.Context, o options) (HoldReport, error) {
 	report := HoldReport{Local: c.LocalAddr().String()}
 	var seen received
 	go func() { answers <- seen.read(c, o.udp) }()
-	err = sendNumbers(ctx, c, o, &report)
+	err = sendNumbers(ctx, c, o, &report, &seen)
 	err = errors.Join(err, lastAnswers(c, o), <-answers)
 	report.Received, report.MaxGapMS, report.Stalls = seen.count, seen.gap.Milliseconds(), seen.stalls
+	report.Last, report.Unanswered = seen.last, seen.unanswered
 	report.Lost = report.Sent - report.Received
 	if err == nil && report.Lost > 0 && !o.udp {
 		err = fmt.Errorf("hold %s: %d numbers not answered", o.addr, report.Lost)
@@ -77,11 +81,12 @@ func lastAnswers(c net.Conn, o options) error {
 	return c.SetReadDeadline(time.Now().Add(wait))
 }
 
-func sendNumbers(ctx context.Context, c net.Conn, o options, report *HoldReport) error {
+func sendNumbers(ctx context.Context, c net.Conn, o options, report *HoldReport, seen *received) error {
 	tick := time.NewTicker(o.interval)
 	defer tick.Stop()
 	end := time.After(o.duration)
 	for {
+		seen.sending()
 		_, err := fmt.Fprintf(c, "seq %d\n", report.Sent)
 		if err != nil && !errors.Is(err, unix.ECONNREFUSED) {
 			return err
@@ -101,6 +106,25 @@ type received struct {
 	count  int
 	gap    time.Duration
 	stalls []Stall
+
+	mu               sync.Mutex // guards the fields below
+	last, unanswered time.Time  // see HoldReport
+}
+
+// sending notes that a number is about to be sent.
+func (r *received) sending() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.unanswered.IsZero() {
+		r.unanswered = time.Now()
+	}
+}
+
+// answered notes a reply.
+func (r *received) answered(at time.Time) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.last, r.unanswered = at, time.Time{}
 }
 
 // read reads replies until the read deadline, over TCP until the server closes the connection.
@@ -132,6 +156,7 @@ func (r *received) read(c net.Conn, udp bool) error {
 		}
 		r.gap = max(r.gap, now.Sub(last))
 		last = now
+		r.answered(now)
 		r.count++
 	}
 }

@@ -77,9 +77,16 @@ func TestClients(t *testing.T) {
 		if err := json.Unmarshal([]byte(ask("hold", "127.0.0.1:17011", "-duration", "50ms", "-interval", "1ms", udp)), &r); err != nil {
 			t.Fatal(err)
 		}
-		if r.Sent == 0 || r.Lost != 0 || r.Received != r.Sent {
+		if r.Sent == 0 || r.Lost != 0 || r.Received != r.Sent || r.Last.IsZero() || !r.Unanswered.IsZero() {
 			t.Errorf("hold %s: %+v, want all answered", udp, r)
 		}
+	}
+	var unserved HoldReport
+	if err := json.Unmarshal([]byte(ask("hold", "127.0.0.1:17099", "-duration", "50ms", "-interval", "1ms", "-timeout", "50ms", "-udp")), &unserved); err != nil {
+		t.Fatal(err)
+	}
+	if unserved.Lost == 0 || unserved.Lost != unserved.Sent || !unserved.Last.IsZero() || unserved.Unanswered.IsZero() {
+		t.Errorf("hold without a server: %+v, want none answered", unserved)
 	}
 	var s StreamReport
 	if err := json.Unmarshal([]byte(ask("stream", "127.0.0.1:17011", "-duration", "20ms")), &s); err != nil {

@@ -1,0 +1,92 @@
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+
+	"github.com/ovn-ebpf/ovn-ebpf/bench/results"
+	"github.com/ovn-ebpf/ovn-ebpf/test/scratch"
+)
+
+const (
+	perEnd = "ms/end" // unit of BenchmarkBound, which test/e2e writes
+	// boundTests are the tests that write it.
+	boundTests = "^shortcuts$/^policy, agent (alive|dead)$"
+	lease      = 1000 // of a shortcut, in milliseconds
+)
+
+// bound measures how long a connection with a shortcut lasts after OVS has begun to drop its packets
+// because of a policy. It runs the end-to-end test of that in the VM, in layout direct, for so many
+// connections with each kind of policy, with the agent alive and with the agent dead. It needs root and
+// bin/, and waits for the VM if another process has it. It leaves build/bench/bound.txt.
+func bound(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+	flags := flag.NewFlagSet("bound", flag.ContinueOnError)
+	flags.SetOutput(stderr)
+	tries := flags.Int("tries", 100, "how many connections are ended, of each kind")
+	out := flags.String("out", "build/bench/bound.txt", "where the run goes")
+	keep := flags.Bool("keep", false, "put the run into bench/results as well")
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	r := results.Describe(ctx, results.Bound)
+	text, err := measureBound(ctx, *tries, stderr)
+	if err != nil {
+		return err
+	}
+	if r.Measures, err = results.ParseGo("test/e2e", text); err != nil {
+		return err
+	}
+	fmt.Fprint(stdout, boundTable(r.Measures))
+	if err := r.Write(*out); err != nil {
+		return err
+	}
+	if *keep {
+		return r.Keep()
+	}
+	return nil
+}
+
+// measureBound returns what the test has written.
+func measureBound(ctx context.Context, tries int, stderr io.Writer) (string, error) {
+	work, err := scratch.Make("bound")
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = work.Remove() }() // test/sweep removes it otherwise
+	cmd := exec.CommandContext(ctx, "test/vm/suite", "direct")
+	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
+	cmd.Env = append(os.Environ(), "RUN="+boundTests, "KEEP="+work.Path, "VM_MINUTES=60", fmt.Sprintf("TRIES=%d", tries))
+	cmd.Stdout, cmd.Stderr = stderr, stderr
+	if err := cmd.Run(); err != nil {
+		return "", fmt.Errorf("run test/vm/suite: %w", err)
+	}
+	text, err := os.ReadFile(filepath.Join(work.Path, "bound.txt"))
+	if err != nil {
+		return "", fmt.Errorf("read what the test has measured: %w", err)
+	}
+	return string(text) + "PASS\n", nil // as go test does, after whole results
+}
+
+// boundTable returns a table with a line for each kind.
+func boundTable(measures []results.Measure) string {
+	var b strings.Builder
+	b.WriteString("| kind | connections | within 1 s | median | 95 % | longest |\n|---|---:|---:|---:|---:|---:|\n")
+	for _, m := range measures {
+		ends := slices.Sorted(slices.Values(m.Samples[perEnd]))
+		if len(ends) == 0 {
+			continue
+		}
+		late, _ := slices.BinarySearch(ends, lease+1)
+		at := func(percent int) float64 { return ends[(len(ends)-1)*percent/100] }
+		fmt.Fprintf(&b, "| %s | %d | %d | %.0f ms | %.0f ms | %.0f ms |\n", strings.TrimPrefix(m.Name, "Bound/"), len(ends), late, at(50), at(95), at(100))
+	}
+	return b.String()
+}
