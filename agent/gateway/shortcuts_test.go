@@ -51,8 +51,10 @@ func TestPods(t *testing.T) {
 	r := newRig(t, ovs.DatapathNetdev) // its flows and settings; packets do not pass it here
 	s := r.s
 	s.Shortcuts, s.Datapath, s.Encap = true, ovs.DatapathSystem, netip.Prefix{}
-	if err := r.ovs.SyncBridge(t.Context(), ovs.Bridge{Name: ovs.IntegrationBridge, DatapathType: ovs.DatapathNetdev}); err != nil {
-		t.Fatal(err)
+	for _, name := range []string{ovs.IntegrationBridge, s.Bridge} {
+		if err := r.ovs.SyncBridge(t.Context(), ovs.Bridge{Name: name, DatapathType: ovs.DatapathNetdev}); err != nil {
+			t.Fatal(err)
+		}
 	}
 	var devices []int
 	for i := range 2 {
@@ -120,12 +122,12 @@ func TestPods(t *testing.T) {
 		t.Helper()
 		testnode.Run(t, append([]string{"ovs-vsctl", "--db=" + r.sw.Address, "--no-wait"}, args...)...)
 	}
-	for range 3 {
-		vsctl("--", "--id=@m", "create", "Mirror", "name=m", "--", "set", "Bridge", ovs.IntegrationBridge, "mirrors=@m")
-		want("a mirror", 2, 0)
-		because(1, "a mirror on br-int")
-		vsctl("clear", "Bridge", ovs.IntegrationBridge, "mirrors")
-		want("no mirror", 2, 1)
+	for _, bridge := range []string{ovs.IntegrationBridge, s.Bridge, ovs.IntegrationBridge} {
+		vsctl("--", "--id=@m", "create", "Mirror", "name=m", "--", "set", "Bridge", bridge, "mirrors=@m")
+		want("a mirror on "+bridge, 2, 0)
+		because(1, "a mirror on "+bridge)
+		vsctl("clear", "Bridge", bridge, "mirrors")
+		want("no mirror on "+bridge, 2, 1)
 	}
 	vsctl("set", "Open_vSwitch", ".", "other_config:hw-offload=true")
 	want("hardware offload", 2, 0)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os/exec"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -86,4 +87,48 @@ func TestFlowWatchFollowsBridge(t *testing.T) {
 		what, err := i.client.Observed(t.Context(), IntegrationBridge)
 		return err == nil && what == "a mirror on "+IntegrationBridge
 	})
+}
+
+// TestClient_Observed: each setting with which Open vSwitch looks at single packets is found, on each
+// of the bridges, and no other is.
+func TestClient_Observed(t *testing.T) {
+	const second = "breth9"
+	i := startIntegration(t)
+	if err := i.client.SyncBridge(t.Context(), Bridge{Name: second, DatapathType: DatapathNetdev}); err != nil {
+		t.Fatal(err)
+	}
+	vsctl := func(args ...string) {
+		t.Helper()
+		testnode.Run(t, append([]string{"ovs-vsctl", "--db=" + i.Address, "--no-wait"}, args...)...)
+	}
+	observed := func(want string) {
+		t.Helper()
+		testnode.Eventually(t, fmt.Sprintf("observed by %q", want), func() error {
+			if what, err := i.client.Observed(t.Context(), IntegrationBridge, second, "absent"); err != nil || what != want {
+				return fmt.Errorf("%q, %v", what, err)
+			}
+			return nil
+		})
+	}
+	observed("")
+	for _, tt := range []struct {
+		what, column string
+		row          []string
+	}{
+		{"a mirror", "mirrors", []string{"Mirror", "name=m"}},
+		{"sFlow", "sflow", []string{"sFlow", `targets="127.0.0.1:6343"`, "sampling=64"}},
+		{"NetFlow", "netflow", []string{"NetFlow", `targets="127.0.0.1:2055"`}},
+		{"IPFIX", "ipfix", []string{"IPFIX", `targets="127.0.0.1:4739"`}},
+	} {
+		for _, bridge := range []string{IntegrationBridge, second} {
+			vsctl(slices.Concat([]string{"--", "--id=@row", "create"}, tt.row, []string{"--", "set", "Bridge", bridge, tt.column + "=@row"})...)
+			observed(tt.what + " on " + bridge)
+			vsctl("clear", "Bridge", bridge, tt.column)
+			observed("")
+		}
+	}
+	vsctl("set", "Open_vSwitch", ".", "other_config:hw-offload=true")
+	observed("hw-offload")
+	vsctl("set", "Open_vSwitch", ".", "other_config:hw-offload=false")
+	observed("")
 }

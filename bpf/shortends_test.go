@@ -1,0 +1,209 @@
+package bpf
+
+import (
+	"net/netip"
+	"testing"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
+	"github.com/cilium/ebpf/link"
+)
+
+// TestShortcuts_endWithSettings: a change of a pod's MTU, of the configuration or of addresses ends
+// every shortcut, also one that is being learned from a packet inside OVS. A call that changes
+// nothing leaves shortcuts alone.
+func TestShortcuts_endWithSettings(t *testing.T) {
+	r := newShortRig(t, Direct)
+	addrs := []netip.Addr{v4.node, v4.second, v6.node, v6.second, encap} // as open has them
+	for _, tt := range []struct {
+		name   string
+		change func() error
+		lasts  bool
+	}{
+		{name: "pod's MTU as before", change: func() error { return r.g.AttachPod(r.pod, podMTU, true) }, lasts: true},
+		{name: "addresses as before", change: func() error { return r.g.SyncAddrs(hosts(addrs...)) }, lasts: true},
+		{name: "an address more", change: func() error { return r.g.SyncAddrs(hosts(append(addrs, v4.vip)...)) }},
+		{name: "an address less", change: func() error { return r.g.SyncAddrs(hosts(addrs...)) }},
+		{name: "configuration", change: func() error { return r.g.SetConfig(r.g.opts.Config) }},
+		{name: "pod's MTU lowered", change: func() error { return r.g.AttachPod(r.pod, podMTU-100, true) }},
+		{name: "pod may have none", change: func() error { return r.g.AttachPod(r.pod, podMTU-100, false) }},
+	} {
+		r.pass(t, tt.name, tt.change, tt.lasts)
+	}
+}
+
+// pass makes a change while connections use their shortcuts, and while others have the packet inside
+// OVS that makes theirs valid. It checks whether packets bypass OVS afterwards.
+func (r *shortRig) pass(t *testing.T, name string, change func() error, lasts bool) {
+	t.Helper()
+	forgetShortcuts(t, r.g)
+	wire, pod := "snat_port", ""
+	if lasts {
+		wire, pod = "snat_cached", "out_cached"
+	}
+	var conns []conn
+	var left []func()
+	r.clearSlots(t)
+	for _, f := range []family{v4, v6} {
+		used, learned := conn{f, protoTCP, 40000, 50000, 30}, conn{f, protoTCP, 40001, 50001, 30}
+		r.open(t, used)
+		_, number := r.fromPod(t, learned.segment(true, true, flagACK, 64))
+		r.leave(t, number, learned.segment(true, false, flagACK, 62))
+		r.arrive(t, learned.segment(false, false, flagACK, 60))
+		conns = append(conns, used, learned)
+	}
+	for _, c := range []conn{conns[1], conns[3]} {
+		_, number := r.fromPod(t, c.segment(true, true, flagACK, 64))
+		var s gatewaySlot
+		if err := r.g.objs.Slots.Lookup(number-1, &s); err != nil {
+			t.Fatal(err)
+		}
+		left = append(left, func() {
+			if err := r.g.objs.Slots.Put(number-1, s); err != nil {
+				t.Fatal(err)
+			}
+			r.leave(t, number, c.segment(true, false, flagACK, 62))
+		})
+	}
+	r.must(t, change)
+	for _, leave := range left {
+		leave()
+	}
+
+	for i, c := range conns {
+		what := []string{"used", "learned"}[i%2]
+		if got := r.arrive(t, c.segment(false, false, flagACK, 60)); got.reason != wire {
+			t.Errorf("%s: packet from the wire to a shortcut that was %s, %s: by %q, want %q", name, what, c.f.name, got.reason, wire)
+		}
+		if got, _ := r.fromPod(t, c.segment(true, true, flagACK, 64)); got.reason != pod {
+			t.Errorf("%s: packet of the pod to a shortcut that was %s, %s: by %q, want %q", name, what, c.f.name, got.reason, pod)
+		}
+	}
+}
+
+// TestShortcuts_followPodMTU: after the pod's MTU is lowered, no packet from the wire that is longer
+// bypasses OVS, which answers it with ICMP. Shorter ones do again.
+func TestShortcuts_followPodMTU(t *testing.T) {
+	const lower = podMTU - 100
+	r := newShortRig(t, Direct)
+	for _, f := range []family{v4, v6} {
+		c := conn{f, protoUDP, 40000, 50000, 30}
+		fits, long := c, c
+		headers := len(f.header()) + 8
+		fits.payload, long.payload = lower-headers, lower-headers+1
+		expect := func(step string, c conn, want string) {
+			t.Helper()
+			if got := r.arrive(t, c.segment(false, false, 0, 60)); got.reason != want {
+				t.Errorf("%s, %s: by %q, want %q", f.name, step, got.reason, want)
+			}
+		}
+
+		r.must(t, func() error { return r.g.AttachPod(r.pod, podMTU, true) })
+		r.open(t, c)
+		expect("longer than the lower MTU, before", long, "snat_cached")
+		r.must(t, func() error { return r.g.AttachPod(r.pod, lower, true) })
+		expect("longer than the lower MTU, at once", long, "snat_port")
+		r.open(t, c)
+		expect("as long as the lower MTU", fits, "snat_cached")
+		expect("longer than the lower MTU", long, "snat_port")
+	}
+}
+
+// setIndex returns code that sets tc_index and the mark of a packet, as a program or a filter of a
+// pod with CAP_NET_ADMIN can do inside the pod.
+func setIndex(index, mark int32) asm.Instructions {
+	return asm.Instructions{
+		asm.Mov.Imm(asm.R2, index),
+		asm.StoreMem(asm.R1, 44, asm.R2, asm.Word), // tc_index of struct __sk_buff
+		asm.Mov.Imm(asm.R2, mark),
+		asm.StoreMem(asm.R1, 8, asm.R2, asm.Word), // mark
+		asm.Mov.Imm(asm.R0, -1),
+		asm.Return(),
+	}
+}
+
+// recordIndex returns code that writes tc_index of a packet to the first cell of m, and counts the
+// packet in the second. Then out redirects the packet to that device; 0 drops it.
+func recordIndex(m *ebpf.Map, out int) asm.Instructions {
+	code := asm.Instructions{
+		asm.LoadMem(asm.R6, asm.R1, 44, asm.Word),
+		asm.LoadMapValue(asm.R2, m.FD(), 0),
+		asm.StoreMem(asm.R2, 0, asm.R6, asm.Word),
+		asm.Mov.Imm(asm.R3, 1),
+		asm.Add.Imm(asm.R2, 4),
+		asm.StoreXAdd(asm.R2, asm.R3, asm.Word),
+	}
+	if out == 0 {
+		return append(code, asm.Mov.Imm(asm.R0, retDrop), asm.Return())
+	}
+	return append(code, asm.Mov.Imm(asm.R1, int32(out)), asm.Mov.Imm(asm.R2, 0), asm.FnRedirect.Call(), asm.Return())
+}
+
+// indexRecord is a map for recordIndex.
+func indexRecord(t *testing.T) *ebpf.Map {
+	t.Helper()
+	m, err := ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.Array, KeySize: 4, ValueSize: 8, MaxEntries: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { m.Close() })
+	return m
+}
+
+// awaitIndex waits for the next packet after those counted so far, and returns its tc_index.
+func awaitIndex(t *testing.T, m *ebpf.Map, send func()) (index uint32) {
+	t.Helper()
+	var was, now [2]uint32
+	if err := m.Lookup(uint32(0), &was); err != nil {
+		t.Fatal(err)
+	}
+	send()
+	eventually(t, "a packet of the pod", func() bool { return m.Lookup(uint32(0), &now) == nil && now[1] > was[1] })
+	return now[0]
+}
+
+// TestPodProgram_clearsIndex: what a pod has written to tc_index does not pass the program at its
+// device, whether or not the pod may have shortcuts, and whatever the packet is.
+func TestPodProgram_clearsIndex(t *testing.T) {
+	needTCX(t)
+	for _, layout := range shortLayouts {
+		for _, allowed := range []bool{true, false} {
+			n := quietDevices(t, vethWire)
+			c := n.config()
+			c.Layout = layout
+			g := n.open(t, func(o *Options) { o.Config, o.Shortcuts = c, ShortcutOptions{On: true, Entries: 64} })
+			podNS := newNamespace(t)
+			podNS.must(t, func() error { return writeSysctl("net/ipv6/conf/default/disable_ipv6", "1") })
+			pod := n.veth(t, "pod0", routerMAC, podNS, "eth0")
+			seen := indexRecord(t)
+			n.attachTest(t, podNS, podNS.up(t, "eth0"), ebpf.AttachTCXEgress, link.Tail(), setIndex(0x686f, 0))
+			n.attachTest(t, n.namespace, pod, ebpf.AttachTCXIngress, link.Tail(), recordIndex(seen, 0))
+			send := packetSender(t, podNS, podNS.up(t, "eth0"))
+
+			toPod := v4
+			toPod.remote = netip.MustParseAddr("10.244.2.3") // never observed: it gets no slot
+			frames := map[string][]byte{
+				"UDP":    conn{toPod, protoUDP, 40000, 50000, 30}.segment(true, true, 0, 64),
+				"ARP":    ether(routerMAC, podMAC, 0x0806, arpPacket(1, v4.pod, v4.remote)),
+				"tagged": join(routerMAC, podMAC, be16(0x8100), be16(7), be16(0x0800), v4.ip(v4.pod, v4.remote, protoUDP, udp(1, 2))),
+			}
+			for name, frame := range frames {
+				forged := func() {
+					if err := send([10]byte{}, frame); err != nil {
+						t.Fatal(err)
+					}
+				}
+				if !allowed && name == "UDP" { // without the program, it arrives
+					if index := awaitIndex(t, seen, forged); index != 0x686f {
+						t.Fatalf("tc_index of the pod is %#x at its device", index)
+					}
+				}
+				n.must(t, func() error { return g.AttachPod(pod, podMTU, allowed) })
+				if index := awaitIndex(t, seen, forged); index != 0 {
+					t.Errorf("%s, shortcuts allowed %t, %s: tc_index %#x has passed", layout, allowed, name, index)
+				}
+				n.must(t, func() error { return g.DetachPod(pod) })
+			}
+		}
+	}
+}
