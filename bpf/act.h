@@ -162,8 +162,9 @@ static __always_inline int bridged_host(struct __sk_buff *skb, __u32 reason)
 		return TC_ACT_UNSPEC;
 	if (cfg.vlan && !skb->vlan_present)
 		bpf_skb_vlan_push(skb, bpf_htons(ETH_P_8021Q), cfg.vlan);
+	/* for the monitor, and during an upgrade for an uplink program that looks only at this */
 	skb->tc_index = TC_HOST;
-	return bpf_redirect(cfg.uplink, 0);
+	return send_past(skb, MARK_HOST_SENT);
 }
 
 /* Left to the flows of the bridge, because no program is attached there. */

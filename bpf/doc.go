@@ -28,7 +28,10 @@
 // A packet that passes reaches the next program on the hook. In bridged and dedicated, while an
 // interface of the configuration is 0, every packet passes to OVS, whose flows carry the host's
 // traffic; no_uplink drops in direct only. Host packets that OVS' flows send to the uplink have the
-// mark 0x686f: they pass as host_out.
+// mark 0x686f: they pass as host_out. A packet that a program redirects past OVS to the uplink of
+// layout bridged has the mark 0x6873, or 0x7073 if it is a pod's, until the uplink's egress, where it
+// gets its own mark back. Pods cannot set these marks, because the kernel clears the mark of a packet
+// that leaves a network namespace.
 //
 // # Short path
 //

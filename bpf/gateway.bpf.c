@@ -83,8 +83,8 @@ int bridged_uplink_in(struct __sk_buff *skb)
 SEC("tc")
 int bridged_uplink_out(struct __sk_buff *skb)
 {
-	if (skb->tc_index == TC_HOST || (shortcuts_on && skb->tc_index == TC_POD))
-		return TC_ACT_UNSPEC; /* counted where the host or the pod sent it */
+	if (was_sent_past(skb))
+		return TC_ACT_UNSPEC;
 	if (skb->mark == MARK_HOST)
 		return bridged_flows(skb);
 	return bridged_ovn(skb, ovn_reason(skb));
@@ -127,5 +127,5 @@ int pod_direct(struct __sk_buff *skb)
 SEC("tc")
 int pod_bridged(struct __sk_buff *skb)
 {
-	return from_pod(skb, TC_POD);
+	return from_pod(skb, MARK_POD_SENT);
 }

@@ -33,7 +33,7 @@ func arrives(reason verdict.Reason) bool {
 }
 
 func bridgedOutcome(reason verdict.Reason, connected bool) result {
-	const mark = 0x6f76
+	const mark, hostSent = 0x6f76, 0x6873
 	dir := verdict.Rules()[reason].Direction
 	switch v := reason.Verdict(); {
 	case dir == verdict.FromHost && v == verdict.OVN:
@@ -42,7 +42,9 @@ func bridgedOutcome(reason verdict.Reason, connected bool) result {
 		return result{ret: retDrop}
 	case !connected:
 		return result{ret: retNext}
-	case v == verdict.Host, dir == verdict.FromHost:
+	case dir == verdict.FromHost: // the program at the uplink's egress restores the packet's mark
+		return result{ret: retRedirect, mark: hostSent}
+	case v == verdict.Host:
 		return result{ret: retRedirect}
 	case v == verdict.Drop:
 		return result{ret: retDrop}

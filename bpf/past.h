@@ -17,6 +17,27 @@
 #include "short.h"
 
 /*
+ * In layout bridged, sends a packet past OVS to the uplink. mark says so to the uplink's egress
+ * program, which gives the packet its own mark back: the host's filters may use it.
+ */
+static __always_inline int send_past(struct __sk_buff *skb, __u32 mark)
+{
+	skb->cb[0] = skb->mark;
+	skb->mark = mark;
+	return bpf_redirect(cfg.uplink, 0);
+}
+
+/* At the uplink's egress: reports whether the packet was counted where the host or the pod sent it.
+ */
+static __always_inline int was_sent_past(struct __sk_buff *skb)
+{
+	if (skb->mark != MARK_HOST_SENT && (!shortcuts_on || skb->mark != MARK_POD_SENT))
+		return 0;
+	skb->mark = skb->cb[0]; /* a redirect keeps it */
+	return 1;
+}
+
+/*
  * Applies the shortcut of a packet from the wire that is OVN's. Returns the pod's device, or 0 if
  * the packet must go to OVS. Not inline: the stack of the programs' longest call chain is full.
  */
@@ -139,14 +160,14 @@ static __noinline int observe(struct __sk_buff *skb, struct shortcut *s, const s
 }
 
 /* Of a pod of this node, at the host's end of its device. mark: for the uplink's program. */
-static __always_inline int from_pod(struct __sk_buff *skb, __u16 mark)
+static __always_inline int from_pod(struct __sk_buff *skb, __u32 mark)
 {
 	struct shortcut *s;
 	struct plain p;
 	struct tuple k;
 	__u64 now;
 
-	/* a program in the pod may have set it */
+	/* a program or a filter in the pod may have set it */
 	if (skb->tc_index)
 		skb->tc_index = 0;
 	/* a tag that the pod has set would stay on the packet */
@@ -182,9 +203,7 @@ static __always_inline int from_pod(struct __sk_buff *skb, __u16 mark)
 	s->tries = 0;
 	count(skb, REASON_OUT_CACHED);
 	rewrite(skb, &p, s);
-	if (mark)
-		skb->tc_index = mark;
-	return bpf_redirect(cfg.uplink, 0);
+	return mark ? send_past(skb, mark) : (int)bpf_redirect(cfg.uplink, 0);
 }
 
 #endif /* __PAST_H */

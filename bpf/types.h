@@ -119,9 +119,16 @@ enum reason {
 
 #define MARK_OVN 0x6f76	 /* "ov": a flow of the bridge sends it to OVN */
 #define MARK_HOST 0x686f /* "ho": set by a flow of the bridge on host packets */
-#define TC_HOST 0x686f	 /* survives the redirect to the uplink */
-#define TC_POD 0x706f	 /* the same, of a packet that has passed OVS by; both above MAX_SLOTS */
+#define TC_HOST 0x686f	 /* tc_index of host packets; above MAX_SLOTS */
 #define MAX_SLOTS 0x4000 /* tc_index of a packet inside OVS: 1 + its slot */
+
+/*
+ * Marks of layout bridged, from the program that sends a packet past OVS to the program at the
+ * uplink's egress, which lets the packet pass. The kernel clears the mark of a packet that leaves a
+ * network namespace, but not tc_index: a pod could forge that.
+ */
+#define MARK_HOST_SENT 0x6873 /* "hs" */
+#define MARK_POD_SENT 0x7073  /* "ps" */
 
 /* An IPv6 address, or an IPv4 one as ::ffff:a.b.c.d. */
 struct addr {

@@ -1,0 +1,110 @@
+package bpf
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"testing"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
+	"github.com/cilium/ebpf/link"
+	"golang.org/x/sys/unix"
+)
+
+// newBridged returns a node of layout bridged with its programs attached.
+func newBridged(t *testing.T, shortcuts bool) (*node, *Gateway) {
+	t.Helper()
+	n := quietDevices(t, vethWire)
+	c := n.config()
+	c.Layout = Bridged
+	g := n.open(t, func(o *Options) { o.Config, o.Shortcuts = c, ShortcutOptions{On: shortcuts, Entries: 64} })
+	n.must(t, func() error { return errors.Join(g.AttachBridge(n.bridge), g.AttachUplink(n.uplink)) })
+	return n, g
+}
+
+// TestBridged_forgedIndex: a pod whose device has no program sets tc_index and the mark of its packets
+// to any value that the programs use for packets that they have decided. The uplink's program still
+// decides these packets. A program stands in for OVS, which sends them out of the uplink.
+func TestBridged_forgedIndex(t *testing.T) {
+	needTCX(t)
+	const packets = 3
+	for _, shortcuts := range []bool{false, true} {
+		for _, forged := range []int32{0x686f, 0x706f, 0x6873, 0x7073} { // TC_HOST, the former TC_POD, MARK_..._SENT
+			t.Run(fmt.Sprintf("shortcuts %t, %#x", shortcuts, forged), func(t *testing.T) {
+				n, _ := newBridged(t, shortcuts)
+				podNS := newNamespace(t)
+				podNS.must(t, func() error { return writeSysctl("net/ipv6/conf/default/disable_ipv6", "1") })
+				pod := n.veth(t, "pod0", routerMAC, podNS, "eth0")
+				seen := indexRecord(t)
+				n.attachTest(t, podNS, podNS.up(t, "eth0"), ebpf.AttachTCXEgress, link.Tail(), setIndex(forged, forged))
+				n.attachTest(t, n.namespace, pod, ebpf.AttachTCXIngress, link.Tail(), recordIndex(seen, n.uplink))
+				send := packetSender(t, podNS, podNS.up(t, "eth0"))
+
+				before := counts(t, n.pinDir)
+				for range packets {
+					for _, frame := range [][]byte{
+						v4.tx(v4.pod, v4.remote, protoUDP, udp(50000, 53, 'x')), v6.tx(v6.pod, v6.remote, protoUDP, udp(50000, 53, 'x')),
+					} {
+						if index := awaitIndex(t, seen, func() {
+							if err := send([10]byte{}, frame); err != nil {
+								t.Fatal(err)
+							}
+						}); index != uint32(forged) {
+							t.Fatalf("tc_index of the pod is %#x at its device, want %#x", index, forged)
+						}
+					}
+				}
+				// The stand-in has returned, so the uplink's program may only just run.
+				eventually(t, "untranslated packets of the pod to be dropped", func() bool {
+					return deltas(before, counts(t, n.pinDir))["unsnated"] == 2*packets
+				})
+			})
+		}
+	}
+}
+
+// TestBridged_hostKeepsMark: a packet that the host sends past OVS has its own mark when it leaves by
+// the uplink, and is counted once.
+func TestBridged_hostKeepsMark(t *testing.T) {
+	needTCX(t)
+	n, _ := newBridged(t, false)
+	n.addr(t, "breth0", v4.node.String()+"/24")
+	n.neighbour(t, v4.foreign)
+	marks := indexRecord(t)
+	n.attachTest(t, n.namespace, n.uplink, ebpf.AttachTCXEgress, link.Tail(), asm.Instructions{
+		asm.LoadMem(asm.R6, asm.R1, 8, asm.Word), // mark
+		asm.LoadMapValue(asm.R2, marks.FD(), 0),
+		asm.StoreMem(asm.R2, 0, asm.R6, asm.Word),
+		asm.Mov.Imm(asm.R3, 1),
+		asm.Add.Imm(asm.R2, 4),
+		asm.StoreXAdd(asm.R2, asm.R3, asm.Word),
+		asm.Mov.Imm(asm.R0, -1),
+		asm.Return(),
+	})
+	host := n.hostUDP(t, 53).(*net.UDPConn)
+	raw, err := host.SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	before := counts(t, n.pinDir)
+	want := []int{0, 0x4000, 0x686f, 0x6873, -1}
+	for _, mark := range want {
+		if err := raw.Control(func(fd uintptr) { err = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_MARK, mark) }); err != nil {
+			t.Fatal(err)
+		}
+		got := awaitIndex(t, marks, func() {
+			if _, err := host.WriteTo([]byte("w"), net.UDPAddrFromAddrPort(netip.AddrPortFrom(v4.foreign, 4000))); err != nil {
+				t.Fatal(err)
+			}
+		})
+		if got != uint32(mark) {
+			t.Errorf("mark %#x of a host's packet has become %#x", uint32(mark), got)
+		}
+	}
+	if got := deltas(before, counts(t, n.pinDir)); len(got) != 1 || got["host_out"] != uint64(len(want)) {
+		t.Errorf("counted %v, want %d of host_out", got, len(want))
+	}
+}
