@@ -14,14 +14,14 @@ import (
 )
 
 // newBridged returns a node of layout bridged with its programs attached.
-func newBridged(t *testing.T, shortcuts bool) (*node, *Gateway) {
+func newBridged(t *testing.T, shortcuts bool) *node {
 	t.Helper()
 	n := quietDevices(t, vethWire)
 	c := n.config()
 	c.Layout = Bridged
 	g := n.open(t, func(o *Options) { o.Config, o.Shortcuts = c, ShortcutOptions{On: shortcuts, Entries: 64} })
 	n.must(t, func() error { return errors.Join(g.AttachBridge(n.bridge), g.AttachUplink(n.uplink)) })
-	return n, g
+	return n
 }
 
 // TestBridged_forgedIndex: a pod whose device has no program sets tc_index and the mark of its packets
@@ -33,7 +33,7 @@ func TestBridged_forgedIndex(t *testing.T) {
 	for _, shortcuts := range []bool{false, true} {
 		for _, forged := range []int32{0x686f, 0x706f, 0x6873, 0x7073} { // TC_HOST, the former TC_POD, MARK_..._SENT
 			t.Run(fmt.Sprintf("shortcuts %t, %#x", shortcuts, forged), func(t *testing.T) {
-				n, _ := newBridged(t, shortcuts)
+				n := newBridged(t, shortcuts)
 				podNS := newNamespace(t)
 				podNS.must(t, func() error { return writeSysctl("net/ipv6/conf/default/disable_ipv6", "1") })
 				pod := n.veth(t, "pod0", routerMAC, podNS, "eth0")
@@ -69,7 +69,7 @@ func TestBridged_forgedIndex(t *testing.T) {
 // the uplink, and is counted once.
 func TestBridged_hostKeepsMark(t *testing.T) {
 	needTCX(t)
-	n, _ := newBridged(t, false)
+	n := newBridged(t, false)
 	n.addr(t, "breth0", v4.node.String()+"/24")
 	n.neighbour(t, v4.foreign)
 	marks := indexRecord(t)
@@ -83,7 +83,7 @@ func TestBridged_hostKeepsMark(t *testing.T) {
 		asm.Mov.Imm(asm.R0, -1),
 		asm.Return(),
 	})
-	host := n.hostUDP(t, 53).(*net.UDPConn)
+	host := n.hostUDP(t, 54).(*net.UDPConn)
 	raw, err := host.SyscallConn()
 	if err != nil {
 		t.Fatal(err)
