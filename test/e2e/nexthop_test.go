@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -149,22 +150,7 @@ func testNextHopSilent(t *testing.T, c *Cluster) {
 // and does not announce it. OVN forgets the old one after a while.
 func testPeerMoves(t *testing.T, c *Cluster) {
 	peers := []netip.Prefix{netip.MustParsePrefix("172.30.0.222/24"), netip.MustParsePrefix("fd00:172:30::222/64")}
-	ns, err := c.Netns("ext")
-	if err != nil {
-		t.Fatal(err)
-	}
-	c.execute(t, "central", "ip", "link", "add", "peer0", "type", "veth", "peer", "name", "peer1", "netns", ns)
-	defer c.execute(t, "central", "ip", "link", "del", "peer0")
-	c.execute(t, "central", "ip", "link", "set", "peer0", "master", lab.FabricBridge, "up")
-	for _, key := range []string{"all.arp_ignore=1", "all.arp_announce=2"} { // each address at its own device
-		name, _, _ := strings.Cut(key, "=")
-		c.execute(t, "ext", "sysctl", "-qw", "net.ipv4.conf."+key)
-		defer c.execute(t, "ext", "sysctl", "-qw", "net.ipv4.conf."+name+"=0")
-	}
-	c.execute(t, "ext", "ip", "link", "set", "peer1", "up")
-	for _, p := range peers {
-		c.execute(t, "ext", append([]string{"ip", "addr", "add", p.String(), "dev", "peer1", "noprefixroute"}, nodad(p.Addr().Is6())...)...)
-	}
+	c.addOutsideDevice(t, "peer0", "peer1", peers)
 	reach := func() error {
 		return errors.Join(c.ask(t, host("a"), port(peers[0].Addr(), outsidePort)), c.ask(t, host("a"), port(peers[1].Addr(), outsidePort)))
 	}
@@ -173,6 +159,7 @@ func testPeerMoves(t *testing.T, c *Cluster) {
 	if err := isUnanswered(reach()); err != nil {
 		t.Errorf("at once after a silent change of the peer's MAC address: %v", err)
 	}
+	var err error
 	for end := time.Now().Add(5 * time.Minute); ; time.Sleep(time.Second) {
 		if err = reach(); err == nil || time.Now().After(end) {
 			break
@@ -180,6 +167,35 @@ func testPeerMoves(t *testing.T, c *Cluster) {
 	}
 	if err != nil {
 		t.Errorf("after five minutes: %v", err)
+	}
+}
+
+// addOutsideDevice gives the outside host one more device on the uplink's network until the test
+// ends. fabric is its other end.
+func (c *Cluster) addOutsideDevice(t *testing.T, fabric, device string, addresses []netip.Prefix) {
+	t.Helper()
+	ns, err := c.Netns("ext")
+	if err != nil {
+		t.Fatal(err)
+	}
+	later := func(on string, argv ...string) {
+		t.Cleanup(func() {
+			if out, err := c.Exec(context.WithoutCancel(t.Context()), on, argv...); err != nil {
+				t.Errorf("%v on %s: %v: %s", argv, on, err, out)
+			}
+		})
+	}
+	c.execute(t, "central", "ip", "link", "add", fabric, "type", "veth", "peer", "name", device, "netns", ns)
+	later("central", "ip", "link", "del", fabric)
+	c.execute(t, "central", "ip", "link", "set", fabric, "master", lab.FabricBridge, "up")
+	for _, key := range []string{"all.arp_ignore=1", "all.arp_announce=2"} { // each address at its own device
+		name, _, _ := strings.Cut(key, "=")
+		c.execute(t, "ext", "sysctl", "-qw", "net.ipv4.conf."+key)
+		later("ext", "sysctl", "-qw", "net.ipv4.conf."+name+"=0")
+	}
+	c.execute(t, "ext", "ip", "link", "set", device, "up")
+	for _, p := range addresses {
+		c.execute(t, "ext", append([]string{"ip", "addr", "add", p.String(), "dev", device, "noprefixroute"}, nodad(p.Addr().Is6())...)...)
 	}
 }
 

@@ -45,6 +45,12 @@ var shortcutTests = []struct {
 	{"next hop moved, agent dead", func(t *testing.T, r *shortcutRig) {
 		r.withoutAgent(t, func() { testShortcutNextHop(t, r) })
 	}},
+	{"way out by another node", testShortcutMoved},
+	{"way out by another node, agent dead", func(t *testing.T, r *shortcutRig) {
+		r.withoutAgent(t, func() { testShortcutMoved(t, r) })
+	}},
+	{"next hop of several removed", testShortcutECMP},
+	{"gateway drained", testShortcutDrained},
 	{"NodePort removed", testShortcutNodePort},
 	{"processes killed", testShortcutKills},
 	{"address of a pod reused", testShortcutReuse},
