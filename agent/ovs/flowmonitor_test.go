@@ -104,10 +104,11 @@ func TestClient_Observed(t *testing.T) {
 	observed := func(want string) {
 		t.Helper()
 		testnode.Eventually(t, fmt.Sprintf("observed by %q", want), func() error {
-			if what, err := i.client.Observed(t.Context(), IntegrationBridge, second, "absent"); err != nil || what != want {
-				return fmt.Errorf("%q, %v", what, err)
+			what, err := i.client.Observed(t.Context(), IntegrationBridge, second, "absent")
+			if err == nil && what != want {
+				err = fmt.Errorf("%q", what)
 			}
-			return nil
+			return err
 		})
 	}
 	observed("")

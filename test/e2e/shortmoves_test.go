@@ -12,8 +12,8 @@ import (
 )
 
 // Tests of connections with shortcuts for which OVN chooses another way out: by another node, or by
-// another next hop. The bound is in leases, so that a slow machine does not change it: OVS may
-// renew a shortcut once more by a datapath flow that it has not revalidated yet, and never again.
+// another next hop. OVS may renew a shortcut until it has revalidated its datapath flows, and never
+// again. The bound is in leases, so that a slow machine does not change it.
 
 // nbctl runs a command that returns when the chassis have applied it.
 func (r *shortcutRig) nbctl(t *testing.T, argv ...string) string {
@@ -100,8 +100,8 @@ func (r *shortcutRig) nbctlLater(t *testing.T, argv ...string) {
 	}
 }
 
-// moved waits until the lines' shortcuts have ended, and checks that OVS renewed none of them more
-// than once since they were read.
+// moved waits until the lines' shortcuts have ended, and checks that none is renewed or used during the
+// next three leases. It logs how often OVS renewed them since before was read.
 func (r *shortcutRig) moved(t *testing.T, lines []*line, before []bpf.Shortcut) {
 	t.Helper()
 	for i, l := range lines {
