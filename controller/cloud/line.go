@@ -20,8 +20,8 @@ type Record struct {
 	Lines               []Line // by tag
 }
 
-// Record returns what the node may use now: ports that are in its trunk by the right tag. Of what
-// was published, a port that is not there as it was is held.
+// Record returns what the node may use now: ports that are in its trunk by the right tag. Published
+// ports that disappeared or changed are marked held.
 func (p Pool) Record(s Seen) Record {
 	vif, trouble := p.findVIF(s)
 	if trouble != nil {
