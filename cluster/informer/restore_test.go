@@ -29,9 +29,6 @@ import (
 )
 
 // plainLists are ConfigMaps of an API server that does not stream lists.
-// inFull is why the tests of a restored etcd are skipped with -short.
-const inFull = "-short: etcd starts three times; .ci/full has it, part outages"
-
 type plainLists struct{ typedcorev1.ConfigMapInterface }
 
 func (p plainLists) Watch(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
@@ -201,9 +198,6 @@ func (r *restorable) diverge() {
 // informers' copies. Their next connections wait for the restored server, as behind a load
 // balancer, so that they see no failure.
 func TestRestored_earlierRevision(t *testing.T) {
-	if testing.Short() {
-		t.Skip(inFull)
-	}
 	r := newRestorable(t)
 	r.put("changed", "early")
 	r.put("deleted", "early")
@@ -259,7 +253,7 @@ func (r *restorable) recordReasons() (end func() map[string]string) {
 // has passed that of the copies before they are connected again.
 func TestRestored_laterRevision(t *testing.T) {
 	if testing.Short() {
-		t.Skip(inFull)
+		t.Skip("a second restore takes too long: .ci/full has it, part outages")
 	}
 	r := newRestorable(t)
 	r.put("changed", "early")
