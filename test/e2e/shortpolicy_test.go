@@ -28,6 +28,11 @@ const triesEnv = "OVN_EBPF_E2E_TRIES"
 const (
 	defaultTries   = 20
 	linesPerPolicy = 10 // connections that one policy forbids, half of each family
+
+	// Open vSwitch revalidates the datapath flows of connections one after another. So it may renew a
+	// shortcut for a while after it has dropped the first packet of another connection. In the VM, this
+	// took up to 91 ms (100 connections).
+	revalidating = lease / 8
 )
 
 // policyBound is how a kind of policy ends a connection.
@@ -41,8 +46,8 @@ type policyBound struct {
 // testShortcutPolicy: a policy that forbids busy connections ends them within a lease, counted from the
 // first packet that OVS drops of a connection that always passes OVS. The test measures each of the
 // connections, because they are at different points of their leases. At most one in twenty may be late.
-// Of 20 tries, three may be late: if leases were twice as long, half of the tries would be late, and at
-// most three of 20 would be late once in 800 runs.
+// Of 20 tries, three may be late: if leases were twice as long, 44 % of the tries would be late, and at
+// most three of 20 would be late once in about 150 runs.
 func testShortcutPolicy(t *testing.T, r *shortcutRig, agent string) {
 	tries := defaultTries
 	if text := os.Getenv(triesEnv); text != "" {
@@ -68,9 +73,9 @@ func testShortcutPolicy(t *testing.T, r *shortcutRig, agent string) {
 			}
 			slices.Sort(after)
 			t.Logf("%d connections ended after OVS forbade them: %v", len(after), after)
-			in, _ := slices.BinarySearch(after, lease+1)
+			in, _ := slices.BinarySearch(after, lease+revalidating+1)
 			if got := len(after) - in; got > late {
-				t.Errorf("%d of %d connections ended later than %s after OVS forbade them, want at most %d", got, len(after), lease, late)
+				t.Errorf("%d of %d connections ended later than %s after OVS forbade them, want at most %d", got, len(after), lease+revalidating, late)
 			}
 			// The emulated machine may hold each process back for a while.
 			const slack = 1500 * time.Millisecond
