@@ -143,7 +143,8 @@ func TestNodeReport_has(t *testing.T) {
 	}
 }
 
-// What ends is no news, nor is another figure of a check. Anything else that is new is.
+// A fault that ended is no news, and neither is another figure of a check. Every other difference is
+// news.
 func TestNodeReport_news(t *testing.T) {
 	before := nodeReport{
 		code: http.StatusOK, readyz: []string{"degraded: a clock"}, events: []string{"ClockDiffers: a clock"},

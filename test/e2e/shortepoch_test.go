@@ -14,7 +14,7 @@ import (
 
 // testShortcutChurn: flows of br-int that change ten times per second take a busy connection few of its
 // shortcuts. Each change ends all shortcuts of the node. The test counts how many packets pass OVS for
-// each epoch, so that it does not depend on the speed of the machine.
+// each epoch. These are those of a round trip through OVS, which takes longer on a slow machine.
 func testShortcutChurn(t *testing.T, r *shortcutRig) {
 	const (
 		changes  = 100

@@ -32,8 +32,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// runStandin prints the events of all tests, or of the one that the arguments name as gotestsum and
-// test/run do: -test.run=PATTERN PACKAGE.
+// runStandin prints the events of tests. Arguments select one test as gotestsum and test/run do:
+// -test.run=PATTERN PACKAGE. Without arguments, all tests run.
 func runStandin(dir string, args []string) (status int) {
 	plan, err := os.ReadFile(filepath.Join(dir, "plan.json"))
 	suite := standinSuite{}
