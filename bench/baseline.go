@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"os"
 	"slices"
 	"strings"
 )
@@ -212,6 +213,19 @@ func (b *Baseline) Encode() ([]byte, error) {
 		return nil, fmt.Errorf("encode baseline: %w", err)
 	}
 	return append(text, '\n'), nil
+}
+
+// ReadBaseline reads a baseline that Encode has written to a file.
+func ReadBaseline(path string) (*Baseline, error) {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("read baseline: %w", err)
+	}
+	b, err := DecodeBaseline(text)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return b, nil
 }
 
 // DecodeBaseline parses the output of Encode. A baseline without ratios is an error.

@@ -34,24 +34,15 @@ func TestBridged_forgedIndex(t *testing.T) {
 		for _, forged := range []int32{0x686f, 0x706f, 0x6873, 0x7073} { // TC_HOST, the former TC_POD, MARK_..._SENT
 			t.Run(fmt.Sprintf("shortcuts %t, %#x", shortcuts, forged), func(t *testing.T) {
 				n := newBridged(t, shortcuts)
-				podNS := newNamespace(t)
-				podNS.must(t, func() error { return writeSysctl("net/ipv6/conf/default/disable_ipv6", "1") })
-				pod := n.veth(t, "pod0", routerMAC, podNS, "eth0")
-				seen := indexRecord(t)
-				n.attachTest(t, podNS, podNS.up(t, "eth0"), ebpf.AttachTCXEgress, link.Tail(), setIndex(forged, forged))
-				n.attachTest(t, n.namespace, pod, ebpf.AttachTCXIngress, link.Tail(), recordIndex(seen, n.uplink))
-				send := packetSender(t, podNS, podNS.up(t, "eth0"))
+				_, seen, send := n.forgingPod(t, forged, forged,
+					asm.Mov.Imm(asm.R1, int32(n.uplink)), asm.Mov.Imm(asm.R2, 0), asm.FnRedirect.Call(), asm.Return())
 
 				before := counts(t, n.pinDir)
 				for range packets {
 					for _, frame := range [][]byte{
 						v4.tx(v4.pod, v4.remote, protoUDP, udp(50000, 53, 'x')), v6.tx(v6.pod, v6.remote, protoUDP, udp(50000, 53, 'x')),
 					} {
-						if index := awaitIndex(t, seen, func() {
-							if err := send([10]byte{}, frame); err != nil {
-								t.Fatal(err)
-							}
-						}); index != uint32(forged) {
+						if index := awaitRecord(t, seen, func() { send(frame) }); index != uint32(forged) {
 							t.Fatalf("tc_index of the pod is %#x at its device, want %#x", index, forged)
 						}
 					}
@@ -72,17 +63,8 @@ func TestBridged_hostKeepsMark(t *testing.T) {
 	n := newBridged(t, false)
 	n.addr(t, "breth0", v4.node.String()+"/24")
 	n.neighbour(t, v4.foreign)
-	marks := indexRecord(t)
-	n.attachTest(t, n.namespace, n.uplink, ebpf.AttachTCXEgress, link.Tail(), asm.Instructions{
-		asm.LoadMem(asm.R6, asm.R1, 8, asm.Word), // mark
-		asm.LoadMapValue(asm.R2, marks.FD(), 0),
-		asm.StoreMem(asm.R2, 0, asm.R6, asm.Word),
-		asm.Mov.Imm(asm.R3, 1),
-		asm.Add.Imm(asm.R2, 4),
-		asm.StoreXAdd(asm.R2, asm.R3, asm.Word),
-		asm.Mov.Imm(asm.R0, -1),
-		asm.Return(),
-	})
+	marks := newRecord(t)
+	n.attachTest(t, n.namespace, n.uplink, ebpf.AttachTCXEgress, link.Tail(), record(marks, skbMark, asm.Mov.Imm(asm.R0, -1), asm.Return()))
 	host := n.hostUDP(t, 54).(*net.UDPConn)
 	raw, err := host.SyscallConn()
 	if err != nil {
@@ -95,7 +77,7 @@ func TestBridged_hostKeepsMark(t *testing.T) {
 		if err := raw.Control(func(fd uintptr) { err = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_MARK, mark) }); err != nil {
 			t.Fatal(err)
 		}
-		got := awaitIndex(t, marks, func() {
+		got := awaitRecord(t, marks, func() {
 			if _, err := host.WriteTo([]byte("w"), net.UDPAddrFromAddrPort(netip.AddrPortFrom(v4.foreign, 4000))); err != nil {
 				t.Fatal(err)
 			}

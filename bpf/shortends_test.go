@@ -10,8 +10,8 @@ import (
 )
 
 // TestShortcuts_endWithSettings: a change of a pod's MTU, of the configuration or of addresses ends
-// every shortcut, also one that is being learned from a packet inside OVS. A call that changes
-// nothing leaves shortcuts alone.
+// every shortcut. This includes shortcuts that are being learned from a packet inside OVS. A call that
+// changes nothing leaves shortcuts alone.
 func TestShortcuts_endWithSettings(t *testing.T) {
 	r := newShortRig(t, Direct)
 	addrs := []netip.Addr{v4.node, v4.second, v6.node, v6.second, encap} // as open has them
@@ -131,33 +131,35 @@ func TestShortcuts_followPodMTU(t *testing.T) {
 func setIndex(index, mark int32) asm.Instructions {
 	return asm.Instructions{
 		asm.Mov.Imm(asm.R2, index),
-		asm.StoreMem(asm.R1, 44, asm.R2, asm.Word), // tc_index of struct __sk_buff
+		asm.StoreMem(asm.R1, skbTCIndex, asm.R2, asm.Word),
 		asm.Mov.Imm(asm.R2, mark),
-		asm.StoreMem(asm.R1, 8, asm.R2, asm.Word), // mark
+		asm.StoreMem(asm.R1, skbMark, asm.R2, asm.Word),
 		asm.Mov.Imm(asm.R0, -1),
 		asm.Return(),
 	}
 }
 
-// recordIndex returns code that writes tc_index of a packet to the first cell of m, and counts the
-// packet in the second. Then out redirects the packet to that device; 0 drops it.
-func recordIndex(m *ebpf.Map, out int) asm.Instructions {
-	code := asm.Instructions{
-		asm.LoadMem(asm.R6, asm.R1, 44, asm.Word),
+// Offsets of fields of struct __sk_buff.
+const (
+	skbMark    = 8
+	skbTCIndex = 44
+)
+
+// record returns code that writes a field of a packet to the first cell of m, and counts the packet in
+// the second. The code then goes on with end.
+func record(m *ebpf.Map, field int16, end ...asm.Instruction) asm.Instructions {
+	return append(asm.Instructions{
+		asm.LoadMem(asm.R6, asm.R1, field, asm.Word),
 		asm.LoadMapValue(asm.R2, m.FD(), 0),
 		asm.StoreMem(asm.R2, 0, asm.R6, asm.Word),
 		asm.Mov.Imm(asm.R3, 1),
 		asm.Add.Imm(asm.R2, 4),
 		asm.StoreXAdd(asm.R2, asm.R3, asm.Word),
-	}
-	if out == 0 {
-		return append(code, asm.Mov.Imm(asm.R0, retDrop), asm.Return())
-	}
-	return append(code, asm.Mov.Imm(asm.R1, int32(out)), asm.Mov.Imm(asm.R2, 0), asm.FnRedirect.Call(), asm.Return())
+	}, end...)
 }
 
-// indexRecord is a map for recordIndex.
-func indexRecord(t *testing.T) *ebpf.Map {
+// newRecord returns a map for record.
+func newRecord(t *testing.T) *ebpf.Map {
 	t.Helper()
 	m, err := ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.Array, KeySize: 4, ValueSize: 8, MaxEntries: 1})
 	if err != nil {
@@ -167,8 +169,8 @@ func indexRecord(t *testing.T) *ebpf.Map {
 	return m
 }
 
-// awaitIndex waits for the next packet after those counted so far, and returns its tc_index.
-func awaitIndex(t *testing.T, m *ebpf.Map, send func()) (index uint32) {
+// awaitRecord sends a packet, waits until it is recorded, and returns its field.
+func awaitRecord(t *testing.T, m *ebpf.Map, send func()) (field uint32) {
 	t.Helper()
 	var was, now [2]uint32
 	if err := m.Lookup(uint32(0), &was); err != nil {
@@ -177,6 +179,26 @@ func awaitIndex(t *testing.T, m *ebpf.Map, send func()) (index uint32) {
 	send()
 	eventually(t, "a packet of the pod", func() bool { return m.Lookup(uint32(0), &now) == nil && now[1] > was[1] })
 	return now[0]
+}
+
+// forgingPod adds a pod that sets tc_index and the mark of its packets. A program at the host's end of
+// its device records the tc_index in seen, and goes on with end. send sends a frame of the pod.
+func (n *node) forgingPod(t *testing.T, index, mark int32, end ...asm.Instruction) (pod int, seen *ebpf.Map, send func(frame []byte)) {
+	t.Helper()
+	podNS := newNamespace(t)
+	podNS.must(t, func() error { return writeSysctl("net/ipv6/conf/default/disable_ipv6", "1") })
+	pod = n.veth(t, "pod0", routerMAC, podNS, "eth0")
+	seen = newRecord(t)
+	n.attachTest(t, podNS, podNS.up(t, "eth0"), ebpf.AttachTCXEgress, link.Tail(), setIndex(index, mark))
+	n.attachTest(t, n.namespace, pod, ebpf.AttachTCXIngress, link.Tail(), record(seen, skbTCIndex, end...))
+
+	sender := packetSender(t, podNS, podNS.up(t, "eth0"))
+	return pod, seen, func(frame []byte) {
+		t.Helper()
+		if err := sender([10]byte{}, frame); err != nil {
+			t.Fatal(err)
+		}
+	}
 }
 
 // TestPodProgram_clearsIndex: what a pod has written to tc_index does not pass the program at its
@@ -189,13 +211,7 @@ func TestPodProgram_clearsIndex(t *testing.T) {
 			c := n.config()
 			c.Layout = layout
 			g := n.open(t, func(o *Options) { o.Config, o.Shortcuts = c, ShortcutOptions{On: true, Entries: 64} })
-			podNS := newNamespace(t)
-			podNS.must(t, func() error { return writeSysctl("net/ipv6/conf/default/disable_ipv6", "1") })
-			pod := n.veth(t, "pod0", routerMAC, podNS, "eth0")
-			seen := indexRecord(t)
-			n.attachTest(t, podNS, podNS.up(t, "eth0"), ebpf.AttachTCXEgress, link.Tail(), setIndex(0x686f, 0))
-			n.attachTest(t, n.namespace, pod, ebpf.AttachTCXIngress, link.Tail(), recordIndex(seen, 0))
-			send := packetSender(t, podNS, podNS.up(t, "eth0"))
+			pod, seen, send := n.forgingPod(t, 0x686f, 0, asm.Mov.Imm(asm.R0, retDrop), asm.Return())
 
 			toPod := v4
 			toPod.remote = netip.MustParseAddr("10.244.2.3") // never observed: it gets no slot
@@ -205,18 +221,14 @@ func TestPodProgram_clearsIndex(t *testing.T) {
 				"tagged": join(routerMAC, podMAC, be16(0x8100), be16(7), be16(0x0800), v4.ip(v4.pod, v4.remote, protoUDP, udp(1, 2))),
 			}
 			for name, frame := range frames {
-				forged := func() {
-					if err := send([10]byte{}, frame); err != nil {
-						t.Fatal(err)
-					}
-				}
+				forged := func() { send(frame) }
 				if !allowed && name == "UDP" { // without the program, it arrives
-					if index := awaitIndex(t, seen, forged); index != 0x686f {
+					if index := awaitRecord(t, seen, forged); index != 0x686f {
 						t.Fatalf("tc_index of the pod is %#x at its device", index)
 					}
 				}
 				n.must(t, func() error { return g.AttachPod(pod, podMTU, allowed) })
-				if index := awaitIndex(t, seen, forged); index != 0 {
+				if index := awaitRecord(t, seen, forged); index != 0 {
 					t.Errorf("%s, shortcuts allowed %t, %s: tc_index %#x has passed", layout, allowed, name, index)
 				}
 				n.must(t, func() error { return g.DetachPod(pod) })

@@ -1,11 +1,7 @@
 package gateway
 
 import (
-	"context"
 	"fmt"
-	"log/slog"
-	"net"
-	"net/netip"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -15,7 +11,6 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/agent/ovs"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/testnode"
 	"github.com/ovn-ebpf/ovn-ebpf/bpf"
-	model "github.com/ovn-ebpf/ovn-ebpf/service"
 )
 
 // epochs is a node whose agent follows the flows of br-int.
@@ -26,33 +21,9 @@ type epochs struct {
 
 func startEpochs(t *testing.T) *epochs {
 	t.Helper()
-	r := newRig(t, ovs.DatapathNetdev) // its flows; packets do not pass it here
-	s := r.s
-	s.Shortcuts, s.Datapath, s.Encap = true, ovs.DatapathSystem, netip.Prefix{}
-	if err := r.ovs.SyncBridge(t.Context(), ovs.Bridge{Name: ovs.IntegrationBridge, DatapathType: ovs.DatapathNetdev}); err != nil {
-		t.Fatal(err)
-	}
-	gw, err := bpf.Open(bpf.Options{PinDir: s.PinDir, Clsact: clsactFuncs(), Shortcuts: bpf.ShortcutOptions{On: true, Entries: 64}, Config: bpf.Config{
-		NodeMAC: net.HardwareAddr{2, 0, 0, 0, 0, 0x11}, SNATPorts: s.SNATPorts, GenevePort: model.TunnelPort,
-	}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = gw.Detach(); gw.Close() })
-	log := slog.New(slog.NewTextHandler(t.Output(), nil))
-	p := NewPods(s, r.ovs, log)
-	p.record = newRecorder(log)
+	r, p, gw := newPods(t)
 	p.use(gw)
-
-	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
-	ended := make(chan error)
-	go func() { ended <- p.Run(ctx) }()
-	t.Cleanup(func() {
-		stop()
-		if err := <-ended; err != nil {
-			t.Error(err)
-		}
-	})
+	testnode.Background(t, p.Run)
 	e := &epochs{rig: r, target: "unix:" + filepath.Join(r.sw.Dir, ovs.IntegrationBridge+".mgmt")}
 	testnode.Eventually(t, "flows that are read", func() error {
 		if s := p.record.read().Shortcuts; s == nil || len(s.Causes) > 0 {

@@ -1,7 +1,6 @@
 package gateway
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -45,10 +44,11 @@ func TestNoShortcuts(t *testing.T) {
 	}
 }
 
-// Pods' devices have the program, and may have shortcuts unless they are limited, or something on
-// the node must see every packet.
-func TestPods(t *testing.T) {
-	r := newRig(t, ovs.DatapathNetdev) // its flows and settings; packets do not pass it here
+// newPods returns the Pods of a node, and programs that they do not use yet. The node has flows and
+// settings of Open vSwitch, but packets do not pass it.
+func newPods(t *testing.T) (*rig, *Pods, *bpf.Gateway) {
+	t.Helper()
+	r := newRig(t, ovs.DatapathNetdev)
 	s := r.s
 	s.Shortcuts, s.Datapath, s.Encap = true, ovs.DatapathSystem, netip.Prefix{}
 	for _, name := range []string{ovs.IntegrationBridge, s.Bridge} {
@@ -56,13 +56,7 @@ func TestPods(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	var devices []int
-	for i := range 2 {
-		name := fmt.Sprintf("pod%d", i)
-		testnode.Run(t, "ip", "link", "add", name, "type", "veth", "peer", "name", name+"p")
-		t.Cleanup(func() { _ = link.Delete(name) })
-		devices = append(devices, r.index(t, name))
-	}
+
 	gw, err := bpf.Open(bpf.Options{PinDir: s.PinDir, Clsact: clsactFuncs(), Shortcuts: bpf.ShortcutOptions{On: true, Entries: 64}, Config: bpf.Config{
 		NodeMAC: net.HardwareAddr{2, 0, 0, 0, 0, 0x11}, SNATPorts: s.SNATPorts, GenevePort: model.TunnelPort,
 	}})
@@ -73,6 +67,21 @@ func TestPods(t *testing.T) {
 	log := slog.New(slog.NewTextHandler(t.Output(), nil))
 	p := NewPods(s, r.ovs, log)
 	p.record = newRecorder(log)
+	return r, p, gw
+}
+
+// Pods' devices have the program, and may have shortcuts unless they are limited, or something on
+// the node must see every packet.
+func TestPods(t *testing.T) {
+	r, p, gw := newPods(t)
+	s := r.s
+	var devices []int
+	for i := range 2 {
+		name := fmt.Sprintf("pod%d", i)
+		testnode.Run(t, "ip", "link", "add", name, "type", "veth", "peer", "name", name+"p")
+		t.Cleanup(func() { _ = link.Delete(name) })
+		devices = append(devices, r.index(t, name))
+	}
 	counts := func() bpf.ShortcutCounts {
 		c, err := bpf.ReadShortcutCounts(s.PinDir)
 		if err != nil {
@@ -107,15 +116,7 @@ func TestPods(t *testing.T) {
 	p.Add(PodPort{Ifindex: devices[1], MTU: 1400, Limited: true})
 	want("a limited pod", 2, 0)
 
-	ctx, stop := context.WithCancel(t.Context())
-	ended := make(chan error)
-	go func() { ended <- p.Run(ctx) }()
-	defer func() {
-		stop()
-		if err := <-ended; err != nil {
-			t.Error(err)
-		}
-	}()
+	testnode.Background(t, p.Run)
 	want("flows and settings are read", 2, 1)
 	because(1)
 	vsctl := func(args ...string) {
@@ -178,9 +179,7 @@ func TestPodsFailClosed(t *testing.T) {
 	t.Cleanup(o.Close)
 	p := NewPods(Settings{Shortcuts: true, OVSRunDir: sw.Dir, Wiring: Wiring{Datapath: ovs.DatapathSystem}}, o, log)
 	p.record = newRecorder(log)
-	ctx, stop := context.WithCancel(t.Context())
-	ended := make(chan error)
-	go func() { ended <- p.Run(ctx) }()
+	stop := testnode.Background(t, p.Run)
 	testnode.Eventually(t, "a degraded part", func() error {
 		if p.record.read().Degraded[partShortcuts] == "" {
 			return errors.New("not yet")
@@ -188,9 +187,6 @@ func TestPodsFailClosed(t *testing.T) {
 		return nil
 	})
 	stop()
-	if err := <-ended; err != nil {
-		t.Error(err)
-	}
 	if what := p.observers[inFlows]; what != ovs.NotRead {
 		t.Errorf("flows are %q", what)
 	}

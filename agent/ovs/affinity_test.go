@@ -154,22 +154,7 @@ func (i integration) awaits(what string, want ...string) {
 // run runs the keeper of the flows until stop is called.
 func (i integration) run(changed func()) (a *AffinityFlows, stop func()) {
 	a = NewAffinityFlows(i.Dir, IntegrationBridge, changed)
-	ctx, cancel := context.WithCancel(i.t.Context())
-	ended := make(chan error, 1)
-	go func() { ended <- a.Run(ctx) }()
-	stopped := false
-	stop = func() {
-		if stopped {
-			return
-		}
-		stopped = true
-		cancel()
-		if err := <-ended; err != nil {
-			i.t.Error(err)
-		}
-	}
-	i.t.Cleanup(stop)
-	return a, stop
+	return a, testnode.Background(i.t, a.Run)
 }
 
 func wantedFor(flows map[string]string) []string {

@@ -1,7 +1,6 @@
 package ovs
 
 import (
-	"context"
 	"fmt"
 	"sync/atomic"
 	"testing"
@@ -21,15 +20,7 @@ func TestFlowWatch_reportsEveryChange(t *testing.T) {
 		RunDir: i.Dir, Bridge: IntegrationBridge, Changed: func() { changes.Add(1) },
 		Observed: func(flow string) { known.Store(flow == "") }, Failed: func(error) {},
 	}
-	ended := make(chan error)
-	ctx, stop := context.WithCancel(t.Context())
-	go func() { ended <- w.Run(ctx) }()
-	defer func() {
-		stop()
-		if err := <-ended; err != nil {
-			t.Error(err)
-		}
-	}()
+	testnode.Background(t, w.Run)
 	testnode.Eventually(t, "flows that are read", func() error {
 		if !known.Load() {
 			return fmt.Errorf("not yet")

@@ -1,7 +1,6 @@
 package ovs
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"os/exec"
@@ -46,15 +45,7 @@ func TestFlowWatchFollowsBridge(t *testing.T) {
 		RunDir: i.Dir, Bridge: IntegrationBridge,
 		Rescan: 50 * time.Millisecond, Changed: func() { changes.Add(1) }, Observed: func(flow string) { observed.Store(flow != "") }, Failed: func(err error) { failed.Store(err != nil) },
 	}
-	ended := make(chan error)
-	ctx, stop := context.WithCancel(t.Context())
-	go func() { ended <- w.Run(ctx) }()
-	defer func() {
-		stop()
-		if err := <-ended; err != nil {
-			t.Error(err)
-		}
-	}()
+	testnode.Background(t, w.Run)
 	await := func(what string, ok func() bool) {
 		t.Helper()
 		testnode.Eventually(t, what, func() error {

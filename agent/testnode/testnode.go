@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -221,6 +222,24 @@ func (s *Switch) start(t testing.TB, ready string, argv ...string) *exec.Cmd {
 		return err
 	})
 	return cmd
+}
+
+// Background runs a function until stop is called or the test ends. It fails the test if the function
+// returns an error. The function must return nil after its context has ended.
+func Background(t testing.TB, run func(context.Context) error) (stop func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
+	ended := make(chan error, 1)
+	go func() { ended <- run(ctx) }()
+
+	stop = sync.OnceFunc(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+	t.Cleanup(stop)
+	return stop
 }
 
 // Eventually fails the test if check has not returned nil within half a minute. The limit detects

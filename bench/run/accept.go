@@ -38,7 +38,7 @@ func accept(args []string, stdout, stderr io.Writer) error {
 		return err
 	}
 	b.Platform = r.Platform
-	old, err := readBaseline(*path)
+	old, err := bench.ReadBaseline(*path)
 	if errors.Is(err, fs.ErrNotExist) {
 		old, err = nil, nil
 	}

@@ -85,11 +85,7 @@ func TestAccept(t *testing.T) {
 			t.Errorf("no %q in the commit's text:\n%s", want, text)
 		}
 	}
-	saved, err := os.ReadFile(file("baseline.json"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	b, err := bench.DecodeBaseline(saved)
+	b, err := bench.ReadBaseline(file("baseline.json"))
 	if err != nil {
 		t.Fatal(err)
 	}

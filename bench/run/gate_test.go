@@ -33,10 +33,10 @@ func accepted(t *testing.T) *bench.Baseline {
 	if err := os.WriteFile(path, text, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := readBaseline(path + "x"); err == nil {
+	if _, err := bench.ReadBaseline(path + "x"); err == nil {
 		t.Error("read a baseline that is not there")
 	}
-	if b, err = readBaseline(path); err != nil {
+	if b, err = bench.ReadBaseline(path); err != nil {
 		t.Fatal(err)
 	}
 	return b
@@ -94,11 +94,7 @@ func TestExcessIsMeasuredAgain(t *testing.T) {
 
 // The accepted baseline has the ratios of all bars that CI checks.
 func TestBaselineFile(t *testing.T) {
-	text, err := os.ReadFile(filepath.Join("..", "baseline.json"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	b, err := bench.DecodeBaseline(text)
+	b, err := bench.ReadBaseline(filepath.Join("..", "baseline.json"))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -201,7 +201,7 @@ func measure(ctx context.Context, c config, harness string, stdout, stderr io.Wr
 	var accepted *bench.Baseline
 	if c.baseline != "" {
 		var err error
-		if accepted, err = readBaseline(c.baseline); err != nil {
+		if accepted, err = bench.ReadBaseline(c.baseline); err != nil {
 			return err
 		}
 		if accepted.Platform != "" && accepted.Platform != r.Platform {
@@ -257,18 +257,6 @@ func again(rows []bench.Row, bars []bench.Bar, accepted *bench.Baseline, measure
 		return nil, err
 	}
 	return bench.Best(rows, second), nil
-}
-
-func readBaseline(path string) (*bench.Baseline, error) {
-	text, err := os.ReadFile(path)
-	if err != nil {
-		return nil, fmt.Errorf("read baseline: %w", err)
-	}
-	b, err := bench.DecodeBaseline(text)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
-	}
-	return b, nil
 }
 
 // gate checks the rows against the baseline, if any, and the gate against the planted row.

@@ -79,34 +79,31 @@ func (c *Cluster) systemIDWhileRunning(t *testing.T, id string) {
 	})
 }
 
-// frozen runs step while a process of the lab is stopped by SIGSTOP.
-func (c *Cluster) frozen(t *testing.T, process string, step func()) {
+// during runs step while a fault lasts. fault begins it, and returns what ends it.
+func during(t *testing.T, fault func() (end func() error, err error), step func()) {
 	t.Helper()
-	thaw, err := c.Freeze(process)
+	end, err := fault()
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer func() { // also if step ends the test
-		if err := thaw(); err != nil {
+		if err := end(); err != nil {
 			t.Error(err)
 		}
 	}()
 	step()
 }
 
+// frozen runs step while a process of the lab is stopped by SIGSTOP.
+func (c *Cluster) frozen(t *testing.T, process string, step func()) {
+	t.Helper()
+	during(t, func() (func() error, error) { return c.Freeze(process) }, step)
+}
+
 // stopped runs step while a process of the lab does not run.
 func (c *Cluster) stopped(t *testing.T, process string, step func()) {
 	t.Helper()
-	again, err := c.Kill(process)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { // also if step ends the test
-		if err := again(); err != nil {
-			t.Error(err)
-		}
-	}()
-	step()
+	during(t, func() (func() error, error) { return c.Kill(process) }, step)
 }
 
 // systemIDWhileStopped changes the system-id of node1 while neither agent nor ovn-controller run,

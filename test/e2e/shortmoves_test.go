@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -18,7 +19,11 @@ import (
 // nbctl runs a command that returns when the chassis have applied it.
 func (r *shortcutRig) nbctl(t *testing.T, argv ...string) string {
 	t.Helper()
-	return r.execute(t, "central", append([]string{"ovn-nbctl", "--db=" + r.NBAddress(), "--wait=hv", "--timeout=60"}, argv...)...)
+	return r.execute(t, "central", r.nbctlCommand(argv...)...)
+}
+
+func (r *shortcutRig) nbctlCommand(argv ...string) []string {
+	return append([]string{"ovn-nbctl", "--db=" + r.NBAddress(), "--wait=hv", "--timeout=60"}, argv...)
 }
 
 // openOut holds UDP connections of the pod to the outside host's address, and waits until they have
@@ -56,12 +61,13 @@ func testShortcutMoved(t *testing.T, r *shortcutRig) {
 	const router, priority = "ovn_cluster_router", "2000"
 	joins := strings.NewReplacer("[", "", "]", "", `"`, "", ",", " ").Replace(r.nbctl(t, "get", "Logical_Router_Port", "rtoj-GR_node2", "networks"))
 	lines := r.openOut(t, outside)
-	var cancel []func()
-	defer func() {
-		for _, c := range cancel {
-			c()
+	var matches []string // of policies
+	back := sync.OnceFunc(func() {
+		for _, match := range matches {
+			r.nbctlLater(t, "lr-policy-del", router, priority, match)
 		}
-	}()
+	})
+	defer back()
 	before := r.leases(t, lines)
 	for _, join := range strings.Fields(joins) {
 		hop := netip.MustParsePrefix(join).Addr()
@@ -70,13 +76,7 @@ func testShortcutMoved(t *testing.T, r *shortcutRig) {
 			match = "ip6.src == " + r.pod.IP6().String()
 		}
 		r.nbctl(t, "lr-policy-add", router, priority, match, "reroute", hop.String())
-		done := false
-		cancel = append(cancel, func() {
-			if !done {
-				done = true
-				r.nbctlLater(t, "lr-policy-del", router, priority, match)
-			}
-		})
+		matches = append(matches, match)
 	}
 	r.moved(t, lines, before)
 	past := r.counts(t)["out_cached"]
@@ -84,9 +84,7 @@ func testShortcutMoved(t *testing.T, r *shortcutRig) {
 	if n := r.counts(t)["out_cached"] - past; n > 0 {
 		t.Errorf("%d packets bypassed OVS at node1 after the pod's packets left by node2", n)
 	}
-	for _, c := range cancel {
-		c()
-	}
+	back()
 	r.renewed(t, lines...)
 	survived(t, lines, 2)
 }
@@ -94,8 +92,8 @@ func testShortcutMoved(t *testing.T, r *shortcutRig) {
 // nbctlLater is nbctl for a cleanup.
 func (r *shortcutRig) nbctlLater(t *testing.T, argv ...string) {
 	t.Helper()
-	out, err := r.Exec(context.WithoutCancel(t.Context()), "central", append([]string{"ovn-nbctl", "--db=" + r.NBAddress(), "--wait=hv", "--timeout=60", "--if-exists"}, argv...)...)
-	if err != nil {
+	command := r.nbctlCommand(append([]string{"--if-exists"}, argv...)...)
+	if out, err := r.Exec(context.WithoutCancel(t.Context()), "central", command...); err != nil {
 		t.Errorf("%v: %v: %s", argv, err, out)
 	}
 }
@@ -148,9 +146,9 @@ func (r *shortcutRig) countedBy(t *testing.T, node int, reasons ...string) {
 	})
 }
 
-// testShortcutECMP: the gateway router has two next hops for a network. The one that a connection
-// uses is removed, which is what OVN does when BFD reports it down. The connection's packets arrive
-// at the other one, and bypass OVS again.
+// testShortcutECMP: the gateway router has two next hops for a network. The next hop of a connection
+// is removed, as OVN does when BFD reports it down. The connection's packets arrive at the other next
+// hop, and bypass OVS again.
 func testShortcutECMP(t *testing.T, r *shortcutRig) {
 	const router, device = "GR_node1", "hop1"
 	hops := r.addHop(t, device)

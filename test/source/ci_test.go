@@ -12,6 +12,35 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
+// writeAll writes executable files below a directory, by path.
+func writeAll(t *testing.T, dir string, files map[string]string) {
+	t.Helper()
+	for name, text := range files {
+		path := filepath.Join(dir, name)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(text), 0o755)); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// statusOf runs a command with additional variables. It returns the exit status and the output.
+func statusOf(t *testing.T, env []string, argv ...string) (status int, output string) {
+	t.Helper()
+	run := exec.Command(argv[0], argv[1:]...)
+	run.Env = append(os.Environ(), env...)
+	out, err := run.CombinedOutput()
+	if exit := (*exec.ExitError)(nil); err != nil && !errors.As(err, &exit) {
+		t.Fatal(err)
+	}
+	return run.ProcessState.ExitCode(), string(out)
+}
+
+// standinPath returns the variables with which commands are the programs in dir/path first. A command
+// that matches fail fails.
+func standinPath(dir, fail string) []string {
+	return []string{"PATH=" + filepath.Join(dir, "path") + ":" + os.Getenv("PATH"), "FAIL=" + fail}
+}
+
 // standinScript runs a copy of .ci/run or .ci/full whose commands are programs that write their names
 // and arguments to a log, and their seeds if OVN_EBPF_SEED is in the environment that is given here. A
 // command that matches the regular expression in fail fails.
@@ -23,27 +52,16 @@ func standinScript(t *testing.T, script, fail string, env []string, args ...stri
 		seeds = " with seed $OVN_EBPF_SEED and $OVN_EBPF_SEEDS"
 	}
 	program := "#!/bin/bash\necho \"${0##*/} $*" + seeds + "\" >>" + dir + "/log\n[ -z \"$FAIL\" ] || ! [[ \"${0##*/} $*\" =~ $FAIL ]]\n"
-	for name, text := range map[string]string{
+	writeAll(t, dir, map[string]string{
 		script: read(t, script), "test/parts": read(t, "test/parts"), "CONTRIBUTING.md": read(t, "CONTRIBUTING.md"),
 		"path/make": program, "path/go": program, "test/packages": program, "log": "",
-	} {
-		path := filepath.Join(dir, name)
-		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(text), 0o755)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	run := exec.Command(filepath.Join(dir, script), args...)
-	run.Env = append(os.Environ(), "PATH="+filepath.Join(dir, "path")+":"+os.Getenv("PATH"), "FAIL="+fail)
-	run.Env = append(run.Env, env...)
-	out, err := run.CombinedOutput()
-	if exit := (*exec.ExitError)(nil); err != nil && !errors.As(err, &exit) {
-		t.Fatal(err)
-	}
+	})
+	status, output = statusOf(t, append(standinPath(dir, fail), env...), append([]string{filepath.Join(dir, script)}, args...)...)
 	text, err := os.ReadFile(filepath.Join(dir, "log"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	return run.ProcessState.ExitCode(), strings.Split(strings.TrimRight(string(text), "\n"), "\n"), string(out)
+	return status, strings.Split(strings.TrimRight(string(text), "\n"), "\n"), output
 }
 
 func standinRun(t *testing.T, fail string, args ...string) (status int, log []string, output string) {

@@ -1,9 +1,6 @@
 package source
 
 import (
-	"errors"
-	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -35,21 +32,10 @@ func partsOf(t *testing.T, commands string, cached ...string) (slow []string, st
 	for _, program := range cached {
 		files["cache/"+program] = ""
 	}
-	for name, text := range files {
-		path := filepath.Join(dir, name)
-		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(text), 0o644)); err != nil {
-			t.Fatal(err)
-		}
-	}
-
-	run := exec.Command("bash", filepath.Join(dir, "run"))
-	run.Env = append(os.Environ(), "OVN_EBPF_CACHE="+filepath.Join(dir, "cache"))
-	out, err := run.CombinedOutput()
-	if exit := (*exec.ExitError)(nil); err != nil && !errors.As(err, &exit) {
-		t.Fatal(err)
-	}
-	t.Logf("%s", out)
-	return regexp.MustCompile(`(?m)^SLOW .*`).FindAllString(string(out), -1), run.ProcessState.ExitCode()
+	writeAll(t, dir, files)
+	status, out := statusOf(t, []string{"OVN_EBPF_CACHE=" + filepath.Join(dir, "cache")}, "bash", filepath.Join(dir, "run"))
+	t.Log(out)
+	return regexp.MustCompile(`(?m)^SLOW .*`).FindAllString(out, -1), status
 }
 
 // warmCache has the programs whose presence makes a cache warm.

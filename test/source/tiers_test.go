@@ -1,7 +1,6 @@
 package source
 
 import (
-	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -91,32 +90,22 @@ func standin(t *testing.T) (full func(fail string, args ...string) (status int, 
 	t.Helper()
 	dir := t.TempDir()
 	program := "#!/bin/bash\necho \"${0#" + dir + "/}${*:+ $*}\" >>" + dir + "/log\n[ -z \"$FAIL\" ] || ! [[ \"${0##*/} $*\" =~ $FAIL ]]\n"
-	for name, text := range map[string]string{
+	writeAll(t, dir, map[string]string{
 		".ci/full": read(t, ".ci/full"), "path/make": program, "path/go": program,
 		"test/packages": program, "test/image": program, "test/release": program, "test/run": program, "test/vm/suite": program,
 		"test/parts": read(t, "test/parts"),
-	} {
-		path := filepath.Join(dir, name)
-		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(text), 0o755)); err != nil {
-			t.Fatal(err)
-		}
-	}
+	})
 	return func(fail string, args ...string) (int, []string, string) {
 		t.Helper()
 		if err := os.WriteFile(filepath.Join(dir, "log"), nil, 0o644); err != nil {
 			t.Fatal(err)
 		}
-		run := exec.Command(filepath.Join(dir, ".ci/full"), args...)
-		run.Env = append(os.Environ(), "PATH="+filepath.Join(dir, "path")+":"+os.Getenv("PATH"), "FAIL="+fail)
-		out, err := run.CombinedOutput()
-		if exit := (*exec.ExitError)(nil); err != nil && !errors.As(err, &exit) {
-			t.Fatal(err)
-		}
+		status, out := statusOf(t, standinPath(dir, fail), append([]string{filepath.Join(dir, ".ci/full")}, args...)...)
 		log, err := os.ReadFile(filepath.Join(dir, "log"))
 		if err != nil {
 			t.Fatal(err)
 		}
-		return run.ProcessState.ExitCode(), strings.Split(strings.ReplaceAll(strings.TrimSpace(string(log)), "path/", ""), "\n"), string(out)
+		return status, strings.Split(strings.ReplaceAll(strings.TrimSpace(string(log)), "path/", ""), "\n"), out
 	}
 }
 
