@@ -19,8 +19,9 @@ import (
 const (
 	perEnd = "ms/end" // unit of BenchmarkBound, which test/e2e writes
 	// boundTests are the tests that write it.
-	boundTests = "^shortcuts$/^policy, agent (alive|dead)$"
-	lease      = 1000 // of a shortcut, in milliseconds
+	boundTests  = "^shortcuts$/^policy, agent (alive|dead)$"
+	lease       = 1000 // of a shortcut, in milliseconds
+	fewestTries = 20   // the test refuses fewer
 )
 
 // bound measures how long a connection with a shortcut lasts after OVS has begun to drop its packets
@@ -35,6 +36,12 @@ func bound(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	keep := flags.Bool("keep", false, "put the run into bench/results as well")
 	if err := flags.Parse(args); err != nil {
 		return err
+	}
+	if flags.NArg() > 0 {
+		return fmt.Errorf("parse arguments: unexpected %q", flags.Arg(0))
+	}
+	if *tries < fewestTries {
+		return fmt.Errorf("parse arguments: -tries is %d, want at least %d: fewer do not tell one lease from two", *tries, fewestTries)
 	}
 	r := results.Describe(ctx, results.Bound)
 	text, err := measureBound(ctx, *tries, stderr)

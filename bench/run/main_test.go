@@ -70,7 +70,7 @@ func TestSave(t *testing.T) {
 }
 
 func TestCommandRefuses(t *testing.T) {
-	for _, args := range [][]string{{"warp"}, {"packets", "more"}, {"native", "-nothing"}, {"watched", "-nothing"}, {"accept", "-nothing"}} {
+	for _, args := range [][]string{{"warp"}, {"packets", "more"}, {"native", "-nothing"}, {"watched", "-nothing"}, {"accept", "-nothing"}, {"bound", "-tries", "19"}, {"bound", "more"}} {
 		if err := command(t.Context(), args, io.Discard, io.Discard); err == nil {
 			t.Errorf("command(%q) succeeded", args)
 		}

@@ -177,6 +177,11 @@ func TestFullRefuses(t *testing.T) {
 		}
 		t.Setenv(name, "10m")
 	}
+	t.Setenv("OVN_EBPF_SEED", "many")
+	if status, log, out := full("", "page"); status != 2 || log[0] != "" || !strings.Contains(out, "OVN_EBPF_SEED=many") {
+		t.Errorf("OVN_EBPF_SEED=many: status %d, commands %q: %s", status, log, out)
+	}
+	t.Setenv("OVN_EBPF_SEED", "")
 	if status, log, out := full("", "-h"); status != 0 || log[0] != "" || !strings.Contains(out, "FOR=10m") {
 		t.Errorf("-h: status %d, commands %q: %s", status, log, out)
 	}
