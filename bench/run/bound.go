@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -18,8 +19,8 @@ import (
 
 const (
 	perEnd = "ms/end" // unit of BenchmarkBound, which test/e2e writes
-	// boundTests are the tests that write it.
-	boundTests  = "^shortcuts$/^policy, agent (alive|dead)$"
+	// boundTests are the tests that write it. test/vm/suite divides the text at each "|".
+	boundTests  = "^shortcuts$/^policy, agent alive$|^shortcuts$/^policy, agent dead$"
 	lease       = 1000 // of a shortcut, in milliseconds
 	fewestTries = 20   // the test refuses fewer
 )
@@ -51,6 +52,9 @@ func bound(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	if r.Measures, err = results.ParseGo("test/e2e", text); err != nil {
 		return err
 	}
+	if err := boundMeasured(r.Measures, *tries); err != nil {
+		return err
+	}
 	fmt.Fprint(stdout, boundTable(r.Measures))
 	if err := r.Write(*out); err != nil {
 		return err
@@ -80,6 +84,26 @@ func measureBound(ctx context.Context, tries int, stderr io.Writer) (string, err
 		return "", fmt.Errorf("read what the test has measured: %w", err)
 	}
 	return string(text) + "PASS\n", nil // as go test does, after whole results
+}
+
+// boundMeasured returns an error unless there are so many connections of each kind.
+func boundMeasured(measures []results.Measure, tries int) error {
+	var errs []error
+	for _, policy := range []string{"egress", "ingress"} {
+		for _, agent := range []string{"alive", "dead"} {
+			name := fmt.Sprintf("Bound/policy=%s/agent=%s", policy, agent)
+			ended := 0
+			for _, m := range measures {
+				if m.Name == name {
+					ended += len(m.Samples[perEnd])
+				}
+			}
+			if ended < tries {
+				errs = append(errs, fmt.Errorf("%s: %d connections, want %d", name, ended, tries))
+			}
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // boundTable returns a table with a line for each kind.

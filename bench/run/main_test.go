@@ -5,6 +5,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -87,5 +88,39 @@ func TestBoundTable(t *testing.T) {
 		"| policy=egress/agent=dead | 4 | 3 | 7 ms | 1000 ms | 1001 ms |\n"
 	if diff := cmp.Diff(want, boundTable(measures)); diff != "" {
 		t.Errorf("table (-want +got):\n%s", diff)
+	}
+}
+
+func TestBoundMeasured(t *testing.T) {
+	both := "BenchmarkBound/policy=egress/agent=alive 1 7 ms/end\nBenchmarkBound/policy=ingress/agent=alive 1 7 ms/end\n"
+	alive, err := results.ParseGo("test/e2e", both+"PASS\n")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := "Bound/policy=egress/agent=dead: 0 connections, want 1\nBound/policy=ingress/agent=dead: 0 connections, want 1"
+	if err := boundMeasured(alive, 1); err == nil || err.Error() != want {
+		t.Errorf("without a dead agent: %v, want %s", err, want)
+	}
+
+	all, err := results.ParseGo("test/e2e", both+strings.ReplaceAll(both, "alive", "dead")+"PASS\n")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := boundMeasured(all, 1); err != nil {
+		t.Error(err)
+	}
+	if err := boundMeasured(all, 2); err == nil {
+		t.Error("one connection of each kind instead of two is no error")
+	}
+}
+
+// test/vm/suite divides the pattern at each "|", also within parentheses.
+func TestBoundTests_areWholePatterns(t *testing.T) {
+	for pattern := range strings.SplitSeq(boundTests, "|") {
+		for level := range strings.SplitSeq(pattern, "/") {
+			if _, err := regexp.Compile(level); err != nil {
+				t.Errorf("%s: %v", pattern, err)
+			}
+		}
 	}
 }
