@@ -31,11 +31,6 @@ const (
 	defaultTries   = 20
 	linesPerPolicy = 10 // connections that one policy forbids, half of each family
 
-	// Open vSwitch revalidates the datapath flows of connections one after another. So it may renew a
-	// shortcut for a while after it has dropped the first packet of another connection. In the VM, this
-	// took up to 91 ms (100 connections).
-	revalidating = lease / 8
-
 	// Intervals of requests, which bound how exactly times are known. With shorter ones, the traffic
 	// takes all CPUs of the VM: the API server needed up to 11 s for a policy, and replies came late.
 	busyInterval      = 100 * time.Millisecond
@@ -80,9 +75,9 @@ func testShortcutPolicy(t *testing.T, r *shortcutRig, agent string) {
 			}
 			slices.Sort(after)
 			t.Logf("%d connections ended after OVS forbade them: %v", len(after), after)
-			in, _ := slices.BinarySearch(after, lease+revalidating+1)
+			in, _ := slices.BinarySearch(after, lease+1)
 			if got := len(after) - in; got > late {
-				t.Errorf("%d of %d connections ended later than %s after OVS forbade them, want at most %d", got, len(after), lease+revalidating, late)
+				t.Errorf("%d of %d connections ended later than %s after OVS forbade them, want at most %d", got, len(after), lease, late)
 			}
 			// The emulated machine may hold each process back for a while.
 			const slack = 1500 * time.Millisecond
@@ -164,7 +159,7 @@ func (r *shortcutRig) forbid(t *testing.T, agent string, b policyBound) (after [
 			t.Errorf("%s: is not forbidden: %+v", l.name, report)
 		}
 		took := max(0, report.Last.Sub(forbidden[l.pod.Addr().Is6()]).Round(time.Millisecond))
-		if took > lease+revalidating {
+		if took > lease {
 			t.Logf("%s: ended after %s: %+v", l.name, took, report)
 		}
 		after = append(after, took)
