@@ -11,6 +11,7 @@ import (
 	"encoding/pem"
 	"io"
 	"log/slog"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -97,8 +98,14 @@ func TestNodeGetsItsCertificate(t *testing.T) {
 	s.run()
 	dir := filepath.Join(t.TempDir(), "chassis")
 	current := func() *x509.Certificate {
-		pair, err := tls.LoadX509KeyPair(filepath.Join(dir, NodeFile), filepath.Join(dir, NodeFile))
+		// It is read once: the file may be replaced between two reads.
+		content, err := os.ReadFile(filepath.Join(dir, NodeFile))
 		if err != nil {
+			return nil
+		}
+		pair, err := tls.X509KeyPair(content, content)
+		if err != nil {
+			t.Errorf("read certificate: %v", err)
 			return nil
 		}
 		return pair.Leaf
