@@ -402,13 +402,13 @@ func testVMKubelet(t *testing.T, l *lab.Lab, client *kubernetes.Clientset) {
 		}
 		return err
 	})
-	got, err := pods.Get(t.Context(), "greeter", metav1.GetOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got.Status.HostIP != "10.0.0.11" || len(got.Status.HostIPs) != 1 {
-		t.Errorf("pod has the host addresses %s, %v, want that of vm1", got.Status.HostIP, got.Status.HostIPs)
-	}
+	await(t, "status of the pod", func() error { // kubelet may write it after the log
+		got, err := pods.Get(t.Context(), "greeter", metav1.GetOptions{})
+		if err == nil && (got.Status.HostIP != "10.0.0.11" || len(got.Status.HostIPs) != 1) {
+			err = fmt.Errorf("host addresses %s, %v, want that of vm1", got.Status.HostIP, got.Status.HostIPs)
+		}
+		return err
+	})
 }
 
 // await waits until the condition holds.
