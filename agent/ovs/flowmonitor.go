@@ -27,7 +27,9 @@ const NotRead = "not read yet"
 // FlowWatch follows the flows of a bridge.
 type FlowWatch struct {
 	RunDir, Bridge string
-	// Changed is called after flows have changed, and after the connection to the bridge was lost.
+	// Changed is called after flows have changed, and after the connection to the bridge was made or lost.
+	// A change within the first moments of a connection may be missed, so what depends on all changes has
+	// to look once more a second later.
 	Changed func()
 	// Observed is called with a flow that looks at single packets, as soon as there is one, with
 	// NotRead while flows are not known, and with "" once all are known and none is such a flow.
@@ -168,14 +170,18 @@ func learnedAffinity(event string) bool {
 	return strings.Contains(event, " table=78 idle_timeout=")
 }
 
-// connect notes that every change from here on is an event.
+// connect notes that changes from here on are events. ovs-ofctl still sets the format of packet-in
+// messages, and drops the events that arrive before the answer.
 func (w *FlowWatch) connect(wake chan<- struct{}) {
 	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.connected {
+	connected := w.connected
+	w.connected = true
+	w.mu.Unlock()
+	if connected {
 		return
 	}
-	w.connected = true
+
+	w.Changed()
 	select {
 	case wake <- struct{}{}:
 	default: // it is awake

@@ -55,6 +55,13 @@ func TestFlowWatchFollowsBridge(t *testing.T) {
 			return nil
 		})
 	}
+	await("the connection", func() bool { return changes.Load() > 0 })
+	await("events", func() bool { // those of the first moments are lost
+		was := changes.Load()
+		flow("add-flow", fmt.Sprintf("cookie=%d,priority=20,ip,actions=drop", time.Now().UnixNano()))
+		time.Sleep(10 * time.Millisecond)
+		return changes.Load() > was
+	})
 	for round := range 3 {
 		was := changes.Load()
 		flow("add-flow", fmt.Sprintf("priority=%d,ip,actions=drop", round+1))
