@@ -65,7 +65,7 @@ func Everything(is4 bool) netip.Prefix {
 // included.
 //
 // If all of the family's addresses outside have the same next hop, Hops returns one for Everything.
-// If there is no route, or if the host does not have the source address, the list is empty.
+// The list is empty if the device has no route, or if the host does not have the source address.
 func Hops(device string, source netip.Addr) ([]Hop, error) {
 	l, err := find(device)
 	if err != nil {

@@ -110,7 +110,7 @@ func TestBoundMeasured(t *testing.T) {
 		t.Error(err)
 	}
 	if err := boundMeasured(all, 2); err == nil {
-		t.Error("one connection of each kind instead of two is no error")
+		t.Error("boundMeasured accepts one connection of each kind instead of two")
 	}
 }
 

@@ -143,8 +143,7 @@ func TestNodeReport_has(t *testing.T) {
 	}
 }
 
-// A fault that ended is no news, and neither is another figure of a check. Every other difference is
-// news.
+// The news of a report includes every difference, except faults that ended and changed figures of a check.
 func TestNodeReport_news(t *testing.T) {
 	before := nodeReport{
 		code: http.StatusOK, readyz: []string{"degraded: a clock"}, events: []string{"ClockDiffers: a clock"},

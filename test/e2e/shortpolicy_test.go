@@ -223,7 +223,7 @@ func awaitIdle(t *testing.T) {
 		before := idle()
 		time.Sleep(time.Second)
 		if share := (idle() - before) / float64(runtime.NumCPU()); share < 0.05 {
-			return fmt.Errorf("idle for %.2f of a second", share)
+			return fmt.Errorf("idle for %.0f %% of a second", share*100)
 		}
 		return nil
 	})
