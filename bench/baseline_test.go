@@ -240,10 +240,11 @@ func TestSuspects(t *testing.T) {
 	}
 }
 
-func TestBest(t *testing.T) {
+// Rows of the later run are taken even if they are slower, and rows without a like are added.
+func TestReplace(t *testing.T) {
 	a, b, c := row(EBPF, HostUDPRR, IPv4, 100), row(EBPF, HostICMP, IPv4, 200), row(NoOVS, HostICMP, IPv4, 50)
-	a2, b2 := row(EBPF, HostUDPRR, IPv4, 90), row(EBPF, HostICMP, IPv4, 210)
-	if diff := cmp.Diff([]Row{a2, b, c}, Best([]Row{a, b, c}, []Row{b2, a2})); diff != "" {
-		t.Errorf("best (-want +got):\n%s", diff)
+	a2, b2, d := row(EBPF, HostUDPRR, IPv4, 90), row(EBPF, HostICMP, IPv4, 210), row(EBPF, HostICMP, IPv6, 1)
+	if diff := cmp.Diff([]Row{a2, b2, c, d}, Replace([]Row{a, b, c}, []Row{b2, a2, d})); diff != "" {
+		t.Errorf("replaced (-want +got):\n%s", diff)
 	}
 }

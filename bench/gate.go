@@ -65,7 +65,8 @@ func realBars() []Bar {
 		// become too slow. If it falls, the bars below fail.
 		{Test: HostUDPRR, Family: IPv4, Variant: OVNKOnOVN, Base: NoOVS, Max: 1.57},
 		{Test: NSUDPRR, Family: IPv4, Variant: ShortcutsOnOVN, Base: OVNKOnOVN, Max: 0.45},
-		{Test: NSUDPRR, Family: IPv4, Variant: ShortcutsOnOVN, Base: Flowtable, Max: 0.95},
+		// The goal is met by 0.2 %, and boots differ by up to 0.7 %.
+		{Test: NSUDPRR, Family: IPv4, Variant: ShortcutsOnOVN, Base: Flowtable, Max: 0.96, Want: 0.95},
 		{Test: NSTCPRR, Family: IPv4, Variant: ShortcutsOnOVN, Base: OVNKOnOVN, Max: 0.45},
 		{Test: NSTCPCRR, Family: IPv4, Variant: ShortcutsOnOVN, Base: OVNKOnOVN, Max: 0.78},
 		{Test: NSUDPRR, Family: IPv6, Variant: ShortcutsOnOVN, Base: EBPFOnOVN, Max: 0.55},

@@ -193,21 +193,21 @@ func Samples(boots ...[]Row) map[string][]float64 {
 	return out
 }
 
-// Best returns for each row the boot with the fewest instructions, in the order of the first boot.
-// Boots differ by random keys of the kernel, while the cost of the work itself is part of each.
-func Best(boots ...[]Row) []Row {
-	var out []Row
+// Replace returns the rows with those of a later run in the place of the same rows. So the ratio of two
+// variants that were measured again is that of the later run. Boots differ by random keys of the
+// kernel: the better one of each row would make ratios to a cheaper boot of the base worse.
+func Replace(rows, later []Row) []Row {
 	at := map[string]int{}
-	for _, rows := range boots {
-		for _, r := range rows {
-			key := r.Kernel + " " + r.Key()
-			i, ok := at[key]
-			if !ok {
-				at[key] = len(out)
-				out = append(out, r)
-			} else if r.Instructions < out[i].Instructions {
-				out[i] = r
-			}
+	out := slices.Clone(rows)
+	for i, r := range out {
+		at[r.Kernel+" "+r.Key()] = i
+	}
+
+	for _, r := range later {
+		if i, ok := at[r.Kernel+" "+r.Key()]; ok {
+			out[i] = r
+		} else {
+			out = append(out, r)
 		}
 	}
 	return out
