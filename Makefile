@@ -159,7 +159,7 @@ bench-documents: ## the benchmarks' documents, and figures in prose, from the ke
 	@$(NICE) go run ./bench/scale -report $(subst $() ,$(COMMA),$(filter-out %/debian13-100.json,$(wildcard $(SCALE)/*.json)) $(SCALE)/debian13-100.json) -document docs/scale.md >/dev/null
 
 READERS := agent/gateway:ParsePorts agent/ovs:ParseFrontFlows agent/link/nicbridge:Attrs agent/bfd:Parse agent/service:Edits \
-	cmd/ovnkube/setting:Parse cluster/annotation:ParseRequest cluster/annotation:ParsePod cluster/annotation:ParsePoolPorts cluster/annotation:ParseAsks agent/pool:DecodeState controller/raft:Parse
+	cmd/ovnkube/setting:Parse cluster/annotation:ParseRequest cluster/annotation:ParsePod cluster/annotation:ParsePoolPorts agent/pool:DecodeState controller/raft:Parse
 .PHONY: fuzz
 fuzz: ## fuzz the parser, the model and the programs for FUZZTIME each (default 30s, 15s, 15s), readers of text for READERTIME (2s)
 	@test/packages build

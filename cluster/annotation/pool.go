@@ -15,10 +15,8 @@ import (
 const (
 	PoolNamespace = "ovn-ebpf-pools" // of all these ConfigMaps
 	PoolPrefix    = "underlay-"      // controller: name is PoolPrefix and the node's name
-	AsksPrefix    = "underlay-asks-" // agent: likewise
 	PoolNode      = "node"           // key in the pool: the node, JSON
 	PoolPorts     = "ports"          // key in the pool: a line per port
-	AskedPorts    = "asks"           // key in the asks: a line per port
 )
 
 // MaxTag is the highest VLAN tag of a port. The lowest is 1.
@@ -35,12 +33,6 @@ type PoolPort struct {
 	Addresses []netip.Addr // one or two, of different families
 	Groups    []string     // UUIDs of security groups
 	Held      bool         // no pod may take the port
-}
-
-// Ask is a port whose security groups the agent wants to be Groups.
-type Ask struct {
-	ID     string   // UUID of the port
-	Groups []string // UUIDs
 }
 
 // FormatPoolPorts returns the value of PoolPorts: per line UUID, tag, MAC, addresses and groups,
@@ -125,43 +117,6 @@ func parsePoolPort(fields []string) (PoolPort, error) {
 	}
 	p.Groups, err = parseGroups(fields[4])
 	return p, err
-}
-
-// FormatAsks returns the value of AskedPorts: per line the port's UUID and its groups.
-func FormatAsks(asks []Ask) (string, error) {
-	var b strings.Builder
-	for _, a := range asks {
-		fmt.Fprintf(&b, "%s %s\n", a.ID, formatGroups(a.Groups))
-	}
-	if _, err := ParseAsks(b.String()); err != nil {
-		return "", fmt.Errorf("format asks: %w", err)
-	}
-	return b.String(), nil
-}
-
-// ParseAsks returns what an agent asks for, at most one Ask per port. Errors name the line and the
-// field.
-func ParseAsks(text string) ([]Ask, error) {
-	var asks []Ask
-	seen := map[string]bool{}
-	err := eachLine(text, func(fields []string) error {
-		switch {
-		case len(fields) != 2:
-			return fmt.Errorf("want UUID and groups")
-		case !isUUID(fields[0]):
-			return fmt.Errorf("port: %q is not a UUID", fields[0])
-		case seen[fields[0]]:
-			return fmt.Errorf("port %s is there twice", fields[0])
-		}
-		seen[fields[0]] = true
-		groups, err := parseGroups(fields[1])
-		asks = append(asks, Ask{fields[0], groups})
-		return err
-	})
-	if err != nil {
-		return nil, fmt.Errorf("parse %s: %w", AskedPorts, err)
-	}
-	return asks, nil
 }
 
 // Pool describes the node that a pool of ports belongs to. What the cloud does not have, or no

@@ -41,10 +41,7 @@ func TestPoolErrorsNameLineAndField(t *testing.T) {
 			t.Errorf("%s for %s: got %v, want %q", tt.new, tt.old, err, tt.want)
 		}
 	}
-	if _, err := ParseAsks(id1 + " -\n" + id1 + " x\n"); err == nil || !strings.Contains(err.Error(), "line 2: port") {
-		t.Errorf("asks: %v", err)
-	}
-	if _, err := ParseAsks(strings.Repeat(" ", maxPoolBytes+1)); err == nil || !strings.Contains(err.Error(), "bytes") {
+	if _, err := ParsePoolPorts(strings.Repeat(" ", maxPoolBytes+1)); err == nil || !strings.Contains(err.Error(), "bytes") {
 		t.Errorf("too long: %v", err)
 	}
 }
@@ -123,23 +120,6 @@ func FuzzParsePoolPorts(f *testing.F) {
 		}
 		if again, err := ParsePoolPorts(formatted); err != nil || !reflect.DeepEqual(ports, again) {
 			t.Errorf("%q: %+v, then %+v, %v", text, ports, again, err)
-		}
-	})
-}
-
-func FuzzParseAsks(f *testing.F) {
-	f.Add(id1 + " " + id2 + "\n")
-	f.Fuzz(func(t *testing.T, text string) {
-		asks, err := ParseAsks(text)
-		if err != nil {
-			return
-		}
-		formatted, err := FormatAsks(asks)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if again, err := ParseAsks(formatted); err != nil || !reflect.DeepEqual(asks, again) {
-			t.Errorf("%q: %+v, then %+v, %v", text, asks, again, err)
 		}
 	})
 }
