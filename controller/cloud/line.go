@@ -1,7 +1,6 @@
 package cloud
 
 import (
-	"cmp"
 	"net/netip"
 	"slices"
 )
@@ -17,18 +16,20 @@ type Record struct {
 	VIF, Trunk, Network string // IDs; "" as long as there is none
 	MTU                 int    // bytes
 	Gateways            []Gateway
-	Lines               []Line // by tag
+	Groups              []string // UUIDs of a new port's security groups, sorted
+	Lines               []Line   // by tag
 }
 
 // Record returns what the node may use now: ports that are in its trunk by the right tag. Published
 // ports that disappeared or changed are marked held.
 func (p Pool) Record(s Seen) Record {
+	groups := slices.Sorted(slices.Values(p.Groups))
 	vif, trouble := p.findVIF(s)
 	if trouble != nil {
-		return Record{Lines: held(s.Published, nil)}
+		return Record{Groups: groups, Lines: held(s.Published, nil)}
 	}
 	st := inspect(p.Cluster, p.Node, p.Length, s)
-	r := Record{VIF: vif.ID, Network: st.network.ID, MTU: st.network.MTU}
+	r := Record{VIF: vif.ID, Network: st.network.ID, MTU: st.network.MTU, Groups: groups}
 	var trunk Trunk
 	for _, t := range s.Trunks {
 		if t.Port == vif.ID {
@@ -81,39 +82,55 @@ func lines(st state, trunk Trunk) []Line {
 	return out
 }
 
-// held returns the lines of now, and those published before whose port is not the same any more. A
-// line of now has precedence over a lost one with its tag.
+// held returns the lines of now. A line whose tag was published with another MAC or other addresses
+// stays as it was published, but held. A published line whose tag is lost is held, too.
+//
+// Two kinds of published lines are dropped. If the tag has an address of another subnet now, the
+// subnet was made anew. If another tag has the port or one of its addresses now, the port has
+// moved.
 func held(published, now []Line) []Line {
 	out := slices.Clone(now)
-	for i := range out {
-		for _, l := range published {
-			if l.Port == out[i].Port && !sameLine(l, out[i]) {
-				out[i] = l
-				out[i].Held = true
-			}
-		}
-	}
 	for _, l := range published {
-		if !slices.ContainsFunc(out, func(o Line) bool { return o.Port == l.Port || o.Tag == l.Tag }) {
-			l.Held = true
+		at := slices.IndexFunc(out, func(o Line) bool { return o.Tag == l.Tag })
+		if at >= 0 && (l.sameIdentity(out[at]) || l.Addresses[0] != out[at].Addresses[0]) {
+			continue
+		}
+		if slices.ContainsFunc(out, func(o Line) bool { return o.Tag != l.Tag && l.overlaps(o) }) {
+			continue
+		}
+
+		l.Held = true
+		if at >= 0 {
+			out[at] = l
+		} else {
 			out = append(out, l)
 		}
 	}
-	slices.SortFunc(out, func(a, b Line) int { return cmp.Or(a.Tag-b.Tag, cmp.Compare(a.Port, b.Port)) })
+	slices.SortFunc(out, func(a, b Line) int { return a.Tag - b.Tag })
 	return out
 }
 
-// sameLine reports whether the port is as it was published. Its groups may change.
-func sameLine(a, b Line) bool {
-	return a.MAC == b.MAC && a.Tag == b.Tag && slices.Equal(a.Addresses, b.Addresses)
+// sameIdentity reports whether two lines are the same port, or one is the repaired other.
+func (l Line) sameIdentity(o Line) bool {
+	return l.Tag == o.Tag && l.MAC == o.MAC && slices.Equal(l.Addresses, o.Addresses)
 }
 
-// Equal reports whether a node is told the same by both.
+// overlaps reports whether two lines have the same port, or an address in common.
+func (l Line) overlaps(o Line) bool {
+	return l.Port == o.Port ||
+		slices.ContainsFunc(l.Addresses, func(a netip.Addr) bool { return slices.Contains(o.Addresses, a) })
+}
+
+// Equal reports whether both records are published alike.
 func (r Record) Equal(o Record) bool {
 	return r.VIF == o.VIF && r.Trunk == o.Trunk && r.Network == o.Network && r.MTU == o.MTU &&
-		slices.Equal(r.Gateways, o.Gateways) && slices.EqualFunc(r.Lines, o.Lines, func(a, b Line) bool {
-		return a.Port == b.Port && a.Held == b.Held && sameLine(a, b) && slices.Equal(a.Groups, b.Groups)
-	})
+		slices.Equal(r.Gateways, o.Gateways) &&
+		slices.EqualFunc(r.Lines, o.Lines, Line.equal)
+}
+
+func (l Line) equal(o Line) bool {
+	return l.Port == o.Port && l.Held == o.Held && l.sameIdentity(o) &&
+		slices.Equal(l.Groups, o.Groups) && (l.Groups == nil) == (o.Groups == nil)
 }
 
 // Free returns how many of the ports can be taken if pods use so many.

@@ -53,13 +53,15 @@ type Fixed struct {
 	Address netip.Addr
 }
 
-// Port is a Neutron port. Fixed is in the order of the port's subnets, Groups is sorted.
+// Port is a Neutron port. Fixed is in the order of the port's subnets.
 type Port struct {
 	ID, Name, Description, Network, Project string
 	MAC                                     string // lower case; "" in a request leaves it to Neutron
 	Device, Owner                           string // device_id and device_owner
 	Fixed                                   []Fixed
-	Groups                                  []string // UUIDs of security groups
+	// Groups are the UUIDs of its security groups, sorted. Nil means that they are unknown, and
+	// []string{} that the port has none. In a request they must be known.
+	Groups []string
 }
 
 // has reports whether the port has the address.
@@ -103,12 +105,13 @@ type Quotas struct {
 	Routers, SubnetPools, SecurityGroups, Rules Quota
 }
 
-// Line is a port of a pool as the node is told of it.
+// Line is a port of a pool as it is published to the node. Its tag identifies it: a repaired port
+// has the tag, MAC and addresses of the one before, and another UUID.
 type Line struct {
 	Port, MAC string
 	Tag       int
-	Addresses []netip.Addr // IPv4 first
-	Groups    []string     // sorted
+	Addresses []netip.Addr // one, or two with IPv4 first
+	Groups    []string     // sorted; nil: unknown, []string{}: none
 	// Held ports are gone from Neutron, or are not what was published: no pod may take one.
 	Held bool
 }

@@ -169,6 +169,14 @@ func (s *scene) run(t *testing.T, command string) {
 			t.Fatal(err)
 		}
 		s.problems(problems)
+	case "steps": // the first steps, one plan each
+		for range number(t, f[1]) {
+			step := s.plan().Steps[0]
+			if _, err := s.cloud.Do(t.Context(), step); err != nil {
+				t.Fatal(err)
+			}
+			fmt.Fprintln(&s.out, step)
+		}
 	case "record": // what the node is told; it is published by that
 		s.record(t)
 	case "pods":
@@ -199,15 +207,36 @@ func (s *scene) record(t *testing.T) {
 	for _, g := range r.Gateways {
 		fmt.Fprintf(&s.out, ", gateway %s %s", g.Address, g.MAC)
 	}
-	fmt.Fprintln(&s.out)
+	fmt.Fprintf(&s.out, ", groups %v\n", r.Groups)
+
+	seen := map[string]bool{}
 	for _, l := range r.Lines {
-		fmt.Fprintf(&s.out, "%s %d %s %v %v", l.Port, l.Tag, l.MAC, l.Addresses, l.Groups)
+		fmt.Fprintf(&s.out, "%s %d %s %v %s", l.Port, l.Tag, l.MAC, l.Addresses, groups(l.Groups))
 		if l.Held {
 			fmt.Fprint(&s.out, " held")
 		}
 		fmt.Fprintln(&s.out)
+
+		for _, key := range append(strings.Fields(fmt.Sprint(l.Addresses)), l.Port, fmt.Sprint("tag ", l.Tag)) {
+			if key = strings.Trim(key, "[]"); seen[key] {
+				t.Errorf("two lines have %s", key)
+			}
+			seen[key] = true
+		}
 	}
 	s.cloud.Seen.Published = r.Lines
+}
+
+// groups returns the groups of a port: "?" if they are unknown, "-" if it has none.
+func groups(all []string) string {
+	switch {
+	case all == nil:
+		return "?"
+	case len(all) == 0:
+		return "-"
+	default:
+		return fmt.Sprint(all)
+	}
 }
 
 // change is what others do in the project.
@@ -246,14 +275,33 @@ func (s *scene) change(t *testing.T, f []string) {
 			*seen = seen.After(cloud.RemoveSubports{Trunk: tr.ID, Ports: f[1:2]}, cloud.Result{})
 		}
 		*seen = seen.After(cloud.DeletePort{Port: port(f[1]).ID}, cloud.Result{})
+	case "delete-subnet": // with its ports
+		for _, p := range seen.Ports {
+			if p.Fixed[0].Subnet == f[1] {
+				s.change(t, []string{"delete", p.ID})
+			}
+		}
+		*seen = seen.After(cloud.DeleteSubnet{Subnet: f[1]}, cloud.Result{})
+	case "replace": // replace PORT ID MAC: another port has its name, address and tag
+		p := port(f[1])
+		p.ID, p.MAC = f[2], f[3]
+		for _, tr := range seen.Trunks {
+			for i := range tr.Subports {
+				if tr.Subports[i].Port == f[1] {
+					tr.Subports[i].Port = f[2]
+				}
+			}
+		}
 	case "delete-trunk":
 		*seen = seen.After(cloud.DeleteTrunk{Trunk: f[1]}, cloud.Result{})
 	case "readdress":
 		port(f[1]).Fixed[0].Address = netip.MustParseAddr(f[2])
 	case "mac":
 		port(f[1]).MAC = f[2]
-	case "groups":
-		port(f[1]).Groups = f[2:]
+	case "groups": // groups PORT GROUP...; "?": Neutron does not say which
+		if port(f[1]).Groups = f[2:]; slices.Equal(f[2:], []string{"?"}) {
+			port(f[1]).Groups = nil
+		}
 	case "retag":
 		for _, tr := range seen.Trunks {
 			for i := range tr.Subports {
@@ -283,6 +331,7 @@ func (s *scene) do(t *testing.T, f []string) {
 	case "port":
 		step = cloud.CreatePorts{Ports: []cloud.Port{{
 			Name: "another's", Network: "n1", Fixed: []cloud.Fixed{{Subnet: "s1", Address: netip.MustParseAddr(f[1])}},
+			Groups: []string{},
 		}}}
 	case "trunk":
 		step = cloud.CreateTrunk{Name: "another's", Port: "vif"}

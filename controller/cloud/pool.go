@@ -283,16 +283,18 @@ func foreignTags(st *state, s Seen, trunk Trunk) map[int]bool {
 	return foreign
 }
 
-// port returns the request for the slot's port. It gets MAC and groups that the node was told of
-// before. So a pod goes on, and is as closed as before, when its port was deleted and is made again.
+// port returns the request for the slot's port. A repaired port gets the published MAC. It also
+// gets the published groups, even if it had none. So a pod keeps its connections, and the repair
+// does not open it to others. If its groups are unknown, the port gets those of a new port.
 func (p Pool) port(st *state, sl slot, published []Line) Port {
 	port := Port{
 		Name: portName(st.name, sl.fixed[0].Address), Description: p.Description(),
 		Network: st.network.ID, Fixed: sl.fixed, Groups: p.Groups,
 	}
-	for _, l := range published {
-		if l.Tag == sl.tag && len(l.Addresses) > 0 && l.Addresses[0] == sl.fixed[0].Address {
-			port.MAC, port.Groups = l.MAC, l.Groups
+	if l, ok := publishedFor(published, sl.fixed[0].Address); ok {
+		port.MAC = l.MAC
+		if l.Groups != nil {
+			port.Groups = l.Groups
 		}
 	}
 	return port

@@ -129,7 +129,7 @@ func (st *state) findPorts(length int, s Seen) {
 		if p.Network != st.network.ID {
 			continue
 		}
-		if a, ok := st.owned(p); ok && (!p.has(a) || changedMAC(s.Published, p)) {
+		if a, ok := st.owned(p); ok && (!p.has(a) || changedMAC(s.Published, a, p)) {
 			st.strays = append(st.strays, p)
 		}
 		for _, f := range p.Fixed {
@@ -149,7 +149,7 @@ func (st *state) findPorts(length int, s Seen) {
 			}
 			if p, ok := byAddress[sl.fixed[0].Address]; ok {
 				a, owned := st.owned(p)
-				if owned && a == sl.fixed[0].Address && !changedMAC(s.Published, p) {
+				if owned && a == sl.fixed[0].Address && !changedMAC(s.Published, a, p) {
 					sl.port = p
 				} else {
 					sl.blocked = true
@@ -171,9 +171,20 @@ func (st *state) owned(p Port) (netip.Addr, bool) {
 	return a, err == nil
 }
 
-// changedMAC reports whether the node was told of another MAC of the port.
-func changedMAC(published []Line, p Port) bool {
-	return slices.ContainsFunc(published, func(l Line) bool { return l.Port == p.ID && l.MAC != p.MAC })
+// changedMAC reports whether another MAC was published for the port's address. The port may have
+// another UUID than the published one.
+func changedMAC(published []Line, a netip.Addr, p Port) bool {
+	l, ok := publishedFor(published, a)
+	return ok && l.MAC != p.MAC
+}
+
+// publishedFor returns the line that was published for the IPv4 address of a slot.
+func publishedFor(published []Line, a netip.Addr) (Line, bool) {
+	i := slices.IndexFunc(published, func(l Line) bool { return l.Addresses[0] == a })
+	if i < 0 {
+		return Line{}, false
+	}
+	return published[i], true
 }
 
 // host returns the prefix's n-th address.

@@ -209,6 +209,9 @@ func (c *Neutron) createPorts(step cloud.CreatePorts) (cloud.Result, error) {
 		return r, fmt.Errorf("%d ports in a request", len(step.Ports))
 	}
 	for _, p := range step.Ports {
+		if p.Groups == nil { // openstack.Client refuses it, too
+			return r, fmt.Errorf("groups of port %s are not known", p.Name)
+		}
 		if err := c.free(p); err != nil {
 			return r, err
 		}
