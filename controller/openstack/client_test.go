@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
+	"reflect"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -14,6 +16,8 @@ import (
 
 	"github.com/gophercloud/gophercloud/v2"
 	"github.com/gophercloud/gophercloud/v2/openstack/networking/v2/extensions/security/rules"
+
+	"github.com/ovn-ebpf/ovn-ebpf/controller/cloud"
 )
 
 // The tests of requests are in test/cloud, at a real Neutron.
@@ -173,6 +177,71 @@ func TestOpenRefusesSettings(t *testing.T) {
 		if _, err := Open(t.Context(), o); err == nil || !strings.HasPrefix(err.Error(), "open cloud "+o.Cloud+": ") {
 			t.Errorf("wrong %s: %v", name, err)
 		}
+	}
+}
+
+// newTestClient returns a client whose Neutron answers each request with the text.
+func newTestClient(t *testing.T, status int, answer string) (c *Client, bodies *[]string) {
+	t.Helper()
+	bodies = new([]string)
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(r.Body)
+		if err != nil {
+			t.Error(err)
+		}
+		*bodies = append(*bodies, string(body))
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(status)
+		fmt.Fprint(w, answer)
+	}))
+	t.Cleanup(server.Close)
+	return &Client{network: &gophercloud.ServiceClient{
+		ProviderClient: &gophercloud.ProviderClient{}, Endpoint: server.URL + "/",
+	}}, bodies
+}
+
+// TestCreatePortsSendsGroups: each port of a request has security_groups, also if the port is to have
+// none. Without them, Neutron gives it the project's group "default".
+func TestCreatePortsSendsGroups(t *testing.T) {
+	c, bodies := newTestClient(t, http.StatusCreated, `{"ports": []}`)
+	wanted := []cloud.Port{{Name: "none", Groups: []string{}}, {Name: "two", Groups: []string{"a", "b"}}}
+	if _, err := c.CreatePorts(t.Context(), wanted); err != nil {
+		t.Fatal(err)
+	}
+	if len(*bodies) != 1 {
+		t.Fatalf("requests %q, want one", *bodies)
+	}
+	for _, want := range []string{`"security_groups":[]`, `"security_groups":["a","b"]`} {
+		if !strings.Contains((*bodies)[0], want) {
+			t.Errorf("request %s, want %s", (*bodies)[0], want)
+		}
+	}
+
+	_, err := c.CreatePorts(t.Context(), append(wanted, cloud.Port{Name: "k8s-node1-10.244.0.5"}))
+	const want = "create ports: refused: groups of port k8s-node1-10.244.0.5 are not known"
+	if err == nil || err.Error() != want || KindOf(err) != Refused {
+		t.Errorf("unknown groups: error %v, want %q", err, want)
+	}
+	if len(*bodies) != 1 {
+		t.Errorf("requests %q were sent with unknown groups", (*bodies)[1:])
+	}
+}
+
+// TestPortsKeepUnknownGroups: groups are unknown if Neutron's answer has none, because the extension
+// is missing. That differs from a port without groups.
+func TestPortsKeepUnknownGroups(t *testing.T) {
+	c, _ := newTestClient(t, http.StatusOK, `{"ports": [
+		{"id": "unknown"}, {"id": "none", "security_groups": []}, {"id": "two", "security_groups": ["b", "a"]}]}`)
+	all, err := c.Ports(t.Context(), PortFilter{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got [][]string
+	for _, p := range all {
+		got = append(got, p.Groups)
+	}
+	if want := [][]string{nil, {}, {"a", "b"}}; !reflect.DeepEqual(got, want) {
+		t.Errorf("got groups %#v, want %#v", got, want)
 	}
 }
 

@@ -162,6 +162,8 @@ func (c *Client) Quotas(ctx context.Context) (cloud.Quotas, error) {
 	})
 }
 
+// sorted returns the groups of a port in Neutron's answer. Nil stays nil: without the extension
+// security-group, the answer has none, and the groups are unknown.
 func sorted(groups []string) []string {
 	groups = slices.Clone(groups)
 	slices.SortFunc(groups, strings.Compare)

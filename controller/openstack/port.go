@@ -53,26 +53,32 @@ func objects(all []ports.Port) ([]cloud.Port, error) {
 	return out, nil
 }
 
-// CreatePorts makes ports in one request: all of them or none.
+// CreatePorts makes ports in one request: all of them or none. The groups of a port must be known:
+// without them in the request, the port would get the project's group "default".
 func (c *Client) CreatePorts(ctx context.Context, wanted []cloud.Port) ([]cloud.Port, error) {
+	const name = "create ports"
 	var request struct {
 		Ports []map[string]any `json:"ports"`
 	}
 	for _, p := range wanted {
+		if p.Groups == nil {
+			return nil, &Error{Kind: Refused, Call: name, cause: fmt.Errorf("groups of port %s are not known", p.Name)}
+		}
+
 		fixed := []map[string]string{}
 		for _, f := range p.Fixed {
 			fixed = append(fixed, map[string]string{"subnet_id": f.Subnet, "ip_address": f.Address.String()})
 		}
-		port := map[string]any{"network_id": p.Network, "name": p.Name, "description": p.Description, "fixed_ips": fixed}
+		port := map[string]any{
+			"network_id": p.Network, "name": p.Name, "description": p.Description, "fixed_ips": fixed,
+			"security_groups": p.Groups,
+		}
 		if p.MAC != "" {
 			port["mac_address"] = p.MAC
 		}
-		if p.Groups != nil { // without the key a port gets the project's group "default"
-			port["security_groups"] = p.Groups
-		}
 		request.Ports = append(request.Ports, port)
 	}
-	return call(c, "create ports", func() ([]cloud.Port, error) {
+	return call(c, name, func() ([]cloud.Port, error) {
 		var made struct {
 			Ports []ports.Port `json:"ports"`
 		}

@@ -25,7 +25,8 @@ func TestQuotaLeavesWhatFits(t *testing.T) {
 		t.Errorf("%d lines, problems %v: want the five ports that fit beside those of router and metadata", len(r.Lines), problems)
 	}
 	t.Log(problems)
-	_, err := p.client.CreatePorts(t.Context(), []cloud.Port{{Network: r.Network}, {Network: r.Network}})
+	port := cloud.Port{Network: r.Network, Groups: p.config.Groups}
+	_, err := p.client.CreatePorts(t.Context(), []cloud.Port{port, port})
 	if openstack.KindOf(err) != openstack.Quota {
 		t.Errorf("ports over the quota: %v, want kind quota", err)
 	}
@@ -53,7 +54,8 @@ func TestErrorKinds(t *testing.T) {
 		do   func(context.Context) error
 	}{
 		{"address in use", openstack.Conflict, func(ctx context.Context) error {
-			_, err := p.client.CreatePorts(ctx, []cloud.Port{{Network: r.Network, Fixed: []cloud.Fixed{{Subnet: subnet.ID, Address: line.Addresses[0]}}}})
+			fixed := []cloud.Fixed{{Subnet: subnet.ID, Address: line.Addresses[0]}}
+			_, err := p.client.CreatePorts(ctx, []cloud.Port{{Network: r.Network, Fixed: fixed, Groups: []string{}}})
 			return err
 		}},
 		{"tag in use", openstack.Conflict, func(ctx context.Context) error {
@@ -69,7 +71,7 @@ func TestErrorKinds(t *testing.T) {
 			return p.client.AddSubports(ctx, nowhere, []cloud.Subport{{Port: line.Port, Tag: 99}})
 		}},
 		{"network that is gone", openstack.Gone, func(ctx context.Context) error {
-			_, err := p.client.CreatePorts(ctx, []cloud.Port{{Network: nowhere}})
+			_, err := p.client.CreatePorts(ctx, []cloud.Port{{Network: nowhere, Groups: []string{}}})
 			return err
 		}},
 		{"security group that is gone", openstack.Gone, func(ctx context.Context) error {

@@ -61,6 +61,10 @@ func TestPoolIsRepaired(t *testing.T) {
 		}
 	}
 	deleted, retagged, readdressed, associated := r.Lines[0], r.Lines[1], r.Lines[2], r.Lines[3]
+	if err := p.client.SetGroups(t.Context(), deleted.Port, []string{}); err != nil {
+		t.Fatal(err)
+	}
+	r = pool.Record(p.observe(pool, r.Lines)) // published with it
 	remove(deleted)
 	if err := p.client.DeletePort(t.Context(), deleted.Port); err != nil {
 		t.Fatal(err)
@@ -95,6 +99,9 @@ func TestPoolIsRepaired(t *testing.T) {
 		if l.Held || l.Tag != was.Tag || l.MAC != was.MAC || !slices.Equal(l.Addresses, was.Addresses) {
 			t.Errorf("line %v, want that of %v", l, was)
 		}
+	}
+	if got := after.Lines[0].Groups; got == nil || len(got) > 0 {
+		t.Errorf("the port without groups was made again with groups %#v", got)
 	}
 	if !slices.Equal(after.Lines[3].Groups, []string{profile}) {
 		t.Errorf("groups %v, want %s", after.Lines[3].Groups, profile)
