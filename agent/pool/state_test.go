@@ -62,7 +62,7 @@ func TestDecodeState_errorsNameTheField(t *testing.T) {
 	for _, tt := range []struct{ old, new, want string }{
 		{"}\n", "", "decode state of pool: unexpected end of JSON input"},
 		{`\"vm1\"`, `\"\"`, "decode state of pool: parse node: node: empty"},
-		{" 3 ", " 4095 ", "decode state of pool: parse ports: line 2: tag:"},
+		{`\n3 `, `\n4095 `, "decode state of pool: parse ports: line 2: tag:"},
 		{`{"2":`, `{"0":`, "decode state of pool: released: 0 is not a tag"},
 		{`{"2":`, `{"4095":`, "decode state of pool: released: 4095 is not a tag"},
 		{"2026-11-28T", "yesterday ", "decode state of pool: parsing time"},

@@ -25,26 +25,30 @@ const MaxTag = 4094
 // maxPoolBytes limits a pool, because a ConfigMap holds 1 MiB with its metadata.
 const maxPoolBytes = 1_000_000
 
-// PoolPort is a Neutron port that a pod of the node may have.
+// PoolPort is a Neutron port that a pod of the node may have. Its tag identifies it: a port that
+// the controller repairs keeps tag, MAC and addresses, and gets a new UUID.
 type PoolPort struct {
 	ID        string // UUID
 	Tag       int    // VLAN tag in the node's trunk, 1 to 4094
 	MAC       net.HardwareAddr
 	Addresses []netip.Addr // one or two, of different families
-	Groups    []string     // UUIDs of security groups
+	Groups    []string     // UUIDs of security groups; nil: unknown, []string{}: none
 	Held      bool         // no pod may take the port
 }
 
-// FormatPoolPorts returns the value of PoolPorts: per line UUID, tag, MAC, addresses and groups,
-// then "held" for a held port. Lists are separated by commas; "-" is an empty list.
+// FormatPoolPorts returns the value of PoolPorts: a line per port, by tag. A line has tag, UUID,
+// MAC, addresses and groups, then "held" for a held port. Lists are separated by commas. Groups are
+// "-" if the port has none, and "?" if they are unknown.
 func FormatPoolPorts(ports []PoolPort) (string, error) {
+	byTag := slices.SortedFunc(slices.Values(ports), func(a, b PoolPort) int { return a.Tag - b.Tag })
+
 	var b strings.Builder
-	for _, p := range ports {
+	for _, p := range byTag {
 		addresses := make([]string, len(p.Addresses))
 		for i, a := range p.Addresses {
 			addresses[i] = a.String()
 		}
-		fmt.Fprintf(&b, "%s %d %s %s %s", p.ID, p.Tag, p.MAC, strings.Join(addresses, ","), formatGroups(p.Groups))
+		fmt.Fprintf(&b, "%d %s %s %s %s", p.Tag, p.ID, p.MAC, strings.Join(addresses, ","), formatGroups(p.Groups))
 		if p.Held {
 			b.WriteString(" held")
 		}
@@ -56,20 +60,20 @@ func FormatPoolPorts(ports []PoolPort) (string, error) {
 	return b.String(), nil
 }
 
-// ParsePoolPorts returns the ports of a pool. IDs, tags and addresses are unique. Errors name the
+// ParsePoolPorts returns the ports of a pool. Tags, IDs and addresses are unique. Errors name the
 // line, from 1, and the field.
 func ParsePoolPorts(text string) ([]PoolPort, error) {
 	var ports []PoolPort
 	seen := map[string]bool{}
 	err := eachLine(text, func(fields []string) error {
 		if len(fields) != 5 && (len(fields) != 6 || fields[5] != "held") {
-			return fmt.Errorf("want UUID, tag, MAC, addresses, groups and at most \"held\"")
+			return fmt.Errorf("want tag, UUID, MAC, addresses, groups and at most \"held\"")
 		}
 		p, err := parsePoolPort(fields)
 		if err != nil {
 			return err
 		}
-		unique := []string{"port " + p.ID, "tag " + strconv.Itoa(p.Tag)}
+		unique := []string{"tag " + strconv.Itoa(p.Tag), "port " + p.ID}
 		for _, a := range p.Addresses {
 			unique = append(unique, "address "+a.String())
 		}
@@ -89,13 +93,13 @@ func ParsePoolPorts(text string) ([]PoolPort, error) {
 }
 
 func parsePoolPort(fields []string) (PoolPort, error) {
-	p := PoolPort{ID: fields[0], Held: len(fields) == 6}
+	p := PoolPort{ID: fields[1], Held: len(fields) == 6}
+	var err error
+	if p.Tag, err = strconv.Atoi(fields[0]); err != nil || p.Tag < 1 || p.Tag > MaxTag {
+		return p, fmt.Errorf("tag: %q is not 1..%d", fields[0], MaxTag)
+	}
 	if !isUUID(p.ID) {
 		return p, fmt.Errorf("port: %q is not a UUID", p.ID)
-	}
-	var err error
-	if p.Tag, err = strconv.Atoi(fields[1]); err != nil || p.Tag < 1 || p.Tag > MaxTag {
-		return p, fmt.Errorf("tag: %q is not 1..%d", fields[1], MaxTag)
 	}
 	if p.MAC, err = net.ParseMAC(fields[2]); err != nil {
 		return p, fmt.Errorf("mac: %w", err)
@@ -129,9 +133,9 @@ type Pool struct {
 	Network string `json:"network"` // UUID
 	// Gateways holds the router's MAC by its address and prefix length in each subnet of the
 	// network. A node that has grown has several IPv4 subnets. The subnets do not overlap.
-	Gateways   map[netip.Prefix]string `json:"gateways"`
-	MTU        int                     `json:"mtu"` // of the network, bytes
-	Generation int64                   `json:"generation"`
+	Gateways map[netip.Prefix]string `json:"gateways"`
+	MTU      int                     `json:"mtu"`    // of the network, bytes
+	Groups   []string                `json:"groups"` // UUIDs of a new port's security groups, sorted
 }
 
 // Gateway returns the router's address, with the length of the subnet that contains a, and the
@@ -161,6 +165,11 @@ func ParsePool(text string) (Pool, error) {
 	for _, f := range []struct{ name, id string }{{"vif", p.VIF}, {"trunk", p.Trunk}, {"network", p.Network}} {
 		if f.id != "" && !isUUID(f.id) {
 			return Pool{}, fmt.Errorf("parse %s: %s: %q is not a UUID", PoolNode, f.name, f.id)
+		}
+	}
+	for _, g := range p.Groups {
+		if !isUUID(g) {
+			return Pool{}, fmt.Errorf("parse %s: groups: %q is not a UUID", PoolNode, g)
 		}
 	}
 	if p.Node == "" {
@@ -219,16 +228,29 @@ func eachLine(text string, line func(fields []string) error) error {
 	return nil
 }
 
+// Groups of a port in PoolPorts that are not a list.
+const (
+	noGroups      = "-"
+	unknownGroups = "?"
+)
+
 func formatGroups(groups []string) string {
-	if len(groups) == 0 {
-		return "-"
+	switch {
+	case groups == nil:
+		return unknownGroups
+	case len(groups) == 0:
+		return noGroups
+	default:
+		return strings.Join(groups, ",")
 	}
-	return strings.Join(groups, ",")
 }
 
 func parseGroups(s string) ([]string, error) {
-	if s == "-" {
+	switch s {
+	case unknownGroups:
 		return nil, nil
+	case noGroups:
+		return []string{}, nil
 	}
 	groups := strings.Split(s, ",")
 	for _, g := range groups {

@@ -124,7 +124,7 @@ func (l Line) overlaps(o Line) bool {
 // Equal reports whether both records are published alike.
 func (r Record) Equal(o Record) bool {
 	return r.VIF == o.VIF && r.Trunk == o.Trunk && r.Network == o.Network && r.MTU == o.MTU &&
-		slices.Equal(r.Gateways, o.Gateways) &&
+		slices.Equal(r.Gateways, o.Gateways) && slices.Equal(r.Groups, o.Groups) &&
 		slices.EqualFunc(r.Lines, o.Lines, Line.equal)
 }
 

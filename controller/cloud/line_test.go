@@ -21,6 +21,7 @@ func TestRecordEqual(t *testing.T) {
 	}
 
 	for name, change := range map[string]func(*cloud.Record){
+		"groups of new ports":       func(r *cloud.Record) { r.Groups = nil },
 		"gateways":                  func(r *cloud.Record) { r.Gateways = nil },
 		"port was repaired":         func(r *cloud.Record) { r.Lines[0].Port = "p5" },
 		"port is held":              func(r *cloud.Record) { r.Lines[0].Held = true },

@@ -22,10 +22,10 @@ import (
 )
 
 // formatRecord returns the data of the ConfigMap with the pool of a node.
-func formatRecord(cluster, node string, r cloud.Record, generation int64) (map[string]string, error) {
+func formatRecord(cluster, node string, r cloud.Record) (map[string]string, error) {
 	pool := annotation.Pool{
 		Cluster: cluster, Node: node, VIF: r.VIF, Trunk: r.Trunk, Network: r.Network, MTU: r.MTU,
-		Gateways: map[netip.Prefix]string{}, Generation: generation,
+		Gateways: map[netip.Prefix]string{}, Groups: append([]string{}, r.Groups...),
 	}
 	for _, g := range r.Gateways {
 		pool.Gateways[g.Address] = g.MAC
@@ -54,17 +54,19 @@ func formatRecord(cluster, node string, r cloud.Record, generation int64) (map[s
 }
 
 // parseRecord returns what formatRecord formatted.
-func parseRecord(data map[string]string) (r cloud.Record, generation int64, err error) {
+func parseRecord(data map[string]string) (cloud.Record, error) {
 	pool, err := annotation.ParsePool(data[annotation.PoolNode])
 	if err != nil {
-		return r, 0, err
+		return cloud.Record{}, err
 	}
 	ports, err := annotation.ParsePoolPorts(data[annotation.PoolPorts])
 	if err != nil {
-		return r, 0, err
+		return cloud.Record{}, err
 	}
 
-	r = cloud.Record{VIF: pool.VIF, Trunk: pool.Trunk, Network: pool.Network, MTU: pool.MTU}
+	r := cloud.Record{
+		VIF: pool.VIF, Trunk: pool.Trunk, Network: pool.Network, MTU: pool.MTU, Groups: pool.Groups,
+	}
 	for _, g := range slices.SortedFunc(maps.Keys(pool.Gateways), netip.Prefix.Compare) {
 		r.Gateways = append(r.Gateways, cloud.Gateway{Address: g, MAC: pool.Gateways[g]})
 	}
@@ -73,7 +75,7 @@ func parseRecord(data map[string]string) (r cloud.Record, generation int64, err 
 			Port: p.ID, MAC: p.MAC.String(), Tag: p.Tag, Addresses: p.Addresses, Groups: p.Groups, Held: p.Held,
 		})
 	}
-	return r, pool.Generation, nil
+	return r, nil
 }
 
 // configMaps are the pools of nodes as the API server has them.
@@ -117,7 +119,7 @@ func (c *configMaps) read(ctx context.Context) (map[string]*cloud.Record, error)
 			continue
 		}
 		out[node] = nil
-		if r, _, err := parseRecord(m.Data); err == nil {
+		if r, err := parseRecord(m.Data); err == nil {
 			out[node], c.published[node] = &r, r
 		} else {
 			c.log.Warn("the published pool of a node is not valid, it is written anew", "node", node, "error", err)
@@ -160,7 +162,7 @@ func (c *configMaps) restore(ctx context.Context, have []*corev1.ConfigMap) erro
 	intact := map[string]bool{}
 	for _, m := range have {
 		if node, is := poolNode(m); is {
-			r, _, err := parseRecord(m.Data)
+			r, err := parseRecord(m.Data)
 			intact[node] = err == nil && r.Equal(c.published[node])
 		}
 	}
@@ -182,15 +184,13 @@ func (c *configMaps) write(ctx context.Context, node string, r *cloud.Record) er
 	if err != nil && !absent {
 		return fmt.Errorf("read ConfigMap %s: %w", name, err)
 	}
-	var generation int64
 	if !absent {
-		published, last, err := parseRecord(old.Data)
+		published, err := parseRecord(old.Data)
 		if err == nil && published.Equal(*r) {
 			return nil
 		}
-		generation = last
 	}
-	data, err := formatRecord(c.cluster, node, *r, generation+1)
+	data, err := formatRecord(c.cluster, node, *r)
 	if err != nil {
 		return err
 	}

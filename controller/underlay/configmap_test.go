@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 
@@ -23,6 +24,7 @@ var record = cloud.Record{
 		{Address: netip.MustParsePrefix("10.244.0.17/28"), MAC: "fa:16:3e:00:00:02"},
 		{Address: netip.MustParsePrefix("fd00:10:244::1/64"), MAC: "fa:16:3e:00:00:03"},
 	},
+	Groups: []string{group},
 	Lines: []cloud.Line{
 		{
 			Port: "0c0c0c0c-0000-4000-8000-000000000003", MAC: "fa:16:3e:00:00:04", Tag: 2,
@@ -30,7 +32,11 @@ var record = cloud.Record{
 		},
 		{
 			Port: "0c0c0c0c-0000-4000-8000-000000000004", MAC: "fa:16:3e:00:00:05", Tag: 3,
-			Addresses: []netip.Addr{netip.MustParseAddr("10.244.0.3")}, Held: true,
+			Addresses: []netip.Addr{netip.MustParseAddr("10.244.0.3")}, Groups: []string{}, Held: true,
+		},
+		{ // its groups are unknown
+			Port: "0c0c0c0c-0000-4000-8000-000000000005", MAC: "fa:16:3e:00:00:06", Tag: 4,
+			Addresses: []netip.Addr{netip.MustParseAddr("10.244.0.4")},
 		},
 	},
 }
@@ -44,15 +50,36 @@ func TestFormatRecord_isParsed(t *testing.T) {
 			VIF: record.VIF, Network: record.Network, MTU: 1442, Gateways: record.Gateways[:1], Lines: record.Lines[:1],
 		},
 	} {
-		data, err := formatRecord("k8s", "node1", want, 7)
+		data, err := formatRecord("k8s", "node1", want)
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
-		got, generation, err := parseRecord(data)
-		compare := []cmp.Option{cmpopts.EquateEmpty(), cmpopts.EquateComparable(netip.Addr{}, netip.Prefix{})}
-		if diff := cmp.Diff(want, got, compare...); err != nil || diff != "" || generation != 7 || !want.Equal(got) {
-			t.Errorf("%s: error %v, generation %d (-formatted +parsed):\n%s", name, err, generation, diff)
+		got, err := parseRecord(data)
+		// All empty slices are equal to nil but those of a line, whose groups may be unknown.
+		ofRecord := cmp.FilterPath(func(p cmp.Path) bool { return len(p) <= 2 }, cmpopts.EquateEmpty())
+		compare := []cmp.Option{ofRecord, cmpopts.EquateComparable(netip.Addr{}, netip.Prefix{})}
+		if diff := cmp.Diff(want, got, compare...); err != nil || diff != "" || !want.Equal(got) {
+			t.Errorf("%s: error %v (-formatted +parsed):\n%s", name, err, diff)
 		}
+	}
+}
+
+// A port without groups is published as such, and one with unknown groups, too.
+func TestFormatRecord_groups(t *testing.T) {
+	data, err := formatRecord("k8s", "node1", record)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for line := range strings.Lines(data[annotation.PoolPorts]) {
+		fields := strings.Fields(line)
+		got = append(got, fields[0]+" "+fields[4])
+	}
+	if want := []string{"2 " + group, "3 -", "4 ?"}; !slices.Equal(got, want) {
+		t.Errorf("tags and groups %q, want %q", got, want)
+	}
+	if want := `"groups":["` + group + `"]`; !strings.Contains(data[annotation.PoolNode], want) {
+		t.Errorf("node %s, want %s", data[annotation.PoolNode], want)
 	}
 }
 
@@ -66,7 +93,7 @@ func TestFormatRecord_refusesInvalidRecords(t *testing.T) {
 		r := record
 		r.Lines = append([]cloud.Line{}, record.Lines...)
 		change(&r)
-		if _, err := formatRecord("k8s", "node1", r, 1); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := formatRecord("k8s", "node1", r); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("error %v, want %q", err, want)
 		}
 	}

@@ -168,7 +168,7 @@ func (r *rig) ports(n byte) int {
 	if m == nil {
 		return -1
 	}
-	record, _, err := parseRecord(m.Data)
+	record, err := parseRecord(m.Data)
 	if err != nil {
 		r.t.Errorf("pool of %s: %v", nodeName(n), err)
 	}

@@ -34,7 +34,7 @@ func TestRun_publishesPools(t *testing.T) {
 	c.awaitMetric(`ovnkube_controller_pool_ports{node="node1",state="usable"} 13`)
 	c.awaitMetric("ovnkube_controller_leader 1")
 
-	record, _, err := parseRecord(r.configMap(1).Data)
+	record, err := parseRecord(r.configMap(1).Data)
 	if err != nil || record.VIF != vif(1).ID || record.MTU != 1442 || len(record.Gateways) != 1 || len(record.Lines[0].Groups) != 1 {
 		t.Errorf("record %+v, %v", record, err)
 	}
@@ -104,7 +104,7 @@ func TestRun_takeoverKeepsMACAddresses(t *testing.T) {
 	r.awaitPorts(1, 13)
 	one.stop()
 
-	before, _, err := parseRecord(r.configMap(1).Data)
+	before, err := parseRecord(r.configMap(1).Data)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -115,7 +115,7 @@ func TestRun_takeoverKeepsMACAddresses(t *testing.T) {
 	})
 	r.start(r.configure("two"))
 	r.eventually("the port is made again", func() string {
-		after, _, err := parseRecord(r.configMap(1).Data)
+		after, err := parseRecord(r.configMap(1).Data)
 		if err != nil || len(after.Lines) != 13 || after.Lines[4].Port == gone || after.Lines[4].Held {
 			return fmt.Sprint(after.Lines, err)
 		}
