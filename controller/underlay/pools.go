@@ -31,7 +31,8 @@ type Options struct {
 	Resync  time.Duration // between two looks at a complete pool
 	Retry   time.Duration // between two attempts against a quota or a refusal
 	Backoff time.Duration // after a first error of another kind; doubled up to Retry
-	// Publish tells a node of its pool; nil: that it has none any more. It is repeated after an error.
+	// Publish tells a node of its pool; nil: that it has none any more, or never had one. It is
+	// repeated after an error.
 	Publish func(ctx context.Context, node string, r *cloud.Record) error
 	// Report is called with what keeps a pool from being complete, when that has changed. Empty:
 	// nothing.
@@ -314,10 +315,11 @@ func (p *Pools) report(n *node, t turn, problems []cloud.Problem) {
 	}
 }
 
-// publish tells the node of what has changed. Of a pool that is released it is told at the end.
+// publish publishes the pool if it has changed. A pool that is released has its record deleted at the
+// end. It may also have a ConfigMap that could not be read, so nothing is known of it here.
 func (p *Pools) publish(ctx context.Context, n *node, t turn, done bool) error {
 	if t.left {
-		if !done || n.told == nil {
+		if !done {
 			return nil
 		}
 		if err := p.o.Publish(ctx, t.pool.Node, nil); err != nil {

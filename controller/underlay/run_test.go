@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
@@ -17,6 +18,7 @@ import (
 
 	"github.com/ovn-ebpf/ovn-ebpf/cluster/annotation"
 	"github.com/ovn-ebpf/ovn-ebpf/controller/cloud"
+	"github.com/ovn-ebpf/ovn-ebpf/controller/cloud/cloudtest"
 	"github.com/ovn-ebpf/ovn-ebpf/controller/election"
 	"github.com/ovn-ebpf/ovn-ebpf/controller/openstack"
 )
@@ -172,6 +174,30 @@ func TestLeader_keepsPoolOfUnseenNode(t *testing.T) {
 	}
 	if all := pools.Status(); len(all) != 1 || all[0].Node != nodeName(2) || !all[0].Leaving {
 		t.Errorf("pools %+v, want the release of node2", all)
+	}
+}
+
+// The end of a release deletes the ConfigMap, also one that could not be read.
+func TestPools_releaseDeletesUnreadablePool(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	deleted := false
+	pools, err := NewPools(Options{
+		Client: cloudtest.New(), Workers: 1, Resync: resync, Retry: retry, Backoff: backoff,
+		Publish: func(_ context.Context, node string, r *cloud.Record) error {
+			deleted = node == nodeName(1) && r == nil
+			cancel()
+			return nil
+		},
+		Report: func(string, []cloud.Problem) {}, Log: slog.New(slog.DiscardHandler),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	pools.Release(cloud.Pool{Config: cloud.Config{Cluster: "k8s"}, Node: nodeName(1)}, nil)
+	if err := pools.Run(ctx); err != nil || !deleted {
+		t.Errorf("the pool is deleted: %t, error %v", deleted, err)
 	}
 }
 
