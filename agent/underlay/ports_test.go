@@ -152,6 +152,8 @@ func TestPorts_invalidConfigMapKeepsTheLastValidPool(t *testing.T) {
 
 	malformed := poolData(t, 2, nil)
 	malformed[annotation.PoolPorts] = strings.Replace(malformed[annotation.PoolPorts], "fa:16:3e:00:01:03", "fa:16", 1)
+	older := poolData(t, 2, nil) // in its format, the UUID is before the tag
+	older[annotation.PoolPorts] = portID(2) + " 2 fa:16:3e:00:01:02 10.244.0.18 -\n"
 	ofOther := poolData(t, 2, func(n *annotation.Pool, _ []annotation.PoolPort) { n.Node = "vm2" })
 	ofOtherVIF := poolData(t, 2, func(n *annotation.Pool, _ []annotation.PoolPort) { n.VIF = portID(1) })
 	for _, tc := range []struct {
@@ -160,6 +162,7 @@ func TestPorts_invalidConfigMapKeepsTheLastValidPool(t *testing.T) {
 		say  []string
 	}{
 		{"a malformed line", malformed, []string{"ovn-ebpf-pools/underlay-vm1", "line 2: mac"}},
+		{"an older controller's", older, []string{"line 1: tag"}},
 		{"another node's", ofOther, []string{"node: it is the pool of node vm2"}},
 		{"another VIF's", ofOtherVIF, []string{"vif", portID(1)}},
 		{"no data", nil, []string{annotation.PoolNode}},
