@@ -7,6 +7,8 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"reflect"
 	"strings"
 	"sync"
@@ -135,6 +137,16 @@ func TestClassify(t *testing.T) {
 		text string
 	}{
 		{response(409, "OverQuota"), Quota, "create ports: quota: OverQuota: m"},
+		{response(500, "SubnetAllocationError"), Quota, "create ports: quota: SubnetAllocationError: m"},
+		{response(409, "ParentPortInUse"), Refused, "create ports: refused: ParentPortInUse: m"},
+		{response(409, "TrunkInUse"), Refused, "create ports: refused: TrunkInUse: m"},
+		{response(409, "TrunkDisabled"), Refused, "create ports: refused: TrunkDisabled: m"},
+		{response(409, "TrunkInErrorState"), Refused, "create ports: refused: TrunkInErrorState: m"},
+		{
+			response(409, "SubPortMtuGreaterThanTrunkPortMtu"), Refused,
+			"create ports: refused: SubPortMtuGreaterThanTrunkPortMtu: m",
+		},
+		{response(409, "TrunkPortInUse"), Conflict, "create ports: conflict: TrunkPortInUse: m"},
 		{response(409, "MacAddressInUse"), Conflict, "create ports: conflict: MacAddressInUse: m"},
 		{response(404, "PortNotFound"), Gone, "create ports: gone: PortNotFound: m"},
 		{response(400, "InvalidInput"), Refused, "create ports: refused: InvalidInput: m"},
@@ -158,6 +170,51 @@ func TestClassify(t *testing.T) {
 	}
 	if KindOf(nil) != OK || KindOf(context.Canceled) != Away {
 		t.Error("kinds of nil and of canceled")
+	}
+}
+
+// The time of Retry-After is part of an error, in both forms of the header.
+func TestClassify_retryAfter(t *testing.T) {
+	header := func(value string) error {
+		return gophercloud.ErrUnexpectedResponseCode{Actual: 429, ResponseHeader: http.Header{"Retry-After": {value}}}
+	}
+
+	for value, want := range map[string]time.Duration{
+		"7":                             7 * time.Second,
+		"":                              0,
+		"soon":                          0,
+		"-1":                            0,
+		"Mon, 02 Jan 2006 15:04:05 GMT": 0, // has passed
+	} {
+		var e *Error
+		if err := classify("list ports", header(value)); !errors.As(err, &e) || e.RetryAfter != want {
+			t.Errorf("Retry-After %q: %+v, want %s", value, err, want)
+		}
+	}
+
+	now := time.Date(2006, 1, 2, 15, 4, 5, 0, time.UTC)
+	date := http.Header{"Retry-After": {now.Add(time.Minute).Format(http.TimeFormat)}}
+	if got := retryAfter(date, now); got != time.Minute {
+		t.Errorf("a date in a minute: %s", got)
+	}
+}
+
+// A Keystone that does not answer is of kind away, so that the controller waits for it.
+func TestOpen_keystoneAway(t *testing.T) {
+	server := httptest.NewServer(http.NotFoundHandler())
+	address := server.URL
+	server.Close()
+	file := filepath.Join(t.TempDir(), "clouds.yaml")
+	text := "clouds: {k8s: {auth: {auth_url: " + address + "/v3, username: u, password: p, project_name: p," +
+		" user_domain_name: d, project_domain_name: d}}}"
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+
+	_, err := Open(t.Context(), Options{Cloud: "k8s", File: file, Rate: 1, Workers: 1, Timeout: time.Second})
+	var e *Error
+	if !errors.As(err, &e) || e.Kind != Away || !strings.Contains(err.Error(), address) {
+		t.Errorf("error %v, want one of kind away that names %s", err, address)
 	}
 }
 

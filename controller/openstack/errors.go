@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strconv"
+	"time"
 
 	"github.com/gophercloud/gophercloud/v2"
 )
@@ -16,7 +18,7 @@ type Kind int
 // The kinds of errors.
 const (
 	OK       Kind = iota // no error
-	Quota                // the project has no room: wait for the quota
+	Quota                // the project or its subnet pool has no room: wait for it
 	Conflict             // something is there already or in use: observe and plan again
 	Gone                 // an object of the request is not there: observe and plan again
 	Busy                 // the service asks to repeat the request later
@@ -34,7 +36,10 @@ type Error struct {
 	Call   string // "create ports"
 	Status int    // HTTP status; 0 if there was no response
 	Type   string // Neutron's name for the error, like OverQuota; "" if there is none
-	cause  error
+	// RetryAfter is the time that the service asks to wait before the next request; 0 if it does not.
+	RetryAfter time.Duration
+
+	cause error
 }
 
 func (e *Error) Error() string { return fmt.Sprintf("%s: %s: %v", e.Call, e.Kind, e.cause) }
@@ -79,7 +84,7 @@ func classify(call string, err error) error {
 	default:
 		return e // no response
 	}
-	e.Status = response.Actual
+	e.Status, e.RetryAfter = response.Actual, retryAfter(response.ResponseHeader, time.Now())
 	var body neutronError
 	if json.Unmarshal(response.Body, &body) == nil && body.NeutronError.Type != "" {
 		e.Type = body.NeutronError.Type
@@ -91,9 +96,38 @@ func classify(call string, err error) error {
 	return e
 }
 
-func kindOf(status int, kind string) Kind {
+// Types of Neutron's errors.
+const (
+	TypeSubnetAllocation = "SubnetAllocationError"             // the subnet pool has no prefix left
+	TypeParentPortInUse  = "ParentPortInUse"                   // the port cannot be a trunk's parent now
+	TypeTrunkInUse       = "TrunkInUse"                        // the trunk's port is in use
+	TypeTrunkDisabled    = "TrunkDisabled"                     // the trunk's administrative state is down
+	TypeTrunkInError     = "TrunkInErrorState"                 // Neutron could not realize the trunk
+	TypeSubportMTU       = "SubPortMtuGreaterThanTrunkPortMtu" // the trunk's network has a smaller MTU
+)
+
+// kinds are the types of errors whose kind does not follow from the HTTP status. Neutron answers 500
+// if a subnet pool is exhausted, and 409 to requests about trunks that another look at the trunk does
+// not cure.
+var kinds = map[string]Kind{
+	"OverQuota":               Quota,
+	"SubnetPoolQuotaExceeded": Quota,
+	TypeSubnetAllocation:      Quota,
+
+	TypeParentPortInUse: Refused,
+	TypeTrunkInUse:      Refused,
+	TypeTrunkDisabled:   Refused,
+	TypeTrunkInError:    Refused,
+	TypeSubportMTU:      Refused,
+}
+
+func kindOf(status int, name string) Kind {
+	if kind, is := kinds[name]; is {
+		return kind
+	}
+
 	switch {
-	case kind == "OverQuota" || kind == "SubnetPoolQuotaExceeded" || status == http.StatusRequestEntityTooLarge:
+	case status == http.StatusRequestEntityTooLarge:
 		return Quota
 	case status == http.StatusTooManyRequests || status == http.StatusServiceUnavailable:
 		return Busy
@@ -105,4 +139,17 @@ func kindOf(status int, kind string) Kind {
 		return Away
 	}
 	return Refused
+}
+
+// retryAfter returns the time to wait that a response asks for by its header Retry-After, which is a
+// number of seconds or a date (RFC 9110). It returns 0 if the header is missing or malformed.
+func retryAfter(header http.Header, now time.Time) time.Duration {
+	text := header.Get("Retry-After")
+	if seconds, err := strconv.ParseUint(text, 10, 31); err == nil {
+		return time.Duration(seconds) * time.Second
+	}
+	if date, err := http.ParseTime(text); err == nil {
+		return max(0, date.Sub(now))
+	}
+	return 0
 }
