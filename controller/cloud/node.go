@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
+	"unicode/utf8"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -17,6 +19,9 @@ const (
 	LongestPrefix  = 28 // 13 ports
 	fewestPorts    = 13
 	lastTag        = annotation.MaxTag
+	// longestName bounds a pool's name, in characters. Neutron's names have at most 255, and those of
+	// subnets and ports are longer by an address.
+	longestName = 200
 )
 
 // Config is what all pools of a cluster have in common.
@@ -36,8 +41,9 @@ type Pool struct {
 	Config
 	Node   string
 	VIF    annotation.VIF
-	Length int // of the prefix of each new IPv4 subnet
-	Pods   int // pods that use ports of the pool now
+	Server string // ID of the VM, by the Node's providerID; "" if the Node does not have it
+	Length int    // of the prefix of each new IPv4 subnet
+	Pods   int    // pods that use ports of the pool now
 }
 
 // Name returns the name of the pool's network and trunk.
@@ -53,6 +59,15 @@ func description(cluster, node string) string {
 	return "ovn-ebpf pool of node " + node + " of cluster " + cluster
 }
 
+// nodeOf returns the node that a description of an object of the cluster names.
+func nodeOf(cluster, text string) (node string, ok bool) {
+	before, after, _ := strings.Cut(description(cluster, "\x00"), "\x00")
+	if text, ok = strings.CutPrefix(text, before); !ok {
+		return "", false
+	}
+	return strings.CutSuffix(text, after)
+}
+
 // NodePool returns the pool that the node asks for. pods is the number of its pods on the pod
 // network. The error is a *Problem, or annotation.ErrNotSet (wrapped) while the agent has not
 // announced the node's VIF, or while the Node has no InternalIP.
@@ -63,6 +78,11 @@ func NodePool(c Config, n *corev1.Node, pods int) (Pool, error) {
 			return Pool{}, err
 		}
 		return Pool{}, problem(InvalidNode, "plan pool of node %s: %v", n.Name, err)
+	}
+	if name := poolName(c.Cluster, n.Name); utf8.RuneCountInString(name) > longestName {
+		return Pool{}, problem(InvalidNode, "plan pool of node %s: the name %s of its network has %d characters, "+
+			"want at most %d: shorten the name of the node, or --cluster-name",
+			n.Name, name, utf8.RuneCountInString(name), longestName)
 	}
 	if !slices.ContainsFunc(n.Status.Addresses, isInternalIP) {
 		return Pool{}, fmt.Errorf("plan pool of node %s: InternalIP: %w", n.Name, annotation.ErrNotSet)
@@ -84,7 +104,18 @@ func NodePool(c Config, n *corev1.Node, pods int) (Pool, error) {
 		return Pool{}, problem(InvalidNode, "plan pool of node %s: prefix length %d: want %d to %d",
 			n.Name, length, ShortestPrefix, LongestPrefix)
 	}
-	return Pool{Config: c, Node: n.Name, VIF: vif, Length: length, Pods: pods}, nil
+	pool := Pool{Config: c, Node: n.Name, VIF: vif, Server: server(n.Spec.ProviderID), Length: length, Pods: pods}
+	return pool, nil
+}
+
+// server returns the ID of the VM in a providerID of OpenStack's cloud controller manager, which is
+// openstack:///ID or openstack://REGION/ID. It returns "" for other providers.
+func server(providerID string) string {
+	rest, ok := strings.CutPrefix(providerID, "openstack://")
+	if !ok {
+		return ""
+	}
+	return rest[strings.LastIndexByte(rest, '/')+1:]
 }
 
 func isInternalIP(a corev1.NodeAddress) bool { return a.Type == corev1.NodeInternalIP }

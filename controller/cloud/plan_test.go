@@ -99,7 +99,7 @@ func newScene(t *testing.T, node, config string) *scene {
 		}
 	}
 	s.cloud = cloudtest.New(cloud.Port{
-		ID: "vif", Project: "project", MAC: "fa:16:3e:00:00:aa", Network: "vms",
+		ID: "vif", Project: "project", MAC: "fa:16:3e:00:00:aa", Network: "vms", Device: "server1",
 		Fixed: []cloud.Fixed{{Subnet: "vms", Address: netip.MustParseAddr("10.0.0.11")}},
 	})
 	return s
@@ -185,6 +185,10 @@ func (s *scene) run(t *testing.T, command string) {
 		s.left = true
 	case "annotate":
 		s.node.Annotations[f[1]] = f[2]
+	case "provider":
+		s.node.Spec.ProviderID = f[1]
+	case "name-length": // of the pool's name, in characters
+		s.config.Cluster = strings.Repeat("ä", number(t, f[1])-len("-node1"))
 	default:
 		s.change(t, f)
 	}
@@ -269,6 +273,10 @@ func (s *scene) change(t *testing.T, f []string) {
 			v.Fixed[0].Address = netip.MustParseAddr(f[2])
 		case "owner":
 			v.Owner = f[2]
+		case "server": // vif server [ID]
+			v.Device = strings.Join(f[2:], "")
+		case "mtu": // of its network
+			seen.VIFMTU = number(t, f[2])
 		}
 	case "delete": // a port, out of its trunk too
 		for _, tr := range seen.Trunks {
@@ -335,6 +343,10 @@ func (s *scene) do(t *testing.T, f []string) {
 		}}}
 	case "trunk":
 		step = cloud.CreateTrunk{Name: "another's", Port: "vif"}
+	case "trunk-of": // a node of this cluster
+		step = cloud.CreateTrunk{
+			Name: "k8s-" + f[1], Description: "ovn-ebpf pool of node " + f[1] + " of cluster k8s", Port: "vif",
+		}
 	case "subport":
 		step = cloud.AddSubports{Trunk: "t1", Subports: []cloud.Subport{{Port: f[1], Tag: number(t, f[2])}}}
 	}

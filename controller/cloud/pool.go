@@ -1,6 +1,11 @@
 package cloud
 
-import "slices"
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+)
 
 // Plan is what is to be done for a pool now.
 type Plan struct {
@@ -25,7 +30,8 @@ func (b *builder) take(resource string, q *Quota, wanted int) int {
 		fits = min(wanted, max(0, q.Limit-q.Used))
 	}
 	if fits < wanted {
-		b.report(problem(QuotaExceeded, "quota of %ss: limit %d, used %d, wanted %d", resource, q.Limit, q.Used, wanted))
+		b.report(problem(QuotaExceeded, "quota of %ss: limit %d, used %d, wanted %d: raise the project's quota",
+			resource, q.Limit, q.Used, wanted))
 	}
 	q.Used += fits
 	return fits
@@ -42,15 +48,54 @@ func (p Pool) Plan(s Seen) Plan {
 		return b.Plan
 	}
 	st := inspect(p.Cluster, p.Node, p.Length, s)
+	if trouble := p.checkVIF(vif, st, s); trouble != nil {
+		b.report(trouble)
+		return b.Plan
+	}
+
 	ready := p.planNetwork(&b, &st)
 	trunk := p.planTrunks(&b, &st, vif)
 	if ready {
 		p.planPorts(&b, &st, trunk)
 	}
-	if len(b.Steps) == 0 && len(b.Problems) == 0 {
+	if len(b.Steps) == 0 && !slices.ContainsFunc(b.Problems, func(p Problem) bool { return !p.Partial() }) {
 		p.planGrowth(&b, &st, trunk)
 	}
 	return b.Plan
+}
+
+// checkVIF returns why nothing is made or repaired for the VIF now.
+func (p Pool) checkVIF(vif Port, st state, s Seen) *Problem {
+	switch {
+	case vif.Device == "":
+		return problem(VIFWithoutVM, "plan pool of node %s: port %s has no VM (its device_id is empty): nothing is "+
+			"made or repaired for it; attach it to the node's VM, or delete the Node", p.Node, vif.ID)
+	case p.Server != "" && vif.Device != p.Server:
+		return problem(ForeignVIF, "plan pool of node %s: port %s is of VM %s, but the Node's providerID names %s",
+			p.Node, vif.ID, vif.Device, p.Server)
+	}
+
+	for _, t := range s.Trunks {
+		if node, ok := nodeOf(p.Cluster, t.Description); ok && t.Port == vif.ID && node != p.Node {
+			return problem(VIFTaken, "plan pool of node %s: port %s is the VIF of node %s, which has trunk %s on it: "+
+				"delete the Node that is wrong", p.Node, vif.ID, node, t.ID)
+		}
+	}
+	return p.checkMTU(st.network, s.VIFMTU)
+}
+
+// checkMTU returns a problem if the node's NIC cannot carry the packets of its pods' network. Before
+// that network is made, its MTU is expected to be that of the VIF's network.
+func (p Pool) checkMTU(network Network, vifMTU int) *Problem {
+	mtu, of := network.MTU, "its pods' network"
+	if network.ID == "" {
+		mtu, of = vifMTU, "its VIF's network"
+	}
+	if p.VIF.MTU >= mtu {
+		return nil
+	}
+	return problem(MTUTooSmall, "plan pool of node %s: MTU %d of its NIC is below %d of %s: raise the MTU of the NIC",
+		p.Node, p.VIF.MTU, mtu, of)
 }
 
 // findVIF returns the node's VIF. A node must not take another's: the port has to have the node's
@@ -151,11 +196,6 @@ func (p Pool) planNetwork(b *builder, st *state) bool {
 		}
 		b.add(DeleteSubnet{n.ID})
 	}
-	if p.VIF.MTU < st.network.MTU {
-		b.report(problem(MTUTooSmall, "make ports of node %s: MTU %d of its NIC is below %d of its pods' network",
-			p.Node, p.VIF.MTU, st.network.MTU))
-		return false
-	}
 	return p.planSubnets(b, st)
 }
 
@@ -210,6 +250,7 @@ func (p Pool) planPorts(b *builder, st *state, trunk Trunk) {
 	tags := trunk.tags()
 	p.planStrays(b, st, trunk, tags)
 	foreign := foreignTags(st, b.seen, trunk)
+	p.reportTaken(b, st, foreign)
 	elsewhere := map[string]bool{}
 	for _, t := range b.seen.Trunks {
 		if t.ID != trunk.ID {
@@ -228,7 +269,7 @@ func (p Pool) planPorts(b *builder, st *state, trunk Trunk) {
 	}
 	for _, sl := range st.slots {
 		switch tag, in := tags[sl.port.ID]; {
-		case sl.blocked || foreign[sl.tag]:
+		case sl.blocked || foreign[sl.tag] != "":
 		case sl.port.ID == "":
 			if !st.strayed(sl) && (p.MaxPorts == 0 || have+len(missing) < p.MaxPorts) {
 				missing = append(missing, p.port(st, sl, b.seen.Published))
@@ -271,16 +312,48 @@ func (st *state) strayed(sl slot) bool {
 	return slices.ContainsFunc(st.strays, func(p Port) bool { return p.Name == name })
 }
 
-// foreignTags returns the tags in the trunk of ports that are not the pool's.
-func foreignTags(st *state, s Seen, trunk Trunk) map[int]bool {
+// foreignTags returns the ports in the trunk that are not the pool's, by tag.
+func foreignTags(st *state, s Seen, trunk Trunk) map[int]string {
 	own := st.ownedSubports(s, trunk)
-	foreign := map[int]bool{}
+	foreign := map[int]string{}
 	for _, t := range trunk.Subports {
 		if !slices.Contains(own, t) {
-			foreign[t.Tag] = true
+			foreign[t.Tag] = t.Port
 		}
 	}
 	return foreign
+}
+
+// reportTaken reports the places of the pool that other ports occupy, with those ports. The pool does
+// without these places.
+func (p Pool) reportTaken(b *builder, st *state, foreign map[int]string) {
+	var addresses, tags []string
+	for _, sl := range st.slots {
+		if sl.blocker != "" {
+			addresses = append(addresses, sl.fixed[0].Address.String()+" by port "+sl.blocker)
+		}
+		if port := foreign[sl.tag]; port != "" {
+			tags = append(tags, strconv.Itoa(sl.tag)+" by port "+port)
+		}
+	}
+
+	if len(addresses) > 0 {
+		b.report(problem(AddressTaken, "make ports of node %s: addresses in use: %s: delete these ports, which are not "+
+			"the pool's", p.Node, enumerate(addresses)))
+	}
+	if len(tags) > 0 {
+		b.report(problem(TagTaken, "make ports of node %s: VLAN tags in use: %s: take these ports, which are not the "+
+			"pool's, out of the trunk", p.Node, enumerate(tags)))
+	}
+}
+
+// enumerate joins the first elements of a list, and says how many follow.
+func enumerate(list []string) string {
+	const most = 5
+	if n := len(list) - most; n > 0 {
+		list = append(slices.Clone(list[:most]), fmt.Sprintf("and %d more", n))
+	}
+	return strings.Join(list, ", ")
 }
 
 // port returns the request for the slot's port. A repaired port gets the published MAC. It also

@@ -11,10 +11,22 @@ const (
 	InvalidNode    Reason = "InvalidNode"    // an annotation or setting of the node is malformed
 	UnknownVIF     Reason = "UnknownVIF"     // the node's VIF is not in the project
 	ForeignVIF     Reason = "ForeignVIF"     // the VIF is not this node's
+	VIFTaken       Reason = "VIFTaken"       // another node has the VIF
+	VIFWithoutVM   Reason = "VIFWithoutVM"   // the VIF's VM was deleted
 	NestedVIF      Reason = "NestedVIF"      // the VIF is a subport of another VM's trunk
+	AddressTaken   Reason = "AddressTaken"   // a port that is not the pool's has an address of the pool
+	TagTaken       Reason = "TagTaken"       // a subport that is not the pool's has a tag of the pool
 	ForeignPorts   Reason = "ForeignPorts"   // a pool's network has ports that are not the pool's
 	MTUTooSmall    Reason = "MTUTooSmall"    // the node's NIC cannot carry the network's packets
 	PortsExhausted Reason = "PortsExhausted" // no port is free, and the pool is at its maximum
+
+	// Refusals of the cloud. Package underlay finds them in errors.
+	TrunkRefused       Reason = "TrunkRefused"       // the VIF cannot have a trunk, or not these subports
+	SubnetPoolEmpty    Reason = "SubnetPoolEmpty"    // the subnet pool has no prefix left
+	RequestForbidden   Reason = "RequestForbidden"   // the cloud's policy forbids a request
+	CredentialsRefused Reason = "CredentialsRefused" // Keystone or Neutron refuses the credentials
+	RequestRefused     Reason = "RequestRefused"     // Neutron refuses a request for another reason
+	CloudAway          Reason = "CloudAway"          // Keystone or Neutron does not answer, or fails
 
 	MissingExtension  Reason = "MissingExtension"  // Neutron lacks a feature
 	UnknownObject     Reason = "UnknownObject"     // the project has no such object
@@ -33,6 +45,9 @@ type Problem struct {
 }
 
 func (p Problem) Error() string { return p.Text }
+
+// Partial reports whether the pool is complete but for the ports that the problem names.
+func (p Problem) Partial() bool { return p.Reason == AddressTaken || p.Reason == TagTaken }
 
 func problem(r Reason, format string, args ...any) *Problem {
 	return &Problem{Reason: r, Text: fmt.Sprintf(format, args...)}

@@ -7,6 +7,7 @@ import (
 // Seen is what was observed of a pool. Nothing in it is changed by this package.
 type Seen struct {
 	VIFs      []Port    // ports that may be the node's VIF: by its ID, or by its MAC
+	VIFMTU    int       // of the network of the first VIF, bytes; 0 if it was not observed
 	Networks  []Network // with the pool's name
 	Subnets   []Subnet  // of Networks
 	Ports     []Port    // of Networks, Neutron's own too

@@ -25,8 +25,9 @@ type state struct {
 type slot struct {
 	tag     int
 	fixed   []Fixed
-	port    Port // ID "" if there is none
-	blocked bool // a port that is not the pool's has the address
+	port    Port   // ID "" if there is none
+	blocked bool   // another port has the address
+	blocker string // ID of that port if it is neither the pool's nor Neutron's own
 }
 
 // inspect sorts what was seen of a cluster's pool for a node. length is that of missing subnets.
@@ -149,10 +150,16 @@ func (st *state) findPorts(length int, s Seen) {
 			}
 			if p, ok := byAddress[sl.fixed[0].Address]; ok {
 				a, owned := st.owned(p)
-				if owned && a == sl.fixed[0].Address && !changedMAC(s.Published, a, p) {
-					sl.port = p
-				} else {
+				switch {
+				case !owned:
 					sl.blocked = true
+					if !p.isService() {
+						sl.blocker = p.ID
+					}
+				case a != sl.fixed[0].Address || changedMAC(s.Published, a, p):
+					sl.blocked = true
+				default:
+					sl.port = p
 				}
 			}
 			st.slots = append(st.slots, sl)

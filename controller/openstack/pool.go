@@ -5,11 +5,13 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/gophercloud/gophercloud/v2/openstack/networking/v2/networks"
+
 	"github.com/ovn-ebpf/ovn-ebpf/controller/cloud"
 )
 
 // Observe returns what there is of a pool, without what was published. VIFs are among it if vif is
-// not nil.
+// not nil, and so is VIFMTU as long as the pool has no network.
 func (c *Client) Observe(ctx context.Context, pool string, vif *PortFilter) (cloud.Seen, error) {
 	var s cloud.Seen
 	var err error
@@ -24,6 +26,11 @@ func (c *Client) Observe(ctx context.Context, pool string, vif *PortFilter) (clo
 	if s.Networks, err = c.Networks(ctx, pool); err != nil {
 		return s, err
 	}
+	if len(s.Networks) == 0 && len(s.VIFs) > 0 {
+		if s.VIFMTU, err = c.mtu(ctx, s.VIFs[0].Network); err != nil {
+			return s, err
+		}
+	}
 	for _, n := range s.Networks {
 		subnets, err := c.Subnets(ctx, n.ID)
 		if err != nil {
@@ -37,6 +44,15 @@ func (c *Client) Observe(ctx context.Context, pool string, vif *PortFilter) (clo
 	}
 	s.Trunks, err = c.trunks(ctx, pool, s)
 	return s, err
+}
+
+// mtu returns the MTU of a network, or 0 if the credentials may not see it.
+func (c *Client) mtu(ctx context.Context, network string) (int, error) {
+	found, err := c.networks(ctx, networks.ListOpts{ID: network})
+	if err != nil || len(found) == 0 {
+		return 0, err
+	}
+	return found[0].MTU, nil
 }
 
 // trunks returns the trunks on the VIFs and those with the pool's name. Where a port is in neither,

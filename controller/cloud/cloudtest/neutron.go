@@ -77,6 +77,9 @@ func (c *Neutron) Observe(_ context.Context, pool string, vif *openstack.PortFil
 		}
 	}
 	out.Subnets = slices.DeleteFunc(slices.Clone(c.Seen.Subnets), func(n cloud.Subnet) bool { return !networks[n.Network] })
+	if len(out.Networks) == 0 && len(out.VIFs) > 0 {
+		out.VIFMTU = c.MTU
+	}
 	for _, p := range c.Seen.Ports {
 		if networks[p.Network] {
 			out.Ports = append(out.Ports, p)
