@@ -192,7 +192,8 @@ func (g *guarded) checkController(get func(context.Context, string, metav1.GetOp
 func (g *guarded) runUnderlayController() {
 	g.t.Helper()
 	neutron := cloudtest.New(cloud.Port{
-		ID: vif(1).ID, Project: "project", MAC: vif(1).MAC.String(), Fixed: []cloud.Fixed{{Subnet: "vms", Address: vif(1).Address}},
+		ID: vif(1).ID, Project: "project", MAC: vif(1).MAC.String(), Device: "server1",
+		Fixed: []cloud.Fixed{{Subnet: "vms", Address: vif(1).Address}},
 	})
 	neutron.ID = cloudtest.UUID
 	cfg := underlay.Config{

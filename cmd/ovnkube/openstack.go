@@ -6,6 +6,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/ovn-ebpf/ovn-ebpf/cluster/annotation"
 	"github.com/ovn-ebpf/ovn-ebpf/cmd/ovnkube/setting"
@@ -21,13 +22,17 @@ type openstackFlags struct {
 	subnetPool, subnetPool6  string // UUIDs
 	groups                   uuids  // security groups
 	requestRate, workerCount int
+	mostPorts                int // per node; 0: no bound
+	releaseAfter             time.Duration
 }
 
 // openstackSection is the section of these settings in ovn_k8s.conf.
 const openstackSection = "openstack"
 
 func newOpenstackFlags() openstackFlags {
-	return openstackFlags{clusterName: "kubernetes", requestRate: 4, workerCount: 2}
+	return openstackFlags{
+		clusterName: "kubernetes", requestRate: 4, workerCount: 2, releaseAfter: 15 * time.Minute,
+	}
 }
 
 func (o *openstackFlags) settings() []*setting.Setting {
@@ -81,6 +86,18 @@ func (o *openstackFlags) settings() []*setting.Setting {
 			Usage: "in underlay mode, the `number` of nodes that the controller serves at the same time; " +
 				"also the maximum number of pending requests to OpenStack",
 		},
+		{
+			Flag: "max-ports", Section: openstackSection, Key: "max-ports",
+			Value: setting.Number(&o.mostPorts, 0, 4093),
+			Usage: "in underlay mode, the maximum `number` of ports for the pods of a node; default: 0, which is " +
+				"as many as the node has VLAN tags for",
+		},
+		{
+			Flag: "release-after", Section: openstackSection, Key: "release-after",
+			Value: setting.Seconds(&o.releaseAfter),
+			Usage: "in underlay mode, the `seconds` from the deletion of a Node to that of its ports in Neutron, " +
+				"if its VM still exists. Without the VM, the ports are deleted at once",
+		},
 	}
 }
 
@@ -106,7 +123,7 @@ func (c *controllerFlags) underlayConfig(cluster *clusterFlags) (underlay.Config
 	config := underlay.Config{
 		RestConfig: rest, Cloud: o.cloud, CloudsFile: o.cloudsFile, Cluster: o.clusterName,
 		Router: o.router, SubnetPool: o.subnetPool, SubnetPool6: o.subnetPool6, Groups: o.groups,
-		RequestRate: float64(o.requestRate), Workers: o.workerCount,
+		RequestRate: float64(o.requestRate), Workers: o.workerCount, MaxPorts: o.mostPorts, ReleaseAfter: o.releaseAfter,
 		Election:    election.Config{Identity: identity, Namespace: c.leaseNamespace, Lease: c.lease},
 		MetricsAddr: cluster.metricsAddress, MetricsTLS: cluster.metricsTLS,
 	}

@@ -27,6 +27,9 @@ type Config struct {
 	Groups            []string
 	RequestRate       float64 // requests to OpenStack per second
 	Workers           int     // nodes that are served at the same time
+	MaxPorts          int     // per node; 0: as many as the node has VLAN tags for
+	// ReleaseAfter is the time from the deletion of a Node to that of its pool, if the Node's VM exists.
+	ReleaseAfter time.Duration
 
 	Election    election.Config
 	MetricsAddr string // "": not served
@@ -67,6 +70,12 @@ func (c Config) Validate() error {
 	}
 	if c.Workers < 1 {
 		bad("%d workers, want at least 1", c.Workers)
+	}
+	if c.MaxPorts < 0 {
+		bad("at most %d ports per node, want 0 or more", c.MaxPorts)
+	}
+	if c.ReleaseAfter < 0 {
+		bad("release after %v is negative", c.ReleaseAfter)
 	}
 	if c.Election.Identity == "" || c.Election.Namespace == "" {
 		bad("leader election without an identity, or without a namespace for its lease")
@@ -118,5 +127,6 @@ func (c Config) plan(project string) cloud.Config {
 	return cloud.Config{
 		Cluster: c.Cluster, Project: project, Router: c.Router,
 		SubnetPool: c.SubnetPool, SubnetPool6: c.SubnetPool6, Groups: c.Groups,
+		MaxPorts: c.MaxPorts,
 	}
 }

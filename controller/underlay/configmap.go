@@ -128,6 +128,13 @@ func (c *configMaps) read(ctx context.Context) (map[string]*cloud.Record, error)
 	return out, nil
 }
 
+// vif returns the ID of the VIF with which the pool of a node was published, or "".
+func (c *configMaps) vif(node string) string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.published[node].VIF
+}
+
 // poolNode returns the node of a ConfigMap with a pool.
 func poolNode(m *corev1.ConfigMap) (string, bool) {
 	node, is := strings.CutPrefix(m.Name, annotation.PoolPrefix)

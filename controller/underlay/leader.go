@@ -113,8 +113,13 @@ func (l *leader) syncNodes(ctx context.Context) error {
 	slices.SortFunc(nodes, func(a, b *corev1.Node) int { return cmp.Compare(a.Name, b.Name) })
 
 	pods, exists := l.objects.podsByNode(), map[string]bool{}
+	taken := cloud.TakenVIFs(nodes, l.maps.vif)
 	for _, n := range nodes {
 		exists[n.Name] = true
+		if p, is := taken[n.Name]; is {
+			l.problems.set(n.Name, ofNode, []cloud.Problem{p})
+			continue
+		}
 		l.syncNode(n, pods[n.Name])
 	}
 
@@ -168,10 +173,22 @@ func (l *leader) release(ctx context.Context, name string) error {
 		return fmt.Errorf("release pool of node %s: %w", name, err)
 	}
 
-	l.log.Info("the node is gone, its pool is released", "node", name)
+	after := l.cfg.ReleaseAfter
+	if l.reclaimed(l.maps.vif(name)) {
+		after = 0
+	}
+	l.log.Info("the node is gone, its pool is released at once if its VM is gone, too", "node", name, "otherwise-after", after)
 	l.problems.set(name, ofNode, nil)
-	l.pools.Release(cloud.Pool{Config: l.plan, Node: name}, l.told[name])
+	l.pools.Release(cloud.Pool{Config: l.plan, Node: name}, l.told[name], after)
 	delete(l.told, name)
 	delete(l.wanted, name)
 	return nil
+}
+
+// reclaimed reports whether a Node exists that announces the VIF of a Node that is gone: its VM was
+// given another name.
+func (l *leader) reclaimed(vif string) bool {
+	return vif != "" && slices.ContainsFunc(slices.Collect(maps.Values(l.wanted)), func(p cloud.Pool) bool {
+		return p.VIF.ID == vif
+	})
 }

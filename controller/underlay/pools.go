@@ -2,6 +2,7 @@ package underlay
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -34,8 +35,8 @@ type Options struct {
 	// Publish tells a node of its pool; nil: that it has none any more, or never had one. It is
 	// repeated after an error.
 	Publish func(ctx context.Context, node string, r *cloud.Record) error
-	// Report is called with what keeps a pool from being complete, when that has changed. Empty:
-	// nothing.
+	// Report is called with the problems of a pool, among them lasting errors of requests, when they
+	// have changed.
 	Report func(node string, problems []cloud.Problem)
 	Log    *slog.Logger
 }
@@ -47,21 +48,25 @@ type Pools struct {
 	mu      sync.Mutex // guards the fields below
 	nodes   map[string]*node
 	changed chan struct{} // closed when there may be something to do
+	paused  time.Time     // OpenStack has asked for no requests until then
 }
 
 // node is the state of one pool. While busy is set, the worker that set it owns all fields but
-// pool, left and fresh.
+// pool, left, releaseAt and fresh.
 type node struct {
-	pool  cloud.Pool
-	left  bool // the pool is to be released
-	fresh bool // pool or left have changed since the last turn
-	busy  bool
+	pool      cloud.Pool
+	left      bool      // the pool is to be released
+	releaseAt time.Time // of a pool that is left: when it is released although the node's VM exists
+	fresh     bool      // pool, left or releaseAt have changed since the last turn
+	busy      bool
 
-	seen     *cloud.Seen   // nil: to be observed
-	told     *cloud.Record // what was published last; nil: nothing
-	reported string
-	problems []cloud.Problem // of the last plan
-	failures int
+	seen     *cloud.Seen     // nil: to be observed
+	told     *cloud.Record   // what was published last; nil: nothing
+	planned  []cloud.Problem // of the last plan
+	refusal  *cloud.Problem  // of the last request; nil if it did not fail, or may succeed soon
+	reported []cloud.Problem
+	failures int       // of turns, in a row
+	failed   time.Time // the first of failures
 	due      time.Time // of the next turn
 
 	status Status // after the last turn; guarded by mu
@@ -73,7 +78,7 @@ type Status struct {
 	Ports, Held int             // published; Ports without those that are held
 	Pods        int             // that use ports
 	Leaving     bool            // the pool is being released
-	Problems    []cloud.Problem // of the last plan
+	Problems    []cloud.Problem // of the last plan and the last request
 	Err         error           // of the last turn
 }
 
@@ -86,13 +91,18 @@ func NewPools(o Options) (*Pools, error) {
 }
 
 // Set makes the pool the wanted one of its node. told is what was published for it before this
-// process started; nil if there is nothing.
-func (p *Pools) Set(pool cloud.Pool, told *cloud.Record) { p.want(pool, told, false) }
+// process started; nil if there is nothing. A node that waits after an error goes on waiting.
+func (p *Pools) Set(pool cloud.Pool, told *cloud.Record) {
+	p.want(pool, told, func(n *node) { n.left = false })
+}
 
-// Release removes the node's pool in time. It needs only Config and Node of the pool.
-func (p *Pools) Release(pool cloud.Pool, told *cloud.Record) { p.want(pool, told, true) }
+// Release removes the node's pool: at once if its VIF does not exist or has no VM, and otherwise after
+// the time, because the VM may come back as a Node. It needs only Config and Node of the pool.
+func (p *Pools) Release(pool cloud.Pool, told *cloud.Record, after time.Duration) {
+	p.want(pool, told, func(n *node) { n.left, n.releaseAt = true, time.Now().Add(after) })
+}
 
-func (p *Pools) want(pool cloud.Pool, told *cloud.Record, left bool) {
+func (p *Pools) want(pool cloud.Pool, told *cloud.Record, change func(*node)) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	n := p.nodes[pool.Node]
@@ -100,7 +110,9 @@ func (p *Pools) want(pool cloud.Pool, told *cloud.Record, left bool) {
 		n = &node{told: told}
 		p.nodes[pool.Node] = n
 	}
-	n.pool, n.left, n.fresh = pool, left, true
+
+	n.pool, n.fresh = pool, true
+	change(n)
 	p.wake()
 }
 
@@ -151,26 +163,40 @@ func (p *Pools) serve(ctx context.Context) {
 		}
 		return
 	}
-	done, err := p.turn(ctx, n, t)
-	p.put(n, t, done, err)
+	result, err := p.turn(ctx, n, t)
+	p.put(n, t, result, err)
 }
 
 // turn is what a worker does with a node: its wishes at the time of take.
 type turn struct {
-	pool cloud.Pool
-	left bool
+	pool      cloud.Pool
+	left      bool
+	releaseAt time.Time
 }
+
+// result is the result of a turn without an error.
+type result int
+
+const (
+	more     result = iota // another step is possible now
+	complete               // nothing is left to do before the next look
+	waiting                // the pool is to be released at turn.releaseAt
+)
 
 // take returns the due node with the fewest free ports, or how long to wait for one.
 func (p *Pools) take(now time.Time) (*node, turn, time.Duration, <-chan struct{}) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if pause := p.paused.Sub(now); pause > 0 {
+		return nil, turn{}, pause, p.changed
+	}
+
 	var best *node
 	wait := p.o.Resync
 	for _, n := range p.nodes {
 		switch {
 		case n.busy:
-		case !n.fresh && n.due.After(now):
+		case n.due.After(now) && (!n.fresh || n.failures > 0):
 			wait = min(wait, n.due.Sub(now))
 		case best == nil || n.before(best):
 			best = n
@@ -180,7 +206,7 @@ func (p *Pools) take(now time.Time) (*node, turn, time.Duration, <-chan struct{}
 		return nil, turn{}, wait, p.changed
 	}
 	best.busy, best.fresh = true, false
-	return best, turn{best.pool, best.left}, 0, p.changed
+	return best, turn{best.pool, best.left, best.releaseAt}, 0, p.changed
 }
 
 func (n *node) before(o *node) bool {
@@ -199,13 +225,13 @@ func (n *node) free() int {
 	return n.told.Free(n.pool.Pods)
 }
 
-// put returns the node after its turn. done: nothing is left to do before the next look.
-func (p *Pools) put(n *node, t turn, done bool, err error) {
+// put returns the node after its turn.
+func (p *Pools) put(n *node, t turn, r result, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	defer p.wake()
 	n.busy = false
-	n.status = Status{Problems: n.problems, Err: err}
+	n.status = Status{Problems: n.problems(), Err: err}
 	if n.told != nil {
 		for _, l := range n.told.Lines {
 			if l.Held {
@@ -216,68 +242,122 @@ func (p *Pools) put(n *node, t turn, done bool, err error) {
 		}
 	}
 
+	now := time.Now()
 	switch {
 	case err != nil:
-		n.due = time.Now().Add(p.backoff(n, err))
-	case !done:
+		n.due = now.Add(p.backoff(n, err))
+	case r == more:
 		n.due = time.Time{}
+	case r == waiting:
+		n.due = t.releaseAt
 	case t.left && n.left:
 		delete(p.nodes, t.pool.Node)
 	default:
-		n.due = time.Now().Add(p.o.Resync)
-		if n.reported != "" {
-			n.due = time.Now().Add(p.o.Retry)
-		}
+		n.due = now.Add(p.interval(n))
 	}
 }
 
-// backoff returns how long a node waits after an error, and counts it.
-func (p *Pools) backoff(n *node, err error) time.Duration {
-	n.failures++
-	switch openstack.KindOf(err) {
-	case openstack.Quota, openstack.Refused:
+// interval returns the time until the next look at a pool that has no steps left. Places that others
+// occupy wait for the next regular look, because a retry would cost more than these places are worth.
+func (p *Pools) interval(n *node) time.Duration {
+	if slices.ContainsFunc(n.planned, func(p cloud.Problem) bool { return !p.Partial() }) {
 		return p.o.Retry
-	default:
-		return min(p.o.Retry, p.o.Backoff<<min(n.failures-1, 16))
 	}
+	return p.o.Resync
+}
+
+// mostPause bounds the pause that OpenStack can ask for.
+const mostPause = 10 * time.Minute
+
+// backoff returns how long a node waits after an error. If OpenStack has asked for a pause, all nodes
+// wait. The caller holds mu.
+func (p *Pools) backoff(n *node, err error) time.Duration {
+	var e *openstack.Error
+	if errors.As(err, &e) && e.RetryAfter > 0 {
+		pause := min(e.RetryAfter, mostPause)
+		if until := time.Now().Add(pause); until.After(p.paused) {
+			p.paused = until
+		}
+	}
+
+	kind := openstack.KindOf(err)
+	if n.refusal != nil && (kind == openstack.Quota || kind == openstack.Refused) {
+		return p.o.Retry
+	}
+	return min(p.o.Retry, p.o.Backoff<<min(n.failures-1, 16))
 }
 
 // turn observes the pool if that is needed, executes the next step of its plan, and publishes.
-func (p *Pools) turn(ctx context.Context, n *node, t turn) (done bool, err error) {
-	done, err = p.step(ctx, n, t)
-	switch {
-	case err == nil:
-		n.failures = 0
-	case ctx.Err() != nil:
-	default:
-		n.seen = nil
-		p.o.Log.Warn("pool of node is not complete", "node", t.pool.Node, "error", err, "kind", openstack.KindOf(err).String())
+func (p *Pools) turn(ctx context.Context, n *node, t turn) (result, error) {
+	r, err := p.step(ctx, n, t)
+	if ctx.Err() != nil {
+		return r, err
 	}
-	return done, err
+	if err != nil {
+		n.seen = nil
+		p.fail(n, t, err)
+		return r, err
+	}
+
+	n.refusal = nil
+	p.report(n, t)
+	if err := p.publish(ctx, n, t, r); err != nil {
+		if ctx.Err() == nil {
+			p.fail(n, t, err)
+		}
+		return r, err
+	}
+	n.failures = 0
+	return r, nil
 }
 
-func (p *Pools) step(ctx context.Context, n *node, t turn) (done bool, err error) {
+// fail counts and reports an error of a turn.
+func (p *Pools) fail(n *node, t turn, err error) {
+	now := time.Now()
+	if n.failures++; n.failures == 1 {
+		n.failed = now
+	}
+	refusal := failure{err: err, count: n.failures, since: n.failed, now: now}.refusal(t.pool.Node)
+	n.refusal = refusal
+	p.report(n, t)
+	p.o.Log.Warn("pool of node is not complete",
+		"node", t.pool.Node, "error", err, "kind", openstack.KindOf(err).String())
+}
+
+func (p *Pools) step(ctx context.Context, n *node, t turn) (result, error) {
 	if n.seen == nil || n.failures == 0 && !n.due.IsZero() && !time.Now().Before(n.due) { // a resync is due
 		if err := p.observe(ctx, n, t); err != nil {
-			return false, err
+			return more, err
 		}
 	}
+	if t.left && n.hasVM() && time.Now().Before(t.releaseAt) {
+		n.seen, n.planned = nil, nil
+		return waiting, nil
+	}
+
 	n.seen.Published = nil
 	if n.told != nil {
 		n.seen.Published = n.told.Lines
 	}
 	plan := n.plan(t)
-	p.report(n, t, plan.Problems)
-	if len(plan.Steps) > 0 {
-		r, err := p.o.Client.Do(ctx, plan.Steps[0])
-		if err != nil {
-			return false, fmt.Errorf("%s: %w", plan.Steps[0], err)
-		}
-		p.o.Log.Debug("step of pool done", "node", t.pool.Node, "step", plan.Steps[0].String())
-		seen := n.seen.After(plan.Steps[0], r)
-		n.seen = &seen
+	n.planned = plan.Problems
+	if len(plan.Steps) == 0 {
+		return complete, nil
 	}
-	return len(plan.Steps) == 0, p.publish(ctx, n, t, len(plan.Steps) == 0)
+
+	r, err := p.o.Client.Do(ctx, plan.Steps[0])
+	if err != nil {
+		return more, fmt.Errorf("%s: %w", plan.Steps[0], err)
+	}
+	p.o.Log.Debug("step of pool done", "node", t.pool.Node, "step", plan.Steps[0].String())
+	seen := n.seen.After(plan.Steps[0], r)
+	n.seen = &seen
+	return more, nil
+}
+
+// hasVM reports whether the VIF that the node was told of was seen, and has a VM.
+func (n *node) hasVM() bool {
+	return slices.ContainsFunc(n.seen.VIFs, func(v cloud.Port) bool { return v.Device != "" })
 }
 
 func (n *node) plan(t turn) cloud.Plan {
@@ -290,7 +370,9 @@ func (n *node) plan(t turn) cloud.Plan {
 func (p *Pools) observe(ctx context.Context, n *node, t turn) error {
 	var vif *openstack.PortFilter
 	switch {
+	case t.left && (n.told == nil || n.told.VIF == ""):
 	case t.left:
+		vif = &openstack.PortFilter{ID: n.told.VIF}
 	case t.pool.VIF.ID != "":
 		vif = &openstack.PortFilter{ID: t.pool.VIF.ID}
 	default:
@@ -304,22 +386,29 @@ func (p *Pools) observe(ctx context.Context, n *node, t turn) error {
 	return nil
 }
 
-func (p *Pools) report(n *node, t turn, problems []cloud.Problem) {
-	n.problems = problems
-	if text := fmt.Sprint(problems); len(problems) == 0 && n.reported != "" || len(problems) > 0 && text != n.reported {
-		n.reported = text
-		if len(problems) == 0 {
-			n.reported = ""
-		}
-		p.o.Report(t.pool.Node, problems)
+// problems returns those of the last plan and of the last request.
+func (n *node) problems() []cloud.Problem {
+	if n.refusal == nil {
+		return n.planned
 	}
+	return append(slices.Clip(n.planned), *n.refusal)
+}
+
+// report reports the problems of the pool if they have changed.
+func (p *Pools) report(n *node, t turn) {
+	problems := n.problems()
+	if slices.Equal(problems, n.reported) {
+		return
+	}
+	n.reported = problems
+	p.o.Report(t.pool.Node, problems)
 }
 
 // publish publishes the pool if it has changed. A pool that is released has its record deleted at the
 // end. It may also have a ConfigMap that could not be read, so nothing is known of it here.
-func (p *Pools) publish(ctx context.Context, n *node, t turn, done bool) error {
+func (p *Pools) publish(ctx context.Context, n *node, t turn, r result) error {
 	if t.left {
-		if !done {
+		if r != complete {
 			return nil
 		}
 		if err := p.o.Publish(ctx, t.pool.Node, nil); err != nil {
@@ -328,13 +417,14 @@ func (p *Pools) publish(ctx context.Context, n *node, t turn, done bool) error {
 		n.told = nil
 		return nil
 	}
-	r := t.pool.Record(*n.seen)
-	if n.told != nil && r.Equal(*n.told) || n.told == nil && len(r.Lines) == 0 {
+
+	record := t.pool.Record(*n.seen)
+	if n.told != nil && record.Equal(*n.told) || n.told == nil && len(record.Lines) == 0 {
 		return nil
 	}
-	if err := p.o.Publish(ctx, t.pool.Node, &r); err != nil {
+	if err := p.o.Publish(ctx, t.pool.Node, &record); err != nil {
 		return fmt.Errorf("publish pool of node %s: %w", t.pool.Node, err)
 	}
-	n.told = &r
+	n.told = &record
 	return nil
 }

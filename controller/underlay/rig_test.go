@@ -48,16 +48,22 @@ type recorder struct {
 	mu     sync.Mutex // guards the fields below
 	steps  []string
 	before func(ctx context.Context, step cloud.Step) // called before each step; may be nil
+	refuse func(step cloud.Step) error                // the answer to a step; may be nil
 }
 
 // Do implements Neutron.
 func (r *recorder) Do(ctx context.Context, step cloud.Step) (cloud.Result, error) {
 	r.mu.Lock()
 	r.steps = append(r.steps, step.String())
-	before := r.before
+	before, refuse := r.before, r.refuse
 	r.mu.Unlock()
 	if before != nil {
 		before(ctx, step)
+	}
+	if refuse != nil {
+		if err := refuse(step); err != nil {
+			return cloud.Result{}, err
+		}
 	}
 	return r.Neutron.Do(ctx, step)
 }
@@ -77,7 +83,8 @@ func newRig(t *testing.T) *rig {
 	for n := byte(1); n <= 3; n++ {
 		v := vif(n)
 		vifs = append(vifs, cloud.Port{
-			ID: v.ID, Project: project, MAC: v.MAC.String(), Fixed: []cloud.Fixed{{Subnet: "vms", Address: v.Address}},
+			ID: v.ID, Project: project, MAC: v.MAC.String(), Device: fmt.Sprint("server", n),
+			Fixed: []cloud.Fixed{{Subnet: "vms", Address: v.Address}},
 		})
 	}
 	r.neutron = &recorder{Neutron: cloudtest.New(vifs...)}
@@ -105,16 +112,29 @@ func (r *rig) createNamespace() {
 // createNode creates the Node of the n-th VM, with the address as its InternalIP.
 func (r *rig) createNode(n byte, address string) {
 	r.t.Helper()
-	node, err := r.client.CoreV1().Nodes().Create(r.t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{
-		Name: nodeName(n),
-		Annotations: map[string]string{
-			annotation.Underlay: annotation.FormatUnderlay(vif(n)), annotation.UnderlayPrefixLength: "28",
+	r.create(r.newNode(nodeName(n), vif(n), address))
+}
+
+// newNode returns a Node whose agent announces the VIF, with the address as its InternalIP.
+func (r *rig) newNode(name string, v annotation.VIF, address string) *corev1.Node {
+	return &corev1.Node{
+		ObjectMeta: metav1.ObjectMeta{
+			Name: name,
+			Annotations: map[string]string{
+				annotation.Underlay: annotation.FormatUnderlay(v), annotation.UnderlayPrefixLength: "28",
+			},
 		},
-	}}, metav1.CreateOptions{})
+		Status: corev1.NodeStatus{Addresses: []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: address}}},
+	}
+}
+
+func (r *rig) create(n *corev1.Node) {
+	r.t.Helper()
+	node, err := r.client.CoreV1().Nodes().Create(r.t.Context(), n, metav1.CreateOptions{})
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	node.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: address}}
+	node.Status = n.Status
 	if _, err := r.client.CoreV1().Nodes().UpdateStatus(r.t.Context(), node, metav1.UpdateOptions{}); err != nil {
 		r.t.Fatal(err)
 	}
@@ -225,7 +245,7 @@ type replica struct {
 func (r *rig) configure(identity string) Config {
 	return Config{
 		RestConfig: r.config, Cloud: "cloud", Cluster: "k8s", Router: router, SubnetPool: pool4, Groups: []string{group},
-		RequestRate: 1000, Workers: 2, MetricsAddr: freeAddress(r.t),
+		RequestRate: 1000, Workers: 2, ReleaseAfter: time.Second, MetricsAddr: freeAddress(r.t),
 		Election: election.Config{Identity: identity, Namespace: "kube-system", Lease: lease},
 		Open:     func() (Neutron, string, error) { return r.neutron, project, nil },
 	}

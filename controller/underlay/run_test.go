@@ -164,7 +164,8 @@ func TestLeader_keepsPoolOfUnseenNode(t *testing.T) {
 		t.Fatal(err)
 	}
 	l := &leader{
-		controller: &controller{client: r.client, objects: objects, log: log}, pools: pools, problems: newProblems(),
+		controller: &controller{client: r.client, objects: objects, log: log},
+		maps:       &configMaps{}, pools: pools, problems: newProblems(),
 		told: map[string]*cloud.Record{nodeName(1): nil, nodeName(2): nil}, wanted: map[string]cloud.Pool{},
 	}
 	r.join(1)
@@ -195,7 +196,7 @@ func TestPools_releaseDeletesUnreadablePool(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	pools.Release(cloud.Pool{Config: cloud.Config{Cluster: "k8s"}, Node: nodeName(1)}, nil)
+	pools.Release(cloud.Pool{Config: cloud.Config{Cluster: "k8s"}, Node: nodeName(1)}, nil, 0)
 	if err := pools.Run(ctx); err != nil || !deleted {
 		t.Errorf("the pool is deleted: %t, error %v", deleted, err)
 	}
@@ -256,6 +257,93 @@ func TestRun_reportsProblems(t *testing.T) {
 	r.awaitEvents("UnknownVIF", "Node node3: find VIF of node node3: the project has no port "+vif(3).ID)
 	two.awaitMetric(`ovnkube_controller_pools{state="problem"} 1`)
 	r.awaitEvents("ForeignVIF", "Node node1: plan pool of node node1: VIF's address 10.0.0.1 is not an InternalIP of the node")
+}
+
+// If two Nodes announce the same VIF, the one that has the pool keeps it, also after the other Node's
+// controller has restarted, and the other Node gets an Event. When the first Node is deleted, the
+// other one gets its VM's ports at once.
+func TestRun_sharedVIF(t *testing.T) {
+	r := newRig(t)
+	r.createNamespace()
+	cfg := r.configure("one")
+	cfg.ReleaseAfter = time.Hour
+	one := r.start(cfg)
+	r.join(1)
+	r.awaitPorts(1, 13)
+
+	taken := vif(1)
+	node := r.newNode("renamed", taken, taken.Address.String())
+	r.create(node)
+	r.awaitEvents("VIFTaken",
+		"Node renamed: plan pool of node renamed: its VIF ("+taken.ID+") is that of node node1: delete the Node that is wrong")
+	one.awaitReadyz(http.StatusOK, "node renamed: VIFTaken: ")
+	one.stop()
+
+	cfg.Election.Identity, cfg.MetricsAddr = "two", freeAddress(t)
+	two := r.start(cfg)
+	two.awaitReadyz(http.StatusOK, "node renamed: VIFTaken: ")
+	two.awaitMetric(`ovnkube_controller_pools{state="ok"} 1`)
+	r.deleteNode(1)
+	r.awaitPorts(1, -1)
+	r.eventually("the other Node has the ports", func() string {
+		m, err := r.client.CoreV1().ConfigMaps(annotation.PoolNamespace).Get(
+			t.Context(), annotation.PoolPrefix+"renamed", metav1.GetOptions{})
+		if err != nil {
+			return err.Error()
+		}
+		if n := strings.Count(m.Data[annotation.PoolPorts], "\n"); n != 13 {
+			return fmt.Sprint(n, " ports")
+		}
+		return ""
+	})
+}
+
+// The ports of a Node that is gone are deleted at once if its VM is gone, otherwise after the time
+// that is set.
+func TestRun_releaseAfter(t *testing.T) {
+	r := newRig(t)
+	r.createNamespace()
+	cfg := r.configure("one")
+	cfg.ReleaseAfter = time.Hour
+	c := r.start(cfg)
+	r.join(1)
+	r.join(2)
+	r.awaitPorts(1, 13)
+	r.awaitPorts(2, 13)
+
+	r.neutron.With(func(s *cloud.Seen) { s.VIFs[0].Device = "" })
+	r.deleteNode(2)
+	c.awaitMetric(`ovnkube_controller_pools{state="leaving"} 1`)
+	r.deleteNode(1)
+	r.awaitPorts(1, -1)
+	if got := r.ports(2); got != 13 {
+		t.Errorf("%d ports of a Node whose VM exists, want 13", got)
+	}
+}
+
+// A refusal of the cloud becomes an Event with the remedy.
+func TestRun_reportsRefusals(t *testing.T) {
+	r := newRig(t)
+	r.createNamespace()
+	r.neutron.refuse = func(step cloud.Step) error {
+		if _, is := step.(cloud.CreateTrunk); is {
+			return &openstack.Error{Kind: openstack.Refused, Status: http.StatusForbidden, Call: "create trunk"}
+		}
+		return nil
+	}
+	c := r.start(r.configure("one"))
+	r.join(1)
+	r.eventually("an Event", func() string {
+		got := r.events("RequestForbidden")
+		if len(got) != 1 || !strings.HasSuffix(got[0], "underlay mode needs trunks") {
+			return fmt.Sprint(got)
+		}
+		return ""
+	})
+	c.awaitReadyz(http.StatusOK, "node node1: RequestForbidden: ")
+	if _, body := c.get("/readyz"); strings.Count(body, "create trunk:") != 1 {
+		t.Errorf("readyz repeats the problem as an error:\n%s", body)
+	}
 }
 
 // awaitEvents waits until exactly these Events with the reason exist.

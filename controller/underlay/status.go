@@ -81,7 +81,8 @@ func (c *controller) ready() error {
 // mostListed bounds how many lines failing returns.
 const mostListed = 100
 
-// failing returns a line for each problem of a node, and for each pool whose last request failed.
+// failing returns a line for each problem of a node, and for each pool without a problem whose last
+// request failed.
 func (c *controller) failing() []string {
 	var lines []string
 	if p := c.problems.Load(); p != nil {
@@ -91,7 +92,7 @@ func (c *controller) failing() []string {
 	}
 	if p := c.pools.Load(); p != nil {
 		for _, s := range p.Status() {
-			if s.Err != nil {
+			if s.Err != nil && len(s.Problems) == 0 {
 				lines = append(lines, fmt.Sprintf("node %s: %v", s.Node, s.Err))
 			}
 		}

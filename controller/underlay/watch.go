@@ -115,11 +115,11 @@ func trim(obj any) (any, error) {
 	return obj, nil
 }
 
-// identity returns the identity and version of an object.
+// identity returns the identity, version and age of an object.
 func identity(o metav1.Object) metav1.ObjectMeta {
 	return metav1.ObjectMeta{
 		Namespace: o.GetNamespace(), Name: o.GetName(), UID: o.GetUID(),
-		ResourceVersion: o.GetResourceVersion(),
+		ResourceVersion: o.GetResourceVersion(), CreationTimestamp: o.GetCreationTimestamp(),
 	}
 }
 

@@ -1,0 +1,99 @@
+package underlay
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/ovn-ebpf/ovn-ebpf/controller/cloud"
+	"github.com/ovn-ebpf/ovn-ebpf/controller/openstack"
+)
+
+// lastsAfter is the time after which an error that may pass by itself is a problem.
+const lastsAfter = 10 * time.Second
+
+// failure is the state of a pool whose last requests to OpenStack failed.
+type failure struct {
+	err   error
+	count int       // in a row
+	since time.Time // of the first one
+	now   time.Time // of the last one
+}
+
+// refusal returns the problem that the failure of a node's pool is, with its remedy. It returns nil
+// while the failure may pass by itself, and for errors that are not of OpenStack.
+func (f failure) refusal(node string) *cloud.Problem {
+	var e *openstack.Error
+	if !errors.As(f.err, &e) {
+		return nil
+	}
+	problem := func(reason cloud.Reason, remedy string) *cloud.Problem {
+		return &cloud.Problem{Reason: reason, Text: fmt.Sprintf("pool of node %s: %v: %s", node, f.err, remedy)}
+	}
+
+	switch {
+	case f.passes(e):
+		return nil
+	case e.Type == openstack.TypeSubnetAllocation:
+		return problem(cloud.SubnetPoolEmpty, "the subnet pool of the pods has no prefix left: add one "+
+			"(openstack subnet pool set --pool-prefix PREFIX POOL), or delete subnets that are not used")
+	case e.Kind == openstack.Quota:
+		return problem(cloud.QuotaExceeded, "raise the project's quota")
+	case e.Status == http.StatusUnauthorized:
+		return problem(cloud.CredentialsRefused, "the credentials may be expired or deleted: write valid ones to "+
+			"clouds.yaml, and restart the controller")
+	case e.Status == http.StatusForbidden:
+		return problem(cloud.RequestForbidden, forbiddenRemedy(e.Call))
+	case trunkRemedies[e.Type] != "":
+		return problem(cloud.TrunkRefused, trunkRemedies[e.Type])
+	case e.Type == openstack.TypeSubportMTU:
+		return problem(cloud.MTUTooSmall, "the network of the VMs has a smaller MTU than that of the pods: raise it")
+	case e.Kind == openstack.Refused:
+		return problem(cloud.RequestRefused, "check the settings of section [openstack], and the log of Neutron")
+	case e.Kind == openstack.Conflict || e.Kind == openstack.Gone:
+		return &cloud.Problem{Reason: cloud.RequestRefused, Text: fmt.Sprintf(
+			"pool of node %s: Neutron refuses the request since %s: %v: look whether another program changes "+
+				"the pool's objects", node, f.since.UTC().Format(time.RFC3339), f.err)}
+	}
+	return &cloud.Problem{Reason: cloud.CloudAway, Text: fmt.Sprintf(
+		"pool of node %s: OpenStack is away since %s: the node keeps its ports, and nothing is made or repaired: "+
+			"check Keystone and Neutron", node, f.since.UTC().Format(time.RFC3339))}
+}
+
+// passes reports whether another look at Neutron, or some time, may cure the failure. Neutron answers
+// ParentPortInUse also if the port has a trunk already, which the next look finds.
+func (f failure) passes(e *openstack.Error) bool {
+	switch e.Kind {
+	case openstack.Quota:
+		return false
+	case openstack.Refused:
+		return e.Type == openstack.TypeParentPortInUse && f.count == 1
+	default:
+		return f.now.Sub(f.since) < lastsAfter
+	}
+}
+
+// trunkRemedies are the remedies for refusals of trunks, by the type of Neutron's error.
+var trunkRemedies = map[string]string{
+	openstack.TypeParentPortInUse: trunkBeforeBoot,
+	openstack.TypeTrunkInUse:      trunkBeforeBoot,
+	openstack.TypeTrunkDisabled:   "enable the trunk (openstack network trunk set --enable TRUNK)",
+	openstack.TypeTrunkInError: "look at the trunk (openstack network trunk show TRUNK) and at the log of Neutron; " +
+		"if you delete the trunk, the controller makes it again",
+}
+
+const trunkBeforeBoot = "this release of Neutron changes no trunk on the port of a running VM: make the trunk before " +
+	"the VM boots (Cluster API: trunk: true), or update Neutron to 23.3, 24.0.1, 25.0 or later"
+
+func forbiddenRemedy(call string) string {
+	const ask = "ask the cloud's operator to allow this request to members of the project"
+	switch {
+	case strings.Contains(call, "trunk") || strings.Contains(call, "subport"):
+		return ask + "; underlay mode needs trunks"
+	case strings.Contains(call, "subnet"):
+		return ask + ", or for a subnet pool that is shared with the project (--subnet-pool)"
+	}
+	return ask
+}
