@@ -61,7 +61,7 @@ func TestErrorKinds(t *testing.T) {
 		{"tag in use", openstack.Conflict, func(ctx context.Context) error {
 			return p.client.AddSubports(ctx, r.Trunk, []cloud.Subport{{Port: line.Port, Tag: line.Tag}})
 		}},
-		{"trunk on a VIF that has one", openstack.Conflict, func(ctx context.Context) error {
+		{"trunk on a VIF that has one", openstack.Refused, func(ctx context.Context) error {
 			_, err := p.client.CreateTrunk(ctx, cloud.CreateTrunk{Name: "x", Port: r.VIF})
 			return err
 		}},

@@ -119,7 +119,10 @@ func (p *project) portQuota(ports int) {
 func (p *project) vm(address string) *corev1.Node {
 	p.t.Helper()
 	const name = "node1"
-	id := p.make("port", testcloud.Object{"network_id": p.vms, "name": name, "fixed_ips": []testcloud.Object{{"ip_address": address}}})
+	id := p.make("port", testcloud.Object{
+		"network_id": p.vms, "name": name, "fixed_ips": []testcloud.Object{{"ip_address": address}},
+		"device_id": serverID(address), "device_owner": "compute:nova",
+	})
 	found, err := p.client.Ports(p.ctx, openstack.PortFilter{ID: id})
 	if err != nil || len(found) != 1 {
 		p.t.Fatalf("ports %v, %v", found, err)
@@ -137,6 +140,12 @@ func (p *project) vm(address string) *corev1.Node {
 		}},
 		Status: corev1.NodeStatus{Addresses: []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: address}}},
 	}
+}
+
+// serverID returns the ID of the VM with the address, as Nova would give it one.
+func serverID(address string) string {
+	a := netip.MustParseAddr(address).As4()
+	return fmt.Sprintf("cccccccc-0000-4000-8000-0000%02x%02x%02x%02x", a[0], a[1], a[2], a[3])
 }
 
 // pool returns what the node asks for.

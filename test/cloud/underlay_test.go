@@ -143,7 +143,7 @@ func TestPoolsOutliveNeutron(t *testing.T) {
 	n.until(t, "the other node's problem", func() bool {
 		return len(n.problems["node0"]) == 1 && n.problems["node0"][0].Reason == cloud.UnknownVIF && p.count("list trunks") >= 2
 	})
-	pools.Release(pool, n.told["node1"])
+	pools.Release(pool, n.told["node1"], 0)
 	n.until(t, "the pool released", func() bool { return n.lines() == -1 })
 	for _, call := range []string{"create network", "create subnet", "create ports", "create trunk", "add subports", "set security groups"} {
 		if c := p.count(call); c > 0 {
@@ -175,6 +175,6 @@ func TestPoolsReportQuota(t *testing.T) {
 	})
 	p.portQuota(-1)
 	n.until(t, "a complete pool without a problem", func() bool { return n.lines() == 13 && len(n.problems["node1"]) == 0 })
-	pools.Release(pool, nil)
+	pools.Release(pool, nil, 0)
 	n.until(t, "the pool released", func() bool { return n.lines() == -1 })
 }
