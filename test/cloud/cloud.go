@@ -23,9 +23,10 @@ import (
 // Cloud is a running cloud. Its project "k8s" has a user with the role member.
 type Cloud struct {
 	Project    string // ID of the project
-	CloudsFile string // a clouds.yaml with the entries "k8s", an application credential, and "admin"
+	CloudsFile string // a clouds.yaml with "k8s" (an application credential), "admin" and ProxyCloud
 	Admin      *API   // the cloud's operator at Neutron
 	Tenant     *API   // the project's user at Neutron
+	Proxy      *Proxy // of the entry ProxyCloud; nil if the cloud was started by Run
 
 	o      Options
 	server *process.Process // Neutron's
@@ -73,6 +74,9 @@ func Start(ctx context.Context, dir string) (*Cloud, error) {
 	}
 
 	c := &Cloud{o: o}
+	if c.Proxy, err = newProxy(c.neutron()); err != nil {
+		return nil, fmt.Errorf("start cloud: %w", err)
+	}
 	if err = c.ovn(ctx); err == nil {
 		err = c.run(ctx)
 	}
@@ -144,6 +148,9 @@ func (c *Cloud) Close() error {
 		all = append(all, c.running[i].Stop(5*time.Second))
 	}
 	c.running = nil
+	if c.Proxy != nil {
+		all = append(all, c.Proxy.close())
+	}
 	return errors.Join(all...)
 }
 

@@ -22,12 +22,14 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/controller/election"
 	"github.com/ovn-ebpf/ovn-ebpf/controller/underlay"
 	"github.com/ovn-ebpf/ovn-ebpf/metric/endpoint/endpointtest"
+	testkube "github.com/ovn-ebpf/ovn-ebpf/test/kube"
 	"github.com/ovn-ebpf/ovn-ebpf/test/kube/kubetest"
 )
 
 // kube is an API server with the namespace of the pools. The test plays agents and kubelets.
 type kube struct {
 	*project
+	server *testkube.Server
 	config *rest.Config
 	client kubernetes.Interface
 	nodes  int
@@ -35,7 +37,8 @@ type kube struct {
 
 func newKube(p *project) *kube {
 	p.t.Helper()
-	k := &kube{project: p, config: kubetest.Start(p.t).RestConfig()}
+	server := kubetest.Start(p.t)
+	k := &kube{project: p, server: server, config: server.RestConfig()}
 	k.client = kubernetes.NewForConfigOrDie(k.config)
 	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: annotation.PoolNamespace}}
 	if _, err := k.client.CoreV1().Namespaces().Create(p.ctx, namespace, metav1.CreateOptions{}); err != nil {
@@ -146,6 +149,12 @@ type controller struct {
 
 func (k *kube) controller(identity string) *controller {
 	k.t.Helper()
+	return k.controllerWith(identity, func(*underlay.Config) {})
+}
+
+// controllerWith starts a controller whose settings change has changed.
+func (k *kube) controllerWith(identity string, change func(*underlay.Config)) *controller {
+	k.t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		k.t.Fatal(err)
@@ -159,6 +168,7 @@ func (k *kube) controller(identity string) *controller {
 		RequestRate: 4, Workers: 2,
 		Election: election.Config{Identity: identity, Namespace: "kube-system"}, MetricsAddr: address,
 	}
+	change(&cfg)
 
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)

@@ -82,6 +82,12 @@ func (c *Cloud) identities(ctx context.Context) error {
 	b.post(ctx, "/endpoints", "endpoint", Object{
 		"interface": "public", "service_id": network, "region_id": "RegionOne", "url": c.neutron(),
 	})
+	if c.Proxy != nil {
+		b.post(ctx, "/regions", "region", Object{"id": proxyRegion})
+		b.post(ctx, "/endpoints", "endpoint", Object{
+			"interface": "public", "service_id": network, "region_id": proxyRegion, "url": c.Proxy.url(),
+		})
+	}
 	if b.Err != nil {
 		return b.Err
 	}
@@ -129,6 +135,13 @@ func (c *Cloud) applicationCredential(ctx context.Context, user string) error {
       application_credential_id: %[2]s
       application_credential_secret: %[3]s
     region_name: RegionOne
+  %[5]s:
+    auth_type: v3applicationcredential
+    auth:
+      auth_url: %[1]s/v3
+      application_credential_id: %[2]s
+      application_credential_secret: %[3]s
+    region_name: %[6]s
   admin:
     auth:
       auth_url: %[1]s/v3
@@ -138,5 +151,5 @@ func (c *Cloud) applicationCredential(ctx context.Context, user string) error {
       user_domain_id: default
       project_domain_id: default
     region_name: RegionOne
-`, c.keystone(), credential["id"], credential["secret"], password))
+`, c.keystone(), credential["id"], credential["secret"], password, ProxyCloud, proxyRegion))
 }

@@ -1,6 +1,6 @@
 // Command demo shows underlay mode on one machine: a real Keystone and Neutron, hypervisors with OVN,
-// VMs that are nodes of Kubernetes, pods that are ports of Neutron networks, traffic on every path, and
-// a new pod after the whole control plane of the cloud has stopped.
+// VMs that are nodes of Kubernetes, pods that are ports of Neutron networks, traffic on every path,
+// a new pod after the whole control plane of the cloud has stopped, and the Event of a fault.
 package main
 
 import (
@@ -62,6 +62,7 @@ func (d *cloudDemo) took(part string) {
 }
 
 // show creates pods, sends traffic on every path, and does so again without the cloud's control plane.
+// It ends with a fault that the controller reports.
 func (d *cloudDemo) show(ctx context.Context, w io.Writer) error {
 	d.w = w
 	if err := d.startServers(ctx); err != nil {
@@ -82,7 +83,10 @@ func (d *cloudDemo) show(ctx context.Context, w io.Writer) error {
 	}
 	d.took("traffic on every path")
 
-	return d.showOutage(ctx)
+	if err := d.showOutage(ctx); err != nil {
+		return err
+	}
+	return d.showFault(ctx)
 }
 
 // controlPlane are the processes of the cloud that no pod needs.
