@@ -52,12 +52,13 @@ type Pools struct {
 }
 
 // node is the state of one pool. While busy is set, the worker that set it owns all fields but
-// pool, left, releaseAt and fresh.
+// pool, left, releaseAt, fresh and stale.
 type node struct {
 	pool      cloud.Pool
 	left      bool      // the pool is to be released
 	releaseAt time.Time // of a pool that is left: when it is released although the node's VM exists
 	fresh     bool      // pool, left or releaseAt have changed since the last turn
+	stale     bool      // seen is to be observed again
 	busy      bool
 
 	seen     *cloud.Seen     // nil: to be observed
@@ -66,7 +67,8 @@ type node struct {
 	refusal  *cloud.Problem  // of the last request; nil if it did not fail, or may succeed soon
 	reported []cloud.Problem
 	failures int       // of turns, in a row
-	failed   time.Time // the first of failures
+	refusals int       // of requests to OpenStack, in a row
+	refused  time.Time // the first of refusals
 	due      time.Time // of the next turn
 
 	status Status // after the last turn; guarded by mu
@@ -99,7 +101,10 @@ func (p *Pools) Set(pool cloud.Pool, told *cloud.Record) {
 // Release removes the node's pool: at once if its VIF does not exist or has no VM, and otherwise after
 // the time, because the VM may come back as a Node. It needs only Config and Node of the pool.
 func (p *Pools) Release(pool cloud.Pool, told *cloud.Record, after time.Duration) {
-	p.want(pool, told, func(n *node) { n.left, n.releaseAt = true, time.Now().Add(after) })
+	p.want(pool, told, func(n *node) {
+		n.left, n.releaseAt = true, time.Now().Add(after)
+		n.stale = true // the VM may be gone since the last look
+	})
 }
 
 func (p *Pools) want(pool cloud.Pool, told *cloud.Record, change func(*node)) {
@@ -205,7 +210,10 @@ func (p *Pools) take(now time.Time) (*node, turn, time.Duration, <-chan struct{}
 	if best == nil {
 		return nil, turn{}, wait, p.changed
 	}
-	best.busy, best.fresh = true, false
+	if best.stale {
+		best.seen = nil
+	}
+	best.busy, best.fresh, best.stale = true, false, false
 	return best, turn{best.pool, best.left, best.releaseAt}, 0, p.changed
 }
 
@@ -307,18 +315,22 @@ func (p *Pools) turn(ctx context.Context, n *node, t turn) (result, error) {
 		}
 		return r, err
 	}
-	n.failures = 0
+	n.failures, n.refusals = 0, 0
 	return r, nil
 }
 
 // fail counts and reports an error of a turn.
 func (p *Pools) fail(n *node, t turn, err error) {
-	now := time.Now()
-	if n.failures++; n.failures == 1 {
-		n.failed = now
+	n.failures++
+	var e *openstack.Error
+	if errors.As(err, &e) {
+		if n.refusals++; n.refusals == 1 {
+			n.refused = time.Now()
+		}
+		n.refusal = failure{err: e, in: err, count: n.refusals, since: n.refused, now: time.Now()}.problem(t.pool.Node)
+	} else {
+		n.refusals, n.refusal = 0, nil
 	}
-	refusal := failure{err: err, count: n.failures, since: n.failed, now: now}.refusal(t.pool.Node)
-	n.refusal = refusal
 	p.report(n, t)
 	p.o.Log.Warn("pool of node is not complete",
 		"node", t.pool.Node, "error", err, "kind", openstack.KindOf(err).String())

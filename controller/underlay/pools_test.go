@@ -21,11 +21,10 @@ import (
 type faulty struct {
 	*cloudtest.Neutron
 
-	mu    sync.Mutex                                  // guards the fields below
-	fault func(step cloud.Step) error                 // of the next call; nil: none. Observe has no step
-	looks []time.Time                                 // calls of Observe
-	steps []string                                    // calls of Do
-	after func(step cloud.Step, r cloud.Result) error // an answer that is lost after the step; nil: none
+	mu    sync.Mutex                  // guards the fields below
+	fault func(step cloud.Step) error // of the next call; nil: none. Observe has no step
+	looks []time.Time                 // calls of Observe
+	steps []string                    // calls of Do
 }
 
 // Observe implements Neutron.
@@ -439,6 +438,26 @@ func TestPools_publishFails(t *testing.T) {
 	})
 }
 
+// An outage of Neutron after one of the API server is as old as its own first error.
+func TestPools_awayAfterAPIServer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		b.unwanted = errors.New("API server is away")
+		b.set(1)
+		pass(time.Hour)
+		before, _ := b.neutron.calls()
+		b.fail(&openstack.Error{Kind: openstack.Away}, nil)
+		b.pools.Release(cloud.Pool{Config: cloud.Config{Cluster: "k8s", Router: router}, Node: nodeName(1)}, nil, 0)
+		pass(retry)
+		if looks, _ := b.neutron.calls(); looks != before+1 {
+			t.Errorf("%d looks, want one", looks-before)
+		}
+		b.checkReports()
+		pass(retry)
+		b.checkReports("CloudAway: ")
+	})
+}
+
 // Places that others occupy are a problem, but the pool is looked at no more often than a complete
 // one.
 func TestPools_takenPlaces(t *testing.T) {
@@ -503,6 +522,19 @@ func (b *bench) checkEmpty() {
 	if got := b.ports(1); got != -1 {
 		b.t.Errorf("%d ports are published, want no pool", got)
 	}
+}
+
+// A VM that was deleted after the last look is noticed when its Node is deleted.
+func TestPools_releaseLooksAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		b.set(1)
+		pass(0)
+		b.neutron.With(func(s *cloud.Seen) { s.VIFs[0].Device = "" })
+		b.pools.Release(cloud.Pool{Config: cloud.Config{Cluster: "k8s", Router: router}, Node: nodeName(1)}, nil, time.Hour)
+		pass(0)
+		b.checkEmpty()
+	})
 }
 
 // If the VM of a Node that is gone exists, its ports are kept for a while. A Node that comes back in

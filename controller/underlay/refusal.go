@@ -1,7 +1,6 @@
 package underlay
 
 import (
-	"errors"
 	"fmt"
 	"net/http"
 	"strings"
@@ -16,25 +15,22 @@ const lastsAfter = 10 * time.Second
 
 // failure is the state of a pool whose last requests to OpenStack failed.
 type failure struct {
-	err   error
-	count int       // in a row
-	since time.Time // of the first one
-	now   time.Time // of the last one
+	err   *openstack.Error // the last one
+	in    error            // err with the step that failed
+	count int              // in a row
+	since time.Time        // of the first one
+	now   time.Time        // of the last one
 }
 
-// refusal returns the problem that the failure of a node's pool is, with its remedy. It returns nil
-// while the failure may pass by itself, and for errors that are not of OpenStack.
-func (f failure) refusal(node string) *cloud.Problem {
-	var e *openstack.Error
-	if !errors.As(f.err, &e) {
-		return nil
-	}
+// problem returns the problem that the failure of a node's pool is, with its remedy. It returns nil
+// while the failure may pass by itself.
+func (f failure) problem(node string) *cloud.Problem {
 	problem := func(reason cloud.Reason, remedy string) *cloud.Problem {
-		return &cloud.Problem{Reason: reason, Text: fmt.Sprintf("pool of node %s: %v: %s", node, f.err, remedy)}
+		return &cloud.Problem{Reason: reason, Text: fmt.Sprintf("pool of node %s: %v: %s", node, f.in, remedy)}
 	}
 
-	switch {
-	case f.passes(e):
+	switch e := f.err; {
+	case f.passes():
 		return nil
 	case e.Type == openstack.TypeSubnetAllocation:
 		return problem(cloud.SubnetPoolEmpty, "the subnet pool of the pods has no prefix left: add one "+
@@ -55,7 +51,7 @@ func (f failure) refusal(node string) *cloud.Problem {
 	case e.Kind == openstack.Conflict || e.Kind == openstack.Gone:
 		return &cloud.Problem{Reason: cloud.RequestRefused, Text: fmt.Sprintf(
 			"pool of node %s: Neutron refuses the request since %s: %v: look whether another program changes "+
-				"the pool's objects", node, f.since.UTC().Format(time.RFC3339), f.err)}
+				"the pool's objects", node, f.since.UTC().Format(time.RFC3339), f.in)}
 	}
 	return &cloud.Problem{Reason: cloud.CloudAway, Text: fmt.Sprintf(
 		"pool of node %s: OpenStack is away since %s: the node keeps its ports, and nothing is made or repaired: "+
@@ -64,12 +60,12 @@ func (f failure) refusal(node string) *cloud.Problem {
 
 // passes reports whether another look at Neutron, or some time, may cure the failure. Neutron answers
 // ParentPortInUse also if the port has a trunk already, which the next look finds.
-func (f failure) passes(e *openstack.Error) bool {
-	switch e.Kind {
+func (f failure) passes() bool {
+	switch f.err.Kind {
 	case openstack.Quota:
 		return false
 	case openstack.Refused:
-		return e.Type == openstack.TypeParentPortInUse && f.count == 1
+		return f.err.Type == openstack.TypeParentPortInUse && f.count == 1
 	default:
 		return f.now.Sub(f.since) < lastsAfter
 	}
