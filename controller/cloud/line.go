@@ -121,6 +121,21 @@ func (l Line) overlaps(o Line) bool {
 		slices.ContainsFunc(l.Addresses, func(a netip.Addr) bool { return slices.Contains(o.Addresses, a) })
 }
 
+// Repairs returns the problem that published ports are held, with their addresses, or nil.
+func (r Record) Repairs(node string) *Problem {
+	var addresses []string
+	for _, l := range r.Lines {
+		if l.Held && len(l.Addresses) > 0 {
+			addresses = append(addresses, l.Addresses[0].String())
+		}
+	}
+	if len(addresses) == 0 {
+		return nil
+	}
+	return problem(PortsRepaired, "repair pool of node %s: ports are not as they were made, perhaps because another "+
+		"program changed them: %s", node, enumerate(addresses))
+}
+
 // Equal reports whether both records are published alike.
 func (r Record) Equal(o Record) bool {
 	return r.VIF == o.VIF && r.Trunk == o.Trunk && r.Network == o.Network && r.MTU == o.MTU &&

@@ -16,6 +16,7 @@ const (
 	NestedVIF      Reason = "NestedVIF"      // the VIF is a subport of another VM's trunk
 	AddressTaken   Reason = "AddressTaken"   // a port that is not the pool's has an address of the pool
 	TagTaken       Reason = "TagTaken"       // a subport that is not the pool's has a tag of the pool
+	PortsRepaired  Reason = "PortsRepaired"  // ports are not as they were published, and are repaired
 	ForeignPorts   Reason = "ForeignPorts"   // a pool's network has ports that are not the pool's
 	MTUTooSmall    Reason = "MTUTooSmall"    // the node's NIC cannot carry the network's packets
 	PortsExhausted Reason = "PortsExhausted" // no port is free, and the pool is at its maximum

@@ -64,6 +64,7 @@ type node struct {
 	seen     *cloud.Seen     // nil: to be observed
 	told     *cloud.Record   // what was published last; nil: nothing
 	planned  []cloud.Problem // of the last plan
+	repair   *cloud.Problem  // of ports that are being repaired; it stays the same until the end
 	refusal  *cloud.Problem  // of the last request; nil if it did not fail, or may succeed soon
 	reported []cloud.Problem
 	failures int       // of turns, in a row
@@ -353,6 +354,7 @@ func (p *Pools) step(ctx context.Context, n *node, t turn) (result, error) {
 	}
 	plan := n.plan(t)
 	n.planned = plan.Problems
+	n.noteRepair(t, len(plan.Steps) > 0)
 	if len(plan.Steps) == 0 {
 		return complete, nil
 	}
@@ -365,6 +367,17 @@ func (p *Pools) step(ctx context.Context, n *node, t turn) (result, error) {
 	seen := n.seen.After(plan.Steps[0], r)
 	n.seen = &seen
 	return more, nil
+}
+
+// noteRepair notes that published ports are being repaired.
+func (n *node) noteRepair(t turn, repairs bool) {
+	var now *cloud.Problem
+	if repairs && !t.left {
+		now = t.pool.Record(*n.seen).Repairs(t.pool.Node)
+	}
+	if now == nil || n.repair == nil {
+		n.repair = now
+	}
 }
 
 // hasVM reports whether the VIF that the node was told of was seen, and has a VM.
@@ -400,10 +413,13 @@ func (p *Pools) observe(ctx context.Context, n *node, t turn) error {
 
 // problems returns those of the last plan and of the last request.
 func (n *node) problems() []cloud.Problem {
-	if n.refusal == nil {
-		return n.planned
+	all := slices.Clip(n.planned)
+	for _, p := range []*cloud.Problem{n.repair, n.refusal} {
+		if p != nil {
+			all = append(all, *p)
+		}
 	}
-	return append(slices.Clip(n.planned), *n.refusal)
+	return all
 }
 
 // report reports the problems of the pool if they have changed.

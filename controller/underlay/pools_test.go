@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/netip"
 	"slices"
 	"strings"
 	"sync"
@@ -510,6 +511,51 @@ func TestPools_vmDeleted(t *testing.T) {
 		pass(0)
 		b.checkEmpty()
 	})
+}
+
+// Ports that another program deletes, retags or readdresses, and ports whose trunk it deletes, are
+// held until they are repaired. The repair is one problem, and the ports are as before.
+func TestPools_repairs(t *testing.T) {
+	for name, change := range map[string]func(s *cloud.Seen){
+		"a port is deleted": func(s *cloud.Seen) {
+			s.Trunks[0].Subports = slices.Delete(s.Trunks[0].Subports, 3, 4)
+			s.Ports = slices.Delete(s.Ports, 4, 5) // the first one is the router's
+		},
+		"a port is retagged": func(s *cloud.Seen) { s.Trunks[0].Subports[3].Tag = 999 },
+		"a port has another address": func(s *cloud.Seen) {
+			const unused = "10.244.0.15"
+			s.Ports[4].Fixed = []cloud.Fixed{{Subnet: s.Subnets[0].ID, Address: netip.MustParseAddr(unused)}}
+		},
+		"the trunk is deleted": func(s *cloud.Seen) {
+			s.Trunks = nil
+			for i := range s.Ports[1:] {
+				s.Ports[1+i].Owner = ""
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b := newBench(t)
+				b.set(1)
+				pass(0)
+				before := *b.told[nodeName(1)]
+				b.neutron.With(change)
+				pass(resync)
+				b.checkReports("PortsRepaired: repair pool of node node1: ports are not as they were made", "")
+
+				after := *b.told[nodeName(1)]
+				if len(after.Lines) != len(before.Lines) {
+					t.Fatalf("%d lines, were %d", len(after.Lines), len(before.Lines))
+				}
+				for i, l := range after.Lines {
+					was := before.Lines[i]
+					if l.Held || l.Tag != was.Tag || l.MAC != was.MAC || !slices.Equal(l.Addresses, was.Addresses) {
+						t.Errorf("line %+v, was %+v", l, was)
+					}
+				}
+			})
+		})
+	}
 }
 
 func (b *bench) checkEmpty() {

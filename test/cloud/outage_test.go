@@ -15,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/ovn-ebpf/ovn-ebpf/cluster/annotation"
+	"github.com/ovn-ebpf/ovn-ebpf/controller/cloud"
 	"github.com/ovn-ebpf/ovn-ebpf/controller/election"
 	"github.com/ovn-ebpf/ovn-ebpf/controller/underlay"
 	testcloud "github.com/ovn-ebpf/ovn-ebpf/test/cloud"
@@ -102,6 +103,64 @@ func (k *kube) removeNode(n *corev1.Node) {
 	k.t.Helper()
 	if err := k.client.CoreV1().Nodes().Delete(k.ctx, n.Name, metav1.DeleteOptions{}); err != nil {
 		k.t.Fatal(err)
+	}
+}
+
+// Ports that another program deletes, retags or readdresses, or whose trunk it deletes, are held until
+// the controller has repaired them, and an Event names them. A new leader looks at once.
+func TestRepaired(t *testing.T) {
+	p := newProject(t)
+	p.config.SubnetPool6 = ""
+	k := newKube(p)
+	one := k.controllerWith("one", quick)
+	n := k.node(28)
+	k.join(n)
+	k.awaitPorts(n, 13)
+	one.stop()
+
+	pool := p.pool(n, 0)
+	before := pool.Record(p.observe(pool, nil))
+	deleted, retagged, readdressed := before.Lines[0], before.Lines[1], before.Lines[2]
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	must(p.client.RemoveSubports(t.Context(), before.Trunk, []string{deleted.Port, retagged.Port}))
+	must(p.client.DeletePort(t.Context(), deleted.Port))
+	must(p.client.AddSubports(t.Context(), before.Trunk, []cloud.Subport{{Port: retagged.Port, Tag: 999}}))
+	p.update(lab.Tenant, "ports/"+readdressed.Port, testcloud.Object{"port": testcloud.Object{
+		"fixed_ips": []testcloud.Object{{"ip_address": deleted.Addresses[0].String()}},
+	}})
+	two := k.controllerWith("two", quick)
+	addresses := fmt.Sprintf("%s, %s, %s", deleted.Addresses[0], retagged.Addresses[0], readdressed.Addresses[0])
+	t.Log(k.awaitEvent(n, cloud.PortsRepaired, addresses))
+	two.await("/metrics", "\n"+`ovnkube_controller_pools{state="ok"} 1`)
+	k.checkRepaired(pool, before)
+	two.stop()
+
+	k.deleteTrunk(n)
+	three := k.controllerWith("three", quick)
+	t.Log(k.awaitEvent(n, cloud.PortsRepaired, "and 8 more"))
+	three.await("/metrics", "\n"+`ovnkube_controller_pools{state="ok"} 1`)
+	k.checkRepaired(pool, before)
+	k.removeNode(n)
+	k.awaitPorts(n, -1)
+	three.stop()
+	k.checkNothingLeft()
+}
+
+// checkRepaired compares the ports of a pool with those before, without their UUIDs.
+func (k *kube) checkRepaired(pool cloud.Pool, before cloud.Record) {
+	k.t.Helper()
+	after := pool.Record(k.observe(pool, before.Lines))
+	for i, l := range after.Lines {
+		was := before.Lines[i]
+		if l.Held || l.Tag != was.Tag || l.MAC != was.MAC || !slices.Equal(l.Addresses, was.Addresses) ||
+			!slices.Equal(l.Groups, was.Groups) {
+			k.t.Errorf("line %+v, was %+v", l, was)
+		}
 	}
 }
 
