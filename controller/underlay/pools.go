@@ -63,7 +63,7 @@ type node struct {
 
 	seen     *cloud.Seen     // nil: to be observed
 	told     *cloud.Record   // what was published last; nil: nothing
-	planned  []cloud.Problem // of the last plan
+	planned  []cloud.Problem // of the last plan without steps
 	repair   *cloud.Problem  // of ports that are being repaired; it stays the same until the end
 	refusal  *cloud.Problem  // of the last request; nil if it did not fail, or may succeed soon
 	reported []cloud.Problem
@@ -353,9 +353,9 @@ func (p *Pools) step(ctx context.Context, n *node, t turn) (result, error) {
 		n.seen.Published = n.told.Lines
 	}
 	plan := n.plan(t)
-	n.planned = plan.Problems
 	n.noteRepair(t, len(plan.Steps) > 0)
 	if len(plan.Steps) == 0 {
+		n.planned = plan.Problems // those of earlier plans change with each step
 		return complete, nil
 	}
 

@@ -297,6 +297,24 @@ func TestPools_trunkOfLostAnswer(t *testing.T) {
 	})
 }
 
+// A quota is one problem, although each batch of ports leaves less room.
+func TestPools_quota(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		b.neutron.With(func(s *cloud.Seen) { s.Quotas.Ports.Limit = 12 })
+		b.set(1)
+		pass(5 * time.Second)
+		b.checkReports("QuotaExceeded: quota of ports: limit 12, used 12, wanted 3: raise the project's quota")
+		if got := b.ports(1); got != 10 {
+			t.Errorf("%d ports, want the 10 that fit", got)
+		}
+
+		b.neutron.With(func(s *cloud.Seen) { s.Quotas.Ports.Limit = -1 })
+		pass(retry)
+		b.checkReports("QuotaExceeded: ", "")
+	})
+}
+
 // An outage is one problem, which says since when, and only if it lasts. The node keeps its ports.
 func TestPools_cloudAway(t *testing.T) {
 	away := map[string]*openstack.Error{
