@@ -27,7 +27,7 @@ import (
 // The ports of a Node that is gone stay for release-after while its VM exists. A Node that comes back
 // keeps them, and the ports of a Node without a VM are deleted at once.
 func TestRelease(t *testing.T) {
-	const after = 8 * time.Second
+	const after = 30 * time.Second
 	p := newProject(t)
 	p.config.SubnetPool6 = ""
 	k := newKube(p)
