@@ -152,16 +152,21 @@ func (k *kube) controller(identity string) *controller {
 	return k.controllerWith(identity, func(*underlay.Config) {})
 }
 
+// freeAddress returns a loopback address on which nothing listens.
+func freeAddress(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().String()
+}
+
 // controllerWith starts a controller whose settings change has changed.
 func (k *kube) controllerWith(identity string, change func(*underlay.Config)) *controller {
 	k.t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		k.t.Fatal(err)
-	}
-	address := l.Addr().String()
-	l.Close()
-	pools := k.project.config
+	address, pools := freeAddress(k.t), k.project.config
 	cfg := underlay.Config{
 		RestConfig: k.config, Cloud: "k8s", CloudsFile: lab.CloudsFile, Cluster: pools.Cluster,
 		Router: pools.Router, SubnetPool: pools.SubnetPool, SubnetPool6: pools.SubnetPool6, Groups: pools.Groups,

@@ -223,7 +223,7 @@ func TestKilled(t *testing.T) {
 		"--cloud=k8s", "--clouds-file=" + lab.CloudsFile, "--cluster-name=" + p.config.Cluster,
 		"--router-id=" + p.config.Router, "--subnet-pool=" + p.config.SubnetPool,
 		"--security-groups=" + strings.Join(p.config.Groups, ","), "--request-rate=100",
-		"--identity=killed", "--lease-namespace=kube-system", "--release-after=1", "--metrics-bind-address=127.0.0.1:0",
+		"--identity=killed", "--lease-namespace=kube-system", "--release-after=1", "--metrics-bind-address=" + freeAddress(t),
 	}
 	start := func() *process.Process {
 		t.Helper()
@@ -253,6 +253,9 @@ func TestKilled(t *testing.T) {
 		}
 		controller := start()
 		time.Sleep(time.Duration(random.IntN(3000)) * time.Millisecond) // the random point
+		if !controller.Alive() {
+			t.Fatal("the controller has ended by itself")
+		}
 		if err := controller.Stop(0); err != nil {
 			t.Fatal(err)
 		}
