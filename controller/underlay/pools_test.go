@@ -195,47 +195,58 @@ func TestPools_refusals(t *testing.T) {
 		remedy string
 	}{
 		"quota": {
-			openstack.Error{Kind: openstack.Quota, Type: "OverQuota"}, ports,
+			openstack.Error{Kind: openstack.Quota, Type: "OverQuota"},
+			ports,
 			cloud.QuotaExceeded, "raise the project's quota",
 		},
 		"empty subnet pool": {
-			openstack.Error{Kind: openstack.Quota, Status: 500, Type: openstack.TypeSubnetAllocation}, subnet,
+			openstack.Error{Kind: openstack.Quota, Status: 500, Type: openstack.TypeSubnetAllocation},
+			subnet,
 			cloud.SubnetPoolEmpty, "openstack subnet pool set --pool-prefix",
 		},
 		"trunks forbidden": {
-			openstack.Error{Kind: openstack.Refused, Status: 403, Call: "create trunk"}, trunk,
+			openstack.Error{Kind: openstack.Refused, Status: 403, Call: "create trunk"},
+			trunk,
 			cloud.RequestForbidden, "underlay mode needs trunks",
 		},
 		"subnet pool forbidden": {
-			openstack.Error{Kind: openstack.Refused, Status: 403, Call: "create subnet"}, subnet,
+			openstack.Error{Kind: openstack.Refused, Status: 403, Call: "create subnet"},
+			subnet,
 			cloud.RequestForbidden, "shared with the project (--subnet-pool)",
 		},
 		"credentials": {
-			openstack.Error{Kind: openstack.Refused, Status: 401, Call: "get quotas"}, nil,
+			openstack.Error{Kind: openstack.Refused, Status: 401, Call: "get quotas"},
+			nil,
 			cloud.CredentialsRefused, "write valid ones to clouds.yaml, and restart the controller",
 		},
 		"trunk on a running VM": {
-			openstack.Error{Kind: openstack.Refused, Status: 409, Type: openstack.TypeParentPortInUse}, trunk,
+			openstack.Error{Kind: openstack.Refused, Status: 409, Type: openstack.TypeParentPortInUse},
+			trunk,
 			cloud.TrunkRefused, "make the trunk before the VM boots (Cluster API: trunk: true)",
 		},
 		"trunk in use": {
-			openstack.Error{Kind: openstack.Refused, Status: 409, Type: openstack.TypeTrunkInUse}, isStep[cloud.AddSubports],
+			openstack.Error{Kind: openstack.Refused, Status: 409, Type: openstack.TypeTrunkInUse},
+			isStep[cloud.AddSubports],
 			cloud.TrunkRefused, "make the trunk before the VM boots",
 		},
 		"trunk disabled": {
-			openstack.Error{Kind: openstack.Refused, Status: 409, Type: openstack.TypeTrunkDisabled}, isStep[cloud.AddSubports],
+			openstack.Error{Kind: openstack.Refused, Status: 409, Type: openstack.TypeTrunkDisabled},
+			isStep[cloud.AddSubports],
 			cloud.TrunkRefused, "openstack network trunk set --enable",
 		},
 		"trunk in error": {
-			openstack.Error{Kind: openstack.Refused, Status: 409, Type: openstack.TypeTrunkInError}, isStep[cloud.AddSubports],
+			openstack.Error{Kind: openstack.Refused, Status: 409, Type: openstack.TypeTrunkInError},
+			isStep[cloud.AddSubports],
 			cloud.TrunkRefused, "openstack network trunk show",
 		},
 		"MTU of subports": {
-			openstack.Error{Kind: openstack.Refused, Status: 409, Type: openstack.TypeSubportMTU}, isStep[cloud.AddSubports],
+			openstack.Error{Kind: openstack.Refused, Status: 409, Type: openstack.TypeSubportMTU},
+			isStep[cloud.AddSubports],
 			cloud.MTUTooSmall, "the network of the VMs has a smaller MTU",
 		},
 		"other refusal": {
-			openstack.Error{Kind: openstack.Refused, Status: 400, Type: "InvalidInput"}, ports,
+			openstack.Error{Kind: openstack.Refused, Status: 400, Type: "InvalidInput"},
+			ports,
 			cloud.RequestRefused, "check the settings of section [openstack]",
 		},
 	} {
@@ -328,9 +339,7 @@ func TestPools_cloudAway(t *testing.T) {
 				b.set(1)
 				pass(0)
 				b.fail(e, nil)
-				pass(resync) // the next look
-				since := time.Now().UTC().Format(time.RFC3339)
-				pass(5 * time.Second)
+				pass(resync + 5*time.Second) // after the next look
 				b.checkReports()
 				b.fail(nil, nil)
 				pass(5 * time.Second) // a short outage is no problem
@@ -338,7 +347,7 @@ func TestPools_cloudAway(t *testing.T) {
 
 				b.fail(e, nil)
 				pass(resync)
-				since = time.Now().UTC().Format(time.RFC3339)
+				since := time.Now().UTC().Format(time.RFC3339)
 				pass(time.Hour)
 				want := "CloudAway: pool of node node1: OpenStack is away since "
 				b.checkReports(want)
