@@ -173,6 +173,7 @@ func (l *leader) release(ctx context.Context, name string) error {
 		return fmt.Errorf("release pool of node %s: %w", name, err)
 	}
 
+	delete(l.wanted, name)
 	after := l.cfg.ReleaseAfter
 	if l.reclaimed(l.maps.vif(name)) {
 		after = 0
@@ -181,14 +182,16 @@ func (l *leader) release(ctx context.Context, name string) error {
 	l.problems.set(name, ofNode, nil)
 	l.pools.Release(cloud.Pool{Config: l.plan, Node: name}, l.told[name], after)
 	delete(l.told, name)
-	delete(l.wanted, name)
 	return nil
 }
 
 // reclaimed reports whether a Node exists that announces the VIF of a Node that is gone: its VM was
 // given another name.
 func (l *leader) reclaimed(vif string) bool {
-	return vif != "" && slices.ContainsFunc(slices.Collect(maps.Values(l.wanted)), func(p cloud.Pool) bool {
-		return p.VIF.ID == vif
-	})
+	for _, p := range l.wanted {
+		if vif != "" && p.VIF.ID == vif {
+			return true
+		}
+	}
+	return false
 }
