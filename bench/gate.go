@@ -44,8 +44,8 @@ func Bars() []Bar {
 func defaultBars() []Bar {
 	bars := []Bar{
 		{Test: HostUDPRR, Family: IPv6, Variant: Shortcuts, Base: NoOVS, Max: 1.03},
-		// The goal is known to be missed. OVS without any gateway is at 1.027; a tc hook and its counters
-		// add the rest: docs/profile.md.
+		// The goal is known to be missed. OVS without any gateway is at 1.027; a tc hook and its
+		// counters add the rest: docs/profile.md.
 		{Test: OverlayUDPRR, Family: IPv4, Variant: Shortcuts, Base: NoOVS, Max: 1.05, Want: 1.03},
 		{Test: ServiceTCPCRR, Family: IPv4, Variant: Shortcuts, Base: Shortcuts, BaseTest: EndpointTCPCRR, Max: 1.03},
 	}
@@ -61,8 +61,8 @@ func defaultBars() []Bar {
 func realBars() []Bar {
 	return []Bar{
 		{Test: HostUDPRR, Family: IPv4, Variant: ShortcutsOnOVN, Base: NoOVS, Max: 1.03},
-		// Limits what documents claim about others: if this row rises, our model of their gateway has
-		// become too slow. If it falls, the bars below fail.
+		// Limits what documents claim about others: if this row rises, our model of their gateway
+		// has become too slow. If it falls, the bars below fail.
 		{Test: HostUDPRR, Family: IPv4, Variant: OVNKOnOVN, Base: NoOVS, Max: 1.57},
 		{Test: NSUDPRR, Family: IPv4, Variant: ShortcutsOnOVN, Base: OVNKOnOVN, Max: 0.45},
 		// The goal is met by 0.2 %, and boots differ by up to 0.7 %.

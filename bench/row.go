@@ -68,8 +68,8 @@ const (
 	NSUDPRR       = "ns_udp_rr"
 	NSTCPRR       = "ns_tcp_rr"
 	NSTCPCRR      = "ns_tcp_crr"
-	// The pod is on this node, or on another one behind Geneve; its replies return through this node
-	// in both cases.
+	// The pod is on this node, or on another one behind Geneve; its replies return through this
+	// node in both cases.
 	NodePortLocal  = "nodeport_local_tcp_crr"
 	NodePortRemote = "nodeport_remote_tcp_crr"
 	// From the node's host to an outside machine: by its own address, and by the ClusterIP of a
@@ -193,9 +193,9 @@ func Samples(boots ...[]Row) map[string][]float64 {
 	return out
 }
 
-// Replace returns the rows with those of a later run in the place of the same rows. So the ratio of two
-// variants that were measured again is that of the later run. Boots differ by random keys of the
-// kernel: the better one of each row would make ratios to a cheaper boot of the base worse.
+// Replace returns the rows with those of a later run in the place of the same rows. So the ratio of
+// two variants that were measured again is that of the later run. Boots differ by random keys of
+// the kernel: the better one of each row would make ratios to a cheaper boot of the base worse.
 func Replace(rows, later []Row) []Row {
 	at := map[string]int{}
 	out := slices.Clone(rows)

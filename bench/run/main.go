@@ -11,12 +11,12 @@
 //
 // The packet path boots the test VM once for each variant, two VMs at a time, lets bench/harness
 // measure there, writes the run with a report, prints the table and fails if a bar is missed. It
-// leaves the run (packets.txt) and report.md in build/bench. With -baseline it is the gate of CI. With -full it
-// measures Linux 6.1, and what grows with connections and Services. With -profile it shows where
-// the instructions go, by bench/stacks in qemu; it needs gcc, and takes two to three minutes.
-// Native and watched run Go benchmarks, here and in the VM. Bound runs an end-to-end test in the VM,
-// and measures how long shortcuts last after a policy has forbidden their connection. Accept moves the gate's baseline.
-// Documents writes the documents from the newest kept runs.
+// leaves the run (packets.txt) and report.md in build/bench. With -baseline it is the gate of CI.
+// With -full it measures Linux 6.1, and what grows with connections and Services. With -profile it
+// shows where the instructions go, by bench/stacks in qemu; it needs gcc, and takes two to three
+// minutes. Native and watched run Go benchmarks, here and in the VM. Bound runs an end-to-end test
+// in the VM, and measures how long shortcuts last after a policy has forbidden their connection.
+// Accept moves the gate's baseline. Documents writes the documents from the newest kept runs.
 //
 // Runs are in Go's benchmark format. Two of them are compared by benchstat:
 //
@@ -245,8 +245,8 @@ func apart(rows []bench.Row) (measured, planted []bench.Row) {
 	return measured, planted
 }
 
-// again measures the variants over a limit once more, each with the variant that it is compared with. It
-// returns the rows of that run if they are within all limits: a regression persists.
+// again measures the variants over a limit once more, each with the variant that it is compared
+// with. It returns the rows of that run if they are within all limits: a regression persists.
 func again(rows []bench.Row, bars []bench.Bar, accepted *bench.Baseline, measure func(variants []string) ([]bench.Row, error)) ([]bench.Row, error) {
 	measured, _ := apart(rows)
 	variants := bench.Suspects(measured, bars, accepted)

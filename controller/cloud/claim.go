@@ -9,12 +9,14 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/cluster/annotation"
 )
 
-// TakenVIFs returns a problem for each Node that announces the VIF of another one, by the Node's name.
-// A VIF belongs to the Node whose pool was published with it. Otherwise it belongs to the oldest of
-// the Nodes that announce it, and of Nodes of the same age to the one whose name sorts first.
+// TakenVIFs returns a problem for each Node that announces the VIF of another one, by the Node's
+// name. A VIF belongs to the Node whose pool was published with it. Otherwise it belongs to the
+// oldest of the Nodes that announce it, and of Nodes of the same age to the one whose name sorts
+// first.
 //
-// published returns the VIF's ID of the pool that was published for a node, or "". VIFs are the same
-// if they have the same ID, or the same MAC and address. Nodes without a valid VIF are ignored.
+// published returns the VIF's ID of the pool that was published for a node, or "". VIFs are the
+// same if they have the same ID, or the same MAC and address. Nodes without a valid VIF are
+// ignored.
 func TakenVIFs(nodes []*corev1.Node, published func(node string) string) map[string]Problem {
 	var all []claim
 	for _, n := range nodes {

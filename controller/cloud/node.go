@@ -19,8 +19,8 @@ const (
 	LongestPrefix  = 28 // 13 ports
 	fewestPorts    = 13
 	lastTag        = annotation.MaxTag
-	// longestName bounds a pool's name, in characters. Neutron's names have at most 255, and those of
-	// subnets and ports are longer by an address.
+	// longestName bounds a pool's name, in characters. Neutron's names have at most 255, and those
+	// of subnets and ports are longer by an address.
 	longestName = 200
 )
 

@@ -84,8 +84,8 @@ func (p Pool) checkVIF(vif Port, st state, s Seen) *Problem {
 	return p.checkMTU(st.network, s.VIFMTU)
 }
 
-// checkMTU returns a problem if the node's NIC cannot carry the packets of its pods' network. Before
-// that network is made, its MTU is expected to be that of the VIF's network.
+// checkMTU returns a problem if the node's NIC cannot carry the packets of its pods' network.
+// Before that network is made, its MTU is expected to be that of the VIF's network.
 func (p Pool) checkMTU(network Network, vifMTU int) *Problem {
 	mtu, of := network.MTU, "its pods' network"
 	if network.ID == "" {
@@ -129,8 +129,8 @@ func (p Pool) findVIF(s Seen) (Port, *Problem) {
 	return v, nil
 }
 
-// planTrunks takes the trunk on the VIF, also if another program made it. The pool's ports leave all
-// other trunks: the node's VM has been replaced.
+// planTrunks takes the trunk on the VIF, also if another program made it. The pool's ports leave
+// all other trunks: the node's VM has been replaced.
 func (p Pool) planTrunks(b *builder, st *state, vif Port) Trunk {
 	var trunk Trunk
 	for _, t := range b.seen.Trunks {
@@ -324,8 +324,8 @@ func foreignTags(st *state, s Seen, trunk Trunk) map[int]string {
 	return foreign
 }
 
-// reportTaken reports the places of the pool that other ports occupy, with those ports. The pool does
-// without these places.
+// reportTaken reports the places of the pool that other ports occupy, with those ports. The pool
+// does without these places.
 func (p Pool) reportTaken(b *builder, st *state, foreign map[int]string) {
 	var addresses, tags []string
 	for _, sl := range st.slots {

@@ -257,8 +257,8 @@ func newTestClient(t *testing.T, status int, answer string) (c *Client, bodies *
 	}}, bodies
 }
 
-// TestCreatePortsSendsGroups: each port of a request has security_groups, also if the port is to have
-// none. Without them, Neutron gives it the project's group "default".
+// TestCreatePortsSendsGroups: each port of a request has security_groups, also if the port is to
+// have none. Without them, Neutron gives it the project's group "default".
 func TestCreatePortsSendsGroups(t *testing.T) {
 	c, bodies := newTestClient(t, http.StatusCreated, `{"ports": []}`)
 	wanted := []cloud.Port{{Name: "none", Groups: []string{}}, {Name: "two", Groups: []string{"a", "b"}}}
@@ -284,8 +284,8 @@ func TestCreatePortsSendsGroups(t *testing.T) {
 	}
 }
 
-// TestPortsKeepUnknownGroups: groups are unknown if Neutron's answer has none, because the extension
-// is missing. That differs from a port without groups.
+// TestPortsKeepUnknownGroups: groups are unknown if Neutron's answer has none, because the
+// extension is missing. That differs from a port without groups.
 func TestPortsKeepUnknownGroups(t *testing.T) {
 	c, _ := newTestClient(t, http.StatusOK, `{"ports": [
 		{"id": "unknown"}, {"id": "none", "security_groups": []}, {"id": "two", "security_groups": ["b", "a"]}]}`)

@@ -36,7 +36,8 @@ type Error struct {
 	Call   string // "create ports"
 	Status int    // HTTP status; 0 if there was no response
 	Type   string // Neutron's name for the error, like OverQuota; "" if there is none
-	// RetryAfter is the time that the service asks to wait before the next request; 0 if it does not.
+	// RetryAfter is the time that the service asks to wait before the next request; 0 if it does
+	// not.
 	RetryAfter time.Duration
 
 	cause error
@@ -45,8 +46,8 @@ type Error struct {
 func (e *Error) Error() string { return fmt.Sprintf("%s: %s: %v", e.Call, e.Kind, e.cause) }
 func (e *Error) Unwrap() error { return e.cause }
 
-// KindOf returns the kind of an error of this package; OK for nil. Other errors, like a context that
-// has ended, are Away: nothing is known of the request.
+// KindOf returns the kind of an error of this package; OK for nil. Other errors, like a context
+// that has ended, are Away: nothing is known of the request.
 func KindOf(err error) Kind {
 	if err == nil {
 		return OK
@@ -106,9 +107,9 @@ const (
 	TypeSubportMTU       = "SubPortMtuGreaterThanTrunkPortMtu" // the trunk's network has a smaller MTU
 )
 
-// kinds are the types of errors whose kind does not follow from the HTTP status. Neutron answers 500
-// if a subnet pool is exhausted, and 409 to requests about trunks that another look at the trunk does
-// not cure.
+// kinds are the types of errors whose kind does not follow from the HTTP status. Neutron answers
+// 500 if a subnet pool is exhausted, and 409 to requests about trunks that another look at the
+// trunk does not cure.
 var kinds = map[string]Kind{
 	"OverQuota":               Quota,
 	"SubnetPoolQuotaExceeded": Quota,
@@ -141,8 +142,8 @@ func kindOf(status int, name string) Kind {
 	return Refused
 }
 
-// retryAfter returns the time to wait that a response asks for by its header Retry-After, which is a
-// number of seconds or a date (RFC 9110). It returns 0 if the header is missing or malformed.
+// retryAfter returns the time to wait that a response asks for by its header Retry-After, which is
+// a number of seconds or a date (RFC 9110). It returns 0 if the header is missing or malformed.
 func retryAfter(header http.Header, now time.Time) time.Duration {
 	text := header.Get("Retry-After")
 	if seconds, err := strconv.ParseUint(text, 10, 31); err == nil {

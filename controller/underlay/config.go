@@ -28,15 +28,16 @@ type Config struct {
 	RequestRate       float64 // requests to OpenStack per second
 	Workers           int     // nodes that are served at the same time
 	MaxPorts          int     // per node; 0: as many as the node has VLAN tags for
-	// ReleaseAfter is the time from the deletion of a Node to that of its pool, if the Node's VM exists.
+	// ReleaseAfter is the time from the deletion of a Node to that of its pool, if the Node's VM
+	// exists.
 	ReleaseAfter time.Duration
 
 	Election    election.Config
 	MetricsAddr string // "": not served
 	MetricsTLS  endpoint.TLS
 
-	// Begun, if not nil, is called when Run starts to work. missing returns what the controller still
-	// needs to become ready, or "".
+	// Begun, if not nil, is called when Run starts to work. missing returns what the controller
+	// still needs to become ready, or "".
 	Begun func(missing func() string) `json:"-"`
 
 	// Open connects to OpenStack, and returns the ID of the project. If its error is not of package

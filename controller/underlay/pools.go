@@ -35,8 +35,8 @@ type Options struct {
 	// Publish tells a node of its pool; nil: that it has none any more, or never had one. It is
 	// repeated after an error.
 	Publish func(ctx context.Context, node string, r *cloud.Record) error
-	// Report is called with the problems of a pool, among them lasting errors of requests, when they
-	// have changed.
+	// Report is called with the problems of a pool, among them lasting errors of requests, when
+	// they have changed.
 	Report func(node string, problems []cloud.Problem)
 	Log    *slog.Logger
 }
@@ -99,8 +99,9 @@ func (p *Pools) Set(pool cloud.Pool, told *cloud.Record) {
 	p.want(pool, told, func(n *node) { n.left = false })
 }
 
-// Release removes the node's pool: at once if its VIF does not exist or has no VM, and otherwise after
-// the time, because the VM may come back as a Node. It needs only Config and Node of the pool.
+// Release removes the node's pool: at once if its VIF does not exist or has no VM, and otherwise
+// after the time, because the VM may come back as a Node. It needs only Config and Node of the
+// pool.
 func (p *Pools) Release(pool cloud.Pool, told *cloud.Record, after time.Duration) {
 	p.want(pool, told, func(n *node) {
 		n.left, n.releaseAt = true, time.Now().Add(after)
@@ -266,8 +267,9 @@ func (p *Pools) put(n *node, t turn, r result, err error) {
 	}
 }
 
-// interval returns the time until the next look at a pool that has no steps left. Places that others
-// occupy wait for the next regular look, because a retry would cost more than these places are worth.
+// interval returns the time until the next look at a pool that has no steps left. Places that
+// others occupy wait for the next regular look, because a retry would cost more than these places
+// are worth.
 func (p *Pools) interval(n *node) time.Duration {
 	if slices.ContainsFunc(n.planned, func(p cloud.Problem) bool { return !p.Partial() }) {
 		return p.o.Retry
@@ -278,8 +280,8 @@ func (p *Pools) interval(n *node) time.Duration {
 // mostPause bounds the pause that OpenStack can ask for.
 const mostPause = 10 * time.Minute
 
-// backoff returns how long a node waits after an error. If OpenStack has asked for a pause, all nodes
-// wait. The caller holds mu.
+// backoff returns how long a node waits after an error. If OpenStack has asked for a pause, all
+// nodes wait. The caller holds mu.
 func (p *Pools) backoff(n *node, err error) time.Duration {
 	var e *openstack.Error
 	if errors.As(err, &e) && e.RetryAfter > 0 {
@@ -432,8 +434,8 @@ func (p *Pools) report(n *node, t turn) {
 	p.o.Report(t.pool.Node, problems)
 }
 
-// publish publishes the pool if it has changed. A pool that is released has its record deleted at the
-// end. It may also have a ConfigMap that could not be read, so nothing is known of it here.
+// publish publishes the pool if it has changed. A pool that is released has its record deleted at
+// the end. It may also have a ConfigMap that could not be read, so nothing is known of it here.
 func (p *Pools) publish(ctx context.Context, n *node, t turn, r result) error {
 	if t.left {
 		if r != complete {

@@ -184,8 +184,8 @@ func (b *bench) checkReports(want ...string) {
 	}
 }
 
-// Each lasting refusal of the cloud is one problem with its remedy. It is retried every 30 seconds and
-// ends when the cloud accepts the request.
+// Each lasting refusal of the cloud is one problem with its remedy. It is retried every 30 seconds
+// and ends when the cloud accepts the request.
 func TestPools_refusals(t *testing.T) {
 	subnet, trunk, ports := isStep[cloud.CreateSubnet], isStep[cloud.CreateTrunk], isStep[cloud.CreatePorts]
 	for name, tt := range map[string]struct {
@@ -283,8 +283,8 @@ func TestPools_refusals(t *testing.T) {
 	}
 }
 
-// Neutron says ParentPortInUse also if an answer was lost, and the port has a trunk already. The next
-// look finds it, and nothing is reported.
+// Neutron says ParentPortInUse also if an answer was lost, and the port has a trunk already. The
+// next look finds it, and nothing is reported.
 func TestPools_trunkOfLostAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t)
@@ -425,7 +425,8 @@ func TestPools_retryAfter(t *testing.T) {
 	})
 }
 
-// A pause that is longer than ten minutes is shortened: a wrong header must not stop the controller.
+// A pause that is longer than ten minutes is shortened: a wrong header must not stop the
+// controller.
 func TestPools_longestPause(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t)
@@ -507,8 +508,8 @@ func TestPools_takenPlaces(t *testing.T) {
 	})
 }
 
-// Cluster API deletes the VM, then trunk and subports, the VIF, and the Node last. Between any two of
-// these steps a resync makes and repairs nothing. The ports are deleted as soon as the Node is.
+// Cluster API deletes the VM, then trunk and subports, the VIF, and the Node last. Between any two
+// of these steps a resync makes and repairs nothing. The ports are deleted as soon as the Node is.
 func TestPools_vmDeleted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t)
@@ -610,8 +611,8 @@ func TestPools_releaseLooksAgain(t *testing.T) {
 	})
 }
 
-// If the VM of a Node that is gone exists, its ports are kept for a while. A Node that comes back in
-// time keeps them.
+// If the VM of a Node that is gone exists, its ports are kept for a while. A Node that comes back
+// in time keeps them.
 func TestPools_releaseAfter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t)

@@ -58,8 +58,8 @@ func (f failure) problem(node string) *cloud.Problem {
 			"check Keystone and Neutron", node, f.since.UTC().Format(time.RFC3339))}
 }
 
-// passes reports whether another look at Neutron, or some time, may cure the failure. Neutron answers
-// ParentPortInUse also if the port has a trunk already, which the next look finds.
+// passes reports whether another look at Neutron, or some time, may cure the failure. Neutron
+// answers ParentPortInUse also if the port has a trunk already, which the next look finds.
 func (f failure) passes() bool {
 	switch f.err.Kind {
 	case openstack.Quota:

@@ -259,9 +259,9 @@ func TestRun_reportsProblems(t *testing.T) {
 	r.awaitEvents("ForeignVIF", "Node node1: plan pool of node node1: VIF's address 10.0.0.1 is not an InternalIP of the node")
 }
 
-// If two Nodes announce the same VIF, the one that has the pool keeps it, also after the other Node's
-// controller has restarted, and the other Node gets an Event. When the first Node is deleted, the
-// other one gets its VM's ports at once.
+// If two Nodes announce the same VIF, the one that has the pool keeps it, also after the other
+// Node's controller has restarted, and the other Node gets an Event. When the first Node is
+// deleted, the other one gets its VM's ports at once.
 func TestRun_sharedVIF(t *testing.T) {
 	r := newRig(t)
 	r.createNamespace()

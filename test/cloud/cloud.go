@@ -53,8 +53,8 @@ type Options struct {
 // inside is the path of Options.Dir in the root directory.
 const inside = "/cloud"
 
-// Start starts a cloud in the directory, on loopback addresses and with OVN databases of its own. It
-// takes half a minute. The processes end with the caller's, or by Close.
+// Start starts a cloud in the directory, on loopback addresses and with OVN databases of its own.
+// It takes half a minute. The processes end with the caller's, or by Close.
 func Start(ctx context.Context, dir string) (*Cloud, error) {
 	if err := platform.Default(os.Stderr); err != nil {
 		return nil, fmt.Errorf("start cloud: %w", err)
@@ -99,7 +99,8 @@ func freePorts() (a, b netip.AddrPort, err error) {
 	return a, b, nil
 }
 
-// Run starts a cloud at OVN databases of the caller. It needs the root directory (MakeRoot). Spawn decides when its processes end.
+// Run starts a cloud at OVN databases of the caller. It needs the root directory (MakeRoot). Spawn
+// decides when its processes end.
 func Run(ctx context.Context, o Options) (*Cloud, error) {
 	c := &Cloud{o: o}
 	if err := c.run(ctx); err != nil {

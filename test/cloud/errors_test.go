@@ -38,8 +38,8 @@ func TestQuotaLeavesWhatFits(t *testing.T) {
 	p.release(pool)
 }
 
-// TestErrorKinds: what Neutron and Keystone answer to wrong requests has the kind that the caller acts
-// on.
+// TestErrorKinds: what Neutron and Keystone answer to wrong requests has the kind that the caller
+// acts on.
 func TestErrorKinds(t *testing.T) {
 	p := newProject(t)
 	p.config.SubnetPool6 = ""
@@ -97,8 +97,8 @@ func TestErrorKinds(t *testing.T) {
 	p.release(pool)
 }
 
-// TestWrongSecretIsRefused: credentials that Keystone does not accept are refused, which repeating does
-// not help.
+// TestWrongSecretIsRefused: credentials that Keystone does not accept are refused, which repeating
+// does not help.
 func TestWrongSecretIsRefused(t *testing.T) {
 	needCloud(t)
 	text, err := os.ReadFile(lab.CloudsFile)
@@ -116,7 +116,8 @@ func TestWrongSecretIsRefused(t *testing.T) {
 	}
 }
 
-// TestNeutronAway: while Neutron is stopped requests are of kind away. Afterwards the same client goes on.
+// TestNeutronAway: while Neutron is stopped requests are of kind away. Afterwards the same client
+// goes on.
 func TestNeutronAway(t *testing.T) {
 	p := newProject(t)
 	if err := lab.StopNeutron(); err != nil {

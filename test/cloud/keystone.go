@@ -7,7 +7,8 @@ import (
 	"strconv"
 )
 
-// The users' passwords; the script root has that of the operator. Only this machine reaches the cloud.
+// The users' passwords; the script root has that of the operator. Only this machine reaches the
+// cloud.
 const password = "secret"
 
 func (c *Cloud) startKeystone(ctx context.Context) error {

@@ -24,8 +24,8 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/test/randomtest"
 )
 
-// The ports of a Node that is gone stay for release-after while its VM exists. A Node that comes back
-// keeps them, and the ports of a Node without a VM are deleted at once.
+// The ports of a Node that is gone stay for release-after while its VM exists. A Node that comes
+// back keeps them, and the ports of a Node without a VM are deleted at once.
 func TestRelease(t *testing.T) {
 	const after = 30 * time.Second
 	p := newProject(t)
@@ -82,7 +82,8 @@ func TestRelease(t *testing.T) {
 	k.checkNothingLeft()
 }
 
-// awaitPorts waits until so many ports of the Node are published, none of them held; -1: no ConfigMap.
+// awaitPorts waits until so many ports of the Node are published, none of them held; -1: no
+// ConfigMap.
 func (k *kube) awaitPorts(n *corev1.Node, want int) {
 	k.t.Helper()
 	maps, got := k.client.CoreV1().ConfigMaps(annotation.PoolNamespace), -1
@@ -106,8 +107,8 @@ func (k *kube) removeNode(n *corev1.Node) {
 	}
 }
 
-// Ports that another program deletes, retags or readdresses, or whose trunk it deletes, are held until
-// the controller has repaired them, and an Event names them. A new leader looks at once.
+// Ports that another program deletes, retags or readdresses, or whose trunk it deletes, are held
+// until the controller has repaired them, and an Event names them. A new leader looks at once.
 func TestRepaired(t *testing.T) {
 	p := newProject(t)
 	p.config.SubnetPool6 = ""
@@ -164,8 +165,8 @@ func (k *kube) checkRepaired(pool cloud.Pool, before cloud.Record) {
 	}
 }
 
-// While the API server is away, a controller that cannot publish does not ask Neutron again and again,
-// and stops when it has lost its lease. Afterwards the pool is completed.
+// While the API server is away, a controller that cannot publish does not ask Neutron again and
+// again, and stops when it has lost its lease. Afterwards the pool is completed.
 func TestAPIServerAway(t *testing.T) {
 	p := newProject(t)
 	p.config.SubnetPool6 = ""
@@ -201,8 +202,8 @@ func TestAPIServerAway(t *testing.T) {
 	k.checkNothingLeft()
 }
 
-// A controller that is killed at any moment of a join or a release leaves what its successor completes.
-// Afterwards Neutron has the objects of the plan, and no others.
+// A controller that is killed at any moment of a join or a release leaves what its successor
+// completes. Afterwards Neutron has the objects of the plan, and no others.
 func TestKilled(t *testing.T) {
 	const kills = 20
 	bin := os.Getenv("BIN_DIR")

@@ -126,8 +126,8 @@ func TestVIFReplaced(t *testing.T) {
 	p.release(replaced)
 }
 
-// TestForeignTrunkStays: a trunk that is on the VIF is used, with the other subports in it, and stays
-// at the release.
+// TestForeignTrunkStays: a trunk that is on the VIF is used, with the other subports in it, and
+// stays at the release.
 func TestForeignTrunkStays(t *testing.T) {
 	p := newProject(t)
 	p.config.SubnetPool6 = ""
@@ -155,8 +155,8 @@ func TestForeignTrunkStays(t *testing.T) {
 	}
 }
 
-// TestKilledAnywhere: a controller that dies or loses a response at any step, and repeats it, comes to
-// the same pool, and the release leaves nothing.
+// TestKilledAnywhere: a controller that dies or loses a response at any step, and repeats it, comes
+// to the same pool, and the release leaves nothing.
 func TestKilledAnywhere(t *testing.T) {
 	p := newProject(t)
 	p.config.SubnetPool6 = ""

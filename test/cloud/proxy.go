@@ -59,8 +59,8 @@ func newProxy(neutron string) (*Proxy, error) {
 	return p, nil
 }
 
-// Set makes answer decide about all requests from now on; nil: Neutron answers. It returns the requests
-// since the last call.
+// Set makes answer decide about all requests from now on; nil: Neutron answers. It returns the
+// requests since the last call.
 func (p *Proxy) Set(answer func(*http.Request) Answer) []Request {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -28,7 +28,8 @@ func atProxy(c *underlay.Config) {
 	c.Cloud = testcloud.ProxyCloud
 }
 
-// awaitEvent waits for an Event about the Node whose message has all texts, and returns the message.
+// awaitEvent waits for an Event about the Node whose message has all texts, and returns the
+// message.
 func (k *kube) awaitEvent(n *corev1.Node, reason cloud.Reason, texts ...string) string {
 	k.t.Helper()
 	var all []string
@@ -44,7 +45,8 @@ func (k *kube) awaitEvent(n *corev1.Node, reason cloud.Reason, texts ...string) 
 	return ""
 }
 
-// events returns the messages of the Events about the Node that have the reason, or any if it is "".
+// events returns the messages of the Events about the Node that have the reason, or any if it is
+// "".
 func (k *kube) events(n *corev1.Node, reason cloud.Reason) (messages []string) {
 	k.t.Helper()
 	list, err := k.client.CoreV1().Events(metav1.NamespaceDefault).List(k.ctx, metav1.ListOptions{})
@@ -86,8 +88,8 @@ func (k *kube) checkNothingLeft() {
 	}
 }
 
-// Each refusal of Neutron is an Event about the Node with its remedy. The controller asks again every
-// 30 seconds, and the pool is completed once Neutron accepts the request.
+// Each refusal of Neutron is an Event about the Node with its remedy. The controller asks again
+// every 30 seconds, and the pool is completed once Neutron accepts the request.
 func TestRefused(t *testing.T) {
 	say := func(method, path string, answer testcloud.Answer) func(*http.Request) testcloud.Answer {
 		return func(r *http.Request) testcloud.Answer {
@@ -195,8 +197,8 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// A subnet pool without a free prefix is an Event with its remedy. After a prefix was added, the node
-// gets its ports.
+// A subnet pool without a free prefix is an Event with its remedy. After a prefix was added, the
+// node gets its ports.
 func TestEmptyPool(t *testing.T) {
 	p := newProject(t)
 	p.config.SubnetPool6 = ""
@@ -225,8 +227,8 @@ func TestEmptyPool(t *testing.T) {
 	k.checkNothingLeft()
 }
 
-// Of two Nodes with the same VIF, the first one has its ports, and the other one gets an Event. When
-// the first one is gone, the other one gets the ports.
+// Of two Nodes with the same VIF, the first one has its ports, and the other one gets an Event.
+// When the first one is gone, the other one gets the ports.
 func TestVIFTaken(t *testing.T) {
 	p := newProject(t)
 	p.config.SubnetPool6 = ""
@@ -354,9 +356,10 @@ func checkRate(t *testing.T, requests []testcloud.Request, rate int) {
 // machines is the number of machines that come and go in TestVMDeleted.
 const machines = 20
 
-// Cluster API deletes the VM, then the trunks with all subports, then the VM's port, and the Node last.
-// Between any two of these steps, the controller looks at Neutron, and makes nothing again. When the
-// Node is gone, nothing is left in Neutron ten seconds later, and Neutron has refused nothing.
+// Cluster API deletes the VM, then the trunks with all subports, then the VM's port, and the Node
+// last. Between any two of these steps, the controller looks at Neutron, and makes nothing again.
+// When the Node is gone, nothing is left in Neutron ten seconds later, and Neutron has refused
+// nothing.
 func TestVMDeleted(t *testing.T) {
 	p := newProject(t)
 	p.config.SubnetPool6 = ""
@@ -449,8 +452,8 @@ func (k *kube) delete(path string) {
 	}
 }
 
-// deleteTrunk deletes the trunk of a Node with all subports, as Cluster API does: it takes the subports
-// out, and deletes their ports.
+// deleteTrunk deletes the trunk of a Node with all subports, as Cluster API does: it takes the
+// subports out, and deletes their ports.
 func (k *kube) deleteTrunk(n *corev1.Node) {
 	k.t.Helper()
 	trunks, err := k.project.client.Trunks(k.ctx, openstack.TrunkFilter{Port: k.vifID(n)})

@@ -161,7 +161,8 @@ func (p *project) count(call string) int {
 	return p.calls[call]
 }
 
-// TestPoolsReportQuota: a quota's problem is reported with what fits, and is over once there is room.
+// TestPoolsReportQuota: a quota's problem is reported with what fits, and is over once there is
+// room.
 func TestPoolsReportQuota(t *testing.T) {
 	p := newProject(t)
 	p.config.SubnetPool6 = ""

@@ -16,8 +16,8 @@ import (
 // copycat is the name of the Node that announces the VIF of vm1.
 const copycat = "copycat"
 
-// showFault creates a Node that announces the VIF of vm1, and prints the Event that it gets. Node vm1
-// keeps its ports.
+// showFault creates a Node that announces the VIF of vm1, and prints the Event that it gets. Node
+// vm1 keeps its ports.
 func (d *cloudDemo) showFault(ctx context.Context) error {
 	fmt.Fprintf(d.w, "\na fault: the Node %s announces the network interface of vm1\n", copycat)
 	client, err := d.Kubernetes()

@@ -1,6 +1,6 @@
-// Command demo shows underlay mode on one machine: a real Keystone and Neutron, hypervisors with OVN,
-// VMs that are nodes of Kubernetes, pods that are ports of Neutron networks, traffic on every path,
-// a new pod after the whole control plane of the cloud has stopped, and the Event of a fault.
+// Command demo shows underlay mode on one machine: a real Keystone and Neutron, hypervisors with
+// OVN, VMs that are nodes of Kubernetes, pods that are ports of Neutron networks, traffic on every
+// path, a new pod after the whole control plane of the cloud has stopped, and the Event of a fault.
 package main
 
 import (
@@ -61,8 +61,8 @@ func (d *cloudDemo) took(part string) {
 	d.part = now
 }
 
-// show creates pods, sends traffic on every path, and does so again without the cloud's control plane.
-// It ends with a fault that the controller reports.
+// show creates pods, sends traffic on every path, and does so again without the cloud's control
+// plane. It ends with a fault that the controller reports.
 func (d *cloudDemo) show(ctx context.Context, w io.Writer) error {
 	d.w = w
 	if err := d.startServers(ctx); err != nil {
@@ -94,8 +94,8 @@ var controlPlane = []string{
 	"neutron-server", "keystone", "mariadbd", "central-ovn-northd", "central-ovnnb_db", "central-ovnsb_db",
 }
 
-// showOutage stops the control plane of the cloud, and starts it again after a new pod has had traffic on
-// every path.
+// showOutage stops the control plane of the cloud, and starts it again after a new pod has had
+// traffic on every path.
 func (d *cloudDemo) showOutage(ctx context.Context) error {
 	fmt.Fprintf(d.w, "\nstopping Neutron, Keystone, MariaDB, ovn-northd and OVN's databases\n")
 	for _, name := range controlPlane {
