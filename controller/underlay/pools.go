@@ -295,7 +295,8 @@ func (p *Pools) backoff(n *node, err error) time.Duration {
 	if n.refusal != nil && (kind == openstack.Quota || kind == openstack.Refused) {
 		return p.o.Retry
 	}
-	return min(p.o.Retry, p.o.Backoff<<min(n.failures-1, 16))
+	const most = 16 // doublings; an error that ended with the context has no failures
+	return min(p.o.Retry, p.o.Backoff<<min(max(n.failures-1, 0), most))
 }
 
 // turn observes the pool if that is needed, executes the next step of its plan, and publishes.

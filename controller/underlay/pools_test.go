@@ -369,6 +369,20 @@ func TestPools_cloudAway(t *testing.T) {
 	}
 }
 
+// A request that ends with the context, when the leadership is lost, is no failure.
+func TestPools_endDuringRequest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t) // its cleanup ends the context, and waits for the request
+		b.neutron.fault = func(cloud.Step) error {
+			time.Sleep(time.Minute)
+			return context.Canceled
+		}
+		b.set(1)
+		pass(time.Second)
+		b.checkReports()
+	})
+}
+
 // A conflict that no look cures is a problem after a while.
 func TestPools_lastingConflict(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
