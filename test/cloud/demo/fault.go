@@ -29,16 +29,12 @@ func (d *cloudDemo) showFault(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("read Node vm1: %w", err)
 	}
-	made, err := nodes.Create(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{
+	_, err = nodes.Create(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{
 		Name:        copycat,
 		Annotations: map[string]string{annotation.Underlay: vm1.Annotations[annotation.Underlay]},
 	}}, metav1.CreateOptions{})
 	if err != nil {
 		return fmt.Errorf("create Node %s: %w", copycat, err)
-	}
-	made.Status.Addresses = vm1.Status.Addresses
-	if _, err := nodes.UpdateStatus(ctx, made, metav1.UpdateOptions{}); err != nil {
-		return fmt.Errorf("set addresses of Node %s: %w", copycat, err)
 	}
 
 	if err := d.printEvent(ctx, copycat, string(cloud.VIFTaken)); err != nil {
