@@ -27,7 +27,7 @@ func TestTakenVIFs(t *testing.T) {
 	for name, tt := range map[string]struct {
 		nodes     []node
 		published map[string]string
-		want      []string // the Node without the VIF, and the one that has it
+		want      []string // pairs of a Node whose VIF is taken, and the owner of the VIF
 	}{
 		"all different":              {[]node{{"n1", a, 1, 0}, {"n2", b, 2, 0}, {"n3", none, 3, 0}}, nil, nil},
 		"same ID, one older":         {[]node{{"n1", a, 1, 1}, {"n2", a, 2, 2}}, nil, []string{"n1 n2"}},

@@ -133,7 +133,7 @@ func (r Record) Repairs(node string) *Problem {
 		return nil
 	}
 	return problem(PortsRepaired, "repair pool of node %s: ports are not as they were made, perhaps because another "+
-		"program changed them: %s", node, enumerate(addresses))
+		"program changed them: %s", node, enumerate(addresses, mostTaken))
 }
 
 // Equal reports whether both records are published alike.

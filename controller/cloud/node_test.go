@@ -49,6 +49,19 @@ func TestPrefixLength(t *testing.T) {
 	}
 }
 
+func TestEnumerate(t *testing.T) {
+	for want, list := range map[string][]string{
+		"":                nil,
+		"a, b":            {"a", "b"},
+		"a, b and 1 more": {"a", "b", "c"},
+		"a, b and 2 more": {"a", "b", "c", "d"},
+	} {
+		if got := enumerate(list, 2); got != want {
+			t.Errorf("%q: got %q, want %q", list, got, want)
+		}
+	}
+}
+
 // Until kubelet has set an InternalIP, nothing is wrong with the VIF. After that, the VIF's address
 // must be one.
 func TestNodePool_waitsForAddresses(t *testing.T) {

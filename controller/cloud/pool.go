@@ -1,10 +1,8 @@
 package cloud
 
 import (
-	"fmt"
 	"slices"
 	"strconv"
-	"strings"
 )
 
 // Plan is what is to be done for a pool now.
@@ -339,21 +337,12 @@ func (p Pool) reportTaken(b *builder, st *state, foreign map[int]string) {
 
 	if len(addresses) > 0 {
 		b.report(problem(AddressTaken, "make ports of node %s: addresses in use: %s: delete these ports, which are not "+
-			"the pool's", p.Node, enumerate(addresses)))
+			"the pool's", p.Node, enumerate(addresses, mostTaken)))
 	}
 	if len(tags) > 0 {
 		b.report(problem(TagTaken, "make ports of node %s: VLAN tags in use: %s: take these ports, which are not the "+
-			"pool's, out of the trunk", p.Node, enumerate(tags)))
+			"pool's, out of the trunk", p.Node, enumerate(tags, mostTaken)))
 	}
-}
-
-// enumerate joins the first elements of a list, and says how many follow.
-func enumerate(list []string) string {
-	const most = 5
-	if n := len(list) - most; n > 0 {
-		list = append(slices.Clone(list[:most]), fmt.Sprintf("and %d more", n))
-	}
-	return strings.Join(list, ", ")
 }
 
 // port returns the request for the slot's port. A repaired port gets the published MAC. It also

@@ -1,6 +1,9 @@
 package cloud
 
-import "fmt"
+import (
+	"fmt"
+	"strings"
+)
 
 // Reason names a problem, as Events and metrics do.
 type Reason string
@@ -52,4 +55,15 @@ func (p Problem) Partial() bool { return p.Reason == AddressTaken || p.Reason ==
 
 func problem(r Reason, format string, args ...any) *Problem {
 	return &Problem{Reason: r, Text: fmt.Sprintf(format, args...)}
+}
+
+// mostTaken is the number of ports that the text of a problem names. An Event has 1,024 bytes.
+const mostTaken = 5
+
+// enumerate joins at most so many elements of a list, and says how many more there are.
+func enumerate(list []string, most int) string {
+	if len(list) > most {
+		return strings.Join(list[:most], ", ") + fmt.Sprintf(" and %d more", len(list)-most)
+	}
+	return strings.Join(list, ", ")
 }

@@ -278,21 +278,16 @@ func networkID(n Network) string { return n.ID }
 
 // networkNames returns the names of the networks for a message.
 func networkNames(all []Network) string {
-	const most = 10
 	names := ids(all, func(n Network) string {
 		if n.Name == "" {
 			return n.ID
 		}
 		return n.Name
 	})
-	names = slices.Compact(names)
-	switch {
-	case len(names) == 0:
+	if len(names) == 0 {
 		return "there is none"
-	case len(names) > most:
-		return strings.Join(names[:most], ", ") + fmt.Sprintf(" and %d more", len(names)-most)
 	}
-	return strings.Join(names, ", ")
+	return enumerate(slices.Compact(names), 10)
 }
 
 // ids returns an ID or name of each object, sorted.

@@ -85,8 +85,9 @@ type configMaps struct {
 	hold    func(context.Context) error // returns nil if this replica may write now
 	log     *slog.Logger
 
-	mu        sync.Mutex // guards published, and serializes writes
-	published map[string]cloud.Record
+	writes    sync.Mutex              // serializes writes to the API server
+	mu        sync.Mutex              // guards published against vif, which must not wait for the API server
+	published map[string]cloud.Record // changed with both locks held
 }
 
 // errNoNamespace explains a missing namespace.
@@ -109,6 +110,8 @@ func (c *configMaps) read(ctx context.Context) (map[string]*cloud.Record, error)
 		return nil, fmt.Errorf("read pools of nodes: %w", err)
 	}
 
+	c.writes.Lock()
+	defer c.writes.Unlock()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	out := map[string]*cloud.Record{}
@@ -144,28 +147,33 @@ func poolNode(m *corev1.ConfigMap) (string, bool) {
 
 // publish makes the ConfigMap of the node that of the record, and deletes it for nil.
 func (c *configMaps) publish(ctx context.Context, node string, r *cloud.Record) error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	c.writes.Lock()
+	defer c.writes.Unlock()
+	var err error
 	if r == nil {
-		err := c.delete(ctx, node)
-		if err == nil {
-			delete(c.published, node)
-		}
+		err = c.delete(ctx, node)
+	} else {
+		err = c.write(ctx, node, r)
+	}
+	if err != nil {
 		return err
 	}
 
-	err := c.write(ctx, node, r)
-	if err == nil {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if r == nil {
+		delete(c.published, node)
+	} else {
 		c.published[node] = *r
 	}
-	return err
+	return nil
 }
 
 // restore writes the ConfigMaps again that another client has changed or deleted. have are the
 // ConfigMaps of the informer. If the informer is behind, restore makes a request more.
 func (c *configMaps) restore(ctx context.Context, have []*corev1.ConfigMap) error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	c.writes.Lock()
+	defer c.writes.Unlock()
 	intact := map[string]bool{}
 	for _, m := range have {
 		if node, is := poolNode(m); is {
@@ -183,7 +191,7 @@ func (c *configMaps) restore(ctx context.Context, have []*corev1.ConfigMap) erro
 	return errors.Join(errs...)
 }
 
-// write makes the ConfigMap of the node that of the record. The caller holds mu.
+// write makes the ConfigMap of the node that of the record. The caller holds writes.
 func (c *configMaps) write(ctx context.Context, node string, r *cloud.Record) error {
 	maps, name := c.client.CoreV1().ConfigMaps(annotation.PoolNamespace), annotation.PoolPrefix+node
 	old, err := maps.Get(ctx, name, metav1.GetOptions{})

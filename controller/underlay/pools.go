@@ -64,12 +64,11 @@ type node struct {
 	seen     *cloud.Seen     // nil: to be observed
 	told     *cloud.Record   // what was published last; nil: nothing
 	planned  []cloud.Problem // of the last plan without steps
-	repair   *cloud.Problem  // of ports that are being repaired; it stays the same until the end
+	repair   *cloud.Problem  // of ports that are being repaired; it stays the same until the pool is complete
 	refusal  *cloud.Problem  // of the last request; nil if it did not fail, or may succeed soon
 	reported []cloud.Problem
 	failures int       // of turns, in a row
-	refusals int       // of requests to OpenStack, in a row
-	refused  time.Time // the first of refusals
+	refused  time.Time // the first of the requests to OpenStack that failed in a row; zero: the last one did not
 	due      time.Time // of the next turn
 
 	status Status // after the last turn; guarded by mu
@@ -319,7 +318,7 @@ func (p *Pools) turn(ctx context.Context, n *node, t turn) (result, error) {
 		}
 		return r, err
 	}
-	n.failures, n.refusals = 0, 0
+	n.failures, n.refused = 0, time.Time{}
 	return r, nil
 }
 
@@ -328,12 +327,13 @@ func (p *Pools) fail(n *node, t turn, err error) {
 	n.failures++
 	var e *openstack.Error
 	if errors.As(err, &e) {
-		if n.refusals++; n.refusals == 1 {
-			n.refused = time.Now()
+		now := time.Now()
+		if n.refused.IsZero() {
+			n.refused = now
 		}
-		n.refusal = failure{err: e, in: err, count: n.refusals, since: n.refused, now: time.Now()}.problem(t.pool.Node)
+		n.refusal = failure{err: e, in: err, since: n.refused, now: now}.problem(t.pool.Node)
 	} else {
-		n.refusals, n.refusal = 0, nil
+		n.refused, n.refusal = time.Time{}, nil
 	}
 	p.report(n, t)
 	p.o.Log.Warn("pool of node is not complete",
@@ -341,13 +341,14 @@ func (p *Pools) fail(n *node, t turn, err error) {
 }
 
 func (p *Pools) step(ctx context.Context, n *node, t turn) (result, error) {
-	if n.seen == nil || n.failures == 0 && !n.due.IsZero() && !time.Now().Before(n.due) { // a resync is due
+	look := n.seen == nil || n.failures == 0 && !n.due.IsZero() && !time.Now().Before(n.due) // a resync is due
+	if look {
 		if err := p.observe(ctx, n, t); err != nil {
 			return more, err
 		}
 	}
 	if t.left && n.hasVM() && time.Now().Before(t.releaseAt) {
-		n.seen, n.planned = nil, nil
+		n.seen, n.planned, n.repair = nil, nil, nil
 		return waiting, nil
 	}
 
@@ -356,10 +357,14 @@ func (p *Pools) step(ctx context.Context, n *node, t turn) (result, error) {
 		n.seen.Published = n.told.Lines
 	}
 	plan := n.plan(t)
-	n.noteRepair(t, len(plan.Steps) > 0)
-	if len(plan.Steps) == 0 {
-		n.planned = plan.Problems // those of earlier plans change with each step
+	switch {
+	case len(plan.Steps) == 0:
+		n.planned, n.repair = plan.Problems, nil // problems of earlier plans change with each step
 		return complete, nil
+	case t.left:
+		n.repair = nil
+	case look && n.repair == nil: // only a look finds what others have changed
+		n.repair = t.pool.Record(*n.seen).Repairs(t.pool.Node)
 	}
 
 	r, err := p.o.Client.Do(ctx, plan.Steps[0])
@@ -370,17 +375,6 @@ func (p *Pools) step(ctx context.Context, n *node, t turn) (result, error) {
 	seen := n.seen.After(plan.Steps[0], r)
 	n.seen = &seen
 	return more, nil
-}
-
-// noteRepair notes that published ports are being repaired.
-func (n *node) noteRepair(t turn, repairs bool) {
-	var now *cloud.Problem
-	if repairs && !t.left {
-		now = t.pool.Record(*n.seen).Repairs(t.pool.Node)
-	}
-	if now == nil || n.repair == nil {
-		n.repair = now
-	}
 }
 
 // hasVM reports whether the VIF that the node was told of was seen, and has a VM.

@@ -17,14 +17,14 @@ const lastsAfter = 10 * time.Second
 type failure struct {
 	err   *openstack.Error // the last one
 	in    error            // err with the step that failed
-	count int              // in a row
-	since time.Time        // of the first one
+	since time.Time        // of the first one in a row
 	now   time.Time        // of the last one
 }
 
 // problem returns the problem that the failure of a node's pool is, with its remedy. It returns nil
 // while the failure may pass by itself.
 func (f failure) problem(node string) *cloud.Problem {
+	since := f.since.UTC().Format(time.RFC3339)
 	problem := func(reason cloud.Reason, remedy string) *cloud.Problem {
 		return &cloud.Problem{Reason: reason, Text: fmt.Sprintf("pool of node %s: %v: %s", node, f.in, remedy)}
 	}
@@ -51,11 +51,11 @@ func (f failure) problem(node string) *cloud.Problem {
 	case e.Kind == openstack.Conflict || e.Kind == openstack.Gone:
 		return &cloud.Problem{Reason: cloud.RequestRefused, Text: fmt.Sprintf(
 			"pool of node %s: Neutron refuses the request since %s: %v: look whether another program changes "+
-				"the pool's objects", node, f.since.UTC().Format(time.RFC3339), f.in)}
+				"the pool's objects", node, since, f.in)}
 	}
 	return &cloud.Problem{Reason: cloud.CloudAway, Text: fmt.Sprintf(
 		"pool of node %s: OpenStack is away since %s: the node keeps its ports, and nothing is made or repaired: "+
-			"check Keystone and Neutron", node, f.since.UTC().Format(time.RFC3339))}
+			"check Keystone and Neutron", node, since)}
 }
 
 // passes reports whether another look at Neutron, or some time, may cure the failure. Neutron
@@ -65,7 +65,7 @@ func (f failure) passes() bool {
 	case openstack.Quota:
 		return false
 	case openstack.Refused:
-		return f.err.Type == openstack.TypeParentPortInUse && f.count == 1
+		return f.err.Type == openstack.TypeParentPortInUse && f.now.Equal(f.since)
 	default:
 		return f.now.Sub(f.since) < lastsAfter
 	}
