@@ -292,13 +292,8 @@ func TestJoin(t *testing.T) {
 	}
 
 	for _, n := range []*corev1.Node{first, second, third} {
-		if err := k.client.CoreV1().Nodes().Delete(t.Context(), n.Name, metav1.DeleteOptions{}); err != nil {
-			t.Fatal(err)
-		}
-		h.await(t, n, -1)
+		k.deleteNode(h, n)
 	}
 	two.stop()
-	if left := p.named(p.config.Cluster + "-"); len(left) > 0 {
-		t.Errorf("left: %v", left)
-	}
+	k.checkNothingLeft()
 }

@@ -64,9 +64,7 @@ func (k *kube) events(n *corev1.Node, reason cloud.Reason) (messages []string) {
 // deleteNode deletes the Node, and waits until its ConfigMap is gone.
 func (k *kube) deleteNode(h *history, n *corev1.Node) {
 	k.t.Helper()
-	if err := k.client.CoreV1().Nodes().Delete(k.ctx, n.Name, metav1.DeleteOptions{}); err != nil {
-		k.t.Fatal(err)
-	}
+	k.removeNode(n)
 	h.await(k.t, n, -1)
 }
 
@@ -255,9 +253,9 @@ func TestVIFTaken(t *testing.T) {
 	k.checkNothingLeft()
 }
 
-// A Neutron that needs five seconds per request, and one that answers with errors or loses answers
-// after it has done the work, get no more requests than allowed. The pools are complete afterwards,
-// and nothing is there twice.
+// The proxy delays requests by five seconds, answers with errors, or drops answers after Neutron has
+// done the work. The controller keeps to its request rate. Afterwards, the pools are complete, and
+// nothing exists twice.
 func TestSlowNeutron(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
