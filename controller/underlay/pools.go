@@ -310,7 +310,7 @@ func (p *Pools) turn(ctx context.Context, n *node, t turn) (result, error) {
 		return r, err
 	}
 
-	n.refusal = nil
+	n.refusal, n.refused = nil, time.Time{}
 	p.report(n, t)
 	if err := p.publish(ctx, n, t, r); err != nil {
 		if ctx.Err() == nil {
@@ -318,7 +318,7 @@ func (p *Pools) turn(ctx context.Context, n *node, t turn) (result, error) {
 		}
 		return r, err
 	}
-	n.failures, n.refused = 0, time.Time{}
+	n.failures = 0
 	return r, nil
 }
 
@@ -332,8 +332,6 @@ func (p *Pools) fail(n *node, t turn, err error) {
 			n.refused = now
 		}
 		n.refusal = failure{err: e, in: err, since: n.refused, now: now}.problem(t.pool.Node)
-	} else {
-		n.refused, n.refusal = time.Time{}, nil
 	}
 	p.report(n, t)
 	p.o.Log.Warn("pool of node is not complete",
