@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -142,8 +143,11 @@ func TestForeignTrunkStays(t *testing.T) {
 		t.Fatal(err)
 	}
 	r, problems := p.settle(pool, nil)
-	if len(problems) > 0 || len(r.Lines) != 12 || slices.ContainsFunc(r.Lines, func(l cloud.Line) bool { return l.Tag == 5 }) {
-		t.Errorf("record %v, problems %v: want the 12 ports but that of tag 5", r, problems)
+	if len(r.Lines) != 12 || slices.ContainsFunc(r.Lines, func(l cloud.Line) bool { return l.Tag == 5 }) {
+		t.Errorf("record %v: want the 12 ports but that of tag 5", r)
+	}
+	if len(problems) != 1 || problems[0].Reason != cloud.TagTaken || !strings.Contains(problems[0].Text, other) {
+		t.Errorf("problems %v: want TagTaken with port %s", problems, other)
 	}
 	p.release(pool)
 	left, err := p.client.Trunks(t.Context(), openstack.TrunkFilter{Port: pool.VIF.ID})
