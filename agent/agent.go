@@ -78,54 +78,79 @@ func Run(ctx context.Context, cfg Config, log *slog.Logger) error {
 	if err := cfg.Validate(); err != nil {
 		return fmt.Errorf("check configuration: %w", err)
 	}
+
 	if err := status.CheckMode(cfg.RunDir, false); err != nil {
 		return err
 	}
+
 	noEBPF := bpf.Supported()
 	if errors.Is(noEBPF, bpf.ErrPrivilege) {
 		return errors.Join(noEBPF, link.CheckEnterNetns())
 	}
+
 	if err := link.CheckEnterNetns(); err != nil {
 		return err
 	}
+
 	if err := allowSysctls(log); err != nil {
 		return err
 	}
+
 	if err := awaitMove(ctx, cfg.RunDir, log); err != nil {
 		return nil //nolint:nilerror // ctx has ended
 	}
+
 	settings, err := gatewaySettings(cfg, log)
 	if err != nil {
 		return err
 	}
+
 	if err := gateway.CheckHost(settings); err != nil {
 		return fmt.Errorf("check configuration: %w", err)
 	}
+
 	found := detected{uplink: cfg.Uplink == "", datapath: cfg.Datapath == ""}
 	cfg.Settings = fallBack(settings, noEBPF)
-	a := &agent{cfg: cfg, detected: found, log: log, ready: readiness.New(log), nodeWake: loop.NewSignal(), ovsWake: loop.NewSignal(), podsWake: loop.NewSignal(), forwardWake: loop.NewSignal()}
+	a := &agent{
+		cfg:         cfg,
+		detected:    found,
+		log:         log,
+		ready:       readiness.New(log),
+		nodeWake:    loop.NewSignal(),
+		ovsWake:     loop.NewSignal(),
+		podsWake:    loop.NewSignal(),
+		forwardWake: loop.NewSignal(),
+	}
+
 	a.page = page.New(a.ready.Missing)
 	if err := a.follow(); err != nil {
 		return err
 	}
+
 	registry := prometheus.NewRegistry()
+
 	listener, err := cfg.listen(log)
 	if err != nil {
 		return err
 	}
+
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return cfg.serveHTTP(ctx, listener, a.ready, registry, a.page) })
+
 	if cfg.Begun != nil {
 		cfg.Begun(func() string { return strings.Join(a.ready.Missing(), "; ") })
 	}
+
 	group.Go(func() error { return a.environment.Run(ctx) })
 	group.Go(func() error {
 		err := a.run(ctx, registry)
 		if ctx.Err() != nil && errors.Is(err, ctx.Err()) {
 			return nil
 		}
+
 		return err
 	})
+
 	return group.Wait()
 }
 
@@ -133,30 +158,41 @@ func Run(ctx context.Context, cfg Config, log *slog.Logger) error {
 func (a *agent) run(ctx context.Context, registry *prometheus.Registry) error {
 	a.record()
 	// A host's addresses can change, so this is waited for.
-	if err := loop.Insist(ctx, a.ready.Starting, func() error { return gateway.CheckOverlap(a.cfg.Settings) }); err != nil {
+	if err := loop.Insist(ctx, a.ready.Starting,
+		func() error { return gateway.CheckOverlap(a.cfg.Settings) }); err != nil {
 		return err
 	}
+
 	if err := a.openOVS(ctx); err != nil {
 		return err
 	}
 	defer a.ovs.Close()
+
 	a.build()
+
 	if layoutName(a.cfg.Settings) == string(gateway.Direct) {
-		a.hostSent = &metrics.HostSent{Device: func() (packets, bytes uint64, err error) { return link.Sent(a.cfg.Uplink) }}
+		a.hostSent = &metrics.HostSent{
+			Device: func() (packets, bytes uint64, err error) { return link.Sent(a.cfg.Uplink) },
+		}
 	}
+
 	durations := cniserver.NewDurations()
 	registry.MustRegister(metrics.New(a.source()), durations)
 	a.page.Set(a.pageSource())
+
 	server, keeper, steal, err := a.cniServer(durations)
 	if err != nil {
 		return err
 	}
+
 	if steal != nil {
 		defer steal.Close()
 	}
+
 	a.addParts()
 	a.ready.Add(server.Missing)
 	a.ready.Complete()
+
 	return a.runParts(ctx, server, keeper)
 }
 
@@ -165,6 +201,7 @@ func layoutName(s gateway.Settings) string {
 	if s.None {
 		return "none"
 	}
+
 	return string(s.Layout)
 }
 
@@ -173,7 +210,9 @@ func (a *agent) openOVS(ctx context.Context) error {
 	err := loop.Insist(ctx, a.ready.Starting, func() (err error) {
 		dial, cancel := context.WithTimeout(ctx, 10*time.Second)
 		defer cancel()
+
 		a.ovs, err = ovs.Dial(dial, a.cfg.OVSDB)
+
 		return err
 	})
 	if err != nil {
@@ -185,27 +224,34 @@ func (a *agent) openOVS(ctx context.Context) error {
 		a.ovs.Close()
 		return err
 	}
+
 	a.record()
+
 	err = loop.Insist(ctx, a.ready.Starting, func() error {
-		return errors.Join(gateway.Recover(ctx, a.cfg.Settings, a.ovs), gateway.TakeOver(ctx, a.cfg.Settings, a.ovs, a.log))
+		return errors.Join(gateway.Recover(ctx, a.cfg.Settings, a.ovs),
+			gateway.TakeOver(ctx, a.cfg.Settings, a.ovs, a.log))
 	})
 	if err != nil {
 		a.ovs.Close()
 		return err
 	}
+
 	err = loop.Insist(ctx, a.ready.Starting, func() error {
 		return a.syncOVS(ctx)
 	})
 	if err != nil {
 		a.ovs.Close()
 	}
+
 	return err
 }
 
 // follow builds what reads the cluster and what writes Events. Nothing of it runs yet.
 func (a *agent) follow() error {
 	var err error
+
 	api := a.cfg.API(a.log)
+
 	a.cluster, err = cluster.New(api, a.cfg.NodeName, cluster.Handlers{
 		Node: func() {
 			a.gateway.Trigger() // for its zone and addresses
@@ -235,6 +281,7 @@ func (a *agent) follow() error {
 	if err != nil {
 		return err
 	}
+
 	a.servers, err = controlplane.New(controlplane.Options{
 		API: a.cfg.RestConfig, Databases: a.cfg.Databases, Services: a.cfg.ServiceCIDRs, Log: a.log,
 		Changed: func(model.ControlPlane, model.ControlPlane) { a.gateway.Trigger() },
@@ -242,6 +289,7 @@ func (a *agent) follow() error {
 	if err != nil {
 		return err
 	}
+
 	return a.watchEnvironment(api)
 }
 
@@ -266,12 +314,21 @@ func (a *agent) build() {
 		Budgeted: func(k service.Key) { a.health.Changed(k) },
 	})
 	a.health = healthcheck.New(healthcheck.Options{
-		Node: a.cfg.NodeName, Keys: a.cluster.Keys, Objects: a.servedObjects, Healthy: func() bool { return a.serves() && !a.cluster.Drained() },
-		Warn: a.cluster.WarnService, Log: a.log,
+		Node:    a.cfg.NodeName,
+		Keys:    a.cluster.Keys,
+		Objects: a.servedObjects,
+		Healthy: func() bool { return a.serves() && !a.cluster.Drained() },
+		Warn:    a.cluster.WarnService,
+		Log:     a.log,
 	})
 	a.management = management.New(management.Options{
-		OVS: a.ovs, Node: a.cfg.NodeName, Bridge: ovs.IntegrationBridge, Datapath: a.cfg.Datapath, RunDir: a.cfg.OVSRunDir,
-		Cluster: a.cfg.PodCIDRs, Log: a.log,
+		OVS:      a.ovs,
+		Node:     a.cfg.NodeName,
+		Bridge:   ovs.IntegrationBridge,
+		Datapath: a.cfg.Datapath,
+		RunDir:   a.cfg.OVSRunDir,
+		Cluster:  a.cfg.PodCIDRs,
+		Log:      a.log,
 		Changed: func() {
 			a.environment.Trigger()
 			a.ready.Changed.Trigger()
@@ -280,7 +337,11 @@ func (a *agent) build() {
 	a.affinity = ovs.NewAffinityFlows(a.cfg.OVSRunDir, ovs.IntegrationBridge, a.environment.Trigger)
 	a.exit, a.shadow = a.newExit(), a.newShadow()
 	a.neighbours = neighbour.New(neighbour.Options{
-		OVS: a.ovs, RunDir: a.cfg.OVSRunDir, Bridge: a.cfg.Bridge, Tunnels: a.cfg.Userspace(), NextHops: a.sharedNextHops,
+		OVS:       a.ovs,
+		RunDir:    a.cfg.OVSRunDir,
+		Bridge:    a.cfg.Bridge,
+		Tunnels:   a.cfg.Userspace(),
+		NextHops:  a.sharedNextHops,
 		PatchPort: func(ctx context.Context) (uint32, error) { return gateway.PatchPort(ctx, a.ovs, a.cfg.Bridge) },
 		Changed: func() {
 			a.environment.Trigger()
@@ -301,6 +362,7 @@ func (a *agent) servedObjects(k service.Key) service.Objects {
 	if a.gateway.Services().Refused(k) {
 		return service.Objects{}
 	}
+
 	return a.cluster.Objects(k)
 }
 
@@ -310,6 +372,7 @@ func (a *agent) addParts() {
 		if !a.ovs.Connected() {
 			return "OVSDB " + a.cfg.OVSDB + ": not connected"
 		}
+
 		return ""
 	})
 	a.ready.Add(a.gateway.View().Missing)
@@ -318,16 +381,16 @@ func (a *agent) addParts() {
 		if s := a.nodeFault.Load(); s != nil {
 			return *s
 		}
+
 		return ""
 	})
 	a.ready.Add(a.unannotated)
 	a.ready.Add(a.chassisTaken)
 	a.ready.Add(a.management.Missing)
-	a.environment.Add(
-		a.addressGone, a.addressDiffers, a.routesRemoved, a.nextHopDiffers, a.chassisTakenFault, a.chassisDiffers,
-		a.networksOverlap, a.defaultRouteElsewhere, a.noNextHop(true), a.noNextHop(false), a.kernelDatapathUnused, a.kernelDatapathMissing,
-		a.otherNetworkFirst, a.certificateInvalid, a.affinityLosesPackets, a.forwardDropped, clusterNotFollowed(a.cluster.Behind),
-	)
+	a.environment.Add(a.addressGone, a.addressDiffers, a.routesRemoved, a.nextHopDiffers, a.chassisTakenFault,
+		a.chassisDiffers, a.networksOverlap, a.defaultRouteElsewhere, a.noNextHop(true), a.noNextHop(false),
+		a.kernelDatapathUnused, a.kernelDatapathMissing, a.otherNetworkFirst, a.certificateInvalid,
+		a.affinityLosesPackets, a.forwardDropped, clusterNotFollowed(a.cluster.Behind))
 }
 
 func (a *agent) runParts(ctx context.Context, server *cniserver.Server, keeper *podnet.Keeper) error {
@@ -345,43 +408,66 @@ func (a *agent) runParts(ctx context.Context, server *cniserver.Server, keeper *
 	group.Go(func() error { return a.refused.run(ctx) })
 	group.Go(func() error {
 		leaving := func() bool { return a.cluster.Leaving() || a.cluster.Drained() }
-		return healthcheck.Proxy{Addr: a.cfg.HealthAddr, Healthy: a.serves, Leaving: leaving, Log: a.log}.Run(ctx)
+		return healthcheck.Proxy{
+			Addr:    a.cfg.HealthAddr,
+			Healthy: a.serves,
+			Leaving: leaving,
+			Log:     a.log,
+		}.Run(ctx)
 	})
 	group.Go(func() error {
-		return loop.Run(ctx, loop.Options{Name: "node annotations", Wake: a.nodeWake, Apply: a.syncNode, Resync: time.Minute, Log: a.log})
+		return loop.Run(
+			ctx,
+			loop.Options{
+				Name:   "node annotations",
+				Wake:   a.nodeWake,
+				Apply:  a.syncNode,
+				Resync: time.Minute,
+				Log:    a.log,
+			},
+		)
 	})
 	group.Go(func() error { return a.watchController(ctx) })
 	group.Go(func() error { return a.reportFallback(ctx) })
 	group.Go(func() error { return a.keepSettings(ctx) })
 	group.Go(func() error { return server.Run(ctx, a.ready.Changed.Trigger) })
 	group.Go(func() error { return keeper.Run(ctx) })
+
 	if a.cfg.Local {
 		group.Go(func() error { return a.watchForward(ctx) })
 	}
+
 	if a.shadow != nil {
 		group.Go(func() error { return a.shadow.Run(ctx) })
 	}
+
 	group.Go(func() error { return a.announce(ctx) })
+
 	return group.Wait()
 }
 
 // sharedNextHops returns the next hops that the gateway router and the host have in common.
 func (a *agent) sharedNextHops() neighbour.NextHops {
 	next := neighbour.NextHops{Device: a.cfg.HostDevice()}
+
 	n, known := a.gateway.View().Node()
 	if !known || next.Device == "" || a.cfg.None || a.cfg.Local {
 		return next
 	}
+
 	next.Hops, next.MAC, next.VLAN = slices.Clone(n.NextHops), n.Uplink.MAC, a.cfg.VLAN
+
 	next.StandIns = n.StandIns()
 	for _, r := range n.Routes {
 		if r.Via.IsValid() && r.Via.Is4() == r.Prefix.Addr().Is4() && !slices.Contains(next.Hops, r.Via) {
 			next.Hops = append(next.Hops, r.Via)
 		}
 	}
+
 	for _, p := range n.Addresses {
 		next.Addrs = append(next.Addrs, p.Addr())
 	}
+
 	return next
 }
 
@@ -392,7 +478,9 @@ func (a *agent) serves() bool { return a.gateway.View().Missing() == "" && a.clu
 // address changes, or when ovs-vswitchd reports the capabilities of its datapath. It follows a
 // changed system-id.
 func (a *agent) keepSettings(ctx context.Context) error {
-	defer a.ovs.Watch(func(table, _ string) bool { return table == "Open_vSwitch" || table == "Datapath" }, a.ovsWake)()
+	defer a.ovs.Watch(func(table, _ string) bool { return table == "Open_vSwitch" || table == "Datapath" },
+		a.ovsWake)()
+
 	return loop.Run(ctx, loop.Options{
 		Name: "OVS settings", Wake: a.ovsWake, Resync: time.Minute, Log: a.log,
 		Apply: func(ctx context.Context) error {
@@ -400,6 +488,7 @@ func (a *agent) keepSettings(ctx context.Context) error {
 			if a.cfg.AvoidNullNAT && a.cfg.Datapath == ovs.DatapathNetdev {
 				err = errors.Join(err, a.ovs.AvoidNullNAT(ctx, a.cfg.OVSRunDir))
 			}
+
 			return err
 		},
 	})

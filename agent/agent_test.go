@@ -36,6 +36,7 @@ func TestValidate(t *testing.T) {
 	if err := valid().Validate(); err != nil {
 		t.Fatal(err)
 	}
+
 	for _, tc := range []struct {
 		name   string
 		change func(*Config)
@@ -75,6 +76,7 @@ func TestValidate(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			c := valid()
 			tc.change(&c)
+
 			if err := c.Validate(); err == nil || !strings.Contains(err.Error(), tc.want) {
 				t.Errorf("got %v, want %q", err, tc.want)
 			}
@@ -85,15 +87,19 @@ func TestValidate(t *testing.T) {
 func TestRunRefuses(t *testing.T) {
 	log := slog.New(slog.DiscardHandler)
 	c := valid()
+
 	c.NodeName = ""
 	if err := Run(t.Context(), c, log); err == nil || !strings.Contains(err.Error(), "node name") {
 		t.Errorf("bad configuration: %v", err)
 	}
+
 	c = valid()
+
 	c.Uplink = "nothere0"
 	if err := Run(t.Context(), c, log); err == nil || !strings.Contains(err.Error(), "nothere0") || strings.Contains(err.Error(), "\n") {
 		t.Errorf("missing uplink: got %v, want one line that names it", err)
 	}
+
 	c.Uplink, c.Datapath = "lo", "netdev"
 	if err := Run(t.Context(), c, log); err == nil || !strings.Contains(err.Error(), "encap address") {
 		t.Errorf("userspace datapath without encap address: %v", err)
@@ -106,9 +112,12 @@ func TestRunNeedsPrivileges(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	for _, capability := range []string{"sys_admin", "net_admin"} {
 		cmd := exec.Command("setpriv", "--bounding-set", "-"+capability, self)
+
 		cmd.Env = append(os.Environ(), privilegesEnv+"=1")
+
 		out, err := cmd.CombinedOutput()
 		if want := "missing CAP_" + strings.ToUpper(capability); err != nil || !strings.Contains(string(out), want) || strings.Count(string(out), "\n") != 1 {
 			t.Errorf("without %s: %q, error %v, want one line with %q", capability, out, err, want)
@@ -121,9 +130,11 @@ func TestMTU(t *testing.T) {
 	if got := (Config{}).PodMTU(1500, e4); got != 1442 {
 		t.Errorf("over IPv4: %d", got)
 	}
+
 	if got := (Config{}).PodMTU(1500, e6); got != 1422 {
 		t.Errorf("over IPv6: %d", got)
 	}
+
 	if got := (gateway.Cluster{MTU: 1400}).PodMTU(9000, e4); got != 1400 {
 		t.Errorf("configured: %d", got)
 	}
@@ -140,34 +151,45 @@ func TestNodeAnnotations(t *testing.T) {
 	}
 	cfg.Bridge = "breth0"
 	tunnel := netip.MustParseAddr("192.0.2.7") // in layout dedicated it is not the gateway's
+
 	got := nodeAnnotations(cfg, n, nil, chassis{"chassis1", tunnel}, nil)
 	if _, ok := got[annotation.ManagementMACs]; ok {
 		t.Error("got a management port address before the node has a subnet")
 	}
+
 	got = nodeAnnotations(cfg, n, nil, chassis{"chassis1", tunnel}, []netip.Prefix{netip.MustParsePrefix("10.244.1.0/24")})
+
 	gw, err := annotation.ParseGateway(got)
 	if err != nil || gw.InterfaceID != "breth0_node1" || gw.MAC != "02:00:00:00:00:01" || !gw.NodePorts || gw.Mode != "shared" {
 		t.Errorf("gateway %+v, error %v", gw, err)
 	}
+
 	if mac, err := annotation.ParseManagementMAC(got); err != nil || mac.String() != "0a:58:0a:f4:01:02" {
 		t.Errorf("management MAC %s, error %v", mac, err)
 	}
+
 	if got[annotation.SNATPortRange] != "49152-65535" || got[annotation.PodMTU] == "" || got[annotation.ChassisID] != "chassis1" || got[annotation.TunnelAddress] != "192.0.2.7" {
 		t.Errorf("annotations %v", got)
 	}
+
 	cfg.Local, cfg.VLAN, cfg.Routable = true, 5, true
+
 	other := nodeAnnotations(cfg, n, nil, chassis{"chassis1", tunnel}, nil)
 	if gw, err := annotation.ParseGateway(other); err != nil || gw.Mode != "local" || gw.VLAN != 5 || other[annotation.RoutablePods] != "true" {
 		t.Errorf("local gateway mode: %+v, error %v, routable %q", gw, err, other[annotation.RoutablePods])
 	}
+
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{"foreign": "1"}}}
 	for k, v := range got {
 		node.Annotations[k] = v
 	}
+
 	if d := differing(node, got); len(d) != 0 {
 		t.Errorf("differing %v", d)
 	}
+
 	delete(node.Annotations, annotation.ChassisID)
+
 	if d := differing(node, got); len(d) != 1 || d[annotation.ChassisID] != "chassis1" {
 		t.Errorf("differing %v, want the removed one", d)
 	}

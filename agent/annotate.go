@@ -19,18 +19,32 @@ import (
 
 // nodeAnnotations returns the agent's annotations of its Node. The management port's address
 // depends on the subnet from the controller; with nil subnets it is omitted.
-func nodeAnnotations(cfg Config, n gateway.Node, routes []annotation.Route, c chassis, subnets []netip.Prefix) map[string]string {
+func nodeAnnotations(
+	cfg Config,
+	n gateway.Node,
+	routes []annotation.Route,
+	c chassis,
+	subnets []netip.Prefix,
+) map[string]string {
 	mtu := cfg.PodMTU(n.Uplink.MTU, encapAddress(cfg, n))
+
 	own := annotation.Gateway{Mode: annotation.GatewayModeDisabled}
 	if !cfg.None {
 		own = annotation.Gateway{
-			Mode: mode(cfg.Settings), VLAN: int(cfg.VLAN), InterfaceID: cfg.Bridge + "_" + cfg.NodeName, MAC: n.Uplink.MAC.String(),
-			Addresses: n.Addresses, NextHops: n.NextHops, NodePorts: cfg.NodePorts,
+			Mode:        mode(cfg.Settings),
+			VLAN:        int(cfg.VLAN),
+			InterfaceID: cfg.Bridge + "_" + cfg.NodeName,
+			MAC:         n.Uplink.MAC.String(),
+			Addresses:   n.Addresses,
+			NextHops:    n.NextHops,
+			NodePorts:   cfg.NodePorts,
 		}
 	}
+
 	if cfg.None {
 		routes = nil
 	}
+
 	out := map[string]string{
 		annotation.GatewayConfig: annotation.FormatGateway(own),
 		annotation.GatewayRoutes: annotation.FormatGatewayRoutes(routes),
@@ -44,6 +58,7 @@ func nodeAnnotations(cfg Config, n gateway.Node, routes []annotation.Route, c ch
 	if plan, err := management.PlanFor(subnets, nil); err == nil {
 		out[annotation.ManagementMACs] = annotation.FormatManagementMAC(plan.MAC)
 	}
+
 	return out
 }
 
@@ -51,24 +66,36 @@ func nodeAnnotations(cfg Config, n gateway.Node, routes []annotation.Route, c ch
 // resolve an IPv6 next hop of an IPv4 route, so the route has the link-layer address that mac
 // returns. While mac does not know this address, the route keeps the published one. A route without
 // any is left out.
-func gatewayRoutes(node *corev1.Node, n gateway.Node, mac func(netip.Addr) net.HardwareAddr) []annotation.Route {
+func gatewayRoutes(
+	node *corev1.Node,
+	n gateway.Node,
+	mac func(netip.Addr) net.HardwareAddr,
+) []annotation.Route {
 	published, _ := annotation.ParseGatewayRoutes(node.Annotations) // a malformed annotation is overwritten
 	standIns := n.StandIns()
+
 	var out []annotation.Route
+
 	for _, hop := range n.Routes {
 		r := annotation.Route{To: hop.Prefix, Via: hop.Via}
 		if standIn, ok := standIns[hop.Via]; ok && hop.Prefix.Addr().Is4() {
 			r.Via = standIn
+
 			r.MAC = mac(hop.Via).String()
-			if was := slices.IndexFunc(published, func(o annotation.Route) bool { return o.To == r.To && o.Via == r.Via }); r.MAC == "" && was >= 0 {
+			if was := slices.IndexFunc(published,
+				func(o annotation.Route) bool { return o.To == r.To && o.Via == r.Via }); r.MAC == "" &&
+				was >= 0 {
 				r.MAC = published[was].MAC
 			}
+
 			if r.MAC == "" {
 				continue
 			}
 		}
+
 		out = append(out, r)
 	}
+
 	return out
 }
 
@@ -76,6 +103,7 @@ func mode(s gateway.Settings) string {
 	if s.Local {
 		return annotation.GatewayModeLocal
 	}
+
 	return annotation.GatewayModeShared
 }
 
@@ -85,8 +113,10 @@ func differing(node *corev1.Node, want map[string]string) map[string]string {
 	out := maps.Clone(want)
 	maps.DeleteFunc(out, func(k, v string) bool {
 		_, set := node.Annotations[k]
-		return node.Annotations[k] == v || v == annotation.NoGatewayRoutes && !set || k == annotation.GatewayConfig && annotation.SameGateway(node.Annotations[k], v)
+		return node.Annotations[k] == v || v == annotation.NoGatewayRoutes && !set ||
+			k == annotation.GatewayConfig && annotation.SameGateway(node.Annotations[k], v)
 	})
+
 	return out
 }
 
@@ -94,18 +124,22 @@ func differing(node *corev1.Node, want map[string]string) map[string]string {
 // management port.
 func (a *agent) syncNode(ctx context.Context) error {
 	err := a.exchange(ctx)
+
 	text := ""
 	if err != nil {
 		text = err.Error()
 	}
+
 	a.nodeFault.Store(&text)
 	a.ready.Changed.Trigger()
+
 	return err
 }
 
 // unpublished returns the node's annotations that the API server does not have yet.
 func (a *agent) unpublished(node *corev1.Node, n gateway.Node, subnets []netip.Prefix) map[string]string {
-	return differing(node, nodeAnnotations(a.cfg, n, gatewayRoutes(node, n, a.neighbours.MAC), *a.chassis.Load(), subnets))
+	return differing(node,
+		nodeAnnotations(a.cfg, n, gatewayRoutes(node, n, a.neighbours.MAC), *a.chassis.Load(), subnets))
 }
 
 func (a *agent) exchange(ctx context.Context) error {
@@ -113,30 +147,39 @@ func (a *agent) exchange(ctx context.Context) error {
 	if !known {
 		return nil // reported by the gateway
 	}
+
 	a.mtu.Store(int64(a.cfg.PodMTU(n.Uplink.MTU, encapAddress(a.cfg, n))))
+
 	if a.cluster.Missing() != "" {
 		return nil // reported by the cluster
 	}
+
 	node := a.cluster.Node()
 	if node == nil {
 		return fmt.Errorf("node %s: the API server has no such Node", a.cfg.NodeName)
 	}
+
 	subnets, err := annotation.ParseNodeSubnets(node.Annotations)
 	if err == nil {
 		a.management.Set(subnets, joinSubnets(node), int(a.mtu.Load()))
 		a.offerExit(subnets, joinSubnets(node))
 		a.gateway.Inputs().SetSubnets(subnets, joinSubnets(node))
+
 		if err := a.syncMasquerade(ctx, subnets); err != nil {
 			return err
 		}
 	}
+
 	if len(n.Addresses) == 0 {
 		return nil
 	}
+
 	a.gateway.Inputs().Forget(lost(node, n))
+
 	if missing := a.unpublished(node, n, subnets); len(missing) > 0 {
 		return a.cluster.Annotate(ctx, missing)
 	}
+
 	return nil
 }
 
@@ -147,13 +190,16 @@ func lost(node *corev1.Node, n gateway.Node) []netip.Addr {
 	if err != nil {
 		return nil // it will be overwritten
 	}
+
 	var out []netip.Addr
+
 	for _, p := range written.Addresses {
 		has := func(own netip.Prefix) bool { return own.Addr() == p.Addr() }
 		if !slices.ContainsFunc(n.HostCIDRs, has) && !slices.ContainsFunc(n.Addresses, has) {
 			out = append(out, p.Addr())
 		}
 	}
+
 	return out
 }
 
@@ -161,16 +207,22 @@ func lost(node *corev1.Node, n gateway.Node) []netip.Addr {
 // cluster uses outdated addresses of the node.
 func (a *agent) unannotated() string {
 	n, known := a.gateway.View().Node()
+
 	node := a.cluster.Node()
 	if !known || node == nil || len(n.Addresses) == 0 {
 		return "" // reported by other parts
 	}
+
 	subnets, _ := annotation.ParseNodeSubnets(node.Annotations) // an error is reported by the management port
+
 	missing := a.unpublished(node, n, subnets)
 	if len(missing) == 0 {
 		return ""
 	}
-	return "node " + a.cfg.NodeName + ": the API server does not have its " + strings.Join(slices.Sorted(maps.Keys(missing)), ", ") + " yet"
+
+	names := strings.Join(slices.Sorted(maps.Keys(missing)), ", ")
+
+	return "node " + a.cfg.NodeName + ": the API server does not have its " + names + " yet"
 }
 
 // joinSubnets returns the networks of the gateway routers that the controller has assigned. The
@@ -180,11 +232,14 @@ func joinSubnets(node *corev1.Node) []netip.Prefix {
 	if err != nil {
 		return nil
 	}
+
 	var out []netip.Prefix
+
 	for _, p := range []netip.Prefix{join.IPv4, join.IPv6} {
 		if p.IsValid() {
 			out = append(out, p.Masked())
 		}
 	}
+
 	return out
 }

@@ -22,6 +22,7 @@ func TestLostAddresses(t *testing.T) {
 		for _, p := range s {
 			out = append(out, netip.MustParsePrefix(p))
 		}
+
 		return out
 	}
 	for _, tc := range []struct {
@@ -39,12 +40,14 @@ func TestLostAddresses(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			told := annotation.FormatGateway(annotation.Gateway{Mode: annotation.GatewayModeShared, MAC: "02:00:00:00:00:01", Addresses: tc.told})
 			node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{annotation.GatewayConfig: told}}}
+
 			got := lost(node, gateway.Node{Addresses: tc.has, HostCIDRs: tc.host})
 			if diff := cmp.Diff(tc.want, got, cmpopts.EquateComparable(netip.Addr{})); diff != "" {
 				t.Error(diff)
 			}
 		})
 	}
+
 	if got := lost(&corev1.Node{}, gateway.Node{}); got != nil {
 		t.Errorf("no annotation: %v", got)
 	}
@@ -61,6 +64,7 @@ func TestGatewayRoutes_linkLayerAddress(t *testing.T) {
 	by := func(mac string) []annotation.Route {
 		return append([]annotation.Route{{To: link.Everything(true), Via: standIn, MAC: mac}}, others...)
 	}
+
 	published := map[string]string{annotation.GatewayRoutes: annotation.FormatGatewayRoutes(by("02:00:00:00:00:01"))}
 	for _, tc := range []struct {
 		name      string
@@ -75,10 +79,12 @@ func TestGatewayRoutes_linkLayerAddress(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Annotations: tc.published}}
+
 			got := gatewayRoutes(node, n, func(a netip.Addr) net.HardwareAddr {
 				if a != hop {
 					t.Errorf("asks for %s", a)
 				}
+
 				return tc.mac
 			})
 			if diff := cmp.Diff(tc.want, got, cmpopts.EquateComparable(netip.Addr{}, netip.Prefix{})); diff != "" {
@@ -92,10 +98,12 @@ func TestGatewayRoutes_linkLayerAddress(t *testing.T) {
 // some, the annotation becomes empty.
 func TestDiffering_noGatewayRoutes(t *testing.T) {
 	want := map[string]string{annotation.GatewayRoutes: annotation.FormatGatewayRoutes(nil)}
+
 	node := &corev1.Node{}
 	if d := differing(node, want); len(d) != 0 {
 		t.Errorf("without: %v", d)
 	}
+
 	node.Annotations = map[string]string{annotation.GatewayRoutes: `[{"to":"0.0.0.0/0"}]`}
 	if d := differing(node, want); len(d) != 1 {
 		t.Errorf("with another one: %v", d)

@@ -10,15 +10,24 @@ import (
 
 // announce maintains the node's CNI configuration until ctx ends.
 func (a *agent) announce(ctx context.Context) error {
-	announcer := cniconf.Announcer{Dir: a.cfg.CNIConfDir, Socket: a.cfg.CNISocket, Exclusive: a.cfg.CNIExclusive, Log: a.log}
+	announcer := cniconf.Announcer{
+		Dir:       a.cfg.CNIConfDir,
+		Socket:    a.cfg.CNISocket,
+		Exclusive: a.cfg.CNIExclusive,
+		Log:       a.log,
+	}
+
 	var preferred bool // the runtime prefers another network
+
 	return loop.Run(ctx, loop.Options{
 		Name: "CNI configuration", Wake: a.ready.Changed, Resync: 5 * time.Second, Log: a.log,
 		Apply: func(ctx context.Context) error {
 			if is := a.otherNetworkFirst(ctx) != nil; is != preferred {
 				preferred = is
+
 				a.environment.Trigger()
 			}
+
 			return announcer.Step(a.ready.Missing(), time.Now())
 		},
 	})

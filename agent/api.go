@@ -30,6 +30,7 @@ func (c Config) API(log *slog.Logger) *rest.Config {
 	if config.Dial == nil {
 		config.Dial = cluster.Dial(exempt{c.PinDir, c.ServiceCIDRs, log}.control)
 	}
+
 	return config
 }
 
@@ -49,12 +50,15 @@ func (e exempt) control(_, address string, conn syscall.RawConn) error {
 	}
 
 	var failed error
+
 	if err := conn.Control(func(fd uintptr) { failed = bpf.ExemptSocket(e.pinDir, fd) }); err != nil {
 		return err
 	}
+
 	if failed != nil {
 		e.log.Warn("connection to the API server may be translated", "to", to, "err", failed)
 	}
+
 	return nil
 }
 

@@ -22,12 +22,16 @@ func TestInvalidCertificateIsNamed(t *testing.T) {
 	r.createNode()
 	r.start()
 	r.awaitMissing("the controller has not given the node a subnet")
+
 	const line = environment.Prefix + "the node's certificate for the Southbound database "
 	r.awaitNoFault(line) // no directory: others bring the certificate
+
 	if err := os.Mkdir(filepath.Dir(r.cfg.CertificateFile), 0o700); err != nil {
 		t.Fatal(err)
 	}
+
 	r.awaitFault(environment.CertificateInvalid, line+"is missing")
+
 	now := time.Now()
 	for want, write := range map[string][]byte{
 		"is damaged":                         []byte("x"),
@@ -39,6 +43,7 @@ func TestInvalidCertificateIsNamed(t *testing.T) {
 		if err := os.WriteFile(r.cfg.CertificateFile, write, 0o600); err != nil {
 			t.Fatal(err)
 		}
+
 		got := (&agent{cfg: r.cfg}).certificateInvalid(t.Context())
 		if (got == nil) != (want == "") || got != nil && !strings.Contains(got.Text, want) {
 			t.Errorf("fault %v, want %q", got, want)
@@ -49,13 +54,16 @@ func TestInvalidCertificateIsNamed(t *testing.T) {
 // certificateOf returns a certificate with its key, in one file.
 func certificateOf(t *testing.T, name string, from, until time.Time) []byte {
 	t.Helper()
+
 	pair, err := certificate.New(&x509.Certificate{Subject: pkix.Name{CommonName: name}, NotBefore: from, NotAfter: until}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	cert, key, err := pair.PEM()
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	return append(cert, key...)
 }

@@ -21,10 +21,12 @@ func TestSystemID(t *testing.T) {
 	r := newRig(t)
 	r.createNode()
 	r.annotate(annotation.NodeSubnets, annotation.FormatNodeSubnets([]netip.Prefix{netip.MustParsePrefix("10.244.1.0/24")}), "")
+
 	other := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node2", Annotations: map[string]string{annotation.ChassisID: "taken"}}}
 	if _, err := r.client.CoreV1().Nodes().Create(t.Context(), other, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
+
 	set := func(id string) {
 		t.Helper()
 		r.sw.Vsctl(t, "set", "Open_vSwitch", ".", "external_ids:system-id="+id)
@@ -36,13 +38,16 @@ func TestSystemID(t *testing.T) {
 			if err != nil {
 				return err
 			}
+
 			ids := r.sw.Vsctl(t, "get", "Open_vSwitch", ".", "external_ids")
 			if node.Annotations[annotation.ChassisID] != id || strings.Contains(ids, "ovn-remote=") != (remote != "") || !strings.Contains(ids, remote) {
 				err = fmt.Errorf("annotation %q, external_ids %s", node.Annotations[annotation.ChassisID], ids)
 			}
+
 			return err
 		})
 	}
+
 	r.start()
 	r.installed(management.Name)
 	r.awaitMissing("")

@@ -28,27 +28,33 @@ func Cleanup(ctx context.Context, cfg Config, log *slog.Logger) error {
 	if cfg.CNIConfDir != "" {
 		errs = append(errs, cniconf.Remove(cfg.CNIConfDir))
 	}
+
 	errs = append(errs, removeFile(cfg.CNISocket), removeMasquerade(ctx), status.Remove(cfg.RunDir))
 	errs = append(errs, ovs.RemoveAffinityFlows(ctx, cfg.OVSRunDir))
 	inherited := gateway.Inherited(cfg.RunDir)
+
 	o, settings, err := dialOwn(ctx, cfg)
 	if err != nil {
 		errs = append(errs, fmt.Errorf("leave bridges and ports: %w", err))
 	} else {
 		defer o.Close()
+
 		if cfg.AvoidNullNAT {
 			errs = append(errs, o.AllowNullNAT(ctx))
 		}
+
 		if inherited { // pods keep using the inherited port
 			errs = append(errs, os.RemoveAll(podRecords(cfg)))
 		} else {
 			errs = append(errs, removePods(ctx, o, podRecords(cfg)), management.Cleanup(ctx, o))
 		}
 	}
+
 	errs = append(errs, gateway.Cleanup(ctx, settings, o, log))
 	if o != nil && !inherited { // ovn-controller runs until the node no longer needs it
 		errs = append(errs, o.RestoreSettings(ctx))
 	}
+
 	return errors.Join(errs...)
 }
 
@@ -59,36 +65,45 @@ func dialOwn(ctx context.Context, cfg Config) (*ovs.Client, gateway.Settings, er
 	if w, is := gateway.InheritedWiring(cfg.RunDir); is {
 		s.Wiring, s.NotHost = w, notHost(w)
 		o, err := dialShortly(ctx, cfg)
+
 		return o, s, err
 	}
+
 	uplink, uplinkErr := findUplink(cfg.Uplink)
 	s = withUplink(s, cmp.Or(uplink, cfg.Uplink))
+
 	o, err := dialShortly(ctx, cfg)
 	if err != nil {
 		return nil, s, err
 	}
+
 	if s.Uplink == "" { // the default route is gone; the bridge's name still tells the uplink
 		bridge, err := o.BridgeMapping(ctx, gateway.Network)
 		if err != nil || bridge == "" {
 			o.Close()
 			return nil, s, errors.Join(uplinkErr, err)
 		}
+
 		s = withUplink(s, strings.TrimPrefix(bridge, bridgePrefix))
 	}
+
 	s, err = resolve(ctx, s, o)
 	if err == nil {
 		err = gateway.Recover(ctx, s, o)
 	}
+
 	if err != nil {
 		o.Close()
 		return nil, s, err
 	}
+
 	return o, s, nil
 }
 
 func dialShortly(ctx context.Context, cfg Config) (*ovs.Client, error) {
 	dial, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
+
 	return ovs.Dial(dial, cfg.OVSDB)
 }
 
@@ -102,5 +117,6 @@ func removeFile(path string) error {
 	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
+
 	return nil
 }

@@ -61,38 +61,54 @@ const minSNATPort = 1024
 // Validate returns all mistakes joined; each names its field.
 func (c Config) Validate() error {
 	var errs []error
+
 	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
 	if c.NodeName == "" {
 		bad("node name: empty")
 	}
+
 	if c.RestConfig == nil {
 		bad("kubeconfig: none given")
 	}
+
 	if !strings.HasPrefix(c.OVSDB, "unix:") && !strings.HasPrefix(c.OVSDB, "tcp:") {
 		bad("OVSDB address %q: want unix:<path> or tcp:<ip>:<port>", c.OVSDB)
 	}
+
 	switch c.Datapath {
 	case "", ovs.DatapathSystem, ovs.DatapathNetdev:
 	default:
 		bad("datapath %q: want system or netdev", c.Datapath)
 	}
+
 	if len(c.PodCIDRs) == 0 {
 		bad("cluster subnets: none given")
 	}
+
 	if c.SNATPorts.First == 0 || c.SNATPorts.Last < c.SNATPorts.First {
 		bad("SNAT port range %d-%d: empty", c.SNATPorts.First, c.SNATPorts.Last)
 	}
+
 	if c.SNATPorts.First > 0 && c.SNATPorts.First < minSNATPort {
-		bad("SNAT port range %d-%d: ports below %d are the host's", c.SNATPorts.First, c.SNATPorts.Last, minSNATPort)
+		bad("SNAT port range %d-%d: ports below %d are the host's", c.SNATPorts.First, c.SNATPorts.Last,
+			minSNATPort)
 	}
+
 	if r := c.NodePortRange; r.First == 0 || r.Last < r.First {
 		bad("NodePort range %d-%d: empty", r.First, r.Last)
 	} else if c.SNATPorts.First <= r.Last && c.SNATPorts.Last >= r.First {
-		bad("SNAT port range %d-%d: overlaps the NodePort range %d-%d", c.SNATPorts.First, c.SNATPorts.Last, r.First, r.Last)
+		bad("SNAT port range %d-%d: overlaps the NodePort range %d-%d", c.SNATPorts.First, c.SNATPorts.Last,
+			r.First, r.Last)
 	}
+
 	if c.MTU != 0 {
-		errs = append(errs, annotation.CheckPodMTU(c.MTU, slices.ContainsFunc(c.PodCIDRs, func(p netip.Prefix) bool { return p.Addr().Is6() })))
+		errs = append(
+			errs,
+			annotation.CheckPodMTU(c.MTU,
+				slices.ContainsFunc(c.PodCIDRs, func(p netip.Prefix) bool { return p.Addr().Is6() })),
+		)
 	}
+
 	for _, d := range []struct{ name, path string }{
 		{"pin directory", c.PinDir}, {"run directory", c.RunDir}, {"OVS run directory", c.OVSRunDir}, {"OVN run directory", c.OVNRunDir}, {"CNI socket", c.CNISocket},
 	} {
@@ -100,52 +116,69 @@ func (c Config) Validate() error {
 			bad("%s %q: not an absolute path", d.name, d.path)
 		}
 	}
+
 	errs = append(errs, c.validateAddresses(), c.validateGateway())
+
 	return errors.Join(append(errs, overlaps(c.PodCIDRs, c.ServiceCIDRs)...)...)
 }
 
 func (c Config) validateAddresses() error {
 	var errs []error
+
 	if c.SBAddress != "" {
 		for e := range strings.SplitSeq(c.SBAddress, ",") {
 			errs = append(errs, checkDatabase(e))
 		}
 	}
+
 	if c.EncapIP.IsValid() && !c.EncapIP.IsGlobalUnicast() {
-		errs = append(errs, fmt.Errorf("encap address %s: want an address that other nodes can reach", c.EncapIP))
+		errs = append(errs,
+			fmt.Errorf("encap address %s: want an address that other nodes can reach", c.EncapIP))
 	}
+
 	if c.MetricsAddr != "" {
 		if _, _, err := net.SplitHostPort(c.MetricsAddr); err != nil {
 			errs = append(errs, fmt.Errorf("metrics address: %w", err))
 		}
 	}
+
 	errs = append(errs, c.MetricsTLS.Validate())
 	if c.HealthAddr != "" {
 		if _, _, err := net.SplitHostPort(c.HealthAddr); err != nil {
 			errs = append(errs, fmt.Errorf("health check address: %w", err))
 		}
 	}
+
 	return errors.Join(errs...)
 }
 
 func (c Config) validateGateway() error {
 	if c.Layout == gateway.Dedicated && c.Uplink == "" {
-		return errors.New("gateway interface: layout dedicated wants one: the interface of the default route belongs to the host")
+		return errors.New(
+			"gateway interface: layout dedicated wants one: the interface of the default route belongs to the host",
+		)
 	}
+
 	if c.Layout == gateway.Dedicated && c.Local {
-		return errors.New("local gateway mode: not in layout dedicated, as pod traffic leaves through the host")
+		return errors.New(
+			"local gateway mode: not in layout dedicated, as pod traffic leaves through the host",
+		)
 	}
+
 	return c.Settings.Validate()
 }
 
 // checkDatabase checks an address for ovn-controller.
 func checkDatabase(address string) error {
 	kind, rest, _ := strings.Cut(address, ":")
+
 	_, _, err := net.SplitHostPort(rest)
 	if kind == "unix" && rest != "" || (kind == "tcp" || kind == "ssl") && err == nil {
 		return nil
 	}
-	return fmt.Errorf("southbound database address %q: want unix:<path>, tcp:<ip>:<port> or ssl:<ip>:<port>", address)
+
+	return fmt.Errorf("southbound database address %q: want unix:<path>, tcp:<ip>:<port> or ssl:<ip>:<port>",
+		address)
 }
 
 // overlaps returns an error for each pair of overlapping networks.
@@ -154,14 +187,18 @@ func overlaps(cluster, service []netip.Prefix) []error {
 		what   string
 		prefix netip.Prefix
 	}
+
 	var all []named
 	for _, p := range cluster {
 		all = append(all, named{"cluster subnet", p})
 	}
+
 	for _, p := range service {
 		all = append(all, named{"service CIDR", p})
 	}
+
 	var errs []error
+
 	for i, a := range all {
 		for _, b := range all[i+1:] {
 			if a.prefix.Overlaps(b.prefix) {
@@ -169,6 +206,7 @@ func overlaps(cluster, service []netip.Prefix) []error {
 			}
 		}
 	}
+
 	return errs
 }
 
@@ -182,5 +220,6 @@ func (c Config) encapPrefix() netip.Prefix {
 	default:
 		bits = 64
 	}
+
 	return netip.PrefixFrom(c.EncapIP, bits)
 }

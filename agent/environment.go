@@ -26,10 +26,12 @@ func (a *agent) watchEnvironment(api *rest.Config) error {
 	if err != nil {
 		return fmt.Errorf("make a client of the API server: %w", err)
 	}
+
 	server, _, err := rest.DefaultServerUrlFor(api)
 	if err != nil {
 		return fmt.Errorf("find the API server's URL: %w", err)
 	}
+
 	o := environment.Options{
 		Server: server.String(), Client: client, Warn: a.cluster.Warn, Log: a.log,
 		Dirs:    []string{a.cfg.RunDir, a.cfg.OVSRunDir, ovsDatabase, ovnDatabase, ovnOfFedora, ofChart},
@@ -38,19 +40,24 @@ func (a *agent) watchEnvironment(api *rest.Config) error {
 	if a.cfg.CNIConfDir != "" {
 		o.Dirs = append(o.Dirs, a.cfg.CNIConfDir)
 	}
+
 	if a.cfg.CgroupPath == "" {
 		o.Cgroup = bpf.CheckCgroup
 	}
+
 	if a.cfg.Datapath == ovs.DatapathNetdev {
 		o.SwitchAborts = func(ctx context.Context) (bool, error) { return ovs.ConfusesNullNAT(ctx, a.cfg.OVSRunDir) }
 	}
+
 	a.environment = environment.New(o)
 	a.ready.SetFaults(func() []string {
 		var lines []string
 		for _, f := range a.environment.Faults() {
 			lines = append(lines, f.Line())
 		}
+
 		return lines
 	})
+
 	return nil
 }

@@ -25,12 +25,15 @@ import (
 // Node and ovnkube status name it. The node is as ready as without it.
 func TestEnvironment(t *testing.T) {
 	r := newRig(t)
+
 	l, err := net.Listen("tcp", "127.0.0.1:10249")
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "iptables") })} //nolint:gosec // one client
 	go func() { _ = server.Serve(l) }()
+
 	t.Cleanup(func() { server.Close() })
 	r.createNode()
 	r.start()
@@ -45,18 +48,23 @@ func TestOverlapIsWaitedFor(t *testing.T) {
 	testnode.Run(t, "ip", "addr", "add", "10.244.9.9/32", "dev", "eth0")
 	r.createNode()
 	r.start()
+
 	const text = "network 10.244.0.0/16 of the cluster contains host address 10.244.9.9 on eth0"
 	r.awaitMissing(text)
+
 	record, err := status.Read(r.cfg.RunDir)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	if report := status.Judge(status.Look(t.Context(), record)); !strings.Contains(fmt.Sprintf("%+v", report), text) {
 		t.Errorf("status says %+v, want %q", report, text)
 	}
+
 	if bridges := testnode.Run(t, "ovs-vsctl", "--db="+r.sw.Address, "list-br"); strings.Contains(bridges, "breth0") {
 		t.Errorf("bridges of a node whose address overlaps: %s", bridges)
 	}
+
 	testnode.Run(t, "ip", "addr", "del", "10.244.9.9/32", "dev", "eth0")
 	r.awaitMissing("the controller has not given the node a subnet")
 }
@@ -75,12 +83,14 @@ func TestHostChangesAreFollowed(t *testing.T) {
 	testnode.Run(t, "ip", "link", "set", "eth1", "up")
 
 	const overlaps = environment.Prefix + "network 10.244.0.0/16 of the cluster contains host address 10.244.9.9 on eth1"
+
 	testnode.Run(t, "ip", "addr", "add", "10.244.9.9/32", "dev", "eth1")
 	r.awaitFault(environment.NetworksOverlap, overlaps)
 	testnode.Run(t, "ip", "addr", "del", "10.244.9.9/32", "dev", "eth1")
 	r.awaitNoFault(overlaps)
 
 	const elsewhere = environment.Prefix + "the default route is on eth1, but the agent found uplink eth0 when it started"
+
 	testnode.Run(t, "ip", "route", "replace", "default", "via", "172.31.0.1")
 	r.awaitFault(environment.DefaultRouteElsewhere, elsewhere)
 	r.awaitNoFault(environment.Prefix + "no default route")
@@ -88,6 +98,7 @@ func TestHostChangesAreFollowed(t *testing.T) {
 	r.awaitNoFault(elsewhere)
 
 	const none = environment.Prefix + "no default route of IPv4 by eth0: pods" // the cluster has no IPv6 pods
+
 	testnode.Run(t, "ip", "addr", "add", "fd00:172:30::11/64", "dev", "eth0", "nodad")
 	testnode.Run(t, "ip", "route", "del", "default")
 	r.awaitFault(environment.NoIPv4NextHop, none)
@@ -102,26 +113,34 @@ func TestOtherNetworkIsNamed(t *testing.T) {
 	r := newRig(t)
 	write := func(name string) string {
 		t.Helper()
+
 		path := filepath.Join(r.cfg.CNIConfDir, name)
 		if err := os.MkdirAll(r.cfg.CNIConfDir, 0o755); err != nil {
 			t.Fatal(err)
 		}
+
 		if err := os.WriteFile(path, []byte(`{"cniVersion": "1.0.0", "name": "cbr0", "plugins": [{"type": "flannel"}]}`), 0o600); err != nil {
 			t.Fatal(err)
 		}
+
 		return path
 	}
+
 	r.createNode()
 	write("99-flannel.conflist")
 	r.start()
 	r.awaitMissing("the controller has not given the node a subnet")
+
 	line := environment.Prefix + "new pods get another network: the container runtime takes "
 	r.awaitNoFault(line)
+
 	path := write("00-flannel.conflist")
 	r.awaitFault(environment.OtherNetworkFirst, line+path+" before ")
+
 	if err := os.Remove(path); err != nil {
 		t.Fatal(err)
 	}
+
 	r.awaitNoFault(line)
 }
 
@@ -132,6 +151,7 @@ func TestClusterNotFollowed(t *testing.T) {
 		behind := errors.New("pods have not been watched")
 		err := behind
 		check := clusterNotFollowed(func() error { return err })
+
 		for _, step := range []struct {
 			after time.Duration
 			err   error
@@ -148,6 +168,7 @@ func TestClusterNotFollowed(t *testing.T) {
 		} {
 			time.Sleep(step.after)
 			err = step.err
+
 			f := check(t.Context())
 			if (f != nil) != step.fault || f != nil && !strings.Contains(f.Text, behind.Error()) {
 				t.Errorf("%s later, error %v: fault %v", step.after, err, f)
@@ -160,17 +181,21 @@ func TestClusterNotFollowed(t *testing.T) {
 // userspace datapath and a node configured for the kernel's have the right fault.
 func TestKernelDatapathFaults(t *testing.T) {
 	a := &agent{detected: detected{datapath: true}}
+
 	a.cfg.Datapath = ovs.DatapathNetdev
 	if got, want := a.kernelDatapathUnused(t.Context()) != nil, link.HasGenericFamily(ovs.KernelFamily); got != want {
 		t.Errorf("fault %v, kernel has openvswitch %v", got, want)
 	}
+
 	if f := a.kernelDatapathMissing(t.Context()); f != nil {
 		t.Errorf("fault of the userspace datapath: %v", f)
 	}
+
 	a.detected.datapath = false
 	if f := a.kernelDatapathUnused(t.Context()); f != nil {
 		t.Errorf("fault of a configured datapath: %v", f)
 	}
+
 	a.cfg.Datapath = ovs.DatapathSystem
 	if got, want := a.kernelDatapathMissing(t.Context()) != nil, !link.HasGenericFamily(ovs.KernelFamily); got != want {
 		t.Errorf("fault of the kernel's datapath %v, want %v", got, want)
@@ -185,6 +210,7 @@ func (r *rig) awaitFault(reason, line string) {
 		if err == nil && !strings.Contains(body, line) {
 			err = fmt.Errorf("/readyz: %s", body)
 		}
+
 		return err
 	})
 	testnode.Eventually(r.t, "event "+reason, func() error {
@@ -192,6 +218,7 @@ func (r *rig) awaitFault(reason, line string) {
 		if err == nil && len(events.Items) != 1 {
 			err = fmt.Errorf("events %v, want one", events.Items)
 		}
+
 		return err
 	})
 }
@@ -204,6 +231,7 @@ func (r *rig) awaitNoFault(line string) {
 		if err == nil && strings.Contains(body, line) {
 			err = fmt.Errorf("/readyz: %s", body)
 		}
+
 		return err
 	})
 }

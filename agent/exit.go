@@ -25,6 +25,7 @@ type exit struct {
 func (a *agent) newExit() *exit {
 	e := &exit{missing: func() string { return a.gateway.View().Missing() }, good: time.Now()}
 	e.Responder = bfd.New(e.works, a.log)
+
 	return e
 }
 
@@ -32,9 +33,11 @@ func (e *exit) works() bool {
 	missing := e.missing()
 	e.mu.Lock()
 	defer e.mu.Unlock()
+
 	if missing == "" {
 		e.good = time.Now()
 	}
+
 	return time.Since(e.good) < exitGrace
 }
 
@@ -42,10 +45,12 @@ func (e *exit) works() bool {
 // serve no other nodes.
 func (a *agent) offerExit(subnets, join []netip.Prefix) {
 	var own []netip.Addr
+
 	if plan, err := management.PlanFor(subnets, nil); err == nil && !a.cfg.None && !a.cfg.Local {
 		for _, p := range plan.Addresses {
 			own = append(own, p.Addr())
 		}
 	}
+
 	a.exit.Set(own, join)
 }

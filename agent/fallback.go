@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/ovn-ebpf/ovn-ebpf/agent/gateway"
@@ -15,10 +16,12 @@ func fallBack(s gateway.Settings, noEBPF error) gateway.Settings {
 	if noEBPF == nil {
 		return s
 	}
+
 	s.NoEBPF = noEBPF.Error()
 	if s.Layout == gateway.Bridged {
 		s.Backend = gateway.OpenFlow
 	}
+
 	return s
 }
 
@@ -38,7 +41,8 @@ func fallback(s gateway.Settings) (reason, message string) {
 	case s.Backend == gateway.OpenFlow:
 		return eventFallback, "gateway uses OpenFlow flows instead of eBPF: " + s.NoEBPF
 	default:
-		return eventNoGateway, "this node serves no North-South traffic in layout " + string(s.Layout) + ": " + s.NoEBPF
+		text := fmt.Sprintf("this node serves no North-South traffic in layout %s: %s", s.Layout, s.NoEBPF)
+		return eventNoGateway, text
 	}
 }
 
@@ -49,16 +53,21 @@ func (a *agent) reportFallback(ctx context.Context) error {
 		<-ctx.Done()
 		return nil
 	}
+
 	a.log.Warn(message)
+
 	reported := false
+
 	return loop.Run(ctx, loop.Options{
 		Name: "event " + reason, Wake: loop.NewSignal(), Resync: time.Hour, Log: a.log,
 		Apply: func(ctx context.Context) error {
 			if reported {
 				return nil
 			}
+
 			err := a.cluster.Warn(ctx, reason, message)
 			reported = err == nil
+
 			return err
 		},
 	})

@@ -40,6 +40,7 @@ func TestFallBack(t *testing.T) {
 		{gateway.Bridged, why, gateway.OpenFlow, eventFallback, "gateway uses OpenFlow flows instead of eBPF: run eBPF gateway: kernel lacks x"},
 	} {
 		s := fallBack(gateway.Settings{Wiring: gateway.Wiring{Layout: tc.layout, Backend: gateway.EBPF}}, tc.noEBPF)
+
 		event, message := fallback(s)
 		if s.Backend != tc.backend || event != tc.event || message != tc.message {
 			t.Errorf("%s, %v: backend %s, event %s %q", tc.layout, tc.noEBPF, s.Backend, event, message)
@@ -53,6 +54,7 @@ func TestWithoutEBPF(t *testing.T) {
 	r := newRig(t)
 	r.createNode()
 	api := r.cfg.RestConfig
+
 	cfg, err := json.Marshal(elsewhere{
 		Uplink: "eth0", OVSDB: r.cfg.OVSDB, RunDir: r.sw.Dir, MetricsAddr: r.cfg.MetricsAddr,
 		Host: api.Host, Token: api.BearerToken, TLS: api.TLSClientConfig,
@@ -60,12 +62,16 @@ func TestWithoutEBPF(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	cmd := exec.Command("/proc/self/exe", "-test.run", "none")
+
 	cmd.Env = append(os.Environ(), withoutEBPFEnv+"="+string(cfg))
+
 	cmd.Stdout, cmd.Stderr = t.Output(), t.Output()
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
+
 	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
 	r.awaitMissing("gateway: this node serves no North-South traffic: run eBPF gateway: ")
 	testnode.Eventually(t, "event", func() error {
@@ -73,14 +79,18 @@ func TestWithoutEBPF(t *testing.T) {
 		if err == nil && (len(events.Items) != 1 || !strings.Contains(events.Items[0].Message, "layout direct")) {
 			err = fmt.Errorf("events %v", events.Items)
 		}
+
 		return err
 	})
+
 	if _, body, err := r.get("/metrics"); err != nil || !strings.Contains(body, `ovnkube_gateway_fallback{backend="ebpf",reason="run eBPF gateway`) {
 		t.Errorf("metrics, error %v:\n%s", err, body)
 	}
+
 	if got := r.sw.Vsctl(t, "list-br"); strings.Contains(got, "breth0") {
 		t.Errorf("the host was changed: bridges %q", got)
 	}
+
 	testnode.Eventually(t, "CNI socket", func() error {
 		_, err := os.Stat(r.cfg.CNISocket)
 		return err
@@ -100,15 +110,18 @@ func runWithoutEBPF(config string) error {
 	if err := json.Unmarshal([]byte(config), &e); err != nil {
 		return err
 	}
+
 	cfg := valid()
 	cfg.RestConfig = &rest.Config{Host: e.Host, BearerToken: e.Token, TLSClientConfig: e.TLS}
 	cfg.Uplink, cfg.OVSDB, cfg.MetricsAddr = e.Uplink, e.OVSDB, e.MetricsAddr
 	cfg.OVSRunDir, cfg.OVNRunDir, cfg.RunDir = e.RunDir, e.RunDir, e.RunDir+"/run"
 	cfg.PinDir, cfg.CNISocket = e.RunDir+"/bpf/node", e.RunDir+"/run/cni.sock"
 	cfg.Datapath = "system" // the userspace datapath needs a program at each pod
+
 	if err := denyBPF(); err != nil {
 		return err
 	}
+
 	return Run(context.Background(), cfg, slog.New(slog.NewTextHandler(os.Stderr, nil)))
 }
 
@@ -121,9 +134,11 @@ func denyBPF() error {
 		{Code: unix.BPF_RET | unix.BPF_K, K: unix.SECCOMP_RET_ALLOW},
 	}
 	prog := unix.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]}
+
 	_, _, errno := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, unix.SECCOMP_FILTER_FLAG_TSYNC, uintptr(unsafe.Pointer(&prog)))
 	if errno != 0 {
 		return fmt.Errorf("seccomp: %w", errno)
 	}
+
 	return nil
 }

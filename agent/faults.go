@@ -28,9 +28,13 @@ func (a *agent) addressGone(context.Context) *environment.Fault {
 	if !known || len(n.Gone) == 0 {
 		return nil
 	}
+
 	return &environment.Fault{Reason: environment.GatewayAddressGone, Text: fmt.Sprintf(
 		"the gateway's address %s is gone from %s: traffic between pods and other networks waits for it, and after 30 s the gateway takes another address of the device; "+
-			"restore the address in the host's network configuration", n.Gone[0], a.cfg.HostDevice())}
+			"restore the address in the host's network configuration",
+		n.Gone[0],
+		a.cfg.HostDevice(),
+	)}
 }
 
 // chassisTaken returns why the node has no chassis in OVN, or "".
@@ -39,6 +43,7 @@ func (a *agent) chassisTaken() string {
 	if node == nil || node.Annotations[annotation.ChassisTakenBy] == "" {
 		return ""
 	}
+
 	return fmt.Sprintf("node %s has the system-id %q of node %s, which keeps it: give this node's Open vSwitch another one (ovs-vsctl set Open_vSwitch . external_ids:system-id=%s)",
 		a.cfg.NodeName, a.chassis.Load().id, node.Annotations[annotation.ChassisTakenBy], a.cfg.NodeName)
 }
@@ -48,6 +53,7 @@ func (a *agent) chassisTakenFault(context.Context) *environment.Fault {
 	if text := a.chassisTaken(); text != "" {
 		return &environment.Fault{Reason: environment.ChassisTaken, Text: text}
 	}
+
 	return nil
 }
 
@@ -58,7 +64,11 @@ func (a *agent) chassisDiffers(context.Context) *environment.Fault {
 	if node == nil || node.Annotations[annotation.ChassisFault] == "" {
 		return nil
 	}
-	return &environment.Fault{Reason: environment.ChassisDiffers, Text: node.Annotations[annotation.ChassisFault]}
+
+	return &environment.Fault{
+		Reason: environment.ChassisDiffers,
+		Text:   node.Annotations[annotation.ChassisFault],
+	}
 }
 
 // nextHopDiffers finds next hops that do not answer, or that the gateway router has at another
@@ -67,6 +77,7 @@ func (a *agent) nextHopDiffers(context.Context) *environment.Fault {
 	if text := a.neighbours.Fault(); text != "" {
 		return &environment.Fault{Reason: environment.NextHopUnreachable, Text: text}
 	}
+
 	return nil
 }
 
@@ -79,11 +90,12 @@ func (a *agent) routesRemoved(context.Context) *environment.Fault {
 	if at := a.management.Restored(); at.After(was.At) {
 		was = gateway.Restored{Device: management.Name, At: at}
 	}
+
 	if was.At.IsZero() || time.Since(was.At) > recent {
 		return nil
 	}
-	return &environment.Fault{Reason: environment.RoutesRemoved, Text: fmt.Sprintf(
-		"routes of %s were removed at %s and added again; find out who flushes them: a network manager (journalctl -u systemd-networkd -u NetworkManager), or an operator",
+
+	return &environment.Fault{Reason: environment.RoutesRemoved, Text: fmt.Sprintf("routes of %s were removed at %s and added again; find out who flushes them: a network manager (journalctl -u systemd-networkd -u NetworkManager), or an operator",
 		was.Device, was.At.UTC().Format(time.RFC3339))}
 }
 
@@ -97,6 +109,7 @@ func (a *agent) networksOverlap(context.Context) *environment.Fault {
 	if err == nil {
 		return nil
 	}
+
 	return &environment.Fault{Reason: environment.NetworksOverlap, Text: err.Error() +
 		": packets for one of the two go to the other; remove the address from the host, or give the cluster another network"}
 }
@@ -105,16 +118,25 @@ func (a *agent) networksOverlap(context.Context) *environment.Fault {
 // from the detected uplink to other devices.
 func (a *agent) defaultRouteElsewhere(context.Context) *environment.Fault {
 	n, known := a.gateway.View().Node()
+
 	routes := a.gateway.View().DefaultRoutes()
-	if !known || len(n.NextHops) > 0 || len(n.Routes) > 0 || len(routes) == 0 || !a.detected.uplink || a.cfg.None || a.cfg.Local {
+	if !known || len(n.NextHops) > 0 || len(n.Routes) > 0 || len(routes) == 0 || !a.detected.uplink ||
+		a.cfg.None ||
+		a.cfg.Local {
 		return nil
 	}
+
 	if slices.ContainsFunc(routes, func(r link.DefaultRoute) bool { return r.Device == a.cfg.HostDevice() }) {
 		return nil
 	}
+
 	return &environment.Fault{Reason: environment.DefaultRouteElsewhere, Text: fmt.Sprintf(
 		"the default route is on %s, but the agent found uplink %s when it started: pods reach only the uplink's network; "+
-			"restart the agent to use %[1]s, or restore the default route of %[3]s", routes[0].Device, a.cfg.Uplink, a.cfg.HostDevice())}
+			"restart the agent to use %[1]s, or restore the default route of %[3]s",
+		routes[0].Device,
+		a.cfg.Uplink,
+		a.cfg.HostDevice(),
+	)}
 }
 
 // noNextHop returns a check of a family. It finds a cluster that has pods of the family, on a node
@@ -124,23 +146,33 @@ func (a *agent) noNextHop(is4 bool) environment.Check {
 	if is4 {
 		reason, family = environment.NoIPv4NextHop, "IPv4"
 	}
+
 	inFamily := func(p netip.Prefix) bool { return p.Addr().Is4() == is4 }
 
 	return func(ctx context.Context) *environment.Fault {
 		n, known := a.gateway.View().Node()
-		if !known || a.cfg.None || a.cfg.Local || !slices.ContainsFunc(a.cfg.PodCIDRs, inFamily) || !slices.ContainsFunc(n.Stranded(), inFamily) {
+		if !known || a.cfg.None || a.cfg.Local || !slices.ContainsFunc(a.cfg.PodCIDRs, inFamily) ||
+			!slices.ContainsFunc(n.Stranded(), inFamily) {
 			return nil
 		}
+
 		if a.defaultRouteElsewhere(ctx) != nil {
 			return nil
 		}
+
 		elsewhere := ""
-		if device, err := link.OutsideDevice(is4); err == nil && device != "" && device != a.cfg.HostDevice() {
+		if device, err := link.OutsideDevice(is4); err == nil && device != "" &&
+			device != a.cfg.HostDevice() {
 			elsewhere = " (the host uses " + device + ")"
 		}
+
 		return &environment.Fault{Reason: reason, Text: fmt.Sprintf(
 			"no default route of %[1]s by %[2]s%[3]s: pods of this node reach only the network of %[2]s over %[1]s; "+
-				"add such a route to the host, or configure --gateway-nexthop", family, a.cfg.HostDevice(), elsewhere)}
+				"add such a route to the host, or configure --gateway-nexthop",
+			family,
+			a.cfg.HostDevice(),
+			elsewhere,
+		)}
 	}
 }
 
@@ -150,8 +182,12 @@ func (a *agent) kernelDatapathUnused(context.Context) *environment.Fault {
 	if !a.detected.datapath || !a.cfg.Userspace() || !link.HasGenericFamily(ovs.KernelFamily) {
 		return nil
 	}
-	return &environment.Fault{Reason: environment.KernelDatapathUnused, Text: "the kernel has openvswitch since the agent started, " +
-		"and the node still uses the slower userspace datapath; restart the agent, or configure --datapath netdev"}
+
+	return &environment.Fault{
+		Reason: environment.KernelDatapathUnused,
+		Text: "the kernel has openvswitch since the agent started, " +
+			"and the node still uses the slower userspace datapath; restart the agent, or configure --datapath netdev",
+	}
 }
 
 // otherNetworkFirst finds CNI configurations of other networks that container runtimes prefer to
@@ -160,19 +196,22 @@ func (a *agent) otherNetworkFirst(context.Context) *environment.Fault {
 	if a.cfg.CNIConfDir == "" || a.cfg.CNIExclusive {
 		return nil
 	}
+
 	others, err := cniconf.Others(a.cfg.CNIConfDir)
 	if err != nil {
 		return nil // the agent's own file cannot be written there, either, and that is logged
 	}
+
 	var paths []string
 	for _, o := range cniconf.Preferred(others) {
 		paths = append(paths, o.Path)
 	}
+
 	if paths == nil {
 		return nil
 	}
-	return &environment.Fault{Reason: environment.OtherNetworkFirst, Text: fmt.Sprintf(
-		"new pods get another network: the container runtime takes %s before %s; remove that network and then its file, or start the agent with --cni-exclusive (in the chart config.CNI_EXCLUSIVE=true)",
+
+	return &environment.Fault{Reason: environment.OtherNetworkFirst, Text: fmt.Sprintf("new pods get another network: the container runtime takes %s before %s; remove that network and then its file, or start the agent with --cni-exclusive (in the chart config.CNI_EXCLUSIVE=true)",
 		strings.Join(paths, ", "), cniconf.File)}
 }
 
@@ -182,8 +221,12 @@ func (a *agent) kernelDatapathMissing(context.Context) *environment.Fault {
 	if a.cfg.Userspace() || link.HasGenericFamily(ovs.KernelFamily) {
 		return nil
 	}
-	return &environment.Fault{Reason: environment.KernelDatapathMissing, Text: "the kernel has no openvswitch, so Open vSwitch forwards nothing; " +
-		"load the module (modprobe openvswitch), or use the slower userspace datapath (--datapath netdev, in the chart ovs.datapath=netdev)"}
+
+	return &environment.Fault{
+		Reason: environment.KernelDatapathMissing,
+		Text: "the kernel has no openvswitch, so Open vSwitch forwards nothing; " +
+			"load the module (modprobe openvswitch), or use the slower userspace datapath (--datapath netdev, in the chart ovs.datapath=netdev)",
+	}
 }
 
 // addressDiffers finds a gateway whose address is not the Node's InternalIP, because no device of
@@ -193,19 +236,24 @@ func (a *agent) addressDiffers(context.Context) *environment.Fault {
 	if !known || a.cfg.Layout == gateway.Dedicated {
 		return nil
 	}
+
 	internal, _ := a.cluster.Addresses()
+
 	for _, is4 := range []bool{true, false} {
 		own := n.Address(is4)
 		of := slices.DeleteFunc(slices.Clone(internal), func(ip netip.Addr) bool { return ip.Is4() != is4 })
+
 		isHost := func(ip netip.Addr) bool {
 			return slices.ContainsFunc(n.HostCIDRs, func(p netip.Prefix) bool { return p.Addr() == ip })
 		}
 		if own.IsValid() && len(of) > 0 && !slices.ContainsFunc(of, isHost) {
 			return &environment.Fault{Reason: environment.GatewayAddressDiffers, Text: fmt.Sprintf(
 				"the gateway uses %s, because no device of the host has the Node's InternalIP %s; "+
-					"restore that address in the host's network configuration, or start kubelet with --node-ip=%s", own, of[0], own)}
+					"restore that address in the host's network configuration, or start kubelet with --node-ip=%s", own, of[0], own,
+			)}
 		}
 	}
+
 	return nil
 }
 
@@ -214,6 +262,7 @@ func (a *agent) forwardDropped(context.Context) *environment.Fault {
 	if text := a.forwardFault.Load(); text != nil && *text != "" {
 		return &environment.Fault{Reason: environment.ForwardDropped, Text: *text}
 	}
+
 	return nil
 }
 
@@ -225,6 +274,7 @@ const notFollowed = 30 * time.Second
 // a while. The node continues with them. behind returns the reason why a copy is behind, or nil.
 func clusterNotFollowed(behind func() error) environment.Check {
 	var since time.Time
+
 	return func(context.Context) *environment.Fault {
 		err := behind()
 		switch {
@@ -234,11 +284,13 @@ func clusterNotFollowed(behind func() error) environment.Check {
 		case since.IsZero():
 			since = time.Now()
 		}
+
 		if time.Since(since) < notFollowed {
 			return nil
 		}
-		return &environment.Fault{Reason: environment.ClusterNotFollowed, Text: fmt.Sprintf(
-			"changes of Services and pods do not reach the node: %v; check that the node reaches the API server", err)}
+
+		return &environment.Fault{Reason: environment.ClusterNotFollowed, Text: fmt.Sprintf("changes of Services and pods do not reach the node: %v; check that the node reaches the API server",
+			err)}
 	}
 }
 
@@ -249,14 +301,20 @@ func (a *agent) certificateInvalid(context.Context) *environment.Fault {
 	if !a.cfg.ChassisOfNode || file == "" {
 		return nil
 	}
+
 	if _, err := os.Stat(filepath.Dir(file)); errors.Is(err, fs.ErrNotExist) {
 		return nil // others give ovn-controller its certificate
 	}
+
 	const helps = "; look at the log of container certificate in the node's pod of ovn-ebpf-ovn-controller, and at that of Deployment ovn-ebpf-certificates"
+
 	invalid := func(format string, args ...any) *environment.Fault {
-		text := "the node's certificate for the Southbound database " + fmt.Sprintf(format, args...) + ": ovn-controller cannot connect" + helps
+		text := "the node's certificate for the Southbound database " + fmt.Sprintf(format, args...) +
+			": ovn-controller cannot connect" + helps
+
 		return &environment.Fault{Reason: environment.CertificateInvalid, Text: text}
 	}
+
 	pair, err := tls.LoadX509KeyPair(file, file)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
@@ -268,8 +326,10 @@ func (a *agent) certificateInvalid(context.Context) *environment.Fault {
 	case time.Now().After(pair.Leaf.NotAfter):
 		return invalid("expired at %s", pair.Leaf.NotAfter.UTC().Format(time.RFC3339))
 	case time.Now().Before(pair.Leaf.NotBefore):
-		return invalid("is valid from %s, which is later than this node's clock", pair.Leaf.NotBefore.UTC().Format(time.RFC3339))
+		return invalid("is valid from %s, which is later than this node's clock",
+			pair.Leaf.NotBefore.UTC().Format(time.RFC3339))
 	}
+
 	return nil
 }
 
@@ -279,6 +339,7 @@ func (a *agent) affinityLosesPackets(context.Context) *environment.Fault {
 	if err == nil {
 		return nil
 	}
-	return &environment.Fault{Reason: environment.AffinityLosesPackets, Text: fmt.Sprintf(
-		"Services with sessionAffinity ClientIP lose the first packet of each client: %v; find out what keeps ovs-ofctl from the flows of %s", err, ovs.IntegrationBridge)}
+
+	return &environment.Fault{Reason: environment.AffinityLosesPackets, Text: fmt.Sprintf("Services with sessionAffinity ClientIP lose the first packet of each client: %v; find out what keeps ovs-ofctl from the flows of %s",
+		err, ovs.IntegrationBridge)}
 }

@@ -20,19 +20,28 @@ func (c Config) listen(log *slog.Logger) (net.Listener, error) {
 	if c.MetricsAddr == "" {
 		return nil, nil
 	}
+
 	return endpoint.Listen(c.MetricsAddr, c.MetricsTLS, log)
 }
 
 // serveHTTP serves the status page, /metrics, /healthz and /readyz until ctx ends.
-func (c Config) serveHTTP(ctx context.Context, l net.Listener, r *readiness.Readiness, metrics prometheus.Gatherer, status *page.Page) error {
+func (c Config) serveHTTP(
+	ctx context.Context,
+	l net.Listener,
+	r *readiness.Readiness,
+	metrics prometheus.Gatherer,
+	status *page.Page,
+) error {
 	if l == nil {
 		<-ctx.Done()
 		return nil
 	}
+
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", c.MetricsTLS.Protect(promhttp.HandlerFor(metrics, promhttp.HandlerOpts{})))
 	status.Register(mux, c.MetricsTLS.Protect)
 	r.Register(mux)
+
 	return endpoint.Serve(ctx, l, mux)
 }
 
@@ -42,14 +51,18 @@ func (c Config) Wait(ctx context.Context, why func() string, log *slog.Logger) e
 	if err := status.Complete(c.RunDir, status.Record{Node: c.NodeName, Paths: c.paths()}); err != nil {
 		log.Warn("cannot write the record for ovnkube status", "error", err)
 	}
+
 	l, err := c.listen(log)
 	if err != nil || l == nil {
 		return err
 	}
+
 	r := readiness.New(log)
 	r.Complete()
 	r.Add(why)
+
 	mux := http.NewServeMux()
 	r.Register(mux)
+
 	return endpoint.Serve(ctx, l, mux)
 }

@@ -24,31 +24,45 @@ func (a *agent) syncMasquerade(ctx context.Context, subnets []netip.Prefix) erro
 		if a.notLocal {
 			return nil
 		}
+
 		if err := removeMasquerade(ctx); err != nil { // a kernel without nftables never had leftovers
 			a.log.Info("cannot check for leftovers of local gateway mode", "error", err)
 		}
+
 		a.notLocal = true
+
 		return nil
 	}
+
 	uplinks := []string{a.cfg.HostDevice()}
 	if b := a.cfg.Bridge; !slices.Contains(uplinks, b) {
 		uplinks = append(uplinks, b) // for replies of Services, which take the hairpin
 	}
+
 	c := masquerade.Config{
-		Port: management.Name, Uplinks: uplinks, Pods: subnets,
-		Cluster: slices.Concat(a.cfg.PodCIDRs, a.cfg.ServiceCIDRs), Redirects: a.gateway.Services().Redirects(),
-		Ports: a.cfg.SNATPorts, Tunnels: slices.Concat(a.cfg.PodCIDRs, a.cfg.PodTunnels), Hosts: a.hostsInPodTunnels(),
+		Port:      management.Name,
+		Uplinks:   uplinks,
+		Pods:      subnets,
+		Cluster:   slices.Concat(a.cfg.PodCIDRs, a.cfg.ServiceCIDRs),
+		Redirects: a.gateway.Services().Redirects(),
+		Ports:     a.cfg.SNATPorts,
+		Tunnels:   slices.Concat(a.cfg.PodCIDRs, a.cfg.PodTunnels),
+		Hosts:     a.hostsInPodTunnels(),
 	}
 	if a.cfg.Routable {
 		c.Routable = subnets
 	}
+
 	if err := masquerade.Sync(ctx, c); err != nil {
 		return err
 	}
+
 	if a.forwardFault.Load() == nil {
 		a.forwardWake.Trigger() // its first look
 	}
+
 	a.redirect(c.Redirects)
+
 	return nil
 }
 
@@ -60,29 +74,44 @@ const probeEvery, probeSoon = 10 * time.Second, 3 * time.Second
 func (a *agent) watchForward(ctx context.Context) error {
 	probe := masquerade.NewProbe(management.Name, a.cfg.OVSRunDir)
 	forwards := 0
-	return loop.Run(ctx, loop.Options{Name: "probes through the hook forward", Wake: a.forwardWake, Resync: probeEvery, Log: a.log, Apply: func(ctx context.Context) error {
-		r, err := probe.Look(ctx)
-		if errors.Is(err, masquerade.ErrNoTable) { // the node has no subnet yet, or others have removed it
-			a.nodeWake.Trigger()
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-		if r.Forwards < forwards { // others have changed the table or sysctls
-			a.nodeWake.Trigger()
-		}
-		forwards = r.Forwards
-		if r.Unsure {
-			time.AfterFunc(probeSoon, a.forwardWake.Trigger)
-		}
 
-		text := masquerade.Describe(r.Dropped, management.Name)
-		if was := a.forwardFault.Swap(&text); was == nil || *was != text {
-			a.environment.Trigger()
-		}
-		return nil
-	}})
+	return loop.Run(
+		ctx,
+		loop.Options{
+			Name:   "probes through the hook forward",
+			Wake:   a.forwardWake,
+			Resync: probeEvery,
+			Log:    a.log,
+			Apply: func(ctx context.Context) error {
+				r, err := probe.Look(ctx)
+				if errors.Is(err,
+					masquerade.ErrNoTable) { // the node has no subnet yet, or others have removed it
+					a.nodeWake.Trigger()
+					return nil
+				}
+
+				if err != nil {
+					return err
+				}
+
+				if r.Forwards < forwards { // others have changed the table or sysctls
+					a.nodeWake.Trigger()
+				}
+
+				forwards = r.Forwards
+				if r.Unsure {
+					time.AfterFunc(probeSoon, a.forwardWake.Trigger)
+				}
+
+				text := masquerade.Describe(r.Dropped, management.Name)
+				if was := a.forwardFault.Swap(&text); was == nil || *was != text {
+					a.environment.Trigger()
+				}
+
+				return nil
+			},
+		},
+	)
 }
 
 // hostsInPodTunnels returns the addresses of other nodes in the networks of PodTunnels, which do
@@ -91,7 +120,9 @@ func (a *agent) hostsInPodTunnels() []netip.Addr {
 	if len(a.cfg.PodTunnels) == 0 {
 		return nil
 	}
+
 	known, hosts := a.cluster.Peers()
+
 	return slices.DeleteFunc(slices.Concat(known, hosts), func(host netip.Addr) bool {
 		return !slices.ContainsFunc(a.cfg.PodTunnels, func(p netip.Prefix) bool { return p.Contains(host) })
 	})
@@ -101,16 +132,20 @@ func (a *agent) hostsInPodTunnels() []netip.Addr {
 // so that the kernel redirects them again.
 func (a *agent) redirect(now map[bpf.ServiceKey]service.Redirect) {
 	changed := map[netip.AddrPort][]netip.AddrPort{}
+
 	for k, r := range now {
-		if before, known := a.redirected[k]; k.Proto == unix.IPPROTO_UDP && (!known || !slices.Equal(before.To, r.To)) {
+		if before, known := a.redirected[k]; k.Proto == unix.IPPROTO_UDP &&
+			(!known || !slices.Equal(before.To, r.To)) {
 			changed[netip.AddrPortFrom(k.Addr, k.Port)] = r.To
 		}
 	}
+
 	for k := range a.redirected {
 		if _, still := now[k]; k.Proto == unix.IPPROTO_UDP && !still {
 			changed[netip.AddrPortFrom(k.Addr, k.Port)] = nil
 		}
 	}
+
 	a.gateway.Services().Redirected(changed)
 	a.redirected = now
 }
@@ -120,5 +155,6 @@ func removeMasquerade(ctx context.Context) error {
 	if _, err := exec.LookPath("nft"); err != nil {
 		return nil
 	}
+
 	return masquerade.Remove(ctx)
 }

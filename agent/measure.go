@@ -20,8 +20,13 @@ const scrapeWait = time.Second
 // source returns the inputs of the metrics.
 func (a *agent) source() metrics.Source {
 	s := metrics.Source{
-		PinDir: a.cfg.PinDir, Stats: a.gateway.Stats, Ready: func() bool { return len(a.ready.Missing()) == 0 }, Drained: a.cluster.Drained, Log: a.log,
-		Services: a.gateway.Services().Counts, Failures: conntrackFailures(a.cfg.Settings),
+		PinDir:   a.cfg.PinDir,
+		Stats:    a.gateway.Stats,
+		Ready:    func() bool { return len(a.ready.Missing()) == 0 },
+		Drained:  a.cluster.Drained,
+		Log:      a.log,
+		Services: a.gateway.Services().Counts,
+		Failures: conntrackFailures(a.cfg.Settings),
 		Info: metrics.Info{
 			Backend: string(a.cfg.Backend), Layout: layoutName(a.cfg.Settings), Datapath: a.cfg.Datapath,
 			Uplink: a.cfg.Uplink, NoEBPF: a.cfg.NoEBPF,
@@ -29,24 +34,30 @@ func (a *agent) source() metrics.Source {
 		Datapath: func() (ovs.DatapathStats, error) {
 			ctx, cancel := context.WithTimeout(context.Background(), scrapeWait)
 			defer cancel()
+
 			return ovs.ReadDatapathStats(ctx, a.cfg.OVSRunDir)
 		},
 		Southbound: func() (bool, error) {
 			ctx, cancel := context.WithTimeout(context.Background(), scrapeWait)
 			defer cancel()
+
 			return ovs.ControllerConnected(ctx, a.cfg.OVNRunDir)
 		},
 	}
 	if a.cfg.CountPods > 0 {
 		s.Pods = a.meter().Read
 	}
+
 	if a.cfg.CountsFlows() {
 		s.Counters = a.counters
 	}
+
 	if a.shadow != nil {
 		s.Shadow = a.shadow.Stats
 	}
+
 	s.HostSent = a.hostSent
+
 	return s
 }
 
@@ -59,9 +70,11 @@ func (a *agent) meter() *podnet.Meter {
 			if err != nil {
 				a.log.Debug("cannot read what a pod received", "ifindex", ifindex, "error", err)
 			}
+
 			return packets, bytes
 		}
 	}
+
 	return m
 }
 
@@ -69,19 +82,27 @@ func (a *agent) meter() *podnet.Meter {
 func (a *agent) counters() ([]bpf.Counter, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), scrapeWait)
 	defer cancel()
+
 	return a.gateway.Counters(ctx)
 }
 
 func (a *agent) pageSource() page.Source {
 	s := a.cfg.Settings
+
 	return page.Source{
 		Info: page.Info{
-			Node: a.cfg.NodeName, Backend: string(s.Backend), Layout: layoutName(s), Datapath: s.Datapath, Uplink: s.Uplink, Bridge: s.Bridge,
+			Node:     a.cfg.NodeName,
+			Backend:  string(s.Backend),
+			Layout:   layoutName(s),
+			Datapath: s.Datapath,
+			Uplink:   s.Uplink,
+			Bridge:   s.Bridge,
 		},
 		Counters: func() ([]bpf.Counter, error) {
 			if a.hostSent == nil {
 				return a.counters()
 			}
+
 			return a.hostSent.Append(a.counters)
 		}, Stats: a.gateway.Stats, Frontends: a.gateway.Services().Frontends,
 	}
@@ -93,6 +114,7 @@ func conntrackFailures(s gateway.Settings) func() (map[string]uint64, error) {
 	if s.Userspace() {
 		return nil
 	}
+
 	return link.ConntrackFailures
 }
 
@@ -101,9 +123,11 @@ func (a *agent) newShadow() *shadow.Shadow {
 	if a.cfg.ShadowRate == 0 || a.cfg.None {
 		return nil
 	}
+
 	if a.cfg.Backend != gateway.EBPF {
 		a.log.Warn("decisions of flows cannot be compared with the model")
 		return nil
 	}
+
 	return shadow.New(shadow.Options{PinDir: a.cfg.PinDir, Rate: uint32(a.cfg.ShadowRate), Log: a.log})
 }

@@ -19,39 +19,67 @@ import (
 
 // cniServer builds the server of the CNI plugin and the keeper of pods' ports. The program is nil
 // on the kernel datapath.
-func (a *agent) cniServer(durations *cniserver.Durations) (*cniserver.Server, *podnet.Keeper, *bpf.Steal, error) {
+func (a *agent) cniServer(
+	durations *cniserver.Durations,
+) (*cniserver.Server, *podnet.Keeper, *bpf.Steal, error) {
 	connector := &bridge.Bridge{OVS: a.ovs, Name: ovs.IntegrationBridge}
+
 	wirer := &podnet.Wirer{Connector: connector, Dir: podRecords(a.cfg), Observe: durations.ObservePhase}
 	if a.cfg.NoShortcuts() == "" {
 		wirer.Wired = func(d podnet.Device) { a.pods.Add(gateway.PodPort(d)) }
 	}
+
 	var steal *bpf.Steal
+
 	if a.cfg.Datapath == ovs.DatapathNetdev {
+		clsact := bpf.ClsactFuncs{Attach: link.AttachClsact, Detach: link.DetachClsact}
+
 		var err error
-		if steal, err = bpf.NewSteal(bpf.ClsactFuncs{Attach: link.AttachClsact, Detach: link.DetachClsact}); err != nil {
+		if steal, err = bpf.NewSteal(clsact); err != nil {
 			return nil, nil, nil, err
 		}
+
 		connector.Steal, wirer.NoChecksum = steal, true
 	}
+
 	source := assignment.Source{Cluster: a.cluster, MTU: func() int { return int(a.mtu.Load()) }}
 	assigned := func(namespace, name, uid string) (podnet.Assigned, bool) {
 		return source.Assigned(cluster.PodRef{Namespace: namespace, Name: name, UID: uid})
 	}
-	keeper := &podnet.Keeper{Wirer: wirer, Attached: connector, Gone: a.cluster.PodLeft, Assigned: assigned, Readdressed: a.podReaddressed, Wake: a.podsWake, Log: a.log}
+
+	keeper := &podnet.Keeper{
+		Wirer:       wirer,
+		Attached:    connector,
+		Gone:        a.cluster.PodLeft,
+		Assigned:    assigned,
+		Readdressed: a.podReaddressed,
+		Wake:        a.podsWake,
+		Log:         a.log,
+	}
 	if wirer.Wired != nil {
 		keeper.Devices = func(all []podnet.Device) {
 			var ports []gateway.PodPort
 			for _, d := range all {
 				ports = append(ports, gateway.PodPort(d))
 			}
+
 			a.pods.Sync(ports)
 		}
 	}
+
 	server := cniserver.New(cniserver.Options{
-		Socket: a.cfg.CNISocket, Cluster: a.cluster, Source: source, Wirer: wirer, Keeper: keeper, Status: a.cniStatus,
-		Observe: durations.Observe, ObservePhase: durations.ObservePhase, Log: a.log,
+		Socket:       a.cfg.CNISocket,
+		Cluster:      a.cluster,
+		Source:       source,
+		Wirer:        wirer,
+		Keeper:       keeper,
+		Status:       a.cniStatus,
+		Observe:      durations.Observe,
+		ObservePhase: durations.ObservePhase,
+		Log:          a.log,
 	})
 	keeper.Try = server.Try
+
 	return server, keeper, steal, nil
 }
 
@@ -64,11 +92,14 @@ const eventReaddressed = "Readdressed"
 // podReaddressed writes an Event, as the pod's status keeps the addresses from ADD.
 func (a *agent) podReaddressed(ctx context.Context, now podnet.Pod, was podnet.Assigned) {
 	namespace, name, _ := strings.Cut(now.LogicalPort, "_")
+
 	pod := a.cluster.Pod(cluster.PodRef{Namespace: namespace, Name: name, UID: now.UID})
 	if pod == nil {
 		return
 	}
-	text := fmt.Sprintf("the pod's addresses were %v when it started, and are %v now; its status has the former ones until it is created again", was.Addresses, now.Addresses)
+
+	text := fmt.Sprintf("the pod's addresses were %v when it started, and are %v now; its status has the former ones until it is created again",
+		was.Addresses, now.Addresses)
 	if err := a.cluster.WarnPod(ctx, pod, eventReaddressed, text); err != nil {
 		a.log.Warn("cannot write an event", "error", err)
 	}

@@ -15,10 +15,12 @@ func TestPolicyHasAnnotations(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	own := nodeAnnotations(Config{}, gateway.Node{}, nil, chassis{id: "c"}, []netip.Prefix{netip.MustParsePrefix("10.244.0.0/24")})
 	if len(own) != 9 {
 		t.Errorf("%d annotations", len(own))
 	}
+
 	for key := range own {
 		if !strings.Contains(string(policy), "'"+key+"'") {
 			t.Errorf("the policy does not allow %s", key)

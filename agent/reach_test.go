@@ -22,6 +22,7 @@ const answerPort = 8080
 // giveBoth assigns an address of each family to the pod, as the controller does.
 func (r *cniRig) giveBoth(pod *corev1.Pod, host byte) []netip.Addr {
 	r.t.Helper()
+
 	v4 := netip.AddrFrom4([4]byte{10, 244, 1, host})
 	v6 := netip.MustParseAddr(fmt.Sprintf("fd00:10:244:1::%x", host))
 	r.annotate(annotation.PodNetworks, annotation.FormatPod(annotation.Pod{
@@ -29,6 +30,7 @@ func (r *cniRig) giveBoth(pod *corev1.Pod, host byte) []netip.Addr {
 		MAC:       net.HardwareAddr{0x0a, 0x58, 10, 244, 1, host},
 		Gateways:  []netip.Addr{netip.MustParseAddr("10.244.1.1"), netip.MustParseAddr("fd00:10:244:1::1")},
 	}), pod.Name)
+
 	return []netip.Addr{v4, v6}
 }
 
@@ -45,20 +47,25 @@ func (r *cniRig) forward() {
 // interface, until the test ends.
 func (s sandbox) answer(r *cniRig) {
 	r.t.Helper()
+
 	var l net.Listener
+
 	if err := link.InNetns(s.NetNS, func() (err error) {
 		l, err = net.Listen("tcp", fmt.Sprintf(":%d", answerPort))
 		return err
 	}); err != nil {
 		r.t.Fatal(err)
 	}
+
 	r.t.Cleanup(func() { l.Close() })
+
 	go func() {
 		for {
 			c, err := l.Accept()
 			if err != nil {
 				return
 			}
+
 			_, _ = io.WriteString(c, s.pod.Name)
 			c.Close()
 		}
@@ -73,13 +80,17 @@ func (s sandbox) ask(to netip.Addr) (name string, err error) {
 			return err
 		}
 		defer c.Close()
+
 		if err := c.SetDeadline(time.Now().Add(2 * time.Second)); err != nil {
 			return err
 		}
+
 		b, err := io.ReadAll(c)
 		name = string(b)
+
 		return err
 	})
+
 	return name, err
 }
 
@@ -87,40 +98,53 @@ func (s sandbox) ask(to netip.Addr) (name string, err error) {
 // own name.
 func (r *cniRig) mustAnswer(probe sandbox, addresses map[string][]netip.Addr) {
 	r.t.Helper()
+
 	type question struct {
 		pod string
 		at  netip.Addr
 	}
+
 	var open []question
+
 	for pod, all := range addresses {
 		for _, at := range all {
 			open = append(open, question{pod, at})
 		}
 	}
+
 	testnode.Eventually(r.t, "pods answer", func() error {
 		failed := make([]error, len(open))
+
 		var group errgroup.Group
 		group.SetLimit(20)
+
 		for i, q := range open {
 			group.Go(func() error {
 				name, err := probe.ask(q.at)
 				if err == nil && name != q.pod {
 					err = fmt.Errorf("%q answers", name)
 				}
+
 				if err != nil {
 					failed[i] = fmt.Errorf("pod %s at %s: %w", q.pod, q.at, err)
 				}
+
 				return nil
 			})
 		}
+
 		_ = group.Wait()
+
 		var left []question
+
 		for i, q := range open {
 			if failed[i] != nil {
 				left = append(left, q)
 			}
 		}
+
 		open = left
+
 		return errors.Join(failed...)
 	})
 }

@@ -20,10 +20,12 @@ import (
 // no agent runs. It returns the address.
 func (r *rig) poison() string {
 	r.t.Helper()
+
 	api, err := url.Parse(r.cfg.RestConfig.Host)
 	if err != nil {
 		r.t.Fatal(err)
 	}
+
 	sock, err := bpf.OpenSock(bpf.CgroupOptions{PinDir: r.cfg.PinDir, CgroupPath: r.cfg.CgroupPath})
 	if err != nil {
 		r.t.Fatal(err)
@@ -36,6 +38,7 @@ func (r *rig) poison() string {
 	if err != nil {
 		r.t.Fatal(err)
 	}
+
 	return api.Host
 }
 
@@ -52,11 +55,13 @@ func TestRun_recoversFromPoisonedTables(t *testing.T) {
 	r.stop()
 
 	api := r.poison()
+
 	dial := func() error {
 		c, err := net.DialTimeout("tcp", api, 5*time.Second)
 		if err == nil {
 			c.Close()
 		}
+
 		return err
 	}
 	if err := dial(); !errors.Is(err, unix.ECONNREFUSED) && !errors.Is(err, unix.EPERM) { // the latter before Linux 6.1

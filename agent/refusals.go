@@ -52,44 +52,54 @@ func newRefusals(node string, c *cluster.Cluster, log *slog.Logger) *refusals {
 func (r *refusals) set(k service.Key, reasons []string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+
 	r.changed[k] = reasons
 	r.wake.Trigger()
 }
 
 // run writes the Events until ctx ends. Failed ones are retried.
 func (r *refusals) run(ctx context.Context) error {
-	return loop.Run(ctx, loop.Options{Name: "events about refused parts", Wake: r.wake, Apply: r.write, Log: r.log})
+	return loop.Run(ctx,
+		loop.Options{Name: "events about refused parts", Wake: r.wake, Apply: r.write, Log: r.log})
 }
 
 func (r *refusals) write(ctx context.Context) error {
 	var errs []error
+
 	for _, k := range r.keys() {
 		reasons := r.take(k)
 		if len(reasons) == 0 {
 			continue
 		}
+
 		if err := r.limit.Wait(ctx); err != nil {
 			return nil // ctx has ended
 		}
+
 		if err := r.warn(ctx, k, reasons); err != nil {
 			errs = append(errs, err)
+
 			r.again(k, reasons)
 		}
 	}
+
 	return errors.Join(errs...)
 }
 
 func (r *refusals) keys() []service.Key {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+
 	return slices.SortedFunc(maps.Keys(r.changed), service.Key.Compare)
 }
 
 func (r *refusals) take(k service.Key) []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+
 	reasons := r.changed[k]
 	delete(r.changed, k)
+
 	return reasons
 }
 
@@ -97,6 +107,7 @@ func (r *refusals) take(k service.Key) []string {
 func (r *refusals) again(k service.Key, reasons []string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+
 	if _, newer := r.changed[k]; !newer {
 		r.changed[k] = reasons
 	}
@@ -105,10 +116,13 @@ func (r *refusals) again(k service.Key, reasons []string) {
 func (r *refusals) warn(ctx context.Context, k service.Key, reasons []string) error {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
-	text := fmt.Sprintf("node %s: not served: %s", r.node, strings.Join(reasons[:min(len(reasons), mostRefused)], "; "))
+
+	text := fmt.Sprintf("node %s: not served: %s", r.node,
+		strings.Join(reasons[:min(len(reasons), mostRefused)], "; "))
 	if more := len(reasons) - mostRefused; more > 0 {
 		text += fmt.Sprintf("; and %d more", more)
 	}
+
 	o := r.cluster.Objects(k)
 	switch {
 	case o.Service != nil:
@@ -116,5 +130,6 @@ func (r *refusals) warn(ctx context.Context, k service.Key, reasons []string) er
 	case o.Pod != nil:
 		return r.cluster.WarnPod(ctx, o.Pod, eventNotServed, text)
 	}
+
 	return nil // it is gone
 }

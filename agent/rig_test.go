@@ -53,14 +53,18 @@ func newRig(t testing.TB) *rig {
 	testnode.Run(t, "ip", "link", "set", "eth0", "up")
 	testnode.Run(t, "ip", "route", "add", "default", "via", "172.30.0.200")
 	server := kubetest.Start(t)
+
 	var err error
 	if r.client, err = kubernetes.NewForConfig(server.RestConfig()); err != nil {
 		t.Fatal(err)
 	}
+
 	if err := os.Mkdir(r.sw.Dir+"/bpf", 0o700); err != nil {
 		t.Fatal(err)
 	}
+
 	t.Cleanup(func() { _ = syscall.Unmount(r.sw.Dir+"/bpf", 0) })
+
 	r.cfg = Config{
 		NodeName: "node1", RestConfig: server.RestConfig(), OVSDB: r.sw.Address, OVNRunDir: r.sw.Dir, SBAddress: "tcp:172.30.0.1:6642",
 		EncapIP: netip.MustParseAddr("172.30.1.11"), CNISocket: r.sw.Dir + "/run/cni.sock", CNIConfDir: r.sw.Dir + "/net.d",
@@ -74,19 +78,24 @@ func newRig(t testing.TB) *rig {
 		},
 		MetricsAddr: "127.0.0.1:9410", CountPods: 250, AvoidNullNAT: true,
 	}
+
 	return r
 }
 
 func (r *rig) start() {
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
+
 	log := slog.New(slog.NewTextHandler(r.t.Output(), nil))
 	go func() { ended <- Run(ctx, r.cfg, log) }()
+
 	r.stop = func() {
 		cancel()
+
 		if err := <-ended; err != nil {
 			r.t.Error(err)
 		}
+
 		r.stop = func() {}
 	}
 	r.t.Cleanup(func() { r.stop() })
@@ -104,24 +113,29 @@ func (r *rig) awaitMissing(what string) {
 		if err != nil {
 			return err
 		}
+
 		if what == "" && status != http.StatusOK || what != "" && (status != http.StatusServiceUnavailable || !strings.Contains(body, what)) {
 			return fmt.Errorf("status %d: %s", status, body)
 		}
+
 		return nil
 	})
 }
 
 func (r *rig) annotate(key, value, pod string) {
 	r.t.Helper()
+
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": map[string]string{key: value}}})
 	if err != nil {
 		r.t.Fatal(err)
 	}
+
 	if pod != "" {
 		_, err = r.client.CoreV1().Pods("default").Patch(r.t.Context(), pod, types.MergePatchType, patch, metav1.PatchOptions{})
 	} else {
 		_, err = r.client.CoreV1().Nodes().Patch(r.t.Context(), r.cfg.NodeName, types.MergePatchType, patch, metav1.PatchOptions{})
 	}
+
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -137,6 +151,7 @@ func (r *rig) installed(port string) {
 
 func (r *rig) createNode() {
 	r.t.Helper()
+
 	if _, err := r.client.CoreV1().Nodes().Create(r.t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: r.cfg.NodeName}}, metav1.CreateOptions{}); err != nil {
 		r.t.Fatal(err)
 	}
@@ -144,6 +159,7 @@ func (r *rig) createNode() {
 
 func (r *rig) createPod(name string) *corev1.Pod {
 	r.t.Helper()
+
 	pod, err := r.client.CoreV1().Pods("default").Create(r.t.Context(), &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
 		Spec:       corev1.PodSpec{NodeName: r.cfg.NodeName, Containers: []corev1.Container{{Name: "c", Image: "i"}}},
@@ -151,6 +167,7 @@ func (r *rig) createPod(name string) *corev1.Pod {
 	if err != nil {
 		r.t.Fatal(err)
 	}
+
 	return pod
 }
 

@@ -35,20 +35,24 @@ func TestMain(m *testing.M) {
 		fmt.Println(Run(context.Background(), valid(), slog.New(slog.DiscardHandler)))
 		return
 	}
+
 	if config := os.Getenv(withoutEBPFEnv); config != "" {
 		fmt.Println(runWithoutEBPF(config))
 		return
 	}
+
 	if config := os.Getenv(agentEnv); config != "" {
 		fmt.Println(runAgent(config))
 		return
 	}
+
 	if !testnode.Inside() {
 		if _, err := kube.Build(context.Background(), kube.CacheDir(), os.Stderr); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}
 	}
+
 	os.Exit(testnode.Main(kubetest.Shared{M: m}))
 }
 
@@ -58,9 +62,11 @@ func TestRun(t *testing.T) {
 	r.awaitMissing(`node1: the API server has no such Node`)
 	r.createNode()
 	r.awaitMissing("the controller has not given the node a subnet")
+
 	if _, err := os.Stat(filepath.Join(r.cfg.CNIConfDir, cniconf.File)); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("CNI configuration before the node is ready: %v", err)
 	}
+
 	r.annotate(annotation.NodeSubnets, annotation.FormatNodeSubnets([]netip.Prefix{netip.MustParsePrefix("10.244.1.0/24")}), "")
 	r.awaitMissing("ovn-controller")
 	r.installed(management.Name)
@@ -73,15 +79,19 @@ func TestRun(t *testing.T) {
 	r.checkPod()
 	r.sw.ReportDatapath(t)
 	r.awaitZeroSNAT(testnode.AvoidedZeroSNAT(t))
+
 	if _, body, err := r.get("/"); err != nil || !strings.HasPrefix(body, "<!doctype html>") {
 		t.Errorf("status page %q, error %v", body, err)
 	}
+
 	if _, body, err := r.get("/status.json"); err != nil || !strings.Contains(body, `"layout":"direct"`) || !strings.Contains(body, `"reason":"snat_port"`) || !strings.Contains(body, `"missing":[]`) {
 		t.Errorf("status %s, error %v", body, err)
 	}
+
 	if _, body, err := r.get("/metrics"); err != nil || !strings.Contains(body, "ovnkube_gateway_packets_total") || !strings.Contains(body, "ovnkube_agent_ready 1") {
 		t.Errorf("metrics, error %v:\n%s", err, body)
 	}
+
 	r.checkEnd()
 }
 
@@ -93,6 +103,7 @@ func (r *rig) awaitZeroSNAT(want string) {
 		if got := r.sw.ZeroSNAT(r.t); got != want {
 			return fmt.Errorf("it is %q", got)
 		}
+
 		return nil
 	})
 }
@@ -105,20 +116,25 @@ func (r *rig) checkNode() {
 		if err != nil {
 			return err
 		}
+
 		gw, err := annotation.ParseGateway(node.Annotations)
 		if err != nil {
 			return err
 		}
+
 		if len(gw.Addresses) != 1 || gw.Addresses[0].String() != "172.30.0.11/24" || len(gw.NextHops) != 1 || gw.NextHops[0].String() != "172.30.0.200" {
 			return fmt.Errorf("gateway %+v", gw)
 		}
+
 		mac, err := annotation.ParseManagementMAC(node.Annotations)
 		if err != nil || mac.String() != "0a:58:0a:f4:01:02" {
 			return fmt.Errorf("management port %s: %w", mac, err)
 		}
+
 		if id := node.Annotations[annotation.ChassisID]; id != "node1" {
 			return fmt.Errorf("chassis %q", id)
 		}
+
 		return nil
 	})
 }
@@ -128,28 +144,36 @@ func (r *rig) checkNode() {
 func (r *rig) checkPod() {
 	r.t.Helper()
 	pod := r.createPod("a")
+
 	netns := "/proc/" + testnode.Netns(r.t) + "/ns/net"
 	go r.installed(podnet.HostName("sandbox-a", "eth0"))
+
 	answered := make(chan error, 1)
+
 	go func() {
 		resp, err := r.call("ADD", pod, netns)
 		if err == nil && !strings.Contains(string(resp.Result), `"10.244.1.3/24"`) {
 			err = fmt.Errorf("result %s", resp.Result)
 		}
+
 		answered <- err
 	}()
+
 	r.annotate(annotation.PodNetworks, annotation.FormatPod(annotation.Pod{
 		Addresses: []netip.Prefix{netip.MustParsePrefix("10.244.1.3/24")}, MAC: net.HardwareAddr{0x0a, 0x58, 10, 244, 1, 3},
 		Gateways: []netip.Addr{netip.MustParseAddr("10.244.1.1")},
 	}), pod.Name)
+
 	if err := <-answered; err != nil {
 		r.t.Fatal(err)
 	}
+
 	for _, command := range []string{"ADD", "CHECK", "DEL", "DEL"} {
 		if _, err := r.call(command, pod, netns); err != nil {
 			r.t.Errorf("%s: %v", command, err)
 		}
 	}
+
 	if _, err := r.call("CHECK", pod, netns); err == nil {
 		r.t.Error("a deleted pod passes CHECK")
 	}
@@ -167,6 +191,7 @@ func (r *rig) awaitAffinityFlows(want int) {
 		if err == nil && (first != 0 || others != want) {
 			err = fmt.Errorf("%d and %d flows, want %d", first, others, want)
 		}
+
 		return err
 	})
 }
@@ -178,19 +203,24 @@ func (r *rig) checkEnd() {
 	r.awaitAffinityFlows(5)
 	r.stop()
 	r.awaitAffinityFlows(5)
+
 	if _, err := os.Stat(r.cfg.PinDir); err != nil {
 		r.t.Errorf("a stopped agent leaves its programs: %v", err)
 	}
+
 	for range 2 {
 		if err := Cleanup(r.t.Context(), r.cfg, slog.New(slog.DiscardHandler)); err != nil {
 			r.t.Fatal(err)
 		}
 	}
+
 	r.awaitAffinityFlows(0)
 	r.awaitZeroSNAT("true")
+
 	if got := r.sw.Vsctl(r.t, "list-ports", "br-int"); got != "" {
 		r.t.Errorf("ports %q still exist", got)
 	}
+
 	for _, path := range []string{r.cfg.PinDir, r.cfg.CNISocket, filepath.Join(r.cfg.CNIConfDir, cniconf.File)} {
 		if _, err := os.Stat(path); !errors.Is(err, os.ErrNotExist) {
 			r.t.Errorf("%s still exists: %v", path, err)
@@ -207,9 +237,11 @@ func TestRunWaitsForDaemons(t *testing.T) {
 	r.cfg.OVSDB = "unix:" + r.sw.Dir + "/late.sock"
 	r.start()
 	r.awaitMissing("late.sock")
+
 	if err := os.Symlink(r.sw.Dir+"/db.sock", r.sw.Dir+"/late.sock"); err != nil {
 		t.Fatal(err)
 	}
+
 	r.installed(management.Name)
 	r.awaitMissing("")
 	r.stop()
@@ -223,16 +255,19 @@ func TestRunWaitsForDaemons(t *testing.T) {
 		if strings.Contains(body, "gateway") {
 			return errors.New(body)
 		}
+
 		return err
 	})
 }
 
 func TestRun_refusesANodeInUnderlayMode(t *testing.T) {
 	cfg := valid()
+
 	cfg.RunDir = t.TempDir()
 	if err := status.Write(cfg.RunDir, status.Record{Wiring: status.Wiring{Mode: status.ModeUnderlay}}); err != nil {
 		t.Fatal(err)
 	}
+
 	err := Run(t.Context(), cfg, slog.New(slog.DiscardHandler))
 	if err == nil || !strings.Contains(err.Error(), "ovnkube agent --cleanup") {
 		t.Errorf("got %v", err)

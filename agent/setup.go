@@ -26,30 +26,42 @@ const maxDeviceName = 15
 func gatewaySettings(cfg Config, log *slog.Logger) (gateway.Settings, error) {
 	s := cfg.Defaulted()
 	s.Tunnel = cfg.EncapIP
+
 	uplink, err := findUplink(s.Uplink)
 	if err != nil {
 		return s, err
 	}
+
 	s = withUplink(s, uplink)
 	if s.Layout != gateway.Bridged { // in layout bridged, OVS may know another name
 		if err := checkBridgeName(s); err != nil {
 			return s, err
 		}
 	}
+
 	reason := "configured"
 	if s.Datapath == "" {
 		s.Datapath, reason = ovs.DetectDatapath(link.HasGenericFamily)
 	}
+
 	log.Info("datapath", "type", s.Datapath, "reason", reason)
+
 	if s.Userspace() && s.Layout == gateway.Direct {
 		if !cfg.EncapIP.IsValid() {
-			return s, fmt.Errorf("encap address: none given: the userspace datapath needs one of its own, in a subnet that the node has no address in (datapath netdev: %s)", reason)
+			return s, fmt.Errorf("encap address: none given: the userspace datapath needs one of its own, in a subnet that the node has no address in (datapath netdev: %s)",
+				reason)
 		}
+
 		s.Encap = cfg.encapPrefix()
 	}
+
 	if s.Userspace() && s.Layout == gateway.Bridged && cfg.EncapIP.IsValid() {
-		return s, fmt.Errorf("encap address %s: layout bridged on the userspace datapath tunnels from the node's own", cfg.EncapIP)
+		return s, fmt.Errorf(
+			"encap address %s: layout bridged on the userspace datapath tunnels from the node's own",
+			cfg.EncapIP,
+		)
 	}
+
 	return s, s.Validate()
 }
 
@@ -59,13 +71,16 @@ const bridgePrefix = "br"
 func withUplink(s gateway.Settings, uplink string) gateway.Settings {
 	s.Uplink, s.Bridge = uplink, bridgePrefix+uplink
 	s.NotHost = notHost(s.Wiring)
+
 	return s
 }
 
 func checkBridgeName(s gateway.Settings) error {
 	if len(s.Bridge) > maxDeviceName {
-		return fmt.Errorf("uplink %s: the bridge's name %s is longer than %d characters", s.Uplink, s.Bridge, maxDeviceName)
+		return fmt.Errorf("uplink %s: the bridge's name %s is longer than %d characters", s.Uplink, s.Bridge,
+			maxDeviceName)
 	}
+
 	return nil
 }
 
@@ -75,6 +90,7 @@ func notHost(w gateway.Wiring) []string {
 	if w.Layout == gateway.Bridged {
 		return []string{management.Name}
 	}
+
 	return []string{w.Bridge, management.Name}
 }
 
@@ -84,9 +100,11 @@ func resolve(ctx context.Context, s gateway.Settings, o *ovs.Client) (gateway.Se
 	if errors.Is(err, ovs.ErrForeign) {
 		return s, err
 	}
+
 	if err == nil {
 		s.Wiring, s.NotHost = w, notHost(w)
 	}
+
 	return s, checkBridgeName(s)
 }
 
@@ -97,9 +115,11 @@ func allowSysctls(log *slog.Logger) error {
 	if err != nil {
 		return fmt.Errorf("write sysctls of the network: %w", err)
 	}
+
 	if changed {
 		log.Info("network sysctls were read-only in this container, made them writable")
 	}
+
 	return nil
 }
 
@@ -108,15 +128,19 @@ func findUplink(name string) (string, error) {
 		if _, err := link.Get(name); err != nil {
 			return "", fmt.Errorf("find uplink %s: %w", name, err)
 		}
+
 		return name, nil
 	}
+
 	device, err := link.DefaultDevice()
 	if err != nil {
 		return "", fmt.Errorf("find uplink: %w", err)
 	}
+
 	if device == "" {
 		return "", errors.New("find uplink: the host has no default route, and no interface is configured")
 	}
+
 	return device, nil
 }
 
@@ -125,9 +149,11 @@ func encapAddress(cfg Config, n gateway.Node) netip.Addr {
 	if cfg.EncapIP.IsValid() {
 		return cfg.EncapIP
 	}
+
 	if a := n.Address(true); a.IsValid() {
 		return a
 	}
+
 	return n.Address(false)
 }
 
@@ -144,16 +170,19 @@ func (a *agent) tunnelAddress() (netip.Addr, error) {
 	if cfg.EncapIP.IsValid() {
 		return cfg.EncapIP, nil
 	}
+
 	if a.gateway != nil && cfg.Layout != gateway.Dedicated {
 		n, _ := a.gateway.View().Node()
 		if encap := encapAddress(cfg, n); encap.IsValid() {
 			return encap, nil
 		}
 	}
+
 	encap, err := gateway.EncapAddress(cfg.Settings)
 	if err == nil && !encap.IsValid() {
 		err = fmt.Errorf("encap address: the host has none on %s", cfg.Uplink)
 	}
+
 	return encap, err
 }
 
@@ -161,14 +190,17 @@ func (a *agent) tunnelAddress() (netip.Addr, error) {
 // changes it, and so may an operator.
 func (a *agent) syncOVS(ctx context.Context) error {
 	cfg := a.cfg
+
 	encap, err := a.tunnelAddress()
 	if err != nil {
 		return err
 	}
+
 	refused, err := a.refusedChassis(ctx)
 	if err != nil {
 		return err
 	}
+
 	id, err := a.ovs.SyncSettings(ctx, ovs.Settings{
 		Remote: cfg.SBAddress, EncapIP: encap.String(), DatapathType: cfg.Datapath,
 		Hostname: cfg.NodeName, SystemID: cfg.NodeName, FixedSystemID: cfg.ChassisOfNode, Refused: refused,
@@ -176,11 +208,13 @@ func (a *agent) syncOVS(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+
 	now := chassis{id, encap}
 	if was := a.chassis.Swap(&now); was != nil && *was != now {
 		a.log.Info("the node's chassis has changed", "system-id", id, "tunnels", encap, "before", *was)
 		a.nodeWake.Trigger()
 	}
+
 	return nil
 }
 
@@ -189,13 +223,16 @@ func (a *agent) syncOVS(ctx context.Context) error {
 // known, it is as the last agent has left it.
 func (a *agent) refusedChassis(ctx context.Context) (bool, error) {
 	id, refused, err := a.ovs.Chassis(ctx, a.cfg.NodeName)
+
 	node := a.cluster.Node()
 	if err != nil || node == nil {
 		return refused, err
 	}
+
 	if node.Annotations[annotation.ChassisTakenBy] != "" {
 		return true, nil
 	}
+
 	return a.cluster.HasChassis(id) && (refused || node.Annotations[annotation.ChassisID] != id), nil
 }
 
@@ -207,29 +244,40 @@ func awaitMove(ctx context.Context, rundir string, log *slog.Logger) error {
 			log.Info("waiting for a move of the host's addresses", "move", what)
 		}
 	}
+
 	return loop.Insist(ctx, report, func() error { return gateway.Moving(rundir) })
 }
 
 // paths returns where "ovnkube status" looks.
 func (c Config) paths() status.Paths {
 	p := status.Paths{
-		PinDir: c.PinDir, RunDir: c.RunDir, OVSDB: c.OVSDB, OVSRunDir: c.OVSRunDir, OVNRunDir: c.OVNRunDir, Metrics: c.MetricsAddr, MetricsTLS: c.MetricsTLS.On(), CNISocket: c.CNISocket,
+		PinDir:     c.PinDir,
+		RunDir:     c.RunDir,
+		OVSDB:      c.OVSDB,
+		OVSRunDir:  c.OVSRunDir,
+		OVNRunDir:  c.OVNRunDir,
+		Metrics:    c.MetricsAddr,
+		MetricsTLS: c.MetricsTLS.On(),
+		CNISocket:  c.CNISocket,
 	}
 	if c.CNIConfDir != "" {
 		p.ConfList = filepath.Join(c.CNIConfDir, cniconf.File)
 	}
+
 	return p
 }
 
 // Fail records for "ovnkube status" the error with which the agent has ended. The configuration may
 // be invalid.
 func (c Config) Fail(failure error) error {
-	return status.Complete(c.RunDir, status.Record{Node: c.NodeName, Paths: c.paths(), Failure: failure.Error()})
+	return status.Complete(c.RunDir,
+		status.Record{Node: c.NodeName, Paths: c.paths(), Failure: failure.Error()})
 }
 
 // record writes the agent's configuration for "ovnkube status". The gateway does not depend on it.
 func (a *agent) record() {
 	c, s := a.cfg, a.cfg.Settings
+
 	r := status.Record{
 		Node: c.NodeName, Started: time.Now().UTC().Truncate(time.Second),
 		Wiring: status.Wiring{
@@ -241,13 +289,17 @@ func (a *agent) record() {
 	if s.Local {
 		r.Wiring.Mode = "local"
 	}
+
 	if s.None {
 		r.Wiring.Mode = "none"
 	}
+
 	if s.Shortcuts {
 		r.Wiring.NoShortcuts = s.NoShortcuts()
 	}
+
 	r.Ports.First, r.Ports.Last, r.Ports.NodePorts = s.SNATPorts.First, s.SNATPorts.Last, s.NodePorts
+
 	r.Ports.FirstNodePort, r.Ports.LastNodePort = s.NodePortRange.First, s.NodePortRange.Last
 	if err := status.Write(c.RunDir, r); err != nil {
 		a.log.Warn("cannot write the record for ovnkube status", "error", err)

@@ -39,6 +39,7 @@ func TestStatusNamesFault(t *testing.T) {
 	r.awaitMissing("ovn-controller has not installed")
 	r.installed(management.Name)
 	r.awaitMissing("")
+
 	aborts := testnode.AvoidedZeroSNAT(t) == "false" // before Open vSwitch 3.3
 	testnode.Eventually(t, "all is right", func() error {
 		got, warned := r.status(t), false
@@ -48,37 +49,47 @@ func TestStatusNamesFault(t *testing.T) {
 				return &unexpected{got}
 			}
 		}
+
 		if warned != aborts {
 			return &unexpected{got}
 		}
+
 		return nil
 	})
 
 	r.stop()
+
 	if got := r.status(t); got.State != status.Broken || !said(got, "agent", status.Degraded, "does not answer") || !said(got, "cni", status.Broken, "no pod starts") {
 		t.Errorf("agent dead: %+v", got.Checks)
 	}
+
 	for _, f := range r.faults(t, southbound, controller) {
 		whole := t.Run(f.name, func(t *testing.T) {
 			r.t = t // an agent for repair ends with the subtest
 			f.break_(t)
+
 			var got status.Report
+
 			testnode.Eventually(t, "fault is seen", func() error {
 				if got = r.status(t); !said(got, f.check, status.Broken, f.say) {
 					return &unexpected{got}
 				}
+
 				return nil
 			})
+
 			for _, c := range got.Checks {
 				if c.State != status.Right && c.Do == "" {
 					t.Errorf("%s gives no advice: %s", c.Name, c.Detail)
 				}
 			}
+
 			f.mend(t)
 			testnode.Eventually(t, "fault is gone", func() error {
 				if got := r.status(t); !said(got, f.check, status.Right, "") {
 					return &unexpected{got}
 				}
+
 				return nil
 			})
 		})
@@ -92,7 +103,9 @@ type unexpected struct{ status.Report }
 
 func (u *unexpected) Error() string {
 	var b strings.Builder
+
 	_ = u.Print(&b)
+
 	return b.String()
 }
 
@@ -102,15 +115,18 @@ func said(r status.Report, check string, state status.State, words string) bool 
 			return true
 		}
 	}
+
 	return false
 }
 
 func (r *rig) status(t *testing.T) status.Report {
 	t.Helper()
+
 	record, err := status.Read(r.cfg.RunDir)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	return status.Judge(status.Look(context.Background(), record))
 }
 
@@ -123,11 +139,14 @@ func (r *rig) faults(all *testing.T, southbound, controller *daemon) []fault {
 	vsctl := func(args ...string) func(*testing.T) {
 		return run(append([]string{"ovs-vsctl", "--db=" + r.sw.Address, "--no-wait"}, args...)...)
 	}
+
 	mac := ""
 	if d, err := net.InterfaceByName("eth0"); err == nil {
 		mac = d.HardwareAddr.String()
 	}
+
 	const reserved = "/proc/sys/net/ipv4/ip_local_reserved_ports"
+
 	write := func(text string) func(*testing.T) {
 		return func(t *testing.T) {
 			if err := os.WriteFile(reserved, []byte(text), 0o644); err != nil {
@@ -138,6 +157,7 @@ func (r *rig) faults(all *testing.T, southbound, controller *daemon) []fault {
 	confList := filepath.Join(r.cfg.CNIConfDir, cniconf.File)
 	flannel := filepath.Join(r.cfg.CNIConfDir, "10-flannel.conflist")
 	breth0 := "unix:" + r.sw.Dir + "/breth0.mgmt"
+
 	return []fault{
 		{"bridge down", run("ip", "link", "set", "breth0", "down"), run("ip", "link", "set", "breth0", "up"), "bridge", "breth0 is down"},
 		{"mapping lost", vsctl("remove", "Open_vSwitch", ".", "external_ids", "ovn-bridge-mappings"), vsctl("set", "Open_vSwitch", ".", "external_ids:ovn-bridge-mappings=physnet:breth0"), "bridge", "OVN is not connected to it"},
@@ -165,11 +185,13 @@ func (r *rig) faults(all *testing.T, southbound, controller *daemon) []fault {
 			if err := os.Remove(flannel); err != nil {
 				t.Fatal(err)
 			}
+
 			r.again(t)
 		}, "cni", "the runtime takes " + flannel + " (flannel) before " + cniconf.File},
 		{"flows deleted", func(t *testing.T) { r.stop(); testnode.Run(t, "ovs-ofctl", "del-flows", breth0) }, r.again, "flows", "has none of the gateway"},
 		{"program detached", func(t *testing.T) {
 			r.stop()
+
 			if err := os.Remove(r.cfg.PinDir + "/uplink_ingress"); err != nil {
 				t.Fatal(err)
 			}
@@ -187,11 +209,14 @@ func (r *rig) again(t *testing.T) {
 
 func mountCgroup(t *testing.T) string {
 	t.Helper()
+
 	dir := t.TempDir()
 	if err := syscall.Mount("none", dir, "cgroup2", 0, ""); err != nil {
 		t.Fatal("mount cgroup2:", err)
 	}
+
 	t.Cleanup(func() { _ = syscall.Unmount(dir, syscall.MNT_DETACH) })
+
 	return dir
 }
 
@@ -205,12 +230,15 @@ type daemon struct {
 
 func (d *daemon) start(t *testing.T) {
 	t.Helper()
+
 	_ = os.Remove(d.ready)
 	d.cmd = exec.Command(d.argv[0], d.argv[1:]...)
+
 	d.cmd.Env = append(os.Environ(), d.env...)
 	if err := d.cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
+
 	testnode.Eventually(t, d.argv[0], func() error {
 		_, err := os.Stat(d.ready)
 		return err
@@ -224,6 +252,7 @@ func (d *daemon) kill(*testing.T) {
 
 func startSouthbound(t *testing.T, r *rig) *daemon {
 	t.Helper()
+
 	db, socket := r.sw.Dir+"/sb.db", r.sw.Dir+"/sb.sock"
 	testnode.Run(t, "ovsdb-tool", "create", db, platform.OVNFile("ovn-sb.ovsschema"))
 	d := &daemon{argv: []string{"ovsdb-server", "-vconsole:off", "--unixctl=" + r.sw.Dir + "/sb.ctl", "--remote=punix:" + socket, db}, ready: socket}
@@ -231,11 +260,13 @@ func startSouthbound(t *testing.T, r *rig) *daemon {
 	t.Cleanup(func() { d.kill(t) })
 	testnode.Run(t, "ovn-sbctl", "--db=unix:"+socket, "init")
 	r.cfg.SBAddress = "unix:" + socket
+
 	return d
 }
 
 func startController(t *testing.T, r *rig) *daemon {
 	t.Helper()
+
 	pid := r.sw.Dir + "/ovn-controller.pid"
 	d := &daemon{
 		argv:  []string{"ovn-controller", "-vconsole:off", "--log-file=" + r.sw.Dir + "/ovn-controller.log", "--pidfile=" + pid, r.sw.Address},
@@ -244,5 +275,6 @@ func startController(t *testing.T, r *rig) *daemon {
 	}
 	d.start(t)
 	t.Cleanup(func() { d.kill(t) })
+
 	return d
 }

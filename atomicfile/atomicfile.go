@@ -25,15 +25,18 @@ func Create(path string, mode os.FileMode) (*File, error) {
 	if err := Sweep(path); err != nil {
 		return nil, err
 	}
+
 	out, err := create(path)
 	if err == nil {
 		if err = out.Chmod(mode); err != nil {
 			out.Abort()
 		}
 	}
+
 	if err != nil {
 		return nil, fmt.Errorf("replace %s: %w", path, err)
 	}
+
 	return out, nil
 }
 
@@ -44,12 +47,16 @@ func create(path string) (*File, error) {
 		if err != nil {
 			return nil, err
 		}
+
 		out := &File{File: f, path: path}
+
 		locked := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
 		if locked == nil && out.linked() {
 			return out, nil
 		}
+
 		out.Abort() // swept before it was locked
+
 		if locked != nil && !errors.Is(locked, unix.EWOULDBLOCK) {
 			return nil, locked
 		}
@@ -71,19 +78,24 @@ func Sweep(path string) error {
 	if err != nil {
 		return fmt.Errorf("remove what is left of %s: %w", path, err)
 	}
+
 	for _, l := range left {
 		f, err := os.Open(l)
 		if errors.Is(err, os.ErrNotExist) {
 			continue // done since
 		}
+
 		if err != nil {
 			return fmt.Errorf("remove what is left of %s: %w", path, err)
 		}
+
 		if unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) == nil {
 			os.Remove(l)
 		}
+
 		f.Close()
 	}
+
 	return nil
 }
 
@@ -94,19 +106,23 @@ func (f *File) Commit() error {
 	if err == nil {
 		err = os.Rename(f.Name(), f.path)
 	}
+
 	if err != nil {
 		return fmt.Errorf("replace %s: %w", f.path, err)
 	}
+
 	f.done = true
 	if err := syncDir(filepath.Dir(f.path)); err != nil {
 		return fmt.Errorf("replace %s: %w", f.path, err)
 	}
+
 	return nil
 }
 
 // Abort closes the file, and removes what was not committed.
 func (f *File) Abort() {
 	f.Close()
+
 	if !f.done {
 		os.Remove(f.Name())
 	}
@@ -119,9 +135,11 @@ func Write(path string, content []byte, mode os.FileMode) error {
 		return err
 	}
 	defer f.Abort()
+
 	if _, err := f.Write(content); err != nil {
 		return fmt.Errorf("replace %s: %w", path, err)
 	}
+
 	return f.Commit()
 }
 
@@ -130,5 +148,6 @@ func syncDir(dir string) error {
 	if err != nil {
 		return err
 	}
+
 	return errors.Join(d.Sync(), d.Close())
 }

@@ -18,6 +18,7 @@ import (
 
 func write(t *testing.T, path string, content []byte) {
 	t.Helper()
+
 	if err := atomicfile.Write(path, content, 0o640); err != nil {
 		t.Fatal(err)
 	}
@@ -25,10 +26,12 @@ func write(t *testing.T, path string, content []byte) {
 
 func expect(t *testing.T, path string, want []byte) {
 	t.Helper()
+
 	got, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	if !bytes.Equal(got, want) {
 		t.Errorf("%s has %d bytes, want %d", path, len(got), len(want))
 	}
@@ -37,33 +40,42 @@ func expect(t *testing.T, path string, want []byte) {
 func TestWriteReplacesTheFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "record")
 	write(t, path, []byte("before\n"))
+
 	reader, err := os.Open(path)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer reader.Close()
+
 	write(t, path, []byte("x\n"))
+
 	if got, err := io.ReadAll(reader); err != nil || string(got) != "before\n" {
 		t.Errorf("a reader that had opened the file sees %q, %v", got, err)
 	}
+
 	expect(t, path, []byte("x\n"))
+
 	info, err := os.Stat(path)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	if info.Mode().Perm() != 0o640 {
 		t.Errorf("mode %v", info.Mode())
 	}
+
 	only(t, path)
 }
 
 // only fails unless the directory has no other file.
 func only(t *testing.T, path string) {
 	t.Helper()
+
 	files, err := os.ReadDir(filepath.Dir(path))
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	if len(files) != 1 || files[0].Name() != filepath.Base(path) {
 		t.Errorf("left in the directory: %v", files)
 	}
@@ -74,18 +86,22 @@ func TestFullDiskKeepsTheFile(t *testing.T) {
 	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "size=64k"); err != nil {
 		t.Fatal(err)
 	}
+
 	t.Cleanup(func() {
 		if err := unix.Unmount(dir, 0); err != nil {
 			t.Error(err)
 		}
 	})
+
 	path := filepath.Join(dir, "record")
 	before := bytes.Repeat([]byte("x"), 40<<10)
 	write(t, path, before)
+
 	for _, size := range []int{25 << 10, 60 << 10, 1 << 20} {
 		if err := atomicfile.Write(path, make([]byte, size), 0o600); err == nil {
 			t.Errorf("%d bytes: no error", size)
 		}
+
 		expect(t, path, before)
 		only(t, path)
 	}
@@ -95,13 +111,16 @@ func TestUnwritableDirectoryKeepsTheFile(t *testing.T) {
 	if err := atomicfile.Write(filepath.Join(t.TempDir(), "none", "record"), nil, 0o600); err == nil {
 		t.Error("no error")
 	}
+
 	dir := filepath.Join(t.TempDir(), "record") // a directory is where the file is to be
 	if err := os.MkdirAll(filepath.Join(dir, "x"), 0o700); err != nil {
 		t.Fatal(err)
 	}
+
 	if err := atomicfile.Write(dir, nil, 0o600); err == nil {
 		t.Error("no error")
 	}
+
 	only(t, dir)
 }
 
@@ -114,32 +133,40 @@ func TestKilledWriterLeavesNothing(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+
 	living, err := atomicfile.Create(path, 0o600)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer living.Abort()
+
 	if _, err := living.WriteString("living"); err != nil {
 		t.Fatal(err)
 	}
+
 	write(t, path, []byte("other"))
+
 	if err := atomicfile.Sweep(filepath.Join(filepath.Dir(path), "*")); err != nil {
 		t.Fatal(err)
 	}
+
 	if err := living.Commit(); err != nil {
 		t.Fatal(err)
 	}
+
 	expect(t, path, []byte("living"))
 	only(t, path)
 }
 
 func TestWritersDoNotMix(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "record")
+
 	var group sync.WaitGroup
 	for i := range 8 {
 		group.Go(func() {
 			for range 20 {
 				write(t, path, bytes.Repeat([]byte{'a' + byte(i)}, 10<<10))
+
 				got, err := os.ReadFile(path)
 				if err != nil || len(got) != 10<<10 || !bytes.Equal(got, bytes.Repeat(got[:1], len(got))) {
 					t.Errorf("a mixture: %d bytes, %v", len(got), err)
@@ -147,6 +174,7 @@ func TestWritersDoNotMix(t *testing.T) {
 			}
 		})
 	}
+
 	group.Wait()
 	only(t, path)
 }
@@ -169,19 +197,24 @@ func TestOnlyAtomicfileWrites(t *testing.T) {
 		"ovnd/database.go: os.Rename",                   // a database that ovsdb-tool made
 		"ovnd/switch.go: os.Rename",                     // likewise
 	}
+
 	var found []string
+
 	for _, use := range source.Uses(t, "..", "os", "WriteFile", "Create", "CreateTemp", "OpenFile", "Rename") {
 		file, rest, _ := strings.Cut(use, ":")
+
 		_, name, _ := strings.Cut(rest, ": ")
 		if file = file + ": " + name; !strings.HasPrefix(file, "atomicfile/") {
 			found = append(found, file)
 		}
 	}
+
 	for _, f := range found {
 		if !slices.Contains(allowed, f) {
 			t.Errorf("%s: use atomicfile", f)
 		}
 	}
+
 	for _, a := range allowed {
 		if !slices.Contains(found, a) {
 			t.Errorf("%s: is not there any more", a)

@@ -32,25 +32,36 @@ func RunNode(ctx context.Context, client kubernetes.Interface, node, dir string,
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return fmt.Errorf("create directory of certificates: %w", err)
 	}
+
 	store, err := certificate.NewFileStore(nodePair, dir, dir, "", "")
 	if err != nil {
 		return fmt.Errorf("open certificates in %s: %w", dir, err)
 	}
+
 	name := pkix.Name{CommonName: node}
+
 	manager, err := certificate.NewManager(&certificate.Config{
-		Name: "node", SignerName: SignerName, CertificateStore: store,
-		ClientsetFn: func(*tls.Certificate) (kubernetes.Interface, error) { return client, nil },
+		Name:             "node",
+		SignerName:       SignerName,
+		CertificateStore: store,
+		ClientsetFn:      func(*tls.Certificate) (kubernetes.Interface, error) { return client, nil },
 		// With a function, the manager replaces a certificate with another name.
 		GetTemplate: func() *x509.CertificateRequest { return &x509.CertificateRequest{Subject: name} },
-		Usages:      []certificatesv1.KeyUsage{certificatesv1.UsageDigitalSignature, certificatesv1.UsageClientAuth},
-		Ctx:         &ctx,
+		Usages: []certificatesv1.KeyUsage{
+			certificatesv1.UsageDigitalSignature,
+			certificatesv1.UsageClientAuth,
+		},
+		Ctx: &ctx,
 	})
 	if err != nil {
 		return fmt.Errorf("manage certificate of node %q: %w", node, err)
 	}
+
 	manager.Start()
 	defer manager.Stop()
+
 	report(ctx, manager, node, log)
+
 	return nil
 }
 
@@ -58,12 +69,14 @@ func RunNode(ctx context.Context, client kubernetes.Interface, node, dir string,
 func report(ctx context.Context, manager certificate.Manager, node string, log *slog.Logger) {
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
+
 	var last *x509.Certificate
 	for {
 		if c := manager.Current(); c != nil && (last == nil || !last.Equal(c.Leaf)) {
 			last = c.Leaf
 			log.Info("the node has its certificate", "node", node, "until", last.NotAfter)
 		}
+
 		select {
 		case <-ctx.Done():
 			return

@@ -46,12 +46,32 @@ type files struct{ key, cert, ca, trusts string }
 // verify that it is the authority's, and look at no name.
 func holders() []holder {
 	return []holder{
-		{"ovn-ebpf-central", "ovn-central", []files{
-			{"privkey.pem", "cert.pem", "cacert.pem", central}, {"privkey.pem", "cert.pem", "node-cacert.pem", nodes},
-		}},
-		{"ovn-ebpf-databases", "ovn-ebpf-controller", []files{
-			{"ovnnb-privkey.pem", "ovnnb-cert.pem", "ovnnb-ca.cert", central}, {"ovnsb-privkey.pem", "ovnsb-cert.pem", "ovnsb-ca.cert", central},
-		}},
+		{
+			"ovn-ebpf-central",
+			"ovn-central",
+			[]files{
+				{
+					"privkey.pem",
+					"cert.pem",
+					"cacert.pem",
+					central,
+				},
+				{"privkey.pem", "cert.pem", "node-cacert.pem", nodes},
+			},
+		},
+		{
+			"ovn-ebpf-databases",
+			"ovn-ebpf-controller",
+			[]files{
+				{
+					"ovnnb-privkey.pem",
+					"ovnnb-cert.pem",
+					"ovnnb-ca.cert",
+					central,
+				},
+				{"ovnsb-privkey.pem", "ovnsb-cert.pem", "ovnsb-ca.cert", central},
+			},
+		},
 	}
 }
 
@@ -61,6 +81,7 @@ func secrets() []string {
 	for _, h := range holders() {
 		out = append(out, h.secret)
 	}
+
 	return out
 }
 
@@ -82,17 +103,21 @@ func Renew(now time.Time, handover time.Duration, have Data) (Data, error) {
 		if err != nil {
 			return nil, err
 		}
+
 		signers[name] = signer{ca, trusted}
 	}
+
 	for _, h := range holders() {
 		data, err := h.renew(now, have[h.secret], signers)
 		if err != nil {
 			return nil, err
 		}
+
 		if data != nil {
 			want[h.secret] = data
 		}
 	}
+
 	return want, nil
 }
 
@@ -106,19 +131,26 @@ func authority(now time.Time, handover time.Duration, name string, have, want Da
 		if err != nil {
 			return nil, nil, err
 		}
+
 		want[name], err = authorityData(ca, nil, nil)
+
 		return ca, ca.certPEM(), err
 	}
+
 	ca, err := parse(data["ca.crt"], data["ca.key"])
 	if err != nil {
-		return nil, nil, fmt.Errorf("read Secret %s: %w (delete it, and every member and node gets new certificates)", name, err)
+		return nil, nil, fmt.Errorf(
+			"read Secret %s: %w (delete it, and every member and node gets new certificates)", name, err,
+		)
 	}
+
 	var next *pair
 	if len(data["next.crt"]) > 0 {
 		if next, err = parse(data["next.crt"], data["next.key"]); err != nil {
 			return nil, nil, fmt.Errorf("read Secret %s: %w", name, err)
 		}
 	}
+
 	old := data["old.crt"]
 	switch {
 	case next == nil && (ca.cert.NotAfter.Sub(now) < authorityLife/3 || len(data[rotate]) > 0):
@@ -130,7 +162,9 @@ func authority(now time.Time, handover time.Duration, name string, have, want Da
 	default:
 		return ca, trust(ca, next, old), nil
 	}
+
 	want[name], err = authorityData(ca, next, old)
+
 	return ca, trust(ca, next, old), err
 }
 
@@ -139,6 +173,7 @@ func trust(ca, next *pair, old []byte) []byte {
 	if next != nil {
 		out = append(out, next.certPEM()...)
 	}
+
 	return append(out, old...)
 }
 
@@ -147,40 +182,54 @@ func authorityData(ca, next *pair, old []byte) (map[string][]byte, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	out := map[string][]byte{"ca.crt": ca.certPEM(), "ca.key": key}
 	if next != nil {
 		if out["next.key"], err = next.keyPEM(); err != nil {
 			return nil, err
 		}
+
 		out["next.crt"] = next.certPEM()
 	}
+
 	if len(old) > 0 {
 		out["old.crt"] = old
 	}
+
 	return out, nil
 }
 
 // renew returns the holder's new data, or nil if the present ones stay.
-func (h holder) renew(now time.Time, have map[string][]byte, signers map[string]signer) (map[string][]byte, error) {
+func (h holder) renew(
+	now time.Time,
+	have map[string][]byte,
+	signers map[string]signer,
+) (map[string][]byte, error) {
 	first, ca := h.files[0], signers[central]
 	p, err := parse(have[first.cert], have[first.key])
-	valid := err == nil && signed(p.cert, ca.cert) && p.cert.NotAfter.Sub(now) >= life/3 && !now.Before(p.cert.NotBefore)
+
+	valid := err == nil && signed(p.cert, ca.cert) && p.cert.NotAfter.Sub(now) >= life/3 &&
+		!now.Before(p.cert.NotBefore)
 	if !valid {
 		if p, err = issue(h.commonName, ca.pair, now, life); err != nil {
 			return nil, err
 		}
 	}
+
 	key, err := p.keyPEM()
 	if err != nil {
 		return nil, err
 	}
+
 	want := map[string][]byte{}
 	for _, f := range h.files {
 		want[f.key], want[f.cert], want[f.ca] = key, p.certPEM(), signers[f.trusts].trusted
 	}
+
 	if maps.EqualFunc(have, want, bytes.Equal) {
 		return nil, nil
 	}
+
 	return want, nil
 }
 

@@ -53,8 +53,10 @@ func (a *Authority) Run(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return a.serve(ctx) })
 	group.Go(func() error {
-		return loop.Run(ctx, loop.Options{Name: "certificates", Apply: a.Sync, Resync: min(period, a.Handover), Log: a.Log})
+		return loop.Run(ctx,
+			loop.Options{Name: "certificates", Apply: a.Sync, Resync: min(period, a.Handover), Log: a.Log})
 	})
+
 	return group.Wait()
 }
 
@@ -64,83 +66,109 @@ func (a *Authority) Run(ctx context.Context) error {
 func (a *Authority) Sync(ctx context.Context) error {
 	client := a.Client.CoreV1().Secrets(a.Namespace)
 	have, read := Data{}, map[string]*corev1.Secret{}
+
 	for _, name := range secrets() {
 		s, err := client.Get(ctx, name, metav1.GetOptions{})
 		if apierrors.IsNotFound(err) {
 			continue
 		}
+
 		if err != nil {
 			return fmt.Errorf("read Secret %s: %w", name, err)
 		}
+
 		if err := created("Secret", s); err != nil {
 			return err
 		}
+
 		have[name], read[name] = s.Data, s
 	}
+
 	want, err := Renew(time.Now(), a.Handover, have)
 	if err != nil {
 		return err
 	}
+
 	for _, name := range secrets() {
 		data, changed := want[name]
 		if !changed {
 			continue
 		}
+
 		if s := read[name]; s != nil {
 			s.Data = data
 			_, err = client.Update(ctx, s, metav1.UpdateOptions{})
 		} else {
-			_, err = client.Create(ctx, &corev1.Secret{ObjectMeta: a.meta(name), Data: data}, metav1.CreateOptions{})
+			_, err = client.Create(ctx, &corev1.Secret{ObjectMeta: a.meta(name), Data: data},
+				metav1.CreateOptions{})
 		}
+
 		if err != nil {
 			return fmt.Errorf("write Secret %s: %w", name, err)
 		}
+
 		a.Log.Info("certificate issued", "secret", name, "keys", slices.Sorted(maps.Keys(data)))
 	}
+
 	maps.Copy(have, want)
+
 	return errors.Join(a.publish(ctx, string(have[holders()[0].secret]["cacert.pem"])), a.deleteFormer(ctx))
 }
 
 // publish writes the certificates by which nodes know the databases.
 func (a *Authority) publish(ctx context.Context, trusted string) error {
 	client := a.Client.CoreV1().ConfigMaps(a.Namespace)
+
 	c, err := client.Get(ctx, Trust, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err):
-		_, err = client.Create(ctx, &corev1.ConfigMap{ObjectMeta: a.meta(Trust), Data: map[string]string{TrustFile: trusted}}, metav1.CreateOptions{})
+		_, err = client.Create(ctx,
+			&corev1.ConfigMap{ObjectMeta: a.meta(Trust), Data: map[string]string{TrustFile: trusted}},
+			metav1.CreateOptions{})
 	case err == nil && c.Data[TrustFile] != trusted:
 		if err = created("ConfigMap", c); err == nil {
 			c.Data = map[string]string{TrustFile: trusted}
 			_, err = client.Update(ctx, c, metav1.UpdateOptions{})
 		}
 	}
+
 	if err != nil {
 		return fmt.Errorf("publish ConfigMap %s: %w", Trust, err)
 	}
+
 	return nil
 }
 
 // deleteFormer deletes the Secret whose certificate was every node's.
 func (a *Authority) deleteFormer(ctx context.Context) error {
 	client := a.Client.CoreV1().Secrets(a.Namespace)
+
 	s, err := client.Get(ctx, former, metav1.GetOptions{})
 	if err == nil && created("Secret", s) == nil {
 		err = client.Delete(ctx, former, metav1.DeleteOptions{})
 	}
+
 	if err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("delete Secret %s: %w", former, err)
 	}
+
 	return nil
 }
 
 // created returns an error if this package did not create the object.
 func created(kind string, o metav1.Object) error {
 	if o.GetAnnotations()[issued] != "true" {
-		return fmt.Errorf("renew %s %s: ovn-ebpf did not create it (no annotation %s): set ovn.host=true if the databases are not the chart's, else delete it", kind, o.GetName(), issued)
+		return fmt.Errorf("renew %s %s: ovn-ebpf did not create it (no annotation %s): set ovn.host=true if the databases are not the chart's, else delete it",
+			kind, o.GetName(), issued)
 	}
+
 	return nil
 }
 
 func (a *Authority) meta(name string) metav1.ObjectMeta {
-	return metav1.ObjectMeta{Name: name, Namespace: a.Namespace, Annotations: map[string]string{issued: "true"}}
+	return metav1.ObjectMeta{
+		Name:        name,
+		Namespace:   a.Namespace,
+		Annotations: map[string]string{issued: "true"},
+	}
 }

@@ -37,70 +37,110 @@ const watchRetryMax = 5 * time.Second
 // serve answers the requests to SignerName until the context ends.
 func (a *Authority) serve(ctx context.Context) error {
 	requests := informer.New(a.Client.CertificatesV1().CertificateSigningRequests(), informer.Options{
-		Name: "certificate requests", Example: &certificatesv1.CertificateSigningRequest{}, RetryMax: watchRetryMax, Log: a.Log,
+		Name:     "certificate requests",
+		Example:  &certificatesv1.CertificateSigningRequest{},
+		RetryMax: watchRetryMax,
+		Log:      a.Log,
 		Select: func(o *metav1.ListOptions) {
 			o.FieldSelector = fields.OneTermEqualSelector("spec.signerName", SignerName).String()
 		},
 	})
 	wake := loop.NewSignal()
+
 	_, err := requests.AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc: func(any) { wake.Trigger() }, UpdateFunc: func(any, any) { wake.Trigger() },
 	})
 	if err != nil {
 		return fmt.Errorf("watch certificate requests: %w", err)
 	}
+
 	var running sync.WaitGroup
+
 	running.Go(func() { requests.RunWithContext(ctx) })
 	defer running.Wait()
-	return loop.Run(ctx, loop.Options{Name: "certificate requests", Wake: wake, Log: a.Log, Apply: func(ctx context.Context) error {
-		var errs []error
-		for _, o := range requests.GetStore().List() {
-			r := o.(*certificatesv1.CertificateSigningRequest)
-			if err := a.answer(ctx, r); err != nil {
-				errs = append(errs, fmt.Errorf("answer certificate request %s: %w", r.Name, err))
-			}
-		}
-		return errors.Join(errs...)
-	}})
+
+	return loop.Run(
+		ctx,
+		loop.Options{
+			Name: "certificate requests",
+			Wake: wake,
+			Log:  a.Log,
+			Apply: func(ctx context.Context) error {
+				var errs []error
+
+				for _, o := range requests.GetStore().List() {
+					r := o.(*certificatesv1.CertificateSigningRequest)
+					if err := a.answer(ctx, r); err != nil {
+						errs = append(errs, fmt.Errorf("answer certificate request %s: %w", r.Name, err))
+					}
+				}
+
+				return errors.Join(errs...)
+			},
+		},
+	)
 }
 
 // answer approves and signs a request, or denies it. It does nothing to an answered one.
 func (a *Authority) answer(ctx context.Context, r *certificatesv1.CertificateSigningRequest) error {
-	if len(r.Status.Certificate) > 0 || slices.ContainsFunc(r.Status.Conditions, func(c certificatesv1.CertificateSigningRequestCondition) bool {
-		return c.Type == certificatesv1.CertificateDenied || c.Type == certificatesv1.CertificateFailed
-	}) {
+	if len(r.Status.Certificate) > 0 ||
+		slices.ContainsFunc(
+			r.Status.Conditions,
+			func(c certificatesv1.CertificateSigningRequestCondition) bool {
+				return c.Type == certificatesv1.CertificateDenied ||
+					c.Type == certificatesv1.CertificateFailed
+			},
+		) {
 		return nil
 	}
+
 	client, r := a.Client.CertificatesV1().CertificateSigningRequests(), r.DeepCopy()
-	approved := slices.ContainsFunc(r.Status.Conditions, func(c certificatesv1.CertificateSigningRequestCondition) bool {
-		return c.Type == certificatesv1.CertificateApproved
-	})
+	approved := slices.ContainsFunc(
+		r.Status.Conditions,
+		func(c certificatesv1.CertificateSigningRequestCondition) bool {
+			return c.Type == certificatesv1.CertificateApproved
+		},
+	)
 	request, refused := a.check(r)
+
 	var err error
+
 	switch {
 	case refused != nil && approved: // by an administrator, who cannot change who the requester is
-		r.Status.Conditions = append(r.Status.Conditions, condition(certificatesv1.CertificateFailed, refused.Error()))
+		r.Status.Conditions = append(r.Status.Conditions,
+			condition(certificatesv1.CertificateFailed, refused.Error()))
 		_, err = client.UpdateStatus(ctx, r, metav1.UpdateOptions{})
 	case refused != nil:
-		r.Status.Conditions = append(r.Status.Conditions, condition(certificatesv1.CertificateDenied, refused.Error()))
+		r.Status.Conditions = append(r.Status.Conditions,
+			condition(certificatesv1.CertificateDenied, refused.Error()))
 		_, err = client.UpdateApproval(ctx, r.Name, r, metav1.UpdateOptions{})
 	case !approved:
-		r.Status.Conditions = append(r.Status.Conditions, condition(certificatesv1.CertificateApproved, "the requester runs on the node that the certificate names"))
+		r.Status.Conditions = append(
+			r.Status.Conditions,
+			condition(certificatesv1.CertificateApproved,
+				"the requester runs on the node that the certificate names"),
+		)
 		r, err = client.UpdateApproval(ctx, r.Name, r, metav1.UpdateOptions{})
 	}
+
 	if refused != nil && err == nil {
 		a.Log.Warn("certificate refused", "request", r.Name, "user", r.Spec.Username, "reason", refused)
 	}
+
 	if refused != nil || err != nil {
 		return ignoreChanged(err)
 	}
+
 	if r.Status.Certificate, err = a.sign(ctx, request, r.Spec.ExpirationSeconds); err != nil {
 		return err
 	}
+
 	if _, err := client.UpdateStatus(ctx, r, metav1.UpdateOptions{}); err != nil {
 		return ignoreChanged(err)
 	}
+
 	a.Log.Info("certificate issued", "request", r.Name, "node", request.Subject.CommonName)
+
 	return nil
 }
 
@@ -110,11 +150,20 @@ func ignoreChanged(err error) error {
 	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
 		return nil
 	}
+
 	return err
 }
 
-func condition(kind certificatesv1.RequestConditionType, message string) certificatesv1.CertificateSigningRequestCondition {
-	return certificatesv1.CertificateSigningRequestCondition{Type: kind, Status: corev1.ConditionTrue, Reason: "NodeName", Message: message}
+func condition(
+	kind certificatesv1.RequestConditionType,
+	message string,
+) certificatesv1.CertificateSigningRequestCondition {
+	return certificatesv1.CertificateSigningRequestCondition{
+		Type:    kind,
+		Status:  corev1.ConditionTrue,
+		Reason:  "NodeName",
+		Message: message,
+	}
 }
 
 // check returns the parsed request, or an error if it must not be granted: a node's pod of ours may
@@ -123,52 +172,71 @@ func (a *Authority) check(r *certificatesv1.CertificateSigningRequest) (*x509.Ce
 	if want := "system:serviceaccount:" + a.Namespace + ":" + NodeAccount; r.Spec.Username != want {
 		return nil, fmt.Errorf("the requester is %q, want %q", r.Spec.Username, want)
 	}
+
 	nodes := r.Spec.Extra[nodeNameKey]
 	if len(nodes) != 1 {
-		return nil, fmt.Errorf("the requester's token names %d nodes, want one (%s): API servers of Kubernetes 1.30 or newer write it into the tokens of pods", len(nodes), nodeNameKey)
+		return nil, fmt.Errorf("the requester's token names %d nodes, want one (%s): API servers of Kubernetes 1.30 or newer write it into the tokens of pods",
+			len(nodes), nodeNameKey)
 	}
+
 	block, _ := pem.Decode(r.Spec.Request)
 	if block == nil {
 		return nil, errors.New("the request is not PEM")
 	}
+
 	request, err := x509.ParseCertificateRequest(block.Bytes)
 	if err != nil {
 		return nil, fmt.Errorf("parse request: %w", err)
 	}
+
 	if err := request.CheckSignature(); err != nil {
 		return nil, fmt.Errorf("check request: %w", err)
 	}
+
 	if request.Subject.CommonName != nodes[0] {
-		return nil, fmt.Errorf("the requester runs on node %q, and asks for the name %q", nodes[0], request.Subject.CommonName)
+		return nil, fmt.Errorf("the requester runs on node %q, and asks for the name %q", nodes[0],
+			request.Subject.CommonName)
 	}
+
 	for _, u := range r.Spec.Usages {
-		if u != certificatesv1.UsageDigitalSignature && u != certificatesv1.UsageKeyEncipherment && u != certificatesv1.UsageClientAuth {
+		if u != certificatesv1.UsageDigitalSignature && u != certificatesv1.UsageKeyEncipherment &&
+			u != certificatesv1.UsageClientAuth {
 			return nil, fmt.Errorf("the usage %q is not a client's", u)
 		}
 	}
+
 	if len(request.DNSNames)+len(request.IPAddresses)+len(request.EmailAddresses)+len(request.URIs) > 0 {
 		return nil, errors.New("the request has other names than the common name")
 	}
+
 	return request, nil
 }
 
 // sign returns the certificate in PEM, by the authority of nodes.
-func (a *Authority) sign(ctx context.Context, request *x509.CertificateRequest, seconds *int32) ([]byte, error) {
+func (a *Authority) sign(
+	ctx context.Context,
+	request *x509.CertificateRequest,
+	seconds *int32,
+) ([]byte, error) {
 	s, err := a.Client.CoreV1().Secrets(a.Namespace).Get(ctx, nodes, metav1.GetOptions{})
 	if err != nil {
 		return nil, fmt.Errorf("read Secret %s: %w", nodes, err)
 	}
+
 	ca, err := parse(s.Data["ca.crt"], s.Data["ca.key"])
 	if err != nil {
 		return nil, fmt.Errorf("read Secret %s: %w", nodes, err)
 	}
+
 	life := a.NodeLife
 	if seconds != nil {
 		life = min(life, time.Duration(*seconds)*time.Second)
 	}
+
 	cert, err := issueNode(request, ca, time.Now(), life)
 	if err != nil {
 		return nil, err
 	}
+
 	return encode("CERTIFICATE", cert.Raw), nil
 }

@@ -46,33 +46,41 @@ type Baseline struct {
 // host without OVS if that has the test, else to Linux' flowtable; and the ratios of the bars.
 func Ratios(rows []Row) []Ratio {
 	var out []Ratio
+
 	seen := map[Bar]bool{}
 	add := func(b Bar) {
 		b.Max, b.Want = 0, 0
+
 		value, ok := b.Ratio(rows)
 		if !ok || seen[b] {
 			return
 		}
+
 		seen[b] = true
 		ours, _ := Find(rows, b.Variant, b.Test, b.Family)
 		base, _ := Find(rows, b.Base, b.baseTest(), b.Family)
 		out = append(out, Ratio{b.Test, b.Family, b.Variant, b.Base, b.BaseTest, value, math.Hypot(ours.Spread, base.Spread)})
 	}
+
 	for _, r := range Short(rows) {
 		if !slices.Contains(Ours(), r.Variant) {
 			continue
 		}
+
 		b := Bar{Test: r.Test, Family: r.Family, Variant: r.Variant, Base: NoOVS}
 		if r.Test == EndpointTCPCRR {
 			b.BaseTest = HostTCPCRR // the same test, with the roles exchanged
 		} else if _, ok := Find(rows, NoOVS, r.Test, r.Family); !ok {
 			b.Base = Flowtable
 		}
+
 		add(b)
 	}
+
 	for _, b := range ShortBars() {
 		add(b)
 	}
+
 	return out
 }
 
@@ -80,7 +88,9 @@ func Ratios(rows []Row) []Ratio {
 // values. err names those missing in rows.
 func (b *Baseline) Worse(rows []Row) (worse map[Ratio]float64, err error) {
 	worse = map[Ratio]float64{}
+
 	var errs []error
+
 	for _, r := range b.Ratios {
 		now, ok := r.bar().Ratio(rows)
 		switch {
@@ -90,6 +100,7 @@ func (b *Baseline) Worse(rows []Row) (worse map[Ratio]float64, err error) {
 			worse[r] = now
 		}
 	}
+
 	return worse, errors.Join(errs...)
 }
 
@@ -97,15 +108,18 @@ func (b *Baseline) Worse(rows []Row) (worse map[Ratio]float64, err error) {
 func (b *Baseline) Check(rows []Row) error {
 	worse, err := b.Worse(rows)
 	errs := []error{err}
+
 	for _, r := range b.Ratios { // in their order
 		if now, ok := worse[r]; ok {
 			errs = append(errs, fmt.Errorf("compare with baseline of %s: %s is %.4f, was %.4f (%+.1f %%), the limit is %.4f: find out why, or make bench-accept REASON=…",
 				b.Commit, r.name(), now, r.Value, 100*(now/r.Value-1), r.Limit()))
 		}
 	}
+
 	if len(worse) > 0 && len(rows) > 0 && rows[0].Kernel != b.Kernel {
 		errs = append(errs, fmt.Errorf("compare with baseline: it is of Linux %s, this is %s: the kernel's own change may be all of it", b.Kernel, rows[0].Kernel))
 	}
+
 	return errors.Join(errs...)
 }
 
@@ -114,23 +128,27 @@ func (r Ratio) name() string {
 	if r.BaseTest != "" {
 		base += " in " + r.BaseTest
 	}
+
 	return fmt.Sprintf("%s %s, %s / %s", r.Test, r.Family, r.Variant, base)
 }
 
 // Suspects returns the variants of missed bars and ratios, in the order of Variants; b may be nil.
 func Suspects(rows []Row, bars []Bar, b *Baseline) []string {
 	bad := map[string]bool{}
+
 	for _, bar := range bars {
 		if ratio, ok := bar.Ratio(rows); ok && ratio > bar.Max {
 			bad[bar.Variant], bad[bar.Base] = true, true
 		}
 	}
+
 	if b != nil {
 		worse, _ := b.Worse(rows)
 		for r := range worse {
 			bad[r.Variant], bad[r.Base] = true, true
 		}
 	}
+
 	return slices.DeleteFunc(AllVariants(), func(v string) bool { return !bad[v] })
 }
 
@@ -139,6 +157,7 @@ func Suspects(rows []Row, bars []Bar, b *Baseline) []string {
 func (b *Baseline) CheckPlanted(rows []Row, planted Row) error {
 	with := make([]Row, len(rows))
 	slower := 0.0
+
 	for i, r := range rows {
 		with[i] = r
 		if r.Variant == Shortcuts && r.Test == planted.Test && r.Family == planted.Family {
@@ -146,15 +165,18 @@ func (b *Baseline) CheckPlanted(rows []Row, planted Row) error {
 			slower = planted.Instructions/r.Instructions - 1
 		}
 	}
+
 	if slower < 0.025 || slower > 0.035 {
 		return fmt.Errorf("check the gate: the planted row is %.2f %% slower than its like, want 3 %%", 100*slower)
 	}
+
 	worse, _ := b.Worse(with)
 	for r := range worse {
 		if r.Variant == Shortcuts && r.Test == planted.Test && r.Family == planted.Family {
 			return nil
 		}
 	}
+
 	return fmt.Errorf("check the gate: %s %s planted %.2f %% slower was not caught", planted.Test, planted.Family, 100*slower)
 }
 
@@ -164,17 +186,22 @@ func Accept(rows []Row, commit, reason string) (*Baseline, error) {
 	if strings.TrimSpace(reason) == "" {
 		return nil, errors.New("accept baseline: no reason given")
 	}
+
 	if strings.Contains(commit, "dirty") {
 		return nil, fmt.Errorf("accept baseline: measured at %s, which is no commit", commit)
 	}
+
 	bars := ShortBars()
 	if len(Short(rows)) < len(rows) {
 		bars = Bars()
 	}
+
 	if err := Gate(rows, bars); err != nil {
 		return nil, fmt.Errorf("accept baseline: %w", err)
 	}
+
 	b := &Baseline{Commit: commit, Kernel: rows[0].Kernel, Reason: reason, Ratios: Ratios(rows)}
+
 	return b, nil
 }
 
@@ -182,13 +209,16 @@ func Accept(rows []Row, commit, reason string) (*Baseline, error) {
 func (b *Baseline) Message(old *Baseline) string {
 	var text strings.Builder
 	fmt.Fprintf(&text, "bench: move the baseline\n\n%s\n\nMeasured at %s, Linux %s.\n", b.Reason, b.Commit, b.Kernel)
+
 	if old == nil {
 		return text.String()
 	}
+
 	before := map[Bar]Ratio{}
 	for _, r := range old.Ratios {
 		before[r.bar()] = r
 	}
+
 	for _, r := range b.Ratios {
 		was, ok := before[r.bar()]
 		switch delete(before, r.bar()); {
@@ -198,11 +228,13 @@ func (b *Baseline) Message(old *Baseline) string {
 			fmt.Fprintf(&text, "%s: %.4f, was %.4f (%+.2f %%)\n", r.name(), r.Value, was.Value, 100*(r.Value/was.Value-1))
 		}
 	}
+
 	for _, r := range old.Ratios {
 		if _, ok := before[r.bar()]; ok {
 			fmt.Fprintf(&text, "%s: gone, was %.4f\n", r.name(), r.Value)
 		}
 	}
+
 	return text.String()
 }
 
@@ -212,6 +244,7 @@ func (b *Baseline) Encode() ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("encode baseline: %w", err)
 	}
+
 	return append(text, '\n'), nil
 }
 
@@ -221,10 +254,12 @@ func ReadBaseline(path string) (*Baseline, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read baseline: %w", err)
 	}
+
 	b, err := DecodeBaseline(text)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
+
 	return b, nil
 }
 
@@ -234,8 +269,10 @@ func DecodeBaseline(text []byte) (*Baseline, error) {
 	if err := json.Unmarshal(text, b); err != nil {
 		return nil, fmt.Errorf("decode baseline: %w", err)
 	}
+
 	if len(b.Ratios) == 0 {
 		return nil, errors.New("decode baseline: no ratios")
 	}
+
 	return b, nil
 }

@@ -25,10 +25,12 @@ func TestLimit(t *testing.T) {
 
 func accepted(t *testing.T) *Baseline {
 	t.Helper()
+
 	b, err := Accept(full(), "abc1234", "a start")
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	return b
 }
 
@@ -40,6 +42,7 @@ func slower(variant, test, family string, by float64) []Row {
 			rows[i].Instructions *= 1 + by
 		}
 	}
+
 	return rows
 }
 
@@ -48,6 +51,7 @@ func TestBaseline(t *testing.T) {
 	if err := b.Check(full()); err != nil {
 		t.Errorf("the same rows: %v", err)
 	}
+
 	for _, r := range b.Ratios {
 		// A ratio's own row gets slower, or the row that it is compared with gets faster.
 		for _, tt := range []struct {
@@ -66,24 +70,30 @@ func TestBaseline(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
+
 			if _, caught := worse[r]; caught != tt.caught {
 				t.Errorf("%s, %s: caught %t", r.name(), tt.what, caught)
 			}
+
 			if err := b.Check(tt.rows); tt.caught && (err == nil || !strings.Contains(err.Error(), r.name())) {
 				t.Errorf("%s, %s: %v", r.name(), tt.what, err)
 			}
 		}
 	}
+
 	other := slower(Shortcuts, HostUDPRR, IPv4, 0.03)
 	for i := range other {
 		other[i].Kernel = "6.13"
 	}
+
 	if err := b.Check(other); err == nil || !strings.Contains(err.Error(), "it is of Linux 6.12, this is 6.13") {
 		t.Errorf("another kernel: %v", err)
 	}
+
 	if err := b.Check(slower(Shortcuts, HostUDPRR, IPv4, 0.03)); err == nil || strings.Contains(err.Error(), "kernel") {
 		t.Errorf("the same kernel: %v", err)
 	}
+
 	if err := b.Check(full()[1:]); err == nil || !strings.Contains(err.Error(), "not measured") {
 		t.Errorf("a row is missing: %v", err)
 	}
@@ -94,13 +104,16 @@ func TestSpreadWidensTheLimit(t *testing.T) {
 	for i := range rows {
 		rows[i].Spread = 0.01
 	}
+
 	b, err := Accept(rows, "abc1234", "noisy")
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	if err := b.Check(slower(Shortcuts, HostUDPRR, IPv4, 0.028)); err != nil {
 		t.Errorf("within twice the spread of 1.41 %%: %v", err)
 	}
+
 	if err := b.Check(slower(Shortcuts, HostUDPRR, IPv4, 0.029)); err == nil {
 		t.Error("more than twice the spread of 1.41 % was not caught")
 	}
@@ -109,12 +122,15 @@ func TestSpreadWidensTheLimit(t *testing.T) {
 // Every row of ours that CI measures is checked, and no other row except those with a bar.
 func TestRatios_haveEveryRowOfOurs(t *testing.T) {
 	var rows []Row
+
 	for _, v := range Variants() {
 		for _, test := range ShortTests() {
 			rows = append(rows, row(v, test, IPv4, 10000))
 		}
+
 		rows = append(rows, row(v, HostUDPRR, IPv6, 10000), row(v, NSTCPRR, IPv4, 10000))
 	}
+
 	checked := map[string]bool{}
 	for _, r := range Ratios(rows) {
 		checked[Row{Variant: r.Variant, Test: r.Test, Family: r.Family}.Key()] = true
@@ -122,6 +138,7 @@ func TestRatios_haveEveryRowOfOurs(t *testing.T) {
 			t.Errorf("%s is checked", r.name())
 		}
 	}
+
 	for _, r := range Short(rows) {
 		want := slices.Contains(Ours(), r.Variant) || r.Variant == OVNKOnOVN && r.Test == HostUDPRR && r.Family == IPv4
 		if want != checked[r.Key()] {
@@ -133,20 +150,25 @@ func TestRatios_haveEveryRowOfOurs(t *testing.T) {
 func TestCheckPlanted(t *testing.T) {
 	b, rows := accepted(t), full()
 	host, _ := Find(rows, Shortcuts, HostUDPRR, IPv4)
+
 	planted := func(by float64) Row {
 		r := host
 		r.Variant, r.Instructions = Planted, host.Instructions*(1+by)
+
 		return r
 	}
 	if err := b.CheckPlanted(rows, planted(0.03)); err != nil {
 		t.Error(err)
 	}
+
 	for _, by := range []float64{0, 0.02, 0.04, -0.03} {
 		if err := b.CheckPlanted(rows, planted(by)); err == nil {
 			t.Errorf("planted %v is no 3 %%", by)
 		}
 	}
+
 	blunt := *b
+
 	blunt.Ratios = nil
 	if err := blunt.CheckPlanted(rows, planted(0.03)); err == nil || !strings.Contains(err.Error(), "not caught") {
 		t.Errorf("a gate that watches nothing: %v", err)
@@ -176,6 +198,7 @@ func TestAccept_takesTheRowsOfCI(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	if diff := cmp.Diff(accepted(t).Ratios, b.Ratios); diff != "" {
 		t.Errorf("ratios (-of all rows +of those of CI):\n%s", diff)
 	}
@@ -188,6 +211,7 @@ func TestMessage(t *testing.T) {
 	b := &Baseline{Commit: "abc1234", Kernel: "6.12.1", Reason: "A new check.", Ratios: []Ratio{
 		{HostUDPRR, IPv4, EBPF, NoOVS, "", 1.0404, 0}, {HostTCPRR, IPv4, EBPF, NoOVS, "", 1.0102, 0}, {ServiceTCPCRR, IPv4, EBPF, EBPF, EndpointTCPCRR, 1.02, 0},
 	}}
+
 	want := `bench: move the baseline
 
 A new check.
@@ -204,17 +228,21 @@ host_icmp ipv4, ebpf / no-ovs: gone, was 1.5000
 
 func TestBaselineRoundTrip(t *testing.T) {
 	b := accepted(t)
+
 	text, err := b.Encode()
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	got, err := DecodeBaseline(text)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	if diff := cmp.Diff(b, got); diff != "" {
 		t.Errorf("baseline (-wrote +read):\n%s", diff)
 	}
+
 	for _, bad := range []string{"", "{}", `{"ratios":[]}`} {
 		if _, err := DecodeBaseline([]byte(bad)); err == nil {
 			t.Errorf("decoded %q", bad)
@@ -243,6 +271,7 @@ func TestSuspects(t *testing.T) {
 // Rows of the later run are taken even if they are slower, and rows without a like are added.
 func TestReplace(t *testing.T) {
 	a, b, c := row(EBPF, HostUDPRR, IPv4, 100), row(EBPF, HostICMP, IPv4, 200), row(NoOVS, HostICMP, IPv4, 50)
+
 	a2, b2, d := row(EBPF, HostUDPRR, IPv4, 90), row(EBPF, HostICMP, IPv4, 210), row(EBPF, HostICMP, IPv6, 1)
 	if diff := cmp.Diff([]Row{a2, b2, c, d}, Replace([]Row{a, b, c}, []Row{b2, a2, d})); diff != "" {
 		t.Errorf("replaced (-want +got):\n%s", diff)

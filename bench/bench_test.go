@@ -15,12 +15,15 @@ func row(variant, test, family string, instructions float64) Row {
 // full returns rows that exactly meet every bar.
 func full() []Row {
 	const ours = 20000
+
 	var rows []Row
+
 	add := func(variant, test, family string, instructions float64) {
 		if _, ok := Find(rows, variant, test, family); !ok {
 			rows = append(rows, row(variant, test, family, instructions))
 		}
 	}
+
 	for _, b := range Bars() {
 		switch b.Variant {
 		case Bridged, ShortcutsBridged, NeverShort, OVNKOnOVN: // their bases have other bars
@@ -29,10 +32,12 @@ func full() []Row {
 			add(b.Base, b.baseTest(), b.Family, ours/b.Max)
 		}
 	}
+
 	for _, b := range Bars() {
 		base, _ := Find(rows, b.Base, b.baseTest(), b.Family)
 		add(b.Variant, b.Test, b.Family, base.Instructions*b.Max)
 	}
+
 	return rows
 }
 
@@ -70,20 +75,24 @@ func TestGate(t *testing.T) {
 					rows[i].Instructions *= 1.01
 				}
 			}
+
 			err := Gate(rows, []Bar{b})
 			if err == nil {
 				t.Fatal("a slower row was accepted")
 			}
+
 			if !strings.Contains(err.Error(), b.Test+" "+b.Family) || strings.Contains(err.Error(), "\n") {
 				t.Errorf("error %q does not name this one row", err)
 			}
 		})
 	}
+
 	t.Run("not measured", func(t *testing.T) {
 		rows := full()[1:]
 		if err := Gate(rows, Bars()); err == nil {
 			t.Error("a missing row was accepted")
 		}
+
 		if err := Gate(nil, Bars()); err == nil {
 			t.Error("an empty list was accepted")
 		}
@@ -96,13 +105,16 @@ func TestRowsRoundTrip(t *testing.T) {
 		if err := Write(&buf, rows); err != nil {
 			t.Fatal(err)
 		}
+
 		got, err := Read(&buf)
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		if len(rows) == 0 && len(got) == 0 {
 			continue
 		}
+
 		if diff := cmp.Diff(rows, got); diff != "" {
 			t.Errorf("rows changed (-wrote +read):\n%s", diff)
 		}
@@ -115,6 +127,7 @@ func TestRowShape(t *testing.T) {
 	if err := Write(&buf, []Row{{Test: "host_udp_rr", Variant: "ebpf", Layout: "direct", Kernel: "6.12.1", Family: "ipv4", Instructions: 16890.5, Spread: 0.001}}); err != nil {
 		t.Fatal(err)
 	}
+
 	want := `layout: direct
 kernel: 6.12.1
 
@@ -131,6 +144,7 @@ func TestReadRefuses(t *testing.T) {
 	if rows, err := Read(strings.NewReader(name + " 1 5 instructions/op\nPASS\n")); err != nil || len(rows) != 1 {
 		t.Fatalf("a row: %v, %v", rows, err)
 	}
+
 	for _, in := range []string{
 		"", "{}", name + " 1 5 instructions/op\n", "BenchmarkPackets/test=host_udp_rr 1 5 instructions/op\nPASS\n",
 		name + "/surprise=1 1 5 instructions/op\nPASS\n", name + "/services=x 1 5 instructions/op\nPASS\n",
@@ -150,6 +164,7 @@ func TestTable(t *testing.T) {
 		row(Helper, NSUDPRR, IPv4, 32694),
 	}
 	rows[1].Spread = 0.0312
+
 	want := `| test | no-ovs | helper | ebpf | bar |
 |---|---:|---:|---:|---|
 | host_udp_rr | 16625 ± 0.0 % | 25972 ± 3.1 % | 16890 ± 0.0 % | shortcuts ≤ 1.03 × no-ovs: not measured, shortcuts-bridged ≤ 1.10 × no-ovs: not measured, shortcuts+ovn ≤ 1.03 × no-ovs: not measured, ovn-k+ovn ≤ 1.57 × no-ovs: not measured, shortcuts+ovn ≤ 1.002 × ebpf+ovn: not measured, ebpf ≤ 1.03 × no-ovs: met, 1.016, bridged ≤ 1.10 × no-ovs: not measured |
@@ -165,6 +180,7 @@ func TestMerge(t *testing.T) {
 	at := func(test string, instructions, spread float64) Row {
 		r := row(EBPF, test, IPv4, instructions)
 		r.Spread = spread
+
 		return r
 	}
 	got := Merge(
@@ -177,6 +193,7 @@ func TestMerge(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("merged (-want +got):\n%s", diff)
 	}
+
 	if diff := cmp.Diff(want, Merge(want)); diff != "" {
 		t.Errorf("one boot is what it was (-want +got):\n%s", diff)
 	}

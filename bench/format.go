@@ -34,6 +34,7 @@ func Write(w io.Writer, rows []Row) error {
 			return fmt.Errorf("write row %q: %w", r.Key(), err)
 		}
 	}
+
 	return WriteEnd(w)
 }
 
@@ -49,14 +50,18 @@ func Read(r io.Reader) ([]Row, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	var rows []Row
+
 	for _, res := range results {
 		p, err := ParsePoint(res)
 		if err != nil {
 			return nil, err
 		}
+
 		rows = append(rows, p.Row)
 	}
+
 	return rows, nil
 }
 
@@ -67,10 +72,13 @@ func Results(r io.Reader) ([]*benchfmt.Result, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read benchmarks: %w", err)
 	}
+
 	if !bytes.Contains(append([]byte("\n"), text...), []byte("\nPASS")) {
 		return nil, errors.New("read benchmarks: the text is cut off: no line PASS")
 	}
+
 	var out []*benchfmt.Result
+
 	reader := benchfmt.NewReader(bytes.NewReader(text), "benchmarks")
 	for reader.Scan() {
 		switch x := reader.Result().(type) {
@@ -80,6 +88,7 @@ func Results(r io.Reader) ([]*benchfmt.Result, error) {
 			return nil, fmt.Errorf("read benchmarks: %w", x)
 		}
 	}
+
 	return out, reader.Err()
 }
 
@@ -96,6 +105,7 @@ func (p Point) Result(config []benchfmt.Config) *benchfmt.Result {
 	if p.Of != "" {
 		name += fmt.Sprintf("/%s=%d", p.Of, p.Size)
 	}
+
 	return &benchfmt.Result{
 		Name: benchfmt.Name(name), Iters: 1,
 		Config: append(slices.Clone(config), Config("layout", p.Row.Layout), Config("kernel", p.Row.Kernel)),
@@ -115,6 +125,7 @@ func IsPoint(res *benchfmt.Result) bool { return string(res.Name.Base()) == rowB
 // error.
 func ParsePoint(res *benchfmt.Result) (Point, error) {
 	p := Point{Row: Row{Layout: res.GetConfig("layout"), Kernel: res.GetConfig("kernel")}}
+
 	_, parts := res.Name.Parts()
 	for _, part := range parts {
 		key, value, _ := strings.Cut(strings.TrimPrefix(string(part), "/"), "=")
@@ -127,18 +138,23 @@ func ParsePoint(res *benchfmt.Result) (Point, error) {
 			p.Row.Family = value
 		default:
 			var err error
+
 			if p.Of = key; p.Of != "connections" && p.Of != "services" {
 				return Point{}, fmt.Errorf("read row %s: unknown part %q", res.Name, part)
 			}
+
 			if p.Size, err = strconv.Atoi(value); err != nil {
 				return Point{}, fmt.Errorf("read row %s: %w", res.Name, err)
 			}
 		}
 	}
+
 	p.Row.Instructions, _ = res.Value(unit)
+
 	p.Row.Spread, _ = res.Value(spreadUnit)
 	if !IsPoint(res) || p.Row.Test == "" || p.Row.Variant == "" || p.Row.Family == "" || p.Row.Instructions <= 0 {
 		return Point{}, fmt.Errorf("read row %s: not a result", res.Name)
 	}
+
 	return p, nil
 }

@@ -22,6 +22,7 @@ func (b Bar) want() float64 {
 	if b.Want != 0 {
 		return b.Want
 	}
+
 	return b.Max
 }
 
@@ -29,6 +30,7 @@ func (b Bar) baseTest() string {
 	if b.BaseTest != "" {
 		return b.BaseTest
 	}
+
 	return b.Test
 }
 
@@ -54,6 +56,7 @@ func defaultBars() []Bar {
 			Bar{Test: test, Family: IPv4, Variant: Shortcuts, Base: NoOVS, Max: 1.03},
 			Bar{Test: test, Family: IPv4, Variant: ShortcutsBridged, Base: NoOVS, Max: 1.10})
 	}
+
 	return bars
 }
 
@@ -89,6 +92,7 @@ func offBars() []Bar {
 			Bar{Test: test, Family: IPv4, Variant: EBPF, Base: NoOVS, Max: 1.03},
 			Bar{Test: test, Family: IPv4, Variant: Bridged, Base: NoOVS, Max: 1.10})
 	}
+
 	return bars
 }
 
@@ -98,6 +102,7 @@ func shortcutBars() []Bar {
 	for _, test := range []string{HostTCPRR, HostTCPCRR, HostICMP, HostStreamIn, HostStreamOut} {
 		bars = append(bars, Bar{Test: test, Family: IPv4, Variant: Shortcuts, Base: EBPF, Max: 1.005})
 	}
+
 	return bars
 }
 
@@ -118,10 +123,12 @@ func (b Bar) Ratio(rows []Row) (ratio float64, ok bool) {
 	if !ok {
 		return 0, false
 	}
+
 	base, ok := Find(rows, b.Base, b.baseTest(), b.Family)
 	if !ok || base.Instructions <= 0 {
 		return 0, false
 	}
+
 	return have.Instructions / base.Instructions, true
 }
 
@@ -129,6 +136,7 @@ func (b Bar) Ratio(rows []Row) (ratio float64, ok bool) {
 // its rows counts as missed.
 func Gate(rows []Row, bars []Bar) error {
 	var errs []error
+
 	for _, b := range bars {
 		ratio, ok := b.Ratio(rows)
 		switch {
@@ -139,6 +147,7 @@ func Gate(rows []Row, bars []Bar) error {
 				b.Test, b.Family, b.Variant, digits(b.Max)+1, ratio, b.Base, b.baseTest(), limit(b.Max)))
 		}
 	}
+
 	return errors.Join(errs...)
 }
 
@@ -147,6 +156,7 @@ func digits(x float64) int {
 	if math.Round(x*1000) == 10*math.Round(x*100) {
 		return 2
 	}
+
 	return 3
 }
 
@@ -158,5 +168,6 @@ func Find(rows []Row, variant, test, family string) (Row, bool) {
 			return r, true
 		}
 	}
+
 	return Row{}, false
 }

@@ -24,6 +24,7 @@ func (p Profile) Total() float64 {
 	for _, n := range p.Stacks {
 		total += n
 	}
+
 	return float64(total) / float64(p.Operations)
 }
 
@@ -33,6 +34,7 @@ func (p Profile) Check() error {
 	if total := p.Total(); !(abs(total-p.Row.Instructions) <= 0.02*p.Row.Instructions) {
 		return fmt.Errorf("check profile of %s: the functions have %.0f instructions, the operation %.0f", p.Row.Key(), total, p.Row.Instructions)
 	}
+
 	return nil
 }
 
@@ -73,6 +75,7 @@ func partOf(stack string) string {
 			}
 		}
 	}
+
 	return otherPart
 }
 
@@ -82,6 +85,7 @@ func (p Profile) share(of func(stack string) string) map[string]float64 {
 	for stack, n := range p.Stacks {
 		out[of(stack)] += float64(n) / float64(p.Operations)
 	}
+
 	return out
 }
 
@@ -97,26 +101,32 @@ func compareParts(profiles []Profile) string {
 	for _, p := range append(slices.Clone(parts), part{name: otherPart}) {
 		t.line(p.name, p.name)
 	}
+
 	t.cells("**counted**", "**%.0f**", "**%+.0f**", Profile.Total)
 	t.cells("measured, median", "%.0f", "%+.0f", func(p Profile) float64 { return p.Row.Instructions })
+
 	return t.String()
 }
 
 func compareFunctions(profiles []Profile) string {
 	const most = 40
+
 	t := newComparison("function, itself", profiles, innermost)
 	names := map[string]float64{}
+
 	for _, s := range t.shares {
 		for name := range s {
 			names[name] = abs(t.shares[len(t.shares)-1][name] - t.shares[0][name])
 		}
 	}
+
 	sorted := slices.SortedFunc(maps.Keys(names), func(x, y string) int {
 		return cmp.Or(cmp.Compare(names[y], names[x]), strings.Compare(x, y))
 	})
 	for _, name := range sorted[:min(most, len(sorted))] {
 		t.line("`"+name+"`", name)
 	}
+
 	return t.String()
 }
 
@@ -131,11 +141,14 @@ type comparison struct {
 func newComparison(what string, profiles []Profile, of func(stack string) string) *comparison {
 	t := &comparison{profiles: profiles}
 	fmt.Fprintf(t, "| %s |", what)
+
 	for _, p := range profiles {
 		t.shares = append(t.shares, p.share(of))
 		fmt.Fprintf(t, " %s |", p.Row.Variant)
 	}
+
 	fmt.Fprintf(t, " more |\n|---|%s---:|\n", strings.Repeat("---:|", len(profiles)))
+
 	return t
 }
 
@@ -145,23 +158,28 @@ func (t *comparison) line(title, name string) {
 	for _, s := range t.shares {
 		most = max(most, s[name])
 	}
+
 	if most < 0.5 {
 		return
 	}
+
 	t.cells(title, "%.0f", "%+.0f", func(Profile) float64 { i++; return t.shares[i][name] })
 }
 
 // cells writes a line with value of each profile.
 func (t *comparison) cells(title, format, more string, value func(Profile) float64) {
 	fmt.Fprintf(t, "| %s |", title)
+
 	var first, last float64
 	for i, p := range t.profiles {
 		last = value(p)
 		if i == 0 {
 			first = last
 		}
+
 		fmt.Fprintf(t, " "+format+" |", last)
 	}
+
 	fmt.Fprintf(t, " "+more+" |\n", last-first)
 }
 

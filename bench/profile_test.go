@@ -25,6 +25,7 @@ func TestCompareProfiles(t *testing.T) {
 	base := Profile{Row: Row{Variant: "b", Instructions: 1000}, Operations: 2, Stacks: map[string]int{"geneve_rx [geneve]": 1500, "user": 500}}
 	between := Profile{Row: Row{Variant: "m", Instructions: 1100}, Operations: 1, Stacks: map[string]int{"kfree;ovs_ct_execute [openvswitch]": 1100}}
 	ours := Profile{Row: Row{Variant: "o", Instructions: 1190}, Operations: 1, Stacks: map[string]int{"kfree;geneve_rx [geneve]": 600, "user": 600}}
+
 	got := CompareProfiles(base, between, ours)
 	for _, want := range []string{
 		"| part | b | m | o | more |",
@@ -49,6 +50,7 @@ func TestProfileCheck(t *testing.T) {
 			t.Errorf("%d instructions in 2 operations of 1000: %v", total, err)
 		}
 	}
+
 	if err := (Profile{Row: Row{Instructions: 1000}}).Check(); err == nil {
 		t.Error("no operations: no error")
 	}

@@ -138,12 +138,15 @@ func Summarize(samples []float64) (median, spread float64) {
 	if len(samples) == 0 {
 		return 0, 0
 	}
+
 	s := slices.Sorted(slices.Values(samples))
 	at := func(q float64) float64 { return s[int(q*float64(len(s)-1)+0.5)] }
+
 	median = at(0.5)
 	if median == 0 {
 		return 0, 0
 	}
+
 	return median, (at(0.75) - at(0.25)) / median
 }
 
@@ -151,29 +154,37 @@ func Summarize(samples []float64) (median, spread float64) {
 // typical spread and the distance between their extremes. The order is that of the first boot.
 func Merge(boots ...[]Row) []Row {
 	var out []Row
+
 	same := map[Row][]Row{}
+
 	for _, rows := range boots {
 		for _, r := range rows {
 			key := r
+
 			key.Instructions, key.Spread = 0, 0
 			if len(same[key]) == 0 {
 				out = append(out, key)
 			}
+
 			same[key] = append(same[key], r)
 		}
 	}
+
 	for i, key := range out {
 		var medians, spreads []float64
 		for _, r := range same[key] {
 			medians, spreads = append(medians, r.Instructions), append(spreads, r.Spread)
 		}
+
 		median, _ := Summarize(medians)
 		spread, _ := Summarize(spreads)
+
 		out[i].Instructions = median
 		if median > 0 {
 			out[i].Spread = max(spread, (slices.Max(medians)-slices.Min(medians))/median)
 		}
 	}
+
 	return out
 }
 
@@ -183,13 +194,16 @@ func Samples(boots ...[]Row) map[string][]float64 {
 	if len(boots) < 2 {
 		return nil
 	}
+
 	out := map[string][]float64{}
+
 	for _, rows := range boots {
 		for _, r := range rows {
 			key := r.Kernel + " " + r.Key()
 			out[key] = append(out[key], r.Instructions)
 		}
 	}
+
 	return out
 }
 
@@ -198,6 +212,7 @@ func Samples(boots ...[]Row) map[string][]float64 {
 // the kernel: the better one of each row would make ratios to a cheaper boot of the base worse.
 func Replace(rows, later []Row) []Row {
 	at := map[string]int{}
+
 	out := slices.Clone(rows)
 	for i, r := range out {
 		at[r.Kernel+" "+r.Key()] = i
@@ -210,6 +225,7 @@ func Replace(rows, later []Row) []Row {
 			out = append(out, r)
 		}
 	}
+
 	return out
 }
 

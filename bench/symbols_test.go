@@ -7,6 +7,7 @@ func TestSymbols(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	for _, tt := range []struct {
 		want  string
 		addrs []uint64
@@ -19,6 +20,7 @@ func TestSymbols(t *testing.T) {
 			t.Errorf("stack %#x is %q, want %q", tt.addrs, got, tt.want)
 		}
 	}
+
 	if _, err := ParseSymbols("0000000000000000 T hidden\n"); err == nil {
 		t.Error("hidden addresses were taken")
 	}

@@ -20,6 +20,7 @@ func TableOf(tests []string, rows []Row, bars []Bar) string {
 		if first != 0 && bars == nil {
 			cell += fmt.Sprintf(", %.3f", r.Instructions/first)
 		}
+
 		return cell
 	})
 }
@@ -30,6 +31,7 @@ func Beside(rows, others []Row) string {
 		_, ok := Find(others, r.Variant, r.Test, r.Family)
 		return !ok
 	})
+
 	return grid(Tests(), rows, nil, func(r Row, _ float64) string {
 		other, _ := Find(others, r.Variant, r.Test, r.Family)
 		return fmt.Sprintf("%.0f, %.3f", r.Instructions, other.Instructions/r.Instructions)
@@ -43,53 +45,69 @@ func grid(tests []string, rows []Row, bars []Bar, cell func(r Row, first float64
 	variants := slices.DeleteFunc(AllVariants(), func(v string) bool {
 		return !slices.ContainsFunc(rows, func(r Row) bool { return r.Variant == v })
 	})
+
 	var b strings.Builder
+
 	last, rule := "", ""
 	if bars != nil {
 		last, rule = " bar |", "---|"
 	}
+
 	fmt.Fprintf(&b, "| test | %s |%s\n", strings.Join(variants, " | "), last)
 	fmt.Fprintf(&b, "|---|%s%s\n", strings.Repeat("---:|", len(variants)), rule)
+
 	for _, test := range tests {
 		for _, family := range []string{IPv4, IPv6} {
 			b.WriteString(tableLine(rows, bars, variants, test, family, cell))
 		}
 	}
+
 	return b.String()
 }
 
 // tableLine returns one line, or nothing if no variant has the test.
 func tableLine(rows []Row, bars []Bar, variants []string, test, family string, format func(Row, float64) string) string {
 	var cells []string
+
 	measured, first := false, 0.0
+
 	for _, v := range variants {
 		r, ok := Find(rows, v, test, family)
 		if !ok {
 			cells = append(cells, "–")
 			continue
 		}
+
 		measured = true
+
 		cells = append(cells, format(r, first))
 		first = cmp.Or(first, r.Instructions)
 	}
+
 	if !measured {
 		return ""
 	}
+
 	name := test
 	if family == IPv6 {
 		name += " (IPv6)"
 	}
+
 	line := fmt.Sprintf("| %s | %s |", name, strings.Join(cells, " | "))
 	if bars == nil {
 		return line + "\n"
 	}
+
 	var verdicts []string
+
 	for _, bar := range bars {
 		if bar.Test != test || bar.Family != family {
 			continue
 		}
+
 		verdicts = append(verdicts, verdict(rows, bar))
 	}
+
 	return fmt.Sprintf("%s %s |\n", line, strings.Join(verdicts, ", "))
 }
 
@@ -98,6 +116,7 @@ func verdict(rows []Row, bar Bar) string {
 	if !ok {
 		return bar.String() + ": not measured"
 	}
+
 	return bar.String() + ": " + bar.Verdict(ratio)
 }
 
@@ -107,6 +126,7 @@ func (b Bar) String() string {
 	if b.BaseTest != "" {
 		text += " in " + b.BaseTest
 	}
+
 	return text
 }
 
@@ -120,5 +140,6 @@ func (b Bar) Verdict(ratio float64) string {
 	case b.want() != b.Max:
 		return fmt.Sprintf("**missed, %s** (the gate is at %s)", figure, limit(b.Max))
 	}
+
 	return fmt.Sprintf("**missed, %s**", figure)
 }

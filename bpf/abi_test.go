@@ -14,6 +14,7 @@ func TestSizes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	for _, tt := range []struct {
 		what            string
 		goSize, mapSize uint32
@@ -80,8 +81,10 @@ func TestReasons(t *testing.T) {
 		if r.name == "" || seen[r.name] {
 			t.Errorf("reason %d has no name of its own: %q", i, r.name)
 		}
+
 		seen[r.name] = true
 		want := []Counter{hostOut, hostOVN}
+
 		switch n := gatewayReason(i); {
 		case n < gatewayReasonREASON_OVN_FIRST:
 			want = []Counter{toHost}
@@ -98,6 +101,7 @@ func TestReasons(t *testing.T) {
 		case n < gatewayReasonREASON_HOST_FIRST:
 			want = []Counter{upward}
 		}
+
 		if !slices.Contains(want, r.class) {
 			t.Errorf("reason %s is %+v, in C %+v", r.name, r.class, want)
 		}
@@ -110,6 +114,7 @@ func TestPinnedMaps(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	pinned := map[string]bool{
 		"counters": true, "ns": true, "frags": true, "services": true, "host_addrs": true,
 		"host_sockets": true, "takeover": true, "host_protos": true, "networks": true, "lookup_targets": true,

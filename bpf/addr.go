@@ -18,12 +18,19 @@ const (
 	AddrFormer AddrKind = AddrKind(gatewayAddrKindADDR_FORMER)
 )
 
-var addrKindNames = [...]string{AddrHost: "host", AddrVIP: "vip", AddrOVN: "ovn", AddrPeer: "peer", AddrFormer: "former"}
+var addrKindNames = [...]string{
+	AddrHost:   "host",
+	AddrVIP:    "vip",
+	AddrOVN:    "ovn",
+	AddrPeer:   "peer",
+	AddrFormer: "former",
+}
 
 func (k AddrKind) String() string {
 	if int(k) < len(addrKindNames) && k != 0 {
 		return addrKindNames[k]
 	}
+
 	return fmt.Sprintf("address kind %d", uint8(k))
 }
 
@@ -32,45 +39,58 @@ func (k AddrKind) String() string {
 // room for all, addresses of Services are left out first, see Unwritten.
 func (g *Gateway) SyncAddrs(want map[netip.Addr]AddrKind) error {
 	entries := make(map[gatewayAddr]uint8, len(want))
+
 	var hosts []netip.Addr
+
 	former := false
+
 	for a, kind := range want {
 		if kind < AddrHost || kind > AddrFormer {
 			return fmt.Errorf("sync addresses: %s has %s", a, kind)
 		}
+
 		entries[gatewayAddr{W: words(a)}] = uint8(kind)
 		if kind == AddrHost {
 			hosts = append(hosts, a)
 		}
+
 		former = former || kind == AddrFormer
 	}
+
 	left, err := g.fitAddrs(entries)
 	// The digest must cover the table: bits are added before entries and removed after them.
 	err = errors.Join(err, g.digest.addHosts(hosts, former))
+
 	var put, late puts[gatewayAddr]
 	if err == nil {
 		put, err = putEntries(g.objs.HostAddrs, entries)
 	}
+
 	pruned := 0
 	if err == nil {
 		pruned, err = pruneEntries(g.objs.HostAddrs, entries)
 	}
+
 	if err == nil && len(put.full) > 0 {
 		over := overflow[gatewayAddr, uint8]{}
 		over.add(put.full, entries)
 		late, err = retry(over, g.objs.HostAddrs)
 		left += len(over)
 	}
+
 	g.unwrittenAddrs = left
 	if put.written+pruned+late.written > 0 {
 		err = errors.Join(err, g.ForgetShortcuts())
 	}
+
 	if err == nil {
 		err = g.digest.setHosts(hosts, former)
 	}
+
 	if err != nil {
 		return fmt.Errorf("sync addresses: %w", err)
 	}
+
 	return nil
 }
 
@@ -81,31 +101,39 @@ func (g *Gateway) fitAddrs(entries map[gatewayAddr]uint8) (int, error) {
 	if excess <= 0 {
 		return 0, nil
 	}
+
 	have, err := readTable[gatewayAddr, uint8](g.objs.HostAddrs)
 	if err != nil {
 		return 0, err
 	}
+
 	removed := 0
+
 	for _, present := range []bool{false, true} {
 		for k, kind := range entries {
 			if _, is := have[k]; AddrKind(kind) == AddrVIP && is == present && removed < excess {
 				delete(entries, k)
+
 				removed++
 			}
 		}
 	}
+
 	return removed, nil
 }
 
 // restoreAddrs rebuilds the digest of an existing table.
 func (g *Gateway) restoreAddrs() error {
 	var hosts []netip.Addr
+
 	former := false
 	err := eachEntry(g.objs.HostAddrs, func(k gatewayAddr, kind uint8) {
 		if AddrKind(kind) == AddrHost {
 			hosts = append(hosts, addrOf(k.W))
 		}
+
 		former = former || AddrKind(kind) == AddrFormer
 	})
+
 	return errors.Join(err, g.digest.setHosts(hosts, former))
 }

@@ -21,6 +21,7 @@ type attachedTo struct {
 func (a *attachedTo) set(bridge bool, ifindex int) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+
 	if bridge {
 		a.bridge = ifindex
 	} else {
@@ -31,9 +32,11 @@ func (a *attachedTo) set(bridge bool, ifindex int) {
 func (a *attachedTo) get(bridge bool) int {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+
 	if bridge {
 		return a.bridge
 	}
+
 	return a.uplink
 }
 
@@ -51,14 +54,17 @@ func (g *Gateway) AttachBridge(ifindex int) error { return g.attachSide(true, if
 
 func (g *Gateway) attachSide(bridge bool, ifindex int) error {
 	g.at.set(bridge, ifindex)
+
 	for _, h := range g.hooks() {
 		if h.bridge != bridge {
 			continue
 		}
+
 		if err := g.attacher.attach(h, g.prog(h), ifindex); err != nil {
 			return fmt.Errorf("attach %s to interface %d: %w", h.name, ifindex, err)
 		}
 	}
+
 	return g.dropOtherLayouts()
 }
 
@@ -68,6 +74,7 @@ func updateLink(path string, prog *ebpf.Program) error {
 		return err
 	}
 	defer l.Close()
+
 	return l.Update(prog)
 }
 
@@ -82,17 +89,22 @@ func pinnedTCX(path string) (tcx, error) {
 	if errors.Is(err, fs.ErrNotExist) {
 		return tcx{}, nil
 	}
+
 	if err != nil {
 		return tcx{}, err
 	}
+
 	defer l.Close()
+
 	info, err := l.Info()
 	if err != nil {
 		return tcx{}, err
 	}
+
 	if t := info.TCX(); t != nil && t.Ifindex != 0 {
 		return tcx{ifindex: int(t.Ifindex), prog: info.Program}, nil
 	}
+
 	return tcx{}, nil
 }
 
@@ -106,14 +118,17 @@ func (g *Gateway) dropOtherLayouts() error {
 			return err
 		}
 	}
+
 	for _, h := range allHooks {
 		if keep[h.name] {
 			continue
 		}
+
 		if err := g.attacher.detach(h); err != nil {
 			return fmt.Errorf("detach %s of another layout: %w", h.name, err)
 		}
 	}
+
 	return nil
 }
 
@@ -123,18 +138,21 @@ func (g *Gateway) Attached() (uplink, bridge bool, err error) {
 	uplink, bridge = true, true
 	for _, h := range g.hooks() {
 		ifindex := g.at.get(h.bridge)
+
 		up := false
 		if ifindex != 0 {
 			if up, err = g.attacher.isUp(h, g.prog(h), ifindex); err != nil {
 				return false, false, fmt.Errorf("inspect attachment of %s: %w", h.name, err)
 			}
 		}
+
 		if h.bridge {
 			bridge = bridge && up
 		} else {
 			uplink = uplink && up
 		}
 	}
+
 	return uplink, bridge, nil
 }
 
@@ -143,7 +161,9 @@ func programID(p *ebpf.Program) (ebpf.ProgramID, error) {
 	if err != nil {
 		return 0, err
 	}
+
 	id, _ := info.ID()
+
 	return id, nil
 }
 
@@ -151,20 +171,25 @@ func programID(p *ebpf.Program) (ebpf.ProgramID, error) {
 // The agent attaches first in the list, so such programs were attached later.
 func (g *Gateway) Ahead(ifindex int) (int, error) {
 	most := 0
+
 	for _, h := range g.hooks() {
 		at, err := pinnedTCX(g.attacher.pin(h))
 		if err != nil {
 			return 0, fmt.Errorf("inspect attachment of %s: %w", h.name, err)
 		}
+
 		if at.ifindex != ifindex {
 			continue
 		}
+
 		n, err := aheadOf(at, h)
 		if err != nil {
 			return 0, err
 		}
+
 		most = max(most, n)
 	}
+
 	return most, nil
 }
 
@@ -176,21 +201,26 @@ func (g *Gateway) Detach() error {
 			return fmt.Errorf("detach %s: %w", h.name, err)
 		}
 	}
+
 	if err := g.attacher.dropDevices(podHook+"_", true); err != nil {
 		return fmt.Errorf("detach programs of pods: %w", err)
 	}
+
 	entries, err := os.ReadDir(g.opts.PinDir)
 	if err != nil {
 		return fmt.Errorf("remove gateway pins: %w", err)
 	}
+
 	for _, e := range entries {
 		if err := os.Remove(filepath.Join(g.opts.PinDir, e.Name())); err != nil {
 			return fmt.Errorf("remove gateway pin: %w", err)
 		}
 	}
+
 	if err := os.Remove(g.opts.PinDir); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("remove pin directory: %w", err)
 	}
+
 	return nil
 }
 
@@ -198,14 +228,17 @@ func (g *Gateway) Detach() error {
 // nothing. Clsact filters are left to the caller.
 func Unhook(pinDir string) error {
 	var errs []error
+
 	for _, h := range allHooks {
 		if err := dropLink(filepath.Join(pinDir, h.name)); err != nil {
 			errs = append(errs, fmt.Errorf("detach %s: %w", h.name, err))
 		}
 	}
+
 	if err := (attacher{pinDir: pinDir}).dropDevices(podHook+"_", false); err != nil {
 		errs = append(errs, fmt.Errorf("detach programs of pods: %w", err))
 	}
+
 	return errors.Join(errs...)
 }
 
@@ -214,10 +247,13 @@ func dropLink(path string) error {
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
+
 	if err != nil {
 		return err
 	}
+
 	defer l.Close()
+
 	if err := l.Unpin(); err != nil {
 		return err
 	}
@@ -226,6 +262,7 @@ func dropLink(path string) error {
 	if err := l.Detach(); err != nil && !errors.Is(err, link.ErrNotSupported) {
 		return err
 	}
+
 	return nil
 }
 
@@ -233,5 +270,6 @@ func removeIfThere(path string) error {
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
+
 	return nil
 }

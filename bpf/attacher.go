@@ -28,21 +28,26 @@ func (a attacher) attach(h hook, prog *ebpf.Program, ifindex int) error {
 	if !a.forceClsact {
 		err = a.attachTCX(h, prog, ifindex)
 	}
+
 	if errors.Is(err, link.ErrNotSupported) {
 		err = a.attachClsact(h, prog, ifindex)
 	}
+
 	return err
 }
 
 func (a attacher) attachTCX(h hook, prog *ebpf.Program, ifindex int) error {
 	path := a.pin(h)
+
 	current, err := pinnedTCX(path)
 	if err != nil {
 		return err
 	}
+
 	if current.ifindex == ifindex {
 		return updateLink(path, prog)
 	}
+
 	l, err := link.AttachTCX(link.TCXOptions{
 		Interface: ifindex,
 		Program:   prog,
@@ -53,12 +58,15 @@ func (a attacher) attachTCX(h hook, prog *ebpf.Program, ifindex int) error {
 		return err
 	}
 	defer l.Close()
+
 	if err := removeIfThere(path); err != nil {
 		return err
 	}
+
 	if err := l.Pin(path); err != nil {
 		return err
 	}
+
 	return a.dropClsact(h, 0)
 }
 
@@ -69,6 +77,7 @@ func (a attacher) detach(h hook) error {
 	if err := a.dropClsact(h, 0); err != nil {
 		return err
 	}
+
 	return dropLink(a.pin(h))
 }
 
@@ -78,10 +87,12 @@ func (a attacher) isUp(h hook, prog *ebpf.Program, ifindex int) (bool, error) {
 	if err != nil {
 		return false, err
 	}
+
 	at, err := pinnedTCX(a.pin(h))
 	if err != nil || at.ifindex != 0 {
 		return at.prog == id && (ifindex == 0 || at.ifindex == ifindex), err
 	}
+
 	return a.isUpByClsact(h, id, ifindex)
 }
 
@@ -92,29 +103,38 @@ func (a attacher) dropDevices(prefix string, filters bool) error {
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
+
 	if err != nil {
 		return err
 	}
+
 	var errs []error
+
 	for _, e := range entries {
 		if !strings.HasPrefix(e.Name(), prefix) {
 			continue
 		}
+
 		path := filepath.Join(a.pinDir, e.Name())
+
 		name, ifindex, isClsact := strings.Cut(e.Name(), clsactInfix)
 		if !isClsact {
 			errs = append(errs, dropLink(path))
 			continue
 		}
+
 		if !filters {
 			continue
 		}
+
 		if i, err := strconv.Atoi(ifindex); err == nil {
 			if _, gone := net.InterfaceByIndex(i); gone == nil {
 				errs = append(errs, a.clsact.detach(i, name, false))
 			}
 		}
+
 		errs = append(errs, removeIfThere(path))
 	}
+
 	return errors.Join(errs...)
 }

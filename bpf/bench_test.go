@@ -15,6 +15,7 @@ import (
 func BenchmarkPrograms(b *testing.B) {
 	n := newNode(b)
 	g := n.open(b)
+
 	empty, err := ebpf.NewProgram(&ebpf.ProgramSpec{
 		Type: ebpf.SchedCLS, License: "GPL", Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, -1), asm.Return()},
 	})
@@ -22,10 +23,12 @@ func BenchmarkPrograms(b *testing.B) {
 		b.Fatal(err)
 	}
 	defer empty.Close()
+
 	c := n.config()
 	c.Layout = Bridged
 	bridged := n.open(b, func(o *Options) { o.Config = c }).progs
 	up, down := g.progs[uplinkIngress], g.progs[bridgeIngress]
+
 	payload := make([]byte, 64)
 	for _, bb := range []struct {
 		name   string
@@ -53,10 +56,13 @@ func BenchmarkPrograms(b *testing.B) {
 			if bb.prog == down || bb.prog == bridged["bridged_bridge_out"] {
 				ifindex = n.bridge
 			}
+
 			opts := ebpf.RunOptions{Data: bb.packet, Context: skbuff{Ifindex: uint32(ifindex)}, Repeat: uint32(b.N)}
 			n.must(b, func() error {
 				b.ResetTimer()
+
 				_, err := bb.prog.Run(&opts)
+
 				return err
 			})
 		})
@@ -67,6 +73,7 @@ func BenchmarkPrograms(b *testing.B) {
 func BenchmarkScrape(b *testing.B) {
 	n := newNode(b)
 	n.open(b)
+
 	for b.Loop() {
 		got, err := ReadCounters(n.pinDir)
 		if err != nil || len(got) != len(reasons) {

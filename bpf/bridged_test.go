@@ -33,11 +33,13 @@ func bridgedNode(t *testing.T, vlan uint16, clsact bool) (*node, *Gateway) {
 	g := n.open(t, func(o *Options) { o.Config, o.ForceClsact = c, clsact })
 	n.must(t, func() error { return errors.Join(g.AttachBridge(n.bridge), g.AttachUplink(n.uplink)) })
 	n.flowStandIn(t, clsact)
+
 	return n, g
 }
 
 func (n *node) neighbour(t *testing.T, a netip.Addr) {
 	t.Helper()
+
 	err := n.NeighAdd(&netlink.Neigh{
 		LinkIndex: n.bridge, IP: a.AsSlice(), HardwareAddr: peerMAC, State: unix.NUD_PERMANENT, Family: unix.AF_INET,
 	})
@@ -51,6 +53,7 @@ func (n *node) neighbour(t *testing.T, a netip.Addr) {
 func (n *node) flowStandIn(t *testing.T, clsact bool) {
 	t.Helper()
 	patch := n.veth(t, "patch0", nodeMAC, n.peer, "ovn1")
+
 	p, err := ebpf.NewProgram(&ebpf.ProgramSpec{Type: ebpf.SchedCLS, License: "GPL", Instructions: asm.Instructions{
 		asm.LoadMem(asm.R2, asm.R1, 8, asm.Word), // skb->mark
 		asm.Mov.Imm(asm.R0, -1),
@@ -63,18 +66,24 @@ func (n *node) flowStandIn(t *testing.T, clsact bool) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	t.Cleanup(func() { p.Close() })
+
 	if clsact {
 		f := clsactFilter(n.uplink, p.FD(), "flow_stand_in", false)
 		f.Priority = 2
+
 		n.must(t, func() error { return n.FilterReplace(f) })
+
 		return
 	}
+
 	n.must(t, func() error {
 		l, err := link.AttachTCX(link.TCXOptions{Interface: n.uplink, Program: p, Attach: ebpf.AttachTCXIngress, Anchor: link.Tail()})
 		if err == nil {
 			t.Cleanup(func() { l.Close() })
 		}
+
 		return err
 	})
 }
@@ -88,10 +97,12 @@ func (n *node) transmit(t *testing.T, ifindex int, frame []byte) {
 			return err
 		}
 		defer unix.Close(fd)
+
 		err = unix.Sendto(fd, frame, 0, &unix.SockaddrLinklayer{Ifindex: ifindex})
 		if errors.Is(err, unix.ENOBUFS) {
 			return nil // the error for a packet dropped at egress
 		}
+
 		return err
 	})
 }
@@ -99,18 +110,23 @@ func (n *node) transmit(t *testing.T, ifindex int, frame []byte) {
 // hostUDP is a host socket on the node's address.
 func (n *node) hostUDP(t *testing.T, port uint16) net.PacketConn {
 	t.Helper()
+
 	var c net.PacketConn
+
 	n.must(t, func() (err error) {
 		c, err = net.ListenPacket("udp4", netip.AddrPortFrom(v4.node, port).String())
 		return err
 	})
 	t.Cleanup(func() { c.Close() })
+
 	_ = c.SetDeadline(time.Now().Add(10 * time.Second))
+
 	return c
 }
 
 func expectUDP(t *testing.T, c net.PacketConn, payload string) {
 	t.Helper()
+
 	buf := make([]byte, 64)
 	if k, _, err := c.ReadFrom(buf); err != nil || string(buf[:k]) != payload {
 		t.Fatalf("host received %q, %v; want %q", buf[:k], err, payload)
@@ -125,6 +141,7 @@ func TestBridged(t *testing.T) {
 				if !mode.clsact {
 					needTCX(t)
 				}
+
 				n, _ := bridgedNode(t, vlan, mode.clsact)
 				testBridged(t, n, vlan)
 			})
@@ -134,23 +151,28 @@ func TestBridged(t *testing.T) {
 
 func testBridged(t *testing.T, n *node, vlan uint16) {
 	wire, local, ovn, host := n.tap(t, "wire0"), n.tap(t, "ovn0"), n.tap(t, "ovn1"), n.hostUDP(t, 53)
+
 	priority := uint16(3 << 13)
 	if vlan == 0 {
 		priority = 0
 	}
+
 	tagged := func(frame []byte) []byte {
 		if vlan == 0 {
 			return frame
 		}
+
 		return join(frame[:12], be16(0x8100), be16(vlan|priority), frame[12:])
 	}
 	before := counts(t, n.pinDir)
 
 	wire.send(t, tagged(v4.rx(v4.foreign, v4.node, protoUDP, udp(4000, 53, 'h'))))
 	expectUDP(t, host, "h")
+
 	toOVN := v4.rx(v4.foreign, v4.node, protoUDP, udp(53, 50000, 'o'))
 	wire.send(t, tagged(toOVN))
 	ovn.expectTagged(t, toOVN, vlan|priority)
+
 	toBoth := ether(nodeMAC, peerMAC, 0x0806, arpPacket(2, v4.foreign, v4.node))
 	up := n.packetSocket(t, n.bridge)
 	wire.send(t, tagged(toBoth))
@@ -167,22 +189,28 @@ func testBridged(t *testing.T, n *node, vlan uint16) {
 	if _, err := host.WriteTo([]byte("w"), net.UDPAddrFromAddrPort(netip.AddrPortFrom(v4.foreign, 4000))); err != nil {
 		t.Fatal(err)
 	}
+
 	wire.expectPayload(t, udp(53, 4000)[:4], vlan)
+
 	if _, err := host.WriteTo([]byte("s"), net.UDPAddrFromAddrPort(netip.AddrPortFrom(v4.clusterIP, 4001))); err != nil {
 		t.Fatal(err)
 	}
+
 	local.expectPayload(t, udp(53, 4001)[:4], 0)
 
 	want := map[string]uint64{
 		"default": 1, "snat_port": 1, "arp_reply": 1, "out": 1, "unsnated": 1, "hairpin": 1, "host_out": 1, "host_ovn": 1,
 	}
 	ofKernel := map[string]bool{"host_out": true, "out": true} // as it sends of its own accord
+
 	eventually(t, "counters", func() bool {
 		got := deltas(before, counts(t, n.pinDir))
 		maps.DeleteFunc(got, func(name string, _ uint64) bool { return want[name] == 0 })
+
 		for name := range ofKernel {
 			got[name] = min(got[name], want[name])
 		}
+
 		return cmp.Equal(want, got)
 	})
 }
@@ -192,15 +220,19 @@ func testBridged(t *testing.T, n *node, vlan uint16) {
 func TestBridgedUnconfigured(t *testing.T) {
 	n, g := bridgedNode(t, 0, true)
 	c := n.config()
+
 	c.Layout, c.Bridge = Bridged, 0
 	if err := g.SetConfig(c); err != nil {
 		t.Fatal(err)
 	}
+
 	wire, ovn, host := n.tap(t, "wire0"), n.tap(t, "ovn0"), n.hostUDP(t, 53)
 	if _, err := host.WriteTo([]byte("w"), net.UDPAddrFromAddrPort(netip.AddrPortFrom(v4.foreign, 4000))); err != nil {
 		t.Fatal(err)
 	}
+
 	ovn.expectPayload(t, udp(53, 4000)[:4], 0)
+
 	carried := v4.tx(v4.node, v4.foreign, protoTCP, tcp(22, 4000, flagACK))
 	n.transmit(t, n.uplink, carried)
 	wire.expectTagged(t, carried, 0)
@@ -210,10 +242,12 @@ func TestBridgedUnconfigured(t *testing.T) {
 func TestBridgedHostMark(t *testing.T) {
 	n, g := bridgedNode(t, 0, true)
 	c := n.config()
+
 	c.Layout, c.Local = Bridged, true
 	if err := g.SetConfig(c); err != nil {
 		t.Fatal(err)
 	}
+
 	for _, tt := range []struct {
 		mark uint32
 		want sentTo
@@ -223,7 +257,9 @@ func TestBridgedHostMark(t *testing.T) {
 			Data:    v4.tx(v4.node, v4.foreign, protoTCP, tcp(22, 4000, flagACK)),
 			Context: skbuff{Ifindex: uint32(n.uplink), Mark: tt.mark},
 		}
+
 		var ret uint32
+
 		n.must(t, func() (err error) {
 			ret, err = g.progs["bridged_uplink_out"].Run(&opts)
 			return err
@@ -232,6 +268,7 @@ func TestBridgedHostMark(t *testing.T) {
 		maps.DeleteFunc(moved, func(name string, _ uint64) bool { // what the kernel sends and gets of its own accord
 			return name != tt.want.reason && name != "local_out"
 		})
+
 		got := sentTo{ret, strings.Join(slices.Sorted(maps.Keys(moved)), " ")}
 		if got != tt.want {
 			t.Errorf("mark %x: %+v, want %+v", tt.mark, got, tt.want)
@@ -242,15 +279,19 @@ func TestBridgedHostMark(t *testing.T) {
 // The host does not receive OVN's packets that a bridge without flows floods.
 func TestBridgedFlood(t *testing.T) {
 	n, g := bridgedNode(t, 0, true)
+
 	for mark, want := range map[uint32]uint32{0: retNext, 0x4000: retNext, 0x6f76: retDrop} {
 		var ret uint32
+
 		n.must(t, func() (err error) {
 			ret, err = g.progs["bridged_bridge_in"].Run(&ebpf.RunOptions{
 				Data:    v4.rx(v4.foreign, v4.node, protoTCP, tcp(80, 50000, flagACK)),
 				Context: skbuff{Ifindex: uint32(n.bridge), Mark: mark},
 			})
+
 			return err
 		})
+
 		if ret != want {
 			t.Errorf("mark %x: returned %d, want %d", mark, int32(ret), int32(want))
 		}

@@ -12,6 +12,7 @@ import (
 func (c Config) cell() gatewayConfig {
 	var mac [8]byte
 	copy(mac[:], c.NodeMAC)
+
 	cell := gatewayConfig{
 		NodeMac:    binary.NativeEndian.Uint64(mac[:]),
 		Uplink:     uint32(c.Uplink),
@@ -24,16 +25,20 @@ func (c Config) cell() gatewayConfig {
 	if !c.Local { // in local gateway mode OVN owns no port
 		cell.SnatCount = c.SNATPorts.Last - c.SNATPorts.First + 1
 	}
+
 	if c.Node4.IsValid() {
 		cell.Node4Mapped.W = words(c.Node4)
 		cell.Node4 = cell.Node4Mapped.W[3]
 	}
+
 	if c.Node6.IsValid() {
 		cell.HasNode6, cell.Node6.W = 1, words(c.Node6)
 	}
+
 	if c.EncapIP.IsValid() {
 		cell.HasEncap, cell.Encap.W = 1, words(c.EncapIP)
 	}
+
 	cell.GrLla.W = words(linkLocal(c.NodeMAC))
 	cell.Local, cell.Bfd, cell.InSync, cell.Takeover = flag(c.Local), flag(c.BFD), flag(c.InSync), flag(c.Takeover)
 	cell.Svc4Count, cell.Svc6Count = prefixes(c.ServiceCIDRs, &cell.Svc4, &cell.Svc6)
@@ -41,6 +46,7 @@ func (c Config) cell() gatewayConfig {
 	cell.Routable4Count, cell.Routable6Count = prefixes(c.RoutablePods, &cell.Routable4, &cell.Routable6)
 	cell.Masq4Count, cell.Masq6Count = prefixes(c.Masquerade, &cell.Masq4, &cell.Masq6)
 	cell.Tunnel4Count, cell.Tunnel6Count = prefixes(c.PodTunnels, &cell.Tunnel4, &cell.Tunnel6)
+
 	return cell
 }
 
@@ -48,6 +54,7 @@ func (c Config) cell() gatewayConfig {
 func configOf(cell gatewayConfig) Config {
 	var mac [8]byte
 	binary.NativeEndian.PutUint64(mac[:], cell.NodeMac)
+
 	c := Config{
 		Uplink: int(cell.Uplink), Bridge: int(cell.Bridge), NodeMAC: mac[:6],
 		SNATPorts:    PortRange{First: cell.SnatFirst, Last: cell.SnatFirst + cell.SnatCount - 1},
@@ -63,15 +70,19 @@ func configOf(cell gatewayConfig) Config {
 	if cell.SnatCount == 0 {
 		c.SNATPorts = PortRange{}
 	}
+
 	if cell.Node4 != 0 {
 		c.Node4 = addrOf(cell.Node4Mapped.W)
 	}
+
 	if cell.HasNode6 != 0 {
 		c.Node6 = addrOf(cell.Node6.W)
 	}
+
 	if cell.HasEncap != 0 {
 		c.EncapIP = addrOf(cell.Encap.W)
 	}
+
 	return c
 }
 
@@ -81,6 +92,7 @@ func words(a netip.Addr) (w [4]uint32) {
 	for i := range w {
 		w[i] = binary.NativeEndian.Uint32(b[4*i:])
 	}
+
 	return w
 }
 
@@ -89,11 +101,13 @@ func netmask(p netip.Prefix) (net, mask [4]uint32) {
 	if p.Addr().Is4() {
 		bits += 96
 	}
+
 	var m [16]byte
 	for i := range m {
 		n := min(max(bits-8*i, 0), 8)
 		m[i] = byte(0xff << (8 - n))
 	}
+
 	return words(p.Masked().Addr()), words(netip.AddrFrom16(m))
 }
 
@@ -138,6 +152,7 @@ func prefixes(list []netip.Prefix, v4 *prefixes4, v6 *prefixes6) (n4, n6 uint8) 
 			n6++
 		}
 	}
+
 	return n4, n6
 }
 
@@ -145,15 +160,23 @@ func prefixes(list []netip.Prefix, v4 *prefixes4, v6 *prefixes6) (n4, n6 uint8) 
 func listPrefixes(n4 uint8, v4 prefixes4, n6 uint8, v6 prefixes6) (list []netip.Prefix) {
 	for _, p := range v4[:min(n4, maxPrefixes)] {
 		ones := bits.OnesCount32(p.Mask)
-		list = append(list, netip.PrefixFrom(addrOf([4]uint32{2: binary.NativeEndian.Uint32([]byte{0, 0, 0xff, 0xff}), 3: p.Net}), ones))
+		list = append(
+			list,
+			netip.PrefixFrom(
+				addrOf([4]uint32{2: binary.NativeEndian.Uint32([]byte{0, 0, 0xff, 0xff}), 3: p.Net}), ones,
+			),
+		)
 	}
+
 	for _, p := range v6[:min(n6, maxPrefixes)] {
 		ones := 0
 		for _, w := range p.Mask.W {
 			ones += bits.OnesCount32(w)
 		}
+
 		list = append(list, netip.PrefixFrom(addrOf(p.Net.W), ones))
 	}
+
 	return list
 }
 
@@ -161,5 +184,6 @@ func flag(b bool) uint8 {
 	if b {
 		return 1
 	}
+
 	return 0
 }

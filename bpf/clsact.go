@@ -20,12 +20,15 @@ func (a attacher) attachClsact(h hook, prog *ebpf.Program, ifindex int) error {
 	if err := a.clsact.attach(ifindex, prog.FD(), h.name, h.egress); err != nil {
 		return err
 	}
+
 	if err := pinProgram(prog, a.clsactPin(h, ifindex)); err != nil {
 		return err
 	}
+
 	if err := a.dropClsact(h, ifindex); err != nil {
 		return err
 	}
+
 	return removeIfThere(a.pin(h))
 }
 
@@ -41,9 +44,11 @@ func pinProgram(prog *ebpf.Program, path string) error {
 		return err
 	}
 	defer clone.Close()
+
 	if err := removeIfThere(path); err != nil {
 		return err
 	}
+
 	return clone.Pin(path)
 }
 
@@ -53,17 +58,21 @@ func (a attacher) dropClsact(h hook, keep int) error {
 	if err != nil {
 		return err
 	}
+
 	for ifindex, path := range pins {
 		if ifindex == keep {
 			continue
 		}
+
 		if err := a.clsact.detach(ifindex, h.name, h.egress); err != nil {
 			return err
 		}
+
 		if err := os.Remove(path); err != nil {
 			return err
 		}
 	}
+
 	return nil
 }
 
@@ -73,16 +82,20 @@ func clsactPins(dir, name string) (map[int]string, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	pins := make(map[int]string)
+
 	for _, e := range entries {
 		suffix, ok := strings.CutPrefix(e.Name(), name+clsactInfix)
 		if !ok {
 			continue
 		}
+
 		if ifindex, err := strconv.Atoi(suffix); err == nil {
 			pins[ifindex] = filepath.Join(dir, e.Name())
 		}
 	}
+
 	return pins, nil
 }
 
@@ -92,21 +105,26 @@ func (a attacher) isUpByClsact(h hook, id ebpf.ProgramID, ifindex int) (bool, er
 	if err != nil {
 		return false, err
 	}
+
 	for at, path := range pins {
 		if ifindex != 0 && at != ifindex {
 			continue
 		}
+
 		pinned, err := pinnedProgramID(path)
 		if err != nil {
 			return false, err
 		}
+
 		if _, err := net.InterfaceByIndex(at); err != nil || pinned != id {
 			continue
 		}
+
 		if there := a.clsact.Attached; there == nil || there(at, h.name, h.egress) {
 			return true, nil
 		}
 	}
+
 	return false, nil
 }
 
@@ -115,9 +133,12 @@ func pinnedProgramID(path string) (ebpf.ProgramID, error) {
 	if errors.Is(err, fs.ErrNotExist) {
 		return 0, nil
 	}
+
 	if err != nil {
 		return 0, err
 	}
+
 	defer p.Close()
+
 	return programID(p)
 }

@@ -26,6 +26,7 @@ func clsactParent(egress bool) uint32 {
 	if egress {
 		return netlink.HANDLE_MIN_EGRESS
 	}
+
 	return netlink.HANDLE_MIN_INGRESS
 }
 
@@ -33,6 +34,7 @@ func (n *node) clsactAttach(ifindex, fd int, name string, egress bool) error {
 	if err := n.clsactQdisc(ifindex); err != nil {
 		return err
 	}
+
 	return n.FilterReplace(clsactFilter(ifindex, fd, name, egress))
 }
 
@@ -43,6 +45,7 @@ func (n *node) clsactQdisc(ifindex int) error {
 	if err := n.QdiscAdd(qdisc); err != nil && !errors.Is(err, unix.EEXIST) {
 		return err
 	}
+
 	return nil
 }
 
@@ -51,6 +54,7 @@ func (n *node) clsactDetach(ifindex int, name string, egress bool) error {
 	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENODEV) {
 		return nil
 	}
+
 	return err
 }
 
@@ -59,11 +63,13 @@ func (n *node) clsactAttached(ifindex int, name string, egress bool) bool {
 	if err != nil {
 		return false
 	}
+
 	filters, err := n.FilterList(l, clsactParent(egress))
 	for _, f := range filters {
 		if b, ok := f.(*netlink.BpfFilter); ok && b.Name == name {
 			return err == nil
 		}
 	}
+
 	return false
 }

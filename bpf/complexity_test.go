@@ -27,6 +27,7 @@ func TestComplexity(t *testing.T) {
 	for name, n := range counts {
 		checkComplexity(t, name, n, complexity[name])
 	}
+
 	if len(counts) != len(complexity) {
 		t.Errorf("%d programs, %d limits", len(counts), len(complexity))
 	}
@@ -38,6 +39,7 @@ func loadShort() (*ebpf.CollectionSpec, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	return spec, spec.Variables["shortcuts_on"].Set(uint8(1))
 }
 
@@ -45,36 +47,45 @@ func loadShort() (*ebpf.CollectionSpec, error) {
 // inspected, by program.
 func verified(t *testing.T, load func() (*ebpf.CollectionSpec, error)) map[string]uint32 {
 	t.Helper()
+
 	spec, err := load()
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	for _, m := range spec.Maps {
 		m.Pinning = ebpf.PinNone
 	}
+
 	coll, err := ebpf.NewCollection(spec)
 	if err != nil {
 		t.Fatalf("%+v", err)
 	}
 	defer coll.Close()
+
 	counts := make(map[string]uint32)
+
 	for name, p := range coll.Programs {
 		info, err := p.Info()
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		n, ok := info.VerifiedInstructions()
 		if !ok {
 			t.Skip("kernel does not tell (before 5.16)")
 		}
+
 		counts[name] = n
 	}
+
 	return counts
 }
 
 func checkComplexity(t *testing.T, name string, n, limit uint32) {
 	t.Helper()
 	t.Logf("%-22s %6d verified", name, n)
+
 	if n > limit {
 		t.Errorf("program %s: the verifier looked at %d instructions, more than %d", name, n, limit)
 	}

@@ -16,6 +16,7 @@ func TestValidate(t *testing.T) {
 	if err := good.Validate(); err != nil {
 		t.Fatal(err)
 	}
+
 	for _, tt := range []struct {
 		name   string
 		change func(*Config)
@@ -40,6 +41,7 @@ func TestValidate(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			c := good
 			tt.change(&c)
+
 			if err := c.Validate(); err == nil || !strings.Contains(err.Error(), tt.want) {
 				t.Errorf("got %v, want %q", err, tt.want)
 			}
@@ -75,6 +77,7 @@ func text(w [4]uint32) string {
 	for i, v := range w {
 		binary.NativeEndian.PutUint32(b[4*i:], v)
 	}
+
 	return netip.AddrFrom16(b).String()
 }
 

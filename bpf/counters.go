@@ -118,21 +118,27 @@ func ReadCounters(pinDir string) ([]Counter, error) {
 		return nil, fmt.Errorf("open gateway counters in %q: %w", pinDir, err)
 	}
 	defer m.Close()
+
 	var cpus []gatewayCells
 	if err := m.Lookup(uint32(0), &cpus); err != nil {
 		return nil, fmt.Errorf("read gateway counters in %q: %w", pinDir, err)
 	}
+
 	counters := make([]Counter, len(reasons))
 	for i, r := range reasons {
 		c := r.class
+
 		c.Reason = r.name
 		for _, cpu := range cpus {
 			c.Packets += cpu.Reason[i].Packets
 			c.Bytes += cpu.Reason[i].Bytes
 		}
+
 		counters[i] = c
 	}
+
 	slices.SortFunc(counters, byLabels)
+
 	return counters, nil
 }
 
@@ -143,7 +149,9 @@ func Reasons() []Counter {
 		counters[i] = r.class
 		counters[i].Reason = r.name
 	}
+
 	slices.SortFunc(counters, byLabels)
+
 	return counters
 }
 

@@ -13,26 +13,33 @@ import (
 func TestReadCounters(t *testing.T) {
 	n := newNode(t)
 	g := n.open(t)
+
 	packet := v4.rx(v4.remote, v4.node, protoUDP, udp(53, 50000, 1, 2, 3))
 	for range 3 {
 		if _, _, err := n.send(g, step{hook: uplinkIngress, packet: packet}); err != nil {
 			t.Fatal(err)
 		}
 	}
+
 	g.Close() // the CLI reads without a gateway of its own
+
 	got, err := ReadCounters(n.pinDir)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	if len(got) != len(reasons) {
 		t.Errorf("%d counters, want %d", len(got), len(reasons))
 	}
+
 	if !slices.IsSortedFunc(got, func(a, b Counter) int {
 		return strings.Compare(a.Direction+a.Port+a.Reason, b.Direction+b.Port+b.Reason)
 	}) {
 		t.Error("counters are not sorted")
 	}
+
 	i := slices.IndexFunc(got, func(c Counter) bool { return c.Reason == "snat_port" })
+
 	want := Counter{Port: "ovn", Direction: "rx", Verdict: "ovn", Reason: "snat_port", Packets: 3, Bytes: uint64(3 * len(packet))}
 	if diff := cmp.Diff(want, got[i]); diff != "" {
 		t.Errorf("counter (-want +got):\n%s", diff)
@@ -46,6 +53,7 @@ func TestGSOBytes(t *testing.T) {
 	payload := make([]byte, 300)
 	options := tcp(80, 22, flagACK, append([]byte{1, 1, 1, 1}, payload...)...)
 	options[12] = 6 << 4
+
 	tunnel := func(f family, inner []byte) []byte {
 		return f.rx(f.remote, f.node, protoUDP, udp(50000, 6081, join([]byte{1, 0, 0x65, 0x58, 0, 0, 1, 0}, make([]byte, 4), inner)...))
 	}
@@ -66,6 +74,7 @@ func TestGSOBytes(t *testing.T) {
 			if _, _, err := n.send(g, step{hook: uplinkIngress, packet: tt.packet, gso: 3}); err != nil {
 				t.Fatal(err)
 			}
+
 			if got, want := sumBytes(t, n.pinDir)-before, uint64(len(tt.packet)+2*tt.header); got != want {
 				t.Errorf("counted %d bytes, want %d", got, want)
 			}
@@ -75,13 +84,16 @@ func TestGSOBytes(t *testing.T) {
 
 func sumBytes(t *testing.T, pinDir string) (sum uint64) {
 	t.Helper()
+
 	counters, err := ReadCounters(pinDir)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	for _, c := range counters {
 		sum += c.Bytes
 	}
+
 	return sum
 }
 

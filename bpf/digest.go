@@ -35,8 +35,13 @@ type digest struct {
 
 func newDigest(v *gatewayVariables) *digest {
 	return &digest{
-		ports: v.SpecialPorts, hosts: v.HostDigest, former: v.HasFormer, internal4: v.Internal4, internal6: v.Internal6,
-		services: map[uint16]int{}, takeover: map[uint16]int{},
+		ports:     v.SpecialPorts,
+		hosts:     v.HostDigest,
+		former:    v.HasFormer,
+		internal4: v.Internal4,
+		internal6: v.Internal6,
+		services:  map[uint16]int{},
+		takeover:  map[uint16]int{},
 	}
 }
 
@@ -44,15 +49,18 @@ func newDigest(v *gatewayVariables) *digest {
 func (d *digest) configure(c Config) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+
 	d.bfd, d.nodes = c.BFD, nil
 	for _, a := range []netip.Addr{c.Node4, c.Node6} {
 		if a.IsValid() {
 			d.nodes = append(d.nodes, a)
 		}
 	}
+
 	if err := d.writePorts(); err != nil {
 		return err
 	}
+
 	return d.writeHosts(nil, d.hasFormer)
 }
 
@@ -61,13 +69,16 @@ func (d *digest) configure(c Config) error {
 func (d *digest) addHosts(more []netip.Addr, former bool) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+
 	return d.writeHosts(more, former || d.hasFormer)
 }
 
 func (d *digest) setHosts(addrs []netip.Addr, former bool) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+
 	d.addrs, d.hasFormer = addrs, former
+
 	return d.writeHosts(nil, former)
 }
 
@@ -75,30 +86,38 @@ func (d *digest) setHosts(addrs []netip.Addr, former bool) error {
 func (d *digest) addNetworks(more []netip.Prefix) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+
 	return d.writeNetworks(more)
 }
 
 func (d *digest) setNetworks(networks []netip.Prefix) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+
 	d.networks = networks
+
 	return d.writeNetworks(nil)
 }
 
 func (d *digest) writeNetworks(more []netip.Prefix) error {
 	var b internalBits
+
 	for _, list := range [][]netip.Prefix{d.networks, more} {
 		for _, p := range list {
 			b.add(p)
 		}
 	}
+
 	if d.written != nil && *d.written == b {
 		return nil
 	}
+
 	if err := errors.Join(d.internal4.Set(&b.v4), d.internal6.Set(&b.v6)); err != nil {
 		return err
 	}
+
 	d.written = &b
+
 	return nil
 }
 
@@ -110,20 +129,26 @@ func (d *digest) countTakeover(ports map[uint16]int) error { return d.count(d.ta
 func (d *digest) count(users, delta map[uint16]int) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+
 	changed := false
+
 	for port, n := range delta {
 		if n == 0 {
 			continue
 		}
+
 		was := users[port]
 		if users[port] = was + n; users[port] <= 0 {
 			delete(users, port)
 		}
+
 		changed = changed || was == 0 || was+n <= 0
 	}
+
 	if !changed {
 		return nil
 	}
+
 	return d.writePorts()
 }
 
@@ -132,27 +157,33 @@ func (d *digest) writePorts() error {
 	for port := range d.services {
 		setBit(&words, port)
 	}
+
 	for port := range d.takeover {
 		setBit(&words, port)
 	}
+
 	if d.bfd {
 		setBit(&words, bfdPort)
 	}
+
 	return d.ports.Set(&words)
 }
 
 func (d *digest) writeHosts(more []netip.Addr, former bool) error {
 	var words [hostWords]uint64
+
 	for _, list := range [][]netip.Addr{d.nodes, d.addrs, more} {
 		for _, a := range list {
 			bit := hostBit(a)
 			words[bit/64] |= 1 << (bit % 64)
 		}
 	}
+
 	var has uint8
 	if former {
 		has = 1
 	}
+
 	return errors.Join(d.former.Set(has), d.hosts.Set(&words))
 }
 
@@ -162,6 +193,7 @@ func hostBit(a netip.Addr) uint32 {
 	if a.Is4() {
 		return w[3] * 0x9e3779b1 >> (32 - bits.TrailingZeros(hostWords*64))
 	}
+
 	return (w[0] ^ w[1] ^ w[2] ^ w[3]) * 0x9e3779b1 >> (32 - bits.TrailingZeros(hostWords*64))
 }
 
@@ -173,5 +205,6 @@ func addrOf(w [4]uint32) netip.Addr {
 	for _, v := range w {
 		b = binary.NativeEndian.AppendUint32(b, v)
 	}
+
 	return netip.AddrFrom16([16]byte(b)).Unmap()
 }

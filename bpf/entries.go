@@ -66,12 +66,17 @@ type Entries struct {
 
 // Entries reads the tables directly, without the bitmaps that save the programs a lookup.
 func (e *Explainer) Entries(k Keys) (Entries, error) {
-	var out Entries
-	var errs [6]error
+	var (
+		out  Entries
+		errs [6]error
+	)
+
 	maps := e.coll.Maps
 	out.Addrs, errs[0] = lookUp(maps["host_addrs"], k.Addrs,
-		func(a netip.Addr) gatewayAddr { return gatewayAddr{W: words(a)} }, func(v uint8) AddrKind { return AddrKind(v) })
-	out.Services, errs[1] = lookUp(maps["services"], k.Services, ServiceKey.cell, func(v uint8) ServiceOwner { return ServiceOwner(v) })
+		func(a netip.Addr) gatewayAddr { return gatewayAddr{W: words(a)} },
+		func(v uint8) AddrKind { return AddrKind(v) })
+	out.Services, errs[1] = lookUp(maps["services"], k.Services, ServiceKey.cell,
+		func(v uint8) ServiceOwner { return ServiceOwner(v) })
 	out.Exchanges, errs[2] = lookUp(maps["ns"], k.Exchanges, ExchangeKey.cell, gatewaySeen.at)
 	out.Datagrams, errs[3] = lookUp(maps["frags"], k.Datagrams, DatagramKey.cell,
 		func(v gatewayFragSeen) Datagram {
@@ -79,30 +84,43 @@ func (e *Explainer) Entries(k Keys) (Entries, error) {
 		})
 	out.Takeover, errs[4] = lookUp(maps["takeover"], k.Flows, FlowKey.cell, gatewaySeen.at)
 	out.Protos, errs[5] = lookUp(maps["host_protos"], k.Protos, NSKey.cell, func(uint8) bool { return true })
+
 	err := errors.Join(errs[:]...)
 	if err == nil {
 		out.Gated, err = readGates(maps["host_sockets"], k.Ports)
 	}
+
 	if err != nil {
 		return Entries{}, fmt.Errorf("read table entries: %w", err)
 	}
+
 	return out, nil
 }
 
 // lookUp returns the entries of m, a map of K to V, under keys.
-func lookUp[Key comparable, Value, K, V any](m *ebpf.Map, keys []Key, cell func(Key) K, value func(V) Value) (map[Key]Value, error) {
+func lookUp[Key comparable, Value, K, V any](
+	m *ebpf.Map,
+	keys []Key,
+	cell func(Key) K,
+	value func(V) Value,
+) (map[Key]Value, error) {
 	out := make(map[Key]Value)
+
 	for _, key := range keys {
 		var v V
+
 		err := m.Lookup(cell(key), &v)
 		if errors.Is(err, ebpf.ErrKeyNotExist) {
 			continue
 		}
+
 		if err != nil {
 			return nil, err
 		}
+
 		out[key] = value(v)
 	}
+
 	return out, nil
 }
 
@@ -111,19 +129,23 @@ func readGates(m *ebpf.Map, ports []SocketKey) (map[SocketKey]bool, error) {
 	if len(ports) == 0 {
 		return out, nil
 	}
+
 	var bits gatewayPortBits
 	if err := m.Lookup(uint32(0), &bits); err != nil {
 		return nil, err
 	}
+
 	for _, p := range ports {
 		of := &bits.Tcp
 		if p.Proto == protoUDP {
 			of = &bits.Udp
 		}
+
 		if of[p.Port/64]>>(p.Port%64)&1 == 1 {
 			out[p] = true
 		}
 	}
+
 	return out, nil
 }
 
@@ -140,6 +162,7 @@ func (k DatagramKey) cell() gatewayFragKey {
 	if k.Src.Is4() {
 		id <<= 16 // the first two of the four bytes
 	}
+
 	return gatewayFragKey{
 		Src: gatewayAddr{W: words(k.Src)}, Dst: gatewayAddr{W: words(k.Dst)}, Proto: k.Proto,
 		Id: binary.NativeEndian.Uint32(binary.BigEndian.AppendUint32(nil, id)),

@@ -25,6 +25,7 @@ func TestMain(m *testing.M) {
 		fmt.Fprintln(os.Stderr, "the tests of bpf use the kernel, run them as root:", err)
 		os.Exit(1)
 	}
+
 	os.Exit(tether.Main(m))
 }
 
@@ -37,31 +38,41 @@ type namespace struct {
 
 func newNamespace(t testing.TB) *namespace {
 	t.Helper()
+
 	n := &namespace{work: make(chan func())}
 	ready := make(chan error)
+
 	go func() {
 		runtime.LockOSThread() // never unlocked: the thread ends with its namespace
+
 		h, err := netns.New()
 		n.handle = h
+
 		ready <- err
+
 		for f := range n.work {
 			f()
 		}
 	}()
+
 	if err := <-ready; err != nil {
 		t.Fatalf("make netns: %v", err)
 	}
+
 	h, err := netlink.NewHandleAt(n.handle)
 	if err != nil {
 		t.Fatalf("open netlink in netns: %v", err)
 	}
+
 	n.Handle = h
+
 	t.Cleanup(func() {
 		h.Close()
 		close(n.work)
 		n.handle.Close()
 	})
 	n.up(t, "lo")
+
 	return n
 }
 
@@ -69,11 +80,13 @@ func newNamespace(t testing.TB) *namespace {
 func (n *namespace) do(f func() error) error {
 	done := make(chan error)
 	n.work <- func() { done <- f() }
+
 	return <-done
 }
 
 func (n *namespace) must(t testing.TB, f func() error) {
 	t.Helper()
+
 	if err := n.do(f); err != nil {
 		t.Fatal(err)
 	}
@@ -81,32 +94,39 @@ func (n *namespace) must(t testing.TB, f func() error) {
 
 func (n *namespace) up(t testing.TB, name string) int {
 	t.Helper()
+
 	l, err := n.LinkByName(name)
 	if err == nil {
 		err = n.LinkSetUp(l)
 	}
+
 	if err != nil {
 		t.Fatalf("set up %s: %v", name, err)
 	}
+
 	return l.Attrs().Index
 }
 
 func (n *namespace) addr(t testing.TB, name, prefix string) {
 	t.Helper()
+
 	l, err := n.LinkByName(name)
 	if err != nil {
 		t.Fatalf("find %s: %v", name, err)
 	}
+
 	a, err := netlink.ParseAddr(prefix)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	a.Flags = unix.IFA_F_NODAD
 	if err := n.AddrAdd(l, a); err != nil {
 		t.Fatalf("add %s to %s: %v", prefix, name, err)
 	}
 	// The kernel adds the local route of an IPv6 address asynchronously.
 	local := &netlink.Route{Table: unix.RT_TABLE_LOCAL, Dst: netlink.NewIPNet(a.IP)}
+
 	eventually(t, "the local route of "+prefix, func() bool {
 		routes, err := n.RouteListFiltered(netlink.FAMILY_ALL, local, netlink.RT_FILTER_TABLE|netlink.RT_FILTER_DST)
 		return err == nil && len(routes) > 0
@@ -116,6 +136,7 @@ func (n *namespace) addr(t testing.TB, name, prefix string) {
 // veth creates a pair with one end in n and the other in peer, both up.
 func (n *namespace) veth(t testing.TB, name string, mac net.HardwareAddr, peer *namespace, peerName string) int {
 	t.Helper()
+
 	l := &netlink.Veth{
 		LinkAttrs:        netlink.LinkAttrs{Name: name, HardwareAddr: mac},
 		PeerName:         peerName,
@@ -125,16 +146,20 @@ func (n *namespace) veth(t testing.TB, name string, mac net.HardwareAddr, peer *
 	if err := n.LinkAdd(l); err != nil {
 		t.Fatalf("add veth %s: %v", name, err)
 	}
+
 	peer.up(t, peerName)
+
 	return n.up(t, name)
 }
 
 func (n *namespace) remove(t testing.TB, name string) {
 	t.Helper()
+
 	l, err := n.LinkByName(name)
 	if err == nil {
 		err = n.LinkDel(l)
 	}
+
 	if err != nil {
 		t.Fatalf("delete %s: %v", name, err)
 	}
@@ -143,15 +168,18 @@ func (n *namespace) remove(t testing.TB, name string) {
 // newPinDir returns a directory on a bpffs of the test.
 func newPinDir(t testing.TB) string {
 	t.Helper()
+
 	mount := t.TempDir()
 	if err := unix.Mount("bpf", mount, "bpf", 0, ""); err != nil {
 		t.Fatalf("mount bpffs: %v", err)
 	}
+
 	t.Cleanup(func() {
 		if err := unix.Unmount(mount, unix.MNT_DETACH); err != nil {
 			t.Errorf("unmount bpffs: %v", err)
 		}
 	})
+
 	return filepath.Join(mount, "gateway")
 }
 
@@ -168,6 +196,7 @@ func newNode(t testing.TB) *node {
 	n := &node{namespace: newNamespace(t), peer: newNamespace(t), pinDir: newPinDir(t)}
 	n.uplink = n.veth(t, "eth0", nodeMAC, n.peer, "wire0")
 	n.bridge = n.veth(t, "breth0", nodeMAC, n.peer, "ovn0")
+
 	return n
 }
 
@@ -185,19 +214,25 @@ func (n *node) config() Config {
 // open loads a gateway with the initial tables of every test.
 func (n *node) open(t testing.TB, change ...func(*Options)) *Gateway {
 	t.Helper()
+
 	opts := Options{PinDir: n.pinDir, Config: n.config(), Log: slog.New(slog.NewTextHandler(t.Output(), nil)), Clsact: n.clsact()}
 	for _, f := range change {
 		f(&opts)
 	}
+
 	g, err := Open(opts)
+
 	var verifier *ebpf.VerifierError
 	if errors.As(err, &verifier) {
 		t.Fatalf("%+v", verifier)
 	}
+
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	t.Cleanup(func() { g.Close() })
+
 	err = errors.Join(
 		g.SyncAddrs(hosts(v4.node, v4.second, v6.node, v6.second, encap)),
 		g.SyncServices(ovns([]ServiceKey{
@@ -214,6 +249,7 @@ func (n *node) open(t testing.TB, change ...func(*Options)) *Gateway {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	return g
 }
 
@@ -222,6 +258,7 @@ func hosts(addrs ...netip.Addr) map[netip.Addr]AddrKind {
 	for _, a := range addrs {
 		m[a] = AddrHost
 	}
+
 	return m
 }
 
@@ -231,39 +268,47 @@ func ovns(keys []ServiceKey) map[ServiceKey]ServiceOwner {
 	for _, k := range keys {
 		m[k] = ServiceOVN
 	}
+
 	return m
 }
 
 // counts returns the counters that are not zero.
 func counts(t testing.TB, pinDir string) map[string]uint64 {
 	t.Helper()
+
 	counters, err := ReadCounters(pinDir)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	m := make(map[string]uint64)
+
 	for _, c := range counters {
 		if c.Packets != 0 {
 			m[c.Reason] = c.Packets
 		}
 	}
+
 	return m
 }
 
 // deltas returns the increase from before to after.
 func deltas(before, after map[string]uint64) map[string]uint64 {
 	m := make(map[string]uint64)
+
 	for k, v := range after {
 		if v != before[k] {
 			m[k] = v - before[k]
 		}
 	}
+
 	return m
 }
 
 // eventually waits for asynchronous work of other threads and the kernel.
 func eventually(t testing.TB, what string, ok func() bool) {
 	t.Helper()
+
 	for deadline := time.Now().Add(30 * time.Second); !ok(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("timed out waiting for %s", what)

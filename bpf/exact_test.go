@@ -28,11 +28,14 @@ func single(reason string, frame []byte) parcel {
 // many is a frame of 32 segments, the last of which is short.
 func many(f family, reason string, frame func(l4 []byte) []byte) parcel {
 	const size, payload = 100, 31*100 + 7
+
 	p := frame(tcp(80, 22, flagACK, make([]byte, payload)...))
 	if reason != "default" {
 		p = frame(tcp(50000, 80, flagACK, make([]byte, payload)...))
 	}
+
 	headers := len(p) - payload
+
 	return parcel{reason: reason, frame: p, header: gsoHeader(f, size), wire: sum{32, uint64(payload + 32*headers)}}
 }
 
@@ -40,6 +43,7 @@ func many(f family, reason string, frame func(l4 []byte) []byte) parcel {
 func fromWire(f family) []parcel {
 	rx := func(proto uint8, l4 []byte) []byte { return f.rx(f.remote, f.node, proto, l4) }
 	rest := make([]byte, 16)
+
 	mix := []parcel{
 		single("default", rx(protoUDP, udp(4000, 53, 1))),
 		single("default", rx(protoTCP, tcp(4000, 22, flagACK))),
@@ -71,6 +75,7 @@ func fromWire(f family) []parcel {
 			single("arp_request", ether(allMAC, peerMAC, 0x0806, arpPacket(1, f.foreign, f.node))),
 			single("arp_reply", ether(nodeMAC, peerMAC, 0x0806, arpPacket(2, f.foreign, f.node))))
 	}
+
 	return append(mix,
 		single("nd_solicit", rx(f.icmp, neighbour(135, f.node))),
 		single("nd_advert", rx(f.icmp, neighbour(136, f.foreign))))
@@ -91,6 +96,7 @@ func fromOVN(f family) []parcel {
 	if f.node.Is4() {
 		return append(mix, single("garp_guard", ether(allMAC, nodeMAC, 0x0806, arpPacket(1, f.vip, f.vip))))
 	}
+
 	return append(mix, single("neighbour_out", f.tx(f.node, f.foreign, f.icmp, neighbour(136, f.node))))
 }
 
@@ -111,15 +117,18 @@ func TestExact(t *testing.T) {
 			t.Run(fmt.Sprintf("%s offloads=%d", name, offload), func(t *testing.T) {
 				n, g := quietNode(t, Layout(layout), vethWire)
 				countServices(t, g)
+
 				for _, command := range []uint32{ethtoolTSO, ethtoolGSO} {
 					n.peer.offload(t, "wire0", command, offload)
 					n.peer.offload(t, "ovn0", command, offload)
 					n.offload(t, "eth0", command, offload)
 					n.offload(t, "breth0", command, offload)
 				}
+
 				n.offload(t, "eth0", ethtoolGRO, offload)
 				m := mix{n: n, want: map[string]sum{}, ports: map[uint16]sum{}, wire: packetSender(t, n.peer, n.peer.up(t, "wire0"))}
 				m.send(t, m.wire, fromWire)
+
 				switch Layout(layout) {
 				case Direct:
 					m.send(t, packetSender(t, n.peer, n.peer.up(t, "ovn0")), fromOVN)
@@ -129,6 +138,7 @@ func TestExact(t *testing.T) {
 				default:
 					m.send(t, packetSender(t, n.namespace, n.uplink), fromOVN)
 				}
+
 				m.check(t)
 				m.checkServices(t, g)
 			})
@@ -147,9 +157,11 @@ type mix struct {
 
 func (m *mix) send(t *testing.T, by sender, parcels func(family) []parcel) {
 	t.Helper()
+
 	for _, p := range slices.Concat(parcels(v4), parcels(v6)) {
 		m.times++
 		m.add(p, m.times)
+
 		for range m.times {
 			if err := by(p.header, p.frame); err != nil {
 				t.Fatalf("send for %s: %v", p.reason, err)
@@ -162,12 +174,14 @@ func (m *mix) add(p parcel, times int) {
 	s := m.want[p.reason]
 	s.Packets += uint64(times) * p.wire.Packets
 	s.Bytes += uint64(times) * p.wire.Bytes
+
 	m.want[p.reason] = s
 	if p.reason == "service" {
 		l4 := p.frame[14+20:]
 		if p.frame[14]>>4 == 6 {
 			l4 = p.frame[14+40:]
 		}
+
 		port := binary.BigEndian.Uint16(l4[2:])
 		of := m.ports[port]
 		m.ports[port] = sum{of.Packets + uint64(times)*p.wire.Packets, of.Bytes + uint64(times)*p.wire.Bytes}
@@ -177,17 +191,21 @@ func (m *mix) add(p parcel, times int) {
 // check waits until everything has arrived and fails on missing or extra packets.
 func (m *mix) check(t *testing.T) {
 	t.Helper()
+
 	var want uint64
 	for _, s := range m.want {
 		want += s.Packets
 	}
+
 	eventually(t, fmt.Sprintf("%d packets", want), func() bool {
 		var got uint64
 		for _, s := range sums(t, m.n.pinDir) {
 			got += s.Packets
 		}
+
 		return got >= want
 	})
+
 	if diff := cmp.Diff(m.want, sums(t, m.n.pinDir)); diff != "" {
 		t.Errorf("counted (-sent +counted):\n%s", diff)
 	}
@@ -196,22 +214,27 @@ func (m *mix) check(t *testing.T) {
 // sums are the counters that are not zero.
 func sums(t *testing.T, pinDir string) map[string]sum {
 	t.Helper()
+
 	counters, err := ReadCounters(pinDir)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	out := make(map[string]sum)
+
 	for _, c := range counters {
 		if c.Packets != 0 {
 			out[c.Reason] = sum{c.Packets, c.Bytes}
 		}
 	}
+
 	return out
 }
 
 // The NIC of a virtual machine provides the size of the segments, not their number.
 func TestExactVirtualNIC(t *testing.T) {
 	var wire sender
+
 	n, _ := quietNode(t, Direct, func(t testing.TB, n *node) int { return tapWire(t, n, &wire) })
 	m := mix{n: n, want: map[string]sum{}, ports: map[uint16]sum{}}
 	m.send(t, wire, fromWire)
@@ -229,23 +252,30 @@ func TestExactGRO(t *testing.T) {
 	segment := func(seq uint32) []byte {
 		l4 := tcp(4000, 22, flagACK, make([]byte, 100)...)
 		binary.BigEndian.PutUint32(l4[4:], seq)
+
 		const dontFragment = 0x4000 // else GRO wants identifiers that count up
+
 		return ether(nodeMAC, peerMAC, 0x0800, ip4(ip4Header{src: v4.remote, dst: v4.node, proto: protoTCP, frag: dontFragment}, l4))
 	}
 	header := gsoHeader(v4, 0)
 	header[1] = 0 // with a checksum to be filled in, and no segments
 	m := mix{n: n, want: map[string]sum{}, ports: map[uint16]sum{}}
 	seq := uint32(1)
+
 	eventually(t, "a frame that GRO has put together", func() bool {
 		for range 64 {
 			p := single("default", segment(seq))
 			seq += 100
+
 			m.add(p, 1)
+
 			if err := wire(header, p.frame); err != nil {
 				t.Fatal(err)
 			}
 		}
+
 		m.check(t)
+
 		return seen.longest(t) > len(segment(0))
 	})
 }
@@ -253,12 +283,14 @@ func TestExactGRO(t *testing.T) {
 // longest returns the length of the longest received frame.
 func (p *tap) longest(t *testing.T) (longest int) {
 	t.Helper()
+
 	buf := make([]byte, 1<<16)
 	for {
 		n, _, err := unix.Recvfrom(p.fd, buf, unix.MSG_DONTWAIT)
 		if err != nil {
 			return longest
 		}
+
 		longest = max(longest, n)
 	}
 }

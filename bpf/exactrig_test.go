@@ -19,26 +19,32 @@ func quietNode(t testing.TB, layout Layout, wire func(testing.TB, *node) int) (*
 	n := quietDevices(t, wire)
 	c := n.config()
 	c.Layout = layout
+
 	g := n.open(t, func(o *Options) { o.Config, o.CountServices = c, 2 })
 	if err := g.SyncAddrs(map[netip.Addr]AddrKind{
 		v4.node: AddrHost, v6.node: AddrHost, v4.second: AddrHost, v6.second: AddrHost, v4.foreign: AddrPeer, v6.foreign: AddrPeer,
 	}); err != nil {
 		t.Fatal(err)
 	}
+
 	n.must(t, func() error { return errors.Join(g.AttachBridge(n.bridge), g.AttachUplink(n.uplink)) })
+
 	return n, g
 }
 
 func quietDevices(t testing.TB, wire func(testing.TB, *node) int) *node {
 	t.Helper()
+
 	n := &node{namespace: newNamespace(t), peer: newNamespace(t), pinDir: newPinDir(t)}
 	for _, ns := range []*namespace{n.namespace, n.peer} {
 		ns.must(t, func() error {
 			return errors.Join(writeSysctl("net/ipv6/conf/all/disable_ipv6", "1"), writeSysctl("net/ipv6/conf/default/disable_ipv6", "1"))
 		})
 	}
+
 	n.uplink = wire(t, n)
 	n.bridge = n.veth(t, "breth0", nodeMAC, n.peer, "ovn0")
+
 	return n
 }
 
@@ -51,20 +57,25 @@ const packetVnetHdr = 15 // PACKET_VNET_HDR
 
 func packetSender(t testing.TB, ns *namespace, ifindex int) sender {
 	t.Helper()
+
 	var fd int
+
 	ns.must(t, func() (err error) {
 		fd, err = unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
 		return err
 	})
 	t.Cleanup(func() { unix.Close(fd) })
+
 	if err := unix.SetsockoptInt(fd, unix.SOL_PACKET, packetVnetHdr, 1); err != nil {
 		t.Fatal(err)
 	}
+
 	return func(header [10]byte, frame []byte) error {
 		err := unix.Sendto(fd, append(header[:], frame...), 0, &unix.SockaddrLinklayer{Ifindex: ifindex})
 		if errors.Is(err, unix.ENOBUFS) {
 			return nil // the error for a packet dropped at egress
 		}
+
 		return err
 	}
 }
@@ -72,47 +83,61 @@ func packetSender(t testing.TB, ns *namespace, ifindex int) sender {
 // tapWire makes the uplink a tap, which receives like the NIC of a virtual machine.
 func tapWire(t testing.TB, n *node, send *sender) int {
 	t.Helper()
+
 	var fd int
+
 	if _, err := os.Stat("/dev/net/tun"); err != nil {
 		t.Skipf("kernel has no tun: %v", err)
 	}
+
 	n.must(t, func() (err error) {
 		if fd, err = unix.Open("/dev/net/tun", unix.O_RDWR|unix.O_CLOEXEC, 0); err != nil {
 			return err
 		}
+
 		request, err := unix.NewIfreq("eth0")
 		if err != nil {
 			return err
 		}
+
 		request.SetUint16(unix.IFF_TAP | unix.IFF_NO_PI | unix.IFF_VNET_HDR)
+
 		return unix.IoctlIfreq(fd, unix.TUNSETIFF, request)
 	})
 	t.Cleanup(func() { unix.Close(fd) })
+
 	l, err := n.LinkByName("eth0")
 	if err == nil {
 		err = n.LinkSetHardwareAddr(l, nodeMAC)
 	}
+
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	*send = func(header [10]byte, frame []byte) error {
 		_, err := unix.Write(fd, append(header[:], frame...))
 		return err
 	}
+
 	return n.up(t, "eth0")
 }
 
 // gsoHeader returns the header of a frame that is to be cut into segments of size bytes of payload.
 func gsoHeader(f family, size int) [10]byte {
 	const needsChecksum, tcp4, tcp6, tcpChecksum = 1, 1, 4, 16
+
 	h := [10]byte{needsChecksum, tcp4}
+
 	l4 := 14 + 20
 	if f.node.Is6() {
 		h[1], l4 = tcp6, 14+40
 	}
+
 	for i, v := range []int{l4 + 20, size, l4, tcpChecksum} {
 		binary.NativeEndian.PutUint16(h[2+2*i:], uint16(v))
 	}
+
 	return h
 }
 
@@ -125,6 +150,7 @@ func (n *namespace) offload(t *testing.T, device string, command, on uint32) {
 			return err
 		}
 		defer unix.Close(fd)
+
 		value := [2]uint32{command, on}
 		request := struct {
 			name [unix.IFNAMSIZ]byte
@@ -132,9 +158,11 @@ func (n *namespace) offload(t *testing.T, device string, command, on uint32) {
 			_    [16]byte
 		}{data: unsafe.Pointer(&value)}
 		copy(request.name[:], device)
+
 		if _, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.SIOCETHTOOL, uintptr(unsafe.Pointer(&request))); errno != 0 {
 			return errno
 		}
+
 		return nil
 	})
 }
@@ -150,11 +178,13 @@ func (n *namespace) holdGRO(t *testing.T, device string) {
 	t.Helper()
 	dir := t.TempDir()
 	n.must(t, func() error { return unix.Mount("sysfs", dir, "sysfs", 0, "") })
+
 	defer func() {
 		if err := unix.Unmount(dir, unix.MNT_DETACH); err != nil {
 			t.Errorf("unmount sysfs: %v", err)
 		}
 	}()
+
 	if err := os.WriteFile(filepath.Join(dir, "class/net", device, "gro_flush_timeout"), []byte("20000000"), 0); err != nil {
 		t.Fatal(err)
 	}

@@ -15,6 +15,7 @@ var servicePorts = map[uint16]ServicePort{
 
 func countServices(t *testing.T, g *Gateway) {
 	t.Helper()
+
 	for _, changes := range []map[ServiceKey]ServicePort{
 		{{v4.node, protoTCP, 30080}: servicePorts[30080], {v6.node, protoTCP, 30080}: servicePorts[30080]},
 		{{v4.vip, protoTCP, 443}: servicePorts[443], {v6.vip, protoTCP, 443}: servicePorts[443]},
@@ -29,27 +30,34 @@ func countServices(t *testing.T, g *Gateway) {
 // checkServices checks that the cell of a deleted Service is reused, and empty.
 func (m *mix) checkServices(t *testing.T, g *Gateway) {
 	t.Helper()
+
 	of := func(port uint16) ServiceCount {
 		return ServiceCount{servicePorts[port], m.ports[port].Packets, m.ports[port].Bytes}
 	}
 	wantServices(t, g, 1, of(30080), of(443))
+
 	gone := map[ServiceKey]ServicePort{{v4.node, protoTCP, 30080}: {}}
 	if err := g.CountServices(gone); err != nil {
 		t.Fatal(err)
 	}
+
 	wantServices(t, g, 1, of(30080), of(443)) // it still has an address
+
 	if err := g.CountServices(map[ServiceKey]ServicePort{{v6.node, protoTCP, 30080}: {}}); err != nil {
 		t.Fatal(err)
 	}
+
 	wantServices(t, g, 0, of(443), ServiceCount{ServicePort: servicePorts[30053]})
 }
 
 func wantServices(t *testing.T, g *Gateway, uncounted int, want ...ServiceCount) {
 	t.Helper()
+
 	got, over, err := g.ServiceCounts()
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	if diff := cmp.Diff(want, got); diff != "" || over != uncounted {
 		t.Errorf("%d not counted, want %d; services (-sent +counted):\n%s", over, uncounted, diff)
 	}

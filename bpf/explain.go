@@ -59,21 +59,26 @@ func OpenExplainer(pinDir string) (*Explainer, error) {
 		return nil, fmt.Errorf("find gateway programs in %q: %w", pinDir, err)
 	}
 	defer live.close()
+
 	spec, err := loadExplain()
 	if err != nil {
 		return nil, fmt.Errorf("read explaining programs: %w", err)
 	}
+
 	if err := live.borrow(spec, pinDir); err != nil {
 		return nil, err
 	}
+
 	coll, err := ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{MapReplacements: live.maps})
 	if err != nil {
 		return nil, fmt.Errorf("load explaining programs: %w", err)
 	}
+
 	e := &Explainer{Layout: live.layout, uplink: live.uplink, coll: coll}
 	if err := e.ReadConfig(); err != nil {
 		return nil, errors.Join(err, e.Close())
 	}
+
 	return e, nil
 }
 
@@ -83,12 +88,15 @@ func (e *Explainer) ReadConfig() error {
 	if err := e.coll.Maps[globals[0]].Lookup(uint32(0), &cell); err != nil {
 		return fmt.Errorf("read gateway config: %w", err)
 	}
+
 	e.Config = configOf(cell)
 	e.Config.Layout = e.Layout
+
 	var err error
 	if e.Config.Internal, e.Config.External, err = readNetworks(e.coll.Maps["networks"]); err != nil {
 		return fmt.Errorf("read networks: %w", err)
 	}
+
 	return nil
 }
 
@@ -111,11 +119,14 @@ func (l *live) borrow(spec *ebpf.CollectionSpec, pinDir string) (err error) {
 		if m.Pinning != ebpf.PinByName {
 			continue
 		}
+
 		m.Pinning = ebpf.PinNone // a missing map must not be created
+
 		if l.maps[name], err = ebpf.LoadPinnedMap(filepath.Join(pinDir, name), nil); err != nil {
 			return fmt.Errorf("open pinned map %q: %w", name, err)
 		}
 	}
+
 	return nil
 }
 
@@ -127,29 +138,36 @@ func (l *live) close() {
 
 func findLive(pinDir string) (*live, error) {
 	l := &live{maps: make(map[string]*ebpf.Map)}
+
 	for _, h := range allHooks {
 		prog, ifindex, err := attachedProgram(pinDir, h)
 		if err != nil {
 			l.close()
 			return nil, err
 		}
+
 		if prog == nil {
 			continue
 		}
+
 		if h.name == uplinkIngress {
 			l.uplink = ifindex
 		}
+
 		err = l.add(h, prog)
 		prog.Close()
+
 		if err != nil {
 			l.close()
 			return nil, err
 		}
 	}
+
 	if l.uplink == 0 {
 		l.close()
 		return nil, ErrNotAttached
 	}
+
 	return l, nil
 }
 
@@ -159,18 +177,22 @@ func attachedProgram(pinDir string, h hook) (*ebpf.Program, int, error) {
 	if err != nil {
 		return nil, 0, err
 	}
+
 	if at.ifindex != 0 {
 		p, err := ebpf.NewProgramFromID(at.prog)
 		return p, at.ifindex, err
 	}
+
 	pins, err := clsactPins(pinDir, h.name)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, 0, nil
 	}
+
 	for ifindex, path := range pins {
 		p, err := ebpf.LoadPinnedProgram(path, nil)
 		return p, ifindex, err
 	}
+
 	return nil, 0, err
 }
 
@@ -180,21 +202,25 @@ func (l *live) add(h hook, prog *ebpf.Program) error {
 	if err != nil {
 		return err
 	}
+
 	if h.name == uplinkIngress {
 		l.layout = layoutOf(info.Name)
 	}
+
 	ids, _ := info.MapIDs()
 	for _, id := range ids {
 		m, err := ebpf.NewMapFromID(id)
 		if err != nil {
 			return err
 		}
+
 		if name := globalOf(m); name == "" || l.maps[name] != nil {
 			m.Close()
 		} else {
 			l.maps[name] = m
 		}
 	}
+
 	return nil
 }
 
@@ -206,6 +232,7 @@ func layoutOf(program string) Layout {
 			return Layout(layout)
 		}
 	}
+
 	return Direct
 }
 
@@ -216,11 +243,13 @@ func globalOf(m *ebpf.Map) string {
 	if err != nil {
 		return ""
 	}
+
 	for _, name := range globals {
 		if strings.ReplaceAll(info.Name, ".", "") == strings.ReplaceAll(name, ".", "") {
 			return name
 		}
 	}
+
 	return ""
 }
 
@@ -243,15 +272,19 @@ type skbuff struct {
 // reception. It must run in the network namespace of the programs. Calls must not be concurrent.
 func (e *Explainer) Explain(side Side, frame []byte) (Explanation, error) {
 	if len(frame) < 14 {
-		return Explanation{}, fmt.Errorf("explain frame of %d bytes: shorter than an Ethernet header", len(frame))
+		return Explanation{}, fmt.Errorf("explain frame of %d bytes: shorter than an Ethernet header",
+			len(frame))
 	}
+
 	if err := e.ReadConfig(); err != nil {
 		return Explanation{}, err
 	}
+
 	proto, tci, frame := untag(frame)
 	if len(frame) < 14 {
 		return Explanation{}, errors.New("explain frame: truncated VLAN tag: the kernel drops the frame")
 	}
+
 	_, err := e.coll.Programs[sidePrograms[side]].Run(&ebpf.RunOptions{
 		Data:    frame,
 		Context: skbuff{Ifindex: uint32(e.uplink), CB: [5]uint32{uint32(bePort(proto)), uint32(tci)}},
@@ -259,35 +292,44 @@ func (e *Explainer) Explain(side Side, frame []byte) (Explanation, error) {
 	if err != nil {
 		return Explanation{}, fmt.Errorf("explain frame: %w", err)
 	}
+
 	var run explainDryRun
 	if err := e.coll.Maps["explanation"].Lookup(uint32(0), &run); err != nil {
 		return Explanation{}, fmt.Errorf("read explanation: %w", err)
 	}
+
 	now, err := monotonicNow()
 	if err != nil {
 		return Explanation{}, err
 	}
+
 	out := Explanation{Counter: reasons[run.Reason].class, Short: run.Quick < uint32(len(reasons)), At: now}
+
 	out.Reason = reasons[run.Reason].name
 	for _, n := range run.Notes[:run.Count] {
 		out.Steps = append(out.Steps, e.step(n, now))
 	}
+
 	if out.Short && run.Quick != run.Reason {
 		return out, fmt.Errorf("%w: %s, the full path %s", ErrShortWay, reasons[run.Quick].name, out.Reason)
 	}
+
 	return out, nil
 }
 
 // untag removes the outer tag of a frame. It returns protocol and TCI, or 0 without a tag.
 func untag(frame []byte) (proto, tci uint16, rest []byte) {
 	at := func(i int) uint16 { return uint16(frame[i])<<8 | uint16(frame[i+1]) }
+
 	proto = at(12)
 	if proto != unix.ETH_P_8021Q && proto != unix.ETH_P_8021AD {
 		return 0, 0, frame
 	}
+
 	if len(frame) < 18 {
 		return proto, 0, frame[:12]
 	}
+
 	return proto, at(14), append(append([]byte(nil), frame[:12]...), frame[16:]...)
 }
 
@@ -295,5 +337,6 @@ func ageOf(now time.Duration, ns uint64) time.Duration {
 	if ns == 0 {
 		return 0
 	}
+
 	return now - time.Duration(ns)
 }

@@ -50,46 +50,61 @@ func TestExplain(t *testing.T) {
 		t.Run(string(name), func(t *testing.T) {
 			r := newRig(t, Layout(layout))
 			attach(t, r.node0, r.g)
+
 			e := r.explainer(t)
 			if e.Layout != Layout(layout) {
 				t.Fatalf("explains layout %s", e.Layout)
 			}
+
 			short := 0
+
 			var before map[string][]byte
+
 			unchanged := func() {
 				t.Helper()
+
 				if diff := cmp.Diff(before, r.contents(t)); diff != "" {
 					t.Fatalf("changed by asking (-before +after):\n%s", diff)
 				}
 			}
+
 			for _, c := range corpus.Cases() {
 				if !c.In(name) {
 					continue
 				}
+
 				if r.node != c.Node {
 					if before != nil {
 						unchanged()
 					}
+
 					r.set(t, c.Node)
 					before = r.contents(t)
 				}
+
 				got, err := r.explain(e, Side(c.Dir), c.Frame)
 				if err != nil {
 					t.Fatalf("%s: %v", c.Name, err)
 				}
+
 				if got.Short {
 					short++
 				}
+
 				if got.Reason != c.Want.String() || got.Verdict != c.Want.Verdict().String() {
 					t.Errorf("%s: explained as %s to %s, is %s to %s", c.Name, got.Reason, got.Verdict, c.Want, c.Want.Verdict())
 				}
+
 				answers := deciding[got.Reason]
+
 				said := func(s Step) bool { return slices.Contains(answers, s.Asked+": "+s.Answer) }
 				if len(answers) > 0 && !slices.ContainsFunc(got.Steps, said) {
 					t.Errorf("%s: decided by %s, but the steps are %v", c.Name, got.Reason, got.Steps)
 				}
 			}
+
 			unchanged()
+
 			if short == 0 {
 				t.Error("no case took the short way")
 			}
@@ -99,11 +114,14 @@ func TestExplain(t *testing.T) {
 
 func (r *rig) explainer(t testing.TB) *Explainer {
 	t.Helper()
+
 	e, err := OpenExplainer(r.pinDir)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	t.Cleanup(func() { e.Close() })
+
 	return e
 }
 
@@ -112,6 +130,7 @@ func (r *rig) explain(e *Explainer, side Side, frame []byte) (got Explanation, e
 		got, err = e.Explain(side, frame)
 		return err
 	})
+
 	return got, err
 }
 
@@ -124,22 +143,28 @@ var kernels = map[string]bool{
 // contents returns all state that a packet may change.
 func (r *rig) contents(t testing.TB) map[string][]byte {
 	t.Helper()
+
 	all := make(map[string][]byte)
+
 	for name, m := range map[string]*ebpf.Map{"ns": r.g.objs.Ns, "frags": r.g.objs.Frags, "takeover": r.g.objs.Takeover} {
 		var key, value []byte
+
 		it := m.Iterate()
 		for it.Next(&key, &value) {
 			all[name+string(key)] = bytes.Clone(value)
 		}
+
 		if err := it.Err(); err != nil {
 			t.Fatal(err)
 		}
 	}
+
 	for reason := range counts(t, r.pinDir) {
 		if !kernels[reason] {
 			all["counter "+reason] = nil
 		}
 	}
+
 	return all
 }
 
@@ -147,11 +172,14 @@ func (r *rig) contents(t testing.TB) map[string][]byte {
 func TestConfigOf(t *testing.T) {
 	for _, c := range corpus.Cases() {
 		r := &rig{node0: &node{}, layout: Direct}
+
 		want := r.config0(&c.Node.Config)
 		if want.Local {
 			want.SNATPorts = PortRange{}
 		}
+
 		want.Internal, want.External = nil, nil // have a table of their own
+
 		got := configOf(want.cell())
 		if diff := cmp.Diff(want, got, cmpopts.EquateComparable(netip.Addr{}, netip.Prefix{}), cmpopts.EquateEmpty()); diff != "" {
 			t.Fatalf("%s (-written +read):\n%s", c.Name, diff)
@@ -163,6 +191,7 @@ func TestConfigOf(t *testing.T) {
 func TestExplainCutTag(t *testing.T) {
 	r := newRig(t, Direct)
 	attach(t, r.node0, r.g)
+
 	e := r.explainer(t)
 	for _, rest := range [][]byte{nil, {0}, {0, 7}, {0, 7, 8}} {
 		if _, err := r.explain(e, FromWire, ether(nodeMAC, peerMAC, 0x8100, rest)); err == nil || !strings.Contains(err.Error(), "truncated") {
@@ -175,9 +204,11 @@ func TestExplainCutTag(t *testing.T) {
 func TestExplainNothing(t *testing.T) {
 	n := newNode(t)
 	n.open(t)
+
 	if _, err := OpenExplainer(n.pinDir); !errors.Is(err, ErrNotAttached) {
 		t.Errorf("explained without a program: %v", err)
 	}
+
 	if _, err := OpenExplainer(t.TempDir() + "/none"); !errors.Is(err, ErrNotAttached) {
 		t.Errorf("explained without pins: %v", err)
 	}

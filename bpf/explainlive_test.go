@@ -44,12 +44,15 @@ func newLiveRig(t *testing.T, layout Layout) *liveRig {
 	n.must(t, func() error {
 		return errors.Join(writeSysctl("net/ipv6/conf/lo/disable_ipv6", "0"), writeSysctl("net/ipv4/conf/all/arp_ignore", "8"))
 	})
+
 	for _, l := range []string{"eth0", "breth0"} {
 		n.resize(t, n.namespace, l)
 	}
+
 	for _, l := range []string{"wire0", "ovn0"} {
 		n.resize(t, n.peer, l)
 	}
+
 	c := n.config()
 	c.Layout = layout
 	g := n.open(t, func(o *Options) { o.Config = c })
@@ -57,25 +60,30 @@ func newLiveRig(t *testing.T, layout Layout) *liveRig {
 	r.openSockets(t, "lo")
 	n.must(t, func() error { return errors.Join(g.AttachBridge(n.bridge), g.AttachUplink(n.uplink)) })
 	r.watch(t)
+
 	r.fd = map[verdict.Direction]sender{verdict.FromWire: packetSender(t, n.peer, n.peer.up(t, "wire0"))}
 	if layout == Direct {
 		r.fd[verdict.FromOVN] = packetSender(t, n.peer, n.peer.up(t, "ovn0"))
 		return r
 	}
+
 	r.fd[verdict.FromOVN], r.fd[verdict.FromHost] = packetSender(t, n.namespace, n.uplink), packetSender(t, n.namespace, n.bridge)
 	for _, ifindex := range []int{n.uplink, n.bridge} {
 		n.attachTest(t, n.namespace, ifindex, ebpf.AttachTCXEgress, link.Head(), aside())
 	}
+
 	return r
 }
 
 // resize makes room for frames longer than the nodes' MTU.
 func (n *node) resize(t *testing.T, ns *namespace, name string) {
 	t.Helper()
+
 	l, err := ns.LinkByName(name)
 	if err == nil {
 		err = ns.LinkSetMTU(l, 9000)
 	}
+
 	if err != nil {
 		t.Fatalf("set MTU of %s: %v", name, err)
 	}
@@ -84,11 +92,14 @@ func (n *node) resize(t *testing.T, ns *namespace, name string) {
 // watch counts the frames at each place, after the agent's programs.
 func (r *liveRig) watch(t *testing.T) {
 	t.Helper()
+
 	m, err := ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.Array, KeySize: 4, ValueSize: 8, MaxEntries: places})
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	t.Cleanup(func() { m.Close() })
+
 	r.seen = m
 	for _, w := range []struct {
 		ns              *namespace
@@ -106,16 +117,19 @@ func (r *liveRig) watch(t *testing.T) {
 
 func (n *node) attachTest(t testing.TB, ns *namespace, ifindex int, at ebpf.AttachType, anchor link.Anchor, code asm.Instructions) {
 	t.Helper()
+
 	p, err := ebpf.NewProgram(&ebpf.ProgramSpec{Type: ebpf.SchedCLS, License: "GPL", Instructions: code})
 	if err != nil {
 		t.Fatalf("%+v", err)
 	}
+
 	t.Cleanup(func() { p.Close() })
 	ns.must(t, func() error {
 		l, err := link.AttachTCX(link.TCXOptions{Interface: ifindex, Program: p, Attach: at, Anchor: anchor})
 		if err == nil {
 			t.Cleanup(func() { l.Close() })
 		}
+
 		return err
 	})
 }
@@ -123,6 +137,7 @@ func (n *node) attachTest(t testing.TB, ns *namespace, ifindex int, at ebpf.Atta
 // sighting counts a frame in m.
 func sighting(m *ebpf.Map, place, ifMarked int32) asm.Instructions {
 	const mark = 8 // in struct __sk_buff
+
 	return asm.Instructions{
 		asm.StoreImm(asm.RFP, -4, int64(place), asm.Word),
 		asm.LoadMem(asm.R2, asm.R1, mark, asm.Word),
@@ -144,6 +159,7 @@ func sighting(m *ebpf.Map, place, ifMarked int32) asm.Instructions {
 // it only inside the frame.
 func aside() asm.Instructions {
 	const present = 20 // vlan_present in struct __sk_buff
+
 	return asm.Instructions{
 		asm.Mov.Reg(asm.R6, asm.R1),
 		asm.LoadMem(asm.R2, asm.R1, present, asm.Word),
@@ -173,16 +189,20 @@ func aside() asm.Instructions {
 // sighted returns the places where frames have appeared since the last call.
 func (r *liveRig) sighted(t *testing.T) (names []string) {
 	t.Helper()
+
 	for i := range r.last {
 		var n uint64
 		if err := r.seen.Lookup(uint32(i), &n); err != nil {
 			t.Fatal(err)
 		}
+
 		for range n - r.last[i] {
 			names = append(names, placeNames[i])
 		}
+
 		r.last[i] = n
 	}
+
 	return names
 }
 
@@ -193,8 +213,10 @@ func (r *liveRig) whereto(dir verdict.Direction, decided string) []string {
 		for _, p := range places {
 			names = append(names, placeNames[p])
 		}
+
 		return names
 	}
+
 	switch {
 	case dir == verdict.FromWire && decided == "drop":
 		return nil
@@ -213,6 +235,7 @@ func (r *liveRig) whereto(dir verdict.Direction, decided string) []string {
 	case r.layout == Dedicated:
 		return at(outUplink)
 	}
+
 	return map[string][]string{"host": at(upBridge), "ovn": at(marked), "both": at(marked, upBridge)}[decided]
 }
 
@@ -221,25 +244,31 @@ func (r *liveRig) whereto(dir verdict.Direction, decided string) []string {
 // count, send or learn.
 func TestExplainLive(t *testing.T) {
 	needTCX(t)
+
 	for layout, name := range corpusLayouts {
 		t.Run(string(name), func(t *testing.T) {
 			r := newLiveRig(t, Layout(layout))
 			e := r.explainer(t)
+
 			var cases []corpus.Case
+
 			for i, c := range corpus.Cases() {
 				if c.In(name) && (i%5 == 0 || !testing.Short()) {
 					cases = append(cases, c)
 				}
 			}
+
 			for rest := cases; len(rest) > 0; { // they come by node
 				n := 1
 				for n < len(rest) && rest[n].Node == rest[0].Node {
 					n++
 				}
+
 				r.set(t, rest[0].Node)
 				r.explainAndSend(t, e, rest[:n])
 				rest = rest[n:]
 			}
+
 			t.Logf("%d cases", len(cases))
 		})
 	}
@@ -249,25 +278,33 @@ func TestExplainLive(t *testing.T) {
 func (r *liveRig) explainAndSend(t *testing.T, e *Explainer, cases []corpus.Case) {
 	t.Helper()
 	before := r.contents(t)
+
 	var all []Explanation
+
 	for _, c := range cases {
 		got, err := r.explain(e, Side(c.Dir), c.Frame)
 		if err != nil {
 			t.Fatalf("%s: %v", c.Name, err)
 		}
+
 		if moved, out := r.moved(t), r.sighted(t); len(moved)+len(out) > 0 {
 			t.Errorf("%s: to explain it has counted %v and was seen at %v", c.Name, moved, out)
 		}
+
 		answers := deciding[got.Reason]
+
 		said := func(s Step) bool { return slices.Contains(answers, s.Asked+": "+s.Answer) }
 		if len(answers) > 0 && !slices.ContainsFunc(got.Steps, said) {
 			t.Errorf("%s: decided by %s, but the steps are %v", c.Name, got.Reason, got.Steps)
 		}
+
 		all = append(all, got)
 	}
+
 	if diff := cmp.Diff(before, r.contents(t)); diff != "" {
 		t.Errorf("%s: changed by asking (-before +after):\n%s", cases[0].Node.Name, diff)
 	}
+
 	for i, c := range cases {
 		r.becomes(t, c, all[i])
 	}
@@ -276,10 +313,13 @@ func (r *liveRig) explainAndSend(t *testing.T, e *Explainer, cases []corpus.Case
 // becomes sends a frame and compares the result with the explanation.
 func (r *liveRig) becomes(t *testing.T, c corpus.Case, explained Explanation) {
 	t.Helper()
+
 	if err := r.fd[c.Dir]([10]byte{}, c.Frame); err != nil {
 		t.Fatalf("%s: send %x: %v", c.Name, c.Frame, err)
 	}
+
 	var reasons, out []string
+
 	want := r.whereto(c.Dir, explained.Verdict)
 	eventually(t, fmt.Sprintf("%s to count as %s and to be at %v", c.Name, explained.Reason, want), func() bool {
 		reasons, out = append(reasons, r.moved(t)...), append(out, r.sighted(t)...)
@@ -287,6 +327,7 @@ func (r *liveRig) becomes(t *testing.T, c corpus.Case, explained Explanation) {
 	})
 	slices.Sort(out)
 	slices.Sort(want)
+
 	if strings.Join(reasons, " ") != explained.Reason || !slices.Equal(out, want) {
 		t.Errorf("%s: explained as %s to %s, at %v; counted as %v, seen at %v\nframe %x", c.Name, explained.Reason, explained.Verdict, want, reasons, out, c.Frame)
 	}

@@ -27,10 +27,12 @@ func (s Step) String() string {
 	case s.Proto != 0:
 		subject = fmt.Sprintf("%s, %s", s.Addr, protocolName(s.Proto))
 	}
+
 	text := fmt.Sprintf("%s %s: %s", s.Asked, subject, s.Answer)
 	if s.Age > 0 {
 		text += fmt.Sprintf(", last used %s ago", s.Age.Round(time.Millisecond))
 	}
+
 	return text
 }
 
@@ -53,6 +55,7 @@ func protocolName(p uint8) string {
 	case protoICMPv6:
 		return "icmpv6"
 	}
+
 	return fmt.Sprintf("protocol %d", p)
 }
 
@@ -64,25 +67,91 @@ type question struct {
 }
 
 var questions = map[explainAsked]question{
-	explainAskedASKED_ADDRESS:  {"address", []string{"unknown on this node", "the host's", "a VIP of a service", "OVN's alone", "another node's", "formerly the host's"}},
-	explainAskedASKED_SERVICE:  {"service", []string{"none", "OVN's load balancers serve it", "a socket of the host serves it"}},
-	explainAskedASKED_RANGE:    {"range", []string{"not in OVN's SNAT range %s", "in OVN's SNAT range %s"}},
-	explainAskedASKED_GATE:     {"gate", []string{"no socket of the host has this port", "a socket of the host may have this port"}},
-	explainAskedASKED_SOCKET:   {"socket", []string{"no host socket owns the packet", "a host socket owns the packet"}},
+	explainAskedASKED_ADDRESS: {
+		"address",
+		[]string{
+			"unknown on this node",
+			"the host's",
+			"a VIP of a service",
+			"OVN's alone",
+			"another node's",
+			"formerly the host's",
+		},
+	},
+	explainAskedASKED_SERVICE: {
+		"service",
+		[]string{"none", "OVN's load balancers serve it", "a socket of the host serves it"},
+	},
+	explainAskedASKED_RANGE: {"range", []string{"not in OVN's SNAT range %s", "in OVN's SNAT range %s"}},
+	explainAskedASKED_GATE: {
+		"gate",
+		[]string{"no socket of the host has this port", "a socket of the host may have this port"},
+	},
+	explainAskedASKED_SOCKET: {
+		"socket",
+		[]string{"no host socket owns the packet", "a host socket owns the packet"},
+	},
 	explainAskedASKED_EXCHANGE: {"exchange", []string{"OVN has not begun it", "OVN has begun it"}},
-	explainAskedASKED_TAKEOVER: {"takeover", []string{"no connection of OVN from before the takeover", "a connection of OVN from before the takeover"}},
-	explainAskedASKED_FRAGMENT: {"fragment", []string{"the first is not known", "the first went to the host", "the first went to OVN", "the first went to both", "the first was dropped"}},
-	explainAskedASKED_PROTOCOL: {"protocol", []string{"the host does not use it with this peer, nor has a raw socket for it", "the host uses it with this peer, or has a raw socket for it"}},
-	explainAskedASKED_NETWORK:  {"network", []string{"not known as the cluster's own", "the cluster's own: never on the wire", "on the wire, inside one of the cluster's own"}},
-	explainAskedWOULD_LEARN:    {"learn", []string{"", "a packet would be remembered for its replies"}},
-	explainAskedWOULD_REMEMBER: {"remember", []string{"", "the later fragments would follow to the host", "the later fragments would follow to OVN", "the later fragments would follow to both", "the later fragments would be dropped, too"}},
+	explainAskedASKED_TAKEOVER: {
+		"takeover",
+		[]string{
+			"no connection of OVN from before the takeover",
+			"a connection of OVN from before the takeover",
+		},
+	},
+	explainAskedASKED_FRAGMENT: {
+		"fragment",
+		[]string{
+			"the first is not known",
+			"the first went to the host",
+			"the first went to OVN",
+			"the first went to both",
+			"the first was dropped",
+		},
+	},
+	explainAskedASKED_PROTOCOL: {
+		"protocol",
+		[]string{
+			"the host does not use it with this peer, nor has a raw socket for it",
+			"the host uses it with this peer, or has a raw socket for it",
+		},
+	},
+	explainAskedASKED_NETWORK: {
+		"network",
+		[]string{
+			"not known as the cluster's own",
+			"the cluster's own: never on the wire",
+			"on the wire, inside one of the cluster's own",
+		},
+	},
+	explainAskedWOULD_LEARN: {"learn", []string{"", "a packet would be remembered for its replies"}},
+	explainAskedWOULD_REMEMBER: {
+		"remember",
+		[]string{
+			"",
+			"the later fragments would follow to the host",
+			"the later fragments would follow to OVN",
+			"the later fragments would follow to both",
+			"the later fragments would be dropped, too",
+		},
+	},
 }
 
 func (e *Explainer) step(n explainNote, now time.Duration) Step {
 	q := questions[explainAsked(n.Asked)]
+
 	answer := q.answers[min(int(n.Answer), len(q.answers)-1)]
 	if explainAsked(n.Asked) == explainAskedASKED_RANGE {
 		answer = fmt.Sprintf(answer, e.Config.SNATPorts)
 	}
-	return Step{Asked: q.name, Addr: addrOf(n.Addr.W), Port: bePort(n.Port), Proto: n.Proto, Answer: answer, Number: n.Answer, Age: ageOf(now, n.Ns)}
+
+	return Step{
+		Asked:  q.name,
+		Addr:   addrOf(n.Addr.W),
+		Port:   bePort(n.Port),
+		Proto:  n.Proto,
+		Answer: answer,
+		Number: n.Answer,
+		Age:    ageOf(now, n.Ns),
+	}
 }

@@ -45,21 +45,27 @@ func (g *Gateway) SeedFlows(flows []FlowKey) error {
 	if err != nil {
 		return fmt.Errorf("seed flows: %w", err)
 	}
+
 	added := make(map[uint16]int)
+
 	for _, f := range flows {
 		err = g.objs.Takeover.Update(f.cell(), gatewaySeen{Ns: uint64(now)}, ebpf.UpdateNoExist)
 		if errors.Is(err, ebpf.ErrKeyExist) {
 			err = nil
 			continue
 		}
+
 		if err != nil {
 			break
 		}
+
 		added[f.Local.Port()]++
 	}
+
 	if err = errors.Join(err, g.digest.countTakeover(added)); err != nil {
 		return fmt.Errorf("seed flows: %w", err)
 	}
+
 	return nil
 }
 
@@ -70,13 +76,16 @@ func (g *Gateway) Flows(keep func(f FlowKey, age time.Duration) bool) error {
 	if err != nil {
 		return fmt.Errorf("read flows: %w", err)
 	}
+
 	var stale []gatewayFlowKey
+
 	err = eachEntry(g.objs.Takeover, func(k gatewayFlowKey, s gatewaySeen) {
 		if !keep(flowOf(k), max(now-time.Duration(s.Ns), 0)) {
 			stale = append(stale, k)
 		}
 	})
 	gone := make(map[uint16]int)
+
 	for _, k := range stale {
 		if e := g.objs.Takeover.Delete(k); e == nil {
 			gone[bePort(k.LocalPort)]--
@@ -85,9 +94,11 @@ func (g *Gateway) Flows(keep func(f FlowKey, age time.Duration) bool) error {
 			break
 		}
 	}
+
 	if err = errors.Join(err, g.digest.countTakeover(gone)); err != nil {
 		return fmt.Errorf("drain flows: %w", err)
 	}
+
 	return nil
 }
 
@@ -95,6 +106,7 @@ func (g *Gateway) Flows(keep func(f FlowKey, age time.Duration) bool) error {
 func (g *Gateway) restoreFlows() error {
 	ports := make(map[uint16]int)
 	err := eachEntry(g.objs.Takeover, func(k gatewayFlowKey, _ gatewaySeen) { ports[bePort(k.LocalPort)]++ })
+
 	return errors.Join(err, g.digest.countTakeover(ports))
 }
 
@@ -109,14 +121,17 @@ func (g *Gateway) SyncHostProtos(scan func() ([]NSKey, error)) error {
 		if err != nil {
 			return fmt.Errorf("sync host protocols: %w", err)
 		}
+
 		changed, err := g.putHostProtos(want)
 		if err != nil {
 			return fmt.Errorf("sync host protocols: %w", err)
 		}
+
 		if !changed {
 			break
 		}
 	}
+
 	return nil
 }
 
@@ -125,11 +140,14 @@ func (g *Gateway) putHostProtos(want []NSKey) (changed bool, err error) {
 	for _, k := range want {
 		entries[k.cell()] = 1
 	}
+
 	done, err := putEntries(g.objs.HostProtos, entries)
 	if err != nil {
 		return false, err
 	}
+
 	gone, err := pruneEntries(g.objs.HostProtos, entries)
+
 	return done.written > 0 || gone > 0, err
 }
 
@@ -139,5 +157,6 @@ func monotonicNow() (time.Duration, error) {
 	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &now); err != nil {
 		return 0, fmt.Errorf("clock_gettime: %w", err)
 	}
+
 	return time.Duration(now.Nano()), nil
 }

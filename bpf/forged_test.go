@@ -21,6 +21,7 @@ func newBridged(t *testing.T, shortcuts bool) *node {
 	c.Layout = Bridged
 	g := n.open(t, func(o *Options) { o.Config, o.Shortcuts = c, ShortcutOptions{On: shortcuts, Entries: 64} })
 	n.must(t, func() error { return errors.Join(g.AttachBridge(n.bridge), g.AttachUplink(n.uplink)) })
+
 	return n
 }
 
@@ -29,7 +30,9 @@ func newBridged(t *testing.T, shortcuts bool) *node {
 // decides these packets. A program stands in for OVS, which sends them out of the uplink.
 func TestBridged_forgedIndex(t *testing.T) {
 	needTCX(t)
+
 	const packets = 3
+
 	for _, shortcuts := range []bool{false, true} {
 		for _, forged := range []int32{0x686f, 0x706f, 0x6873, 0x7073} { // TC_HOST, the former TC_POD, MARK_..._SENT
 			t.Run(fmt.Sprintf("shortcuts %t, %#x", shortcuts, forged), func(t *testing.T) {
@@ -38,6 +41,7 @@ func TestBridged_forgedIndex(t *testing.T) {
 					asm.Mov.Imm(asm.R1, int32(n.uplink)), asm.Mov.Imm(asm.R2, 0), asm.FnRedirect.Call(), asm.Return())
 
 				before := counts(t, n.pinDir)
+
 				for range packets {
 					for _, frame := range [][]byte{
 						v4.tx(v4.pod, v4.remote, protoUDP, udp(50000, 53, 'x')), v6.tx(v6.pod, v6.remote, protoUDP, udp(50000, 53, 'x')),
@@ -66,17 +70,20 @@ func TestBridged_hostKeepsMark(t *testing.T) {
 	marks := newRecord(t)
 	n.attachTest(t, n.namespace, n.uplink, ebpf.AttachTCXEgress, link.Tail(), record(marks, skbMark, asm.Mov.Imm(asm.R0, -1), asm.Return()))
 	host := n.hostUDP(t, 54).(*net.UDPConn)
+
 	raw, err := host.SyscallConn()
 	if err != nil {
 		t.Fatal(err)
 	}
 
 	before := counts(t, n.pinDir)
+
 	want := []int{0, 0x4000, 0x686f, 0x6873, -1}
 	for _, mark := range want {
 		if err := raw.Control(func(fd uintptr) { err = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_MARK, mark) }); err != nil {
 			t.Fatal(err)
 		}
+
 		got := awaitRecord(t, marks, func() {
 			if _, err := host.WriteTo([]byte("w"), net.UDPAddrFromAddrPort(netip.AddrPortFrom(v4.foreign, 4000))); err != nil {
 				t.Fatal(err)
@@ -86,6 +93,7 @@ func TestBridged_hostKeepsMark(t *testing.T) {
 			t.Errorf("mark %#x of a host's packet has become %#x", uint32(mark), got)
 		}
 	}
+
 	if got := deltas(before, counts(t, n.pinDir)); len(got) != 1 || got["host_out"] != uint64(len(want)) {
 		t.Errorf("counted %v, want %d of host_out", got, len(want))
 	}

@@ -66,6 +66,7 @@ func (f family) ip(src, dst netip.Addr, proto uint8, payload []byte) []byte {
 	if src.Is4() {
 		return ip4(ip4Header{src: src, dst: dst, proto: proto}, payload)
 	}
+
 	return ip6(src, dst, proto, payload)
 }
 
@@ -73,6 +74,7 @@ func (f family) etherType() uint16 {
 	if f.node.Is4() {
 		return 0x0800
 	}
+
 	return 0x86dd
 }
 
@@ -93,13 +95,17 @@ func (f family) fragment(proto uint8, id uint16, offset int, more bool, payload 
 		if more {
 			flags |= 0x2000
 		}
+
 		return ether(nodeMAC, peerMAC, 0x0800, ip4(ip4Header{src: f.remote, dst: f.node, proto: proto, id: id, frag: flags}, payload))
 	}
+
 	flags := uint16(offset)
 	if more {
 		flags |= 1
 	}
+
 	h := join([]byte{proto, 0}, be16(flags), be32(uint32(id)))
+
 	return ether(nodeMAC, peerMAC, 0x86dd, ip6(f.remote, f.node, 44, join(h, payload)))
 }
 
@@ -128,6 +134,7 @@ func ip4(h ip4Header, payload []byte) []byte {
 	b := join([]byte{0x40 | byte(size/4), 0}, be16(uint16(size+len(payload))), be16(h.id), be16(h.frag),
 		[]byte{64, h.proto, 0, 0}, h.src.AsSlice(), h.dst.AsSlice(), h.options)
 	binary.BigEndian.PutUint16(b[10:], checksum(b))
+
 	return join(b, payload)
 }
 
@@ -136,9 +143,11 @@ func checksum(b []byte) uint16 {
 	for i := 0; i+1 < len(b); i += 2 {
 		sum += uint32(binary.BigEndian.Uint16(b[i:]))
 	}
+
 	for sum > 0xffff {
 		sum = sum>>16 + sum&0xffff
 	}
+
 	return ^uint16(sum)
 }
 

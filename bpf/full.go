@@ -45,18 +45,23 @@ func (o overflow[K, V]) forget(keys ...K) {
 // retry writes entries while the table has room for them.
 func retry[K, V comparable](o overflow[K, V], m *ebpf.Map) (puts[K], error) {
 	var done puts[K]
+
 	for k, v := range o {
 		err := m.Put(k, v)
 		if isFull(err) {
 			return done, nil
 		}
+
 		if err != nil {
 			return done, err
 		}
+
 		delete(o, k)
+
 		done.written++
 		done.added = append(done.added, k)
 	}
+
 	return done, nil
 }
 
@@ -71,11 +76,13 @@ func (g *Gateway) Unwritten() map[string]int {
 // has none: the sockets' connections to it leave the host untranslated.
 func (s *Sock) Unwritten() map[string]int {
 	out := map[string]int{sockMapSockFrontends: 0, sockMapSockBackends: 0}
+
 	for _, groups := range s.left {
 		n := sizeOf(groups)
 		out[sockMapSockFrontends] += n.fronts
 		out[sockMapSockBackends] += n.backs
 	}
+
 	return out
 }
 
@@ -92,6 +99,7 @@ func sizeOf(groups []*sockGroup) sockSize {
 	for _, g := range groups {
 		n.fronts, n.backs = n.fronts+len(g.fronts), n.backs+len(g.backs)
 	}
+
 	return n
 }
 
@@ -101,6 +109,7 @@ func sizeOf(groups []*sockGroup) sockSize {
 func (s *Sock) choose(changed map[string][]*sockGroup) map[string][]*sockGroup {
 	out := make(map[string][]*sockGroup, len(changed))
 	kept := make(map[string]bool)
+
 	for key, groups := range changed {
 		if old, ok := s.wanted[key]; ok {
 			n := sizeOf(old)
@@ -108,28 +117,36 @@ func (s *Sock) choose(changed map[string][]*sockGroup) map[string][]*sockGroup {
 			delete(s.wanted, key)
 			out[key], kept[key] = nil, true
 		}
+
 		delete(s.left, key)
+
 		if len(groups) > 0 {
 			s.left[key] = groups
 		}
 	}
+
 	order := slices.SortedFunc(maps.Keys(s.left), func(a, b string) int {
 		if kept[a] != kept[b] {
 			if kept[a] {
 				return -1
 			}
+
 			return 1
 		}
+
 		return cmp.Compare(a, b)
 	})
 	for _, key := range order {
 		n := sizeOf(s.left[key])
-		if n.fronts+s.used.fronts > int(s.objs.SockFrontends.MaxEntries()) || n.backs+s.used.backs > int(s.objs.SockBackends.MaxEntries()) {
+		if n.fronts+s.used.fronts > int(s.objs.SockFrontends.MaxEntries()) ||
+			n.backs+s.used.backs > int(s.objs.SockBackends.MaxEntries()) {
 			continue
 		}
+
 		s.used.fronts, s.used.backs = s.used.fronts+n.fronts, s.used.backs+n.backs
 		s.wanted[key], out[key] = s.left[key], s.left[key]
 		delete(s.left, key)
 	}
+
 	return out
 }

@@ -18,46 +18,57 @@ func TestFullTablesKeepWhatFits(t *testing.T) {
 	front := func(port int) ServiceKey { return ServiceKey{v4.node, protoTCP, uint16(port)} }
 	entries := func(table string) int {
 		t.Helper()
+
 		tables, err := Tables(n.pinDir)
 		if err != nil || tables[table].Capacity != 4 {
 			t.Fatalf("tables %v, %v", tables, err)
 		}
+
 		return tables[table].Entries
 	}
 	check := func(what, table string, unwritten map[string]int, has, left int) {
 		t.Helper()
+
 		if got := entries(table); got != has || unwritten[table] != left {
 			t.Errorf("%s: %d entries, %d unwritten; want %d, %d", what, got, unwritten[table], has, left)
 		}
 	}
 	must := func(err error) {
 		t.Helper()
+
 		if err != nil {
 			t.Fatal(err)
 		}
 	}
+
 	t.Run("services", func(t *testing.T) {
 		update := func(add map[ServiceKey]ServiceOwner, remove ...ServiceKey) {
 			t.Helper()
+
 			_, err := g.UpdateServices(add, remove)
 			must(err)
 		}
+
 		must(g.SyncServices(map[ServiceKey]ServiceOwner{front(1): ServiceOVN, front(2): ServiceOVN, front(3): ServiceOVN}))
 		check("room", "services", g.Unwritten(), 3, 0)
 		update(map[ServiceKey]ServiceOwner{front(4): ServiceOVN, front(5): ServiceOVN, front(6): ServiceOVN})
 		check("full", "services", g.Unwritten(), 4, 2)
 		update(map[ServiceKey]ServiceOwner{front(1): ServiceHost})
+
 		if got := n.reason(t, g, v4.rx(v4.remote, v4.node, protoTCP, tcp(4000, 1, flagSYN))); got["service_host"] != 1 {
 			t.Errorf("a changed entry of a full table: %v", got)
 		}
+
 		update(nil, front(2))
 		check("one goes", "services", g.Unwritten(), 4, 1)
 		update(nil, front(4), front(5), front(6))
 		check("those that had no room go", "services", g.Unwritten(), 2, 0)
+
 		all := map[ServiceKey]ServiceOwner{}
 		for port := 10; port < 15; port++ {
 			all[front(port)] = ServiceOVN
 		}
+
 		must(g.SyncServices(all)) // the stale ones make room
 		check("replaced", "services", g.Unwritten(), 4, 1)
 		must(g.SyncServices(maps.Clone(all)))
@@ -67,22 +78,27 @@ func TestFullTablesKeepWhatFits(t *testing.T) {
 	})
 	t.Run("addresses", func(t *testing.T) {
 		addr := func(i int) netip.Addr { return netip.AddrFrom4([4]byte{192, 0, 2, byte(i)}) }
+
 		want := map[netip.Addr]AddrKind{addr(1): AddrHost, addr(2): AddrPeer}
 		for i := 10; i < 15; i++ {
 			want[addr(i)] = AddrVIP
 		}
+
 		must(g.SyncAddrs(want))
 		check("full", "host_addrs", g.Unwritten(), 4, 3)
+
 		want[addr(3)], want[addr(4)] = AddrHost, AddrFormer
 		must(g.SyncAddrs(want))
 		check("addresses that are no Service's come first", "host_addrs", g.Unwritten(), 4, 5)
 		have, err := readTable[gatewayAddr, uint8](g.objs.HostAddrs)
 		must(err)
+
 		for i, kind := range map[int]AddrKind{1: AddrHost, 2: AddrPeer, 3: AddrHost, 4: AddrFormer} {
 			if got := have[gatewayAddr{W: words(addr(i))}]; AddrKind(got) != kind {
 				t.Errorf("%s has %s, want %s", addr(i), AddrKind(got), kind)
 			}
 		}
+
 		must(g.SyncAddrs(map[netip.Addr]AddrKind{addr(10): AddrVIP, addr(11): AddrVIP, addr(12): AddrVIP, addr(13): AddrHost}))
 		check("replaced", "host_addrs", g.Unwritten(), 4, 0)
 	})
@@ -90,19 +106,24 @@ func TestFullTablesKeepWhatFits(t *testing.T) {
 		l, err := OpenLookup(LookupOptions{PinDir: n.pinDir, Sizes: sizes})
 		must(err)
 		t.Cleanup(func() { l.Close() })
+
 		want := map[ServiceKey]netip.AddrPort{}
 		for port := range 6 {
 			want[front(1+port)] = netip.AddrPortFrom(v4.node, 80)
 		}
+
 		for range 2 {
 			_, err = l.Sync(want)
 			must(err)
 			check("full", "lookup_targets", l.Unwritten(), 4, 2)
 		}
+
 		clear(want)
+
 		for port := range 4 {
 			want[front(11+port)] = netip.AddrPortFrom(v4.node, 80)
 		}
+
 		_, err = l.Sync(want)
 		must(err)
 		check("replaced", "lookup_targets", l.Unwritten(), 4, 0)
@@ -113,23 +134,29 @@ func TestFullTablesKeepWhatFits(t *testing.T) {
 // that the tables have no room for, and that they are served when others go.
 func TestFullSocketTables(t *testing.T) {
 	h := newSockHost(t)
+
 	s, err := OpenSock(CgroupOptions{PinDir: h.pinDir, CgroupPath: h.cgroup, NetnsCookie: h.cookie, Sizes: Sizes{"sock_frontends": 4, "sock_backends": 6}})
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	t.Cleanup(func() { s.Close() })
+
 	service := func(i, frontends, backends int) SockService {
 		p := SockPort{Proto: protoTCP}
 		for f := range frontends {
 			p.Frontends = append(p.Frontends, netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 96, byte(i), byte(f)}), 80))
 		}
+
 		for b := range backends {
 			p.Backends = append(p.Backends, netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 244, byte(i), byte(b)}), 80))
 		}
+
 		out := SockService{Key: fmt.Sprint("ns/", i)}
 		if frontends > 0 {
 			out.Ports = []SockPort{p}
 		}
+
 		return out
 	}
 	for _, step := range []struct {
@@ -155,20 +182,25 @@ func TestFullSocketTables(t *testing.T) {
 		if step.full {
 			sync = s.SyncServices
 		}
+
 		if _, err := sync(step.services); err != nil {
 			t.Errorf("%s: %v", step.name, err)
 		}
+
 		want := map[string]int{"sock_frontends": step.noFronts, "sock_backends": step.noBacks}
 		if diff := cmp.Diff(want, s.Unwritten()); diff != "" {
 			t.Errorf("%s: unwritten (-want +got):\n%s", step.name, diff)
 		}
+
 		if fronts, backs := tableLen(t, s.objs.SockFrontends), tableLen(t, s.objs.SockBackends); fronts != step.fronts || backs != step.backs {
 			t.Errorf("%s: %d frontends, %d backends; want %d, %d", step.name, fronts, backs, step.fronts, step.backs)
 		}
+
 		state, err := s.load()
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		for front, to := range state.fronts {
 			if n := len(state.sets[to.Set]); to.Set != 0 && n != int(to.Count) {
 				t.Errorf("%s: frontend %v has %d backends, its set %d", step.name, front, to.Count, n)

@@ -24,10 +24,12 @@ func OpenGate(opts CgroupOptions) (*Gate, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read gate programs: %w", err)
 	}
+
 	g := &Gate{}
 	if g.opts, err = opts.load(spec, spec.Variables[gateVarHostNetns], &g.objs); err != nil {
 		return nil, fmt.Errorf("load gate programs: %w", err)
 	}
+
 	g.hooks = []cgroupHook{
 		{gateProgGatePostBind4, g.objs.GatePostBind4, ebpf.AttachCGroupInet4PostBind},
 		{gateProgGatePostBind6, g.objs.GatePostBind6, ebpf.AttachCGroupInet6PostBind},
@@ -35,6 +37,7 @@ func OpenGate(opts CgroupOptions) (*Gate, error) {
 		{gateProgGateConnect6, g.objs.GateConnect6, ebpf.AttachCGroupInet6Connect},
 		{gateProgGateSockCreate, g.objs.GateSockCreate, ebpf.AttachCGroupInetSockCreate},
 	}
+
 	return g, nil
 }
 
@@ -46,6 +49,7 @@ func (g *Gate) Attach() error {
 			return fmt.Errorf("attach gate programs: %w", err)
 		}
 	}
+
 	return nil
 }
 
@@ -62,11 +66,14 @@ func (g *Gate) Sync(scan func() ([]SocketKey, error)) error {
 	if err := g.nextPeriod(); err != nil {
 		return fmt.Errorf("sync gate: %w", err)
 	}
+
 	sockets, err := scan()
 	if err != nil {
 		return fmt.Errorf("sync gate: %w", err)
 	}
+
 	var seen gatePortBits
+
 	for _, s := range sockets {
 		switch s.Proto {
 		case protoTCP:
@@ -77,9 +84,11 @@ func (g *Gate) Sync(scan func() ([]SocketKey, error)) error {
 			return fmt.Errorf("sync gate: protocol %d is neither TCP nor UDP", s.Proto)
 		}
 	}
+
 	if err := g.write(seen); err != nil {
 		return fmt.Errorf("sync gate: %w", err)
 	}
+
 	return nil
 }
 
@@ -89,10 +98,12 @@ func (g *Gate) nextPeriod() error {
 	if err := g.objs.Period.Get(&period); err != nil {
 		return err
 	}
+
 	period++
 	if err := g.objs.GateRecent.Put(period&1, gatePortBits{}); err != nil {
 		return err
 	}
+
 	return g.objs.Period.Set(period)
 }
 
@@ -105,18 +116,24 @@ func (g *Gate) write(seen gatePortBits) error {
 		if err = g.objs.HostSockets.Put(uint32(0), &bits); err != nil {
 			break
 		}
+
 		before := recent
+
 		recent, err = g.recent()
 		if recent == before {
 			return err
 		}
 	}
+
 	return err
 }
 
 func (g *Gate) recent() (gatePortBits, error) {
 	var halves [2]gatePortBits
-	err := errors.Join(g.objs.GateRecent.Lookup(uint32(0), &halves[0]), g.objs.GateRecent.Lookup(uint32(1), &halves[1]))
+
+	err := errors.Join(g.objs.GateRecent.Lookup(uint32(0), &halves[0]),
+		g.objs.GateRecent.Lookup(uint32(1), &halves[1]))
+
 	return union(halves[0], halves[1]), err
 }
 
@@ -125,6 +142,7 @@ func union(a, b gatePortBits) gatePortBits {
 		a.Tcp[i] |= b.Tcp[i]
 		a.Udp[i] |= b.Udp[i]
 	}
+
 	return a
 }
 
@@ -136,6 +154,7 @@ func (g *Gate) Detach() error {
 			return err
 		}
 	}
+
 	return unpinMaps(g.opts.PinDir, gateMapGateRecent)
 }
 

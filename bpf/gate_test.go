@@ -22,10 +22,12 @@ func TestGateTable(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	gate, err := loadGate()
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	for _, name := range []string{gateMapHostSockets, gateMapHostProtos} {
 		a, b := gateway.Maps[name], gate.Maps[name]
 		if a.Type != b.Type || a.KeySize != b.KeySize || a.ValueSize != b.ValueSize || a.MaxEntries != b.MaxEntries || a.Flags != b.Flags {
@@ -49,64 +51,82 @@ func newGateHost(t *testing.T) *gateHost {
 	})
 	h.addr(t, "lo", "192.0.2.1/32")
 	h.addr(t, "lo", "2001:db8::1/128")
+
 	return h
 }
 
 func (h *gateHost) open(t *testing.T) *Gate {
 	t.Helper()
+
 	g, err := OpenGate(h.opts)
+
 	var verifier *ebpf.VerifierError
 	if errors.As(err, &verifier) {
 		t.Fatalf("%+v", verifier)
 	}
+
 	if err == nil {
 		t.Cleanup(func() { g.Close() })
+
 		err = g.Attach()
 	}
+
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	return g
 }
 
 // bind returns a bound socket; the caller closes it.
 func bind(t *testing.T, n *namespace, typ int, to string) int {
 	t.Helper()
+
 	at := netip.MustParseAddrPort(to)
+
 	c, domain := &client{}, unix.AF_INET
 	if at.Addr().Is6() {
 		domain = unix.AF_INET6
 	}
+
 	fd := -1
+
 	n.must(t, func() (err error) {
 		if fd, err = unix.Socket(domain, typ|unix.SOCK_CLOEXEC, 0); err != nil {
 			return err
 		}
+
 		return unix.Bind(fd, c.sockaddr(at))
 	})
+
 	return fd
 }
 
 // openPorts returns the ports for which the gate is open.
 func openPorts(t *testing.T, g *Gate) (keys []SocketKey) {
 	t.Helper()
+
 	var bits gatePortBits
 	if err := g.objs.HostSockets.Lookup(uint32(0), &bits); err != nil {
 		t.Fatal(err)
 	}
+
 	for p := range 65536 {
 		if bits.Tcp[p/64]>>(p%64)&1 == 1 {
 			keys = append(keys, SocketKey{protoTCP, uint16(p)})
 		}
+
 		if bits.Udp[p/64]>>(p%64)&1 == 1 {
 			keys = append(keys, SocketKey{protoUDP, uint16(p)})
 		}
 	}
+
 	return keys
 }
 
 func wantOpen(t *testing.T, g *Gate, when string, want ...SocketKey) {
 	t.Helper()
+
 	if got := openPorts(t, g); !slices.Equal(got, want) {
 		t.Errorf("%s: open for %v, want %v", when, got, want)
 	}
@@ -114,6 +134,7 @@ func wantOpen(t *testing.T, g *Gate, when string, want ...SocketKey) {
 
 func sync1(t *testing.T, g *Gate, seen ...SocketKey) {
 	t.Helper()
+
 	if err := g.Sync(func() ([]SocketKey, error) { return seen, nil }); err != nil {
 		t.Fatal(err)
 	}
@@ -123,6 +144,7 @@ func TestGate(t *testing.T) {
 	h := newGateHost(t)
 	g := h.open(t)
 	wantOpen(t, g, "at first")
+
 	for _, b := range []struct {
 		typ int
 		at  string
@@ -136,12 +158,15 @@ func TestGate(t *testing.T) {
 		fd := bind(t, h.namespace, b.typ, b.at)
 		defer unix.Close(fd)
 	}
+
 	all := []SocketKey{{protoTCP, 50001}, {protoUDP, 50002}, {protoTCP, 50003}, {protoUDP, 65535}}
 	wantOpen(t, g, "after bind", all...)
 
 	other := newNamespace(t)
+
 	fd := bind(t, other, unix.SOCK_STREAM, "0.0.0.0:50005")
 	defer unix.Close(fd)
+
 	wantOpen(t, g, "another namespace's", all...)
 
 	t.Log("what was just bound stays, seen or not; after that only what is seen")
@@ -162,6 +187,7 @@ func TestGate(t *testing.T) {
 // When it connects, the gate is open again before its first packet.
 func TestGateConnects(t *testing.T) {
 	h := newGateHost(t)
+
 	g := h.open(t)
 	for _, b := range []struct {
 		at, to string
@@ -180,6 +206,7 @@ func TestGateConnects(t *testing.T) {
 			if !errors.Is(err, unix.ECONNREFUSED) {
 				return fmt.Errorf("connect to a closed port: %w", err)
 			}
+
 			return unix.Close(fd)
 		})
 		wantOpen(t, g, "connected from "+b.at, b.want...)
@@ -191,30 +218,42 @@ func TestGateConnects(t *testing.T) {
 func TestGateRestart(t *testing.T) {
 	h := newGateHost(t)
 	g := h.open(t)
+
 	fd := bind(t, h.namespace, unix.SOCK_STREAM, "192.0.2.1:50001")
 	defer unix.Close(fd)
+
 	if err := g.Close(); err != nil {
 		t.Fatal(err)
 	}
+
 	fd = bind(t, h.namespace, unix.SOCK_STREAM, "192.0.2.1:50002")
 	defer unix.Close(fd)
+
 	g = h.open(t)
 	wantOpen(t, g, "after a restart", SocketKey{protoTCP, 50001}, SocketKey{protoTCP, 50002})
+
 	fd = bind(t, h.namespace, unix.SOCK_STREAM, "192.0.2.1:50003")
 	defer unix.Close(fd)
+
 	sync1(t, g, SocketKey{protoTCP, 50001})
+
 	if got := openPorts(t, g); !slices.Contains(got, SocketKey{protoTCP, 50003}) {
 		t.Errorf("bound after the restart, not yet seen: open for %v", got)
 	}
+
 	if ok, err := g.Attached(); !ok || err != nil {
 		t.Errorf("attached: %t, %v", ok, err)
 	}
+
 	if err := g.Detach(); err != nil {
 		t.Fatal(err)
 	}
+
 	before := openPorts(t, g)
+
 	fd = bind(t, h.namespace, unix.SOCK_STREAM, "192.0.2.1:50004")
 	defer unix.Close(fd)
+
 	wantOpen(t, g, "after Detach", before...)
 }
 
@@ -223,8 +262,12 @@ func TestGateRestart(t *testing.T) {
 func TestGateLosesNothing(t *testing.T) {
 	h := newGateHost(t)
 	g := h.open(t)
-	var stop atomic.Bool
-	var binds atomic.Uint64
+
+	var (
+		stop  atomic.Bool
+		binds atomic.Uint64
+	)
+
 	done := make(chan error)
 	go func() {
 		done <- h.do(func() error {
@@ -233,17 +276,22 @@ func TestGateLosesNothing(t *testing.T) {
 				if err != nil {
 					return err
 				}
+
 				err = unix.Bind(fd, &unix.SockaddrInet4{Addr: [4]byte{192, 0, 2, 1}, Port: port})
 				if err := errors.Join(err, unix.Close(fd)); err != nil {
 					return err
 				}
+
 				binds.Add(1)
 			}
+
 			return nil
 		})
 	}()
+
 	for range 300 {
 		sync1(t, g)
+
 		recent, err := g.recent()
 		if err != nil {
 			t.Fatal(err)
@@ -252,15 +300,19 @@ func TestGateLosesNothing(t *testing.T) {
 		for n := binds.Load(); binds.Load() == n; {
 			runtime.Gosched()
 		}
+
 		var bits gatePortBits
 		if err := g.objs.HostSockets.Lookup(uint32(0), &bits); err != nil {
 			t.Fatal(err)
 		}
+
 		if union(bits, recent) != bits {
 			t.Fatal("the gate is closed for a socket just bound")
 		}
 	}
+
 	stop.Store(true)
+
 	if err := <-done; err != nil {
 		t.Fatal(err)
 	}
@@ -273,7 +325,9 @@ func TestGateRaw(t *testing.T) {
 	g := h.open(t)
 	raw := func(n *namespace, domain, proto int) {
 		t.Helper()
+
 		var fd int
+
 		n.must(t, func() (err error) {
 			fd, err = unix.Socket(domain, unix.SOCK_RAW|unix.SOCK_CLOEXEC, proto)
 			return err
@@ -282,27 +336,35 @@ func TestGateRaw(t *testing.T) {
 	}
 	claimed := func() map[NSKey]bool {
 		t.Helper()
+
 		got := make(map[NSKey]bool)
+
 		err := eachEntry(g.objs.HostProtos, func(k gateNsKey, _ uint8) { got[NSKey{addrOf(k.Remote.W), k.Proto}] = true })
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		return got
 	}
 	other := newNamespace(t)
 	want := make(map[NSKey]bool)
+
 	for proto := 1; proto < 256; proto++ {
 		raw(other, unix.AF_INET, proto)
+
 		if got := claimed(); got[NSKey{netip.IPv4Unspecified(), uint8(proto)}] {
 			t.Errorf("protocol %d: another namespace's", proto)
 		}
+
 		raw(h.namespace, unix.AF_INET, proto)
 		raw(h.namespace, unix.AF_INET6, proto)
+
 		if !slices.Contains([]int{1, protoTCP, protoUDP, 58, protoSCTP}, proto) {
 			want[NSKey{netip.IPv4Unspecified(), uint8(proto)}] = true
 			want[NSKey{netip.IPv6Unspecified(), uint8(proto)}] = true
 		}
 	}
+
 	if got := claimed(); !maps.Equal(got, want) {
 		t.Errorf("got %v, want %v", got, want)
 	}

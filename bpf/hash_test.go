@@ -18,15 +18,19 @@ type hasher struct{ given, seen *ebpf.Map }
 
 func (n *node) hasher(t *testing.T) hasher {
 	t.Helper()
+
 	var maps [2]*ebpf.Map
 	for i := range maps {
 		m, err := ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.Array, KeySize: 4, ValueSize: 4, MaxEntries: 1})
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		t.Cleanup(func() { m.Close() })
+
 		maps[i] = m
 	}
+
 	h := hasher{given: maps[0], seen: maps[1]}
 	n.beside(t, n.uplink, ebpf.AttachTCXIngress, asm.Instructions{
 		asm.Mov.Reg(asm.R6, asm.R1),
@@ -45,22 +49,26 @@ func (n *node) hasher(t *testing.T) hasher {
 		asm.Mov.Imm(asm.R0, -1).WithSymbol("out"),
 		asm.Return(),
 	})
+
 	return h
 }
 
 // beside attaches a program before those on a hook.
 func (n *node) beside(t *testing.T, ifindex int, at ebpf.AttachType, insns asm.Instructions) {
 	t.Helper()
+
 	p, err := ebpf.NewProgram(&ebpf.ProgramSpec{Type: ebpf.SchedCLS, License: "GPL", Instructions: insns})
 	if err != nil {
 		t.Fatalf("%+v", err)
 	}
+
 	t.Cleanup(func() { p.Close() })
 	n.must(t, func() error {
 		l, err := link.AttachTCX(link.TCXOptions{Interface: ifindex, Program: p, Attach: at, Anchor: link.Head()})
 		if err == nil {
 			t.Cleanup(func() { l.Close() })
 		}
+
 		return err
 	})
 }
@@ -68,14 +76,18 @@ func (n *node) beside(t *testing.T, ifindex int, at ebpf.AttachType, insns asm.I
 // hash returns a frame's hash when OVN receives it.
 func (h hasher) hash(t *testing.T, wire, ovn *tap, given uint32, frame []byte) (seen uint32) {
 	t.Helper()
+
 	if err := h.given.Put(uint32(0), given); err != nil {
 		t.Fatal(err)
 	}
+
 	wire.send(t, frame)
 	ovn.expect(t, frame)
+
 	if err := h.seen.Lookup(uint32(0), &seen); err != nil {
 		t.Fatal(err)
 	}
+
 	return seen
 }
 
@@ -87,10 +99,12 @@ func TestHash(t *testing.T) {
 	n := newNode(t)
 	g := n.open(t)
 	n.must(t, func() error { return errors.Join(g.AttachUplink(n.uplink), g.AttachBridge(n.bridge)) })
+
 	h, wire, ovn := n.hasher(t), n.tap(t, "wire0"), n.tap(t, "ovn0")
 	for _, f := range []family{v4, v6} {
 		t.Run(f.name, func(t *testing.T) {
 			seen := map[uint32]string{0: "none", 7: "given"}
+
 			for _, tt := range []struct {
 				name          string
 				frame, second []byte
@@ -106,18 +120,22 @@ func TestHash(t *testing.T) {
 				if other, known := seen[first]; known {
 					t.Errorf("%s has the hash %#x of %s", tt.name, first, other)
 				}
+
 				seen[first] = tt.name
 				if got := h.hash(t, wire, ovn, 0, tt.second); got != first {
 					t.Errorf("%s has the hashes %#x and %#x", tt.name, first, got)
 				}
+
 				if got := h.hash(t, wire, ovn, 7, tt.frame); got != 7 {
 					t.Errorf("%s had a hash, and has another: %#x", tt.name, got)
 				}
 			}
+
 			pong := f.rx(f.foreign, f.node, f.icmp, f.pong(77))
 			ping := f.tx(f.node, f.foreign, f.icmp, f.ping(77))
 			ovn.send(t, ping)
 			wire.expect(t, ping)
+
 			if got := h.hash(t, wire, ovn, 0, pong); got != 0 {
 				t.Errorf("an answer to a ping has the hash %#x", got)
 			}

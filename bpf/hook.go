@@ -22,6 +22,7 @@ func (h hook) attachType() ebpf.AttachType {
 	if h.egress {
 		return ebpf.AttachTCXEgress
 	}
+
 	return ebpf.AttachTCXIngress
 }
 

@@ -21,5 +21,6 @@ func (l Layout) String() string {
 	if int(l) < len(layoutNames) {
 		return layoutNames[l]
 	}
+
 	return fmt.Sprintf("layout %d", uint8(l))
 }

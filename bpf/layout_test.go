@@ -20,11 +20,13 @@ func TestLayoutChange(t *testing.T) {
 		Bridged:   {"bridge_egress", "bridge_ingress", "uplink_egress", "uplink_ingress"},
 		Dedicated: {"uplink_egress", "uplink_ingress"},
 	}
+
 	for _, mode := range attachModes {
 		t.Run(mode.name, func(t *testing.T) {
 			if !mode.clsact {
 				needTCX(t)
 			}
+
 			n := newLiveNode(t)
 			for _, layout := range []Layout{Direct, Bridged, Direct, Dedicated, Bridged, Direct} {
 				c := n.config()
@@ -32,18 +34,23 @@ func TestLayoutChange(t *testing.T) {
 				g := n.open(t, func(o *Options) { o.Config, o.ForceClsact = c, mode.clsact })
 				n.must(t, func() error { return errors.Join(g.AttachBridge(n.bridge), g.AttachUplink(n.uplink)) })
 				wantAttached(t, n, g, true, true)
+
 				if diff := cmp.Diff(hooks[layout], pinnedHooks(t, n)); diff != "" {
 					t.Fatalf("%s (-want +got):\n%s", layout, diff)
 				}
+
 				if layout == Direct {
 					traffic(t, n)
 				}
+
 				g.Close()
 			}
+
 			g := n.open(t, func(o *Options) { o.ForceClsact = mode.clsact })
 			if err := g.Detach(); err != nil {
 				t.Fatal(err)
 			}
+
 			wantNothing(t, n)
 		})
 	}
@@ -52,44 +59,57 @@ func TestLayoutChange(t *testing.T) {
 // pinnedHooks returns the hooks with a pin and a program on a device.
 func pinnedHooks(t *testing.T, n *node) []string {
 	t.Helper()
+
 	var names []string
+
 	for _, h := range allHooks {
 		pins, err := filepath.Glob(filepath.Join(n.pinDir, h.name+"*"))
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		ifindex := n.uplink
 		if h.bridge {
 			ifindex = n.bridge
 		}
+
 		var running int
+
 		n.must(t, func() error {
 			all, err := link.QueryPrograms(link.QueryOptions{Target: ifindex, Attach: h.attachType()})
 			if err == nil {
 				running = len(all.Programs)
 			}
+
 			if n.clsactAttached(ifindex, h.name, h.egress) {
 				running++
 			}
+
 			if errors.Is(err, unix.EINVAL) {
 				return nil // before 6.6 there is no tcx to ask for
 			}
+
 			return err
 		})
+
 		if running != len(pins) {
 			t.Fatalf("hook %s: %d programs run, pins %v", h.name, running, pins)
 		}
+
 		if len(pins) == 1 {
 			names = append(names, h.name)
 		}
 	}
+
 	slices.Sort(names)
+
 	return names
 }
 
 func TestSetConfigKeepsLayout(t *testing.T) {
 	n := newNode(t)
 	c := n.config()
+
 	c.Layout = Dedicated
 	if err := n.open(t).SetConfig(c); err == nil {
 		t.Error("no error for another layout")
@@ -103,6 +123,7 @@ func TestAttachedNotices(t *testing.T) {
 			if !mode.clsact {
 				needTCX(t)
 			}
+
 			n := newLiveNode(t)
 			c := n.config()
 			c.Layout = Bridged
@@ -113,10 +134,12 @@ func TestAttachedNotices(t *testing.T) {
 				if mode.clsact {
 					return n.clsactDetach(n.uplink, uplinkEgress, true)
 				}
+
 				l, err := link.LoadPinnedLink(filepath.Join(n.pinDir, uplinkEgress), nil)
 				if err != nil {
 					return err
 				}
+
 				return errors.Join(l.Detach(), l.Close())
 			})
 			wantAttached(t, n, g, false, true)
@@ -131,6 +154,7 @@ func TestAhead(t *testing.T) {
 	n := newLiveNode(t)
 	g := n.open(t)
 	attach(t, n, g)
+
 	other, err := ebpf.NewProgram(&ebpf.ProgramSpec{
 		Type: ebpf.SchedCLS, License: "GPL", Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, -1), asm.Return()},
 	})
@@ -138,6 +162,7 @@ func TestAhead(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer other.Close()
+
 	for i, anchor := range []link.Anchor{link.Tail(), link.Head()} {
 		n.must(t, func() error {
 			l, err := link.AttachTCX(link.TCXOptions{Interface: n.uplink, Program: other, Attach: ebpf.AttachTCXIngress, Anchor: anchor})
@@ -145,10 +170,12 @@ func TestAhead(t *testing.T) {
 				return err
 			}
 			defer l.Close()
+
 			got, err := g.Ahead(n.uplink)
 			if err == nil && got != i {
 				t.Errorf("%d programs ahead, want %d", got, i)
 			}
+
 			return err
 		})
 	}
@@ -159,6 +186,7 @@ func needTCX(t *testing.T) {
 	t.Helper()
 	n := newNamespace(t)
 	lo := n.up(t, "lo")
+
 	err := n.do(func() error {
 		_, err := link.QueryPrograms(link.QueryOptions{Target: lo, Attach: ebpf.AttachTCXIngress})
 		return err

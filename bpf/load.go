@@ -35,6 +35,7 @@ func (c ClsactFuncs) attach(ifindex, progFD int, name string, egress bool) error
 	case c.Attach != nil && !egress:
 		return c.Attach(ifindex, progFD, name)
 	}
+
 	return errors.New("kernel has no tcx, and no clsact functions are given")
 }
 
@@ -45,6 +46,7 @@ func (c ClsactFuncs) detach(ifindex int, name string, egress bool) error {
 	case c.Detach != nil && !egress:
 		return c.Detach(ifindex, name)
 	}
+
 	return errors.New("clsact filter is attached, and no clsact functions are given")
 }
 
@@ -93,23 +95,31 @@ func Open(opts Options) (*Gateway, error) {
 	if opts.Log == nil {
 		opts.Log = slog.New(slog.DiscardHandler)
 	}
+
 	if err := opts.Config.Validate(); err != nil {
 		return nil, fmt.Errorf("check gateway config: %w", err)
 	}
+
 	if err := preparePinDir(opts.PinDir); err != nil {
 		return nil, err
 	}
+
 	spec, err := loadGateway()
 	if err != nil {
 		return nil, fmt.Errorf("read gateway programs: %w", err)
 	}
+
 	opts.Sizes.apply(spec)
+
 	if err := prepareShortcuts(spec, opts); err != nil {
 		return nil, fmt.Errorf("prepare shortcuts: %w", err)
 	}
-	if err := errors.Join(dropIncompatible(spec, opts.PinDir, opts.Log), dropAbandoned(opts.PinDir)); err != nil {
+
+	if err := errors.Join(dropIncompatible(spec, opts.PinDir, opts.Log),
+		dropAbandoned(opts.PinDir)); err != nil {
 		return nil, err
 	}
+
 	g := &Gateway{
 		opts: opts, attacher: opts.attacher(),
 		progs: make(map[string]*ebpf.Program), unwritten: overflow[gatewayServiceKey, uint8]{},
@@ -117,16 +127,20 @@ func Open(opts Options) (*Gateway, error) {
 	if err := g.load(spec); err != nil {
 		return nil, fmt.Errorf("load gateway programs: %w", err)
 	}
+
 	if opts.podProgram() == "" {
 		if err := dropShortcuts(opts); err != nil {
 			return nil, errors.Join(err, g.Close())
 		}
 	}
+
 	g.counts = newServiceCounts(g.objs.ServiceSlots, g.objs.ServiceCounts, g.opts.CountServices)
+
 	g.digest = newDigest(&g.objs.gatewayVariables)
 	if err := errors.Join(g.SetConfig(opts.Config), g.restore()); err != nil {
 		return nil, errors.Join(err, g.Close())
 	}
+
 	return g, nil
 }
 
@@ -136,27 +150,35 @@ func (g *Gateway) load(spec *ebpf.CollectionSpec) error {
 	for _, h := range layoutHooks[g.opts.Config.Layout] {
 		wanted[h.program] = true
 	}
+
 	if name := g.opts.podProgram(); name != "" {
 		wanted[name] = true
 	}
+
 	maps.DeleteFunc(spec.Programs, func(name string, _ *ebpf.ProgramSpec) bool { return !wanted[name] })
+
 	if n := g.opts.CountServices; n > 0 {
 		spec.Maps["service_counts"].MaxEntries = uint32(n)
 		if err := spec.Variables["count_services"].Set(uint8(1)); err != nil {
 			return err
 		}
 	}
-	coll, err := ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{Maps: ebpf.MapOptions{PinPath: g.opts.PinDir}})
+
+	coll, err := ebpf.NewCollectionWithOptions(spec,
+		ebpf.CollectionOptions{Maps: ebpf.MapOptions{PinPath: g.opts.PinDir}})
 	if err != nil {
 		return err
 	}
 	defer coll.Close()
+
 	if err := coll.Assign(&g.objs); err != nil {
 		return err
 	}
+
 	for name := range wanted {
 		g.progs[name] = coll.DetachProgram(name)
 	}
+
 	return nil
 }
 
@@ -166,12 +188,16 @@ func (g *Gateway) SetConfig(c Config) error {
 	if err := c.Validate(); err != nil {
 		return fmt.Errorf("check gateway config: %w", err)
 	}
+
 	if c.Layout != g.opts.Config.Layout {
 		return fmt.Errorf("set gateway config: layout %s is loaded, not %s", g.opts.Config.Layout, c.Layout)
 	}
-	if err := errors.Join(g.digest.configure(c), g.syncNetworks(c), g.objs.Cfg.Set(c.cell()), g.ForgetShortcuts()); err != nil {
+
+	if err := errors.Join(g.digest.configure(c), g.syncNetworks(c), g.objs.Cfg.Set(c.cell()),
+		g.ForgetShortcuts()); err != nil {
 		return fmt.Errorf("set gateway config: %w", err)
 	}
+
 	return nil
 }
 
@@ -180,6 +206,7 @@ func (g *Gateway) restore() error {
 	if err := errors.Join(g.restoreAddrs(), g.restoreServices(), g.restoreFlows()); err != nil {
 		return fmt.Errorf("restore digests: %w", err)
 	}
+
 	return nil
 }
 
@@ -189,6 +216,7 @@ func (g *Gateway) Close() error {
 	for _, p := range g.progs {
 		err = errors.Join(err, p.Close())
 	}
+
 	return err
 }
 
@@ -198,14 +226,17 @@ var abandoned = []string{"flows"}
 // dropAbandoned unpins abandoned maps. Attached programs of an earlier version keep their maps.
 func dropAbandoned(dir string) error {
 	var errs []error
+
 	for _, name := range abandoned {
 		if err := os.Remove(filepath.Join(dir, name)); !errors.Is(err, fs.ErrNotExist) {
 			errs = append(errs, err)
 		}
 	}
+
 	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("unpin map of an earlier version: %w", err)
 	}
+
 	return nil
 }
 
@@ -215,19 +246,25 @@ func dropIncompatible(spec *ebpf.CollectionSpec, dir string, log *slog.Logger) e
 		if want.Pinning != ebpf.PinByName {
 			continue
 		}
+
 		path := filepath.Join(dir, name)
+
 		err := compatible(path, want)
 		if err == nil || errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
+
 		if !errors.Is(err, ebpf.ErrMapIncompatible) {
 			return fmt.Errorf("open pinned map %q: %w", path, err)
 		}
+
 		log.Warn("pinned map has another layout, starting it afresh", "map", name, "err", err)
+
 		if err := os.Remove(path); err != nil {
 			return fmt.Errorf("unpin map %q: %w", name, err)
 		}
 	}
+
 	return nil
 }
 
@@ -237,6 +274,7 @@ func compatible(path string, want *ebpf.MapSpec) error {
 		return err
 	}
 	defer m.Close()
+
 	return want.Compatible(m)
 }
 
@@ -245,16 +283,20 @@ func preparePinDir(dir string) error {
 	if !filepath.IsAbs(dir) || dir == "/" {
 		return fmt.Errorf("use pin directory %q: not an absolute path", dir)
 	}
+
 	if ok, _ := onBPFFS(dir); ok {
 		return nil
 	}
+
 	parent := filepath.Dir(dir)
 	if err := MountFS(parent); err != nil {
 		return err
 	}
+
 	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 		return fmt.Errorf("make pin directory %q: %w", dir, err)
 	}
+
 	return nil
 }
 
@@ -263,6 +305,7 @@ func MountFS(dir string) error {
 	if err := mountBPFFS(dir); err != nil {
 		return fmt.Errorf("mount bpffs at %q: %w", dir, err)
 	}
+
 	return nil
 }
 
@@ -272,24 +315,30 @@ func mountBPFFS(dir string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
+
 	f, err := os.Open(dir)
 	if err != nil {
 		return err
 	}
 	defer f.Close()
+
 	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX); err != nil {
 		return err
 	}
+
 	if ok, err := onBPFFS(dir); ok || err != nil {
 		return err
 	}
+
 	entries, err := os.ReadDir(dir)
 	if err != nil {
 		return err
 	}
+
 	if len(entries) > 0 {
 		return errors.New("directory is not empty")
 	}
+
 	return unix.Mount("bpf", dir, "bpf", 0, "mode=0700")
 }
 
@@ -298,5 +347,6 @@ func onBPFFS(path string) (bool, error) {
 	if err := unix.Statfs(path, &st); err != nil {
 		return false, err
 	}
+
 	return st.Type == unix.BPF_FS_MAGIC, nil
 }

@@ -33,21 +33,27 @@ func OpenLookup(opts LookupOptions) (*Lookup, error) {
 	if opts.Log == nil {
 		opts.Log = slog.New(slog.DiscardHandler)
 	}
+
 	if err := preparePinDir(opts.PinDir); err != nil {
 		return nil, err
 	}
+
 	spec, err := loadLookup()
 	if err != nil {
 		return nil, fmt.Errorf("read lookup programs: %w", err)
 	}
+
 	opts.Sizes.apply(spec)
+
 	if err := dropIncompatible(spec, opts.PinDir, opts.Log); err != nil {
 		return nil, err
 	}
+
 	m, err := ebpf.NewMapWithOptions(spec.Maps[lookupMapLookupTargets], ebpf.MapOptions{PinPath: opts.PinDir})
 	if err != nil {
 		return nil, fmt.Errorf("open table of lookup targets: %w", err)
 	}
+
 	return &Lookup{targets: m, pin: filepath.Join(opts.PinDir, lookupMapLookupTargets)}, nil
 }
 
@@ -59,17 +65,23 @@ func (l *Lookup) Sync(want map[ServiceKey]netip.AddrPort) (writes int, err error
 	table := make(map[lookupServiceKey]lookupLookupTarget, len(want))
 	for k, to := range want {
 		if k.Proto != protoTCP {
-			return 0, fmt.Errorf("sync lookup targets: frontend %v: protocol %d is not TCP", netip.AddrPortFrom(k.Addr, k.Port), k.Proto)
+			return 0, fmt.Errorf("sync lookup targets: frontend %v: protocol %d is not TCP",
+				netip.AddrPortFrom(k.Addr, k.Port), k.Proto)
 		}
+
 		if k.Addr.Unmap().Is4() != to.Addr().Unmap().Is4() {
-			return 0, fmt.Errorf("sync lookup targets: frontend %v and target %v are of two families", k.Addr, to)
+			return 0, fmt.Errorf("sync lookup targets: frontend %v and target %v are of two families", k.Addr,
+				to)
 		}
+
 		key := lookupServiceKey{Addr: lookupAddr{W: words(k.Addr)}, Port: bePort(k.Port), Proto: k.Proto}
 		table[key] = lookupLookupTarget{Addr: lookupAddr{W: words(to.Addr())}, Port: bePort(to.Port())}
 	}
+
 	if writes, err = l.write(table); err != nil {
 		return writes, fmt.Errorf("sync lookup targets: %w", err)
 	}
+
 	return writes, nil
 }
 
@@ -78,32 +90,42 @@ func (l *Lookup) write(want map[lookupServiceKey]lookupLookupTarget) (writes int
 	if err != nil {
 		return 0, err
 	}
+
 	left := overflow[lookupServiceKey, lookupLookupTarget]{}
+
 	for k, to := range want {
 		if old, ok := have[k]; ok && old == to {
 			continue
 		}
+
 		err := l.targets.Put(k, to)
 		if isFull(err) {
 			left[k] = to
 			continue
 		}
+
 		if err != nil {
 			return writes, err
 		}
+
 		writes++
 	}
+
 	for k := range have {
 		if _, ok := want[k]; ok {
 			continue
 		}
+
 		if err := l.targets.Delete(k); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
 			return writes, err
 		}
+
 		writes++
 	}
+
 	put, err := retry(left, l.targets)
 	l.unwritten = len(left)
+
 	return writes + put.written, err
 }
 
@@ -112,6 +134,7 @@ func (l *Lookup) Remove() error {
 	if err := removeIfThere(l.pin); err != nil {
 		return fmt.Errorf("unpin table of lookup targets: %w", err)
 	}
+
 	return nil
 }
 

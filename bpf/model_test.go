@@ -32,10 +32,12 @@ func TestModelReasons(t *testing.T) {
 	for _, r := range verdict.Rules() {
 		want[r.Name] = r.Verdict.String()
 	}
+
 	got := make(map[string]string)
 	for _, r := range reasons {
 		got[r.name] = r.class.Verdict
 	}
+
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("reasons (-model +counters):\n%s", diff)
 	}
@@ -44,24 +46,30 @@ func TestModelReasons(t *testing.T) {
 // The programs decide every named case as its row expects, in each of its layouts.
 func TestCorpus(t *testing.T) {
 	cases := corpus.Cases()
+
 	for layout, name := range corpusLayouts {
 		t.Run(string(name), func(t *testing.T) {
 			r := newRig(t, Layout(layout))
 			total := 0
+
 			for _, c := range cases {
 				if !c.In(name) {
 					continue
 				}
+
 				total++
+
 				if r.node != c.Node {
 					r.set(t, c.Node)
 				}
+
 				if got := r.send(t, c.Dir, c.Frame); got.reasons != c.Want.String() {
 					t.Errorf("%s: decided by %s, want %s\nframe %x", c.Name, got.reasons, c.Want, c.Frame)
 				} else if want := r.outcome(c.Want); got.ret != want.ret || got.mark != want.mark {
 					t.Errorf("%s: by %s: %+v, want %+v", c.Name, c.Want, got, want)
 				}
 			}
+
 			t.Logf("%d of %d cases", total, len(cases))
 		})
 	}
@@ -72,6 +80,7 @@ func TestCorpus(t *testing.T) {
 func TestModel(t *testing.T) {
 	seed, frames := randomtest.Seed(t, seedEnv), envUint(t, framesEnv, defaultFrames)
 	t.Logf("%d frames", frames)
+
 	for layout, name := range corpusLayouts {
 		t.Run(string(name), func(t *testing.T) {
 			m := &modelRun{
@@ -79,12 +88,15 @@ func TestModel(t *testing.T) {
 				gen:  corpus.NewGenerator(seed, corpus.Options{Layout: name, Tags: true, Mangle: true}),
 				seen: make(map[verdict.Reason]int),
 			}
+
 			for i := range frames / uint64(len(corpusLayouts)) {
 				if i%framesPerNode == 0 {
 					m.next(t)
 				}
+
 				m.frame(t)
 			}
+
 			m.compare(t)
 			t.Logf("%d frames refused by the kernel, decided by %v", m.refused, m.seen)
 		})
@@ -103,9 +115,11 @@ type modelRun struct {
 // next compares the tables and continues with another node.
 func (m *modelRun) next(t *testing.T) {
 	t.Helper()
+
 	if m.node != nil {
 		m.compare(t)
 	}
+
 	m.set(t, m.gen.Node())
 	m.model = m.node.Model(m.since)
 }
@@ -113,23 +127,29 @@ func (m *modelRun) next(t *testing.T) {
 // frame sends one frame through both.
 func (m *modelRun) frame(t *testing.T) {
 	t.Helper()
+
 	dir, frame := m.gen.Frame(m.node)
+
 	_, _, untagged := corpus.Untag(frame)
 	if len(untagged) < 14 {
 		return
 	}
+
 	got := m.send(t, dir, frame)
 	if errors.Is(got.err, unix.EINVAL) && len(untagged) < 14+40 {
 		m.refused++ // IP header cut short: newer kernels refuse to run it
 		return
 	}
+
 	if got.err != nil {
 		t.Fatal(got.err)
 	}
+
 	now := monotonic(t)
 	want := m.model.Decide(dir, verdict.Parse(frame), now)
 	m.model.Tables.Apply(want, now)
 	m.seen[want.Reason]++
+
 	expect := m.outcome(want.Reason)
 	if got.reasons != want.Reason.String() || got.ret != expect.ret || got.mark != expect.mark {
 		t.Fatalf("%s: %+v, the model says %s %+v\nconfig %+v\nframe %x",
@@ -140,20 +160,25 @@ func (m *modelRun) frame(t *testing.T) {
 // compare compares the programs' learned entries with the model's tables.
 func (m *modelRun) compare(t *testing.T) {
 	t.Helper()
+
 	opts := cmp.Options{cmpopts.EquateComparable(verdict.NSKey{}, verdict.FragKey{}, verdict.FlowKey{}), cmpopts.EquateEmpty()}
 	if diff := cmp.Diff(keys(m.model.Tables.NS), m.learnedNS(t), opts); diff != "" {
 		t.Errorf("N-S table (-model +program):\n%s", diff)
 	}
+
 	owners := make(map[verdict.FragKey]verdict.Verdict)
 	for k, f := range m.model.Tables.Frags {
 		owners[k] = f.Owner
 	}
+
 	if diff := cmp.Diff(owners, m.learnedFrags(t), opts); diff != "" {
 		t.Errorf("fragment table (-model +program):\n%s", diff)
 	}
+
 	if diff := cmp.Diff(keys(m.model.Tables.Flows), m.learnedFlows(t), opts); diff != "" {
 		t.Errorf("flow table (-model +program):\n%s", diff)
 	}
+
 	if t.Failed() {
 		t.FailNow()
 	}
@@ -163,18 +188,23 @@ func (m *modelRun) compare(t *testing.T) {
 func TestFramesUnchanged(t *testing.T) {
 	for layout, name := range corpusLayouts {
 		r := newRig(t, Layout(layout))
+
 		for _, c := range corpus.Cases() {
 			if !c.In(name) {
 				continue
 			}
+
 			if r.node != c.Node {
 				r.set(t, c.Node)
 			}
+
 			got, _, want := r.send(t, c.Dir, c.Frame), 0, c.Frame
+
 			_, _, want = corpus.Untag(want)
 			if name == corpus.Bridged && c.Node.Config.Connected && c.Dir == verdict.FromOVN && c.Want.Verdict() == verdict.Host {
 				want = slices.Concat(corpus.NodeMAC[:], want[6:])
 			}
+
 			if !bytes.Equal(got.out, want) {
 				t.Errorf("%s in %s: changed to %x, want %x", c.Name, name, got.out, want)
 			}
@@ -184,14 +214,17 @@ func TestFramesUnchanged(t *testing.T) {
 
 func envUint(t *testing.T, name string, value uint64) uint64 {
 	t.Helper()
+
 	s := os.Getenv(name)
 	if s == "" {
 		return value
 	}
+
 	value, err := strconv.ParseUint(s, 10, 64)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	return value
 }
 
@@ -200,5 +233,6 @@ func keys[K comparable](m map[K]time.Duration) map[K]bool {
 	for k := range m {
 		set[k] = true
 	}
+
 	return set
 }

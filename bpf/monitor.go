@@ -52,6 +52,7 @@ func monitorProgram(layout Layout, h hook) string {
 	case layout == Bridged:
 		return "" // its ingress decides nothing
 	}
+
 	return "monitor_ovn"
 }
 
@@ -77,33 +78,48 @@ func OpenMonitor(pinDir string, o MonitorOptions) (*Monitor, error) {
 		return nil, fmt.Errorf("find gateway programs in %q: %w", pinDir, err)
 	}
 	defer live.close()
+
 	if err := haveTCX(live.uplink); err != nil { // an older kernel may not even load them
 		return nil, fmt.Errorf("attach sampling programs: %w", err)
 	}
+
 	spec, err := loadMonitor()
 	if err != nil {
 		return nil, fmt.Errorf("read sampling programs: %w", err)
 	}
+
 	if err := live.borrow(spec, pinDir); err != nil {
 		return nil, err
 	}
+
 	if err := spec.Variables["filter"].Set(o.filter()); err != nil {
 		return nil, fmt.Errorf("set filter: %w", err)
 	}
+
 	now, err := monotonicNow()
 	if err != nil {
 		return nil, err
 	}
-	m := &Monitor{Layout: live.layout, booted: time.Now().Add(-now), pinDir: pinDir, before: map[string]ebpf.ProgramID{}}
-	if m.coll, err = ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{MapReplacements: live.maps}); err != nil {
+
+	m := &Monitor{
+		Layout: live.layout,
+		booted: time.Now().Add(-now),
+		pinDir: pinDir,
+		before: map[string]ebpf.ProgramID{},
+	}
+	if m.coll, err = ebpf.NewCollectionWithOptions(spec,
+		ebpf.CollectionOptions{MapReplacements: live.maps}); err != nil {
 		return nil, fmt.Errorf("load sampling programs: %w", err)
 	}
+
 	if m.reader, err = ringbuf.NewReader(m.coll.Maps["samples"]); err != nil {
 		return nil, errors.Join(fmt.Errorf("open ring buffer: %w", err), m.Close())
 	}
+
 	if err := m.attach(); err != nil {
 		return nil, errors.Join(err, m.Close())
 	}
+
 	return m, nil
 }
 
@@ -113,56 +129,79 @@ func haveTCX(ifindex int) error {
 	if errors.Is(err, unix.EINVAL) || errors.Is(err, link.ErrNotSupported) {
 		return ErrNoTCX
 	}
+
 	return err
 }
 
 func (m *Monitor) attach() error {
 	for _, h := range layoutHooks[m.Layout] {
 		name := monitorProgram(m.Layout, h)
+
 		prog, ifindex, err := attachedProgram(m.pinDir, h)
 		if err != nil {
 			return fmt.Errorf("find program of %s: %w", h.name, err)
 		}
+
 		if prog == nil {
 			continue
 		}
+
 		id, err := programID(prog)
 		prog.Close()
+
 		if err != nil {
 			return fmt.Errorf("inspect program of %s: %w", h.name, err)
 		}
+
 		if name == "" {
 			continue
 		}
+
 		m.before[h.name] = id
-		l, err := link.AttachTCX(link.TCXOptions{Interface: ifindex, Program: m.coll.Programs[name], Attach: h.attachType(), Anchor: link.Head()})
+
+		l, err := link.AttachTCX(
+			link.TCXOptions{
+				Interface: ifindex,
+				Program:   m.coll.Programs[name],
+				Attach:    h.attachType(),
+				Anchor:    link.Head(),
+			},
+		)
 		if err != nil {
 			return fmt.Errorf("attach %s to interface %d: %w", name, ifindex, err)
 		}
+
 		m.links = append(m.links, l)
 	}
+
 	return nil
 }
 
 func (o MonitorOptions) filter() monitorLookFor {
 	f := monitorLookFor{Rate: o.Rate, Port: bePort(o.Port), Proto: o.Proto}
+
 	for i, r := range reasons {
 		c := r.class
+
 		c.Reason = r.name
 		if o.Want == nil || o.Want(c) {
 			f.Reasons[i/64] |= 1 << (i % 64)
 		}
 	}
+
 	if o.Addrs.IsValid() {
 		bits := o.Addrs.Bits()
 		if o.Addrs.Addr().Is4() {
 			bits += 96
 		}
+
 		f.Addr.W, f.Mask.W = words(o.Addrs.Masked().Addr()), maskWords(bits)
 	}
+
 	if o.Addrs.IsValid() || o.Port != 0 || o.Proto != 0 {
 		f.ByPacket = 1
 	}
+
 	return f
 }
 
@@ -172,9 +211,11 @@ func maskWords(bits int) (w [4]uint32) {
 	for i := range bits {
 		b[i/8] |= 0x80 >> (i % 8)
 	}
+
 	for i := range w {
 		w[i] = binary.NativeEndian.Uint32(b[4*i:])
 	}
+
 	return w
 }
 
@@ -185,15 +226,25 @@ func (m *Monitor) Read() (Sample, error) {
 	if err != nil {
 		return Sample{}, err
 	}
+
 	var s monitorSample
 	if _, err := binary.Decode(record.RawSample, binary.NativeEndian, &s); err != nil {
 		return Sample{}, fmt.Errorf("read sample: %w", err)
 	}
+
 	out := Sample{
-		Counter: reasons[s.Reason].class, Time: m.booted.Add(time.Duration(s.Ns)), At: time.Duration(s.Ns), L3: int(s.L3), Side: Side(s.Side),
-		Len: int(s.Len), TPID: uint16(s.Tag >> 16), TCI: uint16(s.Tag), Frame: append([]byte(nil), s.Frame[:s.Captured]...),
+		Counter: reasons[s.Reason].class,
+		Time:    m.booted.Add(time.Duration(s.Ns)),
+		At:      time.Duration(s.Ns),
+		L3:      int(s.L3),
+		Side:    Side(s.Side),
+		Len:     int(s.Len),
+		TPID:    uint16(s.Tag >> 16),
+		TCI:     uint16(s.Tag),
+		Frame:   append([]byte(nil), s.Frame[:s.Captured]...),
 	}
 	out.Reason = reasons[s.Reason].name
+
 	return out, nil
 }
 
@@ -205,6 +256,7 @@ func (m *Monitor) Missed() (n uint64, err error) {
 	if err := m.coll.Variables["missed"].Get(&n); err != nil {
 		return 0, fmt.Errorf("read what was left out: %w", err)
 	}
+
 	return n, nil
 }
 
@@ -216,16 +268,20 @@ func (m *Monitor) Stale() bool {
 		if !ok {
 			continue
 		}
+
 		prog, _, err := attachedProgram(m.pinDir, h)
 		if prog == nil || err != nil {
 			return true
 		}
+
 		id, err := programID(prog)
 		prog.Close()
+
 		if id != want || err != nil {
 			return true
 		}
 	}
+
 	return false
 }
 
@@ -235,9 +291,12 @@ func (m *Monitor) Close() error {
 	for _, l := range m.links {
 		errs = append(errs, l.Close())
 	}
+
 	if m.reader != nil {
 		errs = append(errs, m.reader.Close())
 	}
+
 	m.coll.Close()
+
 	return errors.Join(errs...)
 }

@@ -17,16 +17,20 @@ import (
 // reasons.
 func mixed(t *testing.T, n *node, layout Layout) []parcel {
 	t.Helper()
+
 	var sent []parcel
+
 	each := func(by sender, parcels func(family) []parcel) {
 		for _, p := range slices.Concat(parcels(v4), parcels(v6)) {
 			if err := by(p.header, p.frame); err != nil {
 				t.Fatalf("send for %s: %v", p.reason, err)
 			}
+
 			sent = append(sent, p)
 		}
 	}
 	each(packetSender(t, n.peer, n.peer.up(t, "wire0")), fromWire)
+
 	switch layout {
 	case Direct:
 		each(packetSender(t, n.peer, n.peer.up(t, "ovn0")), fromOVN)
@@ -36,17 +40,21 @@ func mixed(t *testing.T, n *node, layout Layout) []parcel {
 	default:
 		each(packetSender(t, n.namespace, n.uplink), fromOVN)
 	}
+
 	return sent
 }
 
 func (n *node) monitor(t *testing.T, o MonitorOptions) *Monitor {
 	t.Helper()
+
 	var m *Monitor
+
 	n.must(t, func() (err error) {
 		m, err = OpenMonitor(n.pinDir, o)
 		return err
 	})
 	t.Cleanup(func() { m.Close() })
+
 	return m
 }
 
@@ -54,13 +62,16 @@ func (n *node) monitor(t *testing.T, o MonitorOptions) *Monitor {
 func (m *Monitor) next(t *testing.T, n int) (out []Sample) {
 	t.Helper()
 	m.SetDeadline(time.Now().Add(10 * time.Second))
+
 	for range n {
 		s, err := m.Read()
 		if err != nil {
 			t.Fatalf("sample %d of %d: %v", len(out)+1, n, err)
 		}
+
 		out = append(out, s)
 	}
+
 	return out
 }
 
@@ -71,10 +82,12 @@ func TestMonitor(t *testing.T) {
 		t.Run(string(name), func(t *testing.T) {
 			needTCX(t)
 			n, g := quietNode(t, Layout(layout), vethWire)
+
 			m := n.monitor(t, MonitorOptions{Rate: 1000})
 			if ahead := n.ahead(t, g); ahead != 0 {
 				t.Errorf("%d foreign programs ahead while one monitors", ahead)
 			}
+
 			sent := mixed(t, n, Layout(layout))
 			for i, s := range m.next(t, len(sent)) {
 				want := sent[i]
@@ -82,20 +95,26 @@ func TestMonitor(t *testing.T) {
 					t.Errorf("sample %d: %s of %d bytes %x, want %s of %d bytes %x", i, s.Reason, s.Len, s.Frame, want.reason, len(want.frame), want.frame)
 				}
 			}
+
 			want, got := map[string]uint64{}, map[string]uint64{}
 			for _, p := range sent {
 				want[p.reason] += p.wire.Packets
 			}
+
 			for reason, c := range sums(t, n.pinDir) {
 				got[reason] = c.Packets
 			}
+
 			if diff := cmp.Diff(want, got); diff != "" {
 				t.Errorf("counted (-sent +counted):\n%s", diff)
 			}
+
 			if m.Stale() {
 				t.Error("stale, but the programs are those")
 			}
+
 			attach(t, n, n.open(t, func(o *Options) { o.Config = g.opts.Config }))
+
 			if !m.Stale() {
 				t.Error("not stale after another load was attached")
 			}
@@ -109,15 +128,18 @@ func (n *node) ahead(t *testing.T, g *Gateway) (most int) {
 		most, err = g.Ahead(n.uplink)
 		return err
 	})
+
 	return most
 }
 
 // A filter selects exactly the matching packets.
 func TestMonitorFilter(t *testing.T) {
 	needTCX(t)
+
 	reason := func(names ...string) func(Counter) bool {
 		return func(c Counter) bool { return slices.Contains(names, c.Reason) }
 	}
+
 	n, _ := quietNode(t, Direct, vethWire)
 	for _, tt := range []struct {
 		name string
@@ -136,17 +158,22 @@ func TestMonitorFilter(t *testing.T) {
 			tt.o.Rate = 1000
 			m := n.monitor(t, tt.o)
 			mixed(t, n, Direct)
+
 			var got []string
 			for _, s := range m.next(t, len(tt.want)) {
 				got = append(got, s.Reason)
 			}
+
 			if diff := cmp.Diff(tt.want, got); diff != "" {
 				t.Errorf("samples (-want +got):\n%s", diff)
 			}
+
 			m.SetDeadline(time.Now()) // the mix has all been decided: the last sample came after what is before it
+
 			if s, err := m.Read(); !errors.Is(err, os.ErrDeadlineExceeded) {
 				t.Errorf("one more sample: %+v, %v", s, err)
 			}
+
 			if err := m.Close(); err != nil {
 				t.Error(err)
 			}
@@ -166,15 +193,19 @@ func TestMonitorRate(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		return seen+missed+2 >= uint64(len(sent)) // a second or two may have begun meanwhile
 	})
+
 	var counted, want uint64
 	for _, c := range sums(t, n.pinDir) {
 		counted += c.Packets
 	}
+
 	for _, p := range sent {
 		want += p.wire.Packets
 	}
+
 	if counted != want {
 		t.Errorf("%d packets counted, %d sent", counted, want)
 	}
@@ -185,13 +216,16 @@ func TestMonitorClose(t *testing.T) {
 	needTCX(t)
 	n, g := quietNode(t, Bridged, vethWire)
 	before := n.running(t, g)
+
 	m := n.monitor(t, MonitorOptions{Rate: 1})
 	if during := n.running(t, g); during != before+3 {
 		t.Errorf("%d programs on the hooks while one looks, %d before", during, before)
 	}
+
 	if err := m.Close(); err != nil {
 		t.Fatal(err)
 	}
+
 	if after := n.running(t, g); after != before {
 		t.Errorf("%d programs on the hooks, %d before", after, before)
 	}
@@ -200,19 +234,23 @@ func TestMonitorClose(t *testing.T) {
 // running returns the number of programs on the gateway's hooks.
 func (n *node) running(t *testing.T, g *Gateway) (sum int) {
 	t.Helper()
+
 	for _, h := range g.hooks() {
 		ifindex := n.uplink
 		if h.bridge {
 			ifindex = n.bridge
 		}
+
 		n.must(t, func() error {
 			all, err := link.QueryPrograms(link.QueryOptions{Target: ifindex, Attach: h.attachType()})
 			if err == nil {
 				sum += len(all.Programs)
 			}
+
 			return err
 		})
 	}
+
 	return sum
 }
 
@@ -220,7 +258,9 @@ func (n *node) running(t *testing.T, g *Gateway) (sum int) {
 func TestMonitorWithoutTCX(t *testing.T) {
 	n := newNode(t)
 	attach(t, n, n.open(t))
+
 	var m *Monitor
+
 	err := n.do(func() (err error) {
 		m, err = OpenMonitor(n.pinDir, MonitorOptions{Rate: 1})
 		return err
@@ -229,6 +269,7 @@ func TestMonitorWithoutTCX(t *testing.T) {
 		m.Close()
 		t.Skip("kernel has tcx: the monitor was opened")
 	}
+
 	if !errors.Is(err, ErrNoTCX) {
 		t.Errorf("got %v, want %v", err, ErrNoTCX)
 	}

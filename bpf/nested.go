@@ -61,6 +61,7 @@ func LoadNested(o NestedOptions) (*Nested, error) {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
+
 	if err := preparePinDir(o.PinDir); err != nil {
 		return nil, err
 	}
@@ -69,14 +70,17 @@ func LoadNested(o NestedOptions) (*Nested, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read programs for nested pods: %w", err)
 	}
+
 	if err := dropIncompatible(spec, o.PinDir, o.Log); err != nil {
 		return nil, err
 	}
+
 	if err := spec.Variables[nestedVarNic].Set(uint32(o.NIC)); err != nil {
 		return nil, fmt.Errorf("set NIC of nested pods: %w", err)
 	}
 
 	n := &Nested{nic: o.NIC, attacher: o.attacher()}
+
 	maps := ebpf.MapOptions{PinPath: o.PinDir}
 	if err := spec.LoadAndAssign(&n.objs, &ebpf.CollectionOptions{Maps: maps}); err != nil {
 		return nil, fmt.Errorf("load programs for nested pods: %w", err)
@@ -85,6 +89,7 @@ func LoadNested(o NestedOptions) (*Nested, error) {
 	if err := errors.Join(n.adopt(), n.Attach()); err != nil {
 		return nil, errors.Join(err, n.Close())
 	}
+
 	return n, nil
 }
 
@@ -96,13 +101,16 @@ func (n *Nested) adopt() error {
 	}
 
 	var errs []error
+
 	for _, ifindex := range devices {
 		if _, err := net.InterfaceByIndex(ifindex); err != nil {
 			errs = append(errs, n.Disconnect(ifindex))
 			continue
 		}
+
 		errs = append(errs, n.attachPod(ifindex))
 	}
+
 	return errors.Join(errs...)
 }
 
@@ -114,8 +122,10 @@ func (n *Nested) devices() ([]int, error) {
 	}
 
 	var list []int
+
 	for _, e := range pins {
 		suffix, found := strings.CutPrefix(e.Name(), nestedPodPrefix)
+
 		number, _, _ := strings.Cut(suffix, clsactInfix)
 		if ifindex, err := strconv.Atoi(number); found && err == nil {
 			list = append(list, ifindex)
@@ -126,7 +136,9 @@ func (n *Nested) devices() ([]int, error) {
 	if err := eachEntry(n.objs.NestedDevices, add); err != nil {
 		return nil, err
 	}
+
 	slices.Sort(list)
+
 	return slices.Compact(list), nil
 }
 
@@ -135,6 +147,7 @@ func (n *Nested) Attach() error {
 	if err := n.attacher.attach(nestedWire, n.objs.NestedFromWire, n.nic); err != nil {
 		return fmt.Errorf("attach %s to interface %d: %w", nestedWire.name, n.nic, err)
 	}
+
 	return nil
 }
 
@@ -144,6 +157,7 @@ func (n *Nested) Attached() (bool, error) {
 	if err != nil {
 		return false, fmt.Errorf("inspect attachment of %s: %w", nestedWire.name, err)
 	}
+
 	return up, nil
 }
 
@@ -152,6 +166,7 @@ func (n *Nested) attachPod(ifindex int) error {
 	if err := n.attacher.attach(h, n.objs.NestedFromPod, ifindex); err != nil {
 		return fmt.Errorf("attach %s to interface %d: %w", h.name, ifindex, err)
 	}
+
 	return nil
 }
 
@@ -159,10 +174,12 @@ func (n *Nested) attachPod(ifindex int) error {
 // it.
 func (n *Nested) PodAttached(ifindex int) (bool, error) {
 	h := nestedPodHook(ifindex)
+
 	up, err := n.attacher.isUp(h, n.objs.NestedFromPod, ifindex)
 	if err != nil {
 		return false, fmt.Errorf("inspect attachment of %s: %w", h.name, err)
 	}
+
 	return up, nil
 }
 
@@ -178,12 +195,15 @@ func (n *Nested) SetHost(addresses []netip.Addr) error {
 	if err == nil && len(put.full) > 0 {
 		err = fmt.Errorf("no room for %d of %d addresses", len(put.full), len(want))
 	}
+
 	if _, pruneErr := pruneEntries(n.objs.NestedHost, want); pruneErr != nil {
 		err = errors.Join(err, pruneErr)
 	}
+
 	if err != nil {
 		return fmt.Errorf("set addresses of the VM: %w", err)
 	}
+
 	return nil
 }
 
@@ -196,11 +216,13 @@ func (n *Nested) SetTags(tags []int) error {
 		if err := checkTag(tag); err != nil {
 			return fmt.Errorf("set tags of the pool: %w", err)
 		}
+
 		pool[uint32(tag)] = true
 	}
 
 	stale := make(map[uint32]nestedVlan)
 	missing := make(map[uint32]nestedVlan)
+
 	err := eachEntry(n.objs.NestedTags, func(tag uint32, v nestedVlan) {
 		switch has := v.has(nestedVlanFlagVLAN_POOL); {
 		case has && !pool[tag]:
@@ -218,6 +240,7 @@ func (n *Nested) SetTags(tags []int) error {
 			return fmt.Errorf("set tags of the pool: %w", err)
 		}
 	}
+
 	return nil
 }
 
@@ -227,6 +250,7 @@ func checkTag(tag int) error {
 	if tag < 1 || tag > 4094 {
 		return fmt.Errorf("VLAN tag %d is not in 1 to 4094", tag)
 	}
+
 	return nil
 }
 
@@ -237,6 +261,7 @@ func (n *Nested) Connect(p NestedPod) error {
 	if err := n.connect(p); err != nil {
 		return fmt.Errorf("connect interface %d with tag %d: %w", p.Ifindex, p.Tag, err)
 	}
+
 	return nil
 }
 
@@ -250,15 +275,18 @@ func (n *Nested) connect(p NestedPod) error {
 	if err := n.attachPod(p.Ifindex); err != nil {
 		return err
 	}
+
 	if err := n.release(uint32(p.Tag), uint32(p.Ifindex)); err != nil {
 		return err
 	}
 
 	var have nestedDevice
+
 	err = n.objs.NestedDevices.Lookup(uint32(p.Ifindex), &have)
 	if err == nil && have.Tag != device.Tag {
 		err = n.clearTag(uint32(have.Tag), uint32(p.Ifindex))
 	}
+
 	if err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
 		return err
 	}
@@ -266,6 +294,7 @@ func (n *Nested) connect(p NestedPod) error {
 	if err := n.objs.NestedDevices.Put(uint32(p.Ifindex), device); err != nil {
 		return err
 	}
+
 	return n.putTag(uint32(p.Tag), uint32(p.Ifindex), p.Limited)
 }
 
@@ -275,9 +304,11 @@ func (p NestedPod) cell() (nestedDevice, error) {
 	if err := checkTag(p.Tag); err != nil {
 		return device, err
 	}
+
 	if p.Ifindex <= 0 {
 		return device, errors.New("interface index is not positive")
 	}
+
 	if copy(device.Mac[:], p.MAC) != len(device.Mac) || len(p.MAC) != len(device.Mac) {
 		return device, fmt.Errorf("MAC address %q has not 6 bytes", p.MAC)
 	}
@@ -289,11 +320,14 @@ func (p NestedPod) cell() (nestedDevice, error) {
 		} else {
 			device.Ip6.W = w
 		}
+
 		if !a.IsValid() || a.Is4In6() || device.Flags&uint32(family) != 0 {
 			return device, fmt.Errorf("addresses %v are not one of each family", p.Addresses)
 		}
+
 		device.Flags |= uint32(family)
 	}
+
 	return device, nil
 }
 
@@ -303,6 +337,7 @@ func (n *Nested) release(tag, ifindex uint32) error {
 	if err := n.objs.NestedTags.Lookup(tag, &vlan); err != nil {
 		return err
 	}
+
 	if vlan.Ifindex != 0 && vlan.Ifindex != ifindex {
 		if err := n.clearTag(tag, vlan.Ifindex); err != nil {
 			return err
@@ -311,6 +346,7 @@ func (n *Nested) release(tag, ifindex uint32) error {
 
 	// A crash may have left a device whose tag's entry has been cleared.
 	var former []uint32
+
 	err := eachEntry(n.objs.NestedDevices, func(other uint32, d nestedDevice) {
 		if other != ifindex && uint32(d.Tag) == tag {
 			former = append(former, other)
@@ -319,6 +355,7 @@ func (n *Nested) release(tag, ifindex uint32) error {
 	for _, other := range former {
 		err = errors.Join(err, n.objs.NestedDevices.Delete(other))
 	}
+
 	return err
 }
 
@@ -328,6 +365,7 @@ func (n *Nested) clearTag(tag, ifindex uint32) error {
 	if err := n.objs.NestedTags.Lookup(tag, &vlan); err != nil || vlan.Ifindex != ifindex {
 		return err
 	}
+
 	return n.objs.NestedTags.Put(tag, nestedVlan{Flags: vlan.Flags & uint32(nestedVlanFlagVLAN_POOL)})
 }
 
@@ -341,6 +379,7 @@ func (n *Nested) putTag(tag, ifindex uint32, limited bool) error {
 	if limited {
 		want.Flags |= uint32(nestedVlanFlagVLAN_LIMITED)
 	}
+
 	return n.objs.NestedTags.Put(tag, want)
 }
 
@@ -351,23 +390,28 @@ func (n *Nested) Disconnect(ifindex int) error {
 	if err := n.disconnect(ifindex); err != nil {
 		return fmt.Errorf("disconnect interface %d: %w", ifindex, err)
 	}
+
 	return nil
 }
 
 func (n *Nested) disconnect(ifindex int) error {
 	var device nestedDevice
+
 	err := n.objs.NestedDevices.Lookup(uint32(ifindex), &device)
 	if err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
 		return err
 	}
+
 	if err == nil {
 		if err := n.clearTag(uint32(device.Tag), uint32(ifindex)); err != nil {
 			return err
 		}
+
 		if err := n.objs.NestedDevices.Delete(uint32(ifindex)); err != nil {
 			return err
 		}
 	}
+
 	return n.attacher.detach(nestedPodHook(ifindex))
 }
 
@@ -379,16 +423,20 @@ func (n *Nested) Pods() ([]NestedPod, error) {
 	}
 
 	var pods []NestedPod
+
 	for ifindex, d := range devices {
 		var vlan nestedVlan
 		if err := n.objs.NestedTags.Lookup(uint32(d.Tag), &vlan); err != nil {
 			return nil, fmt.Errorf("list nested pods: %w", err)
 		}
+
 		if vlan.Ifindex == ifindex {
 			pods = append(pods, d.pod(vlan))
 		}
 	}
+
 	slices.SortFunc(pods, func(a, b NestedPod) int { return cmp.Compare(a.Tag, b.Tag) })
+
 	return pods, nil
 }
 
@@ -401,9 +449,11 @@ func (d nestedDevice) pod(vlan nestedVlan) NestedPod {
 	if d.Flags&uint32(nestedDeviceFlagDEVICE_IP4) != 0 {
 		p.Addresses = append(p.Addresses, addrOf([4]uint32{2: words(netip.IPv4Unspecified())[2], 3: d.Ip4}))
 	}
+
 	if d.Flags&uint32(nestedDeviceFlagDEVICE_IP6) != 0 {
 		p.Addresses = append(p.Addresses, addrOf(d.Ip6.W))
 	}
+
 	return p
 }
 
@@ -427,11 +477,14 @@ func RemoveNested(pinDir string, clsact ClsactFuncs) error {
 	if err != nil {
 		return err
 	}
+
 	if rest, err := os.ReadDir(pinDir); err != nil || len(rest) > 0 {
 		return err
 	}
+
 	if err := os.Remove(pinDir); err != nil {
 		return fmt.Errorf("remove pin directory: %w", err)
 	}
+
 	return nil
 }

@@ -49,6 +49,7 @@ func newNestedVM(t testing.TB, clsact bool) *nestedVM {
 	}}
 	vm.uplink = vm.veth(t, "eth0", nodeMAC, vm.peer, "wire0")
 	vm.addr(t, "eth0", vmAddr.String()+"/24")
+
 	return vm
 }
 
@@ -57,6 +58,7 @@ func quietNamespace(t testing.TB) *namespace {
 	t.Helper()
 	n := newNamespace(t)
 	n.must(t, func() error { return writeSysctl("net/ipv6/conf/default/disable_ipv6", "1") })
+
 	return n
 }
 
@@ -71,30 +73,39 @@ func (vm *nestedVM) addPod(t testing.TB, tag int, mac net.HardwareAddr, addrs ..
 	if err == nil {
 		err = pod.peer.LinkSetHardwareAddr(l, mac)
 	}
+
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	return NestedPod{Tag: tag, Ifindex: ifindex, MAC: mac, Addresses: addrs}
 }
 
 func (vm *nestedVM) load(t testing.TB) *Nested {
 	t.Helper()
+
 	var n *Nested
+
 	err := vm.do(func() (err error) {
 		n, err = LoadNested(NestedOptions{
 			NIC: vm.uplink, PinDir: vm.pinDir, Clsact: vm.node.clsact(), ForceClsact: vm.clsact,
 			Log: slog.New(slog.NewTextHandler(t.Output(), nil)),
 		})
+
 		return err
 	})
+
 	var verifier *ebpf.VerifierError
 	if errors.As(err, &verifier) {
 		t.Fatalf("%+v", verifier)
 	}
+
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	t.Cleanup(func() { n.Close() })
+
 	return n
 }
 
@@ -104,22 +115,27 @@ type nestedCount struct{ Packets, Bytes uint64 }
 // nestedCounts returns the counters that are not zero.
 func nestedCounts(t testing.TB, pinDir string) map[string]nestedCount {
 	t.Helper()
+
 	counters, err := ReadNestedCounters(pinDir)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	got := make(map[string]nestedCount)
+
 	for _, c := range counters {
 		if c.Packets != 0 || c.Bytes != 0 {
 			got[c.Direction+" "+c.Reason] = nestedCount{c.Packets, c.Bytes}
 		}
 	}
+
 	return got
 }
 
 // nestedDeltas returns what has been counted since before.
 func nestedDeltas(t testing.TB, pinDir string, before map[string]nestedCount) map[string]nestedCount {
 	t.Helper()
+
 	got := nestedCounts(t, pinDir)
 	for reason, b := range before {
 		now := got[reason]
@@ -127,6 +143,7 @@ func nestedDeltas(t testing.TB, pinDir string, before map[string]nestedCount) ma
 			delete(got, reason)
 		}
 	}
+
 	return got
 }
 
@@ -165,25 +182,31 @@ func newNestedRig(t *testing.T) *nestedRig {
 			r.n.Connect(r.one), r.n.Connect(r.other),
 		)
 	})
+
 	return r
 }
 
 // listen opens sockets on hostPort of the VM, for TCP and UDP.
 func (r *nestedRig) listen(t *testing.T) {
 	t.Helper()
+
 	at := netip.AddrPortFrom(vmAddr, hostPort).String()
+
 	r.must(t, func() error {
 		l, err := net.Listen("tcp", at)
 		if err != nil {
 			return err
 		}
+
 		t.Cleanup(func() { l.Close() })
 
 		c, err := net.ListenPacket("udp", at)
 		if err != nil {
 			return err
 		}
+
 		t.Cleanup(func() { c.Close() })
+
 		return nil
 	})
 }
@@ -195,7 +218,9 @@ func (r *nestedRig) run(t *testing.T, prog *ebpf.Program, i int, s nestedStep) {
 		Ifindex: uint32(s.from), GSOSize: s.gso,
 		CB: [5]uint32{uint32(bePort(s.proto)), uint32(s.tci)},
 	}}
+
 	var ret uint32
+
 	r.must(t, func() (err error) {
 		ret, err = prog.Run(&opts)
 		return err
@@ -204,10 +229,12 @@ func (r *nestedRig) run(t *testing.T, prog *ebpf.Program, i int, s nestedStep) {
 	if ret != s.ret {
 		t.Errorf("step %d: returned %d, want %d", i, int32(ret), int32(s.ret))
 	}
+
 	want := map[string]nestedCount{}
 	if s.reason != "" {
 		want[s.reason] = nestedCount{max(s.packets, 1), max(s.bytes, uint64(len(s.frame)))}
 	}
+
 	if diff := cmp.Diff(want, nestedDeltas(t, r.pinDir, before)); diff != "" {
 		t.Errorf("step %d: counters (-want +got):\n%s", i, diff)
 	}
@@ -217,6 +244,7 @@ func TestNestedFromWire_verdicts(t *testing.T) {
 	r := newNestedRig(t)
 	r.other.Limited = true
 	r.must(t, func() error { return r.n.Connect(r.other) })
+
 	frame := ether(podMAC, routerMAC, 0x0800, v4.ip(v4.remote, podAddr, protoUDP, udp(53, 4000, 'x')))
 	l4 := tcp(443, 4000, flagACK, make([]byte, 1000)...)
 	segments := ether(podMAC, routerMAC, 0x0800, v4.ip(v4.remote, podAddr, protoTCP, l4))
@@ -268,6 +296,7 @@ func podFragment(src netip.Addr, proto uint8, id, frag uint16, payload []byte) [
 
 func TestNestedFromPod_verdicts(t *testing.T) {
 	const more, later = 0x2000, 3 // flags and offset of a fragment
+
 	r := newNestedRig(t)
 	r.listen(t)
 
@@ -280,6 +309,7 @@ func TestNestedFromPod_verdicts(t *testing.T) {
 	ihl := func(words byte) []byte {
 		frame := podFrame(podAddr, vmAddr, protoTCP, tcp(4000, hostPort, flagSYN))
 		frame[14] = 0x40 | words
+
 		return frame
 	}
 	toHost := podFrame(podAddr, vmAddr, protoTCP, tcp(4000, hostPort, flagSYN))
@@ -402,6 +432,7 @@ func TestNestedFromPod_verdicts(t *testing.T) {
 				if s.from == 0 {
 					s.from = r.one.Ifindex
 				}
+
 				r.run(t, r.pod, i, s)
 			}
 		})
@@ -415,6 +446,7 @@ func TestNestedFromPod_forgetsFragments(t *testing.T) {
 		Src: nestedAddr{W: words(podAddr)}, Dst: nestedAddr{W: words(vmAddr)},
 		Id: uint32(bePort(7)), Proto: protoUDP,
 	}
+
 	for _, tt := range []struct {
 		age    time.Duration
 		ret    uint32
@@ -424,6 +456,7 @@ func TestNestedFromPod_forgetsFragments(t *testing.T) {
 		if err := r.n.objs.NestedFrags.Put(key, seen); err != nil {
 			t.Fatal(err)
 		}
+
 		r.run(t, r.pod, 0, nestedStep{
 			from: r.one.Ifindex, frame: podFragment(podAddr, protoUDP, 7, 3, make([]byte, 24)),
 			ret: tt.ret, reason: tt.reason,
@@ -448,6 +481,7 @@ func TestNestedSizes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	want := map[string][2]uint32{
 		nestedMapNestedTags: {4, 8}, nestedMapNestedDevices: {4, 32}, nestedMapNestedHost: {16, 1},
 		nestedMapNestedFrags: {40, 16}, nestedMapNestedCounts: {4, 16},
@@ -457,10 +491,12 @@ func TestNestedSizes(t *testing.T) {
 		if (m.Pinning == ebpf.PinByName) != state {
 			t.Errorf("map %s pinned: %t", name, !state)
 		}
+
 		if state && size != [2]uint32{m.KeySize, m.ValueSize} {
 			t.Errorf("map %s: %d and %d bytes, want %v", name, m.KeySize, m.ValueSize, size)
 		}
 	}
+
 	if got := spec.Maps[nestedMapNestedCounts].MaxEntries; got != uint32(len(nestedReasons)) {
 		t.Errorf("%d counters in C, %d names", got, len(nestedReasons))
 	}
@@ -468,10 +504,12 @@ func TestNestedSizes(t *testing.T) {
 
 func TestNestedComplexity(t *testing.T) {
 	limits := map[string]uint32{nestedProgNestedFromWire: 3000, nestedProgNestedFromPod: 6000}
+
 	counts := verified(t, loadNested)
 	for name, n := range counts {
 		checkComplexity(t, name, n, limits[name])
 	}
+
 	if len(counts) != len(limits) {
 		t.Errorf("%d programs, %d limits", len(counts), len(limits))
 	}

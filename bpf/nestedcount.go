@@ -49,15 +49,18 @@ func ReadNestedCounters(pinDir string) ([]NestedCounter, error) {
 		if err := m.Lookup(uint32(i), &cpus); err != nil {
 			return nil, fmt.Errorf("read counters of nested pods in %q: %w", pinDir, err)
 		}
+
 		for _, cpu := range cpus {
 			c.Packets += cpu.Packets
 			c.Bytes += cpu.Bytes
 		}
+
 		counters = append(counters, c)
 	}
 
 	slices.SortFunc(counters, func(a, b NestedCounter) int {
 		return cmp.Or(cmp.Compare(a.Direction, b.Direction), cmp.Compare(a.Reason, b.Reason))
 	})
+
 	return counters, nil
 }

@@ -34,9 +34,11 @@ type nestedLive struct {
 
 func newNestedLive(t *testing.T, clsact bool) *nestedLive {
 	t.Helper()
+
 	if !clsact {
 		needTCX(t)
 	}
+
 	l := &nestedLive{nestedVM: newNestedVM(t, clsact)}
 	l.one = l.addPod(t, podTag, podMAC, podAddr)
 	l.other = l.addPod(t, otherTag, otherMAC, otherAddr)
@@ -51,6 +53,7 @@ func newNestedLive(t *testing.T, clsact bool) *nestedLive {
 	l.wire = l.tap(t, "wire0")
 	l.permanent(t, "eth0", "192.168.0.1", peerMAC)
 	route(t, l.namespace, "0.0.0.0/0 via 192.168.0.1")
+
 	for i, p := range []NestedPod{l.one, l.other} {
 		l.permanent(t, fmt.Sprint("pod", i), p.Addresses[0].String(), p.MAC)
 		l.direct(t, p)
@@ -59,18 +62,21 @@ func newNestedLive(t *testing.T, clsact bool) *nestedLive {
 		pod.permanent(t, "eth0", "10.1.0.1", routerMAC)
 		route(t, pod, "0.0.0.0/0 via 10.1.0.1")
 	}
+
 	return l
 }
 
 // permanent adds a neighbour that needs no ARP.
 func (n *namespace) permanent(t testing.TB, device, addr string, mac net.HardwareAddr) {
 	t.Helper()
+
 	l, err := n.LinkByName(device)
 	if err == nil {
 		err = n.NeighSet(&netlink.Neigh{
 			LinkIndex: l.Attrs().Index, State: netlink.NUD_PERMANENT, IP: net.ParseIP(addr), HardwareAddr: mac,
 		})
 	}
+
 	if err != nil {
 		t.Fatalf("add neighbour %s: %v", addr, err)
 	}
@@ -79,6 +85,7 @@ func (n *namespace) permanent(t testing.TB, device, addr string, mac net.Hardwar
 // direct routes the pod's address to its device.
 func (vm *nestedVM) direct(t testing.TB, p NestedPod) {
 	t.Helper()
+
 	err := vm.RouteAdd(&netlink.Route{
 		LinkIndex: p.Ifindex, Scope: netlink.SCOPE_LINK,
 		Dst: netlink.NewIPNet(p.Addresses[0].AsSlice()), Src: vmAddr.AsSlice(),
@@ -91,11 +98,14 @@ func (vm *nestedVM) direct(t testing.TB, p NestedPod) {
 // counted waits until exactly want has been counted since before.
 func (l *nestedLive) counted(t *testing.T, before, want map[string]nestedCount) {
 	t.Helper()
+
 	var got map[string]nestedCount
+
 	eventually(t, "the packets to be counted", func() bool {
 		got = nestedDeltas(t, l.pinDir, before)
 		return slices.Equal(reasonsOf(got), reasonsOf(want)) && total(got) >= total(want)
 	})
+
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("counters (-want +got):\n%s", diff)
 	}
@@ -105,7 +115,9 @@ func reasonsOf(counts map[string]nestedCount) (names []string) {
 	for name := range counts {
 		names = append(names, name)
 	}
+
 	slices.Sort(names)
+
 	return names
 }
 
@@ -113,38 +125,47 @@ func total(counts map[string]nestedCount) (packets uint64) {
 	for _, c := range counts {
 		packets += c.Packets
 	}
+
 	return packets
 }
 
 // socket opens a UDP socket with a time limit.
 func (n *namespace) socket(t *testing.T, addr netip.Addr, port uint16) *net.UDPConn {
 	t.Helper()
+
 	var c *net.UDPConn
+
 	n.must(t, func() (err error) {
 		c, err = net.ListenUDP("udp4", net.UDPAddrFromAddrPort(netip.AddrPortFrom(addr, port)))
 		return err
 	})
 	t.Cleanup(func() { c.Close() })
+
 	return c
 }
 
 // wantDatagram receives a datagram from c and returns its sender.
 func wantDatagram(t *testing.T, c *net.UDPConn, want []byte) netip.AddrPort {
 	t.Helper()
+
 	buf := make([]byte, 65536)
+
 	err := c.SetReadDeadline(time.Now().Add(10 * time.Second))
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	k, from, err := c.ReadFromUDPAddrPort(buf)
 	if err != nil || !bytes.Equal(buf[:k], want) {
 		t.Fatalf("received %d bytes %.20q, %v; want %d", k, buf[:k], err, len(want))
 	}
+
 	return from
 }
 
 func sendDatagram(t *testing.T, c *net.UDPConn, to netip.AddrPort, payload []byte) {
 	t.Helper()
+
 	if _, err := c.WriteToUDPAddrPort(payload, to); err != nil {
 		t.Fatal(err)
 	}
@@ -161,19 +182,23 @@ func (n *namespace) echo(src, dst netip.Addr, size int) error {
 
 		request := join(v4.ping(7)[:8], bytes.Repeat([]byte{'p'}, size))
 		binary.BigEndian.PutUint16(request[2:], checksum(request))
+
 		if _, err := c.WriteTo(request, &net.IPAddr{IP: dst.AsSlice()}); err != nil {
 			return err
 		}
 
 		buf := make([]byte, 65536)
+
 		if err := c.SetReadDeadline(time.Now().Add(10 * time.Second)); err != nil {
 			return err
 		}
+
 		for {
 			k, _, err := c.ReadFrom(buf)
 			if err != nil {
 				return fmt.Errorf("ping %s: %w", dst, err)
 			}
+
 			if buf[0] == v4.echoReply && bytes.Equal(buf[4:k], request[4:]) {
 				return nil
 			}
@@ -194,9 +219,12 @@ func (l *nestedLive) wantTagged(t *testing.T, tag uint16, suffix []byte) (frame 
 		if vlan != tag || !bytes.HasSuffix(got, suffix) {
 			return false
 		}
+
 		frame = bytes.Clone(got)
+
 		return true
 	})
+
 	return frame
 }
 
@@ -219,8 +247,10 @@ func TestNested_traffic(t *testing.T) {
 // testNestedWire sends between the wire and the pods, and between the wire and the VM.
 func testNestedWire(t *testing.T, l *nestedLive, pod, vm *net.UDPConn) {
 	const rounds = 20
+
 	before := nestedCounts(t, l.pinDir)
 	remote := netip.AddrPortFrom(v4.remote, 53)
+
 	var in, out int
 
 	for i := range rounds {
@@ -228,12 +258,15 @@ func testNestedWire(t *testing.T, l *nestedLive, pod, vm *net.UDPConn) {
 		l.wire.send(t, corpus.Tag(podTag, request))
 		wantDatagram(t, pod, []byte{'q', byte(i)})
 		sendDatagram(t, pod, remote, []byte{'a', byte(i)})
+
 		answer := l.wantTagged(t, podTag, []byte{'a', byte(i)})
 		if !bytes.Equal(answer[:12], join(routerMAC, podMAC)) {
 			t.Errorf("MAC addresses %x", answer[:12])
 		}
+
 		in, out = in+len(request), out+len(answer)
 	}
+
 	l.counted(t, before, map[string]nestedCount{
 		"rx in": {rounds, uint64(in)}, "tx out": {rounds, uint64(out)},
 	})
@@ -243,12 +276,14 @@ func testNestedWire(t *testing.T, l *nestedLive, pod, vm *net.UDPConn) {
 	frame := toPod(remote, 'x')
 	l.wire.send(t, corpus.Tag(freeTag, frame))
 	l.wire.send(t, corpus.Tag(foreign, frame))
+
 	datagram := v4.ip(v4.remote, vmAddr, protoUDP, udp(53, hostPort, 'v'))
 	own := ether(nodeMAC, peerMAC, 0x0800, whole(datagram, 60))
 	l.wire.send(t, own)
 	wantDatagram(t, vm, []byte{'v'})
 	l.wire.send(t, priority(own))
 	wantDatagram(t, vm, []byte{'v'})
+
 	size := uint64(len(frame))
 	l.counted(t, before, map[string]nestedCount{"rx no_pod": {1, size}, "rx foreign_vlan": {1, size}})
 }
@@ -257,6 +292,7 @@ func testNestedWire(t *testing.T, l *nestedLive, pod, vm *net.UDPConn) {
 func testNestedVM(t *testing.T, l *nestedLive, pod, vm *net.UDPConn) {
 	big := bytes.Repeat([]byte{'b'}, large)
 	podSide, vmSide := netip.AddrPortFrom(podAddr, podPort), netip.AddrPortFrom(vmAddr, hostPort)
+
 	for _, tt := range []struct {
 		name string
 		send func()
@@ -289,6 +325,7 @@ func testNestedVM(t *testing.T, l *nestedLive, pod, vm *net.UDPConn) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			before := nestedCounts(t, l.pinDir)
+
 			tt.send()
 			l.counted(t, before, map[string]nestedCount{"tx host": tt.want})
 		})
@@ -297,9 +334,11 @@ func testNestedVM(t *testing.T, l *nestedLive, pod, vm *net.UDPConn) {
 	t.Log("fragments without a receiver in the VM go to the wire")
 	before := nestedCounts(t, l.pinDir)
 	sendDatagram(t, pod, netip.AddrPortFrom(vmAddr, closed), big)
+
 	for range 3 {
 		l.wantTagged(t, podTag, big[:1000])
 	}
+
 	l.counted(t, before, map[string]nestedCount{"tx out": {3, largeIn}})
 }
 
@@ -316,11 +355,14 @@ func testNestedTCP(t *testing.T, l *nestedLive) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			before := nestedCounts(t, l.pinDir)
+
 			var server net.Listener
+
 			tt.server.must(t, func() (err error) {
 				server, err = net.Listen("tcp4", tt.at.String())
 				return err
 			})
+
 			defer server.Close()
 			go func() {
 				if c, err := server.Accept(); err == nil {
@@ -330,13 +372,16 @@ func testNestedTCP(t *testing.T, l *nestedLive) {
 			}()
 
 			sent := bytes.Repeat([]byte("tcp"), 100000)
+
 			var got []byte
+
 			tt.client.must(t, func() error {
 				c, err := net.DialTimeout("tcp4", tt.at.String(), 10*time.Second)
 				if err != nil {
 					return err
 				}
 				defer c.Close()
+
 				if err := c.SetDeadline(time.Now().Add(20 * time.Second)); err != nil {
 					return err
 				}
@@ -344,16 +389,21 @@ func testNestedTCP(t *testing.T, l *nestedLive) {
 					_, _ = c.Write(sent)
 					_ = c.(*net.TCPConn).CloseWrite()
 				}()
+
 				got, err = io.ReadAll(c)
+
 				return err
 			})
+
 			if !bytes.Equal(got, sent) {
 				t.Errorf("%d of %d bytes have come back", len(got), len(sent))
 			}
+
 			counted := nestedDeltas(t, l.pinDir, before)
 			if names := reasonsOf(counted); !slices.Equal(names, []string{"tx host"}) {
 				t.Errorf("counted %v, want only tx host", counted)
 			}
+
 			if c := counted["tx host"]; c.Bytes < uint64(len(sent))+c.Packets*54 {
 				t.Errorf("%d packets and %d bytes for %d bytes", c.Packets, c.Bytes, len(sent))
 			}
@@ -365,19 +415,25 @@ func testNestedTCP(t *testing.T, l *nestedLive) {
 // test translates as the hypervisor does.
 func testNestedAnswer(t *testing.T, l *nestedLive, pod *net.UDPConn) {
 	vip := netip.AddrPortFrom(netip.MustParseAddr("10.96.0.9"), 53)
+
 	var client *net.UDPConn
+
 	l.must(t, func() (err error) {
 		client, err = net.DialUDP("udp4", nil, net.UDPAddrFromAddrPort(vip))
 		return err
 	})
+
 	defer client.Close()
+
 	port := client.LocalAddr().(*net.UDPAddr).AddrPort().Port()
 	before := nestedCounts(t, l.pinDir)
 
 	if _, err := client.Write([]byte("lb query")); err != nil {
 		t.Fatal(err)
 	}
+
 	l.wantTagged(t, 0, []byte("lb query"))
+
 	request := toPod(netip.AddrPortFrom(vmAddr, port), []byte("lb query")...)
 	l.wire.send(t, corpus.Tag(podTag, request))
 	sendDatagram(t, pod, wantDatagram(t, pod, []byte("lb query")), []byte("lb answer"))
@@ -403,6 +459,7 @@ func testNestedFrames(t *testing.T, l *nestedLive) {
 		pod.send(t, join(frame[:12], be16(proto), be16(otherTag), frame[12:]))
 		pod.send(t, join(frame[:12], be16(proto), be16(0), frame[12:]))
 	}
+
 	double := corpus.Tag(otherTag, frame)
 	pod.send(t, corpus.Tag(podTag, double))
 	l.counted(t, before, map[string]nestedCount{"tx spoofed_vlan": {5, 5*size + 4}})
@@ -413,6 +470,7 @@ func testNestedFrames(t *testing.T, l *nestedLive) {
 		if bytes.HasSuffix(got, payload) && vlan != podTag {
 			t.Errorf("a frame with tag %d is on the wire", vlan)
 		}
+
 		return bytes.HasSuffix(got, payload)
 	})
 
@@ -421,6 +479,7 @@ func testNestedFrames(t *testing.T, l *nestedLive) {
 	short := podFrame(podAddr, vmAddr, protoICMP, v4.ping(1))[:33]
 	pod.send(t, short)
 	l.wantTagged(t, podTag, short)
+
 	spoofed := podFrame(otherAddr, vmAddr, protoICMP, v4.ping(1))
 	pod.send(t, spoofed)
 	l.counted(t, before, map[string]nestedCount{
@@ -430,10 +489,12 @@ func testNestedFrames(t *testing.T, l *nestedLive) {
 	t.Log("a packet that the NIC cuts into segments")
 	before = nestedCounts(t, l.pinDir)
 	send := packetSender(t, l.pods[0].peer, l.pods[0].peer.up(t, "eth0"))
+
 	long := partial(podFrame(podAddr, v4.remote, protoTCP, tcp(1, 2, flagACK, make([]byte, 31*40+7)...)))
 	if err := send(gsoHeader(v4, 40), long); err != nil {
 		t.Fatal(err)
 	}
+
 	l.counted(t, before, map[string]nestedCount{"tx out": {32, uint64(len(long) + 31*54)}})
 }
 
@@ -443,18 +504,23 @@ func testNestedLimited(t *testing.T, l *nestedLive, pod *net.UDPConn) {
 	for _, limited := range []bool{true, false} {
 		p := l.one
 		p.Limited = limited
+
 		l.must(t, func() error { return l.n.Connect(p) })
+
 		sent := func() uint64 {
 			dev, err := l.LinkByName("pod0")
 			if err != nil {
 				t.Fatal(err)
 			}
+
 			return dev.Attrs().Statistics.TxPackets
 		}
 
 		before := sent()
+
 		l.wire.send(t, corpus.Tag(podTag, toPod(netip.AddrPortFrom(v4.remote, 53), 'l')))
 		wantDatagram(t, pod, []byte{'l'})
+
 		if got := sent() - before; (got == 1) != limited {
 			t.Errorf("limited %t: %d packets have passed the host's end", limited, got)
 		}

@@ -21,6 +21,7 @@ func TestLoadNested_losesNothing(t *testing.T) {
 			l := newNestedLive(t, mode.clsact)
 			pod := l.pods[0].peer.socket(t, podAddr, podPort)
 			remote := netip.AddrPortFrom(v4.remote, 53)
+
 			before := nestedCounts(t, l.pinDir)
 			if err := l.n.Close(); err != nil {
 				t.Fatal(err)
@@ -29,6 +30,7 @@ func TestLoadNested_losesNothing(t *testing.T) {
 			loads, done := make(chan int), make(chan error)
 			go func() {
 				defer close(loads)
+
 				for i := range 30 {
 					err := l.do(func() error {
 						n, err := LoadNested(NestedOptions{
@@ -37,12 +39,14 @@ func TestLoadNested_losesNothing(t *testing.T) {
 						if err != nil {
 							return err
 						}
+
 						return n.Close()
 					})
 					if err != nil {
 						done <- err
 						return
 					}
+
 					loads <- i
 				}
 			}()
@@ -52,6 +56,7 @@ func TestLoadNested_losesNothing(t *testing.T) {
 				if err := l.pods[0].peer.echo(podAddr, vmAddr, 8); err != nil {
 					t.Fatal(err)
 				}
+
 				number := binary.BigEndian.AppendUint64(nil, rounds)
 				l.wire.send(t, corpus.Tag(podTag, toPod(remote, number...)))
 				wantDatagram(t, pod, number)
@@ -65,6 +70,7 @@ func TestLoadNested_losesNothing(t *testing.T) {
 				default:
 				}
 			}
+
 			t.Logf("%d rounds over 30 loads", rounds)
 			l.counted(t, before, map[string]nestedCount{
 				"tx host": {rounds, rounds * (14 + 20 + 16)},
@@ -78,10 +84,12 @@ func (l *nestedLive) wantAttached(t *testing.T, n *Nested, nic, pod bool) {
 	t.Helper()
 	l.must(t, func() error {
 		gotNIC, err := n.Attached()
+
 		gotPod, podErr := n.PodAttached(l.one.Ifindex)
 		if err == nil && podErr == nil && (gotNIC != nic || gotPod != pod) {
 			t.Errorf("attached: NIC %t, pod %t; want %t, %t", gotNIC, gotPod, nic, pod)
 		}
+
 		return errors.Join(err, podErr)
 	})
 }
@@ -98,6 +106,7 @@ func TestLoadNested_adopts(t *testing.T) {
 			wantPods(t, next, l.one, l.other)
 
 			t.Log("the programs are removed")
+
 			for _, h := range []struct {
 				hook
 				ifindex int
@@ -108,6 +117,7 @@ func TestLoadNested_adopts(t *testing.T) {
 					l.must(t, func() error { return dropLink(next.attacher.pin(h.hook)) })
 				}
 			}
+
 			l.wantAttached(t, next, false, false)
 			l.must(t, func() error { return errors.Join(next.Attach(), next.Connect(l.one)) })
 			l.wantAttached(t, next, true, true)
@@ -124,6 +134,7 @@ func TestLoadNested_adopts(t *testing.T) {
 			l.wantAttached(t, next, true, true)
 			wantPods(t, next, l.one)
 			wantVLAN(t, next, otherTag, 0, nestedVlanFlagVLAN_POOL)
+
 			l4 := udp(1, 2, []byte("new NIC")...)
 			l.pods[0].tap(t, "eth0").send(t, podFrame(podAddr, v4.remote, protoUDP, l4))
 			l.wantTagged(t, podTag, []byte("new NIC"))
@@ -144,6 +155,7 @@ func TestNested_Disconnect(t *testing.T) {
 			wantPods(t, l.n, l.one)
 
 			t.Log("the device of the first pod is replaced, and the old one is disconnected afterwards")
+
 			old := l.one
 			l.remove(t, "pod0")
 			l.one = l.addPod(t, podTag, podMAC, podAddr)
@@ -155,6 +167,7 @@ func TestNested_Disconnect(t *testing.T) {
 			wantPods(t, l.n, l.one)
 			l.wire.send(t, corpus.Tag(podTag, toPod(netip.AddrPortFrom(v4.remote, 53), 'n')))
 			wantDatagram(t, pod, []byte{'n'})
+
 			if up, err := l.n.PodAttached(old.Ifindex); up || err != nil {
 				t.Errorf("old device attached: %t, %v", up, err)
 			}
@@ -169,10 +182,13 @@ func TestRemoveNested(t *testing.T) {
 			if !l.hasProgram(t, l.uplink, nestedWire.name, mode.clsact) {
 				t.Fatal("the NIC has no program")
 			}
+
 			l.must(t, func() error { return RemoveNested(l.pinDir, l.node.clsact()) })
+
 			if _, err := os.Stat(l.pinDir); !errors.Is(err, os.ErrNotExist) {
 				t.Errorf("pin directory is still there: %v", err)
 			}
+
 			l.must(t, func() error { return RemoveNested(l.pinDir, l.node.clsact()) })
 
 			for _, at := range []struct {
@@ -194,17 +210,22 @@ func TestRemoveNested(t *testing.T) {
 // hasProgram reports whether the interface's ingress has a program, or the filter of that name.
 func (vm *nestedVM) hasProgram(t *testing.T, ifindex int, name string, clsact bool) bool {
 	t.Helper()
+
 	if clsact {
 		return vm.clsactAttached(ifindex, name, false)
 	}
+
 	var n int
+
 	vm.must(t, func() error {
 		got, err := link.QueryPrograms(link.QueryOptions{Target: ifindex, Attach: ebpf.AttachTCXIngress})
 		if err == nil {
 			n = len(got.Programs)
 		}
+
 		return err
 	})
+
 	return n > 0
 }
 
@@ -213,9 +234,11 @@ func TestRemoveNested_keepsOthers(t *testing.T) {
 	l := newNestedLive(t, false)
 	l.open(t)
 	l.must(t, func() error { return RemoveNested(l.pinDir, l.node.clsact()) })
+
 	if got := counts(t, l.pinDir); len(got) != 0 {
 		t.Errorf("the gateway has counted %v", got)
 	}
+
 	if _, err := ReadNestedCounters(l.pinDir); !errors.Is(err, unix.ENOENT) {
 		t.Errorf("read counters: %v, want ENOENT", err)
 	}

@@ -16,6 +16,7 @@ import (
 func (g *Gateway) syncNetworks(c Config) error {
 	want := networkEntries(c)
 	err := g.digest.addNetworks(c.Internal)
+
 	for _, kind := range []gatewayNetwork{gatewayNetworkNETWORK_EXTERNAL, gatewayNetworkNETWORK_INTERNAL} {
 		for k, v := range want {
 			if err == nil && v == uint8(kind) {
@@ -23,17 +24,21 @@ func (g *Gateway) syncNetworks(c Config) error {
 			}
 		}
 	}
+
 	for _, kind := range []gatewayNetwork{gatewayNetworkNETWORK_INTERNAL, gatewayNetworkNETWORK_EXTERNAL} {
 		if err == nil {
 			err = pruneNetworks(g.objs.Networks, want, uint8(kind))
 		}
 	}
+
 	if err == nil {
 		err = g.digest.setNetworks(c.Internal)
 	}
+
 	if err != nil {
 		return fmt.Errorf("sync networks: %w", err)
 	}
+
 	return nil
 }
 
@@ -43,9 +48,11 @@ func networkEntries(c Config) map[gatewayNetworkKey]uint8 {
 	for _, p := range c.Internal {
 		want[networkKey(p)] = uint8(gatewayNetworkNETWORK_INTERNAL)
 	}
+
 	for _, p := range c.External {
 		want[networkKey(p)] = uint8(gatewayNetworkNETWORK_EXTERNAL)
 	}
+
 	return want
 }
 
@@ -54,6 +61,7 @@ func networkKey(p netip.Prefix) gatewayNetworkKey {
 	if p.Addr().Is4() {
 		k.Bits += 96
 	}
+
 	return k
 }
 
@@ -62,12 +70,14 @@ func (k gatewayNetworkKey) prefix() netip.Prefix {
 	if a.Is4() {
 		return netip.PrefixFrom(a, int(k.Bits)-96)
 	}
+
 	return netip.PrefixFrom(a, int(k.Bits))
 }
 
 // pruneNetworks deletes unwanted entries of a kind.
 func pruneNetworks(m *ebpf.Map, want map[gatewayNetworkKey]uint8, kind uint8) error {
 	var stale []gatewayNetworkKey
+
 	err := eachEntry(m, func(k gatewayNetworkKey, v uint8) {
 		if _, ok := want[k]; !ok && v == kind {
 			stale = append(stale, k)
@@ -78,6 +88,7 @@ func pruneNetworks(m *ebpf.Map, want map[gatewayNetworkKey]uint8, kind uint8) er
 			return err
 		}
 	}
+
 	return err
 }
 
@@ -90,8 +101,10 @@ func readNetworks(m *ebpf.Map) (internal, external []netip.Prefix, err error) {
 			external = append(external, k.prefix())
 		}
 	})
+
 	slices.SortFunc(internal, netip.Prefix.Compare)
 	slices.SortFunc(external, netip.Prefix.Compare)
+
 	return internal, external, err
 }
 
@@ -114,18 +127,23 @@ func (b *internalBits) add(p netip.Prefix) {
 	p = p.Masked()
 	if a := p.Addr(); a.Is4() {
 		first := a.As4()
+
 		at := binary.BigEndian.Uint16(first[:])
 		for i := range 1 << max(bits4-p.Bits(), 0) {
 			setBit(&b.v4, binary.NativeEndian.Uint16(binary.BigEndian.AppendUint16(nil, at+uint16(i))))
 		}
+
 		return
 	}
+
 	if p.Bits() < shortest6 {
 		for i := range b.v6 {
 			b.v6[i] = ^uint64(0)
 		}
+
 		return
 	}
+
 	for i := range 1 << max(bits6-p.Bits(), 0) {
 		a := p.Addr().As16()
 		a[bits6/8-1] |= byte(i)

@@ -16,14 +16,17 @@ func (r *rig) outcome(reason verdict.Reason) result {
 		if reason.Verdict() == verdict.Drop && (connected || arrives(reason)) {
 			return result{ret: retDrop}
 		}
+
 		return result{ret: retNext}
 	}
+
 	switch reason.Verdict() {
 	case verdict.OVN, verdict.Out:
 		return result{ret: retRedirect}
 	case verdict.Drop:
 		return result{ret: retDrop}
 	}
+
 	return result{ret: retNext}
 }
 
@@ -34,6 +37,7 @@ func arrives(reason verdict.Reason) bool {
 
 func bridgedOutcome(reason verdict.Reason, connected bool) result {
 	const mark, hostSent = 0x6f76, 0x6873
+
 	dir := verdict.Rules()[reason].Direction
 	switch v := reason.Verdict(); {
 	case dir == verdict.FromHost && v == verdict.OVN:
@@ -51,18 +55,22 @@ func bridgedOutcome(reason verdict.Reason, connected bool) result {
 	case v == verdict.Out:
 		return result{ret: retNext}
 	}
+
 	return result{ret: retNext, mark: mark}
 }
 
 func (r *rig) learnedNS(t testing.TB) map[verdict.NSKey]bool {
 	t.Helper()
+
 	set := make(map[verdict.NSKey]bool)
+
 	err := eachEntry(r.g.objs.Ns, func(k gatewayNsKey, _ gatewaySeen) {
 		set[verdict.NSKey{Remote: addrOf(k.Remote.W), Proto: k.Proto, ID: bePort(k.Id)}] = true
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	return set
 }
 
@@ -71,26 +79,33 @@ var fragmentOwners = [...]verdict.Verdict{FragmentHost: verdict.Host, FragmentOV
 
 func (r *rig) learnedFrags(t testing.TB) map[verdict.FragKey]verdict.Verdict {
 	t.Helper()
+
 	set := make(map[verdict.FragKey]verdict.Verdict)
+
 	err := eachEntry(r.g.objs.Frags, func(k gatewayFragKey, f gatewayFragSeen) {
 		id := binary.BigEndian.Uint32(binary.NativeEndian.AppendUint32(nil, k.Id))
 		if addrOf(k.Src.W).Is4() {
 			id >>= 16
 		}
+
 		set[verdict.FragKey{Src: addrOf(k.Src.W), Dst: addrOf(k.Dst.W), Proto: k.Proto, ID: id}] = fragmentOwners[f.Owner]
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	return set
 }
 
 func (r *rig) learnedFlows(t testing.TB) map[verdict.FlowKey]bool {
 	t.Helper()
+
 	set := make(map[verdict.FlowKey]bool)
+
 	err := eachEntry(r.g.objs.Takeover, func(k gatewayFlowKey, _ gatewaySeen) { set[verdict.FlowKey(flowOf(k))] = true })
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	return set
 }

@@ -20,6 +20,7 @@ func (o Options) podProgram() string {
 	if !o.Shortcuts.On {
 		return ""
 	}
+
 	return podPrograms[o.Config.Layout]
 }
 
@@ -28,6 +29,7 @@ func (o Options) podProgram() string {
 func IsPodHook(name string) bool {
 	ifindex, found := strings.CutPrefix(name, podHook+"_")
 	_, err := strconv.Atoi(ifindex)
+
 	return found && err == nil
 }
 
@@ -48,9 +50,11 @@ func (g *Gateway) AttachPod(ifindex, mtu int, short bool) error {
 	if program == "" {
 		return nil
 	}
+
 	if err := g.attachPod(podHookOf(ifindex, program), ifindex, mtu, short); err != nil {
 		return fmt.Errorf("attach %s to interface %d: %w", program, ifindex, err)
 	}
+
 	return nil
 }
 
@@ -59,43 +63,55 @@ func (g *Gateway) attachPod(h hook, ifindex, mtu int, short bool) error {
 	if short {
 		want = uint32(mtu)
 	}
+
 	var have gatewayPodPort
+
 	err := g.objs.ShortPods.Lookup(key, &have)
+
 	known := err == nil
 	if errors.Is(err, ebpf.ErrKeyNotExist) {
 		have.Number, err = g.numberPod(key)
 	}
+
 	if err != nil {
 		return err
 	}
+
 	if err := g.attacher.attach(h, g.prog(h), ifindex); err != nil {
 		return err
 	}
+
 	if known && have.Mtu == want {
 		return nil // it also has what the programs have learned
 	}
+
 	if err := g.objs.ShortPods.Put(key, gatewayPodPort{Mtu: want, Number: have.Number}); err != nil {
 		return err
 	}
+
 	if have.Mtu == 0 {
 		return nil
 	}
+
 	return g.ForgetShortcuts() // also packets inside OVS, whose slots have the former lengths
 }
 
 // numberPod gives a device a number of its own, with counts that begin at zero.
 func (g *Gateway) numberPod(ifindex uint32) (uint32, error) {
 	taken := make(map[uint32]bool)
+
 	err := eachEntry(g.objs.ShortPods, func(_ uint32, p gatewayPodPort) { taken[p.Number] = true })
 	if err != nil {
 		return 0, fmt.Errorf("list pods' interfaces: %w", err)
 	}
+
 	room := g.objs.PodReceived.MaxEntries()
 	for n := range room {
 		if !taken[n] {
 			return n, g.ownCounts(n, ifindex)
 		}
 	}
+
 	return 0, fmt.Errorf("%d pods have shortcuts, which is all that there is room for", room)
 }
 
@@ -105,10 +121,12 @@ func (g *Gateway) ownCounts(number, ifindex uint32) error {
 	if err != nil {
 		return err
 	}
+
 	cells := make([]gatewayPodCell, cpus)
 	for i := range cells {
 		cells[i].Device = ifindex
 	}
+
 	return g.objs.PodReceived.Put(number, cells)
 }
 
@@ -117,20 +135,26 @@ func (g *Gateway) ownCounts(number, ifindex uint32) error {
 func (g *Gateway) AdoptPods() error {
 	pods, err := g.Pods()
 	errs := []error{err}
+
 	var gone []int
+
 	for _, ifindex := range pods {
 		if _, err := net.InterfaceByIndex(ifindex); err != nil {
 			errs = append(errs, g.DetachPod(ifindex))
 			gone = append(gone, ifindex)
+
 			continue
 		}
+
 		h := podHookOf(ifindex, g.opts.podProgram())
 		errs = append(errs, g.attacher.attach(h, g.prog(h), ifindex))
 	}
+
 	errs = append(errs, g.DeleteShortcuts(gone))
 	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("adopt pods' devices: %w", err)
 	}
+
 	return nil
 }
 
@@ -140,18 +164,23 @@ func (g *Gateway) DetachPod(ifindex int) error {
 	if g.opts.podProgram() == "" {
 		return nil
 	}
-	var errs []error
-	var have gatewayPodPort
+
+	var (
+		errs []error
+		have gatewayPodPort
+	)
 	switch err := g.objs.ShortPods.Lookup(uint32(ifindex), &have); {
 	case err == nil: // the counts first: the number is free afterwards
 		errs = append(errs, g.ownCounts(have.Number, 0), g.objs.ShortPods.Delete(uint32(ifindex)))
 	case !errors.Is(err, ebpf.ErrKeyNotExist):
 		errs = append(errs, err)
 	}
+
 	errs = append(errs, g.attacher.detach(podHookOf(ifindex, "")))
 	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("detach program of pods from interface %d: %w", ifindex, err)
 	}
+
 	return nil
 }
 
@@ -160,11 +189,14 @@ func (g *Gateway) Pods() ([]int, error) {
 	if g.opts.podProgram() == "" {
 		return nil, nil
 	}
+
 	var out []int
+
 	err := eachEntry(g.objs.ShortPods, func(k uint32, _ gatewayPodPort) { out = append(out, int(k)) })
 	if err != nil {
 		return nil, fmt.Errorf("list pods' interfaces: %w", err)
 	}
+
 	return out, nil
 }
 
@@ -176,27 +208,36 @@ func PodReceived(pinDir string, ifindex int) (packets, bytes uint64, err error) 
 		return 0, 0, err
 	}
 	defer pods.Close()
+
 	m, err := openShortcutMap(pinDir, "pod_received")
 	if err != nil {
 		return 0, 0, err
 	}
 	defer m.Close()
-	var pod gatewayPodPort
-	var cpus []gatewayPodCell
+
+	var (
+		pod  gatewayPodPort
+		cpus []gatewayPodCell
+	)
+
 	err = pods.Lookup(uint32(ifindex), &pod)
 	if errors.Is(err, ebpf.ErrKeyNotExist) {
 		return 0, 0, nil
 	}
+
 	if err == nil {
 		err = m.Lookup(pod.Number, &cpus)
 	}
+
 	if err != nil {
 		return 0, 0, fmt.Errorf("read counts of interface %d: %w", ifindex, err)
 	}
+
 	for _, c := range cpus {
 		packets += c.Cell.Packets
 		bytes += c.Cell.Bytes
 	}
+
 	return packets, bytes, nil
 }
 

@@ -28,20 +28,30 @@ func Supported() error {
 	if err != nil {
 		return fmt.Errorf("read capabilities: %w", err)
 	}
+
 	if missing := missingCaps(effective); len(missing) > 0 {
 		return &privilegeError{missing}
 	}
+
 	helpers := []asm.BuiltinFunc{
-		asm.FnSkcLookupTcp, asm.FnSkLookupUdp, asm.FnTcpCheckSyncookie, asm.FnCloneRedirect, asm.FnSkbVlanPush, asm.FnSkbChangeType,
+		asm.FnSkcLookupTcp,
+		asm.FnSkLookupUdp,
+		asm.FnTcpCheckSyncookie,
+		asm.FnCloneRedirect,
+		asm.FnSkbVlanPush,
+		asm.FnSkbChangeType,
 	}
 	for _, helper := range helpers {
 		if err := features.HaveProgramHelper(ebpf.SchedCLS, helper); err != nil {
-			return fmt.Errorf("run eBPF gateway: kernel lacks %v for programs of type SchedCLS: %w", helper, err)
+			return fmt.Errorf("run eBPF gateway: kernel lacks %v for programs of type SchedCLS: %w", helper,
+				err)
 		}
 	}
+
 	if err := features.HaveMapType(ebpf.LRUHash); err != nil {
 		return fmt.Errorf("run eBPF gateway: kernel lacks maps of type LRUHash: %w", err)
 	}
+
 	return nil
 }
 
@@ -57,23 +67,29 @@ func (e *privilegeError) Is(target error) bool { return target == ErrPrivilege }
 // split from it.
 func missingCaps(effective uint64) []string {
 	has := func(bit uint) bool { return effective>>bit&1 == 1 }
+
 	var missing []string
+
 	for _, c := range []capability{{unix.CAP_BPF, "CAP_BPF"}, {unix.CAP_PERFMON, "CAP_PERFMON"}} {
 		if !has(c.bit) && !has(unix.CAP_SYS_ADMIN) {
 			missing = append(missing, c.name)
 		}
 	}
+
 	if !has(unix.CAP_NET_ADMIN) {
 		missing = append(missing, "CAP_NET_ADMIN")
 	}
+
 	return missing
 }
 
 func effectiveCaps() (uint64, error) {
 	hdr := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+
 	var data [2]unix.CapUserData
 	if err := unix.Capget(&hdr, &data[0]); err != nil {
 		return 0, errors.Join(errors.New("capget"), err)
 	}
+
 	return uint64(data[1].Effective)<<32 | uint64(data[0].Effective), nil
 }

@@ -23,23 +23,29 @@ func TestSupportedNamesWhatIsMissing(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			result := make(chan error)
+
 			go func() {
 				runtime.LockOSThread() // and never unlocked: the thread ends here
+
 				if err := dropCaps(tt.drop); err != nil {
 					result <- nil
 					return
 				}
+
 				result <- Supported()
 			}()
+
 			err := <-result
 			if err == nil {
 				t.Fatal("no error")
 			}
+
 			for _, name := range tt.want {
 				if !strings.Contains(err.Error(), name) {
 					t.Errorf("%q does not name %s", err, name)
 				}
 			}
+
 			for _, name := range tt.not {
 				if strings.Contains(err.Error(), name) {
 					t.Errorf("%q names %s", err, name)
@@ -52,12 +58,15 @@ func TestSupportedNamesWhatIsMissing(t *testing.T) {
 // dropCaps drops capabilities of the calling thread.
 func dropCaps(caps []int) error {
 	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+
 	var data [2]unix.CapUserData
 	if err := unix.Capget(&header, &data[0]); err != nil {
 		return err
 	}
+
 	for _, c := range caps {
 		data[c/32].Effective &^= 1 << (c % 32)
 	}
+
 	return unix.Capset(&header, &data[0])
 }

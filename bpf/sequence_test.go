@@ -13,6 +13,7 @@ func one(name string, packet []byte, ret uint32, reason string) packetTest {
 // Effects of one packet on later ones. The corpus covers single packets.
 func TestSequences(t *testing.T) {
 	n := newNode(t)
+
 	g := n.open(t)
 	for _, f := range []family{v4, v6} {
 		t.Run(f.name, func(t *testing.T) {
@@ -28,6 +29,7 @@ func learnTests(f family) []packetTest {
 	about := func(proto uint8, l4 []byte) []byte {
 		return f.rx(f.foreign, f.node, f.icmp, f.icmpError(f.unreach, 1, f.ip(f.node, f.remote, proto, l4)))
 	}
+
 	return []packetTest{
 		one("echo reply to the host", pong(7), retNext, "icmp_echo_reply"),
 		{"ping from ovn", []step{
@@ -53,6 +55,7 @@ func fragmentTests(f family) []packetTest {
 	rest := make([]byte, 16)
 	first := func(id, port uint16) []byte { return f.fragment(protoUDP, id, 0, true, udp(53, port, rest...)) }
 	later := func(id uint16) []byte { return f.fragment(protoUDP, id, 24, false, rest) }
+
 	return []packetTest{
 		{"ovn's, in order", []step{
 			rx(first(1, 50000), retRedirect, "snat_port"),
@@ -84,6 +87,7 @@ func fragmentTests(f family) []packetTest {
 // A GSO packet counts as its segments.
 func gsoTests(f family) []packetTest {
 	payload := make([]byte, 900)
+
 	return []packetTest{
 		{"gso in", []step{{
 			hook: uplinkIngress, packet: f.rx(f.remote, f.node, protoTCP, tcp(80, 22, flagACK, payload...)),
@@ -107,6 +111,7 @@ func TestOversized(t *testing.T) {
 	c := n.config()
 	c.Local, c.MTU = true, 400
 	g := n.open(t, func(o *Options) { o.Config = c })
+
 	for _, f := range []family{v4, v6} {
 		reply := func(size int) []byte {
 			return f.tx(f.vip, f.remote, protoTCP, tcp(443, 4000, flagACK, make([]byte, size)...))

@@ -23,7 +23,9 @@ type ServiceOwner uint8
 
 const (
 	ServiceOVN  ServiceOwner = ServiceOwner(gatewayServiceOwnerSERVICE_OVN)
-	ServiceHost ServiceOwner = ServiceOwner(gatewayServiceOwnerSERVICE_HOST) // a host socket, through sk_lookup
+	ServiceHost ServiceOwner = ServiceOwner(
+		gatewayServiceOwnerSERVICE_HOST,
+	) // a host socket, through sk_lookup
 )
 
 func (k ServiceKey) cell() gatewayServiceKey {
@@ -37,7 +39,9 @@ func (g *Gateway) SyncServices(want map[ServiceKey]ServiceOwner) error {
 	if err != nil {
 		return fmt.Errorf("sync services: %w", err)
 	}
+
 	var stale []gatewayServiceKey
+
 	err = eachEntry(g.objs.Services, func(k gatewayServiceKey, _ uint8) {
 		if _, ok := entries[k]; !ok {
 			stale = append(stale, k)
@@ -47,29 +51,38 @@ func (g *Gateway) SyncServices(want map[ServiceKey]ServiceOwner) error {
 		clear(g.unwritten)
 		_, err = g.changeServices(entries, stale)
 	}
+
 	if err != nil {
 		return fmt.Errorf("sync services: %w", err)
 	}
+
 	return nil
 }
 
 // UpdateServices adds add, then deletes remove. Other entries stay. writes is the number of written
 // and deleted entries; unchanged entries are not written. After an error it may be repeated, or
 // SyncServices called. Entries without room are left out until other entries are removed.
-func (g *Gateway) UpdateServices(add map[ServiceKey]ServiceOwner, remove []ServiceKey) (writes int, err error) {
+func (g *Gateway) UpdateServices(
+	add map[ServiceKey]ServiceOwner,
+	remove []ServiceKey,
+) (writes int, err error) {
 	entries, err := serviceEntries(add)
 	if err != nil {
 		return 0, fmt.Errorf("update services: %w", err)
 	}
+
 	var stale []gatewayServiceKey
+
 	for _, k := range remove {
 		if _, ok := add[k]; !ok {
 			stale = append(stale, k.cell())
 		}
 	}
+
 	if writes, err = g.changeServices(entries, stale); err != nil {
 		return writes, fmt.Errorf("update services: %w", err)
 	}
+
 	return writes, nil
 }
 
@@ -79,56 +92,74 @@ func serviceEntries(owners map[ServiceKey]ServiceOwner) (map[gatewayServiceKey]u
 		if owner != ServiceOVN && owner != ServiceHost {
 			return nil, fmt.Errorf("frontend %s port %d has unknown owner %d", k.Addr, k.Port, owner)
 		}
+
 		entries[k.cell()] = uint8(owner)
 	}
+
 	return entries, nil
 }
 
 // changeServices adds the ports of entries to the digest, writes the entries, then deletes stale. Then
 // it writes the entries for which there was no room before.
-func (g *Gateway) changeServices(entries map[gatewayServiceKey]uint8, stale []gatewayServiceKey) (writes int, err error) {
+func (g *Gateway) changeServices(
+	entries map[gatewayServiceKey]uint8,
+	stale []gatewayServiceKey,
+) (writes int, err error) {
 	put, err := g.counted(maps.Keys(entries), func() (puts[gatewayServiceKey], error) {
 		return putEntries(g.objs.Services, entries)
 	})
 	for k := range entries {
 		g.unwritten.forget(k)
 	}
+
 	g.unwritten.add(put.full, entries)
+
 	if err != nil {
 		return put.written, err
 	}
+
 	deleted, err := g.deleteServices(stale)
 	if err != nil || len(g.unwritten) == 0 {
 		return put.written + deleted, err
 	}
+
 	late, err := g.counted(maps.Keys(g.unwritten), func() (puts[gatewayServiceKey], error) {
 		return retry(g.unwritten, g.objs.Services)
 	})
+
 	return put.written + deleted + late.written, err
 }
 
 // counted adds the ports of keys to the digest before write puts keys into the table, and takes back
 // those that write does not add. A port in the digest without an entry does no harm. But the programs
 // do not find an entry whose port is not in the digest.
-func (g *Gateway) counted(keys iter.Seq[gatewayServiceKey], write func() (puts[gatewayServiceKey], error)) (puts[gatewayServiceKey], error) {
+func (g *Gateway) counted(
+	keys iter.Seq[gatewayServiceKey],
+	write func() (puts[gatewayServiceKey], error),
+) (puts[gatewayServiceKey], error) {
 	before, extra := map[uint16]int{}, map[uint16]int{}
 	for k := range keys {
 		before[bePort(k.Port)]++
 		extra[bePort(k.Port)]--
 	}
+
 	if err := g.digest.countServices(before); err != nil {
 		return puts[gatewayServiceKey]{}, err
 	}
+
 	put, err := write()
 	for _, k := range put.added {
 		extra[bePort(k.Port)]++
 	}
+
 	return put, errors.Join(err, g.digest.countServices(extra))
 }
 
 func (g *Gateway) deleteServices(stale []gatewayServiceKey) (writes int, err error) {
 	g.unwritten.forget(stale...)
+
 	gone := make(map[uint16]int)
+
 	for _, k := range stale {
 		switch err = g.objs.Services.Delete(k); {
 		case errors.Is(err, ebpf.ErrKeyNotExist):
@@ -137,10 +168,12 @@ func (g *Gateway) deleteServices(stale []gatewayServiceKey) (writes int, err err
 			writes++
 			gone[bePort(k.Port)]--
 		}
+
 		if err != nil {
 			break
 		}
 	}
+
 	return writes, errors.Join(err, g.digest.countServices(gone))
 }
 
@@ -148,5 +181,6 @@ func (g *Gateway) deleteServices(stale []gatewayServiceKey) (writes int, err err
 func (g *Gateway) restoreServices() error {
 	ports := make(map[uint16]int)
 	err := eachEntry(g.objs.Services, func(k gatewayServiceKey, _ uint8) { ports[bePort(k.Port)]++ })
+
 	return errors.Join(err, g.digest.countServices(ports))
 }

@@ -46,8 +46,12 @@ type serviceSlot struct {
 
 func newServiceCounts(slots, counts *ebpf.Map, most int) *serviceCounts {
 	return &serviceCounts{
-		slots: slots, counts: counts, max: most,
-		front: map[ServiceKey]ServicePort{}, ports: map[ServicePort]*serviceSlot{}, over: map[ServiceKey]ServicePort{},
+		slots:  slots,
+		counts: counts,
+		max:    most,
+		front:  map[ServiceKey]ServicePort{},
+		ports:  map[ServicePort]*serviceSlot{},
+		over:   map[ServiceKey]ServicePort{},
 	}
 }
 
@@ -59,29 +63,37 @@ func (g *Gateway) CountServices(changes map[ServiceKey]ServicePort) error {
 	if c.max <= 0 {
 		return nil
 	}
+
 	c.mu.Lock()
 	defer c.mu.Unlock()
+
 	var errs []error
+
 	for k, port := range changes {
 		if c.front[k] != port {
 			errs = append(errs, c.release(k))
 		}
+
 		delete(c.over, k)
 	}
+
 	for k, port := range changes {
 		if port != (ServicePort{}) && c.front[k] != port {
 			errs = append(errs, c.give(k, port))
 		}
 	}
+
 	for k, port := range maps.Clone(c.over) { // a cell may have been released
 		if c.ports[port] != nil || len(c.free) > 0 {
 			delete(c.over, k)
 			errs = append(errs, c.give(k, port))
 		}
 	}
+
 	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("count services: %w", err)
 	}
+
 	return nil
 }
 
@@ -98,6 +110,7 @@ func (g *Gateway) SyncServiceCounts(want map[ServiceKey]ServicePort) error {
 		}
 	}
 	c.mu.Unlock()
+
 	return g.CountServices(changes)
 }
 
@@ -107,16 +120,21 @@ func (c *serviceCounts) release(k ServiceKey) error {
 	if !ok {
 		return nil
 	}
+
 	if err := c.slots.Delete(k.cell()); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
 		return err
 	}
+
 	delete(c.front, k)
+
 	s := c.ports[port]
 	if s.fronts--; s.fronts > 0 {
 		return nil
 	}
+
 	delete(c.ports, port)
 	c.free = append(c.free, s.index)
+
 	return nil
 }
 
@@ -128,25 +146,31 @@ func (c *serviceCounts) give(k ServiceKey, port ServicePort) error {
 			c.over[k] = port
 			return nil
 		}
+
 		if err := c.counts.Put(s.index, make([]gatewayCell, ebpf.MustPossibleCPU())); err != nil {
 			c.free = append(c.free, s.index)
 			return err
 		}
+
 		c.ports[port] = s
 	}
+
 	err := c.slots.Put(k.cell(), s.index)
 	if err != nil && s.fronts == 0 { // no frontend of the port has room
 		delete(c.ports, port)
 		c.free = append(c.free, s.index)
 	}
+
 	if isFull(err) {
 		c.over[k] = port
 		return nil
 	}
+
 	if err == nil {
 		s.fronts++
 		c.front[k] = port
 	}
+
 	return err
 }
 
@@ -154,12 +178,16 @@ func (c *serviceCounts) take() *serviceSlot {
 	if n := len(c.free); n > 0 {
 		s := &serviceSlot{index: c.free[n-1]}
 		c.free = c.free[:n-1]
+
 		return s
 	}
+
 	if int(c.next) == c.max {
 		return nil
 	}
+
 	c.next++
+
 	return &serviceSlot{index: c.next - 1}
 }
 
@@ -168,28 +196,36 @@ func (g *Gateway) ServiceCounts() (counts []ServiceCount, uncounted int, err err
 	c := g.counts
 	c.mu.Lock()
 	defer c.mu.Unlock()
+
 	if c.next == 0 {
 		return nil, 0, nil
 	}
+
 	cells, err := readCells(c.counts, int(c.next))
 	if err != nil {
 		return nil, 0, fmt.Errorf("read counts of services: %w", err)
 	}
+
 	for port, s := range c.ports {
 		n := ServiceCount{ServicePort: port}
 		for _, cell := range cells[s.index] {
 			n.Packets += cell.Packets
 			n.Bytes += cell.Bytes
 		}
+
 		counts = append(counts, n)
 	}
+
 	slices.SortFunc(counts, func(a, b ServiceCount) int {
-		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name), cmp.Compare(a.Port, b.Port), cmp.Compare(a.Proto, b.Proto))
+		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name),
+			cmp.Compare(a.Port, b.Port), cmp.Compare(a.Proto, b.Proto))
 	})
+
 	over := map[ServicePort]bool{}
 	for _, port := range c.over {
 		over[port] = true
 	}
+
 	return counts, len(over), nil
 }
 
@@ -197,18 +233,23 @@ func (g *Gateway) ServiceCounts() (counts []ServiceCount, uncounted int, err err
 func readCells(m *ebpf.Map, n int) ([][]gatewayCell, error) {
 	cpus := ebpf.MustPossibleCPU()
 	keys, flat := make([]uint32, n), make([]gatewayCell, n*cpus)
+
 	var cursor ebpf.MapBatchCursor
+
 	got, err := m.BatchLookup(&cursor, keys, flat, nil)
 	if err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) { // the end of the array
 		return nil, err
 	}
+
 	if got != n {
 		return nil, fmt.Errorf("%d of %d cells", got, n)
 	}
+
 	out := make([][]gatewayCell, n)
 	for i, k := range keys {
 		out[k] = flat[i*cpus : (i+1)*cpus]
 	}
+
 	return out, nil
 }
 
@@ -217,7 +258,9 @@ func (g *Gateway) Frontends() map[ServiceKey]ServicePort {
 	c := g.counts
 	c.mu.Lock()
 	defer c.mu.Unlock()
+
 	out := maps.Clone(c.front)
 	maps.Copy(out, c.over)
+
 	return out
 }

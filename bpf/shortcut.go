@@ -30,7 +30,14 @@ type ShortcutOptions struct {
 }
 
 // shortcutMaps are pinned only while shortcuts are on.
-var shortcutMaps = []string{"shortcuts", "shortcut_epoch", "shortcut_counts", "short_pods", "pod_received", "slots"}
+var shortcutMaps = []string{
+	"shortcuts",
+	"shortcut_epoch",
+	"shortcut_counts",
+	"short_pods",
+	"pod_received",
+	"slots",
+}
 
 // prepareShortcuts fits spec to the options.
 func prepareShortcuts(spec *ebpf.CollectionSpec, opts Options) error {
@@ -39,28 +46,37 @@ func prepareShortcuts(spec *ebpf.CollectionSpec, opts Options) error {
 		for _, name := range shortcutMaps {
 			spec.Maps[name].Pinning, spec.Maps[name].MaxEntries = ebpf.PinNone, 1
 		}
+
 		spec.Maps["unanswered"].MaxEntries = 1
+
 		return nil
 	}
+
 	if o.Lease == 0 {
 		o.Lease = defaultLease
 	}
+
 	if o.Entries == 0 {
 		o.Entries = defaultCapacity
 	}
+
 	cpus, err := ebpf.PossibleCPU()
 	if err != nil {
 		return err
 	}
+
 	perCPU := maxSlotsPerCPU
 	for perCPU > 1 && perCPU*cpus > maxSlots {
 		perCPU /= 2
 	}
+
 	spec.Maps["shortcuts"].MaxEntries = uint32(o.Entries)
 	spec.Maps["pod_received"].MaxEntries = maxShortPods
 	spec.Maps["slots"].MaxEntries = uint32(min(perCPU*cpus, maxSlots))
 	v := spec.Variables
-	return errors.Join(v["shortcuts_on"].Set(uint8(1)), v["lease_ns"].Set(uint64(o.Lease)), v["slots_per_cpu"].Set(uint32(perCPU)))
+
+	return errors.Join(v["shortcuts_on"].Set(uint8(1)), v["lease_ns"].Set(uint64(o.Lease)),
+		v["slots_per_cpu"].Set(uint32(perCPU)))
 }
 
 // dropShortcuts unpins the state of shortcuts that an earlier load had on. Programs on pods go with
@@ -70,9 +86,11 @@ func dropShortcuts(opts Options) error {
 	for _, name := range shortcutMaps {
 		errs = append(errs, removeIfThere(filepath.Join(opts.PinDir, name)))
 	}
+
 	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("turn shortcuts off: %w", err)
 	}
+
 	return nil
 }
 
@@ -86,6 +104,7 @@ func ForgetShortcuts(pinDir string) error {
 		return err
 	}
 	defer m.Close()
+
 	return raiseEpoch(m)
 }
 
@@ -94,9 +113,11 @@ func openShortcutMap(pinDir, name string) (*ebpf.Map, error) {
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, ErrNoShortcuts
 	}
+
 	if err != nil {
 		return nil, fmt.Errorf("open pinned map %q: %w", name, err)
 	}
+
 	return m, nil
 }
 
@@ -105,9 +126,11 @@ func raiseEpoch(m *ebpf.Map) error {
 	if err := m.Lookup(uint32(0), &epoch); err != nil {
 		return fmt.Errorf("read epoch of shortcuts: %w", err)
 	}
+
 	if err := m.Put(uint32(0), epoch+1); err != nil {
 		return fmt.Errorf("raise epoch of shortcuts: %w", err)
 	}
+
 	return nil
 }
 
@@ -116,6 +139,7 @@ func (g *Gateway) ForgetShortcuts() error {
 	if g.opts.podProgram() == "" {
 		return nil
 	}
+
 	return raiseEpoch(g.objs.ShortcutEpoch)
 }
 
@@ -125,7 +149,9 @@ func (g *Gateway) DeleteShortcuts(ifindexes []int) error {
 	if len(ifindexes) == 0 || g.opts.podProgram() == "" {
 		return nil
 	}
+
 	var keys []gatewayShortcutKey
+
 	err := eachEntry(g.objs.Shortcuts, func(k gatewayShortcutKey, s gatewayShortcut) {
 		if slices.Contains(ifindexes, int(s.Device)) {
 			keys = append(keys, k)
@@ -136,9 +162,11 @@ func (g *Gateway) DeleteShortcuts(ifindexes []int) error {
 			err = errors.Join(err, gone)
 		}
 	}
+
 	if err != nil {
 		return fmt.Errorf("delete shortcuts of interfaces %v: %w", ifindexes, err)
 	}
+
 	return nil
 }
 
@@ -163,23 +191,28 @@ func Shortcuts(pinDir string, f func(Shortcut)) error {
 		return err
 	}
 	defer m.Close()
+
 	epochs, err := openShortcutMap(pinDir, "shortcut_epoch")
 	if err != nil {
 		return err
 	}
 	defer epochs.Close()
+
 	var epoch uint32
 	if err := epochs.Lookup(uint32(0), &epoch); err != nil {
 		return fmt.Errorf("read epoch of shortcuts: %w", err)
 	}
+
 	now, err := monotonicNow()
 	if err != nil {
 		return err
 	}
+
 	err = eachEntry(m, func(k gatewayShortcutKey, s gatewayShortcut) { f(shortcutOf(k, s, epoch, now)) })
 	if err != nil {
 		return fmt.Errorf("list shortcuts: %w", err)
 	}
+
 	return nil
 }
 
@@ -193,6 +226,7 @@ func shortcutOf(k gatewayShortcutKey, s gatewayShortcut, epoch uint32, now time.
 	if s.Until != 0 && s.Epoch == epoch {
 		out.Left = max(time.Duration(s.Until)-now, 0)
 	}
+
 	return out
 }
 
@@ -220,34 +254,41 @@ func (c ShortcutCounts) Evicted() uint64 { return c.Created - min(c.Created, uin
 // ReadShortcutCounts returns ErrNoShortcuts while shortcuts are off.
 func ReadShortcutCounts(pinDir string) (ShortcutCounts, error) {
 	var out ShortcutCounts
+
 	m, err := openShortcutMap(pinDir, "shortcut_counts")
 	if err != nil {
 		return out, err
 	}
 	defer m.Close()
+
 	var cpus []gatewayShortcutCounts
 	if err := m.Lookup(uint32(0), &cpus); err != nil {
 		return out, fmt.Errorf("read counts of shortcuts: %w", err)
 	}
+
 	for _, c := range cpus {
 		out.Created += c.Created
 		out.Renewed += c.Renewed
 		out.Unseen += c.Unseen
 		out.Mismatched += c.Mismatched
 	}
+
 	epochs, err := openShortcutMap(pinDir, "shortcut_epoch")
 	if err != nil {
 		return out, err
 	}
 	defer epochs.Close()
+
 	if err := epochs.Lookup(uint32(0), &out.Epoch); err != nil {
 		return out, fmt.Errorf("read epoch of shortcuts: %w", err)
 	}
+
 	pods, err := openShortcutMap(pinDir, "short_pods")
 	if err != nil {
 		return out, err
 	}
 	defer pods.Close()
+
 	err = errors.Join(
 		eachEntry(pods, func(_ uint32, p gatewayPodPort) {
 			if p.Mtu != 0 {
@@ -256,5 +297,6 @@ func ReadShortcutCounts(pinDir string) (ShortcutCounts, error) {
 		}),
 		Shortcuts(pinDir, func(Shortcut) { out.Entries++ }),
 	)
+
 	return out, err
 }

@@ -20,6 +20,7 @@ var shortLayouts = []Layout{Direct, Bridged}
 // expect fails unless the program did that.
 func (s sight) expect(t *testing.T, step string, ret uint32, reason string, out []byte) {
 	t.Helper()
+
 	if s.ret != ret || s.reason != reason || !bytes.Equal(s.out, out) {
 		t.Errorf("%s: returned %d by %q, want %d by %q\n got %x\nwant %x", step, int32(s.ret), s.reason, int32(ret), reason, s.out, out)
 	}
@@ -30,6 +31,7 @@ func retToOVS(l Layout) uint32 {
 	if l == Direct {
 		return retRedirect
 	}
+
 	return retNext
 }
 
@@ -54,29 +56,37 @@ func testLife(t *testing.T, r *shortRig, c conn) {
 	if c.out < 49152 {
 		passes, cached = "service", "service_cached"
 	}
+
 	toOVS := retToOVS(r.g.opts.Config.Layout)
 	in := func(step string, flags uint8, past bool) {
 		t.Helper()
+
 		frame := c.segment(false, false, flags, 60)
 		if past {
 			r.arrive(t, frame).expect(t, step, retRedirect, cached, c.segment(false, true, flags, 58))
 			return
 		}
+
 		r.arrive(t, frame).expect(t, step, toOVS, passes, frame)
 	}
 	observed := true
 	out := func(step string, flags uint8, past bool) {
 		t.Helper()
+
 		frame := c.segment(true, true, flags, 64)
+
 		got, number := r.fromPod(t, frame)
 		if past {
 			got.expect(t, step, retRedirect, "out_cached", c.segment(true, false, flags, 62))
 			return
 		}
+
 		got.expect(t, step, retNext, "", frame)
+
 		if (number != 0) != observed {
 			t.Errorf("%s: slot %d, observed %t", step, number, observed)
 		}
+
 		after := c.segment(true, false, flags, 62)
 		r.leave(t, number, after).expect(t, step+", after OVS", toOVS, "out", after)
 	}
@@ -85,34 +95,48 @@ func testLife(t *testing.T, r *shortRig, c conn) {
 	in("answer", flagACK, false)
 	in("second answer, the pod has not sent since", flagACK, false)
 	out("proof that both directions are allowed", flagACK, false)
+
 	for range 3 {
 		out("short", flagACK, true)
 		in("short answer", flagACK, true)
 	}
+
 	if err := r.g.ForgetShortcuts(); err != nil {
 		t.Fatal(err)
 	}
+
 	in("new epoch", flagACK, false)
 	out("new epoch", flagACK, false)
 	in("valid again", flagACK, true)
 	out("valid again", flagACK, true)
+
 	if c.proto == protoTCP {
 		in("FIN", flagACK|flagFIN, false)
 		in("after FIN", flagACK, false)
+
 		observed = false
+
 		out("FIN", flagACK|flagFIN, false)
 		in("after the pod's FIN", flagACK, false)
+
 		for range 3 { // few packets follow, and teach nothing
 			out("after FIN", flagACK, false)
 		}
+
 		observed = true
+
 		out("half closed: proof, after the packet from the wire", flagACK, false)
 		in("half closed", flagACK, true)
+
 		observed = false
+
 		out("RST", flagRST, false)
 		in("after RST", flagACK, false)
+
 		observed = true
+
 		out("SYN of the next connection", flagSYN, false)
+
 		if c.out == 50000 {
 			in("SYN-ACK", flagSYN|flagACK, false)
 		}
@@ -131,6 +155,7 @@ func TestShortcutRefuses(t *testing.T) {
 				return frame
 			}
 			longer := c
+
 			longer.payload++
 			for name, frame := range map[string][]byte{
 				"TTL":          c.segment(true, true, flagACK, 2),
@@ -144,9 +169,11 @@ func TestShortcutRefuses(t *testing.T) {
 				got, _ := r.fromPod(t, frame)
 				got.expect(t, f.name+" pod "+name, retNext, "", frame)
 			}
+
 			frame := c.segment(true, true, flagACK, 64)
 			r.open(t, c)
 			r.at(t, "pod_direct", r.uplink, 0, frame).expect(t, "another device", retNext, "", frame)
+
 			for name, frame := range map[string][]byte{
 				"TTL":       c.segment(false, false, flagACK, 2),
 				"longer":    conn{f, proto, 40000, 50000, podMTU - 27}.segment(false, false, flagACK, 64),
@@ -154,20 +181,25 @@ func TestShortcutRefuses(t *testing.T) {
 				"cut short": c.segment(false, false, flagACK, 64)[:60],
 			} {
 				r.open(t, c)
+
 				if got := r.arrive(t, frame); got.reason == "snat_cached" || !bytes.Equal(got.out, frame) {
 					t.Errorf("%s wire %s: by %s: %x", f.name, name, got.reason, got.out)
 				}
 			}
+
 			r.open(t, c)
 			openGate(t, r.g, SocketKey{proto, 50000})
+
 			got, _ := r.fromPod(t, frame)
 			if proto == protoUDP {
 				got.expect(t, "port of a host socket", retNext, "", frame)
 			} else if got.reason != "out_cached" {
 				t.Errorf("TCP from a port of a host socket: %s", got.reason)
 			}
+
 			openGate(t, r.g)
 			r.must(t, func() error { return r.g.DetachPod(r.pod) })
+
 			in := c.segment(false, false, flagACK, 64)
 			r.arrive(t, in).expect(t, "the pod is gone", retRedirect, "snat_port", in)
 		}
@@ -185,12 +217,14 @@ func TestShortcutProofOfEpoch(t *testing.T) {
 			r.leave(t, number, c.segment(true, false, flagACK, 62))
 		}
 		pass()
+
 		in := c.segment(false, false, flagACK, 60)
 		r.arrive(t, in)
 		r.must(t, r.g.ForgetShortcuts)
 		pass()
 		r.arrive(t, in).expect(t, "after a packet of the pod only", retRedirect, "snat_port", in)
 		pass()
+
 		if got := r.arrive(t, in); got.reason != "snat_cached" {
 			t.Errorf("%s after both: %s", f.name, got.reason)
 		}
@@ -204,22 +238,28 @@ func TestShortcutKeysCollide(t *testing.T) {
 	w[2]++
 	w[3] -= 0x85ebca6b // as digest() in short.h weighs them
 	other := v6
+
 	other.remote = addrOf(w)
 	if keyAddr(other.remote) != keyAddr(v6.remote) || other.remote == v6.remote {
 		t.Fatalf("%s and %s have the digests %x and %x", v6.remote, other.remote, keyAddr(v6.remote), keyAddr(other.remote))
 	}
+
 	r := newShortRig(t, Direct)
+
 	a, b := conn{v6, protoUDP, 40000, 50000, 30}, conn{other, protoUDP, 40000, 50000, 30}
 	for _, turn := range []struct{ has, lacks conn }{{a, b}, {b, a}, {a, b}} {
 		r.open(t, turn.has)
+
 		for _, past := range []bool{false, true} {
 			c, out, in := turn.lacks, "", "snat_port"
 			if past {
 				c, out, in = turn.has, "out_cached", "snat_cached"
 			}
+
 			if got, _ := r.fromPod(t, c.segment(true, true, 0, 64)); got.reason != out {
 				t.Errorf("pod to %s: by %q, want %q", c.f.remote, got.reason, out)
 			}
+
 			if got := r.arrive(t, c.segment(false, false, 0, 60)); got.reason != in {
 				t.Errorf("from %s: by %q, want %q", c.f.remote, got.reason, in)
 			}
@@ -232,6 +272,7 @@ func TestShortcutsOfGonePodAreDeleted(t *testing.T) {
 	r := newShortRig(t, Direct)
 	entries := func(want int) {
 		t.Helper()
+
 		c, err := ReadShortcutCounts(r.pinDir)
 		if err != nil || c.Entries != want {
 			t.Errorf("%d entries, %v, want %d", c.Entries, err, want)
@@ -239,9 +280,11 @@ func TestShortcutsOfGonePodAreDeleted(t *testing.T) {
 	}
 	open := func() {
 		t.Helper()
+
 		for _, f := range []family{v4, v6} {
 			r.open(t, conn{f, protoUDP, 40000, 50000, 30})
 		}
+
 		entries(4)
 	}
 	open()
@@ -263,47 +306,59 @@ func TestPodNumbersAreReused(t *testing.T) {
 	r := newShortRig(t, Direct)
 	received := func(ifindex int, want uint64) {
 		t.Helper()
+
 		if packets, _, err := PodReceived(r.pinDir, ifindex); err != nil || packets != want {
 			t.Errorf("interface %d: %d packets, %v, want %d", ifindex, packets, err, want)
 		}
 	}
 	c := conn{v4, protoUDP, 40000, 50000, 30}
 	r.open(t, c)
+
 	in := c.segment(false, false, 0, 60)
 	if got := r.arrive(t, in); got.reason != "snat_cached" {
 		t.Fatalf("by %q", got.reason)
 	}
+
 	received(r.pod, 2) // with the last one of open
 	next := r.veth(t, "pod1", net.HardwareAddr{2, 0, 0, 0, 0, 0x44}, newNamespace(t), "eth0")
 	r.must(t, func() error { return errors.Join(r.g.DetachPod(r.pod), r.g.AttachPod(next, podMTU, true)) })
+
 	if got := r.arrive(t, in); got.reason != "snat_port" {
 		t.Errorf("for the former pod, by %q", got.reason)
 	}
+
 	received(next, 0)
 	received(r.pod, 0)
 	r.must(t, func() error { return r.g.AttachPod(r.pod, podMTU, true) })
+
 	var pods [2]gatewayPodPort
 	for i, ifindex := range []int{next, r.pod} {
 		if err := r.g.objs.ShortPods.Lookup(uint32(ifindex), &pods[i]); err != nil {
 			t.Fatal(err)
 		}
 	}
+
 	if pods[0].Number == pods[1].Number {
 		t.Errorf("two pods have number %d", pods[0].Number)
 	}
+
 	r.must(t, r.g.ForgetShortcuts) // as the end of the lease: OVS is asked again
 	r.open(t, c)                   // the former entry has the former number
+
 	if got := r.arrive(t, in); got.reason != "snat_cached" {
 		t.Errorf("with another number: by %q", got.reason)
 	}
+
 	received(next, 0)
 }
 
 // A packet to an address of the host never leaves by the uplink: it holds no slot.
 func TestSlotsSkipHost(t *testing.T) {
 	r := newShortRig(t, Direct)
+
 	for _, f := range []family{v4, v6} {
 		c := conn{f, protoUDP, 40000, 50000, 30}
+
 		c.f.remote = f.second
 		if _, number := r.fromPod(t, c.segment(true, true, 0, 64)); number != 0 {
 			t.Errorf("%s: slot %d", f.name, number)
@@ -320,6 +375,7 @@ func TestShortcutLearnsOnlyWhatItSaw(t *testing.T) {
 	for _, f := range []family{v4, v6} {
 		c := conn{f, protoUDP, 40000, 50000, 30}
 		after := func() []byte { return c.segment(true, false, 0, 62) }
+
 		r := newShortRig(t, Direct)
 		for _, tt := range []struct {
 			name   string
@@ -342,37 +398,46 @@ func TestShortcutLearnsOnlyWhatItSaw(t *testing.T) {
 			{name: "too late", after: 150 * time.Millisecond},
 		} {
 			forgetShortcuts(t, r.g)
+
 			for range 3 {
 				_, number := r.fromPod(t, c.segment(true, true, 0, 64))
 				if number == 0 {
 					t.Fatalf("%s: not observed", tt.name)
 				}
+
 				if tt.number != nil {
 					number = tt.number(number)
 				}
+
 				if tt.before != nil {
 					tt.before()
 				}
+
 				frame := tt.frame
 				if frame == nil {
 					frame = after()
 				}
+
 				if tt.after > 0 {
 					time.Sleep(tt.after)
 					r.leaveLate(t, number, frame)
 				} else {
 					r.leave(t, number, frame)
 				}
+
 				if in := r.arrive(t, c.segment(false, false, 0, 60)); in.reason != "snat_port" {
 					t.Errorf("%s %s: %s", f.name, tt.name, in.reason)
 				}
 			}
+
 			if got, _ := r.fromPod(t, c.segment(true, true, 0, 64)); got.reason != "" {
 				t.Errorf("%s %s: %s", f.name, tt.name, got.reason)
 			}
 		}
+
 		forgetShortcuts(t, r.g)
 		r.open(t, c)
+
 		if got, _ := r.fromPod(t, c.segment(true, true, 0, 64)); got.reason != "out_cached" {
 			t.Errorf("%s: nothing is short: %q", f.name, got.reason)
 		}
@@ -381,13 +446,17 @@ func TestShortcutLearnsOnlyWhatItSaw(t *testing.T) {
 
 func forgetShortcuts(t *testing.T, g *Gateway) {
 	t.Helper()
+
 	if err := clearCells(g.objs.Unanswered); err != nil {
 		t.Fatal(err)
 	}
+
 	var keys []gatewayShortcutKey
+
 	if err := eachEntry(g.objs.Shortcuts, func(k gatewayShortcutKey, _ gatewayShortcut) { keys = append(keys, k) }); err != nil {
 		t.Fatal(err)
 	}
+
 	for _, k := range keys {
 		if err := g.objs.Shortcuts.Delete(k); err != nil {
 			t.Fatal(err)
@@ -401,8 +470,10 @@ func TestSlotsAreNotReused(t *testing.T) {
 	c := conn{v4, protoTCP, 40000, 50000, 30}
 	frame := c.segment(true, true, 0, 64)
 	inside := r.crowd(t, frame)
+
 	time.Sleep(150 * time.Millisecond)
 	r.at(t, "pod_direct", r.pod, 0, frame)
+
 	if now, err := ReadShortcutCounts(r.pinDir); err != nil || now.Unseen != inside {
 		t.Errorf("%d packets found no slot after 100 ms, %v", now.Unseen-inside, err)
 	}
@@ -412,45 +483,60 @@ func TestSlotsAreNotReused(t *testing.T) {
 // none so far. A machine that is busy may take longer for it than a slot lasts: then it sends again.
 func (r *shortRig) crowd(t *testing.T, frame []byte) uint64 {
 	t.Helper()
+
 	for range 50 {
 		r.clearSlots(t)
+
 		before, err := ReadShortcutCounts(r.pinDir)
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		start := time.Now()
+
 		r.must(t, func() error {
 			_, err := r.g.progs["pod_direct"].Run(&ebpf.RunOptions{Data: frame, Context: skbuff{Ifindex: uint32(r.pod)}, Repeat: maxSlotsPerCPU + 44})
 			return err
 		})
+
 		took := time.Since(start)
+
 		after, err := ReadShortcutCounts(r.pinDir)
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		if took > 50*time.Millisecond {
 			continue
 		}
+
 		if got := after.Unseen - before.Unseen; got < 44 {
 			t.Fatalf("%d packets found no slot, want 44 of %d", got, maxSlotsPerCPU+44)
 		}
+
 		return after.Unseen
 	}
+
 	t.Fatal("the machine was too busy fifty times")
+
 	return 0
 }
 
 // An entry ends with its lease.
 func TestShortcutLease(t *testing.T) {
 	const lease = 200 * time.Millisecond
+
 	r := newShortRig(t, Direct, func(o *Options) { o.Shortcuts.Lease = lease })
 	c := conn{v6, protoTCP, 40000, 50000, 30}
+
 	out := c.segment(true, true, flagACK, 64)
 	for range 3 {
 		r.open(t, c)
 		time.Sleep(lease + 20*time.Millisecond)
+
 		got, _ := r.fromPod(t, out)
 		got.expect(t, "pod", retNext, "", out)
+
 		if in := r.arrive(t, c.segment(false, false, flagACK, 60)); in.reason != "snat_port" {
 			t.Errorf("wire: %s", in.reason)
 		}
@@ -462,10 +548,12 @@ func TestShortcutLearnsLength(t *testing.T) {
 	r := newShortRig(t, Direct)
 	small, long := conn{v4, protoUDP, 40000, 50000, 30}, conn{v4, protoUDP, 40000, 50000, 1000}
 	r.open(t, small)
+
 	got, number := r.fromPod(t, long.segment(true, true, 0, 64))
 	if got.reason != "" || number == 0 {
 		t.Fatalf("by %q, slot %d", got.reason, number)
 	}
+
 	r.leave(t, number, long.segment(true, false, 0, 62))
 	got, _ = r.fromPod(t, long.segment(true, true, 0, 64))
 	got.expect(t, "again", retRedirect, "out_cached", long.segment(true, false, 0, 62))
@@ -475,31 +563,39 @@ func TestShortcutLearnsLength(t *testing.T) {
 func TestShortcutsOff(t *testing.T) {
 	r := newShortRig(t, Direct)
 	r.open(t, conn{v4, protoUDP, 40000, 50000, 30})
+
 	off := r.node.open(t)
 	if _, err := ReadShortcutCounts(r.pinDir); !errors.Is(err, ErrNoShortcuts) {
 		t.Errorf("counts: %v", err)
 	}
+
 	if len(off.progs) != len(off.hooks()) {
 		t.Errorf("%d programs for %d hooks", len(off.progs), len(off.hooks()))
 	}
+
 	for _, m := range []*ebpf.Map{off.objs.Shortcuts, off.objs.ShortPods, off.objs.PodReceived, off.objs.Slots} {
 		if n := m.MaxEntries(); n != 1 {
 			t.Errorf("%s has room for %d entries", m, n)
 		}
 	}
+
 	r.must(t, func() error { return off.AttachPod(r.pod, podMTU, true) })
+
 	names, err := filepath.Glob(filepath.Join(r.pinDir, "*pod*"))
 	if err != nil || len(names) != 0 {
 		t.Errorf("pinned: %v, %v", names, err)
 	}
+
 	r.must(t, func() error {
 		found, err := link.QueryPrograms(link.QueryOptions{Target: r.pod, Attach: ebpf.AttachTCXIngress})
 		if err == nil && len(found.Programs) != 0 {
 			err = fmt.Errorf("%d programs on the pod's device", len(found.Programs))
 		}
+
 		if errors.Is(err, link.ErrNotSupported) || errors.Is(err, unix.EINVAL) { // no tcx
 			return nil
 		}
+
 		return err
 	})
 }
@@ -508,12 +604,15 @@ func TestShortcutsOff(t *testing.T) {
 // Entries of an earlier epoch, and entries that ended long ago, are not counted.
 func TestShortcutMismatch(t *testing.T) {
 	const justNow, longAgo = 10 * time.Millisecond, 1100 * time.Millisecond
+
 	mismatched := func(r *shortRig) uint64 {
 		t.Helper()
+
 		c, err := ReadShortcutCounts(r.pinDir)
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		return c.Mismatched
 	}
 	for _, f := range []family{v4, v6} {
@@ -541,25 +640,31 @@ func TestShortcutMismatch(t *testing.T) {
 				before := mismatched(r)
 				// Each case has a connection of its own, as entries of earlier cases are still there.
 				c := conn{f, protoTCP, uint16(40000 + i), uint16(50000 + 2*i), 30}
+
 				after := c
 				if tt.moved {
 					after.out++
 				}
+
 				r.open(t, c)
 				plant(t, r.g, func(k gatewayShortcutKey, s *gatewayShortcut) {
 					if tt.wrong != nil && k.Origin == *tt.wrong {
 						tt.change(s)
 					}
+
 					s.Until = uint64(monotonic(t) - cmp.Or(tt.ended, justNow))
 				})
+
 				if tt.epoch {
 					r.must(t, r.g.ForgetShortcuts)
 				}
+
 				for range 2 {
 					_, number := r.fromPod(t, after.segment(true, true, flagACK, 64))
 					r.leave(t, number, after.segment(true, false, flagACK, 62))
 					r.arrive(t, after.segment(false, false, flagACK, 60))
 				}
+
 				if got := mismatched(r) - before; got != tt.want {
 					t.Errorf("%d mismatches, want %d", got, tt.want)
 				}
@@ -571,13 +676,16 @@ func TestShortcutMismatch(t *testing.T) {
 // plant changes all entries.
 func plant(t *testing.T, g *Gateway, change func(gatewayShortcutKey, *gatewayShortcut)) {
 	t.Helper()
+
 	changed := map[gatewayShortcutKey]gatewayShortcut{}
+
 	if err := eachEntry(g.objs.Shortcuts, func(k gatewayShortcutKey, s gatewayShortcut) {
 		change(k, &s)
 		changed[k] = s
 	}); err != nil {
 		t.Fatal(err)
 	}
+
 	for k, s := range changed {
 		if err := g.objs.Shortcuts.Put(k, s); err != nil {
 			t.Fatal(err)

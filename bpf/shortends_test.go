@@ -15,6 +15,7 @@ import (
 func TestShortcuts_endWithSettings(t *testing.T) {
 	r := newShortRig(t, Direct)
 	addrs := []netip.Addr{v4.node, v4.second, v6.node, v6.second, encap} // as open has them
+
 	for _, tt := range []struct {
 		name   string
 		change func() error
@@ -37,13 +38,19 @@ func TestShortcuts_endWithSettings(t *testing.T) {
 func (r *shortRig) pass(t *testing.T, name string, change func() error, lasts bool) {
 	t.Helper()
 	forgetShortcuts(t, r.g)
+
 	wire, pod := "snat_port", ""
 	if lasts {
 		wire, pod = "snat_cached", "out_cached"
 	}
-	var conns []conn
-	var left []func()
+
+	var (
+		conns []conn
+		left  []func()
+	)
+
 	r.clearSlots(t)
+
 	for _, f := range []family{v4, v6} {
 		used, learned := conn{f, protoTCP, 40000, 50000, 30}, conn{f, protoTCP, 40001, 50001, 30}
 		r.openSurely(t, used)
@@ -52,20 +59,26 @@ func (r *shortRig) pass(t *testing.T, name string, change func() error, lasts bo
 		r.arrive(t, learned.segment(false, false, flagACK, 60))
 		conns = append(conns, used, learned)
 	}
+
 	for _, c := range []conn{conns[1], conns[3]} {
 		_, number := r.fromPod(t, c.segment(true, true, flagACK, 64))
+
 		var s gatewaySlot
 		if err := r.g.objs.Slots.Lookup(number-1, &s); err != nil {
 			t.Fatal(err)
 		}
+
 		left = append(left, func() {
 			if err := r.g.objs.Slots.Put(number-1, s); err != nil {
 				t.Fatal(err)
 			}
+
 			r.leave(t, number, c.segment(true, false, flagACK, 62))
 		})
 	}
+
 	r.must(t, change)
+
 	for _, leave := range left {
 		leave()
 	}
@@ -74,10 +87,12 @@ func (r *shortRig) pass(t *testing.T, name string, change func() error, lasts bo
 		if lasts && i%2 == 1 {
 			continue // on a slow machine, the packet may have been inside OVS for too long
 		}
+
 		what := []string{"used", "learned"}[i%2]
 		if got := r.arrive(t, c.segment(false, false, flagACK, 60)); got.reason != wire {
 			t.Errorf("%s: packet from the wire to a shortcut that was %s, %s: by %q, want %q", name, what, c.f.name, got.reason, wire)
 		}
+
 		if got, _ := r.fromPod(t, c.segment(true, true, flagACK, 64)); got.reason != pod {
 			t.Errorf("%s: packet of the pod to a shortcut that was %s, %s: by %q, want %q", name, what, c.f.name, got.reason, pod)
 		}
@@ -88,13 +103,16 @@ func (r *shortRig) pass(t *testing.T, name string, change func() error, lasts bo
 // too long.
 func (r *shortRig) openSurely(t *testing.T, c conn) {
 	t.Helper()
+
 	for range 50 {
 		r.open(t, c)
+
 		pod, _ := r.fromPod(t, c.segment(true, true, flagACK, 64))
 		if pod.reason == "out_cached" && r.arrive(t, c.segment(false, false, flagACK, 60)).reason == "snat_cached" {
 			return
 		}
 	}
+
 	t.Fatalf("%s, protocol %d: no packet bypasses OVS", c.f.name, c.proto)
 }
 
@@ -102,7 +120,9 @@ func (r *shortRig) openSurely(t *testing.T, c conn) {
 // bypasses OVS, which answers it with ICMP. Shorter ones do again.
 func TestShortcuts_followPodMTU(t *testing.T) {
 	const lower = podMTU - 100
+
 	r := newShortRig(t, Direct)
+
 	for _, f := range []family{v4, v6} {
 		c := conn{f, protoUDP, 40000, 50000, 30}
 		fits, long := c, c
@@ -110,6 +130,7 @@ func TestShortcuts_followPodMTU(t *testing.T) {
 		fits.payload, long.payload = lower-headers, lower-headers+1
 		expect := func(step string, c conn, want string) {
 			t.Helper()
+
 			if got := r.arrive(t, c.segment(false, false, 0, 60)); got.reason != want {
 				t.Errorf("%s, %s: by %q, want %q", f.name, step, got.reason, want)
 			}
@@ -161,23 +182,29 @@ func record(m *ebpf.Map, field int16, end ...asm.Instruction) asm.Instructions {
 // newRecord returns a map for record.
 func newRecord(t *testing.T) *ebpf.Map {
 	t.Helper()
+
 	m, err := ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.Array, KeySize: 4, ValueSize: 8, MaxEntries: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	t.Cleanup(func() { m.Close() })
+
 	return m
 }
 
 // awaitRecord sends a packet, waits until it is recorded, and returns its field.
 func awaitRecord(t *testing.T, m *ebpf.Map, send func()) (field uint32) {
 	t.Helper()
+
 	var was, now [2]uint32
 	if err := m.Lookup(uint32(0), &was); err != nil {
 		t.Fatal(err)
 	}
+
 	send()
 	eventually(t, "a packet of the pod", func() bool { return m.Lookup(uint32(0), &now) == nil && now[1] > was[1] })
+
 	return now[0]
 }
 
@@ -193,8 +220,10 @@ func (n *node) forgingPod(t *testing.T, index, mark int32, end ...asm.Instructio
 	n.attachTest(t, n.namespace, pod, ebpf.AttachTCXIngress, link.Tail(), record(seen, skbTCIndex, end...))
 
 	sender := packetSender(t, podNS, podNS.up(t, "eth0"))
+
 	return pod, seen, func(frame []byte) {
 		t.Helper()
+
 		if err := sender([10]byte{}, frame); err != nil {
 			t.Fatal(err)
 		}
@@ -205,6 +234,7 @@ func (n *node) forgingPod(t *testing.T, index, mark int32, end ...asm.Instructio
 // device, whether or not the pod may have shortcuts, and whatever the packet is.
 func TestPodProgram_clearsIndex(t *testing.T) {
 	needTCX(t)
+
 	for _, layout := range shortLayouts {
 		for _, allowed := range []bool{true, false} {
 			n := quietDevices(t, vethWire)
@@ -215,6 +245,7 @@ func TestPodProgram_clearsIndex(t *testing.T) {
 
 			toPod := v4
 			toPod.remote = netip.MustParseAddr("10.244.2.3") // never observed: it gets no slot
+
 			frames := map[string][]byte{
 				"UDP":    conn{toPod, protoUDP, 40000, 50000, 30}.segment(true, true, 0, 64),
 				"ARP":    ether(routerMAC, podMAC, 0x0806, arpPacket(1, v4.pod, v4.remote)),
@@ -227,10 +258,13 @@ func TestPodProgram_clearsIndex(t *testing.T) {
 						t.Fatalf("tc_index of the pod is %#x at its device", index)
 					}
 				}
+
 				n.must(t, func() error { return g.AttachPod(pod, podMTU, allowed) })
+
 				if index := awaitRecord(t, seen, forged); index != 0 {
 					t.Errorf("%s, shortcuts allowed %t, %s: tc_index %#x has passed", layout, allowed, name, index)
 				}
+
 				n.must(t, func() error { return g.DetachPod(pod) })
 			}
 		}

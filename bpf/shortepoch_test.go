@@ -11,6 +11,7 @@ import (
 // keeps at least 98 % of the packets of each direction on shortcuts.
 func TestForgetShortcuts_costsFewPackets(t *testing.T) {
 	const epochs, exchanges = 10, 10
+
 	for name, tt := range map[string]struct {
 		proto   uint8
 		port    uint16 // of the pod
@@ -33,9 +34,11 @@ func TestForgetShortcuts_costsFewPackets(t *testing.T) {
 					for _, reason := range reasons {
 						sum += got[reason]
 					}
+
 					return sum
 				}
 				arrived := uint64(0)
+
 				steps := []func(){
 					func() {
 						r.send(t, r.fromPod, [10]byte{}, c.segment(true, true, flagACK, 64))
@@ -43,7 +46,9 @@ func TestForgetShortcuts_costsFewPackets(t *testing.T) {
 					},
 					func() {
 						r.send(t, r.fromWire, [10]byte{}, c.segment(false, false, flagACK, 60))
+
 						arrived++
+
 						eventually(t, "the packet from the wire to be counted", func() bool {
 							return moved("snat_port", "snat_cached", "service", "service_cached") == arrived
 						})
@@ -55,6 +60,7 @@ func TestForgetShortcuts_costsFewPackets(t *testing.T) {
 
 				for range epochs {
 					r.must(t, r.g.ForgetShortcuts)
+
 					for range exchanges {
 						steps[0]()
 						steps[1]()
@@ -65,6 +71,7 @@ func TestForgetShortcuts_costsFewPackets(t *testing.T) {
 				if in != epochs*tt.in || own != epochs*tt.own {
 					t.Errorf("%d packets from the wire and %d of the pod passed OVS in %d epochs, want %d and %d", in, own, epochs, epochs*tt.in, epochs*tt.own)
 				}
+
 				if past := moved("snat_cached", "service_cached", "out_cached"); in+own+past != 2*epochs*exchanges {
 					t.Errorf("%d packets passed OVS and %d bypassed it, sent were %d", in+own, past, 2*epochs*exchanges)
 				}
@@ -82,9 +89,12 @@ func TestShortcut_holdsForASecondByDefault(t *testing.T) {
 	latest := monotonic(t)
 
 	const second, tick = time.Second, 10 * time.Millisecond // the programs' clock is up to a tick behind
+
 	entries := 0
+
 	err := eachEntry(r.g.objs.Shortcuts, func(_ gatewayShortcutKey, s gatewayShortcut) {
 		entries++
+
 		if until := time.Duration(s.Until); until < earliest+second-tick || until > latest+second {
 			t.Errorf("an entry that was made between %s and %s holds until %s", earliest, latest, until)
 		}

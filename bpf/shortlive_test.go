@@ -43,16 +43,20 @@ func newLiveShort(t *testing.T) *liveShort {
 	n.must(t, func() error {
 		return errors.Join(r.g.AttachBridge(n.bridge), r.g.AttachUplink(n.uplink), r.g.AttachPod(r.pod, podMTU, true))
 	})
+
 	m, err := ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.Array, KeySize: 4, ValueSize: translated, MaxEntries: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	t.Cleanup(func() { m.Close() })
+
 	r.translator = m
 	n.attachTest(t, n.namespace, r.pod, ebpf.AttachTCXIngress, link.Tail(), translate(m, n.bridge))
 	r.fromPod = packetSender(t, podNS, podNS.up(t, "eth0"))
 	r.fromWire = packetSender(t, n.peer, n.peer.up(t, "wire0"))
 	r.wire, r.inns = n.tap(t, "wire0"), r.pods.tap(t, "eth0")
+
 	return r
 }
 
@@ -83,6 +87,7 @@ func translate(m *ebpf.Map, bridge int) asm.Instructions {
 
 func (r *liveShort) send(t *testing.T, from sender, header [10]byte, frame []byte) {
 	t.Helper()
+
 	if err := from(header, frame); err != nil {
 		t.Fatal(err)
 	}
@@ -91,10 +96,12 @@ func (r *liveShort) send(t *testing.T, from sender, header [10]byte, frame []byt
 // open makes the connection's shortcuts valid by packets with a whole checksum.
 func (r *liveShort) open(t *testing.T, c conn) {
 	t.Helper()
+
 	out, after := c.segment(true, true, flagACK, 64), c.segment(true, false, flagACK, 62)
 	if err := r.translator.Put(uint32(0), after[:translated]); err != nil {
 		t.Fatal(err)
 	}
+
 	before := counts(t, r.pinDir)
 	r.send(t, r.fromPod, [10]byte{}, out)
 	r.wire.expect(t, after)
@@ -122,16 +129,20 @@ func TestShortcutTraffic(t *testing.T) {
 
 func testTraffic(t *testing.T, r *liveShort, c conn) {
 	const rounds = 20
+
 	cached := "snat_cached"
 	if c.out < 49152 {
 		cached = "service_cached"
+
 		key := ServiceKey{c.f.node, protoTCP, c.out}
 		if err := r.g.CountServices(map[ServiceKey]ServicePort{key: {Namespace: "default", Name: "web", Port: 80}}); err != nil {
 			t.Fatal(err)
 		}
 	}
+
 	r.open(t, c)
 	before := counts(t, r.pinDir)
+
 	size := len(c.segment(true, true, flagACK, 64))
 	for range rounds {
 		r.send(t, r.fromPod, [10]byte{}, c.segment(true, true, flagACK, 64))
@@ -146,14 +157,17 @@ func testTraffic(t *testing.T, r *liveShort, c conn) {
 		r.send(t, r.fromWire, needsChecksum(c), partial(c.segment(false, false, flagACK, 60)))
 		r.inns.expect(t, partial(c.segment(false, true, flagACK, 58)))
 	}
+
 	got := deltas(before, counts(t, r.pinDir))
 	if len(got) != 2 || got["out_cached"] != 2*rounds || got[cached] != 2*rounds {
 		t.Errorf("counted %v, want %d of out_cached and %s", got, 2*rounds, cached)
 	}
+
 	packets, bytes, err := PodReceived(r.pinDir, r.pod)
 	if err != nil || packets != 2*rounds || bytes != uint64(2*rounds*size) {
 		t.Errorf("the pod got %d packets and %d bytes, want %d and %d: %v", packets, bytes, 2*rounds, 2*rounds*size, err)
 	}
+
 	if c.proto == protoTCP {
 		testSegments(t, r, c, cached)
 	}
@@ -163,7 +177,9 @@ func testTraffic(t *testing.T, r *liveShort, c conn) {
 // devices leave that to the next one.
 func testSegments(t *testing.T, r *liveShort, c conn, cached string) {
 	t.Helper()
+
 	const size = 40 // of a segment's payload: not longer than what has passed OVS
+
 	long := c
 	long.payload = 31*size + 7
 	before := counts(t, r.pinDir)
@@ -171,11 +187,14 @@ func testSegments(t *testing.T, r *liveShort, c conn, cached string) {
 	r.wire.expect(t, partial(long.segment(true, false, flagACK, 62)))
 	r.send(t, r.fromWire, gsoHeader(c.f, size), partial(long.segment(false, false, flagACK, 60)))
 	r.inns.expect(t, partial(long.segment(false, true, flagACK, 58)))
+
 	var got map[string]uint64
+
 	eventually(t, "segments to be counted", func() bool {
 		got = deltas(before, counts(t, r.pinDir))
 		return got["out_cached"]+got["out"] == 32 && got[cached]+got["snat_port"]+got["service"] == 32
 	})
+
 	if got["out_cached"] != 32 || got[cached] != 32 {
 		t.Errorf("counted %v, want 32 of out_cached and %s", got, cached)
 	}
@@ -185,30 +204,38 @@ func testSegments(t *testing.T, r *liveShort, c conn, cached string) {
 // translation. The kernel checks it after the run.
 func TestShortcutKeepsDeviceChecksum(t *testing.T) {
 	const checksumComplete = 4 // BPF_F_TEST_SKB_CHECKSUM_COMPLETE
+
 	for _, f := range []family{v4, v6} {
 		for _, c := range []conn{{f, protoUDP, 40000, 50000, 60}, {f, protoTCP, 40000, 50000, 61}, {f, protoTCP, 8080, 30080, 60}} {
 			r := newShortRig(t, Direct)
 			r.open(t, c)
+
 			run := func(program string, ifindex int, frame []byte) (map[string]uint64, error) {
 				before := counts(t, r.pinDir)
 				opts := ebpf.RunOptions{
 					Data: frame, DataOut: make([]byte, len(frame)+256), Flags: checksumComplete,
 					Context: skbuff{Ifindex: uint32(ifindex)},
 				}
+
 				var err error
+
 				r.must(t, func() error {
 					_, err = r.tags[program].Run(&opts)
 					return nil
 				})
+
 				return deltas(before, counts(t, r.pinDir)), err
 			}
+
 			got, err := run(r.g.opts.podProgram(), r.pod, c.segment(true, true, flagACK, 64))
 			if errors.Is(err, unix.EINVAL) {
 				t.Skip("the kernel cannot run a program on such a packet before Linux 6.17")
 			}
+
 			if err != nil || got["out_cached"] != 1 {
 				t.Errorf("%s, protocol %d, of the pod: %v, %v", f.name, c.proto, got, err)
 			}
+
 			got, err = run(r.g.hooks()[0].program, r.uplink, c.segment(false, false, flagACK, 60))
 			if err != nil || got["snat_cached"]+got["service_cached"] != 1 {
 				t.Errorf("%s, protocol %d, from the wire: %v, %v", f.name, c.proto, got, err)
@@ -227,14 +254,18 @@ func TestShortcutTagged(t *testing.T) {
 		before := counts(t, r.pinDir)
 		frame := c.segment(true, true, flagACK, 64)
 		r.send(t, r.fromPod, [10]byte{}, join(frame[:12], be16(0x8100), be16(7), frame[12:]))
+
 		var got map[string]uint64
+
 		eventually(t, "the tagged frame to be counted", func() bool {
 			got = deltas(before, counts(t, r.pinDir))
 			return len(got) > 0
 		})
+
 		if got["out_cached"] != 0 {
 			t.Errorf("%s: counted %v", f.name, got)
 		}
+
 		r.send(t, r.fromPod, [10]byte{}, frame)
 		eventually(t, "the frame without a tag to be counted", func() bool {
 			return deltas(before, counts(t, r.pinDir))["out_cached"] == 1
@@ -247,9 +278,11 @@ func needsChecksum(c conn) (h [10]byte) {
 	if c.proto == protoTCP {
 		check = 16
 	}
+
 	h[0] = 1 // VIRTIO_NET_HDR_F_NEEDS_CSUM
 	binary.NativeEndian.PutUint16(h[6:], uint16(l4))
 	binary.NativeEndian.PutUint16(h[8:], uint16(check))
+
 	return h
 }
 
@@ -257,11 +290,14 @@ func needsChecksum(c conn) (h [10]byte) {
 func partial(frame []byte) []byte {
 	p := frame[14:]
 	l4, pseudo := pseudoHeader(p)
+
 	at := l4 + 6
 	if isTCP(p) {
 		at = l4 + 16
 	}
+
 	binary.BigEndian.PutUint16(p[at:], ^checksum(pseudo))
+
 	return frame
 }
 
@@ -273,6 +309,7 @@ func TestAttachPod(t *testing.T) {
 			if !mode.clsact {
 				needTCX(t)
 			}
+
 			r := newShortRig(t, Direct, func(o *Options) { o.ForceClsact = mode.clsact })
 			attached := func(g *Gateway, want bool) {
 				t.Helper()
@@ -280,6 +317,7 @@ func TestAttachPod(t *testing.T) {
 					if got, err := g.podAttached(r.pod); err != nil || got != want {
 						t.Errorf("attached: %t, %v, want %t", got, err, want)
 					}
+
 					return nil
 				})
 			}
@@ -291,17 +329,21 @@ func TestAttachPod(t *testing.T) {
 			r.must(t, func() error { return next.AttachPod(r.pod, podMTU, false) })
 			attached(next, true)
 			attached(r.g, false)
+
 			if pods, err := next.Pods(); err != nil || len(pods) != 1 || pods[0] != r.pod {
 				t.Errorf("pods %v, %v", pods, err)
 			}
+
 			if _, number := r.fromPod(t, conn{v4, protoUDP, 1, 50000, 9}.segment(true, true, 0, 64)); number != 0 {
 				t.Errorf("a pod without shortcuts is observed")
 			}
+
 			r.must(t, func() error { return next.DetachPod(r.pod) })
 			attached(next, false)
 			r.must(t, func() error { return next.AttachPod(r.pod, podMTU, true) })
 			r.remove(t, "pod0")
 			r.must(t, func() error { return next.DetachPod(r.pod) })
+
 			if pods, err := next.Pods(); err != nil || len(pods) != 0 {
 				t.Errorf("pods %v, %v", pods, err)
 			}

@@ -30,18 +30,22 @@ const podMTU = 1400
 // segment returns the frame of one direction. inside: between the pod and OVS, else on the wire.
 func (c conn) segment(fromPod, inside bool, flags uint8, hops byte) []byte {
 	local := netip.AddrPortFrom(c.f.node, c.out)
+
 	dst, src := peerMAC, nodeMAC
 	if inside {
 		local, dst, src = netip.AddrPortFrom(c.f.pod, c.port), routerMAC, podMAC
 	}
+
 	from, to := local, netip.AddrPortFrom(c.f.remote, 443)
 	if !fromPod {
 		from, to, dst, src = to, from, src, dst
 	}
+
 	l4 := udp(from.Port(), to.Port(), make([]byte, c.payload)...)
 	if c.proto == protoTCP {
 		l4 = tcp(from.Port(), to.Port(), flags, make([]byte, c.payload)...)
 	}
+
 	return ether(dst, src, c.f.etherType(), whole(c.f.ip(from.Addr(), to.Addr(), c.proto, l4), hops))
 }
 
@@ -55,20 +59,26 @@ func whole(p []byte, hops byte) []byte {
 	} else {
 		p[7] = hops
 	}
+
 	at := l4 + 6
 	if isTCP(p) {
 		at = l4 + 16
 	}
+
 	binary.BigEndian.PutUint16(p[at:], 0)
+
 	data := join(pseudo, p[l4:])
 	if len(data)%2 == 1 {
 		data = append(data, 0)
 	}
+
 	sum := checksum(data)
 	if sum == 0 && !isTCP(p) {
 		sum = 0xffff
 	}
+
 	binary.BigEndian.PutUint16(p[at:], sum)
+
 	return p
 }
 
@@ -77,6 +87,7 @@ func pseudoHeader(p []byte) (l4 int, pseudo []byte) {
 	if p[0]>>4 == 4 {
 		return 20, join(p[12:20], []byte{0, p[9]}, be16(uint16(len(p)-20)))
 	}
+
 	return 40, join(p[8:40], be32(uint32(len(p)-40)), be32(uint32(p[6])))
 }
 
@@ -114,24 +125,31 @@ func newShortRig(t *testing.T, layout Layout, change ...func(*Options)) *shortRi
 		o.Shortcuts = ShortcutOptions{On: true, Lease: time.Hour, Entries: 1024}
 	}}, change...)...)
 	n.must(t, func() error { return r.g.AttachPod(r.pod, podMTU, true) })
+
 	for hook, prog := range r.g.progs {
 		r.tags[hook] = numbered(t, prog)
 	}
+
 	return r
 }
 
 // numbered returns a program that sets tc_index to cb[2] and continues with prog.
 func numbered(t testing.TB, prog *ebpf.Program) *ebpf.Program {
 	t.Helper()
+
 	const cb, tcIndex = 48, 44 // in struct __sk_buff
+
 	calls, err := ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.ProgramArray, KeySize: 4, ValueSize: 4, MaxEntries: 1})
 	if err == nil {
 		err = calls.Put(uint32(0), prog)
 	}
+
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	t.Cleanup(func() { calls.Close() })
+
 	p, err := ebpf.NewProgram(&ebpf.ProgramSpec{Type: ebpf.SchedCLS, License: "GPL", Instructions: asm.Instructions{
 		asm.LoadMem(asm.R2, asm.R1, cb+8, asm.Word),
 		asm.StoreMem(asm.R1, tcIndex, asm.R2, asm.Word),
@@ -144,7 +162,9 @@ func numbered(t testing.TB, prog *ebpf.Program) *ebpf.Program {
 	if err != nil {
 		t.Fatalf("%+v", err)
 	}
+
 	t.Cleanup(func() { p.Close() })
+
 	return p
 }
 
@@ -159,29 +179,38 @@ type sight struct {
 func (r *shortRig) at(t *testing.T, program string, ifindex int, number uint32, frame []byte) sight {
 	t.Helper()
 	before := counts(t, r.pinDir)
+
 	var s sight
+
 	opts := ebpf.RunOptions{
 		Data: frame, DataOut: make([]byte, len(frame)+256),
 		Context: skbuff{Ifindex: uint32(ifindex), CB: [5]uint32{0, 0, number}},
 	}
+
 	r.must(t, func() (err error) {
 		if r.freshAt != 0 {
 			r.fresh.At = uint64(monotonic(t) - 20*time.Millisecond) // the programs' clock is a tick behind
 			err = r.g.objs.Slots.Put(r.freshAt-1, r.fresh)
 		}
+
 		if err != nil {
 			return err
 		}
+
 		s.ret, err = r.tags[program].Run(&opts)
+
 		return err
 	})
+
 	s.out = opts.DataOut
 	for reason, n := range deltas(before, counts(t, r.pinDir)) {
 		if s.reason != "" || n != 1 {
 			t.Errorf("%d of %s and %s have counted", n, reason, s.reason)
 		}
+
 		s.reason = reason
 	}
+
 	return s
 }
 
@@ -190,26 +219,31 @@ func (r *shortRig) fromPod(t *testing.T, frame []byte) (sight, uint32) {
 	t.Helper()
 	r.clearSlots(t)
 	s := r.at(t, r.g.opts.podProgram(), r.pod, 7, frame)
+
 	return s, r.slot(t)
 }
 
 func (r *shortRig) slot(t *testing.T) (number uint32) {
 	t.Helper()
+
 	for i := range r.g.objs.Slots.MaxEntries() {
 		var s gatewaySlot
 		if err := r.g.objs.Slots.Lookup(i, &s); err != nil {
 			t.Fatal(err)
 		}
+
 		if s.At > 1 {
 			number = i + 1
 		}
 	}
+
 	return number
 }
 
 // clearSlots ends what is inside OVS.
 func (r *shortRig) clearSlots(t *testing.T) {
 	t.Helper()
+
 	for i := range r.g.objs.Slots.MaxEntries() {
 		if err := r.g.objs.Slots.Put(i, gatewaySlot{}); err != nil {
 			t.Fatal(err)
@@ -220,26 +254,32 @@ func (r *shortRig) clearSlots(t *testing.T) {
 // leave sends a frame that OVS has sent, at once, however busy the machine is.
 func (r *shortRig) leave(t *testing.T, number uint32, frame []byte) sight {
 	t.Helper()
+
 	var s gatewaySlot
 	if number > 0 && number <= r.g.objs.Slots.MaxEntries() {
 		if err := r.g.objs.Slots.Lookup(number-1, &s); err != nil {
 			t.Fatal(err)
 		}
 	}
+
 	if s.At <= 1 {
 		return r.leaveLate(t, number, frame)
 	}
+
 	r.fresh, r.freshAt = s, number
 	defer func() { r.freshAt = 0 }()
+
 	return r.leaveLate(t, number, frame)
 }
 
 // leaveLate is leave without that.
 func (r *shortRig) leaveLate(t *testing.T, number uint32, frame []byte) sight {
 	t.Helper()
+
 	if r.g.opts.Config.Layout == Bridged {
 		return r.at(t, "bridged_uplink_out", r.uplink, number, frame)
 	}
+
 	return r.at(t, "bridge_ingress", r.bridge, number, frame)
 }
 
@@ -252,6 +292,7 @@ func (r *shortRig) arrive(t *testing.T, frame []byte) sight {
 // open makes the connection's shortcuts valid.
 func (r *shortRig) open(t *testing.T, c conn) {
 	t.Helper()
+
 	for range 2 {
 		_, number := r.fromPod(t, c.segment(true, true, flagACK, 64))
 		r.leave(t, number, c.segment(true, false, flagACK, 62))

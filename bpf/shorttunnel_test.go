@@ -14,6 +14,7 @@ func TestShortcut_ignoresTunnels(t *testing.T) {
 		for _, f := range []family{v4, v6} {
 			t.Run(layout.String()+" "+f.name, func(t *testing.T) {
 				const tunnelPort, servicePort = 443, 444 // the connection's port outside, and another one
+
 				c := conn{f, protoUDP, 40000, 50000, 30}
 				r := newShortRig(t, layout, func(o *Options) {
 					o.Config.GenevePort = tunnelPort
@@ -23,6 +24,7 @@ func TestShortcut_ignoresTunnels(t *testing.T) {
 				sent, left := c.segment(true, true, 0, 64), c.segment(true, false, 0, 62)
 				got, number := r.fromPod(t, sent)
 				got.expect(t, "tunnel packet", retNext, "", sent)
+
 				if number != 0 {
 					t.Errorf("a tunnel packet is observed in slot %d", number)
 				}
@@ -33,6 +35,7 @@ func TestShortcut_ignoresTunnels(t *testing.T) {
 					if number == 0 {
 						t.Fatal("a packet to a Service is not observed")
 					}
+
 					r.leave(t, number, left).expect(t, "after OVS", retToOVS(layout), "out", left)
 
 					if in := r.arrive(t, c.segment(false, false, 0, 60)); in.reason != "snat_port" {
@@ -54,5 +57,6 @@ func toPort(frame []byte, port uint16) []byte {
 	if l4 == 40 {
 		hops = p[7]
 	}
+
 	return append(bytes.Clone(frame[:14]), whole(p, hops)...)
 }

@@ -65,11 +65,14 @@ func OpenSock(opts CgroupOptions) (*Sock, error) {
 	if err := spec.Variables[sockVarHasSetRetval].Set(hasSetRetval()); err != nil {
 		return nil, fmt.Errorf("set up socket programs: %w", err)
 	}
+
 	s := &Sock{}
 	if s.opts, err = opts.load(spec, spec.Variables[sockVarHostNetns], &s.objs); err != nil {
 		return nil, fmt.Errorf("load socket programs: %w", err)
 	}
+
 	s.hooks = sockHooks(&s.objs.sockPrograms)
+
 	return s, nil
 }
 
@@ -86,6 +89,7 @@ func hasSetRetval() bool {
 			asm.Return(),
 		},
 	})
+
 	return err == nil && p.Close() == nil
 }
 
@@ -112,6 +116,7 @@ func (s *Sock) Attach() error {
 			return fmt.Errorf("attach socket programs: %w", err)
 		}
 	}
+
 	return nil
 }
 
@@ -128,15 +133,24 @@ func (s *Sock) Detach() error {
 			return err
 		}
 	}
-	return unpinMaps(s.opts.PinDir,
-		sockMapSockAddrs, sockMapSockAffinity, sockMapSockBackends, sockMapSockConnected, sockMapSockExchanges, sockMapSockExempt,
-		sockMapSockFrontends, sockMapSockPeers)
+
+	return unpinMaps(s.opts.PinDir, sockMapSockAddrs, sockMapSockAffinity, sockMapSockBackends,
+		sockMapSockConnected, sockMapSockExchanges, sockMapSockExempt, sockMapSockFrontends, sockMapSockPeers)
 }
 
 // maps returns the tables.
 func (s *Sock) maps() []*ebpf.Map {
 	m := s.objs.sockMaps
-	return []*ebpf.Map{m.SockFrontends, m.SockBackends, m.SockAddrs, m.SockAffinity, m.SockConnected, m.SockExchanges, m.SockExempt, m.SockPeers}
+	return []*ebpf.Map{
+		m.SockFrontends,
+		m.SockBackends,
+		m.SockAddrs,
+		m.SockAffinity,
+		m.SockConnected,
+		m.SockExchanges,
+		m.SockExempt,
+		m.SockPeers,
+	}
 }
 
 func unpinMaps(pinDir string, names ...string) error {
@@ -145,6 +159,7 @@ func unpinMaps(pinDir string, names ...string) error {
 			return fmt.Errorf("unpin map: %w", err)
 		}
 	}
+
 	return nil
 }
 

@@ -18,6 +18,7 @@ const (
 // webService is on both protocols and families, as ClusterIP and NodePort.
 func webService(backends ...string) SockService {
 	ends := fronts(vip4, vip6, node4, node6)
+
 	return SockService{Key: "default/web", Ports: []SockPort{
 		{Frontends: ends, Proto: protoTCP, Backends: backs(backends...)},
 		{Frontends: ends, Proto: protoUDP, Backends: backs(backends...)},
@@ -48,12 +49,14 @@ func backendsOf(a netip.Addr) []string {
 	if a.Is4() {
 		return backAddrs[:3]
 	}
+
 	return backAddrs[3:]
 }
 
 func TestSockConnect(t *testing.T) {
 	h := newSockHost(t)
 	h.open(t, webService(backAddrs...))
+
 	for _, typ := range []struct {
 		name string
 		typ  int
@@ -61,6 +64,7 @@ func TestSockConnect(t *testing.T) {
 		for _, way := range sockWays {
 			t.Run(typ.name+", "+way.name, func(t *testing.T) {
 				to := netip.MustParseAddrPort(way.to)
+
 				seen := make(map[string]int)
 				for range 100 {
 					seen[connectOnce(t, h, typ.typ, to, way.mapped)]++
@@ -68,11 +72,13 @@ func TestSockConnect(t *testing.T) {
 						break
 					}
 				}
+
 				for name := range seen {
 					if !slices.Contains(backendsOf(to.Addr()), name) {
 						t.Errorf("answered by %q", name)
 					}
 				}
+
 				if len(seen) < 3 { // by chance once in 10^17
 					t.Errorf("after 100 connections: backends %v", seen)
 				}
@@ -84,56 +90,72 @@ func TestSockConnect(t *testing.T) {
 // connectOnce returns the answering backend. It checks that the socket sees the frontend as its peer.
 func connectOnce(t *testing.T, h *sockHost, typ int, to netip.AddrPort, mapped bool) string {
 	t.Helper()
+
 	c := h.client(t, typ, to.Addr(), mapped)
 	defer c.close()
+
 	if err := c.connect(to); err != nil {
 		t.Fatalf("connect to %v: %v", to, err)
 	}
+
 	if got := c.peer(t); got != to {
 		t.Errorf("connected to %v: peer is %v", to, got)
 	}
+
 	if typ == unix.SOCK_STREAM {
 		return c.read(t)
 	}
+
 	name, from, err := c.ask(netip.AddrPort{})
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	if from != to {
 		t.Errorf("connected to %v: datagram from %v", to, from)
 	}
+
 	return name
 }
 
 func TestSockSend(t *testing.T) {
 	h := newSockHost(t)
 	h.open(t, webService(backAddrs...))
+
 	for _, way := range sockWays {
 		t.Run(way.name, func(t *testing.T) {
 			to := netip.MustParseAddrPort(way.to)
 			seen := make(map[string]bool)
+
 			for range 100 {
 				c := h.client(t, unix.SOCK_DGRAM, to.Addr(), way.mapped)
 				first := ""
+
 				for i := range 5 {
 					name, from, err := c.ask(to)
 					if err != nil {
 						t.Fatal(err)
 					}
+
 					if from != to {
 						t.Errorf("asked %v: datagram from %v", to, from)
 					}
+
 					if i > 0 && name != first {
 						t.Errorf("one socket: answered by %s, then by %s", first, name)
 					}
+
 					first = name
 				}
+
 				c.close()
+
 				seen[first] = true
 				if len(seen) == 3 {
 					break
 				}
 			}
+
 			if len(seen) < 3 {
 				t.Errorf("100 sockets: backends %v", seen)
 			}
@@ -145,6 +167,7 @@ func TestSockSend(t *testing.T) {
 func TestSockUnspecified(t *testing.T) {
 	h := newSockHost(t)
 	h.open(t, webService(backAddrs...))
+
 	for _, tt := range []struct {
 		to, peer string
 		mapped   bool
@@ -154,10 +177,12 @@ func TestSockUnspecified(t *testing.T) {
 		{"0.0.0.0:30080", "127.0.0.1:30080", true},
 	} {
 		to, want := netip.MustParseAddrPort(tt.to), netip.MustParseAddrPort(tt.peer)
+
 		c := h.client(t, unix.SOCK_STREAM, to.Addr(), tt.mapped)
 		if err := c.connect(to); err != nil {
 			t.Fatalf("connect to %v: %v", to, err)
 		}
+
 		if got := c.peer(t); got != want {
 			t.Errorf("connected to %v, mapped %t: peer is %v, want %v", to, tt.mapped, got, want)
 		}
@@ -170,6 +195,7 @@ func TestSockUntouched(t *testing.T) {
 	serve(t, h.namespace, netip.MustParseAddrPort("192.0.2.1:30081"))
 	serve(t, h.pod, netip.MustParseAddrPort("192.0.2.13:30080"))
 	h.open(t, webService(backAddrs[:2]...))
+
 	for _, tt := range []struct {
 		name, to, want string
 		from           *namespace
@@ -185,6 +211,7 @@ func TestSockUntouched(t *testing.T) {
 					t.Errorf("answered by %s, want %s", got, tt.want)
 				}
 			}
+
 			c := h.client(t, unix.SOCK_DGRAM, to.Addr(), false)
 			if name, from, err := c.ask(to); err != nil || name != tt.want || from != to {
 				t.Errorf("answered by %s at %v, %v", name, from, err)
@@ -200,13 +227,16 @@ func TestSockOtherNamespace(t *testing.T) {
 	h.pod.addr(t, "lo", "10.96.0.10/32")
 	serve(t, h.pod, netip.MustParseAddrPort(vip4))
 	to := netip.MustParseAddrPort(vip4)
+
 	c := h.pod.client(t, unix.SOCK_STREAM, to.Addr(), false)
 	if err := c.connect(to); err != nil {
 		t.Fatal(err)
 	}
+
 	if got := c.read(t); got != "10.96.0.10" {
 		t.Errorf("a pod's connection to its own address went to %s", got)
 	}
+
 	u := h.pod.client(t, unix.SOCK_DGRAM, to.Addr(), false)
 	if got, _, err := u.ask(to); err != nil || got != "10.96.0.10" {
 		t.Errorf("a pod's datagram to its own address went to %s, %v", got, err)
@@ -215,19 +245,24 @@ func TestSockOtherNamespace(t *testing.T) {
 
 func TestSockRefuses(t *testing.T) {
 	h := newSockHost(t)
+
 	s := h.open(t, webService(backAddrs[:3]...)) // no IPv6 backend
 	for _, way := range []sockWay{{"v6", vip6, false}, {"node port", "[::1]:30080", false}} {
 		wantRefused(t, h, netip.MustParseAddrPort(way.to), way.mapped)
 	}
+
 	if _, err := s.UpdateServices([]SockService{webService()}); err != nil {
 		t.Fatal(err)
 	}
+
 	for _, way := range sockWays {
 		wantRefused(t, h, netip.MustParseAddrPort(way.to), way.mapped)
 	}
+
 	if _, err := s.UpdateServices([]SockService{webService(backAddrs...)}); err != nil {
 		t.Fatal(err)
 	}
+
 	for _, way := range sockWays {
 		connectOnce(t, h, unix.SOCK_STREAM, netip.MustParseAddrPort(way.to), way.mapped)
 	}
@@ -235,17 +270,21 @@ func TestSockRefuses(t *testing.T) {
 
 func wantRefused(t *testing.T, h *sockHost, to netip.AddrPort, mapped bool) {
 	t.Helper()
+
 	check := func(what string, err error) {
 		t.Helper()
+
 		if !errors.Is(err, unix.ECONNREFUSED) {
 			t.Errorf("%s %v, mapped %t: %v, want ECONNREFUSED", what, to, mapped, err)
 		}
 	}
+
 	for _, typ := range []int{unix.SOCK_STREAM, unix.SOCK_DGRAM} {
 		c := h.client(t, typ, to.Addr(), mapped)
 		check(fmt.Sprintf("connect type %d to", typ), c.connect(to))
 		c.close()
 	}
+
 	c := h.client(t, unix.SOCK_DGRAM, to.Addr(), mapped)
 	_, _, err := c.ask(to)
 	check("send to", err)

@@ -19,24 +19,30 @@ import (
 
 func wantDetached(t *testing.T, h *sockHost, s *Sock) {
 	t.Helper()
+
 	if ok, err := s.Attached(); !ok || err != nil {
 		t.Errorf("attached: %t, %v", ok, err)
 	}
+
 	if err := s.Detach(); err != nil {
 		t.Fatal(err)
 	}
+
 	if ok, err := s.Attached(); ok || err != nil {
 		t.Errorf("after Detach: attached %t, %v", ok, err)
 	}
+
 	entries, err := os.ReadDir(h.pinDir)
 	if err != nil || len(entries) != 0 {
 		t.Errorf("pins are left: %v, %v", entries, err)
 	}
+
 	wantNoPrograms(t, h)
 }
 
 func wantNoPrograms(t *testing.T, h *sockHost) {
 	t.Helper()
+
 	for _, at := range []ebpf.AttachType{ebpf.AttachCGroupInet4Connect, ebpf.AttachCGroupUDP6Recvmsg, ebpf.AttachCGroupInet4PostBind} {
 		target := openDir(t, h.cgroup)
 		eventually(t, "the programs to leave "+at.String(), func() bool { // the kernel takes a pin's link down in its own time
@@ -44,6 +50,7 @@ func wantNoPrograms(t *testing.T, h *sockHost) {
 			if err != nil {
 				t.Fatal(err)
 			}
+
 			return len(result.Programs) == 0
 		})
 	}
@@ -51,11 +58,14 @@ func wantNoPrograms(t *testing.T, h *sockHost) {
 
 func openDir(t *testing.T, path string) int {
 	t.Helper()
+
 	f, err := os.Open(path)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	t.Cleanup(func() { f.Close() })
+
 	return int(f.Fd())
 }
 
@@ -74,7 +84,9 @@ func TestSockBesideOthers(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		t.Cleanup(func() { prog.Close() })
+
 		return prog
 	}
 	attach := func(p *ebpf.Program) {
@@ -82,21 +94,28 @@ func TestSockBesideOthers(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		t.Cleanup(func() { l.Close() })
 	}
 	attach(refuse(1111))
+
 	s := h.open(t, webService(backAddrs...))
+
 	attach(refuse(2222))
+
 	if err := s.Attach(); err != nil {
 		t.Fatal(err)
 	}
+
 	askOnce(t, h, vip4)
+
 	for _, to := range []string{"192.0.2.11:1111", "192.0.2.11:2222"} {
 		c := h.client(t, unix.SOCK_STREAM, netip.MustParseAddrPort(to).Addr(), false)
 		if err := c.connect(netip.MustParseAddrPort(to)); !errors.Is(err, unix.EPERM) {
 			t.Errorf("connect to %s: %v, want EPERM", to, err)
 		}
 	}
+
 	result, err := link.QueryPrograms(link.QueryOptions{Target: openDir(t, h.cgroup), Attach: ebpf.AttachCGroupInet4Connect})
 	if err != nil || len(result.Programs) != 3 {
 		t.Errorf("programs: %v, %v; want three", result, err)
@@ -108,11 +127,14 @@ func TestSockOtherCgroup(t *testing.T) {
 	h := newSockHost(t)
 	h.open(t, webService(backAddrs...))
 	h.cgroup = testnode.Cgroup(t)
+
 	s := h.open(t, webService(backAddrs...))
 	if ok, err := s.Attached(); !ok || err != nil {
 		t.Errorf("attached: %t, %v", ok, err)
 	}
+
 	askOnce(t, h, vip4)
+
 	if err := s.Detach(); err != nil {
 		t.Fatal(err)
 	}
@@ -124,14 +146,17 @@ func TestSockOtherLayout(t *testing.T) {
 	if err := preparePinDir(h.pinDir); err != nil {
 		t.Fatal(err)
 	}
+
 	m, err := ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.Hash, KeySize: 4, ValueSize: 4, MaxEntries: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer m.Close()
+
 	if err := m.Pin(filepath.Join(h.pinDir, sockMapSockFrontends)); err != nil {
 		t.Fatal(err)
 	}
+
 	h.open(t, webService(backAddrs...))
 	askOnce(t, h, vip4)
 }
@@ -139,17 +164,21 @@ func TestSockOtherLayout(t *testing.T) {
 func TestSockNeedsSync(t *testing.T) {
 	h := newSockHost(t)
 	h.open(t, webService(backAddrs...))
+
 	s, err := OpenSock(CgroupOptions{PinDir: h.pinDir, CgroupPath: h.cgroup, NetnsCookie: h.cookie})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer s.Close()
+
 	if _, err := s.UpdateServices(nil); err == nil || !strings.Contains(err.Error(), "synced") {
 		t.Errorf("update before the first sync: %v", err)
 	}
+
 	if ok, err := s.Attached(); ok || err != nil {
 		t.Errorf("the programs of another load are taken for its own: %t, %v", ok, err)
 	}
+
 	askOnce(t, h, vip4)
 }
 
@@ -160,10 +189,12 @@ func TestFindCgroup(t *testing.T) {
 32 30 0:28 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu
 33 30 0:27 /a /mnt/with\040space rw - cgroup2 none rw
 `
+
 	got, err := cgroup2Mounts(strings.NewReader(mountinfo))
 	if want := []string{"/sys/fs/cgroup/unified", "/mnt/with space"}; err != nil || !slices.Equal(got, want) {
 		t.Errorf("cgroup2 mounts %q, %v; want %q", got, err, want)
 	}
+
 	if _, err := OpenSock(CgroupOptions{PinDir: newPinDir(t), CgroupPath: t.TempDir()}); err != nil {
 		t.Errorf("open: %v", err) // the path counts where it is used
 	}
@@ -173,25 +204,31 @@ func TestFindCgroup(t *testing.T) {
 func TestSockRefusesOnOldKernel(t *testing.T) {
 	h := newSockHost(t)
 	h.open(t, webService())
+
 	spec, err := loadSock()
 	if err == nil {
 		err = errors.Join(spec.Variables[sockVarHostNetns].Set(h.cookie), spec.Variables[sockVarHasSetRetval].Set(false))
 	}
+
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	var objs sockObjects
 	if err := spec.LoadAndAssign(&objs, &ebpf.CollectionOptions{Maps: ebpf.MapOptions{PinPath: h.pinDir}}); err != nil {
 		t.Fatal(err)
 	}
 	defer objs.Close()
+
 	for _, hook := range sockHooks(&objs.sockPrograms) {
 		if err := attachCgroup(h.pinDir, h.cgroup, hook); err != nil {
 			t.Fatal(err)
 		}
 	}
+
 	for _, way := range sockWays {
 		to := netip.MustParseAddrPort(way.to)
+
 		c := h.client(t, unix.SOCK_STREAM, to.Addr(), way.mapped)
 		if err := c.connect(to); !errors.Is(err, unix.EPERM) {
 			t.Errorf("connect to %s: %v, want EPERM", way.to, err)
@@ -205,16 +242,21 @@ func TestGatewayDetachTakesAll(t *testing.T) {
 	g := n.open(t)
 	h := &sockHost{namespace: n.namespace, pinDir: n.pinDir, cgroup: testnode.Cgroup(t)}
 	h.open(t, webService(backAddrs...))
+
 	gate, err := OpenGate(CgroupOptions{PinDir: n.pinDir, CgroupPath: h.cgroup})
 	if err == nil {
 		t.Cleanup(func() { gate.Close() })
+
 		err = gate.Attach()
 	}
+
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	if err := g.Detach(); err != nil {
 		t.Fatal(err)
 	}
+
 	wantNoPrograms(t, h)
 }

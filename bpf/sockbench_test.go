@@ -13,11 +13,13 @@ import (
 func BenchmarkSock(b *testing.B) {
 	h := newSockHost(b)
 	s := h.open(b, webService(backAddrs[0]))
+
 	stats, err := ebpf.EnableStats(uint32(unix.BPF_STATS_RUN_TIME))
 	if err != nil {
 		b.Fatal(err)
 	}
 	defer stats.Close()
+
 	back, vip := "192.0.2.11:8080", vip4
 	for _, bm := range []struct {
 		name, to string
@@ -35,16 +37,19 @@ func BenchmarkSock(b *testing.B) {
 		b.Run(bm.name, func(b *testing.B) {
 			to := netip.MustParseAddrPort(bm.to)
 			c := h.client(b, bm.typ, to.Addr(), false)
+
 			before := runTime(b, s)
 			for range b.N {
 				if bm.each {
 					c.close()
 					c.open(b, h, bm.typ)
 				}
+
 				if err := bm.op(c, to); err != nil {
 					b.Fatal(err)
 				}
 			}
+
 			b.ReportMetric(float64(runTime(b, s)-before)/float64(b.N), "prog-ns/op")
 		})
 	}
@@ -68,13 +73,17 @@ func (c *client) open(b *testing.B, h *sockHost, typ int) {
 // runTime sums the programs' run time in nanoseconds.
 func runTime(b *testing.B, s *Sock) uint64 {
 	b.Helper()
+
 	var sum uint64
+
 	for _, h := range s.hooks {
 		st, err := h.prog.Stats()
 		if err != nil {
 			b.Fatal(err)
 		}
+
 		sum += uint64(st.Runtime)
 	}
+
 	return sum
 }

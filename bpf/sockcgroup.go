@@ -31,10 +31,12 @@ func findCgroup() (string, error) {
 		return "", fmt.Errorf("find cgroup2 mount: %w", err)
 	}
 	defer f.Close()
+
 	points, err := cgroup2Mounts(f)
 	if err != nil {
 		return "", fmt.Errorf("find cgroup2 mount: read %s: %w", f.Name(), err)
 	}
+
 	for _, p := range points {
 		// In a container the mount may show a cgroup below the root. Programs there would not see the
 		// host's processes.
@@ -42,6 +44,7 @@ func findCgroup() (string, error) {
 			return p, nil
 		}
 	}
+
 	return "", fmt.Errorf("find cgroup2 mount in %s: %w (cgroup2 mounts: %q)", f.Name(), ErrNoCgroup, points)
 }
 
@@ -55,15 +58,19 @@ func CheckCgroup() error {
 // cgroup2Mounts returns the mount points of type cgroup2 in a mountinfo(5) file.
 func cgroup2Mounts(r io.Reader) ([]string, error) {
 	var points []string
+
 	lines := bufio.NewScanner(r)
 	for lines.Scan() {
 		mount, rest, ok := strings.Cut(lines.Text(), " - ")
+
 		fields := strings.Fields(mount)
 		if !ok || len(fields) < 5 || !strings.HasPrefix(rest, "cgroup2 ") {
 			continue
 		}
+
 		points = append(points, unescapeOctal(fields[4]))
 	}
+
 	return points, lines.Err()
 }
 
@@ -78,13 +85,16 @@ func cgroupID(path string) (uint64, error) {
 	if err := unix.Statfs(path, &st); err != nil {
 		return 0, fmt.Errorf("inspect cgroup %q: %w", path, err)
 	}
+
 	if st.Type != unix.CGROUP2_SUPER_MAGIC {
 		return 0, fmt.Errorf("inspect cgroup %q: not on a cgroup2 filesystem", path)
 	}
+
 	var s unix.Stat_t
 	if err := unix.Stat(path, &s); err != nil {
 		return 0, fmt.Errorf("inspect cgroup %q: %w", path, err)
 	}
+
 	return s.Ino, nil
 }
 
@@ -99,31 +109,43 @@ type CgroupOptions struct {
 
 // load loads a collection with its pinned maps into objs, for the host that the options name. It
 // returns the options with defaults filled in.
-func (o CgroupOptions) load(spec *ebpf.CollectionSpec, netns *ebpf.VariableSpec, objs any) (CgroupOptions, error) {
+func (o CgroupOptions) load(
+	spec *ebpf.CollectionSpec,
+	netns *ebpf.VariableSpec,
+	objs any,
+) (CgroupOptions, error) {
 	var err error
+
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
+
 	if o.CgroupPath == "" {
 		if o.CgroupPath, err = findCgroup(); err != nil {
 			return o, err
 		}
 	}
+
 	if o.NetnsCookie == 0 {
 		if o.NetnsCookie, err = netnsCookie(); err != nil {
 			return o, err
 		}
 	}
+
 	if err := netns.Set(o.NetnsCookie); err != nil {
 		return o, fmt.Errorf("set the host's network namespace: %w", err)
 	}
+
 	if err := preparePinDir(o.PinDir); err != nil {
 		return o, err
 	}
+
 	o.Sizes.apply(spec)
+
 	if err := dropIncompatible(spec, o.PinDir, o.Log); err != nil {
 		return o, err
 	}
+
 	return o, spec.LoadAndAssign(objs, &ebpf.CollectionOptions{Maps: ebpf.MapOptions{PinPath: o.PinDir}})
 }
 
@@ -142,21 +164,27 @@ func attachCgroup(pinDir, path string, h cgroupHook) error {
 	if err != nil {
 		return err
 	}
+
 	pin := filepath.Join(pinDir, h.name)
+
 	current, _, err := pinnedCgroup(pin)
 	if err != nil {
 		return err
 	}
+
 	if current == id {
 		return updateLink(pin, h.prog)
 	}
+
 	l, err := link.AttachCgroup(link.CgroupOptions{Path: path, Attach: h.attach, Program: h.prog})
 	if err != nil {
 		return fmt.Errorf("attach %s to cgroup %q: %w", h.name, path, err)
 	}
+
 	if err := errors.Join(removeIfThere(pin), l.Pin(pin)); err != nil {
 		return errors.Join(fmt.Errorf("pin link %q: %w", pin, err), l.Close())
 	}
+
 	return l.Close()
 }
 
@@ -167,17 +195,22 @@ func pinnedCgroup(pin string) (cgroup uint64, prog ebpf.ProgramID, err error) {
 	if errors.Is(err, fs.ErrNotExist) {
 		return 0, 0, nil
 	}
+
 	if err != nil {
 		return 0, 0, fmt.Errorf("open link %q: %w", pin, err)
 	}
+
 	defer l.Close()
+
 	info, err := l.Info()
 	if err != nil {
 		return 0, 0, fmt.Errorf("inspect link %q: %w", pin, err)
 	}
+
 	if c := info.Cgroup(); c != nil {
 		return c.CgroupId, info.Program, nil
 	}
+
 	return 0, 0, nil
 }
 
@@ -188,19 +221,23 @@ func attachedCgroup(pinDir, path string, hooks []cgroupHook) (bool, error) {
 	if err != nil {
 		return false, err
 	}
+
 	for _, h := range hooks {
 		cgroup, prog, err := pinnedCgroup(filepath.Join(pinDir, h.name))
 		if err != nil || cgroup != id {
 			return false, err
 		}
+
 		info, err := h.prog.Info()
 		if err != nil {
 			return false, fmt.Errorf("inspect program %s: %w", h.name, err)
 		}
+
 		if own, ok := info.ID(); ok && own != prog {
 			return false, nil
 		}
 	}
+
 	return true, nil
 }
 
@@ -210,10 +247,13 @@ func detachCgroup(pinDir, name string) error {
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
+
 	if err != nil {
 		return fmt.Errorf("detach %s: %w", name, err)
 	}
+
 	defer l.Close()
+
 	if err := l.Unpin(); err != nil {
 		return fmt.Errorf("detach %s: %w", name, err)
 	}
@@ -221,6 +261,7 @@ func detachCgroup(pinDir, name string) error {
 	if err := l.Detach(); err != nil && !errors.Is(err, link.ErrNotSupported) {
 		return fmt.Errorf("detach %s: %w", name, err)
 	}
+
 	return nil
 }
 
@@ -231,9 +272,11 @@ func netnsCookie() (uint64, error) {
 		return 0, fmt.Errorf("read netns cookie: open socket: %w", err)
 	}
 	defer unix.Close(fd)
+
 	cookie, err := unix.GetsockoptUint64(fd, unix.SOL_SOCKET, unix.SO_NETNS_COOKIE)
 	if err != nil {
 		return 0, fmt.Errorf("read netns cookie: %w", err)
 	}
+
 	return cookie, nil
 }

@@ -32,6 +32,7 @@ func listen(addr netip.Addr, port uint16, control func(fd int) error) (net.Liste
 		var err error
 		return errors.Join(raw.Control(func(fd uintptr) { err = control(int(fd)) }), err)
 	}}
+
 	return lc.Listen(context.Background(), "tcp", netip.AddrPortFrom(addr, port).String())
 }
 
@@ -40,10 +41,12 @@ func connect(l net.Listener) (*hostConn, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	server, err := l.Accept()
 	if err != nil {
 		return nil, err
 	}
+
 	return &hostConn{client, server, uint16(client.LocalAddr().(*net.TCPAddr).Port)}, nil
 }
 
@@ -52,13 +55,17 @@ func (c *hostConn) timeWait() error {
 	if err := c.server.(*net.TCPConn).CloseWrite(); err != nil {
 		return err
 	}
+
 	if _, err := io.ReadAll(c.client); err != nil {
 		return err
 	}
+
 	if err := c.client.Close(); err != nil {
 		return err
 	}
+
 	_, _ = io.ReadAll(c.server)
+
 	return c.server.Close()
 }
 
@@ -76,22 +83,30 @@ func TestHostSocket(t *testing.T) {
 }
 
 func testTCPSockets(t *testing.T, n *node, g *Gateway, f family) {
-	var l net.Listener
-	var live, dead *hostConn
+	var (
+		l          net.Listener
+		live, dead *hostConn
+	)
+
 	n.must(t, func() (err error) {
 		if l, err = listen(f.node, listenPort, func(int) error { return nil }); err != nil {
 			return err
 		}
+
 		if live, err = connect(l); err != nil {
 			return err
 		}
+
 		if dead, err = connect(l); err != nil {
 			return err
 		}
+
 		return dead.timeWait()
 	})
+
 	defer l.Close()
 	defer live.close()
+
 	segment := func(sport uint16, flags uint8) []byte {
 		return f.rx(f.node, f.node, protoTCP, tcp(sport, listenPort, flags))
 	}
@@ -99,6 +114,7 @@ func testTCPSockets(t *testing.T, n *node, g *Gateway, f family) {
 		about := f.ip(f.node, f.node, protoTCP, tcp(listenPort, sport, flagACK))
 		return f.rx(f.foreign, f.node, f.icmp, f.icmpError(f.unreach, 1, about))
 	}
+
 	runTests(t, n, g, []packetTest{
 		one("tcp, gate closed", segment(live.port, flagACK), retRedirect, "snat_port"),
 		one("syn, gate closed", segment(live.port, flagSYN), retNext, "snat_syn"),
@@ -118,8 +134,11 @@ func testTCPSockets(t *testing.T, n *node, g *Gateway, f family) {
 
 // A listener that waits for data keeps a connection as a request socket.
 func testDeferredSocket(t *testing.T, n *node, g *Gateway, f family) {
-	var l net.Listener
-	var client net.Conn
+	var (
+		l      net.Listener
+		client net.Conn
+	)
+
 	n.must(t, func() (err error) {
 		l, err = listen(f.node, deferPort, func(fd int) error {
 			return unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_DEFER_ACCEPT, 60)
@@ -127,12 +146,17 @@ func testDeferredSocket(t *testing.T, n *node, g *Gateway, f family) {
 		if err != nil {
 			return err
 		}
+
 		client, err = net.Dial("tcp", l.Addr().String())
+
 		return err
 	})
+
 	defer l.Close()
 	defer client.Close()
+
 	openGate(t, g, SocketKey{protoTCP, deferPort})
+
 	port := uint16(client.LocalAddr().(*net.TCPAddr).Port)
 	runTests(t, n, g, []packetTest{
 		one("request", f.rx(f.node, f.node, protoTCP, tcp(port, deferPort, flagACK)), retNext, "host_socket"),
@@ -141,11 +165,14 @@ func testDeferredSocket(t *testing.T, n *node, g *Gateway, f family) {
 
 func testUDPSocket(t *testing.T, n *node, g *Gateway, f family) {
 	var c net.PacketConn
+
 	n.must(t, func() (err error) {
 		c, err = net.ListenPacket("udp", netip.AddrPortFrom(f.node, udpPort).String())
 		return err
 	})
+
 	defer c.Close()
+
 	packet := f.rx(f.remote, f.node, protoUDP, udp(53, udpPort))
 	openGate(t, g, SocketKey{protoTCP, udpPort})
 	runTests(t, n, g, []packetTest{one("udp, gate open for tcp", packet, retRedirect, "snat_port")})
@@ -170,47 +197,64 @@ func TestConnectionsOfTheHostKeepTheirPackets(t *testing.T) {
 
 func testHostConnections(t *testing.T, n *node, g *Gateway, f family) {
 	const front, hosted, sendPort, udpFront, udpOpen = 30080, 30081, 30082, 30053, 30054
-	var l, h net.Listener
-	var live, dead, local *hostConn
-	var udpPeer, udpAny net.PacketConn
+
+	var (
+		l, h              net.Listener
+		live, dead, local *hostConn
+		udpPeer, udpAny   net.PacketConn
+	)
+
 	n.must(t, func() (err error) {
 		if l, err = listen(f.node, front, func(int) error { return nil }); err != nil {
 			return err
 		}
+
 		if h, err = listen(f.node, hosted, func(int) error { return nil }); err != nil {
 			return err
 		}
+
 		if live, err = connect(l); err != nil {
 			return err
 		}
+
 		if local, err = connect(h); err != nil {
 			return err
 		}
+
 		if dead, err = connect(l); err != nil {
 			return err
 		}
+
 		if udpPeer, err = net.DialUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(f.node, udpFront)), net.UDPAddrFromAddrPort(netip.AddrPortFrom(f.node, 53))); err != nil {
 			return err
 		}
+
 		if udpAny, err = net.ListenPacket("udp", netip.AddrPortFrom(f.node, udpOpen).String()); err != nil {
 			return err
 		}
+
 		return dead.timeWait()
 	})
+
 	for _, c := range []io.Closer{l, h, live.server, live.client, local.server, local.client, udpPeer, udpAny} {
 		defer c.Close()
 	}
+
 	n.must(t, func() error { return sending(t, f, sendPort) })
+
 	owners := map[ServiceKey]ServiceOwner{{Addr: f.node, Proto: protoTCP, Port: hosted}: ServiceHost}
 	for _, port := range []uint16{front, sendPort} {
 		owners[ServiceKey{Addr: f.node, Proto: protoTCP, Port: port}] = ServiceOVN
 	}
+
 	for _, port := range []uint16{udpFront, udpOpen} {
 		owners[ServiceKey{Addr: f.node, Proto: protoUDP, Port: port}] = ServiceOVN
 	}
+
 	if err := g.SyncServices(owners); err != nil {
 		t.Fatal(err)
 	}
+
 	segment := func(sport, dport uint16, flags uint8) []byte {
 		return f.rx(f.node, f.node, protoTCP, tcp(sport, dport, flags))
 	}
@@ -239,26 +283,33 @@ func testHostConnections(t *testing.T, n *node, g *Gateway, f family) {
 // sending begins a connection from the port to f.foreign, which does not answer.
 func sending(t *testing.T, f family, port uint16) error {
 	domain := unix.AF_INET
+
 	var at, to unix.Sockaddr = &unix.SockaddrInet4{Addr: [4]byte(f.node.AsSlice()), Port: int(port)}, &unix.SockaddrInet4{Addr: [4]byte(f.foreign.AsSlice()), Port: 443}
 	if f.node.Is6() {
 		domain, at, to = unix.AF_INET6, &unix.SockaddrInet6{Addr: f.node.As16(), Port: int(port)}, &unix.SockaddrInet6{Addr: f.foreign.As16(), Port: 443}
 	}
+
 	fd, err := unix.Socket(domain, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if err != nil {
 		return err
 	}
+
 	t.Cleanup(func() { unix.Close(fd) })
+
 	if err := unix.Bind(fd, at); err != nil {
 		return err
 	}
+
 	if err := unix.Connect(fd, to); !errors.Is(err, unix.EINPROGRESS) {
 		return fmt.Errorf("connect: %w, want EINPROGRESS", err)
 	}
+
 	return nil
 }
 
 func openGate(t *testing.T, g *Gateway, keys ...SocketKey) {
 	t.Helper()
+
 	if err := g.SyncHostSockets(keys); err != nil {
 		t.Fatal(err)
 	}

@@ -19,17 +19,21 @@ func ExemptSocket(pinDir string, fd uintptr) error {
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
+
 	if err != nil {
 		return fmt.Errorf("exempt socket: open table: %w", err)
 	}
+
 	defer m.Close()
 
 	cookie, err := unix.GetsockoptUint64(int(fd), unix.SOL_SOCKET, unix.SO_COOKIE)
 	if err != nil {
 		return fmt.Errorf("exempt socket: read cookie: %w", err)
 	}
+
 	if err := m.Put(cookie, uint8(1)); err != nil {
 		return fmt.Errorf("exempt socket: %w", err)
 	}
+
 	return nil
 }

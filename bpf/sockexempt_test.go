@@ -13,6 +13,7 @@ import (
 // exempt exempts the socket.
 func (c *client) exempt(t *testing.T, h *sockHost) {
 	t.Helper()
+
 	if err := ExemptSocket(h.pinDir, uintptr(c.fd)); err != nil {
 		t.Fatal(err)
 	}
@@ -29,6 +30,7 @@ func poison(servers ...netip.AddrPort) SockService {
 func TestExemptSocket_isNotTranslated(t *testing.T) {
 	h := newSockHost(t)
 	server4, server6 := netip.MustParseAddrPort("192.0.2.13:8080"), netip.MustParseAddrPort("[2001:db8::13]:8080")
+
 	s := h.open(t, poison(server4, server6))
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
@@ -39,6 +41,7 @@ func TestExemptSocket_isNotTranslated(t *testing.T) {
 	} {
 		t.Run(way.name, func(t *testing.T) {
 			to := netip.MustParseAddrPort(way.to)
+
 			other := h.client(t, unix.SOCK_STREAM, to.Addr(), way.mapped)
 			if err := other.connect(to); !errors.Is(err, unix.ECONNREFUSED) {
 				t.Errorf("ordinary socket: %v, want ECONNREFUSED", err)
@@ -46,12 +49,15 @@ func TestExemptSocket_isNotTranslated(t *testing.T) {
 
 			c := h.client(t, unix.SOCK_STREAM, to.Addr(), way.mapped)
 			c.exempt(t, h)
+
 			if err := c.connect(to); err != nil {
 				t.Fatalf("exempt socket: %v", err)
 			}
+
 			if got := c.peer(t); got != to {
 				t.Errorf("peer is %v, want %v", got, to)
 			}
+
 			if got := c.read(t); got != to.Addr().String() {
 				t.Errorf("answered by %s", got)
 			}
@@ -73,12 +79,15 @@ func TestExemptSocket_withBackends(t *testing.T) {
 
 	c := h.client(t, unix.SOCK_STREAM, server.Addr(), false)
 	c.exempt(t, h)
+
 	if err := c.connect(server); err != nil {
 		t.Fatal(err)
 	}
+
 	if got := c.peer(t); got != server {
 		t.Errorf("peer is %v, want %v", got, server)
 	}
+
 	if got := c.read(t); got != "192.0.2.13" {
 		t.Errorf("exempt socket: answered by %s", got)
 	}
@@ -92,11 +101,14 @@ func TestExemptSocket_withoutTable(t *testing.T) {
 	h.client(t, unix.SOCK_STREAM, server.Addr(), false).exempt(t, h)
 
 	h.open(t, webService(backAddrs...))
+
 	if err := os.Remove(filepath.Join(h.pinDir, sockMapSockExempt)); err != nil {
 		t.Fatal(err)
 	}
+
 	c := h.client(t, unix.SOCK_STREAM, server.Addr(), false)
 	c.exempt(t, h)
+
 	if err := c.connect(server); err != nil {
 		t.Fatal(err)
 	}

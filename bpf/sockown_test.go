@@ -15,6 +15,7 @@ import (
 // port of h.
 func (h *sockHost) translates(t *testing.T, s *Sock, to netip.AddrPort, mapped bool) bool {
 	t.Helper()
+
 	c := h.client(t, unix.SOCK_DGRAM, to.Addr(), mapped)
 	defer c.close()
 	// Without the translation, no route may lead to the address.
@@ -26,15 +27,18 @@ func (h *sockHost) translates(t *testing.T, s *Sock, to netip.AddrPort, mapped b
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	for _, back := range backs(backAddrs...) {
 		yes, err := s.Translated(cookie, back)
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		if yes {
 			return true
 		}
 	}
+
 	return false
 }
 
@@ -43,10 +47,12 @@ func (h *sockHost) translates(t *testing.T, s *Sock, to netip.AddrPort, mapped b
 // except loopback.
 func TestSock_ownAddresses(t *testing.T) {
 	const port = 30080
+
 	var has []netip.Addr
 	for _, a := range append(hostAddrs4, "2001:db8::1") {
 		has = append(has, netip.MustParseAddr(a))
 	}
+
 	addresses := []string{
 		"0.0.0.0", "::", "127.0.0.1", "127.0.0.53", "127.1.2.3", "127.255.255.254", "::1",
 		"192.0.2.1", "192.0.2.2", "2001:db8::1",
@@ -66,6 +72,7 @@ func TestSock_ownAddresses(t *testing.T) {
 
 			for _, text := range addresses {
 				a := netip.MustParseAddr(text)
+
 				want := service.IsOwn(a, func(a netip.Addr) bool { return slices.Contains(has, a) })
 				if kind.notLoopback && (a.IsLoopback() || a.IsUnspecified()) { // connecting to the latter means the former
 					want = false
@@ -75,6 +82,7 @@ func TestSock_ownAddresses(t *testing.T) {
 					if mapped && !a.Is4() {
 						continue
 					}
+
 					if got := h.translates(t, s, netip.AddrPortFrom(a, port), mapped); got != want {
 						t.Errorf("%s, mapped %t: translated %t, want %t", a, mapped, got, want)
 					}
@@ -97,6 +105,7 @@ func TestSock_notLoopbackKeepsAffinity(t *testing.T) {
 	for range 100 {
 		seen[connectOnce(t, h, unix.SOCK_STREAM, netip.MustParseAddrPort("192.0.2.1:30080"), false)] = true
 	}
+
 	if len(seen) < 3 { // by chance once in 10^17
 		t.Errorf("without affinity, 100 connections reach only %v", seen)
 	}

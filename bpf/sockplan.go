@@ -56,51 +56,70 @@ type sockState struct {
 
 func newSockState() *sockState {
 	return &sockState{
-		fronts: make(map[sockFrontKey]sockFront), sets: make(map[uint32][]sockBack), users: make(map[uint32]int),
-		services: make(map[string][]*sockGroup), claims: make(map[sockFrontKey][]*sockGroup),
-		owners: make(map[uint32]*sockGroup), next: 1,
-		udp: udpBackends{sets: make(map[uint32]bool), count: make(map[sockBack]int), touched: make(map[sockBack]bool)},
+		fronts:   make(map[sockFrontKey]sockFront),
+		sets:     make(map[uint32][]sockBack),
+		users:    make(map[uint32]int),
+		services: make(map[string][]*sockGroup),
+		claims:   make(map[sockFrontKey][]*sockGroup),
+		owners:   make(map[uint32]*sockGroup),
+		next:     1,
+		udp: udpBackends{
+			sets:    make(map[uint32]bool),
+			count:   make(map[sockBack]int),
+			touched: make(map[sockBack]bool),
+		},
 	}
 }
 
 // sockGroups returns the groups of a service. Addresses may be IPv4-mapped; zones are ignored.
 func sockGroups(s SockService) ([]*sockGroup, error) {
 	var groups []*sockGroup
+
 	for i, p := range s.Ports {
 		if p.Proto != protoTCP && p.Proto != protoUDP {
 			return nil, fmt.Errorf("protocol %d is neither TCP nor UDP", p.Proto)
 		}
+
 		if p.Affinity < 0 {
 			return nil, fmt.Errorf("affinity %v is negative", p.Affinity)
 		}
+
 		families := [2]sockGroup{}
 		for _, f := range p.Frontends {
 			g, b, err := familyOf(&families, f)
 			if err != nil {
 				return nil, fmt.Errorf("frontend %v: %w", f, err)
 			}
+
 			g.fronts = append(g.fronts, sockFrontKey{Addr: b.Addr, Port: b.Port, Proto: p.Proto})
 		}
+
 		for _, a := range p.Backends {
 			g, b, err := familyOf(&families, a)
 			if err == nil && a.Addr().IsUnspecified() {
 				err = errors.New("address is unspecified")
 			}
+
 			if err != nil {
 				return nil, fmt.Errorf("backend %v: %w", a, err)
 			}
+
 			g.backs = append(g.backs, b)
 		}
+
 		for f := range families {
 			g := &families[f]
 			if len(g.fronts) == 0 {
 				continue
 			}
+
 			g.service, g.index, g.proto = s.Key, 2*i+f, p.Proto
+
 			g.affinity = uint32(min((p.Affinity+time.Second-1)/time.Second, sockNotLoopback-1))
 			if p.NotLoopback {
 				g.affinity |= sockNotLoopback
 			}
+
 			slices.SortFunc(g.fronts, compareFronts)
 			g.fronts = slices.Compact(g.fronts)
 			slices.SortFunc(g.backs, compareBacks)
@@ -108,6 +127,7 @@ func sockGroups(s SockService) ([]*sockGroup, error) {
 			groups = append(groups, g)
 		}
 	}
+
 	return groups, nil
 }
 
@@ -116,46 +136,57 @@ func familyOf(families *[2]sockGroup, a netip.AddrPort) (*sockGroup, sockBack, e
 	if !addr.IsValid() || a.Port() == 0 {
 		return nil, sockBack{}, errors.New("no address, or no port")
 	}
+
 	g := &families[0]
 	if addr.Is6() {
 		g = &families[1]
 	}
+
 	return g, sockBack{Addr: sockAddr{W: words(addr)}, Port: bePort(a.Port())}, nil
 }
 
 // update plans the change from the previous services to groups, by service key.
 func (s *sockState) update(groups map[string][]*sockGroup) sockPlan {
 	affected := make(map[sockFrontKey]bool)
+
 	var released []uint32
+
 	for key, now := range groups {
 		for _, g := range s.services[key] {
 			s.unclaim(g, affected)
+
 			if g.set != 0 {
 				delete(s.owners, g.set)
 				released = append(released, g.set)
 			}
 		}
+
 		delete(s.services, key)
+
 		for _, g := range now {
 			s.claim(g, affected)
 			s.services[key] = append(s.services[key], g)
 		}
 	}
+
 	return s.plan(affected, released)
 }
 
 // adopt plans the change from tables read from the kernel, without known services, to groups.
 func (s *sockState) adopt(groups map[string][]*sockGroup) sockPlan {
 	affected := make(map[sockFrontKey]bool)
+
 	for key, now := range groups {
 		for _, g := range now {
 			s.claim(g, affected)
 			s.services[key] = append(s.services[key], g)
 		}
 	}
+
 	for f := range s.fronts {
 		affected[f] = true
 	}
+
 	return s.plan(affected, slices.Collect(maps.Keys(s.sets)))
 }
 
@@ -173,6 +204,7 @@ func (s *sockState) unclaim(g *sockGroup, affected map[sockFrontKey]bool) {
 		if len(s.claims[f]) == 0 {
 			delete(s.claims, f)
 		}
+
 		affected[f] = true
 	}
 }
@@ -181,21 +213,27 @@ func (s *sockState) unclaim(g *sockGroup, affected map[sockFrontKey]bool) {
 // released are sets without an owner.
 func (s *sockState) plan(affected map[sockFrontKey]bool, released []uint32) sockPlan {
 	var p sockPlan
+
 	touched := make(map[*sockGroup]bool)
+
 	for _, f := range slices.SortedFunc(maps.Keys(affected), compareFronts) {
 		had, exists := s.fronts[f]
 		if owner := s.owners[had.Set]; exists && owner != nil {
 			touched[owner] = true
 		}
+
 		for _, g := range s.claims[f] {
 			touched[g] = true
 		}
+
 		if exists && len(s.claims[f]) == 0 {
 			s.dropFront(f)
 			p.delFronts = append(p.delFronts, f)
 		}
 	}
+
 	ordered := slices.SortedFunc(maps.Keys(touched), compareGroups)
+
 	won := make(map[*sockGroup][]sockFrontKey, len(ordered))
 	for _, g := range ordered {
 		won[g] = s.won(g)
@@ -203,28 +241,34 @@ func (s *sockState) plan(affected map[sockFrontKey]bool, released []uint32) sock
 			released = append(released, id)
 		}
 	}
+
 	for _, g := range ordered {
 		if g.set != 0 {
 			s.fill(&p, g)
 		}
 	}
+
 	for _, g := range ordered {
 		for _, f := range won[g] {
 			s.point(&p, f, sockFront{Set: g.set, Count: uint32(len(g.backs)), Affinity: g.affinity})
 		}
 	}
+
 	s.sweep(&p, released)
+
 	return p
 }
 
 // won returns the frontends that the group owns.
 func (s *sockState) won(g *sockGroup) []sockFrontKey {
 	var won []sockFrontKey
+
 	for _, f := range g.fronts {
 		if s.claims[f][0] == g {
 			won = append(won, f)
 		}
 	}
+
 	return won
 }
 
@@ -235,39 +279,48 @@ func (s *sockState) assign(g *sockGroup, won []sockFrontKey) (released uint32) {
 		if released != 0 {
 			delete(s.owners, released)
 		}
+
 		return released
 	}
+
 	if g.set != 0 {
 		return 0
 	}
 	// An existing set is changed in place, unless another group's frontend would briefly lead to this
 	// group's backends.
 	counts := make(map[uint32]int)
+
 	for _, f := range won {
 		if have, ok := s.fronts[f]; ok && have.Set != 0 {
 			counts[have.Set]++
 		}
 	}
+
 	for _, id := range slices.Sorted(maps.Keys(counts)) {
 		if s.owners[id] == nil && s.users[id] == counts[id] {
 			g.set = id
 			break
 		}
 	}
+
 	if g.set == 0 {
 		g.set = s.freeID()
 	}
+
 	s.owners[g.set] = g
+
 	return 0
 }
 
 func (s *sockState) freeID() uint32 {
 	for {
 		id := s.next
+
 		s.next++
 		if s.next == 0 {
 			s.next = 1
 		}
+
 		if _, used := s.sets[id]; !used && s.owners[id] == nil && s.users[id] == 0 {
 			return id
 		}
@@ -275,7 +328,8 @@ func (s *sockState) freeID() uint32 {
 }
 
 func compareFronts(a, b sockFrontKey) int {
-	return cmp.Or(slices.Compare(a.Addr.W[:], b.Addr.W[:]), cmp.Compare(a.Port, b.Port), cmp.Compare(a.Proto, b.Proto))
+	return cmp.Or(slices.Compare(a.Addr.W[:], b.Addr.W[:]), cmp.Compare(a.Port, b.Port),
+		cmp.Compare(a.Proto, b.Proto))
 }
 
 func compareBacks(a, b sockBack) int {

@@ -27,14 +27,19 @@ func (f *fakeTables) run(p sockPlan, check func()) {
 		delete(f.fronts, k)
 		check()
 	}
+
 	for i, k := range p.backKeys {
 		f.backs[k] = p.backs[i]
+
 		check()
 	}
+
 	for i, k := range p.frontKeys {
 		f.fronts[k] = p.fronts[i]
+
 		check()
 	}
+
 	for _, k := range p.delBacks {
 		delete(f.backs, k)
 		check()
@@ -45,22 +50,27 @@ func (f *fakeTables) run(p sockPlan, check func()) {
 func (f *fakeTables) lookup(k sockFrontKey) (backs []sockBack, complete, ok bool) {
 	front, ok := f.fronts[k]
 	complete = true
+
 	for slot := range front.Count {
 		b, there := f.backs[sockBackKey{Set: front.Set, Slot: slot}]
+
 		complete = complete && there
 		if there {
 			backs = append(backs, b)
 		}
 	}
+
 	return backs, complete, ok
 }
 
 func mustGroups(t *testing.T, services ...SockService) map[string][]*sockGroup {
 	t.Helper()
+
 	groups, err := groupsOf(services)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	return groups
 }
 
@@ -72,6 +82,7 @@ func onePort(key string, proto uint8, ends []netip.AddrPort, backends ...string)
 func TestSockWrites(t *testing.T) {
 	ends := fronts("10.96.0.1:80", "0.0.0.0:30080", "198.51.100.1:80")
 	a, b, c, d := "192.0.2.1", "192.0.2.2", "192.0.2.3", "192.0.2.4"
+
 	s := newSockState()
 	for _, step := range []struct {
 		what   string
@@ -105,14 +116,18 @@ func TestSockConflict(t *testing.T) {
 	end := fronts("198.51.100.1:80")
 	want := func(when, backend string) {
 		t.Helper()
+
 		key := sockFrontKey{Addr: sockAddr{W: words(end[0].Addr())}, Port: bePort(80), Proto: protoTCP}
+
 		got, _, ok := f.lookup(key)
 		if backend == "" {
 			if ok {
 				t.Errorf("%s: %v", when, got)
 			}
+
 			return
 		}
+
 		if !ok || len(got) != 1 || got[0].addrPort().Addr().String() != backend {
 			t.Errorf("%s: %v, want %s", when, got, backend)
 		}
@@ -128,6 +143,7 @@ func TestSockConflict(t *testing.T) {
 	want("it goes", "192.0.2.2")
 	run(SockService{Key: "b"}, SockService{Key: "c"})
 	want("all go", "")
+
 	if len(f.fronts)+len(f.backs) != 0 {
 		t.Errorf("left: %v, %v", f.fronts, f.backs)
 	}
@@ -166,20 +182,26 @@ func (w *world) change() SockService {
 		for range w.IntN(4) {
 			p.Frontends = append(p.Frontends, fronts(fmt.Sprintf("10.96.0.%d:80", w.IntN(6)), fmt.Sprintf("[fd00::%d]:80", w.IntN(3)))[w.IntN(2)])
 		}
+
 		for range w.IntN(6) {
 			p.Backends = append(p.Backends, backs(fmt.Sprintf("192.0.2.%d", w.IntN(8)), fmt.Sprintf("2001:db8::%d", w.IntN(4)))[w.IntN(2)])
 		}
+
 		s.Ports = append(s.Ports, p)
 	}
+
 	w.services[s.Key] = s
+
 	return s
 }
 
 // wanted returns what each frontend must lead to, worked out plainly.
 func (w *world) wanted(t *testing.T) map[sockFrontKey][]sockBack {
 	t.Helper()
+
 	want := make(map[sockFrontKey][]sockBack)
 	owner := make(map[sockFrontKey]*sockGroup)
+
 	for _, s := range w.services {
 		for _, g := range mustGroups(t, s)[s.Key] {
 			for _, f := range g.fronts {
@@ -189,6 +211,7 @@ func (w *world) wanted(t *testing.T) map[sockFrontKey][]sockBack {
 			}
 		}
 	}
+
 	return want
 }
 
@@ -200,13 +223,17 @@ func TestSockRandom(t *testing.T) {
 	w := &world{rand.New(rand.NewPCG(seed, 0)), make(map[string]SockService)}
 	s, f := newSockState(), newFakeTables()
 	before := w.wanted(t)
+
 	for step := range 3000 {
 		var changes []SockService
 		for range 1 + w.IntN(3) {
 			changes = append(changes, w.change())
 		}
+
 		after := w.wanted(t)
+
 		var p sockPlan
+
 		if w.IntN(10) == 0 {
 			s = stateOf(f)
 			all := slices.Collect(func(yield func(SockService) bool) {
@@ -222,20 +249,26 @@ func TestSockRandom(t *testing.T) {
 			for _, c := range changes {
 				last[c.Key] = c
 			}
+
 			changes = changes[:0]
 			for _, c := range last {
 				changes = append(changes, c)
 			}
+
 			p = s.update(mustGroups(t, changes...))
 		}
+
 		f.run(p, func() { checkLookups(t, f, before, after) })
 		checkExact(t, f, after)
+
 		if again := s.update(mustGroups(t, changes...)); again.size() != 0 {
 			t.Errorf("the same again: %+v", again)
 		}
+
 		if t.Failed() {
 			t.Fatalf("at step %d: %+v", step, p)
 		}
+
 		before = after
 	}
 }
@@ -243,11 +276,13 @@ func TestSockRandom(t *testing.T) {
 func stateOf(f *fakeTables) *sockState {
 	s := newSockState()
 	s.read(f.fronts, f.backs)
+
 	return s
 }
 
 func checkLookups(t *testing.T, f *fakeTables, before, after map[sockFrontKey][]sockBack) {
 	t.Helper()
+
 	for k := range f.fronts {
 		got, _, _ := f.lookup(k)
 		for _, b := range got {
@@ -260,19 +295,25 @@ func checkLookups(t *testing.T, f *fakeTables, before, after map[sockFrontKey][]
 
 func checkExact(t *testing.T, f *fakeTables, want map[sockFrontKey][]sockBack) {
 	t.Helper()
+
 	sets := make(map[uint32]int)
+
 	for k, backends := range want {
 		got, complete, ok := f.lookup(k)
 		slices.SortFunc(got, compareBacks)
+
 		if !ok || !complete || !slices.Equal(got, backends) {
 			t.Errorf("%v leads to %v (there %t, complete %t), want %v", k, got, ok, complete, backends)
 		}
+
 		sets[f.fronts[k].Set] = len(got)
 	}
+
 	entries := 0
 	for _, n := range sets {
 		entries += n
 	}
+
 	if len(f.fronts) != len(want) || len(f.backs) != entries {
 		t.Errorf("%d frontends and %d backends, want %d and %d", len(f.fronts), len(f.backs), len(want), entries)
 	}

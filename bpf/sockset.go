@@ -9,12 +9,15 @@ func (s *sockState) read(fronts map[sockFrontKey]sockFront, backs map[sockBackKe
 		if missing := int(k.Slot) + 1 - len(slots); missing > 0 {
 			slots = append(slots, make([]sockBack, missing)...)
 		}
+
 		slots[k.Slot] = b
 		s.sets[k.Set] = slots
 		s.next = max(s.next, k.Set+1)
 	}
+
 	for k, f := range fronts {
 		s.putFront(k, f)
+
 		if f.Set != 0 {
 			s.udp.use(f.Set, k.Proto, s.sets[f.Set])
 		}
@@ -26,13 +29,16 @@ func (s *sockState) fill(p *sockPlan, g *sockGroup) {
 	old := s.sets[g.set]
 	now := arrange(old, g.backs)
 	s.udp.use(g.set, g.proto, old)
+
 	for slot, b := range now {
 		if slot < len(old) && old[slot] == b {
 			continue
 		}
+
 		p.backKeys = append(p.backKeys, sockBackKey{Set: g.set, Slot: uint32(slot)})
 		p.backs = append(p.backs, b)
 	}
+
 	p.delBacks = appendSlots(p.delBacks, g.set, len(now), old)
 	s.udp.replace(g.set, old, now)
 	s.sets[g.set] = now
@@ -41,26 +47,33 @@ func (s *sockState) fill(p *sockPlan, g *sockGroup) {
 // arrange returns want in an order that keeps as many entries as possible at their position in old.
 func arrange(old, want []sockBack) []sockBack {
 	out := make([]sockBack, len(want))
+
 	missing := make(map[sockBack]bool, len(want))
 	for _, b := range want {
 		missing[b] = true
 	}
+
 	for i, b := range old[:min(len(old), len(want))] {
 		if missing[b] {
 			out[i] = b
 			delete(missing, b)
 		}
 	}
+
 	at := 0
+
 	for _, b := range want {
 		if !missing[b] {
 			continue
 		}
+
 		for out[at] != (sockBack{}) {
 			at++
 		}
+
 		out[at] = b
 	}
+
 	return out
 }
 
@@ -71,6 +84,7 @@ func appendSlots(keys []sockBackKey, set uint32, first int, slots []sockBack) []
 			keys = append(keys, sockBackKey{Set: set, Slot: uint32(slot)})
 		}
 	}
+
 	return keys
 }
 
@@ -80,9 +94,11 @@ func (s *sockState) point(p *sockPlan, f sockFrontKey, to sockFront) {
 	if exists && have == to {
 		return
 	}
+
 	if exists {
 		s.dropFront(f)
 	}
+
 	s.putFront(f, to)
 	p.frontKeys = append(p.frontKeys, f)
 	p.fronts = append(p.fronts, to)
@@ -91,10 +107,12 @@ func (s *sockState) point(p *sockPlan, f sockFrontKey, to sockFront) {
 // sweep plans the deletion of released sets without an owner.
 func (s *sockState) sweep(p *sockPlan, released []uint32) {
 	slices.Sort(released)
+
 	for _, id := range slices.Compact(released) {
 		if s.owners[id] != nil {
 			continue
 		}
+
 		p.delBacks = appendSlots(p.delBacks, id, 0, s.sets[id])
 		s.udp.replace(id, s.sets[id], nil)
 		delete(s.udp.sets, id)
@@ -110,6 +128,7 @@ func (s *sockState) putFront(f sockFrontKey, to sockFront) {
 func (s *sockState) dropFront(f sockFrontKey) {
 	set := s.fronts[f].Set
 	delete(s.fronts, f)
+
 	if s.users[set]--; s.users[set] == 0 {
 		delete(s.users, set)
 	}
@@ -134,12 +153,15 @@ func (u *udpBackends) replace(set uint32, old, now []sockBack) {
 	if !u.sets[set] {
 		return
 	}
+
 	for _, b := range old {
 		if u.count[b]--; u.count[b] == 0 {
 			delete(u.count, b)
 		}
+
 		u.touched[b] = true
 	}
+
 	for _, b := range now {
 		u.count[b]++
 	}
@@ -148,12 +170,15 @@ func (u *udpBackends) replace(set uint32, old, now []sockBack) {
 // gone returns the backends that no slot has any more, sorted.
 func (u *udpBackends) gone() []sockBack {
 	var gone []sockBack
+
 	for b := range u.touched {
 		if u.count[b] == 0 && b != (sockBack{}) {
 			gone = append(gone, b)
 		}
 	}
+
 	clear(u.touched)
 	slices.SortFunc(gone, compareBacks)
+
 	return gone
 }

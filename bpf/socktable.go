@@ -18,9 +18,12 @@ func (s *Sock) SyncAddrs(want []netip.Addr) error {
 	for _, a := range want {
 		keys[sockAddr{W: words(a.WithZone(""))}] = true
 	}
-	if err := errors.Join(addSockAddrs(s.objs.SockAddrs, keys), pruneSockAddrs(s.objs.SockAddrs, keys)); err != nil {
+
+	if err := errors.Join(addSockAddrs(s.objs.SockAddrs, keys),
+		pruneSockAddrs(s.objs.SockAddrs, keys)); err != nil {
 		return fmt.Errorf("sync addresses of host sockets: %w", err)
 	}
+
 	return nil
 }
 
@@ -30,6 +33,7 @@ func addSockAddrs(m *ebpf.Map, want map[sockAddr]bool) error {
 			return err
 		}
 	}
+
 	return nil
 }
 
@@ -39,10 +43,12 @@ func pruneSockAddrs(m *ebpf.Map, want map[sockAddr]bool) error {
 		if want[k] {
 			continue
 		}
+
 		if err := m.Delete(k); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
 			return err
 		}
 	}
+
 	return err
 }
 
@@ -55,16 +61,20 @@ func (s *Sock) UpdateServices(changes []SockService) (writes int, err error) {
 	if s.wanted == nil {
 		return 0, errors.New("update services of host sockets: no services were synced yet")
 	}
+
 	groups, invalid := groupsOf(changes)
+
 	groups = s.choose(groups)
 	if s.state != nil {
 		writes, err = s.apply(s.state.update(groups))
 	} else {
 		writes, err = s.resync(s.wanted)
 	}
+
 	if isFull(err) {
 		writes, err = s.replace(groups)
 	}
+
 	return writes, errors.Join(invalid, err)
 }
 
@@ -75,10 +85,12 @@ func (s *Sock) SyncServices(full []SockService) (writes int, err error) {
 	groups, invalid := groupsOf(full)
 	s.wanted, s.left, s.used = make(map[string][]*sockGroup), make(map[string][]*sockGroup), sockSize{}
 	s.choose(groups)
+
 	writes, err = s.resync(s.wanted)
 	if isFull(err) {
 		writes, err = s.replace(s.wanted)
 	}
+
 	return writes, errors.Join(invalid, err)
 }
 
@@ -88,24 +100,30 @@ func (s *Sock) GoneUDP() []netip.AddrPort {
 	if s.state != nil {
 		s.gone = append(s.gone, s.state.udp.gone()...)
 	}
+
 	out := make([]netip.AddrPort, 0, len(s.gone))
 	for _, b := range s.gone {
 		out = append(out, b.addrPort())
 	}
+
 	s.gone = nil
+
 	return out
 }
 
 // Translated reports whether a frontend connected the UDP socket with that cookie to the peer.
 func (s *Sock) Translated(cookie uint64, peer netip.AddrPort) (bool, error) {
 	var back sockBack
+
 	err := s.objs.SockConnected.Lookup(cookie, &back)
 	if errors.Is(err, ebpf.ErrKeyNotExist) {
 		return false, nil
 	}
+
 	if err != nil {
 		return false, fmt.Errorf("look up UDP socket %d: %w", cookie, err)
 	}
+
 	return back.addrPort() == netip.AddrPortFrom(peer.Addr().Unmap(), peer.Port()), nil
 }
 
@@ -114,20 +132,25 @@ func (b sockBack) addrPort() netip.AddrPort {
 	for i, w := range b.Addr.W {
 		binary.NativeEndian.PutUint32(raw[4*i:], w)
 	}
+
 	return netip.AddrPortFrom(netip.AddrFrom16(raw).Unmap(), bePort(b.Port))
 }
 
 func groupsOf(services []SockService) (map[string][]*sockGroup, error) {
 	groups := make(map[string][]*sockGroup, len(services))
+
 	var invalid []error
+
 	for _, svc := range services {
 		g, err := sockGroups(svc)
 		if err != nil {
 			invalid = append(invalid, fmt.Errorf("read service %q: %w", svc.Key, err))
 			continue
 		}
+
 		groups[svc.Key] = g
 	}
+
 	return groups, errors.Join(invalid...)
 }
 
@@ -139,11 +162,14 @@ func (s *Sock) replace(changed map[string][]*sockGroup) (int, error) {
 	for key := range changed {
 		delete(others, key)
 	}
+
 	n, err := s.resync(others)
 	if err != nil {
 		return n, err
 	}
+
 	more, err := s.apply(s.state.update(changed))
+
 	return n + more, err
 }
 
@@ -153,16 +179,20 @@ func (s *Sock) resync(services map[string][]*sockGroup) (int, error) {
 		s.gone = append(s.gone, s.state.udp.gone()...)
 		s.state = nil
 	}
+
 	state, err := s.load()
 	if err != nil {
 		return 0, err
 	}
+
 	for _, groups := range s.wanted {
 		for _, g := range groups {
 			g.set = 0
 		}
 	}
+
 	s.state = state
+
 	return s.apply(state.adopt(services))
 }
 
@@ -172,12 +202,15 @@ func (s *Sock) load() (*sockState, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read frontends of host sockets: %w", err)
 	}
+
 	backs, err := readTable[sockBackKey, sockBack](s.objs.SockBackends)
 	if err != nil {
 		return nil, fmt.Errorf("read backends of host sockets: %w", err)
 	}
+
 	state := newSockState()
 	state.read(fronts, backs)
+
 	return state, nil
 }
 
@@ -188,6 +221,7 @@ func (s *Sock) apply(p sockPlan) (int, error) {
 		s.state = nil
 		return 0, fmt.Errorf("update services of host sockets: %w", err)
 	}
+
 	return p.size(), nil
 }
 
@@ -195,15 +229,19 @@ func (s *Sock) write(p sockPlan) error {
 	if err := deleteKeys(s.objs.SockFrontends, p.delFronts); err != nil {
 		return fmt.Errorf("delete frontends: %w", err)
 	}
+
 	if err := putAll(s.objs.SockBackends, p.backKeys, p.backs); err != nil {
 		return fmt.Errorf("write backends: %w", err)
 	}
+
 	if err := putAll(s.objs.SockFrontends, p.frontKeys, p.fronts); err != nil {
 		return fmt.Errorf("write frontends: %w", err)
 	}
+
 	if err := deleteKeys(s.objs.SockBackends, p.delBacks); err != nil {
 		return fmt.Errorf("delete backends: %w", err)
 	}
+
 	return nil
 }
 
@@ -220,6 +258,7 @@ func deleteKeys[K any](m *ebpf.Map, keys []K) error {
 			return nil
 		}
 	}
+
 	return nil
 }
 
@@ -230,26 +269,32 @@ func putAll[K, V any](m *ebpf.Map, keys []K, values []V) error {
 		if _, err := m.BatchUpdate(keys[:n], values[:n], nil); err != nil {
 			return err
 		}
+
 		keys, values = keys[n:], values[n:]
 	}
+
 	return nil
 }
 
 // readTable returns the entries of a hash table of K to V.
 func readTable[K comparable, V any](m *ebpf.Map) (map[K]V, error) {
 	const batch = 4096
+
 	keys := make([]K, batch)
 	values := make([]V, batch)
 	table := make(map[K]V)
+
 	var cursor ebpf.MapBatchCursor
 	for {
 		n, err := m.BatchLookup(&cursor, keys, values, nil)
 		for i, k := range slices.All(keys[:n]) {
 			table[k] = values[i]
 		}
+
 		if errors.Is(err, ebpf.ErrKeyNotExist) {
 			return table, nil
 		}
+
 		if err != nil {
 			return nil, err
 		}

@@ -29,36 +29,45 @@ type Place func(ifindex int, name string, egress bool) (ahead int, attached bool
 // pin, so Hooks queries clsact for it.
 func Hooks(pinDir string, layout Layout, clsact Place) ([]Hooked, error) {
 	var out []Hooked
+
 	for _, h := range layoutHooks[layout] {
 		at, err := hookedAt(pinDir, h, clsact)
 		if err != nil {
 			return nil, fmt.Errorf("inspect attachment of %s: %w", h.name, err)
 		}
+
 		out = append(out, at)
 	}
+
 	return out, nil
 }
 
 func hookedAt(pinDir string, h hook, clsact Place) (Hooked, error) {
 	out := Hooked{Name: h.name, Bridge: h.bridge}
+
 	at, err := pinnedTCX(filepath.Join(pinDir, h.name))
 	if err != nil {
 		return out, err
 	}
+
 	if at.ifindex != 0 {
 		out.Ifindex = at.ifindex
 		out.Ahead, err = aheadOf(at, h)
+
 		return out, err
 	}
+
 	pins, err := clsactPins(pinDir, h.name)
 	if errors.Is(err, fs.ErrNotExist) {
 		return out, nil
 	}
+
 	for _, ifindex := range slices.Sorted(maps.Keys(pins)) {
 		if ahead, attached := clsact(ifindex, h.name, h.egress); attached {
 			out.Ifindex, out.Ahead = ifindex, ahead
 		}
 	}
+
 	return out, err
 }
 
@@ -68,15 +77,19 @@ func aheadOf(at tcx, h hook) (int, error) {
 	if err != nil {
 		return 0, fmt.Errorf("list programs of interface %d: %w", at.ifindex, err)
 	}
+
 	n := 0
+
 	for _, p := range all.Programs {
 		if p.ID == at.prog {
 			return n, nil
 		}
+
 		if !isMonitor(p.ID) {
 			n++
 		}
 	}
+
 	return 0, nil
 }
 
@@ -87,7 +100,9 @@ func isMonitor(id ebpf.ProgramID) bool {
 		return false
 	}
 	defer p.Close()
+
 	info, err := p.Info()
+
 	return err == nil && strings.HasPrefix(info.Name, "monitor_")
 }
 
@@ -98,17 +113,24 @@ func SocketHooks(pinDir string) (services, gate []string, err error) {
 		for _, name := range names {
 			cgroup, _, e := pinnedCgroup(filepath.Join(pinDir, name))
 			err = errors.Join(err, e)
+
 			if cgroup == 0 {
 				out = append(out, name)
 			}
 		}
+
 		return out
 	}
+
 	var translate []string
 	for _, h := range sockHooks(&sockPrograms{}) {
 		translate = append(translate, h.name)
 	}
+
 	services = missing(translate)
-	gate = missing([]string{gateProgGatePostBind4, gateProgGatePostBind6, gateProgGateConnect4, gateProgGateConnect6})
+	gate = missing(
+		[]string{gateProgGatePostBind4, gateProgGatePostBind6, gateProgGateConnect4, gateProgGateConnect6},
+	)
+
 	return services, gate, err
 }

@@ -30,6 +30,7 @@ func NewSteal(clsact ClsactFuncs) (*Steal, error) {
 	if err != nil {
 		return nil, fmt.Errorf("load program %s: %w", stealName, err)
 	}
+
 	return &Steal{prog: prog, clsact: clsact}, nil
 }
 

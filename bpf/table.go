@@ -24,6 +24,7 @@ type SocketKey struct {
 // ports outside the SNAT range have no effect. The change is one write.
 func (g *Gateway) SyncHostSockets(want []SocketKey) error {
 	var bits gatewayPortBits
+
 	for _, s := range want {
 		switch s.Proto {
 		case protoTCP:
@@ -34,9 +35,11 @@ func (g *Gateway) SyncHostSockets(want []SocketKey) error {
 			return fmt.Errorf("sync host sockets: protocol %d is neither TCP nor UDP", s.Proto)
 		}
 	}
+
 	if err := g.objs.HostSockets.Put(uint32(0), &bits); err != nil {
 		return fmt.Errorf("sync host sockets: %w", err)
 	}
+
 	return nil
 }
 
@@ -51,34 +54,42 @@ type puts[K comparable] struct {
 // room for are skipped. The result is valid after an error, too.
 func putEntries[K, V comparable](m *ebpf.Map, want map[K]V) (puts[K], error) {
 	var done puts[K]
+
 	for k, v := range want {
 		var have V
+
 		err := m.Lookup(k, &have)
 		if err == nil && have == v {
 			continue
 		}
+
 		if err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
 			return done, err
 		}
+
 		e := m.Put(k, v)
 		if isFull(e) {
 			done.full = append(done.full, k)
 			continue
 		}
+
 		if e != nil {
 			return done, e
 		}
+
 		done.written++
 		if err != nil {
 			done.added = append(done.added, k)
 		}
 	}
+
 	return done, nil
 }
 
 // pruneEntries deletes the unwanted keys of m and returns their number.
 func pruneEntries[K comparable, V any](m *ebpf.Map, want map[K]V) (int, error) {
 	var stale []K
+
 	err := eachEntry(m, func(k K, _ V) {
 		if _, ok := want[k]; !ok {
 			stale = append(stale, k)
@@ -89,6 +100,7 @@ func pruneEntries[K comparable, V any](m *ebpf.Map, want map[K]V) (int, error) {
 			return 0, err
 		}
 	}
+
 	return len(stale), err
 }
 
@@ -96,17 +108,21 @@ func pruneEntries[K comparable, V any](m *ebpf.Map, want map[K]V) (int, error) {
 // deleted meanwhile.
 func eachEntry[K, V any](m *ebpf.Map, f func(K, V)) error {
 	const batch = 4096
+
 	keys := make([]K, batch)
 	values := make([]V, batch)
+
 	var cursor ebpf.MapBatchCursor
 	for {
 		n, err := m.BatchLookup(&cursor, keys, values, nil)
 		for i, k := range keys[:n] {
 			f(k, values[i])
 		}
+
 		if errors.Is(err, ebpf.ErrKeyNotExist) {
 			return nil
 		}
+
 		if err != nil {
 			return err
 		}
@@ -121,8 +137,8 @@ type Table struct{ Entries, Capacity int }
 // "shortcuts". Missing tables are left out.
 func Tables(pinDir string) (map[string]Table, error) {
 	tables := make(map[string]Table)
-	err := errors.Join(
-		addTable[gatewayNsKey, gatewaySeen](tables, pinDir, "ns"),
+
+	err := errors.Join(addTable[gatewayNsKey, gatewaySeen](tables, pinDir, "ns"),
 		addTable[gatewayFragKey, gatewayFragSeen](tables, pinDir, "frags"),
 		addTable[gatewayServiceKey, uint8](tables, pinDir, "services"),
 		addTable[gatewayFlowKey, gatewaySeen](tables, pinDir, "takeover"),
@@ -130,21 +146,23 @@ func Tables(pinDir string) (map[string]Table, error) {
 		addTable[lookupServiceKey, lookupLookupTarget](tables, pinDir, lookupMapLookupTargets),
 		addTable[sockFrontKey, sockFront](tables, pinDir, sockMapSockFrontends),
 		addTable[sockBackKey, sockBack](tables, pinDir, sockMapSockBackends),
-		addTable[gatewayShortcutKey, gatewayShortcut](tables, pinDir, "shortcuts"),
-	)
+		addTable[gatewayShortcutKey, gatewayShortcut](tables, pinDir, "shortcuts"))
 	if err != nil {
 		return nil, fmt.Errorf("count table entries: %w", err)
 	}
+
 	return tables, nil
 }
 
 // TableSizes returns the entries of Tables.
 func TableSizes(pinDir string) (map[string]int, error) {
 	tables, err := Tables(pinDir)
+
 	sizes := make(map[string]int, len(tables))
 	for name, t := range tables {
 		sizes[name] = t.Entries
 	}
+
 	return sizes, err
 }
 
@@ -153,12 +171,16 @@ func addTable[K, V any](tables map[string]Table, pinDir, name string) error {
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
+
 	if err != nil {
 		return err
 	}
+
 	defer m.Close()
+
 	t := Table{Capacity: int(m.MaxEntries())}
 	err = eachEntry(m, func(K, V) { t.Entries++ })
 	tables[name] = t
+
 	return err
 }

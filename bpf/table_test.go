@@ -15,15 +15,19 @@ import (
 func TestUpdateServices(t *testing.T) {
 	n := newNode(t)
 	g := n.open(t)
+
 	all := make(map[ServiceKey]ServiceOwner)
 	for i := range 20000 {
 		all[ServiceKey{netip.AddrFrom4([4]byte{192, 0, byte(i >> 8), byte(i)}), protoTCP, uint16(30000 + i%1000)}] = ServiceOVN
 	}
+
 	if err := g.SyncServices(all); err != nil {
 		t.Fatal(err)
 	}
+
 	key := func(port uint16) ServiceKey { return ServiceKey{v4.node, protoTCP, port} }
 	syn := func(port uint16) []byte { return v4.rx(v4.remote, v4.node, protoTCP, tcp(4000, port, flagSYN)) }
+
 	type change struct {
 		name   string
 		add    map[ServiceKey]ServiceOwner
@@ -44,12 +48,14 @@ func TestUpdateServices(t *testing.T) {
 		if err != nil || writes != c.writes {
 			t.Errorf("%s: %d writes, %v; want %d", c.name, writes, err, c.writes)
 		}
+
 		for port, want := range c.want {
 			if got := n.reason(t, g, syn(port)); got[want] != 1 {
 				t.Errorf("%s: port %d: %v, want %s", c.name, port, got, want)
 			}
 		}
 	}
+
 	sizes, err := TableSizes(n.pinDir)
 	if err != nil || sizes["services"] != len(all) {
 		t.Errorf("services %d, %v; want %d", sizes["services"], err, len(all))
@@ -65,8 +71,10 @@ func TestServicePortDigest(t *testing.T) {
 		if err := g.objs.SpecialPorts.Get(&words); err != nil {
 			t.Fatal(err)
 		}
+
 		return words[port/64]>>(port%64)&1 == 1
 	}
+
 	a, b := ServiceKey{v4.node, protoTCP, 31000}, ServiceKey{v6.node, protoTCP, 31000}
 	for _, step := range []struct {
 		add    map[ServiceKey]ServiceOwner
@@ -81,14 +89,18 @@ func TestServicePortDigest(t *testing.T) {
 		if _, err := g.UpdateServices(step.add, step.remove); err != nil {
 			t.Fatal(err)
 		}
+
 		if got := bit(31000); got != step.want {
 			t.Errorf("after +%v -%v: bit is %t", step.add, step.remove, got)
 		}
 	}
+
 	if !bit(30080) {
 		t.Error("the bit of another port is gone")
 	}
+
 	c := n.config()
+
 	c.BFD = true
 	if err := g.SetConfig(c); err != nil || !bit(bfdPort) {
 		t.Errorf("no bit for BFD: %v", err)
@@ -108,25 +120,31 @@ func TestSeededFlows(t *testing.T) {
 	packet := func(port uint16, flags uint8) []byte {
 		return v4.rx(v4.remote, v4.node, protoTCP, tcp(443, port, flags))
 	}
+
 	if err := g.SeedFlows([]FlowKey{flow(34567), flow(34568)}); err != nil {
 		t.Fatal(err)
 	}
+
 	old := gatewaySeen{Ns: uint64(monotonic(t) - time.Hour)}
 	for _, port := range []uint16{34567, 34568} {
 		if err := g.objs.Takeover.Put(flow(port).cell(), old); err != nil {
 			t.Fatal(err)
 		}
 	}
+
 	g = n.open(t, func(o *Options) { o.Config = c })
 	runTests(t, n, g, []packetTest{
 		one("seeded", packet(34567, flagACK), retRedirect, "takeover"),
 		one("seeded, a new connection", packet(34567, flagSYN), retNext, "default"),
 		one("not seeded", packet(34569, flagACK), retNext, "default"),
 	})
+
 	if err := g.SeedFlows([]FlowKey{flow(34568)}); err != nil {
 		t.Fatal(err)
 	}
+
 	idle := make(map[FlowKey]bool)
+
 	err := g.Flows(func(f FlowKey, age time.Duration) bool {
 		idle[f] = age > 30*time.Minute
 		return !idle[f]
@@ -134,24 +152,29 @@ func TestSeededFlows(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	want := map[FlowKey]bool{flow(34567): false, flow(34568): true}
 	if diff := cmp.Diff(want, idle, cmpopts.EquateComparable(FlowKey{})); diff != "" {
 		t.Errorf("idle flows (-want +got):\n%s", diff)
 	}
+
 	runTests(t, n, g, []packetTest{
 		one("kept", packet(34567, flagACK), retRedirect, "takeover"),
 		one("drained", packet(34568, flagACK), retNext, "default"),
 	})
+
 	c.Takeover = false
 	if err := g.SetConfig(c); err != nil {
 		t.Fatal(err)
 	}
+
 	runTests(t, n, g, []packetTest{one("takeover has ended", packet(34567, flagACK), retNext, "default")})
 }
 
 func TestSyncAddrs(t *testing.T) {
 	n := newNode(t)
 	g := n.open(t)
+
 	arp := func() []byte { return ether(allMAC, peerMAC, 0x0806, arpPacket(1, v4.remote, v4.vip)) }
 	for _, tt := range []struct {
 		kind AddrKind
@@ -165,8 +188,10 @@ func TestSyncAddrs(t *testing.T) {
 		if err := g.SyncAddrs(map[netip.Addr]AddrKind{v4.node: AddrHost, v4.vip: tt.kind}); err != nil {
 			t.Fatal(err)
 		}
+
 		runStep(t, n, g, int(tt.kind), tt.want)
 	}
+
 	if err := g.SyncAddrs(map[netip.Addr]AddrKind{v4.vip: 0}); err == nil {
 		t.Error("no error for an address of no kind")
 	}
@@ -178,30 +203,40 @@ func TestSyncHostProtos(t *testing.T) {
 	gre := v4.rx(v4.remote, v4.node, protoGRE, make([]byte, 8))
 	runStep(t, n, g, 0, tx(v4.tx(v4.node, v4.remote, protoGRE, make([]byte, 8)), retRedirect, "out_learned"))
 	runStep(t, n, g, 1, rx(gre, retRedirect, "proto_ns"))
+
 	if err := g.SyncHostProtos(found([]NSKey{{Remote: v4.remote, Proto: protoGRE}})); err != nil {
 		t.Fatal(err)
 	}
+
 	runStep(t, n, g, 2, rx(gre, retNext, "proto_host"))
+
 	if err := g.SyncHostProtos(found()); err != nil {
 		t.Fatal(err)
 	}
+
 	runStep(t, n, g, 3, rx(gre, retRedirect, "proto_ns"))
 
 	t.Log("a scan that fails changes nothing, a scan with more results the second time is repeated")
+
 	failed, scans := errors.New("no netlink"), 0
+
 	err := g.SyncHostProtos(func() ([]NSKey, error) {
 		if scans++; scans == 1 {
 			return []NSKey{{Remote: v4.foreign, Proto: protoGRE}}, nil
 		}
+
 		return []NSKey{{Remote: v4.remote, Proto: protoGRE}}, nil
 	})
 	if err != nil || scans != 3 {
 		t.Errorf("%d scans, error %v; want one more after each that changed the table", scans, err)
 	}
+
 	runStep(t, n, g, 4, rx(gre, retNext, "proto_host"))
+
 	if err := g.SyncHostProtos(func() ([]NSKey, error) { return nil, failed }); !errors.Is(err, failed) {
 		t.Errorf("sync with a failing scan: %v", err)
 	}
+
 	runStep(t, n, g, 5, rx(gre, retNext, "proto_host"))
 }
 
@@ -213,21 +248,25 @@ func TestDeleteKeysSkipsMissing(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer m.Close()
+
 	for k := range uint32(8) {
 		if err := m.Put(k, k); err != nil {
 			t.Fatal(err)
 		}
 	}
+
 	for _, keys := range [][]uint32{nil, {100}, {100, 0, 1, 101, 102, 2, 103}, {3, 4, 5, 6}} {
 		if err := deleteKeys(m, keys); err != nil {
 			t.Errorf("%d: %v", keys, err)
 		}
+
 		for _, k := range keys {
 			if err := m.Lookup(k, new(uint32)); !errors.Is(err, ebpf.ErrKeyNotExist) {
 				t.Errorf("%d: key %d: %v, want %v", keys, k, err, ebpf.ErrKeyNotExist)
 			}
 		}
 	}
+
 	if err := m.Lookup(uint32(7), new(uint32)); err != nil {
 		t.Errorf("a key that was not to be deleted: %v", err)
 	}

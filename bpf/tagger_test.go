@@ -17,35 +17,43 @@ type tagger struct {
 
 func newTagger(t testing.TB, g *Gateway) *tagger {
 	t.Helper()
+
 	tg := &tagger{progs: make(map[string]*ebpf.Program)}
 	for _, h := range g.hooks() {
 		tg.progs[h.name] = tagging(t, g.prog(h))
 	}
+
 	return tg
 }
 
 // tagging returns a program that puts the tag on a frame and continues with prog.
 func tagging(t testing.TB, prog *ebpf.Program) *ebpf.Program {
 	t.Helper()
+
 	calls, err := ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.ProgramArray, KeySize: 4, ValueSize: 4, MaxEntries: 1})
 	if err == nil {
 		err = calls.Put(uint32(0), prog)
 	}
+
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	t.Cleanup(func() { calls.Close() })
 
 	p, err := ebpf.NewProgram(&ebpf.ProgramSpec{Type: ebpf.SchedCLS, License: "GPL", Instructions: tagAndCall(calls)})
 	if err != nil {
 		t.Fatalf("%+v", err)
 	}
+
 	t.Cleanup(func() { p.Close() })
+
 	return p
 }
 
 func tagAndCall(calls *ebpf.Map) asm.Instructions {
 	const cb = 48 // in struct __sk_buff
+
 	return asm.Instructions{
 		asm.Mov.Reg(asm.R6, asm.R1),
 		asm.LoadMem(asm.R2, asm.R1, cb, asm.Word),

@@ -48,15 +48,22 @@ type NetConf struct {
 func ParseNetConf(b []byte) (NetConf, error) {
 	conf := NetConf{ServerSocket: DefaultSocket}
 	if err := json.Unmarshal(b, &conf); err != nil {
-		return conf, types.NewError(types.ErrDecodingFailure, "parse CNI configuration: "+err.Error(), "correct the plugin's part of the network configuration list")
+		return conf, types.NewError(types.ErrDecodingFailure, "parse CNI configuration: "+err.Error(),
+			"correct the plugin's part of the network configuration list")
 	}
+
 	if !filepath.IsAbs(conf.ServerSocket) {
-		return conf, types.NewError(types.ErrInvalidNetworkConfig, fmt.Sprintf("serverSocket %q is not an absolute path", conf.ServerSocket),
+		return conf, types.NewError(types.ErrInvalidNetworkConfig,
+			fmt.Sprintf("serverSocket %q is not an absolute path", conf.ServerSocket),
 			"leave it out, or give the agent's --cni-socket")
 	}
+
 	if conf.IPAM.Type != "" {
-		return conf, types.NewError(types.ErrInvalidNetworkConfig, fmt.Sprintf("ipam %q: OVN assigns the addresses of pods", conf.IPAM.Type), "remove ipam from the configuration")
+		return conf, types.NewError(types.ErrInvalidNetworkConfig,
+			fmt.Sprintf("ipam %q: OVN assigns the addresses of pods", conf.IPAM.Type),
+			"remove ipam from the configuration")
 	}
+
 	return conf, nil
 }
 
@@ -64,34 +71,45 @@ func ParseNetConf(b []byte) (NetConf, error) {
 // a *types.Error if the agent is unreachable, which runtimes retry.
 func Call(ctx context.Context, socket string, req Request) (Response, error) {
 	var resp Response
+
 	body, err := json.Marshal(req)
 	if err != nil {
 		return resp, fmt.Errorf("encode CNI request: %w", err)
 	}
+
 	transport := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return (&net.Dialer{}).DialContext(ctx, "unix", socket)
 	}}
 	defer transport.CloseIdleConnections()
+
 	r, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://agent"+Path, bytes.NewReader(body))
 	if err != nil {
 		return resp, fmt.Errorf("build CNI request: %w", err)
 	}
+
 	r.Header.Set("Content-Type", "application/json")
+
 	answer, err := (&http.Client{Transport: transport}).Do(r)
 	if err != nil {
 		return resp, unreachable(req.Command, "call the node's agent on "+socket+": "+err.Error())
 	}
 	defer answer.Body.Close()
+
 	raw, err := io.ReadAll(answer.Body)
 	if err != nil {
 		return resp, unreachable(req.Command, "read the agent's answer: "+err.Error())
 	}
+
 	if err := json.Unmarshal(raw, &resp); err != nil {
-		return resp, types.NewError(types.ErrInternal, fmt.Sprintf("parse the agent's answer %q (%s): %v", raw, answer.Status, err), "agent and plugin may be of different versions")
+		return resp, types.NewError(types.ErrInternal,
+			fmt.Sprintf("parse the agent's answer %q (%s): %v", raw, answer.Status, err),
+			"agent and plugin may be of different versions")
 	}
+
 	if resp.Error != nil {
 		return resp, resp.Error
 	}
+
 	return resp, nil
 }
 
@@ -101,6 +119,7 @@ func unreachable(command, what string) error {
 	if command == "STATUS" {
 		code = CodeNotAvailable
 	}
+
 	return types.NewError(code, what, "ovnkube's agent must run on this node; its log lists what is missing")
 }
 

@@ -13,22 +13,29 @@ import (
 func TestAllControllersDown(t *testing.T) {
 	w := newWorld(t)
 	replicas := map[string]*replicaProcess{}
+
 	var targets []prometheus.Target
+
 	for _, name := range []string{"one", "two"} {
 		replicas[name] = startProcess(t, w, name, 3*time.Second)
 		targets = append(targets, prometheus.Target{Job: "ovn-ebpf-controller", Instance: name, URL: "http://" + replicas[name].address})
 	}
+
 	for _, r := range replicas {
 		r.waitReady()
 	}
+
 	server := prometheus.Start(t, targets...)
 	of := func(alert string) func() bool {
 		return func() bool { return server.Alerts(t)[alert] > 0 }
 	}
+
 	nbtest.Eventually(t, "both are scraped, and one leads", func() bool {
 		return server.Has(t, `count(up{job="ovn-ebpf-controller"} == 1) == 2 and on () sum(ovnkube_controller_leader) == 1`)
 	})
+
 	quiet := []string{"OVNEBPFNoLeader", "OVNEBPFControllerDown", "OVNEBPFControllerMetricsMissing"}
+
 	nbtest.Eventually(t, "no alert of controllers", func() bool {
 		alerts := server.Alerts(t)
 		for _, a := range quiet {
@@ -36,11 +43,14 @@ func TestAllControllersDown(t *testing.T) {
 				return false
 			}
 		}
+
 		return true
 	})
+
 	for _, r := range replicas {
 		r.kill()
 	}
+
 	nbtest.Eventually(t, "the alert that there is no leader", of("OVNEBPFNoLeader"))
 	nbtest.Eventually(t, "an alert for each replica", func() bool { return server.Alerts(t)["OVNEBPFControllerDown"] == len(replicas) })
 }

@@ -68,16 +68,25 @@ type Config struct {
 
 // Validate returns every mistake there is, joined.
 func (c Config) Validate() error {
-	errs := []error{c.validateAddresses(), c.validateSubnets(), c.validateJoin(), c.validateOverlap(), c.Shares.Validate()}
+	errs := []error{
+		c.validateAddresses(),
+		c.validateSubnets(),
+		c.validateJoin(),
+		c.validateOverlap(),
+		c.Shares.Validate(),
+	}
 	if c.SNATPorts.First == 0 || c.SNATPorts.First > c.SNATPorts.Last {
 		errs = append(errs, fmt.Errorf("SNAT port range %d-%d is empty", c.SNATPorts.First, c.SNATPorts.Last))
 	}
+
 	if c.ACLLogRate < 0 {
 		errs = append(errs, fmt.Errorf("ACL logging rate %d is negative", c.ACLLogRate))
 	}
+
 	if c.MTU != 0 {
 		errs = append(errs, annotation.CheckPodMTU(c.MTU, c.hasFamily(false)))
 	}
+
 	return errors.Join(errs...)
 }
 
@@ -86,23 +95,28 @@ func (c Config) validateAddresses() error {
 	if c.RestConfig == nil {
 		errs = append(errs, errors.New("no API server"))
 	}
+
 	if err := checkDatabase(c.NBAddress, c.NBTLS); err != nil {
 		errs = append(errs, fmt.Errorf("northbound: %w", err))
 	}
+
 	if c.SBAddress != "" {
 		if err := checkDatabase(c.SBAddress, c.SBTLS); err != nil {
 			errs = append(errs, fmt.Errorf("southbound: %w", err))
 		}
 	}
+
 	if c.LeaderElect && c.LeaseNamespace == "" {
 		errs = append(errs, errors.New("leader election without a namespace for its lease"))
 	}
+
 	errs = append(errs, c.MetricsTLS.Validate())
 	if c.MetricsAddr != "" {
 		if _, _, err := net.SplitHostPort(c.MetricsAddr); err != nil {
 			errs = append(errs, fmt.Errorf("metrics address: %w", err))
 		}
 	}
+
 	return errors.Join(errs...)
 }
 
@@ -111,6 +125,7 @@ func checkDatabase(address string, files nb.TLS) error {
 	if err != nil {
 		return err
 	}
+
 	return files.Check(endpoints)
 }
 
@@ -118,44 +133,67 @@ func (c Config) validateSubnets() error {
 	if len(c.ClusterSubnets) == 0 {
 		return errors.New("no cluster subnet")
 	}
+
 	var errs []error
+
 	for _, s := range c.ClusterSubnets {
 		longest := 29 // room for router, management port and a few pods
 		if s.Prefix.Addr().Is6() {
 			longest = 125
 		}
+
 		switch {
 		case !s.Prefix.IsValid() || s.Prefix != s.Prefix.Masked():
-			errs = append(errs, fmt.Errorf("cluster subnet %s is not a network, its network is %s", s.Prefix, s.Prefix.Masked()))
+			errs = append(
+				errs,
+				fmt.Errorf("cluster subnet %s is not a network, its network is %s", s.Prefix,
+					s.Prefix.Masked()),
+			)
 		case s.HostLen < s.Prefix.Bits() || s.HostLen > longest:
-			errs = append(errs, fmt.Errorf("cluster subnet %s: host prefix length %d is not %d..%d", s.Prefix, s.HostLen, s.Prefix.Bits(), longest))
+			errs = append(
+				errs,
+				fmt.Errorf("cluster subnet %s: host prefix length %d is not %d..%d", s.Prefix, s.HostLen,
+					s.Prefix.Bits(), longest),
+			)
 		}
 	}
+
 	for _, p := range c.ServiceCIDRs {
 		if !p.IsValid() || p != p.Masked() {
-			errs = append(errs, fmt.Errorf("service CIDR %s is not a network, its network is %s", p, p.Masked()))
+			errs = append(errs,
+				fmt.Errorf("service CIDR %s is not a network, its network is %s", p, p.Masked()))
 		}
 	}
+
 	return errors.Join(errs...)
 }
 
 // validateJoin wants a join subnet for each family of the pods.
 func (c Config) validateJoin() error {
 	var errs []error
+
 	for _, is4 := range []bool{true, false} {
 		if !c.hasFamily(is4) {
 			continue
 		}
+
 		found := 0
+
 		for _, j := range c.JoinSubnets {
 			if j.IsValid() && j.Addr().Is4() == is4 {
 				found++
 			}
 		}
+
 		if found != 1 {
-			errs = append(errs, fmt.Errorf("%d join subnets of %s, want 1", found, map[bool]string{true: "IPv4", false: "IPv6"}[is4]))
+			errs = append(
+				errs,
+				fmt.Errorf("%d join subnets of %s, want 1", found,
+					map[bool]string{true: "IPv4", false: "IPv6"}[is4]),
+			)
 		}
 	}
+
 	return errors.Join(errs...)
 }
 
@@ -165,6 +203,7 @@ func (c Config) hasFamily(is4 bool) bool {
 			return true
 		}
 	}
+
 	return false
 }
 
@@ -173,17 +212,22 @@ func (c Config) validateOverlap() error {
 		what   string
 		prefix netip.Prefix
 	}
+
 	var all []named
 	for _, s := range c.ClusterSubnets {
 		all = append(all, named{"cluster subnet", s.Prefix})
 	}
+
 	for _, p := range c.ServiceCIDRs {
 		all = append(all, named{"service CIDR", p})
 	}
+
 	for _, p := range c.JoinSubnets {
 		all = append(all, named{"join subnet", p})
 	}
+
 	var errs []error
+
 	for i, a := range all {
 		for _, b := range all[i+1:] {
 			if a.prefix.Overlaps(b.prefix) {
@@ -191,24 +235,36 @@ func (c Config) validateOverlap() error {
 			}
 		}
 	}
+
 	return errors.Join(errs...)
 }
 
 func (c Config) plan() plan.Config {
 	p := plan.Config{
-		ServiceCIDRs: c.ServiceCIDRs, ExternalIPs: c.ExternalIPs, TrustSlices: c.TrustSlices, PodTunnels: c.PodTunnels, Shares: c.Shares, SNATPorts: plan.PortRange{First: c.SNATPorts.First, Last: c.SNATPorts.Last}, MTU: c.MTU, BFD: c.BFD, ACLLogRate: c.ACLLogRate,
+		ServiceCIDRs: c.ServiceCIDRs,
+		ExternalIPs:  c.ExternalIPs,
+		TrustSlices:  c.TrustSlices,
+		PodTunnels:   c.PodTunnels,
+		Shares:       c.Shares,
+		SNATPorts:    plan.PortRange{First: c.SNATPorts.First, Last: c.SNATPorts.Last},
+		MTU:          c.MTU,
+		BFD:          c.BFD,
+		ACLLogRate:   c.ACLLogRate,
 	}
 	if p.MTU == 0 {
 		p.MTU = defaultMTU
 	}
+
 	for _, s := range c.ClusterSubnets {
 		p.ClusterCIDRs = append(p.ClusterCIDRs, s.Prefix)
 	}
+
 	for _, j := range c.JoinSubnets {
 		if c.hasFamily(j.Addr().Is4()) {
 			p.JoinSubnets = append(p.JoinSubnets, j)
 		}
 	}
+
 	return p
 }
 
@@ -217,5 +273,6 @@ func (c Config) subnets() []ipam.Subnet {
 	for _, s := range c.ClusterSubnets {
 		out = append(out, ipam.Subnet(s))
 	}
+
 	return out
 }

@@ -12,6 +12,7 @@ import (
 
 func TestValidate(t *testing.T) {
 	prefix := netip.MustParsePrefix
+
 	for _, tt := range []struct {
 		name   string
 		change func(*controller.Config)
@@ -38,10 +39,12 @@ func TestValidate(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			c := config("unix:/nowhere", &rest.Config{})
 			tt.change(&c)
+
 			err := c.Validate()
 			if (err != nil) != (tt.want != nil) {
 				t.Fatalf("Validate: %v, want %q", err, tt.want)
 			}
+
 			for _, w := range tt.want {
 				if !strings.Contains(err.Error(), w) {
 					t.Errorf("Validate: %v, want it to say %q", err, w)

@@ -28,26 +28,34 @@ func Run(ctx context.Context, cfg Config, log *slog.Logger) error {
 	if err := cfg.Validate(); err != nil {
 		return fmt.Errorf("invalid configuration: %w", err)
 	}
+
 	config := apiserver.ControllerConfig(cfg.RestConfig)
+
 	client, err := kubernetes.NewForConfig(config)
 	if err != nil {
 		return fmt.Errorf("create API client: %w", err)
 	}
+
 	objects, err := reconcile.NewClient(config)
 	if err != nil {
 		return err
 	}
+
 	endpoints, err := nb.Parse(cfg.NBAddress)
 	if err != nil {
 		return err
 	}
+
 	identity, err := election.Identity(cfg.Identity)
 	if err != nil {
 		return err
 	}
+
 	db := nb.New(endpoints, log)
 	db.UseTLS(cfg.NBTLS)
+
 	var loop *reconcile.Loop
+
 	servers, err := controlplane.New(controlplane.Options{
 		API: cfg.RestConfig, Databases: cfg.Databases, Services: cfg.ServiceCIDRs, Log: log,
 		Changed: func(was, now service.ControlPlane) { loop.ServersChanged(was, now) },
@@ -55,34 +63,51 @@ func Run(ctx context.Context, cfg Config, log *slog.Logger) error {
 	if err != nil {
 		return err
 	}
+
 	loop = reconcile.New(reconcile.Options{
-		Servers: servers.Found,
-		Client:  client, Objects: objects, DB: db, Plan: cfg.plan(), Subnets: cfg.subnets(), Election: cfg.election(identity),
-		First: cfg.FirstAnnotation, Joined: cfg.Joined, Log: log,
-		Chassis: cfg.southbound(log), Busy: cfg.Busy, Identity: identity, Clock: cfg.Clock,
+		Servers:  servers.Found,
+		Client:   client,
+		Objects:  objects,
+		DB:       db,
+		Plan:     cfg.plan(),
+		Subnets:  cfg.subnets(),
+		Election: cfg.election(identity),
+		First:    cfg.FirstAnnotation,
+		Joined:   cfg.Joined,
+		Log:      log,
+		Chassis:  cfg.southbound(log),
+		Busy:     cfg.Busy,
+		Identity: identity,
+		Clock:    cfg.Clock,
 	})
 	group, ctx := errgroup.WithContext(ctx)
+
 	if cfg.MetricsAddr != "" {
 		listener, err := endpoint.Listen(cfg.MetricsAddr, cfg.MetricsTLS, log)
 		if err != nil {
 			return err
 		}
+
 		log.Info("serving metrics", "address", listener.Addr().String())
 		group.Go(func() error {
 			return endpoint.Serve(ctx, listener, Handler(loop, cfg.databases(endpoints, log), cfg.MetricsTLS))
 		})
 	}
+
 	if cfg.Begun != nil {
 		cfg.Begun(func() string {
 			if err := loop.Ready(); err != nil {
 				return err.Error()
 			}
+
 			return ""
 		})
 	}
+
 	group.Go(func() error { return db.Run(ctx) })
 	group.Go(func() error { return servers.Run(ctx) })
 	group.Go(func() error { return loop.Run(ctx) })
+
 	return group.Wait()
 }
 
@@ -92,10 +117,12 @@ func (c Config) southbound(log *slog.Logger) reconcile.Southbound {
 	if c.SBAddress == "" || err != nil { // Validate has said so
 		return nil
 	}
+
 	db := sb.New(endpoints, c.SBTLS, log)
 	if c.ChassisRemover {
 		return sb.Reader{DB: db}
 	}
+
 	return db
 }
 
@@ -105,6 +132,7 @@ func (c Config) databases(northbound []string, log *slog.Logger) prometheus.Coll
 	if endpoints, err := nb.Parse(c.SBAddress); c.SBAddress != "" && err == nil { // Validate has said so
 		all = append(all, raft.Southbound(endpoints, c.SBTLS))
 	}
+
 	return raft.NewCollector(log, all...)
 }
 
@@ -115,6 +143,7 @@ func (c Config) election(identity string) *election.Config {
 	if !c.LeaderElect {
 		return nil
 	}
+
 	return &election.Config{Identity: identity, Namespace: c.LeaseNamespace, Lease: c.Lease}
 }
 

@@ -18,23 +18,30 @@ func TestExtending(t *testing.T) {
 	if testing.Short() {
 		t.Skip("-short: it compiles packages; .ci/full has it, part packages")
 	}
+
 	text, err := os.ReadFile("../docs/extending.md")
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	blocks, err := document.Blocks(string(text))
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	root, err := filepath.Abs("..")
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	dir, replaced := t.TempDir(), map[string]string{}
+
 	for _, b := range blocks {
 		first := strings.Fields(b.Lines[0])
 		kind, path := first[0], filepath.FromSlash(first[1])
+
 		var content string
+
 		switch kind {
 		case "//":
 			content = strings.Join(b.Lines[1:], "\n") + "\n"
@@ -43,20 +50,25 @@ func TestExtending(t *testing.T) {
 		default:
 			t.Fatalf("line %d: neither a file nor a difference", b.Line)
 		}
+
 		file := filepath.Join(dir, strings.ReplaceAll(path, string(filepath.Separator), "_"))
 		if err := os.WriteFile(file, []byte(content), 0o600); err != nil {
 			t.Fatal(err)
 		}
+
 		replaced[filepath.Join(root, path)] = file
 	}
+
 	overlay, err := json.Marshal(map[string]any{"Replace": replaced})
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	file := filepath.Join(dir, "overlay.json")
 	if err := os.WriteFile(file, overlay, 0o600); err != nil {
 		t.Fatal(err)
 	}
+
 	tests := []string{
 		"TestEgressIP", "TestEgressIPIsWatched", "TestKinds", "TestRows",
 		"TestNodeAffects", "TestPodAffects", "TestSlicesAffect", "TestFrontsAffect", "TestPoliciesAffect",
@@ -64,10 +76,12 @@ func TestExtending(t *testing.T) {
 	cmd := exec.CommandContext(t.Context(), "go", "test", "-v", "-count=1", "-overlay", file,
 		"-run", "^("+strings.Join(tests, "|")+")$", "./controller/plan", "./controller/reconcile")
 	cmd.Dir = root
+
 	out, err := cmd.CombinedOutput()
 	if err != nil {
 		t.Fatalf("%v: %v\n%s", cmd.Args, err, out)
 	}
+
 	for _, name := range tests {
 		if !strings.Contains(string(out), "--- PASS: "+name+" (") {
 			t.Errorf("%s did not run:\n%s", name, out)
@@ -79,28 +93,37 @@ func TestExtending(t *testing.T) {
 // replaces must be in the file exactly once.
 func patched(t *testing.T, path, diff string) string {
 	t.Helper()
+
 	text, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	out := string(text)
+
 	for hunk := range strings.SplitSeq(diff, "@@\n") {
 		if hunk == "" {
 			continue
 		}
+
 		var before, after strings.Builder
+
 		for line := range strings.Lines(hunk) {
 			if line[0] != '+' {
 				before.WriteString(line[1:])
 			}
+
 			if line[0] != '-' {
 				after.WriteString(line[1:])
 			}
 		}
+
 		if n := strings.Count(out, before.String()); n != 1 {
 			t.Fatalf("%s has %d times\n%s", path, n, before.String())
 		}
+
 		out = strings.Replace(out, before.String(), after.String(), 1)
 	}
+
 	return out
 }

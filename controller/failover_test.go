@@ -19,23 +19,29 @@ func TestFailover(t *testing.T) {
 	w := newWorld(t)
 	w.createNode(1)
 	w.createNode(2)
+
 	replicas := map[string]*replicaProcess{}
 	for _, name := range []string{"one", "two", "three"} {
 		replicas[name] = startProcess(t, w, name, lease)
 	}
+
 	leader := func() string {
 		found := ""
+
 		nbtest.Eventually(t, "one leads", func() bool {
 			found = ""
 			n := 0
+
 			for name, r := range replicas {
 				if r.metric("ovnkube_controller_leader") == "1" {
 					found = name
 					n++
 				}
 			}
+
 			return n == 1
 		})
+
 		return found
 	}
 	pods := 0
@@ -46,11 +52,15 @@ func TestFailover(t *testing.T) {
 		w.awaitRows([4]string{"logical_switch_port", "default_" + name, "addresses", "0a:58:0a:f4:"})
 	}
 	first := leader()
+
 	w.awaitRows([4]string{"logical_router", "GR_node1", "options", "chassis=node1"})
+
 	for range 5 {
 		podComes()
 	}
+
 	last := first
+
 	for _, crash := range []bool{true, false, true} {
 		for name, r := range replicas { // warm: they have listed the cluster
 			nbtest.Eventually(t, name+" could take over", func() bool {
@@ -58,21 +68,29 @@ func TestFailover(t *testing.T) {
 				return code == http.StatusOK
 			})
 		}
+
 		began := time.Now()
+
 		if crash {
 			replicas[last].kill()
 		} else {
 			replicas[last].end(t)
 		}
+
 		podComes()
+
 		waited := time.Since(began)
+
 		delete(replicas, last)
+
 		next := leader()
 		t.Logf("%s of the leader %s, lease %s: a pod that came after it had its row %.1f s after the signal; %s leads", map[bool]string{true: "crash", false: "orderly end"}[crash], last, lease, waited.Seconds(), next)
 		replicas[last+"'"] = startProcess(t, w, last+"'", lease)
+
 		for range 5 {
 			podComes()
 		}
+
 		last = next
 	}
 	// A node gets its subnet and its row once; a pod its port.
@@ -82,11 +100,14 @@ func TestFailover(t *testing.T) {
 // end ends the process as a rollout would.
 func (r *replicaProcess) end(t *testing.T) {
 	t.Helper()
+
 	if err := r.cmd.Process.Signal(syscall.SIGTERM); err != nil {
 		t.Fatal(err)
 	}
+
 	if err := r.cmd.Wait(); err != nil {
 		t.Errorf("%s did not end in order: %v", r.identity, err)
 	}
+
 	r.cmd = nil
 }

@@ -20,10 +20,12 @@ import (
 // no object is blamed, and everything is written once there is space.
 func TestFullDisk(t *testing.T) {
 	w := newWorld(t)
+
 	dir := t.TempDir()
 	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=1m"); err != nil {
 		t.Fatalf("mount (needs root): %v", err)
 	}
+
 	t.Cleanup(func() {
 		if err := syscall.Unmount(dir, 0); err != nil {
 			t.Error(err)
@@ -43,6 +45,7 @@ func TestFullDisk(t *testing.T) {
 	if err := os.WriteFile(filler, make([]byte, 2<<20), 0o600); err == nil {
 		t.Fatal("2 MiB were written to 1 MiB")
 	}
+
 	const services = 20
 	for i := range services {
 		svc := &corev1.Service{
@@ -53,7 +56,9 @@ func TestFullDisk(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+
 	const text = "the database server cannot write its file"
+
 	nbtest.Eventually(t, "a line of /readyz about the disk", func() bool {
 		code, body := r.get("/readyz")
 		return code == http.StatusServiceUnavailable && strings.Contains(body, text) && strings.Contains(body, "free space on its disk")
@@ -63,8 +68,10 @@ func TestFullDisk(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		return len(events.Items) == 1 && events.Items[0].InvolvedObject.Kind == "Lease" && strings.Contains(events.Items[0].Message, text)
 	})
+
 	blamed, err := w.client.CoreV1().Events("").List(t.Context(), metav1.ListOptions{FieldSelector: "reason=CannotWrite"})
 	if err != nil || len(blamed.Items) > 0 {
 		t.Errorf("objects are blamed for the disk: %v, %v", blamed.Items, err)
@@ -73,7 +80,9 @@ func TestFullDisk(t *testing.T) {
 	if err := os.Remove(filler); err != nil {
 		t.Fatal(err)
 	}
+
 	r.waitReady()
+
 	if rows := w.nb.Nbctl("--bare", "--columns=external_ids", "list", "Load_Balancer"); strings.Count(rows, "service/default/full") < services {
 		t.Errorf("load balancers are missing: %s", rows)
 	}

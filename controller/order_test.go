@@ -29,6 +29,7 @@ func TestAnyOrder(t *testing.T) {
 	if testing.Short() {
 		most = 300
 	}
+
 	changes, each := fromEnv(t, "CHANGES", strconv.Atoi, most), fromEnv(t, "FOR", time.ParseDuration, time.Second)
 	seed := randomtest.Seed(t, "OVN_EBPF_OUTAGE_SEED")
 	t.Logf("OVN_EBPF_OUTAGE_CHANGES=%d", changes)
@@ -43,16 +44,21 @@ func TestAnyOrder(t *testing.T) {
 
 	api := newServerAPI(w)
 	c := &churntest.Churn{Rand: rand.New(rand.NewPCG(seed, 1)), API: api, Names: max(changes/20, 20), Nodes: 8 + min(changes/1000, 40)}
+
 	changed := make(chan struct{})
 	go func() {
 		defer close(changed)
+
 		steps(c, changes*2/3)
 	}()
+
 	faults := []func(time.Duration){o.withoutDatabase, o.withoutAPI, o.withoutLeader, o.withLeaderCutOff}
+
 	rounds := 0
 	for more := true; more || rounds < len(faults); rounds++ {
 		faults[(rounds+int(seed%4))%len(faults)](each/2 + time.Duration(o.r.Int64N(int64(each))))
 		o.awaitLeader()
+
 		select {
 		case <-changed:
 			more = false
@@ -62,14 +68,17 @@ func TestAnyOrder(t *testing.T) {
 	// After a fault everything is compared: what the last changes miss, nothing else finds.
 	steps(c, changes/3)
 	c.Heal()
+
 	if api.err != nil {
 		t.Fatal(api.err)
 	}
+
 	o.awaitIdle()
 	t.Logf("%s in %d rounds", api, rounds)
 
 	before := o.versions()
 	o.compareColdStart()
+
 	if diff := cmp.Diff(before, o.versions()); diff != "" {
 		t.Errorf("the cold start changed objects (-before +after):\n%s", diff)
 	}
@@ -79,6 +88,7 @@ func TestAnyOrder(t *testing.T) {
 func steps(c *churntest.Churn, n int) {
 	for range n {
 		c.Step()
+
 		if c.Rand.IntN(20) == 0 {
 			time.Sleep(time.Duration(c.Rand.IntN(50)) * time.Millisecond)
 		}
@@ -89,19 +99,24 @@ func steps(c *churntest.Churn, n int) {
 // lost its watches for one.
 func (o *outages) awaitIdle() {
 	o.t.Helper()
+
 	var since time.Time
+
 	nbtest.Eventually(o.t, "the leader is idle", func() bool {
 		r := o.replicas[o.leader()]
 		code, _ := r.get("/readyz")
+
 		idle := code == http.StatusOK && r.metric("ovnkube_controller_leader") == "1" &&
 			r.metric("ovnkube_controller_queue_length") == "0" && r.metric("ovnkube_controller_waiting_owners") == "0"
 		if !idle {
 			since = time.Time{}
 			return false
 		}
+
 		if since.IsZero() {
 			since = time.Now()
 		}
+
 		return time.Since(since) > 2*time.Second
 	})
 }
@@ -109,20 +124,26 @@ func (o *outages) awaitIdle() {
 // versions are those of all nodes and pods, which hold what was allocated.
 func (o *outages) versions() map[string]string {
 	o.t.Helper()
+
 	out := map[string]string{}
+
 	nodes, err := o.client.CoreV1().Nodes().List(o.t.Context(), metav1.ListOptions{})
 	if err != nil {
 		o.t.Fatal(err)
 	}
+
 	for _, n := range nodes.Items {
 		out["node "+n.Name] = fmt.Sprint(n.ResourceVersion, n.Annotations)
 	}
+
 	pods, err := o.client.CoreV1().Pods("").List(o.t.Context(), metav1.ListOptions{})
 	if err != nil {
 		o.t.Fatal(err)
 	}
+
 	for _, p := range pods.Items {
 		out["pod "+p.Namespace+"/"+p.Name] = fmt.Sprint(p.ResourceVersion, p.Annotations)
 	}
+
 	return out
 }

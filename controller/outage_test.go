@@ -29,25 +29,31 @@ import (
 func TestOutages(t *testing.T) {
 	rounds, each := fromEnv(t, "ROUNDS", strconv.Atoi, 3), fromEnv(t, "FOR", time.ParseDuration, 2*time.Second)
 	seed := randomtest.Seed(t, "OVN_EBPF_OUTAGE_SEED")
+
 	w := newWorld(t)
 	for i := range 3 {
 		w.createNode(i + 1)
 	}
+
 	o := &outages{world: w, t: t, r: rand.New(rand.NewPCG(seed, 0)), lease: 3 * time.Second}
 	o.start()
 	o.start()
 	o.awaitLeader()
+
 	c := startChurn(w, rand.New(rand.NewPCG(seed, 1)))
 	faults := []func(time.Duration){o.withoutDatabase, o.withoutAPI, o.withoutLeader, o.withLeaderCutOff}
+
 	order := o.r.Perm(len(faults))
 	for i := range rounds {
 		fault := order[i%len(order)] // every kind before one comes again
 		if i >= len(order) {
 			fault = o.r.IntN(len(faults))
 		}
+
 		faults[fault](each/2 + time.Duration(o.r.Int64N(int64(each))))
 		o.awaitLeader()
 	}
+
 	changes := c.stop()
 	t.Logf("%d changes of the cluster in %d rounds", changes.total, rounds)
 
@@ -65,13 +71,16 @@ func (o *outages) compareColdStart() {
 	cfg := config(cold.Endpoint, o.config)
 	cfg.LeaderElect, cfg.ClusterSubnets = false, o.subnets
 	start(o.t, cfg, "cold").waitReady()
+
 	want := cold.Normal()
 	o.t.Logf("%d rows of a cold start", len(want))
+
 	settled := time.Now().Add(time.Minute)
 	for diff := "-"; diff != ""; {
 		if diff = cmp.Diff(want, o.nb.Normal()); diff != "" && time.Now().After(settled) {
 			o.t.Fatalf("database (-as after a cold start +as it is):\n%s", diff)
 		}
+
 		time.Sleep(10 * time.Millisecond)
 	}
 }
@@ -80,17 +89,21 @@ func (o *outages) compareColdStart() {
 // this test, so no row has a reason to come again.
 func checkHistory(t *testing.T, s *nbtest.Server, changes changes) {
 	t.Helper()
+
 	history, transactions := s.History()
 	t.Logf("%d rows in %d transactions", len(history), transactions)
+
 	for _, row := range history {
 		if row.Inserts > 1 || row.Deletes > 1 {
 			t.Errorf("%s: inserted %d times, deleted %d times", row, row.Inserts, row.Deletes)
 		}
+
 		for column, n := range row.Updates {
 			if n > changes.of[row.Owner] {
 				t.Errorf("%s: column %s changed %d times, its object %d times", row, column, n, changes.of[row.Owner])
 			}
 		}
+
 		for column, members := range row.References {
 			for uuid, n := range members {
 				if n > 2+changes.of[policies] { // a pod is isolated or not as policies come and go
@@ -103,15 +116,19 @@ func checkHistory(t *testing.T, s *nbtest.Server, changes changes) {
 
 func fromEnv[T any](t *testing.T, name string, parse func(string) (T, error), otherwise T) T {
 	t.Helper()
+
 	name = "OVN_EBPF_OUTAGE_" + name
+
 	text := os.Getenv(name)
 	if text == "" {
 		return otherwise
 	}
+
 	v, err := parse(text)
 	if err != nil {
 		t.Fatalf("parse %s: %v", name, err)
 	}
+
 	return v
 }
 
@@ -134,22 +151,28 @@ func (o *outages) start() {
 // awaitLeader waits until all replicas are ready and one leads.
 func (o *outages) awaitLeader() {
 	o.t.Helper()
+
 	var state string
+
 	for deadline := time.Now().Add(2 * time.Minute); ; time.Sleep(20 * time.Millisecond) {
 		leaders, ready := 0, true
 		state = ""
+
 		for _, r := range o.replicas {
 			code, body := r.get("/readyz")
 			leads := r.metric("ovnkube_controller_leader")
 			state += fmt.Sprintf("\n%s: leader %s, %d %s", r.identity, leads, code, body)
 			ready = ready && code == http.StatusOK
+
 			if leads == "1" {
 				leaders++
 			}
 		}
+
 		if ready && leaders == 1 {
 			return
 		}
+
 		if time.Now().After(deadline) {
 			o.t.Fatalf("never happened: one leads, all are ready:%s", state)
 		}
@@ -164,6 +187,7 @@ func (o *outages) awaitAddresses() {
 		if err != nil {
 			o.t.Fatal(err)
 		}
+
 		return !slices.ContainsFunc(pods.Items, func(p corev1.Pod) bool { return p.Annotations[annotation.PodNetworks] == "" })
 	})
 }
@@ -174,6 +198,7 @@ func (o *outages) leader() int {
 			return i
 		}
 	}
+
 	return 0
 }
 
@@ -186,10 +211,13 @@ func (o *outages) withoutDatabase(d time.Duration) {
 
 func (o *outages) withoutAPI(d time.Duration) {
 	o.t.Logf("no API server for %s", d)
+
 	for _, r := range o.replicas {
 		r.api.cut()
 	}
+
 	time.Sleep(d)
+
 	for _, r := range o.replicas {
 		r.api.mend()
 	}
@@ -201,6 +229,7 @@ func (o *outages) withoutLeader(d time.Duration) {
 	o.t.Logf("no %s for %s", o.replicas[i].identity, d)
 	o.replicas[i].kill()
 	o.replicas = append(o.replicas[:i:i], o.replicas[i+1:]...)
+
 	time.Sleep(d)
 	o.start()
 }

@@ -45,26 +45,33 @@ func startChurn(w *world, r *rand.Rand) *churn {
 	ctx, cancel := context.WithCancel(context.Background())
 	c := &churn{world: w, r: r, cancel: cancel, done: make(chan error, 1), changes: changes{of: map[string]int{}}}
 	w.t.Cleanup(cancel)
+
 	go func() {
 		for ctx.Err() == nil {
 			if err := c.step(context.WithoutCancel(ctx)); err != nil {
 				c.done <- err
 				return
 			}
+
 			c.changes.total++
+
 			time.Sleep(time.Duration(r.IntN(100)) * time.Millisecond)
 		}
+
 		c.done <- nil
 	}()
+
 	return c
 }
 
 func (c *churn) stop() changes {
 	c.t.Helper()
 	c.cancel()
+
 	if err := <-c.done; err != nil {
 		c.t.Fatalf("change the cluster: %v", err)
 	}
+
 	return c.changes
 }
 
@@ -80,6 +87,7 @@ func (c *churn) step(ctx context.Context) error {
 		name := c.services[c.r.IntN(len(c.services))]
 		c.changes.of[plan.ServiceKey("default", name).String()]++
 		_, err := c.client.DiscoveryV1().EndpointSlices("default").Update(ctx, c.slice(name), metav1.UpdateOptions{})
+
 		return err
 	case n < 19 || len(c.policies) == 0:
 		return c.addPolicy(ctx)
@@ -100,6 +108,7 @@ func (c *churn) take(list *[]string) string {
 	i := c.r.IntN(len(*list))
 	name := (*list)[i]
 	*list = append((*list)[:i], (*list)[i+1:]...)
+
 	return name
 }
 
@@ -112,6 +121,7 @@ func (c *churn) addPod(ctx context.Context) error {
 			NodeName: fmt.Sprint("node", 1+c.r.IntN(3)), Containers: []corev1.Container{{Name: "c", Image: "none"}},
 		},
 	}, metav1.CreateOptions{})
+
 	return err
 }
 
@@ -120,6 +130,7 @@ func (c *churn) addService(ctx context.Context) error {
 	c.services = append(c.services, name)
 	// Its endpoints come after it: that is a change.
 	c.changes.of[plan.ServiceKey("default", name).String()]++
+
 	_, err := c.client.CoreV1().Services("default").Create(ctx, &corev1.Service{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
 		Spec:       corev1.ServiceSpec{Ports: []corev1.ServicePort{{Name: "http", Port: 80}}},
@@ -127,12 +138,15 @@ func (c *churn) addService(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+
 	_, err = c.client.DiscoveryV1().EndpointSlices("default").Create(ctx, c.slice(name), metav1.CreateOptions{})
+
 	return err
 }
 
 func (c *churn) slice(service string) *discoveryv1.EndpointSlice {
 	name, proto, port := "http", corev1.ProtocolTCP, int32(8080)
+
 	return &discoveryv1.EndpointSlice{
 		ObjectMeta:  metav1.ObjectMeta{Name: service + "-a", Labels: map[string]string{discoveryv1.LabelServiceName: service}},
 		AddressType: discoveryv1.AddressTypeIPv4,
@@ -148,6 +162,7 @@ func (c *churn) removeService(ctx context.Context) error {
 	if err := c.client.DiscoveryV1().EndpointSlices("default").Delete(ctx, name+"-a", metav1.DeleteOptions{}); err != nil {
 		return err
 	}
+
 	return c.client.CoreV1().Services("default").Delete(ctx, name, metav1.DeleteOptions{})
 }
 
@@ -166,5 +181,6 @@ func (c *churn) addPolicy(ctx context.Context) error {
 			Ingress: []networkingv1.NetworkPolicyIngressRule{{From: []networkingv1.NetworkPolicyPeer{{PodSelector: &app}}}},
 		},
 	}, metav1.CreateOptions{})
+
 	return err
 }

@@ -15,6 +15,7 @@ func Pace() func(busy bool) {
 	if _, set := os.LookupEnv("GOMAXPROCS"); set {
 		return nil
 	}
+
 	return func(busy bool) {
 		if busy {
 			runtime.SetDefaultGOMAXPROCS()

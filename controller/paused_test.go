@@ -39,6 +39,7 @@ func newPair(t *testing.T, w *world, change func(*processConfig)) *pair {
 	p.awaitLeader(p.one)
 	p.two = startProcessWith(t, w, "two", pausedLease, change)
 	p.awaitReady(p.two)
+
 	return p
 }
 
@@ -60,12 +61,14 @@ func (p *pair) awaitReady(r *replicaProcess) {
 // create makes pods and returns their names.
 func (p *pair) create(n int) (names []string) {
 	p.t.Helper()
+
 	for range n {
 		name := fmt.Sprint("p", p.pods)
 		p.pods++
 		p.createPod(name, fmt.Sprint("node", 1+p.pods%2))
 		names = append(names, name)
 	}
+
 	return names
 }
 
@@ -74,21 +77,26 @@ func (p *pair) create(n int) (names []string) {
 // given more than one set of addresses in its life.
 func (p *pair) awaitAgreement(endpoints ...string) {
 	p.t.Helper()
+
 	var why string
+
 	holds := func() bool {
 		pods, err := p.client.CoreV1().Pods("default").List(p.t.Context(), metav1.ListOptions{})
 		if err != nil {
 			p.t.Fatal(err)
 		}
+
 		for _, endpoint := range endpoints {
 			ports := portAddresses(p.t, endpoint)
 			users := map[string]string{}
+
 			for _, pod := range pods.Items {
 				network, err := annotation.ParsePod(pod.Annotations)
 				if err != nil {
 					why = fmt.Sprintf("pod %s: %v", pod.Name, err)
 					return false
 				}
+
 				want := network.MAC.String()
 				for _, a := range network.Addresses {
 					want += " " + a.Addr().String()
@@ -96,14 +104,18 @@ func (p *pair) awaitAgreement(endpoints ...string) {
 						why = fmt.Sprintf("%s is %s's and %s's", a, users[a.Addr().String()], pod.Name)
 						return false
 					}
+
 					users[a.Addr().String()] = pod.Name
 				}
+
 				if got := ports["default_"+pod.Name]; got != want {
 					why = fmt.Sprintf("pod %s is told %s, its port has %q", pod.Name, want, got)
 					return false
 				}
+
 				delete(ports, "default_"+pod.Name)
 			}
+
 			for name := range ports {
 				if strings.HasPrefix(name, "default_") {
 					why = "a port without a pod: " + name
@@ -111,6 +123,7 @@ func (p *pair) awaitAgreement(endpoints ...string) {
 				}
 			}
 		}
+
 		return true
 	}
 	for deadline := time.Now().Add(time.Minute); !holds(); time.Sleep(20 * time.Millisecond) {
@@ -118,25 +131,31 @@ func (p *pair) awaitAgreement(endpoints ...string) {
 			p.t.Fatalf("annotations and database never agree: %s", why)
 		}
 	}
+
 	p.given.check(p.t)
 }
 
 // portAddresses returns the addresses of each logical switch port.
 func portAddresses(t *testing.T, endpoint string) map[string]string {
 	t.Helper()
+
 	out, err := exec.Command("ovn-nbctl", "--no-leader-only", "--db="+endpoint, "--format=json", "--columns=name,addresses", "list", "Logical_Switch_Port").Output()
 	if err != nil {
 		return nil // a member of a cluster may be down
 	}
+
 	var table struct{ Data [][2]any }
 	if err := json.Unmarshal(out, &table); err != nil {
 		t.Fatal(err)
 	}
+
 	ports := map[string]string{}
+
 	for _, row := range table.Data {
 		name, _ := row[0].(string)
 		ports[name], _ = row[1].(string) // a set of one is not written as a set
 	}
+
 	return ports
 }
 
@@ -148,28 +167,35 @@ type given struct {
 
 func watchGiven(t *testing.T, w *world) *given {
 	t.Helper()
+
 	g := &given{told: map[string][]string{}}
 	ctx, cancel := context.WithCancel(t.Context())
+
 	watch, err := w.client.CoreV1().Pods("default").Watch(ctx, metav1.ListOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
+
 		for event := range watch.ResultChan() {
 			if pod, ok := event.Object.(*corev1.Pod); ok {
 				g.note(pod)
 			}
 		}
 	}()
+
 	t.Cleanup(func() { cancel(); <-done })
+
 	return g
 }
 
 func (g *given) note(pod *corev1.Pod) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+
 	said, told := pod.Annotations[annotation.PodNetworks], g.told[pod.Name]
 	if said != "" && (len(told) == 0 || told[len(told)-1] != said) {
 		g.told[pod.Name] = append(told, said)
@@ -180,6 +206,7 @@ func (g *given) check(t *testing.T) {
 	t.Helper()
 	g.mu.Lock()
 	defer g.mu.Unlock()
+
 	for pod, told := range g.told {
 		if len(told) > 1 {
 			t.Errorf("pod %s was told addresses %d times: %s", pod, len(told), strings.Join(told, ", then "))
@@ -189,6 +216,7 @@ func (g *given) check(t *testing.T) {
 
 func (r *replicaProcess) signal(t *testing.T, s syscall.Signal) {
 	t.Helper()
+
 	if err := r.cmd.Process.Signal(s); err != nil {
 		t.Fatal(err)
 	}
@@ -199,6 +227,7 @@ const lostSeries = "ovnkube_controller_leadership_lost_total"
 // onlyFull skips what takes long, unless OVN_EBPF_OUTAGE_PAUSED is set, as .ci/full does.
 func onlyFull(t *testing.T) {
 	t.Helper()
+
 	if os.Getenv("OVN_EBPF_OUTAGE_PAUSED") == "" {
 		t.Skip("takes ten seconds: OVN_EBPF_OUTAGE_PAUSED is not set")
 	}
@@ -221,35 +250,44 @@ func TestPausedLeader(t *testing.T) {
 			if !tt.frozen {
 				onlyFull(t)
 			}
+
 			w := newWorld(t)
 			p := newPair(t, w, func(c *processConfig) { c.Frozen = tt.frozen })
 			gone := p.create(6)
 			p.awaitAgreement(w.nb.Endpoint)
 			p.one.signal(t, syscall.SIGSTOP)
+
 			if tt.cut {
 				p.one.api.cut()
 			}
+
 			p.awaitLeader(p.two)
 			p.create(3)
+
 			for _, name := range gone[:3] { // the old leader hears of it from the database
 				w.deletePod(name)
 			}
+
 			p.awaitAgreement(w.nb.Endpoint)
 			p.one.signal(t, syscall.SIGCONT)
 			p.create(9)
 			nbtest.Eventually(t, "the old leader gives up: "+tt.reason, func() bool {
 				return p.one.metric(lostSeries+`{reason="`+tt.reason+`"}`) == "1"
 			})
+
 			if tt.cut {
 				p.one.api.mend()
 			}
+
 			p.create(3)
 			p.awaitAgreement(w.nb.Endpoint)
 			p.awaitReady(p.one)
 			p.awaitReady(p.two)
+
 			if a, b := p.one.metric("ovnkube_controller_leader"), p.two.metric("ovnkube_controller_leader"); a != "0" || b != "1" {
 				t.Errorf("leading: one %s, two %s; want 0 and 1: the paused one took the lease from the other", a, b)
 			}
+
 			checkHistory(t, w.nb, changes{of: map[string]int{"node/node1": 1, "node/node2": 1}})
 		})
 	}
@@ -281,23 +319,28 @@ func TestSlowAPIServer(t *testing.T) {
 func TestPausedLeaderOnRaft(t *testing.T) {
 	onlyFull(t)
 	members := nbtest.StartRaft(t)
+
 	var endpoints []string
 	for _, m := range members {
 		endpoints = append(endpoints, m.Endpoint)
 	}
+
 	w := newWorld(t)
 	p := newPair(t, w, func(c *processConfig) { c.NB, c.Frozen = strings.Join(endpoints, ","), true })
 	gone := p.create(6)
 	p.awaitAgreement(endpoints...)
 	p.one.signal(t, syscall.SIGSTOP)
 	p.one.api.cut()
+
 	lost := nbtest.Leader(t, members)
 	lost.Kill()
 	p.awaitLeader(p.two)
 	p.create(3)
+
 	for _, name := range gone[:3] {
 		w.deletePod(name)
 	}
+
 	p.one.signal(t, syscall.SIGCONT)
 	p.create(3)
 	nbtest.Eventually(t, "the old leader gives up", func() bool { return p.one.metric("ovnkube_controller_leader") == "0" })

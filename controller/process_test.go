@@ -45,6 +45,7 @@ func TestMain(m *testing.M) {
 	if text == "" {
 		os.Exit(tether.Main(kubetest.Shared{M: m}))
 	}
+
 	if err := runProcess(text); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
@@ -56,15 +57,19 @@ func runProcess(text string) error {
 	if err := json.Unmarshal([]byte(text), &p); err != nil {
 		return err
 	}
+
 	api := &rest.Config{Host: p.Host, TLSClientConfig: rest.TLSClientConfig{CAData: p.CA, CertData: p.Cert, KeyData: p.Key}}
 	cfg := config(p.NB, api)
 	cfg.Identity, cfg.MetricsAddr, cfg.Lease, cfg.ClusterSubnets = p.Identity, p.Metrics, p.Lease, p.Subnets
+
 	cfg.Busy = controller.Pace()
 	if p.Frozen {
 		cfg.Clock = func() time.Duration { return 0 }
 	}
+
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
+
 	return controller.Run(ctx, cfg, slog.New(slog.NewTextHandler(os.Stderr, nil)))
 }
 
@@ -90,27 +95,35 @@ func startProcessWith(t *testing.T, w *world, identity string, lease time.Durati
 		CA: w.config.CAData, Cert: w.config.CertData, Key: w.config.KeyData, Subnets: w.subnets,
 	}
 	change(&c)
+
 	text, err := json.Marshal(c)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	log, err := os.Create(filepath.Join(t.TempDir(), identity+".log"))
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	r.cmd = exec.Command(os.Args[0])
+
 	r.cmd.Env = append(os.Environ(), processEnv+"="+string(text))
+
 	r.cmd.Stderr = log
 	if err := r.cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
+
 	t.Cleanup(func() {
 		r.kill()
 		log.Close()
+
 		if text, err := os.ReadFile(log.Name()); err == nil && t.Failed() {
 			t.Logf("%s:\n%s", identity, text)
 		}
 	})
+
 	return r
 }
 
@@ -119,6 +132,7 @@ func (r *replicaProcess) kill() {
 	if r.cmd == nil {
 		return
 	}
+
 	_ = r.cmd.Process.Kill() // an error: it has ended already
 	_ = r.cmd.Wait()         // an error: it was killed
 	r.cmd = nil
@@ -142,24 +156,29 @@ func newPath(t *testing.T, target string) *path {
 	p := &path{t: t, address: freeAddress(t), target: target, conns: map[net.Conn]struct{}{}}
 	p.mend()
 	t.Cleanup(p.cut)
+
 	return p
 }
 
 func (p *path) mend() {
 	p.t.Helper()
+
 	l, err := net.Listen("tcp", p.address)
 	if err != nil {
 		p.t.Fatal(err)
 	}
+
 	p.mu.Lock()
 	p.listener = l
 	p.mu.Unlock()
+
 	go func() {
 		for {
 			in, err := l.Accept()
 			if err != nil {
 				return // cut
 			}
+
 			go p.serve(in)
 		}
 	}()
@@ -167,23 +186,29 @@ func (p *path) mend() {
 
 func (p *path) serve(in net.Conn) {
 	defer in.Close()
+
 	out, err := net.Dial("tcp", p.target)
 	if err != nil {
 		return
 	}
 	defer out.Close()
+
 	p.mu.Lock()
 	if p.listener == nil {
 		p.mu.Unlock()
 		return
 	}
+
 	p.conns[in], p.conns[out] = struct{}{}, struct{}{}
+
 	p.mu.Unlock()
 	go func() { // whichever side ends, both do
 		p.forward(out, in)
 		out.Close()
 	}()
+
 	_, _ = io.Copy(in, out)
+
 	p.mu.Lock()
 	delete(p.conns, in)
 	delete(p.conns, out)
@@ -196,27 +221,36 @@ func (p *path) forward(out io.Writer, in io.Reader) {
 		bytes []byte
 		due   time.Time
 	}
+
 	chunks := make(chan chunk, 1<<16)
+
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
+
 		for c := range chunks {
 			time.Sleep(time.Until(c.due))
 			_, _ = out.Write(c.bytes) // the reader ends with the connection
+
 			p.waiting.Add(-1)
 		}
 	}()
+
 	for {
 		buffer := make([]byte, 32<<10)
+
 		n, err := in.Read(buffer)
 		if n > 0 {
 			p.waiting.Add(1)
+
 			chunks <- chunk{buffer[:n], time.Now().Add(time.Duration(p.late.Load()))}
 		}
+
 		if err != nil {
 			break
 		}
 	}
+
 	close(chunks)
 	<-done
 }
@@ -234,13 +268,17 @@ func (p *path) flushed(t *testing.T) {
 func (p *path) cut() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+
 	if p.listener == nil {
 		return
 	}
+
 	p.listener.Close()
+
 	p.listener = nil
 	for c := range p.conns {
 		c.Close()
 	}
+
 	clear(p.conns)
 }

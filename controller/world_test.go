@@ -36,10 +36,12 @@ func newWorld(t *testing.T) *world {
 	t.Helper()
 	w := &world{t: t, config: kubetest.Start(t).RestConfig(), nb: nbtest.Start(t)}
 	w.subnets = config("", nil).ClusterSubnets
+
 	var err error
 	if w.client, err = kubernetes.NewForConfig(w.config); err != nil {
 		t.Fatal(err)
 	}
+
 	return w
 }
 
@@ -62,6 +64,7 @@ func config(nbAddress string, api *rest.Config) controller.Config {
 		JoinSubnets:  []netip.Prefix{netip.MustParsePrefix("100.64.0.0/16"), netip.MustParsePrefix("fd98::/64")},
 	}
 	c.SNATPorts.First, c.SNATPorts.Last = 49152, 65535
+
 	return c
 }
 
@@ -76,9 +79,12 @@ func start(t *testing.T, cfg controller.Config, identity string) *replica {
 	cfg.Identity, cfg.MetricsAddr = identity, freeAddress(t)
 	ctx, stop := context.WithCancel(context.Background())
 	r := &replica{t: t, address: cfg.MetricsAddr, stop: stop, done: make(chan error, 1)}
+
 	log := slog.New(slog.NewTextHandler(t.Output(), nil)).With("replica", identity)
 	go func() { r.done <- controller.Run(ctx, cfg, log) }()
+
 	t.Cleanup(r.kill)
+
 	return r
 }
 
@@ -88,6 +94,7 @@ func freeAddress(t *testing.T) string {
 		t.Fatal(err)
 	}
 	defer l.Close()
+
 	return l.Addr().String()
 }
 
@@ -95,7 +102,9 @@ func (r *replica) kill() {
 	if r.stop == nil {
 		return
 	}
+
 	r.stop()
+
 	r.stop = nil
 	if err := <-r.done; err != nil {
 		r.t.Errorf("Run: %v", err)
@@ -107,6 +116,7 @@ func (r *replica) get(path string) (int, string) {
 	if err != nil {
 		return 0, err.Error()
 	}
+
 	return status, body
 }
 
@@ -126,15 +136,18 @@ func (r *replica) metric(series string) string {
 			return strings.TrimSpace(rest)
 		}
 	}
+
 	return ""
 }
 
 func (w *world) createNode(i int) {
 	w.t.Helper()
+
 	name, addr := fmt.Sprintf("node%d", i), fmt.Sprintf("172.30.0.%d/24", 10+i)
 	addr6 := fmt.Sprintf("fd00:172:30::%d/64", 10+i)
 	addrs := []netip.Prefix{netip.MustParsePrefix(addr), netip.MustParsePrefix(addr6)}
 	mac := net.HardwareAddr{2, 0, 0, 0, 0, byte(i)}
+
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: map[string]string{
 		annotation.ChassisID: name,
 		annotation.GatewayConfig: annotation.FormatGateway(annotation.Gateway{
@@ -151,6 +164,7 @@ func (w *world) createNode(i int) {
 
 func (w *world) createPod(name, node string) {
 	w.t.Helper()
+
 	pod := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default"},
 		Spec:       corev1.PodSpec{NodeName: node, Containers: []corev1.Container{{Name: "c", Image: "none"}}},
@@ -162,7 +176,9 @@ func (w *world) createPod(name, node string) {
 
 func (w *world) deletePod(name string) {
 	w.t.Helper()
+
 	now := int64(0)
+
 	err := w.client.CoreV1().Pods("default").Delete(w.t.Context(), name, metav1.DeleteOptions{GracePeriodSeconds: &now})
 	if err != nil {
 		w.t.Fatal(err)
@@ -171,6 +187,7 @@ func (w *world) deletePod(name string) {
 
 func (w *world) createService() {
 	w.t.Helper()
+
 	port, proto, name := int32(8080), corev1.ProtocolTCP, "http"
 	svc := &corev1.Service{
 		ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: "default"},
@@ -185,9 +202,11 @@ func (w *world) createService() {
 		Endpoints:   []discoveryv1.Endpoint{{Addresses: []string{"10.244.0.3"}}},
 		Ports:       []discoveryv1.EndpointPort{{Name: &name, Protocol: &proto, Port: &port}},
 	}
+
 	if _, err := w.client.CoreV1().Services("default").Create(w.t.Context(), svc, metav1.CreateOptions{}); err != nil {
 		w.t.Fatal(err)
 	}
+
 	if _, err := w.client.DiscoveryV1().EndpointSlices("default").Create(w.t.Context(), slice, metav1.CreateOptions{}); err != nil {
 		w.t.Fatal(err)
 	}
@@ -200,6 +219,7 @@ func (w *world) holds(table, name, column, text string) bool {
 
 func (w *world) awaitRows(rows ...[4]string) {
 	w.t.Helper()
+
 	for _, r := range rows {
 		nbtest.Eventually(w.t, strings.Join(r[:], " "), func() bool { return w.holds(r[0], r[1], r[2], r[3]) })
 	}

@@ -37,6 +37,7 @@ func newGuarded(t *testing.T) *guarded {
 	g := &guarded{t: t, config: kubetest.Start(t).RestConfig()}
 	g.admin = kubernetes.NewForConfigOrDie(g.config)
 	apply(t, g.admin)
+
 	for _, name := range []string{"node1", "node2"} {
 		_, err := g.admin.CoreV1().Nodes().Create(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
 		g.must(err)
@@ -60,11 +61,13 @@ func newGuarded(t *testing.T) *guarded {
 		},
 	}, metav1.CreateOptions{})
 	g.must(err)
+
 	return g
 }
 
 func (g *guarded) must(err error) {
 	g.t.Helper()
+
 	if err != nil {
 		g.t.Fatal(err)
 	}
@@ -72,10 +75,12 @@ func (g *guarded) must(err error) {
 
 func (g *guarded) as(user string) kubernetes.Interface {
 	c := rest.CopyConfig(g.config)
+
 	c.Impersonate = rest.ImpersonationConfig{UserName: user}
 	if strings.HasPrefix(user, "system:serviceaccount:") {
 		c.Impersonate.Groups = []string{"system:serviceaccounts", "system:authenticated"}
 	}
+
 	return kubernetes.NewForConfigOrDie(c)
 }
 
@@ -93,19 +98,26 @@ func TestPolicies(t *testing.T) {
 	g := newGuarded(t)
 	g.inForce()
 	g.runController()
+
 	if _, err := g.as("tenant").CoreV1().Pods("default").Create(t.Context(), pod("victim", nil), metav1.CreateOptions{}); err != nil {
 		t.Fatalf("create a pod: %v", err)
 	}
+
 	var given string
+
 	nbtest.Eventually(t, "the controller writes annotations of nodes and pods", func() bool {
 		p, err := g.admin.CoreV1().Pods("default").Get(t.Context(), "victim", metav1.GetOptions{})
 		g.must(err)
+
 		given = p.Annotations[annotation.PodNetworks]
+
 		return given != ""
 	})
+
 	for _, who := range []string{"tenant", "system:serviceaccount:default:ovn-ebpf-controller"} {
 		g.checkTenant(who, given)
 	}
+
 	g.checkAgent()
 	g.checkSlices()
 }
@@ -117,6 +129,7 @@ func (g *guarded) inForce() {
 		_, err := g.as("tenant").CoreV1().Pods("default").Create(g.t.Context(), pod("probe", map[string]string{annotation.FirstPod: "{}"}), metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 		_, other := kubernetes.NewForConfigOrDie(kubetest.Token(g.t, g.config, "ovn-ebpf", "ovn-ebpf-node", "node1")).CoreV1().Nodes().Patch(g.t.Context(), "node2", types.MergePatchType, []byte(`{}`), metav1.PatchOptions{DryRun: []string{metav1.DryRunAll}})
 		_, third := g.as("tenant").DiscoveryV1().EndpointSlices("default").Create(g.t.Context(), slice("probe", controlPlane), metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+
 		return apierrors.IsForbidden(err) && apierrors.IsForbidden(other) && apierrors.IsForbidden(third)
 	})
 }
@@ -124,8 +137,10 @@ func (g *guarded) inForce() {
 // runController runs it with its ServiceAccount's token.
 func (g *guarded) runController() {
 	g.t.Helper()
+
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	g.must(err)
+
 	address := l.Addr().String()
 	g.must(l.Close())
 	cfg := controller.Config{
@@ -137,10 +152,13 @@ func (g *guarded) runController() {
 	}
 	cfg.SNATPorts.First, cfg.SNATPorts.Last = 49152, 65535
 	ctx, stop := context.WithCancel(context.Background())
+
 	done := make(chan error, 1)
 	go func() { done <- controller.Run(ctx, cfg, slog.New(slog.NewTextHandler(g.t.Output(), nil))) }()
+
 	g.t.Cleanup(func() {
 		stop()
+
 		if err := <-done; err != nil {
 			g.t.Error(err)
 		}
@@ -153,6 +171,7 @@ func (g *guarded) checkTenant(who, given string) {
 	client, ctx := g.as(who).CoreV1().Pods("default"), g.t.Context()
 	refused := func(what string, err error) {
 		g.t.Helper()
+
 		if !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "only ovn-ebpf's controller writes") {
 			g.t.Errorf("%s: %s: %v, want it refused", who, what, err)
 		}
@@ -162,27 +181,36 @@ func (g *guarded) checkTenant(who, given string) {
 		if force := true; kind == types.ApplyPatchType {
 			options.Force = &force
 		}
+
 		_, err := client.Patch(ctx, "victim", kind, []byte(body), options, subresource...)
+
 		return err
 	}
+
 	for _, key := range []string{annotation.PodNetworks, annotation.FirstPod} {
 		for _, value := range []string{"{}", "", given + " "} {
 			_, err := client.Create(ctx, pod("new", map[string]string{key: value}), metav1.CreateOptions{})
 			refused(fmt.Sprintf("create with %s=%q", key, value), err)
+
 			merge := fmt.Sprintf(`{"metadata":{"annotations":{%q:%q}}}`, key, value)
 			for _, sub := range []string{"", "status"} {
 				refused("patch "+sub, patch(types.MergePatchType, merge, strings.Fields(sub)...))
 				refused("strategic patch "+sub, patch(types.StrategicMergePatchType, merge, strings.Fields(sub)...))
 			}
+
 			refused("apply", patch(types.ApplyPatchType, fmt.Sprintf(`{"apiVersion":"v1","kind":"Pod","metadata":{"name":"victim","annotations":{%q:%q}}}`, key, value)))
 		}
+
 		binding := &corev1.Binding{ObjectMeta: metav1.ObjectMeta{Name: "victim", Annotations: map[string]string{key: "{}"}}, Target: corev1.ObjectReference{Kind: "Node", Name: "node1"}}
 		refused("bind", client.Bind(ctx, binding, metav1.CreateOptions{}))
+
 		for _, sub := range []string{"ephemeralcontainers", "resize"} { // these keep annotations by themselves
 			_ = patch(types.StrategicMergePatchType, fmt.Sprintf(`{"metadata":{"annotations":{%q:"{}"}}}`, key), sub)
 		}
 	}
+
 	refused("remove", patch(types.JSONPatchType, `[{"op":"remove","path":"/metadata/annotations"}]`))
+
 	for what, err := range map[string]error{
 		"another annotation": patch(types.MergePatchType, `{"metadata":{"annotations":{"own":"x"},"labels":{"a":"b"}}}`),
 		"the same again":     patch(types.MergePatchType, fmt.Sprintf(`{"metadata":{"annotations":{%q:%q}}}`, annotation.PodNetworks, given)),
@@ -192,8 +220,10 @@ func (g *guarded) checkTenant(who, given string) {
 			g.t.Errorf("%s: %s: %v", who, what, err)
 		}
 	}
+
 	p, err := client.Get(ctx, "victim", metav1.GetOptions{})
 	g.must(err)
+
 	if _, first := p.Annotations[annotation.FirstPod]; p.Annotations[annotation.PodNetworks] != given || first {
 		g.t.Errorf("%s: the pod's annotations are %v", who, p.Annotations)
 	}
@@ -207,16 +237,19 @@ func (g *guarded) checkAgent() {
 		annotation.GatewayConfig: "{}", annotation.ChassisID: "c", annotation.HostCIDRs: "[]", annotation.ManagementMACs: "{}",
 		annotation.SNATPortRange: "49152-65535", annotation.PodMTU: "1400", annotation.RoutablePods: "false",
 	}
+
 	config := kubetest.Token(g.t, g.config, "ovn-ebpf", "ovn-ebpf-node", "node1")
 	for node, allowed := range map[string]bool{"node1": true, "node2": false} {
 		agent, err := cluster.New(config, node, cluster.Handlers{}, slog.New(slog.DiscardHandler))
 		g.must(err)
+
 		for range 2 { // new ones, then the same
 			if err := agent.Annotate(ctx, own); (err == nil) != allowed || err != nil && !apierrors.IsForbidden(err) {
 				g.t.Errorf("node1's agent annotates %s: %v", node, err)
 			}
 		}
 	}
+
 	for what, config := range map[string]*rest.Config{"node1's agent": config, "an agent on no node": kubetest.Token(g.t, g.config, "ovn-ebpf", "ovn-ebpf-node", "")} {
 		client := kubernetes.NewForConfigOrDie(config).CoreV1().Nodes()
 		for _, body := range []string{
@@ -229,13 +262,16 @@ func (g *guarded) checkAgent() {
 				g.t.Errorf("%s patches %s: %v, want it refused", what, body, err)
 			}
 		}
+
 		_, err := client.Patch(ctx, "node1", types.MergePatchType, []byte(`{"status":{"phase":"x"}}`), metav1.PatchOptions{}, "status")
 		if !apierrors.IsForbidden(err) {
 			g.t.Errorf("%s patches the status: %v", what, err)
 		}
 	}
+
 	nodes, err := g.admin.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
 	g.must(err)
+
 	for _, n := range nodes.Items {
 		if slices.ContainsFunc([]string{annotation.ChassisID, annotation.PodMTU}, func(key string) bool { _, has := n.Annotations[key]; return has != (n.Name == "node1") }) {
 			g.t.Errorf("%s has %v", n.Name, n.Annotations)

@@ -13,8 +13,10 @@ func TestBases(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	pinned, args := regexp.MustCompile(`^[a-z0-9./:-]+@sha256:[0-9a-f]{64}$`), map[string]bool{}
 	stages := map[string]bool{"scratch": true}
+
 	for line := range strings.Lines(string(text)) {
 		f := strings.Fields(line)
 		switch {
@@ -27,11 +29,13 @@ func TestBases(t *testing.T) {
 			if !args[f[1]] && !stages[f[1]] && !pinned.MatchString(f[1]) {
 				t.Errorf("FROM %s is not pinned", f[1])
 			}
+
 			if len(f) == 4 {
 				stages[f[3]] = true
 			}
 		}
 	}
+
 	if len(args) != 2 {
 		t.Errorf("bases %v, want two", args)
 	}

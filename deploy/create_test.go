@@ -49,5 +49,6 @@ func create(ctx context.Context, c kubernetes.Interface, object any, o metav1.Cr
 	default:
 		err = fmt.Errorf("%T is not created here", object)
 	}
+
 	return err
 }

@@ -35,12 +35,15 @@ func TestUninstallKeepsRights(t *testing.T) {
 	for name, render := range map[string]func(*testing.T, ...string) map[string]any{"host": chart, "complete": complete} {
 		want := render(t, server, member)
 		maps.DeleteFunc(want, func(key string, _ any) bool { return ends(key) })
+
 		for key, o := range render(t, server, member, "-set=uninstall=true", "-show-only=templates/uninstall.yaml") {
 			if _, is := o.(*corev1.ConfigMap); is {
 				t.Errorf("%s: the uninstallation has %s of its own, which replaces the installation's", name, key)
 			}
+
 			want[key] = o
 		}
+
 		if diff := cmp.Diff(want, render(t, server, member, "-set=uninstall=true")); diff != "" {
 			t.Errorf("%s (-want +chart)\n%s", name, diff)
 		}
@@ -53,11 +56,14 @@ func TestOlderServersHaveNoPolicies(t *testing.T) {
 	want, have := chart(t, "-api-versions="+policies), chart(t)
 	before := len(want)
 	maps.DeleteFunc(want, func(key string, _ any) bool { return strings.HasPrefix(key, "ValidatingAdmissionPolicy") })
+
 	if before-len(want) != 6 {
 		t.Errorf("%d objects of admission policies, want 6", before-len(want))
 	}
+
 	for _, objects := range []map[string]any{want, have} {
 		delete(objects[configuration].(*corev1.ConfigMap).Data, trustSlices)
+
 		for _, o := range objects { // the checksum of that configuration
 			switch o := o.(type) {
 			case *appsv1.DaemonSet:
@@ -67,6 +73,7 @@ func TestOlderServersHaveNoPolicies(t *testing.T) {
 			}
 		}
 	}
+
 	if diff := cmp.Diff(want, have); diff != "" {
 		t.Errorf("(-want +chart)\n%s", diff)
 	}
@@ -93,6 +100,7 @@ func TestTrustEndpointSlices_needsPolicy(t *testing.T) {
 			if got := objects[configuration].(*corev1.ConfigMap).Data[trustSlices]; got != tc.want {
 				t.Errorf("%+v: %s is %q", tc, trustSlices, got)
 			}
+
 			for _, kind := range []string{"ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"} {
 				if _, has := objects[kind+" /ovn-ebpf-endpoint-slices"]; has != (tc.server == policy) {
 					t.Errorf("%+v: the chart has %s: %t", tc, kind, has)
@@ -113,10 +121,12 @@ func TestAgentSeesDatabases(t *testing.T) {
 		"-set=ovs.host=true":               "/var/lib/ovn-ebpf", // the certificate, and the databases on members
 	} {
 		pods := podSpecs(complete(t, member, flags))
+
 		pod := pods["DaemonSet ovn-ebpf/ovn-ebpf-node"]
 		if !slices.ContainsFunc(pod.Containers[0].VolumeMounts, func(m corev1.VolumeMount) bool { return m.MountPath == want && m.ReadOnly }) {
 			t.Errorf("%s: the agent has no %s", flags, want)
 		}
+
 		for _, key := range []string{"DaemonSet ovn-ebpf/ovn-ebpf-node", "DaemonSet ovn-ebpf/ovn-ebpf-ovs", "StatefulSet ovn-ebpf/ovn-ebpf-central"} {
 			pod := pods[key]
 			if pod != nil && !slices.ContainsFunc(pod.Volumes, func(v corev1.Volume) bool { return v.HostPath != nil && v.HostPath.Path == want }) {
@@ -130,6 +140,7 @@ func TestAgentSeesDatabases(t *testing.T) {
 func TestUninstallRemovesDatabases(t *testing.T) {
 	for flag, want := range map[string]bool{"-set=ovs.host=true": true, "-set=ovn.host=true": true, "-set=ovn.host=true,ovs.host=true": false} {
 		pod := podSpecs(complete(t, member, "-set=uninstall=true", flag))["DaemonSet ovn-ebpf/ovn-ebpf-uninstall"]
+
 		removes := slices.ContainsFunc(pod.InitContainers, func(c corev1.Container) bool { return c.Name == "remove-ovs" })
 		if removes != want {
 			t.Errorf("%s: databases are removed: %t", flag, removes)
@@ -141,18 +152,23 @@ func TestUninstallRemovesDatabases(t *testing.T) {
 // databases' containers see what it writes.
 func TestBackup(t *testing.T) {
 	const job, set = "CronJob ovn-ebpf/ovn-ebpf-backup", "StatefulSet ovn-ebpf/ovn-ebpf-central"
+
 	objects := complete(t, "-set=ovn.members.b=192.0.2.2", "-set=ovn.members.a=192.0.2.1", "-set=ovn.members.c=192.0.2.3", "-set=ovn.replicas=3", "-set=ovn.backup.schedule=30 2 * * *")
+
 	pod := objects[job].(*batchv1.CronJob).Spec.JobTemplate.Spec.Template.Spec
 	if got := pod.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms[0].MatchFields[0].Values; !slices.Equal(got, []string{"a"}) {
 		t.Errorf("runs on %v", got)
 	}
+
 	if out, err := exec.Command(ovnkube(t), append(pod.Containers[0].Args, "--help")...).CombinedOutput(); err != nil {
 		t.Errorf("ovnkube %v: %v: %s", pod.Containers[0].Args, err, out)
 	}
+
 	mounts := objects[set].(*appsv1.StatefulSet).Spec.Template.Spec.Containers[0].VolumeMounts
 	if !slices.ContainsFunc(mounts, func(m corev1.VolumeMount) bool { return m.MountPath == "/backup" && m.ReadOnly }) {
 		t.Errorf("the database mounts %v", mounts)
 	}
+
 	if complete(t, "-set=ovn.members.a=192.0.2.1")[job] != nil {
 		t.Error("a CronJob without a schedule")
 	}
@@ -162,18 +178,22 @@ func TestBackup(t *testing.T) {
 // node.
 func TestVolume(t *testing.T) {
 	const set = "StatefulSet ovn-ebpf/ovn-ebpf-central"
+
 	s := complete(t, member, "-set=ovn.volume.size=2Gi", "-set=ovn.volume.storageClass=fast")[set].(*appsv1.StatefulSet)
 	if len(s.Spec.VolumeClaimTemplates) != 1 {
 		t.Fatalf("claims %v", s.Spec.VolumeClaimTemplates)
 	}
+
 	claim := s.Spec.VolumeClaimTemplates[0]
 	if got := claim.Spec.Resources.Requests.Storage().String(); got != "2Gi" || *claim.Spec.StorageClassName != "fast" {
 		t.Errorf("claim of %s, class %s", got, *claim.Spec.StorageClassName)
 	}
+
 	isData := func(v corev1.Volume) bool { return v.Name == "data" }
 	if slices.ContainsFunc(s.Spec.Template.Spec.Volumes, isData) || claim.Name != "data" {
 		t.Errorf("the claim %q and the volumes %v", claim.Name, s.Spec.Template.Spec.Volumes)
 	}
+
 	s = complete(t, member)[set].(*appsv1.StatefulSet)
 	if len(s.Spec.VolumeClaimTemplates) != 0 || !slices.ContainsFunc(s.Spec.Template.Spec.Volumes, isData) {
 		t.Errorf("without a size: claims %v, volumes %v", s.Spec.VolumeClaimTemplates, s.Spec.Template.Spec.Volumes)
@@ -185,18 +205,21 @@ func TestVolume(t *testing.T) {
 func ends(key string) bool {
 	kind, _, _ := strings.Cut(key, " ")
 	name := key[strings.LastIndex(key, "/")+1:]
+
 	switch kind {
 	case "Deployment", "StatefulSet", "Service", "PodDisruptionBudget":
 		return true
 	case "DaemonSet":
 		return name != "ovn-ebpf-ovs"
 	}
+
 	return slices.Contains([]string{"ovn-ebpf-certificates", "ovn-ebpf-central", "ovn-ebpf-ovn-controller"}, name)
 }
 
 // TestMembers: databases run on the given nodes, and clients know all of them.
 func TestMembers(t *testing.T) {
 	objects := complete(t, "-set=ovn.members.b=192.0.2.2", "-set=ovn.members.a=192.0.2.1", "-set=ovn.members.c=2001:db8::3", "-set=ovn.replicas=3")
+
 	config := objects["ConfigMap ovn-ebpf/ovn-ebpf"].(*corev1.ConfigMap).Data
 	for key, want := range map[string]string{
 		"OVN_MEMBERS":     "a=192.0.2.1,b=192.0.2.2,c=2001:db8::3",
@@ -207,17 +230,22 @@ func TestMembers(t *testing.T) {
 			t.Errorf("%s is %q, want %q", key, config[key], want)
 		}
 	}
+
 	set := objects["StatefulSet ovn-ebpf/ovn-ebpf-central"].(*appsv1.StatefulSet)
+
 	var nodes []string
 	for _, term := range set.Spec.Template.Spec.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms {
 		nodes = append(nodes, term.MatchFields[0].Values...)
 	}
+
 	if *set.Spec.Replicas != 3 || !slices.Equal(nodes, []string{"a", "b", "c"}) {
 		t.Errorf("%d replicas on %v", *set.Spec.Replicas, nodes)
 	}
+
 	if _, err := render(t, "helm/ovn-ebpf"); err == nil || !strings.Contains(err.Error(), "ovn.members.NODE=ADDRESS") {
 		t.Errorf("without members: %v", err)
 	}
+
 	if _, err := render(t, "-set=ovn.replicas=1", "-set=ovn.members.a=192.0.2.1", "-set=ovn.members.b=192.0.2.2", "helm/ovn-ebpf"); err == nil || !strings.Contains(err.Error(), "2 members") {
 		t.Errorf("with two members for one replica: %v", err)
 	}
@@ -236,8 +264,10 @@ func TestOlderServers(t *testing.T) {
 			if !is {
 				continue
 			}
+
 			for _, c := range slices.Concat(ds.Spec.Template.Spec.InitContainers, ds.Spec.Template.Spec.Containers) {
 				unconfined := len(c.Args) > 0 && c.Args[0] == "agent"
+
 				annotation := ds.Spec.Template.Annotations["container.apparmor.security.beta.kubernetes.io/"+c.Name] == "unconfined"
 				if c.SecurityContext.AppArmorProfile != nil || unconfined != annotation {
 					t.Errorf("%s %s: AppArmor profile %v, annotation %t, want it %t", key, c.Name, c.SecurityContext.AppArmorProfile, annotation, unconfined)
@@ -253,6 +283,7 @@ const checksum = "checksum/config"
 func TestConfigurationRestarts(t *testing.T) {
 	sums := func(flags ...string) map[string]string {
 		out := map[string]string{}
+
 		for key, o := range chart(t, flags...) {
 			switch o := o.(type) {
 			case *appsv1.DaemonSet:
@@ -261,12 +292,15 @@ func TestConfigurationRestarts(t *testing.T) {
 				out[key] = o.Spec.Template.Annotations[checksum]
 			}
 		}
+
 		return out
 	}
+
 	was, same, other := sums(), sums("-set=replicas=3"), sums("-set=config.MTU=1400")
 	if len(was) != 2 {
 		t.Fatalf("%v", was)
 	}
+
 	for key := range was {
 		if was[key] == "" || was[key] != same[key] || was[key] == other[key] {
 			t.Errorf("%s: checksum %q, of another number of replicas %q, of another MTU %q", key, was[key], same[key], other[key])
@@ -285,12 +319,14 @@ func TestProbesFollowTheBindAddress(t *testing.T) {
 
 func probed(t *testing.T, address, want string, objects map[string]any) {
 	t.Helper()
+
 	agent := podSpecs(objects)["DaemonSet ovn-ebpf/ovn-ebpf-node"].Containers[0]
 	for _, p := range []*corev1.Probe{agent.LivenessProbe, agent.ReadinessProbe} {
 		if got := net.JoinHostPort(p.HTTPGet.Host, p.HTTPGet.Port.String()); got != want {
 			t.Errorf("bind address %q: %s is asked at %s, want %s", address, p.HTTPGet.Path, got, want)
 		}
 	}
+
 	if other := podSpecs(objects)["Deployment ovn-ebpf/ovn-ebpf-controller"].Containers[0].ReadinessProbe.HTTPGet; other.Port.IntValue() != 9409 || other.Path != "/readyz" {
 		t.Errorf("the controller is asked at %v", other)
 	}
@@ -299,6 +335,7 @@ func probed(t *testing.T, address, want string, objects map[string]any) {
 // ovnkube is the program, with the plugin beside it.
 func ovnkube(t *testing.T) string {
 	t.Helper()
+
 	bin := os.Getenv("BIN_DIR")
 	if bin == "" {
 		bin = t.TempDir()
@@ -306,6 +343,7 @@ func ovnkube(t *testing.T) string {
 			t.Fatalf("%v: %s", err, out)
 		}
 	}
+
 	return filepath.Join(bin, "ovnkube")
 }
 
@@ -313,6 +351,7 @@ func ovnkube(t *testing.T) string {
 // has its volume, and every volume is mounted.
 func TestPrograms(t *testing.T) {
 	bin := filepath.Dir(ovnkube(t))
+
 	known := settings(t)
 	for _, objects := range []map[string]any{chart(t), chart(t, "-set=uninstall=true"), complete(t, member), complete(t, member, "-set=uninstall=true")} {
 		for key, pod := range podSpecs(objects) {
@@ -320,13 +359,16 @@ func TestPrograms(t *testing.T) {
 			for _, v := range pod.Volumes {
 				volumes[v.Name] = false
 			}
+
 			for _, c := range slices.Concat(pod.InitContainers, pod.Containers) {
 				for _, m := range c.VolumeMounts {
 					if _, ok := volumes[m.Name]; !ok {
 						t.Errorf("%s %s: no volume %s", key, c.Name, m.Name)
 					}
+
 					volumes[m.Name] = true
 				}
+
 				set := map[string]bool{}
 				for _, e := range c.Env {
 					set["$("+e.Name+")"] = true
@@ -334,17 +376,21 @@ func TestPrograms(t *testing.T) {
 						t.Errorf("%s %s: there is no setting %s", key, c.Name, e.Name)
 					}
 				}
+
 				if len(c.Command) > 0 {
 					if c.Command[0] != "/usr/bin/ovn-k8s-cni-overlay" {
 						t.Errorf("%s %s: command %v", key, c.Name, c.Command)
 					}
+
 					continue
 				}
+
 				args := slices.DeleteFunc(slices.Clone(c.Args), func(arg string) bool { return set[arg] })
 				if out, err := exec.Command(filepath.Join(bin, "ovnkube"), append(args, "--help")...).CombinedOutput(); err != nil {
 					t.Errorf("%s %s: ovnkube %v: %v: %s", key, c.Name, c.Args, err, out)
 				}
 			}
+
 			for name, mounted := range volumes {
 				if !mounted {
 					t.Errorf("%s: nothing mounts %s", key, name)
@@ -359,21 +405,26 @@ func settings(t *testing.T) map[string]string {
 	t.Helper()
 	cmd := exec.Command(ovnkube(t), "config", "show", "--json", "--ovsdb", "unix:"+t.TempDir()+"/none")
 	cmd.Env = []string{} // no variable of this test's own
+
 	out, err := cmd.Output()
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	var shown []struct{ Name, Value string }
 	if err := json.Unmarshal(out, &shown); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
+
 	values := map[string]string{}
 	for _, s := range shown {
 		values["OVNKUBE_"+strings.ToUpper(strings.ReplaceAll(s.Name, "-", "_"))] = s.Value
 	}
+
 	if len(values) < 30 {
 		t.Fatalf("%d settings: %s", len(values), out)
 	}
+
 	return values
 }
 
@@ -381,14 +432,17 @@ func settings(t *testing.T) map[string]string {
 // own default, or none: then what a node is told (external_ids) holds.
 func TestDefaults(t *testing.T) {
 	objects, defaults, used := chart(t), settings(t), map[string]bool{}
+
 	config := objects["ConfigMap ovn-ebpf/ovn-ebpf"].(*corev1.ConfigMap).Data
 	for key, pod := range podSpecs(objects) {
 		for _, e := range pod.Containers[0].Env {
 			if e.ValueFrom == nil || e.ValueFrom.ConfigMapKeyRef == nil {
 				continue
 			}
+
 			from := e.ValueFrom.ConfigMapKeyRef.Key
 			used[from] = true
+
 			value, has := config[from]
 			switch want, is := defaults[e.Name]; {
 			case !is && from != e.Name: // KUBERNETES_SERVICE_HOST and _PORT are no settings
@@ -402,11 +456,13 @@ func TestDefaults(t *testing.T) {
 			}
 		}
 	}
+
 	for name := range config {
 		if !used[name] {
 			t.Errorf("no program gets %s", name)
 		}
 	}
+
 	for _, name := range []string{"GATEWAY_INTERFACE", "GATEWAY_LAYOUT", "GATEWAY_MODE", "MTU"} {
 		if config[name] != "" {
 			t.Errorf("%s is %q, which overrides what nodes are told each by itself", name, config[name])
@@ -418,15 +474,18 @@ func TestDefaults(t *testing.T) {
 func apply(t *testing.T, client kubernetes.Interface) map[string]any {
 	t.Helper()
 	strict, objects := metav1.CreateOptions{FieldValidation: metav1.FieldValidationStrict}, complete(t, "-api-versions="+policies, member)
+
 	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "ovn-ebpf", Labels: map[string]string{"pod-security.kubernetes.io/enforce": "privileged"}}}
 	if err := create(t.Context(), client, namespace, strict); err != nil {
 		t.Fatal(err)
 	}
+
 	for key, object := range objects {
 		if err := create(t.Context(), client, object, strict); err != nil {
 			t.Errorf("%s: %v", key, err)
 		}
 	}
+
 	return objects
 }
 
@@ -434,20 +493,26 @@ func apply(t *testing.T, client kubernetes.Interface) map[string]any {
 // programs may do: what they call, and nothing else that is asked for here.
 func TestRights(t *testing.T) {
 	server := kubetest.Start(t)
+
 	client, err := kubernetes.NewForConfig(server.RestConfig())
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	ctx, objects := t.Context(), apply(t, client)
+
 	type right struct {
 		who, verb, group, resource, namespace string
 		want                                  bool
 	}
+
 	var watched []right
+
 	for _, r := range plan.Resources() {
 		what := r.GroupResource()
 		watched = append(watched, right{"controller", "list", what.Group, what.Resource, "", true}, right{"controller", "watch", what.Group, what.Resource, "", true})
 	}
+
 	for _, tc := range append(watched, []right{
 		{"controller", "patch", "", "pods", "any", true},
 		{"controller", "patch", "", "nodes", "", true},
@@ -491,6 +556,7 @@ func TestRights(t *testing.T) {
 		{"central", "list", "", "secrets", "ovn-ebpf", false},
 	}...) {
 		resource, subresource, _ := strings.Cut(tc.resource, "/")
+
 		review, err := client.AuthorizationV1().SubjectAccessReviews().Create(ctx, &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
 			User:               "system:serviceaccount:ovn-ebpf:ovn-ebpf-" + tc.who,
 			ResourceAttributes: &authorizationv1.ResourceAttributes{Verb: tc.verb, Group: tc.group, Resource: resource, Subresource: subresource, Namespace: tc.namespace},
@@ -499,6 +565,7 @@ func TestRights(t *testing.T) {
 			t.Errorf("%s may %s %s in %q: %t, error %v", tc.who, tc.verb, tc.resource, tc.namespace, review.Status.Allowed, err)
 		}
 	}
+
 	for key, o := range objects {
 		if role, ok := o.(*rbacv1.ClusterRole); ok {
 			for _, r := range role.Rules {
@@ -524,6 +591,7 @@ func TestValues(t *testing.T) {
 			t.Errorf("%s: %v", wrong, err)
 		}
 	}
+
 	chart(t, `-set=config.CLUSTER_SUBNETS=10.97.0.0/16/24\,10.112.0.0/12/24\,fd00:1::/48/64`) // side by side
 	chart(t, "-set=config.NB_ADDRESS=ssl:192.0.2.1:6641", "-set=config.MTU=1400", "-set=config.CNI_EXCLUSIVE=true", "-set=config.GATEWAY_LAYOUT=bridged", "-set=config.LOG_LEVEL=5",
 		"-set=config.KUBERNETES_SERVICE_HOST=192.0.2.1", "-set=config.KUBERNETES_SERVICE_PORT=6443", "-set=config.GATEWAY_INTERFACE=bond0.100", "-set=replicas=3", "-set=controllerUser=65532")

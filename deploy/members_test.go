@@ -26,13 +26,16 @@ var helmProgram = sync.OnceValues(func() (string, error) {
 	if err != nil {
 		return "", err
 	}
+
 	path := filepath.Join(filepath.Dir(render), "helm")
 	cmd := exec.Command("go", "build", "-trimpath", "-buildvcs=false", "-ldflags", "-s -w", "-o", path, "helm.sh/helm/v3/cmd/helm")
 	cmd.Dir = "../test/render"
+
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=", "GOWORK=off")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("build helm: %w: %s", err, out)
 	}
+
 	return path, nil
 })
 
@@ -47,19 +50,24 @@ type administrator struct {
 
 func newAdministrator(t *testing.T) *administrator {
 	t.Helper()
+
 	helm, err := helmProgram()
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	server, home := kubetest.Start(t), t.TempDir()
+
 	config := filepath.Join(home, "kubeconfig")
 	if err := server.Kubeconfig(config); err != nil {
 		t.Fatal(err)
 	}
+
 	client, err := kubernetes.NewForConfig(server.RestConfig())
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	return &administrator{t: t, client: client, helm: helm, env: []string{"HOME=" + home, "KUBECONFIG=" + config}}
 }
 
@@ -67,20 +75,24 @@ func newAdministrator(t *testing.T) *administrator {
 func (a *administrator) run(line string) error {
 	args := append(strings.Fields(line), "-n", "ovn-ebpf")
 	cmd := exec.CommandContext(a.t.Context(), a.helm, args...)
+
 	cmd.Env = a.env
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("helm %s: %w: %s", line, err, out)
 	}
+
 	return nil
 }
 
 // node creates a node with two InternalIPs, in the control plane if control is set.
 func (a *administrator) node(name, address string, control bool) {
 	a.t.Helper()
+
 	labels := map[string]string{}
 	if control {
 		labels["node-role.kubernetes.io/control-plane"] = ""
 	}
+
 	_, err := a.client.CoreV1().Nodes().Create(a.t.Context(), &corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels},
 		Status: corev1.NodeStatus{Addresses: []corev1.NodeAddress{
@@ -95,7 +107,9 @@ func (a *administrator) node(name, address string, control bool) {
 // kubeProxy creates kube-proxy's DaemonSet.
 func (a *administrator) kubeProxy() {
 	a.t.Helper()
+
 	labels := map[string]string{"k8s-app": "kube-proxy"}
+
 	_, err := a.client.AppsV1().DaemonSets("kube-system").Create(a.t.Context(), &appsv1.DaemonSet{
 		ObjectMeta: metav1.ObjectMeta{Name: "kube-proxy"},
 		Spec: appsv1.DaemonSetSpec{
@@ -115,13 +129,16 @@ func (a *administrator) kubeProxy() {
 // read.
 func (a *administrator) members() string {
 	a.t.Helper()
+
 	config, err := a.client.CoreV1().ConfigMaps("ovn-ebpf").Get(a.t.Context(), "ovn-ebpf", metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		return ""
 	}
+
 	if err != nil {
 		a.t.Fatal(err)
 	}
+
 	return config.Data["OVN_MEMBERS"]
 }
 
@@ -133,26 +150,32 @@ func TestMembersStay(t *testing.T) {
 		install = "install ovn-ebpf helm/ovn-ebpf --create-namespace"
 		upgrade = "upgrade ovn-ebpf helm/ovn-ebpf --reset-then-reuse-values"
 	)
+
 	a := newAdministrator(t)
 	refused := func(line, want string) {
 		t.Helper()
+
 		before := a.members()
 		if err := a.run(line); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("helm %s: %v, want %q", line, err, want)
 		}
+
 		if got := a.members(); got != before {
 			t.Errorf("helm %s was refused, and the members are %q, before %q", line, got, before)
 		}
 	}
 	accepted := func(line, want string) {
 		t.Helper()
+
 		if err := a.run(line); err != nil {
 			t.Fatal(err)
 		}
+
 		if got := a.members(); got != want {
 			t.Errorf("helm %s: members %q, want %q", line, got, want)
 		}
 	}
+
 	a.node("worker", "192.0.2.9", false)
 	refused(install, "the cluster has no kube-proxy (no DaemonSet kube-system/kube-proxy)")
 	a.kubeProxy()
@@ -167,11 +190,14 @@ func TestMembersStay(t *testing.T) {
 	a.node("b", "192.0.2.2", true)
 	accepted(install, "b=192.0.2.2")
 	a.node("a", "192.0.2.1", true)
+
 	patch := []byte(`{"metadata":{"labels":{"node-role.kubernetes.io/control-plane":null}}}`)
 	if _, err := a.client.CoreV1().Nodes().Patch(t.Context(), "b", types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
 		t.Fatal(err)
 	}
+
 	accepted(upgrade+" --set config.MTU=1400", "b=192.0.2.2")
+
 	const empty = "ovn.members has none of the nodes of OVN's databases, b=192.0.2.2: they would start empty"
 	refused(upgrade+" --set ovn.members.a=192.0.2.1", empty)
 	refused(upgrade+" --set ovn.replicas=3", "ovn.replicas is 3, and Helm finds 2 nodes")

@@ -13,6 +13,7 @@ import (
 // and a monitor for each role that it can reach; otherwise nothing.
 func TestOperator(t *testing.T) {
 	const kinds = "-api-versions=monitoring.coreos.com/v1/PrometheusRule,monitoring.coreos.com/v1/PodMonitor"
+
 	reachable := []string{"-set-string=config.AGENT_METRICS_BIND_ADDRESS=0.0.0.0:9500", "-set-string=config.CONTROLLER_METRICS_BIND_ADDRESS=:9501"}
 	for _, tc := range []struct {
 		flags          []string
@@ -28,14 +29,17 @@ func TestOperator(t *testing.T) {
 			t.Errorf("%v: %d rules and %d monitors, want %d and %d", tc.flags, len(found["PrometheusRule"]), len(found["PodMonitor"]), tc.rules, tc.monitor)
 		}
 	}
+
 	text, err := os.ReadFile("monitoring/rules.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	var want map[string]any
 	if err := yaml.Unmarshal(text, &want); err != nil {
 		t.Fatal(err)
 	}
+
 	if diff := cmp.Diff(want, operators(t, kinds)["PrometheusRule"][0]["spec"]); diff != "" {
 		t.Errorf("alerts (-file +rule)\n%s", diff)
 	}
@@ -44,20 +48,25 @@ func TestOperator(t *testing.T) {
 // operators returns the objects of the operator's kinds in the chart.
 func operators(t *testing.T, flags ...string) map[string][]map[string]any {
 	t.Helper()
+
 	out, err := render(t, append(append([]string{member}, flags...), "helm/ovn-ebpf")...)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	found := map[string][]map[string]any{}
+
 	for _, doc := range bytes.Split(out, []byte("\n---\n")) {
 		var o map[string]any
 		if err := yaml.UnmarshalStrict(doc, &o); err != nil {
 			t.Fatalf("%v: %s", err, doc)
 		}
+
 		if o["apiVersion"] == "monitoring.coreos.com/v1" {
 			kind := o["kind"].(string)
 			found[kind] = append(found[kind], o)
 		}
 	}
+
 	return found
 }

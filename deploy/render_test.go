@@ -23,20 +23,20 @@ import (
 
 // kinds are the API's types of what the manifests have.
 var kinds = map[string]func() any{
-	"v1 Namespace":                                              func() any { return &corev1.Namespace{} },
-	"v1 ConfigMap":                                              func() any { return &corev1.ConfigMap{} },
-	"v1 ServiceAccount":                                         func() any { return &corev1.ServiceAccount{} },
-	"batch/v1 CronJob":                                          func() any { return &batchv1.CronJob{} },
-	"v1 Service":                                                func() any { return &corev1.Service{} },
-	"apps/v1 StatefulSet":                                       func() any { return &appsv1.StatefulSet{} },
-	"policy/v1 PodDisruptionBudget":                             func() any { return &policyv1.PodDisruptionBudget{} },
-	"apps/v1 DaemonSet":                                         func() any { return &appsv1.DaemonSet{} },
-	"apps/v1 Deployment":                                        func() any { return &appsv1.Deployment{} },
-	"rbac.authorization.k8s.io/v1 Role":                         func() any { return &rbacv1.Role{} },
-	"rbac.authorization.k8s.io/v1 RoleBinding":                  func() any { return &rbacv1.RoleBinding{} },
-	"rbac.authorization.k8s.io/v1 ClusterRole":                  func() any { return &rbacv1.ClusterRole{} },
-	"rbac.authorization.k8s.io/v1 ClusterRoleBinding":           func() any { return &rbacv1.ClusterRoleBinding{} },
-	"admissionregistration.k8s.io/v1 ValidatingAdmissionPolicy": func() any { return &admissionv1.ValidatingAdmissionPolicy{} },
+	"v1 Namespace":                                    func() any { return &corev1.Namespace{} },
+	"v1 ConfigMap":                                    func() any { return &corev1.ConfigMap{} },
+	"v1 ServiceAccount":                               func() any { return &corev1.ServiceAccount{} },
+	"batch/v1 CronJob":                                func() any { return &batchv1.CronJob{} },
+	"v1 Service":                                      func() any { return &corev1.Service{} },
+	"apps/v1 StatefulSet":                             func() any { return &appsv1.StatefulSet{} },
+	"policy/v1 PodDisruptionBudget":                   func() any { return &policyv1.PodDisruptionBudget{} },
+	"apps/v1 DaemonSet":                               func() any { return &appsv1.DaemonSet{} },
+	"apps/v1 Deployment":                              func() any { return &appsv1.Deployment{} },
+	"rbac.authorization.k8s.io/v1 Role":               func() any { return &rbacv1.Role{} },
+	"rbac.authorization.k8s.io/v1 RoleBinding":        func() any { return &rbacv1.RoleBinding{} },
+	"rbac.authorization.k8s.io/v1 ClusterRole":        func() any { return &rbacv1.ClusterRole{} },
+	"rbac.authorization.k8s.io/v1 ClusterRoleBinding": func() any { return &rbacv1.ClusterRoleBinding{} },
+	"admissionregistration.k8s.io/v1 ValidatingAdmissionPolicy":        func() any { return &admissionv1.ValidatingAdmissionPolicy{} },
 	"admissionregistration.k8s.io/v1 ValidatingAdmissionPolicyBinding": func() any { return &admissionv1.ValidatingAdmissionPolicyBinding{} },
 }
 
@@ -44,7 +44,9 @@ var kinds = map[string]func() any{
 // that is there twice, is an error.
 func decode(t *testing.T, name string, content []byte) map[string]any {
 	t.Helper()
+
 	out := map[string]any{}
+
 	for i, doc := range bytes.Split(content, []byte("\n---\n")) {
 		var head struct {
 			APIVersion, Kind string
@@ -53,16 +55,20 @@ func decode(t *testing.T, name string, content []byte) map[string]any {
 		if err := yaml.Unmarshal(doc, &head); err != nil {
 			t.Fatalf("%s, document %d: %v", name, i, err)
 		}
+
 		build := kinds[head.APIVersion+" "+head.Kind]
 		if build == nil {
 			t.Fatalf("%s, document %d: %s %s is not known here", name, i, head.APIVersion, head.Kind)
 		}
+
 		object := build()
 		if err := yaml.UnmarshalStrict(doc, object); err != nil {
 			t.Fatalf("%s, %s %s: %v", name, head.Kind, head.Metadata.Name, err)
 		}
+
 		out[head.Kind+" "+head.Metadata.Namespace+"/"+head.Metadata.Name] = object
 	}
+
 	return out
 }
 
@@ -72,20 +78,25 @@ var program = sync.OnceValues(func() (string, error) {
 	if err != nil {
 		return "", err
 	}
+
 	cmd := exec.Command("go", "build", "-o", dir, ".")
+
 	cmd.Dir = "../test/render"
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("build test/render: %w: %s", err, out)
 	}
+
 	return filepath.Join(dir, "render"), nil
 })
 
 func TestMain(m *testing.M) {
 	os.Exit(tether.Run(func() int {
 		code := m.Run()
+
 		if path, err := program(); err == nil {
 			_ = os.RemoveAll(filepath.Dir(path))
 		}
+
 		return code
 	}))
 }
@@ -93,16 +104,21 @@ func TestMain(m *testing.M) {
 // render returns what Helm makes of a chart.
 func render(t *testing.T, args ...string) ([]byte, error) {
 	t.Helper()
+
 	path, err := program()
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	var stdout, stderr bytes.Buffer
+
 	cmd := exec.Command(path, args...)
+
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	if err := cmd.Run(); err != nil {
 		return nil, fmt.Errorf("%w: %s", err, stderr.Bytes())
 	}
+
 	return bytes.TrimPrefix(stdout.Bytes(), []byte("---\n")), nil
 }
 
@@ -119,15 +135,18 @@ func chart(t *testing.T, flags ...string) map[string]any {
 // complete returns the chart's objects, with Helm's flags.
 func complete(t *testing.T, flags ...string) map[string]any {
 	t.Helper()
+
 	out, err := render(t, append(slices.Clone(flags), "helm/ovn-ebpf")...)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	return decode(t, "helm/ovn-ebpf", out)
 }
 
 func podSpecs(objects map[string]any) map[string]*corev1.PodSpec {
 	out := map[string]*corev1.PodSpec{}
+
 	for key, o := range objects {
 		switch o := o.(type) {
 		case *appsv1.DaemonSet:
@@ -138,5 +157,6 @@ func podSpecs(objects map[string]any) map[string]*corev1.PodSpec {
 			out[key] = &o.Spec.Template.Spec
 		}
 	}
+
 	return out
 }

@@ -25,6 +25,7 @@ func slice(name, manager string) *discoveryv1.EndpointSlice {
 	if manager != "" {
 		labels[discoveryv1.LabelManagedBy] = manager
 	}
+
 	return &discoveryv1.EndpointSlice{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default", Labels: labels}, AddressType: discoveryv1.AddressTypeIPv4,
 		Endpoints: []discoveryv1.Endpoint{{Addresses: []string{"192.0.2.1"}}},
@@ -46,9 +47,11 @@ func (g *guarded) checkSlices() {
 		Rules:      []rbacv1.PolicyRule{{APIGroups: []string{"ovn-ebpf.io"}, Resources: []string{"endpointslices"}, Verbs: []string{"write"}}},
 	}, metav1.CreateOptions{})
 	g.must(err)
+
 	if err := g.writeAll("copier", "before"); !apierrors.IsForbidden(err) {
 		g.t.Errorf("without the right: %v", err)
 	}
+
 	g.grant("copier", "endpoint-slices")
 
 	for name, user := range map[string]string{
@@ -58,6 +61,7 @@ func (g *guarded) checkSlices() {
 			g.t.Errorf("%s: %v", user, err)
 		}
 	}
+
 	g.checkTenantSlices("account")
 	g.checkCollector("account")
 }
@@ -76,12 +80,15 @@ func (g *guarded) grant(user, role string) {
 // writeAll creates and changes a slice of the control plane.
 func (g *guarded) writeAll(user, name string) error {
 	client := g.slices(user)
+
 	s, err := client.Create(g.t.Context(), slice(name, controlPlane), metav1.CreateOptions{})
 	if err != nil {
 		return err
 	}
+
 	s.Endpoints[0].Addresses[0] = "192.0.2.9"
 	_, err = client.Update(g.t.Context(), s, metav1.UpdateOptions{})
+
 	return err
 }
 
@@ -91,6 +98,7 @@ func (g *guarded) checkTenantSlices(made string) {
 	ctx, client := g.t.Context(), g.slices("tenant")
 	before, err := client.Get(ctx, made, metav1.GetOptions{})
 	g.must(err)
+
 	for _, own := range []*discoveryv1.EndpointSlice{slice("own", ""), slice("copied", "tenant")} {
 		if _, err := client.Create(ctx, own, metav1.CreateOptions{}); err != nil {
 			g.t.Errorf("a tenant's own slice: %v", err)
@@ -106,16 +114,20 @@ func (g *guarded) checkTenantSlices(made string) {
 		g.must(err)
 		change(s)
 		_, err = client.Update(ctx, s, metav1.UpdateOptions{})
+
 		return err
 	}
 	patch := func(name string, kind types.PatchType, body any) error {
 		text, err := json.Marshal(body)
 		g.must(err)
+
 		options := metav1.PatchOptions{FieldManager: "tenant"}
 		if kind == types.ApplyPatchType {
 			options.Force = new(true)
 		}
+
 		_, err = client.Patch(ctx, name, kind, text, options)
+
 		return err
 	}
 	applied := func(s *discoveryv1.EndpointSlice) *discoveryv1.EndpointSlice {
@@ -128,6 +140,7 @@ func (g *guarded) checkTenantSlices(made string) {
 	forge := func(s *discoveryv1.EndpointSlice) {
 		metav1.SetMetaDataLabel(&s.ObjectMeta, discoveryv1.LabelManagedBy, controlPlane)
 	}
+
 	refused := map[string]error{
 		"create":                      create("forged"),
 		"create by apply":             patch("forged", types.ApplyPatchType, applied(slice("forged", controlPlane))),
@@ -157,8 +170,10 @@ func (g *guarded) checkTenantSlices(made string) {
 	if err := update("own", func(s *discoveryv1.EndpointSlice) { s.Endpoints[0].Addresses[0] = "192.0.2.5" }); err != nil {
 		g.t.Errorf("a tenant changes its own slice: %v", err)
 	}
+
 	after, err := client.Get(ctx, made, metav1.GetOptions{})
 	g.must(err)
+
 	if diff := cmp.Diff(before, after); diff != "" {
 		g.t.Errorf("the control plane's slice (-before +after)\n%s", diff)
 	}
@@ -172,15 +187,18 @@ func (g *guarded) checkCollector(name string) {
 	controller := g.slices(kubeSystem + "endpointslice-controller")
 	s, err := controller.Get(ctx, name, metav1.GetOptions{})
 	g.must(err)
+
 	s.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Service", Name: "web", UID: "1"}}
 	_, err = controller.Update(ctx, s, metav1.UpdateOptions{})
 	g.must(err)
 
 	collector := g.slices(kubeSystem + "generic-garbage-collector")
+
 	s, err = collector.Patch(ctx, name, types.MergePatchType, []byte(`{"metadata":{"ownerReferences":null}}`), metav1.PatchOptions{})
 	if err != nil || len(s.OwnerReferences) > 0 {
 		g.t.Errorf("the garbage collector removes an owner: %v", err)
 	}
+
 	if err := collector.Delete(ctx, name, metav1.DeleteOptions{}); err != nil {
 		g.t.Errorf("the garbage collector deletes a slice: %v", err)
 	}

@@ -34,18 +34,23 @@ import (
 // underlayManifests returns the objects of deploy/underlay.
 func underlayManifests(t *testing.T) map[string]any {
 	t.Helper()
+
 	files, err := filepath.Glob("underlay/*.yaml")
 	if err != nil || len(files) == 0 {
 		t.Fatalf("files %v, %v", files, err)
 	}
+
 	all := map[string]any{}
+
 	for _, path := range files {
 		text, err := os.ReadFile(path)
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		maps.Copy(all, decode(t, path, text))
 	}
+
 	return all
 }
 
@@ -58,8 +63,10 @@ func newUnderlay(t *testing.T) *guarded {
 		if strings.HasPrefix(key, "Namespace") {
 			return 0
 		}
+
 		return 1
 	}
+
 	keys := slices.SortedFunc(maps.Keys(objects), func(a, b string) int { return namespaces(a) - namespaces(b) })
 	for _, key := range keys {
 		if err := create(t.Context(), g.admin, objects[key], metav1.CreateOptions{FieldValidation: metav1.FieldValidationStrict}); err != nil {
@@ -70,10 +77,12 @@ func newUnderlay(t *testing.T) *guarded {
 	for n := byte(1); n <= 2; n++ {
 		node, err := g.admin.CoreV1().Nodes().Create(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: vmName(n)}}, metav1.CreateOptions{})
 		g.must(err)
+
 		node.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: vif(n).Address.String()}}
 		_, err = g.admin.CoreV1().Nodes().UpdateStatus(t.Context(), node, metav1.UpdateOptions{})
 		g.must(err)
 	}
+
 	return g
 }
 
@@ -98,6 +107,7 @@ func (g *guarded) token(account string, n byte) kubernetes.Interface {
 func TestUnderlay(t *testing.T) {
 	g := newUnderlay(t)
 	agent := g.token("ovn-ebpf-node", 1)
+
 	nbtest.Eventually(t, "the policy is in force", func() bool {
 		_, err := agent.CoreV1().Nodes().Patch(t.Context(), vmName(2), types.MergePatchType, []byte(`{}`), metav1.PatchOptions{DryRun: []string{metav1.DryRunAll}})
 		return apierrors.IsForbidden(err)
@@ -106,6 +116,7 @@ func TestUnderlay(t *testing.T) {
 	g.announce()
 
 	pools := g.admin.CoreV1().ConfigMaps(annotation.PoolNamespace)
+
 	nbtest.Eventually(t, "the controller publishes the pool of vm1", func() bool {
 		m, err := pools.Get(t.Context(), annotation.PoolPrefix+vmName(1), metav1.GetOptions{})
 		return err == nil && strings.Count(m.Data[annotation.PoolPorts], "\n") == 13
@@ -117,20 +128,24 @@ func TestUnderlay(t *testing.T) {
 // announce writes the annotation of vm1 as its agent does, and tries to write that of vm2.
 func (g *guarded) announce() {
 	g.t.Helper()
+
 	config := kubetest.Token(g.t, g.config, "ovn-ebpf", "ovn-ebpf-node", vmName(1))
 	for n, allowed := range map[byte]bool{1: true, 2: false} {
 		agent, err := cluster.NewUnderlay(config, vmName(n), cluster.Handlers{}, slog.New(slog.DiscardHandler))
 		g.must(err)
+
 		err = agent.Annotate(g.t.Context(), map[string]string{annotation.Underlay: annotation.FormatUnderlay(vif(n))})
 		if (err == nil) != allowed || err != nil && !apierrors.IsForbidden(err) {
 			g.t.Errorf("the agent of vm1 annotates %s: %v", vmName(n), err)
 		}
+
 		if err := agent.Warn(g.t.Context(), "Test", "text"); err != nil {
 			g.t.Errorf("the agent of vm1 writes an Event: %v", err)
 		}
 	}
 
 	nodes := kubernetes.NewForConfigOrDie(config).CoreV1().Nodes()
+
 	body := []byte(`{"metadata":{"annotations":{"` + annotation.UnderlayPrefixLength + `":"20"}}}`)
 	if _, err := nodes.Patch(g.t.Context(), vmName(1), types.MergePatchType, body, metav1.PatchOptions{}); !apierrors.IsForbidden(err) {
 		g.t.Errorf("an agent sets the size of its pool: %v, want it refused", err)
@@ -143,9 +158,11 @@ func (g *guarded) checkPools(agent kubernetes.Interface) {
 	ctx, pools := g.t.Context(), agent.CoreV1().ConfigMaps(annotation.PoolNamespace)
 	own, err := pools.Get(ctx, annotation.PoolPrefix+vmName(1), metav1.GetOptions{})
 	g.must(err)
+
 	if _, err := pools.List(ctx, metav1.ListOptions{}); err != nil {
 		g.t.Errorf("an agent lists pools: %v", err)
 	}
+
 	watch, err := pools.Watch(ctx, metav1.ListOptions{})
 	if err != nil {
 		g.t.Errorf("an agent watches pools: %v", err)
@@ -157,6 +174,7 @@ func (g *guarded) checkPools(agent kubernetes.Interface) {
 	_, errPatch := pools.Patch(ctx, own.Name, types.MergePatchType, []byte(`{"data":{"ports":""}}`), metav1.PatchOptions{})
 	_, errCreate := pools.Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: annotation.PoolPrefix + vmName(2)}}, metav1.CreateOptions{})
 	_, errOther := agent.CoreV1().ConfigMaps("ovn-ebpf").List(ctx, metav1.ListOptions{})
+
 	_, errSecret := agent.CoreV1().Secrets("ovn-ebpf").List(ctx, metav1.ListOptions{})
 	for what, err := range map[string]error{
 		"updates its pool": errUpdate, "patches its pool": errPatch, "creates a pool": errCreate,
@@ -191,6 +209,7 @@ func (g *guarded) checkController(get func(context.Context, string, metav1.GetOp
 // Neutron.
 func (g *guarded) runUnderlayController() {
 	g.t.Helper()
+
 	neutron := cloudtest.New(cloud.Port{
 		ID: vif(1).ID, Project: "project", MAC: vif(1).MAC.String(), Device: "server1",
 		Fixed: []cloud.Fixed{{Subnet: "vms", Address: vif(1).Address}},
@@ -203,10 +222,13 @@ func (g *guarded) runUnderlayController() {
 		Open: func() (underlay.Neutron, string, error) { return neutron, "project", nil },
 	}
 	ctx, stop := context.WithCancel(context.Background())
+
 	done := make(chan error, 1)
 	go func() { done <- underlay.Run(ctx, cfg, slog.New(slog.NewTextHandler(g.t.Output(), nil))) }()
+
 	g.t.Cleanup(func() {
 		stop()
+
 		if err := <-done; err != nil {
 			g.t.Error(err)
 		}
@@ -217,14 +239,17 @@ func (g *guarded) runUnderlayController() {
 func TestUnderlay_hasThePolicyOfTheChart(t *testing.T) {
 	chart, have := complete(t, "-api-versions="+policies, member), underlayManifests(t)
 	n := 0
+
 	for key := range have {
 		if strings.HasPrefix(key, "ValidatingAdmissionPolicy") {
 			n++
+
 			if diff := cmp.Diff(chart[key], have[key]); diff != "" {
 				t.Errorf("%s (-chart +underlay):\n%s", key, diff)
 			}
 		}
 	}
+
 	if n != 2 {
 		t.Errorf("%d objects of admission policies, want a policy and its binding", n)
 	}

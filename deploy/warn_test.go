@@ -29,12 +29,16 @@ func TestAgentThatCannotRunIsNamed(t *testing.T) {
 	config := kubetest.Token(t, g.config, "ovn-ebpf", "ovn-ebpf-node", "node1")
 	ca := filepath.Join(t.TempDir(), "ca.crt")
 	g.must(os.WriteFile(ca, config.CAData, 0o644))
+
 	dir := t.TempDir()
+
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
+
 	command := func(args ...string) *exec.Cmd {
 		cmd := exec.CommandContext(ctx, ovnkube(t), args...)
 		cmd.Env = []string{"K8S_APISERVER=" + config.Host, "K8S_TOKEN=" + config.BearerToken, "K8S_CACERT=" + ca, "PATH=" + os.Getenv("PATH")}
+
 		return cmd
 	}
 	// statusSays returns nil if ovnkube status calls the node broken and has the text.
@@ -43,6 +47,7 @@ func TestAgentThatCannotRunIsNamed(t *testing.T) {
 		if exit := (*exec.ExitError)(nil); !errors.As(err, &exit) || exit.ExitCode() != 3 || !strings.Contains(string(out), text) {
 			return fmt.Errorf("ovnkube status: %w, want exit status 3 and %q:\n%s", err, text, out)
 		}
+
 		return nil
 	}
 
@@ -51,14 +56,17 @@ func TestAgentThatCannotRunIsNamed(t *testing.T) {
 	if err == nil {
 		t.Errorf("an agent runs whose networks overlap: %s", out)
 	}
+
 	g.named("AgentFailed", "overlaps")
 	g.must(statusSays("has ended with an error: "))
 	g.must(os.Remove(filepath.Join(dir, "agent.json")))
 
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	g.must(err)
+
 	at := listener.Addr().String()
 	g.must(listener.Close())
+
 	waiting := command("container", "await-ovs", "--node-name=node1", "--run-dir="+dir, "--ovs-rundir="+dir, "--metrics-bind-address="+at, "--report-after=500ms")
 	waiting.Stderr = t.Output()
 	g.must(waiting.Start())
@@ -68,15 +76,18 @@ func TestAgentThatCannotRunIsNamed(t *testing.T) {
 			return err
 		}
 		defer answer.Body.Close()
+
 		body, err := io.ReadAll(answer.Body)
 		if answer.StatusCode != http.StatusServiceUnavailable || !strings.Contains(string(body), "the agent waits for Open vSwitch") {
 			return fmt.Errorf("%s: %s %w", answer.Status, body, err)
 		}
+
 		return nil
 	})
 	g.must(statusSays("the agent waits for Open vSwitch"))
 	g.named("NetworkNotReady", "waits for Open vSwitch")
 	cancel()
+
 	_ = waiting.Wait() // killed
 }
 
@@ -87,6 +98,7 @@ func (g *guarded) named(reason, text string) {
 		if err == nil && (len(events.Items) != 1 || events.Items[0].InvolvedObject.Name != "node1" || !strings.Contains(events.Items[0].Message, text)) {
 			err = fmt.Errorf("%v", events.Items)
 		}
+
 		return err
 	})
 }

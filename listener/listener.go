@@ -30,6 +30,7 @@ func (t Timeouts) withDefaults() Timeouts {
 	fill(&t.Header, 10*time.Second)
 	fill(&t.Request, 30*time.Second)
 	fill(&t.Idle, 30*time.Second)
+
 	return t
 }
 
@@ -37,6 +38,7 @@ func (t Timeouts) withDefaults() Timeouts {
 // listeners with it, and several servers may share p.
 func (p *Pool) Server(h http.Handler, t Timeouts) *http.Server {
 	t = t.withDefaults()
+
 	return &http.Server{
 		Handler: h, MaxHeaderBytes: maxHeader,
 		ReadHeaderTimeout: t.Header, ReadTimeout: t.Request, WriteTimeout: t.Request, IdleTimeout: t.Idle,
@@ -52,11 +54,15 @@ func remote(c net.Conn) netip.Prefix {
 	if !ok {
 		return netip.Prefix{}
 	}
+
 	a := tcp.AddrPort().Addr().Unmap()
+
 	bits := 64
 	if a.Is4() {
 		bits = 32
 	}
+
 	p, _ := a.WithZone("").Prefix(bits) // the zero Prefix for no address
+
 	return p
 }

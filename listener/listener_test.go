@@ -23,18 +23,23 @@ var short = listener.Timeouts{Header: 50 * time.Millisecond, Request: 100 * time
 // serve serves h with p on l until the test ends, and returns how to dial it.
 func serve(t *testing.T, p *listener.Pool, h http.Handler, timeouts listener.Timeouts, l net.Listener) func() (net.Conn, error) {
 	t.Helper()
+
 	s := p.Server(h, timeouts)
 	go s.Serve(l) //nolint:errcheck // it ends with the test
+
 	t.Cleanup(func() { s.Close() })
+
 	return func() (net.Conn, error) { return net.Dial(l.Addr().Network(), l.Addr().String()) }
 }
 
 func listen(t *testing.T, network, address string) net.Listener {
 	t.Helper()
+
 	l, err := net.Listen(network, address)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	return l
 }
 
@@ -57,15 +62,18 @@ func TestConnectionsAreBounded(t *testing.T) {
 			flood(t, dial)
 		})
 	}
+
 	t.Run("two servers share a pool", func(t *testing.T) {
 		p := listener.NewPool(limit)
 		a := serve(t, p, http.HandlerFunc(ok), patient, listen(t, "tcp", "127.0.0.1:0"))
 		b := serve(t, p, http.HandlerFunc(ok), patient, listen(t, "tcp", "127.0.0.1:0"))
 		i := 0
+
 		flood(t, func() (net.Conn, error) {
 			if i++; i%2 == 0 {
 				return a()
 			}
+
 			return b()
 		})
 	})
@@ -75,11 +83,13 @@ func TestConnectionsAreBounded(t *testing.T) {
 		l := tls.NewListener(listen(t, "tcp", "127.0.0.1:0"), certificate.TLS)
 		plain := serve(t, listener.NewPool(limit), http.HandlerFunc(ok), patient, l)
 		i := 0
+
 		flood(t, func() (net.Conn, error) {
 			c, err := plain()
 			if i++; err != nil || i%2 == 0 && i < limit+listenertest.Beyond {
 				return c, err // no handshake
 			}
+
 			return tls.Client(c, &tls.Config{InsecureSkipVerify: true}), nil //nolint:gosec // the test's own server
 		})
 	})
@@ -89,24 +99,32 @@ func TestConnectionsAreBounded(t *testing.T) {
 func TestGreedyClientKeepsNobodyOut(t *testing.T) {
 	l := listen(t, "tcp", ":0")
 	dial := serve(t, listener.NewPool(limit), http.HandlerFunc(ok), patient, l)
+
 	_, port, err := net.SplitHostPort(l.Addr().String())
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	other := func(from string) net.Conn {
 		d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}}
+
 		c, err := d.Dial("tcp", net.JoinHostPort("127.0.0.1", port))
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		t.Cleanup(func() { c.Close() })
+
 		return c
 	}
 	kept := other("127.0.0.2")
+
 	flood(t, func() (net.Conn, error) { return net.Dial("tcp", net.JoinHostPort("127.0.0.1", port)) })
+
 	if err := listenertest.Ask(dial); err != nil {
 		t.Error(err)
 	}
+
 	if err := answered(kept); err != nil {
 		t.Errorf("the connection of a client that has one: %v", err)
 	}
@@ -116,10 +134,12 @@ func answered(c net.Conn) error {
 	if _, err := io.WriteString(c, "GET / HTTP/1.1\r\nHost: x\r\n\r\n"); err != nil {
 		return err
 	}
+
 	r, err := http.ReadResponse(bufio.NewReader(c), nil)
 	if err == nil {
 		r.Body.Close()
 	}
+
 	return err
 }
 
@@ -129,21 +149,27 @@ func TestBusyConnectionStays(t *testing.T) {
 	dial := serve(t, listener.NewPool(limit), http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/slow" {
 			begun <- struct{}{}
+
 			<-goOn
 		}
+
 		ok(w, r)
 	}), patient, listen(t, "unix", filepath.Join(t.TempDir(), "s")))
+
 	slow, err := dial()
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer slow.Close()
+
 	if _, err := io.WriteString(slow, "GET /slow HTTP/1.1\r\nHost: x\r\n\r\n"); err != nil {
 		t.Fatal(err)
 	}
+
 	<-begun
 	flood(t, dial)
 	close(goOn)
+
 	if _, err := http.ReadResponse(bufio.NewReader(slow), nil); err != nil {
 		t.Errorf("the request that was under way: %v", err)
 	}
@@ -156,6 +182,7 @@ func TestSlowClientsAreClosed(t *testing.T) {
 			_, _ = io.Copy(io.Discard, r.Body)
 			return
 		}
+
 		chunk := make([]byte, 1<<20)
 		for range 64 { // more than the sockets' buffers hold
 			if _, err := w.Write(chunk); err != nil {
@@ -163,6 +190,7 @@ func TestSlowClientsAreClosed(t *testing.T) {
 			}
 		}
 	})
+
 	for name, sent := range map[string]string{
 		"nothing":          "",
 		"half a header":    "GET / HTTP/1.1\r\n",
@@ -176,33 +204,40 @@ func TestSlowClientsAreClosed(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer c.Close()
+
 			_, _ = io.WriteString(c, sent) // the server may close while it is written
 			untilClosed(t, c)
 		})
 	}
+
 	t.Run("reads no answer", func(t *testing.T) {
 		done := make(chan struct{})
 		dial := serve(t, listener.NewPool(limit), http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			big(w, r)
 			close(done)
 		}), short, listen(t, "tcp", "127.0.0.1:0"))
+
 		c, err := dial()
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer c.Close()
+
 		if _, err := io.WriteString(c, "GET / HTTP/1.1\r\nHost: x\r\n\r\n"); err != nil {
 			t.Fatal(err)
 		}
+
 		<-done
 	})
 }
 
 func untilClosed(t *testing.T, c net.Conn) {
 	t.Helper()
+
 	if err := c.SetReadDeadline(time.Now().Add(20 * time.Second)); err != nil {
 		t.Fatal(err)
 	}
+
 	_, err := io.Copy(io.Discard, c)
 	if timeout, is := err.(net.Error); is && timeout.Timeout() { //nolint:errorlint // io.Copy returns it as it is
 		t.Error("the server has not closed the connection")

@@ -35,6 +35,7 @@ func (p *Pool) note(c net.Conn, s http.ConnState) {
 		if t, ok := victim.(*tls.Conn); ok {
 			victim = t.NetConn()
 		}
+
 		victim.Close()
 	}
 }
@@ -43,14 +44,17 @@ func (p *Pool) note(c net.Conn, s http.ConnState) {
 func (p *Pool) change(c net.Conn, s http.ConnState) (victim net.Conn) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+
 	switch s {
 	case http.StateNew:
 		p.next++
+
 		p.conns[c] = &connection{remote: remote(c), born: p.next}
 		if len(p.conns) > p.limit {
 			victim = p.victim()
 			delete(p.conns, victim)
 		}
+
 		return victim
 	case http.StateClosed, http.StateHijacked:
 		delete(p.conns, c)
@@ -59,6 +63,7 @@ func (p *Pool) change(c net.Conn, s http.ConnState) (victim net.Conn) {
 			of.busy = s == http.StateActive
 		}
 	}
+
 	return nil
 }
 
@@ -69,12 +74,14 @@ func (p *Pool) victim() net.Conn {
 	for _, of := range p.conns {
 		held[of.remote]++
 	}
+
 	var worst net.Conn
 	for c, of := range p.conns {
 		if worst == nil || p.worse(of, p.conns[worst], held) {
 			worst = c
 		}
 	}
+
 	return worst
 }
 
@@ -87,5 +94,6 @@ func (p *Pool) worse(a, b *connection, held map[netip.Prefix]int) bool {
 	case a.busy:
 		return a.born > b.born
 	}
+
 	return a.born < b.born
 }

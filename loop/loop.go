@@ -43,17 +43,21 @@ type Options struct {
 // so is its end.
 func Run(ctx context.Context, o Options) error {
 	last, delay := "", firstRetry
+
 	for {
 		err := o.Apply(ctx)
 		if ctx.Err() != nil {
 			return nil
 		}
+
 		var again <-chan time.Time
+
 		switch {
 		case err != nil:
 			if err.Error() != last {
 				o.Log.Warn("not in the desired state, retrying", "part", o.Name, "error", err)
 			}
+
 			last = err.Error()
 			again = time.After(delay)
 			delay = min(2*delay, lastRetry)
@@ -61,11 +65,14 @@ func Run(ctx context.Context, o Options) error {
 			if last != "" {
 				o.Log.Info("in the desired state", "part", o.Name)
 			}
+
 			last, delay = "", firstRetry
+
 			if o.Resync > 0 {
 				again = time.After(o.Resync)
 			}
 		}
+
 		select {
 		case <-ctx.Done():
 			return nil
@@ -98,6 +105,7 @@ func Insist(ctx context.Context, report func(string), do func() error) error {
 			report("")
 			return nil
 		}
+
 		report(err.Error())
 
 		select {

@@ -12,8 +12,10 @@ import (
 func TestRun(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
+
 	wake := NewSignal()
 	calls := 0
+
 	err := Run(ctx, Options{Name: "test", Wake: wake, Log: slog.New(slog.DiscardHandler), Apply: func(context.Context) error {
 		calls++
 		switch calls {
@@ -25,6 +27,7 @@ func TestRun(t *testing.T) {
 		case 3:
 			cancel()
 		}
+
 		return nil
 	}})
 	if err != nil || calls != 3 {
@@ -34,11 +37,14 @@ func TestRun(t *testing.T) {
 
 func TestInsist_reportsUntilSuccess(t *testing.T) {
 	var said []string
+
 	ctx, cancel := context.WithCancel(t.Context())
+
 	err := Insist(ctx, func(s string) { said = append(said, s) }, func() error {
 		if len(said) == 2 {
 			return nil
 		}
+
 		return os.ErrNotExist
 	})
 	if err != nil || !slices.Equal(said, []string{"file does not exist", "file does not exist", ""}) {
@@ -46,6 +52,7 @@ func TestInsist_reportsUntilSuccess(t *testing.T) {
 	}
 
 	cancel()
+
 	if err := Insist(ctx, func(string) {}, func() error { return os.ErrNotExist }); !errors.Is(err, context.Canceled) {
 		t.Errorf("cancelled: %v", err)
 	}

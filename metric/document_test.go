@@ -44,18 +44,23 @@ func TestDocumentedNames(t *testing.T) {
 			families = append(families, f.Name+"_bucket", f.Name+"_sum", f.Name+"_count")
 		}
 	}
+
 	documents, err := filepath.Glob("../docs/*.md")
 	if err != nil || len(documents) == 0 {
 		t.Fatalf("%d documents: %v", len(documents), err)
 	}
+
 	named := 0
+
 	for _, path := range append(documents, "../README.md", "../ARCHITECTURE.md", "../CONTRIBUTING.md") {
 		text, err := os.ReadFile(path)
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		for _, n := range name.FindAllString(string(text), -1) {
 			named++
+
 			is := func(family string) bool {
 				return family == n || strings.HasSuffix(n, "_") && strings.HasPrefix(family, n)
 			}
@@ -64,6 +69,7 @@ func TestDocumentedNames(t *testing.T) {
 			}
 		}
 	}
+
 	if named < 50 {
 		t.Errorf("%d names: are they still found?", named)
 	}
@@ -73,13 +79,16 @@ func TestDocumentedNames(t *testing.T) {
 func reasons() string {
 	var b strings.Builder
 	b.WriteString("| port | direction | verdict | reason |\n|---|---|---|---|\n")
+
 	for _, c := range bpf.Reasons() {
 		fmt.Fprintf(&b, "| %s | %s | %s | `%s` |\n", c.Port, c.Direction, c.Verdict, c.Reason)
 	}
+
 	alone := gateway.FlowReasons()
 	for _, c := range alone[len(bpf.Reasons()):] {
 		fmt.Fprintf(&b, "| %s | %s | %s | `%s`, with the backend openflow |\n", c.Port, c.Direction, c.Verdict, c.Reason)
 	}
+
 	return b.String()
 }
 
@@ -95,8 +104,10 @@ func (e everything) Collect(ch chan<- prometheus.Metric) {
 			h := e.t.Histograms(f.Name)
 			h.WithLabelValues(f.Labels...).Observe(1)
 			h.Collect(ch)
+
 			continue
 		}
+
 		set.Put(ch, f.Name, 1, f.Labels...)
 	}
 }
@@ -108,6 +119,7 @@ func TestLint(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
+
 		for _, p := range problems {
 			t.Errorf("%s: %s", p.Metric, p.Text)
 		}
@@ -117,6 +129,7 @@ func TestLint(t *testing.T) {
 // A name that is in no table, or with other labels, is a mistake that shows at once.
 func TestPutUnknown(t *testing.T) {
 	set := metric.NewSet(metric.Table{{Name: "a", Kind: metric.Gauge, Labels: []string{"b"}}})
+
 	for name, labels := range map[string][]string{"a": nil, "c": {"x"}} {
 		func() {
 			defer func() {
@@ -124,6 +137,7 @@ func TestPutUnknown(t *testing.T) {
 					t.Errorf("%s with %d labels was taken", name, len(labels))
 				}
 			}()
+
 			set.Put(make(chan prometheus.Metric, 1), name, 1, labels...)
 		}()
 	}

@@ -31,7 +31,12 @@ type Family struct {
 }
 
 // BuildInfo is part of each role's Table.
-var BuildInfo = Family{Name: "ovnkube_build_info", Kind: Gauge, Labels: []string{"version", "commit", "goversion"}, Help: "1, with version and commit of the program."}
+var BuildInfo = Family{
+	Name:   "ovnkube_build_info",
+	Kind:   Gauge,
+	Labels: []string{"version", "commit", "goversion"},
+	Help:   "1, with version and commit of the program.",
+}
 
 // Table lists the metrics of one program.
 type Table []Family
@@ -42,13 +47,16 @@ func (t Table) Family(name string) Family {
 	if i < 0 {
 		panic(fmt.Sprintf("metric %s is in no table", name))
 	}
+
 	return t[i]
 }
 
 // Histograms returns the histogram of that name.
 func (t Table) Histograms(name string) *prometheus.HistogramVec {
 	f := t.Family(name)
-	return prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: f.Name, Help: f.Help, Buckets: f.Buckets}, f.Labels)
+	return prometheus.NewHistogramVec(
+		prometheus.HistogramOpts{Name: f.Name, Help: f.Help, Buckets: f.Buckets}, f.Labels,
+	)
 }
 
 // Counters returns the counter of that name.
@@ -68,11 +76,13 @@ func NewSet(t Table) Set {
 	s := Set{kinds: map[string]prometheus.ValueType{}, descs: map[string]*prometheus.Desc{}}
 	for _, f := range t {
 		s.descs[f.Name] = prometheus.NewDesc(f.Name, f.Help, f.Labels, nil)
+
 		s.kinds[f.Name] = prometheus.GaugeValue
 		if f.Kind == Counter {
 			s.kinds[f.Name] = prometheus.CounterValue
 		}
 	}
+
 	return s
 }
 
@@ -82,6 +92,7 @@ func (s Set) Put(ch chan<- prometheus.Metric, name string, v float64, labels ...
 	if desc == nil {
 		panic(fmt.Sprintf("metric %s is in no table", name))
 	}
+
 	ch <- prometheus.MustNewConstMetric(desc, s.kinds[name], v, labels...)
 }
 
@@ -118,6 +129,7 @@ func (l *labeled) Write(out *dto.Metric) error {
 	} else {
 		out.Gauge = &dto.Gauge{Value: &l.v}
 	}
+
 	return nil
 }
 
@@ -133,6 +145,7 @@ func One(is bool) float64 {
 	if is {
 		return 1
 	}
+
 	return 0
 }
 
@@ -140,12 +153,16 @@ func One(is bool) float64 {
 func (t Table) Markdown() string {
 	var b strings.Builder
 	b.WriteString("| name | type | labels | what |\n|---|---|---|---|\n")
+
 	for _, f := range t {
 		labels := strings.Join(f.Labels, "`, `")
 		if labels != "" {
 			labels = "`" + labels + "`"
 		}
-		fmt.Fprintf(&b, "| `%s` | %s | %s | %s |\n", f.Name, f.Kind, labels, strings.ReplaceAll(f.Help, "|", `\|`))
+
+		fmt.Fprintf(&b, "| `%s` | %s | %s | %s |\n", f.Name, f.Kind, labels,
+			strings.ReplaceAll(f.Help, "|", `\|`))
 	}
+
 	return b.String()
 }

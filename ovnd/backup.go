@@ -30,22 +30,28 @@ var backupPattern = regexp.MustCompile(`^\d{4}-\d\d-\d\dT\d\d-\d\d-\d\dZ$`)
 // beyond the number to keep. It returns the new directory. It needs no address of its own.
 func (c Central) Backup(ctx context.Context, dir string, keep int, now time.Time) (string, error) {
 	to := filepath.Join(dir, now.UTC().Format(backupName))
+
 	half := to + unfinished
-	if err := errors.Join(pruneUnfinished(dir, now), os.RemoveAll(half), os.MkdirAll(half, 0o700)); err != nil {
+	if err := errors.Join(pruneUnfinished(dir, now), os.RemoveAll(half),
+		os.MkdirAll(half, 0o700)); err != nil {
 		return "", fmt.Errorf("back up: %w", err)
 	}
+
 	for _, d := range Databases() {
 		out, err := run(ctx, c.client("backup", d, c.remotes(d))...)
 		if err != nil {
 			return "", fmt.Errorf("back up %s: %w", d.Name, err)
 		}
+
 		if err := atomicfile.Write(filepath.Join(half, d.file+".db"), out, 0o600); err != nil {
 			return "", fmt.Errorf("back up %s: %w", d.Name, err)
 		}
 	}
+
 	if err := os.Rename(half, to); err != nil {
 		return "", fmt.Errorf("back up: %w", err)
 	}
+
 	return to, prune(dir, keep)
 }
 
@@ -61,18 +67,22 @@ func pruneUnfinished(dir string, now time.Time) error {
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
+
 	if err != nil {
 		return fmt.Errorf("remove unfinished backups: %w", err)
 	}
+
 	for _, e := range entries {
 		started, err := time.Parse(backupName+unfinished, e.Name())
 		if err != nil || now.Sub(started) < abandoned {
 			continue
 		}
+
 		if err := os.RemoveAll(filepath.Join(dir, e.Name())); err != nil {
 			return fmt.Errorf("remove unfinished backups: %w", err)
 		}
 	}
+
 	return nil
 }
 
@@ -82,12 +92,15 @@ func prune(dir string, keep int) error {
 	if err != nil {
 		return fmt.Errorf("remove old backups: %w", err)
 	}
-	entries = slices.DeleteFunc(entries, func(e os.DirEntry) bool { return !backupPattern.MatchString(e.Name()) })
+
+	entries = slices.DeleteFunc(entries,
+		func(e os.DirEntry) bool { return !backupPattern.MatchString(e.Name()) })
 	for i := 0; i < len(entries)-keep; i++ {
 		if err := os.RemoveAll(filepath.Join(dir, entries[i].Name())); err != nil {
 			return fmt.Errorf("remove old backups: %w", err)
 		}
 	}
+
 	return nil
 }
 
@@ -101,6 +114,7 @@ func (c Central) Restore(ctx context.Context, from string, force bool) error {
 			return fmt.Errorf("restore %s: %w", d.Name, err)
 		}
 	}
+
 	return nil
 }
 
@@ -110,14 +124,18 @@ func (c Central) restore(ctx context.Context, d Database, file string, force boo
 		return err
 	}
 	defer f.Close()
+
 	remotes := c.remotes(d)
 	if d.readOnly {
 		remotes = c.socket(d)
 	}
+
 	argv := slices.Insert(c.client("restore", d, remotes), 1, "--no-leader-only")
 	if force {
 		argv = slices.Insert(argv, 1, "--force")
 	}
+
 	_, err = runWith(ctx, f, argv...)
+
 	return err
 }

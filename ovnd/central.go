@@ -29,9 +29,12 @@ func (c Central) Validate() error {
 	if len(c.Members) == 0 {
 		return fmt.Errorf("start OVN central: no members")
 	}
+
 	if !slices.Contains(c.Members, c.Address) {
-		return fmt.Errorf("start OVN central: this node's address %s is none of the members %s", c.Address, join(c.Members))
+		return fmt.Errorf("start OVN central: this node's address %s is none of the members %s", c.Address,
+			join(c.Members))
 	}
+
 	return nil
 }
 
@@ -39,16 +42,20 @@ func (c Central) Validate() error {
 // NODE=ADDRESS.
 func ParseMembers(text string) ([]netip.Addr, error) {
 	var out []netip.Addr
+
 	for part := range strings.SplitSeq(text, ",") {
 		a, err := netip.ParseAddr(strings.TrimSpace(part[strings.Index(part, "=")+1:]))
 		if err != nil {
 			return nil, fmt.Errorf("parse members %q: %w", text, err)
 		}
+
 		if slices.Contains(out, a) {
 			return nil, fmt.Errorf("parse members %q: %s is there twice", text, a)
 		}
+
 		out = append(out, a)
 	}
+
 	return out, nil
 }
 
@@ -84,6 +91,7 @@ func (c Central) remotes(d Database) string {
 	for _, m := range c.Members {
 		out = append(out, remote(m, d.port))
 	}
+
 	return strings.Join(out, ",")
 }
 
@@ -106,5 +114,6 @@ func join(all []netip.Addr) string {
 	for _, a := range all {
 		out = append(out, a.String())
 	}
+
 	return strings.Join(out, ",")
 }

@@ -31,15 +31,18 @@ func (c Central) Database(ctx context.Context, d Database, log *slog.Logger) ([]
 	if err := c.Validate(); err != nil {
 		return nil, err
 	}
+
 	file := filepath.Join(c.Dir, d.file+".db")
 	for _, dir := range []string{c.Dir, c.RunDir} {
 		if err := os.MkdirAll(dir, 0o755); err != nil {
 			return nil, fmt.Errorf("start %s: %w", d.Name, err)
 		}
 	}
+
 	if err := c.awaitSpace(ctx, log); err != nil {
 		return nil, fmt.Errorf("start %s: %w", d.Name, err)
 	}
+
 	if _, err := os.Stat(file); errors.Is(err, fs.ErrNotExist) {
 		if err := c.create(ctx, d, file, log); err != nil {
 			return nil, err
@@ -47,6 +50,7 @@ func (c Central) Database(ctx context.Context, d Database, log *slog.Logger) ([]
 	} else if err != nil {
 		return nil, fmt.Errorf("start %s: %w", d.Name, err)
 	}
+
 	return c.server(ctx, d.file, map[string]any{
 		"remotes": map[string]any{
 			"p" + c.socket(d): map[string]any{"inactivity-probe": probe},
@@ -63,14 +67,19 @@ func (c Central) Relay(ctx context.Context, _ *slog.Logger) ([]string, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
 	}
+
 	southbound := Databases()[1]
+
 	return c.server(ctx, relayName, map[string]any{
 		"remotes": map[string]any{
 			c.listen(NodePort): map[string]any{"inactivity-probe": probe, "role": "ovn-controller"},
-			"punix:" + filepath.Join(c.RunDir, relayName+".sock"): map[string]any{"read-only": true}, // for probes
+			"punix:" + filepath.Join(c.RunDir, relayName+".sock"): map[string]any{
+				"read-only": true,
+			}, // for probes
 		},
 		"databases": map[string]any{southbound.Name: map[string]any{
-			"service-model": "relay", "source": map[string]any{c.socket(southbound): map[string]any{"inactivity-probe": probe}},
+			"service-model": "relay",
+			"source":        map[string]any{c.socket(southbound): map[string]any{"inactivity-probe": probe}},
 		}},
 	})
 }
@@ -78,17 +87,28 @@ func (c Central) Relay(ctx context.Context, _ *slog.Logger) ([]string, error) {
 // server writes the configuration of an ovsdb-server and returns its command line.
 func (c Central) server(ctx context.Context, name string, config map[string]any) ([]string, error) {
 	if _, err := run(ctx, "ovsdb-server", "--config-file=/dev/null", "--version"); err != nil {
-		return nil, fmt.Errorf("start %s: ovsdb-server has no --config-file, without which it cannot restrict clients: Open vSwitch 3.3 or newer is needed: %w", name, err)
+		return nil, fmt.Errorf("start %s: ovsdb-server has no --config-file, without which it cannot restrict clients: Open vSwitch 3.3 or newer is needed: %w",
+			name, err)
 	}
+
 	path := filepath.Join(c.RunDir, name)
+
 	b, err := json.Marshal(config)
 	if err == nil {
 		err = atomicfile.Write(path+".json", b, 0o644)
 	}
+
 	if err != nil {
 		return nil, fmt.Errorf("write configuration of %s: %w", name, err)
 	}
-	argv := []string{"ovsdb-server", "--unixctl=" + path + ".ctl", "--pidfile=" + path + ".pid", "--config-file=" + path + ".json"}
+
+	argv := []string{
+		"ovsdb-server",
+		"--unixctl=" + path + ".ctl",
+		"--pidfile=" + path + ".pid",
+		"--config-file=" + path + ".json",
+	}
+
 	return append(append(argv, c.TLS.options()...), logging...), nil
 }
 
@@ -96,6 +116,7 @@ func (c Central) listen(port uint16) string {
 	if c.Address.Is6() {
 		return fmt.Sprintf("pssl:%d:[%s]", port, c.Address)
 	}
+
 	return fmt.Sprintf("pssl:%d:%s", port, c.Address)
 }
 
@@ -106,8 +127,17 @@ func (c Central) create(ctx context.Context, d Database, file string, log *slog.
 	if err := os.RemoveAll(half); err != nil {
 		return fmt.Errorf("create %s: %w", d.Name, err)
 	}
+
 	self := remote(c.Address, d.raft)
-	argv := []string{"ovsdb-tool", "--election-timer=" + strconv.Itoa(electionTimer), "create-cluster", half, schemaPath(d.schema), self}
+	argv := []string{
+		"ovsdb-tool",
+		"--election-timer=" + strconv.Itoa(electionTimer),
+		"create-cluster",
+		half,
+		schemaPath(d.schema),
+		self,
+	}
+
 	joins := c.Address != c.Members[0]
 	if !joins {
 		var err error
@@ -115,19 +145,24 @@ func (c Central) create(ctx context.Context, d Database, file string, log *slog.
 			return fmt.Errorf("create %s: %w", d.Name, err)
 		}
 	}
+
 	if joins {
 		argv = []string{"ovsdb-tool", "join-cluster", half, d.Name, self}
 		for _, m := range c.others() {
 			argv = append(argv, remote(m, d.raft))
 		}
 	}
+
 	log.Info("database missing", "database", d.Name, "join", joins)
+
 	if _, err := run(ctx, argv...); err != nil {
 		return fmt.Errorf("create %s: %w", d.Name, err)
 	}
+
 	if err := os.Rename(half, file); err != nil {
 		return fmt.Errorf("create %s: %w", d.Name, err)
 	}
+
 	return nil
 }
 
@@ -139,8 +174,10 @@ func (c Central) awaitClustered(ctx context.Context, d Database, log *slog.Logge
 			last = err.Error()
 			log.Warn("waiting for the other members", "database", d.Name, "err", err)
 		}
+
 		return err
 	})
+
 	return joins, err
 }
 
@@ -149,24 +186,34 @@ func (c Central) awaitClustered(ctx context.Context, d Database, log *slog.Logge
 // error, unless another one is in a cluster.
 func (c Central) clustered(ctx context.Context, d Database) (bool, error) {
 	var failed []error
+
 	for _, m := range c.others() {
 		id, err := c.clusterID(ctx, d, m)
 		if err == nil && id != "" {
 			return true, nil
 		}
+
 		failed = append(failed, err)
 	}
+
 	return false, errors.Join(failed...)
 }
 
 func (c Central) clusterID(ctx context.Context, d Database, m netip.Addr) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
-	query := fmt.Sprintf(`["_Server",{"op":"select","table":"Database","where":[["name","==",%q]],"columns":["cid"]}]`, d.Name)
-	out, err := run(ctx, append(append([]string{"ovsdb-client"}, c.TLS.options()...), "query", remote(m, d.port), query)...)
+
+	query := fmt.Sprintf(
+		`["_Server",{"op":"select","table":"Database","where":[["name","==",%q]],"columns":["cid"]}]`, d.Name,
+	)
+
+	out, err := run(
+		ctx,
+		append(append([]string{"ovsdb-client"}, c.TLS.options()...), "query", remote(m, d.port), query)...)
 	if err != nil {
 		return "", err
 	}
+
 	return parseClusterID(out)
 }
 
@@ -184,6 +231,7 @@ func parseClusterID(answer []byte) (string, error) {
 	if err := json.Unmarshal(answer, &results); err != nil {
 		return "", fmt.Errorf("parse answer %q: %w", answer, err)
 	}
+
 	for _, r := range results {
 		for _, row := range r.Rows {
 			if len(row.CID) == 2 && row.CID[0] == "uuid" && row.CID[1] != unjoined {
@@ -192,5 +240,6 @@ func parseClusterID(answer []byte) (string, error) {
 			}
 		}
 	}
+
 	return "", nil
 }

@@ -22,7 +22,9 @@ const (
 )
 
 // errForeign is the error for a database without the mark.
-var errForeign = errors.New("it is not ovn-ebpf's (external_ids have no " + mark + "): set ovs.host=true where the node has its own Open vSwitch")
+var errForeign = errors.New(
+	"it is not ovn-ebpf's (external_ids have no " + mark + "): set ovs.host=true where the node has its own Open vSwitch",
+)
 
 // marked returns errForeign unless the answer to findRow has a row.
 func marked(answer []byte) error {
@@ -32,9 +34,11 @@ func marked(answer []byte) error {
 	if err := json.Unmarshal(answer, &results); err != nil {
 		return fmt.Errorf("parse answer %q: %w", answer, err)
 	}
+
 	if len(results) == 0 || len(results[0].Rows) == 0 {
 		return errForeign
 	}
+
 	return nil
 }
 
@@ -46,13 +50,16 @@ func (s Switch) checkFile(ctx context.Context) error {
 	} else if err != nil {
 		return err
 	}
+
 	out, err := run(ctx, "ovsdb-tool", "query", s.file(), findRow)
 	if err == nil {
 		err = marked(out)
 	}
+
 	if err != nil {
 		return fmt.Errorf("check %s: %w", s.file(), err)
 	}
+
 	return nil
 }
 
@@ -60,6 +67,7 @@ func (s Switch) checkFile(ctx context.Context) error {
 // marked.
 func (s Switch) checkServer(ctx context.Context) error {
 	var out []byte
+
 	err := await(ctx, func() (err error) {
 		out, err = run(ctx, "ovsdb-client", "--timeout=5", "query", s.remote(), findRow)
 		return err
@@ -67,9 +75,11 @@ func (s Switch) checkServer(ctx context.Context) error {
 	if err == nil {
 		err = marked(out)
 	}
+
 	if err != nil {
 		return fmt.Errorf("check Open vSwitch's database at %s: %w", s.remote(), err)
 	}
+
 	return nil
 }
 
@@ -77,9 +87,14 @@ func (s Switch) checkServer(ctx context.Context) error {
 // socket from it.
 func (s Switch) checkUnused() error {
 	path := filepath.Join(s.RunDir, "db.sock")
+
 	conn, err := net.Dial("unix", path)
 	if err != nil {
 		return nil // no server
 	}
-	return errors.Join(fmt.Errorf("another Open vSwitch serves at %s: set ovs.host=true where the node has its own", path), conn.Close())
+
+	return errors.Join(
+		fmt.Errorf("another Open vSwitch serves at %s: set ovs.host=true where the node has its own", path),
+		conn.Close(),
+	)
 }

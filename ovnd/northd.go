@@ -15,16 +15,22 @@ func (c Central) Northd(ctx context.Context, log *slog.Logger) ([]string, error)
 	if err := c.Validate(); err != nil {
 		return nil, err
 	}
+
 	for _, d := range Databases() {
 		if err := c.convert(ctx, d, log); err != nil {
 			return nil, err
 		}
 	}
+
 	all := Databases()
 	argv := []string{
-		"ovn-northd", "--ovnnb-db=" + c.remotes(all[0]), "--ovnsb-db=" + c.socket(all[1]), "--pidfile=" + c.RunDir + "/ovn-northd.pid",
+		"ovn-northd",
+		"--ovnnb-db=" + c.remotes(all[0]),
+		"--ovnsb-db=" + c.socket(all[1]),
+		"--pidfile=" + c.RunDir + "/ovn-northd.pid",
 		"--unixctl=" + c.RunDir + "/ovn-northd.ctl",
 	}
+
 	return append(append(argv, c.TLS.options()...), logging...), nil
 }
 
@@ -32,6 +38,7 @@ func (c Central) Northd(ctx context.Context, log *slog.Logger) ([]string, error)
 // conversion the data stay in the older schema, which northd supports.
 func (c Central) convert(ctx context.Context, d Database, log *slog.Logger) error {
 	socket := c.socket(d)
+
 	err := await(ctx, func() error {
 		_, err := run(ctx, "ovsdb-client", "--timeout=30", "wait", socket, d.Name, "connected")
 		return err
@@ -39,17 +46,23 @@ func (c Central) convert(ctx context.Context, d Database, log *slog.Logger) erro
 	if err != nil {
 		return fmt.Errorf("wait for %s: %w", d.Name, err)
 	}
+
 	have, err := run(ctx, "ovsdb-client", "--timeout=30", "get-schema-version", socket, d.Name)
 	if err != nil {
 		return fmt.Errorf("compare schema of %s: %w", d.Name, err)
 	}
+
 	if older, err := olderThanInstalled(ctx, have, d.schema); err != nil || !older {
 		return err
 	}
+
 	log.Info("converting database", "database", d.Name)
-	if _, err := run(ctx, "ovsdb-client", "--timeout=300", "convert", socket, schemaPath(d.schema)); err != nil {
+
+	if _, err := run(ctx, "ovsdb-client", "--timeout=300", "convert", socket,
+		schemaPath(d.schema)); err != nil {
 		return fmt.Errorf("convert %s: %w", d.Name, err)
 	}
+
 	return nil
 }
 
@@ -60,6 +73,7 @@ func await(ctx context.Context, ready func() error) error {
 		if err == nil {
 			return nil
 		}
+
 		select {
 		case <-ctx.Done():
 			return fmt.Errorf("%w (%w)", err, ctx.Err())

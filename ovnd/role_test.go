@@ -28,8 +28,10 @@ type stolen struct {
 // node issues the certificate of a node, by the authority of nodes.
 func (m *member) node(data authority.Data, name string) stolen {
 	m.t.Helper()
+
 	must := func(err error) {
 		m.t.Helper()
+
 		if err != nil {
 			m.t.Fatal(err)
 		}
@@ -43,8 +45,10 @@ func (m *member) node(data authority.Data, name string) stolen {
 	// One file with the certificate and then its key, as client-go's library writes it.
 	cert, key, err := pair.PEM()
 	must(err)
+
 	file := filepath.Join(m.t.TempDir(), name+".pem")
 	must(os.WriteFile(file, append(cert, key...), 0o600))
+
 	return stolen{m.t, TLS{Key: file, Cert: file, CA: m.RunDir + "/cacert.pem"}, m}
 }
 
@@ -52,6 +56,7 @@ func (m *member) node(data authority.Data, name string) stolen {
 func (s stolen) sbctl(args ...string) (string, error) {
 	argv := append([]string{"ovn-sbctl", "--timeout=20", "--no-leader-only", "--db=" + remote(s.at.Address, NodePort)}, s.tls.options()...)
 	out, err := run(s.t.Context(), append(argv, args...)...)
+
 	return strings.TrimSpace(string(out)), err
 }
 
@@ -63,6 +68,7 @@ func TestNodeKeyWritesItsOwnChassis(t *testing.T) {
 	m.start()
 	m.startNorthd()
 	m.must("ovn-nbctl", "--wait=sb", "ls-add", "s1", "--", "lsp-add", "s1", "p1", "--", "lsp-add", "s1", "p2")
+
 	victim, thief := m.node(data, "node1"), m.node(data, "node2")
 	for _, n := range []struct {
 		stolen
@@ -73,21 +79,26 @@ func TestNodeKeyWritesItsOwnChassis(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%s registers itself: %v\n%s", n.name, err, m.show())
 		}
+
 		if _, err := n.sbctl("create", "Chassis_Private", "name="+n.name); err != nil {
 			t.Fatal(err)
 		}
 	}
+
 	if _, err := victim.sbctl("set", "Chassis", "node1", "other_config:a=b"); err != nil {
 		t.Error(err)
 	}
+
 	datapath, err := thief.sbctl("--bare", "--columns=_uuid", "list", "Datapath_Binding")
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	encap, err := thief.sbctl("--bare", "--columns=_uuid", "find", "Encap", "chassis_name=node1")
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	const refused, open = true, false
 	for _, tc := range []struct {
 		does    []string
@@ -124,6 +135,7 @@ func TestNodeKeyWritesItsOwnChassis(t *testing.T) {
 			t.Errorf("node2's key: %v: refused %t, want %t: %s %v", tc.does, denied, tc.refused, out, err)
 		}
 	}
+
 	if got := m.must("ovn-sbctl", "--bare", "--columns=name", "list", "Chassis"); len(strings.Fields(got)) != 2 {
 		t.Errorf("chassis %q", got)
 	}
@@ -139,22 +151,27 @@ func TestNodeKeyOpensOnePort(t *testing.T) {
 	m.startNorthd()
 	m.must("ovn-nbctl", "--wait=sb", "ls-add", "s1")
 	node := m.node(data, "node1")
+
 	for _, d := range Databases() {
 		for _, port := range []uint16{d.port, d.raft} {
 			if err := handshake(t.Context(), m, node.tls, port); err == nil {
 				t.Errorf("port %d accepts a node's certificate", port)
 			}
+
 			if err := handshake(t.Context(), m, m.TLS, port); err != nil {
 				t.Errorf("port %d refuses a member's certificate: %v", port, err)
 			}
 		}
 	}
+
 	if err := handshake(t.Context(), m, node.tls, NodePort); err != nil {
 		t.Error(err)
 	}
+
 	if err := handshake(t.Context(), m, m.TLS, NodePort); err == nil {
 		t.Error("the port for nodes accepts a member's certificate")
 	}
+
 	if out, err := m.ask("ovn-sbctl", "chassis-add", "node3", "geneve", "192.0.2.3"); err == nil || !strings.Contains(err.Error(), "read-only") && !strings.Contains(err.Error(), "not allowed") {
 		t.Errorf("a member's certificate writes over TLS: %s %v", out, err)
 	}
@@ -167,20 +184,26 @@ func handshake(ctx context.Context, m *member, files TLS, port uint16) error {
 	if err != nil {
 		return err
 	}
+
 	dialer := tls.Dialer{Config: &tls.Config{InsecureSkipVerify: true, Certificates: []tls.Certificate{pair}}}
+
 	conn, err := dialer.DialContext(ctx, "tcp", net.JoinHostPort(m.Address.String(), fmt.Sprint(port)))
 	if err != nil {
 		return err
 	}
 	defer conn.Close()
+
 	if err := conn.SetDeadline(time.Now().Add(2 * time.Second)); err != nil {
 		return err
 	}
+
 	if _, err := conn.Write([]byte(`{"method":"echo","id":"x","params":[]}`)); err != nil {
 		return err
 	}
+
 	if _, err := conn.Read(make([]byte, 1)); err != nil && !os.IsTimeout(err) {
 		return err
 	}
+
 	return nil
 }

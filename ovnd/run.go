@@ -20,11 +20,14 @@ func run(ctx context.Context, argv ...string) ([]byte, error) { return runWith(c
 // runWith runs a tool with that input and returns its output.
 func runWith(ctx context.Context, stdin io.Reader, argv ...string) ([]byte, error) {
 	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
+
 	var stdout, stderr bytes.Buffer
+
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = stdin, &stdout, &stderr
 	if err := cmd.Run(); err != nil {
 		return nil, fmt.Errorf("run %s: %w: %s", argv[0], err, bytes.TrimSpace(stderr.Bytes()))
 	}
+
 	return stdout.Bytes(), nil
 }
 
@@ -34,9 +37,11 @@ func Become(argv []string) error {
 	if err != nil {
 		return fmt.Errorf("start daemon: %w", err)
 	}
+
 	if err := syscall.Exec(path, argv, os.Environ()); err != nil {
 		return fmt.Errorf("start %s: %w", argv[0], err)
 	}
+
 	return nil
 }
 
@@ -46,8 +51,10 @@ func schemaPath(name string) string {
 	if name == vswitchSchema {
 		dir, env = "/usr/share/openvswitch", "OVS_PKGDATADIR"
 	}
+
 	if other := os.Getenv(env); other != "" {
 		dir = other
 	}
+
 	return filepath.Join(dir, name)
 }

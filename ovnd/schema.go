@@ -16,13 +16,18 @@ func olderThanInstalled(ctx context.Context, have []byte, schema string) (bool, 
 	if err != nil {
 		return false, fmt.Errorf("compare schema versions: %w", err)
 	}
-	_, err = run(ctx, "ovsdb-tool", "compare-versions", string(bytes.TrimSpace(have)), "<", string(bytes.TrimSpace(want)))
+
+	_, err = run(ctx, "ovsdb-tool", "compare-versions", string(bytes.TrimSpace(have)), "<",
+		string(bytes.TrimSpace(want)))
+
 	var exit *exec.ExitError
 	if errors.As(err, &exit) && exit.ExitCode() == 2 { // the comparison is false
 		return false, nil
 	}
+
 	if err != nil {
 		return false, fmt.Errorf("compare schema versions: %w", err)
 	}
+
 	return true, nil
 }

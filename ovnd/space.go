@@ -21,9 +21,11 @@ func (c Central) CheckSpace() error {
 		return fmt.Errorf("check space in %s: %w", c.Dir, err)
 	}
 	// File systems without a limit report no blocks.
-	if s.Blocks > 0 && s.Bavail*uint64(s.Bsize) < minFree || s.Files > 0 && s.Ffree == 0 { //nolint:gosec // a block's size is positive
+	if s.Blocks > 0 && s.Bavail*uint64(s.Bsize) < minFree ||
+		s.Files > 0 && s.Ffree == 0 { //nolint:gosec // a block's size is positive
 		return fmt.Errorf("no space left in %s for OVN's databases: free space there", c.Dir)
 	}
+
 	return nil
 }
 
@@ -35,9 +37,11 @@ func (c Central) awaitSpace(ctx context.Context, log *slog.Logger) error {
 		if err == nil {
 			return nil
 		}
+
 		if !said {
 			log.Warn("waiting for space", "err", err)
 		}
+
 		select {
 		case <-ctx.Done():
 			return fmt.Errorf("%w (%w)", err, ctx.Err())
@@ -54,5 +58,6 @@ func (c Central) CheckMember(ctx context.Context, d Database) error {
 	if err == nil && bytes.Contains(out, []byte("\nStatus: failed\n")) {
 		return fmt.Errorf("%s has failed to write its file: its server must be restarted", d.Name)
 	}
+
 	return nil
 }

@@ -35,11 +35,13 @@ func (s Switch) Database(ctx context.Context) ([]string, error) {
 	if err := errors.Join(s.checkUnused(), s.checkFile(ctx)); err != nil {
 		return nil, fmt.Errorf("start Open vSwitch's database: %w", err)
 	}
+
 	for _, dir := range []string{s.Dir, s.RunDir} {
 		if err := os.MkdirAll(dir, 0o755); err != nil {
 			return nil, fmt.Errorf("start Open vSwitch's database: %w", err)
 		}
 	}
+
 	_, err := os.Stat(s.file())
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
@@ -47,13 +49,16 @@ func (s Switch) Database(ctx context.Context) ([]string, error) {
 	case err == nil:
 		err = s.convert(ctx)
 	}
+
 	if err != nil {
 		return nil, fmt.Errorf("prepare Open vSwitch's database: %w", err)
 	}
+
 	argv := []string{
 		"ovsdb-server", "--remote=p" + s.remote(), "--pidfile=" + filepath.Join(s.RunDir, "ovsdb-server.pid"),
 		"--unixctl=" + filepath.Join(s.RunDir, "ovsdb-server.ctl"),
 	}
+
 	return append(append(argv, logging...), s.file()), nil
 }
 
@@ -63,12 +68,15 @@ func (s Switch) create(ctx context.Context) error {
 	if err := os.RemoveAll(half); err != nil {
 		return err
 	}
+
 	if _, err := run(ctx, "ovsdb-tool", "create", half, schemaPath(vswitchSchema)); err != nil {
 		return err
 	}
+
 	if _, err := run(ctx, "ovsdb-tool", "transact", half, insertRow); err != nil {
 		return err
 	}
+
 	return os.Rename(half, s.file())
 }
 
@@ -78,10 +86,13 @@ func (s Switch) convert(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+
 	if older, err := olderThanInstalled(ctx, have, vswitchSchema); err != nil || !older {
 		return err
 	}
+
 	_, err = run(ctx, "ovsdb-tool", "convert", s.file(), schemaPath(vswitchSchema))
+
 	return err
 }
 
@@ -90,17 +101,25 @@ func (s Switch) Daemon(ctx context.Context) ([]string, error) {
 	if err := s.checkServer(ctx); err != nil {
 		return nil, fmt.Errorf("start ovs-vswitchd: %w", err)
 	}
+
 	version, err := run(ctx, "ovs-vswitchd", "--version")
 	if err != nil {
 		return nil, fmt.Errorf("start ovs-vswitchd: %w", err)
 	}
+
 	first, _, _ := strings.Cut(string(version), "\n")
 	settings := []string{"set", "Open_vSwitch", ".", "ovs_version=" + first[strings.LastIndex(first, " ")+1:]}
-	argv := append([]string{"ovs-vsctl", "--timeout=5", "--db=" + s.remote(), "--no-wait", "--", "init", "--"}, settings...)
+	argv := append(
+		[]string{"ovs-vsctl", "--timeout=5", "--db=" + s.remote(), "--no-wait", "--", "init", "--"},
+		settings...)
+
 	if err := await(ctx, func() error { _, err := run(ctx, argv...); return err }); err != nil {
 		return nil, fmt.Errorf("start ovs-vswitchd: %w", err)
 	}
-	return append([]string{"ovs-vswitchd", s.remote(), "--pidfile=" + filepath.Join(s.RunDir, "ovs-vswitchd.pid")}, logging...), nil
+
+	return append(
+		[]string{"ovs-vswitchd", s.remote(), "--pidfile=" + filepath.Join(s.RunDir, "ovs-vswitchd.pid")},
+		logging...), nil
 }
 
 // Controller waits for the database and the certificate, and returns ovn-controller's command line.
@@ -110,28 +129,39 @@ func (s Switch) Controller(ctx context.Context, log *slog.Logger) ([]string, err
 	if err := os.MkdirAll(s.OVNRunDir, 0o755); err != nil {
 		return nil, fmt.Errorf("start ovn-controller: %w", err)
 	}
+
 	ready := s.Await // ovn-controller creates br-int at once
 	if s.Host {
 		ready = s.awaitRow
 	}
+
 	if err := ready(ctx); err != nil {
 		return nil, fmt.Errorf("start ovn-controller: %w", err)
 	}
+
 	if err := s.controllerEnded(); err != nil {
 		return nil, fmt.Errorf("start ovn-controller: %w: stop the node's own one", err)
 	}
+
 	if s.AwaitCertificate {
 		if err := s.awaitCertificate(ctx, log); err != nil {
 			return nil, fmt.Errorf("start ovn-controller: %w", err)
 		}
 	}
-	argv := []string{"ovn-controller", s.remote(), "--pidfile=" + filepath.Join(s.OVNRunDir, "ovn-controller.pid")}
+
+	argv := []string{
+		"ovn-controller",
+		s.remote(),
+		"--pidfile=" + filepath.Join(s.OVNRunDir, "ovn-controller.pid"),
+	}
+
 	return append(append(argv, s.TLS.options()...), logging...), nil
 }
 
 // awaitCertificate waits for the files of TLS.
 func (s Switch) awaitCertificate(ctx context.Context, log *slog.Logger) error {
 	last := ""
+
 	return await(ctx, func() error {
 		for _, file := range []string{s.TLS.Key, s.TLS.Cert, s.TLS.CA} {
 			if _, err := os.Stat(file); err != nil {
@@ -139,9 +169,11 @@ func (s Switch) awaitCertificate(ctx context.Context, log *slog.Logger) error {
 					last = file
 					log.Info("waiting for the node's certificate", "file", file)
 				}
+
 				return err
 			}
 		}
+
 		return nil
 	})
 }
@@ -152,13 +184,15 @@ func (s Switch) Await(ctx context.Context) error {
 	if err := s.checkServer(ctx); err != nil {
 		return err
 	}
+
 	return s.awaitRow(ctx)
 }
 
 // awaitRow waits until ovs-vswitchd or its starter has initialised the database.
 func (s Switch) awaitRow(ctx context.Context) error {
 	return await(ctx, func() error {
-		_, err := run(ctx, "ovs-vsctl", "--timeout=5", "--db="+s.remote(), "get", "Open_vSwitch", ".", "ovs_version")
+		_, err := run(ctx, "ovs-vsctl", "--timeout=5", "--db="+s.remote(), "get", "Open_vSwitch", ".",
+			"ovs_version")
 		return err
 	})
 }
@@ -171,26 +205,33 @@ func (s Switch) Remove(ctx context.Context, dirs ...string) error {
 	if err := s.checkFile(ctx); err != nil {
 		return fmt.Errorf("remove Open vSwitch: %w", err)
 	}
+
 	if _, err := os.Stat(s.file()); errors.Is(err, fs.ErrNotExist) {
 		return empty(dirs) // an earlier call has deleted the bridges
 	} else if err != nil {
 		return fmt.Errorf("remove Open vSwitch: %w", err)
 	}
+
 	if err := await(ctx, s.controllerEnded); err != nil {
 		return fmt.Errorf("remove Open vSwitch: %w", err)
 	}
+
 	if err := s.checkServer(ctx); err != nil {
 		return fmt.Errorf("remove Open vSwitch: %w", err)
 	}
+
 	out, err := run(ctx, "ovs-vsctl", "--timeout=30", "--db="+s.remote(), "list-br")
 	if err != nil {
 		return fmt.Errorf("remove Open vSwitch: %w", err)
 	}
+
 	for _, bridge := range strings.Fields(string(out)) {
-		if _, err := run(ctx, "ovs-vsctl", "--timeout=60", "--db="+s.remote(), "--if-exists", "del-br", bridge); err != nil {
+		if _, err := run(ctx, "ovs-vsctl", "--timeout=60", "--db="+s.remote(), "--if-exists", "del-br",
+			bridge); err != nil {
 			return fmt.Errorf("remove Open vSwitch: %w", err)
 		}
 	}
+
 	return empty(dirs)
 }
 
@@ -200,13 +241,17 @@ func (s Switch) controllerEnded() error {
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
+
 	if err != nil {
 		return err
 	}
-	conn, err := net.Dial("unix", filepath.Join(s.OVNRunDir, "ovn-controller."+strings.TrimSpace(string(pid))+".ctl"))
+
+	conn, err := net.Dial("unix",
+		filepath.Join(s.OVNRunDir, "ovn-controller."+strings.TrimSpace(string(pid))+".ctl"))
 	if err != nil {
 		return nil // nothing listens: it has ended
 	}
+
 	return errors.Join(errors.New("ovn-controller still runs"), conn.Close())
 }
 
@@ -217,11 +262,13 @@ func empty(dirs []string) error {
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return fmt.Errorf("remove Open vSwitch: %w", err)
 		}
+
 		for _, e := range entries {
 			if err := os.RemoveAll(filepath.Join(dir, e.Name())); err != nil {
 				return fmt.Errorf("remove Open vSwitch: %w", err)
 			}
 		}
 	}
+
 	return nil
 }

@@ -11,22 +11,26 @@ import (
 // parseAddrs skips texts that are not addresses: some fields may contain a name instead.
 func parseAddrs(texts ...string) []netip.Addr {
 	var out []netip.Addr
+
 	for _, s := range texts {
 		if a, err := netip.ParseAddr(s); err == nil && a.Zone() == "" {
 			out = append(out, a.Unmap())
 		}
 	}
+
 	return out
 }
 
 // OfFamily returns the addresses of one family, in their order.
 func OfFamily(addrs []netip.Addr, is4 bool) []netip.Addr {
 	var out []netip.Addr
+
 	for _, a := range addrs {
 		if a.Is4() == is4 {
 			out = append(out, a)
 		}
 	}
+
 	return out
 }
 
@@ -44,6 +48,7 @@ func prefixList(prefixes []netip.Prefix) string {
 	for _, p := range prefixes {
 		out = append(out, p.String())
 	}
+
 	return strings.Join(out, ", ")
 }
 
@@ -52,6 +57,7 @@ func FamilyName(is4 bool) string {
 	if is4 {
 		return "IPv4"
 	}
+
 	return "IPv6"
 }
 
@@ -60,6 +66,7 @@ func Protocol(p corev1.Protocol) corev1.Protocol {
 	if p == "" {
 		return corev1.ProtocolTCP
 	}
+
 	return p
 }
 
@@ -78,6 +85,7 @@ func ProtocolNumber(p corev1.Protocol) uint8 {
 	case corev1.ProtocolSCTP:
 		return NumberSCTP
 	}
+
 	return NumberTCP
 }
 
@@ -89,6 +97,7 @@ func ProtocolOf(number uint8) corev1.Protocol {
 	case NumberSCTP:
 		return corev1.ProtocolSCTP
 	}
+
 	return corev1.ProtocolTCP
 }
 
@@ -107,13 +116,16 @@ func sourceRanges(ranges []string, is4 bool) []netip.Prefix {
 	if len(ranges) > MaxSourceRanges {
 		return []netip.Prefix{noClient(is4)}
 	}
+
 	var out []netip.Prefix
+
 	for _, text := range ranges {
 		p, err := netip.ParsePrefix(strings.TrimSpace(text)) // validation lets spaces pass
 		if err == nil && p.Addr().Is4() == is4 {
 			out = append(out, p.Masked())
 		}
 	}
+
 	return out
 }
 
@@ -123,5 +135,6 @@ func noClient(is4 bool) netip.Prefix {
 	if is4 {
 		a = netip.IPv4Unspecified()
 	}
+
 	return netip.PrefixFrom(a, a.BitLen())
 }

@@ -45,12 +45,15 @@ func ingressIPs(svc *corev1.Service) []string {
 	if svc.Spec.Type != corev1.ServiceTypeLoadBalancer {
 		return nil
 	}
+
 	var out []string
+
 	for _, i := range ingress(svc) {
 		if i.IP != "" && (i.IPMode == nil || *i.IPMode == corev1.LoadBalancerIPModeVIP) {
 			out = append(out, i.IP)
 		}
 	}
+
 	return out
 }
 
@@ -60,7 +63,9 @@ func servicePorts(svc *corev1.Service, slices []*discoveryv1.EndpointSlice) []co
 	for _, s := range slices {
 		endpoints += len(s.Endpoints)
 	}
+
 	most := min(MaxServicePorts, MaxServiceFronts/addresses, max(1, MaxBackends/endpoints))
+
 	return svc.Spec.Ports[:min(len(svc.Spec.Ports), most)]
 }
 
@@ -88,6 +93,7 @@ func KeptPorts() []KeptPort {
 	for _, port := range keptTCP() {
 		out = append(out, KeptPort{corev1.ProtocolTCP, port})
 	}
+
 	return append(out, KeptPort{corev1.ProtocolUDP, TunnelPort})
 }
 
@@ -99,6 +105,7 @@ func IsKept(proto corev1.Protocol, port uint16) bool {
 	case corev1.ProtocolUDP:
 		return port == TunnelPort
 	}
+
 	return false
 }
 
@@ -109,6 +116,8 @@ func Keeps(proto corev1.Protocol, at netip.AddrPort, isHost func(netip.Addr) boo
 	if !IsKept(proto, at.Port()) {
 		return false
 	}
+
 	a := at.Addr()
+
 	return IsOwn(a, isHost) || a.IsLinkLocalUnicast()
 }

@@ -37,20 +37,25 @@ func TestBounds(t *testing.T) {
 			for i := range tc.ports {
 				svc.Spec.Ports = append(svc.Spec.Ports, corev1.ServicePort{Port: int32(1 + i)})
 			}
+
 			for i := range tc.external {
 				svc.Spec.ExternalIPs = append(svc.Spec.ExternalIPs, fmt.Sprintf("192.0.2.%d", i))
 			}
+
 			for i := range tc.ingress {
 				svc.Status.LoadBalancer.Ingress = append(svc.Status.LoadBalancer.Ingress, corev1.LoadBalancerIngress{IP: fmt.Sprintf("198.51.100.%d", i)})
 			}
+
 			var eps []*discoveryv1.EndpointSlice
 			for range tc.slices {
 				eps = append(eps, &discoveryv1.EndpointSlice{Endpoints: make([]discoveryv1.Endpoint, tc.endpoints)})
 			}
+
 			s := service.New(service.Config{ExternalIPs: prefixes("192.0.2.0/24")}, svc, eps)
 			if len(s.Ports) != tc.wantPorts || len(s.External) != tc.wantExternal {
 				t.Errorf("%d ports and %d external addresses, want %d and %d", len(s.Ports), len(s.External), tc.wantPorts, tc.wantExternal)
 			}
+
 			if got := fmt.Sprint(s.Refused); len(s.Refused) > 1 || (got == "[]") != (tc.refused == "") || !strings.Contains(got, tc.refused) {
 				t.Errorf("refused %v, want %q", got, tc.refused)
 			}
@@ -64,11 +69,14 @@ func TestSourceRangesBound(t *testing.T) {
 	for range service.MaxSourceRanges {
 		svc.Spec.LoadBalancerSourceRanges = append(svc.Spec.LoadBalancerSourceRanges, " 192.0.2.9/24")
 	}
+
 	within := service.New(service.Config{}, svc, nil)
 	if got := within.SourceRanges(true); len(got) != service.MaxSourceRanges || got[0] != netip.MustParsePrefix("192.0.2.0/24") || within.TooManySourceRanges() {
 		t.Errorf("%d ranges of %d, the first %v, too many %t", len(got), service.MaxSourceRanges, got[0], within.TooManySourceRanges())
 	}
+
 	svc.Spec.LoadBalancerSourceRanges = append(svc.Spec.LoadBalancerSourceRanges, "0.0.0.0/0")
+
 	over := service.New(service.Config{}, svc, nil)
 	for is4, want := range map[bool]string{true: "[0.0.0.0/32]", false: "[::/128]"} {
 		if got := fmt.Sprint(over.SourceRanges(is4)); got != want || !over.TooManySourceRanges() {
@@ -84,8 +92,10 @@ func TestHostPorts(t *testing.T) {
 		if edit != nil {
 			edit(p)
 		}
+
 		return p
 	}
+
 	web := corev1.ContainerPort{HostPort: 80, ContainerPort: 8080}
 	for name, tc := range map[string]struct {
 		pod   *corev1.Pod
@@ -115,6 +125,7 @@ func TestHostPorts(t *testing.T) {
 		if len(ports) != tc.ports || len(refused) > 1 || (len(refused) == 0) != (tc.why == "") || !strings.Contains(fmt.Sprint(refused), tc.why) {
 			t.Errorf("%s: %d ports, refused %v; want %d, %q", name, len(ports), refused, tc.ports, tc.why)
 		}
+
 		if p := service.NewPod(tc.pod, nil); (p != nil) != (tc.ports > 0 || tc.why != "") {
 			t.Errorf("%s: NewPod returns %v", name, p)
 		}
@@ -125,6 +136,7 @@ func manyPorts(n int) (out []corev1.ContainerPort) {
 	for i := range n {
 		out = append(out, corev1.ContainerPort{HostPort: int32(1 + i), ContainerPort: 80})
 	}
+
 	return out
 }
 
@@ -136,6 +148,7 @@ func TestPrecedence(t *testing.T) {
 	}
 	younger := s(service.KindService, "a", "a")
 	younger.Created = younger.Created.Add(1)
+
 	order := []service.Owner{s(service.KindService, "a", "b"), s(service.KindService, "b", "a"), s(service.KindPod, "a", "a"), younger}
 	for i, a := range order {
 		for j, b := range order {
@@ -144,6 +157,7 @@ func TestPrecedence(t *testing.T) {
 			}
 		}
 	}
+
 	if got := order[0].String() + ", " + order[2].String(); got != "Service a/b, Pod a/a" {
 		t.Errorf("the keys read %s", got)
 	}

@@ -45,6 +45,7 @@ func costOf(affinity bool) flowCost {
 	if affinity {
 		return flowCost{6, 7, 5}
 	}
+
 	return flowCost{4, 5, 1}
 }
 
@@ -56,15 +57,33 @@ const rangeFlows = 3
 const mostFlows = 1<<30 - 1
 
 func (u Units) plus(o Units) Units {
-	return Units{u.Frontends + o.Frontends, u.Backends + o.Backends, u.Addresses + o.Addresses, u.Local + o.Local, u.Flows + o.Flows}
+	return Units{
+		u.Frontends + o.Frontends,
+		u.Backends + o.Backends,
+		u.Addresses + o.Addresses,
+		u.Local + o.Local,
+		u.Flows + o.Flows,
+	}
 }
 
 func (u Units) minus(o Units) Units {
-	return Units{u.Frontends - o.Frontends, u.Backends - o.Backends, u.Addresses - o.Addresses, u.Local - o.Local, u.Flows - o.Flows}
+	return Units{
+		u.Frontends - o.Frontends,
+		u.Backends - o.Backends,
+		u.Addresses - o.Addresses,
+		u.Local - o.Local,
+		u.Flows - o.Flows,
+	}
 }
 
 func (u Units) most(o Units) Units {
-	return Units{max(u.Frontends, o.Frontends), max(u.Backends, o.Backends), max(u.Addresses, o.Addresses), max(u.Local, o.Local), max(u.Flows, o.Flows)}
+	return Units{
+		max(u.Frontends, o.Frontends),
+		max(u.Backends, o.Backends),
+		max(u.Addresses, o.Addresses),
+		max(u.Local, o.Local),
+		max(u.Flows, o.Flows),
+	}
 }
 
 // times returns u * n / d. Products do not overflow on machines with 32 bits.
@@ -74,13 +93,15 @@ func (u Units) times(n, d int) Units {
 }
 
 func (u Units) within(limit Units) bool {
-	return u.Frontends <= limit.Frontends && u.Backends <= limit.Backends && u.Addresses <= limit.Addresses && u.Local <= limit.Local &&
+	return u.Frontends <= limit.Frontends && u.Backends <= limit.Backends && u.Addresses <= limit.Addresses &&
+		u.Local <= limit.Local &&
 		u.Flows <= limit.Flows
 }
 
 // text lists the numbers of u whose numbers in of are not 0.
 func (u Units) text(of Units) string {
 	var out []string
+
 	for _, n := range []struct {
 		number, of int
 		what       string
@@ -95,6 +116,7 @@ func (u Units) text(of Units) string {
 			out = append(out, fmt.Sprintf("%d %s", n.number, n.what))
 		}
 	}
+
 	return strings.Join(out, ", ")
 }
 
@@ -104,35 +126,43 @@ func (u Units) String() string { return u.text(u) }
 // Units returns what the Service asks of a node's tables.
 func (s *Service) Units() Units {
 	families := 0
+
 	for _, is4 := range []bool{true, false} {
 		if s.HasFamily(is4) {
 			families++
 		}
 	}
+
 	sets := 1 // of backends for each port
 	if s.InternalLocal {
 		sets++
 	}
+
 	if len(s.Announced) > 0 && len(s.ranges) > 0 {
 		sets++
 	}
+
 	u := Units{Addresses: len(s.External)}
 	for _, p := range s.Ports {
 		outside := len(s.External)
 		if p.NodePort != 0 {
 			outside += families
 		}
+
 		u.Frontends += len(s.ClusterIPs) + outside
 		if s.ExternalLocal && p.Protocol == corev1.ProtocolTCP {
 			u.Local += outside
 		}
 	}
+
 	for _, slice := range s.slices {
 		if s.HasFamily(slice.AddressType == discoveryv1.AddressTypeIPv4) {
 			u.Backends += sets * min(len(s.Ports), len(slice.Ports)) * len(slice.Endpoints)
 		}
 	}
+
 	u.Flows = int(min(s.flows(), mostFlows))
+
 	return u
 }
 
@@ -141,30 +171,42 @@ func (s *Service) Units() Units {
 func (s *Service) flows() int64 {
 	cost := costOf(s.Affinity > 0)
 	nodePorts := 0
+
 	for _, p := range s.Ports {
 		if p.NodePort != 0 {
 			nodePorts++
 		}
 	}
+
 	total := int64(0)
+
 	for _, is4 := range []bool{true, false} {
 		if !s.HasFamily(is4) {
 			continue
 		}
+
 		addresses := len(OfFamily(s.ClusterIPs, is4)) + len(OfFamily(s.External, is4))
-		total += int64(addresses + min(1, nodePorts) + len(s.Ports)*addresses*cost.frontend + nodePorts*cost.nodePort)
+
+		total += int64(
+			addresses + min(1, nodePorts) + len(s.Ports)*addresses*cost.frontend + nodePorts*cost.nodePort,
+		)
 		for _, slice := range s.slices {
 			if is4 == (slice.AddressType == discoveryv1.AddressTypeIPv4) {
-				ports := min(len(s.Ports), len(slice.Ports)) // those with a node port, if some are not in the slice
+				ports := min(len(s.Ports),
+					len(slice.Ports)) // those with a node port, if some are not in the slice
+
 				backends := int64(len(slice.Endpoints)) * int64(cost.backend)
 				if s.mayHaveHosts(slice) {
 					backends++ // the router of the host's node has another address for it than the switch
 				}
+
 				total += int64(ports*addresses+min(ports, nodePorts)) * backends
 			}
 		}
+
 		total += int64(s.rangeFlows(is4))
 	}
+
 	return total
 }
 
@@ -177,6 +219,7 @@ func (s *Service) mayHaveHosts(slice *discoveryv1.EndpointSlice) bool {
 			}
 		}
 	}
+
 	return false
 }
 
@@ -187,18 +230,23 @@ func (s *Service) rangeFlows(is4 bool) int {
 	if len(announced) == 0 || len(ranges) == 0 {
 		return 0
 	}
+
 	outside, total := outsidePrefixes(ranges), 0
+
 	for _, proto := range []corev1.Protocol{corev1.ProtocolTCP, corev1.ProtocolUDP, corev1.ProtocolSCTP} {
 		ports := 0
+
 		for _, p := range s.Ports {
 			if p.Protocol == proto {
 				ports++
 			}
 		}
+
 		if ports > 0 && outside > 0 {
 			total += rangeFlows * (1 + outside + len(announced) + ports)
 		}
 	}
+
 	return total
 }
 
@@ -207,28 +255,34 @@ func (s *Service) rangeFlows(is4 bool) int {
 // such prefix below it, and the first n levels of the tree have at most 2^n nodes.
 func outsidePrefixes(ranges []netip.Prefix) int {
 	longer := [129]int{} // ranges with more than that many bits
+
 	for _, r := range ranges {
 		for bits := range r.Bits() {
 			longer[bits]++
 		}
 	}
+
 	n := 0
 	for bits, most := range longer {
 		n += min(most, 1<<min(bits, 20))
 	}
+
 	return min(n, MaxSourcePrefixes)
 }
 
 // Units returns what the pod's host ports ask of its node's tables.
 func (p *Pod) Units(cfg Config) Units {
 	var u Units
+
 	for _, port := range p.Ports {
 		for _, is4 := range []bool{true, false} {
-			if cfg.hasFamily(is4) && (port.Everywhere(is4) || port.At.Is4() == is4 && !port.At.IsUnspecified()) {
+			if cfg.hasFamily(is4) &&
+				(port.Everywhere(is4) || port.At.Is4() == is4 && !port.At.IsUnspecified()) {
 				u.Frontends, u.Backends = u.Frontends+1, u.Backends+1
 			}
 		}
 	}
+
 	return u
 }
 
@@ -240,6 +294,7 @@ func (m Meaning) Units(cfg Config) Units {
 	case m.Pod != nil:
 		return m.Pod.Units(cfg)
 	}
+
 	return Units{}
 }
 
@@ -262,9 +317,12 @@ func (s Shares) Validate() error {
 	if s.Namespace < 0 {
 		errs = append(errs, fmt.Errorf("front ends of a namespace: %d is negative", s.Namespace))
 	}
+
 	if s.Tables < 0 || s.Tables > 95 {
-		errs = append(errs, fmt.Errorf("share of Services in the tables: %d is not 1 to 95 percent", s.Tables))
+		errs = append(errs,
+			fmt.Errorf("share of Services in the tables: %d is not 1 to 95 percent", s.Tables))
 	}
+
 	return errors.Join(errs...)
 }
 
@@ -272,9 +330,11 @@ func (s Shares) defaulted() Shares {
 	if s.Namespace == 0 {
 		s.Namespace = DefaultNamespaceFrontends
 	}
+
 	if s.Tables == 0 {
 		s.Tables = DefaultTableShare
 	}
+
 	return s
 }
 
@@ -293,6 +353,7 @@ func (s Shares) Services() Budget {
 	total := TableUnits().times(s.Tables, 100)
 	namespace := TableUnits().times(s.Namespace, TableUnits().Frontends)
 	namespace.Flows = namespaceFlows * s.Namespace
+
 	return Budget{
 		Namespace: namespace, Total: total, Reserve: total.times(1, 10),
 		settings: [2]string{"--namespace-frontends", "--service-table-share"},
@@ -302,7 +363,12 @@ func (s Shares) Services() Budget {
 // HostPorts returns the budget of the pods with host ports on one node.
 func (s Shares) HostPorts() Budget {
 	total := TableUnits().minus(s.Services().Total)
-	return Budget{Namespace: total.times(1, 4), Total: total, Reserve: total.times(1, 10), settings: [2]string{"--service-table-share", "--service-table-share"}}
+	return Budget{
+		Namespace: total.times(1, 4),
+		Total:     total,
+		Reserve:   total.times(1, 10),
+		settings:  [2]string{"--service-table-share", "--service-table-share"},
+	}
 }
 
 // Accounts decides which Services, and which pods with host ports of each node, are served within
@@ -316,7 +382,12 @@ type Accounts struct {
 
 // NewAccounts returns empty Accounts.
 func NewAccounts(shares Shares) *Accounts {
-	return &Accounts{shares: shares, services: NewLedger(shares.Services()), pods: map[string]*Ledger{}, nodes: map[Key]string{}}
+	return &Accounts{
+		shares:   shares,
+		services: NewLedger(shares.Services()),
+		pods:     map[string]*Ledger{},
+		nodes:    map[Key]string{},
+	}
 }
 
 // Set records an object's meaning, which is empty for an object without frontends. It returns the
@@ -326,27 +397,35 @@ func (a *Accounts) Set(k Key, m Meaning, cfg Config) []Key {
 		if m.Service == nil {
 			return a.services.Delete(k)
 		}
+
 		return a.services.Set(m.Service.Owner, m.Units(cfg))
 	}
+
 	var changed []Key
+
 	node, known := a.nodes[k]
 	if known && (m.Pod == nil || m.Pod.Node != node) {
 		l := a.pods[node]
 		changed = l.Delete(k)
 		delete(a.nodes, k)
+
 		if l.Len() == 0 {
 			delete(a.pods, node)
 		}
 	}
+
 	if m.Pod == nil {
 		return changed
 	}
+
 	l := a.pods[m.Pod.Node]
 	if l == nil {
 		l = NewLedger(a.shares.HostPorts())
 		a.pods[m.Pod.Node] = l
 	}
+
 	a.nodes[k] = m.Pod.Node
+
 	return append(changed, l.Set(m.Pod.Owner, m.Units(cfg))...)
 }
 
@@ -360,8 +439,10 @@ func (a *Accounts) Refused(k Key) error {
 	if k.Kind == KindService {
 		return a.services.Refused(k)
 	}
+
 	if l := a.pods[a.nodes[k]]; l != nil {
 		return l.Refused(k)
 	}
+
 	return nil
 }

@@ -31,12 +31,14 @@ type ControlPlane struct {
 // networks: a cluster IP belongs to its own Service.
 func NewControlPlane(kind Server, at []netip.AddrPort, services []netip.Prefix) ControlPlane {
 	var c ControlPlane
+
 	for _, ap := range at {
 		a := ap.Addr().Unmap().WithZone("")
 		if a.IsValid() && !a.IsUnspecified() && ap.Port() != 0 && !within(services, a) {
 			c.add(netip.AddrPortFrom(a, ap.Port()), kind)
 		}
 	}
+
 	return c
 }
 
@@ -44,6 +46,7 @@ func (c *ControlPlane) add(at netip.AddrPort, kind Server) {
 	if c.servers == nil {
 		c.servers, c.addrs = map[netip.AddrPort]Server{}, map[netip.Addr]struct{}{}
 	}
+
 	c.servers[at] = kind
 	c.addrs[at.Addr()] = struct{}{}
 }
@@ -52,12 +55,14 @@ func (c *ControlPlane) add(at netip.AddrPort, kind Server) {
 // the API servers write themselves. Endpoints that are not ready count, too.
 func APIServers(eps []*discoveryv1.EndpointSlice, services []netip.Prefix) ControlPlane {
 	var at []netip.AddrPort
+
 	for _, slice := range eps {
 		for i := range slice.Ports {
 			name, number, ok := target(&slice.Ports[i])
 			if !ok || Protocol(name.proto) != corev1.ProtocolTCP {
 				continue
 			}
+
 			for _, e := range slice.Endpoints {
 				for _, a := range parseAddrs(e.Addresses[:min(1, len(e.Addresses))]...) { // agents keep only the first
 					at = append(at, netip.AddrPortFrom(a, number))
@@ -65,6 +70,7 @@ func APIServers(eps []*discoveryv1.EndpointSlice, services []netip.Prefix) Contr
 			}
 		}
 	}
+
 	return NewControlPlane(APIServer, at, services)
 }
 
@@ -81,12 +87,15 @@ func (c ControlPlane) With(o ControlPlane) ControlPlane {
 	case len(c.servers) == 0:
 		return o
 	}
+
 	var out ControlPlane
+
 	for _, of := range []ControlPlane{o, c} {
 		for at, kind := range of.servers {
 			out.add(at, kind)
 		}
 	}
+
 	return out
 }
 
@@ -96,12 +105,15 @@ func (c ControlPlane) Equal(o ControlPlane) bool { return maps.Equal(c.servers, 
 // Without returns the addresses of c that are not the same server's in o, sorted.
 func (c ControlPlane) Without(o ControlPlane) []netip.AddrPort {
 	var out []netip.AddrPort
+
 	for at, kind := range c.servers {
 		if o.servers[at] != kind {
 			out = append(out, at)
 		}
 	}
+
 	slices.SortFunc(out, netip.AddrPort.Compare)
+
 	return out
 }
 
@@ -112,6 +124,7 @@ func (c ControlPlane) ServesAt(port uint16, accept func(netip.Addr) bool) bool {
 			return true
 		}
 	}
+
 	return false
 }
 
@@ -121,6 +134,7 @@ func (c ControlPlane) Keeps(proto corev1.Protocol, at netip.AddrPort) string {
 	if len(c.servers) == 0 {
 		return ""
 	}
+
 	if Protocol(proto) == corev1.ProtocolTCP {
 		switch c.servers[at] {
 		case APIServer:
@@ -129,9 +143,11 @@ func (c ControlPlane) Keeps(proto corev1.Protocol, at netip.AddrPort) string {
 			return "it is that of an OVN database"
 		}
 	}
+
 	if _, ok := c.addrs[at.Addr()]; ok && IsKept(proto, at.Port()) {
 		return "the address is that of a server of the control plane"
 	}
+
 	return ""
 }
 
@@ -141,5 +157,6 @@ func (c ControlPlane) String() string {
 	for _, at := range c.Without(ControlPlane{}) {
 		out = append(out, at.String())
 	}
+
 	return fmt.Sprint(out)
 }

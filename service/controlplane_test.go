@@ -15,6 +15,7 @@ func addrPorts(texts ...string) (out []netip.AddrPort) {
 	for _, s := range texts {
 		out = append(out, netip.MustParseAddrPort(s))
 	}
+
 	return out
 }
 
@@ -25,6 +26,7 @@ func TestControlPlane_keepsItsPairs(t *testing.T) {
 	c := service.NewControlPlane(service.APIServer, addrPorts("192.0.2.5:443", "10.96.0.1:443", "[::ffff:192.0.2.6]:8443"), services).
 		With(service.NewControlPlane(service.Database,
 			addrPorts("192.0.2.7:16641", "[2001:db8::7]:6641", "192.0.2.5:443", "0.0.0.0:1", "192.0.2.8:0"), services))
+
 	const (
 		api, database = "it is the API server's", "it is that of an OVN database"
 		other         = "the address is that of a server of the control plane"
@@ -57,6 +59,7 @@ func TestControlPlane_keepsItsPairs(t *testing.T) {
 			t.Errorf("%s %s is kept for %q, want %q", tc.proto, tc.at, got, tc.want)
 		}
 	}
+
 	if got := (service.ControlPlane{}).Keeps("TCP", netip.MustParseAddrPort("192.0.2.5:22")); got != "" {
 		t.Errorf("without servers: kept for %q", got)
 	}
@@ -69,10 +72,12 @@ func TestControlPlane_without(t *testing.T) {
 	}
 	a := of(service.APIServer, "192.0.2.5:443", "192.0.2.6:443")
 	b := of(service.APIServer, "192.0.2.6:443").With(of(service.Database, "192.0.2.7:443"))
+
 	got := fmt.Sprint(a.Without(b), b.Without(a), of(service.Database, "192.0.2.6:443").Without(a))
 	if want := "[192.0.2.5:443] [192.0.2.7:443] [192.0.2.6:443]"; got != want {
 		t.Errorf("differences %s", got)
 	}
+
 	same, empty := of(service.APIServer, "192.0.2.6:443", "192.0.2.5:443"), service.ControlPlane{}
 	if a.Equal(b) || !a.Equal(same) || !empty.Equal(of(service.APIServer)) {
 		t.Error("equality is wrong")
@@ -88,6 +93,7 @@ func TestAPIServers(t *testing.T) {
 		discoveryv1.Endpoint{Addresses: []string{"10.96.0.9", "not an address"}})
 	slice.Ports = append(slice.Ports, discoveryv1.EndpointPort{Port: new(int32(8443))},
 		discoveryv1.EndpointPort{Port: new(int32(53)), Protocol: new(corev1.ProtocolUDP)})
+
 	got := service.APIServers([]*discoveryv1.EndpointSlice{slice}, prefixes("10.96.0.0/16")).String()
 	if want := "[192.0.2.5:6443 192.0.2.5:8443 192.0.2.6:6443 192.0.2.6:8443]"; got != want {
 		t.Errorf("API servers %s, want %s", got, want)

@@ -39,14 +39,17 @@ func TestPortNumbers(t *testing.T) {
 			Type: corev1.ServiceTypeLoadBalancer, ExternalTrafficPolicy: corev1.ServiceExternalTrafficPolicyLocal, HealthCheckNodePort: tc.health,
 		}}
 		s := service.New(service.Config{}, svc, nil)
+
 		var got service.Port
 		if len(s.Ports) > 0 {
 			got = s.Ports[0]
 		}
+
 		if (len(s.Ports) > 0) != (tc.wantPort > 0) || got.Number != tc.wantPort || got.NodePort != tc.wantNode || s.HealthCheckPort != tc.wantTest {
 			t.Errorf("%+v: port %d, node port %d, health check %d", tc, got.Number, got.NodePort, s.HealthCheckPort)
 		}
 	}
+
 	svc := corev1.Service{Spec: corev1.ServiceSpec{ClusterIPs: []string{"10.96.0.10"}, HealthCheckNodePort: 30000}}
 	for want, of := range map[uint16]func(*corev1.Service){
 		0: func(s *corev1.Service) { s.Spec.Type = corev1.ServiceTypeLoadBalancer },
@@ -56,6 +59,7 @@ func TestPortNumbers(t *testing.T) {
 	} {
 		edited := svc.DeepCopy()
 		of(edited)
+
 		if got := service.New(service.Config{}, edited, nil).HealthCheckPort; got != 0 {
 			t.Errorf("%d: health check port %d of a Service that is not both LoadBalancer and Local", want, got)
 		}
@@ -69,7 +73,9 @@ func TestKeptPorts(t *testing.T) {
 	if got := fmt.Sprint(service.KeptPorts()); got != want {
 		t.Errorf("kept ports %s", got)
 	}
+
 	host := netip.MustParseAddr("172.30.0.11")
+
 	isHost := func(a netip.Addr) bool { return a == host }
 	for _, tc := range []struct {
 		proto corev1.Protocol
@@ -113,6 +119,7 @@ func TestKeptPorts(t *testing.T) {
 // admission policy protects it.
 func TestService_Endpoints_atKeptPorts(t *testing.T) {
 	const controller, remedy = "endpointslice-controller.k8s.io", "set --trust-endpoint-slices"
+
 	selector := map[string]string{"app": "web"}
 	for _, tc := range []struct {
 		namespace, name string
@@ -144,11 +151,14 @@ func TestService_Endpoints_atKeptPorts(t *testing.T) {
 
 		for trust, used := range map[bool]bool{false: tc.used, true: tc.usedIfTrusted} {
 			s := service.New(service.Config{TrustEndpointSlices: trust}, svc, []*discoveryv1.EndpointSlice{slice})
+
 			var why string
+
 			all := s.Endpoints(s.Ports[0], true, func(netip.Addr) bool { return true }, func(_ string, _ netip.Addr, reason string) { why = reason })
 			if (len(all) == 1) != used || strings.HasPrefix(why, fmt.Sprintf("TCP port %d of a node is the node's own", tc.port)) == used {
 				t.Errorf("%+v, trust %t: endpoints %v, refused %q", tc, trust, all, why)
 			}
+
 			if told := strings.Contains(why, remedy); told != (tc.told && !trust) {
 				t.Errorf("%+v, trust %t: the reason %q names the setting: %t", tc, trust, why, told)
 			}
@@ -172,6 +182,7 @@ func TestReadyEndpointsOfNode(t *testing.T) {
 	gone := on(&here, "10.244.1.9")
 	gone.Conditions.Ready = &no
 	svc := &corev1.Service{Spec: corev1.ServiceSpec{ClusterIPs: []string{"10.96.0.10"}}}
+
 	s := service.New(service.Config{}, svc, []*discoveryv1.EndpointSlice{
 		sliceOf("a", discoveryv1.AddressTypeFQDN, 80, on(&here, "example.org"), on(&here, "example.com"), on(&here, "example.net")),
 		sliceOf("b", discoveryv1.AddressTypeIPv4, 80, on(&here), gone, on(&there, "10.244.2.3"), on(nil, "10.244.3.3"), on(&here, "10.244.1.3"), on(&here, "10.244.1.4")),
@@ -190,6 +201,7 @@ func TestHintsOfReadyEndpoints(t *testing.T) {
 	leaving := discoveryv1.Endpoint{Addresses: []string{"10.244.1.2"}, Conditions: discoveryv1.EndpointConditions{Ready: &no, Serving: &yes, Terminating: &yes}}
 	svc := &corev1.Service{Spec: corev1.ServiceSpec{ClusterIPs: []string{"10.96.0.10"}, Ports: []corev1.ServicePort{{Port: 80}}}}
 	s := service.New(service.Config{}, svc, []*discoveryv1.EndpointSlice{sliceOf("a", discoveryv1.AddressTypeIPv4, 80, leaving, ready)})
+
 	all := s.Endpoints(s.Ports[0], true, func(netip.Addr) bool { return false }, nil)
 	if hints := service.NewHints(all); len(all) != 2 || len(hints.Zones["a"]) != 1 {
 		t.Errorf("endpoints %v, hints %v", all, hints)
@@ -200,6 +212,7 @@ func TestHintsOfReadyEndpoints(t *testing.T) {
 // are served.
 func TestRefusedAddresses(t *testing.T) {
 	only4 := service.Config{Pods: []netip.Prefix{netip.MustParsePrefix("10.244.0.0/16")}}
+
 	ranged := service.Config{ExternalIPs: []netip.Prefix{netip.MustParsePrefix("203.0.113.0/24")}}
 	for _, tc := range []struct {
 		name              string
@@ -226,6 +239,7 @@ func TestRefusedAddresses(t *testing.T) {
 func TestDependsOnNodes(t *testing.T) {
 	cfg := service.Config{Pods: []netip.Prefix{netip.MustParsePrefix("10.244.0.0/16")}}
 	svc := &corev1.Service{Spec: corev1.ServiceSpec{ClusterIPs: []string{"10.96.0.10"}, Ports: []corev1.ServicePort{{Port: 80}}}}
+
 	hinted := discoveryv1.Endpoint{Addresses: []string{"10.244.1.3"}, Hints: &discoveryv1.EndpointHints{}}
 	for _, tc := range []struct {
 		port    int32
@@ -245,10 +259,12 @@ func TestDependsOnNodes(t *testing.T) {
 			t.Errorf("endpoint %s:%d: depends on nodes %t", tc.address, tc.port, got)
 		}
 	}
+
 	none := &discoveryv1.EndpointSlice{Ports: []discoveryv1.EndpointPort{{}}}
 	if cfg.DependsOnNodes(svc, []*discoveryv1.EndpointSlice{none}) {
 		t.Error("a slice of all ports depends on nodes")
 	}
+
 	if !cfg.DependsOnNodes(svc, []*discoveryv1.EndpointSlice{sliceOf("a", discoveryv1.AddressTypeIPv4, 8080, hinted)}) {
 		t.Error("hints do not depend on nodes")
 	}
@@ -259,6 +275,7 @@ func TestDependsOnNodes(t *testing.T) {
 func TestConfig_dependsOnNodes(t *testing.T) {
 	cfg := service.Config{Pods: prefixes("10.244.0.0/16")}
 	svc := &corev1.Service{Spec: corev1.ServiceSpec{ClusterIPs: []string{"10.96.0.10"}, Ports: []corev1.ServicePort{{Port: 80}}}}
+
 	for _, tc := range []struct {
 		address string
 		port    int32
@@ -274,6 +291,7 @@ func TestConfig_dependsOnNodes(t *testing.T) {
 		{"172.30.0.11", 80, "TCP", true},
 	} {
 		slice := sliceOf("a", discoveryv1.AddressTypeIPv4, tc.port, discoveryv1.Endpoint{Addresses: []string{tc.address}})
+
 		slice.Ports[0].Protocol = &tc.proto
 		if got := cfg.DependsOnNodes(svc, []*discoveryv1.EndpointSlice{slice}); got != tc.want {
 			t.Errorf("%s port %d of %s: depends on nodes %t", tc.proto, tc.port, tc.address, got)
@@ -285,7 +303,9 @@ func TestConfig_dependsOnNodes(t *testing.T) {
 // users and in slices of the control plane.
 func TestService_refusesTunnelEndpoints(t *testing.T) {
 	const host, management = "172.30.0.11", "10.244.1.2"
+
 	isHost := func(a netip.Addr) bool { return a.String() == host || a.String() == management }
+
 	pods := prefixes("10.244.0.0/16")
 	for _, tc := range []struct {
 		pods    []netip.Prefix // nil: unknown
@@ -313,7 +333,9 @@ func TestService_refusesTunnelEndpoints(t *testing.T) {
 			slice.Labels = map[string]string{discoveryv1.LabelManagedBy: "endpointslice-controller.k8s.io"}
 			slice.Ports[0].Protocol = &tc.proto
 			s := service.New(service.Config{Pods: tc.pods}, svc, []*discoveryv1.EndpointSlice{slice})
+
 			var why string
+
 			all := s.Endpoints(s.Ports[0], true, isHost, func(_ string, _ netip.Addr, reason string) { why = reason })
 			if (len(all) == 1) != tc.used || (why == "UDP port 6081 outside of the pods is the tunnels'") == tc.used {
 				t.Errorf("%s, %s %s, pod networks %v: endpoints %v, refused %q", name, tc.proto, tc.address, tc.pods, all, why)

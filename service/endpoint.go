@@ -37,20 +37,29 @@ type Endpoint struct {
 // two slices while a controller moves it; the result has it once, in its better state. Endpoints to
 // which no connection is allowed are skipped. If refuse is not nil, it is called with each of them
 // and the reason. isHost reports whether an address belongs to a host.
-func (s *Service) Endpoints(port Port, is4 bool, isHost func(netip.Addr) bool, refuse func(slice string, a netip.Addr, why string)) []Endpoint {
+func (s *Service) Endpoints(
+	port Port,
+	is4 bool,
+	isHost func(netip.Addr) bool,
+	refuse func(slice string, a netip.Addr, why string),
+) []Endpoint {
 	kind := discoveryv1.AddressTypeIPv6
 	if is4 {
 		kind = discoveryv1.AddressTypeIPv4
 	}
+
 	if s.target == nil {
 		s.target = newTargets(s.slices)
 	}
+
 	var out []Endpoint
+
 	for _, slice := range s.slices {
 		number, ok := s.target.port(slice, port)
 		if !ok || slice.AddressType != kind {
 			continue
 		}
+
 		from := s.authorOf(slice, number)
 		for i := range slice.Endpoints {
 			e := &slice.Endpoints[i]
@@ -66,33 +75,44 @@ func (s *Service) Endpoints(port Port, is4 bool, isHost func(netip.Addr) bool, r
 			}
 		}
 	}
+
 	slices.SortStableFunc(out, func(a, b Endpoint) int {
 		if c := a.Addr.Compare(b.Addr); c != 0 {
 			return c
 		}
+
 		return int(b.State) - int(a.State)
 	})
+
 	return slices.CompactFunc(out, func(a, b Endpoint) bool { return a.Addr == b.Addr })
 }
 
 // ReadyOn returns the number of ready endpoints on a node, for the health check of a load balancer.
 // An endpoint in several slices, or of both families, counts once.
 func (s *Service) ReadyOn(node string) int {
-	found := map[discoveryv1.AddressType]map[string]struct{}{discoveryv1.AddressTypeIPv4: {}, discoveryv1.AddressTypeIPv6: {}}
+	found := map[discoveryv1.AddressType]map[string]struct{}{
+		discoveryv1.AddressTypeIPv4: {},
+		discoveryv1.AddressTypeIPv6: {},
+	}
 	most := 0
+
 	for _, slice := range s.slices {
 		of := found[slice.AddressType]
 		if of == nil {
 			continue
 		}
+
 		for i := range slice.Endpoints {
 			e := &slice.Endpoints[i]
-			if e.NodeName != nil && *e.NodeName == node && stateOf(e.Conditions) == Ready && len(e.Addresses) > 0 {
+			if e.NodeName != nil && *e.NodeName == node && stateOf(e.Conditions) == Ready &&
+				len(e.Addresses) > 0 {
 				of[e.Addresses[0]] = struct{}{}
 			}
 		}
+
 		most = max(most, len(of))
 	}
+
 	return most
 }
 
@@ -101,6 +121,7 @@ func newEndpoint(e *discoveryv1.Endpoint, addr netip.AddrPort) Endpoint {
 	if e.NodeName != nil {
 		out.Node = *e.NodeName
 	}
+
 	return out
 }
 
@@ -116,6 +137,7 @@ func stateOf(c discoveryv1.EndpointConditions) State {
 	case serving:
 		return Serving
 	}
+
 	return Gone
 }
 
@@ -129,15 +151,18 @@ func ExceedsBackends(in []Endpoint) bool { return len(usable(in)) > MaxFrontendB
 func usable(in []Endpoint) []Endpoint {
 	for _, want := range []State{Ready, Terminating} {
 		var out []Endpoint
+
 		for _, e := range in {
 			if e.State == want {
 				out = append(out, e)
 			}
 		}
+
 		if len(out) > 0 {
 			return out
 		}
 	}
+
 	return nil
 }
 
@@ -153,6 +178,7 @@ func bounded(in []Endpoint) []Endpoint {
 	for _, e := range in {
 		hashes[e.Addr] = crc32.ChecksumIEEE([]byte(e.Addr.String()))
 	}
+
 	chosen := slices.Clone(in)
 	slices.SortFunc(chosen, func(a, b Endpoint) int {
 		return cmp.Or(cmp.Compare(hashes[a.Addr], hashes[b.Addr]), a.Addr.Compare(b.Addr))
@@ -160,6 +186,7 @@ func bounded(in []Endpoint) []Endpoint {
 	chosen = chosen[:MaxFrontendBackends]
 
 	slices.SortFunc(chosen, func(a, b Endpoint) int { return a.Addr.Compare(b.Addr) })
+
 	return chosen
 }
 
@@ -174,12 +201,14 @@ func NewHints(in []Endpoint) Hints {
 			for _, n := range h.ForNodes {
 				names = append(names, n.Name)
 			}
+
 			return names
 		}),
 		Zones: byHint(in, func(h *discoveryv1.EndpointHints) (names []string) {
 			for _, z := range h.ForZones {
 				names = append(names, z.Name)
 			}
+
 			return names
 		}),
 	}
@@ -191,32 +220,40 @@ func (h Hints) For(node, zone string) []Endpoint {
 	if near := h.Nodes[node]; len(near) > 0 {
 		return near
 	}
+
 	if zone == "" {
 		return nil
 	}
+
 	return h.Zones[zone]
 }
 
 func byHint(in []Endpoint, names func(*discoveryv1.EndpointHints) []string) map[string][]Endpoint {
 	var out map[string][]Endpoint
+
 	for _, e := range in {
 		if e.State != Ready {
 			continue
 		}
+
 		if e.hints == nil {
 			return nil
 		}
+
 		list := names(e.hints)
 		if len(list) == 0 {
 			return nil
 		}
+
 		for _, name := range list {
 			if out == nil {
 				out = map[string][]Endpoint{}
 			}
+
 			out[name] = append(out[name], e)
 		}
 	}
+
 	return out
 }
 
@@ -226,7 +263,12 @@ func byHint(in []Endpoint, names func(*discoveryv1.EndpointHints) []string) map[
 // The author of an EndpointSlice may put any address into it, and connections to it may have the
 // node's address as source. The API server refuses only unspecified, loopback and link-local
 // addresses.
-func (c Config) refuseEndpoint(addr netip.AddrPort, proto corev1.Protocol, isHost func(netip.Addr) bool, from author) string {
+func (c Config) refuseEndpoint(
+	addr netip.AddrPort,
+	proto corev1.Protocol,
+	isHost func(netip.Addr) bool,
+	from author,
+) string {
 	a := addr.Addr()
 	switch {
 	case !a.IsGlobalUnicast():
@@ -245,8 +287,10 @@ func (c Config) refuseEndpoint(addr netip.AddrPort, proto corev1.Protocol, isHos
 			why += "; if the pods of the Service use the host's network, install the chart's admission policies" +
 				" and set --trust-endpoint-slices"
 		}
+
 		return why
 	}
+
 	return ""
 }
 
@@ -293,16 +337,20 @@ func (s *Service) authorOf(slice *discoveryv1.EndpointSlice, port uint16) author
 	case !s.cfg.TrustEndpointSlices:
 		return claimsControlPlane
 	}
+
 	return controlPlane
 }
 
 // byName returns the slices sorted by name, so that the result does not depend on informers. Like
 // kube-proxy, it skips slices of headless Services and of other proxies: agents do not watch them.
 func byName(in []*discoveryv1.EndpointSlice) []*discoveryv1.EndpointSlice {
-	out := slices.SortedFunc(slices.Values(in), func(a, b *discoveryv1.EndpointSlice) int { return strings.Compare(a.Name, b.Name) })
+	out := slices.SortedFunc(slices.Values(in),
+		func(a, b *discoveryv1.EndpointSlice) int { return strings.Compare(a.Name, b.Name) })
+
 	return slices.DeleteFunc(out, func(s *discoveryv1.EndpointSlice) bool {
 		_, headless := s.Labels[corev1.IsHeadlessService]
 		_, other := s.Labels[ProxyNameLabel]
+
 		return headless || other
 	})
 }

@@ -13,10 +13,12 @@ import (
 // manyEndpoints returns ready endpoints, 100 on each node, sorted by address.
 func manyEndpoints(n int) []service.Endpoint {
 	var out []service.Endpoint
+
 	for i := range n {
 		a := netip.AddrFrom4([4]byte{10, 244, byte(i / 100), byte(1 + i%100)})
 		out = append(out, service.Endpoint{Addr: netip.AddrPortFrom(a, 8080), State: service.Ready, Node: fmt.Sprint("node", i/100)})
 	}
+
 	return out
 }
 
@@ -29,10 +31,12 @@ func TestUsable_isBounded(t *testing.T) {
 	}
 
 	all := manyEndpoints(1000)
+
 	used := service.Usable(all)
 	if len(used) != limit || !service.ExceedsBackends(all) {
 		t.Fatalf("of %d endpoints, %d are used; exceeds %t", len(all), len(used), service.ExceedsBackends(all))
 	}
+
 	if !slices.IsSortedFunc(used, func(a, b service.Endpoint) int { return a.Addr.Compare(b.Addr) }) {
 		t.Error("not sorted by address")
 	}
@@ -41,6 +45,7 @@ func TestUsable_isBounded(t *testing.T) {
 	for _, e := range used {
 		perNode[e.Node]++
 	}
+
 	for n := range 10 {
 		if got := perNode[fmt.Sprint("node", n)]; got < 20 || got > 60 {
 			t.Errorf("%d of 100 endpoints on node%d are used, want about 40", got, n)
@@ -49,6 +54,7 @@ func TestUsable_isBounded(t *testing.T) {
 
 	shuffled := slices.Clone(all)
 	rand.New(rand.NewPCG(1, 2)).Shuffle(len(shuffled), func(i, j int) { shuffled[i], shuffled[j] = shuffled[j], shuffled[i] })
+
 	if again := service.Usable(shuffled); !slices.EqualFunc(again, used, same) {
 		t.Error("another order of the endpoints gives other ones")
 	}
@@ -56,11 +62,13 @@ func TestUsable_isBounded(t *testing.T) {
 	for i := range all {
 		without := service.Usable(slices.Delete(slices.Clone(all), i, i+1))
 		changed := 0
+
 		for _, e := range without {
 			if !slices.ContainsFunc(used, func(u service.Endpoint) bool { return same(u, e) }) {
 				changed++
 			}
 		}
+
 		if changed > 1 || len(without) != limit {
 			t.Fatalf("without %s: %d endpoints, and %d of them are new", all[i].Addr, len(without), changed)
 		}

@@ -23,13 +23,16 @@ func TestFlowsOfBounds(t *testing.T) {
 			Spec:       corev1.ServiceSpec{ClusterIPs: []string{"10.96.0.1", "fd00:10:96::1"}, SessionAffinity: affinity},
 		}
 		slice := &discoveryv1.EndpointSlice{AddressType: discoveryv1.AddressTypeIPv4, Endpoints: make([]discoveryv1.Endpoint, endpoints)}
+
 		for i := range ports {
 			svc.Spec.Ports = append(svc.Spec.Ports, corev1.ServicePort{Name: fmt.Sprint("p", i), Port: int32(1 + i)})
 			slice.Ports = append(slice.Ports, discoveryv1.EndpointPort{})
 		}
+
 		for i := range external {
 			svc.Spec.ExternalIPs = append(svc.Spec.ExternalIPs, fmt.Sprintf("203.0.113.%d", i))
 		}
+
 		return New(Config{ExternalIPs: []netip.Prefix{netip.MustParsePrefix("203.0.113.0/24")}}, svc, []*discoveryv1.EndpointSlice{slice})
 	}
 	budget := Shares{}.Services().Namespace
@@ -37,6 +40,7 @@ func TestFlowsOfBounds(t *testing.T) {
 	host.slices[0].Endpoints[1].Addresses = []string{"192.0.2.1"}
 	host.cfg.Pods = []netip.Prefix{netip.MustParsePrefix("10.244.0.0/16")}
 	nodePorts := service(3, 0, 1, "")
+
 	nodePorts.Ports[1].NodePort = 30000
 	for _, tc := range []struct {
 		name   string
@@ -58,10 +62,12 @@ func TestFlowsOfBounds(t *testing.T) {
 			t.Errorf("%s: %d flows, want %d; in the budget: %t", tc.name, u.Flows, tc.flows, u.within(budget))
 		}
 	}
+
 	huge := service(1, 64, 0, corev1.ServiceAffinityClientIP)
 	for range 40 {
 		huge.slices = append(huge.slices, &discoveryv1.EndpointSlice{AddressType: discoveryv1.AddressTypeIPv4, Ports: make([]discoveryv1.EndpointPort, 1), Endpoints: make([]discoveryv1.Endpoint, 1<<17)})
 	}
+
 	if got := huge.Units().Flows; got != mostFlows {
 		t.Errorf("%d flows, want the highest number %d", got, mostFlows)
 	}
@@ -71,23 +77,30 @@ func TestFlowsOfBounds(t *testing.T) {
 func TestOutsidePrefixes(t *testing.T) {
 	seed := randomtest.Seed(t)
 	r := rand.New(rand.NewPCG(seed, 0))
+
 	for range 300 {
 		var ranges []netip.Prefix
+
 		for range 1 + r.IntN(1<<r.IntN(9)) {
 			a := netip.AddrFrom4([4]byte{byte(r.IntN(256)), byte(r.IntN(256)), byte(r.IntN(256)), byte(r.IntN(256))})
+
 			bits := r.IntN(33)
 			if r.IntN(3) > 0 {
 				bits = 24 + r.IntN(9)
 			}
+
 			ranges = append(ranges, netip.PrefixFrom(a, bits).Masked())
 		}
+
 		if got, want := outsidePrefixes(ranges), outsideOf(netip.PrefixFrom(netip.IPv4Unspecified(), 0), ranges); got < want {
 			t.Fatalf("outside of %v are %d prefixes, the bound is %d", ranges, want, got)
 		}
 	}
+
 	if got := outsidePrefixes([]netip.Prefix{netip.MustParsePrefix("192.0.2.1/32")}); got != 32 {
 		t.Errorf("outside of one address are %d prefixes, want 32", got)
 	}
+
 	if got := outsidePrefixes([]netip.Prefix{netip.MustParsePrefix("::/0")}); got != 0 {
 		t.Errorf("outside of everything are %d prefixes", got)
 	}
@@ -96,6 +109,7 @@ func TestOutsidePrefixes(t *testing.T) {
 // outsideOf returns the number of the fewest prefixes that cover p without the ranges.
 func outsideOf(p netip.Prefix, ranges []netip.Prefix) int {
 	var inside []netip.Prefix
+
 	for _, q := range ranges {
 		switch {
 		case !p.Overlaps(q):
@@ -105,12 +119,15 @@ func outsideOf(p netip.Prefix, ranges []netip.Prefix) int {
 			inside = append(inside, q)
 		}
 	}
+
 	if len(inside) == 0 {
 		return 1
 	}
+
 	low := netip.PrefixFrom(p.Addr(), p.Bits()+1)
 	b := p.Addr().As4()
 	b[p.Bits()/8] |= 0x80 >> (p.Bits() % 8)
 	n := outsideOf(low, inside) + outsideOf(netip.PrefixFrom(netip.AddrFrom4(b), p.Bits()+1), inside)
+
 	return n
 }

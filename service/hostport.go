@@ -32,8 +32,10 @@ func NewPod(pod *corev1.Pod, addrs []netip.Addr) *Pod {
 	if !HasHostPorts(pod) {
 		return nil
 	}
+
 	p := &Pod{Owner: OwnerOfPod(pod), Node: pod.Spec.NodeName, addrs: addrs}
 	p.Ports, p.Refused = HostPorts(pod)
+
 	return p
 }
 
@@ -54,11 +56,13 @@ func hasHostPort(pod *corev1.Pod) bool {
 			return true
 		}
 	}
+
 	for i := range pod.Spec.Containers {
 		if has(&pod.Spec.Containers[i]) {
 			return true
 		}
 	}
+
 	return false
 }
 
@@ -74,6 +78,7 @@ func (p *Pod) Backend(port HostPort, is4 bool) (netip.AddrPort, bool) {
 	if len(own) == 0 {
 		return netip.AddrPort{}, false
 	}
+
 	return netip.AddrPortFrom(own[0], port.Container), true
 }
 
@@ -83,6 +88,7 @@ func podIPs(pod *corev1.Pod) []netip.Addr {
 	for _, ip := range pod.Status.PodIPs {
 		texts = append(texts, ip.IP)
 	}
+
 	return parseAddrs(texts...)
 }
 
@@ -91,40 +97,55 @@ func HostPorts(pod *corev1.Pod) (ports []HostPort, refused []error) {
 	if !HasHostPorts(pod) {
 		return nil, nil
 	}
+
 	all := 0
+
 	for _, c := range HostPortContainers(pod) {
 		for _, p := range c.Ports {
 			if all++; all > MaxHostPorts {
 				continue
 			}
+
 			port, err := newHostPort(p)
 			if err != nil {
 				refused = append(refused, err)
 				continue
 			}
+
 			ports = append(ports, port)
 		}
 	}
+
 	if all > MaxHostPorts {
-		refused = append(refused, fmt.Errorf("the last %d host ports: a pod has at most %d", all-MaxHostPorts, MaxHostPorts))
+		refused = append(refused,
+			fmt.Errorf("the last %d host ports: a pod has at most %d", all-MaxHostPorts, MaxHostPorts))
 	}
+
 	return ports, refused
 }
 
 func newHostPort(p corev1.ContainerPort) (HostPort, error) {
-	out := HostPort{Protocol: Protocol(p.Protocol), Number: number(p.HostPort), Container: number(p.ContainerPort)}
+	out := HostPort{
+		Protocol:  Protocol(p.Protocol),
+		Number:    number(p.HostPort),
+		Container: number(p.ContainerPort),
+	}
 	switch {
 	case out.Number == 0 || out.Container == 0 || !known(out.Protocol):
-		return out, fmt.Errorf("host port %d: container port %d, protocol %q", p.HostPort, p.ContainerPort, p.Protocol)
+		return out, fmt.Errorf("host port %d: container port %d, protocol %q", p.HostPort, p.ContainerPort,
+			p.Protocol)
 	case p.HostIP == "":
 		return out, nil
 	}
+
 	a, err := netip.ParseAddr(p.HostIP)
 	if err != nil || a.Zone() != "" {
 		// The API server does not validate it.
 		return out, fmt.Errorf("host port %d: host IP %q is not an address", p.HostPort, p.HostIP)
 	}
+
 	out.At = a.Unmap()
+
 	return out, nil
 }
 
@@ -143,13 +164,24 @@ func (p HostPort) Everywhere(is4 bool) bool {
 // pod.
 func HostPortContainers(pod *corev1.Pod) []corev1.Container {
 	var out []corev1.Container
+
 	take := func(c *corev1.Container) {
 		var ports []corev1.ContainerPort
+
 		for _, p := range c.Ports {
 			if p.HostPort != 0 {
-				ports = append(ports, corev1.ContainerPort{HostPort: p.HostPort, HostIP: p.HostIP, ContainerPort: p.ContainerPort, Protocol: p.Protocol})
+				ports = append(
+					ports,
+					corev1.ContainerPort{
+						HostPort:      p.HostPort,
+						HostIP:        p.HostIP,
+						ContainerPort: p.ContainerPort,
+						Protocol:      p.Protocol,
+					},
+				)
 			}
 		}
+
 		if len(ports) > 0 {
 			out = append(out, corev1.Container{Ports: ports})
 		}
@@ -159,8 +191,10 @@ func HostPortContainers(pod *corev1.Pod) []corev1.Container {
 			take(c)
 		}
 	}
+
 	for i := range pod.Spec.Containers {
 		take(&pod.Spec.Containers[i])
 	}
+
 	return out
 }

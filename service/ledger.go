@@ -56,14 +56,21 @@ func (e *entry) compare(o *entry) int {
 
 // NewLedger returns an empty Ledger.
 func NewLedger(b Budget) *Ledger {
-	l := &Ledger{budget: b, entries: map[Key]*entry{}, namespaces: map[string]*queue{}, before: map[*entry]verdict{}}
+	l := &Ledger{
+		budget:     b,
+		entries:    map[Key]*entry{},
+		namespaces: map[string]*queue{},
+		before:     map[*entry]verdict{},
+	}
 	mark := func(e *entry, fits bool) {
 		l.set(e, outOfTotal)
+
 		if fits {
 			l.set(e, served)
 		}
 	}
 	l.first, l.rest = &queue{limit: b.Total, mark: mark}, &queue{mark: mark}
+
 	return l
 }
 
@@ -77,12 +84,14 @@ func (l *Ledger) Set(o Owner, u Units) []Key {
 	if e != nil && e.units == u && e.UID == o.UID && e.Created.Equal(o.Created) {
 		return nil
 	}
+
 	if e == nil {
 		e = &entry{}
 		l.entries[o.Key] = e
 	} else {
 		l.take(e)
 	}
+
 	e.Owner, e.units = o, u
 	if u.within(l.budget.Namespace) {
 		q := l.namespaces[o.Namespace]
@@ -90,10 +99,12 @@ func (l *Ledger) Set(o Owner, u Units) []Key {
 			q = &queue{limit: l.budget.Namespace, mark: l.pass}
 			l.namespaces[o.Namespace] = q
 		}
+
 		q.insert(e)
 	} else {
 		l.set(e, oversized)
 	}
+
 	return l.settle(o.Namespace)
 }
 
@@ -103,9 +114,11 @@ func (l *Ledger) Delete(k Key) []Key {
 	if e == nil {
 		return nil
 	}
+
 	l.take(e)
 	delete(l.entries, k)
 	delete(l.before, e)
+
 	return l.settle(k.Namespace)
 }
 
@@ -116,18 +129,22 @@ func (l *Ledger) Refused(k Key) error {
 	if e == nil || e.verdict == served {
 		return nil
 	}
+
 	budget, setting := l.budget.Namespace, l.budget.settings[0]
 	why := "a namespace may have at most %s (%s)"
+
 	switch e.verdict {
 	case outOfSpace:
 		why = "older objects of the namespace leave less of its budget of %s (%s)"
 	case outOfTotal:
 		why = "older objects of all namespaces leave less of the %s that nodes have room for (%s)"
+
 		budget, setting = l.budget.Total, l.budget.settings[1]
 		if !privileged(k.Namespace) {
 			budget = budget.minus(l.budget.Reserve)
 		}
 	}
+
 	return fmt.Errorf("the %s needs %s: "+why, e.Kind, e.units, budget.text(e.units), setting)
 }
 
@@ -141,6 +158,7 @@ func (l *Ledger) total(e *entry) *queue {
 	if privileged(e.Namespace) {
 		return l.first
 	}
+
 	return l.rest
 }
 
@@ -150,9 +168,11 @@ func (l *Ledger) pass(e *entry, fits bool) {
 		l.total(e).insert(e)
 		return
 	}
+
 	if e.verdict == served || e.verdict == outOfTotal {
 		l.total(e).remove(e)
 	}
+
 	l.set(e, outOfSpace)
 }
 
@@ -161,6 +181,7 @@ func (l *Ledger) take(e *entry) {
 	if e.verdict != oversized {
 		l.namespaces[e.Namespace].remove(e)
 	}
+
 	l.set(e, unknown)
 }
 
@@ -168,6 +189,7 @@ func (l *Ledger) set(e *entry, v verdict) {
 	if _, ok := l.before[e]; !ok {
 		l.before[e] = e.verdict
 	}
+
 	e.verdict = v
 }
 
@@ -176,20 +198,26 @@ func (l *Ledger) set(e *entry, v verdict) {
 func (l *Ledger) settle(namespace string) []Key {
 	if q := l.namespaces[namespace]; q != nil {
 		q.settle()
+
 		if len(q.entries) == 0 {
 			delete(l.namespaces, namespace)
 		}
 	}
+
 	l.first.settle()
 	l.rest.limit = l.budget.Total.minus(l.first.used.most(l.budget.Reserve))
 	l.rest.settle()
+
 	var out []Key
+
 	for e, was := range l.before {
 		if e.verdict != was && (was != unknown || e.verdict != served) {
 			out = append(out, e.Key)
 		}
 	}
+
 	clear(l.before)
+
 	return out
 }
 
@@ -211,15 +239,18 @@ func (q *queue) find(e *entry) int {
 func (q *queue) insert(e *entry) {
 	i := q.find(e)
 	q.entries = slices.Insert(q.entries, i, e)
+
 	fits := i < q.fitting
 	if fits {
 		q.fitting, q.used = q.fitting+1, q.used.plus(e.units)
 	}
+
 	q.mark(e, fits)
 }
 
 func (q *queue) remove(e *entry) {
 	i := q.find(e)
+
 	q.entries = slices.Delete(q.entries, i, i+1)
 	if i < q.fitting {
 		q.fitting, q.used = q.fitting-1, q.used.minus(e.units)
@@ -234,11 +265,13 @@ func (q *queue) settle() {
 		q.used = q.used.minus(e.units)
 		q.mark(e, false)
 	}
+
 	for q.fitting < len(q.entries) {
 		e := q.entries[q.fitting]
 		if !q.used.plus(e.units).within(q.limit) {
 			return
 		}
+
 		q.fitting, q.used = q.fitting+1, q.used.plus(e.units)
 		q.mark(e, true)
 	}

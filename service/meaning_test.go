@@ -22,20 +22,24 @@ var update = flag.Bool("update", false, "write testdata/meaning.txt anew")
 // component that renders Services must agree with it.
 func TestMeaning(t *testing.T) {
 	const file = "testdata/meaning.txt"
+
 	var b strings.Builder
 	for _, golden := range goldens(t) {
 		fmt.Fprintf(&b, "%s\n", strings.TrimPrefix(golden, "../"))
 		readCase(t, golden).write(&b)
 	}
+
 	if *update {
 		if err := os.WriteFile(file, []byte(b.String()), 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}
+
 	want, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	if diff := cmp.Diff(string(want), b.String()); diff != "" {
 		t.Errorf("-%s +got (-update rewrites):\n%s", file, diff)
 	}
@@ -43,14 +47,17 @@ func TestMeaning(t *testing.T) {
 
 func (w *world) write(b *strings.Builder) {
 	hosts := map[netip.Addr]bool{}
+
 	for _, n := range w.nodes {
 		for _, a := range annotation.HostAddresses(n) {
 			hosts[a] = true
 		}
 	}
+
 	for _, k := range slices.SortedFunc(maps.Keys(w.objects), service.Key.Compare) {
 		o := w.objects[k]
 		fmt.Fprintf(b, "  %s\n", k)
+
 		switch m := o.Meaning(w.config()); {
 		case m.Service != nil:
 			fmt.Fprintf(b, "    depends on nodes %t\n", w.config().DependsOnNodes(o.Service, o.Slices))
@@ -69,24 +76,30 @@ func writeService(b *strings.Builder, s *service.Service, isHost func(netip.Addr
 	fmt.Fprintf(b, "    created %s cluster %v external %v announced %v\n", s.Created.UTC().Format("2006-01-02 15:04"), s.ClusterIPs, s.External, s.Announced)
 	fmt.Fprintf(b, "    local %t/%t affinity %v health check %d", s.ExternalLocal, s.InternalLocal, s.Affinity, s.HealthCheckPort)
 	fmt.Fprintf(b, " ready on node1 %d, node2 %d\n", s.ReadyOn("node1"), s.ReadyOn("node2"))
+
 	for _, is4 := range []bool{true, false} {
 		if from := s.SourceRanges(is4); len(from) > 0 {
 			fmt.Fprintf(b, "    %s clients from %v\n", service.FamilyName(is4), from)
 		}
+
 		if !s.HasFamily(is4) {
 			continue
 		}
+
 		for _, port := range s.Ports {
 			fmt.Fprintf(b, "    %s port %q %s/%d node port %d\n", service.FamilyName(is4), port.Name, port.Protocol, port.Number, port.NodePort)
+
 			all := s.Endpoints(port, is4, isHost, func(slice string, a netip.Addr, why string) {
 				fmt.Fprintf(b, "      refused: %s of %s: %s\n", a, slice, why)
 			})
 			for _, e := range all {
 				fmt.Fprintf(b, "      %s %s on %q\n", e.Addr, [...]string{"gone", "serving", "terminating", "ready"}[e.State], e.Node)
 			}
+
 			if usable := service.Usable(all); len(usable) != len(all) {
 				fmt.Fprintf(b, "      usable: %s\n", addresses(usable))
 			}
+
 			hints := service.NewHints(all)
 			if len(hints.Nodes)+len(hints.Zones) > 0 {
 				for _, n := range []string{"node1", "node2"} {
@@ -97,20 +110,25 @@ func writeService(b *strings.Builder, s *service.Service, isHost func(netip.Addr
 			}
 		}
 	}
+
 	writeErrors(b, s.Refused)
 }
 
 func writePod(b *strings.Builder, p *service.Pod) {
 	fmt.Fprintf(b, "    created %s on %s\n", p.Created.UTC().Format("2006-01-02 15:04"), p.Node)
+
 	for _, port := range p.Ports {
 		fmt.Fprintf(b, "    %s/%d at %v", port.Protocol, port.Number, port.At)
+
 		for _, is4 := range []bool{true, false} {
 			if to, ok := p.Backend(port, is4); ok {
 				fmt.Fprintf(b, " to %s everywhere %t", to, port.Everywhere(is4))
 			}
 		}
+
 		fmt.Fprintln(b)
 	}
+
 	writeErrors(b, p.Refused)
 }
 
@@ -125,5 +143,6 @@ func addresses(in []service.Endpoint) string {
 	for _, e := range in {
 		out = append(out, e.Addr)
 	}
+
 	return text(out)
 }

@@ -23,6 +23,7 @@ func (k Kind) String() string {
 	if k == KindPod {
 		return "Pod"
 	}
+
 	return "Service"
 }
 
@@ -37,7 +38,8 @@ func (k Key) String() string { return k.Kind.String() + " " + k.Namespace + "/" 
 
 // Compare orders keys by kind, namespace and name.
 func (k Key) Compare(o Key) int {
-	return cmp.Or(cmp.Compare(k.Kind, o.Kind), cmp.Compare(k.Namespace, o.Namespace), cmp.Compare(k.Name, o.Name))
+	return cmp.Or(cmp.Compare(k.Kind, o.Kind), cmp.Compare(k.Namespace, o.Namespace),
+		cmp.Compare(k.Name, o.Name))
 }
 
 // Owner is an object with frontends.
@@ -83,5 +85,6 @@ func (o Objects) Meaning(cfg Config) Meaning {
 	if o.Pod != nil {
 		m.Pod = NewPod(o.Pod, podIPs(o.Pod))
 	}
+
 	return m
 }

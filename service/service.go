@@ -67,33 +67,44 @@ func New(cfg Config, svc *corev1.Service, eps []*discoveryv1.EndpointSlice) *Ser
 	if svc == nil || !proxied(svc) {
 		return nil
 	}
+
 	own := clusterIPs(svc)
 	if len(own) == 0 {
 		return nil // headless
 	}
+
 	s := &Service{
 		Owner:         OwnerOfService(svc),
 		ExternalLocal: svc.Spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal,
-		InternalLocal: svc.Spec.InternalTrafficPolicy != nil && *svc.Spec.InternalTrafficPolicy == corev1.ServiceInternalTrafficPolicyLocal,
-		Affinity:      affinity(svc), HealthCheckPort: healthCheckPort(svc),
-		cfg: cfg, ranges: svc.Spec.LoadBalancerSourceRanges, slices: byName(eps),
-		hasSelector: len(svc.Spec.Selector) > 0,
-		isAPIServer: svc.Namespace == corev1.NamespaceDefault && svc.Name == "kubernetes",
+		InternalLocal: svc.Spec.InternalTrafficPolicy != nil &&
+			*svc.Spec.InternalTrafficPolicy == corev1.ServiceInternalTrafficPolicyLocal,
+		Affinity:        affinity(svc),
+		HealthCheckPort: healthCheckPort(svc),
+		cfg:             cfg,
+		ranges:          svc.Spec.LoadBalancerSourceRanges,
+		slices:          byName(eps),
+		hasSelector:     len(svc.Spec.Selector) > 0,
+		isAPIServer:     svc.Namespace == corev1.NamespaceDefault && svc.Name == "kubernetes",
 	}
 	for _, a := range own {
 		if !cfg.hasFamily(a.Is4()) {
 			s.refuse("cluster IP %s: the cluster has no %s", a, FamilyName(a.Is4()))
 			continue
 		}
+
 		if len(cfg.Services) > 0 && !within(cfg.Services, a) {
 			// Pods and host sockets still reach it. Packets that nodes forward do not, and the checks of
 			// networks do not cover it.
-			s.refuse("cluster IP %s: outside the service networks %s (--k8s-service-cidrs)", a, prefixList(cfg.Services))
+			s.refuse("cluster IP %s: outside the service networks %s (--k8s-service-cidrs)", a,
+				prefixList(cfg.Services))
 		}
+
 		s.ClusterIPs = append(s.ClusterIPs, a)
 	}
+
 	s.addExternal(svc, own)
 	s.addPorts(svc)
+
 	return s
 }
 
@@ -107,6 +118,7 @@ func (s *Service) refuse(format string, args ...any) {
 func proxied(svc *corev1.Service) bool {
 	_, other := svc.Labels[ProxyNameLabel]
 	_, headless := svc.Labels[corev1.IsHeadlessService]
+
 	return !other && !headless && svc.Spec.Type != corev1.ServiceTypeExternalName
 }
 
@@ -125,6 +137,7 @@ func clusterIPs(svc *corev1.Service) []netip.Addr {
 	if len(svc.Spec.ClusterIPs) == 0 {
 		return parseAddrs(svc.Spec.ClusterIP)
 	}
+
 	return parseAddrs(svc.Spec.ClusterIPs...)
 }
 
@@ -137,12 +150,15 @@ func (s *Service) addExternal(svc *corev1.Service, own []netip.Addr) {
 			if err == nil {
 				err = allowed(a)
 			}
+
 			if err != nil {
 				s.refuse("%s %s: %w", what, text, err)
 				continue
 			}
+
 			out = append(out, a)
 		}
+
 		return out
 	}
 	s.open = sorted(take("external IP", externalIPs(svc), s.cfg.allowsExternalIP))
@@ -153,8 +169,10 @@ func (s *Service) addExternal(svc *corev1.Service, own []netip.Addr) {
 	if n := len(svc.Spec.ExternalIPs); n > MaxExternalIPs {
 		s.refuse("the last %d external IPs: a service has at most %d", n-MaxExternalIPs, MaxExternalIPs)
 	}
+
 	if n := len(svc.Status.LoadBalancer.Ingress); n > MaxExternalIPs {
-		s.refuse("the last %d load balancer addresses: a service has at most %d", n-MaxExternalIPs, MaxExternalIPs)
+		s.refuse("the last %d load balancer addresses: a service has at most %d", n-MaxExternalIPs,
+			MaxExternalIPs)
 	}
 }
 
@@ -172,6 +190,7 @@ func (c Config) allowsExternalIP(a netip.Addr) error {
 	case !within(c.ExternalIPs, a):
 		return errors.New("not in the ranges of --allow-external-ips")
 	}
+
 	return nil
 }
 
@@ -183,15 +202,19 @@ func (c Config) external(text string, own []netip.Addr) (netip.Addr, error) {
 	if a = a.Unmap(); err != nil || a.Zone() != "" {
 		return netip.Addr{}, errors.New("not an address")
 	}
+
 	if !c.hasFamily(a.Is4()) {
 		return netip.Addr{}, fmt.Errorf("the cluster has no %s", FamilyName(a.Is4()))
 	}
+
 	if len(OfFamily(own, a.Is4())) == 0 {
 		return netip.Addr{}, fmt.Errorf("the service has no %s cluster IP", FamilyName(a.Is4()))
 	}
+
 	if !a.IsGlobalUnicast() {
 		return netip.Addr{}, errors.New("not a global unicast address")
 	}
+
 	for _, inside := range []struct {
 		what     string
 		prefixes []netip.Prefix
@@ -205,18 +228,21 @@ func (c Config) external(text string, own []netip.Addr) (netip.Addr, error) {
 			return netip.Addr{}, fmt.Errorf("inside the %s", inside.what)
 		}
 	}
+
 	return a, nil
 }
 
 // ServesNodePorts reports whether node ports and host ports can be served at an address of a node.
 // A node may also have addresses in the cluster's own networks, where they cannot.
 func (c Config) ServesNodePorts(a netip.Addr) bool {
-	return a.IsGlobalUnicast() && !within(c.Services, a) && !within(c.Pods, a) && !masquerade.Of(a.Is4()).Subnet.Contains(a)
+	return a.IsGlobalUnicast() && !within(c.Services, a) && !within(c.Pods, a) &&
+		!masquerade.Of(a.Is4()).Subnet.Contains(a)
 }
 
 // hasFamily reports whether pods have addresses of the family according to the settings.
 func (c Config) hasFamily(is4 bool) bool {
-	return len(c.Pods) == 0 || slices.ContainsFunc(c.Pods, func(p netip.Prefix) bool { return p.Addr().Is4() == is4 })
+	return len(c.Pods) == 0 ||
+		slices.ContainsFunc(c.Pods, func(p netip.Prefix) bool { return p.Addr().Is4() == is4 })
 }
 
 // addPorts sets Ports.
@@ -227,15 +253,23 @@ func (s *Service) addPorts(svc *corev1.Service) {
 			s.Ports = append(s.Ports, port)
 		}
 	}
+
 	if all := len(svc.Spec.Ports); all > len(within) {
-		s.refuse("the last %d ports: a service has at most %d, %d times its addresses and %d times its endpoints",
-			all-len(within), MaxServicePorts, MaxServiceFronts, MaxBackends)
+		s.refuse(
+			"the last %d ports: a service has at most %d, %d times its addresses and %d times its endpoints",
+			all-len(within), MaxServicePorts, MaxServiceFronts, MaxBackends,
+		)
 	}
 }
 
 // newPort returns false for a port that API servers refuse.
 func newPort(p corev1.ServicePort) (Port, bool) {
-	out := Port{Name: p.Name, Protocol: Protocol(p.Protocol), Number: number(p.Port), NodePort: number(p.NodePort)}
+	out := Port{
+		Name:     p.Name,
+		Protocol: Protocol(p.Protocol),
+		Number:   number(p.Port),
+		NodePort: number(p.NodePort),
+	}
 	return out, known(out.Protocol) && out.Number != 0
 }
 
@@ -244,6 +278,7 @@ func number(port int32) uint16 {
 	if port < 1 || port > 65535 {
 		return 0
 	}
+
 	return uint16(port)
 }
 
@@ -255,6 +290,7 @@ func Asked(svc *corev1.Service) (external []netip.Addr, ports []Port) {
 			ports = append(ports, port)
 		}
 	}
+
 	return parseAddrs(slices.Concat(externalIPs(svc), ingressIPs(svc))...), ports
 }
 
@@ -263,7 +299,8 @@ func Asked(svc *corev1.Service) (external []netip.Addr, ports []Port) {
 func (c Config) DependsOnNodes(svc *corev1.Service, eps []*discoveryv1.EndpointSlice) bool {
 	return slices.ContainsFunc(svc.Spec.Ports, func(p corev1.ServicePort) bool { return p.NodePort != 0 }) ||
 		svc.Spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal ||
-		svc.Spec.InternalTrafficPolicy != nil && *svc.Spec.InternalTrafficPolicy == corev1.ServiceInternalTrafficPolicyLocal ||
+		svc.Spec.InternalTrafficPolicy != nil &&
+			*svc.Spec.InternalTrafficPolicy == corev1.ServiceInternalTrafficPolicyLocal ||
 		len(svc.Spec.ExternalIPs)+len(svc.Status.LoadBalancer.Ingress) > 0 ||
 		slices.ContainsFunc(eps, c.nodesMatter)
 }
@@ -275,16 +312,19 @@ func (c Config) nodesMatter(slice *discoveryv1.EndpointSlice) bool {
 			return true
 		}
 	}
+
 	for i := range slice.Endpoints {
 		if slice.Endpoints[i].Hints != nil {
 			return true
 		}
+
 		for _, a := range parseAddrs(slice.Endpoints[i].Addresses...) {
 			if !within(c.Pods, a) {
 				return true
 			}
 		}
 	}
+
 	return false
 }
 
@@ -292,17 +332,22 @@ func affinity(svc *corev1.Service) time.Duration {
 	if svc.Spec.SessionAffinity != corev1.ServiceAffinityClientIP {
 		return 0
 	}
+
 	seconds := corev1.DefaultClientIPServiceAffinitySeconds
-	if c := svc.Spec.SessionAffinityConfig; c != nil && c.ClientIP != nil && c.ClientIP.TimeoutSeconds != nil {
+	if c := svc.Spec.SessionAffinityConfig; c != nil && c.ClientIP != nil &&
+		c.ClientIP.TimeoutSeconds != nil {
 		seconds = *c.ClientIP.TimeoutSeconds
 	}
+
 	return time.Duration(seconds) * time.Second
 }
 
 // healthCheckPort returns the node port of the load balancer's health check, or 0.
 func healthCheckPort(svc *corev1.Service) uint16 {
-	if svc.Spec.Type != corev1.ServiceTypeLoadBalancer || svc.Spec.ExternalTrafficPolicy != corev1.ServiceExternalTrafficPolicyLocal {
+	if svc.Spec.Type != corev1.ServiceTypeLoadBalancer ||
+		svc.Spec.ExternalTrafficPolicy != corev1.ServiceExternalTrafficPolicyLocal {
 		return 0
 	}
+
 	return number(svc.Spec.HealthCheckNodePort)
 }

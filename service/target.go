@@ -20,10 +20,12 @@ const fewPorts = 8
 
 func newTargets(slices []*discoveryv1.EndpointSlice) targets {
 	out := targets{}
+
 	for _, s := range slices {
 		if len(s.Ports) <= fewPorts {
 			continue
 		}
+
 		of := make(map[targetName]uint16, len(s.Ports))
 		for i := range s.Ports {
 			name, number, ok := target(&s.Ports[i])
@@ -31,8 +33,10 @@ func newTargets(slices []*discoveryv1.EndpointSlice) targets {
 				of[name] = number
 			}
 		}
+
 		out[s] = of
 	}
+
 	return out
 }
 
@@ -44,11 +48,13 @@ func (t targets) port(slice *discoveryv1.EndpointSlice, port Port) (uint16, bool
 		number, ok := of[want]
 		return number, ok
 	}
+
 	for i := range slice.Ports {
 		if name, number, ok := target(&slice.Ports[i]); ok && name == want {
 			return number, true
 		}
 	}
+
 	return 0, false
 }
 
@@ -58,11 +64,14 @@ func target(p *discoveryv1.EndpointPort) (name targetName, port uint16, ok bool)
 	if p.Name != nil {
 		name.name = *p.Name
 	}
+
 	if p.Protocol != nil {
 		name.proto = *p.Protocol
 	}
+
 	if p.Port != nil {
 		port = number(*p.Port)
 	}
+
 	return name, port, port != 0
 }

@@ -39,12 +39,15 @@ func TestTargetPortOfManyPorts(t *testing.T) {
 		for i := range n {
 			slice.Ports = append(slice.Ports, discoveryv1.EndpointPort{Name: to(fmt.Sprint(i)), Port: to(int32(8000 + i))})
 		}
+
 		slice.Ports = append(slice.Ports, discoveryv1.EndpointPort{Name: to("0"), Port: to(int32(7))}, discoveryv1.EndpointPort{Name: to("0")})
 		if _, read := newTargets([]*discoveryv1.EndpointSlice{{}, slice})[slice]; read != (len(slice.Ports) > fewPorts) {
 			t.Errorf("a slice with %d ports is read: %t", len(slice.Ports), read)
 		}
+
 		for i := range n + 1 {
 			port := Port{Name: fmt.Sprint(i), Protocol: corev1.ProtocolTCP}
+
 			want, wantOK := targets{}.port(slice, port)
 			if got, ok := newTargets([]*discoveryv1.EndpointSlice{slice}).port(slice, port); got != want || ok != wantOK {
 				t.Errorf("of %d ports %s: %d, %t, want %d, %t", n, port.Name, got, ok, want, wantOK)

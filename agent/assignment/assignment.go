@@ -32,14 +32,22 @@ var _ cniserver.Source = Source{}
 func (s Source) Pod(ctx context.Context, ref cluster.PodRef, _ podnet.Attachment) (podnet.Pod, error) {
 	mtu := s.MTU()
 	if mtu == 0 {
-		return podnet.Pod{}, types.NewError(types.ErrTryAgainLater, "the node's gateway is not known yet", "/readyz of the agent on this node lists what is missing")
+		return podnet.Pod{}, types.NewError(types.ErrTryAgainLater, "the node's gateway is not known yet",
+			"/readyz of the agent on this node lists what is missing")
 	}
 
 	network, object, err := s.wait(ctx, ref)
 	if err != nil {
 		return podnet.Pod{}, err
 	}
-	return podnet.Pod{UID: string(object.UID), MAC: network.MAC, Addresses: network.Addresses, Gateways: network.Gateways, MTU: mtu}, nil
+
+	return podnet.Pod{
+		UID:       string(object.UID),
+		MAC:       network.MAC,
+		Addresses: network.Addresses,
+		Gateways:  network.Gateways,
+		MTU:       mtu,
+	}, nil
 }
 
 // Settled returns an error if the controller has changed the addresses since the ADD.
@@ -48,9 +56,12 @@ func (s Source) Settled(ctx context.Context, ref cluster.PodRef, was podnet.Pod)
 	if err != nil {
 		return err
 	}
+
 	if !slices.Equal(was.Addresses, now.Addresses) || !bytes.Equal(was.MAC, now.MAC) {
-		return fmt.Errorf("pod %s has %v and %s, the controller assigned %v and %s", ref, was.Addresses, was.MAC, now.Addresses, now.MAC)
+		return fmt.Errorf("pod %s has %v and %s, the controller assigned %v and %s", ref, was.Addresses,
+			was.MAC, now.Addresses, now.MAC)
 	}
+
 	return nil
 }
 
@@ -61,18 +72,24 @@ func (s Source) Assigned(ref cluster.PodRef) (podnet.Assigned, bool) {
 	if pod == nil {
 		return podnet.Assigned{}, false
 	}
+
 	network, err := s.read(pod)
 	if err != nil {
 		return podnet.Assigned{}, false
 	}
+
 	return podnet.Assigned{MAC: network.MAC, Addresses: network.Addresses, Gateways: network.Gateways}, true
 }
 
-func (s Source) wait(ctx context.Context, ref cluster.PodRef) (network annotation.Pod, object *corev1.Pod, err error) {
+func (s Source) wait(
+	ctx context.Context,
+	ref cluster.PodRef,
+) (network annotation.Pod, object *corev1.Pod, err error) {
 	object, err = s.Cluster.WaitPod(ctx, ref, func(p *corev1.Pod) (err error) {
 		network, err = s.read(p)
 		return err
 	})
+
 	return network, object, err
 }
 
@@ -82,12 +99,15 @@ func (s Source) read(p *corev1.Pod) (annotation.Pod, error) {
 	if errors.Is(err, annotation.ErrNotSet) {
 		return network, errors.New("the controller has not given it an address")
 	}
+
 	if err != nil {
 		return network, err
 	}
+
 	node := s.Cluster.Node()
 	if node == nil {
 		return network, errors.New("the API server has no Node of that name")
 	}
+
 	return network, consistent(network, node.Annotations)
 }

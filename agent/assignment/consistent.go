@@ -20,25 +20,35 @@ func consistent(network annotation.Pod, node map[string]string) error {
 	if err != nil {
 		return fmt.Errorf("the node's subnets: %w", err)
 	}
-	var used []netip.Prefix
-	var gateways []netip.Addr
+
+	var (
+		used     []netip.Prefix
+		gateways []netip.Addr
+	)
+
 	for _, a := range network.Addresses {
 		subnet := a.Masked()
-		if !slices.ContainsFunc(subnets, func(s netip.Prefix) bool { return s.Masked() == subnet }) || slices.Contains(used, subnet) {
+		if !slices.ContainsFunc(subnets, func(s netip.Prefix) bool { return s.Masked() == subnet }) ||
+			slices.Contains(used, subnet) {
 			return fmt.Errorf("address %s is not in a subnet of the node %v", a, subnets)
 		}
+
 		router, port, broadcast := reserved(subnet)
 		if a.Addr() == subnet.Addr() || a.Addr() == router || a.Addr() == port || a.Addr() == broadcast {
 			return fmt.Errorf("address %s is reserved", a)
 		}
+
 		used, gateways = append(used, subnet), append(gateways, router)
 	}
+
 	if len(used) == 0 {
 		return errors.New("no address")
 	}
+
 	if !slices.Equal(network.Gateways, gateways) {
 		return fmt.Errorf("gateways %v differ from the node's router %v", network.Gateways, gateways)
 	}
+
 	return consistentMAC(network, subnets, node)
 }
 
@@ -51,8 +61,10 @@ func reserved(subnet netip.Prefix) (router, port, broadcast netip.Addr) {
 		for i, m := range net.CIDRMask(subnet.Bits(), 32) {
 			b[i] |= ^m
 		}
+
 		broadcast = netip.AddrFrom4(b)
 	}
+
 	return router, router.Next(), broadcast
 }
 
@@ -60,7 +72,9 @@ func consistentMAC(network annotation.Pod, subnets []netip.Prefix, node map[stri
 	if err := annotation.CheckMAC(network.MAC); err != nil {
 		return fmt.Errorf("MAC address: %w", err)
 	}
+
 	var own []net.HardwareAddr
+
 	for _, s := range subnets {
 		router, port, _ := reserved(s.Masked())
 		own = append(own, management.MAC(router), management.MAC(port))
@@ -69,17 +83,24 @@ func consistentMAC(network annotation.Pod, subnets []netip.Prefix, node map[stri
 	if mac, err := annotation.ParseManagementMAC(node); err == nil {
 		own = append(own, mac)
 	}
+
 	if gateway, err := annotation.ParseGateway(node); err == nil {
 		if mac, err := net.ParseMAC(gateway.MAC); err == nil {
 			own = append(own, mac)
 		}
 	}
+
 	if slices.ContainsFunc(own, func(mac net.HardwareAddr) bool { return bytes.Equal(mac, network.MAC) }) {
 		return fmt.Errorf("MAC address %s is the node's own", network.MAC)
 	}
+
 	kept := management.MAC(subnets[0].Addr())[:2]
-	if bytes.Equal(network.MAC[:2], kept) && !slices.ContainsFunc(network.Addresses, func(a netip.Prefix) bool { return bytes.Equal(management.MAC(a.Addr()), network.MAC) }) {
-		return fmt.Errorf("MAC address %s is reserved for the IP address that it is derived from", network.MAC)
+	if bytes.Equal(network.MAC[:2], kept) &&
+		!slices.ContainsFunc(network.Addresses,
+			func(a netip.Prefix) bool { return bytes.Equal(management.MAC(a.Addr()), network.MAC) }) {
+		return fmt.Errorf("MAC address %s is reserved for the IP address that it is derived from",
+			network.MAC)
 	}
+
 	return nil
 }

@@ -17,6 +17,7 @@ func TestHarmfulAnnotationsAreRefused(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		return m
 	}
 	node := map[string]string{
@@ -26,6 +27,7 @@ func TestHarmfulAnnotationsAreRefused(t *testing.T) {
 			Mode: "shared", MAC: "02:00:00:00:00:bb", Addresses: []netip.Prefix{netip.MustParsePrefix("192.0.2.1/24")},
 		}),
 	}
+
 	good := func() annotation.Pod {
 		return annotation.Pod{
 			Addresses: []netip.Prefix{netip.MustParsePrefix("10.244.1.5/24"), netip.MustParsePrefix("fd00:1::5/64")}, MAC: mac("0a:58:0a:f4:01:05"),
@@ -40,21 +42,25 @@ func TestHarmfulAnnotationsAreRefused(t *testing.T) {
 	} {
 		p := good()
 		change(&p)
+
 		if err := consistent(p, node); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
+
 	for _, s := range []string{
 		"0a:58:0a:f4:01:01", "0a:58:0a:f4:01:02", "0a:58:0a:f4:01:06", "02:00:00:00:00:aa", "02:00:00:00:00:bb", "0a:58:64:40:00:02", "0a:58:a9:fe:a9:04",
 		derived(netip.MustParsePrefix("fd00:1::1/64")).String(), derived(netip.MustParsePrefix("fd00:1::2/64")).String(),
 		"01:00:5e:00:00:01", "33:33:00:00:00:01", "ff:ff:ff:ff:ff:ff", "00:00:00:00:00:00", "02:00:00:00:00:00:00:01",
 	} {
 		p := good()
+
 		p.MAC = mac(s)
 		if consistent(p, node) == nil {
 			t.Errorf("MAC address %s is accepted", s)
 		}
 	}
+
 	for i, addresses := range [][]string{
 		{"10.244.1.0/24", "10.244.1.1/24", "10.244.1.2/24", "10.244.1.255/24", "10.244.2.5/24", "10.244.1.5/16", "10.244.1.5/32", "192.0.2.5/24", "fd00:1::6/64"},
 		{"fd00:1::/64", "fd00:1::1/64", "fd00:1::2/64", "fd00:2::5/64", "fd00:1::5/48", "fd00:1::5/128", "2001:db8::5/64", "10.244.1.6/24"},
@@ -62,17 +68,21 @@ func TestHarmfulAnnotationsAreRefused(t *testing.T) {
 		for _, a := range addresses {
 			p := good()
 			p.Addresses[i] = netip.MustParsePrefix(a)
+
 			p.MAC = derived(p.Addresses[0])
 			if consistent(p, node) == nil {
 				t.Errorf("address %s is accepted", a)
 			}
+
 			p = good()
+
 			p.Gateways[i] = p.Addresses[i].Addr()
 			if consistent(p, node) == nil {
 				t.Errorf("gateway %s is accepted", p.Gateways[i])
 			}
 		}
 	}
+
 	for name, change := range map[string]func(*annotation.Pod){
 		"no gateways": func(p *annotation.Pod) { p.Gateways = nil }, "one more gateway": func(p *annotation.Pod) { p.Gateways = append(p.Gateways, p.Gateways[0]) },
 		"no addresses": func(p *annotation.Pod) { p.Addresses, p.Gateways = nil, nil },
@@ -84,10 +94,12 @@ func TestHarmfulAnnotationsAreRefused(t *testing.T) {
 	} {
 		p := good()
 		change(&p)
+
 		if consistent(p, node) == nil {
 			t.Errorf("%s: accepted", name)
 		}
 	}
+
 	if consistent(good(), nil) == nil {
 		t.Error("accepted on a node without subnets")
 	}

@@ -21,6 +21,7 @@ func FuzzParse(f *testing.F) {
 		if err != nil {
 			return
 		}
+
 		again, err := Parse(p.Marshal())
 		if err != nil || again != p {
 			t.Errorf("%x: %+v, then %+v, %v", b, p, again, err)
@@ -45,6 +46,7 @@ func TestParseRefuses(t *testing.T) {
 			t.Errorf("%s: parsed as %+v", name, p)
 		}
 	}
+
 	if _, err := Parse(good); err != nil {
 		t.Error(err)
 	}
@@ -59,6 +61,7 @@ func TestSessionStates(t *testing.T) {
 	}
 	s := newSession(own, peer)
 	local := s.local
+
 	for i, step := range []struct {
 		what  string
 		do    func()
@@ -79,17 +82,21 @@ func TestSessionStates(t *testing.T) {
 		{"the peer is disabled", func() { s.receive(said(AdminDown, local), now, true) }, Down},
 	} {
 		step.do()
+
 		if s.state != step.state {
 			t.Fatalf("step %d, %s: %s, want %s", i, step.what, s.state, step.state)
 		}
 	}
+
 	if _, gone := s.tick(now.Add(forget+1), true); !gone {
 		t.Error("a silent peer is not forgotten")
 	}
+
 	after := newSession(own, peer) // // of another agent
 	if after.receive(said(Up, local), now, true); after.state != Up || after.local != local {
 		t.Errorf("after a restart: %s with discriminator %d, want up with %d", after.state, after.local, local)
 	}
+
 	if p := after.packet(now, 1); p.State != Up || p.Yours != 7 || p.Mine != local || after.next.Sub(now) != 750*time.Millisecond {
 		t.Errorf("packet %+v, next in %s", p, after.next.Sub(now))
 	}
@@ -99,60 +106,76 @@ func TestSessionStates(t *testing.T) {
 // with replies to the well-known port.
 func TestResponder(t *testing.T) {
 	own, peer := netip.MustParseAddr("127.0.0.1"), netip.MustParseAddr("127.0.0.2")
+
 	in, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(peer, 0)))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer in.Close()
+
 	out, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(peer, 0)))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer out.Close()
+
 	var works atomic.Bool
 	works.Store(true)
 	r := New(works.Load, slog.New(slog.DiscardHandler))
 	r.port = in.LocalAddr().(*net.UDPAddr).AddrPort().Port()
 	r.Set([]netip.Addr{own}, []netip.Prefix{netip.PrefixFrom(peer, 32)})
+
 	ctx, cancel := context.WithCancel(t.Context())
+
 	ended := make(chan error, 1)
 	go func() { ended <- r.Run(ctx) }()
 
 	mine := Packet{State: Down, Mult: 5, Mine: 7, MinTx: time.Second, MinRx: time.Second}
 	until := func(state State) {
 		t.Helper()
+
 		buffer := make([]byte, 128)
+
 		for range 100 {
 			if _, err := out.WriteToUDPAddrPort(mine.Marshal(), netip.AddrPortFrom(own, r.port)); err != nil && !errors.Is(err, os.ErrClosed) {
 				t.Log(err) // not listening yet
 			}
+
 			if err := in.SetReadDeadline(time.Now().Add(200 * time.Millisecond)); err != nil {
 				t.Fatal(err)
 			}
+
 			n, err := in.Read(buffer)
 			if err != nil {
 				continue
 			}
+
 			p, err := Parse(buffer[:n])
 			if err != nil {
 				t.Fatal(err)
 			}
+
 			mine.Yours = p.Mine
 			if p.State == state {
 				return
 			}
 		}
+
 		t.Fatalf("did not reach state %s", state)
 	}
 	until(Init)
+
 	mine.State = Up
 	until(Up)
 	works.Store(false)
 	until(AdminDown)
 	works.Store(true)
+
 	mine.State = Down
+
 	until(Init)
 	cancel()
+
 	if err := <-ended; err != nil {
 		t.Error(err)
 	}

@@ -22,6 +22,7 @@ func (s State) String() string {
 	if int(s) < len(stateNames) {
 		return stateNames[s]
 	}
+
 	return fmt.Sprintf("State(%d)", uint8(s))
 }
 
@@ -50,12 +51,15 @@ func Parse(b []byte) (Packet, error) {
 	if len(b) < packetLen || int(b[3]) < packetLen || int(b[3]) > len(b) {
 		return Packet{}, errors.New("parse BFD packet: wrong length")
 	}
+
 	if b[0]>>5 != version {
 		return Packet{}, fmt.Errorf("parse BFD packet: version %d", b[0]>>5)
 	}
+
 	if b[1]&(flagAuth|flagMulti) != 0 {
 		return Packet{}, fmt.Errorf("parse BFD packet: flags %#x", b[1]&0x3f)
 	}
+
 	p := Packet{
 		State: State(b[1] >> 6), Poll: b[1]&flagPoll != 0, Final: b[1]&flagFinal != 0, Mult: b[2],
 		Mine: binary.BigEndian.Uint32(b[4:]), Yours: binary.BigEndian.Uint32(b[8:]),
@@ -64,6 +68,7 @@ func Parse(b []byte) (Packet, error) {
 	if p.Mult == 0 || p.Mine == 0 || p.Yours == 0 && p.State >= Init || p.Poll && p.Final {
 		return Packet{}, fmt.Errorf("parse BFD packet: inconsistent fields in %+v", p)
 	}
+
 	return p, nil
 }
 
@@ -74,16 +79,20 @@ func micro(b []byte) time.Duration {
 // Marshal encodes the packet; Parse decodes it.
 func (p Packet) Marshal() []byte {
 	b := make([]byte, packetLen)
+
 	b[0], b[1], b[2], b[3] = version<<5, byte(p.State)<<6, p.Mult, packetLen
 	if p.Poll {
 		b[1] |= flagPoll
 	}
+
 	if p.Final {
 		b[1] |= flagFinal
 	}
+
 	binary.BigEndian.PutUint32(b[4:], p.Mine)
 	binary.BigEndian.PutUint32(b[8:], p.Yours)
 	binary.BigEndian.PutUint32(b[12:], uint32(p.MinTx.Microseconds()))
 	binary.BigEndian.PutUint32(b[16:], uint32(p.MinRx.Microseconds()))
+
 	return b
 }

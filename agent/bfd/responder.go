@@ -50,6 +50,7 @@ func (r *Responder) Set(addresses []netip.Addr, peers []netip.Prefix) {
 	changed := !reflect.DeepEqual(r.want, settings{addresses, peers})
 	r.want = settings{slices.Clone(addresses), slices.Clone(peers)}
 	r.mu.Unlock()
+
 	if changed {
 		select {
 		case r.wake <- struct{}{}:
@@ -65,7 +66,9 @@ func (r *Responder) Run(ctx context.Context) error {
 		r.mu.Lock()
 		want := r.want
 		r.mu.Unlock()
+
 		term, cancel := context.WithCancel(ctx)
+
 		var group errgroup.Group
 		for _, a := range want.addresses {
 			group.Go(func() error {
@@ -73,27 +76,36 @@ func (r *Responder) Run(ctx context.Context) error {
 				return nil
 			})
 		}
+
 		select {
 		case <-ctx.Done():
 		case <-r.wake:
 		}
+
 		cancel()
+
 		_ = group.Wait() // nil
 	}
+
 	return nil
 }
 
 func (r *Responder) keepServing(ctx context.Context, own netip.Addr, peers []netip.Prefix) {
 	said := ""
+
 	for ctx.Err() == nil {
 		err := r.serve(ctx, own, peers)
 		if ctx.Err() != nil {
 			return
 		}
+
 		if text := fmt.Sprint(err); text != said {
-			r.log.Warn("cannot answer BFD, nodes without a gateway cannot detect faults of this one", "error", err)
+			r.log.Warn("cannot answer BFD, nodes without a gateway cannot detect faults of this one",
+				"error", err)
+
 			said = text
 		}
+
 		select {
 		case <-ctx.Done():
 		case <-time.After(retry):
@@ -110,37 +122,48 @@ func (r *Responder) serve(ctx context.Context, own netip.Addr, peers []netip.Pre
 	}
 	defer conn.Close()
 	defer context.AfterFunc(ctx, func() { conn.Close() })()
+
 	sessions := map[netip.AddrPort]*session{}
 	buffer := make([]byte, 128)
+
 	for {
 		if err := conn.SetReadDeadline(r.speak(conn, sessions)); err != nil {
 			return fmt.Errorf("answer BFD at %s: %w", own, err)
 		}
+
 		n, from, err := conn.ReadFromUDPAddrPort(buffer)
 		if errors.Is(err, os.ErrDeadlineExceeded) {
 			continue
 		}
+
 		if err != nil {
 			if ctx.Err() != nil {
 				return ctx.Err()
 			}
+
 			continue // the ICMP error of an earlier packet
 		}
+
 		addr := from.Addr().Unmap()
+
 		p, err := Parse(buffer[:n])
 		if err != nil || !slices.ContainsFunc(peers, func(p netip.Prefix) bool { return p.Contains(addr) }) {
 			continue
 		}
+
 		key := netip.AddrPortFrom(addr, r.port) // control packets go to this port, whatever their source port
+
 		s := sessions[key]
 		if s == nil {
 			s = newSession(own, addr)
 			sessions[key] = s
 		}
+
 		before := s.state
 		if s.receive(p, time.Now(), r.works()) {
 			s.next = time.Time{}
 		}
+
 		r.note(addr, before, s.state)
 	}
 }
@@ -149,22 +172,27 @@ func (r *Responder) serve(ctx context.Context, own netip.Addr, peers []netip.Pre
 func (r *Responder) speak(conn *net.UDPConn, sessions map[netip.AddrPort]*session) time.Time {
 	now := time.Now()
 	next := now.Add(time.Hour)
+
 	for to, s := range sessions {
 		before := s.state
 		due, gone := s.tick(now, r.works())
 		r.note(to.Addr(), before, s.state)
+
 		if gone {
 			delete(sessions, to)
 			continue
 		}
+
 		if due {
 			// A lost packet is repeated within a second.
 			_, _ = conn.WriteToUDPAddrPort(s.packet(now, rand.Float64()).Marshal(), to)
 		}
+
 		if s.next.Before(next) {
 			next = s.next
 		}
 	}
+
 	return next
 }
 

@@ -27,6 +27,7 @@ type session struct {
 func newSession(own, peer netip.Addr) *session {
 	h := fnv.New32a()
 	_, _ = h.Write([]byte(own.String() + " " + peer.String())) // a hash returns no error
+
 	return &session{local: max(h.Sum32(), 1), state: Down}
 }
 
@@ -36,8 +37,10 @@ func (s *session) receive(p Packet, now time.Time, works bool) (answer bool) {
 	if p.Yours != 0 && p.Yours != s.local && p.State > Down {
 		return false // a packet of another session
 	}
+
 	fresh := s.heard.IsZero()
 	s.remote, s.peer, s.heard = p.Mine, p, now
+
 	before := s.state
 	switch {
 	case !works:
@@ -53,6 +56,7 @@ func (s *session) receive(p Packet, now time.Time, works bool) (answer bool) {
 	case s.state == Up && p.State == Down:
 		s.state = Down
 	}
+
 	return p.Poll || s.state != before || fresh
 }
 
@@ -63,14 +67,17 @@ func (s *session) tick(now time.Time, works bool) (speak, gone bool) {
 	if silence > forget {
 		return false, true
 	}
+
 	if silence > time.Duration(s.peer.Mult)*max(s.peer.MinTx, interval) && s.state > Down {
 		s.state, s.remote = Down, 0
 	}
+
 	if !works {
 		s.state = AdminDown
 	} else if s.state == AdminDown {
 		s.state = Down
 	}
+
 	return !now.Before(s.next), false
 }
 
@@ -80,7 +87,14 @@ func (s *session) packet(now time.Time, jitter float64) Packet {
 	s.next = now.Add(every - time.Duration(jitter*float64(every)/4)) // RFC 5880, 6.8.7
 	final := s.peer.Poll
 	s.peer.Poll = false
+
 	return Packet{
-		State: s.state, Final: final, Mult: mult, Mine: s.local, Yours: s.remote, MinTx: interval, MinRx: interval,
+		State: s.state,
+		Final: final,
+		Mult:  mult,
+		Mine:  s.local,
+		Yours: s.remote,
+		MinTx: interval,
+		MinRx: interval,
 	}
 }

@@ -74,6 +74,7 @@ func New(config *rest.Config, node string, h Handlers, log *slog.Logger) (*Clust
 	c.nodes = informer.New(c.client.CoreV1().Nodes(), c.options("nodes", &corev1.Node{}))
 	c.services = informer.New(c.client.CoreV1().Services(""), c.options("services", &corev1.Service{}))
 	c.slices = informer.New(c.client.DiscoveryV1().EndpointSlices(""), slices)
+
 	return c, c.watch()
 }
 
@@ -89,6 +90,7 @@ func NewUnderlay(config *rest.Config, node string, h Handlers, log *slog.Logger)
 	pools.Select = func(o *metav1.ListOptions) { o.FieldSelector = named(annotation.PoolPrefix + node) }
 	c.nodes = informer.New(c.client.CoreV1().Nodes(), nodes)
 	c.pools = informer.New(c.client.CoreV1().ConfigMaps(annotation.PoolNamespace), pools)
+
 	return c, c.watch()
 }
 
@@ -118,6 +120,7 @@ func newCluster(config *rest.Config, node string, h Handlers, log *slog.Logger) 
 		o.FieldSelector = fields.OneTermEqualSelector("spec.nodeName", node).String()
 	}
 	c.pods = informer.New(client.CoreV1().Pods(""), pods)
+
 	return c, nil
 }
 
@@ -136,16 +139,23 @@ func (c *Cluster) informers() []*informer.Informer {
 // Run fills and follows the informers until ctx ends. It retries forever while the API server is
 // unreachable.
 func (c *Cluster) Run(ctx context.Context) error {
-	var running sync.WaitGroup
-	var synced []cache.InformerSynced
+	var (
+		running sync.WaitGroup
+		synced  []cache.InformerSynced
+	)
+
 	for _, i := range c.informers() {
 		running.Go(func() { i.RunWithContext(ctx) })
+
 		synced = append(synced, i.HasSynced)
 	}
+
 	if cache.WaitForCacheSync(ctx.Done(), synced...) {
 		c.handlers.Synced()
 	}
+
 	running.Wait()
+
 	return nil
 }
 
@@ -156,6 +166,7 @@ func (c *Cluster) Missing() string {
 			return "Kubernetes API: the list of " + i.Name + " has not been read yet"
 		}
 	}
+
 	return ""
 }
 
@@ -167,6 +178,7 @@ func (c *Cluster) Behind() error {
 			return err
 		}
 	}
+
 	return nil
 }
 
@@ -177,16 +189,19 @@ func (c *Cluster) Node() *corev1.Node {
 	if err != nil || !ok {
 		return nil
 	}
+
 	return o.(*corev1.Node)
 }
 
 // Pool returns the data of the ConfigMap with the node's pool of ports, or false while there is
 // none.
 func (c *Cluster) Pool() (data map[string]string, ok bool) {
-	m, ok := get[corev1.ConfigMap](c.pools.GetStore(), annotation.PoolNamespace+"/"+annotation.PoolPrefix+c.node)
+	m, ok := get[corev1.ConfigMap](c.pools.GetStore(),
+		annotation.PoolNamespace+"/"+annotation.PoolPrefix+c.node)
 	if !ok {
 		return nil, false
 	}
+
 	return m.Data, true
 }
 
@@ -194,24 +209,33 @@ func (c *Cluster) Pool() (data map[string]string, ok bool) {
 func (c *Cluster) Annotate(ctx context.Context, annotations map[string]string) error {
 	ctx, cancel := context.WithTimeout(ctx, writeWait)
 	defer cancel()
+
 	patch := annotation.Patch(metav1.ObjectMeta{}, annotations)
-	if _, err := c.client.CoreV1().Nodes().Patch(ctx, c.node, types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
+	if _, err := c.client.CoreV1().
+		Nodes().
+		Patch(ctx, c.node, types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
 		return fmt.Errorf("annotate node %s: %w", c.node, err)
 	}
+
 	return nil
 }
 
 func (c *Cluster) wait(key types.NamespacedName, wake chan struct{}, on bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+
 	if on {
 		if c.waiters[key] == nil {
 			c.waiters[key] = map[chan struct{}]bool{}
 		}
+
 		c.waiters[key][wake] = true
+
 		return
 	}
+
 	delete(c.waiters[key], wake)
+
 	if len(c.waiters[key]) == 0 {
 		delete(c.waiters, key)
 	}
@@ -221,6 +245,7 @@ func (c *Cluster) wait(key types.NamespacedName, wake chan struct{}, on bool) {
 func (c *Cluster) wakeAll() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+
 	for _, waiters := range c.waiters {
 		for wake := range waiters {
 			select {
@@ -235,6 +260,7 @@ func (c *Cluster) wakeAll() {
 func (c *Cluster) wakeWaiters(pod *corev1.Pod) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+
 	for wake := range c.waiters[types.NamespacedName{Namespace: pod.Namespace, Name: pod.Name}] {
 		select {
 		case wake <- struct{}{}:

@@ -37,6 +37,7 @@ type seen struct {
 func (s *seen) add(text string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+
 	s.what[text] = true
 }
 
@@ -44,9 +45,11 @@ func (s *seen) add(text string) {
 // clears the calls. Any other call is an error.
 func (s *seen) await(t *testing.T, condition func() bool, want ...string) {
 	t.Helper()
+
 	var got []string
 	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
 		got = got[:0]
+
 		s.mu.Lock()
 		for w := range s.what {
 			if slices.Contains(want, w) || !slices.Contains(s.last, w) {
@@ -54,13 +57,16 @@ func (s *seen) await(t *testing.T, condition func() bool, want ...string) {
 			}
 		}
 		s.mu.Unlock()
+
 		if slices.Sort(got); len(got) >= len(want) && condition() {
 			break
 		}
 	}
+
 	if diff := cmp.Diff(want, got, cmpopts.EquateEmpty()); diff != "" || !condition() {
 		t.Errorf("handlers (-want +called), condition holds: %v:\n%s", condition(), diff)
 	}
+
 	s.mu.Lock()
 	clear(s.what)
 	s.last = want
@@ -77,13 +83,16 @@ type rig struct {
 
 func newRig(t *testing.T) *rig {
 	t.Helper()
+
 	r := &rig{seen: &seen{what: map[string]bool{}}}
 	config := kubetest.Start(t).RestConfig()
 	r.config = config
+
 	var err error
 	if r.client, err = kubernetes.NewForConfig(config); err != nil {
 		t.Fatal(err)
 	}
+
 	r.Cluster, err = New(r.link.Config(config), "node1", Handlers{
 		Node: func() { r.add("node") }, Peers: func() { r.add("peers") },
 		Service: func(k service.Key) { r.add(k.String()) }, Synced: func() { r.add("synced") },
@@ -91,6 +100,7 @@ func newRig(t *testing.T) *rig {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	return r
 }
 
@@ -106,10 +116,13 @@ func (r *rig) hosts() []netip.Addr {
 
 func (r *rig) start(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
+
 	ended := make(chan error)
 	go func() { ended <- r.Run(ctx) }()
+
 	t.Cleanup(func() {
 		cancel()
+
 		if err := <-ended; err != nil {
 			t.Error(err)
 		}
@@ -123,15 +136,19 @@ func TestCluster_Behind(t *testing.T) {
 	if err := r.Behind(); err != nil {
 		t.Errorf("before the first list, which Missing reports: %v", err)
 	}
+
 	r.start(t)
+
 	await := func(behind bool) {
 		t.Helper()
+
 		var err error
 		for end := time.Now().Add(20 * time.Second); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
 			if err = r.Behind(); r.Missing() == "" && (err != nil) == behind {
 				return
 			}
 		}
+
 		t.Fatalf("behind: %v, want it: %t", err, behind)
 	}
 	await(false)
@@ -144,6 +161,7 @@ func TestCluster_Behind(t *testing.T) {
 
 func (r *rig) createNode(t *testing.T, name string, annotations map[string]string, addresses ...string) {
 	t.Helper()
+
 	n, err := r.client.CoreV1().Nodes().Create(t.Context(), &corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: annotations, Labels: map[string]string{corev1.LabelTopologyZone: "zone1"}},
 		Spec:       corev1.NodeSpec{PodCIDR: "10.9.0.0/24"},
@@ -151,10 +169,12 @@ func (r *rig) createNode(t *testing.T, name string, annotations map[string]strin
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	n.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeHostName, Address: "host"}}
 	for _, a := range addresses {
 		n.Status.Addresses = append(n.Status.Addresses, corev1.NodeAddress{Type: corev1.NodeInternalIP, Address: a})
 	}
+
 	if _, err := r.client.CoreV1().Nodes().UpdateStatus(t.Context(), n, metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -162,6 +182,7 @@ func (r *rig) createNode(t *testing.T, name string, annotations map[string]strin
 
 func (r *rig) createService(t *testing.T, name, clusterIP string) {
 	t.Helper()
+
 	_, err := r.client.CoreV1().Services("default").Create(t.Context(), &corev1.Service{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: map[string]string{"long": "text"}, Labels: map[string]string{"a": "b"}},
 		Spec:       corev1.ServiceSpec{ClusterIP: clusterIP, Selector: map[string]string{"app": "web"}, Ports: []corev1.ServicePort{{Port: 80}}},
@@ -173,11 +194,14 @@ func (r *rig) createService(t *testing.T, name, clusterIP string) {
 
 func (r *rig) createSlice(t *testing.T, name, svc string, headless bool) {
 	t.Helper()
+
 	labels := map[string]string{discoveryv1.LabelServiceName: svc, "more": "labels"}
 	if headless {
 		labels[corev1.IsHeadlessService] = ""
 	}
+
 	number, node, app, ok := int32(8080), "node2", "http", true
+
 	_, err := r.client.DiscoveryV1().EndpointSlices("default").Create(t.Context(), &discoveryv1.EndpointSlice{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels}, AddressType: discoveryv1.AddressTypeIPv4,
 		Ports: []discoveryv1.EndpointPort{{Port: &number, AppProtocol: &app}},
@@ -196,6 +220,7 @@ func (r *rig) createSlice(t *testing.T, name, svc string, headless bool) {
 
 func (r *rig) createPod(t *testing.T, name, node string, hostPort int32) {
 	t.Helper()
+
 	_, err := r.client.CoreV1().Pods("default").Create(t.Context(), &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
 		Spec: corev1.PodSpec{NodeName: node, Containers: []corev1.Container{{
@@ -210,11 +235,14 @@ func (r *rig) createPod(t *testing.T, name, node string, hostPort int32) {
 func TestCluster(t *testing.T) {
 	r := newRig(t)
 	always := func() bool { return true }
+
 	r.createNode(t, "node1", map[string]string{"own": "kept"}, "172.30.0.11")
 	r.createNode(t, "node2", map[string]string{annotation.HostCIDRs: `["172.30.0.12/24","fd00::12/64"]`, "foreign": "dropped"}, "172.30.9.9")
+
 	if _, known := r.Keys(); known || r.Missing() == "" {
 		t.Errorf("known before the start; missing %q", r.Missing())
 	}
+
 	r.start(t)
 	r.await(t, func() bool { return r.Missing() == "" && r.Zone() == "zone1" }, "Service default/kubernetes", "node", "peers", "synced")
 
@@ -222,17 +250,22 @@ func TestCluster(t *testing.T) {
 	r.createService(t, "headless", corev1.ClusterIPNone)
 	r.createSlice(t, "web-1", "web", false)
 	r.createSlice(t, "headless-1", "headless", true) // filtered out by the list's selector
+
 	web := service.Key{Namespace: "default", Name: "web"}
+
 	r.await(t, func() bool { return len(r.Objects(web).Slices) == 1 }, "Service default/headless", "Service default/web")
 	r.checkTrimmed(t, r.Objects(web))
 
 	r.createPod(t, "with", "node1", 80)
 	r.createPod(t, "without", "node1", 0)
 	r.createPod(t, "elsewhere", "node2", 80)
+
 	with := service.Key{Kind: service.KindPod, Namespace: "default", Name: "with"}
+
 	r.await(t, func() bool { return r.Objects(with).Pod != nil }, "Pod default/with")
 	keys, known := r.Keys()
 	slices.SortFunc(keys, service.Key.Compare)
+
 	if got := fmt.Sprint(keys); !known || got != "[Service default/headless Service default/kubernetes Service default/web Pod default/with]" {
 		t.Errorf("keys %s, known %v", got, known)
 	}
@@ -240,10 +273,14 @@ func TestCluster(t *testing.T) {
 	r.checkEndpointValidation(t)
 
 	r.createNode(t, "node3", nil, "172.30.0.13")
+
 	three := []netip.Addr{netip.MustParseAddr("172.30.0.12"), netip.MustParseAddr("172.30.0.13"), netip.MustParseAddr("fd00::12")}
+
 	r.await(t, func() bool { return slices.Equal(r.known(), three) }, "peers")
+
 	patch := func(name, change string) {
 		t.Helper()
+
 		if _, err := r.client.CoreV1().Nodes().Patch(t.Context(), name, types.MergePatchType, []byte(change), metav1.PatchOptions{}); err != nil {
 			t.Fatal(err)
 		}
@@ -261,14 +298,17 @@ func TestCluster(t *testing.T) {
 	// Reserved ports depend on all host addresses in a Node.
 	patch("node2", `{"metadata":{"annotations":{"`+annotation.NodeSubnets+`":"{\"default\":[\"10.244.2.0/24\"]}"}}}`)
 	r.await(t, func() bool { return slices.Contains(r.hosts(), netip.MustParseAddr("10.244.2.2")) }, "peers")
+
 	for _, a := range []string{"172.30.0.99", "172.30.9.9", "172.30.0.13"} {
 		if !slices.Contains(r.hosts(), netip.MustParseAddr(a)) {
 			t.Errorf("hosts %v, want %s too", r.hosts(), a)
 		}
 	}
+
 	if n := r.Node(); n.Annotations["own"] != "kept" || n.Spec.PodCIDR != "" || len(n.ManagedFields) != 0 {
 		t.Errorf("own node %+v", n)
 	}
+
 	if n, ok := get[corev1.Node](r.nodes.GetStore(), "node2"); !ok || n.Annotations["foreign"] != "" || len(n.Labels) != 0 {
 		t.Errorf("other node %+v", n)
 	}
@@ -276,10 +316,13 @@ func TestCluster(t *testing.T) {
 	if err := r.client.CoreV1().Services("default").Delete(t.Context(), "web", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
+
 	r.await(t, func() bool { return r.Objects(web).Service == nil }, "Service default/web")
+
 	if err := r.client.CoreV1().Nodes().Delete(t.Context(), "node3", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
+
 	r.await(t, func() bool { return len(r.known()) == 1 }, "peers")
 	r.await(t, always)
 }
@@ -288,16 +331,20 @@ func TestCluster(t *testing.T) {
 // the handler is called when they change.
 func TestCluster_apiServers(t *testing.T) {
 	r := newRig(t)
+
 	var calls atomic.Int32
+
 	r.handlers.APIServers = func() { calls.Add(1) }
 	r.createNode(t, "node1", nil, "172.30.0.11")
 	r.start(t)
 	r.createSlice(t, "web-1", "web", false)
 	r.createSlice(t, "more", "kubernetes", false)
+
 	inside := []netip.Prefix{netip.MustParsePrefix("10.244.2.6/32")}
 	has := func(a string) bool { return strings.Contains(r.APIServers(inside).String(), a) }
 	await := func(what string, condition func() bool) {
 		t.Helper()
+
 		for deadline := time.Now().Add(time.Minute); !condition(); time.Sleep(10 * time.Millisecond) {
 			if time.Now().After(deadline) {
 				t.Fatalf("%s: API servers %s after %d calls", what, r.APIServers(inside), calls.Load())
@@ -305,13 +352,17 @@ func TestCluster_apiServers(t *testing.T) {
 		}
 	}
 	await("slice added", func() bool { return has("10.244.2.5:8080") && calls.Load() > 0 })
+
 	if has("10.244.2.6") {
 		t.Errorf("API servers %s: one is inside the service networks", r.APIServers(inside))
 	}
+
 	before := calls.Load()
+
 	if err := r.client.DiscoveryV1().EndpointSlices("default").Delete(t.Context(), "more", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
+
 	await("slice deleted", func() bool { return !has("10.244.2.5") && calls.Load() > before })
 }
 
@@ -319,6 +370,7 @@ func TestCluster_apiServers(t *testing.T) {
 // in an EndpointSlice. refuseEndpoint in package service has to reject the others.
 func (r *rig) checkEndpointValidation(t *testing.T) {
 	t.Helper()
+
 	for address, refused := range map[string]bool{
 		"0.0.0.0": true, "::": true, "127.0.0.1": true, "127.9.9.9": true, "::1": true, "169.254.169.254": true, "169.254.169.2": true, "fe80::1": true,
 		"224.0.0.1": true, "ff02::1": true, "fe80::1%eth0": true, "::ffff:127.0.0.1": true,
@@ -329,7 +381,9 @@ func (r *rig) checkEndpointValidation(t *testing.T) {
 		if strings.Contains(address, ":") {
 			kind = discoveryv1.AddressTypeIPv6
 		}
+
 		number := int32(22)
+
 		_, err := r.client.DiscoveryV1().EndpointSlices("default").Create(t.Context(), &discoveryv1.EndpointSlice{
 			ObjectMeta: metav1.ObjectMeta{Name: "tried", Labels: map[string]string{discoveryv1.LabelServiceName: "web"}}, AddressType: kind,
 			Ports: []discoveryv1.EndpointPort{{Port: &number}}, Endpoints: []discoveryv1.Endpoint{{Addresses: []string{address}}},
@@ -343,20 +397,25 @@ func (r *rig) checkEndpointValidation(t *testing.T) {
 // checkTrimmed checks the trimmed Service and its slice.
 func (r *rig) checkTrimmed(t *testing.T, o service.Objects) {
 	t.Helper()
+
 	svc, slice := o.Service, o.Slices[0]
 	if len(svc.Spec.Selector) != 1 || svc.Spec.Selector["app"] != "" || svc.Labels != nil || svc.Annotations != nil || len(svc.ManagedFields) != 0 {
 		t.Errorf("service %+v", svc)
 	}
+
 	if svc.Spec.ClusterIP == "" || svc.Spec.Ports[0].Port != 80 || svc.CreationTimestamp.IsZero() || svc.UID == "" {
 		t.Errorf("service %+v lacks something", svc)
 	}
+
 	one, two := slice.Endpoints[0], slice.Endpoints[1]
 	if one.Zone != nil || one.Hostname != nil || one.TargetRef != nil || len(slice.Labels) != 1 || len(slice.ManagedFields) != 0 || slice.Ports[0].AppProtocol != nil {
 		t.Errorf("slice %+v", slice)
 	}
+
 	if one.Addresses[0] != "10.244.2.5" || one.Hints.ForZones[0].Name != "zone1" || !*one.Conditions.Ready {
 		t.Errorf("slice %+v lacks something", slice)
 	}
+
 	if one.NodeName != two.NodeName || one.Conditions.Ready != two.Conditions.Ready {
 		t.Error("endpoints share neither the node's name nor the conditions")
 	}
@@ -366,15 +425,19 @@ func (r *rig) checkTrimmed(t *testing.T, o service.Objects) {
 func TestNewUnderlay_followsTheNodeAndItsPool(t *testing.T) {
 	r := newRig(t)
 	pools, nodes, synced := make(chan struct{}, 100), make(chan struct{}, 100), make(chan struct{})
+
 	var err error
+
 	r.Cluster, err = NewUnderlay(r.config, "vm1", Handlers{
 		Node: func() { nodes <- struct{}{} }, Pool: func() { pools <- struct{}{} }, Synced: func() { close(synced) },
 	}, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	r.start(t)
 	<-synced
+
 	if _, ok := r.Pool(); ok || r.Missing() != "" || r.Node() != nil {
 		t.Errorf("pool known %t, missing %q, node %v", ok, r.Missing(), r.Node())
 	}
@@ -383,21 +446,27 @@ func TestNewUnderlay_followsTheNodeAndItsPool(t *testing.T) {
 	if _, err := r.client.CoreV1().Namespaces().Create(t.Context(), namespace, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
+
 	for _, name := range []string{"vm2", "vm1"} { // the other node's first
 		m := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: annotation.PoolPrefix + name}, Data: map[string]string{"of": name}}
 		if _, err := r.client.CoreV1().ConfigMaps(annotation.PoolNamespace).Create(t.Context(), m, metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
+
 		r.createNode(t, name, nil, "10.0.0.11")
 	}
+
 	<-pools
 	<-nodes
+
 	if data, ok := r.Pool(); !ok || data["of"] != "vm1" {
 		t.Errorf("pool %v, known %t", data, ok)
 	}
+
 	if n := r.Node(); n == nil || n.Name != "vm1" {
 		t.Errorf("node %v", n)
 	}
+
 	if others := len(r.nodes.GetStore().List()) + len(r.pools.GetStore().List()); others != 2 {
 		t.Errorf("%d objects, want the Node and the ConfigMap", others)
 	}

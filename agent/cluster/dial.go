@@ -24,11 +24,20 @@ type dialer struct {
 
 // Dial returns a function for rest.Config's Dial. It detects a dead peer within 25 s, also while no
 // request is pending. control is net.Dialer.Control, and may be nil.
-func Dial(control func(network, address string, conn syscall.RawConn) error) func(ctx context.Context, network, address string) (net.Conn, error) {
+func Dial(
+	control func(network, address string, conn syscall.RawConn) error,
+) func(ctx context.Context, network, address string) (net.Conn, error) {
 	d := net.Dialer{
-		Timeout: 10 * time.Second, Control: control,
-		KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: 10 * time.Second, Interval: 5 * time.Second, Count: 3},
+		Timeout: 10 * time.Second,
+		Control: control,
+		KeepAliveConfig: net.KeepAliveConfig{
+			Enable:   true,
+			Idle:     10 * time.Second,
+			Interval: 5 * time.Second,
+			Count:    3,
+		},
 	}
+
 	return d.DialContext
 }
 
@@ -36,6 +45,7 @@ func newDialer(dial func(context.Context, string, string) (net.Conn, error)) *di
 	if dial == nil {
 		dial = Dial(nil)
 	}
+
 	return &dialer{dial: dial, conns: map[*conn]bool{}, dialing: map[int]context.CancelFunc{}}
 }
 
@@ -49,6 +59,7 @@ func (c *conn) Close() error {
 	c.from.mu.Lock()
 	delete(c.from.conns, c)
 	c.from.mu.Unlock()
+
 	return c.Conn.Close()
 }
 
@@ -56,6 +67,7 @@ func (c *conn) Close() error {
 func (d *dialer) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
+
 	d.mu.Lock()
 	id := d.next
 	d.next++
@@ -64,16 +76,22 @@ func (d *dialer) DialContext(ctx context.Context, network, address string) (net.
 	raw, err := d.dial(ctx, network, address)
 	d.mu.Lock()
 	defer d.mu.Unlock()
+
 	delete(d.dialing, id)
+
 	if err == nil && ctx.Err() != nil { // an address was lost meanwhile, perhaps this connection's
 		raw.Close()
+
 		err = ctx.Err()
 	}
+
 	if err != nil {
 		return nil, err
 	}
+
 	c := &conn{raw, d}
 	d.conns[c] = true
+
 	return c, nil
 }
 
@@ -84,13 +102,17 @@ func (d *dialer) follow(addrs []netip.Addr) int {
 	for _, a := range addrs {
 		now[a.WithZone("")] = true
 	}
+
 	d.mu.Lock()
+
 	var gone []*conn
+
 	for c := range d.conns {
 		if a := localAddr(c); a.IsValid() && !a.IsLoopback() && !now[a] {
 			gone = append(gone, c)
 		}
 	}
+
 	for a := range d.had {
 		if !now[a] {
 			for _, cancel := range d.dialing {
@@ -98,11 +120,14 @@ func (d *dialer) follow(addrs []netip.Addr) int {
 			}
 		}
 	}
+
 	d.had = now
 	d.mu.Unlock()
+
 	for _, c := range gone {
 		c.Close()
 	}
+
 	return len(gone)
 }
 
@@ -111,6 +136,7 @@ func localAddr(c net.Conn) netip.Addr {
 	if !ok {
 		return netip.Addr{}
 	}
+
 	return tcp.AddrPort().Addr().Unmap().WithZone("")
 }
 

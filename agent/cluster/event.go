@@ -19,9 +19,11 @@ func (h Handlers) filled() Handlers {
 			*f = func() {}
 		}
 	}
+
 	if h.Service == nil {
 		h.Service = func(service.Key) {}
 	}
+
 	return h
 }
 
@@ -35,12 +37,14 @@ func (c *Cluster) watch() error {
 				if gone, ok := o.(cache.DeletedFinalStateUnknown); ok {
 					o = gone.Obj
 				}
+
 				c.changed(o, nil)
 			},
 		}); err != nil {
 			return fmt.Errorf("watch %s: %w", i.Name, err)
 		}
 	}
+
 	return nil
 }
 
@@ -53,6 +57,7 @@ func (c *Cluster) changed(old, now any) {
 		case *discoveryv1.EndpointSlice:
 			if name := o.Labels[discoveryv1.LabelServiceName]; name != "" {
 				c.handlers.Service(service.Key{Kind: service.KindService, Namespace: o.Namespace, Name: name})
+
 				if service.IsAPIServerService(o.Namespace, name) {
 					c.handlers.APIServers()
 				}
@@ -61,17 +66,23 @@ func (c *Cluster) changed(old, now any) {
 			c.handlers.Pool()
 		case *corev1.Pod:
 			c.wakeWaiters(o)
+
 			if service.HasHostPorts(o) {
 				c.handlers.Service(service.Key{Kind: service.KindPod, Namespace: o.Namespace, Name: o.Name})
 			}
 		}
 	}
+
 	before, _ := old.(*corev1.Pod)
+
 	after, _ := now.(*corev1.Pod)
-	if before != nil && after != nil && before.Annotations[annotation.PodNetworks] != after.Annotations[annotation.PodNetworks] {
+	if before != nil && after != nil &&
+		before.Annotations[annotation.PodNetworks] != after.Annotations[annotation.PodNetworks] {
 		c.handlers.Readdressed()
 	}
+
 	was, _ := old.(*corev1.Node)
+
 	is, _ := now.(*corev1.Node)
 	switch {
 	case was == nil && is == nil:
@@ -79,7 +90,8 @@ func (c *Cluster) changed(old, now any) {
 		c.wakeAll() // pods may be waiting for a change of the Node
 		c.handlers.Node()
 	case was == nil || is == nil || !slices.Equal(peerAddrs(was), peerAddrs(is)) || !slices.Equal(annotation.HostAddresses(was), annotation.HostAddresses(is)),
-		was.Annotations[annotation.ChassisID] != is.Annotations[annotation.ChassisID] || was.Annotations[annotation.ChassisTakenBy] != is.Annotations[annotation.ChassisTakenBy]:
+		was.Annotations[annotation.ChassisID] != is.Annotations[annotation.ChassisID] ||
+			was.Annotations[annotation.ChassisTakenBy] != is.Annotations[annotation.ChassisTakenBy]:
 		c.handlers.Peers()
 	}
 }

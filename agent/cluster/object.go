@@ -23,6 +23,7 @@ func serviceOf(o any) ([]string, error) {
 	if !ok || s.Labels[discoveryv1.LabelServiceName] == "" {
 		return nil, nil
 	}
+
 	return []string{s.Namespace + "/" + s.Labels[discoveryv1.LabelServiceName]}, nil
 }
 
@@ -32,33 +33,41 @@ func (c *Cluster) Keys() ([]service.Key, bool) {
 	if c.Missing() != "" {
 		return nil, false
 	}
+
 	services := c.services.GetStore().List()
+
 	out := make([]service.Key, 0, len(services))
 	for _, o := range services {
 		s := o.(*corev1.Service)
 		out = append(out, service.Key{Kind: service.KindService, Namespace: s.Namespace, Name: s.Name})
 	}
+
 	for _, o := range c.pods.GetStore().List() {
 		if p := o.(*corev1.Pod); service.HasHostPorts(p) {
 			out = append(out, service.Key{Kind: service.KindPod, Namespace: p.Namespace, Name: p.Name})
 		}
 	}
+
 	return out, true
 }
 
 // Objects returns the objects of a key. They must not be modified.
 func (c *Cluster) Objects(k service.Key) service.Objects {
 	var out service.Objects
+
 	name := k.Namespace + "/" + k.Name
 	if k.Kind == service.KindPod {
 		out.Pod, _ = get[corev1.Pod](c.pods.GetStore(), name)
 		return out
 	}
+
 	var known bool
 	if out.Service, known = get[corev1.Service](c.services.GetStore(), name); !known {
 		return out
 	}
+
 	out.Slices = c.slicesOf(name)
+
 	return out
 }
 
@@ -73,6 +82,7 @@ func (c *Cluster) slicesOf(name string) []*discoveryv1.EndpointSlice {
 	for _, o := range found {
 		out = append(out, o.(*discoveryv1.EndpointSlice))
 	}
+
 	return out
 }
 
@@ -90,8 +100,10 @@ func (c *Cluster) Peers() (known, hosts []netip.Addr) {
 			known, hosts = append(known, peerAddrs(n)...), append(hosts, annotation.HostAddresses(n)...)
 		}
 	}
+
 	slices.SortFunc(known, netip.Addr.Compare)
 	slices.SortFunc(hosts, netip.Addr.Compare)
+
 	return slices.Compact(known), slices.Compact(hosts)
 }
 
@@ -100,6 +112,7 @@ func (c *Cluster) Zone() string {
 	if n := c.Node(); n != nil {
 		return n.Labels[corev1.LabelTopologyZone]
 	}
+
 	return ""
 }
 
@@ -110,6 +123,7 @@ const deletionTaint = "ToBeDeletedByClusterAutoscaler"
 // Leaving reports whether the agent's own Node is about to be deleted.
 func (c *Cluster) Leaving() bool {
 	n := c.Node()
+
 	return n != nil && (n.DeletionTimestamp != nil ||
 		slices.ContainsFunc(n.Spec.Taints, func(t corev1.Taint) bool { return t.Key == deletionTaint }))
 }
@@ -127,11 +141,14 @@ func (c *Cluster) Addresses() (internal, annotated []netip.Addr) {
 	if n == nil {
 		return nil, nil
 	}
-	if own, err := annotation.ParseGateway(n.Annotations); err == nil { // the agent will overwrite a malformed one
+
+	// The agent will overwrite a malformed one.
+	if own, err := annotation.ParseGateway(n.Annotations); err == nil {
 		for _, p := range own.Addresses {
 			annotated = append(annotated, p.Addr())
 		}
 	}
+
 	return internalIPs(n), annotated
 }
 
@@ -139,20 +156,24 @@ func (c *Cluster) Addresses() (internal, annotated []netip.Addr) {
 func (c *Cluster) HasChassis(id string) bool {
 	for _, o := range c.nodes.GetStore().List() {
 		n := o.(*corev1.Node)
-		if n.Name != c.node && n.Annotations[annotation.ChassisID] == id && n.Annotations[annotation.ChassisTakenBy] == "" {
+		if n.Name != c.node && n.Annotations[annotation.ChassisID] == id &&
+			n.Annotations[annotation.ChassisTakenBy] == "" {
 			return true
 		}
 	}
+
 	return false
 }
 
 func internalIPs(n *corev1.Node) []netip.Addr {
 	var out []netip.Addr
+
 	for _, a := range n.Status.Addresses {
 		if ip, err := netip.ParseAddr(a.Address); err == nil && a.Type == corev1.NodeInternalIP {
 			out = append(out, ip.Unmap())
 		}
 	}
+
 	return out
 }
 
@@ -160,10 +181,12 @@ func internalIPs(n *corev1.Node) []netip.Addr {
 // Without host addresses from the agent, it returns the Node's internal addresses instead.
 func peerAddrs(n *corev1.Node) []netip.Addr {
 	var out []netip.Addr
+
 	prefixes, err := annotation.ParseHostCIDRs(n.Annotations)
 	for _, p := range prefixes {
 		out = append(out, p.Addr().Unmap())
 	}
+
 	if err != nil || len(out) == 0 {
 		out = internalIPs(n)
 	}
@@ -171,6 +194,7 @@ func peerAddrs(n *corev1.Node) []netip.Addr {
 	if a, ok := annotation.ParseTunnelAddress(n.Annotations); ok {
 		out = append(out, a)
 	}
+
 	return out
 }
 
@@ -182,6 +206,8 @@ func get[T any](store interface {
 	if err != nil || !ok {
 		return nil, false
 	}
+
 	t, ok := o.(*T)
+
 	return t, ok
 }

@@ -47,9 +47,11 @@ func (c *Cluster) lookup(ref PodRef) (*corev1.Pod, error) {
 	if !ok {
 		return nil, fmt.Errorf("it is not known on node %s", c.node)
 	}
+
 	if !ref.isOf(pod) {
 		return nil, fmt.Errorf("its UID is %s instead of %s", pod.UID, ref.UID)
 	}
+
 	return pod, nil
 }
 
@@ -59,6 +61,7 @@ func (c *Cluster) Pod(ref PodRef) *corev1.Pod {
 	if err != nil {
 		return nil
 	}
+
 	return pod
 }
 
@@ -68,8 +71,10 @@ func (c *Cluster) PodGone(ctx context.Context, ref PodRef) (bool, error) {
 	if _, err := c.lookup(ref); err == nil {
 		return false, nil
 	}
+
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
+
 	pod, err := c.client.CoreV1().Pods(ref.Namespace).Get(ctx, ref.Name, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err):
@@ -77,6 +82,7 @@ func (c *Cluster) PodGone(ctx context.Context, ref PodRef) (bool, error) {
 	case err != nil:
 		return false, fmt.Errorf("ask for pod %s: %w", ref, err)
 	}
+
 	return !ref.static() && !ref.isOf(pod) || pod.Spec.NodeName != c.node, nil
 }
 
@@ -86,15 +92,22 @@ func (c *Cluster) PodLeft(ctx context.Context, namespace, name, uid string) (boo
 	if missing := c.Missing(); missing != "" {
 		return false, errors.New(missing)
 	}
+
 	return c.PodGone(ctx, PodRef{Namespace: namespace, Name: name, UID: uid})
 }
 
 // WaitPod returns the pod once ready returns nil for it. It returns ErrPodGone if the pod does not
 // exist, or the last error of ready when ctx ends.
-func (c *Cluster) WaitPod(ctx context.Context, ref PodRef, ready func(*corev1.Pod) error) (*corev1.Pod, error) {
+func (c *Cluster) WaitPod(
+	ctx context.Context,
+	ref PodRef,
+	ready func(*corev1.Pod) error,
+) (*corev1.Pod, error) {
 	wake := make(chan struct{}, 1)
+
 	c.wait(ref.key(), wake, true)
 	defer c.wait(ref.key(), wake, false)
+
 	for {
 		pod, err := c.lookup(ref)
 		if err == nil {
@@ -104,6 +117,7 @@ func (c *Cluster) WaitPod(ctx context.Context, ref PodRef, ready func(*corev1.Po
 		} else if gone, _ := c.PodGone(ctx, ref); gone { // on an error, wait for the informer
 			return nil, fmt.Errorf("pod %s: %w", ref, ErrPodGone)
 		}
+
 		select {
 		case <-wake:
 		case <-ctx.Done():
@@ -118,20 +132,24 @@ func (c *Cluster) FollowPod(ctx context.Context, ref PodRef) (followed context.C
 	ctx, cancel := context.WithCancelCause(ctx)
 	wake := make(chan struct{}, 1)
 	c.wait(ref.key(), wake, true)
+
 	wake <- struct{}{}
 	go func() {
 		defer c.wait(ref.key(), wake, false)
+
 		for {
 			select {
 			case <-ctx.Done():
 				return
 			case <-wake:
 			}
+
 			if _, err := c.lookup(ref); err != nil {
 				cancel(fmt.Errorf("pod %s: %w", ref, ErrPodGone))
 				return
 			}
 		}
 	}()
+
 	return ctx, func() { cancel(nil) }
 }

@@ -37,30 +37,37 @@ func (t *trimmer) trim(o any) (any, error) {
 		if len(o.Spec.Selector) > 0 {
 			o.Spec.Selector = t.some // package service only checks that a selector exists
 		}
+
 		o.Status.Conditions = nil
 	case *discoveryv1.EndpointSlice:
 		o.ObjectMeta = meta(o.ObjectMeta, discoveryv1.LabelServiceName, discoveryv1.LabelManagedBy)
 		for i := range o.Ports {
 			o.Ports[i].AppProtocol = nil
 		}
+
 		for i := range o.Endpoints {
 			t.trimEndpoint(&o.Endpoints[i])
 		}
 	}
+
 	return o, nil
 }
 
 func (t *trimmer) trimNode(n *corev1.Node) {
 	taints := n.Spec.Taints
 	n.Spec = corev1.NodeSpec{}
+
 	n.Status = corev1.NodeStatus{Addresses: n.Status.Addresses}
 	if n.Name == t.node {
 		n.Spec.Taints = taints
 		n.ManagedFields = nil
+
 		return
 	}
+
 	said := n.Annotations
 	n.ObjectMeta = meta(n.ObjectMeta)
+
 	for _, name := range []string{
 		annotation.HostCIDRs, annotation.GatewayConfig, annotation.NodeSubnets, annotation.TunnelAddress, // annotation.HostAddresses
 		annotation.ChassisID, annotation.ChassisTakenBy, // HasChassis
@@ -74,10 +81,14 @@ func (t *trimmer) trimNode(n *corev1.Node) {
 // trimEndpoint shares values that many endpoints have in common.
 func (t *trimmer) trimEndpoint(e *discoveryv1.Endpoint) {
 	*e = discoveryv1.Endpoint{
-		Addresses:  e.Addresses[:min(1, len(e.Addresses))],
-		Conditions: discoveryv1.EndpointConditions{Ready: t.flag(e.Conditions.Ready), Serving: t.flag(e.Conditions.Serving), Terminating: t.flag(e.Conditions.Terminating)},
-		NodeName:   t.name(e.NodeName),
-		Hints:      e.Hints,
+		Addresses: e.Addresses[:min(1, len(e.Addresses))],
+		Conditions: discoveryv1.EndpointConditions{
+			Ready:       t.flag(e.Conditions.Ready),
+			Serving:     t.flag(e.Conditions.Serving),
+			Terminating: t.flag(e.Conditions.Terminating),
+		},
+		NodeName: t.name(e.NodeName),
+		Hints:    e.Hints,
 	}
 }
 
@@ -85,11 +96,14 @@ func (t *trimmer) name(s *string) *string {
 	if s == nil {
 		return nil
 	}
+
 	t.mu.Lock()
 	defer t.mu.Unlock()
+
 	if t.names[*s] == nil {
 		t.names[*s] = s
 	}
+
 	return t.names[*s]
 }
 
@@ -100,21 +114,28 @@ func (t *trimmer) flag(b *bool) *bool {
 	case *b:
 		return &t.yes
 	}
+
 	return &t.no
 }
 
 // meta returns the identity and version of an object, with the given labels.
 func meta(m metav1.ObjectMeta, labels ...string) metav1.ObjectMeta {
 	out := metav1.ObjectMeta{
-		Namespace: m.Namespace, Name: m.Name, UID: m.UID, ResourceVersion: m.ResourceVersion, CreationTimestamp: m.CreationTimestamp,
+		Namespace:         m.Namespace,
+		Name:              m.Name,
+		UID:               m.UID,
+		ResourceVersion:   m.ResourceVersion,
+		CreationTimestamp: m.CreationTimestamp,
 	}
 	for _, l := range labels {
 		if v, ok := m.Labels[l]; ok {
 			if out.Labels == nil {
 				out.Labels = map[string]string{}
 			}
+
 			out.Labels[l] = v
 		}
 	}
+
 	return out
 }

@@ -15,7 +15,9 @@ import (
 // five pods and no shared values.
 func decoded(b *testing.B, i int) *discoveryv1.EndpointSlice {
 	b.Helper()
+
 	name, number, yes, no := fmt.Sprintf("service-%d", i), int32(8080), true, false
+
 	s := &discoveryv1.EndpointSlice{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: "default", Name: name + "-x7k2p", GenerateName: name + "-", UID: types.UID(fmt.Sprintf("%036d", i)), ResourceVersion: fmt.Sprint(i),
@@ -34,14 +36,17 @@ func decoded(b *testing.B, i int) *discoveryv1.EndpointSlice {
 			TargetRef:  &corev1.ObjectReference{Kind: "Pod", Namespace: "default", Name: name + "-5d4f8c7b9-abcde", UID: s.UID},
 		})
 	}
+
 	wire, err := s.Marshal()
 	if err != nil {
 		b.Fatal(err)
 	}
+
 	out := new(discoveryv1.EndpointSlice)
 	if err := out.Unmarshal(wire); err != nil {
 		b.Fatal(err)
 	}
+
 	return out
 }
 
@@ -56,8 +61,10 @@ func BenchmarkTrim(b *testing.B) {
 	} {
 		b.Run(bb.name, func(b *testing.B) {
 			var weight float64
+
 			for b.Loop() {
 				before := heap()
+
 				kept := make([]any, 10_000)
 				for i := range kept {
 					var err error
@@ -65,9 +72,12 @@ func BenchmarkTrim(b *testing.B) {
 						b.Fatal(err)
 					}
 				}
+
 				weight = heap() - before
+
 				runtime.KeepAlive(kept)
 			}
+
 			b.ReportMetric(weight/(1<<20), "MiB")
 		})
 	}
@@ -75,7 +85,9 @@ func BenchmarkTrim(b *testing.B) {
 
 func heap() float64 {
 	var m runtime.MemStats
+
 	runtime.GC()
 	runtime.ReadMemStats(&m)
+
 	return float64(m.HeapAlloc)
 }

@@ -19,12 +19,34 @@ func (c *Cluster) Warn(ctx context.Context, reason, message string) error {
 
 // WarnService writes an Event about a Service.
 func (c *Cluster) WarnService(ctx context.Context, svc *corev1.Service, reason, message string) error {
-	return c.warn(ctx, corev1.ObjectReference{APIVersion: "v1", Kind: "Service", Namespace: svc.Namespace, Name: svc.Name, UID: svc.UID}, reason, message)
+	return c.warn(
+		ctx,
+		corev1.ObjectReference{
+			APIVersion: "v1",
+			Kind:       "Service",
+			Namespace:  svc.Namespace,
+			Name:       svc.Name,
+			UID:        svc.UID,
+		},
+		reason,
+		message,
+	)
 }
 
 // WarnPod writes an Event about a pod.
 func (c *Cluster) WarnPod(ctx context.Context, pod *corev1.Pod, reason, message string) error {
-	return c.warn(ctx, corev1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID}, reason, message)
+	return c.warn(
+		ctx,
+		corev1.ObjectReference{
+			APIVersion: "v1",
+			Kind:       "Pod",
+			Namespace:  pod.Namespace,
+			Name:       pod.Name,
+			UID:        pod.UID,
+		},
+		reason,
+		message,
+	)
 }
 
 func (c *Cluster) warn(ctx context.Context, about corev1.ObjectReference, reason, message string) error {

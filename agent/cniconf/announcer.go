@@ -41,6 +41,7 @@ func (a *Announcer) Step(missing []string, now time.Time) error {
 	if ready != a.was {
 		a.Log.Info("readiness", "ready", ready, "missing", missing)
 	}
+
 	a.was = ready
 	if a.Dir == "" {
 		return nil
@@ -49,11 +50,13 @@ func (a *Announcer) Step(missing []string, now time.Time) error {
 	path := filepath.Join(a.Dir, File)
 	_, err := os.Stat(path)
 	exists := err == nil
+
 	want := a.want(ready, exists, now)
 	switch {
 	case ready && (!a.written || !exists): // replaces one of another version as well
 		err := write(a.Dir, a.Socket)
 		a.written = err == nil
+
 		return errors.Join(err, a.setOthersAside())
 	case ready:
 		return a.setOthersAside()
@@ -61,6 +64,7 @@ func (a *Announcer) Step(missing []string, now time.Time) error {
 		a.Log.Warn("withdrawing the CNI configuration of an unready node", "missing", missing)
 		return remove(path)
 	}
+
 	return nil
 }
 
@@ -70,9 +74,11 @@ func (a *Announcer) want(ready, exists bool, now time.Time) bool {
 		a.lost = time.Time{}
 		return true
 	}
+
 	if a.lost.IsZero() {
 		a.lost = now
 	}
+
 	return exists && now.Sub(a.lost) < withdrawAfter
 }
 
@@ -80,10 +86,12 @@ func (a *Announcer) setOthersAside() error {
 	if !a.Exclusive {
 		return nil
 	}
+
 	done, err := setAside(a.Dir)
 	for _, path := range done {
 		a.Log.Warn("CNI configuration of another network set aside", "file", path)
 	}
+
 	return err
 }
 
@@ -108,9 +116,11 @@ func write(dir, socket string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return fmt.Errorf("write CNI configuration: %w", err)
 	}
+
 	if err := atomicfile.Write(filepath.Join(dir, File), append(content, '\n'), 0o644); err != nil {
 		return fmt.Errorf("write CNI configuration: %w", err)
 	}
+
 	return nil
 }
 
@@ -118,5 +128,6 @@ func remove(path string) error {
 	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("remove CNI configuration: %w", err)
 	}
+
 	return nil
 }

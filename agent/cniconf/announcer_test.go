@@ -13,12 +13,14 @@ import (
 
 func TestAnnouncer_withdrawsWhenUnready(t *testing.T) {
 	a := Announcer{Dir: t.TempDir(), Socket: "/run/x/cni.sock", Log: slog.New(slog.DiscardHandler)}
+
 	path := filepath.Join(a.Dir, File)
 	if err := os.WriteFile(path, []byte("of an earlier agent"), 0o644); err != nil {
 		t.Fatal(err)
 	}
 
 	unready := []string{"something"}
+
 	now := time.Now()
 	for i, step := range []struct {
 		missing []string
@@ -41,6 +43,7 @@ func TestAnnouncer_withdrawsWhenUnready(t *testing.T) {
 		if err := a.Step(step.missing, now); err != nil {
 			t.Fatal(err)
 		}
+
 		content, err := os.ReadFile(path)
 		if (err != nil) != (step.want == "") || !strings.Contains(string(content), step.want) {
 			t.Errorf("step %d: %q, error %v", i, content, err)
@@ -56,30 +59,38 @@ func TestAnnouncer_exclusive(t *testing.T) {
 		other := filepath.Join(a.Dir, "10-flannel.conflist")
 		step := func(missing ...string) (exists bool) {
 			t.Helper()
+
 			if err := os.WriteFile(other, []byte(flannel), 0o644); err != nil {
 				t.Fatal(err)
 			}
+
 			if err := a.Step(missing, time.Now()); err != nil {
 				t.Fatal(err)
 			}
+
 			_, err := os.Stat(other)
+
 			return err == nil
 		}
 
 		if !step("something") {
 			t.Errorf("exclusive %t: set aside before the node is ready", exclusive)
 		}
+
 		for range 2 {
 			if exists := step(); exists == exclusive {
 				t.Errorf("exclusive %t: the other configuration exists: %t", exclusive, exists)
 			}
 		}
+
 		if err := Remove(a.Dir); err != nil {
 			t.Error(err)
 		}
+
 		if b, err := os.ReadFile(other); err != nil || string(b) != flannel {
 			t.Errorf("exclusive %t: after Remove %q, %v", exclusive, b, err)
 		}
+
 		if _, err := os.Stat(filepath.Join(a.Dir, File)); err == nil {
 			t.Errorf("exclusive %t: after Remove our configuration exists", exclusive)
 		}
@@ -100,10 +111,12 @@ func TestAnnouncer_writes(t *testing.T) {
 	if err != nil || len(entries) != 1 || entries[0].Name() != File {
 		t.Fatalf("entries %v, error %v", entries, err)
 	}
+
 	b, err := os.ReadFile(filepath.Join(dir, File))
 	if err != nil || !json.Valid(b) || !bytes.Contains(b, []byte(`"serverSocket": "/run/x/cni.sock"`)) {
 		t.Errorf("%s, error %v", b, err)
 	}
+
 	none := Announcer{Log: slog.New(slog.DiscardHandler)}
 	if err := none.Step(nil, time.Now()); err != nil {
 		t.Errorf("without a directory: %v", err)

@@ -33,21 +33,28 @@ func Others(dir string) ([]Other, error) {
 	if errors.Is(err, os.ErrNotExist) {
 		return nil, nil
 	}
+
 	if err != nil {
 		return nil, fmt.Errorf("read CNI configurations: %w", err)
 	}
+
 	var out []Other
+
 	for _, f := range files { // ReadDir sorts by name, as runtimes do
 		name := f.Name()
-		if f.IsDir() || name == File || !slices.Contains([]string{".conf", ".conflist", ".json"}, filepath.Ext(name)) {
+		if f.IsDir() || name == File ||
+			!slices.Contains([]string{".conf", ".conflist", ".json"}, filepath.Ext(name)) {
 			continue
 		}
+
 		o := Other{Path: filepath.Join(dir, name), Earlier: name < File}
 		if o.Plugin = pluginOf(o.Path); o.Plugin == Plugin || strings.HasPrefix(o.Plugin, "multus") {
 			continue
 		}
+
 		out = append(out, o)
 	}
+
 	return out, nil
 }
 
@@ -62,6 +69,7 @@ func pluginOf(path string) string {
 	if err != nil {
 		return ""
 	}
+
 	var c struct {
 		Type    string
 		Plugins []struct{ Type string }
@@ -69,9 +77,11 @@ func pluginOf(path string) string {
 	if json.Unmarshal(b, &c) != nil {
 		return ""
 	}
+
 	if len(c.Plugins) > 0 {
 		return c.Plugins[0].Type
 	}
+
 	return c.Type
 }
 
@@ -82,15 +92,21 @@ func setAside(dir string) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	var done []string
-	var errs []error
+
+	var (
+		done []string
+		errs []error
+	)
+
 	for _, o := range others {
 		if err := os.Rename(o.Path, o.Path+keptSuffix); err != nil && !errors.Is(err, os.ErrNotExist) {
 			errs = append(errs, fmt.Errorf("set CNI configuration aside: %w", err))
 			continue
 		}
+
 		done = append(done, o.Path)
 	}
+
 	return done, errors.Join(errs...)
 }
 
@@ -100,16 +116,20 @@ func restore(dir string) error {
 	if err != nil {
 		return err
 	}
+
 	var errs []error
+
 	for _, path := range kept {
 		// Unlike a rename, a link replaces no file.
 		err := os.Link(path, strings.TrimSuffix(path, keptSuffix))
 		if err == nil || errors.Is(err, os.ErrExist) {
 			err = os.Remove(path)
 		}
+
 		if err != nil {
 			errs = append(errs, fmt.Errorf("restore CNI configuration: %w", err))
 		}
 	}
+
 	return errors.Join(errs...)
 }

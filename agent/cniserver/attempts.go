@@ -30,14 +30,17 @@ func newAttempts() *attempts { return &attempts{all: map[string]*attempt{}} }
 func (a *attempts) begin(ctx context.Context, pod, container string) (own context.Context, end func()) {
 	own, cancel := context.WithCancelCause(ctx)
 	it := &attempt{container: container, cancel: cancel, done: make(chan struct{})}
+
 	a.mu.Lock()
 	before := a.all[pod]
 	a.all[pod] = it
 	a.mu.Unlock()
+
 	if before != nil {
 		before.cancel(errLaterSandbox)
 		<-before.done
 	}
+
 	return own, func() {
 		a.mu.Lock()
 		if a.all[pod] == it {
@@ -53,6 +56,7 @@ func (a *attempts) begin(ctx context.Context, pod, container string) (own contex
 func (a *attempts) stop(container string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+
 	for _, it := range a.all {
 		if it.container == container {
 			it.cancel(errDeleted)
@@ -76,13 +80,16 @@ func newLocks() *locks { return &locks{held: map[string]*lock{}} }
 // acquire returns the function that releases key.
 func (l *locks) acquire(ctx context.Context, key string) (release func(), err error) {
 	l.mu.Lock()
+
 	k := l.held[key]
 	if k == nil {
 		k = &lock{token: make(chan struct{}, 1)}
 		l.held[key] = k
 	}
+
 	k.users++
 	l.mu.Unlock()
+
 	select {
 	case k.token <- struct{}{}:
 		return func() { <-k.token; l.leave(key, k) }, nil
@@ -96,12 +103,16 @@ func (l *locks) acquire(ctx context.Context, key string) (release func(), err er
 func (l *locks) try(key string) (release func(), ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+
 	if l.held[key] != nil {
 		return nil, false
 	}
+
 	k := &lock{token: make(chan struct{}, 1), users: 1}
 	k.token <- struct{}{}
+
 	l.held[key] = k
+
 	return func() {
 		<-k.token
 		l.leave(key, k)
@@ -111,6 +122,7 @@ func (l *locks) try(key string) (release func(), ok bool) {
 func (l *locks) leave(key string, k *lock) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+
 	if k.users--; k.users == 0 {
 		delete(l.held, key)
 	}

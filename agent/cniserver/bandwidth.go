@@ -19,6 +19,7 @@ func bandwidth(annotations map[string]string) (ingress, egress uint64, err error
 	if ingress, err = rate(annotations, ingressBandwidth); err == nil {
 		egress, err = rate(annotations, egressBandwidth)
 	}
+
 	return ingress, egress, err
 }
 
@@ -27,13 +28,16 @@ func rate(annotations map[string]string, key string) (uint64, error) {
 	if !set {
 		return 0, nil
 	}
+
 	q, err := resource.ParseQuantity(text)
 	if err != nil {
 		return 0, fmt.Errorf("annotation %s=%q: %w", key, text, err)
 	}
+
 	const least, most = 1e3, 1e15
 	if q.Value() < least || q.Value() > most {
 		return 0, fmt.Errorf("annotation %s=%q: want 1k to 1P bits a second", key, text)
 	}
+
 	return uint64(q.Value()), nil
 }

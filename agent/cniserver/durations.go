@@ -23,7 +23,9 @@ func Table() metric.Table {
 			Help: "The duration of CNI server requests.", Buckets: prometheus.ExponentialBuckets(0.01, 2, 14),
 		},
 		{
-			Name: phaseDuration, Kind: metric.Histogram, Labels: []string{"phase"},
+			Name:    phaseDuration,
+			Kind:    metric.Histogram,
+			Labels:  []string{"phase"},
 			Help:    "The duration of the phases of a CNI ADD: the wait for the pod's annotation (in underlay mode, for its port), the wiring, the wait for ovn-controller, and the total of each successful ADD.",
 			Buckets: prometheus.ExponentialBuckets(0.001, 2, 17),
 		},
@@ -39,7 +41,9 @@ func NewDurations() *Durations {
 	for _, failed := range []string{"false", "true"} {
 		d.requests.WithLabelValues("ADD", failed) // starts at zero, so that the first failure is an increase
 	}
+
 	d.phases.WithLabelValues(phaseTotal)
+
 	return d
 }
 
@@ -50,6 +54,7 @@ func (d *Durations) Observe(command string, failed bool, took time.Duration) {
 	default:
 		command = "other"
 	}
+
 	d.requests.WithLabelValues(command, strconv.FormatBool(failed)).Observe(took.Seconds())
 }
 

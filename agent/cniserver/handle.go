@@ -37,6 +37,7 @@ func (s *Server) handle(ctx context.Context, req cni.Request) (json.RawMessage, 
 	if err != nil {
 		return nil, err
 	}
+
 	switch req.Command {
 	case "STATUS":
 		return nil, s.status()
@@ -45,24 +46,30 @@ func (s *Server) handle(ctx context.Context, req cni.Request) (json.RawMessage, 
 		for _, a := range conf.ValidAttachments {
 			valid = append(valid, podnet.Attachment{ContainerID: a.ContainerID, Interface: a.IfName})
 		}
+
 		return nil, s.o.Keeper.Collect(ctx, valid)
 	case "ADD", "CHECK":
 	case "DEL":
 		s.attempts.stop(req.ContainerID)
 	default:
-		return nil, types.NewError(types.ErrInvalidEnvironmentVariables, fmt.Sprintf("command %q is not ADD, DEL, CHECK, GC or STATUS", req.Command), "agent and plugin may be of different versions")
+		return nil, types.NewError(types.ErrInvalidEnvironmentVariables,
+			fmt.Sprintf("command %q is not ADD, DEL, CHECK, GC or STATUS", req.Command),
+			"agent and plugin may be of different versions")
 	}
+
 	release, err := s.locks.acquire(ctx, req.ContainerID)
 	if err != nil {
 		return nil, fmt.Errorf("wait for an earlier request of container %s: %w", req.ContainerID, err)
 	}
 	defer release()
+
 	switch req.Command {
 	case "ADD":
 		return s.add(ctx, req, conf)
 	case "CHECK":
 		return nil, s.check(ctx, req, conf)
 	}
+
 	return nil, s.o.Wirer.Del(ctx, req.ContainerID, req.Interface)
 }
 
@@ -73,41 +80,56 @@ func (s *Server) status() error {
 	case len(missing) == 0:
 		return nil
 	case limited:
-		return types.NewError(cni.CodeLimited, "the node is not ready, and its pods may have lost connectivity: "+strings.Join(missing, "; "), "")
+		return types.NewError(cni.CodeLimited,
+			"the node is not ready, and its pods may have lost connectivity: "+strings.Join(missing, "; "),
+			"")
 	}
-	return types.NewError(cni.CodeNotAvailable, "the node is not ready for new pods: "+strings.Join(missing, "; "), "")
+
+	return types.NewError(cni.CodeNotAvailable,
+		"the node is not ready for new pods: "+strings.Join(missing, "; "), "")
 }
 
 func (s *Server) add(ctx context.Context, req cni.Request, conf cni.NetConf) (json.RawMessage, error) {
 	start := time.Now()
+
 	ref, err := podRef(req)
 	if err != nil {
 		return nil, err
 	}
+
 	if err := checkVersion(conf.CNIVersion); err != nil {
 		return nil, err
 	}
+
 	if _, err := os.Stat(req.Netns); err != nil {
 		return nil, types.NewError(types.ErrInvalidNetNS, fmt.Sprintf("CNI_NETNS %q: %v", req.Netns, err),
 			"the agent must see the runtime's network namespaces: is /run/netns, or /var/run/netns, shared with it?")
 	}
+
 	ctx, end := s.attempts.begin(ctx, ref.String(), req.ContainerID)
 	defer end()
+
 	pod, err := s.pod(ctx, req, ref)
 	if err != nil {
 		return nil, withCause(ctx, err)
 	}
+
 	s.o.ObservePhase(phaseAnnotation, time.Since(start))
+
 	ctx, stop := s.o.Cluster.FollowPod(ctx, ref)
 	defer stop()
+
 	host, err := s.o.Wirer.Add(ctx, pod)
 	if err != nil {
 		return nil, withCause(ctx, err)
 	}
+
 	if err := s.settled(ctx, ref, pod); err != nil {
 		return nil, err
 	}
+
 	s.o.ObservePhase(phaseTotal, time.Since(start))
+
 	return result(pod, host, conf.CNIVersion)
 }
 
@@ -123,9 +145,11 @@ func (s *Server) settled(ctx context.Context, ref cluster.PodRef, added podnet.P
 	if err := s.o.Wirer.Undo(ctx, added); err != nil {
 		text += ": " + err.Error()
 	}
+
 	if errors.Is(err, cluster.ErrPodGone) {
 		return fmt.Errorf("%s: %w", text, cluster.ErrPodGone)
 	}
+
 	return types.NewError(types.ErrTryAgainLater, text, "try again")
 }
 
@@ -134,67 +158,86 @@ func (s *Server) settled(ctx context.Context, ref cluster.PodRef, added podnet.P
 func (s *Server) check(ctx context.Context, req cni.Request, conf cni.NetConf) error {
 	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()
+
 	ref, err := podRef(req)
 	if err != nil {
 		return err
 	}
+
 	was, known := s.o.Wirer.Record(req.ContainerID, req.Interface)
 	if !known {
 		if gone, _ := s.o.Cluster.PodGone(ctx, ref); gone {
 			return fmt.Errorf("pod %s: %w", ref, cluster.ErrPodGone)
 		}
+
 		return fmt.Errorf("container %s has no interface %s from an ADD", req.ContainerID, req.Interface)
 	}
+
 	if err := s.o.Source.Settled(ctx, ref, was); err != nil {
 		return err
 	}
+
 	if err := checkPrevious(conf, was); err != nil {
 		return err
 	}
+
 	return s.o.Wirer.Check(ctx, was)
 }
 
 // pod waits until the pod can get an interface, and returns it.
 func (s *Server) pod(ctx context.Context, req cni.Request, ref cluster.PodRef) (podnet.Pod, error) {
-	p, err := s.o.Source.Pod(ctx, ref, podnet.Attachment{ContainerID: req.ContainerID, Interface: req.Interface})
+	p, err := s.o.Source.Pod(ctx, ref,
+		podnet.Attachment{ContainerID: req.ContainerID, Interface: req.Interface})
 	if err != nil {
 		return podnet.Pod{}, err
 	}
+
 	object := s.o.Cluster.Pod(ref)
 	if object == nil {
 		return podnet.Pod{}, fmt.Errorf("pod %s: %w", ref, cluster.ErrPodGone)
 	}
+
 	if p.IngressRate, p.EgressRate, err = bandwidth(object.Annotations); err != nil {
 		return podnet.Pod{}, s.refuse(ctx, object, err)
 	}
+
 	p.ContainerID, p.Netns, p.Interface = req.ContainerID, req.Netns, req.Interface
 	p.LogicalPort = ref.Namespace + "_" + ref.Name
+
 	return p, nil
 }
 
 // refuse writes one Event about the pod's mistake.
 func (s *Server) refuse(ctx context.Context, pod *corev1.Pod, err error) error {
 	said := string(pod.UID) + err.Error()
+
 	s.mu.Lock()
+
 	before := s.said[pod.Namespace+"/"+pod.Name] == said
 	if len(s.said) > mostSaid {
 		clear(s.said)
 	}
+
 	s.said[pod.Namespace+"/"+pod.Name] = said
 	s.mu.Unlock()
+
 	if !before {
 		if err := s.o.Cluster.WarnPod(ctx, pod, eventBadBandwidth, err.Error()); err != nil {
 			s.o.Log.Warn("cannot write an event", "error", err)
 		}
 	}
-	return types.NewError(cni.CodeBadPod, fmt.Sprintf("pod %s/%s: %v", pod.Namespace, pod.Name, err), "correct or remove the annotation")
+
+	return types.NewError(cni.CodeBadPod, fmt.Sprintf("pod %s/%s: %v", pod.Namespace, pod.Name, err),
+		"correct or remove the annotation")
 }
 
 func podRef(req cni.Request) (cluster.PodRef, error) {
 	id, err := parseArgs(req.Args)
 	if err != nil {
-		return cluster.PodRef{}, types.NewError(types.ErrInvalidEnvironmentVariables, err.Error(), "only a Kubernetes runtime can call this plugin")
+		return cluster.PodRef{}, types.NewError(types.ErrInvalidEnvironmentVariables, err.Error(),
+			"only a Kubernetes runtime can call this plugin")
 	}
+
 	return cluster.PodRef{Namespace: id.namespace, Name: id.name, UID: id.uid}, nil
 }
 
@@ -203,6 +246,7 @@ type podID struct{ namespace, name, uid string }
 // parseArgs parses CNI_ARGS as set by Kubernetes' runtimes.
 func parseArgs(args string) (podID, error) {
 	var id podID
+
 	for f := range strings.SplitSeq(args, ";") {
 		k, v, _ := strings.Cut(f, "=")
 		switch k {
@@ -214,8 +258,10 @@ func parseArgs(args string) (podID, error) {
 			id.uid = v
 		}
 	}
+
 	if id.namespace == "" || id.name == "" {
 		return id, fmt.Errorf("CNI_ARGS %q: no K8S_POD_NAMESPACE and K8S_POD_NAME", args)
 	}
+
 	return id, nil
 }

@@ -24,6 +24,7 @@ import (
 // result returns the CNI result of an ADD, in the version of the configuration.
 func result(p podnet.Pod, host, version string) (json.RawMessage, error) {
 	pod := 1
+
 	r := &current.Result{
 		CNIVersion: current.ImplementedSpecVersion,
 		Interfaces: []*current.Interface{
@@ -38,19 +39,25 @@ func result(p podnet.Pod, host, version string) (json.RawMessage, error) {
 				ip.Gateway = gw.AsSlice()
 			}
 		}
+
 		r.IPs = append(r.IPs, ip)
 	}
+
 	for _, gw := range p.Gateways {
 		all := netip.PrefixFrom(netip.IPv4Unspecified(), 0)
 		if gw.Is6() {
 			all = netip.PrefixFrom(netip.IPv6Unspecified(), 0)
 		}
+
 		r.Routes = append(r.Routes, &types.Route{Dst: ipNet(all), GW: gw.AsSlice()})
 	}
+
 	v, err := r.GetAsVersion(orDefault(version))
 	if err != nil {
-		return nil, types.NewError(types.ErrIncompatibleCNIVersion, err.Error(), "use one of "+strings.Join(cniversion.All.SupportedVersions(), ", "))
+		return nil, types.NewError(types.ErrIncompatibleCNIVersion, err.Error(),
+			"use one of "+strings.Join(cniversion.All.SupportedVersions(), ", "))
 	}
+
 	return json.Marshal(v)
 }
 
@@ -60,8 +67,10 @@ func orDefault(version string) string { return cmp.Or(version, "0.1.0") }
 // checkVersion rejects unsupported versions before any work is done.
 func checkVersion(version string) error {
 	if all := cniversion.All.SupportedVersions(); !slices.Contains(all, orDefault(version)) {
-		return types.NewError(types.ErrIncompatibleCNIVersion, "cniVersion "+version, "use one of "+strings.Join(all, ", "))
+		return types.NewError(types.ErrIncompatibleCNIVersion, "cniVersion "+version,
+			"use one of "+strings.Join(all, ", "))
 	}
+
 	return nil
 }
 
@@ -70,18 +79,23 @@ func checkPrevious(conf cni.NetConf, p podnet.Pod) error {
 	if conf.RawPrevResult == nil {
 		return nil
 	}
+
 	if err := cniversion.ParsePrevResult(&conf.PluginConf); err != nil {
 		return types.NewError(types.ErrDecodingFailure, "parse prevResult: "+err.Error(), "")
 	}
+
 	before, err := current.NewResultFromResult(conf.PrevResult)
 	if err != nil {
 		return types.NewError(types.ErrDecodingFailure, "convert prevResult: "+err.Error(), "")
 	}
+
 	for _, want := range p.Addresses {
-		if !slices.ContainsFunc(before.IPs, func(ip *current.IPConfig) bool { return ip.Address.String() == want.String() }) {
+		if !slices.ContainsFunc(before.IPs,
+			func(ip *current.IPConfig) bool { return ip.Address.String() == want.String() }) {
 			return fmt.Errorf("the runtime's result of ADD lacks the pod's address %s", want)
 		}
 	}
+
 	return nil
 }
 
@@ -94,7 +108,9 @@ func asCNIError(req cni.Request, err error) *types.Error {
 	if e := (*types.Error)(nil); errors.As(err, &e) {
 		return e
 	}
+
 	code, advice := types.ErrInternal, "see the log of ovnkube's agent on this node"
+
 	switch {
 	case errors.Is(err, cluster.ErrPodGone):
 		code, advice = cni.CodePodGone, "delete the sandbox: its pod was deleted or replaced"
@@ -107,6 +123,7 @@ func asCNIError(req cni.Request, err error) *types.Error {
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
 		code, advice = types.ErrTryAgainLater, "try again; /readyz of the agent on this node lists what is missing"
 	}
+
 	return types.NewError(code, fmt.Sprintf("ovn-k8s-cni-overlay %s: %v", req.Command, err), advice)
 }
 
@@ -116,5 +133,6 @@ func withCause(ctx context.Context, err error) error {
 	if err == nil || cause == nil || errors.Is(err, cause) {
 		return err
 	}
+
 	return fmt.Errorf("%w: %w", cause, err)
 }

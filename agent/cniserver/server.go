@@ -77,6 +77,7 @@ func (s *Server) Missing() string {
 	if !s.listening.Load() {
 		return "CNI socket " + s.o.Socket + ": not listening yet"
 	}
+
 	return ""
 }
 
@@ -94,25 +95,32 @@ func (s *Server) Run(ctx context.Context, ready func()) error {
 	if err != nil {
 		return err
 	}
+
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST "+cni.Path, s.serve)
 	srv := listener.NewPool(maxConnections).Server(mux, listener.Timeouts{Request: answerTimeout})
 	srv.BaseContext = func(net.Listener) context.Context { return ctx }
 	ended := make(chan error, 1)
+
 	stop := context.AfterFunc(ctx, func() {
 		end, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTimeout)
 		defer cancel()
+
 		ended <- srv.Shutdown(end)
 	})
 	defer stop()
+
 	s.listening.Store(true)
 	ready()
+
 	if err := srv.Serve(l); !errors.Is(err, http.ErrServerClosed) {
 		return fmt.Errorf("serve %s: %w", s.o.Socket, err)
 	}
+
 	if err := <-ended; err != nil {
 		return fmt.Errorf("end CNI requests: %w", err)
 	}
+
 	return nil
 }
 
@@ -121,53 +129,69 @@ func listen(path string) (net.Listener, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return nil, fmt.Errorf("make directory of CNI socket: %w", err)
 	}
+
 	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, fmt.Errorf("remove old CNI socket: %w", err)
 	}
+
 	l, err := net.Listen("unix", path)
 	if err != nil {
 		return nil, fmt.Errorf("listen for CNI requests: %w", err)
 	}
 	// At the end, the path may belong to the next agent.
 	l.(*net.UnixListener).SetUnlinkOnClose(false)
+
 	if err := os.Chmod(path, 0o600); err != nil {
 		l.Close()
 		return nil, fmt.Errorf("protect CNI socket: %w", err)
 	}
+
 	return l, nil
 }
 
 func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	start := time.Now()
+
 	ctx, cancel := context.WithTimeout(r.Context(), requestTimeout)
 	defer cancel()
-	var req cni.Request
-	var resp cni.Response
+
+	var (
+		req  cni.Request
+		resp cni.Response
+	)
 	// Reads the whole body, as the server only then notices that the plugin hangs up.
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, 1<<20))
 	if err == nil {
 		err = json.Unmarshal(body, &req)
 	}
+
 	if err != nil {
-		err = types.NewError(types.ErrDecodingFailure, "parse CNI request: "+err.Error(), "agent and plugin may be of different versions")
+		err = types.NewError(types.ErrDecodingFailure, "parse CNI request: "+err.Error(),
+			"agent and plugin may be of different versions")
 	} else {
 		resp.Result, err = s.handle(ctx, req)
 	}
-	log := s.o.Log.With("command", req.Command, "container", req.ContainerID, "args", req.Args, "took", time.Since(start))
+
+	log := s.o.Log.With("command", req.Command, "container", req.ContainerID, "args", req.Args,
+		"took", time.Since(start))
 	status := http.StatusOK
+
 	switch {
 	case err != nil:
 		resp.Error = asCNIError(req, err)
 		status = http.StatusInternalServerError
+
 		log.Error("CNI request failed", "error", err)
 	case req.Command == "STATUS": // runtimes send it every few seconds
 		log.Debug("CNI request served")
 	default:
 		log.Info("CNI request served")
 	}
+
 	s.o.Observe(req.Command, err != nil, time.Since(start))
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
+
 	if err := json.NewEncoder(w).Encode(resp); err != nil {
 		log.Warn("cannot answer the plugin", "error", err)
 	}

@@ -106,6 +106,7 @@ func (f Fault) Line() string {
 	if f.Reason == SwitchAborts {
 		return Warning + f.Text
 	}
+
 	return Prefix + f.Text
 }
 
@@ -139,6 +140,7 @@ func New(o Options) *Watch {
 	if o.KubeProxy == "" {
 		o.KubeProxy = "http://127.0.0.1:10249/proxyMode"
 	}
+
 	return &Watch{
 		Options: o, wake: loop.NewSignal(), due: loop.NewSignal(), now: time.Now,
 		said: map[string]time.Time{}, pending: map[string]Fault{},
@@ -150,6 +152,7 @@ func New(o Options) *Watch {
 func (w *Watch) Faults() []Fault {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+
 	return w.faults
 }
 
@@ -168,14 +171,25 @@ func (w *Watch) Trigger() { w.wake.Trigger() }
 func (w *Watch) Run(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error {
-		return loop.Run(ctx, loop.Options{Name: "environment", Wake: w.wake, Resync: every, Log: w.Log, Apply: func(ctx context.Context) error {
-			w.look(ctx)
-			return nil
-		}})
+		return loop.Run(
+			ctx,
+			loop.Options{
+				Name:   "environment",
+				Wake:   w.wake,
+				Resync: every,
+				Log:    w.Log,
+				Apply: func(ctx context.Context) error {
+					w.look(ctx)
+					return nil
+				},
+			},
+		)
 	})
 	group.Go(func() error { // separate, because the API server may not answer
-		return loop.Run(ctx, loop.Options{Name: "events about the environment", Wake: w.due, Log: w.Log, Apply: w.report})
+		return loop.Run(ctx,
+			loop.Options{Name: "events about the environment", Wake: w.due, Log: w.Log, Apply: w.report})
 	})
+
 	return group.Wait()
 }
 
@@ -184,27 +198,34 @@ func (w *Watch) look(ctx context.Context) {
 	w.mu.Lock()
 	added := w.checks
 	w.mu.Unlock()
+
 	if now := w.now(); now.Sub(w.looked) >= every {
 		w.looked = now
+
 		w.found = run(ctx, []Check{w.kubeProxy, w.clock, w.disk, w.cgroup, w.switchAborts})
 		if f := w.notReady(); f != nil {
 			w.found = append(w.found, *f)
 		}
 	}
+
 	found := slices.Concat(w.found, run(ctx, added))
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.faults = slices.DeleteFunc(slices.Clone(found), func(f Fault) bool { return f.Reason == NotReady }) // readiness has its text already
+
+	w.faults = slices.DeleteFunc(slices.Clone(found),
+		func(f Fault) bool { return f.Reason == NotReady }) // readiness has its text already
 	w.begin(found)
 }
 
 func run(ctx context.Context, checks []Check) []Fault {
 	var found []Fault
+
 	for _, check := range checks {
 		if f := check(ctx); f != nil {
 			found = append(found, *f)
 		}
 	}
+
 	return found
 }
 
@@ -213,24 +234,29 @@ func (w *Watch) notReady() *Fault {
 	if w.Missing == nil {
 		return nil
 	}
+
 	missing := w.Missing()
 	if len(missing) == 0 {
 		w.unready = 0
 		return nil
 	}
+
 	if w.unready++; w.unready < 2 {
 		return nil
 	}
+
 	text := strings.Join(missing, "; ")
 	if len(text) > maxEvent {
 		text = text[:maxEvent]
 	}
+
 	return &Fault{NotReady, text + "; ovnkube status on the node says what helps"}
 }
 
 // begin notes the faults that have begun, for report. w.mu is locked.
 func (w *Watch) begin(found []Fault) {
 	active := map[string]bool{}
+
 	for _, f := range found {
 		switch {
 		case w.active[f.Reason]:
@@ -240,6 +266,7 @@ func (w *Watch) begin(found []Fault) {
 			active[f.Reason], w.said[f.Reason], w.pending[f.Reason] = true, w.now(), f
 		}
 	}
+
 	w.active = active
 	w.due.Trigger()
 }
@@ -250,18 +277,22 @@ func (w *Watch) report(ctx context.Context) error {
 	w.mu.Lock()
 	pending := maps.Clone(w.pending)
 	w.mu.Unlock()
+
 	var errs []error
+
 	for _, reason := range slices.Sorted(maps.Keys(pending)) {
 		if err := w.Warn(ctx, reason, pending[reason].Text); err != nil {
 			errs = append(errs, err)
 			continue
 		}
+
 		w.mu.Lock()
 		if w.pending[reason] == pending[reason] {
 			delete(w.pending, reason)
 		}
 		w.mu.Unlock()
 	}
+
 	return errors.Join(errs...)
 }
 
@@ -272,20 +303,27 @@ func (w *Watch) kubeProxy(ctx context.Context) *Fault {
 	if err != nil {
 		return nil
 	}
+
 	response, err := w.client.Do(request)
 	if err != nil {
 		return nil // nothing listens
 	}
 	defer response.Body.Close()
+
 	mode, err := io.ReadAll(io.LimitReader(response.Body, maxReply))
 	if err != nil || response.StatusCode != http.StatusOK {
 		return nil // another program
 	}
+
 	switch m := strings.TrimSpace(string(mode)); m {
 	case "iptables", "ipvs", "nftables":
-		return &Fault{KubeProxyRuns, "kube-proxy runs on this node, in mode " + m + ", and translates Services too; " +
-			"delete its DaemonSet (kubectl -n kube-system delete daemonset kube-proxy), then run kube-proxy --cleanup or restart the node"}
+		return &Fault{
+			KubeProxyRuns,
+			"kube-proxy runs on this node, in mode " + m + ", and translates Services too; " +
+				"delete its DaemonSet (kubectl -n kube-system delete daemonset kube-proxy), then run kube-proxy --cleanup or restart the node",
+		}
 	}
+
 	return nil
 }
 
@@ -295,57 +333,83 @@ func (w *Watch) clock(ctx context.Context) *Fault {
 	if w.Client == nil {
 		return nil
 	}
+
 	ctx, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, strings.TrimRight(w.Server, "/")+"/version", http.NoBody)
+
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet,
+		strings.TrimRight(w.Server, "/")+"/version", http.NoBody)
 	if err != nil {
 		return nil
 	}
+
 	response, err := w.Client.Do(request)
 	if err != nil {
 		return nil
 	}
+
 	response.Body.Close()
+
 	theirs, err := http.ParseTime(response.Header.Get("Date"))
 	if err != nil {
 		return nil
 	}
+
 	skew := time.Since(theirs).Round(time.Second)
 	if skew.Abs() <= maxSkew {
 		return nil
 	}
+
 	direction := "ahead of"
 	if skew < 0 {
 		direction = "behind"
 	}
-	return &Fault{ClockDiffers, fmt.Sprintf("this node's clock is %s %s the API server's: certificates and leases may be taken for expired; "+
-		"synchronise both clocks (chrony, systemd-timesyncd)", skew.Abs(), direction)}
+
+	return &Fault{
+		ClockDiffers,
+		fmt.Sprintf(
+			"this node's clock is %s %s the API server's: certificates and leases may be taken for expired; "+
+				"synchronise both clocks (chrony, systemd-timesyncd)",
+			skew.Abs(),
+			direction,
+		),
+	}
 }
 
 // disk finds directories in which nothing can be written. Open vSwitch and the agent lose no state
 // by that, but changes do not survive a restart. OVN's databases refuse changes.
 func (w *Watch) disk(context.Context) *Fault {
 	var full []string
+
 	for _, dir := range w.Dirs {
 		var s syscall.Statfs_t
 		if err := syscall.Statfs(dir, &s); err != nil {
 			if !errors.Is(err, fs.ErrNotExist) {
 				full = append(full, fmt.Sprintf("%s (%v)", dir, err))
 			}
+
 			continue
 		}
+
 		free := uint64(math.MaxUint64) // file systems without a limit report no blocks
 		if s.Blocks > 0 {
 			free = s.Bavail * uint64(s.Bsize) //nolint:gosec // a block's size is positive
 		}
+
 		if free < minFree || s.Files > 0 && s.Ffree == 0 {
 			full = append(full, dir)
 		}
 	}
+
 	if full == nil {
 		return nil
 	}
-	return &Fault{DiskFull, "no space left in " + strings.Join(full, ", ") + ": changes do not survive a restart; free space there"}
+
+	return &Fault{
+		DiskFull,
+		"no space left in " + strings.Join(full,
+			", ") + ": changes do not survive a restart; free space there",
+	}
 }
 
 // cgroup finds a host without the unified hierarchy.
@@ -353,10 +417,18 @@ func (w *Watch) cgroup(context.Context) *Fault {
 	if w.Cgroup == nil {
 		return nil
 	}
+
 	if err := w.Cgroup(); err != nil {
-		return &Fault{NoCgroup2, fmt.Sprintf("%v: the host's own sockets reach Services on a longer path, and its ports inside the SNAT range are seen late; "+
-			"boot with cgroup v2 (systemd.unified_cgroup_hierarchy=1), or name its mount with --cgroup-path", err)}
+		return &Fault{
+			NoCgroup2,
+			fmt.Sprintf(
+				"%v: the host's own sockets reach Services on a longer path, and its ports inside the SNAT range are seen late; "+
+					"boot with cgroup v2 (systemd.unified_cgroup_hierarchy=1), or name its mount with --cgroup-path",
+				err,
+			),
+		}
 	}
+
 	return nil
 }
 
@@ -366,9 +438,14 @@ func (w *Watch) switchAborts(ctx context.Context) *Fault {
 	if w.SwitchAborts == nil {
 		return nil
 	}
+
 	if aborts, err := w.SwitchAborts(ctx); err != nil || !aborts {
 		return nil
 	}
-	return &Fault{SwitchAborts, "Open vSwitch before 3.3 runs with its userspace datapath: any pod can abort ovs-vswitchd, and so interrupt every pod of this node, " +
-		"if it connects again from the same source port; use the kernel's datapath or Open vSwitch 3.3"}
+
+	return &Fault{
+		SwitchAborts,
+		"Open vSwitch before 3.3 runs with its userspace datapath: any pod can abort ovs-vswitchd, and so interrupt every pod of this node, " +
+			"if it connects again from the same source port; use the kernel's datapath or Open vSwitch 3.3",
+	}
 }

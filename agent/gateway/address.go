@@ -47,10 +47,12 @@ type chosen struct {
 // Secondary addresses are only used for 1 and 2: they depend on another address, or are about to
 // go.
 func preferred(of []link.Address, known knownAddresses, is4 bool) (netip.Prefix, bool) {
-	of = slices.DeleteFunc(slices.Clone(of), func(a link.Address) bool { return a.Prefix.Addr().Is4() != is4 })
+	of = slices.DeleteFunc(slices.Clone(of),
+		func(a link.Address) bool { return a.Prefix.Addr().Is4() != is4 })
 	if !is4 {
 		slices.Reverse(of)
 	}
+
 	among := func(list []netip.Addr, a link.Address) bool { return slices.Contains(list, a.Prefix.Addr()) }
 	for _, fits := range []func(link.Address) bool{
 		func(a link.Address) bool { return among(known.Internal, a) && (!a.Prefix.IsSingleIP() || len(of) == 1) },
@@ -65,6 +67,7 @@ func preferred(of []link.Address, known knownAddresses, is4 bool) (netip.Prefix,
 			return of[i].Prefix, true
 		}
 	}
+
 	return netip.Prefix{}, false
 }
 
@@ -85,7 +88,15 @@ func newAddressKeeper(s Settings, wake loop.Signal, log *slog.Logger) *addressKe
 	if s.addressHold != 0 {
 		hold = s.addressHold
 	}
-	return &addressKeeper{hold: hold, file: newRunFile[chosen](s.RunDir, chosenRecord), wake: wake, log: log, gone: map[netip.Addr]time.Time{}, unread: true}
+
+	return &addressKeeper{
+		hold:   hold,
+		file:   newRunFile[chosen](s.RunDir, chosenRecord),
+		wake:   wake,
+		log:    log,
+		gone:   map[netip.Addr]time.Time{},
+		unread: true,
+	}
 }
 
 // inUse returns the addresses in use: since the start, or else those of the last agent.
@@ -95,8 +106,10 @@ func (k *addressKeeper) inUse() []netip.Addr {
 		if k.last, err = k.file.read(); err != nil {
 			k.log.Warn("cannot read the gateway's last addresses", "error", err)
 		}
+
 		k.unread = false
 	}
+
 	return addrsOf(k.last.Addresses)
 }
 
@@ -104,16 +117,22 @@ func (k *addressKeeper) inUse() []netip.Addr {
 // InternalIP of the Node replaces such an address at once.
 func (k *addressKeeper) keep(n Node, h Host, now time.Time) Node {
 	left := map[netip.Addr]time.Time{}
+
 	for _, p := range k.last.Addresses {
 		a := p.Addr()
-		if slices.ContainsFunc(h.Addresses, func(has link.Address) bool { return has.Prefix.Addr() == a && !has.Duplicate }) {
+
+		if slices.ContainsFunc(h.Addresses,
+			func(has link.Address) bool { return has.Prefix.Addr() == a && !has.Duplicate }) {
 			continue
 		}
+
 		since, known := k.gone[a]
 		if !known {
 			since = now
+
 			time.AfterFunc(k.hold, k.wake.Trigger)
 		}
+
 		next := n.Address(a.Is4())
 		switch {
 		case next.IsValid() && slices.Contains(h.Known.Internal, next):
@@ -125,22 +144,27 @@ func (k *addressKeeper) keep(n Node, h Host, now time.Time) Node {
 		case !known:
 			k.log.Warn("the gateway's address is gone; it is kept for now", "address", a, "for", k.hold)
 		}
+
 		left[a] = since
 		n = n.with(p, k.last)
 	}
+
 	k.gone = left
 	k.set(chosen{Addresses: n.Addresses, NextHops: n.NextHops, Routes: n.Routes})
+
 	return n
 }
 
 // with returns the node with an address that the host has lost, and the last routes of its family.
 func (n Node) with(p netip.Prefix, last chosen) Node {
 	is4 := p.Addr().Is4()
-	n.Addresses = slices.DeleteFunc(slices.Clone(n.Addresses), func(o netip.Prefix) bool { return o.Addr().Is4() == is4 })
+	n.Addresses = slices.DeleteFunc(slices.Clone(n.Addresses),
+		func(o netip.Prefix) bool { return o.Addr().Is4() == is4 })
 	n.Addresses, n.Gone = append(n.Addresses, p), append(slices.Clone(n.Gone), p)
 	slices.SortFunc(n.Addresses, netip.Prefix.Compare)
 	n.HostCIDRs = append(slices.Clone(n.HostCIDRs), p)
 	slices.SortFunc(n.HostCIDRs, func(a, b netip.Prefix) int { return a.Addr().Compare(b.Addr()) })
+
 	if !n.leaves(is4) {
 		n.NextHops, n.Routes = slices.Clone(n.NextHops), slices.Clone(n.Routes)
 		for _, hop := range last.NextHops {
@@ -148,21 +172,27 @@ func (n Node) with(p netip.Prefix, last chosen) Node {
 				n.NextHops = append(n.NextHops, hop)
 			}
 		}
+
 		for _, r := range last.Routes {
 			if r.Prefix.Addr().Is4() == is4 {
 				n.Routes = append(n.Routes, r)
 			}
 		}
-		slices.SortStableFunc(n.NextHops, func(a, b netip.Addr) int { return a.BitLen() - b.BitLen() }) // IPv4 first
+
+		slices.SortStableFunc(n.NextHops,
+			func(a, b netip.Addr) int { return a.BitLen() - b.BitLen() }) // IPv4 first
 	}
+
 	return n
 }
 
 // set records changed addresses.
 func (k *addressKeeper) set(c chosen) {
-	if slices.Equal(c.Addresses, k.last.Addresses) && slices.Equal(c.NextHops, k.last.NextHops) && slices.Equal(c.Routes, k.last.Routes) {
+	if slices.Equal(c.Addresses, k.last.Addresses) && slices.Equal(c.NextHops, k.last.NextHops) &&
+		slices.Equal(c.Routes, k.last.Routes) {
 		return
 	}
+
 	k.last = c
 	if err := k.file.write(c); err != nil {
 		k.log.Warn("cannot record the gateway's addresses", "error", err)

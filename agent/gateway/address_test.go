@@ -19,14 +19,17 @@ import (
 
 func TestPreferredAddress(t *testing.T) {
 	const dynamic, secondary = "dynamic", "secondary"
+
 	with := func(prefix, kind string) link.Address {
 		a := address(prefix, "eth0")
 		a.Dynamic, a.Secondary = kind == dynamic, kind == secondary
+
 		return a
 	}
 	own4, own6 := with("10.0.0.1/24", dynamic), with("fd00::1/64", "")
 	vip4, vip6 := with("10.0.0.200/32", ""), with("fd00::200/128", "")
 	second4, second6 := with("10.0.1.1/24", ""), with("fd00::2/64", "")
+
 	advertised := with("2001:db8::3/64", dynamic) // made from a router advertisement
 	for name, tt := range map[string]struct {
 		of                         []link.Address
@@ -61,12 +64,15 @@ func TestPreferredAddress(t *testing.T) {
 				if s == "" {
 					return nil
 				}
+
 				return []netip.Addr{netip.MustParseAddr(s)}
 			}
+
 			is4 := true
 			if p, err := netip.ParsePrefix(tt.want); err == nil {
 				is4 = p.Addr().Is4()
 			}
+
 			known := knownAddresses{Internal: list(tt.internal), Annotated: list(tt.annotated), InUse: list(tt.inUse)}
 			if got, ok := preferred(tt.of, known, is4); got.String() != tt.want || ok != got.IsValid() {
 				t.Errorf("%s, %t; want %s", got, ok, tt.want)
@@ -92,6 +98,7 @@ func newKeeperRig(t *testing.T) *keeperRig {
 		{Device: "eth0", Prefix: link.Everything(true), Via: netip.MustParseAddr("172.30.0.1")},
 		{Device: "eth0", Prefix: link.Everything(false), Via: netip.MustParseAddr("fe80::1")},
 	}
+
 	return r
 }
 
@@ -114,20 +121,26 @@ func (r *keeperRig) wants(after time.Duration, want ...string) Node {
 	r.now = r.now.Add(after)
 	r.host.Known.InUse = r.inUse()
 	n := r.keep(nodeOf(r.host, r.s), r.host, r.now)
+
 	var got []string
+
 	for _, p := range n.Addresses {
 		text := p.String()
 		if slices.Contains(n.Gone, p) {
 			text += "*"
 		}
+
 		if !slices.Contains(n.HostCIDRs, p) {
 			r.t.Errorf("gateway address %s is not among the host's %v", p, n.HostCIDRs)
 		}
+
 		got = append(got, text)
 	}
+
 	if diff := cmp.Diff(want, got, cmpopts.EquateEmpty()); diff != "" {
 		r.t.Errorf("addresses (-want +got):\n%s", diff)
 	}
+
 	return n
 }
 
@@ -136,10 +149,12 @@ func TestVanishedAddressIsKeptForAWhile(t *testing.T) {
 	r.wants(0, "172.30.0.11/24", "fd00::11/64")
 	r.has("172.30.0.200/32", "fd00::11/64")
 	r.host.Hops = r.host.Hops[1:] // the kernel removes the route with the address
+
 	n := r.wants(0, "172.30.0.11/24*", "fd00::11/64")
 	if diff := cmp.Diff([]netip.Addr{netip.MustParseAddr("172.30.0.1"), netip.MustParseAddr("fe80::1")}, n.NextHops, cmpopts.EquateComparable(netip.Addr{})); diff != "" {
 		t.Errorf("next hops (-want +got):\n%s", diff)
 	}
+
 	r.wants(addressHold-time.Second, "172.30.0.11/24*", "fd00::11/64")
 	r.has("172.30.0.200/32", "172.30.0.11/24", "fd00::11/64")
 	r.wants(time.Second, "172.30.0.11/24", "fd00::11/64") // it is back
@@ -187,19 +202,25 @@ func TestDuplicateAddressIsGone(t *testing.T) {
 // A record that cannot be read is replaced.
 func TestBrokenRecordOfAddresses(t *testing.T) {
 	r := newKeeperRig(t)
+
 	path := filepath.Join(r.s.RunDir, chosenRecord)
 	if err := os.WriteFile(path, []byte("{"), 0o600); err != nil {
 		t.Fatal(err)
 	}
+
 	r.wants(0, "172.30.0.11/24", "fd00::11/64")
+
 	b, err := os.ReadFile(path)
+
 	var c chosen
 	if err != nil || json.Unmarshal(b, &c) != nil || len(c.Addresses) != 2 {
 		t.Errorf("record %q, %v", b, err)
 	}
+
 	if err := removeRunFiles(r.s.RunDir); err != nil {
 		t.Error(err)
 	}
+
 	if err := removeRunFiles(r.s.RunDir); err != nil {
 		t.Errorf("again: %v", err)
 	}

@@ -17,25 +17,31 @@ func (g *Gateway) apply(ctx context.Context) error {
 	if err := Moving(g.s.RunDir); err != nil {
 		return err
 	}
+
 	h, err := g.view.observe()
 	if err != nil {
 		return errors.Join(err, g.backend.pass())
 	}
+
 	errRoutes := g.topology.routes.keep(reliedOn(h, g.s), &h, time.Now())
 	if g.s.bare() {
 		return errors.Join(errRoutes, g.applyBare(ctx, h))
 	}
+
 	if g.s.NoEBPF != "" && g.s.Backend == EBPF {
 		g.view.setNode(g.view.derive(h, g.s), g.log) // pods still get their network
 		return fmt.Errorf("this node serves no North-South traffic: %s", g.s.NoEBPF)
 	}
+
 	if err := g.services.await(ctx); err != nil {
 		// The API server may be out of reach because the host has lost its address: report that.
 		if n := g.view.derive(h, g.s); len(n.Gone) > 0 {
 			g.view.setNode(n, g.log)
 		}
+
 		return err
 	}
+
 	if err := reservePorts(g.s.RunDir, g.s.reserved()); err != nil {
 		return err
 	}
@@ -44,24 +50,31 @@ func (g *Gateway) apply(ctx context.Context) error {
 	if h, err = g.place(ctx, h); err != nil {
 		return errors.Join(err, g.backend.pass())
 	}
+
 	n := g.view.derive(h, g.s)
 	was, _ := g.view.Node()
 	g.former.compare(was, n, h)
 	g.view.setNode(n, g.log)
+
 	if len(n.Addresses) == 0 {
 		return errors.Join(fmt.Errorf("%s has no address", g.s.HostDevice()), g.backend.pass())
 	}
+
 	var errUplink error
 	if g.s.Layout == Direct { // a port of OVS has no address
 		errUplink = link.DisableLRO(g.s.Uplink)
 	}
+
 	settled := g.services.settled()
 	errBridge := g.topology.syncBridge(ctx, &h, n, settled)
+
 	err = errors.Join(errRoutes, errUplink, errBridge, g.applyBackend(ctx, h, n))
 	if g.services.settled() && !settled && errBridge == nil {
 		err = errors.Join(err, g.topology.syncHairpin(n, true)) // routes that had to wait for the backend
 	}
+
 	g.repair = g.repair || err == nil
+
 	return err
 }
 
@@ -70,10 +83,12 @@ func (g *Gateway) applyBackend(ctx context.Context, h Host, n Node) error {
 	if err := g.tracker.sync(ctx, n); err != nil {
 		return err
 	}
+
 	st := g.plan(h, n)
 	if err := g.topology.syncSteal(h.Uplink.Index); err != nil {
 		return err
 	}
+
 	return g.backend.sync(ctx, st)
 }
 
@@ -82,34 +97,44 @@ func (g *Gateway) applyBare(ctx context.Context, h Host) error {
 	if err := g.topology.ovs.SyncBridgeMapping(ctx, Network, ""); err != nil {
 		return err
 	}
+
 	at, taken, err := g.topology.settle(ctx)
 	if err == nil && taken {
 		err = g.leave(ctx, h)
 	}
+
 	if err != nil {
 		return err
 	}
+
 	if h, err = g.view.observe(); err != nil { // settle may have changed it
 		return err
 	}
+
 	n := g.view.derive(h, at)
 	g.view.setNode(n, g.log)
+
 	if len(n.Addresses) == 0 {
 		return fmt.Errorf("%s has no address", at.HostDevice())
 	}
+
 	if err := g.backend.detach(); err != nil {
 		return err
 	}
+
 	if at.Layout != Bridged {
 		if err := g.topology.dropBridge(ctx, h); err != nil {
 			return err
 		}
 	}
+
 	if err := releasePorts(g.s.RunDir); err != nil {
 		return err
 	}
+
 	g.services.plan(h, n, g.inputs.read())
 	g.services.openHost(false)
+
 	return g.services.write(nil)
 }
 
@@ -120,20 +145,25 @@ func (g *Gateway) place(ctx context.Context, h Host) (Host, error) {
 	if err != nil || due == stay {
 		return h, err
 	}
+
 	from := map[transfer]Layout{join: Direct, leave: Bridged}[due]
+
 	n := nodeOf(h, g.s.placed(from)) // addresses after the move
 	if err := g.tracker.sync(ctx, n); err != nil {
 		return h, err
 	}
+
 	if due == leave {
 		err = g.leave(ctx, h)
 	} else {
 		prepare := func() error { return g.backend.prepare(programConfig(h, n, g.s, facts{})) }
 		err = g.topology.joinBridge(ctx, h, prepare, g.carry)
 	}
+
 	if err != nil {
 		return h, err
 	}
+
 	return g.view.observe()
 }
 
@@ -143,6 +173,7 @@ func (g *Gateway) leave(ctx context.Context, h Host) error {
 	if err := g.backend.prepare(st.config); err != nil {
 		return err
 	}
+
 	return g.topology.leaveBridge(ctx, func() error { return g.backend.syncHooks(ctx, st) })
 }
 
@@ -153,11 +184,15 @@ func (g *Gateway) carry(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+
 	st := g.plan(h, nodeOf(h, g.s))
+
 	flows := func() error { return g.backend.syncFlows(ctx, st) }
-	if err := errors.Join(g.topology.syncSteal(h.Uplink.Index), g.topology.flows.retrySync(ctx, flows)); err != nil {
+	if err := errors.Join(g.topology.syncSteal(h.Uplink.Index),
+		g.topology.flows.retrySync(ctx, flows)); err != nil {
 		return err
 	}
+
 	return g.backend.syncHooks(ctx, st)
 }
 
@@ -166,16 +201,19 @@ func (g *Gateway) plan(h Host, n Node) state {
 	f := g.inputs.read()
 	g.services.plan(h, n, f)
 	f.vips, f.taken, f.unread, f.repair = g.services.vips(), g.tracker.left, !g.tracker.known, g.repair
+
 	return newState(h, n, g.s, f)
 }
 
 // observe reads the host.
 func observe(w Wiring, known knownAddresses) (Host, error) {
 	h := Host{Known: known}
+
 	var err error
 	if h.Uplink, err = link.Get(w.Uplink); err != nil {
 		return h, fmt.Errorf("uplink: %w", err)
 	}
+
 	b, err := link.Get(w.Bridge)
 	switch {
 	case err == nil:
@@ -183,13 +221,17 @@ func observe(w Wiring, known knownAddresses) (Host, error) {
 	case !errors.Is(err, link.ErrNotFound):
 		return h, err
 	}
+
 	if h.Addresses, err = link.Addresses(); err != nil {
 		return h, err
 	}
+
 	if h.Defaults, err = link.DefaultRoutes(); err != nil {
 		return h, err
 	}
+
 	h.Hops, err = hops(h, w)
+
 	return h, err
 }
 
@@ -199,25 +241,32 @@ func hops(h Host, w Wiring) ([]link.Hop, error) {
 	if w.Layout == Dedicated {
 		return nil, nil // its next hops are configured
 	}
+
 	devices := []string{w.Uplink}
 	if h.Bridge != nil && w.Bridge != w.Uplink {
 		devices = append(devices, w.Bridge)
 	}
+
 	var out []link.Hop
+
 	for _, device := range devices {
-		of := slices.DeleteFunc(slices.Clone(h.Addresses), func(a link.Address) bool { return a.Device != device || a.LinkLocal || a.Duplicate })
+		of := slices.DeleteFunc(slices.Clone(h.Addresses),
+			func(a link.Address) bool { return a.Device != device || a.LinkLocal || a.Duplicate })
 		for _, is4 := range []bool{true, false} {
 			source, ok := preferred(of, h.Known, is4)
 			if !ok {
 				continue
 			}
+
 			have, err := link.Hops(device, source.Addr())
 			if err != nil && !errors.Is(err, link.ErrNotFound) {
 				return nil, err
 			}
+
 			out = append(out, have...)
 		}
 	}
+
 	return out, nil
 }
 
@@ -227,5 +276,6 @@ func ReadNode(s Settings) (Node, error) {
 	if err != nil {
 		return Node{}, err
 	}
+
 	return nodeOf(h, s), nil
 }

@@ -53,6 +53,7 @@ func newBackend(p parts) backend {
 	if p.s.Backend == OpenFlow {
 		return &flowBackend{parts: p, leftover: leftover, counts: newFlowCounts(p.s)}
 	}
+
 	return &programs{parts: p, leftover: leftover}
 }
 
@@ -69,8 +70,11 @@ func (l *leftover) open() error {
 	if l.gone || !hooked(l.s.PinDir) {
 		return nil
 	}
+
 	var err error
+
 	l.idle, err = openIdle(l.s, l.log)
+
 	return err
 }
 
@@ -79,11 +83,14 @@ func (l *leftover) drop() error {
 	if l.gone {
 		return nil
 	}
+
 	if !hooked(l.s.PinDir) { // pins that remain belong to the host's socket programs
 		err := removeFilters()
 		l.gone = err == nil
+
 		return err
 	}
+
 	idle := l.idle
 	if l.idle = nil; idle == nil {
 		var err error
@@ -91,8 +98,10 @@ func (l *leftover) drop() error {
 			return err
 		}
 	}
+
 	err := takeDown(idle)
 	l.gone = err == nil
+
 	return err
 }
 

@@ -28,6 +28,7 @@ type topology struct {
 // watch triggers the gateway's loop when uplink, bridge or their OVSDB rows change, until ctx ends.
 func (t *topology) watch(ctx context.Context, wake loop.Signal) error {
 	defer t.ovs.Watch(t.concerned, wake)()
+
 	return link.Watch(ctx, t.log, func(device string) {
 		if device == "" || device == t.s.Uplink || device == t.s.Bridge || t.routes.watches(device) {
 			wake.Trigger()
@@ -43,6 +44,7 @@ func (t *topology) concerned(table, name string) bool {
 	case "Bridge", "Port", "Interface":
 		return name == t.s.Bridge || name == t.s.Uplink || strings.HasPrefix(name, "patch-"+t.s.Bridge)
 	}
+
 	return false
 }
 
@@ -52,6 +54,7 @@ func checkBridge(ctx context.Context, o *ovs.Client, w Wiring) (member bool, err
 	if w.Layout == Bridged || w.Layout == Dedicated {
 		return o.CheckMember(ctx, w.Uplink, w.Bridge)
 	}
+
 	return false, o.CheckGateway(ctx, w.Uplink, w.Bridge)
 }
 
@@ -70,20 +73,26 @@ func Resolve(ctx context.Context, o *ovs.Client, s Settings) (Wiring, error) {
 		if err != nil {
 			return w, err
 		}
+
 		if bridge != "" {
 			w.Bridge, w.Uplink = bridge, uplink
 		}
 	}
+
 	if nic := movedBy(s.RunDir, w.Uplink); nic != "" && w.Layout == Direct {
 		w.Bridge, w.Uplink = w.Uplink, nic
 	}
+
 	if s.Wiring = w; w.Layout == Direct && moved(s) {
 		return w, nil // the move will be undone
 	}
+
 	if s.bare() {
 		return w, nil // any bridge may have a foreign owner
 	}
+
 	_, err := checkBridge(ctx, o, w)
+
 	return w, err
 }
 
@@ -98,36 +107,46 @@ func (t *topology) syncBridge(ctx context.Context, h *Host, n Node, settled bool
 		want.DatapathType, want.FailMode = t.s.Datapath, ovs.FailSecure
 		want.OtherConfig = map[string]string{"disable-in-band": "true"}
 	}
+
 	if t.s.Layout == Dedicated {
 		want.Uplink = t.s.Uplink
 	}
+
 	if err := t.ovs.SyncBridge(ctx, want); err != nil {
 		return err
 	}
+
 	if h.Bridge == nil {
 		if err := t.renewBridge(ctx, h); err != nil {
 			return err
 		}
 	}
+
 	if t.s.Layout != Bridged {
 		if err := t.prepareBridge(n); err != nil {
 			return err
 		}
 	}
+
 	if err := t.syncHairpin(n, settled); err != nil {
 		return err
 	}
+
 	b, err := link.Get(t.s.Bridge)
 	if err != nil {
 		return err
 	}
+
 	h.Bridge = &b
 	if h.Addresses, err = link.Addresses(); err != nil {
 		return err
 	}
+
 	if !slices.Equal(b.MAC, h.Uplink.MAC) || b.MTU != want.MTU {
-		return fmt.Errorf("bridge %s: address %s and MTU %d do not yet match uplink values %s and %d", t.s.Bridge, b.MAC, b.MTU, h.Uplink.MAC, h.Uplink.MTU)
+		return fmt.Errorf("bridge %s: address %s and MTU %d do not yet match uplink values %s and %d",
+			t.s.Bridge, b.MAC, b.MTU, h.Uplink.MAC, h.Uplink.MTU)
 	}
+
 	return nil
 }
 
@@ -139,15 +158,19 @@ func (t *topology) renewBridge(ctx context.Context, h *Host) error {
 		if err != nil {
 			return fmt.Errorf("bridge %s: device deleted: %w", t.s.Bridge, err)
 		}
+
 		if renewed {
 			b, err := link.Get(t.s.Bridge)
 			if err == nil {
 				t.record.repaired("bridge_device")
+
 				h.Bridge = &b
 			}
+
 			return err
 		}
 	}
+
 	return fmt.Errorf("bridge %s: device missing: is ovs-vswitchd running?", t.s.Bridge)
 }
 
@@ -159,28 +182,35 @@ func (t *topology) prepareBridge(n Node) error {
 		if err := link.WriteSysctl("net/ipv6/conf/"+t.s.Bridge+"/addr_gen_mode", none); err != nil {
 			return err
 		}
+
 		if err := link.QuietIPv6(t.s.Bridge); err != nil {
 			return err
 		}
 	} else if err := link.DisableIPv6(t.s.Bridge); err != nil {
 		return err
 	}
+
 	if !t.s.Userspace() {
 		if err := link.WriteSysctl("net/ipv4/conf/"+t.s.Bridge+"/arp_ignore", "8"); err != nil {
 			return err
 		}
 	}
+
 	if err := link.SetUp(t.s.Bridge); err != nil {
 		return err
 	}
+
 	want := bridgeAddresses(t.s)
 	for _, a := range hostHairpin(n, t.s).Addresses {
 		want = append(want, single(a)) // owned by syncHairpin
 	}
+
 	if err := link.SyncAddresses(t.s.Bridge, want); err != nil {
 		return err
 	}
+
 	_, err := link.RestoreConnectedRoutes(t.s.Bridge, bridgeAddresses(t.s))
+
 	return err
 }
 
@@ -189,6 +219,7 @@ func (t *topology) wantsIPv6(n Node) bool {
 	if t.s.Userspace() && t.s.Encap.Addr().Is6() {
 		return true
 	}
+
 	return slices.ContainsFunc(hostHairpin(n, t.s).Addresses, netip.Addr.Is6)
 }
 
@@ -201,10 +232,12 @@ func (t *topology) syncSteal(uplink int) error {
 	if !t.s.Userspace() || t.s.Layout == Direct || link.ClsactAttached(uplink, stealFilter) {
 		return nil
 	}
+
 	steal, err := bpf.NewSteal(clsactFuncs())
 	if err != nil {
 		return err
 	}
 	defer steal.Close() // the filter stays attached
+
 	return steal.Attach(uplink)
 }

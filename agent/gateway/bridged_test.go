@@ -28,6 +28,7 @@ func TestBridgedKernel(t *testing.T) {
 			if got, why := ovs.DetectDatapath(link.HasGenericFamily); got != ovs.DatapathSystem {
 				t.Skip("make test-vm runs this:", why)
 			}
+
 			r := newRig(t, ovs.DatapathSystem)
 			r.s.Backend = backend
 			testBridged(r)
@@ -45,6 +46,7 @@ func TestBridgedVLANUntagged(t *testing.T) {
 		if m := r.gw.View().Missing(); !strings.Contains(m, "gateway VLAN 100: the host's addresses are on eth0 itself") {
 			return errors.New(m)
 		}
+
 		return nil
 	})
 	r.hostAnswers()
@@ -57,12 +59,15 @@ func testBridged(r *rig) {
 
 	r.step("start", func(t *testing.T) {
 		r.hostAnswers()
+
 		if n, _ := r.gw.View().Node(); len(n.Addresses) != 1 || n.Addresses[0].String() != "172.30.0.11/24" || len(n.HostCIDRs) != 1 {
 			t.Errorf("node %+v", n)
 		}
+
 		if got := r.sw.Vsctl(t, "get-fail-mode", "breth0"); strings.TrimSpace(got) != "standalone" {
 			t.Errorf("fail mode %q: the host would be cut while vswitchd has no flows", got)
 		}
+
 		if err := r.programs(r.s.Backend == EBPF); err != nil {
 			t.Error(err)
 		}
@@ -78,11 +83,14 @@ func testBridged(r *rig) {
 			if r.gw.View().Missing() == "" {
 				return errors.New("still ready")
 			}
+
 			return nil
 		})
+
 		if r.s.Backend == EBPF {
 			r.hostAnswers() // by the programs alone
 		}
+
 		r.sw.StartVswitchd(r.test)
 		r.await("flows again", func() error { return r.outputs("patch-breth0_node1-to-br-int") })
 		r.awaitReady()
@@ -93,6 +101,7 @@ func testBridged(r *rig) {
 			if r.repairs("uplink_port") == 0 {
 				return errors.New("not repaired")
 			}
+
 			return nil
 		})
 		r.await("flows for its new number", func() error { return r.outputs("eth0") })
@@ -105,11 +114,13 @@ func testBridged(r *rig) {
 			if b, err := r.bridge(); err != nil || b.MAC.String() != "02:00:00:00:00:88" {
 				return fmt.Errorf("MAC %s, error %w", b.MAC, err)
 			}
+
 			return nil
 		})
 		r.awaitReady()
 		held.check(t)
 	})
+
 	for _, backend := range r.backends() {
 		r.step(string(backend)+" follows "+string(r.s.Backend), func(t *testing.T) {
 			r.stop()
@@ -117,9 +128,11 @@ func testBridged(r *rig) {
 			r.follow(backend)
 			held.check(t)
 			r.hostAnswers()
+
 			if err := r.programs(backend == EBPF); err != nil {
 				t.Error(err)
 			}
+
 			if err := r.outputs("patch-breth0_node1-to-br-int"); err != nil {
 				t.Error(err)
 			}
@@ -135,6 +148,7 @@ func (r *rig) follow(backend Backend) {
 	r.s.Backend = backend
 	r.unknown.Store(true)
 	r.begin()
+
 	if before == EBPF && backend == EBPF {
 		r.awaitReady() // with the tables that are pinned
 	} else {
@@ -142,12 +156,15 @@ func (r *rig) follow(backend Backend) {
 			if m := r.gw.View().Missing(); !strings.Contains(m, "Services are not known") {
 				return fmt.Errorf("missing %q", m)
 			}
+
 			return nil
 		})
+
 		if err := r.programs(before == EBPF); err != nil {
 			r.t.Error(err)
 		}
 	}
+
 	r.hostAnswers()
 	r.unknown.Store(false)
 	r.awaitReady()
@@ -176,19 +193,23 @@ func (r *rig) bridged() {
 	testnode.Run(r.t, "ip", "addr", "flush", "dev", "eth0")
 	testnode.Run(r.t, "ip", "addr", "add", "172.30.0.11/24", "dev", "breth0")
 	testnode.Run(r.t, "ip", "link", "set", "breth0", "up")
+
 	if r.s.Userspace() {
 		testnode.Run(r.t, "ethtool", "-K", "eth0", "tx", "off")
 		r.onPeer("ethtool", "-K", "eth0", "tx", "off")
 	}
+
 	r.test.Cleanup(func() { testnode.Run(r.test, "ovs-vsctl", "--db="+r.sw.Address, "--no-wait", "del-br", "breth0") })
 }
 
 func (r *rig) uplink() link.Link {
 	r.t.Helper()
+
 	l, err := link.Get("eth0")
 	if err != nil {
 		r.t.Fatal(err)
 	}
+
 	return l
 }
 
@@ -206,10 +227,12 @@ func (r *rig) outputs(port string) error {
 	if err != nil {
 		return err
 	}
+
 	out, err := exec.Command("ovs-ofctl", "-O", "OpenFlow14", "--no-names", "dump-flows", "unix:"+r.sw.Dir+"/breth0.mgmt", "cookie="+ovs.Cookie+"/"+ovs.CookieMask).CombinedOutput()
 	if err != nil || ports[port] == 0 || !strings.Contains(string(out), fmt.Sprintf("output:%d", ports[port])) {
 		return fmt.Errorf("no flow to port %d (%s): %w:\n%s", ports[port], port, err, out)
 	}
+
 	return nil
 }
 
@@ -219,5 +242,6 @@ func (r *rig) programs(want bool) error {
 	if is := err == nil; is != want {
 		return fmt.Errorf("programs pinned %t (%w), want %t", is, err, want)
 	}
+
 	return nil
 }

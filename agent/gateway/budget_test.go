@@ -22,9 +22,11 @@ func large(namespace string, i int) service.Objects {
 	for a := range model.MaxExternalIPs {
 		svc.Spec.ExternalIPs = append(svc.Spec.ExternalIPs, fmt.Sprintf("198.51.%d.%d", i, a))
 	}
+
 	for p := range model.MaxServiceFronts / (2 + model.MaxExternalIPs) {
 		svc.Spec.Ports = append(svc.Spec.Ports, corev1.ServicePort{Name: fmt.Sprint(p), Port: int32(1 + p)})
 	}
+
 	return service.Objects{Service: svc}
 }
 
@@ -37,31 +39,38 @@ func TestNamespaceCannotFillTables(t *testing.T) {
 	r := newServingRig(t)
 	r.shares = model.Shares{}
 	r.restart(t)
+
 	key := func(namespace string, i int) service.Key {
 		return service.Key{Namespace: namespace, Name: fmt.Sprint("s", i)}
 	}
 	for i := range 34 {
 		r.set(key("tenant", i), large("tenant", i))
 	}
+
 	other := numbered(0, 1)
 	other.Service.Namespace, other.Service.CreationTimestamp = "other", metav1.NewTime(time.Unix(1000, 0))
 	r.set(key("other", 0), other)
+
 	check := func(what string, entries int, tenants ...int) {
 		t.Helper()
 		r.sync(t)
+
 		if got := r.entries(t); got != entries {
 			t.Errorf("%s: %d frontends, want %d", what, got, entries)
 		}
+
 		for table, n := range r.to.gateway.Unwritten() {
 			if n != 0 {
 				t.Errorf("%s: %d entries have no room in %s", what, n, table)
 			}
 		}
+
 		for i := range 34 {
 			want := false
 			for _, n := range tenants {
 				want = want || n == i
 			}
+
 			if got := r.accounts.Refused(key("tenant", i)) == nil; r.objects[key("tenant", i)].Service != nil && got != want {
 				t.Errorf("%s: Service %d is served: %t", what, i, got)
 			}
@@ -69,42 +78,55 @@ func TestNamespaceCannotFillTables(t *testing.T) {
 	}
 	told := map[service.Key]bool{}
 	r.budgeted = func(k service.Key) { told[k] = true }
+
 	check("all", largeFronts+4, 0)
+
 	for i := 1; i < 34; i++ {
 		if !told[key("tenant", i)] {
 			t.Errorf("not told about Service %d", i)
 		}
 	}
+
 	clear(told)
+
 	if r.sync(t) != 0 {
 		t.Error("nothing changed, and entries are written")
 	}
+
 	r.set(key("tenant", 0), service.Objects{})
 	check("the oldest goes", largeFronts+4, 1)
+
 	if len(told) != 1 || !told[key("tenant", 1)] {
 		t.Errorf("told about %v, want Service 1", told)
 	}
+
 	small := large("tenant", 1)
 	small.Service.Spec.Ports = small.Service.Spec.Ports[:1]
 	r.set(key("tenant", 1), small)
 	check("the oldest gets smaller", 64+largeFronts+4, 1, 2)
 	r.set(key("tenant", 1), large("tenant", 1))
 	check("and larger", largeFronts+4, 1)
+
 	r.node.Addresses = r.node.Addresses[:1]
+
 	check("the node changes", largeFronts+2, 1)
+
 	for i := range 34 {
 		r.set(key("tenant", i), service.Objects{})
 	}
+
 	check("all go", 2)
 }
 
 // TestUnitsAreThoseOfTables checks that the budgets' tables have the size of the real ones.
 func TestUnitsAreThoseOfTables(t *testing.T) {
 	r := newServingRig(t)
+
 	tables, err := bpf.Tables(r.dir)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	units := model.TableUnits()
 	for table, want := range map[string]int{
 		"sock_frontends": units.Frontends, "sock_backends": units.Backends, "host_addrs": units.Addresses, "lookup_targets": units.Local,
@@ -113,6 +135,7 @@ func TestUnitsAreThoseOfTables(t *testing.T) {
 			t.Errorf("table %s has room for %d entries, the budget for %d", table, got, want)
 		}
 	}
+
 	if tables["services"].Capacity < units.Frontends {
 		t.Errorf("table services has room for %d entries, fewer than sock_frontends", tables["services"].Capacity)
 	}

@@ -38,21 +38,28 @@ var hooks = [...]string{"uplink_ingress", "uplink_egress", "bridge_ingress", "br
 func Cleanup(ctx context.Context, s Settings, o *ovs.Client, log *slog.Logger) error {
 	if o == nil && (s.Layout == Bridged || moved(s) || movedBy(s.RunDir, s.Uplink) != "") {
 		// If ovs-vswitchd is gone as well, only the programs carry the host's traffic.
-		return fmt.Errorf("clean up gateway: the host's addresses are on an OVS bridge and OVSDB is unreachable: nothing was changed")
+		return fmt.Errorf(
+			"clean up gateway: the host's addresses are on an OVS bridge and OVSDB is unreachable: nothing was changed",
+		)
 	}
+
 	if in, err := loadInheritance(s.RunDir); err == nil {
 		return restoreNode(ctx, in, s, o, log)
 	}
+
 	var errs []error
 	if o != nil {
 		errs = append(errs, o.SyncBridgeMapping(ctx, Network, ""), o.Disconnect(ctx, s.Bridge))
 	}
+
 	idle, err := openIdle(s, log)
 	errs = append(errs, err, takeDown(idle), removeFilters())
+
 	errs = append(errs, link.RemoveHairpin(s.Bridge, hostHairpin(bothFamilies, s)))
 	if l, err := link.Get(s.Uplink); err == nil && s.Layout != Direct {
 		errs = append(errs, link.DetachClsact(l.Index, stealFilter))
 	}
+
 	switch {
 	case o == nil:
 	case moved(s):
@@ -64,6 +71,7 @@ func Cleanup(ctx context.Context, s Settings, o *ovs.Client, log *slog.Logger) e
 	default:
 		errs = append(errs, o.RemoveBridge(ctx, s.Bridge))
 	}
+
 	return errors.Join(append(errs, releasePorts(s.RunDir), removeRunFiles(s.RunDir))...)
 }
 
@@ -78,23 +86,29 @@ func removeFlows(ctx context.Context, s Settings, o *ovs.Client) error {
 	if _, err := o.OFPorts(ctx, s.Bridge); errors.Is(err, ovs.ErrNotFound) {
 		return nil
 	}
+
 	_, err := ovs.SyncBundle(ctx, s.OVSRunDir, s.Bridge, []string{"priority=0 actions=NORMAL"})
 	if err == nil {
 		return nil
 	}
 	// A foreign flow has the same table, priority and match.
 	_, err = ovs.SyncBundle(ctx, s.OVSRunDir, s.Bridge, nil)
+
 	return err
 }
 
 // removeFilters removes filters without a pin. An agent that was killed between attaching and
 // pinning leaves such filters behind.
 func removeFilters() error {
-	filters, err := link.ClsactFilters(func(name string) bool { return slices.Contains(hooks[:], name) || bpf.IsPodHook(name) })
+	filters, err := link.ClsactFilters(
+		func(name string) bool { return slices.Contains(hooks[:], name) || bpf.IsPodHook(name) },
+	)
+
 	errs := []error{err}
 	for _, f := range filters {
 		errs = append(errs, link.DetachClsactAt(f.Ifindex, f.Name, f.Egress))
 	}
+
 	return errors.Join(errs...)
 }
 
@@ -117,7 +131,14 @@ func openIdle(s Settings, log *slog.Logger) (*bpf.Gateway, error) {
 	if _, err := os.Stat(s.PinDir); errors.Is(err, os.ErrNotExist) {
 		return nil, nil
 	}
-	idle := bpf.Config{NodeMAC: make(net.HardwareAddr, 6), SNATPorts: s.SNATPorts, GenevePort: model.TunnelPort, Layout: layouts[s.Layout]}
+
+	idle := bpf.Config{
+		NodeMAC:    make(net.HardwareAddr, 6),
+		SNATPorts:  s.SNATPorts,
+		GenevePort: model.TunnelPort,
+		Layout:     layouts[s.Layout],
+	}
+
 	return bpf.Open(bpf.Options{PinDir: s.PinDir, Config: idle, Log: log, Clsact: clsactFuncs()})
 }
 
@@ -126,5 +147,6 @@ func takeDown(g *bpf.Gateway) error {
 	if g == nil {
 		return nil
 	}
+
 	return errors.Join(g.Detach(), g.Close())
 }

@@ -27,20 +27,28 @@ type connections struct {
 }
 
 // at sets the frontends and returns the connections for their flows.
-func (c *connections) at(frontends map[bpf.ServiceKey]bpf.ServiceOwner, addrs map[netip.Addr]bpf.AddrKind) ([]link.Socket, error) {
+func (c *connections) at(
+	frontends map[bpf.ServiceKey]bpf.ServiceOwner,
+	addrs map[netip.Addr]bpf.AddrKind,
+) ([]link.Socket, error) {
 	ports := map[bpf.SocketKey]bool{}
+
 	for k, owner := range frontends {
 		if owner == bpf.ServiceOVN && addrs[k.Addr] == bpf.AddrHost {
 			ports[bpf.SocketKey{Proto: k.Proto, Port: k.Port}] = true
 		}
 	}
+
 	c.mu.Lock()
 	defer c.mu.Unlock()
+
 	c.ports = ports
+
 	now, err := c.list()
 	if err == nil {
 		c.last = now
 	}
+
 	return now, err
 }
 
@@ -48,7 +56,9 @@ func (c *connections) list() ([]link.Socket, error) {
 	if len(c.ports) == 0 {
 		return nil, nil
 	}
+
 	all, err := link.Sockets(1, math.MaxUint16)
+
 	return slices.DeleteFunc(all, func(s link.Socket) bool {
 		return !s.Remote.IsValid() || !c.ports[bpf.SocketKey{Proto: s.Proto, Port: s.Local.Port()}]
 	}), err
@@ -58,12 +68,14 @@ func (c *connections) list() ([]link.Socket, error) {
 func (c *connections) run(ctx context.Context, wake loop.Signal) error {
 	tick := time.NewTicker(connectionScan)
 	defer tick.Stop()
+
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-tick.C:
 		}
+
 		if c.changed() {
 			wake.Trigger()
 		}
@@ -74,6 +86,8 @@ func (c *connections) run(ctx context.Context, wake loop.Signal) error {
 func (c *connections) changed() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+
 	now, err := c.list()
+
 	return err != nil || !slices.Equal(now, c.last)
 }

@@ -21,38 +21,49 @@ func TestRawSocketClaimsProtocol(t *testing.T) {
 	r := newRig(t, ovs.DatapathNetdev)
 	open := func(domain, proto int) (shut func()) {
 		t.Helper()
+
 		fd, err := unix.Socket(domain, unix.SOCK_RAW|unix.SOCK_CLOEXEC, proto)
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		return func() { unix.Close(fd) }
 	}
+
 	var all []bpf.NSKey
 	for _, proto := range []uint8{unix.IPPROTO_ICMP, unix.IPPROTO_ICMPV6, 89, 112} {
 		all = append(all, bpf.NSKey{Remote: netip.IPv4Unspecified(), Proto: proto}, bpf.NSKey{Remote: netip.IPv6Unspecified(), Proto: proto})
 	}
+
 	has := func(what string, want ...bpf.NSKey) {
 		t.Helper()
+
 		e, err := bpf.OpenExplainer(r.s.PinDir)
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer e.Close()
+
 		r.gw.Trigger()
 		testnode.Eventually(t, what, func() error {
 			got, err := e.Entries(bpf.Keys{Protos: all})
 			if err != nil || len(got.Protos) != len(want) || slices.ContainsFunc(want, func(k bpf.NSKey) bool { return !got.Protos[k] }) {
 				return fmt.Errorf("the programs have %v, want %v, error %w", got.Protos, want, err)
 			}
+
 			return nil
 		})
 	}
 	any4, any6 := netip.IPv4Unspecified(), netip.IPv6Unspecified()
+
 	shutVRRP, shutPing := open(unix.AF_INET, 112), open(unix.AF_INET, unix.IPPROTO_ICMP)
 	defer shutPing()
+
 	r.start()
 	has("of before", bpf.NSKey{Remote: any4, Proto: 112})
+
 	shutOSPF := open(unix.AF_INET6, 89)
+
 	has("made while it runs", bpf.NSKey{Remote: any4, Proto: 112}, bpf.NSKey{Remote: any6, Proto: 89})
 	shutVRRP()
 	has("one closed", bpf.NSKey{Remote: any6, Proto: 89})
@@ -64,13 +75,16 @@ func TestRawSocketClaimsProtocol(t *testing.T) {
 // the sockets cannot be listed.
 func TestFlowsHaveProtocols(t *testing.T) {
 	testnode.Netns(t)
+
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 112)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer unix.Close(fd)
+
 	u := &hostUse{s: Settings{Wiring: Wiring{Layout: Bridged, Backend: OpenFlow}}, log: slog.New(slog.DiscardHandler), record: newRecorder(slog.New(slog.DiscardHandler))}
 	u.syncProtos(nil)
+
 	if want := (bpf.NSKey{Remote: netip.IPv4Unspecified(), Proto: 112}); !slices.Contains(u.protos, want) {
 		t.Errorf("protocols %v, want %v among them", u.protos, want)
 	}
@@ -84,20 +98,25 @@ func TestDedicatedWithholdsNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer udp.Close()
+
 	raw, err := unix.Socket(unix.AF_INET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 112)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer unix.Close(raw)
+
 	for layout, has := range map[Layout]bool{Direct: true, Bridged: true, Dedicated: false} {
 		s := Settings{Wiring: Wiring{Layout: layout}, Cluster: Cluster{SNATPorts: bpf.PortRange{First: 49152, Last: 65535}}}
+
 		protos, err := hostProtos(s)
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		if got := len(gated(s)) > 0; got != has {
 			t.Errorf("%s: gated %v", layout, gated(s))
 		}
+
 		if got := len(protos) > 0; got != has {
 			t.Errorf("%s: protocols of the host %v", layout, protos)
 		}

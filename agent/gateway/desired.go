@@ -40,27 +40,36 @@ type Node struct {
 // own addresses there.
 func overlap(h Host, s Settings) error {
 	for _, a := range h.Addresses {
-		if s.Encap.IsValid() && s.Encap.Overlaps(a.Prefix) && !a.LinkLocal && !slices.Contains(s.NotHost, a.Device) {
-			return fmt.Errorf("encap address %s is in the network of host address %s on %s", s.Encap, a.Prefix, a.Device)
+		if s.Encap.IsValid() && s.Encap.Overlaps(a.Prefix) && !a.LinkLocal &&
+			!slices.Contains(s.NotHost, a.Device) {
+			return fmt.Errorf("encap address %s is in the network of host address %s on %s", s.Encap,
+				a.Prefix, a.Device)
 		}
 	}
+
 	for _, p := range s.PodCIDRs {
 		for _, a := range h.Addresses {
 			if p.Contains(a.Prefix.Addr()) && !slices.Contains(s.NotHost, a.Device) {
-				return fmt.Errorf("network %s of the cluster contains host address %s on %s", p, a.Prefix.Addr(), a.Device)
+				return fmt.Errorf("network %s of the cluster contains host address %s on %s", p,
+					a.Prefix.Addr(), a.Device)
 			}
 		}
+
 		for _, r := range h.Defaults {
 			if p.Contains(r.NextHop) && !slices.Contains(s.NotHost, r.Device) {
-				return fmt.Errorf("network %s of the cluster contains next hop %s of the host on %s", p, r.NextHop, r.Device)
+				return fmt.Errorf("network %s of the cluster contains next hop %s of the host on %s", p,
+					r.NextHop, r.Device)
 			}
 		}
+
 		for _, r := range h.Hops {
 			if p.Contains(r.Via) && !slices.Contains(s.NotHost, r.Device) {
-				return fmt.Errorf("network %s of the cluster contains next hop %s of the host on %s", p, r.Via, r.Device)
+				return fmt.Errorf("network %s of the cluster contains next hop %s of the host on %s", p,
+					r.Via, r.Device)
 			}
 		}
 	}
+
 	return nil
 }
 
@@ -70,16 +79,23 @@ func shared(h Host, s Settings) error {
 	if s.Layout != Dedicated {
 		return nil
 	}
+
 	for _, a := range h.Addresses {
 		if a.Device == s.Uplink && !a.LinkLocal {
-			return fmt.Errorf("uplink %s has host address %s: layout dedicated needs a NIC without one", s.Uplink, a.Prefix.Addr())
+			return fmt.Errorf("uplink %s has host address %s: layout dedicated needs a NIC without one",
+				s.Uplink, a.Prefix.Addr())
 		}
+
 		for _, own := range s.Addresses {
 			if own.Addr() == a.Prefix.Addr() {
-				return fmt.Errorf("gateway address %s is a host address on %s: layout dedicated needs a separate one", own.Addr(), a.Device)
+				return fmt.Errorf(
+					"gateway address %s is a host address on %s: layout dedicated needs a separate one",
+					own.Addr(), a.Device,
+				)
 			}
 		}
 	}
+
 	return nil
 }
 
@@ -90,17 +106,20 @@ func (n Node) Address(is4 bool) netip.Addr {
 			return p.Addr()
 		}
 	}
+
 	return netip.Addr{}
 }
 
 // Stranded returns the node's addresses whose family has no route to other networks.
 func (n Node) Stranded() []netip.Prefix {
 	var out []netip.Prefix
+
 	for _, p := range n.Addresses {
 		if !n.leaves(p.Addr().Is4()) {
 			out = append(out, p)
 		}
 	}
+
 	return out
 }
 
@@ -116,15 +135,19 @@ func (n Node) leaves(is4 bool) bool {
 func (n Node) StandIns() map[netip.Addr]netip.Addr {
 	out := map[netip.Addr]netip.Addr{}
 	next := netip.AddrFrom4([4]byte{169, 254, 0, 1}) // FRRouting shows such routes with this next hop, too
+
 	for _, r := range n.Routes {
 		if _, known := out[r.Via]; known || !r.Via.Is6() || r.Prefix.Addr().Is6() {
 			continue
 		}
+
 		for slices.ContainsFunc(n.Routes, func(o link.Hop) bool { return o.Via == next }) {
 			next = next.Next()
 		}
+
 		out[r.Via], next = next, next.Next()
 	}
+
 	return out
 }
 
@@ -132,11 +155,14 @@ func (n Node) StandIns() map[netip.Addr]netip.Addr {
 func (n *Node) setRoutes(routes []link.Hop) {
 	if len(routes) == 1 {
 		only := routes[0]
-		if is4 := only.Prefix.Addr().Is4(); only.Prefix == link.Everything(is4) && only.Via.IsValid() && only.Via.Is4() == is4 {
+		if is4 := only.Prefix.Addr().
+			Is4(); only.Prefix == link.Everything(is4) && only.Via.IsValid() &&
+			only.Via.Is4() == is4 {
 			n.NextHops = append(n.NextHops, only.Via)
 			return
 		}
 	}
+
 	n.Routes = append(n.Routes, routes...)
 }
 
@@ -152,36 +178,48 @@ func (n *Node) setRoutes(routes []link.Hop) {
 func nodeOf(h Host, s Settings) Node {
 	n := Node{Uplink: h.Uplink, Addresses: slices.Clone(s.Addresses), NextHops: s.NextHops}
 	device := s.HostDevice()
+
 	var candidates []link.Address
+
 	for _, a := range h.Addresses {
-		if a.LinkLocal || slices.Contains(s.NotHost, a.Device) || within(masqueradeNetworks(), a.Prefix.Addr()) || within(s.ServiceCIDRs, a.Prefix.Addr()) {
+		if a.LinkLocal || slices.Contains(s.NotHost, a.Device) ||
+			within(masqueradeNetworks(), a.Prefix.Addr()) ||
+			within(s.ServiceCIDRs, a.Prefix.Addr()) {
 			continue
 		}
+
 		n.HostCIDRs = append(n.HostCIDRs, a.Prefix)
 		if a.Device == device && !a.Duplicate {
 			candidates = append(candidates, a)
 		}
 	}
+
 	for _, is4 := range []bool{true, false} {
 		if p, ok := preferred(candidates, h.Known, is4); ok && !n.Address(is4).IsValid() {
 			n.Addresses = append(n.Addresses, p)
 		}
 	}
+
 	slices.SortFunc(n.HostCIDRs, func(a, b netip.Prefix) int { return a.Addr().Compare(b.Addr()) })
 	n.HostCIDRs = slices.Compact(n.HostCIDRs)
-	slices.SortFunc(n.Addresses, func(a, b netip.Prefix) int { return a.Addr().Compare(b.Addr()) }) // IPv4 first
+	slices.SortFunc(n.Addresses,
+		func(a, b netip.Prefix) int { return a.Addr().Compare(b.Addr()) }) // IPv4 first
+
 	if len(s.NextHops) > 0 {
 		return n
 	}
+
 	for _, is4 := range []bool{true, false} {
 		n.setRoutes(hopsOf(h.Hops, device, is4))
 	}
+
 	return n
 }
 
 // hopsOf returns the routes of a device and family.
 func hopsOf(hops []link.Hop, device string, is4 bool) []link.Hop {
-	return slices.DeleteFunc(slices.Clone(hops), func(r link.Hop) bool { return r.Device != device || r.Prefix.Addr().Is4() != is4 })
+	return slices.DeleteFunc(slices.Clone(hops),
+		func(r link.Hop) bool { return r.Device != device || r.Prefix.Addr().Is4() != is4 })
 }
 
 // hostAddrs returns the gateway's host set: every local address, sorted.
@@ -190,7 +228,9 @@ func hostAddrs(h Host) []netip.Addr {
 	for _, a := range h.Addresses {
 		out = append(out, a.Prefix.Addr().WithZone(""))
 	}
+
 	slices.SortFunc(out, netip.Addr.Compare)
+
 	return slices.Compact(out)
 }
 
@@ -210,6 +250,7 @@ func bridgeAddresses(s Settings) []netip.Prefix {
 	if !s.Userspace() {
 		return nil
 	}
+
 	return []netip.Prefix{s.Encap}
 }
 
@@ -222,5 +263,6 @@ func nodeAddrs(n Node) []netip.Addr {
 			out = append(out, a)
 		}
 	}
+
 	return out
 }

@@ -16,13 +16,16 @@ func EncapAddress(s Settings) (netip.Addr, error) {
 	if err != nil {
 		return netip.Addr{}, err
 	}
+
 	last, _ := newRunFile[chosen](s.RunDir, chosenRecord).read() // the gateway reports an error
 	h.Known.InUse = addrsOf(last.Addresses)
+
 	return encapAddress(h, s), nil
 }
 
 func encapAddress(h Host, s Settings) netip.Addr {
 	var places []Settings
+
 	switch s.Layout {
 	case Dedicated:
 		for _, r := range h.Defaults {
@@ -35,6 +38,7 @@ func encapAddress(h Host, s Settings) netip.Addr {
 	default:
 		places = []Settings{s, s.placed(Bridged)}
 	}
+
 	for _, at := range places {
 		n := nodeOf(h, at)
 		for _, is4 := range []bool{true, false} {
@@ -43,6 +47,7 @@ func encapAddress(h Host, s Settings) netip.Addr {
 			}
 		}
 	}
+
 	return netip.Addr{}
 }
 
@@ -52,6 +57,7 @@ func (s Settings) placed(layout Layout) Settings {
 	if layout == Bridged {
 		s.NotHost = slices.DeleteFunc(slices.Clone(s.NotHost), func(d string) bool { return d == s.Bridge })
 	}
+
 	return s
 }
 
@@ -59,5 +65,6 @@ func (s Settings) placed(layout Layout) Settings {
 // has none. The uplink may be a bridge port at the same time, because OVSDB survives a reboot. In
 // that state nothing reaches the host.
 func misplaced(h Host, s Settings) bool {
-	return s.Layout == Bridged && len(nodeOf(h, s).Addresses) == 0 && len(nodeOf(h, s.placed(Direct)).Addresses) > 0
+	return s.Layout == Bridged && len(nodeOf(h, s).Addresses) == 0 &&
+		len(nodeOf(h, s.placed(Direct)).Addresses) > 0
 }

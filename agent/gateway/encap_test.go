@@ -11,6 +11,7 @@ import (
 // TestEncapAddress has the host's addresses where another layout or the boot left them.
 func TestEncapAddress(t *testing.T) {
 	const own, router = "172.30.0.11", "172.31.0.11"
+
 	on := func(device string, more ...link.Address) Host {
 		return Host{
 			Addresses: append(more, address("fe80::1/64", device), address("fd69::2/128", "breth0"), address(own+"/24", device)),
@@ -22,6 +23,7 @@ func TestEncapAddress(t *testing.T) {
 	bridged.Layout, bridged.NotHost = Bridged, []string{"ovn-k8s-mp0"}
 	dedicated := direct
 	dedicated.Layout, dedicated.Uplink, dedicated.Bridge = Dedicated, "eth1", "breth1"
+
 	dedicated.Addresses = []netip.Prefix{netip.MustParsePrefix(router + "/24")}
 	for _, c := range []struct {
 		name      string
@@ -42,6 +44,7 @@ func TestEncapAddress(t *testing.T) {
 			if want, _ := netip.ParseAddr(c.want); got != want {
 				t.Errorf("%v, want %v", got, want)
 			}
+
 			if misplaced(c.h, c.s) != c.misplaced {
 				t.Errorf("misplaced is %t", !c.misplaced)
 			}
@@ -52,13 +55,17 @@ func TestEncapAddress(t *testing.T) {
 // TestMoves undoes every attempt. Each may have interrupted the host's network for a while.
 func TestMoves(t *testing.T) {
 	var m moves
+
 	start := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
+
 	var at []time.Duration
+
 	for now := start; now.Before(start.Add(24 * time.Hour)); now = now.Add(5 * time.Second) {
 		if m.next(now) == nil {
 			at = append(at, now.Sub(start))
 		}
 	}
+
 	if len(at) < 20 || len(at) > 40 || at[0] != 0 || at[1] != time.Minute || at[2] != 3*time.Minute {
 		t.Errorf("attempts at %v", at)
 	}

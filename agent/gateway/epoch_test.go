@@ -24,13 +24,17 @@ func startEpochs(t *testing.T) *epochs {
 	r, p, gw := newPods(t)
 	p.use(gw)
 	testnode.Background(t, p.Run)
+
 	e := &epochs{rig: r, target: "unix:" + filepath.Join(r.sw.Dir, ovs.IntegrationBridge+".mgmt")}
+
 	testnode.Eventually(t, "flows that are read", func() error {
 		if s := p.record.read().Shortcuts; s == nil || len(s.Causes) > 0 {
 			return fmt.Errorf("%+v", s)
 		}
+
 		return nil
 	})
+
 	return e
 }
 
@@ -38,6 +42,7 @@ func startEpochs(t *testing.T) *epochs {
 func (e *epochs) change(flows string) {
 	e.t.Helper()
 	cmd := exec.Command("ovs-ofctl", "add-flows", e.target, "-")
+
 	cmd.Stdin = strings.NewReader(flows)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		e.t.Fatalf("change flows: %v: %s", err, out)
@@ -46,10 +51,12 @@ func (e *epochs) change(flows string) {
 
 func (e *epochs) now() uint32 {
 	e.t.Helper()
+
 	c, err := bpf.ReadShortcutCounts(e.s.PinDir)
 	if err != nil {
 		e.t.Fatal(err)
 	}
+
 	return c.Epoch
 }
 
@@ -61,11 +68,14 @@ func (e *epochs) settled() (epoch uint32) {
 		if now := e.now(); now != epoch {
 			epoch, since = now, time.Now()
 		}
+
 		if age := time.Since(since); age < revalidation+5*forgetPause {
 			return fmt.Errorf("epoch %d for %s", epoch, age)
 		}
+
 		return nil
 	})
+
 	return epoch
 }
 
@@ -73,16 +83,21 @@ func (e *epochs) settled() (epoch uint32) {
 // keep their shortcuts for most of their packets (TestForgetShortcuts_costsFewPackets in package bpf).
 func TestPods_epochRisesTenTimesPerSecond(t *testing.T) {
 	e := startEpochs(t)
+
 	const each, perSecond = 200, 10
+
 	flow := "table=14,priority=2001,ip,reg14=0x3,metadata=0x1"
 	flows := strings.Repeat("add "+flow+",actions=drop\ndelete_strict "+flow+"\n", each/2)
+
 	before, began, changes := e.settled(), time.Now(), 0
 	for ; time.Since(began) < 2*time.Second; changes += each {
 		e.change(flows)
 	}
+
 	raised, most := e.now()-before, uint32(perSecond*time.Since(began)/time.Second)+1
 	if raised < 2 || raised > most {
 		t.Errorf("%d changes in %s raised the epoch %d times, want 2 to %d times", changes, time.Since(began), raised, most)
 	}
+
 	t.Logf("%d changes in %s raised the epoch %d times", changes, time.Since(began), raised)
 }

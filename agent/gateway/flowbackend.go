@@ -26,32 +26,41 @@ func (f *flowBackend) run(ctx context.Context) error {
 	group.Go(func() error { return f.flows.run(ctx) })
 	group.Go(func() error { return f.counts.Run(ctx) })
 	group.Go(func() error { return f.connections.run(ctx, f.wake) })
+
 	return group.Wait()
 }
 
 // sync writes the flows before it removes the programs that they replace.
 func (f *flowBackend) sync(ctx context.Context, st state) error {
 	f.host.syncProtos(nil)
+
 	if err := f.host.syncSockets(nil); err != nil || st.host.Bridge == nil {
 		return err
 	}
+
 	if err := f.syncFlows(ctx, st); err != nil {
 		return err
 	}
+
 	if err := f.detach(); err != nil {
 		return err
 	}
+
 	f.services.openHost(false)
+
 	return f.services.write(nil)
 }
 
 func (f *flowBackend) syncFlows(ctx context.Context, st state) error {
 	frontends := f.services.frontends()
+
 	connections, err := f.connections.at(frontends, st.addrs)
 	if err != nil {
 		return err
 	}
+
 	sockets := slices.Concat(f.host.sockets, connections)
+
 	return f.flows.sync(ctx, st, func(st state, ports openflow.Ports) openflow.Change {
 		return f.flows.planner.Flows(st.input(ports, frontends, sockets, f.host.protos))
 	})
@@ -77,6 +86,7 @@ func (f *flowBackend) counters(ctx context.Context) ([]bpf.Counter, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	return flowCounters(func(n uint8) ovs.FlowCount { return sums[n] }), nil
 }
 
@@ -86,6 +96,7 @@ func FlowReasons() []bpf.Counter {
 	for _, c := range openflow.Counts() {
 		out = append(out, counterOf(c))
 	}
+
 	return out
 }
 
@@ -103,6 +114,7 @@ func counterOf(c openflow.Count) bpf.Counter {
 	default:
 		out.Direction, out.Port = "rx", c.Verdict.String()
 	}
+
 	return out
 }
 
@@ -115,6 +127,7 @@ func flowNumbers() []uint8 {
 	for _, c := range openflow.Counts() {
 		numbers = append(numbers, c.Number)
 	}
+
 	return numbers
 }
 
@@ -129,15 +142,18 @@ func ReadFlowCounters(ctx context.Context, ovsRunDir, bridge string) ([]bpf.Coun
 	if err != nil {
 		return nil, err
 	}
+
 	return flowCounters(func(n uint8) ovs.FlowCount { return sums[n] }), nil
 }
 
 func flowCounters(sum func(number uint8) ovs.FlowCount) []bpf.Counter {
 	var out []bpf.Counter
+
 	for _, c := range openflow.Counts() {
 		n := counterOf(c)
 		n.Packets, n.Bytes = sum(c.Number).Packets, sum(c.Number).Bytes
 		out = append(out, n)
 	}
+
 	return out
 }

@@ -15,15 +15,19 @@ func TestFlowReasons(t *testing.T) {
 	for _, c := range bpf.Reasons() {
 		of[c.Reason] = c
 	}
+
 	var alone []string
+
 	for _, c := range FlowReasons() {
 		if want, ok := of[c.Reason]; !ok {
 			alone = append(alone, c.Reason)
 		} else if c != want {
 			t.Errorf("flows count %+v, programs %+v", c, want)
 		}
+
 		delete(of, c.Reason)
 	}
+
 	if want := []string{"icmp_error_both", "icmp_echo_reply_both"}; !slices.Equal(alone, want) || len(of) > 0 {
 		t.Errorf("only of flows: %v, want %v; only of programs: %v", alone, want, of)
 	}
@@ -37,12 +41,14 @@ func (r *rig) flowsCount(t *testing.T) {
 		if err != nil {
 			return err
 		}
+
 		for _, reason := range []string{"pass_unconfigured", "host_out"} { // no ovn-controller has made a patch port
 			i := slices.IndexFunc(counters, func(c bpf.Counter) bool { return c.Reason == reason })
 			if c := counters[i]; c.Packets == 0 || c.Bytes < 60*c.Packets {
 				return fmt.Errorf("%+v", c)
 			}
 		}
+
 		return nil
 	})
 }

@@ -39,7 +39,8 @@ type FlowStep struct {
 }
 
 func (s FlowStep) String() string {
-	return fmt.Sprintf("%s: %s: %s", s.Table, cmp.Or(s.Match, "any other"), cmp.Or(strings.Join(s.Actions, ", "), "drop"))
+	return fmt.Sprintf("%s: %s: %s", s.Table, cmp.Or(s.Match, "any other"),
+		cmp.Or(strings.Join(s.Actions, ", "), "drop"))
 }
 
 // FlowPlace locates the flows.
@@ -52,25 +53,34 @@ func OpenFlowExplainer(ctx context.Context, at FlowPlace) (*FlowExplainer, error
 	if err != nil {
 		return nil, fmt.Errorf("uplink: %w", err)
 	}
+
 	client, err := ovs.Dial(ctx, at.OVSDB)
 	if err != nil {
 		return nil, err
 	}
 	defer client.Close()
+
 	ports, err := bridgePorts(ctx, client, at.Bridge, at.Uplink)
 	if err != nil {
 		return nil, err
 	}
+
 	control, err := ovs.DialSwitch(ctx, at.OVSRunDir)
 	if err != nil {
 		return nil, err
 	}
+
 	return NewFlowExplainer(control, at.Bridge, ports, uplink.MAC), nil
 }
 
 // NewFlowExplainer returns an explainer for a bridge with these ports. It owns control and closes
 // it.
-func NewFlowExplainer(control *ovs.Control, bridge string, ports openflow.Ports, node net.HardwareAddr) *FlowExplainer {
+func NewFlowExplainer(
+	control *ovs.Control,
+	bridge string,
+	ports openflow.Ports,
+	node net.HardwareAddr,
+) *FlowExplainer {
 	return &FlowExplainer{NodeMAC: node, bridge: bridge, ports: ports, control: control}
 }
 
@@ -78,22 +88,33 @@ func NewFlowExplainer(control *ovs.Control, bridge string, ports openflow.Ports,
 func (e *FlowExplainer) Close() error { return e.control.Close() }
 
 // Explain traces an Ethernet frame through the current flows.
-func (e *FlowExplainer) Explain(ctx context.Context, dir verdict.Direction, frame []byte) (FlowExplanation, error) {
+func (e *FlowExplainer) Explain(
+	ctx context.Context,
+	dir verdict.Direction,
+	frame []byte,
+) (FlowExplanation, error) {
 	in := ovs.TraceInput{Bridge: e.bridge, Port: "LOCAL", Frame: frame}
+
 	switch dir {
 	case verdict.FromWire:
 		in.Port = fmt.Sprint(e.ports.Uplink)
 	case verdict.FromOVN: // these packets make flows learn
 		if e.ports.Patch == 0 {
-			return FlowExplanation{}, errors.New("explain frame: ovn-controller has not connected the bridge to OVN")
+			return FlowExplanation{}, errors.New(
+				"explain frame: ovn-controller has not connected the bridge to OVN",
+			)
 		}
+
 		in.Port, in.Frame, in.Flow = fmt.Sprint(e.ports.Patch), nil, openflow.Spell(verdict.Parse(frame))
 	}
+
 	trace, err := e.control.Trace(ctx, in)
 	if err != nil {
 		return FlowExplanation{}, fmt.Errorf("explain frame: %w", err)
 	}
+
 	const ethernet = 14 // without a VLAN tag
+
 	return explanation(trace.Steps(), ethernet+verdict.Parse(frame).Length)
 }
 
@@ -101,34 +122,42 @@ func (e *FlowExplainer) Explain(ctx context.Context, dir verdict.Direction, fram
 // yields both branches in the trace.
 func explanation(steps []ovs.Step, size int) (FlowExplanation, error) {
 	var x FlowExplanation
+
 	counts := map[uint8]openflow.Count{}
 	for _, c := range openflow.Counts() {
 		counts[c.Number] = c
 	}
+
 	asked, long := false, false
+
 	for _, s := range steps {
 		longer := s.Table == openflow.TableLonger && s.Match != ""
 		if asked && longer != long {
 			continue
 		}
+
 		x.Steps = append(x.Steps, flowStep(s))
+
 		most := 0
 		for _, a := range s.Actions {
 			if _, err := fmt.Sscanf(a, "check_pkt_larger(%d)", &most); err == nil {
 				asked, long = true, size > most
 			}
 		}
+
 		c, counted := counts[s.Number]
 		switch {
 		case longer: // although OVS counts the branch for short packets
 			c := openflow.CountOf(verdict.Oversized)
 			x.Counter, x.Packet = counterOf(c), c.Packet
+
 			return x, nil
 		case counted:
 			x.Counter, x.Packet = counterOf(c), c.Packet
 			return x, nil
 		}
 	}
+
 	return x, errors.New("explain frame: no flow in the trace belongs to this agent's version")
 }
 
@@ -137,5 +166,6 @@ func flowStep(s ovs.Step) FlowStep {
 	for _, a := range s.Actions {
 		out.Actions = append(out.Actions, openflow.DescribeAction(a))
 	}
+
 	return out
 }

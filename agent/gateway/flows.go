@@ -35,10 +35,12 @@ type flowTable struct {
 
 func newFlowTable(p parts, o *ovs.Client) *flowTable {
 	t := &flowTable{s: p.s, ovs: o, log: p.log, record: p.record, wake: p.wake}
+
 	t.written.RunDir, t.written.Bridge = p.s.OVSRunDir, p.s.Bridge
 	if Inherited(p.s.RunDir) {
 		t.written.Evict = ovs.PredecessorCookie
 	}
+
 	return t
 }
 
@@ -64,21 +66,29 @@ func (t *flowTable) invalidate() { t.lost.Store(true) }
 
 // sync writes the planned flows to the bridge and only then lets ovn-controller connect it. Without
 // flows OVN's packets would be lost. Without programs they would reach the host's stack.
-func (t *flowTable) sync(ctx context.Context, st state, plan func(state, openflow.Ports) openflow.Change) error {
+func (t *flowTable) sync(
+	ctx context.Context,
+	st state,
+	plan func(state, openflow.Ports) openflow.Change,
+) error {
 	if !t.up.Load() && !t.moving {
 		return fmt.Errorf("bridge %s: no OpenFlow connection: is ovs-vswitchd running?", t.s.Bridge)
 	}
+
 	var ports openflow.Ports
+
 	if t.s.Layout != Direct { // in layout direct, flows name no port
 		var err error
 		if ports, err = bridgePorts(ctx, t.ovs, t.s.Bridge, t.s.Uplink); err != nil {
 			return err
 		}
 	}
+
 	if err := t.write(ctx, plan(st, ports), st.repair); err != nil {
 		t.lost.Store(true)
 		return err
 	}
+
 	return t.ovs.SyncBridgeMapping(ctx, Network, t.s.mapping())
 }
 
@@ -89,14 +99,18 @@ func (t *flowTable) write(ctx context.Context, change openflow.Change, repair bo
 		_, err := t.written.Update(ctx, change.Write, change.Gone)
 		return err
 	}
+
 	messages, err := t.written.All(ctx, t.planner.All())
 	if err != nil {
 		return err
 	}
+
 	if messages > 0 && repair && change.Empty() {
 		t.record.repaired("flows")
 	}
+
 	t.comparedAt = time.Now()
+
 	return nil
 }
 
@@ -104,6 +118,7 @@ func (t *flowTable) write(ctx context.Context, change openflow.Change, repair bo
 func (t *flowTable) replace(ctx context.Context, flows []string) error {
 	t.lost.Store(true)
 	_, err := t.written.All(ctx, flows)
+
 	return err
 }
 
@@ -112,28 +127,39 @@ func (t *flowTable) replace(ctx context.Context, flows []string) error {
 func (t *flowTable) retrySync(ctx context.Context, sync func() error) error {
 	t.moving = true
 	defer func() { t.moving = false }()
+
 	var err error
 	for range 5 {
 		if err = sync(); err == nil {
 			return nil
 		}
+
 		select {
 		case <-ctx.Done():
 			return err
 		case <-time.After(100 * time.Millisecond):
 		}
 	}
+
 	return err
 }
 
 // static plans the flows that accompany programs.
 func (t *flowTable) static(st state, ports openflow.Ports) openflow.Change {
 	return t.planner.Static(openflow.StaticInput{
-		Layout: staticLayouts[t.s.Layout], Ports: ports, VLAN: t.s.VLAN, EncapIP: st.config.EncapIP, Hairpin: st.hairpin(),
+		Layout:  staticLayouts[t.s.Layout],
+		Ports:   ports,
+		VLAN:    t.s.VLAN,
+		EncapIP: st.config.EncapIP,
+		Hairpin: st.hairpin(),
 	})
 }
 
-var staticLayouts = map[Layout]openflow.Layout{Direct: openflow.Direct, Bridged: openflow.Bridged, Dedicated: openflow.Dedicated}
+var staticLayouts = map[Layout]openflow.Layout{
+	Direct:    openflow.Direct,
+	Bridged:   openflow.Bridged,
+	Dedicated: openflow.Dedicated,
+}
 
 // bridgePorts returns the numbers of the uplink's port and of the patch port to br-int.
 // ovn-controller creates the patch port once the bridge is mapped.
@@ -142,13 +168,17 @@ func bridgePorts(ctx context.Context, o *ovs.Client, bridge, uplink string) (ope
 	if err != nil {
 		return openflow.Ports{}, err
 	}
+
 	patch, err := PatchPort(ctx, o, bridge)
 	if err != nil {
 		return openflow.Ports{}, err
 	}
+
 	if all[uplink] == 0 {
-		return openflow.Ports{}, fmt.Errorf("bridge %s: ovs-vswitchd has not opened the port %s", bridge, uplink)
+		return openflow.Ports{}, fmt.Errorf("bridge %s: ovs-vswitchd has not opened the port %s", bridge,
+			uplink)
 	}
+
 	return openflow.Ports{Uplink: all[uplink], Patch: patch}, nil
 }
 
@@ -168,5 +198,6 @@ func patchPort(names []string, bridge string) string {
 			best = n
 		}
 	}
+
 	return best
 }

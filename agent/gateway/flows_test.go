@@ -21,19 +21,24 @@ func TestFlowsOfADeletedBridgeAreWrittenAgain(t *testing.T) {
 		log: slog.New(slog.DiscardHandler), wake: loop.NewSignal(),
 	}, nil)
 	ctx, stop := context.WithCancel(t.Context())
+
 	ended := make(chan error, 1)
 	go func() { ended <- table.run(ctx) }()
+
 	t.Cleanup(func() {
 		stop()
+
 		if err := <-ended; err != nil {
 			t.Error(err)
 		}
 	})
+
 	connected := func(want bool) func() error {
 		return func() error {
 			if table.connected() != want {
 				return errors.New("not yet")
 			}
+
 			return nil
 		}
 	}
@@ -45,6 +50,7 @@ func TestFlowsOfADeletedBridgeAreWrittenAgain(t *testing.T) {
 		if !table.lost.Load() {
 			return errors.New("the flows count as written")
 		}
+
 		return nil
 	})
 }

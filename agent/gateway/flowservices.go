@@ -31,7 +31,12 @@ func newFlowServices(s Settings) *flowServices {
 	if !s.CountsFlows() || s.Local || s.CountServices <= 0 {
 		return nil
 	}
-	return &flowServices{most: s.CountServices, ports: map[bpf.ServiceKey]bpf.ServicePort{}, sums: map[bpf.ServicePort]ovs.FlowCount{}}
+
+	return &flowServices{
+		most:  s.CountServices,
+		ports: map[bpf.ServiceKey]bpf.ServicePort{},
+		sums:  map[bpf.ServicePort]ovs.FlowCount{},
+	}
 }
 
 // set maps frontends to Service ports; the zero port removes a frontend. full means that changes
@@ -39,9 +44,11 @@ func newFlowServices(s Settings) *flowServices {
 func (f *flowServices) set(changes map[bpf.ServiceKey]bpf.ServicePort, full bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+
 	if full {
 		clear(f.ports)
 	}
+
 	for k, port := range changes {
 		if port == (bpf.ServicePort{}) {
 			delete(f.ports, k)
@@ -55,17 +62,23 @@ func (f *flowServices) set(changes map[bpf.ServiceKey]bpf.ServicePort, full bool
 func (f *flowServices) frontends() map[bpf.ServiceKey]bpf.ServicePort {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+
 	return maps.Clone(f.ports)
 }
 
 // counts reads the flows and returns the sums. On a read error it returns the previous sums.
-func (f *flowServices) counts(read func() ([]ovs.FrontFlow, error)) (counts []bpf.ServiceCount, uncounted int, err error) {
+func (f *flowServices) counts(
+	read func() ([]ovs.FrontFlow, error),
+) (counts []bpf.ServiceCount, uncounted int, err error) {
 	f.mu.Lock()
 	takes := f.takes
 	f.mu.Unlock()
+
 	flows, err := read()
+
 	f.mu.Lock()
 	defer f.mu.Unlock()
+
 	switch {
 	case err != nil && f.takes == 0:
 		return nil, 0, err
@@ -73,11 +86,15 @@ func (f *flowServices) counts(read func() ([]ovs.FrontFlow, error)) (counts []bp
 		f.take(flows)
 		f.takes++
 	}
+
 	uncounted = f.room()
 	for port, n := range f.sums {
 		counts = append(counts, bpf.ServiceCount{ServicePort: port, Packets: n.Packets, Bytes: n.Bytes})
 	}
-	slices.SortFunc(counts, func(a, b bpf.ServiceCount) int { return comparePorts(a.ServicePort, b.ServicePort) })
+
+	slices.SortFunc(counts,
+		func(a, b bpf.ServiceCount) int { return comparePorts(a.ServicePort, b.ServicePort) })
+
 	return counts, uncounted, nil
 }
 
@@ -85,21 +102,26 @@ func (f *flowServices) counts(read func() ([]ovs.FrontFlow, error)) (counts []bp
 // from an earlier agent.
 func (f *flowServices) take(flows []ovs.FrontFlow) {
 	f.room()
+
 	now := make(map[bpf.ServiceKey]ovs.FlowCount, len(flows))
 	for _, x := range flows {
 		k := bpf.ServiceKey{Addr: x.Addr, Proto: x.Proto, Port: x.Port}
 		now[k] = x.FlowCount
 		port := f.ports[k]
+
 		sum, counted := f.sums[port]
 		if !counted || f.last == nil {
 			continue
 		}
+
 		more, was := x.FlowCount, f.last[k]
 		if more.Packets >= was.Packets && more.Bytes >= was.Bytes {
 			more = ovs.FlowCount{Packets: more.Packets - was.Packets, Bytes: more.Bytes - was.Bytes}
 		}
+
 		f.sums[port] = ovs.FlowCount{Packets: sum.Packets + more.Packets, Bytes: sum.Bytes + more.Bytes}
 	}
+
 	f.last = now
 }
 
@@ -107,31 +129,40 @@ func (f *flowServices) take(flows []ovs.FrontFlow) {
 // the number of ports without a sum.
 func (f *flowServices) room() (without int) {
 	there := make(map[bpf.ServicePort]bool, len(f.ports))
+
 	var come []bpf.ServicePort
+
 	for _, port := range f.ports {
 		if _, has := f.sums[port]; !has && !there[port] {
 			come = append(come, port)
 		}
+
 		there[port] = true
 	}
+
 	for port := range f.sums {
 		if !there[port] {
 			delete(f.sums, port)
 		}
 	}
+
 	slices.SortFunc(come, comparePorts)
+
 	for _, port := range come {
 		if len(f.sums) >= f.most {
 			without++
 			continue
 		}
+
 		f.sums[port] = ovs.FlowCount{}
 	}
+
 	return without
 }
 
 func comparePorts(a, b bpf.ServicePort) int {
-	return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name), cmp.Compare(a.Port, b.Port), cmp.Compare(a.Proto, b.Proto))
+	return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name),
+		cmp.Compare(a.Port, b.Port), cmp.Compare(a.Proto, b.Proto))
 }
 
 // readWait limits the time that ovs-vswitchd may take to list the frontend flows.
@@ -140,6 +171,11 @@ const readWait = 2 * time.Second
 func (s *Services) readFlows() ([]ovs.FrontFlow, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), readWait)
 	defer cancel()
-	numbers := []uint8{openflow.CountOf(verdict.Service).Number, openflow.CountOf(verdict.ServiceHosted).Number}
+
+	numbers := []uint8{
+		openflow.CountOf(verdict.Service).Number,
+		openflow.CountOf(verdict.ServiceHosted).Number,
+	}
+
 	return ovs.ReadFrontFlows(ctx, s.s.OVSRunDir, s.s.Bridge, numbers)
 }

@@ -24,9 +24,12 @@ func TestFlowServices(t *testing.T) {
 	flows := Wiring{Backend: OpenFlow, Layout: Bridged}
 	f := newFlowServices(Settings{Wiring: flows, CountServices: 2})
 	f.set(map[bpf.ServiceKey]bpf.ServicePort{key(a, 30001): port("one"), key(b, 30001): port("one"), key(a, 30002): port("two")}, true)
+
 	check := func(what string, flows []ovs.FrontFlow, uncounted int, want map[string]uint64) {
 		t.Helper()
+
 		counts, over, err := f.counts(func() ([]ovs.FrontFlow, error) { return flows, nil })
+
 		got := map[string]uint64{}
 		for _, c := range counts {
 			got[c.Name] = c.Packets
@@ -34,13 +37,16 @@ func TestFlowServices(t *testing.T) {
 				t.Errorf("%s: %+v", what, c)
 			}
 		}
+
 		if diff := cmp.Diff(want, got); err != nil || over != uncounted || diff != "" {
 			t.Errorf("%s: %d uncounted, error %v %s", what, over, err, diff)
 		}
 	}
+
 	if _, _, err := f.counts(func() ([]ovs.FrontFlow, error) { return nil, errors.New("no switch") }); err == nil {
 		t.Error("counts without a read")
 	}
+
 	first := []ovs.FrontFlow{flow(a, 30001, 7), flow(a, 30002, 1)}
 	check("earlier counts are not attributed", first, 0, map[string]uint64{"one": 0, "two": 0})
 	check("a Service at two addresses, one of them new", []ovs.FrontFlow{flow(a, 30001, 9), flow(b, 30001, 4), flow(a, 30002, 1), flow(a, 9, 5)}, 0, map[string]uint64{"one": 6, "two": 0})
@@ -51,6 +57,7 @@ func TestFlowServices(t *testing.T) {
 	check("one goes, the third has room and begins", []ovs.FrontFlow{flow(a, 30001, 3), flow(b, 30001, 4), flow(a, 30003, 10)}, 0, map[string]uint64{"one": 9, "three": 2})
 	f.set(map[bpf.ServiceKey]bpf.ServicePort{key(a, 30003): port("three")}, true)
 	check("only the third is left", []ovs.FrontFlow{flow(a, 30003, 10)}, 0, map[string]uint64{"three": 2})
+
 	counts, _, err := f.counts(func() ([]ovs.FrontFlow, error) { return nil, errors.New("no switch") })
 	if len(counts) != 1 || counts[0].Packets != 2 || err != nil {
 		t.Errorf("without the switch it is what it was: %+v, error %v", counts, err)
@@ -63,6 +70,7 @@ func TestFlowServices(t *testing.T) {
 	if len(counts) != 1 || counts[0].Packets != 7 || err != nil {
 		t.Errorf("older figures: %+v, error %v", counts, err)
 	}
+
 	for _, s := range []Settings{{Wiring: Wiring{Backend: EBPF, Layout: Bridged}, CountServices: 2}, {Wiring: flows, Cluster: Cluster{Local: true}, CountServices: 2}, {Wiring: flows}} {
 		if newFlowServices(s) != nil {
 			t.Errorf("counted: %+v", s)
@@ -77,21 +85,27 @@ func TestFlowCountsFollowServices(t *testing.T) {
 	r.to.flows = f
 	fronts := func(want ...int) {
 		t.Helper()
+
 		got := map[string]int{}
+
 		for k, port := range f.ports {
 			if k.Port < 30000 || port.Port != 80 {
 				t.Errorf("%v is %v's", k, port)
 			}
+
 			got[port.Name]++
 		}
+
 		expected := map[string]int{}
 		for _, i := range want {
 			expected[serviceKey(i).Name] = len(r.node.Addresses)
 		}
+
 		if diff := cmp.Diff(expected, got); diff != "" {
 			t.Error(diff)
 		}
 	}
+
 	r.set(serviceKey(4), numbered(4, 1))
 	r.set(serviceKey(8), numbered(8, 1))
 	r.sync(t)

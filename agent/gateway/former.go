@@ -38,20 +38,29 @@ type former struct {
 }
 
 func newFormer(ovsRunDir string, wake loop.Signal, log *slog.Logger) *former {
-	return &former{ovsRunDir: ovsRunDir, log: log, wake: wake, own: loop.NewSignal(), addrs: map[netip.Addr]int{}}
+	return &former{
+		ovsRunDir: ovsRunDir,
+		log:       log,
+		wake:      wake,
+		own:       loop.NewSignal(),
+		addrs:     map[netip.Addr]int{},
+	}
 }
 
 // add records removed addresses.
 func (f *former) add(addrs []netip.Addr) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+
 	for _, a := range addrs {
 		if _, known := f.addrs[a]; known {
 			continue
 		}
+
 		if len(f.addrs) >= maxFormer {
 			delete(f.addrs, oldest(f.addrs))
 		}
+
 		f.addrs[a] = 0
 		f.own.Trigger()
 		f.wake.Trigger()
@@ -65,6 +74,7 @@ func oldest(former map[netip.Addr]int) (found netip.Addr) {
 			found = a
 		}
 	}
+
 	return found
 }
 
@@ -72,6 +82,7 @@ func oldest(former map[netip.Addr]int) (found netip.Addr) {
 func (f *former) list() []netip.Addr {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+
 	return slices.Collect(maps.Keys(f.addrs))
 }
 
@@ -79,20 +90,25 @@ func (f *former) list() []netip.Addr {
 // any more.
 func (f *former) compare(was, is Node, h Host) {
 	now := append(hostAddrs(h), addrsOf(is.Gone)...)
+
 	f.mu.Lock()
 	maps.DeleteFunc(f.addrs, func(a netip.Addr, _ int) bool { return slices.Contains(now, a) })
 	f.mu.Unlock()
-	f.add(slices.DeleteFunc(addrsOf(was.HostCIDRs), func(a netip.Addr) bool { return slices.Contains(now, a) }))
+	f.add(
+		slices.DeleteFunc(addrsOf(was.HostCIDRs), func(a netip.Addr) bool { return slices.Contains(now, a) }),
+	)
 }
 
 // run flushes the connection tracker until ctx ends.
 func (f *former) run(ctx context.Context) error {
 	for {
 		wait := f.flush(ctx)
+
 		var again <-chan time.Time
 		if wait > 0 {
 			again = time.After(wait)
 		}
+
 		select {
 		case <-ctx.Done():
 			return nil
@@ -109,22 +125,27 @@ func (f *former) flush(ctx context.Context) (wait time.Duration) {
 	due := maps.Clone(f.addrs)
 	f.mu.Unlock()
 	maps.DeleteFunc(due, func(_ netip.Addr, times int) bool { return times >= flushes })
+
 	for a, times := range due {
 		err := ovs.ForgetAddress(ctx, f.ovsRunDir, a)
 		if err != nil && times == 0 {
 			f.log.Warn("cannot delete connections of a removed address", "address", a, "error", err)
 		}
+
 		if err == nil && times == 0 {
 			f.log.Info("connections of a removed address deleted", "address", a)
 		}
+
 		if next := firstFlush << times; wait == 0 || next < wait {
 			wait = next
 		}
+
 		f.mu.Lock()
 		if _, still := f.addrs[a]; still {
 			f.addrs[a] = times + 1
 		}
 		f.mu.Unlock()
 	}
+
 	return wait
 }

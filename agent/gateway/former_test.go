@@ -37,11 +37,14 @@ func TestConnectionsOfFormerAddressAreForgotten(t *testing.T) {
 	r := newRig(t, ovs.DatapathNetdev)
 	r.s.addressHold = time.Millisecond
 	r.sw.Daemon(t)
+
 	const bridge = "brother"
 	r.sw.Vsctl(t, "add-br", bridge, "--", "set", "Bridge", bridge, "datapath_type=netdev", "--", "set-fail-mode", bridge, "secure")
+
 	for _, a := range []string{"fd00:172:30::11/64", "fd00:172:30::99/64", "172.30.0.99/24"} {
 		testnode.Run(t, "ip", "addr", "add", a, "dev", "eth0", "nodad")
 	}
+
 	r.start()
 	r.track(t, bridge)
 	testnode.Eventually(t, "connections tracked", func() error {
@@ -49,13 +52,16 @@ func TestConnectionsOfFormerAddressAreForgotten(t *testing.T) {
 		if err == nil && len(list) != len(datagrams) {
 			err = fmt.Errorf("tracked: %+v", list)
 		}
+
 		return err
 	})
 	// Otherwise secondary addresses would be deleted with their primary.
 	testnode.Run(t, "sysctl", "-qw", "net.ipv4.conf.eth0.promote_secondaries=1")
+
 	for _, a := range []string{"172.30.0.11/24", "fd00:172:30::11/64"} {
 		testnode.Run(t, "ip", "addr", "del", a, "dev", "eth0")
 	}
+
 	r.awaitForgotten(t)
 	r.track(t, bridge)
 	r.awaitForgotten(t)
@@ -67,6 +73,7 @@ func TestConnectionsOfFormerAddressAreForgotten(t *testing.T) {
 		if list := r.gw.former.list(); len(list) > 0 {
 			return fmt.Errorf("former: %v", list)
 		}
+
 		return nil
 	})
 	r.awaitKind(t, bpf.AddrHost)
@@ -75,11 +82,13 @@ func TestConnectionsOfFormerAddressAreForgotten(t *testing.T) {
 // awaitKind waits until the programs have the changing addresses with this kind.
 func (r *rig) awaitKind(t *testing.T, want bpf.AddrKind) {
 	t.Helper()
+
 	e, err := bpf.OpenExplainer(r.s.PinDir)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer e.Close()
+
 	testnode.Eventually(t, "the programs know the addresses", func() error {
 		got, err := e.Entries(bpf.Keys{Addrs: changing})
 		for _, a := range changing {
@@ -87,6 +96,7 @@ func (r *rig) awaitKind(t *testing.T, want bpf.AddrKind) {
 				err = fmt.Errorf("%s is %s, want %s", a, got.Addrs[a], want)
 			}
 		}
+
 		return err
 	})
 }
@@ -94,6 +104,7 @@ func (r *rig) awaitKind(t *testing.T, want bpf.AddrKind) {
 // track opens every connection.
 func (r *rig) track(t *testing.T, bridge string) {
 	t.Helper()
+
 	for _, d := range datagrams {
 		out, err := exec.Command("ovs-ofctl", "packet-out", "unix:"+r.sw.Dir+"/"+bridge+".mgmt",
 			"in_port=LOCAL,packet="+d.frame+",actions=ct(commit,zone=7,"+d.nat+")").CombinedOutput()
@@ -110,8 +121,11 @@ func (r *rig) awaitForgotten(t *testing.T) {
 		if err != nil {
 			return err
 		}
+
 		var errs []error
+
 		kept := 0
+
 		for _, c := range list {
 			if slices.Contains(changing, c.Original.Dst.Addr()) || slices.Contains(changing, c.Reply.Dst.Addr()) {
 				errs = append(errs, fmt.Errorf("still there: %+v", c))
@@ -119,9 +133,11 @@ func (r *rig) awaitForgotten(t *testing.T) {
 				kept++
 			}
 		}
+
 		if kept != 2 {
 			t.Fatalf("%d connections of addresses that stay, want 2: %+v", kept, list)
 		}
+
 		return errors.Join(errs...)
 	})
 }

@@ -35,6 +35,7 @@ func CheckHost(s Settings) error {
 	if err != nil {
 		return err
 	}
+
 	return errors.Join(shared(h, s), checkPorts(s.reserved()))
 }
 
@@ -45,6 +46,7 @@ func CheckOverlap(s Settings) error {
 	if err != nil {
 		return err
 	}
+
 	return overlap(h, s)
 }
 
@@ -84,28 +86,57 @@ type Options struct {
 func New(o Options) *Gateway {
 	o.Settings = o.Settings.Defaulted()
 	wake, record := loop.NewSignal(), newRecorder(o.Log)
-	p := parts{s: o.Settings, log: o.Log, record: record, wake: wake, host: &hostUse{s: o.Settings, log: o.Log, record: record}}
+	p := parts{
+		s:      o.Settings,
+		log:    o.Log,
+		record: record,
+		wake:   wake,
+		host:   &hostUse{s: o.Settings, log: o.Log, record: record},
+	}
 	p.flows = newFlowTable(p, o.OVS)
 	p.tracker = &tracker{s: o.Settings, log: o.Log, record: record, wake: wake, connected: p.flows.connected}
 	p.services = &Services{
-		untranslated: newUntranslated(p), s: o.Settings, log: o.Log, record: record, own: loop.NewSignal(), wake: wake, changed: o.Changed,
-		flows: newFlowServices(o.Settings), serving: newServing(o.Source, o.Settings.Shares),
+		untranslated: newUntranslated(p),
+		s:            o.Settings,
+		log:          o.Log,
+		record:       record,
+		own:          loop.NewSignal(),
+		wake:         wake,
+		changed:      o.Changed,
+		flows:        newFlowServices(o.Settings),
+		serving:      newServing(o.Source, o.Settings.Shares),
 	}
+
 	p.services.serving.budgeted = o.Budgeted
 	if p.pods = o.Pods; p.pods == nil {
 		p.pods = NewPods(o.Settings, o.OVS, o.Log)
 	}
+
 	p.pods.record = record
 	former := newFormer(o.Settings.OVSRunDir, wake, o.Log)
+
 	return &Gateway{
-		s: o.Settings, log: o.Log, wake: wake, record: record, former: former, tracker: p.tracker, services: p.services,
+		s:        o.Settings,
+		log:      o.Log,
+		wake:     wake,
+		record:   record,
+		former:   former,
+		tracker:  p.tracker,
+		services: p.services,
 		view: &View{
 			s: o.Settings, changed: o.Changed, fault: "gateway: not started",
 			cluster: o.Source.Addresses, addresses: newAddressKeeper(o.Settings, wake, o.Log),
 		},
-		inputs:   &Inputs{wake: wake, readPeers: o.Source.Peers, former: former},
-		topology: &topology{s: o.Settings, ovs: o.OVS, log: o.Log, record: record, flows: p.flows, routes: newRouteKeeper(o.Settings, wake, record, o.Changed, o.Log)},
-		backend:  newBackend(p),
+		inputs: &Inputs{wake: wake, readPeers: o.Source.Peers, former: former},
+		topology: &topology{
+			s:      o.Settings,
+			ovs:    o.OVS,
+			log:    o.Log,
+			record: record,
+			flows:  p.flows,
+			routes: newRouteKeeper(o.Settings, wake, record, o.Changed, o.Log),
+		},
+		backend: newBackend(p),
 	}
 }
 
@@ -114,10 +145,12 @@ func New(o Options) *Gateway {
 func (g *Gateway) Run(ctx context.Context) error {
 	defer func() {
 		g.services.close()
+
 		if err := g.backend.close(); err != nil {
 			g.log.Warn("cannot close programs", "error", err)
 		}
 	}()
+
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return g.topology.watch(ctx, g.wake) })
 	group.Go(func() error { return g.backend.run(ctx) })
@@ -126,12 +159,23 @@ func (g *Gateway) Run(ctx context.Context) error {
 	group.Go(func() error { return g.services.untranslated.run(ctx) })
 	group.Go(func() error { return g.services.run(ctx) })
 	group.Go(func() error {
-		return loop.Run(ctx, loop.Options{Name: "gateway", Wake: g.wake, Resync: resync, Log: g.log, Apply: func(ctx context.Context) error {
-			err := g.apply(ctx)
-			g.view.setFault(err)
-			return err
-		}})
+		return loop.Run(
+			ctx,
+			loop.Options{
+				Name:   "gateway",
+				Wake:   g.wake,
+				Resync: resync,
+				Log:    g.log,
+				Apply: func(ctx context.Context) error {
+					err := g.apply(ctx)
+					g.view.setFault(err)
+
+					return err
+				},
+			},
+		)
 	})
+
 	return group.Wait()
 }
 
@@ -175,6 +219,7 @@ type View struct {
 func (v *View) Node() (Node, bool) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
+
 	return v.node, v.known
 }
 
@@ -187,6 +232,7 @@ func (v *View) DefaultRoutes() []link.DefaultRoute { return v.lastHost().Default
 func (v *View) lastHost() Host {
 	v.mu.Lock()
 	defer v.mu.Unlock()
+
 	return v.host
 }
 
@@ -194,6 +240,7 @@ func (v *View) lastHost() Host {
 func (v *View) Missing() string {
 	v.mu.Lock()
 	defer v.mu.Unlock()
+
 	return v.fault
 }
 
@@ -203,21 +250,26 @@ func (v *View) derive(h Host, s Settings) Node {
 	if len(s.Addresses) > 0 {
 		return n // configured, not the host's
 	}
+
 	return v.addresses.keep(n, h, time.Now())
 }
 
 // setNode publishes a changed node.
 func (v *View) setNode(n Node, log *slog.Logger) {
 	v.mu.Lock()
+
 	same := reflect.DeepEqual(n, v.node)
 	if !same {
 		v.node, v.known = n, true
 	}
 	v.mu.Unlock()
+
 	if same {
 		return
 	}
+
 	v.changed()
+
 	for _, p := range n.Stranded() {
 		log.Warn("no next hop: no default route through the uplink and no --gateway-nexthop; pods reach only the uplink's network",
 			"uplink", v.s.Uplink, "address", p)
@@ -230,10 +282,12 @@ func (v *View) setFault(err error) {
 	if err != nil {
 		fault = fmt.Sprintf("gateway: %v", err)
 	}
+
 	v.mu.Lock()
 	changed := v.fault != fault
 	v.fault = fault
 	v.mu.Unlock()
+
 	if changed {
 		v.changed()
 	}
@@ -246,17 +300,23 @@ func (v *View) observe() (Host, error) {
 	if v.cluster != nil {
 		known.Internal, known.Annotated = v.cluster()
 	}
+
 	known.InUse = v.addresses.inUse()
+
 	h, err := observe(v.s.Wiring, known)
 	if err != nil {
 		return h, err
 	}
+
 	v.mu.Lock()
 	v.host = h
 	v.mu.Unlock()
+
 	if h.Ephemeral, err = readEphemeral(); err != nil {
 		return h, err
 	}
+
 	h.TCP, h.UDP, err = link.Receivers()
+
 	return h, err
 }

@@ -31,33 +31,41 @@ func TestRepairKernel(t *testing.T) {
 	if got, why := ovs.DetectDatapath(link.HasGenericFamily); got != ovs.DatapathSystem {
 		t.Skip("make test-vm runs this:", why)
 	}
+
 	testRepair(t, newRig(t, ovs.DatapathSystem))
 }
 
 func testRepair(t *testing.T, r *rig) {
 	testnode.Run(t, "sysctl", "-qw", "net.ipv4.ip_local_reserved_ports=8080")
+
 	listener, err := net.Listen("tcp", "172.30.0.11:50123")
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer listener.Close()
+
 	r.sw.Daemon(t)
 	r.start()
 
 	r.step("start", func(t *testing.T) {
 		r.hostAnswers()
+
 		if got := r.sw.Vsctl(t, "get", "Open_vSwitch", ".", "external_ids:ovn-bridge-mappings"); strings.TrimSpace(got) != `"physnet:breth0"` {
 			t.Errorf("bridge mappings %s", got)
 		}
+
 		if err := r.hasFlows(); err != nil {
 			t.Error(err)
 		}
+
 		if got, _ := link.ReadSysctl(reservedSysctl); got != "8080,30000-32767,49152-65535" {
 			t.Errorf("reserved ports %s", got)
 		}
+
 		if got := r.gw.Stats().Listeners; got != 1 {
 			t.Errorf("%d listeners in the SNAT range, want the one", got)
 		}
+
 		if got, _ := link.ReadSysctl("net/ipv6/conf/breth0/disable_ipv6"); got != "1" {
 			t.Errorf("IPv6 on the bridge: disable_ipv6=%s", got)
 		}
@@ -67,15 +75,18 @@ func testRepair(t *testing.T, r *rig) {
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		r.sw.Vsctl(t, "del-br", "breth0")
 		r.await("bridge made anew", func() error {
 			now, err := r.bridge()
 			if err != nil || now.Index == before.Index {
 				return fmt.Errorf("index %d, error %w", now.Index, err)
 			}
+
 			return r.hasFlows()
 		})
 		r.awaitReady()
+
 		if r.repairs("attach_bridge") == 0 {
 			t.Error("no program attached to the new bridge")
 		}
@@ -87,6 +98,7 @@ func testRepair(t *testing.T, r *rig) {
 			if r.gw.View().Missing() == "" {
 				return errors.New("still ready")
 			}
+
 			return nil
 		})
 		r.hostAnswers()
@@ -99,6 +111,7 @@ func testRepair(t *testing.T, r *rig) {
 		if r.clsact(t) {
 			t.Skip("no tcx in this kernel: what a foreign filter sees is its priority's business")
 		}
+
 		r.foreignPrograms(t)
 	})
 	r.step("bridge down, address gone", func(t *testing.T) {
@@ -109,9 +122,11 @@ func testRepair(t *testing.T, r *rig) {
 			if err != nil || !b.Up {
 				return fmt.Errorf("up %t, error %w", b.Up, err)
 			}
+
 			if out := testnode.Run(t, "ip", "addr", "show", "dev", "breth0"); strings.Contains(out, "172.30.1.11/24") != r.s.Encap.IsValid() {
 				return errors.New(out)
 			}
+
 			return nil
 		})
 	})
@@ -124,6 +139,7 @@ func testRepair(t *testing.T, r *rig) {
 			if err != nil || b.MTU != 1400 || b.MAC.String() != "02:00:00:00:00:77" {
 				return fmt.Errorf("MTU %d, MAC %s, error %w", b.MTU, b.MAC, err)
 			}
+
 			return nil
 		})
 		r.awaitReady()
@@ -135,6 +151,7 @@ func testRepair(t *testing.T, r *rig) {
 			if len(n.HostCIDRs) != 2 {
 				return fmt.Errorf("host addresses %v", n.HostCIDRs)
 			}
+
 			return nil
 		})
 		r.onPeer("ping", "-n", "-c1", "-W5", "-q", "172.30.0.77")
@@ -145,21 +162,26 @@ func testRepair(t *testing.T, r *rig) {
 			if m := r.gw.View().Missing(); !strings.Contains(m, "breth0 has the port nic0") {
 				return fmt.Errorf("missing %q", m)
 			}
+
 			return nil
 		})
 		testnode.Run(t, "ip", "addr", "add", "172.30.9.9/24", "dev", "breth0") // the host's, moved there
-		for range 2 {                                                          // the second is taken when the round that the first woke is over
+
+		for range 2 { // the second is taken when the round that the first woke is over
 			r.gw.Trigger()
 			testnode.Eventually(t, "a look at the address", func() error {
 				if len(r.gw.wake) > 0 {
 					return errors.New("not looked yet")
 				}
+
 				return nil
 			})
 		}
+
 		if out := testnode.Run(t, "ip", "addr", "show", "dev", "breth0"); !strings.Contains(out, "172.30.9.9/24") {
 			t.Errorf("the host's address is gone:\n%s", out)
 		}
+
 		r.hostAnswers()
 		r.sw.Vsctl(t, "del-port", "breth0", "nic0")
 		r.awaitReady()
@@ -176,6 +198,7 @@ func testRepair(t *testing.T, r *rig) {
 			if !strings.Contains(r.gw.View().Missing(), "eth0") {
 				return fmt.Errorf("missing %q does not name the uplink", r.gw.View().Missing())
 			}
+
 			return nil
 		})
 		r.addUplink()
@@ -184,27 +207,34 @@ func testRepair(t *testing.T, r *rig) {
 	})
 	r.step("stopped, started, cleaned up", func(t *testing.T) {
 		r.stop()
+
 		if pins, err := filepath.Glob(r.s.PinDir + "/uplink_ingress*"); err != nil || len(pins) == 0 {
 			t.Errorf("a stopped agent leaves its programs attached: %v", err)
 		}
+
 		r.hostAnswers()
 		r.start()
 		r.hostAnswers()
 		r.stop()
+
 		for range 2 {
 			if err := Cleanup(t.Context(), r.s, r.ovs, slog.New(slog.DiscardHandler)); err != nil {
 				t.Fatal(err)
 			}
 		}
+
 		if got, _ := link.ReadSysctl(reservedSysctl); got != "8080" {
 			t.Errorf("reserved ports %s, want only what was there", got)
 		}
+
 		if got := r.sw.Vsctl(t, "list-br"); got != "" {
 			t.Errorf("bridges %q are left", got)
 		}
+
 		if _, err := os.Stat(r.s.PinDir); !errors.Is(err, os.ErrNotExist) {
 			t.Errorf("pins are left: %v", err)
 		}
+
 		r.hostAnswers()
 	})
 }
@@ -214,14 +244,17 @@ func TestCleanupWithoutOVSDB(t *testing.T) {
 	r := newRig(t, ovs.DatapathNetdev)
 	r.start()
 	r.stop()
+
 	if err := Cleanup(t.Context(), r.s, nil, slog.New(slog.DiscardHandler)); err != nil {
 		t.Error(err)
 	}
+
 	for _, path := range []string{r.s.PinDir, filepath.Join(r.s.RunDir, reservedRecord)} {
 		if _, err := os.Stat(path); !errors.Is(err, os.ErrNotExist) {
 			t.Errorf("%s is left: %v", path, err)
 		}
 	}
+
 	r.hostAnswers()
 }
 
@@ -231,25 +264,33 @@ func TestBridgeIsRead(t *testing.T) {
 	r := newRig(t, ovs.DatapathNetdev)
 	r.begin()
 	r.stop() // only for its parts; the bridge may exist by now
+
 	observed := func() (Host, Node) {
 		h, err := r.gw.view.observe()
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		return h, nodeOf(h, r.s)
 	}
+
 	testnode.Eventually(t, "a bridge that is read", func() error {
 		h, n := observed()
+
 		h.Bridge = &link.Link{} // as before the pass
 		if err := r.gw.topology.syncBridge(t.Context(), &h, n, true); err != nil {
 			return err
 		}
+
 		if h.Bridge.Name != "breth0" {
 			t.Fatalf("bridge %+v after a pass", h.Bridge)
 		}
+
 		return nil
 	})
+
 	h, n := observed()
+
 	h.Uplink.MTU += 100 // the bridge's device follows later
 	if err := r.gw.topology.syncBridge(t.Context(), &h, n, true); err == nil {
 		if b, err := link.Get("breth0"); err != nil || b.MTU != h.Uplink.MTU {
@@ -265,28 +306,35 @@ func (r *rig) deviceDeleted(t *testing.T) {
 		if out, err := exec.Command("ip", "link", "del", "breth0").CombinedOutput(); err == nil || !strings.Contains(string(out), "not supported") {
 			t.Errorf("ip link del breth0: %v: %s", err, out)
 		}
+
 		return
 	}
+
 	bridge := func() string { return r.sw.Vsctl(t, "get", "Bridge", "breth0", "_uuid") }
+
 	same := bridge()
 	for range 2 {
 		before, err := r.bridge()
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		testnode.Run(t, "ip", "link", "del", "breth0")
 		r.await("device made anew", func() error {
 			now, err := r.bridge()
 			if err != nil || now.Index == before.Index || !now.Up {
 				return fmt.Errorf("index %d, up %t, error %w", now.Index, now.Up, err)
 			}
+
 			return r.hasFlows()
 		})
 		r.awaitReady()
 	}
+
 	if n := r.repairs("bridge_device"); n != 2 {
 		t.Errorf("%d repairs of the device, want 2", n)
 	}
+
 	if bridge() != same {
 		t.Error("the bridge itself was made anew: its other ports were lost")
 	}
@@ -308,13 +356,16 @@ func (r *rig) detached(t *testing.T) {
 			"qdisc deleted":   func() { testnode.Run(t, "tc", "qdisc", "del", "dev", "eth0", "clsact") },
 		}
 	}
+
 	for name, detach := range ways {
 		before := r.repairs("attach_uplink")
+
 		detach()
 		r.await(name+": attached again", func() error {
 			if r.repairs("attach_uplink") == before {
 				return errors.New("not repaired")
 			}
+
 			return nil
 		})
 		r.awaitReady()
@@ -327,5 +378,6 @@ func (r *rig) clsact(t *testing.T) bool {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	return len(pins) > 0
 }

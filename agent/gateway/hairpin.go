@@ -19,23 +19,37 @@ func hostHairpin(n Node, s Settings) link.Hairpin {
 	if s.Layout == Dedicated || s.None {
 		return h
 	}
+
 	h.MAC, _ = net.ParseMAC(masquerade.MAC) // masquerade.MAC is a valid constant
+
 	for _, p := range n.Addresses {
 		m := masquerade.Of(p.Addr().Is4())
 		h.Addresses = append(h.Addresses, m.Host)
 		h.Neighbours = append(h.Neighbours, m.NextHop)
+
 		h.Routes = append(h.Routes, link.Route{Prefix: single(m.NextHop), Source: m.Host})
 		if slices.Contains(n.Gone, p) { // the kernel has removed the route with its source
 			h.Keep = append(h.Keep, single(m.OVN))
 		} else {
-			h.Routes = append(h.Routes, link.Route{Prefix: single(m.OVN), NextHop: m.NextHop, Source: p.Addr()})
+			h.Routes = append(h.Routes,
+				link.Route{Prefix: single(m.OVN), NextHop: m.NextHop, Source: p.Addr()})
 		}
+
 		for _, c := range s.ServiceCIDRs {
 			if c.Addr().Is4() == p.Addr().Is4() {
-				h.Routes = append(h.Routes, link.Route{Prefix: c, NextHop: m.NextHop, Source: m.Host, MTU: s.PodMTU(n.Uplink.MTU, p.Addr())})
+				h.Routes = append(
+					h.Routes,
+					link.Route{
+						Prefix:  c,
+						NextHop: m.NextHop,
+						Source:  m.Host,
+						MTU:     s.PodMTU(n.Uplink.MTU, p.Addr()),
+					},
+				)
 			}
 		}
 	}
+
 	return h
 }
 
@@ -43,8 +57,10 @@ func single(a netip.Addr) netip.Prefix { return netip.PrefixFrom(a, a.BitLen()) 
 
 // withoutServiceRoutes removes the routes to Services, except those that an earlier agent created.
 func withoutServiceRoutes(h link.Hairpin, services []netip.Prefix) link.Hairpin {
-	h.Routes = slices.DeleteFunc(slices.Clone(h.Routes), func(r link.Route) bool { return slices.Contains(services, r.Prefix) })
+	h.Routes = slices.DeleteFunc(slices.Clone(h.Routes),
+		func(r link.Route) bool { return slices.Contains(services, r.Prefix) })
 	h.Keep = slices.Concat(h.Keep, services)
+
 	return h
 }
 
@@ -56,13 +72,16 @@ func (t *topology) syncHairpin(n Node, settled bool) error {
 	if !settled {
 		h = withoutServiceRoutes(h, t.s.ServiceCIDRs)
 	}
+
 	if len(h.Addresses) == 0 {
 		return nil
 	}
 	// As seen from the uplink, packets from OVN have the node's own addresses.
-	if err := link.WriteSysctl("net/ipv4/conf/"+t.s.Bridge+"/rp_filter", "2"); err != nil && !errors.Is(err, os.ErrNotExist) {
+	if err := link.WriteSysctl("net/ipv4/conf/"+t.s.Bridge+"/rp_filter", "2"); err != nil &&
+		!errors.Is(err, os.ErrNotExist) {
 		return err
 	}
+
 	return link.SyncHairpin(t.s.Bridge, h)
 }
 

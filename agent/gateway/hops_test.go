@@ -16,6 +16,7 @@ func hop(device, prefix, via string) link.Hop {
 	if via != "" {
 		h.Via = netip.MustParseAddr(via)
 	}
+
 	return h
 }
 
@@ -23,6 +24,7 @@ func hop(device, prefix, via string) link.Hop {
 // device.
 func TestNodeOf_routes(t *testing.T) {
 	s := Settings{Wiring: Wiring{Uplink: "eth0", Bridge: "breth0"}, Cluster: Cluster{ServiceCIDRs: []netip.Prefix{netip.MustParsePrefix("10.96.0.0/16")}}}
+
 	for _, tc := range []struct {
 		name     string
 		hops     []link.Hop
@@ -54,19 +56,23 @@ func TestNodeOf_routes(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			h := Host{Addresses: []link.Address{address("10.9.0.2/24", "eth0"), address("fd09::2/64", "eth0")}, Hops: tc.hops}
+
 			n := nodeOf(h, s)
 			if got := textsOf(n.NextHops); !slices.Equal(got, tc.nextHops) || len(n.Routes) != tc.routes || len(n.Stranded()) != tc.stranded {
 				t.Errorf("next hops %v, routes %v, stranded %v", got, n.Routes, n.Stranded())
 			}
+
 			standIns := n.StandIns()
 			if len(standIns) != len(tc.standIns) {
 				t.Errorf("stand-ins %v, want %v", standIns, tc.standIns)
 			}
+
 			for via, want := range tc.standIns {
 				if got := standIns[netip.MustParseAddr(via)]; got.String() != want {
 					t.Errorf("stand-in of %s: %s, want %s", via, got, want)
 				}
 			}
+
 			for _, p := range external(h, n, s, facts{}) {
 				if p.Bits() < 24 {
 					t.Errorf("external network %s", p)
@@ -81,6 +87,7 @@ func textsOf(addrs []netip.Addr) []string {
 	for _, a := range addrs {
 		out = append(out, a.String())
 	}
+
 	return out
 }
 
@@ -88,6 +95,7 @@ func textsOf(addrs []netip.Addr) []string {
 // family has others.
 func TestRouteKeeper_keepsHopsForAWhile(t *testing.T) {
 	k := newRouteKeeper(Settings{RunDir: t.TempDir()}, loop.NewSignal(), newRecorder(slog.New(slog.DiscardHandler)), func() {}, slog.New(slog.DiscardHandler))
+
 	now := time.Now()
 	for _, step := range []struct {
 		name       string
@@ -103,6 +111,7 @@ func TestRouteKeeper_keepsHopsForAWhile(t *testing.T) {
 		{"IPv4 gone for long again", flushTime, []link.Hop{hop("eth0", "::/0", "fe80::2")}, []link.Hop{hop("eth0", "::/0", "fe80::2")}},
 	} {
 		now = now.Add(step.after)
+
 		h := Host{Hops: step.have}
 		if err := k.keep(nil, &h, now); err != nil || !slices.Equal(h.Hops, step.want) {
 			t.Errorf("%s: %v, %v; want %v", step.name, h.Hops, err, step.want)

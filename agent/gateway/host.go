@@ -33,6 +33,7 @@ func (u *hostUse) openGate() {
 	if u.s.NoEBPF != "" || u.gate != nil || u.noGate || time.Since(u.tried) < resync {
 		return
 	}
+
 	u.tried = time.Now()
 	u.record.degraded(partGate, u.attachGate())
 }
@@ -50,12 +51,16 @@ func (u *hostUse) attachGate() error {
 	case u.s.Layout == Dedicated:
 		err = errors.Join(gate.Detach(), gate.Close())
 		u.noGate = err == nil
+
 		return err
 	}
+
 	if err := gate.Attach(); err != nil {
 		return errors.Join(err, gate.Close())
 	}
+
 	u.gate = gate
+
 	return nil
 }
 
@@ -67,18 +72,23 @@ func (u *hostUse) syncSockets(programs *bpf.Gateway) error {
 	if time.Since(u.scannedAt) < resync {
 		return nil
 	}
+
 	sockets, scan := link.Sockets(u.s.SNATPorts.First, u.s.SNATPorts.Last)
 	u.record.degraded(partScan, scan)
+
 	if scan != nil && programs == nil {
 		return scan
 	}
+
 	if err := u.syncGate(programs); err != nil {
 		return err
 	}
+
 	if scan != nil {
 		u.scannedAt = time.Now()
 		return nil
 	}
+
 	now, before := listeners(sockets), listeners(u.sockets)
 	for _, s := range now {
 		if !slices.Contains(before, s) {
@@ -86,8 +96,10 @@ func (u *hostUse) syncSockets(programs *bpf.Gateway) error {
 				"local", s.Local, "protocol", s.Proto)
 		}
 	}
+
 	u.sockets, u.scannedAt = sockets, time.Now()
 	u.record.setListeners(len(now))
+
 	return nil
 }
 
@@ -96,19 +108,24 @@ func (u *hostUse) syncGate(programs *bpf.Gateway) error {
 	if programs == nil {
 		return nil
 	}
+
 	if u.gate != nil {
 		attached, err := u.gate.Attached()
 		if err == nil && !attached {
 			err = u.gate.Attach()
 		}
+
 		if err == nil {
 			err = u.gate.Sync(func() ([]bpf.SocketKey, error) { return gated(u.s), nil })
 		}
+
 		u.record.degraded(partGate, err)
+
 		if err == nil {
 			return nil
 		}
 	}
+
 	return programs.SyncHostSockets(gated(u.s))
 }
 
@@ -120,14 +137,17 @@ func (u *hostUse) syncProtos(programs *bpf.Gateway) {
 		if err == nil {
 			u.protos = protos
 		}
+
 		return protos, err
 	}
+
 	var err error
 	if programs != nil {
 		err = programs.SyncHostProtos(scan)
 	} else {
 		_, err = scan()
 	}
+
 	u.record.degraded(partProtos, err)
 }
 
@@ -145,13 +165,16 @@ func hostProtos(s Settings) ([]bpf.NSKey, error) {
 	if s.Layout == Dedicated {
 		return nil, nil
 	}
+
 	tunnels, errTunnels := link.HostProtos()
 	raw, errRaw := link.RawProtos()
 	tunnels = slices.DeleteFunc(tunnels, func(p link.HostProto) bool { return p.Remote.IsUnspecified() })
+
 	var out []bpf.NSKey
 	for _, p := range append(tunnels, raw...) {
 		out = append(out, bpf.NSKey{Remote: p.Remote, Proto: p.Proto})
 	}
+
 	return out, errors.Join(errTunnels, errRaw)
 }
 
@@ -161,9 +184,11 @@ func gated(s Settings) []bpf.SocketKey {
 	if s.Layout == Dedicated {
 		return nil
 	}
+
 	ports := s.SNATPorts
 	sockets, scan := link.Sockets(ports.First, ports.Last)
 	bound, scanBound := link.BoundTCP(ports.First, ports.Last)
+
 	return gateKeys(append(sockets, bound...), errors.Join(scan, scanBound), ports)
 }
 
@@ -174,9 +199,11 @@ func socketKeys(sockets []link.Socket) []bpf.SocketKey {
 	for _, s := range sockets {
 		out = append(out, bpf.SocketKey{Proto: s.Proto, Port: s.Local.Port()})
 	}
+
 	slices.SortFunc(out, func(a, b bpf.SocketKey) int {
 		return cmp.Or(cmp.Compare(a.Proto, b.Proto), cmp.Compare(a.Port, b.Port))
 	})
+
 	return slices.Compact(out)
 }
 
@@ -186,10 +213,13 @@ func gateKeys(sockets []link.Socket, scan error, ports bpf.PortRange) []bpf.Sock
 	if scan == nil {
 		return socketKeys(sockets)
 	}
+
 	var out []bpf.SocketKey
 	for port := int(ports.First); port <= int(ports.Last); port++ {
-		out = append(out, bpf.SocketKey{Proto: unix.IPPROTO_TCP, Port: uint16(port)}, bpf.SocketKey{Proto: unix.IPPROTO_UDP, Port: uint16(port)})
+		out = append(out, bpf.SocketKey{Proto: unix.IPPROTO_TCP, Port: uint16(port)},
+			bpf.SocketKey{Proto: unix.IPPROTO_UDP, Port: uint16(port)})
 	}
+
 	return out
 }
 

@@ -18,27 +18,36 @@ import (
 // that wait for longer than a bind is remembered. Packets must reach them as soon as they listen.
 func TestLateListenerIsReached(t *testing.T) {
 	r := newRig(t, ovs.DatapathNetdev)
+
 	const port, said = 50124, "hello"
+
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	f := os.NewFile(uintptr(fd), "bound")
 	defer f.Close()
+
 	if err := unix.Bind(fd, &unix.SockaddrInet4{Port: port}); err != nil {
 		t.Fatal(err)
 	}
+
 	if bound, err := link.BoundTCP(port, port); err == nil && len(bound) == 0 {
 		t.Skip("this kernel lists no sockets that are bound and no more, as none before 6.8 does")
 	}
+
 	r.start()
+
 	if err := unix.Listen(fd, 1); err != nil {
 		t.Fatal(err)
 	}
+
 	l, err := net.FileListener(f)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	defer l.Close()
 	go func() {
 		if c, err := l.Accept(); err == nil {
@@ -46,7 +55,9 @@ func TestLateListenerIsReached(t *testing.T) {
 			c.Close()
 		}
 	}()
+
 	const ask = "exec 3<>/dev/tcp/172.30.0.11/50124 && cat <&3"
+
 	out, err := exec.Command("nsenter", "-t", r.peer, "-n", "timeout", "10", "bash", "-c", ask).CombinedOutput()
 	if err != nil || string(out) != said {
 		t.Errorf("answered %q, error %v; want %q", out, err, said)
@@ -59,23 +70,29 @@ func TestLateListenerIsReached(t *testing.T) {
 func TestFailedGateFallsBack(t *testing.T) {
 	r := newServingRig(t)
 	log := slog.New(slog.DiscardHandler)
+
 	gate, err := bpf.OpenGate(bpf.CgroupOptions{PinDir: r.dir, CgroupPath: t.TempDir()}) // no cgroup
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer gate.Close()
+
 	u := &hostUse{s: Settings{Cluster: Cluster{SNATPorts: bpf.PortRange{First: 49152, Last: 65535}}}, log: log, record: newRecorder(log), gate: gate}
 	if err := u.syncSockets(r.to.gateway); err != nil || u.scannedAt.IsZero() {
 		t.Errorf("fallback: error %v, listed at %v", err, u.scannedAt)
 	}
+
 	if text := u.record.read().Degraded[partGate]; text == "" {
 		t.Error("the gate is not degraded")
 	}
+
 	u.scannedAt = u.scannedAt.Add(-2 * resync)
 	before := u.scannedAt
+
 	if err := r.to.gateway.Close(); err != nil {
 		t.Fatal(err)
 	}
+
 	if err := u.syncSockets(r.to.gateway); err == nil || !u.scannedAt.Equal(before) {
 		t.Errorf("neither gate nor programs can be written: error %v, listed at %v, before at %v", err, u.scannedAt, before)
 	}

@@ -51,31 +51,42 @@ func TakeOver(ctx context.Context, s Settings, o *ovs.Client, log *slog.Logger) 
 	if s.Layout != Bridged || Inherited(s.RunDir) {
 		return nil
 	}
+
 	if _, err := o.OFPorts(ctx, s.Bridge); errors.Is(err, ovs.ErrNotFound) {
 		return nil
 	}
+
 	flows, err := ovs.PredecessorFlows(ctx, s.OVSRunDir, s.Bridge)
 	if err != nil { // ovs-vswitchd is down, and flows do not survive it
 		log.Warn("cannot check the node for flows of ovn-kubernetes", "error", err)
 		return nil
 	}
+
 	if len(flows) == 0 {
 		return nil
 	}
+
 	in := inheritance{Boot: nicbridge.BootID(), Wiring: s.Wiring, Flows: flows}
 	if in.Ports, err = bridgePorts(ctx, o, s.Bridge, s.Uplink); err != nil {
 		return err
 	}
-	if in.OVS, err = o.Keep(ctx, []string{s.Bridge, ovs.IntegrationBridge}, []string{s.Bridge, management.Name}); err != nil {
+
+	if in.OVS, err = o.Keep(ctx, []string{s.Bridge, ovs.IntegrationBridge},
+		[]string{s.Bridge, management.Name}); err != nil {
 		return err
 	}
+
 	if in.Devices, err = keepDevices(s); err != nil {
 		return err
 	}
+
 	if err := in.save(s.RunDir); err != nil {
 		return err
 	}
-	log.Info("taking over the node from ovn-kubernetes; --cleanup restores it", "bridge", s.Bridge, "flows", len(flows))
+
+	log.Info("taking over the node from ovn-kubernetes; --cleanup restores it", "bridge", s.Bridge,
+		"flows", len(flows))
+
 	return nil
 }
 
@@ -85,17 +96,22 @@ func keepDevices(s Settings) ([]nicbridge.Kept, error) {
 	for _, r := range h.Routes {
 		ours[r.Prefix] = true
 	}
+
 	for _, a := range h.Addresses {
 		ours[single(a)] = true
 	}
+
 	bridge, err := nicbridge.Keep(s.Bridge, func(p netip.Prefix) bool { return ours[p] })
 	if err != nil {
 		return nil, err
 	}
+
 	if _, err := link.Get(management.Name); errors.Is(err, link.ErrNotFound) {
 		return []nicbridge.Kept{bridge}, nil
 	}
+
 	port, err := nicbridge.Keep(management.Name, nil)
+
 	return []nicbridge.Kept{bridge, port}, err
 }
 
@@ -103,6 +119,7 @@ func (in inheritance) save(rundir string) error {
 	if err := nicbridge.WriteJSON(filepath.Join(rundir, inheritanceFile), in); err != nil {
 		return fmt.Errorf("record the node's configuration: %w", err)
 	}
+
 	return nil
 }
 
@@ -110,17 +127,23 @@ func (in inheritance) save(rundir string) error {
 // boot.
 func loadInheritance(rundir string) (inheritance, error) {
 	var in inheritance
+
 	path := filepath.Join(rundir, inheritanceFile)
+
 	b, err := os.ReadFile(path)
 	if err != nil {
 		return in, fmt.Errorf("read the recorded configuration: %w", err)
 	}
+
 	if err := json.Unmarshal(b, &in); err != nil {
 		return in, fmt.Errorf("read the recorded configuration %s: %w", path, err)
 	}
+
 	if in.Boot != nicbridge.BootID() {
-		return in, fmt.Errorf("read the recorded configuration %s: from an earlier boot: %w", path, fs.ErrNotExist)
+		return in, fmt.Errorf("read the recorded configuration %s: from an earlier boot: %w", path,
+			fs.ErrNotExist)
 	}
+
 	return in, nil
 }
 
@@ -131,20 +154,26 @@ func restoreNode(ctx context.Context, in inheritance, s Settings, o *ovs.Client,
 	if err := restoreFlows(ctx, in, s, o, log); err != nil {
 		return fmt.Errorf("restore node: nothing was changed: %w", err)
 	}
+
 	idle, err := openIdle(s, log)
+
 	errs := []error{err, takeDown(idle), removeFilters()}
 	if l, err := link.Get(s.Uplink); err == nil {
 		errs = append(errs, link.DetachClsact(l.Index, stealFilter))
 	}
+
 	errs = append(errs, link.RemoveHairpin(s.Bridge, hostHairpin(bothFamilies, s)), o.Restore(ctx, in.OVS))
 	for _, d := range in.Devices {
 		errs = append(errs, d.Return())
 	}
+
 	errs = append(errs, releasePorts(s.RunDir))
 	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("restore node: %w", err)
 	}
+
 	log.Info("node restored as ovn-kubernetes left it", "bridge", s.Bridge)
+
 	return os.Remove(filepath.Join(s.RunDir, inheritanceFile))
 }
 
@@ -156,20 +185,29 @@ func restoreFlows(ctx context.Context, in inheritance, s Settings, o *ovs.Client
 	if err != nil {
 		return err
 	}
+
 	ports, err := bridgePorts(ctx, o, s.Bridge, s.Uplink)
 	if err != nil {
 		return err
 	}
+
 	if ports != in.Ports {
-		log.Warn("port numbers of the bridge changed since the takeover: flows of ovn-kubernetes not restored", "were", in.Ports, "are", ports)
+		log.Warn(
+			"port numbers of the bridge changed since the takeover: flows of ovn-kubernetes not restored",
+			"were", in.Ports, "are", ports,
+		)
 		return removeFlows(ctx, s, o)
 	}
+
 	tracked, err := ovs.Conntrack(ctx, s.OVSRunDir)
 	if err != nil {
 		log.Warn("connections in which the remote sends first will be reset", "error", err)
 	}
+
 	connections := takenOver(tracked, nodeAddrs(n), bpf.PortRange{})
-	return ovs.ReturnFlows(ctx, s.OVSRunDir, s.Bridge, in.Flows, openflow.Handover(ports, connectionsOf(connections)))
+
+	return ovs.ReturnFlows(ctx, s.OVSRunDir, s.Bridge, in.Flows,
+		openflow.Handover(ports, connectionsOf(connections)))
 }
 
 func connectionsOf(keys []bpf.FlowKey) []openflow.Connection {
@@ -177,5 +215,6 @@ func connectionsOf(keys []bpf.FlowKey) []openflow.Connection {
 	for _, k := range keys {
 		out = append(out, openflow.Connection{Proto: k.Proto, Local: k.Local, Remote: k.Remote})
 	}
+
 	return out
 }

@@ -19,6 +19,7 @@ func TestTakeOverIsRestored(t *testing.T) {
 	r := newRig(t, ovs.DatapathNetdev)
 	r.s.Backend = OpenFlow
 	r.bridged()
+
 	log := slog.New(slog.NewTextHandler(t.Output(), nil))
 	take := func(t *testing.T, want bool) {
 		t.Helper()
@@ -26,19 +27,23 @@ func TestTakeOverIsRestored(t *testing.T) {
 			_, err := ovs.PredecessorFlows(t.Context(), r.s.OVSRunDir, r.s.Bridge)
 			return err
 		})
+
 		if err := TakeOver(t.Context(), r.s, r.ovs, log); err != nil {
 			t.Fatal(err)
 		}
+
 		if got := Inherited(r.s.RunDir); got != want {
 			t.Fatalf("inherited: %t, want %t", got, want)
 		}
 	}
 	theirs := func(t *testing.T) []string {
 		t.Helper()
+
 		flows, err := ovs.PredecessorFlows(t.Context(), r.s.OVSRunDir, r.s.Bridge)
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		return flows
 	}
 	write := func() {
@@ -46,17 +51,22 @@ func TestTakeOverIsRestored(t *testing.T) {
 			testnode.Run(t, "ovs-ofctl", "add-flow", "unix:"+r.sw.Dir+"/breth0.mgmt", "cookie="+ovs.PredecessorCookie+","+f)
 		}
 	}
+
 	const mapping = "physnet:breth0"
+
 	r.step("nothing to inherit", func(t *testing.T) { take(t, false) })
 	r.sw.Vsctl(t, "set", "Open_vSwitch", ".", "external_ids:ovn-bridge-mappings="+mapping)
 	write()
+
 	before := theirs(t)
 	r.step("taken over", func(t *testing.T) {
 		take(t, true)
 		r.start()
+
 		if left := theirs(t); len(left) > 0 {
 			t.Errorf("left beside ours: %q", left)
 		}
+
 		r.hostAnswers()
 		take(t, true) // an agent that is started again notes nothing of its own
 		r.stop()
@@ -65,21 +75,26 @@ func TestTakeOverIsRestored(t *testing.T) {
 		if err := Cleanup(t.Context(), r.s, nil, log); err == nil || !Inherited(r.s.RunDir) {
 			t.Errorf("error %v, still inherited: %t", err, Inherited(r.s.RunDir))
 		}
+
 		r.hostAnswers()
 	})
 	r.step("restored", func(t *testing.T) {
 		if err := Cleanup(t.Context(), r.s, r.ovs, log); err != nil {
 			t.Fatal(err)
 		}
+
 		if diff := cmp.Diff(before, theirs(t)); diff != "" {
 			t.Errorf("flows (-before +after):\n%s", diff)
 		}
+
 		if first, others, err := ovs.OwnFlows(t.Context(), r.s.OVSRunDir, r.s.Bridge); first+others != 0 || err != nil {
 			t.Errorf("%d and %d of ours are left, error %v", first, others, err)
 		}
+
 		if got := r.sw.Vsctl(t, "get", "Open_vSwitch", ".", "external_ids:ovn-bridge-mappings"); !strings.Contains(got, mapping) || Inherited(r.s.RunDir) {
 			t.Errorf("mapping %s, still inherited: %t", got, Inherited(r.s.RunDir))
 		}
+
 		r.hostAnswers()
 	})
 	r.step("restored with other ports", func(t *testing.T) {
@@ -91,14 +106,18 @@ func TestTakeOverIsRestored(t *testing.T) {
 			if n, err := bridgePorts(t.Context(), r.ovs, r.s.Bridge, r.s.Uplink); err != nil || n.Uplink != 77 {
 				return errors.Join(err, errors.New("not yet"))
 			}
+
 			return nil
 		})
+
 		if err := Cleanup(t.Context(), r.s, r.ovs, log); err != nil {
 			t.Fatal(err)
 		}
+
 		if now := theirs(t); len(now) != 0 || Inherited(r.s.RunDir) {
 			t.Errorf("flows that name another port: %q, still inherited: %t", now, Inherited(r.s.RunDir))
 		}
+
 		r.hostAnswers() // the bridge is a switch
 	})
 }

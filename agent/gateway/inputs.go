@@ -51,16 +51,21 @@ func (i *Inputs) set(change func(*facts)) {
 // notification.
 func (i *Inputs) read() facts {
 	var known, hosts []netip.Addr
+
 	read := i.stale.Swap(false) && i.readPeers != nil
 	if read {
 		known, hosts = i.readPeers()
 	}
+
 	i.mu.Lock()
 	defer i.mu.Unlock()
+
 	if read {
 		i.facts.peers, i.facts.hosts = known, hosts
 	}
+
 	f := i.facts
 	f.former = i.former.list()
+
 	return f
 }

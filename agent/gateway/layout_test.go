@@ -31,6 +31,7 @@ func TestLayoutKernel(t *testing.T) {
 			if got, why := ovs.DetectDatapath(link.HasGenericFamily); got != ovs.DatapathSystem {
 				t.Skip("make test-vm runs this:", why)
 			}
+
 			testLayout(t, newRig(t, ovs.DatapathSystem), backend)
 		})
 	}
@@ -40,10 +41,12 @@ func TestLayoutKernel(t *testing.T) {
 func testLayout(t *testing.T, r *rig, bridged Backend) {
 	r.sw.Daemon(t)
 	testnode.Run(t, "ip", "route", "add", "default", "via", "172.30.0.200")
+
 	if r.s.Userspace() { // no checksum offload into OVS
 		testnode.Run(t, "ethtool", "-K", "eth0", "tx", "off")
 		r.onPeer("ethtool", "-K", "eth0", "tx", "off")
 	}
+
 	held, encap := r.hold(), r.s.Encap
 	r.start()
 	held.check(t)
@@ -52,15 +55,19 @@ func testLayout(t *testing.T, r *rig, bridged Backend) {
 		r.relayout(Bridged, bridged, encap)
 		held.check(t)
 		r.hostAnswers()
+
 		if n, _ := r.gw.View().Node(); len(n.Addresses) != 1 || n.Addresses[0].String() != "172.30.0.11/24" || len(n.NextHops) != 1 {
 			t.Errorf("node %+v", n)
 		}
+
 		if out := testnode.Run(t, "ip", "route", "show", "default"); !strings.Contains(out, "via 172.30.0.200 dev breth0") {
 			t.Errorf("default route %s", out)
 		}
+
 		if err := r.programs(bridged == EBPF); err != nil {
 			t.Error(err)
 		}
+
 		if bridged == OpenFlow {
 			r.flowsCount(t)
 		}
@@ -71,9 +78,11 @@ func testLayout(t *testing.T, r *rig, bridged Backend) {
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		lookup.Close()
 		r.relayout(Bridged, bridged, encap)
 		held.check(t)
+
 		if _, err := os.Stat(filepath.Join(r.s.PinDir, "lookup_targets")); err != nil {
 			t.Error("a restart took pins away that are not the gateway's:", err)
 		}
@@ -84,6 +93,7 @@ func testLayout(t *testing.T, r *rig, bridged Backend) {
 			if got := r.sw.Vsctl(t, "list-ports", "breth0"); !strings.Contains(got, "eth0\n") {
 				return fmt.Errorf("ports %q", got)
 			}
+
 			return nil
 		})
 		held.check(t)
@@ -94,12 +104,15 @@ func testLayout(t *testing.T, r *rig, bridged Backend) {
 		r.relayout(Direct, EBPF, encap)
 		held.check(t)
 		r.hostAnswers()
+
 		if out := testnode.Run(t, "ip", "route", "show", "default"); !strings.Contains(out, "via 172.30.0.200 dev eth0") {
 			t.Errorf("default route %s", out)
 		}
+
 		if out := testnode.Run(t, "ip", "addr", "show", "dev", "breth0"); strings.Contains(out, "172.30.0.11/24") {
 			t.Errorf("the bridge still has the host's address:\n%s", out)
 		}
+
 		if err := r.programs(true); err != nil {
 			t.Error(err)
 		}
@@ -111,6 +124,7 @@ func testLayout(t *testing.T, r *rig, bridged Backend) {
 			if out := testnode.Run(t, "ip", "addr", "show", "dev", "eth0"); !strings.Contains(out, "172.30.0.11/24") {
 				return errors.New(out)
 			}
+
 			return nil
 		})
 		r.onPeer("ping", "-n", "-c1", "-w30", "-q", "172.30.0.11") // the rest follows: routes, the device leaves OVS
@@ -121,25 +135,31 @@ func testLayout(t *testing.T, r *rig, bridged Backend) {
 		held.check(t)
 		r.stop()
 		direct := r.s
+
 		direct.Layout = Direct // an operator may not know of the move
 		for _, set := range []Settings{r.s, direct} {
 			if err := Cleanup(t.Context(), set, nil, slog.New(slog.DiscardHandler)); err == nil {
 				t.Error("without OVSDB the gateway was taken off under the host")
 			}
+
 			if err := r.programs(bridged == EBPF); err != nil {
 				t.Error(err)
 			}
 		}
+
 		for range 2 {
 			if err := Cleanup(t.Context(), r.s, r.ovs, slog.New(slog.DiscardHandler)); err != nil {
 				t.Fatal(err)
 			}
 		}
+
 		held.check(t)
 		r.hostAnswers()
+
 		if got := r.sw.Vsctl(t, "list-br"); got != "" {
 			t.Errorf("bridges %q are left", got)
 		}
+
 		if out := testnode.Run(t, "ip", "route", "show", "default"); !strings.Contains(out, "via 172.30.0.200 dev eth0") {
 			t.Errorf("default route %s", out)
 		}
@@ -150,10 +170,12 @@ func testLayout(t *testing.T, r *rig, bridged Backend) {
 func (r *rig) relayout(layout Layout, backend Backend, encap netip.Prefix) {
 	r.t.Helper()
 	r.stop()
+
 	r.s.Layout, r.s.Backend, r.s.NotHost = layout, backend, []string{"breth0"}
 	if r.s.Encap = encap; layout == Bridged {
 		r.s.NotHost, r.s.Encap = nil, netip.Prefix{}
 	}
+
 	r.start()
 }
 
@@ -166,12 +188,16 @@ type held struct {
 // hold connects from the peer to an echo server of the host.
 func (r *rig) hold() *held {
 	r.t.Helper()
+
 	l, err := net.Listen("tcp", "172.30.0.11:2222")
 	if err != nil {
 		r.t.Fatal(err)
 	}
+
 	r.t.Cleanup(func() { l.Close() })
+
 	accepted := make(chan net.Conn, 1)
+
 	go func() {
 		if c, err := l.Accept(); err == nil {
 			accepted <- c
@@ -182,8 +208,11 @@ func (r *rig) hold() *held {
 	if err := cmd.Start(); err != nil {
 		r.t.Fatal(err)
 	}
+
 	r.t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
+
 	h := &held{cmd: cmd}
+
 	testnode.Eventually(r.t, "connection of the peer's", func() error {
 		select {
 		case h.conn = <-accepted:
@@ -193,6 +222,7 @@ func (r *rig) hold() *held {
 		}
 	})
 	r.t.Cleanup(func() { h.conn.Close() })
+
 	return h
 }
 
@@ -200,10 +230,12 @@ func (r *rig) hold() *held {
 func (h *held) check(t *testing.T) {
 	t.Helper()
 	word := []byte(fmt.Sprintf("%s %d", t.Name(), time.Now().UnixNano()))
+
 	_ = h.conn.SetDeadline(time.Now().Add(30 * time.Second)) // a limit for what is broken
 	if _, err := h.conn.Write(word); err != nil {
 		t.Fatalf("held connection: %v", err)
 	}
+
 	got := make([]byte, len(word))
 	if _, err := io.ReadFull(h.conn, got); err != nil || string(got) != string(word) {
 		t.Fatalf("held connection: got %q, error %v", got, err)
@@ -215,9 +247,11 @@ func TestDedicatedKernel(t *testing.T) {
 	if got, why := ovs.DetectDatapath(link.HasGenericFamily); got != ovs.DatapathSystem {
 		t.Skip("make test-vm runs this:", why)
 	}
+
 	r := newRig(t, ovs.DatapathSystem)
 	testnode.Run(t, "ip", "link", "add", "eth1", "type", "veth", "peer", "name", "eth1", "netns", r.peer)
 	testnode.Run(t, "ip", "link", "set", "eth1", "up")
+
 	r.s.Wiring = Wiring{
 		Uplink: "eth1", Bridge: "breth1", Layout: Dedicated, Backend: EBPF, Datapath: ovs.DatapathSystem,
 		Addresses: []netip.Prefix{netip.MustParsePrefix("192.0.2.5/24")}, NextHops: []netip.Addr{netip.MustParseAddr("192.0.2.1")},
@@ -225,28 +259,35 @@ func TestDedicatedKernel(t *testing.T) {
 	r.s.NotHost = []string{"breth1"}
 	r.start()
 	r.hostAnswers()
+
 	if got := strings.TrimSpace(r.sw.Vsctl(t, "list-ports", "breth1")); got != "eth1" {
 		t.Errorf("ports %q", got)
 	}
+
 	if n, _ := r.gw.View().Node(); len(n.Addresses) != 1 || n.Addresses[0].String() != "192.0.2.5/24" || len(n.HostCIDRs) != 1 {
 		t.Errorf("node %+v", n)
 	}
+
 	testnode.Run(t, "ip", "addr", "add", "192.0.2.99/24", "dev", "eth1")
 	testnode.Eventually(t, "refusal", func() error {
 		if m := r.gw.View().Missing(); !strings.Contains(m, "eth1 has host address 192.0.2.99") {
 			return fmt.Errorf("missing %q", m)
 		}
+
 		return nil
 	})
 	testnode.Run(t, "ip", "addr", "del", "192.0.2.99/24", "dev", "eth1")
 	r.awaitReady()
 	r.stop()
+
 	if err := Cleanup(t.Context(), r.s, r.ovs, slog.New(slog.DiscardHandler)); err != nil {
 		t.Fatal(err)
 	}
+
 	if got := r.sw.Vsctl(t, "list-br"); got != "" {
 		t.Errorf("bridges %q are left", got)
 	}
+
 	r.hostAnswers()
 }
 
@@ -257,14 +298,17 @@ func TestOrphanFilter(t *testing.T) {
 	r.s.forceClsact = true
 	r.start()
 	r.stop()
+
 	pins, err := filepath.Glob(r.s.PinDir + "/uplink_ingress_clsact_*")
 	if err != nil || len(pins) != 1 {
 		t.Fatalf("pins %v, error %v", pins, err)
 	}
+
 	forget := func() {
 		if err := os.Remove(pins[0]); err != nil {
 			t.Fatal(err)
 		}
+
 		if !link.ClsactAttached(r.uplink().Index, "uplink_ingress") {
 			t.Fatal("the filter has gone with its pin")
 		}
@@ -274,21 +318,28 @@ func TestOrphanFilter(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		return len(filters)
 	}
+
 	forget()
 	r.start()
+
 	if n := count(); n != 1 {
 		t.Errorf("%d filters after a start over an orphan, want it replaced", n)
 	}
+
 	r.hostAnswers()
 	r.stop()
 	forget()
+
 	if err := Cleanup(t.Context(), r.s, r.ovs, slog.New(slog.DiscardHandler)); err != nil {
 		t.Fatal(err)
 	}
+
 	if n := count(); n != 0 {
 		t.Errorf("%d filters after the cleanup", n)
 	}
+
 	r.hostAnswers()
 }

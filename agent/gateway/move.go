@@ -32,10 +32,12 @@ func moved(s Settings) bool {
 // movedBy returns the NIC whose addresses were moved to the bridge, or "".
 func movedBy(rundir, bridge string) string {
 	nic := strings.TrimPrefix(bridge, "br")
+
 	snapshot, err := nicbridge.Load(rundir, nic)
 	if err != nil || snapshot.Phase != nicbridge.Done || snapshot.Bridge != bridge {
 		return ""
 	}
+
 	return nic
 }
 
@@ -46,6 +48,7 @@ func Moving(rundir string) error {
 	if err == nil && nic != "" {
 		err = fmt.Errorf("uplink %s: %w", nic, nicbridge.ErrUnderWay)
 	}
+
 	return err
 }
 
@@ -54,7 +57,9 @@ func Recover(ctx context.Context, s Settings, o *ovs.Client) error {
 	if _, err := nicbridge.Load(s.RunDir, s.Uplink); errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
+
 	_, err := nicbridge.Recover(ctx, mover(s, o))
+
 	return err
 }
 
@@ -73,15 +78,18 @@ func (t *topology) due(ctx context.Context, h Host) (transfer, error) {
 	if err := shared(h, t.s); err != nil {
 		return stay, err
 	}
+
 	if t.s.Layout == Direct && moved(t.s) {
 		return leave, nil
 	}
+
 	member, err := checkBridge(ctx, t.ovs, t.s.Wiring)
 	// After a reboot OVSDB still lists the uplink as a port, but the boot has assigned the addresses
 	// to the uplink.
 	if err != nil || t.s.Layout != Bridged || member && !misplaced(h, t.s) {
 		return stay, err
 	}
+
 	return join, nil
 }
 
@@ -89,38 +97,54 @@ func (t *topology) due(ctx context.Context, h Host) (transfer, error) {
 // prepare does the slow work beforehand. carry switches the backend over at the moment OVS takes
 // the uplink: the backend of the old layout is right until then, the new one afterwards. Passing
 // every packet to the host meanwhile would make its stack reset OVN's connections.
-func (t *topology) joinBridge(ctx context.Context, h Host, prepare func() error, carry func(context.Context) error) error {
+func (t *topology) joinBridge(
+	ctx context.Context,
+	h Host,
+	prepare func() error,
+	carry func(context.Context) error,
+) error {
 	own := func(a link.Address) bool { return a.Device == t.s.Uplink && !a.LinkLocal }
 	if !slices.ContainsFunc(h.Addresses, own) {
 		return t.rejoin(ctx, h)
 	}
+
 	if t.s.VLAN != 0 { // the host's network is untagged, so a tag would cut the host off
-		return fmt.Errorf("gateway VLAN %d: the host's addresses are on %s itself: put them on bridge %s, behind the tag, first", t.s.VLAN, t.s.Uplink, t.s.Bridge)
+		return fmt.Errorf("gateway VLAN %d: the host's addresses are on %s itself: put them on bridge %s, behind the tag, first",
+			t.s.VLAN, t.s.Uplink, t.s.Bridge)
 	}
+
 	if err := t.moves.next(time.Now()); err != nil {
 		return err
 	}
+
 	if h.Bridge != nil && t.s.Userspace() { // the tunnels now end at the host's address
 		if err := link.SyncAddresses(t.s.Bridge, nil); err != nil {
 			return err
 		}
 	}
+
 	if err := prepare(); err != nil {
 		return err
 	}
+
 	t.flows.invalidate() // the bridge may have been deleted a moment ago, or the move creates it
+
 	if h.Bridge != nil {
 		if err := t.stage(ctx); err != nil {
 			return err
 		}
 	}
+
 	o := mover(t.s, t.ovs)
 	o.Log, o.Carry = t.log, carry
 	t.log.Info("moving the host's addresses to the bridge", "uplink", t.s.Uplink, "bridge", t.s.Bridge)
+
 	if err := nicbridge.Move(ctx, o); err != nil {
 		return err
 	}
+
 	t.flows.invalidate()
+
 	return nil
 }
 
@@ -133,20 +157,25 @@ const stageTime = 10 * time.Second
 func (t *topology) stage(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, stageTime)
 	defer cancel()
+
 	err := t.ovs.SyncBridge(ctx, ovs.Bridge{Name: t.s.Bridge, FailMode: ovs.FailStandalone, Existing: true})
 	if errors.Is(err, ovs.ErrNotFound) {
 		return nil
 	}
+
 	if err != nil {
 		return err
 	}
+
 	if err := t.ovs.Settle(ctx); err != nil {
 		return err
 	}
+
 	patch, err := PatchPort(ctx, t.ovs, t.s.Bridge)
 	if err != nil {
 		return err
 	}
+
 	return t.flows.replace(ctx, openflow.Joining(patch, t.s.Userspace()))
 }
 
@@ -157,10 +186,13 @@ func (t *topology) leaveBridge(ctx context.Context, before func() error) error {
 	o.Log = t.log
 	o.Switch = handover{Switch: ovs.HostSwitch{Client: t.ovs, DatapathType: t.s.Datapath}, before: before}
 	t.log.Info("moving the host's addresses back to the uplink", "uplink", t.s.Uplink, "bridge", t.s.Bridge)
+
 	if err := nicbridge.Restore(ctx, o); err != nil {
 		return err
 	}
+
 	t.flows.invalidate()
+
 	return nil
 }
 
@@ -172,18 +204,22 @@ func (t *topology) rejoin(ctx context.Context, h Host) error {
 	case len(nodeOf(h, t.s).Addresses) > 0:
 		t.flows.invalidate()
 		sw := HostSwitch(t.ovs, t.s.Datapath, t.s.PinDir)
+
 		err := sw.AddPort(ctx, t.s.Bridge, t.s.Uplink)
 		if errors.Is(err, ovs.ErrNotFound) && moved(t.s) { // the agent has made the bridge
 			err = t.renewMoved(ctx, sw, h)
 		}
+
 		if err == nil {
 			t.record.repaired("uplink_port")
 		}
+
 		return err
 	case moved(t.s):
 		return Recover(ctx, t.s, t.ovs)
 	default:
-		return fmt.Errorf("uplink %s is not a port of bridge %s and has no addresses to move there", t.s.Uplink, t.s.Bridge)
+		return fmt.Errorf("uplink %s is not a port of bridge %s and has no addresses to move there",
+			t.s.Uplink, t.s.Bridge)
 	}
 }
 
@@ -193,12 +229,15 @@ func (t *topology) renewMoved(ctx context.Context, sw nicbridge.Switch, h Host) 
 	if err := Recover(ctx, t.s, t.ovs); err != nil || !moved(t.s) {
 		return err
 	}
+
 	if err := sw.AddBridge(ctx, t.s.Bridge, h.Uplink.MAC.String(), h.Uplink.MTU); err != nil {
 		return err
 	}
+
 	if err := sw.AddPort(ctx, t.s.Bridge, t.s.Uplink); err != nil {
 		return err
 	}
+
 	return Recover(ctx, t.s, t.ovs)
 }
 
@@ -217,9 +256,12 @@ const (
 // next returns an error if it is too early for another attempt.
 func (m *moves) next(now time.Time) error {
 	if now.Before(m.again) {
-		return fmt.Errorf("the host's addresses were moved back to the uplink: next attempt not before %s", m.again.Format(time.TimeOnly))
+		return fmt.Errorf("the host's addresses were moved back to the uplink: next attempt not before %s",
+			m.again.Format(time.TimeOnly))
 	}
+
 	m.again = now.Add(firstMoveWait << min(m.tried, mostDoublings))
 	m.tried++
+
 	return nil
 }

@@ -13,11 +13,14 @@ const shortestInternal = 8
 // to the management port or the bridge. Pod networks are excluded if pods are routable from
 // outside.
 func internal(s Settings, f facts) []netip.Prefix {
-	out := slices.Concat(s.ServiceCIDRs, masqueradeNetworks(), f.joins) // joins comes from an annotation of the Node
+	out := slices.Concat(s.ServiceCIDRs, masqueradeNetworks(),
+		f.joins) // joins comes from an annotation of the Node
+
 	out = slices.DeleteFunc(out, func(p netip.Prefix) bool { return p.Bits() < shortestInternal })
 	if !s.Routable {
 		out = append(out, s.PodCIDRs...)
 	}
+
 	return sortedPrefixes(out)
 }
 
@@ -28,29 +31,36 @@ func external(h Host, n Node, s Settings, f facts) []netip.Prefix {
 	out := append(slices.Clone(n.Addresses), bridgeAddresses(s)...)
 	for _, a := range h.Addresses {
 		ip := a.Prefix.Addr()
-		if a.Device == s.HostDevice() && !a.LinkLocal && !within(masqueradeNetworks(), ip) && (ip.Is4() || !a.Dynamic) {
+		if a.Device == s.HostDevice() && !a.LinkLocal && !within(masqueradeNetworks(), ip) &&
+			(ip.Is4() || !a.Dynamic) {
 			out = append(out, a.Prefix)
 		}
 	}
+
 	for _, hop := range n.NextHops {
 		out = append(out, netip.PrefixFrom(hop, hop.BitLen()))
 	}
+
 	for _, r := range n.Routes { // of a route without a next hop, the destinations stay internal
 		if r.Via.IsValid() {
 			out = append(out, netip.PrefixFrom(r.Via, r.Via.BitLen()))
 		}
 	}
+
 	for _, a := range f.hosts {
 		if !within(s.PodCIDRs, a) { // the host reaches addresses there through its management port
 			out = append(out, netip.PrefixFrom(a, a.BitLen()))
 		}
 	}
+
 	for _, r := range h.Defaults {
 		if r.Device == s.HostDevice() {
 			out = append(out, netip.PrefixFrom(r.NextHop, r.NextHop.BitLen()))
 		}
 	}
+
 	in := internal(s, f)
+
 	return slices.DeleteFunc(sortedPrefixes(out), func(p netip.Prefix) bool {
 		return !slices.ContainsFunc(in, p.Overlaps)
 	})
@@ -61,6 +71,8 @@ func sortedPrefixes(prefixes []netip.Prefix) []netip.Prefix {
 	for _, p := range prefixes {
 		out = append(out, p.Masked())
 	}
+
 	slices.SortFunc(out, netip.Prefix.Compare)
+
 	return slices.Compact(out)
 }

@@ -18,6 +18,7 @@ func TestNetworks(t *testing.T) {
 		for _, s := range list {
 			out = append(out, p(s))
 		}
+
 		return out
 	}
 	cluster := Cluster{PodCIDRs: prefixes("10.244.0.0/16", "fd00:10:244::/48"), ServiceCIDRs: prefixes("10.96.0.0/16", "fd00:10:96::/112")}
@@ -27,9 +28,11 @@ func TestNetworks(t *testing.T) {
 	dynamic := func(prefix, device string) link.Address {
 		a := address(prefix, device)
 		a.Dynamic = true
+
 		return a
 	}
 	routable := cluster
+
 	routable.Routable = true
 	for _, tt := range []struct {
 		name     string
@@ -87,10 +90,12 @@ func TestNetworks(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			h := Host{Addresses: tt.addrs, Defaults: tt.defaults}
 			c := programConfig(h, nodeOf(h, tt.s), tt.s, facts{joins: tt.join})
+
 			equal := cmp.Options{cmpopts.EquateComparable(netip.Prefix{}), cmpopts.EquateEmpty()}
 			if diff := cmp.Diff(sortedPrefixes(prefixes(tt.internal...)), c.Internal, equal); diff != "" {
 				t.Errorf("internal (-want +got):\n%s", diff)
 			}
+
 			if diff := cmp.Diff(prefixes(tt.external...), c.External, equal); diff != "" {
 				t.Errorf("external (-want +got):\n%s", diff)
 			}

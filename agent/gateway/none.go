@@ -27,9 +27,11 @@ func (t *topology) settle(ctx context.Context) (at Settings, taken bool, err err
 	if _, err := nicbridge.Load(t.s.RunDir, t.s.Uplink); errors.Is(err, fs.ErrNotExist) {
 		return t.s, false, nil
 	}
+
 	if err := Recover(ctx, t.s, t.ovs); err != nil {
 		return t.s, false, err
 	}
+
 	snapshot, err := nicbridge.Load(t.s.RunDir, t.s.Uplink)
 	switch {
 	case err != nil || snapshot.Phase != nicbridge.Done:
@@ -37,6 +39,7 @@ func (t *topology) settle(ctx context.Context) (at Settings, taken bool, err err
 	case snapshot.Asked && snapshot.Bridge == t.s.Bridge:
 		return t.s.placed(Bridged), false, nil
 	}
+
 	return t.s, true, nil
 }
 
@@ -45,13 +48,16 @@ func (t *topology) dropBridge(ctx context.Context, h Host) error {
 	if h.Bridge == nil {
 		return nil
 	}
+
 	err := t.ovs.CheckGateway(ctx, t.s.Uplink, t.s.Bridge)
 	if errors.Is(err, ovs.ErrForeign) {
 		return nil
 	}
+
 	if err != nil {
 		return err
 	}
+
 	was := t.s
 	was.None = false
 	// A move that starts after this check creates the bridge again.
@@ -59,9 +65,11 @@ func (t *topology) dropBridge(ctx context.Context, h Host) error {
 		if s, err := nicbridge.Load(t.s.RunDir, t.s.Uplink); err == nil && s.Phase != nicbridge.Restored {
 			return fmt.Errorf("remove bridge %s: %w", t.s.Bridge, nicbridge.ErrUnderWay)
 		}
+
 		if err := link.RemoveHairpin(t.s.Bridge, hostHairpin(bothFamilies, was)); err != nil {
 			return err
 		}
+
 		return t.ovs.RemoveBridge(ctx, t.s.Bridge)
 	})
 }
@@ -71,5 +79,6 @@ func (s Settings) mapping() string {
 	if s.None {
 		return ""
 	}
+
 	return s.Bridge
 }

@@ -13,39 +13,49 @@ import (
 // string is an empty list.
 func parsePorts(s string) ([]bpf.PortRange, error) {
 	var out []bpf.PortRange
+
 	for f := range strings.SplitSeq(strings.TrimSpace(s), ",") {
 		if f == "" {
 			continue
 		}
+
 		from, to, isRange := strings.Cut(f, "-")
 		if !isRange {
 			to = from
 		}
+
 		first, err := strconv.ParseUint(from, 10, 16)
 		if err != nil {
 			return nil, fmt.Errorf("parse ports %q: %w", f, err)
 		}
+
 		last, err := strconv.ParseUint(to, 10, 16)
 		if err != nil {
 			return nil, fmt.Errorf("parse ports %q: %w", f, err)
 		}
+
 		if last < first {
 			return nil, fmt.Errorf("parse ports %q: last is below first", f)
 		}
+
 		out = append(out, bpf.PortRange{First: uint16(first), Last: uint16(last)})
 	}
+
 	return mergePorts(out), nil
 }
 
 func formatPorts(ranges []bpf.PortRange) string {
 	var out []string
+
 	for _, r := range ranges {
 		if r.First == r.Last {
 			out = append(out, strconv.Itoa(int(r.First)))
 			continue
 		}
+
 		out = append(out, fmt.Sprintf("%d-%d", r.First, r.Last))
 	}
+
 	return strings.Join(out, ",")
 }
 
@@ -53,35 +63,44 @@ func formatPorts(ranges []bpf.PortRange) string {
 func mergePorts(ranges []bpf.PortRange) []bpf.PortRange {
 	sorted := slices.Clone(ranges)
 	slices.SortFunc(sorted, func(a, b bpf.PortRange) int { return int(a.First) - int(b.First) })
+
 	var out []bpf.PortRange
 	for _, r := range sorted {
 		if n := len(out); n > 0 && int(r.First) <= int(out[n-1].Last)+1 {
 			out[n-1].Last = max(out[n-1].Last, r.Last)
 			continue
 		}
+
 		out = append(out, r)
 	}
+
 	return out
 }
 
 // subtractPorts returns the ports of from that are in no range of take.
 func subtractPorts(from, take []bpf.PortRange) []bpf.PortRange {
 	out := mergePorts(from)
+
 	for _, t := range take {
 		var next []bpf.PortRange
+
 		for _, r := range out {
 			if t.Last < r.First || t.First > r.Last {
 				next = append(next, r)
 				continue
 			}
+
 			if r.First < t.First {
 				next = append(next, bpf.PortRange{First: r.First, Last: t.First - 1})
 			}
+
 			if r.Last > t.Last {
 				next = append(next, bpf.PortRange{First: t.Last + 1, Last: r.Last})
 			}
 		}
+
 		out = next
 	}
+
 	return out
 }

@@ -33,22 +33,26 @@ func (p *programs) run(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return p.flows.run(ctx) })
 	group.Go(func() error { return p.guard(ctx) })
+
 	return group.Wait()
 }
 
 func (p *programs) guard(ctx context.Context) error {
 	ticker := time.NewTicker(attachedCheck)
 	defer ticker.Stop()
+
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-ticker.C:
 		}
+
 		gw := p.guarded.Load()
 		if gw == nil {
 			continue
 		}
+
 		if uplink, bridge, err := p.attached(gw); err != nil || !uplink || !bridge {
 			p.guarded.Store(nil) // until they are attached again
 			p.wake.Trigger()
@@ -59,6 +63,7 @@ func (p *programs) guard(ctx context.Context) error {
 func (p *programs) attached(gw *bpf.Gateway) (uplink, bridge bool, err error) {
 	p.probing.Lock()
 	defer p.probing.Unlock()
+
 	return gw.Attached()
 }
 
@@ -67,6 +72,7 @@ func (p *programs) sync(ctx context.Context, st state) error {
 	if err := p.syncHooks(ctx, st); err != nil || st.host.Bridge == nil {
 		return err
 	}
+
 	return p.syncFlows(ctx, st)
 }
 
@@ -80,34 +86,46 @@ func (p *programs) syncHooks(ctx context.Context, st state) error {
 	if err := p.prepare(st.config); err != nil {
 		return err
 	}
+
 	if err := p.gw.SyncAddrs(st.addrs); err != nil {
 		return err
 	}
+
 	p.record.unwritten(p.gw.Unwritten())
 	p.host.syncProtos(p.gw)
+
 	if err := p.clearServices(); err != nil {
 		return err
 	}
+
 	p.services.openHost(true)
 	p.host.openGate()
+
 	if err := p.host.syncSockets(p.gw); err != nil {
 		return err
 	}
+
 	if err := p.services.write(p.withServices()); err != nil {
 		return err
 	}
-	if err := p.tracker.seed(ctx, p.gw, st.node); err != nil { // no slow step may come between this and the attachment
+
+	if err := p.tracker.seed(ctx, p.gw,
+		st.node); err != nil { // no slow step may come between this and the attachment
 		return err
 	}
+
 	if !reflect.DeepEqual(st.config, p.config) {
 		if err := p.gw.SetConfig(st.config); err != nil {
 			return err
 		}
+
 		if st.repair {
 			p.log.Info("program settings changed", "config", st.config)
 		}
+
 		p.config = st.config
 	}
+
 	return p.attach(st.host)
 }
 
@@ -116,15 +134,24 @@ func (p *programs) prepare(config bpf.Config) error {
 	if p.gw != nil {
 		return nil
 	}
+
 	gw, err := bpf.Open(bpf.Options{
-		PinDir: p.s.PinDir, Config: config, Log: p.log, Clsact: clsactFuncs(), ForceClsact: p.s.forceClsact,
-		Sizes: p.s.sizes, CountServices: p.s.CountServices, Shortcuts: bpf.ShortcutOptions{On: p.s.NoShortcuts() == ""},
+		PinDir:        p.s.PinDir,
+		Config:        config,
+		Log:           p.log,
+		Clsact:        clsactFuncs(),
+		ForceClsact:   p.s.forceClsact,
+		Sizes:         p.s.sizes,
+		CountServices: p.s.CountServices,
+		Shortcuts:     bpf.ShortcutOptions{On: p.s.NoShortcuts() == ""},
 	})
 	if err != nil {
 		return err
 	}
+
 	p.gw, p.config = gw, config
 	p.pods.use(gw)
+
 	return nil
 }
 
@@ -133,6 +160,7 @@ func (p *programs) withServices() *bpf.Gateway {
 	if p.s.None {
 		return nil
 	}
+
 	return p.gw
 }
 
@@ -141,8 +169,10 @@ func (p *programs) clearServices() error {
 	if !p.s.None || p.cleared {
 		return nil
 	}
+
 	err := p.gw.SyncServices(nil)
 	p.cleared = err == nil
+
 	return err
 }
 
@@ -153,22 +183,29 @@ func (p *programs) attach(h Host) error {
 	if err != nil {
 		return err
 	}
+
 	if h.Bridge != nil && (!onBridge || p.bridge != h.Bridge.Index) {
 		if err := p.gw.AttachBridge(h.Bridge.Index); err != nil {
 			return err
 		}
+
 		p.noteAttached("attach_bridge", &p.bridge, h.Bridge.Index)
 	}
+
 	if !onUplink || p.uplink != h.Uplink.Index {
 		if err := p.gw.AttachUplink(h.Uplink.Index); err != nil {
 			return err
 		}
+
 		p.noteAttached("attach_uplink", &p.uplink, h.Uplink.Index)
 	}
+
 	if h.Bridge != nil {
 		p.guarded.Store(p.gw)
 	}
+
 	p.checkAhead(h.Uplink.Index)
+
 	return nil
 }
 
@@ -178,6 +215,7 @@ func (p *programs) noteAttached(part string, to *int, index int) {
 	if *to != 0 {
 		p.record.repaired(part)
 	}
+
 	*to = index
 	p.log.Info("program attached", "part", part, "ifindex", index)
 }
@@ -190,6 +228,7 @@ func (p *programs) checkAhead(uplink int) {
 	if err == nil && n > 0 {
 		err = fmt.Errorf("%d foreign tcx programs run before the agent's on %s", n, p.s.Uplink)
 	}
+
 	p.record.degraded(partAhead, err)
 }
 
@@ -197,12 +236,16 @@ func (p *programs) pass() error {
 	if p.gw == nil || p.config.Bridge == 0 {
 		return nil
 	}
+
 	c := p.config
+
 	c.Bridge = 0
 	if err := p.gw.SetConfig(c); err != nil {
 		return err
 	}
+
 	p.config = c
+
 	return nil
 }
 
@@ -217,8 +260,10 @@ func (p *programs) counters(context.Context) ([]bpf.Counter, error) {
 
 func (p *programs) close() error {
 	p.host.close()
+
 	if p.gw == nil {
 		return nil
 	}
+
 	return p.gw.Close()
 }

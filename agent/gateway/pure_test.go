@@ -35,13 +35,16 @@ func TestPorts(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
+
 			want, err := parsePorts(tc.want)
 			if err != nil {
 				t.Fatal(err)
 			}
+
 			if got := formatPorts(mergePorts(append(have, want...))); got != tc.union {
 				t.Errorf("union %q, want %q", got, tc.union)
 			}
+
 			if got := formatPorts(subtractPorts(have, want)); got != tc.rest {
 				t.Errorf("difference %q, want %q", got, tc.rest)
 			}
@@ -61,15 +64,18 @@ func FuzzParsePorts(f *testing.F) {
 	for _, s := range []string{"", "22", "1-2,4", "65535", "0-65535", "5-1"} {
 		f.Add(s)
 	}
+
 	f.Fuzz(func(t *testing.T, s string) {
 		ranges, err := parsePorts(s)
 		if err != nil {
 			return
 		}
+
 		again, err := parsePorts(formatPorts(ranges))
 		if err != nil || !cmp.Equal(ranges, again) {
 			t.Errorf("%q: %v, then %v, error %v", s, ranges, again, err)
 		}
+
 		if rest := subtractPorts(ranges, ranges); len(rest) != 0 {
 			t.Errorf("%q less itself is %v", s, rest)
 		}
@@ -85,6 +91,7 @@ func TestSockets(t *testing.T) {
 	if diff := cmp.Diff([]bpf.SocketKey{{Proto: 6, Port: 50001}, {Proto: 17, Port: 50000}}, socketKeys(sockets)); diff != "" {
 		t.Error(diff)
 	}
+
 	if got := listeners(sockets); len(got) != 1 || got[0] != sockets[0] {
 		t.Errorf("listeners %v", got)
 	}
@@ -93,10 +100,12 @@ func TestSockets(t *testing.T) {
 // TestGateKeys checks that unlistable sockets may use every port of the range.
 func TestGateKeys(t *testing.T) {
 	ports := bpf.PortRange{First: 65534, Last: 65535}
+
 	sockets := []link.Socket{{Proto: 17, Local: netip.MustParseAddrPort("0.0.0.0:65534")}}
 	if got := gateKeys(sockets, nil, ports); !slices.Equal(got, []bpf.SocketKey{{Proto: 17, Port: 65534}}) {
 		t.Errorf("asks for %v, want the socket's port alone", got)
 	}
+
 	every := []bpf.SocketKey{{Proto: 6, Port: 65534}, {Proto: 17, Port: 65534}, {Proto: 6, Port: 65535}, {Proto: 17, Port: 65535}}
 	if got := gateKeys(nil, errors.New("no inet_diag"), ports); !slices.Equal(got, every) {
 		t.Errorf("asks for %v, want %v", got, every)
@@ -130,6 +139,7 @@ func TestDesired(t *testing.T) {
 		Cluster: Cluster{SNATPorts: bpf.PortRange{First: 49152, Last: 65535}}, NotHost: []string{"breth0", "ovn-k8s-mp0"},
 	}
 	n := nodeOf(h, s)
+
 	equal := cmpopts.EquateComparable(netip.Addr{}, netip.Prefix{})
 	if diff := cmp.Diff(Node{
 		Uplink:    h.Uplink,
@@ -142,10 +152,13 @@ func TestDesired(t *testing.T) {
 	}, n, equal); diff != "" {
 		t.Error(diff)
 	}
+
 	if got := len(hostAddrs(h)); got != len(h.Addresses) {
 		t.Errorf("%d host addresses, want every one of %d", got, len(h.Addresses))
 	}
+
 	hops := []netip.Addr{netip.MustParseAddr("172.30.0.1")}
+
 	s.NextHops = hops
 	if got := nodeOf(h, s).NextHops; !cmp.Equal(hops, got, equal) {
 		t.Errorf("next hops %v, want the configured %v", got, hops)
@@ -155,13 +168,16 @@ func TestDesired(t *testing.T) {
 	if c.Bridge != 5 || c.Uplink != 2 || c.EncapIP != s.Encap.Addr() || c.Node4.String() != "172.30.0.11" || c.Node6.String() != "fd00::11" {
 		t.Errorf("config %+v", c)
 	}
+
 	if s.Datapath = ovs.DatapathSystem; programConfig(h, n, s, facts{}).EncapIP.IsValid() || bridgeAddresses(s) != nil {
 		t.Error("kernel datapath: the bridge has an encap address")
 	}
+
 	h.Bridge.Up = false
 	if c := programConfig(h, n, s, facts{}); c.Bridge != 0 {
 		t.Error("the bridge is down, and packets would be sent to it")
 	}
+
 	h.Bridge = nil
 	if c := programConfig(h, n, s, facts{}); c.Bridge != 0 {
 		t.Error("there is no bridge, and packets would be sent to it")
@@ -180,24 +196,28 @@ func TestServiceAddresses(t *testing.T) {
 		Cluster: Cluster{ServiceCIDRs: []netip.Prefix{netip.MustParsePrefix("10.96.0.0/16"), netip.MustParsePrefix("fd00:96::/112")}},
 	}
 	second := netip.MustParseAddr("172.30.0.12")
+
 	n := nodeOf(h, s)
 	for _, a := range n.HostCIDRs {
 		if within(s.ServiceCIDRs, a.Addr()) {
 			t.Errorf("host-cidrs %v", n.HostCIDRs)
 		}
 	}
+
 	sn := Source{Zone: func() string { return "" }}.serviceNode(h, n, s, facts{})
 	for _, a := range sn.Own {
 		if within(s.ServiceCIDRs, a) {
 			t.Errorf("sockets' own addresses %v", sn.Own)
 		}
 	}
+
 	st := newState(h, n, s, facts{})
 	for _, a := range h.Addresses {
 		if st.addrs[a.Prefix.Addr()] != bpf.AddrHost {
 			t.Errorf("%s is not the host's to the gateway", a.Prefix.Addr())
 		}
 	}
+
 	st.config.ServiceCIDRs = s.ServiceCIDRs
 	if got := st.hairpin().HostAddrs; !slices.Equal(got, []netip.Addr{second}) {
 		t.Errorf("the hairpin has flows for %v, want for %s alone", got, second)
@@ -211,16 +231,20 @@ func TestPeersAreReadOnce(t *testing.T) {
 		reads++
 		return []netip.Addr{netip.MustParseAddr("192.0.2.7")}, nil
 	}}
+
 	for _, step := range []struct{ changed, want int }{{0, 0}, {1, 1}, {0, 1}, {2, 2}} {
 		for range step.changed {
 			i.PeersChanged()
 		}
+
 		if f := i.read(); reads != step.want || len(f.peers) != min(reads, 1) {
 			t.Errorf("%d changes: %d reads and peers %v, want %d reads", step.changed, reads, f.peers, step.want)
 		}
 	}
+
 	none := &Inputs{wake: loop.NewSignal(), former: &former{}}
 	none.PeersChanged()
+
 	if f := none.read(); f.peers != nil {
 		t.Errorf("peers %v without a source", f.peers)
 	}
@@ -232,6 +256,7 @@ func TestFormerAddresses(t *testing.T) {
 	f := facts{vips: []netip.Addr{addr("192.0.2.3")}, peers: []netip.Addr{addr("192.0.2.2")}, former: []netip.Addr{addr("192.0.2.1"), addr("192.0.2.2"), addr("192.0.2.3"), addr("192.0.2.4")}}
 	h := Host{Addresses: []link.Address{address("192.0.2.4/24", "eth0")}}
 	st := newState(h, Node{}, Settings{}, f)
+
 	want := map[netip.Addr]bpf.AddrKind{
 		addr("192.0.2.1"): bpf.AddrFormer, addr("192.0.2.2"): bpf.AddrPeer, addr("192.0.2.3"): bpf.AddrVIP, addr("192.0.2.4"): bpf.AddrHost,
 	}
@@ -244,10 +269,12 @@ func TestFormerAddresses(t *testing.T) {
 func TestFormerAddressesAreBounded(t *testing.T) {
 	f := newFormer("", loop.NewSignal(), slog.New(slog.DiscardHandler))
 	f.add([]netip.Addr{netip.MustParseAddr("192.0.2.1")})
+
 	f.addrs[netip.MustParseAddr("192.0.2.1")] = flushes
 	for i := range maxFormer {
 		f.add([]netip.Addr{netip.AddrFrom4([4]byte{198, 51, 100, byte(i)})})
 	}
+
 	if list := f.list(); slices.Contains(list, netip.MustParseAddr("192.0.2.1")) || len(list) != maxFormer {
 		t.Errorf("kept %v, without the oldest want %d", list, maxFormer)
 	}
@@ -262,6 +289,7 @@ func TestOverlap(t *testing.T) {
 			ServiceCIDRs: []netip.Prefix{netip.MustParsePrefix("fd00:10:96::/112")},
 		},
 	}
+
 	address := func(device, prefix string) Host {
 		return Host{Addresses: []link.Address{{Prefix: netip.MustParsePrefix(prefix), Device: device}}}
 	}
@@ -288,6 +316,7 @@ func TestOverlap(t *testing.T) {
 			if err := overlap(tc.host, s); err != nil {
 				got = err.Error()
 			}
+
 			if got != tc.want {
 				t.Errorf("got %q, want %q", got, tc.want)
 			}
@@ -314,6 +343,7 @@ func TestEphemeralPortsRemain(t *testing.T) {
 
 func TestStranded(t *testing.T) {
 	v4, v6 := netip.MustParsePrefix("172.30.0.11/24"), netip.MustParsePrefix("fd00:172:30::11/64")
+
 	hop4, hop6 := netip.MustParseAddr("172.30.0.200"), netip.MustParseAddr("fe80::200")
 	for _, tc := range []struct {
 		name string
@@ -335,26 +365,32 @@ func TestDedicated(t *testing.T) {
 		Uplink: "eth1", Bridge: "breth1", Layout: Dedicated, Addresses: []netip.Prefix{netip.MustParsePrefix("192.0.2.5/24")},
 		NextHops: []netip.Addr{netip.MustParseAddr("192.0.2.1")},
 	}}
+
 	h := Host{Uplink: link.Link{Name: "eth1", Index: 3, MAC: net.HardwareAddr{2, 0, 0, 0, 0, 2}}, Addresses: []link.Address{address("172.30.0.11/24", "eth0")}}
 	if err := shared(h, s); err != nil {
 		t.Error(err)
 	}
+
 	n := nodeOf(h, s)
 	if len(n.Addresses) != 1 || n.Addresses[0] != s.Addresses[0] || len(n.HostCIDRs) != 1 || n.HostCIDRs[0].Addr().String() != "172.30.0.11" || n.NextHops[0] != s.NextHops[0] {
 		t.Errorf("node %+v", n)
 	}
+
 	if got := nodeAddrs(n); len(got) != 2 {
 		t.Errorf("addresses with NodePorts %v, want the host's and the gateway's", got)
 	}
+
 	if h := hostHairpin(n, s); len(h.Addresses) != 0 {
 		t.Errorf("the host has no part in it, and gets %v", h)
 	}
+
 	for addr, want := range map[string]string{"192.0.2.9/24": "uplink eth1 has host address 192.0.2.9", "fe80::1/64": ""} {
 		h.Addresses = []link.Address{address(addr, "eth1")}
 		if err := shared(h, s); want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
 			t.Errorf("%s: got %v, want %q", addr, err, want)
 		}
 	}
+
 	h.Addresses = []link.Address{address("192.0.2.5/24", "eth0")}
 	if err := shared(h, s); err == nil || !strings.Contains(err.Error(), "gateway address 192.0.2.5 is a host address on eth0") {
 		t.Errorf("the host's own address: %v", err)
@@ -365,6 +401,7 @@ func TestHostHairpin(t *testing.T) {
 	s := Settings{Cluster: Cluster{ServiceCIDRs: []netip.Prefix{netip.MustParsePrefix("10.96.0.0/16"), netip.MustParsePrefix("fd00:96::/112")}}}
 	n := Node{Uplink: link.Link{MTU: 1500}, Addresses: []netip.Prefix{netip.MustParsePrefix("172.30.0.11/24")}}
 	h := hostHairpin(n, s)
+
 	want := []link.Route{
 		{Prefix: netip.MustParsePrefix("169.254.169.4/32"), Source: netip.MustParseAddr("169.254.169.2")},
 		{Prefix: netip.MustParsePrefix("169.254.169.1/32"), NextHop: netip.MustParseAddr("169.254.169.4"), Source: netip.MustParseAddr("172.30.0.11")},
@@ -380,10 +417,12 @@ func TestWithoutServiceRoutes(t *testing.T) {
 	services := []netip.Prefix{netip.MustParsePrefix("10.96.0.0/16")}
 	n := Node{Uplink: link.Link{MTU: 1500}, Addresses: []netip.Prefix{netip.MustParsePrefix("172.30.0.11/24")}}
 	all := hostHairpin(n, Settings{Cluster: Cluster{ServiceCIDRs: services}})
+
 	h := withoutServiceRoutes(all, services)
 	if len(all.Routes) != 3 || len(h.Routes) != 2 || !slices.Equal(h.Keep, services) {
 		t.Errorf("of the routes %v there are %v, kept are %v", all.Routes, h.Routes, h.Keep)
 	}
+
 	for _, r := range h.Routes {
 		if slices.Contains(services, r.Prefix) {
 			t.Errorf("route to Services %v", r)

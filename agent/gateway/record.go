@@ -34,6 +34,7 @@ func healthyParts() map[string]string {
 	for _, part := range []string{partSockets, partGate, partScan, partProtos, partAhead, partLookup, partDestroy, partShortcuts, partTables, partUntranslated} {
 		out[part] = ""
 	}
+
 	return out
 }
 
@@ -74,7 +75,14 @@ type recorder struct {
 // the metric.
 func newRecorder(log *slog.Logger) *recorder {
 	return &recorder{log: log, stats: Stats{
-		Repairs:  map[string]uint64{"flows": 0, "uplink_port": 0, "attach_bridge": 0, "attach_uplink": 0, "bridge_device": 0, "routes": 0},
+		Repairs: map[string]uint64{
+			"flows":         0,
+			"uplink_port":   0,
+			"attach_bridge": 0,
+			"attach_uplink": 0,
+			"bridge_device": 0,
+			"routes":        0,
+		},
 		Degraded: healthyParts(),
 	}}
 }
@@ -84,6 +92,7 @@ func (r *recorder) repaired(part string) {
 	r.log.Info("repaired", "part", part)
 	r.mu.Lock()
 	defer r.mu.Unlock()
+
 	r.stats.Repairs[part]++
 }
 
@@ -92,6 +101,7 @@ func (r *recorder) restoredRoutes(device string, at time.Time) {
 	r.repaired("routes")
 	r.mu.Lock()
 	defer r.mu.Unlock()
+
 	r.stats.Restored = Restored{Device: device, At: at}
 }
 
@@ -101,9 +111,11 @@ func (r *recorder) degraded(part string, err error) {
 	if err != nil {
 		text = err.Error()
 	}
+
 	if !r.note(part, text) {
 		return
 	}
+
 	if text == "" {
 		r.log.Info("optional part works again", "part", part)
 	} else {
@@ -115,53 +127,65 @@ func (r *recorder) degraded(part string, err error) {
 func (r *recorder) note(part, text string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+
 	if r.stats.Degraded[part] == text {
 		return false
 	}
+
 	next := maps.Clone(r.stats.Degraded) // readers share the previous map
 	next[part] = text
 	r.stats.Degraded = next
+
 	return true
 }
 
 // unwritten records the entries without room of some tables. The node works without these entries.
 func (r *recorder) unwritten(tables map[string]int) {
 	r.mu.Lock()
+
 	next := maps.Clone(r.stats.Unwritten) // readers share the previous map
 	if next == nil {
 		next = map[string]int{}
 	}
+
 	maps.Copy(next, tables)
 	r.stats.Unwritten = next
 	r.mu.Unlock()
+
 	var full []string
+
 	for _, table := range slices.Sorted(maps.Keys(next)) {
 		if n := next[table]; n > 0 {
 			full = append(full, fmt.Sprintf("table %s is full: %d entries have no room", table, n))
 		}
 	}
+
 	var err error
 	if len(full) > 0 {
 		err = errors.New(strings.Join(full, "; "))
 	}
+
 	r.degraded(partTables, err)
 }
 
 func (r *recorder) setListeners(n int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+
 	r.stats.Listeners = n
 }
 
 func (r *recorder) setShortcuts(s ShortcutStats) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+
 	r.stats.Shortcuts = &s
 }
 
 func (r *recorder) setPortUse(uses []Use, size int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+
 	r.stats.PortUse, r.stats.SNATPorts = uses, size
 }
 
@@ -169,7 +193,9 @@ func (r *recorder) setPortUse(uses []Use, size int) {
 func (r *recorder) read() Stats {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+
 	out := r.stats
 	out.Repairs = maps.Clone(r.stats.Repairs)
+
 	return out
 }

@@ -26,10 +26,12 @@ func (s Settings) reserved() []bpf.PortRange {
 	if s.bare() {
 		return nil
 	}
+
 	want := []bpf.PortRange{s.SNATPorts}
 	if s.NodePorts {
 		want = append(want, s.NodePortRange)
 	}
+
 	return want
 }
 
@@ -40,10 +42,12 @@ func checkPorts(want []bpf.PortRange) error {
 	if err != nil {
 		return err
 	}
+
 	have, err := link.ReadSysctl(reservedSysctl)
 	if err != nil {
 		return err
 	}
+
 	return portsLeft(local, have, want)
 }
 
@@ -52,18 +56,22 @@ func portsLeft(local, have string, want []bpf.PortRange) error {
 	if err != nil {
 		return fmt.Errorf("sysctl %s: %w", localSysctl, err)
 	}
+
 	taken, err := parsePorts(have)
 	if err != nil {
 		return fmt.Errorf("sysctl %s: %w", reservedSysctl, err)
 	}
+
 	left := 0
 	for _, r := range subtractPorts(picks, append(taken, want...)) {
 		left += int(r.Last) - int(r.First) + 1
 	}
+
 	if left < minLocalPorts {
 		return fmt.Errorf("reserve ports %s: only %d of the host's ephemeral ports %s would remain, need %d: change sysctl %s or the SNAT port range",
 			formatPorts(want), left, formatPorts(picks), minLocalPorts, localSysctl)
 	}
+
 	return nil
 }
 
@@ -74,6 +82,7 @@ func Unreserved(want ...bpf.PortRange) (string, error) {
 	if err != nil {
 		return "", err
 	}
+
 	return formatPorts(subtractPorts(want, have)), nil
 }
 
@@ -82,10 +91,12 @@ func readReserved() ([]bpf.PortRange, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	have, err := parsePorts(value)
 	if err != nil {
 		return nil, fmt.Errorf("sysctl %s: %w", reservedSysctl, err)
 	}
+
 	return have, nil
 }
 
@@ -95,11 +106,14 @@ func readEphemeral() ([]bpf.PortRange, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	picks, err := parsePorts(strings.Join(strings.Fields(value), "-"))
 	if err != nil {
 		return nil, fmt.Errorf("sysctl %s: %w", localSysctl, err)
 	}
+
 	have, err := readReserved()
+
 	return subtractPorts(picks, have), err
 }
 
@@ -109,13 +123,15 @@ func (s Settings) ephemeral(h Host) []bpf.PortRange {
 	if s.bare() {
 		return nil // no packets from outside go to frontends
 	}
+
 	return subtractPorts(h.Ephemeral, s.reserved())
 }
 
 // openUDP returns the host's unconnected UDP sockets outside of its ephemeral ports, where clients
 // come and go.
 func openUDP(h Host, ephemeral []bpf.PortRange) []netip.AddrPort {
-	return slices.DeleteFunc(slices.Clone(h.UDP), func(a netip.AddrPort) bool { return contains(ephemeral, a.Port()) })
+	return slices.DeleteFunc(slices.Clone(h.UDP),
+		func(a netip.AddrPort) bool { return contains(ephemeral, a.Port()) })
 }
 
 // loopbackTCP returns the host's TCP listeners that connections to loopback addresses reach, outside
@@ -138,21 +154,27 @@ func reservePorts(rundir string, want []bpf.PortRange) error {
 	if err != nil {
 		return err
 	}
+
 	missing := subtractPorts(want, have)
 	if len(missing) == 0 {
 		return nil
 	}
+
 	ours, err := readRecord(rundir)
 	if err != nil {
 		return err
 	}
+
 	if err := os.MkdirAll(rundir, 0o755); err != nil {
 		return fmt.Errorf("make run directory: %w", err)
 	}
+
 	record := formatPorts(mergePorts(append(ours, missing...)))
-	if err := atomicfile.Write(filepath.Join(rundir, reservedRecord), []byte(record+"\n"), 0o644); err != nil {
+	if err := atomicfile.Write(filepath.Join(rundir, reservedRecord), []byte(record+"\n"),
+		0o644); err != nil {
 		return fmt.Errorf("record reserved ports: %w", err)
 	}
+
 	return link.WriteSysctl(reservedSysctl, formatPorts(mergePorts(append(have, missing...))))
 }
 
@@ -162,20 +184,25 @@ func releasePorts(rundir string) error {
 	if err != nil || len(ours) == 0 {
 		return err
 	}
+
 	have, err := readReserved()
 	if err != nil {
 		return err
 	}
+
 	rest := formatPorts(subtractPorts(have, ours))
 	if rest == "" {
 		rest = "\n" // an empty write would change nothing
 	}
+
 	if err := link.WriteSysctl(reservedSysctl, rest); err != nil {
 		return err
 	}
+
 	if err := os.Remove(filepath.Join(rundir, reservedRecord)); err != nil {
 		return fmt.Errorf("remove record of reserved ports: %w", err)
 	}
+
 	return nil
 }
 
@@ -184,8 +211,10 @@ func readRecord(rundir string) ([]bpf.PortRange, error) {
 	if errors.Is(err, os.ErrNotExist) {
 		return nil, nil
 	}
+
 	if err != nil {
 		return nil, fmt.Errorf("read record of reserved ports: %w", err)
 	}
+
 	return parsePorts(string(b))
 }

@@ -49,12 +49,15 @@ func newRig(t *testing.T, datapath string) *rig {
 	r.addUplink()
 	// In layout bridged, the bridge and the host's addresses on it survive the switch.
 	t.Cleanup(func() { _, _ = link.Delete("eth0"), link.Delete("breth0") })
+
 	c, err := ovs.Dial(t.Context(), r.sw.Address)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	r.ovs = c
 	t.Cleanup(c.Close)
+
 	r.s = Settings{
 		Wiring: Wiring{Uplink: "eth0", Bridge: "breth0", Layout: Direct, Backend: EBPF, Datapath: datapath},
 		Cluster: Cluster{
@@ -67,10 +70,13 @@ func newRig(t *testing.T, datapath string) *rig {
 	if datapath == ovs.DatapathNetdev {
 		r.s.Encap = netip.MustParsePrefix("172.30.1.11/24")
 	}
+
 	if err := os.Mkdir(r.sw.Dir+"/bpf", 0o700); err != nil {
 		t.Fatal(err)
 	}
+
 	t.Cleanup(func() { _ = syscall.Unmount(r.sw.Dir+"/bpf", 0) })
+
 	return r
 }
 
@@ -98,9 +104,11 @@ func (r *rig) start() {
 // begin runs a gateway.
 func (r *rig) begin() {
 	r.t.Helper()
+
 	if r.log == nil {
 		r.log = slog.New(slog.NewTextHandler(r.test.Output(), nil))
 	}
+
 	ctx, cancel := context.WithCancel(context.Background())
 	r.gw = New(Options{
 		Settings: r.s, OVS: r.ovs, Changed: func() {}, Log: r.log,
@@ -111,24 +119,30 @@ func (r *rig) begin() {
 				if p := r.hosts.Load(); p != nil {
 					hosts = *p
 				}
+
 				return nil, hosts
 			},
 			ControlPlane: func() model.ControlPlane {
 				if p := r.control.Load(); p != nil {
 					return *p
 				}
+
 				return model.ControlPlane{}
 			},
 		},
 	})
 	r.gw.Inputs().SetInSync(true)
+
 	ended := make(chan error, 1)
 	go func() { ended <- r.gw.Run(ctx) }()
+
 	r.stop = func() {
 		cancel()
+
 		if err := <-ended; err != nil {
 			r.t.Error(err)
 		}
+
 		r.stop = func() {}
 	}
 	r.test.Cleanup(func() { r.stop() })
@@ -149,6 +163,7 @@ func (r *rig) awaitReady() {
 		if m := r.gw.View().Missing(); m != "" {
 			return errors.New(m)
 		}
+
 		return nil
 	})
 }
@@ -175,5 +190,6 @@ func (r *rig) hasFlows() error {
 	if want := len(openflow.Static(openflow.StaticInput{EncapIP: r.s.Encap.Addr()})); err != nil || strings.Count(string(out), "cookie=") <= want || !strings.Contains(string(out), "in_port=LOCAL actions=ALL") {
 		return fmt.Errorf("want %d flows and the hairpin's: %w: %s", want, err, out)
 	}
+
 	return nil
 }

@@ -20,6 +20,7 @@ func (r *rig) hasRoutes(want ...string) {
 				return fmt.Errorf("no %q in:\n%s", w, have)
 			}
 		}
+
 		return nil
 	})
 }
@@ -35,16 +36,20 @@ func TestFlushedRoutesAreRestored(t *testing.T) {
 	testnode.Run(t, "ip", "addr", "add", "10.98.0.1/24", "dev", "eth0", "noprefixroute") // its operator wants no route
 	testnode.Run(t, "ip", "route", "add", "default", "via", "172.30.0.200", "proto", "dhcp", "metric", "50")
 	testnode.Run(t, "ip", "-6", "route", "add", "default", "via", "fd00:172:30::200", "dev", "eth0")
+
 	all := []string{
 		"172.30.0.0/24 dev eth0 proto kernel scope link src 172.30.0.11", "10.99.0.0/24 dev eth0 proto dhcp scope link src 10.99.0.1 metric 100",
 		"fd00:172:30::/64 dev eth0 proto kernel metric 256", "fe80::/64 dev eth0 proto kernel metric 256",
 		"172.30.1.0/24 dev breth0 proto kernel scope link src 172.30.1.11",
 		"default via 172.30.0.200 dev eth0 proto dhcp metric 50", "default via fd00:172:30::200 dev eth0",
 	}
+
 	r.start()
 	r.hasRoutes(all...)
+
 	flush := func() {
 		t.Helper()
+
 		for _, family := range []string{"-4", "-6"} {
 			for _, device := range []string{"eth0", "breth0"} {
 				testnode.Run(t, "ip", family, "route", "flush", "dev", device)
@@ -54,9 +59,11 @@ func TestFlushedRoutesAreRestored(t *testing.T) {
 	flush()
 	r.hasRoutes(all...)
 	r.hostAnswers()
+
 	if r.repairs("routes") == 0 {
 		t.Error("no repair of routes was counted")
 	}
+
 	r.stop()
 	flush()
 	r.start()
@@ -68,8 +75,10 @@ func TestFlushedRoutesAreRestored(t *testing.T) {
 		if n, _ := r.gw.View().Node(); len(n.NextHops) != 1 || n.NextHops[0] != netip.MustParseAddr("fd00:172:30::200") {
 			return fmt.Errorf("next hops %v", n.NextHops)
 		}
+
 		return nil
 	})
+
 	if have := testnode.Run(t, "ip", "route"); strings.Contains(have, "default") || strings.Contains(have, "10.98.") {
 		t.Errorf("unwanted routes:\n%s", have)
 	}
@@ -86,6 +95,7 @@ func TestReplacedRoutesStay(t *testing.T) {
 	testnode.Run(t, "ip", "route", "del", "10.99.0.0/24", "dev", "eth0", "scope", "link")
 	testnode.Run(t, "ip", "route", "del", "172.30.1.0/24", "dev", "breth0")
 	r.hasRoutes("172.30.1.0/24 dev breth0") // the gateway has looked
+
 	if have := testnode.Run(t, "ip", "route"); strings.Contains(have, "10.99.0.0/24 dev eth0 proto kernel") {
 		t.Errorf("the replaced route is there again:\n%s", have)
 	}

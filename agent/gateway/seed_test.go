@@ -25,26 +25,32 @@ import (
 func TestSeededBeforeAttached(t *testing.T) {
 	r := newRig(t, ovs.DatapathNetdev)
 	r.nameSwitch()
+
 	const bridge = "brother" // another gateway's
 	r.sw.Vsctl(t, "add-br", bridge, "--", "set", "Bridge", bridge, "datapath_type=netdev", "--", "set-fail-mode", bridge, "secure")
 	testnode.Eventually(t, "connection tracked", func() error {
 		if err := r.commit(bridge); err != nil {
 			return err
 		}
+
 		list, err := ovs.Conntrack(t.Context(), r.s.OVSRunDir)
 		if err != nil || len(list) != 1 || list[0].Reply.Dst.Port() != 2200 {
 			return fmt.Errorf("tracked: %+v, %w", list, err)
 		}
+
 		return nil
 	})
+
 	watch := &atAttach{Handler: slog.NewTextHandler(r.test.Output(), nil), pinDir: r.s.PinDir}
 	r.log = slog.New(watch)
 	r.start()
 	watch.mu.Lock()
 	defer watch.mu.Unlock()
+
 	if len(watch.seeded) == 0 {
 		t.Fatal("nothing was attached")
 	}
+
 	for _, n := range watch.seeded {
 		if n != 1 {
 			t.Errorf("%v connections in the table when each program was attached, want 1", watch.seeded)
@@ -59,10 +65,12 @@ func TestAttachWaitsForConntrack(t *testing.T) {
 	if err := tr.sync(t.Context(), Node{}); err == nil || !strings.Contains(err.Error(), "earlier connections unknown") {
 		t.Errorf("without ovs-vswitchd: %v", err)
 	}
+
 	tr.since = time.Now().Add(-firstDump)
 	if err := tr.sync(t.Context(), Node{}); err != nil || tr.known {
 		t.Errorf("a while later: %v, known %t", err, tr.known)
 	}
+
 	if tr.record.read().Degraded[partTracking] == "" {
 		t.Error("it is not said that conntrack cannot be read")
 	}
@@ -72,14 +80,19 @@ func TestAttachWaitsForConntrack(t *testing.T) {
 // holds its lock.
 func (r *rig) nameSwitch() {
 	r.t.Helper()
+
 	pid := os.Getpid()
+
 	f, err := os.Create(r.sw.Dir + "/ovs-vswitchd.pid")
 	if err != nil {
 		r.t.Fatal(err)
 	}
+
 	r.test.Cleanup(func() { f.Close() })
+
 	_, err = fmt.Fprintln(f, pid)
 	lock := unix.FcntlFlock(f.Fd(), unix.F_SETLK, &unix.Flock_t{Type: unix.F_WRLCK, Whence: io.SeekStart})
+
 	link := os.Symlink(r.sw.Dir+"/vswitchd.ctl", fmt.Sprintf("%s/ovs-vswitchd.%d.ctl", r.sw.Dir, pid))
 	if err := errors.Join(err, lock, link); err != nil {
 		r.t.Fatal(err)
@@ -93,6 +106,7 @@ func (r *rig) commit(bridge string) error {
 	if err != nil {
 		return fmt.Errorf("%w: %s", err, out)
 	}
+
 	return nil
 }
 
@@ -115,9 +129,11 @@ func (a *atAttach) Handle(ctx context.Context, rec slog.Record) error {
 		if err != nil {
 			return err
 		}
+
 		a.mu.Lock()
 		a.seeded = append(a.seeded, sizes["takeover"])
 		a.mu.Unlock()
 	}
+
 	return a.Handler.Handle(ctx, rec)
 }

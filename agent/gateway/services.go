@@ -71,6 +71,7 @@ func (s *Services) Changed(k service.Key) {
 func (s *Services) Refused(k service.Key) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+
 	return s.serving.accounts.Refused(k) != nil
 }
 
@@ -80,6 +81,7 @@ func (s *Services) Redirects() map[bpf.ServiceKey]service.Redirect {
 	if r := s.redirects.Load(); r != nil {
 		return *r
 	}
+
 	return nil
 }
 
@@ -89,9 +91,11 @@ func (s *Services) Counts() (counts []bpf.ServiceCount, uncounted int, err error
 	if s.flows != nil {
 		return s.flows.counts(s.readFlows)
 	}
+
 	if p := s.counting.Load(); p != nil {
 		return p.ServiceCounts()
 	}
+
 	return nil, 0, nil
 }
 
@@ -101,9 +105,11 @@ func (s *Services) Frontends() map[bpf.ServiceKey]bpf.ServicePort {
 	if s.flows != nil {
 		return s.flows.frontends()
 	}
+
 	if p := s.counting.Load(); p != nil {
 		return p.Frontends()
 	}
+
 	return nil
 }
 
@@ -113,6 +119,7 @@ func (s *Services) run(ctx context.Context) error {
 		if s.rest(ctx) && !s.update() {
 			s.wake.Trigger()
 		}
+
 		return nil
 	}, Log: s.log})
 }
@@ -131,6 +138,7 @@ func (s *Services) rest(ctx context.Context) bool {
 	s.mu.Lock()
 	end := s.restEnd()
 	s.mu.Unlock()
+
 	return ctx.Err() == nil && loop.Pause(ctx, time.Until(end))
 }
 
@@ -144,6 +152,7 @@ func (s *Services) work() (end func()) {
 	if !began.Before(s.restEnd()) {
 		s.worked = 0
 	}
+
 	return func() {
 		s.ended = time.Now()
 		s.worked += s.ended.Sub(began)
@@ -155,16 +164,21 @@ func (s *Services) update() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	defer s.work()()
+
 	if !s.current || s.s.CountsFlows() {
 		return false
 	}
+
 	before := s.serving.vips()
 	s.serving.plan(s.serving.node)
 	s.publishRedirects()
-	if !s.s.None && !slices.Equal(before, s.serving.vips()) { // the programs must learn an address before its ports
+
+	if !s.s.None &&
+		!slices.Equal(before, s.serving.vips()) { // the programs must learn an address before its ports
 		s.current = false
 		return false
 	}
+
 	return s.writeTables() == nil // on an error the gateway's round writes again and reports
 }
 
@@ -173,6 +187,7 @@ func (s *Services) plan(h Host, n Node, f facts) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	defer s.work()()
+
 	s.current = false
 	s.serving.plan(s.serving.source.serviceNode(h, n, s.s, f))
 	s.publishRedirects()
@@ -187,11 +202,13 @@ func (s *Services) publishRedirects() {
 	if !s.s.Local || !s.serving.known {
 		return
 	}
+
 	now := s.serving.redirects()
 	if maps.EqualFunc(now, s.Redirects(), service.Redirect.Equal) {
 		s.redirects.CompareAndSwap(nil, &now)
 		return
 	}
+
 	s.redirects.Store(&now)
 	s.changed()
 }
@@ -201,8 +218,10 @@ func (s *Services) vips() []netip.Addr {
 	if s.s.None {
 		return nil
 	}
+
 	s.mu.Lock()
 	defer s.mu.Unlock()
+
 	return s.serving.vips()
 }
 
@@ -210,6 +229,7 @@ func (s *Services) vips() []netip.Addr {
 func (s *Services) frontends() map[bpf.ServiceKey]bpf.ServiceOwner {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+
 	return s.serving.frontends()
 }
 
@@ -217,6 +237,7 @@ func (s *Services) frontends() map[bpf.ServiceKey]bpf.ServiceOwner {
 func (s *Services) settled() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+
 	return s.host.settled
 }
 
@@ -226,21 +247,28 @@ func (s *Services) settled() bool {
 func (s *Services) openHost(behind bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+
 	x := &s.host
 	if s.s.NoEBPF != "" || x.sock != nil && (x.lookup != nil || !behind) || time.Since(x.tried) < resync {
 		return
 	}
+
 	x.tried = time.Now()
 	if x.sock == nil {
-		sock, err := bpf.OpenSock(bpf.CgroupOptions{PinDir: s.s.PinDir, CgroupPath: s.s.CgroupPath, Sizes: s.s.sizes, Log: s.log})
+		sock, err := bpf.OpenSock(
+			bpf.CgroupOptions{PinDir: s.s.PinDir, CgroupPath: s.s.CgroupPath, Sizes: s.s.sizes, Log: s.log},
+		)
 		s.record.degraded(partSockets, err)
+
 		if err == nil {
 			x.sock = sock
 		}
 	}
+
 	if x.lookup == nil && behind {
 		lookup, err := bpf.OpenLookup(bpf.LookupOptions{PinDir: s.s.PinDir, Sizes: s.s.sizes, Log: s.log})
 		s.record.degraded(partLookup, err)
+
 		if err == nil {
 			x.lookup = lookup
 		}
@@ -252,8 +280,10 @@ func (s *Services) write(programs *bpf.Gateway) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	defer s.work()()
+
 	s.front = programs
 	s.counting.Store(programs)
+
 	return s.writeTables()
 }
 
@@ -265,26 +295,34 @@ func (s *Services) writeTables() (err error) {
 		x.settled = x.settled || s.serving.known // a failure has been recorded as degraded by now
 		s.current = err == nil && s.serving.known
 	}()
+
 	err = s.serving.write(writers{gateway: s.front, sock: x.sock, lookup: x.lookup, flows: s.flows})
 	s.recordUnwritten()
 	s.record.degraded(partDestroy, s.serving.destroy(x.sock))
+
 	if x.sock == nil {
 		return err
 	}
+
 	if theirs := (sockError{}); errors.As(err, &theirs) {
 		s.record.degraded(partSockets, theirs)
 		x.sock.Close()
 		x.sock = nil
+
 		return s.serving.write(writers{gateway: s.front, lookup: x.lookup, flows: s.flows})
 	}
+
 	if !s.serving.known {
 		return err // attached programs continue with their tables
 	}
+
 	attached, sockErr := x.sock.Attached()
 	if sockErr == nil && !attached {
 		sockErr = x.sock.Attach()
 	}
+
 	s.record.degraded(partSockets, sockErr)
+
 	return err
 }
 
@@ -293,9 +331,11 @@ func (s *Services) recordUnwritten() {
 	if s.front != nil {
 		s.record.unwritten(s.front.Unwritten())
 	}
+
 	if s.host.sock != nil {
 		s.record.unwritten(s.host.sock.Unwritten())
 	}
+
 	if s.host.lookup != nil {
 		s.record.unwritten(s.host.lookup.Unwritten())
 	}
@@ -312,14 +352,19 @@ func (s *Services) await(ctx context.Context) error {
 	if _, known := s.serving.source.Keys(); known {
 		return nil
 	}
+
 	first, others, err := ovs.OwnFlows(ctx, s.s.OVSRunDir, s.s.Bridge)
 	if err != nil {
 		return nil // no bridge, or ovs-vswitchd is down: no backend is active
 	}
+
 	byPrograms, byFlows := first > 0 && deciding(s.s.PinDir), others > 0
 	if byFlows && !byPrograms || byPrograms && s.s.Backend == OpenFlow {
-		return errors.New("Services are not known yet: the backend of an earlier agent stays active until then")
+		return errors.New(
+			"Services are not known yet: the backend of an earlier agent stays active until then",
+		)
 	}
+
 	return nil
 }
 
@@ -327,22 +372,27 @@ func (s *Services) await(ctx context.Context) error {
 func (s *Services) close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+
 	if s.host.sock != nil {
 		s.host.sock.Close()
 	}
+
 	if s.host.lookup != nil {
 		s.host.lookup.Close()
 	}
+
 	s.host, s.current = hostTables{}, false
 }
 
 // serviceNode returns the node as input of the plans.
 func (s Source) serviceNode(h Host, n Node, set Settings, f facts) service.Node {
 	ephemeral := set.ephemeral(h)
+
 	var control model.ControlPlane
 	if s.ControlPlane != nil {
 		control = s.ControlPlane()
 	}
+
 	return service.Node{
 		Ephemeral: ephemeral, UDP: openUDP(h, ephemeral), TCP: loopbackTCP(h, ephemeral),
 		Name: s.Node, Zone: s.Zone(), NodePorts: set.NodePorts,

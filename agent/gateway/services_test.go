@@ -24,6 +24,7 @@ import (
 func TestServiceWrites(t *testing.T) {
 	r := newServingRig(t)
 	r.fill()
+
 	if got := r.sync(t); got < manyServices*2*podsEach {
 		t.Errorf("%d writes, fewer than there are endpoints", got)
 	}
@@ -31,6 +32,7 @@ func TestServiceWrites(t *testing.T) {
 	if got := r.entries(t); got != 2500*3+1000 {
 		t.Errorf("the gateway has %d frontends, want %d", got, 2500*3+1000)
 	}
+
 	for _, step := range []struct {
 		name    string
 		i, pods int // pods < 0: deleted
@@ -52,12 +54,15 @@ func TestServiceWrites(t *testing.T) {
 		if step.pods >= 0 {
 			o = numbered(step.i, step.pods)
 		}
+
 		r.set(serviceKey(step.i), o)
 		writes, entries := r.sync(t), r.entries(t)-before
 		t.Logf("%s: %d writes", step.name, writes)
+
 		if writes > step.most || writes == 0 && step.most > 0 {
 			t.Errorf("%s: %d writes, want at most %d", step.name, writes, step.most)
 		}
+
 		if entries != step.entries {
 			t.Errorf("%s: %d frontends more at the gateway, want %d", step.name, entries, step.entries)
 		}
@@ -71,18 +76,24 @@ func TestRestartAdoptsServiceTables(t *testing.T) {
 	for i := range 3 {
 		r.objects[serviceKey(4*i)] = numbered(4*i, 1)
 	}
+
 	r.sync(t)
+
 	want := 3*3 + 1
 	if got := r.entries(t); got != want {
 		t.Fatalf("%d frontends, want %d", got, want)
 	}
+
 	r.restart(t)
+
 	r.known = false
 	if r.plan(r.node) || r.write(r.to) != nil || r.entries(t) != want {
 		t.Errorf("%d frontends before the cluster is known, want %d", r.entries(t), want)
 	}
+
 	r.known = true
 	delete(r.objects, serviceKey(4)) // while no agent ran
+
 	if r.sync(t); r.entries(t) != want-3 {
 		t.Errorf("%d frontends after the restart, want %d", r.entries(t), want-3)
 	}
@@ -91,15 +102,20 @@ func TestRestartAdoptsServiceTables(t *testing.T) {
 	web.Service.Spec.ExternalTrafficPolicy = corev1.ServiceExternalTrafficPolicyLocal
 	r.set(serviceKey(8), web)
 	r.sync(t)
+
 	here := numbered(8, 1)
+
 	here.Service.Spec.ExternalTrafficPolicy = corev1.ServiceExternalTrafficPolicyLocal
 	for i, s := range here.Slices {
 		s.Endpoints[0].Addresses[0], s.Endpoints[0].NodeName = []string{"172.30.0.11", "fd00:172:30::11"}[i], &r.node.Name
 	}
+
 	r.set(serviceKey(8), here)
+
 	if writes, most := r.sync(t), 3+3+2; writes != most {
 		t.Errorf("to the host's network: %d writes, want %d: owners, targets and backends", writes, most)
 	}
+
 	r.set(serviceKey(8), numbered(8, 1))
 	r.sync(t)
 	// Another node address changes all of them, without any event.
@@ -110,10 +126,13 @@ func TestRestartAdoptsServiceTables(t *testing.T) {
 	// After a failed write, the tables are written in full as soon as possible.
 	r.to.gateway.Close()
 	r.set(serviceKey(4), numbered(4, 1))
+
 	if r.plan(r.node); r.write(r.to) == nil {
 		t.Error("written to closed tables")
 	}
+
 	r.open(t)
+
 	if r.sync(t); r.entries(t) != 3+1 {
 		t.Errorf("%d frontends afterwards, want %d", r.entries(t), 4)
 	}
@@ -124,22 +143,27 @@ func TestGone(t *testing.T) {
 	r := newServingRig(t)
 	dns := func(pods int) service.Objects {
 		o, proto := numbered(1, pods), corev1.ProtocolUDP
+
 		o.Service.Spec.Ports[0].Protocol = proto
 		for _, s := range o.Slices {
 			s.Ports[0].Protocol = &proto
 		}
+
 		return o
 	}
 	gone := func(want ...string) {
 		t.Helper()
+
 		var addrs []netip.AddrPort
 		for _, s := range want {
 			addrs = append(addrs, netip.MustParseAddrPort(s))
 		}
+
 		if diff := cmp.Diff(addrs, r.takeGone(), cmpopts.EquateComparable(netip.AddrPort{}), cmpopts.EquateEmpty()); diff != "" {
 			t.Error(diff)
 		}
 	}
+
 	r.set(serviceKey(1), dns(2))
 	r.sync(t)
 	gone()
@@ -171,19 +195,23 @@ func TestServicesOwnLoop(t *testing.T) {
 	}
 	round := func() {
 		t.Helper()
+
 		if r.plan(r.node); s.write(r.to.gateway) != nil {
 			t.Error("not written")
 		}
 	}
 	check := func(what string, alone bool, entries int) {
 		t.Helper()
+
 		if got := s.update(); got != alone {
 			t.Errorf("%s: without a round of the gateway: %t, want %t", what, got, alone)
 		}
+
 		if got := r.entries(t); got != entries {
 			t.Errorf("%s: %d frontends, want %d", what, got, entries)
 		}
 	}
+
 	r.set(serviceKey(4), numbered(4, 1))
 	check("before the first round", false, 0)
 	round()
@@ -199,11 +227,16 @@ func TestServicesOwnLoop(t *testing.T) {
 	r.set(serviceKey(10), service.Objects{})
 	check("an address that goes", false, 4)
 	round()
+
 	s.s.Layout, s.s.Backend = Bridged, OpenFlow
+
 	check("flows", false, 3)
+
 	s.s.Backend = EBPF
+
 	r.to.gateway.Close()
 	r.set(serviceKey(8), numbered(8, 1))
+
 	for range 2 {
 		if s.update() {
 			t.Error("written to closed tables")
@@ -216,18 +249,23 @@ func TestServicesOwnLoop(t *testing.T) {
 func TestServicesRestInProportion(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var s Services
+
 		work := func(d time.Duration) {
 			s.mu.Lock()
 			defer s.mu.Unlock()
 			defer s.work()()
+
 			time.Sleep(d)
 		}
 		rest := func(want time.Duration) {
 			t.Helper()
+
 			began := time.Now()
+
 			if !s.rest(t.Context()) {
 				t.Error("the loop ends")
 			}
+
 			if got := time.Since(began); got != want {
 				t.Errorf("waited %v, want %v", got, want)
 			}
@@ -240,10 +278,12 @@ func TestServicesRestInProportion(t *testing.T) {
 		work(time.Millisecond)
 		time.Sleep(10 * time.Millisecond)
 		rest((2*restFactor - 10) * time.Millisecond)
+
 		for range 3 { // rounds of the gateway between which there is time do not add up
 			work(time.Millisecond)
 			time.Sleep(time.Second)
 		}
+
 		work(time.Millisecond)
 		rest(restFactor * time.Millisecond)
 		work(time.Minute)
@@ -252,8 +292,10 @@ func TestServicesRestInProportion(t *testing.T) {
 		time.Sleep(longestRest)
 		rest(0)
 		work(time.Minute)
+
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
+
 		if s.rest(ctx) {
 			t.Error("the loop continues after its end")
 		}
@@ -269,13 +311,16 @@ func TestServiceNode(t *testing.T) {
 	}
 	set := Settings{Wiring: Wiring{Backend: EBPF}}
 	f := facts{hosts: []netip.Addr{netip.MustParseAddr("172.30.0.12")}, joins: []netip.Prefix{netip.MustParsePrefix("100.64.0.0/16")}}
+
 	got := s.serviceNode(h, n, set, f)
 	if got.Name != "node1" || got.Zone != "zone1" || !got.Lookup || len(got.Addresses) != 2 || len(got.Own) != 3 {
 		t.Errorf("node %+v", got)
 	}
+
 	if !slices.Equal(got.Hosts, f.hosts) || !slices.Equal(got.Cluster.Join, f.joins) {
 		t.Errorf("node %+v, want what the gateway was told", got)
 	}
+
 	for _, without := range []Settings{{Wiring: Wiring{Backend: OpenFlow}}, {Wiring: set.Wiring, NoEBPF: "no kernel for it"}} {
 		if s.serviceNode(h, n, without, f).Lookup {
 			t.Errorf("%+v: no program gives packets to sockets", without)
@@ -287,22 +332,29 @@ func TestServiceNode(t *testing.T) {
 func TestWriteErrors(t *testing.T) {
 	r := newServingRig(t)
 	r.set(serviceKey(8), numbered(8, 1))
+
 	fails := func(theirs bool) {
 		t.Helper()
+
 		if !r.plan(r.node) {
 			t.Fatal("the cluster is not known")
 		}
+
 		if err := r.write(r.to); err == nil || errors.As(err, &sockError{}) != theirs {
 			t.Errorf("error %v: of the sockets' tables %t, want %t", err, !theirs, theirs)
 		}
 	}
+
 	if err := r.to.lookup.Close(); err != nil {
 		t.Fatal(err)
 	}
+
 	fails(false)
 	r.restart(t)
+
 	if err := r.to.sock.Close(); err != nil {
 		t.Fatal(err)
 	}
+
 	fails(true)
 }

@@ -33,6 +33,7 @@ func newServingRig(t testing.TB) *servingRig {
 	t.Helper()
 	r := &servingRig{objects: map[service.Key]service.Objects{}, known: true, shares: model.Shares{Namespace: 200_000}, dir: filepath.Join(t.TempDir(), "bpf", "node")}
 	t.Cleanup(func() { _ = syscall.Unmount(filepath.Dir(r.dir), 0) })
+
 	r.node = service.Node{
 		Name: "node1", NodePorts: true, Lookup: true,
 		Addresses: []netip.Addr{netip.MustParseAddr("172.30.0.11"), netip.MustParseAddr("172.30.0.77"), netip.MustParseAddr("fd00:172:30::11")},
@@ -44,6 +45,7 @@ func newServingRig(t testing.TB) *servingRig {
 	r.node.Own = r.node.Addresses
 	t.Cleanup(r.close)
 	r.restart(t)
+
 	return r
 }
 
@@ -58,6 +60,7 @@ func (r *servingRig) restart(t testing.TB) {
 			for k := range r.objects {
 				out = append(out, k)
 			}
+
 			return out, r.known
 		},
 	}, r.shares)
@@ -72,20 +75,24 @@ func (r *servingRig) close() {
 func (r *servingRig) open(t testing.TB) {
 	t.Helper()
 	r.close()
+
 	g, err := bpf.Open(bpf.Options{PinDir: r.dir, Config: bpf.Config{
 		NodeMAC: net.HardwareAddr{2, 0, 0, 0, 0, 1}, Node4: r.node.Addresses[0], SNATPorts: bpf.PortRange{First: 49152, Last: 65535}, GenevePort: 6081,
 	}})
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	s, err := bpf.OpenSock(bpf.CgroupOptions{PinDir: r.dir, CgroupPath: t.TempDir()})
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	l, err := bpf.OpenLookup(bpf.LookupOptions{PinDir: r.dir})
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	r.to = writers{gateway: g, sock: s, lookup: l}
 }
 
@@ -94,29 +101,35 @@ func (r *servingRig) set(k service.Key, o service.Objects) {
 	if r.objects[k] = o; o.Service == nil {
 		delete(r.objects, k)
 	}
+
 	r.changed(k)
 }
 
 // sync is one round of the loop. It returns the number of written entries.
 func (r *servingRig) sync(t testing.TB) int {
 	t.Helper()
+
 	before := r.writes
 	if !r.plan(r.node) {
 		t.Fatal("the cluster is not known")
 	}
+
 	if err := r.write(r.to); err != nil {
 		t.Fatal(err)
 	}
+
 	return r.writes - before
 }
 
 // entries returns the size of the gateway's service table.
 func (r *servingRig) entries(t testing.TB) int {
 	t.Helper()
+
 	sizes, err := bpf.TableSizes(r.dir)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	return sizes["services"]
 }
 
@@ -137,27 +150,35 @@ func numbered(i, pods int) service.Objects {
 	if i%4 == 0 && i/4 < 2500 {
 		svc.Spec.Type, svc.Spec.Ports[0].NodePort = corev1.ServiceTypeNodePort, int32(30000+i/4)
 	}
+
 	if i%10 == 0 {
 		svc.Spec.Type = corev1.ServiceTypeLoadBalancer
 		svc.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: fmt.Sprintf("198.18.%d.%d", i>>8, i&255)}}
 	}
+
 	number, name, node := int32(8080), "", "node2"
+
 	out := service.Objects{Service: svc}
 	for _, kind := range []discoveryv1.AddressType{discoveryv1.AddressTypeIPv4, discoveryv1.AddressTypeIPv6} {
 		s := &discoveryv1.EndpointSlice{
 			ObjectMeta:  metav1.ObjectMeta{Namespace: "default", Name: svc.Name + string(kind), Labels: map[string]string{discoveryv1.LabelServiceName: svc.Name}},
 			AddressType: kind, Ports: []discoveryv1.EndpointPort{{Name: &name, Port: &number}},
 		}
+
 		for p := range pods {
 			n := i*8 + p
+
 			a := fmt.Sprintf("10.%d.%d.%d", 240+n>>16, n>>8&255, n&255)
 			if kind == discoveryv1.AddressTypeIPv6 {
 				a = fmt.Sprintf("fd00:10:244::%x:%x", n>>16, n&0xffff)
 			}
+
 			s.Endpoints = append(s.Endpoints, discoveryv1.Endpoint{Addresses: []string{a}, NodeName: &node})
 		}
+
 		out.Slices = append(out.Slices, s)
 	}
+
 	return out
 }
 

@@ -113,57 +113,79 @@ func (s Settings) Validate() error {
 	if s.None && (s.Local || s.Layout != "" && s.Layout != Direct) {
 		err = errors.New("gateway mode none: layout and local mode need a gateway")
 	}
+
 	return errors.Join(err, s.Shares.Validate(), s.Wiring.Validate())
 }
 
 // Validate returns all conflicts between settings, joined.
 func (w Wiring) Validate() error {
 	var errs []error
+
 	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
 	if !slices.Contains([]Layout{"", Direct, Bridged, Dedicated}, w.Layout) {
 		bad("gateway layout %q: want direct, bridged or dedicated", w.Layout)
 	}
+
 	if !slices.Contains([]Backend{"", EBPF, OpenFlow}, w.Backend) {
 		bad("gateway backend %q: want ebpf or openflow", w.Backend)
 	}
+
 	if w.Backend == OpenFlow && w.Layout != Bridged {
 		bad("gateway backend openflow: only in layout bridged, where OVS sees every packet")
 	}
+
 	if w.VLAN != 0 && w.Layout != Bridged && w.Layout != Dedicated {
 		bad("gateway VLAN %d: not in layout direct; give the VLAN device as the uplink", w.VLAN)
 	}
+
 	if w.VLAN > 4094 {
 		bad("gateway VLAN %d: want 1..4094", w.VLAN)
 	}
+
 	if w.Datapath == ovs.DatapathNetdev && w.Layout == Bridged && w.Backend != OpenFlow {
-		bad("layout bridged on the userspace datapath: OVS reads packets before eBPF sees them: use backend openflow or layout direct")
+		bad(
+			"layout bridged on the userspace datapath: OVS reads packets before eBPF sees them: use backend openflow or layout direct",
+		)
 	}
+
 	if w.Datapath == ovs.DatapathNetdev && w.Layout == Dedicated {
-		bad("layout dedicated on the userspace datapath: tunnels need an address on a bridge; use layout direct")
+		bad(
+			"layout dedicated on the userspace datapath: tunnels need an address on a bridge; use layout direct",
+		)
 	}
+
 	return errors.Join(append(errs, w.validateAddresses())...)
 }
 
 func (w Wiring) validateAddresses() error {
 	if w.Layout != Dedicated {
 		if len(w.Addresses) > 0 {
-			return errors.New("gateway address: only in layout dedicated; other layouts use the node's address")
+			return errors.New(
+				"gateway address: only in layout dedicated; other layouts use the node's address",
+			)
 		}
+
 		return nil
 	}
+
 	if len(w.Addresses) == 0 {
 		return errors.New("gateway address: layout dedicated needs one, with its prefix length")
 	}
+
 	if len(w.NextHops) == 0 {
 		return errors.New("gateway next hop: layout dedicated needs one")
 	}
+
 	for i, p := range w.Addresses {
 		if !p.Addr().IsGlobalUnicast() {
 			return fmt.Errorf("gateway address %s: must be reachable for other nodes", p)
 		}
-		if slices.ContainsFunc(w.Addresses[:i], func(o netip.Prefix) bool { return o.Addr().Is4() == p.Addr().Is4() }) {
+
+		if slices.ContainsFunc(w.Addresses[:i],
+			func(o netip.Prefix) bool { return o.Addr().Is4() == p.Addr().Is4() }) {
 			return fmt.Errorf("gateway address %s: second address of the family", p)
 		}
 	}
+
 	return nil
 }

@@ -52,6 +52,7 @@ func (s Settings) NoShortcuts() string {
 	case s.Userspace():
 		return "userspace datapath"
 	}
+
 	return ""
 }
 
@@ -89,12 +90,15 @@ func (p *Pods) Add(port PodPort) {
 	if p.s.NoShortcuts() != "" {
 		return
 	}
+
 	p.mu.Lock()
 	defer p.mu.Unlock()
+
 	p.ports[port.Ifindex] = port
 	if p.gw != nil {
 		p.attach(port)
 	}
+
 	p.report()
 }
 
@@ -104,11 +108,14 @@ func (p *Pods) Sync(ports []PodPort) {
 	if p.s.NoShortcuts() != "" {
 		return
 	}
+
 	p.mu.Lock()
 	defer p.mu.Unlock()
+
 	for _, port := range ports {
 		p.ports[port.Ifindex] = port
 	}
+
 	p.apply()
 	p.report()
 }
@@ -118,8 +125,10 @@ func (p *Pods) use(gw *bpf.Gateway) {
 	if p.s.NoShortcuts() != "" {
 		return
 	}
+
 	p.mu.Lock()
 	defer p.mu.Unlock()
+
 	p.gw = gw
 	p.fault(inPins, gw.AdoptPods())
 	p.apply()
@@ -130,22 +139,28 @@ func (p *Pods) apply() {
 	if p.gw == nil {
 		return
 	}
+
 	var gone []int
+
 	for ifindex, port := range p.ports {
 		if _, err := net.InterfaceByIndex(ifindex); err == nil {
 			p.attach(port)
 			continue
 		}
+
 		delete(p.ports, ifindex)
 		p.fault(device(ifindex), p.gw.DetachPod(ifindex))
 		gone = append(gone, ifindex)
 	}
+
 	attached, err := p.gw.Pods()
 	p.fault(inPins, err)
+
 	for _, ifindex := range attached {
 		if _, known := p.ports[ifindex]; known {
 			continue
 		}
+
 		if _, err := net.InterfaceByIndex(ifindex); err != nil {
 			p.fault(device(ifindex), p.gw.DetachPod(ifindex))
 			gone = append(gone, ifindex)
@@ -153,6 +168,7 @@ func (p *Pods) apply() {
 			p.fault(device(ifindex), p.gw.AttachPod(ifindex, 0, false))
 		}
 	}
+
 	p.fault(inEntries, p.gw.DeleteShortcuts(gone))
 }
 
@@ -168,10 +184,12 @@ func (p *Pods) fault(source string, err error) {
 	if p.faults[source] = err; err == nil {
 		delete(p.faults, source)
 	}
+
 	var errs []error
 	for _, source := range slices.Sorted(maps.Keys(p.faults)) {
 		errs = append(errs, p.faults[source])
 	}
+
 	p.record.degraded(partShortcuts, errors.Join(errs...))
 }
 
@@ -179,6 +197,7 @@ func (p *Pods) fault(source string, err error) {
 func (p *Pods) failed(source string, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+
 	p.fault(source, err)
 }
 
@@ -186,16 +205,21 @@ func (p *Pods) failed(source string, err error) {
 func (p *Pods) observe(source, what string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+
 	if p.observers[source] == what {
 		return
 	}
+
 	before := len(p.observers)
 	if p.observers[source] = what; what == "" {
 		delete(p.observers, source)
 	}
+
 	p.report()
+
 	if (before == 0) != (len(p.observers) == 0) {
-		p.log.Info("shortcuts of pods changed", "observer", source, "what", what, "allowed", len(p.observers) == 0)
+		p.log.Info("shortcuts of pods changed", "observer", source, "what", what,
+			"allowed", len(p.observers) == 0)
 		p.apply()
 	}
 }
@@ -206,11 +230,13 @@ func (p *Pods) report() {
 	for _, source := range slices.Sorted(maps.Keys(p.observers)) {
 		s.Causes = append(s.Causes, cause(source, p.observers[source]))
 	}
+
 	for _, port := range p.ports {
 		if port.Limited {
 			s.Limited++
 		}
 	}
+
 	p.record.setShortcuts(s)
 }
 
@@ -222,6 +248,7 @@ func cause(source, what string) string {
 	case source == inFlows:
 		return source + " log, sample, meter or queue packets, or are of stateless ACLs"
 	}
+
 	return what
 }
 
@@ -229,6 +256,7 @@ func cause(source, what string) string {
 func (p *Pods) forget() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+
 	if p.gw != nil {
 		p.fault(inEpoch, p.gw.ForgetShortcuts())
 	}
@@ -239,15 +267,20 @@ func (p *Pods) Run(ctx context.Context) error {
 	if p.s.NoShortcuts() != "" {
 		return nil
 	}
+
 	changed := loop.NewSignal()
 	watch := &ovs.FlowWatch{
-		RunDir: p.s.OVSRunDir, Bridge: ovs.IntegrationBridge, Observed: func(flow string) { p.observe(inFlows, flow) },
-		Failed: func(err error) { p.failed(inFlows, err) }, Changed: changed.Trigger,
+		RunDir:   p.s.OVSRunDir,
+		Bridge:   ovs.IntegrationBridge,
+		Observed: func(flow string) { p.observe(inFlows, flow) },
+		Failed:   func(err error) { p.failed(inFlows, err) },
+		Changed:  changed.Trigger,
 	}
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return watch.Run(ctx) })
 	group.Go(func() error { return p.follow(ctx, changed) })
 	group.Go(func() error { return p.watchSettings(ctx) })
+
 	return group.Wait()
 }
 
@@ -256,6 +289,7 @@ func (p *Pods) Run(ctx context.Context) error {
 // such a flow.
 func (p *Pods) follow(ctx context.Context, changed loop.Signal) error {
 	var settled <-chan time.Time
+
 	for {
 		select {
 		case <-ctx.Done():
@@ -265,7 +299,9 @@ func (p *Pods) follow(ctx context.Context, changed loop.Signal) error {
 		case <-settled:
 			settled = nil
 		}
+
 		p.forget()
+
 		select {
 		case <-ctx.Done():
 			return nil
@@ -277,18 +313,23 @@ func (p *Pods) follow(ctx context.Context, changed loop.Signal) error {
 // watchSettings reads mirrors, sFlow, NetFlow and IPFIX of the bridges, and hw-offload.
 func (p *Pods) watchSettings(ctx context.Context) error {
 	wake := loop.NewSignal()
-	defer p.ovs.Watch(func(table, _ string) bool { return table == "Bridge" || table == "Open_vSwitch" }, wake)()
+	defer p.ovs.Watch(func(table, _ string) bool { return table == "Bridge" || table == "Open_vSwitch" },
+		wake)()
+
 	for {
 		what, err := p.ovs.Observed(ctx, ovs.IntegrationBridge, p.s.Bridge)
 		if ctx.Err() != nil {
 			return nil
 		}
+
 		var retry <-chan time.Time
 		if err != nil {
 			what, retry = ovs.NotRead, time.After(settingsRetry)
 		}
+
 		p.failed(inOVSDB, err)
 		p.observe(inOVSDB, what)
+
 		select {
 		case <-ctx.Done():
 			return nil

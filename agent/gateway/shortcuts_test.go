@@ -38,6 +38,7 @@ func TestNoShortcuts(t *testing.T) {
 	} {
 		s := base
 		tt.change(&s)
+
 		if got := s.NoShortcuts(); got != tt.want && (tt.want == "" || !strings.Contains(got, tt.want)) {
 			t.Errorf("%s: %q, want %q", name, got, tt.want)
 		}
@@ -50,6 +51,7 @@ func newPods(t *testing.T) (*rig, *Pods, *bpf.Gateway) {
 	t.Helper()
 	r := newRig(t, ovs.DatapathNetdev)
 	s := r.s
+
 	s.Shortcuts, s.Datapath, s.Encap = true, ovs.DatapathSystem, netip.Prefix{}
 	for _, name := range []string{ovs.IntegrationBridge, s.Bridge} {
 		if err := r.ovs.SyncBridge(t.Context(), ovs.Bridge{Name: name, DatapathType: ovs.DatapathNetdev}); err != nil {
@@ -63,10 +65,12 @@ func newPods(t *testing.T) (*rig, *Pods, *bpf.Gateway) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	t.Cleanup(func() { _ = gw.Detach(); gw.Close() })
 	log := slog.New(slog.NewTextHandler(t.Output(), nil))
 	p := NewPods(s, r.ovs, log)
 	p.record = newRecorder(log)
+
 	return r, p, gw
 }
 
@@ -75,18 +79,22 @@ func newPods(t *testing.T) (*rig, *Pods, *bpf.Gateway) {
 func TestPods(t *testing.T) {
 	r, p, gw := newPods(t)
 	s := r.s
+
 	var devices []int
+
 	for i := range 2 {
 		name := fmt.Sprintf("pod%d", i)
 		testnode.Run(t, "ip", "link", "add", name, "type", "veth", "peer", "name", name+"p")
 		t.Cleanup(func() { _ = link.Delete(name) })
 		devices = append(devices, r.index(t, name))
 	}
+
 	counts := func() bpf.ShortcutCounts {
 		c, err := bpf.ReadShortcutCounts(s.PinDir)
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		return c
 	}
 	want := func(what string, attached, allowed int) {
@@ -96,6 +104,7 @@ func TestPods(t *testing.T) {
 			if got := counts().Pods; err != nil || len(pods) != attached || got != allowed {
 				return fmt.Errorf("%d attached and %d allowed, want %d and %d: %w", len(pods), got, attached, allowed, err)
 			}
+
 			return nil
 		})
 	}
@@ -106,9 +115,11 @@ func TestPods(t *testing.T) {
 			if got == nil || got.Limited != limited || !slices.Equal(got.Causes, causes) {
 				return fmt.Errorf("%+v, want %d limited and %q", got, limited, causes)
 			}
+
 			return nil
 		})
 	}
+
 	p.Add(PodPort{Ifindex: devices[0], MTU: 1400})
 	because(0, "OVSDB not read yet", "flows of br-int not read yet")
 	p.use(gw)
@@ -119,6 +130,7 @@ func TestPods(t *testing.T) {
 	testnode.Background(t, p.Run)
 	want("flows and settings are read", 2, 1)
 	because(1)
+
 	vsctl := func(args ...string) {
 		t.Helper()
 		testnode.Run(t, append([]string{"ovs-vsctl", "--db=" + r.sw.Address, "--no-wait"}, args...)...)
@@ -130,10 +142,12 @@ func TestPods(t *testing.T) {
 		vsctl("clear", "Bridge", bridge, "mirrors")
 		want("no mirror on "+bridge, 2, 1)
 	}
+
 	vsctl("set", "Open_vSwitch", ".", "other_config:hw-offload=true")
 	want("hardware offload", 2, 0)
 	vsctl("remove", "Open_vSwitch", ".", "other_config", "hw-offload")
 	want("no hardware offload", 2, 1)
+
 	flow := func(flow string) {
 		t.Helper()
 		testnode.Eventually(t, flow, func() error {
@@ -141,11 +155,13 @@ func TestPods(t *testing.T) {
 		})
 	}
 	before := counts().Epoch
+
 	flow("ip,actions=drop")
 	testnode.Eventually(t, "an epoch at once, and one after revalidation", func() error {
 		if now := counts().Epoch; now < before+2 {
 			return fmt.Errorf("still %d", now)
 		}
+
 		return nil
 	})
 	flow("ip,nw_src=192.0.2.1,actions=controller(userdata=00.00.00.07.00.00.00.00),output:1")
@@ -155,14 +171,18 @@ func TestPods(t *testing.T) {
 	want("a pod that is not in the list yet", 2, 0)
 	p.Add(PodPort{Ifindex: 1 << 30, MTU: 1400})
 	p.Add(PodPort{Ifindex: devices[0], MTU: 1400})
+
 	if fault := p.record.read().Degraded[partShortcuts]; !strings.Contains(fault, "interface 1073741824") {
 		t.Errorf("a pod without a device: degraded %q", fault)
 	}
+
 	if err := link.Delete("pod1"); err != nil {
 		t.Fatal(err)
 	}
+
 	p.Sync([]PodPort{{Ifindex: devices[0], MTU: 1400}})
 	want("a pod that is gone", 1, 0)
+
 	if fault := p.record.read().Degraded[partShortcuts]; fault != "" {
 		t.Errorf("degraded: %s", fault)
 	}
@@ -172,10 +192,12 @@ func TestPods(t *testing.T) {
 func TestPodsFailClosed(t *testing.T) {
 	log := slog.New(slog.NewTextHandler(t.Output(), nil))
 	sw := testnode.StartSwitch(t, false) // no ovs-vswitchd
+
 	o, err := ovs.Dial(t.Context(), sw.Address)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	t.Cleanup(o.Close)
 	p := NewPods(Settings{Shortcuts: true, OVSRunDir: sw.Dir, Wiring: Wiring{Datapath: ovs.DatapathSystem}}, o, log)
 	p.record = newRecorder(log)
@@ -184,9 +206,11 @@ func TestPodsFailClosed(t *testing.T) {
 		if p.record.read().Degraded[partShortcuts] == "" {
 			return errors.New("not yet")
 		}
+
 		return nil
 	})
 	stop()
+
 	if what := p.observers[inFlows]; what != ovs.NotRead {
 		t.Errorf("flows are %q", what)
 	}

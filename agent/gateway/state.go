@@ -42,7 +42,14 @@ type state struct {
 // peer, former. Until conntrack was read, the connections that an earlier agent recorded still
 // count.
 func newState(h Host, n Node, s Settings, f facts) state {
-	st := state{host: h, node: n, config: programConfig(h, n, s, f), addrs: map[netip.Addr]bpf.AddrKind{}, flows: f.taken, repair: f.repair}
+	st := state{
+		host:   h,
+		node:   n,
+		config: programConfig(h, n, s, f),
+		addrs:  map[netip.Addr]bpf.AddrKind{},
+		flows:  f.taken,
+		repair: f.repair,
+	}
 	st.config.Takeover = f.unread || len(f.taken) > 0
 	enter := func(kind bpf.AddrKind, addrs []netip.Addr) {
 		for _, a := range addrs {
@@ -55,6 +62,7 @@ func newState(h Host, n Node, s Settings, f facts) state {
 	enter(bpf.AddrVIP, f.vips)
 	enter(bpf.AddrPeer, f.peers)
 	enter(bpf.AddrFormer, f.former)
+
 	return st
 }
 
@@ -73,37 +81,64 @@ func programConfig(h Host, n Node, s Settings, f facts) bpf.Config {
 	if s.Routable {
 		c.RoutablePods = f.pods
 	}
+
 	if s.Local {
 		c.MTU = h.Uplink.MTU
 	}
+
 	if s.Userspace() {
 		c.EncapIP = s.Encap.Addr()
 	}
+
 	if h.Bridge != nil && h.Bridge.Up {
 		c.Bridge = h.Bridge.Index
 	}
+
 	return c
 }
 
-var layouts = map[Layout]bpf.Layout{"": bpf.Direct, Direct: bpf.Direct, Bridged: bpf.Bridged, Dedicated: bpf.Dedicated}
+var layouts = map[Layout]bpf.Layout{
+	"":        bpf.Direct,
+	Direct:    bpf.Direct,
+	Bridged:   bpf.Bridged,
+	Dedicated: bpf.Dedicated,
+}
 
 func masqueradeNetworks() []netip.Prefix {
 	return []netip.Prefix{masquerade.Of(true).Subnet, masquerade.Of(false).Subnet}
 }
 
 // input converts the state for the OpenFlow backend.
-func (st state) input(ports openflow.Ports, services map[bpf.ServiceKey]bpf.ServiceOwner, sockets []link.Socket, protos []bpf.NSKey) openflow.Input {
-	e := bpf.Entries{Addrs: st.addrs, Services: services, Protos: map[bpf.NSKey]bool{}, Takeover: map[bpf.FlowKey]time.Duration{}}
+func (st state) input(
+	ports openflow.Ports,
+	services map[bpf.ServiceKey]bpf.ServiceOwner,
+	sockets []link.Socket,
+	protos []bpf.NSKey,
+) openflow.Input {
+	e := bpf.Entries{
+		Addrs:    st.addrs,
+		Services: services,
+		Protos:   map[bpf.NSKey]bool{},
+		Takeover: map[bpf.FlowKey]time.Duration{},
+	}
 	for _, k := range protos {
 		e.Protos[k] = true
 	}
+
 	for _, k := range st.flows {
 		e.Takeover[k] = 0
 	}
-	in := openflow.Input{Ports: ports, Hairpin: st.hairpin(), Config: VerdictConfig(st.config), Tables: VerdictTables(e)}
+
+	in := openflow.Input{
+		Ports:   ports,
+		Hairpin: st.hairpin(),
+		Config:  VerdictConfig(st.config),
+		Tables:  VerdictTables(e),
+	}
 	for _, s := range sockets {
 		in.Sockets = append(in.Sockets, openflow.Socket{Proto: s.Proto, Local: s.Local, Remote: s.Remote})
 	}
+
 	return in
 }
 
@@ -116,15 +151,20 @@ func (st state) hairpin() openflow.Hairpin {
 	if h.Node4.IsValid() {
 		h.OVN4, h.Host4 = masquerade.Of(true).OVN, masquerade.Of(true).Host
 	}
+
 	if h.Node6.IsValid() {
 		h.OVN6, h.Host6 = masquerade.Of(false).OVN, masquerade.Of(false).Host
 	}
+
 	services := serviceAddrs(st.host, h.ServiceCIDRs)
 	for _, a := range slices.SortedFunc(maps.Keys(st.addrs), netip.Addr.Compare) {
-		if st.addrs[a] == bpf.AddrHost && !a.IsLinkLocalUnicast() && a != h.Host6 && a != h.Node4 && a != h.Node6 && !services[a] {
+		if st.addrs[a] == bpf.AddrHost && !a.IsLinkLocalUnicast() && a != h.Host6 && a != h.Node4 &&
+			a != h.Node6 &&
+			!services[a] {
 			h.HostAddrs = append(h.HostAddrs, a)
 		}
 	}
+
 	return h
 }
 
@@ -135,16 +175,19 @@ const ipvsDevice = "kube-ipvs0"
 // there: its load balancers translate them before.
 func serviceAddrs(h Host, services []netip.Prefix) map[netip.Addr]bool {
 	out := map[netip.Addr]bool{}
+
 	for _, a := range h.Addresses {
 		if a.Device == ipvsDevice || within(services, a.Prefix.Addr()) {
 			out[a.Prefix.Addr()] = true
 		}
 	}
+
 	for _, a := range h.Addresses { // an address that another device has as well is the host's own
 		if a.Device != ipvsDevice && !within(services, a.Prefix.Addr()) {
 			delete(out, a.Prefix.Addr())
 		}
 	}
+
 	return out
 }
 
@@ -153,5 +196,6 @@ func addrsOf(prefixes []netip.Prefix) []netip.Addr {
 	for _, p := range prefixes {
 		out = append(out, p.Addr())
 	}
+
 	return out
 }

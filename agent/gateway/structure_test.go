@@ -18,16 +18,20 @@ func TestGatewayStaysSmall(t *testing.T) {
 	if n := reflect.TypeFor[Gateway]().NumField(); n > mostFields {
 		t.Errorf("Gateway has %d fields, want at most %d", n, mostFields)
 	}
+
 	set := token.NewFileSet()
 	methods := 0
+
 	err := filepath.WalkDir(".", func(path string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() || filepath.Dir(path) != "." || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
 			return err
 		}
+
 		f, err := parser.ParseFile(set, path, nil, 0)
 		if err != nil {
 			return err
 		}
+
 		ast.Inspect(f, func(n ast.Node) bool {
 			switch n := n.(type) {
 			case *ast.FuncDecl:
@@ -47,13 +51,16 @@ func TestGatewayStaysSmall(t *testing.T) {
 					}
 				}
 			}
+
 			return true
 		})
+
 		return nil
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	if methods == 0 || methods > mostMethods {
 		t.Errorf("Gateway has %d methods, want at most %d", methods, mostMethods)
 	}
@@ -63,6 +70,8 @@ func isGateway(e ast.Expr) bool {
 	if star, is := e.(*ast.StarExpr); is {
 		e = star.X
 	}
+
 	id, is := e.(*ast.Ident)
+
 	return is && id.Name == "Gateway"
 }

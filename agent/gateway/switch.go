@@ -47,6 +47,7 @@ func (h handover) Remove(ctx context.Context, bridge, device string) error {
 	if l, err := link.Get(device); err == nil {
 		errs = append(errs, link.DetachClsact(l.Index, stealFilter))
 	}
+
 	return errors.Join(errs...)
 }
 

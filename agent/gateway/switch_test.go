@@ -19,26 +19,33 @@ func TestHostSwitch(t *testing.T) {
 			r.start()
 			r.hostAnswers()
 			r.stop()
+
 			before := r.pings()
 			if before == 0 {
 				t.Fatal("the program has not seen a ping")
 			}
+
 			sw, want := HostSwitch(r.ovs, r.s.Datapath, r.s.PinDir), error(nil)
 			if tc.lost {
 				want = errors.New("no database")
 				sw = LostSwitch(want, r.s.PinDir)
 			}
+
 			for range 2 {
 				if err := sw.Remove(t.Context(), "breth0", "eth0"); !errors.Is(err, want) {
 					t.Fatalf("error %v, want %v", err, want)
 				}
 			}
+
 			r.hostAnswers()
+
 			if after := r.pings(); after != before {
 				t.Errorf("%d pings counted after %d: a program is still there", after, before)
 			}
+
 			r.start()
 			r.hostAnswers()
+
 			if after := r.pings(); after <= before {
 				t.Errorf("%d pings counted after %d: what was known is lost", after, before)
 			}

@@ -65,13 +65,20 @@ type writers struct {
 }
 
 func newServing(source Source, shares model.Shares) *serving {
-	return &serving{source: source, dirty: map[service.Key]bool{}, refused: map[service.Key][]string{}, accounts: model.NewAccounts(shares), tables: service.NewTables()}
+	return &serving{
+		source:   source,
+		dirty:    map[service.Key]bool{},
+		refused:  map[service.Key][]string{},
+		accounts: model.NewAccounts(shares),
+		tables:   service.NewTables(),
+	}
 }
 
 // changed records that the objects of a key have changed.
 func (s *serving) changed(k service.Key) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+
 	s.dirty[k] = true
 }
 
@@ -79,8 +86,10 @@ func (s *serving) changed(k service.Key) {
 func (s *serving) takeDirty() []service.Key {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+
 	out := slices.Collect(maps.Keys(s.dirty))
 	clear(s.dirty)
+
 	return out
 }
 
@@ -98,11 +107,13 @@ func (s *serving) plan(n service.Node) bool {
 		keys = slices.Concat(all, s.accounts.Keys())
 		s.node = n
 	}
+
 	read, moved := map[service.Key]model.Meaning{}, map[service.Key]bool{}
 	for _, k := range keys {
 		if _, again := read[k]; again {
 			continue
 		}
+
 		read[k] = s.meaning(k)
 		for _, o := range s.accounts.Set(k, read[k], s.node.Cluster) {
 			moved[o] = true
@@ -111,19 +122,23 @@ func (s *serving) plan(n service.Node) bool {
 			}
 		}
 	}
+
 	for k := range moved { // let in or out by the change of another object
 		if _, is := read[k]; !is {
 			read[k] = s.meaning(k)
 		}
 	}
+
 	for k, m := range read {
 		var p *service.Plan
 		if s.accounts.Refused(k) == nil {
 			p = service.New(m, &s.node)
 		}
+
 		s.tables.Set(k, p)
 		s.tell(k, p)
 	}
+
 	return true
 }
 
@@ -137,12 +152,15 @@ func (s *serving) tell(k service.Key, p *service.Plan) {
 	if p != nil {
 		now = p.Refused
 	}
+
 	if slices.Equal(now, s.refused[k]) {
 		return
 	}
+
 	if s.refused[k] = now; len(now) == 0 {
 		delete(s.refused, k)
 	}
+
 	if s.source.Refused != nil {
 		s.source.Refused(k, now)
 	}
@@ -155,43 +173,55 @@ func (s *serving) write(to writers) error {
 	if !s.known {
 		return nil
 	}
+
 	c := s.tables.Changes()
+
 	s.gone = append(s.gone, c.Gone...)
 	if s.wrote { // before that, sockets may have reached their frontends without programs
 		s.older = append(s.older, c.New...)
 	}
+
 	s.wrote = true
 	full := s.to != to
 	s.to = writers{} // unknown until the write succeeds
+
 	var errs []error
+
 	if l := to.lookup; l != nil && (full || len(c.Lookups)+len(c.Unlookups) > 0) {
 		// Socket lookups come before the gateway's table: it sends packets for these sockets to the
 		// host.
 		n, err := l.Sync(s.tables.Lookups())
 		s.writes += n
+
 		errs = append(errs, err)
 	}
+
 	if g := to.gateway; g != nil && full {
 		errs = append(errs, g.SyncServices(s.tables.Frontends()), g.SyncServiceCounts(s.tables.Counts()))
 	} else if g != nil {
 		n, err := g.UpdateServices(c.Set, c.Unset)
 		s.writes += n
+
 		errs = append(errs, err, g.CountServices(c.Counts))
 	}
+
 	if f := to.flows; f != nil && full {
 		f.set(s.tables.Counts(), true)
 	} else if f != nil {
 		f.set(c.Counts, false)
 	}
+
 	if to.sock != nil {
 		if err := s.writeSockets(to.sock, c.Sockets, full); err != nil {
 			errs = append(errs, sockError{err})
 		}
 	}
+
 	err := errors.Join(errs...)
 	if err == nil {
 		s.to = to
 	}
+
 	return err
 }
 
@@ -202,19 +232,24 @@ func (e sockError) Unwrap() error { return e.error }
 
 func (s *serving) writeSockets(sock *bpf.Sock, changes []bpf.SockService, full bool) error {
 	err := sock.SyncAddrs(s.node.Own)
-	var n int
-	var updateErr error
+
+	var (
+		n         int
+		updateErr error
+	)
 	if full {
 		n, updateErr = sock.SyncServices(s.tables.Sockets())
 	} else if len(changes) > 0 {
 		n, updateErr = sock.UpdateServices(changes)
 	}
+
 	s.writes += n
 	for _, a := range sock.GoneUDP() { // includes endpoints removed while no agent ran
 		if !s.tables.Answers(a) {
 			s.gone = append(s.gone, a)
 		}
 	}
+
 	return errors.Join(err, updateErr)
 }
 
@@ -222,7 +257,9 @@ func (s *serving) writeSockets(sock *bpf.Sock, changes []bpf.SockService, full b
 func (s *serving) takeGone() []netip.AddrPort {
 	out := s.gone
 	s.gone = nil
+
 	slices.SortFunc(out, netip.AddrPort.Compare)
+
 	return slices.DeleteFunc(slices.Compact(out), s.tables.Answers) // the endpoint may be back
 }
 
@@ -236,20 +273,26 @@ func (s *serving) destroy(sock *bpf.Sock) error {
 		s.older = nil
 		return nil
 	}
+
 	_, err := link.DestroyUDP(gone, sock.Translated)
 	if err != nil && !errors.Is(err, link.ErrNoSocketDestroy) {
 		s.gone = gone
 	}
-	if err != nil || s.to.sock == nil { // not written yet: a client that connects again would not be translated
+
+	if err != nil ||
+		s.to.sock == nil { // not written yet: a client that connects again would not be translated
 		return err
 	}
 
 	older := s.older
 	s.older = nil
-	_, err = link.DestroyUntranslatedUDP(s.tables.SocketFrontends(older, s.node.Own), s.node.Own, sock.Translated)
+
+	_, err = link.DestroyUntranslatedUDP(s.tables.SocketFrontends(older, s.node.Own), s.node.Own,
+		sock.Translated)
 	if err != nil && !errors.Is(err, link.ErrNoSocketDestroy) {
 		s.older = older
 	}
+
 	return err
 }
 

@@ -24,10 +24,12 @@ const (
 // range. They began under another gateway or another range. Sorted.
 func takenOver(tracked []ovs.Tracked, node []netip.Addr, ports bpf.PortRange) []bpf.FlowKey {
 	var out []bpf.FlowKey
+
 	for _, t := range tracked {
 		if t.Zone == 0 || t.Zone >= ourZones {
 			continue // tracked by the host or by the agent
 		}
+
 		k := bpf.FlowKey{Proto: t.Proto, Remote: t.Reply.Src, Local: t.Reply.Dst}
 		if t.Zone == openflow.PredecessorZone {
 			if t.Mark == hostMark {
@@ -36,12 +38,16 @@ func takenOver(tracked []ovs.Tracked, node []netip.Addr, ports bpf.PortRange) []
 		} else if t.Original.Src == t.Reply.Dst {
 			continue // not translated: the connection only passes through
 		}
+
 		if ports.Contains(k.Local.Port()) || k.Local.Port() == 0 || !slices.Contains(node, k.Local.Addr()) {
 			continue
 		}
+
 		out = append(out, k)
 	}
+
 	slices.SortFunc(out, compareFlows)
+
 	return slices.Compact(out)
 }
 
@@ -53,6 +59,7 @@ func withoutHostFlows(flows []bpf.FlowKey, sockets []link.Socket) []bpf.FlowKey 
 	for _, s := range sockets {
 		byPort[s.Local.Port()] = append(byPort[s.Local.Port()], s)
 	}
+
 	return slices.DeleteFunc(flows, func(k bpf.FlowKey) bool {
 		return slices.ContainsFunc(byPort[k.Local.Port()], func(s link.Socket) bool { return owns(s, k) })
 	})
@@ -62,6 +69,7 @@ func owns(s link.Socket, k bpf.FlowKey) bool {
 	a := s.Local.Addr()
 	local := a == k.Local.Addr() || a.IsUnspecified() && (a.Is6() || k.Local.Addr().Is4())
 	remote := s.Remote == k.Remote || !s.Remote.IsValid() && s.Proto == unix.IPPROTO_UDP
+
 	return s.Proto == k.Proto && local && remote
 }
 
@@ -90,25 +98,34 @@ func portUse(tracked []ovs.Tracked, node []netip.Addr, ports bpf.PortRange) []Us
 		at    netip.AddrPort
 		from  netip.Addr
 	}
+
 	used := map[remote]map[uint16]struct{}{}
+
 	for _, t := range tracked {
 		local := t.Reply.Dst
 		if t.Zone == 0 || t.Zone >= openflow.PredecessorZone || t.Original.Src == local || !slices.Contains(node, local.Addr()) ||
-			local.Port() < ports.First || local.Port() > ports.Last {
+			local.Port() < ports.First ||
+			local.Port() > ports.Last {
 			continue
 		}
+
 		r := remote{t.Proto, t.Reply.Src, local.Addr()}
 		if used[r] == nil {
 			used[r] = map[uint16]struct{}{}
 		}
+
 		used[r][local.Port()] = struct{}{}
 	}
+
 	var out []Use
 	for r, ports := range used {
 		out = append(out, Use{Proto: r.proto, Remote: r.at, Ports: len(ports)})
 	}
+
 	slices.SortFunc(out, func(a, b Use) int {
-		return cmp.Or(-cmp.Compare(a.Ports, b.Ports), cmp.Compare(a.Proto, b.Proto), a.Remote.Compare(b.Remote))
+		return cmp.Or(-cmp.Compare(a.Ports, b.Ports), cmp.Compare(a.Proto, b.Proto),
+			a.Remote.Compare(b.Remote))
 	})
+
 	return out
 }

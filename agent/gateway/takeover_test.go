@@ -34,11 +34,13 @@ func tracked(zone uint16, mark uint32, src, dst, replySrc, replyDst string) ovs.
 // A connection of a host socket does not belong to a pod, whatever another gateway has translated.
 func TestHostSocketsOwnTheirConnections(t *testing.T) {
 	ap := netip.MustParseAddrPort
+
 	socket := func(proto uint8, local, remote string) link.Socket {
 		s := link.Socket{Proto: proto, Local: ap(local)}
 		if remote != "" {
 			s.Remote = ap(remote)
 		}
+
 		return s
 	}
 	for _, tt := range []struct {
@@ -63,10 +65,12 @@ func TestHostSocketsOwnTheirConnections(t *testing.T) {
 			}
 		})
 	}
+
 	tcp := []bpf.FlowKey{{Proto: 6, Remote: ap("198.51.100.1:443"), Local: ap("172.30.0.11:22")}}
 	if left := withoutHostFlows(tcp, []link.Socket{{Proto: 6, Local: ap("0.0.0.0:22"), Listening: true}}); len(left) != 1 {
 		t.Error("a listener owns a connection that it has not accepted")
 	}
+
 	if left := withoutHostFlows(tcp, []link.Socket{{Proto: 6, Local: ap("172.30.0.11:22"), Remote: ap("198.51.100.1:443")}}); len(left) != 0 {
 		t.Error("a connection of the host's is a pod's")
 	}
@@ -74,6 +78,7 @@ func TestHostSocketsOwnTheirConnections(t *testing.T) {
 
 func TestTakenOver(t *testing.T) {
 	const pod, remote, node = "10.244.0.3:22", "198.51.100.1:443", "172.30.0.11:22"
+
 	key := func(remote, local string) []bpf.FlowKey {
 		return []bpf.FlowKey{{Proto: 6, Remote: netip.MustParseAddrPort(remote), Local: netip.MustParseAddrPort(local)}}
 	}
@@ -111,6 +116,7 @@ func TestPortUse(t *testing.T) {
 		tracked(7, 0, "10.244.0.3:1", "198.51.100.1:443", "198.51.100.1:443", "172.30.0.11:22"), // taken over
 		tracked(0, 0, "172.30.0.11:50009", "198.51.100.1:443", "198.51.100.1:443", "172.30.0.11:50009"),
 	}
+
 	want := []Use{
 		{6, netip.MustParseAddrPort("198.51.100.1:443"), 2}, {6, netip.MustParseAddrPort("198.51.100.2:443"), 1},
 	}
@@ -123,20 +129,25 @@ func TestPortUse(t *testing.T) {
 // connection, in every round of the loop, would take hours.
 func TestContainsFlow(t *testing.T) {
 	const many = 1 << 18
+
 	var in []ovs.Tracked
+
 	for i := range many {
 		remote := netip.AddrPortFrom(netip.AddrFrom4([4]byte{198, 51, byte(i >> 8), byte(i)}), uint16(1+i>>16)).String()
 		in = append(in, tracked(7, 0, "10.244.0.3:1", remote, remote, "172.30.0.11:22"))
 	}
+
 	list := takenOver(in, takeoverNode, takeoverPorts)
 	if len(list) != many {
 		t.Fatalf("%d connections, want %d", len(list), many)
 	}
+
 	for _, k := range list {
 		if !containsFlow(list, k) {
 			t.Fatalf("%+v is missing", k)
 		}
 	}
+
 	if gone := list[many/2]; containsFlow(slices.Delete(slices.Clone(list), many/2, many/2+1), gone) {
 		t.Errorf("%+v is still there", gone)
 	}
@@ -157,12 +168,15 @@ func TestDumps(t *testing.T) {
 			t.Errorf("%s: a dump is due: %t, want %t", tt.name, got, tt.want)
 		}
 	}
+
 	if err := tooLarge(200_000); err != nil {
 		t.Error(err)
 	}
+
 	if err := tooLarge(200_001); err == nil || err.Error() != "conntrack too large: 200001" {
 		t.Errorf("200001 connections: %v", err)
 	}
+
 	tr := newTestTracker(Settings{Wiring: Wiring{Datapath: ovs.DatapathSystem}})
 	if _, err := tr.count(t.Context()); err != nil {
 		t.Errorf("the kernel's count: %v", err)
@@ -174,6 +188,7 @@ func TestDumps(t *testing.T) {
 func TestDumpsBecomeRare(t *testing.T) {
 	tr := newTestTracker(Settings{Cluster: Cluster{SNATPorts: takeoverPorts}})
 	n := Node{HostCIDRs: []netip.Prefix{netip.MustParsePrefix("172.30.0.11/24")}}
+
 	before := []ovs.Tracked{tracked(7, 0, "10.244.0.3:1", "198.51.100.1:443", "198.51.100.1:443", "172.30.0.11:22")}
 	for _, tt := range []struct {
 		name string
@@ -188,9 +203,11 @@ func TestDumpsBecomeRare(t *testing.T) {
 		if err := tr.sync(t.Context(), n); err != nil {
 			t.Errorf("%s: %v", tt.name, err)
 		}
+
 		if got := tr.none.Load(); got != tt.want {
 			t.Errorf("%s: none left is %t, want %t", tt.name, got, tt.want)
 		}
+
 		if failed := tr.record.read().Degraded[partTracking] != ""; failed != (tt.dump.err != nil) {
 			t.Errorf("%s: degraded %q", tt.name, tr.record.read().Degraded[partTracking])
 		}

@@ -62,18 +62,23 @@ type tracking struct {
 func (t *tracker) run(ctx context.Context) error {
 	ticker := time.NewTicker(resync)
 	defer ticker.Stop()
+
 	last := time.Now()
+
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-ticker.C:
 		}
+
 		if !t.connected() || !dumpDue(t.none.Load(), time.Since(last)) {
 			continue
 		}
+
 		d := t.read(ctx)
 		last = time.Now()
+
 		t.mu.Lock()
 		t.dump = d
 		t.mu.Unlock()
@@ -91,10 +96,13 @@ func (t *tracker) read(ctx context.Context) *dump {
 	if err = errors.Join(err, tooLarge(n)); err != nil {
 		return &dump{err: err}
 	}
+
 	if n == 0 && t.s.Userspace() { // there may be no datapath to dump
 		return &dump{}
 	}
+
 	list, err := ovs.Conntrack(ctx, t.s.OVSRunDir)
+
 	return &dump{list: list, err: err}
 }
 
@@ -102,6 +110,7 @@ func tooLarge(connections int) error {
 	if connections <= mostTracked {
 		return nil
 	}
+
 	return fmt.Errorf("conntrack too large: %d", connections)
 }
 
@@ -110,17 +119,21 @@ func (t *tracker) count(ctx context.Context) (int, error) {
 	if t.s.Userspace() {
 		return ovs.ConntrackCount(ctx, t.s.OVSRunDir)
 	}
+
 	value, err := link.ReadSysctl(trackedSysctl)
 	if errors.Is(err, fs.ErrNotExist) {
 		return 0, nil // no connection tracking
 	}
+
 	if err != nil {
 		return 0, err
 	}
+
 	n, err := strconv.Atoi(strings.TrimSpace(value))
 	if err != nil {
 		return 0, fmt.Errorf("sysctl %s: %w", trackedSysctl, err)
 	}
+
 	return n, nil
 }
 
@@ -139,37 +152,47 @@ func (t *tracker) sync(ctx context.Context, n Node) error {
 	d := t.dump
 	t.dump = nil
 	t.mu.Unlock()
+
 	if d == nil && !t.asked {
 		if t.since.IsZero() {
 			t.since = time.Now()
 		}
+
 		d = t.read(ctx)
 		if d.err != nil && !t.connected() && time.Since(t.since) < firstDump {
 			return fmt.Errorf("earlier connections unknown: %w", d.err)
 		}
+
 		t.asked = true
 	}
+
 	if d != nil {
 		t.note(*d, n)
 	}
+
 	return nil
 }
 
 func (t *tracker) note(d dump, n Node) {
 	t.record.degraded(partTracking, d.err)
+
 	if d.err != nil {
 		return
 	}
+
 	addrs := nodeAddrs(n)
+
 	now := t.takenOver(d.list, addrs)
 	if t.known { // later connections are not from before
 		now = slices.DeleteFunc(now, func(k bpf.FlowKey) bool { return !containsFlow(t.left, k) })
 	} else if len(now) > 0 {
 		t.log.Info("connections from before the takeover belong to OVN", "count", len(now))
 	}
+
 	if len(now) == 0 && len(t.left) > 0 {
 		t.log.Info("no connection from before the takeover is left")
 	}
+
 	t.known, t.left = true, now
 	t.none.Store(len(now) == 0)
 	t.noteUse(portUse(d.list, addrs, t.s.SNATPorts))
@@ -182,8 +205,10 @@ func (t *tracker) takenOver(tracked []ovs.Tracked, node []netip.Addr) []bpf.Flow
 	if len(flows) == 0 {
 		return nil
 	}
+
 	sockets, err := link.Sockets(1, math.MaxUint16)
 	t.record.degraded(partScan, err)
+
 	return withoutHostFlows(flows, sockets)
 }
 
@@ -193,16 +218,20 @@ func (t *tracker) seed(ctx context.Context, programs *bpf.Gateway, n Node) error
 	if !t.known {
 		return nil
 	}
+
 	if !t.seeded {
 		if d := t.read(ctx); d.err == nil {
 			t.left = t.takenOver(d.list, nodeAddrs(n))
 			t.none.Store(len(t.left) == 0)
 		}
+
 		if err := programs.SeedFlows(t.left); err != nil {
 			return err
 		}
+
 		t.seeded = true
 	}
+
 	return programs.Flows(func(k bpf.FlowKey, _ time.Duration) bool { return containsFlow(t.left, k) })
 }
 
@@ -211,16 +240,21 @@ func (t *tracker) seed(ctx context.Context, programs *bpf.Gateway, n Node) error
 func (t *tracker) noteUse(uses []Use) {
 	size := int(t.s.SNATPorts.Last) - int(t.s.SNATPorts.First) + 1
 	warned := map[Use]bool{}
+
 	for _, u := range uses {
 		if float64(u.Ports) < fullShare*float64(size) {
 			continue
 		}
+
 		key := Use{Proto: u.Proto, Remote: u.Remote}
 		if warned[key] = true; !t.warned[key] {
-			t.log.Warn("the SNAT port range is nearly exhausted towards a remote: pod connections to it will fail",
-				"remote", u.Remote, "protocol", u.Proto, "used", u.Ports, "of", size)
+			t.log.Warn(
+				"the SNAT port range is nearly exhausted towards a remote: pod connections to it will fail",
+				"remote", u.Remote, "protocol", u.Proto, "used", u.Ports, "of", size,
+			)
 		}
 	}
+
 	t.warned = warned
 	t.record.setPortUse(uses[:min(len(uses), mostUses)], size)
 }

@@ -58,8 +58,13 @@ type looked struct {
 
 func newUntranslated(p parts) *untranslated {
 	return &untranslated{
-		log: p.log, record: p.record, ovsRunDir: p.s.OVSRunDir, read: p.tracker.read,
-		own: loop.NewSignal(), frontends: map[ovs.VIP]looked{}, redirects: map[netip.AddrPort][]netip.AddrPort{},
+		log:       p.log,
+		record:    p.record,
+		ovsRunDir: p.s.OVSRunDir,
+		read:      p.tracker.read,
+		own:       loop.NewSignal(),
+		frontends: map[ovs.VIP]looked{},
+		redirects: map[netip.AddrPort][]netip.AddrPort{},
 	}
 }
 
@@ -70,6 +75,7 @@ func pauseAfter(look int) time.Duration { return lookPause << max(0, look-steady
 func (u *untranslated) add(vip ovs.VIP) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
+
 	u.frontends[vip] = looked{next: time.Now().Add(firstLook)}
 	u.own.Trigger()
 }
@@ -80,8 +86,10 @@ func (u *untranslated) redirected(to map[netip.AddrPort][]netip.AddrPort) {
 	if len(to) == 0 {
 		return
 	}
+
 	u.mu.Lock()
 	defer u.mu.Unlock()
+
 	maps.Copy(u.redirects, to)
 	u.own.Trigger()
 }
@@ -92,6 +100,7 @@ func (u *untranslated) run(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return ovs.WatchVIPs(ctx, u.ovsRunDir, u.add, u.failed()) })
 	group.Go(func() error { return u.lookAgain(ctx) })
+
 	return group.Wait()
 }
 
@@ -99,10 +108,12 @@ func (u *untranslated) run(ctx context.Context) error {
 // while they are not.
 func (u *untranslated) failed() func(error) {
 	times := 0
+
 	return func(err error) {
 		if times++; err == nil {
 			times = 0
 		}
+
 		if err == nil || times > followTries {
 			u.report(func() { u.unfollowed = err })
 		}
@@ -113,6 +124,7 @@ func (u *untranslated) failed() func(error) {
 func (u *untranslated) report(change func()) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
+
 	change()
 	u.record.degraded(partUntranslated, errors.Join(u.unfollowed, u.failedLook))
 }
@@ -124,6 +136,7 @@ func (u *untranslated) lookAgain(ctx context.Context) error {
 		if next := u.next(); !next.IsZero() {
 			again = time.After(time.Until(next))
 		}
+
 		select {
 		case <-ctx.Done():
 			return nil
@@ -131,8 +144,11 @@ func (u *untranslated) lookAgain(ctx context.Context) error {
 			continue
 		case <-again:
 		}
+
 		began := time.Now()
+
 		u.look(ctx)
+
 		if !loop.Pause(ctx, max(lookPause, restPerLook*time.Since(began))) {
 			return nil
 		}
@@ -143,14 +159,17 @@ func (u *untranslated) lookAgain(ctx context.Context) error {
 func (u *untranslated) next() (next time.Time) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
+
 	if len(u.redirects) > 0 {
 		return time.Now()
 	}
+
 	for _, l := range u.frontends {
 		if next.IsZero() || l.next.Before(next) {
 			next = l.next
 		}
 	}
+
 	return next
 }
 
@@ -167,10 +186,12 @@ func (u *untranslated) look(ctx context.Context) {
 		if done {
 			u.note(frontends)
 		}
+
 		if err == nil {
 			err = errOVN
 		}
 	}
+
 	if ctx.Err() == nil {
 		u.report(func() { u.failedLook = err })
 	}
@@ -182,11 +203,14 @@ func (u *untranslated) forget(ctx context.Context, frontends map[ovs.VIP]looked)
 	if d.err != nil {
 		return false, d.err
 	}
+
 	found := untranslatedTo(d.list, frontends)
+
 	n, err := ovs.Forget(ctx, u.ovsRunDir, found[:min(len(found), mostPerLook)])
 	if n > 0 {
 		u.log.Info("deleted connections that are older than their Service", "count", n)
 	}
+
 	return err == nil && len(found) <= mostPerLook, err
 }
 
@@ -195,30 +219,39 @@ func (u *untranslated) forgetRedirected(redirects map[netip.AddrPort][]netip.Add
 	if len(redirects) == 0 {
 		return nil
 	}
+
 	n, err := link.ForgetUDP(redirects)
 	if err != nil {
 		u.mu.Lock()
 		defer u.mu.Unlock()
+
 		maps.Copy(redirects, u.redirects) // newer
 		u.redirects = redirects
+
 		return err
 	}
+
 	if n > 0 {
 		u.log.Info("forgot UDP connections to changed endpoints", "count", n)
 	}
+
 	return nil
 }
 
 // note counts a look for the frontends that were due. Frontends that were added meanwhile stay.
 func (u *untranslated) note(frontends map[ovs.VIP]looked) {
 	now := time.Now()
+
 	u.mu.Lock()
 	defer u.mu.Unlock()
+
 	for k, l := range frontends {
 		if u.frontends[k] != l || l.next.After(now) {
 			continue
 		}
+
 		l.looks++
+
 		l.next = now.Add(pauseAfter(l.looks))
 		if u.frontends[k] = l; l.looks >= looks {
 			delete(u.frontends, k)
@@ -232,6 +265,7 @@ func untranslatedTo(list []ovs.Tracked, frontends map[ovs.VIP]looked) []ovs.Trac
 	return slices.DeleteFunc(slices.Clone(list), func(t ovs.Tracked) bool {
 		to := t.Original.Dst
 		_, is := frontends[ovs.VIP{Proto: t.Proto, At: to}]
+
 		return !is || t.Reply.Src != to || t.Proto != unix.IPPROTO_UDP && !t.Opening
 	})
 }

@@ -35,25 +35,30 @@ func trackingBridge(t *testing.T, sw *testnode.Switch) *net.Interface {
 	})
 	testnode.Run(t, "ip", "link", "set", manyBridge, "up")
 	testnode.Run(t, "ovs-ofctl", "add-flow", "unix:"+sw.Dir+"/"+manyBridge+".mgmt", "udp,actions=ct(commit,zone=7)")
+
 	dev, err := net.InterfaceByName(manyBridge)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	return dev
 }
 
 // sendDatagrams sends a datagram from each source to the destination of the same index.
 func sendDatagrams(t *testing.T, dev *net.Interface, src, dst []netip.AddrPort) {
 	t.Helper()
+
 	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer unix.Close(fd)
+
 	for i := range src {
 		if err := unix.Sendto(fd, datagram(src[i], dst[i]), 0, &unix.SockaddrLinklayer{Ifindex: dev.Index}); err != nil {
 			t.Fatal(err)
 		}
+
 		if i%100 == 99 { // the device has a queue of 500 packets
 			time.Sleep(500 * time.Microsecond)
 		}
@@ -64,13 +69,16 @@ func sendDatagrams(t *testing.T, dev *net.Interface, src, dst []netip.AddrPort) 
 func datagram(src, dst netip.AddrPort) []byte {
 	f := append([]byte{2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 8, 0}, 0x45, 0, 0, 28, 0, 0, 0, 0, 64, unix.IPPROTO_UDP, 0, 0)
 	f = append(append(f, src.Addr().AsSlice()...), dst.Addr().AsSlice()...)
+
 	var sum uint32
 	for i := 14; i < len(f); i += 2 {
 		sum += uint32(binary.BigEndian.Uint16(f[i:]))
 	}
+
 	sum = sum>>16 + sum&0xffff
 	binary.BigEndian.PutUint16(f[24:], ^uint16(sum+sum>>16))
 	f = binary.BigEndian.AppendUint16(binary.BigEndian.AppendUint16(f, src.Port()), dst.Port())
+
 	return append(f, 0, 8, 0, 0)
 }
 
@@ -81,15 +89,18 @@ func TestUntranslated_atScale(t *testing.T) {
 	if testing.Short() {
 		connections = 10_000
 	}
+
 	sw := testnode.StartSwitch(t, true)
 	sw.Daemon(t)
 	dev := trackingBridge(t, sw)
 
 	// One connection in 20 is to a frontend, one in 20 to another port of its address.
 	var src, dst []netip.AddrPort
+
 	for i := range connections {
 		n := i / 20 % fronts
 		to := netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 96, byte(n >> 8), byte(n)}), 53)
+
 		switch i % 20 {
 		case 0:
 		case 1:
@@ -97,9 +108,11 @@ func TestUntranslated_atScale(t *testing.T) {
 		default:
 			to = netip.AddrPortFrom(netip.AddrFrom4([4]byte{192, 0, 2, byte(i)}), 53)
 		}
+
 		src = append(src, netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 244, byte(i >> 15), 3}), 1+uint16(i&0x7fff)))
 		dst = append(dst, to)
 	}
+
 	frontend := func(i int) ovs.VIP {
 		return ovs.VIP{Proto: unix.IPPROTO_UDP, At: netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 96, byte(i >> 8), byte(i)}), 53)}
 	}
@@ -108,6 +121,7 @@ func TestUntranslated_atScale(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		for _, c := range list {
 			if d := c.Original.Dst; d.Port() == 53 && d.Addr().As4()[0] == 10 {
 				frontends++
@@ -115,52 +129,71 @@ func TestUntranslated_atScale(t *testing.T) {
 				others++
 			}
 		}
+
 		return frontends, others
 	}
+
 	var doomed, stay int
+
 	testnode.Eventually(t, "connections", func() error { // some datagrams may be lost
 		sendDatagrams(t, dev, src, dst)
+
 		if doomed, stay = to(); doomed+stay < connections {
 			return fmt.Errorf("%d so far", doomed+stay)
 		}
+
 		return nil
 	})
 
 	p := parts{s: Settings{Wiring: Wiring{Datapath: ovs.DatapathNetdev}, OVSRunDir: sw.Dir}, log: slog.New(slog.DiscardHandler), record: newRecorder(slog.New(slog.DiscardHandler))}
 	p.tracker = &tracker{s: p.s, log: p.log, record: p.record}
 	u := newUntranslated(p)
+
 	var dumped atomic.Int64
+
 	read := u.read
 	u.read = func(ctx context.Context) *dump {
 		dumped.Add(1)
 		return read(ctx)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
+
 	began, ended := time.Now(), make(chan error)
 	go func() { ended <- u.lookAgain(ctx) }() // without br-int
+
 	for i := range fronts {
 		u.add(frontend(i))
 		time.Sleep(3 * time.Millisecond)
 	}
+
 	var left, others int
+
 	testnode.Eventually(t, "no connection to a frontend is left", func() error {
 		if left, others = to(); left > 0 {
 			return fmt.Errorf("%d connections", left)
 		}
+
 		return nil
 	})
+
 	took, dumps := time.Since(began), int(dumped.Load())
+
 	cancel()
+
 	if err := <-ended; err != nil {
 		t.Error(err)
 	}
+
 	t.Logf("%d of %d connections deleted in %v with %d dumps", doomed, doomed+stay, took.Round(time.Millisecond), dumps)
+
 	if dumps == 0 || dumps > 1+int(took/lookPause) {
 		t.Errorf("%d dumps in %v", dumps, took)
 	}
+
 	if others != stay {
 		t.Errorf("%d other connections, want %d", others, stay)
 	}
+
 	if fault := p.record.read().Degraded[partUntranslated]; fault != "" {
 		t.Error(fault)
 	}
@@ -171,6 +204,7 @@ func TestUntranslatedTo(t *testing.T) {
 	frontends := map[ovs.VIP]looked{{Proto: unix.IPPROTO_UDP, At: ap("10.96.0.9:53")}: {}, {Proto: unix.IPPROTO_TCP, At: ap("10.96.0.9:53")}: {}, {Proto: unix.IPPROTO_UDP, At: ap("[fd00::9]:53")}: {}}
 	tracked := func(proto uint8, dst, replySrc string) ovs.Tracked {
 		client := netip.MustParseAddrPort("10.244.0.3:1000")
+
 		return ovs.Tracked{
 			Proto: proto, Zone: 7,
 			Original: ovs.Tuple{Src: client, Dst: netip.MustParseAddrPort(dst)},
@@ -180,6 +214,7 @@ func TestUntranslatedTo(t *testing.T) {
 	opening := tracked(unix.IPPROTO_TCP, "10.96.0.9:53", "10.96.0.9:53")
 	opening.Opening = true
 	answered := tracked(unix.IPPROTO_TCP, "10.96.0.9:53", "10.244.0.4:5353")
+
 	answered.Opening = true
 	for _, tt := range []struct {
 		name string
@@ -215,17 +250,25 @@ func TestUntranslated_looksAgain(t *testing.T) {
 		second := ovs.VIP{Proto: unix.IPPROTO_TCP, At: netip.MustParseAddrPort("10.96.0.9:53")}
 
 		begin, added := time.Now(), false
+
 		u.add(first)
+
 		var at []time.Duration
+
 		for next := u.next(); !next.IsZero(); next = u.next() {
 			if !added && next.Sub(begin) > 3*time.Second {
 				time.Sleep(time.Until(begin.Add(3 * time.Second)))
+
 				added = true
+
 				u.add(second)
+
 				continue
 			}
+
 			time.Sleep(time.Until(next))
 			u.note(maps.Clone(u.frontends))
+
 			at = append(at, time.Since(begin))
 		}
 
@@ -235,6 +278,7 @@ func TestUntranslated_looksAgain(t *testing.T) {
 		for _, ms := range []int{250, 1250, 2250, 3250, 4250, 5250, 7250, 8250, 11250, 16250, 19250} {
 			want = append(want, time.Duration(ms)*time.Millisecond)
 		}
+
 		if diff := cmp.Diff(want, at); diff != "" {
 			t.Errorf("looks (-want +got):\n%s", diff)
 		}

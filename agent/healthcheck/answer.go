@@ -26,8 +26,10 @@ func newCheck(k service.Key, w wanted, l net.Listener, pool *listener.Pool, heal
 	c := &check{name: k, port: w.port, healthy: healthy}
 	c.endpoints.Store(int64(w.endpoints))
 	server := pool.Server(c, listener.Timeouts{})
+
 	c.server = server
 	go server.Serve(l) //nolint:errcheck // ends by close, the only error of a listener
+
 	return c
 }
 
@@ -54,9 +56,11 @@ func (c *check) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
 func reply(w http.ResponseWriter, ok bool, body any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("X-Content-Type-Options", "nosniff")
+
 	if !ok {
 		w.WriteHeader(http.StatusServiceUnavailable)
 	}
+
 	enc := json.NewEncoder(w)
 	enc.SetIndent("", "\t")
 	_ = enc.Encode(body) // fails only if the client has gone

@@ -21,12 +21,16 @@ func TestConnectionsAreBounded(t *testing.T) {
 	t.Run("node", func(t *testing.T) {
 		port, l := freePort(t)
 		l.Close()
+
 		yes := func() bool { return true }
+
 		p := Proxy{Addr: fmt.Sprintf("127.0.0.1:%d", port), Healthy: yes, Leaving: yes, Log: slog.New(slog.DiscardHandler)}
 		go p.Run(t.Context()) //nolint:errcheck // it ends with the test
+
 		for listenertest.Ask(dialPort(port)) != nil && t.Context().Err() == nil {
 			continue // not listening yet
 		}
+
 		listenertest.Flood(t, maxConnections, dialPort(port))
 	})
 	t.Run("service", func(t *testing.T) {

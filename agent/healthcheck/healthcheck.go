@@ -64,6 +64,7 @@ func (s *Server) Changed(k service.Key) {
 	if k.Kind != service.KindService {
 		return
 	}
+
 	s.note(k)
 	s.wake.Trigger()
 }
@@ -74,6 +75,7 @@ func (s *Server) Synced() { s.wake.Trigger() }
 func (s *Server) note(k service.Key) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+
 	s.changed[k] = true
 }
 
@@ -84,7 +86,9 @@ func (s *Server) Run(ctx context.Context) error {
 			c.close()
 		}
 	}()
-	return loop.Run(ctx, loop.Options{Name: "service health checks", Wake: s.wake, Apply: s.sync, Log: s.o.Log})
+
+	return loop.Run(ctx,
+		loop.Options{Name: "service health checks", Wake: s.wake, Apply: s.sync, Log: s.o.Log})
 }
 
 // sync updates the listeners of changed Services. Failed ones stay marked as changed.
@@ -92,12 +96,14 @@ func (s *Server) sync(ctx context.Context) error {
 	if _, known := s.o.Keys(); !known {
 		return nil // Synced will be called
 	}
+
 	s.mu.Lock()
 	changed := s.changed
 	s.changed = map[service.Key]bool{}
 	s.mu.Unlock()
 	// A port may move between Services: close listeners before opening others.
 	want := map[service.Key]wanted{}
+
 	for k := range changed {
 		w := wants(s.o.Objects(k), s.o.Node)
 		if c := s.serving[k]; c != nil && c.port != w.port {
@@ -105,22 +111,30 @@ func (s *Server) sync(ctx context.Context) error {
 			delete(s.serving, k)
 			s.o.Log.Info("health check stopped", "service", k.Namespace+"/"+k.Name, "port", c.port)
 		}
+
 		if w.port == 0 {
 			delete(s.said, k)
 			continue
 		}
+
 		want[k] = w
 	}
+
 	var errs []error
+
 	for _, k := range slices.SortedFunc(maps.Keys(want), service.Key.Compare) {
 		if err := s.serve(k, want[k]); err != nil {
 			s.note(k) // no wake-up: the error causes a retry
+
 			errs = append(errs, err)
 			s.say(ctx, k, err)
+
 			continue
 		}
+
 		delete(s.said, k)
 	}
+
 	return errors.Join(errs...)
 }
 
@@ -129,13 +143,16 @@ func (s *Server) serve(k service.Key, w wanted) error {
 		c.endpoints.Store(int64(w.endpoints))
 		return nil
 	}
+
 	l, err := net.Listen("tcp", ":"+strconv.Itoa(int(w.port)))
 	if err != nil {
 		return fmt.Errorf("serve health check of service %s/%s: %w", k.Namespace, k.Name, err)
 	}
+
 	c := newCheck(k, w, l, s.pool, s.o.Healthy)
 	s.serving[k] = c
 	s.o.Log.Info("health check started", "service", k.Namespace+"/"+k.Name, "port", w.port)
+
 	return nil
 }
 
@@ -145,12 +162,15 @@ func (s *Server) say(ctx context.Context, k service.Key, err error) {
 	if svc == nil || s.said[k] == err.Error() {
 		return
 	}
+
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
+
 	if failed := s.o.Warn(ctx, svc, ReasonFailed, fmt.Sprintf("node %s: %v", s.o.Node, err)); failed != nil {
 		s.o.Log.Warn("cannot write event", "error", failed)
 		return
 	}
+
 	s.said[k] = err.Error()
 }
 
@@ -165,5 +185,6 @@ func wants(o service.Objects, node string) wanted {
 	if svc == nil || svc.HealthCheckPort == 0 {
 		return wanted{}
 	}
+
 	return wanted{port: svc.HealthCheckPort, endpoints: svc.ReadyOn(node)}
 }

@@ -43,24 +43,31 @@ func newRig(t *testing.T) *rig {
 		Objects: func(service.Key) service.Objects {
 			r.mu.Lock()
 			defer r.mu.Unlock()
+
 			return r.objects
 		},
 		Warn: func(_ context.Context, svc *corev1.Service, reason, message string) error {
 			r.mu.Lock()
 			defer r.mu.Unlock()
+
 			r.events = append(r.events, svc.Name+" "+reason+" "+message)
+
 			return nil
 		},
 	})
 	ctx, cancel := context.WithCancel(t.Context())
+
 	done := make(chan error)
 	go func() { done <- r.Run(ctx) }()
+
 	t.Cleanup(func() {
 		cancel()
+
 		if err := <-done; err != nil {
 			t.Error(err)
 		}
 	})
+
 	return r
 }
 
@@ -95,10 +102,12 @@ func ask(port int) string {
 		return ""
 	}
 	defer res.Body.Close()
+
 	var a answer
 	if err := json.NewDecoder(res.Body).Decode(&a); err != nil {
 		return err.Error()
 	}
+
 	return fmt.Sprint(res.StatusCode, " ", a.Service.Namespace, "/", a.Service.Name, " ", a.LocalEndpoints, " ", a.ServiceProxyHealthy,
 		" ", res.Header.Get("X-Load-Balancing-Endpoint-Weight"), " ", res.Header.Get("Content-Type"))
 }
@@ -106,13 +115,16 @@ func ask(port int) string {
 // until repeats the request; only the test's timeout limits it.
 func until(t *testing.T, port int, want string) {
 	t.Helper()
+
 	got := ""
 	for t.Context().Err() == nil && time.Since(started) < limit {
 		if got = ask(port); got == want {
 			return
 		}
+
 		time.Sleep(5 * time.Millisecond)
 	}
+
 	t.Fatalf("port %d answers %q, want %q", port, got, want)
 }
 
@@ -123,10 +135,12 @@ var started = time.Now()
 // freePort returns an unused port.
 func freePort(t *testing.T) (int, net.Listener) {
 	t.Helper()
+
 	l, err := net.Listen("tcp", ":0")
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	return l.Addr().(*net.TCPAddr).Port, l
 }
 
@@ -160,6 +174,7 @@ func TestPortInUseIsRetried(t *testing.T) {
 	r := newRig(t)
 	port, l := freePort(t)
 	r.set(port, endpoint("10.244.1.5", "node1", true))
+
 	var events []string
 	for len(events) == 0 && time.Since(started) < limit {
 		time.Sleep(5 * time.Millisecond)
@@ -167,13 +182,16 @@ func TestPortInUseIsRetried(t *testing.T) {
 		events = append(events, r.events...)
 		r.mu.Unlock()
 	}
+
 	if len(events) != 1 || !strings.HasPrefix(events[0], "web FailedToStartServiceHealthcheck node node1: serve health check of service ns/web: listen tcp") {
 		t.Errorf("events %q", events)
 	}
+
 	l.Close()
 	until(t, port, "200 ns/web 1 true 1 application/json")
 	r.mu.Lock()
 	defer r.mu.Unlock()
+
 	if len(r.events) != 1 {
 		t.Errorf("events %q, want one", r.events)
 	}
@@ -194,10 +212,12 @@ func TestWants(t *testing.T) {
 	} {
 		svc := good()
 		change(svc)
+
 		if got := wants(service.Objects{Service: svc}, "node1"); got != (wanted{}) {
 			t.Errorf("%s: wants %+v", name, got)
 		}
 	}
+
 	if got := wants(service.Objects{Service: good()}, "node1"); got.port != 32000 {
 		t.Errorf("wants %+v", got)
 	}
@@ -211,15 +231,19 @@ func TestProxy(t *testing.T) {
 		{true, false, []int{200, 200}}, {true, true, []int{503, 200}}, {false, false, []int{503, 503}},
 	} {
 		h := Proxy{Healthy: func() bool { return tt.healthy }, Leaving: func() bool { return tt.leaving }}.handler()
+
 		var codes []int
+
 		for _, path := range []string{"/healthz", "/livez"} {
 			w := httptest.NewRecorder()
 			h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))
+
 			codes = append(codes, w.Code)
 			if path == "/healthz" && !strings.Contains(w.Body.String(), fmt.Sprintf(`"nodeEligible": %t`, !tt.leaving)) {
 				t.Errorf("%+v: %s", tt, w.Body)
 			}
 		}
+
 		if diff := cmp.Diff(tt.codes, codes); diff != "" {
 			t.Errorf("healthy %t, leaving %t (-want +got):\n%s", tt.healthy, tt.leaving, diff)
 		}

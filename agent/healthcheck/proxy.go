@@ -29,7 +29,9 @@ func (p Proxy) Run(ctx context.Context) error {
 		<-ctx.Done()
 		return nil
 	}
-	return loop.Run(ctx, loop.Options{Name: "proxy health check", Wake: loop.NewSignal(), Apply: p.serve, Log: p.Log})
+
+	return loop.Run(ctx,
+		loop.Options{Name: "proxy health check", Wake: loop.NewSignal(), Apply: p.serve, Log: p.Log})
 }
 
 func (p Proxy) serve(ctx context.Context) error {
@@ -37,12 +39,16 @@ func (p Proxy) serve(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("serve proxy health check: %w", err)
 	}
+
 	srv := listener.NewPool(maxConnections).Server(p.handler(), listener.Timeouts{})
+
 	stop := context.AfterFunc(ctx, func() { srv.Close() })
 	defer stop()
+
 	if err := srv.Serve(l); !errors.Is(err, http.ErrServerClosed) {
 		return fmt.Errorf("serve proxy health check on %s: %w", p.Addr, err)
 	}
+
 	return nil
 }
 
@@ -53,6 +59,7 @@ func (p Proxy) handler() http.Handler {
 		CurrentTime  time.Time `json:"currentTime"`
 		NodeEligible *bool     `json:"nodeEligible,omitempty"`
 	}
+
 	mux := http.NewServeMux()
 	mux.HandleFunc("/livez", func(w http.ResponseWriter, _ *http.Request) {
 		now := time.Now()
@@ -62,5 +69,6 @@ func (p Proxy) handler() http.Handler {
 		now, eligible := time.Now(), !p.Leaving()
 		reply(w, p.Healthy() && eligible, status{LastUpdated: now, CurrentTime: now, NodeEligible: &eligible})
 	})
+
 	return mux
 }

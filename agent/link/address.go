@@ -30,29 +30,38 @@ func Addresses() ([]Address, error) {
 	if err != nil {
 		return nil, fmt.Errorf("list devices: %w", err)
 	}
+
 	names := map[int]string{}
 	for _, l := range links {
 		names[l.Attrs().Index] = l.Attrs().Name
 	}
+
 	addrs, err := retry(func() ([]netlink.Addr, error) { return netlink.AddrList(nil, netlink.FAMILY_ALL) })
 	if err != nil {
 		return nil, fmt.Errorf("list addresses: %w", err)
 	}
+
 	var out []Address
+
 	for _, a := range addrs {
 		p, ok := prefixOf(a.IPNet)
 		if !ok || p.Addr().IsLoopback() {
 			continue
 		}
+
 		out = append(out, Address{
-			Prefix: p, Device: names[a.LinkIndex], Index: a.LinkIndex,
+			Prefix:    p,
+			Device:    names[a.LinkIndex],
+			Index:     a.LinkIndex,
 			LinkLocal: a.Scope == unix.RT_SCOPE_LINK || p.Addr().IsLinkLocalUnicast(),
 			Secondary: a.Flags&(unix.IFA_F_SECONDARY|unix.IFA_F_DEPRECATED|unix.IFA_F_TENTATIVE|unix.IFA_F_DADFAILED) != 0,
 			Dynamic:   a.Flags&unix.IFA_F_PERMANENT == 0,
 			Duplicate: a.Flags&unix.IFA_F_DADFAILED != 0,
 		})
 	}
+
 	slices.SortStableFunc(out, func(a, b Address) int { return a.Index - b.Index })
+
 	return out, nil
 }
 
@@ -63,29 +72,37 @@ func SyncAddresses(device string, want []netip.Prefix) error {
 	if err != nil {
 		return err
 	}
+
 	have, err := retry(func() ([]netlink.Addr, error) { return netlink.AddrList(l, netlink.FAMILY_ALL) })
 	if err != nil {
 		return fmt.Errorf("list addresses of %s: %w", device, err)
 	}
+
 	found := map[netip.Prefix]bool{}
+
 	for _, a := range have {
 		p, ok := prefixOf(a.IPNet)
+
 		found[p] = true
 		if !ok || p.Addr().IsLinkLocalUnicast() || slices.Contains(want, p) {
 			continue
 		}
+
 		if err := netlink.AddrDel(l, &a); err != nil && !errors.Is(err, syscall.EADDRNOTAVAIL) {
 			return fmt.Errorf("delete address %s of %s: %w", p, device, err)
 		}
 	}
+
 	for _, p := range want {
 		if found[p] {
 			continue
 		}
+
 		if err := netlink.AddrReplace(l, newAddr(p)); err != nil {
 			return fmt.Errorf("add address %s to %s: %w", p, device, err)
 		}
 	}
+
 	return nil
 }
 
@@ -94,6 +111,7 @@ func newAddr(p netip.Prefix) *netlink.Addr {
 	if p.Addr().Is6() {
 		a.Flags = unix.IFA_F_NODAD // OVN ensures that the address is unique
 	}
+
 	return a
 }
 
@@ -105,11 +123,14 @@ func prefixOf(n *net.IPNet) (netip.Prefix, bool) {
 	if n == nil {
 		return netip.Prefix{}, false
 	}
+
 	a, ok := netip.AddrFromSlice(n.IP)
 	if !ok {
 		return netip.Prefix{}, false
 	}
+
 	bits, _ := n.Mask.Size()
+
 	return netip.PrefixFrom(a.Unmap(), bits), true
 }
 
@@ -121,5 +142,6 @@ func retry[T any](list func() ([]T, error)) ([]T, error) {
 			return out, err
 		}
 	}
+
 	return list()
 }

@@ -34,16 +34,19 @@ func AttachClsactAt(ifindex, progFD int, name string, egress bool) error {
 	if err != nil {
 		return fmt.Errorf("attach %s: device %d: %w", name, ifindex, err)
 	}
+
 	qdisc := &netlink.Clsact{QdiscAttrs: netlink.QdiscAttrs{
 		LinkIndex: ifindex, Handle: netlink.MakeHandle(0xffff, 0), Parent: netlink.HANDLE_CLSACT,
 	}}
 	if err := netlink.QdiscAdd(qdisc); err != nil && !errors.Is(err, syscall.EEXIST) {
 		return fmt.Errorf("attach %s: add clsact to %s: %w", name, l.Attrs().Name, err)
 	}
+
 	have, err := clsactFilters(l, egress)
 	if err != nil {
 		return fmt.Errorf("attach %s: %w", name, err)
 	}
+
 	filter := &netlink.BpfFilter{
 		FilterAttrs: netlink.FilterAttrs{
 			LinkIndex: ifindex, Parent: clsactParent(egress),
@@ -54,9 +57,11 @@ func AttachClsactAt(ifindex, progFD int, name string, egress bool) error {
 	if old := filterNamed(have, name); old != nil {
 		filter.Priority, filter.Handle = old.Priority, old.Handle
 	}
+
 	if err := netlink.FilterReplace(filter); err != nil {
 		return fmt.Errorf("attach %s to %s: %w", name, l.Attrs().Name, err)
 	}
+
 	return nil
 }
 
@@ -70,15 +75,18 @@ func DetachClsactAt(ifindex int, name string, egress bool) error {
 	if err != nil {
 		return nil
 	}
+
 	for {
 		have, err := clsactFilters(l, egress)
 		if err != nil {
 			return fmt.Errorf("detach %s: %w", name, err)
 		}
+
 		old := filterNamed(have, name)
 		if old == nil {
 			return nil
 		}
+
 		if err := netlink.FilterDel(old); err != nil && !errors.Is(err, syscall.ENOENT) {
 			return fmt.Errorf("detach %s from %s: %w", name, l.Attrs().Name, err)
 		}
@@ -94,7 +102,9 @@ func ClsactAttachedAt(ifindex int, name string, egress bool) bool {
 	if err != nil {
 		return false
 	}
+
 	have, err := clsactFilters(l, egress)
+
 	return err == nil && filterNamed(have, name) != nil
 }
 
@@ -105,17 +115,22 @@ func ClsactPlace(ifindex int, name string, egress bool) (ahead int, attached boo
 	if err != nil {
 		return 0, false
 	}
+
 	have, err := clsactFilters(l, egress)
+
 	own := filterNamed(have, name)
 	if err != nil || own == nil {
 		return 0, false
 	}
+
 	before := map[uint16]bool{} // a classifier lists itself in addition to its filters
+
 	for _, f := range have {
 		if p := f.Attrs().Priority; p < own.Priority {
 			before[p] = true
 		}
 	}
+
 	return len(before), true
 }
 
@@ -127,7 +142,9 @@ func ClsactFilters(match func(name string) bool) ([]ClsactFilter, error) {
 	if err != nil {
 		return nil, fmt.Errorf("list devices: %w", err)
 	}
+
 	var out []ClsactFilter
+
 	for _, l := range links {
 		for _, egress := range []bool{false, true} {
 			have, err := clsactFilters(l, egress)
@@ -135,16 +152,29 @@ func ClsactFilters(match func(name string) bool) ([]ClsactFilter, error) {
 				if _, gone := netlink.LinkByIndex(l.Attrs().Index); gone != nil {
 					break
 				}
+
 				return nil, err
 			}
+
 			for _, f := range have {
 				if b, ok := f.(*netlink.BpfFilter); ok && match(b.Name) {
-					out = append(out, ClsactFilter{Name: b.Name, Ifindex: l.Attrs().Index, Device: l.Attrs().Name, Egress: egress, ProgID: b.Id})
+					out = append(
+						out,
+						ClsactFilter{
+							Name:    b.Name,
+							Ifindex: l.Attrs().Index,
+							Device:  l.Attrs().Name,
+							Egress:  egress,
+							ProgID:  b.Id,
+						},
+					)
 				}
 			}
 		}
 	}
+
 	slices.SortStableFunc(out, func(a, b ClsactFilter) int { return cmp.Compare(a.Ifindex, b.Ifindex) })
+
 	return out, nil
 }
 
@@ -152,6 +182,7 @@ func clsactParent(egress bool) uint32 {
 	if egress {
 		return netlink.HANDLE_MIN_EGRESS
 	}
+
 	return netlink.HANDLE_MIN_INGRESS
 }
 
@@ -160,10 +191,12 @@ func clsactParent(egress bool) uint32 {
 // parent of each.
 func clsactFilters(l netlink.Link, egress bool) ([]netlink.Filter, error) {
 	parent := clsactParent(egress)
+
 	all, err := retry(func() ([]netlink.Filter, error) { return netlink.FilterList(l, parent) })
 	if err != nil && !errors.Is(err, syscall.EINVAL) {
 		return nil, fmt.Errorf("list filters of %s: %w", l.Attrs().Name, err)
 	}
+
 	return slices.DeleteFunc(all, func(f netlink.Filter) bool { return f.Attrs().Parent != parent }), nil
 }
 
@@ -173,6 +206,7 @@ func filterNamed(filters []netlink.Filter, name string) *netlink.BpfFilter {
 			return b
 		}
 	}
+
 	return nil
 }
 
@@ -182,9 +216,11 @@ func freePriority(filters []netlink.Filter) uint16 {
 	for _, f := range filters {
 		used[f.Attrs().Priority] = true
 	}
+
 	p := uint16(1)
 	for used[p] {
 		p++
 	}
+
 	return p
 }

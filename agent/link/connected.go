@@ -27,28 +27,40 @@ func ConnectedRoutes(device string, known []ConnectedRoute) (have, missing []Con
 	if err != nil {
 		return nil, nil, err
 	}
+
 	if vrf, err := inVRF(l); vrf || err != nil || l.Attrs().RawFlags&unix.IFF_UP == 0 {
 		return nil, nil, err
 	}
+
 	addrs, err := retry(func() ([]netlink.Addr, error) { return netlink.AddrList(l, netlink.FAMILY_ALL) })
 	if err != nil {
 		return nil, nil, fmt.Errorf("list addresses of %s: %w", device, err)
 	}
-	routes, err := retry(func() ([]netlink.Route, error) { return netlink.RouteList(nil, netlink.FAMILY_ALL) })
+
+	routes, err := retry(
+		func() ([]netlink.Route, error) { return netlink.RouteList(nil, netlink.FAMILY_ALL) },
+	)
 	if err != nil {
 		return nil, nil, fmt.Errorf("list routes: %w", err)
 	}
+
 	for _, a := range addrs {
 		p, ok := prefixOf(a.IPNet)
 		network := p.Masked()
+
 		of := func(r ConnectedRoute) bool { return r.Device == device && r.Prefix == network }
-		if !ok || p.IsSingleIP() && p.Addr().Is4() || a.Peer != nil && !a.Peer.IP.Equal(a.IP) || slices.ContainsFunc(have, of) || slices.ContainsFunc(missing, of) {
+		if !ok || p.IsSingleIP() && p.Addr().Is4() || a.Peer != nil && !a.Peer.IP.Equal(a.IP) ||
+			slices.ContainsFunc(have, of) ||
+			slices.ContainsFunc(missing, of) {
 			continue
 		}
-		if i := slices.IndexFunc(routes, func(r netlink.Route) bool { return r.LinkIndex == l.Attrs().Index && connects(r, network) }); i >= 0 {
+
+		if i := slices.IndexFunc(routes,
+			func(r netlink.Route) bool { return r.LinkIndex == l.Attrs().Index && connects(r, network) }); i >= 0 {
 			have = append(have, connected(device, network, routes[i]))
 			continue
 		}
+
 		other := slices.ContainsFunc(routes, func(r netlink.Route) bool {
 			to, ok := prefixOf(r.Dst)
 			return ok && to == network && !network.Addr().IsLinkLocalUnicast() // each device has fe80::/64
@@ -57,6 +69,7 @@ func ConnectedRoutes(device string, known []ConnectedRoute) (have, missing []Con
 			missing = append(missing, from(known[i], p.Addr(), addrs))
 		}
 	}
+
 	return have, missing, nil
 }
 
@@ -70,6 +83,7 @@ func from(r ConnectedRoute, source netip.Addr, of []netlink.Addr) ConnectedRoute
 	if r.Source.IsValid() && !slices.ContainsFunc(of, has) {
 		r.Source = source
 	}
+
 	return r
 }
 
@@ -77,17 +91,20 @@ func inVRF(l netlink.Link) (bool, error) {
 	if l.Attrs().MasterIndex == 0 {
 		return false, nil
 	}
+
 	master, err := netlink.LinkByIndex(l.Attrs().MasterIndex)
 	if err != nil {
 		return false, fmt.Errorf("find the master of %s: %w", l.Attrs().Name, err)
 	}
+
 	return master.Type() == "vrf", nil
 }
 
 // connects reports whether the route leads to neighbours in the network.
 func connects(r netlink.Route, network netip.Prefix) bool {
 	to, ok := prefixOf(r.Dst)
-	return ok && to == network && r.Gw == nil && r.Type == unix.RTN_UNICAST && r.Via == nil && len(r.MultiPath) == 0
+	return ok && to == network && r.Gw == nil && r.Type == unix.RTN_UNICAST && r.Via == nil &&
+		len(r.MultiPath) == 0
 }
 
 func connected(device string, network netip.Prefix, r netlink.Route) ConnectedRoute {
@@ -95,6 +112,7 @@ func connected(device string, network netip.Prefix, r netlink.Route) ConnectedRo
 	if a, ok := netip.AddrFromSlice(r.Src); ok {
 		out.Source = a.Unmap()
 	}
+
 	return out
 }
 
@@ -104,22 +122,30 @@ func AddConnectedRoute(r ConnectedRoute) error {
 	if err != nil {
 		return err
 	}
+
 	route := netlink.Route{
-		LinkIndex: l.Attrs().Index, Dst: ipNet(r.Prefix), Priority: r.Metric, Protocol: netlink.RouteProtocol(r.Protocol),
+		LinkIndex: l.Attrs().Index,
+		Dst:       ipNet(r.Prefix),
+		Priority:  r.Metric,
+		Protocol:  netlink.RouteProtocol(r.Protocol),
 	}
 	if r.Prefix.Addr().Is4() {
 		route.Scope = netlink.SCOPE_LINK
 	}
+
 	if r.Source.IsValid() {
 		route.Src = r.Source.AsSlice()
 	}
+
 	add := netlink.RouteAdd
 	if r.Prefix.Addr().Is6() {
 		add = netlink.RouteAppend // another device may have a route to this network: fe80::/64
 	}
+
 	if err := add(&route); err != nil && !errors.Is(err, unix.EEXIST) {
 		return fmt.Errorf("add route %s of %s: %w", r.Prefix, r.Device, err)
 	}
+
 	return nil
 }
 
@@ -129,15 +155,30 @@ const kernelMetric6 = 256
 // MissingConnectedRoutes returns the connected routes of these addresses of a device that are
 // missing, and that of its IPv6 link-local address, as the kernel adds them with an address.
 func MissingConnectedRoutes(device string, addresses []netip.Prefix) ([]ConnectedRoute, error) {
-	known := []ConnectedRoute{{Device: device, Prefix: netip.MustParsePrefix("fe80::/64"), Protocol: unix.RTPROT_KERNEL, Metric: kernelMetric6}}
+	known := []ConnectedRoute{
+		{
+			Device:   device,
+			Prefix:   netip.MustParsePrefix("fe80::/64"),
+			Protocol: unix.RTPROT_KERNEL,
+			Metric:   kernelMetric6,
+		},
+	}
 	for _, a := range addresses {
-		r := ConnectedRoute{Device: device, Prefix: a.Masked(), Protocol: unix.RTPROT_KERNEL, Metric: kernelMetric6}
+		r := ConnectedRoute{
+			Device:   device,
+			Prefix:   a.Masked(),
+			Protocol: unix.RTPROT_KERNEL,
+			Metric:   kernelMetric6,
+		}
 		if a.Addr().Is4() {
 			r.Metric, r.Source = 0, a.Addr()
 		}
+
 		known = append(known, r)
 	}
+
 	_, missing, err := ConnectedRoutes(device, known)
+
 	return missing, err
 }
 
@@ -147,11 +188,13 @@ func RestoreConnectedRoutes(device string, addresses []netip.Prefix) (int, error
 	if err != nil {
 		return 0, err
 	}
+
 	for _, r := range missing {
 		if err := AddConnectedRoute(r); err != nil {
 			return 0, err
 		}
 	}
+
 	return len(missing), nil
 }
 
@@ -161,15 +204,22 @@ func AddDefaultRoute(r DefaultRoute) error {
 	if err != nil {
 		return err
 	}
+
 	everything := netip.PrefixFrom(netip.IPv6Unspecified(), 0)
 	if r.NextHop.Is4() {
 		everything = netip.PrefixFrom(netip.IPv4Unspecified(), 0)
 	}
+
 	route := netlink.Route{
-		LinkIndex: l.Attrs().Index, Dst: ipNet(everything), Gw: r.NextHop.AsSlice(), Priority: r.Metric, Protocol: netlink.RouteProtocol(r.Protocol),
+		LinkIndex: l.Attrs().Index,
+		Dst:       ipNet(everything),
+		Gw:        r.NextHop.AsSlice(),
+		Priority:  r.Metric,
+		Protocol:  netlink.RouteProtocol(r.Protocol),
 	}
 	if err := netlink.RouteAdd(&route); err != nil && !errors.Is(err, unix.EEXIST) {
 		return fmt.Errorf("add default route via %s of %s: %w", r.NextHop, r.Device, err)
 	}
+
 	return nil
 }

@@ -26,32 +26,40 @@ func ConntrackFailures() (map[string]uint64, error) {
 	if errors.Is(err, fs.ErrNotExist) {
 		b, err = nil, nil
 	}
+
 	if err != nil {
 		return nil, fmt.Errorf("read conntrack statistics: %w", err)
 	}
+
 	return parseConntrackStat(string(b))
 }
 
 // parseConntrackStat sums the lines, one per CPU, below a header line with the names.
 func parseConntrackStat(s string) (map[string]uint64, error) {
 	sum := map[string]uint64{"insert_failed": 0, "drop": 0}
+
 	head, rows, _ := strings.Cut(s, "\n")
 	for i, name := range strings.Fields(head) {
 		if _, wanted := sum[name]; !wanted {
 			continue
 		}
+
 		for row := range strings.Lines(rows) {
 			fields := strings.Fields(row)
 			if i >= len(fields) {
-				return nil, fmt.Errorf("read conntrack statistics: %d fields in %q", len(fields), strings.TrimSpace(row))
+				return nil, fmt.Errorf("read conntrack statistics: %d fields in %q", len(fields),
+					strings.TrimSpace(row))
 			}
+
 			n, err := strconv.ParseUint(fields[i], 16, 64)
 			if err != nil {
 				return nil, fmt.Errorf("read conntrack statistics: %w", err)
 			}
+
 			sum[name] += n
 		}
 	}
+
 	return sum, nil
 }
 
@@ -62,13 +70,16 @@ func parseConntrackStat(s string) (map[string]uint64, error) {
 // the number of deleted entries.
 func ForgetUDP(by map[netip.AddrPort][]netip.AddrPort) (int, error) {
 	forgotten := 0
+
 	for _, family := range []netlink.InetFamily{unix.AF_INET, unix.AF_INET6} {
 		n, err := netlink.ConntrackDeleteFilters(netlink.ConntrackTable, family, answeredByOthers(by))
 		if err != nil {
 			return forgotten, fmt.Errorf("delete conntrack entries: %w", err)
 		}
+
 		forgotten += int(n)
 	}
+
 	return forgotten, nil
 }
 
@@ -80,8 +91,11 @@ func (f answeredByOthers) MatchConntrackFlow(flow *netlink.ConntrackFlow) bool {
 	if flow.Forward.Protocol != unix.IPPROTO_UDP || flow.Zone != 0 {
 		return false
 	}
+
 	to, okTo := netip.AddrFromSlice(flow.Forward.DstIP)
 	by, okBy := netip.AddrFromSlice(flow.Reverse.SrcIP)
 	allowed, asked := f[netip.AddrPortFrom(to.Unmap(), flow.Forward.DstPort)]
-	return okTo && okBy && asked && !slices.Contains(allowed, netip.AddrPortFrom(by.Unmap(), flow.Reverse.SrcPort))
+
+	return okTo && okBy && asked &&
+		!slices.Contains(allowed, netip.AddrPortFrom(by.Unmap(), flow.Reverse.SrcPort))
 }

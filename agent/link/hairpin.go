@@ -38,31 +38,43 @@ func SyncHairpin(device string, h Hairpin) error {
 	if err != nil {
 		return err
 	}
+
 	for _, a := range h.Addresses {
 		if err := addDeprecated(l, a); err != nil {
 			return err
 		}
 	}
+
 	for _, a := range h.Neighbours {
-		n := &netlink.Neigh{LinkIndex: l.Attrs().Index, IP: a.AsSlice(), HardwareAddr: h.MAC, State: netlink.NUD_PERMANENT, Family: family(a)}
+		n := &netlink.Neigh{
+			LinkIndex:    l.Attrs().Index,
+			IP:           a.AsSlice(),
+			HardwareAddr: h.MAC,
+			State:        netlink.NUD_PERMANENT,
+			Family:       family(a),
+		}
 		if err := netlink.NeighSet(n); err != nil {
 			return fmt.Errorf("add neighbour %s of %s: %w", a, device, err)
 		}
 	}
+
 	have, err := retry(func() ([]netlink.Route, error) { return netlink.RouteList(l, netlink.FAMILY_ALL) })
 	if err != nil {
 		return fmt.Errorf("list routes of %s: %w", device, err)
 	}
+
 	wanted := map[netip.Prefix]bool{}
 	for _, p := range h.Keep {
 		wanted[p] = true
 	}
+
 	for _, r := range h.Routes {
 		wanted[r.Prefix] = true
 		if err := replaceRoute(l, have, r); err != nil {
 			return err
 		}
 	}
+
 	return pruneRoutes(l, wanted)
 }
 
@@ -72,9 +84,11 @@ func RemoveHairpin(device string, h Hairpin) error {
 	if errors.Is(err, ErrNotFound) {
 		return nil
 	}
+
 	if err != nil {
 		return err
 	}
+
 	errs := []error{pruneRoutes(l, nil)}
 	for _, a := range h.Neighbours {
 		n := &netlink.Neigh{LinkIndex: l.Attrs().Index, IP: a.AsSlice(), Family: family(a)}
@@ -82,15 +96,18 @@ func RemoveHairpin(device string, h Hairpin) error {
 			errs = append(errs, fmt.Errorf("delete neighbour %s of %s: %w", a, device, err))
 		}
 	}
+
 	for _, a := range h.Addresses {
 		err := netlink.AddrDel(l, &netlink.Addr{IPNet: ipNet(host(a))})
 		if err != nil && !errors.Is(err, syscall.EADDRNOTAVAIL) {
 			errs = append(errs, fmt.Errorf("delete address %s of %s: %w", a, device, err))
 		}
 	}
+
 	if _, err := find(device); errors.Is(err, ErrNotFound) {
 		return nil // the device was deleted meanwhile
 	}
+
 	return errors.Join(errs...)
 }
 
@@ -100,6 +117,7 @@ func family(a netip.Addr) int {
 	if a.Is4() {
 		return netlink.FAMILY_V4
 	}
+
 	return netlink.FAMILY_V6
 }
 
@@ -110,15 +128,18 @@ func addDeprecated(l netlink.Link, a netip.Addr) error {
 	if err != nil {
 		return fmt.Errorf("list addresses of %s: %w", l.Attrs().Name, err)
 	}
+
 	for _, h := range have {
 		if p, ok := prefixOf(h.IPNet); ok && p == host(a) && h.Flags&unix.IFA_F_DEPRECATED != 0 {
 			return nil
 		}
 	}
+
 	addr := &netlink.Addr{IPNet: ipNet(host(a)), PreferedLft: 0, ValidLft: forever, Flags: unix.IFA_F_NODAD}
 	if err := netlink.AddrReplace(l, addr); err != nil {
 		return fmt.Errorf("add address %s to %s: %w", a, l.Attrs().Name, err)
 	}
+
 	return nil
 }
 
@@ -130,12 +151,15 @@ func replaceRoute(l netlink.Link, have []netlink.Route, r Route) error {
 	} else {
 		route.Scope = netlink.SCOPE_LINK
 	}
+
 	if r.Source.IsValid() {
 		route.Src = r.Source.AsSlice()
 	}
+
 	if err := putRoute(have, route); err != nil {
 		return fmt.Errorf("add route %s via %s of %s: %w", r.Prefix, r.NextHop, l.Attrs().Name, err)
 	}
+
 	return nil
 }
 
@@ -144,13 +168,16 @@ func pruneRoutes(l netlink.Link, wanted map[netip.Prefix]bool) error {
 	if err != nil {
 		return fmt.Errorf("list routes of %s: %w", l.Attrs().Name, err)
 	}
+
 	for _, r := range have {
 		if p, ok := prefixOf(r.Dst); r.Protocol != protocol || ok && wanted[p] {
 			continue
 		}
+
 		if err := netlink.RouteDel(&r); err != nil && !errors.Is(err, syscall.ESRCH) {
 			return fmt.Errorf("delete route %s of %s: %w", r.Dst, l.Attrs().Name, err)
 		}
 	}
+
 	return nil
 }

@@ -12,11 +12,14 @@ import (
 // TestHairpin adds the configuration to a device that also has the host's own.
 func TestHairpin(t *testing.T) {
 	veth(t, "tst0")
+
 	if err := SetUp("tst0"); err != nil {
 		t.Fatal(err)
 	}
+
 	testnode.Run(t, "ip", "addr", "add", "10.9.0.2/24", "dev", "tst0")
 	testnode.Run(t, "ip", "route", "add", "10.77.0.0/16", "via", "10.9.0.1", "proto", "static")
+
 	a := netip.MustParseAddr
 	h := Hairpin{
 		Addresses: []netip.Addr{a("169.254.169.2"), a("fd69::2")}, Neighbours: []netip.Addr{a("169.254.169.4"), a("fd69::4")},
@@ -29,39 +32,49 @@ func TestHairpin(t *testing.T) {
 	}
 	has := func(want bool, argv, text string) {
 		t.Helper()
+
 		if out := testnode.Run(t, append([]string{"ip"}, strings.Fields(argv)...)...); strings.Contains(out, text) != want {
 			t.Errorf("ip %s: %q there is not %t:\n%s", argv, text, want, out)
 		}
 	}
+
 	for range 2 {
 		if err := SyncHairpin("tst0", h); err != nil {
 			t.Fatal(err)
 		}
 	}
+
 	has(true, "addr show dev tst0", "inet 169.254.169.2/32 scope global deprecated")
 	has(true, "addr show dev tst0", "inet6 fd69::2/128 scope global nodad deprecated")
 	has(true, "route show", "10.96.0.0/16 via 169.254.169.4 dev tst0 proto 111 src 169.254.169.2 onlink mtu 1400")
 	has(true, "-6 route show", "fd00:96::/112 via fd69::4 dev tst0 proto 111 src fd69::2")
 	has(true, "neigh show dev tst0", "169.254.169.4 lladdr 0a:58:a9:fe:a9:04 PERMANENT")
+
 	all := h.Routes
+
 	h.Routes, h.Keep = all[:1], []netip.Prefix{all[1].Prefix, netip.MustParsePrefix("10.97.0.0/16")}
 	if err := SyncHairpin("tst0", h); err != nil {
 		t.Fatal(err)
 	}
+
 	has(true, "route show", "10.96.0.0/16 via 169.254.169.4")
 	has(false, "route show", "10.97.0.0/16")
 	has(false, "-6 route show", "fd00:96::/112")
+
 	h.Keep = nil
 	if err := SyncHairpin("tst0", h); err != nil {
 		t.Fatal(err)
 	}
+
 	has(false, "route show", "10.96.0.0/16")
 	has(true, "route show", "169.254.169.1 via 169.254.169.4")
+
 	for range 2 {
 		if err := RemoveHairpin("tst0", h); err != nil {
 			t.Fatal(err)
 		}
 	}
+
 	has(false, "route show", "169.254")
 	has(false, "addr show dev tst0", "deprecated")
 	has(false, "neigh show dev tst0", "PERMANENT")

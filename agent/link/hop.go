@@ -36,6 +36,7 @@ func regions(is4 bool) []region {
 		for _, t := range texts {
 			out = append(out, netip.MustParseAddr(t))
 		}
+
 		return out
 	}
 	if is4 {
@@ -44,6 +45,7 @@ func regions(is4 bool) []region {
 			{probes: addrs("128.0.0.1", "160.0.0.1", "144.0.0.1", "208.0.0.1"), bits: 1},
 		}
 	}
+
 	return []region{
 		{probes: addrs("2000::1", "2400::1", "2600::1", "2800::1"), bits: 4},
 		{probes: addrs("3000::1", "3400::1", "3800::1", "3c00::1"), bits: 4},
@@ -56,6 +58,7 @@ func Everything(is4 bool) netip.Prefix {
 	if is4 {
 		return netip.PrefixFrom(netip.IPv4Unspecified(), 0)
 	}
+
 	return netip.PrefixFrom(netip.IPv6Unspecified(), 0)
 }
 
@@ -73,16 +76,20 @@ func Hops(device string, source netip.Addr) ([]Hop, error) {
 	}
 
 	var out []Hop
+
 	all := true
+
 	for _, r := range regions(source.Is4()) {
 		hop, ok, err := r.hop(l, source)
 		if err != nil {
 			return nil, err
 		}
+
 		if !ok {
 			all = all && r.local
 			continue
 		}
+
 		if hop.Device = device; !slices.Contains(out, hop) {
 			out = append(out, hop)
 		}
@@ -92,7 +99,9 @@ func Hops(device string, source netip.Addr) ([]Hop, error) {
 	if all && !slices.ContainsFunc(out, func(h Hop) bool { return !same(h) }) {
 		return []Hop{{Device: device, Prefix: Everything(source.Is4()), Via: out[0].Via}}, nil
 	}
+
 	slices.SortFunc(out, func(a, b Hop) int { return a.Prefix.Compare(b.Prefix) })
+
 	return out, nil
 }
 
@@ -101,6 +110,7 @@ func (r region) hop(l netlink.Link, source netip.Addr) (Hop, bool, error) {
 	index := l.Attrs().Index
 	for _, to := range r.probes {
 		route, err := matchingRoute(to, netlink.RouteGetOptions{OifIndex: index, SrcAddr: source.AsSlice()})
+
 		hop, ok := hopBy(index, route)
 		if err == nil && !ok && to.Is6() {
 			// With a source, the device is only a hint in IPv6. A better route by another device
@@ -108,31 +118,38 @@ func (r region) hop(l netlink.Link, source netip.Addr) (Hop, bool, error) {
 			route, err = matchingRoute(to, netlink.RouteGetOptions{OifIndex: index})
 			hop, ok = hopBy(index, route)
 		}
+
 		if err != nil {
 			return Hop{}, false, err
 		}
+
 		if ok && hop.Prefix.Bits() <= r.bits {
 			return hop, true, nil
 		}
 	}
+
 	return Hop{}, false, nil
 }
 
 // matchingRoute returns the route that the kernel chooses for a packet, or nil.
 func matchingRoute(to netip.Addr, o netlink.RouteGetOptions) (*netlink.Route, error) {
 	o.FIBMatch = true // the route itself, with its prefix
+
 	routes, err := netlink.RouteGetWithOptions(to.AsSlice(), &o)
 	for _, none := range []error{unix.ENETUNREACH, unix.EHOSTUNREACH, unix.EACCES, unix.EINVAL} { // also of types unreachable, prohibit and blackhole
 		if errors.Is(err, none) {
 			return nil, nil
 		}
 	}
+
 	if err != nil {
 		return nil, fmt.Errorf("find route to %s: %w", to, err)
 	}
+
 	if len(routes) == 0 {
 		return nil, nil
 	}
+
 	return &routes[0], nil
 }
 
@@ -142,24 +159,29 @@ func hopBy(index int, r *netlink.Route) (Hop, bool) {
 	if r == nil || r.Type != unix.RTN_UNICAST {
 		return Hop{}, false
 	}
+
 	prefix, ok := prefixOf(r.Dst)
 	if !ok {
 		prefix = Everything(r.Family == unix.AF_INET)
 	}
+
 	list := r.MultiPath
 	if len(list) == 0 {
 		list = []*netlink.NexthopInfo{{LinkIndex: r.LinkIndex, Gw: r.Gw, Via: r.Via, Encap: r.Encap}}
 	}
 
 	var vias []netip.Addr
+
 	for _, n := range list {
 		if n.LinkIndex == index && n.Encap == nil && n.Flags&(unix.RTNH_F_DEAD|unix.RTNH_F_LINKDOWN) == 0 {
 			vias = append(vias, viaOf(n.Gw, n.Via))
 		}
 	}
+
 	if len(vias) == 0 {
 		return Hop{}, false
 	}
+
 	return Hop{Prefix: prefix, Via: slices.MinFunc(vias, netip.Addr.Compare)}, true
 }
 
@@ -168,10 +190,12 @@ func viaOf(gw net.IP, via netlink.Destination) netip.Addr {
 	if v, ok := via.(*netlink.Via); ok && v != nil {
 		gw = v.Addr
 	}
+
 	a, _ := netip.AddrFromSlice(gw)
 	if a.Unmap().IsUnspecified() {
 		return netip.Addr{}
 	}
+
 	return a.Unmap()
 }
 
@@ -183,14 +207,17 @@ func DefaultDevice() (string, error) {
 	if err != nil {
 		return "", err
 	}
+
 	if len(routes) > 0 {
 		return routes[0].Device, nil
 	}
+
 	for _, is4 := range []bool{true, false} {
 		if device, err := OutsideDevice(is4); device != "" || err != nil {
 			return device, err
 		}
 	}
+
 	return "", nil
 }
 
@@ -202,14 +229,18 @@ func OutsideDevice(is4 bool) (string, error) {
 		if err != nil {
 			return "", err
 		}
+
 		if route == nil || route.Type != unix.RTN_UNICAST {
 			continue
 		}
+
 		index := route.LinkIndex
 		if len(route.MultiPath) > 0 {
 			index = route.MultiPath[0].LinkIndex
 		}
+
 		return nameOf(index), nil
 	}
+
 	return "", nil
 }

@@ -82,10 +82,12 @@ func TestHops(t *testing.T) {
 			t.Run(family+" "+tc.name, func(t *testing.T) {
 				hopDevices(t)
 				addRoutes(t, tc.add...)
+
 				hops, err := Hops("tst0", netip.MustParseAddr(family))
 				if err != nil {
 					t.Fatal(err)
 				}
+
 				if got := hopTexts(hops); !slices.Equal(got, tc.want) {
 					t.Errorf("got %q, want %q; routes:\n%s", got, tc.want, testnode.Run(t, "ip", "route", "show", "table", "all"))
 				}
@@ -96,13 +98,16 @@ func TestHops(t *testing.T) {
 
 func hopTexts(hops []Hop) []string {
 	var out []string
+
 	for _, h := range hops {
 		via := "-"
 		if h.Via.IsValid() {
 			via = h.Via.String()
 		}
+
 		out = append(out, h.Prefix.String()+" "+via)
 	}
+
 	return out
 }
 
@@ -111,14 +116,17 @@ func TestHops_vrf(t *testing.T) {
 	if out, err := exec.Command("ip", "link", "add", "blue", "type", "vrf", "table", "10").CombinedOutput(); err != nil {
 		t.Skipf("the kernel has no VRF: %s", out)
 	}
+
 	t.Cleanup(func() { _ = Delete("blue") })
 	hopDevices(t)
+
 	for _, line := range []string{
 		"link set blue up", "link set tst0 master blue", "-6 addr replace fd09::2/64 dev tst0 nodad",
 		"route add default via 10.9.0.1 vrf blue", "-6 route add default via fd09::1 vrf blue",
 	} {
 		testnode.Run(t, append([]string{"ip"}, strings.Fields(line)...)...)
 	}
+
 	for source, want := range map[string]string{"10.9.0.2": "0.0.0.0/0 10.9.0.1", "fd09::2": "::/0 fd09::1"} {
 		hops, err := Hops("tst0", netip.MustParseAddr(source))
 		if got := hopTexts(hops); err != nil || !slices.Equal(got, []string{want}) {
@@ -131,21 +139,26 @@ func TestHops_vrf(t *testing.T) {
 // its answer follows a change of the preference.
 func TestHops_routerPreference(t *testing.T) {
 	hopDevices(t)
+
 	for key, value := range map[string]string{"accept_ra": "2", "accept_ra_from_local": "1", "accept_ra_rtr_pref": "1"} {
 		testnode.Run(t, "sysctl", "-qw", "net.ipv6.conf.tst0."+key+"="+value)
 	}
+
 	for _, router := range []string{"fe80::a1", "fe80::a2"} {
 		testnode.Run(t, "ip", "addr", "add", router+"/64", "dev", "tst0p", "nodad")
 	}
+
 	const high, low = 1 << 3, 3 << 3 // RFC 4191, 2.2
 	for want, preference := range map[string][2]byte{"fe80::a1": {high, low}, "fe80::a2": {low, high}} {
 		testnode.Eventually(t, "the default route via "+want, func() error {
 			advertiseRouter(t, "fe80::a1", preference[0])
 			advertiseRouter(t, "fe80::a2", preference[1])
+
 			hops, err := Hops("tst0", netip.MustParseAddr("fd09::2"))
 			if got := hopTexts(hops); err != nil || !slices.Equal(got, []string{"::/0 " + want}) {
 				return fmt.Errorf("got %q, %w", got, err)
 			}
+
 			return nil
 		})
 	}
@@ -154,16 +167,20 @@ func TestHops_routerPreference(t *testing.T) {
 // advertiseRouter sends a router advertisement from an address of tst0p.
 func advertiseRouter(t *testing.T, from string, flags byte) {
 	t.Helper()
+
 	peer, err := net.InterfaceByName("tst0p")
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	s, err := unix.Socket(unix.AF_INET6, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.IPPROTO_ICMPV6) // the kernel computes the checksum
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer unix.Close(s)
+
 	message := []byte{134, 0, 0, 0, 64, flags, 7, 8, 0, 0, 0, 0, 0, 0, 0, 0} // for 1800 s
+
 	err = errors.Join(
 		unix.SetsockoptInt(s, unix.IPPROTO_IPV6, unix.IPV6_MULTICAST_HOPS, 255),
 		unix.Bind(s, &unix.SockaddrInet6{Addr: netip.MustParseAddr(from).As16(), ZoneId: uint32(peer.Index)}),
@@ -177,6 +194,7 @@ func advertiseRouter(t *testing.T, from string, flags byte) {
 // hopDevices adds tst0 and tst1 with addresses.
 func hopDevices(t *testing.T) {
 	t.Helper()
+
 	for i, name := range []string{"tst0", "tst1"} {
 		veth(t, name)
 		testnode.Run(t, "ip", "link", "set", name, "up")
@@ -189,10 +207,13 @@ func hopDevices(t *testing.T) {
 func addRoutes(t *testing.T, lines ...string) {
 	t.Helper()
 	t.Cleanup(func() { testnode.Run(t, "ip", "nexthop", "flush") })
+
 	for _, line := range lines {
 		testnode.Run(t, append([]string{"ip"}, strings.Fields(line)...)...)
+
 		if !strings.HasPrefix(line, "nexthop") {
 			undo := strings.NewReplacer(" add ", " del ", " append ", " del ").Replace(line)
+
 			t.Cleanup(func() { testnode.Run(t, append([]string{"ip"}, strings.Fields(undo)...)...) })
 		}
 	}
@@ -206,20 +227,26 @@ func TestWatch_routesOutside(t *testing.T) {
 		if out := testnode.Run(t, "ip", "-6", "addr", "show", "tentative"); out != "" {
 			return errors.New(out)
 		}
+
 		return nil
 	})
+
 	events := make(chan string, 100)
 	ctx, cancel := context.WithCancel(t.Context())
+
 	ended := make(chan error)
 	go func() {
 		ended <- Watch(ctx, slog.New(slog.DiscardHandler), func(device string) { events <- device })
 	}()
+
 	defer func() {
 		cancel()
+
 		if err := <-ended; err != nil {
 			t.Error(err)
 		}
 	}()
+
 	quiet := func() (all int) { // until no event arrives
 		for {
 			select {
@@ -232,24 +259,30 @@ func TestWatch_routesOutside(t *testing.T) {
 			}
 		}
 	}
+
 	testnode.Eventually(t, "the watch begins", func() error {
 		if quiet() == 0 {
 			return errors.New("no event")
 		}
+
 		return nil
 	})
+
 	for _, line := range []string{
 		"route add 0.0.0.0/0 via inet6 fe80::1 dev tst0", "route del default", "route add default dev tst0 table 100", "rule add lookup 100",
 		"-6 rule add from fd09::2 lookup 100", "route add 128.0.0.0/1 via 10.9.0.1", "-6 route add 2000::/3 via fd09::1",
 		"nexthop add id 5 via 10.9.0.1 dev tst0", "route add default nhid 5", "nexthop replace id 5 via 10.9.0.4 dev tst0", "nexthop del id 5", "rule del lookup 100",
 	} {
 		testnode.Run(t, append([]string{"ip"}, strings.Fields(line)...)...)
+
 		if quiet() == 0 {
 			t.Errorf("ip %s: no event", line)
 		}
 	}
+
 	for _, line := range []string{"route add 198.51.100.0/24 via 10.9.0.1", "-6 route add 2001:db8::/32 via fd09::1"} {
 		testnode.Run(t, append([]string{"ip"}, strings.Fields(line)...)...)
+
 		if n := quiet(); n != 0 {
 			t.Errorf("ip %s: %d events, want none", line, n)
 		}
@@ -272,6 +305,7 @@ func TestDefaultDevice(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			hopDevices(t)
 			addRoutes(t, tc.add...)
+
 			if got, err := DefaultDevice(); err != nil || got != tc.want {
 				t.Errorf("got %q, %v, want %q", got, err, tc.want)
 			}

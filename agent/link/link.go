@@ -31,6 +31,7 @@ func Get(name string) (Link, error) {
 	if err != nil {
 		return Link{}, err
 	}
+
 	return linkOf(l), nil
 }
 
@@ -45,14 +46,22 @@ func List() ([]Link, error) {
 	for i, l := range links {
 		out[i] = linkOf(l)
 	}
+
 	return out, nil
 }
 
 func linkOf(l netlink.Link) Link {
 	a := l.Attrs()
+
 	return Link{
-		Name: a.Name, Index: a.Index, MAC: a.HardwareAddr, MTU: a.MTU, Up: a.Flags&net.FlagUp != 0, Kind: l.Type(),
-		Master: a.MasterIndex, Promiscuous: a.RawFlags&unix.IFF_PROMISC != 0,
+		Name:        a.Name,
+		Index:       a.Index,
+		MAC:         a.HardwareAddr,
+		MTU:         a.MTU,
+		Up:          a.Flags&net.FlagUp != 0,
+		Kind:        l.Type(),
+		Master:      a.MasterIndex,
+		Promiscuous: a.RawFlags&unix.IFF_PROMISC != 0,
 	}
 }
 
@@ -67,9 +76,11 @@ func SetPromiscuous(name string, on bool) error {
 	if on {
 		set = netlink.SetPromiscOn
 	}
+
 	if err := set(l); err != nil {
 		return fmt.Errorf("set promiscuous mode of %s to %t: %w", name, on, err)
 	}
+
 	return nil
 }
 
@@ -80,10 +91,12 @@ func Sent(name string) (packets, bytes uint64, err error) {
 	if err != nil {
 		return 0, 0, err
 	}
+
 	s := l.Attrs().Statistics
 	if s == nil {
 		return 0, 0, fmt.Errorf("read device %s: it has no statistics", name)
 	}
+
 	return s.TxPackets, s.TxBytes, nil
 }
 
@@ -92,9 +105,11 @@ func find(name string) (netlink.Link, error) {
 	if missing := (netlink.LinkNotFoundError{}); errors.As(err, &missing) {
 		return nil, fmt.Errorf("device %s: %w", name, ErrNotFound)
 	}
+
 	if err != nil {
 		return nil, fmt.Errorf("read device %s: %w", name, err)
 	}
+
 	return l, nil
 }
 
@@ -104,12 +119,15 @@ func SetUp(name string) error {
 	if err != nil {
 		return err
 	}
+
 	if l.Attrs().Flags&net.FlagUp != 0 {
 		return nil
 	}
+
 	if err := netlink.LinkSetUp(l); err != nil {
 		return fmt.Errorf("set device %s up: %w", name, err)
 	}
+
 	return nil
 }
 
@@ -119,12 +137,15 @@ func SetDown(name string) error {
 	if errors.Is(err, ErrNotFound) {
 		return nil
 	}
+
 	if err != nil {
 		return err
 	}
+
 	if err := netlink.LinkSetDown(l); err != nil {
 		return fmt.Errorf("set device %s down: %w", name, err)
 	}
+
 	return nil
 }
 
@@ -134,12 +155,15 @@ func Delete(name string) error {
 	if errors.Is(err, ErrNotFound) {
 		return nil
 	}
+
 	if err != nil {
 		return err
 	}
+
 	if err := netlink.LinkDel(l); err != nil {
 		return fmt.Errorf("delete device %s: %w", name, err)
 	}
+
 	return nil
 }
 

@@ -22,13 +22,16 @@ func NeighbourTowards(a netip.Addr) (Neighbour, error) {
 	if err != nil || len(routes) == 0 {
 		return Neighbour{}, fmt.Errorf("find route to %s: %w", a, errors.Join(err))
 	}
+
 	device := nameOf(routes[0].LinkIndex)
 	if device == "" {
 		return Neighbour{}, fmt.Errorf("find route to %s: device %d is gone", a, routes[0].LinkIndex)
 	}
+
 	if hop, ok := netip.AddrFromSlice(routes[0].Gw); ok {
 		a = hop.Unmap()
 	}
+
 	return Neighbour{device, a}, nil
 }
 
@@ -40,18 +43,22 @@ func NeighbourMAC(n Neighbour, devices ...string) (mac net.HardwareAddr, confirm
 	if err != nil {
 		return nil, false, fmt.Errorf("list neighbours: %w", err)
 	}
+
 	const (
 		heard  = netlink.NUD_REACHABLE | netlink.NUD_PERMANENT
 		usable = heard | netlink.NUD_STALE | netlink.NUD_DELAY | netlink.NUD_PROBE
 	)
+
 	for _, device := range append([]string{n.Device}, devices...) {
 		for _, e := range list {
-			if a, ok := netip.AddrFromSlice(e.IP); ok && a.Unmap() == n.Addr.WithZone("") && e.State&usable != 0 &&
-				len(e.HardwareAddr) == 6 && nameOf(e.LinkIndex) == device {
+			a, ok := netip.AddrFromSlice(e.IP)
+			if ok && a.Unmap() == n.Addr.WithZone("") && e.State&usable != 0 && len(e.HardwareAddr) == 6 &&
+				nameOf(e.LinkIndex) == device {
 				return e.HardwareAddr, e.State&heard != 0, nil
 			}
 		}
 	}
+
 	return nil, false, nil
 }
 
@@ -60,44 +67,60 @@ func NeighbourMAC(n Neighbour, devices ...string) (mac net.HardwareAddr, confirm
 // It writes no link-layer address. Permanent entries, and entries in resolution, stay as they are.
 func ProbeNeighbours(neighbours []Neighbour) error {
 	var errs []error
+
 	entries := map[Neighbour]netlink.Neigh{}
+
 	indexes := map[string]int{}
 	for _, n := range neighbours {
 		if _, seen := indexes[n.Device]; seen {
 			continue
 		}
+
 		l, err := find(n.Device)
 		if err != nil {
 			return err
 		}
+
 		index := l.Attrs().Index
 		indexes[n.Device] = index
-		list, err := retry(func() ([]netlink.Neigh, error) { return netlink.NeighList(index, netlink.FAMILY_ALL) })
+
+		list, err := retry(
+			func() ([]netlink.Neigh, error) { return netlink.NeighList(index, netlink.FAMILY_ALL) },
+		)
 		if err != nil {
 			return fmt.Errorf("list neighbours of %s: %w", n.Device, err)
 		}
+
 		for _, e := range list {
 			if a, ok := netip.AddrFromSlice(e.IP); ok {
 				entries[Neighbour{n.Device, a.Unmap()}] = e
 			}
 		}
 	}
+
 	for _, n := range neighbours {
 		n.Addr = n.Addr.WithZone("")
+
 		entry, known := entries[n]
-		if err := probe(netlink.Neigh{LinkIndex: indexes[n.Device], IP: n.Addr.AsSlice(), Family: family(n.Addr)}, entry.State, known); err != nil {
+		neigh := netlink.Neigh{LinkIndex: indexes[n.Device], IP: n.Addr.AsSlice(), Family: family(n.Addr)}
+
+		if err := probe(neigh, entry.State, known); err != nil {
 			errs = append(errs, fmt.Errorf("probe neighbour %s of %s: %w", n.Addr, n.Device, err))
 		}
 	}
+
 	return errors.Join(errs...)
 }
 
 func probe(n netlink.Neigh, state int, known bool) error {
 	const settled = netlink.NUD_REACHABLE | netlink.NUD_STALE | netlink.NUD_DELAY
+
 	var err error
+
 	switch {
 	case !known:
 		n.Flags = netlink.NTF_USE
+
 		err = netlink.NeighAdd(&n)
 		if errors.Is(err, unix.EEXIST) { // the kernel has started the resolution
 			return nil
@@ -107,10 +130,12 @@ func probe(n netlink.Neigh, state int, known bool) error {
 		err = netlink.NeighAppend(&n) // not NeighSet, which overwrites
 	case state&settled != 0:
 		n.State = netlink.NUD_PROBE
+
 		err = netlink.NeighAppend(&n)
 		if errors.Is(err, unix.EINVAL) { // the resolution failed meanwhile; the next probe restarts it
 			return nil
 		}
 	}
+
 	return err
 }

@@ -18,10 +18,12 @@ func InNetns(path string, do func() error) error {
 		return fmt.Errorf("open network namespace %s: %w", path, err)
 	}
 	defer target.Close()
+
 	return onThread(func() error {
 		if err := netns.Set(target); err != nil {
 			return fmt.Errorf("enter network namespace %s: %w", path, err)
 		}
+
 		return do()
 	})
 }
@@ -33,6 +35,7 @@ func CheckEnterNetns() error {
 	if errors.Is(err, fs.ErrPermission) {
 		return fmt.Errorf("set up pods' interfaces: missing CAP_SYS_ADMIN: %w", err)
 	}
+
 	return err
 }
 
@@ -43,9 +46,11 @@ func CheckNetns(path string) error {
 	if err := unix.Statfs(path, &fs); err != nil {
 		return fmt.Errorf("find network namespace %s: %w", path, err)
 	}
+
 	if fs.Type != unix.NSFS_MAGIC {
 		return fmt.Errorf("find network namespace %s: the file is not a namespace", path)
 	}
+
 	return nil
 }
 
@@ -54,14 +59,20 @@ func CheckNetns(path string) error {
 // process'.
 func onThread(do func() error) error {
 	result := make(chan error, 1)
+
 	go func() {
 		runtime.LockOSThread() // never unlocked: the runtime ends the thread
+
 		if unix.Gettid() == unix.Getpid() {
 			result <- onThread(do) // this thread is locked, so the next is another
+
 			runtime.UnlockOSThread()
+
 			return
 		}
+
 		result <- do()
 	}()
+
 	return <-result
 }

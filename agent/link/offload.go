@@ -23,12 +23,15 @@ func DisableLRO(device string) error {
 	if errors.Is(err, unix.EOPNOTSUPP) || err == nil && flags&flagLRO == 0 {
 		return nil
 	}
+
 	if err == nil {
 		_, err = ethtool(device, ethtoolSetFlags, flags&^flagLRO)
 	}
+
 	if err != nil {
 		return fmt.Errorf("switch LRO of %s off: %w", device, err)
 	}
+
 	return nil
 }
 
@@ -39,12 +42,15 @@ func DisableTxChecksum(device string) error {
 	if errors.Is(err, unix.EOPNOTSUPP) || err == nil && on == 0 {
 		return nil
 	}
+
 	if err == nil {
 		_, err = ethtool(device, ethtoolSetTx, 0)
 	}
+
 	if err != nil {
 		return fmt.Errorf("switch transmit checksum offload of %s off: %w", device, err)
 	}
+
 	return nil
 }
 
@@ -55,6 +61,7 @@ func ethtool(device string, command, value uint32) (uint32, error) {
 		return 0, fmt.Errorf("open socket: %w", err)
 	}
 	defer func() { _ = unix.Close(fd) }()
+
 	arg := struct{ command, value uint32 }{command, value}
 	req := struct { // struct ifreq, 64 bit
 		name [unix.IFNAMSIZ]byte
@@ -62,8 +69,11 @@ func ethtool(device string, command, value uint32) (uint32, error) {
 		_    [16]byte
 	}{data: unsafe.Pointer(&arg)}
 	copy(req.name[:unix.IFNAMSIZ-1], device)
-	if _, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.SIOCETHTOOL, uintptr(unsafe.Pointer(&req))); errno != 0 {
+
+	if _, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.SIOCETHTOOL,
+		uintptr(unsafe.Pointer(&req))); errno != 0 {
 		return 0, errno
 	}
+
 	return arg.value, nil
 }

@@ -33,7 +33,8 @@ func CheckPodPath(p PodPath) error { return p.visit(checkNeighbour, checkHostRou
 // each, until one of them fails. IPv6 addresses have no part at the host's side, where
 // SyncPodInterface disables IPv6.
 func (p PodPath) visit(
-	neighbour func(l netlink.Link, a netip.Addr, mac net.HardwareAddr) error, route func(l netlink.Link, a netip.Addr) error,
+	neighbour func(l netlink.Link, a netip.Addr, mac net.HardwareAddr) error,
+	route func(l netlink.Link, a netip.Addr) error,
 ) error {
 	host, err := find(p.HostName)
 	if err != nil {
@@ -44,9 +45,11 @@ func (p PodPath) visit(
 		if !a.Is4() {
 			continue
 		}
+
 		if err := neighbour(host, a, p.MAC); err != nil {
 			return err
 		}
+
 		if err := route(host, a); err != nil {
 			return err
 		}
@@ -57,14 +60,17 @@ func (p PodPath) visit(
 		if err != nil {
 			return err
 		}
+
 		for gateway, mac := range p.Gateways {
 			if len(mac) == 0 {
 				continue
 			}
+
 			if err := neighbour(pod, gateway, mac); err != nil {
 				return err
 			}
 		}
+
 		return nil
 	})
 }
@@ -74,17 +80,27 @@ func setNeighbour(l netlink.Link, a netip.Addr, mac net.HardwareAddr) error {
 		return nil
 	}
 
-	n := &netlink.Neigh{LinkIndex: l.Attrs().Index, Family: family(a), IP: a.AsSlice(), HardwareAddr: mac, State: netlink.NUD_PERMANENT}
+	n := &netlink.Neigh{
+		LinkIndex:    l.Attrs().Index,
+		Family:       family(a),
+		IP:           a.AsSlice(),
+		HardwareAddr: mac,
+		State:        netlink.NUD_PERMANENT,
+	}
 	if err := netlink.NeighSet(n); err != nil {
 		return fmt.Errorf("add neighbour %s to %s: %w", a, l.Attrs().Name, err)
 	}
+
 	return nil
 }
 
 // checkNeighbour returns an error unless the device has the permanent entry.
 func checkNeighbour(l netlink.Link, a netip.Addr, mac net.HardwareAddr) error {
 	name := l.Attrs().Name
-	list, err := retry(func() ([]netlink.Neigh, error) { return netlink.NeighList(l.Attrs().Index, family(a)) })
+
+	list, err := retry(
+		func() ([]netlink.Neigh, error) { return netlink.NeighList(l.Attrs().Index, family(a)) },
+	)
 	if err != nil {
 		return fmt.Errorf("list neighbours of %s: %w", name, err)
 	}
@@ -95,6 +111,7 @@ func checkNeighbour(l netlink.Link, a netip.Addr, mac net.HardwareAddr) error {
 			return nil
 		}
 	}
+
 	return fmt.Errorf("device %s: no permanent neighbour %s with %s", name, a, mac)
 }
 
@@ -115,18 +132,22 @@ func setHostRoute(l netlink.Link, a netip.Addr) error {
 	if err := netlink.RouteReplace(&r); err != nil {
 		return fmt.Errorf("add route %s to %s: %w", a, l.Attrs().Name, err)
 	}
+
 	return nil
 }
 
 // checkHostRoute returns an error unless the device has the route.
 func checkHostRoute(l netlink.Link, a netip.Addr) error {
 	want := hostRoute(l, a)
+
 	have, err := retry(func() ([]netlink.Route, error) { return netlink.RouteList(l, family(a)) })
 	if err != nil {
 		return fmt.Errorf("list routes of %s: %w", l.Attrs().Name, err)
 	}
+
 	if !slices.ContainsFunc(have, func(r netlink.Route) bool { return sameRoute(r, want) }) {
 		return fmt.Errorf("device %s: no route to %s", l.Attrs().Name, a)
 	}
+
 	return nil
 }

@@ -26,51 +26,71 @@ var rawFiles = []string{"/proc/thread-self/net/raw", "/proc/thread-self/net/raw6
 // packets from the host itself.
 func RawProtos() ([]HostProto, error) {
 	var out []HostProto
+
 	for _, path := range rawFiles {
 		f, err := os.Open(path)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
+
 		if err != nil {
 			return nil, fmt.Errorf("list raw sockets: %w", err)
 		}
+
 		protos, err := readRaw(f)
 		f.Close()
+
 		if err != nil {
 			return nil, fmt.Errorf("list raw sockets: read %s: %w", path, err)
 		}
+
 		out = append(out, protos...)
 	}
+
 	slices.SortFunc(out, compareProtos)
+
 	return slices.Compact(out), nil
 }
 
 // withPorts are the protocols with ports or identifiers.
-var withPorts = []uint8{unix.IPPROTO_TCP, unix.IPPROTO_UDP, unix.IPPROTO_SCTP, unix.IPPROTO_ICMP, unix.IPPROTO_ICMPV6}
+var withPorts = []uint8{
+	unix.IPPROTO_TCP,
+	unix.IPPROTO_UDP,
+	unix.IPPROTO_SCTP,
+	unix.IPPROTO_ICMP,
+	unix.IPPROTO_ICMPV6,
+}
 
 // readRaw reads the format of /proc/net/raw and raw6. The protocol is in place of the local port.
 func readRaw(r io.Reader) ([]HostProto, error) {
 	var out []HostProto
+
 	lines := bufio.NewScanner(r)
 	lines.Scan() // header line
+
 	for lines.Scan() {
 		f := strings.Fields(lines.Text())
 		if len(f) < 3 {
 			return nil, fmt.Errorf("line %q is truncated", lines.Text())
 		}
+
 		local, proto, err := rawEnd(f[1])
 		if err != nil {
 			return nil, err
 		}
+
 		remote, _, err := rawEnd(f[2])
 		if err != nil {
 			return nil, err
 		}
+
 		if proto > 255 || slices.Contains(withPorts, uint8(proto)) || local.IsLoopback() {
 			continue
 		}
+
 		out = append(out, HostProto{Remote: remote, Proto: uint8(proto)})
 	}
+
 	return out, lines.Err()
 }
 
@@ -78,16 +98,20 @@ func readRaw(r io.Reader) ([]HostProto, error) {
 func rawEnd(s string) (netip.Addr, uint16, error) {
 	words, number, ok := strings.Cut(s, ":")
 	n, err := strconv.ParseUint(number, 16, 16)
+
 	b, errHex := hex.DecodeString(words)
 	if !ok || err != nil || errHex != nil || len(b)%4 != 0 {
 		return netip.Addr{}, 0, fmt.Errorf("parse address %q", s)
 	}
+
 	for i := 0; i < len(b); i += 4 {
 		binary.NativeEndian.PutUint32(b[i:], binary.BigEndian.Uint32(b[i:]))
 	}
+
 	a, ok := netip.AddrFromSlice(b)
 	if !ok {
 		return netip.Addr{}, 0, fmt.Errorf("parse address %q", s)
 	}
+
 	return a, uint16(n), nil
 }

@@ -19,17 +19,21 @@ func ReaddressPod(p PodInterface) error {
 		if err != nil {
 			return err
 		}
+
 		if !slices.Equal(l.Attrs().HardwareAddr, p.MAC) {
 			if err := netlink.LinkSetDown(l); err != nil {
 				return fmt.Errorf("set %s in %s down: %w", p.Name, p.Netns, err)
 			}
+
 			if err := netlink.LinkSetHardwareAddr(l, p.MAC); err != nil {
 				return fmt.Errorf("set address %s of %s in %s: %w", p.MAC, p.Name, p.Netns, err)
 			}
 		}
+
 		if err := deleteDefaults(l, p.Gateways); err != nil {
 			return err
 		}
+
 		return configurePod(p)
 	})
 }
@@ -40,14 +44,17 @@ func deleteDefaults(l netlink.Link, keep []netip.Addr) error {
 	if err != nil {
 		return fmt.Errorf("list routes of %s: %w", l.Attrs().Name, err)
 	}
+
 	for _, r := range routes {
 		gw, ok := netip.AddrFromSlice(r.Gw)
 		if p, all := prefixOf(r.Dst); !ok || all && p.Bits() != 0 || slices.Contains(keep, gw.Unmap()) {
 			continue
 		}
+
 		if err := netlink.RouteDel(&r); err != nil && !errors.Is(err, syscall.ESRCH) {
 			return fmt.Errorf("delete default route via %s of %s: %w", gw, l.Attrs().Name, err)
 		}
 	}
+
 	return nil
 }

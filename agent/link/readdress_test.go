@@ -10,6 +10,7 @@ import (
 // TestReaddressPod changes all addresses of a pod and back. The device stays, without leftovers.
 func TestReaddressPod(t *testing.T) {
 	ns := newNetns(t)
+
 	both := PodInterface{
 		HostName: "vethagain", Netns: ns, Name: "eth0", MAC: net.HardwareAddr{0x0a, 0x58, 10, 244, 0, 3}, MTU: 1400,
 		Addresses: prefixes("10.244.0.3/24", "fd00:10:244::3/64"),
@@ -17,12 +18,15 @@ func TestReaddressPod(t *testing.T) {
 	}
 	with := func(mac byte, addresses []netip.Prefix, gateways ...string) PodInterface {
 		p := both
+
 		p.MAC, p.Addresses, p.Gateways = net.HardwareAddr{0x0a, 0x58, 10, 244, 0, mac}, addresses, nil
 		for _, g := range gateways {
 			p.Gateways = append(p.Gateways, netip.MustParseAddr(g))
 		}
+
 		return p
 	}
+
 	if err := SyncPodInterface(both); err != nil {
 		t.Fatal(err)
 	}
@@ -31,10 +35,12 @@ func TestReaddressPod(t *testing.T) {
 			t.Error(err)
 		}
 	}()
+
 	first, err := Get(both.HostName)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	for _, tt := range []struct {
 		name string
 		want PodInterface
@@ -50,31 +56,37 @@ func TestReaddressPod(t *testing.T) {
 		if err := ReaddressPod(tt.want); err != nil {
 			t.Fatalf("%s: %v", tt.name, err)
 		}
+
 		if err := CheckPodInterface(tt.want); err != nil {
 			t.Errorf("%s: %v", tt.name, err)
 		}
+
 		err := InNetns(ns, func() error {
 			have, err := Addresses()
 			if err != nil {
 				return err
 			}
+
 			for _, a := range have {
 				if a.Device == "eth0" && !a.Prefix.Addr().IsLinkLocalUnicast() && !slices.Contains(tt.want.Addresses, a.Prefix) {
 					t.Errorf("%s: %s is left", tt.name, a.Prefix)
 				}
 			}
+
 			routes, err := DefaultRoutes()
 			for _, r := range routes {
 				if !slices.Contains(tt.want.Gateways, r.NextHop) {
 					t.Errorf("%s: a default route via %s is left", tt.name, r.NextHop)
 				}
 			}
+
 			return err
 		})
 		if err != nil {
 			t.Error(err)
 		}
 	}
+
 	if now, err := Get(both.HostName); err != nil || now.Index != first.Index {
 		t.Errorf("index %d, want the same %d; error %v", now.Index, first.Index, err)
 	}

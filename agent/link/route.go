@@ -23,34 +23,52 @@ type DefaultRoute struct {
 // metric first. For a multipath route it returns the first next hop.
 func DefaultRoutes() ([]DefaultRoute, error) {
 	var out []DefaultRoute
+
 	for _, family := range []int{netlink.FAMILY_V4, netlink.FAMILY_V6} {
 		routes, err := retry(func() ([]netlink.Route, error) {
-			return netlink.RouteListFiltered(family, &netlink.Route{Table: unix.RT_TABLE_MAIN}, netlink.RT_FILTER_TABLE)
+			return netlink.RouteListFiltered(family, &netlink.Route{Table: unix.RT_TABLE_MAIN},
+				netlink.RT_FILTER_TABLE)
 		})
 		if err != nil {
 			return nil, fmt.Errorf("list routes: %w", err)
 		}
+
 		var of []DefaultRoute
+
 		for _, r := range routes {
 			if r.Dst != nil {
 				if ones, _ := r.Dst.Mask.Size(); ones != 0 {
 					continue
 				}
 			}
+
 			index, gw := r.LinkIndex, r.Gw
 			if len(r.MultiPath) > 0 {
 				index, gw = r.MultiPath[0].LinkIndex, r.MultiPath[0].Gw
 			}
+
 			hop, ok := netip.AddrFromSlice(gw)
+
 			l, err := netlink.LinkByIndex(index)
 			if !ok || err != nil {
 				continue
 			}
-			of = append(of, DefaultRoute{Device: l.Attrs().Name, NextHop: hop.Unmap(), Metric: r.Priority, Protocol: int(r.Protocol)})
+
+			of = append(
+				of,
+				DefaultRoute{
+					Device:   l.Attrs().Name,
+					NextHop:  hop.Unmap(),
+					Metric:   r.Priority,
+					Protocol: int(r.Protocol),
+				},
+			)
 		}
+
 		slices.SortStableFunc(of, func(a, b DefaultRoute) int { return a.Metric - b.Metric })
 		out = append(out, of...)
 	}
+
 	return out, nil
 }
 
@@ -61,25 +79,35 @@ func SyncRoutes(device string, want map[netip.Prefix]netip.Addr) error {
 	if err != nil {
 		return err
 	}
+
 	have, err := retry(func() ([]netlink.Route, error) { return netlink.RouteList(l, netlink.FAMILY_ALL) })
 	if err != nil {
 		return fmt.Errorf("list routes of %s: %w", device, err)
 	}
+
 	for _, r := range have {
 		p, ok := prefixOf(r.Dst)
 		if r.Protocol != unix.RTPROT_STATIC || ok && want[p].IsValid() {
 			continue
 		}
+
 		if err := netlink.RouteDel(&r); err != nil {
 			return fmt.Errorf("delete route %s of %s: %w", r.Dst, device, err)
 		}
 	}
+
 	for p, hop := range want {
-		r := netlink.Route{LinkIndex: l.Attrs().Index, Dst: ipNet(p), Gw: net.IP(hop.AsSlice()), Protocol: unix.RTPROT_STATIC}
+		r := netlink.Route{
+			LinkIndex: l.Attrs().Index,
+			Dst:       ipNet(p),
+			Gw:        net.IP(hop.AsSlice()),
+			Protocol:  unix.RTPROT_STATIC,
+		}
 		if err := putRoute(have, r); err != nil {
 			return fmt.Errorf("add route %s via %s of %s: %w", p, hop, device, err)
 		}
 	}
+
 	return nil
 }
 
@@ -90,6 +118,7 @@ func putRoute(have []netlink.Route, want netlink.Route) error {
 	if slices.ContainsFunc(have, func(r netlink.Route) bool { return sameRoute(r, want) }) {
 		return nil
 	}
+
 	return netlink.RouteReplace(&want)
 }
 
@@ -97,11 +126,16 @@ func putRoute(have []netlink.Route, want netlink.Route) error {
 func sameRoute(r, want netlink.Route) bool {
 	to, ok := prefixOf(r.Dst)
 	wanted, _ := prefixOf(want.Dst)
+
 	priority := want.Priority
 	if priority == 0 && wanted.Addr().Is6() {
 		priority = 1024 // IP6_RT_PRIO_USER of net/ipv6.h
 	}
+
 	const onlink = int(netlink.FLAG_ONLINK)
+
 	return ok && to == wanted && r.LinkIndex == want.LinkIndex && len(r.MultiPath) == 0 && r.Encap == nil && r.Type == unix.RTN_UNICAST &&
-		r.Gw.Equal(want.Gw) && r.Src.Equal(want.Src) && r.MTU == want.MTU && r.Protocol == want.Protocol && r.Priority == priority && r.Flags&onlink == want.Flags&onlink
+		r.Gw.Equal(want.Gw) && r.Src.Equal(want.Src) && r.MTU == want.MTU && r.Protocol == want.Protocol &&
+		r.Priority == priority &&
+		r.Flags&onlink == want.Flags&onlink
 }

@@ -24,28 +24,41 @@ func Shape(device string, rate uint64) error {
 	if err != nil {
 		return err
 	}
+
 	have, err := shaper(l)
 	if err != nil {
 		return err
 	}
+
 	if rate == 0 {
 		if have == nil {
 			return nil
 		}
+
 		if err := netlink.QdiscDel(have); err != nil {
 			return fmt.Errorf("remove limit of %s: %w", device, err)
 		}
+
 		return nil
 	}
+
 	bytes := max(rate/8, 1)
 	burst := min(max(uint64(float64(bytes)*shapeWindow), minBurst), math.MaxUint32/4)
+
 	q := &netlink.Tbf{
-		QdiscAttrs: netlink.QdiscAttrs{LinkIndex: l.Attrs().Index, Handle: netlink.MakeHandle(1, 0), Parent: netlink.HANDLE_ROOT},
-		Rate:       bytes, Limit: uint32(2 * burst), Buffer: netlink.Xmittime(bytes, uint32(burst)),
+		QdiscAttrs: netlink.QdiscAttrs{
+			LinkIndex: l.Attrs().Index,
+			Handle:    netlink.MakeHandle(1, 0),
+			Parent:    netlink.HANDLE_ROOT,
+		},
+		Rate:   bytes,
+		Limit:  uint32(2 * burst),
+		Buffer: netlink.Xmittime(bytes, uint32(burst)),
 	}
 	if err := netlink.QdiscReplace(q); err != nil {
 		return fmt.Errorf("limit %s to %d bit/s (the kernel needs sch_tbf): %w", device, rate, err)
 	}
+
 	return nil
 }
 
@@ -55,10 +68,12 @@ func Shaped(device string) (rate uint64, err error) {
 	if err != nil {
 		return 0, err
 	}
+
 	q, err := shaper(l)
 	if err != nil || q == nil {
 		return 0, err
 	}
+
 	return 8 * q.Rate, nil
 }
 
@@ -68,10 +83,12 @@ func shaper(l netlink.Link) (*netlink.Tbf, error) {
 	if err != nil && !errors.Is(err, netlink.ErrDumpInterrupted) {
 		return nil, fmt.Errorf("read limit of %s: %w", l.Attrs().Name, err)
 	}
+
 	for _, q := range list {
 		if tbf, ok := q.(*netlink.Tbf); ok && tbf.Parent == netlink.HANDLE_ROOT {
 			return tbf, nil
 		}
 	}
+
 	return nil, nil
 }

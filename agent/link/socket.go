@@ -33,6 +33,7 @@ const (
 // which excludes loopback. Sorted.
 func Sockets(first, last uint16) ([]Socket, error) {
 	var out []Socket
+
 	for _, d := range []struct {
 		proto  uint8
 		family uint8
@@ -47,37 +48,49 @@ func Sockets(first, last uint16) ([]Socket, error) {
 		if err != nil {
 			return nil, fmt.Errorf("list sockets of protocol %d: %w", d.proto, err)
 		}
+
 		for _, s := range all {
 			addr, ok := netip.AddrFromSlice(s.ID.Source)
-			if !ok || s.ID.SourcePort < first || s.ID.SourcePort > last || s.State == tcpTimeWait || addr.Unmap().IsLoopback() {
+			if !ok || s.ID.SourcePort < first || s.ID.SourcePort > last || s.State == tcpTimeWait ||
+				addr.Unmap().IsLoopback() {
 				continue
 			}
+
 			var remote netip.AddrPort
 			if a, ok := netip.AddrFromSlice(s.ID.Destination); ok && s.ID.DestinationPort != 0 {
 				remote = netip.AddrPortFrom(a.Unmap(), s.ID.DestinationPort)
 			}
+
 			out = append(out, Socket{
-				Proto: d.proto, Local: netip.AddrPortFrom(addr.Unmap(), s.ID.SourcePort), Remote: remote,
-				Listening: s.State == tcpListen && d.proto == unix.IPPROTO_TCP || s.State == tcpClose && d.proto == unix.IPPROTO_UDP,
+				Proto:  d.proto,
+				Local:  netip.AddrPortFrom(addr.Unmap(), s.ID.SourcePort),
+				Remote: remote,
+				Listening: s.State == tcpListen && d.proto == unix.IPPROTO_TCP ||
+					s.State == tcpClose && d.proto == unix.IPPROTO_UDP,
 			})
 		}
 	}
+
 	slices.SortFunc(out, func(a, b Socket) int {
 		return cmp.Or(cmp.Compare(a.Proto, b.Proto), a.Local.Compare(b.Local), a.Remote.Compare(b.Remote))
 	})
+
 	return slices.Compact(out), nil
 }
 
 // udpSockets returns the namespace's UDP sockets of both families.
 func udpSockets() ([]*netlink.Socket, error) {
 	var out []*netlink.Socket
+
 	for _, family := range []uint8{unix.AF_INET, unix.AF_INET6} {
 		all, err := retry(func() ([]*netlink.Socket, error) { return netlink.SocketDiagUDP(family) })
 		if err != nil {
 			return nil, fmt.Errorf("list UDP sockets: %w", err)
 		}
+
 		out = append(out, all...)
 	}
+
 	return out, nil
 }
 
@@ -88,9 +101,11 @@ func Receivers() (tcp, udp []netip.AddrPort, err error) {
 	if tcp, err = localAddresses(unix.IPPROTO_TCP, tcpListen); err != nil {
 		return nil, nil, fmt.Errorf("list TCP listeners: %w", err)
 	}
+
 	if udp, err = localAddresses(unix.IPPROTO_UDP, tcpClose); err != nil {
 		return nil, nil, fmt.Errorf("list UDP sockets: %w", err)
 	}
+
 	return tcp, udp, nil
 }
 
@@ -98,10 +113,14 @@ func Receivers() (tcp, udp []netip.AddrPort, err error) {
 // Only these pass from the kernel. Sorted, without duplicates.
 func localAddresses(proto, state uint8) ([]netip.AddrPort, error) {
 	var out []netip.AddrPort
+
 	for _, family := range []uint8{unix.AF_INET, unix.AF_INET6} {
 		req := nl.NewNetlinkRequest(nl.SOCK_DIAG_BY_FAMILY, unix.NLM_F_DUMP)
 		req.AddData(stateRequest{family, proto, state})
-		messages, err := retry(func() ([][]byte, error) { return req.Execute(unix.NETLINK_INET_DIAG, nl.SOCK_DIAG_BY_FAMILY) })
+
+		messages, err := retry(
+			func() ([][]byte, error) { return req.Execute(unix.NETLINK_INET_DIAG, nl.SOCK_DIAG_BY_FAMILY) },
+		)
 		if err != nil {
 			return nil, err
 		}
@@ -111,11 +130,13 @@ func localAddresses(proto, state uint8) ([]netip.AddrPort, error) {
 			if err != nil {
 				return nil, err
 			}
+
 			out = append(out, local)
 		}
 	}
 
 	slices.SortFunc(out, netip.AddrPort.Compare)
+
 	return slices.Compact(out), nil
 }
 
@@ -130,14 +151,19 @@ var ErrNoSocketDestroy = errors.New("kernel lacks CONFIG_INET_DIAG_DESTROY")
 // any more. Otherwise a client would not learn that its backend is gone. translated reports whether
 // a frontend connected the socket with that cookie to the peer (bpf.Sock.Translated); sockets that
 // chose the peer themselves stay. The error wraps ErrNoSocketDestroy if the kernel lacks support.
-func DestroyUDP(peers []netip.AddrPort, translated func(cookie uint64, peer netip.AddrPort) (bool, error)) (n int, err error) {
+func DestroyUDP(
+	peers []netip.AddrPort,
+	translated func(cookie uint64, peer netip.AddrPort) (bool, error),
+) (n int, err error) {
 	if len(peers) == 0 {
 		return 0, nil
 	}
+
 	all, err := udpSockets()
 	if err != nil {
 		return 0, err
 	}
+
 	return destroyConnected(connectedTo(all, peers), translated, true)
 }
 
@@ -146,19 +172,27 @@ func DestroyUDP(peers []netip.AddrPort, translated func(cookie uint64, peer neti
 // DestroyUDP, the client's next use fails; when it connects again, the frontend gets the socket. A
 // socket stays if a socket of the namespace receives its packets at one of the addresses own, or at
 // loopback. translated and the error are those of DestroyUDP.
-func DestroyUntranslatedUDP(frontends []netip.AddrPort, own []netip.Addr, translated func(cookie uint64, peer netip.AddrPort) (bool, error)) (n int, err error) {
+func DestroyUntranslatedUDP(
+	frontends []netip.AddrPort,
+	own []netip.Addr,
+	translated func(cookie uint64, peer netip.AddrPort) (bool, error),
+) (n int, err error) {
 	if len(frontends) == 0 {
 		return 0, nil
 	}
+
 	all, err := udpSockets()
 	if err != nil {
 		return 0, err
 	}
+
 	found := slices.DeleteFunc(connectedTo(all, frontends), func(s *netlink.Socket) bool {
 		to := peerOf(s)
+
 		return (to.Addr().IsLoopback() || slices.Contains(own, to.Addr())) &&
 			slices.ContainsFunc(all, func(o *netlink.Socket) bool { return receivesAt(o, to) })
 	})
+
 	return destroyConnected(found, translated, false)
 }
 
@@ -167,7 +201,9 @@ func DestroyUntranslatedUDP(frontends []netip.AddrPort, own []netip.Addr, transl
 func receivesAt(s *netlink.Socket, to netip.AddrPort) bool {
 	at, _ := netip.AddrFromSlice(s.ID.Source)
 	at = at.Unmap()
-	return s.ID.SourcePort == to.Port() && (at == to.Addr() || at.IsUnspecified() && (at.Is6() || to.Addr().Is4()))
+
+	return s.ID.SourcePort == to.Port() &&
+		(at == to.Addr() || at.IsUnspecified() && (at.Is6() || to.Addr().Is4()))
 }
 
 func peerOf(s *netlink.Socket) netip.AddrPort {
@@ -181,39 +217,53 @@ func connectedTo(all []*netlink.Socket, peers []netip.AddrPort) []*netlink.Socke
 	for _, p := range peers {
 		wanted[netip.AddrPortFrom(p.Addr().Unmap(), p.Port())] = true
 	}
+
 	var out []*netlink.Socket
+
 	for _, s := range all {
 		if s.State == tcpEstablished && wanted[peerOf(s)] {
 			out = append(out, s)
 		}
 	}
+
 	return out
 }
 
 // destroyConnected destroys those of the sockets that a frontend connected to their peer, or those
 // that no frontend connected.
-func destroyConnected(sockets []*netlink.Socket, translated func(cookie uint64, peer netip.AddrPort) (bool, error), ours bool) (n int, err error) {
+func destroyConnected(
+	sockets []*netlink.Socket,
+	translated func(cookie uint64, peer netip.AddrPort) (bool, error),
+	ours bool,
+) (n int, err error) {
 	for _, s := range sockets {
 		peer := peerOf(s)
+
 		is, err := translated(uint64(s.ID.Cookie[1])<<32|uint64(s.ID.Cookie[0]), peer)
 		if err != nil {
 			return n, fmt.Errorf("destroy UDP socket to %v: %w", peer, err)
 		}
+
 		if is != ours {
 			continue
 		}
+
 		err = destroy(s)
 		if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ESTALE) {
 			continue // already closed
 		}
+
 		if errors.Is(err, unix.EOPNOTSUPP) {
 			return n, fmt.Errorf("destroy UDP socket to %v: %w", peer, ErrNoSocketDestroy)
 		}
+
 		if err != nil {
 			return n, fmt.Errorf("destroy UDP socket to %v: %w", peer, err)
 		}
+
 		n++
 	}
+
 	return n, nil
 }
 
@@ -223,6 +273,7 @@ func destroy(s *netlink.Socket) error {
 	req := nl.NewNetlinkRequest(nl.SOCK_DESTROY, unix.NLM_F_ACK)
 	req.AddData((*destroyRequest)(s))
 	_, err := req.Execute(unix.NETLINK_INET_DIAG, 0)
+
 	return err
 }
 
@@ -241,6 +292,7 @@ func (r *destroyRequest) Serialize() []byte {
 	b = append(b, diagAddr(r.Family, r.ID.Destination)...)
 	b = binary.NativeEndian.AppendUint32(b, r.ID.Interface)
 	b = binary.NativeEndian.AppendUint32(b, r.ID.Cookie[0])
+
 	return binary.NativeEndian.AppendUint32(b, r.ID.Cookie[1])
 }
 
@@ -252,6 +304,7 @@ func diagAddr(family uint8, ip net.IP) []byte {
 	} else {
 		copy(b, ip.To16())
 	}
+
 	return b
 }
 
@@ -269,11 +322,13 @@ func BoundTCP(first, last uint16) ([]Socket, error) {
 	}
 
 	var out []Socket
+
 	for _, local := range all {
 		if p := local.Port(); p >= first && p <= last && !local.Addr().IsLoopback() {
 			out = append(out, Socket{Proto: unix.IPPROTO_TCP, Local: local})
 		}
 	}
+
 	return out, nil
 }
 
@@ -288,6 +343,7 @@ func (r stateRequest) Serialize() []byte {
 	b := make([]byte, diagRequestLen)
 	b[0], b[1] = r.family, r.proto
 	binary.NativeEndian.PutUint32(b[4:], 1<<r.state)
+
 	return b
 }
 
@@ -297,10 +353,13 @@ func diagLocal(m []byte) (netip.AddrPort, error) {
 	if len(m) < remoteAt {
 		return netip.AddrPort{}, fmt.Errorf("a message of %d bytes", len(m))
 	}
+
 	end := remoteAt
 	if m[0] == unix.AF_INET {
 		end = addrAt + 4
 	}
+
 	addr, _ := netip.AddrFromSlice(m[addrAt:end])
+
 	return netip.AddrPortFrom(addr.Unmap(), binary.BigEndian.Uint16(m[portAt:])), nil
 }

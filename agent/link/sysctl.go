@@ -16,6 +16,7 @@ func ReadSysctl(key string) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("read sysctl %s: %w", key, err)
 	}
+
 	return strings.TrimSpace(string(b)), nil
 }
 
@@ -25,12 +26,15 @@ func WriteSysctl(key, value string) error {
 	if err != nil {
 		return err
 	}
+
 	if have == value {
 		return nil
 	}
+
 	if err := os.WriteFile(filepath.Join("/proc/sys", key), []byte(value), 0); err != nil {
 		return fmt.Errorf("write sysctl %s=%s: %w", key, value, err)
 	}
+
 	return nil
 }
 
@@ -44,6 +48,7 @@ func AllowSysctls() (changed bool, err error) {
 	if err := unix.Statfs(netSysctls, &st); err != nil {
 		return false, fmt.Errorf("inspect %s: %w", netSysctls, err)
 	}
+
 	if st.Flags&unix.ST_RDONLY == 0 {
 		return false, nil
 	}
@@ -51,10 +56,12 @@ func AllowSysctls() (changed bool, err error) {
 	if err := unix.Mount(netSysctls, netSysctls, "", unix.MS_BIND, ""); err != nil {
 		return false, fmt.Errorf("mount %s: %w", netSysctls, err)
 	}
+
 	const flags = unix.MS_REMOUNT | unix.MS_BIND | unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC
 	if err := unix.Mount("", netSysctls, "", flags, ""); err != nil {
 		return false, fmt.Errorf("mount %s for writing: %w", netSysctls, err)
 	}
+
 	return true, nil
 }
 
@@ -65,6 +72,7 @@ func DisableIPv6(device string) error {
 	if errors.Is(err, os.ErrNotExist) {
 		return nil
 	}
+
 	return err
 }
 
@@ -77,5 +85,6 @@ func QuietIPv6(device string) error {
 			return err
 		}
 	}
+
 	return nil
 }

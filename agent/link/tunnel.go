@@ -27,24 +27,33 @@ func HostProtos() ([]HostProto, error) {
 	if err != nil {
 		return nil, fmt.Errorf("list devices: %w", err)
 	}
+
 	var out []HostProto
+
 	for _, l := range links {
 		if l.Attrs().Flags&net.FlagUp != 0 { // the kernel's fallback devices (gre0, sit0, tunl0) are down unless used
 			out = append(out, tunnelProtos(l)...)
 		}
 	}
-	states, err := retry(func() ([]netlink.XfrmState, error) { return netlink.XfrmStateList(netlink.FAMILY_ALL) })
+
+	states, err := retry(
+		func() ([]netlink.XfrmState, error) { return netlink.XfrmStateList(netlink.FAMILY_ALL) },
+	)
 	if err != nil && !errors.Is(err, syscall.EPROTONOSUPPORT) && !errors.Is(err, syscall.EOPNOTSUPP) {
 		return nil, fmt.Errorf("list IPsec states: %w", err)
 	}
+
 	if len(states) > 0 {
 		addrs, err := Addresses()
 		if err != nil {
 			return nil, err
 		}
+
 		out = append(out, stateProtos(states, addrs)...)
 	}
+
 	slices.SortFunc(out, compareProtos)
+
 	return slices.Compact(out), nil
 }
 
@@ -62,10 +71,19 @@ func tunnelProtos(l netlink.Link) []HostProto {
 	case *netlink.Iptun:
 		return protosTo(t.Remote, t.Local, t.EncapType, inner(t.Proto, unix.IPPROTO_IPIP)...)
 	case *netlink.Sittun:
-		return protosTo(t.Remote, t.Local, t.EncapType, inner(t.Proto, unix.IPPROTO_IPV6, unix.IPPROTO_IPIP)...)
+		return protosTo(
+			t.Remote,
+			t.Local,
+			t.EncapType,
+			inner(t.Proto, unix.IPPROTO_IPV6, unix.IPPROTO_IPIP)...)
 	case *netlink.Ip6tnl:
-		return protosTo(t.Remote, t.Local, t.EncapType, inner(t.Proto, unix.IPPROTO_IPV6, unix.IPPROTO_IPIP)...)
+		return protosTo(
+			t.Remote,
+			t.Local,
+			t.EncapType,
+			inner(t.Proto, unix.IPPROTO_IPV6, unix.IPPROTO_IPIP)...)
 	}
+
 	return nil
 }
 
@@ -74,6 +92,7 @@ func inner(proto uint8, all ...uint8) []uint8 {
 	if proto != 0 {
 		return []uint8{proto}
 	}
+
 	return all
 }
 
@@ -81,6 +100,7 @@ func protosTo(remote, local net.IP, encap uint16, protos ...uint8) []HostProto {
 	if encap != 0 { // over UDP
 		return nil
 	}
+
 	r, ok := netip.AddrFromSlice(remote)
 	if !ok { // not set: the kernel omits it, and the family is that of the local address
 		r = netip.IPv4Unspecified()
@@ -88,27 +108,33 @@ func protosTo(remote, local net.IP, encap uint16, protos ...uint8) []HostProto {
 			r = netip.IPv6Unspecified()
 		}
 	}
+
 	var out []HostProto
 	for _, p := range protos {
 		out = append(out, HostProto{Remote: r.Unmap(), Proto: p})
 	}
+
 	return out
 }
 
 // stateProtos returns the remote end of each IPsec state.
 func stateProtos(states []netlink.XfrmState, own []Address) []HostProto {
 	var out []HostProto
+
 	for _, s := range states {
 		if s.Encap != nil {
 			continue
 		}
+
 		for _, end := range []net.IP{s.Src, s.Dst} {
 			a, ok := netip.AddrFromSlice(end)
+
 			a = a.Unmap()
 			if ok && !slices.ContainsFunc(own, func(o Address) bool { return o.Prefix.Addr() == a }) {
 				out = append(out, HostProto{Remote: a, Proto: uint8(s.Proto)})
 			}
 		}
 	}
+
 	return out
 }

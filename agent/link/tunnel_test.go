@@ -15,6 +15,7 @@ import (
 
 func TestTunnelProtos(t *testing.T) {
 	v4, v6, any4 := net.IPv4(192, 0, 2, 1).To4(), net.ParseIP("2001:db8::1"), net.IPv4zero.To4()
+
 	to := func(s string, p uint8) HostProto { return HostProto{netip.MustParseAddr(s), p} }
 	for _, c := range []struct {
 		name string
@@ -34,7 +35,9 @@ func TestTunnelProtos(t *testing.T) {
 			t.Errorf("%s: %v, want %v", c.name, got, c.want)
 		}
 	}
+
 	own := []Address{{Prefix: netip.MustParsePrefix("198.51.100.1/24")}}
+
 	states := []netlink.XfrmState{
 		{Src: net.IPv4(198, 51, 100, 1), Dst: v4, Proto: netlink.XFRM_PROTO_ESP},
 		{Src: v4, Dst: net.IPv4(198, 51, 100, 1), Proto: netlink.XFRM_PROTO_AH},
@@ -49,15 +52,19 @@ func TestHostProtos(t *testing.T) {
 	if got, err := HostProtos(); err != nil || len(got) != 0 {
 		t.Errorf("without tunnels: %v, error %v", got, err)
 	}
+
 	out, err := exec.Command("ip", "link", "add", "tun9", "type", "gre", "local", "198.51.100.1", "remote", "192.0.2.9").CombinedOutput()
 	if err != nil && strings.Contains(string(out), "Unknown device type") {
 		t.Skip("kernel has no GRE")
 	}
+
 	if err != nil {
 		t.Fatalf("add tunnel: %v: %s", err, out)
 	}
+
 	t.Cleanup(func() { testnode.Run(t, "ip", "link", "del", "tun9") })
 	testnode.Run(t, "ip", "link", "set", "tun9", "up")
+
 	got, err := HostProtos()
 	if want := (HostProto{netip.MustParseAddr("192.0.2.9"), 47}); err != nil || !slices.Equal(got, []HostProto{want}) {
 		t.Errorf("got %v, error %v; want %v", got, err, want)

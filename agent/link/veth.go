@@ -38,12 +38,15 @@ func PodDevices() ([]string, error) {
 	if err != nil {
 		return nil, fmt.Errorf("list devices: %w", err)
 	}
+
 	var out []string
+
 	for _, l := range links {
 		if l.Type() == "veth" && l.Attrs().Group == podGroup {
 			out = append(out, l.Attrs().Name)
 		}
 	}
+
 	return out, nil
 }
 
@@ -53,14 +56,17 @@ func SyncPodInterface(p PodInterface) error {
 	if podInterfaceMatches(p) == nil {
 		return nil
 	}
+
 	if err := Delete(p.HostName); err != nil {
 		return err
 	}
+
 	ns, err := netns.GetFromPath(p.Netns)
 	if err != nil {
 		return fmt.Errorf("open network namespace %s: %w", p.Netns, err)
 	}
 	defer ns.Close()
+
 	veth := &netlink.Veth{
 		LinkAttrs: netlink.LinkAttrs{Name: p.HostName, MTU: p.MTU, TxQLen: -1, Group: podGroup},
 		PeerName:  p.Name, PeerHardwareAddr: p.MAC, PeerMTU: uint32(p.MTU), PeerNamespace: netlink.NsFd(ns),
@@ -68,15 +74,19 @@ func SyncPodInterface(p PodInterface) error {
 	if err := netlink.LinkAdd(veth); err != nil {
 		return fmt.Errorf("add veth pair %s, %s in %s: %w", p.HostName, p.Name, p.Netns, err)
 	}
+
 	if err := DisableIPv6(p.HostName); err != nil {
 		return err
 	}
+
 	if err := Shape(p.HostName, p.Ingress); err != nil {
 		return err
 	}
+
 	if err := SetUp(p.HostName); err != nil {
 		return err
 	}
+
 	return InNetns(p.Netns, func() error { return configurePod(p) })
 }
 
@@ -85,40 +95,54 @@ func configurePod(p PodInterface) error {
 	if err := SetUp("lo"); err != nil {
 		return err
 	}
+
 	v6 := slices.ContainsFunc(p.Addresses, func(a netip.Prefix) bool { return a.Addr().Is6() })
 	if v6 {
 		if err := QuietIPv6(p.Name); err != nil {
 			return err
 		}
 	}
+
 	if p.NoChecksum {
 		if err := DisableTxChecksum(p.Name); err != nil {
 			return err
 		}
 	}
+
 	if err := Shape(p.Name, p.Egress); err != nil {
 		return err
 	}
+
 	if err := SetUp(p.Name); err != nil {
 		return err
 	}
+
 	if err := SyncAddresses(p.Name, p.Addresses); err != nil {
 		return err
 	}
+
 	l, err := find(p.Name)
 	if err != nil {
 		return err
 	}
+
 	for _, gw := range p.Gateways {
 		all := netip.PrefixFrom(netip.IPv4Unspecified(), 0)
 		if gw.Is6() {
 			all = netip.PrefixFrom(netip.IPv6Unspecified(), 0)
 		}
-		r := netlink.Route{LinkIndex: l.Attrs().Index, Dst: ipNet(all), Gw: net.IP(gw.AsSlice()), Protocol: unix.RTPROT_STATIC}
+
+		r := netlink.Route{
+			LinkIndex: l.Attrs().Index,
+			Dst:       ipNet(all),
+			Gw:        net.IP(gw.AsSlice()),
+			Protocol:  unix.RTPROT_STATIC,
+		}
 		if err := netlink.RouteReplace(&r); err != nil {
 			return fmt.Errorf("add default route via %s to %s: %w", gw, p.Name, err)
 		}
 	}
+
 	return nil
 }
 
@@ -130,41 +154,53 @@ func podInterfaceMatches(p PodInterface) error {
 	if err != nil {
 		return err
 	}
+
 	if !host.Up {
 		return fmt.Errorf("device %s is down", p.HostName)
 	}
+
 	if err := limited(p.HostName, p.Ingress); err != nil {
 		return err
 	}
+
 	return InNetns(p.Netns, func() error {
 		pod, err := Get(p.Name)
 		if err != nil {
 			return err
 		}
+
 		if !slices.Equal(pod.MAC, p.MAC) || pod.MTU != p.MTU || !pod.Up {
-			return fmt.Errorf("device %s in %s: address %s, MTU %d, up %t; want %s, %d, up", p.Name, p.Netns, pod.MAC, pod.MTU, pod.Up, p.MAC, p.MTU)
+			return fmt.Errorf("device %s in %s: address %s, MTU %d, up %t; want %s, %d, up", p.Name, p.Netns,
+				pod.MAC, pod.MTU, pod.Up, p.MAC, p.MTU)
 		}
+
 		if err := limited(p.Name, p.Egress); err != nil {
 			return err
 		}
+
 		have, err := Addresses()
 		if err != nil {
 			return err
 		}
+
 		for _, want := range p.Addresses {
-			if !slices.ContainsFunc(have, func(a Address) bool { return a.Prefix == want && a.Device == p.Name }) {
+			if !slices.ContainsFunc(have,
+				func(a Address) bool { return a.Prefix == want && a.Device == p.Name }) {
 				return fmt.Errorf("device %s in %s: no address %s", p.Name, p.Netns, want)
 			}
 		}
+
 		defaults, err := DefaultRoutes()
 		if err != nil {
 			return err
 		}
+
 		for _, gw := range p.Gateways {
 			if !slices.ContainsFunc(defaults, func(r DefaultRoute) bool { return r.NextHop == gw }) {
 				return errors.New("no default route via " + gw.String() + " in " + p.Netns)
 			}
 		}
+
 		return nil
 	})
 }
@@ -176,6 +212,7 @@ func limited(device string, rate uint64) error {
 	if err == nil && have/8 != rate/8 {
 		err = fmt.Errorf("device %s: limited to %d bit/s, want %d", device, have, rate)
 	}
+
 	return err
 }
 
@@ -196,18 +233,28 @@ func PodsTraffic() ([]PodTraffic, error) {
 	if err != nil {
 		return nil, fmt.Errorf("list devices: %w", err)
 	}
+
 	out := make([]PodTraffic, 0, len(links))
 	for _, l := range links {
 		a := l.Attrs()
+
 		s := a.Statistics
 		if l.Type() != "veth" || a.Group != podGroup || s == nil {
 			continue
 		}
+
 		out = append(out, PodTraffic{
-			Name: a.Name, Index: a.Index,
+			Name:  a.Name,
+			Index: a.Index,
 			// The pod receives the packets that the host's end sends.
-			Received: Traffic{s.TxPackets, s.TxBytes, s.TxDropped}, Sent: Traffic{s.RxPackets, s.RxBytes, s.RxDropped},
+			Received: Traffic{
+				s.TxPackets,
+				s.TxBytes,
+				s.TxDropped,
+			},
+			Sent: Traffic{s.RxPackets, s.RxBytes, s.RxDropped},
 		})
 	}
+
 	return out, nil
 }

@@ -35,16 +35,20 @@ func Watch(ctx context.Context, log *slog.Logger, changed func(device string)) e
 func keepWatching(ctx context.Context, log *slog.Logger, watch func() error, lost func()) error {
 	for ctx.Err() == nil {
 		err := watch()
+
 		if ctx.Err() != nil {
 			return nil
 		}
+
 		log.Warn("netlink watch ended, restarting", "error", err)
 		lost()
+
 		select {
 		case <-ctx.Done():
 		case <-time.After(time.Second):
 		}
 	}
+
 	return nil
 }
 
@@ -52,6 +56,7 @@ func keepWatching(ctx context.Context, log *slog.Logger, watch func() error, los
 // it has no room.
 func firstErrors() (errs <-chan error, send func(error)) {
 	failed := make(chan error, 4)
+
 	return failed, func(err error) {
 		select {
 		case failed <- err:
@@ -63,26 +68,37 @@ func firstErrors() (errs <-chan error, send func(error)) {
 func watchOnce(ctx context.Context, changed func(string)) error {
 	done := make(chan struct{})
 	defer close(done)
+
 	failed, onError := firstErrors()
+
 	links, addrs, routes := make(chan netlink.LinkUpdate, 64), make(chan netlink.AddrUpdate, 64), make(chan netlink.RouteUpdate, 64)
-	if err := netlink.LinkSubscribeWithOptions(links, done, netlink.LinkSubscribeOptions{ErrorCallback: onError}); err != nil {
+	if err := netlink.LinkSubscribeWithOptions(links, done,
+		netlink.LinkSubscribeOptions{ErrorCallback: onError}); err != nil {
 		return fmt.Errorf("subscribe to devices: %w", err)
 	}
-	if err := netlink.AddrSubscribeWithOptions(addrs, done, netlink.AddrSubscribeOptions{ErrorCallback: onError}); err != nil {
+
+	if err := netlink.AddrSubscribeWithOptions(addrs, done,
+		netlink.AddrSubscribeOptions{ErrorCallback: onError}); err != nil {
 		return fmt.Errorf("subscribe to addresses: %w", err)
 	}
-	if err := netlink.RouteSubscribeWithOptions(routes, done, netlink.RouteSubscribeOptions{ErrorCallback: onError}); err != nil {
+
+	if err := netlink.RouteSubscribeWithOptions(routes, done,
+		netlink.RouteSubscribeOptions{ErrorCallback: onError}); err != nil {
 		return fmt.Errorf("subscribe to routes: %w", err)
 	}
+
 	filters := make(chan int, 64)
 	if err := subscribeFilters(filters, done, onError); err != nil {
 		return err
 	}
+
 	rules := make(chan struct{}, 1)
 	if err := subscribeRules(rules, done, onError); err != nil {
 		return err
 	}
+
 	changed("") // for events before the subscription
+
 	for {
 		select {
 		case <-ctx.Done():
@@ -93,11 +109,13 @@ func watchOnce(ctx context.Context, changed func(string)) error {
 			if !ok {
 				return fmt.Errorf("subscription to devices ended")
 			}
+
 			changed(u.Attrs().Name)
 		case _, ok := <-addrs:
 			if !ok {
 				return fmt.Errorf("subscription to addresses ended")
 			}
+
 			changed("")
 		case <-rules:
 			changed("")
@@ -109,6 +127,7 @@ func watchOnce(ctx context.Context, changed func(string)) error {
 			if !ok {
 				return fmt.Errorf("subscription to routes ended")
 			}
+
 			if leadsOutside(u.Route) {
 				changed("")
 			} else if u.Type == unix.RTM_DELROUTE {
@@ -126,6 +145,7 @@ func nameOf(index int) string {
 	if err != nil {
 		return ""
 	}
+
 	return l.Attrs().Name
 }
 
@@ -135,6 +155,7 @@ func leadsOutside(r netlink.Route) bool {
 	if !ok {
 		to = Everything(r.Family == unix.AF_INET)
 	}
+
 	return slices.ContainsFunc(regions(to.Addr().Is4()), func(of region) bool {
 		return to.Bits() <= of.bits && slices.ContainsFunc(of.probes, to.Contains)
 	})
@@ -149,6 +170,7 @@ func subscribeFilters(out chan<- int, done <-chan struct{}, failed func(error)) 
 		if t := m.Header.Type; t != unix.RTM_DELTFILTER && t != unix.RTM_DELQDISC || len(m.Data) < 8 {
 			return
 		}
+
 		select {
 		case out <- int(int32(binary.NativeEndian.Uint32(m.Data[4:]))):
 		case <-done:
@@ -170,11 +192,17 @@ func subscribeRules(out chan<- struct{}, done <-chan struct{}, failed func(error
 
 // subscribe calls received with each message of the groups until done is closed, and failed with
 // the error that ends the subscription before.
-func subscribe(done <-chan struct{}, failed func(error), received func(syscall.NetlinkMessage), groups ...uint) error {
+func subscribe(
+	done <-chan struct{},
+	failed func(error),
+	received func(syscall.NetlinkMessage),
+	groups ...uint,
+) error {
 	s, err := nl.Subscribe(unix.NETLINK_ROUTE, groups...)
 	if err != nil {
 		return fmt.Errorf("subscribe to netlink groups %v: %w", groups, err)
 	}
+
 	go func() {
 		<-done
 		s.Close()
@@ -188,13 +216,16 @@ func subscribe(done <-chan struct{}, failed func(error), received func(syscall.N
 				default:
 					failed(fmt.Errorf("receive events of netlink groups %v: %w", groups, err))
 				}
+
 				return
 			}
+
 			for _, m := range msgs {
 				received(m)
 			}
 		}
 	}()
+
 	return nil
 }
 
@@ -202,18 +233,24 @@ func subscribe(done <-chan struct{}, failed func(error), received func(syscall.N
 // that of a device that is gone, which has no name. It calls changed with the zero Neighbour
 // whenever events may have been lost. It returns nil when ctx ends. changed must not block.
 func WatchNeighbours(ctx context.Context, log *slog.Logger, changed func(Neighbour)) error {
-	return keepWatching(ctx, log, func() error { return watchNeighbours(ctx, changed) }, func() { changed(Neighbour{}) })
+	return keepWatching(ctx, log, func() error { return watchNeighbours(ctx, changed) },
+		func() { changed(Neighbour{}) })
 }
 
 func watchNeighbours(ctx context.Context, changed func(Neighbour)) error {
 	done := make(chan struct{})
 	defer close(done)
+
 	failed, onError := firstErrors()
+
 	updates := make(chan netlink.NeighUpdate, 64)
-	if err := netlink.NeighSubscribeWithOptions(updates, done, netlink.NeighSubscribeOptions{ErrorCallback: onError}); err != nil {
+	if err := netlink.NeighSubscribeWithOptions(updates, done,
+		netlink.NeighSubscribeOptions{ErrorCallback: onError}); err != nil {
 		return fmt.Errorf("subscribe to neighbours: %w", err)
 	}
+
 	changed(Neighbour{}) // for events before the subscription
+
 	for {
 		select {
 		case <-ctx.Done():
@@ -224,6 +261,7 @@ func watchNeighbours(ctx context.Context, changed func(Neighbour)) error {
 			if !ok {
 				return fmt.Errorf("subscription to neighbours ended")
 			}
+
 			if a, ok := netip.AddrFromSlice(u.IP); ok {
 				changed(Neighbour{Device: nameOf(u.LinkIndex), Addr: a.Unmap()})
 			}

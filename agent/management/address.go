@@ -26,19 +26,24 @@ func PlanFor(subnets, networks []netip.Prefix) (Plan, error) {
 	if len(subnets) == 0 {
 		return Plan{}, errors.New("plan management port: the node has no subnet")
 	}
+
 	p := Plan{Routes: map[netip.Prefix]netip.Addr{}}
+
 	for _, s := range subnets {
 		own := nth(s, portHost)
+
 		p.Addresses = append(p.Addresses, netip.PrefixFrom(own, s.Bits()))
 		if p.MAC == nil || own.Is4() {
 			p.MAC = MAC(own)
 		}
+
 		for _, c := range networks {
 			if c.Addr().Is4() == own.Is4() && c.Masked() != s.Masked() {
 				p.Routes[c.Masked()] = nth(s, gatewayHost)
 			}
 		}
 	}
+
 	return p, nil
 }
 
@@ -50,6 +55,7 @@ func MAC(ip netip.Addr) net.HardwareAddr {
 		sum := sha256.Sum256([]byte(ip.String()))
 		b = sum[len(sum)-4:]
 	}
+
 	return append(net.HardwareAddr{0x0a, 0x58}, b...)
 }
 
@@ -59,5 +65,6 @@ func nth(p netip.Prefix, n int) netip.Addr {
 	for range n {
 		a = a.Next()
 	}
+
 	return a
 }

@@ -67,6 +67,7 @@ func (p *Port) Set(subnets, join []netip.Prefix, mtu int) {
 func (p *Port) Restored() time.Time {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+
 	return p.restored
 }
 
@@ -77,15 +78,19 @@ func MissingRoutes() ([]link.ConnectedRoute, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	var own []netip.Prefix
+
 	for _, a := range all {
 		if a.Device == Name && !a.LinkLocal {
 			own = append(own, a.Prefix)
 		}
 	}
+
 	if own == nil {
 		return nil, nil
 	}
+
 	return link.MissingConnectedRoutes(Name, own)
 }
 
@@ -93,6 +98,7 @@ func MissingRoutes() ([]link.ConnectedRoute, error) {
 func (p *Port) Missing() string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+
 	return p.fault
 }
 
@@ -102,6 +108,7 @@ func (p *Port) Run(ctx context.Context) error {
 		return table == "Bridge" && name == p.o.Bridge || table == "Interface" && name == Name
 	}, p.wake)
 	defer stop()
+
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error {
 		return link.Watch(ctx, p.o.Log, func(device string) {
@@ -111,8 +118,18 @@ func (p *Port) Run(ctx context.Context) error {
 		})
 	})
 	group.Go(func() error {
-		return loop.Run(ctx, loop.Options{Name: "management port", Wake: p.wake, Apply: p.step, Resync: time.Minute, Log: p.o.Log})
+		return loop.Run(
+			ctx,
+			loop.Options{
+				Name:   "management port",
+				Wake:   p.wake,
+				Apply:  p.step,
+				Resync: time.Minute,
+				Log:    p.o.Log,
+			},
+		)
 	})
+
 	return group.Wait()
 }
 
@@ -120,20 +137,25 @@ func (p *Port) step(ctx context.Context) error {
 	p.mu.Lock()
 	subnets, join, mtu := p.subnets, p.join, p.mtu
 	p.mu.Unlock()
+
 	fault, err := p.sync(ctx, subnets, join, mtu)
 	if err != nil {
 		fault = err.Error()
 	}
+
 	if fault != "" {
 		fault = "management port: " + fault
 	}
+
 	p.mu.Lock()
 	changed := p.fault != fault
 	p.fault = fault
 	p.mu.Unlock()
+
 	if changed {
 		p.o.Changed()
 	}
+
 	return err
 }
 
@@ -143,13 +165,16 @@ func (p *Port) sync(ctx context.Context, subnets, join []netip.Prefix, mtu int) 
 	if len(subnets) == 0 {
 		return "the controller has not given the node a subnet yet", nil
 	}
+
 	if err := p.apply(ctx, subnets, join, mtu); err != nil {
 		return "", err
 	}
+
 	done, err := p.o.OVS.Installed(ctx, Name)
 	if err != nil || done {
 		return "", err
 	}
+
 	return "ovn-controller has not installed its flows yet: is it running, and connected to the southbound database?", nil
 }
 
@@ -165,15 +190,18 @@ func (p *Port) apply(ctx context.Context, subnets, join []netip.Prefix, mtu int)
 	}); err != nil {
 		return err
 	}
+
 	if err := p.o.OVS.SyncPort(ctx, ovs.Port{
 		Bridge: p.o.Bridge, Name: Name, Type: "internal", MAC: plan.MAC.String(), MTU: mtu,
 		ExternalIDs: map[string]string{ovs.IfaceID: ifaceIDPrefix + p.o.Node},
 	}); err != nil {
 		return err
 	}
+
 	if err := p.device(ctx); err != nil {
 		return err
 	}
+
 	if err := link.QuietIPv6(Name); err != nil {
 		return err
 	}
@@ -182,16 +210,20 @@ func (p *Port) apply(ctx context.Context, subnets, join []netip.Prefix, mtu int)
 	if err := link.WriteSysctl("net/ipv4/conf/"+Name+"/rp_filter", "2"); err != nil {
 		return err
 	}
+
 	if err := link.SetUp(Name); err != nil {
 		return err
 	}
+
 	if err := link.SyncAddresses(Name, plan.Addresses); err != nil {
 		return err
 	}
+
 	restored, err := link.RestoreConnectedRoutes(Name, plan.Addresses)
 	if err != nil {
 		return err
 	}
+
 	if restored > 0 {
 		p.o.Log.Warn("connected routes of the management port were removed; added them again", "device", Name)
 		p.mu.Lock()
@@ -199,6 +231,7 @@ func (p *Port) apply(ctx context.Context, subnets, join []netip.Prefix, mtu int)
 		p.mu.Unlock()
 		p.o.Changed()
 	}
+
 	return link.SyncRoutes(Name, plan.Routes)
 }
 
@@ -208,15 +241,20 @@ func (p *Port) device(ctx context.Context) error {
 	if !errors.Is(err, link.ErrNotFound) || p.o.Datapath != ovs.DatapathNetdev {
 		return err
 	}
+
 	renewed, err2 := p.o.OVS.RenewDevice(ctx, p.o.RunDir, Name)
 	if err2 != nil {
 		return err2
 	}
+
 	if !renewed {
 		return err
 	}
+
 	p.o.Log.Info("recreated the device of the management port")
+
 	_, err = link.Get(Name)
+
 	return err
 }
 

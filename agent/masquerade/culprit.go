@@ -24,33 +24,44 @@ func (p *Probe) culprits(ctx context.Context, f family, s source, replies bool) 
 	if err != nil {
 		return nil, err
 	}
+
 	var found []string
-	if !replies && len(chains) > 0 { // otherwise a trace would only write to the kernel's log, by iptables-legacy
+
+	if !replies &&
+		len(chains) > 0 { // otherwise a trace would only write to the kernel's log, by iptables-legacy
 		traced, err := p.trace(ctx, s)
 		if err != nil {
 			return nil, err
 		}
+
 		if traced != "" {
 			found = append(found, traced)
 		}
 	}
+
 	for _, c := range chains {
-		if drops := c.name() + " (policy drop)"; c.Policy == "drop" && !slices.ContainsFunc(found, func(s string) bool { return strings.HasPrefix(s, c.name()+" ") }) {
+		if drops := c.name() + " (policy drop)"; c.Policy == "drop" &&
+			!slices.ContainsFunc(found, func(s string) bool { return strings.HasPrefix(s, c.name()+" ") }) {
 			found = append(found, drops)
 		}
 	}
+
 	if found != nil {
 		return found, nil
 	}
+
 	if found, err = legacy(f); found != nil || err != nil {
 		return found, err
 	}
+
 	for _, c := range chains {
 		found = append(found, c.name())
 	}
+
 	if found == nil {
 		found = []string{"a security module, an eBPF program or IPVS (no chain is on the hook forward)"}
 	}
+
 	return found, nil
 }
 
@@ -67,19 +78,24 @@ func otherChains(ctx context.Context, f family) ([]chain, error) {
 	if err != nil {
 		return nil, fmt.Errorf("list chains: %w", err)
 	}
+
 	var list struct {
 		Nftables []struct{ Chain chain }
 	}
 	if err := json.Unmarshal(out, &list); err != nil {
 		return nil, fmt.Errorf("list chains: %w", err)
 	}
+
 	var chains []chain
+
 	for _, l := range list.Nftables {
 		c := l.Chain
-		if c.Hook == "forward" && (c.Family == f.ip || c.Family == "inet") && (c.Family != "inet" || c.Table != Table) {
+		if c.Hook == "forward" && (c.Family == f.ip || c.Family == "inet") &&
+			(c.Family != "inet" || c.Table != Table) {
 			chains = append(chains, c)
 		}
 	}
+
 	return chains, nil
 }
 
@@ -89,17 +105,22 @@ func legacy(f family) ([]string, error) {
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, fmt.Errorf("list tables of iptables-legacy: %w", err)
 	}
+
 	program := map[string]string{"ip": "iptables-legacy", "ip6": "ip6tables-legacy"}[f.ip]
+
 	tables := strings.Fields(string(b))
 	if slices.Contains(tables, "filter") {
 		return []string{program + " filter FORWARD"}, nil
 	}
+
 	var out []string
+
 	for _, t := range []string{"mangle", "security"} {
 		if slices.Contains(tables, t) {
 			out = append(out, program+" "+t+" FORWARD")
 		}
 	}
+
 	return out, nil
 }
 
@@ -110,33 +131,45 @@ const traceFor, traceAgain = 3 * time.Second, 200 * time.Millisecond
 func (p *Probe) trace(ctx context.Context, s source) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, traceFor)
 	defer cancel()
+
 	cmd := exec.CommandContext(ctx, "nft", "monitor", "trace")
+
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		return "", fmt.Errorf("trace a packet: %w", err)
 	}
+
 	if err := cmd.Start(); err != nil {
 		return "", fmt.Errorf("trace a packet: %w", err)
 	}
+
 	result := make(chan string, 1)
+
 	go func() {
 		defer cancel()
+
 		result <- readTrace(out)
 	}()
+
 	for i := 0; ctx.Err() == nil; i++ { // the host may have no route to some targets
 		probe := packet{netip.AddrPortFrom(s.targets[i%len(s.targets)], kinds[0].port), kinds[0].proto}
 		if err := p.send(ctx, s, probe, tracedPort); err != nil && ctx.Err() == nil {
 			cancel()
+
 			_ = cmd.Wait() // killed
+
 			return "", err
 		}
+
 		select {
 		case <-ctx.Done():
 		case <-time.After(traceAgain):
 		}
 	}
+
 	found := <-result
 	_ = cmd.Wait() // killed
+
 	return found, nil
 }
 
@@ -152,12 +185,15 @@ var ruleCounter = regexp.MustCompile(`counter packets \d+ bytes \d+ ?`)
 func readTrace(in io.Reader) string {
 	own := "inet " + Table
 	base := map[string]string{} // the chain on the hook, by ID of our packets
+
 	for lines := bufio.NewScanner(in); lines.Scan(); {
 		m := traceLine.FindStringSubmatch(lines.Text())
 		if m == nil {
 			continue
 		}
+
 		id, table, name, event := m[1], m[2]+" "+m[3], m[4], strings.TrimSpace(m[5])
+
 		_, ours := base[id]
 		switch rule, drops := strings.CutSuffix(event, " (verdict drop)"); {
 		case !ours && (table != own || name != enterChain):
@@ -167,14 +203,17 @@ func readTrace(in io.Reader) string {
 			return ""
 		case drops:
 			rule = ruleCounter.ReplaceAllString(strings.TrimPrefix(rule, "rule "), "")
+
 			rule = strings.ReplaceAll(rule[:min(len(rule), maxRule)], ";", ",")
 			if chain := table + " " + name; chain != base[id] {
 				rule += " in chain " + name
 			}
+
 			return base[id] + " (rule " + strings.TrimSpace(rule) + ")"
 		case event == "policy drop":
 			return base[id] + " (policy drop)"
 		}
 	}
+
 	return ""
 }

@@ -45,22 +45,27 @@ func (c Config) Validate() error {
 			return fmt.Errorf("device name %q", d)
 		}
 	}
+
 	if len(c.Pods) == 0 {
 		return errors.New("no pod subnet")
 	}
+
 	if c.Ports.First == 0 || c.Ports.Last < c.Ports.First {
 		return fmt.Errorf("port range %d-%d", c.Ports.First, c.Ports.Last)
 	}
+
 	for _, p := range slices.Concat(c.Pods, c.Cluster, c.Routable, c.Tunnels) {
 		if !p.IsValid() {
 			return fmt.Errorf("prefix %s", p)
 		}
 	}
+
 	for _, a := range c.Hosts {
 		if !a.IsValid() {
 			return fmt.Errorf("host address %s", a)
 		}
 	}
+
 	return nil
 }
 
@@ -71,6 +76,7 @@ func Script(c Config) string {
 	fmt.Fprintf(&b, "table inet %s\ndelete table inet %[1]s\ntable inet %[1]s {\n", Table)
 	b.WriteString("\tchain postrouting {\n\t\ttype nat hook postrouting priority srcnat; policy accept;\n")
 	fmt.Fprintf(&b, "\t\toifname { \"lo\", %q } return\n", c.Port)
+
 	for _, family := range []struct {
 		name string
 		is   func(netip.Addr) bool
@@ -79,16 +85,22 @@ func Script(c Config) string {
 		if pods == "" {
 			continue
 		}
+
 		if s := set(c.Routable, family.is); s != "" {
 			fmt.Fprintf(&b, "\t\t%s saddr { %s } return\n", family.name, s)
 		}
+
 		if s := set(slices.Concat(c.Cluster, c.Pods), family.is); s != "" {
 			fmt.Fprintf(&b, "\t\t%s saddr { %s } %[1]s daddr { %[3]s } return\n", family.name, pods, s)
 		}
-		fmt.Fprintf(&b, "\t\t%s saddr { %s } meta l4proto { tcp, udp, sctp } masquerade to :%d-%d\n", family.name, pods, c.Ports.First, c.Ports.Last)
+
+		fmt.Fprintf(&b, "\t\t%s saddr { %s } meta l4proto { tcp, udp, sctp } masquerade to :%d-%d\n",
+			family.name, pods, c.Ports.First, c.Ports.Last)
 		fmt.Fprintf(&b, "\t\t%s saddr { %s } masquerade\n", family.name, pods)
 	}
+
 	b.WriteString("\t}\n" + tunnels(c) + probes(c) + redirects(c.Redirects) + "}\n")
+
 	return b.String()
 }
 
@@ -96,23 +108,29 @@ func Script(c Config) string {
 // prefixes, which nft rejects.
 func set(list []netip.Prefix, is func(netip.Addr) bool) string {
 	var own []netip.Prefix
+
 	for _, p := range list {
 		if is(p.Addr()) {
 			own = append(own, p.Masked())
 		}
 	}
+
 	slices.SortFunc(own, func(a, b netip.Prefix) int { return a.Bits() - b.Bits() })
+
 	var kept []netip.Prefix
 	for _, p := range own {
 		if !slices.ContainsFunc(kept, func(k netip.Prefix) bool { return k.Overlaps(p) }) {
 			kept = append(kept, p)
 		}
 	}
+
 	slices.SortFunc(kept, func(a, b netip.Prefix) int { return a.Addr().Compare(b.Addr()) })
+
 	var out []string
 	for _, p := range kept {
 		out = append(out, p.String())
 	}
+
 	return strings.Join(out, ", ")
 }
 
@@ -122,12 +140,15 @@ func Sync(ctx context.Context, c Config) error {
 	if err := c.Validate(); err != nil {
 		return fmt.Errorf("check masquerade config: %w", err)
 	}
+
 	if err := forward(c); err != nil {
 		return err
 	}
+
 	if err := nft(ctx, Script(c)); err != nil {
 		return fmt.Errorf("write table inet %s: %w", Table, err)
 	}
+
 	return nil
 }
 
@@ -137,6 +158,7 @@ func Remove(ctx context.Context) error {
 	if err := nft(ctx, fmt.Sprintf("table inet %s\ndelete table inet %[1]s\n", Table)); err != nil {
 		return fmt.Errorf("delete table inet %s: %w", Table, err)
 	}
+
 	return nil
 }
 
@@ -145,6 +167,7 @@ func Remove(ctx context.Context) error {
 // forwarding, and deletes default routes learned there.
 func forward(c Config) error {
 	v4 := slices.ContainsFunc(c.Pods, func(p netip.Prefix) bool { return p.Addr().Is4() })
+
 	v6 := slices.ContainsFunc(c.Pods, func(p netip.Prefix) bool { return p.Addr().Is6() })
 	if v4 {
 		for _, d := range append([]string{c.Port}, c.Uplinks...) {
@@ -153,16 +176,20 @@ func forward(c Config) error {
 			}
 		}
 	}
+
 	if !v6 {
 		return nil
 	}
+
 	if err := keepAdvertisements(c); err != nil {
 		return err
 	}
+
 	err := link.WriteSysctl("net/ipv6/conf/all/forwarding", "1")
 	if errors.Is(err, os.ErrNotExist) {
 		return nil
 	}
+
 	return err
 }
 
@@ -173,20 +200,25 @@ func keepAdvertisements(c Config) error {
 	if err != nil {
 		return fmt.Errorf("list devices: %w", err)
 	}
+
 	for _, d := range devices {
 		key := "net/ipv6/conf/" + d.Name + "/accept_ra"
+
 		v, err := link.ReadSysctl(key)
 		if err != nil || v != "1" || d.Name == c.Port || d.Flags&net.FlagLoopback != 0 {
 			continue // without IPv6, or removed
 		}
+
 		forwards, err := link.ReadSysctl("net/ipv6/conf/" + d.Name + "/forwarding")
 		if !slices.Contains(c.Uplinks, d.Name) && (err != nil || forwards != "0") {
 			continue // accepts none now
 		}
+
 		if err := link.WriteSysctl(key, "2"); err != nil && !errors.Is(err, os.ErrNotExist) {
 			return err
 		}
 	}
+
 	return nil
 }
 
@@ -200,10 +232,13 @@ func nft(ctx context.Context, script string) error {
 func runNFT(ctx context.Context, input string, args ...string) ([]byte, error) {
 	cmd := exec.CommandContext(ctx, "nft", args...)
 	cmd.Stdin = strings.NewReader(input)
+
 	var out, stderr bytes.Buffer
+
 	cmd.Stdout, cmd.Stderr = &out, &stderr
 	if err := cmd.Run(); err != nil {
 		return nil, fmt.Errorf("nft: %w: %s", err, bytes.TrimSpace(stderr.Bytes()))
 	}
+
 	return out.Bytes(), nil
 }

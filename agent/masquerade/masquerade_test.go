@@ -26,6 +26,7 @@ func prefixes(s ...string) (out []netip.Prefix) {
 	for _, p := range s {
 		out = append(out, netip.MustParsePrefix(p))
 	}
+
 	return out
 }
 
@@ -126,6 +127,7 @@ func TestValidate(t *testing.T) {
 	} {
 		c := config
 		change(&c)
+
 		if err := Sync(t.Context(), c); err == nil {
 			t.Errorf("%s: accepted", name)
 		}
@@ -137,6 +139,7 @@ func TestPodsLeaveByHostAddress(t *testing.T) {
 	if err := link.WriteSysctl("net/ipv6/conf/all/forwarding", "0"); err != nil { // left enabled by an earlier test
 		t.Fatal(err)
 	}
+
 	t.Cleanup(func() { _ = link.Delete("other0") })
 	n := newNode(t, remotePods+`
 ip link add other0 type veth peer name o0
@@ -149,37 +152,47 @@ pod:addr add 10.244.1.130/24 dev p0
 
 	seen := func(from, to, want string) {
 		t.Helper()
+
 		const ssh = 22 // used by the host, but a pod may bind it
+
 		client := dial(t, n.pods, netip.AddrPortFrom(netip.MustParseAddr(from), ssh), net.JoinHostPort(to, server))
+
 		got, err := netip.ParseAddrPort(client)
 		if err != nil || got.Addr().Unmap().String() != want {
 			t.Errorf("%s to %s: seen as %s, want %s", from, to, client, want)
 		}
+
 		if masqueraded := want != from; masqueraded != (got.Port() >= config.Ports.First) {
 			t.Errorf("%s to %s: seen from port %d", from, to, got.Port())
 		}
 	}
+
 	for range 2 {
 		if err := Sync(t.Context(), config); err != nil {
 			t.Fatal(err)
 		}
+
 		seen("10.244.1.5", "192.0.2.1", "192.0.2.2")
 		seen("10.244.1.130", "192.0.2.1", "10.244.1.130")
 		seen("10.244.1.5", "10.244.2.5", "10.244.1.5")
 		seen("fd00:10:244:1::5", "2001:db8::1", "2001:db8::2")
 		seen("fd00:10:244:1::5", "fd00:10:244:2::5", "fd00:10:244:1::5")
 	}
+
 	for _, d := range []string{"up0", "other0"} {
 		if v, err := link.ReadSysctl("net/ipv6/conf/" + d + "/accept_ra"); err != nil || v != "2" {
 			t.Errorf("accept_ra of %s %s, error %v: it forwards and would lose its default route", d, v, err)
 		}
 	}
+
 	for range 2 {
 		if err := Remove(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 	}
+
 	seen("10.244.1.5", "192.0.2.1", "10.244.1.5")
+
 	if got := strings.TrimSpace(testnode.Run(t, "nft", "list", "tables")); got != "table inet others" {
 		t.Errorf("tables left: %q", got)
 	}
@@ -188,7 +201,9 @@ pod:addr add 10.244.1.130/24 dev p0
 // serve starts a server that returns the address and port of its clients.
 func serve(t *testing.T, pid string) (port string) {
 	t.Helper()
+
 	var l net.Listener
+
 	err := link.InNetns("/proc/"+pid+"/ns/net", func() (err error) {
 		l, err = net.Listen("tcp", ":0")
 		return err
@@ -196,25 +211,33 @@ func serve(t *testing.T, pid string) (port string) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	t.Cleanup(func() { l.Close() })
+
 	go func() {
 		for {
 			c, err := l.Accept()
 			if err != nil {
 				return
 			}
+
 			fmt.Fprint(c, c.RemoteAddr())
 			c.Close()
 		}
 	}()
+
 	_, port, _ = net.SplitHostPort(l.Addr().String())
+
 	return port
 }
 
 func dial(t *testing.T, pid string, from netip.AddrPort, to string) string {
 	t.Helper()
+
 	d := net.Dialer{LocalAddr: net.TCPAddrFromAddrPort(from), Timeout: 20 * time.Second, Control: reuse}
+
 	var c net.Conn
+
 	err := link.InNetns("/proc/"+pid+"/ns/net", func() (err error) {
 		c, err = d.Dial("tcp", to)
 		return err
@@ -223,10 +246,12 @@ func dial(t *testing.T, pid string, from netip.AddrPort, to string) string {
 		t.Fatalf("%s to %s: %v", from, to, err)
 	}
 	defer c.Close()
+
 	b, err := io.ReadAll(c)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	return string(b)
 }
 
@@ -235,5 +260,6 @@ func reuse(_, _ string, raw syscall.RawConn) (err error) {
 	failed := raw.Control(func(fd uintptr) {
 		err = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_REUSEADDR, 1)
 	})
+
 	return errors.Join(failed, err)
 }

@@ -40,6 +40,7 @@ world:addr add 192.0.2.1/24 dev w0
 world:addr add 2001:db8::1/64 dev w0 nodad
 `)
 	n.run(t, further)
+
 	return n
 }
 
@@ -54,6 +55,7 @@ world:-6 route add fd00:10:244:1::/64 via 2001:db8::2`
 
 func (n testNode) run(t *testing.T, lines string) {
 	t.Helper()
+
 	replace := strings.NewReplacer("PODS", n.pods, "WORLD", n.world,
 		"pod:", "nsenter -t "+n.pods+" -n ip ", "world:", "nsenter -t "+n.world+" -n ip ")
 	for line := range strings.Lines(strings.TrimSpace(lines)) {
@@ -64,9 +66,11 @@ func (n testNode) run(t *testing.T, lines string) {
 // syncs applies the configuration and removes the rules at the end of the test.
 func syncs(t *testing.T, c Config) {
 	t.Helper()
+
 	if err := Sync(t.Context(), c); err != nil {
 		t.Fatal(err)
 	}
+
 	t.Cleanup(func() {
 		if err := Remove(t.Context()); err != nil && t.Context().Err() == nil {
 			t.Error(err)

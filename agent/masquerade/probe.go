@@ -49,27 +49,38 @@ var kinds = []struct {
 // the node nor create an entry in conntrack, which confirms connections later.
 func probes(c Config) string {
 	var counters, enter, leave strings.Builder
+
 	for _, f := range families {
 		var sources []netip.Prefix
 		for _, p := range c.Pods {
 			sources = append(sources, netip.PrefixFrom(probeSource(p), p.Addr().BitLen()))
 		}
+
 		from := set(sources, f.is)
 		if from == "" {
 			continue
 		}
+
 		nfproto := map[string]string{"ip": "ipv4", "ip6": "ipv6"}[f.ip]
 		for _, name := range []string{probesEnter, probesLeave, newLeave, repliesEnter, repliesLeave} {
 			fmt.Fprintf(&counters, "\tcounter %s_%s {\n\t}\n", name, f.ip)
 		}
-		probe := fmt.Sprintf("\t\tiifname %q %s saddr { %s } meta l4proto { tcp, udp } th sport", c.Port, f.ip, from)
-		fmt.Fprintf(&enter, "%s { %d, %d } counter name %s_%s\n", probe, probePort, tracedPort, probesEnter, f.ip)
+
+		probe := fmt.Sprintf("\t\tiifname %q %s saddr { %s } meta l4proto { tcp, udp } th sport", c.Port,
+			f.ip, from)
+		fmt.Fprintf(&enter, "%s { %d, %d } counter name %s_%s\n", probe, probePort, tracedPort, probesEnter,
+			f.ip)
 		fmt.Fprintf(&enter, "%s %d meta nftrace set 1\n", probe, tracedPort)
-		fmt.Fprintf(&enter, "\t\toifname %q meta nfproto %s ct direction reply counter name %s_%s\n", c.Port, nfproto, repliesEnter, f.ip)
-		fmt.Fprintf(&leave, "%s { %d, %d } counter name %s_%s drop\n", probe, probePort, tracedPort, probesLeave, f.ip)
-		fmt.Fprintf(&leave, "\t\tiifname %q meta nfproto %s ct state new counter name %s_%s\n", c.Port, nfproto, newLeave, f.ip)
-		fmt.Fprintf(&leave, "\t\toifname %q meta nfproto %s ct direction reply counter name %s_%s\n", c.Port, nfproto, repliesLeave, f.ip)
+		fmt.Fprintf(&enter, "\t\toifname %q meta nfproto %s ct direction reply counter name %s_%s\n", c.Port,
+			nfproto, repliesEnter, f.ip)
+		fmt.Fprintf(&leave, "%s { %d, %d } counter name %s_%s drop\n", probe, probePort, tracedPort,
+			probesLeave, f.ip)
+		fmt.Fprintf(&leave, "\t\tiifname %q meta nfproto %s ct state new counter name %s_%s\n", c.Port,
+			nfproto, newLeave, f.ip)
+		fmt.Fprintf(&leave, "\t\toifname %q meta nfproto %s ct direction reply counter name %s_%s\n", c.Port,
+			nfproto, repliesLeave, f.ip)
 	}
+
 	return counters.String() +
 		"\tchain " + enterChain + " {\n\t\ttype filter hook forward priority -2147483648; policy accept;\n" + enter.String() + "\t}\n" +
 		"\tchain leave {\n\t\ttype filter hook forward priority 2147483647; policy accept;\n" + leave.String() + "\t}\n"
@@ -124,20 +135,27 @@ func Describe(all []Dropped, port string) string {
 	if len(all) == 0 {
 		return ""
 	}
+
 	if len(all) == 2 && all[0].Replies == all[1].Replies && slices.Equal(all[0].By, all[1].By) {
 		both := all[0]
 		both.Family += " and " + all[1].Family
 		all = []Dropped{both}
 	}
+
 	var parts []string
+
 	for _, d := range all {
 		what := "packets of pods"
 		if d.Replies {
 			what = "replies to pods"
 		}
-		parts = append(parts, fmt.Sprintf("%s %s are dropped by %s", d.Family, what, strings.Join(d.By, " and ")))
+
+		parts = append(parts,
+			fmt.Sprintf("%s %s are dropped by %s", d.Family, what, strings.Join(d.By, " and ")))
 	}
-	return strings.Join(parts, ", ") + ": pods reach no other network; accept packets from and to " + port + " there (docs/platforms.md, Firewalls beside local gateway mode)"
+
+	return strings.Join(parts,
+		", ") + ": pods reach no other network; accept packets from and to " + port + " there (docs/platforms.md, Firewalls beside local gateway mode)"
 }
 
 // Result is the result of a look.
@@ -158,28 +176,36 @@ const minReplies = 3
 // not route is not judged.
 func (p *Probe) Look(ctx context.Context) (Result, error) {
 	var out Result
+
 	begin, err := readCounters(ctx)
 	if err != nil {
 		return out, err
 	}
+
 	last := p.last
+
 	sources, err := p.sources()
 	if err != nil {
 		return out, err
 	}
+
 	for _, f := range families {
 		source, has := sources[f]
 		if !has {
 			continue
 		}
+
 		outcome, err := p.probe(ctx, f, source)
 		if err != nil {
 			return out, err
 		}
+
 		if outcome == absent {
 			continue
 		}
+
 		out.Forwards++
+
 		d := Dropped{Family: f.name, Replies: outcome == passed}
 		switch {
 		case outcome == passed && !repliesDropped(last, begin, f):
@@ -188,12 +214,16 @@ func (p *Probe) Look(ctx context.Context) (Result, error) {
 			out.Unsure = true
 			continue
 		}
+
 		if d.By, err = p.culprits(ctx, f, source, d.Replies); err != nil {
 			return out, err
 		}
+
 		out.Dropped = append(out.Dropped, d)
 	}
+
 	p.last = begin
+
 	return out, nil
 }
 
@@ -220,29 +250,40 @@ func (p *Probe) sources() (map[family]source, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	all, err := link.Addresses()
 	if err != nil {
 		return nil, err
 	}
+
 	out := map[family]source{}
+
 	for _, f := range families {
 		var s source
+
 		for _, a := range all {
 			if a.LinkLocal || !f.is(a.Prefix.Addr()) {
 				continue
 			}
+
 			if a.Device == p.Port && !s.from.IsValid() {
 				s.host, s.from = frame.Host{MAC: port.MAC, Addr: a.Prefix.Addr()}, probeSource(a.Prefix)
 			}
-			if neighbour := a.Prefix.Masked().Addr().Next(); a.Device != p.Port && !a.Prefix.IsSingleIP() && neighbour != a.Prefix.Addr() && !neighbour.IsLoopback() {
+
+			if neighbour := a.Prefix.Masked().
+				Addr().
+				Next(); a.Device != p.Port && !a.Prefix.IsSingleIP() && neighbour != a.Prefix.Addr() &&
+				!neighbour.IsLoopback() {
 				s.targets = append(s.targets, neighbour)
 			}
 		}
+
 		if s.from.IsValid() && s.from != s.host.Addr {
 			s.targets = append([]netip.Addr{f.target}, s.targets[:min(len(s.targets), maxTargets-1)]...)
 			out[f] = s
 		}
 	}
+
 	return out, nil
 }
 
@@ -259,16 +300,20 @@ const (
 // route forwards to its neighbours only, and a firewall may allow pods no more than that.
 func (p *Probe) probe(ctx context.Context, f family, s source) (outcome, error) {
 	var all []packet
+
 	for _, to := range s.targets {
 		for _, k := range kinds {
 			all = append(all, packet{netip.AddrPortFrom(to, k.port), k.proto})
 		}
 	}
+
 	first, err := p.pass(ctx, f, s, all[:1])
 	if err != nil || first == passed {
 		return first, err
 	}
+
 	others, err := p.pass(ctx, f, s, all[1:])
+
 	return max(first, others), err
 }
 
@@ -290,17 +335,21 @@ func (p *Probe) pass(ctx context.Context, f family, s source, probes []packet) (
 	if err != nil {
 		return absent, err
 	}
+
 	for _, packet := range probes {
 		if err := p.send(ctx, s, packet, probePort); err != nil {
 			return absent, err
 		}
 	}
+
 	got, since := absent, time.Now()
+
 	for wait := pause; ; wait = min(2*wait, passage) {
 		now, err := readCounters(ctx)
 		if err != nil {
 			return absent, err
 		}
+
 		switch entered, left := probesEnter+"_"+f.ip, probesLeave+"_"+f.ip; {
 		case now[left] > before[left]:
 			return passed, nil
@@ -309,9 +358,11 @@ func (p *Probe) pass(ctx context.Context, f family, s source, probes []packet) (
 		case now[entered] > before[entered] && got == absent:
 			got, since = dropped, time.Now()
 		}
+
 		if got == absent && time.Since(since) > arrival || got == dropped && time.Since(since) > passage {
 			return got, nil
 		}
+
 		select {
 		case <-ctx.Done():
 			return absent, ctx.Err()
@@ -321,14 +372,22 @@ func (p *Probe) pass(ctx context.Context, f family, s source, probes []packet) (
 }
 
 func (p *Probe) send(ctx context.Context, s source, probe packet, from uint16) error {
-	spec := frame.Spec{SrcMAC: s.host.MAC, DstMAC: s.host.MAC, Proto: probe.proto, Src: netip.AddrPortFrom(s.from, from), Dst: probe.to}
+	spec := frame.Spec{
+		SrcMAC: s.host.MAC,
+		DstMAC: s.host.MAC,
+		Proto:  probe.proto,
+		Src:    netip.AddrPortFrom(s.from, from),
+		Dst:    probe.to,
+	}
 	if probe.proto == "tcp" {
 		spec.Flags = []string{"syn"}
 	}
+
 	b, err := spec.Bytes()
 	if err != nil {
 		return err
 	}
+
 	return p.Send(ctx, b)
 }
 
@@ -339,8 +398,10 @@ func readCounters(ctx context.Context) (map[string]uint64, error) {
 		if strings.Contains(err.Error(), "No such file or directory") {
 			err = ErrNoTable
 		}
+
 		return nil, fmt.Errorf("read counters of table inet %s: %w", Table, err)
 	}
+
 	var list struct {
 		Nftables []struct {
 			Counter struct {
@@ -352,9 +413,11 @@ func readCounters(ctx context.Context) (map[string]uint64, error) {
 	if err := json.Unmarshal(out, &list); err != nil {
 		return nil, fmt.Errorf("read counters of table inet %s: %w", Table, err)
 	}
+
 	counters := map[string]uint64{}
 	for _, l := range list.Nftables {
 		counters[l.Counter.Name] = l.Counter.Packets
 	}
+
 	return counters, nil
 }

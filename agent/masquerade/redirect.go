@@ -22,6 +22,7 @@ func protocol(number uint8) string {
 	case 132:
 		return "sctp"
 	}
+
 	return ""
 }
 
@@ -35,9 +36,11 @@ func redirects(fronts map[bpf.ServiceKey]service.Redirect) string {
 	})
 	r.family("ip", "ipv4_addr", true)
 	r.family("ip6", "ipv6_addr", false)
+
 	if r.rules.Len() == 0 {
 		return ""
 	}
+
 	return r.objects.String() + "\tchain prerouting {\n\t\ttype nat hook prerouting priority dstnat; policy accept;\n" + r.rules.String() + "\t}\n"
 }
 
@@ -50,30 +53,37 @@ type redirector struct {
 
 func (r *redirector) family(ip, kind string, is4 bool) {
 	var single, several, ranged []string
+
 	for _, k := range r.keys {
-		to := slices.DeleteFunc(slices.Clone(r.fronts[k].To), func(a netip.AddrPort) bool { return a.Addr().Is4() != is4 })
+		to := slices.DeleteFunc(slices.Clone(r.fronts[k].To),
+			func(a netip.AddrPort) bool { return a.Addr().Is4() != is4 })
 		if k.Addr.Is4() != is4 || len(to) == 0 || protocol(k.Proto) == "" {
 			continue
 		}
+
 		front := fmt.Sprintf("%s . %s . %d", k.Addr, protocol(k.Proto), k.Port)
 		if from := r.fronts[k].From; len(from) > 0 {
 			ranged = append(ranged, front+" : jump "+r.only(ip, from))
 		}
+
 		if len(to) == 1 {
 			single = append(single, front+" : "+target(to[0]))
 		} else {
 			several = append(several, front+" : goto "+r.chain(ip, to))
 		}
 	}
+
 	front := ip + " daddr . meta l4proto . th dport"
 	if len(ranged) > 0 {
 		r.table("ranged_"+ip, kind, "verdict", ranged)
 		fmt.Fprintf(&r.rules, "\t\t%s vmap @ranged_%s\n", front, ip)
 	}
+
 	if len(single) > 0 {
 		r.table("one_"+ip, kind, kind+" . inet_service", single)
 		fmt.Fprintf(&r.rules, "\t\tdnat %s to %s map @one_%[1]s\n", ip, front)
 	}
+
 	if len(several) > 0 {
 		r.table("several_"+ip, kind, "verdict", several)
 		fmt.Fprintf(&r.rules, "\t\t%s vmap @several_%s\n", front, ip)
@@ -81,8 +91,9 @@ func (r *redirector) family(ip, kind string, is4 bool) {
 }
 
 func (r *redirector) table(name, kind, value string, elements []string) {
-	fmt.Fprintf(&r.objects, "\tmap %s {\n\t\ttype %s . inet_proto . inet_service : %s\n\t\telements = { %s }\n\t}\n",
-		name, kind, value, strings.Join(elements, ", "))
+	fmt.Fprintf(&r.objects,
+		"\tmap %s {\n\t\ttype %s . inet_proto . inet_service : %s\n\t\telements = { %s }\n\t}\n", name, kind,
+		value, strings.Join(elements, ", "))
 }
 
 // only returns the name of the chain that drops packets from outside the prefixes. (Linux 6.12 of
@@ -99,8 +110,15 @@ func (r *redirector) chain(ip string, to []netip.AddrPort) string {
 	for i, a := range to {
 		numbered = append(numbered, fmt.Sprintf("%d : %s", i, target(a)))
 	}
+
 	list := strings.Join(numbered, ", ")
-	return r.named("one_of", list, fmt.Sprintf("meta l4proto { tcp, udp, sctp } dnat %s to numgen random mod %d map { %s }", ip, len(to), list))
+
+	return r.named(
+		"one_of",
+		list,
+		fmt.Sprintf("meta l4proto { tcp, udp, sctp } dnat %s to numgen random mod %d map { %s }", ip, len(to),
+			list),
+	)
 }
 
 // named returns the name of the chain for that list. It writes the chain on first use.
@@ -111,6 +129,7 @@ func (r *redirector) named(kind, list, rules string) string {
 		r.chains[list] = name
 		fmt.Fprintf(&r.objects, "\tchain %s {\n\t\t%s\n\t}\n", name, rules)
 	}
+
 	return name
 }
 

@@ -26,15 +26,18 @@ func TestRedirects(t *testing.T) {
 		for _, a := range addrs {
 			out.To = append(out.To, netip.AddrPortFrom(netip.MustParseAddr(a), port))
 		}
+
 		return out
 	}
 	from := func(r service.Redirect, ranges ...string) service.Redirect {
 		for _, text := range ranges {
 			r.From = append(r.From, netip.MustParsePrefix(text))
 		}
+
 		return r
 	}
 	c := config
+
 	c.Redirects = map[bpf.ServiceKey]service.Redirect{
 		key("192.0.2.2", 30080):   to("10.244.1.5"),
 		key("192.0.2.2", 30081):   to("10.244.1.5", "10.244.1.6"),
@@ -49,6 +52,7 @@ func TestRedirects(t *testing.T) {
 	}
 	for range 2 {
 		syncs(t, c)
+
 		for _, p := range []struct{ from, to string }{
 			{"192.0.2.1", "192.0.2.2:30080"},
 			{"192.0.2.1", "192.0.2.2:30081"},
@@ -65,11 +69,14 @@ func TestRedirects(t *testing.T) {
 			}
 		}
 	}
+
 	var silent sync.WaitGroup                                                   // both at once: only time shows that there is no answer
 	for _, closed := range []string{"192.0.2.2:30084", "[2001:db8::2]:30084"} { // clients outside of its ranges
 		silent.Go(func() {
 			d := net.Dialer{Timeout: 2 * time.Second}
+
 			var conn net.Conn
+
 			err := link.InNetns("/proc/"+n.world+"/ns/net", func() (err error) {
 				conn, err = d.Dial("tcp", closed)
 				return err
@@ -77,12 +84,15 @@ func TestRedirects(t *testing.T) {
 			if err == nil {
 				conn.Close()
 			}
+
 			if netErr := net.Error(nil); !errors.As(err, &netErr) || !netErr.Timeout() {
 				t.Errorf("%s: %v, want no answer", closed, err)
 			}
 		})
 	}
+
 	silent.Wait()
+
 	script := Script(c)
 	if n := strings.Count(script, "chain one_of_"); n != 1 {
 		t.Errorf("%d chains for one list of targets:\n%s", n, script)

@@ -19,6 +19,7 @@ import (
 // A packet to one of the host's own addresses takes the hook input, where no destination is allowed.
 func tunnels(c Config) string {
 	var b strings.Builder
+
 	chain := func(hook, verdict string) {
 		fmt.Fprintf(&b, "\tchain %s {\n\t\ttype filter hook %[1]s priority filter; policy accept;\n", hook)
 		fmt.Fprintf(&b, "\t\tiifname %q udp dport %d %s\n\t}\n", c.Port, model.TunnelPort, verdict)
@@ -27,6 +28,7 @@ func tunnels(c Config) string {
 	chain("input", "drop")
 
 	b.WriteString("\tchain tunnels {\n")
+
 	for _, family := range []struct {
 		name string
 		is   func(netip.Addr) bool
@@ -34,13 +36,16 @@ func tunnels(c Config) string {
 		if s := set(single(c.Hosts), family.is); s != "" {
 			fmt.Fprintf(&b, "\t\t%s daddr { %s } drop\n", family.name, s)
 		}
+
 		if s := set(c.Tunnels, family.is); s != "" {
 			fmt.Fprintf(&b, "\t\t%s daddr { %s } return\n", family.name, s)
 		}
 	}
+
 	b.WriteString("\t\tdrop\n\t}\n")
 
 	chain("forward", "goto tunnels") // nft wants the chain tunnels to exist
+
 	return b.String()
 }
 
@@ -50,5 +55,6 @@ func single(addresses []netip.Addr) []netip.Prefix {
 	for _, a := range addresses {
 		out = append(out, netip.PrefixFrom(a, a.BitLen()))
 	}
+
 	return out
 }

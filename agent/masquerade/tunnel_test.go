@@ -26,6 +26,7 @@ world:addr add 2001:db8::20/64 dev w0 nodad
 	// The marker is sent after each packet on the same way. When it arrives, a packet that has not
 	// arrived was dropped.
 	const marker = 6082
+
 	outside, own := "/proc/"+n.world+"/ns/net", "/proc/self/ns/net"
 	pod := listen(t, "/proc/"+n.pods+"/ns/net", netip.MustParseAddrPort("[::]:4000"))
 
@@ -49,13 +50,16 @@ world:addr add 2001:db8::20/64 dev w0 nodad
 	} {
 		to := netip.MustParseAddr(tc.to)
 		tunnel, marked := listen(t, tc.at, netip.AddrPortFrom(to, model.TunnelPort)), listen(t, tc.at, netip.AddrPortFrom(to, marker))
+
 		for _, what := range []string{"first packet", "reply"} {
 			if what == "reply" { // the peer begins the connection
 				from := netip.MustParseAddrPort("10.244.1.5:4000")
 				if to.Is6() {
 					from = netip.MustParseAddrPort("[fd00:10:244:1::5]:4000")
 				}
+
 				sendFrom(t, tunnel, from)
+
 				if !receive(t, pod, 10*time.Second) {
 					t.Fatalf("no packet from %s arrives at the pod", to)
 				}
@@ -63,9 +67,11 @@ world:addr add 2001:db8::20/64 dev w0 nodad
 
 			sendFrom(t, pod, netip.AddrPortFrom(to, model.TunnelPort))
 			sendFrom(t, pod, netip.AddrPortFrom(to, marker))
+
 			if !receive(t, marked, 10*time.Second) {
 				t.Fatalf("%s: the marker does not arrive", to)
 			}
+
 			if got := receive(t, tunnel, 50*time.Millisecond); got != tc.arrives {
 				t.Errorf("%s to %s arrives: %t, want %t", what, to, got, tc.arrives)
 			}
@@ -75,6 +81,7 @@ world:addr add 2001:db8::20/64 dev w0 nodad
 
 func listen(t *testing.T, netns string, at netip.AddrPort) (conn *net.UDPConn) {
 	t.Helper()
+
 	err := link.InNetns(netns, func() (err error) {
 		conn, err = net.ListenUDP("udp", net.UDPAddrFromAddrPort(at))
 		return err
@@ -82,12 +89,15 @@ func listen(t *testing.T, netns string, at netip.AddrPort) (conn *net.UDPConn) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	t.Cleanup(func() { conn.Close() })
+
 	return conn
 }
 
 func sendFrom(t *testing.T, conn *net.UDPConn, to netip.AddrPort) {
 	t.Helper()
+
 	if _, err := conn.WriteToUDPAddrPort([]byte("x"), to); err != nil {
 		t.Fatalf("send to %s: %v", to, err)
 	}
@@ -96,12 +106,15 @@ func sendFrom(t *testing.T, conn *net.UDPConn, to netip.AddrPort) {
 // receive reports whether a packet arrives within the time.
 func receive(t *testing.T, conn *net.UDPConn, within time.Duration) bool {
 	t.Helper()
+
 	if err := conn.SetReadDeadline(time.Now().Add(within)); err != nil {
 		t.Fatal(err)
 	}
+
 	_, _, err := conn.ReadFromUDPAddrPort(make([]byte, 100))
 	if err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Fatal(err)
 	}
+
 	return err == nil
 }

@@ -29,29 +29,41 @@ func (h *HostSent) Append(read func() ([]bpf.Counter, error)) ([]bpf.Counter, er
 	// The device comes first: a packet of OVN is counted by the programs before it is sent. In the
 	// other order, packets of OVN sent meanwhile would be counted as the host's.
 	packets, bytes, deviceErr := h.Device()
+
 	counters, err := read()
 	if err != nil {
 		return nil, err
 	}
+
 	if deviceErr != nil {
 		return counters, fmt.Errorf("derive what the host sends: %w", deviceErr)
 	}
+
 	var out bpf.Counter
+
 	for _, n := range counters {
 		if n.Port == "ovn" && n.Verdict == "out" {
 			out.Packets += n.Packets
 			out.Bytes += n.Bytes
 		}
 	}
+
 	h.mu.Lock()
 	defer h.mu.Unlock()
+
 	if h.looks == looks { // otherwise a concurrent call was faster, perhaps with later figures
 		h.packets.look(packets, out.Packets, looks == 0)
 		h.bytes.look(bytes, out.Bytes, looks == 0)
 		h.looks++
 	}
+
 	return append(counters, bpf.Counter{
-		Port: "host", Direction: "tx", Verdict: "out", Reason: Derived, Packets: uint64(h.packets.shown), Bytes: uint64(h.bytes.shown),
+		Port:      "host",
+		Direction: "tx",
+		Verdict:   "out",
+		Reason:    Derived,
+		Packets:   uint64(h.packets.shown),
+		Bytes:     uint64(h.bytes.shown),
 	}), nil
 }
 
@@ -69,8 +81,10 @@ func (d *derived) look(device, ovn uint64, first bool) {
 		if device < d.device { // a new device of the same name
 			more = int64(device)
 		}
+
 		d.sum += more - int64(ovn-d.ovn)
 	}
+
 	d.device, d.ovn = device, ovn
 	d.shown = max(d.shown, d.sum)
 }

@@ -62,11 +62,13 @@ type Collector struct {
 // New returns an unregistered Collector. It has all metrics of the Table but the histograms.
 func New(s Source) *Collector {
 	var at metric.Table
+
 	for _, f := range Table() {
 		if f.Kind != metric.Histogram {
 			at = append(at, f)
 		}
 	}
+
 	return &Collector{s: s, set: metric.NewSet(at)}
 }
 
@@ -82,24 +84,31 @@ func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 	put("ovnkube_agent_ready", metric.One(c.s.Ready()))
 	put("ovnkube_gateway_drained", metric.One(c.s.Drained()))
 	put("ovnkube_gateway_fallback", metric.One(info.NoEBPF != ""), info.Backend, info.NoEBPF)
+
 	stats := c.s.Stats()
 	for part, why := range stats.Degraded {
 		put("ovnkube_gateway_degraded", metric.One(why != ""), part)
 	}
+
 	for table, n := range stats.Unwritten {
 		put("ovnkube_gateway_table_unwritten", float64(n), table)
 	}
+
 	for part, n := range stats.Repairs {
 		put("ovnkube_gateway_repairs_total", float64(n), part)
 	}
+
 	put("ovnkube_gateway_host_listeners", float64(stats.Listeners))
 	c.putPortUse(put, stats)
+
 	if s := stats.Shortcuts; s != nil {
 		put("ovnkube_gateway_shortcut_limited_pods", float64(s.Limited))
+
 		for _, cause := range s.Causes {
 			put("ovnkube_gateway_shortcut_prevented", 1, cause)
 		}
 	}
+
 	c.putFailures(put)
 	c.putOVS(put)
 	c.putPrograms(put)
@@ -115,14 +124,18 @@ func (c *Collector) putPortUse(put putter, stats gateway.Stats) {
 	if stats.SNATPorts == 0 {
 		return
 	}
+
 	put("ovnkube_gateway_snat_ports", float64(stats.SNATPorts))
+
 	most := 0
 	for _, u := range stats.PortUse {
 		most = max(most, u.Ports)
 		if 2*u.Ports >= stats.SNATPorts {
-			put("ovnkube_gateway_snat_remote_ports_used", float64(u.Ports), strconv.Itoa(int(u.Proto)), u.Remote.String())
+			put("ovnkube_gateway_snat_remote_ports_used", float64(u.Ports), strconv.Itoa(int(u.Proto)),
+				u.Remote.String())
 		}
 	}
+
 	put("ovnkube_gateway_snat_remote_ports_used_max", float64(most))
 }
 
@@ -130,11 +143,13 @@ func (c *Collector) putFailures(put putter) {
 	if c.s.Failures == nil {
 		return
 	}
+
 	failures, err := c.s.Failures()
 	if err != nil {
 		c.s.Log.Debug("no counters of conntrack", "error", err)
 		return
 	}
+
 	for kind, n := range failures {
 		put("ovnkube_gateway_conntrack_failures_total", float64(n), kind)
 	}
@@ -145,11 +160,13 @@ func (c *Collector) putShadow(put putter) {
 	if c.s.Shadow == nil {
 		return
 	}
+
 	s := c.s.Shadow()
 	for reason, n := range s.Compared {
 		put("ovnkube_gateway_shadow_compared_total", float64(n), reason)
 		put("ovnkube_gateway_shadow_mismatch_total", float64(s.Mismatched[reason]), reason)
 	}
+
 	for cause, n := range s.Skipped {
 		put("ovnkube_gateway_shadow_skipped_total", float64(n), cause)
 	}
@@ -161,15 +178,19 @@ func (c *Collector) putOVS(put putter) {
 		connected, err := c.s.Southbound()
 		put("ovn_controller_southbound_database_connected", metric.One(connected && err == nil))
 	}
+
 	if c.s.Datapath == nil {
 		return
 	}
+
 	stats, err := c.s.Datapath()
 	put("ovs_vswitchd_connected", metric.One(err == nil))
+
 	if err != nil {
 		c.s.Log.Debug("no counters of the datapath", "error", err)
 		return
 	}
+
 	put("ovs_vswitchd_datapath_flows", float64(stats.Flows))
 	put("ovs_vswitchd_datapath_lookups_total", float64(stats.Hit), "hit")
 	put("ovs_vswitchd_datapath_lookups_total", float64(stats.Missed), "missed")

@@ -51,6 +51,7 @@ func newCollector(t *testing.T) *Collector {
 		Failures:   func() (map[string]uint64, error) { return map[string]uint64{"insert_failed": 7, "drop": 0}, nil },
 		Info:       Info{Backend: "openflow", Layout: "bridged", Datapath: "netdev", Uplink: "eth0", NoEBPF: "kernel lacks maps"},
 	})
+
 	return c
 }
 
@@ -59,6 +60,7 @@ func TestLint(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	for _, p := range problems {
 		t.Errorf("%s: %s", p.Metric, p.Text)
 	}
@@ -70,6 +72,7 @@ func TestCountersOfFlows(t *testing.T) {
 	c.s.Counters = func() ([]bpf.Counter, error) {
 		return []bpf.Counter{{Port: "both", Direction: "rx", Verdict: "both", Reason: "icmp_error_both", Packets: 3, Bytes: 210}}, nil
 	}
+
 	const want = `
 # HELP ovnkube_gateway_bytes_total Bytes at the North-South gateway, by receiver or sender, and reason.
 # TYPE ovnkube_gateway_bytes_total counter
@@ -85,6 +88,7 @@ ovnkube_gateway_packets_total{direction="rx",port="both",reason="icmp_error_both
 
 func TestCountersOfPods(t *testing.T) {
 	want := "# HELP ovnkube_node_uncounted_pods Interfaces of pods that are not counted because there are more than --counted-pods.\n# TYPE ovnkube_node_uncounted_pods gauge\novnkube_node_uncounted_pods 6\n"
+
 	for _, f := range []struct {
 		name, help string
 		value      int
@@ -99,6 +103,7 @@ func TestCountersOfPods(t *testing.T) {
 		name := "ovnkube_node_pod_network_" + f.name + "_total"
 		want += fmt.Sprintf("# HELP %s %s\n# TYPE %[1]s counter\n%[1]s{interface=\"eth0\",namespace=\"default\",pod=\"web\"} %[3]d\n", name, f.help, f.value)
 	}
+
 	c := newCollector(t)
 	for range 2 { // labels of existing pods are reused
 		if err := testutil.CollectAndCompare(c, strings.NewReader(want), "ovnkube_node_uncounted_pods",
@@ -107,6 +112,7 @@ func TestCountersOfPods(t *testing.T) {
 			t.Error(err)
 		}
 	}
+
 	c.s.Pods = nil
 	if n := testutil.CollectAndCount(c, podReceived+"_bytes_total", "ovnkube_node_uncounted_pods"); n != 0 {
 		t.Errorf("%d series of pods without a source", n)
@@ -123,6 +129,7 @@ ovnkube_gateway_shortcut_limited_pods 2
 # TYPE ovnkube_gateway_shortcut_prevented gauge
 ovnkube_gateway_shortcut_prevented{cause="hw-offload"} 1
 `
+
 	names := []string{"ovnkube_gateway_shortcut_limited_pods", "ovnkube_gateway_shortcut_prevented"}
 	if err := testutil.CollectAndCompare(newCollector(t), strings.NewReader(want), names...); err != nil {
 		t.Error(err)
@@ -144,11 +151,14 @@ ovnkube_gateway_shadow_mismatch_total{reason="service"} 1
 # TYPE ovnkube_gateway_shadow_skipped_total counter
 ovnkube_gateway_shadow_skipped_total{cause="changed"} 3
 `
+
 	names := []string{"ovnkube_gateway_shadow_compared_total", "ovnkube_gateway_shadow_mismatch_total", "ovnkube_gateway_shadow_skipped_total"}
+
 	c := newCollector(t)
 	if err := testutil.CollectAndCompare(c, strings.NewReader(want), names...); err != nil {
 		t.Error(err)
 	}
+
 	c.s.Shadow = nil
 	if n := testutil.CollectAndCount(c, names...); n != 0 {
 		t.Errorf("%d series without a comparison", n)
@@ -210,6 +220,7 @@ ovnkube_gateway_snat_remote_ports_used{protocol="6",remote="192.0.2.1:443"} 91
 # TYPE ovnkube_gateway_snat_remote_ports_used_max gauge
 ovnkube_gateway_snat_remote_ports_used_max 91
 `
+
 	c := newCollector(t)
 	if err := testutil.CollectAndCompare(c, strings.NewReader(want), "ovnkube_agent_ready", "ovnkube_gateway_host_listeners",
 		"ovnkube_gateway_info", "ovnkube_gateway_repairs_total", "ovnkube_gateway_fallback", "ovnkube_gateway_degraded", "ovnkube_gateway_drained", "ovnkube_gateway_snat_remote_ports_used",

@@ -18,21 +18,26 @@ func (c *Collector) putPods(put putter, ch chan<- prometheus.Metric) {
 	if c.s.Pods == nil {
 		return
 	}
+
 	traffic, uncounted, err := c.s.Pods()
 	if err != nil {
 		c.s.Log.Debug("no counters of pods", "error", err)
 		return
 	}
+
 	put("ovnkube_node_uncounted_pods", float64(uncounted))
 	c.mu.Lock()
 	defer c.mu.Unlock()
+
 	was := c.pods
+
 	c.pods = make(map[podnet.Owner]metric.Labels, len(traffic))
 	for _, t := range traffic {
 		labels := was[t.Owner]
 		if labels == nil {
 			labels = c.set.Labels(podReceived+"_packets_total", t.Namespace, t.Pod, t.Interface)
 		}
+
 		c.pods[t.Owner] = labels
 		c.set.PutLabeled(ch, podReceived+"_packets_total", float64(t.Received.Packets), labels)
 		c.set.PutLabeled(ch, podReceived+"_bytes_total", float64(t.Received.Bytes), labels)

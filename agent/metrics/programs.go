@@ -16,10 +16,12 @@ func (c *Collector) counters() ([]bpf.Counter, error) {
 	if c.s.Counters != nil {
 		return c.s.Counters()
 	}
+
 	read := func() ([]bpf.Counter, error) { return bpf.ReadCounters(c.s.PinDir) }
 	if c.s.HostSent == nil {
 		return read()
 	}
+
 	return c.s.HostSent.Append(read)
 }
 
@@ -29,29 +31,37 @@ func (c *Collector) putPrograms(put putter) {
 	if err != nil {
 		c.s.Log.Debug("not all gateway counters", "error", err)
 	}
+
 	if counters == nil {
 		return
 	}
+
 	for _, n := range counters {
 		put("ovnkube_gateway_packets_total", float64(n.Packets), n.Port, n.Direction, n.Verdict, n.Reason)
 		put("ovnkube_gateway_bytes_total", float64(n.Bytes), n.Port, n.Direction, n.Verdict, n.Reason)
 	}
+
 	if c.s.Counters != nil {
 		return
 	}
+
 	tables, err := bpf.Tables(c.s.PinDir)
 	if err != nil {
 		c.s.Log.Debug("no gateway table sizes", "error", err)
 	}
+
 	for name, t := range tables {
 		put("ovnkube_gateway_table_entries", float64(t.Entries), name)
 		put("ovnkube_gateway_table_capacity", float64(t.Capacity), name)
 	}
+
 	c.putShortcuts(put)
+
 	runs, err := bpf.Runs(c.s.PinDir)
 	if err != nil {
 		c.s.Log.Debug("no statistics of programs", "error", err)
 	}
+
 	for _, r := range runs {
 		put("ovnkube_gateway_program_runs_total", float64(r.Count), r.Program)
 		put("ovnkube_gateway_program_run_seconds_total", r.Time.Seconds(), r.Program)
@@ -64,22 +74,29 @@ func (c *Collector) putServices(put putter, ch chan<- prometheus.Metric) {
 	if c.s.Services == nil {
 		return
 	}
+
 	counts, uncounted, err := c.s.Services()
 	if err != nil {
 		c.s.Log.Debug("no counters of services", "error", err)
 		return
 	}
+
 	put("ovnkube_gateway_uncounted_service_ports", float64(uncounted))
+
 	const packets, bytes = "ovnkube_gateway_service_packets_total", "ovnkube_gateway_service_bytes_total"
+
 	c.mu.Lock()
 	defer c.mu.Unlock()
+
 	was := c.services
+
 	c.services = make(map[bpf.ServicePort]metric.Labels, len(counts))
 	for _, n := range counts {
 		labels := was[n.ServicePort]
 		if labels == nil {
 			labels = c.set.Labels(packets, n.Namespace, n.Name, strconv.Itoa(int(n.Port)), protocols[n.Proto])
 		}
+
 		c.services[n.ServicePort] = labels
 		c.set.PutLabeled(ch, packets, float64(n.Packets), labels)
 		c.set.PutLabeled(ch, bytes, float64(n.Bytes), labels)
@@ -96,8 +113,10 @@ func (c *Collector) putShortcuts(put putter) {
 		if !errors.Is(err, bpf.ErrNoShortcuts) {
 			c.s.Log.Debug("no counts of shortcuts", "error", err)
 		}
+
 		return
 	}
+
 	put("ovnkube_gateway_shortcut_created_total", float64(counts.Created))
 	put("ovnkube_gateway_shortcut_renewals_total", float64(counts.Renewed))
 	put("ovnkube_gateway_shortcut_evictions_total", float64(c.evictions.next(counts)))
@@ -120,6 +139,7 @@ type evictions struct {
 func (e *evictions) next(c bpf.ShortcutCounts) uint64 {
 	e.mu.Lock()
 	defer e.mu.Unlock()
+
 	now := c.Evicted()
 	switch {
 	case !e.known, c.Created < e.most: // the first call, or the state was pinned anew
@@ -127,5 +147,6 @@ func (e *evictions) next(c bpf.ShortcutCounts) uint64 {
 	case now > e.most:
 		e.total, e.most = e.total+now-e.most, now
 	}
+
 	return e.total
 }

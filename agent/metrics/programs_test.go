@@ -35,10 +35,14 @@ func TestDerived(t *testing.T) {
 func TestHostSent(t *testing.T) {
 	var device, ovn atomic.Uint64
 	device.Store(1_000_000)
+
 	h := &HostSent{Device: func() (packets, bytes uint64, err error) {
 		runtime.Gosched()
+
 		n := device.Load()
+
 		runtime.Gosched()
+
 		return n, 100 * n, nil
 	}}
 	look := func() bpf.Counter {
@@ -50,12 +54,15 @@ func TestHostSent(t *testing.T) {
 			t.Errorf("%+v, error %v", all, err)
 			return bpf.Counter{}
 		}
+
 		return all[1]
 	}
+
 	want := bpf.Counter{Port: "host", Direction: "tx", Verdict: "out", Reason: Derived}
 	if got := look(); got != want {
 		t.Errorf("at first %+v", got)
 	}
+
 	var group sync.WaitGroup
 	for range 8 {
 		group.Go(func() {
@@ -66,12 +73,16 @@ func TestHostSent(t *testing.T) {
 			}
 		})
 	}
+
 	group.Wait()
+
 	want.Packets, want.Bytes = 16000, 1600000
 	if got := look(); got != want {
 		t.Errorf("%+v, want %+v", got, want)
 	}
+
 	h.Device = func() (packets, bytes uint64, err error) { return 0, 0, errors.New("no such device") }
+
 	all, err := h.Append(func() ([]bpf.Counter, error) { return []bpf.Counter{{Reason: "out"}}, nil })
 	if len(all) != 1 || err == nil {
 		t.Errorf("without the device: %+v, error %v", all, err)

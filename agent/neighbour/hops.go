@@ -61,20 +61,29 @@ type checked struct {
 }
 
 func newHops() *hops {
-	return &hops{wake: loop.NewSignal(), wrong: map[netip.Addr]fault{}, macs: map[netip.Addr]net.HardwareAddr{}, right: map[netip.Addr]checked{}}
+	return &hops{
+		wake:  loop.NewSignal(),
+		wrong: map[netip.Addr]fault{},
+		macs:  map[netip.Addr]net.HardwareAddr{},
+		right: map[netip.Addr]checked{},
+	}
 }
 
 // Fault returns what is wrong with next hops for some time, or "".
 func (r *Resolver) Fault() string {
 	r.hops.mu.Lock()
 	defer r.hops.mu.Unlock()
+
 	var out []string
+
 	for _, f := range r.hops.wrong {
 		if time.Since(f.since) >= hopFault {
 			out = append(out, f.text)
 		}
 	}
+
 	slices.Sort(out)
+
 	return strings.Join(out, "; ")
 }
 
@@ -83,6 +92,7 @@ func (r *Resolver) Fault() string {
 func (r *Resolver) MAC(hop netip.Addr) net.HardwareAddr {
 	r.hops.mu.Lock()
 	defer r.hops.mu.Unlock()
+
 	return r.hops.macs[hop]
 }
 
@@ -91,17 +101,30 @@ func (r *Resolver) followHops(ctx context.Context) error {
 	defer r.OVS.Watch(func(table, name string) bool { // the patch port of the gateway router
 		return table == "Interface" && (strings.HasPrefix(name, "patch-") || name == r.Bridge)
 	}, r.hops.wake)()
+
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error {
 		return link.WatchNeighbours(ctx, r.Log, func(n link.Neighbour) {
-			if next := r.NextHops(); n.Device == "" || n.Device == next.Device && slices.ContainsFunc(next.all(), func(h hop) bool { return h.addr == n.Addr }) {
+			if next := r.NextHops(); n.Device == "" ||
+				n.Device == next.Device &&
+					slices.ContainsFunc(next.all(), func(h hop) bool { return h.addr == n.Addr }) {
 				r.hops.wake.Trigger()
 			}
 		})
 	})
 	group.Go(func() error {
-		return loop.Run(ctx, loop.Options{Name: "next hops", Wake: r.hops.wake, Resync: hopCheck, Log: r.Log, Apply: r.syncHops})
+		return loop.Run(
+			ctx,
+			loop.Options{
+				Name:   "next hops",
+				Wake:   r.hops.wake,
+				Resync: hopCheck,
+				Log:    r.Log,
+				Apply:  r.syncHops,
+			},
+		)
 	})
+
 	return group.Wait()
 }
 
@@ -117,9 +140,11 @@ func (n NextHops) all() []hop {
 	for _, a := range n.Hops {
 		out = append(out, hop{a, a})
 	}
+
 	for _, a := range slices.SortedFunc(maps.Keys(n.StandIns), netip.Addr.Compare) {
 		out = append(out, hop{a, n.StandIns[a]})
 	}
+
 	return out
 }
 
@@ -129,6 +154,7 @@ func (r *Resolver) noteMAC(hop netip.Addr, mac net.HardwareAddr) {
 	changed := !bytes.Equal(r.hops.macs[hop], mac)
 	r.hops.macs[hop] = mac
 	r.hops.mu.Unlock()
+
 	if changed {
 		r.Changed()
 	}
@@ -141,56 +167,81 @@ func (r *Resolver) syncHops(ctx context.Context) error {
 	if len(next.all()) == 0 {
 		clear(r.hops.right)
 		r.note(nil)
+
 		return nil
 	}
+
 	port, err := r.PatchPort(ctx)
 	if err != nil {
 		return err
 	}
-	var ask []link.Neighbour
-	var errs []error
+
+	var (
+		ask  []link.Neighbour
+		errs []error
+	)
+
 	faults := map[netip.Addr]string{}
+
 	for _, h := range next.all() {
 		hop := h.router
 		n := link.Neighbour{Device: next.Device, Addr: h.addr}
+
 		mac, confirmed, err := link.NeighbourMAC(n)
 		if err != nil {
 			errs = append(errs, err)
 			continue
 		}
+
 		if !confirmed && !slices.Contains(ask, n) {
 			ask = append(ask, n)
 		}
+
 		if mac == nil {
-			faults[hop] = fmt.Sprintf("next hop %s of %s does not answer: pods reach no other network by it; check the router and the network's cabling", h.addr, next.Device)
+			faults[hop] = fmt.Sprintf("next hop %s of %s does not answer: pods reach no other network by it; check the router and the network's cabling",
+				h.addr, next.Device)
 			continue
 		}
+
 		if h.standIn() {
 			r.noteMAC(h.addr, mac)
 		}
+
 		if port == 0 { // OVN has no gateway router here yet
 			continue
 		}
+
 		if was := r.hops.right[hop]; was.mac == mac.String() && time.Since(was.at) < routerCheck {
 			continue
 		}
+
 		delete(r.hops.right, hop)
+
 		has, err := ovs.RouterNeighbour(ctx, r.RunDir, hop)
 		if err != nil {
 			errs = append(errs, err)
 			continue
 		}
+
 		if bytes.Equal(has, mac) {
 			r.hops.right[hop] = checked{mac.String(), time.Now()}
 			continue
 		}
-		faults[hop] = fmt.Sprintf("the gateway router sends to next hop %s at %s, and the host has it at %s: pods reach no other network by it; "+
-			"check that ovn-controller is connected to the southbound database", h.addr, orNone(has), mac)
+
+		faults[hop] = fmt.Sprintf(
+			"the gateway router sends to next hop %s at %s, and the host has it at %s: pods reach no other network by it; "+
+				"check that ovn-controller is connected to the southbound database",
+			h.addr,
+			orNone(has),
+			mac,
+		)
 		if !h.standIn() {
 			errs = append(errs, r.announce(ctx, next, hop, mac, port))
 		}
 	}
+
 	r.note(faults)
+
 	return errors.Join(append(errs, link.ProbeNeighbours(ask))...)
 }
 
@@ -198,28 +249,42 @@ func orNone(mac net.HardwareAddr) string {
 	if mac == nil {
 		return "no address"
 	}
+
 	return mac.String()
 }
 
 // announce answers to the gateway router, at a port of the bridge, for a next hop.
-func (r *Resolver) announce(ctx context.Context, next NextHops, hop netip.Addr, mac net.HardwareAddr, port uint32) error {
+func (r *Resolver) announce(
+	ctx context.Context,
+	next NextHops,
+	hop netip.Addr,
+	mac net.HardwareAddr,
+	port uint32,
+) error {
 	i := slices.IndexFunc(next.Addrs, func(a netip.Addr) bool { return a.Is4() == hop.Is4() })
 	if i < 0 {
 		return nil
 	}
-	answer, err := frame.Answer(frame.Host{MAC: mac, Addr: hop}, frame.Host{MAC: next.MAC, Addr: next.Addrs[i]}, next.VLAN)
+
+	answer, err := frame.Answer(frame.Host{MAC: mac, Addr: hop},
+		frame.Host{MAC: next.MAC, Addr: next.Addrs[i]}, next.VLAN)
 	if err != nil {
 		return err
 	}
+
 	r.hops.mu.Lock()
 	was, again := r.hops.wrong[hop]
 	r.hops.mu.Unlock()
+
 	if !again {
-		r.Log.Info("giving the gateway router the link-layer address of its next hop", "next hop", hop, "address", mac.String())
+		r.Log.Info("giving the gateway router the link-layer address of its next hop", "next hop", hop,
+			"address", mac.String())
 	}
+
 	if !again || time.Since(was.since) < hopFault {
 		time.AfterFunc(hopRetry, r.hops.wake.Trigger)
 	}
+
 	return ovs.SendTo(ctx, r.RunDir, r.Bridge, strconv.FormatUint(uint64(port), 10), answer)
 }
 
@@ -227,15 +292,19 @@ func (r *Resolver) announce(ctx context.Context, next NextHops, hop netip.Addr, 
 func (r *Resolver) note(faults map[netip.Addr]string) {
 	r.hops.mu.Lock()
 	before, wrong := r.hops.wrong, map[netip.Addr]fault{}
+
 	for hop, text := range faults {
 		since := time.Now()
 		if was, known := before[hop]; known {
 			since = was.since
 		}
+
 		wrong[hop] = fault{since, text}
 	}
+
 	r.hops.wrong = wrong
 	r.hops.mu.Unlock()
+
 	if !maps.EqualFunc(before, wrong, func(a, b fault) bool { return a.since.Equal(b.since) }) {
 		r.Changed()
 		time.AfterFunc(hopFault, r.Changed)

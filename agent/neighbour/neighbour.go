@@ -93,43 +93,54 @@ func (r *Resolver) Run(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return r.followHops(ctx) })
 	group.Go(func() error { return r.resolveTunnels(ctx) })
+
 	return group.Wait()
 }
 
 // resolveTunnels resolves the other ends of tunnels.
 func (r *Resolver) resolveTunnels(ctx context.Context) error {
 	changed := loop.NewSignal()
+
 	stop := r.OVS.Watch(func(table, name string) bool {
 		// Tunnels, and the bridge's device: the userspace datapath forgets the neighbours of a
 		// recreated device.
 		return table == "Interface" && (strings.HasPrefix(name, "ovn") || name == r.Bridge)
 	}, changed)
 	defer stop()
+
 	said, wait := "", firstWait
+
 	timer := time.NewTimer(0)
 	defer timer.Stop()
+
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-timer.C:
 			all, err := r.step(ctx)
+
 			text := ""
 			if err != nil && ctx.Err() == nil {
 				text = err.Error()
 			}
+
 			if text != said && text != "" {
 				r.Log.Warn("cannot resolve neighbours", "error", err)
 			}
+
 			if said = text; all {
 				wait = lastWait
 			}
+
 			timer.Reset(wait)
 			wait = min(2*wait, lastWait)
+
 			continue
 		case <-changed:
 		case <-r.wake:
 		}
+
 		if wait > firstWait { // otherwise a burst of events would postpone it
 			wait = firstWait
 			timer.Reset(wait)
@@ -142,6 +153,7 @@ func (r *Resolver) resolveTunnels(ctx context.Context) error {
 func (r *Resolver) step(ctx context.Context) (all bool, err error) {
 	missing, err := r.unknownPeers(ctx)
 	err = errors.Join(err, link.ProbeNeighbours(missing))
+
 	return len(missing) == 0 && err == nil, err
 }
 
@@ -149,48 +161,68 @@ func (r *Resolver) unknownPeers(ctx context.Context) ([]link.Neighbour, error) {
 	if !r.Tunnels {
 		return nil, nil
 	}
+
 	peers, err := r.OVS.TunnelPeers(ctx)
 	if err != nil || len(peers) == 0 {
 		return nil, err
 	}
+
 	known, err := ovs.TunnelNeighbours(ctx, r.RunDir)
 	if err != nil {
 		return nil, err
 	}
+
 	now := time.Now()
+
 	refresh := now.Sub(r.refreshed) >= refreshEvery
 	if refresh {
 		r.refreshed = now
 	}
+
 	uplink := r.NextHops().Device // where the uplink's MAC is the bridge's too, answers arrive there
-	var out []link.Neighbour
-	var errs []error
+
+	var (
+		out  []link.Neighbour
+		errs []error
+	)
+
 	seen := map[link.Neighbour]bool{}
+
 	for _, p := range peers {
 		n, err := link.NeighbourTowards(p)
 		if err != nil {
 			errs = append(errs, err)
 			continue
 		}
+
 		if seen[n] {
 			continue
 		}
+
 		seen[n] = true
 		set, err := r.setPeer(ctx, n, known[n.Addr], uplink)
+
 		errs = append(errs, err)
 		if refresh || known[n.Addr] == nil && !set {
 			out = append(out, n)
 		}
 	}
+
 	return out, errors.Join(errs...)
 }
 
 // setPeer gives the userspace datapath the link-layer address that the kernel has for a tunnel's
 // other end, if it lacks it or has another. It reports whether it did.
-func (r *Resolver) setPeer(ctx context.Context, n link.Neighbour, has net.HardwareAddr, uplink string) (bool, error) {
+func (r *Resolver) setPeer(
+	ctx context.Context,
+	n link.Neighbour,
+	has net.HardwareAddr,
+	uplink string,
+) (bool, error) {
 	mac, confirmed, err := link.NeighbourMAC(n, uplink)
 	if err != nil || mac == nil || bytes.Equal(mac, has) || has != nil && !confirmed {
 		return false, err
 	}
+
 	return true, ovs.SetTunnelNeighbour(ctx, r.RunDir, n.Device, n.Addr, mac)
 }

@@ -48,7 +48,11 @@ func New(pinDir string, log *slog.Logger) *Network { return &Network{pinDir: pin
 
 // clsact attaches programs on kernels without tcx.
 func clsact() bpf.ClsactFuncs {
-	return bpf.ClsactFuncs{Attach: link.AttachClsact, Detach: link.DetachClsact, Attached: link.ClsactAttachedAt}
+	return bpf.ClsactFuncs{
+		Attach:   link.AttachClsact,
+		Detach:   link.DetachClsact,
+		Attached: link.ClsactAttachedAt,
+	}
 }
 
 // NIC is the virtual machine's NIC, and the tables that depend on the machine.
@@ -74,12 +78,15 @@ func (n *Network) Sync(nic NIC) error {
 	if err != nil {
 		return err
 	}
+
 	if !attached {
 		n.log.Warn("attaching the program to the NIC again", "interface", nic.Ifindex)
+
 		if err := n.programs.Attach(); err != nil {
 			return err
 		}
 	}
+
 	return errors.Join(n.programs.SetHost(nic.Host), n.programs.SetTags(nic.Tags))
 }
 
@@ -89,11 +96,13 @@ func (n *Network) load(nic int) error {
 	if err != nil {
 		return err
 	}
+
 	if n.programs != nil {
 		n.programs.Close()
 	}
 
 	n.programs, n.nic = loaded, nic
+
 	return nil
 }
 
@@ -105,6 +114,7 @@ func (n *Network) Close() {
 	if n.programs != nil {
 		n.programs.Close()
 	}
+
 	n.programs = nil
 }
 
@@ -116,6 +126,7 @@ func (n *Network) do(f func(*bpf.Nested) error) error {
 	if n.programs == nil {
 		return errNoNIC
 	}
+
 	return f(n.programs)
 }
 
@@ -126,12 +137,15 @@ func (n *Network) Connect(_ context.Context, host string, p podnet.Pod) error {
 	if err != nil {
 		return err
 	}
+
 	if err := link.SetUp(host); err != nil { // a device that is down has no routes
 		return err
 	}
+
 	if err := link.SyncPodPath(path(host, p)); err != nil {
 		return err
 	}
+
 	return n.do(func(programs *bpf.Nested) error { return programs.Connect(nestedPod(l.Index, p)) })
 }
 
@@ -144,6 +158,7 @@ func (n *Network) Check(_ context.Context, host string, p podnet.Pod) error {
 	if err != nil {
 		return err
 	}
+
 	if err := link.CheckPodPath(path(host, p)); err != nil {
 		return err
 	}
@@ -153,10 +168,13 @@ func (n *Network) Check(_ context.Context, host string, p podnet.Pod) error {
 		if err != nil {
 			return err
 		}
+
 		want := nestedPod(l.Index, p)
 		if !slices.ContainsFunc(pods, func(have bpf.NestedPod) bool { return same(have, want) }) {
-			return fmt.Errorf("device %s: the programs do not have tag %d with %s and %v", host, p.Tag, p.MAC, p.Addresses)
+			return fmt.Errorf("device %s: the programs do not have tag %d with %s and %v", host, p.Tag, p.MAC,
+				p.Addresses)
 		}
+
 		return checkAttached(programs, host, l.Index)
 	})
 }
@@ -166,6 +184,7 @@ func checkAttached(programs *bpf.Nested, host string, ifindex int) error {
 	if err == nil && !attached {
 		err = fmt.Errorf("device %s: the program is not attached", host)
 	}
+
 	return err
 }
 
@@ -181,6 +200,7 @@ func (n *Network) Release(_ context.Context, host string) error {
 	if err := link.SetDown(host); err != nil {
 		return err
 	}
+
 	devices, err := devices()
 	if err != nil {
 		return err
@@ -189,11 +209,13 @@ func (n *Network) Release(_ context.Context, host string) error {
 	err = n.do(func(programs *bpf.Nested) error {
 		pods, err := programs.Pods()
 		errs := []error{err}
+
 		for _, p := range pods {
 			if name, there := devices[p.Ifindex]; !there || name == host {
 				errs = append(errs, programs.Disconnect(p.Ifindex))
 			}
 		}
+
 		return errors.Join(errs...)
 	})
 	if errors.Is(err, errNoNIC) {
@@ -201,6 +223,7 @@ func (n *Network) Release(_ context.Context, host string) error {
 		// once it is gone.
 		return nil
 	}
+
 	return err
 }
 
@@ -217,23 +240,28 @@ func (n *Network) List(context.Context) (map[string]podnet.Connection, error) {
 		if err != nil {
 			return err
 		}
+
 		for _, have := range pods {
 			host, there := devices[have.Ifindex]
 			if !there || checkAttached(programs, host, have.Ifindex) != nil {
 				continue
 			}
+
 			out[host] = podnet.Connection{Is: func(p podnet.Pod) bool {
 				return same(have, nestedPod(have.Ifindex, p)) && link.CheckPodPath(path(host, p)) == nil
 			}}
 		}
+
 		return nil
 	})
+
 	return out, err
 }
 
 // Watch triggers wake at an interval until stop is called.
 func (n *Network) Watch(wake loop.Signal) (stop func()) {
 	ticker, done := time.NewTicker(checkEvery), make(chan struct{})
+
 	go func() {
 		for {
 			select {
@@ -244,6 +272,7 @@ func (n *Network) Watch(wake loop.Signal) (stop func()) {
 			}
 		}
 	}()
+
 	return func() {
 		ticker.Stop()
 		close(done)
@@ -253,10 +282,12 @@ func (n *Network) Watch(wake loop.Signal) (stop func()) {
 // Remove removes the programs and maps, and all devices of pods.
 func Remove(pinDir string) error {
 	hosts, err := link.PodDevices()
+
 	errs := []error{err}
 	for _, host := range hosts {
 		errs = append(errs, link.Delete(host))
 	}
+
 	return errors.Join(append(errs, bpf.RemoveNested(pinDir, clsact()))...)
 }
 
@@ -271,11 +302,18 @@ func devices() (map[int]string, error) {
 	for _, l := range all {
 		out[l.Index] = l.Name
 	}
+
 	return out, nil
 }
 
 func nestedPod(ifindex int, p podnet.Pod) bpf.NestedPod {
-	return bpf.NestedPod{Tag: p.Tag, Ifindex: ifindex, MAC: p.MAC, Addresses: p.IPs(), Limited: p.IngressRate != 0}
+	return bpf.NestedPod{
+		Tag:       p.Tag,
+		Ifindex:   ifindex,
+		MAC:       p.MAC,
+		Addresses: p.IPs(),
+		Limited:   p.IngressRate != 0,
+	}
 }
 
 // same reports whether two pods are equal. The order of addresses does not matter.
@@ -283,6 +321,7 @@ func same(a, b bpf.NestedPod) bool {
 	addresses := func(p bpf.NestedPod) []netip.Addr {
 		return slices.SortedFunc(slices.Values(p.Addresses), netip.Addr.Compare)
 	}
+
 	return a.Tag == b.Tag && a.Ifindex == b.Ifindex && a.Limited == b.Limited && slices.Equal(a.MAC, b.MAC) &&
 		slices.Equal(addresses(a), addresses(b))
 }
@@ -297,5 +336,6 @@ func path(host string, p podnet.Pod) link.PodPath {
 			out.Gateways[p.Gateways[i]] = mac
 		}
 	}
+
 	return out
 }

@@ -74,7 +74,9 @@ func RemoveAffinityFlows(ctx context.Context, rundir string) error {
 	if !reachable(ctx, s.target()) {
 		return nil
 	}
+
 	_, err := s.All(ctx, nil)
+
 	return err
 }
 
@@ -83,6 +85,7 @@ func RemoveAffinityFlows(ctx context.Context, rundir string) error {
 func (a *AffinityFlows) Fault() error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+
 	return a.fault
 }
 
@@ -92,6 +95,7 @@ func (a *AffinityFlows) Run(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return a.follow(ctx) })
 	group.Go(func() error { return a.keep(ctx) })
+
 	return group.Wait()
 }
 
@@ -106,8 +110,10 @@ func (a *AffinityFlows) follow(ctx context.Context) error {
 		if ctx.Err() == nil && reachable(ctx, bridgeTarget(a.RunDir, a.Bridge)) {
 			a.result(err)
 		}
+
 		loop.Pause(ctx, affinityRetry)
 	}
+
 	return nil
 }
 
@@ -121,8 +127,10 @@ func (a *AffinityFlows) line(line string) {
 		if a.learners.event(line) {
 			a.wake.Trigger()
 		}
+
 		return
 	}
+
 	a.complete = a.complete || strings.Contains(line, "(xid=0x0)") // the first change
 	if !a.connected {
 		a.connected = true
@@ -133,6 +141,7 @@ func (a *AffinityFlows) line(line string) {
 // keep writes the flows when OVN's have changed, and reads its own from time to time.
 func (a *AffinityFlows) keep(ctx context.Context) error {
 	next := affinityResync
+
 	for {
 		select {
 		case <-ctx.Done():
@@ -143,20 +152,26 @@ func (a *AffinityFlows) keep(ctx context.Context) error {
 
 		want, connected, complete := a.wanted()
 		next = affinityResync
+
 		if !connected {
 			continue
 		}
+
 		if !complete {
 			next = affinitySettle
 		}
+
 		err := a.sync(ctx, want, complete)
 		if ctx.Err() != nil {
 			return nil
 		}
+
 		a.result(err)
+
 		if err != nil {
 			next = time.Second
 		}
+
 		loop.Pause(ctx, affinityPause)
 	}
 }
@@ -164,7 +179,9 @@ func (a *AffinityFlows) keep(ctx context.Context) error {
 func (a *AffinityFlows) wanted() (flows []string, connected, complete bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+
 	a.complete = a.complete || time.Since(a.last) >= affinitySettle
+
 	return a.learners.wanted(), a.connected, a.complete
 }
 
@@ -177,25 +194,31 @@ func (a *AffinityFlows) sync(ctx context.Context, want []string, complete bool) 
 		if err != nil {
 			return fmt.Errorf("read flows of %s: %w", a.Bridge, err)
 		}
+
 		for _, flow := range want {
 			key, _, _ := strings.Cut(flow, " actions=")
 			delete(have.ours, key)
 		}
+
 		for key, actions := range have.ours {
 			want = append(want, key+" actions="+actions)
 		}
 	}
+
 	_, err := s.All(ctx, want)
+
 	return err
 }
 
 // result notes whether the flows could be kept.
 func (a *AffinityFlows) result(err error) {
 	a.mu.Lock()
+
 	a.failures++
 	if err == nil {
 		a.failures = 0
 	}
+
 	was := a.fault
 	switch {
 	case err == nil:
@@ -203,6 +226,7 @@ func (a *AffinityFlows) result(err error) {
 	case a.failures >= affinityTries:
 		a.fault = err
 	}
+
 	changed := (was == nil) != (a.fault == nil)
 	a.mu.Unlock()
 
@@ -214,11 +238,14 @@ func (a *AffinityFlows) result(err error) {
 // reachable reports whether ovs-vswitchd listens at the bridge's socket.
 func reachable(ctx context.Context, target string) bool {
 	var d net.Dialer
+
 	conn, err := d.DialContext(ctx, "unix", strings.TrimPrefix(target, "unix:"))
 	if err != nil {
 		return false
 	}
+
 	conn.Close()
+
 	return true
 }
 
@@ -252,44 +279,55 @@ type uses struct {
 // agent's may be lost: when ovn-controller connects, it removes all flows, its own first.
 func (l *learners) event(line string) bool {
 	kind, key, actions := parseEvent(line)
+
 	if l.flows == nil {
 		l.seed, l.flows, l.stages = maphash.MakeSeed(), map[uint64]learner{}, map[stage]uses{}
 	}
+
 	hash := maphash.String(l.seed, key)
 	before, known := l.flows[hash]
+
 	now, learns := learner{}, false
 	if kind != "DELETED" {
 		now, learns = parseLearner(key, actions)
 	}
+
 	if !known && !learns || known && learns && before == now {
 		return false
 	}
 
 	changed := false
+
 	if known {
 		delete(l.flows, hash)
 		changed = l.count(before, -1)
 	}
+
 	if learns {
 		l.flows[hash] = now
 		changed = l.count(now, 1) || changed
 	}
+
 	return changed
 }
 
 // count adds n to the uses of the flow's stage, and reports whether this is the first or the last.
 func (l *learners) count(f learner, n int) bool {
 	u := l.stages[f.stage]
+
 	of := &u.others
 	if f.ends {
 		of = &u.ending
 	}
+
 	before := *of
 	*of += n
+
 	u.learned = f.learned
 	if l.stages[f.stage] = u; u.ending+u.others == 0 {
 		delete(l.stages, f.stage)
 	}
+
 	return (before == 0) != (*of == 0)
 }
 
@@ -307,7 +345,9 @@ const keepPorts = "multipath(symmetric_l3l4+udp,0,modulo_n,1,0,NXM_NX_REG15[0])"
 // wanted returns the agent's flows, sorted.
 func (l *learners) wanted() []string {
 	var flows []string
+
 	tables := map[uint8]bool{}
+
 	for _, s := range slices.SortedFunc(maps.Keys(l.stages), func(a, b stage) int {
 		return cmp.Or(cmp.Compare(a.table, b.table), cmp.Compare(a.metadata, b.metadata))
 	}) {
@@ -315,26 +355,36 @@ func (l *learners) wanted() []string {
 		if u.others > 0 || u.ending == 0 { // this OVN passes the packet on itself
 			continue
 		}
+
 		tables[u.learned] = true
-		flows = append(flows,
+		flows = append(
+			flows,
 			fmt.Sprintf("table=%d,priority=101,reg15=0,metadata=%#x actions=load:%s->NXM_NX_REG15[],resubmit(,%d),resubmit(,%d),load:0->NXM_NX_REG15[],resubmit(,%d)",
 				s.table, s.metadata, lookedUp, s.table, u.learned, s.table+1),
-			fmt.Sprintf("table=%d,priority=1,reg15=%s,metadata=%#x actions=load:%s->NXM_NX_REG15[]", s.table, lookedUp, s.metadata, notLearned))
+			fmt.Sprintf("table=%d,priority=1,reg15=%s,metadata=%#x actions=load:%s->NXM_NX_REG15[]", s.table,
+				lookedUp, s.metadata, notLearned),
+		)
 	}
 
 	for _, t := range slices.Sorted(maps.Keys(tables)) {
-		flows = append(flows,
-			fmt.Sprintf("table=%d,priority=65535,reg15=%s actions=%s", t, lookedUp, keepPorts), // the packet was learned from
+		flows = append(
+			flows,
+			fmt.Sprintf("table=%d,priority=65535,reg15=%s actions=%s", t, lookedUp,
+				keepPorts), // the packet was learned from
 			fmt.Sprintf("table=%d,priority=65535,reg15=%s actions=drop", t, notLearned),
-			fmt.Sprintf("table=%d,priority=1,reg15=0 actions=%s", t, keepPorts)) // the client is not learned
+			fmt.Sprintf("table=%d,priority=1,reg15=0 actions=%s", t, keepPorts),
+		) // the client is not learned
 	}
+
 	return flows
 }
 
 // parseEvent returns an event's kind, its flow's table and match, and its actions.
 func parseEvent(line string) (kind, key, actions string) {
 	line, actions, _ = strings.Cut(line, " actions=")
+
 	var table, match string
+
 	for _, field := range strings.Fields(line) {
 		name, value, _ := strings.Cut(field, "=")
 		switch name {
@@ -347,6 +397,7 @@ func parseEvent(line string) (kind, key, actions string) {
 			match = field
 		}
 	}
+
 	return kind, table + " " + match, actions
 }
 
@@ -356,24 +407,32 @@ func parseLearner(key, actions string) (learner, bool) {
 	if !ok || !strings.Contains(actions, "idle_timeout=") {
 		return learner{}, false
 	}
+
 	text, match, _ := strings.Cut(key, " ")
+
 	table, err := strconv.ParseUint(text, 10, 8)
 	if err != nil {
 		return learner{}, false
 	}
+
 	text, _, _ = strings.Cut(rest, ",")
+
 	learned, err := strconv.ParseUint(text, 10, 8)
 	if err != nil || learned <= table {
 		return learner{}, false
 	}
+
 	for field := range strings.SplitSeq(match, ",") {
 		text, found := strings.CutPrefix(field, "metadata=")
 		if !found {
 			continue
 		}
+
 		metadata, err := strconv.ParseUint(text, 0, 64)
 		ends := strings.IndexByte(actions, ')') == len(actions)-1
+
 		return learner{stage{metadata, uint8(table)}, uint8(learned), ends}, err == nil
 	}
+
 	return learner{}, false
 }

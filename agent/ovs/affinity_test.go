@@ -36,7 +36,9 @@ func event(kind, flow, actions string) string {
 // logical switch or router.
 func TestLearners_event(t *testing.T) {
 	var l learners
+
 	other := strings.Replace(routerLearns, "nw_dst=10.244.1.3", "nw_dst=10.244.0.3", 1)
+
 	passesOn := learnsUDP + ",resubmit(,19)"
 	for i, step := range []struct {
 		event   string
@@ -61,12 +63,15 @@ func TestLearners_event(t *testing.T) {
 		if got := l.event(step.event); got != step.changes {
 			t.Errorf("event %d: changes %t", i, got)
 		}
+
 		var tables []string
+
 		for _, flow := range l.wanted() {
 			if table, found := strings.CutPrefix(flow, "table="); found && strings.Contains(flow, ",priority=101,") {
 				tables = append(tables, strings.Split(table, ",")[0])
 			}
 		}
+
 		if !slices.Equal(tables, step.stages) {
 			t.Errorf("event %d: flows in tables %v, want %v", i, tables, step.stages)
 		}
@@ -96,11 +101,14 @@ type integration struct {
 func startIntegration(t *testing.T) integration {
 	t.Helper()
 	sw := testnode.StartSwitch(t, true)
+
 	i := integration{t, sw, dial(t, sw)}
 	if err := i.client.SyncBridge(t.Context(), Bridge{Name: IntegrationBridge, DatapathType: DatapathNetdev}); err != nil {
 		t.Fatal(err)
 	}
+
 	i.awaitBridge()
+
 	return i
 }
 
@@ -117,10 +125,12 @@ func (i integration) target() string { return bridgeTarget(i.Dir, IntegrationBri
 
 func (i integration) ofctl(command string, args ...string) string {
 	i.t.Helper()
+
 	out, err := ofctl(i.t.Context(), nil, append([]string{command, i.target()}, args...)...)
 	if err != nil {
 		i.t.Fatalf("%s %v: %v", command, args, err)
 	}
+
 	return string(out)
 }
 
@@ -128,15 +138,19 @@ func (i integration) ofctl(command string, args ...string) string {
 func (i integration) own() []string {
 	i.t.Helper()
 	s := FlowSync{RunDir: i.Dir, Bridge: IntegrationBridge, OnlyOwn: true}
+
 	have, err := s.read(i.t.Context())
 	if err != nil {
 		i.t.Fatal(err)
 	}
+
 	var flows []string
 	for key, actions := range have.ours {
 		flows = append(flows, key+" actions="+actions)
 	}
+
 	slices.Sort(flows)
+
 	return flows
 }
 
@@ -147,6 +161,7 @@ func (i integration) awaits(what string, want ...string) {
 		if diff := cmp.Diff(want, i.own()); diff != "" {
 			return errors.New(diff)
 		}
+
 		return nil
 	})
 }
@@ -162,6 +177,7 @@ func wantedFor(flows map[string]string) []string {
 	for flow, actions := range flows {
 		l.event(event("ADDED", flow, actions))
 	}
+
 	return l.wanted()
 }
 
@@ -169,12 +185,15 @@ func wantedFor(flows map[string]string) []string {
 // restarts of the agent and of ovs-vswitchd. Nothing is written while OVN's flows do not change.
 func TestAffinityFlows(t *testing.T) {
 	i := startIntegration(t)
+
 	const next = "table=19,priority=0 actions=output:NXM_NX_REG0[]"
+
 	_, stop := i.run(func() { t.Error("fault") })
 	i.awaits("no flows")
 
 	router := wantedFor(map[string]string{routerLearns: learnsUDP})
 	both := wantedFor(map[string]string{routerLearns: learnsUDP, switchLearns: learnsTCP})
+
 	i.ofctl("add-flow", next)
 	i.ofctl("add-flow", routerLearns+",actions="+learnsUDP)
 	i.awaits("flows of a router", router...)
@@ -186,13 +205,16 @@ func TestAffinityFlows(t *testing.T) {
 	i.awaits("flows after ovn-controller has removed all", router...)
 
 	stop()
+
 	before := i.ofctl("dump-flows", "cookie="+Cookie+"/"+CookieMask)
 	if n := len(i.own()); n != len(router) {
 		t.Fatalf("without the agent there are %d flows, want %d", n, len(router))
 	}
+
 	i.ofctl("add-flow", switchLearns+",actions="+learnsTCP) // the next agent sees its own flow's absence, and writes
 	_, stop = i.run(func() { t.Error("fault") })
 	i.awaits("flows of the next agent", both...)
+
 	if age(i.ofctl("dump-flows", "cookie="+Cookie+"/"+CookieMask)) < age(before) {
 		t.Error("the next agent has written flows that it found")
 	}
@@ -203,9 +225,11 @@ func TestAffinityFlows(t *testing.T) {
 	i.ofctl("add-flow", routerLearns+",actions="+learnsUDP)
 	i.awaits("flows again", router...)
 	stop()
+
 	if err := RemoveAffinityFlows(t.Context(), i.Dir); err != nil {
 		t.Error(err)
 	}
+
 	if own, all := i.own(), i.ofctl("dump-flows"); len(own) > 0 || !strings.Contains(all, "learn(") {
 		t.Errorf("after the removal: %q of %s", own, all)
 	}
@@ -219,6 +243,7 @@ func age(dump string) (oldest float64) {
 			oldest = max(oldest, seconds)
 		}
 	}
+
 	return oldest
 }
 
@@ -238,10 +263,12 @@ func TestAffinityFlows_packets(t *testing.T) {
 		"ct_state=est|trk,udp,nw_src=192.0.2.1,nw_dst=10.244.1.3,udp_src=1000,udp_dst=8000": false,
 	} {
 		out := testnode.Run(t, "ovs-appctl", "-t", i.Dir+"/vswitchd.ctl", "ofproto/trace", IntegrationBridge, "in_port=LOCAL,"+flow)
+
 		_, megaflow, _ := strings.Cut(out, "Megaflow:")
 		if strings.Contains(megaflow, "drop") || strings.Count(out, "\n19. ") != 1 || strings.Contains(out, "learn(") != learned {
 			t.Errorf("%s: learned is not %t, or the packet is not delivered once: %s", flow, learned, out)
 		}
+
 		if strings.Contains(megaflow, "tp_src=1000") != learned {
 			t.Errorf("%s: the datapath flow is %s", flow, megaflow)
 		}
@@ -252,18 +279,24 @@ func TestAffinityFlows_packets(t *testing.T) {
 func TestAffinityFlows_Fault(t *testing.T) {
 	i := startIntegration(t)
 	i.ofctl("add-flow", routerLearns+",actions="+learnsUDP)
+
 	var changes atomic.Int64
+
 	dir := t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, "ovs-ofctl"), []byte("#!/bin/sh\necho refused >&2\nexit 1\n"), 0o755); err != nil {
 		t.Fatal(err)
 	}
+
 	path := os.Getenv("PATH")
 	t.Setenv("PATH", dir+":"+path)
+
 	a, _ := i.run(func() { changes.Add(1) })
+
 	testnode.Eventually(t, "a fault", func() error {
 		if err := a.Fault(); err == nil || !strings.Contains(err.Error(), "refused") || changes.Load() != 1 {
 			return fmt.Errorf("fault %w, %d changes", err, changes.Load())
 		}
+
 		return nil
 	})
 	t.Setenv("PATH", path)
@@ -271,12 +304,15 @@ func TestAffinityFlows_Fault(t *testing.T) {
 		if err := a.Fault(); err != nil || changes.Load() != 2 {
 			return fmt.Errorf("fault %w, %d changes", err, changes.Load())
 		}
+
 		return nil
 	})
 
 	none := NewAffinityFlows(t.TempDir(), IntegrationBridge, func() { t.Error("a fault without ovs-vswitchd") })
+
 	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 	defer cancel()
+
 	if err := none.Run(ctx); err != nil {
 		t.Error(err)
 	}

@@ -38,7 +38,9 @@ func (c *Client) SyncBridge(ctx context.Context, want Bridge) error {
 	if err != nil {
 		return err
 	}
+
 	e := c.edit()
+
 	switch {
 	case have != nil:
 		err = e.updateBridge(ctx, have, want)
@@ -47,15 +49,19 @@ func (c *Client) SyncBridge(ctx context.Context, want Bridge) error {
 	default:
 		err = e.createBridge(ctx, want)
 	}
+
 	if err == nil {
 		err = e.commit(ctx)
 	}
+
 	if err == nil && want.Uplink != "" {
 		err = c.addUplink(ctx, want.Name, want.Uplink)
 	}
+
 	if err != nil {
 		return fmt.Errorf("write bridge %s: %w", want.Name, err)
 	}
+
 	return nil
 }
 
@@ -65,16 +71,19 @@ func (c *Client) addUplink(ctx context.Context, bridge, device string) error {
 	if owner, err := c.bridgeWith(ctx, device); err != nil || owner != "" {
 		return err
 	}
+
 	have, err := c.existingBridge(ctx, bridge)
 	if err != nil {
 		return err
 	}
+
 	e := c.edit()
 	iface := &vswitch.Interface{UUID: "iface", Name: device}
 	port := &vswitch.Port{UUID: "port", Name: device, Interfaces: []string{iface.UUID}}
 	e.create(iface, port)
 	e.setKeys(have, &have.ExternalIDs, have.ExternalIDs, map[string]string{uplinkKey: device})
 	e.insert(have, &have.Ports, port.UUID)
+
 	return e.commit(ctx)
 }
 
@@ -83,7 +92,9 @@ func (want Bridge) otherConfig() map[string]string {
 	if want.HWAddr != "" {
 		out["hwaddr"] = want.HWAddr
 	}
+
 	maps.Copy(out, want.OtherConfig)
+
 	return out
 }
 
@@ -92,10 +103,21 @@ func (e *edit) createBridge(ctx context.Context, want Bridge) error {
 	if err != nil {
 		return err
 	}
-	iface := &vswitch.Interface{UUID: "iface", Name: want.Name, Type: "internal", MTURequest: optional(want.MTU)}
+
+	iface := &vswitch.Interface{
+		UUID:       "iface",
+		Name:       want.Name,
+		Type:       "internal",
+		MTURequest: optional(want.MTU),
+	}
 	port := &vswitch.Port{UUID: "port", Name: want.Name, Interfaces: []string{iface.UUID}}
+
 	bridge := &vswitch.Bridge{
-		UUID: "bridge", Name: want.Name, DatapathType: want.DatapathType, OtherConfig: want.otherConfig(), Ports: []string{port.UUID},
+		UUID:         "bridge",
+		Name:         want.Name,
+		DatapathType: want.DatapathType,
+		OtherConfig:  want.otherConfig(),
+		Ports:        []string{port.UUID},
 	}
 	if want.moved {
 		bridge.ExternalIDs = map[string]string{movedKey: "true"}
@@ -103,8 +125,10 @@ func (e *edit) createBridge(ctx context.Context, want Bridge) error {
 		mode := cmp.Or(want.FailMode, FailSecure)
 		bridge.FailMode = &mode
 	}
+
 	e.create(iface, port, bridge)
 	e.insert(root, &root.Bridges, bridge.UUID)
+
 	return nil
 }
 
@@ -113,18 +137,24 @@ func (e *edit) updateBridge(ctx context.Context, have *vswitch.Bridge, want Brid
 	if have.FailMode != nil {
 		is = *have.FailMode
 	}
+
 	datapath, mode := cmp.Or(want.DatapathType, have.DatapathType), cmp.Or(want.FailMode, is)
 	if have.DatapathType != datapath || mode != is {
 		row := &vswitch.Bridge{UUID: have.UUID, DatapathType: datapath, FailMode: &mode}
 		e.update(have, row, &row.DatapathType, &row.FailMode)
 	}
+
 	e.setKeys(have, &have.OtherConfig, have.OtherConfig, want.otherConfig())
+
 	iface, err := e.c.iface(ctx, want.Name)
-	if err != nil || iface == nil || want.MTU == 0 || iface.MTURequest != nil && *iface.MTURequest == want.MTU {
+	if err != nil || iface == nil || want.MTU == 0 ||
+		iface.MTURequest != nil && *iface.MTURequest == want.MTU {
 		return err
 	}
+
 	row := &vswitch.Interface{UUID: iface.UUID, MTURequest: optional(want.MTU)}
 	e.update(iface, row, &row.MTURequest)
+
 	return nil
 }
 
@@ -134,15 +164,19 @@ func (c *Client) RemoveBridge(ctx context.Context, name string) error {
 	if err != nil || have == nil {
 		return err
 	}
+
 	root, err := c.root(ctx)
 	if err != nil {
 		return err
 	}
+
 	e := c.edit()
 	e.remove(root, &root.Bridges, have.UUID)
+
 	if err := e.commit(ctx); err != nil {
 		return fmt.Errorf("delete bridge %s: %w", name, err)
 	}
+
 	return nil
 }
 
@@ -153,16 +187,20 @@ func (c *Client) Disconnect(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
+
 	own, err := c.patches(ctx, IntegrationBridge)
 	if err != nil {
 		return err
 	}
+
 	pairs := map[string]bool{}
+
 	for port, peer := range own {
 		if peers[peer] == port && strings.HasPrefix(port, "patch-"+IntegrationBridge+"-to-") {
 			pairs[port], pairs[peer] = true, true
 		}
 	}
+
 	return c.removePorts(ctx, func(i *vswitch.Interface) bool { return pairs[i.Name] })
 }
 
@@ -172,13 +210,16 @@ func (c *Client) patches(ctx context.Context, bridge string) (map[string]string,
 	if err != nil || row == nil {
 		return nil, err
 	}
+
 	ports, err := c.bridgePorts(ctx, row)
 	out := map[string]string{}
+
 	for _, p := range ports {
 		if p.Type == "patch" {
 			out[p.Name] = p.Options["peer"]
 		}
 	}
+
 	return out, err
 }
 
@@ -193,6 +234,7 @@ func (c *Client) existingBridge(ctx context.Context, name string) (*vswitch.Brid
 	if err == nil && b == nil {
 		err = fmt.Errorf("bridge %s: %w", name, ErrNotFound)
 	}
+
 	return b, err
 }
 
@@ -205,6 +247,7 @@ func first[T any](rows []*T, err error) (*T, error) {
 	if len(rows) == 0 {
 		return nil, err
 	}
+
 	return rows[0], nil
 }
 
@@ -212,6 +255,7 @@ func optional(v int) *int {
 	if v == 0 {
 		return nil
 	}
+
 	return &v
 }
 
@@ -228,21 +272,29 @@ func (c *Client) PatchPorts(ctx context.Context, bridge string) (map[string]uint
 	return c.ofports(ctx, bridge, func(i *vswitch.Interface) bool { return i.Type == "patch" })
 }
 
-func (c *Client) ofports(ctx context.Context, bridge string, match func(*vswitch.Interface) bool) (map[string]uint32, error) {
+func (c *Client) ofports(
+	ctx context.Context,
+	bridge string,
+	match func(*vswitch.Interface) bool,
+) (map[string]uint32, error) {
 	row, err := c.existingBridge(ctx, bridge)
 	if err != nil {
 		return nil, err
 	}
+
 	ports, err := c.bridgePorts(ctx, row)
 	if err != nil {
 		return nil, err
 	}
+
 	out := map[string]uint32{}
+
 	for _, i := range ports {
 		if match(i.Interface) && i.Ofport != nil && *i.Ofport > 0 && *i.Ofport < ofportMax {
 			out[i.Name] = uint32(*i.Ofport)
 		}
 	}
+
 	return out, nil
 }
 

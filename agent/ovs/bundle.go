@@ -48,29 +48,38 @@ func (s *FlowSync) All(ctx context.Context, want []string) (messages int, err er
 	if err != nil {
 		return 0, fmt.Errorf("read flows of %s: %w", s.Bridge, err)
 	}
+
 	mods, err := have.diff(want)
 	if err != nil {
 		return 0, fmt.Errorf("compare flows of %s: %w", s.Bridge, err)
 	}
+
 	if have.evicted {
 		mods = append([]string{deleteCookie(s.Evict)}, mods...)
 	}
+
 	if len(mods) == 0 {
 		return 0, nil
 	}
+
 	if err := s.write(ctx, mods); err != nil {
 		return 0, err
 	}
+
 	if have, err = s.read(ctx); err != nil {
 		return len(mods), fmt.Errorf("read flows of %s again: %w", s.Bridge, err)
 	}
+
 	left, err := have.diff(want)
 	if err == nil && len(left) > 0 {
-		err = fmt.Errorf("%d of them are not what was written, the first: %s", len(left), strings.TrimSpace(left[0]))
+		err = fmt.Errorf("%d of them are not what was written, the first: %s", len(left),
+			strings.TrimSpace(left[0]))
 	}
+
 	if err != nil {
 		return len(mods), fmt.Errorf("verify flows of %s: %w", s.Bridge, err)
 	}
+
 	return len(mods), nil
 }
 
@@ -79,17 +88,21 @@ func (s *FlowSync) All(ctx context.Context, want []string) (messages int, err er
 // depends only on the size of the change. It relies on the last All for the other flows.
 func (s *FlowSync) Update(ctx context.Context, write, gone []string) (messages int, err error) {
 	have := flowTable{ours: map[string]string{}, foreign: s.foreign}
+
 	for _, flow := range gone {
 		key, actions, _ := strings.Cut(flow, " actions=")
 		have.ours[key] = actions
 	}
+
 	mods, err := have.diff(write)
 	if err != nil {
 		return 0, fmt.Errorf("compare flows of %s: %w", s.Bridge, err)
 	}
+
 	if len(mods) == 0 {
 		return 0, nil
 	}
+
 	return len(mods), s.write(ctx, mods)
 }
 
@@ -100,6 +113,7 @@ func OwnFlows(ctx context.Context, rundir, bridge string) (first, others int, er
 	if err != nil {
 		return 0, 0, fmt.Errorf("read flows of %s: %w", bridge, err)
 	}
+
 	for key := range have.ours {
 		if strings.HasPrefix(key, "table=") {
 			others++
@@ -107,6 +121,7 @@ func OwnFlows(ctx context.Context, rundir, bridge string) (first, others int, er
 			first++
 		}
 	}
+
 	return first, others, nil
 }
 
@@ -117,23 +132,29 @@ func (s *FlowSync) read(ctx context.Context) (flowTable, error) {
 	if s.OnlyOwn {
 		which = append(which, "cookie="+Cookie+"/"+CookieMask)
 	}
+
 	out, err := dumpFlows(ctx, s.target(), which...)
 	if err != nil {
 		return flowTable{}, err
 	}
+
 	t := parseTable(out)
 	if s.Evict != "" {
 		t.evicted = strings.Contains(out, "cookie="+s.Evict+",")
 		maps.DeleteFunc(t.foreign, func(_, cookie string) bool { return cookie == s.Evict })
 	}
+
 	s.foreign = t.foreign
+
 	return t, nil
 }
 
 func (s *FlowSync) write(ctx context.Context, mods []string) error {
-	if _, err := ofctl(ctx, []byte(strings.Join(mods, "")), "--bundle", "add-flows", s.target(), "-"); err != nil {
+	if _, err := ofctl(ctx, []byte(strings.Join(mods, "")), "--bundle", "add-flows", s.target(),
+		"-"); err != nil {
 		return fmt.Errorf("write flows of %s: %w", s.Bridge, err)
 	}
+
 	return nil
 }
 
@@ -156,21 +177,25 @@ func deleteCookie(cookie string) string { return "delete cookie=" + cookie + "/-
 // use.
 func parseTable(dump string) flowTable {
 	t := flowTable{ours: map[string]string{}, foreign: map[string]string{}}
+
 	for line := range strings.Lines(dump) {
 		_, rest, ok := strings.Cut(strings.TrimSpace(line), "cookie=")
 		if !ok {
 			continue
 		}
+
 		cookie, rest, _ := strings.Cut(rest, ", ")
 		rest, actions, _ := strings.Cut(rest, " actions=")
 		before, match, ok := strings.Cut(rest, "priority=")
 		key := "priority=" + match
+
 		if table, found := strings.CutPrefix(before, "table="); found {
 			table, _, _ = strings.Cut(table, ",")
 			if table != "0" {
 				key = "table=" + table + "," + key
 			}
 		}
+
 		number, ours := FlowNumber(cookie)
 		switch {
 		case ours && number != 0:
@@ -181,6 +206,7 @@ func parseTable(dump string) flowTable {
 			t.foreign[key] = cookie
 		}
 	}
+
 	return t
 }
 
@@ -189,36 +215,48 @@ func parseTable(dump string) flowTable {
 // number.
 func (t flowTable) diff(want []string) ([]string, error) {
 	gone := maps.Clone(t.ours)
+
 	var mods []string
+
 	for _, flow := range want {
 		key, actions, ok := strings.Cut(flow, " actions=")
 		if !ok {
 			return nil, fmt.Errorf("flow %q has no actions", flow)
 		}
+
 		if cookie, taken := t.foreign[key]; taken {
 			return nil, fmt.Errorf("flow %q already exists with foreign cookie %s", key, cookie)
 		}
+
 		have, found := t.ours[key]
 		delete(gone, key)
+
 		if found && have == actions {
 			continue
 		}
+
 		actions, number, err := cutNumber(actions)
 		if err != nil {
 			return nil, fmt.Errorf("flow %q: %w", flow, err)
 		}
+
 		if _, was, _ := cutNumber(have); found && was != number {
 			mods = append(mods, deletion(key))
 		}
+
 		flag := ""
 		if number != 0 {
 			flag = "send_flow_rem,"
 		}
-		mods = append(mods, fmt.Sprintf("add cookie=%#x,%s%s,actions=%s\n", numbered(number), flag, key, actions))
+
+		mods = append(mods,
+			fmt.Sprintf("add cookie=%#x,%s%s,actions=%s\n", numbered(number), flag, key, actions))
 	}
+
 	for _, key := range slices.Sorted(maps.Keys(gone)) {
 		mods = append(mods, deletion(key))
 	}
+
 	return mods, nil
 }
 
@@ -232,7 +270,9 @@ func cutNumber(actions string) (string, uint8, error) {
 	if !ok {
 		return actions, 0, nil
 	}
+
 	n, err := strconv.ParseUint(text, 10, 8)
+
 	return actions, uint8(n), err
 }
 
@@ -257,13 +297,20 @@ func FlowNumber(cookie string) (number uint8, ours bool) {
 func numbered(number uint8) uint64 { return uint64(number)<<numberAt | cookieBits }
 
 func ofctl(ctx context.Context, stdin []byte, args ...string) ([]byte, error) {
-	cmd := exec.CommandContext(ctx, "ovs-ofctl", append([]string{"-O", "OpenFlow14", "--timeout=10"}, args...)...)
+	cmd := exec.CommandContext(
+		ctx,
+		"ovs-ofctl",
+		append([]string{"-O", "OpenFlow14", "--timeout=10"}, args...)...)
 	cmd.Stdin = bytes.NewReader(stdin)
+
 	var stderr bytes.Buffer
+
 	cmd.Stderr = &stderr
+
 	out, err := cmd.Output()
 	if err != nil {
 		return nil, fmt.Errorf("ovs-ofctl: %w: %s", err, firstLine(stderr.Bytes()))
 	}
+
 	return out, nil
 }

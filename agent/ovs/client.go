@@ -46,29 +46,37 @@ func Dial(ctx context.Context, address string) (*Client, error) {
 	if err != nil {
 		return nil, fmt.Errorf("build OVSDB model: %w", err)
 	}
+
 	quiet := logr.Discard()
+
 	db, err := client.NewOVSDBClient(dbModel, client.WithEndpoint(address), client.WithLogger(&quiet),
 		client.WithReconnect(10*time.Second, steady(250*time.Millisecond)))
 	if err != nil {
 		return nil, fmt.Errorf("open OVSDB %s: %w", address, err)
 	}
+
 	if err := db.Connect(ctx); err != nil {
 		return nil, fmt.Errorf("connect to OVSDB %s: %w", address, err)
 	}
+
 	c := &Client{db: db, watchers: map[*watcher]struct{}{}}
+
 	rows := db.Cache()
 	if rows == nil { // libovsdb has revoked it
 		return nil, fmt.Errorf("connect to OVSDB %s: connection lost", address)
 	}
+
 	rows.AddEventHandler(&cache.EventHandlerFuncs{
 		AddFunc:    c.changed,
 		UpdateFunc: func(table string, _, row model.Model) { c.changed(table, row) },
 		DeleteFunc: c.changed,
 	})
+
 	if _, err := db.Monitor(ctx, monitor(db)); err != nil {
 		db.Close()
 		return nil, fmt.Errorf("monitor OVSDB %s: %w", address, err)
 	}
+
 	return c, nil
 }
 
@@ -77,11 +85,15 @@ func Dial(ctx context.Context, address string) (*Client, error) {
 func monitor(db client.Client) *client.Monitor {
 	o, b, p, i, q := &vswitch.OpenvSwitch{}, &vswitch.Bridge{}, &vswitch.Port{}, &vswitch.Interface{}, &vswitch.QoS{}
 	d := &vswitch.Datapath{}
+
 	return db.NewMonitor(
-		client.WithTable(o, &o.ExternalIDs, &o.OtherConfig, &o.Bridges, &o.OVSVersion, &o.CurCfg, &o.Datapaths),
-		client.WithTable(b, &b.Name, &b.Ports, &b.DatapathType, &b.FailMode, &b.OtherConfig, &b.ExternalIDs, &b.Mirrors, &b.Sflow, &b.Netflow, &b.IPFIX),
+		client.WithTable(o, &o.ExternalIDs, &o.OtherConfig, &o.Bridges, &o.OVSVersion, &o.CurCfg,
+			&o.Datapaths),
+		client.WithTable(b, &b.Name, &b.Ports, &b.DatapathType, &b.FailMode, &b.OtherConfig, &b.ExternalIDs,
+			&b.Mirrors, &b.Sflow, &b.Netflow, &b.IPFIX),
 		client.WithTable(p, &p.Name, &p.Interfaces, &p.OtherConfig, &p.QOS),
-		client.WithTable(i, &i.Name, &i.Type, &i.ExternalIDs, &i.MAC, &i.MTURequest, &i.Options, &i.Ofport, &i.Ifindex, &i.Error),
+		client.WithTable(i, &i.Name, &i.Type, &i.ExternalIDs, &i.MAC, &i.MTURequest, &i.Options, &i.Ofport,
+			&i.Ifindex, &i.Error),
 		client.WithTable(q, &q.Type, &q.ExternalIDs),
 		client.WithTable(d, &d.Capabilities),
 	)
@@ -104,18 +116,23 @@ type watcher struct {
 // match gets the row's table and name; rows without a name have name "".
 func (c *Client) Watch(match func(table, name string) bool, wake loop.Signal) (stop func()) {
 	w := &watcher{match, wake}
+
 	c.mu.Lock()
 	defer c.mu.Unlock()
+
 	c.watchers[w] = struct{}{}
+
 	return func() {
 		c.mu.Lock()
 		defer c.mu.Unlock()
+
 		delete(c.watchers, w)
 	}
 }
 
 func (c *Client) changed(table string, row model.Model) {
 	name := ""
+
 	switch r := row.(type) {
 	case *vswitch.Bridge:
 		name = r.Name
@@ -124,8 +141,10 @@ func (c *Client) changed(table string, row model.Model) {
 	case *vswitch.Interface:
 		name = r.Name
 	}
+
 	c.mu.Lock()
 	defer c.mu.Unlock()
+
 	for w := range c.watchers {
 		if w.match(table, name) {
 			w.wake.Trigger()

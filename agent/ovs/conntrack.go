@@ -31,12 +31,15 @@ func Conntrack(ctx context.Context, rundir string) ([]Tracked, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	var list []Tracked
+
 	for line := range strings.Lines(out) {
 		if t, ok := parseTracked(strings.TrimSpace(line)); ok {
 			list = append(list, t)
 		}
 	}
+
 	return list, nil
 }
 
@@ -47,9 +50,11 @@ func ConntrackCount(ctx context.Context, rundir string) (int, error) {
 	if err != nil && strings.Contains(err.Error(), "no datapaths exist") {
 		return 0, nil
 	}
+
 	if err != nil {
 		return 0, err
 	}
+
 	return parseCount(out)
 }
 
@@ -58,6 +63,7 @@ func parseCount(out string) (int, error) {
 	if err != nil {
 		return 0, fmt.Errorf("read connection tracker: parse count %q: %w", out, err)
 	}
+
 	return n, nil
 }
 
@@ -68,11 +74,16 @@ func ForgetAddress(ctx context.Context, rundir string, a netip.Addr) error {
 	if a.Is6() {
 		to = "ct_ipv6_dst=" + a.String()
 	}
+
 	for _, tuples := range [][]string{{to}, {"", to}} { // by original and by reply direction
-		if _, err := askConntrack(ctx, rundir, append([]string{"dpctl/flush-conntrack"}, tuples...)...); err != nil {
+		if _, err := askConntrack(
+			ctx,
+			rundir,
+			append([]string{"dpctl/flush-conntrack"}, tuples...)...); err != nil {
 			return err
 		}
 	}
+
 	return nil
 }
 
@@ -82,6 +93,7 @@ func Forget(ctx context.Context, rundir string, list []Tracked) (n int, err erro
 	if len(list) == 0 {
 		return 0, nil
 	}
+
 	c, err := DialSwitch(ctx, rundir)
 	if err != nil {
 		return 0, fmt.Errorf("delete connections: %w", err)
@@ -89,15 +101,19 @@ func Forget(ctx context.Context, rundir string, list []Tracked) (n int, err erro
 	defer c.Close()
 
 	for _, t := range list {
-		_, err := c.Call(ctx, "dpctl/flush-conntrack", fmt.Sprintf("zone=%d", t.Zone), t.Original.match(t.Proto))
+		_, err := c.Call(ctx, "dpctl/flush-conntrack", fmt.Sprintf("zone=%d", t.Zone),
+			t.Original.match(t.Proto))
 		if err != nil && strings.Contains(err.Error(), unix.ENOENT.Error()) {
 			continue
 		}
+
 		if err != nil {
 			return n, fmt.Errorf("delete connections: %w", err)
 		}
+
 		n++
 	}
+
 	return n, nil
 }
 
@@ -108,7 +124,9 @@ func (t Tuple) match(proto uint8) string {
 	if t.Dst.Addr().Is6() {
 		src, dst = "ct_ipv6_src", "ct_ipv6_dst"
 	}
-	return fmt.Sprintf("%s=%s,%s=%s,ct_nw_proto=%d,ct_tp_src=%d,ct_tp_dst=%d", src, t.Src.Addr(), dst, t.Dst.Addr(), proto, t.Src.Port(), t.Dst.Port())
+
+	return fmt.Sprintf("%s=%s,%s=%s,ct_nw_proto=%d,ct_tp_src=%d,ct_tp_dst=%d", src, t.Src.Addr(), dst,
+		t.Dst.Addr(), proto, t.Src.Port(), t.Dst.Port())
 }
 
 func askConntrack(ctx context.Context, rundir string, command ...string) (string, error) {
@@ -116,6 +134,7 @@ func askConntrack(ctx context.Context, rundir string, command ...string) (string
 	if err != nil {
 		return "", fmt.Errorf("read connection tracker: %w", err)
 	}
+
 	return out, nil
 }
 
@@ -125,12 +144,16 @@ func askConntrack(ctx context.Context, rundir string, command ...string) (string
 func parseTracked(line string) (Tracked, bool) {
 	name, rest, _ := strings.Cut(line, ",")
 	t := Tracked{Proto: protocolOf(name)}
+
 	var ok1, ok2 bool
+
 	t.Original, ok1 = parseTuple(group(rest, "orig=("))
 	t.Reply, ok2 = parseTuple(group(rest, "reply=("))
+
 	t.Opening = t.Proto == unix.IPPROTO_TCP && strings.Contains(rest, "state_orig=SYN_SENT")
 	for f := range strings.SplitSeq(rest, ",") {
 		key, value, _ := strings.Cut(f, "=")
+
 		n, err := strconv.ParseUint(value, 0, 32)
 		switch {
 		case err != nil:
@@ -140,6 +163,7 @@ func parseTracked(line string) (Tracked, bool) {
 			t.Mark = uint32(n)
 		}
 	}
+
 	return t, t.Proto != 0 && ok1 && ok2
 }
 
@@ -156,7 +180,9 @@ func protocolOf(name string) uint8 {
 	case "sctp":
 		return 132
 	}
+
 	n, _ := strconv.ParseUint(name, 10, 8)
+
 	return uint8(n)
 }
 
@@ -164,13 +190,17 @@ func protocolOf(name string) uint8 {
 func group(s, open string) string {
 	_, rest, _ := strings.Cut(s, open)
 	inside, _, _ := strings.Cut(rest, ")")
+
 	return inside
 }
 
 func parseTuple(s string) (Tuple, bool) {
-	var t Tuple
-	var addrs [2]netip.Addr
-	var ports [2]uint16
+	var (
+		t     Tuple
+		addrs [2]netip.Addr
+		ports [2]uint16
+	)
+
 	for f := range strings.SplitSeq(s, ",") {
 		key, value, _ := strings.Cut(f, "=")
 		switch key {
@@ -179,16 +209,20 @@ func parseTuple(s string) (Tuple, bool) {
 			if err != nil {
 				return t, false
 			}
+
 			addrs[index(key == "dst")] = a
 		case "sport", "dport":
 			n, err := strconv.ParseUint(value, 10, 16)
 			if err != nil {
 				return t, false
 			}
+
 			ports[index(key == "dport")] = uint16(n)
 		}
 	}
+
 	t.Src, t.Dst = netip.AddrPortFrom(addrs[0], ports[0]), netip.AddrPortFrom(addrs[1], ports[1])
+
 	return t, addrs[0].IsValid() && addrs[1].IsValid()
 }
 
@@ -196,5 +230,6 @@ func index(second bool) int {
 	if second {
 		return 1
 	}
+
 	return 0
 }

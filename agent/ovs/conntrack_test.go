@@ -51,6 +51,7 @@ func TestParseTracked(t *testing.T) {
 			t.Errorf("parse %s:\n%+v, %t, want\n%+v", tt.line, got, ok, tt.want)
 		}
 	}
+
 	for _, bad := range []string{"", "tcp", "tcp,orig=(src=x,dst=y)", "tcp,orig=(src=1.1.1.1,dst=2.2.2.2,sport=70000,dport=1),reply=()", "what,orig=(src=1.1.1.1,dst=1.1.1.1),reply=(src=1.1.1.1,dst=1.1.1.1)"} {
 		if got, ok := parseTracked(bad); ok {
 			t.Errorf("parse %q: %+v, want none", bad, got)
@@ -64,35 +65,44 @@ func TestParseTracked(t *testing.T) {
 func TestConntrackCount(t *testing.T) {
 	s := testnode.StartSwitch(t, true)
 	c := dial(t, s)
+
 	const elsewhere = "4194303"
 	if err := os.Symlink(s.Dir+"/vswitchd.ctl", s.Dir+"/ovs-vswitchd."+elsewhere+".ctl"); err != nil {
 		t.Fatal(err)
 	}
+
 	if err := os.WriteFile(s.Dir+"/ovs-vswitchd.pid", []byte(elsewhere+"\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
+
 	none := func(when string) {
 		t.Helper()
+
 		if n, err := ConntrackCount(t.Context(), s.Dir); err != nil || n != 0 {
 			t.Errorf("%s: %d connections, error %v, want none", when, n, err)
 		}
 	}
+
 	testnode.Eventually(t, "ovs-vswitchd answers", func() error {
 		_, err := ConntrackCount(t.Context(), s.Dir)
 		return err
 	})
 	none("before there is a datapath")
+
 	if err := c.SyncBridge(t.Context(), Bridge{Name: "brx", DatapathType: "netdev"}); err != nil {
 		t.Fatal(err)
 	}
+
 	testnode.Eventually(t, "the datapath is there", func() error {
 		list, err := Conntrack(t.Context(), s.Dir)
 		if len(list) != 0 {
 			t.Errorf("connections %v, want none", list)
 		}
+
 		return err
 	})
 	none("of an unused datapath")
+
 	if _, err := ConntrackCount(t.Context(), t.TempDir()); err == nil {
 		t.Error("no daemon, and no error")
 	}

@@ -26,17 +26,22 @@ func DetectDatapath(genlFamily func(string) bool) (datapath, reason string) {
 	if genlFamily(KernelFamily) {
 		return DatapathSystem, "the kernel has openvswitch"
 	}
+
 	modprobe, err := exec.LookPath("modprobe")
 	if err != nil {
 		return DatapathNetdev, "the kernel has no openvswitch loaded, and there is no modprobe"
 	}
+
 	out, err := exec.Command(modprobe, "openvswitch").CombinedOutput()
+
 	if genlFamily(KernelFamily) {
 		return DatapathSystem, "the kernel has openvswitch (loaded now)"
 	}
+
 	if _, statErr := os.Stat("/sys/module/openvswitch"); statErr == nil {
 		return DatapathSystem, "the kernel has the module openvswitch"
 	}
+
 	return DatapathNetdev, fmt.Sprintf("the kernel has no openvswitch (modprobe: %v %q)", err, firstLine(out))
 }
 
@@ -45,21 +50,27 @@ func DetectDatapath(genlFamily func(string) bool) (datapath, reason string) {
 // only in its log.
 func (s HostSwitch) CheckDatapath(ctx context.Context, bridge string, genlFamily func(string) bool) error {
 	datapath := s.DatapathType
+
 	have, err := s.Client.bridge(ctx, bridge)
 	if err != nil {
 		return err
 	}
+
 	if have != nil {
 		datapath = have.DatapathType
 	}
+
 	if datapath == DatapathNetdev {
 		return nil
 	}
+
 	found, reason := DetectDatapath(genlFamily)
 	if found == DatapathSystem {
 		return nil
 	}
-	return fmt.Errorf("bridge %s: datapath type system: %s: load the module openvswitch, or use Open vSwitch's userspace datapath (--datapath netdev)", bridge, reason)
+
+	return fmt.Errorf("bridge %s: datapath type system: %s: load the module openvswitch, or use Open vSwitch's userspace datapath (--datapath netdev)",
+		bridge, reason)
 }
 
 func firstLine(b []byte) string {
@@ -68,6 +79,7 @@ func firstLine(b []byte) string {
 			return string(b[:i])
 		}
 	}
+
 	return string(b)
 }
 
@@ -83,25 +95,32 @@ func ReadDatapathStats(ctx context.Context, rundir string) (DatapathStats, error
 	if err != nil {
 		return DatapathStats{}, fmt.Errorf("query ovs-vswitchd: %w", err)
 	}
+
 	return parseDatapathStats(reply)
 }
 
 func parseDatapathStats(show string) (DatapathStats, error) {
 	var sum DatapathStats
+
 	found := false
+
 	lines := bufio.NewScanner(strings.NewReader(show))
 	for lines.Scan() {
 		line := strings.TrimSpace(lines.Text())
+
 		var d DatapathStats
 		if n, _ := fmt.Sscanf(line, "lookups: hit:%d missed:%d lost:%d", &d.Hit, &d.Missed, &d.Lost); n == 3 {
 			found = true
 		} else if n, _ := fmt.Sscanf(line, "flows: %d", &d.Flows); n != 1 {
 			continue
 		}
+
 		sum.Hit, sum.Missed, sum.Lost, sum.Flows = sum.Hit+d.Hit, sum.Missed+d.Missed, sum.Lost+d.Lost, sum.Flows+d.Flows
 	}
+
 	if !found {
 		return sum, errors.New("read datapath statistics: no lookups in the reply of dpctl/show")
 	}
+
 	return sum, nil
 }

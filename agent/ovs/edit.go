@@ -54,23 +54,29 @@ func (e *edit) remove(row model.Model, field any, uuids ...string) {
 // key. An insert does not replace a key (RFC 7047, 5.1), hence the deletion first.
 func (e *edit) setKeys(row model.Model, field any, have, want map[string]string) {
 	var stale []string
+
 	insert := map[string]string{}
+
 	for _, k := range slices.Sorted(maps.Keys(want)) {
 		old, ok := have[k]
 		if ok && old != want[k] || ok && want[k] == "" {
 			stale = append(stale, k)
 		}
+
 		if want[k] != "" && (!ok || old != want[k]) {
 			insert[k] = want[k]
 		}
 	}
+
 	var out []model.Mutation
 	if len(stale) > 0 {
 		out = append(out, model.Mutation{Field: field, Mutator: ovsdb.MutateOperationDelete, Value: stale})
 	}
+
 	if len(insert) > 0 {
 		out = append(out, model.Mutation{Field: field, Mutator: ovsdb.MutateOperationInsert, Value: insert})
 	}
+
 	e.mutate(row, out...)
 }
 
@@ -85,7 +91,9 @@ func (e *edit) commit(ctx context.Context) error {
 	if e.err == nil && len(e.ops) == 0 {
 		return nil
 	}
+
 	_, err := e.run(ctx)
+
 	return err
 }
 
@@ -94,15 +102,19 @@ func (e *edit) run(ctx context.Context) ([]ovsdb.OperationResult, error) {
 	if e.err != nil {
 		return nil, e.err
 	}
+
 	ctx, cancel := context.WithTimeout(ctx, transactTimeout)
 	defer cancel()
+
 	results, err := e.c.db.Transact(ctx, e.ops...)
 	if err != nil {
 		return nil, err
 	}
+
 	if details, err := ovsdb.CheckOperationResults(results, e.ops); err != nil {
 		return nil, fmt.Errorf("%w: %v", err, details)
 	}
+
 	return results, nil
 }
 
@@ -113,5 +125,6 @@ func rows[T any](ctx context.Context, c *Client, what string, match func(*T) boo
 	if err := c.db.WhereCache(match).List(ctx, &out); err != nil {
 		return nil, fmt.Errorf("read %s: %w", what, err)
 	}
+
 	return out, nil
 }

@@ -13,9 +13,14 @@ import (
 // for session affinity are the only exception.
 func TestFlowWatch_reportsEveryChange(t *testing.T) {
 	const affinity = "table=78,priority=100,tcp,metadata=0x5,nw_src=10.244.0.4,tp_dst=80"
+
 	i := startIntegration(t)
-	var changes atomic.Int64
-	var known atomic.Bool
+
+	var (
+		changes atomic.Int64
+		known   atomic.Bool
+	)
+
 	w := &FlowWatch{
 		RunDir: i.Dir, Bridge: IntegrationBridge, Changed: func() { changes.Add(1) },
 		Observed: func(flow string) { known.Store(flow == "") }, Failed: func(error) {},
@@ -25,8 +30,10 @@ func TestFlowWatch_reportsEveryChange(t *testing.T) {
 		if !known.Load() {
 			return fmt.Errorf("not yet")
 		}
+
 		return nil
 	})
+
 	for _, flow := range []string{
 		"table=14,priority=2001,ip,reg14=0x3,metadata=0x1",                        // ingress ACL of a logical switch
 		"table=46,priority=2001,ct_state=+est+trk,ct_mark=0/0x1,tcp,metadata=0x1", // egress ACL
@@ -49,12 +56,15 @@ func TestFlowWatch_reportsEveryChange(t *testing.T) {
 			if _, err := ofctl(t.Context(), []byte(flows), "add-flows", i.target(), "-"); err != nil {
 				t.Fatalf("%s: %v", flows, err)
 			}
+
 			testnode.Eventually(t, step.what+" "+flow, func() error {
 				if changes.Load() == before {
 					return fmt.Errorf("no change is reported")
 				}
+
 				return nil
 			})
+
 			if got := changes.Load(); got != before+1 {
 				t.Errorf("%s %s: %d changes are reported, want 1", step.what, flow, got-before)
 			}

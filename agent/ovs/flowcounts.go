@@ -46,11 +46,13 @@ func (c *FlowCounts) Read(ctx context.Context) ([numbers]FlowCount, error) {
 	case <-ctx.Done():
 		return [numbers]FlowCount{}, fmt.Errorf("read counts of flows of %s: %w", c.Bridge, ctx.Err())
 	}
+
 	select {
 	case a := <-got:
 		if !a.known {
 			return a.sums, fmt.Errorf("read counts of flows of %s: no connection yet", c.Bridge)
 		}
+
 		return a.sums, nil
 	case <-ctx.Done():
 		return [numbers]FlowCount{}, fmt.Errorf("read counts of flows of %s: %w", c.Bridge, ctx.Err())
@@ -60,14 +62,19 @@ func (c *FlowCounts) Read(ctx context.Context) ([numbers]FlowCount, error) {
 // Run holds a connection to the bridge until ctx ends.
 func (c *FlowCounts) Run(ctx context.Context) error {
 	l := &ledger{}
+
 	const first, most = 50 * time.Millisecond, time.Second
+
 	wait := first
+
 	for ctx.Err() == nil {
 		if err := c.hold(ctx, l); err == nil {
 			wait = first // the connection was up
 		}
+
 		retry := time.After(wait)
 		wait = min(2*wait, most)
+
 		for again := false; !again; {
 			select {
 			case <-ctx.Done():
@@ -79,6 +86,7 @@ func (c *FlowCounts) Run(ctx context.Context) error {
 			}
 		}
 	}
+
 	return nil
 }
 
@@ -90,16 +98,21 @@ func (c *FlowCounts) hold(ctx context.Context, l *ledger) error {
 	}
 	defer conn.Close()
 	defer context.AfterFunc(ctx, func() { conn.Close() })()
+
 	packets := make(chan ofPacket)
+
 	done := make(chan struct{})
+
 	defer close(done)
 	go func() {
 		defer close(packets)
+
 		for {
 			p, err := readOpenFlow(conn)
 			if err != nil {
 				return
 			}
+
 			select {
 			case packets <- p:
 			case <-done:
@@ -107,6 +120,7 @@ func (c *FlowCounts) hold(ctx context.Context, l *ledger) error {
 			}
 		}
 	}()
+
 	return c.serve(conn, packets, l)
 }
 
@@ -120,16 +134,21 @@ var errNeverUp = errors.New("connection ended before a first reply")
 // without a call and sets the origin of the sums.
 func (c *FlowCounts) serve(conn net.Conn, packets <-chan ofPacket, l *ledger) error {
 	up := false
+
 	l.connect()
+
 	var asker chan<- answer
+
 	if err := c.begin(conn, l); err != nil {
 		return err
 	}
+
 	for {
 		ask := c.ask
 		if asker != nil || !up {
 			ask = nil
 		}
+
 		select {
 		case asker = <-ask:
 			if err := c.begin(conn, l); err != nil {
@@ -141,20 +160,28 @@ func (c *FlowCounts) serve(conn net.Conn, packets <-chan ofPacket, l *ledger) er
 				if asker != nil {
 					asker <- l.answer()
 				}
+
 				if !up {
 					return errNeverUp
 				}
+
 				return nil
 			}
+
 			if p.kind == ofEchoRequest {
-				_, _ = conn.Write(ofMessage(ofEchoReply, p.xid, p.body)) // a lost connection is detected above
+				_, _ = conn.Write(
+					ofMessage(ofEchoReply, p.xid, p.body),
+				) // a lost connection is detected above
 			}
+
 			if complete := l.take(p); !complete {
 				continue
 			}
+
 			if l.settle(!up); asker != nil {
 				asker <- l.answer()
 			}
+
 			up, asker = true, nil
 		}
 	}
@@ -164,6 +191,7 @@ func (c *FlowCounts) serve(conn net.Conn, packets <-chan ofPacket, l *ledger) er
 func (c *FlowCounts) begin(conn net.Conn, l *ledger) error {
 	l.begin(len(c.numbers))
 	_, err := conn.Write(c.askSums())
+
 	return err
 }
 
@@ -172,6 +200,7 @@ func (c *FlowCounts) askSums() []byte {
 	for _, n := range c.numbers {
 		b = append(b, askSum(n)...)
 	}
+
 	return b
 }
 
@@ -187,8 +216,10 @@ const (
 // tellRemovals returns the request for notifications about deleted flows.
 func tellRemovals() []byte {
 	const master, idle, hard, deleted = 5, 1 << 0, 1 << 1, 1 << 2
+
 	body := binary.BigEndian.AppendUint16(nil, master)
 	body = binary.BigEndian.AppendUint16(body, 8)
+
 	return ofMessage(ofSetAsync, 2, binary.BigEndian.AppendUint32(body, idle|hard|deleted))
 }
 
@@ -204,6 +235,7 @@ func askSum(number uint8) []byte {
 	binary.BigEndian.PutUint64(body[32:], ^uint64(0))
 	binary.BigEndian.PutUint16(body[40:], 1) // OXM
 	binary.BigEndian.PutUint16(body[42:], 4) // matches everything
+
 	return ofMessage(ofMultipartRequest, uint32(number), body)
 }
 
@@ -211,32 +243,43 @@ func askSum(number uint8) []byte {
 // written. It needs only ovs-vswitchd. Counts of deleted flows are not included.
 func ReadFlowSums(ctx context.Context, rundir, bridge string, of []uint8) ([numbers]FlowCount, error) {
 	c := NewFlowCounts(rundir, bridge, of)
+
 	var l ledger
 	l.begin(len(of))
 	err := c.once(ctx, "counts of flows", c.askSums(), l.take)
+
 	return l.round, err
 }
 
 // once sends a request over its own connection and calls take for each message until take returns
 // true. what is used in errors.
-func (c *FlowCounts) once(ctx context.Context, what string, question []byte, take func(ofPacket) (all bool)) error {
+func (c *FlowCounts) once(
+	ctx context.Context,
+	what string,
+	question []byte,
+	take func(ofPacket) (all bool),
+) error {
 	conn, err := c.dial(ctx)
 	if err != nil {
 		return err
 	}
 	defer conn.Close()
 	defer context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })()
+
 	if _, err := conn.Write(question); err != nil {
 		return fmt.Errorf("ask %s for %s: %w", c.Bridge, what, err)
 	}
+
 	for {
 		p, err := readOpenFlow(conn)
 		if ctx.Err() != nil {
 			err = ctx.Err()
 		}
+
 		if err != nil {
 			return fmt.Errorf("read %s of %s: %w", what, c.Bridge, err)
 		}
+
 		if take(p) {
 			return nil
 		}

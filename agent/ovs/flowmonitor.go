@@ -50,6 +50,7 @@ type FlowWatch struct {
 // again every second.
 func (w *FlowWatch) Run(ctx context.Context) error {
 	w.lost(nil)
+
 	wake := make(chan struct{}, 1)
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return w.rescan(ctx, wake) })
@@ -59,11 +60,14 @@ func (w *FlowWatch) Run(ctx context.Context) error {
 			if ctx.Err() == nil {
 				w.lost(err)
 			}
+
 			w.Changed()
 			loop.Pause(ctx, time.Second)
 		}
+
 		return nil
 	})
+
 	return group.Wait()
 }
 
@@ -78,8 +82,10 @@ func bridgeTarget(rundir, bridge string) string {
 func (w *FlowWatch) lost(err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+
 	w.connected = false
 	w.set(NotRead)
+
 	if err != nil {
 		w.Failed(err)
 	}
@@ -117,10 +123,14 @@ func monitorFlows(ctx context.Context, rundir, bridge, match string, handle func
 		return fmt.Errorf("monitor flows of %s: %w", bridge, err)
 	}
 	defer out.Close()
-	cmd := exec.CommandContext(ctx, "ovs-ofctl", "--unixctl=none", "monitor", bridgeTarget(rundir, bridge), "watch:"+match)
+
+	cmd := exec.CommandContext(ctx, "ovs-ofctl", "--unixctl=none", "monitor", bridgeTarget(rundir, bridge),
+		"watch:"+match)
 	cmd.Stdout, cmd.Stderr = in, in // present flows go to one, changes to the other
 	err = cmd.Start()
+
 	in.Close()
+
 	if err != nil {
 		return fmt.Errorf("monitor flows of %s: %w", bridge, err)
 	}
@@ -129,6 +139,7 @@ func monitorFlows(ctx context.Context, rundir, bridge, match string, handle func
 	if err := cmd.Wait(); err != nil {
 		return fmt.Errorf("monitor flows of %s: %w: %s", bridge, err, last)
 	}
+
 	return fmt.Errorf("monitor flows of %s: ovs-ofctl has ended", bridge)
 }
 
@@ -137,6 +148,7 @@ func readMonitor(out io.Reader, handle func(line string)) (last string) {
 	lines := bufio.NewReader(out)
 	for {
 		line, err := lines.ReadString('\n')
+
 		line = strings.TrimSpace(line)
 		switch {
 		case strings.HasPrefix(line, eventPrefix), strings.Contains(line, "FLOW_MONITOR reply"):
@@ -144,6 +156,7 @@ func readMonitor(out io.Reader, handle func(line string)) (last string) {
 		case line != "":
 			last = line
 		}
+
 		if err != nil {
 			return last
 		}
@@ -154,11 +167,13 @@ func (w *FlowWatch) event(line string) {
 	if learnedAffinity(line) {
 		return
 	}
+
 	if Observes(line) && !strings.HasPrefix(line, "event=DELETED") {
 		w.mu.Lock()
 		w.set(line)
 		w.mu.Unlock()
 	}
+
 	w.Changed()
 }
 
@@ -177,11 +192,13 @@ func (w *FlowWatch) connect(wake chan<- struct{}) {
 	connected := w.connected
 	w.connected = true
 	w.mu.Unlock()
+
 	if connected {
 		return
 	}
 
 	w.Changed()
+
 	select {
 	case wake <- struct{}{}:
 	default: // it is awake
@@ -199,6 +216,7 @@ func (w *FlowWatch) rescan(ctx context.Context, wake <-chan struct{}) error {
 		case <-wake:
 		case <-time.After(next):
 		}
+
 		if next = wait; w.dump(ctx) != nil {
 			next = min(wait, time.Second)
 		}
@@ -210,19 +228,25 @@ func (w *FlowWatch) dump(ctx context.Context) error {
 	w.mu.Lock()
 	needed, events := w.connected && w.observed != "", w.events
 	w.mu.Unlock()
+
 	if !needed {
 		return nil
 	}
+
 	flows, err := dumpFlows(ctx, w.target())
 	w.mu.Lock()
 	defer w.mu.Unlock()
+
 	if ctx.Err() != nil || w.events != events {
 		return ctx.Err() // what came meanwhile is newer
 	}
+
 	if w.Failed(err); err != nil {
 		return err
 	}
+
 	w.set(observing(flows))
+
 	return nil
 }
 
@@ -233,6 +257,7 @@ func observing(flows string) string {
 			return strings.TrimSpace(line)
 		}
 	}
+
 	return ""
 }
 
@@ -252,6 +277,7 @@ func Observes(actions string) bool {
 			return true
 		}
 	}
+
 	return false
 }
 
@@ -262,22 +288,27 @@ func (c *Client) Observed(ctx context.Context, bridges ...string) (string, error
 	if err != nil {
 		return "", err
 	}
+
 	if root.OtherConfig["hw-offload"] == "true" {
 		return "hw-offload", nil
 	}
+
 	for _, name := range bridges {
 		b, err := c.bridge(ctx, name)
 		if err != nil {
 			return "", err
 		}
+
 		if b == nil {
 			continue // not there yet
 		}
+
 		for what, set := range map[string]bool{"a mirror": len(b.Mirrors) > 0, "sFlow": b.Sflow != nil, "NetFlow": b.Netflow != nil, "IPFIX": b.IPFIX != nil} {
 			if set {
 				return what + " on " + name, nil
 			}
 		}
 	}
+
 	return "", nil
 }

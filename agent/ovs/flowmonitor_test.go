@@ -39,47 +39,62 @@ func TestFlowWatchFollowsBridge(t *testing.T) {
 			return err
 		})
 	}
-	var changes atomic.Int64
-	var observed, failed atomic.Bool
+
+	var (
+		changes          atomic.Int64
+		observed, failed atomic.Bool
+	)
+
 	w := &FlowWatch{
 		RunDir: i.Dir, Bridge: IntegrationBridge,
 		Rescan: 50 * time.Millisecond, Changed: func() { changes.Add(1) }, Observed: func(flow string) { observed.Store(flow != "") }, Failed: func(err error) { failed.Store(err != nil) },
 	}
 	testnode.Background(t, w.Run)
+
 	await := func(what string, ok func() bool) {
 		t.Helper()
 		testnode.Eventually(t, what, func() error {
 			if !ok() {
 				return errors.New("not yet")
 			}
+
 			return nil
 		})
 	}
 	await("the connection", func() bool { return changes.Load() > 0 })
+
 	connected := changes.Load()
+
 	await("events", func() bool { // ovs-ofctl drops those of the first moments
 		flow("add-flow", fmt.Sprintf("cookie=%d,priority=20,ip,actions=drop", time.Now().UnixNano()))
 		return changes.Load() > connected
 	})
+
 	for round := range 3 {
 		was := changes.Load()
+
 		flow("add-flow", fmt.Sprintf("priority=%d,ip,actions=drop", round+1))
 		await("a change", func() bool { return changes.Load() > was })
 		flow("add-flow", "priority=9,ip,nw_src=192.0.2.1,actions=controller(userdata=00.00.00.07.00.00.00.00.00.05),output:1")
 		await("a logged flow", observed.Load)
+
 		if round == 1 { // it loses its log, and is still there
 			flow("mod-flows", "ip,nw_src=192.0.2.1,actions=output:1")
 		} else {
 			flow("del-flows", "ip,nw_src=192.0.2.1")
 		}
+
 		await("its end", func() bool { return !observed.Load() })
 	}
+
 	if what, err := i.client.Observed(t.Context(), IntegrationBridge); what != "" || err != nil {
 		t.Errorf("observed by %q, %v", what, err)
 	}
+
 	if out, err := exec.Command("ovs-vsctl", "--db="+i.Address, "--no-wait", "--", "--id=@m", "create", "Mirror", "name=m", "--", "set", "Bridge", IntegrationBridge, "mirrors=@m").CombinedOutput(); err != nil {
 		t.Fatalf("add mirror: %v: %s", err, out)
 	}
+
 	await("the mirror", func() bool {
 		what, err := i.client.Observed(t.Context(), IntegrationBridge)
 		return err == nil && what == "a mirror on "+IntegrationBridge
@@ -90,10 +105,12 @@ func TestFlowWatchFollowsBridge(t *testing.T) {
 // of the bridges, and no other is.
 func TestClient_Observed(t *testing.T) {
 	const second = "breth9"
+
 	i := startIntegration(t)
 	if err := i.client.SyncBridge(t.Context(), Bridge{Name: second, DatapathType: DatapathNetdev}); err != nil {
 		t.Fatal(err)
 	}
+
 	vsctl := func(args ...string) {
 		t.Helper()
 		testnode.Run(t, append([]string{"ovs-vsctl", "--db=" + i.Address, "--no-wait"}, args...)...)
@@ -105,10 +122,12 @@ func TestClient_Observed(t *testing.T) {
 			if err == nil && what != want {
 				err = fmt.Errorf("%q", what)
 			}
+
 			return err
 		})
 	}
 	observed("")
+
 	for _, tt := range []struct {
 		what, column string
 		row          []string
@@ -125,6 +144,7 @@ func TestClient_Observed(t *testing.T) {
 			observed("")
 		}
 	}
+
 	vsctl("set", "Open_vSwitch", ".", "other_config:hw-offload=true")
 	observed("hw-offload")
 	vsctl("set", "Open_vSwitch", ".", "other_config:hw-offload=false")

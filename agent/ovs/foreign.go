@@ -28,13 +28,20 @@ func (c *Client) CheckGateway(ctx context.Context, uplink, bridge string) error 
 	if err != nil {
 		return err
 	}
+
 	if owner != "" {
-		return fmt.Errorf("uplink %s is a port of OVS bridge %s: %w: layout direct needs a NIC that is not in OVS", uplink, owner, ErrForeign)
+		return fmt.Errorf(
+			"uplink %s is a port of OVS bridge %s: %w: layout direct needs a NIC that is not in OVS", uplink,
+			owner, ErrForeign,
+		)
 	}
+
 	foreign, err := c.portBeside(ctx, bridge)
 	if err == nil && foreign != "" {
-		err = fmt.Errorf("OVS bridge %s has the port %s: %w: layout direct needs the bridge for itself", bridge, foreign, ErrForeign)
+		err = fmt.Errorf("OVS bridge %s has the port %s: %w: layout direct needs the bridge for itself",
+			bridge, foreign, ErrForeign)
 	}
+
 	return err
 }
 
@@ -45,12 +52,14 @@ func (c *Client) portBeside(ctx context.Context, bridge string, names ...string)
 	if err != nil || have == nil {
 		return "", err
 	}
+
 	ports, err := c.bridgePorts(ctx, have)
 	for _, p := range ports {
 		if p.Name != bridge && p.Type != "patch" && !slices.Contains(names, p.Name) {
 			return p.port, err
 		}
 	}
+
 	return "", err
 }
 
@@ -62,16 +71,22 @@ func (c *Client) CheckMember(ctx context.Context, uplink, bridge string) (is boo
 	if err != nil {
 		return false, err
 	}
+
 	if owner != "" && owner != bridge {
-		return false, fmt.Errorf("uplink %s is a port of OVS bridge %s: %w: want it in %s", uplink, owner, ErrForeign, bridge)
+		return false, fmt.Errorf("uplink %s is a port of OVS bridge %s: %w: want it in %s", uplink, owner,
+			ErrForeign, bridge)
 	}
+
 	foreign, err := c.portBeside(ctx, bridge, uplink)
 	if err != nil {
 		return false, err
 	}
+
 	if foreign != "" {
-		return false, fmt.Errorf("OVS bridge %s has the port %s: %w: want only %s there", bridge, foreign, ErrForeign, uplink)
+		return false, fmt.Errorf("OVS bridge %s has the port %s: %w: want only %s there", bridge, foreign,
+			ErrForeign, uplink)
 	}
+
 	return owner != "", nil
 }
 
@@ -87,29 +102,39 @@ func (c *Client) GatewayBridge(ctx context.Context, device string) (bridge, upli
 	if err != nil {
 		return "", "", err
 	}
+
 	if have == nil {
 		if bridge, err = c.bridgeWith(ctx, device); err != nil || bridge == "" {
 			return "", "", err
 		}
+
 		return bridge, device, nil
 	}
+
 	if u := have.ExternalIDs[uplinkKey]; u != "" {
 		return device, u, nil
 	}
+
 	ports, err := c.bridgePorts(ctx, have)
 	if err != nil {
 		return "", "", err
 	}
+
 	var physical []string
+
 	for _, p := range ports {
 		if p.Name != device && p.Type != "patch" && p.Type != "internal" {
 			physical = append(physical, p.Name)
 		}
 	}
+
 	slices.Sort(physical)
+
 	if len(physical) != 1 {
-		return "", "", fmt.Errorf("OVS bridge %s: %d candidates for its uplink, %q: want one", device, len(physical), physical)
+		return "", "", fmt.Errorf("OVS bridge %s: %d candidates for its uplink, %q: want one", device,
+			len(physical), physical)
 	}
+
 	return device, physical[0], nil
 }
 
@@ -119,15 +144,19 @@ func (c *Client) bridgeWith(ctx context.Context, device string) (string, error) 
 	if err != nil {
 		return "", err
 	}
+
 	for _, b := range bridges {
 		ports, err := c.bridgePorts(ctx, b)
 		if err != nil {
 			return "", err
 		}
-		if slices.ContainsFunc(ports, func(p bridgePort) bool { return p.Name == device || p.port == device }) {
+
+		if slices.ContainsFunc(ports,
+			func(p bridgePort) bool { return p.Name == device || p.port == device }) {
 			return b.Name, nil
 		}
 	}
+
 	return "", nil
 }
 
@@ -145,40 +174,48 @@ type bridgePort struct {
 // a port may change meanwhile; then bridgePorts reads the bridge again.
 func (c *Client) bridgePorts(ctx context.Context, b *vswitch.Bridge) ([]bridgePort, error) {
 	const tries = 20
+
 	for try := 1; ; try++ {
 		ports, err := c.portsOf(ctx, b)
 		if !errors.Is(err, client.ErrNotFound) || try == tries {
 			return ports, err
 		}
+
 		select {
 		case <-ctx.Done():
 			return nil, fmt.Errorf("read ports of bridge %s: %w", b.Name, ctx.Err())
 		case <-time.After(5 * time.Millisecond): // wait for consistent tables
 		}
+
 		again := &vswitch.Bridge{UUID: b.UUID}
 		if err := c.db.Get(ctx, again); errors.Is(err, client.ErrNotFound) {
 			return nil, nil // the bridge is gone as well
 		} else if err != nil {
 			return nil, fmt.Errorf("read bridge %s: %w", b.Name, err)
 		}
+
 		b = again
 	}
 }
 
 func (c *Client) portsOf(ctx context.Context, b *vswitch.Bridge) ([]bridgePort, error) {
 	var out []bridgePort
+
 	for _, uuid := range b.Ports {
 		port := &vswitch.Port{UUID: uuid}
 		if err := c.db.Get(ctx, port); err != nil {
 			return nil, fmt.Errorf("read port %s of bridge %s: %w", uuid, b.Name, err)
 		}
+
 		for _, uuid := range port.Interfaces {
 			iface := &vswitch.Interface{UUID: uuid}
 			if err := c.db.Get(ctx, iface); err != nil {
 				return nil, fmt.Errorf("read interface %s of port %s: %w", uuid, port.Name, err)
 			}
+
 			out = append(out, bridgePort{port.Name, iface})
 		}
 	}
+
 	return out, nil
 }

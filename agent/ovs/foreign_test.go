@@ -22,8 +22,10 @@ func TestCheckGateway(t *testing.T) {
 		if b, err := c.bridge(t.Context(), "breth2"); err != nil || b == nil || len(b.Ports) != 2 {
 			return fmt.Errorf("bridge %v, error %w", b, err)
 		}
+
 		return nil
 	})
+
 	for _, tc := range []struct{ name, uplink, bridge, want string }{
 		{"ours, with its patch port", "eth1", "breth1", ""},
 		{"no such bridge yet", "eth3", "breth3", ""},
@@ -52,8 +54,10 @@ func TestCheckMember(t *testing.T) {
 		if b, err := c.bridge(t.Context(), "br-ex"); err != nil || b == nil || len(b.Ports) != 2 {
 			return fmt.Errorf("bridge %v, error %w", b, err)
 		}
+
 		return nil
 	})
+
 	for _, tc := range []struct {
 		name, uplink, bridge string
 		is                   bool
@@ -72,6 +76,7 @@ func TestCheckMember(t *testing.T) {
 			}
 		})
 	}
+
 	for _, tc := range []struct{ device, bridge, uplink string }{
 		{"breth0", "breth0", "eth0"}, {"eth0", "breth0", "eth0"}, {"br-ex", "br-ex", "ens3"}, {"eth9", "", ""},
 	} {
@@ -79,18 +84,22 @@ func TestCheckMember(t *testing.T) {
 			t.Errorf("%s: bridge %q, uplink %q, error %v; want %q and %q", tc.device, bridge, uplink, err, tc.bridge, tc.uplink)
 		}
 	}
+
 	s.Vsctl(t, "del-port", "br-ex", "bond0", "--", "br-set-external-id", "br-ex", "bridge-uplink", "--", "add-port", "br-ex", "a", "--", "add-port", "br-ex", "b")
 	testnode.Eventually(t, "two candidates", func() error {
 		if _, _, err := c.GatewayBridge(t.Context(), "br-ex"); err == nil || !strings.Contains(err.Error(), `2 candidates for its uplink, ["a" "b"]`) {
 			return fmt.Errorf("got %w", err)
 		}
+
 		return nil
 	})
+
 	for range 2 {
 		if err := c.SyncBridge(t.Context(), Bridge{Name: "breth7", Uplink: "eth7", FailMode: FailStandalone}); err != nil {
 			t.Fatal(err)
 		}
 	}
+
 	if got := s.Vsctl(t, "list-ports", "breth7") + s.Vsctl(t, "br-get-external-id", "breth7", "bridge-uplink") + s.Vsctl(t, "get-fail-mode", "breth7"); got != "eth7\neth7\nstandalone\n" {
 		t.Errorf("port, uplink and fail mode %q", got)
 	}
@@ -101,14 +110,18 @@ func TestPortsComeAndGo(t *testing.T) {
 	s := testnode.StartSwitch(t, false)
 	c := dial(t, s)
 	s.Vsctl(t, "add-br", "breth0")
+
 	add, del := []string{"add-br", "br-int"}, []string{}
+
 	for i := range 50 {
 		port := fmt.Sprintf("pod%d", i)
 		add = append(add, "--", "add-port", "br-int", port)
 		del = append(del, "--", "del-port", "br-int", port)
 	}
+
 	ctx, stop := context.WithCancel(t.Context())
 	read := make(chan error)
+
 	go func() {
 		for ctx.Err() == nil {
 			if err := c.CheckGateway(t.Context(), "eth0", "breth0"); err != nil {
@@ -116,14 +129,19 @@ func TestPortsComeAndGo(t *testing.T) {
 				return
 			}
 		}
+
 		read <- nil
 	}()
+
 	s.Vsctl(t, add...)
+
 	for range 30 {
 		s.Vsctl(t, del[1:]...)
 		s.Vsctl(t, add[3:]...)
 	}
+
 	stop()
+
 	if err := <-read; err != nil {
 		t.Error(err)
 	}

@@ -25,10 +25,12 @@ func (s HostSwitch) AddBridge(ctx context.Context, name, mac string, mtu int) er
 	if err != nil {
 		return err
 	}
+
 	want := Bridge{Name: name, HWAddr: mac, MTU: mtu, moved: true}
 	if have == nil {
 		want.DatapathType = s.DatapathType
 	}
+
 	return s.Client.SyncBridge(ctx, want)
 }
 
@@ -41,15 +43,22 @@ func (s HostSwitch) AddPort(ctx context.Context, bridge, device string) error {
 	if err != nil {
 		return err
 	}
+
 	if owner != "" && owner != bridge {
 		return fmt.Errorf("add %s to bridge %s: %w: bridge %s has it", device, bridge, ErrForeign, owner)
 	}
+
 	wake := loop.NewSignal()
-	stop := s.Client.Watch(func(table, name string) bool { return table == vswitch.InterfaceTable && name == device }, wake)
+
+	stop := s.Client.Watch(
+		func(table, name string) bool { return table == vswitch.InterfaceTable && name == device }, wake,
+	)
 	defer stop()
+
 	if err := s.Client.SyncPort(ctx, Port{Bridge: bridge, Name: device, Transient: true}); err != nil {
 		return err
 	}
+
 	for {
 		i, err := s.Client.iface(ctx, device)
 		switch {
@@ -60,9 +69,11 @@ func (s HostSwitch) AddPort(ctx context.Context, bridge, device string) error {
 		case i != nil && i.Ofport != nil && *i.Ofport > 0:
 			return nil
 		}
+
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("add %s to bridge %s: wait for vswitchd: %w", device, bridge, context.Cause(ctx))
+			return fmt.Errorf("add %s to bridge %s: wait for vswitchd: %w", device, bridge,
+				context.Cause(ctx))
 		case <-wake:
 		case <-time.After(time.Second): // the row is part of the transaction
 		}
@@ -76,14 +87,17 @@ func (s HostSwitch) Remove(ctx context.Context, bridge, device string) error {
 	if err != nil {
 		return err
 	}
+
 	if owner == bridge {
 		if err := s.Client.RemovePort(ctx, device); err != nil {
 			return err
 		}
 	}
+
 	have, err := s.Client.bridge(ctx, bridge)
 	if err != nil || have == nil || have.ExternalIDs[movedKey] == "" {
 		return err
 	}
+
 	return s.Client.RemoveBridge(ctx, bridge)
 }

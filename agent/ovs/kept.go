@@ -36,37 +36,49 @@ type KeptInterface struct {
 // settingKeys are the keys that SyncSettings and SyncBridgeMapping write.
 func settingKeys() []string {
 	want, keep := settingsFor(Settings{Remote: "is named"})
-	return append(slices.Concat(slices.Collect(maps.Keys(want)), slices.Collect(maps.Keys(keep))), bridgeMappings)
+	return append(slices.Concat(slices.Collect(maps.Keys(want)), slices.Collect(maps.Keys(keep))),
+		bridgeMappings)
 }
 
 // Keep reads the configuration of these bridges and interfaces.
 func (c *Client) Keep(ctx context.Context, bridges, interfaces []string) (Kept, error) {
-	k := Kept{Settings: map[string]string{}, Bridges: map[string]KeptBridge{}, Interfaces: map[string]KeptInterface{}}
+	k := Kept{
+		Settings:   map[string]string{},
+		Bridges:    map[string]KeptBridge{},
+		Interfaces: map[string]KeptInterface{},
+	}
+
 	root, err := c.root(ctx)
 	if err != nil {
 		return k, err
 	}
+
 	for _, key := range append(settingKeys(), beforeKey) {
 		k.Settings[key] = root.ExternalIDs[key]
 	}
+
 	for _, name := range bridges {
 		b, err := c.bridge(ctx, name)
 		if err != nil {
 			return k, err
 		}
+
 		if b != nil {
 			k.Bridges[name] = KeptBridge{b.DatapathType, b.FailMode, b.OtherConfig}
 		}
 	}
+
 	for _, name := range interfaces {
 		i, err := c.iface(ctx, name)
 		if err != nil {
 			return k, err
 		}
+
 		if i != nil {
 			k.Interfaces[name] = KeptInterface{i.MAC, i.MTURequest, keptIDs(i.ExternalIDs)}
 		}
 	}
+
 	return k, nil
 }
 
@@ -74,6 +86,7 @@ func (c *Client) Keep(ctx context.Context, bridges, interfaces []string) (Kept, 
 func keptIDs(ids map[string]string) map[string]string {
 	out := maps.Clone(ids)
 	maps.DeleteFunc(out, func(k, _ string) bool { return k == Installed || k == Installed+"-ts" })
+
 	return out
 }
 
@@ -83,18 +96,23 @@ func (c *Client) Restore(ctx context.Context, k Kept) error {
 	if err != nil {
 		return err
 	}
+
 	e := c.edit()
 	e.setKeys(root, &root.ExternalIDs, root.ExternalIDs, k.Settings)
+
 	var errs []error
 	for name, was := range k.Bridges {
 		errs = append(errs, e.restoreBridge(ctx, name, was))
 	}
+
 	for name, was := range k.Interfaces {
 		errs = append(errs, e.restoreInterface(ctx, name, was))
 	}
+
 	if err := errors.Join(append(errs, e.commit(ctx))...); err != nil {
 		return fmt.Errorf("restore the OVS configuration: %w", err)
 	}
+
 	return nil
 }
 
@@ -103,8 +121,15 @@ func (e *edit) restoreBridge(ctx context.Context, name string, was KeptBridge) e
 	if err != nil || have == nil {
 		return err
 	}
-	row := &vswitch.Bridge{UUID: have.UUID, DatapathType: was.DatapathType, FailMode: was.FailMode, OtherConfig: was.OtherConfig}
+
+	row := &vswitch.Bridge{
+		UUID:         have.UUID,
+		DatapathType: was.DatapathType,
+		FailMode:     was.FailMode,
+		OtherConfig:  was.OtherConfig,
+	}
 	e.update(have, row, &row.DatapathType, &row.FailMode, &row.OtherConfig)
+
 	return nil
 }
 
@@ -113,14 +138,18 @@ func (e *edit) restoreInterface(ctx context.Context, name string, was KeptInterf
 	if err != nil || have == nil {
 		return err
 	}
+
 	row := &vswitch.Interface{UUID: have.UUID, MAC: was.MAC, MTURequest: was.MTURequest}
 	e.update(have, row, &row.MAC, &row.MTURequest)
+
 	want := map[string]string{}
 	for key := range keptIDs(have.ExternalIDs) {
 		want[key] = was.ExternalIDs[key] // "" for the agent's key
 	}
+
 	maps.Copy(want, was.ExternalIDs)
 	e.setKeys(have, &have.ExternalIDs, have.ExternalIDs, want)
+
 	return nil
 }
 
@@ -131,17 +160,22 @@ const PredecessorCookie = "0xdeff105"
 // PredecessorFlows returns the bridge's flows of ovn-kubernetes, sorted, as input for ReturnFlows.
 func PredecessorFlows(ctx context.Context, rundir, bridge string) ([]string, error) {
 	s := FlowSync{RunDir: rundir, Bridge: bridge}
+
 	out, err := dumpFlows(ctx, s.target())
 	if err != nil {
 		return nil, fmt.Errorf("read flows of %s: %w", bridge, err)
 	}
+
 	var flows []string
+
 	for line := range strings.Lines(out) {
 		if line = strings.TrimSpace(line); strings.HasPrefix(line, "cookie="+PredecessorCookie+",") {
 			flows = append(flows, line)
 		}
 	}
+
 	slices.Sort(flows)
+
 	return flows, nil
 }
 
@@ -152,8 +186,10 @@ func ReturnFlows(ctx context.Context, rundir, bridge string, flows, handover []s
 	for _, f := range flows {
 		mods = append(mods, "add "+f+"\n")
 	}
+
 	for _, f := range handover {
 		mods = append(mods, "add cookie="+Cookie+","+f+"\n")
 	}
+
 	return (&FlowSync{RunDir: rundir, Bridge: bridge}).write(ctx, mods)
 }

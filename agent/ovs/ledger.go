@@ -37,8 +37,10 @@ func (l *ledger) take(p ofPacket) (complete bool) {
 		l.round[p.xid] = countAt(p.body[8:])
 		l.went[p.xid] = l.gone[p.xid]
 		l.left--
+
 		return l.left == 0
 	}
+
 	return false
 }
 
@@ -52,17 +54,21 @@ func (l *ledger) settle(fresh bool) {
 		for n := range l.begun {
 			l.begun[n] = l.round[n].plus(l.went[n])
 		}
+
 		l.total, l.known = l.begun, true
 	}
+
 	anew := fresh && packets(&l.round) < packets(&l.live)
 	for n := range l.live {
 		if anew {
 			lost := l.total[n].minus(l.then[n])
 			l.gone[n], l.went[n] = l.gone[n].plus(lost), l.went[n].plus(lost)
 		}
+
 		now := l.round[n].plus(l.went[n])
 		l.total[n] = FlowCount{max(l.total[n].Packets, now.Packets), max(l.total[n].Bytes, now.Bytes)}
 	}
+
 	l.live = l.round
 }
 
@@ -70,6 +76,7 @@ func packets(of *[numbers]FlowCount) (n uint64) {
 	for _, c := range of {
 		n += c.Packets
 	}
+
 	return n
 }
 
@@ -78,6 +85,7 @@ func (l *ledger) answer() answer {
 	for n := range a.sums {
 		a.sums[n] = l.total[n].minus(l.begun[n])
 	}
+
 	return a
 }
 

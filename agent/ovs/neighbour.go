@@ -19,12 +19,16 @@ func (c *Client) TunnelPeers(ctx context.Context) ([]netip.Addr, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	var out []netip.Addr
+
 	for _, i := range tunnels {
-		if a, err := netip.ParseAddr(i.Options["remote_ip"]); err == nil { // "flow" is a tunnel without a fixed peer
+		// "flow" is a tunnel without a fixed peer.
+		if a, err := netip.ParseAddr(i.Options["remote_ip"]); err == nil {
 			out = append(out, a.Unmap())
 		}
 	}
+
 	return out, nil
 }
 
@@ -36,15 +40,22 @@ func TunnelNeighbours(ctx context.Context, rundir string) (map[netip.Addr]net.Ha
 	if err != nil {
 		return nil, fmt.Errorf("read tunnel neighbours: %w", err)
 	}
+
 	return parseTunnelNeighbours(reply), nil
 }
 
 // SetTunnelNeighbour tells the userspace datapath the link-layer address of a neighbour that it
 // reaches through the bridge. The entry expires like one that was learned.
-func SetTunnelNeighbour(ctx context.Context, rundir, bridge string, a netip.Addr, mac net.HardwareAddr) error {
+func SetTunnelNeighbour(
+	ctx context.Context,
+	rundir, bridge string,
+	a netip.Addr,
+	mac net.HardwareAddr,
+) error {
 	if _, err := askSwitch(ctx, rundir, "tnl/neigh/set", bridge, a.String(), mac.String()); err != nil {
 		return fmt.Errorf("set tunnel neighbour %s: %w", a, err)
 	}
+
 	return nil
 }
 
@@ -52,17 +63,21 @@ func SetTunnelNeighbour(ctx context.Context, rundir, bridge string, a netip.Addr
 // an entry that is not used any more.
 func parseTunnelNeighbours(reply string) map[netip.Addr]net.HardwareAddr {
 	out := map[netip.Addr]net.HardwareAddr{}
+
 	for line := range strings.Lines(reply) {
 		f := strings.Fields(line)
 		if len(f) != 3 {
 			continue
 		}
+
 		a, err1 := netip.ParseAddr(f[0])
+
 		mac, err2 := net.ParseMAC(f[1])
 		if err1 == nil && err2 == nil {
 			out[a.Unmap()] = mac
 		}
 	}
+
 	return out
 }
 
@@ -73,10 +88,12 @@ func parseTunnelNeighbours(reply string) map[netip.Addr]net.HardwareAddr {
 // (66 in 23.03), so it is found by what it does: other flows for the address go on to a table.
 func RouterNeighbour(ctx context.Context, rundir string, a netip.Addr) (net.HardwareAddr, error) {
 	for _, match := range nextHopMatches(a) {
-		out, err := ofctl(ctx, nil, "dump-flows", "unix:"+filepath.Join(rundir, IntegrationBridge+".mgmt"), match)
+		out, err := ofctl(ctx, nil, "dump-flows", "unix:"+filepath.Join(rundir, IntegrationBridge+".mgmt"),
+			match)
 		if err != nil {
 			return nil, fmt.Errorf("read neighbours of logical routers: %w", err)
 		}
+
 		for flow := range strings.Lines(string(out)) {
 			_, actions, _ := strings.Cut(flow, "actions=")
 			if mac := destination(actions); mac != nil && !strings.Contains(actions, "resubmit") {
@@ -84,6 +101,7 @@ func RouterNeighbour(ctx context.Context, rundir string, a netip.Addr) (net.Hard
 			}
 		}
 	}
+
 	return nil, nil
 }
 
@@ -96,10 +114,12 @@ func destination(actions string) net.HardwareAddr {
 				text = strings.TrimPrefix(text, "set_field:")
 			}
 		}
+
 		if mac, err := net.ParseMAC(text); sets && err == nil {
 			return mac
 		}
 	}
+
 	return nil
 }
 
@@ -107,14 +127,18 @@ func destination(actions string) net.HardwareAddr {
 // hop: of IPv4 the first one, of IPv6 the first four, or since 25.03 the second four.
 func nextHopMatches(a netip.Addr) []string {
 	var hop [2][]string
+
 	b := a.AsSlice()
 	for i := 0; i < len(b); i += 4 {
 		for half := range hop {
-			hop[half] = append(hop[half], fmt.Sprintf("reg%d=0x%x", 4*half+i/4, binary.BigEndian.Uint32(b[i:])))
+			hop[half] = append(hop[half],
+				fmt.Sprintf("reg%d=0x%x", 4*half+i/4, binary.BigEndian.Uint32(b[i:])))
 		}
 	}
+
 	if a.Is4() {
 		return []string{hop[0][0]}
 	}
+
 	return []string{strings.Join(hop[0], ","), strings.Join(hop[1], ",")}
 }

@@ -35,6 +35,7 @@ func (c *Client) AvoidNullNAT(ctx context.Context, rundir string) error {
 	case !confuses:
 		return nil
 	}
+
 	return c.writeZeroSNAT(ctx, "true", "false")
 }
 
@@ -48,22 +49,28 @@ func (c *Client) writeZeroSNAT(ctx context.Context, from, to string) error {
 	if err != nil {
 		return err
 	}
+
 	uuid, ok := root.Datapaths[DatapathNetdev]
 	if !ok {
 		return nil
 	}
+
 	d := &vswitch.Datapath{UUID: uuid}
 	if err := c.db.Get(ctx, d); err != nil {
 		return fmt.Errorf("read datapath %s: %w", DatapathNetdev, err)
 	}
+
 	if d.Capabilities[zeroSNAT] != from {
 		return nil
 	}
+
 	e := c.edit()
 	e.setKeys(d, &d.Capabilities, d.Capabilities, map[string]string{zeroSNAT: to})
+
 	if err := e.commit(ctx); err != nil {
 		return fmt.Errorf("write capability %s of datapath %s: %w", zeroSNAT, DatapathNetdev, err)
 	}
+
 	return nil
 }
 
@@ -75,6 +82,7 @@ func ConfusesNullNAT(ctx context.Context, rundir string) (bool, error) {
 	if err != nil {
 		return false, fmt.Errorf("query ovs-vswitchd: %w", err)
 	}
+
 	return VersionConfusesNullNAT(reply)
 }
 
@@ -90,5 +98,6 @@ func parseVersion(reply string) (major, minor int, err error) {
 	if n, _ := fmt.Sscanf(version, "%d.%d", &major, &minor); n != 2 {
 		return 0, 0, fmt.Errorf("read version of ovs-vswitchd: %q", firstLine([]byte(reply)))
 	}
+
 	return major, minor, nil
 }

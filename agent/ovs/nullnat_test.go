@@ -22,28 +22,38 @@ func TestNullNAT(t *testing.T) {
 			if err := do(); err != nil {
 				return err
 			}
+
 			if got := s.ZeroSNAT(t); got != want {
 				return fmt.Errorf("%s is %q, not %q", zeroSNAT, got, want)
 			}
+
 			return nil
 		})
 	}
 	hidden := testnode.AvoidedZeroSNAT(t)
 	nothing := func() error { return nil }
 	avoid := func() error { return c.AvoidNullNAT(t.Context(), s.Dir) }
+
 	wants("ovs-vswitchd says that it can", "true", nothing)
 	wants("it is hidden if need be", hidden, avoid)
+
 	wake := loop.NewSignal()
+
 	stop := c.Watch(func(table, _ string) bool { return table == "Datapath" }, wake)
 	defer stop()
+
 	s.KillVswitchd()
+
 	if err := avoid(); err != nil {
 		t.Errorf("without ovs-vswitchd: %v", err)
 	}
+
 	s.StartVswitchd(t)
+
 	if hidden == "false" { // otherwise the row does not change
 		<-wake
 	}
+
 	wants("ovs-vswitchd says so again when it starts", "true", nothing)
 	wants("it is hidden again if need be", hidden, avoid)
 	wants("it is shown", "true", func() error { return c.AllowNullNAT(t.Context()) })

@@ -25,21 +25,27 @@ const (
 // Both are called from one goroutine and must not block.
 func WatchBridge(ctx context.Context, rundir, bridge string, up, down func()) error {
 	const first, most = 50 * time.Millisecond, time.Second
+
 	path := filepath.Join(rundir, bridge+".mgmt")
 	wait := first
+
 	for ctx.Err() == nil {
 		if err := holdOpenFlow(ctx, path, up); err == nil {
 			wait = first // the connection was up
+
 			if ctx.Err() == nil {
 				down()
 			}
 		}
+
 		select {
 		case <-ctx.Done():
 		case <-time.After(wait):
 		}
+
 		wait = min(2*wait, most)
 	}
+
 	return nil
 }
 
@@ -52,18 +58,23 @@ func holdOpenFlow(ctx context.Context, path string, up func()) error {
 	}
 	defer conn.Close()
 	defer context.AfterFunc(ctx, func() { conn.Close() })()
+
 	established := false
+
 	for {
 		p, err := readOpenFlow(conn)
 		if err != nil {
 			if established {
 				return nil
 			}
+
 			return fmt.Errorf("read from %s: %w", path, err)
 		}
+
 		switch p.kind {
 		case ofHello:
 			established = true
+
 			up()
 		case ofEchoRequest:
 			if _, err := conn.Write(ofMessage(ofEchoReply, p.xid, p.body)); err != nil {
@@ -76,14 +87,17 @@ func holdOpenFlow(ctx context.Context, path string, up func()) error {
 // dialOpenFlow connects to the bridge with the socket at path, and sends it the first messages.
 func dialOpenFlow(ctx context.Context, path string, messages []byte) (net.Conn, error) {
 	var d net.Dialer
+
 	conn, err := d.DialContext(ctx, "unix", path)
 	if err != nil {
 		return nil, fmt.Errorf("connect to %s: %w", path, err)
 	}
+
 	if _, err := conn.Write(append(ofMessage(ofHello, 1, nil), messages...)); err != nil {
 		conn.Close()
 		return nil, fmt.Errorf("greet %s: %w", path, err)
 	}
+
 	return conn, nil
 }
 
@@ -99,6 +113,7 @@ func ofMessage(kind byte, xid uint32, body []byte) []byte {
 	m[0], m[1] = ofVersion, kind
 	binary.BigEndian.PutUint16(m[2:], uint16(ofHeaderLen+len(body)))
 	binary.BigEndian.PutUint32(m[4:], xid)
+
 	return append(m, body...)
 }
 
@@ -107,11 +122,14 @@ func readOpenFlow(r io.Reader) (ofPacket, error) {
 	if _, err := io.ReadFull(r, h[:]); err != nil {
 		return ofPacket{}, err
 	}
+
 	length := binary.BigEndian.Uint16(h[2:])
 	if length < ofHeaderLen {
 		return ofPacket{}, fmt.Errorf("message of %d bytes is shorter than its header", length)
 	}
+
 	p := ofPacket{h[1], binary.BigEndian.Uint32(h[4:]), make([]byte, length-ofHeaderLen)}
 	_, err := io.ReadFull(r, p.body)
+
 	return p, err
 }

@@ -36,13 +36,16 @@ type Port struct {
 // ovn-controller never sees two.
 func (c *Client) SyncPort(ctx context.Context, want Port) error {
 	e := c.edit()
+
 	err := e.syncPort(ctx, want)
 	if err == nil {
 		err = e.commit(ctx)
 	}
+
 	if err != nil {
 		return fmt.Errorf("write port %s: %w", want.Name, err)
 	}
+
 	return nil
 }
 
@@ -51,23 +54,30 @@ func (e *edit) syncPort(ctx context.Context, want Port) error {
 	if err != nil {
 		return err
 	}
+
 	conflicting, err := e.c.ports(ctx, func(i *vswitch.Interface) bool {
-		return want.ExternalIDs[IfaceID] != "" && i.ExternalIDs[IfaceID] == want.ExternalIDs[IfaceID] && i.Name != want.Name
+		return want.ExternalIDs[IfaceID] != "" && i.ExternalIDs[IfaceID] == want.ExternalIDs[IfaceID] &&
+			i.Name != want.Name
 	})
 	if err != nil {
 		return err
 	}
+
 	if err := e.detach(ctx, conflicting); err != nil {
 		return err
 	}
+
 	iface, err := e.c.iface(ctx, want.Name)
 	if err != nil {
 		return err
 	}
+
 	if iface == nil {
 		return e.createPort(ctx, bridge, want)
 	}
+
 	e.updateIface(iface, want)
+
 	return nil
 }
 
@@ -79,33 +89,42 @@ func (e *edit) createPort(ctx context.Context, bridge *vswitch.Bridge, want Port
 	if want.MAC != "" {
 		iface.MAC = &want.MAC
 	}
+
 	port := &vswitch.Port{UUID: "port", Name: want.Name, Interfaces: []string{iface.UUID}}
 	if want.Transient {
 		port.OtherConfig = map[string]string{"transient": "true"}
 	}
+
 	if want.OwnQueue {
 		qos, err := e.handsOff(ctx)
 		if err != nil {
 			return err
 		}
+
 		port.QOS = qos
 	}
+
 	e.create(iface, port)
 	e.insert(bridge, &bridge.Ports, port.UUID)
+
 	return nil
 }
 
 func (e *edit) updateIface(have *vswitch.Interface, want Port) {
 	row := &vswitch.Interface{UUID: have.UUID}
+
 	var fields []any
+
 	if want.MAC != "" && (have.MAC == nil || *have.MAC != want.MAC) {
 		row.MAC = &want.MAC
 		fields = append(fields, &row.MAC)
 	}
+
 	if want.MTU != 0 && (have.MTURequest == nil || *have.MTURequest != want.MTU) {
 		row.MTURequest = &want.MTU
 		fields = append(fields, &row.MTURequest)
 	}
+
 	e.update(have, row, fields...)
 	e.setKeys(have, &have.ExternalIDs, have.ExternalIDs, want.ExternalIDs)
 }
@@ -126,42 +145,54 @@ func (c *Client) removePorts(ctx context.Context, match func(*vswitch.Interface)
 	if err != nil {
 		return err
 	}
+
 	e := c.edit()
 	if err = e.detach(ctx, names); err == nil {
 		err = e.commit(ctx)
 	}
+
 	if err != nil {
 		return fmt.Errorf("delete ports %v: %w", names, err)
 	}
+
 	return nil
 }
 
 // PodPorts returns the external_ids of the pods' interfaces, by name.
 func (c *Client) PodPorts(ctx context.Context) (map[string]map[string]string, error) {
-	pods, err := rows(ctx, c, "interfaces", func(i *vswitch.Interface) bool { return i.ExternalIDs[Sandbox] != "" })
+	pods, err := rows(ctx, c, "interfaces",
+		func(i *vswitch.Interface) bool { return i.ExternalIDs[Sandbox] != "" })
 	if err != nil {
 		return nil, err
 	}
+
 	out := map[string]map[string]string{}
 	for _, i := range pods {
 		out[i.Name] = i.ExternalIDs
 	}
+
 	return out, nil
 }
 
 // Port returns the external_ids of the port's interface, and OVS' error for it, if any. It returns
 // ErrNotFound if the port does not exist.
-func (c *Client) Port(ctx context.Context, name string) (externalIDs map[string]string, complaint string, err error) {
+func (c *Client) Port(
+	ctx context.Context,
+	name string,
+) (externalIDs map[string]string, complaint string, err error) {
 	iface, err := c.iface(ctx, name)
 	if err != nil {
 		return nil, "", err
 	}
+
 	if iface == nil {
 		return nil, "", fmt.Errorf("port %s: %w", name, ErrNotFound)
 	}
+
 	if iface.Error != nil {
 		complaint = *iface.Error
 	}
+
 	return iface.ExternalIDs, complaint, nil
 }
 
@@ -176,22 +207,27 @@ func (c *Client) Installed(ctx context.Context, name string) (bool, error) {
 // ErrNotFound if the port vanishes, or the context's error.
 func (c *Client) WaitInstalled(ctx context.Context, name string) error {
 	wake := loop.NewSignal()
+
 	stop := c.Watch(func(table, n string) bool { return table == vswitch.InterfaceTable && n == name }, wake)
 	defer stop()
+
 	for {
 		ids, complaint, err := c.Port(ctx, name)
 		if err != nil {
 			return err
 		}
+
 		if ids[Installed] == "true" {
 			return nil
 		}
+
 		select {
 		case <-wake:
 		case <-ctx.Done():
 			if complaint != "" {
 				return fmt.Errorf("port %s: OVS says %q: %w", name, complaint, ctx.Err())
 			}
+
 			return fmt.Errorf("port %s: ovn-controller has not installed its flows: %w", name, ctx.Err())
 		}
 	}
@@ -203,10 +239,12 @@ func (c *Client) ports(ctx context.Context, match func(*vswitch.Interface) bool)
 	if err != nil {
 		return nil, err
 	}
+
 	names := make([]string, 0, len(list))
 	for _, i := range list {
 		names = append(names, i.Name)
 	}
+
 	return names, nil
 }
 
@@ -217,15 +255,18 @@ func (e *edit) detach(ctx context.Context, names []string) error {
 		if err != nil {
 			return err
 		}
+
 		bridges, err := e.c.bridges(ctx)
 		if err != nil {
 			return err
 		}
+
 		for _, p := range ports {
 			for _, b := range bridges {
 				e.remove(b, &b.Ports, p.UUID)
 			}
 		}
 	}
+
 	return nil
 }

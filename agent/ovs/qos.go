@@ -18,11 +18,14 @@ func (e *edit) handsOff(ctx context.Context) (*string, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	if len(have) > 0 {
 		return &have[0].UUID, nil
 	}
+
 	row := &vswitch.QoS{UUID: "noop", Type: "linux-noop", ExternalIDs: map[string]string{"owner": owner}}
 	e.create(row)
+
 	return &row.UUID, nil
 }
 
@@ -36,12 +39,15 @@ func (c *Client) RemoveQoS(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+
 	e := c.edit()
 	for _, q := range have {
 		e.add(c.db.Where(q).Delete())
 	}
+
 	if err := e.commit(ctx); err != nil {
 		return fmt.Errorf("delete QoS: %w", err)
 	}
+
 	return nil
 }

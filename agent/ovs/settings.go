@@ -40,15 +40,18 @@ const beforeKey = "ovn-ebpf-before"
 // before returns the record of beforeKey.
 func before(ids map[string]string) (string, error) {
 	had := map[string]string{}
+
 	for _, key := range settingKeys() {
 		if value := ids[key]; value != "" && key != bridgeMappings { // foreign mappings stay as they are
 			had[key] = value
 		}
 	}
+
 	text, err := json.Marshal(had)
 	if err != nil {
 		return "", fmt.Errorf("record OVS settings: %w", err)
 	}
+
 	return string(text), nil
 }
 
@@ -59,20 +62,25 @@ func (c *Client) RestoreSettings(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+
 	text, noted := root.ExternalIDs[beforeKey]
 	if !noted {
 		return nil
 	}
+
 	had := map[string]string{}
 	if err := json.Unmarshal([]byte(text), &had); err != nil {
 		return fmt.Errorf("restore OVS settings: read external_ids:%s: %w", beforeKey, err)
 	}
+
 	want := map[string]string{beforeKey: "", refusedKey: ""}
+
 	for _, key := range settingKeys() {
 		if key != bridgeMappings {
 			want[key] = had[key]
 		}
 	}
+
 	return c.SetExternalIDs(ctx, want)
 }
 
@@ -83,26 +91,33 @@ func (c *Client) SyncSettings(ctx context.Context, s Settings) (systemID string,
 	if err != nil {
 		return "", err
 	}
+
 	want, keep := settingsFor(s)
 	refuse(want, root.ExternalIDs, s.Refused)
+
 	for k, v := range keep {
 		if root.ExternalIDs[k] == "" {
 			want[k] = v
 		}
 	}
+
 	if _, noted := root.ExternalIDs[beforeKey]; !noted {
 		if want[beforeKey], err = before(root.ExternalIDs); err != nil {
 			return "", err
 		}
 	}
+
 	e := c.edit()
 	e.setKeys(root, &root.ExternalIDs, root.ExternalIDs, want)
+
 	if err := e.commit(ctx); err != nil {
 		return "", fmt.Errorf("write OVS settings: %w", err)
 	}
+
 	if id := root.ExternalIDs["system-id"]; id != "" && !s.FixedSystemID {
 		return id, nil
 	}
+
 	return s.SystemID, nil
 }
 
@@ -127,7 +142,9 @@ func (c *Client) Chassis(ctx context.Context, fallback string) (systemID string,
 	if err != nil {
 		return "", false, err
 	}
+
 	_, refused = root.ExternalIDs[refusedKey]
+
 	return cmp.Or(root.ExternalIDs["system-id"], fallback), refused, nil
 }
 
@@ -145,14 +162,17 @@ func settingsFor(s Settings) (want, keep map[string]string) {
 		"ovn-openflow-probe-interval": "180",
 		"ovn-remote-probe-interval":   "180000",
 	}
+
 	if s.FixedSystemID {
 		want["system-id"] = s.SystemID
 	} else {
 		keep["system-id"] = s.SystemID
 	}
+
 	if s.Remote == "" {
 		delete(want, "ovn-remote") // set by the operator of ovn-controller
 	}
+
 	return want, keep
 }
 
@@ -162,6 +182,7 @@ func (c *Client) ExternalIDs(ctx context.Context) (map[string]string, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	return maps.Clone(root.ExternalIDs), nil
 }
 
@@ -171,11 +192,14 @@ func (c *Client) SetExternalIDs(ctx context.Context, want map[string]string) err
 	if err != nil {
 		return err
 	}
+
 	e := c.edit()
 	e.setKeys(root, &root.ExternalIDs, root.ExternalIDs, want)
+
 	if err := e.commit(ctx); err != nil {
 		return fmt.Errorf("write external_ids of Open_vSwitch: %w", err)
 	}
+
 	return nil
 }
 
@@ -186,13 +210,16 @@ func (c *Client) SyncBridgeMapping(ctx context.Context, network, bridge string) 
 	if err != nil {
 		return err
 	}
+
 	merged := mergeMapping(root.ExternalIDs[bridgeMappings], network, bridge)
 	if merged == root.ExternalIDs[bridgeMappings] {
 		return nil
 	}
+
 	if err := c.SetExternalIDs(ctx, map[string]string{bridgeMappings: merged}); err != nil {
 		return fmt.Errorf("map network %s to bridge %q: %w", network, bridge, err)
 	}
+
 	return nil
 }
 
@@ -202,11 +229,13 @@ func (c *Client) BridgeMapping(ctx context.Context, network string) (string, err
 	if err != nil {
 		return "", err
 	}
+
 	for m := range strings.SplitSeq(root.ExternalIDs[bridgeMappings], ",") {
 		if n, bridge, _ := strings.Cut(m, ":"); strings.TrimSpace(n) == network {
 			return strings.TrimSpace(bridge), nil
 		}
 	}
+
 	return "", nil
 }
 
@@ -214,7 +243,9 @@ func (c *Client) BridgeMapping(ctx context.Context, network string) (string, err
 // order. If bridge is empty, it removes network.
 func mergeMapping(current, network, bridge string) string {
 	var out []string
+
 	found := false
+
 	for m := range strings.SplitSeq(current, ",") {
 		n, _, _ := strings.Cut(m, ":")
 		switch {
@@ -223,12 +254,15 @@ func mergeMapping(current, network, bridge string) string {
 			out = append(out, m)
 		case !found && bridge != "":
 			found = true
+
 			out = append(out, network+":"+bridge)
 		}
 	}
+
 	if !found && bridge != "" {
 		out = append(out, network+":"+bridge)
 	}
+
 	return strings.Join(out, ",")
 }
 
@@ -237,8 +271,12 @@ func (c *Client) root(ctx context.Context) (*vswitch.OpenvSwitch, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	if len(all) != 1 {
-		return nil, fmt.Errorf("read table Open_vSwitch: %d rows instead of one: is the database initialised?", len(all))
+		return nil, fmt.Errorf(
+			"read table Open_vSwitch: %d rows instead of one: is the database initialised?", len(all),
+		)
 	}
+
 	return all[0], nil
 }

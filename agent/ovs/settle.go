@@ -17,24 +17,30 @@ import (
 // without --no-wait.
 func (c *Client) Settle(ctx context.Context) error {
 	wake := loop.NewSignal()
+
 	stop := c.Watch(func(table, _ string) bool { return table == vswitch.OpenvSwitchTable }, wake)
 	defer stop()
+
 	want, err := c.nextConfig(ctx)
 	if err != nil {
 		return fmt.Errorf("wait for ovs-vswitchd: %w", err)
 	}
+
 	for {
 		root, err := c.root(ctx)
 		if err != nil {
 			return err
 		}
+
 		if root.CurCfg >= want {
 			return nil
 		}
+
 		select {
 		case <-wake:
 		case <-ctx.Done():
-			return fmt.Errorf("ovs-vswitchd has not applied configuration %d, current is %d: %w", want, root.CurCfg, ctx.Err())
+			return fmt.Errorf("ovs-vswitchd has not applied configuration %d, current is %d: %w", want,
+				root.CurCfg, ctx.Err())
 		}
 	}
 }
@@ -45,22 +51,32 @@ func (c *Client) nextConfig(ctx context.Context) (int, error) {
 	if err != nil {
 		return 0, err
 	}
+
 	e := c.edit()
 	e.mutate(root, model.Mutation{Field: &root.NextCfg, Mutator: ovsdb.MutateOperationAdd, Value: 1})
 	// Other clients increment it too: only the transaction itself knows the sum.
-	e.add([]ovsdb.Operation{{Op: ovsdb.OperationSelect, Table: vswitch.OpenvSwitchTable, Columns: []string{"next_cfg"}}}, e.err)
+	e.add(
+		[]ovsdb.Operation{
+			{Op: ovsdb.OperationSelect, Table: vswitch.OpenvSwitchTable, Columns: []string{"next_cfg"}},
+		},
+		e.err,
+	)
+
 	results, err := e.run(ctx)
 	if err != nil {
 		return 0, err
 	}
+
 	rows := results[len(results)-1].Rows
 	if len(rows) != 1 {
 		return 0, fmt.Errorf("table Open_vSwitch has %d rows", len(rows))
 	}
+
 	next, ok := rows[0]["next_cfg"].(float64)
 	if !ok {
 		return 0, fmt.Errorf("next_cfg is %v", rows[0]["next_cfg"])
 	}
+
 	return int(next), nil
 }
 
@@ -77,15 +93,19 @@ func (c *Client) RenewDevice(ctx context.Context, rundir, name string) (renewed 
 	if err != nil || row == nil || row.Ofport == nil || *row.Ofport <= 0 {
 		return false, err
 	}
+
 	ctx, cancel := context.WithTimeout(ctx, settleWait)
 	defer cancel()
+
 	ports, err := askSwitch(ctx, rundir, "dpctl/show", userspaceDatapath)
 	if err != nil {
 		return false, fmt.Errorf("open device %s again: %w", name, err)
 	}
+
 	if !strings.Contains(ports, ": "+name+" (") {
 		return false, nil // it has just started: the number in the database is stale
 	}
+
 	if _, err := askSwitch(ctx, rundir, "dpctl/del-if", userspaceDatapath, name); err != nil {
 		return false, fmt.Errorf("open device %s again: %w", name, err)
 	}
@@ -93,6 +113,7 @@ func (c *Client) RenewDevice(ctx context.Context, rundir, name string) (renewed 
 	if err := c.Settle(ctx); err != nil {
 		return false, fmt.Errorf("open device %s again: %w", name, err)
 	}
+
 	return true, nil
 }
 

@@ -12,10 +12,12 @@ netdev@ovs-netdev:
   lookups: hit:1 missed:2 lost:0
   flows: 5
 `
+
 	got, err := parseDatapathStats(show)
 	if want := (DatapathStats{Hit: 101, Missed: 22, Lost: 3, Flows: 12}); err != nil || got != want {
 		t.Errorf("%+v, %v; want %+v", got, err, want)
 	}
+
 	if _, err := parseDatapathStats("system@ovs-system:\n"); err == nil {
 		t.Error("no error for a reply without lookups")
 	}

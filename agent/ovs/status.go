@@ -19,13 +19,16 @@ func ControllerConnected(ctx context.Context, rundir string) (bool, error) {
 	if errors.Is(err, os.ErrNotExist) {
 		return false, nil
 	}
+
 	if err != nil {
 		return false, err
 	}
+
 	reply, err := unixctl(ctx, path, "connection-status")
 	if err != nil {
 		return false, fmt.Errorf("query ovn-controller: %w", err)
 	}
+
 	return strings.TrimSpace(reply) == "connected", nil
 }
 
@@ -36,6 +39,7 @@ func controlSocket(rundir, daemon string) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("find %s: %w", daemon, err)
 	}
+
 	return filepath.Join(rundir, daemon+"."+strings.TrimSpace(string(pid))+".ctl"), nil
 }
 
@@ -47,6 +51,7 @@ func askSwitch(ctx context.Context, rundir string, argv ...string) (string, erro
 	if err != nil {
 		return "", err
 	}
+
 	return unixctl(ctx, path, argv...)
 }
 
@@ -54,10 +59,12 @@ func askSwitch(ctx context.Context, rundir string, argv ...string) (string, erro
 func unixctl(ctx context.Context, path string, argv ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
+
 	c, err := DialControl(ctx, path)
 	if err != nil {
 		return "", err
 	}
 	defer c.Close()
+
 	return c.Call(ctx, argv[0], argv[1:]...)
 }

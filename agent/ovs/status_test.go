@@ -19,6 +19,7 @@ func TestControllerConnected(t *testing.T) {
 	if is, err := ControllerConnected(t.Context(), s.Dir); is || err != nil {
 		t.Errorf("without ovn-controller: %t, %v", is, err)
 	}
+
 	sb := "unix:" + s.Dir + "/sb.sock"
 	s.Vsctl(t, "set", "Open_vSwitch", ".", "external_ids:system-id=n1", "external_ids:ovn-remote="+sb,
 		"external_ids:ovn-encap-type=geneve", "external_ids:ovn-encap-ip=127.0.0.1", "external_ids:ovn-remote-probe-interval=0")
@@ -27,10 +28,12 @@ func TestControllerConnected(t *testing.T) {
 		if _, err := os.Stat(s.Dir + "/ovn-controller.pid"); err != nil {
 			return err
 		}
+
 		is, err := ControllerConnected(t.Context(), s.Dir)
 		if is {
 			t.Error("connected to a database that is not there")
 		}
+
 		return err
 	})
 	testnode.Run(t, "ovsdb-tool", "create", s.Dir+"/sb.db", platform.OVNFile("ovn-sb.ovsschema"))
@@ -40,8 +43,10 @@ func TestControllerConnected(t *testing.T) {
 		if err == nil && !is {
 			err = errors.New("not connected")
 		}
+
 		return err
 	})
+
 	if _, err := unixctl(t.Context(), s.Dir+"/ovsdb.ctl", "nonsense"); err == nil || !strings.Contains(err.Error(), "nonsense") {
 		t.Errorf("a command that does not exist: %v", err)
 	}
@@ -50,12 +55,15 @@ func TestControllerConnected(t *testing.T) {
 // run starts a daemon that ends with the test.
 func run(t *testing.T, s *testnode.Switch, argv ...string) {
 	t.Helper()
+
 	ctx, cancel := context.WithCancel(context.Background())
 	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
+
 	cmd.Env = append(os.Environ(), "OVN_RUNDIR="+s.Dir, "OVS_RUNDIR="+s.Dir)
 	if err := cmd.Start(); err != nil {
 		cancel()
 		t.Fatal(err)
 	}
+
 	t.Cleanup(func() { cancel(); _ = cmd.Wait() })
 }

@@ -21,10 +21,12 @@ type Control struct {
 // DialControl connects to the socket at path.
 func DialControl(ctx context.Context, path string) (*Control, error) {
 	var d net.Dialer
+
 	conn, err := d.DialContext(ctx, "unix", path)
 	if err != nil {
 		return nil, fmt.Errorf("connect to %s: %w", path, err)
 	}
+
 	return &Control{conn: conn, in: json.NewDecoder(conn)}, nil
 }
 
@@ -34,6 +36,7 @@ func DialSwitch(ctx context.Context, rundir string) (*Control, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	return DialControl(ctx, path)
 }
 
@@ -47,17 +50,22 @@ func (c *Control) Call(ctx context.Context, method string, params ...string) (st
 		return "", fmt.Errorf("call %s: %w", method, err)
 	}
 	defer context.AfterFunc(ctx, func() { _ = c.conn.SetDeadline(time.Unix(1, 0)) })()
+
 	c.id++
+
 	if params == nil {
 		params = []string{}
 	}
+
 	request, err := json.Marshal(map[string]any{"id": c.id, "method": method, "params": params})
 	if err != nil {
 		return "", err
 	}
+
 	if _, err := c.conn.Write(request); err != nil {
 		return "", fmt.Errorf("call %s: %w", method, err)
 	}
+
 	var reply struct {
 		ID     int
 		Result string
@@ -66,12 +74,15 @@ func (c *Control) Call(ctx context.Context, method string, params ...string) (st
 	if err := c.in.Decode(&reply); err != nil {
 		return "", fmt.Errorf("call %s: read reply: %w", method, err)
 	}
+
 	if reply.ID != c.id {
 		return "", fmt.Errorf("call %s: reply to %d instead of %d", method, reply.ID, c.id)
 	}
+
 	if reply.Error != nil {
 		return "", fmt.Errorf("call %s: %v", method, reply.Error)
 	}
+
 	return reply.Result, nil
 }
 
@@ -99,29 +110,35 @@ func (c *Control) Trace(ctx context.Context, in TraceInput) (Trace, error) {
 	for _, s := range in.CTNext {
 		args = append(args, "--ct-next", s)
 	}
+
 	flow := fmt.Sprintf("in_port=%s,pkt_mark=%#x", in.Port, in.Mark)
 	if in.Flow != "" {
 		args = append(args, in.Bridge, flow+","+in.Flow)
 	} else {
 		args = append(args, in.Bridge, flow, hex.EncodeToString(in.Frame))
 	}
+
 	text, err := c.Call(ctx, "ofproto/trace", args...)
 	if err != nil {
 		return Trace{}, err
 	}
+
 	t := Trace{Text: text}
 	for line := range strings.Lines(text) {
 		line = strings.TrimSpace(line)
 		if s, ok := strings.CutPrefix(line, "Datapath actions: "); ok {
 			t.Passes = append(t.Passes, s)
 		}
+
 		if s, ok := strings.CutPrefix(line, "Megaflow: "); ok {
 			t.Megaflows = append(t.Megaflows, s)
 		}
 	}
+
 	if len(t.Passes) == 0 {
 		return t, fmt.Errorf("trace in %s: no datapath actions in %q", in.Bridge, text)
 	}
+
 	return t, nil
 }
 
@@ -132,12 +149,14 @@ func (t Trace) Outputs(size int) []string {
 	for _, pass := range t.Passes {
 		out = append(out, outputs(pass, size)...)
 	}
+
 	return out
 }
 
 // outputs reads the datapath's actions. A name that is not an action is a port.
 func outputs(actions string, size int) []string {
 	var out []string
+
 	for _, a := range split(actions) {
 		name, args, ok := strings.Cut(strings.TrimSuffix(a, ")"), "(")
 		switch {
@@ -149,6 +168,7 @@ func outputs(actions string, size int) []string {
 			out = append(out, a)
 		}
 	}
+
 	return out
 }
 
@@ -159,17 +179,21 @@ func branch(args string, size int) string {
 		if _, err := fmt.Sscanf(a, "size=%d", &limit); err == nil && size > limit {
 			kind = "gt("
 		}
+
 		if s, ok := strings.CutPrefix(a, kind); ok {
 			return strings.TrimSuffix(s, ")")
 		}
 	}
+
 	return ""
 }
 
 // split splits at commas outside parentheses.
 func split(s string) []string {
 	var parts []string
+
 	depth, start := 0, 0
+
 	for i, r := range s {
 		switch {
 		case r == '(':
@@ -181,5 +205,6 @@ func split(s string) []string {
 			start = i + 1
 		}
 	}
+
 	return append(parts, s[start:])
 }

@@ -34,24 +34,30 @@ func TestOutputs(t *testing.T) {
 // One connection serves several calls, including failing ones, and ends with its context.
 func TestControl(t *testing.T) {
 	s := testnode.StartSwitch(t, true)
+
 	c, err := DialControl(t.Context(), s.Dir+"/vswitchd.ctl")
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer c.Close()
+
 	for range 3 {
 		if got, err := c.Call(t.Context(), "version"); err != nil || !strings.Contains(got, "Open vSwitch") {
 			t.Errorf("version %q, error %v", got, err)
 		}
+
 		if _, err := c.Call(t.Context(), "nosuchcommand", "x"); err == nil || !strings.Contains(err.Error(), "nosuchcommand") {
 			t.Errorf("error %v, want one that names the command", err)
 		}
 	}
+
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
+
 	if _, err := c.Call(ended, "version"); err == nil {
 		t.Error("a call after the end of its context")
 	}
+
 	if _, err := DialControl(t.Context(), s.Dir+"/none.ctl"); err == nil || !strings.Contains(err.Error(), "none.ctl") {
 		t.Errorf("error %v, want one that names the socket", err)
 	}

@@ -16,25 +16,34 @@ type Step struct {
 // Steps returns the matched flows in order, without tables that matched nothing.
 func (t Trace) Steps() []Step {
 	var out []Step
+
 	for line := range strings.Lines(t.Text) {
 		text := strings.TrimSpace(line)
 		table, rest, ok := strings.Cut(text, ". ")
+
 		var step Step
-		if _, err := fmt.Sscanf(table, "%d", &step.Table); ok && err == nil && strings.Contains(rest, "priority ") {
+		if _, err := fmt.Sscanf(table, "%d", &step.Table); ok && err == nil &&
+			strings.Contains(rest, "priority ") {
 			match, after, _ := strings.Cut(rest, "priority ")
+
 			step.Match = strings.TrimSuffix(match, ", ")
 			if _, cookie, ok := strings.Cut(after, "cookie "); ok {
 				step.Number, _ = FlowNumber(cookie)
 			}
+
 			out = append(out, step)
+
 			continue
 		}
 		// The actions of a flow follow it, indented deeper. OVS' remarks on them start with an arrow or a
 		// parenthesis.
-		if len(out) > 0 && strings.HasPrefix(line, "    ") && text != "" && !strings.ContainsAny(text[:1], "->(") && !ok {
+		if len(out) > 0 && strings.HasPrefix(line, "    ") && text != "" &&
+			!strings.ContainsAny(text[:1], "->(") &&
+			!ok {
 			last := &out[len(out)-1]
 			last.Actions = append(last.Actions, text)
 		}
 	}
+
 	return out
 }

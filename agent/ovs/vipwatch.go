@@ -27,25 +27,32 @@ func WatchVIPs(ctx context.Context, rundir string, added func(VIP), failed func(
 	for ctx.Err() == nil {
 		// Each VIP has flows for every logical switch and router, so the flows are kept as hashes.
 		seed, flows, count := maphash.MakeSeed(), map[uint64]VIP{}, map[VIP]int{}
+
 		err := monitorFlows(ctx, rundir, IntegrationBridge, newConnections, func(line string) {
 			if !strings.HasPrefix(line, eventPrefix) {
 				failed(nil)
 				return
 			}
+
 			kind, key, actions := parseEvent(line)
 			vip, is := parseVIP(key)
-			has := kind != "DELETED" && strings.Contains(actions, "group:") // OVN selects a backend by a group
+			has := kind != "DELETED" &&
+				strings.Contains(actions, "group:") // OVN selects a backend by a group
 			flow := maphash.String(seed, key)
+
 			was, had := flows[flow]
 			if !is || has && had {
 				return
 			}
+
 			if had {
 				delete(flows, flow)
+
 				if count[was]--; count[was] == 0 {
 					delete(count, was)
 				}
 			}
+
 			if has {
 				flows[flow] = vip
 				if count[vip]++; count[vip] == 1 {
@@ -56,8 +63,10 @@ func WatchVIPs(ctx context.Context, rundir string, added func(VIP), failed func(
 		if ctx.Err() == nil {
 			failed(err)
 		}
+
 		loop.Pause(ctx, time.Second)
 	}
+
 	return nil
 }
 
@@ -66,8 +75,12 @@ func WatchVIPs(ctx context.Context, rundir string, added func(VIP), failed func(
 //	21 ct_state=+new+trk,udp,metadata=0x5,nw_dst=10.96.0.9,tp_dst=53
 func parseVIP(key string) (vip VIP, is bool) {
 	_, match, _ := strings.Cut(key, " ")
-	var addr netip.Addr
-	var port uint16
+
+	var (
+		addr netip.Addr
+		port uint16
+	)
+
 	for field := range strings.SplitSeq(match, ",") {
 		name, value, _ := strings.Cut(field, "=")
 		switch name {
@@ -82,6 +95,8 @@ func parseVIP(key string) (vip VIP, is bool) {
 			port = uint16(n)
 		}
 	}
+
 	vip.At = netip.AddrPortFrom(addr, port)
+
 	return vip, vip.Proto != 0 && addr.IsValid() && port != 0
 }

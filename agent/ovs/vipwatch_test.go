@@ -23,7 +23,9 @@ func TestWatchVIPs_followsBridge(t *testing.T) {
 	ended := make(chan error)
 	is := func(proto uint8, at string) {
 		t.Helper()
+
 		want := VIP{proto, netip.MustParseAddrPort(at)}
+
 		select {
 		case got := <-added:
 			if got != want {
@@ -33,9 +35,12 @@ func TestWatchVIPs_followsBridge(t *testing.T) {
 			t.Fatalf("no VIP, want %v", want)
 		}
 	}
+
 	const first = "table=21,ct_state=+new+trk,udp,metadata=5,nw_dst=10.96.0.9,tp_dst=53"
 	ofctl("add-flow", first+",actions=group:4")
+
 	go func() { ended <- WatchVIPs(ctx, i.Dir, func(v VIP) { added <- v }, func(error) {}) }()
+
 	is(unix.IPPROTO_UDP, "10.96.0.9:53") // it was there
 
 	for _, other := range []string{ // the next VIP comes next
@@ -49,6 +54,7 @@ func TestWatchVIPs_followsBridge(t *testing.T) {
 	} {
 		ofctl("add-flow", other)
 	}
+
 	ofctl("add-flow", "table=21,ct_state=+new+trk,tcp6,metadata=5,ipv6_dst=fd00::9,tp_dst=80,actions=group:4")
 	is(unix.IPPROTO_TCP, "[fd00::9]:80")
 	ofctl("mod-flows", "table=21,ct_state=+new+trk,udp,metadata=5,nw_dst=10.96.0.11,tp_dst=53,actions=group:4")
@@ -70,6 +76,7 @@ func TestWatchVIPs_followsBridge(t *testing.T) {
 	ofctl("add-flow", first+",actions=group:4")
 	is(unix.IPPROTO_UDP, "10.96.0.9:53")
 	stop()
+
 	if err := <-ended; err != nil {
 		t.Error(err)
 	}

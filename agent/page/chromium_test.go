@@ -11,28 +11,36 @@ import (
 // own clock.
 func browse(t *testing.T, args ...string) string {
 	t.Helper()
+
 	path, err := exec.LookPath("chromium")
 	if err != nil && os.Getenv("OVN_EBPF_SCREENSHOT") != "" {
 		t.Fatal("look for chromium:", err)
 	}
+
 	if err != nil {
 		t.Skip("no chromium, which is 290 MB: make page installs it:", err)
 	}
+
 	cmd := exec.Command(path, append([]string{
 		"--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--hide-scrollbars", "--user-data-dir=" + t.TempDir(),
 		"--virtual-time-budget=7000", "--force-color-profile=srgb",
 	}, args...)...)
+
 	var log strings.Builder
+
 	cmd.Stderr = &log
+
 	out, err := cmd.Output()
 	if err != nil {
 		t.Fatalf("chromium: %v\n%s", err, log.String())
 	}
+
 	return string(out)
 }
 
 func contains(t *testing.T, dom string, want ...string) {
 	t.Helper()
+
 	for _, w := range want {
 		if !strings.Contains(dom, w) {
 			body, _, _ := strings.Cut(dom, "<script")
@@ -61,6 +69,7 @@ func TestChromium(t *testing.T) {
 	if path := os.Getenv("OVN_EBPF_SCREENSHOT"); path != "" {
 		f.change(func() { f.missing, f.stats.Degraded = nil, nil })
 		browse(t, "--screenshot="+path, "--window-size=1100,900", f.URL+"/")
+
 		if info, err := os.Stat(path); err != nil || info.Size() < 10000 {
 			t.Errorf("screenshot: %v, error %v", info, err)
 		}

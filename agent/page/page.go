@@ -75,28 +75,41 @@ func (p *Page) Set(s Source) { p.source.Store(&s) }
 
 // State reads the current state.
 func (p *Page) State() State {
-	s := State{Time: p.now().UTC(), Missing: append([]string{}, p.missing()...), Degraded: map[string]string{}, Repairs: map[string]uint64{}, Counters: []Counter{}}
+	s := State{
+		Time:     p.now().UTC(),
+		Missing:  append([]string{}, p.missing()...),
+		Degraded: map[string]string{},
+		Repairs:  map[string]uint64{},
+		Counters: []Counter{},
+	}
+
 	source := p.source.Load()
 	if source == nil {
 		return s
 	}
+
 	s.Info = source.Info
+
 	stats := source.Stats()
 	for part, why := range stats.Degraded {
 		if why != "" {
 			s.Degraded[part] = why
 		}
 	}
+
 	for part, n := range stats.Repairs {
 		s.Repairs[part] = n
 	}
+
 	counters, err := source.Counters()
 	if err != nil {
 		s.Problem = err.Error()
 	}
+
 	for _, c := range counters {
 		s.Counters = append(s.Counters, Counter(c))
 	}
+
 	return s
 }
 
@@ -133,11 +146,22 @@ var protocols = map[uint8]string{6: "TCP", 17: "UDP", 132: "SCTP"}
 func Frontends(of map[bpf.ServiceKey]bpf.ServicePort) []Frontend {
 	out := make([]Frontend, 0, len(of))
 	for k, p := range of {
-		out = append(out, Frontend{k.Addr, k.Proto, k.Port, fmt.Sprintf("%s/%s:%d/%s", p.Namespace, p.Name, p.Port, protocols[p.Proto])})
+		out = append(
+			out,
+			Frontend{
+				k.Addr,
+				k.Proto,
+				k.Port,
+				fmt.Sprintf("%s/%s:%d/%s", p.Namespace, p.Name, p.Port, protocols[p.Proto]),
+			},
+		)
 	}
+
 	slices.SortFunc(out, func(a, b Frontend) int {
-		return cmp.Or(a.Address.Compare(b.Address), cmp.Compare(a.Protocol, b.Protocol), cmp.Compare(a.Port, b.Port))
+		return cmp.Or(a.Address.Compare(b.Address), cmp.Compare(a.Protocol, b.Protocol),
+			cmp.Compare(a.Port, b.Port))
 	})
+
 	return out
 }
 
@@ -146,6 +170,7 @@ func (p *Page) services(w http.ResponseWriter, _ *http.Request) {
 	if source := p.source.Load(); source != nil && source.Frontends != nil {
 		out = Frontends(source.Frontends())
 	}
+
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Cache-Control", "no-store")
 	_ = json.NewEncoder(w).Encode(out) // fails only if the client has gone

@@ -54,18 +54,30 @@ func (k *Keeper) Run(ctx context.Context) error {
 		k.Wake = loop.NewSignal()
 	}
 	defer k.Attached.Watch(k.Wake)()
+
 	var last time.Time
-	return loop.Run(ctx, loop.Options{Name: "pods' ports", Wake: k.Wake, Resync: keepResync, Log: k.Log, Apply: func(ctx context.Context) error {
-		if wait := time.Until(last.Add(keepPause)); wait > 0 {
-			select {
-			case <-ctx.Done():
-				return nil
-			case <-time.After(wait):
-			}
-		}
-		defer func() { last = time.Now() }()
-		return k.pass(ctx)
-	}})
+
+	return loop.Run(
+		ctx,
+		loop.Options{
+			Name:   "pods' ports",
+			Wake:   k.Wake,
+			Resync: keepResync,
+			Log:    k.Log,
+			Apply: func(ctx context.Context) error {
+				if wait := time.Until(last.Add(keepPause)); wait > 0 {
+					select {
+					case <-ctx.Done():
+						return nil
+					case <-time.After(wait):
+					}
+				}
+				defer func() { last = time.Now() }()
+
+				return k.pass(ctx)
+			},
+		},
+	)
 }
 
 // found lists the connections, devices and records of pods, by host interface name.
@@ -81,10 +93,13 @@ func (k *Keeper) find(ctx context.Context) (f found, err error) {
 	if f.connections, err = k.Attached.List(ctx); err != nil {
 		return found{}, err
 	}
+
 	if f.devices, err = link.PodDevices(); err != nil {
 		return found{}, err
 	}
+
 	f.records, err = k.Wirer.records()
+
 	return f, err
 }
 
@@ -93,39 +108,48 @@ func (k *Keeper) pass(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+
 	var errs []error
 	// If a pod has two sandboxes, the later one owns the logical port.
-	newest := slices.SortedFunc(maps.Keys(f.records), func(a, b string) int { return f.records[b].Time.Compare(f.records[a].Time) })
+	newest := slices.SortedFunc(maps.Keys(f.records),
+		func(a, b string) int { return f.records[b].Time.Compare(f.records[a].Time) })
 	for _, host := range newest {
 		if !owns(f.connections[host], f.records[host]) {
 			errs = append(errs, k.restore(ctx, host, f.records[host]))
 		}
 	}
+
 	if k.Assigned != nil {
 		for _, host := range newest {
 			if !owns(f.connections[host], f.records[host]) {
 				continue // restored above, or a later sandbox owns the port
 			}
+
 			errs = append(errs, k.readdress(ctx, host, f.records[host]))
 		}
 	}
+
 	for host, c := range f.connections {
 		if _, recorded := f.records[host]; !recorded { // created by an older agent
 			f.records[host] = Pod{ContainerID: c.ContainerID, LogicalPort: c.LogicalPort, UID: c.UID}
 		}
 	}
+
 	for _, host := range f.devices {
 		if _, recorded := f.records[host]; !recorded {
 			errs = append(errs, k.drop(ctx, host, "it has neither connection nor record"))
 		}
 	}
+
 	for _, host := range slices.Sorted(maps.Keys(f.records)) {
 		if err := k.judge(ctx, host, f.records[host]); err != nil {
 			errs = append(errs, err)
 			break // the API server does not answer: remove no pod
 		}
 	}
+
 	k.report(f.records)
+
 	return errors.Join(errs...)
 }
 
@@ -134,12 +158,15 @@ func (k *Keeper) report(records map[string]Pod) {
 	if k.Devices == nil {
 		return
 	}
+
 	var out []Device
+
 	for host, p := range records {
 		if l, err := link.Get(host); err == nil && p.MTU != 0 { // 0: created by an agent without records
 			out = append(out, deviceOf(l.Index, p))
 		}
 	}
+
 	k.Devices(out)
 }
 
@@ -154,25 +181,32 @@ func (k *Keeper) restore(ctx context.Context, host string, p Pod) error {
 		return nil
 	}
 	defer release()
+
 	if _, known := k.Wirer.Record(p.ContainerID, p.Interface); !known {
 		return nil // deleted since
 	}
+
 	if _, err := link.Get(host); errors.Is(err, link.ErrNotFound) {
 		return k.recreate(ctx, host, p) // or judge will remove the rest
 	}
+
 	connections, err := k.Attached.List(ctx)
 	if err != nil {
 		return err
 	}
+
 	for name, c := range connections {
 		if name != host && c.LogicalPort == p.LogicalPort {
 			return nil // a later sandbox owns the logical port
 		}
 	}
+
 	if owns(connections[host], p) {
 		return nil
 	}
+
 	k.Log.Warn("restoring a lost pod port", "port", host, "pod", p.LogicalPort)
+
 	return k.Wirer.connect(ctx, p)
 }
 
@@ -183,6 +217,7 @@ func (k *Keeper) recreate(ctx context.Context, host string, p Pod) error {
 	}
 
 	k.Log.Warn("creating a pod's device again", "device", host, "pod", p.LogicalPort)
+
 	return k.Wirer.wire(ctx, p)
 }
 
@@ -193,30 +228,38 @@ func (k *Keeper) judge(ctx context.Context, host string, p Pod) error {
 		return nil
 	}
 	defer release()
+
 	device, err := link.Get(host)
 	if errors.Is(err, link.ErrNotFound) {
 		return k.drop(ctx, host, "its device and network namespace are gone")
 	}
+
 	if err == nil && !device.Up {
 		k.Log.Warn("setting up a pod device that was down", "device", host, "pod", p.LogicalPort)
 		err = link.SetUp(host)
 	}
+
 	if err != nil {
 		return err
 	}
+
 	namespace, name, _ := strings.Cut(p.LogicalPort, "_")
+
 	gone, err := k.Gone(ctx, namespace, name, p.UID)
 	if gone {
 		return k.drop(ctx, host, "its pod is gone")
 	}
+
 	return err
 }
 
 func (k *Keeper) drop(ctx context.Context, host, why string) error {
 	k.Log.Info("removing a port without a pod", "port", host, "reason", why)
+
 	if err := k.Wirer.remove(ctx, host); err != nil {
 		return fmt.Errorf("remove port %s without a pod: %w", host, err)
 	}
+
 	return nil
 }
 
@@ -230,32 +273,42 @@ func (k *Keeper) Collect(ctx context.Context, valid []Attachment) error {
 	if err != nil {
 		return err
 	}
+
 	keep, containers := map[string]bool{}, map[string]bool{}
 	for _, a := range valid {
 		keep[HostName(a.ContainerID, a.Interface)], containers[a.ContainerID] = true, true
 	}
+
 	owners := map[string]string{}
 	for _, host := range f.devices {
 		owners[host] = ""
 	}
+
 	for host, c := range f.connections {
 		owners[host] = c.ContainerID
-		if _, recorded := f.records[host]; !recorded && containers[c.ContainerID] { // of another plugin, under another name
+		if _, recorded := f.records[host]; !recorded &&
+			containers[c.ContainerID] { // of another plugin, under another name
 			keep[host] = true
 		}
 	}
+
 	for host, p := range f.records {
 		owners[host] = p.ContainerID
 	}
+
 	var errs []error
+
 	for _, host := range slices.Sorted(maps.Keys(owners)) {
 		if keep[host] {
 			continue
 		}
+
 		if release, free := k.Try(owners[host]); free {
 			errs = append(errs, k.drop(ctx, host, "the runtime has no such attachment"))
+
 			release()
 		}
 	}
+
 	return errors.Join(errs...)
 }

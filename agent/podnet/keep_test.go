@@ -33,6 +33,7 @@ func (r rig) keeper(gone map[string]bool, err *error) *podnet.Keeper {
 func (r rig) add(t *testing.T, p podnet.Pod) {
 	t.Helper()
 	defer r.installing(t, podnet.HostName(p.ContainerID, p.Interface))()
+
 	if _, err := r.Add(t.Context(), p); err != nil {
 		t.Fatal(err)
 	}
@@ -41,18 +42,22 @@ func (r rig) add(t *testing.T, p podnet.Pod) {
 // holds checks that exactly these containers have a port, a device and a record.
 func (r rig) holds(t *testing.T, containers ...string) {
 	t.Helper()
+
 	want := map[string]bool{}
 	for _, c := range containers {
 		want[podnet.HostName(c, "eth0")] = true
 	}
+
 	ports, err := r.bridge.List(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	devices, err := link.PodDevices()
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	records, err := filepath.Glob(r.record("*"))
 	if err != nil {
 		t.Fatal(err)
@@ -64,6 +69,7 @@ func (r rig) holds(t *testing.T, containers ...string) {
 			t.Errorf("%s: device %t, port %t, record %t", host, device, port, record)
 		}
 	}
+
 	if len(devices) != len(want) || len(ports) != len(want) || len(records) != len(want) {
 		t.Errorf("%d devices, %d ports, %d records, want %d", len(devices), len(ports), len(records), len(want))
 	}
@@ -79,6 +85,7 @@ func (r rig) settled(t *testing.T, ports int) {
 		if all, err := r.bridge.List(t.Context()); err != nil || len(all) != ports {
 			return errors.Join(err, errors.New("not yet"))
 		}
+
 		return nil
 	})
 }
@@ -89,6 +96,7 @@ func TestKeeperRestoresAndRemovesPorts(t *testing.T) {
 	k := r.keeper(gone, &unreachable)
 	pass := func() {
 		t.Helper()
+
 		if err := k.Pass(t.Context()); err != nil {
 			t.Error(err)
 		}
@@ -106,6 +114,7 @@ func TestKeeperRestoresAndRemovesPorts(t *testing.T) {
 	r.sw.Vsctl(t, "add-port", "br-int", "vethforeign", "--", "set", "Interface", "vethforeign", "external_ids:iface-id=other")
 	pass()
 	r.holds(t, "c-a", "c-b")
+
 	if _, err := link.Get("vethforeign"); err != nil || !strings.Contains(r.sw.Vsctl(t, "list-ports", "br-int"), "vethforeign") {
 		t.Errorf("the interface of another owner: %v", err)
 	}
@@ -117,13 +126,18 @@ func TestKeeperRestoresAndRemovesPorts(t *testing.T) {
 	// A deleted port is restored without the API server.
 	unreachable = errors.New("no API server")
 	gone["default/b/uid-b"] = true
+
 	r.sw.Vsctl(t, "del-port", podnet.HostName("c-a", "eth0"))
 	r.settled(t, 1)
+
 	if err := k.Pass(t.Context()); !errors.Is(err, unreachable) {
 		t.Errorf("without API server: %v", err)
 	}
+
 	r.settled(t, 2)
+
 	unreachable = nil
+
 	got := r.sw.Vsctl(t, "get", "Interface", podnet.HostName("c-a", "eth0"), "external_ids:iface-id", "external_ids:iface-id-ver", "external_ids:sandbox")
 	if got != "default_a\nuid-a\nc-a\n" {
 		t.Errorf("external_ids %q", got)
@@ -136,19 +150,24 @@ func TestKeeperRestoresAndRemovesPorts(t *testing.T) {
 		if err == nil && all[podnet.HostName("c-a", "eth0")].UID != "other" {
 			err = errors.New("not yet")
 		}
+
 		return err
 	})
+
 	unreachable = errors.New("no API server") // pod b, which is gone, stays
 	if err := k.Pass(t.Context()); !errors.Is(err, unreachable) {
 		t.Errorf("without API server: %v", err)
 	}
+
 	unreachable = nil
+
 	if got := r.sw.Vsctl(t, "get", "Interface", podnet.HostName("c-a", "eth0"), "external_ids:iface-id-ver"); got != "uid-a\n" {
 		t.Errorf("iface-id-ver %q, want uid-a", got)
 	}
 
 	testnode.Run(t, "ip", "link", "set", podnet.HostName("c-a", "eth0"), "down")
 	pass()
+
 	if l, err := link.Get(podnet.HostName("c-a", "eth0")); err != nil || !l.Up {
 		t.Errorf("a device that was down: %+v, error %v", l, err)
 	}
@@ -159,12 +178,15 @@ func TestKeeperRestoresAndRemovesPorts(t *testing.T) {
 	r.holds(t, "c-a")
 	busy := newPod(t, "c-busy", "busy", 5)
 	gone["default/busy/uid-busy"] = true
+
 	r.add(t, busy)
 	pass()
 	r.holds(t, "c-a", "c-busy")
+
 	if err := r.Del(t.Context(), "c-busy", "eth0"); err != nil {
 		t.Fatal(err)
 	}
+
 	testnode.Run(t, "ip", "link", "del", podnet.HostName("c-a", "eth0"))
 	pass()
 	r.holds(t)
@@ -173,22 +195,28 @@ func TestKeeperRestoresAndRemovesPorts(t *testing.T) {
 // The later of two sandboxes of a pod keeps the port, also after the loss of the database.
 func TestLaterSandboxKeepsPort(t *testing.T) {
 	r := newRig(t)
+
 	var none error
+
 	k := r.keeper(nil, &none)
 	old, later := newPod(t, "c-old", "a", 3), newPod(t, "c-later", "a", 3)
 	r.add(t, old)
 	r.add(t, later)
+
 	for range 2 {
 		if err := k.Pass(t.Context()); err != nil {
 			t.Error(err)
 		}
+
 		ports, err := r.ovs.PodPorts(t.Context())
 		if err != nil || len(ports) != 1 || ports[podnet.HostName("c-later", "eth0")] == nil {
 			t.Errorf("ports %v, error %v", ports, err)
 		}
+
 		r.sw.Vsctl(t, "del-port", podnet.HostName("c-later", "eth0"))
 		r.settled(t, 0)
 	}
+
 	if err := r.Del(t.Context(), "c-old", "eth0"); err != nil {
 		t.Fatal(err)
 	}
@@ -196,22 +224,29 @@ func TestLaterSandboxKeepsPort(t *testing.T) {
 
 func TestCollectRemovesUnattached(t *testing.T) {
 	r := newRig(t)
+
 	var none error
+
 	k := r.keeper(nil, &none)
 	r.add(t, newPod(t, "c-a", "a", 3))
 	r.add(t, newPod(t, "c-b", "b", 4))
 	r.add(t, newPod(t, "c-busy", "busy", 5))
 	testnode.Run(t, "ip", "link", "add", "vethleak", "group", "7304814", "type", "veth", "peer", "name", "vethleak2")
+
 	if err := os.Remove(r.record(podnet.HostName("c-b", "eth0"))); err != nil { // created by an older agent
 		t.Fatal(err)
 	}
+
 	if err := k.Collect(t.Context(), []podnet.Attachment{{"c-a", "eth0"}, {"c-x", "eth0"}}); err != nil {
 		t.Fatal(err)
 	}
+
 	r.holds(t, "c-a", "c-busy")
+
 	if err := k.Collect(t.Context(), []podnet.Attachment{{"c-busy", "eth0"}}); err != nil {
 		t.Fatal(err)
 	}
+
 	r.holds(t, "c-busy")
 }
 
@@ -219,24 +254,32 @@ func TestCollectRemovesUnattached(t *testing.T) {
 // while the runtime lists its container.
 func TestCollectKeepsPortsOfOtherPlugins(t *testing.T) {
 	r := newRig(t)
+
 	var none error
+
 	k := r.keeper(nil, &none)
+
 	const foreign = "9f0e1d2c3b4a596"
 	testnode.Run(t, "ip", "link", "add", foreign, "type", "veth", "peer", "name", "9f0e1d2c3b4a-in")
 	r.sw.Vsctl(t, "add-port", "br-int", foreign, "--", "set", "Interface", foreign, "external_ids:sandbox=c-old", "external_ids:iface-id=ns_old")
+
 	there := func() bool {
 		ports, err := r.ovs.PodPorts(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		return ports[foreign] != nil
 	}
+
 	testnode.Eventually(t, "the port is seen", func() error {
 		if !there() {
 			return errors.New("not yet")
 		}
+
 		return nil
 	})
+
 	for _, tt := range []struct {
 		valid []podnet.Attachment
 		want  bool
@@ -244,6 +287,7 @@ func TestCollectKeepsPortsOfOtherPlugins(t *testing.T) {
 		if err := k.Collect(t.Context(), tt.valid); err != nil {
 			t.Fatal(err)
 		}
+
 		if got := there(); got != tt.want {
 			t.Errorf("valid attachments %v: port exists: %t", tt.valid, got)
 		}
@@ -253,19 +297,25 @@ func TestCollectKeepsPortsOfOtherPlugins(t *testing.T) {
 // TestLostDatabaseIsRebuilt replaces the OVS database by an empty one.
 func TestLostDatabaseIsRebuilt(t *testing.T) {
 	r := newRig(t)
+
 	var none error
+
 	k := r.keeper(nil, &none)
 	a := newPod(t, "c-a", "a", 3)
 	a.IngressRate = 5e6
 	r.add(t, a)
+
 	wake := loop.NewSignal()
+
 	stop := r.ovs.Watch(func(table, _ string) bool { return table == "Open_vSwitch" }, wake)
 	defer stop()
+
 	r.sw.RestartServer(t, func() {
 		testnode.Eventually(t, "loss noticed", func() error {
 			if r.ovs.Connected() {
 				return errors.New("still connected")
 			}
+
 			return nil
 		})
 		os.Remove(r.sw.Dir + "/conf.db")
@@ -275,22 +325,28 @@ func TestLostDatabaseIsRebuilt(t *testing.T) {
 	// libovsdb 0.8.1 empties its cache without a lock when it reconnects. A concurrent read would trip
 	// the race detector.
 	<-wake
+
 	ctx, cancel := context.WithCancel(t.Context())
+
 	ended := make(chan error, 1)
 	go func() { ended <- k.Run(ctx) }()
+
 	testnode.Eventually(t, "port with a queue of its own", func() error {
 		if err := r.ovs.SyncBridge(t.Context(), ovs.Bridge{Name: "br-int", DatapathType: ovs.DatapathNetdev}); err != nil {
 			return err
 		}
+
 		out, err := exec.Command("ovs-vsctl", "--db="+r.sw.Address, "--no-wait", "get", "Port", podnet.HostName("c-a", "eth0"), "qos").CombinedOutput()
 		if err == nil && strings.TrimSpace(string(out)) == "[]" {
 			err = errors.New("OVS would delete the limit")
 		}
+
 		return err
 	})
 	r.installed(t, podnet.HostName("c-a", "eth0"))
 	testnode.Eventually(t, "port", func() error { return r.Check(t.Context(), a) })
 	cancel()
+
 	if err := <-ended; err != nil {
 		t.Error(err)
 	}
@@ -299,10 +355,13 @@ func TestLostDatabaseIsRebuilt(t *testing.T) {
 // Without Recreate, a pod without port and device is removed, although its network namespace exists.
 func TestKeeper_createsNoDeviceAgainByDefault(t *testing.T) {
 	r := newRig(t)
+
 	var none error
+
 	k := r.keeper(nil, &none)
 	p := newPod(t, "c-a", "a", 3)
 	r.add(t, p)
+
 	host := podnet.HostName("c-a", "eth0")
 	testnode.Run(t, "ip", "link", "del", host)
 	r.sw.Vsctl(t, "del-port", host)
@@ -311,5 +370,6 @@ func TestKeeper_createsNoDeviceAgainByDefault(t *testing.T) {
 	if err := k.Pass(t.Context()); err != nil {
 		t.Fatal(err)
 	}
+
 	r.holds(t)
 }

@@ -37,6 +37,7 @@ func (m *Meter) Read() (traffic []Traffic, more int, err error) {
 	if err != nil {
 		return nil, 0, err
 	}
+
 	if m.Past != nil {
 		for i, d := range devices {
 			packets, bytes := m.Past(d.Index)
@@ -44,6 +45,7 @@ func (m *Meter) Read() (traffic []Traffic, more int, err error) {
 			devices[i].Received.Bytes += bytes
 		}
 	}
+
 	m.mu.Lock()
 	was := m.owners // replaced, never modified
 	m.mu.Unlock()
@@ -51,28 +53,39 @@ func (m *Meter) Read() (traffic []Traffic, more int, err error) {
 		if o, known := was[host]; known {
 			return o, true
 		}
+
 		p, known := readRecord(m.Dir, host)
 		namespace, name, _ := strings.Cut(p.LogicalPort, "_")
+
 		return Owner{namespace, name, p.Interface}, known
 	})
 	m.mu.Lock()
 	m.owners = owners
 	m.mu.Unlock()
+
 	return traffic, more, nil
 }
 
 // meter takes the oldest devices that have an owner. If a pod has two sandboxes, because one is
 // being removed, the later one counts.
-func meter(devices []link.PodTraffic, most int, owner func(host string) (Owner, bool)) (out []Traffic, owners map[string]Owner, more int) {
-	devices = slices.SortedFunc(slices.Values(devices), func(a, b link.PodTraffic) int { return cmp.Compare(a.Index, b.Index) })
+func meter(
+	devices []link.PodTraffic,
+	most int,
+	owner func(host string) (Owner, bool),
+) (out []Traffic, owners map[string]Owner, more int) {
+	devices = slices.SortedFunc(slices.Values(devices),
+		func(a, b link.PodTraffic) int { return cmp.Compare(a.Index, b.Index) })
+
 	owners, at := make(map[string]Owner, len(devices)), make(map[Owner]int, len(devices))
 	for _, d := range devices {
 		o, known := owner(d.Name)
 		if !known {
 			continue // created by an agent without records, or being removed
 		}
+
 		owners[d.Name] = o
 		t := Traffic{o, d.Received, d.Sent}
+
 		i, again := at[o]
 		switch {
 		case again && i < most:
@@ -86,8 +99,11 @@ func meter(devices []link.PodTraffic, most int, owner func(host string) (Owner, 
 			more++
 		}
 	}
+
 	slices.SortFunc(out, func(a, b Traffic) int {
-		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Pod, b.Pod), cmp.Compare(a.Interface, b.Interface))
+		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Pod, b.Pod),
+			cmp.Compare(a.Interface, b.Interface))
 	})
+
 	return out, owners, more
 }

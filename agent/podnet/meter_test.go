@@ -21,6 +21,7 @@ func TestMeterTakesOldest(t *testing.T) {
 	devices := []link.PodTraffic{device("h3", 30, 3), device("h2again", 25, 9), device("h1", 10, 1), device("h2", 20, 2), device("unowned", 5, 7)}
 	two := Traffic{Owner: Owner{"a", "two", "eth0"}, Received: link.Traffic{Packets: 9}}
 	one := Traffic{Owner: Owner{"b", "one", "eth0"}, Received: link.Traffic{Packets: 1}}
+
 	three := Traffic{Owner: Owner{"c", "three", "eth0"}, Received: link.Traffic{Packets: 3}}
 	for _, tt := range []struct {
 		most, more int

@@ -34,16 +34,20 @@ func BenchmarkMeter(b *testing.B) {
 	m := &podnet.Meter{Dir: dir, Most: pods}
 	read := func(b *testing.B) {
 		b.Helper()
+
 		if got, more, err := m.Read(); err != nil || len(got) != pods || more != 0 {
 			b.Fatalf("%d of %d pods, %d more, error %v", len(got), pods, more, err)
 		}
 	}
 	read(b)
+
 	if err := os.RemoveAll(dir); err != nil {
 		b.Fatal(err)
 	}
+
 	b.Run("read", func(b *testing.B) {
 		b.ReportAllocs()
+
 		for b.Loop() {
 			read(b)
 		}
@@ -57,7 +61,9 @@ func BenchmarkMeter(b *testing.B) {
 		registry.MustRegister(c)
 		handler := promhttp.HandlerFor(registry, promhttp.HandlerOpts{})
 		request := httptest.NewRequest(http.MethodGet, "/metrics", http.NoBody)
+
 		b.ReportAllocs()
+
 		for b.Loop() {
 			w := httptest.NewRecorder()
 			handler.ServeHTTP(w, request)
@@ -70,17 +76,22 @@ func BenchmarkMeter(b *testing.B) {
 func makePods(b *testing.B, dir string) {
 	b.Helper()
 	ns := "/proc/" + testnode.Netns(b) + "/ns/net"
+
 	for i := range pods {
 		p := podnet.Pod{ContainerID: fmt.Sprintf("c%d", i), Interface: fmt.Sprintf("eth%d", i), LogicalPort: fmt.Sprintf("default_pod-%d", i)}
 		host := podnet.HostName(p.ContainerID, p.Interface)
+
 		record, err := json.Marshal(p)
 		if err != nil {
 			b.Fatal(err)
 		}
+
 		if err := os.WriteFile(filepath.Join(dir, host+".json"), record, 0o600); err != nil {
 			b.Fatal(err)
 		}
+
 		b.Cleanup(func() { _ = link.Delete(host) })
+
 		err = link.SyncPodInterface(link.PodInterface{
 			HostName: host, Netns: ns, Name: p.Interface, MTU: 1400, MAC: net.HardwareAddr{0x0a, 0x58, 10, 244, byte(i >> 8), byte(i)},
 			Addresses: []netip.Prefix{netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 244, byte(i >> 8), byte(i)}), 16)},

@@ -15,6 +15,7 @@ import (
 // Files that are no records stay untouched.
 func TestNames(t *testing.T) {
 	w := &Wirer{Dir: t.TempDir()}
+
 	at := time.Unix(1700000000, 0)
 	for _, p := range []Pod{
 		{ContainerID: "c1", LogicalPort: "default_web-0", Time: at, Addresses: []netip.Prefix{netip.MustParsePrefix("10.244.1.5/24"), netip.MustParsePrefix("fd00::5/64")}},
@@ -25,18 +26,23 @@ func TestNames(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+
 	junk := filepath.Join(w.Dir, "x.json")
 	if err := os.WriteFile(junk, []byte("{"), 0o600); err != nil {
 		t.Fatal(err)
 	}
+
 	got, err := Names(w.Dir)
+
 	want := map[netip.Addr]string{netip.MustParseAddr("10.244.1.5"): "prod/db-0", netip.MustParseAddr("fd00::5"): "default/web-0"}
 	if diff := cmp.Diff(want, got, cmpopts.EquateComparable(netip.Addr{})); err != nil || diff != "" {
 		t.Errorf("%v (-want +got):\n%s", err, diff)
 	}
+
 	if _, err := os.Stat(junk); err != nil {
 		t.Error(err)
 	}
+
 	if got, err := Names(filepath.Join(w.Dir, "nosuch")); err != nil || len(got) > 0 {
 		t.Errorf("no directory: %v, %v", got, err)
 	}

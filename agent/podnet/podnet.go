@@ -53,6 +53,7 @@ func (p Pod) IPs() []netip.Addr {
 	for i, a := range p.Addresses {
 		out[i] = a.Addr()
 	}
+
 	return out
 }
 
@@ -90,21 +91,28 @@ func HostName(containerID, iface string) string {
 // end. Add is idempotent; a failed Add leaves no parts.
 func (w *Wirer) Add(ctx context.Context, p Pod) (hostName string, err error) {
 	host := HostName(p.ContainerID, p.Interface)
+
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, w.Undo(ctx, p))
 		}
 	}()
+
 	start := time.Now()
+
 	if err := w.wire(ctx, p); err != nil {
 		return "", err
 	}
+
 	wired := time.Now()
 	w.observe(PhaseWiring, wired.Sub(start))
+
 	if err := w.Connector.Await(ctx, host); err != nil {
 		return "", err
 	}
+
 	w.observe(PhaseInstalled, time.Since(wired))
+
 	return host, nil
 }
 
@@ -113,14 +121,17 @@ func (w *Wirer) wire(ctx context.Context, p Pod) error {
 	if err := w.record(p); err != nil {
 		return err
 	}
+
 	if link.CheckPodInterface(w.spec(p)) != nil {
 		if err := w.Connector.Reset(ctx, HostName(p.ContainerID, p.Interface)); err != nil {
 			return err
 		}
 	}
+
 	if err := link.SyncPodInterface(w.spec(p)); err != nil {
 		return err
 	}
+
 	return w.connect(ctx, p)
 }
 
@@ -132,8 +143,10 @@ func (w *Wirer) connect(ctx context.Context, p Pod) error {
 		if err != nil {
 			return err
 		}
+
 		w.Wired(deviceOf(l.Index, p))
 	}
+
 	return w.Connector.Connect(ctx, host, p)
 }
 
@@ -152,6 +165,7 @@ func (w *Wirer) observe(phase string, took time.Duration) {
 func (w *Wirer) Undo(ctx context.Context, p Pod) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTimeout)
 	defer cancel()
+
 	return w.Del(ctx, p.ContainerID, p.Interface)
 }
 
@@ -167,6 +181,7 @@ func (w *Wirer) Check(ctx context.Context, p Pod) error {
 	if err := link.CheckPodInterface(w.spec(p)); err != nil {
 		return err
 	}
+
 	return w.Connector.Check(ctx, host, p)
 }
 
@@ -176,6 +191,7 @@ func (w *Wirer) remove(ctx context.Context, host string) error {
 	if err := errors.Join(w.Connector.Release(ctx, host), link.Delete(host)); err != nil {
 		return err
 	}
+
 	if err := w.forget(host); err != nil {
 		return err
 	}
@@ -183,13 +199,21 @@ func (w *Wirer) remove(ctx context.Context, host string) error {
 	if w.Removed != nil {
 		w.Removed(host)
 	}
+
 	return nil
 }
 
 func (w *Wirer) spec(p Pod) link.PodInterface {
 	return link.PodInterface{
-		HostName: HostName(p.ContainerID, p.Interface), Netns: p.Netns, Name: p.Interface, MAC: p.MAC, MTU: p.MTU,
-		Addresses: p.Addresses, Gateways: p.Gateways, NoChecksum: w.NoChecksum,
-		Egress: p.EgressRate, Ingress: p.IngressRate,
+		HostName:   HostName(p.ContainerID, p.Interface),
+		Netns:      p.Netns,
+		Name:       p.Interface,
+		MAC:        p.MAC,
+		MTU:        p.MTU,
+		Addresses:  p.Addresses,
+		Gateways:   p.Gateways,
+		NoChecksum: w.NoChecksum,
+		Egress:     p.EgressRate,
+		Ingress:    p.IngressRate,
 	}
 }

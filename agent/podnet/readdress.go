@@ -36,40 +36,54 @@ type doubt struct {
 // address back. OVN drops packets from a source address that is not the port's.
 func (k *Keeper) readdress(ctx context.Context, host string, p Pod) error {
 	namespace, name, _ := strings.Cut(p.LogicalPort, "_")
+
 	now, known := k.Assigned(namespace, name, p.UID)
-	if !known || slices.Equal(now.Addresses, p.Addresses) && slices.Equal(now.MAC, p.MAC) && slices.Equal(now.Gateways, p.Gateways) {
+	if !known ||
+		slices.Equal(now.Addresses, p.Addresses) && slices.Equal(now.MAC, p.MAC) &&
+			slices.Equal(now.Gateways, p.Gateways) {
 		delete(k.doubts, host)
 		return nil
 	}
+
 	if d := k.doubts[host]; d.says != now.String() {
 		if k.doubts == nil {
 			k.doubts = map[string]doubt{}
 		}
+
 		k.doubts[host] = doubt{now.String(), time.Now()}
 		time.AfterFunc(readdressAfter, k.Wake.Trigger)
+
 		return nil
 	} else if time.Since(d.since) < readdressAfter {
 		return nil
 	}
+
 	release, free := k.Try(p.ContainerID)
 	if !free {
 		time.AfterFunc(readdressAfter, k.Wake.Trigger)
 		return nil
 	}
 	defer release()
+
 	if _, recorded := k.Wirer.Record(p.ContainerID, p.Interface); !recorded {
 		return nil // deleted since
 	}
+
 	was := Assigned{p.MAC, p.Addresses, p.Gateways}
 	p.MAC, p.Addresses, p.Gateways = now.MAC, now.Addresses, now.Gateways
-	k.Log.Warn("changing the addresses of a pod interface", "pod", p.LogicalPort, "port", host, "was", was.String(), "now", now.String())
+	k.Log.Warn("changing the addresses of a pod interface", "pod", p.LogicalPort, "port", host,
+		"was", was.String(), "now", now.String())
+
 	if err := k.Wirer.readdress(ctx, p); err != nil {
 		return fmt.Errorf("give pod %s its addresses: %w", p.LogicalPort, err)
 	}
+
 	delete(k.doubts, host)
+
 	if k.Readdressed != nil {
 		k.Readdressed(ctx, p, was)
 	}
+
 	return nil
 }
 
@@ -79,8 +93,10 @@ func (w *Wirer) readdress(ctx context.Context, p Pod) error {
 	if err := link.ReaddressPod(w.spec(p)); err != nil {
 		return err
 	}
+
 	if err := w.connect(ctx, p); err != nil {
 		return err
 	}
+
 	return w.record(p)
 }

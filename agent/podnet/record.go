@@ -28,16 +28,20 @@ func (w *Wirer) record(p Pod) error {
 	if p.Time.IsZero() { // keeps the order of two sandboxes
 		p.Time = time.Now()
 	}
+
 	b, err := json.Marshal(p)
 	if err == nil {
 		err = os.MkdirAll(w.Dir, 0o700)
 	}
+
 	if err == nil {
 		err = atomicfile.Write(w.recordPath(host), b, 0o600)
 	}
+
 	if err != nil {
 		return fmt.Errorf("write record of %s: %w", host, err)
 	}
+
 	return nil
 }
 
@@ -45,6 +49,7 @@ func (w *Wirer) forget(host string) error {
 	if err := os.Remove(w.recordPath(host)); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("remove record of %s: %w", host, err)
 	}
+
 	return nil
 }
 
@@ -64,31 +69,40 @@ func (w *Wirer) records() (map[string]Pod, error) {
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, fmt.Errorf("read records: %w", err)
 	}
+
 	if err := atomicfile.Sweep(filepath.Join(w.Dir, "*")); err != nil {
 		return nil, err
 	}
+
 	out := map[string]Pod{}
+
 	for _, f := range files {
 		host, ok := strings.CutSuffix(f.Name(), recordSuffix)
 		if !ok {
 			continue
 		}
+
 		b, err := os.ReadFile(w.recordPath(host))
 		if errors.Is(err, os.ErrNotExist) {
 			continue // removed meanwhile
 		}
+
 		if err != nil {
 			return nil, fmt.Errorf("read record of %s: %w", host, err)
 		}
+
 		var p Pod
 		if json.Unmarshal(b, &p) != nil || HostName(p.ContainerID, p.Interface) != host {
 			if err := w.forget(host); err != nil {
 				return nil, err
 			}
+
 			continue
 		}
+
 		out[host] = p
 	}
+
 	return out, nil
 }
 
@@ -101,17 +115,20 @@ func Recorded(dir string) ([]Pod, error) {
 	}
 
 	var out []Pod
+
 	for _, f := range files {
 		host, ok := strings.CutSuffix(f.Name(), recordSuffix)
 		if !ok {
 			continue
 		}
+
 		if p, known := readRecord(dir, host); known { // otherwise removed meanwhile, or not a record
 			out = append(out, p)
 		}
 	}
 
 	slices.SortStableFunc(out, func(a, b Pod) int { return a.Time.Compare(b.Time) })
+
 	return out, nil
 }
 
@@ -124,10 +141,12 @@ func Names(dir string) (map[netip.Addr]string, error) {
 	}
 
 	out := map[netip.Addr]string{}
+
 	for _, p := range pods {
 		for _, a := range p.Addresses {
 			out[a.Addr()] = p.Name()
 		}
 	}
+
 	return out, nil
 }

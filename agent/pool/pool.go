@@ -62,6 +62,7 @@ func (e *NoPortError) Error() string {
 	if e.Held > 0 {
 		text += fmt.Sprintf(", %d held", e.Held)
 	}
+
 	return text
 }
 
@@ -99,6 +100,7 @@ func New(node string, rest time.Duration) *Pool {
 func (p *Pool) Restore(claims []Claim, released map[int]time.Time, now time.Time) (lost []Claim) {
 	for _, c := range slices.Backward(claims) {
 		_, tagTaken := p.claims[c.Tag]
+
 		_, interfaceTaken := p.tags[c.Owner.key()]
 		if tagTaken || interfaceTaken || p.hasAddressOf(c.Port) {
 			lost = append(lost, c)
@@ -112,13 +114,16 @@ func (p *Pool) Restore(claims []Claim, released map[int]time.Time, now time.Time
 		if _, used := p.claims[tag]; used {
 			continue
 		}
+
 		if at.After(now) {
 			at = now
 		}
+
 		p.released[tag] = at
 	}
 
 	slices.Reverse(lost)
+
 	return lost
 }
 
@@ -127,6 +132,7 @@ func (p *Pool) Restore(claims []Claim, released map[int]time.Time, now time.Time
 // groups and Held. Otherwise the port stays as it was given to the pod until the pod releases it.
 func (p *Pool) SetPorts(ports []annotation.PoolPort) {
 	clear(p.ports)
+
 	for _, port := range ports {
 		p.ports[port.Tag] = port
 		p.renew(port.Tag)
@@ -143,6 +149,7 @@ func (p *Pool) Take(o Owner, now time.Time) (port annotation.PoolPort, early boo
 	}
 
 	var chosen Status
+
 	none := &NoPortError{Node: p.node}
 	for tag := range p.ports {
 		s := p.status(tag, now)
@@ -159,11 +166,13 @@ func (p *Pool) Take(o Owner, now time.Time) (port annotation.PoolPort, early boo
 			}
 		}
 	}
+
 	if chosen.State == "" {
 		return annotation.PoolPort{}, false, none
 	}
 
 	p.claim(Claim{Tag: chosen.Port.Tag, Owner: o, Port: chosen.Port})
+
 	return chosen.Port, chosen.State == Resting, nil
 }
 
@@ -178,6 +187,7 @@ func (p *Pool) before(a, b int) bool {
 // pod that has the tag now.
 func (p *Pool) Release(containerID, iface string, now time.Time) (tag int, released bool) {
 	key := podInterface{containerID, iface}
+
 	tag, claimed := p.tags[key]
 	if !claimed {
 		return 0, false
@@ -186,9 +196,11 @@ func (p *Pool) Release(containerID, iface string, now time.Time) (tag int, relea
 	for _, a := range p.claims[tag].Port.Addresses {
 		delete(p.addresses, a)
 	}
+
 	delete(p.claims, tag)
 	delete(p.tags, key)
 	p.released[tag] = now
+
 	return tag, true
 }
 
@@ -204,6 +216,7 @@ func (p *Pool) Owners() []Owner {
 	for _, tag := range slices.Sorted(maps.Keys(p.claims)) {
 		out = append(out, p.claims[tag].Owner)
 	}
+
 	return out
 }
 
@@ -218,6 +231,7 @@ func (p *Pool) Ports(now time.Time) []Status {
 	for _, tag := range tags {
 		out = append(out, p.status(tag, now))
 	}
+
 	return out
 }
 
@@ -229,6 +243,7 @@ func count(ports []Status) map[PortState]int {
 	for _, s := range ports {
 		counts[s.State]++
 	}
+
 	return counts
 }
 
@@ -236,11 +251,13 @@ func count(ports []Status) map[PortState]int {
 // state file keeps these times.
 func (p *Pool) Released(now time.Time) map[int]time.Time {
 	out := map[int]time.Time{}
+
 	for tag, at := range p.released {
 		if p.restLeft(tag, now) > 0 {
 			out[tag] = at
 		}
 	}
+
 	return out
 }
 
@@ -274,11 +291,13 @@ func (p *Pool) restLeft(tag int, now time.Time) time.Duration {
 	if !ok {
 		return 0
 	}
+
 	return max(0, p.rest-now.Sub(at))
 }
 
 func (p *Pool) claim(c Claim) {
 	p.claims[c.Tag] = c
+
 	p.tags[c.Owner.key()] = c.Tag
 	for _, a := range c.Port.Addresses {
 		p.addresses[a] = true
@@ -291,6 +310,7 @@ func (p *Pool) claim(c Claim) {
 // renew gives the tag's claim the current UUID, groups and Held of its port.
 func (p *Pool) renew(tag int) {
 	c, claimed := p.claims[tag]
+
 	port, published := p.ports[tag]
 	if claimed && published && sameIdentity(port, c.Port) {
 		c.Port = port

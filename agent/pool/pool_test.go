@@ -38,6 +38,7 @@ func portsOf(tags ...int) []annotation.PoolPort {
 	for _, tag := range tags {
 		out = append(out, port(tag))
 	}
+
 	return out
 }
 
@@ -50,10 +51,12 @@ func owner(container string) pool.Owner {
 
 func mustTake(t *testing.T, p *pool.Pool, container string, now time.Time) annotation.PoolPort {
 	t.Helper()
+
 	got, _, err := p.Take(owner(container), now)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	return got
 }
 
@@ -64,11 +67,13 @@ func statusOf(p *pool.Pool, tag int, now time.Time) pool.Status {
 			return s
 		}
 	}
+
 	return pool.Status{}
 }
 
 func TestPool_takesPortThatRestedLongest(t *testing.T) {
 	type tags = []int
+
 	type ago = map[int]time.Duration // since the release, by tag
 
 	for _, tt := range []struct {
@@ -93,26 +98,31 @@ func TestPool_takesPortThatRestedLongest(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			p := pool.New("vm1", rest)
+
 			ports := portsOf(tt.ports...)
 			for i := range ports {
 				ports[i].Held = slices.Contains(tt.held, ports[i].Tag)
 			}
+
 			p.SetPorts(ports)
 
 			var claims []pool.Claim
 			for _, tag := range tt.used {
 				claims = append(claims, pool.Claim{Tag: tag, Owner: owner(fmt.Sprint("c", tag)), Port: port(tag)})
 			}
+
 			released := map[int]time.Time{}
 			for tag, d := range tt.ago {
 				released[tag] = epoch.Add(-d)
 			}
+
 			p.Restore(claims, released, epoch)
 
 			got, early, err := p.Take(owner("new"), epoch)
 			if err != nil || got.Tag != tt.want || early != tt.early {
 				t.Fatalf("took tag %d, early %v, %v; want tag %d, early %v", got.Tag, early, err, tt.want, tt.early)
 			}
+
 			if s := statusOf(p, tt.want, epoch); s.State != pool.Used || s.Owner != owner("new") {
 				t.Errorf("status %+v, want used by the new container", s)
 			}
@@ -141,24 +151,31 @@ func TestPool_errorSaysWhyNoPortIsFree(t *testing.T) {
 		if tt.missing {
 			p.Restore([]pool.Claim{{Tag: 100, Owner: owner("old"), Port: port(100)}}, nil, epoch)
 		}
+
 		var ports []annotation.PoolPort
 		for tag := 2; tag < 2+tt.ports; tag++ {
 			ports = append(ports, port(tag))
 		}
+
 		for i := range tt.held {
 			ports[i].Held = true
 		}
+
 		p.SetPorts(ports)
+
 		for i := range tt.ports - tt.held {
 			mustTake(t, p, fmt.Sprint("c", i), epoch)
 		}
 
 		_, _, err := p.Take(owner("last"), epoch)
+
 		var none *pool.NoPortError
+
 		tt.want.Node = "vm1"
 		if !errors.As(err, &none) || *none != tt.want || err.Error() != tt.text {
 			t.Errorf("got %v, want %q", err, tt.text)
 		}
+
 		if _, has := p.Port("last", "eth0"); has {
 			t.Error("the container has a port after an error")
 		}
@@ -176,10 +193,12 @@ func TestPool_repeatedTakeReturnsTheSamePort(t *testing.T) {
 	}
 
 	second := owner("a")
+
 	second.Interface = "net1"
 	if other, _, err := p.Take(second, epoch); err != nil || other.Tag != 3 {
 		t.Errorf("another interface took tag %d, %v; want 3", other.Tag, err)
 	}
+
 	if other := mustTake(t, p, "b", epoch); other.Tag != 4 {
 		t.Errorf("another container took tag %d, want 4", other.Tag)
 	}
@@ -200,9 +219,11 @@ func TestPool_lateReleaseKeepsThePortOfTheNextPod(t *testing.T) {
 	if tag, released := p.Release("old", "net1", epoch); released {
 		t.Errorf("tag %d was released for another interface", tag)
 	}
+
 	if tag, released := p.Release("old", "eth0", epoch); tag != 2 || !released {
 		t.Fatalf("released tag %d, %v; want 2", tag, released)
 	}
+
 	if _, early, err := p.Take(owner("new"), epoch.Add(time.Second)); err != nil || !early {
 		t.Fatalf("early %v, %v; want an early reuse", early, err)
 	}
@@ -210,6 +231,7 @@ func TestPool_lateReleaseKeepsThePortOfTheNextPod(t *testing.T) {
 	if tag, released := p.Release("old", "eth0", epoch.Add(2*time.Second)); released {
 		t.Errorf("tag %d was released by a late DEL", tag)
 	}
+
 	if s := statusOf(p, 2, epoch); s.State != pool.Used || s.Owner != owner("new") {
 		t.Errorf("status %+v, want used by the new container", s)
 	}
@@ -221,6 +243,7 @@ func TestPool_portUnderPod(t *testing.T) {
 	changed := func(change func(*annotation.PoolPort)) []annotation.PoolPort {
 		p := port(2)
 		change(&p)
+
 		return []annotation.PoolPort{p, port(3)}
 	}
 	repaired := changed(func(p *annotation.PoolPort) { p.ID = port(77).ID })
@@ -254,6 +277,7 @@ func TestPool_portUnderPod(t *testing.T) {
 			if got, has := p.Port("a", "eth0"); !has || !reflect.DeepEqual(got, tt.pods) {
 				t.Errorf("the pod has %v, %v; want %v", got, has, tt.pods)
 			}
+
 			s := statusOf(p, 2, epoch)
 			if s.State != tt.state || s.Owner != owner("a") || !reflect.DeepEqual(s.Port, tt.pods) {
 				t.Errorf("status %+v, want %s with the pod's port", s, tt.state)
@@ -262,10 +286,12 @@ func TestPool_portUnderPod(t *testing.T) {
 			if tag, released := p.Release("a", "eth0", epoch); tag != 2 || !released {
 				t.Errorf("released tag %d, %v; want 2", tag, released)
 			}
+
 			after := statusOf(p, 2, epoch)
 			if after.State != tt.after || after.Owner != (pool.Owner{}) {
 				t.Errorf("status %+v after the release, want state %q without owner", after, tt.after)
 			}
+
 			if tt.after != "" && !reflect.DeepEqual(after.Port, tt.ports[0]) {
 				t.Errorf("port %v after the release, want %v", after.Port, tt.ports[0])
 			}
@@ -280,6 +306,7 @@ func TestPool_removedPortReturns(t *testing.T) {
 	p.SetPorts(nil)
 
 	p.SetPorts(portsOf(2))
+
 	if s := statusOf(p, 2, epoch); s.State != pool.Used || s.Owner != owner("a") {
 		t.Errorf("status %+v, want used by its pod", s)
 	}
@@ -295,14 +322,17 @@ func TestPool_noTwoPodsHaveOneAddress(t *testing.T) {
 	moved := port(2)
 	moved.Tag, moved.MAC = 18, port(18).MAC
 	p.SetPorts([]annotation.PoolPort{moved})
+
 	if s := statusOf(p, 18, epoch); s.State != pool.Held {
 		t.Errorf("tag 18 is %s, want held while a pod has its address", s.State)
 	}
+
 	if got, _, err := p.Take(owner("b"), epoch); err == nil {
 		t.Errorf("took %v, the address of another pod", got)
 	}
 
 	p.Release("a", "eth0", epoch)
+
 	if got := mustTake(t, p, "b", epoch); got.Tag != 18 {
 		t.Errorf("took tag %d, want 18", got.Tag)
 	}
@@ -310,6 +340,7 @@ func TestPool_noTwoPodsHaveOneAddress(t *testing.T) {
 
 func TestPool_restoreKeepsTheNewestClaim(t *testing.T) {
 	type claims = []pool.Claim
+
 	claim := func(tag int, container string) pool.Claim {
 		return pool.Claim{Tag: tag, Owner: owner(container), Port: port(tag)}
 	}
@@ -356,6 +387,7 @@ func TestPool_restoreKeepsTheNewestClaim(t *testing.T) {
 		for _, s := range p.Ports(epoch) {
 			kept = append(kept, pool.Claim{Tag: s.Port.Tag, Owner: s.Owner, Port: s.Port})
 		}
+
 		if !reflect.DeepEqual(kept, tt.kept) {
 			t.Errorf("%s: kept %v, want %v", tt.name, kept, tt.kept)
 		}
@@ -397,10 +429,12 @@ func TestPool_restoredRest(t *testing.T) {
 			t.Errorf("tag %d rests for %v, want %v", tag, got, want)
 		}
 	}
+
 	want := map[int]time.Time{2: epoch.Add(-20 * time.Second), 3: epoch}
 	if got := p.Released(epoch); !reflect.DeepEqual(got, want) {
 		t.Errorf("released %v, want %v", got, want)
 	}
+
 	if got := p.Released(epoch.Add(rest)); len(got) != 0 {
 		t.Errorf("released %v a minute later, want none", got)
 	}
@@ -408,20 +442,26 @@ func TestPool_restoredRest(t *testing.T) {
 
 func TestPool_countsHaveAllStates(t *testing.T) {
 	p := pool.New("vm1", rest)
+
 	type counts = map[pool.PortState]int
+
 	none := counts{pool.Free: 0, pool.Resting: 0, pool.Used: 0, pool.Held: 0, pool.Missing: 0}
 	if got := p.Counts(epoch); !reflect.DeepEqual(got, none) {
 		t.Errorf("counts of a new pool %v, want %v", got, none)
 	}
 
 	p.SetPorts(portsOf(2, 3, 4))
+
 	for _, container := range []string{"a", "b", "c"} {
 		mustTake(t, p, container, epoch)
 	}
+
 	p.Release("c", "eth0", epoch) // tag 4
+
 	held := port(5)
 	held.Held = true
 	p.SetPorts(append(portsOf(3, 4, 6, 7), held)) // without tag 2
+
 	want := counts{pool.Free: 2, pool.Resting: 1, pool.Used: 1, pool.Held: 1, pool.Missing: 1}
 	if got := p.Counts(epoch); !reflect.DeepEqual(got, want) {
 		t.Errorf("counts %v, want %v", got, want)

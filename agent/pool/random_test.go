@@ -46,6 +46,7 @@ func TestPool_randomEvents(t *testing.T) {
 			n.now = n.now.Add(time.Duration(n.random.IntN(20)) * time.Second)
 			n.step()
 			n.check()
+
 			if t.Failed() {
 				return
 			}
@@ -53,6 +54,7 @@ func TestPool_randomEvents(t *testing.T) {
 	}
 
 	t.Logf("outcomes %v", seen)
+
 	for _, outcome := range []string{
 		"taken", "taken early", "repeated", "no port", "released", "released late",
 		"repaired", "readdressed", "removed under a pod", "restarted",
@@ -83,18 +85,22 @@ func (n *node) step() {
 // takeable returns the tags that a new pod may have, in the order of preference.
 func (n *node) takeable() []int {
 	var tags []int
+
 	for _, p := range n.ports {
 		taken := slices.ContainsFunc(n.claims, func(c pool.Claim) bool { return c.Tag == p.Tag })
 		if !p.Held && !taken {
 			tags = append(tags, p.Tag)
 		}
 	}
+
 	slices.SortFunc(tags, func(a, b int) int {
 		if order := n.released[a].Compare(n.released[b]); order != 0 {
 			return order
 		}
+
 		return a - b
 	})
+
 	return tags
 }
 
@@ -107,18 +113,22 @@ func (n *node) take() {
 
 	if len(want) == 0 {
 		n.seen["no port"]++
+
 		var none *pool.NoPortError
 		if !errors.As(err, &none) || none.Ports != len(n.ports) || none.Used+none.Held != none.Ports {
 			n.t.Errorf("took %v, %v; want no port", got, err)
 		}
+
 		return
 	}
 
 	at, wasReleased := n.released[want[0]]
+
 	wantEarly := wasReleased && n.now.Sub(at) < rest
 	if err != nil || got.Tag != want[0] || early != wantEarly || got.Held {
 		n.t.Errorf("took %v, early %v, %v; want tag %d, early %v", got, early, err, want[0], wantEarly)
 	}
+
 	n.seen["taken"]++
 	if early {
 		n.seen["taken early"]++
@@ -131,23 +141,28 @@ func (n *node) take() {
 
 func (n *node) repeatTake() {
 	n.t.Helper()
+
 	if len(n.claims) == 0 {
 		return
 	}
+
 	c := n.claims[n.random.IntN(len(n.claims))]
 
 	got, early, err := n.pool.Take(c.Owner, n.now)
 	if err != nil || early || got.Tag != c.Tag {
 		n.t.Errorf("repeated Take of %v: %v, early %v, %v", c, got, early, err)
 	}
+
 	n.seen["repeated"]++
 }
 
 func (n *node) release() {
 	n.t.Helper()
+
 	if len(n.claims) == 0 {
 		return
 	}
+
 	i := n.random.IntN(len(n.claims))
 	c := n.claims[i]
 
@@ -155,6 +170,7 @@ func (n *node) release() {
 	if !released || tag != c.Tag {
 		n.t.Errorf("released tag %d, %v; want %d", tag, released, c.Tag)
 	}
+
 	n.seen["released"]++
 
 	n.claims = slices.Delete(n.claims, i, i+1)
@@ -165,18 +181,22 @@ func (n *node) release() {
 // releaseLate repeats the release of an earlier sandbox.
 func (n *node) releaseLate() {
 	n.t.Helper()
+
 	if len(n.deleted) == 0 {
 		return
 	}
+
 	o := n.deleted[n.random.IntN(len(n.deleted))]
 
 	before := n.pool.Ports(n.now)
 	if tag, released := n.pool.Release(o.ContainerID, o.Interface, n.now); released {
 		n.t.Errorf("tag %d was released by the late release of %v", tag, o)
 	}
+
 	if after := n.pool.Ports(n.now); !reflect.DeepEqual(before, after) {
 		n.t.Errorf("a late release changed %v to %v", before, after)
 	}
+
 	n.seen["released late"]++
 }
 
@@ -190,6 +210,7 @@ func (n *node) publish() {
 	var ports []annotation.PoolPort
 	for tag := 2; tag < 15; tag++ {
 		i := slices.IndexFunc(n.ports, func(p annotation.PoolPort) bool { return p.Tag == tag })
+
 		event := n.random.IntN(12)
 		switch {
 		case i < 0 && event < 8:
@@ -201,10 +222,12 @@ func (n *node) publish() {
 			if used[tag] {
 				n.seen["removed under a pod"]++
 			}
+
 			continue
 		}
 
 		p := n.ports[i]
+
 		switch event {
 		case 1, 2:
 			p.Held = !p.Held
@@ -215,6 +238,7 @@ func (n *node) publish() {
 			p.Addresses = port(tag + 1000 + 100*n.random.IntN(9)).Addresses
 			n.seen["readdressed"]++
 		}
+
 		ports = append(ports, p)
 	}
 
@@ -233,6 +257,7 @@ func (n *node) restart() {
 	for i, c := range claims {
 		claims[i].Port = n.given[c.Owner.ContainerID] // the UUID may have changed since
 	}
+
 	n.pool = pool.New("vm1", rest)
 	lost := n.pool.Restore(claims, n.released, n.now)
 	n.pool.SetPorts(n.ports)
@@ -242,27 +267,32 @@ func (n *node) restart() {
 		n.t.Errorf("lost %v; ports %v, then %v", lost, before, after)
 		return
 	}
+
 	for i, b := range before {
 		a := after[i]
 		if a.State != b.State || a.Owner != b.Owner || a.Rest != b.Rest || a.Port.Tag != b.Port.Tag {
 			n.t.Errorf("status %+v, after the restart %+v", b, a)
 		}
 	}
+
 	n.seen["restarted"]++
 }
 
 // check compares the Pool with the events so far.
 func (n *node) check() {
 	n.t.Helper()
+
 	statuses := n.pool.Ports(n.now)
 	if !slices.IsSortedFunc(statuses, func(a, b pool.Status) int { return a.Port.Tag - b.Port.Tag }) {
 		n.t.Errorf("ports are not sorted: %v", statuses)
 	}
 
 	tags, addresses := map[int]bool{}, map[string]bool{}
+
 	for _, c := range n.claims {
 		got, has := n.pool.Port(c.Owner.ContainerID, c.Owner.Interface)
 		given := n.given[c.Owner.ContainerID]
+
 		same := bytes.Equal(got.MAC, given.MAC) && slices.Equal(got.Addresses, given.Addresses)
 		if !has || got.Tag != given.Tag || !same {
 			n.t.Errorf("%v has %v, %v; was given %v", c.Owner, got, has, given)
@@ -271,11 +301,13 @@ func (n *node) check() {
 		if tags[got.Tag] {
 			n.t.Errorf("two pods have tag %d", got.Tag)
 		}
+
 		tags[got.Tag] = true
 		for _, a := range got.Addresses {
 			if addresses[a.String()] {
 				n.t.Errorf("two pods have address %s", a)
 			}
+
 			addresses[a.String()] = true
 		}
 	}
@@ -285,24 +317,29 @@ func (n *node) check() {
 		published[p.Tag] = p
 		tags[p.Tag] = true
 	}
+
 	if len(statuses) != len(tags) {
 		n.t.Errorf("%d ports, want %d: %v", len(statuses), len(tags), statuses)
 	}
+
 	for _, s := range statuses {
 		if want := n.state(s.Port.Tag, published); s.State != want {
 			n.t.Errorf("tag %d is %s, want %s", s.Port.Tag, s.State, want)
 		}
+
 		if p := published[s.Port.Tag]; s.State != pool.Missing && !reflect.DeepEqual(s.Port, p) {
 			n.t.Errorf("tag %d has port %v, the ConfigMap has %v", s.Port.Tag, s.Port, p)
 		}
 	}
 
 	resting := map[int]time.Time{}
+
 	for tag, at := range n.released {
 		if n.now.Sub(at) < rest {
 			resting[tag] = at
 		}
 	}
+
 	if got := n.pool.Released(n.now); !reflect.DeepEqual(got, resting) {
 		n.t.Errorf("released %v, want %v", got, resting)
 	}
@@ -311,6 +348,7 @@ func (n *node) check() {
 	for _, count := range n.pool.Counts(n.now) {
 		total += count
 	}
+
 	if total != len(statuses) {
 		n.t.Errorf("counts sum up to %d, want %d", total, len(statuses))
 	}

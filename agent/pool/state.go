@@ -22,6 +22,7 @@ func EncodeState(s State) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("encode state of pool: %w", err)
 	}
+
 	return append(b, '\n'), nil
 }
 
@@ -38,6 +39,7 @@ func DecodeState(text []byte) (State, error) {
 			return State{}, fmt.Errorf("decode state of pool: %w", err)
 		}
 	}
+
 	if _, err := annotation.ParsePoolPorts(s.Ports); err != nil {
 		return State{}, fmt.Errorf("decode state of pool: %w", err)
 	}
@@ -47,5 +49,6 @@ func DecodeState(text []byte) (State, error) {
 			return State{}, fmt.Errorf("decode state of pool: released: %d is not a tag", tag)
 		}
 	}
+
 	return s, nil
 }

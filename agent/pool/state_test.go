@@ -14,10 +14,12 @@ import (
 // stateOf returns a state with valid texts.
 func stateOf(t testing.TB, ports []annotation.PoolPort, released map[int]time.Time) pool.State {
 	t.Helper()
+
 	text, err := annotation.FormatPoolPorts(ports)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	return pool.State{
 		Node:     annotation.FormatPool(annotation.Pool{Cluster: "k8s", Node: "vm1"}),
 		Ports:    text,
@@ -39,6 +41,7 @@ func TestState_roundTrip(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		if got, err := pool.DecodeState(text); err != nil || !sameState(got, want) {
 			t.Errorf("%s: got %+v, %v, want %+v", name, got, err, want)
 		}
@@ -47,6 +50,7 @@ func TestState_roundTrip(t *testing.T) {
 
 func TestEncodeState_refusesTimesThatCannotBeRead(t *testing.T) {
 	s := pool.State{Released: map[int]time.Time{2: time.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC)}}
+
 	text, err := pool.EncodeState(s)
 	if err == nil || !strings.HasPrefix(err.Error(), "encode state of pool: ") {
 		t.Errorf("got %s, %v", text, err)
@@ -71,6 +75,7 @@ func TestDecodeState_errorsNameTheField(t *testing.T) {
 		if text == string(valid) {
 			t.Fatalf("%s is not in %s", tt.old, valid)
 		}
+
 		if _, err := pool.DecodeState([]byte(text)); err == nil || !strings.HasPrefix(err.Error(), tt.want) {
 			t.Errorf("%s for %s: got %v, want %q", tt.new, tt.old, err, tt.want)
 		}
@@ -84,6 +89,7 @@ func FuzzDecodeState(f *testing.F) {
 	if err != nil {
 		f.Fatal(err)
 	}
+
 	f.Add(text)
 
 	f.Fuzz(func(t *testing.T, text []byte) {
@@ -91,10 +97,12 @@ func FuzzDecodeState(f *testing.F) {
 		if err != nil {
 			return
 		}
+
 		again, err := pool.EncodeState(s)
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		if got, err := pool.DecodeState(again); err != nil || !sameState(got, s) {
 			t.Errorf("%q: %+v, then %+v, %v", text, s, got, err)
 		}
@@ -103,10 +111,13 @@ func FuzzDecodeState(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		p := pool.New("vm1", rest)
 		p.Restore(nil, s.Released, epoch)
 		p.SetPorts(ports)
+
 		var out bytes.Buffer
+
 		err = pool.Table(&out, "vm1", p.Ports(epoch))
 		if lines := bytes.Count(out.Bytes(), []byte("\n")); err != nil || lines != len(ports)+2 {
 			t.Errorf("table %s, %v; want a line for each of %d ports", out.String(), err, len(ports))

@@ -15,6 +15,7 @@ import (
 func Table(w io.Writer, node string, ports []Status) error {
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(table, "TAG\tADDRESSES\tMAC\tSTATE\tPOD\tPORT")
+
 	for _, s := range ports {
 		var addresses []string
 		for _, a := range s.Port.Addresses {
@@ -24,19 +25,23 @@ func Table(w io.Writer, node string, ports []Status) error {
 		fmt.Fprintf(table, "%d\t%s\t%s\t%s\t%s\t%s\n", s.Port.Tag, strings.Join(addresses, ","), s.Port.MAC,
 			s.describe(), cmp.Or(s.Owner.Pod, "-"), s.Port.ID)
 	}
+
 	if err := table.Flush(); err != nil {
 		return fmt.Errorf("write table of ports: %w", err)
 	}
 
 	n := count(ports)
+
 	summary := fmt.Sprintf("node %s: %d ports: %d used, %d free, %d resting, %d held",
 		node, len(ports), n[Used], n[Free], n[Resting], n[Held])
 	if n[Missing] > 0 {
 		summary += fmt.Sprintf(", %d missing", n[Missing])
 	}
+
 	if _, err := fmt.Fprintln(w, summary); err != nil {
 		return fmt.Errorf("write summary of ports: %w", err)
 	}
+
 	return nil
 }
 

@@ -46,6 +46,7 @@ func TestTable_goldens(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
+
 			p := pool.New("vm1", rest)
 			p.Restore(tt.claims, tt.state.Released, epoch)
 			p.SetPorts(ports)
@@ -54,6 +55,7 @@ func TestTable_goldens(t *testing.T) {
 			if err := pool.Table(&got, "vm1", p.Ports(epoch)); err != nil {
 				t.Fatal(err)
 			}
+
 			compare(t, filepath.Join("testdata", tt.name+".txt"), got.Bytes())
 		})
 	}
@@ -61,10 +63,12 @@ func TestTable_goldens(t *testing.T) {
 
 func compare(t *testing.T, file string, got []byte) {
 	t.Helper()
+
 	if *update {
 		if err := os.WriteFile(file, got, 0o644); err != nil {
 			t.Fatal(err)
 		}
+
 		return
 	}
 
@@ -72,6 +76,7 @@ func compare(t *testing.T, file string, got []byte) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	if !bytes.Equal(got, want) {
 		t.Errorf("%s (-update rewrites it): got\n%swant\n%s", file, got, want)
 	}
@@ -86,6 +91,7 @@ func (f *full) Write(b []byte) (int, error) {
 	if f.left -= len(b); f.left < 0 {
 		return 0, errFull
 	}
+
 	return len(b), nil
 }
 
@@ -94,6 +100,7 @@ func TestTable_reportsFailedWrites(t *testing.T) {
 	if err := pool.Table(&all, "vm1", nil); err != nil {
 		t.Fatal(err)
 	}
+
 	for left := range all.Len() {
 		if err := pool.Table(&full{left}, "vm1", nil); !errors.Is(err, errFull) {
 			t.Errorf("writer with %d bytes left: %v, want %v", left, err, errFull)

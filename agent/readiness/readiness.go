@@ -54,6 +54,7 @@ func (r *Readiness) Starting(why string) {
 	if why != r.start && why != "" {
 		r.log.Warn("waiting", "for", why)
 	}
+
 	r.start = why
 }
 
@@ -77,11 +78,13 @@ func (r *Readiness) Missing() []string {
 	if !started {
 		out = append(out, cmp.Or(start, "starting"))
 	}
+
 	for _, p := range parts {
 		if s := p(); s != "" {
 			out = append(out, s)
 		}
 	}
+
 	return out
 }
 
@@ -102,9 +105,11 @@ func (r *Readiness) serve(w http.ResponseWriter, _ *http.Request) {
 	r.mu.Lock()
 	faults := r.faults
 	r.mu.Unlock()
+
 	if faults == nil {
 		return
 	}
+
 	for _, fault := range faults() {
 		fmt.Fprintln(w, fault)
 	}

@@ -46,6 +46,7 @@ func hostNodes() []*corev1.Node {
 			Mode: annotation.GatewayModeShared, InterfaceID: "breth0_" + name, MAC: "02:00:00:00:00:01", Addresses: prefixes(cidrs...), NodePorts: true,
 		}
 		hosts, _ := json.Marshal(append(cidrs, more...))
+
 		return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: map[string]string{
 			annotation.NodeSubnets:   fmt.Sprintf(`{"default":["10.244.%d.0/24","fd00:10:244:%d::/64"]}`, n, n),
 			annotation.NodeJoin:      fmt.Sprintf(`{"default":{"ipv4":"100.64.0.%d/16","ipv6":"fd98::%d/64"}}`, n+1, n+1),
@@ -57,10 +58,12 @@ func hostNodes() []*corev1.Node {
 		for i, a := range addresses {
 			n.Status.Addresses = append(n.Status.Addresses, corev1.NodeAddress{Type: []corev1.NodeAddressType{corev1.NodeInternalIP, corev1.NodeExternalIP}[i], Address: a})
 		}
+
 		return n
 	}
 	tunnels := agents("node2", 2, "172.31.9.2/32")
 	tunnels.Annotations[annotation.TunnelAddress] = "172.30.1.12"
+
 	return []*corev1.Node{
 		agents("node1", 1, "172.30.0.77/24", "172.31.9.1/32", "2001:db8::11/128"), tunnels,
 		bare("node3", nil, "172.30.0.13", "203.0.113.13"),
@@ -81,17 +84,21 @@ type sides struct {
 func newSides(t *testing.T) *sides {
 	s := &sides{t: t, node: node1(), nodes: hostNodes(), external: prefixes("192.0.2.0/24")}
 	s.node.Own = append(s.node.Own, addrs("172.31.9.1", "2001:db8::11", "10.244.1.2", "fd00:10:244:1::2")...)
+
 	s.node.Addresses = append(s.node.Addresses, addrs("172.31.9.1", "2001:db8::11")...)
 	for _, n := range s.nodes[1:] {
 		s.node.Hosts = append(s.node.Hosts, annotation.HostAddresses(n)...)
 	}
+
 	slices.SortFunc(s.node.Hosts, netip.Addr.Compare)
+
 	return s
 }
 
 // controller returns all VIPs with their backends, and the message of the Event.
 func (s *sides) controller(objects ...any) (vips map[string]string, event string) {
 	s.t.Helper()
+
 	c, err := reconcile.NewCluster(plan.Config{
 		ClusterCIDRs: s.node.Cluster.Pods, ServiceCIDRs: s.node.Cluster.Services, JoinSubnets: s.node.Cluster.Join, ExternalIPs: s.external, TrustSlices: s.trust,
 		SNATPorts: plan.PortRange{First: 49152, Last: 65535}, MTU: 1400,
@@ -100,14 +107,19 @@ func (s *sides) controller(objects ...any) (vips map[string]string, event string
 	if err != nil {
 		s.t.Fatal(err)
 	}
+
 	for _, n := range s.nodes {
 		objects = append(objects, n)
 	}
+
 	c.Servers = func() model.ControlPlane { return s.servers }
 	vips = map[string]string{}
+
 	var key plan.Key
+
 	for _, o := range objects {
 		var err error
+
 		switch o := o.(type) {
 		case *corev1.Service:
 			err, key = add(c.Stores[plan.KindService], o), plan.ServiceKey(o.Namespace, o.Name)
@@ -118,14 +130,17 @@ func (s *sides) controller(objects ...any) (vips map[string]string, event string
 		case *corev1.Pod:
 			err, key = add(c.Stores[plan.KindPod], o), plan.PodKey(o.Namespace, o.Name)
 		}
+
 		if err != nil {
 			s.t.Fatal(err)
 		}
 	}
+
 	rows, planErr := plan.Rows(c, key)
 	if planErr != nil {
 		event = planErr.Error()
 	}
+
 	for _, row := range rows {
 		if lb, ok := row.(plan.LoadBalancer); ok {
 			for v, b := range lb.VIPs {
@@ -133,6 +148,7 @@ func (s *sides) controller(objects ...any) (vips map[string]string, event string
 			}
 		}
 	}
+
 	return vips, event
 }
 
@@ -143,21 +159,25 @@ func (s *sides) agent(o model.Objects) map[string]string {
 	s.node.Cluster.ExternalIPs, s.node.Cluster.ControlPlane = s.external, s.servers
 	s.node.Cluster.TrustEndpointSlices = s.trust
 	out := map[string]string{}
+
 	if p := service.New(o.Meaning(s.node.Cluster), s.node); p != nil {
 		for _, f := range p.Frontends {
 			var to []string
 			for _, b := range p.Groups[f.Group].Backends {
 				to = append(to, b.String())
 			}
+
 			out[netip.AddrPortFrom(f.Key.Addr, f.Key.Port).String()] = strings.Join(to, ",")
 		}
 	}
+
 	return out
 }
 
 func serviceAt(address string, port int32, proto corev1.Protocol, balancer bool) *corev1.Service {
 	svc := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "tenant", Name: "web"}}
 	svc.Spec.ClusterIPs = []string{"10.96.0.10", "fd00:10:96::10"}
+
 	svc.Spec.Ports = []corev1.ServicePort{{Port: port, Protocol: proto}}
 	if balancer {
 		svc.Spec.Type = corev1.ServiceTypeLoadBalancer
@@ -165,6 +185,7 @@ func serviceAt(address string, port int32, proto corev1.Protocol, balancer bool)
 	} else {
 		svc.Spec.ExternalIPs = []string{address}
 	}
+
 	return svc
 }
 
@@ -174,6 +195,7 @@ func serviceAt(address string, port int32, proto corev1.Protocol, balancer bool)
 func TestManagementPortsAreNotServed(t *testing.T) {
 	s := newSides(t)
 	s.external = prefixes("0.0.0.0/0", "::/0")
+
 	for _, host := range hostAddresses {
 		for _, balancer := range []bool{false, true} {
 			for _, port := range append(keptNumbers(), 80) {
@@ -181,13 +203,16 @@ func TestManagementPortsAreNotServed(t *testing.T) {
 					front := netip.AddrPortFrom(netip.MustParseAddr(host.address), port).String()
 					svc := serviceAt(host.address, int32(port), proto, balancer)
 					served := !slices.Contains(model.KeptPorts(), model.KeptPort{Protocol: proto, Number: port})
+
 					vips, event := s.controller(svc)
 					if _, ok := vips[front]; ok != served {
 						t.Errorf("%s, load balancer's %t: %s/%s at the controller: served %t", host.name, balancer, front, proto, ok)
 					}
+
 					if told := strings.Contains(event, fmt.Sprintf("%s port %d of %s: it is the node's own", proto, port, host.address)); told == served {
 						t.Errorf("%s: %s/%s: the Event says %q", host.name, front, proto, event)
 					}
+
 					if _, ok := s.agent(model.Objects{Service: svc})[front]; ok != served {
 						t.Errorf("%s, load balancer's %t: %s/%s at the agent: served %t", host.name, balancer, front, proto, ok)
 					}
@@ -202,6 +227,7 @@ func keptNumbers() (out []uint16) {
 	for _, p := range model.KeptPorts() {
 		out = append(out, p.Number)
 	}
+
 	return out
 }
 
@@ -209,12 +235,14 @@ func keptNumbers() (out []uint16) {
 // at an API server or a database, nor a kept port at their addresses, and that the Event says so.
 func TestFrontendsAtControlPlane_areRefused(t *testing.T) {
 	const none = ""
+
 	s := newSides(t)
 	s.external = prefixes("0.0.0.0/0", "::/0")
 	s.servers = model.NewControlPlane(model.APIServer, []netip.AddrPort{
 		netip.MustParseAddrPort("198.51.100.5:443"), netip.MustParseAddrPort("[2001:db8:5::5]:443"), netip.MustParseAddrPort("172.30.0.12:8443"),
 		netip.MustParseAddrPort("10.96.0.10:443"), // a cluster IP outside of the configured networks
 	}, nil).With(model.NewControlPlane(model.Database, []netip.AddrPort{netip.MustParseAddrPort("198.51.100.7:16641")}, nil))
+
 	for _, tc := range []struct {
 		address string
 		port    int32
@@ -239,6 +267,7 @@ func TestFrontendsAtControlPlane_areRefused(t *testing.T) {
 			svc := serviceAt(tc.address, tc.port, tc.proto, balancer)
 			vips, event := s.controller(svc)
 			_, controller := vips[front]
+
 			_, agent := s.agent(model.Objects{Service: svc})[front]
 			for name, got := range map[string]map[string]string{"controller": vips, "agent": s.agent(model.Objects{Service: svc})} {
 				at := netip.AddrPortFrom(netip.MustParseAddr("10.96.0.10"), uint16(tc.port)).String()
@@ -246,9 +275,11 @@ func TestFrontendsAtControlPlane_areRefused(t *testing.T) {
 					t.Errorf("the %s does not serve the cluster IP %s", name, at)
 				}
 			}
+
 			if served := tc.why == none; controller != served || agent != served {
 				t.Errorf("%s/%s, load balancer's %t: served by the controller %t, by the agent %t", front, tc.proto, balancer, controller, agent)
 			}
+
 			want := fmt.Sprintf("%s port %d of %s: %s", tc.proto, tc.port, tc.address, tc.why)
 			if tc.why != none && !strings.Contains(event, want) || tc.why == none && event != "" {
 				t.Errorf("%s/%s: the Event says %q, want %q", front, tc.proto, event, want)
@@ -270,6 +301,7 @@ func TestNodePortsAtControlPlane_areRefused(t *testing.T) {
 	pod.Spec.NodeName = "node1"
 	pod.Spec.Containers = []corev1.Container{{Ports: []corev1.ContainerPort{{HostPort: 8443, ContainerPort: 80}}}}
 	pod.Status.PodIPs = []corev1.PodIP{{IP: "10.244.1.5"}, {IP: "fd00:10:244:1::5"}}
+
 	for _, tc := range []struct {
 		server              string
 		own, sockets, other bool // served at 172.30.0.11, for sockets of node1, at node2
@@ -281,6 +313,7 @@ func TestNodePortsAtControlPlane_areRefused(t *testing.T) {
 		{"192.0.2.99:8443", true, true, true},
 	} {
 		s.servers = model.NewControlPlane(model.APIServer, []netip.AddrPort{netip.MustParseAddrPort(tc.server)}, nil)
+
 		for name, o := range map[string]model.Objects{"node port": {Service: nodePort}, "host port": {Pod: pod}} {
 			var vips map[string]string
 			if o.Pod != nil {
@@ -288,6 +321,7 @@ func TestNodePortsAtControlPlane_areRefused(t *testing.T) {
 			} else {
 				vips, _ = s.controller(o.Service)
 			}
+
 			agent := s.agent(o)
 			check := func(where string, got map[string]string, front string, want bool) {
 				if _, is := got[front]; is != want {
@@ -300,6 +334,7 @@ func TestNodePortsAtControlPlane_areRefused(t *testing.T) {
 			check("agent", agent, "172.30.0.77:8443", true)
 			check("agent", agent, "0.0.0.0:8443", tc.sockets)
 			check("agent", agent, "[::]:8443", true)
+
 			if o.Service != nil {
 				check("controller", vips, "172.30.0.12:8443", tc.other)
 			}
@@ -312,11 +347,13 @@ func TestNodePortsAtControlPlane_areRefused(t *testing.T) {
 // setting. Addresses of the load balancer are served: some announce addresses of nodes.
 func TestExternalIPsAtHostsAreRefused(t *testing.T) {
 	s := newSides(t)
+
 	for _, host := range hostAddresses {
 		external, balancer := serviceAt(host.address, 80, corev1.ProtocolTCP, false), serviceAt(host.address, 80, corev1.ProtocolTCP, true)
 		both := balancer.DeepCopy()
 		both.Spec.ExternalIPs = []string{host.address}
 		a := netip.MustParseAddr(host.address)
+
 		front, own, setting := netip.AddrPortFrom(a, 80).String(), netip.PrefixFrom(a, a.BitLen()).String(), "--allow-external-ips"
 		for _, tc := range []struct {
 			name, allowed string
@@ -332,8 +369,10 @@ func TestExternalIPsAtHostsAreRefused(t *testing.T) {
 			if s.external = nil; tc.allowed != "" {
 				s.external = prefixes(tc.allowed)
 			}
+
 			vips, event := s.controller(tc.svc)
 			_, controller := vips[front]
+
 			_, agent := s.agent(model.Objects{Service: tc.svc})[front]
 			if controller != tc.served || agent != tc.served || strings.Contains(event, setting) != tc.told {
 				t.Errorf("%s, %s: served by the controller %t, by the agent %t, Event %q", host.name, tc.name, controller, agent, event)
@@ -346,6 +385,7 @@ func TestExternalIPsAtHostsAreRefused(t *testing.T) {
 // link-local ones, and for node ports.
 func TestManagementPortsAreNotHostPorts(t *testing.T) {
 	s := newSides(t)
+
 	for _, ip := range []string{"", "0.0.0.0", "::", "172.30.0.11", "172.30.0.77", "172.31.9.1", "2001:db8::11", "127.0.0.1", "127.0.0.2", "::1", "fe80::11", "fe80::99", "10.244.1.2"} {
 		for _, port := range append(model.KeptPorts(), model.KeptPort{Protocol: corev1.ProtocolTCP, Number: 8080}) {
 			pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "tenant", Name: "p", Annotations: map[string]string{
@@ -354,24 +394,29 @@ func TestManagementPortsAreNotHostPorts(t *testing.T) {
 			pod.Spec.NodeName = "node1"
 			pod.Spec.Containers = []corev1.Container{{Ports: []corev1.ContainerPort{{HostIP: ip, HostPort: int32(port.Number), ContainerPort: 80, Protocol: port.Protocol}}}}
 			pod.Status.PodIPs = []corev1.PodIP{{IP: "10.244.1.5"}, {IP: "fd00:10:244:1::5"}}
+
 			served := port.Number == 8080 && ip != "fe80::99" // which the host does not have
 			if got := s.agent(model.Objects{Pod: pod}); (len(got) > 0) != served {
 				t.Errorf("host port %v at %q: the agent serves %v", port, ip, got)
 			}
+
 			if vips, event := s.controller(pod); !served && len(vips) > 0 {
 				t.Errorf("host port %v at %q: the controller serves %v, %s", port, ip, vips, event)
 			}
 		}
 	}
+
 	for _, port := range append(model.KeptPorts(), model.KeptPort{Protocol: corev1.ProtocolTCP, Number: 30080}) {
 		svc := serviceAt("192.0.2.1", 80, port.Protocol, false)
 		svc.Spec.Ports[0].NodePort = int32(port.Number)
+
 		vips, _ := s.controller(svc)
 		for _, got := range []map[string]string{vips, s.agent(model.Objects{Service: svc})} {
 			served := false
 			for front := range got {
 				served = served || netip.MustParseAddrPort(front).Port() == port.Number
 			}
+
 			if served != (port.Number == 30080) {
 				t.Errorf("node port %v is served %t: %v", port, served, got)
 			}
@@ -401,10 +446,12 @@ func TestExternalIPsOutsideRangesAreRefused(t *testing.T) {
 		if s.external = nil; tc.allowed != "" {
 			s.external = prefixes(strings.Split(tc.allowed, ",")...)
 		}
+
 		front := netip.AddrPortFrom(netip.MustParseAddr(tc.address), 80).String()
 		svc := serviceAt(tc.address, 80, corev1.ProtocolTCP, tc.balancer)
 		vips, event := s.controller(svc)
 		_, controller := vips[front]
+
 		_, agent := s.agent(model.Objects{Service: svc})[front]
 		if controller != tc.served || agent != tc.served || (event == "") != tc.served {
 			t.Errorf("%q, load balancer's %t: %s: served by the controller %t, by the agent %t, Event %q", tc.allowed, tc.balancer, tc.address, controller, agent, event)
@@ -416,6 +463,7 @@ func TestExternalIPsOutsideRangesAreRefused(t *testing.T) {
 // EndpointSlice.
 func TestRefusedEndpoints(t *testing.T) {
 	const notGlobal, ours, tunnels = "not a global unicast address", "is the node's own", "is the tunnels'"
+
 	s := newSides(t)
 	for _, tc := range []struct {
 		address string
@@ -485,12 +533,15 @@ func TestRefusedEndpoints(t *testing.T) {
 		t.Run(fmt.Sprintf("%s %d %s %s", tc.address, tc.port, tc.proto, tc.made), func(t *testing.T) {
 			svc := serviceAt("192.0.2.1", 80, tc.proto, false)
 			addr := netip.MustParseAddr(tc.address)
+
 			slice := &discoveryv1.EndpointSlice{ObjectMeta: metav1.ObjectMeta{Name: "s", Labels: map[string]string{}}, AddressType: discoveryv1.AddressTypeIPv6}
 			if addr.Is4() {
 				slice.AddressType = discoveryv1.AddressTypeIPv4
 			}
+
 			made, trusted := strings.CutPrefix(tc.made, "trusted")
 			s.trust = trusted
+
 			switch strings.TrimSpace(made) {
 			case "selector":
 				svc.Spec.Selector = map[string]string{"app": "web"}
@@ -500,22 +551,28 @@ func TestRefusedEndpoints(t *testing.T) {
 			case "apiserver":
 				svc.Namespace, svc.Name = "default", "kubernetes"
 			}
+
 			slice.Namespace, slice.Labels[discoveryv1.LabelServiceName] = svc.Namespace, svc.Name
 			slice.Ports = []discoveryv1.EndpointPort{{Port: &tc.port, Protocol: &tc.proto}}
 			slice.Endpoints = []discoveryv1.Endpoint{{Addresses: []string{tc.address}}}
 			want := netip.AddrPortFrom(addr, uint16(tc.port)).String()
+
 			vip := "10.96.0.10:80"
 			if addr.Is6() {
 				vip = "[fd00:10:96::10]:80"
 			}
+
 			vips, event := s.controller(svc, slice)
 			agent := s.agent(model.Objects{Service: svc, Slices: []*discoveryv1.EndpointSlice{slice}})
+
 			if tc.refused != "" {
 				want = ""
 			}
+
 			if vips[vip] != want || tc.proto != "SCTP" && agent[vip] != want { // SCTP sockets are not translated
 				t.Errorf("the controller gives connections to %q, the agent to %q, want %q", vips[vip], agent[vip], want)
 			}
+
 			if (event == "") != (tc.refused == "") || !strings.Contains(event, tc.refused) {
 				t.Errorf("the Event says %q, want %q", event, tc.refused)
 			}
@@ -527,41 +584,53 @@ func TestRefusedEndpoints(t *testing.T) {
 // clients outside its source ranges.
 func TestControllerAndAgentTruncateAlike(t *testing.T) {
 	s := newSides(t)
+
 	for _, tc := range []struct{ ports, external, endpoints, slicePorts int }{
 		{1025, 1, 1, 1}, {1, 65, 1, 1}, {200, 64, 1, 1}, {300, 1, 3000, 1}, {20, 1, 1, 2000},
 	} {
 		svc := serviceAt("192.0.2.1", 80, corev1.ProtocolTCP, false)
+
 		svc.Spec.Ports, svc.Spec.ExternalIPs = nil, nil
 		for i := range tc.ports {
 			svc.Spec.Ports = append(svc.Spec.Ports, corev1.ServicePort{Name: fmt.Sprint(i), Port: int32(3000 + i)})
 		}
+
 		for i := range tc.external {
 			svc.Spec.ExternalIPs = append(svc.Spec.ExternalIPs, fmt.Sprintf("192.0.2.%d", 1+i))
 		}
+
 		slice := &discoveryv1.EndpointSlice{ObjectMeta: metav1.ObjectMeta{Namespace: "tenant", Name: "s", Labels: map[string]string{discoveryv1.LabelServiceName: "web"}}, AddressType: discoveryv1.AddressTypeIPv4}
+
 		for i := range tc.slicePorts {
 			name, number := fmt.Sprint(i), int32(8000+i)
 			slice.Ports = append(slice.Ports, discoveryv1.EndpointPort{Name: &name, Port: &number})
 		}
+
 		for i := range tc.endpoints {
 			slice.Endpoints = append(slice.Endpoints, discoveryv1.Endpoint{Addresses: []string{fmt.Sprintf("10.244.%d.%d", 16+i/250, 3+i%250)}})
 		}
+
 		vips, event := s.controller(svc, slice)
+
 		agent := s.agent(model.Objects{Service: svc, Slices: []*discoveryv1.EndpointSlice{slice}})
 		if len(vips) != len(agent) {
 			t.Errorf("%+v: the controller serves %d front ends, the agent %d", tc, len(vips), len(agent))
 		}
+
 		for front, to := range vips {
 			if agent[front] != to {
 				t.Errorf("%+v: the controller gives %s to %.60q, the agent to %.60q", tc, front, to, agent[front])
 			}
 		}
+
 		if (event == "") != (tc.ports == 20) {
 			t.Errorf("%+v: Event %q", tc, event)
 		}
 	}
+
 	svc := serviceAt("192.0.2.1", 80, corev1.ProtocolTCP, true)
 	slice := &discoveryv1.EndpointSlice{AddressType: discoveryv1.AddressTypeIPv4, Endpoints: []discoveryv1.Endpoint{{Addresses: []string{"10.244.2.5"}}}}
+
 	slice.Ports = []discoveryv1.EndpointPort{{Name: new(string), Port: &svc.Spec.Ports[0].Port}}
 	for n, want := range map[int]string{model.MaxSourceRanges: "10.244.2.5:80", model.MaxSourceRanges + 1: ""} {
 		svc.Spec.LoadBalancerSourceRanges = slices.Repeat([]string{"172.30.0.0/24"}, n)

@@ -74,6 +74,7 @@ func (b before) noteAddresses(t *Tables, p Plan) {
 			b.vips[a] = t.vips[a] > 0
 		}
 	}
+
 	for _, a := range p.UDP {
 		if _, ok := b.udp[a]; !ok {
 			b.udp[a] = t.udp[a] > 0
@@ -86,17 +87,23 @@ func (t *Tables) Changes() Changes {
 	b := t.before
 	t.before = newBefore()
 	c := Changes{
-		Set: map[bpf.ServiceKey]bpf.ServiceOwner{}, Counts: map[bpf.ServiceKey]bpf.ServicePort{}, Lookups: map[bpf.ServiceKey]netip.AddrPort{},
+		Set:     map[bpf.ServiceKey]bpf.ServiceOwner{},
+		Counts:  map[bpf.ServiceKey]bpf.ServicePort{},
+		Lookups: map[bpf.ServiceKey]netip.AddrPort{},
 	}
+
 	for k, was := range b.frontends {
 		is := t.served(k)
+
 		c.Redirects = c.Redirects || !was.redirect.Equal(is.redirect)
 		if is.port != was.port {
 			c.Counts[k] = is.port
 		}
+
 		if is.by.Key != (Key{}) && (is.by.Key != was.by.Key || !is.by.Created.Equal(was.by.Created)) {
 			c.New = append(c.New, k)
 		}
+
 		switch is.owner {
 		case was.owner:
 		case 0:
@@ -104,6 +111,7 @@ func (t *Tables) Changes() Changes {
 		default:
 			c.Set[k] = is.owner
 		}
+
 		switch {
 		case is.local == was.local:
 		case !is.local.IsValid():
@@ -112,24 +120,29 @@ func (t *Tables) Changes() Changes {
 			c.Lookups[k] = is.local
 		}
 	}
+
 	for k, was := range b.sockets {
 		if is := t.sockets(k); !slices.EqualFunc(was.Ports, is.Ports, equalPorts) {
 			c.Sockets = append(c.Sockets, is)
 		}
 	}
+
 	for a, was := range b.vips {
 		c.VIPs = c.VIPs || was != (t.vips[a] > 0)
 	}
+
 	for a, was := range b.udp {
 		if was && t.udp[a] == 0 {
 			c.Gone = append(c.Gone, a)
 		}
 	}
+
 	slices.SortFunc(c.Unset, compareKeys)
 	slices.SortFunc(c.Unlookups, compareKeys)
 	sortSockets(c.Sockets)
 	slices.SortFunc(c.Gone, netip.AddrPort.Compare)
 	slices.SortFunc(c.New, compareKeys)
+
 	return c
 }
 
@@ -138,7 +151,9 @@ func sortSockets(s []bpf.SockService) {
 }
 
 func equalPorts(a, b bpf.SockPort) bool {
-	return a.Proto == b.Proto && a.Affinity == b.Affinity && a.NotLoopback == b.NotLoopback && slices.Equal(a.Frontends, b.Frontends) && slices.Equal(a.Backends, b.Backends)
+	return a.Proto == b.Proto && a.Affinity == b.Affinity && a.NotLoopback == b.NotLoopback &&
+		slices.Equal(a.Frontends, b.Frontends) &&
+		slices.Equal(a.Backends, b.Backends)
 }
 
 // served returns the current state of a frontend, or the zero value if it has none.
@@ -147,18 +162,28 @@ func (t *Tables) served(k bpf.ServiceKey) served {
 	if h == nil {
 		return served{}
 	}
+
 	f, _ := h.plan.frontend(k)
+
 	s := served{by: h.owner(), owner: f.Owner}
 	if f.Owner != 0 {
 		g := h.plan.Groups[f.Group]
+
 		s.redirect = Redirect{g.Redirect, g.From}
 		if f.Port != 0 {
-			s.port = bpf.ServicePort{Namespace: h.key.Namespace, Name: h.key.Name, Proto: k.Proto, Port: f.Port}
+			s.port = bpf.ServicePort{
+				Namespace: h.key.Namespace,
+				Name:      h.key.Name,
+				Proto:     k.Proto,
+				Port:      f.Port,
+			}
 		}
 	}
+
 	if f.Owner == bpf.ServiceHost {
 		s.local = h.plan.Groups[f.Group].Local
 	}
+
 	return s
 }
 
@@ -166,23 +191,31 @@ func (t *Tables) served(k bpf.ServiceKey) served {
 // no ports if there are none.
 func (t *Tables) sockets(k Key) bpf.SockService {
 	out := bpf.SockService{Key: k.String()}
+
 	c := t.claimants[k]
 	if c == nil {
 		return out
 	}
+
 	fronts := make([][]netip.AddrPort, len(c.plan.Groups))
 	for _, f := range c.plan.Frontends {
 		if f.Socket && t.holders[f.Key] == c {
 			fronts[f.Group] = append(fronts[f.Group], netip.AddrPortFrom(f.Key.Addr, f.Key.Port))
 		}
 	}
+
 	for i, g := range c.plan.Groups {
 		if len(fronts[i]) > 0 {
 			out.Ports = append(out.Ports, bpf.SockPort{
-				Frontends: fronts[i], Proto: g.Proto, Backends: g.Backends, Affinity: g.Affinity, NotLoopback: g.NotLoopback,
+				Frontends:   fronts[i],
+				Proto:       g.Proto,
+				Backends:    g.Backends,
+				Affinity:    g.Affinity,
+				NotLoopback: g.NotLoopback,
 			})
 		}
 	}
+
 	return out
 }
 
@@ -190,20 +223,25 @@ func (t *Tables) sockets(k Key) bpf.SockService {
 // own are the host's addresses. Sorted.
 func (t *Tables) SocketFrontends(keys []bpf.ServiceKey, own []netip.Addr) []netip.AddrPort {
 	var out []netip.AddrPort
+
 	for _, k := range keys {
 		h := t.holders[k]
 		if h == nil || k.Proto != model.NumberUDP {
 			continue
 		}
+
 		f, _ := h.plan.frontend(k)
 		if !f.Socket {
 			continue
 		}
+
 		for _, a := range f.addresses(own, h.plan.Groups[f.Group].NotLoopback) {
 			out = append(out, netip.AddrPortFrom(a, k.Port))
 		}
 	}
+
 	slices.SortFunc(out, netip.AddrPort.Compare)
+
 	return slices.Compact(out)
 }
 
@@ -215,6 +253,7 @@ func (t *Tables) Frontends() map[bpf.ServiceKey]bpf.ServiceOwner {
 			out[k] = s.owner
 		}
 	}
+
 	return out
 }
 
@@ -226,17 +265,20 @@ func (t *Tables) Counts() map[bpf.ServiceKey]bpf.ServicePort {
 			out[k] = s.port
 		}
 	}
+
 	return out
 }
 
 // Lookups returns the host sockets behind all frontends of bpf.ServiceHost.
 func (t *Tables) Lookups() map[bpf.ServiceKey]netip.AddrPort {
 	out := map[bpf.ServiceKey]netip.AddrPort{}
+
 	for k := range t.holders {
 		if s := t.served(k); s.local.IsValid() {
 			out[k] = s.local
 		}
 	}
+
 	return out
 }
 
@@ -244,23 +286,28 @@ func (t *Tables) Lookups() map[bpf.ServiceKey]netip.AddrPort {
 // gateway mode. Each connection goes to one of them.
 func (t *Tables) Redirects() map[bpf.ServiceKey]Redirect {
 	out := map[bpf.ServiceKey]Redirect{}
+
 	for k := range t.holders {
 		if s := t.served(k); len(s.redirect.To) > 0 {
 			out[k] = s.redirect
 		}
 	}
+
 	return out
 }
 
 // Sockets returns all Services for the host's sockets, sorted by key.
 func (t *Tables) Sockets() []bpf.SockService {
 	var out []bpf.SockService
+
 	for k := range t.claimants {
 		if s := t.sockets(k); len(s.Ports) > 0 {
 			out = append(out, s)
 		}
 	}
+
 	sortSockets(out)
+
 	return out
 }
 

@@ -25,17 +25,20 @@ func (f frontends) owner(a netip.Addr) bpf.ServiceOwner {
 	if f.host && f.node.owns(a) {
 		return bpf.ServiceHost
 	}
+
 	return bpf.ServiceOVN
 }
 
 // internal returns frontends for the host's sockets only.
 func (f frontends) internal(port uint16, addrs []netip.Addr) []Frontend {
 	var out []Frontend
+
 	for _, a := range addrs {
 		if f.proto != model.NumberSCTP {
 			out = append(out, Frontend{Key: f.key(a, port), Socket: true})
 		}
 	}
+
 	return out
 }
 
@@ -43,8 +46,10 @@ func (f frontends) internal(port uint16, addrs []netip.Addr) []Frontend {
 func (f frontends) external(port uint16, addrs []netip.Addr) []Frontend {
 	var out []Frontend
 	for _, a := range addrs {
-		out = append(out, Frontend{Key: f.key(a, port), Owner: f.owner(a), Socket: f.proto != model.NumberSCTP})
+		out = append(out,
+			Frontend{Key: f.key(a, port), Owner: f.owner(a), Socket: f.proto != model.NumberSCTP})
 	}
+
 	return out
 }
 
@@ -55,9 +60,11 @@ func (f frontends) nodePort(port uint16, is4 bool, addrs []netip.Addr) []Fronten
 	if is4 {
 		every = netip.IPv4Unspecified()
 	}
+
 	out := f.internal(port, []netip.Addr{every})
 	for _, a := range addrs {
 		out = append(out, Frontend{Key: f.key(a, port), Owner: f.owner(a)})
 	}
+
 	return out
 }

@@ -52,11 +52,13 @@ func (n *Node) has(a netip.Addr) bool { return slices.Contains(n.Own, a) }
 // outside returns the addresses of the family that serve node ports to outside clients.
 func (n *Node) outside(is4 bool) []netip.Addr {
 	var out []netip.Addr
+
 	for _, a := range n.Addresses {
 		if a.Is4() == is4 && n.Cluster.ServesNodePorts(a) {
 			out = append(out, a)
 		}
 	}
+
 	return out
 }
 
@@ -72,11 +74,13 @@ func (n *Node) taken(k bpf.ServiceKey, asked bool) string {
 	if !model.IsOwn(k.Addr, n.has) {
 		return ""
 	}
+
 	if slices.ContainsFunc(n.Ephemeral, func(r bpf.PortRange) bool { return r.Contains(k.Port) }) {
 		return "the host's connections use this port (net.ipv4.ip_local_port_range, without ip_local_reserved_ports)"
 	}
 
 	var sockets []netip.AddrPort
+
 	switch {
 	case k.Proto == model.NumberUDP:
 		sockets = n.UDP
@@ -87,6 +91,7 @@ func (n *Node) taken(k bpf.ServiceKey, asked bool) string {
 	if asked && slices.ContainsFunc(sockets, func(s netip.AddrPort) bool { return receives(s, k) }) {
 		return "a socket of the host is open on this port"
 	}
+
 	return ""
 }
 
@@ -102,6 +107,7 @@ func receives(socket netip.AddrPort, k bpf.ServiceKey) bool {
 	if k.Addr.IsUnspecified() && a.Is4() == k.Addr.Is4() {
 		return !a.IsLoopback()
 	}
+
 	return a == k.Addr || a.IsUnspecified() && (a.Is6() || k.Addr.Is4())
 }
 
@@ -112,15 +118,19 @@ func (n *Node) keeps(k bpf.ServiceKey, clusterIPs []netip.Addr) bool {
 	if model.Keeps(proto, at, n.isHost) {
 		return true
 	}
+
 	if slices.Contains(clusterIPs, k.Addr) {
 		return false // the API server allocates them
 	}
+
 	if n.Cluster.ControlPlane.Keeps(proto, at) != "" {
 		return true
 	}
+
 	if !k.Addr.IsUnspecified() || k.Proto != model.NumberTCP {
 		return false
 	}
+
 	return n.Cluster.ControlPlane.ServesAt(k.Port, func(a netip.Addr) bool {
 		return a.Is4() == k.Addr.Is4() && (a.IsLoopback() || n.owns(a))
 	})

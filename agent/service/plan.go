@@ -40,7 +40,9 @@ func (f Frontend) addresses(own []netip.Addr, notLoopback bool) []netip.Addr {
 	if !f.Key.Addr.IsUnspecified() {
 		return []netip.Addr{f.Key.Addr}
 	}
+
 	is4 := f.Key.Addr.Is4()
+
 	out := model.OfFamily(own, is4)
 	switch {
 	case notLoopback:
@@ -49,6 +51,7 @@ func (f Frontend) addresses(own []netip.Addr, notLoopback bool) []netip.Addr {
 	default:
 		out = append(out, netip.IPv6Loopback())
 	}
+
 	return out
 }
 
@@ -85,12 +88,14 @@ func (r Redirect) Equal(o Redirect) bool {
 // New returns the plan of an object on node n, or nil if it serves nothing.
 func New(m model.Meaning, n *Node) *Plan {
 	var p *Plan
+
 	switch {
 	case m.Service != nil:
 		p = planService(m.Service, n)
 	case m.Pod != nil:
 		p = planPod(m.Pod, n)
 	}
+
 	if p == nil {
 		return nil
 	}
@@ -107,16 +112,20 @@ func New(m model.Meaning, n *Node) *Plan {
 			if m.Pod != nil && !f.Key.Addr.IsUnspecified() && !n.Cluster.ServesNodePorts(f.Key.Addr) {
 				p.refuse(f, "it is the node's own")
 			}
+
 			return true
 		}
 
 		asked := m.Pod != nil || m.Service.HasExternalIP(f.Key.Addr) && f.Key.Port == f.Port
+
 		return p.refuse(f, n.taken(f.Key, asked))
 	})
 	if len(p.Frontends)+len(p.Refused) == 0 {
 		return nil
 	}
+
 	p.sort()
+
 	return p
 }
 
@@ -126,11 +135,15 @@ func (p *Plan) refuse(f Frontend, why string) bool {
 	if why == "" {
 		return false
 	}
+
 	what := f.Key.Addr.String()
 	if f.Key.Addr.IsUnspecified() {
 		what = "every address of the node"
 	}
-	p.Refused = append(p.Refused, fmt.Sprintf("%s port %d of %s: %s", model.ProtocolName(f.Key.Proto), f.Key.Port, what, why))
+
+	p.Refused = append(p.Refused,
+		fmt.Sprintf("%s port %d of %s: %s", model.ProtocolName(f.Key.Proto), f.Key.Port, what, why))
+
 	return true
 }
 
@@ -139,11 +152,13 @@ func (p *Plan) add(g Group, fronts []Frontend) {
 	if len(fronts) == 0 {
 		return
 	}
+
 	i := slices.IndexFunc(p.Groups, g.equal)
 	if i < 0 {
 		i = len(p.Groups)
 		p.Groups = append(p.Groups, g)
 	}
+
 	for _, f := range fronts {
 		f.Group = i
 		p.Frontends = append(p.Frontends, f)
@@ -165,20 +180,28 @@ func (p *Plan) sort() {
 
 // frontend returns the plan's frontend with that key.
 func (p *Plan) frontend(k bpf.ServiceKey) (Frontend, bool) {
-	i, ok := slices.BinarySearchFunc(p.Frontends, k, func(f Frontend, k bpf.ServiceKey) int { return compareKeys(f.Key, k) })
+	i, ok := slices.BinarySearchFunc(p.Frontends, k,
+		func(f Frontend, k bpf.ServiceKey) int { return compareKeys(f.Key, k) })
 	if !ok {
 		return Frontend{}, false
 	}
+
 	return p.Frontends[i], true
 }
 
 func (p *Plan) equal(o *Plan) bool {
-	return p.Created.Equal(o.Created) && slices.Equal(p.Frontends, o.Frontends) && slices.EqualFunc(p.Groups, o.Groups, Group.equal) &&
-		slices.Equal(p.VIPs, o.VIPs) && slices.Equal(p.UDP, o.UDP) && slices.Equal(p.Refused, o.Refused)
+	return p.Created.Equal(o.Created) && slices.Equal(p.Frontends, o.Frontends) &&
+		slices.EqualFunc(p.Groups, o.Groups, Group.equal) &&
+		slices.Equal(p.VIPs, o.VIPs) &&
+		slices.Equal(p.UDP, o.UDP) &&
+		slices.Equal(p.Refused, o.Refused)
 }
 
 func (g Group) equal(o Group) bool {
-	return g.Proto == o.Proto && g.Affinity == o.Affinity && g.NotLoopback == o.NotLoopback && g.Local == o.Local && slices.Equal(g.Backends, o.Backends) && slices.Equal(g.Redirect, o.Redirect) &&
+	return g.Proto == o.Proto && g.Affinity == o.Affinity && g.NotLoopback == o.NotLoopback &&
+		g.Local == o.Local &&
+		slices.Equal(g.Backends, o.Backends) &&
+		slices.Equal(g.Redirect, o.Redirect) &&
 		slices.Equal(g.From, o.From)
 }
 

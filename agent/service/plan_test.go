@@ -43,6 +43,7 @@ func addrs(texts ...string) (out []netip.Addr) {
 	for _, s := range texts {
 		out = append(out, netip.MustParseAddr(s))
 	}
+
 	return out
 }
 
@@ -50,6 +51,7 @@ func prefixes(texts ...string) (out []netip.Prefix) {
 	for _, s := range texts {
 		out = append(out, netip.MustParsePrefix(s))
 	}
+
 	return out
 }
 
@@ -60,22 +62,27 @@ func TestPlan(t *testing.T) {
 	if err != nil || len(files) == 0 {
 		t.Fatalf("no goldens: %v", err)
 	}
+
 	for _, file := range files {
 		t.Run(strings.TrimSuffix(filepath.Base(file), ".txtar"), func(t *testing.T) {
 			archive, err := txtar.ParseFile(file)
 			if err != nil || len(archive.Files) != 2 {
 				t.Fatalf("want the files objects and plan, error %v", err)
 			}
+
 			n := node1()
 			n.Local = strings.HasPrefix(filepath.Base(file), "mode-local")
+
 			got := "\n" + planText(decode(t, archive.Files[0].Data), n)
 			if *update {
 				archive.Files[1].Data = []byte(got)
 				if err := os.WriteFile(file, txtar.Format(archive), 0o644); err != nil {
 					t.Fatal(err)
 				}
+
 				return
 			}
+
 			if diff := cmp.Diff(string(archive.Files[1].Data), got); diff != "" {
 				t.Errorf("plan (-golden +got; -update rewrites):\n%s", diff)
 			}
@@ -86,12 +93,15 @@ func TestPlan(t *testing.T) {
 // decode returns the objects of YAML documents by key.
 func decode(t *testing.T, documents []byte) map[service.Key]model.Objects {
 	t.Helper()
+
 	out := map[service.Key]model.Objects{}
+
 	for _, doc := range bytes.Split(documents, []byte("\n---\n")) {
 		obj, _, err := scheme.Codecs.UniversalDeserializer().Decode(doc, nil, nil)
 		if err != nil {
 			t.Fatalf("%v in\n%s", err, doc)
 		}
+
 		switch obj := obj.(type) {
 		case *corev1.Service:
 			k := service.Key{Namespace: obj.Namespace, Name: obj.Name}
@@ -105,6 +115,7 @@ func decode(t *testing.T, documents []byte) map[service.Key]model.Objects {
 			t.Fatalf("cannot plan a %T", obj)
 		}
 	}
+
 	return out
 }
 
@@ -112,19 +123,25 @@ var protocols = map[uint8]string{6: "tcp", 17: "udp", 132: "sctp"}
 
 // planText formats every plan, by key.
 func planText(objects map[service.Key]model.Objects, n *service.Node) string {
-	var b strings.Builder
-	var keys []service.Key
+	var (
+		b    strings.Builder
+		keys []service.Key
+	)
 	for k := range objects {
 		keys = append(keys, k)
 	}
+
 	slices.SortFunc(keys, service.Key.Compare)
+
 	for _, k := range keys {
 		fmt.Fprintf(&b, "%s\n", k)
+
 		p := service.New(objects[k].Meaning(n.Cluster), n)
 		if p == nil {
 			fmt.Fprintf(&b, "  nothing\n")
 			continue
 		}
+
 		for i, g := range p.Groups {
 			for _, o := range p.Groups[:i] {
 				if cmp.Equal(g, o, equal) {
@@ -132,42 +149,54 @@ func planText(objects map[service.Key]model.Objects, n *service.Node) string {
 				}
 			}
 		}
+
 		for _, f := range p.Frontends {
 			g := p.Groups[f.Group]
 			if g.Proto != f.Key.Proto {
 				fmt.Fprintf(&b, "  a group of %s has a frontend of another protocol\n", protocols[g.Proto])
 			}
+
 			fmt.Fprintf(&b, "  %s/%s", netip.AddrPortFrom(f.Key.Addr, f.Key.Port), protocols[f.Key.Proto])
+
 			switch f.Owner {
 			case bpf.ServiceOVN:
 				fmt.Fprintf(&b, " ovn")
 			case bpf.ServiceHost:
 				fmt.Fprintf(&b, " host %s", g.Local)
 			}
+
 			if f.Owner != 0 && len(g.Redirect) > 0 {
 				fmt.Fprintf(&b, " redirect to %v", g.Redirect)
+
 				if len(g.From) > 0 {
 					fmt.Fprintf(&b, " from %v", g.From)
 				}
 			}
+
 			if f.Socket {
 				fmt.Fprintf(&b, " socket to%s", backends(g))
 			}
+
 			if f.Key.Addr.IsUnspecified() && g.NotLoopback {
 				fmt.Fprintf(&b, ", not on loopback")
 			}
+
 			fmt.Fprintln(&b)
 		}
+
 		for _, a := range p.VIPs {
 			fmt.Fprintf(&b, "  vip %s\n", a)
 		}
+
 		for _, a := range p.UDP {
 			fmt.Fprintf(&b, "  answers %s\n", a)
 		}
+
 		for _, why := range p.Refused {
 			fmt.Fprintf(&b, "  refused: %s\n", why)
 		}
 	}
+
 	return b.String()
 }
 
@@ -176,11 +205,14 @@ func backends(g service.Group) string {
 	for _, a := range g.Backends {
 		out += " " + a.String()
 	}
+
 	if out == "" {
 		out = " no backend"
 	}
+
 	if g.Affinity != 0 {
 		out += " for " + g.Affinity.String()
 	}
+
 	return out
 }

@@ -12,6 +12,7 @@ func planPod(pod *model.Pod, n *Node) *Plan {
 	if pod.Node != n.Name || !n.NodePorts {
 		return nil
 	}
+
 	p := &Plan{Created: pod.Created}
 	for _, port := range pod.Ports {
 		proto := model.ProtocolNumber(port.Protocol)
@@ -20,16 +21,20 @@ func planPod(pod *model.Pod, n *Node) *Plan {
 			if !ok {
 				continue
 			}
+
 			g := Group{Proto: proto, Backends: []netip.AddrPort{backend}, NotLoopback: true}
 			if n.Local {
 				g.Redirect = g.Backends
 			}
+
 			p.add(g, hostPortFrontends(frontends{proto: proto, node: n}, port, is4))
+
 			if proto == model.NumberUDP {
 				p.UDP = append(p.UDP, backend)
 			}
 		}
 	}
+
 	return p
 }
 
@@ -47,5 +52,6 @@ func hostPortFrontends(f frontends, port model.HostPort, is4 bool) []Frontend {
 	case !f.node.Cluster.ServesNodePorts(at):
 		return f.internal(port.Number, []netip.Addr{at})
 	}
+
 	return f.external(port.Number, []netip.Addr{at})
 }

@@ -14,15 +14,27 @@ func planService(svc *model.Service, n *Node) *Plan {
 		if !svc.HasFamily(is4) {
 			continue
 		}
+
 		a := addressesOf(svc, is4, n)
 		for _, port := range svc.Ports {
 			first := len(p.Frontends)
-			p.addPort(svc, a, servicePort{port, model.ProtocolNumber(port.Protocol), svc.Endpoints(port, is4, n.isHost, nil)}, n)
+			p.addPort(
+				svc,
+				a,
+				servicePort{
+					port,
+					model.ProtocolNumber(port.Protocol),
+					svc.Endpoints(port, is4, n.isHost, nil),
+				},
+				n,
+			)
+
 			for i := range p.Frontends[first:] {
 				p.Frontends[first+i].Port = port.Number
 			}
 		}
 	}
+
 	return p
 }
 
@@ -38,13 +50,22 @@ type addresses struct {
 }
 
 func addressesOf(svc *model.Service, is4 bool, n *Node) addresses {
-	out := addresses{is4: is4, open: model.OfFamily(svc.External, is4), ranges: svc.SourceRanges(is4), nodes: n.outside(is4)}
+	out := addresses{
+		is4:    is4,
+		open:   model.OfFamily(svc.External, is4),
+		ranges: svc.SourceRanges(is4),
+		nodes:  n.outside(is4),
+	}
+
 	out.cluster = slices.DeleteFunc(model.OfFamily(svc.ClusterIPs, is4), n.owns)
 	if len(out.ranges) > 0 {
 		out.ranged = model.OfFamily(svc.Announced, is4)
-		out.open = slices.DeleteFunc(out.open, func(a netip.Addr) bool { return slices.Contains(out.ranged, a) })
-		out.admits = slices.ContainsFunc(out.ranges, func(p netip.Prefix) bool { return slices.ContainsFunc(n.Addresses, p.Contains) })
+		out.open = slices.DeleteFunc(out.open,
+			func(a netip.Addr) bool { return slices.Contains(out.ranged, a) })
+		out.admits = slices.ContainsFunc(out.ranges,
+			func(p netip.Prefix) bool { return slices.ContainsFunc(n.Addresses, p.Contains) })
 	}
+
 	return out
 }
 
@@ -62,29 +83,38 @@ func (p *Plan) addPort(svc *model.Service, a addresses, port servicePort, n *Nod
 	if len(near) == 0 {
 		near = model.Usable(port.endpoints)
 	}
+
 	var here []model.Endpoint
+
 	for _, e := range port.endpoints {
 		if n.local(e) {
 			here = append(here, e)
 		}
 	}
+
 	here = model.Usable(here)
+
 	external := Group{Proto: port.proto, Affinity: svc.Affinity, Backends: addrs(near)}
 	if n.Lookup && port.proto == model.NumberTCP && svc.ExternalLocal {
 		external.Local = hostSocket(here, n)
 	}
+
 	if n.Local {
 		external.Redirect = redirect(svc, port, a.cluster, here)
 	}
+
 	internal := external
 	if svc.InternalLocal {
 		internal.Backends = addrs(here)
 	}
+
 	ranged := external // OVN and the host's nftables check the client; a socket hook would not
+
 	ranged.Local = netip.AddrPort{}
 	if n.Local {
 		ranged.From = a.ranges
 	}
+
 	if !a.admits {
 		ranged.Backends = nil
 	}
@@ -95,9 +125,11 @@ func (p *Plan) addPort(svc *model.Service, a addresses, port servicePort, n *Nod
 	through := front
 	through.host = false
 	p.add(ranged, through.external(port.Number, a.ranged))
+
 	if port.NodePort > 0 && n.NodePorts {
 		p.add(external, front.nodePort(port.NodePort, a.is4, a.nodes))
 	}
+
 	if port.proto == model.NumberUDP {
 		for _, e := range port.endpoints {
 			if e.State > model.Gone {
@@ -108,13 +140,20 @@ func (p *Plan) addPort(svc *model.Service, a addresses, port servicePort, n *Nod
 }
 
 // redirect returns the Redirect list of a Group.
-func redirect(svc *model.Service, port servicePort, cluster []netip.Addr, here []model.Endpoint) []netip.AddrPort {
+func redirect(
+	svc *model.Service,
+	port servicePort,
+	cluster []netip.Addr,
+	here []model.Endpoint,
+) []netip.AddrPort {
 	if svc.ExternalLocal {
 		return addrs(here)
 	}
+
 	if len(cluster) == 0 {
 		return nil
 	}
+
 	return []netip.AddrPort{netip.AddrPortFrom(cluster[0], port.Number)}
 }
 
@@ -129,6 +168,7 @@ func hostSocket(here []model.Endpoint, n *Node) netip.AddrPort {
 			return e.Addr
 		}
 	}
+
 	return netip.AddrPort{}
 }
 
@@ -137,5 +177,6 @@ func addrs(in []model.Endpoint) []netip.AddrPort {
 	for _, e := range in {
 		out = append(out, e.Addr)
 	}
+
 	return out
 }

@@ -60,6 +60,7 @@ func (t *Tables) Set(k Key, p *Plan) {
 		t.replace(k, old, nil) // recreated under the same name: it queues up again
 		old = nil
 	}
+
 	t.replace(k, old, p)
 }
 
@@ -73,32 +74,39 @@ func (t *Tables) Keys() []Key { return slices.Collect(maps.Keys(t.claimants)) }
 // change, including those of waiting claimants.
 func (t *Tables) replace(k Key, c *claimant, p *Plan) {
 	var old Plan
+
 	if c == nil {
 		c = &claimant{key: k}
 	} else {
 		old = *c.plan
 	}
+
 	var now Plan
 	if p != nil {
 		now = *p
 	}
+
 	t.note(k, old, now)
+
 	for _, f := range old.Frontends {
 		if _, stays := now.frontend(f.Key); !stays {
 			t.release(c, f.Key)
 		}
 	}
+
 	c.plan = p
 	if p == nil {
 		delete(t.claimants, k)
 	} else {
 		t.claimants[k] = c
 	}
+
 	for _, f := range now.Frontends {
 		if _, stayed := old.frontend(f.Key); !stayed {
 			t.claim(c, f.Key)
 		}
 	}
+
 	count(t.vips, old.VIPs, now.VIPs)
 	count(t.udp, old.UDP, now.UDP)
 }
@@ -106,16 +114,20 @@ func (t *Tables) replace(k Key, c *claimant, p *Plan) {
 // note records the previous state of all entries that plans of k mention.
 func (t *Tables) note(k Key, plans ...Plan) {
 	t.before.noteSockets(t, k)
+
 	for _, p := range plans {
 		for _, f := range p.Frontends {
 			t.before.noteFrontend(t, f.Key)
+
 			if h := t.holders[f.Key]; h != nil && h.key != k {
 				t.before.noteSockets(t, h.key)
 			}
+
 			for _, r := range t.waiting[f.Key] {
 				t.before.noteSockets(t, r.key)
 			}
 		}
+
 		t.before.noteAddresses(t, p)
 	}
 }
@@ -126,14 +138,17 @@ func (t *Tables) claim(c *claimant, k bpf.ServiceKey) {
 		t.holders[k] = c
 		return
 	}
+
 	if c.precedes(holder) {
 		t.holders[k], c = c, holder
 	}
+
 	r := append(slices.Clip(t.waiting[k]), c)
 	slices.SortFunc(r, func(a, b *claimant) int {
 		if a.precedes(b) {
 			return -1
 		}
+
 		return 1
 	})
 	t.waiting[k] = r
@@ -149,6 +164,7 @@ func (t *Tables) release(c *claimant, k bpf.ServiceKey) {
 	default:
 		delete(t.holders, k)
 	}
+
 	if len(r) == 0 {
 		delete(t.waiting, k)
 	} else {
@@ -161,6 +177,7 @@ func count[K comparable](m map[K]int, old, now []K) {
 	for _, k := range now {
 		m[k]++
 	}
+
 	for _, k := range old {
 		if m[k]--; m[k] == 0 {
 			delete(m, k)

@@ -37,61 +37,77 @@ func newWritten() *written {
 // apply fails the test if a change has no effect.
 func (w *written) apply(t testing.TB, tables *service.Tables, c service.Changes) {
 	t.Helper()
+
 	if all := tables.Redirects(); c.Redirects == cmp.Equal(w.Redirects, all, equal) {
 		t.Errorf("redirects reported as changed: %v, want the opposite", c.Redirects)
 	} else if c.Redirects {
 		w.Redirects = all
 	}
+
 	for k, o := range c.Set {
 		if w.Frontends[k] == o {
 			t.Errorf("%v is set without a change", k)
 		}
+
 		w.Frontends[k] = o
 	}
+
 	for _, k := range c.Unset {
 		if w.Frontends[k] == 0 {
 			t.Errorf("%v is unset twice", k)
 		}
+
 		delete(w.Frontends, k)
 	}
+
 	for k, p := range c.Counts {
 		if w.Counts[k] == p {
 			t.Errorf("the count of %v is set without a change", k)
 		}
+
 		if w.Counts[k] = p; p == (bpf.ServicePort{}) {
 			delete(w.Counts, k)
 		}
 	}
+
 	for k, a := range c.Lookups {
 		if w.Lookups[k] == a {
 			t.Errorf("lookup %v is set without a change", k)
 		}
+
 		w.Lookups[k] = a
 	}
+
 	for _, k := range c.Unlookups {
 		if !w.Lookups[k].IsValid() {
 			t.Errorf("lookup %v is unset twice", k)
 		}
+
 		delete(w.Lookups, k)
 	}
+
 	for _, s := range c.Sockets {
 		if cmp.Equal(w.Sockets[s.Key].Ports, s.Ports, equal) {
 			t.Errorf("sockets of %s are set without a change", s.Key)
 		}
+
 		if w.Sockets[s.Key] = s; len(s.Ports) == 0 {
 			delete(w.Sockets, s.Key)
 		}
 	}
+
 	w.Writes += len(c.Set) + len(c.Unset) + len(c.Lookups) + len(c.Unlookups) + len(c.Sockets)
 }
 
 // holds compares the state with the complete tables.
 func (w *written) holds(t testing.TB, tables *service.Tables) {
 	t.Helper()
+
 	sockets := map[string]bpf.SockService{}
 	for _, s := range tables.Sockets() {
 		sockets[s.Key] = s
 	}
+
 	want := written{Counts: tables.Counts(), Frontends: tables.Frontends(), Lookups: tables.Lookups(), Sockets: sockets, Redirects: tables.Redirects(), Writes: w.Writes}
 	if diff := cmp.Diff(want, *w, equal); diff != "" {
 		t.Fatalf("-everything +changes applied:\n%s", diff)
@@ -114,6 +130,7 @@ func webSlice(svc *corev1.Service, endpoints ...discoveryv1.Endpoint) *discovery
 		number := p.Port + 8000
 		s.Ports = append(s.Ports, discoveryv1.EndpointPort{Name: &p.Name, Protocol: &p.Protocol, Port: &number})
 	}
+
 	return s
 }
 
@@ -132,7 +149,9 @@ func TestOlderObjectHoldsFrontend(t *testing.T) {
 		t.Helper()
 		w.apply(t, tables, tables.Changes())
 		w.holds(t, tables)
+
 		got := ""
+
 		for _, s := range w.Sockets {
 			for _, p := range s.Ports {
 				if slices.Contains(p.Frontends, netip.MustParseAddrPort("0.0.0.0:30080")) {
@@ -140,13 +159,16 @@ func TestOlderObjectHoldsFrontend(t *testing.T) {
 				}
 			}
 		}
+
 		if got != want {
 			t.Errorf("node port 30080 is held by %q, want %q", got, want)
 		}
+
 		if owners := len(w.Frontends); want != "" && owners != 2 {
 			t.Errorf("%d front ends of the gateway, want one per address", owners)
 		}
 	}
+
 	tables.Set(keyOf("young"), plan("young", "10.96.0.2", 20, "10.244.0.2"))
 	has("Service default/young 10.244.0.2:8080")
 	tables.Set(keyOf("old"), plan("old", "10.96.0.1", 10, "10.244.0.1"))
@@ -163,6 +185,7 @@ func TestOlderObjectHoldsFrontend(t *testing.T) {
 	has("Service default/a 10.244.0.3:8080")
 	tables.Set(keyOf("a"), nil)
 	has("")
+
 	if tables.Len() != 0 || len(w.Frontends)+len(w.Sockets) != 0 {
 		t.Errorf("%d plans, %d front ends and %d sockets are left", tables.Len(), len(w.Frontends), len(w.Sockets))
 	}
@@ -179,6 +202,7 @@ func TestChanges(t *testing.T) {
 	web := webService("web", "10.96.0.10", 1, corev1.ServicePort{Port: 80, Protocol: corev1.ProtocolTCP, NodePort: 30080})
 	web.Spec.ExternalTrafficPolicy = corev1.ServiceExternalTrafficPolicyLocal
 	tables := service.NewTables()
+
 	for _, step := range []struct {
 		name      string
 		service   *corev1.Service
@@ -200,12 +224,15 @@ func TestChanges(t *testing.T) {
 		if step.service != nil {
 			o.Slices = []*discoveryv1.EndpointSlice{webSlice(step.service, step.endpoints...)}
 		}
+
 		key := keyOf("dns")
 		if step.service == web {
 			key = keyOf("web")
 		}
+
 		tables.Set(key, service.New(o.Meaning(n.Cluster), n))
 		c := tables.Changes()
+
 		got := fmt.Sprintf("set %d unset %d sockets %d lookups %d unlookups %d new %d gone %v",
 			len(c.Set), len(c.Unset), len(c.Sockets), len(c.Lookups), len(c.Unlookups), len(c.New), c.Gone)
 		if got != step.want {
@@ -227,32 +254,45 @@ func TestChangesAcross(t *testing.T) {
 	e := discoveryv1.Endpoint{Addresses: []string{"10.244.0.1"}}
 	set("1", e)
 	set("2", e)
+
 	if c := tables.Changes(); !c.VIPs || !cmp.Equal(tables.VIPs(), addrs("192.0.2.1"), equal) {
 		t.Errorf("VIPs %v, changed %v", tables.VIPs(), c.VIPs)
 	}
+
 	set("1")
+
 	if c := tables.Changes(); len(c.Gone) != 0 || c.VIPs {
 		t.Errorf("gone %v, VIPs changed %v, but another Service still has both", c.Gone, c.VIPs)
 	}
+
 	set("2")
 	set("2", e)
+
 	if c := tables.Changes(); len(c.Gone)+len(c.Sockets)+len(c.Set)+len(c.Unset) != 0 || c.VIPs {
 		t.Errorf("a reverted change is reported: %+v", c)
 	}
+
 	set("2")
+
 	if c := tables.Changes(); len(c.Gone) != 1 || tables.Answers(c.Gone[0]) {
 		t.Errorf("gone %v, want the endpoint", c.Gone)
 	}
+
 	set("2", e)
 	set("2")
+
 	if c := tables.Changes(); len(c.Gone) != 0 {
 		t.Errorf("gone %v: it was never reported as present", c.Gone)
 	}
+
 	tables.Set(keyOf("1"), nil)
+
 	if c := tables.Changes(); len(c.New) != 1 || c.New[0].Addr != netip.MustParseAddr("192.0.2.1") {
 		t.Errorf("new %v, want the address that the other Service has now", c.New)
 	}
+
 	tables.Set(keyOf("2"), nil)
+
 	if c := tables.Changes(); !c.VIPs || len(tables.VIPs()) != 0 {
 		t.Errorf("VIPs %v, changed %v", tables.VIPs(), c.VIPs)
 	}
@@ -270,27 +310,33 @@ func TestServed(t *testing.T) {
 	here, away := discoveryv1.Endpoint{Addresses: []string{"172.30.0.11"}, NodeName: &n.Name}, discoveryv1.Endpoint{Addresses: []string{"10.244.2.5"}}
 	tables := service.NewTables()
 	tables.Set(keyOf("web"), service.New(model.Objects{Service: web, Slices: []*discoveryv1.EndpointSlice{webSlice(web, here, away)}}.Meaning(n.Cluster), n))
+
 	at := func(node string) bpf.ServiceKey {
 		return bpf.ServiceKey{Addr: netip.MustParseAddr(node), Proto: 6, Port: 30080}
 	}
 	one, other, local := at("172.30.0.11"), at("172.30.0.77"), netip.MustParseAddrPort("172.30.0.11:8080")
 	both := func(what string, got, want any) {
 		t.Helper()
+
 		if diff := cmp.Diff(want, got, equal); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", what, diff)
 		}
 	}
 	both("owners", tables.Frontends(), map[bpf.ServiceKey]bpf.ServiceOwner{one: bpf.ServiceHost, other: bpf.ServiceHost})
+
 	port := bpf.ServicePort{Namespace: "default", Name: "web", Proto: 6, Port: 80}
 	both("counts", tables.Counts(), map[bpf.ServiceKey]bpf.ServicePort{one: port, other: port})
 	both("lookups", tables.Lookups(), map[bpf.ServiceKey]netip.AddrPort{one: local, other: local})
 	to := service.Redirect{To: []netip.AddrPort{local}}
 	both("redirects", tables.Redirects(), map[bpf.ServiceKey]service.Redirect{one: to, other: to})
+
 	contender := webService("rival", "10.96.0.10", 1, corev1.ServicePort{Port: 80, Protocol: corev1.ProtocolTCP}) // the names decide
 	tables.Set(keyOf("rival"), service.New(model.Objects{Service: contender, Slices: []*discoveryv1.EndpointSlice{webSlice(contender, here)}}.Meaning(n.Cluster), n))
+
 	if all := tables.Sockets(); len(all) != 2 {
 		t.Errorf("sockets of %d Services, want 2", len(all))
 	}
+
 	for _, have := range tables.Sockets() { // one has the cluster IP, the other the node port
 		if len(have.Ports) != 1 || len(have.Ports[0].Frontends) != 1 {
 			t.Errorf("sockets of %s: %v, want one port with one front end", have.Key, have.Ports)
@@ -309,9 +355,11 @@ func TestEqualPlanCostsNothing(t *testing.T) {
 	tables := service.NewTables()
 	tables.Set(keyOf("web"), plan())
 	again := plan()
+
 	if n := testing.AllocsPerRun(10, func() { tables.Set(keyOf("web"), again) }); n > 0 {
 		t.Errorf("%v allocations for an equal plan", n)
 	}
+
 	if n := testing.AllocsPerRun(10, func() { tables.Set(keyOf("absent"), nil) }); n > 0 {
 		t.Errorf("%v allocations for an object that never had a plan", n)
 	}

@@ -20,6 +20,7 @@ func hostPortPod(proto corev1.Protocol, port int32, ip string) model.Objects {
 	pod.Spec.NodeName = "node1"
 	pod.Spec.Containers = []corev1.Container{{Ports: []corev1.ContainerPort{{HostIP: ip, HostPort: port, ContainerPort: 80, Protocol: proto}}}}
 	pod.Status.PodIPs = []corev1.PodIP{{IP: "10.244.1.5"}, {IP: "fd00:10:244:1::5"}}
+
 	return model.Objects{Pod: pod}
 }
 
@@ -27,6 +28,7 @@ func ends(texts ...string) (out []netip.AddrPort) {
 	for _, s := range texts {
 		out = append(out, netip.MustParseAddrPort(s))
 	}
+
 	return out
 }
 
@@ -34,13 +36,16 @@ func ends(texts ...string) (out []netip.AddrPort) {
 // its connections and for its UDP sockets.
 func TestPortsOfTheHostAreRefused(t *testing.T) {
 	const connections, open = "the host's connections use this port", "a socket of the host is open on this port"
+
 	hostPort := hostPortPod
 	at := func(proto corev1.Protocol, port int32, address string, balancer bool) model.Objects {
 		return model.Objects{Service: serviceAt(address, port, proto, balancer)}
 	}
+
 	nodePort := func(proto corev1.Protocol, port int32) model.Objects {
 		svc := serviceAt("192.0.2.1", 80, proto, false)
 		svc.Spec.Ports[0].NodePort = port
+
 		return model.Objects{Service: svc}
 	}
 	for _, tc := range []struct {
@@ -77,10 +82,12 @@ func TestPortsOfTheHostAreRefused(t *testing.T) {
 			n.UDP = ends("0.0.0.0:53", "127.0.0.53:54", "172.30.0.77:123", "[::]:30053")
 			n.TCP = ends("0.0.0.0:10259")
 			p := service.New(tc.o.Meaning(n.Cluster), n)
+
 			served := slices.ContainsFunc(p.Frontends, func(f service.Frontend) bool { return f.Key.Port == tc.port && f.Owner != 0 && f.Key.Addr.Is4() })
 			if served != tc.served {
 				t.Errorf("frontends %v: served %t, want %t", p.Frontends, served, tc.served)
 			}
+
 			told := slices.ContainsFunc(p.Refused, func(why string) bool { return strings.Contains(why, tc.refused) })
 			if tc.refused == "" && len(p.Refused) > 0 || tc.refused != "" && !told {
 				t.Errorf("refused %q, want %q", p.Refused, tc.refused)
@@ -92,8 +99,10 @@ func TestPortsOfTheHostAreRefused(t *testing.T) {
 // TestNew_hostPortAtLoopback checks that a host port is served at a loopback address only if the pod
 // asks for it and no socket of the host has the port there.
 func TestNew_hostPortAtLoopback(t *testing.T) {
-	const open, kept = "a socket of the host is open on this port", "it is the node's own"
-	const connections = "the host's connections use this port"
+	const (
+		open, kept  = "a socket of the host is open on this port", "it is the node's own"
+		connections = "the host's connections use this port"
+	)
 	for _, tc := range []struct {
 		name    string
 		proto   corev1.Protocol
@@ -140,11 +149,13 @@ func TestNew_hostPortAtLoopback(t *testing.T) {
 			}
 
 			served := ""
+
 			for _, f := range p.Frontends {
 				if f.Key.Addr.IsLoopback() || f.Key.Addr.IsUnspecified() && !p.Groups[f.Group].NotLoopback {
 					served += netip.AddrPortFrom(f.Key.Addr, f.Key.Port).String()
 				}
 			}
+
 			if served != tc.served {
 				t.Errorf("serves %q, want %q", served, tc.served)
 			}

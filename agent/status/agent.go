@@ -37,13 +37,16 @@ func askAgent(ctx context.Context, p Paths) Agent {
 	if p.Metrics == "" {
 		return Agent{}
 	}
+
 	a := Agent{Served: true}
 	url := p.url()
+
 	code, body, err := get(ctx, url+"/readyz")
 	if err != nil {
 		a.Err = err
 		return a
 	}
+
 	for line := range strings.Lines(body) {
 		line = strings.TrimSuffix(line, "\n")
 		if fault, ok := strings.CutPrefix(line, environment.Prefix); ok {
@@ -54,6 +57,7 @@ func askAgent(ctx context.Context, p Paths) Agent {
 			a.Missing = append(a.Missing, line)
 		}
 	}
+
 	code, body, err = get(ctx, url+"/metrics")
 	switch {
 	case err != nil:
@@ -62,7 +66,9 @@ func askAgent(ctx context.Context, p Paths) Agent {
 	case code == http.StatusForbidden || code == http.StatusNotFound:
 		return a // the metrics need a client certificate, or an agent that has started: their values are omitted
 	}
+
 	a.Err = a.read(body)
+
 	return a
 }
 
@@ -72,42 +78,52 @@ func (a *Agent) read(metrics string) error {
 	if err != nil {
 		return err
 	}
+
 	for _, m := range families["ovnkube_gateway_degraded"].GetMetric() {
 		if m.GetGauge().GetValue() != 0 && len(m.GetLabel()) > 0 {
 			a.Degraded = append(a.Degraded, m.GetLabel()[0].GetValue())
 		}
 	}
+
 	for _, m := range families["ovnkube_gateway_table_unwritten"].GetMetric() {
 		if n := m.GetGauge().GetValue(); n != 0 && len(m.GetLabel()) > 0 {
 			a.Full = append(a.Full, fmt.Sprintf("%s (%.0f entries)", m.GetLabel()[0].GetValue(), n))
 		}
 	}
+
 	for _, m := range families["ovnkube_gateway_drained"].GetMetric() {
 		a.Drained = m.GetGauge().GetValue() != 0
 	}
+
 	for _, m := range families["ovnkube_gateway_snat_remote_ports_used_max"].GetMetric() {
 		a.Ports = m.GetGauge().GetValue()
 	}
+
 	for _, m := range families["ovnkube_gateway_snat_ports"].GetMetric() {
 		a.Of = m.GetGauge().GetValue()
 	}
+
 	for _, m := range families["ovnkube_gateway_shortcut_prevented"].GetMetric() {
 		if m.GetGauge().GetValue() != 0 && len(m.GetLabel()) > 0 {
 			a.NoShortcuts = append(a.NoShortcuts, m.GetLabel()[0].GetValue())
 		}
 	}
+
 	for _, m := range families["ovnkube_gateway_shortcut_limited_pods"].GetMetric() {
 		a.Limited, a.Reasons = m.GetGauge().GetValue(), true
 	}
+
 	return nil
 }
 
 func parse(metrics string) (map[string]*dto.MetricFamily, error) {
 	parser := expfmt.NewTextParser(model.UTF8Validation)
+
 	families, err := parser.TextToMetricFamilies(strings.NewReader(metrics))
 	if err != nil {
 		return nil, fmt.Errorf("read the agent's metrics: %w", err)
 	}
+
 	return families, nil
 }
 
@@ -116,16 +132,25 @@ func get(ctx context.Context, url string) (code int, body string, err error) {
 	defer cancel()
 	// The agent runs on this node and the response is not secret, so its certificate need not be
 	// verified.
-	client := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, DisableKeepAlives: true}}
+	client := &http.Client{
+		Transport: &http.Transport{
+			TLSClientConfig:   &tls.Config{InsecureSkipVerify: true},
+			DisableKeepAlives: true,
+		},
+	}
+
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
 	if err != nil {
 		return 0, "", err
 	}
+
 	response, err := client.Do(request)
 	if err != nil {
 		return 0, "", err
 	}
 	defer response.Body.Close()
+
 	b, err := io.ReadAll(io.LimitReader(response.Body, 1<<24))
+
 	return response.StatusCode, string(b), err
 }

@@ -26,20 +26,25 @@ func Services(ctx context.Context, p Paths) (map[string]ServiceCount, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	families, err := parse(body)
 	if err != nil {
 		return nil, err
 	}
+
 	out := map[string]ServiceCount{}
+
 	for _, m := range families["ovnkube_gateway_service_packets_total"].GetMetric() {
 		name := serviceName(m)
 		out[name] = ServiceCount{Name: name, Packets: m.GetCounter().GetValue()}
 	}
+
 	for _, m := range families["ovnkube_gateway_service_bytes_total"].GetMetric() {
 		c := out[serviceName(m)]
 		c.Name, c.Bytes = serviceName(m), m.GetCounter().GetValue()
 		out[c.Name] = c
 	}
+
 	return out, nil
 }
 
@@ -57,6 +62,7 @@ func Frontends(ctx context.Context, p Paths) (map[Frontend]string, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	var list []struct {
 		Frontend
 		Service string
@@ -64,10 +70,12 @@ func Frontends(ctx context.Context, p Paths) (map[Frontend]string, error) {
 	if err := json.Unmarshal([]byte(body), &list); err != nil {
 		return nil, fmt.Errorf("ask the agent for frontends: %w", err)
 	}
+
 	out := make(map[Frontend]string, len(list))
 	for _, f := range list {
 		out[f.Frontend] = f.Service
 	}
+
 	return out, nil
 }
 
@@ -76,6 +84,7 @@ func serviceName(m *dto.Metric) string {
 	for _, l := range m.GetLabel() {
 		of[l.GetName()] = l.GetValue()
 	}
+
 	return fmt.Sprintf("%s/%s:%s/%s", of["namespace"], of["service"], of["port"], of["protocol"])
 }
 
@@ -84,13 +93,16 @@ func (p Paths) ask(ctx context.Context, what, page string) (body string, err err
 	if p.Metrics == "" {
 		return "", fmt.Errorf("ask the agent for %s: it serves no metrics", what)
 	}
+
 	code, body, err := get(ctx, p.url()+page)
 	if err == nil && code != http.StatusOK {
 		err = fmt.Errorf("status %d", code)
 	}
+
 	if err != nil {
 		return "", fmt.Errorf("ask the agent for %s: %w", what, err)
 	}
+
 	return body, nil
 }
 
@@ -99,6 +111,7 @@ func (p Paths) url() string {
 	if p.MetricsTLS {
 		return "https://" + p.Metrics
 	}
+
 	return "http://" + p.Metrics
 }
 
@@ -108,7 +121,9 @@ func Counters(ctx context.Context, p Paths) ([]bpf.Counter, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	var s page.State
+
 	err = json.Unmarshal([]byte(body), &s)
 	switch {
 	case err != nil:
@@ -117,12 +132,15 @@ func Counters(ctx context.Context, p Paths) ([]bpf.Counter, error) {
 	case len(s.Counters) == 0:
 		err = errors.New("it is starting")
 	}
+
 	if err != nil {
 		return nil, fmt.Errorf("ask the agent for counters: %w", err)
 	}
+
 	var out []bpf.Counter
 	for _, c := range s.Counters {
 		out = append(out, bpf.Counter(c))
 	}
+
 	return out, nil
 }

@@ -22,10 +22,13 @@ func TestAskAgentTLS(t *testing.T) {
 			w.WriteHeader(http.StatusForbidden)
 			return
 		}
+
 		_, _ = io.WriteString(w, "# TYPE ovnkube_gateway_snat_ports gauge\novnkube_gateway_snat_ports 7\n")
 	})
+
 	server := httptest.NewTLSServer(mux)
 	defer server.Close()
+
 	p := Paths{Metrics: strings.TrimPrefix(server.URL, "https://"), MetricsTLS: true}
 	for _, protected = range []bool{false, true} {
 		a := askAgent(t.Context(), p)
@@ -33,6 +36,7 @@ func TestAskAgentTLS(t *testing.T) {
 			t.Errorf("protected %t: %+v", protected, a)
 		}
 	}
+
 	if p.MetricsTLS = false; askAgent(t.Context(), p).Err == nil {
 		t.Error("the HTTPS server answers HTTP")
 	}

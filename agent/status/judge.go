@@ -59,6 +59,7 @@ func (j *judge) add(name string, s State, do, format string, args ...any) {
 	if s == Right {
 		do = ""
 	}
+
 	j.checks = append(j.checks, Check{name, s, fmt.Sprintf(format, args...), do})
 }
 
@@ -68,14 +69,17 @@ func Judge(f Facts) Report {
 	if f.Agent.Err != nil {
 		j.repair = startAgent
 	}
+
 	j.agent()
 
 	out := Report{Record: f.Record, Passed: f.Programs.passed()}
 	if f.Record.Underlay() {
 		j.underlay()
+
 		out.Passed = f.Nested.passed()
 	} else {
 		j.ovsdb()
+
 		if !f.Record.partial() {
 			j.node()
 		}
@@ -85,17 +89,20 @@ func Judge(f Facts) Report {
 	for _, c := range j.checks {
 		out.State = max(out.State, c.State)
 	}
+
 	return out
 }
 
 // node checks everything that depends on the agent's configuration.
 func (j *judge) node() {
 	j.devices()
+
 	if !j.Record.bare() {
 		j.bridge()
 		j.flows()
 		j.ports()
 	}
+
 	j.programs()
 	j.shortcuts()
 	j.sockets()
@@ -106,40 +113,54 @@ func (j *judge) node() {
 
 func (j *judge) agent() {
 	a := j.Agent
-	without := slices.DeleteFunc(slices.Clone(a.Degraded), func(part string) bool { return part == "tables" }) // it has its own check
+
+	without := slices.DeleteFunc(slices.Clone(a.Degraded),
+		func(part string) bool { return part == "tables" }) // it has its own check
 	switch {
 	case (a.Err != nil || !a.Served) && j.Record.Failure != "":
 		state := Degraded // an earlier agent's work goes on
 		if j.Record.partial() {
 			state = Broken
 		}
-		j.add("agent", state, "correct what the error names; the agent's log has details", "has ended with an error: %s", j.Record.Failure)
+
+		j.add("agent", state, "correct what the error names; the agent's log has details",
+			"has ended with an error: %s", j.Record.Failure)
 	case !a.Served:
-		j.add("agent", Degraded, "start it with --metrics-bind-address", "does not serve /readyz, so its readiness is unknown")
+		j.add("agent", Degraded, "start it with --metrics-bind-address",
+			"does not serve /readyz, so its readiness is unknown")
 	case a.Err != nil:
-		j.add("agent", Degraded, "start it; connections keep working, but faults are not repaired and pods cannot start", "does not answer: %v", a.Err)
+		j.add("agent", Degraded,
+			"start it; connections keep working, but faults are not repaired and pods cannot start",
+			"does not answer: %v", a.Err)
 	case len(a.Missing) > 0:
-		j.add("agent", Broken, "repair what each line names; the agent's log has details", "not ready: %s", strings.Join(a.Missing, "; "))
+		j.add("agent", Broken, "repair what each line names; the agent's log has details", "not ready: %s",
+			strings.Join(a.Missing, "; "))
 	case len(without) > 0:
 		j.add("agent", Degraded, "see the agent's log", "ready, without %s", strings.Join(without, ", "))
 	default:
 		j.add("agent", Right, "", "ready")
 	}
+
 	if len(a.Full) > 0 {
-		j.add("tables", Degraded, "find the Services with many ports, addresses or endpoints (docs/services.md, Budgets); everything else works",
+		j.add("tables", Degraded,
+			"find the Services with many ports, addresses or endpoints (docs/services.md, Budgets); everything else works",
 			"full, these have no room for: %s", strings.Join(a.Full, ", "))
 	}
+
 	faults := a.Faults
 	if j.Host.Forward != "" {
 		faults = append(slices.Clip(faults), j.Host.Forward)
 	}
+
 	for _, fault := range faults {
 		what, do, _ := strings.Cut(fault, "; ")
 		j.add("environment", Degraded, cmp.Or(do, "see docs/status.md"), "%s", what)
 	}
+
 	for _, warning := range a.Warnings {
 		j.add("environment", Right, "", "%s", warning)
 	}
+
 	if a.Drained {
 		j.add("drained", Degraded, "ovnkube node undrain-gateway "+j.Record.Node+", when maintenance is over",
 			"the gateway is drained: load balancers and nodes without a gateway use other nodes")
@@ -148,9 +169,11 @@ func (j *judge) agent() {
 
 func (j *judge) ovsdb() {
 	if err := j.Switch.Err; err != nil {
-		j.add("ovsdb", Broken, "start ovsdb-server (openvswitch-switch); the host's own traffic is not affected", "%v", err)
+		j.add("ovsdb", Broken,
+			"start ovsdb-server (openvswitch-switch); the host's own traffic is not affected", "%v", err)
 		return
 	}
+
 	j.add("ovsdb", Right, "", "%s", j.Record.Paths.OVSDB)
 }
 
@@ -162,20 +185,25 @@ func (j *judge) devices() {
 		j.add("uplink", Broken, "run it as root in the host's network namespace", "%v", h.Err)
 		return
 	case h.Uplink.Err != nil:
-		j.add("uplink", Broken, "bring the NIC back, or name another with --gateway-interface", "%v", h.Uplink.Err)
+		j.add("uplink", Broken, "bring the NIC back, or name another with --gateway-interface", "%v",
+			h.Uplink.Err)
 		return
 	case !h.Uplink.Up:
 		j.add("uplink", Broken, "ip link set "+w.Uplink+" up", "%s is down", w.Uplink)
 		return
 	}
+
 	holder := w.Uplink
 	if w.Layout == string(gateway.Bridged) && !j.Record.bare() {
 		holder = w.Bridge
 	}
+
 	if w.Layout != string(gateway.Dedicated) && !h.hasAddress(holder) {
-		j.add("uplink", Broken, "restore the node's address from the host's network configuration", "%s has no address", holder)
+		j.add("uplink", Broken, "restore the node's address from the host's network configuration",
+			"%s has no address", holder)
 		return
 	}
+
 	switch {
 	case len(h.Gone) > 0:
 		j.add("uplink", Broken, "restore the address in the host's network configuration",
@@ -195,46 +223,59 @@ func (j *judge) bridge() {
 		j.add("bridge", Broken, j.repair+"; ovs-vswitchd must run", "%v", h.Bridge.Err)
 		return
 	case !h.Bridge.Up:
-		j.add("bridge", Broken, j.repair, "%s is down: OVN traffic cannot leave, all arriving packets go to the host", w.Bridge)
+		j.add("bridge", Broken, j.repair,
+			"%s is down: OVN traffic cannot leave, all arriving packets go to the host", w.Bridge)
 		return
 	case h.Uplink.Err == nil && h.Bridge.MAC.String() != h.Uplink.MAC.String():
-		j.add("bridge", Broken, j.repair, "%s has the MAC %s, its uplink %s", w.Bridge, h.Bridge.MAC, h.Uplink.MAC)
+		j.add("bridge", Broken, j.repair, "%s has the MAC %s, its uplink %s", w.Bridge, h.Bridge.MAC,
+			h.Uplink.MAC)
 		return
 	}
+
 	if s := j.Switch; s.Err == nil {
 		want := w.Bridge
 		if w.Layout == string(gateway.Direct) {
 			want = ""
 		}
+
 		switch {
 		case s.MemberErr != nil:
 			j.add("bridge", Broken, j.repair, "%v", s.MemberErr)
 			return
 		case s.Member != want && want == "":
-			j.add("bridge", Broken, "take it out of "+s.Member+" (ovs-vsctl del-port), or start the agent with --gateway-layout=bridged", "%s is a port of %s: layout direct needs it outside OVS", w.Uplink, s.Member)
+			j.add("bridge", Broken,
+				"take it out of "+s.Member+" (ovs-vsctl del-port), or start the agent with --gateway-layout=bridged",
+				"%s is a port of %s: layout direct needs it outside OVS", w.Uplink, s.Member)
 			return
 		case s.Member != want:
 			j.add("bridge", Broken, j.repair, "%s is not a port of %s", w.Uplink, w.Bridge)
 			return
 		case s.Mapping != w.Bridge:
-			j.add("bridge", Broken, j.repair, "ovn-bridge-mappings maps %s to %q, not to %s: OVN is not connected to it", gateway.Network, s.Mapping, w.Bridge)
+			j.add("bridge", Broken, j.repair,
+				"ovn-bridge-mappings maps %s to %q, not to %s: OVN is not connected to it", gateway.Network,
+				s.Mapping, w.Bridge)
 			return
 		}
 	}
+
 	j.add("bridge", Right, "", "%s is up and mapped to OVN", w.Bridge)
 }
 
 func (j *judge) flows() {
 	s := j.Switch
+
 	host := "the host's own traffic goes on"
 	if j.Record.Wiring.Backend == string(gateway.OpenFlow) {
 		host = "the host is cut off with it"
 	}
+
 	switch {
 	case s.FlowsErr != nil:
-		j.add("flows", Broken, "start ovs-vswitchd (openvswitch-switch); "+host, "cannot read them from ovs-vswitchd: %v", s.FlowsErr)
+		j.add("flows", Broken, "start ovs-vswitchd (openvswitch-switch); "+host,
+			"cannot read them from ovs-vswitchd: %v", s.FlowsErr)
 	case s.Flows == 0:
-		j.add("flows", Broken, j.repair, "%s has none of the gateway: packets from OVN are lost", j.Record.Wiring.Bridge)
+		j.add("flows", Broken, j.repair, "%s has none of the gateway: packets from OVN are lost",
+			j.Record.Wiring.Bridge)
 	default:
 		j.add("flows", Right, "", "%d on %s", s.Flows, j.Record.Wiring.Bridge)
 	}
@@ -244,11 +285,17 @@ func (j *judge) ports() {
 	r := j.Record
 	switch {
 	case j.Host.Unreserved != "":
-		j.add("ports", Broken, j.repair, "%s are not reserved (net.ipv4.ip_local_reserved_ports): the host may use ports of OVN", j.Host.Unreserved)
+		j.add("ports", Broken, j.repair,
+			"%s are not reserved (net.ipv4.ip_local_reserved_ports): the host may use ports of OVN",
+			j.Host.Unreserved)
 	case j.Agent.Of > 0 && j.Agent.Ports >= 0.9*j.Agent.Of:
-		j.add("ports", Degraded, "widen --snat-port-range, or spread the clients over nodes", "%.0f of %.0f ports in use towards one remote: new connections soon fail", j.Agent.Ports, j.Agent.Of)
+		j.add("ports", Degraded, "widen --snat-port-range, or spread the clients over nodes",
+			"%.0f of %.0f ports in use towards one remote: new connections soon fail", j.Agent.Ports,
+			j.Agent.Of)
 	case j.Host.Listeners > 0:
-		j.add("ports", Degraded, "bind them below "+fmt.Sprint(r.Ports.First), "%d host sockets listen inside %d-%d, which costs time per packet", j.Host.Listeners, r.Ports.First, r.Ports.Last)
+		j.add("ports", Degraded, "bind them below "+fmt.Sprint(r.Ports.First),
+			"%d host sockets listen inside %d-%d, which costs time per packet", j.Host.Listeners,
+			r.Ports.First, r.Ports.Last)
 	default:
 		j.add("ports", Right, "", "%d-%d are for OVN, the rest for the host", r.Ports.First, r.Ports.Last)
 	}
@@ -259,6 +306,7 @@ func (j *judge) device(bridge bool) Device {
 	if bridge {
 		return j.Host.Bridge
 	}
+
 	return j.Host.Uplink
 }
 
@@ -266,30 +314,40 @@ func (j *judge) programs() {
 	w := j.Record.Wiring
 	switch {
 	case w.NoEBPF != "" && w.Backend == string(gateway.OpenFlow):
-		j.add("programs", Degraded, "a kernel with eBPF (Linux 6.1) makes the host independent of OVS", "flows do their work: %s", w.NoEBPF)
+		j.add("programs", Degraded, "a kernel with eBPF (Linux 6.1) makes the host independent of OVS",
+			"flows do their work: %s", w.NoEBPF)
 		return
 	case w.NoEBPF != "":
-		j.add("programs", Broken, "boot a kernel with eBPF (Linux 6.1), or use --gateway-layout=bridged", "no North-South: %s", w.NoEBPF)
+		j.add("programs", Broken, "boot a kernel with eBPF (Linux 6.1), or use --gateway-layout=bridged",
+			"no North-South: %s", w.NoEBPF)
 		return
 	case j.Record.bare() || w.Backend != string(gateway.EBPF):
 		return // the gateway has no programs
 	case j.Programs.Err != nil:
-		j.add("programs", Broken, j.repair+"; root and the host's bpffs are needed to look", "%v", j.Programs.Err)
+		j.add("programs", Broken, j.repair+"; root and the host's bpffs are needed to look", "%v",
+			j.Programs.Err)
 		return
 	}
+
 	var off []string
+
 	ahead := 0
+
 	for _, h := range j.Programs.Hooks {
 		if d := j.device(h.Bridge); h.Ifindex == 0 || d.Err == nil && h.Ifindex != d.Index {
 			off = append(off, h.Name)
 		}
+
 		ahead = max(ahead, h.Ahead)
 	}
+
 	switch {
 	case len(off) > 0:
 		j.add("programs", Broken, j.repair, "not attached: %s", strings.Join(off, ", "))
 	case ahead > 0:
-		j.add("programs", Degraded, "attach it behind ours, or make sure that it passes other packets (bpftool net)", "attached, with %d programs of others before ours", ahead)
+		j.add("programs", Degraded,
+			"attach it behind ours, or make sure that it passes other packets (bpftool net)",
+			"attached, with %d programs of others before ours", ahead)
 	default:
 		j.add("programs", Right, "", "%d attached", len(j.Programs.Hooks))
 	}
@@ -306,11 +364,15 @@ func (j *judge) shortcuts() {
 	case j.Programs.ShortcutsErr != nil:
 		j.add("shortcuts", Degraded, j.repair+"; connections pass OVS", "none: %v", j.Programs.ShortcutsErr)
 	case !a.Reasons:
-		j.add("shortcuts", Right, "", "%d interfaces of pods may have them; %d entries; the agent does not give the reasons of others", c.Pods, c.Entries)
+		j.add("shortcuts", Right, "",
+			"%d interfaces of pods may have them; %d entries; the agent does not give the reasons of others",
+			c.Pods, c.Entries)
 	case len(a.NoShortcuts) > 0:
 		j.add("shortcuts", Right, "", "none at present: %s", strings.Join(a.NoShortcuts, ", "))
 	default:
-		j.add("shortcuts", Right, "", "%d interfaces of pods may have them, %.0f may not because of a bandwidth limit; %d entries", c.Pods, a.Limited, c.Entries)
+		j.add("shortcuts", Right, "",
+			"%d interfaces of pods may have them, %.0f may not because of a bandwidth limit; %d entries",
+			c.Pods, a.Limited, c.Entries)
 	}
 }
 
@@ -318,12 +380,16 @@ func (j *judge) sockets() {
 	if j.Record.Wiring.NoEBPF != "" || j.Programs.Err != nil {
 		return
 	}
+
 	gate := j.Record.Wiring.Backend == string(gateway.EBPF) && !j.Record.bare()
 	switch {
 	case len(j.Programs.NoService) > 0:
-		j.add("sockets", Degraded, j.repair+"; cgroup2 must be mounted", "host sockets reach Services without translation, on a longer path: %d programs missing", len(j.Programs.NoService))
+		j.add("sockets", Degraded, j.repair+"; cgroup2 must be mounted",
+			"host sockets reach Services without translation, on a longer path: %d programs missing",
+			len(j.Programs.NoService))
 	case gate && len(j.Programs.NoGate) > 0:
-		j.add("sockets", Degraded, j.repair+"; cgroup2 must be mounted", "binds inside the SNAT range are seen late: %d programs missing", len(j.Programs.NoGate))
+		j.add("sockets", Degraded, j.repair+"; cgroup2 must be mounted",
+			"binds inside the SNAT range are seen late: %d programs missing", len(j.Programs.NoGate))
 	default:
 		j.add("sockets", Right, "", "host sockets reach Services")
 	}
@@ -331,20 +397,27 @@ func (j *judge) sockets() {
 
 func (j *judge) ovn() {
 	ids, c := j.Switch.ExternalIDs, j.Controller
+
 	encap := ids["ovn-encap-ip"]
 	switch {
 	case !c.Running:
-		j.add("ovn", Broken, "start ovn-controller (ovn-host)", "ovn-controller does not run: no pid file in %s", j.Record.Paths.OVNRunDir)
+		j.add("ovn", Broken, "start ovn-controller (ovn-host)",
+			"ovn-controller does not run: no pid file in %s", j.Record.Paths.OVNRunDir)
 	case c.Err != nil:
 		j.add("ovn", Broken, "start ovn-controller (ovn-host)", "ovn-controller does not answer: %v", c.Err)
 	case !c.Connected:
-		j.add("ovn", Broken, "start the southbound database, or correct --sb-address", "ovn-controller is not connected to %s: pods keep their configuration, changes do not arrive", ids["ovn-remote"])
+		j.add("ovn", Broken, "start the southbound database, or correct --sb-address",
+			"ovn-controller is not connected to %s: pods keep their configuration, changes do not arrive",
+			ids["ovn-remote"])
 	case j.Switch.Err != nil:
 		j.add("ovn", Right, "", "ovn-controller is connected")
 	case !j.Host.has(encap):
-		j.add("ovn", Broken, j.repair, "the tunnel address %s (ovn-encap-ip) is not this node's: other nodes cannot reach its pods", encap)
+		j.add("ovn", Broken, j.repair,
+			"the tunnel address %s (ovn-encap-ip) is not this node's: other nodes cannot reach its pods",
+			encap)
 	default:
-		j.add("ovn", Right, "", "ovn-controller is connected to %s, tunnels from %s", ids["ovn-remote"], encap)
+		j.add("ovn", Right, "", "ovn-controller is connected to %s, tunnels from %s", ids["ovn-remote"],
+			encap)
 	}
 }
 
@@ -354,7 +427,8 @@ func (j *judge) management() {
 	case m.Err != nil:
 		j.add("management", Broken, j.repair, "%v: kubelet cannot reach pods", m.Err)
 	case !m.Up || !j.Host.hasAddress(m.Name):
-		j.add("management", Broken, j.repair, "%s is down or has no address: kubelet cannot reach pods", m.Name)
+		j.add("management", Broken, j.repair, "%s is down or has no address: kubelet cannot reach pods",
+			m.Name)
 	default:
 		j.add("management", Right, "", "%s is up", m.Name)
 	}
@@ -365,23 +439,37 @@ func (j *judge) cni() {
 	if err := j.CNI.Socket; err != nil {
 		lacks = append(lacks, fmt.Sprintf("no pod starts or stops: %v", err))
 	}
+
 	if err := j.CNI.ConfList; err != nil {
 		lacks = append(lacks, fmt.Sprintf("the runtime has no configuration: %v", err))
 	}
+
 	if lacks != nil {
 		do = append(do, j.repair)
 	}
+
 	var earlier, named []string
 	for _, o := range cniconf.Preferred(j.CNI.Others) {
 		earlier, named = append(earlier, o.Path), append(named, fmt.Sprintf("%s (%s)", o.Path, cmp.Or(o.Plugin, "not readable")))
 	}
+
 	if earlier != nil {
-		lacks = append(lacks, fmt.Sprintf("new pods get another network: the runtime takes %s before %s", strings.Join(named, ", "), filepath.Base(j.Record.Paths.ConfList)))
-		do = append(do, "remove "+strings.Join(earlier, " ")+", or start the agent with --cni-exclusive, which sets such files aside")
+		lacks = append(
+			lacks,
+			fmt.Sprintf("new pods get another network: the runtime takes %s before %s",
+				strings.Join(named, ", "), filepath.Base(j.Record.Paths.ConfList)),
+		)
+		do = append(
+			do,
+			"remove "+strings.Join(earlier,
+				" ")+", or start the agent with --cni-exclusive, which sets such files aside",
+		)
 	}
+
 	if lacks != nil {
 		j.add("cni", Broken, strings.Join(do, "; "), "%s", strings.Join(lacks, "; "))
 		return
 	}
+
 	j.add("cni", Right, "", "%s", j.Record.Paths.CNISocket)
 }

@@ -89,6 +89,7 @@ type CNI struct {
 // it sends probes, which do not leave the node.
 func Look(ctx context.Context, r Record) Facts {
 	f := Facts{Record: r}
+
 	f.Agent = askAgent(ctx, r.Paths)
 	if r.Underlay() {
 		f.Nested = lookNested(r)
@@ -100,17 +101,21 @@ func Look(ctx context.Context, r Record) Facts {
 		_, f.CNI.ConfList = os.Stat(r.Paths.ConfList)
 		f.CNI.Others, _ = cniconf.Others(filepath.Dir(r.Paths.ConfList)) // ConfList reports the same error
 	}
+
 	f.CNI.Socket = answers(r.Paths.CNISocket)
+
 	return f
 }
 
 // lookGateway reads the facts about the gateway of a node in overlay mode.
 func (f *Facts) lookGateway(ctx context.Context) {
 	r := f.Record
+
 	f.Host = lookHost(r)
 	if r.local() && (f.Agent.Err != nil || !f.Agent.Served) {
 		f.Host.Forward = lookForward(ctx, r)
 	}
+
 	f.Switch = lookSwitch(ctx, r)
 	f.Programs = lookPrograms(r)
 	_, err := os.Stat(filepath.Join(r.Paths.OVNRunDir, "ovn-controller.pid"))
@@ -124,6 +129,7 @@ func answers(path string) error {
 	if err != nil {
 		return err
 	}
+
 	return conn.Close()
 }
 
@@ -132,18 +138,29 @@ func lookHost(r Record) Host {
 		l, err := link.Get(name)
 		return Device{l, err}
 	}
-	h := Host{Uplink: device(r.Wiring.Uplink), Bridge: device(r.Wiring.Bridge), Management: device(management.Name)}
+	h := Host{
+		Uplink:     device(r.Wiring.Uplink),
+		Bridge:     device(r.Wiring.Bridge),
+		Management: device(management.Name),
+	}
+
 	var errs [5]error
+
 	h.Addresses, errs[0] = link.Addresses()
+
 	h.NoRoute, errs[3] = missingRoutes(r)
 	if r.Paths.RunDir != "" && r.Wiring.Layout != string(gateway.Dedicated) {
 		var own []netip.Prefix
+
 		own, errs[4] = gateway.RecordedAddresses(r.Paths.RunDir)
 		h.Gone = slices.DeleteFunc(own, func(p netip.Prefix) bool { return h.has(p.Addr().String()) })
 	}
+
 	if !r.bare() {
 		h.Unreserved, errs[1] = gateway.Unreserved(r.reserved()...)
+
 		var sockets []link.Socket
+
 		sockets, errs[2] = link.Sockets(r.Ports.First, r.Ports.Last)
 		for _, s := range sockets {
 			if s.Listening {
@@ -151,7 +168,9 @@ func lookHost(r Record) Host {
 			}
 		}
 	}
+
 	h.Err = errors.Join(errs[:]...)
+
 	return h
 }
 
@@ -160,10 +179,12 @@ func lookHost(r Record) Host {
 func lookForward(ctx context.Context, r Record) string {
 	ctx, cancel := context.WithTimeout(ctx, 4*wait)
 	defer cancel()
+
 	result, err := masquerade.NewProbe(management.Name, r.Paths.OVSRunDir).Look(ctx)
 	if err != nil {
 		return ""
 	}
+
 	return masquerade.Describe(result.Dropped, management.Name)
 }
 
@@ -173,30 +194,38 @@ func missingRoutes(r Record) ([]link.ConnectedRoute, error) {
 	if r.Paths.RunDir == "" {
 		return nil, nil
 	}
+
 	missing, err := gateway.MissingRoutes(r.Paths.RunDir)
 	of, err2 := management.MissingRoutes()
+
 	return append(missing, of...), errors.Join(err, err2)
 }
 
 func lookSwitch(ctx context.Context, r Record) Switch {
 	ctx, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
+
 	var s Switch
+
 	o, err := ovs.Dial(ctx, r.Paths.OVSDB)
 	if err != nil {
 		s.Err = err
 	} else {
 		defer o.Close()
+
 		var errs [2]error
+
 		s.ExternalIDs, errs[0] = o.ExternalIDs(ctx)
 		s.Mapping, errs[1] = o.BridgeMapping(ctx, gateway.Network)
 		s.Member, _, s.MemberErr = o.GatewayBridge(ctx, r.Wiring.Uplink)
 		s.Err = errors.Join(errs[:]...)
 	}
+
 	if !r.bare() {
 		first, others, err := ovs.OwnFlows(ctx, r.Paths.OVSRunDir, r.Wiring.Bridge)
 		s.Flows, s.FlowsErr = first+others, err
 	}
+
 	return s
 }
 
@@ -205,16 +234,20 @@ func lookPrograms(r Record) Programs {
 	if r.Wiring.NoEBPF != "" {
 		return p
 	}
+
 	var errs [3]error
 	if r.Wiring.Backend == string(gateway.EBPF) && !r.bare() {
 		p.Hooks, errs[0] = bpf.Hooks(r.Paths.PinDir, layoutOf(r.Wiring.Layout), link.ClsactPlace)
 		p.Counters, errs[1] = bpf.ReadCounters(r.Paths.PinDir)
 	}
+
 	if r.Wiring.Shortcuts && r.Wiring.NoShortcuts == "" {
 		p.Shortcuts, p.ShortcutsErr = bpf.ReadShortcutCounts(r.Paths.PinDir)
 	}
+
 	p.NoService, p.NoGate, errs[2] = bpf.SocketHooks(r.Paths.PinDir)
 	p.Err = errors.Join(errs[:]...)
+
 	return p
 }
 
@@ -224,17 +257,20 @@ func layoutOf(name string) bpf.Layout {
 			return l
 		}
 	}
+
 	return bpf.Direct
 }
 
 // hasAddress reports whether a device has a global address.
 func (h Host) hasAddress(device string) bool {
-	return slices.ContainsFunc(h.Addresses, func(a link.Address) bool { return a.Device == device && !a.LinkLocal })
+	return slices.ContainsFunc(h.Addresses,
+		func(a link.Address) bool { return a.Device == device && !a.LinkLocal })
 }
 
 // has reports whether any device has the address.
 func (h Host) has(address string) bool {
-	return slices.ContainsFunc(h.Addresses, func(a link.Address) bool { return a.Prefix.Addr().String() == address })
+	return slices.ContainsFunc(h.Addresses,
+		func(a link.Address) bool { return a.Prefix.Addr().String() == address })
 }
 
 // passed sums the uplink's packets by owner and direction.
@@ -243,5 +279,6 @@ func (p Programs) passed() map[string]uint64 {
 	for _, c := range p.Counters {
 		sum[c.Port+" "+c.Direction] += c.Packets
 	}
+
 	return sum
 }

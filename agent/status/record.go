@@ -80,7 +80,9 @@ func CheckMode(dir string, inUnderlay bool) error {
 	if r.Underlay() {
 		was, is = is, was
 	}
-	return fmt.Errorf("start in %s mode: the node is in %s mode: first run 'ovnkube agent --cleanup' there, which removes its pods' interfaces", is, was)
+
+	return fmt.Errorf("start in %s mode: the node is in %s mode: first run 'ovnkube agent --cleanup' there, which removes its pods' interfaces",
+		is, was)
 }
 
 // IsUnderlay reports whether the last agent of the node ran in underlay mode. It returns ErrNone
@@ -90,6 +92,7 @@ func IsUnderlay(dir string) (bool, error) {
 	if err == nil && r.partial() {
 		err = fmt.Errorf("%w (incomplete)", ErrNone)
 	}
+
 	return r.Underlay(), err
 }
 
@@ -104,6 +107,7 @@ func (r Record) reserved() []bpf.PortRange {
 	if r.Ports.NodePorts && r.Ports.FirstNodePort != 0 {
 		out = append(out, bpf.PortRange{First: r.Ports.FirstNodePort, Last: r.Ports.LastNodePort})
 	}
+
 	return out
 }
 
@@ -122,29 +126,37 @@ func Write(dir string, r Record) error {
 	if err != nil {
 		return err
 	}
+
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return fmt.Errorf("record the agent's start: %w", err)
 	}
+
 	if err := atomicfile.Write(filepath.Join(dir, fileName), append(b, '\n'), 0o644); err != nil {
 		return fmt.Errorf("record the agent's start: %w", err)
 	}
+
 	return nil
 }
 
 // Read returns the last agent's record, or ErrNone.
 func Read(dir string) (Record, error) {
 	var r Record
+
 	path := filepath.Join(dir, fileName)
+
 	b, err := os.ReadFile(path)
 	if errors.Is(err, os.ErrNotExist) {
 		return r, fmt.Errorf("%w (no %s)", ErrNone, path)
 	}
+
 	if err != nil {
 		return r, fmt.Errorf("read the agent's record: %w", err)
 	}
+
 	if err := json.Unmarshal(b, &r); err != nil {
 		return r, fmt.Errorf("read the agent's record %s: %w", path, err)
 	}
+
 	return r, nil
 }
 
@@ -158,7 +170,9 @@ func Complete(dir string, r Record) error {
 	case err != nil:
 		return err
 	}
+
 	known.Failure = r.Failure
+
 	return Write(dir, known)
 }
 
@@ -167,5 +181,6 @@ func Remove(dir string) error {
 	if err := os.Remove(filepath.Join(dir, fileName)); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("remove the agent's record: %w", err)
 	}
+
 	return nil
 }

@@ -19,6 +19,7 @@ import (
 // right returns the facts of a healthy node.
 func right() Facts {
 	var f Facts
+
 	f.Record.Node = "node1"
 	f.Record.Wiring = Wiring{Layout: "direct", Backend: "ebpf", Mode: "shared", Datapath: "system", Uplink: "eth0", Bridge: "breth0"}
 	f.Record.Ports.First, f.Record.Ports.Last = 49152, 65535
@@ -36,6 +37,7 @@ func right() Facts {
 		Counters: []bpf.Counter{{Port: "host", Direction: "rx", Packets: 7}, {Port: "host", Direction: "rx", Packets: 1}},
 	}
 	f.Controller = Controller{Running: true, Connected: true}
+
 	return f
 }
 
@@ -45,6 +47,7 @@ func TestWarning(t *testing.T) {
 	f := right()
 	f.Agent.Warnings = []string{"any pod can abort ovs-vswitchd; use Open vSwitch 3.3"}
 	got := Judge(f)
+
 	shown := slices.ContainsFunc(got.Checks, func(c Check) bool { return c.Name == "environment" && c.Detail == f.Agent.Warnings[0] })
 	if got.State != Right || !shown {
 		t.Errorf("%s, checks %+v", got.State, got.Checks)
@@ -58,6 +61,7 @@ func TestFaultFailsOwnCheck(t *testing.T) {
 		f.Record.Wiring.Layout, f.Switch.Member = "bridged", "breth0"
 		f.Host.Addresses[0].Device = "breth0"
 	}
+
 	tests := []struct {
 		name  string
 		broke func(*Facts)
@@ -119,10 +123,12 @@ func TestFaultFailsOwnCheck(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			f := right()
 			tt.broke(&f)
+
 			got := Judge(f)
 			if got.State != tt.state {
 				t.Errorf("%s, want %s", got.State, tt.state)
 			}
+
 			for _, c := range got.Checks {
 				switch {
 				case c.Name != tt.check && c.State != Right:
@@ -153,11 +159,13 @@ func TestShortcutsReason(t *testing.T) {
 		f.Record.Wiring.Shortcuts = true
 		change(&f)
 		report := Judge(f)
+
 		i := slices.IndexFunc(report.Checks, func(c Check) bool { return c.Name == "shortcuts" })
 		if report.State != Right || i < 0 || report.Checks[i].Detail != want {
 			t.Errorf("%s, %+v; want %q", report.State, report.Checks, want)
 		}
 	}
+
 	if report := Judge(right()); slices.ContainsFunc(report.Checks, func(c Check) bool { return c.Name == "shortcuts" }) {
 		t.Errorf("not asked for: %+v", report.Checks)
 	}
@@ -168,18 +176,22 @@ func TestReportFitsScreen(t *testing.T) {
 	f := right()
 	f.Controller.Connected = false
 	report := Judge(f)
+
 	var b bytes.Buffer
 	if err := report.Print(&b); err != nil {
 		t.Fatal(err)
 	}
+
 	for _, want := range []string{"node1: broken\n", "layout direct, backend ebpf", "packets: host rx 8\n", "not connected to tcp:192.0.2.9:6642", "→ start the southbound database"} {
 		if !strings.Contains(b.String(), want) {
 			t.Errorf("no %q in:\n%s", want, b.String())
 		}
 	}
+
 	if lines := strings.Count(b.String(), "\n"); lines > 24 {
 		t.Errorf("%d lines do not fit one screen", lines)
 	}
+
 	text, err := json.Marshal(report)
 	if err != nil || !strings.Contains(string(text), `{"name":"ovn","state":"broken"`) {
 		t.Errorf("%v: %s", err, text)
@@ -192,13 +204,16 @@ func TestRecord(t *testing.T) {
 	if _, err := Read(dir); !errors.Is(err, ErrNone) {
 		t.Errorf("no record: %v", err)
 	}
+
 	want := right().Record
 	if err := Write(dir, want); err != nil {
 		t.Fatal(err)
 	}
+
 	if got, err := Read(dir); err != nil || got != want {
 		t.Errorf("%+v, %v", got, err)
 	}
+
 	if err := errors.Join(Remove(dir), Remove(dir)); err != nil {
 		t.Error(err)
 	}
@@ -207,6 +222,7 @@ func TestRecord(t *testing.T) {
 // The status reads the metrics that the agent serves.
 func TestAgentMetrics(t *testing.T) {
 	var a Agent
+
 	err := a.read("# TYPE ovnkube_gateway_degraded gauge\n# TYPE ovnkube_gateway_snat_ports gauge\n# TYPE ovnkube_gateway_snat_remote_ports_used_max gauge\n" +
 		"# TYPE ovnkube_gateway_table_unwritten gauge\novnkube_gateway_table_unwritten{table=\"services\"} 12\novnkube_gateway_table_unwritten{table=\"host_addrs\"} 0\n" +
 		"# TYPE ovnkube_gateway_shortcut_prevented gauge\n# TYPE ovnkube_gateway_shortcut_limited_pods gauge\n" +
@@ -220,19 +236,23 @@ func TestAgentMetrics(t *testing.T) {
 
 func TestJudge_underlay(t *testing.T) {
 	var f Facts
+
 	f.Record.Node, f.Record.Wiring = "vm1", Wiring{Mode: ModeUnderlay}
 	f.Record.Paths.PinDir = "/pins"
 	f.Agent = Agent{Served: true}
 	f.Nested.Counters = []bpf.NestedCounter{{Direction: "rx", Reason: "in", Packets: 5}, {Direction: "tx", Reason: "unknown_device", Packets: 7}}
 
 	report := Judge(f)
+
 	var names []string
 	for _, c := range report.Checks {
 		names = append(names, c.Name)
 	}
+
 	if report.State != Right || !slices.Equal(names, []string{"agent", "programs", "cni"}) || len(report.Passed) != 1 || report.Passed["rx in"] != 5 {
 		t.Errorf("state %s, checks %q, passed %v", report.State, names, report.Passed)
 	}
+
 	var out bytes.Buffer
 	if err := report.Print(&out); err != nil || !strings.Contains(out.String(), "mode underlay; agent started") {
 		t.Errorf("printed %q, error %v", out.String(), err)
@@ -265,10 +285,12 @@ func TestCheckMode_refusesTheOtherMode(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
+
 		err := CheckMode(dir, tc.inUnderlay)
 		if (err != nil) != tc.refused || err != nil && !strings.Contains(err.Error(), "ovnkube agent --cleanup") {
 			t.Errorf("record %q, in underlay %t: %v", tc.mode, tc.inUnderlay, err)
 		}
+
 		was, err := IsUnderlay(dir)
 		if want := tc.mode == ModeUnderlay; was != want || errors.Is(err, ErrNone) != (tc.mode == "-" || tc.mode == "") {
 			t.Errorf("record %q: in underlay mode %t, error %v", tc.mode, was, err)

@@ -17,12 +17,14 @@ func lookNested(r Record) Nested {
 // passed returns the packets that reached or left pods.
 func (n Nested) passed() map[string]uint64 {
 	out := map[string]uint64{}
+
 	for _, c := range n.Counters {
 		switch c.Reason {
 		case "in", "out", "host":
 			out[c.Direction+" "+c.Reason] = c.Packets
 		}
 	}
+
 	return out
 }
 
@@ -33,5 +35,6 @@ func (j *judge) underlay() {
 	} else {
 		j.add("programs", Right, "", "%s", j.Record.Paths.PinDir)
 	}
+
 	j.cni()
 }

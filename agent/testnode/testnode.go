@@ -31,6 +31,7 @@ func Main(m interface{ Run() int }) int {
 			return 1
 		}
 	}
+
 	return tether.RunIsolated(m.Run)
 }
 
@@ -41,10 +42,12 @@ func Inside() bool { return tether.Isolated() }
 // Run runs a command and fails the test with its output if it fails.
 func Run(t testing.TB, argv ...string) string {
 	t.Helper()
+
 	out, err := exec.Command(argv[0], argv[1:]...).CombinedOutput()
 	if err != nil {
 		t.Fatalf("%v: %v\n%s", argv, err, out)
 	}
+
 	return string(out)
 }
 
@@ -59,28 +62,36 @@ type Switch struct {
 // StartSwitch starts ovsdb-server and, optionally, vswitchd. They end with the test.
 func StartSwitch(t testing.TB, vswitchd bool) *Switch {
 	t.Helper()
+
 	dir, err := os.MkdirTemp("", "ovs") // t.TempDir is too long for a unix socket
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	t.Cleanup(func() { os.RemoveAll(dir) })
+
 	if vswitchd && Inside() {
 		t.Cleanup(removeTaps)
 	}
+
 	s := &Switch{Dir: dir, Address: "unix:" + dir + "/db.sock"}
 	Run(t, "ovsdb-tool", "create", dir+"/conf.db", platform.OVSFile("vswitch.ovsschema"))
 	s.startServer(t)
 	Run(t, "ovs-vsctl", "--db="+s.Address, "--no-wait", "init")
+
 	if vswitchd {
 		s.StartVswitchd(t)
 	}
+
 	return s
 }
 
 // removeTaps removes the devices of the userspace datapath from the test's network namespace, with
 // their addresses. They are persistent, so they outlive ovs-vswitchd, and the next test would find them.
 func removeTaps() {
-	out, _ := exec.Command("ip", "-o", "link", "show", "type", "tun").Output() // fails only with the test's namespaces
+	out, _ := exec.Command("ip", "-o", "link", "show", "type", "tun").
+		Output()
+		// fails only with the test's namespaces
 	for line := range strings.Lines(string(out)) {
 		if _, rest, ok := strings.Cut(line, ": "); ok {
 			name, _, _ := strings.Cut(rest, ":")
@@ -91,8 +102,9 @@ func removeTaps() {
 
 func (s *Switch) startServer(t testing.TB) {
 	t.Helper()
-	s.server = s.start(t, filepath.Join(s.Dir, "db.sock"), "ovsdb-server", "--log-file="+s.Dir+"/ovsdb.log", "-vconsole:off",
-		"--unixctl="+s.Dir+"/ovsdb.ctl", "--remote=punix:"+s.Dir+"/db.sock", s.Dir+"/conf.db")
+	s.server = s.start(t, filepath.Join(s.Dir, "db.sock"), "ovsdb-server", "--log-file="+s.Dir+"/ovsdb.log",
+		"-vconsole:off", "--unixctl="+s.Dir+"/ovsdb.ctl", "--remote=punix:"+s.Dir+"/db.sock",
+		s.Dir+"/conf.db")
 }
 
 // RestartServer kills ovsdb-server, calls meanwhile, and starts it again.
@@ -116,9 +128,11 @@ func (s *Switch) StartServer(t testing.TB) {
 // StartVswitchd starts ovs-vswitchd.
 func (s *Switch) StartVswitchd(t testing.TB) {
 	t.Helper()
+
 	if err := clock.Await(t.Context()); err != nil {
 		t.Fatal(err)
 	}
+
 	os.Remove(s.Dir + "/vswitchd.ctl")
 	s.vswitchd = s.start(t, filepath.Join(s.Dir, "vswitchd.ctl"), "ovs-vswitchd",
 		"--log-file="+s.Dir+"/vswitchd.log", "-vconsole:off", "--unixctl="+s.Dir+"/vswitchd.ctl", s.Address)
@@ -127,7 +141,9 @@ func (s *Switch) StartVswitchd(t testing.TB) {
 // Daemon creates the pid file by which ovs-vswitchd is found when it runs in the background.
 func (s *Switch) Daemon(t testing.TB) {
 	t.Helper()
-	err := errors.Join(os.WriteFile(s.Dir+"/ovs-vswitchd.pid", []byte("1\n"), 0o600), os.Symlink("vswitchd.ctl", s.Dir+"/ovs-vswitchd.1.ctl"))
+
+	err := errors.Join(os.WriteFile(s.Dir+"/ovs-vswitchd.pid", []byte("1\n"), 0o600),
+		os.Symlink("vswitchd.ctl", s.Dir+"/ovs-vswitchd.1.ctl"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -137,7 +153,9 @@ func (s *Switch) Daemon(t testing.TB) {
 func (s *Switch) ZeroSNAT(t testing.TB) string {
 	t.Helper()
 	uuid := strings.TrimSpace(s.Vsctl(t, "get", "Open_vSwitch", ".", "datapaths:netdev"))
-	return strings.Trim(s.Vsctl(t, "--if-exists", "get", "Datapath", uuid, "capabilities:ct_zero_snat"), "\"\n")
+
+	return strings.Trim(s.Vsctl(t, "--if-exists", "get", "Datapath", uuid, "capabilities:ct_zero_snat"),
+		"\"\n")
 }
 
 // AvoidedZeroSNAT returns the value that ZeroSNAT has when the agent avoids NAT without effect:
@@ -145,15 +163,20 @@ func (s *Switch) ZeroSNAT(t testing.TB) string {
 func AvoidedZeroSNAT(t testing.TB) string {
 	t.Helper()
 	version := Run(t, "ovs-vswitchd", "--version")
+
 	var major, minor int
+
 	_, number, _ := strings.Cut(version, "(Open vSwitch) ")
 	if _, err := fmt.Sscanf(number, "%d.%d", &major, &minor); err != nil {
 		t.Fatalf("version %q: %v", version, err)
 	}
+
 	t.Logf("Open vSwitch %d.%d", major, minor)
+
 	if major < 3 || major == 3 && minor < 3 {
 		return "false"
 	}
+
 	return "true"
 }
 
@@ -161,7 +184,8 @@ func AvoidedZeroSNAT(t testing.TB) string {
 // ovn-controller does.
 func (s *Switch) ReportDatapath(t testing.TB) {
 	t.Helper()
-	s.Vsctl(t, "--id=@d", "create", "Datapath", `datapath_version=""`, "--", "set", "Open_vSwitch", ".", "datapaths:netdev=@d")
+	s.Vsctl(t, "--id=@d", "create", "Datapath", `datapath_version=""`, "--", "set", "Open_vSwitch", ".",
+		"datapaths:netdev=@d")
 }
 
 // KillVswitchd kills ovs-vswitchd with SIGKILL and waits for its end.
@@ -172,12 +196,14 @@ func (s *Switch) KillVswitchd() {
 // HoldVswitchd stops ovs-vswitchd until release is called, as on an overloaded machine.
 func (s *Switch) HoldVswitchd(t testing.TB) (release func()) {
 	t.Helper()
+
 	signal := func(sig syscall.Signal) {
 		if err := s.vswitchd.Process.Signal(sig); err != nil {
 			t.Error(err)
 		}
 	}
 	signal(syscall.SIGSTOP)
+
 	return func() { signal(syscall.SIGCONT) }
 }
 
@@ -191,12 +217,16 @@ func kill(cmd *exec.Cmd) {
 // with the test.
 func Netns(t testing.TB) (pid string) {
 	t.Helper()
+
 	cmd := exec.Command("sleep", "infinity")
+
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET}
 	if err := cmd.Start(); err != nil {
 		t.Fatalf("start process in a network namespace: %v", err)
 	}
+
 	t.Cleanup(func() { kill(cmd) })
+
 	return strconv.Itoa(cmd.Process.Pid)
 }
 
@@ -208,19 +238,24 @@ func (s *Switch) Vsctl(t testing.TB, args ...string) string {
 
 func (s *Switch) start(t testing.TB, ready string, argv ...string) *exec.Cmd {
 	t.Helper()
+
 	cmd := exec.Command(argv[0], argv[1:]...)
+
 	cmd.Env = append(os.Environ(), "OVS_RUNDIR="+s.Dir, "OVS_DBDIR="+s.Dir, "OVS_LOGDIR="+s.Dir)
 	if err := cmd.Start(); err != nil {
 		t.Fatalf("start %s: %v", argv[0], err)
 	}
+
 	t.Cleanup(func() { kill(cmd) })
 	Eventually(t, argv[0]+" listens", func() error {
 		c, err := net.Dial("unix", ready)
 		if err == nil {
 			c.Close()
 		}
+
 		return err
 	})
+
 	return cmd
 }
 
@@ -229,16 +264,19 @@ func (s *Switch) start(t testing.TB, ready string, argv ...string) *exec.Cmd {
 func Background(t testing.TB, run func(context.Context) error) (stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
+
 	ended := make(chan error, 1)
 	go func() { ended <- run(ctx) }()
 
 	stop = sync.OnceFunc(func() {
 		cancel()
+
 		if err := <-ended; err != nil {
 			t.Error(err)
 		}
 	})
 	t.Cleanup(stop)
+
 	return stop
 }
 
@@ -246,14 +284,17 @@ func Background(t testing.TB, run func(context.Context) error) (stop func()) {
 // faults; it does not measure speed.
 func Eventually(t testing.TB, what string, check func() error) {
 	t.Helper()
+
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
+
 	const most = 10 * time.Millisecond
 	for pause := most / 16; ; pause = min(2*pause, most) {
 		err := check()
 		if err == nil {
 			return
 		}
+
 		select {
 		case <-ctx.Done():
 			t.Fatalf("%s: %v", what, err)

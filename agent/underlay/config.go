@@ -44,22 +44,27 @@ type Config struct {
 // Validate returns all mistakes joined; each names its field.
 func (c Config) Validate() error {
 	var errs []error
+
 	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
 
 	if c.NodeName == "" {
 		bad("node name: empty")
 	}
+
 	if c.RestConfig == nil {
 		bad("kubeconfig: none given")
 	}
+
 	if c.VIF != "" {
 		if err := annotation.CheckUUID(c.VIF); err != nil {
 			bad("VIF: %w", err)
 		}
 	}
+
 	if c.Rest < 0 {
 		bad("rest of ports %s: negative", c.Rest)
 	}
+
 	for _, d := range []struct{ name, path string }{
 		{"pin directory", c.PinDir}, {"run directory", c.RunDir}, {"CNI socket", c.CNISocket},
 	} {
@@ -67,11 +72,13 @@ func (c Config) Validate() error {
 			bad("%s %q: not an absolute path", d.name, d.path)
 		}
 	}
+
 	if c.MetricsAddr != "" {
 		if _, _, err := net.SplitHostPort(c.MetricsAddr); err != nil {
 			bad("metrics address: %w", err)
 		}
 	}
+
 	return errors.Join(append(errs, c.MetricsTLS.Validate())...)
 }
 
@@ -89,14 +96,21 @@ func (c Config) configMap() string {
 // record is for "ovnkube status".
 func (c Config) record() status.Record {
 	r := status.Record{
-		Node: c.NodeName, Started: time.Now().UTC().Truncate(time.Second), Wiring: status.Wiring{Mode: status.ModeUnderlay},
+		Node:    c.NodeName,
+		Started: time.Now().UTC().Truncate(time.Second),
+		Wiring:  status.Wiring{Mode: status.ModeUnderlay},
 		Paths: status.Paths{
-			PinDir: c.PinDir, RunDir: c.RunDir, Metrics: c.MetricsAddr, MetricsTLS: c.MetricsTLS.On(), CNISocket: c.CNISocket,
+			PinDir:     c.PinDir,
+			RunDir:     c.RunDir,
+			Metrics:    c.MetricsAddr,
+			MetricsTLS: c.MetricsTLS.On(),
+			CNISocket:  c.CNISocket,
 		},
 	}
 	if c.CNIConfDir != "" {
 		r.Paths.ConfList = filepath.Join(c.CNIConfDir, cniconf.File)
 	}
+
 	return r
 }
 
@@ -105,6 +119,7 @@ func (c Config) record() status.Record {
 func (c Config) Fail(failure error) error {
 	r := c.record()
 	r.Wiring, r.Failure = status.Wiring{}, failure.Error() // the agent has not got to work
+
 	return status.Complete(c.RunDir, r)
 }
 
@@ -115,5 +130,6 @@ func Pool(runDir, node string, rest time.Duration, now time.Time) ([]pool.Status
 	if err := p.restore(now); err != nil {
 		return nil, err
 	}
+
 	return p.pool.Ports(now), nil
 }

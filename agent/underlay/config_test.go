@@ -34,6 +34,7 @@ func TestConfig_mistakesNameTheirField(t *testing.T) {
 	} {
 		c := valid
 		tc.change(&c)
+
 		err := c.Validate()
 		if (err != nil) != (tc.say != "") || err != nil && !strings.Contains(err.Error(), tc.say) {
 			t.Errorf("%q: got %v", tc.say, err)
@@ -47,10 +48,12 @@ func TestConfig_failDoesNotSetTheMode(t *testing.T) {
 	if err := c.Fail(errors.New("kubeconfig: none given")); err != nil {
 		t.Fatal(err)
 	}
+
 	r, err := status.Read(c.RunDir)
 	if err != nil || r.Failure != "kubeconfig: none given" || r.Node != "vm1" || r.Underlay() {
 		t.Errorf("record %+v, error %v", r, err)
 	}
+
 	if err := status.CheckMode(c.RunDir, false); err != nil {
 		t.Error(err)
 	}

@@ -15,14 +15,43 @@ import (
 // table lists the metrics of newCollector.
 func table() metric.Table {
 	by := []string{"direction", "reason"}
+
 	return metric.Table{
 		metric.BuildInfo,
-		{Name: "ovnkube_agent_ready", Kind: metric.Gauge, Help: "1 if the agent has everything in its desired state."},
-		{Name: "ovnkube_underlay_ports", Kind: metric.Gauge, Labels: []string{"state"}, Help: "Ports of the node's pool, by state. A missing port has a pod, but left the pool."},
-		{Name: "ovnkube_underlay_claims_total", Kind: metric.Counter, Labels: []string{"result"}, Help: "Attempts of pods to get a port, by result."},
-		{Name: "ovnkube_underlay_reused_early_total", Kind: metric.Counter, Help: "Ports that a pod got before they had rested (--underlay-rest), because no other port was free."},
-		{Name: "ovnkube_underlay_packets_total", Kind: metric.Counter, Labels: by, Help: "Packets of nested pods: rx from the NIC with a VLAN tag, tx from a pod; by reason."},
-		{Name: "ovnkube_underlay_bytes_total", Kind: metric.Counter, Labels: by, Help: "Bytes of nested pods, by direction and reason."},
+		{
+			Name: "ovnkube_agent_ready",
+			Kind: metric.Gauge,
+			Help: "1 if the agent has everything in its desired state.",
+		},
+		{
+			Name:   "ovnkube_underlay_ports",
+			Kind:   metric.Gauge,
+			Labels: []string{"state"},
+			Help:   "Ports of the node's pool, by state. A missing port has a pod, but left the pool.",
+		},
+		{
+			Name:   "ovnkube_underlay_claims_total",
+			Kind:   metric.Counter,
+			Labels: []string{"result"},
+			Help:   "Attempts of pods to get a port, by result.",
+		},
+		{
+			Name: "ovnkube_underlay_reused_early_total",
+			Kind: metric.Counter,
+			Help: "Ports that a pod got before they had rested (--underlay-rest), because no other port was free.",
+		},
+		{
+			Name:   "ovnkube_underlay_packets_total",
+			Kind:   metric.Counter,
+			Labels: by,
+			Help:   "Packets of nested pods: rx from the NIC with a VLAN tag, tx from a pod; by reason.",
+		},
+		{
+			Name:   "ovnkube_underlay_bytes_total",
+			Kind:   metric.Counter,
+			Labels: by,
+			Help:   "Bytes of nested pods, by direction and reason.",
+		},
 	}
 }
 
@@ -51,9 +80,11 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	for state, n := range s.states {
 		put("ovnkube_underlay_ports", float64(n), string(state))
 	}
+
 	for result, n := range s.results {
 		put("ovnkube_underlay_claims_total", float64(n), result)
 	}
+
 	put("ovnkube_underlay_reused_early_total", float64(s.early))
 
 	counters, err := bpf.ReadNestedCounters(c.agent.cfg.PinDir)
@@ -61,6 +92,7 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 		c.log.Debug("no counters of nested pods", "error", err) // until the programs are loaded
 		return
 	}
+
 	for _, n := range counters {
 		put("ovnkube_underlay_packets_total", float64(n.Packets), n.Direction, n.Reason)
 		put("ovnkube_underlay_bytes_total", float64(n.Bytes), n.Direction, n.Reason)

@@ -27,8 +27,11 @@ func findNIC(name string) (nic, error) {
 		if name, err = link.DefaultDevice(); err != nil {
 			return nic{}, fmt.Errorf("find NIC: %w", err)
 		}
+
 		if name == "" {
-			return nic{}, errors.New("find NIC: the host has no default route, and --underlay-interface is not set")
+			return nic{}, errors.New(
+				"find NIC: the host has no default route, and --underlay-interface is not set",
+			)
 		}
 	}
 
@@ -36,6 +39,7 @@ func findNIC(name string) (nic, error) {
 	if err != nil {
 		return nic{}, fmt.Errorf("find NIC: %w", err)
 	}
+
 	if len(l.MAC) != 6 {
 		return nic{}, fmt.Errorf("find NIC: device %s has no Ethernet address", name)
 	}
@@ -44,18 +48,23 @@ func findNIC(name string) (nic, error) {
 	if err != nil {
 		return nic{}, fmt.Errorf("find NIC: %w", err)
 	}
+
 	out := nic{Link: l}
+
 	for _, a := range addresses {
 		addr := a.Prefix.Addr()
 		out.host = append(out.host, addr)
+
 		preferred := !out.address.IsValid() || addr.Is4() && !out.address.Is4()
 		if a.Device == name && !a.LinkLocal && !a.Secondary && preferred {
 			out.address = addr
 		}
 	}
+
 	if !out.address.IsValid() {
 		return nic{}, fmt.Errorf("find NIC: device %s has no address", name)
 	}
+
 	return out, nil
 }
 
@@ -63,22 +72,28 @@ func findNIC(name string) (nic, error) {
 // address, by which the cloud could not tell them apart.
 func (n nic) check(mtu int) error {
 	if n.MTU < mtu {
-		return fmt.Errorf("NIC %s: its MTU %d is smaller than the MTU %d of the pods' network", n.Name, n.MTU, mtu)
+		return fmt.Errorf("NIC %s: its MTU %d is smaller than the MTU %d of the pods' network", n.Name, n.MTU,
+			mtu)
 	}
 
 	all, err := link.List()
 	if err != nil {
 		return err
 	}
+
 	var twins []string
+
 	for _, l := range all {
 		if l.Name == n.Name || slices.Equal(l.MAC, n.MAC) && isNIC(l) {
 			twins = append(twins, l.Name)
 		}
 	}
+
 	if len(twins) > 1 {
-		return fmt.Errorf("NIC %s: %d devices have the MAC address %s: %s", n.Name, len(twins), n.MAC, strings.Join(twins, ", "))
+		return fmt.Errorf("NIC %s: %d devices have the MAC address %s: %s", n.Name, len(twins), n.MAC,
+			strings.Join(twins, ", "))
 	}
+
 	return nil
 }
 
@@ -89,6 +104,7 @@ func isNIC(l link.Link) bool {
 	case "bridge", "bond", "team", "vlan", "macvlan", "macvtap", "ipvlan":
 		return false
 	}
+
 	return l.Master == 0
 }
 
@@ -97,10 +113,13 @@ func isNIC(l link.Link) bool {
 func (a *agent) syncNIC(ctx context.Context) error {
 	n, err := a.useNIC()
 	a.setNICFault(err)
+
 	if !n.address.IsValid() {
 		return err
 	}
+
 	a.cluster.FollowAddresses(n.host)
+
 	return errors.Join(err, a.announceNIC(ctx, n))
 }
 
@@ -109,6 +128,7 @@ func (a *agent) useNIC() (nic, error) {
 	if err != nil {
 		return n, err
 	}
+
 	if !n.Promiscuous {
 		// The pods' VLANs and MAC addresses are not registered with the NIC, whose filters would
 		// drop their packets.
@@ -121,6 +141,7 @@ func (a *agent) useNIC() (nic, error) {
 	if err := a.network.Sync(nested.NIC{Ifindex: n.Index, Host: n.host, Tags: tags}); err != nil {
 		return n, err
 	}
+
 	return n, n.check(mtu)
 }
 
@@ -129,6 +150,7 @@ func (a *agent) setNICFault(err error) {
 	if err != nil {
 		text = err.Error()
 	}
+
 	if was := a.nicFault.Swap(&text); was == nil || *was != text {
 		a.ready.Changed.Trigger()
 	}
@@ -141,9 +163,12 @@ func (a *agent) announceNIC(ctx context.Context, n nic) error {
 		return nil // the informer wakes the agent when the Node is created
 	}
 
-	want := annotation.FormatUnderlay(annotation.VIF{ID: a.cfg.VIF, MAC: n.MAC, Address: n.address, MTU: n.MTU})
+	want := annotation.FormatUnderlay(
+		annotation.VIF{ID: a.cfg.VIF, MAC: n.MAC, Address: n.address, MTU: n.MTU},
+	)
 	if node.Annotations[annotation.Underlay] == want {
 		return nil
 	}
+
 	return a.cluster.Annotate(ctx, map[string]string{annotation.Underlay: want})
 }

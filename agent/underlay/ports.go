@@ -61,20 +61,25 @@ func (p *ports) restore(now time.Time) error {
 	if err != nil {
 		return err
 	}
+
 	state, err := p.readState()
 	if err != nil {
 		return err
 	}
 
 	var claims []pool.Claim
+
 	for _, pod := range recorded {
 		if pod.Tag == 0 {
 			continue
 		}
+
 		claims = append(claims, claimOf(pod))
 	}
+
 	for _, lost := range p.pool.Restore(claims, state.Released, now) {
-		p.warn("two interfaces have the same port, the newer one keeps it", "tag", lost.Tag, "pod", lost.Owner.Pod, "container", lost.Owner.ContainerID)
+		p.warn("two interfaces have the same port, the newer one keeps it", "tag", lost.Tag, "pod",
+			lost.Owner.Pod, "container", lost.Owner.ContainerID)
 	}
 
 	if state.Node == "" {
@@ -84,11 +89,14 @@ func (p *ports) restore(now time.Time) error {
 	if p.known, err = annotation.ParsePool(state.Node); err != nil {
 		return err
 	}
+
 	list, err := annotation.ParsePoolPorts(state.Ports)
 	if err != nil {
 		return err
 	}
+
 	p.set(list, state)
+
 	return nil
 }
 
@@ -98,6 +106,7 @@ func (p *ports) readState() (pool.State, error) {
 	if errors.Is(err, fs.ErrNotExist) {
 		return pool.State{}, nil
 	}
+
 	if err != nil {
 		return pool.State{}, fmt.Errorf("read state of the pool: %w", err)
 	}
@@ -107,6 +116,7 @@ func (p *ports) readState() (pool.State, error) {
 		p.warn("the state of the pool is not used", "file", p.cfg.stateFile(), "error", err)
 		return pool.State{}, nil
 	}
+
 	return state, nil
 }
 
@@ -120,6 +130,7 @@ func (p *ports) warn(message string, args ...any) {
 func claimOf(pod podnet.Pod) pool.Claim {
 	port := annotation.PoolPort{ID: pod.Port, Tag: pod.Tag, MAC: pod.MAC, Addresses: pod.IPs()}
 	owner := pool.Owner{ContainerID: pod.ContainerID, Interface: pod.Interface, Pod: pod.Name(), UID: pod.UID}
+
 	return pool.Claim{Tag: pod.Tag, Owner: owner, Port: port}
 }
 
@@ -127,6 +138,7 @@ func claimOf(pod podnet.Pod) pool.Claim {
 func (p *ports) set(list []annotation.PoolPort, text pool.State) {
 	p.pool.SetPorts(list)
 	p.text = pool.State{Node: text.Node, Ports: text.Ports}
+
 	p.tags = p.tags[:0]
 	for _, port := range list {
 		p.tags = append(p.tags, port.Tag)
@@ -153,6 +165,7 @@ func (p *ports) update(data map[string]string, now time.Time) error {
 
 	p.known, p.fault = known, ""
 	p.set(list, text)
+
 	return p.save(now)
 }
 
@@ -160,15 +173,20 @@ func (p *ports) update(data map[string]string, now time.Time) error {
 // ones.
 func (p *ports) parse(text pool.State) (annotation.Pool, []annotation.PoolPort, error) {
 	of := p.cfg.configMap()
+
 	next, err := annotation.ParsePool(text.Node)
 	if err != nil {
 		return next, nil, fmt.Errorf("%s: %w", of, err)
 	}
+
 	if next.Node != p.cfg.NodeName {
-		return next, nil, fmt.Errorf("%s: %s: node: it is the pool of node %s", of, annotation.PoolNode, next.Node)
+		return next, nil, fmt.Errorf("%s: %s: node: it is the pool of node %s", of, annotation.PoolNode,
+			next.Node)
 	}
+
 	if p.cfg.VIF != "" && next.VIF != "" && next.VIF != p.cfg.VIF {
-		return next, nil, fmt.Errorf("%s: %s: vif: it is the pool of VIF %s, and this node has VIF %s", of, annotation.PoolNode, next.VIF, p.cfg.VIF)
+		return next, nil, fmt.Errorf("%s: %s: vif: it is the pool of VIF %s, and this node has VIF %s", of,
+			annotation.PoolNode, next.VIF, p.cfg.VIF)
 	}
 
 	list, err := annotation.ParsePoolPorts(text.Ports)
@@ -178,10 +196,12 @@ func (p *ports) parse(text pool.State) (annotation.Pool, []annotation.PoolPort, 
 
 	// The controller leaves out what it cannot see at the moment.
 	next.VIF, next.Trunk, next.Network = cmp.Or(next.VIF, p.known.VIF), cmp.Or(next.Trunk, p.known.Trunk), cmp.Or(next.Network, p.known.Network)
+
 	next.MTU = cmp.Or(next.MTU, p.known.MTU)
 	if len(next.Gateways) == 0 {
 		next.Gateways = p.known.Gateways
 	}
+
 	return next, list, nil
 }
 
@@ -191,14 +211,18 @@ func (p *ports) save(now time.Time) error {
 	if state.Node != "" {
 		state.Node = annotation.FormatPool(p.known)
 	}
+
 	state.Released = p.pool.Released(now)
+
 	b, err := pool.EncodeState(state)
 	if err == nil {
 		err = atomicfile.Write(p.cfg.stateFile(), b, 0o600)
 	}
+
 	if err != nil {
 		return fmt.Errorf("write state of the pool: %w", err)
 	}
+
 	return nil
 }
 
@@ -216,6 +240,7 @@ func (p *ports) take(a podnet.Attachment, name, uid string, now time.Time) (podn
 	}
 
 	owner := pool.Owner{ContainerID: a.ContainerID, Interface: a.Interface, Pod: name, UID: uid}
+
 	port, early, err := p.pool.Take(owner, now)
 	if err != nil {
 		p.results[resultNoPort]++
@@ -226,12 +251,15 @@ func (p *ports) take(a podnet.Attachment, name, uid string, now time.Time) (podn
 	if err != nil {
 		p.results[resultNoGateway]++
 		p.pool.Release(a.ContainerID, a.Interface, now)
+
 		return podnet.Pod{}, err
 	}
+
 	p.results[resultTaken]++
 	if early {
 		p.early++
 	}
+
 	return pod, nil
 }
 
@@ -243,9 +271,11 @@ func (p *ports) configure(port annotation.PoolPort) (podnet.Pod, error) {
 		if !ok {
 			return pod, fmt.Errorf("the pool has no gateway for address %s of port %s", a, port.ID)
 		}
+
 		pod.Addresses = append(pod.Addresses, netip.PrefixFrom(a, gateway.Bits()))
 		pod.Gateways, pod.GatewayMACs = append(pod.Gateways, gateway.Addr()), append(pod.GatewayMACs, mac)
 	}
+
 	return pod, nil
 }
 
@@ -255,6 +285,7 @@ func (p *ports) has(was podnet.Pod) bool {
 	defer p.mu.Unlock()
 
 	port, ok := p.pool.Port(was.ContainerID, was.Interface)
+
 	return ok && port.Tag == was.Tag && slices.Equal(port.MAC, was.MAC)
 }
 
@@ -277,6 +308,7 @@ func (p *ports) owners() []podnet.Attachment {
 	for _, o := range p.pool.Owners() {
 		out = append(out, podnet.Attachment{ContainerID: o.ContainerID, Interface: o.Interface})
 	}
+
 	return out
 }
 
@@ -288,6 +320,7 @@ func (p *ports) release(a podnet.Attachment, now time.Time) {
 	if _, released := p.pool.Release(a.ContainerID, a.Interface, now); !released {
 		return
 	}
+
 	if err := p.save(now); err != nil { // only the port's rest may be lost
 		p.log.Warn("cannot record that a port was released", "error", err)
 	}
@@ -295,15 +328,20 @@ func (p *ports) release(a podnet.Attachment, now time.Time) {
 
 // sweep releases the ports of ADDs that ended before the interface had a record, and that the
 // runtime has not deleted. try blocks requests for a container.
-func (p *ports) sweep(recorded func(podnet.Attachment) bool, try func(container string) (release func(), ok bool)) {
+func (p *ports) sweep(
+	recorded func(podnet.Attachment) bool,
+	try func(container string) (release func(), ok bool),
+) {
 	for _, a := range p.owners() {
 		unlock, free := try(a.ContainerID)
 		if !free {
 			continue
 		}
+
 		if !recorded(a) {
 			p.release(a, time.Now())
 		}
+
 		unlock()
 	}
 }
@@ -321,9 +359,11 @@ func (p *ports) missing() string {
 	if p.complete() {
 		return ""
 	}
+
 	if p.fault != "" {
 		return "pool: " + p.fault
 	}
+
 	return fmt.Sprintf("pool: %s (%s)", errNoPool, p.cfg.configMap())
 }
 
@@ -343,6 +383,7 @@ func (p *ports) faults() string {
 	if p.text.Node == "" {
 		return "" // reported as missing
 	}
+
 	return p.fault
 }
 

@@ -35,14 +35,17 @@ type rig struct {
 func newRig(t testing.TB) *rig {
 	t.Helper()
 	server := kubetest.Start(t)
+
 	client, err := kubernetes.NewForConfig(server.RestConfig())
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	dir, err := os.MkdirTemp("", "vm") // t.TempDir is too long for a unix socket
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	r := &rig{t: t, client: client, stop: func() {}, cfg: Config{
 		NodeName: "vm1", RestConfig: server.RestConfig(), VIF: vif, Rest: time.Minute, PinDir: dir + "/bpf/vm1", RunDir: dir + "/run",
 		CNISocket: dir + "/run/cni.sock", CNIConfDir: dir + "/net.d", MetricsAddr: "127.0.0.1:9410",
@@ -50,14 +53,18 @@ func newRig(t testing.TB) *rig {
 	if err := os.Mkdir(dir+"/bpf", 0o700); err != nil {
 		t.Fatal(err)
 	}
+
 	r.plug()
 	t.Cleanup(func() {
 		r.stop()
+
 		if err := Cleanup(r.cfg); err != nil {
 			t.Error(err)
 		}
+
 		_ = syscall.Unmount(dir+"/bpf", 0)
 		_ = exec.Command("ip", "link", "del", "eth0").Run() // a test may have removed it
+
 		os.RemoveAll(dir)
 	})
 
@@ -65,10 +72,12 @@ func newRig(t testing.TB) *rig {
 	if _, err := client.CoreV1().Namespaces().Create(t.Context(), namespace, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
+
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: r.cfg.NodeName}}
 	if _, err := client.CoreV1().Nodes().Create(t.Context(), node, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
+
 	return r
 }
 
@@ -86,13 +95,17 @@ func (r *rig) plug() {
 func (r *rig) start() {
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
+
 	log := slog.New(slog.NewTextHandler(r.t.Output(), nil))
 	go func() { ended <- Run(ctx, r.cfg, log) }()
+
 	r.stop = func() {
 		cancel()
+
 		if err := <-ended; err != nil {
 			r.t.Error(err)
 		}
+
 		r.stop = func() {}
 	}
 }
@@ -102,10 +115,12 @@ func (r *rig) publish(data map[string]string) {
 	r.t.Helper()
 	maps := r.client.CoreV1().ConfigMaps(annotation.PoolNamespace)
 	m := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: annotation.PoolPrefix + r.cfg.NodeName}, Data: data}
+
 	_, err := maps.Create(r.t.Context(), m, metav1.CreateOptions{})
 	if err != nil {
 		_, err = maps.Update(r.t.Context(), m, metav1.UpdateOptions{})
 	}
+
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -123,6 +138,7 @@ func (r *rig) awaitReadyz(want int, say string) {
 		if err == nil && (status != want || !strings.Contains(body, say)) {
 			err = fmt.Errorf("status %d: %s", status, body)
 		}
+
 		return err
 	})
 }
@@ -130,6 +146,7 @@ func (r *rig) awaitReadyz(want int, say string) {
 // createPod creates a pod of the node, and its network namespace.
 func (r *rig) createPod(name string) sandbox {
 	r.t.Helper()
+
 	pod, err := r.client.CoreV1().Pods("default").Create(r.t.Context(), &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
 		Spec:       corev1.PodSpec{NodeName: r.cfg.NodeName, Containers: []corev1.Container{{Name: "c", Image: "i"}}},
@@ -137,6 +154,7 @@ func (r *rig) createPod(name string) sandbox {
 	if err != nil {
 		r.t.Fatal(err)
 	}
+
 	return sandbox{r, "sandbox-" + name, "/proc/" + testnode.Netns(r.t) + "/ns/net", pod}
 }
 
@@ -156,6 +174,7 @@ func (s sandbox) call(command string) (cni.Response, error) {
 
 func (s sandbox) mustCall(command string) {
 	s.t.Helper()
+
 	if _, err := s.call(command); err != nil {
 		s.t.Fatalf("%s of %s: %v", command, s.id, err)
 	}
@@ -164,6 +183,7 @@ func (s sandbox) mustCall(command string) {
 // mustPing pings a pod from the VM, and the VM from the pod.
 func (s sandbox) mustPing(address string) {
 	s.t.Helper()
+
 	for _, argv := range [][]string{
 		{"ping", "-n", "-c1", "-W5", address},
 		{"nsenter", "--net=" + s.netns, "ping", "-n", "-c1", "-W5", "10.0.0.11"},
@@ -180,11 +200,13 @@ func (r *rig) events(reason string) (messages []string, err error) {
 	if err != nil {
 		return nil, err
 	}
+
 	for _, e := range list.Items {
 		if e.Reason == reason && e.InvolvedObject.Name == r.cfg.NodeName {
 			messages = append(messages, e.Message)
 		}
 	}
+
 	return messages, nil
 }
 
@@ -193,13 +215,16 @@ func (r *rig) awaitPorts(want string) {
 	r.t.Helper()
 	testnode.Eventually(r.t, "ports "+want, func() error {
 		ports, err := Pool(r.cfg.RunDir, r.cfg.NodeName, r.cfg.Rest, time.Now())
+
 		var states []string
 		for _, p := range ports {
 			states = append(states, string(p.State))
 		}
+
 		if got := strings.Join(states, " "); err == nil && got != want {
 			err = errors.New(got)
 		}
+
 		return err
 	})
 }

@@ -33,9 +33,12 @@ func (s source) Pod(ctx context.Context, ref cluster.PodRef, a podnet.Attachment
 
 	pod, err := s.ports.take(a, ref.String(), string(object.UID), time.Now())
 	if err != nil {
-		return podnet.Pod{}, types.NewError(types.ErrTryAgainLater, err.Error(), "'ovnkube underlay pool' on this node lists its ports")
+		return podnet.Pod{}, types.NewError(types.ErrTryAgainLater, err.Error(),
+			"'ovnkube underlay pool' on this node lists its ports")
 	}
+
 	pod.UID = string(object.UID)
+
 	return pod, nil
 }
 
@@ -44,6 +47,7 @@ func (s source) Settled(_ context.Context, ref cluster.PodRef, was podnet.Pod) e
 	if !s.ports.has(was) {
 		return fmt.Errorf("pod %s has port %s with tag %d, which is not its own", ref, was.Port, was.Tag)
 	}
+
 	return nil
 }
 
@@ -60,5 +64,6 @@ func (c connector) Connect(ctx context.Context, host string, p podnet.Pod) error
 	if !c.ports.has(p) {
 		return fmt.Errorf("connect %s of pod %s to tag %d: %w", host, p.Name(), p.Tag, errNotOwner)
 	}
+
 	return c.Network.Connect(ctx, host, p)
 }

@@ -58,21 +58,31 @@ func Run(ctx context.Context, cfg Config, log *slog.Logger) error {
 	if err := cfg.Validate(); err != nil {
 		return fmt.Errorf("check configuration: %w", err)
 	}
+
 	if err := status.CheckMode(cfg.RunDir, true); err != nil {
 		return err
 	}
+
 	if err := errors.Join(bpf.Supported(), link.CheckEnterNetns()); err != nil {
 		return err
 	}
+
 	if _, err := link.AllowSysctls(); err != nil {
 		return fmt.Errorf("write sysctls of the network: %w", err)
 	}
 
-	a := &agent{cfg: cfg, log: log, ready: readiness.New(log), nicWake: loop.NewSignal(), poolWake: loop.NewSignal()}
+	a := &agent{
+		cfg:      cfg,
+		log:      log,
+		ready:    readiness.New(log),
+		nicWake:  loop.NewSignal(),
+		poolWake: loop.NewSignal(),
+	}
 	if err := a.build(); err != nil {
 		return err
 	}
 	defer a.network.Close()
+
 	if err := status.Write(cfg.RunDir, cfg.record()); err != nil {
 		log.Warn("cannot write the record for ovnkube status", "error", err)
 	}
@@ -84,15 +94,18 @@ func Run(ctx context.Context, cfg Config, log *slog.Logger) error {
 	a.addParts()
 
 	var listener net.Listener
+
 	if cfg.MetricsAddr != "" {
 		var err error
 		if listener, err = endpoint.Listen(cfg.MetricsAddr, cfg.MetricsTLS, log); err != nil {
 			return err
 		}
 	}
+
 	if cfg.Begun != nil {
 		cfg.Begun(func() string { return strings.Join(a.ready.Missing(), "; ") })
 	}
+
 	return a.run(ctx, listener, registry)
 }
 
@@ -102,6 +115,7 @@ func (a *agent) build() error {
 	if a.ports, err = openPorts(a.cfg, time.Now(), a.log); err != nil {
 		return err
 	}
+
 	a.network = nested.New(a.cfg.PinDir, a.log)
 	a.cluster, err = cluster.NewUnderlay(a.cfg.RestConfig, a.cfg.NodeName, cluster.Handlers{
 		Node: a.nicWake.Trigger,
@@ -112,6 +126,7 @@ func (a *agent) build() error {
 			a.ready.Changed.Trigger()
 		},
 	}, a.log)
+
 	return err
 }
 
@@ -121,11 +136,23 @@ func (a *agent) buildServer(durations *cniserver.Durations) {
 		Connector: connector{a.network, a.ports}, Dir: a.cfg.records(), Observe: durations.ObservePhase,
 		Removed: func(host string) { a.ports.removed(host, time.Now()) },
 	}
-	a.keeper = &podnet.Keeper{Wirer: wirer, Attached: a.network, Gone: a.cluster.PodLeft, Recreate: true, Log: a.log}
+	a.keeper = &podnet.Keeper{
+		Wirer:    wirer,
+		Attached: a.network,
+		Gone:     a.cluster.PodLeft,
+		Recreate: true,
+		Log:      a.log,
+	}
 	a.server = cniserver.New(cniserver.Options{
-		Socket: a.cfg.CNISocket, Cluster: a.cluster, Source: source{a.cluster, a.ports}, Wirer: wirer, Keeper: a.keeper,
-		Status:  func() (missing []string, limited bool) { return a.ready.Missing(), a.nicMissing() != "" },
-		Observe: durations.Observe, ObservePhase: durations.ObservePhase, Log: a.log,
+		Socket:       a.cfg.CNISocket,
+		Cluster:      a.cluster,
+		Source:       source{a.cluster, a.ports},
+		Wirer:        wirer,
+		Keeper:       a.keeper,
+		Status:       func() (missing []string, limited bool) { return a.ready.Missing(), a.nicMissing() != "" },
+		Observe:      durations.Observe,
+		ObservePhase: durations.ObservePhase,
+		Log:          a.log,
 	})
 	a.keeper.Try = a.server.Try
 }
@@ -140,6 +167,7 @@ func (a *agent) addParts() {
 		if fault := a.ports.faults(); fault != "" {
 			return []string{environment.Prefix + "the node keeps its last valid pool: " + fault}
 		}
+
 		return nil
 	})
 	a.ready.Complete()
@@ -150,6 +178,7 @@ func (a *agent) nicMissing() string {
 	if s := a.nicFault.Load(); s != nil {
 		return *s
 	}
+
 	return "NIC: not found yet"
 }
 
@@ -160,14 +189,17 @@ func (a *agent) run(ctx context.Context, listener net.Listener, registry *promet
 	group.Go(func() error { return a.cluster.Run(ctx) })
 	group.Go(func() error { return link.Watch(ctx, a.log, func(string) { a.nicWake.Trigger() }) })
 	group.Go(func() error {
-		return loop.Run(ctx, loop.Options{Name: "NIC", Wake: a.nicWake, Apply: a.syncNIC, Resync: resync, Log: a.log})
+		return loop.Run(ctx,
+			loop.Options{Name: "NIC", Wake: a.nicWake, Apply: a.syncNIC, Resync: resync, Log: a.log})
 	})
 	group.Go(func() error {
-		return loop.Run(ctx, loop.Options{Name: "pool", Wake: a.poolWake, Apply: a.syncPool, Resync: resync, Log: a.log})
+		return loop.Run(ctx,
+			loop.Options{Name: "pool", Wake: a.poolWake, Apply: a.syncPool, Resync: resync, Log: a.log})
 	})
 	group.Go(func() error { return a.keeper.Run(ctx) })
 	group.Go(func() error { return a.server.Run(ctx, a.ready.Changed.Trigger) })
 	group.Go(func() error { return a.announce(ctx) })
+
 	return group.Wait()
 }
 
@@ -177,15 +209,24 @@ func (a *agent) serveHTTP(ctx context.Context, l net.Listener, registry *prometh
 		<-ctx.Done()
 		return nil
 	}
+
 	mux := http.NewServeMux()
-	mux.Handle("GET /metrics", a.cfg.MetricsTLS.Protect(promhttp.HandlerFor(registry, promhttp.HandlerOpts{})))
+	mux.Handle("GET /metrics",
+		a.cfg.MetricsTLS.Protect(promhttp.HandlerFor(registry, promhttp.HandlerOpts{})))
 	a.ready.Register(mux)
+
 	return endpoint.Serve(ctx, l, mux)
 }
 
 // announce maintains the node's CNI configuration until ctx ends.
 func (a *agent) announce(ctx context.Context) error {
-	announcer := cniconf.Announcer{Dir: a.cfg.CNIConfDir, Socket: a.cfg.CNISocket, Exclusive: a.cfg.CNIExclusive, Log: a.log}
+	announcer := cniconf.Announcer{
+		Dir:       a.cfg.CNIConfDir,
+		Socket:    a.cfg.CNISocket,
+		Exclusive: a.cfg.CNIExclusive,
+		Log:       a.log,
+	}
+
 	return loop.Run(ctx, loop.Options{
 		Name: "CNI configuration", Wake: a.ready.Changed, Resync: 5 * time.Second, Log: a.log,
 		Apply: func(context.Context) error { return announcer.Step(a.ready.Missing(), time.Now()) },
@@ -203,9 +244,11 @@ func (a *agent) syncPool(ctx context.Context) error {
 	if !published {
 		return nil // the last pool stays; without one, the node is not ready
 	}
+
 	err := a.ports.update(data, time.Now())
 	a.nicWake.Trigger() // tags and MTU may have changed
 	a.ready.Changed.Trigger()
+
 	return a.tell(ctx, err)
 }
 
@@ -215,17 +258,21 @@ func (a *agent) tell(ctx context.Context, fault error) error {
 	if fault != nil {
 		text = fault.Error()
 	}
+
 	if text == a.told {
 		return nil
 	}
 
 	if text != "" {
 		a.log.Warn("the node's pool is not valid", "error", text)
+
 		if err := a.cluster.Warn(ctx, eventPoolInvalid, text); err != nil {
 			return err
 		}
 	}
+
 	a.told = text
+
 	return nil
 }
 
@@ -236,10 +283,12 @@ func Cleanup(cfg Config) error {
 	if cfg.CNIConfDir != "" {
 		errs = append(errs, cniconf.Remove(cfg.CNIConfDir))
 	}
+
 	errs = append(errs, nested.Remove(cfg.PinDir), removeRecords(cfg))
 	if n, err := findNIC(cfg.Interface); err == nil && n.Promiscuous {
 		errs = append(errs, link.SetPromiscuous(n.Name, false))
 	}
+
 	return errors.Join(append(errs, status.Remove(cfg.RunDir))...)
 }
 
@@ -251,5 +300,6 @@ func removeRecords(cfg Config) error {
 			errs = append(errs, err)
 		}
 	}
+
 	return errors.Join(errs...)
 }

@@ -40,6 +40,7 @@ func TestRun_givesPodsPortsOfThePool(t *testing.T) {
 	r.awaitPorts("used used")
 
 	_, err := c.call("ADD")
+
 	var failed *types.Error
 	if !errors.As(err, &failed) || failed.Code != types.ErrTryAgainLater || !strings.Contains(failed.Msg, "no free port on node vm1: 2 of 2 used") {
 		t.Errorf("an ADD without a free port: %v", err)
@@ -66,6 +67,7 @@ func TestRun_givesPodsPortsOfThePool(t *testing.T) {
 	a.mustCall("DEL")
 	c.mustCall("DEL")
 	r.awaitPorts("resting resting")
+
 	if left, err := link.PodDevices(); err != nil || len(left) > 0 {
 		t.Errorf("devices %v are left, error %v", left, err)
 	}
@@ -79,13 +81,17 @@ func (r *rig) checkAnnounced() {
 		if err != nil {
 			return err
 		}
+
 		got, err := annotation.ParseUnderlay(node.Annotations)
 		if err == nil && (got.ID != vif || got.MAC.String() != "fa:16:3e:00:00:0b" || got.Address.String() != "10.0.0.11" || got.MTU != 1500) {
 			err = fmt.Errorf("annotation %+v", got)
 		}
+
 		_, missing := os.Stat(r.cfg.CNIConfDir + "/10-ovn-kubernetes.conflist")
+
 		return errors.Join(err, missing)
 	})
+
 	if l, err := link.Get("eth0"); err != nil || !l.Promiscuous {
 		r.t.Errorf("NIC %+v, error %v: want it promiscuous", l, err)
 	}
@@ -94,15 +100,20 @@ func (r *rig) checkAnnounced() {
 // restartDuringPings restarts the agent while a pod pings the VM: no ping is lost.
 func (r *rig) restartDuringPings(a sandbox) {
 	r.t.Helper()
+
 	ping := exec.Command("nsenter", "--net="+a.netns, "ping", "-n", "-q", "-i0.01", "-c300", "-W2", "10.0.0.11")
+
 	var out strings.Builder
+
 	ping.Stdout = &out
 	if err := ping.Start(); err != nil {
 		r.t.Fatal(err)
 	}
+
 	r.stop()
 	r.start()
 	r.awaitReadyz(http.StatusOK, "ok")
+
 	if err := ping.Wait(); err != nil || !strings.Contains(out.String(), " 300 received") {
 		r.t.Errorf("pings during a restart: %v: %s", err, out.String())
 	}
@@ -110,10 +121,12 @@ func (r *rig) restartDuringPings(a sandbox) {
 
 func (r *rig) checkMetrics(want ...string) {
 	r.t.Helper()
+
 	_, body, err := r.get("/metrics")
 	if err != nil {
 		r.t.Fatal(err)
 	}
+
 	for _, w := range want {
 		if !strings.Contains(body, w) {
 			r.t.Errorf("metrics lack %s:\n%s", w, body)
@@ -155,9 +168,11 @@ func TestRun_namesFaultsOfTheNIC(t *testing.T) {
 	r.awaitReadyz(http.StatusOK, "ok")
 	a.mustCall("CHECK")
 	a.mustPing("10.244.0.18")
+
 	if l, err := link.Get("eth0"); err != nil || !l.Promiscuous {
 		t.Errorf("NIC %+v, error %v: want it promiscuous", l, err)
 	}
+
 	a.mustCall("DEL")
 
 	r.stop()
@@ -177,6 +192,7 @@ func TestRun_writesOneEventAboutAnInvalidPool(t *testing.T) {
 	r.publish(malformed)
 	r.awaitReadyz(http.StatusOK, "degraded: the node keeps its last valid pool: ConfigMap ovn-ebpf-pools/underlay-vm1: parse ports: line 3: mac")
 	r.createPod("a").mustCall("ADD")
+
 	malformed["comment"] = "the same fault again"
 	r.publish(malformed)
 
@@ -187,6 +203,7 @@ func TestRun_writesOneEventAboutAnInvalidPool(t *testing.T) {
 		if err == nil && (len(messages) != 2 || !strings.Contains(strings.Join(messages, "\n"), "line 3: mac")) {
 			err = fmt.Errorf("events %q", messages)
 		}
+
 		return err
 	})
 
@@ -196,6 +213,7 @@ func TestRun_writesOneEventAboutAnInvalidPool(t *testing.T) {
 		if err == nil && body != "ok\n" {
 			err = errors.New(body)
 		}
+
 		return err
 	})
 }
@@ -228,10 +246,12 @@ func TestRun_worksWithoutTheAPIServer(t *testing.T) {
 func TestRun_refusesANodeOfTheOtherMode(t *testing.T) {
 	cfg := testConfig(t)
 	cfg.RestConfig, cfg.PinDir, cfg.CNISocket = &rest.Config{}, "/nowhere", "/nowhere/cni.sock"
+
 	record := status.Record{Node: "vm1", Wiring: status.Wiring{Mode: "shared", Layout: "direct"}}
 	if err := status.Write(cfg.RunDir, record); err != nil {
 		t.Fatal(err)
 	}
+
 	err := Run(t.Context(), cfg, nil)
 	if err == nil || !strings.Contains(err.Error(), "ovnkube agent --cleanup") {
 		t.Errorf("on a node in overlay mode: %v", err)
@@ -252,14 +272,17 @@ func TestCleanup_leavesNothing(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+
 	for _, dir := range []string{r.cfg.RunDir, r.cfg.CNIConfDir, r.cfg.PinDir} {
 		if left, err := os.ReadDir(dir); err == nil && len(left) > 0 {
 			t.Errorf("%s has %v", dir, left)
 		}
 	}
+
 	if _, err := link.Get(podnet.HostName(a.id, "eth0")); !errors.Is(err, link.ErrNotFound) {
 		t.Errorf("the pod's device: %v", err)
 	}
+
 	if l, err := link.Get("eth0"); err != nil || l.Promiscuous {
 		t.Errorf("NIC %+v, error %v: want it as before", l, err)
 	}
@@ -267,18 +290,22 @@ func TestCleanup_leavesNothing(t *testing.T) {
 
 func TestAgent_tellsEachFaultOnce(t *testing.T) {
 	r := newRig(t)
+
 	a := &agent{cfg: r.cfg, log: slog.New(slog.DiscardHandler)}
 	if err := a.build(); err != nil {
 		t.Fatal(err)
 	}
+
 	first, second := errors.New("line 3"), errors.New("line 4")
 	for _, fault := range []error{nil, first, first, second, second, nil, nil, second} {
 		if err := a.tell(t.Context(), fault); err != nil {
 			t.Fatal(err)
 		}
 	}
+
 	messages, err := r.events(eventPoolInvalid)
 	slices.Sort(messages)
+
 	if err != nil || !slices.Equal(messages, []string{"line 3", "line 4", "line 4"}) {
 		t.Errorf("events %q, error %v", messages, err)
 	}

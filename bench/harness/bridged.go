@@ -19,6 +19,7 @@ func (b *bridged) traits() traits {
 	if b.shortcuts {
 		name = bench.ShortcutsBridged
 	}
+
 	return traits{
 		name: name, layout: "bridged",
 		tests: gatewayTests(),
@@ -34,19 +35,24 @@ func (b *bridged) setup(ctx context.Context) error {
 	if err := b.ovs.bridgedHost(ctx); err != nil {
 		return err
 	}
+
 	var flows string
 	for _, f := range openflow.Static(openflow.StaticInput{Layout: openflow.Bridged, Ports: openflow.Ports{Uplink: uplinkPort, Patch: patchPort}}) {
 		flows += f + "\n"
 	}
+
 	if err := b.ovs.flows(ctx, "breth0", flows); err != nil {
 		return err
 	}
+
 	if err := inNetns(nodeNS, b.attach); err != nil {
 		return err
 	}
+
 	if err := b.attachPod(); err != nil {
 		return err
 	}
+
 	return b.attached()
 }
 
@@ -56,22 +62,28 @@ func (o ovs) bridgedHost(ctx context.Context) error {
 	if err := o.start(ctx); err != nil {
 		return err
 	}
+
 	if err := o.vsctl(ctx, fmt.Sprintf(`add-br breth0 -- set bridge breth0 fail-mode=secure other_config:hwaddr=%s
 		-- add-port breth0 eth0 -- set interface eth0 ofport_request=%d`, nodeMAC, uplinkPort)); err != nil {
 		return err
 	}
+
 	if err := hostAddresses(ctx, "breth0"); err != nil {
 		return err
 	}
+
 	if err := o.integration(ctx, ":49152-65535", "breth0"); err != nil {
 		return err
 	}
+
 	ports, err := o.ports(ctx)
 	if err != nil {
 		return err
 	}
+
 	if slices.Sort(ports); !slices.Equal(ports, []string{"eth0", "patch-ext"}) {
 		return fmt.Errorf("check: breth0 has ports %v, want the uplink and the patch", ports)
 	}
+
 	return nil
 }

@@ -37,12 +37,14 @@ type ebpf struct {
 
 func (e *ebpf) traits() traits {
 	name := bench.EBPF
+
 	switch {
 	case e.lease < 0:
 		return traits{name: bench.NeverShort, layout: "direct", tests: []string{bench.NSUDPRR}, ipv6: []string{bench.NSUDPRR}}
 	case e.shortcuts:
 		name = bench.Shortcuts
 	}
+
 	return e.ovs.limit(traits{
 		name: name, layout: "direct",
 		tests: bench.Tests(),
@@ -54,12 +56,15 @@ func (e *ebpf) setup(ctx context.Context) error {
 	if err := e.ovs.start(ctx); err != nil {
 		return err
 	}
+
 	if err := hostAddresses(ctx, "eth0"); err != nil {
 		return err
 	}
+
 	if err := e.ovs.vsctl(ctx, "add-br breth0 -- set bridge breth0 fail-mode=secure other_config:hwaddr="+nodeMAC); err != nil {
 		return err
 	}
+
 	if err := script(ctx, nodeNS, `
 		echo 49152-65535,30000-32767 >/proc/sys/net/ipv4/ip_local_reserved_ports
 		echo 1 >/proc/sys/net/ipv6/conf/breth0/disable_ipv6
@@ -68,21 +73,26 @@ func (e *ebpf) setup(ctx context.Context) error {
 	`); err != nil {
 		return err
 	}
+
 	if err := inNetns(nodeNS, e.attach); err != nil {
 		return err
 	}
+
 	if err := e.ovs.flows(ctx, "breth0", `
 		priority=100,in_port=LOCAL,actions=ALL
 		priority=0,actions=LOCAL
 	`); err != nil {
 		return err
 	}
+
 	if err := e.ovs.integration(ctx, ":49152-65535", "breth0"); err != nil {
 		return err
 	}
+
 	if err := e.attachPod(); err != nil {
 		return err
 	}
+
 	return errors.Join(e.check(ctx), e.ovs.reached(ctx))
 }
 
@@ -92,21 +102,27 @@ func (e *ebpf) attach() error {
 	if err != nil {
 		return fmt.Errorf("find uplink: %w", err)
 	}
+
 	bridge, err := net.InterfaceByName("breth0")
 	if err != nil {
 		return fmt.Errorf("find bridge: %w", err)
 	}
+
 	open := e.open
 	if open == nil {
 		open = bpf.Open
 	}
+
 	opts := e.options()
 	opts.Config.Uplink, opts.Config.Bridge, opts.Config.NodeMAC = uplink.Index, bridge.Index, uplink.HardwareAddr
+
 	gateway, err := open(opts)
 	if err != nil {
 		return err
 	}
+
 	e.gateway = gateway
+
 	return errors.Join(
 		gateway.SyncAddrs(hostAddrs(uplink, bridge)),
 		gateway.SyncServices(nodePorts(e.services)),
@@ -139,6 +155,7 @@ func (e *ebpf) attachPod() error {
 		if err != nil {
 			return fmt.Errorf("find pod's device: %w", err)
 		}
+
 		return e.gateway.AttachPod(pod.Index, pod.MTU, true)
 	})
 }
@@ -150,11 +167,14 @@ func (e *ebpf) translate(ctx context.Context) error {
 	if _, err := command(ctx, "mkdir -p "+cgroup+"; mount -t cgroup2 none "+cgroup, "sh", "-e"); err != nil {
 		return err
 	}
+
 	sock, err := bpf.OpenSock(bpf.CgroupOptions{PinDir: pinDir, CgroupPath: cgroup, Log: e.log})
 	if err != nil {
 		return err
 	}
+
 	e.sock = sock
+
 	var services []bpf.SockService
 	for i := range e.services {
 		front, back := netip.AddrFrom4([4]byte{10, 96, 1 + byte(i>>8), byte(i)}), netip.AddrFrom4([4]byte{10, 244, 1 + byte(i>>8), byte(i)})
@@ -163,34 +183,41 @@ func (e *ebpf) translate(ctx context.Context) error {
 			Backends: []netip.AddrPort{netip.AddrPortFrom(back, 8080)},
 		}}})
 	}
+
 	services[0].Ports[0].Frontends = []netip.AddrPort{netip.AddrPortFrom(netip.MustParseAddr(clusterIP), 80)}
+
 	services[0].Ports[0].Backends = []netip.AddrPort{netip.AddrPortFrom(netip.MustParseAddr(outsideIP), servicePort)}
 	if _, err := sock.SyncServices(services); err != nil {
 		return err
 	}
+
 	return sock.Attach()
 }
 
 // hostAddrs returns the host's addresses: those of the devices and of loopback.
 func hostAddrs(devices ...*net.Interface) map[netip.Addr]bpf.AddrKind {
 	addrs := map[netip.Addr]bpf.AddrKind{netip.MustParseAddr("127.0.0.1"): bpf.AddrHost, netip.IPv6Loopback(): bpf.AddrHost}
+
 	for _, d := range devices {
 		got, err := d.Addrs()
 		if err != nil {
 			continue
 		}
+
 		for _, a := range got {
 			if p, err := netip.ParsePrefix(a.String()); err == nil {
 				addrs[p.Addr()] = bpf.AddrHost
 			}
 		}
 	}
+
 	return addrs
 }
 
 // nodePorts returns this number of frontends plus the tests' ones, in both families, TCP and UDP.
 func nodePorts(count int) map[bpf.ServiceKey]bpf.ServiceOwner {
 	ports := make(map[bpf.ServiceKey]bpf.ServiceOwner)
+
 	add := func(port int) {
 		for _, ip := range []string{nodeIP, nodeIP6} {
 			for _, proto := range []uint8{unix.IPPROTO_TCP, unix.IPPROTO_UDP} {
@@ -201,8 +228,10 @@ func nodePorts(count int) map[bpf.ServiceKey]bpf.ServiceOwner {
 	for i := range count / 4 {
 		add(30000 + i%2768)
 	}
+
 	add(localNodePort)
 	add(remoteNodePort)
+
 	return ports
 }
 
@@ -212,28 +241,35 @@ func (e *ebpf) check(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+
 	patch, _, err := e.ovs.patchPort(ctx)
 	if err != nil {
 		return err
 	}
+
 	if !slices.Equal(ports, []string{patch}) {
 		return fmt.Errorf("check: breth0 has ports %v, want the patch alone", ports)
 	}
+
 	if err := e.attached(); err != nil {
 		return err
 	}
+
 	return inNetns(nodeNS, func() error {
 		breth0, err := net.InterfaceByName("breth0")
 		if err != nil {
 			return fmt.Errorf("check breth0: %w", err)
 		}
+
 		addrs, err := breth0.Addrs()
 		if err != nil {
 			return fmt.Errorf("check breth0: %w", err)
 		}
+
 		if len(addrs) > 0 {
 			return fmt.Errorf("check: breth0 has addresses: %v", addrs)
 		}
+
 		return nil
 	})
 }
@@ -245,9 +281,11 @@ func (e *ebpf) attached() error {
 		if err == nil && (!up || !br) {
 			err = fmt.Errorf("to uplink %t, to bridge %t", up, br)
 		}
+
 		if err != nil {
 			return fmt.Errorf("check: programs attached: %w", err)
 		}
+
 		return nil
 	})
 }
@@ -266,6 +304,7 @@ func where(t test) string {
 	case t.name == bench.HostICMP:
 		return "icmp_echo"
 	}
+
 	return "default"
 }
 
@@ -277,49 +316,61 @@ func (e *ebpf) watch(ctx context.Context, t test) (func(int) error, error) {
 			return nil, err
 		}
 	}
+
 	if t.name == bench.ServiceTCPCRR && e.sock == nil {
 		if err := inNetns(nodeNS, func() error { return e.translate(ctx) }); err != nil {
 			return nil, err
 		}
 	}
+
 	if err := e.ovs.settle(ctx); err != nil {
 		return nil, err
 	}
+
 	before, err := counters()
 	if err != nil {
 		return nil, err
 	}
+
 	return func(ops int) error {
 		if err := e.ovs.settle(ctx); err != nil {
 			return err
 		}
+
 		after, err := counters()
 		if err != nil {
 			return err
 		}
+
 		want := map[string]int{"rx " + where(t): t.packets(ops)}
 		if t.northSouth() || t.nodePort() {
 			want["tx out"] = t.packets(ops)
 		}
+
 		if t.name == bench.NodePortRemote { // replies of the pod
 			want["rx geneve"] = t.packets(ops)
 		}
+
 		if e.layout == bpf.Bridged && t.hostSends() { // passes a program too
 			want["tx host_out"] = t.packets(ops)
 		}
+
 		if e.shortcuts && e.lease >= 0 {
 			e.log.Info("packets", "test", t.name, "operations", ops, "counts", moved(before, after))
 			addCached(before)
 			addCached(after)
 		}
+
 		for reason, n := range after {
 			if slices.Contains(chatter(), reason) {
 				continue
 			}
+
 			if err := t.expect("packets by BPF reason "+reason, n-before[reason], want[reason]); err != nil {
 				return err
 			}
 		}
+
 		return nil
 	}, nil
 }
@@ -335,11 +386,13 @@ func addCached(counts map[string]int) {
 
 func moved(before, after map[string]int) map[string]int {
 	out := make(map[string]int)
+
 	for reason, n := range after {
 		if n != before[reason] {
 			out[reason] = n - before[reason]
 		}
 	}
+
 	return out
 }
 
@@ -355,9 +408,11 @@ func counters() (map[string]int, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	counts := map[string]int{}
 	for _, c := range list {
 		counts[c.Direction+" "+c.Reason] += int(c.Packets)
 	}
+
 	return counts, nil
 }

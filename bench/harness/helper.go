@@ -37,16 +37,20 @@ func (h *helper) setup(ctx context.Context) error {
 	if err := h.ovs.start(ctx); err != nil {
 		return err
 	}
+
 	if err := h.ovs.vsctl(ctx, `add-br breth0 -- set bridge breth0 other_config:hwaddr=`+nodeMAC+`
 		-- add-port breth0 eth0 -- set interface eth0 ofport_request=1`); err != nil {
 		return err
 	}
+
 	if err := hostAddresses(ctx, "breth0"); err != nil {
 		return err
 	}
+
 	if err := h.ovs.integration(ctx, "", "breth0"); err != nil {
 		return err
 	}
+
 	if err := h.ovs.flows(ctx, "breth0", fmt.Sprintf(`
 		cookie=%d,priority=100,in_port=2,ip,actions=ct(commit,zone=64000),output:1
 		cookie=%d,priority=50,in_port=1,ip,actions=ct(zone=64000,table=1)
@@ -56,13 +60,16 @@ func (h *helper) setup(ctx context.Context) error {
 	`, fromPods, fromUplink, established, related, others)); err != nil {
 		return err
 	}
+
 	ports, err := h.ovs.ports(ctx)
 	if err != nil {
 		return err
 	}
+
 	if !slices.Contains(ports, "eth0") {
 		return fmt.Errorf("check: the uplink is not a port of breth0: %v", ports)
 	}
+
 	return nil
 }
 
@@ -73,34 +80,41 @@ func (h *helper) watch(ctx context.Context, t test) (func(int) error, error) {
 			return nil, err
 		}
 	}
+
 	before, err := h.ovs.counters(ctx)
 	if err != nil {
 		return nil, err
 	}
+
 	return func(ops int) error {
 		after, err := h.ovs.counters(ctx)
 		if err != nil {
 			return err
 		}
+
 		want := map[uint64]int{fromUplink: t.packets(ops), others: t.packets(ops)}
 		if t.northSouth() {
 			want = map[uint64]int{fromUplink: t.packets(ops), established: t.packets(ops), fromPods: t.packets(ops)}
 		}
+
 		if t.nodePort() {
 			want = map[uint64]int{toServices: t.packets(ops), fromPods: t.packets(ops)}
 			if t.name == bench.NodePortRemote {
 				want[fromUplink], want[others] = t.packets(ops), t.packets(ops)
 			}
 		}
+
 		if t.family == bench.IPv6 {
 			want = nil // the flows are for IPv4
 		}
+
 		for _, cookie := range []uint64{fromPods, fromUplink, established, related, others, toServices} {
 			what := fmt.Sprintf("packets by breth0's flow %#x", cookie)
 			if err := t.expect(what, after[cookie]-before[cookie], want[cookie]); err != nil {
 				return err
 			}
 		}
+
 		return nil
 	}, nil
 }
@@ -111,6 +125,7 @@ func (h *helper) nodePorts(ctx context.Context) error {
 	if err := h.ovs.nodePorts(ctx); err != nil {
 		return err
 	}
+
 	return h.ovs.flows(ctx, "breth0", fmt.Sprintf(`
 		cookie=%[1]d,priority=100,in_port=1,tcp,tp_dst=%[2]d,actions=output:2
 		cookie=%[1]d,priority=100,in_port=1,tcp,tp_dst=%[3]d,actions=output:2
@@ -134,9 +149,11 @@ func (v *overlay) setup(ctx context.Context) error {
 	if err := v.ovs.start(ctx); err != nil {
 		return err
 	}
+
 	if err := hostAddresses(ctx, "eth0"); err != nil {
 		return err
 	}
+
 	return v.ovs.integration(ctx, "", "")
 }
 

@@ -52,17 +52,21 @@ func (*noOVS) setup(ctx context.Context) error {
 	if err := hostAddresses(ctx, "eth0"); err != nil {
 		return err
 	}
+
 	if err := batch(ctx, nodeNS, routedPod+kernelGeneve); err != nil {
 		return err
 	}
+
 	if err := script(ctx, nodeNS, forward); err != nil {
 		return err
 	}
+
 	for _, module := range []string{"openvswitch", "nf_conntrack", "nf_tables"} {
 		if loaded(module) {
 			return fmt.Errorf("check: module %s is loaded", module)
 		}
 	}
+
 	return nil
 }
 
@@ -70,6 +74,7 @@ func (*noOVS) podsIPv6(ctx context.Context) error {
 	if err := script(ctx, nodeNS, forward6); err != nil {
 		return err
 	}
+
 	return batch(ctx, nodeNS, routedPod6+`
 		route add `+farPodNet6+` dev gnv0
 		neigh replace `+farPodIP6+` lladdr `+farPodMAC+` dev gnv0 nud permanent
@@ -96,6 +101,7 @@ func (m *masquerade) traits() traits {
 	if m.flowtable {
 		t.name = bench.Flowtable
 	}
+
 	return t
 }
 
@@ -103,15 +109,19 @@ func (m *masquerade) setup(ctx context.Context) error {
 	if err := hostAddresses(ctx, "eth0"); err != nil {
 		return err
 	}
+
 	if err := batch(ctx, nodeNS, routedPod); err != nil {
 		return err
 	}
+
 	if err := script(ctx, nodeNS, forward+"\n"+m.table("ip", podNet)); err != nil {
 		return err
 	}
+
 	if loaded("openvswitch") {
 		return fmt.Errorf("check: module openvswitch is loaded")
 	}
+
 	return nil
 }
 
@@ -128,6 +138,7 @@ func (m *masquerade) table(family, net string) string {
 				meta l4proto { tcp, udp } flow add @fast
 			}`
 	}
+
 	return fmt.Sprintf(`nft -f - <<'END'
 		table %[1]s bench {
 			counter masqueraded { }
@@ -144,6 +155,7 @@ func (m *masquerade) podsIPv6(ctx context.Context) error {
 	if err := batch(ctx, nodeNS, routedPod6); err != nil {
 		return err
 	}
+
 	return script(ctx, nodeNS, forward6+"\n"+m.table("ip6", podNet6))
 }
 
@@ -156,31 +168,38 @@ func (m *masquerade) watch(ctx context.Context, t test) (func(int) error, error)
 			return nil, err
 		}
 	}
+
 	before, err := counted(ctx, t, "masqueraded")
 	if err != nil {
 		return nil, err
 	}
+
 	routed := 0
 	if m.flowtable {
 		if routed, err = counted(ctx, t, "forwarded"); err != nil {
 			return nil, err
 		}
 	}
+
 	return func(ops int) error {
 		after, err := counted(ctx, t, "masqueraded")
 		if err != nil {
 			return err
 		}
+
 		if err := t.expect("connections masqueraded", after-before, t.connections(ops, t.northSouth())); err != nil {
 			return err
 		}
+
 		if !m.flowtable || !t.northSouth() || t.connects() {
 			return nil
 		}
+
 		n, err := counted(ctx, t, "forwarded")
 		if err == nil && n-routed > 8*t.flowNumber() {
 			err = fmt.Errorf("check: %d packets of %d flows were routed: the flowtable does not take them", n-routed, t.flowNumber())
 		}
+
 		return err
 	}, nil
 }
@@ -191,10 +210,13 @@ func (m *masquerade) nodePorts(ctx context.Context) error {
 	if m.translates {
 		return nil
 	}
+
 	m.translates = true
+
 	if err := errors.Join(farJoin(ctx), batch(ctx, nodeNS, kernelGeneve)); err != nil {
 		return err
 	}
+
 	return script(ctx, nodeNS, fmt.Sprintf(`nft -f - <<'END'
 		table ip ports {
 			chain local { meta l4proto tcp dnat to %[4]s:%[6]d; }
@@ -214,21 +236,26 @@ END`, nodeIP, localNodePort, remoteNodePort, podIP, farPodIP, podPort, joinIP))
 // counted returns the packets of a counter of nftables.
 func counted(ctx context.Context, t test, counter string) (int, error) {
 	var n int
+
 	err := inNetns(nodeNS, func() error {
 		family := "ip"
 		if t.family == bench.IPv6 {
 			family = "ip6"
 		}
+
 		out, err := command(ctx, "", "nft", "list", "counter", family, "bench", counter)
 		if err != nil {
 			return err
 		}
+
 		_, rest, _ := strings.Cut(out, "packets ")
 		if _, err := fmt.Sscan(rest, &n); err != nil {
 			return fmt.Errorf("parse nft counter %q: %w", out, err)
 		}
+
 		return nil
 	})
+
 	return n, err
 }
 

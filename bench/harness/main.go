@@ -25,7 +25,9 @@ import (
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	err := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
+
 	stop()
+
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "harness:", err)
 		os.Exit(1)
@@ -42,16 +44,20 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	seed := flags.Int("seed", 1, "which ports the clients send from")
 	batches := flags.Int("batches", 41, "batches per test, after the warm-up")
 	plant := flags.Bool("plant", false, "in the end host_udp_rr once more, with a program that is slower on purpose")
+
 	profile := flags.Bool("profile", false, "mark for bench/stacks what is counted, leave /proc/kallsyms in $VM_OUT, and write profiles instead of rows")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
+
 	if flags.NArg() > 0 {
 		return fmt.Errorf("parse arguments: unexpected %q", flags.Arg(0))
 	}
+
 	if os.Getenv("VM_KERNEL") == "" {
 		return errors.New("not inside the test VM: the harness would rewire this machine's network (see bench/run)")
 	}
+
 	log := slog.New(slog.NewTextHandler(stderr, nil))
 
 	// A single thread moves between network namespaces, and no other thread may run while it counts.
@@ -62,43 +68,54 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	if err != nil {
 		return fmt.Errorf("parse -flows: %w", err)
 	}
+
 	if files := uint64(2*min(slices.Max(flows), maxSockets) + 100); files > 1000 {
 		if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: files, Max: files}); err != nil {
 			return fmt.Errorf("allow so many sockets: %w", err)
 		}
 	}
+
 	v, err := newVariant(*name, *services, log)
 	if err != nil {
 		return err
 	}
+
 	m := measurement{variant: v, log: log, batches: *batches, flows: flows, seed: *seed}
 	if *only != "" {
 		m.only = strings.Split(*only, ",")
 	}
+
 	m.profiling, m.plant = *profile, *plant
+
 	rows, err := m.run(ctx)
 	if err != nil {
 		return fmt.Errorf("measure %s: %w", *name, err)
 	}
+
 	if m.profiling {
 		if err := leaveSymbols(os.Getenv("VM_OUT")); err != nil {
 			return err
 		}
+
 		return json.NewEncoder(stdout).Encode(m.profiles)
 	}
+
 	return bench.Write(stdout, rows)
 }
 
 // numbers parses natural numbers separated by commas.
 func numbers(list string) ([]int, error) {
 	var out []int
+
 	for word := range strings.SplitSeq(list, ",") {
 		n, err := strconv.Atoi(word)
 		if err != nil || n < 1 {
 			return nil, fmt.Errorf("%q is no number of flows", word)
 		}
+
 		out = append(out, n)
 	}
+
 	return out, nil
 }
 
@@ -152,6 +169,7 @@ func newVariant(name string, services int, log *slog.Logger) (variant, error) {
 	case overlayOnly:
 		return &overlay{ovs: newOVS(log)}, nil
 	}
+
 	return nil, fmt.Errorf("no variant %q: one of %s", name, strings.Join(bench.AllVariants(), ", "))
 }
 
@@ -176,60 +194,80 @@ func (m *measurement) run(ctx context.Context) ([]bench.Row, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	if err := buildNamespaces(ctx); err != nil {
 		return nil, err
 	}
+
 	if err := m.variant.setup(ctx); err != nil {
 		return nil, fmt.Errorf("set up: %w", err)
 	}
+
 	t := m.variant.traits()
 	if err := moreOutside(ctx, t, slices.Max(m.flows)); err != nil {
 		return nil, err
 	}
+
 	var rows []bench.Row
+
 	used := 0
+
 	for _, flows := range m.flows {
 		for _, tt := range t.plan() {
 			if len(m.only) > 0 && !slices.Contains(m.only, tt.name) && !slices.Contains(m.only, tt.name+"/"+tt.family) {
 				continue
 			}
+
 			tt.flows, tt.used = flows, used
+
 			row, err := m.row(ctx, tt, bench.Row{Variant: t.name, Layout: t.layout, Kernel: kernel})
 			if err != nil {
 				return nil, err
 			}
+
 			rows = append(rows, row)
+
 			if m.profiling {
 				markWrite()
+
 				m.profiles = append(m.profiles, bench.Profile{Row: row, Operations: m.batchesOf(tt) * tt.batchSize()})
 			}
 		}
+
 		used += min(flows, portsEach)
 	}
+
 	if m.plant {
 		row, err := m.planted(ctx, kernel)
 		if err != nil {
 			return nil, err
 		}
+
 		rows = append(rows, row)
 	}
+
 	return rows, nil
 }
 
 // row runs one test and fills in its row.
 func (m *measurement) row(ctx context.Context, tt test, row bench.Row) (bench.Row, error) {
 	tt.seed = m.seed
+
 	err := m.prepareIPv6(ctx, tt)
 	if err != nil {
 		return row, fmt.Errorf("give pods IPv6: %w", err)
 	}
+
 	row.Test, row.Family = tt.name, tt.family
+
 	row.Instructions, row.Spread, err = m.one(ctx, tt)
 	if err != nil {
 		return row, fmt.Errorf("test %s %s: %w", tt.name, tt.family, err)
 	}
+
 	m.log.Info("measured", "variant", row.Variant, "test", tt.name, "family", tt.family,
 		"instructions", int(row.Instructions), "spread", fmt.Sprintf("%.4f", row.Spread))
+
 	return row, nil
 }
 
@@ -239,11 +277,14 @@ func (m *measurement) prepareIPv6(ctx context.Context, tt test) error {
 	if m.podsHaveIPv6 || tt.family != bench.IPv6 || strings.HasPrefix(tt.name, "host_") {
 		return nil
 	}
+
 	m.podsHaveIPv6 = true
+
 	v, ok := m.variant.(interface{ podsIPv6(context.Context) error })
 	if !ok {
 		return errors.New("the variant has none")
 	}
+
 	return errors.Join(podsIPv6(ctx), v.podsIPv6(ctx))
 }
 
@@ -253,9 +294,11 @@ func (m *measurement) planted(ctx context.Context, kernel string) (bench.Row, er
 	if !ok {
 		return bench.Row{}, errors.New("plant slower programs: only in layout direct with eBPF")
 	}
+
 	if err := v.plant(); err != nil {
 		return bench.Row{}, err
 	}
+
 	return m.row(ctx, test{name: bench.HostUDPRR, family: bench.IPv4}, bench.Row{Variant: bench.Planted, Layout: "direct", Kernel: kernel})
 }
 
@@ -285,10 +328,12 @@ func (t traits) plan() []test {
 		if slices.Contains(t.tests, name) {
 			tests = append(tests, test{name: name, family: bench.IPv4})
 		}
+
 		if slices.Contains(t.ipv6, name) {
 			tests = append(tests, test{name: name, family: bench.IPv6})
 		}
 	}
+
 	return tests
 }
 
@@ -297,5 +342,6 @@ func release() (string, error) {
 	if err := unix.Uname(&u); err != nil {
 		return "", fmt.Errorf("read kernel release: %w", err)
 	}
+
 	return unix.ByteSliceToString(u.Release[:]), nil
 }

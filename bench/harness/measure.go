@@ -25,12 +25,15 @@ func (t test) batchSize() int {
 	if t.connects() {
 		return 128
 	}
+
 	if t.stream() {
 		return 64
 	}
+
 	if t.tcp() || t.overlay() {
 		return 256
 	}
+
 	return 64
 }
 
@@ -79,6 +82,7 @@ func (t test) packets(ops int) int {
 	if t.connects() {
 		return 3 * ops // SYN or its answer, data, FIN
 	}
+
 	return ops
 }
 
@@ -90,6 +94,7 @@ func (t test) connections(ops int, counted bool) int {
 	case t.connects():
 		return ops
 	}
+
 	return t.flowNumber()
 }
 
@@ -104,9 +109,11 @@ func (t test) expect(what string, got, want int) error {
 	case t.tcp():
 		limit = 2*want + 2*t.flowNumber()
 	}
+
 	if got < want || got > limit {
 		return fmt.Errorf("check: %d %s, want %d to %d: the variant is not what it claims", got, what, want, limit)
 	}
+
 	return nil
 }
 
@@ -116,6 +123,7 @@ func (m measurement) batchesOf(t test) int {
 	if t.connects() {
 		return max(1, m.batches*4/5)
 	}
+
 	return m.batches
 }
 
@@ -124,34 +132,43 @@ func (m measurement) one(ctx context.Context, t test) (median, spread float64, e
 	if err := forget(ctx, t); err != nil {
 		return 0, 0, err
 	}
+
 	verify, err := m.variant.watch(ctx, t)
 	if err != nil {
 		return 0, 0, err
 	}
+
 	before, err := received()
 	if err != nil {
 		return 0, 0, err
 	}
+
 	var samples []float64
+
 	if err := inNetns(t.ends().client, func() (err error) {
 		samples, err = m.sample(ctx, t)
 		return err
 	}); err != nil {
 		return 0, 0, err
 	}
+
 	after, err := received()
 	if err != nil {
 		return 0, 0, err
 	}
+
 	ops := (t.warmUp() + m.batchesOf(t)) * t.batchSize()
 	// A few packets of neighbour discovery and the like are permitted.
 	if got, want := after-before, t.packets(ops); got < want || (!t.tcp() && got > want+want/20) {
 		return 0, 0, fmt.Errorf("check: the uplink received %d packets, want %d: the test does not go over it", got, want)
 	}
+
 	if err := verify(ops); err != nil {
 		return 0, 0, err
 	}
+
 	median, spread = bench.Summarize(samples)
+
 	return median, spread, nil
 }
 
@@ -159,20 +176,24 @@ func (m measurement) one(ctx context.Context, t test) (median, spread float64, e
 // would slow down the search for free ones. An idle guest's minute takes no real time.
 func forget(ctx context.Context, t test) error {
 	const timeWait = 60 * time.Second
+
 	for start := time.Now(); t.tcp(); {
 		n, err := lingering(t.ends().client)
 		if err != nil || n == 0 {
 			return err
 		}
+
 		if time.Since(start) > 2*timeWait {
 			return fmt.Errorf("wait for the end of earlier connections: %d are left", n)
 		}
+
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-time.After(time.Second):
 		}
 	}
+
 	return nil
 }
 
@@ -183,13 +204,17 @@ func lingering(netns string) (n int, err error) {
 		if err != nil {
 			return fmt.Errorf("count sockets: %w", err)
 		}
+
 		_, rest, ok := strings.Cut(string(data), " tw ")
 		if !ok {
 			return fmt.Errorf("count sockets: no tw in %q", data)
 		}
+
 		_, err = fmt.Sscan(rest, &n)
+
 		return err
 	})
+
 	return n, err
 }
 
@@ -201,33 +226,43 @@ func (m measurement) sample(ctx context.Context, t test) ([]float64, error) {
 		return nil, err
 	}
 	defer stop()
+
 	batches, size, flows, warm := m.batchesOf(t), t.batchSize(), t.flowNumber(), t.warmUp()
 	samples := make([]float64, 0, batches)
 	flow := 0
+
 	for b := range warm + batches {
 		marked := m.profiling && b >= warm
 		if marked {
 			markBegin()
 		}
+
 		start := tsc()
+
 		for i := range size {
 			if err := op(flow); err != nil {
 				return nil, fmt.Errorf("batch %d, operation %d: %w", b, i, err)
 			}
+
 			if flow++; flow == flows {
 				flow = 0
 			}
 		}
+
 		took := tsc() - start
+
 		if marked {
 			markEnd()
 		}
+
 		if b >= warm {
 			samples = append(samples, float64(took)/float64(size))
 		}
+
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
 	}
+
 	return samples, nil
 }

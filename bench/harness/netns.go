@@ -61,18 +61,23 @@ func inNetns(name string, f func() error) error {
 		return fmt.Errorf("open own netns: %w", err)
 	}
 	defer home.Close()
+
 	ns, err := os.Open(filepath.Join("/run/netns", name))
 	if err != nil {
 		return fmt.Errorf("open netns: %w", err)
 	}
 	defer ns.Close()
+
 	if err := unix.Setns(int(ns.Fd()), unix.CLONE_NEWNET); err != nil {
 		return fmt.Errorf("enter netns %q: %w", name, err)
 	}
+
 	err = f()
+
 	if back := unix.Setns(int(home.Fd()), unix.CLONE_NEWNET); back != nil {
 		panic("harness: cannot return to the initial netns: " + back.Error())
 	}
+
 	return err
 }
 
@@ -80,11 +85,14 @@ func inNetns(name string, f func() error) error {
 // contains standard error.
 func command(ctx context.Context, stdin string, argv ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
+
 	var out, errs bytes.Buffer
+
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(stdin), &out, &errs
 	if err := cmd.Run(); err != nil {
 		return "", fmt.Errorf("run %s: %w: %s", strings.Join(argv, " "), err, strings.TrimSpace(errs.String()))
 	}
+
 	return out.String(), nil
 }
 
@@ -124,6 +132,7 @@ func buildNamespaces(ctx context.Context) error {
 			return err
 		}
 	}
+
 	if err := batch(ctx, nodeNS, `
 		link add eth0 address `+nodeMAC+` type veth peer name eth0 netns `+outsideNS+` address `+outsideMAC+`
 		link add pod0 mtu 1400 type veth peer name eth0 netns `+podNS+` address `+podMAC+` mtu 1400
@@ -132,6 +141,7 @@ func buildNamespaces(ctx context.Context) error {
 	`); err != nil {
 		return err
 	}
+
 	if err := batch(ctx, podNS, `
 		link set eth0 up
 		addr add `+podIP+`/24 dev eth0
@@ -140,6 +150,7 @@ func buildNamespaces(ctx context.Context) error {
 	`); err != nil {
 		return err
 	}
+
 	return batch(ctx, outsideNS, `
 		link set eth0 up
 		addr add `+outsideIP+`/24 dev eth0
@@ -164,17 +175,21 @@ func moreOutside(ctx context.Context, t traits, flows int) error {
 	if flows > maxSockets {
 		return roomToTrack(flows)
 	}
+
 	link := "eth0"
 	if t.layout == "bridged" {
 		link = "breth0"
 	}
+
 	var outside, node strings.Builder
+
 	addr := netip.MustParseAddr(outsideIP)
 	for n := portsEach; n < flows; n += portsEach {
 		addr = addr.Next()
 		fmt.Fprintf(&outside, "addr add %s/24 dev eth0\n", addr)
 		fmt.Fprintf(&node, "neigh replace %s lladdr %s dev %s nud permanent\n", addr, outsideMAC, link)
 	}
+
 	if outside.Len() == 0 {
 		return nil
 	}
@@ -182,9 +197,11 @@ func moreOutside(ctx context.Context, t traits, flows int) error {
 	if err := os.WriteFile("/proc/sys/net/ipv4/udp_mem", []byte("1000000 1000000 1000000"), 0o644); err != nil {
 		return fmt.Errorf("give UDP memory for %d flows: %w", flows, err)
 	}
+
 	if err := batch(ctx, outsideNS, outside.String()); err != nil {
 		return err
 	}
+
 	return batch(ctx, nodeNS, node.String())
 }
 
@@ -198,6 +215,7 @@ func roomToTrack(flows int) error {
 			return fmt.Errorf("track %d flows: %w", flows, err)
 		}
 	}
+
 	return nil
 }
 
@@ -214,6 +232,7 @@ func podsIPv6(ctx context.Context) error {
 	`); err != nil {
 		return err
 	}
+
 	if err := batch(ctx, outsideNS, `
 		addr add `+farPodIP6+`/64 dev far0 nodad
 		route add `+podNet6+` via `+farRouterIP6+` dev far0
@@ -221,10 +240,12 @@ func podsIPv6(ctx context.Context) error {
 	`); err != nil {
 		return err
 	}
+
 	select {
 	case <-ctx.Done():
 	case <-time.After(multicastReports):
 	}
+
 	return ctx.Err()
 }
 
@@ -252,20 +273,26 @@ func hostAddresses(ctx context.Context, link string) error {
 // received returns the number of packets that the node's uplink has received.
 func received() (int, error) {
 	var n int
+
 	err := inNetns(nodeNS, func() error {
 		// The thread's view: /sys shows the namespace that mounted it.
 		data, err := os.ReadFile("/proc/thread-self/net/dev")
 		if err != nil {
 			return err
 		}
+
 		for line := range strings.Lines(string(data)) {
 			if rest, ok := strings.CutPrefix(strings.TrimSpace(line), "eth0:"); ok {
 				var bytes int
+
 				_, err := fmt.Sscan(rest, &bytes, &n)
+
 				return err
 			}
 		}
+
 		return fmt.Errorf("read counters of eth0: no such device")
 	})
+
 	return n, err
 }

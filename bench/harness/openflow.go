@@ -39,21 +39,27 @@ func (v *flowed) setup(ctx context.Context) error {
 	if err := v.ovs.bridgedHost(ctx); err != nil {
 		return err
 	}
+
 	mac, err := net.ParseMAC(nodeMAC)
 	if err != nil {
 		return err
 	}
+
 	var lines strings.Builder
+
 	for _, f := range openflow.Flows(flowInput(verdict.MAC(mac), v.services)) {
 		cookie := flowOther
+
 		switch {
 		case strings.HasPrefix(f, fmt.Sprintf("priority=100,in_port=%d", uplinkPort)):
 			cookie = flowFromWire
 		case strings.HasPrefix(f, fmt.Sprintf("priority=100,in_port=%d", patchPort)):
 			cookie = flowFromOVN
 		}
+
 		fmt.Fprintf(&lines, "cookie=%d,%s\n", cookie, strings.Replace(f, " actions=", ",actions=", 1))
 	}
+
 	return v.ovs.flows(ctx, "breth0", lines.String())
 }
 
@@ -65,10 +71,12 @@ func flowInput(mac verdict.MAC, count int) openflow.Input {
 	for _, a := range []string{nodeIP, nodeIP2, nodeIP6} {
 		addrs[netip.MustParseAddr(a)] = verdict.AddrHost
 	}
+
 	services := map[verdict.ServiceKey]verdict.ServiceOwner{}
 	for k := range nodePorts(count) {
 		services[verdict.ServiceKey(k)] = verdict.ServiceOVN
 	}
+
 	return openflow.Input{
 		Ports: openflow.Ports{Uplink: uplinkPort, Patch: patchPort},
 		Config: &verdict.Config{
@@ -88,26 +96,32 @@ func (v *flowed) watch(ctx context.Context, t test) (func(int) error, error) {
 			return nil, err
 		}
 	}
+
 	before, err := v.ovs.counters(ctx)
 	if err != nil {
 		return nil, err
 	}
+
 	return func(ops int) error {
 		after, err := v.ovs.counters(ctx)
 		if err != nil {
 			return err
 		}
+
 		fromOVN := 0
 		if t.northSouth() || t.nodePort() {
 			fromOVN = t.packets(ops)
 		}
+
 		fromWire := t.packets(ops)
 		if t.name == bench.NodePortRemote { // packets of the client, and of the pod through Geneve
 			fromWire *= 2
 		}
+
 		if err := t.expect("packets from the wire by the flows", after[flowFromWire]-before[flowFromWire], fromWire); err != nil {
 			return err
 		}
+
 		return t.expect("packets from OVN by the flows", after[flowFromOVN]-before[flowFromOVN], fromOVN)
 	}, nil
 }

@@ -43,6 +43,7 @@ func (t test) ends() ends {
 	if t.family == bench.IPv6 {
 		pod, far, node, outside = podIP6, farPodIP6, nodeIP6, outsideIP6
 	}
+
 	switch {
 	case t.overlay():
 		return between(podNS, pod, outsideNS, far, serverPort)
@@ -57,6 +58,7 @@ func (t test) ends() ends {
 	case t.name == bench.NodePortRemote:
 		return between(outsideNS, outside, outsideNS, far, podPort).by(node, remoteNodePort)
 	}
+
 	return between(outsideNS, outside, nodeNS, node, serverPort)
 }
 
@@ -69,6 +71,7 @@ func (e ends) by(ip string, port uint16) ends {
 func between(client, local, server, remote string, port uint16) ends {
 	e := ends{client: client, server: server, local: newAddress(local, clientPort), remote: newAddress(remote, port)}
 	e.to = e.remote
+
 	return e
 }
 
@@ -89,10 +92,12 @@ func open(t test) (op func(flow int) error, stop func(), err error) {
 	default:
 		err = errors.New("no such test")
 	}
+
 	if err != nil {
 		o.close()
 		return nil, nil, err
 	}
+
 	return op, o.close, nil
 }
 
@@ -117,10 +122,12 @@ func (o *opened) bound(netns string, kind int, a address) (int, error) {
 	if err != nil {
 		return -1, err
 	}
+
 	o.fds = append(o.fds, fd)
 	if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1); err != nil {
 		return -1, fmt.Errorf("set SO_REUSEADDR: %w", err)
 	}
+
 	return fd, bind(fd, &a)
 }
 
@@ -129,26 +136,34 @@ func (o *opened) udp() (func(int) error, error) {
 	if o.flows > maxSockets {
 		return o.manyUDP()
 	}
+
 	server, err := o.bound(o.ends.server, unix.SOCK_DGRAM, o.ends.remote)
 	if err != nil {
 		return nil, err
 	}
+
 	clients, err := o.clients(unix.SOCK_DGRAM)
 	if err != nil {
 		return nil, err
 	}
+
 	data := o.buf[:1]
+
 	return func(flow int) error {
 		if err := send(clients[flow], data, nil); err != nil {
 			return err
 		}
+
 		if err := receive(server, data, &o.from); err != nil {
 			return err
 		}
+
 		if err := send(server, data, &o.from); err != nil {
 			return err
 		}
+
 		err := receive(clients[flow], data, nil)
+
 		return err
 	}, nil
 }
@@ -156,38 +171,51 @@ func (o *opened) udp() (func(int) error, error) {
 // manyUDP: portsEach clients, which are not connected, and a server socket for each time that they all
 // are used.
 func (o *opened) manyUDP() (func(int) error, error) {
-	var clients, servers []int
-	var remotes []address
+	var (
+		clients, servers []int
+		remotes          []address
+	)
+
 	for i := range portsEach {
 		local := o.ends.local
 		binary.BigEndian.PutUint16(local.raw[2:], uint16(o.firstPort+i))
+
 		fd, err := o.bound(o.ends.client, unix.SOCK_DGRAM, local)
 		if err != nil {
 			return nil, err
 		}
+
 		clients = append(clients, fd)
 	}
+
 	for i := range (o.flows + portsEach - 1) / portsEach {
 		remote := o.ends.remote
 		binary.BigEndian.PutUint16(remote.raw[2:], uint16(serverPort+i))
+
 		fd, err := o.bound(o.ends.server, unix.SOCK_DGRAM, remote)
 		if err != nil {
 			return nil, err
 		}
+
 		servers, remotes = append(servers, fd), append(remotes, remote)
 	}
+
 	data := o.buf[:1]
+
 	return func(flow int) error {
 		client, server := clients[flow%portsEach], servers[flow/portsEach]
 		if err := send(client, data, &remotes[flow/portsEach]); err != nil {
 			return err
 		}
+
 		if err := receive(server, data, &o.from); err != nil {
 			return err
 		}
+
 		if err := send(server, data, &o.from); err != nil {
 			return err
 		}
+
 		return receive(client, data, nil)
 	}, nil
 }
@@ -195,18 +223,23 @@ func (o *opened) manyUDP() (func(int) error, error) {
 // clients opens and connects a socket per flow, each with its own port.
 func (o *opened) clients(kind int) ([]int, error) {
 	var fds []int
+
 	for i := range o.flows {
 		local := o.ends.local.other(i / portsEach)
 		binary.BigEndian.PutUint16(local.raw[2:], uint16(o.firstPort+i%portsEach))
+
 		fd, err := o.bound(o.ends.client, kind, local)
 		if err != nil {
 			return nil, err
 		}
+
 		if err := connect(fd, &o.ends.remote); err != nil {
 			return nil, err
 		}
+
 		fds = append(fds, fd)
 	}
+
 	return fds, nil
 }
 
@@ -216,26 +249,33 @@ func (o *opened) icmp() (func(int) error, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	o.fds = append(o.fds, fd)
 	// A set bit rejects a type. See icmp(4), ICMP_FILTER.
 	const icmpFilter, echoReply = 1, 0
 	if err := unix.SetsockoptInt(fd, unix.SOL_RAW, icmpFilter, ^(1 << echoReply)); err != nil {
 		return nil, fmt.Errorf("set ICMP_FILTER: %w", err)
 	}
+
 	to := o.ends.remote
 	binary.BigEndian.PutUint16(to.raw[2:], 0)
+
 	if err := connect(fd, &to); err != nil {
 		return nil, err
 	}
+
 	requests := make([][]byte, o.flows)
 	for i := range requests {
 		requests[i] = echoRequest(uint16(o.firstPort + i))
 	}
+
 	return func(flow int) error {
 		if err := send(fd, requests[flow], nil); err != nil {
 			return err
 		}
+
 		err := receive(fd, o.buf[:], nil)
+
 		return err
 	}, nil
 }
@@ -246,11 +286,14 @@ func echoRequest(id uint16) []byte {
 	p[0] = 8
 	binary.BigEndian.PutUint16(p[4:], id)
 	binary.BigEndian.PutUint16(p[6:], 1)
+
 	var sum uint32
 	for i := 0; i < len(p); i += 2 {
 		sum += uint32(binary.BigEndian.Uint16(p[i:]))
 	}
+
 	sum = sum>>16 + sum&0xffff
 	binary.BigEndian.PutUint16(p[2:], ^uint16(sum+sum>>16))
+
 	return p
 }

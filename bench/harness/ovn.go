@@ -33,9 +33,11 @@ func (o ovs) limit(t traits) traits {
 	if !o.ovn {
 		return t
 	}
+
 	t.name += bench.OnOVN
 	t.tests = []string{bench.HostUDPRR, bench.OverlayUDPRR, bench.NSUDPRR, bench.NSTCPRR, bench.NSTCPCRR, bench.NodePortLocal, bench.NodePortRemote}
 	t.ipv6 = []string{bench.NSUDPRR, bench.NSTCPCRR}
+
 	return t
 }
 
@@ -45,22 +47,28 @@ func (o ovs) realOVN(ctx context.Context, snatPorts, uplink string) error {
 	if err := os.MkdirAll(ovnDir, 0o755); err != nil {
 		return fmt.Errorf("start OVN: %w", err)
 	}
+
 	if err := startCentral(ctx); err != nil {
 		return err
 	}
+
 	if err := o.chassis(ctx, "node1", nodeIP, "physnet:"+uplink); err != nil {
 		return err
 	}
+
 	if err := o.vsctl(ctx, "add-port br-int pod0 -- set interface pod0 external_ids:iface-id=pod"); err != nil {
 		return err
 	}
+
 	if err := farChassis(ctx, o); err != nil {
 		return err
 	}
+
 	rows := "ovn-nbctl --db=unix:" + ovnDir + "/nb.sock --timeout=300 --wait=hv " + strings.Join(ovnRows(snatPorts), " -- ")
 	if _, err := command(ctx, rows, "sh", "-e"); err != nil {
 		return err
 	}
+
 	return eventually(ctx, func() error {
 		_, _, err := o.patchPort(ctx)
 		return err
@@ -75,8 +83,10 @@ func eventually(ctx context.Context, f func() error) error {
 		if err = f(); err == nil || ctx.Err() != nil {
 			return err
 		}
+
 		time.Sleep(500 * time.Millisecond)
 	}
+
 	return err
 }
 
@@ -91,6 +101,7 @@ func startCentral(ctx context.Context) error {
 		done
 		ovn-northd --ovnnb-db=unix:`+ovnDir+`/nb.sock --ovnsb-db=unix:`+ovnDir+`/sb.sock --pidfile=`+ovnDir+`/northd.pid --detach --no-chdir --log-file=`+ovnDir+`/northd.log -vconsole:off
 	`, "env", "nb="+platform.OVNFile("ovn-nb.ovsschema"), "sb="+platform.OVNFile("ovn-sb.ovsschema"), "sh", "-e")
+
 	return err
 }
 
@@ -101,9 +112,11 @@ func (o ovs) chassis(ctx context.Context, name, ip, mappings string) error {
 	if mappings != "" {
 		words += " external_ids:ovn-bridge-mappings=" + mappings
 	}
+
 	if err := o.vsctl(ctx, words); err != nil {
 		return err
 	}
+
 	return script(ctx, o.netns, fmt.Sprintf(`
 		export OVS_RUNDIR=%[1]s OVN_RUNDIR=%[1]s
 		ovn-controller unix:%[1]s/db.sock --pidfile=%[1]s/ovn-controller.pid --detach --no-chdir --log-file=%[1]s/ovn-controller.log -vconsole:off
@@ -116,15 +129,19 @@ func farChassis(ctx context.Context, node ovs) error {
 	if err := batch(ctx, outsideNS, "link del far0"); err != nil {
 		return err
 	}
+
 	if err := far.start(ctx); err != nil {
 		return err
 	}
+
 	if err := far.chassis(ctx, "node2", outsideIP, ""); err != nil {
 		return err
 	}
+
 	if err := far.vsctl(ctx, "add-port br-int far0 -- set interface far0 type=internal external_ids:iface-id=farpod"); err != nil {
 		return err
 	}
+
 	return batch(ctx, outsideNS, "link set far0 address "+farPodMAC+" mtu 1400"+farPod)
 }
 
@@ -134,6 +151,7 @@ func (o ovs) reached(ctx context.Context) error {
 	if !o.ovn {
 		return nil
 	}
+
 	err := eventually(ctx, func() error {
 		return inNetns(podNS, func() error {
 			for _, ip := range []string{outsideIP, farPodIP} {
@@ -141,12 +159,14 @@ func (o ovs) reached(ctx context.Context) error {
 					return err
 				}
 			}
+
 			return nil
 		})
 	})
 	if err != nil {
 		return fmt.Errorf("check: OVN does not forward: %w", err)
 	}
+
 	return nil
 }
 
@@ -161,16 +181,19 @@ func ovnRows(snatPorts string) []string {
 	}
 	rows = append(rows, routerPort("join", "jtor-ovn_cluster_router", "rtoj-ovn_cluster_router")...)
 	rows = append(rows, switchRows("node1", routerMAC, routerIP, routerIP6, nodeManagementIP, nodeManagementIP6)...)
+
 	rows = append(rows, switchRows("node2", farRouterMAC, farRouterIP, farRouterIP6, "10.244.1.2", "fd00:10:244:1::2")...)
 	for _, p := range [][3]string{{"node1", "pod", podMAC + " " + podIP + " " + podIP6}, {"node2", "farpod", farPodMAC + " " + farPodIP + " " + farPodIP6}} {
 		rows = append(rows, fmt.Sprintf("lsp-add %s %s", p[0], p[1]), fmt.Sprintf("lsp-set-addresses %s '%s'", p[1], p[2]), fmt.Sprintf("lsp-set-port-security %s '%s'", p[1], p[2]))
 	}
+
 	rows = append(rows, gatewayRows(strings.TrimPrefix(snatPorts, ":"))...)
 	rows = append(rows,
 		"pg-add pods pod farpod",
 		"acl-add pods to-lport 1000 'outport==@pods && ip' drop", "acl-add pods to-lport 1001 'outport==@pods && ip' allow-related",
 		"--apply-after-lb acl-add pods from-lport 1000 'inport==@pods && ip' drop", "--apply-after-lb acl-add pods from-lport 1001 'inport==@pods && ip' allow-related",
 	)
+
 	return append(rows, serviceRows()...)
 }
 
@@ -192,6 +215,7 @@ func switchRows(node, mac, ip, ip6, management, management6 string) []string {
 		fmt.Sprintf("acl-add %s to-lport 1001 'ip4.src=={%s,169.254.169.5} || ip6.src=={%s,fd69::5}' allow-related", node, management, management6),
 		fmt.Sprintf("--apply-after-lb acl-add %s from-lport 1002 'ip4.dst==169.254.169.0/29 || ip6.dst==fd69::/125' drop", node),
 	}
+
 	return append(rows, routerPort(node, "stor-"+node, "rtos-"+node)...)
 }
 
@@ -206,9 +230,11 @@ func gatewayRows(ports string) []string {
 	rows = append(rows, routerPort("join", "jtor-GR_node1", "rtoj-GR_node1")...)
 	rows = append(rows, routerPort("ext_node1", "etor-GR_node1", "rtoe-GR_node1")...)
 	rows = append(rows, "lsp-set-addresses etor-GR_node1 "+nodeMAC)
+
 	if ports != "" {
 		ports = " external_port_range=" + ports
 	}
+
 	for _, f := range []struct{ family, cluster, up, down, all, next, external, pods, management string }{
 		{"4", "10.244.0.0/16", "100.64.0.1", joinIP, "0.0.0.0/0", outsideIP, nodeIP, podNet, nodeManagementIP},
 		{"6", "fd00:10:244::/48", "fd98::1", joinIP6, "::/0", outsideIP6, nodeIP6, podNet6, nodeManagementIP6},
@@ -224,6 +250,7 @@ func gatewayRows(ports string) []string {
 			macBinding("out"+f.family, "rtoe-GR_node1", f.next, outsideMAC), macBinding("up"+f.family, "rtoj-GR_node1", f.up, clusterJoinMAC),
 		)
 	}
+
 	return rows
 }
 
@@ -235,10 +262,12 @@ func macBinding(id, port, ip, mac string) string {
 func serviceRows() []string {
 	rows := []string{loadBalancer("nodeports", fmt.Sprintf(`"%[1]s:%[2]d"="%[3]s:%[6]d","%[1]s:%[4]d"="%[5]s:%[6]d"`, nodeIP, localNodePort, podIP, remoteNodePort, farPodIP, podPort))}
 	all := "@nodeports"
+
 	for i := range ovnServices {
 		rows = append(rows, loadBalancer(fmt.Sprintf("service%d", i), fmt.Sprintf(`"10.96.1.%d:80"="%s:8080,%s:8080"`, i, podIP, farPodIP)))
 		all += fmt.Sprintf(",@service%d", i)
 	}
+
 	return append(rows,
 		"--id=@all create Load_Balancer_Group name=clusterLBGroup load_balancer="+all,
 		"set logical_switch node1 load_balancer_group=@all", "set logical_switch node2 load_balancer_group=@all", "set logical_router GR_node1 load_balancer_group=@all",

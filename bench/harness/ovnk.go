@@ -48,23 +48,29 @@ func (v *ovnk) setup(ctx context.Context) error {
 	if err := v.ovs.start(ctx); err != nil {
 		return err
 	}
+
 	if err := v.ovs.vsctl(ctx, fmt.Sprintf(`add-br breth0 -- set bridge breth0 other_config:hwaddr=%s
 		-- add-port breth0 eth0 -- set interface eth0 ofport_request=%d`, nodeMAC, uplinkPort)); err != nil {
 		return err
 	}
+
 	if err := hostAddresses(ctx, "breth0"); err != nil {
 		return err
 	}
+
 	if err := v.ovs.integration(ctx, "", "breth0"); err != nil {
 		return err
 	}
+
 	_, patch, err := v.ovs.patchPort(ctx)
 	if err != nil {
 		return err
 	}
+
 	if err := v.ovs.flows(ctx, "breth0", ovnkFlows(patch, v.services)); err != nil {
 		return err
 	}
+
 	return v.ovs.reached(ctx)
 }
 
@@ -77,6 +83,7 @@ func ovnkFlows(patch string, services int) string {
 		"OVN_MARK", "exec(set_field:0x1->ct_mark)", "HOST_MARK", "exec(set_field:0x2->ct_mark)",
 	)
 	text := ovnkCommon() + ovnkIPv6ND
+
 	for _, f := range []map[string]string{
 		{
 			"IP_": "ip", "UDP_": "udp", "DST_": "nw_dst", "SRC_": "nw_src", "NODE_": nodeIP, "SUBNET_": "172.30.0.0/24", "PEER_": "icmp,nw_dst=172.30.0.12,icmp_type=3,icmp_code=4",
@@ -91,8 +98,10 @@ func ovnkFlows(patch string, services int) string {
 		for _, k := range slices.Sorted(maps.Keys(f)) {
 			pairs = append(pairs, k, f[k])
 		}
+
 		text += strings.NewReplacer(pairs...).Replace(ovnkFamily())
 	}
+
 	return words.Replace(text + ovnkNodePorts(services))
 }
 
@@ -158,17 +167,21 @@ func ovnkFamily() string {
 // NodePorts as with programs.
 func ovnkNodePorts(services int) string {
 	var flows strings.Builder
+
 	for k := range nodePorts(services) {
 		proto := "tcp"
 		if k.Proto == unix.IPPROTO_UDP {
 			proto = "udp"
 		}
+
 		if k.Addr.Is6() {
 			proto += "6"
 		}
+
 		fmt.Fprintf(&flows, "cookie=%d,priority=110,in_port=WIRE,%s,tp_dst=%d,actions=output:PATCH\n", ovnkService, proto, k.Port)
 		fmt.Fprintf(&flows, "cookie=%d,priority=110,in_port=PATCH,dl_src=MAC,%s,tp_src=%d,actions=output:WIRE\n", ovnkServiceOut, proto, k.Port)
 	}
+
 	return flows.String()
 }
 
@@ -179,15 +192,18 @@ func (v *ovnk) watch(ctx context.Context, t test) (func(int) error, error) {
 			return nil, err
 		}
 	}
+
 	before, err := v.ovs.counters(ctx)
 	if err != nil {
 		return nil, err
 	}
+
 	return func(ops int) error {
 		after, err := v.ovs.counters(ctx)
 		if err != nil {
 			return err
 		}
+
 		counts := map[uint64]int{}
 		for cookie := uint64(ovnkFromWire); cookie < ovnkLast; cookie++ {
 			counts[cookie] = after[cookie] - before[cookie]
@@ -195,16 +211,20 @@ func (v *ovnk) watch(ctx context.Context, t test) (func(int) error, error) {
 		// The host's connections are marked by its first answer.
 		counts[ovnkToHost] += counts[ovnkNewToHost]
 		delete(counts, ovnkNewToHost)
+
 		want := ovnkUses(t)
+
 		for cookie, n := range counts {
 			packets := 0
 			if slices.Contains(want, cookie) {
 				packets = t.packets(ops)
 			}
+
 			if err := t.expect(fmt.Sprintf("packets by breth0's flow %#x", cookie), n, packets); err != nil {
 				return err
 			}
 		}
+
 		return nil
 	}, nil
 }
@@ -221,5 +241,6 @@ func ovnkUses(t test) []uint64 {
 	case t.name == bench.NodePortRemote:
 		return []uint64{ovnkService, ovnkServiceOut, ovnkTunnelIn, ovnkTunnelOut}
 	}
+
 	return []uint64{ovnkFromWire, ovnkToHost, ovnkFromHost}
 }

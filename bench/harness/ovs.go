@@ -29,9 +29,11 @@ func (o ovs) start(ctx context.Context) error {
 	if err := os.MkdirAll(o.dir, 0o755); err != nil {
 		return fmt.Errorf("start OVS: %w", err)
 	}
+
 	if err := clock.Await(ctx); err != nil { // an idle guest's seconds take no real time
 		return fmt.Errorf("start OVS: %w", err)
 	}
+
 	return script(ctx, o.netns, `
 		export OVS_RUNDIR=`+o.dir+`
 		modprobe openvswitch
@@ -53,11 +55,13 @@ func (o ovs) vsctl(ctx context.Context, words string) error {
 // flows adds flows to a bridge.
 func (o ovs) flows(ctx context.Context, bridge, flows string) error {
 	var lines strings.Builder
+
 	for line := range strings.Lines(flows) {
 		if line = strings.TrimSpace(line); line != "" {
 			lines.WriteString(line + "\n")
 		}
 	}
+
 	return inNetns(nodeNS, func() error {
 		_, err := command(ctx, lines.String(), "ovs-ofctl", "add-flows", bridge, "-")
 		return err
@@ -72,10 +76,13 @@ func (o ovs) settle(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
+
 		if !strings.Contains(show, " lost:0\n") {
 			return fmt.Errorf("check: OVS lost upcalls: %s", show)
 		}
+
 		_, err = command(ctx, "", "ovs-appctl", "revalidator/purge")
+
 		return err
 	})
 }
@@ -87,25 +94,31 @@ func (o ovs) counters(ctx context.Context) (map[uint64]int, error) {
 	if err := o.settle(ctx); err != nil {
 		return nil, err
 	}
+
 	counts := map[uint64]int{}
 	err := inNetns(nodeNS, func() error {
 		out, err := command(ctx, "", "ovs-ofctl", "dump-flows", "breth0")
 		if err != nil {
 			return err
 		}
+
 		for _, m := range dumped.FindAllStringSubmatch(out, -1) {
 			cookie, err := strconv.ParseUint(m[1], 16, 64)
 			if err != nil {
 				return fmt.Errorf("parse flow %q: %w", m[0], err)
 			}
+
 			n, err := strconv.Atoi(m[2])
 			if err != nil {
 				return fmt.Errorf("parse flow %q: %w", m[0], err)
 			}
+
 			counts[cookie] += n
 		}
+
 		return nil
 	})
+
 	return counts, err
 }
 
@@ -117,17 +130,20 @@ func (o ovs) integration(ctx context.Context, snatPorts, uplink string) error {
 	if o.ovn {
 		return o.realOVN(ctx, snatPorts, uplink)
 	}
+
 	if err := o.vsctl(ctx, `add-br br-int -- set bridge br-int fail-mode=secure
 		-- add-port br-int pod0 -- set interface pod0 ofport_request=1
 		-- add-port br-int gnv -- set interface gnv ofport_request=2 type=geneve options:remote_ip=flow options:key=flow options:csum=true`); err != nil {
 		return err
 	}
+
 	if uplink != "" {
 		if err := o.vsctl(ctx, `add-port br-int patch-int -- set interface patch-int ofport_request=3 type=patch options:peer=patch-ext
 			-- add-port `+uplink+` patch-ext -- set interface patch-ext ofport_request=2 type=patch options:peer=patch-int`); err != nil {
 			return err
 		}
 	}
+
 	return o.flows(ctx, "br-int", `
 		priority=100,in_port=1,ip,nw_dst=`+farPodNet+`,actions=mod_dl_src:`+farRouterMAC+`,mod_dl_dst:`+farPodMAC+`,dec_ttl,set_field:1->tun_id,set_field:`+outsideIP+`->tun_dst,output:2
 		priority=100,in_port=2,tun_id=1,ip,nw_dst=`+podIP+`,actions=mod_dl_src:`+routerMAC+`,mod_dl_dst:`+podMAC+`,dec_ttl,output:1
@@ -143,7 +159,9 @@ func (o ovs) podsIPv6(ctx context.Context) error {
 	if o.ovn {
 		return nil // from the start
 	}
+
 	const snatPorts = ":49152-65535"
+
 	return o.flows(ctx, "br-int", `
 		priority=100,in_port=1,ipv6,ipv6_dst=`+farPodNet6+`,actions=mod_dl_src:`+farRouterMAC+`,mod_dl_dst:`+farPodMAC+`,dec_ttl,set_field:1->tun_id,set_field:`+outsideIP+`->tun_dst,output:2
 		priority=100,in_port=2,tun_id=1,ipv6,ipv6_dst=`+podIP6+`,actions=mod_dl_src:`+routerMAC+`,mod_dl_dst:`+podMAC+`,dec_ttl,output:1
@@ -160,10 +178,12 @@ func (o ovs) nodePorts(ctx context.Context) error {
 	if err := farJoin(ctx); err != nil || o.ovn {
 		return err
 	}
+
 	var flows strings.Builder
 	for port, pod := range map[int]string{localNodePort: podIP, remoteNodePort: farPodIP} {
 		fmt.Fprintf(&flows, "priority=60,in_port=3,tcp,nw_dst=%s,tp_dst=%d,actions=ct(commit,zone=2,nat(dst=%s:%d),table=5)\n", nodeIP, port, pod, podPort)
 	}
+
 	return o.flows(ctx, "br-int", flows.String()+`
 		table=5,priority=1,tcp,actions=ct(commit,zone=3,nat(src=`+joinIP+`),table=6)
 		table=6,priority=1,ip,nw_dst=`+podIP+`,actions=mod_dl_src:`+routerMAC+`,mod_dl_dst:`+podMAC+`,dec_ttl,output:1
@@ -182,24 +202,30 @@ func (o ovs) patchPort(ctx context.Context) (name, number string, err error) {
 	if err != nil {
 		return "", "", err
 	}
+
 	names = slices.DeleteFunc(names, func(name string) bool { return !strings.HasPrefix(name, "patch-") })
 	if len(names) != 1 {
 		return "", "", fmt.Errorf("check: breth0 has patch ports %v, want one", names)
 	}
+
 	err = inNetns(nodeNS, func() error {
 		number, err = command(ctx, "", "ovs-vsctl", "get", "interface", names[0], "ofport")
 		return err
 	})
+
 	return names[0], strings.TrimSpace(number), err
 }
 
 // ports returns the names of breth0's ports, in any order.
 func (o ovs) ports(ctx context.Context) ([]string, error) {
 	var names []string
+
 	err := inNetns(nodeNS, func() error {
 		out, err := command(ctx, "", "ovs-vsctl", "list-ports", "breth0")
 		names = strings.Fields(out)
+
 		return err
 	})
+
 	return names, err
 }

@@ -13,9 +13,11 @@ func leaveSymbols(dir string) error {
 	if dir == "" {
 		return errors.New("leave symbols: no VM_OUT to put them into")
 	}
+
 	data, err := os.ReadFile("/proc/kallsyms")
 	if err != nil {
 		return fmt.Errorf("leave symbols: %w", err)
 	}
+
 	return os.WriteFile(filepath.Join(dir, "kallsyms"), data, 0o644)
 }

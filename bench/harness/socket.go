@@ -21,17 +21,23 @@ type address struct {
 
 func newAddress(ip string, port uint16) address {
 	var a address
+
 	addr := netip.MustParseAddr(ip)
+
 	binary.BigEndian.PutUint16(a.raw[2:], port)
+
 	if addr.Is4() {
 		binary.NativeEndian.PutUint16(a.raw[:], unix.AF_INET)
 		copy(a.raw[4:], addr.AsSlice())
 		a.len = 16
+
 		return a
 	}
+
 	binary.NativeEndian.PutUint16(a.raw[:], unix.AF_INET6)
 	copy(a.raw[8:], addr.AsSlice())
 	a.len = 28
+
 	return a
 }
 
@@ -41,7 +47,9 @@ func (a address) other(n int) address {
 	if a.family() == unix.AF_INET6 {
 		last = 23
 	}
+
 	a.raw[last] += byte(n)
+
 	return a
 }
 
@@ -50,6 +58,7 @@ func (a *address) family() int { return int(binary.NativeEndian.Uint16(a.raw[:])
 // socket opens a socket in the network namespace. Reads time out after two seconds of guest time.
 func socket(netns string, family, kind, proto int) (int, error) {
 	fd := -1
+
 	err := inNetns(netns, func() (err error) {
 		fd, err = unix.Socket(family, kind|unix.SOCK_CLOEXEC, proto)
 		return err
@@ -57,10 +66,12 @@ func socket(netns string, family, kind, proto int) (int, error) {
 	if err != nil {
 		return -1, fmt.Errorf("open socket: %w", err)
 	}
+
 	if err := unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Sec: 2}); err != nil {
 		unix.Close(fd)
 		return -1, fmt.Errorf("set receive timeout: %w", err)
 	}
+
 	return fd, nil
 }
 
@@ -76,6 +87,7 @@ func call(what string, nr, a, b, c uintptr) error {
 	if _, _, errno := unix.RawSyscall(nr, a, b, c); errno != 0 {
 		return fmt.Errorf("%s: %w", what, errno)
 	}
+
 	return nil
 }
 
@@ -85,6 +97,7 @@ func accept(fd int) (int, error) {
 	if errno != 0 {
 		return -1, fmt.Errorf("accept: %w", errno)
 	}
+
 	return int(n), nil
 }
 
@@ -94,30 +107,37 @@ func send(fd int, data []byte, a *address) error {
 	if a != nil {
 		to, tolen = uintptr(unsafe.Pointer(&a.raw)), uintptr(a.len)
 	}
+
 	n, _, errno := unix.RawSyscall6(unix.SYS_SENDTO, uintptr(fd), uintptr(unsafe.Pointer(unsafe.SliceData(data))), uintptr(len(data)), 0, to, tolen)
 	if errno != 0 {
 		return fmt.Errorf("send: %w", errno)
 	}
+
 	if int(n) != len(data) {
 		return fmt.Errorf("send: %d of %d bytes", n, len(data))
 	}
+
 	return nil
 }
 
 // receive receives at least one byte into data; from gets the sender, if not nil.
 func receive(fd int, data []byte, from *address) error {
 	var at, atlen uintptr
+
 	if from != nil {
 		from.len = uint32(len(from.raw))
 		at, atlen = uintptr(unsafe.Pointer(&from.raw)), uintptr(unsafe.Pointer(&from.len))
 	}
+
 	n, _, errno := unix.RawSyscall6(unix.SYS_RECVFROM, uintptr(fd), uintptr(unsafe.Pointer(unsafe.SliceData(data))), uintptr(len(data)), 0, at, atlen)
 	if errno != 0 {
 		return fmt.Errorf("receive: %w", errno)
 	}
+
 	if n == 0 {
 		return fmt.Errorf("receive: %w", io.EOF)
 	}
+
 	return nil
 }
 
@@ -127,9 +147,11 @@ func receiveSome(fd int, data []byte) (int, error) {
 	if errno != 0 {
 		return 0, fmt.Errorf("receive: %w", errno)
 	}
+
 	if n == 0 {
 		return 0, fmt.Errorf("receive: %w", io.EOF)
 	}
+
 	return int(n), nil
 }
 

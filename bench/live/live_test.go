@@ -15,7 +15,9 @@ import (
 // serve serves the peer and returns the address.
 func serve(t *testing.T, peer string) netip.AddrPort {
 	t.Helper()
+
 	ctx, cancel := context.WithCancel(context.Background())
+
 	at, done := make(chan netip.AddrPort, 1), make(chan error, 1)
 	go func() {
 		done <- Serve(ctx, ServeOptions{
@@ -23,19 +25,24 @@ func serve(t *testing.T, peer string) netip.AddrPort {
 			Ready: func(a netip.AddrPort) { at <- a },
 		})
 	}()
+
 	t.Cleanup(func() {
 		cancel()
+
 		if err := <-done; err != nil {
 			t.Error(err)
 		}
 	})
+
 	select {
 	case a := <-at:
 		return a
 	case err := <-done:
 		done <- nil
+
 		t.Fatalf("serve: %v", err)
 	}
+
 	panic("unreachable")
 }
 
@@ -44,12 +51,14 @@ func TestMeasure(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	var tests []string
 	for _, r := range rows {
 		tests = append(tests, r.Test)
 		if r.Here.Packets == 0 || r.There.Packets == 0 || r.Seconds < 1 {
 			t.Errorf("%s: no packets, or no time: %+v", r.Test, r)
 		}
+
 		if stream := strings.HasPrefix(r.Test, "stream"); stream == (r.Bytes == 0) || stream == (r.Operations > 0) {
 			t.Errorf("%s: %+v", r.Test, r)
 		}
@@ -58,6 +67,7 @@ func TestMeasure(t *testing.T) {
 			t.Errorf("%s: %d bytes are over the limit", r.Test, r.Bytes)
 		}
 	}
+
 	if diff := cmp.Diff(Tests(), tests); diff != "" {
 		t.Errorf("tests (-want +got):\n%s", diff)
 	}
@@ -69,20 +79,24 @@ func TestOnlyPeerIsServed(t *testing.T) {
 	if rows, err := Measure(t.Context(), Options{Peer: at, Seconds: 1}); err == nil {
 		t.Errorf("measured %+v", rows)
 	}
+
 	ask := func(from string) error {
 		c, err := net.DialUDP("udp", net.UDPAddrFromAddrPort(netip.MustParseAddrPort(from+":0")), net.UDPAddrFromAddrPort(at))
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer c.Close()
+
 		if err := c.SetDeadline(time.Now().Add(time.Second)); err != nil {
 			t.Fatal(err)
 		}
+
 		return exchange(c, 7)
 	}
 	if err := ask("127.0.0.2"); err != nil {
 		t.Errorf("the peer gets no reply: %v", err)
 	}
+
 	if err := ask("127.0.0.1"); err == nil {
 		t.Error("another client gets a reply")
 	}
@@ -95,14 +109,17 @@ func TestBounds(t *testing.T) {
 			t.Errorf("served %+v", o)
 		}
 	}
+
 	for _, o := range []Options{{}, {Seconds: MaxSeconds + 1}, {Seconds: 1, Limit: -1}} {
 		if _, err := Measure(t.Context(), o); err == nil {
 			t.Errorf("measured %+v", o)
 		}
 	}
+
 	if got := due(1_250_000, 10); got != time.Second {
 		t.Errorf("10 Mbit are due after %s at 10 Mbit/s", got)
 	}
+
 	if got := due(1<<40, 0); got != 0 {
 		t.Errorf("without a limit bytes are due after %s", got)
 	}
@@ -125,20 +142,24 @@ func TestRounds(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			var switched, measured []string
+
 			rows, err := inRounds(t.Context(), func(context.Context) ([]Row, error) { return []Row{{Test: UDPRR}}, tt.measure }, []string{"a", "b"}, 2,
 				func(ctx context.Context, backend string) error {
 					switched = append(switched, backend)
 					if backend == tt.fails {
 						return no
 					}
+
 					return ctx.Err()
 				})
 			if (err == nil) != tt.ok {
 				t.Fatal(err)
 			}
+
 			for _, r := range rows {
 				measured = append(measured, r.Backend)
 			}
+
 			if diff := cmp.Diff([][]string{tt.switched, tt.measured}, [][]string{switched, measured}); diff != "" {
 				t.Errorf("switched to, measured (-want +got):\n%s", diff)
 			}
@@ -146,10 +167,13 @@ func TestRounds(t *testing.T) {
 	}
 	// An interruption during the second backend restores the first one.
 	ctx, cancel := context.WithCancel(t.Context())
+
 	current := "a"
 	if _, err := inRounds(ctx, func(ctx context.Context) ([]Row, error) { return nil, ctx.Err() }, []string{"a", "b"}, 1, func(ctx context.Context, backend string) error {
 		current = backend
+
 		cancel()
+
 		return context.Cause(ctx)
 	}); err == nil || current != "a" {
 		t.Errorf("interrupted: %v, and %q is left", err, current)
@@ -161,15 +185,18 @@ func TestParse(t *testing.T) {
 	if err != nil || busy != 1650*time.Millisecond {
 		t.Errorf("busy %s, %v: want user, nice, system, irq, softirq and steal", busy, err)
 	}
+
 	dev := "Inter-| Receive\n face |bytes packets\n  eth0: 100 7 0 0 0 0 0 0 200 8 0\neth01: 1 1 0 0 0 0 0 0 1 1 0\n"
 	if n, err := packetsOf(dev, "eth0"); err != nil || n != 15 {
 		t.Errorf("%d packets, %v", n, err)
 	}
+
 	for _, bad := range []string{"", "cpu 1 2\n", "cpu a b c d e f g h\n"} {
 		if _, err := busyTime(bad); err == nil {
 			t.Errorf("parsed %q", bad)
 		}
 	}
+
 	if _, err := packetsOf(dev, "eth1"); err == nil {
 		t.Error("eth1 is not there")
 	}
@@ -181,6 +208,7 @@ func TestReport(t *testing.T) {
 		{Backend: "ebpf", Test: StreamOut, Seconds: 2, Bytes: 250e6, Here: Cost{100000, 0.5}},
 		{Backend: "openflow", Test: UDPRR, Seconds: 2, Operations: 18000, P50: 90, P99: 150, Here: Cost{36000, 0.27}, There: Cost{36000, 0.18}},
 	}
+
 	want := `| test | backend | result | packets/s here | CPU/packet here | CPU/packet there |
 |---|---|---:|---:|---:|---:|
 | udp_rr | ebpf | 10000/s, p50 80 µs, p99 120 µs, 1 lost | 20000 | 5000 ns | 6000 ns |

@@ -56,6 +56,7 @@ func (c Cost) PerPacket() float64 {
 	if c.Packets == 0 {
 		return 0
 	}
+
 	return c.CPU * 1e9 / float64(c.Packets)
 }
 
@@ -64,14 +65,18 @@ func Measure(ctx context.Context, o Options) ([]Row, error) {
 	if o.Seconds < 1 || o.Seconds > MaxSeconds || o.Limit < 0 {
 		return nil, fmt.Errorf("measure: want 1 to %d seconds a test, and no limit below 0", MaxSeconds)
 	}
+
 	var rows []Row
+
 	for _, test := range Tests() {
 		row, err := o.one(ctx, test)
 		if err != nil {
 			return nil, fmt.Errorf("measure %s: %w", test, errors.Join(ctx.Err(), err))
 		}
+
 		rows = append(rows, row)
 	}
+
 	return rows, nil
 }
 
@@ -80,27 +85,34 @@ func (o Options) one(ctx context.Context, test string) (Row, error) {
 	if err != nil {
 		return Row{}, err
 	}
+
 	before, err := read(local)
 	if err != nil {
 		return Row{}, err
 	}
+
 	row, start := Row{Test: test}, time.Now()
+
 	network := "tcp"
 	if test == UDPRR {
 		network = "udp"
 	}
+
 	c, err := o.dial(ctx, network)
 	if err != nil {
 		return Row{}, err
 	}
 	defer c.Close()
 	defer context.AfterFunc(ctx, func() { c.Close() })()
+
 	if network == "tcp" {
 		if err := json.NewEncoder(c).Encode(request{test, o.Seconds, o.Limit}); err != nil {
 			return Row{}, err
 		}
 	}
+
 	span := time.Duration(o.Seconds) * time.Second
+
 	switch test {
 	case StreamOut:
 		err = streamOut(c.(*net.TCPConn), span, o.Limit, &row)
@@ -111,20 +123,26 @@ func (o Options) one(ctx context.Context, test string) (Row, error) {
 	default:
 		err = ask(c, span, &row)
 	}
+
 	if err != nil {
 		return Row{}, err
 	}
+
 	row.Seconds = time.Since(start).Seconds()
+
 	after, err := read(local)
 	if err != nil {
 		return Row{}, err
 	}
+
 	_, thereAfter, err := o.usage(ctx)
 	if err != nil {
 		return Row{}, err
 	}
+
 	here, there := after.since(before), thereAfter.since(thereBefore)
 	row.Here, row.There = Cost{here.Packets, here.Busy.Seconds()}, Cost{there.Packets, there.Busy.Seconds()}
+
 	return row, nil
 }
 
@@ -140,13 +158,16 @@ func (o Options) usage(ctx context.Context) (netip.Addr, usage, error) {
 		return netip.Addr{}, usage{}, err
 	}
 	defer c.Close()
+
 	if err := errors.Join(c.SetDeadline(time.Now().Add(5*time.Second)), json.NewEncoder(c).Encode(request{Test: "usage"})); err != nil {
 		return netip.Addr{}, usage{}, err
 	}
+
 	var u usage
 	if err := json.NewDecoder(c).Decode(&u); err != nil {
 		return netip.Addr{}, usage{}, fmt.Errorf("ask %s what it has done (does it serve for this address?): %w", o.Peer, err)
 	}
+
 	return c.LocalAddr().(*net.TCPAddr).AddrPort().Addr().Unmap(), u, nil
 }
 
@@ -154,33 +175,45 @@ func (o Options) usage(ctx context.Context) (netip.Addr, usage, error) {
 // 200 ms as lost.
 func ask(c net.Conn, span time.Duration, row *Row) error {
 	const patience = 200 * time.Millisecond
+
 	_, datagrams := c.(*net.UDPConn)
+
 	var took []float64
+
 	for start, number := time.Now(), byte(0); time.Since(start) < span; {
 		began := time.Now()
+
 		wait := 5 * time.Second
 		if datagrams {
 			wait = patience
 		}
+
 		if err := c.SetDeadline(began.Add(wait)); err != nil {
 			return err
 		}
+
 		number++
+
 		err := exchange(c, number)
 		if datagrams && errors.Is(err, os.ErrDeadlineExceeded) {
 			row.Lost++
 			continue
 		}
+
 		if err != nil {
 			return err
 		}
+
 		took = append(took, float64(time.Since(began).Microseconds()))
 	}
+
 	if len(took) == 0 {
 		return errors.New("not one answer came")
 	}
+
 	slices.Sort(took)
 	row.Operations, row.P50, row.P99 = len(took), took[len(took)/2], took[len(took)*99/100]
+
 	return nil
 }
 
@@ -190,6 +223,7 @@ func exchange(c net.Conn, number byte) error {
 	if _, err := c.Write(buf); err != nil {
 		return err
 	}
+
 	for {
 		if _, err := c.Read(buf); err != nil || buf[0] == number {
 			return err
@@ -201,27 +235,34 @@ func streamOut(c *net.TCPConn, span time.Duration, limit int, row *Row) error {
 	if err := stream(c, span, limit); err != nil {
 		return err
 	}
+
 	if err := errors.Join(c.CloseWrite(), c.SetReadDeadline(time.Now().Add(30*time.Second))); err != nil {
 		return err
 	}
+
 	return json.NewDecoder(c).Decode(&row.Bytes)
 }
 
 // stream writes for a time, limited to the rate.
 func stream(w io.Writer, span time.Duration, limit int) error {
 	chunk := make([]byte, 60000)
+
 	var sent int64
+
 	for start := time.Now(); ; {
 		elapsed := time.Since(start)
 		if elapsed >= span {
 			return nil
 		}
+
 		if ahead := due(sent, limit) - elapsed; ahead > 0 {
 			time.Sleep(min(ahead, span-elapsed))
 			continue
 		}
+
 		n, err := w.Write(chunk)
 		sent += int64(n)
+
 		if err != nil {
 			return err
 		}
@@ -233,5 +274,6 @@ func due(sent int64, limit int) time.Duration {
 	if limit == 0 {
 		return 0
 	}
+
 	return time.Duration(float64(sent) * 8 / (float64(limit) * 1e6) * float64(time.Second))
 }

@@ -13,6 +13,7 @@ import (
 func Report(rows []Row) string {
 	var b strings.Builder
 	b.WriteString("| test | backend | result | packets/s here | CPU/packet here | CPU/packet there |\n|---|---|---:|---:|---:|---:|\n")
+
 	for _, test := range Tests() {
 		for _, r := range rows {
 			if r.Test == test {
@@ -20,6 +21,7 @@ func Report(rows []Row) string {
 			}
 		}
 	}
+
 	return b.String() + compare(rows)
 }
 
@@ -27,10 +29,12 @@ func (r Row) result() string {
 	if r.Bytes > 0 {
 		return fmt.Sprintf("%.0f Mbit/s", float64(r.Bytes)*8/1e6/r.Seconds)
 	}
+
 	text := fmt.Sprintf("%.0f/s, p50 %.0f µs, p99 %.0f µs", float64(r.Operations)/r.Seconds, r.P50, r.P99)
 	if r.Lost > 0 {
 		text += fmt.Sprintf(", %d lost", r.Lost)
 	}
+
 	return text
 }
 
@@ -42,37 +46,48 @@ func compare(rows []Row) string {
 			backends = append(backends, r.Backend)
 		}
 	}
+
 	if len(backends) < 2 {
 		return ""
 	}
+
 	var b strings.Builder
 	fmt.Fprintf(&b, "\nCPU per packet at this end, median of the rounds, in terms of %s:\n\n| test | %s |\n|---|%s\n", backends[0], strings.Join(backends[1:], " | "), strings.Repeat("---:|", len(backends)-1))
+
 	for _, test := range Tests() {
 		fmt.Fprintf(&b, "| %s |", test)
+
 		first := median(rows, test, backends[0])
 		for _, name := range backends[1:] {
 			cell := "–"
 			if other := median(rows, test, name); first > 0 && other > 0 {
 				cell = fmt.Sprintf("%.2f", other/first)
 			}
+
 			fmt.Fprintf(&b, " %s |", cell)
 		}
+
 		b.WriteString("\n")
 	}
+
 	return b.String()
 }
 
 func median(rows []Row, test, backend string) float64 {
 	var costs []float64
+
 	for _, r := range rows {
 		if r.Test == test && r.Backend == backend {
 			costs = append(costs, r.Here.PerPacket())
 		}
 	}
+
 	if len(costs) == 0 {
 		return 0
 	}
+
 	slices.Sort(costs)
+
 	return costs[len(costs)/2]
 }
 
@@ -86,6 +101,7 @@ func inRounds(ctx context.Context, measure func(context.Context) ([]Row, error),
 	if len(backends) == 0 || rounds < 1 {
 		return nil, errors.New("measure: no backend, or no round")
 	}
+
 	current := backends[0]
 	defer func() {
 		if current == backends[0] {
@@ -94,10 +110,12 @@ func inRounds(ctx context.Context, measure func(context.Context) ([]Row, error),
 		// Also when ctx has ended: the node must be restored.
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Minute)
 		defer cancel()
+
 		if back := switchTo(ctx, backends[0]); back != nil {
 			err = errors.Join(err, fmt.Errorf("switch back to %q: %w", backends[0], back))
 		}
 	}()
+
 	order := slices.Clone(backends)
 	for range rounds {
 		for _, b := range order {
@@ -107,16 +125,21 @@ func inRounds(ctx context.Context, measure func(context.Context) ([]Row, error),
 					return rows, fmt.Errorf("switch to %q: %w", b, err)
 				}
 			}
+
 			got, err := measure(ctx)
 			if err != nil {
 				return rows, fmt.Errorf("backend %q: %w", b, err)
 			}
+
 			for i := range got {
 				got[i].Backend = b
 			}
+
 			rows = append(rows, got...)
 		}
+
 		slices.Reverse(order)
 	}
+
 	return rows, nil
 }

@@ -41,38 +41,51 @@ func Serve(ctx context.Context, o ServeOptions) error {
 	if !o.Peer.IsValid() || o.For <= 0 || o.For > MaxServe {
 		return fmt.Errorf("serve: want a peer, and a time of at most %s", MaxServe)
 	}
+
 	ctx, cancel := context.WithTimeout(ctx, o.For)
 	defer cancel()
+
 	tcp, err := net.ListenTCP("tcp", net.TCPAddrFromAddrPort(o.Listen))
 	if err != nil {
 		return fmt.Errorf("serve: %w", err)
 	}
+
 	at := tcp.Addr().(*net.TCPAddr).AddrPort()
+
 	udp, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(o.Listen.Addr(), at.Port())))
 	if err != nil {
 		return errors.Join(fmt.Errorf("serve: %w", err), tcp.Close())
 	}
+
 	stop := context.AfterFunc(ctx, func() { tcp.Close(); udp.Close() })
 	defer stop()
+
 	if o.Ready != nil {
 		o.Ready(at)
 	}
+
 	var all sync.WaitGroup
 	defer all.Wait()
+
 	all.Go(func() { echo(udp, o.Peer) })
+
 	for {
 		c, err := tcp.AcceptTCP()
+
 		if ctx.Err() != nil {
 			return nil
 		}
+
 		if err != nil {
 			cancel()
 			return fmt.Errorf("serve: %w", err)
 		}
+
 		if from := c.RemoteAddr().(*net.TCPAddr).AddrPort().Addr().Unmap(); from != o.Peer.Unmap() {
 			c.Close()
 			continue
 		}
+
 		all.Go(func() {
 			defer c.Close()
 			defer context.AfterFunc(ctx, func() { c.Close() })()
@@ -90,6 +103,7 @@ func echo(udp *net.UDPConn, peer netip.Addr) {
 		if err != nil {
 			return
 		}
+
 		if from.Addr().Unmap() == peer.Unmap() {
 			_, _ = udp.WriteToUDPAddrPort(buf[:n], from)
 		}
@@ -98,20 +112,24 @@ func echo(udp *net.UDPConn, peer netip.Addr) {
 
 func answer(c *net.TCPConn) error {
 	in := bufio.NewReader(c)
+
 	line, err := in.ReadBytes('\n')
 	if err != nil {
 		return err
 	}
+
 	var r request
 	if err := json.Unmarshal(line, &r); err != nil {
 		return err
 	}
+
 	switch r.Test {
 	case "usage":
 		u, err := read(c.LocalAddr().(*net.TCPAddr).AddrPort().Addr().Unmap())
 		if err != nil {
 			return err
 		}
+
 		return json.NewEncoder(c).Encode(u)
 	case TCPRR:
 		var buf [1]byte
@@ -119,6 +137,7 @@ func answer(c *net.TCPConn) error {
 			if _, err := io.ReadFull(in, buf[:]); err != nil {
 				return err
 			}
+
 			if _, err := c.Write(buf[:]); err != nil {
 				return err
 			}
@@ -128,12 +147,15 @@ func answer(c *net.TCPConn) error {
 		if err != nil {
 			return err
 		}
+
 		return json.NewEncoder(c).Encode(n)
 	case StreamIn:
 		if r.Seconds < 1 || r.Seconds > MaxSeconds {
 			return errors.New("too long")
 		}
+
 		return stream(c, time.Duration(r.Seconds)*time.Second, r.Limit)
 	}
+
 	return fmt.Errorf("no test %q", r.Test)
 }

@@ -29,19 +29,24 @@ func read(addr netip.Addr) (usage, error) {
 	if err != nil {
 		return usage{}, fmt.Errorf("read CPU time: %w", err)
 	}
+
 	busy, err := busyTime(string(stat))
 	if err != nil {
 		return usage{}, err
 	}
+
 	link, err := interfaceOf(addr)
 	if err != nil {
 		return usage{}, err
 	}
+
 	dev, err := os.ReadFile("/proc/thread-self/net/dev")
 	if err != nil {
 		return usage{}, fmt.Errorf("read packets: %w", err)
 	}
+
 	packets, err := packetsOf(string(dev), link)
+
 	return usage{busy, packets}, err
 }
 
@@ -49,20 +54,25 @@ func read(addr netip.Addr) (usage, error) {
 // is part of user: proc(5).
 func busyTime(stat string) (time.Duration, error) {
 	line, _, _ := strings.Cut(stat, "\n")
+
 	fields := strings.Fields(line)
 	if len(fields) < 8 || fields[0] != "cpu" {
 		return 0, fmt.Errorf("parse CPU time %q", line)
 	}
+
 	var ticks int64
+
 	for i, f := range fields[1:min(len(fields), 9)] {
 		n, err := strconv.ParseInt(f, 10, 64)
 		if err != nil {
 			return 0, fmt.Errorf("parse CPU time %q: %w", line, err)
 		}
+
 		if i != 3 && i != 4 {
 			ticks += n
 		}
 	}
+
 	return time.Duration(ticks) * time.Second / userHZ, nil
 }
 
@@ -73,20 +83,25 @@ func packetsOf(dev, link string) (uint64, error) {
 		if !ok || name != link {
 			continue
 		}
+
 		fields := strings.Fields(rest)
 		if len(fields) < 10 {
 			break
 		}
+
 		rx, err := strconv.ParseUint(fields[1], 10, 64)
 		if err != nil {
 			return 0, fmt.Errorf("parse packets of %q: %w", link, err)
 		}
+
 		tx, err := strconv.ParseUint(fields[9], 10, 64)
 		if err != nil {
 			return 0, fmt.Errorf("parse packets of %q: %w", link, err)
 		}
+
 		return rx + tx, nil
 	}
+
 	return 0, fmt.Errorf("read packets: no interface %q", link)
 }
 
@@ -95,16 +110,19 @@ func interfaceOf(addr netip.Addr) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("find interface of %s: %w", addr, err)
 	}
+
 	for _, l := range links {
 		addrs, err := l.Addrs()
 		if err != nil {
 			continue
 		}
+
 		for _, a := range addrs {
 			if p, err := netip.ParsePrefix(a.String()); err == nil && (p.Addr() == addr || addr.IsLoopback() && p.Masked().Contains(addr)) {
 				return l.Name, nil
 			}
 		}
 	}
+
 	return "", fmt.Errorf("find interface of %s: none has it", addr)
 }

@@ -21,17 +21,22 @@ func TestREADME_showsWhatTheGateMeasures(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	shown := 0
+
 	for line := range strings.Lines(string(text)) {
 		marks := figure.FindAllStringSubmatch(line, -1)
 		for _, mark := range marks {
 			shown++
+
 			checkShown(t, mark[1])
 		}
+
 		if len(marks) == 0 && ratioCell.MatchString(line) {
 			t.Errorf("README has a typed ratio: %s", line)
 		}
 	}
+
 	if shown == 0 {
 		t.Error("README shows no figure: are its marks still found?")
 	}
@@ -43,16 +48,20 @@ var ratioCell = regexp.MustCompile(`^\|.*\|[ *]*[0-9]+[.,]?[0-9]*[ *]*\|\s*$`)
 // checkShown checks a figure of README.
 func checkShown(t *testing.T, what string) {
 	t.Helper()
+
 	words := strings.Fields(what)
+
 	family := bench.IPv4
 	if len(words) == 3 {
 		family = words[2]
 	}
+
 	variant, base, isRatio := strings.Cut(words[0], "/")
 	if !isRatio || len(words) < 2 {
 		t.Errorf("README shows %q: want a ratio, which the gate can limit", what)
 		return
 	}
+
 	if !slices.ContainsFunc(bench.ShortBars(), func(b bench.Bar) bool {
 		return b.Variant == variant && b.Base == base && b.Test == words[1] && b.Family == family && b.BaseTest == ""
 	}) {
@@ -63,10 +72,12 @@ func checkShown(t *testing.T, what string) {
 // The documents match the runs in bench/results: no figure is typed.
 func TestDocuments(t *testing.T) {
 	top := filepath.Join("..", "..")
+
 	newest, err := results.Newest(os.DirFS(filepath.Join(top, "bench", "results")))
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	documents, err := Documents(newest, func(path string) (string, error) {
 		text, err := os.ReadFile(filepath.Join(top, path))
 		return string(text), err
@@ -74,11 +85,13 @@ func TestDocuments(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	for path, want := range documents {
 		got, err := os.ReadFile(filepath.Join(top, path))
 		if err != nil {
 			t.Error(err)
 		}
+
 		if diff := cmp.Diff(want, string(got)); diff != "" {
 			t.Errorf("%s is not what bench/results makes of it: make bench-documents (-want +got):\n%s", path, diff)
 		}

@@ -35,20 +35,25 @@ func flatBars() []flatBar {
 // growth returns a variant's cost at the largest compared size divided by that at the smallest.
 func (b flatBar) growth(points []bench.Point, variant string) (ratio float64, sizes [2]int, ok bool) {
 	var first, last *bench.Point
+
 	for i, x := range points {
 		if !b.isOf(x, variant) || b.upTo != 0 && x.Size > b.upTo {
 			continue
 		}
+
 		if first == nil || x.Size < first.Size {
 			first = &points[i]
 		}
+
 		if last == nil || x.Size > last.Size {
 			last = &points[i]
 		}
 	}
+
 	if first == nil || first.Size == last.Size || first.Row.Instructions <= 0 {
 		return 0, sizes, false
 	}
+
 	return last.Row.Instructions / first.Row.Instructions, [2]int{first.Size, last.Size}, true
 }
 
@@ -59,6 +64,7 @@ func (b flatBar) isOf(x bench.Point, variant string) bool {
 // beside returns the cost at size b.at divided by that of the base.
 func (b flatBar) beside(points []bench.Point) (ratio float64, ok bool) {
 	costs := make(map[string]float64)
+
 	for _, x := range points {
 		for _, v := range []string{b.variant, b.base} {
 			if x.Size == b.at && b.isOf(x, v) {
@@ -66,9 +72,11 @@ func (b flatBar) beside(points []bench.Point) (ratio float64, ok bool) {
 			}
 		}
 	}
+
 	if len(costs) < 2 || costs[b.base] <= 0 {
 		return 0, false
 	}
+
 	return costs[b.variant] / costs[b.base], true
 }
 
@@ -77,11 +85,14 @@ func (b flatBar) ratio(points []bench.Point) (ratio float64, sizes [2]int, ok bo
 		ratio, ok = b.beside(points)
 		return ratio, [2]int{b.at, b.at}, ok
 	}
+
 	ratio, sizes, ok = b.growth(points, b.variant)
 	if !ok || b.base == "" {
 		return ratio, sizes, ok
 	}
+
 	base, baseSizes, ok := b.growth(points, b.base)
+
 	return ratio / base, sizes, ok && baseSizes == sizes
 }
 
@@ -89,6 +100,7 @@ func (b flatBar) ratio(points []bench.Point) (ratio float64, sizes [2]int, ok bo
 // points.
 func Flat(points []bench.Point) error {
 	var errs []error
+
 	for _, b := range flatBars() {
 		switch ratio, _, ok := b.ratio(points); {
 		case !ok:
@@ -97,35 +109,43 @@ func Flat(points []bench.Point) error {
 			errs = append(errs, fmt.Errorf("%s of %s by number of %s: %.3f, the bar is %.2f", b.test, b.variant, b.of, ratio, b.max))
 		}
 	}
+
 	return errors.Join(errs...)
 }
 
 // flatTable shows the bars, or "" without points for them.
 func flatTable(points []bench.Point) string {
 	var lines strings.Builder
+
 	for _, b := range flatBars() {
 		ratio, sizes, ok := b.ratio(points)
 		if !ok {
 			continue
 		}
+
 		against := ""
 		if b.base != "" {
 			against = ", beside the growth of " + b.base
 		}
+
 		of := fmt.Sprintf("%s, %s %s", b.variant, thousands(float64(sizes[1])), b.of)
 		if b.at != 0 {
 			of += ", beside " + b.base
 		} else {
 			of += " as " + thousands(float64(sizes[0])) + against
 		}
+
 		met := "met"
 		if ratio > b.max {
 			met = "**missed**"
 		}
+
 		fmt.Fprintf(&lines, "| %s | %s | ≤ %.2f | %s, %.3f |\n", b.test, of, b.max, met, ratio)
 	}
+
 	if lines.Len() == 0 {
 		return ""
 	}
+
 	return "| test | cost of | bar | |\n|---|---|---|---|\n" + lines.String()
 }

@@ -14,22 +14,28 @@ import (
 func (p *page) full(r *results.Run) {
 	p.put("\n## Other kernels, many connections, many Services\n\n`make bench KIND=full`.\n")
 	p.provenance(r)
+
 	var kernels []string
 	for _, row := range r.Rows {
 		if !slices.Contains(kernels, row.Kernel) {
 			kernels = append(kernels, row.Kernel)
 		}
 	}
+
 	for _, k := range kernels {
 		p.put("\n### Linux %s\n", k)
+
 		if !strings.HasPrefix(k, Kernel) {
 			p.put("\nThe bars are meant for Linux %s. Why an older one has the host pay for OVS: [profile.md](profile.md).\n", Kernel)
 		}
+
 		p.put("\n%s", bench.Table(bench.OnKernel(r.Rows, k), bench.Bars()))
 	}
+
 	if table := flatTable(r.Sweeps); table != "" {
 		p.put("\n### What must not grow\n\n%s", table)
 	}
+
 	for _, of := range []string{"connections", "services"} {
 		p.sweep(of, r.Sweeps)
 	}
@@ -38,12 +44,14 @@ func (p *page) full(r *results.Run) {
 // sweep shows the tests at several sizes.
 func (p *page) sweep(of string, points []bench.Point) {
 	byTest := map[string][]bench.Point{}
+
 	for _, x := range points {
 		if x.Of == of {
 			name := testName(x.Row.Test, x.Row.Family)
 			byTest[name] = append(byTest[name], x)
 		}
 	}
+
 	for _, test := range slices.Sorted(maps.Keys(byTest)) {
 		lines := linesOf(byTest[test])
 		title := fmt.Sprintf("%s by number of %s", test, of)
@@ -59,6 +67,7 @@ type line struct {
 
 func linesOf(points []bench.Point) []line {
 	var lines []line
+
 	for _, v := range bench.AllVariants() {
 		l := line{variant: v}
 		for _, x := range points {
@@ -66,10 +75,12 @@ func linesOf(points []bench.Point) []line {
 				l.x, l.y = append(l.x, float64(x.Size)), append(l.y, x.Row.Instructions)
 			}
 		}
+
 		if len(l.x) > 0 {
 			lines = append(lines, l)
 		}
 	}
+
 	return lines
 }
 
@@ -78,25 +89,34 @@ func linesOf(points []bench.Point) []line {
 func sweepTable(of string, lines []line) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "| %s |", of)
+
 	for _, l := range lines {
 		fmt.Fprintf(&b, " %s |", l.variant)
 	}
+
 	fmt.Fprintf(&b, "\n|---:|%s\n", strings.Repeat("---:|", len(lines)))
+
 	for i, size := range lines[0].x {
 		fmt.Fprintf(&b, "| %s |", thousands(size))
+
 		for _, l := range lines {
 			cell := "–"
 			if i < len(l.x) && l.x[i] == size {
 				cell = fmt.Sprintf("%.0f", l.y[i])
 			}
+
 			fmt.Fprintf(&b, " %s |", cell)
 		}
+
 		b.WriteString("\n")
 	}
+
 	b.WriteString("| **last / first** |")
+
 	for _, l := range lines {
 		fmt.Fprintf(&b, " **%.3f** |", l.y[len(l.y)-1]/l.y[0])
 	}
+
 	return b.String() + "\n"
 }
 
@@ -104,16 +124,19 @@ func sweepTable(of string, lines []line) string {
 func (p *page) native(r *results.Run) {
 	p.put("\n## Natively\n\n`make bench KIND=native`: times on this machine, which repeat less well than instructions do; ± is the distance of the quartiles of the runs.\n")
 	p.provenance(r)
+
 	last := ""
 	for _, m := range r.Measures {
 		if m.Package != last {
 			last = m.Package
 			p.put("\n### %s\n\n| benchmark | |\n|---|---|\n", m.Package)
 		}
+
 		var values []string
 		for _, unit := range slices.Sorted(maps.Keys(m.Values)) {
 			values = append(values, fmt.Sprintf("%s %s ± %.0f %%", significant(m.Values[unit]), unit, 100*m.Spread[unit]))
 		}
+
 		p.put("| %s | %s |\n", m.Name, strings.Join(values, ", "))
 	}
 }
@@ -128,6 +151,7 @@ func significant(x float64) string {
 	case x >= 1:
 		return fmt.Sprintf("%.2f", x)
 	}
+
 	return fmt.Sprintf("%.3g", x)
 }
 
@@ -137,5 +161,6 @@ func thousands(x float64) string {
 	for i := len(s) - 3; i > 0; i -= 3 {
 		s = s[:i] + "," + s[i:]
 	}
+
 	return s
 }

@@ -26,34 +26,44 @@ func Page(runs Runs) string {
 	p := &page{}
 	p.put("# Benchmarks\n\n")
 	p.put("This page is made by `make bench-documents` from the newest runs in `bench/results`; nothing in it is typed.\n")
+
 	if runs[results.Packets] != nil {
 		p.packets(runs)
 	}
+
 	if r := runs[results.Full]; r != nil {
 		p.full(r)
 	}
+
 	if r := runs[results.Watched]; r != nil {
 		p.watched(r)
 	}
+
 	if r := runs[results.Native]; r != nil {
 		p.native(r)
 	}
+
 	return p.String()
 }
 
 // provenance shows the origin of a run.
 func (p *page) provenance(r *results.Run) {
 	p.put("\n- %s, commit %s; %s, %d cores, %s MiB, %s", r.Date, r.Commit, r.Machine.CPU, r.Machine.Cores, thousands(float64(r.Machine.Memory)), r.Machine.Kernel)
+
 	if r.Machine.Load > 0 {
 		p.put("; load average %.1f", r.Machine.Load)
 	}
+
 	p.put("\n")
+
 	if r.Versions != "" {
 		p.put("- %s\n", r.Versions)
 	}
+
 	if r.Platform != "" {
 		p.put("- platform %s\n", r.Platform)
 	}
+
 	if r.Boots > 0 {
 		p.put("- boots of each variant: %d; seed of the clients' ports: %d\n", r.Boots, r.Seed)
 	}
@@ -62,28 +72,35 @@ func (p *page) provenance(r *results.Run) {
 func (p *page) packets(runs Runs) {
 	r := runs[results.Packets]
 	rows := bench.OnKernel(r.Rows, Kernel)
+
 	p.put("\n## The packet path\n\n`make bench`: instructions per operation, of kernel and harness together, in a VM whose nanoseconds are instructions. ")
 	p.put("They repeat; they know nothing of cache misses, nor of what a NIC's driver costs. ")
 	p.put("An operation is one request and its answer (rr), the same on a connection of its own (crr), or a write of 60 KB (stream). ")
 	p.put("A cell is the median ± the distance of the quartiles, and its ratio to the first cell of the line.\n")
 	p.provenance(r)
 	p.put("\n### Bars\n\n| test | bar | |\n|---|---|---|\n")
+
 	for _, b := range bench.Bars() {
 		verdict := "not measured"
 		if ratio, ok := b.Ratio(rows); ok {
 			verdict = b.Verdict(ratio)
 		}
+
 		p.put("| %s | %s | %s |\n", testName(b.Test, b.Family), b.String(), verdict)
 	}
+
 	all := rows
+
 	rows = slices.DeleteFunc(slices.Clone(all), onOVN)
 	for _, s := range sections() {
 		p.section(s, rows)
 	}
+
 	if real := slices.DeleteFunc(slices.Clone(all), func(r bench.Row) bool { return !onOVN(r) }); len(real) > 0 {
 		p.put("\n### On real OVN\n\nnorthd and two chassis, 100 Services, and a policy that allows the pods, instead of a few flows that do the same to these packets.\n")
 		p.put("\n%s", bench.TableOf(bench.Tests(), real, nil))
 	}
+
 	for _, key := range slices.Sorted(maps.Keys(runs)) {
 		if platform, ok := strings.CutPrefix(key, results.Packets+"-"); ok {
 			p.platform(platform, all, runs[key])
@@ -116,15 +133,19 @@ func sections() []section {
 		{title: "Outside to a NodePort"},
 		{title: "The node's host to a Service"},
 	}
+
 	for _, t := range bench.Tests() {
 		i := 4
+
 		for j, prefix := range []string{"host_", "overlay_", "ns_", "nodeport_"} {
 			if strings.HasPrefix(t, prefix) {
 				i = j
 			}
 		}
+
 		all[i].tests = append(all[i].tests, t)
 	}
+
 	return all
 }
 
@@ -138,5 +159,6 @@ func testName(test, family string) string {
 	if family == bench.IPv6 {
 		return test + " (IPv6)"
 	}
+
 	return test
 }

@@ -18,47 +18,59 @@ var figure = regexp.MustCompile(`<!-- fig ([^>]*) -->[^<]*<!-- /fig -->`)
 // selects that family.
 func Prose(document string, runs Runs) (string, error) {
 	var errs []error
+
 	out := figure.ReplaceAllStringFunc(document, func(mark string) string {
 		what := figure.FindStringSubmatch(mark)[1]
+
 		text, err := lookUp(what, runs)
 		if err != nil {
 			errs = append(errs, fmt.Errorf("make figure %q: %w", what, err))
 			return mark
 		}
+
 		return fmt.Sprintf("<!-- fig %s -->%s<!-- /fig -->", what, text)
 	})
 	if strings.Count(document, "<!-- fig ") != len(figure.FindAllString(document, -1)) {
 		errs = append(errs, errors.New("make figures: a mark <!-- fig … --> is not closed by <!-- /fig -->"))
 	}
+
 	return out, errors.Join(errs...)
 }
 
 func lookUp(what string, runs Runs) (string, error) {
 	words := strings.Fields(what)
+
 	family := bench.IPv4
 	if len(words) == 3 && words[2] == bench.IPv6 {
 		family, words = bench.IPv6, words[:2]
 	}
+
 	if len(words) != 2 {
 		return "", errors.New("want VARIANT[/VARIANT] TEST [ipv6]")
 	}
+
 	r := runs[results.Packets]
 	if r == nil {
 		return "", errors.New("no run of the packet path")
 	}
+
 	rows := bench.OnKernel(r.Rows, Kernel)
 	variant, base, isRatio := strings.Cut(words[0], "/")
+
 	row, ok := bench.Find(rows, variant, words[1], family)
 	if !ok {
 		return "", fmt.Errorf("no row of %s", variant)
 	}
+
 	if !isRatio {
 		return thousands(row.Instructions), nil
 	}
+
 	below, ok := bench.Find(rows, base, words[1], family)
 	if !ok {
 		return "", fmt.Errorf("no row of %s", base)
 	}
+
 	return fmt.Sprintf("%.3f", row.Instructions/below.Instructions), nil
 }
 
@@ -76,15 +88,19 @@ func ProsePaths() []string { return []string{ReadmePath, "docs/profile.md", "doc
 func Documents(runs Runs, read func(path string) (string, error)) (map[string]string, error) {
 	out := map[string]string{}
 	out[PagePath] = Page(runs)
+
 	for _, name := range ProsePaths() {
 		text, err := read(name)
 		if err != nil {
 			return nil, fmt.Errorf("read document: %w", err)
 		}
+
 		if text, err = Prose(text, runs); err != nil {
 			return nil, fmt.Errorf("%s: %w", name, err)
 		}
+
 		out[name] = text
 	}
+
 	return out, nil
 }

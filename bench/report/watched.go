@@ -32,16 +32,21 @@ func watchedTable(r *results.Run) (string, error) {
 	for _, m := range r.Measures {
 		values[m.Name], spread[m.Name] = m.Values[perPacket], m.Spread[perPacket]
 	}
+
 	var b strings.Builder
 	b.WriteString("| a packet |")
+
 	for _, c := range watchedColumns() {
 		fmt.Fprintf(&b, " %s |", c.title)
 	}
+
 	fmt.Fprintf(&b, "\n|---|%s\n", strings.Repeat("---:|", len(watchedColumns())))
+
 	for _, packet := range []struct{ title, name string }{
 		{"to the host", "host in"}, {"to a pod, an answer", "pod in"}, {"of a pod", "pod out"},
 	} {
 		fmt.Fprintf(&b, "| %s |", packet.title)
+
 		for _, c := range watchedColumns() {
 			more, less := watchedName(packet.name, c.more), watchedName(packet.name, c.less)
 			for _, name := range []string{more, less} {
@@ -49,10 +54,13 @@ func watchedTable(r *results.Run) (string, error) {
 					return "", fmt.Errorf("make table of what watching costs: no %s", name)
 				}
 			}
+
 			fmt.Fprintf(&b, " %.0f ± %.0f |", values[more]-values[less], max(spread[more]*values[more], spread[less]*values[less]))
 		}
+
 		b.WriteString("\n")
 	}
+
 	return b.String(), nil
 }
 
@@ -62,6 +70,7 @@ func Watched(r *results.Run) (string, error) {
 	if err != nil {
 		return "", err
 	}
+
 	return fmt.Sprintf("Instructions per packet, differences of medians ± the wider of the two distances of quartiles; Linux %s in a VM, commit %s:\n\n%s", Kernel, r.Commit, table), nil
 }
 
@@ -71,10 +80,13 @@ func (p *page) watched(r *results.Run) {
 	p.put("*Uncounted* are the same programs without the lookup of a counter and what is added to it. A monitor's lines are its own programs', which run before; ")
 	p.put("the kernel's call of one more program is not in them, nor what the reader of the samples does.\n")
 	p.provenance(r)
+
 	if text, err := Watched(r); err == nil {
 		p.put("\n%s", text)
 	}
+
 	p.put("\n| packet, and who looks | instructions |\n|---|---:|\n")
+
 	for _, m := range r.Measures {
 		p.put("| %s | %s ± %.2f %% |\n", strings.TrimPrefix(m.Name, "Watched/"), thousands(m.Values[perPacket]), 100*m.Spread[perPacket])
 	}

@@ -39,7 +39,9 @@ func first(ctx context.Context, name string, args ...string) string {
 	if err != nil {
 		return "unknown"
 	}
+
 	line, _, _ := strings.Cut(string(out), "\n")
+
 	return strings.TrimSpace(line)
 }
 
@@ -49,7 +51,9 @@ func last(text, mark string) string {
 	if !ok {
 		return text
 	}
+
 	word, _, _ := strings.Cut(rest, " ")
+
 	return word
 }
 
@@ -59,22 +63,27 @@ func field(path, name string) string {
 	if err != nil {
 		return "unknown"
 	}
+
 	for line := range strings.Lines(string(text)) {
 		if key, value, ok := strings.Cut(line, ":"); ok && strings.TrimSpace(key) == name {
 			return strings.TrimSpace(value)
 		}
 	}
+
 	return "unknown"
 }
 
 func memory() int {
 	kib := 0
+
 	for _, c := range strings.TrimSuffix(field("/proc/meminfo", "MemTotal"), " kB") {
 		if c < '0' || c > '9' {
 			return 0
 		}
+
 		kib = 10*kib + int(c-'0')
 	}
+
 	return kib / 1024
 }
 
@@ -83,10 +92,13 @@ func load() float64 {
 	if err != nil {
 		return 0
 	}
+
 	word, _, _ := strings.Cut(string(text), " ")
+
 	average, err := strconv.ParseFloat(word, 64)
 	if err != nil {
 		return 0
 	}
+
 	return average
 }

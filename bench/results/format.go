@@ -21,6 +21,7 @@ func (r *Run) Encode() ([]byte, error) {
 	if err := r.Validate(); err != nil {
 		return nil, err
 	}
+
 	config := []benchfmt.Config{
 		bench.Config("kind", r.Kind), bench.Config("date", r.Date), bench.Config("commit", r.Commit),
 		bench.Config("seed", strconv.Itoa(r.Seed)), bench.Config("boots", strconv.Itoa(r.Boots)),
@@ -32,31 +33,40 @@ func (r *Run) Encode() ([]byte, error) {
 	if r.Platform != "" {
 		config = append(config, bench.Config("platform", r.Platform))
 	}
+
 	var all []*benchfmt.Result
+
 	for _, row := range r.Rows {
 		samples := r.Samples[sampleKey(row)]
 		if len(samples) == 0 {
 			samples = []float64{row.Instructions}
 		}
+
 		for _, n := range samples {
 			row.Instructions = n
 			all = append(all, bench.Point{Row: row}.Result(config))
 		}
 	}
+
 	for _, p := range r.Sweeps {
 		all = append(all, p.Result(config))
 	}
+
 	for _, m := range r.Measures {
 		all = append(all, m.results(append(slices.Clone(config), bench.Config("pkg", m.Package)))...)
 	}
+
 	var out bytes.Buffer
+
 	w := benchfmt.NewWriter(&out)
 	for _, x := range all {
 		if err := w.Write(x); err != nil {
 			return nil, fmt.Errorf("encode run: %w", err)
 		}
 	}
+
 	err := bench.WriteEnd(&out)
+
 	return out.Bytes(), err
 }
 
@@ -71,15 +81,19 @@ func (m Measure) results(config []benchfmt.Config) []*benchfmt.Result {
 			samples[unit] = []float64{value}
 		}
 	}
+
 	var out []*benchfmt.Result
+
 	for _, unit := range slices.Sorted(maps.Keys(samples)) {
 		for i, value := range samples[unit] {
 			if i == len(out) {
 				out = append(out, &benchfmt.Result{Name: benchfmt.Name(strings.ReplaceAll(m.Name, " ", "_")), Iters: 1, Config: config})
 			}
+
 			out[i].Values = append(out[i].Values, benchfmt.Value{Value: value, Unit: unit})
 		}
 	}
+
 	return out
 }
 
@@ -89,20 +103,27 @@ func Decode(text []byte) (*Run, error) {
 	if err != nil {
 		return nil, fmt.Errorf("decode run: %w", err)
 	}
+
 	if len(all) == 0 {
 		return nil, errors.New("decode run: no result")
 	}
+
 	r, err := header(all[0])
 	if err != nil {
 		return nil, fmt.Errorf("decode run: %w", err)
 	}
-	var boots [][]bench.Row
-	var measured []*benchfmt.Result
+
+	var (
+		boots    [][]bench.Row
+		measured []*benchfmt.Result
+	)
+
 	for _, x := range all {
 		if !bench.IsPoint(x) {
 			measured = append(measured, x)
 			continue
 		}
+
 		p, err := bench.ParsePoint(x)
 		switch {
 		case err != nil:
@@ -113,11 +134,14 @@ func Decode(text []byte) (*Run, error) {
 			boots = append(boots, []bench.Row{p.Row})
 		}
 	}
+
 	r.Rows = bench.Merge(boots...)
 	if len(boots) > len(r.Rows) {
 		r.Samples = bench.Samples(boots...)
 	}
+
 	r.Measures = measures(measured)
+
 	return r, r.Validate()
 }
 
@@ -127,14 +151,20 @@ func header(x *benchfmt.Result) (*Run, error) {
 		Kind: x.GetConfig("kind"), Date: x.GetConfig("date"), Commit: x.GetConfig("commit"), Versions: x.GetConfig("versions"), Platform: x.GetConfig("platform"),
 		Machine: Machine{CPU: x.GetConfig("cpu"), Kernel: x.GetConfig("host-kernel")},
 	}
+
 	var errs []error
+
 	for key, to := range map[string]*int{"seed": &r.Seed, "boots": &r.Boots, "cores": &r.Machine.Cores, "memory-mib": &r.Machine.Memory} {
 		var err error
+
 		*to, err = strconv.Atoi(x.GetConfig(key))
 		errs = append(errs, err)
 	}
+
 	var err error
+
 	r.Machine.Load, err = strconv.ParseFloat(x.GetConfig("load-average"), 64)
+
 	return r, errors.Join(append(errs, err)...)
 }
 
@@ -145,39 +175,49 @@ func ParseGo(pkg, output string) ([]Measure, error) {
 	if err != nil {
 		return nil, fmt.Errorf("parse benchmarks of %s: %w", pkg, err)
 	}
+
 	if len(all) == 0 {
 		return nil, fmt.Errorf("parse benchmarks of %s: none", pkg)
 	}
+
 	for _, x := range all {
 		x.SetConfig("pkg", pkg)
 	}
+
 	return measures(all), nil
 }
 
 // measures returns a measure for each benchmark of a package, in the order of the first run.
 func measures(all []*benchfmt.Result) []Measure {
 	var out []Measure
+
 	at := map[[2]string]int{}
+
 	for _, x := range all {
 		key := [2]string{x.GetConfig("pkg"), name(x)}
+
 		i, ok := at[key]
 		if !ok {
 			i = len(out)
 			at[key] = i
 			out = append(out, Measure{key[0], key[1], map[string]float64{}, map[string]float64{}, map[string][]float64{}})
 		}
+
 		for _, v := range x.Values {
 			if v.OrigUnit != "" { // benchfmt makes seconds of nanoseconds
 				v.Value, v.Unit = v.OrigValue, v.OrigUnit
 			}
+
 			out[i].Samples[v.Unit] = append(out[i].Samples[v.Unit], v.Value)
 		}
 	}
+
 	for _, m := range out {
 		for unit, values := range m.Samples {
 			m.Values[unit], m.Spread[unit] = bench.Summarize(values)
 		}
 	}
+
 	return out
 }
 
@@ -185,10 +225,12 @@ func measures(all []*benchfmt.Result) []Measure {
 func name(x *benchfmt.Result) string {
 	base, parts := x.Name.Parts()
 	text := string(base)
+
 	for _, p := range parts {
 		if p[0] == '/' {
 			text += string(p)
 		}
 	}
+
 	return strings.ReplaceAll(text, "_", " ")
 }

@@ -22,6 +22,7 @@ ok  	github.com/ovn-ebpf/ovn-ebpf/bpf	4.143s
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	want := []Measure{
 		{"bpf", "Programs/host tcp v4", map[string]float64{"ns/op": 32}, map[string]float64{"ns/op": 1.0 / 32}, map[string][]float64{"ns/op": {31.04, 33, 32}}},
 		{"bpf", "Sock/connect, backend", map[string]float64{"ns/op": 33145, "prog-ns/op": 249.6}, map[string]float64{"ns/op": 0, "prog-ns/op": 0}, map[string][]float64{"ns/op": {33145}, "prog-ns/op": {249.6}}},
@@ -30,6 +31,7 @@ ok  	github.com/ovn-ebpf/ovn-ebpf/bpf	4.143s
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("measures (-want +got):\n%s", diff)
 	}
+
 	for _, bad := range []string{"", "PASS\nok x 1s\n", "BenchmarkX-2 1 12x ns/op\nPASS\n", "BenchmarkX-2 1 12 ns/op\n"} {
 		if got, err := ParseGo("x", bad); err == nil {
 			t.Errorf("ParseGo(%q) = %v", bad, got)

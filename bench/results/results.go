@@ -70,12 +70,15 @@ func (r *Run) Validate() error {
 	default:
 		return fmt.Errorf("check run: unknown kind %q", r.Kind)
 	}
+
 	if r.Date == "" || r.Commit == "" || r.Machine.CPU == "" || r.Machine.Kernel == "" {
 		return errors.New("check run: no date, commit or machine")
 	}
+
 	if len(r.Rows)+len(r.Sweeps)+len(r.Measures) == 0 {
 		return errors.New("check run: nothing was measured")
 	}
+
 	return nil
 }
 
@@ -90,6 +93,7 @@ func (r *Run) key() string {
 	if r.Platform == "" || r.Platform == Platform {
 		return r.Kind
 	}
+
 	return r.Kind + "-" + r.Platform
 }
 
@@ -103,9 +107,11 @@ func (r *Run) Write(path string) error {
 	if err != nil {
 		return err
 	}
+
 	if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, text, 0o644)); err != nil {
 		return fmt.Errorf("write run: %w", err)
 	}
+
 	return nil
 }
 
@@ -115,10 +121,12 @@ func Read(path string) (*Run, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read run: %w", err)
 	}
+
 	r, err := Decode(text)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
+
 	return r, nil
 }
 
@@ -129,10 +137,12 @@ func Newest(dir fs.FS) (map[string]*Run, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	newest := map[string]*Run{}
 	for _, r := range kept {
 		newest[r.key()] = r
 	}
+
 	return newest, nil
 }
 
@@ -142,18 +152,24 @@ func Kept(dir fs.FS) ([]*Run, error) {
 	if err != nil {
 		return nil, fmt.Errorf("list runs: %w", err)
 	}
+
 	var runs []*Run
+
 	for _, name := range names {
 		text, err := fs.ReadFile(dir, name)
 		if err != nil {
 			return nil, fmt.Errorf("read run: %w", err)
 		}
+
 		r, err := Decode(text)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", name, err)
 		}
+
 		runs = append(runs, r)
 	}
+
 	slices.SortFunc(runs, func(a, b *Run) int { return strings.Compare(a.Date, b.Date) })
+
 	return runs, nil
 }

@@ -16,6 +16,7 @@ func sample() *Run {
 	row := bench.Row{Test: bench.HostUDPRR, Variant: bench.EBPF, Layout: "direct", Kernel: "6.12.1", Family: bench.IPv4, Instructions: 17000.5, Spread: 0.01}
 	other := row
 	other.Variant = bench.NoOVS
+
 	return &Run{
 		Kind: Full, Date: "2026-11-22T07:00:00Z", Commit: "abc1234", Seed: 7, Boots: 3, Platform: Platform,
 		Machine:  Machine{CPU: "some CPU", Cores: 2, Memory: 1024, Kernel: "Linux 6.18"},
@@ -34,16 +35,19 @@ func TestRoundTrip(t *testing.T) {
 	rows, sweeps, measures := *full, *full, *full
 	rows.Sweeps, rows.Measures, rows.Samples = nil, nil, nil
 	sweeps.Rows, sweeps.Measures, sweeps.Samples = nil, nil, nil
+
 	measures.Rows, measures.Sweeps, measures.Samples = nil, nil, nil
 	for _, r := range []*Run{full, &rows, &sweeps, &measures} {
 		path := filepath.Join(t.TempDir(), "new", r.Name())
 		if err := r.Write(path); err != nil {
 			t.Fatal(err)
 		}
+
 		got, err := Read(path)
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		if diff := cmp.Diff(r, got); diff != "" {
 			t.Errorf("a run changed (-wrote +read):\n%s", diff)
 		}
@@ -60,10 +64,12 @@ func TestRefuses(t *testing.T) {
 	} {
 		r := sample()
 		spoil(r)
+
 		if _, err := r.Encode(); err == nil {
 			t.Errorf("%s: encoded", name)
 		}
 	}
+
 	for _, text := range []string{"", "{}", "PASS\n", "kind: packets\nBenchmarkX 1 5 ns/op\nPASS\n"} {
 		if _, err := Decode([]byte(text)); err == nil {
 			t.Errorf("decoded %q", text)
@@ -73,8 +79,10 @@ func TestRefuses(t *testing.T) {
 
 func TestNewest(t *testing.T) {
 	dir := fstest.MapFS{}
+
 	for i, r := range []*Run{sample(), sample(), sample(), sample(), sample()} {
 		r.Date = []string{"2026-11-20T00:00:00Z", "2026-11-22T00:00:00Z", "2026-11-21T00:00:00Z", "2026-01-01T00:00:00Z", "2026-11-23T00:00:00Z"}[i]
+
 		r.Seed = i
 		switch i {
 		case 0:
@@ -84,19 +92,24 @@ func TestNewest(t *testing.T) {
 		case 4:
 			r.Platform = "debian12"
 		}
+
 		text, err := r.Encode()
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		dir[r.Name()] = &fstest.MapFile{Data: text}
 	}
+
 	newest, err := Newest(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	if len(newest) != 3 || newest[Full].Seed != 1 || newest[Native].Seed != 3 || newest[Full+"-debian12"].Seed != 4 {
 		t.Errorf("newest: %+v", newest)
 	}
+
 	dir["packets-bad.txt"] = &fstest.MapFile{Data: []byte("{}")}
 	if _, err := Newest(dir); err == nil {
 		t.Error("a broken file went unnoticed")
@@ -108,15 +121,18 @@ func TestKept(t *testing.T) {
 	if _, err := Newest(os.DirFS(".")); err != nil {
 		t.Fatal(err)
 	}
+
 	paths, err := filepath.Glob("*.txt")
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	for _, path := range paths {
 		r, err := Read(path)
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		if r.Name() != path || strings.Contains(r.Commit, "dirty") {
 			t.Errorf("%s: should be named %s, of a commit", path, r.Name())
 		}

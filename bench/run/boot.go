@@ -16,11 +16,14 @@ import (
 // slow it down on purpose.
 func build(ctx context.Context, path string, stderr io.Writer) error {
 	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-tags", "slow", "-o", path, "./bench/harness")
+
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+
 	cmd.Stderr = stderr
 	if err := cmd.Run(); err != nil {
 		return fmt.Errorf("build harness: %w", err)
 	}
+
 	return nil
 }
 
@@ -32,10 +35,13 @@ func boot(ctx context.Context, c config, stderr io.Writer, command ...string) (*
 	cmd.Env = append(os.Environ(), "GODEBUG=asyncpreemptoff=1")
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
 	cmd.WaitDelay = 10 * time.Second
+
 	var out bytes.Buffer
+
 	cmd.Stdout, cmd.Stderr = &out, stderr
 	if err := cmd.Run(); err != nil {
 		return nil, fmt.Errorf("run in the VM: %w", errors.Join(err, ctx.Err()))
 	}
+
 	return &out, nil
 }

@@ -34,34 +34,45 @@ func bound(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	flags.SetOutput(stderr)
 	tries := flags.Int("tries", 100, "how many connections are ended, of each kind")
 	out := flags.String("out", "build/bench/bound.txt", "where the run goes")
+
 	keep := flags.Bool("keep", false, "put the run into bench/results as well")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
+
 	if flags.NArg() > 0 {
 		return fmt.Errorf("parse arguments: unexpected %q", flags.Arg(0))
 	}
+
 	if *tries < fewestTries {
 		return fmt.Errorf("parse arguments: -tries is %d, want at least %d: fewer do not tell one lease from two", *tries, fewestTries)
 	}
+
 	r := results.Describe(ctx, results.Bound)
+
 	text, err := measureBound(ctx, *tries, stderr)
 	if err != nil {
 		return err
 	}
+
 	if r.Measures, err = results.ParseGo("test/e2e", text); err != nil {
 		return err
 	}
+
 	if err := boundMeasured(r.Measures, *tries); err != nil {
 		return err
 	}
+
 	fmt.Fprint(stdout, boundTable(r.Measures))
+
 	if err := r.Write(*out); err != nil {
 		return err
 	}
+
 	if *keep {
 		return r.Keep()
 	}
+
 	return nil
 }
 
@@ -72,37 +83,46 @@ func measureBound(ctx context.Context, tries int, stderr io.Writer) (string, err
 		return "", err
 	}
 	defer func() { _ = work.Remove() }() // test/sweep removes it otherwise
+
 	cmd := exec.CommandContext(ctx, "test/vm/suite", "direct")
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
+
 	cmd.Env = append(os.Environ(), "RUN="+boundTests, "KEEP="+work.Path, "VM_MINUTES=60", fmt.Sprintf("TRIES=%d", tries))
+
 	cmd.Stdout, cmd.Stderr = stderr, stderr
 	if err := cmd.Run(); err != nil {
 		return "", fmt.Errorf("run test/vm/suite: %w", err)
 	}
+
 	text, err := os.ReadFile(filepath.Join(work.Path, "bound.txt"))
 	if err != nil {
 		return "", fmt.Errorf("read what the test has measured: %w", err)
 	}
+
 	return string(text) + "PASS\n", nil // as go test does, after whole results
 }
 
 // boundMeasured returns an error unless there are so many connections of each kind.
 func boundMeasured(measures []results.Measure, tries int) error {
 	var errs []error
+
 	for _, policy := range []string{"egress", "ingress"} {
 		for _, agent := range []string{"alive", "dead"} {
 			name := fmt.Sprintf("Bound/policy=%s/agent=%s", policy, agent)
 			ended := 0
+
 			for _, m := range measures {
 				if m.Name == name {
 					ended += len(m.Samples[perEnd])
 				}
 			}
+
 			if ended < tries {
 				errs = append(errs, fmt.Errorf("%s: %d connections, want %d", name, ended, tries))
 			}
 		}
 	}
+
 	return errors.Join(errs...)
 }
 
@@ -110,14 +130,17 @@ func boundMeasured(measures []results.Measure, tries int) error {
 func boundTable(measures []results.Measure) string {
 	var b strings.Builder
 	b.WriteString("| kind | connections | within 1 s | median | 95 % | longest |\n|---|---:|---:|---:|---:|---:|\n")
+
 	for _, m := range measures {
 		ends := slices.Sorted(slices.Values(m.Samples[perEnd]))
 		if len(ends) == 0 {
 			continue
 		}
+
 		late, _ := slices.BinarySearch(ends, lease+1)
 		at := func(percent int) float64 { return ends[(len(ends)-1)*percent/100] }
 		fmt.Fprintf(&b, "| %s | %d | %d | %.0f ms | %.0f ms | %.0f ms |\n", strings.TrimPrefix(m.Name, "Bound/"), len(ends), late, at(50), at(95), at(100))
 	}
+
 	return b.String()
 }

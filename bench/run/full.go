@@ -50,21 +50,27 @@ func full(ctx context.Context, c config, harness string, stdout, stderr io.Write
 	old := c
 	old.kernel, old.boots, old.tests, old.baseline = oldKernel, 1, shortTests(), ""
 	old.variants = []string{bench.NoOVS, bench.Helper, bench.Masquerade, bench.EBPF, bench.Bridged, bench.Flowtable, bench.Shortcuts, bench.ShortcutsBridged}
+
 	var err error
 	if r.Rows, _, err = packets(ctx, old, harness, stderr); err != nil {
 		return err
 	}
+
 	c.timeout = max(c.timeout, 30*time.Minute) // a million connections
 	if r.Sweeps, err = measureSweeps(ctx, c, harness, stderr); err != nil {
 		return err
 	}
+
 	if err := saveReport(c.out, &r, "full.md"); err != nil {
 		return err
 	}
+
 	fmt.Fprintf(stdout, "Linux %s:\n\n%s\nAll of it: %s\n", r.Rows[0].Kernel, bench.Table(r.Rows, bench.Bars()), filepath.Join(c.out, "full.md"))
+
 	if c.keep {
 		err = r.Keep()
 	}
+
 	return errors.Join(err, report.Flat(r.Sweeps))
 }
 
@@ -81,7 +87,9 @@ func (s sweep) boots() []sweepBoot {
 	if s.of == "services" {
 		sizes = slices.Collect(slices.Chunk(s.sizes, 1))
 	}
+
 	var boots []sweepBoot
+
 	for _, v := range s.variants {
 		for _, some := range sizes {
 			boot := sweepBoot{s, v}
@@ -89,6 +97,7 @@ func (s sweep) boots() []sweepBoot {
 			boots = append(boots, boot)
 		}
 	}
+
 	return boots
 }
 
@@ -98,9 +107,11 @@ func measureSweeps(ctx context.Context, c config, harness string, stderr io.Writ
 	for _, s := range sweeps() {
 		boots = append(boots, s.boots()...)
 	}
+
 	points, err := together(ctx, c.together, len(boots), func(ctx context.Context, i int) ([]bench.Point, error) {
 		return boots[i].run(ctx, c, harness, stderr)
 	})
+
 	return slices.Concat(points...), err
 }
 
@@ -108,10 +119,12 @@ func (b sweepBoot) run(ctx context.Context, c config, harness string, stderr io.
 	c.tests = b.tests
 	list := strings.Trim(strings.ReplaceAll(fmt.Sprint(b.sizes), " ", ","), "[]")
 	fmt.Fprintf(stderr, "bench: %s, %s %s\n", b.variant, list, b.of)
+
 	rows, err := variant(ctx, c, harness, b.variant, c.seed, stderr, b.flag, list)
 	if err != nil {
 		return nil, fmt.Errorf("%s %s: %w", list, b.of, err)
 	}
+
 	return pointsOf(b.of, b.sizes, rows)
 }
 
@@ -120,16 +133,19 @@ func pointsOf(of string, sizes []int, rows []bench.Row) ([]bench.Point, error) {
 	if len(rows) == 0 || len(rows)%len(sizes) != 0 {
 		return nil, fmt.Errorf("measure %s: %d rows at %d sizes", of, len(rows), len(sizes))
 	}
+
 	var points []bench.Point
 	for i, r := range rows {
 		points = append(points, bench.Point{Of: of, Size: sizes[i/(len(rows)/len(sizes))], Row: r})
 	}
+
 	return points, nil
 }
 
 // shortTests returns CI's tests in the harness's syntax.
 func shortTests() []string {
 	var tests []string
+
 	for _, t := range bench.ShortTests() {
 		for _, family := range []string{bench.IPv4, bench.IPv6} {
 			if bench.InShort(t, family) {
@@ -137,5 +153,6 @@ func shortTests() []string {
 			}
 		}
 	}
+
 	return slices.Clip(tests)
 }

@@ -53,7 +53,9 @@ import (
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	err := command(ctx, os.Args[1:], os.Stdout, os.Stderr)
+
 	stop()
+
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(1)
@@ -66,6 +68,7 @@ func command(ctx context.Context, args []string, stdout, stderr io.Writer) error
 	if len(args) > 0 && !strings.HasPrefix(args[0], "-") {
 		name, args = args[0], args[1:]
 	}
+
 	switch name {
 	case "packets":
 		return run(ctx, args, stdout, stderr)
@@ -80,6 +83,7 @@ func command(ctx context.Context, args []string, stdout, stderr io.Writer) error
 	case "documents":
 		return documents()
 	}
+
 	return fmt.Errorf("parse arguments: %q is none of packets, native, watched, bound, accept, documents", name)
 }
 
@@ -104,12 +108,14 @@ func (c config) bars() []bench.Bar {
 	if c.short {
 		return bench.ShortBars()
 	}
+
 	return bench.Bars()
 }
 
 func parse(args []string, stderr io.Writer) (config, error) {
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
 	flags.SetOutput(stderr)
+
 	var c config
 	flags.StringVar(&c.kernel, "kernel", report.Kernel, "the guest's kernel, as test/vm/run names it")
 	flags.IntVar(&c.boots, "boots", 1, "how often each variant is booted; a row is the median")
@@ -123,30 +129,38 @@ func parse(args []string, stderr io.Writer) (config, error) {
 	flags.DurationVar(&c.timeout, "timeout", 10*time.Minute, "of one variant")
 	flags.BoolVar(&c.short, "short", false, "what CI has time for")
 	variants := flags.String("variants", "", "which to measure, default all; bars need all")
+
 	tests := flags.String("tests", "", "which tests to measure, default all")
 	if err := flags.Parse(args); err != nil {
 		return config{}, err
 	}
+
 	if flags.NArg() > 0 {
 		return config{}, fmt.Errorf("parse arguments: unexpected %q", flags.Arg(0))
 	}
+
 	if c.boots < 1 || c.together < 1 || c.seed < 0 {
 		return config{}, errors.New("parse arguments: -boots, -together and -seed are natural numbers")
 	}
+
 	if c.keep && (c.short || *variants != "" || *tests != "") {
 		return config{}, errors.New("parse arguments: -keep needs all variants and tests: documents show them")
 	}
+
 	c.variants = bench.AllVariants()
 	if c.short {
 		c.variants, c.tests = bench.Variants(), shortTests()
 	}
+
 	var err error
 	if *variants != "" {
 		c.variants, err = chosen("variant", *variants, bench.AllVariants())
 	}
+
 	if *tests != "" && err == nil {
 		c.tests, err = chosen("test", *tests, bench.Tests())
 	}
+
 	return c, err
 }
 
@@ -158,6 +172,7 @@ func chosen(what, list string, all []string) ([]string, error) {
 			return nil, fmt.Errorf("parse -%ss: no %s %q: one of %s", what, what, name, strings.Join(all, ", "))
 		}
 	}
+
 	return some, nil
 }
 
@@ -166,28 +181,37 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
+
 	if err := platform.Use(platform.Name(), cache(), stderr); err != nil {
 		return err
 	}
+
 	if err := checkTools(); err != nil {
 		return err
 	}
+
 	work, err := scratch.Make("bench")
 	if err != nil {
 		return err
 	}
+
 	defer func() { _ = work.Remove() }() // test/sweep removes it otherwise
+
 	dir := work.Path
+
 	harness := filepath.Join(dir, "harness")
 	if err := build(ctx, harness, stderr); err != nil {
 		return err
 	}
+
 	if c.profile != "" {
 		return profile(ctx, c, dir, harness, stderr)
 	}
+
 	if c.full {
 		return full(ctx, c, harness, stdout, stderr)
 	}
+
 	return measure(ctx, c, harness, stdout, stderr)
 }
 
@@ -198,38 +222,49 @@ func cache() string { return cmp.Or(os.Getenv("OVN_EBPF_CACHE"), "/var/cache/ovn
 func measure(ctx context.Context, c config, harness string, stdout, stderr io.Writer) error {
 	r := results.Describe(ctx, results.Packets)
 	r.Seed, r.Boots = c.seed, c.boots
+
 	var accepted *bench.Baseline
+
 	if c.baseline != "" {
 		var err error
 		if accepted, err = bench.ReadBaseline(c.baseline); err != nil {
 			return err
 		}
+
 		if accepted.Platform != "" && accepted.Platform != r.Platform {
 			return fmt.Errorf("compare with baseline: it is of platform %s, this is %s", accepted.Platform, r.Platform)
 		}
 	}
+
 	rows, samples, err := packets(ctx, c, harness, stderr)
 	if err != nil {
 		return err
 	}
+
 	if rows, err = again(rows, c.bars(), accepted, func(variants []string) ([]bench.Row, error) {
 		fmt.Fprintf(stderr, "bench: over a limit, once more: %s\n", strings.Join(variants, ", "))
+
 		c := c
 		c.variants, c.seed = variants, c.seed+c.boots
 		rows, _, err := packets(ctx, c, harness, stderr)
+
 		return rows, err
 	}); err != nil {
 		return err
 	}
+
 	r.Rows, rows = apart(rows)
 	if accepted == nil { // what was measured once more is not among the samples
 		r.Samples = samples
 	}
+
 	if err := save(c, &r); err != nil {
 		return err
 	}
+
 	fmt.Fprintf(stdout, "Instructions per operation, median ± distance of the quartiles; Linux %s in a VM, platform %s (%s):\n\n%s\nReport: %s\n",
 		r.Rows[0].Kernel, r.Platform, r.Versions, bench.Table(r.Rows, c.bars()), filepath.Join(c.out, "report.md"))
+
 	return errors.Join(bench.Gate(r.Rows, c.bars()), gate(accepted, r.Rows, rows))
 }
 
@@ -242,6 +277,7 @@ func apart(rows []bench.Row) (measured, planted []bench.Row) {
 			measured = append(measured, r)
 		}
 	}
+
 	return measured, planted
 }
 
@@ -249,20 +285,24 @@ func apart(rows []bench.Row) (measured, planted []bench.Row) {
 // with. It returns the rows of that run if they are within all limits: a regression persists.
 func again(rows []bench.Row, bars []bench.Bar, accepted *bench.Baseline, measure func(variants []string) ([]bench.Row, error)) ([]bench.Row, error) {
 	measured, _ := apart(rows)
+
 	variants := bench.Suspects(measured, bars, accepted)
 	if len(variants) == 0 {
 		return rows, nil
 	}
+
 	second, err := measure(variants)
 	if err != nil {
 		return nil, err
 	}
 
 	replaced := bench.Replace(rows, second)
+
 	measured, _ = apart(replaced)
 	if len(bench.Suspects(measured, bars, accepted)) > 0 {
 		return rows, nil
 	}
+
 	return replaced, nil
 }
 
@@ -271,8 +311,10 @@ func gate(b *bench.Baseline, rows, planted []bench.Row) error {
 	if b == nil {
 		return nil
 	}
+
 	if len(planted) != 1 {
 		return fmt.Errorf("check the gate: %d planted rows, want 1", len(planted))
 	}
+
 	return errors.Join(b.Check(rows), b.CheckPlanted(rows, planted[0]))
 }

@@ -20,15 +20,19 @@ func TestParse(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	if diff := cmp.Diff(bench.AllVariants(), c.variants); diff != "" || c.out != "build/bench" {
 		t.Errorf("defaults: out %q, variants (-want +got):\n%s", c.out, diff)
 	}
+
 	if c, err = parse([]string{"-short"}, io.Discard); err != nil {
 		t.Fatal(err)
 	}
+
 	if diff := cmp.Diff(bench.Variants(), c.variants); diff != "" {
 		t.Errorf("short: variants (-want +got):\n%s", diff)
 	}
+
 	for _, args := range [][]string{{"more"}, {"-nothing"}, {"-variants", "warp"}, {"-variants", "ebpf,"}, {"-tests", "host_warp"}, {"-boots", "0"}, {"-seed", "-1"}, {"-together", "0"}, {"-short", "-keep"}, {"-tests", "host_udp_rr", "-keep"}} {
 		if _, err := parse(args, io.Discard); err == nil {
 			t.Errorf("parse(%q) succeeded", args)
@@ -39,10 +43,12 @@ func TestParse(t *testing.T) {
 func TestMissing(t *testing.T) {
 	want := []tool{{"a", "p"}, {"b", "q"}, {"c", "p"}}
 	none := func(string) (string, error) { return "", errors.New("no") }
+
 	all := func(string) (string, error) { return "/bin/x", nil }
 	if err := missing(want, all); err != nil {
 		t.Errorf("nothing is missing: %v", err)
 	}
+
 	err := missing(want, none)
 	if err == nil || err.Error() != "find a, b, c: not in PATH (apt-get install p q)" {
 		t.Errorf("all is missing: %v", err)
@@ -53,17 +59,21 @@ func TestSave(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "new")
 	rows := []bench.Row{{Test: bench.HostUDPRR, Variant: bench.EBPF, Family: bench.IPv4, Kernel: "6.12.1", Instructions: 1}}
 	r := results.Describe(t.Context(), results.Packets)
+
 	r.Rows = rows
 	if err := save(config{out: dir}, &r); err != nil {
 		t.Fatal(err)
 	}
+
 	again, err := results.Read(filepath.Join(dir, "packets.txt"))
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	if diff := cmp.Diff(&r, again); diff != "" {
 		t.Errorf("run (-want +got):\n%s", diff)
 	}
+
 	report, err := os.ReadFile(filepath.Join(dir, "report.md"))
 	if err != nil || !strings.Contains(string(report), "| host_udp_rr |") {
 		t.Errorf("report: %v\n%s", err, report)
@@ -84,6 +94,7 @@ func TestBoundTable(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	want := "| kind | connections | within 1 s | median | 95 % | longest |\n|---|---:|---:|---:|---:|---:|\n" +
 		"| policy=egress/agent=dead | 4 | 3 | 7 ms | 1000 ms | 1001 ms |\n"
 	if diff := cmp.Diff(want, boundTable(measures)); diff != "" {
@@ -93,10 +104,12 @@ func TestBoundTable(t *testing.T) {
 
 func TestBoundMeasured(t *testing.T) {
 	both := "BenchmarkBound/policy=egress/agent=alive 1 7 ms/end\nBenchmarkBound/policy=ingress/agent=alive 1 7 ms/end\n"
+
 	alive, err := results.ParseGo("test/e2e", both+"PASS\n")
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	want := "Bound/policy=egress/agent=dead: 0 connections, want 1\nBound/policy=ingress/agent=dead: 0 connections, want 1"
 	if err := boundMeasured(alive, 1); err == nil || err.Error() != want {
 		t.Errorf("without a dead agent: %v, want %s", err, want)
@@ -106,9 +119,11 @@ func TestBoundMeasured(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	if err := boundMeasured(all, 1); err != nil {
 		t.Error(err)
 	}
+
 	if err := boundMeasured(all, 2); err == nil {
 		t.Error("boundMeasured accepts one connection of each kind instead of two")
 	}

@@ -32,32 +32,42 @@ func native(ctx context.Context, args []string, stdout, stderr io.Writer) error 
 	flags.SetOutput(stderr)
 	count := flags.Int("count", 5, "how often each benchmark runs")
 	out := flags.String("out", "build/bench/native.txt", "where the run goes")
+
 	keep := flags.Bool("keep", false, "put the run into bench/results as well, which documents are made of")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
+
 	r := results.Describe(ctx, results.Native)
+
 	for _, s := range suites() {
 		for _, p := range s.packages {
 			fmt.Fprintf(stderr, "bench: %s\n", p)
+
 			text, err := output(ctx, stderr, "go", "test", "-run", "^$", "-bench", ".", "-benchtime", s.time,
 				"-count", fmt.Sprint(*count), "-timeout", "10m", "./"+p)
 			if err != nil {
 				return err
 			}
+
 			got, err := results.ParseGo(p, text)
 			if err != nil {
 				return err
 			}
+
 			r.Measures = append(r.Measures, got...)
 		}
 	}
+
 	if err := r.Write(*out); err != nil {
 		return err
 	}
+
 	fmt.Fprintf(stdout, "%d benchmarks: %s\n", len(r.Measures), *out)
+
 	if *keep {
 		return r.Keep()
 	}
+
 	return nil
 }

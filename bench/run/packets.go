@@ -17,6 +17,7 @@ import (
 // each boot.
 func packets(ctx context.Context, c config, harness string, stderr io.Writer) ([]bench.Row, map[string][]float64, error) {
 	of := len(c.variants)
+
 	results, err := together(ctx, c.together, c.boots*of, func(ctx context.Context, i int) ([]bench.Row, error) {
 		b, v := i/of, c.variants[i%of]
 		fmt.Fprintf(stderr, "bench: boot %d of %d, %d of %d: %s\n", b+1, c.boots, i%of+1, of, v)
@@ -25,6 +26,7 @@ func packets(ctx context.Context, c config, harness string, stderr io.Writer) ([
 		if c.baseline != "" && v == bench.Shortcuts {
 			more = []string{"-plant"}
 		}
+
 		return variant(ctx, c, harness, v, c.seed+b, stderr, more...)
 	})
 	if err != nil {
@@ -35,10 +37,12 @@ func packets(ctx context.Context, c config, harness string, stderr io.Writer) ([
 	for variants := range slices.Chunk(results, of) {
 		boots = append(boots, slices.Concat(variants...))
 	}
+
 	rows := bench.Merge(boots...)
 	if len(rows) == 0 {
 		return nil, nil, errors.New("measure: no variant has any of the tests")
 	}
+
 	return rows, bench.Samples(boots...), nil
 }
 
@@ -48,15 +52,19 @@ func together[T any](ctx context.Context, atOnce, n int, do func(ctx context.Con
 	results := make([]T, n)
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(atOnce)
+
 	for i := range n {
 		group.Go(func() (err error) {
 			if err := ctx.Err(); err != nil {
 				return err
 			}
+
 			results[i], err = do(ctx, i)
+
 			return err
 		})
 	}
+
 	return results, group.Wait()
 }
 
@@ -73,21 +81,27 @@ func variant(ctx context.Context, c config, harness, name string, seed int, stde
 	if len(c.tests) > 0 {
 		command = append(command, "-tests", strings.Join(c.tests, ","))
 	}
+
 	if c.short {
 		command = append(command, "-batches", fmt.Sprint(shortBatches))
 	}
+
 	command = append(command, more...)
+
 	out, err := boot(ctx, c, stderr, command...)
 	if err != nil && ctx.Err() == nil {
 		fmt.Fprintf(stderr, "bench: measure %s: %v; once more\n", name, err)
 		out, err = boot(ctx, c, stderr, command...)
 	}
+
 	if err != nil {
 		return nil, fmt.Errorf("measure %s: %w", name, err)
 	}
+
 	rows, err := bench.Read(out)
 	if err != nil {
 		return nil, fmt.Errorf("measure %s: %w", name, err)
 	}
+
 	return rows, nil
 }

@@ -40,39 +40,51 @@ func profile(ctx context.Context, c config, dir, harness string, stderr io.Write
 	if err := counter(ctx, dir); err != nil {
 		return err
 	}
+
 	tests := map[string][]string{}
+
 	var variants []string
 	for _, x := range comparisons {
 		for _, v := range x.variants {
 			if len(tests[v]) == 0 {
 				variants = append(variants, v)
 			}
+
 			tests[v] = append(tests[v], x.test)
 		}
 	}
+
 	var all []bench.Profile
+
 	for _, v := range variants {
 		fmt.Fprintf(stderr, "bench: profile %s\n", v)
+
 		out, err := boot(ctx, c, stderr, harness, "-profile", "-variant", v, "-tests", strings.Join(tests[v], ","))
 		if err != nil {
 			return fmt.Errorf("profile %s: %w", v, err)
 		}
+
 		var got []bench.Profile
 		if err := json.NewDecoder(out).Decode(&got); err != nil {
 			return fmt.Errorf("profile %s: decode: %w", v, err)
 		}
+
 		if err := counted(dir, got); err != nil {
 			return fmt.Errorf("profile %s: %w", v, err)
 		}
+
 		all = append(all, got...)
 	}
+
 	if err := saveProfiles(filepath.Join(c.out, "profile.json"), all); err != nil {
 		return err
 	}
+
 	text, err := compare(all)
 	if err != nil {
 		return err
 	}
+
 	return embed(c.profile, text)
 }
 
@@ -82,23 +94,28 @@ func counter(ctx context.Context, dir string) error {
 	if err := missing([]tool{{"gcc", "gcc"}}, exec.LookPath); err != nil {
 		return err
 	}
+
 	qemu, err := exec.LookPath("qemu-system-x86_64")
 	if err != nil {
 		return fmt.Errorf("find qemu: %w", err)
 	}
+
 	plugin := filepath.Join(dir, "stacks.so")
 	if out, err := exec.CommandContext(ctx, "gcc", "-O2", "-Wall", "-Wextra", "-Werror", "-fPIC", "-fvisibility=hidden",
 		"-shared", "-o", plugin, "bench/stacks/stacks.c").CombinedOutput(); err != nil {
 		return fmt.Errorf("build bench/stacks: %w: %s", err, out)
 	}
+
 	bin := filepath.Join(dir, "bin")
 	if err := os.Mkdir(bin, 0o755); err != nil {
 		return fmt.Errorf("make qemu with plugin: %w", err)
 	}
+
 	script := fmt.Sprintf("#!/bin/sh\nexec %s \"$@\" -plugin '%s,out=%s'\n", qemu, plugin, stacksFile(dir))
 	if err := os.WriteFile(filepath.Join(bin, "qemu-system-x86_64"), []byte(script), 0o755); err != nil {
 		return fmt.Errorf("make qemu with plugin: %w", err)
 	}
+
 	return errors.Join(os.Setenv("PATH", bin+":"+os.Getenv("PATH")), os.Setenv("VM_OUT", dir))
 }
 
@@ -111,28 +128,34 @@ func counted(dir string, profiles []bench.Profile) error {
 	if err != nil {
 		return fmt.Errorf("read symbols: %w", err)
 	}
+
 	symbols, err := bench.ParseSymbols(string(text))
 	if err != nil {
 		return err
 	}
+
 	f, err := os.Open(stacksFile(dir))
 	if err != nil {
 		return fmt.Errorf("read stacks: %w", err)
 	}
 	defer f.Close()
+
 	stacks, err := bench.ReadStacks(f, symbols)
 	if err != nil {
 		return err
 	}
+
 	if len(stacks) != len(profiles) {
 		return fmt.Errorf("read stacks: those of %d tests, want %d", len(stacks), len(profiles))
 	}
+
 	for i := range profiles {
 		profiles[i].Stacks = stacks[i]
 		if err := profiles[i].Check(); err != nil {
 			return err
 		}
 	}
+
 	return nil
 }
 
@@ -141,9 +164,11 @@ func saveProfiles(path string, all []bench.Profile) error {
 	if err != nil {
 		return fmt.Errorf("save profiles: %w", err)
 	}
+
 	if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, data, 0o644)); err != nil {
 		return fmt.Errorf("save profiles: %w", err)
 	}
+
 	return nil
 }
 
@@ -151,8 +176,10 @@ func saveProfiles(path string, all []bench.Profile) error {
 func compare(all []bench.Profile) (string, error) {
 	var text strings.Builder
 	fmt.Fprintf(&text, "Linux %s in a VM, instructions per operation.\n", all[0].Row.Kernel)
+
 	for _, x := range comparisons {
 		var columns []bench.Profile
+
 		for _, v := range x.variants {
 			i := slices.IndexFunc(all, func(p bench.Profile) bool {
 				return p.Row.Variant == v && p.Row.Test == x.test && p.Row.Family == bench.IPv4
@@ -160,10 +187,13 @@ func compare(all []bench.Profile) (string, error) {
 			if i < 0 {
 				return "", fmt.Errorf("compare %s: no profile of %s", x.test, v)
 			}
+
 			columns = append(columns, all[i])
 		}
+
 		fmt.Fprintf(&text, "\n## %s\n\n%s", x.test, bench.CompareProfiles(columns...))
 	}
+
 	return text.String(), nil
 }
 
@@ -173,9 +203,11 @@ func embed(path, table string) error {
 	if err != nil {
 		return fmt.Errorf("embed profile: %w", err)
 	}
+
 	text, err := document.Embed(string(b), "bench", table)
 	if err != nil {
 		return fmt.Errorf("%s: %w", path, err)
 	}
+
 	return os.WriteFile(path, []byte(text), 0o644)
 }

@@ -14,9 +14,11 @@ func save(c config, r *results.Run) error {
 	if err := saveReport(c.out, r, "report.md"); err != nil {
 		return err
 	}
+
 	if c.keep {
 		return r.Keep()
 	}
+
 	return nil
 }
 
@@ -25,9 +27,11 @@ func saveReport(dir string, r *results.Run, name string) error {
 	if err := r.Write(filepath.Join(dir, r.Kind+".txt")); err != nil {
 		return err
 	}
+
 	if err := os.WriteFile(filepath.Join(dir, name), []byte(report.Page(report.Runs{r.Kind: r})), 0o644); err != nil {
 		return fmt.Errorf("save report: %w", err)
 	}
+
 	return nil
 }
 
@@ -37,6 +41,7 @@ func documents() error {
 	if err != nil {
 		return err
 	}
+
 	texts, err := report.Documents(newest, func(path string) (string, error) {
 		text, err := os.ReadFile(path)
 		return string(text), err
@@ -44,10 +49,12 @@ func documents() error {
 	if err != nil {
 		return err
 	}
+
 	for path, text := range texts {
 		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
 			return err
 		}
 	}
+
 	return nil
 }

@@ -33,15 +33,19 @@ func tools() []tool {
 // missing returns an error that names the packages of the missing tools, or nil.
 func missing(want []tool, look func(string) (string, error)) error {
 	var names, pkgs []string
+
 	for _, t := range want {
 		if _, err := look(t.name); err != nil {
 			names, pkgs = append(names, t.name), append(pkgs, t.pkg)
 		}
 	}
+
 	if len(names) == 0 {
 		return nil
 	}
+
 	slices.Sort(pkgs)
+
 	return fmt.Errorf("find %s: not in PATH (apt-get install %s)", strings.Join(names, ", "), strings.Join(slices.Compact(pkgs), " "))
 }
 

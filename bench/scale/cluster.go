@@ -59,23 +59,29 @@ type podRef struct {
 func newCluster(nodes int, seed uint64) (*cluster, error) {
 	c := &cluster{random: rand.New(rand.NewPCG(seed, 0))}
 	allocator := ipam.NewNodes([]ipam.Subnet{{Prefix: clusterCIDR, HostLen: hostLen}}, 1<<16)
+
 	for i := range nodes {
 		n := node{name: nodeName(i)}
+
 		var err error
 		if n.id, err = allocator.ID(n.name); err != nil {
 			return nil, err
 		}
+
 		subnets, err := allocator.Subnets(n.name)
 		if err != nil {
 			return nil, err
 		}
+
 		n.subnet = subnets[0]
 		if n.join, err = ipam.JoinAddress(joinCIDR, n.id); err != nil {
 			return nil, err
 		}
+
 		n.next = plan.ManagementAddress(n.subnet).Addr().Next()
 		c.nodes = append(c.nodes, n)
 	}
+
 	return c, nil
 }
 
@@ -87,6 +93,7 @@ func (c *cluster) node(i int) *corev1.Node {
 	n := c.nodes[i]
 	addr := netip.PrefixFrom(nodeAddress(i), 16)
 	mac := net.HardwareAddr{2, 0, 0, 0, byte(i >> 8), byte(i)}
+
 	return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: n.name, Annotations: map[string]string{
 		annotation.ChassisID: n.name,
 		annotation.GatewayConfig: annotation.FormatGateway(annotation.Gateway{
@@ -114,7 +121,9 @@ func (c *cluster) podOn(node int, addresses bool) *corev1.Pod {
 	c.made++
 	n := &c.nodes[node]
 	ref := podRef{namespace: namespaceName(i), name: fmt.Sprintf("pod-%06d", i)}
+
 	var annotations map[string]string
+
 	if addresses {
 		ref.address = n.next
 		n.next = n.next.Next()
@@ -123,7 +132,9 @@ func (c *cluster) podOn(node int, addresses bool) *corev1.Pod {
 			Gateways: []netip.Addr{plan.RouterAddress(n.subnet).Addr()},
 		})}
 	}
+
 	c.pods = append(c.pods, ref)
+
 	return &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
 			Name: ref.name, Namespace: ref.namespace, Annotations: annotations,
@@ -137,6 +148,7 @@ func (c *cluster) podOn(node int, addresses bool) *corev1.Pod {
 func (c *cluster) oldest() podRef {
 	p := c.pods[0]
 	c.pods = c.pods[1:]
+
 	return p
 }
 
@@ -148,16 +160,19 @@ func (c *cluster) service(i int) (*corev1.Service, *discoveryv1.EndpointSlice) {
 	if i%20 == 0 {
 		kind = corev1.ServiceTypeNodePort
 	}
+
 	svc := &corev1.Service{
 		ObjectMeta: metav1.ObjectMeta{Name: serviceName(i), Namespace: namespaceName(i)},
 		Spec:       corev1.ServiceSpec{Type: kind, Ports: []corev1.ServicePort{{Name: "http", Port: 80, TargetPort: intstr.FromInt32(httpPort)}}},
 	}
+
 	return svc, c.slice(i, 0)
 }
 
 // slice returns the service's endpoints, others for each version.
 func (c *cluster) slice(i, version int) *discoveryv1.EndpointSlice {
 	name, port, proto := "http", int32(httpPort), corev1.ProtocolTCP
+
 	s := &discoveryv1.EndpointSlice{
 		ObjectMeta: metav1.ObjectMeta{
 			Name: serviceName(i) + "-a", Namespace: namespaceName(i), Labels: map[string]string{discoveryv1.LabelServiceName: serviceName(i)},
@@ -171,6 +186,7 @@ func (c *cluster) slice(i, version int) *discoveryv1.EndpointSlice {
 		addr[3] = byte(3 + i/len(c.nodes)%8)
 		s.Endpoints = append(s.Endpoints, discoveryv1.Endpoint{Addresses: []string{netip.AddrFrom4(addr).String()}, NodeName: &n.name})
 	}
+
 	return s
 }
 
@@ -178,17 +194,20 @@ func (c *cluster) slice(i, version int) *discoveryv1.EndpointSlice {
 // ingress, and others that let in an app, a namespace, a network.
 func (c *cluster) policy(i int) *networkingv1.NetworkPolicy {
 	p := &networkingv1.NetworkPolicy{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("policy-%04d", i), Namespace: namespaceName(i)}}
+
 	nth := i / namespaces
 	if nth == 0 {
 		p.Spec.PolicyTypes = []networkingv1.PolicyType{networkingv1.PolicyTypeIngress}
 		return p
 	}
+
 	app := func(n int) metav1.LabelSelector {
 		return metav1.LabelSelector{MatchLabels: map[string]string{"app": fmt.Sprint("app-", n%10)}}
 	}
 	p.Spec.PodSelector = app(nth)
 	from := app(nth + 1)
 	peer := networkingv1.NetworkPolicyPeer{PodSelector: &from}
+
 	switch nth % 3 {
 	case 1:
 		peer = networkingv1.NetworkPolicyPeer{NamespaceSelector: &metav1.LabelSelector{MatchLabels: map[string]string{
@@ -197,9 +216,11 @@ func (c *cluster) policy(i int) *networkingv1.NetworkPolicy {
 	case 2:
 		peer = networkingv1.NetworkPolicyPeer{IPBlock: &networkingv1.IPBlock{CIDR: "172.16.0.0/16", Except: []string{"172.16.9.0/24"}}}
 	}
+
 	port := intstr.FromInt32(httpPort)
 	p.Spec.Ingress = []networkingv1.NetworkPolicyIngressRule{{
 		From: []networkingv1.NetworkPolicyPeer{peer}, Ports: []networkingv1.NetworkPolicyPort{{Port: &port}},
 	}}
+
 	return p
 }

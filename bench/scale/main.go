@@ -38,13 +38,16 @@ func main() {
 	if len(os.Args) > 1 && os.Args[1] == replicaRole {
 		daemon.CoarseTimers()
 	}
+
 	os.Exit(tether.Run(func() int {
 		ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 		defer stop()
+
 		if err := run(ctx, os.Args[1:], os.Stdout, os.Stderr); err != nil {
 			fmt.Fprintln(os.Stderr, "scale:", err)
 			return 1
 		}
+
 		return 0
 	}))
 }
@@ -72,28 +75,35 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	if len(args) > 0 && args[0] == replicaRole {
 		return replicaMain(ctx, args[1:], stderr)
 	}
+
 	c, err := parse(args, stderr)
 	if err != nil {
 		return err
 	}
+
 	if c.dir, err = os.MkdirTemp("", "scale"); err != nil {
 		return err
 	}
 	defer os.RemoveAll(c.dir)
+
 	r, err := measureAll(ctx, c, stderr)
 	if err != nil {
 		return errors.Join(err, keepLogs(c.dir, "build/scale-logs"))
 	}
+
 	text, err := json.MarshalIndent(r, "", "  ")
 	if err != nil {
 		return err
 	}
+
 	if err := os.MkdirAll(filepath.Dir(c.out), 0o755); err != nil {
 		return err
 	}
+
 	if err := os.WriteFile(c.out, append(text, '\n'), 0o644); err != nil {
 		return err
 	}
+
 	return finish(c, r, stdout)
 }
 
@@ -116,21 +126,27 @@ func parse(args []string, stderr io.Writer) (config, error) {
 	flags.StringVar(&c.document, "document", "", "Markdown file to write; \"\": none")
 	flags.StringVar(&c.profile, "profile", "", "directory for profiles of each replica; \"\": none")
 	flags.BoolVar(&c.gate, "gate", false, "fail when a bar is missed")
+
 	report := flags.String("report", "", "measure nothing: make the document from these figures; several files, separated by commas, are one document")
 	if err := flags.Parse(args); err != nil {
 		return c, err
 	}
+
 	for _, s := range strings.Split(*pods, ",") {
 		n, err := strconv.Atoi(s)
 		if err != nil {
 			return c, fmt.Errorf("parse -pods: %w", err)
 		}
+
 		c.pods = append(c.pods, n)
 	}
+
 	if !slices.IsSorted(c.pods) {
 		return c, errors.New("-pods must rise")
 	}
+
 	c.from = *report
+
 	return c, nil
 }
 
@@ -138,50 +154,64 @@ func measureAll(ctx context.Context, c config, stderr io.Writer) (r *result, err
 	if c.from != "" {
 		return readResults(strings.Split(c.from, ","))
 	}
+
 	if err := platform.Use(platform.Name(), kube.CacheDir(), stderr); err != nil {
 		return nil, err
 	}
+
 	b := &bench{config: c, out: stderr}
 	r = &result{Nodes: c.nodes, Services: c.services, Policies: c.policies, Rate: c.rate, Main: c.main, Platform: platform.Name(), Seed: c.seed}
+
 	b.say("platform %s, seed %d, %d nodes", r.Platform, c.seed, c.nodes)
+
 	if b.cluster, err = newCluster(c.nodes, c.seed); err != nil {
 		return nil, err
 	}
+
 	if b.api, err = startAPI(ctx, filepath.Join(c.dir, "kube")); err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, b.api.server.Stop()) }()
+
 	r.Machine = describe(ctx, b.api)
 	b.say("services, policies")
+
 	if err := b.api.fill(ctx, b.cluster, c.services, c.policies); err != nil {
 		return nil, err
 	}
+
 	for _, n := range c.pods {
 		s, err := b.measure(ctx, n)
 		if err != nil {
 			return nil, fmt.Errorf("at %d pods: %w", n, err)
 		}
+
 		r.Sizes = append(r.Sizes, s)
 	}
+
 	if c.allocated > 0 {
 		if r.Alloc, err = b.allocate(ctx, c.allocated); err != nil {
 			return nil, fmt.Errorf("allocate: %w", err)
 		}
 	}
+
 	return r, nil
 }
 
 func replicaMain(ctx context.Context, args []string, stderr io.Writer) error {
 	flags := flag.NewFlagSet("controller", flag.ContinueOnError)
 	flags.SetOutput(stderr)
+
 	var o replicaOptions
 	flags.StringVar(&o.kubeconfig, "kubeconfig", "", "of the API server")
 	flags.StringVar(&o.nb, "nb", "", "Northbound database")
 	flags.StringVar(&o.identity, "identity", "", "in the election")
 	flags.StringVar(&o.profile, "profile", "", "directory for profiles")
+
 	metrics := flags.String("metrics", "", "address for metrics")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
+
 	return runController(ctx, o, *metrics)
 }

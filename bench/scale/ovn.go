@@ -33,11 +33,14 @@ func startOVN(ctx context.Context, dir string) (*ovn, error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, err
 	}
+
 	o := &ovn{dir: dir}
+
 	var err error
 	if o.nb, err = o.database(ctx, "nb", platform.OVNFile("ovn-nb.ovsschema")); err == nil {
 		o.sb, err = o.database(ctx, "sb", platform.OVNFile("ovn-sb.ovsschema"))
 	}
+
 	if err == nil {
 		o.northd, err = process.Start(process.Spec{
 			Argv: []string{
@@ -47,9 +50,11 @@ func startOVN(ctx context.Context, dir string) (*ovn, error) {
 			Env: []string{"OVN_RUNDIR=" + dir}, Log: filepath.Join(dir, "northd.log"), Tethered: true,
 		})
 	}
+
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("start OVN: %w", err), o.stop())
 	}
+
 	return o, nil
 }
 
@@ -58,6 +63,7 @@ func (o *ovn) database(ctx context.Context, name, schema string) (*process.Proce
 	if _, err := tool(ctx, nil, "ovsdb-tool", "create", db, schema); err != nil {
 		return nil, err
 	}
+
 	p, err := process.Start(process.Spec{
 		Argv: []string{
 			"ovsdb-server", "--no-chdir", "--unixctl=" + filepath.Join(o.dir, name+".ctl"), "--remote=punix:" + sock,
@@ -68,11 +74,13 @@ func (o *ovn) database(ctx context.Context, name, schema string) (*process.Proce
 	if err != nil {
 		return nil, err
 	}
+
 	return p, p.Await(ctx, "ovsdb-server", func() error {
 		conn, err := net.Dial("unix", sock)
 		if err == nil {
 			conn.Close()
 		}
+
 		return err
 	})
 }
@@ -85,29 +93,38 @@ func (o *ovn) sync(ctx context.Context) error { return o.wait(ctx, "sb") }
 func (o *ovn) wait(ctx context.Context, whom string) error {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Minute)
 	defer cancel()
+
 	_, err := tool(ctx, nil, "ovn-nbctl", "--db="+o.endpoint(), "--no-leader-only", "--wait="+whom, "sync")
+
 	return err
 }
 
 // tool runs a program and returns what it prints.
 func tool(ctx context.Context, env []string, argv ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
+
 	cmd.Env = append(os.Environ(), env...)
+
 	var stderr bytes.Buffer
+
 	cmd.Stderr = &stderr
+
 	out, err := cmd.Output()
 	if err != nil {
 		return "", fmt.Errorf("run %s: %w: %s", strings.Join(argv[:min(len(argv), 6)], " "), err, bytes.TrimSpace(stderr.Bytes()))
 	}
+
 	return strings.TrimSpace(string(out)), nil
 }
 
 func (o *ovn) stop() error {
 	var errs []error
+
 	for _, p := range []*process.Process{o.northd, o.sb, o.nb} {
 		if p != nil {
 			errs = append(errs, p.Stop(0))
 		}
 	}
+
 	return errors.Join(append(errs, os.RemoveAll(o.dir))...)
 }

@@ -29,6 +29,7 @@ func (r *realNode) env() []string {
 	for _, name := range []string{"OVS_RUNDIR", "OVS_DBDIR", "OVS_LOGDIR", "OVN_RUNDIR", "OVN_DBDIR", "OVN_LOGDIR"} {
 		out = append(out, name+"="+r.dir)
 	}
+
 	return out
 }
 
@@ -40,12 +41,15 @@ func startRealNode(ctx context.Context, southbound, name, dir string, monitorAll
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, err
 	}
+
 	if err := netns.Create(r.netns); err != nil {
 		return nil, err
 	}
+
 	if err := r.start(ctx, southbound, name, monitorAll); err != nil {
 		return nil, errors.Join(fmt.Errorf("start node: %w", err), r.stop())
 	}
+
 	return r, nil
 }
 
@@ -54,29 +58,37 @@ func (r *realNode) start(ctx context.Context, southbound, name string, monitorAl
 	if _, err := tool(ctx, nil, "ovsdb-tool", "create", db, platform.OVSFile("vswitch.ovsschema")); err != nil {
 		return err
 	}
+
 	if r.db, err = r.spawn("ovsdb-server", "--remote=p"+r.socket(), db); err != nil {
 		return err
 	}
+
 	awaitDB := func() error { _, err := r.vsctl(ctx, "--no-wait", "init"); return err }
 	if err := r.db.Await(ctx, "ovsdb-server", awaitDB); err != nil {
 		return err
 	}
+
 	ids := map[string]string{
 		"system-id": name, "hostname": name, "ovn-remote": southbound, "ovn-encap-type": "geneve", "ovn-encap-ip": "172.16.0.0",
 		"ovn-bridge-datapath-type": "netdev", "ovn-bridge-mappings": "physnet:breth0", "ovn-monitor-all": strconv.FormatBool(monitorAll),
 		"ovn-remote-probe-interval": "600000", "ovn-openflow-probe-interval": "0",
 	}
+
 	argv := []string{"--no-wait", "add-br", "breth0", "--", "set", "Bridge", "breth0", "datapath_type=netdev", "--", "set", "Open_vSwitch", "."}
 	for key, value := range ids {
 		argv = append(argv, fmt.Sprintf("external_ids:%s=%q", key, value))
 	}
+
 	if _, err := r.vsctl(ctx, argv...); err != nil {
 		return err
 	}
+
 	if r.vswitchd, err = r.spawn("ovs-vswitchd", r.socket()); err != nil {
 		return err
 	}
+
 	r.daemon, err = r.spawn("ovn-controller", r.socket())
+
 	return err
 }
 
@@ -102,10 +114,12 @@ func (r *realNode) flows(ctx context.Context) (int, error) {
 	if err != nil {
 		return 0, err
 	}
+
 	m := regexp.MustCompile(`flow_count=(\d+)`).FindStringSubmatch(text)
 	if m == nil {
 		return 0, fmt.Errorf("count flows: no flow_count in %q", text)
 	}
+
 	return strconv.Atoi(m[1])
 }
 
@@ -115,21 +129,27 @@ func (r *realNode) recompute(ctx context.Context, settle func() error) (time.Dur
 	if _, err := r.appctl(ctx, "stopwatch/reset"); err != nil {
 		return 0, err
 	}
+
 	if _, err := r.appctl(ctx, "inc-engine/recompute"); err != nil {
 		return 0, err
 	}
+
 	if err := settle(); err != nil {
 		return 0, err
 	}
+
 	text, err := r.appctl(ctx, "stopwatch/show", "flow-generation")
 	if err != nil {
 		return 0, err
 	}
+
 	m := regexp.MustCompile(`Maximum: (\d+) msec`).FindStringSubmatch(text)
 	if m == nil {
 		return 0, fmt.Errorf("measure recompute: no maximum in %q", text)
 	}
+
 	ms, err := strconv.Atoi(m[1])
+
 	return time.Duration(ms) * time.Millisecond, err
 }
 
@@ -137,6 +157,7 @@ func (r *realNode) recompute(ctx context.Context, settle func() error) (time.Dur
 func (r *realNode) plug(ctx context.Context, device, port, uid string) error {
 	_, err := r.vsctl(ctx, "--no-wait", "add-port", "br-int", device, "--", "set", "Interface", device, "type=internal",
 		"external_ids:iface-id="+port, "external_ids:iface-id-ver="+uid)
+
 	return err
 }
 
@@ -145,20 +166,25 @@ func (r *realNode) installed(ctx context.Context, device string) (time.Time, err
 	if _, err := r.vsctl(ctx, "wait-until", "Interface", device, "external_ids:ovn-installed=true"); err != nil {
 		return time.Time{}, err
 	}
+
 	text, err := r.vsctl(ctx, "get", "Interface", device, "external_ids:ovn-installed-ts")
 	if err != nil {
 		return time.Time{}, err
 	}
+
 	ms, err := strconv.ParseInt(strings.Trim(text, `"`), 10, 64)
+
 	return time.UnixMilli(ms), err
 }
 
 func (r *realNode) stop() error {
 	var errs []error
+
 	for _, p := range []*process.Process{r.daemon, r.vswitchd, r.db} {
 		if p != nil {
 			errs = append(errs, p.Stop(0))
 		}
 	}
+
 	return errors.Join(append(errs, netns.Delete(r.netns))...)
 }

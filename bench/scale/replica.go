@@ -46,18 +46,22 @@ func startReplica(o replicaOptions) (*replica, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return nil, err
 	}
+
 	r := &replica{address: l.Addr().String()}
 	l.Close()
+
 	argv := []string{
 		self, replicaRole, "-kubeconfig", o.kubeconfig, "-nb", o.nb, "-identity", o.identity,
 		"-metrics", r.address, "-profile", o.profile,
 	}
 	r.started = time.Now()
 	r.Process, err = process.Start(process.Spec{Argv: argv, Log: filepath.Join(o.dir, o.identity+".log"), Tethered: true})
+
 	return r, err
 }
 
@@ -67,6 +71,7 @@ func runController(ctx context.Context, o replicaOptions, metrics string) error 
 	if err != nil {
 		return err
 	}
+
 	cfg := controller.Config{
 		RestConfig: rest, NBAddress: o.nb, LeaderElect: true, LeaseNamespace: "kube-system", Identity: o.identity, MetricsAddr: metrics,
 		ClusterSubnets: []controller.ClusterSubnet{{Prefix: clusterCIDR, HostLen: hostLen}},
@@ -74,6 +79,7 @@ func runController(ctx context.Context, o replicaOptions, metrics string) error 
 	}
 	cfg.Busy = controller.Pace()
 	cfg.SNATPorts.First, cfg.SNATPorts.Last = 49152, 65535
+
 	if o.profile != "" {
 		stop, err := profile(o.profile, o.identity)
 		if err != nil {
@@ -81,6 +87,7 @@ func runController(ctx context.Context, o replicaOptions, metrics string) error 
 		}
 		defer stop()
 	}
+
 	return controller.Run(ctx, cfg, slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelInfo})))
 }
 
@@ -91,26 +98,34 @@ func profile(dir, name string) (stop func(), err error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, err
 	}
+
 	end, err := profileCPU(filepath.Join(dir, name+".cpu.pprof"))
 	if err != nil {
 		return nil, err
 	}
+
 	var mu sync.Mutex // guards end
+
 	begin := make(chan os.Signal, 1)
+
 	signal.Notify(begin, changesBegin)
 	go func() {
 		<-begin
 		mu.Lock()
 		defer mu.Unlock()
+
 		end()
 		profileHeap(filepath.Join(dir, name+".before.heap.pprof"))
+
 		if next, err := profileCPU(filepath.Join(dir, name+".changes.cpu.pprof")); err == nil {
 			end = next
 		}
 	}()
+
 	return func() {
 		mu.Lock()
 		defer mu.Unlock()
+
 		end()
 		profileHeap(filepath.Join(dir, name+".heap.pprof"))
 	}, nil
@@ -118,7 +133,8 @@ func profile(dir, name string) (stop func(), err error) {
 
 func profileHeap(path string) {
 	if file, err := os.Create(path); err == nil {
-		runtime.GC()                     // the profile is as of the last one
+		runtime.GC() // the profile is as of the last one
+
 		_ = pprof.WriteHeapProfile(file) // without a profile the bench is as good
 		file.Close()
 	}
@@ -129,9 +145,11 @@ func profileCPU(path string) (end func(), err error) {
 	if err != nil {
 		return nil, err
 	}
+
 	if err := pprof.StartCPUProfile(file); err != nil {
 		return nil, errors.Join(err, file.Close())
 	}
+
 	return func() {
 		pprof.StopCPUProfile()
 		file.Close()
@@ -143,12 +161,15 @@ func (r *replica) get(ctx context.Context, path string) (int, string, error) {
 	if err != nil {
 		return 0, "", err
 	}
+
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
 		return 0, "", err
 	}
 	defer resp.Body.Close()
+
 	body, err := io.ReadAll(resp.Body)
+
 	return resp.StatusCode, string(body), err
 }
 
@@ -157,19 +178,24 @@ func (r *replica) get(ctx context.Context, path string) (int, string, error) {
 func (r *replica) awaitReady(ctx context.Context, leading bool, since time.Time) (time.Duration, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, 10*time.Minute, errors.New("not ready after ten minutes"))
 	defer cancel()
+
 	err := r.Await(ctx, "controller", func() error {
 		if err := r.ready(ctx); err != nil || !leading {
 			return err
 		}
+
 		m, err := r.metrics(ctx)
 		if err != nil {
 			return err
 		}
+
 		if m["ovnkube_controller_leader"] != 1 {
 			return errors.New("on standby")
 		}
+
 		return r.ready(ctx) // again: what was ready may have been the standby
 	})
+
 	return time.Since(since), err
 }
 
@@ -178,6 +204,7 @@ func (r *replica) ready(ctx context.Context) error {
 	if err != nil || code != http.StatusOK {
 		return fmt.Errorf("%d %s: %w", code, strings.TrimSpace(body), err)
 	}
+
 	return nil
 }
 
@@ -187,16 +214,20 @@ func (r *replica) metrics(ctx context.Context) (map[string]float64, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	out := map[string]float64{}
+
 	for line := range strings.Lines(body) {
 		i := strings.LastIndexByte(line, ' ')
 		if i < 0 || line[0] == '#' {
 			continue
 		}
+
 		if v, err := strconv.ParseFloat(strings.TrimSpace(line[i+1:]), 64); err == nil {
 			out[line[:i]] = v
 		}
 	}
+
 	return out, nil
 }
 

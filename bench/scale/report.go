@@ -25,10 +25,12 @@ type bar struct {
 // bars are those of the size that has them.
 func (r *result) bars() []bar {
 	var out []bar
+
 	for _, s := range r.Sizes {
 		if s.Pods != r.Main {
 			continue
 		}
+
 		rate := float64(s.Pods) / s.Sync.Seconds
 		out = append(out,
 			bar{"cold sync, addresses there", "≥ 2,000 ports/s", fmt.Sprintf("%.0f ports/s", rate), rate >= 2000},
@@ -38,6 +40,7 @@ func (r *result) bars() []bar {
 			bar{"memory of the controller", "< 300 MB", fmt.Sprintf("%.0f MB, at most %.0f MB", s.Memory.RSS, s.Memory.PeakRSS), s.Memory.PeakRSS < 300},
 		)
 	}
+
 	if n := len(r.Sizes); n > 1 {
 		first, last := r.Sizes[0], r.Sizes[n-1]
 		ratio := last.Churn.perChange() / first.Churn.perChange()
@@ -45,6 +48,7 @@ func (r *result) bars() []bar {
 			fmt.Sprintf("our CPU for a change, %d pods against %d", last.Pods, first.Pods), "flat: ≤ 1.5 ×", fmt.Sprintf("%.2f ×", ratio), ratio <= 1.5,
 		})
 	}
+
 	return out
 }
 
@@ -60,25 +64,31 @@ func takeoverBar(name string, t takeover) bar {
 func finish(c config, r *result, stdout io.Writer) error {
 	text := document(r)
 	fmt.Fprint(stdout, text)
+
 	if c.document != "" {
 		if err := os.WriteFile(c.document, []byte(text), 0o644); err != nil {
 			return err
 		}
 	}
+
 	var missed []error
+
 	for _, b := range r.bars() {
 		if c.gate && !b.met {
 			missed = append(missed, fmt.Errorf("bar missed: %s: %s, want %s", b.name, b.got, b.want))
 		}
 	}
+
 	return errors.Join(missed...)
 }
 
 // document is the report in Markdown: all of it is made from the figures.
 func document(r *result) string {
 	var b strings.Builder
+
 	put := func(format string, args ...any) { fmt.Fprintf(&b, format, args...) }
 	m := r.Machine
+
 	put("# The controller at scale\n\n")
 	put("This page is written by `make bench-scale` from the runs that it leaves in `bench/results/scale`; nothing in it is typed. ")
 	put("A real kube-apiserver with etcd, a real ovsdb-server for each database and a real ovn-northd run beside the controller on one machine; ")
@@ -87,55 +97,68 @@ func document(r *result) string {
 	put("- %s, commit %s\n- %s, %d cores, %s\n- %s, %s, kube-apiserver %s\n", m.Date, m.Commit, m.CPU, m.Cores, m.Kernel, m.OVN, m.OVS, m.Kubernetes)
 	put("- %d nodes, %d Services with up to %d endpoints, one in twenty with a node port, %d NetworkPolicies, in %d namespaces\n", r.Nodes, r.Services, perService, r.Policies, namespaces)
 	put("- each pod on a random node (seed %d)\n", r.Seed)
+
 	bars := r.bars()
 	if len(bars) > 0 {
 		put("\n## Bars, at %d pods\n\n| | bar | measured | |\n|---|---|---|---|\n", r.Main)
 	}
+
 	for _, x := range bars {
 		put("| %s | %s | %s | %s |\n", x.name, x.want, x.got, map[bool]string{true: "met", false: "**missed**"}[x.met])
 	}
+
 	for _, s := range r.Sizes {
 		if s.Pods == r.Main {
 			put("\nThe bar for our CPU is of changes, which never end. In a cold sync, which a database has once, our CPU is %.1f %% of northd's.\n", 100*s.Sync.share())
 		}
 	}
+
 	put("\n## By number of pods\n\n")
 	put("| pods | cold sync | ports/s | of it commits | until northd is done | restart | standby | p50 / p99 | our CPU a change | memory (peak) | NB memory | load |\n")
 	put("|---|---|---|---|---|---|---|---|---|---|---|---|\n")
+
 	for _, s := range r.Sizes {
 		put("| %d | %.1f s | %.0f | %.1f s | %.1f s | %.1f s | %.1f s | %.1f / %.1f ms | %.0f µs | %.0f (%.0f) MB | %.0f MB | %.1f |\n",
 			s.Pods, s.Sync.Seconds, float64(s.Pods)/s.Sync.Seconds, s.Commits, s.Northd, s.Restart.Seconds, s.Standby.Seconds,
 			s.Churn.P50, s.Churn.P99, s.Churn.perChange(), s.Memory.RSS, s.Memory.PeakRSS, s.NBMemory, s.Load)
 	}
+
 	putNodes(put, r)
 	putRealNode(put, r)
 	put("\nCold sync is from the start of the process on an empty database until `/readyz` is 200; restart likewise on a database that is right already; ")
 	put("standby is from SIGTERM to the leader until the other leads and is ready. p50 and p99 are from the first event of an owner to its transaction. ")
 	put("Load is the machine's load average when the size began: what else ran takes from every time here, not from our CPU seconds. Northd, kept waiting, does several changes at once and takes less: ours / northd's is to be read at a load of two or three.\n\n")
 	put("## Where the CPU goes\n\nSeconds of CPU during the cold sync (until northd is done), and during %.0f changes/s (until northd is done).\n\n", r.Rate)
+
 	names := []string{"controller", "northd", "ovsdb-server nb", "ovsdb-server sb", "kube-apiserver", "etcd"}
 	put("| pods | | %s | ours / northd's |\n|---|---|%s---|\n", strings.Join(names, " | "), strings.Repeat("---|", len(names)))
+
 	for _, s := range r.Sizes {
 		for _, p := range []struct {
 			name string
 			phase
 		}{{"cold sync", s.Sync}, {fmt.Sprintf("%d changes, %.0f transactions", s.Churn.Changes, s.Churn.Transactions), s.Churn.phase}} {
 			put("| %d | %s |", s.Pods, p.name)
+
 			for _, n := range names {
 				put(" %.1f |", p.CPU[n])
 			}
+
 			put(" %.1f %% |\n", 100*p.share())
 		}
 	}
+
 	if n := len(r.Sizes); n > 1 {
 		first, last := r.Sizes[0], r.Sizes[n-1]
 		each := (last.Memory.RSS - first.Memory.RSS) / float64(last.Pods-first.Pods) * 1e4
 		put("\nMemory: 10,000 pods more are %.0f MB more, from %d to %d pods.\n", each, first.Pods, last.Pods)
 	}
+
 	if r.Alloc != nil && r.Alloc.Pods > 0 {
 		put("\nWith allocation: %d pods without addresses were annotated, by one request each, and written in %.1f s, %.0f a second.\n",
 			r.Alloc.Pods, r.Alloc.Seconds, math.Round(float64(r.Alloc.Pods)/r.Alloc.Seconds))
 	}
+
 	return b.String()
 }
 
@@ -145,10 +168,13 @@ func describe(ctx context.Context, a *api) machine {
 		if err != nil {
 			return "unknown " + name
 		}
+
 		line, _, _ := strings.Cut(string(out), "\n")
+
 		return strings.TrimSpace(line)
 	}
 	here := results.Describe(ctx, "").Machine
+
 	m := machine{
 		Date: time.Now().UTC().Format("2006-01-02"), Commit: first("git", "rev-parse", "--short", "HEAD"), CPU: here.CPU, Kernel: here.Kernel, Cores: here.Cores,
 		OVN: first("ovn-northd", "--version"), OVS: first("ovsdb-server", "--version"), Kubernetes: "of unknown version",
@@ -156,6 +182,7 @@ func describe(ctx context.Context, a *api) machine {
 	if v, err := a.ServerVersion(); err == nil {
 		m.Kubernetes = v.GitVersion
 	}
+
 	return m
 }
 
@@ -164,18 +191,22 @@ func keepLogs(from, to string) error {
 	if err := os.MkdirAll(to, 0o755); err != nil {
 		return err
 	}
+
 	logs, err := filepath.Glob(filepath.Join(from, "*.log"))
 	if err != nil {
 		return err
 	}
+
 	for _, path := range logs {
 		text, err := os.ReadFile(path)
 		if err != nil {
 			return err
 		}
+
 		if err := os.WriteFile(filepath.Join(to, filepath.Base(path)), text, 0o644); err != nil {
 			return err
 		}
 	}
+
 	return nil
 }

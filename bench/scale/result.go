@@ -99,35 +99,45 @@ type alloc struct {
 // nothing was counted.
 func bucketQuantile(before, after map[string]float64, name string, q float64) float64 {
 	type bucket struct{ le, n float64 }
+
 	var buckets []bucket
+
 	for series, n := range after {
 		rest, ok := strings.CutPrefix(series, name+`_bucket{le="`)
 		if !ok {
 			continue
 		}
+
 		le, err := strconv.ParseFloat(strings.TrimSuffix(rest, `"}`), 64)
 		if err == nil {
 			buckets = append(buckets, bucket{le, n - before[series]})
 		}
 	}
+
 	slices.SortFunc(buckets, func(a, b bucket) int {
 		if a.le < b.le {
 			return -1
 		}
+
 		return 1
 	})
+
 	if len(buckets) == 0 || buckets[len(buckets)-1].n == 0 {
 		return math.NaN()
 	}
+
 	want, low, below := q*buckets[len(buckets)-1].n, 0.0, 0.0
 	for _, b := range buckets {
 		if b.n >= want {
 			if math.IsInf(b.le, 1) {
 				return low * 1e3
 			}
+
 			return (low + (b.le-low)*(want-below)/max(b.n-below, 1)) * 1e3
 		}
+
 		low, below = b.le, b.n
 	}
+
 	return low * 1e3
 }

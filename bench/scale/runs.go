@@ -14,23 +14,29 @@ import (
 // measured too; runs on another platform or with other numbers of nodes are beside it.
 func readResults(paths []string) (*result, error) {
 	var all []*result
+
 	for _, path := range paths {
 		r, err := readResult(path)
 		if err != nil {
 			return nil, err
 		}
+
 		all = append(all, r)
 	}
+
 	out := all[len(all)-1]
 	for _, r := range slices.Backward(all[:len(all)-1]) {
 		if !out.takes(r) {
 			continue
 		}
+
 		if !strings.Contains(out.Machine.Commit, r.Machine.Commit) {
 			out.Machine.Commit += ", " + r.Machine.Commit
 		}
 	}
+
 	slices.SortFunc(out.Sizes, func(a, b size) int { return cmp.Compare(a.Pods, b.Pods) })
+
 	return out, nil
 }
 
@@ -41,11 +47,13 @@ func (r *result) takes(other *result) bool {
 		r.beside = append(r.beside, other)
 		return true
 	}
+
 	more := slices.DeleteFunc(slices.Clone(other.Sizes), func(s size) bool {
 		return slices.ContainsFunc(r.Sizes, func(own size) bool { return own.Pods == s.Pods })
 	})
 	r.Sizes = append(r.Sizes, more...)
 	r.Alloc = cmp.Or(r.Alloc, other.Alloc)
+
 	return len(more) > 0
 }
 
@@ -54,10 +62,12 @@ func readResult(path string) (*result, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	r := &result{}
 	if err := json.Unmarshal(text, r); err != nil {
 		return nil, fmt.Errorf("parse %s: %w", path, err)
 	}
+
 	return r, nil
 }
 
@@ -73,11 +83,14 @@ func (r *result) comparable() []compared {
 	if len(r.beside) == 0 {
 		return nil
 	}
+
 	runs := append(slices.Clone(r.beside), r)
 	slices.SortFunc(runs, func(a, b *result) int {
 		return cmp.Or(cmp.Compare(a.Nodes, b.Nodes), cmp.Compare(a.Machine.OVN, b.Machine.OVN))
 	})
+
 	var out []compared
+
 	for _, x := range runs {
 		for _, s := range x.Sizes {
 			if slices.ContainsFunc(r.beside[0].Sizes, func(o size) bool { return o.Pods == s.Pods }) {
@@ -85,6 +98,7 @@ func (r *result) comparable() []compared {
 			}
 		}
 	}
+
 	return out
 }
 
@@ -94,6 +108,7 @@ func (r *result) release() string {
 	if len(fields) == 0 {
 		return "unknown"
 	}
+
 	return fields[len(fields)-1]
 }
 
@@ -109,8 +124,10 @@ func putNodes(put func(format string, args ...any), r *result) {
 	if len(rows) == 0 {
 		return
 	}
+
 	put("\n## By number of nodes and platform\n\n")
 	table(put, "nodes", "OVN", "pods", "cold sync", "until northd is done", "restart", "p50 / p99", "our CPU: cold sync", "a change", "ours / northd's", "memory (peak)", "NB, SB memory", "load")
+
 	for _, x := range rows {
 		s := x.size
 		put("| %d | %s | %d | %.1f s | %.1f s | %.1f s | %.1f / %.1f ms | %.1f s | %.0f µs | %.1f, %.1f %% | %.0f (%.0f) MB | %.0f, %.0f MB | %.1f |\n",
@@ -125,20 +142,24 @@ func putRealNode(put func(format string, args ...any), r *result) {
 	if len(rows) == 0 {
 		return
 	}
+
 	put("\n## One real node\n\n")
 	put("One node of the cluster has a real ovn-controller and a real ovs-vswitchd with the userspace datapath, set up as an agent does. ")
 	put("The chassis and port bindings of the others are written for them. \"Ready\" is from the start of its daemons until it has all flows.\n\n")
 	table(put, "nodes", "OVN", "flows", "ovn-controller", "ovs-vswitchd", "ready", "recompute", "its CPU", "load")
+
 	for _, x := range rows {
 		n := x.Node
 		put("| %d | %s | %d | %.0f MB | %.0f MB | %.1f s | %.2f s | %.2f s | %.1f |\n",
 			x.Nodes, x.release(), n.Flows, n.Controller.RSS, n.Vswitchd.RSS, n.Settle, n.Recompute.Seconds, n.Recompute.CPU["ovn-controller"], x.Load)
 	}
+
 	put("\nA change, one at a time: from the request to the API server until the node has all its flows. ")
 	put("A pod is created on the real node, which has it when ovn-controller reports its flows installed. ")
 	put("Of a Service the endpoints change; the end is what `ovn-nbctl --wait=hv sync` reports, whose own work is in its figures. ")
 	put("CPU is per change.\n\n")
 	table(put, "nodes", "OVN", "change", "number", "p50 / p99", "northd", "ovn-controller", "ovs-vswitchd", "controller", "load")
+
 	for _, x := range rows {
 		for _, c := range []struct {
 			name string

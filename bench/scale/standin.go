@@ -17,10 +17,13 @@ func (o *ovn) standinChassis(ctx context.Context, c *cluster) error {
 	for i, n := range c.nodes[1:] {
 		argv = append(argv, "--", "chassis-add", n.name, "geneve", nodeAddress(i+1).String())
 	}
+
 	if len(c.nodes) == 1 {
 		return nil
 	}
+
 	_, err := tool(ctx, nil, argv...)
+
 	return err
 }
 
@@ -30,15 +33,19 @@ func (o *ovn) standinBindings(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+
 	lines := strings.Fields(text)
 	request := []any{"OVN_Southbound"}
+
 	for i := 0; i+1 < len(lines); i += 2 {
 		uuid, name := []string{"uuid", lines[i]}, lines[i+1]
 		if name == nodeName(0) {
 			continue
 		}
+
 		bound := map[string]any{"chassis": uuid, "up": true}
 		gateway := []any{"map", [][]string{{"l3gateway-chassis", name}}}
+
 		port := []any{"map", [][]string{{"distributed-port", "rtos-" + name}}}
 		for _, where := range [][]any{
 			{[]any{"requested_chassis", "==", uuid}},
@@ -48,14 +55,17 @@ func (o *ovn) standinBindings(ctx context.Context) error {
 			request = append(request, map[string]any{"op": "update", "table": "Port_Binding", "where": where, "row": bound})
 		}
 	}
+
 	argument, err := json.Marshal(request)
 	if err != nil {
 		return err
 	}
+
 	text, err = tool(ctx, nil, "ovsdb-client", "transact", o.southbound(), string(argument))
 	if err == nil && strings.Contains(text, `"error"`) {
 		err = fmt.Errorf("bind ports of stand-ins: %s", text)
 	}
+
 	return err
 }
 
@@ -65,5 +75,6 @@ func (o *ovn) hasChassis(ctx context.Context, name string) error {
 	if err == nil && text != name {
 		err = fmt.Errorf("no chassis %s yet", name)
 	}
+
 	return err
 }

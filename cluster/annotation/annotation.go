@@ -46,8 +46,22 @@ const (
 // OfNodes returns the keys that controller, agents and operators write on Nodes.
 func OfNodes() []string {
 	return []string{
-		NodeSubnets, NodeID, NodeJoin, GatewayConfig, ChassisID, HostCIDRs, ManagementMACs,
-		SNATPortRange, PodMTU, RoutablePods, DrainGateway, LeavesBy, ChassisTakenBy, TunnelAddress, ChassisFault, GatewayRoutes,
+		NodeSubnets,
+		NodeID,
+		NodeJoin,
+		GatewayConfig,
+		ChassisID,
+		HostCIDRs,
+		ManagementMACs,
+		SNATPortRange,
+		PodMTU,
+		RoutablePods,
+		DrainGateway,
+		LeavesBy,
+		ChassisTakenBy,
+		TunnelAddress,
+		ChassisFault,
+		GatewayRoutes,
 	}
 }
 
@@ -97,9 +111,11 @@ func get(annotations map[string]string, key string, into any) error {
 	if !ok {
 		return fmt.Errorf("%s: %w", key, ErrNotSet)
 	}
+
 	if err := json.Unmarshal([]byte(v), into); err != nil {
 		return fmt.Errorf("parse annotation %s: %w", key, err)
 	}
+
 	return nil
 }
 
@@ -108,6 +124,7 @@ func encode(v any) string {
 	if err != nil {
 		panic(err) // only plain maps, slices and strings come here
 	}
+
 	return string(b)
 }
 
@@ -119,9 +136,11 @@ func Patch[V any](of metav1.ObjectMeta, annotations map[string]V) []byte {
 	if of.UID != "" {
 		metadata["uid"] = of.UID
 	}
+
 	if of.ResourceVersion != "" {
 		metadata["resourceVersion"] = of.ResourceVersion
 	}
+
 	return []byte(encode(map[string]any{"metadata": metadata}))
 }
 
@@ -136,9 +155,11 @@ func ParseNodeSubnets(annotations map[string]string) ([]netip.Prefix, error) {
 	if err := get(annotations, NodeSubnets, &m); err != nil {
 		return nil, err
 	}
+
 	if len(m[defaultNetwork]) == 0 {
 		return nil, fmt.Errorf("parse annotation %s: no subnet of network %q", NodeSubnets, defaultNetwork)
 	}
+
 	return m[defaultNetwork], nil
 }
 
@@ -148,10 +169,12 @@ func ParseNodeID(annotations map[string]string) (int, error) {
 	if !ok {
 		return 0, fmt.Errorf("%s: %w", NodeID, ErrNotSet)
 	}
+
 	id, err := strconv.Atoi(v)
 	if err != nil || id < 1 {
 		return 0, fmt.Errorf("parse annotation %s: %q is not a number from 1", NodeID, v)
 	}
+
 	return id, nil
 }
 
@@ -166,9 +189,11 @@ func FormatJoin(j Join) string {
 	if j.IPv4.IsValid() {
 		v.IPv4 = j.IPv4.String()
 	}
+
 	if j.IPv6.IsValid() {
 		v.IPv6 = j.IPv6.String()
 	}
+
 	return encode(map[string]joinJSON{defaultNetwork: v})
 }
 
@@ -178,6 +203,7 @@ func ParseJoin(annotations map[string]string) (Join, error) {
 	if err := get(annotations, NodeJoin, &m); err != nil {
 		return Join{}, err
 	}
+
 	var j Join
 	for _, f := range []struct {
 		s  string
@@ -186,12 +212,15 @@ func ParseJoin(annotations map[string]string) (Join, error) {
 		if f.s == "" {
 			continue
 		}
+
 		p, err := netip.ParsePrefix(f.s)
 		if err != nil {
 			return Join{}, fmt.Errorf("parse annotation %s: %w", NodeJoin, err)
 		}
+
 		*f.to = p
 	}
+
 	return j, nil
 }
 
@@ -214,6 +243,7 @@ func FormatGateway(g Gateway) string {
 	if g.Mode == GatewayModeDisabled {
 		return encode(map[string]gatewayJSON{defaultNetwork: {}})
 	}
+
 	v := gatewayJSON{
 		Mode: g.Mode, InterfaceID: g.InterfaceID, MAC: g.MAC, Addresses: g.Addresses, NextHops: g.NextHops,
 		NodePorts: strconv.FormatBool(g.NodePorts), VLAN: strconv.Itoa(g.VLAN),
@@ -221,9 +251,11 @@ func FormatGateway(g Gateway) string {
 	if len(g.Addresses) == 1 {
 		v.Address = g.Addresses[0].String()
 	}
+
 	if len(g.NextHops) == 1 {
 		v.NextHop = g.NextHops[0].String()
 	}
+
 	return encode(map[string]gatewayJSON{defaultNetwork: v})
 }
 
@@ -233,10 +265,12 @@ func ParseGateway(annotations map[string]string) (Gateway, error) {
 	if err := get(annotations, GatewayConfig, &m); err != nil {
 		return Gateway{}, err
 	}
+
 	v, ok := m[defaultNetwork]
 	if !ok {
 		return Gateway{}, fmt.Errorf("parse annotation %s: no network %q", GatewayConfig, defaultNetwork)
 	}
+
 	g := Gateway{
 		Mode: cmp.Or(v.Mode, GatewayModeDisabled), InterfaceID: v.InterfaceID, MAC: v.MAC,
 		Addresses: v.Addresses, NextHops: v.NextHops, NodePorts: v.NodePorts == "true",
@@ -244,23 +278,30 @@ func ParseGateway(annotations map[string]string) (Gateway, error) {
 	if v.VLAN != "" {
 		vlan, err := strconv.Atoi(v.VLAN)
 		if err != nil || vlan < 0 || vlan > 4094 {
-			return Gateway{}, fmt.Errorf("parse annotation %s: vlan-id %q is not 0..4094", GatewayConfig, v.VLAN)
+			return Gateway{}, fmt.Errorf("parse annotation %s: vlan-id %q is not 0..4094", GatewayConfig,
+				v.VLAN)
 		}
+
 		g.VLAN = vlan
 	}
+
 	switch g.Mode {
 	case GatewayModeDisabled:
 		return Gateway{Mode: g.Mode}, nil
 	case GatewayModeShared, GatewayModeLocal:
 	default:
-		return Gateway{}, fmt.Errorf("parse annotation %s: mode %q is not shared, local or empty", GatewayConfig, g.Mode)
+		return Gateway{}, fmt.Errorf("parse annotation %s: mode %q is not shared, local or empty",
+			GatewayConfig, g.Mode)
 	}
+
 	if _, err := net.ParseMAC(g.MAC); err != nil {
 		return Gateway{}, fmt.Errorf("parse annotation %s: mac-address: %w", GatewayConfig, err)
 	}
+
 	if len(g.Addresses) == 0 {
 		return Gateway{}, fmt.Errorf("parse annotation %s: no ip-addresses", GatewayConfig)
 	}
+
 	return g, nil
 }
 
@@ -269,6 +310,7 @@ func FormatGatewayRoutes(routes []Route) string {
 	if len(routes) == 0 {
 		return NoGatewayRoutes
 	}
+
 	return encode(routes)
 }
 
@@ -281,14 +323,18 @@ func ParseGatewayRoutes(annotations map[string]string) ([]Route, error) {
 	if err := get(annotations, GatewayRoutes, &routes); err != nil {
 		return nil, err
 	}
+
 	for _, r := range routes {
 		if !r.To.IsValid() || r.Via.IsValid() && r.Via.Is4() != r.To.Addr().Is4() {
-			return nil, fmt.Errorf("parse annotation %s: route to %s via %s: want a prefix, and a next hop of its family or none", GatewayRoutes, r.To, r.Via)
+			return nil, fmt.Errorf("parse annotation %s: route to %s via %s: want a prefix, and a next hop of its family or none",
+				GatewayRoutes, r.To, r.Via)
 		}
+
 		if _, err := net.ParseMAC(r.MAC); r.MAC != "" && err != nil {
 			return nil, fmt.Errorf("parse annotation %s: mac: %w", GatewayRoutes, err)
 		}
 	}
+
 	return routes, nil
 }
 
@@ -297,6 +343,7 @@ func ParseGatewayRoutes(annotations map[string]string) ([]Route, error) {
 func SameGateway(a, b string) bool {
 	one, err1 := ParseGateway(map[string]string{GatewayConfig: a})
 	other, err2 := ParseGateway(map[string]string{GatewayConfig: b})
+
 	return err1 == nil && err2 == nil && reflect.DeepEqual(one, other)
 }
 
@@ -306,13 +353,16 @@ func ParsePodMTU(annotations map[string]string) (int, error) {
 	if !ok {
 		return 0, fmt.Errorf("%s: %w", PodMTU, ErrNotSet)
 	}
+
 	mtu, err := strconv.Atoi(v)
 	if err == nil {
 		err = CheckPodMTU(mtu, false)
 	}
+
 	if err != nil {
 		return 0, fmt.Errorf("parse annotation %s: %q: %w", PodMTU, v, err)
 	}
+
 	return mtu, nil
 }
 
@@ -323,9 +373,11 @@ func CheckPodMTU(mtu int, ipv6 bool) error {
 	if ipv6 {
 		least = 1280
 	}
+
 	if mtu < least || mtu > 65535 {
 		return fmt.Errorf("MTU %d: want %d..65535", mtu, least)
 	}
+
 	return nil
 }
 
@@ -348,7 +400,9 @@ func FormatHostCIDRs(addresses []netip.Prefix) string { return encode(addresses)
 // ParseHostCIDRs returns all of the node's own addresses.
 func ParseHostCIDRs(annotations map[string]string) ([]netip.Prefix, error) {
 	var v []netip.Prefix
+
 	err := get(annotations, HostCIDRs, &v)
+
 	return v, err
 }
 
@@ -363,9 +417,11 @@ func ParseManagementMAC(annotations map[string]string) (net.HardwareAddr, error)
 	if err := get(annotations, ManagementMACs, &m); err != nil {
 		return nil, err
 	}
+
 	mac, err := net.ParseMAC(m[defaultNetwork])
 	if err != nil {
 		return nil, fmt.Errorf("parse annotation %s: %w", ManagementMACs, err)
 	}
+
 	return mac, nil
 }

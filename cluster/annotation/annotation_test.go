@@ -20,9 +20,11 @@ var equal = cmp.Options{
 func must[T any](v T, err error) func(*testing.T) T {
 	return func(t *testing.T) T {
 		t.Helper()
+
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		return v
 	}
 }
@@ -36,6 +38,7 @@ func TestRoundTrip(t *testing.T) {
 		NextHops: []netip.Addr{netip.MustParseAddr("172.30.0.200")}, NodePorts: true, VLAN: 7,
 	}
 	pod := Pod{Addresses: subnets, MAC: mac, Gateways: []netip.Addr{netip.MustParseAddr("10.244.1.1"), netip.MustParseAddr("fd00:10:244:1::1")}}
+
 	a := map[string]string{
 		NodeSubnets: FormatNodeSubnets(subnets), NodeJoin: FormatJoin(join), GatewayConfig: FormatGateway(gateway),
 		HostCIDRs: FormatHostCIDRs(subnets), ManagementMACs: FormatManagementMAC(mac), PodNetworks: FormatPod(pod), NodeID: "3", PodMTU: "1442",
@@ -63,20 +66,25 @@ func TestFirstPod(t *testing.T) {
 	p4, p6 := netip.MustParsePrefix("10.244.1.3/24"), netip.MustParsePrefix("fd00:10:244:1::3/64")
 	g4, g6 := netip.MustParseAddr("10.244.1.1"), netip.MustParseAddr("fd00:10:244:1::1")
 	both := Pod{Addresses: []netip.Prefix{p6, p4}, MAC: mac, Gateways: []netip.Addr{g6, g4}}
+
 	text := FormatFirstPod(both)
 	if want := `{"ip_address":"10.244.1.3/24","mac_address":"0a:58:0a:f4:01:02","gateway_ip":"10.244.1.1"}`; text != want {
 		t.Errorf("%s, want %s", text, want)
 	}
+
 	want := Pod{Addresses: []netip.Prefix{p4}, MAC: mac, Gateways: []netip.Addr{g4}}
 	if d := cmp.Diff(want, must(ParsePod(map[string]string{FirstPod: text}))(t), equal); d != "" {
 		t.Error(d)
 	}
+
 	if d := cmp.Diff(both, must(ParsePod(map[string]string{FirstPod: text, PodNetworks: FormatPod(both)}))(t), equal); d != "" {
 		t.Errorf("beside the other: %s", d)
 	}
+
 	if text := FormatFirstPod(Pod{Addresses: []netip.Prefix{p6}, MAC: mac}); !strings.Contains(text, `"fd00:10:244:1::3/64"`) {
 		t.Errorf("IPv6 alone: %s", text)
 	}
+
 	for _, bad := range []string{`{}`, `{"ip_address":"10.244.1.3"}`, `{"ip_address":"10.244.1.3/24","mac_address":"x"}`, `[]`} {
 		if p, err := ParsePod(map[string]string{FirstPod: bad}); err == nil {
 			t.Errorf("%s: %+v", bad, p)
@@ -87,10 +95,12 @@ func TestFirstPod(t *testing.T) {
 // TestShape holds the JSON that other tools of the ecosystem read.
 func TestShape(t *testing.T) {
 	got := FormatGateway(Gateway{Mode: "shared", InterfaceID: "breth0_n", MAC: "0a:58:00:00:00:01", Addresses: []netip.Prefix{netip.MustParsePrefix("192.0.2.1/24")}})
+
 	want := `{"default":{"mode":"shared","interface-id":"breth0_n","mac-address":"0a:58:00:00:00:01","ip-addresses":["192.0.2.1/24"],"ip-address":"192.0.2.1/24","node-port-enable":"false","vlan-id":"0"}}`
 	if got != want {
 		t.Errorf("gateway:\n got %s\nwant %s", got, want)
 	}
+
 	if got, want := FormatGateway(Gateway{Mode: GatewayModeDisabled}), `{"default":{"mode":""}}`; got != want {
 		t.Errorf("no gateway:\n got %s\nwant %s", got, want)
 	}
@@ -114,6 +124,7 @@ func TestPodMTU(t *testing.T) {
 		if err := CheckPodMTU(tt.mtu, false); (err == nil) != tt.v4 {
 			t.Errorf("%d with IPv4: %v", tt.mtu, err)
 		}
+
 		if err := CheckPodMTU(tt.mtu, true); (err == nil) != tt.v6 {
 			t.Errorf("%d with IPv6: %v", tt.mtu, err)
 		}
@@ -148,6 +159,7 @@ func TestMalformed(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), tt.key) || errors.Is(err, ErrNotSet) {
 			t.Errorf("%s=%s: %v, want an error that names the key", tt.key, tt.value, err)
 		}
+
 		if err := tt.parse(nil); !errors.Is(err, ErrNotSet) {
 			t.Errorf("%s absent: %v, want ErrNotSet", tt.key, err)
 		}
@@ -161,6 +173,7 @@ func TestGatewayRoutes_roundTrip(t *testing.T) {
 		{{To: netip.MustParsePrefix("fc00::/7"), Via: netip.MustParseAddr("fe80::1")}},
 	} {
 		value := FormatGatewayRoutes(routes)
+
 		got, err := ParseGatewayRoutes(map[string]string{GatewayRoutes: value})
 		if err != nil || !cmp.Equal(routes, got, equal, cmpopts.EquateEmpty()) {
 			t.Errorf("%s: %v, %v", value, got, err)
@@ -176,6 +189,7 @@ func FuzzParsePod(f *testing.F) {
 		if err != nil {
 			return
 		}
+
 		again, err := ParsePod(map[string]string{PodNetworks: FormatPod(pod)})
 		if err != nil || !cmp.Equal(pod, again, equal, cmpopts.EquateEmpty()) { // an empty list is not written
 			t.Errorf("%s: %+v, then %+v, %v", value, pod, again, err)
@@ -190,6 +204,7 @@ func TestSameGateway(t *testing.T) {
 	}
 	ours := FormatGateway(g)
 	theirs := strings.Replace(ours, `"mode"`, `"bridge-id":"breth0","mode"`, 1)
+
 	g.NextHops = nil
 	for _, tt := range []struct {
 		name, a, b string
@@ -211,11 +226,13 @@ func TestParseRoutablePods(t *testing.T) {
 	if _, err := ParseRoutablePods(nil); !errors.Is(err, ErrNotSet) {
 		t.Errorf("without the annotation: %v, want %v", err, ErrNotSet)
 	}
+
 	for text, want := range map[string]bool{"true": true, "false": false} {
 		if got, err := ParseRoutablePods(map[string]string{RoutablePods: text}); got != want || err != nil {
 			t.Errorf("%q: %v, %v, want %v", text, got, err, want)
 		}
 	}
+
 	if _, err := ParseRoutablePods(map[string]string{RoutablePods: "yes"}); err == nil {
 		t.Error(`"yes": no error`)
 	}

@@ -26,9 +26,11 @@ func FormatPod(p Pod) string {
 	if len(p.Addresses) == 1 {
 		v.Address = p.Addresses[0].String()
 	}
+
 	if len(p.Gateways) == 1 {
 		v.Gateway = p.Gateways[0].String()
 	}
+
 	return encode(map[string]podJSON{defaultNetwork: v})
 }
 
@@ -42,12 +44,14 @@ type firstPodJSON struct {
 // FormatFirstPod returns the value of FirstPod: the IPv4 address, if there is one.
 func FormatFirstPod(p Pod) string {
 	i := max(0, slices.IndexFunc(p.Addresses, func(a netip.Prefix) bool { return a.Addr().Is4() }))
+
 	v := firstPodJSON{Address: p.Addresses[i], MAC: p.MAC.String()}
 	for _, g := range p.Gateways {
 		if g.Is4() == v.Address.Addr().Is4() {
 			v.Gateway = g
 		}
 	}
+
 	return encode(v)
 }
 
@@ -56,17 +60,21 @@ func parseFirstPod(annotations map[string]string) (Pod, error) {
 	if err := get(annotations, FirstPod, &v); err != nil {
 		return Pod{}, err
 	}
+
 	if !v.Address.IsValid() {
 		return Pod{}, fmt.Errorf("parse annotation %s: no ip_address", FirstPod)
 	}
+
 	mac, err := net.ParseMAC(v.MAC)
 	if err != nil {
 		return Pod{}, fmt.Errorf("parse annotation %s: mac_address: %w", FirstPod, err)
 	}
+
 	p := Pod{Addresses: []netip.Prefix{v.Address}, MAC: mac}
 	if v.Gateway.IsValid() {
 		p.Gateways = []netip.Addr{v.Gateway}
 	}
+
 	return p, nil
 }
 
@@ -74,23 +82,29 @@ func parseFirstPod(annotations map[string]string) (Pod, error) {
 // generation's annotation is understood.
 func ParsePod(annotations map[string]string) (Pod, error) {
 	m := map[string]podJSON{}
+
 	err := get(annotations, PodNetworks, &m)
 	if errors.Is(err, ErrNotSet) {
 		if p, firstErr := parseFirstPod(annotations); !errors.Is(firstErr, ErrNotSet) {
 			return p, firstErr
 		}
 	}
+
 	if err != nil {
 		return Pod{}, err
 	}
+
 	v, ok := m[defaultNetwork]
 	if !ok || len(v.Addresses) == 0 {
-		return Pod{}, fmt.Errorf("parse annotation %s: no addresses of network %q", PodNetworks, defaultNetwork)
+		return Pod{}, fmt.Errorf("parse annotation %s: no addresses of network %q", PodNetworks,
+			defaultNetwork)
 	}
+
 	mac, err := net.ParseMAC(v.MAC)
 	if err != nil {
 		return Pod{}, fmt.Errorf("parse annotation %s: mac_address: %w", PodNetworks, err)
 	}
+
 	return Pod{Addresses: v.Addresses, MAC: mac, Gateways: v.Gateways}, nil
 }
 
@@ -103,13 +117,16 @@ func FormatLeavesBy(names []string) string {
 	if names == nil {
 		names = []string{}
 	}
+
 	return encode(names)
 }
 
 // ParseLeavesBy returns the nodes by whose gateways the node's pods leave.
 func ParseLeavesBy(annotations map[string]string) ([]string, error) {
 	var names []string
+
 	err := get(annotations, LeavesBy, &names)
+
 	return names, err
 }
 
@@ -120,20 +137,24 @@ func ParseLeavesBy(annotations map[string]string) ([]string, error) {
 // result is sorted. Controller and agents must agree.
 func HostAddresses(n *corev1.Node) []netip.Addr {
 	var out []netip.Addr
+
 	add := func(a netip.Addr) {
 		if a = a.Unmap().WithZone(""); a.IsGlobalUnicast() {
 			out = append(out, a)
 		}
 	}
 	own, _ := ParseHostCIDRs(n.Annotations) // nil if it is malformed
+
 	gateway, _ := ParseGateway(n.Annotations)
 	for _, p := range slices.Concat(own, gateway.Addresses) {
 		add(p.Addr())
 	}
+
 	subnets, _ := ParseNodeSubnets(n.Annotations)
 	for _, s := range subnets {
 		add(ManagementAddress(s).Addr())
 	}
+
 	if a, ok := ParseTunnelAddress(n.Annotations); ok {
 		add(a)
 	}
@@ -143,7 +164,9 @@ func HostAddresses(n *corev1.Node) []netip.Addr {
 			add(ip)
 		}
 	}
+
 	slices.SortFunc(out, netip.Addr.Compare)
+
 	return slices.Compact(out)
 }
 

@@ -43,20 +43,27 @@ func FormatPoolPorts(ports []PoolPort) (string, error) {
 	byTag := slices.SortedFunc(slices.Values(ports), func(a, b PoolPort) int { return a.Tag - b.Tag })
 
 	var b strings.Builder
+
 	for _, p := range byTag {
 		addresses := make([]string, len(p.Addresses))
 		for i, a := range p.Addresses {
 			addresses[i] = a.String()
 		}
-		fmt.Fprintf(&b, "%d %s %s %s %s", p.Tag, p.ID, p.MAC, strings.Join(addresses, ","), formatGroups(p.Groups))
+
+		fmt.Fprintf(&b, "%d %s %s %s %s", p.Tag, p.ID, p.MAC, strings.Join(addresses, ","),
+			formatGroups(p.Groups))
+
 		if p.Held {
 			b.WriteString(" held")
 		}
+
 		b.WriteByte('\n')
 	}
+
 	if _, err := ParsePoolPorts(b.String()); err != nil {
 		return "", fmt.Errorf("format pool: %w", err)
 	}
+
 	return b.String(), nil
 }
 
@@ -64,49 +71,63 @@ func FormatPoolPorts(ports []PoolPort) (string, error) {
 // line, from 1, and the field.
 func ParsePoolPorts(text string) ([]PoolPort, error) {
 	var ports []PoolPort
+
 	seen := map[string]bool{}
+
 	err := eachLine(text, func(fields []string) error {
 		if len(fields) != 5 && (len(fields) != 6 || fields[5] != "held") {
 			return fmt.Errorf("want tag, UUID, MAC, addresses, groups and at most \"held\"")
 		}
+
 		p, err := parsePoolPort(fields)
 		if err != nil {
 			return err
 		}
+
 		unique := []string{"tag " + strconv.Itoa(p.Tag), "port " + p.ID}
 		for _, a := range p.Addresses {
 			unique = append(unique, "address "+a.String())
 		}
+
 		for _, key := range unique {
 			if seen[key] {
 				return fmt.Errorf("%s is there twice", key)
 			}
+
 			seen[key] = true
 		}
+
 		ports = append(ports, p)
+
 		return nil
 	})
 	if err != nil {
 		return nil, fmt.Errorf("parse %s: %w", PoolPorts, err)
 	}
+
 	return ports, nil
 }
 
 func parsePoolPort(fields []string) (PoolPort, error) {
 	p := PoolPort{ID: fields[1], Held: len(fields) == 6}
+
 	var err error
 	if p.Tag, err = strconv.Atoi(fields[0]); err != nil || p.Tag < 1 || p.Tag > MaxTag {
 		return p, fmt.Errorf("tag: %q is not 1..%d", fields[0], MaxTag)
 	}
+
 	if !isUUID(p.ID) {
 		return p, fmt.Errorf("port: %q is not a UUID", p.ID)
 	}
+
 	if p.MAC, err = net.ParseMAC(fields[2]); err != nil {
 		return p, fmt.Errorf("mac: %w", err)
 	}
+
 	if err := CheckMAC(p.MAC); err != nil {
 		return p, fmt.Errorf("mac: %w", err)
 	}
+
 	for s := range strings.SplitSeq(fields[3], ",") {
 		a, err := netip.ParseAddr(s)
 		switch {
@@ -117,9 +138,12 @@ func parsePoolPort(fields []string) (PoolPort, error) {
 		case len(p.Addresses) == 2, len(p.Addresses) == 1 && p.Addresses[0].Is4() == a.Is4():
 			return p, fmt.Errorf("addresses: more than one of a family")
 		}
+
 		p.Addresses = append(p.Addresses, a)
 	}
+
 	p.Groups, err = parseGroups(fields[4])
+
 	return p, err
 }
 
@@ -147,8 +171,10 @@ func (p Pool) Gateway(a netip.Addr) (netip.Prefix, net.HardwareAddr, bool) {
 		}
 
 		mac, err := net.ParseMAC(text)
+
 		return gateway, mac, err == nil
 	}
+
 	return netip.Prefix{}, nil, false
 }
 
@@ -162,32 +188,39 @@ func ParsePool(text string) (Pool, error) {
 	if err := json.Unmarshal([]byte(text), &p); err != nil {
 		return Pool{}, fmt.Errorf("parse %s: %w", PoolNode, err)
 	}
+
 	for _, f := range []struct{ name, id string }{{"vif", p.VIF}, {"trunk", p.Trunk}, {"network", p.Network}} {
 		if f.id != "" && !isUUID(f.id) {
 			return Pool{}, fmt.Errorf("parse %s: %s: %q is not a UUID", PoolNode, f.name, f.id)
 		}
 	}
+
 	for _, g := range p.Groups {
 		if !isUUID(g) {
 			return Pool{}, fmt.Errorf("parse %s: groups: %q is not a UUID", PoolNode, g)
 		}
 	}
+
 	if p.Node == "" {
 		return Pool{}, fmt.Errorf("parse %s: node: empty", PoolNode)
 	}
+
 	if p.Network != "" || p.MTU != 0 {
 		if err := CheckPodMTU(p.MTU, false); err != nil {
 			return Pool{}, fmt.Errorf("parse %s: mtu: %w", PoolNode, err)
 		}
 	}
+
 	if err := checkGateways(p.Gateways); err != nil {
 		return Pool{}, fmt.Errorf("parse %s: gateways: %w", PoolNode, err)
 	}
+
 	return p, nil
 }
 
 func checkGateways(gateways map[netip.Prefix]string) error {
 	var checked []netip.Prefix
+
 	for _, g := range slices.SortedFunc(maps.Keys(gateways), netip.Prefix.Compare) {
 		mac, err := net.ParseMAC(gateways[g])
 		if err == nil {
@@ -206,8 +239,10 @@ func checkGateways(gateways map[netip.Prefix]string) error {
 		if i := slices.IndexFunc(checked, g.Overlaps); i >= 0 {
 			return fmt.Errorf("subnets of %s and %s overlap", checked[i], g)
 		}
+
 		checked = append(checked, g)
 	}
+
 	return nil
 }
 
@@ -215,16 +250,19 @@ func eachLine(text string, line func(fields []string) error) error {
 	if len(text) > maxPoolBytes {
 		return fmt.Errorf("%d bytes, want at most %d", len(text), maxPoolBytes)
 	}
+
 	n := 0
 	for l := range strings.Lines(text) {
 		n++
 		if n > MaxTag {
 			return fmt.Errorf("line %d: more than %d ports", n, MaxTag)
 		}
+
 		if err := line(strings.Fields(l)); err != nil {
 			return fmt.Errorf("line %d: %w", n, err)
 		}
 	}
+
 	return nil
 }
 
@@ -252,12 +290,14 @@ func parseGroups(s string) ([]string, error) {
 	case noGroups:
 		return []string{}, nil
 	}
+
 	groups := strings.Split(s, ",")
 	for _, g := range groups {
 		if !isUUID(g) {
 			return nil, fmt.Errorf("groups: %q is not a UUID", g)
 		}
 	}
+
 	return groups, nil
 }
 
@@ -266,6 +306,7 @@ func CheckUUID(s string) error {
 	if !isUUID(s) {
 		return fmt.Errorf("%q is not a UUID (lower case, with dashes)", s)
 	}
+
 	return nil
 }
 
@@ -274,11 +315,13 @@ func isUUID(s string) bool {
 	if len(s) != 36 {
 		return false
 	}
+
 	for i, c := range []byte(s) {
 		if dash := i == 8 || i == 13 || i == 18 || i == 23; dash != (c == '-') ||
 			!dash && !strings.ContainsRune("0123456789abcdef", rune(c)) {
 			return false
 		}
 	}
+
 	return true
 }

@@ -18,13 +18,16 @@ func TestPoolPortsRoundTrip(t *testing.T) {
 	text := line +
 		"6 11111111-1111-4111-8111-111111111116 fa:16:3e:00:00:06 10.1.0.6 ?\n" +
 		"4094 " + id2 + " fa:16:3e:00:00:07 10.1.0.7 - held\n"
+
 	ports, err := ParsePoolPorts(text)
 	if err != nil || len(ports) != 3 {
 		t.Fatalf("%+v, %v", ports, err)
 	}
+
 	if ports[0].Tag != 5 || ports[0].ID != id1 || ports[0].Held || !ports[2].Held {
 		t.Errorf("got %+v", ports)
 	}
+
 	groups := [][]string{ports[0].Groups, ports[1].Groups, ports[2].Groups}
 	if want := [][]string{{id2}, nil, {}}; !reflect.DeepEqual(groups, want) {
 		t.Errorf("got groups %#v, want %#v: known, unknown, and no groups", groups, want)
@@ -33,7 +36,9 @@ func TestPoolPortsRoundTrip(t *testing.T) {
 	if again, err := FormatPoolPorts(ports); err != nil || again != text {
 		t.Errorf("got %q, %v, want %q", again, err, text)
 	}
+
 	slices.Reverse(ports)
+
 	if again, err := FormatPoolPorts(ports); err != nil || again != text {
 		t.Errorf("of ports in another order: got %q, %v, want %q", again, err, text)
 	}
@@ -60,6 +65,7 @@ func TestPoolErrorsNameLineAndField(t *testing.T) {
 			t.Errorf("%s for %s: got %v, want %q", tt.new, tt.old, err, tt.want)
 		}
 	}
+
 	_, err := ParsePoolPorts(strings.Repeat(" ", maxPoolBytes+1))
 	if err == nil || !strings.Contains(err.Error(), "bytes") {
 		t.Errorf("too long: %v", err)
@@ -70,10 +76,12 @@ func TestPoolRoundTrip(t *testing.T) {
 	text := `{"cluster":"c","node":"n","vif":"` + id1 + `","trunk":"` + id2 + `","network":"` + id2 +
 		`","gateways":{"10.1.0.1/28":"fa:16:3e:00:00:01","fd00::1/64":"fa:16:3e:00:00:02"},"mtu":1442,` +
 		`"groups":["` + id1 + `","` + id2 + `"]}`
+
 	p, err := ParsePool(text)
 	if err != nil || FormatPool(p) != text {
 		t.Fatalf("%+v, %v", p, err)
 	}
+
 	for _, field := range []struct{ old, new, want string }{
 		{id1, "x", "vif:"},
 		{"1442", "100", "mtu:"},
@@ -123,6 +131,7 @@ func TestPool_gatewayIsOfTheAddressesSubnet(t *testing.T) {
 			t.Errorf("%s: got a gateway: %v, want %v", tt.address, ok, want)
 			continue
 		}
+
 		if ok && (gateway.String() != tt.gateway || mac.String() != tt.mac) {
 			t.Errorf("%s: got %s by %s, want %s by %s", tt.address, gateway, mac, tt.gateway, tt.mac)
 		}
@@ -137,11 +146,14 @@ func FuzzParsePoolPorts(f *testing.F) {
 		if err != nil {
 			return
 		}
+
 		formatted, err := FormatPoolPorts(ports)
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		slices.SortFunc(ports, func(a, b PoolPort) int { return a.Tag - b.Tag })
+
 		if again, err := ParsePoolPorts(formatted); err != nil || !reflect.DeepEqual(ports, again) {
 			t.Errorf("%q: %+v, then %+v, %v", text, ports, again, err)
 		}

@@ -32,6 +32,7 @@ func FormatRequest(r Request) string {
 	if r.MAC != nil {
 		v["mac"] = r.MAC.String()
 	}
+
 	return encode(v)
 }
 
@@ -42,57 +43,73 @@ func ParseRequest(annotations map[string]string) (Request, error) {
 	if !strings.HasPrefix(text, "{") && !strings.HasPrefix(text, "[") {
 		return Request{}, nil
 	}
+
 	fail := func(err error) (Request, error) {
 		return Request{}, fmt.Errorf("parse annotation %s: %w", DefaultNetwork, err)
 	}
+
 	if !strings.HasPrefix(text, "[") {
 		text = "[" + text + "]"
 	}
+
 	var list []requestJSON
 	if err := json.Unmarshal([]byte(text), &list); err != nil {
 		return fail(err)
 	}
+
 	if len(list) != 1 {
 		return fail(fmt.Errorf("%d networks, want 1", len(list)))
 	}
+
 	var r Request
+
 	for _, s := range list[0].IPs {
 		a, err := parseRequested(s)
 		if err != nil {
 			return fail(err)
 		}
+
 		for _, other := range r.Addresses {
 			if other.Is4() == a.Is4() {
 				return fail(fmt.Errorf("ips %s and %s are of one family", other, a))
 			}
 		}
+
 		r.Addresses = append(r.Addresses, a)
 	}
+
 	if list[0].MAC != "" {
 		mac, err := net.ParseMAC(list[0].MAC)
 		if err != nil {
 			return fail(fmt.Errorf("mac: %w", err))
 		}
+
 		if err := CheckMAC(mac); err != nil {
 			return fail(fmt.Errorf("mac: %w", err))
 		}
+
 		r.MAC = mac
 	}
+
 	return r, nil
 }
 
 func parseRequested(s string) (netip.Addr, error) {
 	text, _, _ := strings.Cut(s, "/")
+
 	a, err := netip.ParseAddr(text)
 	if err == nil && strings.Contains(s, "/") {
 		_, err = netip.ParsePrefix(s)
 	}
+
 	if err != nil {
 		return netip.Addr{}, fmt.Errorf("ips: %w", err)
 	}
+
 	if a.Zone() != "" {
 		return netip.Addr{}, fmt.Errorf("ips: %s has a zone", a)
 	}
+
 	return a.Unmap(), nil
 }
 
@@ -107,5 +124,6 @@ func CheckMAC(mac net.HardwareAddr) error {
 	case mac.String() == "00:00:00:00:00:00":
 		return fmt.Errorf("%s is no address", mac)
 	}
+
 	return nil
 }

@@ -34,15 +34,19 @@ func TestParseRequest(t *testing.T) {
 				if err == nil || tt.err == "" || !strings.Contains(err.Error(), tt.err) {
 					t.Errorf("error %v, want one with %q", err, tt.err)
 				}
+
 				return
 			}
+
 			var text []string
 			for _, a := range got.Addresses {
 				text = append(text, a.String())
 			}
+
 			if got.MAC != nil {
 				text = append(text, got.MAC.String())
 			}
+
 			if s := strings.Join(text, " "); s != tt.want {
 				t.Errorf("request %q, want %q", s, tt.want)
 			}
@@ -57,6 +61,7 @@ func FuzzParseRequest(f *testing.F) {
 		if err != nil {
 			return
 		}
+
 		again, err := annotation.ParseRequest(map[string]string{annotation.DefaultNetwork: annotation.FormatRequest(got)})
 		if err != nil || len(again.Addresses) != len(got.Addresses) || again.MAC.String() != got.MAC.String() {
 			t.Errorf("%q: %v, then %v, %v", value, got, again, err)

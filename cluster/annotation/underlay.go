@@ -40,6 +40,7 @@ func ParseUnderlay(annotations map[string]string) (VIF, error) {
 	if err := get(annotations, Underlay, &v); err != nil {
 		return VIF{}, err
 	}
+
 	mac, err := net.ParseMAC(v.MAC)
 	switch {
 	case err != nil:
@@ -53,6 +54,7 @@ func ParseUnderlay(annotations map[string]string) (VIF, error) {
 	case v.Ports < 0:
 		return VIF{}, fmt.Errorf("parse annotation %s: ports %d: want 0 or more", Underlay, v.Ports)
 	}
+
 	return VIF{ID: v.ID, MAC: mac, Address: v.Address.Unmap(), MTU: v.MTU, Ports: v.Ports}, nil
 }
 
@@ -62,9 +64,11 @@ func ParseUnderlayPrefixLength(annotations map[string]string) (int, error) {
 	if !ok {
 		return 0, fmt.Errorf("%s: %w", UnderlayPrefixLength, ErrNotSet)
 	}
+
 	var n int
 	if err := get(map[string]string{UnderlayPrefixLength: text}, UnderlayPrefixLength, &n); err != nil {
 		return 0, err
 	}
+
 	return n, nil
 }

@@ -24,13 +24,16 @@ func ControllerConfig(in *rest.Config) *rest.Config {
 	c := rest.CopyConfig(in)
 	c.ContentType = runtime.ContentTypeProtobuf
 	c.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
+
 	c.UserAgent = UserAgent
 	if c.QPS == 0 && c.RateLimiter == nil {
 		c.QPS, c.Burst = 200, 400
 	}
+
 	if c.QPS > 0 && c.RateLimiter == nil {
 		c.RateLimiter = flowcontrol.NewTokenBucketRateLimiter(c.QPS, max(c.Burst, 1))
 	}
+
 	return c
 }
 
@@ -42,18 +45,22 @@ func Probe(ctx context.Context, client kubernetes.Interface, report func(error),
 	for answers := true; ; {
 		once, cancel := context.WithTimeout(ctx, timeout)
 		err := client.Discovery().RESTClient().Get().AbsPath("/version").Do(once).Error()
+
 		cancel()
+
 		if ctx.Err() != nil {
 			return nil
 		}
 
 		report(err)
+
 		switch {
 		case err != nil && answers:
 			log.Warn("API server does not answer", "err", err)
 		case err == nil && !answers:
 			log.Info("API server answers")
 		}
+
 		answers = err == nil
 
 		select {

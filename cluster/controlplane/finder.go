@@ -56,26 +56,32 @@ func New(o Options) (*Finder, error) {
 			return net.DefaultResolver.LookupNetIP(ctx, "ip", name)
 		}
 	}
+
 	f := &Finder{o: o, answers: map[string][]netip.Addr{}}
 
 	api, err := apiServer(o.API)
 	if err != nil {
 		return nil, err
 	}
+
 	f.servers = append(f.servers, api)
+
 	for _, address := range o.Databases {
 		kind, rest, _ := strings.Cut(address, ":")
 		if kind != "tcp" && kind != "ssl" {
 			continue
 		}
+
 		s, err := newServer(service.Database, rest)
 		if err != nil {
 			return nil, fmt.Errorf("read database address %q: %w", address, err)
 		}
+
 		f.servers = append(f.servers, s)
 	}
 
 	f.publish()
+
 	return f, nil
 }
 
@@ -84,10 +90,12 @@ func apiServer(config *rest.Config) (server, error) {
 	if err != nil {
 		return server{}, fmt.Errorf("read the API server's address %q: %w", config.Host, err)
 	}
+
 	port := url.Port()
 	if port == "" {
 		port = map[string]string{"http": "80", "https": "443"}[url.Scheme]
 	}
+
 	return newServer(service.APIServer, net.JoinHostPort(url.Hostname(), port))
 }
 
@@ -96,10 +104,12 @@ func newServer(kind service.Server, at string) (server, error) {
 	if err != nil {
 		return server{}, err
 	}
+
 	port, err := strconv.ParseUint(text, 10, 16)
 	if err != nil {
 		return server{}, err
 	}
+
 	return server{kind, host, uint16(port)}, nil
 }
 
@@ -112,6 +122,7 @@ func (f *Finder) Run(ctx context.Context) error {
 		<-ctx.Done()
 		return nil
 	}
+
 	return loop.Run(ctx, loop.Options{
 		Name: "addresses of the control plane", Wake: loop.NewSignal(),
 		Apply: f.resolve, Resync: again, Log: f.o.Log,
@@ -126,43 +137,53 @@ func (f *Finder) names() []string {
 			out = append(out, s.host)
 		}
 	}
+
 	return out
 }
 
 func (f *Finder) resolve(ctx context.Context) error {
 	var errs []error
+
 	for _, name := range f.names() {
 		answer, err := f.o.Resolve(ctx, name)
 		if err != nil {
 			errs = append(errs, fmt.Errorf("resolve %q: %w", name, err))
 			continue
 		}
+
 		f.answers[name] = answer
 	}
 
 	was := f.Found()
 	f.publish()
+
 	if now := f.Found(); !now.Equal(was) {
 		f.o.Log.Info("addresses of the control plane changed", "servers", now.String())
+
 		if f.o.Changed != nil {
 			f.o.Changed(was, now)
 		}
 	}
+
 	return errors.Join(errs...)
 }
 
 // publish makes the known addresses the result of Found.
 func (f *Finder) publish() {
 	var all service.ControlPlane
+
 	for _, s := range f.servers {
 		var at []netip.AddrPort
 		if a, err := netip.ParseAddr(s.host); err == nil {
 			at = append(at, netip.AddrPortFrom(a, s.port))
 		}
+
 		for _, a := range f.answers[s.host] {
 			at = append(at, netip.AddrPortFrom(a, s.port))
 		}
+
 		all = all.With(service.NewControlPlane(s.kind, at, f.o.Services))
 	}
+
 	f.found.Store(&all)
 }

@@ -61,11 +61,13 @@ func TestFinder_readsSettings(t *testing.T) {
 func TestFinder_followsNames(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var answer atomic.Pointer[[]netip.Addr]
+
 		set := func(addrs ...string) {
 			var out []netip.Addr
 			for _, a := range addrs {
 				out = append(out, netip.MustParseAddr(a))
 			}
+
 			answer.Store(&out)
 		}
 		o := options("https://api.example:6443", "ssl:192.0.2.7:6641")
@@ -73,26 +75,33 @@ func TestFinder_followsNames(t *testing.T) {
 			if a := answer.Load(); a != nil && name == "api.example" {
 				return *a, nil
 			}
+
 			return nil, errors.New("no such host")
 		}
 		changes := 0
 		o.Changed = func(was, now service.ControlPlane) {
 			changes++
+
 			if was.Equal(now) {
 				t.Error("a change without a difference")
 			}
 		}
+
 		f, err := controlplane.New(o)
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		ctx, cancel := context.WithCancel(t.Context())
+
 		done := make(chan error)
 		go func() { done <- f.Run(ctx) }()
+
 		check := func(when, want string, wantChanges int) {
 			t.Helper()
 			time.Sleep(2 * time.Minute)
 			synctest.Wait()
+
 			if got := f.Found().String(); got != want || changes != wantChanges {
 				t.Errorf("%s: found %s after %d changes, want %s after %d", when, got, changes, want, wantChanges)
 			}
@@ -105,6 +114,7 @@ func TestFinder_followsNames(t *testing.T) {
 		set("192.0.2.6")
 		check("another address", "[192.0.2.6:6443 192.0.2.7:6641]", 2)
 		cancel()
+
 		if err := <-done; err != nil {
 			t.Error(err)
 		}

@@ -47,6 +47,7 @@ func WriteOnce(ctx context.Context, client kubernetes.Interface, e Event) error 
 	if apierrors.IsAlreadyExists(err) {
 		return nil
 	}
+
 	return err
 }
 
@@ -56,13 +57,16 @@ func (e Event) name() string {
 	for _, part := range []string{e.About.Kind, string(e.About.UID), e.Reason, e.Message} {
 		fmt.Fprintf(sum, "%d:%s", len(part), part)
 	}
+
 	const mostName = 253 - len(".0123456789abcdef")
+
 	return fmt.Sprintf("%s.%016x", e.About.Name[:min(len(e.About.Name), mostName)], sum.Sum64())
 }
 
 func (e Event) create(ctx context.Context, client kubernetes.Interface, meta metav1.ObjectMeta) error {
 	ctx, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
+
 	now := metav1.Now()
 	text := strings.ToValidUTF8(e.Message[:min(len(e.Message), mostText)], "")
 	meta.Namespace = cmp.Or(e.About.Namespace, metav1.NamespaceDefault)
@@ -74,7 +78,9 @@ func (e Event) create(ctx context.Context, client kubernetes.Interface, meta met
 		FirstTimestamp: now, LastTimestamp: now, Count: 1,
 	}, metav1.CreateOptions{})
 	if err != nil {
-		return fmt.Errorf("write event %s about %s %s: %w", e.Reason, strings.ToLower(e.About.Kind), e.About.Name, err)
+		return fmt.Errorf("write event %s about %s %s: %w", e.Reason, strings.ToLower(e.About.Kind),
+			e.About.Name, err)
 	}
+
 	return nil
 }

@@ -46,6 +46,7 @@ func New[L runtime.Object](client Client[L], o Options) *Informer {
 	if o.Select == nil {
 		o.Select = func(*metav1.ListOptions) {}
 	}
+
 	s := &stream{
 		name: o.Name, retryMax: o.RetryMax, log: o.Log,
 		list: func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
@@ -68,6 +69,7 @@ func New[L runtime.Object](client Client[L], o Options) *Informer {
 			cache.DefaultWatchErrorHandler(ctx, r, err)
 		}
 	})
+
 	return &Informer{inf, o.Name, s}
 }
 
@@ -78,5 +80,6 @@ func (i *Informer) Behind() error {
 	if !i.HasSynced() {
 		return fmt.Errorf("%s are not listed yet", i.Name)
 	}
+
 	return i.stream.behind(time.Now())
 }

@@ -35,6 +35,7 @@ func (p plainLists) Watch(ctx context.Context, o metav1.ListOptions) (watch.Inte
 	if o.SendInitialEvents != nil {
 		return nil, apierrors.NewBadRequest("sendInitialEvents is forbidden")
 	}
+
 	return p.ConfigMapInterface.Watch(ctx, o)
 }
 
@@ -53,16 +54,20 @@ func newRestorable(t *testing.T) *restorable {
 	if err := platform.Default(t.Output()); err != nil {
 		t.Fatal(err)
 	}
+
 	dir := t.TempDir()
+
 	s, err := kube.Start(t.Context(), kube.Options{Dir: dir, Binary: kubetest.Binary(t)})
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	t.Cleanup(func() {
 		if err := s.Stop(); err != nil {
 			t.Error(err)
 		}
 	})
+
 	config := rest.CopyConfig(s.RestConfig())
 	config.QPS = -1
 	r := &restorable{Server: s, t: t, dir: dir, client: kubernetes.NewForConfigOrDie(config)}
@@ -72,14 +77,17 @@ func newRestorable(t *testing.T) *restorable {
 	ours.Dial = func(ctx context.Context, network, address string) (net.Conn, error) {
 		r.held.RLock()
 		defer r.held.RUnlock()
+
 		return dial(ctx, network, address)
 	}
 	maps := kubernetes.NewForConfigOrDie(ours).CoreV1().ConfigMaps(metav1.NamespaceDefault)
 	options := informer.Options{Name: "ConfigMaps", Example: &corev1.ConfigMap{}, RetryMax: time.Second, Log: slog.New(slog.NewTextHandler(t.Output(), nil))}
+
 	r.informers = map[string]*informer.Informer{"streamed lists": informer.New(maps, options), "plain lists": informer.New(plainLists{maps}, options)}
 	for _, inf := range r.informers {
 		go inf.RunWithContext(t.Context())
 	}
+
 	return r
 }
 
@@ -88,10 +96,12 @@ func (r *restorable) put(name, value string) {
 	r.t.Helper()
 	maps := r.client.CoreV1().ConfigMaps(metav1.NamespaceDefault)
 	m := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name}, Data: map[string]string{"value": value}}
+
 	_, err := maps.Create(r.t.Context(), m, metav1.CreateOptions{})
 	if apierrors.IsAlreadyExists(err) {
 		_, err = maps.Update(r.t.Context(), m, metav1.UpdateOptions{})
 	}
+
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -100,6 +110,7 @@ func (r *restorable) put(name, value string) {
 // advance raises the database's revision by a number of changes.
 func (r *restorable) advance(changes int) {
 	r.t.Helper()
+
 	for i := range changes {
 		r.put("counter", fmt.Sprint(i))
 	}
@@ -111,12 +122,14 @@ func value(inf *informer.Informer, name string) string {
 	if !ok {
 		return ""
 	}
+
 	return o.(*corev1.ConfigMap).Data["value"]
 }
 
 // awaitInSync waits until no informer is behind.
 func (r *restorable) awaitInSync() {
 	r.t.Helper()
+
 	for name, inf := range r.informers {
 		await(r.t, name+": not behind", func() bool { return inf.Behind() == nil })
 	}
@@ -125,35 +138,44 @@ func (r *restorable) awaitInSync() {
 // backup copies the data of etcd, which stands still for that, as after a crash.
 func (r *restorable) backup() (dir string) {
 	r.t.Helper()
+
 	etcd, err := process.Load(filepath.Join(r.dir, "etcd.pid"))
 	if err != nil {
 		r.t.Fatal(err)
 	}
+
 	if err := etcd.Signal(syscall.SIGSTOP); err != nil {
 		r.t.Fatal(err)
 	}
+
 	dir = filepath.Join(r.t.TempDir(), "etcd")
 	if err := os.CopyFS(dir, os.DirFS(r.Data())); err != nil {
 		r.t.Fatal(err)
 	}
+
 	if err := etcd.Signal(syscall.SIGCONT); err != nil {
 		r.t.Fatal(err)
 	}
+
 	return dir
 }
 
 // restore stops the server, replaces its data and starts it again.
 func (r *restorable) restore(backup string) {
 	r.t.Helper()
+
 	if err := r.Stop(); err != nil {
 		r.t.Fatal(err)
 	}
+
 	if err := os.RemoveAll(r.Data()); err != nil {
 		r.t.Fatal(err)
 	}
+
 	if err := os.CopyFS(r.Data(), os.DirFS(backup)); err != nil {
 		r.t.Fatal(err)
 	}
+
 	if err := r.Restart(r.t.Context()); err != nil {
 		r.t.Fatal(err)
 	}
@@ -163,15 +185,21 @@ func (r *restorable) restore(backup string) {
 // Informers that list at the copy's version are behind for longer than the limit.
 func (r *restorable) checkRestored() {
 	r.t.Helper()
+
 	const limit = 20 * time.Second
+
 	began := time.Now()
+
 	for name, inf := range r.informers {
 		await(r.t, name+": not behind", func() bool { return inf.Behind() == nil })
+
 		took := time.Since(began)
 		r.t.Logf("%s: not behind after %.1f s", name, took.Seconds())
+
 		if took > limit {
 			r.t.Errorf("%s: behind for %s, want %s at most", name, took, limit)
 		}
+
 		for object, want := range map[string]string{"changed": "early", "created": "", "deleted": "early", "new": "late"} {
 			if got := value(inf, object); got != want {
 				r.t.Errorf("%s: not behind, but %s is %q, want %q", name, object, got, want)
@@ -185,10 +213,13 @@ func (r *restorable) diverge() {
 	r.t.Helper()
 	r.put("changed", "late")
 	r.put("created", "late")
+
 	if err := r.client.CoreV1().ConfigMaps(metav1.NamespaceDefault).Delete(r.t.Context(), "deleted", metav1.DeleteOptions{}); err != nil {
 		r.t.Fatal(err)
 	}
+
 	r.advance(300)
+
 	for name, inf := range r.informers {
 		await(r.t, name+": all changes", func() bool { return value(inf, "counter") == "299" && inf.Behind() == nil })
 	}
@@ -211,6 +242,7 @@ func TestRestored_earlierRevision(t *testing.T) {
 	r.put("new", "late")
 	r.held.Unlock()
 	r.checkRestored()
+
 	for name, all := range reasons() {
 		if !strings.Contains(all, "of a later state") {
 			t.Errorf("%s: never behind because of a restore, but: %s", name, all)
@@ -218,6 +250,7 @@ func TestRestored_earlierRevision(t *testing.T) {
 	}
 
 	r.put("new", "later")
+
 	for name, inf := range r.informers {
 		await(t, name+": the next change", func() bool { return value(inf, "new") == "later" })
 	}
@@ -227,6 +260,7 @@ func TestRestored_earlierRevision(t *testing.T) {
 func (r *restorable) recordReasons() (end func() map[string]string) {
 	stop := make(chan struct{})
 	all := map[string]string{}
+
 	var recording sync.WaitGroup
 	recording.Go(func() {
 		for {
@@ -235,6 +269,7 @@ func (r *restorable) recordReasons() (end func() map[string]string) {
 					all[name] += err.Error() + "\n"
 				}
 			}
+
 			select {
 			case <-stop:
 				return
@@ -242,9 +277,11 @@ func (r *restorable) recordReasons() (end func() map[string]string) {
 			}
 		}
 	})
+
 	return func() map[string]string {
 		close(stop)
 		recording.Wait()
+
 		return all
 	}
 }
@@ -255,6 +292,7 @@ func TestRestored_laterRevision(t *testing.T) {
 	if testing.Short() {
 		t.Skip("a second restore takes too long: .ci/full has it, part outages")
 	}
+
 	r := newRestorable(t)
 	r.put("changed", "early")
 	r.put("deleted", "early")

@@ -66,6 +66,7 @@ func (s *stream) watch(ctx context.Context, o metav1.ListOptions) (watch.Interfa
 	pause := wait.Backoff{Duration: retryMin, Factor: 2, Jitter: 1, Steps: 64, Cap: s.retryMax}
 	began := time.Now()
 	away := false // the API server did not answer a request
+
 	for {
 		from, err := s.open(ctx, o)
 		if err == nil && !listing {
@@ -73,15 +74,19 @@ func (s *stream) watch(ctx context.Context, o metav1.ListOptions) (watch.Interfa
 				from.Stop()
 			}
 		}
+
 		if err == nil {
 			return s.follow(from, listing), nil
 		}
 
 		s.fail(ctx, err)
+
 		if !temporary(err) {
 			return nil, err
 		}
+
 		away = away || !apierrors.IsTooManyRequests(err)
+
 		select {
 		case <-ctx.Done():
 			return nil, ctx.Err()
@@ -101,6 +106,7 @@ func (s *stream) continues(ctx context.Context, version string, outage bool) err
 	if err != nil {
 		return err
 	}
+
 	m, err := meta.ListAccessor(list)
 	if err != nil {
 		return fmt.Errorf("read version of list of %s: %w", s.name, err)
@@ -109,11 +115,15 @@ func (s *stream) continues(ctx context.Context, version string, outage bool) err
 	now := m.GetResourceVersion()
 	if order, err := resourceversion.CompareResourceVersion(now, version); err == nil && order < 0 {
 		s.setRestored(version, now)
-		return apierrors.NewResourceExpired(fmt.Sprintf("the API server is at version %s, before %s", now, version))
+		return apierrors.NewResourceExpired(
+			fmt.Sprintf("the API server is at version %s, before %s", now, version),
+		)
 	}
+
 	if outage { // a restored database may have passed the copy's version
 		return apierrors.NewResourceExpired("the API server may have been restored")
 	}
+
 	return nil
 }
 
@@ -121,9 +131,12 @@ func (s *stream) continues(ctx context.Context, version string, outage bool) err
 func (s *stream) setRestored(from, to string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+
 	if !s.restored {
-		s.log.Warn("the API server was restored to an earlier state: listing again", "resource", s.name, "from", from, "to", to)
+		s.log.Warn("the API server was restored to an earlier state: listing again", "resource", s.name,
+			"from", from, "to", to)
 	}
+
 	s.restored = true
 }
 
@@ -133,6 +146,7 @@ func (s *stream) setRestored(from, to string) {
 func (s *stream) rewind(o *metav1.ListOptions) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+
 	if s.restored && o.Continue == "" {
 		o.ResourceVersion = ""
 	}
@@ -143,17 +157,21 @@ func (s *stream) rewind(o *metav1.ListOptions) {
 func (s *stream) follow(from watch.Interface, listing bool) watch.Interface {
 	events := make(chan watch.Event)
 	to := watch.NewProxyWatcher(events)
+
 	s.mu.Lock()
 	s.serial++
 	serial := s.serial
 	s.mu.Unlock()
+
 	if !listing {
 		s.set(serial, true)
 	}
+
 	go func() {
 		defer close(events)
 		defer from.Stop()
 		defer s.set(serial, false)
+
 		for {
 			select {
 			case <-to.StopChan():
@@ -162,10 +180,13 @@ func (s *stream) follow(from watch.Interface, listing bool) watch.Interface {
 				if !ok {
 					return
 				}
+
 				if listing && e.Type == watch.Bookmark && endsList(e) {
 					listing = false
+
 					s.set(serial, true)
 				}
+
 				select {
 				case <-to.StopChan():
 					return
@@ -174,6 +195,7 @@ func (s *stream) follow(from watch.Interface, listing bool) watch.Interface {
 			}
 		}
 	}()
+
 	return to
 }
 
@@ -186,10 +208,13 @@ func endsList(e watch.Event) bool {
 func (s *stream) set(serial int, follows bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+
 	if serial != s.serial {
 		return
 	}
+
 	restored := s.restored
+
 	s.restored = restored && !follows
 	if follows == s.follows {
 		return
@@ -197,11 +222,13 @@ func (s *stream) set(serial int, follows bool) {
 
 	now := time.Now()
 	lost := now.Sub(s.changed)
+
 	s.late = follows && !s.changed.IsZero() && (lost > grace || restored)
 	if follows && s.failed {
 		s.failed = false
 		s.log.Info("watching again", "resource", s.name)
 	}
+
 	s.follows, s.changed = follows, now
 }
 
@@ -209,20 +236,25 @@ func (s *stream) set(serial int, follows bool) {
 func (s *stream) fail(ctx context.Context, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+
 	if s.failed || ctx.Err() != nil || apierrors.IsResourceExpired(err) || apierrors.IsGone(err) {
 		return // expired: the reflector lists the objects again, which is usual
 	}
+
 	s.failed = true
+
 	var request *url.Error // its text repeats the whole request
 	if errors.As(err, &request) {
 		err = request.Err
 	}
+
 	s.log.Warn("cannot watch", "resource", s.name, "err", err)
 }
 
 func (s *stream) behind(now time.Time) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+
 	since := now.Sub(s.changed)
 	switch {
 	case s.restored:
@@ -234,6 +266,7 @@ func (s *stream) behind(now time.Time) error {
 	case s.follows && s.late && since < grace:
 		return fmt.Errorf("%s are watched again, for less than %s", s.name, grace)
 	}
+
 	return nil
 }
 
@@ -241,6 +274,8 @@ func (s *stream) behind(now time.Time) error {
 // the API server cannot answer now.
 func temporary(err error) bool {
 	var status apierrors.APIStatus
+
 	return !errors.As(err, &status) || apierrors.IsTooManyRequests(err) || apierrors.IsServiceUnavailable(err) ||
-		apierrors.IsServerTimeout(err) || apierrors.IsInternalError(err)
+		apierrors.IsServerTimeout(err) ||
+		apierrors.IsInternalError(err)
 }

@@ -30,33 +30,42 @@ func (s *standinAPI) Watch(_ context.Context, o metav1.ListOptions) (watch.Inter
 	if o.SendInitialEvents == nil || !*o.SendInitialEvents {
 		return nil, errors.New("only with everything first")
 	}
+
 	w := watch.NewFakeWithChanSize(8, false)
 	s.watches <- w
+
 	return w, nil
 }
 
 // TestStreamedList: a list that is streamed is complete with its bookmark, and not before.
 func TestStreamedList(t *testing.T) {
 	api := &standinAPI{t, make(chan *watch.FakeWatcher)}
+
 	inf := informer.New(api, informer.Options{Name: "namespaces", Example: &corev1.Namespace{}, RetryMax: time.Second, Log: slog.New(slog.DiscardHandler)})
 	go inf.RunWithContext(t.Context())
+
 	ns := func(name, version string) *corev1.Namespace {
 		return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, ResourceVersion: version}}
 	}
 	w := <-api.watches
 	w.Add(ns("a", "1"))
 	time.Sleep(50 * time.Millisecond) // it would take as long to be wrong
+
 	if err := inf.Behind(); err == nil {
 		t.Error("not behind, with part of the list")
 	}
+
 	end := ns("", "2")
 	end.Annotations = map[string]string{metav1.InitialEventsAnnotationKey: "true"}
+
 	w.Action(watch.Bookmark, ns("", "1")) // of another kind: no end
 	w.Action(watch.Bookmark, end)
 	await(t, "it is not behind", func() bool { return inf.Behind() == nil })
+
 	if keys := inf.GetIndexer().ListKeys(); len(keys) != 1 || keys[0] != "a" {
 		t.Errorf("namespaces %v", keys)
 	}
+
 	w.Modify(ns("a", "3"))
 	await(t, "a change comes", func() bool {
 		o, _, _ := inf.GetIndexer().GetByKey("a")

@@ -27,11 +27,14 @@ const (
 func Of(is4 bool) Addresses {
 	if is4 {
 		return Addresses{
-			Subnet: netip.PrefixFrom(netip.AddrFrom4([4]byte{169, 254, 169, 0}), 29),
-			OVN:    netip.AddrFrom4([4]byte{169, 254, 169, 1}), Host: netip.AddrFrom4([4]byte{169, 254, 169, 2}),
+			Subnet:  netip.PrefixFrom(netip.AddrFrom4([4]byte{169, 254, 169, 0}), 29),
+			OVN:     netip.AddrFrom4([4]byte{169, 254, 169, 1}),
+			Host:    netip.AddrFrom4([4]byte{169, 254, 169, 2}),
 			NextHop: netip.AddrFrom4([4]byte{169, 254, 169, 4}),
 		}
 	}
+
 	six := func(last byte) netip.Addr { return netip.AddrFrom16([16]byte{0: 0xfd, 1: 0x69, 15: last}) }
+
 	return Addresses{Subnet: netip.PrefixFrom(six(0), 125), OVN: six(1), Host: six(2), NextHop: six(4)}
 }

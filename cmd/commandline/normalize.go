@@ -20,8 +20,10 @@ func Normalize(root *cobra.Command, args []string) []string {
 	if len(args) > 0 && strings.HasPrefix(args[0], cobra.ShellCompRequestCmd) {
 		return args
 	}
+
 	c, rest := Find(root, args)
 	out := slices.Clone(args[:len(args)-len(rest)])
+
 	args = rest
 	switch {
 	case len(args) > 0 && args[0] == "help" && c.HasParent() && !c.DisableFlagParsing:
@@ -29,6 +31,7 @@ func Normalize(root *cobra.Command, args []string) []string {
 	case c.DisableFlagParsing:
 		return append(out, args...)
 	}
+
 	for i := 0; i < len(args); i++ {
 		a := args[i]
 		switch {
@@ -38,7 +41,9 @@ func Normalize(root *cobra.Command, args []string) []string {
 			out = append(out, a)
 			continue
 		}
+
 		name, value, joined := strings.Cut(strings.TrimPrefix(a[1:], "-"), "=")
+
 		flag := c.Flags().Lookup(name)
 		switch {
 		case flag == nil && name == "h":
@@ -56,6 +61,7 @@ func Normalize(root *cobra.Command, args []string) []string {
 			out = append(out, "--"+name)
 		}
 	}
+
 	return out
 }
 
@@ -69,8 +75,10 @@ func Find(root *cobra.Command, args []string) (*cobra.Command, []string) {
 		if next == nil {
 			break
 		}
+
 		c, args = next, args[1:]
 	}
+
 	return c, args
 }
 
@@ -79,6 +87,7 @@ func child(c *cobra.Command, name string) *cobra.Command {
 	if i < 0 {
 		return nil
 	}
+
 	return c.Commands()[i]
 }
 

@@ -12,6 +12,7 @@ func TestNormalize(t *testing.T) {
 	tree := func() *cobra.Command {
 		root := &cobra.Command{Use: "p", Run: func(*cobra.Command, []string) {}}
 		root.Flags().String("name", "", "")
+
 		run := &cobra.Command{Use: "run", Run: func(*cobra.Command, []string) {}}
 		run.Flags().Bool("fast", false, "")
 		run.Flags().Int("n", 0, "")
@@ -20,8 +21,10 @@ func TestNormalize(t *testing.T) {
 		exec := &cobra.Command{Use: "exec", Run: func(*cobra.Command, []string) {}}
 		exec.Flags().String("dir", "", "")
 		StopAtArgument(exec)
+
 		raw := &cobra.Command{Use: "raw", DisableFlagParsing: true, Run: func(*cobra.Command, []string) {}}
 		root.AddCommand(run, exec, raw)
+
 		return root
 	}
 	for typed, want := range map[string]string{

@@ -25,20 +25,28 @@ func Run(ctx context.Context, root *cobra.Command, args []string, stdout, stderr
 	if len(args) == 0 && root.HasSubCommands() {
 		args = []string{"--help"}
 	}
+
 	root.SetOut(stdout)
 	root.SetErr(stderr)
 	root.SetArgs(Normalize(root, args))
+
 	c, err := root.ExecuteContextC(ctx)
 	if err == nil || errors.As(err, new(ExitStatus)) || c == root {
 		return err
 	}
+
 	return fmt.Errorf("%s: %w", strings.TrimPrefix(c.CommandPath(), root.Name()+" "), err)
 }
 
 // Main runs a program with args until it ends or gets SIGINT or SIGTERM, and exits with its status.
-func Main(program string, args []string, run func(ctx context.Context, args []string, stdout, stderr io.Writer) error) {
+func Main(
+	program string,
+	args []string,
+	run func(ctx context.Context, args []string, stdout, stderr io.Writer) error,
+) {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	code := Status(program, run(ctx, args, os.Stdout, os.Stderr), os.Stderr)
+
 	stop()
 	os.Exit(code)
 }
@@ -53,7 +61,9 @@ func Status(program string, err error, stderr io.Writer) int {
 	case errors.As(err, &status):
 		return int(status)
 	}
+
 	fmt.Fprintf(stderr, "%s: %s\n", program, strings.ReplaceAll(err.Error(), "\n", "; "))
+
 	return 1
 }
 
@@ -65,14 +75,17 @@ func Prepare(root *cobra.Command) {
 		return fmt.Errorf("%w; see '%s --help'", err, c.CommandPath())
 	})
 	root.SetHelpCommand(&cobra.Command{
-		Use: "help [COMMAND...]", Short: "help on a command or a topic",
+		Use:   "help [COMMAND...]",
+		Short: "help on a command or a topic",
 		ValidArgsFunction: func(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 			var names []string
+
 			if target, rest, err := root.Find(args); err == nil && len(rest) == 0 {
 				for _, k := range target.Commands() {
 					names = append(names, k.Name())
 				}
 			}
+
 			return names, cobra.ShellCompDirectiveNoFileComp
 		},
 		RunE: func(_ *cobra.Command, args []string) error {
@@ -80,12 +93,15 @@ func Prepare(root *cobra.Command) {
 			if err != nil {
 				return err
 			}
+
 			if len(rest) > 0 && target.HasSubCommands() {
 				return unknown(target, rest[0])
 			}
+
 			target.InitDefaultHelpFlag()
 			target.InitDefaultVersionFlag()
 			target.HelpFunc()(target, rest)
+
 			return nil
 		},
 	})
@@ -94,6 +110,7 @@ func Prepare(root *cobra.Command) {
 		if c.Long != "" {
 			fmt.Fprintf(c.OutOrStdout(), "%s\n\n", c.Short)
 		}
+
 		help(c, args)
 	})
 	groups(root)
@@ -105,13 +122,16 @@ func groups(c *cobra.Command) {
 	for _, k := range c.Commands() {
 		groups(k)
 	}
+
 	if !c.HasSubCommands() {
 		return
 	}
+
 	c.Args = func(c *cobra.Command, args []string) error {
 		if len(args) > 0 {
 			return unknown(c, args[0])
 		}
+
 		return nil
 	}
 	if !c.Runnable() {
@@ -123,9 +143,11 @@ func groups(c *cobra.Command) {
 // unknown returns the error for a word that is not a command below c.
 func unknown(c *cobra.Command, word string) error {
 	c.SuggestionsMinimumDistance = 2
+
 	suggestion := ""
 	if s := c.SuggestionsFor(word); len(s) > 0 {
 		suggestion = fmt.Sprintf(", did you mean %s?", strings.Join(s, " or "))
 	}
+
 	return fmt.Errorf("%q is no command%s; see '%s --help'", word, suggestion, c.CommandPath())
 }

@@ -26,25 +26,32 @@ func manage(ctx context.Context, args []string) error {
 	if stay {
 		args = append([]string{"uninstall"}, args[2:]...)
 	}
+
 	if len(args) != 2 {
 		return errors.New(usage)
 	}
+
 	switch args[0] {
 	case "install":
 		self, err := os.Executable()
 		if err != nil {
 			return err
 		}
+
 		return install(self, args[1])
 	case "uninstall":
-		if err := os.Remove(filepath.Join(args[1], pluginName)); err != nil && !errors.Is(err, os.ErrNotExist) {
+		if err := os.Remove(filepath.Join(args[1], pluginName)); err != nil &&
+			!errors.Is(err, os.ErrNotExist) {
 			return fmt.Errorf("uninstall plugin: %w", err)
 		}
+
 		if stay {
 			<-ctx.Done()
 		}
+
 		return nil
 	}
+
 	return errors.New(usage)
 }
 
@@ -54,22 +61,27 @@ func install(program, dir string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return fmt.Errorf("install plugin: %w", err)
 	}
+
 	from, err := os.Open(program)
 	if err != nil {
 		return fmt.Errorf("install plugin: %w", err)
 	}
 	defer from.Close()
+
 	to, err := atomicfile.Create(filepath.Join(dir, pluginName), 0o755)
 	if err != nil {
 		return fmt.Errorf("install plugin: %w", err)
 	}
 	defer to.Abort()
+
 	if _, err = io.Copy(to, from); err == nil {
 		err = to.Commit()
 	}
+
 	if err != nil {
 		return fmt.Errorf("install plugin: %w", err)
 	}
+
 	return nil
 }
 
@@ -77,9 +89,11 @@ func install(program, dir string) error {
 func runManage(args []string) int {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, os.Interrupt)
 	defer stop()
+
 	if err := manage(ctx, args); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
+
 	return 0
 }

@@ -23,6 +23,7 @@ func main() {
 	if len(os.Args) > 1 {
 		os.Exit(runManage(os.Args[1:]))
 	}
+
 	skel.PluginMainFuncs(skel.CNIFuncs{
 		Add:    func(args *skel.CmdArgs) error { return call("ADD", args) },
 		Del:    func(args *skel.CmdArgs) error { return call("DEL", args) },
@@ -41,8 +42,10 @@ func call(command string, args *skel.CmdArgs) error {
 	// the plugin still reports the error.
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, os.Interrupt)
 	defer stop()
+
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
+
 	resp, err := cni.Call(ctx, conf.ServerSocket, cni.Request{
 		Command: command, ContainerID: args.ContainerID, Netns: args.Netns,
 		Interface: args.IfName, Args: args.Args, Config: args.StdinData,
@@ -50,6 +53,8 @@ func call(command string, args *skel.CmdArgs) error {
 	if err != nil || command != "ADD" {
 		return err
 	}
+
 	_, err = fmt.Fprintln(os.Stdout, string(resp.Result))
+
 	return err
 }

@@ -52,43 +52,199 @@ const (
 
 func newAgentFlags() *agentFlags {
 	return &agentFlags{
-		ovsdb: "unix:/run/openvswitch/db.sock", ovsRunDir: "/run/openvswitch", ovnRunDir: "/run/ovn", gateway: newGatewayFlags(), nodePorts: true,
-		pinDir: "/sys/fs/bpf/ovn-ebpf", cniSocket: "/run/ovn-ebpf/cni.sock", cniConfDir: "/etc/cni/net.d", runDir: "/run/ovn-ebpf", chassisName: chassisSystemID,
-		nodePortRange: portRange{30000, 32767}, healthAddress: ":10256", encapType: "geneve", encapPort: "6081", countPods: 250,
-		underlay: newUnderlayFlags(),
+		ovsdb:       "unix:/run/openvswitch/db.sock",
+		ovsRunDir:   "/run/openvswitch",
+		ovnRunDir:   "/run/ovn",
+		gateway:     newGatewayFlags(),
+		nodePorts:   true,
+		pinDir:      "/sys/fs/bpf/ovn-ebpf",
+		cniSocket:   "/run/ovn-ebpf/cni.sock",
+		cniConfDir:  "/etc/cni/net.d",
+		runDir:      "/run/ovn-ebpf",
+		chassisName: chassisSystemID,
+		nodePortRange: portRange{
+			30000,
+			32767,
+		},
+		healthAddress: ":10256",
+		encapType:     "geneve",
+		encapPort:     "6081",
+		countPods:     250,
+		underlay:      newUnderlayFlags(),
 	}
 }
 
 func (a *agentFlags) settings() []*setting.Setting {
 	list := []*setting.Setting{
-		{Flag: "node-name", Section: "kubernetes", Key: "node-name", Value: setting.Text(&a.nodeName), Usage: "`name` of this node's Node object; default: the host name; also set by -init-node"},
-		{Flag: "ovsdb", Section: "ovspaths", Key: "ovsdb", Value: setting.Text(&a.ovsdb), About: []string{"OVSDB address"}, Usage: "`address` of the node's Open vSwitch database"},
-		{Flag: "ovs-rundir", Section: "ovspaths", Key: "run-dir", Value: setting.Text(&a.ovsRunDir, absolute), Usage: "`directory` of the bridges' management sockets"},
-		{Flag: "ovn-rundir", Section: "ovspaths", Key: "ovn-run-dir", Value: setting.Text(&a.ovnRunDir, absolute), Usage: "`directory` of ovn-controller's pid file and control socket"},
-		{Flag: "chassis-name", Section: "default", Key: "chassis-name", Value: setting.Choice(&a.chassisName, chassisSystemID, chassisNode), Usage: "`source` of the name of the node's chassis: system-id keeps the system-id of Open vSwitch, if it is set; node always sets it to the Node's name, which the node's certificate for the Southbound database has"},
-		{Flag: "datapath", Section: "default", Key: "datapath", Value: setting.Choice(&a.datapath, "", "system", "netdev"), About: []string{"datapath"}, Usage: "Open vSwitch datapath `type`, system or netdev; default: system if the kernel supports it"},
-		{Flag: "gateway-interface", Section: "gateway", Key: "interface", Value: setting.Text(&a.uplink), About: []string{"gateway interface", "uplink"}, Usage: "network `interface` of the uplink; default: that of the default route. In layout bridged also its OVS bridge"},
-		{Flag: "gateway-nexthop", Section: "gateway", Key: "next-hop", Value: &a.nextHops, About: []string{"next hop"}, Usage: "next `hops` of the gateway router, separated by commas; default: those of the default routes"},
-		{Flag: "encap-ip", Section: "default", Key: "encap-ip", Value: &a.encapIP, About: []string{"encap address"}, Usage: "`address` of the Geneve tunnels; default: the node's. The userspace datapath needs a separate one"},
-		{Flag: "encap-port", Section: "default", Key: "encap-port", Value: setting.Choice(&a.encapPort, "6081"), Usage: "UDP `port` of the Geneve tunnels (must be 6081)"},
-		{Flag: "encap-type", Section: "default", Key: "encap-type", Value: setting.Choice(&a.encapType, "geneve"), Usage: "`protocol` of the tunnels (must be geneve)"},
-		{Flag: "nodeport", Section: "gateway", Key: "nodeport", Value: setting.Switch(&a.nodePorts), Usage: "serve NodePorts on the node's addresses"},
-		{Flag: "service-node-port-range", Section: "gateway", Key: "service-node-port-range", Value: &a.nodePortRange, About: []string{"NodePort range"}, Usage: "`ports` FIRST-LAST of NodePorts, as the API server's flag of this name; the host does not choose them for its own connections"},
-		{Flag: "pin-dir", Section: "default", Key: "pin-dir", Value: setting.Text(&a.pinDir), About: []string{"pin directory"}, Usage: "`directory` of the pinned eBPF programs and maps"},
-		{Flag: "cni-socket", Section: "cni", Key: "socket", Value: setting.Text(&a.cniSocket, absolute), Usage: "`path` of the unix socket for the CNI plugin"},
-		{Flag: "cni-conf-dir", Section: "cni", Key: "conf-dir", Value: setting.Text(&a.cniConfDir), Usage: "`directory` for the CNI configuration, written when the node is ready; empty: not written"},
-		{Flag: "cni-exclusive", Section: "cni", Key: "exclusive", Value: setting.Switch(&a.cniExclusive), Usage: "while the node is ready, rename other networks' files in --cni-conf-dir (NAME.ovn-ebpf-kept), so that the runtime uses this network; --cleanup restores them"},
-		{Flag: "cgroup-path", Section: "default", Key: "cgroup-path", Value: setting.Text(&a.cgroupPath), Usage: "mount `directory` of cgroup2; default: detected"},
-		{Flag: "healthz-bind-address", Section: "kubernetes", Key: "healthz-bind-address", Value: setting.Text(&a.healthAddress, hostPort), Usage: "`address` of the node's health check for load balancers, kube-proxy's /healthz and /livez; empty: not served"},
-		{Flag: "counted-pods", Section: "metrics", Key: "counted-pods", Value: setting.Number(&a.countPods, 0, 10000), Usage: "maximum number of `pods` on the node with their own packet, byte and drop counters; 0: none"},
-		{Flag: "avoid-null-nat", Section: "default", Key: "avoid-null-nat", Value: setting.Switch(&a.avoidNullNAT), Usage: "on the userspace datapath of Open vSwitch before 3.3, keep OVN from using NAT without effect, on which ovs-vswitchd may abort"},
-		{Flag: "run-dir", Section: "default", Key: "run-dir", Value: setting.Text(&a.runDir, absolute), Usage: "`directory` of the agent's state until the next boot"},
+		{
+			Flag:    "node-name",
+			Section: "kubernetes",
+			Key:     "node-name",
+			Value:   setting.Text(&a.nodeName),
+			Usage:   "`name` of this node's Node object; default: the host name; also set by -init-node",
+		},
+		{
+			Flag:    "ovsdb",
+			Section: "ovspaths",
+			Key:     "ovsdb",
+			Value:   setting.Text(&a.ovsdb),
+			About:   []string{"OVSDB address"},
+			Usage:   "`address` of the node's Open vSwitch database",
+		},
+		{
+			Flag:    "ovs-rundir",
+			Section: "ovspaths",
+			Key:     "run-dir",
+			Value:   setting.Text(&a.ovsRunDir, absolute),
+			Usage:   "`directory` of the bridges' management sockets",
+		},
+		{
+			Flag:    "ovn-rundir",
+			Section: "ovspaths",
+			Key:     "ovn-run-dir",
+			Value:   setting.Text(&a.ovnRunDir, absolute),
+			Usage:   "`directory` of ovn-controller's pid file and control socket",
+		},
+		{
+			Flag:    "chassis-name",
+			Section: "default",
+			Key:     "chassis-name",
+			Value:   setting.Choice(&a.chassisName, chassisSystemID, chassisNode),
+			Usage:   "`source` of the name of the node's chassis: system-id keeps the system-id of Open vSwitch, if it is set; node always sets it to the Node's name, which the node's certificate for the Southbound database has",
+		},
+		{
+			Flag:    "datapath",
+			Section: "default",
+			Key:     "datapath",
+			Value:   setting.Choice(&a.datapath, "", "system", "netdev"),
+			About:   []string{"datapath"},
+			Usage:   "Open vSwitch datapath `type`, system or netdev; default: system if the kernel supports it",
+		},
+		{
+			Flag:    "gateway-interface",
+			Section: "gateway",
+			Key:     "interface",
+			Value:   setting.Text(&a.uplink),
+			About:   []string{"gateway interface", "uplink"},
+			Usage:   "network `interface` of the uplink; default: that of the default route. In layout bridged also its OVS bridge",
+		},
+		{
+			Flag:    "gateway-nexthop",
+			Section: "gateway",
+			Key:     "next-hop",
+			Value:   &a.nextHops,
+			About:   []string{"next hop"},
+			Usage:   "next `hops` of the gateway router, separated by commas; default: those of the default routes",
+		},
+		{
+			Flag:    "encap-ip",
+			Section: "default",
+			Key:     "encap-ip",
+			Value:   &a.encapIP,
+			About:   []string{"encap address"},
+			Usage:   "`address` of the Geneve tunnels; default: the node's. The userspace datapath needs a separate one",
+		},
+		{
+			Flag:    "encap-port",
+			Section: "default",
+			Key:     "encap-port",
+			Value:   setting.Choice(&a.encapPort, "6081"),
+			Usage:   "UDP `port` of the Geneve tunnels (must be 6081)",
+		},
+		{
+			Flag:    "encap-type",
+			Section: "default",
+			Key:     "encap-type",
+			Value:   setting.Choice(&a.encapType, "geneve"),
+			Usage:   "`protocol` of the tunnels (must be geneve)",
+		},
+		{
+			Flag:    "nodeport",
+			Section: "gateway",
+			Key:     "nodeport",
+			Value:   setting.Switch(&a.nodePorts),
+			Usage:   "serve NodePorts on the node's addresses",
+		},
+		{
+			Flag:    "service-node-port-range",
+			Section: "gateway",
+			Key:     "service-node-port-range",
+			Value:   &a.nodePortRange,
+			About:   []string{"NodePort range"},
+			Usage:   "`ports` FIRST-LAST of NodePorts, as the API server's flag of this name; the host does not choose them for its own connections",
+		},
+		{
+			Flag:    "pin-dir",
+			Section: "default",
+			Key:     "pin-dir",
+			Value:   setting.Text(&a.pinDir),
+			About:   []string{"pin directory"},
+			Usage:   "`directory` of the pinned eBPF programs and maps",
+		},
+		{
+			Flag:    "cni-socket",
+			Section: "cni",
+			Key:     "socket",
+			Value:   setting.Text(&a.cniSocket, absolute),
+			Usage:   "`path` of the unix socket for the CNI plugin",
+		},
+		{
+			Flag:    "cni-conf-dir",
+			Section: "cni",
+			Key:     "conf-dir",
+			Value:   setting.Text(&a.cniConfDir),
+			Usage:   "`directory` for the CNI configuration, written when the node is ready; empty: not written",
+		},
+		{
+			Flag:    "cni-exclusive",
+			Section: "cni",
+			Key:     "exclusive",
+			Value:   setting.Switch(&a.cniExclusive),
+			Usage:   "while the node is ready, rename other networks' files in --cni-conf-dir (NAME.ovn-ebpf-kept), so that the runtime uses this network; --cleanup restores them",
+		},
+		{
+			Flag:    "cgroup-path",
+			Section: "default",
+			Key:     "cgroup-path",
+			Value:   setting.Text(&a.cgroupPath),
+			Usage:   "mount `directory` of cgroup2; default: detected",
+		},
+		{
+			Flag:    "healthz-bind-address",
+			Section: "kubernetes",
+			Key:     "healthz-bind-address",
+			Value:   setting.Text(&a.healthAddress, hostPort),
+			Usage:   "`address` of the node's health check for load balancers, kube-proxy's /healthz and /livez; empty: not served",
+		},
+		{
+			Flag:    "counted-pods",
+			Section: "metrics",
+			Key:     "counted-pods",
+			Value:   setting.Number(&a.countPods, 0, 10000),
+			Usage:   "maximum number of `pods` on the node with their own packet, byte and drop counters; 0: none",
+		},
+		{
+			Flag:    "avoid-null-nat",
+			Section: "default",
+			Key:     "avoid-null-nat",
+			Value:   setting.Switch(&a.avoidNullNAT),
+			Usage:   "on the userspace datapath of Open vSwitch before 3.3, keep OVN from using NAT without effect, on which ovs-vswitchd may abort",
+		},
+		{
+			Flag:    "run-dir",
+			Section: "default",
+			Key:     "run-dir",
+			Value:   setting.Text(&a.runDir, absolute),
+			Usage:   "`directory` of the agent's state until the next boot",
+		},
 	}
 	list = append(list, a.gateway.settings()...)
+
 	list = append(list, a.underlay.settings()...)
 	for _, s := range list {
 		s.Role = roleAgent
 	}
+
 	return list
 }
 
@@ -97,38 +253,76 @@ func (a *agentFlags) config(cluster *clusterFlags) (agent.Config, error) {
 	if err != nil {
 		return a.uncheckedConfig(cluster, nil), err
 	}
+
 	config := a.uncheckedConfig(cluster, rest)
+
 	return config, config.Validate()
 }
 
 func (a *agentFlags) uncheckedConfig(cluster *clusterFlags, rest *rest.Config) agent.Config {
 	return agent.Config{
-		NodeName: a.nodeName, RestConfig: rest, OVSDB: a.ovsdb, OVNRunDir: a.ovnRunDir, SBAddress: cluster.sbAddress, Databases: cluster.databases(), EncapIP: a.encapIP.addr,
-		ChassisOfNode: a.chassisName == chassisNode, CertificateFile: filepath.Join(authority.NodeDir, authority.NodeFile),
-		CNISocket: a.cniSocket, CNIConfDir: a.cniConfDir, CNIExclusive: a.cniExclusive,
-		MetricsAddr: cluster.metricsAddress, MetricsTLS: cluster.metricsTLS, HealthAddr: a.healthAddress,
-		CountPods: a.countPods, ShadowRate: a.gateway.shadowRate, AvoidNullNAT: a.avoidNullNAT,
-		Settings: a.gatewaySettings(cluster),
+		NodeName:        a.nodeName,
+		RestConfig:      rest,
+		OVSDB:           a.ovsdb,
+		OVNRunDir:       a.ovnRunDir,
+		SBAddress:       cluster.sbAddress,
+		Databases:       cluster.databases(),
+		EncapIP:         a.encapIP.addr,
+		ChassisOfNode:   a.chassisName == chassisNode,
+		CertificateFile: filepath.Join(authority.NodeDir, authority.NodeFile),
+		CNISocket:       a.cniSocket,
+		CNIConfDir:      a.cniConfDir,
+		CNIExclusive:    a.cniExclusive,
+		MetricsAddr:     cluster.metricsAddress,
+		MetricsTLS:      cluster.metricsTLS,
+		HealthAddr:      a.healthAddress,
+		CountPods:       a.countPods,
+		ShadowRate:      a.gateway.shadowRate,
+		AvoidNullNAT:    a.avoidNullNAT,
+		Settings:        a.gatewaySettings(cluster),
 	}
 }
 
 // gatewaySettings returns the configured settings, which the agent completes.
 func (a *agentFlags) gatewaySettings(cluster *clusterFlags) gateway.Settings {
 	g := &a.gateway
+
 	return gateway.Settings{
 		Wiring: gateway.Wiring{
-			Uplink: a.uplink, Layout: gateway.Layout(g.layout), Backend: gateway.Backend(g.backend), VLAN: uint16(g.vlan),
-			Addresses: g.addresses, NextHops: a.nextHops, Datapath: a.datapath,
+			Uplink:    a.uplink,
+			Layout:    gateway.Layout(g.layout),
+			Backend:   gateway.Backend(g.backend),
+			VLAN:      uint16(g.vlan),
+			Addresses: g.addresses,
+			NextHops:  a.nextHops,
+			Datapath:  a.datapath,
 		},
 		Cluster: gateway.Cluster{
-			SNATPorts: bpf.PortRange{First: cluster.snatPorts.first, Last: cluster.snatPorts.last}, NodePorts: a.nodePorts,
+			SNATPorts: bpf.PortRange{
+				First: cluster.snatPorts.first,
+				Last:  cluster.snatPorts.last,
+			},
+			NodePorts:     a.nodePorts,
 			NodePortRange: bpf.PortRange{First: a.nodePortRange.first, Last: a.nodePortRange.last},
-			ServiceCIDRs:  cluster.serviceCIDRs, ExternalIPs: cluster.externalIPs, TrustSlices: cluster.trustSlices, Shares: cluster.shares, PodCIDRs: cluster.subnets.prefixes(),
-			PodTunnels: cluster.podTunnels,
-			Local:      g.mode == gatewayModeLocal, None: g.mode == gatewayModeNone, BFD: cluster.bfd, Routable: g.routable, MTU: cluster.mtu,
+			ServiceCIDRs:  cluster.serviceCIDRs,
+			ExternalIPs:   cluster.externalIPs,
+			TrustSlices:   cluster.trustSlices,
+			Shares:        cluster.shares,
+			PodCIDRs:      cluster.subnets.prefixes(),
+			PodTunnels:    cluster.podTunnels,
+			Local:         g.mode == gatewayModeLocal,
+			None:          g.mode == gatewayModeNone,
+			BFD:           cluster.bfd,
+			Routable:      g.routable,
+			MTU:           cluster.mtu,
 		},
-		PinDir: a.pinDir, RunDir: a.runDir, OVSRunDir: a.ovsRunDir, Watchdog: a.watchdog(), CgroupPath: a.cgroupPath, CountServices: g.countServices,
-		Shortcuts: g.shortcuts == shortcutsAuto,
+		PinDir:        a.pinDir,
+		RunDir:        a.runDir,
+		OVSRunDir:     a.ovsRunDir,
+		Watchdog:      a.watchdog(),
+		CgroupPath:    a.cgroupPath,
+		CountServices: g.countServices,
+		Shortcuts:     g.shortcuts == shortcutsAuto,
 	}
 }
 
@@ -137,7 +331,9 @@ func agentCommand(f *flag.FlagSet) action {
 	s.declare(f, roleAgent)
 	s.daemon.Declare(f, "ovnkube-agent")
 	f.BoolVar(&s.replaces, "replace", false, "first stop the agent that runs on this node, if any")
-	cleanup := f.Bool("cleanup", false, "remove ovn-ebpf from this node, or hand it back to ovn-kubernetes if it was taken over, then exit")
+	cleanup := f.Bool("cleanup", false,
+		"remove ovn-ebpf from this node, or hand it back to ovn-kubernetes if it was taken over, then exit")
+
 	return func(ctx context.Context, _ []string, env *environment) error {
 		return runAgent(ctx, env, s, *cleanup)
 	}
@@ -148,6 +344,7 @@ func runAgent(ctx context.Context, env *environment, s *settings, cleanup bool) 
 	if log == nil {
 		return mistakes
 	}
+
 	if s.agent.nodeName == "" {
 		var err error
 		if s.agent.nodeName, err = os.Hostname(); err != nil {
@@ -158,16 +355,19 @@ func runAgent(ctx context.Context, env *environment, s *settings, cleanup bool) 
 	if cleanup {
 		return s.cleanUp(ctx, mistakes, log)
 	}
+
 	a, err := s.nodeAgent(s.cluster, log)
 	if err = cmp.Or(mistakes, s.located(err)); err != nil {
 		a.tellFailure(ctx, err, log)
 		return err
 	}
+
 	return s.inDaemon(ctx, log, func(ctx context.Context, p *daemon.Process) error {
 		err := s.onlyAgent(ctx, a, func(missing func() string) { p.Follow("", missing) }, log)
 		if err != nil && ctx.Err() == nil {
 			a.tellFailure(ctx, err, log)
 		}
+
 		return err
 	})
 }
@@ -186,6 +386,7 @@ type nodeAgent struct {
 func (s *settings) nodeAgent(cluster *clusterFlags, log *slog.Logger) (nodeAgent, error) {
 	if cluster.mode == modeUnderlay {
 		config, err := s.agent.underlayConfig(cluster)
+
 		return nodeAgent{
 			name: config.NodeName, fail: config.Fail, api: config.RestConfig,
 			run: func(ctx context.Context, begun func(missing func() string)) error {
@@ -196,6 +397,7 @@ func (s *settings) nodeAgent(cluster *clusterFlags, log *slog.Logger) (nodeAgent
 	}
 
 	config, err := s.agent.config(cluster)
+
 	return nodeAgent{
 		name: config.NodeName, fail: config.Fail, api: config.API(log),
 		run: func(ctx context.Context, begun func(missing func() string)) error {
@@ -213,25 +415,33 @@ func (s *settings) cleanUp(ctx context.Context, mistakes error, log *slog.Logger
 		isUnderlay = was
 	}
 
-	var remove func(context.Context) error
-	var err error
+	var (
+		remove func(context.Context) error
+		err    error
+	)
+
 	if isUnderlay {
 		var config underlay.Config
+
 		config, err = s.agent.underlayConfig(s.cluster)
 		remove = func(context.Context) error { return underlay.Cleanup(config) }
 	} else {
 		var config agent.Config
+
 		config, err = s.agent.config(s.cluster)
 		remove = func(ctx context.Context) error {
 			return errors.Join(agent.Cleanup(ctx, config, log), s.forget(ctx))
 		}
 	}
+
 	if err := cmp.Or(mistakes, s.located(err)); err != nil {
 		return err
 	}
+
 	if err := s.awaitAgentEnd(ctx, log); err != nil {
 		return err
 	}
+
 	return remove(ctx)
 }
 
@@ -243,6 +453,7 @@ func (a nodeAgent) tellFailure(ctx context.Context, failure error, log *slog.Log
 	} else if err := a.fail(failure); err != nil {
 		log.Warn("cannot record the error for ovnkube status", "err", err)
 	}
+
 	warnNode(ctx, a.api, a.name, agentenv.AgentFailed, failure.Error(), log)
 }
 
@@ -252,10 +463,12 @@ func warnNode(ctx context.Context, config *rest.Config, node, reason, text strin
 	if config == nil {
 		return
 	}
+
 	c, err := cluster.New(config, node, cluster.Handlers{}, log)
 	if err == nil {
 		err = c.Warn(ctx, reason, text)
 	}
+
 	if err != nil {
 		log.Warn("event not written", "reason", reason, "err", err)
 	}
@@ -268,15 +481,22 @@ const agentPIDFile = "agent.pid"
 const patience = 30 * time.Second
 
 // onlyAgent runs the agent, unless another one runs on this node.
-func (s *settings) onlyAgent(ctx context.Context, a nodeAgent, begun func(missing func() string), log *slog.Logger) error {
+func (s *settings) onlyAgent(
+	ctx context.Context,
+	a nodeAgent,
+	begun func(missing func() string),
+	log *slog.Logger,
+) error {
 	path := filepath.Join(s.agent.runDir, agentPIDFile)
 	if s.replaces {
 		stop, cancel := context.WithTimeout(ctx, patience)
 		defer cancel()
+
 		if err := daemon.Stop(stop, path); err != nil {
 			return fmt.Errorf("stop the running agent: %w", err)
 		}
 	}
+
 	lock, err := daemon.WritePIDFile(path, false)
 	switch {
 	case errors.Is(err, daemon.ErrRunning):
@@ -284,7 +504,9 @@ func (s *settings) onlyAgent(ctx context.Context, a nodeAgent, begun func(missin
 	case err != nil:
 		log.Warn("cannot detect a second agent on this node", "error", err)
 	}
+
 	defer lock.Remove()
+
 	return s.located(a.run(ctx, begun))
 }
 
@@ -292,8 +514,10 @@ func (s *settings) onlyAgent(ctx context.Context, a nodeAgent, begun func(missin
 // the manifests, the cleanup starts while kubelet still stops the agent.
 func (s *settings) awaitAgentEnd(ctx context.Context, log *slog.Logger) error {
 	path := filepath.Join(s.agent.runDir, agentPIDFile)
+
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
+
 	for said := false; ; said = true {
 		pid, err := daemon.Running(path)
 		switch {
@@ -304,9 +528,13 @@ func (s *settings) awaitAgentEnd(ctx context.Context, log *slog.Logger) error {
 		case !said:
 			log.Info("waiting for the agent on this node to end", "pid-file", path)
 		}
+
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("clean up node: an agent still runs and would undo the cleanup, stop it first (pid file %s)", path)
+			return fmt.Errorf(
+				"clean up node: an agent still runs and would undo the cleanup, stop it first (pid file %s)",
+				path,
+			)
 		case <-time.After(100 * time.Millisecond):
 		}
 	}
@@ -315,18 +543,22 @@ func (s *settings) awaitAgentEnd(ctx context.Context, log *slog.Logger) error {
 // forget removes the settings stored in OVS under keys of ovn-ebpf.
 func (s *settings) forget(ctx context.Context) error {
 	keys := map[string]string{}
+
 	for key := range s.externalIDs(ctx) {
 		if setting.OwnExternalID(key) {
 			keys[key] = ""
 		}
 	}
+
 	if len(keys) == 0 {
 		return nil
 	}
+
 	o, err := s.dialOVS(ctx)
 	if err != nil {
 		return err
 	}
 	defer o.Close()
+
 	return o.SetExternalIDs(ctx, keys)
 }

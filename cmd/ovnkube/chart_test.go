@@ -18,21 +18,26 @@ const chartSchema = "../../deploy/helm/ovn-ebpf/values.schema.json"
 // as the programs.
 func TestChartSchema(t *testing.T) {
 	var want bytes.Buffer
+
 	e := json.NewEncoder(&want)
 	e.SetEscapeHTML(false)
 	e.SetIndent("", "  ")
+
 	if err := e.Encode(schemaOfChart(t)); err != nil {
 		t.Fatal(err)
 	}
+
 	if *update {
 		if err := os.WriteFile(chartSchema, want.Bytes(), 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}
+
 	have, err := os.ReadFile(chartSchema)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	if !bytes.Equal(have, want.Bytes()) {
 		t.Errorf("%s differs from the table of settings, update it: go test ./cmd/ovnkube -run TestChartSchema -update", chartSchema)
 	}
@@ -42,12 +47,15 @@ type object = map[string]any
 
 func schemaOfChart(t *testing.T) object {
 	t.Helper()
+
 	config := object{}
 	for key, s := range configKeys(t) {
 		config[key] = schemaOf(t, key, s)
 	}
+
 	config["KUBERNETES_SERVICE_HOST"] = object{"type": "string", "minLength": 1, "description": "an address of the API server that needs no Service"}
 	config["KUBERNETES_SERVICE_PORT"] = object{"type": []string{"integer", "string"}, "minimum": 1, "maximum": 65535, "pattern": "^[1-9][0-9]{0,4}$", "description": "its port"}
+
 	return object{
 		"$schema": "http://json-schema.org/draft-07/schema#", "type": "object", "additionalProperties": false,
 		"properties": object{
@@ -92,30 +100,36 @@ var configKeyRef = regexp.MustCompile(`\{name: (OVNKUBE_\w+), valueFrom: \{confi
 // configKeys returns the setting of each key of the ConfigMap, according to the chart's templates.
 func configKeys(t *testing.T) map[string]*setting.Setting {
 	t.Helper()
+
 	variables, keys := map[string]*setting.Setting{}, map[string]*setting.Setting{}
 	for _, s := range newSettings("").Settings {
 		variables[s.Variable()] = s
 	}
+
 	for _, name := range []string{"controller", "node"} {
 		text, err := os.ReadFile("../../deploy/helm/ovn-ebpf/templates/" + name + ".yaml")
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		for _, match := range configKeyRef.FindAllStringSubmatch(string(text), -1) {
 			if s := variables[match[1]]; s != nil {
 				keys[match[2]] = s
 			}
 		}
 	}
+
 	if len(keys) < 14 {
 		t.Fatalf("keys %v", keys)
 	}
+
 	return keys
 }
 
 // schemaOf returns the schema of a value; an empty value is unset.
 func schemaOf(t *testing.T, key string, s *setting.Setting) object {
 	t.Helper()
+
 	out := object{"description": strings.NewReplacer("`", "", "\n", " ").Replace(s.Usage)}
 	switch v := s.Value.(type) {
 	case interface{ Words() []string }:
@@ -124,17 +138,21 @@ func schemaOf(t *testing.T, key string, s *setting.Setting) object {
 		out["type"], out["pattern"] = []string{"boolean", "string"}, "^(true|false)?$"
 	case interface{ Range() (least, most int) }:
 		least, most := v.Range()
+
 		if s.Flag == "mtu" { // 0 has a meaning of its own: see annotation.CheckPodMTU
 			out["anyOf"] = []object{{"enum": []any{0, ""}}, {"type": "integer", "minimum": 576}}
 		}
+
 		out["type"], out["minimum"], out["maximum"], out["pattern"] = []string{"integer", "string"}, least, most, "^$"
 	default:
 		f, known := forms[s.Flag]
 		if !known {
 			t.Fatalf("%s: no schema for %s, add a form", key, s.Flag)
 		}
+
 		out["type"], out["pattern"] = "string", "^("+f.pattern+")?$"
 	}
+
 	return out
 }
 
@@ -172,6 +190,7 @@ func TestPatternsMatchSettings(t *testing.T) {
 	for _, s := range newSettings("").Settings {
 		values[s.Flag] = s.Value
 	}
+
 	for name, f := range forms {
 		pattern := regexp.MustCompile("^(" + f.pattern + ")$")
 		for _, text := range f.right {
@@ -179,6 +198,7 @@ func TestPatternsMatchSettings(t *testing.T) {
 				t.Errorf("%s: %q: the setting says %v, the pattern matches: %t", name, text, err, pattern.MatchString(text))
 			}
 		}
+
 		for _, text := range f.refuse {
 			if err := values[name].Set(text); err == nil || pattern.MatchString(text) {
 				t.Errorf("%s: %q is refused by the setting: %t, by the pattern: %t", name, text, err != nil, !pattern.MatchString(text))

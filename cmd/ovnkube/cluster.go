@@ -54,11 +54,19 @@ type logFlags struct {
 func newClusterFlags(metricsAddress string) *clusterFlags {
 	return &clusterFlags{
 		mode:      modeOverlay,
-		nbAddress: "unix:/run/ovn/ovnnb_db.sock", sbAddress: "unix:/run/ovn/ovnsb_db.sock",
-		subnets: clusterSubnets{{mustPrefix("10.244.0.0/16"), 24}}, serviceCIDRs: prefixes{mustPrefix("10.96.0.0/16")},
-		shares:    service.Shares{Namespace: service.DefaultNamespaceFrontends, Tables: service.DefaultTableShare},
-		snatPorts: portRange{49152, 65535}, metricsAddress: metricsAddress,
-		log: logFlags{level: 4, megabytes: 100, backups: 5, daysKept: 5},
+		nbAddress: "unix:/run/ovn/ovnnb_db.sock",
+		sbAddress: "unix:/run/ovn/ovnsb_db.sock",
+		subnets: clusterSubnets{
+			{mustPrefix("10.244.0.0/16"), 24},
+		},
+		serviceCIDRs: prefixes{mustPrefix("10.96.0.0/16")},
+		shares: service.Shares{
+			Namespace: service.DefaultNamespaceFrontends,
+			Tables:    service.DefaultTableShare,
+		},
+		snatPorts:      portRange{49152, 65535},
+		metricsAddress: metricsAddress,
+		log:            logFlags{level: 4, megabytes: 100, backups: 5, daysKept: 5},
 	}
 }
 
@@ -73,58 +81,233 @@ func (c *clusterFlags) settings() []*setting.Setting {
 				"nodes with Open vSwitch; underlay: nodes are VMs of an OpenStack project, and each pod has " +
 				"a port of its own in the project's network",
 		},
-		{Flag: "cluster-subnets", Section: "default", Key: "cluster-subnets", Value: &c.subnets, About: []string{"cluster subnet"}, Usage: "pod `networks` CIDR[/HOSTLEN], separated by commas; HOSTLEN is the prefix length per node"},
-		{Flag: "k8s-service-cidrs", Section: "kubernetes", Key: "service-cidrs", Value: &c.serviceCIDRs, About: []string{"service CIDR"}, Usage: "service `networks`, separated by commas; must cover the API server's"},
-		{Flag: "allow-external-ips", Section: "kubernetes", Key: "allow-external-ips", Value: optionalPrefixes{&c.externalIPs}, About: []string{"external IPs"}, Usage: "`networks` allowed for externalIPs of Services, separated by commas; default: none, so no externalIP is served. A Service's author can intercept the cluster's traffic to any allowed address (CVE-2020-8554)"},
-		{Flag: "allow-pod-tunnels", Section: "kubernetes", Key: "allow-pod-tunnels", Value: tunnelRanges{optionalPrefixes{&c.podTunnels}}, Usage: "`networks` to which pods may send Geneve packets (UDP port 6081), for tunnels of their own to hosts outside of the cluster, separated by commas; never covers nodes; the same on controller and agents; default: none"},
-		{Flag: "trust-endpoint-slices", Section: "kubernetes", Key: "trust-endpoint-slices", Value: setting.Switch(&c.trustSlices), Usage: "trust EndpointSlices with the label of the control plane at the ports that are kept for hosts; the same on controller and agents. Set it only if the admission policy ovn-ebpf-endpoint-slices is in force, which denies this label to others; the chart sets it when it installs the policy"},
-		{Flag: "namespace-frontends", Section: "kubernetes", Key: "namespace-frontends", Value: setting.Number(&c.shares.Namespace, 1, 131072), About: []string{"front ends of a namespace"}, Usage: "`number` of front ends (ports times addresses) that the Services of a namespace may have; the same on controller and agents. The namespace's share of backends and external addresses is the same, and it has two flows on each node for each front end; its oldest Services are served first"},
-		{Flag: "service-table-share", Section: "kubernetes", Key: "service-table-share", Value: setting.Number(&c.shares.Tables, 1, 95), About: []string{"share of Services in the tables"}, Usage: "`percent` of a node's tables for the Services of all namespaces, the same on controller and agents; the rest is for host ports of pods"},
-		{Flag: "mtu", Section: "default", Key: "mtu", Value: setting.Number(&c.mtu, 0, 65535), About: []string{"MTU"}, Usage: "MTU of pods in `bytes`; 0: the uplink's minus the encapsulation"},
-		{Flag: "snat-port-range", Section: "gateway", Key: "snat-port-range", Value: &c.snatPorts, About: []string{"SNAT port range"}, Usage: "local `ports` FIRST-LAST reserved for OVN on every gateway: pods' connections leave from these ports, those of the host never do"},
-		{Flag: "gateway-bfd", Section: "gateway", Key: "bfd", Value: setting.Switch(&c.bfd), Usage: "monitor the gateways' next hops with BFD; its packets go to the host and to OVN"},
-		{Flag: "metrics-bind-address", Section: "metrics", Key: "bind-address", Value: setting.Text(&c.metricsAddress, hostPort), Usage: "`address` for /metrics, /healthz and /readyz, and the agent's status page /"},
-		{Flag: "node-server-cert", Section: "metrics", Key: "node-server-cert", Value: setting.Text(&c.metricsTLS.Certificate), About: []string{"metrics certificate"}, Usage: "PEM `file` with the certificate that makes --metrics-bind-address HTTPS; read at each connection"},
-		{Flag: "node-server-privkey", Section: "metrics", Key: "node-server-privkey", Value: setting.Text(&c.metricsTLS.Key), About: []string{"metrics key"}, Usage: "PEM `file` with the private key of --node-server-cert"},
-		{Flag: "metrics-client-ca-file", Section: "metrics", Key: "client-ca-file", Value: setting.Text(&c.metricsTLS.ClientCA), About: []string{"metrics client CA"}, Usage: "PEM `file` with CA certificates: /metrics and / require a client certificate signed by one of them, /healthz and /readyz do not"},
+		{
+			Flag:    "cluster-subnets",
+			Section: "default",
+			Key:     "cluster-subnets",
+			Value:   &c.subnets,
+			About:   []string{"cluster subnet"},
+			Usage:   "pod `networks` CIDR[/HOSTLEN], separated by commas; HOSTLEN is the prefix length per node",
+		},
+		{
+			Flag:    "k8s-service-cidrs",
+			Section: "kubernetes",
+			Key:     "service-cidrs",
+			Value:   &c.serviceCIDRs,
+			About:   []string{"service CIDR"},
+			Usage:   "service `networks`, separated by commas; must cover the API server's",
+		},
+		{
+			Flag:    "allow-external-ips",
+			Section: "kubernetes",
+			Key:     "allow-external-ips",
+			Value:   optionalPrefixes{&c.externalIPs},
+			About:   []string{"external IPs"},
+			Usage:   "`networks` allowed for externalIPs of Services, separated by commas; default: none, so no externalIP is served. A Service's author can intercept the cluster's traffic to any allowed address (CVE-2020-8554)",
+		},
+		{
+			Flag:    "allow-pod-tunnels",
+			Section: "kubernetes",
+			Key:     "allow-pod-tunnels",
+			Value:   tunnelRanges{optionalPrefixes{&c.podTunnels}},
+			Usage:   "`networks` to which pods may send Geneve packets (UDP port 6081), for tunnels of their own to hosts outside of the cluster, separated by commas; never covers nodes; the same on controller and agents; default: none",
+		},
+		{
+			Flag:    "trust-endpoint-slices",
+			Section: "kubernetes",
+			Key:     "trust-endpoint-slices",
+			Value:   setting.Switch(&c.trustSlices),
+			Usage:   "trust EndpointSlices with the label of the control plane at the ports that are kept for hosts; the same on controller and agents. Set it only if the admission policy ovn-ebpf-endpoint-slices is in force, which denies this label to others; the chart sets it when it installs the policy",
+		},
+		{
+			Flag:    "namespace-frontends",
+			Section: "kubernetes",
+			Key:     "namespace-frontends",
+			Value:   setting.Number(&c.shares.Namespace, 1, 131072),
+			About:   []string{"front ends of a namespace"},
+			Usage:   "`number` of front ends (ports times addresses) that the Services of a namespace may have; the same on controller and agents. The namespace's share of backends and external addresses is the same, and it has two flows on each node for each front end; its oldest Services are served first",
+		},
+		{
+			Flag:    "service-table-share",
+			Section: "kubernetes",
+			Key:     "service-table-share",
+			Value:   setting.Number(&c.shares.Tables, 1, 95),
+			About:   []string{"share of Services in the tables"},
+			Usage:   "`percent` of a node's tables for the Services of all namespaces, the same on controller and agents; the rest is for host ports of pods",
+		},
+		{
+			Flag:    "mtu",
+			Section: "default",
+			Key:     "mtu",
+			Value:   setting.Number(&c.mtu, 0, 65535),
+			About:   []string{"MTU"},
+			Usage:   "MTU of pods in `bytes`; 0: the uplink's minus the encapsulation",
+		},
+		{
+			Flag:    "snat-port-range",
+			Section: "gateway",
+			Key:     "snat-port-range",
+			Value:   &c.snatPorts,
+			About:   []string{"SNAT port range"},
+			Usage:   "local `ports` FIRST-LAST reserved for OVN on every gateway: pods' connections leave from these ports, those of the host never do",
+		},
+		{
+			Flag:    "gateway-bfd",
+			Section: "gateway",
+			Key:     "bfd",
+			Value:   setting.Switch(&c.bfd),
+			Usage:   "monitor the gateways' next hops with BFD; its packets go to the host and to OVN",
+		},
+		{
+			Flag:    "metrics-bind-address",
+			Section: "metrics",
+			Key:     "bind-address",
+			Value:   setting.Text(&c.metricsAddress, hostPort),
+			Usage:   "`address` for /metrics, /healthz and /readyz, and the agent's status page /",
+		},
+		{
+			Flag:    "node-server-cert",
+			Section: "metrics",
+			Key:     "node-server-cert",
+			Value:   setting.Text(&c.metricsTLS.Certificate),
+			About:   []string{"metrics certificate"},
+			Usage:   "PEM `file` with the certificate that makes --metrics-bind-address HTTPS; read at each connection",
+		},
+		{
+			Flag:    "node-server-privkey",
+			Section: "metrics",
+			Key:     "node-server-privkey",
+			Value:   setting.Text(&c.metricsTLS.Key),
+			About:   []string{"metrics key"},
+			Usage:   "PEM `file` with the private key of --node-server-cert",
+		},
+		{
+			Flag:    "metrics-client-ca-file",
+			Section: "metrics",
+			Key:     "client-ca-file",
+			Value:   setting.Text(&c.metricsTLS.ClientCA),
+			About:   []string{"metrics client CA"},
+			Usage:   "PEM `file` with CA certificates: /metrics and / require a client certificate signed by one of them, /healthz and /readyz do not",
+		},
 	}
 	list = append(list, c.api.settings()...)
 	list = append(list, c.log.settings()...)
 	list = append(list, database("nb", "ovnnorth", "Northbound", &c.nbAddress, "ovn-nb", &c.nbTLS)...)
+
 	return append(list, database("sb", "ovnsouth", "Southbound", &c.sbAddress, "ovn-remote", &c.sbTLS)...)
 }
 
 func (a *apiServer) settings() []*setting.Setting {
 	return []*setting.Setting{
-		{Flag: "kubeconfig", Section: "kubernetes", Key: "kubeconfig", Env: "KUBECONFIG", Value: setting.Text(&a.kubeconfig), About: []string{"kubeconfig"}, Usage: "`file` with the API server's address and credentials; default: the pod's service account"},
-		{Flag: "k8s-apiserver", Section: "kubernetes", Key: "apiserver", Env: "K8S_APISERVER", ExternalID: "k8s-api-server", Value: serverURL{&a.url}, Usage: "`URL` of the API server, if there is no kubeconfig; HOST:PORT is plain HTTP"},
-		{Flag: "k8s-token", Section: "kubernetes", Key: "token", Env: "K8S_TOKEN", ExternalID: "k8s-api-token", Secret: true, Value: setting.Text(&a.token), Usage: "bearer `token` for --k8s-apiserver"},
-		{Flag: "k8s-token-file", Section: "kubernetes", Key: "tokenfile", Env: "K8S_TOKEN_FILE", Value: setting.Text(&a.tokenFile), Usage: "`file` with that token, reread periodically; takes precedence over --k8s-token"},
-		{Flag: "k8s-cacert", Section: "kubernetes", Key: "cacert", Env: "K8S_CACERT", ExternalID: "k8s-ca-certificate", Value: setting.Text(&a.caFile), Usage: "`file` with the CA certificate of --k8s-apiserver, or the PEM text itself"},
+		{
+			Flag:    "kubeconfig",
+			Section: "kubernetes",
+			Key:     "kubeconfig",
+			Env:     "KUBECONFIG",
+			Value:   setting.Text(&a.kubeconfig),
+			About:   []string{"kubeconfig"},
+			Usage:   "`file` with the API server's address and credentials; default: the pod's service account",
+		},
+		{
+			Flag:       "k8s-apiserver",
+			Section:    "kubernetes",
+			Key:        "apiserver",
+			Env:        "K8S_APISERVER",
+			ExternalID: "k8s-api-server",
+			Value:      serverURL{&a.url},
+			Usage:      "`URL` of the API server, if there is no kubeconfig; HOST:PORT is plain HTTP",
+		},
+		{
+			Flag:       "k8s-token",
+			Section:    "kubernetes",
+			Key:        "token",
+			Env:        "K8S_TOKEN",
+			ExternalID: "k8s-api-token",
+			Secret:     true,
+			Value:      setting.Text(&a.token),
+			Usage:      "bearer `token` for --k8s-apiserver",
+		},
+		{
+			Flag:    "k8s-token-file",
+			Section: "kubernetes",
+			Key:     "tokenfile",
+			Env:     "K8S_TOKEN_FILE",
+			Value:   setting.Text(&a.tokenFile),
+			Usage:   "`file` with that token, reread periodically; takes precedence over --k8s-token",
+		},
+		{
+			Flag:       "k8s-cacert",
+			Section:    "kubernetes",
+			Key:        "cacert",
+			Env:        "K8S_CACERT",
+			ExternalID: "k8s-ca-certificate",
+			Value:      setting.Text(&a.caFile),
+			Usage:      "`file` with the CA certificate of --k8s-apiserver, or the PEM text itself",
+		},
 	}
 }
 
 // database returns the settings of an OVN database: its address, and the files for ssl: addresses,
 // named as in ovn-kubernetes.
-func database(short, section, name string, address *string, externalID string, files *nb.TLS) []*setting.Setting {
+func database(
+	short, section, name string,
+	address *string,
+	externalID string,
+	files *nb.TLS,
+) []*setting.Setting {
 	about := map[string]string{"nb": "northbound", "sb": "southbound"}[short]
+
 	return []*setting.Setting{
-		{Flag: short + "-address", Section: section, Key: "address", ExternalID: externalID, Value: setting.Text(address, endpoints), About: []string{about}, Usage: "`address` of OVN's " + name + " database, unix:PATH, tcp:IP:PORT or ssl:IP:PORT; several members of a raft cluster separated by commas"},
-		{Flag: short + "-client-privkey", Section: section, Key: "client-privkey", Value: setting.Text(&files.Key), About: []string{about + ": load certificate"}, Usage: "PEM `file` with the private key for an ssl: address of the " + name + " database; default for ssl: addresses: " + sslFile(short, "privkey.pem")},
-		{Flag: short + "-client-cert", Section: section, Key: "client-cert", Value: setting.Text(&files.Certificate), About: []string{about + ": load certificate"}, Usage: "PEM `file` with the certificate of that key; default for ssl: addresses: " + sslFile(short, "cert.pem")},
-		{Flag: short + "-client-cacert", Section: section, Key: "client-cacert", Value: setting.Text(&files.CA), About: []string{about + ": load CA"}, Usage: "PEM `file` with the CA certificate of the " + name + " database; default for ssl: addresses: " + sslFile(short, "ca.cert")},
+		{
+			Flag:       short + "-address",
+			Section:    section,
+			Key:        "address",
+			ExternalID: externalID,
+			Value:      setting.Text(address, endpoints),
+			About:      []string{about},
+			Usage:      "`address` of OVN's " + name + " database, unix:PATH, tcp:IP:PORT or ssl:IP:PORT; several members of a raft cluster separated by commas",
+		},
+		{
+			Flag:    short + "-client-privkey",
+			Section: section,
+			Key:     "client-privkey",
+			Value:   setting.Text(&files.Key),
+			About:   []string{about + ": load certificate"},
+			Usage: "PEM `file` with the private key for an ssl: address of the " + name + " database; default for ssl: addresses: " +
+				sslFile(short, "privkey.pem"),
+		},
+		{
+			Flag:    short + "-client-cert",
+			Section: section,
+			Key:     "client-cert",
+			Value:   setting.Text(&files.Certificate),
+			About:   []string{about + ": load certificate"},
+			Usage: "PEM `file` with the certificate of that key; default for ssl: addresses: " +
+				sslFile(short, "cert.pem"),
+		},
+		{
+			Flag:    short + "-client-cacert",
+			Section: section,
+			Key:     "client-cacert",
+			Value:   setting.Text(&files.CA),
+			About:   []string{about + ": load CA"},
+			Usage: "PEM `file` with the CA certificate of the " + name + " database; default for ssl: addresses: " +
+				sslFile(short, "ca.cert"),
+		},
 	}
 }
 
 // databases returns the addresses of both OVN databases, of all their members.
 func (c *clusterFlags) databases() []string {
 	var all []string
+
 	for _, address := range []string{c.nbAddress, c.sbAddress} {
 		list, err := nb.Parse(address)
 		if err == nil { // "" is none, and mistakes have been reported
 			all = append(all, list...)
 		}
 	}
+
 	return all
 }
 
@@ -133,11 +316,41 @@ func sslFile(short, name string) string { return "/etc/openvswitch/ovn" + short 
 
 func (l *logFlags) settings() []*setting.Setting {
 	return []*setting.Setting{
-		{Flag: "loglevel", Section: "logging", Key: "loglevel", Value: setting.Number(&l.level, 0, 10), Usage: "1 errors, 2 and 3 warnings, 4 information, 5 everything (`level`)"},
-		{Flag: "logfile", Section: "logging", Key: "logfile", Value: setting.Text(&l.file), Usage: "append the log to this `file` instead of standard error"},
-		{Flag: "logfile-maxsize", Section: "logging", Key: "logfile-maxsize", Value: setting.Number(&l.megabytes, 1, 1<<20), Usage: "size in `MB` at which the log file is rotated"},
-		{Flag: "logfile-maxbackups", Section: "logging", Key: "logfile-maxbackups", Value: setting.Number(&l.backups, 0, 1<<20), Usage: "`number` of rotated files to keep; 0: all"},
-		{Flag: "logfile-maxage", Section: "logging", Key: "logfile-maxage", Value: setting.Number(&l.daysKept, 0, 1<<20), Usage: "`days` to keep rotated files; 0: forever"},
+		{
+			Flag:    "loglevel",
+			Section: "logging",
+			Key:     "loglevel",
+			Value:   setting.Number(&l.level, 0, 10),
+			Usage:   "1 errors, 2 and 3 warnings, 4 information, 5 everything (`level`)",
+		},
+		{
+			Flag:    "logfile",
+			Section: "logging",
+			Key:     "logfile",
+			Value:   setting.Text(&l.file),
+			Usage:   "append the log to this `file` instead of standard error",
+		},
+		{
+			Flag:    "logfile-maxsize",
+			Section: "logging",
+			Key:     "logfile-maxsize",
+			Value:   setting.Number(&l.megabytes, 1, 1<<20),
+			Usage:   "size in `MB` at which the log file is rotated",
+		},
+		{
+			Flag:    "logfile-maxbackups",
+			Section: "logging",
+			Key:     "logfile-maxbackups",
+			Value:   setting.Number(&l.backups, 0, 1<<20),
+			Usage:   "`number` of rotated files to keep; 0: all",
+		},
+		{
+			Flag:    "logfile-maxage",
+			Section: "logging",
+			Key:     "logfile-maxage",
+			Value:   setting.Number(&l.daysKept, 0, 1<<20),
+			Usage:   "`days` to keep rotated files; 0: forever",
+		},
 	}
 }
 
@@ -153,19 +366,29 @@ func (l *logFlags) open(stderr io.Writer) *slog.Logger {
 	case l.level >= 5:
 		level = slog.LevelDebug
 	}
+
 	to := func(w io.Writer, asked *slog.Level) slog.Handler {
 		return slog.NewTextHandler(w, &slog.HandlerOptions{Level: *cmp.Or(asked, &level)})
 	}
+
 	var handlers []slog.Handler
 	if l.file == "" || l.verbosity.Console != nil {
 		handlers = append(handlers, to(stderr, l.verbosity.Console))
 	}
+
 	if l.file != "" {
-		file := &lumberjack.Logger{Filename: l.file, MaxSize: l.megabytes, MaxBackups: l.backups, MaxAge: l.daysKept}
+		file := &lumberjack.Logger{
+			Filename:   l.file,
+			MaxSize:    l.megabytes,
+			MaxBackups: l.backups,
+			MaxAge:     l.daysKept,
+		}
 		handlers = append(handlers, to(file, l.verbosity.File))
 	}
+
 	log := slog.New(slog.NewMultiHandler(handlers...))
 	klog.SetSlogLogger(log.With("component", "client-go"))
+
 	return log
 }
 
@@ -183,17 +406,26 @@ func (a *apiServer) restConfig() (*rest.Config, error) {
 		if err != nil {
 			return nil, fmt.Errorf("read kubeconfig %q: %w", a.kubeconfig, err)
 		}
+
 		return config, nil
 	case a.url != "":
-		config := &rest.Config{Host: a.url, BearerToken: a.token, BearerTokenFile: a.tokenFile, TLSClientConfig: rest.TLSClientConfig{CAFile: a.caFile}}
+		config := &rest.Config{
+			Host:            a.url,
+			BearerToken:     a.token,
+			BearerTokenFile: a.tokenFile,
+			TLSClientConfig: rest.TLSClientConfig{CAFile: a.caFile},
+		}
 		if isPEM(a.caFile) {
 			config.TLSClientConfig = rest.TLSClientConfig{CAData: pemText(a.caFile)}
 		}
+
 		return config, nil
 	}
+
 	config, err := rest.InClusterConfig()
 	if err != nil {
 		return nil, fmt.Errorf("reach the API server: no --kubeconfig, no --k8s-apiserver, and %w", err)
 	}
+
 	return config, nil
 }

@@ -25,6 +25,7 @@ func (e *environment) log() *slog.Logger { return slog.New(slog.NewTextHandler(e
 func (e *environment) printJSON(v any) error {
 	encoder := json.NewEncoder(e.stdout)
 	encoder.SetIndent("", "  ")
+
 	return encoder.Encode(v)
 }
 
@@ -49,7 +50,11 @@ type command struct {
 // cobra converts the command to a cobra command.
 func (c *command) cobra() *cobra.Command {
 	out := &cobra.Command{
-		Use: strings.TrimSpace(c.name + " " + c.arguments), Short: c.summary, Long: c.detail, GroupID: c.group, Hidden: c.hidden,
+		Use:     strings.TrimSpace(c.name + " " + c.arguments),
+		Short:   c.summary,
+		Long:    c.detail,
+		GroupID: c.group,
+		Hidden:  c.hidden,
 	}
 	if c.setup != nil {
 		flags := flag.NewFlagSet(c.name, flag.ContinueOnError)
@@ -61,12 +66,15 @@ func (c *command) cobra() *cobra.Command {
 					return err
 				}
 			}
+
 			return act(k.Context(), args, &environment{k.OutOrStdout(), k.ErrOrStderr()})
 		}
 	}
+
 	for _, child := range c.children {
 		out.AddCommand(child.cobra())
 	}
+
 	return out
 }
 
@@ -75,6 +83,7 @@ func noArguments(args []string) error {
 	if len(args) > 0 {
 		return fmt.Errorf("unexpected argument %q", args[0])
 	}
+
 	return nil
 }
 

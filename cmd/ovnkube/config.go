@@ -23,9 +23,16 @@ func configCommands() *command {
 as OVNKUBE_MTU), else in the file, else in external_ids of Open vSwitch, else it has its
 default. docs/configuration.md lists them all.`,
 		children: []*command{
-			{name: "show", summary: "print every setting with its value and source", setup: configShowCommand},
 			{
-				name: "check", summary: "list all mistakes in a configuration file, with their lines", arguments: "[FILE]", setup: configCheckCommand,
+				name:    "show",
+				summary: "print every setting with its value and source",
+				setup:   configShowCommand,
+			},
+			{
+				name:      "check",
+				summary:   "list all mistakes in a configuration file, with their lines",
+				arguments: "[FILE]",
+				setup:     configCheckCommand,
 				detail: `Mistakes prevent a role from starting: exit status 1. Warnings are about settings without effect
 or with a better name. Environment and external_ids are ignored; flags count.`,
 			},
@@ -46,32 +53,41 @@ func configShowCommand(f *flag.FlagSet) action {
 	s := newSettings("")
 	s.declare(f, allRoles)
 	asJSON := f.Bool("json", false, "an array of objects instead of a table")
+
 	return func(ctx context.Context, _ []string, env *environment) error {
 		problems, err := s.resolve(ctx, os.LookupEnv)
 		if err != nil {
 			return err
 		}
+
 		for _, p := range problems {
 			fmt.Fprintln(env.stderr, severity(p)+":", p)
 		}
+
 		var list []shown
+
 		for _, o := range s.Settings {
 			from := s.Origin(o.Flag)
-			list = append(list, shown{o.Flag, o.Section + "." + o.Key, o.Shown(), from.Source.String(), from.Where})
+			list = append(list,
+				shown{o.Flag, o.Section + "." + o.Key, o.Shown(), from.Source.String(), from.Where})
 		}
+
 		for i, o := range list {
 			if o.Name == "metrics-bind-address" && o.Value == "" {
 				list[i].Where = "controller " + controllerMetrics + ", agent " + agentMetrics
 			}
 		}
+
 		if *asJSON {
 			err = env.printJSON(list)
 		} else {
 			err = showTable(env.stdout, list)
 		}
+
 		if err == nil && mistakes(problems) > 0 {
 			return exitStatus(1)
 		}
+
 		return err
 	}
 }
@@ -79,6 +95,7 @@ func configShowCommand(f *flag.FlagSet) action {
 func showTable(w io.Writer, list []shown) error {
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(table, "SETTING\tVALUE\tFROM")
+
 	for _, o := range list {
 		from := o.Source
 		switch {
@@ -88,8 +105,10 @@ func showTable(w io.Writer, list []shown) error {
 		default:
 			from = o.Where
 		}
+
 		fmt.Fprintf(table, "%s\t%s\t%s\n", o.Name, o.Value, from)
 	}
+
 	return table.Flush()
 }
 
@@ -97,17 +116,21 @@ func configCheckCommand(f *flag.FlagSet) action {
 	s := newSettings("")
 	s.declare(f, allRoles)
 	asJSON := f.Bool("json", false, "an array of objects instead of lines")
+
 	return func(_ context.Context, args []string, env *environment) error {
 		if len(args) > 1 {
 			return noArguments(args[1:])
 		}
+
 		if len(args) == 1 {
 			s.configFile = args[0]
 		}
+
 		problems, err := s.check()
 		if err != nil {
 			return err
 		}
+
 		if *asJSON {
 			if err := env.printJSON(problems); err != nil {
 				return err
@@ -116,12 +139,15 @@ func configCheckCommand(f *flag.FlagSet) action {
 			for _, p := range problems {
 				fmt.Fprintln(env.stdout, severity(p)+":", p)
 			}
+
 			n := mistakes(problems)
 			fmt.Fprintf(env.stdout, "%d mistakes, %d warnings\n", n, len(problems)-n)
 		}
+
 		if mistakes(problems) > 0 {
 			return exitStatus(1)
 		}
+
 		return nil
 	}
 }
@@ -130,36 +156,44 @@ func severity(p setting.Problem) string {
 	if p.Warning {
 		return "warning"
 	}
+
 	return "mistake"
 }
 
 func mistakes(problems []setting.Problem) int {
 	n := 0
+
 	for _, p := range problems {
 		if !p.Warning {
 			n++
 		}
 	}
+
 	return n
 }
 
 // check returns all mistakes in the file and the flags, for every role.
 func (s *settings) check() ([]setting.Problem, error) {
 	nothing := func(string) (string, bool) { return "", false }
+
 	file, err := s.readFile(nothing)
 	if err != nil {
 		return nil, err
 	}
+
 	if file == nil {
 		return nil, fmt.Errorf("no file given, and there is no %s", defaultConfigFile)
 	}
+
 	problems := s.Resolve(setting.Sources{File: file})
 	if err := s.follow(false); err != nil {
 		return nil, err
 	}
+
 	problems = append(append(problems, s.checkAPI()...), s.exposed()...)
 	// Checks of combined settings: each role checks its own part.
 	said := map[string]bool{}
+
 	s.agent.nodeName = "node"
 	for _, err := range []error{s.checkAgent(), s.checkController()} {
 		for _, message := range lines(err) {
@@ -167,10 +201,12 @@ func (s *settings) check() ([]setting.Problem, error) {
 			subject, _, _ := strings.Cut(message, ": want ")
 			if !said[subject] {
 				said[subject] = true
+
 				problems = append(problems, setting.Problem{Where: s.places(message), Message: message})
 			}
 		}
 	}
+
 	return problems, nil
 }
 
@@ -179,22 +215,28 @@ var placeholder = apiServer{url: "https://placeholder.invalid"}
 
 func (s *settings) checkAgent() error {
 	cluster := *s.cluster
+
 	cluster.api = placeholder
 	if cluster.mode == modeUnderlay {
 		_, err := s.agent.underlayConfig(&cluster)
 		return err
 	}
+
 	_, err := s.agent.config(&cluster)
+
 	return err
 }
 
 func (s *settings) checkController() error {
 	cluster := *s.cluster
+
 	cluster.api = placeholder
 	if cluster.mode == modeUnderlay {
 		return s.checkOpenstack(&cluster)
 	}
+
 	_, err := s.controller.config(&cluster)
+
 	return err
 }
 
@@ -207,7 +249,9 @@ func (s *settings) checkOpenstack(cluster *clusterFlags) error {
 	if !given {
 		return nil
 	}
+
 	_, err := s.controller.underlayConfig(cluster)
+
 	return err
 }
 
@@ -215,32 +259,47 @@ func (s *settings) checkOpenstack(cluster *clusterFlags) error {
 func (s *settings) checkAPI() []setting.Problem {
 	api := s.cluster.api
 	if api.kubeconfig == "" && api.url == "" {
-		return []setting.Problem{{Message: "no kubeconfig and no apiserver: only in a pod, with its service account", Warning: true}}
+		return []setting.Problem{
+			{
+				Message: "no kubeconfig and no apiserver: only in a pod, with its service account",
+				Warning: true,
+			},
+		}
 	}
+
 	var out []setting.Problem
+
 	for name, path := range map[string]string{"kubeconfig": api.kubeconfig, "k8s-cacert": api.caFile, "k8s-token-file": api.tokenFile} {
 		if path == "" || isPEM(path) {
 			continue
 		}
+
 		if _, err := os.ReadFile(path); err != nil {
-			out = append(out, setting.Problem{Where: s.Origin(name).Where, Message: fmt.Sprintf("%s: %v", name, err)})
+			out = append(out,
+				setting.Problem{Where: s.Origin(name).Where, Message: fmt.Sprintf("%s: %v", name, err)})
 		}
 	}
+
 	slices.SortFunc(out, func(a, b setting.Problem) int { return strings.Compare(a.Message, b.Message) })
+
 	if out != nil {
 		return out
 	}
+
 	config, err := api.restConfig()
 	if err == nil {
 		_, err = rest.HTTPClientFor(config)
 	}
+
 	if err != nil {
 		name := "k8s-apiserver"
 		if api.kubeconfig != "" {
 			name = "kubeconfig"
 		}
+
 		out = append(out, setting.Problem{Where: s.Origin(name).Where, Message: err.Error()})
 	}
+
 	return out
 }
 
@@ -252,18 +311,22 @@ func (s *settings) places(message string) string {
 			out = append(out, where)
 		}
 	}
+
 	return strings.Join(out, ", ")
 }
 
 // about returns the given settings that a message is about.
 func (s *settings) about(message string) []*setting.Setting {
 	var out []*setting.Setting
+
 	for _, o := range s.Settings {
-		about := slices.ContainsFunc(o.About, func(words string) bool { return strings.Contains(message, words) })
+		about := slices.ContainsFunc(o.About,
+			func(words string) bool { return strings.Contains(message, words) })
 		if about && s.Origin(o.Flag).Source != setting.Default {
 			out = append(out, o)
 		}
 	}
+
 	return out
 }
 
@@ -272,13 +335,16 @@ func lines(err error) []string {
 	if err == nil {
 		return nil
 	}
+
 	var joined interface{ Unwrap() []error }
 	if !errors.As(err, &joined) {
 		return []string{err.Error()}
 	}
+
 	var out []string
 	for _, e := range joined.Unwrap() {
 		out = append(out, lines(e)...)
 	}
+
 	return out
 }

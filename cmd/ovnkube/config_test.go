@@ -33,23 +33,30 @@ func TestConfigCheckReportsEachMistake(t *testing.T) {
 	if err != nil || len(files) < 20 {
 		t.Fatalf("%d files, %v", len(files), err)
 	}
+
 	for _, path := range files {
 		t.Run(filepath.Base(path), func(t *testing.T) {
 			text, err := os.ReadFile(path)
 			if err != nil {
 				t.Fatal(err)
 			}
+
 			want := expectations(string(text))
+
 			var stdout, stderr bytes.Buffer
+
 			runErr := run(context.Background(), []string{"config", "check", "--json", path}, &stdout, &stderr)
+
 			var got []setting.Problem
 			if err := json.Unmarshal(stdout.Bytes(), &got); err != nil {
 				t.Fatalf("%v: %s%s", err, stdout.String(), stderr.String())
 			}
+
 			broken := slices.ContainsFunc(want, func(e expected) bool { return e.severity == "mistake" })
 			if code := exitCode(runErr, &stderr); code != map[bool]int{true: 1}[broken] {
 				t.Errorf("exit status %d, mistakes expected: %v", code, broken)
 			}
+
 			compare(t, path, want, got)
 		})
 	}
@@ -57,33 +64,41 @@ func TestConfigCheckReportsEachMistake(t *testing.T) {
 
 func expectations(text string) []expected {
 	var want []expected
+
 	for i, line := range strings.Split(text, "\n") {
 		if m := mark.FindStringSubmatch(line); m != nil {
 			want = append(want, expected{i + 1 - len(m[1]), m[2], m[3]})
 		}
 	}
+
 	return want
 }
 
 func compare(t *testing.T, path string, want []expected, got []setting.Problem) {
 	t.Helper()
+
 	met := make([]bool, len(want))
+
 	for _, p := range got {
 		if p.Where == "" && p.Warning { // the missing API server
 			continue
 		}
+
 		for _, where := range strings.Split(cmp.Or(p.Where, "nowhere"), ", ") {
 			found := false
+
 			for i, e := range want {
 				if where == fmt.Sprintf("%s:%d", path, e.line) && e.severity == severity(p) && strings.Contains(p.Message, e.say) {
 					found, met[i] = true, true
 				}
 			}
+
 			if !found {
 				t.Errorf("not expected: %s: %s: %s", where, severity(p), p.Message)
 			}
 		}
 	}
+
 	for i, e := range want {
 		if !met[i] {
 			t.Errorf("missing: line %d: %s: %s", e.line, e.severity, e.say)
@@ -98,9 +113,11 @@ func TestPrecedence(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	ids := map[string]string{"ovn-nb": "tcp:192.0.2.2:6641"}
 	environment := map[string]string{"OVNKUBE_NB_ADDRESS": "tcp:192.0.2.4:6641", "K8S_TOKEN": "one", "OVNKUBE_K8S_TOKEN": "two"}
 	lookup := func(name string) (string, bool) { v, ok := environment[name]; return v, ok }
+
 	tests := []struct {
 		name     string
 		args     []string
@@ -120,9 +137,11 @@ func TestPrecedence(t *testing.T) {
 			if problems := s.Resolve(tt.from); len(problems) > 0 {
 				t.Error(problems)
 			}
+
 			if s.cluster.nbAddress != tt.nb || fmt.Sprint(s.cluster.mtu) != tt.mtu || s.Origin("nb-address") != tt.nbOrigin {
 				t.Errorf("%s, MTU %d, from %+v", s.cluster.nbAddress, s.cluster.mtu, s.Origin("nb-address"))
 			}
+
 			if want := map[bool]string{true: "two"}[tt.from.Environment != nil]; s.cluster.api.token != want {
 				t.Errorf("token %q, want %q", s.cluster.api.token, want)
 			}
@@ -133,12 +152,15 @@ func TestPrecedence(t *testing.T) {
 // parsed returns the settings after parsing args.
 func parsed(t *testing.T, args []string) *settings {
 	t.Helper()
+
 	s := newSettings("")
 	f := flag.NewFlagSet("", flag.ContinueOnError)
 	s.declare(f, allRoles)
+
 	if err := f.Parse(args); err != nil {
 		t.Fatal(err)
 	}
+
 	return s
 }
 
@@ -148,11 +170,14 @@ func TestHigherSourceSelectsAPIServer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	plain, err := setting.Parse("g.conf", []byte("[kubernetes]\napiserver=192.0.2.8:8080\n"))
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	ids := map[string]string{"k8s-api-server": "http://192.0.2.1:8080", "k8s-api-token": "t", "k8s-ca-certificate": "/ca"}
+
 	tests := []struct {
 		name  string
 		args  []string
@@ -179,6 +204,7 @@ func TestHigherSourceSelectsAPIServer(t *testing.T) {
 			if problems := s.Resolve(tt.from); len(problems) > 0 {
 				t.Error(problems)
 			}
+
 			if err := s.follow(tt.inPod); err != nil || s.cluster.api != tt.want {
 				t.Errorf("%+v, %v; want %+v", s.cluster.api, err, tt.want)
 			}
@@ -191,20 +217,25 @@ func TestExternalIDs(t *testing.T) {
 	sw := testnode.StartSwitch(t, false)
 	testnode.Run(t, "ovs-vsctl", "--db="+sw.Address, "--no-wait", "set", "Open_vSwitch", ".",
 		"external_ids:k8s-api-server=http://192.0.2.1:8080", "external_ids:k8s-api-token=secret", "external_ids:ovn-remote=tcp:192.0.2.1:6642")
+
 	for _, name := range []string{"KUBECONFIG", "K8S_APISERVER", "KUBERNETES_SERVICE_HOST"} {
 		t.Setenv(name, "") // restores it afterwards
+
 		if err := os.Unsetenv(name); err != nil {
 			t.Fatal(err)
 		}
 	}
+
 	var stdout, stderr bytes.Buffer
 	if err := run(context.Background(), []string{"config", "show", "--json", "--ovsdb", sw.Address}, &stdout, &stderr); err != nil {
 		t.Fatal(err, stderr.String())
 	}
+
 	var list []shown
 	if err := json.Unmarshal(stdout.Bytes(), &list); err != nil {
 		t.Fatal(err)
 	}
+
 	for _, want := range []shown{
 		{"k8s-apiserver", "kubernetes.apiserver", "http://192.0.2.1:8080", "external_ids", "external_ids:k8s-api-server"},
 		{"k8s-token", "kubernetes.token", "(hidden)", "external_ids", "external_ids:k8s-api-token"},
@@ -216,6 +247,7 @@ func TestExternalIDs(t *testing.T) {
 			t.Errorf("missing %+v in %s", want, stdout.String())
 		}
 	}
+
 	if strings.Contains(stdout.String(), "secret") {
 		t.Error("the token is printed")
 	}

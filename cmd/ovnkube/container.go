@@ -26,23 +26,77 @@ const containerDetail = `The chart's containers run these commands. A command th
 becomes the daemon: it creates a database, joins it to its cluster, or converts it first.`
 
 func containerCommands() *command {
-	return &command{name: "container", group: groupRun, summary: "start a daemon of OVN or Open vSwitch in a container", detail: containerDetail, children: []*command{
-		{name: "ovn-nb", summary: "OVN's Northbound database", setup: centralCommand(serves(0))},
-		{name: "ovn-sb", summary: "OVN's Southbound database", setup: centralCommand(serves(1))},
-		{name: "check-member", arguments: "ovn-nb|ovn-sb", summary: "fail if a database's server must be restarted because a write has failed", setup: checkMemberCommand},
-		{name: "ovn-sb-relay", summary: "the server through which nodes reach OVN's Southbound database", setup: centralCommand(ovnd.Central.Relay)},
-		{name: "ovn-northd", summary: "OVN's northd, once this member's databases are connected", setup: centralCommand(ovnd.Central.Northd)},
-		{name: "ovs-db", summary: "Open vSwitch's database", setup: switchCommand(ovnd.Switch.Database)},
-		{name: "ovs-vswitchd", summary: "Open vSwitch's daemon", setup: switchCommand(ovnd.Switch.Daemon)},
-		{name: "ovn-controller", summary: "OVN's agent of a node", setup: ovnControllerCommand},
-		{name: "node-certificate", summary: "request the node's certificate for ovn-controller, and renew it", setup: nodeCertificateCommand},
-		{name: "remove-chassis", summary: "delete the chassis of nodes that are gone from OVN's Southbound database", setup: removeChassisCommand},
-		{name: "await-ovs", summary: "wait until Open vSwitch's database is there and initialised", setup: awaitCommand},
-		{name: "remove-ovs", arguments: "[DIRECTORY...]", summary: "delete all bridges, and what is in the directories of databases, when ovn-ebpf is uninstalled", setup: removeCommand},
-		{name: "backup", arguments: "DIRECTORY", summary: "write OVN's databases into a new directory below DIRECTORY", setup: backupCommand},
-		{name: "restore", arguments: "BACKUP", summary: "replace the rows of OVN's databases by those of a backup", setup: restoreCommand},
-		{name: "certificates", summary: "issue and renew the certificates of OVN's databases, their clients and nodes", setup: certificatesCommand},
-	}}
+	return &command{
+		name:    "container",
+		group:   groupRun,
+		summary: "start a daemon of OVN or Open vSwitch in a container",
+		detail:  containerDetail,
+		children: []*command{
+			{name: "ovn-nb", summary: "OVN's Northbound database", setup: centralCommand(serves(0))},
+			{name: "ovn-sb", summary: "OVN's Southbound database", setup: centralCommand(serves(1))},
+			{
+				name:      "check-member",
+				arguments: "ovn-nb|ovn-sb",
+				summary:   "fail if a database's server must be restarted because a write has failed",
+				setup:     checkMemberCommand,
+			},
+			{
+				name:    "ovn-sb-relay",
+				summary: "the server through which nodes reach OVN's Southbound database",
+				setup:   centralCommand(ovnd.Central.Relay),
+			},
+			{
+				name:    "ovn-northd",
+				summary: "OVN's northd, once this member's databases are connected",
+				setup:   centralCommand(ovnd.Central.Northd),
+			},
+			{name: "ovs-db", summary: "Open vSwitch's database", setup: switchCommand(ovnd.Switch.Database)},
+			{
+				name:    "ovs-vswitchd",
+				summary: "Open vSwitch's daemon",
+				setup:   switchCommand(ovnd.Switch.Daemon),
+			},
+			{name: "ovn-controller", summary: "OVN's agent of a node", setup: ovnControllerCommand},
+			{
+				name:    "node-certificate",
+				summary: "request the node's certificate for ovn-controller, and renew it",
+				setup:   nodeCertificateCommand,
+			},
+			{
+				name:    "remove-chassis",
+				summary: "delete the chassis of nodes that are gone from OVN's Southbound database",
+				setup:   removeChassisCommand,
+			},
+			{
+				name:    "await-ovs",
+				summary: "wait until Open vSwitch's database is there and initialised",
+				setup:   awaitCommand,
+			},
+			{
+				name:      "remove-ovs",
+				arguments: "[DIRECTORY...]",
+				summary:   "delete all bridges, and what is in the directories of databases, when ovn-ebpf is uninstalled",
+				setup:     removeCommand,
+			},
+			{
+				name:      "backup",
+				arguments: "DIRECTORY",
+				summary:   "write OVN's databases into a new directory below DIRECTORY",
+				setup:     backupCommand,
+			},
+			{
+				name:      "restore",
+				arguments: "BACKUP",
+				summary:   "replace the rows of OVN's databases by those of a backup",
+				setup:     restoreCommand,
+			},
+			{
+				name:    "certificates",
+				summary: "issue and renew the certificates of OVN's databases, their clients and nodes",
+				setup:   certificatesCommand,
+			},
+		},
+	}
 }
 
 // prepares prepares a daemon and returns its command line.
@@ -65,27 +119,35 @@ func declareTLS(f *flag.FlagSet, t *ovnd.TLS) {
 func centralCommand(prepare prepares) func(*flag.FlagSet) action {
 	return func(f *flag.FlagSet) action {
 		var c ovnd.Central
-		members := f.String("members", "", "`addresses` of all members of OVN's databases, separated by commas; the first one creates them")
+
+		members := f.String("members", "",
+			"`addresses` of all members of OVN's databases, separated by commas; the first one creates them")
 		address := f.String("address", "", "`address` of this member")
 		f.StringVar(&c.Dir, "dir", centralDir, "`directory` of the databases")
 		f.StringVar(&c.RunDir, "rundir", "/run/ovn", "`directory` of sockets and pid files")
 		declareTLS(f, &c.TLS)
+
 		return func(ctx context.Context, args []string, env *environment) error {
 			if err := noArguments(args); err != nil {
 				return err
 			}
+
 			var err, err2 error
+
 			c.Members, err = ovnd.ParseMembers(*members)
 			if c.Address, err2 = netip.ParseAddr(*address); err2 != nil {
 				err = errors.Join(err, fmt.Errorf("parse address: %w", err2))
 			}
+
 			if err != nil {
 				return err
 			}
+
 			argv, err := prepare(c, ctx, env.log())
 			if err != nil {
 				return err
 			}
+
 			return ovnd.Become(argv)
 		}
 	}
@@ -93,39 +155,62 @@ func centralCommand(prepare prepares) func(*flag.FlagSet) action {
 
 // clientCommand declares the flags of a client of OVN's databases, and returns an action with one
 // argument.
-func clientCommand(f *flag.FlagSet, argument string, act func(context.Context, ovnd.Central, string, *environment) error) action {
+func clientCommand(
+	f *flag.FlagSet,
+	argument string,
+	act func(context.Context, ovnd.Central, string, *environment) error,
+) action {
 	var c ovnd.Central
-	members := f.String("members", os.Getenv("MEMBERS"), "`addresses` of all members of OVN's databases, separated by commas; default: $MEMBERS")
-	f.StringVar(&c.RunDir, "rundir", "/run/ovn", "`directory` of the sockets of this member's databases, by which a backup is restored")
+
+	members := f.String("members", os.Getenv("MEMBERS"),
+		"`addresses` of all members of OVN's databases, separated by commas; default: $MEMBERS")
+	f.StringVar(&c.RunDir, "rundir", "/run/ovn",
+		"`directory` of the sockets of this member's databases, by which a backup is restored")
 	declareTLS(f, &c.TLS)
+
 	return func(ctx context.Context, args []string, env *environment) (err error) {
 		if len(args) != 1 {
 			return fmt.Errorf("which %s? One argument is wanted", argument)
 		}
+
 		if c.Members, err = ovnd.ParseMembers(*members); err != nil {
 			return err
 		}
+
 		return act(ctx, c, args[0], env)
 	}
 }
 
 func backupCommand(f *flag.FlagSet) action {
 	keep := f.Int("keep", 7, "`number` of backups that stay in the directory")
-	return clientCommand(f, "directory", func(ctx context.Context, c ovnd.Central, dir string, env *environment) error {
-		made, err := c.Backup(ctx, dir, max(*keep, 1), time.Now())
-		if err != nil {
+
+	return clientCommand(
+		f,
+		"directory",
+		func(ctx context.Context, c ovnd.Central, dir string, env *environment) error {
+			made, err := c.Backup(ctx, dir, max(*keep, 1), time.Now())
+			if err != nil {
+				return err
+			}
+
+			_, err = fmt.Fprintln(env.stdout, made)
+
 			return err
-		}
-		_, err = fmt.Fprintln(env.stdout, made)
-		return err
-	})
+		},
+	)
 }
 
 func restoreCommand(f *flag.FlagSet) action {
-	force := f.Bool("force", false, "restore a backup of another schema version, without the columns that the present one does not have")
-	return clientCommand(f, "backup", func(ctx context.Context, c ovnd.Central, from string, _ *environment) error {
-		return c.Restore(ctx, from, *force)
-	})
+	force := f.Bool("force", false,
+		"restore a backup of another schema version, without the columns that the present one does not have")
+
+	return clientCommand(
+		f,
+		"backup",
+		func(ctx context.Context, c ovnd.Central, from string, _ *environment) error {
+			return c.Restore(ctx, from, *force)
+		},
+	)
 }
 
 func declareSwitch(f *flag.FlagSet, s *ovnd.Switch) {
@@ -135,7 +220,8 @@ func declareSwitch(f *flag.FlagSet, s *ovnd.Switch) {
 
 func declareRunDirs(f *flag.FlagSet, s *ovnd.Switch) {
 	f.StringVar(&s.RunDir, "ovs-rundir", "/run/openvswitch", "`directory` of Open vSwitch's sockets")
-	f.StringVar(&s.OVNRunDir, "ovn-rundir", "/run/ovn", "`directory` of ovn-controller's pid file and control socket")
+	f.StringVar(&s.OVNRunDir, "ovn-rundir", "/run/ovn",
+		"`directory` of ovn-controller's pid file and control socket")
 }
 
 func switchCommand(prepare func(ovnd.Switch, context.Context) ([]string, error)) func(*flag.FlagSet) action {
@@ -143,14 +229,17 @@ func switchCommand(prepare func(ovnd.Switch, context.Context) ([]string, error))
 		var s ovnd.Switch
 		declareSwitch(f, &s)
 		declareTLS(f, &s.TLS)
+
 		return func(ctx context.Context, args []string, _ *environment) error {
 			if err := noArguments(args); err != nil {
 				return err
 			}
+
 			argv, err := prepare(s, ctx)
 			if err != nil {
 				return err
 			}
+
 			return ovnd.Become(argv)
 		}
 	}
@@ -160,16 +249,20 @@ func ovnControllerCommand(f *flag.FlagSet) action {
 	var s ovnd.Switch
 	declareRunDirs(f, &s)
 	declareTLS(f, &s.TLS)
-	f.BoolVar(&s.AwaitCertificate, "await-certificate", false, "wait for the files of private key, certificate and authority")
+	f.BoolVar(&s.AwaitCertificate, "await-certificate", false,
+		"wait for the files of private key, certificate and authority")
 	f.BoolVar(&s.Host, "host-ovs", false, "Open vSwitch is the node's own")
+
 	return func(ctx context.Context, args []string, env *environment) error {
 		if err := noArguments(args); err != nil {
 			return err
 		}
+
 		argv, err := s.Controller(ctx, env.log())
 		if err != nil {
 			return err
 		}
+
 		return ovnd.Become(argv)
 	}
 }
@@ -177,14 +270,18 @@ func ovnControllerCommand(f *flag.FlagSet) action {
 func nodeCertificateCommand(f *flag.FlagSet) action {
 	s := operatorSettings(f)
 	node := f.String("node", "", "`name` of the Node, which is also that of its chassis")
-	dir := f.String("dir", authority.NodeDir, "`directory` of the certificate with its key, "+authority.NodeFile)
+	dir := f.String("dir", authority.NodeDir,
+		"`directory` of the certificate with its key, "+authority.NodeFile)
+
 	return func(ctx context.Context, args []string, env *environment) error {
 		if err := noArguments(args); err != nil {
 			return err
 		}
+
 		if *node == "" {
 			return errors.New("--node is missing: the name of the Node")
 		}
+
 		client, err := s.apiClient(ctx, env)
 		if err != nil {
 			return err
@@ -192,6 +289,7 @@ func nodeCertificateCommand(f *flag.FlagSet) action {
 
 		log := env.log()
 		klog.SetSlogLogger(log) // by which client-go's certificate manager logs
+
 		return authority.RunNode(ctx, client, *node, *dir, log)
 	}
 }
@@ -199,44 +297,57 @@ func nodeCertificateCommand(f *flag.FlagSet) action {
 func checkMemberCommand(f *flag.FlagSet) action {
 	var c ovnd.Central
 	f.StringVar(&c.RunDir, "rundir", "/run/ovn", "`directory` of the servers' control sockets")
+
 	return func(ctx context.Context, args []string, _ *environment) error {
 		databases := map[string]ovnd.Database{"ovn-nb": ovnd.Databases()[0], "ovn-sb": ovnd.Databases()[1]}
 		if len(args) != 1 || databases[args[0]] == (ovnd.Database{}) {
 			return fmt.Errorf("check member of %q: want ovn-nb or ovn-sb", args)
 		}
+
 		return c.CheckMember(ctx, databases[args[0]])
 	}
 }
 
 func removeChassisCommand(f *flag.FlagSet) action {
 	s := operatorSettings(f)
-	database := f.String("database", "unix:/run/ovn/ovnsb_db.sock", "`remote` of the Southbound database; over TLS, it refuses to delete a chassis")
+	database := f.String("database", "unix:/run/ovn/ovnsb_db.sock",
+		"`remote` of the Southbound database; over TLS, it refuses to delete a chassis")
+
 	var c ovnd.Central
-	f.StringVar(&c.Dir, "dir", centralDir, "`directory` of the databases; if its file system is full, the Node gets an Event")
+	f.StringVar(&c.Dir, "dir", centralDir,
+		"`directory` of the databases; if its file system is full, the Node gets an Event")
 	node := f.String("node", "", "`name` of the Node that gets an Event; none: no Event")
+
 	return func(ctx context.Context, args []string, env *environment) error {
 		if err := noArguments(args); err != nil {
 			return err
 		}
+
 		client, err := s.apiClient(ctx, env)
 		if err != nil {
 			return err
 		}
+
 		rest, err := s.operator(ctx, env)
 		if err != nil {
 			return err
 		}
+
 		log := env.log()
+
 		group, ctx := errgroup.WithContext(ctx)
 		if *node != "" {
 			group.Go(func() error {
-				warnOfFullDisk(ctx, c, func(text string) { warnNode(ctx, rest, *node, agentenv.DiskFull, text, log) })
+				warnOfFullDisk(ctx, c,
+					func(text string) { warnNode(ctx, rest, *node, agentenv.DiskFull, text, log) })
 				return nil
 			})
 		}
+
 		group.Go(func() error {
 			return sb.RemoveStale(ctx, client, sb.New([]string{*database}, nb.TLS{}, log), log)
 		})
+
 		return group.Wait()
 	}
 }
@@ -246,12 +357,15 @@ func removeChassisCommand(f *flag.FlagSet) action {
 func warnOfFullDisk(ctx context.Context, c ovnd.Central, warn func(text string)) {
 	tick := time.NewTicker(10 * time.Second)
 	defer tick.Stop()
+
 	for full := false; ; {
 		err := c.CheckSpace()
 		if err != nil && !full {
 			warn(err.Error())
 		}
+
 		full = err != nil
+
 		select {
 		case <-ctx.Done():
 			return
@@ -263,24 +377,31 @@ func warnOfFullDisk(ctx context.Context, c ovnd.Central, warn func(text string))
 func removeCommand(f *flag.FlagSet) action {
 	var s ovnd.Switch
 	declareSwitch(f, &s)
+
 	return func(ctx context.Context, dirs []string, _ *environment) error { return s.Remove(ctx, dirs...) }
 }
 
 func awaitCommand(f *flag.FlagSet) action {
 	s := newSettings(agentMetrics)
 	s.declareConfigFile(f)
-	s.DeclareSome(f, "kubeconfig", "k8s-apiserver", "k8s-token", "k8s-token-file", "k8s-cacert", "node-name", "run-dir", "ovs-rundir",
-		"metrics-bind-address", "node-server-cert", "node-server-privkey", "metrics-client-ca-file")
-	patience := f.Duration("report-after", 30*time.Second, "`time` after which the log and an Event about the Node say what this waits for")
+	s.DeclareSome(f, "kubeconfig", "k8s-apiserver", "k8s-token", "k8s-token-file", "k8s-cacert", "node-name",
+		"run-dir", "ovs-rundir", "metrics-bind-address", "node-server-cert", "node-server-privkey",
+		"metrics-client-ca-file")
+	patience := f.Duration("report-after", 30*time.Second,
+		"`time` after which the log and an Event about the Node say what this waits for")
+
 	return func(ctx context.Context, args []string, env *environment) error {
 		if err := noArguments(args); err != nil {
 			return err
 		}
+
 		rest, err := s.operator(ctx, env)
 		if err != nil {
 			return err
 		}
+
 		w := &switchWait{config: s.agent.uncheckedConfig(s.cluster, rest), log: env.log()}
+
 		return w.run(ctx, *patience)
 	}
 }
@@ -295,29 +416,40 @@ type switchWait struct {
 func (w *switchWait) run(ctx context.Context, patience time.Duration) error {
 	ctx, end := context.WithCancel(ctx)
 	defer end()
+
 	w.found(errors.New("its database has not answered yet"))
+
 	answered := make(chan struct{})
 	go func() {
 		defer close(answered)
+
 		if err := w.config.Wait(ctx, func() string { return *w.why.Load() }, w.log); err != nil {
 			w.log.Warn("/readyz is not answered", "err", err)
 		}
 	}()
+
 	s := ovnd.Switch{RunDir: w.config.OVSRunDir}
+
 	for reported := false; ; {
 		short, cancel := context.WithTimeout(ctx, patience)
+
 		err := s.Await(short)
 		if err == nil || ctx.Err() != nil {
 			cancel()
 			end()
 			<-answered // the agent needs the address
+
 			return err
 		}
+
 		w.log.Warn(w.found(err))
+
 		if !reported {
 			warnNode(ctx, w.config.API(w.log), w.config.NodeName, agentenv.NotReady, *w.why.Load(), w.log)
+
 			reported = true
 		}
+
 		<-short.Done() // another Open vSwitch's database is an error at once
 		cancel()
 	}
@@ -327,6 +459,7 @@ func (w *switchWait) run(ctx context.Context, patience time.Duration) error {
 func (w *switchWait) found(err error) string {
 	text := fmt.Sprintf("the agent waits for Open vSwitch: %v; look at the node's pod of ovn-ebpf-ovs", err)
 	w.why.Store(&text)
+
 	return text
 }
 
@@ -334,20 +467,26 @@ func certificatesCommand(f *flag.FlagSet) action {
 	s := operatorSettings(f)
 	a := authority.New()
 	f.StringVar(&a.Namespace, "namespace", a.Namespace, "`namespace` of the Secrets")
-	f.DurationVar(&a.Handover, "handover", a.Handover, "`time` between the publication of a new authority and its first signature, in which kubelets bring it to every node")
-	f.DurationVar(&a.NodeLife, "node-life", a.NodeLife, "`time` for which a node's certificate is valid; nodes renew it before")
+	f.DurationVar(&a.Handover, "handover", a.Handover,
+		"`time` between the publication of a new authority and its first signature, in which kubelets bring it to every node")
+	f.DurationVar(&a.NodeLife, "node-life", a.NodeLife,
+		"`time` for which a node's certificate is valid; nodes renew it before")
 	once := f.Bool("once", false, "issue the Secrets that are missing or expire soon, and exit")
+
 	return func(ctx context.Context, args []string, env *environment) (err error) {
 		if err := noArguments(args); err != nil {
 			return err
 		}
+
 		if a.Client, err = s.apiClient(ctx, env); err != nil {
 			return err
 		}
+
 		a.Log = env.log()
 		if *once {
 			return a.Sync(ctx)
 		}
+
 		return a.Run(ctx)
 	}
 }

@@ -66,23 +66,32 @@ type step struct {
 }
 
 func explainCommand(f *flag.FlagSet) action {
-	q := question{finder: newPinFinder(f, "sb-address", "sb-client-privkey", "sb-client-cert", "sb-client-cacert")}
+	q := question{
+		finder: newPinFinder(f, "sb-address", "sb-client-privkey", "sb-client-cert", "sb-client-cacert"),
+	}
 	southbound := f.Lookup("sb-address")
 	southbound.Usage, southbound.DefValue = "southbound database `address` for ovn-trace; default: ovn-trace's own", ""
-	f.StringVar(&q.from, "from", "wire", "where the packet comes from (`side`): wire, it arrives at the uplink; ovn, OVN sends it; host, the host sends it in layout bridged")
+
+	f.StringVar(&q.from, "from", "wire",
+		"where the packet comes from (`side`): wire, it arrives at the uplink; ovn, OVN sends it; host, the host sends it in layout bridged")
 	f.StringVar(&q.flags, "tcp-flags", "", "`flags` of a TCP packet by commas: syn, ack, fin, rst, psh")
-	f.StringVar(&q.icmpType, "icmp-type", "request", "`type` of an ICMP packet: request, reply, or TYPE[/CODE] in numbers")
+	f.StringVar(&q.icmpType, "icmp-type", "request",
+		"`type` of an ICMP packet: request, reply, or TYPE[/CODE] in numbers")
 	f.IntVar(&q.icmpID, "icmp-id", 1, "`identifier` of an ICMP echo")
 	f.IntVar(&q.payload, "payload", 0, "`bytes` behind the transport header")
 	f.IntVar(&q.vlan, "vlan", -1, "the packet's `VLAN`, 0 for none; default: the gateway's")
-	f.StringVar(&q.srcMAC, "src-mac", "", "its source MAC `address`; default: the node's, or that of a neighbour")
-	f.StringVar(&q.dstMAC, "dst-mac", "", "its destination MAC `address`; default: the node's, or that of a neighbour")
+	f.StringVar(&q.srcMAC, "src-mac", "",
+		"its source MAC `address`; default: the node's, or that of a neighbour")
+	f.StringVar(&q.dstMAC, "dst-mac", "",
+		"its destination MAC `address`; default: the node's, or that of a neighbour")
 	f.StringVar(&q.hex, "frame", "", "the whole Ethernet frame in `hex`, in place of arguments")
 	f.StringVar(&q.pcap, "pcap", "", "`file` with captured frames, pcap or pcapng, in place of arguments")
 	f.IntVar(&q.packet, "packet", 1, "`number` of the frame in the file, from 1")
-	f.StringVar(&q.node, "ovn-trace", "", "also run ovn-trace for the packet as the first of a connection, entering at the `node` of this name")
+	f.StringVar(&q.node, "ovn-trace", "",
+		"also run ovn-trace for the packet as the first of a connection, entering at the `node` of this name")
 	f.StringVar(&q.bridge, "bridge", "", "the gateway `bridge`, for ovn-trace; default: the agent's")
 	f.BoolVar(&q.json, "json", false, "an array of objects")
+
 	return q.run
 }
 
@@ -90,44 +99,56 @@ func (q *question) run(ctx context.Context, args []string, env *environment) err
 	if _, ok := sides[q.from]; !ok {
 		return fmt.Errorf("--from %q is none of wire, ovn, host", q.from)
 	}
+
 	at, err := q.find(ctx, env)
 	if err != nil {
 		return err
 	}
+
 	if q.bridge == "" {
 		q.bridge = cmp.Or(at.record.Wiring.Bridge, "breth0")
 	}
+
 	r, err := rulesOf(ctx, at)
 	if err != nil {
 		return err
 	}
 	defer r.Close()
+
 	frames, err := q.frames(args, r.place())
 	if err != nil {
 		return err
 	}
+
 	answers, known := []answer{}, newNames(at)
+
 	for _, f := range frames {
 		a, err := r.explain(ctx, q.from, f)
 		if err != nil {
 			return err
 		}
+
 		if len(answers) > 0 && answers[0].Reason == a.Reason {
 			continue // a SYN is nothing special here
 		}
+
 		if q.node != "" && q.from == "wire" && a.Verdict != verdict.Host.String() {
 			if a.OVN, err = q.trace(ctx, f); err != nil {
 				return err
 			}
 		}
+
 		if q.json {
 			known.name(ctx, a.From, &a.packetFields, verdict.Parse(a.frame).IP)
 		}
+
 		answers = append(answers, a)
 	}
+
 	if q.json {
 		return env.printJSON(answers)
 	}
+
 	return printAnswers(env.stdout, answers)
 }
 
@@ -136,21 +157,25 @@ func (q *question) frames(args []string, at place) ([][]byte, error) {
 	if (q.hex != "" || q.pcap != "") && len(args) > 0 {
 		return nil, fmt.Errorf("unexpected argument %q: the frame is given", args[0])
 	}
+
 	switch {
 	case q.hex != "":
 		f, err := hex.DecodeString(q.hex)
 		if err != nil {
 			return nil, fmt.Errorf("--frame: %w", err)
 		}
+
 		return [][]byte{f}, nil
 	case q.pcap != "":
 		f, err := frame.FromCapture(q.pcap, q.packet)
 		return [][]byte{f}, err
 	}
+
 	spec, err := q.spec(args, at)
 	if err != nil {
 		return nil, err
 	}
+
 	all := [][]string{strings.Split(q.flags, ",")}
 	switch {
 	case spec.Proto == "tcp" && q.flags == "":
@@ -158,22 +183,38 @@ func (q *question) frames(args []string, at place) ([][]byte, error) {
 	case q.flags != "" && spec.Proto != "tcp":
 		return nil, fmt.Errorf("--tcp-flags with protocol %s", spec.Proto)
 	}
+
 	var out [][]byte
+
 	for _, spec.Flags = range all {
 		f, err := spec.Bytes()
 		if err != nil {
 			return nil, err
 		}
+
 		out = append(out, f)
 	}
+
 	return out, nil
 }
 
 // describe returns the answer for a frame that counts as c.
 func describe(f []byte, from, layout, backend string, c bpf.Counter, rule string, steps []step) answer {
 	return answer{
-		outcome: outcome{From: from, Direction: c.Direction, Verdict: c.Verdict, Reason: c.Reason, Length: len(f)}, packetFields: fieldsOf(f),
-		Layout: layout, Backend: backend, Rule: rule, Meaning: meaning(c), Steps: append([]step{}, steps...), frame: f,
+		outcome: outcome{
+			From:      from,
+			Direction: c.Direction,
+			Verdict:   c.Verdict,
+			Reason:    c.Reason,
+			Length:    len(f),
+		},
+		packetFields: fieldsOf(f),
+		Layout:       layout,
+		Backend:      backend,
+		Rule:         rule,
+		Meaning:      meaning(c),
+		Steps:        append([]step{}, steps...),
+		frame:        f,
 	}
 }
 
@@ -184,6 +225,7 @@ func meaning(c bpf.Counter) string {
 		if c.Direction == "tx" {
 			return "up to the host's stack"
 		}
+
 		return "the host's stack gets it, OVN does not"
 	case "ovn":
 		return "the gateway bridge gets it, and so OVN's gateway router; the host does not"
@@ -192,6 +234,7 @@ func meaning(c bpf.Counter) string {
 	case "out":
 		return "it leaves by the uplink"
 	}
+
 	return "it is dropped"
 }
 
@@ -200,21 +243,28 @@ func printAnswers(w io.Writer, answers []answer) error {
 		if i > 0 {
 			fmt.Fprintln(w)
 		}
+
 		layout := a.Layout
 		if a.Backend != string(gateway.EBPF) {
 			layout += ", backend " + a.Backend
 		}
+
 		fmt.Fprintf(w, "packet   from %s, layout %s: %s\n", a.From, layout, frame.Describe(a.frame))
+
 		for n, s := range a.Steps {
 			fmt.Fprintf(w, "%-9s%d. %s\n", map[bool]string{true: "asked"}[n == 0], n+1, s.text)
 		}
+
 		fmt.Fprintf(w, "decided  %s: %s\n", a.Reason, a.Rule)
+
 		if _, err := fmt.Fprintf(w, "verdict  %s: %s\n", a.Verdict, a.Meaning); err != nil {
 			return err
 		}
+
 		if a.OVN != "" {
 			fmt.Fprintf(w, "OVN\n%s\n", a.OVN)
 		}
 	}
+
 	return nil
 }

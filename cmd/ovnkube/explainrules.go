@@ -31,20 +31,25 @@ func rulesOf(ctx context.Context, at found) (rules, error) {
 	if err == nil {
 		return programs{e}, nil
 	}
+
 	if !errors.Is(err, bpf.ErrNotAttached) {
 		return nil, err
 	}
+
 	record := at.record
 	if at.errRecord != nil || record.Wiring.Backend != string(gateway.OpenFlow) {
 		return nil, fmt.Errorf("%w (does the agent run? %s)", err, at.where())
 	}
+
 	w := record.Wiring
+
 	x, err := gateway.OpenFlowExplainer(ctx, gateway.FlowPlace{
 		OVSDB: record.Paths.OVSDB, OVSRunDir: record.Paths.OVSRunDir, Bridge: w.Bridge, Uplink: w.Uplink,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("ask the flows of %s: %w", w.Bridge, err)
 	}
+
 	return flows{x, w}, nil
 }
 
@@ -54,24 +59,38 @@ func (p programs) place() place { return place{p.Config.NodeMAC, p.Config.VLAN} 
 
 func (p programs) explain(_ context.Context, from string, f []byte) (answer, error) {
 	side := map[string]bpf.Side{"wire": bpf.FromWire, "ovn": bpf.FromOVN, "host": bpf.FromHost}[from]
+
 	x, err := p.Explain(side, f)
 	if err != nil {
 		return answer{}, err
 	}
+
 	var steps []step
+
 	for _, s := range x.Steps {
-		out := step{Asked: s.Asked, Address: s.Addr, Port: s.Port, Answer: s.Answer, Idle: s.Age.Seconds(), text: s.String()}
+		out := step{
+			Asked:   s.Asked,
+			Address: s.Addr,
+			Port:    s.Port,
+			Answer:  s.Answer,
+			Idle:    s.Age.Seconds(),
+			text:    s.String(),
+		}
 		if s.Proto != 0 {
 			out.Protocol = protocolName(s.Proto)
 		}
+
 		steps = append(steps, out)
 	}
+
 	packet := ""
+
 	for _, r := range verdict.Rules() {
 		if r.Name == x.Reason {
 			packet = r.Packet
 		}
 	}
+
 	return describe(f, from, p.Layout.String(), string(gateway.EBPF), x.Counter, packet, steps), nil
 }
 
@@ -82,16 +101,22 @@ type flows struct {
 
 func (x flows) place() place { return place{x.NodeMAC, x.wiring.VLAN} }
 
-var sides = map[string]verdict.Direction{"wire": verdict.FromWire, "ovn": verdict.FromOVN, "host": verdict.FromHost}
+var sides = map[string]verdict.Direction{
+	"wire": verdict.FromWire,
+	"ovn":  verdict.FromOVN,
+	"host": verdict.FromHost,
+}
 
 func (x flows) explain(ctx context.Context, from string, f []byte) (answer, error) {
 	e, err := x.Explain(ctx, sides[from], f)
 	if err != nil {
 		return answer{}, err
 	}
+
 	var steps []step
 	for _, s := range e.Steps {
 		steps = append(steps, step{Asked: s.Table, Match: s.Match, Actions: s.Actions, text: s.String()})
 	}
+
 	return describe(f, from, x.wiring.Layout, string(gateway.OpenFlow), e.Counter, e.Packet, steps), nil
 }

@@ -27,6 +27,7 @@ func newFinder(f *flag.FlagSet, others ...string) finder {
 	s.DeclareSome(f, "run-dir")
 	f.Lookup("run-dir").Usage = "`directory` of what the agent keeps; it has the agent's other paths"
 	s.DeclareSome(f, others...)
+
 	return finder{s}
 }
 
@@ -35,6 +36,7 @@ func newPinFinder(f *flag.FlagSet, others ...string) finder {
 	d := newFinder(f, append(others, "pin-dir")...)
 	pins := f.Lookup("pin-dir")
 	pins.Usage, pins.DefValue = "`directory` of the pinned maps; default: the agent's", ""
+
 	return d
 }
 
@@ -44,11 +46,14 @@ func (d finder) find(ctx context.Context, env *environment) (found, error) {
 	if err := d.resolveForTool(ctx, env); err != nil {
 		return found{}, err
 	}
+
 	at := found{runDir: d.agent.runDir, pinDir: d.agent.pinDir}
+
 	at.record, at.errRecord = status.Read(at.runDir)
 	if d.Origin("pin-dir").Source == setting.Default && at.errRecord == nil {
 		at.pinDir = at.record.Paths.PinDir
 	}
+
 	return at, nil
 }
 

@@ -20,7 +20,9 @@ const (
 
 func watcherCommand() *command {
 	return &command{
-		name: watcherName, group: groupFirst, summary: "run the controller",
+		name:    watcherName,
+		group:   groupFirst,
+		summary: "run the controller",
 		detail: `Cluster and API server are read from external_ids of Open vSwitch, as written by ovn-k8s-overlay or
 ovs-vsctl (k8s-api-server, k8s-ca-certificate, k8s-api-token); every setting of 'ovnkube controller' is a flag here, too.`,
 		setup: func(f *flag.FlagSet) action {
@@ -28,14 +30,18 @@ ovs-vsctl (k8s-api-server, k8s-ca-certificate, k8s-api-token); every setting of 
 			s.declare(f, roleController)
 			s.likeOVS(f, watcherName)
 			overlay := f.Bool("overlay", false, "the cluster's network is an OVN overlay (the only mode)")
+
 			return func(ctx context.Context, _ []string, env *environment) error {
 				if !*overlay {
 					return errors.New("--overlay is missing: OpenStack networks are not supported")
 				}
+
 				if err := s.leadAsFirst(); err != nil {
 					return err
 				}
+
 				s.adoptLog()
+
 				return runController(ctx, env, s)
 			}
 		},
@@ -44,7 +50,9 @@ ovs-vsctl (k8s-api-server, k8s-ca-certificate, k8s-api-token); every setting of 
 
 func helperCommand() *command {
 	return &command{
-		name: helperName, group: groupFirst, summary: "run the node agent, layout bridged",
+		name:    helperName,
+		group:   groupFirst,
+		summary: "run the node agent, layout bridged",
 		detail: `The helper's flows on the bridge are replaced by the agent's programs. It stops an agent started by ovn-k8s-overlay
 on this node. Its settings have the same sources as those of ` + watcherName + `; every setting of 'ovnkube agent' is a flag
 here, too. Create the bridge with ovn-k8s-util nics-to-bridge.`,
@@ -54,18 +62,24 @@ here, too. Create the bridge with ovn-k8s-util nics-to-bridge.`,
 			s.likeOVS(f, helperName)
 			bridge := f.String("physical-bridge", "", "OVS `bridge` with the NIC and the host's addresses")
 			nic := f.String("physical-interface", "", "`NIC` that is a port of the bridge")
+
 			return func(ctx context.Context, _ []string, env *environment) error {
 				if *bridge == "" || *nic == "" {
 					return errors.New("--physical-bridge or --physical-interface is missing")
 				}
+
 				if err := s.checkMember(ctx, *bridge, *nic); err != nil {
 					return err
 				}
-				if err := s.give(map[string]string{"gateway-layout": string(gateway.Bridged), "gateway-interface": *nic}, "of "+helperName); err != nil {
+
+				bridged := map[string]string{"gateway-layout": string(gateway.Bridged), "gateway-interface": *nic}
+				if err := s.give(bridged, "of "+helperName); err != nil {
 					return err
 				}
+
 				s.adoptLog()
 				s.replaces = true
+
 				return runAgent(ctx, env, s, false)
 			}
 		},
@@ -86,6 +100,7 @@ func (s *settings) leadAsFirst() error {
 			delete(values, name)
 		}
 	}
+
 	return s.give(values, "of the first generation")
 }
 
@@ -94,6 +109,7 @@ func (s *settings) adoptLog() {
 	if s.daemon.LogFile != "" {
 		s.cluster.log.file = s.daemon.LogFile
 	}
+
 	s.cluster.log.verbosity = s.daemon.Verbosity
 }
 
@@ -103,6 +119,7 @@ func (s *settings) give(values map[string]string, where string) error {
 	for name, value := range values {
 		errs = append(errs, s.Put(name, value, setting.Origin{Source: setting.CommandLine, Where: where}))
 	}
+
 	return errors.Join(errs...)
 }
 
@@ -113,15 +130,18 @@ func (s *settings) checkMember(ctx context.Context, bridge, nic string) error {
 		return err
 	}
 	defer o.Close()
+
 	have, port, err := o.GatewayBridge(ctx, bridge)
 	switch {
 	case err != nil:
 		return err
 	case have != bridge:
-		return fmt.Errorf("there is no bridge %s in OVS: create it with 'ovn-k8s-util nics-to-bridge %s'", bridge, nic)
+		return fmt.Errorf("there is no bridge %s in OVS: create it with 'ovn-k8s-util nics-to-bridge %s'",
+			bridge, nic)
 	case port != nic:
 		return fmt.Errorf("the NIC in bridge %s is %q, not %s", bridge, port, nic)
 	}
+
 	return nil
 }
 
@@ -129,5 +149,6 @@ func (s *settings) checkMember(ctx context.Context, bridge, nic string) error {
 func (s *settings) dialOVS(ctx context.Context) (*ovs.Client, error) {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
+
 	return ovs.Dial(ctx, s.agent.ovsdb)
 }

@@ -27,6 +27,7 @@ func countersCommand(f *flag.FlagSet) action {
 	c := &counters{finder: newPinFinder(f)}
 	f.BoolVar(&c.all, "all", false, "include reasons that never occurred")
 	f.BoolVar(&c.json, "json", false, "an array of objects instead of a table")
+
 	return c.run
 }
 
@@ -35,12 +36,15 @@ func (c *counters) run(ctx context.Context, _ []string, env *environment) error 
 	if err != nil {
 		return err
 	}
+
 	if !c.all {
 		counted = moved(counted)
 	}
+
 	if c.json {
 		return env.printJSON(counted)
 	}
+
 	return counterTable(env.stdout, counted)
 }
 
@@ -51,14 +55,17 @@ func (c *counters) read(ctx context.Context, env *environment) ([]bpf.Counter, e
 	if err != nil {
 		return nil, err
 	}
+
 	ours := at.errRecord == nil && at.pinDir == at.record.Paths.PinDir
 	if ours && at.record.Wiring.Backend == string(gateway.OpenFlow) {
 		return flowsCounted(ctx, at.record, env)
 	}
+
 	counted, err := bpf.ReadCounters(at.pinDir)
 	if err != nil {
 		return nil, fmt.Errorf("%w (are these the agent's? %s)", err, at.where())
 	}
+
 	return counted, nil
 }
 
@@ -67,28 +74,36 @@ func flowsCounted(ctx context.Context, record status.Record, env *environment) (
 	if err == nil {
 		return counted, nil
 	}
+
 	fmt.Fprintf(env.stderr, "only the counters of current flows, since they were written: %v\n", err)
+
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
+
 	return gateway.ReadFlowCounters(ctx, record.Paths.OVSRunDir, record.Wiring.Bridge)
 }
 
 // moved drops counters at zero.
 func moved(counters []bpf.Counter) []bpf.Counter {
 	some := []bpf.Counter{}
+
 	for _, c := range counters {
 		if c.Packets > 0 {
 			some = append(some, c)
 		}
 	}
+
 	return some
 }
 
 func counterTable(w io.Writer, counters []bpf.Counter) error {
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(table, "PORT\tDIRECTION\tVERDICT\tREASON\tPACKETS\tBYTES")
+
 	for _, c := range counters {
-		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%d\t%d\n", c.Port, c.Direction, c.Verdict, c.Reason, c.Packets, c.Bytes)
+		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%d\t%d\n", c.Port, c.Direction, c.Verdict, c.Reason, c.Packets,
+			c.Bytes)
 	}
+
 	return table.Flush()
 }

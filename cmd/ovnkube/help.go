@@ -22,10 +22,18 @@ const (
 
 // topics returns the topics of 'ovnkube help' besides commands.
 func topics() []*cobra.Command {
-	settings := &cobra.Command{Use: "settings", Short: "every setting of controller and agent, or those with a WORD in them"}
+	settings := &cobra.Command{
+		Use:   "settings",
+		Short: "every setting of controller and agent, or those with a WORD in them",
+	}
 	settings.SetHelpFunc(func(c *cobra.Command, words []string) { printSettings(words, c.OutOrStdout()) })
-	classic := &cobra.Command{Use: "second-generation", Short: "flags of ovnkube without a command, as the second generation has it"}
+
+	classic := &cobra.Command{
+		Use:   "second-generation",
+		Short: "flags of ovnkube without a command, as the second generation has it",
+	}
 	classic.SetHelpFunc(func(c *cobra.Command, _ []string) { printClassic(c.Root(), c.OutOrStdout()) })
+
 	return []*cobra.Command{settings, classic}
 }
 
@@ -34,6 +42,7 @@ func shortenHelp(root *cobra.Command) {
 	help := root.HelpFunc()
 	root.SetHelpFunc(func(c *cobra.Command, args []string) {
 		shared := 0
+
 		c.LocalFlags().VisitAll(func(f *pflag.Flag) {
 			f.Hidden = c == root || f.Usage == "" || setting.Shared(f.Value)
 			if f.Usage != "" && setting.Shared(f.Value) {
@@ -41,8 +50,11 @@ func shortenHelp(root *cobra.Command) {
 			}
 		})
 		help(c, args)
+
 		if shared > 0 && c != root {
-			fmt.Fprintf(c.OutOrStdout(), "\nSettings are flags as well, %d here: 'ovnkube help settings' lists them, 'ovnkube help settings mtu'\nthose with that word.\n", shared)
+			fmt.Fprintf(c.OutOrStdout(),
+				"\nSettings are flags as well, %d here: 'ovnkube help settings' lists them, 'ovnkube help settings mtu'\nthose with that word.\n",
+				shared)
 		}
 	})
 }
@@ -51,40 +63,56 @@ func shortenHelp(root *cobra.Command) {
 // to the role that a word names.
 func printSettings(words []string, w io.Writer) {
 	s := newSettings("")
-	fmt.Fprint(w, `A setting is given by a flag, else by an environment variable (OVNKUBE_ and the flag's name, as OVNKUBE_MTU), else
+
+	fmt.Fprint(
+		w,
+		`A setting is given by a flag, else by an environment variable (OVNKUBE_ and the flag's name, as OVNKUBE_MTU), else
 in the file (`+defaultConfigFile+`), else in external_ids of Open vSwitch, else it has its default.
 'ovnkube config show' prints the values and where they are from; docs/configuration.md has this as tables.
-`)
+`,
+	)
+
 	for _, o := range s.Settings {
 		role := map[setting.Role]string{roleController: "controller", roleAgent: "agent"}[o.Role]
+
 		var others []string
+
 		for _, a := range s.Aliases {
 			if a.For == o.Flag && a.Flag != "" {
 				others = append(others, "--"+a.Flag)
 			}
 		}
+
 		placeholder, usage := flag.UnquoteUsage(&flag.Flag{Name: o.Flag, Usage: o.Usage, Value: o.Value})
-		text := fmt.Sprintf("\n--%s %s\n    %s", o.Flag, placeholder, strings.ReplaceAll(usage, "\n", "\n    "))
+
+		text := fmt.Sprintf("\n--%s %s\n    %s", o.Flag, placeholder,
+			strings.ReplaceAll(usage, "\n", "\n    "))
 		if d := o.Value.String(); d != "" {
 			text += fmt.Sprintf(" (default %s)", d)
 		} else if o.Flag == "metrics-bind-address" {
 			text += fmt.Sprintf(" (default controller %s, agent %s)", controllerMetrics, agentMetrics)
 		}
+
 		text += fmt.Sprintf("\n    file: [%s] %s", o.Section, o.Key)
 		if len(others) > 0 {
 			text += "; also " + strings.Join(others, ", ")
 		}
+
 		has := func(word string) bool {
-			return word == role || role == "" && (word == "controller" || word == "agent") || strings.Contains(strings.ToLower(text), strings.ToLower(word))
+			return word == role || role == "" && (word == "controller" || word == "agent") ||
+				strings.Contains(strings.ToLower(text), strings.ToLower(word))
 		}
 		if !slices.ContainsFunc(words, func(word string) bool { return !has(word) }) {
 			fmt.Fprintln(w, text)
 		}
 	}
+
 	if len(words) > 0 {
 		return
 	}
+
 	fmt.Fprint(w, "\nTaken without effect, because ovn-kubernetes has them:\n")
+
 	for _, u := range s.Unused {
 		if u.Flag != "" {
 			fmt.Fprintf(w, "  --%s: %s\n", u.Flag, u.Why)
@@ -101,7 +129,9 @@ Both may be given in one process. Single and double dashes are the same. Every s
 is a flag: 'ovnkube help settings' lists them. The other flags:
 
 `)
+
 	own := pflag.NewFlagSet("", pflag.ContinueOnError)
+
 	root.LocalFlags().VisitAll(func(f *pflag.Flag) {
 		if f.Usage != "" && !setting.Shared(f.Value) {
 			own.AddFlag(f)

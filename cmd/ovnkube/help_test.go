@@ -21,9 +21,11 @@ func help(t *testing.T, args ...string) string {
 // parent. The root lists no flags.
 func TestHelpIsShort(t *testing.T) {
 	commandtest.Help(t, root)
+
 	if text := help(t); strings.Contains(text, "Flags:") {
 		t.Errorf("the root's help has flags:\n%s", text)
 	}
+
 	for typed, want := range map[string]string{
 		"help gateway nonsense": "see 'ovnkube gateway --help'", "gateway cuonters": "did you mean counters?", "agnet": "did you mean agent?",
 	} {
@@ -40,6 +42,7 @@ func TestEveryFlagIsDocumented(t *testing.T) {
 	check := func(c *cobra.Command, text string) {
 		c.Flags().VisitAll(func(f *pflag.Flag) {
 			checked++
+
 			name := regexp.MustCompile(`(?m)(^ +--|^--|also .*--)` + regexp.QuoteMeta(f.Name) + `\b`)
 			if !name.MatchString(text) && !name.MatchString(settings) {
 				t.Errorf("%s: -%s is neither in its help nor in that on settings", c.Name(), f.Name)
@@ -48,6 +51,7 @@ func TestEveryFlagIsDocumented(t *testing.T) {
 	}
 	check(root(), classic)
 	commandtest.Each(root(), func(c *cobra.Command, words []string) { check(c, help(t, append([]string{"help"}, words...)...)) })
+
 	if checked < 500 {
 		t.Errorf("%d flags", checked)
 	}
@@ -71,6 +75,7 @@ func TestHelpSettings(t *testing.T) {
 		if !strings.Contains(text, "\n"+tt.has) && !strings.Contains(text, tt.has) || strings.Contains(text, "\n"+tt.lack) {
 			t.Errorf("%q: want %q and no %q in\n%s", tt.words, tt.has, tt.lack, text)
 		}
+
 		if len(tt.words) > 0 && len(text) >= len(all) {
 			t.Errorf("%q leaves nothing out", tt.words)
 		}

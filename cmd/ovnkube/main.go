@@ -22,6 +22,7 @@ func main() {
 	if len(args) > 0 && args[0] == controllerRole {
 		daemon.CoarseTimers()
 	}
+
 	commandline.Main("ovnkube", args, run)
 }
 
@@ -32,6 +33,7 @@ func invoked(argv []string) []string {
 	if name := filepath.Base(argv[0]); strings.HasPrefix(name, firstPrefix) {
 		args = append([]string{name}, args...)
 	}
+
 	return args
 }
 
@@ -46,9 +48,11 @@ const (
 // run runs the role that the first argument names.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	if len(args) > 0 && separate[args[0]] != "" {
-		fmt.Fprintf(stderr, "ovnkube: %s is a separate program; type: %s\n", args[0], strings.Join(append([]string{separate[args[0]]}, args[1:]...), " "))
+		fmt.Fprintf(stderr, "ovnkube: %s is a separate program; type: %s\n", args[0],
+			strings.Join(append([]string{separate[args[0]]}, args[1:]...), " "))
 		return exitStatus(2)
 	}
+
 	return commandline.Run(ctx, root(), args, stdout, stderr)
 }
 
@@ -71,13 +75,16 @@ In underlay mode (--mode underlay) the node is a VM, and needs neither Open vSwi
 
 func root() *cobra.Command {
 	c := tree().cobra()
+
 	c.Version = version.String()
 	for _, group := range []string{groupRun, groupLook, groupFirst} {
 		c.AddGroup(&cobra.Group{ID: group, Title: group + ":"})
 	}
+
 	c.AddCommand(topics()...)
 	commandline.Prepare(c)
 	shortenHelp(c)
+
 	return c
 }
 
@@ -87,17 +94,63 @@ func tree() *command {
 		summary: "OVN as the control plane of Kubernetes networking, eBPF at the gateway.",
 		setup:   classicCommand,
 		children: []*command{
-			{name: controllerRole, group: groupRun, summary: "keep OVN's Northbound database equal to the cluster", detail: controllerDetail, setup: controllerCommand},
-			{name: "agent", group: groupRun, summary: "run this node: OVS settings, eBPF gateway, pods' interfaces", detail: agentDetail, setup: agentCommand},
-			{name: "gateway", group: groupLook, summary: "counters, explain, top, monitor: what this node's gateway decides", children: []*command{
-				{name: "counters", summary: "print what passed, by port, direction and reason", detail: countersDetail, setup: countersCommand},
-				{name: "explain", arguments: "[PROTOCOL SOURCE DESTINATION]", summary: "show who gets a packet, and why", detail: explainDetail, setup: explainCommand},
-				{name: "shortcuts", summary: "list, count or end connections that bypass OVS", detail: shortcutsDetail, setup: shortcutsCommand},
-				{name: "top", summary: "show the busiest flows and Services", detail: topDetail, setup: topCommand},
-				{name: "monitor", summary: "show live decisions, packet by packet", detail: monitorDetail, setup: monitorCommand},
-			}},
 			{
-				name: "status", group: groupLook, summary: "check this node's gateway, with advice for each fault", setup: statusCommand,
+				name:    controllerRole,
+				group:   groupRun,
+				summary: "keep OVN's Northbound database equal to the cluster",
+				detail:  controllerDetail,
+				setup:   controllerCommand,
+			},
+			{
+				name:    "agent",
+				group:   groupRun,
+				summary: "run this node: OVS settings, eBPF gateway, pods' interfaces",
+				detail:  agentDetail,
+				setup:   agentCommand,
+			},
+			{
+				name:    "gateway",
+				group:   groupLook,
+				summary: "counters, explain, top, monitor: what this node's gateway decides",
+				children: []*command{
+					{
+						name:    "counters",
+						summary: "print what passed, by port, direction and reason",
+						detail:  countersDetail,
+						setup:   countersCommand,
+					},
+					{
+						name:      "explain",
+						arguments: "[PROTOCOL SOURCE DESTINATION]",
+						summary:   "show who gets a packet, and why",
+						detail:    explainDetail,
+						setup:     explainCommand,
+					},
+					{
+						name:    "shortcuts",
+						summary: "list, count or end connections that bypass OVS",
+						detail:  shortcutsDetail,
+						setup:   shortcutsCommand,
+					},
+					{
+						name:    "top",
+						summary: "show the busiest flows and Services",
+						detail:  topDetail,
+						setup:   topCommand,
+					},
+					{
+						name:    "monitor",
+						summary: "show live decisions, packet by packet",
+						detail:  monitorDetail,
+						setup:   monitorCommand,
+					},
+				},
+			},
+			{
+				name:    "status",
+				group:   groupLook,
+				summary: "check this node's gateway, with advice for each fault",
+				setup:   statusCommand,
 				detail: `It inspects the node itself and works without the agent. Exit status: 0 right; 2 degraded: traffic flows,
 something is missing; 3 broken: traffic is interrupted; 1 the check failed.`,
 			},
@@ -110,8 +163,19 @@ something is missing; 3 broken: traffic is interrupted; 1 the check failed.`,
 			watcherCommand(),
 			helperCommand(),
 			utilCommands(),
-			{name: watchdogCommand, hidden: true, arguments: "DIR NIC SECONDS", summary: "restore a NIC when moving its addresses fails; started by the mover", setup: watchdogSetup},
-			{name: "version", group: groupLook, summary: "print version, commit and date of this build", setup: versionCommand},
+			{
+				name:      watchdogCommand,
+				hidden:    true,
+				arguments: "DIR NIC SECONDS",
+				summary:   "restore a NIC when moving its addresses fails; started by the mover",
+				setup:     watchdogSetup,
+			},
+			{
+				name:    "version",
+				group:   groupLook,
+				summary: "print version, commit and date of this build",
+				setup:   versionCommand,
+			},
 		},
 	}
 }

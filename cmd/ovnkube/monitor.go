@@ -44,12 +44,15 @@ func newWatch(f *flag.FlagSet) *watch {
 	f.StringVar(&w.address, "address", "", "only packets from or to this `address` or prefix")
 	f.IntVar(&w.port, "port", 0, "only packets from or to this `port`")
 	f.StringVar(&w.protocol, "protocol", "", "only this `protocol`: tcp, udp, sctp, icmp, icmp6 or a number")
-	f.StringVar(&w.reasons, "reason", "", "only these `reasons`, by commas, as in 'ovnkube gateway counters -all'")
+	f.StringVar(&w.reasons, "reason", "",
+		"only these `reasons`, by commas, as in 'ovnkube gateway counters -all'")
 	f.StringVar(&w.verdicts, "verdict", "", "only these `verdicts`, by commas: host, ovn, both, out, drop")
 	f.IntVar(&w.rate, "rate", 10, "maximum number of `packets` per second")
 	f.IntVar(&w.count, "count", 0, "number of `packets` after which to end; 0: never")
 	f.BoolVar(&w.json, "json", false, "one JSON object per line")
-	f.StringVar(&w.pcap, "pcap", "", "write frames to this `file` (pcapng, - for the output), the verdict as the comment; no lines")
+	f.StringVar(&w.pcap, "pcap", "",
+		"write frames to this `file` (pcapng, - for the output), the verdict as the comment; no lines")
+
 	return w
 }
 
@@ -67,23 +70,28 @@ func (w *watch) run(ctx context.Context, _ []string, env *environment) error {
 	if err != nil {
 		return err
 	}
+
 	at, err := w.find(ctx, env)
 	if err != nil {
 		return err
 	}
+
 	m, err := openMonitor(at, options)
 	if err != nil {
 		return err
 	}
 	defer m.Close()
+
 	print, done, err := w.printer(ctx, env.stdout, newNames(at))
 	if err != nil {
 		return err
 	}
+
 	err = errors.Join(w.follow(ctx, m, print), done())
 	if missed, e := m.Missed(); e == nil && missed > 0 {
 		fmt.Fprintf(env.stderr, "%d more packets were left out: beyond -rate, or not read in time\n", missed)
 	}
+
 	return err
 }
 
@@ -95,6 +103,7 @@ func openMonitor(at found, o bpf.MonitorOptions) (*bpf.Monitor, error) {
 	case errors.Is(err, bpf.ErrNoTCX):
 		return nil, fmt.Errorf("%w: monitoring needs Linux 6.6 or newer", err)
 	}
+
 	return m, err
 }
 
@@ -104,72 +113,103 @@ func (w *watch) follow(ctx context.Context, m *bpf.Monitor, print func(bpf.Sampl
 		if ctx.Err() != nil {
 			return nil
 		}
+
 		m.SetDeadline(time.Now().Add(time.Second))
+
 		s, err := m.Read()
 		if errors.Is(err, os.ErrDeadlineExceeded) {
 			if m.Stale() {
 				return errors.New("the agent has attached other programs, or none; start the monitor again")
 			}
+
 			continue
 		}
+
 		if err != nil {
 			return fmt.Errorf("read decisions: %w", err)
 		}
+
 		if err := print(s); err != nil {
 			return err
 		}
+
 		n++
 	}
+
 	return nil
 }
 
 // printer returns a function that prints a sample and one that ends the output. The names are for
 // -json.
-func (w *watch) printer(ctx context.Context, stdout io.Writer, n *names) (print func(bpf.Sample) error, done func() error, err error) {
+func (w *watch) printer(
+	ctx context.Context,
+	stdout io.Writer,
+	n *names,
+) (print func(bpf.Sample) error, done func() error, err error) {
 	done = func() error { return nil }
+
 	switch {
 	case w.pcap != "":
 		out := stdout
+
 		if w.pcap != "-" {
 			f, err := os.OpenFile(w.pcap, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
 			if err != nil {
 				return nil, nil, fmt.Errorf("write capture: %w", err)
 			}
+
 			out, done = f, f.Close
 		}
+
 		capture, err := frame.NewWriter(out, "gateway", bpf.Snap+tagLen)
 		if err != nil {
 			return nil, nil, errors.Join(err, done())
 		}
+
 		print = func(s bpf.Sample) error {
 			whole, length := tagged(s)
-			return capture.Write(s.Time, whole, length, fmt.Sprintf("%s: %s, from %s", s.Verdict, s.Reason, sideNames[s.Side]))
+			return capture.Write(s.Time, whole, length,
+				fmt.Sprintf("%s: %s, from %s", s.Verdict, s.Reason, sideNames[s.Side]))
 		}
 	case w.json:
 		encoder := json.NewEncoder(stdout)
 		encoder.SetEscapeHTML(false)
+
 		print = func(s bpf.Sample) error {
 			d, whole := decisionOf(s)
 			n.name(ctx, d.From, &d.packetFields, verdict.Parse(whole).IP)
+
 			return encoder.Encode(d)
 		}
 	default:
 		print = func(s bpf.Sample) error {
 			d, whole := decisionOf(s)
-			packet, _, _ := cutLast(frame.Describe(whole), ", ") // its length would be that of what was captured
-			_, err := fmt.Fprintf(stdout, "%s  from %-4s  %-4s  %-18s  %5d  %s\n", d.Time.Format("15:04:05.000000"), d.From, d.Verdict, d.Reason, d.Length, packet)
+			packet, _, _ := cutLast(frame.Describe(whole),
+				", ") // its length would be that of what was captured
+			_, err := fmt.Fprintf(stdout, "%s  from %-4s  %-4s  %-18s  %5d  %s\n",
+				d.Time.Format("15:04:05.000000"), d.From, d.Verdict, d.Reason, d.Length, packet)
+
 			return err
 		}
 	}
+
 	return print, done, nil
 }
 
 // decisionOf returns the frame and its decision, without the names of pod and Service.
 func decisionOf(s bpf.Sample) (d decision, whole []byte) {
 	whole, length := tagged(s)
+
 	return decision{
-		Time: s.Time, packetFields: fieldsOf(whole),
-		outcome: outcome{From: sideNames[s.Side], Direction: s.Direction, Verdict: s.Verdict, Reason: s.Reason, Length: length},
+		Time:         s.Time,
+		packetFields: fieldsOf(whole),
+		outcome: outcome{
+			From:      sideNames[s.Side],
+			Direction: s.Direction,
+			Verdict:   s.Verdict,
+			Reason:    s.Reason,
+			Length:    length,
+		},
 	}, whole
 }
 
@@ -177,6 +217,7 @@ func cutLast(s, sep string) (before, after string, found bool) {
 	if i := strings.LastIndex(s, sep); i >= 0 {
 		return s[:i], s[i+len(sep):], true
 	}
+
 	return s, "", false
 }
 
@@ -187,7 +228,9 @@ func tagged(s bpf.Sample) (whole []byte, length int) {
 	if s.TPID == 0 || len(s.Frame) < 12 {
 		return s.Frame, s.Len
 	}
+
 	tag := []byte{byte(s.TPID >> 8), byte(s.TPID), byte(s.TCI >> 8), byte(s.TCI)}
+
 	return slices.Concat(s.Frame[:12], tag, s.Frame[12:]), s.Len + tagLen
 }
 
@@ -197,39 +240,50 @@ func (w *watch) options() (bpf.MonitorOptions, error) {
 	if w.port < 0 || w.port > 65535 {
 		return o, fmt.Errorf("-port %d: want 1..65535", w.port)
 	}
+
 	if w.rate < 1 || w.rate > 1e6 {
 		return o, fmt.Errorf("-rate %d: want 1..1000000", w.rate)
 	}
+
 	var err error
 	if o.Addrs, err = prefixOf(w.address); err != nil {
 		return o, err
 	}
+
 	if w.protocol != "" {
 		name, is6 := strings.CutSuffix(w.protocol, "icmp6")
 		if is6 {
 			name += "icmp"
 		}
+
 		p, err := frame.Protocol(name, is6)
 		if err != nil {
 			return o, fmt.Errorf("-protocol: %w", err)
 		}
+
 		o.Proto = uint8(p)
 	}
+
 	known := bpf.Reasons()
+
 	reasons, err := oneOf("-reason", w.reasons, known, func(c bpf.Counter) string { return c.Reason })
 	if err != nil {
 		return o, err
 	}
+
 	verdicts, err := oneOf("-verdict", w.verdicts, known, func(c bpf.Counter) string { return c.Verdict })
 	if err != nil {
 		return o, err
 	}
+
 	o.Want = func(c bpf.Counter) bool {
-		return (len(reasons) == 0 || slices.Contains(reasons, c.Reason)) && (len(verdicts) == 0 || slices.Contains(verdicts, c.Verdict))
+		return (len(reasons) == 0 || slices.Contains(reasons, c.Reason)) &&
+			(len(verdicts) == 0 || slices.Contains(verdicts, c.Verdict))
 	}
 	if !slices.ContainsFunc(known, o.Want) {
 		return o, fmt.Errorf("-reason %s never has -verdict %s", w.reasons, w.verdicts)
 	}
+
 	return o, nil
 }
 
@@ -238,13 +292,16 @@ func prefixOf(s string) (netip.Prefix, error) {
 	if s == "" {
 		return netip.Prefix{}, nil
 	}
+
 	if a, err := netip.ParseAddr(s); err == nil {
 		return netip.PrefixFrom(a.Unmap().WithZone(""), a.Unmap().BitLen()), nil
 	}
+
 	p, err := netip.ParsePrefix(s)
 	if err != nil {
 		return p, fmt.Errorf("-address %q is neither an address nor a prefix", s)
 	}
+
 	return p, nil
 }
 
@@ -253,11 +310,13 @@ func oneOf(name, list string, known []bpf.Counter, of func(bpf.Counter) string) 
 	if list == "" {
 		return nil, nil
 	}
+
 	words := strings.Split(list, ",")
 	for _, word := range words {
 		if !slices.ContainsFunc(known, func(c bpf.Counter) bool { return of(c) == word }) {
 			return nil, fmt.Errorf("%s %q is none; 'ovnkube gateway counters -all' lists them", name, word)
 		}
 	}
+
 	return words, nil
 }

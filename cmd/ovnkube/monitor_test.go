@@ -15,11 +15,14 @@ import (
 
 func parseWatch(t *testing.T, args ...string) (bpf.MonitorOptions, error) {
 	t.Helper()
+
 	flags := flag.NewFlagSet("monitor", flag.ContinueOnError)
+
 	w := newWatch(flags)
 	if err := flags.Parse(args); err != nil {
 		t.Fatal(err)
 	}
+
 	return w.options()
 }
 
@@ -28,21 +31,27 @@ func TestMonitorFlags(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	if o.Addrs.String() != "2001:db8::/32" || o.Port != 443 || o.Proto != 58 || o.Rate != 5 {
 		t.Errorf("%+v", o)
 	}
+
 	var wanted []string
+
 	for _, c := range bpf.Reasons() {
 		if o.Want(c) {
 			wanted = append(wanted, c.Verdict)
 		}
 	}
+
 	if got := strings.Join(wanted, " "); strings.Contains(got, "host") || !strings.Contains(got, "drop") || !strings.Contains(got, "both") {
 		t.Errorf("verdicts %s", got)
 	}
+
 	if o, err := parseWatch(t, "-address", "::ffff:192.0.2.1"); err != nil || o.Addrs.String() != "192.0.2.1/32" {
 		t.Errorf("%v, %v", o.Addrs, err)
 	}
+
 	for want, args := range map[string][]string{
 		"neither an address nor a prefix": {"-address", "example.org"},
 		"-port 70000":                     {"-port", "70000"},
@@ -64,6 +73,7 @@ func TestMonitorPrints(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	sample := bpf.Sample{Counter: bpf.Counter{Direction: "rx", Verdict: "ovn", Reason: "snat_port"}, Side: bpf.FromWire, Time: time.Unix(1700000000, 0), Len: len(dns), Frame: dns}
 	for name, tt := range map[string]struct {
 		w    watch
@@ -77,13 +87,16 @@ func TestMonitorPrints(t *testing.T) {
 		"pcap": {watch{pcap: "-"}, []string{"ovn: snat_port, from wire", string(dns)}},
 	} {
 		var out bytes.Buffer
+
 		print, done, err := tt.w.printer(t.Context(), &out, newNames(found{errRecord: status.ErrNone}))
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		if err := errors.Join(print(sample), done()); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
+
 		for _, want := range tt.want {
 			if !strings.Contains(out.String(), want) {
 				t.Errorf("%s: no %q in %q", name, want, out.String())

@@ -38,6 +38,7 @@ func (n *names) name(ctx context.Context, side string, f *packetFields, p verdic
 	if !p.Src.IsValid() || n.at.errRecord != nil {
 		return
 	}
+
 	if !n.find(side, f, p) && time.Since(n.read) >= n.interval {
 		n.refresh(ctx)
 		n.find(side, f, p)
@@ -47,17 +48,21 @@ func (n *names) name(ctx context.Context, side string, f *packetFields, p verdic
 // find searches the last state, and reports whether the pod was found.
 func (n *names) find(side string, f *packetFields, p verdict.Packet) bool {
 	front := status.Frontend{Address: p.Dst, Protocol: p.Proto, Port: p.DstPort}
+
 	inside := p.Dst
 	if side != "wire" {
 		front.Address, front.Port, inside = p.Src, p.SrcPort, p.Src
 	}
+
 	f.Service = n.services[front]
 	if _, is := n.pods[inside]; is {
 		f.PodAddress = inside
 	} else {
 		f.PodAddress = n.tracked[tuple{p.Proto, netip.AddrPortFrom(p.Src, p.SrcPort), netip.AddrPortFrom(p.Dst, p.DstPort)}]
 	}
+
 	f.Pod = n.pods[f.PodAddress]
+
 	return f.PodAddress.IsValid()
 }
 
@@ -80,8 +85,10 @@ func trackedPods(list []ovs.Tracked) map[tuple]netip.Addr {
 		if was, there := out[t]; there && was != pod {
 			pod = netip.Addr{}
 		}
+
 		out[t] = pod
 	}
+
 	for _, c := range list {
 		o, r := c.Original, c.Reply
 		switch {
@@ -93,5 +100,6 @@ func trackedPods(list []ovs.Tracked) map[tuple]netip.Addr {
 			put(tuple{c.Proto, o.Dst, o.Src}, r.Src.Addr())
 		}
 	}
+
 	return out
 }

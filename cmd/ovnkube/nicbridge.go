@@ -20,16 +20,20 @@ func utilCommands() *command {
 		name: "ovn-k8s-util", group: groupFirst, summary: "move a NIC into an OVS bridge, and back",
 		children: []*command{
 			{
-				name: "nics-to-bridge", arguments: "NIC...", setup: nicsToBridge,
-				summary: "make each NIC a port of a new OVS bridge, brNIC, with its addresses and routes",
+				name:      "nics-to-bridge",
+				arguments: "NIC...",
+				setup:     nicsToBridge,
+				summary:   "make each NIC a port of a new OVS bridge, brNIC, with its addresses and routes",
 				detail: `A watchdog puts everything back if this process dies or the gateways fall silent. It is what an agent with
 --gateway-layout=bridged does itself; one that is started later finds it done. An agent that runs waits until it is
 done. One of a node without a gateway leaves it as it is, one of layout direct undoes it then.`,
 			},
 			{
-				name: "bridges-to-nics", arguments: "BRIDGE...", setup: bridgesToNICs,
-				summary: "undo nics-to-bridge: restore each NIC and delete its bridge",
-				detail:  "Stop an agent of layout bridged first, or start it with another layout, which undoes it as well: it would move the addresses again.",
+				name:      "bridges-to-nics",
+				arguments: "BRIDGE...",
+				setup:     bridgesToNICs,
+				summary:   "undo nics-to-bridge: restore each NIC and delete its bridge",
+				detail:    "Stop an agent of layout bridged first, or start it with another layout, which undoes it as well: it would move the addresses again.",
 			},
 		},
 	}
@@ -37,7 +41,16 @@ done. One of a node without a gateway leaves it as it is, one of layout direct u
 
 // watchdog returns the command line of the mover's watchdog process.
 func (a *agentFlags) watchdog() []string {
-	return []string{"/proc/self/exe", watchdogCommand, "--ovsdb", a.ovsdb, "--datapath", a.datapath, "--pin-dir", a.pinDir}
+	return []string{
+		"/proc/self/exe",
+		watchdogCommand,
+		"--ovsdb",
+		a.ovsdb,
+		"--datapath",
+		a.datapath,
+		"--pin-dir",
+		a.pinDir,
+	}
 }
 
 // mover holds the settings of both commands.
@@ -53,61 +66,82 @@ func moving(f *flag.FlagSet, what string, do func(*mover, context.Context, strin
 	m := &mover{settings: newSettings("")}
 	m.declareConfigFile(f)
 	m.DeclareSome(f, "ovsdb", "datapath", "run-dir", "pin-dir", "logfile", "loglevel")
+
 	return m, func(ctx context.Context, args []string, env *environment) error {
 		if len(args) == 0 {
 			return fmt.Errorf("name a %s", what)
 		}
+
 		var err error
 		if m.log, err = m.load(ctx, env); err != nil {
 			return err
 		}
+
 		if m.ovs, err = ovs.Dial(ctx, m.agent.ovsdb); err != nil {
 			return err
 		}
 		defer m.ovs.Close()
+
 		for _, arg := range args {
 			if err := do(m, ctx, arg); err != nil {
 				return err
 			}
 		}
+
 		return nil
 	}
 }
 
 func (m *mover) options(nic, bridge string) nicbridge.Options {
 	return nicbridge.Options{
-		NIC: nic, Bridge: bridge, Dir: m.agent.runDir, Watchdog: m.agent.watchdog(), Force: m.force, Log: m.log,
-		Switch: gateway.HostSwitch(m.ovs, m.agent.datapath, m.agent.pinDir),
+		NIC:      nic,
+		Bridge:   bridge,
+		Dir:      m.agent.runDir,
+		Watchdog: m.agent.watchdog(),
+		Force:    m.force,
+		Log:      m.log,
+		Switch:   gateway.HostSwitch(m.ovs, m.agent.datapath, m.agent.pinDir),
 	}
 }
 
 func nicsToBridge(f *flag.FlagSet) action {
 	m, act := moving(f, "NIC", func(m *mover, ctx context.Context, nic string) error {
 		bridge := "br" + nic
+
 		host := ovs.HostSwitch{Client: m.ovs, DatapathType: m.agent.datapath}
 		if err := host.CheckDatapath(ctx, bridge, link.HasGenericFamily); err != nil {
 			return fmt.Errorf("move %s to %s: %w", nic, bridge, m.located(err))
 		}
+
 		options := m.options(nic, bridge)
 		options.Asked = true
+
 		return nicbridge.Move(ctx, options)
 	})
 	f.BoolVar(&m.force, "force", false, "allow a NIC configured by a DHCP client or a network manager")
+
 	return act
 }
 
 func bridgesToNICs(f *flag.FlagSet) action {
 	_, act := moving(f, "bridge", func(m *mover, ctx context.Context, bridge string) error {
 		nic := strings.TrimPrefix(bridge, "br")
+
 		snapshot, err := nicbridge.Load(m.agent.runDir, nic)
 		if err == nil && snapshot.Bridge != bridge || errors.Is(err, fs.ErrNotExist) {
-			return fmt.Errorf("%s was not made by nics-to-bridge since the node booted: there is no record of what %s had", bridge, nic)
+			return fmt.Errorf(
+				"%s was not made by nics-to-bridge since the node booted: there is no record of what %s had",
+				bridge, nic,
+			)
 		}
+
 		if err != nil {
 			return err
 		}
+
 		return nicbridge.Restore(ctx, m.options(nic, ""))
 	})
+
 	return act
 }
 
@@ -115,17 +149,21 @@ func bridgesToNICs(f *flag.FlagSet) action {
 const watchdogCommand = "nic-watchdog"
 
 func watchdogSetup(f *flag.FlagSet) action {
-	ovsdb := f.String("ovsdb", "unix:/run/openvswitch/db.sock", "`address` of the node's Open vSwitch database")
+	ovsdb := f.String("ovsdb", "unix:/run/openvswitch/db.sock",
+		"`address` of the node's Open vSwitch database")
 	datapath := f.String("datapath", "", "Open vSwitch datapath `type` of the bridge")
 	pinDir := f.String("pin-dir", "/sys/fs/bpf/ovn-ebpf", "`directory` of the pinned eBPF programs and maps")
+
 	return func(ctx context.Context, args []string, env *environment) error {
 		dial := func(ctx context.Context) (nicbridge.Switch, error) {
 			c, err := ovs.Dial(ctx, *ovsdb)
 			if err != nil {
 				return gateway.LostSwitch(err, *pinDir), nil //nolint:nilerror // its methods return it
 			}
+
 			return gateway.HostSwitch(c, *datapath, *pinDir), nil
 		}
+
 		return nicbridge.Watch(ctx, args, dial, env.log())
 	}
 }

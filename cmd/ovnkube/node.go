@@ -41,43 +41,71 @@ const mountDetail = `The agent's pins need a bpffs, which the agent mounts if it
 in the host's namespace: there, a privileged init container runs this command. An existing bpffs stays unchanged.`
 
 func nodeCommands() *command {
-	return &command{name: "node", group: groupRun, summary: "prepare a node for maintenance", children: []*command{
-		{
-			name: "drain-gateway", arguments: "NODE", summary: "move North-South traffic of others away from a node's gateway", detail: drainDetail,
-			setup: func(f *flag.FlagSet) action {
-				undo := f.Bool("undo", false, "undrain the gateway")
-				force := f.Bool("force", false, "drain even the last gateway, which cuts off its traffic")
-				return drainAction(f, undo, force)
+	return &command{
+		name:    "node",
+		group:   groupRun,
+		summary: "prepare a node for maintenance",
+		children: []*command{
+			{
+				name:      "drain-gateway",
+				arguments: "NODE",
+				summary:   "move North-South traffic of others away from a node's gateway",
+				detail:    drainDetail,
+				setup: func(f *flag.FlagSet) action {
+					undo := f.Bool("undo", false, "undrain the gateway")
+					force := f.Bool("force", false, "drain even the last gateway, which cuts off its traffic")
+
+					return drainAction(f, undo, force)
+				},
+			},
+			{
+				name:      "undrain-gateway",
+				arguments: "NODE",
+				summary:   "end the drain: the same as drain-gateway --undo",
+				setup:     func(f *flag.FlagSet) action { return drainAction(f, new(true), new(false)) },
+			},
+			{
+				name:      "forget",
+				arguments: "NODE",
+				summary:   "remove the annotations of controller and agent from a Node, when ovn-ebpf is uninstalled",
+				detail:    forgetDetail,
+				setup:     forgetAction,
+			},
+			{
+				name:      "mount-bpffs",
+				arguments: "DIR",
+				summary:   "mount a bpffs at DIR, usually /sys/fs/bpf, unless it is mounted",
+				detail:    mountDetail,
+				setup:     mountAction,
 			},
 		},
-		{
-			name: "undrain-gateway", arguments: "NODE", summary: "end the drain: the same as drain-gateway --undo",
-			setup: func(f *flag.FlagSet) action { return drainAction(f, new(true), new(false)) },
-		},
-		{name: "forget", arguments: "NODE", summary: "remove the annotations of controller and agent from a Node, when ovn-ebpf is uninstalled", detail: forgetDetail, setup: forgetAction},
-		{name: "mount-bpffs", arguments: "DIR", summary: "mount a bpffs at DIR, usually /sys/fs/bpf, unless it is mounted", detail: mountDetail, setup: mountAction},
-	}}
+	}
 }
 
 func drainAction(f *flag.FlagSet, undo, force *bool) action {
 	s := operatorSettings(f)
 	timeout := f.Duration("timeout", time.Minute, "how `long` to wait for the routes")
+
 	return func(ctx context.Context, args []string, env *environment) error {
 		client, err := s.nodeClient(ctx, args, env)
 		if err != nil {
 			return err
 		}
-		return drain.Gateway(ctx, client, drain.Options{Node: args[0], Back: *undo, Force: *force, Timeout: *timeout, Out: env.stdout})
+
+		return drain.Gateway(ctx, client,
+			drain.Options{Node: args[0], Back: *undo, Force: *force, Timeout: *timeout, Out: env.stdout})
 	}
 }
 
 func forgetAction(f *flag.FlagSet) action {
 	s := operatorSettings(f)
+
 	return func(ctx context.Context, args []string, env *environment) error {
 		client, err := s.nodeClient(ctx, args, env)
 		if err != nil {
 			return err
 		}
+
 		return forgetNode(ctx, client, args[0])
 	}
 }
@@ -87,9 +115,11 @@ func mountAction(*flag.FlagSet) action {
 		if len(args) == 0 {
 			return errors.New("which directory? As a rule /sys/fs/bpf")
 		}
+
 		if err := noArguments(args[1:]); err != nil {
 			return err
 		}
+
 		return bpf.MountFS(args[0])
 	}
 }
@@ -100,11 +130,14 @@ func forgetNode(ctx context.Context, client kubernetes.Interface, name string) e
 	for _, key := range annotation.OfNodes() {
 		ours[key] = nil
 	}
+
 	patch := annotation.Patch(metav1.ObjectMeta{}, ours)
+
 	_, err := client.CoreV1().Nodes().Patch(ctx, name, types.MergePatchType, patch, metav1.PatchOptions{})
 	if err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("remove annotations of node %q: %w", name, err)
 	}
+
 	return nil
 }
 
@@ -113,17 +146,24 @@ func operatorSettings(f *flag.FlagSet) *settings {
 	s := newSettings("")
 	s.DeclareSome(f, "kubeconfig", "k8s-apiserver", "k8s-token", "k8s-token-file", "k8s-cacert")
 	s.declareConfigFile(f)
+
 	return s
 }
 
 // nodeClient returns a client for a command with a node's name as its only argument.
-func (s *settings) nodeClient(ctx context.Context, args []string, env *environment) (kubernetes.Interface, error) {
+func (s *settings) nodeClient(
+	ctx context.Context,
+	args []string,
+	env *environment,
+) (kubernetes.Interface, error) {
 	if len(args) == 0 {
 		return nil, errors.New("which node? Its name, as 'kubectl get nodes' has it")
 	}
+
 	if err := noArguments(args[1:]); err != nil {
 		return nil, err
 	}
+
 	return s.apiClient(ctx, env)
 }
 
@@ -133,10 +173,12 @@ func (s *settings) apiClient(ctx context.Context, env *environment) (kubernetes.
 	if err != nil {
 		return nil, err
 	}
+
 	client, err := kubernetes.NewForConfig(config)
 	if err != nil {
 		return nil, fmt.Errorf("create API client: %w", err)
 	}
+
 	return client, nil
 }
 
@@ -146,6 +188,7 @@ func (s *settings) operator(ctx context.Context, env *environment) (*rest.Config
 	if err := s.resolveForTool(ctx, env); err != nil {
 		return nil, err
 	}
+
 	api := &s.cluster.api
 	if _, inPod := os.LookupEnv("KUBERNETES_SERVICE_HOST"); api.kubeconfig == "" && api.url == "" && !inPod {
 		if home, err := os.UserHomeDir(); err == nil {
@@ -155,5 +198,6 @@ func (s *settings) operator(ctx context.Context, env *environment) (*rest.Config
 			}
 		}
 	}
+
 	return api.restConfig()
 }

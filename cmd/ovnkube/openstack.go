@@ -38,19 +38,27 @@ func newOpenstackFlags() openstackFlags {
 func (o *openstackFlags) settings() []*setting.Setting {
 	return []*setting.Setting{
 		{
-			Flag: "cloud", Section: openstackSection, Key: "cloud", Value: setting.Text(&o.cloud),
-			About: []string{"open cloud"},
-			Usage: "in underlay mode, the `name` of the entry of clouds.yaml with the credentials of the project",
+			Flag:    "cloud",
+			Section: openstackSection,
+			Key:     "cloud",
+			Value:   setting.Text(&o.cloud),
+			About:   []string{"open cloud"},
+			Usage:   "in underlay mode, the `name` of the entry of clouds.yaml with the credentials of the project",
 		},
 		{
-			Flag: "clouds-file", Section: openstackSection, Key: "clouds-file",
-			Value: setting.Text(&o.cloudsFile, optionalPath), About: []string{"open cloud"},
+			Flag:    "clouds-file",
+			Section: openstackSection,
+			Key:     "clouds-file",
+			Value:   setting.Text(&o.cloudsFile, optionalPath),
+			About:   []string{"open cloud"},
 			Usage: "`path` of clouds.yaml; default: that of OpenStack's own clients: the working directory, " +
 				"~/.config/openstack, /etc/openstack",
 		},
 		{
-			Flag: "cluster-name", Section: openstackSection, Key: "cluster-name",
-			Value: setting.Text(&o.clusterName, clusterName),
+			Flag:    "cluster-name",
+			Section: openstackSection,
+			Key:     "cluster-name",
+			Value:   setting.Text(&o.clusterName, clusterName),
 			Usage: "in underlay mode, the `name` of this cluster in Neutron; networks, trunks and ports have " +
 				"names that begin with it. Clusters in one project need different names",
 		},
@@ -65,15 +73,19 @@ func (o *openstackFlags) settings() []*setting.Setting {
 			Usage: "in underlay mode, the `UUID` of the Neutron subnet pool with the IPv4 addresses of pods",
 		},
 		{
-			Flag: "subnet-pool-6", Section: openstackSection, Key: "subnet-pool-6",
-			Value: setting.Text(&o.subnetPool6, optionalUUID),
+			Flag:    "subnet-pool-6",
+			Section: openstackSection,
+			Key:     "subnet-pool-6",
+			Value:   setting.Text(&o.subnetPool6, optionalUUID),
 			Usage: "in underlay mode, the `UUID` of the Neutron subnet pool with the IPv6 addresses of pods; " +
 				"default: pods have IPv4 addresses only",
 		},
 		{
-			Flag: "security-groups", Section: openstackSection, Key: "security-groups",
-			Value: &o.groups,
-			Usage: "in underlay mode, the `UUIDs` of the Neutron security groups of pods, separated by commas",
+			Flag:    "security-groups",
+			Section: openstackSection,
+			Key:     "security-groups",
+			Value:   &o.groups,
+			Usage:   "in underlay mode, the `UUIDs` of the Neutron security groups of pods, separated by commas",
 		},
 		{
 			Flag: "request-rate", Section: openstackSection, Key: "request-rate",
@@ -87,14 +99,18 @@ func (o *openstackFlags) settings() []*setting.Setting {
 				"also the maximum number of pending requests to OpenStack",
 		},
 		{
-			Flag: "max-ports", Section: openstackSection, Key: "max-ports",
-			Value: setting.Number(&o.mostPorts, 0, 4093),
+			Flag:    "max-ports",
+			Section: openstackSection,
+			Key:     "max-ports",
+			Value:   setting.Number(&o.mostPorts, 0, 4093),
 			Usage: "in underlay mode, the maximum `number` of ports for the pods of a node; default: 0, which is " +
 				"as many as the node has VLAN tags for",
 		},
 		{
-			Flag: "release-after", Section: openstackSection, Key: "release-after",
-			Value: setting.Seconds(&o.releaseAfter),
+			Flag:    "release-after",
+			Section: openstackSection,
+			Key:     "release-after",
+			Value:   setting.Seconds(&o.releaseAfter),
 			Usage: "in underlay mode, the `seconds` from the deletion of a Node to that of its ports in Neutron, " +
 				"if its VM still exists. Without the VM, the ports are deleted at once",
 		},
@@ -106,14 +122,19 @@ func (c *controllerFlags) underlayConfig(cluster *clusterFlags) (underlay.Config
 	if err := c.openstack.required(); err != nil {
 		return underlay.Config{}, err
 	}
+
 	if !c.leaderElect {
-		return underlay.Config{}, errors.New("--leader-elect is false: the controller of underlay mode needs the election, " +
-			"because nothing else prevents two controllers from making ports for the same node")
+		return underlay.Config{}, errors.New(
+			"--leader-elect is false: the controller of underlay mode needs the election, " +
+				"because nothing else prevents two controllers from making ports for the same node",
+		)
 	}
+
 	rest, err := cluster.api.restConfig()
 	if err != nil {
 		return underlay.Config{}, err
 	}
+
 	identity, err := election.Identity(c.identity)
 	if err != nil {
 		return underlay.Config{}, err
@@ -121,18 +142,30 @@ func (c *controllerFlags) underlayConfig(cluster *clusterFlags) (underlay.Config
 
 	o := &c.openstack
 	config := underlay.Config{
-		RestConfig: rest, Cloud: o.cloud, CloudsFile: o.cloudsFile, Cluster: o.clusterName,
-		Router: o.router, SubnetPool: o.subnetPool, SubnetPool6: o.subnetPool6, Groups: o.groups,
-		RequestRate: float64(o.requestRate), Workers: o.workerCount, MaxPorts: o.mostPorts, ReleaseAfter: o.releaseAfter,
-		Election:    election.Config{Identity: identity, Namespace: c.leaseNamespace, Lease: c.lease},
-		MetricsAddr: cluster.metricsAddress, MetricsTLS: cluster.metricsTLS,
+		RestConfig:   rest,
+		Cloud:        o.cloud,
+		CloudsFile:   o.cloudsFile,
+		Cluster:      o.clusterName,
+		Router:       o.router,
+		SubnetPool:   o.subnetPool,
+		SubnetPool6:  o.subnetPool6,
+		Groups:       o.groups,
+		RequestRate:  float64(o.requestRate),
+		Workers:      o.workerCount,
+		MaxPorts:     o.mostPorts,
+		ReleaseAfter: o.releaseAfter,
+		Election:     election.Config{Identity: identity, Namespace: c.leaseNamespace, Lease: c.lease},
+		MetricsAddr:  cluster.metricsAddress,
+		MetricsTLS:   cluster.metricsTLS,
 	}
+
 	return config, config.Validate()
 }
 
 // required returns an error for each setting without a default that is not set.
 func (o *openstackFlags) required() error {
 	var errs []error
+
 	for _, s := range []struct {
 		flag, means string
 		set         bool
@@ -146,6 +179,7 @@ func (o *openstackFlags) required() error {
 			errs = append(errs, fmt.Errorf("--%s is not set: underlay mode needs %s", s.flag, s.means))
 		}
 	}
+
 	return errors.Join(errs...)
 }
 
@@ -161,6 +195,7 @@ func (u *uuids) Set(s string) error {
 	}
 
 	var list uuids
+
 	err := setList(&list, s, func(part string) (string, error) { return part, annotation.CheckUUID(part) })
 	if err != nil {
 		return err
@@ -168,6 +203,7 @@ func (u *uuids) Set(s string) error {
 
 	slices.Sort(list)
 	*u = slices.Compact(list)
+
 	return nil
 }
 
@@ -180,6 +216,7 @@ func clusterName(s string) error {
 		return fmt.Errorf("%q is not 1 to 63 letters, digits, '-', '_' and '.', "+
 			"with a letter or digit at both ends", s)
 	}
+
 	return nil
 }
 
@@ -187,5 +224,6 @@ func optionalPath(s string) error {
 	if s == "" {
 		return nil
 	}
+
 	return absolute(s)
 }

@@ -19,6 +19,7 @@ var openstackRequired = map[string]string{
 func TestOpenstackFlags_required(t *testing.T) {
 	for missing := range openstackRequired {
 		args := []string{"--mode=underlay"}
+
 		for flag, value := range openstackRequired {
 			if flag != missing {
 				args = append(args, "--"+flag+"="+value)
@@ -36,6 +37,7 @@ func TestOpenstackFlags_required(t *testing.T) {
 	for flag, value := range openstackRequired {
 		all = append(all, "--"+flag+"="+value)
 	}
+
 	if err := parsed(t, all).controller.openstack.required(); err != nil {
 		t.Errorf("with all settings: %v", err)
 	}
@@ -52,7 +54,9 @@ func TestConfigCheck_openstack(t *testing.T) {
 		{[]string{"--mode=overlay", "--workers=3"}, "0 mistakes"},
 	} {
 		var stdout, stderr bytes.Buffer
+
 		args := append([]string{"config", "check", "testdata/empty.conf"}, tt.args...)
+
 		err := run(context.Background(), args, &stdout, &stderr)
 		if !strings.Contains(stdout.String(), tt.want) {
 			t.Errorf("%v: %v, want %s: %s%s", tt.args, err, tt.want, stdout.String(), stderr.String())

@@ -15,6 +15,7 @@ func TestTraceGoesOn(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		return string(b)
 	}
 	for version, ends := range map[string]bool{"23.03": false, "25.03": true} {
@@ -26,14 +27,18 @@ func TestTraceGoesOn(t *testing.T) {
 				if got := endsAtUnSNAT(read(version, family)); got != ends {
 					t.Errorf("the trace ends at ct_snat: %t, want %t", got, ends)
 				}
+
 				flows, flow := read(version, "flows"), want.vip+" && ip.ttl == 64 && tcp.src == 4242 && tcp.dst == 30080"
+
 				lb, ok := balancedBy(flows, flow)
 				if !ok || !strings.Contains(lb.text, want.vip) || !strings.Contains(lb.text, "table=") {
 					t.Fatalf("load balancer %+v, %t", lb, ok)
 				}
+
 				if got := lb.translate(flow); got != want.after {
 					t.Errorf("behind the load balancer\n%s, want\n%s", got, want.after)
 				}
+
 				for _, other := range []string{strings.Replace(flow, "30080", "30081", 1), strings.Replace(flow, "tcp", "udp", 2), strings.Replace(flow, "11 &&", "12 &&", 1)} {
 					if lb, ok := balancedBy(flows, other); ok {
 						t.Errorf("%s: load balancer %+v", other, lb)
@@ -56,6 +61,7 @@ func TestBackends(t *testing.T) {
 		if !ok || lb.backend.IsValid() != (want != "") {
 			t.Errorf("%s: %+v, %t", action, lb, ok)
 		}
+
 		if got := lb.translate("ip4.dst == 192.0.2.1 && udp.dst == 53"); want != "" && got != want {
 			t.Errorf("%s: %s, want %s", action, got, want)
 		}

@@ -54,7 +54,12 @@ type quoted struct {
 // fieldsOf parses a frame. Unreadable fields are omitted.
 func fieldsOf(b []byte) packetFields {
 	f := verdict.Parse(b)
-	out := packetFields{SourceMAC: net.HardwareAddr(f.Src[:]).String(), DestinationMAC: net.HardwareAddr(f.Dst[:]).String(), VLAN: f.VID}
+
+	out := packetFields{
+		SourceMAC:      net.HardwareAddr(f.Src[:]).String(),
+		DestinationMAC: net.HardwareAddr(f.Dst[:]).String(),
+		VLAN:           f.VID,
+	}
 	switch f.Type {
 	case unix.ETH_P_ARP:
 		out.Protocol, out.Source, out.Destination = "arp", f.ARP.Sender, f.ARP.Target
@@ -64,22 +69,28 @@ func fieldsOf(b []byte) packetFields {
 		out.Protocol = fmt.Sprintf("0x%04x", f.Type)
 		return out
 	}
+
 	p := f.IP
 	out.Protocol, out.Source, out.Destination = protocolName(p.Proto), p.Src, p.Dst
 	out.SourcePort, out.DestinationPort = p.SrcPort, p.DstPort
+
 	out.Fragment = map[verdict.Position]string{verdict.First: "first", verdict.Later: "later"}[p.Position]
 	if p.Proto == unix.IPPROTO_TCP && p.Position != verdict.Later {
 		out.TCPFlags = tcpFlags(p.Flags)
 	}
-	if p.Position != verdict.Later && f.Whole && (p.Proto == unix.IPPROTO_ICMPV6 && p.V6 || p.Proto == unix.IPPROTO_ICMP && !p.V6) {
+
+	if p.Position != verdict.Later && f.Whole &&
+		(p.Proto == unix.IPPROTO_ICMPV6 && p.V6 || p.Proto == unix.IPPROTO_ICMP && !p.V6) {
 		out.ICMPType, out.ICMPCode = &p.ICMPType, &p.ICMPCode
 		if p.ICMPType == 128 || p.ICMPType == 129 || !p.V6 && (p.ICMPType == 8 || p.ICMPType == 0) {
 			out.ICMPID = &p.EchoID
 		}
 	}
+
 	if q := p.Quote; q != nil {
 		out.Quoted = &quoted{protocolName(q.Proto), q.Src, q.SrcPort, q.Dst, q.DstPort}
 	}
+
 	return out
 }
 
@@ -96,6 +107,7 @@ func protocolName(p uint8) string {
 	case unix.IPPROTO_SCTP:
 		return "sctp"
 	}
+
 	return strconv.Itoa(int(p))
 }
 
@@ -105,5 +117,6 @@ func tcpFlags(set uint8) (names []string) {
 			names = append(names, name)
 		}
 	}
+
 	return names
 }

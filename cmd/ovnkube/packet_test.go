@@ -27,10 +27,12 @@ func TestPacketFields(t *testing.T) {
 			SrcMAC: net.HardwareAddr{2, 0, 0, 0, 0, 1}, DstMAC: net.HardwareAddr{2, 0, 0, 0, 0, 2},
 		}
 		change(&s)
+
 		b, err := s.Bytes()
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		return b
 	}
 	as := func(*frame.Spec) {}
@@ -40,6 +42,7 @@ func TestPacketFields(t *testing.T) {
 	first := slices.Clone(tcp)
 	first[20] |= 0x20
 	later := slices.Clone(tcp)
+
 	later[21] = 7
 	for want, b := range map[string][]byte{
 		`"protocol":"tcp","source":"192.0.2.1","sourcePort":1000,"destination":"192.0.2.2","destinationPort":80,"tcpFlags":["syn","ack"]`: tcp,
@@ -62,6 +65,7 @@ func TestPacketFields(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		if diff := cmp.Diff("{"+macs+want+"}", string(got)); diff != "" {
 			t.Errorf("(-want +got):\n%s", diff)
 		}
@@ -86,6 +90,7 @@ func TestTrackedPods(t *testing.T) {
 	connection := func(src, dst, replySrc, replyDst string) ovs.Tracked {
 		return ovs.Tracked{Proto: 6, Original: ovs.Tuple{Src: at(src), Dst: at(dst)}, Reply: ovs.Tuple{Src: at(replySrc), Dst: at(replyDst)}}
 	}
+
 	got := trackedPods([]ovs.Tracked{
 		connection("10.244.1.5:1000", "198.51.100.1:80", "198.51.100.1:80", "172.30.0.11:50000"),   // SNAT
 		connection("198.51.100.1:2000", "172.30.0.11:30080", "10.244.1.6:80", "198.51.100.1:2000"), // NodePort
@@ -106,6 +111,7 @@ func TestTrackedPods(t *testing.T) {
 			}
 		}
 	}
+
 	if pod := got[tuple{1, at("198.51.100.1:0"), at("172.30.0.11:0")}]; pod.IsValid() {
 		t.Errorf("ambiguous ping resolved to %s", pod)
 	}
@@ -123,7 +129,9 @@ func TestDocumentFields(t *testing.T) {
 // fieldTable returns a table row for each field of the type and its embedded types, except without.
 func fieldTable(t *testing.T, of, without reflect.Type) string {
 	t.Helper()
+
 	out := "| field | |\n|---|---|\n"
+
 	for _, f := range reflect.VisibleFields(of) {
 		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
 		switch {
@@ -132,11 +140,14 @@ func fieldTable(t *testing.T, of, without reflect.Type) string {
 		case len(f.Index) > 1 && of.Field(f.Index[0]).Type == without:
 			continue
 		}
+
 		doc := f.Tag.Get("doc")
 		if name == "" || doc == "" {
 			t.Errorf("%s.%s has no name or no description", of, f.Name)
 		}
+
 		out += fmt.Sprintf("| `%s` | %s |\n", name, doc)
 	}
+
 	return out
 }

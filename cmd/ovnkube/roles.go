@@ -34,30 +34,100 @@ const allocateAlways, allocateJoined = "always", "joined"
 
 func newControllerFlags() *controllerFlags {
 	return &controllerFlags{
-		leaseNamespace: "kube-system", leaderElect: true, lease: 15 * time.Second, aclLogRate: plan.DefaultACLLogRate,
-		allocate: allocateAlways, removeChassis: true,
-		join4: prefixes{mustPrefix("100.64.0.0/16")}, join6: prefixes{mustPrefix("fd98::/64")},
-		openstack: newOpenstackFlags(),
+		leaseNamespace: "kube-system",
+		leaderElect:    true,
+		lease:          15 * time.Second,
+		aclLogRate:     plan.DefaultACLLogRate,
+		allocate:       allocateAlways,
+		removeChassis:  true,
+		join4:          prefixes{mustPrefix("100.64.0.0/16")},
+		join6:          prefixes{mustPrefix("fd98::/64")},
+		openstack:      newOpenstackFlags(),
 	}
 }
 
 func (c *controllerFlags) settings() []*setting.Setting {
 	list := []*setting.Setting{
-		{Flag: "identity", Section: "masterha", Key: "identity", Value: setting.Text(&c.identity), Usage: "`name` of this replica in the election; default: host name and process ID"},
-		{Flag: "lease-namespace", Section: "masterha", Key: "lease-namespace", Value: setting.Text(&c.leaseNamespace), About: []string{"leader election"}, Usage: "`namespace` of the election's Lease"},
-		{Flag: "leader-elect", Section: "masterha", Key: "leader-elect", Value: setting.Switch(&c.leaderElect), Usage: "write only while holding the Lease"},
-		{Flag: "ha-election-lease-duration", Section: "masterha", Key: "election-lease-duration", Value: setting.Seconds(&c.lease), Usage: "`seconds` until another replica replaces a silent leader"},
-		{Flag: "pod-annotation-ovn", Section: "kubernetes", Key: "pod-annotation-ovn", Value: setting.Switch(&c.first), Usage: "annotate pods as the first generation did, too: ovn, with ip_address, mac_address and gateway_ip"},
-		{Flag: "allocate-node-subnets", Section: "default", Key: "allocate-node-subnets", Value: setting.Choice(&c.allocate, allocateAlways, allocateJoined), Usage: "which nodes get a subnet (`when`): always: every Node; joined: Nodes with an agent, so that the setup of a node can assign one"},
-		{Flag: "remove-chassis", Section: "ovnsouth", Key: "remove-chassis", Value: setting.Switch(&c.removeChassis), Usage: "delete the chassis of deleted nodes from the Southbound database; false: wait until ovnkube container remove-chassis has deleted them, where only clients of its unix socket may write"},
-		{Flag: "acl-logging-rate-limit", Section: "logging", Key: "acl-logging-rate-limit", Value: setting.Number(&c.aclLogRate, 0, 1<<20), Usage: "maximum `messages` per second and ACL in namespaces with logging of policy decisions (annotation k8s.ovn.org/acl-logging)"},
-		{Flag: "gateway-v4-join-subnet", Section: "gateway", Key: "v4-join-subnet", Value: family{&c.join4, true}, About: []string{"join subnet"}, Usage: "IPv4 `network` between the cluster router and the gateway routers"},
-		{Flag: "gateway-v6-join-subnet", Section: "gateway", Key: "v6-join-subnet", Value: family{&c.join6, false}, About: []string{"join subnet"}, Usage: "IPv6 `network` between the cluster router and the gateway routers"},
+		{
+			Flag:    "identity",
+			Section: "masterha",
+			Key:     "identity",
+			Value:   setting.Text(&c.identity),
+			Usage:   "`name` of this replica in the election; default: host name and process ID",
+		},
+		{
+			Flag:    "lease-namespace",
+			Section: "masterha",
+			Key:     "lease-namespace",
+			Value:   setting.Text(&c.leaseNamespace),
+			About:   []string{"leader election"},
+			Usage:   "`namespace` of the election's Lease",
+		},
+		{
+			Flag:    "leader-elect",
+			Section: "masterha",
+			Key:     "leader-elect",
+			Value:   setting.Switch(&c.leaderElect),
+			Usage:   "write only while holding the Lease",
+		},
+		{
+			Flag:    "ha-election-lease-duration",
+			Section: "masterha",
+			Key:     "election-lease-duration",
+			Value:   setting.Seconds(&c.lease),
+			Usage:   "`seconds` until another replica replaces a silent leader",
+		},
+		{
+			Flag:    "pod-annotation-ovn",
+			Section: "kubernetes",
+			Key:     "pod-annotation-ovn",
+			Value:   setting.Switch(&c.first),
+			Usage:   "annotate pods as the first generation did, too: ovn, with ip_address, mac_address and gateway_ip",
+		},
+		{
+			Flag:    "allocate-node-subnets",
+			Section: "default",
+			Key:     "allocate-node-subnets",
+			Value:   setting.Choice(&c.allocate, allocateAlways, allocateJoined),
+			Usage:   "which nodes get a subnet (`when`): always: every Node; joined: Nodes with an agent, so that the setup of a node can assign one",
+		},
+		{
+			Flag:    "remove-chassis",
+			Section: "ovnsouth",
+			Key:     "remove-chassis",
+			Value:   setting.Switch(&c.removeChassis),
+			Usage:   "delete the chassis of deleted nodes from the Southbound database; false: wait until ovnkube container remove-chassis has deleted them, where only clients of its unix socket may write",
+		},
+		{
+			Flag:    "acl-logging-rate-limit",
+			Section: "logging",
+			Key:     "acl-logging-rate-limit",
+			Value:   setting.Number(&c.aclLogRate, 0, 1<<20),
+			Usage:   "maximum `messages` per second and ACL in namespaces with logging of policy decisions (annotation k8s.ovn.org/acl-logging)",
+		},
+		{
+			Flag:    "gateway-v4-join-subnet",
+			Section: "gateway",
+			Key:     "v4-join-subnet",
+			Value:   family{&c.join4, true},
+			About:   []string{"join subnet"},
+			Usage:   "IPv4 `network` between the cluster router and the gateway routers",
+		},
+		{
+			Flag:    "gateway-v6-join-subnet",
+			Section: "gateway",
+			Key:     "v6-join-subnet",
+			Value:   family{&c.join6, false},
+			About:   []string{"join subnet"},
+			Usage:   "IPv6 `network` between the cluster router and the gateway routers",
+		},
 	}
+
 	list = append(list, c.openstack.settings()...)
 	for _, s := range list {
 		s.Role = roleController
 	}
+
 	return list
 }
 
@@ -66,18 +136,40 @@ func (c *controllerFlags) config(cluster *clusterFlags) (controller.Config, erro
 	if err != nil {
 		return controller.Config{}, err
 	}
+
 	config := controller.Config{
-		RestConfig: rest, NBAddress: cluster.nbAddress, SBAddress: cluster.sbAddress,
-		NBTLS: cluster.nbTLS, SBTLS: cluster.sbTLS, Databases: cluster.databases(),
-		ServiceCIDRs: cluster.serviceCIDRs, ExternalIPs: cluster.externalIPs, TrustSlices: cluster.trustSlices, PodTunnels: cluster.podTunnels, Shares: cluster.shares, JoinSubnets: append(append(prefixes{}, c.join4...), c.join6...), MTU: cluster.mtu,
-		Identity: c.identity, LeaseNamespace: c.leaseNamespace, LeaderElect: c.leaderElect, Lease: c.lease,
-		MetricsAddr: cluster.metricsAddress, MetricsTLS: cluster.metricsTLS, BFD: cluster.bfd, ACLLogRate: c.aclLogRate, FirstAnnotation: c.first, Joined: c.allocate == allocateJoined,
-		ChassisRemover: !c.removeChassis,
+		RestConfig:      rest,
+		NBAddress:       cluster.nbAddress,
+		SBAddress:       cluster.sbAddress,
+		NBTLS:           cluster.nbTLS,
+		SBTLS:           cluster.sbTLS,
+		Databases:       cluster.databases(),
+		ServiceCIDRs:    cluster.serviceCIDRs,
+		ExternalIPs:     cluster.externalIPs,
+		TrustSlices:     cluster.trustSlices,
+		PodTunnels:      cluster.podTunnels,
+		Shares:          cluster.shares,
+		JoinSubnets:     append(append(prefixes{}, c.join4...), c.join6...),
+		MTU:             cluster.mtu,
+		Identity:        c.identity,
+		LeaseNamespace:  c.leaseNamespace,
+		LeaderElect:     c.leaderElect,
+		Lease:           c.lease,
+		MetricsAddr:     cluster.metricsAddress,
+		MetricsTLS:      cluster.metricsTLS,
+		BFD:             cluster.bfd,
+		ACLLogRate:      c.aclLogRate,
+		FirstAnnotation: c.first,
+		Joined:          c.allocate == allocateJoined,
+		ChassisRemover:  !c.removeChassis,
 	}
+
 	config.SNATPorts.First, config.SNATPorts.Last = cluster.snatPorts.first, cluster.snatPorts.last
 	for _, s := range cluster.subnets {
-		config.ClusterSubnets = append(config.ClusterSubnets, controller.ClusterSubnet{Prefix: s.prefix, HostLen: s.hostLen})
+		config.ClusterSubnets = append(config.ClusterSubnets,
+			controller.ClusterSubnet{Prefix: s.prefix, HostLen: s.hostLen})
 	}
+
 	return config, config.Validate()
 }
 
@@ -93,6 +185,7 @@ func (s *settings) newController(cluster *clusterFlags, pace bool, log *slog.Log
 		if err != nil {
 			return nil, s.located(err)
 		}
+
 		return func(ctx context.Context, begun func(missing func() string)) error {
 			config.Begun = begun
 			return s.located(underlay.Run(ctx, config, log))
@@ -103,9 +196,11 @@ func (s *settings) newController(cluster *clusterFlags, pace bool, log *slog.Log
 	if err != nil {
 		return nil, s.located(err)
 	}
+
 	if pace {
 		config.Busy = controller.Pace()
 	}
+
 	return func(ctx context.Context, begun func(missing func() string)) error {
 		config.Begun = begun
 		return controller.Run(ctx, config, log)
@@ -117,10 +212,12 @@ func runController(ctx context.Context, env *environment, s *settings) error {
 	if err != nil {
 		return err
 	}
+
 	run, err := s.newController(s.cluster, true, log)
 	if err != nil {
 		return err
 	}
+
 	return s.inDaemon(ctx, log, func(ctx context.Context, p *daemon.Process) error {
 		return run(ctx, func(missing func() string) { p.Follow("", missing) })
 	})
@@ -130,6 +227,7 @@ func controllerCommand(f *flag.FlagSet) action {
 	s := newSettings(controllerMetrics)
 	s.declare(f, roleController)
 	s.daemon.Declare(f, "ovnkube-controller")
+
 	return func(ctx context.Context, _ []string, env *environment) error {
 		return runController(ctx, env, s)
 	}
@@ -143,14 +241,21 @@ func classicCommand(f *flag.FlagSet) action {
 	s.daemon.Declare(f, "ovnkube")
 	initMaster := f.String("init-master", "", "run the controller as the replica of this `name`")
 	initNode := f.String("init-node", "", "run the node agent for the Node of this `name`")
-	cleanupNode := f.String("cleanup-node", "", "remove ovn-ebpf from the node of this `name`, or hand it back to ovn-kubernetes if it was taken over, then exit")
+	cleanupNode := f.String("cleanup-node", "",
+		"remove ovn-ebpf from the node of this `name`, or hand it back to ovn-kubernetes if it was taken over, then exit")
+
 	return func(ctx context.Context, _ []string, env *environment) error {
 		if *cleanupNode != "" {
-			return errors.Join(s.give(map[string]string{"node-name": *cleanupNode}, "-cleanup-node"), runAgent(ctx, env, s, true))
+			return errors.Join(s.give(map[string]string{"node-name": *cleanupNode}, "-cleanup-node"),
+				runAgent(ctx, env, s, true))
 		}
+
 		if *initMaster == "" && *initNode == "" {
-			return errors.New("nothing to run: use a command, -init-master or -init-node; see 'ovnkube --help'")
+			return errors.New(
+				"nothing to run: use a command, -init-master or -init-node; see 'ovnkube --help'",
+			)
 		}
+
 		return runRoles(ctx, env, s, *initMaster, *initNode)
 	}
 }
@@ -168,46 +273,59 @@ func runRoles(ctx context.Context, env *environment, s *settings, initMaster, in
 			return err
 		}
 	}
+
 	log, err := s.load(ctx, env)
 	if err != nil {
 		return err
 	}
+
 	address := func(dflt string) *clusterFlags {
 		own := *s.cluster
 		if own.metricsAddress == "" {
 			own.metricsAddress = dflt
 		}
+
 		return &own
 	}
 	parts := map[string]func(context.Context, *daemon.Process) error{}
+
 	if initMaster != "" {
 		s.controller.identity = initMaster
-		run, err := s.newController(address(controllerMetrics), false, log.With(slog.String("role", "controller")))
+
+		run, err := s.newController(address(controllerMetrics), false,
+			log.With(slog.String("role", "controller")))
 		if err != nil {
 			return err
 		}
+
 		parts["controller"] = func(ctx context.Context, p *daemon.Process) error {
 			return run(ctx, func(missing func() string) { p.Follow("controller", missing) })
 		}
 	}
+
 	if initNode != "" {
 		log := log.With(slog.String("role", "agent"))
+
 		a, err := s.nodeAgent(address(agentMetrics), log)
 		if err != nil {
 			return s.located(err)
 		}
+
 		parts["agent"] = func(ctx context.Context, p *daemon.Process) error {
 			return s.onlyAgent(ctx, a, func(missing func() string) { p.Follow("agent", missing) }, log)
 		}
 	}
+
 	return s.inDaemon(ctx, log, func(ctx context.Context, p *daemon.Process) error {
 		for name := range parts {
 			p.Expect(name)
 		}
+
 		group, ctx := errgroup.WithContext(ctx)
 		for _, run := range parts {
 			group.Go(func() error { return run(ctx, p) })
 		}
+
 		return group.Wait()
 	})
 }
@@ -216,18 +334,26 @@ func runRoles(ctx context.Context, env *environment, s *settings, initMaster, in
 //
 // The daemon is confined. If the kernel cannot do that, it runs unconfined rather than leave the
 // node without a network.
-func (s *settings) inDaemon(ctx context.Context, log *slog.Logger, run func(context.Context, *daemon.Process) error) error {
+func (s *settings) inDaemon(
+	ctx context.Context,
+	log *slog.Logger,
+	run func(context.Context, *daemon.Process) error,
+) error {
 	p, err := s.daemon.Start(ctx)
 	if errors.Is(err, daemon.ErrDetached) {
 		return nil
 	}
+
 	if err != nil {
 		return err
 	}
+
 	defer p.End()
+
 	_, err = exec.LookPath("modprobe") // if modprobe exists, the agent uses it to load the OVS module
 	if err := daemon.Confine(err == nil); err != nil {
 		log.Warn("the process is not confined", "error", err)
 	}
+
 	return run(ctx, p)
 }

@@ -40,11 +40,16 @@ type settings struct {
 }
 
 func newSettings(metricsAddress string) *settings {
-	s := &settings{cluster: newClusterFlags(metricsAddress), controller: newControllerFlags(), agent: newAgentFlags()}
+	s := &settings{
+		cluster:    newClusterFlags(metricsAddress),
+		controller: newControllerFlags(),
+		agent:      newAgentFlags(),
+	}
 	table := setting.Table{Settings: s.cluster.settings(), Aliases: aliases(), Unused: unused()}
 	table.Settings = append(table.Settings, s.controller.settings()...)
 	table.Settings = append(table.Settings, s.agent.settings()...)
 	s.Set = setting.New(table)
+
 	return s
 }
 
@@ -54,7 +59,8 @@ func (s *settings) declare(f *flag.FlagSet, role setting.Role) {
 }
 
 func (s *settings) declareConfigFile(f *flag.FlagSet) {
-	f.StringVar(&s.configFile, "config-file", "", "`file` with settings; default: "+defaultConfigFile+" if it exists")
+	f.StringVar(&s.configFile, "config-file", "",
+		"`file` with settings; default: "+defaultConfigFile+" if it exists")
 }
 
 // load completes the command line from file, environment and OVS, and opens the log, which gets the
@@ -64,8 +70,11 @@ func (s *settings) load(ctx context.Context, env *environment) (*slog.Logger, er
 	if err != nil {
 		return nil, err
 	}
+
 	log := s.cluster.log.open(env.stderr)
+
 	var mistakes []error
+
 	for _, p := range problems {
 		if p.Warning {
 			log.Warn("configuration", "where", p.Where, "message", p.Message)
@@ -73,6 +82,7 @@ func (s *settings) load(ctx context.Context, env *environment) (*slog.Logger, er
 			mistakes = append(mistakes, errors.New(p.String()))
 		}
 	}
+
 	return log, errors.Join(mistakes...)
 }
 
@@ -83,17 +93,23 @@ func (s *settings) resolveForTool(ctx context.Context, env *environment) error {
 	if err != nil {
 		return err
 	}
+
 	for _, p := range problems {
 		if !p.Warning {
 			fmt.Fprintln(env.stderr, "warning:", p)
 		}
 	}
+
 	return nil
 }
 
 // resolve reads all sources. Invalid values are returned as problems.
-func (s *settings) resolve(ctx context.Context, lookup func(string) (string, bool)) ([]setting.Problem, error) {
+func (s *settings) resolve(
+	ctx context.Context,
+	lookup func(string) (string, bool),
+) ([]setting.Problem, error) {
 	sources := setting.Sources{Environment: lookup}
+
 	var err error
 	if sources.File, err = s.readFile(lookup); err != nil {
 		return nil, err
@@ -103,8 +119,10 @@ func (s *settings) resolve(ctx context.Context, lookup func(string) (string, boo
 	if ids := s.externalIDs(ctx); len(ids) > 0 {
 		problems = s.Resolve(setting.Sources{File: sources.File, Environment: lookup, ExternalIDs: ids})
 	}
+
 	_, inPod := lookup("KUBERNETES_SERVICE_HOST")
 	err = s.follow(inPod)
+
 	return append(problems, s.exposed()...), err
 }
 
@@ -114,13 +132,16 @@ func (s *settings) readFile(lookup func(string) (string, bool)) (*setting.File, 
 	if path == "" {
 		path, _ = lookup("OVNKUBE_CONFIG_FILE")
 	}
+
 	if path != "" {
 		return setting.ReadFile(path)
 	}
+
 	file, err := setting.ReadFile(defaultConfigFile)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil, nil
 	}
+
 	return file, err
 }
 
@@ -131,17 +152,21 @@ func (s *settings) externalIDs(ctx context.Context) map[string]string {
 			return nil
 		}
 	}
+
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
+
 	o, err := ovs.Dial(ctx, s.agent.ovsdb)
 	if err != nil {
 		return nil
 	}
 	defer o.Close()
+
 	ids, err := o.ExternalIDs(ctx)
 	if err != nil {
 		return nil
 	}
+
 	return ids
 }
 
@@ -150,33 +175,54 @@ func (s *settings) externalIDs(ctx context.Context) map[string]string {
 func (s *settings) follow(inPod bool) error {
 	config, server := s.Origin("kubeconfig"), s.Origin("k8s-apiserver")
 	above := setting.Default
+
 	switch {
 	case config.Source > server.Source:
 		above = config.Source
 	case server.Source == setting.ExternalIDs && inPod:
 		above = setting.FromFile
 	}
+
 	var errs []error
+
 	if above != setting.Default {
 		for _, name := range []string{"k8s-apiserver", "k8s-token", "k8s-token-file", "k8s-cacert"} {
 			if from := s.Origin(name); from.Source != setting.Default && from.Source < above {
-				errs = append(errs, s.Put(name, "", setting.Origin{Where: from.Where + " is not used: the API server is reached otherwise"}))
+				errs = append(
+					errs,
+					s.Put(
+						name,
+						"",
+						setting.Origin{
+							Where: from.Where + " is not used: the API server is reached otherwise",
+						},
+					),
+				)
 			}
 		}
 	}
+
 	if config.Source != setting.Default && config.Source < server.Source {
-		errs = append(errs, s.Put("kubeconfig", "", setting.Origin{Where: config.Where + " is not used: k8s-apiserver is given"}))
+		errs = append(
+			errs,
+			s.Put("kubeconfig", "",
+				setting.Origin{Where: config.Where + " is not used: k8s-apiserver is given"}),
+		)
 	}
-	return errors.Join(append(errs, s.sslFiles("nb", s.cluster.nbAddress), s.sslFiles("sb", s.cluster.sbAddress))...)
+
+	return errors.Join(
+		append(errs, s.sslFiles("nb", s.cluster.nbAddress), s.sslFiles("sb", s.cluster.sbAddress))...)
 }
 
 // exposed warns about private keys that other users can read: those for ssl: addresses and that of
 // a kubeconfig.
 func (s *settings) exposed() []setting.Problem {
 	var out []setting.Problem
+
 	look := func(name, path string) {
 		if message := keyfile.Exposed(path); path != "" && message != "" {
-			out = append(out, setting.Problem{Where: s.Origin(name).Where, Message: name + ": " + message, Warning: true})
+			out = append(out,
+				setting.Problem{Where: s.Origin(name).Where, Message: name + ": " + message, Warning: true})
 		}
 	}
 	for name, of := range map[string]struct{ address, key string }{
@@ -186,16 +232,21 @@ func (s *settings) exposed() []setting.Problem {
 			look(name, of.key)
 		}
 	}
+
 	look("node-server-privkey", s.cluster.metricsTLS.Key)
+
 	if s.cluster.api.kubeconfig != "" {
 		if config, err := s.cluster.api.restConfig(); err == nil { // otherwise the role reports the error
 			look("kubeconfig", config.KeyFile)
+
 			if len(config.KeyData) > 0 && config.KeyFile == "" {
 				look("kubeconfig", s.cluster.api.kubeconfig)
 			}
 		}
 	}
+
 	slices.SortFunc(out, func(a, b setting.Problem) int { return strings.Compare(a.Message, b.Message) })
+
 	return out
 }
 
@@ -204,13 +255,16 @@ func (s *settings) sslFiles(short, address string) error {
 	if !strings.Contains(","+address, ",ssl:") {
 		return nil
 	}
+
 	var errs []error
+
 	for flag, name := range map[string]string{"privkey": "privkey.pem", "cert": "cert.pem", "cacert": "ca.cert"} {
 		flag = short + "-client-" + flag
 		if s.Origin(flag).Source == setting.Default {
 			errs = append(errs, s.Put(flag, sslFile(short, name), setting.Origin{Where: "of ssl: addresses"}))
 		}
 	}
+
 	return errors.Join(errs...)
 }
 
@@ -220,19 +274,24 @@ func (s *settings) located(err error) error {
 	if err == nil {
 		return nil
 	}
+
 	if list, is := err.(interface{ Unwrap() []error }); is {
 		var out []error
 		for _, e := range list.Unwrap() {
 			out = append(out, s.located(e))
 		}
+
 		return errors.Join(out...)
 	}
+
 	var from []string
 	for _, o := range s.about(err.Error()) {
 		from = append(from, o.Flag+" is from "+s.Origin(o.Flag).Where)
 	}
+
 	if len(from) == 0 {
 		return err
 	}
+
 	return fmt.Errorf("%w (%s)", err, strings.Join(from, ", "))
 }

@@ -30,6 +30,7 @@ func shortcutsCommand(f *flag.FlagSet) action {
 	f.BoolVar(&s.flush, "flush", false, "end all shortcuts")
 	f.BoolVar(&s.all, "all", false, "include entries that are not in use")
 	f.BoolVar(&s.json, "json", false, "JSON instead of a table")
+
 	return s.run
 }
 
@@ -37,10 +38,12 @@ func (s *shortcuts) run(ctx context.Context, args []string, env *environment) er
 	if err := noArguments(args); err != nil {
 		return err
 	}
+
 	at, err := s.find(ctx, env)
 	if err != nil {
 		return err
 	}
+
 	switch {
 	case s.flush:
 		err = bpf.ForgetShortcuts(at.pinDir)
@@ -49,9 +52,14 @@ func (s *shortcuts) run(ctx context.Context, args []string, env *environment) er
 	default:
 		err = s.list(env.stdout, at.pinDir)
 	}
+
 	if errors.Is(err, bpf.ErrNoShortcuts) {
-		return fmt.Errorf("%w on this node: --gateway-shortcuts is off, or its layout, mode or kernel has none (%s)", err, at.where())
+		return fmt.Errorf(
+			"%w on this node: --gateway-shortcuts is off, or its layout, mode or kernel has none (%s)", err,
+			at.where(),
+		)
 	}
+
 	return err
 }
 
@@ -60,11 +68,15 @@ func (s *shortcuts) printCounts(w io.Writer, pinDir string) error {
 	if err != nil {
 		return err
 	}
+
 	if s.json {
 		return json.NewEncoder(w).Encode(c)
 	}
-	_, err = fmt.Fprintf(w, "entries   %d\ncreated   %d\nrenewed   %d\nevicted   %d\nunseen    %d\nmismatch  %d\nepoch     %d\npods      %d\n",
+
+	_, err = fmt.Fprintf(w,
+		"entries   %d\ncreated   %d\nrenewed   %d\nevicted   %d\nunseen    %d\nmismatch  %d\nepoch     %d\npods      %d\n",
 		c.Entries, c.Created, c.Renewed, c.Evicted(), c.Unseen, c.Mismatched, c.Epoch, c.Pods)
+
 	return err
 }
 
@@ -83,34 +95,52 @@ type shortcutLine struct {
 
 func (s *shortcuts) list(w io.Writer, pinDir string) error {
 	lines := []shortcutLine{}
+
 	err := bpf.Shortcuts(pinDir, func(e bpf.Shortcut) {
 		if e.Left <= 0 && !s.all {
 			return
 		}
+
 		from := "pod"
 		if e.FromWire {
 			from = "wire"
 		}
+
 		lines = append(lines, shortcutLine{
-			From: from, Protocol: protocolName(e.Proto), Source: e.Src.String(), Destination: e.Dst.String(),
-			NewSource: e.NewSrc.String(), NewDest: e.NewDst.String(), Device: e.Device, LeftMillis: e.Left.Milliseconds(), Renewals: e.Renewals,
+			From:        from,
+			Protocol:    protocolName(e.Proto),
+			Source:      e.Src.String(),
+			Destination: e.Dst.String(),
+			NewSource:   e.NewSrc.String(),
+			NewDest:     e.NewDst.String(),
+			Device:      e.Device,
+			LeftMillis:  e.Left.Milliseconds(),
+			Renewals:    e.Renewals,
 		})
 	})
 	if err != nil {
 		return err
 	}
+
 	slices.SortFunc(lines, func(a, b shortcutLine) int {
-		return cmp.Or(cmp.Compare(a.From, b.From), cmp.Compare(a.Source, b.Source), cmp.Compare(a.Destination, b.Destination), cmp.Compare(a.Protocol, b.Protocol))
+		return cmp.Or(cmp.Compare(a.From, b.From), cmp.Compare(a.Source, b.Source),
+			cmp.Compare(a.Destination, b.Destination), cmp.Compare(a.Protocol, b.Protocol))
 	})
+
 	if s.json {
 		encoder := json.NewEncoder(w)
 		encoder.SetIndent("", "  ")
+
 		return encoder.Encode(lines)
 	}
+
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(table, "FROM\tPROTOCOL\tSOURCE\tDESTINATION\tBECOMES\tTO\tDEVICE\tLEFT\tRENEWALS")
+
 	for _, l := range lines {
-		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\t%d\t%dms\t%d\n", l.From, l.Protocol, l.Source, l.Destination, l.NewSource, l.NewDest, l.Device, l.LeftMillis, l.Renewals)
+		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\t%d\t%dms\t%d\n", l.From, l.Protocol, l.Source,
+			l.Destination, l.NewSource, l.NewDest, l.Device, l.LeftMillis, l.Renewals)
 	}
+
 	return table.Flush()
 }

@@ -12,16 +12,20 @@ import (
 // | grep ReflectMethod.
 func TestSize(t *testing.T) {
 	const most = 46_000_000
+
 	path := filepath.Join(t.TempDir(), "ovnkube")
 	build := exec.Command("go", "build", "-ldflags", "-s -w", "-o", path, ".")
+
 	build.Env = append(os.Environ(), "CGO_ENABLED=0") // as in the Makefile; the race detector needs cgo
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
+
 	info, err := os.Stat(path)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	if info.Size() > most {
 		t.Errorf("the program has %d bytes, want at most %d", info.Size(), most)
 	}

@@ -90,5 +90,6 @@ func TestSpellings(t *testing.T) {
 func understoodLine(command string, flags, args []string) string {
 	slices.Sort(flags)
 	line := command + " | " + strings.Join(append(flags, "| "), " ") + strings.Join(args, " ")
+
 	return strings.TrimSpace(line)
 }

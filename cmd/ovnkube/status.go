@@ -12,26 +12,32 @@ import (
 func statusCommand(f *flag.FlagSet) action {
 	finder := newFinder(f)
 	asJSON := f.Bool("json", false, "an object instead of a screen")
+
 	return func(ctx context.Context, _ []string, env *environment) error {
 		if os.Geteuid() != 0 {
 			return errors.New("only root sees all of it")
 		}
+
 		at, err := finder.find(ctx, env)
 		if err != nil {
 			return err
 		}
+
 		if at.errRecord != nil {
 			return at.errRecord
 		}
+
 		report := status.Judge(status.Look(ctx, at.record))
 		if *asJSON {
 			err = env.printJSON(report)
 		} else {
 			err = report.Print(env.stdout)
 		}
+
 		if err != nil || report.State == status.Right {
 			return err
 		}
+
 		return exitStatus(map[status.State]int{status.Degraded: 2, status.Broken: 3}[report.State])
 	}
 }

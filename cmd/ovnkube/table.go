@@ -10,14 +10,37 @@ func aliases() []setting.Alias {
 	return []setting.Alias{
 		{Flag: "k8s-kubeconfig", For: "kubeconfig"},
 		{Flag: "ovs-run-dir", For: "ovs-rundir"},
-		{Flag: "ephemeral-port-range", Section: "gateway", Key: "ephemeral-port-range", For: "snat-port-range"},
+		{
+			Flag:    "ephemeral-port-range",
+			Section: "gateway",
+			Key:     "ephemeral-port-range",
+			For:     "snat-port-range",
+		},
 		{Flag: "join-subnets", For: "gateway-v4-join-subnet", To: joinSubnets},
 		{Flag: "cluster-subnet", For: "cluster-subnets", Deprecated: true},
-		{Flag: "k8s-service-cidr", Section: "kubernetes", Key: "service-cidr", For: "k8s-service-cidrs", Deprecated: true},
+		{
+			Flag:       "k8s-service-cidr",
+			Section:    "kubernetes",
+			Key:        "service-cidr",
+			For:        "k8s-service-cidrs",
+			Deprecated: true,
+		},
 		{Flag: "service-cluster-ip-range", For: "k8s-service-cidrs", Deprecated: true},
 		{Section: "kubernetes", Key: "metrics-bind-address", For: "metrics-bind-address", Deprecated: true},
-		{Flag: "gateway-local", For: "gateway-mode", Deprecated: true, Bool: true, To: setting.When(true, "gateway-mode", string(gatewayModeLocal))},
-		{Flag: "init-gateways", For: "gateway-mode", Deprecated: true, Bool: true, To: setting.When(false, "gateway-mode", string(gatewayModeNone))},
+		{
+			Flag:       "gateway-local",
+			For:        "gateway-mode",
+			Deprecated: true,
+			Bool:       true,
+			To:         setting.When(true, "gateway-mode", string(gatewayModeLocal)),
+		},
+		{
+			Flag:       "init-gateways",
+			For:        "gateway-mode",
+			Deprecated: true,
+			Bool:       true,
+			To:         setting.When(false, "gateway-mode", string(gatewayModeNone)),
+		},
 	}
 }
 
@@ -27,14 +50,18 @@ func joinSubnets(list string) ([]setting.Assignment, error) {
 	if err := all.Set(list); err != nil {
 		return nil, err
 	}
+
 	var out []setting.Assignment
+
 	for _, p := range all {
 		name := "gateway-v4-join-subnet"
 		if p.Addr().Is6() {
 			name = "gateway-v6-join-subnet"
 		}
+
 		out = append(out, setting.Assignment{Flag: name, Value: p.String()})
 	}
+
 	return out, nil
 }
 
@@ -54,25 +81,33 @@ const (
 // unused returns the keys and flags of ovn-kubernetes without a meaning here.
 func unused() []setting.Unused {
 	var list []setting.Unused
+
 	add := func(section, why string, isBool bool, pairs ...string) {
 		for i := 0; i < len(pairs); i += 2 {
-			list = append(list, setting.Unused{Section: section, Key: pairs[i], Flag: pairs[i+1], Bool: isBool, Why: why})
+			list = append(list,
+				setting.Unused{Section: section, Key: pairs[i], Flag: pairs[i+1], Bool: isBool, Why: why})
 		}
 	}
 	add("default", ownZones, false, "conntrack-zone", "conntrack-zone")
-	add("default", ovnsOwn, false, "inactivity-probe", "inactivity-probe", "openflow-probe", "openflow-probe", "ofctrl-wait-before-clear", "ofctrl-wait-before-clear",
-		"lflow-cache-limit", "lflow-cache-limit", "lflow-cache-limit-kb", "lflow-cache-limit-kb")
+	add("default", ovnsOwn, false, "inactivity-probe", "inactivity-probe", "openflow-probe", "openflow-probe",
+		"ofctrl-wait-before-clear", "ofctrl-wait-before-clear", "lflow-cache-limit", "lflow-cache-limit",
+		"lflow-cache-limit-kb", "lflow-cache-limit-kb")
 	add("default", ovnsOwn, true, "monitor-all", "monitor-all", "enable-lflow-cache", "enable-lflow-cache")
 	add("default", notNeeded, false, "routable-mtu", "routable-mtu", "db-txn-timeout", "db-txn-timeout")
 	add("default", notNeeded, true, "enable-udp-aggregation", "")
 	add("default", noZones, false, "zone", "zone")
 	add("default", notServed, false, "udn-allowed-default-services", "udn-allowed-default-services")
-	add("logging", "the plugin and the clients log through the agent", false, "cnilogfile", "cnilogfile", "libovsdblogfile", "libovsdblogfile")
-	add("monitoring", ovsExport, false, "netflow-targets", "netflow-targets", "sflow-targets", "sflow-targets", "ipfix-targets", "ipfix-targets")
-	add("ipfix", ovsExport, false, "sampling", "ipfix-sampling", "cache-max-flows", "ipfix-cache-max-flows", "cache-active-timeout", "ipfix-cache-active-timeout")
+	add("logging", "the plugin and the clients log through the agent", false, "cnilogfile", "cnilogfile",
+		"libovsdblogfile", "libovsdblogfile")
+	add("monitoring", ovsExport, false, "netflow-targets", "netflow-targets", "sflow-targets",
+		"sflow-targets", "ipfix-targets", "ipfix-targets")
+	add("ipfix", ovsExport, false, "sampling", "ipfix-sampling", "cache-max-flows", "ipfix-cache-max-flows",
+		"cache-active-timeout", "ipfix-cache-active-timeout")
 	add("cni", "the plugin is always ovn-k8s-cni-overlay", false, "plugin", "cni-plugin")
-	add("kubernetes", "certificates are not requested here: give a kubeconfig", false, "bootstrap-kubeconfig", "bootstrap-kubeconfig", "cert-dir", "cert-dir", "cert-duration", "cert-duration")
-	add("kubernetes", notNeeded, false, "ovn-config-namespace", "ovn-config-namespace", "host-network-namespace", "host-network-namespace", "platform-type", "platform-type",
+	add("kubernetes", "certificates are not requested here: give a kubeconfig", false, "bootstrap-kubeconfig",
+		"bootstrap-kubeconfig", "cert-dir", "cert-dir", "cert-duration", "cert-duration")
+	add("kubernetes", notNeeded, false, "ovn-config-namespace", "ovn-config-namespace",
+		"host-network-namespace", "host-network-namespace", "platform-type", "platform-type",
 		"dns-service-namespace", "dns-service-namespace", "dns-service-name", "dns-service-name")
 	add("kubernetes", notServed, false, "no-hostsubnet-nodes", "no-hostsubnet-nodes")
 	add("kubernetes", notServed, true, "ovn-empty-lb-events", "ovn-empty-lb-events")
@@ -80,37 +115,56 @@ func unused() []setting.Unused {
 	add("kubernetes", notMetrics, false, "ovn-metrics-bind-address", "")
 	add("kubernetes", notMetrics, true, "metrics-enable-pprof", "")
 	add("metrics", notMetrics, false, "ovn-metrics-bind-address", "ovn-metrics-bind-address")
-	add("metrics", notMetrics, true, "export-ovs-metrics", "export-ovs-metrics", "enable-pprof", "metrics-enable-pprof",
-		"enable-config-duration", "metrics-enable-config-duration", "enable-scale-metrics", "metrics-enable-scale")
+	add("metrics", notMetrics, true, "export-ovs-metrics", "export-ovs-metrics", "enable-pprof",
+		"metrics-enable-pprof", "enable-config-duration", "metrics-enable-config-duration",
+		"enable-scale-metrics", "metrics-enable-scale")
+
 	for _, short := range []string{"nb", "sb"} {
 		section := map[string]string{"nb": "ovnnorth", "sb": "ovnsouth"}[short]
-		add(section, "a server is known by its CA, whatever its name", false, "cert-common-name", short+"-cert-common-name")
-		add(section, databases, false, "election-timer", short+"-raft-election-timer", "run-dir", short+"-run-dir", "db-location", short+"-db-location",
-			"server-privkey", short+"-server-privkey", "server-cert", short+"-server-cert", "server-cacert", short+"-server-cacert")
+		add(section, "a server is known by its CA, whatever its name", false, "cert-common-name",
+			short+"-cert-common-name")
+		add(section, databases, false, "election-timer", short+"-raft-election-timer", "run-dir",
+			short+"-run-dir", "db-location", short+"-db-location", "server-privkey", short+"-server-privkey",
+			"server-cert", short+"-server-cert", "server-cacert", short+"-server-cacert")
 	}
+
 	return append(list, unusedGateway()...)
 }
 
 func unusedGateway() []setting.Unused {
 	var list []setting.Unused
+
 	add := func(section, why string, isBool bool, pairs ...string) {
 		for i := 0; i < len(pairs); i += 2 {
-			list = append(list, setting.Unused{Section: section, Key: pairs[i], Flag: pairs[i+1], Bool: isBool, Why: why})
+			list = append(list,
+				setting.Unused{Section: section, Key: pairs[i], Flag: pairs[i+1], Bool: isBool, Why: why})
 		}
 	}
 	add("gateway", notServed, false, "egw-interface", "exgw-interface")
-	add("gateway", noOffload, false, "gateway-accelerated-interface", "gateway-accelerated-interface", "router-subnet", "gateway-router-subnet")
-	add("gateway", "it is 169.254.169.0/29 and fd69::/125 here", false, "v4-masquerade-subnet", "gateway-v4-masquerade-subnet", "v6-masquerade-subnet", "gateway-v6-masquerade-subnet")
-	add("gateway", notServed, true, "disable-snat-multiple-gws", "disable-snat-multiple-gws", "allow-no-uplink", "allow-no-uplink")
-	add("gateway", notNeeded, true, "disable-pkt-mtu-check", "disable-pkt-mtu-check", "disable-forwarding", "disable-forwarding", "single-node", "single-node")
-	add("masterha", "it follows from election-lease-duration", false, "election-renew-deadline", "ha-election-renew-deadline", "election-retry-period", "ha-election-retry-period")
-	add("clustermgrha", "there is one controller: see [masterha]", false, "election-lease-duration", "cluster-manager-ha-election-lease-duration",
-		"election-renew-deadline", "cluster-manager-ha-election-renew-deadline", "election-retry-period", "cluster-manager-ha-election-retry-period")
-	add("clustermanager", noZones, false, "v4-transit-subnet", "cluster-manager-v4-transit-subnet", "v6-transit-subnet", "cluster-manager-v6-transit-subnet")
+	add("gateway", noOffload, false, "gateway-accelerated-interface", "gateway-accelerated-interface",
+		"router-subnet", "gateway-router-subnet")
+	add("gateway", "it is 169.254.169.0/29 and fd69::/125 here", false, "v4-masquerade-subnet",
+		"gateway-v4-masquerade-subnet", "v6-masquerade-subnet", "gateway-v6-masquerade-subnet")
+	add("gateway", notServed, true, "disable-snat-multiple-gws", "disable-snat-multiple-gws",
+		"allow-no-uplink", "allow-no-uplink")
+	add("gateway", notNeeded, true, "disable-pkt-mtu-check", "disable-pkt-mtu-check", "disable-forwarding",
+		"disable-forwarding", "single-node", "single-node")
+	add("masterha", "it follows from election-lease-duration", false, "election-renew-deadline",
+		"ha-election-renew-deadline", "election-retry-period", "ha-election-retry-period")
+	add("clustermgrha", "there is one controller: see [masterha]", false, "election-lease-duration",
+		"cluster-manager-ha-election-lease-duration", "election-renew-deadline",
+		"cluster-manager-ha-election-renew-deadline", "election-retry-period",
+		"cluster-manager-ha-election-retry-period")
+	add("clustermanager", noZones, false, "v4-transit-subnet", "cluster-manager-v4-transit-subnet",
+		"v6-transit-subnet", "cluster-manager-v6-transit-subnet")
 	add("hybridoverlay", notServed, true, "enabled", "enable-hybrid-overlay")
-	add("hybridoverlay", notServed, false, "cluster-subnets", "hybrid-overlay-cluster-subnets", "hybrid-overlay-vxlan-port", "hybrid-overlay-vxlan-port")
-	add("ovnkubenode", noOffload, false, "mode", "ovnkube-node-mode", "mgmt-port-netdev", "ovnkube-node-mgmt-port-netdev", "mgmt-port-dp-resource-name", "ovnkube-node-mgmt-port-dp-resource-name")
+	add("hybridoverlay", notServed, false, "cluster-subnets", "hybrid-overlay-cluster-subnets",
+		"hybrid-overlay-vxlan-port", "hybrid-overlay-vxlan-port")
+	add("ovnkubenode", noOffload, false, "mode", "ovnkube-node-mode", "mgmt-port-netdev",
+		"ovnkube-node-mgmt-port-netdev", "mgmt-port-dp-resource-name",
+		"ovnkube-node-mgmt-port-dp-resource-name")
 	add("ovnkubenode", notNeeded, true, "disable-ovn-iface-id-ver", "disable-ovn-iface-id-ver")
+
 	for _, name := range []string{
 		"enable-admin-network-policy", "enable-egress-ip", "enable-egress-firewall", "enable-egress-qos", "enable-egress-service", "enable-multi-network", "enable-multi-networkpolicy",
 		"enable-network-segmentation", "enable-preconfigured-udn-addresses", "enable-route-advertisements", "enable-stateless-netpol", "enable-interconnect",
@@ -118,7 +172,12 @@ func unusedGateway() []setting.Unused {
 	} {
 		add("ovnkubernetesfeature", notServed, true, name, name)
 	}
-	add("ovnkubernetesfeature", notServed, false, "egressip-reachability-total-timeout", "egressip-reachability-total-timeout",
-		"egressip-node-healthcheck-port", "egressip-node-healthcheck-port", "advertised-udn-isolation-mode", "advertised-udn-isolation-mode")
-	return append(list, setting.Unused{Flag: "pod-ip", Why: notNeeded}, setting.Unused{Flag: "unprivileged-mode", Bool: true, Why: notServed}, setting.Unused{Flag: "enable-multicast", Bool: true, Why: notServed})
+
+	add("ovnkubernetesfeature", notServed, false, "egressip-reachability-total-timeout",
+		"egressip-reachability-total-timeout", "egressip-node-healthcheck-port",
+		"egressip-node-healthcheck-port", "advertised-udn-isolation-mode", "advertised-udn-isolation-mode")
+
+	return append(list, setting.Unused{Flag: "pod-ip", Why: notNeeded},
+		setting.Unused{Flag: "unprivileged-mode", Bool: true, Why: notServed},
+		setting.Unused{Flag: "enable-multicast", Bool: true, Why: notServed})
 }

@@ -43,6 +43,7 @@ func topCommand(f *flag.FlagSet) action {
 	f.IntVar(&o.rate, "rate", 20000, "maximum number of sampled `packets` per second")
 	f.BoolVar(&o.once, "once", false, "end after one interval")
 	f.BoolVar(&o.json, "json", false, "one JSON object per interval")
+
 	return o.run
 }
 
@@ -81,31 +82,38 @@ func (o *top) run(ctx context.Context, _ []string, env *environment) error {
 	if o.interval < 100*time.Millisecond || o.rows < 1 || o.rate < 1 || o.rate > 1e6 {
 		return errors.New("want -interval of at least 100ms, -rows of at least 1, and -rate of 1..1000000")
 	}
+
 	var err error
 	if o.at, err = o.find(ctx, env); err != nil {
 		return err
 	}
+
 	m, err := openMonitor(o.at, bpf.MonitorOptions{Rate: uint32(o.rate)})
 	if err != nil {
 		return err
 	}
 	defer m.Close()
+
 	wipe := ""
+
 	if f, ok := env.stdout.(*os.File); ok && !o.json {
 		if info, err := f.Stat(); err == nil && info.Mode()&os.ModeCharDevice != 0 {
 			wipe = "\x1b[H\x1b[2J"
 		}
 	}
+
 	for {
 		p, err := o.look(ctx, m)
 		if err != nil || ctx.Err() != nil {
 			return err
 		}
+
 		if o.json {
 			err = json.NewEncoder(env.stdout).Encode(p)
 		} else {
 			_, err = fmt.Fprint(env.stdout, wipe, p.String())
 		}
+
 		if err != nil || o.once {
 			return err
 		}
@@ -115,37 +123,48 @@ func (o *top) run(ctx context.Context, _ []string, env *environment) error {
 // look measures one interval.
 func (o *top) look(ctx context.Context, m *bpf.Monitor) (picture, error) {
 	p := picture{Classes: []classShown{}, Services: []serviceShown{}}
+
 	missed, err := m.Missed()
 	if err != nil {
 		return p, err
 	}
+
 	servicesBefore, note := o.services(ctx)
 	begun := time.Now()
+
 	before, err := bpf.ReadCounters(o.at.pinDir)
 	if err != nil {
 		return p, err
 	}
+
 	tally := busy.New()
 	if err := o.sample(ctx, m, tally, begun.Add(o.interval)); err != nil {
 		return p, err
 	}
+
 	after, err := bpf.ReadCounters(o.at.pinDir)
 	if err != nil {
 		return p, err
 	}
+
 	p.Time = time.Now()
+
 	p.Seconds = p.Time.Sub(begun).Seconds()
 	for _, g := range tally.Groups(before, after, p.Seconds, o.rows) {
 		p.Classes = append(p.Classes, show(g))
 	}
+
 	if note == "" {
 		var servicesAfter map[string]status.ServiceCount
+
 		servicesAfter, note = o.services(ctx)
 		p.Services = o.busiest(servicesBefore, servicesAfter, time.Since(begun).Seconds())
 	}
+
 	p.Note = note
 	now, err := m.Missed()
 	p.Missed = now - missed
+
 	return p, err
 }
 
@@ -157,7 +176,9 @@ func (o *top) sample(ctx context.Context, m *bpf.Monitor, tally *busy.Tally, unt
 		if next.After(until) {
 			next = until
 		}
+
 		m.SetDeadline(next)
+
 		s, err := m.Read()
 		switch {
 		case errors.Is(err, os.ErrDeadlineExceeded):
@@ -170,6 +191,7 @@ func (o *top) sample(ctx context.Context, m *bpf.Monitor, tally *busy.Tally, unt
 			tally.Add(s.Reason, verdict.Parse(s.Frame), s.Len)
 		}
 	}
+
 	return nil
 }
 
@@ -179,22 +201,36 @@ func (o *top) services(ctx context.Context) (counts map[string]status.ServiceCou
 	if err == nil {
 		counts, err = status.Services(ctx, record.Paths)
 	}
+
 	if err != nil {
 		return nil, fmt.Sprintf("Services are not known: %v", err)
 	}
+
 	return counts, ""
 }
 
 func (o *top) busiest(before, after map[string]status.ServiceCount, seconds float64) []serviceShown {
 	out := []serviceShown{}
+
 	for name, c := range after {
 		b := before[name]
 		if c.Packets > b.Packets {
-			out = append(out, serviceShown{name, busy.Rate{Packets: (c.Packets - b.Packets) / seconds, Bytes: (c.Bytes - b.Bytes) / seconds}})
+			out = append(
+				out,
+				serviceShown{
+					name,
+					busy.Rate{
+						Packets: (c.Packets - b.Packets) / seconds,
+						Bytes:   (c.Bytes - b.Bytes) / seconds,
+					},
+				},
+			)
 		}
 	}
+
 	slices.SortFunc(out, func(a, b serviceShown) int {
 		return cmp.Or(cmp.Compare(b.Rate.Bytes, a.Rate.Bytes), cmp.Compare(a.Service, b.Service))
 	})
+
 	return out[:min(o.rows, len(out))]
 }

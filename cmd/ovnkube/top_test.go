@@ -30,6 +30,7 @@ func TestTopPicture(t *testing.T) {
 		Services: []serviceShown{{"default/web:80/TCP", busy.Rate{Packets: 3, Bytes: 2e9}}},
 		Missed:   7, Note: "Services are not known: why",
 	}
+
 	want := `03:04:05  2.0 s  3.7k packets/s  3.0 MB/s
 
 from wire to OVN  1.2k packets/s  1.0 MB/s

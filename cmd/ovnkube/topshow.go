@@ -18,11 +18,13 @@ func show(g busy.Group) classShown {
 	default:
 		c.From = "ovn"
 	}
+
 	for _, b := range g.Flows {
 		f := flowShown{Protocol: protocolOf(b.Flow), Reason: b.Reason, Rate: b.Rate}
 		f.Source, f.Destination = end(b.Src), end(b.Dst)
 		c.Flows = append(c.Flows, f)
 	}
+
 	return c
 }
 
@@ -34,11 +36,13 @@ func end(a netip.AddrPort) string {
 	case a.Port() == 0:
 		return a.Addr().String()
 	}
+
 	return a.String()
 }
 
 func protocolOf(f busy.Flow) string {
 	const arp = 0x0806
+
 	known := map[uint8]string{1: "icmp", 6: "tcp", 17: "udp", 47: "gre", 50: "esp", 58: "icmp6", 132: "sctp"}
 	switch {
 	case f.Type == arp:
@@ -48,36 +52,50 @@ func protocolOf(f busy.Flow) string {
 	case known[f.Proto] != "":
 		return known[f.Proto]
 	}
+
 	return fmt.Sprint(f.Proto)
 }
 
 // String formats the interval for a terminal.
 func (p picture) String() string {
-	var b strings.Builder
-	var all busy.Rate
+	var (
+		b   strings.Builder
+		all busy.Rate
+	)
 	for _, c := range p.Classes {
 		all.Packets, all.Bytes = all.Packets+c.Rate.Packets, all.Bytes+c.Rate.Bytes
 	}
-	fmt.Fprintf(&b, "%s  %.1f s  %s packets/s  %s/s\n", p.Time.Format("15:04:05"), p.Seconds, short(all.Packets, ""), short(all.Bytes, "B"))
+
+	fmt.Fprintf(&b, "%s  %.1f s  %s packets/s  %s/s\n", p.Time.Format("15:04:05"), p.Seconds,
+		short(all.Packets, ""), short(all.Bytes, "B"))
+
 	for _, c := range p.Classes {
 		verdict := map[string]string{"host": "to the host", "ovn": "to OVN", "both": "to both", "out": "to the wire", "drop": "dropped"}[c.Verdict]
-		fmt.Fprintf(&b, "\nfrom %s %s  %s packets/s  %s/s\n", c.From, verdict, short(c.Rate.Packets, ""), short(c.Rate.Bytes, "B"))
+		fmt.Fprintf(&b, "\nfrom %s %s  %s packets/s  %s/s\n", c.From, verdict, short(c.Rate.Packets, ""),
+			short(c.Rate.Bytes, "B"))
+
 		for _, f := range c.Flows {
-			fmt.Fprintf(&b, "  %9s/s %8s/s  %-5s %s > %s  %s\n", short(f.Rate.Bytes, "B"), short(f.Rate.Packets, ""), f.Protocol, f.Source, f.Destination, f.Reason)
+			fmt.Fprintf(&b, "  %9s/s %8s/s  %-5s %s > %s  %s\n", short(f.Rate.Bytes, "B"),
+				short(f.Rate.Packets, ""), f.Protocol, f.Source, f.Destination, f.Reason)
 		}
 	}
+
 	if len(p.Services) > 0 {
 		b.WriteString("\nServices, at the uplink\n")
 	}
+
 	for _, s := range p.Services {
 		fmt.Fprintf(&b, "  %9s/s %8s/s  %s\n", short(s.Rate.Bytes, "B"), short(s.Rate.Packets, ""), s.Service)
 	}
+
 	if p.Missed > 0 {
 		fmt.Fprintf(&b, "\n%d packets are not in the sample: flows are estimated\n", p.Missed)
 	}
+
 	if p.Note != "" {
 		fmt.Fprintf(&b, "\n%s\n", p.Note)
 	}
+
 	return b.String()
 }
 
@@ -89,14 +107,18 @@ func short(n float64, unit string) string {
 			if n < 9.95 && n > 0 {
 				digits = 1
 			}
+
 			if unit != "" {
 				unit = " " + prefix + unit
 			} else {
 				unit = prefix
 			}
+
 			return fmt.Sprintf("%.*f%s", digits, n, unit)
 		}
+
 		n /= 1000
 	}
+
 	return ""
 }

@@ -25,9 +25,29 @@ func newUnderlayFlags() underlayFlags { return underlayFlags{rest: time.Minute} 
 
 func (u *underlayFlags) settings() []*setting.Setting {
 	return []*setting.Setting{
-		{Flag: "underlay-interface", Section: "underlay", Key: "interface", Value: setting.Text(&u.nic), About: []string{"NIC"}, Usage: "in underlay mode, the VM's network `interface`; default: that of the default route"},
-		{Flag: "vif-id", Section: "underlay", Key: "vif-id", Value: setting.Text(&u.vif, optionalUUID), About: []string{"VIF"}, Usage: "in underlay mode, the `UUID` of the Neutron port of the VM's interface; default: the controller finds it by its MAC address"},
-		{Flag: "underlay-rest", Section: "underlay", Key: "rest", Value: setting.Seconds(&u.rest), Usage: "in underlay mode, the `seconds` for which a port rests after its pod has gone, so that load balancers and neighbours forget its address"},
+		{
+			Flag:    "underlay-interface",
+			Section: "underlay",
+			Key:     "interface",
+			Value:   setting.Text(&u.nic),
+			About:   []string{"NIC"},
+			Usage:   "in underlay mode, the VM's network `interface`; default: that of the default route",
+		},
+		{
+			Flag:    "vif-id",
+			Section: "underlay",
+			Key:     "vif-id",
+			Value:   setting.Text(&u.vif, optionalUUID),
+			About:   []string{"VIF"},
+			Usage:   "in underlay mode, the `UUID` of the Neutron port of the VM's interface; default: the controller finds it by its MAC address",
+		},
+		{
+			Flag:    "underlay-rest",
+			Section: "underlay",
+			Key:     "rest",
+			Value:   setting.Seconds(&u.rest),
+			Usage:   "in underlay mode, the `seconds` for which a port rests after its pod has gone, so that load balancers and neighbours forget its address",
+		},
 	}
 }
 
@@ -35,21 +55,32 @@ func optionalUUID(s string) error {
 	if s == "" {
 		return nil
 	}
+
 	return annotation.CheckUUID(s)
 }
 
 // underlayConfig returns the configuration of the agent in underlay mode.
 func (a *agentFlags) underlayConfig(cluster *clusterFlags) (underlay.Config, error) {
 	rest, err := cluster.api.restConfig()
+
 	config := underlay.Config{
-		NodeName: a.nodeName, RestConfig: rest,
-		Interface: a.underlay.nic, VIF: a.underlay.vif, Rest: a.underlay.rest,
-		PinDir: a.pinDir, RunDir: a.runDir, CNISocket: a.cniSocket, CNIConfDir: a.cniConfDir, CNIExclusive: a.cniExclusive,
-		MetricsAddr: cluster.metricsAddress, MetricsTLS: cluster.metricsTLS,
+		NodeName:     a.nodeName,
+		RestConfig:   rest,
+		Interface:    a.underlay.nic,
+		VIF:          a.underlay.vif,
+		Rest:         a.underlay.rest,
+		PinDir:       a.pinDir,
+		RunDir:       a.runDir,
+		CNISocket:    a.cniSocket,
+		CNIConfDir:   a.cniConfDir,
+		CNIExclusive: a.cniExclusive,
+		MetricsAddr:  cluster.metricsAddress,
+		MetricsTLS:   cluster.metricsTLS,
 	}
 	if err != nil {
 		return config, err
 	}
+
 	return config, config.Validate()
 }
 
@@ -66,8 +97,16 @@ It reads the agent's files and works without the agent and without the API serve
 
 func underlayCommands() *command {
 	return &command{
-		name: modeUnderlay, group: groupLook, summary: "pool: this node's ports in underlay mode", children: []*command{
-			{name: "pool", summary: "list the ports of this node's pool, and their pods", detail: poolDetail, setup: poolCommand},
+		name:    modeUnderlay,
+		group:   groupLook,
+		summary: "pool: this node's ports in underlay mode",
+		children: []*command{
+			{
+				name:    "pool",
+				summary: "list the ports of this node's pool, and their pods",
+				detail:  poolDetail,
+				setup:   poolCommand,
+			},
 		},
 	}
 }
@@ -75,14 +114,17 @@ func underlayCommands() *command {
 func poolCommand(f *flag.FlagSet) action {
 	finder := newFinder(f, "underlay-rest")
 	asJSON := f.Bool("json", false, "an array instead of a table")
+
 	return func(ctx context.Context, _ []string, env *environment) error {
 		at, err := finder.find(ctx, env)
 		if err != nil {
 			return err
 		}
+
 		if at.errRecord != nil {
 			return at.errRecord
 		}
+
 		if !at.record.Underlay() {
 			return errors.New("list the node's pool: this node is not in underlay mode")
 		}
@@ -91,9 +133,11 @@ func poolCommand(f *flag.FlagSet) action {
 		if err != nil {
 			return err
 		}
+
 		if *asJSON {
 			return env.printJSON(ports)
 		}
+
 		return pool.Table(env.stdout, at.record.Node, ports)
 	}
 }

@@ -59,6 +59,7 @@ func masterInitCommand(f *flag.FlagSet) action {
 	m.declareConfigFile(f)
 	m.DeclareSome(f, "cloud", "clouds-file", "cluster-name", "router-id", "subnet-pool",
 		"subnet-pool-6", "security-groups", "request-rate", "k8s-service-cidrs")
+
 	for name, usage := range map[string]string{
 		"router-id":   "`UUID` of the router; default: that of --vm-network, or else a new one",
 		"cloud":       "`name` of the entry of clouds.yaml with the credentials (required)",
@@ -92,9 +93,11 @@ func masterInitCommand(f *flag.FlagSet) action {
 		if _, err := m.load(ctx, env); err != nil {
 			return err
 		}
+
 		if err := m.required(); err != nil {
 			return err
 		}
+
 		return m.run(ctx, env)
 	}
 }
@@ -105,16 +108,19 @@ func (m *masterInit) required() error {
 	if m.controller.openstack.cloud == "" {
 		errs = append(errs, errors.New("give --cloud, the name of an entry of clouds.yaml"))
 	}
+
 	if m.vmNetwork == "" {
 		errs = append(errs, errors.New("give --vm-network, the name or UUID of the network of "+
 			"the VMs"))
 	}
+
 	return errors.Join(errs...)
 }
 
 // run sets up the project.
 func (m *masterInit) run(ctx context.Context, env *environment) error {
 	o := m.controller.openstack
+
 	client, err := openstack.Open(ctx, openstack.Options{
 		Cloud: o.cloud, File: o.cloudsFile,
 		Rate: float64(o.requestRate), Workers: 1, Timeout: setupTimeout,
@@ -124,14 +130,17 @@ func (m *masterInit) run(ctx context.Context, env *environment) error {
 	}
 
 	setup := m.setup(client.Project())
+
 	seen, err := client.ObserveSetup(ctx, setup)
 	if err != nil {
 		return fmt.Errorf("look at project %s: %w", client.Project(), err)
 	}
+
 	run := setupRun{setup: setup, seen: seen, do: client.Do, progress: env.stderr}
 	if err := run.complete(ctx); err != nil {
 		return err
 	}
+
 	return printOpenstack(env.stdout, o, setup.Complete(run.seen))
 }
 
@@ -141,6 +150,7 @@ const setupTimeout = time.Minute
 // setup returns what the cluster needs in the project.
 func (m *masterInit) setup(project string) cloud.Setup {
 	o := m.controller.openstack
+
 	s := cloud.Setup{
 		Config: cloud.Config{
 			Cluster: o.clusterName, Project: project, Router: o.router,
@@ -155,9 +165,11 @@ func (m *masterInit) setup(project string) cloud.Setup {
 	case o.subnetPool == "":
 		s.Prefix = netip.MustParsePrefix(defaultPodPrefix)
 	}
+
 	if len(m.prefix6) > 0 {
 		s.Prefix6 = m.prefix6[0]
 	}
+
 	return s
 }
 
@@ -175,6 +187,7 @@ func (r *setupRun) complete(ctx context.Context) error {
 	if len(plan.Problems) > 0 {
 		return r.refuse(plan.Problems, "nothing was made")
 	}
+
 	known := r.setup.Inventory(r.seen)
 	for _, line := range known {
 		fmt.Fprintln(r.progress, "found:", line)
@@ -186,6 +199,7 @@ func (r *setupRun) complete(ctx context.Context) error {
 			return fmt.Errorf("%s: the request succeeded, but the object is not in Neutron's "+
 				"response", step)
 		}
+
 		last = step.String()
 
 		result, err := r.do(ctx, step)
@@ -193,12 +207,15 @@ func (r *setupRun) complete(ctx context.Context) error {
 			return fmt.Errorf("%w%s; objects that were made stay, and the next run of this "+
 				"command continues", err, remedy(step, err))
 		}
+
 		r.seen = r.seen.After(step, result)
 		known = r.report(known)
 	}
+
 	if len(plan.Problems) > 0 {
 		return r.refuse(plan.Problems, "the setup is not complete")
 	}
+
 	return nil
 }
 
@@ -210,6 +227,7 @@ func (r *setupRun) report(known []string) []string {
 			fmt.Fprintln(r.progress, "made: ", line)
 		}
 	}
+
 	return now
 }
 
@@ -218,6 +236,7 @@ func (r *setupRun) refuse(problems []cloud.Problem, outcome string) error {
 	for _, p := range problems {
 		fmt.Fprintln(r.progress, "refused:", p.Text)
 	}
+
 	return fmt.Errorf("set up project %s: refused for the reasons above: %s", r.setup.Project, outcome)
 }
 
@@ -228,11 +247,13 @@ func remedy(step cloud.Step, err error) string {
 	if !errors.As(err, &refused) {
 		return ""
 	}
+
 	if refused.Status != http.StatusForbidden && refused.Status != http.StatusUnauthorized {
 		return ""
 	}
 
 	flag := ""
+
 	switch step.(type) {
 	case cloud.CreateRouter:
 		flag = ", or name an existing router by --router-id"
@@ -241,6 +262,7 @@ func remedy(step cloud.Step, err error) string {
 	case cloud.CreateSecurityGroup, cloud.CreateRule:
 		flag = ", or name existing security groups by --security-groups"
 	}
+
 	return ": the credentials may not do this: allow it in the policy of Neutron, or in the " +
 		"access rules of the application credential" + flag
 }
@@ -249,6 +271,7 @@ func remedy(step cloud.Step, err error) string {
 func printOpenstack(w io.Writer, o openstackFlags, c cloud.Config) error {
 	groups := uuids(c.Groups)
 	text := "[" + openstackSection + "]\n"
+
 	for _, line := range []struct{ key, value string }{
 		{"cloud", o.cloud},
 		{"clouds-file", o.cloudsFile},
@@ -262,7 +285,9 @@ func printOpenstack(w io.Writer, o openstackFlags, c cloud.Config) error {
 			text += line.key + "=" + iniValue(line.value) + "\n"
 		}
 	}
+
 	_, err := io.WriteString(w, text)
+
 	return err
 }
 
@@ -273,5 +298,6 @@ func iniValue(value string) string {
 	if plain.MatchString(value) {
 		return value
 	}
+
 	return strconv.Quote(value)
 }

@@ -22,14 +22,17 @@ import (
 // TestMasterInit_refusesBadInput: bad flags and files are refused with advice, before any request.
 func TestMasterInit_refusesBadInput(t *testing.T) {
 	const file = "../../controller/openstack/testdata/clouds.yaml"
+
 	clouds, err := filepath.Abs(file)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	empty := filepath.Join(t.TempDir(), "empty.yaml")
 	if err := os.WriteFile(empty, []byte("clouds: {}\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
+
 	config := filepath.Join(t.TempDir(), "ovn_k8s.conf")
 	if err := os.WriteFile(config, []byte("[openstack]\ncloud=elsewhere\n"), 0o600); err != nil {
 		t.Fatal(err)
@@ -66,9 +69,11 @@ func TestMasterInit_refusesBadInput(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			var stdout, stderr bytes.Buffer
+
 			args := append([]string{"ovn-k8s-underlay", "master-init"}, strings.Fields(tt.args)...)
 			err := run(t.Context(), args, &stdout, &stderr)
 			exitCode(err, &stderr)
+
 			if err == nil || !strings.Contains(stderr.String(), tt.want) || stdout.Len() > 0 {
 				t.Errorf("error %q, standard output %q, want %q", &stderr, &stdout, tt.want)
 			}
@@ -80,6 +85,7 @@ func TestMasterInit_refusesBadInput(t *testing.T) {
 // same values, without a warning.
 func TestPrintOpenstack_isRead(t *testing.T) {
 	const id = "%d0000000-0000-4000-8000-000000000000"
+
 	uuid := func(n string) string { return strings.Replace(id, "%d", n, 1) }
 	o := newOpenstackFlags()
 	o.cloud, o.cloudsFile, o.clusterName = "my cloud; #1", "/etc/clouds.yaml", "k8s"
@@ -88,6 +94,7 @@ func TestPrintOpenstack_isRead(t *testing.T) {
 	want.groups = uuids{uuid("4"), uuid("5")}
 
 	var text bytes.Buffer
+
 	err := printOpenstack(&text, o, cloud.Config{
 		Cluster: "k8s", Router: uuid("1"), SubnetPool: uuid("2"), SubnetPool6: uuid("3"),
 		Groups: []string{uuid("4"), uuid("5")},
@@ -95,6 +102,7 @@ func TestPrintOpenstack_isRead(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	file := filepath.Join(t.TempDir(), "ovn_k8s.conf")
 	if err := os.WriteFile(file, text.Bytes(), 0o600); err != nil {
 		t.Fatal(err)
@@ -103,13 +111,16 @@ func TestPrintOpenstack_isRead(t *testing.T) {
 	s := newSettings("")
 	flags := flag.NewFlagSet("", flag.ContinueOnError)
 	s.declare(flags, roleController)
+
 	if err := flags.Parse([]string{"-config-file", file}); err != nil {
 		t.Fatal(err)
 	}
+
 	problems, err := s.resolve(t.Context(), func(string) (string, bool) { return "", false })
 	if err != nil || len(problems) > 0 {
 		t.Errorf("problems %v, %v of\n%s", problems, err, &text)
 	}
+
 	if diff := cmp.Diff(want, s.controller.openstack, cmp.AllowUnexported(openstackFlags{})); diff != "" {
 		t.Errorf("settings (-want +got):\n%s", diff)
 	}
@@ -122,6 +133,7 @@ func smallSetup() (cloud.Setup, cloud.SetupSeen) {
 		Config: cloud.Config{Cluster: "k8s", Project: "project"}, VMNetwork: "vms",
 		Prefix: netip.MustParsePrefix("10.244.0.0/16"),
 	}
+
 	return setup, cloud.SetupSeen{
 		Seen: cloud.Seen{
 			Networks: []cloud.Network{{ID: "n1", Name: "vms", Project: "project"}},
@@ -142,9 +154,12 @@ func smallSetup() (cloud.Setup, cloud.SetupSeen) {
 // continue, and names the flag with which a forbidden step is not needed.
 func TestSetupRun_endsAtError(t *testing.T) {
 	var progress bytes.Buffer
+
 	r := setupRun{progress: &progress}
 	r.setup, r.seen = smallSetup()
+
 	var steps []string
+
 	r.do = func(_ context.Context, step cloud.Step) (cloud.Result, error) {
 		steps = append(steps, step.String())
 		if create, is := step.(cloud.CreateRouter); is {
@@ -152,6 +167,7 @@ func TestSetupRun_endsAtError(t *testing.T) {
 				ID: "r1", Name: create.Name, Description: create.Description, Project: "project",
 			}}, nil
 		}
+
 		return cloud.Result{}, &openstack.Error{Kind: openstack.Refused, Call: "x", Status: 403}
 	}
 
@@ -159,6 +175,7 @@ func TestSetupRun_endsAtError(t *testing.T) {
 	if len(steps) != 2 || err == nil || !strings.Contains(err.Error(), "the next run of this command continues") {
 		t.Errorf("steps %q, error %v", steps, err)
 	}
+
 	if want := "found: network of the VMs vms (n1)\nmade:  router k8s (r1)\n"; progress.String() != want {
 		t.Errorf("progress %q, want %q", &progress, want)
 	}
@@ -169,6 +186,7 @@ func TestSetupRun_isNotEndless(t *testing.T) {
 	r := setupRun{progress: new(bytes.Buffer)}
 	r.setup, r.seen = smallSetup()
 	calls := 0
+
 	r.do = func(context.Context, cloud.Step) (cloud.Result, error) {
 		calls++
 		return cloud.Result{}, nil
@@ -197,6 +215,7 @@ func TestRemedy_namesFlag(t *testing.T) {
 			t.Errorf("%T, status %d: %q, want %q", tt.step, tt.status, got, tt.want)
 		}
 	}
+
 	if got := remedy(cloud.CreateRouter{}, errors.New("away")); got != "" {
 		t.Errorf("another error: %q", got)
 	}

@@ -28,6 +28,7 @@ func (p optionalPrefixes) String() string {
 	if p.prefixes == nil {
 		return ""
 	}
+
 	return p.prefixes.String()
 }
 
@@ -36,6 +37,7 @@ func (p optionalPrefixes) Set(s string) error {
 		*p.prefixes = nil
 		return nil
 	}
+
 	return p.prefixes.Set(s)
 }
 
@@ -56,11 +58,14 @@ func (r tunnelRanges) Set(s string) error {
 	for _, p := range list {
 		count[p.Addr().Is4()]++
 	}
+
 	if count[true] > maxTunnelRanges || count[false] > maxTunnelRanges {
-		return fmt.Errorf("%d IPv4 and %d IPv6 networks: at most %d of a family", count[true], count[false], maxTunnelRanges)
+		return fmt.Errorf("%d IPv4 and %d IPv6 networks: at most %d of a family", count[true], count[false],
+			maxTunnelRanges)
 	}
 
 	*r.prefixes = list
+
 	return nil
 }
 
@@ -70,9 +75,11 @@ func parseCIDR(s string) (netip.Prefix, error) {
 	if err != nil {
 		return netip.Prefix{}, fmt.Errorf("%q is no CIDR", s)
 	}
+
 	if prefix.Masked() != prefix {
 		return netip.Prefix{}, fmt.Errorf("%q has bits set behind its mask, %s has not", s, prefix.Masked())
 	}
+
 	return prefix, nil
 }
 
@@ -98,22 +105,27 @@ func parseClusterSubnet(s string) (clusterSubnet, error) {
 		i := strings.LastIndex(s, "/")
 		cidr, hostLen = s[:i], s[i+1:]
 	}
+
 	prefix, err := parseCIDR(cidr)
 	if err != nil {
 		return clusterSubnet{}, err
 	}
+
 	subnet := clusterSubnet{prefix: prefix, hostLen: 24}
 	if prefix.Addr().Is6() {
 		subnet.hostLen = 64
 	}
+
 	if hostLen != "" {
 		if subnet.hostLen, err = strconv.Atoi(hostLen); err != nil {
 			return clusterSubnet{}, fmt.Errorf("host prefix length %q of %q is no number", hostLen, s)
 		}
 	}
+
 	if subnet.hostLen < prefix.Bits() || subnet.hostLen > prefix.Addr().BitLen()-2 {
 		return clusterSubnet{}, fmt.Errorf("host prefix length %d does not fit in %s", subnet.hostLen, prefix)
 	}
+
 	return subnet, nil
 }
 
@@ -122,6 +134,7 @@ func (c *clusterSubnets) prefixes() []netip.Prefix {
 	for _, s := range *c {
 		list = append(list, s.prefix)
 	}
+
 	return list
 }
 
@@ -136,6 +149,7 @@ func (a *addresses) Set(s string) error {
 		if err != nil {
 			return addr, fmt.Errorf("%q is no IP address", part)
 		}
+
 		return addr, nil
 	})
 }
@@ -147,6 +161,7 @@ func (o *oneAddress) String() string {
 	if !o.addr.IsValid() {
 		return ""
 	}
+
 	return o.addr.String()
 }
 
@@ -155,11 +170,14 @@ func (o *oneAddress) Set(s string) error {
 		o.addr = netip.Addr{}
 		return nil
 	}
+
 	addr, err := netip.ParseAddr(s)
 	if err != nil {
 		return fmt.Errorf("%q is not one address", s)
 	}
+
 	o.addr = addr
+
 	return nil
 }
 
@@ -173,6 +191,7 @@ func (f family) String() string {
 	if f.prefixes == nil {
 		return ""
 	}
+
 	return f.prefixes.String()
 }
 
@@ -181,10 +200,13 @@ func (f family) Set(s string) error {
 	if err := list.Set(s); err != nil {
 		return err
 	}
+
 	if len(list) != 1 || list[0].Addr().Is4() != f.is4 {
 		return fmt.Errorf("%q is not one %s network", s, map[bool]string{true: "IPv4", false: "IPv6"}[f.is4])
 	}
+
 	*f.prefixes = list
+
 	return nil
 }
 
@@ -196,25 +218,32 @@ func (p *portRange) String() string { return fmt.Sprintf("%d-%d", p.first, p.las
 func (p *portRange) Set(s string) error {
 	a, b, found := strings.Cut(s, "-")
 	first, err1 := strconv.ParseUint(a, 10, 16)
+
 	last, err2 := strconv.ParseUint(b, 10, 16)
 	if !found || err1 != nil || err2 != nil || first == 0 || first > last {
 		return fmt.Errorf("%q is no port range like 49152-65535", s)
 	}
+
 	p.first, p.last = uint16(first), uint16(last)
+
 	return nil
 }
 
 // setList parses the parts of a comma-separated list. After an error, the list is unchanged.
 func setList[L ~[]T, T any](list *L, s string, parse func(part string) (T, error)) error {
 	out := L{}
+
 	for part := range strings.SplitSeq(s, ",") {
 		v, err := parse(strings.TrimSpace(part))
 		if err != nil {
 			return err
 		}
+
 		out = append(out, v)
 	}
+
 	*list = out
+
 	return nil
 }
 
@@ -223,6 +252,7 @@ func joined[T fmt.Stringer](list []T) string {
 	for _, v := range list {
 		parts = append(parts, v.String())
 	}
+
 	return strings.Join(parts, ",")
 }
 
@@ -232,13 +262,16 @@ func hostPort(s string) error {
 	if s == "" {
 		return nil
 	}
+
 	_, port, err := net.SplitHostPort(s)
 	if err != nil {
 		return fmt.Errorf("%q is no address with a port like 0.0.0.0:9410", s)
 	}
+
 	if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
 		return fmt.Errorf("port %q of %q is not 1..65535", port, s)
 	}
+
 	return nil
 }
 
@@ -246,6 +279,7 @@ func absolute(s string) error {
 	if filepath.IsAbs(s) {
 		return nil
 	}
+
 	return fmt.Errorf("%q is not an absolute path", s)
 }
 
@@ -262,25 +296,34 @@ func (u serverURL) String() string {
 	if u.p == nil {
 		return ""
 	}
+
 	return *u.p
 }
 
 func (u serverURL) Set(s string) error {
 	if s == "" || strings.Contains(s, "://") {
 		parsed, err := url.Parse(s)
-		if s != "" && (err != nil || parsed.Scheme != "http" && parsed.Scheme != "https" || parsed.Host == "") {
+		if s != "" &&
+			(err != nil || parsed.Scheme != "http" && parsed.Scheme != "https" || parsed.Host == "") {
 			return fmt.Errorf("%q is no URL like https://192.0.2.1:6443", s)
 		}
+
 		*u.p = s
+
 		return nil
 	}
+
 	host, port, err := net.SplitHostPort(s)
 	if err != nil || host == "" || strings.ContainsAny(s, "/?#@ ") {
-		return fmt.Errorf("%q is neither a URL like https://192.0.2.1:6443 nor HOST:PORT like 127.0.0.1:8080 or [::1]:8080, which is plain HTTP", s)
+		return fmt.Errorf("%q is neither a URL like https://192.0.2.1:6443 nor HOST:PORT like 127.0.0.1:8080 or [::1]:8080, which is plain HTTP",
+			s)
 	}
+
 	if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
 		return fmt.Errorf("port %q of %q is not 1..65535", port, s)
 	}
+
 	*u.p = "http://" + s
+
 	return nil
 }

@@ -10,6 +10,7 @@ import (
 
 func TestValues(t *testing.T) {
 	const id1, id2 = "0a0a0a0a-0000-4000-8000-000000000001", "0b0b0b0b-0000-4000-8000-000000000002"
+
 	tests := []struct {
 		name  string
 		value flag.Value
@@ -61,8 +62,10 @@ func TestValues(t *testing.T) {
 				if err == nil || !strings.Contains(err.Error(), tt.err) {
 					t.Fatalf("Set(%q): %v, want %q", tt.set, err, tt.err)
 				}
+
 				return
 			}
+
 			if err != nil || tt.value.String() != tt.want {
 				t.Fatalf("Set(%q): %q, %v; want %q", tt.set, tt.value, err, tt.want)
 			}
@@ -75,6 +78,7 @@ func server() flag.Value { return serverURL{new(string)} }
 // Each mistake is one line that names the value, with exit status 1.
 func TestBadInput(t *testing.T) {
 	const kube = "-k8s-apiserver=http://127.0.0.1:1"
+
 	tests := []struct {
 		name string
 		args []string
@@ -97,14 +101,17 @@ func TestBadInput(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			var stdout, stderr bytes.Buffer
+
 			args := tt.args
 			if args[0] == "agent" {
 				args = append(args, "--run-dir", t.TempDir()) // keeps the machine's run directory out
 			}
+
 			err := run(context.Background(), args, &stdout, &stderr)
 			if code := exitCode(err, &stderr); code != 1 {
 				t.Errorf("exit code %d, want 1", code)
 			}
+
 			_, report, _ := strings.Cut("\n"+stderr.String(), "\novnkube: ") // after the log, if any
 			if report = "ovnkube: " + report; !strings.Contains(report, tt.want) || strings.Count(report, "\n") != 1 {
 				t.Errorf("stderr %q, want one line with %q", stderr.String(), tt.want)
@@ -119,6 +126,7 @@ func TestMoved(t *testing.T) {
 		"lab": "type: ovnlab", "lab up --nodes 2": "type: ovnlab up --nodes 2", "bench run -yes 192.0.2.1": "type: ovnbench run -yes 192.0.2.1",
 	} {
 		var stdout, stderr bytes.Buffer
+
 		code := exitCode(run(context.Background(), strings.Fields(typed), &stdout, &stderr), &stderr)
 		if code != 2 || !strings.HasSuffix(stderr.String(), want+"\n") || stdout.Len() > 0 {
 			t.Errorf("%s: exit status %d, %q, %q", typed, code, stdout.String(), stderr.String())

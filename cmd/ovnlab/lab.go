@@ -32,7 +32,9 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 
 func root() *cobra.Command {
 	c := &cobra.Command{
-		Use: "ovnlab", Version: version.String(), Short: "a test cluster on this machine: real OVN, several nodes, pods (docs/lab.md)",
+		Use:     "ovnlab",
+		Version: version.String(),
+		Short:   "a test cluster on this machine: real OVN, several nodes, pods (docs/lab.md)",
 		Long: `A lab has a fabric with OVN's databases and northd, nodes with their own Open vSwitch
 and ovn-controller, and an outside host. With --cluster it also has a real API server,
 scheduler and controller manager, our controller, our agent on every node, and a stand-in
@@ -46,8 +48,10 @@ has the program, else a server that answers HTTP with the pod's name and the cli
 
 Labs with different --name run side by side.`,
 	}
-	c.AddCommand(upCommand(), statusCommand(), execCommand(), stopCommand(), startCommand(), downCommand(), trafficCommand(), kubeletCommand())
+	c.AddCommand(upCommand(), statusCommand(), execCommand(), stopCommand(), startCommand(), downCommand(),
+		trafficCommand(), kubeletCommand())
 	commandline.Prepare(c)
+
 	return c
 }
 
@@ -59,8 +63,11 @@ const labVariable = "OVNKUBE_LAB"
 
 func newLabFlags(f *pflag.FlagSet) *labFlags {
 	l := &labFlags{}
-	f.StringVar(&l.name, "name", os.Getenv(labVariable), "`name` of the lab, for several side by side; default: $"+labVariable+", or the lab without a name")
-	f.StringVar(&l.dir, "dir", "", "`directory` of the lab's databases, sockets and logs; default: that of its name")
+	f.StringVar(&l.name, "name", os.Getenv(labVariable),
+		"`name` of the lab, for several side by side; default: $"+labVariable+", or the lab without a name")
+	f.StringVar(&l.dir, "dir", "",
+		"`directory` of the lab's databases, sockets and logs; default: that of its name")
+
 	return l
 }
 
@@ -70,6 +77,7 @@ func (l *labFlags) place() (dir, name string) {
 	if l.dir != "" {
 		dir = l.dir
 	}
+
 	return dir, name
 }
 
@@ -79,9 +87,11 @@ func (l *labFlags) flags() string {
 	if l.name != os.Getenv(labVariable) {
 		flags = append(flags, "--name "+l.name)
 	}
+
 	if l.dir != "" {
 		flags = append(flags, "--dir "+l.dir)
 	}
+
 	return strings.Join(flags, " ")
 }
 
@@ -95,34 +105,46 @@ func upCommand() *cobra.Command {
 	options := lab.Options{}
 	which := newLabFlags(c.Flags())
 	c.Flags().IntVar(&options.Nodes, "nodes", 2, "`number` of nodes, 1 to 50; with --vms, of hypervisors")
-	c.Flags().IntVar(&options.VMs, "vms", 0, "`number` of VMs, 0 to 8: they are the nodes of Kubernetes, in underlay mode, beside one VM that is none")
-	c.Flags().BoolVar(&options.Cloud, "cloud", false, "with --vms: also Keystone and Neutron of OpenStack, which make the network (installed once below the cache, five minutes)")
+	c.Flags().
+		IntVar(&options.VMs, "vms", 0, "`number` of VMs, 0 to 8: they are the nodes of Kubernetes, in underlay mode, beside one VM that is none")
+	c.Flags().
+		BoolVar(&options.Cloud, "cloud", false, "with --vms: also Keystone and Neutron of OpenStack, which make the network (installed once below the cache, five minutes)")
 	c.Flags().BoolVar(&options.Kube, "kube", false, "also a real API server (built once, about five minutes)")
-	c.Flags().BoolVar(&options.Cluster, "cluster", false, "also the controller and agents, and what --pods enables; implies --kube")
-	pods := c.Flags().Bool("pods", true, "with --cluster: also the real scheduler, controller manager and kubectl (built once, a minute more), and a stand-in kubelet per node, which runs pods")
-	c.Flags().StringVar(&options.Datapath, "datapath", "", "Open vSwitch datapath `type`, system or netdev; default: system if the kernel supports it")
+	c.Flags().
+		BoolVar(&options.Cluster, "cluster", false, "also the controller and agents, and what --pods enables; implies --kube")
+	pods := c.Flags().
+		Bool("pods", true, "with --cluster: also the real scheduler, controller manager and kubectl (built once, a minute more), and a stand-in kubelet per node, which runs pods")
+	c.Flags().
+		StringVar(&options.Datapath, "datapath", "", "Open vSwitch datapath `type`, system or netdev; default: system if the kernel supports it")
 	c.Flags().StringVar(&options.CacheDir, "cache", kube.CacheDir(), "`directory` for what is built once")
 	c.RunE = func(c *cobra.Command, args []string) error {
 		if options.Nodes < 1 || options.Nodes > 50 {
 			return fmt.Errorf("--nodes %d is not 1 to 50", options.Nodes)
 		}
+
 		if options.VMs < 0 || options.VMs > 8 {
 			return fmt.Errorf("--vms %d is not 0 to 8", options.VMs)
 		}
+
 		self, err := os.Executable()
 		if err != nil {
 			return err
 		}
+
 		options.Dir, options.Name = which.place()
 		options.Pods = options.Cluster && *pods
 		options.BinDir, options.Progress = filepath.Dir(self), c.ErrOrStderr()
+
 		l, err := lab.Up(c.Context(), options)
 		if err != nil {
 			return err
 		}
+
 		l.Next(c.OutOrStdout(), os.Args[0], which.flags())
+
 		return nil
 	}
+
 	return c
 }
 
@@ -134,13 +156,18 @@ func statusCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
+
 		return l.Status(c.Context(), c.OutOrStdout())
 	}
+
 	return c
 }
 
 func execCommand() *cobra.Command {
-	c := &cobra.Command{Use: "exec [flags] HOST COMMAND [ARGUMENT...]", Short: "run a command in a node's, the outside host's or a pod's network namespace", Long: `HOST is node1, node2, …, ext, central or pod:NAMESPACE/NAME. With --vms, also vm1, vm2, … and plain.
+	c := &cobra.Command{
+		Use:   "exec [flags] HOST COMMAND [ARGUMENT...]",
+		Short: "run a command in a node's, the outside host's or a pod's network namespace",
+		Long: `HOST is node1, node2, …, ext, central or pod:NAMESPACE/NAME. With --vms, also vm1, vm2, … and plain.
 With --cloud, also cloud, which has OpenStack's client; its clouds.yaml has the entries k8s (of the
 project, the default) and admin (of the operator). The tools of OVS and OVN find the host's own
 daemons, and those of ovnkube the agent of the node:
@@ -149,35 +176,45 @@ daemons, and those of ovnkube the agent of the node:
   ovnlab exec node1 ovnkube gateway counters
   ovnlab exec central kubectl get pods -o wide
   ovnlab exec pod:default/client curl http://10.244.1.3/
-  ovnlab exec cloud openstack port list`}
+  ovnlab exec cloud openstack port list`,
+	}
 	commandline.StopAtArgument(c)
 	which := newLabFlags(c.Flags())
 	c.RunE = func(c *cobra.Command, args []string) error {
 		if len(args) < 2 {
 			return errors.New("give a host and a command, like: ovnlab exec node1 ip address")
 		}
+
 		l, err := which.open()
 		if err != nil {
 			return err
 		}
+
 		cmd, err := l.Login(c.Context(), args[0], args[1:]...)
 		if err != nil {
 			return err
 		}
+
 		cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, c.OutOrStdout(), c.ErrOrStderr()
+
 		var failed *exec.ExitError
 		if err := cmd.Run(); errors.As(err, &failed) {
 			return commandline.ExitStatus(failed.ExitCode())
 		} else if err != nil {
 			return err
 		}
+
 		return nil
 	}
+
 	return c
 }
 
 func stopCommand() *cobra.Command {
-	c := &cobra.Command{Use: "stop PROCESS", Short: "stop or kill a process of the lab, as ovnlab status names it"}
+	c := &cobra.Command{
+		Use:   "stop PROCESS",
+		Short: "stop or kill a process of the lab, as ovnlab status names it",
+	}
 	which := newLabFlags(c.Flags())
 	kill := c.Flags().Bool("kill", false, "kill it with SIGKILL, like a crash")
 	c.RunE = func(c *cobra.Command, args []string) error {
@@ -185,8 +222,10 @@ func stopCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
+
 		return l.StopProcess(args[0], *kill)
 	}
+
 	return c
 }
 
@@ -198,8 +237,10 @@ func startCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
+
 		return l.StartProcess(args[0])
 	}
+
 	return c
 }
 
@@ -208,6 +249,7 @@ func one(which *labFlags, args []string) (*lab.Lab, error) {
 	if len(args) != 1 {
 		return nil, errors.New("name a process, as 'ovnlab status' does")
 	}
+
 	return which.open()
 }
 
@@ -219,11 +261,14 @@ func downCommand() *cobra.Command {
 		if errors.Is(err, os.ErrNotExist) {
 			return nil // already down
 		}
+
 		if err != nil {
 			return err
 		}
+
 		return l.Down(c.Context())
 	}
+
 	return c
 }
 
@@ -235,18 +280,27 @@ func kubeletCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
+
 		return l.RunKubelet(c.Context(), args[0], slog.New(slog.NewTextHandler(c.ErrOrStderr(), nil)))
 	}
+
 	return c
 }
 
 func trafficCommand() *cobra.Command {
-	c := &cobra.Command{Use: "traffic", Short: "the servers and clients that the lab's tests use", Hidden: true, DisableFlagParsing: true}
+	c := &cobra.Command{
+		Use:                "traffic",
+		Short:              "the servers and clients that the lab's tests use",
+		Hidden:             true,
+		DisableFlagParsing: true,
+	}
 	c.RunE = func(c *cobra.Command, args []string) error {
 		if code := traffic.Main(args, c.OutOrStdout()); code != 0 {
 			return commandline.ExitStatus(code)
 		}
+
 		return nil
 	}
+
 	return c
 }

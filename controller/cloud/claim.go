@@ -19,24 +19,30 @@ import (
 // ignored.
 func TakenVIFs(nodes []*corev1.Node, published func(node string) string) map[string]Problem {
 	var all []claim
+
 	for _, n := range nodes {
 		vif, err := annotation.ParseUnderlay(n.Annotations)
 		if err != nil {
 			continue
 		}
+
 		had := published(n.Name)
 		all = append(all, claim{node: n, vif: vif, published: had != "" && (vif.ID == "" || vif.ID == had)})
 	}
+
 	slices.SortFunc(all, claim.compare)
 
 	byID, byAddress := map[string]string{}, map[string]string{} // the Node that has the VIF
 	taken := map[string]Problem{}
+
 	for _, c := range all {
 		address := c.vif.MAC.String() + " " + c.vif.Address.String()
+
 		owner := cmp.Or(byID[c.vif.ID], byAddress[address])
 		if owner != "" {
 			taken[c.node.Name] = *problem(VIFTaken, "plan pool of node %s: its VIF (%s) is that of node %s: delete the "+
 				"Node that is wrong", c.node.Name, cmp.Or(c.vif.ID, address), owner)
+
 			continue
 		}
 
@@ -45,6 +51,7 @@ func TakenVIFs(nodes []*corev1.Node, published func(node string) string) map[str
 			byID[c.vif.ID] = c.node.Name
 		}
 	}
+
 	return taken
 }
 
@@ -63,8 +70,7 @@ func (c claim) compare(o claim) int {
 	case o.published && !c.published:
 		return 1
 	}
-	return cmp.Or(
-		c.node.CreationTimestamp.Compare(o.node.CreationTimestamp.Time),
-		cmp.Compare(c.node.Name, o.node.Name),
-	)
+
+	return cmp.Or(c.node.CreationTimestamp.Compare(o.node.CreationTimestamp.Time),
+		cmp.Compare(c.node.Name, o.node.Name))
 }

@@ -18,6 +18,7 @@ import (
 // A VIF belongs to the Node whose pool was published with it, otherwise to the oldest Node.
 func TestTakenVIFs(t *testing.T) {
 	const none, a, b = "", `"vif":"a",`, `"vif":"b",`
+
 	type node struct {
 		name, id string
 		host     int // in MAC and address
@@ -49,6 +50,7 @@ func TestTakenVIFs(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			now := time.Now()
+
 			var nodes []*corev1.Node
 			for _, n := range tt.nodes {
 				nodes = append(nodes, &corev1.Node{ObjectMeta: metav1.ObjectMeta{
@@ -57,19 +59,24 @@ func TestTakenVIFs(t *testing.T) {
 						`{%s"mac":"fa:16:3e:00:00:0%d","address":"10.0.0.%d","mtu":1442}`, n.id, n.host, n.host)},
 				}})
 			}
+
 			nodes = append(nodes, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "without annotation"}})
 
 			taken := cloud.TakenVIFs(nodes, func(node string) string { return tt.published[node] })
+
 			var got []string
+
 			for _, node := range slices.Sorted(maps.Keys(taken)) {
 				p := taken[node]
 				_, owner, _ := strings.Cut(p.Text, "is that of node ")
 				owner, _, _ = strings.Cut(owner, ":")
+
 				got = append(got, node+" "+owner)
 				if p.Reason != cloud.VIFTaken {
 					t.Errorf("%s: reason %s", node, p.Reason)
 				}
 			}
+
 			if !slices.Equal(got, tt.want) {
 				t.Errorf("taken: %q, want %q", got, tt.want)
 			}

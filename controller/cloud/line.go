@@ -24,21 +24,27 @@ type Record struct {
 // ports that disappeared or changed are marked held.
 func (p Pool) Record(s Seen) Record {
 	groups := slices.Sorted(slices.Values(p.Groups))
+
 	vif, trouble := p.findVIF(s)
 	if trouble != nil {
 		return Record{Groups: groups, Lines: held(s.Published, nil)}
 	}
+
 	st := inspect(p.Cluster, p.Node, p.Length, s)
 	r := Record{VIF: vif.ID, Network: st.network.ID, MTU: st.network.MTU, Groups: groups}
+
 	var trunk Trunk
+
 	for _, t := range s.Trunks {
 		if t.Port == vif.ID {
 			trunk = t
 		}
 	}
+
 	r.Trunk = trunk.ID
 	r.Gateways = p.gateways(st.network, s)
 	r.Lines = held(s.Published, lines(st, trunk))
+
 	return r
 }
 
@@ -50,6 +56,7 @@ func (p Pool) gateways(network Network, s Seen) []Gateway {
 	}
 
 	var out []Gateway
+
 	for _, port := range s.Ports {
 		if port.Network != network.ID || !port.isRouter() || port.Device != p.Router {
 			continue
@@ -61,24 +68,31 @@ func (p Pool) gateways(network Network, s Seen) []Gateway {
 			}
 		}
 	}
+
 	slices.SortFunc(out, func(a, b Gateway) int { return a.Address.Compare(b.Address) })
+
 	return out
 }
 
 func lines(st state, trunk Trunk) []Line {
 	tags := trunk.tags()
+
 	var out []Line
+
 	for _, sl := range st.slots {
 		if sl.port.ID == "" || tags[sl.port.ID] != sl.tag {
 			continue
 		}
+
 		l := Line{Port: sl.port.ID, MAC: sl.port.MAC, Tag: sl.tag, Groups: sl.port.Groups}
 		for _, f := range sl.port.Fixed {
 			l.Addresses = append(l.Addresses, f.Address)
 		}
+
 		slices.SortFunc(l.Addresses, netip.Addr.Compare) // IPv4 before IPv6
 		out = append(out, l)
 	}
+
 	return out
 }
 
@@ -95,6 +109,7 @@ func held(published, now []Line) []Line {
 		if at >= 0 && (l.sameIdentity(out[at]) || l.Addresses[0] != out[at].Addresses[0]) {
 			continue
 		}
+
 		if slices.ContainsFunc(out, func(o Line) bool { return o.Tag != l.Tag && l.overlaps(o) }) {
 			continue
 		}
@@ -106,7 +121,9 @@ func held(published, now []Line) []Line {
 			out = append(out, l)
 		}
 	}
+
 	slices.SortFunc(out, func(a, b Line) int { return a.Tag - b.Tag })
+
 	return out
 }
 
@@ -124,16 +141,24 @@ func (l Line) overlaps(o Line) bool {
 // Repairs returns the problem that published ports are held, with their addresses, or nil.
 func (r Record) Repairs(node string) *Problem {
 	var addresses []string
+
 	for _, l := range r.Lines {
 		if l.Held && len(l.Addresses) > 0 {
 			addresses = append(addresses, l.Addresses[0].String())
 		}
 	}
+
 	if len(addresses) == 0 {
 		return nil
 	}
-	return problem(PortsRepaired, "repair pool of node %s: ports are not as they were made, perhaps because another "+
-		"program changed them: %s", node, enumerate(addresses, mostTaken))
+
+	return problem(
+		PortsRepaired,
+		"repair pool of node %s: ports are not as they were made, perhaps because another "+
+			"program changed them: %s",
+		node,
+		enumerate(addresses, mostTaken),
+	)
 }
 
 // Equal reports whether both records are published alike.
@@ -151,10 +176,12 @@ func (l Line) equal(o Line) bool {
 // Free returns how many of the ports can be taken if pods use so many.
 func (r Record) Free(pods int) int {
 	n := -pods
+
 	for _, l := range r.Lines {
 		if !l.Held {
 			n++
 		}
 	}
+
 	return n
 }

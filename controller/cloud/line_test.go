@@ -33,10 +33,12 @@ func TestRecordEqual(t *testing.T) {
 		changed := record
 		changed.Lines = slices.Clone(record.Lines)
 		change(&changed)
+
 		if changed.Equal(record) || record.Equal(changed) {
 			t.Errorf("%s: the records are equal", name)
 		}
 	}
+
 	if same := record; !same.Equal(record) {
 		t.Error("a record differs from itself")
 	}

@@ -65,6 +65,7 @@ func nodeOf(cluster, text string) (node string, ok bool) {
 	if text, ok = strings.CutPrefix(text, before); !ok {
 		return "", false
 	}
+
 	return strings.CutSuffix(text, after)
 }
 
@@ -77,19 +78,31 @@ func NodePool(c Config, n *corev1.Node, pods int) (Pool, error) {
 		if errors.Is(err, annotation.ErrNotSet) {
 			return Pool{}, err
 		}
+
 		return Pool{}, problem(InvalidNode, "plan pool of node %s: %v", n.Name, err)
 	}
+
 	if name := poolName(c.Cluster, n.Name); utf8.RuneCountInString(name) > longestName {
-		return Pool{}, problem(InvalidNode, "plan pool of node %s: the name %s of its network has %d characters, "+
-			"want at most %d: shorten the name of the node, or --cluster-name",
-			n.Name, name, utf8.RuneCountInString(name), longestName)
+		return Pool{}, problem(
+			InvalidNode,
+			"plan pool of node %s: the name %s of its network has %d characters, "+
+				"want at most %d: shorten the name of the node, or --cluster-name",
+			n.Name,
+			name,
+			utf8.RuneCountInString(name),
+			longestName,
+		)
 	}
+
 	if !slices.ContainsFunc(n.Status.Addresses, isInternalIP) {
 		return Pool{}, fmt.Errorf("plan pool of node %s: InternalIP: %w", n.Name, annotation.ErrNotSet)
 	}
+
 	if !hasInternalIP(n, vif.Address) {
-		return Pool{}, problem(ForeignVIF, "plan pool of node %s: VIF's address %s is not an InternalIP of the node", n.Name, vif.Address)
+		return Pool{}, problem(ForeignVIF,
+			"plan pool of node %s: VIF's address %s is not an InternalIP of the node", n.Name, vif.Address)
 	}
+
 	length, err := annotation.ParseUnderlayPrefixLength(n.Annotations)
 	switch {
 	case err == nil:
@@ -100,11 +113,21 @@ func NodePool(c Config, n *corev1.Node, pods int) (Pool, error) {
 	default:
 		length = prefixLength(wantedPorts(n, vif.Ports))
 	}
+
 	if length < ShortestPrefix || length > LongestPrefix {
 		return Pool{}, problem(InvalidNode, "plan pool of node %s: prefix length %d: want %d to %d",
 			n.Name, length, ShortestPrefix, LongestPrefix)
 	}
-	pool := Pool{Config: c, Node: n.Name, VIF: vif, Server: server(n.Spec.ProviderID), Length: length, Pods: pods}
+
+	pool := Pool{
+		Config: c,
+		Node:   n.Name,
+		VIF:    vif,
+		Server: server(n.Spec.ProviderID),
+		Length: length,
+		Pods:   pods,
+	}
+
 	return pool, nil
 }
 
@@ -115,6 +138,7 @@ func server(providerID string) string {
 	if !ok {
 		return ""
 	}
+
 	return rest[strings.LastIndexByte(rest, '/')+1:]
 }
 
@@ -127,6 +151,7 @@ func hasInternalIP(n *corev1.Node, a netip.Addr) bool {
 			return true
 		}
 	}
+
 	return false
 }
 
@@ -136,20 +161,26 @@ func wantedPorts(n *corev1.Node, asked int) int {
 	if asked > 0 {
 		return max(asked, fewestPorts)
 	}
+
 	c := n.Status.Capacity
+
 	ports := int64(1) << 32
 	if pods, ok := c[corev1.ResourcePods]; ok {
 		ports = min(ports, pods.Value())
 	}
+
 	if cpu, ok := c[corev1.ResourceCPU]; ok {
 		ports = min(ports, cpu.MilliValue()/100)
 	}
+
 	if memory, ok := c[corev1.ResourceMemory]; ok {
 		ports = min(ports, memory.Value()>>28)
 	}
+
 	if ports == 1<<32 {
 		return fewestPorts // a Node without capacity says nothing
 	}
+
 	return max(int(ports), fewestPorts)
 }
 
@@ -160,6 +191,7 @@ func prefixLength(ports int) int {
 			return length
 		}
 	}
+
 	return ShortestPrefix
 }
 

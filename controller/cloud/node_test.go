@@ -32,6 +32,7 @@ func TestPrefixLength(t *testing.T) {
 		{"64", "256Gi", "110", 1, 13, 28},
 	} {
 		n := &corev1.Node{}
+
 		for name, text := range map[corev1.ResourceName]string{
 			corev1.ResourceCPU: tc.cpu, corev1.ResourceMemory: tc.memory, corev1.ResourcePods: tc.pods,
 		} {
@@ -39,9 +40,11 @@ func TestPrefixLength(t *testing.T) {
 				if n.Status.Capacity == nil {
 					n.Status.Capacity = corev1.ResourceList{}
 				}
+
 				n.Status.Capacity[name] = resource.MustParse(text)
 			}
 		}
+
 		ports := wantedPorts(n, tc.asked)
 		if length := prefixLength(ports); ports != tc.ports || length != tc.length {
 			t.Errorf("%+v: %d ports, /%d", tc, ports, length)
@@ -68,12 +71,14 @@ func TestNodePool_waitsForAddresses(t *testing.T) {
 	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node1", Annotations: map[string]string{
 		annotation.Underlay: `{"mac":"fa:16:3e:00:00:aa","address":"10.0.0.11","mtu":1442}`,
 	}}}
+
 	n.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeHostName, Address: "10.0.0.11"}}
 	if _, err := NodePool(Config{}, n, 0); !errors.Is(err, annotation.ErrNotSet) {
 		t.Errorf("without InternalIP: %v, want ErrNotSet", err)
 	}
 
 	n.Status.Addresses = append(n.Status.Addresses, corev1.NodeAddress{Type: corev1.NodeInternalIP, Address: "10.0.0.12"})
+
 	var trouble *Problem
 	if _, err := NodePool(Config{}, n, 0); !errors.As(err, &trouble) || trouble.Reason != ForeignVIF {
 		t.Errorf("with another InternalIP: %v, want %s", err, ForeignVIF)

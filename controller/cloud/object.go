@@ -71,6 +71,7 @@ func (p Port) has(a netip.Addr) bool {
 			return true
 		}
 	}
+
 	return false
 }
 

@@ -34,25 +34,30 @@ func TestPlan(t *testing.T) {
 	if err != nil || len(files) == 0 {
 		t.Fatalf("no goldens: %v", err)
 	}
+
 	for _, file := range files {
 		t.Run(strings.TrimSuffix(filepath.Base(file), ".txtar"), func(t *testing.T) {
 			archive, err := txtar.ParseFile(file)
 			if err != nil {
 				t.Fatal(err)
 			}
+
 			sections := map[string]string{}
 			for _, f := range archive.Files {
 				sections[f.Name] = string(f.Data)
 			}
+
 			s := newScene(t, sections["node"], sections["config"])
 			for line := range strings.Lines(sections["script"]) {
 				s.run(t, strings.TrimSpace(line))
 			}
+
 			got := s.out.String()
 			if *update {
 				write(t, file, archive, got)
 				return
 			}
+
 			if diff := cmp.Diff(sections["plan"], got); diff != "" {
 				t.Errorf("plan (-golden +got; -update rewrites):\n%s", diff)
 			}
@@ -62,7 +67,9 @@ func TestPlan(t *testing.T) {
 
 func write(t *testing.T, file string, archive *txtar.Archive, plan string) {
 	t.Helper()
+
 	archive.Files = slices.DeleteFunc(archive.Files, func(f txtar.File) bool { return f.Name == "plan" })
+
 	archive.Files = append(archive.Files, txtar.File{Name: "plan", Data: []byte(plan)})
 	if err := os.WriteFile(file, txtar.Format(archive), 0o644); err != nil {
 		t.Fatal(err)
@@ -81,10 +88,12 @@ type scene struct {
 
 func newScene(t *testing.T, node, config string) *scene {
 	t.Helper()
+
 	s := &scene{config: cloud.Config{Cluster: "k8s", Project: "project", Router: "r", SubnetPool: "pods", Groups: []string{"all"}}}
 	if err := yaml.UnmarshalStrict([]byte(node), &s.node); err != nil {
 		t.Fatal(err)
 	}
+
 	for line := range strings.Lines(config) {
 		key, value, _ := strings.Cut(strings.TrimSpace(line), " ")
 		switch key {
@@ -98,19 +107,23 @@ func newScene(t *testing.T, node, config string) *scene {
 			t.Fatalf("no setting %s", key)
 		}
 	}
+
 	s.cloud = cloudtest.New(cloud.Port{
 		ID: "vif", Project: "project", MAC: "fa:16:3e:00:00:aa", Network: "vms", Device: "server1",
 		Fixed: []cloud.Fixed{{Subnet: "vms", Address: netip.MustParseAddr("10.0.0.11")}},
 	})
+
 	return s
 }
 
 func number(t *testing.T, text string) int {
 	t.Helper()
+
 	n, err := strconv.Atoi(text)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	return n
 }
 
@@ -119,7 +132,9 @@ func (s *scene) plan() cloud.Plan {
 	if s.left {
 		return cloud.Release(s.config, s.node.Name, s.cloud.Seen)
 	}
+
 	pool, err := cloud.NodePool(s.config, &s.node, s.pods)
+
 	var problem *cloud.Problem
 	switch {
 	case errors.As(err, &problem):
@@ -127,6 +142,7 @@ func (s *scene) plan() cloud.Plan {
 	case err != nil:
 		return cloud.Plan{}
 	}
+
 	return pool.Plan(s.cloud.Seen)
 }
 
@@ -137,11 +153,14 @@ func (s *scene) settle(print func(cloud.Step)) ([]cloud.Problem, error) {
 		if len(plan.Steps) == 0 {
 			return plan.Problems, nil
 		}
+
 		if _, err := s.cloud.Do(context.Background(), plan.Steps[0]); err != nil {
 			return nil, err
 		}
+
 		print(plan.Steps[0])
 	}
+
 	return nil, errors.New("the plan has no end")
 }
 
@@ -149,6 +168,7 @@ func (s *scene) settle(print func(cloud.Step)) ([]cloud.Problem, error) {
 func (s *scene) run(t *testing.T, command string) {
 	t.Helper()
 	fmt.Fprintf(&s.out, "$ %s\n", command)
+
 	f := strings.Fields(command)
 	switch f[0] {
 	case "plan": // the steps that are possible now, and problems
@@ -156,18 +176,21 @@ func (s *scene) run(t *testing.T, command string) {
 		for _, step := range plan.Steps {
 			fmt.Fprintln(&s.out, step)
 		}
+
 		s.problems(plan.Problems)
 	case "settle": // all steps to the end, one plan each
 		problems, err := s.settle(func(step cloud.Step) { fmt.Fprintln(&s.out, step) })
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		s.problems(problems)
 	case "settle-quietly":
 		problems, err := s.settle(func(cloud.Step) {})
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		s.problems(problems)
 	case "steps": // the first steps, one plan each
 		for range number(t, f[1]) {
@@ -175,6 +198,7 @@ func (s *scene) run(t *testing.T, command string) {
 			if _, err := s.cloud.Do(t.Context(), step); err != nil {
 				t.Fatal(err)
 			}
+
 			fmt.Fprintln(&s.out, step)
 		}
 	case "record": // what the node is told; it is published by that
@@ -202,32 +226,41 @@ func (s *scene) problems(all []cloud.Problem) {
 
 func (s *scene) record(t *testing.T) {
 	t.Helper()
+
 	pool, err := cloud.NodePool(s.config, &s.node, s.pods)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	r := pool.Record(s.cloud.Seen)
 	fmt.Fprintf(&s.out, "vif %s, trunk %s, network %s, mtu %d", r.VIF, r.Trunk, r.Network, r.MTU)
+
 	for _, g := range r.Gateways {
 		fmt.Fprintf(&s.out, ", gateway %s %s", g.Address, g.MAC)
 	}
+
 	fmt.Fprintf(&s.out, ", groups %v\n", r.Groups)
 
 	seen := map[string]bool{}
+
 	for _, l := range r.Lines {
 		fmt.Fprintf(&s.out, "%s %d %s %v %s", l.Port, l.Tag, l.MAC, l.Addresses, groups(l.Groups))
+
 		if l.Held {
 			fmt.Fprint(&s.out, " held")
 		}
+
 		fmt.Fprintln(&s.out)
 
 		for _, key := range append(strings.Fields(fmt.Sprint(l.Addresses)), l.Port, fmt.Sprint("tag ", l.Tag)) {
 			if key = strings.Trim(key, "[]"); seen[key] {
 				t.Errorf("two lines have %s", key)
 			}
+
 			seen[key] = true
 		}
 	}
+
 	s.cloud.Seen.Published = r.Lines
 }
 
@@ -246,14 +279,17 @@ func groups(all []string) string {
 // change is what others do in the project.
 func (s *scene) change(t *testing.T, f []string) {
 	t.Helper()
+
 	seen := &s.cloud.Seen
 	port := func(id string) *cloud.Port {
 		i := slices.IndexFunc(seen.Ports, func(p cloud.Port) bool { return p.ID == id })
 		if i < 0 {
 			t.Fatalf("no port %s", id)
 		}
+
 		return &seen.Ports[i]
 	}
+
 	switch f[0] {
 	case "quota":
 		q := map[string]*cloud.Quota{
@@ -264,6 +300,7 @@ func (s *scene) change(t *testing.T, f []string) {
 		s.cloud.MTU = number(t, f[1])
 	case "vif": // vif FIELD VALUE
 		v := &seen.VIFs[0]
+
 		switch f[1] {
 		case "id":
 			v.ID = f[2]
@@ -282,6 +319,7 @@ func (s *scene) change(t *testing.T, f []string) {
 		for _, tr := range seen.Trunks {
 			*seen = seen.After(cloud.RemoveSubports{Trunk: tr.ID, Ports: f[1:2]}, cloud.Result{})
 		}
+
 		*seen = seen.After(cloud.DeletePort{Port: port(f[1]).ID}, cloud.Result{})
 	case "delete-subnet": // with its ports
 		for _, p := range seen.Ports {
@@ -289,10 +327,12 @@ func (s *scene) change(t *testing.T, f []string) {
 				s.change(t, []string{"delete", p.ID})
 			}
 		}
+
 		*seen = seen.After(cloud.DeleteSubnet{Subnet: f[1]}, cloud.Result{})
 	case "replace": // replace PORT ID MAC: another port has its name, address and tag
 		p := port(f[1])
 		p.ID, p.MAC = f[2], f[3]
+
 		for _, tr := range seen.Trunks {
 			for i := range tr.Subports {
 				if tr.Subports[i].Port == f[1] {
@@ -327,7 +367,9 @@ func (s *scene) change(t *testing.T, f []string) {
 
 func (s *scene) do(t *testing.T, f []string) {
 	t.Helper()
+
 	var step cloud.Step
+
 	switch f[0] {
 	case "again": // the plan's first step, twice
 		step = s.plan().Steps[0]
@@ -350,6 +392,7 @@ func (s *scene) do(t *testing.T, f []string) {
 	case "subport":
 		step = cloud.AddSubports{Trunk: "t1", Subports: []cloud.Subport{{Port: f[1], Tag: number(t, f[2])}}}
 	}
+
 	if _, err := s.cloud.Do(t.Context(), step); err != nil {
 		t.Fatal(err)
 	}

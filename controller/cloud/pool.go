@@ -27,11 +27,16 @@ func (b *builder) take(resource string, q *Quota, wanted int) int {
 	if q.Limit >= 0 {
 		fits = min(wanted, max(0, q.Limit-q.Used))
 	}
+
 	if fits < wanted {
-		b.report(problem(QuotaExceeded, "quota of %ss: limit %d, used %d, wanted %d: raise the project's quota",
-			resource, q.Limit, q.Used, wanted))
+		b.report(
+			problem(QuotaExceeded, "quota of %ss: limit %d, used %d, wanted %d: raise the project's quota",
+				resource, q.Limit, q.Used, wanted),
+		)
 	}
+
 	q.Used += fits
+
 	return fits
 }
 
@@ -40,11 +45,13 @@ func (b *builder) take(resource string, q *Quota, wanted int) int {
 // never shrinks.
 func (p Pool) Plan(s Seen) Plan {
 	b := builder{seen: s, quotas: s.Quotas}
+
 	vif, trouble := p.findVIF(s)
 	if trouble != nil {
 		b.report(trouble)
 		return b.Plan
 	}
+
 	st := inspect(p.Cluster, p.Node, p.Length, s)
 	if trouble := p.checkVIF(vif, st, s); trouble != nil {
 		b.report(trouble)
@@ -52,13 +59,16 @@ func (p Pool) Plan(s Seen) Plan {
 	}
 
 	ready := p.planNetwork(&b, &st)
+
 	trunk := p.planTrunks(&b, &st, vif)
 	if ready {
 		p.planPorts(&b, &st, trunk)
 	}
+
 	if len(b.Steps) == 0 && !slices.ContainsFunc(b.Problems, func(p Problem) bool { return !p.Partial() }) {
 		p.planGrowth(&b, &st, trunk)
 	}
+
 	return b.Plan
 }
 
@@ -66,19 +76,33 @@ func (p Pool) Plan(s Seen) Plan {
 func (p Pool) checkVIF(vif Port, st state, s Seen) *Problem {
 	switch {
 	case vif.Device == "":
-		return problem(VIFWithoutVM, "plan pool of node %s: port %s has no VM (its device_id is empty): nothing is "+
-			"made or repaired for it; attach it to the node's VM, or delete the Node", p.Node, vif.ID)
+		return problem(
+			VIFWithoutVM,
+			"plan pool of node %s: port %s has no VM (its device_id is empty): nothing is "+
+				"made or repaired for it; attach it to the node's VM, or delete the Node",
+			p.Node,
+			vif.ID,
+		)
 	case p.Server != "" && vif.Device != p.Server:
-		return problem(ForeignVIF, "plan pool of node %s: port %s is of VM %s, but the Node's providerID names %s",
-			p.Node, vif.ID, vif.Device, p.Server)
+		return problem(ForeignVIF,
+			"plan pool of node %s: port %s is of VM %s, but the Node's providerID names %s", p.Node, vif.ID,
+			vif.Device, p.Server)
 	}
 
 	for _, t := range s.Trunks {
 		if node, ok := nodeOf(p.Cluster, t.Description); ok && t.Port == vif.ID && node != p.Node {
-			return problem(VIFTaken, "plan pool of node %s: port %s is the VIF of node %s, which has trunk %s on it: "+
-				"delete the Node that is wrong", p.Node, vif.ID, node, t.ID)
+			return problem(
+				VIFTaken,
+				"plan pool of node %s: port %s is the VIF of node %s, which has trunk %s on it: "+
+					"delete the Node that is wrong",
+				p.Node,
+				vif.ID,
+				node,
+				t.ID,
+			)
 		}
 	}
+
 	return p.checkMTU(st.network, s.VIFMTU)
 }
 
@@ -89,41 +113,54 @@ func (p Pool) checkMTU(network Network, vifMTU int) *Problem {
 	if network.ID == "" {
 		mtu, of = vifMTU, "its VIF's network"
 	}
+
 	if p.VIF.MTU >= mtu {
 		return nil
 	}
-	return problem(MTUTooSmall, "plan pool of node %s: MTU %d of its NIC is below %d of %s: raise the MTU of the NIC",
-		p.Node, p.VIF.MTU, mtu, of)
+
+	return problem(MTUTooSmall,
+		"plan pool of node %s: MTU %d of its NIC is below %d of %s: raise the MTU of the NIC", p.Node,
+		p.VIF.MTU, mtu, of)
 }
 
 // findVIF returns the node's VIF. A node must not take another's: the port has to have the node's
 // InternalIP, which NodePool compared with the VIF's address.
 func (p Pool) findVIF(s Seen) (Port, *Problem) {
 	var found []Port
+
 	for _, v := range s.VIFs {
 		if p.VIF.ID == v.ID || p.VIF.ID == "" && v.MAC == p.VIF.MAC.String() && v.has(p.VIF.Address) {
 			found = append(found, v)
 		}
 	}
+
 	switch {
 	case len(found) == 0 && p.VIF.ID != "":
-		return Port{}, problem(UnknownVIF, "find VIF of node %s: the project has no port %s", p.Node, p.VIF.ID)
+		return Port{}, problem(UnknownVIF, "find VIF of node %s: the project has no port %s", p.Node,
+			p.VIF.ID)
 	case len(found) == 0:
-		return Port{}, problem(UnknownVIF, "find VIF of node %s: the project has no port with MAC %s and address %s",
-			p.Node, p.VIF.MAC, p.VIF.Address)
+		return Port{}, problem(UnknownVIF,
+			"find VIF of node %s: the project has no port with MAC %s and address %s", p.Node, p.VIF.MAC,
+			p.VIF.Address)
 	case len(found) > 1:
-		return Port{}, problem(UnknownVIF, "find VIF of node %s: %d ports have MAC %s and address %s: name one",
-			p.Node, len(found), p.VIF.MAC, p.VIF.Address)
+		return Port{}, problem(UnknownVIF,
+			"find VIF of node %s: %d ports have MAC %s and address %s: name one", p.Node, len(found),
+			p.VIF.MAC, p.VIF.Address)
 	}
+
 	v := found[0]
 	switch {
 	case v.Project != p.Project:
-		return Port{}, problem(ForeignVIF, "find VIF of node %s: port %s is of project %s", p.Node, v.ID, v.Project)
+		return Port{}, problem(ForeignVIF, "find VIF of node %s: port %s is of project %s", p.Node, v.ID,
+			v.Project)
 	case !v.has(p.VIF.Address):
-		return Port{}, problem(ForeignVIF, "find VIF of node %s: port %s does not have address %s", p.Node, v.ID, p.VIF.Address)
+		return Port{}, problem(ForeignVIF, "find VIF of node %s: port %s does not have address %s", p.Node,
+			v.ID, p.VIF.Address)
 	case v.Owner == ownerSubport:
-		return Port{}, problem(NestedVIF, "find VIF of node %s: port %s is a subport of another trunk", p.Node, v.ID)
+		return Port{}, problem(NestedVIF, "find VIF of node %s: port %s is a subport of another trunk",
+			p.Node, v.ID)
 	}
+
 	return v, nil
 }
 
@@ -131,19 +168,24 @@ func (p Pool) findVIF(s Seen) (Port, *Problem) {
 // all other trunks: the node's VM has been replaced.
 func (p Pool) planTrunks(b *builder, st *state, vif Port) Trunk {
 	var trunk Trunk
+
 	for _, t := range b.seen.Trunks {
 		if t.Port == vif.ID {
 			trunk = t
 			continue
 		}
+
 		b.removeSubports(t, st.ownedSubports(b.seen, t))
+
 		if t.isPools(p.Name(), p.Description()) && len(t.Subports) == len(st.ownedSubports(b.seen, t)) {
 			b.add(DeleteTrunk{t.ID})
 		}
 	}
+
 	if trunk.ID == "" && b.take("trunk", &b.quotas.Trunks, 1) == 1 {
 		b.add(CreateTrunk{p.Name(), p.Description(), vif.ID})
 	}
+
 	return trunk
 }
 
@@ -157,8 +199,10 @@ func (st *state) ownedSubports(s Seen, t Trunk) []Subport {
 	for _, port := range s.Ports {
 		_, own[port.ID] = st.owned(port)
 	}
+
 	subports := without(t.Subports, func(p Subport) bool { return !own[p.Port] })
 	slices.SortFunc(subports, func(a, b Subport) int { return a.Tag - b.Tag })
+
 	return subports
 }
 
@@ -168,6 +212,7 @@ func (b *builder) removeSubports(t Trunk, subports []Subport) {
 		for _, p := range batch {
 			step.Ports = append(step.Ports, p.Port)
 		}
+
 		b.add(step)
 	}
 }
@@ -179,21 +224,28 @@ func (p Pool) planNetwork(b *builder, st *state) bool {
 		if b.take("network", &b.quotas.Networks, 1) == 1 {
 			b.add(CreateNetwork{p.Name(), p.Description()})
 		}
+
 		return false
 	}
+
 	for _, n := range st.copies {
 		for _, t := range b.seen.Trunks {
-			b.removeSubports(t, without(st.ownedSubports(b.seen, t), func(s Subport) bool { return !b.inNetwork(s.Port, n) }))
+			b.removeSubports(t,
+				without(st.ownedSubports(b.seen, t), func(s Subport) bool { return !b.inNetwork(s.Port, n) }))
 		}
+
 		b.releasePorts(st, n)
 		b.releaseNetwork(n, p.Router)
 	}
+
 	for _, n := range st.surplus {
 		if b.hasInterface(n, p.Router) {
 			b.add(RemoveInterface{p.Router, n.ID})
 		}
+
 		b.add(DeleteSubnet{n.ID})
 	}
+
 	return p.planSubnets(b, st)
 }
 
@@ -201,17 +253,24 @@ func (p Pool) planSubnets(b *builder, st *state) bool {
 	if len(st.subnets) == 0 {
 		st.subnets = []Subnet{{}}
 	}
+
 	ready := true
 	for i, n := range st.subnets {
 		ready = p.planSubnet(b, n, CreateSubnet{
 			Network: st.network.ID, Name: subnetName(p.Name(), i), SubnetPool: p.SubnetPool, Length: p.Length,
 		}) && ready
 	}
+
 	if p.SubnetPool6 != "" {
 		ready = p.planSubnet(b, st.six, CreateSubnet{
-			Network: st.network.ID, Name: subnet6Name(p.Name()), SubnetPool: p.SubnetPool6, Length: 64, IPv6: true,
+			Network:    st.network.ID,
+			Name:       subnet6Name(p.Name()),
+			SubnetPool: p.SubnetPool6,
+			Length:     64,
+			IPv6:       true,
 		}) && ready
 	}
+
 	return ready
 }
 
@@ -222,13 +281,16 @@ func (p Pool) planSubnet(b *builder, n Subnet, create CreateSubnet) bool {
 		if b.take("subnet", &b.quotas.Subnets, 1) == 1 {
 			b.add(create)
 		}
+
 		return false
 	case !b.hasInterface(n, p.Router):
 		if b.take("port", &b.quotas.Ports, 1) == 1 { // Neutron counts the router's
 			b.add(AddInterface{p.Router, n.ID})
 		}
+
 		return false
 	}
+
 	return true
 }
 
@@ -249,7 +311,9 @@ func (p Pool) planPorts(b *builder, st *state, trunk Trunk) {
 	p.planStrays(b, st, trunk, tags)
 	foreign := foreignTags(st, b.seen, trunk)
 	p.reportTaken(b, st, foreign)
+
 	elsewhere := map[string]bool{}
+
 	for _, t := range b.seen.Trunks {
 		if t.ID != trunk.ID {
 			for _, s := range t.Subports {
@@ -257,14 +321,20 @@ func (p Pool) planPorts(b *builder, st *state, trunk Trunk) {
 			}
 		}
 	}
-	var retag, attach []Subport
-	var missing []Port
+
+	var (
+		retag, attach []Subport
+		missing       []Port
+	)
+
 	have := 0
+
 	for _, sl := range st.slots {
 		if sl.port.ID != "" {
 			have++
 		}
 	}
+
 	for _, sl := range st.slots {
 		switch tag, in := tags[sl.port.ID]; {
 		case sl.blocked || foreign[sl.tag] != "":
@@ -278,12 +348,15 @@ func (p Pool) planPorts(b *builder, st *state, trunk Trunk) {
 			attach = append(attach, Subport{sl.port.ID, sl.tag})
 		}
 	}
+
 	b.removeSubports(trunk, retag)
+
 	if trunk.ID != "" && len(retag) == 0 { // a tag that is to be used may be one of these
 		for batch := range slices.Chunk(attach, Batch) {
 			b.add(AddSubports{trunk.ID, batch})
 		}
 	}
+
 	missing = missing[:b.take("port", &b.quotas.Ports, len(missing))]
 	for batch := range slices.Chunk(missing, Batch) {
 		b.add(CreatePorts{batch})
@@ -293,12 +366,15 @@ func (p Pool) planPorts(b *builder, st *state, trunk Trunk) {
 // planStrays removes ports whose address was changed: their places are filled anew.
 func (p Pool) planStrays(b *builder, st *state, trunk Trunk, tags map[string]int) {
 	var subports []Subport
+
 	for _, port := range st.strays {
 		if tag, in := tags[port.ID]; in {
 			subports = append(subports, Subport{port.ID, tag})
 		}
 	}
+
 	b.removeSubports(trunk, subports)
+
 	for _, port := range st.strays {
 		b.add(DeletePort{port.ID})
 	}
@@ -314,11 +390,13 @@ func (st *state) strayed(sl slot) bool {
 func foreignTags(st *state, s Seen, trunk Trunk) map[int]string {
 	own := st.ownedSubports(s, trunk)
 	foreign := map[int]string{}
+
 	for _, t := range trunk.Subports {
 		if !slices.Contains(own, t) {
 			foreign[t.Tag] = t.Port
 		}
 	}
+
 	return foreign
 }
 
@@ -326,22 +404,39 @@ func foreignTags(st *state, s Seen, trunk Trunk) map[int]string {
 // does without these places.
 func (p Pool) reportTaken(b *builder, st *state, foreign map[int]string) {
 	var addresses, tags []string
+
 	for _, sl := range st.slots {
 		if sl.blocker != "" {
 			addresses = append(addresses, sl.fixed[0].Address.String()+" by port "+sl.blocker)
 		}
+
 		if port := foreign[sl.tag]; port != "" {
 			tags = append(tags, strconv.Itoa(sl.tag)+" by port "+port)
 		}
 	}
 
 	if len(addresses) > 0 {
-		b.report(problem(AddressTaken, "make ports of node %s: addresses in use: %s: delete these ports, which are not "+
-			"the pool's", p.Node, enumerate(addresses, mostTaken)))
+		b.report(
+			problem(
+				AddressTaken,
+				"make ports of node %s: addresses in use: %s: delete these ports, which are not "+
+					"the pool's",
+				p.Node,
+				enumerate(addresses, mostTaken),
+			),
+		)
 	}
+
 	if len(tags) > 0 {
-		b.report(problem(TagTaken, "make ports of node %s: VLAN tags in use: %s: take these ports, which are not the "+
-			"pool's, out of the trunk", p.Node, enumerate(tags, mostTaken)))
+		b.report(
+			problem(
+				TagTaken,
+				"make ports of node %s: VLAN tags in use: %s: take these ports, which are not the "+
+					"pool's, out of the trunk",
+				p.Node,
+				enumerate(tags, mostTaken),
+			),
+		)
 	}
 }
 
@@ -359,35 +454,47 @@ func (p Pool) port(st *state, sl slot, published []Line) Port {
 			port.Groups = l.Groups
 		}
 	}
+
 	return port
 }
 
 // planGrowth adds a subnet to a complete pool of which less than a tenth is free.
 func (p Pool) planGrowth(b *builder, st *state, trunk Trunk) {
 	ports, size := 0, 0
+
 	tags := trunk.tags()
 	for _, sl := range st.slots {
 		if _, in := tags[sl.port.ID]; in {
 			ports++
 		}
 	}
+
 	for _, n := range st.subnets {
 		size += 1 << (32 - n.Prefix.Bits())
 	}
+
 	free := ports - p.Pods
 	if ports == 0 || free*10 >= ports {
 		return
 	}
+
 	if size+2 > lastTag || p.MaxPorts > 0 && ports >= p.MaxPorts {
 		if free <= 0 {
-			b.report(problem(PortsExhausted, "grow pool of node %s: %d of %d ports used, and it is at its maximum",
-				p.Node, min(p.Pods, ports), ports))
+			b.report(
+				problem(PortsExhausted, "grow pool of node %s: %d of %d ports used, and it is at its maximum",
+					p.Node, min(p.Pods, ports), ports),
+			)
 		}
+
 		return
 	}
+
 	if b.take("subnet", &b.quotas.Subnets, 1) == 1 {
 		b.add(CreateSubnet{
-			Network: st.network.ID, Name: subnetName(p.Name(), len(st.subnets)), SubnetPool: p.SubnetPool, Length: p.Length,
+			Network:    st.network.ID,
+			Name:       subnetName(p.Name(), len(st.subnets)),
+			SubnetPool: p.SubnetPool,
+			Length:     p.Length,
 		})
 	}
 }

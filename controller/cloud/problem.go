@@ -65,5 +65,6 @@ func enumerate(list []string, most int) string {
 	if len(list) > most {
 		return strings.Join(list[:most], ", ") + fmt.Sprintf(" and %d more", len(list)-most)
 	}
+
 	return strings.Join(list, ", ")
 }

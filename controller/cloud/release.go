@@ -11,18 +11,22 @@ func Release(c Config, node string, s Seen) Plan {
 	b := builder{seen: s}
 	st := state{name: poolName(c.Cluster, node)}
 	mark := description(c.Cluster, node)
+
 	for _, t := range s.Trunks {
 		b.removeSubports(t, st.ownedSubports(s, t))
+
 		if t.isPools(st.name, mark) && len(t.Subports) == len(st.ownedSubports(s, t)) {
 			b.add(DeleteTrunk{t.ID})
 		}
 	}
+
 	for _, n := range s.Networks {
 		if n.Name == st.name && n.Description == mark {
 			b.releasePorts(&st, n)
 			b.releaseNetwork(n, c.Router)
 		}
 	}
+
 	return b.Plan
 }
 
@@ -37,22 +41,32 @@ func (b *builder) releasePorts(st *state, n Network) {
 // releaseNetwork deletes a network whose own ports are gone or about to be. Ports of others keep it.
 func (b *builder) releaseNetwork(n Network, router string) {
 	st := state{name: n.Name}
+
 	var others []string
+
 	for _, p := range b.seen.Ports {
-		if _, own := st.owned(p); own || p.Network != n.ID || p.isService() || p.isRouter() && p.Device == router {
+		if _, own := st.owned(p); own || p.Network != n.ID || p.isService() ||
+			p.isRouter() && p.Device == router {
 			continue
 		}
+
 		others = append(others, p.ID)
 	}
+
 	if len(others) > 0 {
-		b.report(problem(ForeignPorts, "delete network %s: ports that are not the pool's: %s", n.ID, strings.Join(others, ", ")))
+		b.report(
+			problem(ForeignPorts, "delete network %s: ports that are not the pool's: %s", n.ID,
+				strings.Join(others, ", ")),
+		)
 		return
 	}
+
 	for _, subnet := range b.seen.Subnets {
 		if subnet.Network == n.ID && b.hasInterface(subnet, router) {
 			b.add(RemoveInterface{router, subnet.ID})
 		}
 	}
+
 	b.add(DeleteNetwork{n.ID})
 }
 

@@ -72,6 +72,7 @@ func (s Seen) After(step Step, r Result) Seen {
 		s.Quotas.Networks.Used--
 		s.Quotas.Subnets.Used -= before - len(s.Subnets)
 	}
+
 	return s
 }
 
@@ -92,22 +93,27 @@ func changed(all []Trunk, id string, change func([]Subport) []Subport) []Trunk {
 			all[i].Subports = change(all[i].Subports)
 		}
 	}
+
 	return all
 }
 
 // Elsewhere returns the subports among the ports that are in none of the trunks.
 func (s Seen) Elsewhere(trunks []Trunk) []string {
 	in := map[string]bool{}
+
 	for _, t := range trunks {
 		for _, p := range t.Subports {
 			in[p.Port] = true
 		}
 	}
+
 	var out []string
+
 	for _, p := range s.Ports {
 		if p.Owner == ownerSubport && !in[p.ID] {
 			out = append(out, p.ID)
 		}
 	}
+
 	return out
 }

@@ -65,10 +65,12 @@ func (s SetupSeen) After(step Step, r Result) SetupSeen {
 				s.SecurityGroups[i].Open = append(slices.Clip(g.Open), step.Rule)
 			}
 		}
+
 		s.Quotas.Rules.Used++
 	default:
 		s.Seen = s.Seen.After(step, r)
 	}
+
 	return s
 }
 
@@ -80,6 +82,7 @@ func (s Setup) Plan(seen SetupSeen) Plan {
 		b.report(problem(MissingExtension, "the cloud's Neutron lacks the extension %s, which "+
 			"underlay mode needs: ask the operator of the cloud to enable it", strings.Join(missing,
 			", ")))
+
 		return b.Plan
 	}
 
@@ -88,14 +91,17 @@ func (s Setup) Plan(seen SetupSeen) Plan {
 	n := s.planRouter(b, st)
 	n.add(s.planSubnetPools(b, st))
 	n.add(s.planSecurityGroup(b, st))
+
 	if !s.hasPools(seen) {
 		n.add(s.smallestPool())
 	}
+
 	n.check(b, seen.Quotas)
 
 	if len(b.Problems) > 0 {
 		b.Steps = nil
 	}
+
 	return b.Plan
 }
 
@@ -111,10 +117,12 @@ func MissingExtensions(aliases []string) []string {
 func (s Setup) Complete(seen SetupSeen) Config {
 	st := s.inspect(&builder{}, seen)
 	c := s.Config
+
 	c.Router, c.SubnetPool, c.SubnetPool6 = st.router.ID, st.subnetPool.ID, st.subnetPool6.ID
 	if len(c.Groups) == 0 {
 		c.Groups = []string{st.group.ID}
 	}
+
 	return c
 }
 
@@ -122,7 +130,9 @@ func (s Setup) Complete(seen SetupSeen) Config {
 // "router k8s (c0ffee00-…)".
 func (s Setup) Inventory(seen SetupSeen) []string {
 	st := s.inspect(&builder{}, seen)
+
 	var lines []string
+
 	add := func(kind, name, id string) {
 		if id != "" {
 			lines = append(lines, fmt.Sprintf("%s %s (%s)", kind, name, id))
@@ -131,10 +141,12 @@ func (s Setup) Inventory(seen SetupSeen) []string {
 
 	add("network of the VMs", st.vms.Name, st.vms.ID)
 	add("router", st.router.Name, st.router.ID)
+
 	if st.router.External != "" {
 		lines = append(lines, "external gateway of the router in network "+networkLabel(seen,
 			st.router.External))
 	}
+
 	for _, n := range st.subnets {
 		if st.router.ID != "" && hasInterface(seen.Ports, n, st.router.ID) {
 			lines = append(lines, fmt.Sprintf("interface of the router in subnet %s (%s)", n.Prefix,
@@ -144,15 +156,19 @@ func (s Setup) Inventory(seen SetupSeen) []string {
 
 	add("subnet pool", st.subnetPool.Name, st.subnetPool.ID)
 	add("subnet pool", st.subnetPool6.Name, st.subnetPool6.ID)
+
 	for _, g := range st.chosen {
 		add("security group", g.Name, g.ID)
 	}
+
 	add("security group", st.group.Name, st.group.ID)
+
 	for _, r := range allowAll {
 		if slices.Contains(st.group.Open, r) {
 			lines = append(lines, fmt.Sprintf("rule of the security group: %s, all packets", r))
 		}
 	}
+
 	return lines
 }
 
@@ -189,6 +205,7 @@ type setupState struct {
 // inspect finds the objects of the setup, and reports those that cannot be used.
 func (s Setup) inspect(b *builder, seen SetupSeen) setupState {
 	var st setupState
+
 	st.vms = s.findVMNetwork(b, seen)
 	if s.ExternalNetwork != "" {
 		st.external = s.findExternalNetwork(b, seen)
@@ -199,24 +216,30 @@ func (s Setup) inspect(b *builder, seen SetupSeen) setupState {
 			st.subnets = append(st.subnets, n)
 		}
 	}
+
 	slices.SortFunc(st.subnets, func(a, b Subnet) int { return a.Prefix.Compare(b.Prefix) })
 
 	var refused *Problem
+
 	st.router, refused = s.findRouter(seen, st.vms)
 	if st.refusedRouter = refused != nil; st.refusedRouter {
 		b.report(refused)
 	}
+
 	st.subnetPool = s.findSubnetPool(b, seen, s.ipv4Pool())
 	if s.ipv6() {
 		st.subnetPool6 = s.findSubnetPool(b, seen, s.ipv6Pool())
 	}
+
 	s.findSecurityGroups(b, seen, &st)
+
 	return st
 }
 
 // findVMNetwork returns the network of the VMs.
 func (s Setup) findVMNetwork(b *builder, seen SetupSeen) Network {
 	foreign := func(n Network) bool { return n.External && n.Project != s.Project }
+
 	n, ok := findNetwork(b, "--vm-network", s.VMNetwork, without(seen.Networks, foreign))
 	if !ok {
 		return n
@@ -229,31 +252,38 @@ func (s Setup) findVMNetwork(b *builder, seen SetupSeen) Network {
 		b.report(problem(InvalidNetwork, "network %s has no IPv4 subnet, so it is not that of "+
 			"the VMs: name another one by --vm-network", n.label()))
 	}
+
 	return n
 }
 
 // findExternalNetwork returns the network of the router's external gateway.
 func (s Setup) findExternalNetwork(b *builder, seen SetupSeen) Network {
 	is := func(n Network) bool { return n.ID == s.ExternalNetwork || n.Name == s.ExternalNetwork }
+
 	external := without(seen.Networks, func(n Network) bool { return !n.External })
 	if !slices.ContainsFunc(external, is) && slices.ContainsFunc(seen.Networks, is) {
 		b.report(problem(InvalidNetwork, "network %s is not external, so a router cannot have "+
 			"its external gateway in it: name an external one by --external-network (%s), or "+
 			"omit the flag",
 			s.ExternalNetwork, networkNames(external)))
+
 		return Network{}
 	}
+
 	n, _ := findNetwork(b, "--external-network", s.ExternalNetwork, external)
+
 	return n
 }
 
 // findNetwork returns the network with the name or ID.
 func findNetwork(b *builder, flag, wanted string, all []Network) (n Network, ok bool) {
 	var named []Network
+
 	for _, n := range all {
 		if n.ID == wanted {
 			return n, true
 		}
+
 		if n.Name == wanted {
 			named = append(named, n)
 		}
@@ -271,6 +301,7 @@ func findNetwork(b *builder, flag, wanted string, all []Network) (n Network, ok 
 			"%s %s",
 			len(named), wanted, flag, strings.Join(ids(named, networkID), " or ")))
 	}
+
 	return Network{}, false
 }
 
@@ -282,11 +313,13 @@ func networkNames(all []Network) string {
 		if n.Name == "" {
 			return n.ID
 		}
+
 		return n.Name
 	})
 	if len(names) == 0 {
 		return "there is none"
 	}
+
 	return enumerate(slices.Compact(names), 10)
 }
 
@@ -296,7 +329,9 @@ func ids[T any](all []T, id func(T) string) []string {
 	for _, o := range all {
 		out = append(out, id(o))
 	}
+
 	slices.Sort(out)
+
 	return out
 }
 
@@ -304,6 +339,7 @@ func label(name, id string) string {
 	if name == "" || name == id {
 		return id
 	}
+
 	return name + " (" + id + ")"
 }
 
@@ -314,6 +350,7 @@ func networkLabel(seen SetupSeen, id string) string {
 			return n.label()
 		}
 	}
+
 	return id
 }
 

@@ -51,6 +51,7 @@ func newSetupScene() *setupScene {
 		},
 		made: map[string]int{},
 	}
+
 	return s
 }
 
@@ -72,6 +73,7 @@ func (s *setupScene) id(kind string) string {
 
 func (s *setupScene) do(step cloud.Step) {
 	var r cloud.Result
+
 	switch step := step.(type) {
 	case cloud.CreateRouter:
 		r.Router = cloud.Router{
@@ -95,6 +97,7 @@ func (s *setupScene) do(step cloud.Step) {
 			},
 		}
 	}
+
 	s.seen = s.seen.After(step, r)
 }
 
@@ -112,6 +115,7 @@ func (s *setupScene) addSubnet(id, network, prefix, gateway string) {
 	if gateway != "" {
 		n.Gateway = netip.MustParseAddr(gateway)
 	}
+
 	s.seen.Subnets = append(s.seen.Subnets, n)
 }
 
@@ -136,22 +140,29 @@ func (s *setupScene) addSubnetPool(id, project, prefix string) {
 // settle executes the plan to its end, and returns what a user sees of it.
 func (s *setupScene) settle(t *testing.T) string {
 	t.Helper()
+
 	var out strings.Builder
+
 	for range 100 {
 		plan := s.setup.Plan(s.seen)
 		for _, p := range plan.Problems {
 			fmt.Fprintf(&out, "%s: %s\n", p.Reason, p.Text)
 		}
+
 		if len(plan.Problems) > 0 && len(plan.Steps) > 0 {
 			t.Errorf("steps beside problems: %v", plan.Steps)
 		}
+
 		if len(plan.Steps) == 0 {
 			return out.String()
 		}
+
 		fmt.Fprintln(&out, plan.Steps[0])
 		s.do(plan.Steps[0])
 	}
+
 	t.Fatal("the plan has no end")
+
 	return ""
 }
 
@@ -327,11 +338,14 @@ var setupCases = []struct {
 // end. A second run makes nothing and comes to the same.
 func TestSetup(t *testing.T) {
 	const comment = "Steps, problems, and what there is at the end. -update rewrites this file.\n"
+
 	archive := &txtar.Archive{Comment: []byte(comment)}
+
 	for _, tc := range setupCases {
 		t.Run(tc.name, func(t *testing.T) {
 			s := newSetupScene()
 			tc.change(s)
+
 			text := s.settle(t)
 			if len(s.setup.Plan(s.seen).Problems) == 0 {
 				config, inventory := s.setup.Complete(s.seen), s.setup.Inventory(s.seen)
@@ -340,31 +354,37 @@ func TestSetup(t *testing.T) {
 				text += "- " + strings.Join(inventory, "\n- ") + "\n"
 
 				chosen := *s
+
 				chosen.setup.Config = config // as pasted into the configuration
 				for _, again := range []*setupScene{s, &chosen} {
 					if more := again.settle(t); more != "" {
 						t.Errorf("a second run does: %s", more)
 					}
+
 					if diff := cmp.Diff(config, again.setup.Complete(again.seen)); diff != "" {
 						t.Errorf("a second run comes to another result (-first +second):\n%s", diff)
 					}
 				}
 			}
+
 			archive.Files = append(archive.Files, txtar.File{Name: tc.name, Data: []byte(text)})
 		})
 	}
 
 	file := filepath.Join("testdata", "setup", "cases.txtar")
+
 	got := string(txtar.Format(archive))
 	if *update {
 		if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}
+
 	want, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	if diff := cmp.Diff(string(want), got); diff != "" {
 		t.Errorf("cases (-golden +got; -update rewrites):\n%s", diff)
 	}
@@ -384,6 +404,7 @@ func TestSetup_interrupted(t *testing.T) {
 		for len(s.setup.Plan(s.seen).Steps) > 0 {
 			steps := s.setup.Plan(s.seen).Steps
 			random.Shuffle(len(steps), func(i, j int) { steps[i], steps[j] = steps[j], steps[i] })
+
 			for _, step := range steps[:1+random.IntN(len(steps))] {
 				s.do(step)
 			}
@@ -392,9 +413,11 @@ func TestSetup_interrupted(t *testing.T) {
 		if problems := s.setup.Plan(s.seen).Problems; len(problems) > 0 {
 			t.Fatalf("seed %d, %d: problems %v", seed, i, problems)
 		}
+
 		if want := map[string]int{"r": 1, "i": 2, "p": 2, "g": 1}; !cmp.Equal(s.made, want) {
 			t.Fatalf("seed %d, %d: made %v, want %v", seed, i, s.made, want)
 		}
+
 		if lines := s.setup.Inventory(s.seen); len(lines) != 12 {
 			t.Fatalf("seed %d, %d: inventory %q, want 12 lines", seed, i, lines)
 		}
@@ -407,6 +430,7 @@ func TestSetup_interrupted(t *testing.T) {
 func TestSetup_fullQuota(t *testing.T) {
 	s := newSetupScene()
 	s.settle(t)
+
 	q := &s.seen.Quotas
 	for _, one := range []*cloud.Quota{
 		&q.Networks, &q.Subnets, &q.Ports, &q.Trunks,
@@ -418,6 +442,7 @@ func TestSetup_fullQuota(t *testing.T) {
 	if problems := s.setup.Plan(s.seen).Problems; len(problems) != 4 {
 		t.Errorf("before the first node: %v, want networks, subnets, ports and trunks", problems)
 	}
+
 	s.seen.Networks = append(s.seen.Networks, cloud.Network{
 		ID: "n5", Name: "k8s-node1", Project: "project",
 		Description: "ovn-ebpf pool of node node1 of cluster k8s",
@@ -425,11 +450,14 @@ func TestSetup_fullQuota(t *testing.T) {
 	s.addSubnet("s5", "n5", "10.244.0.0/26", "10.244.0.1")
 	node := &s.seen.Subnets[len(s.seen.Subnets)-1]
 	s.seen.Ports = append(s.seen.Ports, s.interfaceOf("r11", *node))
+
 	problems := s.setup.Plan(s.seen).Problems
 	if len(problems) != 1 || problems[0].Reason != cloud.OverlappingPrefix {
 		t.Errorf("a subnet of no subnet pool: %v, want an overlap", problems)
 	}
+
 	node.SubnetPool = "p11"
+
 	if plan := s.setup.Plan(s.seen); len(plan.Problems)+len(plan.Steps) > 0 {
 		t.Errorf("a cluster with a node: %v", plan)
 	}

@@ -42,8 +42,10 @@ const (
 // findSubnetPool returns the subnet pool of a family. It has no ID if it does not exist yet.
 func (s Setup) findSubnetPool(b *builder, seen SetupSeen, w wantedPool) SubnetPool {
 	var found []SubnetPool
+
 	for _, p := range seen.SubnetPools {
 		own := p.Name == w.name && p.Description == s.subnetPoolDescription()
+
 		own = own && p.Project == s.Project
 		if w.id != "" && p.ID == w.id || w.id == "" && own {
 			found = append(found, p)
@@ -55,6 +57,7 @@ func (s Setup) findSubnetPool(b *builder, seen SetupSeen, w wantedPool) SubnetPo
 		b.report(problem(UnknownObject, "the project has no subnet pool %s (%s), or the "+
 			"credentials may not see it: 'openstack subnet pool list' lists those of the project",
 			w.id, w.flag))
+
 		return SubnetPool{}
 	case len(found) == 0:
 		b.check(checkPrefix(w))
@@ -64,15 +67,19 @@ func (s Setup) findSubnetPool(b *builder, seen SetupSeen, w wantedPool) SubnetPo
 			"choose one by %s %s, or delete the unused ones", len(found), w.family, s.Cluster,
 			w.flag,
 			strings.Join(ids(found, func(p SubnetPool) string { return p.ID }), " or ")))
+
 		return SubnetPool{}
 	case found[0].Project != s.Project:
 		b.report(problem(ForeignObject, "subnet pool %s (%s) is of project %s, and not of "+
 			"project %s, which the credentials are for: use a subnet pool of this project, or "+
 			"omit the flag",
 			found[0].label(), w.flag, found[0].Project, s.Project))
+
 		return SubnetPool{}
 	}
+
 	b.check(checkPool(w, found[0]))
+
 	return found[0]
 }
 
@@ -95,6 +102,7 @@ func checkPrefix(w wantedPool) *Problem {
 		return problem(InvalidSubnetPool, "%s %s has no room for a node, which needs at least a "+
 			"/%d: give a larger network", w.prefixFlag, w.prefix, w.longest)
 	}
+
 	return nil
 }
 
@@ -114,6 +122,7 @@ func checkPool(w wantedPool, p SubnetPool) *Problem {
 			"another %s",
 			p.label(), prefixList(p.Prefixes), w.prefix, w.prefixFlag, p.Prefixes[0], w.instead())
 	}
+
 	return nil
 }
 
@@ -122,6 +131,7 @@ func (w wantedPool) instead() string {
 	if w.id != "" {
 		return w.flag
 	}
+
 	return "--cluster-name"
 }
 
@@ -130,17 +140,21 @@ func prefixList(all []netip.Prefix) string {
 	for _, p := range all {
 		out = append(out, p.String())
 	}
+
 	return strings.Join(out, ", ")
 }
 
 // planSubnetPools makes the missing subnet pools.
 func (s Setup) planSubnetPools(b *builder, st setupState) needs {
 	var n needs
+
 	plan := func(w wantedPool, have SubnetPool) {
 		if have.ID != "" || w.id != "" {
 			return
 		}
+
 		n.subnetPools++
+
 		b.add(CreateSubnetPool{
 			Name: w.name, Description: s.subnetPoolDescription(), Prefix: w.prefix,
 			Shortest: max(w.shortest, w.prefix.Bits()), Default: max(w.deflt, w.prefix.Bits()),
@@ -148,9 +162,11 @@ func (s Setup) planSubnetPools(b *builder, st setupState) needs {
 		})
 	}
 	plan(s.ipv4Pool(), st.subnetPool)
+
 	if s.ipv6() {
 		plan(s.ipv6Pool(), st.subnetPool6)
 	}
+
 	return n
 }
 
@@ -166,12 +182,14 @@ type addresses struct {
 // VMs, and the others of the router. Subnets that were taken from pods' subnet pool are part of it.
 func (s Setup) checkOverlaps(b *builder, seen SetupSeen, st setupState) {
 	var others []addresses
+
 	services := addresses{remedy: "if the cluster has other addresses of Services, give them by " +
 		"--k8s-service-cidrs"}
 	for _, p := range s.ServiceCIDRs {
 		services.what, services.prefix = fmt.Sprintf("the service CIDR %s", p), p
 		others = append(others, services)
 	}
+
 	for _, n := range seen.Subnets {
 		switch {
 		case st.vms.ID != "" && n.Network == st.vms.ID:
@@ -182,6 +200,7 @@ func (s Setup) checkOverlaps(b *builder, seen SetupSeen, st setupState) {
 			for _, o := range others[:len(s.ServiceCIDRs)] {
 				b.checkOverlap(o, vms)
 			}
+
 			others = append(others, vms)
 		case st.router.ID != "" && b.hasInterface(n, st.router.ID):
 			others = append(others, addresses{
@@ -193,6 +212,7 @@ func (s Setup) checkOverlaps(b *builder, seen SetupSeen, st setupState) {
 	}
 
 	pods := podAddresses(s.ipv4Pool(), st.subnetPool)
+
 	pods = append(pods, podAddresses(s.ipv6Pool(), st.subnetPool6)...)
 	for _, pods := range pods {
 		for _, o := range others {
@@ -210,12 +230,14 @@ func podAddresses(w wantedPool, p SubnetPool) []addresses {
 			prefix: prefix, pool: p.ID, remedy: "give another " + w.flag + " or " + w.prefixFlag,
 		})
 	}
+
 	if p.ID == "" && w.id == "" && w.prefix.IsValid() {
 		out = append(out, addresses{
 			what: fmt.Sprintf("%s %s", w.prefixFlag, w.prefix), prefix: w.prefix,
 			remedy: "give another " + w.prefixFlag,
 		})
 	}
+
 	return out
 }
 
@@ -239,20 +261,25 @@ func (s Setup) findSecurityGroups(b *builder, seen SetupSeen, st *setupState) {
 			b.report(problem(UnknownObject, "the project has no security group %s "+
 				"(--security-groups), or the credentials may not see it: 'openstack security "+
 				"group list' lists those of the project", id))
+
 			continue
 		}
+
 		st.chosen = append(st.chosen, seen.SecurityGroups[i])
 	}
+
 	if len(s.Groups) > 0 {
 		return
 	}
 
 	var own []SecurityGroup
+
 	for _, g := range seen.SecurityGroups {
 		if g.Name == s.Cluster && g.Description == s.groupDescription() && g.Project == s.Project {
 			own = append(own, g)
 		}
 	}
+
 	switch len(own) {
 	case 0:
 	case 1:
@@ -267,19 +294,23 @@ func (s Setup) findSecurityGroups(b *builder, seen SetupSeen, st *setupState) {
 // planSecurityGroup makes the security group that allows everything, or its missing rules.
 func (s Setup) planSecurityGroup(b *builder, st setupState) needs {
 	var n needs
+
 	switch {
 	case len(s.Groups) > 0:
 	case st.group.ID == "":
 		n.securityGroups++
 		n.rules += len(allowAll) // Neutron makes some of them with the group
+
 		b.add(CreateSecurityGroup{s.Cluster, s.groupDescription()})
 	default:
 		for _, r := range allowAll {
 			if !slices.Contains(st.group.Open, r) {
 				n.rules++
+
 				b.add(CreateRule{st.group.ID, r})
 			}
 		}
 	}
+
 	return n
 }

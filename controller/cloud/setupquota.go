@@ -23,7 +23,9 @@ func (s Setup) smallestPool() needs {
 	if s.ipv6() {
 		subnets = 2
 	}
+
 	const metadata = 1 // Neutron makes a port for OVN's metadata in each network
+
 	return needs{networks: 1, subnets: subnets, ports: fewestPorts + subnets + metadata, trunks: 1}
 }
 

@@ -14,10 +14,12 @@ func (s Setup) findRouter(seen SetupSeen, vms Network) (Router, *Problem) {
 	}
 
 	i := slices.IndexFunc(seen.Routers, func(r Router) bool { return r.ID == id })
+
 	origin := "--router-id"
 	if s.Router == "" {
 		origin = "network " + vms.label() + " has an interface of it"
 	}
+
 	switch {
 	case i < 0:
 		return Router{}, problem(UnknownObject, "the project has no router %s (%s), or the "+
@@ -29,6 +31,7 @@ func (s Setup) findRouter(seen SetupSeen, vms Network) (Router, *Problem) {
 			seen.Routers[i].label(), origin,
 			seen.Routers[i].Project, s.Project)
 	}
+
 	return seen.Routers[i], nil
 }
 
@@ -39,6 +42,7 @@ func (s Setup) RouterCandidates(seen SetupSeen) []string {
 	if s.Router != "" && !slices.Contains(all, s.Router) {
 		all = append(all, s.Router)
 	}
+
 	return all
 }
 
@@ -63,15 +67,18 @@ func (s Setup) chooseRouter(seen SetupSeen, vms Network) (string, *Problem) {
 				"--router-id names router %s: give --router-id %s, or omit the flag",
 				vms.label(), strings.Join(attached, " and "), s.Router, attached[0])
 		}
+
 		return s.Router, nil
 	}
 
 	var own []string
+
 	for _, r := range seen.Routers {
 		if r.Name == s.Cluster && r.Description == s.routerDescription() && r.Project == s.Project {
 			own = append(own, r.ID)
 		}
 	}
+
 	slices.Sort(own)
 	ownAttached := without(own, func(id string) bool { return !slices.Contains(attached, id) })
 
@@ -90,18 +97,22 @@ func (s Setup) chooseRouter(seen SetupSeen, vms Network) (string, *Problem) {
 	case len(own) == 1:
 		return own[0], nil
 	}
+
 	return "", nil
 }
 
 // attachedRouters returns the IDs of routers with an interface in the network, sorted.
 func attachedRouters(seen SetupSeen, n Network) []string {
 	var out []string
+
 	for _, p := range seen.Ports {
 		if n.ID != "" && p.Network == n.ID && p.isRouter() {
 			out = append(out, p.Device)
 		}
 	}
+
 	slices.Sort(out)
+
 	return slices.Compact(out)
 }
 
@@ -116,6 +127,7 @@ func (s Setup) planRouter(b *builder, st setupState) needs {
 	switch {
 	case st.router.ID == "":
 		n.routers++
+
 		b.add(CreateRouter{s.Cluster, s.routerDescription(), st.external.ID})
 	case st.external.ID == "" || st.router.External == st.external.ID:
 	case st.router.External == "":
@@ -131,12 +143,16 @@ func (s Setup) planRouter(b *builder, st setupState) needs {
 		if st.router.ID != "" && b.hasInterface(subnet, st.router.ID) {
 			continue
 		}
+
 		b.checkGateway(s.Project, st.vms, subnet)
+
 		n.ports++
+
 		if st.router.ID != "" {
 			b.add(AddInterface{st.router.ID, subnet.ID})
 		}
 	}
+
 	return n
 }
 
@@ -148,11 +164,13 @@ func (b *builder) checkGateway(project string, vms Network, n Subnet) {
 			"interface in it: use a network of the project for the VMs, or ask the owner for an "+
 			"interface of the router, and name the router by --router-id", vms.label(),
 			vms.Project))
+
 		return
 	case !n.Gateway.IsValid():
 		b.report(problem(InvalidNetwork, "subnet %s (%s) of network %s has no gateway address "+
 			"for the router: set one with 'openstack subnet set --gateway ADDRESS %s'", n.Prefix,
 			n.ID, vms.label(), n.ID))
+
 		return
 	}
 
@@ -162,6 +180,7 @@ func (b *builder) checkGateway(project string, vms Network, n Subnet) {
 			if p.Device != "" {
 				owner = strings.TrimSpace(owner + " " + p.Device)
 			}
+
 			b.report(problem(ConflictingRouter, "gateway address %s of subnet %s is in use by "+
 				"port %s (%s), so the router cannot have it: free it, or change the gateway with "+
 				"'openstack subnet set'",

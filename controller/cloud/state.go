@@ -34,25 +34,31 @@ type slot struct {
 func inspect(cluster, node string, length int, s Seen) state {
 	st := state{name: poolName(cluster, node)}
 	st.findNetwork(description(cluster, node), s)
+
 	if st.network.ID == "" {
 		return st
 	}
+
 	st.findSubnets(s)
 	st.findPorts(length, s)
+
 	return st
 }
 
 // findNetwork chooses the network with most ports; others are copies.
 func (st *state) findNetwork(description string, s Seen) {
 	var own []Network
+
 	for _, n := range s.Networks {
 		if n.Name == st.name && n.Description == description {
 			own = append(own, n)
 		}
 	}
+
 	if len(own) == 0 {
 		return
 	}
+
 	slices.SortFunc(own, func(a, b Network) int {
 		return cmp.Or(cmp.Compare(portsOf(s, b.ID), portsOf(s, a.ID)), strings.Compare(a.ID, b.ID))
 	})
@@ -61,25 +67,30 @@ func (st *state) findNetwork(description string, s Seen) {
 
 func portsOf(s Seen, network string) int {
 	n := 0
+
 	for _, p := range s.Ports {
 		if p.Network == network {
 			n++
 		}
 	}
+
 	return n
 }
 
 // findSubnets takes the subnets by their names. Of equal names the one in use is the pool's.
 func (st *state) findSubnets(s Seen) {
 	var all []Subnet
+
 	for _, n := range s.Subnets {
 		if n.Network == st.network.ID {
 			all = append(all, n)
 		}
 	}
+
 	slices.SortFunc(all, func(a, b Subnet) int {
 		return cmp.Or(cmp.Compare(portsIn(s, b.ID), portsIn(s, a.ID)), strings.Compare(a.ID, b.ID))
 	})
+
 	for _, n := range all {
 		index, ok := subnetIndex(st.name, n.Name)
 		switch {
@@ -96,6 +107,7 @@ func (st *state) findSubnets(s Seen) {
 			for len(st.subnets) <= index {
 				st.subnets = append(st.subnets, Subnet{})
 			}
+
 			st.subnets[index] = n
 		}
 	}
@@ -103,11 +115,13 @@ func (st *state) findSubnets(s Seen) {
 
 func portsIn(s Seen, subnet string) int {
 	n := 0
+
 	for _, p := range s.Ports {
 		if p.in(subnet) {
 			n++
 		}
 	}
+
 	return n
 }
 
@@ -120,34 +134,42 @@ func subnet6Name(pool string) string           { return pool + "-v6" }
 func subnetIndex(pool, name string) (int, bool) {
 	text, ok := strings.CutPrefix(name, pool+"-")
 	index, err := strconv.Atoi(text)
+
 	return index, ok && err == nil && index >= 0 && index <= mostSubnets && text == strconv.Itoa(index)
 }
 
 // findPorts makes the slots of all subnets and puts the pool's ports into them.
 func (st *state) findPorts(length int, s Seen) {
 	byAddress := map[netip.Addr]Port{}
+
 	for _, p := range s.Ports {
 		if p.Network != st.network.ID {
 			continue
 		}
+
 		if a, ok := st.owned(p); ok && (!p.has(a) || changedMAC(s.Published, a, p)) {
 			st.strays = append(st.strays, p)
 		}
+
 		for _, f := range p.Fixed {
 			byAddress[f.Address] = p
 		}
 	}
+
 	base := 0
+
 	for _, n := range st.subnets {
 		if n.ID == "" {
 			base += 1 << (32 - length)
 			continue
 		}
+
 		for tag := base + 2; tag <= base+capacity(n.Prefix.Bits())+1 && tag <= lastTag; tag++ {
 			sl := slot{tag: tag, fixed: []Fixed{{n.ID, host(n.Prefix, tag-base)}}}
 			if st.six.ID != "" {
 				sl.fixed = append(sl.fixed, Fixed{st.six.ID, host(st.six.Prefix, tag)})
 			}
+
 			if p, ok := byAddress[sl.fixed[0].Address]; ok {
 				a, owned := st.owned(p)
 				switch {
@@ -162,8 +184,10 @@ func (st *state) findPorts(length int, s Seen) {
 					sl.port = p
 				}
 			}
+
 			st.slots = append(st.slots, sl)
 		}
+
 		base += 1 << (32 - n.Prefix.Bits())
 	}
 }
@@ -174,7 +198,9 @@ func (st *state) owned(p Port) (netip.Addr, bool) {
 	if !ok || p.isRouter() || p.isService() {
 		return netip.Addr{}, false
 	}
+
 	a, err := netip.ParseAddr(text)
+
 	return a, err == nil
 }
 
@@ -191,6 +217,7 @@ func publishedFor(published []Line, a netip.Addr) (Line, bool) {
 	if i < 0 {
 		return Line{}, false
 	}
+
 	return published[i], true
 }
 
@@ -199,10 +226,13 @@ func host(p netip.Prefix, n int) netip.Addr {
 	if p.Addr().Is4() {
 		a := p.Masked().Addr().As4()
 		binary.BigEndian.PutUint32(a[:], binary.BigEndian.Uint32(a[:])+uint32(n))
+
 		return netip.AddrFrom4(a)
 	}
+
 	a := p.Masked().Addr().As16()
 	binary.BigEndian.PutUint32(a[12:], binary.BigEndian.Uint32(a[12:])+uint32(n))
+
 	return netip.AddrFrom16(a)
 }
 
@@ -212,5 +242,6 @@ func (t Trunk) tags() map[string]int {
 	for _, p := range t.Subports {
 		m[p.Port] = p.Tag
 	}
+
 	return m
 }

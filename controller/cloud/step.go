@@ -96,7 +96,8 @@ func (CreateRule) step()          {}
 func (s CreateNetwork) String() string { return "create network " + s.Name }
 
 func (s CreateSubnet) String() string {
-	return fmt.Sprintf("create subnet %s /%d from %s in network %s", s.Name, s.Length, s.SubnetPool, s.Network)
+	return fmt.Sprintf("create subnet %s /%d from %s in network %s", s.Name, s.Length, s.SubnetPool,
+		s.Network)
 }
 
 func (s AddInterface) String() string {
@@ -110,27 +111,34 @@ func (s CreateTrunk) String() string {
 func (s CreatePorts) String() string {
 	var b strings.Builder
 	b.WriteString("create ports")
+
 	for _, p := range s.Ports {
 		b.WriteByte(' ')
+
 		for i, f := range p.Fixed {
 			if i > 0 {
 				b.WriteByte(',')
 			}
+
 			b.WriteString(f.Address.String())
 		}
+
 		if p.MAC != "" {
 			b.WriteString("/" + p.MAC)
 		}
 	}
+
 	return b.String()
 }
 
 func (s AddSubports) String() string {
 	var b strings.Builder
 	b.WriteString("add subports of trunk " + s.Trunk)
+
 	for _, p := range s.Subports {
 		fmt.Fprintf(&b, " %s=%d", p.Port, p.Tag)
 	}
+
 	return b.String()
 }
 
@@ -152,6 +160,7 @@ func (s CreateRouter) String() string {
 	if s.External == "" {
 		return "create router " + s.Name
 	}
+
 	return fmt.Sprintf("create router %s with external gateway in network %s", s.Name, s.External)
 }
 

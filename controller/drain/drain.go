@@ -36,23 +36,29 @@ func Gateway(ctx context.Context, client kubernetes.Interface, o Options) error 
 	if err != nil {
 		return err
 	}
+
 	n, err := find(nodes, o.Node)
 	if err != nil {
 		return err
 	}
+
 	if !o.Back {
 		if err := check(nodes, n); err != nil && !o.Force {
 			return fmt.Errorf("drain gateway of node %q: %w; --force does it all the same", o.Node, err)
 		}
 	}
+
 	if err := mark(ctx, client, n, o.Back); err != nil {
 		return err
 	}
+
 	said := "is drained: its load balancer health checks answer 503"
 	if o.Back {
 		said = "is in use again: its load balancer health checks answer for it"
 	}
+
 	fmt.Fprintf(o.Out, "gateway of %s %s\n", o.Node, said)
+
 	return await(ctx, client, o)
 }
 
@@ -61,6 +67,7 @@ func list(ctx context.Context, client kubernetes.Interface) ([]corev1.Node, erro
 	if err != nil {
 		return nil, fmt.Errorf("list nodes: %w", err)
 	}
+
 	return nodes.Items, nil
 }
 
@@ -70,14 +77,19 @@ func mark(ctx context.Context, client kubernetes.Interface, n *corev1.Node, back
 	if annotation.Drained(n.Annotations) != back && has != back {
 		return nil
 	}
+
 	var value any = "true"
 	if back {
 		value = nil
 	}
+
 	patch := annotation.Patch(metav1.ObjectMeta{UID: n.UID}, map[string]any{annotation.DrainGateway: value})
-	if _, err := client.CoreV1().Nodes().Patch(ctx, n.Name, types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
+	if _, err := client.CoreV1().
+		Nodes().
+		Patch(ctx, n.Name, types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
 		return fmt.Errorf("annotate node %q: %w", n.Name, err)
 	}
+
 	return nil
 }
 
@@ -85,12 +97,16 @@ func mark(ctx context.Context, client kubernetes.Interface, n *corev1.Node, back
 func await(ctx context.Context, client kubernetes.Interface, o Options) error {
 	limited, cancel := context.WithTimeout(ctx, o.Timeout)
 	defer cancel()
+
 	verb := "still leave by it"
 	if o.Back {
 		verb = "do not leave by it yet"
 	}
+
 	last := -1
+
 	var left []string
+
 	for {
 		nodes, err := list(limited, client)
 		if err == nil {
@@ -99,23 +115,31 @@ func await(ctx context.Context, client kubernetes.Interface, o Options) error {
 			} else if o.Back && !isExit(n) {
 				return nil // other nodes do not use its gateway
 			}
+
 			left = remaining(nodes, o.Node, o.Back)
 			if len(left) == 0 {
 				fmt.Fprintf(o.Out, "done: %s\n", outcome(nodes, o.Back))
 				return nil
 			}
+
 			if len(left) != last {
 				fmt.Fprintf(o.Out, "pods on %s %s\n", strings.Join(few(left), ", "), verb)
 			}
+
 			last = len(left)
 		}
+
 		select {
 		case <-limited.Done():
 			if ctx.Err() != nil {
 				return ctx.Err()
 			}
-			return errors.Join(fmt.Errorf("not done after %s: pods on %s %s; the controller writes their routes: does it run, and what does its /readyz say? The annotation %s stays as it is now",
-				o.Timeout, strings.Join(few(left), ", "), verb, annotation.DrainGateway), err)
+
+			return errors.Join(
+				fmt.Errorf("not done after %s: pods on %s %s; the controller writes their routes: does it run, and what does its /readyz say? The annotation %s stays as it is now",
+					o.Timeout, strings.Join(few(left), ", "), verb, annotation.DrainGateway),
+				err,
+			)
 		case <-time.After(poll):
 		}
 	}

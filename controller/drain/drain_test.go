@@ -20,9 +20,11 @@ func node(name, mode string, more ...string) corev1.Node {
 	if mode == "-" {
 		n.Annotations = map[string]string{}
 	}
+
 	for i := 0; i < len(more); i += 2 {
 		n.Annotations[more[i]] = more[i+1]
 	}
+
 	return n
 }
 
@@ -66,6 +68,7 @@ func TestCheck(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			nodes := append([]corev1.Node{node("gw", "shared")}, tt.others...)
+
 			err := check(nodes, &nodes[0])
 			switch {
 			case tt.want == "" && err != nil:
@@ -82,10 +85,12 @@ func TestRemaining(t *testing.T) {
 		return node(name, "", annotation.LeavesBy, annotation.FormatLeavesBy(gateways))
 	}
 	full := strings.Split("1 2 3 4 5 6 7 8", " ")
+
 	nodes := []corev1.Node{node("gw", "shared"), by("a", "gw", "gw2"), by("b", "gw2"), by("c", full...), node("new", "")}
 	if got, want := remaining(nodes, "gw", false), []string{"a", "new"}; !slices.Equal(got, want) {
 		t.Errorf("still leave by it: %v, want %v", got, want)
 	}
+
 	if got, want := remaining(nodes, "gw", true), []string{"b", "new"}; !slices.Equal(got, want) {
 		t.Errorf("do not yet: %v, want %v", got, want)
 	}

@@ -20,18 +20,22 @@ func TestGateway(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	nodes := client.CoreV1().Nodes()
 	for _, n := range []corev1.Node{node("gw1", "shared"), node("gw2", "shared"), node("a", "")} {
 		if _, err := nodes.Create(t.Context(), &n, metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
 	}
+
 	says := func(gateways ...string) {
 		t.Helper()
+
 		a, err := nodes.Get(t.Context(), "a", metav1.GetOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		a.Annotations[annotation.LeavesBy] = annotation.FormatLeavesBy(gateways)
 		if _, err := nodes.Update(t.Context(), a, metav1.UpdateOptions{}); err != nil {
 			t.Fatal(err)
@@ -55,16 +59,21 @@ func TestGateway(t *testing.T) {
 		{"no gateway", nil, Options{Node: "a"}, "", "has no gateway", false},
 	} {
 		says(step.leaves...)
+
 		var out bytes.Buffer
+
 		step.o.Out, step.o.Timeout = &out, time.Second
+
 		err := Gateway(t.Context(), client, step.o)
 		if (err == nil) != (step.err == "") || err != nil && !strings.Contains(err.Error(), step.err) || !strings.Contains(out.String(), step.out) {
 			t.Errorf("%s: %v, %q; want %q, %q", step.what, err, out.String(), step.err, step.out)
 		}
+
 		n, err := nodes.Get(t.Context(), step.o.Node, metav1.GetOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		if annotation.Drained(n.Annotations) != step.isDrained {
 			t.Errorf("%s: annotations %v", step.what, n.Annotations)
 		}

@@ -21,16 +21,20 @@ func find(nodes []corev1.Node, name string) (*corev1.Node, error) {
 	if i < 0 {
 		return nil, fmt.Errorf("node %q does not exist", name)
 	}
+
 	n := &nodes[i]
+
 	gateway, err := annotation.ParseGateway(n.Annotations)
 	switch {
 	case errors.Is(err, annotation.ErrNotSet):
-		return nil, fmt.Errorf("node %q has no gateway: no agent has reported one (annotation %s)", name, annotation.GatewayConfig)
+		return nil, fmt.Errorf("node %q has no gateway: no agent has reported one (annotation %s)", name,
+			annotation.GatewayConfig)
 	case err != nil:
 		return nil, fmt.Errorf("node %q: %w", name, err)
 	case gateway.Mode == annotation.GatewayModeDisabled:
 		return nil, fmt.Errorf("node %q has no gateway: its pods leave by the gateways of other nodes", name)
 	}
+
 	return n, nil
 }
 
@@ -38,30 +42,39 @@ func find(nodes []corev1.Node, name string) (*corev1.Node, error) {
 // n. Nodes that are drained or not ready do not count.
 func check(nodes []corev1.Node, n *corev1.Node) error {
 	var bare []string
+
 	exits, others := 0, 0
+
 	for i := range nodes {
 		other := &nodes[i]
 		if plan.LeavesByOthers(other) {
 			bare = append(bare, other.Name)
 			continue
 		}
+
 		if other.Name == n.Name || annotation.Drained(other.Annotations) || !ready(other) {
 			continue
 		}
+
 		if _, err := annotation.ParseGateway(other.Annotations); err != nil {
 			continue
 		}
+
 		others++
+
 		if isExit(other) {
 			exits++
 		}
 	}
+
 	switch {
 	case len(bare) > 0 && exits == 0 && isExit(n):
-		return fmt.Errorf("%w: pods on %s have none of their own, and could not leave the cluster", ErrLast, strings.Join(few(bare), ", "))
+		return fmt.Errorf("%w: pods on %s have none of their own, and could not leave the cluster", ErrLast,
+			strings.Join(few(bare), ", "))
 	case others == 0:
 		return fmt.Errorf("%w: load balancers would be told that no node serves", ErrLast)
 	}
+
 	return nil
 }
 
@@ -83,17 +96,21 @@ func ready(n *corev1.Node) bool {
 // that may use the gateway again but do not yet.
 func remaining(nodes []corev1.Node, name string, back bool) []string {
 	var out []string
+
 	for i := range nodes {
 		n := &nodes[i]
 		if !plan.LeavesByOthers(n) {
 			continue
 		}
+
 		by, err := annotation.ParseLeavesBy(n.Annotations)
 		if back {
 			if err == nil && (slices.Contains(by, name) || len(by) >= plan.MostExits) {
 				continue
 			}
+
 			out = append(out, n.Name)
+
 			continue
 		}
 		// Without the annotation, the routes are unknown.
@@ -101,23 +118,27 @@ func remaining(nodes []corev1.Node, name string, back bool) []string {
 			out = append(out, n.Name)
 		}
 	}
+
 	return out
 }
 
 // outcome describes the result.
 func outcome(nodes []corev1.Node, back bool) string {
 	var bare []string
+
 	for i := range nodes {
 		if plan.LeavesByOthers(&nodes[i]) {
 			bare = append(bare, nodes[i].Name)
 		}
 	}
+
 	switch {
 	case len(bare) == 0:
 		return "no node is without a gateway, so there were no routes to change"
 	case back:
 		return "pods on " + strings.Join(few(bare), ", ") + " may leave by it again"
 	}
+
 	return "pods on " + strings.Join(few(bare), ", ") + " leave by other gateways"
 }
 
@@ -127,5 +148,6 @@ func few(names []string) []string {
 	if len(names) > most {
 		return append(slices.Clone(names[:most]), fmt.Sprintf("and %d more", len(names)-most))
 	}
+
 	return names
 }

@@ -36,10 +36,12 @@ func Identity(given string) (string, error) {
 	if given != "" {
 		return given, nil
 	}
+
 	host, err := os.Hostname()
 	if err != nil {
 		return "", fmt.Errorf("name this replica: %w", err)
 	}
+
 	return fmt.Sprintf("%s_%d", host, os.Getpid()), nil
 }
 
@@ -71,11 +73,13 @@ func Run(ctx context.Context, o Options, lead func(context.Context, *Term) error
 	if o.Clock == nil {
 		o.Clock = BootClock
 	}
+
 	for ctx.Err() == nil {
 		if err := o.once(ctx, lead); err != nil {
 			return err
 		}
 	}
+
 	return nil
 }
 
@@ -83,23 +87,30 @@ func Run(ctx context.Context, o Options, lead func(context.Context, *Term) error
 func (o Options) once(ctx context.Context, lead func(context.Context, *Term) error) error {
 	held, release := context.WithCancel(context.WithoutCancel(ctx))
 	defer release()
+
 	elected := make(chan context.Context, 1)
 	lease := o.lease()
+
 	elector, err := leaderelection.NewLeaderElector(
-		o.elector(lease, func(ctx context.Context) { elected <- ctx }))
+		o.elector(lease, func(ctx context.Context) { elected <- ctx }),
+	)
 	if err != nil {
 		return fmt.Errorf("elect leader: %w", err)
 	}
 
 	over := make(chan struct{})
+
 	var group errgroup.Group
 	group.Go(func() error {
 		defer close(over)
+
 		elector.Run(held)
+
 		return nil
 	})
 	group.Go(func() error {
 		defer release() // after the work has stopped
+
 		select {
 		case <-ctx.Done():
 			return nil
@@ -109,9 +120,11 @@ func (o Options) once(ctx context.Context, lead func(context.Context, *Term) err
 			term, cancel := context.WithCancel(term)
 			defer cancel()
 			defer context.AfterFunc(ctx, cancel)()
+
 			return ignoreLost(o.term(term, lease, lead))
 		}
 	})
+
 	return group.Wait()
 }
 
@@ -119,8 +132,10 @@ func (o Options) once(ctx context.Context, lead func(context.Context, *Term) err
 func (o Options) term(ctx context.Context, l *lease, lead func(context.Context, *Term) error) error {
 	ctx, lose := context.WithCancelCause(ctx)
 	defer lose(nil)
+
 	t := &Term{lease: l, lose: lose, late: o.Late}
 	l.onLoss(func(err error) { t.Lose(LostLease, err) })
+
 	return lead(ctx, t)
 }
 
@@ -129,6 +144,7 @@ func ignoreLost(err error) error {
 	if lost := (*LostError)(nil); errors.As(err, &lost) {
 		return nil
 	}
+
 	return err
 }
 
@@ -138,11 +154,13 @@ func (o Options) lease() *lease {
 		Client:     o.Client.CoordinationV1(),
 		LockConfig: resourcelock.ResourceLockConfig{Identity: o.Identity},
 	}
+
 	return newLease(lock, o.Duration(), o.Clock)
 }
 
 func (o Options) elector(lock *lease, started func(context.Context)) leaderelection.LeaderElectionConfig {
 	duration := lock.duration
+
 	return leaderelection.LeaderElectionConfig{
 		Lock: lock, LeaseDuration: duration, RenewDeadline: duration * 2 / 3, RetryPeriod: duration * 2 / 15,
 		ReleaseOnCancel: true, Name: LeaseName,
@@ -151,6 +169,7 @@ func (o Options) elector(lock *lease, started func(context.Context)) leaderelect
 			OnStoppedLeading: func() {},
 			OnNewLeader: func(identity string) {
 				o.Log.Info("leader", "identity", identity)
+
 				if o.Leader != nil {
 					o.Leader(identity)
 				}

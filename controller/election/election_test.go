@@ -59,49 +59,62 @@ func start(t *testing.T, client kubernetes.Interface, identity string) *replica 
 		r.ended <- election.Run(ctx, options, func(ctx context.Context, held *election.Term) error {
 			this := term{ctx, held, make(chan struct{})}
 			r.terms <- this
+
 			select {
 			case <-ctx.Done():
 			case <-this.done:
 			}
+
 			if cause := context.Cause(ctx); cause != nil && !errors.Is(cause, context.Canceled) {
 				return fmt.Errorf("work: %w", cause)
 			}
+
 			return nil
 		})
 	}()
+
 	r.finish = func() {
 		cancel()
+
 		if err := <-r.ended; err != nil {
 			t.Errorf("%s: %v", identity, err)
 		}
+
 		r.finish = func() {}
 	}
+
 	t.Cleanup(func() { r.finish() })
+
 	return r
 }
 
 func (r *replica) leads() term {
 	r.t.Helper()
+
 	select {
 	case term := <-r.terms:
 		if err := term.Hold(term); err != nil {
 			r.t.Fatalf("a new term does not hold: %v", err)
 		}
+
 		return term
 	case <-time.After(time.Minute):
 		r.t.Fatal("the replica does not lead within a minute")
 	}
+
 	return term{}
 }
 
 // lost waits for the end of the term, which must be an accident.
 func (r *replica) lost(old term) {
 	r.t.Helper()
+
 	select {
 	case <-old.Done():
 	case <-time.After(time.Minute):
 		r.t.Fatal("the term does not end within a minute")
 	}
+
 	var lost *election.LostError
 	if err := old.Hold(old); !errors.As(err, &lost) || lost.Reason != election.LostLease {
 		r.t.Errorf("Hold of a term that is over: %v, want a LostError by the lease", err)
@@ -116,16 +129,21 @@ func TestRun_leadsOneAtATime(t *testing.T) {
 	two := start(t, client, "two")
 
 	one.finish()
+
 	second := two.leads()
+
 	if err := first.Hold(first); !errors.Is(err, context.Canceled) {
 		t.Errorf("Hold of the first replica after its end: %v, want it canceled", err)
 	}
 
 	close(second.done)
+
 	third := two.leads() // the only replica left
+
 	if err := second.Hold(second); err == nil {
 		t.Error("the term of a lead that has returned holds")
 	}
+
 	if err := third.Hold(third); err != nil {
 		t.Errorf("the next term does not hold: %v", err)
 	}
@@ -138,14 +156,17 @@ func TestTerm_Hold(t *testing.T) {
 	first := r.leads()
 
 	r.ahead.Add(int64(lease * 2 / 3))
+
 	if err := first.Hold(first); err != nil || r.late.Load() == 0 {
 		t.Errorf("Hold after two thirds of the lease: %v, waited %d times; want nil after a renewal", err, r.late.Load())
 	}
 
 	r.ahead.Add(int64(lease))
+
 	if err := first.Hold(first); err == nil {
 		t.Error("Hold after the whole lease: nil")
 	}
+
 	r.lost(first)
 	r.leads()
 }
@@ -162,12 +183,15 @@ func TestRun_noticesAnotherHolder(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		other := "two"
+
 		l.Spec.HolderIdentity = &other
 		if _, err = leases.Update(t.Context(), l, metav1.UpdateOptions{}); err == nil {
 			break // otherwise the replica has renewed it meanwhile
 		}
 	}
+
 	r.lost(first)
 	r.leads()
 }
@@ -175,6 +199,7 @@ func TestRun_noticesAnotherHolder(t *testing.T) {
 // An error of lead ends Run.
 func TestRun_returnsErrorOfLead(t *testing.T) {
 	want := errors.New("broken")
+
 	err := election.Run(t.Context(), election.Options{
 		Config: election.Config{Identity: "one", Namespace: "kube-system", Lease: lease}, Client: newClient(t),
 		Log: slog.New(slog.DiscardHandler),
@@ -191,9 +216,12 @@ func TestWithoutElection(t *testing.T) {
 		if err := term.Hold(ctx); err != nil {
 			t.Errorf("Hold: %v", err)
 		}
+
 		term.Lose("fenced", want)
+
 		return term.Hold(ctx)
 	})
+
 	var lost *election.LostError
 	if !errors.As(err, &lost) || lost.Reason != "fenced" || !errors.Is(err, want) {
 		t.Errorf("%v, want a LostError", err)

@@ -18,6 +18,7 @@ func BootClock() time.Duration {
 	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &now); err != nil {
 		panic(err) // Linux 2.6.39 has it
 	}
+
 	return time.Duration(now.Nano())
 }
 
@@ -41,13 +42,20 @@ type lease struct {
 }
 
 func newLease(lock resourcelock.Interface, duration time.Duration, clock func() time.Duration) *lease {
-	return &lease{Interface: lock, clock: clock, duration: duration, lost: func(error) {}, renewed: make(chan struct{})}
+	return &lease{
+		Interface: lock,
+		clock:     clock,
+		duration:  duration,
+		lost:      func(error) {},
+		renewed:   make(chan struct{}),
+	}
 }
 
 // onLoss registers f, which is called when another replica turns out to have had the lease.
 func (l *lease) onLoss(f func(error)) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+
 	l.lost = f
 }
 
@@ -57,6 +65,7 @@ func (l *lease) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []
 	if err == nil {
 		l.saw(record)
 	}
+
 	return record, raw, err
 }
 
@@ -64,11 +73,13 @@ func (l *lease) saw(record *resourcelock.LeaderElectionRecord) {
 	l.mu.Lock()
 	l.holder = record.HolderIdentity
 	over := l.held && (record.HolderIdentity != l.Identity() || record.LeaderTransitions != l.transitions)
+
 	lost := l.lost
 	if over {
 		l.held = false
 	}
 	l.mu.Unlock()
+
 	if over {
 		lost(fmt.Errorf("%w: %q has it", errLeaseRefused, record.HolderIdentity))
 	}
@@ -77,10 +88,12 @@ func (l *lease) saw(record *resourcelock.LeaderElectionRecord) {
 // Create implements resourcelock.Interface.
 func (l *lease) Create(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
 	sent := l.clock()
+
 	err := l.Interface.Create(ctx, record)
 	if err == nil {
 		l.wrote(record, sent)
 	}
+
 	return err
 }
 
@@ -90,14 +103,18 @@ func (l *lease) Update(ctx context.Context, record resourcelock.LeaderElectionRe
 	l.mu.Lock()
 	holder := l.holder
 	l.mu.Unlock()
+
 	if record.HolderIdentity == "" && holder != l.Identity() {
 		return errLeaseRefused
 	}
+
 	sent := l.clock()
+
 	err := l.Interface.Update(ctx, record)
 	if err == nil {
 		l.wrote(record, sent)
 	}
+
 	return err
 }
 
@@ -106,6 +123,7 @@ func (l *lease) Update(ctx context.Context, record resourcelock.LeaderElectionRe
 func (l *lease) wrote(record resourcelock.LeaderElectionRecord, sent time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+
 	l.holder, l.transitions, l.sent = record.HolderIdentity, record.LeaderTransitions, sent
 	l.held = record.HolderIdentity == l.Identity()
 	close(l.renewed)
@@ -118,6 +136,8 @@ func (l *lease) wrote(record resourcelock.LeaderElectionRecord, sent time.Durati
 func (l *lease) grace() (left time.Duration, renewed <-chan struct{}, over bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+
 	age := l.clock() - l.sent
+
 	return l.duration*2/3 - age, l.renewed, !l.held || age >= l.duration
 }

@@ -32,6 +32,7 @@ type Term struct {
 func WithoutElection(ctx context.Context, lead func(context.Context, *Term) error) error {
 	ctx, lose := context.WithCancelCause(ctx)
 	defer lose(nil)
+
 	return lead(ctx, &Term{lose: lose})
 }
 
@@ -49,14 +50,18 @@ func (t *Term) Hold(ctx context.Context) error {
 			t.Lose(LostLease, errors.New("the lease was not renewed in time"))
 			break
 		}
+
 		if left > 0 {
 			break
 		}
+
 		t.wait(ctx, renewed, t.lease.duration/3+left) // over by then
 	}
+
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
+
 	return nil
 }
 
@@ -66,6 +71,7 @@ func (t *Term) wait(ctx context.Context, renewed <-chan struct{}, most time.Dura
 		t.late(true)
 		defer t.late(false)
 	}
+
 	select {
 	case <-ctx.Done():
 	case <-renewed:

@@ -25,26 +25,37 @@ func PodOf(p *corev1.Pod) Pod {
 // addresses in its annotation (see claimed). If these are not available it gets others, and
 // conflict is the reason. After an error it returns the pod's earlier allocation. podsOf returns
 // the pods of a node.
-func (a *Allocator) Pod(n *corev1.Node, p *corev1.Pod, podsOf func(node string) []*corev1.Pod) (network annotation.Pod, conflict, err error) {
+func (a *Allocator) Pod(
+	n *corev1.Node,
+	p *corev1.Pod,
+	podsOf func(node string) []*corev1.Pod,
+) (network annotation.Pod, conflict, err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+
 	_ = a.holdNode(n, podsOf) // its error is returned where the node itself is looked at, which may be later
 	subnets := a.nodes.Held(n.Name)
+
 	said, err := annotation.ParseNodeSubnets(n.Annotations)
 	if err != nil {
 		return annotation.Pod{}, nil, nil // without subnets the pod has no rows
 	}
+
 	if !slices.Equal(said, subnets) {
 		return annotation.Pod{}, nil, ErrNodeBehind
 	}
+
 	pod := PodOf(p)
 	a.yield(p)
+
 	if held := a.pods.Held(pod); len(onePerSubnet(held, subnets)) != max(len(held), 1) {
 		if held == nil {
 			a.unwritten[pod] = true
 		}
+
 		conflict, err = a.allocate(n.Name, p, subnets)
 	}
+
 	return a.network(pod), conflict, err
 }
 
@@ -56,6 +67,7 @@ func (a *Allocator) yield(p *corev1.Pod) {
 	if !a.unwritten[pod] {
 		return
 	}
+
 	said, err := annotation.ParsePod(p.Annotations)
 	switch {
 	case err != nil:
@@ -70,6 +82,7 @@ func (a *Allocator) yield(p *corev1.Pod) {
 func (a *Allocator) Network(pod Pod) annotation.Pod {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+
 	return a.network(pod)
 }
 
@@ -78,12 +91,15 @@ func (a *Allocator) network(pod Pod) annotation.Pod {
 	if len(network.Addresses) == 0 {
 		return annotation.Pod{}
 	}
+
 	if network.MAC == nil {
 		network.MAC = plan.MAC(network.Addresses[0].Addr())
 	}
+
 	for _, a := range network.Addresses {
 		network.Gateways = append(network.Gateways, plan.RouterAddress(a).Addr())
 	}
+
 	return network
 }
 
@@ -92,23 +108,28 @@ func (a *Allocator) allocate(node string, p *corev1.Pod, subnets []netip.Prefix)
 	if err := a.nodes.Outside(node); err != nil {
 		return nil, err
 	}
+
 	request, err := annotation.ParseRequest(p.Annotations)
 	if err != nil {
 		return nil, err
 	}
+
 	pod, had := PodOf(p), a.network(PodOf(p))
 	if err := a.checkRequest(pod, node, request, subnets); err != nil {
 		return nil, err
 	}
+
 	if claim := a.claimed(p, subnets); claim != nil {
 		_, conflict = a.pods.Allocate(pod, subnets, claim...)
 		if conflict == nil {
 			return nil, a.holdMAC(pod, node, subnets, had.MAC, request.MAC)
 		}
 	}
+
 	if _, err := a.pods.Allocate(pod, subnets, request.Addresses...); err != nil {
 		return conflict, err
 	}
+
 	return conflict, a.holdMAC(pod, node, subnets, had.MAC, request.MAC)
 }
 
@@ -116,23 +137,29 @@ func (a *Allocator) allocate(node string, p *corev1.Pod, subnets []netip.Prefix)
 // requested ones must: in the node's subnets, at most one per subnet.
 func (a *Allocator) claimed(p *corev1.Pod, subnets []netip.Prefix) []netip.Addr {
 	said, err := annotation.ParsePod(p.Annotations)
-	if err != nil || a.pods.Held(PodOf(p)) != nil || len(onePerSubnet(said.Addresses, subnets)) != len(said.Addresses) {
+	if err != nil || a.pods.Held(PodOf(p)) != nil ||
+		len(onePerSubnet(said.Addresses, subnets)) != len(said.Addresses) {
 		return nil
 	}
+
 	var out []netip.Addr
 	for _, a := range said.Addresses {
 		out = append(out, a.Addr())
 	}
+
 	return out
 }
 
 // onePerSubnet returns the first address per subnet that is inside it and has its prefix length.
 func onePerSubnet(addresses, subnets []netip.Prefix) []netip.Prefix {
 	var out []netip.Prefix
+
 	for _, s := range subnets {
-		if i := slices.IndexFunc(addresses, func(a netip.Prefix) bool { return a.Masked() == s.Masked() }); i >= 0 {
+		if i := slices.IndexFunc(addresses,
+			func(a netip.Prefix) bool { return a.Masked() == s.Masked() }); i >= 0 {
 			out = append(out, addresses[i])
 		}
 	}
+
 	return out
 }

@@ -22,6 +22,7 @@ func TestPod(t *testing.T) {
 	first.Annotations[annotation.FirstPod] = annotation.FormatFirstPod(annotation.Pod{
 		Addresses: prefixes("10.0.0.9/28"), MAC: net.HardwareAddr{0x0a, 0x58, 10, 0, 0, 9},
 	})
+
 	chosen := []string{"10.0.0.4/28", "fd00::4/64"}
 	for _, tt := range []struct {
 		name          string
@@ -99,19 +100,25 @@ func TestPod(t *testing.T) {
 			if tt.subnets == nil {
 				tt.subnets = []string{"10.0.0.0/28", "fd00::/64"}
 			}
+
 			a, node := ipam.NewAllocator(settings()), newNode("n", 1, tt.subnets...)
 			a.Recover([]*corev1.Node{node}, nil, nil)
+
 			if _, _, err := a.Pod(node, asksFor(newPod("other", "n"), `{"mac":"02:00:00:00:00:03"}`), noPods); err != nil && tt.err == nil {
 				t.Fatal(err)
 			}
+
 			got, conflict, err := a.Pod(node, tt.pod, noPods)
 			if got.MAC.String() != tt.mac || !errors.Is(conflict, tt.conflict) || !errors.Is(err, tt.err) {
 				t.Errorf("MAC %s, conflict %v, error %v; want %s, %v, %v", got.MAC, conflict, err, tt.mac, tt.conflict, tt.err)
 			}
+
 			if diff := cmp.Diff(tt.want, text(got.Addresses)); diff != "" {
 				t.Errorf("addresses (-want +got):\n%s", diff)
 			}
+
 			a.Written(ipam.PodOf(tt.pod))
+
 			again, conflict, err := a.Pod(node, tt.pod, noPods)
 			if !slices.Equal(again.Addresses, got.Addresses) || !errors.Is(err, tt.err) || err == nil && conflict != nil {
 				t.Errorf("again: %v, conflict %v, error %v; at first %v", again.Addresses, conflict, err, got.Addresses)
@@ -123,15 +130,20 @@ func TestPod(t *testing.T) {
 // TestMalformedRequest: a pod whose request cannot be read gets nothing, and keeps what it had.
 func TestMalformedRequest(t *testing.T) {
 	a, node := ipam.NewAllocator(settings()), newNode("n", 1, "10.0.0.0/28")
+
 	malformed := asksFor(newPod("a", "n"), `{"ips":["10.0.0."]}`)
 	if got, _, err := a.Pod(node, malformed, noPods); err == nil || len(got.Addresses) != 0 {
 		t.Errorf("it gets %v, %v", got.Addresses, err)
 	}
+
 	if _, _, err := a.Pod(node, newPod("a", "n"), noPods); err != nil {
 		t.Fatal(err)
 	}
+
 	a.ReleaseNode("n")
+
 	node = newNode("n", 1, "10.0.0.16/28") // so the pod needs another address
+
 	got, _, err := a.Pod(node, malformed, noPods)
 	if err == nil || !slices.Equal(text(got.Addresses), []string{"10.0.0.3/28"}) {
 		t.Errorf("in another subnet it has %v, %v, want its address and an error", got.Addresses, err)
@@ -142,6 +154,7 @@ func TestMalformedRequest(t *testing.T) {
 func TestNodeBehind(t *testing.T) {
 	a := ipam.NewAllocator(settings())
 	a.Recover([]*corev1.Node{newNode("n", 1, "10.0.0.0/28")}, nil, nil)
+
 	if got, _, err := a.Pod(newNode("n", 1, "10.0.0.16/28"), newPod("a", "n"), noPods); !errors.Is(err, ipam.ErrNodeBehind) || len(got.Addresses) != 0 {
 		t.Errorf("%v, %v, want %v", got.Addresses, err, ipam.ErrNodeBehind)
 	}
@@ -154,10 +167,13 @@ func TestMoveIgnoresTheAnnotation(t *testing.T) {
 	if _, _, err := a.Pod(node, pod, noPods); err != nil {
 		t.Fatal(err)
 	}
+
 	a.Written(ipam.PodOf(pod))
 	a.ReleaseNode("n")
+
 	node, pod = newNode("n", 1, "10.0.0.16/28", "fd00::/64"), newPod("a", "n", "10.0.0.25/28", "fd00::9/64")
 	want := []string{"10.0.0.19/28", "fd00::3/64"}
+
 	for range 2 { // the second time it has both
 		got, conflict, err := a.Pod(node, pod, noPods)
 		if !slices.Equal(text(got.Addresses), want) || conflict != nil || err != nil {
@@ -170,6 +186,7 @@ func TestMoveIgnoresTheAnnotation(t *testing.T) {
 // that is in no annotation yet, and never before one that was written.
 func TestUnwrittenAllocationYields(t *testing.T) {
 	node := newNode("n", 1, "10.0.0.0/28")
+
 	for _, tt := range []struct {
 		name   string
 		before func(*ipam.Allocator)
@@ -205,11 +222,14 @@ func TestUnwrittenAllocationYields(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
+
 			tt.before(a)
+
 			pod := newPod("a", "n")
 			if tt.said != "" {
 				pod = newPod("a", "n", tt.said)
 			}
+
 			got, conflict, err := a.Pod(node, pod, noPods)
 			if !slices.Equal(text(got.Addresses), []string{tt.want}) || conflict != nil || err != nil {
 				t.Errorf("%v, conflict %v, error %v; want %s", got.Addresses, conflict, err, tt.want)
@@ -224,6 +244,7 @@ func TestNodesOwnMACs(t *testing.T) {
 	management, uplink := "02:00:00:00:00:01", "02:00:00:00:00:02"
 	full := newNode("n", 1, "10.0.0.0/28")
 	full.Annotations[annotation.ManagementMACs] = annotation.FormatManagementMAC(net.HardwareAddr{2, 0, 0, 0, 0, 1})
+
 	full.Annotations[annotation.GatewayConfig] = annotation.FormatGateway(annotation.Gateway{
 		Mode: annotation.GatewayModeShared, MAC: uplink, Addresses: prefixes("172.30.0.11/24"), NextHops: []netip.Addr{netip.MustParseAddr("172.30.0.1")},
 	})
@@ -233,16 +254,19 @@ func TestNodesOwnMACs(t *testing.T) {
 			s.Subnets = s.Subnets[:1]
 			a := ipam.NewAllocator(s)
 			a.Recover([]*corev1.Node{recovered}, nil, nil)
+
 			if recovered != full {
 				if _, _, err := a.Node(full, noPods); err != nil {
 					t.Fatal(err)
 				}
 			}
+
 			for mac, want := range map[string]error{management: ipam.ErrInvalid, uplink: ipam.ErrInvalid, "02:00:00:00:00:03": nil} {
 				p := asksFor(newPod("a", "n"), fmt.Sprintf(`{"mac":%q}`, mac))
 				if got, _, err := a.Pod(full, p, noPods); !errors.Is(err, want) || (len(got.Addresses) == 0) != (want != nil) {
 					t.Errorf("a pod that asks for %s gets %v, %v, want error %v", mac, got.Addresses, err, want)
 				}
+
 				a.ReleasePods("ns/a")
 			}
 		})

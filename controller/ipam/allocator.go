@@ -63,26 +63,39 @@ type Node struct {
 // If the annotation of a new node has another node's id or subnet, it gets others, and conflict is
 // the reason. A node whose subnets are outside the cluster's gets nothing. podsOf returns the pods
 // of a node.
-func (a *Allocator) Node(n *corev1.Node, podsOf func(node string) []*corev1.Pod) (node Node, conflict, err error) {
+func (a *Allocator) Node(
+	n *corev1.Node,
+	podsOf func(node string) []*corev1.Pod,
+) (node Node, conflict, err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+
 	conflict = a.holdNode(n, podsOf)
 	if err := a.nodes.Outside(n.Name); err != nil {
-		return Node{}, conflict, fmt.Errorf("%w: remove annotation %s for another, or add its network to the cluster's", err, annotation.NodeSubnets)
+		return Node{}, conflict, fmt.Errorf(
+			"%w: remove annotation %s for another, or add its network to the cluster's", err,
+			annotation.NodeSubnets,
+		)
 	}
+
 	if a.settings.Joined && a.nodes.Held(n.Name) == nil && n.Annotations[annotation.ChassisID] == "" {
 		return Node{}, conflict, nil // its administrator may have a subnet for it
 	}
+
 	if node.ID, err = a.nodes.ID(n.Name); err != nil {
 		return Node{}, conflict, err
 	}
+
 	if node.Join, err = a.join(n.Name, node.ID); err != nil {
 		return Node{}, conflict, err
 	}
+
 	if node.Subnets, err = a.nodes.Subnets(n.Name); err != nil {
 		return Node{}, conflict, err
 	}
+
 	a.macs[n.Name] = nodeMACs(n, node.Subnets)
+
 	return node, conflict, nil
 }
 
@@ -94,20 +107,25 @@ func (a *Allocator) holdNode(n *corev1.Node, podsOf func(node string) []*corev1.
 	if id, err := annotation.ParseNodeID(n.Annotations); err == nil && !a.nodes.HasID(n.Name) {
 		errs = append(errs, a.nodes.HoldID(n.Name, id))
 	}
+
 	if a.nodes.Outside(n.Name) != nil {
 		a.nodes.ReleaseSubnets(n.Name)
 	}
+
 	subnets, err := annotation.ParseNodeSubnets(n.Annotations)
 	if err != nil || a.nodes.Held(n.Name) != nil {
 		return errors.Join(errs...)
 	}
+
 	errs = append(errs, a.nodes.HoldSubnets(n.Name, subnets))
+
 	a.macs[n.Name] = nodeMACs(n, a.nodes.Held(n.Name))
 	if podsOf != nil && a.nodes.Held(n.Name) != nil {
 		pods := podsOf(n.Name)
 		slices.SortFunc(pods, older)
 		a.recoverPods(pods)
 	}
+
 	return errors.Join(errs...)
 }
 
@@ -123,12 +141,14 @@ func (a *Allocator) join(node string, id int) (join annotation.Join, err error) 
 		if err != nil {
 			return join, fmt.Errorf("allocate join address for node %q: %w", node, err)
 		}
+
 		if p.Addr().Is4() {
 			join.IPv4 = p
 		} else {
 			join.IPv6 = p
 		}
 	}
+
 	return join, nil
 }
 
@@ -136,6 +156,7 @@ func (a *Allocator) join(node string, id int) (join annotation.Join, err error) 
 func (a *Allocator) Written(pod Pod) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+
 	delete(a.unwritten, pod)
 }
 
@@ -143,7 +164,9 @@ func (a *Allocator) Written(pod Pod) {
 func (a *Allocator) ReleaseNode(name string) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+
 	delete(a.macs, name)
+
 	return a.nodes.Release(name)
 }
 
@@ -151,14 +174,17 @@ func (a *Allocator) ReleaseNode(name string) bool {
 func (a *Allocator) ReleasePods(name string, keep ...string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+
 	a.pods.Release(name, keep...)
-	maps.DeleteFunc(a.unwritten, func(p Pod, _ bool) bool { return p.Name == name && !slices.Contains(keep, p.UID) })
+	maps.DeleteFunc(a.unwritten,
+		func(p Pod, _ bool) bool { return p.Name == name && !slices.Contains(keep, p.UID) })
 }
 
 // Freed returns the addresses that were released since the last call.
 func (a *Allocator) Freed() []netip.Addr {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+
 	return a.pods.Freed()
 }
 
@@ -166,6 +192,7 @@ func (a *Allocator) Freed() []netip.Addr {
 func (a *Allocator) Nodes() []string {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+
 	return slices.Collect(maps.Keys(a.nodes.All()))
 }
 
@@ -173,10 +200,12 @@ func (a *Allocator) Nodes() []string {
 func (a *Allocator) Pods() map[Pod][]netip.Prefix {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+
 	out := map[Pod][]netip.Prefix{}
 	for _, p := range a.pods.All() {
 		out[p] = a.pods.Held(p)
 	}
+
 	return out
 }
 
@@ -200,6 +229,7 @@ func (u SubnetUsage) share() float64 {
 	if u.Room == 0 {
 		return 1
 	}
+
 	return float64(u.Used) / float64(u.Room)
 }
 
@@ -207,6 +237,7 @@ func (u SubnetUsage) share() float64 {
 func (a *Allocator) Usage(n int) Usage {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+
 	u := Usage{Nodes: a.nodes.Len(), Addresses: a.pods.Len(), Cluster: a.nodes.Capacity()}
 	for node, subnets := range a.nodes.All() {
 		for _, s := range subnets {
@@ -214,12 +245,16 @@ func (a *Allocator) Usage(n int) Usage {
 			if one.Used >= one.Room {
 				u.Full++
 			}
+
 			u.Fullest = append(u.Fullest, one)
 		}
 	}
+
 	slices.SortFunc(u.Fullest, func(x, y SubnetUsage) int {
-		return cmp.Or(cmp.Compare(y.share(), x.share()), cmp.Compare(x.Node, y.Node), x.Subnet.Addr().Compare(y.Subnet.Addr()))
+		return cmp.Or(cmp.Compare(y.share(), x.share()), cmp.Compare(x.Node, y.Node),
+			x.Subnet.Addr().Compare(y.Subnet.Addr()))
 	})
 	u.Fullest = u.Fullest[:min(n, len(u.Fullest))]
+
 	return u
 }

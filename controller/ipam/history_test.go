@@ -33,6 +33,7 @@ func TestHistories(t *testing.T) {
 		for range 300 {
 			h.step()
 			h.check()
+
 			if t.Failed() {
 				t.Fatalf("history %d", history)
 			}
@@ -56,6 +57,7 @@ func one[T any](r *rand.Rand, of map[string]*T) *T {
 	if len(of) == 0 {
 		return nil
 	}
+
 	return of[slices.Sorted(maps.Keys(of))[r.IntN(len(of))]]
 }
 
@@ -90,10 +92,12 @@ func (h *cluster) addNode() {
 	if h.nodes[name] != nil {
 		return
 	}
+
 	n := newNode(name, 0)
 	if old := h.away[name]; old != nil && h.r.IntN(4) > 0 {
 		n = old
 	}
+
 	delete(h.away, name)
 	h.nodes[name] = n
 	h.planNode(n)
@@ -103,6 +107,7 @@ func (h *cluster) removeNode(n *corev1.Node) {
 	delete(h.nodes, n.Name)
 	h.away[n.Name] = n
 	h.a.ReleaseNode(n.Name)
+
 	for _, p := range h.podsOf(n.Name) {
 		delete(h.inOVN, ipam.PodOf(p))
 		h.a.ReleasePods(ipam.PodOf(p).Name)
@@ -111,17 +116,20 @@ func (h *cluster) removeNode(n *corev1.Node) {
 
 func (h *cluster) podsOf(node string) []*corev1.Pod {
 	var out []*corev1.Pod
+
 	for _, p := range h.pods {
 		if p.Spec.NodeName == node {
 			out = append(out, p)
 		}
 	}
+
 	return out
 }
 
 func (h *cluster) addPod(n *corev1.Node) {
 	h.created++
 	p := newPod(fmt.Sprint("p", h.created), n.Name)
+
 	p.CreationTimestamp = metav1.Unix(int64(h.created), 0)
 	switch h.r.IntN(6) {
 	case 0:
@@ -133,6 +141,7 @@ func (h *cluster) addPod(n *corev1.Node) {
 	case 3:
 		p.Annotations[annotation.PodNetworks] = h.anyNetwork()
 	}
+
 	h.pods[p.Name] = p
 }
 
@@ -150,6 +159,7 @@ func (h *cluster) anyAddress() netip.Addr {
 func (h *cluster) anyNetwork() string {
 	a := h.anyAddress()
 	network := annotation.Pod{Addresses: []netip.Prefix{netip.PrefixFrom(a, 28)}, MAC: plan.MAC(a)}
+
 	switch h.r.IntN(4) {
 	case 0:
 		network.Addresses = append(network.Addresses, netip.PrefixFrom(h.anyAddress(), 28))
@@ -158,6 +168,7 @@ func (h *cluster) anyNetwork() string {
 	case 2:
 		network.MAC = net.HardwareAddr{2, 0, 0, 0, 0, byte(h.r.IntN(8))}
 	}
+
 	return annotation.FormatPod(network)
 }
 
@@ -176,6 +187,7 @@ func (h *cluster) writeNode(n *corev1.Node) {
 		h.t.Errorf("node %s: %v", n.Name, err)
 		return
 	}
+
 	n.Annotations[annotation.NodeID] = strconv.Itoa(node.ID)
 	n.Annotations[annotation.NodeSubnets] = annotation.FormatNodeSubnets(node.Subnets)
 }
@@ -186,7 +198,9 @@ func (h *cluster) planPod(p *corev1.Pod) {
 	if n == nil {
 		return
 	}
+
 	network, _, err := h.a.Pod(n, p, h.podsOf)
+
 	asked := p.Annotations[annotation.DefaultNetwork] != ""
 	switch {
 	case err != nil && !errors.Is(err, ipam.ErrNodeBehind) && !asked:
@@ -208,6 +222,7 @@ func (h *cluster) checkFull(n *corev1.Node, err error) {
 			return
 		}
 	}
+
 	h.t.Errorf("a pod on node %s gets nothing: %v", n.Name, err)
 }
 
@@ -217,15 +232,20 @@ func (h *cluster) changeLeader() {
 	for _, name := range slices.Sorted(maps.Keys(h.nodes)) {
 		h.writeNode(h.nodes[name])
 	}
+
 	h.a = ipam.NewAllocator(settings())
+
 	var ports []ipam.Port
+
 	for pod, network := range h.inOVN {
 		port := ipam.Port{Pod: pod, MAC: network.MAC}
 		for _, a := range network.Addresses {
 			port.Addresses = append(port.Addresses, a.Addr())
 		}
+
 		ports = append(ports, port)
 	}
+
 	h.a.Recover(slices.Collect(maps.Values(h.nodes)), slices.Collect(maps.Values(h.pods)), ports)
 }
 
@@ -238,24 +258,31 @@ func (h *cluster) check() {
 			if other, ok := owner[a.Addr()]; ok {
 				h.t.Errorf("%s and %s have %s", pod.Name, other.Name, a)
 			}
+
 			if owner[a.Addr()] = pod; network.Gateways[i] == a.Addr() || plan.ManagementAddress(a).Addr() == a.Addr() {
 				h.t.Errorf("%s has its node's address %s", pod.Name, a)
 			}
+
 			count++
 		}
+
 		at := h.pods[pod.Name[len("ns/"):]].Spec.NodeName + " " + network.MAC.String()
 		if other, ok := macs[at]; ok {
 			h.t.Errorf("%s and %s have %s", pod.Name, other.Name, at)
 		}
+
 		macs[at] = pod
 	}
+
 	for pod, want := range h.inOVN {
 		got := h.a.Network(pod)
+
 		lacks := func(a netip.Prefix) bool { return !slices.Contains(got.Addresses, a) }
 		if slices.ContainsFunc(want.Addresses, lacks) || !slices.Equal(got.MAC, want.MAC) {
 			h.t.Errorf("%s has %v and %s, OVN %v and %s", pod.Name, got.Addresses, got.MAC, want.Addresses, want.MAC)
 		}
 	}
+
 	if u := h.a.Usage(0); u.Addresses != count || u.Nodes != len(h.a.Nodes()) {
 		h.t.Errorf("%d addresses of %d nodes in use, want %d of %d", u.Addresses, u.Nodes, count, len(h.a.Nodes()))
 	}

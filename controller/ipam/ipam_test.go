@@ -16,6 +16,7 @@ func prefixes(list ...string) []netip.Prefix {
 	for _, s := range list {
 		out = append(out, netip.MustParsePrefix(s))
 	}
+
 	return out
 }
 
@@ -24,6 +25,7 @@ func text[T fmt.Stringer](list []T) []string {
 	for _, p := range list {
 		out = append(out, p.String())
 	}
+
 	return out
 }
 
@@ -86,16 +88,23 @@ func TestNodeSubnets(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			var got [][]string
-			var err error
+
+			var (
+				got [][]string
+				err error
+			)
+
 			for _, node := range tt.nodes {
 				var s []netip.Prefix
+
 				s, err = n.Subnets(node)
 				got = append(got, text(s))
 			}
+
 			if diff := cmp.Diff(tt.want, got); diff != "" {
 				t.Errorf("subnets (-want +got):\n%s", diff)
 			}
+
 			if !errors.Is(err, tt.err) {
 				t.Errorf("last error: %v, want %v", err, tt.err)
 			}
@@ -106,6 +115,7 @@ func TestNodeSubnets(t *testing.T) {
 // A node that goes gives its subnets back: another node gets them, and they count as free.
 func TestReleaseNode(t *testing.T) {
 	cluster := []ipam.Subnet{{Prefix: netip.MustParsePrefix("10.0.0.0/23"), HostLen: 24}, {Prefix: netip.MustParsePrefix("fd00::/63"), HostLen: 64}}
+
 	for name, release := range map[string]func(n *ipam.Nodes){
 		"the node":         func(n *ipam.Nodes) { n.Release("a") },
 		"its subnets":      func(n *ipam.Nodes) { n.ReleaseSubnets("a") },
@@ -118,19 +128,24 @@ func TestReleaseNode(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
+
 			if _, err := n.Subnets("c"); !errors.Is(err, ipam.ErrExhausted) {
 				t.Fatalf("a third node of two: %v, want %v", err, ipam.ErrExhausted)
 			}
+
 			release(n)
+
 			for p, c := range n.Capacity() {
 				if c.Used != 1 || c.Room != 2 {
 					t.Errorf("%s: %+v, want 1 of 2 in use", p, c)
 				}
 			}
+
 			got, err := n.Subnets("c")
 			if err != nil {
 				t.Fatal(err)
 			}
+
 			if diff := cmp.Diff([]string{"10.0.0.0/24", "fd00::/64"}, text(got)); diff != "" {
 				t.Errorf("subnets after the release (-want +got):\n%s", diff)
 			}
@@ -144,13 +159,16 @@ func TestReleaseReports(t *testing.T) {
 	if _, err := n.ID("numbered"); err != nil {
 		t.Fatal(err)
 	}
+
 	if _, err := n.Subnets("subnets"); err != nil {
 		t.Fatal(err)
 	}
+
 	for node, want := range map[string]bool{"numbered": true, "subnets": true, "unknown": false} {
 		if got := n.Release(node); got != want {
 			t.Errorf("release of %s: %v, want %v", node, got, want)
 		}
+
 		if n.Release(node) {
 			t.Errorf("%s had something after its release", node)
 		}
@@ -163,6 +181,7 @@ func TestUsed(t *testing.T) {
 	subnets := prefixes("10.0.1.0/24", "fd00:1::/64")
 	used := func(want int) {
 		t.Helper()
+
 		for _, s := range subnets {
 			if got := p.Used(s); got != want {
 				t.Errorf("%d addresses of %s in use, want %d", got, s, want)
@@ -170,14 +189,18 @@ func TestUsed(t *testing.T) {
 		}
 	}
 	used(0)
+
 	for i, name := range []string{"ns/a", "ns/b"} {
 		if _, err := p.Allocate(ipam.Pod{Name: name, UID: "1"}, subnets); err != nil {
 			t.Fatal(err)
 		}
+
 		used(i + 1)
 	}
+
 	p.Release("ns/a")
 	used(1)
+
 	if got := p.Used(netip.MustParsePrefix("10.0.2.0/24")); got != 0 {
 		t.Errorf("%d addresses of another subnet in use", got)
 	}
@@ -189,6 +212,7 @@ func TestExhaustedFromTheMiddle(t *testing.T) {
 	pod := func(name string) ipam.Pod { return ipam.Pod{Name: "ns/" + name, UID: "1"} }
 	allocate := func(names ...string) {
 		t.Helper()
+
 		for _, name := range names {
 			if _, err := p.Allocate(pod(name), subnets); err != nil {
 				t.Fatal(err)
@@ -198,6 +222,7 @@ func TestExhaustedFromTheMiddle(t *testing.T) {
 	allocate("a", "b", "c", "d")
 	p.Release("ns/a")
 	allocate("e") // the search for the next begins behind its address
+
 	if got, err := p.Allocate(pod("f"), subnets); !errors.Is(err, ipam.ErrExhausted) {
 		t.Errorf("%v, %v, want %v", got, err, ipam.ErrExhausted)
 	}
@@ -206,14 +231,17 @@ func TestExhaustedFromTheMiddle(t *testing.T) {
 // A pod keeps what it has of one family when it gets the other, and gets all that lack.
 func TestFurtherFamily(t *testing.T) {
 	p := ipam.NewPods()
+
 	pod := ipam.Pod{Name: "ns/a", UID: "1"}
 	if err := p.Hold(pod, prefixes("10.0.1.9/24")); err != nil {
 		t.Fatal(err)
 	}
+
 	got, err := p.Allocate(pod, prefixes("10.0.1.0/24", "fd00:1::/64"))
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	if diff := cmp.Diff([]string{"10.0.1.9/24", "fd00:1::3/64"}, text(got)); diff != "" {
 		t.Errorf("addresses (-want +got):\n%s", diff)
 	}
@@ -224,9 +252,11 @@ func TestNodeIDs(t *testing.T) {
 	if err := n.HoldID("b", 2); err != nil {
 		t.Fatal(err)
 	}
+
 	if err := n.HoldID("x", 2); !errors.Is(err, ipam.ErrTaken) {
 		t.Errorf("hold a taken id: %v, want %v", err, ipam.ErrTaken)
 	}
+
 	for _, step := range []struct {
 		node string
 		want int
@@ -236,7 +266,9 @@ func TestNodeIDs(t *testing.T) {
 			t.Errorf("id of %s: %d, %v, want %d", step.node, got, err, step.want)
 		}
 	}
+
 	n.Release("b")
+
 	if got, err := n.ID("d"); got != 2 || err != nil {
 		t.Errorf("id after a release: %d, %v, want 2", got, err)
 	}
@@ -262,16 +294,20 @@ func TestJoinAddress(t *testing.T) {
 
 func TestPods(t *testing.T) {
 	p := ipam.NewPods()
+
 	subnets := prefixes("10.244.1.0/24", "fd00:10:244:1::/64")
 	if err := p.Hold(ipam.Pod{Name: "ns/old", UID: "0"}, prefixes("10.244.1.4/24", "fd00:10:244:1::3/64")); err != nil {
 		t.Fatal(err)
 	}
+
 	allocate := func(name, uid string, want ...string) {
 		t.Helper()
+
 		got, err := p.Allocate(ipam.Pod{Name: name, UID: uid}, subnets)
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		if diff := cmp.Diff(want, text(got)); diff != "" {
 			t.Errorf("addresses of %s %s (-want +got):\n%s", name, uid, diff)
 		}
@@ -283,12 +319,15 @@ func TestPods(t *testing.T) {
 	allocate("ns/c", "1", "10.244.1.6/24", "fd00:10:244:1::6/64") // not the one just released
 	allocate("ns/b", "2", "10.244.1.7/24", "fd00:10:244:1::7/64") // a new pod of an old name
 	p.Release("ns/b", "2")
+
 	if got := p.Held(ipam.Pod{Name: "ns/b", UID: "1"}); got != nil {
 		t.Errorf("the replaced pod still has %v", got)
 	}
+
 	if err := p.Hold(ipam.Pod{Name: "ns/x", UID: "1"}, prefixes("10.244.1.99/24", "fd00:10:244:1::7/64")); !errors.Is(err, ipam.ErrTaken) {
 		t.Errorf("hold a taken address: %v, want %v", err, ipam.ErrTaken)
 	}
+
 	if got := p.Len(); got != 6 {
 		t.Errorf("addresses in use: %d, want 6", got)
 	}
@@ -307,16 +346,20 @@ func TestPodsExhaustion(t *testing.T) {
 		t.Run(tt.subnet, func(t *testing.T) {
 			p := ipam.NewPods()
 			subnets := prefixes(tt.subnet)
+
 			pod := func(i int) ipam.Pod { return ipam.Pod{Name: fmt.Sprint("ns/", i), UID: "u"} }
 			for i := range tt.room {
 				if _, err := p.Allocate(pod(i), subnets); err != nil {
 					t.Fatalf("pod %d: %v", i, err)
 				}
 			}
+
 			if _, err := p.Allocate(pod(tt.room), subnets); !errors.Is(err, ipam.ErrExhausted) {
 				t.Errorf("one more: %v, want %v", err, ipam.ErrExhausted)
 			}
+
 			p.Release("ns/0", "")
+
 			got, err := p.Allocate(pod(tt.room), subnets)
 			if err != nil || text(got)[0] != tt.first {
 				t.Errorf("after a release: %v, %v, want %s", got, err, tt.first)

@@ -19,32 +19,48 @@ import (
 func nodeMACs(n *corev1.Node, subnets []netip.Prefix) []string {
 	var out []string
 	for _, s := range subnets {
-		out = append(out, plan.MAC(plan.RouterAddress(s).Addr()).String(), plan.MAC(plan.ManagementAddress(s).Addr()).String())
+		out = append(out, plan.MAC(plan.RouterAddress(s).Addr()).String(),
+			plan.MAC(plan.ManagementAddress(s).Addr()).String())
 	}
 	// What is absent or malformed is not in use.
 	if mac, err := annotation.ParseManagementMAC(n.Annotations); err == nil {
 		out = append(out, mac.String())
 	}
+
 	if gateway, err := annotation.ParseGateway(n.Annotations); err == nil {
 		if mac, err := net.ParseMAC(gateway.MAC); err == nil {
 			out = append(out, mac.String())
 		}
 	}
+
 	return out
 }
 
 // checkMAC returns an error unless the pod may have the MAC address with the IP addresses. The MAC
 // must be unicast. It must not be the node's or another pod's, nor have the form that is reserved
 // for MACs derived from other addresses.
-func (a *Allocator) checkMAC(pod Pod, node string, subnets []netip.Prefix, mac net.HardwareAddr, addresses ...netip.Addr) error {
+func (a *Allocator) checkMAC(
+	pod Pod,
+	node string,
+	subnets []netip.Prefix,
+	mac net.HardwareAddr,
+	addresses ...netip.Addr,
+) error {
 	if err := annotation.CheckMAC(mac); err != nil {
 		return fmt.Errorf("%w: %w", ErrInvalid, err)
 	}
+
 	derived := bytes.Equal(mac[:2], plan.MAC(subnets[0].Addr())[:2])
-	own := slices.ContainsFunc(addresses, func(addr netip.Addr) bool { return bytes.Equal(plan.MAC(addr), mac) })
+
+	own := slices.ContainsFunc(addresses,
+		func(addr netip.Addr) bool { return bytes.Equal(plan.MAC(addr), mac) })
 	if derived && !own || slices.Contains(a.macs[node], mac.String()) {
-		return fmt.Errorf("%w: MAC address %s is the node's own, or kept for the address that it is made from", ErrInvalid, mac)
+		return fmt.Errorf(
+			"%w: MAC address %s is the node's own, or kept for the address that it is made from", ErrInvalid,
+			mac,
+		)
 	}
+
 	return a.pods.CheckMAC(pod, subnets[0], mac)
 }
 
@@ -54,28 +70,40 @@ func (a *Allocator) checkRequest(pod Pod, node string, r annotation.Request, sub
 	if r.MAC == nil {
 		return nil
 	}
-	first := slices.DeleteFunc(slices.Clone(r.Addresses), func(addr netip.Addr) bool { return !subnets[0].Contains(addr) })
+
+	first := slices.DeleteFunc(slices.Clone(r.Addresses),
+		func(addr netip.Addr) bool { return !subnets[0].Contains(addr) })
+
 	return a.checkMAC(pod, node, subnets, r.MAC, first...)
 }
 
 // holdMAC gives the pod, which has addresses, the first of the candidates that it may have,
 // else the one derived from its first address, else one made from its UID: derived ones of
 // IPv6 addresses may meet.
-func (a *Allocator) holdMAC(pod Pod, node string, subnets []netip.Prefix, candidates ...net.HardwareAddr) error {
+func (a *Allocator) holdMAC(
+	pod Pod,
+	node string,
+	subnets []netip.Prefix,
+	candidates ...net.HardwareAddr,
+) error {
 	var addresses []netip.Addr
 	for _, held := range a.pods.Held(pod) {
 		addresses = append(addresses, held.Addr())
 	}
+
 	derived := plan.MAC(addresses[0])
 	for _, mac := range slices.Concat(candidates, []net.HardwareAddr{derived}, madeFrom(pod.UID)) {
 		if mac == nil || a.checkMAC(pod, node, subnets, mac, addresses...) != nil {
 			continue
 		}
+
 		if addresses[0].Is4() && bytes.Equal(mac, derived) {
 			mac = nil // no two addresses have the same one
 		}
+
 		return a.pods.HoldMAC(pod, subnets[0], mac)
 	}
+
 	return fmt.Errorf("allocate MAC address for pod %s: %w", pod.Name, ErrExhausted)
 }
 
@@ -86,5 +114,6 @@ func madeFrom(uid string) []net.HardwareAddr {
 		sum := sha256.Sum256(fmt.Append(nil, uid, i))
 		out[i] = append(net.HardwareAddr{0x02}, sum[:5]...)
 	}
+
 	return out
 }

@@ -19,6 +19,7 @@ import (
 func TestMACsThatMeet(t *testing.T) {
 	subnets := []netip.Prefix{netip.MustParsePrefix("fd00::/64")}
 	first := netip.MustParsePrefix("fd00::3/64")
+
 	derived := plan.MAC(first.Addr())
 	for _, tt := range []struct {
 		name  string
@@ -35,17 +36,22 @@ func TestMACsThatMeet(t *testing.T) {
 			must(t, a.pods.Hold(pod, []netip.Prefix{first}))
 			tt.setUp(a)
 			must(t, a.holdMAC(pod, "n", subnets))
+
 			got := a.network(pod).MAC
 			if tt.mac == nil != slices.Equal(got, derived) || annotation.CheckMAC(got) != nil {
 				t.Errorf("it has %s, the derived one is %s", got, derived)
 			}
+
 			must(t, a.holdMAC(pod, "n", subnets, got))
+
 			if again := a.network(pod).MAC; !slices.Equal(got, again) {
 				t.Errorf("%s the next time, %s before", again, got)
 			}
+
 			if err := a.checkRequest(Pod{Name: "ns/c", UID: "c"}, "n", annotation.Request{Addresses: []netip.Addr{first.Addr()}, MAC: derived}, subnets); err == nil {
 				t.Error("the same may be requested")
 			}
+
 			for _, other := range []string{"fd00::4", "fd01::3"} { // another address than it is made from, one of another subnet
 				if err := a.checkRequest(pod, "n", annotation.Request{Addresses: []netip.Addr{netip.MustParseAddr(other)}, MAC: derived}, subnets); err == nil {
 					t.Errorf("%s may be requested with %s", derived, other)
@@ -69,12 +75,15 @@ func TestRecovery(t *testing.T) {
 	}
 	network := func(mac string, addresses ...string) annotation.Pod {
 		p := annotation.Pod{}
+
 		p.MAC, _ = net.ParseMAC(mac)
 		for _, a := range addresses {
 			p.Addresses = append(p.Addresses, netip.MustParsePrefix(a))
 		}
+
 		return p
 	}
+
 	odd, router, victims := "02:00:00:00:00:09", plan.MAC(netip.MustParseAddr("10.0.0.1")).String(), "10.0.0.7/24"
 	for _, tt := range []struct {
 		name, request, said, port string // MAC addresses of annotation and port
@@ -98,20 +107,26 @@ func TestRecovery(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			a := NewAllocator(Settings{Log: slog.New(slog.DiscardHandler)})
 			victim, p := pod("victim", annotation.Pod{}, ""), pod("a", network(tt.said, tt.addresses...), tt.request)
+
 			ports := []Port{{Pod: Pod{Name: "ns/victim", UID: "u-x"}, Addresses: []netip.Addr{netip.MustParseAddr("10.0.0.7")}}}
 			if tt.inOVN != nil {
 				mine := Port{Pod: Pod{Name: "ns/a", UID: "u-x"}}
+
 				mine.MAC, _ = net.ParseMAC(tt.port)
 				for _, a := range tt.inOVN {
 					mine.Addresses = append(mine.Addresses, netip.MustParseAddr(a))
 				}
+
 				ports = append(ports, mine)
 			}
+
 			a.Recover([]*corev1.Node{node}, []*corev1.Pod{p, victim}, ports) // the older first
+
 			got := a.network(PodOf(p))
 			if !slices.Equal(prefixes(got.Addresses), tt.want) || got.MAC.String() != tt.mac {
 				t.Errorf("it has %v and %q, want %v and %q", got.Addresses, got.MAC, tt.want, tt.mac)
 			}
+
 			if held := prefixes(a.pods.Held(PodOf(victim))); !slices.Equal(held, []string{victims}) {
 				t.Errorf("the victim has %v", held)
 			}
@@ -123,11 +138,13 @@ func prefixes(list []netip.Prefix) (out []string) {
 	for _, p := range list {
 		out = append(out, p.String())
 	}
+
 	return out
 }
 
 func must(t *testing.T, err error) {
 	t.Helper()
+
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -57,10 +57,13 @@ func (n *Nodes) HoldID(node string, id int) error {
 	if owner, ok := n.ids[id]; ok && owner != node {
 		return fmt.Errorf("hold node id %d for %q: %w by %q", id, node, ErrTaken, owner)
 	}
+
 	if old, ok := n.byName[node]; ok {
 		delete(n.ids, old)
 	}
+
 	n.ids[id], n.byName[node] = node, id
+
 	return nil
 }
 
@@ -75,11 +78,13 @@ func (n *Nodes) ID(node string) (int, error) {
 	if id, ok := n.byName[node]; ok {
 		return id, nil
 	}
+
 	for id := 1; id <= n.maxID; id++ {
 		if _, ok := n.ids[id]; !ok {
 			return id, n.HoldID(node, id)
 		}
 	}
+
 	return 0, fmt.Errorf("allocate node id for %q: all %d are in use: %w", node, n.maxID, ErrExhausted)
 }
 
@@ -91,14 +96,18 @@ func (n *Nodes) HoldSubnets(node string, subnets []netip.Prefix) error {
 			return fmt.Errorf("hold subnet %s for node %q: %w by %q", s, node, ErrTaken, owner)
 		}
 	}
+
 	n.ReleaseSubnets(node)
+
 	for _, s := range subnets {
 		if slices.Contains(n.held[node], s.Masked()) {
 			continue
 		}
+
 		n.parts[s.Masked()] = node
 		n.held[node] = append(n.held[node], s.Masked())
 	}
+
 	return nil
 }
 
@@ -106,11 +115,13 @@ func (n *Nodes) overlap(s netip.Prefix, except string) string {
 	if owner, ok := n.parts[s]; ok && owner != except {
 		return owner
 	}
+
 	for part, owner := range n.parts {
 		if owner != except && part.Overlaps(s) {
 			return owner
 		}
 	}
+
 	return ""
 }
 
@@ -123,9 +134,11 @@ func (n *Nodes) Outside(node string) error {
 	for _, h := range n.held[node] {
 		around := func(s Subnet) bool { return s.Prefix.Bits() <= h.Bits() && s.Prefix.Contains(h.Addr()) }
 		if slices.Contains(n.families(), h.Addr().Is4()) && !slices.ContainsFunc(n.subnets, around) {
-			return fmt.Errorf("%w: subnet %s of node %q is outside of the cluster's subnets", ErrInvalid, h, node)
+			return fmt.Errorf("%w: subnet %s of node %q is outside of the cluster's subnets", ErrInvalid, h,
+				node)
 		}
 	}
+
 	return nil
 }
 
@@ -140,8 +153,10 @@ func (n *Nodes) Capacity() map[netip.Prefix]struct{ Used, Room int } {
 				c.Used++
 			}
 		}
+
 		out[s.Prefix] = c
 	}
+
 	return out
 }
 
@@ -152,39 +167,48 @@ func (n *Nodes) All() map[string][]netip.Prefix { return n.held }
 // those it lacks allocated: the lowest that is free.
 func (n *Nodes) Subnets(node string) ([]netip.Prefix, error) {
 	have := n.held[node]
+
 	var want []netip.Prefix
+
 	for _, is4 := range n.families() {
 		if s, ok := ofFamily(have, is4); ok {
 			want = append(want, s)
 			continue
 		}
+
 		s, err := n.free(is4)
 		if err != nil {
 			return nil, fmt.Errorf("allocate subnet for node %q: %w", node, err)
 		}
+
 		want = append(want, s)
 	}
+
 	return want, n.HoldSubnets(node, want)
 }
 
 // families lists the families of the cluster in the order of its subnets.
 func (n *Nodes) families() []bool {
 	var out []bool
+
 	for _, s := range n.subnets {
 		is4 := s.Prefix.Addr().Is4()
 		if len(out) == 0 || len(out) == 1 && out[0] != is4 {
 			out = append(out, is4)
 		}
 	}
+
 	return out
 }
 
 func (n *Nodes) free(is4 bool) (netip.Prefix, error) {
 	var tried []string
+
 	for _, s := range n.subnets {
 		if s.Prefix.Addr().Is4() != is4 {
 			continue
 		}
+
 		tried = append(tried, fmt.Sprintf("%s in parts of /%d", s.Prefix, s.HostLen))
 		for part := netip.PrefixFrom(s.Prefix.Masked().Addr(), s.HostLen); part.IsValid() && s.Prefix.Contains(part.Addr()); part = next(part) {
 			if n.overlap(part, "") == "" {
@@ -192,18 +216,22 @@ func (n *Nodes) free(is4 bool) (netip.Prefix, error) {
 			}
 		}
 	}
+
 	return netip.Prefix{}, fmt.Errorf("%s: %w", strings.Join(tried, ", "), ErrExhausted)
 }
 
 // Release releases the node's allocation and reports whether it had one.
 func (n *Nodes) Release(node string) bool {
 	id, numbered := n.byName[node]
+
 	had := numbered || n.held[node] != nil
 	if numbered {
 		delete(n.ids, id)
 		delete(n.byName, node)
 	}
+
 	n.ReleaseSubnets(node)
+
 	return had
 }
 
@@ -212,6 +240,7 @@ func (n *Nodes) ReleaseSubnets(node string) {
 	for _, s := range n.held[node] {
 		delete(n.parts, s)
 	}
+
 	delete(n.held, node)
 }
 
@@ -223,8 +252,10 @@ func (n *Nodes) Len() int { return len(n.held) }
 func JoinAddress(join netip.Prefix, id int) (netip.Prefix, error) {
 	addr := offset(join.Masked().Addr(), int64(1+id))
 	if !addr.IsValid() || !join.Contains(addr) {
-		return netip.Prefix{}, fmt.Errorf("join subnet %s has no address for node id %d: %w", join, id, ErrExhausted)
+		return netip.Prefix{}, fmt.Errorf("join subnet %s has no address for node id %d: %w", join, id,
+			ErrExhausted)
 	}
+
 	return netip.PrefixFrom(addr, join.Bits()), nil
 }
 
@@ -234,10 +265,12 @@ func next(p netip.Prefix) netip.Prefix {
 	shift := uint(p.Addr().BitLen() - p.Bits())
 	n := new(big.Int).SetBytes(p.Addr().AsSlice())
 	n.Add(n, new(big.Int).Lsh(big.NewInt(1), shift))
+
 	addr := fromInt(n, p.Addr().BitLen()/8)
 	if !addr.IsValid() {
 		return netip.Prefix{}
 	}
+
 	return netip.PrefixFrom(addr, p.Bits())
 }
 
@@ -251,7 +284,9 @@ func fromInt(n *big.Int, size int) netip.Addr {
 	if n.BitLen() > size*8 {
 		return netip.Addr{}
 	}
+
 	a, _ := netip.AddrFromSlice(n.FillBytes(make([]byte, size)))
+
 	return a
 }
 
@@ -261,5 +296,6 @@ func ofFamily(prefixes []netip.Prefix, is4 bool) (netip.Prefix, bool) {
 			return p, true
 		}
 	}
+
 	return netip.Prefix{}, false
 }

@@ -39,8 +39,11 @@ type pool struct {
 // NewPods returns Pods without allocations.
 func NewPods() *Pods {
 	return &Pods{
-		pools: map[netip.Prefix]*pool{}, held: map[string]map[string][]netip.Prefix{}, owner: map[netip.Addr]Pod{},
-		macs: map[station]Pod{}, asked: map[Pod]station{},
+		pools: map[netip.Prefix]*pool{},
+		held:  map[string]map[string][]netip.Prefix{},
+		owner: map[netip.Addr]Pod{},
+		macs:  map[station]Pod{},
+		asked: map[Pod]station{},
 	}
 }
 
@@ -52,31 +55,43 @@ func (p *Pods) Hold(pod Pod, addresses []netip.Prefix) error {
 		if !usable(a.Addr(), a.Masked()) {
 			return fmt.Errorf("hold address %s for pod %s: %w: not for pods", a, pod.Name, ErrInvalid)
 		}
+
 		for _, other := range addresses[:i] {
 			if other.Masked() == a.Masked() {
-				return fmt.Errorf("hold addresses %s and %s for pod %s: %w: both in one subnet", other, a, pod.Name, ErrInvalid)
+				return fmt.Errorf("hold addresses %s and %s for pod %s: %w: both in one subnet", other, a,
+					pod.Name, ErrInvalid)
 			}
 		}
+
 		if err := p.takenByOther(pod, a.Addr()); err != nil {
 			return fmt.Errorf("hold address %s for pod %s: %w", a.Addr(), pod.Name, err)
 		}
 	}
+
 	p.releaseAddresses(pod, addresses...)
+
 	for _, a := range addresses {
 		p.owner[a.Addr()] = pod
 		p.pool(a.Masked()).used++
 	}
+
 	if p.held[pod.Name] == nil {
 		p.held[pod.Name] = map[string][]netip.Prefix{}
 	}
+
 	p.held[pod.Name][pod.UID] = addresses
+
 	return nil
 }
 
 func (p *Pods) takenByOther(pod Pod, a netip.Addr) error {
 	if owner, ok := p.owner[a]; ok && owner != pod {
-		return &UnavailableError{netip.PrefixFrom(a, a.BitLen()), fmt.Errorf("%w by pod %s", ErrTaken, owner.Name)}
+		return &UnavailableError{
+			netip.PrefixFrom(a, a.BitLen()),
+			fmt.Errorf("%w by pod %s", ErrTaken, owner.Name),
+		}
 	}
+
 	return nil
 }
 
@@ -86,26 +101,35 @@ func (p *Pods) HoldMAC(pod Pod, subnet netip.Prefix, mac net.HardwareAddr) error
 	if err := p.CheckMAC(pod, subnet, mac); err != nil {
 		return err
 	}
+
 	p.releaseMAC(pod)
+
 	if mac != nil {
 		s := station{subnet.Masked(), string(mac)}
 		p.macs[s], p.asked[pod] = pod, s
 	}
+
 	return nil
 }
 
 // CheckMAC returns the error that HoldMAC would.
 func (p *Pods) CheckMAC(pod Pod, subnet netip.Prefix, mac net.HardwareAddr) error {
 	s := station{subnet.Masked(), string(mac)}
+
 	owner, ok := p.macs[s]
 	if !ok || owner == pod {
 		return nil
 	}
+
 	until := s.subnet
 	if held := p.Held(owner); len(held) > 0 {
 		until = netip.PrefixFrom(held[0].Addr(), held[0].Addr().BitLen())
 	}
-	return &UnavailableError{until, fmt.Errorf("hold MAC address %s for pod %s: %w by pod %s", mac, pod.Name, ErrTaken, owner.Name)}
+
+	return &UnavailableError{
+		until,
+		fmt.Errorf("hold MAC address %s for pod %s: %w by pod %s", mac, pod.Name, ErrTaken, owner.Name),
+	}
 }
 
 // MAC returns the MAC address that HoldMAC recorded for the pod, nil if none.
@@ -114,6 +138,7 @@ func (p *Pods) MAC(pod Pod) net.HardwareAddr {
 	if !ok {
 		return nil
 	}
+
 	return net.HardwareAddr(s.mac)
 }
 
@@ -128,55 +153,72 @@ func (p *Pods) Allocate(pod Pod, subnets []netip.Prefix, want ...netip.Addr) ([]
 	if within(have, subnets) {
 		return have, nil
 	}
+
 	if err := fits(want, subnets); err != nil {
 		return nil, fmt.Errorf("allocate address for pod %s: %w", pod.Name, err)
 	}
-	var addresses []netip.Prefix
-	var fresh []netip.Addr
+
+	var (
+		addresses []netip.Prefix
+		fresh     []netip.Addr
+	)
+
 	for _, s := range subnets {
 		subnet := s.Masked()
+
 		if i := slices.IndexFunc(have, func(h netip.Prefix) bool { return h.Masked() == subnet }); i >= 0 {
 			addresses = append(addresses, have[i])
 			continue
 		}
+
 		a, asked := in(want, subnet)
 		if !asked {
 			var err error
 			if a, err = p.free(subnet); err != nil {
 				return nil, fmt.Errorf("allocate address for pod %s: %w", pod.Name, err)
 			}
+
 			fresh = append(fresh, a)
 		}
+
 		addresses = append(addresses, netip.PrefixFrom(a, s.Bits()))
 	}
+
 	if err := p.Hold(pod, addresses); err != nil {
 		return nil, err
 	}
+
 	for _, a := range addresses {
 		if slices.Contains(fresh, a.Addr()) {
 			p.pool(a.Masked()).last = a.Addr()
 		}
 	}
+
 	return addresses, nil
 }
 
 // fits returns ErrInvalid unless each wanted address is for pods and in a subnet of its own.
 func fits(want []netip.Addr, subnets []netip.Prefix) error {
 	taken := map[netip.Prefix]netip.Addr{}
+
 	for _, a := range want {
 		i := slices.IndexFunc(subnets, func(s netip.Prefix) bool { return s.Contains(a) })
 		if i < 0 {
 			return fmt.Errorf("%w: %s is outside of the node's subnets %v", ErrInvalid, a, subnets)
 		}
+
 		subnet := subnets[i].Masked()
 		if !usable(a, subnet) {
 			return fmt.Errorf("%w: %s of %s is not for pods", ErrInvalid, a, subnet)
 		}
+
 		if other, ok := taken[subnet]; ok {
 			return fmt.Errorf("%w: %s and %s are both in %s", ErrInvalid, other, a, subnet)
 		}
+
 		taken[subnet] = a
 	}
+
 	return nil
 }
 
@@ -186,6 +228,7 @@ func in(addrs []netip.Addr, subnet netip.Prefix) (netip.Addr, bool) {
 			return a, true
 		}
 	}
+
 	return netip.Addr{}, false
 }
 
@@ -194,11 +237,13 @@ func within(addresses, subnets []netip.Prefix) bool {
 	if len(addresses) != len(subnets) {
 		return false
 	}
+
 	for i, s := range subnets {
 		if addresses[i].Masked() != s.Masked() {
 			return false
 		}
 	}
+
 	return true
 }
 
@@ -206,21 +251,28 @@ func within(addresses, subnets []netip.Prefix) bool {
 // It never returns IPv4's broadcast address.
 func (p *Pods) free(subnet netip.Prefix) (netip.Addr, error) {
 	first := offset(subnet.Addr(), firstPodOffset)
+
 	start := first
 	if last := p.pool(subnet).last; last.IsValid() {
 		start = last.Next()
 	}
+
 	for a := start; usable(a, subnet); a = a.Next() {
 		if _, taken := p.owner[a]; !taken {
 			return a, nil
 		}
 	}
+
 	for a := first; a != start && usable(a, subnet); a = a.Next() {
 		if _, taken := p.owner[a]; !taken {
 			return a, nil
 		}
 	}
-	return netip.Addr{}, &UnavailableError{subnet, fmt.Errorf("subnet %s, %d addresses in use: %w", subnet, p.pool(subnet).used, ErrExhausted)}
+
+	return netip.Addr{}, &UnavailableError{
+		subnet,
+		fmt.Errorf("subnet %s, %d addresses in use: %w", subnet, p.pool(subnet).used, ErrExhausted),
+	}
 }
 
 // usable reports whether the address may be a pod's in the subnet.
@@ -233,6 +285,7 @@ func (p *Pods) pool(subnet netip.Prefix) *pool {
 	if p.pools[subnet] == nil {
 		p.pools[subnet] = &pool{}
 	}
+
 	return p.pools[subnet]
 }
 
@@ -264,12 +317,15 @@ func (p *Pods) releaseMAC(pod Pod) {
 func (p *Pods) releaseAddresses(pod Pod, others ...netip.Prefix) {
 	for _, a := range p.Held(pod) {
 		delete(p.owner, a.Addr())
+
 		p.pool(a.Masked()).used--
 		if !slices.Contains(others, a) {
 			p.freed = append(p.freed, a.Addr())
 		}
 	}
+
 	delete(p.held[pod.Name], pod.UID)
+
 	if len(p.held[pod.Name]) == 0 {
 		delete(p.held, pod.Name)
 	}
@@ -279,17 +335,20 @@ func (p *Pods) releaseAddresses(pod Pod, others ...netip.Prefix) {
 func (p *Pods) Freed() []netip.Addr {
 	freed := p.freed
 	p.freed = nil
+
 	return freed
 }
 
 // All returns the pods with addresses, in no order.
 func (p *Pods) All() []Pod {
 	var out []Pod
+
 	for name, byUID := range p.held {
 		for uid := range byUID {
 			out = append(out, Pod{name, uid})
 		}
 	}
+
 	return out
 }
 
@@ -301,6 +360,7 @@ func (p *Pods) Used(subnet netip.Prefix) int {
 	if pool := p.pools[subnet.Masked()]; pool != nil {
 		return pool.used
 	}
+
 	return 0
 }
 
@@ -310,9 +370,11 @@ func Capacity(subnet netip.Prefix) int {
 	if bits > 30 {
 		return 1 << 30
 	}
+
 	room := 1<<bits - firstPodOffset
 	if subnet.Addr().Is4() {
 		room-- // the broadcast address
 	}
+
 	return max(room, 0)
 }

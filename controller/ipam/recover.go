@@ -24,21 +24,26 @@ type Port struct {
 func (a *Allocator) Recover(nodes []*corev1.Node, pods []*corev1.Pod, ports []Port) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+
 	slices.SortFunc(nodes, older)
+
 	for _, n := range nodes {
 		if err := a.holdNode(n, nil); err != nil {
 			a.settings.Log.Warn("allocation found twice", "err", err)
 		}
 	}
+
 	exists := map[Pod]bool{}
 	for _, p := range pods {
 		exists[PodOf(p)] = true
 	}
+
 	for _, p := range ports {
 		if exists[p.Pod] {
 			a.ports[p.Pod] = p
 		}
 	}
+
 	slices.SortFunc(pods, older)
 	a.recoverPods(pods)
 }
@@ -52,9 +57,11 @@ func (a *Allocator) recoverPods(pods []*corev1.Pod) {
 			a.recoverPod(p, prefixed(port.Addresses, a.nodes.Held(p.Spec.NodeName)), port.MAC)
 		}
 	}
+
 	for _, p := range pods {
 		said, err := annotation.ParsePod(p.Annotations)
-		if err != nil || len(onePerSubnet(said.Addresses, a.nodes.Held(p.Spec.NodeName))) != len(said.Addresses) {
+		if err != nil ||
+			len(onePerSubnet(said.Addresses, a.nodes.Held(p.Spec.NodeName))) != len(said.Addresses) {
 			continue
 		}
 		// Only a MAC address that is requested too is more than the annotation's word.
@@ -62,6 +69,7 @@ func (a *Allocator) recoverPods(pods []*corev1.Pod) {
 		if r, err := annotation.ParseRequest(p.Annotations); err == nil && slices.Equal(r.MAC, said.MAC) {
 			mac = r.MAC
 		}
+
 		a.recoverPod(p, said.Addresses, mac)
 	}
 }
@@ -70,15 +78,19 @@ func (a *Allocator) recoverPods(pods []*corev1.Pod) {
 // yet, and the MAC address unless it has one.
 func (a *Allocator) recoverPod(p *corev1.Pod, addresses []netip.Prefix, mac net.HardwareAddr) {
 	pod, had, subnets := PodOf(p), a.network(PodOf(p)), a.nodes.Held(p.Spec.NodeName)
+
 	addresses = onePerSubnet(slices.Concat(had.Addresses, addresses), subnets)
 	if !plan.NeedsPort(p) || len(addresses) == 0 || slices.Equal(addresses, had.Addresses) {
 		return
 	}
+
 	if err := a.pods.Hold(pod, addresses); err != nil {
 		a.settings.Log.Warn("allocation found twice", "err", err)
 		return
 	}
+
 	delete(a.ports, pod)
+
 	if err := a.holdMAC(pod, p.Spec.NodeName, subnets, had.MAC, mac); err != nil {
 		a.settings.Log.Warn("no MAC address for a pod", "err", err)
 	}
@@ -87,6 +99,7 @@ func (a *Allocator) recoverPod(p *corev1.Pod, addresses []netip.Prefix, mac net.
 // prefixed returns the addresses that are in the subnets, with their prefix lengths.
 func prefixed(addresses []netip.Addr, subnets []netip.Prefix) []netip.Prefix {
 	var out []netip.Prefix
+
 	for _, a := range addresses {
 		for _, s := range subnets {
 			if s.Contains(a) {
@@ -94,5 +107,6 @@ func prefixed(addresses []netip.Addr, subnets []netip.Prefix) []netip.Prefix {
 			}
 		}
 	}
+
 	return out
 }

@@ -16,11 +16,13 @@ func addrs(list ...string) []netip.Addr {
 	for _, s := range list {
 		out = append(out, netip.MustParseAddr(s))
 	}
+
 	return out
 }
 
 func TestRequests(t *testing.T) {
 	subnets := prefixes("10.0.0.0/29", "fd00::/64")
+
 	for _, tt := range []struct {
 		name string
 		want []string
@@ -40,13 +42,16 @@ func TestRequests(t *testing.T) {
 			if err := p.Hold(ipam.Pod{Name: "ns/other", UID: "1"}, prefixes("10.0.0.4/29")); err != nil {
 				t.Fatal(err)
 			}
+
 			got, err := p.Allocate(ipam.Pod{Name: "ns/a", UID: "1"}, subnets, addrs(tt.want...)...)
 			if diff := cmp.Diff(tt.got, text(got)); diff != "" || !errors.Is(err, tt.err) {
 				t.Errorf("error %v, want %v; addresses (-want +got):\n%s", err, tt.err, diff)
 			}
+
 			if err != nil && p.Len() != 1 {
 				t.Errorf("%d addresses are held after an error, want 1", p.Len())
 			}
+
 			var unavailable *ipam.UnavailableError
 			if errors.As(err, &unavailable) != errors.Is(tt.err, ipam.ErrTaken) {
 				t.Errorf("%v: whether it goes away is wrong", err)
@@ -60,36 +65,48 @@ func TestHeldAddressesStay(t *testing.T) {
 	pod := ipam.Pod{Name: "ns/a", UID: "1"}
 	allocate := func(subnets ...string) []string {
 		t.Helper()
+
 		got, err := p.Allocate(pod, prefixes(subnets...))
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		return text(got)
 	}
 	allocate("10.0.0.0/24", "fd00::/64")
+
 	if diff := cmp.Diff([]string{"10.0.0.3/24"}, allocate("10.0.0.0/24")); diff != "" {
 		t.Errorf("after a family has gone (-want +got):\n%s", diff)
 	}
+
 	if diff := cmp.Diff(addrs("fd00::3"), p.Freed(), cmp.Comparer(func(a, b netip.Addr) bool { return a == b })); diff != "" {
 		t.Errorf("freed (-want +got):\n%s", diff)
 	}
+
 	allocate("10.0.1.0/24")
+
 	if got := p.Freed(); len(got) != 1 || got[0] != netip.MustParseAddr("10.0.0.3") {
 		t.Errorf("freed by a move: %v", got)
 	}
+
 	if err := p.Hold(pod, prefixes("10.0.1.2/24")); !errors.Is(err, ipam.ErrInvalid) {
 		t.Errorf("hold the management port's address: %v, want %v", err, ipam.ErrInvalid)
 	}
+
 	for _, two := range [][]netip.Prefix{prefixes("10.0.1.5/24", "10.0.1.6/24"), prefixes("10.0.1.5/24", "fd00::5/64", "fd00::6/64"), prefixes("10.0.1.5/24", "10.0.1.5/24")} {
 		if err := p.Hold(pod, two); !errors.Is(err, ipam.ErrInvalid) || p.Len() != 1 {
 			t.Errorf("hold %v: %v, want %v; %d addresses are held", two, err, ipam.ErrInvalid, p.Len())
 		}
 	}
+
 	p.Release("ns/a", "1")
+
 	if p.Len() != 1 {
 		t.Error("a pod to be kept was released")
 	}
+
 	p.Release("ns/a")
+
 	if p.Len() != 0 || len(p.Freed()) != 1 {
 		t.Error("a released pod has addresses")
 	}
@@ -99,28 +116,36 @@ func TestMACs(t *testing.T) {
 	p := ipam.NewPods()
 	a, b := ipam.Pod{Name: "ns/a", UID: "1"}, ipam.Pod{Name: "ns/b", UID: "1"}
 	mac := net.HardwareAddr{2, 0, 0, 0, 0, 1}
+
 	node1, node2 := netip.MustParsePrefix("10.0.0.0/24"), netip.MustParsePrefix("10.0.1.0/24")
 	if err := p.HoldMAC(a, node1, mac); err != nil {
 		t.Fatal(err)
 	}
+
 	var until *ipam.UnavailableError
 	if err := p.HoldMAC(b, node1, mac); !errors.As(err, &until) || until.For != node1 {
 		t.Errorf("the MAC of a pod without addresses: %v, for %+v, want for the subnet", err, until)
 	}
+
 	if err := p.Hold(a, prefixes("10.0.0.3/24")); err != nil {
 		t.Fatal(err)
 	}
+
 	err := p.HoldMAC(b, node1, mac)
 	if !errors.Is(err, ipam.ErrTaken) {
 		t.Errorf("another pod's: %v, want %v", err, ipam.ErrTaken)
 	}
+
 	if !errors.As(err, &until) || until.For != netip.MustParsePrefix("10.0.0.3/32") {
 		t.Errorf("taken for %+v, want for the address of the pod that has it", until)
 	}
+
 	if err := p.HoldMAC(b, node2, mac); err != nil {
 		t.Errorf("on another node: %v", err)
 	}
+
 	p.Release("ns/a")
+
 	if err := p.HoldMAC(b, node1, mac); err != nil {
 		t.Errorf("after its release: %v", err)
 	}
@@ -134,20 +159,25 @@ func TestOutsideAndCapacity(t *testing.T) {
 		if err := n.HoldSubnets(node, subnets); err != nil {
 			t.Fatal(err)
 		}
+
 		if err := n.Outside(node); errors.Is(err, ipam.ErrInvalid) != (node == "other") {
 			t.Errorf("%s outside: %v", node, err)
 		}
 	}
+
 	if err := n.HoldSubnets("all", prefixes("10.0.0.0/16")); !errors.Is(err, ipam.ErrTaken) {
 		t.Errorf("hold what others have parts of: %v, want %v", err, ipam.ErrTaken)
 	}
+
 	whole := ipam.NewNodes([]ipam.Subnet{{Prefix: netip.MustParsePrefix("10.1.0.0/24"), HostLen: 24}}, 1)
 	if err := errors.Join(whole.HoldSubnets("all", prefixes("10.1.0.0/24")), whole.Outside("all")); err != nil {
 		t.Errorf("a node that has the whole cluster subnet: %v", err)
 	}
+
 	if got := n.Capacity()[netip.MustParsePrefix("10.0.0.0/16")]; got.Used != 2 || got.Room != 256 {
 		t.Errorf("capacity %+v, want 2 of 256", got)
 	}
+
 	for subnet, want := range map[string]int{"10.0.0.0/24": 252, "10.0.0.0/29": 4, "fd00::/125": 5, "fd00::/64": 1 << 30, "fd00::/97": 1 << 30, "fd00::/98": 1<<30 - 3, "10.0.0.0/31": 0} {
 		if got := ipam.Capacity(netip.MustParsePrefix(subnet)); got != want {
 			t.Errorf("capacity of %s: %d, want %d", subnet, got, want)

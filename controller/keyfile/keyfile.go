@@ -20,15 +20,19 @@ func Read(path string) ([]byte, error) {
 	if err == nil {
 		return b, nil
 	}
+
 	info, statErr := os.Stat(path)
 	if statErr != nil {
 		return nil, err
 	}
+
 	owner := ""
 	if s, ok := info.Sys().(*syscall.Stat_t); ok {
 		owner = fmt.Sprintf(" of user %d, group %d", s.Uid, s.Gid)
 	}
-	return nil, fmt.Errorf("%w: it has mode %04o%s; this is user %d", err, info.Mode().Perm(), owner, os.Geteuid())
+
+	return nil, fmt.Errorf("%w: it has mode %04o%s; this is user %d", err, info.Mode().Perm(), owner,
+		os.Geteuid())
 }
 
 // Exposed returns what is wrong with the mode of a private key's file, "" if the mode is right or
@@ -38,5 +42,9 @@ func Exposed(path string) string {
 	if err != nil || info.Mode().Perm()&forOthers == 0 {
 		return ""
 	}
-	return fmt.Sprintf("private key %s has mode %04o: others than its owner can read it or change it; chmod 600 %s", path, info.Mode().Perm(), path)
+
+	return fmt.Sprintf(
+		"private key %s has mode %04o: others than its owner can read it or change it; chmod 600 %s", path,
+		info.Mode().Perm(), path,
+	)
 }

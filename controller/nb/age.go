@@ -20,8 +20,10 @@ func forgetsUsed(schema string) bool {
 	if len(parts) < 2 {
 		return false
 	}
+
 	major, err1 := strconv.Atoi(parts[0])
 	minor, err2 := strconv.Atoi(parts[1])
+
 	return err1 == nil && err2 == nil && (major < 7 || major == 7 && minor < 1)
 }
 
@@ -30,18 +32,22 @@ func (d *DB) suit(rows []plan.Row) []plan.Row {
 	d.mu.Lock()
 	old := d.forgetsUsed
 	d.mu.Unlock()
+
 	if !old {
 		return rows
 	}
+
 	for i, row := range rows {
 		router, is := row.(plan.LogicalRouter)
 		if !is || router.Options[plan.NeighbourAge] == "" {
 			continue
 		}
+
 		rows = slices.Clone(rows)
 		router.Options = maps.Clone(router.Options)
 		router.Options[plan.NeighbourAge] = oldNeighbourAge
 		rows[i] = router
 	}
+
 	return rows
 }

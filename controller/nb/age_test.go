@@ -13,13 +13,16 @@ func TestNeighbourAgeSuitsTheRelease(t *testing.T) {
 	} {
 		planned := []plan.Row{plan.LogicalSwitch{Name: "join"}, plan.LogicalRouter{Name: "GR_a", Options: map[string]string{plan.NeighbourAge: "60"}}, plan.LogicalRouter{Name: "r"}}
 		d := &DB{forgetsUsed: forgetsUsed(version)}
+
 		rows := d.suit(planned)
 		if got := rows[1].(plan.LogicalRouter).Options[plan.NeighbourAge]; got != want {
 			t.Errorf("schema %q: %q seconds, want %q", version, got, want)
 		}
+
 		if _, has := rows[2].(plan.LogicalRouter).Options[plan.NeighbourAge]; has {
 			t.Errorf("schema %q: a router without the option has it", version)
 		}
+
 		if planned[1].(plan.LogicalRouter).Options[plan.NeighbourAge] != "60" {
 			t.Errorf("schema %q: the plan was changed", version)
 		}

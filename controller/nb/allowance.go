@@ -38,6 +38,7 @@ func (a *Allowance) hold(key plan.Key, leaving ...string) {
 	if a.Held == nil {
 		a.Held = map[plan.Key][]string{}
 	}
+
 	a.Held[key] = append(a.Held[key], leaving...)
 }
 
@@ -55,10 +56,12 @@ func (r *balancerRow) protocol() string {
 		text, _ := r.record.columns["protocol"].(string)
 		return text
 	}
+
 	f, _ := fieldOf(r.stale.row, "protocol")
 	if f.Kind() == reflect.Pointer && !f.IsNil() {
 		f = f.Elem()
 	}
+
 	return f.String()
 }
 
@@ -79,58 +82,76 @@ func (c *vipChange) rank() int {
 	case c.had:
 		return 1
 	}
+
 	return 2
 }
 
 // restrict leaves out what exceeds the allowance of the owner's load balancers.
 func (b *batch) restrict(key plan.Key, a *Allowance) {
 	var rows []*balancerRow
+
 	for _, r := range b.records[key] {
 		if r.table == nbmodel.LoadBalancerTable {
 			want, _ := r.columns["vips"].(map[string]string)
 			rows = append(rows, &balancerRow{id: r.id, record: r, have: vipsOf(r.old), want: want})
 		}
 	}
+
 	for i := range b.stale[key] {
 		if s := &b.stale[key][i]; s.table == nbmodel.LoadBalancerTable {
 			rows = append(rows, &balancerRow{id: idOf(s.table, s.row), stale: s, have: vipsOf(s.row)})
 		}
 	}
+
 	slices.SortFunc(rows, func(x, y *balancerRow) int { return cmp.Compare(x.id, y.id) })
+
 	for _, r := range rows {
 		if r.record == nil || r.record.old == nil || !b.differs(r.record) {
 			continue
 		}
+
 		if a.Left <= 0 {
 			r.held = true
+
 			a.hold(key)
+
 			continue
 		}
+
 		for vip, backends := range r.have {
 			a.Left -= a.units(key, vip, backends, "")
 		}
 	}
+
 	next := map[*balancerRow]map[string]string{} // of the rows in which a VIP stays as it is
+
 	for _, c := range a.vipChanges(key, rows) {
 		if a.Left <= 0 || slices.ContainsFunc(c.rows, func(r *balancerRow) bool { return r.held }) {
 			a.hold(key)
+
 			if !c.has {
 				a.hold(key, c.vip)
 			}
+
 			for _, r := range c.rows {
 				if next[r] == nil {
 					next[r] = map[string]string{}
 					maps.Copy(next[r], r.want)
 				}
+
 				delete(next[r], c.vip)
+
 				if backends, had := r.have[c.vip]; had {
 					next[r][c.vip] = backends
 				}
 			}
+
 			continue
 		}
+
 		a.Left -= c.units
 	}
+
 	for _, r := range rows {
 		vips, partial := next[r]
 		switch {
@@ -150,13 +171,16 @@ func (b *batch) restrict(key plan.Key, a *Allowance) {
 // flows of all VIPs of a load balancer again if one of them changes.
 func (a *Allowance) vipChanges(key plan.Key, rows []*balancerRow) []*vipChange {
 	type identity struct{ protocol, vip string }
+
 	found := map[identity]*vipChange{}
+
 	for _, r := range rows {
 		note := func(vip string) {
 			id := identity{r.protocol(), vip}
 			if found[id] == nil {
 				found[id] = &vipChange{vip: vip}
 			}
+
 			found[id].rows = append(found[id].rows, r)
 		}
 		for vip, backends := range r.have {
@@ -164,12 +188,14 @@ func (a *Allowance) vipChanges(key plan.Key, rows []*balancerRow) []*vipChange {
 				note(vip)
 			}
 		}
+
 		for vip := range r.want {
 			if _, ok := r.have[vip]; !ok {
 				note(vip)
 			}
 		}
 	}
+
 	changes := slices.Collect(maps.Values(found))
 	for _, c := range changes {
 		for _, r := range c.rows {
@@ -179,19 +205,24 @@ func (a *Allowance) vipChanges(key plan.Key, rows []*balancerRow) []*vipChange {
 			c.units += a.units(key, c.vip, before, after)
 		}
 	}
+
 	slices.SortFunc(changes, func(x, y *vipChange) int {
-		return cmp.Or(cmp.Compare(x.rank(), y.rank()), cmp.Compare(x.rows[0].id, y.rows[0].id), cmp.Compare(x.vip, y.vip))
+		return cmp.Or(cmp.Compare(x.rank(), y.rank()), cmp.Compare(x.rows[0].id, y.rows[0].id),
+			cmp.Compare(x.vip, y.vip))
 	})
+
 	return changes
 }
 
 // units returns the units of a VIP whose backends change.
 func (a *Allowance) units(key plan.Key, vip, before, after string) float64 {
 	removed, added := differing(backendsOf(before), backendsOf(after))
+
 	units := float64(vipUnits + len(removed) + len(added))
 	if a.Share != nil {
 		units *= a.Share(key, vip)
 	}
+
 	return units
 }
 
@@ -199,6 +230,7 @@ func backendsOf(text string) []string {
 	if text == "" {
 		return nil
 	}
+
 	return strings.Split(text, ",")
 }
 
@@ -206,8 +238,10 @@ func vipsOf(m model.Model) map[string]string {
 	if m == nil {
 		return nil
 	}
+
 	f, _ := fieldOf(m, "vips")
 	vips, _ := f.Interface().(map[string]string)
+
 	return vips
 }
 
@@ -218,19 +252,24 @@ func (b *batch) differs(r *record) bool {
 	if err != nil {
 		return false // writeRecord reports it
 	}
+
 	others := slices.DeleteFunc(columns, func(column string) bool { return column == "vips" })
+
 	row, err := b.difference(r, m, others)
 	if err != nil {
 		return false // so does this
 	}
+
 	if len(row) > 0 {
 		return true
 	}
+
 	for _, p := range r.parents {
 		if !b.members.has(p, b.uuidNamed(p.parent), r.uuid) {
 			return true
 		}
 	}
+
 	return len(b.removalOps(r, b.uuidNamed)) > 0
 }
 
@@ -239,12 +278,15 @@ func (b *batch) keepVIPs(s staleRow) (*ovsdb.Operation, error) {
 	m := model.Clone(s.row)
 	f, _ := fieldOf(m, "vips")
 	f.Set(reflect.ValueOf(s.keep))
-	return b.write(&record{table: s.table, id: idOf(s.table, s.row), uuid: s.uuid, old: s.row}, m, []string{"vips"})
+
+	return b.write(&record{table: s.table, id: idOf(s.table, s.row), uuid: s.uuid, old: s.row}, m,
+		[]string{"vips"})
 }
 
 // copies returns the allowances as they are now.
 func copies(allowed map[plan.Key]*Allowance, keys []plan.Key) map[*Allowance]Allowance {
 	out := map[*Allowance]Allowance{}
+
 	for _, k := range keys {
 		if a := allowed[k]; a != nil {
 			now := *a
@@ -252,5 +294,6 @@ func copies(allowed map[plan.Key]*Allowance, keys []plan.Key) map[*Allowance]All
 			out[a] = now
 		}
 	}
+
 	return out
 }

@@ -37,9 +37,16 @@ type staleRow struct {
 
 func newBatch(conn client.Client, m *members, allowed map[plan.Key]*Allowance) *batch {
 	m.begin(conn.Cache())
+
 	return &batch{
-		cache: conn.Cache(), schema: conn.Schema(), records: map[plan.Key][]*record{},
-		stale: map[plan.Key][]staleRow{}, found: map[ref]model.Model{}, members: m, writes: map[string]model.Model{}, allowed: allowed,
+		cache:   conn.Cache(),
+		schema:  conn.Schema(),
+		records: map[plan.Key][]*record{},
+		stale:   map[plan.Key][]staleRow{},
+		found:   map[ref]model.Model{},
+		members: m,
+		writes:  map[string]model.Model{},
+		allowed: allowed,
 	}
 }
 
@@ -49,45 +56,58 @@ func (b *batch) add(key plan.Key, rows []plan.Row) error {
 	if b.cache == nil {
 		return ErrNotConnected
 	}
+
 	for _, row := range rows {
 		b.members.usage.add(key.Kind, row.Table())
 	}
+
 	have, err := b.owned(key)
 	if err != nil {
 		return err
 	}
+
 	var records []*record
+
 	for _, row := range rows {
 		if !b.hasTable(row.Table()) {
 			continue
 		}
+
 		r := newRecord(key, row)
+
 		identity := ref{r.table, r.id}
 		if !tables[r.table].hasIDs && !ownedByPort(r.table) {
 			r.old = b.lookup(identity)
 		} else if same := have[identity]; len(same) > 0 {
 			r.old, have[identity] = same[0], same[1:]
 		}
+
 		if r.old != nil {
 			r.uuid = uuidOf(r.old)
 		} else {
 			b.serial++
 			r.uuid = "row" + strconv.Itoa(b.serial)
 		}
+
 		records = append(records, r)
 	}
+
 	b.records[key] = records
+
 	for identity, rest := range have {
 		for _, m := range rest {
 			b.stale[key] = append(b.stale[key], staleRow{table: identity.table, uuid: uuidOf(m), row: m})
 		}
 	}
+
 	slices.SortFunc(b.stale[key], func(x, y staleRow) int {
 		return cmp.Or(cmp.Compare(x.table, y.table), cmp.Compare(x.uuid, y.uuid))
 	})
+
 	if a := b.allowed[key]; a != nil {
 		b.restrict(key, a)
 	}
+
 	return nil
 }
 
@@ -100,24 +120,30 @@ func (b *batch) hasColumn(table, column string) bool {
 	if row == nil {
 		return false
 	}
+
 	_, ok := layouts.of(row.Elem())[column]
+
 	return ok
 }
 
 // owned returns the rows with the owner's key, by table and ID.
 func (b *batch) owned(key plan.Key) (map[ref][]model.Model, error) {
 	have := map[ref][]model.Model{}
+
 	for _, t := range plan.Types() {
 		table := t.Table()
 		if !b.members.usage.has(key.Kind, table) {
 			continue
 		}
+
 		var found []map[string]model.Model
+
 		if tables[table].hasIDs {
 			rows, err := rowsOf(b.cache, table, key.String())
 			if err != nil {
 				return nil, err
 			}
+
 			found = append(found, rows)
 		} else if ownedByPort(table) {
 			for _, port := range plan.OwnedPorts(key) {
@@ -125,9 +151,11 @@ func (b *batch) owned(key plan.Key) (map[ref][]model.Model, error) {
 				if err != nil {
 					return nil, err
 				}
+
 				found = append(found, rows)
 			}
 		}
+
 		for _, rows := range found {
 			for _, m := range inOrder(rows) {
 				identity := ref{table, idOf(table, m)}
@@ -135,6 +163,7 @@ func (b *batch) owned(key plan.Key) (map[ref][]model.Model, error) {
 			}
 		}
 	}
+
 	return have, nil
 }
 
@@ -144,17 +173,21 @@ func (b *batch) lookup(r ref) model.Model {
 	if m, ok := b.found[r]; ok {
 		return m
 	}
+
 	b.found[r] = nil
+
 	rows, err := rowsNamed(b.cache, r.table, r.name)
 	if err != nil {
 		return nil
 	}
+
 	for _, m := range inOrder(rows) {
 		if !tables[r.table].hasIDs || externalIDs(m)[ownerID] != "" {
 			b.found[r] = m
 			break
 		}
 	}
+
 	return b.found[r]
 }
 
@@ -163,8 +196,11 @@ func (b *batch) lookup(r ref) model.Model {
 func (b *batch) operations(errs map[plan.Key]error) []ovsdb.Operation {
 	targets := b.resolve(errs)
 	resolve := func(t ref) string { return targets[t] }
+
 	var ops, removed []ovsdb.Operation
+
 	additions := map[addition][]string{}
+
 	for _, key := range slices.SortedFunc(maps.Keys(b.records), plan.Key.Compare) {
 		for _, r := range b.records[key] {
 			op, err := b.writeRecord(r, resolve)
@@ -172,20 +208,26 @@ func (b *batch) operations(errs map[plan.Key]error) []ovsdb.Operation {
 				errs[key] = err
 				continue
 			}
+
 			if op != nil {
 				ops = append(ops, *op)
 			}
+
 			for _, p := range r.parents {
 				if r.old == nil || !b.members.has(p, targets[p.parent], r.uuid) {
 					at := addition{p.parent.table, targets[p.parent], p.column}
 					additions[at] = append(additions[at], r.uuid)
 				}
 			}
+
 			removed = append(removed, b.removalOps(r, resolve)...)
 		}
 	}
+
 	ops = append(append(ops, additionOps(additions)...), removed...)
+
 	var roots []staleRow
+
 	for _, key := range slices.SortedFunc(maps.Keys(b.records), plan.Key.Compare) {
 		for _, s := range b.stale[key] {
 			if s.keep != nil {
@@ -195,8 +237,10 @@ func (b *batch) operations(errs map[plan.Key]error) []ovsdb.Operation {
 				} else if op != nil {
 					ops = append(ops, *op)
 				}
+
 				continue
 			}
+
 			b.writes[s.uuid] = nil
 			if b.schema.Tables[s.table].IsRoot {
 				roots = append(roots, s)
@@ -205,10 +249,12 @@ func (b *batch) operations(errs map[plan.Key]error) []ovsdb.Operation {
 			}
 		}
 	}
+
 	changed := changedRows(ops)
 	for _, s := range roots {
 		ops = append(ops, b.deleteRootOps(s, changed)...)
 	}
+
 	return ops
 }
 
@@ -218,20 +264,25 @@ func (b *batch) operations(errs map[plan.Key]error) []ovsdb.Operation {
 func (b *batch) resolve(errs map[plan.Key]error) map[ref]string {
 	for {
 		targets := map[ref]string{}
+
 		for _, records := range b.records {
 			for _, r := range records {
 				targets[ref{r.table, cmp.Or(r.name, r.id)}] = r.uuid
 			}
 		}
+
 		dropped := false
+
 		for key, records := range b.records {
 			if missing := b.resolveKey(records, targets); missing != nil {
 				errs[key] = &MissingRowError{missing.table, missing.name}
 				delete(b.records, key)
 				delete(b.stale, key)
+
 				dropped = true
 			}
 		}
+
 		if !dropped {
 			return targets
 		}
@@ -245,17 +296,21 @@ func (b *batch) resolveKey(records []*record, targets map[ref]string) *ref {
 				return &ref{p.parent.table + "." + p.column, p.parent.name}
 			}
 		}
+
 		for _, t := range r.targets() {
 			if targets[t] != "" {
 				continue
 			}
+
 			uuid := b.uuidNamed(t)
 			if uuid == "" {
 				return &t
 			}
+
 			targets[t] = uuid
 		}
 	}
+
 	return nil
 }
 
@@ -264,9 +319,11 @@ func (r *record) targets() []ref {
 	for _, refs := range r.refs {
 		out = append(out, refs...)
 	}
+
 	for _, p := range r.parents {
 		out = append(out, p.parent)
 	}
+
 	return out
 }
 
@@ -276,6 +333,7 @@ func (b *batch) writeRecord(r *record, resolve func(ref) string) (*ovsdb.Operati
 	if err != nil {
 		return nil, err
 	}
+
 	return b.write(r, m, columns)
 }
 
@@ -285,22 +343,32 @@ func (b *batch) write(r *record, m model.Model, columns []string) (*ovsdb.Operat
 	if err != nil {
 		return nil, fmt.Errorf("encode %s %q: %w", r.table, r.id, err)
 	}
+
 	switch {
 	case r.old == nil:
 		return &ovsdb.Operation{Op: ovsdb.OperationInsert, Table: r.table, Row: row, UUIDName: r.uuid}, nil
 	case len(row) == 0:
 		return nil, nil
 	}
+
 	b.writes[r.uuid] = m
-	return &ovsdb.Operation{Op: ovsdb.OperationUpdate, Table: r.table, Where: whereUUID(r.uuid), Row: row}, nil
+
+	return &ovsdb.Operation{
+		Op:    ovsdb.OperationUpdate,
+		Table: r.table,
+		Where: whereUUID(r.uuid),
+		Row:   row,
+	}, nil
 }
 
 // difference returns the columns of the existing row, or of an empty one, that differ from want.
 func (b *batch) difference(r *record, want model.Model, columns []string) (ovsdb.Row, error) {
 	row := ovsdb.Row{}
 	table := b.schema.Table(r.table)
+
 	for _, column := range columns {
 		f, _ := fieldOf(want, column)
+
 		schema := table.Column(column)
 		if r.old == nil {
 			if ovsdb.IsDefaultValue(schema, f.Interface()) {
@@ -309,11 +377,14 @@ func (b *batch) difference(r *record, want model.Model, columns []string) (ovsdb
 		} else if now, _ := fieldOf(r.old, column); sameColumn(now, f) {
 			continue
 		}
+
 		value, err := ovsdb.NativeToOvs(schema, f.Interface())
 		if err != nil {
 			return nil, fmt.Errorf("column %s: %w", column, err)
 		}
+
 		row[column] = value
 	}
+
 	return row, nil
 }

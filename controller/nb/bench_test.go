@@ -16,20 +16,25 @@ import (
 // again, as a restart does. Run it with -benchtime=1x.
 func BenchmarkCommit(b *testing.B) {
 	const switches = 100
+
 	for _, ports := range []int{1000, 10000} {
 		b.Run(fmt.Sprintf("ports=%d", ports), func(b *testing.B) {
 			var write, compare time.Duration
+
 			for b.Loop() {
 				db := openBench(b)
 				nodes := map[plan.Key][]plan.Row{}
+
 				for i := range switches {
 					name := fmt.Sprint("n", i)
 					nodes[plan.NodeKey(name)] = []plan.Row{plan.LogicalSwitch{Name: name}}
 				}
+
 				mustCommit(b, db, nodes)
 				write += commitPorts(b, db, ports, switches)
 				compare += commitPorts(b, db, ports, switches)
 			}
+
 			rate := func(d time.Duration) float64 { return float64(ports*b.N) / d.Seconds() }
 			b.ReportMetric(rate(write), "written/s")
 			b.ReportMetric(rate(compare), "compared/s")
@@ -39,9 +44,12 @@ func BenchmarkCommit(b *testing.B) {
 
 func commitPorts(b *testing.B, db *nb.DB, ports, switches int) time.Duration {
 	const batch = 64
+
 	start := time.Now()
+
 	for first := 0; first < ports; first += batch {
 		want := map[plan.Key][]plan.Row{}
+
 		for i := first; i < min(first+batch, ports); i++ {
 			name := fmt.Sprint("p", i)
 			address := fmt.Sprintf("0a:58:0a:00:%02x:%02x 10.0.%d.%d", i>>8, i&255, i>>8, i&255)
@@ -51,8 +59,10 @@ func commitPorts(b *testing.B, db *nb.DB, ports, switches int) time.Duration {
 				Options: map[string]string{"requested-chassis": "x", "iface-id-ver": name},
 			}}
 		}
+
 		mustCommit(b, db, want)
 	}
+
 	return time.Since(start)
 }
 
@@ -65,14 +75,18 @@ func mustCommit(b *testing.B, db *nb.DB, want map[plan.Key][]plan.Row) {
 func openBench(b *testing.B) *nb.DB {
 	db := nb.New([]string{nbtest.Start(b).Endpoint}, slog.New(slog.DiscardHandler))
 	ctx, cancel := context.WithCancel(context.Background())
+
 	done := make(chan error)
 	go func() { done <- db.Run(ctx) }()
+
 	b.Cleanup(func() {
 		cancel()
+
 		if err := <-done; err != nil {
 			b.Error(err)
 		}
 	})
 	<-db.Connected()
+
 	return db
 }

@@ -31,6 +31,7 @@ func (w watcher) updated(table string, old, now model.Model) {
 	if managedDiffer(table, old, now) && !w.echoes.written(table, now) {
 		w.notify(table, old)
 	}
+
 	w.lost(table, old, now)
 }
 
@@ -38,6 +39,7 @@ func (w watcher) deleted(table string, row model.Model) {
 	if !w.echoes.deleted(row) {
 		w.notify(table, row)
 	}
+
 	w.lost(table, row, nil)
 }
 
@@ -65,11 +67,13 @@ func (w watcher) notify(table string, row model.Model) {
 func managedDiffer(table string, old, now model.Model) bool {
 	for _, column := range tables[table].columns {
 		a, ok := fieldOf(old, column)
+
 		b, _ := fieldOf(now, column)
 		if ok && !sameColumn(a, b) {
 			return true
 		}
 	}
+
 	return !maps.Equal(externalIDs(old), externalIDs(now))
 }
 
@@ -85,9 +89,11 @@ type echoes struct {
 func (e *echoes) expect(rows map[string]model.Model) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
+
 	if e.rows == nil {
 		e.rows = map[string]model.Model{}
 	}
+
 	for uuid, m := range rows {
 		e.rows[uuid] = m
 	}
@@ -97,6 +103,7 @@ func (e *echoes) expect(rows map[string]model.Model) {
 func (e *echoes) forget(rows map[string]model.Model) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
+
 	for uuid := range rows {
 		delete(e.rows, uuid)
 	}
@@ -106,6 +113,7 @@ func (e *echoes) forget(rows map[string]model.Model) {
 func (e *echoes) reset() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
+
 	e.rows = nil
 }
 
@@ -124,7 +132,9 @@ func (e *echoes) deleted(row model.Model) bool {
 func (e *echoes) take(uuid string) (model.Model, bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
+
 	m, ok := e.rows[uuid]
 	delete(e.rows, uuid)
+
 	return m, ok
 }

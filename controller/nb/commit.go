@@ -27,57 +27,86 @@ func (d *DB) Commit(ctx context.Context, want map[plan.Key][]plan.Row) map[plan.
 
 // CommitWithin is Commit that changes no more load balancers than the allowances of their owners
 // permit. Owners may share an allowance. Owners without one are not limited.
-func (d *DB) CommitWithin(ctx context.Context, want map[plan.Key][]plan.Row, allowed map[plan.Key]*Allowance) map[plan.Key]error {
+func (d *DB) CommitWithin(
+	ctx context.Context,
+	want map[plan.Key][]plan.Row,
+	allowed map[plan.Key]*Allowance,
+) map[plan.Key]error {
 	errs := map[plan.Key]error{}
 	keys := slices.SortedFunc(maps.Keys(want), plan.Key.Compare)
+
 	conn, err := d.client()
 	if err != nil {
 		for _, k := range keys {
 			errs[k] = err
 		}
+
 		return errs
 	}
+
 	d.committing.Lock()
 	defer d.committing.Unlock()
+
 	ctx, cancel := context.WithTimeout(ctx, commitTimeout)
 	defer cancel()
+
 	d.commit(ctx, conn, keys, want, allowed, errs)
+
 	return errs
 }
 
-func (d *DB) commit(ctx context.Context, conn client.Client, keys []plan.Key, want map[plan.Key][]plan.Row, allowed map[plan.Key]*Allowance, errs map[plan.Key]error) {
+func (d *DB) commit(
+	ctx context.Context,
+	conn client.Client,
+	keys []plan.Key,
+	want map[plan.Key][]plan.Row,
+	allowed map[plan.Key]*Allowance,
+	errs map[plan.Key]error,
+) {
 	b, before := newBatch(conn, &d.members, allowed), copies(allowed, keys)
+
 	var planned []plan.Key
+
 	for _, k := range keys {
 		if err := b.add(k, d.suit(want[k])); err != nil {
 			errs[k] = err
 			continue
 		}
+
 		planned = append(planned, k)
 	}
+
 	ops := b.operations(errs)
 	planned = slices.DeleteFunc(planned, func(k plan.Key) bool { return errs[k] != nil })
+
 	if len(ops) == 0 {
 		return
 	}
+
 	if d.changed != nil {
 		d.echoes.expect(b.writes)
 	}
+
 	err := d.transact(ctx, conn, ops)
 	if err == nil {
 		return
 	}
+
 	d.echoes.forget(b.writes)
+
 	for a, was := range before {
 		*a = was
 	}
+
 	var refused *refusedError
 	if len(planned) == 1 || !errors.As(err, &refused) {
 		for _, k := range planned {
 			errs[k] = err
 		}
+
 		return
 	}
+
 	half := len(planned) / 2
 	d.commit(ctx, conn, planned[:half], want, allowed, errs)
 	d.commit(ctx, conn, planned[half:], want, allowed, errs)
@@ -92,17 +121,22 @@ func (d *DB) transact(ctx context.Context, conn client.Client, ops []ovsdb.Opera
 	head := d.head()
 	results, err := send(ctx, conn, slices.Concat(head, ops)...)
 	d.noteWrite(err)
+
 	if err == nil {
 		d.members.wrote(ops, results[len(head):])
 	}
+
 	counts := map[string]uint64{}
 	for _, op := range ops {
 		counts[op.Op]++
 	}
+
 	d.stats.count(counts, err)
+
 	if err != nil {
 		return fmt.Errorf("write to northbound database: %w", err)
 	}
+
 	return nil
 }
 
@@ -112,6 +146,7 @@ func (d *DB) head() []ovsdb.Operation {
 	if term, ok := d.claimed(); ok {
 		return []ovsdb.Operation{term.wait()}
 	}
+
 	return nil
 }
 
@@ -119,6 +154,7 @@ func refusal(err error, details []ovsdb.OperationError) error {
 	for _, d := range details {
 		err = fmt.Errorf("%w: %w", err, d)
 	}
+
 	return err
 }
 
@@ -129,30 +165,41 @@ func (d *DB) Owners() ([]plan.Key, []string, error) {
 	if err != nil {
 		return nil, nil, err
 	}
+
 	d.committing.Lock() // protects members and usage, which the next commit uses
 	defer d.committing.Unlock()
+
 	seen := map[string]map[string]bool{} // tables by owner
+
 	cache := conn.Cache()
 	if cache == nil {
 		return nil, nil, ErrNotConnected
 	}
+
 	for name := range models() {
 		table := cache.Table(name)
 		if table == nil {
 			continue
 		}
+
 		for _, row := range table.RowsShallow() {
 			if owner := ownerOf(name, row); owner != "" && owner != termOwner {
 				if seen[owner] == nil {
 					seen[owner] = map[string]bool{}
 				}
+
 				seen[owner][name] = true
 			}
 		}
 	}
+
 	d.members.learn(cache, countUsage(seen))
-	var keys []plan.Key
-	var unknown []string
+
+	var (
+		keys    []plan.Key
+		unknown []string
+	)
+
 	for _, s := range slices.Sorted(maps.Keys(seen)) {
 		if k, err := plan.ParseKey(s); err == nil {
 			keys = append(keys, k)
@@ -160,7 +207,9 @@ func (d *DB) Owners() ([]plan.Key, []string, error) {
 			unknown = append(unknown, s)
 		}
 	}
+
 	slices.SortFunc(keys, plan.Key.Compare)
+
 	return keys, unknown, nil
 }
 
@@ -188,11 +237,13 @@ func newStats() *stats { return &stats{s: Stats{Operations: map[string]uint64{}}
 func (s *stats) count(ops map[string]uint64, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+
 	s.s.Transactions++
 	if err != nil {
 		s.s.Failed++
 		return
 	}
+
 	for op, n := range ops {
 		s.s.Operations[op] += n
 	}
@@ -202,7 +253,9 @@ func (s *stats) count(ops map[string]uint64, err error) {
 func (d *DB) Stats() Stats {
 	d.stats.mu.Lock()
 	defer d.stats.mu.Unlock()
+
 	out := d.stats.s
 	out.Operations = maps.Clone(out.Operations)
+
 	return out
 }

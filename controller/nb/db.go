@@ -62,8 +62,12 @@ type DB struct {
 // uses the leader of the cluster.
 func New(endpoints []string, log *slog.Logger) *DB {
 	return &DB{
-		endpoints: endpoints, log: log, connected: make(chan struct{}, 1), stats: newStats(), echoes: &echoes{},
-		reason: errors.New("no connection was tried yet"),
+		endpoints: endpoints,
+		log:       log,
+		connected: make(chan struct{}, 1),
+		stats:     newStats(),
+		echoes:    &echoes{},
+		reason:    errors.New("no connection was tried yet"),
 	}
 }
 
@@ -91,9 +95,11 @@ func (d *DB) Ready() error {
 func (d *DB) Storage() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+
 	if d.unwritable == nil {
 		return nil
 	}
+
 	return fmt.Errorf("northbound database %s: %w", strings.Join(d.endpoints, ","), d.unwritable)
 }
 
@@ -101,6 +107,7 @@ func (d *DB) Storage() error {
 func (d *DB) noteWrite(err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+
 	if err == nil || errors.Is(err, ErrStorage) {
 		d.unwritable = err
 	}
@@ -109,15 +116,19 @@ func (d *DB) noteWrite(err error) {
 func (d *DB) client() (client.Client, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+
 	if d.conn == nil {
-		return nil, fmt.Errorf("northbound database %s: %w: %w", strings.Join(d.endpoints, ","), ErrNotConnected, d.reason)
+		return nil, fmt.Errorf("northbound database %s: %w: %w", strings.Join(d.endpoints, ","),
+			ErrNotConnected, d.reason)
 	}
+
 	return d.conn, nil
 }
 
 func (d *DB) set(conn client.Client, reason error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+
 	d.conn, d.reason, d.unwritable = conn, reason, nil
 	if conn != nil {
 		d.generation++
@@ -128,6 +139,7 @@ func (d *DB) set(conn client.Client, reason error) {
 func (d *DB) Generation() uint64 {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+
 	return d.generation
 }
 
@@ -135,31 +147,41 @@ func (d *DB) Generation() uint64 {
 // ends.
 func (d *DB) Run(ctx context.Context) error {
 	wait := backoffMin
+
 	for ctx.Err() == nil {
 		conn, lost, err := d.connect(ctx)
 		if err == nil {
 			wait = backoffMin
+
 			d.log.Info("connected to northbound database", "endpoint", conn.CurrentEndpoint())
 			d.set(conn, nil)
+
 			select {
 			case d.connected <- struct{}{}:
 			default:
 			}
+
 			err = watch(ctx, conn, lost)
 			d.set(nil, err)
 			conn.Close()
 		}
+
 		if ctx.Err() != nil {
 			break
 		}
+
 		d.set(nil, err)
-		d.log.Warn("no connection to northbound database", "endpoints", d.endpoints, "err", err, "retry", wait)
+		d.log.Warn("no connection to northbound database", "endpoints", d.endpoints, "err", err,
+			"retry", wait)
+
 		select {
 		case <-ctx.Done():
 		case <-time.After(wait):
 		}
+
 		wait = min(2*wait, backoffMax)
 	}
+
 	return nil
 }
 
@@ -170,42 +192,55 @@ func (d *DB) connect(ctx context.Context) (client.Client, <-chan struct{}, error
 	if err != nil {
 		return nil, nil, err
 	}
+
 	opts := []client.Option{client.WithLeaderOnly(len(d.endpoints) > 1), client.WithTLSConfig(files)}
 	for _, e := range d.endpoints {
 		opts = append(opts, client.WithEndpoint(e))
 	}
+
 	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
 	defer cancel()
+
 	f, err := d.fit(ctx, opts)
 	if err != nil {
 		return nil, nil, err
 	}
+
 	conn, err := client.NewOVSDBClient(f.model, opts...)
 	if err != nil {
 		return nil, nil, err
 	}
+
 	lost := make(chan struct{})
+
 	if err := conn.Connect(ctx); err != nil {
 		return nil, nil, err
 	}
+
 	cache := conn.Cache()
 	if cache == nil { // libovsdb has already dropped it
 		return nil, nil, errLost
 	}
+
 	cache.AddEventHandler(d.members.events())
+
 	if d.changed != nil {
 		d.echoes.reset()
 		cache.AddEventHandler(changes(cache, d.echoes, d.changed))
 	}
+
 	go func() {
 		<-conn.DisconnectNotify() // delivered only to a receiver that is waiting
 		close(lost)
 	}()
+
 	if _, err := conn.Monitor(ctx, conn.NewMonitor(f.monitor()...)); err != nil {
 		conn.Close()
 		return nil, nil, fmt.Errorf("monitor tables: %w", err)
 	}
+
 	d.logMissing(f)
+
 	return conn, lost, nil
 }
 
@@ -213,6 +248,7 @@ func (d *DB) connect(ctx context.Context) (client.Client, <-chan struct{}, error
 func watch(ctx context.Context, conn client.Client, lost <-chan struct{}) error {
 	tick := time.NewTicker(probeInterval)
 	defer tick.Stop()
+
 	for {
 		select {
 		case <-ctx.Done():
@@ -222,7 +258,9 @@ func watch(ctx context.Context, conn client.Client, lost <-chan struct{}) error 
 		case <-tick.C:
 			probe, cancel := context.WithTimeout(ctx, probeTimeout)
 			err := conn.Echo(probe)
+
 			cancel()
+
 			if err != nil {
 				return fmt.Errorf("probe: %w", err)
 			}

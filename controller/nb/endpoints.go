@@ -16,18 +16,24 @@ import (
 // unix:<path>, tcp:<address>:<port> or ssl:<address>:<port>.
 func Parse(address string) ([]string, error) {
 	var out []string
+
 	for e := range strings.SplitSeq(address, ",") {
 		e = strings.TrimSpace(e)
 		kind, rest, _ := strings.Cut(e, ":")
+
 		_, _, err := net.SplitHostPort(rest)
 		switch {
 		case kind == "unix" && rest != "":
 		case (kind == "tcp" || kind == "ssl") && err == nil:
 		default:
-			return nil, fmt.Errorf("parse database address %q: not unix:<path>, tcp:<address>:<port> or ssl:<address>:<port>", e)
+			return nil, fmt.Errorf(
+				"parse database address %q: not unix:<path>, tcp:<address>:<port> or ssl:<address>:<port>", e,
+			)
 		}
+
 		out = append(out, e)
 	}
+
 	return out, nil
 }
 
@@ -50,23 +56,32 @@ func (t TLS) Config(endpoints []string) (*tls.Config, error) {
 	if !slices.ContainsFunc(endpoints, isSSL) {
 		return nil, nil
 	}
+
 	if t.Key == "" || t.Certificate == "" || t.CA == "" {
-		return nil, fmt.Errorf("connect to %s: ssl requires a private key, a certificate and a CA certificate", strings.Join(endpoints, ","))
+		return nil, fmt.Errorf(
+			"connect to %s: ssl requires a private key, a certificate and a CA certificate",
+			strings.Join(endpoints, ","),
+		)
 	}
+
 	own, err := t.own()
 	if err != nil {
 		return nil, fmt.Errorf("load certificate %s with key %s: %w", t.Certificate, t.Key, err)
 	}
+
 	pem, err := keyfile.Read(t.CA)
 	if err != nil {
 		return nil, fmt.Errorf("load CA certificate: %w", err)
 	}
+
 	authorities := x509.NewCertPool()
 	if !authorities.AppendCertsFromPEM(pem) {
 		return nil, fmt.Errorf("load CA certificate %s: no certificate in it", t.CA)
 	}
+
 	return &tls.Config{
-		MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{own},
+		MinVersion:         tls.VersionTLS12,
+		Certificates:       []tls.Certificate{own},
 		InsecureSkipVerify: true, // VerifyConnection verifies the chain without the name
 		VerifyConnection:   func(s tls.ConnectionState) error { return signedBy(authorities, s.PeerCertificates) },
 	}, nil
@@ -77,10 +92,12 @@ func (t TLS) own() (tls.Certificate, error) {
 	if err != nil {
 		return tls.Certificate{}, err
 	}
+
 	certificate, err := keyfile.Read(t.Certificate)
 	if err != nil {
 		return tls.Certificate{}, err
 	}
+
 	return tls.X509KeyPair(certificate, key)
 }
 
@@ -89,6 +106,7 @@ func signedBy(authorities *x509.CertPool, chain []*x509.Certificate) error {
 	if len(chain) == 0 {
 		return errors.New("verify database server: no certificate")
 	}
+
 	between := x509.NewCertPool()
 	for _, c := range chain[1:] {
 		between.AddCert(c)
@@ -100,5 +118,6 @@ func signedBy(authorities *x509.CertPool, chain []*x509.Certificate) error {
 	if err != nil {
 		return fmt.Errorf("verify database server: %w", err)
 	}
+
 	return nil
 }

@@ -35,20 +35,26 @@ func fit(schema ovsdb.DatabaseSchema) (*fitting, error) {
 			f.missing = append(f.missing, table)
 			continue
 		}
+
 		row, removed := fitRow(columns, reflect.TypeOf(m).Elem())
 		for _, column := range removed {
 			if slices.Contains(monitored(table), column) {
 				f.missing = append(f.missing, table+"."+column)
 			}
 		}
+
 		f.tables[table] = reflect.New(row).Interface()
 	}
+
 	slices.Sort(f.missing)
+
 	var err error
 	if f.model, err = model.NewClientDBModel(database, f.tables); err != nil {
 		return nil, err
 	}
+
 	f.model.SetIndexes(f.indexes())
+
 	return f, nil
 }
 
@@ -56,19 +62,24 @@ func fit(schema ovsdb.DatabaseSchema) (*fitting, error) {
 // those columns.
 func fitRow(schema *ovsdb.TableSchema, t reflect.Type) (row reflect.Type, removed []string) {
 	var fields []reflect.StructField
+
 	for i := range t.NumField() {
 		name := t.Field(i).Tag.Get("ovsdb")
 		if column := schema.Column(name); column == nil || ovsdb.NativeType(column) != t.Field(i).Type {
 			removed = append(removed, name)
 			continue
 		}
+
 		fields = append(fields, t.Field(i))
 	}
+
 	if len(removed) == 0 {
 		return t, nil // keeps its generated methods, which are fast
 	}
+
 	row = reflect.StructOf(fields)
 	layouts.learn(row)
+
 	return row, removed
 }
 
@@ -76,16 +87,19 @@ func fitRow(schema *ovsdb.TableSchema, t reflect.Type) (row reflect.Type, remove
 func (f *fitting) indexes() map[string][]model.ClientIndex {
 	owner := model.ColumnKey{Column: "external_ids", Key: ownerID}
 	out := map[string][]model.ClientIndex{}
+
 	for table, row := range f.tables {
 		for _, key := range []model.ColumnKey{owner, {Column: "name"}, {Column: portColumn}} {
 			if key.Column == portColumn && !ownedByPort(table) {
 				continue
 			}
+
 			if _, ok := fieldOf(row, key.Column); ok {
 				out[table] = append(out[table], model.ClientIndex{Columns: []model.ColumnKey{key}})
 			}
 		}
 	}
+
 	return out
 }
 
@@ -93,15 +107,19 @@ func (f *fitting) indexes() map[string][]model.ClientIndex {
 // example "up", which northd writes to every port.
 func (f *fitting) monitor() []client.MonitorOption {
 	var out []client.MonitorOption
+
 	for _, table := range slices.Sorted(maps.Keys(f.tables)) {
 		var fields []any
+
 		for _, column := range monitored(table) {
 			if field, ok := fieldOf(f.tables[table], column); ok {
 				fields = append(fields, field.Addr().Interface())
 			}
 		}
+
 		out = append(out, client.WithTable(f.tables[table], fields...))
 	}
+
 	return out
 }
 
@@ -112,18 +130,22 @@ func (d *DB) fit(ctx context.Context, opts []client.Option) (*fitting, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	conn, err := client.NewOVSDBClient(none, opts...)
 	if err != nil {
 		return nil, err
 	}
 	defer conn.Close()
+
 	if err := conn.Connect(ctx); err != nil {
 		return nil, err
 	}
+
 	f, err := fit(conn.Schema())
 	if err != nil {
 		return nil, fmt.Errorf("fit models to schema: %w", err)
 	}
+
 	return f, nil
 }
 
@@ -139,11 +161,14 @@ func (d *DB) logMissing(f *fitting) {
 	same := slices.Equal(d.missing, f.missing)
 	d.missing, d.forgetsUsed = f.missing, forgetsUsed(f.version)
 	d.mu.Unlock()
+
 	if same {
 		return
 	}
+
 	for _, what := range f.missing {
-		d.log.Warn("northbound schema has no such table or column", "schema", f.version, "missing", what, "without", without[what])
+		d.log.Warn("northbound schema has no such table or column", "schema", f.version, "missing", what,
+			"without", without[what])
 	}
 }
 
@@ -152,5 +177,6 @@ func (d *DB) logMissing(f *fitting) {
 func (d *DB) Missing() []string {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+
 	return d.missing
 }

@@ -29,10 +29,12 @@ func TestLargestGroup(t *testing.T) {
 		addEndpoints(some[1].(*discoveryv1.EndpointSlice), 900)
 		objects = append(objects, some...)
 	}
+
 	c, err := reconcile.NewCluster(policyConfig(), objects...)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	commitAll(t, db, c)
 	node.Flows() // waits for the groups, too
 
@@ -41,6 +43,7 @@ func TestLargestGroup(t *testing.T) {
 		for line := range strings.Lines(node.Groups(version)) {
 			buckets = max(buckets, strings.Count(line, "bucket="))
 		}
+
 		if buckets != service.MaxFrontendBackends {
 			t.Errorf("%s: the largest group has %d buckets, want %d", version, buckets, service.MaxFrontendBackends)
 		}
@@ -54,6 +57,7 @@ func addEndpoints(slice *discoveryv1.EndpointSlice, n int) {
 		if slice.AddressType == discoveryv1.AddressTypeIPv6 {
 			address = fmt.Sprintf("fd00:10:244:1::%x", 0x100+i)
 		}
+
 		slice.Endpoints = append(slice.Endpoints, discoveryv1.Endpoint{Addresses: []string{address}, NodeName: new("node1")})
 	}
 }

@@ -23,14 +23,17 @@ const noMatch = "\x00"
 
 // rowsOf returns copies of the rows of a table that belong to the owner by their external_ids.
 func rowsOf(c *cache.TableCache, table, owner string) (map[string]model.Model, error) {
-	rows, err := rowsLike(c, table, map[string]any{"external_ids": map[string]string{ownerID: owner}, "name": noMatch})
+	rows, err := rowsLike(c, table,
+		map[string]any{"external_ids": map[string]string{ownerID: owner}, "name": noMatch})
 	maps.DeleteFunc(rows, func(_ string, m model.Model) bool { return externalIDs(m)[ownerID] != owner })
+
 	return rows, err
 }
 
 // rowsNamed returns copies of the rows of a table with that name.
 func rowsNamed(c *cache.TableCache, table, name string) (map[string]model.Model, error) {
-	return rowsLike(c, table, map[string]any{"external_ids": map[string]string{ownerID: noMatch}, "name": name})
+	return rowsLike(c, table,
+		map[string]any{"external_ids": map[string]string{ownerID: noMatch}, "name": name})
 }
 
 // rowsOfPort returns copies of the rows of a table that belong to the logical port.
@@ -43,12 +46,14 @@ func rowsLike(c *cache.TableCache, table string, columns map[string]any) (map[st
 	if t == nil || row == nil {
 		return nil, nil // not in the schema
 	}
+
 	m := reflect.New(row.Elem()).Interface()
 	for column, value := range columns {
 		if f, ok := fieldOf(m, column); ok {
 			assign(f, value)
 		}
 	}
+
 	return t.RowsByModels([]model.Model{m})
 }
 
@@ -58,6 +63,7 @@ func inOrder(rows map[string]model.Model) []model.Model {
 	for _, uuid := range slices.Sorted(maps.Keys(rows)) {
 		out = append(out, rows[uuid])
 	}
+
 	return out
 }
 
@@ -72,15 +78,18 @@ type named struct {
 func (n *named) get(r ref) string {
 	n.mu.Lock()
 	defer n.mu.Unlock()
+
 	return n.uuids[r]
 }
 
 func (n *named) set(r ref, uuid string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
+
 	if n.uuids == nil {
 		n.uuids = map[ref]string{}
 	}
+
 	n.uuids[r] = uuid
 }
 
@@ -88,6 +97,7 @@ func (n *named) set(r ref, uuid string) {
 func (n *named) reset() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
+
 	n.uuids = nil
 }
 
@@ -96,8 +106,10 @@ func (n *named) changed(table string, old, now model.Model) {
 	if nameOf(old) == nameOf(now) && externalIDs(old)[ownerID] == externalIDs(now)[ownerID] {
 		return
 	}
+
 	n.mu.Lock()
 	defer n.mu.Unlock()
+
 	delete(n.uuids, ref{table, nameOf(old)})
 	delete(n.uuids, ref{table, nameOf(now)})
 }
@@ -107,11 +119,14 @@ func (b *batch) uuidNamed(r ref) string {
 	if uuid := b.members.names.get(r); uuid != "" && b.cache.Table(r.table).HasRow(uuid) {
 		return uuid
 	}
+
 	m := b.lookup(r)
 	if m == nil {
 		return ""
 	}
+
 	b.members.names.set(r, uuidOf(m))
+
 	return uuidOf(m)
 }
 
@@ -122,22 +137,27 @@ func (d *DB) Chassis(key plan.Key) (string, error) {
 	if err != nil {
 		return "", err
 	}
+
 	cache := conn.Cache()
 	if cache == nil {
 		return "", ErrNotConnected
 	}
+
 	rows, err := rowsOf(cache, nbmodel.LogicalRouterTable, key.String())
 	if err != nil {
 		return "", err
 	}
+
 	for _, row := range rows {
 		f, ok := fieldOf(row, "options")
 		if !ok {
 			continue
 		}
+
 		if options, _ := f.Interface().(map[string]string); options["chassis"] != "" {
 			return options["chassis"], nil
 		}
 	}
+
 	return "", nil
 }

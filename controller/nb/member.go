@@ -35,6 +35,7 @@ type column struct {
 // begin starts a batch on a connection's cache.
 func (m *members) begin(c *cache.TableCache) {
 	m.connect(c)
+
 	for _, c := range m.columns {
 		c.fresh = false
 	}
@@ -55,6 +56,7 @@ func (m *members) connect(c *cache.TableCache) {
 func (m *members) touch(table, uuid string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+
 	for _, c := range children[table] {
 		if of := m.touched[table+"."+c.column]; of != nil {
 			of[uuid] = true
@@ -66,8 +68,10 @@ func (m *members) touch(table, uuid string) {
 func (m *members) took(kind string) map[string]bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+
 	last := m.touched[kind]
 	m.touched[kind] = map[string]bool{}
+
 	return last
 }
 
@@ -86,12 +90,14 @@ func (m *members) events() cache.EventHandler {
 // wrote touches the rows that a transaction has changed.
 func (m *members) wrote(ops []ovsdb.Operation, results []ovsdb.OperationResult) {
 	named := map[string]string{}
+
 	for i, op := range ops {
 		if op.Op == ovsdb.OperationInsert && i < len(results) {
 			named[op.UUIDName] = results[i].UUID.GoUUID
 			m.touch(op.Table, results[i].UUID.GoUUID)
 		}
 	}
+
 	for _, op := range ops {
 		for _, where := range op.Where {
 			if uuid, ok := where.Value.(ovsdb.UUID); ok {
@@ -106,6 +112,7 @@ func (m *members) wrote(ops []ovsdb.Operation, results []ovsdb.OperationResult) 
 func (m *members) learn(c *cache.TableCache, u usage) {
 	m.connect(c)
 	m.names.reset()
+
 	m.usage = u
 	for _, c := range m.columns {
 		c.whole = false
@@ -120,11 +127,13 @@ func (m *members) has(p membership, parent, uuid string) bool {
 // of returns the index of the column, given as Table.column.
 func (m *members) of(kind string) map[string][]string {
 	table, name := splitParent(kind)
+
 	c := m.columns[kind]
 	if c == nil {
 		c = &column{name: name, rows: map[string]model.Model{}, parents: map[string][]string{}}
 		m.columns[kind] = c
 	}
+
 	if rows := m.cache.Table(table); !c.fresh && rows != nil {
 		touched := m.took(kind) // before reading: a row touched later is read in the next batch
 		if few := len(touched) <= len(c.rows)/4; c.whole && few {
@@ -134,8 +143,10 @@ func (m *members) of(kind string) map[string][]string {
 		} else {
 			c.read(rows.RowsShallow())
 		}
+
 		c.fresh, c.whole = true, true
 	}
+
 	return c.parents
 }
 
@@ -158,6 +169,7 @@ func (c *column) read(rows map[string]model.Model) {
 			c.replace(uuid, was, nil)
 		}
 	}
+
 	for uuid, is := range rows {
 		if was := c.rows[uuid]; was != is {
 			c.replace(uuid, was, is)
@@ -171,13 +183,16 @@ func (c *column) replace(parent string, was, is model.Model) {
 	for _, uuid := range removed {
 		c.forget(uuid, parent)
 	}
+
 	for _, uuid := range added {
 		c.parents[uuid] = append(c.parents[uuid], parent)
 	}
+
 	if is == nil {
 		delete(c.rows, parent)
 		return
 	}
+
 	c.rows[parent] = is
 }
 
@@ -191,19 +206,24 @@ func differing(old, now []string) (removed, added []string) {
 			removed, added = append(removed, old[i]), append(added, now[i])
 		}
 	}
+
 	removed, added = append(removed, old[n:]...), append(added, now[n:]...)
 	if len(removed) == 0 || len(added) == 0 {
 		return removed, added
 	}
+
 	came := make(map[string]bool, len(added))
 	for _, uuid := range added {
 		came[uuid] = true
 	}
+
 	removed = slices.DeleteFunc(removed, func(uuid string) bool {
 		moved := came[uuid]
 		delete(came, uuid)
+
 		return moved
 	})
+
 	return removed, slices.DeleteFunc(added, func(uuid string) bool { return !came[uuid] })
 }
 
@@ -213,6 +233,7 @@ func (c *column) forget(uuid, parent string) {
 		delete(c.parents, uuid)
 		return
 	}
+
 	c.parents[uuid] = left
 }
 
@@ -220,11 +241,14 @@ func references(m model.Model, column string) []string {
 	if m == nil {
 		return nil
 	}
+
 	f, ok := fieldOf(m, column)
 	if !ok {
 		return nil
 	}
+
 	uuids, _ := f.Interface().([]string)
+
 	return uuids
 }
 
@@ -236,9 +260,12 @@ func (b *batch) removalOps(r *record, resolve func(ref) string) []ovsdb.Operatio
 	if r.old == nil || len(kinds) < 2 {
 		return nil
 	}
+
 	var ops []ovsdb.Operation
+
 	for _, kind := range kinds {
 		table, column := splitParent(kind)
+
 		planned := func(parent string) bool {
 			return slices.ContainsFunc(r.parents, func(p membership) bool {
 				return p.parent.table == table && p.column == column && resolve(p.parent) == parent
@@ -250,6 +277,7 @@ func (b *batch) removalOps(r *record, resolve func(ref) string) []ovsdb.Operatio
 			}
 		}
 	}
+
 	return ops
 }
 

@@ -22,6 +22,7 @@ func TestEveryRowHasAModel(t *testing.T) {
 			t.Errorf("models lacks %s", row.Table())
 			continue
 		}
+
 		for _, column := range tables[row.Table()].columns {
 			if _, ok := fieldOf(m, column); !ok {
 				t.Errorf("%s has no column %s", row.Table(), column)
@@ -39,6 +40,7 @@ func TestMembersFollowTheCache(t *testing.T) {
 		return &column{name: "ports", rows: map[string]model.Model{}, parents: map[string][]string{}}
 	}
 	followed, rows := column(), map[string]model.Model{}
+
 	for range 500 {
 		for range r.IntN(3) {
 			parent := fmt.Sprint("switch", r.IntN(8))
@@ -46,21 +48,28 @@ func TestMembersFollowTheCache(t *testing.T) {
 				delete(rows, parent)
 				continue
 			}
+
 			var ports []string
 			for _, p := range r.Perm(12)[:r.IntN(12)] {
 				ports = append(ports, fmt.Sprint("port", p))
 			}
+
 			rows[parent] = &nbmodel.LogicalSwitch{UUID: parent, Ports: ports}
 		}
+
 		followed.read(maps.Clone(rows))
+
 		once := column()
 		once.read(rows)
+
 		for _, c := range followed.parents {
 			slices.Sort(c)
 		}
+
 		for _, c := range once.parents {
 			slices.Sort(c)
 		}
+
 		if diff := cmp.Diff(once.parents, followed.parents); diff != "" {
 			t.Fatalf("members (-read once +followed):\n%s", diff)
 		}

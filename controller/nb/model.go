@@ -49,7 +49,9 @@ func monitored(table string) []string {
 			}
 		}
 	}
+
 	slices.Sort(out)
+
 	return slices.Compact(out)
 }
 
@@ -64,10 +66,12 @@ func ownerOf(table string, row model.Model) string {
 	if !ownedByPort(table) {
 		return externalIDs(row)[ownerID]
 	}
+
 	port, _ := fieldOf(row, portColumn)
 	if key, ok := plan.PortOwner(port.String()); ok {
 		return key.String()
 	}
+
 	return ""
 }
 
@@ -76,8 +80,10 @@ func idOf(table string, row model.Model) string {
 	if !ownedByPort(table) {
 		return cmp.Or(externalIDs(row)[rowID], nameOf(row))
 	}
+
 	port, _ := fieldOf(row, portColumn)
 	ip, _ := fieldOf(row, "ip")
+
 	return plan.StaticMACBinding{Port: port.String(), IP: ip.String()}.ID()
 }
 
@@ -90,9 +96,11 @@ func (u usage) add(kind plan.Kind, table string) {
 	if u == nil {
 		return
 	}
+
 	if u[kind] == nil {
 		u[kind] = map[string]bool{}
 	}
+
 	u[kind][table] = true
 }
 
@@ -101,14 +109,17 @@ func (u usage) has(kind plan.Kind, table string) bool { return u == nil || u[kin
 // countUsage returns the usage of the database, given the tables of each owner.
 func countUsage(owners map[string]map[string]bool) usage {
 	u := usage{}
+
 	for owner, tables := range owners {
 		k, err := plan.ParseKey(owner)
 		if err != nil {
 			continue
 		}
+
 		for table := range tables {
 			u.add(k.Kind, table)
 		}
 	}
+
 	return u
 }

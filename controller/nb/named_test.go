@@ -18,6 +18,7 @@ func TestNamedRowIsNotStale(t *testing.T) {
 	db, ctx := open(t, s), context.Background()
 	group := func(rows ...plan.Row) {
 		t.Helper()
+
 		if errs := db.Commit(ctx, map[plan.Key][]plan.Row{plan.ClusterKey(): rows}); len(errs) > 0 {
 			t.Fatal(errs)
 		}
@@ -27,6 +28,7 @@ func TestNamedRowIsNotStale(t *testing.T) {
 	put := func() error {
 		ports++
 		key := plan.PodKey("ns", strings.Repeat("p", ports))
+
 		return db.Commit(ctx, map[plan.Key][]plan.Row{key: {plan.LogicalSwitchPort{Switch: "ls", Name: key.Name, Groups: []string{"pg"}}}})[key]
 	}
 	members := func(group string) int {
@@ -35,6 +37,7 @@ func TestNamedRowIsNotStale(t *testing.T) {
 	}
 	sw := plan.LogicalSwitch{Name: "ls"}
 	group(sw, plan.PortGroup{Name: "pg"})
+
 	for want := range 3 {
 		if err := put(); err != nil || members("pg") != want+1 {
 			t.Fatalf("%v, group has %d ports, want %d", err, members("pg"), want+1)
@@ -42,11 +45,14 @@ func TestNamedRowIsNotStale(t *testing.T) {
 	}
 
 	group(sw) // deletes the group; another one gets its name below
+
 	var missing *nb.MissingRowError
 	if err := put(); !errors.As(err, &missing) {
 		t.Fatalf("deleted group: error %v, want MissingRowError", err)
 	}
+
 	group(sw, plan.PortGroup{Name: "pg"})
+
 	if err := put(); err != nil || members("pg") != 1 {
 		t.Fatalf("new group of that name: %v, it has %d ports, want 1", err, members("pg"))
 	}

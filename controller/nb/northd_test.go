@@ -20,10 +20,12 @@ func TestNorthdTakesPlans(t *testing.T) {
 	ovn := nbtest.StartOVN(t)
 	ovn.AddChassis("node1")
 	db := open(t, ovn.Server)
+
 	var objects []runtime.Object
 	for _, golden := range []string{"service-node-port", "service-ports", "service-dual-stack", "service-no-endpoints", "service-affinity", "pods", "node"} {
 		objects = append(objects, goldenObjects(t, golden)...)
 	}
+
 	c, err := reconcile.NewCluster(plan.Config{
 		ClusterCIDRs: []netip.Prefix{netip.MustParsePrefix("10.244.0.0/16"), netip.MustParsePrefix("fd00:10:244::/48")},
 		ServiceCIDRs: []netip.Prefix{netip.MustParsePrefix("10.96.0.0/16"), netip.MustParsePrefix("fd00:10:96::/112")},
@@ -33,17 +35,22 @@ func TestNorthdTakesPlans(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	want := map[plan.Key][]plan.Row{}
+
 	for _, k := range c.Keys() {
 		if rows, err := plan.Rows(c, k); err == nil {
 			want[k] = rows
 		}
 	}
+
 	commit(t, db, want)
 	ovn.Sync()
+
 	for _, w := range ovn.Warnings() {
 		t.Errorf("northd: %s", w)
 	}
+
 	flows := ovn.Flows()
 	for what, text := range map[string]string{
 		"SNAT to ports reserved for OVN":    "ct_snat(172.30.0.11,49152-65535)",
@@ -68,22 +75,28 @@ func TestNorthdTakesPlans(t *testing.T) {
 // goldenObjects returns the objects of one of the plan's goldens.
 func goldenObjects(t *testing.T, name string) []runtime.Object {
 	t.Helper()
+
 	archive, err := txtar.ParseFile("../plan/testdata/" + name + ".txtar")
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	var out []runtime.Object
+
 	for _, f := range archive.Files {
 		if f.Name != "objects" {
 			continue
 		}
+
 		for doc := range strings.SplitSeq(string(f.Data), "\n---\n") {
 			obj, _, err := scheme.Codecs.UniversalDeserializer().Decode([]byte(doc), nil, nil)
 			if err != nil {
 				t.Fatal(err)
 			}
+
 			out = append(out, obj)
 		}
 	}
+
 	return out
 }

@@ -29,19 +29,25 @@ func policyConfig() plan.Config {
 // commitGolden commits the planned rows of the golden's objects and returns all of them.
 func commitGolden(t *testing.T, ovn *nbtest.OVN, name string) []plan.Row {
 	t.Helper()
+
 	c, err := reconcile.NewCluster(policyConfig(), goldenObjects(t, name)...)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	db := open(t, ovn.Server)
 	want := map[plan.Key][]plan.Row{}
+
 	var all []plan.Row
+
 	for _, k := range c.Keys() {
 		want[k], _ = plan.Rows(c, k) // rows lack malformed parts
 		all = append(all, want[k]...)
 	}
+
 	commit(t, db, want)
 	ovn.Sync()
+
 	return all
 }
 
@@ -52,16 +58,19 @@ func TestOVNTakesPolicies(t *testing.T) {
 	if err != nil || len(files) == 0 {
 		t.Fatalf("no goldens: %v", err)
 	}
+
 	for _, file := range files {
 		name := strings.TrimSuffix(filepath.Base(file), ".txtar")
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			ovn := nbtest.StartOVN(t)
 			ovn.AddChassis("node1")
+
 			rows := commitGolden(t, ovn, name)
 			for _, w := range ovn.Warnings() {
 				t.Errorf("northd: %s", w)
 			}
+
 			for _, r := range rows {
 				if g, ok := r.(plan.PortGroup); ok {
 					for _, suffix := range []string{"_ip4", "_ip6"} {
@@ -71,6 +80,7 @@ func TestOVNTakesPolicies(t *testing.T) {
 					}
 				}
 			}
+
 			out := ovn.Trace("node1", `inport == "stor-node1" && eth.src == 0a:58:0a:f4:01:01 && ip4 && ip.ttl == 64`)
 			if strings.Contains(out, "WARN") || strings.Contains(out, "ERR") || strings.Contains(out, "rror") {
 				t.Errorf("ovn-trace: %s", out)
@@ -87,6 +97,7 @@ func TestPolicyTraces(t *testing.T) {
 		"policy-peers":        {"prod_db": 3, "prod_web": 4, "other_web": 5, "other_plain": 6},
 		"policy-named-ports":  {"ns_a": 3, "ns_b": 4, "ns_none": 5, "ns_client": 6, "other_c": 7, "other_sidecar": 8},
 	}
+
 	const node = "10.244.1.2" // its management port
 	for golden, flows := range map[string][]struct {
 		from, to, packet string
@@ -137,12 +148,15 @@ func TestPolicyTraces(t *testing.T) {
 			ovn := nbtest.StartOVN(t)
 			ovn.AddChassis("node1")
 			commitGolden(t, ovn, golden)
+
 			for _, f := range flows {
 				out := ovn.Trace("node1", packet(pods[golden], f.from, f.to, f.packet))
+
 				arrives := fmt.Sprintf("output to %q", f.to)
 				if pods[golden][f.to] == 0 {
 					arrives = `ingress(dp="ovn_cluster_router"`
 				}
+
 				if passes := strings.Contains(out, arrives); passes != f.passes {
 					t.Errorf("%s to %s, %s: passes is %t, want %t:\n%s", f.from, f.to, f.packet, passes, f.passes, out)
 				}
@@ -157,10 +171,12 @@ func packet(pods map[string]int, from, to, what string) string {
 	if last, ok := pods[from]; ok {
 		port, mac, address = from, fmt.Sprintf("0a:58:0a:f4:01:%02x", last), fmt.Sprintf("10.244.1.%d", last)
 	}
+
 	toMAC, toAddress := "0a:58:0a:f4:01:01", to
 	if last, ok := pods[to]; ok {
 		toMAC, toAddress = fmt.Sprintf("0a:58:0a:f4:01:%02x", last), fmt.Sprintf("10.244.1.%d", last)
 	}
+
 	return fmt.Sprintf("inport == %q && eth.src == %s && eth.dst == %s && ip4.src == %s && ip4.dst == %s && ip.ttl == 64 && %s",
 		port, mac, toMAC, address, toAddress, what)
 }
@@ -176,12 +192,14 @@ func TestPodGroupChangeUpdatesOnlyGroups(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		want := map[plan.Key][]plan.Row{}
 		for _, k := range c.Keys() {
 			if want[k], err = plan.Rows(c, k); err != nil {
 				t.Fatal(err)
 			}
 		}
+
 		return want
 	}
 	commit(t, db, rowsOf(objects))
@@ -191,15 +209,19 @@ func TestPodGroupChangeUpdatesOnlyGroups(t *testing.T) {
 	setLabels(relabelled, map[string]string{"app": "db"})
 	objects[i] = relabelled
 	commit(t, db, rowsOf(objects))
+
 	after := db.Stats().Operations
 	if after["mutate"] != before["mutate"]+1 || after["update"] != before["update"] || after["insert"] != before["insert"] || after["delete"] != before["delete"] {
 		t.Errorf("operations before %v, after %v: want one mutation, of the group of the peers of both", before, after)
 	}
+
 	uuid := server.Nbctl("--bare", "--columns=_uuid", "find", "Logical_Switch_Port", "name=other_web")
 	if got := server.Nbctl("--bare", "--columns=external_ids", "find", "Port_Group", "ports{>=}"+uuid); strings.Contains(got, "NotIn") || !strings.Contains(got, "team=b") {
 		t.Errorf("groups of other_web: %s", got)
 	}
+
 	commit(t, db, rowsOf(objects))
+
 	if again := db.Stats().Transactions; again != 2 {
 		t.Errorf("%d transactions, want 2: no row changed", again)
 	}
@@ -210,6 +232,7 @@ func nameOf(o runtime.Object) string {
 	if err != nil {
 		return ""
 	}
+
 	return m.GetNamespace() + "/" + m.GetName()
 }
 

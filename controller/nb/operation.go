@@ -14,15 +14,22 @@ type addition struct{ table, uuid, column string }
 
 func additionOps(additions map[addition][]string) []ovsdb.Operation {
 	compare := func(a, b addition) int {
-		return cmp.Or(cmp.Compare(a.table, b.table), cmp.Compare(a.uuid, b.uuid), cmp.Compare(a.column, b.column))
+		return cmp.Or(cmp.Compare(a.table, b.table), cmp.Compare(a.uuid, b.uuid),
+			cmp.Compare(a.column, b.column))
 	}
+
 	var ops []ovsdb.Operation
 	for _, at := range slices.SortedFunc(maps.Keys(additions), compare) {
 		ops = append(ops, ovsdb.Operation{
-			Op: ovsdb.OperationMutate, Table: at.table, Where: whereUUID(at.uuid),
-			Mutations: []ovsdb.Mutation{*ovsdb.NewMutation(at.column, ovsdb.MutateOperationInsert, uuidSet(additions[at]...))},
+			Op:    ovsdb.OperationMutate,
+			Table: at.table,
+			Where: whereUUID(at.uuid),
+			Mutations: []ovsdb.Mutation{
+				*ovsdb.NewMutation(at.column, ovsdb.MutateOperationInsert, uuidSet(additions[at]...)),
+			},
 		})
 	}
+
 	return ops
 }
 
@@ -40,12 +47,15 @@ func (b *batch) deleteRootOps(s staleRow, changed map[string]bool) []ovsdb.Opera
 	if len(changed) > 0 {
 		ops = b.removals(s, func(parent string) bool { return changed[parent] })
 	}
+
 	ops = append(ops, b.orphanOps(s)...)
+
 	return append(ops, ovsdb.Operation{Op: ovsdb.OperationDelete, Table: s.table, Where: whereUUID(s.uuid)})
 }
 
 func (b *batch) removals(s staleRow, from func(parent string) bool) []ovsdb.Operation {
 	var ops []ovsdb.Operation
+
 	for _, kind := range tables[s.table].parents {
 		table, column := splitParent(kind)
 		for _, parent := range slices.Sorted(slices.Values(b.members.of(kind)[s.uuid])) {
@@ -54,12 +64,14 @@ func (b *batch) removals(s staleRow, from func(parent string) bool) []ovsdb.Oper
 			}
 		}
 	}
+
 	return ops
 }
 
 // changedRows returns the UUIDs of rows that the operations update or mutate.
 func changedRows(ops []ovsdb.Operation) map[string]bool {
 	changed := map[string]bool{}
+
 	for _, op := range ops {
 		for _, where := range op.Where {
 			if uuid, ok := where.Value.(ovsdb.UUID); ok {
@@ -67,6 +79,7 @@ func changedRows(ops []ovsdb.Operation) map[string]bool {
 			}
 		}
 	}
+
 	return changed
 }
 
@@ -75,29 +88,35 @@ func changedRows(ops []ovsdb.Operation) map[string]bool {
 // a pod's port does not remove the port from its other groups.
 func (b *batch) orphanOps(s staleRow) []ovsdb.Operation {
 	var ops []ovsdb.Operation
+
 	for _, child := range slices.Sorted(maps.Keys(tables)) {
 		for _, kind := range tables[child].parents {
-			if table, column := splitParent(kind); table == s.table && !b.schema.Tables[child].IsRoot && !b.weak(table, column) {
+			if table, column := splitParent(kind); table == s.table && !b.schema.Tables[child].IsRoot &&
+				!b.weak(table, column) {
 				for _, uuid := range b.members.children(kind, s.uuid) {
 					ops = append(ops, b.forgetOps(child, uuid)...)
 				}
 			}
 		}
 	}
+
 	return ops
 }
 
 func (b *batch) forgetOps(child, uuid string) []ovsdb.Operation {
 	var ops []ovsdb.Operation
+
 	for _, kind := range tables[child].parents {
 		table, column := splitParent(kind)
 		if !b.weak(table, column) {
 			continue
 		}
+
 		for _, parent := range slices.Sorted(slices.Values(b.members.of(kind)[uuid])) {
 			ops = append(ops, removal(table, parent, column, uuid))
 		}
 	}
+
 	return ops
 }
 
@@ -107,7 +126,9 @@ func (b *batch) weak(table, column string) bool {
 	if c == nil || c.TypeObj == nil || c.TypeObj.Key == nil {
 		return false
 	}
+
 	kind, err := c.TypeObj.Key.RefType()
+
 	return err == nil && kind == ovsdb.Weak
 }
 
@@ -120,6 +141,7 @@ func uuidSet(uuids ...string) ovsdb.OvsSet {
 	for _, u := range uuids {
 		set.GoSet = append(set.GoSet, ovsdb.UUID{GoUUID: u})
 	}
+
 	return set
 }
 

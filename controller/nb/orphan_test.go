@@ -23,6 +23,7 @@ func TestCommitDeletesOrphans(t *testing.T) {
 		plan.SelectorKey("pods"): group("1"), plan.PodKey("ns", "n1"): pod("n1"), plan.PodKey("ns", "n2"): pod("n2"),
 	})
 	commit(t, db, map[plan.Key][]plan.Row{plan.NodeKey("n1"): nil, plan.SelectorKey("pods"): group("2")})
+
 	ports := s.Nbctl("--bare", "--columns=_uuid", "list", "logical_switch_port")
 	if got := s.Nbctl("--bare", "--columns=ports", "list", "port_group"); got != ports || got == "" {
 		t.Errorf("members of the group: %q, existing ports: %q", got, ports)
@@ -40,6 +41,7 @@ func TestCommitOfDeletedGroupKeepsOtherMembers(t *testing.T) {
 		plan.PodKey("ns", "p"): {plan.LogicalSwitchPort{Switch: "n", Groups: []string{"a", "b"}, Name: "ns_p"}},
 	})
 	commit(t, db, map[plan.Key][]plan.Row{plan.SelectorKey("b"): nil})
+
 	port := s.Nbctl("--bare", "--columns=_uuid", "list", "logical_switch_port")
 	if got := s.Nbctl("--bare", "--columns=ports", "list", "port_group"); got != port || got == "" {
 		t.Errorf("members of the other group: %q, want the port %q", got, port)
@@ -69,6 +71,7 @@ func TestCommitDeletesReferences(t *testing.T) {
 	commit(t, db, map[plan.Key][]plan.Row{plan.ServiceKey("ns", "b"): nil})
 	commit(t, db, map[plan.Key][]plan.Row{plan.ServiceKey("ns", "d"): balancer("d")})
 	commit(t, db, map[plan.Key][]plan.Row{plan.NodeKey("n"): node("2"), plan.ServiceKey("ns", "d"): nil}) // deletes a row of the router
+
 	want := s.Nbctl("--bare", "--columns=_uuid", "find", "load_balancer", "name=c")
 	for table, column := range map[string]string{"logical_router": "load_balancer", "logical_switch": "load_balancer", "load_balancer_group": "load_balancer"} {
 		if got := s.Nbctl("--bare", "--columns="+column, "list", table); got != want || got == "" {

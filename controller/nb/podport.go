@@ -25,21 +25,27 @@ func (d *DB) PodPorts() ([]PodPort, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	cache := conn.Cache()
 	if cache == nil {
 		return nil, ErrNotConnected
 	}
+
 	table := cache.Table(nbmodel.LogicalSwitchPortTable)
 	if table == nil {
 		return nil, nil // not in the schema
 	}
+
 	var out []PodPort
+
 	for _, row := range table.RowsShallow() {
 		k, err := plan.ParseKey(externalIDs(row)[ownerID])
 		if err == nil && k.Kind == plan.KindPod {
-			out = append(out, podPort(k, valueOf[map[string]string](row, "options"), valueOf[[]string](row, "addresses")))
+			out = append(out,
+				podPort(k, valueOf[map[string]string](row, "options"), valueOf[[]string](row, "addresses")))
 		}
 	}
+
 	return out, nil
 }
 
@@ -49,11 +55,13 @@ func valueOf[T any](row model.Model, name string) (value T) {
 	if field, ok := fieldOf(row, name); ok {
 		value, _ = field.Interface().(T)
 	}
+
 	return value
 }
 
 func podPort(k plan.Key, options map[string]string, addresses []string) PodPort {
 	p := PodPort{Pod: k, UID: options["iface-id-ver"]}
+
 	for _, text := range addresses {
 		for i, field := range strings.Fields(text) {
 			if i == 0 {
@@ -63,5 +71,6 @@ func podPort(k plan.Key, options map[string]string, addresses []string) PodPort 
 			}
 		}
 	}
+
 	return p
 }

@@ -40,24 +40,30 @@ func TestPolicyCost(t *testing.T) {
 	}
 	flows := func(more ...runtime.Object) (measured, in, out int) {
 		t.Helper()
+
 		c, err := reconcile.NewCluster(policyConfig(), append(more, objects...)...)
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		commitAll(t, db, c)
 		in, out = c.PolicyFlows("ns", "p")
+
 		return node.Flows(), in, out
 	}
 	flows()
 	node.Bind("ns_web", "uid-web", "web")
+
 	base, _, _ := flows()
 
 	pods := networkingv1.NetworkPolicyPeer{PodSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "peer"}}}
 	everywhere := networkingv1.NetworkPolicyPeer{NamespaceSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"name": "ns"}}, PodSelector: pods.PodSelector}
+
 	var scattered []networkingv1.NetworkPolicyPort
 	for i := range 40 {
 		scattered = append(scattered, portOf(corev1.ProtocolTCP, 1001+i*700, 1001+i*700+37*i%600))
 	}
+
 	for _, tc := range []struct {
 		name    string
 		peers   []networkingv1.NetworkPolicyPeer
@@ -100,6 +106,7 @@ func TestPolicyCost(t *testing.T) {
 		now, in, out := flows(p)
 		got, want := now-base, in+out
 		t.Logf("%s: %d flows, expected %d", tc.name, got, want)
+
 		if got > want || !tc.overlap && got != want || in == 0 || out == 0 {
 			t.Errorf("%s: ovn-controller makes %d flows, the plan expects %d of ingress and %d of egress", tc.name, got, in, out)
 		}
@@ -107,13 +114,16 @@ func TestPolicyCost(t *testing.T) {
 
 	attack := policyOf("p", nil, nil)
 	attack.Spec.Ingress = nil
+
 	for rule := range 38 {
 		var ports []networkingv1.NetworkPolicyPort
 		for i := range 900 {
 			ports = append(ports, portOf(corev1.ProtocolTCP, 1+70*i+rule, 34+70*i+rule))
 		}
+
 		attack.Spec.Egress = append(attack.Spec.Egress, networkingv1.NetworkPolicyEgressRule{Ports: ports})
 	}
+
 	if now, _, out := flows(attack); now != base || out < 500_000 {
 		t.Errorf("a policy that the plan closes, with %d flows, has %d flows", out, now-base)
 	}
@@ -127,23 +137,29 @@ func commitAll(t *testing.T, db *nb.DB, c *plan.Cluster) {
 // commitWithout commits the rows of the cluster, except those that are left out.
 func commitWithout(t *testing.T, db *nb.DB, c *plan.Cluster, isLeftOut func(plan.Row) bool) {
 	t.Helper()
+
 	want := map[plan.Key][]plan.Row{}
+
 	owners, _, err := db.Owners()
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	for _, k := range owners {
 		want[k] = nil
 	}
+
 	for _, k := range c.Keys() {
 		var closed *plan.Unserved
 		if want[k], err = plan.Rows(c, k); err != nil && !errors.As(err, &closed) {
 			t.Fatal(err)
 		}
+
 		if isLeftOut != nil {
 			want[k] = slices.DeleteFunc(want[k], isLeftOut)
 		}
 	}
+
 	commit(t, db, want)
 }
 
@@ -156,6 +172,7 @@ func policyOf(name string, peers []networkingv1.NetworkPolicyPeer, ports []netwo
 		p.Spec.Ingress = []networkingv1.NetworkPolicyIngressRule{{From: peers, Ports: ports}}
 		p.Spec.Egress = []networkingv1.NetworkPolicyEgressRule{{To: peers, Ports: ports}}
 	}
+
 	return p
 }
 
@@ -176,6 +193,7 @@ func portsOf(numbers ...int) (out []networkingv1.NetworkPolicyPort) {
 	for _, n := range numbers {
 		out = append(out, portOf(corev1.ProtocolTCP, n, 0))
 	}
+
 	return out
 }
 
@@ -183,10 +201,12 @@ func portsOf(numbers ...int) (out []networkingv1.NetworkPolicyPort) {
 func portOf(protocol corev1.Protocol, first, last int) networkingv1.NetworkPolicyPort {
 	port := intstr.FromInt32(int32(first))
 	out := networkingv1.NetworkPolicyPort{Protocol: &protocol, Port: &port}
+
 	if last > 0 {
 		end := int32(last)
 		out.EndPort = &end
 	}
+
 	return out
 }
 

@@ -39,7 +39,14 @@ type record struct {
 func newRecord(key plan.Key, row plan.Row) *record {
 	v := reflect.ValueOf(row)
 	s := shapes[v.Type()]
-	r := &record{key: key, table: s.table, id: row.ID(), columns: make(map[string]any, len(s.columns)+1), refs: map[string][]ref{}}
+
+	r := &record{
+		key:     key,
+		table:   s.table,
+		id:      row.ID(),
+		columns: make(map[string]any, len(s.columns)+1),
+		refs:    map[string][]ref{},
+	}
 	for _, f := range s.fields {
 		value := v.Field(f.index).Interface()
 		switch {
@@ -51,6 +58,7 @@ func newRecord(key plan.Key, row plan.Row) *record {
 			}
 		case f.target != "":
 			r.refs[f.column] = []ref{}
+
 			for _, name := range names(value) {
 				if name != "" {
 					r.refs[f.column] = append(r.refs[f.column], ref{f.target, name})
@@ -60,10 +68,12 @@ func newRecord(key plan.Key, row plan.Row) *record {
 			r.columns[f.column] = value
 		}
 	}
+
 	r.name, _ = r.columns["name"].(string)
 	if s.hasIDs {
 		r.columns["external_ids"] = r.externalIDs()
 	}
+
 	return r
 }
 
@@ -71,11 +81,14 @@ func newRecord(key plan.Key, row plan.Row) *record {
 func (r *record) externalIDs() map[string]string {
 	planned, _ := r.columns["external_ids"].(map[string]string)
 	ids := make(map[string]string, len(planned)+2)
+
 	ids[ownerID] = r.key.String()
 	if r.id != r.name {
 		ids[rowID] = r.id
 	}
+
 	maps.Copy(ids, planned)
+
 	return ids
 }
 
@@ -86,6 +99,7 @@ func names(v any) []string {
 	case []string:
 		return v
 	}
+
 	return nil
 }
 
@@ -96,23 +110,29 @@ func (r *record) desired(db model.DatabaseModel, resolve func(ref) string) (mode
 	if err != nil {
 		return nil, nil, err
 	}
+
 	columns := make([]string, 0, len(r.columns)+len(r.refs))
+
 	set := func(column string, value any) {
 		if f, ok := fieldOf(m, column); ok {
 			assign(f, value)
+
 			columns = append(columns, column)
 		}
 	}
 	for column, value := range r.columns {
 		set(column, value)
 	}
+
 	for column, refs := range r.refs {
 		uuids := []string{}
 		for _, target := range refs {
 			uuids = append(uuids, resolve(target))
 		}
+
 		set(column, uuids)
 	}
+
 	return m, columns, nil
 }
 
@@ -123,17 +143,21 @@ func assign(f reflect.Value, value any) {
 		f.Set(v.Convert(f.Type()))
 		return
 	}
+
 	if v.Kind() == reflect.Slice { // a column with at most one reference
 		if v.Len() == 0 {
 			f.SetZero()
 			return
 		}
+
 		v = v.Index(0)
 	}
+
 	if v.IsZero() {
 		f.SetZero()
 		return
 	}
+
 	p := reflect.New(f.Type().Elem())
 	p.Elem().Set(v.Convert(p.Elem().Type()))
 	f.Set(p)
@@ -147,17 +171,22 @@ func sameColumn(a, b reflect.Value) bool {
 		return a.String() == b.String()
 	case reflect.Slice:
 		x, okx := a.Interface().([]string)
+
 		y, oky := b.Interface().([]string)
 		if !okx || !oky {
 			return reflect.DeepEqual(a.Interface(), b.Interface())
 		}
-		return slices.Equal(x, y) || len(x) == len(y) && slices.Equal(slices.Sorted(slices.Values(x)), slices.Sorted(slices.Values(y)))
+
+		return slices.Equal(x, y) ||
+			len(x) == len(y) && slices.Equal(slices.Sorted(slices.Values(x)), slices.Sorted(slices.Values(y)))
 	case reflect.Map:
 		x, okx := a.Interface().(map[string]string)
+
 		y, oky := b.Interface().(map[string]string)
 		if !okx || !oky {
 			return a.Len() == b.Len() && (a.Len() == 0 || reflect.DeepEqual(a.Interface(), b.Interface()))
 		}
+
 		return maps.Equal(x, y)
 	default:
 		return reflect.DeepEqual(a.Interface(), b.Interface())

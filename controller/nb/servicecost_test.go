@@ -31,24 +31,31 @@ func TestServiceCost(t *testing.T) {
 	db := open(t, ovn.Server)
 	flows := func(nodes int, more ...runtime.Object) int {
 		t.Helper()
+
 		objects := append([]runtime.Object{&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "ns"}}}, more...)
 		for n := range nodes {
 			objects = append(objects, gatewayNode(1+n))
 		}
 		// The flows that a node has for any number of Services are not the Service's.
 		objects = append(objects, costed("first", "46", 2, 0, tcpAndUDP, nodePorts, affine, announced("203.0.113.1", "2001:db8::1"), ranges("192.0.2.0/24", "2001:db8:1::/48"))...)
+
 		c, err := reconcile.NewCluster(policyConfig(), objects...)
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		commitAll(t, db, c)
+
 		return node.Flows()
 	}
+
 	var many []string // ranges that share few prefixes
 	for i := range 100 {
 		many = append(many, fmt.Sprintf("%d.%d.%d.0/24", 11+i, (i*37)%256, (i*91)%256))
 	}
+
 	base := flows(1)
+
 	for _, tc := range []struct {
 		name     string
 		families string
@@ -95,8 +102,10 @@ func TestServiceCost(t *testing.T) {
 			if strings.Contains(tc.name, "hosts") {
 				onHosts(objects)
 			}
+
 			got, want := flows(1, objects...)-base, flowsOf(t, objects)
 			t.Logf("%s, IPv%s, %d endpoints: %d flows, units %d", tc.name, tc.families, endpoints, got, want)
+
 			if got <= 0 || got > want || want > got*3/2 && !tc.policy {
 				t.Errorf("%s, IPv%s, %d endpoints: ovn-controller makes %d flows, the units are %d", tc.name, tc.families, endpoints, got, want)
 			}
@@ -106,6 +115,7 @@ func TestServiceCost(t *testing.T) {
 	for _, families := range []string{"4", "6"} {
 		objects := costed("s", families, 3, 0, nodePorts)
 		one := flows(1, objects...) - base
+
 		three := flows(3, objects...) - flows(3)
 		if got, want := three-one, 2*3*4; got != want {
 			t.Errorf("node ports, IPv%s: two more nodes make %d flows, want %d: the known limit has changed", families, got, want)
@@ -116,15 +126,19 @@ func TestServiceCost(t *testing.T) {
 // flowsOf returns the flows of the Service's units.
 func flowsOf(t *testing.T, objects []runtime.Object) int {
 	t.Helper()
+
 	cfg := service.Config{Pods: policyConfig().ClusterCIDRs, Join: policyConfig().JoinSubnets, ExternalIPs: policyConfig().ExternalIPs}
+
 	var eps []*discoveryv1.EndpointSlice
 	for _, o := range objects[1:] {
 		eps = append(eps, o.(*discoveryv1.EndpointSlice))
 	}
+
 	s := service.New(cfg, objects[0].(*corev1.Service), eps)
 	if s == nil || len(s.Refused) > 0 {
 		t.Fatalf("the Service means %+v", s)
 	}
+
 	return s.Units().Flows
 }
 
@@ -137,16 +151,21 @@ func costed(name, families string, ports, endpoints int, changes ...change) []ru
 	for i := range ports {
 		s.Spec.Ports = append(s.Spec.Ports, corev1.ServicePort{Name: fmt.Sprint("p", i), Port: int32(80 + i), Protocol: corev1.ProtocolTCP})
 	}
+
 	for _, c := range changes {
 		c(&s.Spec, &s.Status)
 	}
+
 	out, last := []runtime.Object{s}, 10+len(name) // the two Services have different addresses
+
 	for _, family := range families {
 		at, address, ip := discoveryv1.AddressTypeIPv4, "10.244.1.%d", "10.96.0.%d"
 		if family == '6' {
 			at, address, ip = discoveryv1.AddressTypeIPv6, "fd00:10:244:1::%x", "fd00:10:96::%x"
 		}
+
 		s.Spec.ClusterIPs = append(s.Spec.ClusterIPs, fmt.Sprintf(ip, last))
+
 		slice := &discoveryv1.EndpointSlice{
 			ObjectMeta:  metav1.ObjectMeta{Namespace: "ns", Name: fmt.Sprintf("%s-%c", name, family), Labels: map[string]string{discoveryv1.LabelServiceName: name}},
 			AddressType: at,
@@ -154,19 +173,24 @@ func costed(name, families string, ports, endpoints int, changes ...change) []ru
 		for i := range endpoints {
 			slice.Endpoints = append(slice.Endpoints, discoveryv1.Endpoint{Addresses: []string{fmt.Sprintf(address, 100+i)}, NodeName: new("node1")})
 		}
+
 		for i, p := range s.Spec.Ports {
 			slice.Ports = append(slice.Ports, discoveryv1.EndpointPort{Name: new(p.Name), Protocol: new(p.Protocol), Port: new(int32(8000 + i))})
 		}
+
 		out = append(out, slice)
 	}
+
 	for i := range s.Spec.Ports {
 		if s.Spec.Type != corev1.ServiceTypeClusterIP {
 			s.Spec.Ports[i].NodePort = int32(30000 + 100*len(name) + i)
 		}
 	}
+
 	if len(s.Status.LoadBalancer.Ingress) > 0 && s.Spec.Type == corev1.ServiceTypeClusterIP {
 		s.Spec.Type = corev1.ServiceTypeLoadBalancer // without node ports
 	}
+
 	return out
 }
 
@@ -175,10 +199,12 @@ func costed(name, families string, ports, endpoints int, changes ...change) []ru
 func onHosts(objects []runtime.Object) {
 	for _, o := range objects[1:] {
 		slice := o.(*discoveryv1.EndpointSlice)
+
 		addresses := []string{"172.30.0.11", "172.30.0.201", "172.30.0.202"}
 		if slice.AddressType == discoveryv1.AddressTypeIPv6 {
 			addresses = []string{"fd00:172:30::11", "fd00:172:30::201", "fd00:172:30::202"}
 		}
+
 		for i := range slice.Endpoints {
 			slice.Endpoints[i].Addresses = addresses[i : i+1]
 		}
@@ -236,11 +262,14 @@ func ranges(texts ...string) change {
 func gatewayNode(n int) *corev1.Node {
 	name := fmt.Sprint("node", n)
 	cidrs := []string{fmt.Sprintf("172.30.0.1%d/24", n), fmt.Sprintf("fd00:172:30::1%d/64", n)}
+
 	gateway := annotation.Gateway{Mode: annotation.GatewayModeShared, InterfaceID: "breth0_" + name, MAC: fmt.Sprintf("02:00:00:00:00:%02x", n), NodePorts: true}
 	for _, c := range cidrs {
 		gateway.Addresses = append(gateway.Addresses, netip.MustParsePrefix(c))
 	}
+
 	hosts, _ := json.Marshal(cidrs)
+
 	return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: map[string]string{
 		annotation.NodeSubnets:   fmt.Sprintf(`{"default":["10.244.%d.0/24","fd00:10:244:%d::/64"]}`, n, n),
 		annotation.NodeJoin:      fmt.Sprintf(`{"default":{"ipv4":"100.64.0.%d/16","ipv6":"fd98::%d/64"}}`, n+1, n+1),

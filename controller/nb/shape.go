@@ -16,9 +16,11 @@ import (
 var layouts = func() *layoutTable {
 	t := &layoutTable{}
 	t.all.Store(&map[reflect.Type]map[string]int{})
+
 	for _, m := range models() {
 		t.learn(reflect.TypeOf(m).Elem())
 	}
+
 	return t
 }()
 
@@ -31,11 +33,14 @@ type layoutTable struct {
 func (t *layoutTable) learn(row reflect.Type) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+
 	all := maps.Clone(*t.all.Load())
+
 	all[row] = map[string]int{}
 	for i := range row.NumField() {
 		all[row][row.Field(i).Tag.Get("ovsdb")] = i
 	}
+
 	t.all.Store(&all)
 }
 
@@ -47,6 +52,7 @@ var shapes = func() map[reflect.Type]shape {
 	for _, t := range plan.Types() {
 		out[reflect.TypeOf(t)] = readShape(t)
 	}
+
 	return out
 }()
 
@@ -56,18 +62,21 @@ var tables = func() map[string]shape {
 	for _, t := range plan.Types() {
 		out[t.Table()] = shapes[reflect.TypeOf(t)]
 	}
+
 	return out
 }()
 
 // children has, for each table, the columns that refer to planned rows as children.
 var children = func() map[string][]child {
 	out := map[string][]child{}
+
 	for _, t := range plan.Types() {
 		for _, parent := range tables[t.Table()].parents {
 			table, column := splitParent(parent)
 			out[table] = append(out[table], child{column, t.Table()})
 		}
 	}
+
 	return out
 }()
 
@@ -95,29 +104,36 @@ func readShape(row plan.Row) shape {
 	if m := models()[row.Table()]; m != nil {
 		_, s.hasIDs = fieldOf(m, "external_ids")
 	}
+
 	t := reflect.TypeOf(row)
 	for i := range t.NumField() {
 		tag := t.Field(i).Tag
+
 		f := field{index: i, column: tag.Get("ovsdb"), target: tag.Get("ref")}
 		if parent := tag.Get("parent"); parent != "" {
 			s.parents = append(s.parents, parent)
 			f.parentTable, f.parentOfColumn = splitParent(parent)
 		}
+
 		if f.column != "" {
 			s.columns = append(s.columns, f.column)
 		}
+
 		s.fields = append(s.fields, f)
 	}
+
 	return s
 }
 
 // fieldOf returns the field of a model for a column.
 func fieldOf(m model.Model, column string) (reflect.Value, bool) {
 	v := reflect.ValueOf(m).Elem()
+
 	i, ok := layouts.of(v.Type())[column]
 	if !ok {
 		return reflect.Value{}, false
 	}
+
 	return v.Field(i), true
 }
 
@@ -131,7 +147,9 @@ func externalIDs(m model.Model) map[string]string {
 	if !ok {
 		return nil
 	}
+
 	ids, _ := f.Interface().(map[string]string)
+
 	return ids
 }
 
@@ -140,5 +158,6 @@ func nameOf(m model.Model) string {
 	if !ok {
 		return ""
 	}
+
 	return f.String()
 }

@@ -58,32 +58,42 @@ func (d *DB) Claim(ctx context.Context, holder string) (Term, error) {
 	if err != nil {
 		return Term{}, err
 	}
+
 	d.committing.Lock() // a running commit ends under the old term
 	defer d.committing.Unlock()
+
 	ctx, cancel := context.WithTimeout(ctx, commitTimeout)
 	defer cancel()
+
 	last, _ := d.claimed()
+
 	for range claimAttempts {
 		var old *Term
 		if old, err = readTerm(ctx, conn); err != nil {
 			break
 		}
+
 		next := Term{Number: last.Number + 1, Holder: holder, claim: rand.Text()}
 		if old != nil {
 			next.Number = max(next.Number, old.Number+1)
 		}
+
 		err = claim(ctx, conn, old, next)
 		d.noteWrite(err)
+
 		if err == nil {
 			d.mu.Lock()
 			d.term = &next
 			d.mu.Unlock()
+
 			return next, nil
 		}
+
 		if !errors.Is(err, ErrFenced) {
 			break
 		}
 	}
+
 	return Term{}, fmt.Errorf("claim northbound database: %w", err)
 }
 
@@ -93,15 +103,19 @@ func (d *DB) Holds(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+
 	term, ok := d.claimed()
 	if !ok {
 		return fmt.Errorf("check term: %w: never claimed", ErrFenced)
 	}
+
 	ctx, cancel := context.WithTimeout(ctx, commitTimeout)
 	defer cancel()
+
 	if _, err := send(ctx, conn, term.wait()); err != nil {
 		return fmt.Errorf("check term: %w", err)
 	}
+
 	return nil
 }
 
@@ -111,8 +125,10 @@ func (d *DB) Term(ctx context.Context) (*Term, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	ctx, cancel := context.WithTimeout(ctx, commitTimeout)
 	defer cancel()
+
 	return readTerm(ctx, conn)
 }
 
@@ -120,9 +136,11 @@ func (d *DB) Term(ctx context.Context) (*Term, error) {
 func (d *DB) claimed() (Term, bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+
 	if d.term == nil {
 		return Term{}, false
 	}
+
 	return *d.term, true
 }
 
@@ -133,9 +151,11 @@ func readTerm(ctx context.Context, conn client.Client) (*Term, error) {
 	if err != nil || len(results[0].Rows) == 0 {
 		return nil, err
 	}
+
 	ids, _ := results[0].Rows[0]["external_ids"].(ovsdb.OvsMap)
 	t := &Term{Holder: textOf(ids, termHolder), claim: textOf(ids, termClaim)}
 	t.Number, _ = strconv.ParseUint(textOf(ids, termNumber), 10, 64) // a malformed number counts as 0
+
 	return t, nil
 }
 
@@ -150,13 +170,16 @@ func claim(ctx context.Context, conn client.Client, old *Term, next Term) error 
 	row := ovsdb.Row{"external_ids": next.ids()}
 	write := ovsdb.Operation{Op: ovsdb.OperationUpdate, Table: termTable, Where: whereTerm(), Row: row}
 	wait := none()
+
 	if old == nil {
 		row["name"] = termRow
 		write = ovsdb.Operation{Op: ovsdb.OperationInsert, Table: termTable, Row: row, UUIDName: "term"}
 	} else {
 		wait = old.includes()
 	}
+
 	_, err := send(ctx, conn, wait, write)
+
 	return err
 }
 
@@ -165,12 +188,16 @@ func (t Term) ids() ovsdb.OvsMap {
 	for k, v := range t.pairs() {
 		m.GoMap[k] = v
 	}
+
 	return m
 }
 
 func (t Term) pairs() map[string]string {
 	return map[string]string{
-		ownerID: termOwner, termNumber: strconv.FormatUint(t.Number, 10), termHolder: cmp.Or(t.Holder, "unnamed"), termClaim: t.claim,
+		ownerID:    termOwner,
+		termNumber: strconv.FormatUint(t.Number, 10),
+		termHolder: cmp.Or(t.Holder, "unnamed"),
+		termClaim:  t.claim,
 	}
 }
 
@@ -182,11 +209,14 @@ func (t Term) wait() ovsdb.Operation {
 // includes is like wait, for a row that another client wrote: it compares only the claim.
 func (t Term) includes() ovsdb.Operation {
 	op := waitFor(ovsdb.WaitConditionEqual, []string{"name"}, ovsdb.Row{"name": termRow})
+
 	pairs := ovsdb.OvsMap{GoMap: map[any]any{}}
 	if t.claim != "" {
 		pairs.GoMap[termClaim] = t.claim
 	}
+
 	op.Where = append(op.Where, ovsdb.NewCondition("external_ids", ovsdb.ConditionIncludes, pairs))
+
 	return op
 }
 
@@ -197,6 +227,7 @@ func none() ovsdb.Operation {
 
 func waitFor(until ovsdb.WaitCondition, columns []string, row ovsdb.Row) ovsdb.Operation {
 	now := 0 // milliseconds: a wait fails at once if its condition does not hold
+
 	return ovsdb.Operation{
 		Op: ovsdb.OperationWait, Table: termTable, Timeout: &now, Where: whereTerm(),
 		Columns: columns, Until: string(until), Rows: []ovsdb.Row{row},
@@ -219,15 +250,19 @@ func send(ctx context.Context, conn client.Client, ops ...ovsdb.Operation) ([]ov
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrNotConnected, err) // no reply: the outcome is unknown
 	}
+
 	if ops[0].Op == ovsdb.OperationWait && len(results) > 0 && results[0].Error == waitFailed {
 		return nil, ErrFenced
 	}
+
 	if r, full := storageFault(results); full {
 		return nil, fmt.Errorf("%w (%s): free space on its disk", ErrStorage, r.Details)
 	}
+
 	if details, failed := ovsdb.CheckOperationResults(results, ops); failed != nil {
 		return nil, &refusedError{refusal(failed, details)}
 	}
+
 	return results, nil
 }
 
@@ -239,5 +274,6 @@ func storageFault(results []ovsdb.OperationResult) (ovsdb.OperationResult, bool)
 			return r, true
 		}
 	}
+
 	return ovsdb.OperationResult{}, false
 }

@@ -24,24 +24,31 @@ func TestMembersFollowTouchedRows(t *testing.T) {
 	s := nbtest.Start(t)
 	db := New([]string{s.Endpoint}, slog.New(slog.DiscardHandler))
 	ctx, cancel := context.WithCancel(context.Background())
+
 	done := make(chan error)
 	go func() { done <- db.Run(ctx) }()
+
 	defer func() {
 		cancel()
+
 		if err := <-done; err != nil {
 			t.Error(err)
 		}
 	}()
+
 	<-db.Connected()
 
 	const nodes, groups = 12, 12
+
 	fixed := map[plan.Key][]plan.Row{}
 	for i := range nodes {
 		fixed[plan.NodeKey(fmt.Sprint(i))] = []plan.Row{plan.LogicalSwitch{Name: fmt.Sprint("ls", i)}}
 	}
+
 	for i := range groups {
 		fixed[plan.ClusterKey()] = append(fixed[plan.ClusterKey()], plan.PortGroup{Name: fmt.Sprint("pg", i)})
 	}
+
 	if errs := db.Commit(ctx, fixed); len(errs) > 0 {
 		t.Fatal(errs)
 	}
@@ -51,11 +58,15 @@ func TestMembersFollowTouchedRows(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		db.committing.Lock()
 		defer db.committing.Unlock()
+
 		db.members.begin(conn.Cache())
+
 		var fresh members
 		fresh.begin(conn.Cache())
+
 		for _, kind := range []string{"Logical_Switch.ports", "Port_Group.ports"} {
 			known, read := db.members.of(kind), fresh.of(kind)
 			for _, m := range []map[string][]string{known, read} {
@@ -63,17 +74,23 @@ func TestMembersFollowTouchedRows(t *testing.T) {
 					slices.Sort(parents)
 				}
 			}
+
 			if diff := cmp.Diff(read, known); diff != "" {
 				return kind + ":\n" + diff
 			}
 		}
+
 		return ""
 	}
+
 	for i := range 300 {
 		want := map[plan.Key][]plan.Row{}
+
 		for range 1 + r.IntN(3) {
 			name := fmt.Sprint("p", r.IntN(40))
+
 			var rows []plan.Row
+
 			if r.IntN(3) > 0 {
 				port := plan.LogicalSwitchPort{Switch: fmt.Sprint("ls", r.IntN(nodes)), Name: name, Incarnation: fmt.Sprint(r.IntN(2))}
 				for g := range groups {
@@ -81,16 +98,21 @@ func TestMembersFollowTouchedRows(t *testing.T) {
 						port.Groups = append(port.Groups, fmt.Sprint("pg", g))
 					}
 				}
+
 				rows = append(rows, port)
 			}
+
 			want[plan.PodKey("ns", name)] = rows
 		}
+
 		if errs := db.Commit(ctx, want); len(errs) > 0 {
 			t.Fatal(errs)
 		}
+
 		if diff := difference(); diff != "" {
 			t.Fatalf("after commit %d, %s", i, diff)
 		}
+
 		if i%20 == 0 {
 			group := fmt.Sprint("pg", r.IntN(groups))
 			s.Nbctl("clear", "port_group", group, "ports")
@@ -99,10 +121,12 @@ func TestMembersFollowTouchedRows(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
+
 				rows, err := rowsNamed(conn.Cache(), "Port_Group", group)
 				if err != nil || len(rows) != 1 {
 					t.Fatal(rows, err)
 				}
+
 				return len(references(inOrder(rows)[0], "ports")) == 0 && difference() == ""
 			})
 		}

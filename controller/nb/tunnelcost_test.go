@@ -26,8 +26,10 @@ func TestTunnelCost(t *testing.T) {
 
 	commitNodes := func(nodes int, ranges []netip.Prefix, isLeftOut func(plan.Row) bool) {
 		t.Helper()
+
 		config := policyConfig()
 		config.PodTunnels = ranges
+
 		objects := []runtime.Object{
 			&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "ns"}}, podOf("web", 3, corev1.ContainerPort{}),
 		}
@@ -38,10 +40,12 @@ func TestTunnelCost(t *testing.T) {
 				annotation.HostCIDRs:   fmt.Sprintf(`["172.30.0.%d/24", "fd00:172:30::%d/64"]`, 1+n, 1+n),
 			}}})
 		}
+
 		c, err := reconcile.NewCluster(config, objects...)
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		commitWithout(t, db, c, isLeftOut)
 	}
 	commitNodes(1, nil, nil)
@@ -62,8 +66,11 @@ func TestTunnelCost(t *testing.T) {
 		{"100 nodes in the ranges", plan.SupportedNodes, []netip.Prefix{range4, range6}, 0},
 	} {
 		commitNodes(tc.nodes, tc.ranges, isTunnelACL)
+
 		base := node.Flows()
+
 		commitNodes(tc.nodes, tc.ranges, nil)
+
 		got := node.Flows() - base
 
 		t.Logf("%s: %d flows", tc.name, got)
@@ -90,12 +97,15 @@ func TestTunnelTraces(t *testing.T) {
 		gatewayNode(1), gatewayNode(2), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "ns"}}, podOf("web", 3, corev1.ContainerPort{}),
 	}
 	objects[1].(*corev1.Node).Annotations[annotation.TunnelAddress] = "192.0.2.12"
+
 	c, err := reconcile.NewCluster(config, objects...)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	commitAll(t, db, c)
 	ovn.Sync()
+
 	for _, w := range ovn.Warnings() {
 		t.Errorf("northd: %s", w)
 	}
@@ -118,6 +128,7 @@ func TestTunnelTraces(t *testing.T) {
 		if strings.Contains(tc.packet, "ip6") {
 			family, address = "ip6", "ip6.src == fd00:10:244:1::3 && ip.ttl == 64"
 		}
+
 		out := ovn.Trace("node1", `inport == "ns_web" && eth.src == 0a:58:0a:f4:01:03 && eth.dst == 0a:58:0a:f4:01:01 && `+
 			family+" && "+address+" && "+tc.packet)
 		// An ACL that drops ends the trace in the switch of the node.

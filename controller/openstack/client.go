@@ -37,34 +37,47 @@ type Client struct {
 // Open authenticates and finds the project's Neutron.
 func Open(ctx context.Context, o Options) (*Client, error) {
 	if o.Rate <= 0 || o.Workers < 1 || o.Timeout <= 0 {
-		return nil, fmt.Errorf("open cloud %s: rate %v, workers %d, timeout %v: want more than 0", o.Cloud, o.Rate, o.Workers, o.Timeout)
+		return nil, fmt.Errorf("open cloud %s: rate %v, workers %d, timeout %v: want more than 0", o.Cloud,
+			o.Rate, o.Workers, o.Timeout)
 	}
+
 	parse := []clouds.ParseOption{clouds.WithCloudName(o.Cloud)}
 	if o.File != "" {
 		parse = append(parse, clouds.WithLocations(o.File))
 	}
+
 	path, err := checkCloud(o.File, o.Cloud)
 	if err != nil {
 		return nil, fmt.Errorf("open cloud %s: %w", o.Cloud, err)
 	}
+
 	auth, endpoint, tlsConfig, err := clouds.Parse(parse...)
 	if err != nil {
 		return nil, fmt.Errorf("open cloud %s: %w", o.Cloud, err)
 	}
+
 	auth.AllowReauth = true
+
 	provider, err := openstack.NewClient(auth.IdentityEndpoint)
 	if err != nil {
 		return nil, fmt.Errorf("open cloud %s: %w", o.Cloud, err)
 	}
+
 	provider.HTTPClient = http.Client{Transport: newTransport(o, tlsConfig), Timeout: o.Timeout}
 	provider.UserAgent.Prepend("ovn-ebpf")
 
 	if err := openstack.Authenticate(ctx, provider, auth); err != nil {
 		err = classify("authenticate at "+auth.IdentityEndpoint, err)
 		if KindOf(err) == Refused {
-			return nil, fmt.Errorf("open cloud %s: %w: check the credentials of this entry in %s; they may be "+
-				"expired or deleted", o.Cloud, err, path)
+			return nil, fmt.Errorf(
+				"open cloud %s: %w: check the credentials of this entry in %s; they may be "+
+					"expired or deleted",
+				o.Cloud,
+				err,
+				path,
+			)
 		}
+
 		return nil, fmt.Errorf("open cloud %s: %w", o.Cloud, err)
 	}
 
@@ -72,9 +85,11 @@ func Open(ctx context.Context, o Options) (*Client, error) {
 	if c.project, err = project(provider); err != nil {
 		return nil, fmt.Errorf("open cloud %s: %w", o.Cloud, err)
 	}
+
 	if c.network, err = openstack.NewNetworkV2(provider, endpoint); err != nil {
 		return nil, fmt.Errorf("open cloud %s: find network service: %w", o.Cloud, err)
 	}
+
 	return c, nil
 }
 
@@ -86,13 +101,16 @@ func project(p *gophercloud.ProviderClient) (string, error) {
 	if !ok {
 		return "", errors.New("want version 3 of the identity service")
 	}
+
 	project, err := result.ExtractProject()
 	if err != nil {
 		return "", fmt.Errorf("read token: %w", err)
 	}
+
 	if project == nil {
 		return "", errors.New("credentials are of no project")
 	}
+
 	return project.ID, nil
 }
 
@@ -100,10 +118,12 @@ func project(p *gophercloud.ProviderClient) (string, error) {
 func call[T any](c *Client, name string, request func() (T, error)) (T, error) {
 	start := time.Now()
 	v, err := request()
+
 	err = classify(name, err)
 	if c.done != nil {
 		c.done(name, KindOf(err), time.Since(start))
 	}
+
 	return v, err
 }
 
@@ -120,6 +140,7 @@ func newTransport(o Options, config *tls.Config) *transport {
 	next.TLSClientConfig = config
 	next.MaxIdleConnsPerHost = o.Workers
 	burst := max(1, int(o.Rate)) // after a pause, the requests of a second may be sent at once
+
 	return &transport{next, make(chan struct{}, o.Workers), rate.NewLimiter(rate.Limit(o.Rate), burst)}
 }
 
@@ -141,14 +162,18 @@ func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	case <-r.Context().Done():
 		return nil, r.Context().Err()
 	}
+
 	defer func() { <-t.slots }()
+
 	if err := t.rate.Wait(r.Context()); err != nil {
 		return nil, fmt.Errorf("wait for request rate: %w", err)
 	}
+
 	if permit, ok := r.Context().Value(permitKey{}).(func(context.Context) error); ok {
 		if err := permit(r.Context()); err != nil {
 			return nil, fmt.Errorf("wait for permission: %w", err)
 		}
 	}
+
 	return t.next.RoundTrip(r)
 }

@@ -16,6 +16,7 @@ func locations(file string) []string {
 	if file == "" {
 		file = os.Getenv("OS_CLIENT_CONFIG_FILE")
 	}
+
 	if file != "" {
 		return []string{file}
 	}
@@ -24,6 +25,7 @@ func locations(file string) []string {
 	if dir, err := os.UserConfigDir(); err == nil {
 		all = append(all, filepath.Join(dir, "openstack", "clouds.yaml"))
 	}
+
 	return append(all, "/etc/openstack/clouds.yaml")
 }
 
@@ -31,17 +33,23 @@ func locations(file string) []string {
 // that it has.
 func checkCloud(file, name string) (string, error) {
 	all := locations(file)
-	var path string
-	var text []byte
+
+	var (
+		path string
+		text []byte
+	)
+
 	for _, path = range all {
 		var err error
 		if text, err = os.ReadFile(path); err == nil {
 			break
 		}
+
 		if !errors.Is(err, os.ErrNotExist) {
 			return path, fmt.Errorf("read clouds.yaml: %w", err)
 		}
 	}
+
 	if text == nil {
 		return "", fmt.Errorf("there is no file %s: write the credentials of the project to "+
 			"it, or name another file by --clouds-file", strings.Join(all, " or "))
@@ -53,6 +61,7 @@ func checkCloud(file, name string) (string, error) {
 	if err := yaml.Unmarshal(text, &content); err != nil {
 		return path, fmt.Errorf("read %s: %w", path, err)
 	}
+
 	if _, is := content.Clouds[name]; is {
 		return path, nil
 	}
@@ -61,10 +70,13 @@ func checkCloud(file, name string) (string, error) {
 	for n := range content.Clouds {
 		names = append(names, n)
 	}
+
 	slices.Sort(names)
+
 	if len(names) == 0 {
 		return path, fmt.Errorf("%s has no entries below \"clouds:\"", path)
 	}
+
 	return path, fmt.Errorf("%s has no entry %q: name one of its entries by --cloud: %s",
 		path, name, strings.Join(names, ", "))
 }

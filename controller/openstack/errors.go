@@ -52,10 +52,12 @@ func KindOf(err error) Kind {
 	if err == nil {
 		return OK
 	}
+
 	var e *Error
 	if errors.As(err, &e) {
 		return e.Kind
 	}
+
 	return Away
 }
 
@@ -72,10 +74,14 @@ func classify(call string, err error) error {
 	if err == nil || errors.Is(err, context.Canceled) {
 		return err
 	}
+
 	e := &Error{Kind: Away, Call: call, cause: err}
-	var response gophercloud.ErrUnexpectedResponseCode
-	var reauth *gophercloud.ErrErrorAfterReauthentication
-	var unable *gophercloud.ErrUnableToReauthenticate
+
+	var (
+		response gophercloud.ErrUnexpectedResponseCode
+		reauth   *gophercloud.ErrErrorAfterReauthentication
+		unable   *gophercloud.ErrUnableToReauthenticate
+	)
 	switch {
 	case errors.As(err, &reauth):
 		return classify(call, reauth.ErrOriginal)
@@ -85,7 +91,9 @@ func classify(call string, err error) error {
 	default:
 		return e // no response
 	}
+
 	e.Status, e.RetryAfter = response.Actual, retryAfter(response.ResponseHeader, time.Now())
+
 	var body neutronError
 	if json.Unmarshal(response.Body, &body) == nil && body.NeutronError.Type != "" {
 		e.Type = body.NeutronError.Type
@@ -93,7 +101,9 @@ func classify(call string, err error) error {
 	} else {
 		e.cause = fmt.Errorf("status %d of %s %s", response.Actual, response.Method, response.URL)
 	}
+
 	e.Kind = kindOf(e.Status, e.Type)
+
 	return e
 }
 
@@ -139,6 +149,7 @@ func kindOf(status int, name string) Kind {
 	case status >= http.StatusInternalServerError || status == http.StatusRequestTimeout:
 		return Away
 	}
+
 	return Refused
 }
 
@@ -149,8 +160,10 @@ func retryAfter(header http.Header, now time.Time) time.Duration {
 	if seconds, err := strconv.ParseUint(text, 10, 31); err == nil {
 		return time.Duration(seconds) * time.Second
 	}
+
 	if date, err := http.ParseTime(text); err == nil {
 		return max(0, date.Sub(now))
 	}
+
 	return 0
 }

@@ -27,7 +27,12 @@ type network struct {
 
 func (n network) object() cloud.Network {
 	return cloud.Network{
-		ID: n.ID, Name: n.Name, Description: n.Description, Project: n.ProjectID, MTU: n.MTU, External: n.External,
+		ID:          n.ID,
+		Name:        n.Name,
+		Description: n.Description,
+		Project:     n.ProjectID,
+		MTU:         n.MTU,
+		External:    n.External,
 	}
 }
 
@@ -39,9 +44,12 @@ func (c *Client) Networks(ctx context.Context, name string) ([]cloud.Network, er
 func (c *Client) networks(ctx context.Context, o networks.ListOpts) ([]cloud.Network, error) {
 	extract := func(page pagination.Page) ([]network, error) {
 		var all []network
+
 		err := networks.ExtractNetworksInto(page, &all)
+
 		return all, err
 	}
+
 	return list(c, "list networks", networks.List(c.network, o), ctx, extract,
 		func(n network) (cloud.Network, error) { return n.object(), nil })
 }
@@ -50,14 +58,18 @@ func (c *Client) networks(ctx context.Context, o networks.ListOpts) ([]cloud.Net
 func (c *Client) CreateNetwork(ctx context.Context, name, description string) (cloud.Network, error) {
 	return call(c, "create network", func() (cloud.Network, error) {
 		var n network
-		err := networks.Create(ctx, c.network, networks.CreateOpts{Name: name, Description: description}).ExtractInto(&n)
+
+		err := networks.Create(ctx, c.network, networks.CreateOpts{Name: name, Description: description}).
+			ExtractInto(&n)
+
 		return n.object(), err
 	})
 }
 
 // DeleteNetwork deletes a network and its subnets.
 func (c *Client) DeleteNetwork(ctx context.Context, id string) error {
-	return c.delete("delete network", func() error { return networks.Delete(ctx, c.network, id).ExtractErr() })
+	return c.delete("delete network",
+		func() error { return networks.Delete(ctx, c.network, id).ExtractErr() })
 }
 
 // delete runs a request to delete. An object that is gone already is no error.
@@ -67,22 +79,27 @@ func (c *Client) delete(name string, request func() error) error {
 		if gophercloud.ResponseCodeIs(err, 404) {
 			err = nil
 		}
+
 		return struct{}{}, err
 	})
+
 	return err
 }
 
 func subnet(n subnets.Subnet) (cloud.Subnet, error) {
 	out := cloud.Subnet{ID: n.ID, Name: n.Name, Network: n.NetworkID, SubnetPool: n.SubnetPoolID}
+
 	var err error
 	if out.Prefix, err = netip.ParsePrefix(n.CIDR); err != nil {
 		return out, fmt.Errorf("read subnet %s: %w", n.ID, err)
 	}
+
 	if n.GatewayIP != "" {
 		if out.Gateway, err = netip.ParseAddr(n.GatewayIP); err != nil {
 			return out, fmt.Errorf("read subnet %s: %w", n.ID, err)
 		}
 	}
+
 	return out, nil
 }
 
@@ -101,6 +118,7 @@ func (c *Client) CreateSubnet(ctx context.Context, s cloud.CreateSubnet) (cloud.
 	if s.IPv6 {
 		version = gophercloud.IPv6
 	}
+
 	return call(c, "create subnet", func() (cloud.Subnet, error) {
 		n, err := subnets.Create(ctx, c.network, subnets.CreateOpts{
 			NetworkID: s.Network, Name: s.Name, IPVersion: version,
@@ -109,6 +127,7 @@ func (c *Client) CreateSubnet(ctx context.Context, s cloud.CreateSubnet) (cloud.
 		if err != nil {
 			return cloud.Subnet{}, err
 		}
+
 		return subnet(*n)
 	})
 }
@@ -121,10 +140,12 @@ func (c *Client) DeleteSubnet(ctx context.Context, id string) error {
 // AddInterface gives the router the subnet's gateway address. It returns the ID of the port.
 func (c *Client) AddInterface(ctx context.Context, router, subnet string) (string, error) {
 	return call(c, "add router interface", func() (string, error) {
-		i, err := routers.AddInterface(ctx, c.network, router, routers.AddInterfaceOpts{SubnetID: subnet}).Extract()
+		i, err := routers.AddInterface(ctx, c.network, router, routers.AddInterfaceOpts{SubnetID: subnet}).
+			Extract()
 		if err != nil {
 			return "", err
 		}
+
 		return i.PortID, nil
 	})
 }
@@ -132,7 +153,8 @@ func (c *Client) AddInterface(ctx context.Context, router, subnet string) (strin
 // RemoveInterface takes the router out of the subnet.
 func (c *Client) RemoveInterface(ctx context.Context, router, subnet string) error {
 	return c.delete("remove router interface", func() error {
-		_, err := routers.RemoveInterface(ctx, c.network, router, routers.RemoveInterfaceOpts{SubnetID: subnet}).Extract()
+		_, err := routers.RemoveInterface(ctx, c.network, router, routers.RemoveInterfaceOpts{SubnetID: subnet}).
+			Extract()
 		return err
 	})
 }
@@ -152,12 +174,19 @@ func (c *Client) Quotas(ctx context.Context) (cloud.Quotas, error) {
 			if !is { // not every Neutron has all of them
 				return cloud.Quota{Limit: -1}
 			}
+
 			return cloud.Quota{Limit: q.Limit, Used: q.Used + q.Reserved}
 		}
+
 		return cloud.Quotas{
-			Networks: quota("network"), Subnets: quota("subnet"), Ports: quota("port"), Trunks: quota("trunk"),
-			Routers: quota("router"), SubnetPools: quota("subnetpool"),
-			SecurityGroups: quota("security_group"), Rules: quota("security_group_rule"),
+			Networks:       quota("network"),
+			Subnets:        quota("subnet"),
+			Ports:          quota("port"),
+			Trunks:         quota("trunk"),
+			Routers:        quota("router"),
+			SubnetPools:    quota("subnetpool"),
+			SecurityGroups: quota("security_group"),
+			Rules:          quota("security_group_rule"),
 		}, nil
 	})
 }
@@ -167,5 +196,6 @@ func (c *Client) Quotas(ctx context.Context) (cloud.Quotas, error) {
 func sorted(groups []string) []string {
 	groups = slices.Clone(groups)
 	slices.SortFunc(groups, strings.Compare)
+
 	return groups
 }

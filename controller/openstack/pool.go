@@ -13,36 +13,46 @@ import (
 // Observe returns what there is of a pool, without what was published. VIFs are among it if vif is
 // not nil, and so is VIFMTU as long as the pool has no network.
 func (c *Client) Observe(ctx context.Context, pool string, vif *PortFilter) (cloud.Seen, error) {
-	var s cloud.Seen
-	var err error
+	var (
+		s   cloud.Seen
+		err error
+	)
 	if s.Quotas, err = c.Quotas(ctx); err != nil {
 		return s, err
 	}
+
 	if vif != nil {
 		if s.VIFs, err = c.Ports(ctx, *vif); err != nil {
 			return s, err
 		}
 	}
+
 	if s.Networks, err = c.Networks(ctx, pool); err != nil {
 		return s, err
 	}
+
 	if len(s.Networks) == 0 && len(s.VIFs) > 0 {
 		if s.VIFMTU, err = c.mtu(ctx, s.VIFs[0].Network); err != nil {
 			return s, err
 		}
 	}
+
 	for _, n := range s.Networks {
 		subnets, err := c.Subnets(ctx, n.ID)
 		if err != nil {
 			return s, err
 		}
+
 		ports, err := c.Ports(ctx, PortFilter{Network: n.ID})
 		if err != nil {
 			return s, err
 		}
+
 		s.Subnets, s.Ports = append(s.Subnets, subnets...), append(s.Ports, ports...)
 	}
+
 	s.Trunks, err = c.trunks(ctx, pool, s)
+
 	return s, err
 }
 
@@ -52,6 +62,7 @@ func (c *Client) mtu(ctx context.Context, network string) (int, error) {
 	if err != nil || len(found) == 0 {
 		return 0, err
 	}
+
 	return found[0].MTU, nil
 }
 
@@ -62,6 +73,7 @@ func (c *Client) trunks(ctx context.Context, pool string, s cloud.Seen) ([]cloud
 	if err != nil {
 		return nil, err
 	}
+
 	add := func(f TrunkFilter, wanted func(cloud.Trunk) bool) error {
 		more, err := c.Trunks(ctx, f)
 		for _, t := range more {
@@ -70,30 +82,40 @@ func (c *Client) trunks(ctx context.Context, pool string, s cloud.Seen) ([]cloud
 				found = append(found, t)
 			}
 		}
+
 		return err
 	}
+
 	for _, v := range s.VIFs {
 		if slices.ContainsFunc(found, func(t cloud.Trunk) bool { return t.Port == v.ID }) {
 			continue
 		}
+
 		if err := add(TrunkFilter{Port: v.ID}, func(cloud.Trunk) bool { return true }); err != nil {
 			return nil, err
 		}
 	}
+
 	lost := s.Elsewhere(found)
 	if len(lost) == 0 {
 		return found, nil
 	}
+
 	err = add(TrunkFilter{}, func(t cloud.Trunk) bool {
-		return slices.ContainsFunc(t.Subports, func(p cloud.Subport) bool { return slices.Contains(lost, p.Port) })
+		return slices.ContainsFunc(t.Subports,
+			func(p cloud.Subport) bool { return slices.Contains(lost, p.Port) })
 	})
+
 	return found, err
 }
 
 // Do executes a step of a plan. The result is for Seen.After.
 func (c *Client) Do(ctx context.Context, step cloud.Step) (cloud.Result, error) {
-	var r cloud.Result
-	var err error
+	var (
+		r   cloud.Result
+		err error
+	)
+
 	switch step := step.(type) {
 	case cloud.CreateNetwork:
 		r.Network, err = c.CreateNetwork(ctx, step.Name, step.Description)
@@ -135,5 +157,6 @@ func (c *Client) Do(ctx context.Context, step cloud.Step) (cloud.Result, error) 
 	default:
 		err = fmt.Errorf("execute step %T: not known", step)
 	}
+
 	return r, err
 }

@@ -26,30 +26,43 @@ func (c *Client) Ports(ctx context.Context, f PortFilter) ([]cloud.Port, error) 
 		if err != nil {
 			return nil, err
 		}
+
 		all, err := ports.ExtractPorts(pages)
 		if err != nil {
 			return nil, err
 		}
+
 		return objects(all)
 	})
 }
 
 func objects(all []ports.Port) ([]cloud.Port, error) {
 	var out []cloud.Port
+
 	for _, p := range all {
 		object := cloud.Port{
-			ID: p.ID, Name: p.Name, Description: p.Description, Network: p.NetworkID, Project: p.ProjectID,
-			MAC: strings.ToLower(p.MACAddress), Device: p.DeviceID, Owner: p.DeviceOwner, Groups: sorted(p.SecurityGroups),
+			ID:          p.ID,
+			Name:        p.Name,
+			Description: p.Description,
+			Network:     p.NetworkID,
+			Project:     p.ProjectID,
+			MAC:         strings.ToLower(p.MACAddress),
+			Device:      p.DeviceID,
+			Owner:       p.DeviceOwner,
+			Groups:      sorted(p.SecurityGroups),
 		}
 		for _, f := range p.FixedIPs {
 			a, err := netip.ParseAddr(f.IPAddress)
 			if err != nil {
 				return nil, fmt.Errorf("read port %s: %w", p.ID, err)
 			}
+
 			object.Fixed = append(object.Fixed, cloud.Fixed{Subnet: f.SubnetID, Address: a})
 		}
+
 		out = append(out, object)
 	}
+
 	return out, nil
 }
 
@@ -57,18 +70,25 @@ func objects(all []ports.Port) ([]cloud.Port, error) {
 // without them in the request, the port would get the project's group "default".
 func (c *Client) CreatePorts(ctx context.Context, wanted []cloud.Port) ([]cloud.Port, error) {
 	const name = "create ports"
+
 	var request struct {
 		Ports []map[string]any `json:"ports"`
 	}
+
 	for _, p := range wanted {
 		if p.Groups == nil {
-			return nil, &Error{Kind: Refused, Call: name, cause: fmt.Errorf("groups of port %s are not known", p.Name)}
+			return nil, &Error{
+				Kind:  Refused,
+				Call:  name,
+				cause: fmt.Errorf("groups of port %s are not known", p.Name),
+			}
 		}
 
 		fixed := []map[string]string{}
 		for _, f := range p.Fixed {
 			fixed = append(fixed, map[string]string{"subnet_id": f.Subnet, "ip_address": f.Address.String()})
 		}
+
 		port := map[string]any{
 			"network_id": p.Network, "name": p.Name, "description": p.Description, "fixed_ips": fixed,
 			"security_groups": p.Groups,
@@ -76,8 +96,10 @@ func (c *Client) CreatePorts(ctx context.Context, wanted []cloud.Port) ([]cloud.
 		if p.MAC != "" {
 			port["mac_address"] = p.MAC
 		}
+
 		request.Ports = append(request.Ports, port)
 	}
+
 	return call(c, name, func() ([]cloud.Port, error) {
 		var made struct {
 			Ports []ports.Port `json:"ports"`
@@ -88,6 +110,7 @@ func (c *Client) CreatePorts(ctx context.Context, wanted []cloud.Port) ([]cloud.
 		if err != nil {
 			return nil, err
 		}
+
 		return objects(made.Ports)
 	})
 }
@@ -102,6 +125,7 @@ func (c *Client) SetGroups(ctx context.Context, port string, groups []string) er
 	_, err := call(c, "set security groups", func() (*ports.Port, error) {
 		return ports.Update(ctx, c.network, port, ports.UpdateOpts{SecurityGroups: &groups}).Extract()
 	})
+
 	return err
 }
 
@@ -110,6 +134,7 @@ func trunk(t trunks.Trunk) cloud.Trunk {
 	for _, s := range t.Subports {
 		out.Subports = append(out.Subports, cloud.Subport{Port: s.PortID, Tag: s.SegmentationID})
 	}
+
 	return out
 }
 
@@ -119,18 +144,22 @@ type TrunkFilter struct{ Name, Port string }
 // Trunks returns the project's trunks that the filter selects, with their subports.
 func (c *Client) Trunks(ctx context.Context, f TrunkFilter) ([]cloud.Trunk, error) {
 	return call(c, "list trunks", func() ([]cloud.Trunk, error) {
-		pages, err := trunks.List(c.network, trunks.ListOpts{Name: f.Name, PortID: f.Port, ProjectID: c.project}).AllPages(ctx)
+		pages, err := trunks.List(c.network, trunks.ListOpts{Name: f.Name, PortID: f.Port, ProjectID: c.project}).
+			AllPages(ctx)
 		if err != nil {
 			return nil, err
 		}
+
 		all, err := trunks.ExtractTrunks(pages)
 		if err != nil {
 			return nil, err
 		}
+
 		var out []cloud.Trunk
 		for _, t := range all {
 			out = append(out, trunk(t))
 		}
+
 		return out, nil
 	})
 }
@@ -138,10 +167,12 @@ func (c *Client) Trunks(ctx context.Context, f TrunkFilter) ([]cloud.Trunk, erro
 // CreateTrunk makes a trunk of the port.
 func (c *Client) CreateTrunk(ctx context.Context, s cloud.CreateTrunk) (cloud.Trunk, error) {
 	return call(c, "create trunk", func() (cloud.Trunk, error) {
-		t, err := trunks.Create(ctx, c.network, trunks.CreateOpts{Name: s.Name, Description: s.Description, PortID: s.Port}).Extract()
+		t, err := trunks.Create(ctx, c.network, trunks.CreateOpts{Name: s.Name, Description: s.Description, PortID: s.Port}).
+			Extract()
 		if err != nil {
 			return cloud.Trunk{}, err
 		}
+
 		return trunk(*t), nil
 	})
 }
@@ -155,11 +186,14 @@ func (c *Client) DeleteTrunk(ctx context.Context, id string) error {
 func (c *Client) AddSubports(ctx context.Context, id string, subports []cloud.Subport) error {
 	var request trunks.AddSubportsOpts
 	for _, s := range subports {
-		request.Subports = append(request.Subports, trunks.Subport{PortID: s.Port, SegmentationType: "vlan", SegmentationID: s.Tag})
+		request.Subports = append(request.Subports,
+			trunks.Subport{PortID: s.Port, SegmentationType: "vlan", SegmentationID: s.Tag})
 	}
+
 	_, err := call(c, "add subports", func() (*trunks.Trunk, error) {
 		return trunks.AddSubports(ctx, c.network, id, request).Extract()
 	})
+
 	return err
 }
 
@@ -169,8 +203,10 @@ func (c *Client) RemoveSubports(ctx context.Context, id string, ids []string) er
 	for _, port := range ids {
 		request.Subports = append(request.Subports, trunks.RemoveSubport{PortID: port})
 	}
+
 	_, err := call(c, "remove subports", func() (*trunks.Trunk, error) {
 		return trunks.RemoveSubports(ctx, c.network, id, request).Extract()
 	})
+
 	return err
 }

@@ -22,11 +22,14 @@ import (
 // ObserveSetup returns what there is of the setup. Without an extension that it needs, it returns
 // the extensions only.
 func (c *Client) ObserveSetup(ctx context.Context, s cloud.Setup) (cloud.SetupSeen, error) {
-	var seen cloud.SetupSeen
-	var err error
+	var (
+		seen cloud.SetupSeen
+		err  error
+	)
 	if seen.Extensions, err = c.Extensions(ctx); err != nil {
 		return seen, err
 	}
+
 	if len(cloud.MissingExtensions(seen.Extensions)) > 0 {
 		return seen, nil
 	}
@@ -34,21 +37,27 @@ func (c *Client) ObserveSetup(ctx context.Context, s cloud.Setup) (cloud.SetupSe
 	if seen.Quotas, err = c.Quotas(ctx); err != nil {
 		return seen, err
 	}
+
 	if seen.Networks, err = c.networks(ctx, networks.ListOpts{}); err != nil {
 		return seen, err
 	}
+
 	if seen.Subnets, err = c.subnets(ctx, subnets.ListOpts{ProjectID: c.project}); err != nil {
 		return seen, err
 	}
+
 	if err := c.observeVMNetwork(ctx, s, &seen); err != nil {
 		return seen, err
 	}
+
 	if seen.SubnetPools, err = c.subnetPools(ctx, s.SubnetPool, s.SubnetPool6); err != nil {
 		return seen, err
 	}
+
 	if seen.SecurityGroups, err = c.securityGroups(ctx, s.Groups); err != nil {
 		return seen, err
 	}
+
 	return seen, c.observeRouter(ctx, s, &seen)
 }
 
@@ -64,14 +73,18 @@ func (c *Client) observeVMNetwork(ctx context.Context, s cloud.Setup, seen *clou
 			if err != nil {
 				return err
 			}
+
 			seen.Subnets = append(seen.Subnets, more...)
 		}
+
 		ports, err := c.Ports(ctx, PortFilter{Network: n.ID})
 		if err != nil {
 			return err
 		}
+
 		seen.Ports = append(seen.Ports, ports...)
 	}
+
 	return nil
 }
 
@@ -82,14 +95,17 @@ func (c *Client) observeRouter(ctx context.Context, s cloud.Setup, seen *cloud.S
 	if seen.Routers, err = c.routers(ctx, routers.ListOpts{ProjectID: c.project}); err != nil {
 		return err
 	}
+
 	for _, id := range s.RouterCandidates(*seen) {
 		if slices.ContainsFunc(seen.Routers, func(r cloud.Router) bool { return r.ID == id }) {
 			continue
 		}
+
 		more, err := c.routers(ctx, routers.ListOpts{ID: id})
 		if err != nil {
 			return err
 		}
+
 		seen.Routers = append(seen.Routers, more...)
 	}
 
@@ -97,12 +113,14 @@ func (c *Client) observeRouter(ctx context.Context, s cloud.Setup, seen *cloud.S
 	if id == "" {
 		return nil
 	}
+
 	ports, err := c.Ports(ctx, PortFilter{Device: id})
 	for _, p := range ports {
 		if !slices.ContainsFunc(seen.Ports, func(have cloud.Port) bool { return have.ID == p.ID }) {
 			seen.Ports = append(seen.Ports, p)
 		}
 	}
+
 	return err
 }
 
@@ -122,19 +140,23 @@ func list[A, B any](
 		if err != nil {
 			return nil, err
 		}
+
 		all, err := extract(pages)
 		if err != nil {
 			return nil, err
 		}
 
 		var out []B
+
 		for _, a := range all {
 			b, err := object(a)
 			if err != nil {
 				return nil, err
 			}
+
 			out = append(out, b)
 		}
+
 		return out, nil
 	})
 }
@@ -158,10 +180,12 @@ func (c *Client) CreateRouter(ctx context.Context, s cloud.CreateRouter) (cloud.
 		if s.External != "" {
 			o.GatewayInfo = &routers.GatewayInfo{NetworkID: s.External}
 		}
+
 		r, err := routers.Create(ctx, c.network, o).Extract()
 		if err != nil {
 			return cloud.Router{}, err
 		}
+
 		return router(*r), nil
 	})
 }
@@ -172,6 +196,7 @@ func (c *Client) SetGateway(ctx context.Context, id, network string) error {
 		o := routers.UpdateOpts{GatewayInfo: &routers.GatewayInfo{NetworkID: network}}
 		return routers.Update(ctx, c.network, id, o).Extract()
 	})
+
 	return err
 }
 
@@ -188,10 +213,13 @@ func (c *Client) subnetPools(ctx context.Context, ids ...string) ([]cloud.Subnet
 		if err != nil || id == "" || known {
 			continue
 		}
+
 		var more []cloud.SubnetPool
+
 		more, err = get(subnetpools.ListOpts{ID: id})
 		out = append(out, more...)
 	}
+
 	return out, err
 }
 
@@ -205,8 +233,10 @@ func subnetPool(p subnetpools.SubnetPool) (cloud.SubnetPool, error) {
 		if err != nil {
 			return out, fmt.Errorf("read subnet pool %s: %w", p.ID, err)
 		}
+
 		out.Prefixes = append(out.Prefixes, prefix)
 	}
+
 	return out, nil
 }
 
@@ -222,6 +252,7 @@ func (c *Client) CreateSubnetPool(
 		if err != nil {
 			return cloud.SubnetPool{}, err
 		}
+
 		return subnetPool(*p)
 	})
 }
@@ -239,10 +270,13 @@ func (c *Client) securityGroups(ctx context.Context, ids []string) ([]cloud.Secu
 		if err != nil || known {
 			continue
 		}
+
 		var more []cloud.SecurityGroup
+
 		more, err = get(groups.ListOpts{ID: id})
 		out = append(out, more...)
 	}
+
 	return out, err
 }
 
@@ -255,12 +289,14 @@ func securityGroup(g groups.SecGroup) cloud.SecurityGroup {
 			out.Open = append(out.Open, cloud.Rule{Direction: r.Direction, EtherType: r.EtherType})
 		}
 	}
+
 	return out
 }
 
 // allowsAll reports whether the rule allows all packets of its direction and family.
 func allowsAll(r rules.SecGroupRule) bool {
 	anywhere := r.RemoteIPPrefix == "" || strings.HasSuffix(r.RemoteIPPrefix, "/0")
+
 	return r.Protocol == "" && r.PortRangeMin == 0 && r.PortRangeMax == 0 &&
 		r.RemoteGroupID == "" && r.RemoteAddressGroupID == "" && anywhere
 }
@@ -271,10 +307,12 @@ func (c *Client) CreateSecurityGroup(
 ) (cloud.SecurityGroup, error) {
 	return call(c, "create security group", func() (cloud.SecurityGroup, error) {
 		o := groups.CreateOpts{Name: name, Description: description}
+
 		g, err := groups.Create(ctx, c.network, o).Extract()
 		if err != nil {
 			return cloud.SecurityGroup{}, err
 		}
+
 		return securityGroup(*g), nil
 	})
 }
@@ -288,5 +326,6 @@ func (c *Client) CreateRule(ctx context.Context, group string, r cloud.Rule) err
 			EtherType:  rules.RuleEtherType(r.EtherType),
 		}).Extract()
 	})
+
 	return err
 }

@@ -21,6 +21,7 @@ type accounting struct {
 func (c *Cluster) ForgetAccounts() {
 	c.accounting.mu.Lock()
 	defer c.accounting.mu.Unlock()
+
 	c.accounting.accounts = nil
 }
 
@@ -28,6 +29,7 @@ func (c *Cluster) ForgetAccounts() {
 func (c *Cluster) refused(k services.Key) error {
 	c.accounting.mu.Lock()
 	defer c.accounting.mu.Unlock()
+
 	return c.accounts().Refused(k)
 }
 
@@ -37,15 +39,20 @@ func (c *Cluster) account(keys keySet, k services.Key) {
 	c.accounting.mu.Lock()
 	changed := c.accounts().Set(k, c.meaning(k), c.Config.services())
 	c.accounting.mu.Unlock()
+
 	for _, k := range changed {
 		if k.Kind == services.KindPod {
 			keys.add(PodKey(k.Namespace, k.Name))
+
 			if pod := c.Pod(k.Namespace, k.Name); pod != nil {
 				c.podConflicts(keys, pod)
 			}
+
 			continue
 		}
+
 		keys.add(ServiceKey(k.Namespace, k.Name))
+
 		if svc := c.Service(k.Namespace, k.Name); svc != nil {
 			c.serviceConflicts(keys, svc)
 		}
@@ -57,17 +64,22 @@ func (c *Cluster) accounts() *services.Accounts {
 	if c.accounting.accounts != nil {
 		return c.accounting.accounts
 	}
+
 	a := services.NewAccounts(c.Config.Shares)
+
 	take := func(k services.Key) { a.Set(k, c.meaning(k), c.Config.services()) }
 	for svc := range Objects[corev1.Service](c, KindService) {
 		take(services.OwnerOfService(svc).Key)
 	}
+
 	for pod := range Objects[corev1.Pod](c, KindPod) {
 		if services.HasHostPorts(pod) {
 			take(services.OwnerOfPod(pod).Key)
 		}
 	}
+
 	c.accounting.accounts = a
+
 	return a
 }
 
@@ -76,9 +88,11 @@ func (c *Cluster) meaning(k services.Key) services.Meaning {
 	if k.Kind == services.KindPod {
 		return services.Meaning{Pod: services.NewPod(c.Pod(k.Namespace, k.Name), nil)}
 	}
+
 	svc := c.Service(k.Namespace, k.Name)
 	if svc == nil {
 		return services.Meaning{}
 	}
+
 	return services.Meaning{Service: services.New(c.Config.services(), svc, c.slices(svc))}
 }

@@ -20,16 +20,20 @@ func TestHostPortsHaveBudgetPerNode(t *testing.T) {
 		for i := range ports {
 			all = append(all, hostPort(int32(first+i)))
 		}
+
 		p := podAt("ns", name, node, all...)
 		p.CreationTimestamp = metav1.NewTime(time.Unix(int64(age), 0))
+
 		return p
 	}
 	old, young, apart := pod("old", 1, 1, 11000, 1000), pod("young", 1, 2, 20000, 1000), pod("apart", 2, 3, 11000, 1000)
 	c := simCluster(t, simNode(1), simNode(2), old, young, apart)
 	check := func(name string, served bool) {
 		t.Helper()
+
 		rows, err := plan.Rows(c, plan.PodKey("ns", name))
 		balancers, ports := 0, 0
+
 		for _, r := range rows {
 			switch r.(type) {
 			case plan.LoadBalancer:
@@ -38,9 +42,11 @@ func TestHostPortsHaveBudgetPerNode(t *testing.T) {
 				ports++
 			}
 		}
+
 		if ports != 1 || (balancers == 1) != served || (err == nil) != served {
 			t.Errorf("%s: %d ports, %d load balancers, %v; want served: %t", name, ports, balancers, err, served)
 		}
+
 		const text = "not served: the Pod needs 2000 front ends, 2000 backends: older objects of the namespace leave less of its budget of 3277 front ends, 6553 backends (--service-table-share)"
 		if !served && (err == nil || !strings.HasSuffix(err.Error(), text)) {
 			t.Errorf("%s: %v, want %s", name, err, text)
@@ -50,10 +56,12 @@ func TestHostPortsHaveBudgetPerNode(t *testing.T) {
 	check("young", false)
 	check("apart", true)
 	must(t, storeOf(c, old).Delete(old))
+
 	affected := plan.Affected(c, old, nil)
 	if text := describeAll(affected); !strings.Contains(text, "pod/ns/young") || strings.Contains(text, "pod/ns/apart") {
 		t.Errorf("affected: %s", text)
 	}
+
 	check("young", true)
 	// A standby does not follow changes.
 	must(t, storeOf(c, old).Add(old))
@@ -67,5 +75,6 @@ func describeAll(keys []plan.Key) string {
 	for _, k := range keys {
 		out = append(out, k.String())
 	}
+
 	return strings.Join(out, " ")
 }

@@ -13,13 +13,17 @@ import (
 // address's text.
 func MAC(addr netip.Addr) net.HardwareAddr {
 	mac := net.HardwareAddr{0x0a, 0x58, 0, 0, 0, 0}
+
 	if addr.Is4() {
 		b := addr.As4()
 		copy(mac[2:], b[:])
+
 		return mac
 	}
+
 	sum := sha256.Sum256([]byte(addr.String()))
 	copy(mac[2:], sum[len(sum)-4:])
+
 	return mac
 }
 
@@ -34,6 +38,7 @@ func nth(subnet netip.Prefix, n int) netip.Prefix {
 	for range n {
 		addr = addr.Next()
 	}
+
 	return netip.PrefixFrom(addr, subnet.Bits())
 }
 
@@ -42,6 +47,7 @@ func prefixStrings(prefixes []netip.Prefix) []string {
 	for i, p := range prefixes {
 		out[i] = p.String()
 	}
+
 	return out
 }
 
@@ -52,17 +58,20 @@ func firstOfFamily(prefixes []netip.Prefix, is4 bool) (netip.Prefix, bool) {
 			return p, true
 		}
 	}
+
 	return netip.Prefix{}, false
 }
 
 // networksOf returns the prefixes of one family.
 func networksOf(prefixes []netip.Prefix, is4 bool) []netip.Prefix {
 	var out []netip.Prefix
+
 	for _, p := range prefixes {
 		if p.Addr().Is4() == is4 {
 			out = append(out, p)
 		}
 	}
+
 	return out
 }
 
@@ -72,5 +81,6 @@ func contains(prefixes []netip.Prefix, addr netip.Addr) bool {
 			return true
 		}
 	}
+
 	return false
 }

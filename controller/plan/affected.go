@@ -17,15 +17,18 @@ import (
 // reads affects no owner.
 func Affected(c *Cluster, old, now any) []Key {
 	keys := keySet{}
+
 	of := KindOf(now)
 	if now == nil {
 		of = KindOf(old)
 	}
+
 	for _, k := range Kinds() {
 		if add := k.entry().changed[of]; add != nil {
 			add(c, keys, old, now)
 		}
 	}
+
 	return keys.sorted()
 }
 
@@ -43,6 +46,7 @@ func (s keySet) sorted() []Key { return slices.SortedFunc(maps.Keys(s), Key.Comp
 func versions[T any](old, now any) (was, is *T) {
 	was, _ = old.(*T)
 	is, _ = now.(*T)
+
 	return was, is
 }
 
@@ -76,22 +80,30 @@ func nodeChanged(c *Cluster, keys keySet, old, now any) {
 	}
 	subnets := changed(annotation.NodeSubnets)
 	hosts := exists || !slices.Equal(annotation.HostAddresses(was), annotation.HostAddresses(is))
-	addresses := changed(annotation.GatewayConfig, annotation.HostCIDRs, annotation.ChassisID, annotation.ChassisTakenBy, annotation.NodeJoin) ||
+
+	addresses := changed(annotation.GatewayConfig, annotation.HostCIDRs, annotation.ChassisID,
+		annotation.ChassisTakenBy, annotation.NodeJoin) ||
 		hosts ||
 		changed(annotation.OfNodes()...) && corrected(was, is, c.Config)
 	if changed(annotation.HostCIDRs) || hosts && len(c.Config.PodTunnels) > 0 {
 		keys.add(ClusterKey())
 	}
+
 	if changed(annotation.ChassisID) {
 		chassisAffects(c, keys, was, is)
 	}
+
 	if subnets || addresses || changed(annotation.NodeID, annotation.ManagementMACs, annotation.SNATPortRange,
-		annotation.PodMTU, annotation.RoutablePods, annotation.GatewayRoutes, annotation.LeavesBy) || !exists && networkUnavailable(is) {
+		annotation.PodMTU, annotation.RoutablePods, annotation.GatewayRoutes,
+		annotation.LeavesBy) || !exists && networkUnavailable(is) {
 		keys.add(NodeKey(name))
 	}
-	if subnets || addresses || changed(annotation.RoutablePods, annotation.ManagementMACs, annotation.DrainGateway) {
+
+	if subnets || addresses ||
+		changed(annotation.RoutablePods, annotation.ManagementMACs, annotation.DrainGateway) {
 		exitAffects(c, keys, was, is)
 	}
+
 	for _, n := range []*corev1.Node{was, is} {
 		if n != nil && changed(annotation.GatewayConfig) {
 			if k := uplinkConflict(n); c.Object(k) != nil {
@@ -99,14 +111,17 @@ func nodeChanged(c *Cluster, keys keySet, old, now any) {
 			}
 		}
 	}
+
 	for _, p := range c.NodePods(name) {
 		if subnets || addresses && services.HasHostPorts(p) {
 			keys.add(PodKey(p.Namespace, p.Name))
 		}
 	}
+
 	if !addresses && !subnets && was.Labels[corev1.LabelTopologyZone] == is.Labels[corev1.LabelTopologyZone] {
 		return
 	}
+
 	for s := range Objects[corev1.Service](c, KindService) {
 		if NeedsNodes(c, s) {
 			keys.add(ServiceKey(s.Namespace, s.Name))
@@ -118,17 +133,20 @@ func nodeChanged(c *Cluster, keys keySet, old, now any) {
 func corrected(was, is *corev1.Node, cfg Config) bool {
 	_, before := parseNode(was, cfg)
 	_, after := parseNode(is, cfg)
+
 	return (before == nil) != (after == nil)
 }
 
 // chassisAffects adds the nodes that have the node's former or new system-id: only one may keep it.
 func chassisAffects(c *Cluster, keys keySet, was, is *corev1.Node) {
 	ids := map[string]bool{}
+
 	for _, n := range []*corev1.Node{was, is} {
 		if n != nil && n.Annotations[annotation.ChassisID] != "" {
 			ids[n.Annotations[annotation.ChassisID]] = true
 		}
 	}
+
 	for n := range Objects[corev1.Node](c, KindNode) {
 		if ids[n.Annotations[annotation.ChassisID]] {
 			keys.add(NodeKey(n.Name))
@@ -140,6 +158,7 @@ func eitherName(was, is *corev1.Node) string {
 	if is != nil {
 		return is.Name
 	}
+
 	return was.Name
 }
 
@@ -149,6 +168,7 @@ func exitAffects(c *Cluster, keys keySet, was, is *corev1.Node) {
 	if (was == nil || !IsExit(was)) && (is == nil || !IsExit(is)) {
 		return
 	}
+
 	for n := range Objects[corev1.Node](c, KindNode) {
 		if LeavesByOthers(n) {
 			keys.add(NodeKey(n.Name))
@@ -161,13 +181,16 @@ func podChanged(c *Cluster, keys keySet, old, now any) {
 	if was != nil && is != nil && !podDiffers(was, is) {
 		return
 	}
+
 	itself(c, keys, old, now)
+
 	for _, p := range []*corev1.Pod{was, is} {
 		if p != nil {
 			c.podConflicts(keys, p)
 			c.addNamedPorts(keys, p)
 		}
 	}
+
 	for _, p := range []*corev1.Pod{was, is} {
 		if services.HasHostPorts(p) {
 			c.account(keys, services.OwnerOfPod(p).Key)
@@ -177,12 +200,14 @@ func podChanged(c *Cluster, keys keySet, old, now any) {
 
 func podDiffers(was, is *corev1.Pod) bool {
 	return was.UID != is.UID || was.Spec.NodeName != is.Spec.NodeName || NeedsPort(was) != NeedsPort(is) ||
-		annotated(was.Annotations, is.Annotations, annotation.PodNetworks, annotation.FirstPod, annotation.DefaultNetwork) ||
+		annotated(was.Annotations, is.Annotations, annotation.PodNetworks, annotation.FirstPod,
+			annotation.DefaultNetwork) ||
 		!maps.Equal(was.Labels, is.Labels)
 }
 
 func serviceChanged(c *Cluster, keys keySet, old, now any) {
 	itself(c, keys, old, now)
+
 	was, is := versions[corev1.Service](old, now)
 	for _, s := range []*corev1.Service{was, is} {
 		if s != nil {
@@ -195,10 +220,18 @@ func serviceChanged(c *Cluster, keys keySet, old, now any) {
 func sliceChanged(c *Cluster, keys keySet, old, now any) {
 	was, is := versions[discoveryv1.EndpointSlice](old, now)
 	c.apiServersAffect(keys, was, is)
+
 	for _, s := range []*discoveryv1.EndpointSlice{was, is} {
 		if s != nil && s.Labels[discoveryv1.LabelServiceName] != "" {
 			keys.add(ServiceKey(s.Namespace, s.Labels[discoveryv1.LabelServiceName]))
-			c.account(keys, services.Key{Kind: services.KindService, Namespace: s.Namespace, Name: s.Labels[discoveryv1.LabelServiceName]})
+			c.account(
+				keys,
+				services.Key{
+					Kind:      services.KindService,
+					Namespace: s.Namespace,
+					Name:      s.Labels[discoveryv1.LabelServiceName],
+				},
+			)
 		}
 	}
 }
@@ -209,6 +242,7 @@ func annotated(was, is map[string]string, names ...string) bool {
 	return slices.ContainsFunc(names, func(name string) bool {
 		before, had := was[name]
 		after, has := is[name]
+
 		return had != has || before != after
 	})
 }

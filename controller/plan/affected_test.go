@@ -35,33 +35,41 @@ type event struct {
 // event is that of a new cluster: nothing outdated is kept.
 func checkEvents(t *testing.T, objects []runtime.Object, events []event) {
 	t.Helper()
+
 	for _, e := range events {
 		t.Run(e.name, func(t *testing.T) {
 			c := simCluster(t, objects...)
 			before := planOf(c)
 			left := slices.DeleteFunc(slices.Clone(objects), func(o runtime.Object) bool { return e.old != nil && sameObject(o, e.old) })
+
 			var old, now any // without a type if they are nil
 			if e.old != nil {
 				old = e.old
 				must(t, storeOf(c, e.old).Delete(e.old))
 			}
+
 			if e.now != nil {
 				now = e.now
 				left = append(left, e.now)
 				must(t, storeOf(c, e.now).Add(e.now))
 			}
+
 			affected := plan.Affected(c, old, now)
+
 			after := planOf(c)
 			if diff := cmp.Diff(planOf(simCluster(t, left...)), after); diff != "" {
 				t.Errorf("plan after the event (-of a new cluster +got):\n%s", diff)
 			}
+
 			var got []string
 			for _, k := range affected {
 				got = append(got, describe(k, before, after))
 			}
+
 			if diff := cmp.Diff(e.want, strings.Join(got, "; ")); diff != "" {
 				t.Errorf("affected (-want +got):\n%s", diff)
 			}
+
 			gone := goneGroups(before, after)
 			for _, k := range slices.SortedFunc(maps.Keys(merged(before, after)), plan.Key.Compare) {
 				if was := gone.Replace(before[k]); was != after[k] && !slices.Contains(affected, k) {
@@ -75,13 +83,16 @@ func checkEvents(t *testing.T, objects []runtime.Object, events []event) {
 // planOf returns the rows of all owners as text.
 func planOf(c *plan.Cluster) map[plan.Key]string {
 	out := map[plan.Key]string{}
+
 	for _, k := range c.Keys() {
 		rows, err := plan.Rows(c, k)
+
 		out[k] = plan.Format(rows)
 		if err != nil {
 			out[k] += err.Error()
 		}
 	}
+
 	return out
 }
 
@@ -94,21 +105,26 @@ func goneGroups(before, after map[plan.Key]string) *strings.Replacer {
 				out = append(out, found[1])
 			}
 		}
+
 		return out
 	}
+
 	var replace []string
+
 	still := groups(after)
 	for _, g := range groups(before) {
 		if !slices.Contains(still, g) {
 			replace = append(replace, "  in Port_Group.ports: "+g+"\n", "", g+", ", "", ", "+g, "")
 		}
 	}
+
 	return strings.NewReplacer(replace...)
 }
 
 func merged(a, b map[plan.Key]string) map[plan.Key]string {
 	out := maps.Clone(a)
 	maps.Copy(out, b)
+
 	return out
 }
 
@@ -120,6 +136,7 @@ func describe(k plan.Key, plans ...map[plan.Key]string) string {
 			return "selector " + pods
 		}
 	}
+
 	return k.String()
 }
 
@@ -134,6 +151,7 @@ func sameObject(a, b runtime.Object) bool {
 
 func must(t *testing.T, err error) {
 	t.Helper()
+
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -143,6 +161,7 @@ func must(t *testing.T, err error) {
 func edit[T runtime.Object](name string, obj T, change func(T), want string) event {
 	now := obj.DeepCopyObject().(T)
 	change(now)
+
 	return event{name, obj, now, want}
 }
 
@@ -155,6 +174,7 @@ func annotate(name string, node *corev1.Node, key, value, want string) event {
 func bareNode(i int) *corev1.Node {
 	n := simNode(i)
 	n.Annotations[annotation.GatewayConfig] = `{"default": {"mode": ""}}`
+
 	return n
 }
 
@@ -163,6 +183,7 @@ func podAt(namespace, name string, node int, ports ...corev1.ContainerPort) *cor
 	n := simNode(node)
 	subnets, _ := annotation.ParseNodeSubnets(n.Annotations)
 	address := plan.ManagementAddress(subnets[0]).Addr().Next()
+
 	return &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, Labels: map[string]string{"app": name}, Annotations: map[string]string{
 			annotation.PodNetworks: `{"default":{"ip_addresses":["` + address.String() + `/24"],"mac_address":"0a:58:0a:80:00:05"}}`,
@@ -182,13 +203,18 @@ func TestNodeAffects(t *testing.T) {
 	one, bare := simNode(1), bareNode(3)
 	np, ip := simService(1, "NodePort"), simService(2, "ClusterIP")
 	objects := []runtime.Object{one, simNode(2), bare, podAt("ns", "plain", 1), podAt("ns", "host", 1, hostPort(81)), podAt("ns", "far", 2), podAt("breth0", "node1", 2), np, ip}
-	const services, pods = "service/ns/service1", "pod/ns/host; pod/ns/plain"
-	const addresses = "node/node1; node/node3; service/ns/service1; pod/ns/host"
+
+	const (
+		services, pods = "service/ns/service1", "pod/ns/host; pod/ns/plain"
+		addresses      = "node/node1; node/node3; service/ns/service1; pod/ns/host"
+	)
+
 	local := func(n *corev1.Node) {
 		n.Annotations[annotation.GatewayConfig] = strings.Replace(n.Annotations[annotation.GatewayConfig], "shared", "local", 1)
 	}
 	inLocal := one.DeepCopy()
 	local(inLocal)
+
 	all := "cluster; node/node1; node/node3; " + services + "; pod/breth0/node1; " + pods
 	checkEvents(t, objects, []event{
 		{"deleted", one, nil, all},
@@ -232,6 +258,7 @@ func TestNodeAffects(t *testing.T) {
 func TestPodAffects(t *testing.T) {
 	pod := podAt("ns", "p", 1)
 	pod.Annotations[annotation.FirstPod] = ""
+
 	const self = "pod/ns/p"
 	checkEvents(t, []runtime.Object{simNode(1), simNode(2), pod, podAt("ns", "other", 1), simService(1, "NodePort")}, []event{
 		{"added", nil, podAt("ns", "new", 1), "pod/ns/new"},
@@ -271,9 +298,12 @@ func TestFrontsAffect(t *testing.T) {
 		if s.Spec.Ports = []corev1.ServicePort{{Port: port, NodePort: nodePort}}; ip != "" {
 			s.Spec.ExternalIPs = []string{ip}
 		}
+
 		return s
 	}
+
 	const node1, outside = "172.30.0.1", "203.0.113.9"
+
 	objects := []runtime.Object{
 		simNode(1), simNode(2), podAt("ns", "one", 1, hostPort(3000)), podAt("ns", "two", 2, hostPort(3000)), podAt("ns", "other", 1, hostPort(3001)),
 		service(1, "", 80, 3000), service(2, node1, 3000, 0), service(3, outside, 3000, 0), service(4, outside, 3001, 0), service(5, "", 3000, 0),
@@ -304,6 +334,7 @@ func TestPoliciesAffect(t *testing.T) {
 		if p.Spec.PodSelector = *pods; len(from) > 0 {
 			p.Spec.Ingress = []networkingv1.NetworkPolicyIngressRule{{From: from}}
 		}
+
 		return p
 	}
 	namespace := func(name string) *corev1.Namespace {
@@ -323,6 +354,7 @@ func TestPoliciesAffect(t *testing.T) {
 	objects := []runtime.Object{
 		simNode(1), near, far, podAt("ns", "web", 1, http), podAt("ns", "plain", 1), podAt("far", "web", 1), hostNetwork, web, other, everywhere,
 	}
+
 	const (
 		subjects = "selector namespace ns, pods app=web"
 		rest     = "selector namespace ns, pods all"
@@ -366,11 +398,13 @@ func renamed(p *corev1.Pod) *corev1.Pod {
 // of Cluster.Servers affects the same.
 func TestServersAffect(t *testing.T) {
 	const api, other = "203.0.113.5", "203.0.113.9"
+
 	service := func(i int, ip string, port, nodePort int32) *corev1.Service {
 		s := simService(i, "ClusterIP")
 		if s.Spec.Ports = []corev1.ServicePort{{Port: port, NodePort: nodePort}}; ip != "" {
 			s.Spec.ExternalIPs = []string{ip}
 		}
+
 		return s
 	}
 	c := simCluster(t, simNode(1), podAt("ns", "host", 1, hostPort(8443)), podAt("ns", "else", 1, hostPort(80)),
@@ -380,12 +414,15 @@ func TestServersAffect(t *testing.T) {
 		s := &discoveryv1.EndpointSlice{ObjectMeta: metav1.ObjectMeta{
 			Namespace: "default", Name: name, Labels: map[string]string{discoveryv1.LabelServiceName: name},
 		}}
+
 		s.Ports = []discoveryv1.EndpointPort{{Port: new(int32(8443))}}
 		for _, a := range addresses {
 			s.Endpoints = append(s.Endpoints, discoveryv1.Endpoint{Addresses: []string{a}})
 		}
+
 		return s
 	}
+
 	const itself, claimants = "service/default/kubernetes", "service/ns/service1; service/ns/service2; service/ns/service5; pod/ns/host"
 	for _, tc := range []struct {
 		name     string
@@ -402,6 +439,7 @@ func TestServersAffect(t *testing.T) {
 			t.Errorf("%s: affected %s, want %s", tc.name, got, tc.want)
 		}
 	}
+
 	at := services.NewControlPlane(services.APIServer, []netip.AddrPort{netip.MustParseAddrPort(api + ":8443")}, nil)
 	for _, got := range [][]plan.Key{c.ControlPlaneAffects(at, services.ControlPlane{}), c.ControlPlaneAffects(services.ControlPlane{}, at)} {
 		if keysText(got) != claimants {
@@ -415,5 +453,6 @@ func keysText(keys []plan.Key) string {
 	for _, k := range keys {
 		out = append(out, k.String())
 	}
+
 	return strings.Join(out, "; ")
 }

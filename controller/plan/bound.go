@@ -29,10 +29,12 @@ func terms(s *metav1.LabelSelector) int {
 	if s == nil {
 		return 0
 	}
+
 	n := len(s.MatchLabels)
 	for i := range s.MatchExpressions {
 		n += 1 + len(s.MatchExpressions[i].Values)
 	}
+
 	return n
 }
 
@@ -54,32 +56,41 @@ func (b *bounds) take(r *rule) bool {
 	if b.rules--; b.rules < 0 {
 		return false
 	}
+
 	pods := 0
+
 	for i, peer := range r.from {
 		if !isPods(peer) {
 			continue
 		}
+
 		n := terms(peer.NamespaceSelector) + terms(peer.PodSelector)
 		if b.selectors == 0 || b.terms < n {
 			r.overPeers = mark(r.overPeers, i, len(r.from))
 			continue
 		}
+
 		b.selectors, b.terms, pods = b.selectors-1, b.terms-n, pods+1
 	}
+
 	if r.lport == ingress().lport || len(r.from) == 0 {
 		pods = 1
 	}
+
 	for i, port := range r.ports {
 		n := 0
 		if port.Port != nil && port.Port.Type == intstr.String {
 			n = pods
 		}
+
 		if i >= maxRulePorts || b.named < n {
 			r.overPorts = mark(r.overPorts, i, len(r.ports))
 			continue
 		}
+
 		b.named -= n
 	}
+
 	return true
 }
 
@@ -89,11 +100,13 @@ func checkFlows(flows perSide[int], closed perSide[closure], wrong *shortfall) {
 		switch n := flows[d.side]; closed[d.side] {
 		case served:
 		case beyondOwn:
-			wrong.add("spec.%s: its rules cost %d flows of each node, at most %d are served: the policy allows nothing in this direction", d.rules, n, maxDirectionFlows)
+			wrong.add("spec.%s: its rules cost %d flows of each node, at most %d are served: the policy allows nothing in this direction",
+				d.rules, n, maxDirectionFlows)
 		case beyondOlder:
 			// The text has no sum of the namespace: a change of one policy would change the Events of all
 			// younger ones that are closed.
-			wrong.add("spec.%s: with the %d flows of its rules the policies of the namespace, oldest first, would cost more than %d flows of each node: the policy allows nothing in this direction", d.rules, n, maxNamespaceFlows)
+			wrong.add("spec.%s: with the %d flows of its rules the policies of the namespace, oldest first, would cost more than %d flows of each node: the policy allows nothing in this direction",
+				d.rules, n, maxNamespaceFlows)
 		}
 	}
 }
@@ -102,7 +115,9 @@ func mark(over []bool, i, n int) []bool {
 	if over == nil {
 		over = make([]bool, n)
 	}
+
 	over[i] = true
+
 	return over
 }
 
@@ -112,26 +127,35 @@ func is(over []bool, i int) bool { return over != nil && over[i] }
 // checkBounds adds the parts of the policy that exceed its bounds.
 func checkBounds(p *networkingv1.NetworkPolicy, rules []rule, wrong *shortfall) {
 	if subjectExceeds(p) {
-		wrong.add("spec.podSelector: more than %d labels, requirements and values: the policy is for all pods of the namespace, and allows nothing", maxSelectorTerms)
+		wrong.add("spec.podSelector: more than %d labels, requirements and values: the policy is for all pods of the namespace, and allows nothing",
+			maxSelectorTerms)
 		return
 	}
+
 	in, out := isolates(p)
+
 	wanted := 0
 	if in {
 		wanted = len(p.Spec.Ingress)
 	}
+
 	if out {
 		wanted += len(p.Spec.Egress)
 	}
+
 	if wanted > len(rules) {
 		wrong.add("spec: the last %d rules: a policy has at most %d", wanted-len(rules), maxRules)
 	}
+
 	for _, r := range rules {
 		if r.overPeers != nil {
-			wrong.add("spec.%s[%d].%s[%d] and maybe others: the policy has at most %d selectors with %d labels, requirements and values", r.rules, r.index, r.peers, slices.Index(r.overPeers, true), maxSelectors, maxSelectorTerms)
+			wrong.add("spec.%s[%d].%s[%d] and maybe others: the policy has at most %d selectors with %d labels, requirements and values",
+				r.rules, r.index, r.peers, slices.Index(r.overPeers, true), maxSelectors, maxSelectorTerms)
 		}
+
 		if r.overPorts != nil {
-			wrong.add("spec.%s[%d].ports[%d] and maybe others: a rule has at most %d ports, a policy %d with names, counted for each selector", r.rules, r.index, slices.Index(r.overPorts, true), maxRulePorts, maxNamedPorts)
+			wrong.add("spec.%s[%d].ports[%d] and maybe others: a rule has at most %d ports, a policy %d with names, counted for each selector",
+				r.rules, r.index, slices.Index(r.overPorts, true), maxRulePorts, maxNamedPorts)
 		}
 	}
 }
@@ -139,6 +163,7 @@ func checkBounds(p *networkingv1.NetworkPolicy, rules []rule, wrong *shortfall) 
 // Size returns how many bytes of the rows one object controls: matches, VIPs and backends.
 func Size(rows []Row) int {
 	n := 0
+
 	for _, r := range rows {
 		switch r := r.(type) {
 		case ACL:
@@ -149,5 +174,6 @@ func Size(rows []Row) int {
 			}
 		}
 	}
+
 	return n
 }

@@ -23,13 +23,16 @@ func TestPolicyBounds(t *testing.T) {
 	small := block("192.0.2.0/24", nil)
 	ports := func(n int, named bool) []networkingv1.NetworkPolicyPort {
 		var out []networkingv1.NetworkPolicyPort
+
 		for i := range n {
 			port := intstr.FromInt32(int32(2 * (i + 1)))
 			if named {
 				port = intstr.FromString(text(i))
 			}
+
 			out = append(out, networkingv1.NetworkPolicyPort{Port: &port})
 		}
+
 		return out
 	}
 	rule := func(ports []networkingv1.NetworkPolicyPort, to ...networkingv1.NetworkPolicyPeer) networkingv1.NetworkPolicyEgressRule {
@@ -39,8 +42,10 @@ func TestPolicyBounds(t *testing.T) {
 		for i := range n {
 			out = append(out, block(scattered6(i), nil))
 		}
+
 		return out
 	}
+
 	huge := block("::/0", each(4000, scattered6))
 	for _, tc := range []struct {
 		name  string
@@ -63,21 +68,26 @@ func TestPolicyBounds(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			p := policyWith()[0].(*networkingv1.NetworkPolicy)
 			p.Spec.Egress = tc.rules
+
 			acls, drops, event := planPolicy(t, p)
 			if len(acls) != tc.acls || !strings.Contains(strings.Join(acls, "\n"), tc.with) {
 				t.Errorf("%d ACLs allow, want %d with %q: %.300v", len(acls), tc.acls, tc.with, acls)
 			}
+
 			if drops == 0 {
 				t.Error("no ACL drops packets: the policy isolates no pod")
 			}
+
 			if (event == "") != (tc.event == "") || !strings.Contains(event, tc.event) {
 				t.Errorf("Event %q, want %q", event, tc.event)
 			}
 		})
 	}
+
 	t.Run("subject", func(t *testing.T) {
 		p := policyWith(small)[0].(*networkingv1.NetworkPolicy)
 		p.Spec.PodSelector = *selectors(1, 4097)[0].PodSelector
+
 		acls, drops, event := planPolicy(t, p)
 		if len(acls) > 0 || drops != 1 || !strings.Contains(event, "the policy is for all pods of the namespace, and allows nothing") {
 			t.Errorf("allowing ACLs %v, %d dropping ACLs, Event %q", acls, drops, event)
@@ -89,13 +99,16 @@ func TestPolicyBounds(t *testing.T) {
 // the Event.
 func planPolicy(t *testing.T, p *networkingv1.NetworkPolicy) (allow []string, drop int, event string) {
 	t.Helper()
+
 	pod := hostilePod(1)
+
 	c := simCluster(t, p, pod)
 	for _, k := range c.Keys() {
 		rows, err := plan.Rows(c, k)
 		if err != nil && k.Kind == plan.KindPolicy {
 			event = err.Error()
 		}
+
 		for _, r := range rows {
 			switch acl, _ := r.(plan.ACL); {
 			case acl.Action == "drop":
@@ -105,6 +118,7 @@ func planPolicy(t *testing.T, p *networkingv1.NetworkPolicy) (allow []string, dr
 			}
 		}
 	}
+
 	return allow, drop, event
 }
 
@@ -123,21 +137,26 @@ func TestSourceBounds(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			objects := serviceWith(3, 0, 2, 1)
 			objects[0].(*corev1.Service).Spec.LoadBalancerSourceRanges = tc.ranges
+
 			acls, _, event := planService(t, objects)
 			if len(acls) == 0 || (event == "") != (tc.event == "") || !strings.Contains(event, tc.event) {
 				t.Fatalf("%d ACLs, Event %q, want %q", len(acls), event, tc.event)
 			}
+
 			for _, acl := range acls {
 				if strings.Contains(acl.Match, "ip6.dst") && !strings.Contains(acl.Match, tc.match) {
 					t.Errorf("match %.200s, want %q", acl.Match, tc.match)
 				}
+
 				if tc.name == "ranges" && strings.Count(acl.Match, "/") > 2*128 {
 					t.Errorf("match %.200s: admits a client", acl.Match)
 				}
 			}
 		})
 	}
+
 	objects := serviceWith(3, 0, 0, 1)
+
 	objects[0].(*corev1.Service).Spec.LoadBalancerSourceRanges = each(1000, scattered6)
 	if acls, _, event := planService(t, objects); len(acls) > 0 || event != "" {
 		t.Errorf("no announced address: ACLs %v, Event %q", acls, event)
@@ -172,10 +191,12 @@ func planService(t *testing.T, objects []k8sruntime.Object) (acls []plan.ACL, vi
 	t.Helper()
 	c := simCluster(t, objects...)
 	c.Config.Shares.Namespace = 100_000 // the bounds are those of one Service
+
 	rows, err := plan.Rows(c, plan.ServiceKey("ns", "s"))
 	if err != nil {
 		event = err.Error()
 	}
+
 	for _, r := range rows {
 		switch r := r.(type) {
 		case plan.ACL:
@@ -184,6 +205,7 @@ func planService(t *testing.T, objects []k8sruntime.Object) (acls []plan.ACL, vi
 			vips += len(r.VIPs)
 		}
 	}
+
 	return acls, vips, event
 }
 
@@ -192,21 +214,26 @@ func planService(t *testing.T, objects []k8sruntime.Object) (acls []plan.ACL, vi
 // product.
 func TestPolicyMatchesOfOneField(t *testing.T) {
 	var ports []networkingv1.NetworkPolicyPort
+
 	first, last, name := intstr.FromInt32(8000), int32(9000), intstr.FromString("named")
 	for _, protocol := range []corev1.Protocol{corev1.ProtocolTCP, corev1.ProtocolUDP, corev1.ProtocolSCTP} {
 		ports = append(ports, networkingv1.NetworkPolicyPort{Protocol: &protocol, Port: &first},
 			networkingv1.NetworkPolicyPort{Protocol: &protocol, Port: &first, EndPort: &last}, networkingv1.NetworkPolicyPort{Protocol: &protocol, Port: &name})
 	}
+
 	p := policyWith()[0].(*networkingv1.NetworkPolicy)
 	peers := []networkingv1.NetworkPolicyPeer{
 		{PodSelector: &metav1.LabelSelector{}}, {IPBlock: &networkingv1.IPBlock{CIDR: "192.0.2.0/24"}}, {IPBlock: &networkingv1.IPBlock{CIDR: "2001:db8::/64"}},
 	}
 	p.Spec.Egress = []networkingv1.NetworkPolicyEgressRule{{To: peers, Ports: ports}, {To: peers}, {Ports: ports}}
+
 	acls, _, _ := planPolicy(t, p)
 	if want := 2*3 + 2 + 3; len(acls) != want {
 		t.Errorf("%d ACLs, want %d: one for each family and protocol", len(acls), want)
 	}
+
 	field := regexp.MustCompile(`\b(inport|ip4|ip6|tcp|udp|sctp)\b`)
+
 	for _, match := range acls {
 		for _, term := range strings.Split(match, " && ") {
 			if fields := slices.Compact(slices.Sorted(slices.Values(field.FindAllString(term, -1)))); len(fields) != 1 {

@@ -46,8 +46,14 @@ type requestedPort struct {
 
 func newClaims(c *Cluster, self services.Owner, nodes *servers, u *shortfall) *claims {
 	return &claims{
-		cluster: c, control: sync.OnceValue(c.controlPlane), self: self, nodes: nodes, shortfall: u, older: map[string][]claimant{},
-		request: map[*corev1.Service]request{}, hostRequests: map[*corev1.Pod]hostRequest{},
+		cluster:      c,
+		control:      sync.OnceValue(c.controlPlane),
+		self:         self,
+		nodes:        nodes,
+		shortfall:    u,
+		older:        map[string][]claimant{},
+		request:      map[*corev1.Service]request{},
+		hostRequests: map[*corev1.Pod]hostRequest{},
 	}
 }
 
@@ -57,26 +63,33 @@ func (c *claims) keep(proto corev1.Protocol, fronts []front) []front {
 	if !c.contested(proto, fronts) {
 		return fronts
 	}
+
 	return slices.DeleteFunc(fronts, func(f front) bool {
 		if !f.external {
 			return false // the API server allocates cluster IPs
 		}
+
 		on := f.of
 		if on == nil {
 			on = c.nodes.byAddr[f.addr.Addr()]
 		}
+
 		why := ""
+
 		isHost := func(a netip.Addr) bool { return f.of != nil || c.nodes.isHost(a) }
 		if services.Keeps(proto, f.addr, isHost) {
 			why = "it is the node's own"
 		} else if kept := c.control().Keeps(proto, f.addr); kept != "" {
 			why = kept
 		} else if holder, ok := c.holder(proto, f, on); ok {
-			why = strings.ToLower(holder.Kind.String()) + " " + holder.Namespace + "/" + holder.Name + " has it"
+			kind := strings.ToLower(holder.Kind.String())
+			why = kind + " " + holder.Namespace + "/" + holder.Name + " has it"
 		}
+
 		if why != "" {
 			c.shortfall.add("%s port %d of %s: %s", proto, f.addr.Port(), f.addr.Addr(), why)
 		}
+
 		return why != ""
 	})
 }
@@ -85,6 +98,7 @@ func (c *claims) keep(proto corev1.Protocol, fronts []front) []front {
 // fronts of a port.
 func (c *claims) contested(proto corev1.Protocol, fronts []front) bool {
 	var nodePort, anyNodePort uint16 // already looked up: many fronts share one port
+
 	for _, f := range fronts {
 		port := f.addr.Port()
 		switch {
@@ -102,11 +116,14 @@ func (c *claims) contested(proto corev1.Protocol, fronts []front) bool {
 		case len(c.preceding(frontValue(proto, f.addr.Addr().String(), port))) > 0:
 			return true
 		}
+
 		if anyNodePort != port && len(c.preceding(frontValue(proto, anyNode, port))) > 0 {
 			return true
 		}
+
 		anyNodePort = port
 	}
+
 	return false
 }
 
@@ -114,17 +131,21 @@ func (c *claims) contested(proto corev1.Protocol, fronts []front) bool {
 // node that has the address, or nil.
 func (c *claims) holder(proto corev1.Protocol, f front, on *server) (claimant, bool) {
 	port := f.addr.Port()
+
 	found := c.preceding(frontValue(proto, f.addr.Addr().String(), port))
 	if on != nil {
 		found = append(slices.Clip(found), c.preceding(frontValue(proto, anyNode, port))...)
 	}
+
 	var first claimant
+
 	ok := false
 	for _, o := range found {
 		if (!ok || o.Precedes(first.Owner)) && c.requests(o, proto, f.addr, on) {
 			first, ok = o, true
 		}
 	}
+
 	return first, ok
 }
 
@@ -133,15 +154,19 @@ func (c *claims) preceding(value string) []claimant {
 	if out, ok := c.older[value]; ok {
 		return out
 	}
+
 	var out []claimant
 	for _, svc := range index[corev1.Service](c.cluster, KindService, ByFront, value) {
 		out = append(out, claimant{Owner: services.OwnerOfService(svc), svc: svc})
 	}
+
 	for _, pod := range index[corev1.Pod](c.cluster, KindPod, ByFront, value) {
 		out = append(out, claimant{Owner: services.OwnerOfPod(pod), pod: pod})
 	}
+
 	out = slices.DeleteFunc(out, func(o claimant) bool { return !o.Precedes(c.self) })
 	c.older[value] = out
+
 	return out
 }
 
@@ -151,25 +176,32 @@ func (c *claims) requests(o claimant, proto corev1.Protocol, addr netip.AddrPort
 		if on == nil || o.pod.Spec.NodeName != on.name {
 			return false
 		}
+
 		w, ok := c.hostRequests[o.pod]
 		if !ok {
 			if c.cluster.refused(o.Key) == nil {
 				w = podRequest(o.pod)
 			}
+
 			c.hostRequests[o.pod] = w
 		}
+
 		return w.requests(proto, addr, on)
 	}
+
 	w, ok := c.request[o.svc]
 	if !ok {
 		w = c.serviceRequest(o.svc)
 		c.request[o.svc] = w
 	}
+
 	a := addr.Addr()
 	if has := a.Is4() && w.is4 || !a.Is4() && w.is6; !has {
 		return false
 	}
+
 	number := addr.Port()
+
 	return w.external[a] && w.ports[requestedPort{proto, number, false}] ||
 		on != nil && w.ports[requestedPort{proto, number, true}] && slices.Contains(on.nodePorts, a)
 }
@@ -180,16 +212,24 @@ func (c *claims) serviceRequest(svc *corev1.Service) request {
 	if model == nil || c.cluster.refused(model.Key) != nil {
 		return request{}
 	}
-	w := request{external: map[netip.Addr]bool{}, ports: map[requestedPort]bool{}, is4: model.HasFamily(true), is6: model.HasFamily(false)}
+
+	w := request{
+		external: map[netip.Addr]bool{},
+		ports:    map[requestedPort]bool{},
+		is4:      model.HasFamily(true),
+		is6:      model.HasFamily(false),
+	}
 	for _, a := range model.External {
 		w.external[a] = true
 	}
+
 	for _, p := range model.Ports {
 		w.ports[requestedPort{p.Protocol, p.Number, false}] = true
 		if p.NodePort != 0 {
 			w.ports[requestedPort{p.Protocol, p.NodePort, true}] = true
 		}
 	}
+
 	return w
 }
 
@@ -213,22 +253,28 @@ func ServiceFronts(obj any) ([]string, error) {
 	if !ok {
 		return nil, nil
 	}
+
 	external, ports := services.Asked(svc)
+
 	var out []string
 	for _, a := range external {
 		out = append(out, a.String())
 	}
+
 	for _, p := range ports {
 		for _, a := range external {
 			out = append(out, frontValue(p.Protocol, a.String(), p.Number))
 		}
+
 		if len(external) > 0 {
 			out = append(out, frontValue(p.Protocol, anyExternal, p.Number))
 		}
+
 		if p.NodePort != 0 {
 			out = append(out, frontValue(p.Protocol, anyNode, p.NodePort))
 		}
 	}
+
 	return out, nil
 }
 
@@ -238,10 +284,13 @@ func PodFronts(obj any) ([]string, error) {
 	if !ok {
 		return nil, nil
 	}
+
 	var out []string
+
 	ports, _ := services.HostPorts(pod)
 	for _, p := range ports {
 		out = append(out, frontValue(p.Protocol, anyNode, p.Number))
 	}
+
 	return out, nil
 }

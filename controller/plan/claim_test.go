@@ -18,30 +18,37 @@ func TestContested(t *testing.T) {
 	r := rand.New(rand.NewPCG(seed, 0))
 	addrs := []netip.Addr{netip.MustParseAddr("172.30.0.1"), netip.MustParseAddr("203.0.113.9"), netip.MustParseAddr("2001:db8::9")}
 	ports := []uint16{22, 6081, 80, 3000}
+
 	for range 5000 {
 		proto := []corev1.Protocol{corev1.ProtocolTCP, corev1.ProtocolUDP}[r.IntN(2)]
 		none := func() services.ControlPlane { return services.ControlPlane{} }
 		c := &claims{control: none, older: map[string][]claimant{}}
+
 		for _, port := range ports {
 			for _, where := range []string{anyNode, anyExternal, addrs[0].String(), addrs[1].String(), addrs[2].String()} {
 				c.older[frontValue(proto, where, port)] = make([]claimant, max(0, r.IntN(16)-14))
 			}
 		}
+
 		want := false
+
 		fronts := make([]front, r.IntN(5))
 		for i := range fronts {
 			f := front{addr: netip.AddrPortFrom(addrs[r.IntN(3)], ports[2+r.IntN(2)]), external: r.IntN(4) > 0}
 			if r.IntN(30) == 0 {
 				f.addr = netip.AddrPortFrom(f.addr.Addr(), ports[r.IntN(2)])
 			}
+
 			where := f.addr.Addr().String()
 			if r.IntN(2) == 0 {
 				f.of, where = &server{}, anyExternal
 			}
+
 			port := f.addr.Port()
 			fronts[i] = f
 			want = want || f.external && (services.IsKept(proto, port) || len(c.older[frontValue(proto, where, port)]) > 0 || len(c.older[frontValue(proto, anyNode, port)]) > 0)
 		}
+
 		if got := c.contested(proto, fronts); got != want {
 			t.Fatalf("contested(%+v) = %t with %v", fronts, got, c.older)
 		}

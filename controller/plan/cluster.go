@@ -76,6 +76,7 @@ func NodeOf(obj any) ([]string, error) {
 	if !ok || p.Spec.NodeName == "" {
 		return nil, nil
 	}
+
 	return []string{p.Spec.NodeName}, nil
 }
 
@@ -86,6 +87,7 @@ func ServiceOf(obj any) ([]string, error) {
 	if !ok || s.Labels[discoveryv1.LabelServiceName] == "" {
 		return nil, nil
 	}
+
 	return []string{s.Namespace + "/" + s.Labels[discoveryv1.LabelServiceName]}, nil
 }
 
@@ -113,7 +115,8 @@ func (c *Cluster) NodePods(name string) []*corev1.Pod {
 }
 
 func (c *Cluster) slices(service *corev1.Service) []*discoveryv1.EndpointSlice {
-	return index[discoveryv1.EndpointSlice](c, KindEndpointSlice, ByService, service.Namespace+"/"+service.Name)
+	return index[discoveryv1.EndpointSlice](c, KindEndpointSlice, ByService,
+		service.Namespace+"/"+service.Name)
 }
 
 // Object returns the owner's object. It is nil if the object does not exist or the owner is not an
@@ -123,14 +126,17 @@ func (c *Cluster) Object(k Key) runtime.Object {
 	if store == nil {
 		return nil
 	}
+
 	obj, _, _ := store.GetByKey(k.object()) // an in-memory store returns no error
 	o, _ := obj.(runtime.Object)
+
 	return o
 }
 
 func get[T any](c *Cluster, k Key) *T {
 	obj, _, _ := c.Stores[k.Kind].GetByKey(k.object()) // an in-memory store returns no error
 	t, _ := obj.(*T)
+
 	return t
 }
 
@@ -139,12 +145,14 @@ func index[T any](c *Cluster, k Kind, name, value string) []*T {
 	if err != nil {
 		panic(err) // a store without its index is a programming error
 	}
+
 	out := make([]*T, 0, len(objs))
 	for _, obj := range objs {
 		if t, ok := obj.(*T); ok {
 			out = append(out, t)
 		}
 	}
+
 	return out
 }
 
@@ -163,7 +171,9 @@ func Objects[T any](c *Cluster, k Kind) iter.Seq[*T] {
 // what earlier plans have noted: the stores may have changed without a call of Affected.
 func (c *Cluster) Keys() []Key {
 	c.budgets.forget()
+
 	var keys []Key
+
 	for _, k := range Kinds() {
 		switch e := k.entry(); {
 		case e.rows == nil:
@@ -177,5 +187,6 @@ func (c *Cluster) Keys() []Key {
 			}
 		}
 	}
+
 	return sortKeys(keys)
 }

@@ -17,14 +17,17 @@ func (c *Cluster) serviceConflicts(keys keySet, obj *corev1.Service) {
 		return
 	}
 	// Most addresses have only one Service, and then none of its ports needs a lookup.
-	shared := slices.DeleteFunc(slices.Clone(svc.External), func(a netip.Addr) bool { return !c.othersRequest(a, obj) })
+	shared := slices.DeleteFunc(slices.Clone(svc.External),
+		func(a netip.Addr) bool { return !c.othersRequest(a, obj) })
 	for _, p := range svc.Ports {
 		for _, a := range shared {
 			c.addClaimants(keys, frontValue(p.Protocol, a.String(), p.Number), nil)
 		}
+
 		if len(svc.External) > 0 {
 			c.addClaimants(keys, frontValue(p.Protocol, anyNode, p.Number), nil)
 		}
+
 		if p.NodePort != 0 {
 			c.addClaimants(keys, frontValue(p.Protocol, anyNode, p.NodePort), nil)
 			c.addClaimants(keys, frontValue(p.Protocol, anyExternal, p.NodePort), nil)
@@ -34,9 +37,12 @@ func (c *Cluster) serviceConflicts(keys keySet, obj *corev1.Service) {
 
 // othersRequest reports whether another Service requests the external address.
 func (c *Cluster) othersRequest(a netip.Addr, than *corev1.Service) bool {
-	return slices.ContainsFunc(index[corev1.Service](c, KindService, ByFront, a.String()), func(o *corev1.Service) bool {
-		return o.Name != than.Name || o.Namespace != than.Namespace
-	})
+	return slices.ContainsFunc(
+		index[corev1.Service](c, KindService, ByFront, a.String()),
+		func(o *corev1.Service) bool {
+			return o.Name != than.Name || o.Namespace != than.Namespace
+		},
+	)
 }
 
 // podConflicts does the same for a pod's host ports. It looks up the addresses of the pod's node
@@ -45,13 +51,17 @@ func (c *Cluster) podConflicts(keys keySet, pod *corev1.Pod) {
 	if !services.HasHostPorts(pod) {
 		return
 	}
+
 	var own []netip.Addr
 	if n := c.servers().byName[pod.Spec.NodeName]; n != nil {
 		own = n.addresses
 	}
+
 	ports, _ := services.HostPorts(pod)
 	for _, p := range ports {
-		c.addClaimants(keys, frontValue(p.Protocol, anyNode, p.Number), func(o *corev1.Pod) bool { return o.Spec.NodeName == pod.Spec.NodeName })
+		c.addClaimants(keys, frontValue(p.Protocol, anyNode, p.Number),
+			func(o *corev1.Pod) bool { return o.Spec.NodeName == pod.Spec.NodeName })
+
 		for _, a := range own {
 			c.addClaimants(keys, frontValue(p.Protocol, a.String(), p.Number), nil)
 		}
@@ -64,6 +74,7 @@ func (c *Cluster) addClaimants(keys keySet, value string, keep func(*corev1.Pod)
 	for _, o := range index[corev1.Service](c, KindService, ByFront, value) {
 		keys.add(ServiceKey(o.Namespace, o.Name))
 	}
+
 	for _, o := range index[corev1.Pod](c, KindPod, ByFront, value) {
 		if keep == nil || keep(o) {
 			keys.add(PodKey(o.Namespace, o.Name))

@@ -11,16 +11,20 @@ import (
 func (c *Cluster) ControlPlaneAffects(was, now services.ControlPlane) []Key {
 	keys := keySet{}
 	c.controlPlaneAffects(keys, was, now)
+
 	return keys.sorted()
 }
 
 // controlPlane returns the servers at whose ports no front is served.
 func (c *Cluster) controlPlane() services.ControlPlane {
-	slices := index[discoveryv1.EndpointSlice](c, KindEndpointSlice, ByService, corev1.NamespaceDefault+"/kubernetes")
+	slices := index[discoveryv1.EndpointSlice](c, KindEndpointSlice, ByService,
+		corev1.NamespaceDefault+"/kubernetes")
+
 	found := services.APIServers(slices, c.Config.ServiceCIDRs)
 	if c.Servers == nil {
 		return found
 	}
+
 	return c.Servers().With(found)
 }
 
@@ -31,6 +35,7 @@ func (c *Cluster) apiServersAffect(keys keySet, was, is *discoveryv1.EndpointSli
 		if s == nil || !services.IsAPIServerService(s.Namespace, s.Labels[discoveryv1.LabelServiceName]) {
 			return services.ControlPlane{}
 		}
+
 		return services.APIServers([]*discoveryv1.EndpointSlice{s}, c.Config.ServiceCIDRs)
 	}
 	c.controlPlaneAffects(keys, read(was), read(is))
@@ -42,6 +47,7 @@ func (c *Cluster) controlPlaneAffects(keys keySet, was, is services.ControlPlane
 		address := at.Addr().String()
 		c.addClaimants(keys, frontValue(corev1.ProtocolTCP, address, at.Port()), nil)
 		c.addClaimants(keys, frontValue(corev1.ProtocolTCP, anyNode, at.Port()), nil)
+
 		for _, kept := range services.KeptPorts() {
 			c.addClaimants(keys, frontValue(kept.Protocol, address, kept.Number), nil)
 		}

@@ -35,6 +35,7 @@ var hostile = []struct {
 		for i := range n {
 			peers = append(peers, networkingv1.NetworkPolicyPeer{IPBlock: &networkingv1.IPBlock{CIDR: scattered6(i)}})
 		}
+
 		return policyWith(peers...)
 	}},
 	{"policy: selectors", 20_000, func(n int) []k8sruntime.Object { return policyWith(selectors(n, 1)...) }},
@@ -46,6 +47,7 @@ var hostile = []struct {
 	{"policy: labels of the subject", 40_000, func(n int) []k8sruntime.Object {
 		objects := policyWith()
 		objects[0].(*networkingv1.NetworkPolicy).Spec.PodSelector = *selectors(1, n)[0].PodSelector
+
 		return objects
 	}},
 	{"policy: rules", 20_000, func(n int) []k8sruntime.Object {
@@ -53,12 +55,14 @@ var hostile = []struct {
 		for range n {
 			p.Spec.Egress = append(p.Spec.Egress, p.Spec.Egress[0])
 		}
+
 		return []k8sruntime.Object{p}
 	}},
 	{"policy: ports", 50_000, func(n int) []k8sruntime.Object {
 		return policyPorts(n, func(i int) networkingv1.NetworkPolicyPort {
 			first := intstr.FromInt32(int32(1 + i%60000))
 			last := first.IntVal + 7
+
 			return networkingv1.NetworkPolicyPort{Port: &first, EndPort: &last}
 		})
 	}},
@@ -68,6 +72,7 @@ var hostile = []struct {
 			return networkingv1.NetworkPolicyPort{Port: &name}
 		})
 		objects[0].(*networkingv1.NetworkPolicy).Spec.Egress[0].To = selectors(n, 1)
+
 		return objects
 	}},
 	{"policy: numbers of a named port", 3_000, func(n int) []k8sruntime.Object {
@@ -78,34 +83,42 @@ var hostile = []struct {
 		p := objects[0].(*networkingv1.NetworkPolicy)
 		p.Spec.Ingress = []networkingv1.NetworkPolicyIngressRule{{From: []networkingv1.NetworkPolicyPeer{block("::/0", each(30, scattered6))}, Ports: p.Spec.Egress[0].Ports}}
 		p.Spec.Egress, p.Spec.PolicyTypes = nil, nil
+
 		for i := range n {
 			pod := hostilePod(i)
 			pod.Spec.Containers = []corev1.Container{{Ports: []corev1.ContainerPort{{Name: "web", ContainerPort: int32(1 + i)}}}}
 			objects = append(objects, pod)
 		}
+
 		return objects
 	}},
 	{"pod: labels", 40_000, func(n int) []k8sruntime.Object {
 		pod := hostilePod(1)
 		pod.Labels = selectors(1, n)[0].PodSelector.MatchLabels
+
 		return append(policyWith(selectors(10, 1)...), pod)
 	}},
 	{"pod: host ports", 60_000, func(n int) []k8sruntime.Object {
 		var out []k8sruntime.Object
+
 		for i := range 2 {
 			pod := hostilePod(1 + i)
+
 			pod.Spec.Containers = []corev1.Container{{}}
 			for p := range n {
 				pod.Spec.Containers[0].Ports = append(pod.Spec.Containers[0].Ports, corev1.ContainerPort{HostPort: int32(1 + p), ContainerPort: 80})
 			}
+
 			out = append(out, pod)
 		}
+
 		return append(out, simNode(0))
 	}},
 	{"pod: annotation", 15_000, func(n int) []k8sruntime.Object {
 		pod := hostilePod(1)
 		pod.Annotations[annotation.PodNetworks] = fmt.Sprintf(`{"default":{"ip_addresses":["10.128.0.5/24"%s],"mac_address":"0a:58:0a:80:00:05"}}`,
 			strings.Join(each(n, func(i int) string { return `,"` + scattered6(i) + `"` }), ""))
+
 		return []k8sruntime.Object{pod, simNode(0)}
 	}},
 	{"namespace: labels", 40_000, func(n int) []k8sruntime.Object {
@@ -123,16 +136,19 @@ var hostile = []struct {
 	{"service: source ranges", 40_000, func(n int) []k8sruntime.Object {
 		objects := serviceWith(10, 0, 2, 10)
 		objects[0].(*corev1.Service).Spec.LoadBalancerSourceRanges = each(n, scattered6)
+
 		return objects
 	}},
 	{"service: source ranges without an announced address", 40_000, func(n int) []k8sruntime.Object {
 		objects := serviceWith(10, 0, 0, 10)
 		objects[0].(*corev1.Service).Spec.LoadBalancerSourceRanges = each(n, scattered6)
+
 		return objects
 	}},
 	{"service: two with the same fronts", 10_000, func(n int) []k8sruntime.Object {
 		twin := serviceWith(n, n, 0, 10)
 		twin[0].(*corev1.Service).Name = "twin"
+
 		return append(twin[:1], serviceWith(n, n, 0, 10)...)
 	}},
 	{"slices: endpoints", 100_000, func(n int) []k8sruntime.Object { return serviceWith(1, 0, 0, n) }},
@@ -146,6 +162,7 @@ var hostile = []struct {
 				o.(*discoveryv1.EndpointSlice).Endpoints[i].Addresses = []string{fmt.Sprintf("169.254.%d.%d", i>>8&255, i&255)}
 			}
 		}
+
 		return objects
 	}},
 }
@@ -155,6 +172,7 @@ func each(n int, f func(int) string) []string {
 	for i := range out {
 		out[i] = f(i)
 	}
+
 	return out
 }
 
@@ -177,13 +195,16 @@ func block(cidr string, except []string) networkingv1.NetworkPolicyPeer {
 
 func selectors(n, labels int) []networkingv1.NetworkPolicyPeer {
 	var out []networkingv1.NetworkPolicyPeer
+
 	for i := range n {
 		s := &metav1.LabelSelector{MatchLabels: map[string]string{}}
 		for l := range labels {
 			s.MatchLabels[text(i*labels+l)] = "x"
 		}
+
 		out = append(out, networkingv1.NetworkPolicyPeer{PodSelector: s})
 	}
+
 	return out
 }
 
@@ -191,15 +212,18 @@ func policyWith(to ...networkingv1.NetworkPolicyPeer) []k8sruntime.Object {
 	p := &networkingv1.NetworkPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "p"}}
 	p.Spec.PolicyTypes = []networkingv1.PolicyType{networkingv1.PolicyTypeEgress}
 	p.Spec.Egress = []networkingv1.NetworkPolicyEgressRule{{To: to}}
+
 	return []k8sruntime.Object{p}
 }
 
 func policyPorts(n int, port func(int) networkingv1.NetworkPolicyPort) []k8sruntime.Object {
 	objects := policyWith(block("10.0.0.0/8", nil))
+
 	rule := &objects[0].(*networkingv1.NetworkPolicy).Spec.Egress[0]
 	for i := range n {
 		rule.Ports = append(rule.Ports, port(i))
 	}
+
 	return objects
 }
 
@@ -220,17 +244,22 @@ func serviceWith(ports, external, ingress, endpoints int) []k8sruntime.Object {
 	addr := func(f func(int) string) func(int) string {
 		return func(i int) string { return netip.MustParsePrefix(f(i)).Addr().String() }
 	}
+
 	svc.Spec.ExternalIPs = each(external, addr(scattered6))
 	for _, ip := range each(ingress, addr(scattered6)) {
 		svc.Status.LoadBalancer.Ingress = append(svc.Status.LoadBalancer.Ingress, corev1.LoadBalancerIngress{IP: ip})
 	}
+
 	var of []discoveryv1.EndpointPort
+
 	for i := range ports {
 		name, number := text(i), int32(1+i%60000)
 		svc.Spec.Ports = append(svc.Spec.Ports, corev1.ServicePort{Name: name, Port: number})
 		of = append(of, discoveryv1.EndpointPort{Name: &name, Port: &number})
 	}
+
 	objects := []k8sruntime.Object{svc}
+
 	for first := 0; first < endpoints; first += 1000 {
 		s := &discoveryv1.EndpointSlice{
 			ObjectMeta:  metav1.ObjectMeta{Namespace: "ns", Name: fmt.Sprint("s", first), Labels: map[string]string{discoveryv1.LabelServiceName: "s"}},
@@ -239,8 +268,10 @@ func serviceWith(ports, external, ingress, endpoints int) []k8sruntime.Object {
 		for i := first; i < min(first+1000, endpoints); i++ {
 			s.Endpoints = append(s.Endpoints, discoveryv1.Endpoint{Addresses: []string{fmt.Sprintf("10.%d.%d.%d", 128+i>>16, i>>8&255, i&255)}})
 		}
+
 		objects = append(objects, s)
 	}
+
 	return objects
 }
 
@@ -248,14 +279,17 @@ func serviceWith(ports, external, ingress, endpoints int) []k8sruntime.Object {
 // all rows in bytes.
 func planned(tb testing.TB, objects []k8sruntime.Object) (rows int) {
 	tb.Helper()
+
 	c := simCluster(tb, objects...)
 	for _, o := range objects {
 		plan.Affected(c, nil, o)
 	}
+
 	for _, k := range c.Keys() {
 		out, _ := plan.Rows(c, k)
 		rows += plan.Size(out)
 	}
+
 	return rows
 }
 
@@ -263,8 +297,11 @@ func planned(tb testing.TB, objects []k8sruntime.Object) (rows int) {
 func work(tb testing.TB, objects []k8sruntime.Object) (allocated uint64, rows int) {
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
+
 	rows = planned(tb, objects)
+
 	runtime.ReadMemStats(&after)
+
 	return after.TotalAlloc - before.TotalAlloc, rows
 }
 
@@ -276,6 +313,7 @@ func TestCostGrowth(t *testing.T) {
 			one, _ := work(t, tc.make(n))
 			two, _ := work(t, tc.make(2*n))
 			t.Logf("%d: %d kB, %d: %d kB", n, one>>10, 2*n, two>>10)
+
 			if float64(two) > 2.8*float64(one) {
 				t.Errorf("planning %d allocates %d kB, %d %d kB: more than 2.8 times as much", n, one>>10, 2*n, two>>10)
 			}
@@ -287,10 +325,12 @@ func TestCostGrowth(t *testing.T) {
 // of work and gives rows of a bounded size.
 func TestCostBound(t *testing.T) {
 	const mostRows, mostWork = 20 << 20, 400 << 20
+
 	for _, tc := range hostile {
 		t.Run(tc.name, func(t *testing.T) {
 			allocated, rows := work(t, tc.make(tc.large))
 			t.Logf("allocates %d kB, rows have %d kB", allocated>>10, rows>>10)
+
 			if rows > mostRows || allocated > mostWork {
 				t.Errorf("planning allocates %d MB, rows have %d MB: want at most %d and %d", allocated>>20, rows>>20, mostWork>>20, mostRows>>20)
 			}

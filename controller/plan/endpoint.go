@@ -18,6 +18,7 @@ func (s *service) endpoints(port services.Port, is4 bool) []services.Endpoint {
 	if services.ExceedsBackends(all) {
 		s.boundedIn(is4)
 	}
+
 	return slices.DeleteFunc(all, func(e services.Endpoint) bool { return e.State < services.Terminating })
 }
 
@@ -27,8 +28,10 @@ func (s *service) boundedIn(is4 bool) {
 	if slices.Contains(s.bounded, family) {
 		return
 	}
+
 	s.bounded = append(s.bounded, family)
-	s.shortfall.add("more than %d %s endpoints: each frontend uses at most %d of them", services.MaxFrontendBackends, family, services.MaxFrontendBackends)
+	s.shortfall.add("more than %d %s endpoints: each frontend uses at most %d of them",
+		services.MaxFrontendBackends, family, services.MaxFrontendBackends)
 }
 
 // nodeOf returns the node that the slice names, or else the node that has the address.
@@ -36,6 +39,7 @@ func (s *servers) nodeOf(e services.Endpoint) *server {
 	if e.Node != "" {
 		return s.byName[e.Node]
 	}
+
 	return s.byAddr[e.Addr.Addr()]
 }
 
@@ -52,13 +56,19 @@ type targets struct {
 
 func newTargets(all []services.Endpoint, nodes *servers) *targets {
 	t := &targets{
-		all: all, text: backends(all, nil), at: map[*server][]services.Endpoint{}, hosts: map[*server]struct{}{}, apart: map[*server]struct{}{},
-		hints: services.NewHints(all), zoneText: map[string]string{},
+		all:      all,
+		text:     backends(all, nil),
+		at:       map[*server][]services.Endpoint{},
+		hosts:    map[*server]struct{}{},
+		apart:    map[*server]struct{}{},
+		hints:    services.NewHints(all),
+		zoneText: map[string]string{},
 	}
 	for _, e := range all {
 		if node := nodes.nodeOf(e); node != nil {
 			t.at[node] = append(t.at[node], e)
 		}
+
 		switch n := nodes.byAddr[e.Addr.Addr()]; {
 		case n == nil:
 		case slices.Contains(n.own, e.Addr.Addr()):
@@ -67,9 +77,11 @@ func newTargets(all []services.Endpoint, nodes *servers) *targets {
 			t.apart[n] = struct{}{}
 		}
 	}
+
 	for zone, near := range t.hints.Zones {
 		t.zoneText[zone] = backends(near, nil)
 	}
+
 	return t
 }
 
@@ -77,10 +89,12 @@ func newTargets(all []services.Endpoint, nodes *servers) *targets {
 // particular node.
 func (t *targets) of(n *server, local, router bool) string {
 	_, host := t.hosts[n]
+
 	mask := n
 	if !router || !host {
 		mask = nil // no address to translate
 	}
+
 	switch {
 	case local && n == nil:
 		return ""
@@ -91,12 +105,15 @@ func (t *targets) of(n *server, local, router bool) string {
 	case len(t.hints.Nodes[n.name]) == 0 && mask == nil && t.zoneText[n.zone] != "": // the same as below, written once
 		return t.zoneText[n.zone]
 	}
+
 	if near := t.hints.For(n.name, n.zone); len(near) > 0 {
 		return backends(near, mask)
 	}
+
 	if mask == nil {
 		return t.text
 	}
+
 	return backends(t.all, mask)
 }
 
@@ -107,13 +124,16 @@ func (t *targets) answerByRouter(f front) bool {
 	if f.of == nil {
 		return len(t.apart) > 0
 	}
+
 	_, ok := t.apart[f.of]
+
 	return ok
 }
 
 // special returns the nodes whose backends may differ from those of other nodes.
 func (t *targets) special(all []*server, local, router bool) []*server {
 	var out []*server
+
 	switch {
 	case local:
 		for n := range t.at {
@@ -126,6 +146,7 @@ func (t *targets) special(all []*server, local, router bool) []*server {
 			out = append(out, n)
 		}
 	}
+
 	return out
 }
 
@@ -134,20 +155,27 @@ func (t *targets) special(all []*server, local, router bool) []*server {
 // masquerade address. router is nil where this does not matter.
 func backends(all []services.Endpoint, router *server) string {
 	var addrs []netip.AddrPort
+
 	for _, e := range services.Usable(all) {
 		addr := e.Addr
 		if router != nil && slices.Contains(router.own, addr.Addr()) {
 			addr = netip.AddrPortFrom(masquerade.Of(addr.Addr().Is4()).Host, addr.Port())
 		}
+
 		addrs = append(addrs, addr)
 	}
+
 	slices.SortFunc(addrs, netip.AddrPort.Compare)
+
 	var b strings.Builder
+
 	for i, addr := range slices.Compact(addrs) {
 		if i > 0 {
 			b.WriteByte(',')
 		}
+
 		b.WriteString(addr.String())
 	}
+
 	return b.String()
 }

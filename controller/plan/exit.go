@@ -29,7 +29,9 @@ func (n node) leavesByOthers() bool { return n.gateway.Mode == annotation.Gatewa
 // other annotations are set.
 func IsExit(obj *corev1.Node) bool {
 	var n node
+
 	err := optional(&n.gateway, obj.Annotations, annotation.ParseGateway)
+
 	return err == nil && n.gateway.Mode == annotation.GatewayModeShared
 }
 
@@ -37,7 +39,9 @@ func IsExit(obj *corev1.Node) bool {
 // owns the ports of outgoing connections. A node without NAT is not, because replies to another
 // node's pods would have no way back.
 func (n node) isExit() bool {
-	return n.hasGateway() && len(n.subnets) > 0 && n.gateway.Mode == annotation.GatewayModeShared && !n.routable && !n.drained
+	return n.hasGateway() && len(n.subnets) > 0 && n.gateway.Mode == annotation.GatewayModeShared &&
+		!n.routable &&
+		!n.drained
 }
 
 // Exits returns the names of the nodes by whose gateways the node's pods leave, sorted. It returns
@@ -46,10 +50,12 @@ func Exits(c *Cluster, obj *corev1.Node) []string {
 	if !LeavesByOthers(obj) {
 		return nil
 	}
+
 	var names []string
 	for _, n := range c.exits(obj.Name) {
 		names = append(names, n.name)
 	}
+
 	return names
 }
 
@@ -58,6 +64,7 @@ func Exits(c *Cluster, obj *corev1.Node) []string {
 // gateways changes.
 func (c *Cluster) exits(name string) []node {
 	var out []node
+
 	for other := range Objects[corev1.Node](c, KindNode) {
 		if !IsExit(other) {
 			continue
@@ -67,16 +74,21 @@ func (c *Cluster) exits(name string) []node {
 			out = append(out, n)
 		}
 	}
+
 	if len(out) > MostExits {
 		weight := func(n node) uint64 {
 			h := fnv.New64a()
 			_, _ = h.Write([]byte(name + " " + n.name)) // a hash returns no error
+
 			return h.Sum64()
 		}
+
 		slices.SortFunc(out, func(a, b node) int { return cmp.Compare(weight(a), weight(b)) })
 		out = out[:MostExits]
 	}
+
 	slices.SortFunc(out, func(a, b node) int { return strings.Compare(a.name, b.name) })
+
 	return out
 }
 
@@ -89,24 +101,32 @@ func (n node) exitRows(c *Cluster) []Row {
 		"chassis": n.chassis, "always_learn_from_arp_request": "false", "dynamic_neigh_routers": "true",
 	}}
 	rows := append([]Row{router}, joinPorts(gr, n.joins(), nil)...)
+
 	exits := c.exits(n.name)
 	for _, own := range n.joins() {
 		is4, here := own.Addr().Is4(), own.Addr().String()
 		rows = append(rows, podRoutes(gr, joinAddress(own).Addr().String(), is4, c.Config)...)
 		rows = append(rows, StaticRoute{Router: clusterRouter, Prefix: here, NextHop: here})
+
 		for _, subnet := range n.subnets {
 			if subnet.Addr().Is4() == is4 {
 				// The node's switch reads this table. OVN from 25.03 on finds no other route for it, also
 				// by the source.
 				rows = append(rows, StaticRoute{
-					Router: clusterRouter, RouteTable: hostsRouteTable, Policy: "src-ip", Prefix: subnet.Masked().String(), NextHop: here,
+					Router:     clusterRouter,
+					RouteTable: hostsRouteTable,
+					Policy:     "src-ip",
+					Prefix:     subnet.Masked().String(),
+					NextHop:    here,
 				})
 			}
 		}
+
 		for _, exit := range exits {
 			rows = append(rows, n.exitRoutes(exit, is4, len(exits) > 1)...)
 		}
 	}
+
 	return rows
 }
 
@@ -126,23 +146,30 @@ func (n node) exitRoutes(exit node, is4, watched bool) []Row {
 	if !theirs.IsValid() {
 		return nil
 	}
+
 	gr, whole, halves := gatewayRouter+n.name, "::/0", []string{"::/1", "8000::/1"}
 	if is4 {
 		whole, halves = "0.0.0.0/0", []string{"0.0.0.0/1", "128.0.0.0/1"}
 	}
+
 	rows := []Row{StaticRoute{Router: gr, Prefix: whole, NextHop: theirs.String()}}
+
 	subnet, ok := firstOfFamily(exit.subnets, is4)
 	if !watched || !ok || exit.management == nil {
 		return rows
 	}
+
 	port, agent := joinPort+gr, ManagementAddress(subnet).Addr().String()
 	watch := BFD{Port: port, Destination: agent}
+
 	rows = append(rows, watch, StaticMACBinding{
 		Port: port, IP: agent, MAC: MAC(exit.joins()[0].Addr()).String(), Override: true,
 	})
 	for _, half := range halves {
-		rows = append(rows, StaticRoute{Router: gr, Prefix: half, NextHop: agent, OutputPort: port, BFD: watch.ID()})
+		rows = append(rows,
+			StaticRoute{Router: gr, Prefix: half, NextHop: agent, OutputPort: port, BFD: watch.ID()})
 	}
+
 	return rows
 }
 
@@ -152,5 +179,6 @@ func (n node) joinAddress(is4 bool) netip.Addr {
 	if is4 {
 		return n.join.IPv4.Addr()
 	}
+
 	return n.join.IPv6.Addr()
 }

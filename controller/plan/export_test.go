@@ -6,5 +6,6 @@ func BalancersWithin(c *Cluster, key Key, text int) (rows []Row, left int, refus
 	s := c.newService(key)
 	s.text = text
 	rows = sortRows(s.balancers())
+
 	return rows, s.text, unserved(s.shortfall...)
 }

@@ -29,27 +29,35 @@ func (n node) gatewayRows(cfg Config) []Row {
 			NeighbourAge:                    "60",
 		},
 		LoadBalancerGroups: []string{clusterLBGroup, routerLBGroup},
-		ExternalIDs:        map[string]string{"physical_ips": strings.Join(addrStrings(n.gateway.Addresses), ",")},
+		ExternalIDs: map[string]string{
+			"physical_ips": strings.Join(addrStrings(n.gateway.Addresses), ","),
+		},
 	}
-	rows := append([]Row{router}, joinPorts(gr, n.joins(), map[string]string{"gateway_mtu": strconv.Itoa(n.mtu)})...)
+	rows := append(
+		[]Row{router},
+		joinPorts(gr, n.joins(), map[string]string{"gateway_mtu": strconv.Itoa(n.mtu)})...)
 	rows = append(rows, n.externalRows(gr)...)
 	rows = append(rows, n.routeRows(gr, cfg)...)
 	rows = append(rows, n.defaultRows(gr, cfg)...)
 	rows = append(rows, n.masqueradeRows(gr)...)
+
 	rows = append(rows, n.hostRows(gr)...)
 	if n.routable {
 		return rows
 	}
+
 	return append(rows, n.natRows(gr, cfg)...)
 }
 
 func (n node) joins() []netip.Prefix {
 	var out []netip.Prefix
+
 	for _, p := range []netip.Prefix{n.join.IPv4, n.join.IPv6} {
 		if p.IsValid() {
 			out = append(out, p)
 		}
 	}
+
 	return out
 }
 
@@ -58,11 +66,17 @@ func (n node) externalRows(gr string) []Row {
 	sw := "ext_" + n.name
 	inside := routerPort(sw, "etor-"+gr, "rtoe-"+gr)
 	inside.Addresses = []string{n.gateway.MAC}
+
 	return []Row{
 		LogicalSwitch{Name: sw},
 		LogicalSwitchPort{
-			Switch: sw, Groups: []string{clientsGroup}, Name: n.gateway.InterfaceID, Type: "localnet", Addresses: []string{"unknown"},
-			Options: map[string]string{"network_name": physicalNetwork}, Tag: n.gateway.VLAN,
+			Switch:    sw,
+			Groups:    []string{clientsGroup},
+			Name:      n.gateway.InterfaceID,
+			Type:      "localnet",
+			Addresses: []string{"unknown"},
+			Options:   map[string]string{"network_name": physicalNetwork},
+			Tag:       n.gateway.VLAN,
 		},
 		LogicalRouterPort{
 			Router: gr, Name: "rtoe-" + gr, MAC: n.gateway.MAC, Networks: prefixStrings(n.gateway.Addresses),
@@ -80,24 +94,30 @@ func (n node) externalRows(gr string) []Row {
 // by the pod's own node.
 func (n node) routeRows(gr string, cfg Config) []Row {
 	var rows []Row
+
 	for _, own := range n.joins() {
 		is4 := own.Addr().Is4()
 		up, down := joinAddress(own).Addr().String(), own.Addr().String()
+
 		rows = append(rows, podRoutes(gr, up, is4, cfg)...)
 		for _, subnet := range n.subnets {
 			if subnet.Addr().Is4() != is4 {
 				continue
 			}
+
 			out := down
 			if n.gateway.Mode == annotation.GatewayModeLocal {
 				out = ManagementAddress(subnet).Addr().String()
 			}
+
 			rows = append(rows, StaticRoute{
 				Router: clusterRouter, Policy: "src-ip", Prefix: subnet.Masked().String(), NextHop: out,
 			})
 		}
+
 		rows = append(rows, StaticRoute{Router: clusterRouter, Prefix: down, NextHop: down})
 	}
+
 	return rows
 }
 
@@ -107,11 +127,13 @@ func (n node) routeRows(gr string, cfg Config) []Row {
 func podRoutes(gr, up string, is4 bool, cfg Config) []Row {
 	mac := MAC(joinAddress(cfg.JoinSubnets[0]).Addr()).String()
 	rows := []Row{StaticMACBinding{Port: joinPort + gr, IP: up, MAC: mac, Override: true}}
+
 	for _, cidr := range cfg.ClusterCIDRs {
 		if cidr.Addr().Is4() == is4 {
 			rows = append(rows, StaticRoute{Router: gr, Prefix: cidr.Masked().String(), NextHop: up})
 		}
 	}
+
 	return rows
 }
 
@@ -122,15 +144,20 @@ func (n node) defaultRows(gr string, cfg Config) []Row {
 	for _, hop := range n.gateway.NextHops {
 		routes = append(routes, annotation.Route{To: defaultPrefix(hop), Via: hop})
 	}
+
 	var rows []Row
+
 	seen := map[netip.Addr]bool{}
+
 	for _, r := range append(routes, n.routes...) {
 		route := StaticRoute{Router: gr, Prefix: r.To.Masked().String(), OutputPort: externalPort + n.name}
 		if r.Via.IsValid() { // otherwise northd takes the destination as the next hop
 			route.NextHop = r.Via.WithZone("").String()
 		}
+
 		binding := StaticMACBinding{Port: route.OutputPort, IP: route.NextHop, MAC: r.MAC, Override: true}
 		watch := BFD{Port: route.OutputPort, Destination: route.NextHop}
+
 		switch first := !seen[r.Via]; {
 		case !r.Via.IsValid():
 		case r.MAC != "":
@@ -143,9 +170,12 @@ func (n node) defaultRows(gr string, cfg Config) []Row {
 				rows = append(rows, watch)
 			}
 		}
+
 		seen[r.Via] = true
+
 		rows = append(rows, route)
 	}
+
 	return rows
 }
 
@@ -154,15 +184,15 @@ func (n node) defaultRows(gr string, cfg Config) []Row {
 // translate.
 func (n node) masqueradeRows(gr string) []Row {
 	var rows []Row
+
 	for _, a := range n.shared() {
 		m := masquerade.Of(a.Is4())
 		port := externalPort + n.name
-		rows = append(
-			rows,
+		rows = append(rows,
 			StaticRoute{Router: gr, Prefix: m.Subnet.String(), NextHop: m.NextHop.String(), OutputPort: port},
-			StaticMACBinding{Port: port, IP: m.NextHop.String(), MAC: masquerade.MAC, Override: true},
-		)
+			StaticMACBinding{Port: port, IP: m.NextHop.String(), MAC: masquerade.MAC, Override: true})
 	}
+
 	return rows
 }
 
@@ -173,14 +203,19 @@ func (n node) masqueradeRows(gr string) []Row {
 // back outside.
 func (n node) hostRows(gr string) []Row {
 	var rows []Row
+
 	for _, own := range n.joins() {
 		is4 := own.Addr().Is4()
 		rows = append(rows, RouterPolicy{
-			Router: gr, Priority: managementPolicyPriority, Action: "reroute",
-			Match:    fmt.Sprintf("inport == %q && %s.dst == $%s && !ct.rpl", externalPort+n.name, family(own.Addr()), hostAddresses(is4)),
+			Router:   gr,
+			Priority: managementPolicyPriority,
+			Action:   "reroute",
+			Match: fmt.Sprintf("inport == %q && %s.dst == $%s && !ct.rpl", externalPort+n.name,
+				family(own.Addr()), hostAddresses(is4)),
 			NextHops: []string{joinAddress(own).Addr().String()},
 		})
 	}
+
 	return rows
 }
 
@@ -188,6 +223,7 @@ func defaultPrefix(hop netip.Addr) netip.Prefix {
 	if hop.Is4() {
 		return netip.PrefixFrom(netip.IPv4Unspecified(), 0)
 	}
+
 	return netip.PrefixFrom(netip.IPv6Unspecified(), 0)
 }
 
@@ -195,6 +231,7 @@ func defaultPrefix(hop netip.Addr) netip.Prefix {
 // come from a range reserved for OVN, so that all other ports remain with the host.
 func (n node) natRows(gr string, cfg Config) []Row {
 	var rows []Row
+
 	for _, cidr := range cfg.ClusterCIDRs {
 		if external, ok := firstOfFamily(n.gateway.Addresses, cidr.Addr().Is4()); ok {
 			rows = append(rows, NAT{
@@ -203,6 +240,7 @@ func (n node) natRows(gr string, cfg Config) []Row {
 			})
 		}
 	}
+
 	return rows
 }
 
@@ -211,5 +249,6 @@ func addrStrings(prefixes []netip.Prefix) []string {
 	for i, p := range prefixes {
 		out[i] = p.Addr().String()
 	}
+
 	return out
 }

@@ -18,50 +18,67 @@ func hostPortRows(c *Cluster, pod *services.Pod, obj *corev1.Node) ([]Row, error
 	if pod == nil {
 		return nil, nil
 	}
+
 	nodes := c.servers()
+
 	n := nodes.byName[obj.Name]
 	if n == nil {
 		_, err := parseNode(obj, c.Config)
 		if err != nil {
 			err = fmt.Errorf("node %q: %w", obj.Name, err)
 		}
+
 		return nil, err
 	}
+
 	if why := c.refused(pod.Key); why != nil {
 		return nil, unserved(why)
 	}
+
 	u := shortfall(pod.Refused)
 	claims := newClaims(c, pod.Owner, nodes, &u)
 	byProtocol := map[corev1.Protocol]map[string]string{}
+
 	for _, port := range pod.Ports {
 		for _, f := range claims.keep(port.Protocol, podFronts(pod, port, n)) {
 			if byProtocol[port.Protocol] == nil {
 				byProtocol[port.Protocol] = map[string]string{}
 			}
+
 			backend, _ := pod.Backend(port, f.addr.Addr().Is4())
 			byProtocol[port.Protocol][f.addr.String()] = backend.String()
 		}
 	}
+
 	var rows []Row
+
 	for proto, vips := range byProtocol {
 		options := loadBalancerOptions(proto)
 		options["skip_snat"] = "true"
 		rows = append(rows, LoadBalancer{
-			Groups: []string{clusterLBGroup}, Name: "HostPort_" + pod.Namespace + "/" + pod.Name + "_" + string(proto),
-			Protocol: strings.ToLower(string(proto)), VIPs: vips, Options: options,
+			Groups: []string{
+				clusterLBGroup,
+			},
+			Name:     "HostPort_" + pod.Namespace + "/" + pod.Name + "_" + string(proto),
+			Protocol: strings.ToLower(string(proto)),
+			VIPs:     vips,
+			Options:  options,
 		})
 	}
+
 	return rows, unserved(u...)
 }
 
 // podFronts returns the addresses and ports at which the port is served.
 func podFronts(pod *services.Pod, port services.HostPort, n *server) []front {
 	var out []front
+
 	for _, a := range n.nodePorts {
 		if _, ok := pod.Backend(port, a.Is4()); ok && port.Wants(a) {
 			out = append(out, front{addr: netip.AddrPortFrom(a, port.Number), of: n, external: true})
 		}
 	}
+
 	return out
 }
 
@@ -72,10 +89,12 @@ func hostPod(pod *corev1.Pod) *services.Pod {
 	if err := optional(&network, pod.Annotations, annotation.ParsePod); err != nil {
 		return nil
 	}
+
 	var addrs []netip.Addr
 	for _, p := range network.Addresses {
 		addrs = append(addrs, p.Addr())
 	}
+
 	return services.NewPod(pod, addrs)
 }
 
@@ -90,17 +109,23 @@ func podRequest(obj *corev1.Pod) hostRequest {
 	if pod == nil {
 		return hostRequest{}
 	}
+
 	w := hostRequest{pod, map[requestedPort][]services.HostPort{}}
 	for _, port := range pod.Ports {
 		k := requestedPort{port.Protocol, port.Number, true}
 		w.ports[k] = append(w.ports[k], port)
 	}
+
 	return w
 }
 
 // requests reports whether one of the host ports is this front of the node.
 func (w hostRequest) requests(proto corev1.Protocol, addr netip.AddrPort, n *server) bool {
-	return slices.ContainsFunc(w.ports[requestedPort{proto, addr.Port(), true}], func(port services.HostPort) bool {
-		return slices.ContainsFunc(podFronts(w.pod, port, n), func(f front) bool { return f.addr == addr })
-	})
+	return slices.ContainsFunc(
+		w.ports[requestedPort{proto, addr.Port(), true}],
+		func(port services.HostPort) bool {
+			return slices.ContainsFunc(podFronts(w.pod, port, n),
+				func(f front) bool { return f.addr == addr })
+		},
+	)
 }

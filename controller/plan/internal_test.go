@@ -24,6 +24,7 @@ func TestUnservedText(t *testing.T) {
 		for i := range n {
 			s.add("p%d", i)
 		}
+
 		if got := fmt.Sprint(unserved(s...)); got != want {
 			t.Errorf("%d parts: %q, want %q", n, got, want)
 		}
@@ -37,6 +38,7 @@ func TestSourcesText(t *testing.T) {
 	s := &service{Service: &services.Service{}, served: []servedPort{
 		{corev1.ProtocolTCP, 80, announced[:1]}, {corev1.ProtocolTCP, 81, announced}, {corev1.ProtocolTCP, 82, announced[:1]},
 	}}
+
 	half := strings.Repeat("x", maxServiceText/2)
 	for _, tc := range []struct {
 		refused string
@@ -47,10 +49,12 @@ func TestSourcesText(t *testing.T) {
 		{half + "x", []bool{false, true}, "not served: loadBalancerSourceRanges: their ACLs would be longer than 16777216 bytes: no client may come"},
 	} {
 		s.shortfall = nil
+
 		rows := s.sourcesACLs(true, announced, []string{tc.refused})
 		if got := fmt.Sprint(unserved(s.shortfall...)); got != tc.event || len(rows) != len(tc.all) {
 			t.Fatalf("%d bytes: %d ACLs, error %q, want %q", len(tc.refused), len(rows), got, tc.event)
 		}
+
 		for i, row := range rows {
 			if none := strings.HasSuffix(row.(ACL).Match, " && ip4"); none != tc.all[i] {
 				t.Errorf("%d bytes: ACL %d drops all clients: %t", len(tc.refused), i, none)
@@ -76,6 +80,7 @@ func TestPortRange(t *testing.T) {
 // TestIndexes checks that objects without a value of an index, and other kinds, are not in it.
 func TestIndexes(t *testing.T) {
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns"}, Spec: corev1.PodSpec{NodeName: "n"}}
+
 	slice := &discoveryv1.EndpointSlice{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Labels: map[string]string{discoveryv1.LabelServiceName: "s"}}}
 	for _, tc := range []struct {
 		name  string
@@ -97,6 +102,7 @@ func TestIndexes(t *testing.T) {
 			t.Errorf("%s: %v, %v, want %s", tc.name, got, err, tc.want)
 		}
 	}
+
 	for i, index := range []func(any) ([]string, error){NodeOf, ServiceOf, NamespaceOf, ServiceFronts, PodFronts, PortNamesOf, PodsOf, SelectorsOf} {
 		if got, err := index(&corev1.Node{}); got != nil || err != nil {
 			t.Errorf("index %d of another kind: %v, %v", i, got, err)
@@ -108,13 +114,16 @@ func TestIndexes(t *testing.T) {
 // kept.
 func TestUsagesAreKept(t *testing.T) {
 	var us usages
+
 	policies := make([]networkingv1.NetworkPolicy, maxUsages+1)
 	for i := range maxUsages {
 		us.of(&policies[i])
 	}
+
 	if first := us.of(&policies[0]); first != us.of(&policies[0]) || len(us.known) != maxUsages {
 		t.Errorf("%d usages are kept, want %d, each once", len(us.known), maxUsages)
 	}
+
 	if us.of(&policies[maxUsages]); len(us.known) != 1 {
 		t.Errorf("%d usages are kept after the limit, want 1", len(us.known))
 	}
@@ -128,6 +137,7 @@ func TestNamedPorts(t *testing.T) {
 		Containers:     []corev1.Container{{Name: "none", Ports: web[1:]}, {Name: "web", Ports: web}},
 		InitContainers: []corev1.Container{{Name: "ends", Ports: web}, {Name: "sidecar", Ports: web, RestartPolicy: &always}},
 	}}
+
 	want := fmt.Sprint([]corev1.Container{{Ports: []corev1.ContainerPort{{Name: "web", ContainerPort: 80}}}, {Ports: []corev1.ContainerPort{{Name: "web", ContainerPort: 80}}}})
 	if got := fmt.Sprint(NamedPorts(pod)); got != want {
 		t.Errorf("named ports %s, want %s", got, want)
@@ -141,16 +151,19 @@ func TestOwnedPorts(t *testing.T) {
 	if fmt.Sprint(ports) != "[rtoe-GR_n.example rtoj-GR_n.example]" {
 		t.Errorf("ports %v", ports)
 	}
+
 	for _, port := range ports {
 		if k, ok := PortOwner(port); !ok || k != NodeKey("n.example") {
 			t.Errorf("owner of %s: %v, %t", port, k, ok)
 		}
 	}
+
 	for _, port := range []string{"rtoe-GR_", "rtoj-GR_", "rtoj-ovn_cluster_router", "ns_pod", ""} {
 		if k, ok := PortOwner(port); ok {
 			t.Errorf("owner of %q: %v", port, k)
 		}
 	}
+
 	if got := OwnedPorts(PodKey("ns", "n.example")); got != nil {
 		t.Errorf("ports of a pod: %v", got)
 	}
@@ -162,6 +175,7 @@ func TestSpecial(t *testing.T) {
 	a, b := &server{name: "a"}, &server{name: "b"}
 	plain := &targets{at: map[*server][]services.Endpoint{a: nil}, hosts: map[*server]struct{}{b: {}}}
 	nodes, zones := *plain, *plain
+
 	nodes.hints.Nodes, zones.hints.Zones = map[string][]services.Endpoint{"a": nil}, map[string][]services.Endpoint{"z": nil}
 	for _, tc := range []struct {
 		name          string

@@ -33,6 +33,7 @@ func OwnedPorts(k Key) []string {
 	if k.Kind != KindNode {
 		return nil
 	}
+
 	return []string{externalPort + k.Name, joinPort + gatewayRouter + k.Name}
 }
 
@@ -43,6 +44,7 @@ func PortOwner(port string) (Key, bool) {
 			return NodeKey(name), true
 		}
 	}
+
 	return Key{}, false
 }
 
@@ -53,6 +55,7 @@ func (k Key) String() string {
 	if k.Kind == KindCluster {
 		return k.Kind.String()
 	}
+
 	return k.Kind.String() + "/" + k.object()
 }
 
@@ -61,12 +64,14 @@ func (k Key) object() string {
 	if k.Namespace == "" {
 		return k.Name
 	}
+
 	return k.Namespace + "/" + k.Name
 }
 
 // Compare orders keys by kind, namespace and name.
 func (k Key) Compare(o Key) int {
-	return cmp.Or(cmp.Compare(k.Kind, o.Kind), cmp.Compare(k.Namespace, o.Namespace), cmp.Compare(k.Name, o.Name))
+	return cmp.Or(cmp.Compare(k.Kind, o.Kind), cmp.Compare(k.Namespace, o.Namespace),
+		cmp.Compare(k.Name, o.Name))
 }
 
 // ParseKey is the inverse of Key.String.
@@ -74,26 +79,35 @@ func ParseKey(s string) (Key, error) {
 	if s == KindCluster.String() {
 		return ClusterKey(), nil
 	}
+
 	kind, rest, _ := strings.Cut(s, "/")
 	parts := strings.Split(rest, "/")
+
 	var forms []string
+
 	for _, k := range Kinds() {
 		e := k.entry()
 		if e.rows == nil || k == KindCluster {
 			continue
 		}
+
 		want, form := 1, e.name+"/<name>"
 		if e.namespaced {
 			want, form = 2, e.name+"/<namespace>/<name>"
 		}
+
 		forms = append(forms, form)
+
 		if kind != e.name || len(parts) != want || slices.Contains(parts, "") {
 			continue
 		}
+
 		if e.namespaced {
 			return Key{k, parts[0], parts[1]}, nil
 		}
+
 		return Key{Kind: k, Name: rest}, nil
 	}
+
 	return Key{}, fmt.Errorf("parse owner key %q: not cluster, %s", s, strings.Join(forms, ", "))
 }

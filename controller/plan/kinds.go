@@ -59,16 +59,20 @@ type change func(c *Cluster, keys keySet, old, now any)
 
 func newKinds() [kindEnd]entry {
 	core, networking := corev1.SchemeGroupVersion, networkingv1.SchemeGroupVersion
+
 	return [kindEnd]entry{
 		KindCluster: {
 			name: "cluster", rows: clusterRows,
 			keys: func(*Cluster) []Key { return []Key{ClusterKey()} },
 		},
 		KindServiceCIDR: {
-			name:   "servicecidr",
-			object: (*networkingv1.ServiceCIDR)(nil), resource: networking.WithResource("servicecidrs"), types: networkingv1.AddToScheme,
+			name:     "servicecidr",
+			object:   (*networkingv1.ServiceCIDR)(nil),
+			resource: networking.WithResource("servicecidrs"),
+			types:    networkingv1.AddToScheme,
 			optional: true, // Kubernetes 1.33
-			rows:     serviceCIDRRows, changed: map[Kind]change{KindServiceCIDR: itself},
+			rows:     serviceCIDRRows,
+			changed:  map[Kind]change{KindServiceCIDR: itself},
 		},
 		KindNode: {
 			name:   "node",
@@ -77,36 +81,58 @@ func newKinds() [kindEnd]entry {
 			rows: nodeRows, changed: map[Kind]change{KindNode: nodeChanged},
 		},
 		KindService: {
-			name: "service", namespaced: true,
-			object: (*corev1.Service)(nil), resource: core.WithResource("services"), types: corev1.AddToScheme,
-			indexes: Indexes{ByFront: ServiceFronts},
-			rows:    serviceRows, changed: map[Kind]change{KindService: serviceChanged, KindEndpointSlice: sliceChanged},
+			name:       "service",
+			namespaced: true,
+			object:     (*corev1.Service)(nil),
+			resource:   core.WithResource("services"),
+			types:      corev1.AddToScheme,
+			indexes:    Indexes{ByFront: ServiceFronts},
+			rows:       serviceRows,
+			changed:    map[Kind]change{KindService: serviceChanged, KindEndpointSlice: sliceChanged},
 		},
 		KindSelector: {
 			name: "selector",
 			rows: selectorRows, keys: (*Cluster).selectorKeys,
 		},
 		KindPolicy: {
-			name: "policy", namespaced: true,
-			object: (*networkingv1.NetworkPolicy)(nil), resource: networking.WithResource("networkpolicies"), types: networkingv1.AddToScheme,
-			indexes: Indexes{ByPods: PodsOf, BySelector: SelectorsOf},
-			rows:    policyRows, changed: map[Kind]change{KindPolicy: policyChanged, KindNamespace: namespaceChanged},
+			name:       "policy",
+			namespaced: true,
+			object:     (*networkingv1.NetworkPolicy)(nil),
+			resource:   networking.WithResource("networkpolicies"),
+			types:      networkingv1.AddToScheme,
+			indexes:    Indexes{ByPods: PodsOf, BySelector: SelectorsOf},
+			rows:       policyRows,
+			changed:    map[Kind]change{KindPolicy: policyChanged, KindNamespace: namespaceChanged},
 		},
 		KindPod: {
-			name: "pod", namespaced: true,
-			object: (*corev1.Pod)(nil), resource: core.WithResource("pods"), types: corev1.AddToScheme,
-			indexes: Indexes{ByNode: NodeOf, ByFront: PodFronts, ByNamespace: NamespaceOf, ByPortName: PortNamesOf},
+			name:       "pod",
+			namespaced: true,
+			object:     (*corev1.Pod)(nil),
+			resource:   core.WithResource("pods"),
+			types:      corev1.AddToScheme,
+			indexes: Indexes{
+				ByNode:      NodeOf,
+				ByFront:     PodFronts,
+				ByNamespace: NamespaceOf,
+				ByPortName:  PortNamesOf,
+			},
 			trim:    trimPod,
-			rows:    podRows, changed: map[Kind]change{KindPod: podChanged},
+			rows:    podRows,
+			changed: map[Kind]change{KindPod: podChanged},
 		},
 		KindEndpointSlice: {
-			name: "endpointslice", namespaced: true,
-			object: (*discoveryv1.EndpointSlice)(nil), resource: discoveryv1.SchemeGroupVersion.WithResource("endpointslices"),
-			types: discoveryv1.AddToScheme, indexes: Indexes{ByService: ServiceOf},
+			name:       "endpointslice",
+			namespaced: true,
+			object:     (*discoveryv1.EndpointSlice)(nil),
+			resource:   discoveryv1.SchemeGroupVersion.WithResource("endpointslices"),
+			types:      discoveryv1.AddToScheme,
+			indexes:    Indexes{ByService: ServiceOf},
 		},
 		KindNamespace: {
-			name:   "namespace",
-			object: (*corev1.Namespace)(nil), resource: core.WithResource("namespaces"), types: corev1.AddToScheme,
+			name:     "namespace",
+			object:   (*corev1.Namespace)(nil),
+			resource: core.WithResource("namespaces"),
+			types:    corev1.AddToScheme,
 		},
 	}
 }
@@ -121,9 +147,11 @@ var kinds struct {
 // entry returns the kind's entry. It is empty for an unknown kind.
 func (k Kind) entry() *entry {
 	kinds.Do(func() { kinds.entries = newKinds() })
+
 	if k >= kindEnd {
 		k = 0
 	}
+
 	return &kinds.entries[k]
 }
 
@@ -131,6 +159,7 @@ func (k Kind) String() string {
 	if name := k.entry().name; name != "" {
 		return name
 	}
+
 	return fmt.Sprintf("Kind(%d)", uint8(k))
 }
 
@@ -140,17 +169,20 @@ func Kinds() []Kind {
 	for k := KindCluster; k < kindEnd; k++ {
 		out = append(out, k)
 	}
+
 	return out
 }
 
 // OwnerKinds returns the kinds that own rows, in their order.
 func OwnerKinds() []Kind {
 	var out []Kind
+
 	for _, k := range Kinds() {
 		if k.entry().rows != nil {
 			out = append(out, k)
 		}
 	}
+
 	return out
 }
 
@@ -162,6 +194,7 @@ func KindOf(obj any) Kind {
 			return k
 		}
 	}
+
 	return 0
 }
 
@@ -181,20 +214,24 @@ type Resource struct {
 // Resources returns the resources that a Cluster needs a store for, in the order of their kinds.
 func Resources() []Resource {
 	var out []Resource
+
 	for _, k := range Kinds() {
 		e := k.entry()
 		if e.object == nil {
 			continue
 		}
+
 		empty, _ := reflect.New(reflect.TypeOf(e.object).Elem()).Interface().(runtime.Object)
 		out = append(out, Resource{k, empty, e.namespaced, e.optional, e.indexes, e.resource})
 	}
+
 	return out
 }
 
 // NewScheme returns a scheme with the types of all resources' objects.
 func NewScheme() *runtime.Scheme {
 	s := runtime.NewScheme()
+
 	for _, k := range Kinds() {
 		if e := k.entry(); e.types != nil {
 			if err := e.types(s); err != nil {
@@ -202,6 +239,7 @@ func NewScheme() *runtime.Scheme {
 			}
 		}
 	}
+
 	return s
 }
 

@@ -24,7 +24,9 @@ func TestPolicyLimits(t *testing.T) {
 		rulesMessage     = "spec: the last 1 rules: a policy has at most 1024"
 		flowsMessage     = "spec.%s: its rules cost %d flows of each node, at most 4096 are served: the policy allows nothing in this direction"
 	)
+
 	small := block("192.0.2.0/24", nil)
+
 	for _, tc := range []struct {
 		name    string
 		limit   int
@@ -59,6 +61,7 @@ func TestPolicyLimits(t *testing.T) {
 		{"labels of pods and namespaces", 96, fmt.Sprintf(selectorsMessage, 0), func(n int) networkingv1.NetworkPolicySpec {
 			peer := selectors(1, 4000)[0]
 			peer.NamespaceSelector = selectors(1, n)[0].PodSelector
+
 			return egressTo(nil, peer)
 		}},
 		{"values", 4093, fmt.Sprintf(selectorsMessage, 0), func(n int) networkingv1.NetworkPolicySpec {
@@ -72,6 +75,7 @@ func TestPolicyLimits(t *testing.T) {
 		{"labels beside the subject's", 96, fmt.Sprintf(selectorsMessage, 0), func(n int) networkingv1.NetworkPolicySpec {
 			spec := egressTo(nil, selectors(1, n)...)
 			spec.PodSelector = *selectors(1, 4000)[0].PodSelector
+
 			return spec
 		}},
 		{"labels of the subject", 4096, "spec.podSelector: more than 4096 labels, requirements and values: the policy is for all pods of the namespace, and allows nothing", func(n int) networkingv1.NetworkPolicySpec {
@@ -83,7 +87,9 @@ func TestPolicyLimits(t *testing.T) {
 			for range 3 {
 				spec.Egress = append(spec.Egress, spec.Egress[0])
 			}
+
 			spec.Egress = append(spec.Egress, networkingv1.NetworkPolicyEgressRule{To: blocks(n - 16000)})
+
 			return spec
 		}},
 		{"flows of egress", 2048, fmt.Sprintf(flowsMessage, "egress", 4098), func(n int) networkingv1.NetworkPolicySpec { return egressTo(nil, blocks(n)...) }},
@@ -93,12 +99,15 @@ func TestPolicyLimits(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			const prefix = "plan policy/ns/p: not served: "
+
 			within := ""
 			if flows, _, ok := strings.Cut(tc.message, "; "); ok {
 				within = prefix + flows
 			}
+
 			for n, want := range map[int]string{tc.limit: within, tc.limit + 1: prefix + tc.message} {
 				p := policyWith()[0].(*networkingv1.NetworkPolicy)
+
 				p.Spec = tc.policy(n)
 				if _, _, event := planPolicy(t, p); event != want {
 					t.Errorf("%d: error %q, want %q", n, event, want)
@@ -112,22 +121,27 @@ func TestPolicyLimits(t *testing.T) {
 // them.
 func TestPartsBeyondBoundsCount(t *testing.T) {
 	p := policyWith()[0].(*networkingv1.NetworkPolicy)
+
 	p.Spec = egressTo(nil, append(selectors(1, 4097), selectors(300, 1)...)...)
 	if groups, _ := plan.SelectorsOf(p); len(groups) != 1+256 {
 		t.Errorf("%d groups, want those of the subject and of 256 selectors", len(groups))
 	}
+
 	p.Spec = egressTo(named(200), selectors(1, 1)...)
 	pod := hostilePod(1)
+
 	pod.Labels = map[string]string{text(0): "x"}
 	for i, name := range []string{text(127), text(128), text(150)} {
 		pod.Spec.Containers = append(pod.Spec.Containers, corev1.Container{Ports: []corev1.ContainerPort{{Name: name, ContainerPort: int32(1 + i)}}})
 	}
+
 	rows, _ := plan.Rows(simCluster(t, p, pod), plan.PolicyKey("ns", "p"))
 	for _, r := range rows {
 		if acl, ok := r.(plan.ACL); ok && !strings.HasSuffix(acl.Match, "tcp.dst == 1") {
 			t.Errorf("a name beyond the bound has %q", acl.Match)
 		}
 	}
+
 	if plan.Size(rows) == 0 {
 		t.Error("the last name within the bound has no ACL")
 	}
@@ -154,6 +168,7 @@ func portsFrom(first, n int) []networkingv1.NetworkPolicyPort {
 		port := intstr.FromInt32(int32(first + i))
 		out[i].Port = &port
 	}
+
 	return out
 }
 
@@ -163,6 +178,7 @@ func named(n int) []networkingv1.NetworkPolicyPort {
 		port := intstr.FromString(text(i))
 		out[i].Port = &port
 	}
+
 	return out
 }
 
@@ -171,6 +187,7 @@ func blocks(n int) []networkingv1.NetworkPolicyPeer {
 	for i := range out {
 		out[i] = block(scattered6(i), nil)
 	}
+
 	return out
 }
 
@@ -191,6 +208,7 @@ func TestSize(t *testing.T) {
 // TestPolicyPortLimits checks which ports of a policy are valid.
 func TestPolicyPortLimits(t *testing.T) {
 	end := func(n int32) *int32 { return &n }
+
 	number := func(n int32) *intstr.IntOrString { p := intstr.FromInt32(n); return &p }
 	for _, tc := range []struct {
 		port  networkingv1.NetworkPolicyPort
@@ -208,6 +226,7 @@ func TestPolicyPortLimits(t *testing.T) {
 	} {
 		p := policyWith()[0].(*networkingv1.NetworkPolicy)
 		p.Spec = egressTo([]networkingv1.NetworkPolicyPort{tc.port})
+
 		acls, _, event := planPolicy(t, p)
 		if (tc.match == "") != (len(acls) == 0) || !strings.Contains(strings.Join(acls, ""), tc.match) || !strings.HasSuffix(event, tc.event) || (event == "") != (tc.event == "") {
 			t.Errorf("%+v: ACLs %q, error %q, want %q, %q", tc.port, acls, event, tc.match, tc.event)
@@ -223,6 +242,7 @@ func TestMalformedPartsAreLeftOut(t *testing.T) {
 	pod := hostilePod(1)
 	pod.Labels = map[string]string{text(0): "x"}
 	pod.Spec.Containers = []corev1.Container{{Ports: []corev1.ContainerPort{{Name: "web", ContainerPort: 8080}}}}
+
 	valid, large := selectors(1, 1)[0], selectors(1, 4097)[0]
 	for _, tc := range []struct {
 		name string
@@ -243,15 +263,19 @@ func TestMalformedPartsAreLeftOut(t *testing.T) {
 			p := policyWith()[0].(*networkingv1.NetworkPolicy)
 			p.Spec = tc.spec
 			rows, _ := plan.Rows(simCluster(t, p, pod), plan.PolicyKey("ns", "p"))
+
 			var got []string
+
 			for _, r := range rows {
 				if acl, ok := r.(plan.ACL); ok {
 					got = append(got, acl.Match)
 				}
 			}
+
 			if len(got) != len(tc.acls) {
 				t.Fatalf("matches %q, want %d: %q", got, len(tc.acls), tc.acls)
 			}
+
 			for i, part := range tc.acls {
 				if !strings.Contains(strings.Join(got, "\n"), part) {
 					t.Errorf("matches %q, want one with %q", got, tc.acls[i])

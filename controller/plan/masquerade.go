@@ -22,9 +22,16 @@ const masqueradePriority = allowPriority + 1
 // Service replies to 169.254.169.5, and hairpin traffic of the host comes from there.
 func (n node) masqueradeACL() Row {
 	out := egress()
+
 	return ACL{
-		Switch: nodeSwitch(n.name), Rule: "masquerade", Label: aclLabel("masquerade", n.name), Direction: out.lport, Priority: masqueradePriority,
-		Match:  fmt.Sprintf("(ip4.dst == %s || ip6.dst == %s)", masquerade.Of(true).Subnet, masquerade.Of(false).Subnet),
-		Action: "drop", Options: out.options,
+		Switch:    nodeSwitch(n.name),
+		Rule:      "masquerade",
+		Label:     aclLabel("masquerade", n.name),
+		Direction: out.lport,
+		Priority:  masqueradePriority,
+		Match: fmt.Sprintf("(ip4.dst == %s || ip6.dst == %s)", masquerade.Of(true).Subnet,
+			masquerade.Of(false).Subnet),
+		Action:  "drop",
+		Options: out.options,
 	}
 }

@@ -25,6 +25,7 @@ var collidingNames = []string{
 
 func namedNode(i int, name string) *corev1.Node {
 	host := netip.PrefixFrom(netip.AddrFrom4([4]byte{192, 0, 2, byte(i + 1)}), 24)
+
 	return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: map[string]string{
 		annotation.ChassisID: name, annotation.NodeSubnets: fmt.Sprintf(`{"default":["10.244.%d.0/24","fd00:10:244:%x::/64"]}`, i, i),
 		annotation.NodeJoin:       annotation.FormatJoin(annotation.Join{IPv4: netip.PrefixFrom(netip.AddrFrom4([4]byte{100, 64, 0, byte(i + 2)}), 16)}),
@@ -40,6 +41,7 @@ func namedNode(i int, name string) *corev1.Node {
 // namespaces, pods and Services are called, and that every referenced row exists exactly once.
 func TestNamesOfRows(t *testing.T) {
 	local := corev1.ServiceExternalTrafficPolicyLocal
+
 	var objects []runtime.Object
 	for i, name := range collidingNames {
 		objects = append(objects, namedNode(i, name))
@@ -61,6 +63,7 @@ func TestNamesOfRows(t *testing.T) {
 			)
 		}
 	}
+
 	c, err := reconcile.NewCluster(plan.Config{
 		ClusterCIDRs: []netip.Prefix{netip.MustParsePrefix("10.244.0.0/16"), netip.MustParsePrefix("fd00:10:244::/48")}, ServiceCIDRs: []netip.Prefix{netip.MustParsePrefix("10.96.0.0/16")},
 		JoinSubnets: []netip.Prefix{netip.MustParsePrefix("100.64.0.0/16")}, SNATPorts: plan.PortRange{First: 49152, Last: 65535}, MTU: 1400,
@@ -68,19 +71,26 @@ func TestNamesOfRows(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	owners := map[string]plan.Key{} // by table and name
+
 	var parents []string
+
 	refused := 0
+
 	for _, key := range c.Keys() {
 		rows, err := plan.Rows(c, key)
 		if err != nil {
 			if refused++; key.Kind != plan.KindPod || key.Namespace != "breth0" || len(rows) != 0 {
 				t.Errorf("%s: %v", key, err)
 			}
+
 			continue
 		}
+
 		for _, r := range rows {
 			named := true
+
 			switch r := r.(type) {
 			case plan.LogicalSwitchPort:
 				parents = append(parents, "Logical_Switch "+r.Switch)
@@ -94,25 +104,32 @@ func TestNamesOfRows(t *testing.T) {
 			default:
 				named = false
 			}
+
 			if !named {
 				continue
 			}
+
 			name := r.Table() + " " + rowName(r)
 			if other, taken := owners[name]; taken {
 				t.Errorf("%s is owned by %s and by %s", name, other, key)
 			}
+
 			owners[name] = key
 		}
 	}
+
 	if refused != len(collidingNames) {
 		t.Errorf("%d pods have no port, want the %d that conflict with nodes' ports", refused, len(collidingNames))
 	}
+
 	slices.Sort(parents)
+
 	for _, p := range slices.Compact(parents) {
 		if _, there := owners[p]; !there {
 			t.Errorf("rows refer to %s, which does not exist", p)
 		}
 	}
+
 	if _, err := plan.Rows(c, plan.NodeKey("join")); err != nil {
 		t.Error(err)
 	}
@@ -123,5 +140,6 @@ func rowName(r plan.Row) string {
 	if p, ok := r.(plan.LogicalSwitchPort); ok {
 		return p.Name
 	}
+
 	return r.ID()
 }

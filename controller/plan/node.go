@@ -35,7 +35,12 @@ type node struct {
 }
 
 func parseNode(obj *corev1.Node, cfg Config) (node, error) {
-	n := node{name: obj.Name, chassis: ChassisOf(obj), mtu: cfg.MTU, drained: annotation.Drained(obj.Annotations)}
+	n := node{
+		name:    obj.Name,
+		chassis: ChassisOf(obj),
+		mtu:     cfg.MTU,
+		drained: annotation.Drained(obj.Annotations),
+	}
 	a := obj.Annotations
 	errs := []error{
 		optional(&n.subnets, a, annotation.ParseNodeSubnets),
@@ -47,8 +52,11 @@ func parseNode(obj *corev1.Node, cfg Config) (node, error) {
 		optional(&n.mtu, a, annotation.ParsePodMTU),
 		optional(&n.routable, a, annotation.ParseRoutablePods),
 	}
+
 	var err error
+
 	n.snatPorts, err = parsePortRange(a[annotation.SNATPortRange], cfg.SNATPorts)
+
 	return n, errors.Join(append(errs, err)...)
 }
 
@@ -58,6 +66,7 @@ func ChassisOf(n *corev1.Node) string {
 	if n.Annotations[annotation.ChassisTakenBy] != "" {
 		return ""
 	}
+
 	return n.Annotations[annotation.ChassisID]
 }
 
@@ -67,7 +76,9 @@ func optional[T any](to *T, annotations map[string]string, parse func(map[string
 	if errors.Is(err, annotation.ErrNotSet) {
 		return nil
 	}
+
 	*to = v
+
 	return err
 }
 
@@ -75,12 +86,16 @@ func parsePortRange(s string, defaults PortRange) (PortRange, error) {
 	if s == "" {
 		return defaults, nil
 	}
+
 	first, last, _ := strings.Cut(s, "-")
 	f, err1 := strconv.ParseUint(first, 10, 16)
+
 	l, err2 := strconv.ParseUint(last, 10, 16)
 	if err := errors.Join(err1, err2); err != nil || f == 0 || f > l {
-		return PortRange{}, fmt.Errorf("parse annotation %s: %q is not <first>-<last>", annotation.SNATPortRange, s)
+		return PortRange{}, fmt.Errorf("parse annotation %s: %q is not <first>-<last>",
+			annotation.SNATPortRange, s)
 	}
+
 	return PortRange{uint16(f), uint16(l)}, nil
 }
 
@@ -98,11 +113,13 @@ func (n node) joined() bool {
 // family. It returns none where the router has a network interface, and so an address, of its own.
 func (n node) shared() []netip.Addr {
 	var out []netip.Addr
+
 	for _, p := range n.gateway.Addresses {
 		if slices.ContainsFunc(n.hostCIDRs, func(h netip.Prefix) bool { return h.Addr() == p.Addr() }) {
 			out = append(out, p.Addr())
 		}
 	}
+
 	return out
 }
 
@@ -114,13 +131,16 @@ func (n node) addresses(cfg Config) []netip.Addr {
 
 func usable(prefixes []netip.Prefix, cfg Config) []netip.Addr {
 	var out []netip.Addr
+
 	for _, p := range prefixes {
 		a := p.Addr()
 		if cfg.services().ServesNodePorts(a) {
 			out = append(out, a)
 		}
 	}
+
 	slices.SortFunc(out, netip.Addr.Compare)
+
 	return slices.Compact(out)
 }
 
@@ -136,24 +156,30 @@ func nodeRows(c *Cluster, key Key) ([]Row, error) {
 	if obj == nil {
 		return nil, nil
 	}
+
 	n, err := parseNode(obj, c.Config)
 	if err != nil || len(n.subnets) == 0 {
 		return nil, err
 	}
+
 	rows := append(n.switchRows(), n.nodeACL(), n.masqueradeACL())
+
 	rows = append(rows, n.tunnelRows(c.Config)...)
 	if n.chassis != "" {
 		rows = append(rows, n.boundary())
 	}
+
 	if n.management != nil {
 		rows = append(rows, n.managementRows(c.Config)...)
 	}
+
 	switch {
 	case n.hasGateway():
 		rows = append(rows, n.gatewayRows(c.Config)...)
 	case n.leavesByOthers() && n.joined():
 		rows = append(rows, n.exitRows(c)...)
 	}
+
 	return rows, nil
 }
 
@@ -162,21 +188,30 @@ func (n node) switchRows() []Row {
 	if p, ok := firstOfFamily(n.subnets, true); ok {
 		otherConfig["subnet"] = p.Masked().String()
 	}
+
 	if p, ok := firstOfFamily(n.subnets, false); ok {
 		otherConfig["ipv6_prefix"] = p.Masked().Addr().String()
 	}
+
 	var networks []string
 	for _, s := range n.subnets {
 		networks = append(networks, RouterAddress(s).String())
 	}
+
 	port, options := "rtos-"+n.name, map[string]string(nil)
 	if n.leavesByOthers() {
 		options = map[string]string{"route_table": hostsRouteTable}
 	}
+
 	up := routerPort(nodeSwitch(n.name), "stor-"+n.name, port)
 	up.Groups = []string{clientsGroup}
+
 	return []Row{
-		LogicalSwitch{Name: nodeSwitch(n.name), OtherConfig: otherConfig, LoadBalancerGroups: []string{clusterLBGroup, switchLBGroup}},
+		LogicalSwitch{
+			Name:               nodeSwitch(n.name),
+			OtherConfig:        otherConfig,
+			LoadBalancerGroups: []string{clusterLBGroup, switchLBGroup},
+		},
 		LogicalRouterPort{
 			Router: clusterRouter, Name: port, Networks: networks,
 			MAC: MAC(RouterAddress(n.subnets[0]).Addr()).String(), Options: options,
@@ -198,21 +233,31 @@ func (n node) managementRows(cfg Config) []Row {
 	for _, s := range n.subnets {
 		addresses += " " + ManagementAddress(s).Addr().String()
 	}
-	rows := []Row{LogicalSwitchPort{Switch: nodeSwitch(n.name), Name: "k8s-" + n.name, Addresses: []string{addresses}}}
+
+	rows := []Row{
+		LogicalSwitchPort{Switch: nodeSwitch(n.name), Name: "k8s-" + n.name, Addresses: []string{addresses}},
+	}
 	for _, a := range usable(n.hostCIDRs, cfg) {
 		subnet, ok := firstOfFamily(n.subnets, a.Is4())
 		if !ok {
 			continue
 		}
+
 		rows = append(rows, RouterPolicy{
-			Router: clusterRouter, Priority: managementPolicyPriority, Action: "reroute",
+			Router:   clusterRouter,
+			Priority: managementPolicyPriority,
+			Action:   "reroute",
 			Match:    fmt.Sprintf("inport == %q && %s.dst == %s /* %s */", "rtos-"+n.name, family(a), a, n.name),
 			NextHops: []string{ManagementAddress(subnet).Addr().String()},
 		}, StaticRoute{
-			Router: clusterRouter, RouteTable: hostsRouteTable, Prefix: netip.PrefixFrom(a, a.BitLen()).String(),
-			NextHop: ManagementAddress(subnet).Addr().String(), OutputPort: "rtos-" + n.name,
+			Router:     clusterRouter,
+			RouteTable: hostsRouteTable,
+			Prefix:     netip.PrefixFrom(a, a.BitLen()).String(),
+			NextHop:    ManagementAddress(subnet).Addr().String(),
+			OutputPort: "rtos-" + n.name,
 		})
 	}
+
 	return rows
 }
 
@@ -220,6 +265,7 @@ func family(a netip.Addr) string {
 	if a.Is4() {
 		return "ip4"
 	}
+
 	return "ip6"
 }
 
@@ -227,10 +273,14 @@ func family(a netip.Addr) string {
 func trimNode(obj any) {
 	if n, ok := obj.(*corev1.Node); ok {
 		n.Spec = corev1.NodeSpec{}
+
 		var conditions []corev1.NodeCondition
 		if networkUnavailable(n) {
-			conditions = []corev1.NodeCondition{{Type: corev1.NodeNetworkUnavailable, Status: corev1.ConditionTrue}}
+			conditions = []corev1.NodeCondition{
+				{Type: corev1.NodeNetworkUnavailable, Status: corev1.ConditionTrue},
+			}
 		}
+
 		n.Status = corev1.NodeStatus{Addresses: n.Status.Addresses, Conditions: conditions}
 	}
 }
@@ -250,6 +300,8 @@ func NetworkBecomesAvailable(c *Cluster, obj *corev1.Node) bool {
 	if !networkUnavailable(obj) {
 		return false
 	}
+
 	n, err := parseNode(obj, c.Config)
+
 	return err == nil && len(n.subnets) > 0 && n.management != nil && n.joined() && n.gateway.Mode != ""
 }

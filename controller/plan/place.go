@@ -34,9 +34,11 @@ func (w where) suffix() string {
 	case w.each:
 		text += "_node_" + w.node
 	}
+
 	if w.keepClient {
 		text += "_local"
 	}
+
 	return text
 }
 
@@ -62,6 +64,7 @@ func (p placements) add(w where, vip netip.AddrPort, backends string) {
 	if p[w] == nil {
 		p[w] = &placed{vips: map[string]string{}}
 	}
+
 	p[w].vips[vip.String()] = backends
 }
 
@@ -75,6 +78,7 @@ func (a answers) of(n *server) string {
 	if text, ok := a.by[n]; ok {
 		return text
 	}
+
 	return a.others
 }
 
@@ -88,30 +92,38 @@ type difference struct {
 func (s *service) place() map[corev1.Protocol]placements {
 	out := map[corev1.Protocol]placements{}
 	differ := map[corev1.Protocol]map[where][]difference{}
+
 	for _, port := range s.Ports {
 		proto := port.Protocol
+
 		served := servedPort{proto: proto, number: int(port.Number)}
 		if out[proto] == nil {
 			out[proto], differ[proto] = placements{}, map[where][]difference{}
 		}
+
 		for _, is4 := range []bool{true, false} {
 			if fronts := s.fronts(port, is4); len(fronts) > 0 {
 				t := newTargets(s.endpoints(port, is4), s.nodes)
+
 				for _, f := range fronts {
 					if f.external && f.of == nil {
 						served.at = append(served.at, f.addr.Addr())
 					}
+
 					s.placeFront(out[proto], differ[proto], f, t)
 				}
 			}
 		}
+
 		s.served = append(s.served, served)
 	}
+
 	for proto, placed := range out {
 		for at, list := range differ[proto] {
 			placed.addDifferences(at, list, s.nodes.list)
 		}
 	}
+
 	return out
 }
 
@@ -120,20 +132,27 @@ func (s *service) fronts(port services.Port, is4 bool) []front {
 	var out []front
 	for _, a := range services.OfFamily(s.ClusterIPs, is4) {
 		out = append(out, front{
-			addr: netip.AddrPortFrom(a, port.Number), localAtSwitch: s.InternalLocal, localAtRouter: s.InternalLocal,
+			addr:          netip.AddrPortFrom(a, port.Number),
+			localAtSwitch: s.InternalLocal,
+			localAtRouter: s.InternalLocal,
 		})
 	}
+
 	if len(out) == 0 {
 		return nil // the service does not have this family
 	}
+
 	if s.text < 0 {
-		s.shortfall.add("port %d: the service's load balancers would be longer than %d bytes", port.Number, maxServiceText)
+		s.shortfall.add("port %d: the service's load balancers would be longer than %d bytes", port.Number,
+			maxServiceText)
 		return nil
 	}
 	// Inside the cluster an external address is only another name of the service.
 	for _, a := range services.OfFamily(s.External, is4) {
-		out = append(out, front{addr: netip.AddrPortFrom(a, port.Number), external: true, localAtRouter: s.ExternalLocal})
+		out = append(out,
+			front{addr: netip.AddrPortFrom(a, port.Number), external: true, localAtRouter: s.ExternalLocal})
 	}
+
 	if port.NodePort != 0 {
 		for _, n := range s.nodes.list {
 			for _, a := range services.OfFamily(n.nodePorts, is4) {
@@ -144,22 +163,27 @@ func (s *service) fronts(port services.Port, is4 bool) []front {
 			}
 		}
 	}
+
 	return s.claims.keep(port.Protocol, out)
 }
 
 // placeFront adds the front to the placements, or to differ where backends depend on the node.
 func (s *service) placeFront(p placements, differ map[where][]difference, f front, t *targets) {
 	switches := s.answers(f, t, f.localAtSwitch, false)
+
 	routers := s.answers(f, t, f.localAtRouter, true)
 	if s.text < 0 {
-		s.shortfall.add("port %d: the service's load balancers would be longer than %d bytes", f.addr.Port(), maxServiceText)
+		s.shortfall.add("port %d: the service's load balancers would be longer than %d bytes", f.addr.Port(),
+			maxServiceText)
 		return
 	}
+
 	keep := f.external && f.localAtRouter && !t.answerByRouter(f)
 	if len(switches.by) == 0 && len(routers.by) == 0 && switches.others == routers.others && !keep {
 		p.add(where{}, f.addr, switches.others)
 		return
 	}
+
 	for _, side := range []struct {
 		where   where
 		answers answers
@@ -168,6 +192,7 @@ func (s *service) placeFront(p placements, differ map[where][]difference, f fron
 			p.add(side.where, f.addr, side.answers.others)
 			continue
 		}
+
 		side.where.each = true
 		differ[side.where] = append(differ[side.where], difference{f.addr, side.answers})
 	}
@@ -179,27 +204,35 @@ func (s *service) answers(f front, t *targets, local, router bool) answers {
 	if f.of != nil {
 		out := answers{others: t.of(f.of, local, router)}
 		s.text -= maxVIPText + len(out.others)
+
 		return out
 	}
+
 	out := answers{others: t.of(nil, local, router)}
 	s.text -= maxVIPText + len(out.others)
+
 	var last string // nodes of a zone have the same backends
+
 	for _, n := range t.special(s.nodes.list, local, router) {
 		if router && !n.router {
 			continue
 		}
+
 		if s.text < 0 {
 			return out // it is not served
 		}
+
 		if text := t.of(n, local, router); text != out.others {
 			if out.by == nil {
 				out.by = map[*server]string{}
 			}
+
 			if out.by[n] = text; text != last {
 				s.text, last = s.text-maxVIPText-len(text), text
 			}
 		}
 	}
+
 	return out
 }
 
@@ -210,37 +243,48 @@ const maxVIPText = 48
 // fronts. Nodes with the same backends share it. The other nodes share one, too.
 func (p placements) addDifferences(at where, list []difference, all []*server) {
 	special := map[*server]struct{}{}
+
 	for _, d := range list {
 		for n := range d.by {
 			special[n] = struct{}{}
 		}
 	}
+
 	first := map[string]where{} // by all backends
+
 	var others []*server
+
 	for _, n := range all { // by name
 		if _, ok := special[n]; !ok {
 			others = append(others, n)
 			continue
 		}
+
 		texts := make([]string, len(list))
 		for i, d := range list {
 			texts[i] = d.of(n)
 		}
+
 		same := strings.Join(texts, " ")
+
 		w, ok := first[same]
 		if !ok {
 			w = at
 			w.node = n.name
+
 			first[same] = w
 			for i, d := range list {
 				p.add(w, d.vip, texts[i])
 			}
 		}
+
 		p[w].nodes = append(p[w].nodes, n)
 	}
+
 	for _, d := range list {
 		p.add(at, d.vip, d.others)
 	}
+
 	p[at].nodes = others
 }
 
@@ -252,5 +296,6 @@ func (p placed) parents(w where) (groups, switches, routers []string) {
 	case w.kind == atSwitches:
 		return nil, names(p.nodes, w.kind), nil
 	}
+
 	return nil, nil, names(p.nodes, w.kind)
 }

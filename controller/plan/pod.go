@@ -25,36 +25,48 @@ func podRows(c *Cluster, key Key) ([]Row, error) {
 	if !NeedsPort(pod) {
 		return nil, nil
 	}
+
 	obj := c.Node(pod.Spec.NodeName)
 	if obj == nil {
 		return nil, nil
 	}
+
 	var network annotation.Pod
 	if err := optional(&network, pod.Annotations, annotation.ParsePod); err != nil {
 		return nil, err
 	}
+
 	var subnets []netip.Prefix
 	if err := optional(&subnets, obj.Annotations, annotation.ParseNodeSubnets); err != nil {
 		return nil, fmt.Errorf("node %q: %w", obj.Name, err)
 	}
+
 	if len(network.Addresses) == 0 || len(subnets) == 0 {
 		return nil, nil
 	}
+
 	for _, a := range network.Addresses {
 		if !contains(subnets, a.Addr()) {
 			return nil, fmt.Errorf("address %s is outside of the subnets of node %q", a.Addr(), obj.Name)
 		}
 	}
+
 	if err := c.uplinkPortTaken(key); err != nil {
 		return nil, unserved(err)
 	}
+
 	addresses := PortAddresses(network)
 	rows, err := hostPortRows(c, hostPod(pod), obj)
+
 	return append(rows, LogicalSwitchPort{
-		Switch: nodeSwitch(obj.Name), Groups: c.groups(pod), Name: podPort(pod.Namespace, pod.Name), Incarnation: string(pod.UID),
-		Addresses: []string{addresses}, PortSecurity: []string{addresses},
-		Options:     map[string]string{"requested-chassis": obj.Name, "iface-id-ver": string(pod.UID)},
-		ExternalIDs: map[string]string{"namespace": pod.Namespace, "pod": "true"},
+		Switch:       nodeSwitch(obj.Name),
+		Groups:       c.groups(pod),
+		Name:         podPort(pod.Namespace, pod.Name),
+		Incarnation:  string(pod.UID),
+		Addresses:    []string{addresses},
+		PortSecurity: []string{addresses},
+		Options:      map[string]string{"requested-chassis": obj.Name, "iface-id-ver": string(pod.UID)},
+		ExternalIDs:  map[string]string{"namespace": pod.Namespace, "pod": "true"},
 	}), err
 }
 
@@ -69,7 +81,11 @@ func (c *Cluster) uplinkPortTaken(key Key) error {
 	if n == nil || uplinkConflict(n) != key {
 		return nil
 	}
-	return fmt.Errorf("in this namespace, its port has the name that the port of node %q to the network outside has", n.Name)
+
+	return fmt.Errorf(
+		"in this namespace, its port has the name that the port of node %q to the network outside has",
+		n.Name,
+	)
 }
 
 // uplinkConflict returns the key of the pod, existing or not, whose port would have the name of the
@@ -79,7 +95,9 @@ func uplinkConflict(n *corev1.Node) Key {
 	if err != nil {
 		return Key{}
 	}
+
 	namespace, name, _ := strings.Cut(gateway.InterfaceID, "_")
+
 	return PodKey(namespace, name)
 }
 
@@ -89,6 +107,7 @@ func PortAddresses(network annotation.Pod) string {
 	for _, a := range network.Addresses {
 		out += " " + a.Addr().String()
 	}
+
 	return out
 }
 

@@ -31,12 +31,26 @@ type direction struct {
 // An egress policy is about the final destination of a connection, so it is evaluated after load
 // balancing. To allow a Service, a policy allows its pods.
 func ingress() direction {
-	return direction{name: "Ingress", side: ingressSide, rules: "ingress", peers: "from", lport: "to-lport", self: "outport", peer: "src"}
+	return direction{
+		name:  "Ingress",
+		side:  ingressSide,
+		rules: "ingress",
+		peers: "from",
+		lport: "to-lport",
+		self:  "outport",
+		peer:  "src",
+	}
 }
 
 func egress() direction {
 	return direction{
-		name: "Egress", side: egressSide, rules: "egress", peers: "to", lport: "from-lport", self: "inport", peer: "dst",
+		name:    "Egress",
+		side:    egressSide,
+		rules:   "egress",
+		peers:   "to",
+		lport:   "from-lport",
+		self:    "inport",
+		peer:    "dst",
 		options: map[string]string{"apply-after-lb": "true"},
 	}
 }
@@ -58,6 +72,7 @@ func isolates(p *networkingv1.NetworkPolicy) (in, out bool) {
 	if len(p.Spec.PolicyTypes) == 0 {
 		return true, len(p.Spec.Egress) > 0
 	}
+
 	return slices.Contains(p.Spec.PolicyTypes, networkingv1.PolicyTypeIngress),
 		slices.Contains(p.Spec.PolicyTypes, networkingv1.PolicyTypeEgress)
 }
@@ -67,24 +82,29 @@ func rulesOf(p *networkingv1.NetworkPolicy) []rule {
 	if subjectExceeds(p) {
 		return nil
 	}
+
 	var out []rule
+
 	left := newBounds(p)
 	add := func(r rule) {
 		if left.take(&r) {
 			out = append(out, r)
 		}
 	}
+
 	in, e := isolates(p)
 	if in {
 		for i, r := range p.Spec.Ingress {
 			add(rule{direction: ingress(), policy: p, index: i, from: r.From, ports: r.Ports})
 		}
 	}
+
 	if e {
 		for i, r := range p.Spec.Egress {
 			add(rule{direction: egress(), policy: p, index: i, from: r.To, ports: r.Ports})
 		}
 	}
+
 	return out
 }
 
@@ -100,37 +120,46 @@ func policyRows(c *Cluster, key Key) ([]Row, error) {
 	if p == nil {
 		return nil, nil
 	}
+
 	var wrong shortfall
 	checkFlows(flows, closed, &wrong)
 	checkPolicy(p, &wrong)
 	rules := rulesOf(p)
 	checkBounds(p, rules, &wrong)
+
 	matches, prefixes := make([]match, 0, len(rules)), maxPolicyPrefixes
 	for _, r := range rules {
 		matches = append(matches, r.match(&wrong, &prefixes))
 	}
+
 	u, ok := usageOf(p)
 	if !ok {
 		return nil, unserved(wrong...)
 	}
+
 	logging, err := c.aclLogging(p.Namespace)
 	if err != nil {
 		wrong.add("%v", err)
 	}
+
 	var rows []Row
+
 	for i, r := range rules {
 		acls, groups := c.ruleRows(u.subject, r, matches[i])
 		if closed[r.side] != served {
 			acls = nil
 		}
+
 		for _, acl := range acls {
 			acl.Label = aclLabel(p.Namespace, p.Name, r.name, strconv.Itoa(r.index))
 			rows = append(rows, acl.logged(logging.Allow))
 		}
+
 		for _, g := range groups {
 			rows = append(rows, g)
 		}
 	}
+
 	return uniqueRows(rows), unserved(wrong...)
 }
 
@@ -141,6 +170,7 @@ func (c *Cluster) ruleRows(subject selector, r rule, m match) (acls []ACL, group
 	if m.noPeer {
 		return nil, nil
 	}
+
 	group := subject.group()
 	add := func(id, pods string, peers, ports []term) {
 		for _, peer := range orAll(peers) {
@@ -148,29 +178,46 @@ func (c *Cluster) ruleRows(subject selector, r rule, m match) (acls []ACL, group
 				if peer.text == "" && port.text == "" {
 					port.text = "ip"
 				}
+
 				acls = append(acls, ACL{
-					Group: group, Rule: strings.Join(strings.Fields(id+" "+peer.name+" "+port.name), " "), Direction: r.lport,
-					Priority: allowPriority, Match: conjunction(r.self+" == @"+pods, peer.text, port.text), Action: "allow-related", Options: r.options,
+					Group:     group,
+					Rule:      strings.Join(strings.Fields(id+" "+peer.name+" "+port.name), " "),
+					Direction: r.lport,
+					Priority:  allowPriority,
+					Match:     conjunction(r.self+" == @"+pods, peer.text, port.text),
+					Action:    "allow-related",
+					Options:   r.options,
 				})
 			}
 		}
 	}
+
 	id := strconv.Itoa(r.index)
 	if !m.noPort {
 		add(id, group, m.peers, m.ports)
 	}
+
 	for _, named := range r.named(subject) {
 		for _, number := range c.numbers(named) {
 			g := named.group(number)
-			groups = append(groups, PortGroup{Name: g, ExternalIDs: map[string]string{"pods": named.text() + " " + strconv.Itoa(number)}})
+			groups = append(
+				groups,
+				PortGroup{
+					Name:        g,
+					ExternalIDs: map[string]string{"pods": named.text() + " " + strconv.Itoa(number)},
+				},
+			)
+
 			pods := group
 			if r.side == ingressSide {
 				pods = g
 			}
+
 			port := []term{{text: fmt.Sprintf("%s.dst == %d", named.protocol, number), values: 1}}
 			add(id+" "+g, pods, r.namedPeers(m, g), port)
 		}
 	}
+
 	return acls, groups
 }
 
@@ -180,16 +227,19 @@ func (r rule) namedPeers(m match, group string) []term {
 	if r.side == ingressSide {
 		return m.peers
 	}
+
 	return r.groupTerms(group)
 }
 
 // uniqueRows removes duplicates: two ports of a rule may have the same name.
 func uniqueRows(rows []Row) []Row {
 	seen := map[string]bool{}
+
 	return slices.DeleteFunc(rows, func(r Row) bool {
 		id := r.Table() + " " + r.ID()
 		again := seen[id]
 		seen[id] = true
+
 		return again
 	})
 }
@@ -199,6 +249,7 @@ func checkPolicy(p *networkingv1.NetworkPolicy, wrong *shortfall) {
 	if err := checkLabels(&p.Spec.PodSelector); err != nil {
 		wrong.add("spec.podSelector.%v", err)
 	}
+
 	for i, t := range p.Spec.PolicyTypes {
 		if t != networkingv1.PolicyTypeIngress && t != networkingv1.PolicyTypeEgress {
 			wrong.add("spec.policyTypes[%d]: unknown type %q", i, t)

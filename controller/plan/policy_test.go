@@ -16,6 +16,7 @@ import (
 // accepts.
 func TestSelects(t *testing.T) {
 	var selectors []*metav1.LabelSelector
+
 	for _, op := range []metav1.LabelSelectorOperator{"In", "NotIn", "Exists", "DoesNotExist", "Like", ""} {
 		for _, values := range [][]string{nil, {"x"}, {"x", "y"}, {""}} {
 			for _, match := range []map[string]string{nil, {"k": "x"}, {"l": "y"}, {"k": ""}} {
@@ -25,14 +26,17 @@ func TestSelects(t *testing.T) {
 			}
 		}
 	}
+
 	for _, s := range selectors {
 		want, err := metav1.LabelSelectorAsSelector(s)
 		if (err != nil) != (checkLabels(s) != nil) {
 			t.Errorf("%v: error of apimachinery %v, of checkLabels %v", s, err, checkLabels(s))
 		}
+
 		if err != nil {
 			continue
 		}
+
 		for _, have := range []map[string]string{nil, {"k": "x"}, {"k": "y"}, {"k": "z"}, {"k": ""}, {"l": "y"}, {"k": "x", "l": "y"}} {
 			if got := selects(s, have); got != want.Matches(labels.Set(have)) {
 				t.Errorf("selects(%v, %v) = %t", s, have, got)
@@ -46,28 +50,36 @@ func TestSelects(t *testing.T) {
 func TestBlockPrefixes(t *testing.T) {
 	seed := randomtest.Seed(t)
 	r := rand.New(rand.NewPCG(seed, 0))
+
 	for range 300 {
 		block := networkingv1.IPBlock{CIDR: netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 0, 0, 0}), 22).String()}
+
 		var excepts []netip.Prefix
+
 		for range r.IntN(5) {
 			p := netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 0, byte(r.IntN(4)), byte(r.IntN(256))}), 23+r.IntN(10)).Masked()
 			excepts, block.Except = append(excepts, p), append(block.Except, p.String())
 		}
+
 		prefixes, err := blockPrefixes(&block, maxRulePrefixes)
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		for a := netip.MustParseAddr("9.255.255.250"); a != netip.MustParseAddr("10.0.4.5"); a = a.Next() {
 			want := 0
 			if netip.MustParsePrefix(block.CIDR).Contains(a) && !contains(excepts, a) {
 				want = 1
 			}
+
 			got := 0
+
 			for _, p := range prefixes {
 				if p.Contains(a) {
 					got++
 				}
 			}
+
 			if got != want {
 				t.Fatalf("%v: %s is in %d of %v, want %d", block, a, got, prefixes, want)
 			}

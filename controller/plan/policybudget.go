@@ -57,17 +57,24 @@ func olderFirst(a, b *budgeted) int {
 
 // plan returns the policy, its flows, and which directions are closed, and notes these. The policy
 // is nil if it does not exist.
-func (bs *budgets) plan(c *Cluster, key Key) (p *networkingv1.NetworkPolicy, flows perSide[int], closed perSide[closure]) {
+func (bs *budgets) plan(
+	c *Cluster,
+	key Key,
+) (p *networkingv1.NetworkPolicy, flows perSide[int], closed perSide[closure]) {
 	bs.mu.Lock()
 	defer bs.mu.Unlock()
+
 	b := bs.of(c, key.Namespace)
 	b.refresh(c, key)
+
 	e := b.byName[key.Name]
 	if e == nil {
 		bs.tidy(key.Namespace)
 		return nil, flows, closed
 	}
+
 	e.planned, e.known = e.closed, true
+
 	return e.policy, e.flows, e.closed
 }
 
@@ -85,6 +92,7 @@ func (bs *budgets) podChanged(c *Cluster, keys, policies keySet, pod *corev1.Pod
 			b.refresh(c, k)
 			return
 		}
+
 		e.cost.recount(c, pod)
 		b.update(e)
 	})
@@ -94,14 +102,18 @@ func (bs *budgets) each(c *Cluster, keys, policies keySet, update func(*budget, 
 	if len(policies) == 0 {
 		return
 	}
+
 	bs.mu.Lock()
 	defer bs.mu.Unlock()
+
 	namespaces := map[string]*budget{}
+
 	for k := range policies {
 		b := bs.of(c, k.Namespace)
 		update(b, k)
 		namespaces[k.Namespace] = b
 	}
+
 	for namespace, b := range namespaces {
 		if b.moved {
 			b.moved = false
@@ -111,6 +123,7 @@ func (bs *budgets) each(c *Cluster, keys, policies keySet, update func(*budget, 
 				}
 			}
 		}
+
 		bs.tidy(namespace)
 	}
 }
@@ -126,6 +139,7 @@ func (bs *budgets) tidy(namespace string) {
 func (bs *budgets) forget() {
 	bs.mu.Lock()
 	defer bs.mu.Unlock()
+
 	bs.known = nil
 }
 
@@ -134,19 +148,25 @@ func (bs *budgets) of(c *Cluster, namespace string) *budget {
 	if b := bs.known[namespace]; b != nil {
 		return b
 	}
+
 	b := &budget{byName: map[string]*budgeted{}, moved: true}
+
 	for _, p := range index[networkingv1.NetworkPolicy](c, KindPolicy, ByPods, "in "+namespace) {
 		if p.Namespace == namespace {
 			b.byName[p.Name] = newBudgeted(c, p)
 			b.policies = append(b.policies, b.byName[p.Name])
 		}
 	}
+
 	slices.SortFunc(b.policies, olderFirst)
 	b.divide()
+
 	if bs.known == nil {
 		bs.known = map[string]*budget{}
 	}
+
 	bs.known[namespace] = b
+
 	return b
 }
 
@@ -154,6 +174,7 @@ func newBudgeted(c *Cluster, p *networkingv1.NetworkPolicy) *budgeted {
 	e := &budgeted{policy: p, cost: costOf(p)}
 	e.cost.count(c)
 	e.flows = e.cost.flows()
+
 	return e
 }
 
@@ -163,23 +184,29 @@ func (b *budget) refresh(c *Cluster, key Key) {
 	if was != nil && was.policy == p {
 		was.cost.count(c)
 		b.update(was)
+
 		return
 	}
+
 	if was != nil {
 		if i, ok := slices.BinarySearchFunc(b.policies, was, olderFirst); ok {
 			b.policies = slices.Delete(b.policies, i, i+1)
 		}
+
 		delete(b.byName, key.Name)
 	}
+
 	if p != nil {
 		is := newBudgeted(c, p)
 		if was != nil {
 			is.planned, is.known = was.planned, was.known
 		}
+
 		i, _ := slices.BinarySearchFunc(b.policies, is, olderFirst)
 		b.policies = slices.Insert(b.policies, i, is)
 		b.byName[key.Name] = is
 	}
+
 	if was != nil || p != nil {
 		b.divide()
 	}
@@ -189,6 +216,7 @@ func (b *budget) refresh(c *Cluster, key Key) {
 func (b *budget) update(e *budgeted) {
 	if flows := e.cost.flows(); flows != e.flows {
 		e.flows = flows
+
 		b.divide()
 	}
 }
@@ -197,6 +225,7 @@ func (b *budget) update(e *budgeted) {
 func (b *budget) divide() {
 	b.moved = true
 	left := maxNamespaceFlows
+
 	for _, e := range b.policies {
 		for side, n := range e.flows {
 			switch {

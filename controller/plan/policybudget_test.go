@@ -22,23 +22,28 @@ import (
 // costly returns a policy of that age whose egress costs a number of flows, which must be even.
 func costly(namespace, name string, created int64, egress int) *networkingv1.NetworkPolicy {
 	p := &networkingv1.NetworkPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, CreationTimestamp: metav1.Unix(created, 0), UID: types.UID(name)}}
+
 	p.Spec.PolicyTypes = []networkingv1.PolicyType{networkingv1.PolicyTypeEgress}
 	if egress >= 4 {
 		p.Spec.Egress = append(p.Spec.Egress, networkingv1.NetworkPolicyEgressRule{Ports: numbered(egress / 4)})
 	}
+
 	if egress%4 == 2 {
 		p.Spec.Egress = append(p.Spec.Egress, networkingv1.NetworkPolicyEgressRule{To: blocks(1)})
 	}
+
 	return p
 }
 
 // allowing returns the sides of a policy that allow something, and the text of its Event.
 func allowing(t *testing.T, c *plan.Cluster, namespace, name string) (sides, event string) {
 	t.Helper()
+
 	rows, err := plan.Rows(c, plan.PolicyKey(namespace, name))
 	if err != nil {
 		event = err.Error()
 	}
+
 	for _, side := range []string{"to-lport", "from-lport"} {
 		for _, r := range rows {
 			if acl, ok := r.(plan.ACL); ok && acl.Direction == side {
@@ -47,6 +52,7 @@ func allowing(t *testing.T, c *plan.Cluster, namespace, name string) (sides, eve
 			}
 		}
 	}
+
 	return strings.TrimSpace(sides), event
 }
 
@@ -58,20 +64,26 @@ func TestManyPortRangesAreClosed(t *testing.T) {
 	p.Spec.PolicyTypes = []networkingv1.PolicyType{networkingv1.PolicyTypeIngress, networkingv1.PolicyTypeEgress}
 	p.Spec.Ingress = []networkingv1.NetworkPolicyIngressRule{{Ports: numbered(1)}}
 	p.Spec.Egress = nil
+
 	for rule := range 38 {
 		var ports []networkingv1.NetworkPolicyPort
+
 		for i := range 900 {
 			first := intstr.FromInt32(int32(1 + 70*i + rule))
 			last := first.IntVal + 33
 			ports = append(ports, networkingv1.NetworkPolicyPort{Port: &first, EndPort: &last})
 		}
+
 		p.Spec.Egress = append(p.Spec.Egress, networkingv1.NetworkPolicyEgressRule{Ports: ports})
 	}
+
 	allow, drop, event := planPolicy(t, p)
 	if len(allow) != 1 || !strings.Contains(allow[0], "outport") || drop != 2 {
 		t.Errorf("%d ACLs allow, want one of ingress: %.200q; %d drop, want 2", len(allow), allow, drop)
 	}
+
 	in, out := simCluster(t, p).PolicyFlows("ns", "p")
+
 	want := fmt.Sprintf("spec.egress: its rules cost %d flows of each node, at most 4096 are served: the policy allows nothing in this direction", out)
 	if in != 4 || out < 500_000 || !strings.HasSuffix(event, ": "+want) {
 		t.Errorf("costs %d and %d flows, Event %q, want %q", in, out, event, want)
@@ -82,7 +94,9 @@ func TestManyPortRangesAreClosed(t *testing.T) {
 // first, and that the policies of other namespaces do not matter.
 func TestNamespaceFlowsAreBounded(t *testing.T) {
 	const beyond = "plan policy/ns/%s: not served: spec.egress: with the %d flows of its rules the policies of the namespace, oldest first, would cost more than 16384 flows of each node: the policy allows nothing in this direction"
+
 	both := costly("ns", "both", 6, 1000)
+
 	both.Spec.PolicyTypes, both.Spec.Ingress = nil, []networkingv1.NetworkPolicyIngressRule{{Ports: numbered(1)}}
 	for _, tc := range []struct {
 		name     string
@@ -122,15 +136,19 @@ func TestNamespaceFlowsAreBounded(t *testing.T) {
 			for _, p := range tc.policies {
 				objects = append(objects, p)
 			}
+
 			c := simCluster(t, objects...)
+
 			for _, p := range tc.policies {
 				want := "from-lport"
 				if tc.closed[p.Name] != "" {
 					want = ""
 				}
+
 				if p == both {
 					want = "to-lport"
 				}
+
 				if sides, event := allowing(t, c, p.Namespace, p.Name); sides != want || event != tc.closed[p.Name] {
 					t.Errorf("%s allows %q, Event %q, want %q, %q", p.Name, sides, event, want, tc.closed[p.Name])
 				}
@@ -147,7 +165,9 @@ func TestBudgetAffects(t *testing.T) {
 	objects := []k8sruntime.Object{
 		oldest, costly("ns", "b", 2, 4096), costly("ns", "c", 3, 4096), costly("ns", "d", 4, 4094), closed, costly("ns", "also-closed", 6, 4096), small, costly("other", "x", 1, 4096),
 	}
+
 	const self, pods = "policy/ns/oldest", "selector namespace ns, pods all; "
+
 	spec := func(flows int) func(*networkingv1.NetworkPolicy) {
 		return func(p *networkingv1.NetworkPolicy) { p.Spec = costly("", "", 0, flows).Spec }
 	}
@@ -175,15 +195,19 @@ func TestNamedPortsCount(t *testing.T) {
 	naming := &networkingv1.NetworkPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "naming", CreationTimestamp: metav1.Unix(1, 0)}}
 	naming.Spec.Ingress = []networkingv1.NetworkPolicyIngressRule{{From: blocks(1000), Ports: []networkingv1.NetworkPolicyPort{{Port: &name}, {Port: &name}}}}
 	young := costly("ns", "young", 9, 4000)
+
 	objects := []k8sruntime.Object{
 		simNode(1), naming, costly("ns", "b", 2, 4096), costly("ns", "c", 3, 4096), young, http("one", 8080), http("same", 8080),
 	}
 	if in, out := simCluster(t, objects...).PolicyFlows("ns", "naming"); in != 2000 || out != 0 {
 		t.Errorf("one number costs %d and %d flows, want 2000 and 0", in, out)
 	}
+
 	const self = "policy/ns/naming; "
+
 	ended := http("two", 9090)
 	ended.Status.Phase = corev1.PodSucceeded
+
 	full := append([]k8sruntime.Object{costly("ns", "d", 4, 194)}, objects...)
 	checkEvents(t, full, []event{
 		{"another number", nil, http("two", 9090), self + "policy/ns/young; pod/ns/two"},
@@ -195,6 +219,7 @@ func TestNamedPortsCount(t *testing.T) {
 	relabelled := two.DeepCopy()
 	relabelled.Labels = nil
 	naming.Spec.PodSelector = metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "app", Operator: metav1.LabelSelectorOpExists}}}
+
 	three := append([]k8sruntime.Object{two}, full...)
 	checkEvents(t, three, []event{
 		{"the last one with the number", two, nil, self + "policy/ns/young; pod/ns/two"},
@@ -223,7 +248,9 @@ func TestNamespaceLabelsCount(t *testing.T) {
 func TestBudgetsFollowAnyOrder(t *testing.T) {
 	seed := randomtest.Seed(t)
 	r := rand.New(rand.NewPCG(seed, 0))
+
 	type change struct{ old, now any }
+
 	name := intstr.FromString("http")
 	c := simCluster(t, simNode(1))
 	planned, closed, opened := map[plan.Key]string{}, 0, 0
@@ -231,32 +258,42 @@ func TestBudgetsFollowAnyOrder(t *testing.T) {
 		rows, err := plan.Rows(c, k)
 		return fmt.Sprint(plan.Format(rows), err)
 	}
+
 	for step := range 150 {
 		var changes []change
+
 		for range 1 + r.IntN(3) {
 			namespace, i := fmt.Sprint("ns", r.IntN(2)), r.IntN(8)
+
 			var old, now k8sruntime.Object
+
 			store := c.Stores[plan.KindPolicy]
+
 			if r.IntN(4) == 0 {
 				pod := podAt(namespace, fmt.Sprint("pod", i), 1, corev1.ContainerPort{Name: "http", ContainerPort: int32(80 + r.IntN(3))})
 				if r.IntN(2) == 0 {
 					pod.Status.Phase = corev1.PodFailed
 				}
+
 				pod.UID = types.UID(fmt.Sprint(step))
 				store, now = c.Stores[plan.KindPod], pod
 			} else {
 				p := costly(namespace, fmt.Sprint("p", i), int64(r.IntN(5)), 2*r.IntN(2200))
+
 				p.UID = types.UID(fmt.Sprint(r.IntN(3)))
 				if r.IntN(2) == 0 {
 					p.Spec.Ingress = []networkingv1.NetworkPolicyIngressRule{{From: blocks(300 + r.IntN(500)), Ports: []networkingv1.NetworkPolicyPort{{Port: &name}}}}
 					p.Spec.PolicyTypes = nil
 				}
+
 				now = p
 			}
+
 			key := now.(metav1.Object).GetNamespace() + "/" + now.(metav1.Object).GetName()
 			if was, ok, _ := store.GetByKey(key); ok {
 				old = was.(k8sruntime.Object)
 			}
+
 			switch {
 			case old != nil && r.IntN(3) == 0:
 				must(t, storeOf(c, old).Delete(old))
@@ -268,6 +305,7 @@ func TestBudgetsFollowAnyOrder(t *testing.T) {
 				must(t, storeOf(c, now).Add(now))
 				changes = append(changes, change{nil, now})
 			}
+
 			if r.IntN(3) == 0 { // planned before Affected has seen the change
 				for k := range planned {
 					if r.IntN(3) == 0 {
@@ -276,6 +314,7 @@ func TestBudgetsFollowAnyOrder(t *testing.T) {
 				}
 			}
 		}
+
 		for _, ch := range changes {
 			for _, k := range plan.Affected(c, ch.old, ch.now) {
 				if k.Kind == plan.KindPolicy {
@@ -283,15 +322,18 @@ func TestBudgetsFollowAnyOrder(t *testing.T) {
 				}
 			}
 		}
+
 		fresh := simCluster(t, everything(c)...)
 		for _, k := range fresh.Keys() {
 			if k.Kind != plan.KindPolicy {
 				continue
 			}
+
 			want := text(fresh, k)
 			if planned[k] != want {
 				t.Fatalf("step %d: %s was not planned anew (-new cluster +as it was left):\n%s", step, k, cmp.Diff(want, planned[k]))
 			}
+
 			if strings.Contains(want, "oldest first") {
 				closed++
 			} else {
@@ -299,6 +341,7 @@ func TestBudgetsFollowAnyOrder(t *testing.T) {
 			}
 		}
 	}
+
 	if closed < 100 || opened < 100 {
 		t.Errorf("%d policies closed because of older ones, %d not: the test tests nothing", closed, opened)
 	}
@@ -311,6 +354,7 @@ func everything(c *plan.Cluster) (out []k8sruntime.Object) {
 			out = append(out, o.(k8sruntime.Object))
 		}
 	}
+
 	return out
 }
 
@@ -319,13 +363,17 @@ func everything(c *plan.Cluster) (out []k8sruntime.Object) {
 func TestOneChangeDoesNotReadOtherPolicies(t *testing.T) {
 	cost := func(others, size int) float64 {
 		p := costly("ns", "p", 1, 100)
+
 		objects := []k8sruntime.Object{p}
 		for i := range others {
 			objects = append(objects, costly("ns", fmt.Sprint("other", i), 2, size), costly(fmt.Sprint("ns", i), "p", 2, size))
 		}
+
 		c := simCluster(t, objects...)
 		planOf(c)
+
 		n := 0
+
 		return testing.AllocsPerRun(10, func() {
 			n++
 			now := costly("ns", "p", 1, 100+2*n)
@@ -336,6 +384,7 @@ func TestOneChangeDoesNotReadOtherPolicies(t *testing.T) {
 	}
 	small, large := cost(50, 2), cost(50, 2000)
 	t.Logf("%.0f allocations with small neighbours, %.0f with large ones, %.0f with none", small, large, cost(0, 0))
+
 	if large > 1.2*small {
 		t.Errorf("a change allocates %.0f times with small neighbours, %.0f times with large ones", small, large)
 	}
@@ -349,9 +398,11 @@ func TestBudgetsOfManyPolicies(t *testing.T) {
 		for i := range n {
 			out = append(out, costly("ns", fmt.Sprint("p", i), time.Now().Unix(), 100))
 		}
+
 		return out
 	}
 	one, _ := work(t, made(500))
+
 	two, _ := work(t, made(1000))
 	if float64(two) > 2.8*float64(one) {
 		t.Errorf("planning 500 policies allocates %d kB, 1,000 %d kB: more than 2.8 times as much", one>>10, two>>10)

@@ -16,16 +16,19 @@ func policyChanged(c *Cluster, keys keySet, old, now any) {
 	if was != nil && is != nil && was.UID == is.UID && reflect.DeepEqual(was.Spec, is.Spec) {
 		return
 	}
+
 	changed := keySet{}
 	itself(c, changed, old, now)
 	maps.Copy(keys, changed)
 	c.budgets.changed(c, keys, changed)
+
 	for _, p := range []*networkingv1.NetworkPolicy{was, is} {
 		names, _ := SelectorsOf(p) // it returns no error
 		for _, name := range names {
 			keys.add(SelectorKey(name))
 		}
 	}
+
 	before, after := policyGroups(was), policyGroups(is)
 	for name, s := range after {
 		if _, had := before[name]; !had {
@@ -41,13 +44,16 @@ func policyGroups(p *networkingv1.NetworkPolicy) map[string]selector {
 	if !ok {
 		return nil
 	}
+
 	out := map[string]selector{}
 	for _, s := range u.selectors() {
 		out[s.group()] = s
 	}
+
 	for _, n := range u.named {
 		out[n.group(0)] = n.selector
 	}
+
 	return out
 }
 
@@ -64,6 +70,7 @@ func (c *Cluster) addPods(keys keySet, s selector) {
 		add(s.namespace, nil)
 		return
 	}
+
 	for ns := range Objects[corev1.Namespace](c, KindNamespace) {
 		if selects(s.namespaces, ns.Labels) {
 			add(ns.Name, ns)
@@ -77,6 +84,7 @@ func (c *Cluster) addNamedPorts(keys keySet, pod *corev1.Pod) {
 	if len(NamedPorts(pod)) == 0 {
 		return
 	}
+
 	namespace, naming := c.Namespace(pod.Namespace), keySet{}
 	for _, p := range c.candidates(pod, namespace) {
 		if slices.ContainsFunc(c.usages.of(p).named, func(n namedPort) bool {
@@ -85,6 +93,7 @@ func (c *Cluster) addNamedPorts(keys keySet, pod *corev1.Pod) {
 			naming.add(PolicyKey(p.Namespace, p.Name))
 		}
 	}
+
 	maps.Copy(keys, naming)
 	c.budgets.podChanged(c, keys, naming, pod)
 }
@@ -94,14 +103,19 @@ func (c *Cluster) addNamedPorts(keys keySet, pod *corev1.Pod) {
 // of its policies.
 func namespaceChanged(c *Cluster, keys keySet, old, now any) {
 	before, after := versions[corev1.Namespace](old, now)
-	var name, was, is string
-	var wasLabels, isLabels map[string]string
+
+	var (
+		name, was, is       string
+		wasLabels, isLabels map[string]string
+	)
 	if before != nil {
 		name, was, wasLabels = before.Name, before.Annotations[ACLLogging], before.Labels
 	}
+
 	if after != nil {
 		name, is, isLabels = after.Name, after.Annotations[ACLLogging], after.Labels
 	}
+
 	exists := before == nil || after == nil
 	if exists || !maps.Equal(wasLabels, isLabels) {
 		pods := index[corev1.Pod](c, KindPod, ByNamespace, name)
@@ -110,8 +124,10 @@ func namespaceChanged(c *Cluster, keys keySet, old, now any) {
 				keys.add(PodKey(p.Namespace, p.Name))
 			}
 		}
+
 		c.addNaming(keys, len(pods) > 0)
 	}
+
 	if exists || was != is {
 		c.addPolicies(keys, name)
 	}
@@ -121,12 +137,15 @@ func namespaceChanged(c *Cluster, keys keySet, old, now any) {
 // set, the ports may have other numbers now.
 func (c *Cluster) addNaming(keys keySet, pods bool) {
 	naming := keySet{}
+
 	for p := range Objects[networkingv1.NetworkPolicy](c, KindPolicy) {
 		if slices.ContainsFunc(c.usages.of(p).named, func(n namedPort) bool { return n.namespaces != nil }) {
 			naming.add(PolicyKey(p.Namespace, p.Name))
 		}
 	}
+
 	maps.Copy(keys, naming)
+
 	if pods {
 		c.budgets.changed(c, keys, naming)
 	}
@@ -135,7 +154,8 @@ func (c *Cluster) addNaming(keys keySet, pods bool) {
 // addPolicies adds the namespace's policies and the selectors of their pods.
 func (c *Cluster) addPolicies(keys keySet, namespace string) {
 	for _, p := range index[networkingv1.NetworkPolicy](c, KindPolicy, ByPods, "in "+namespace) {
-		keys.add(PolicyKey(p.Namespace, p.Name), SelectorKey(c.usages.of(p).groups[0].name)) // the subject is the first
+		keys.add(PolicyKey(p.Namespace, p.Name),
+			SelectorKey(c.usages.of(p).groups[0].name)) // the subject is the first
 	}
 }
 
@@ -145,5 +165,6 @@ func NamespaceOf(obj any) ([]string, error) {
 	if !ok {
 		return nil, nil
 	}
+
 	return []string{p.Namespace}, nil
 }

@@ -55,47 +55,65 @@ type namedCost struct {
 
 func costOf(p *networkingv1.NetworkPolicy) policyCost {
 	var cost policyCost
+
 	u, ok := usageOf(p)
 	if !ok {
 		return cost
 	}
+
 	var wrong shortfall
+
 	prefixes := maxPolicyPrefixes
 	for _, r := range rulesOf(p) {
 		m := r.match(&wrong, &prefixes)
 		if m.noPeer {
 			continue
 		}
+
 		if !m.noPort {
 			cost.fixed[r.side] += flows(m.peers, m.ports)
 		}
+
 		seen := map[string]bool{} // two ports of a rule may have the same name
 		for _, n := range r.named(u.subject) {
 			if text := n.text(); !seen[text] {
 				seen[text] = true
-				cost.named = append(cost.named, namedCost{namedPort: n, side: r.side, flows: flows(r.namedPeers(m, ""), []term{{values: 1}})})
+
+				cost.named = append(
+					cost.named,
+					namedCost{
+						namedPort: n,
+						side:      r.side,
+						flows:     flows(r.namedPeers(m, ""), []term{{values: 1}}),
+					},
+				)
 			}
 		}
 	}
+
 	return cost
 }
 
 // flows returns the flows of one ACL for each pair of a peer and a port.
 func flows(peers, ports []term) int {
 	n := 0
+
 	for _, peer := range orAll(peers) {
 		families := 1
 		if peer.text == "" {
 			families = 2
 		}
+
 		for _, port := range orAll(ports) {
 			values := peer.values * port.values
 			if peer.values > 1 && port.values > 1 {
 				values = peer.values + port.values + 1
 			}
+
 			n += flowsPerMatch * families * values
 		}
 	}
+
 	return n
 }
 
@@ -105,6 +123,7 @@ func (cost policyCost) flows() perSide[int] {
 	for _, n := range cost.named {
 		out[n.side] += n.flows * len(n.numbers)
 	}
+
 	return out
 }
 
@@ -119,12 +138,15 @@ func (cost policyCost) count(c *Cluster) {
 // not read all pods for a number that another pod still has.
 func (cost policyCost) recount(c *Cluster, pod *corev1.Pod) {
 	namespace := c.Namespace(pod.Namespace)
+
 	for i := range cost.named {
 		n := &cost.named[i]
+
 		numbers := n.numbersOf(pod)
 		if len(numbers) == 0 || !n.matches(pod, namespace) {
 			continue
 		}
+
 		for _, number := range numbers {
 			at, had := slices.BinarySearch(n.numbers, number)
 			switch has := c.hasNumber(n.namedPort, number, pod); {
@@ -144,6 +166,7 @@ func (cost policyCost) recount(c *Cluster, pod *corev1.Pod) {
 // differ have none. OVN drops the comparison x <= 65535, which is always true.
 func rangeMasks(first, last int32) int {
 	const all = 1<<16 - 1
+
 	a, b := uint16(first), uint16(last) //nolint:gosec // checkPort has checked them
 	switch {
 	case a == b:
@@ -151,7 +174,9 @@ func rangeMasks(first, last int32) int {
 	case b == all:
 		return 1 + bits.OnesCount16(^a)
 	}
+
 	below := uint16(1)<<(bits.Len16(a^b)-1) - 1
+
 	return 1 + bits.OnesCount16(^a&below) + 1 + bits.OnesCount16(b&below)
 }
 
@@ -161,5 +186,6 @@ func (c *Cluster) PolicyFlows(namespace, name string) (ingress, egress int) {
 	cost := costOf(get[networkingv1.NetworkPolicy](c, PolicyKey(namespace, name)))
 	cost.count(c)
 	flows := cost.flows()
+
 	return flows[ingressSide], flows[egressSide]
 }

@@ -13,11 +13,13 @@ func TestRangeMasks(t *testing.T) {
 	seed := randomtest.Seed(t)
 	r := rand.New(rand.NewPCG(seed, 0))
 	most := 0
+
 	check := func(first, last int32) {
 		got, want := rangeMasks(first, last), len(masksOf(uint16(first), uint16(last)))
 		if got != want {
 			t.Fatalf("rangeMasks(%d, %d) = %d, want %d", first, last, got, want)
 		}
+
 		most = max(most, got)
 	}
 	for _, n := range []int32{1, 2, 1023, 1024, 32767, 32768, 65534, 65535} {
@@ -25,10 +27,12 @@ func TestRangeMasks(t *testing.T) {
 		check(1, n)
 		check(n, 65535)
 	}
+
 	for range 20000 {
 		first := 1 + r.Int32N(65535)
 		check(first, first+r.Int32N(65536-first))
 	}
+
 	if most > 30 { // docs/networkpolicy.md
 		t.Errorf("a range has %d masks, want at most 30", most)
 	}
@@ -43,16 +47,20 @@ func masksOf(first, last uint16) map[masked]bool {
 	if last == 0xffff {
 		most = []masked{{0, 0}}
 	}
+
 	for bit := range 16 {
 		mask := uint16(0xffff) << bit
 		if first>>bit&1 == 0 {
 			least = append(least, masked{(first ^ 1<<bit) & mask, mask})
 		}
+
 		if last != 0xffff && last>>bit&1 == 1 {
 			most = append(most, masked{(last ^ 1<<bit) & mask, mask})
 		}
 	}
+
 	out := map[masked]bool{}
+
 	for _, a := range least {
 		for _, b := range most {
 			if (a.value^b.value)&a.mask&b.mask == 0 {
@@ -60,5 +68,6 @@ func masksOf(first, last uint16) map[masked]bool {
 			}
 		}
 	}
+
 	return out
 }

@@ -27,18 +27,24 @@ func (c *Cluster) aclLogging(namespace string) (aclLogging, error) {
 	if ns == nil || ns.Annotations[ACLLogging] == "" {
 		return aclLogging{}, nil
 	}
+
 	var l aclLogging
 	if err := json.Unmarshal([]byte(ns.Annotations[ACLLogging]), &l); err != nil {
 		return aclLogging{}, fmt.Errorf("namespace %s: parse annotation %s: %w", namespace, ACLLogging, err)
 	}
+
 	severities := []string{"", "alert", "warning", "notice", "info", "debug"}
+
 	var err error
+
 	for _, s := range []*string{&l.Deny, &l.Allow} {
 		if !slices.Contains(severities, *s) {
-			err = fmt.Errorf("namespace %s: annotation %s: %q is not one of %s", namespace, ACLLogging, *s, strings.Join(severities[1:], ", "))
+			err = fmt.Errorf("namespace %s: annotation %s: %q is not one of %s", namespace, ACLLogging, *s,
+				strings.Join(severities[1:], ", "))
 			*s = ""
 		}
 	}
+
 	return l, err
 }
 
@@ -47,6 +53,7 @@ func (a ACL) logged(severity string) ACL {
 	if severity != "" {
 		a.Log, a.Severity, a.Meter = true, severity, aclMeter
 	}
+
 	return a
 }
 
@@ -54,7 +61,9 @@ func (a ACL) logged(severity string) ACL {
 // NP:<namespace>:<policy>:<direction>:<rule>. A denial has no policy and rule.
 func aclLabel(parts ...string) string {
 	const most = 63
+
 	s := "NP:" + strings.Join(parts, ":")
+
 	return s[:min(len(s), most)]
 }
 
@@ -64,6 +73,8 @@ func meterRows(c *Cluster) []Row {
 	if rate == 0 {
 		rate = DefaultACLLogRate
 	}
+
 	band := MeterBand{Meter: aclMeter, Action: "drop", Rate: rate}
+
 	return []Row{Meter{Name: aclMeter, Unit: "pktps", Fair: true, Bands: []string{band.ID()}}, band}
 }

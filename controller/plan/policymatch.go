@@ -38,6 +38,7 @@ func orAll(terms []term) []term {
 	if len(terms) == 0 {
 		return []term{{values: 1}}
 	}
+
 	return terms
 }
 
@@ -45,8 +46,10 @@ func orAll(terms []term) []term {
 // that the policy has left.
 func (r rule) match(wrong *shortfall, prefixes *int) match {
 	var m match
+
 	m.peers, m.noPeer = r.peerMatch(wrong, prefixes)
 	m.ports, m.noPort = r.portMatch(wrong)
+
 	return m
 }
 
@@ -56,13 +59,18 @@ func (r rule) peerMatch(wrong *shortfall, left *int) (terms []term, noPeer bool)
 	if len(r.from) == 0 {
 		return nil, false
 	}
+
 	var v4, v6 []string
+
 	own := maxRulePrefixes
+
 	for i, peer := range r.from {
 		if is(r.overPeers, i) {
 			continue
 		}
+
 		field := fmt.Sprintf("spec.%s[%d].%s[%d]", r.rules, r.index, r.peers, i)
+
 		switch {
 		case isPods(peer):
 			s := peerSelector(r.policy.Namespace, peer)
@@ -80,6 +88,7 @@ func (r rule) peerMatch(wrong *shortfall, left *int) (terms []term, noPeer bool)
 			if err != nil {
 				wrong.add("%s.ipBlock.%v", field, err)
 			}
+
 			own, *left = own-len(prefixes), *left-len(prefixes)
 			for _, p := range prefixes {
 				if p.Addr().Is4() {
@@ -90,7 +99,9 @@ func (r rule) peerMatch(wrong *shortfall, left *int) (terms []term, noPeer bool)
 			}
 		}
 	}
+
 	terms = r.familyTerms(v4, v6)
+
 	return terms, len(terms) == 0
 }
 
@@ -108,6 +119,7 @@ func (r rule) setMatch(family string, set []string) string { return r.setTerm(fa
 
 func (r rule) setTerm(family string, set []string) term {
 	slices.Sort(set)
+
 	set = slices.Compact(set)
 	switch {
 	case len(set) == 0:
@@ -117,6 +129,7 @@ func (r rule) setTerm(family string, set []string) term {
 	case len(set) == 1:
 		return term{family, family + "." + r.peer + " == " + set[0], 1}
 	}
+
 	return term{family, family + "." + r.peer + " == {" + strings.Join(set, ", ") + "}", len(set)}
 }
 
@@ -127,21 +140,29 @@ func blockPrefixes(b *networkingv1.IPBlock, most int) ([]netip.Prefix, error) {
 	if err != nil {
 		return nil, fmt.Errorf("cidr %q: not an address and a prefix length", b.CIDR)
 	}
+
 	holes := make([]netip.Prefix, 0, len(b.Except))
 	for i, s := range b.Except {
 		except, err := netip.ParsePrefix(s)
 		if err != nil {
 			return nil, fmt.Errorf("except[%d] %q: not an address and a prefix length", i, s)
 		}
+
 		if !cidr.Overlaps(except) || except.Bits() <= cidr.Bits() {
 			return nil, fmt.Errorf("except[%d] %q: not inside of %s", i, s, b.CIDR)
 		}
+
 		holes = append(holes, except)
 	}
+
 	out, ok := subtract(cidr, holes, most)
 	if !ok {
-		return nil, fmt.Errorf("the blocks without their exceptions are more than %d prefixes of a rule or %d of a policy", maxRulePrefixes, maxPolicyPrefixes)
+		return nil, fmt.Errorf(
+			"the blocks without their exceptions are more than %d prefixes of a rule or %d of a policy",
+			maxRulePrefixes, maxPolicyPrefixes,
+		)
 	}
+
 	return out, nil
 }
 
@@ -151,17 +172,21 @@ func (r rule) portMatch(wrong *shortfall) (terms []term, none bool) {
 	if len(r.ports) == 0 {
 		return nil, false
 	}
+
 	single, whole := map[string][]int{}, map[string]bool{}
 	ranges := map[string]map[string]int{"tcp": {}, "udp": {}, "sctp": {}} // the masks of each range
+
 	for i, port := range r.ports {
 		if is(r.overPorts, i) {
 			continue
 		}
+
 		proto := portProtocol(port)
 		if err := checkPort(port); err != nil {
 			wrong.add("spec.%s[%d].ports[%d].%v", r.rules, r.index, i, err)
 			continue
 		}
+
 		switch {
 		case port.Port == nil:
 			whole[proto] = true
@@ -173,24 +198,30 @@ func (r rule) portMatch(wrong *shortfall) (terms []term, none bool) {
 			single[proto] = append(single[proto], int(port.Port.IntVal))
 		}
 	}
+
 	for _, proto := range []string{"tcp", "udp", "sctp"} {
 		if whole[proto] {
 			terms = append(terms, term{proto, proto, 1})
 			continue
 		}
+
 		slices.Sort(single[proto])
 		numbers := slices.Compact(single[proto])
+
 		values, texts := len(numbers), slices.Sorted(maps.Keys(ranges[proto]))
 		for _, masks := range ranges[proto] {
 			values += masks
 		}
+
 		if len(numbers) > 0 {
 			texts = slices.Insert(texts, 0, proto+".dst == "+set(numbers))
 		}
+
 		if text := disjunction(texts...); text != "" {
 			terms = append(terms, term{proto, text, values})
 		}
 	}
+
 	return terms, len(terms) == 0
 }
 
@@ -198,6 +229,7 @@ func set(numbers []int) string {
 	if len(numbers) == 1 {
 		return fmt.Sprint(numbers[0])
 	}
+
 	return "{" + strings.Trim(strings.ReplaceAll(fmt.Sprint(numbers), " ", ", "), "[]") + "}"
 }
 
@@ -206,6 +238,7 @@ func portProtocol(p networkingv1.NetworkPolicyPort) string {
 	if p.Protocol == nil {
 		return "tcp"
 	}
+
 	return strings.ToLower(string(services.Protocol(*p.Protocol)))
 }
 
@@ -217,6 +250,7 @@ func checkPort(p networkingv1.NetworkPolicyPort) error {
 			return fmt.Errorf("protocol: %q is not TCP, UDP or SCTP", *p.Protocol)
 		}
 	}
+
 	switch {
 	case p.Port == nil && p.EndPort != nil:
 		return fmt.Errorf("endPort: %d without a port", *p.EndPort)
@@ -233,6 +267,7 @@ func checkPort(p networkingv1.NetworkPolicyPort) error {
 	case p.EndPort != nil && (!validPort(*p.EndPort) || *p.EndPort < p.Port.IntVal):
 		return fmt.Errorf("endPort: %d is not %d to 65535", *p.EndPort, p.Port.IntVal)
 	}
+
 	return nil
 }
 
@@ -247,9 +282,11 @@ func conjunction(terms ...string) string {
 // disjunction joins the non-empty terms with ||, in parentheses if needed.
 func disjunction(terms ...string) string {
 	terms = slices.DeleteFunc(terms, func(s string) bool { return s == "" })
+
 	text := strings.Join(terms, " || ")
 	if len(terms) > 1 || strings.Contains(text, "<=") {
 		return "(" + text + ")"
 	}
+
 	return text
 }

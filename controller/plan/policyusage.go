@@ -30,18 +30,22 @@ func usageOf(p *networkingv1.NetworkPolicy) (usage, bool) {
 	if p == nil {
 		return usage{}, false
 	}
+
 	u := usage{subject: selector{namespace: p.Namespace, pods: &p.Spec.PodSelector}}
 	if subjectExceeds(p) { // selecting the pods would cost too much: isolate all
 		u.subject.pods = &metav1.LabelSelector{}
 	}
+
 	u.in, u.out = isolates(p)
 	if u.subject.check() != nil || !u.in && !u.out {
 		return usage{}, false
 	}
+
 	for _, r := range rulesOf(p) {
 		u.peers = append(u.peers, r.selectors()...)
 		u.named = append(u.named, r.named(u.subject)...)
 	}
+
 	return u, true
 }
 
@@ -73,12 +77,15 @@ const maxUsages = 10000
 func (us *usages) of(p *networkingv1.NetworkPolicy) *knownUsage {
 	us.mu.Lock()
 	defer us.mu.Unlock()
+
 	if k := us.known[p]; k != nil {
 		return k
 	}
+
 	if us.known == nil || len(us.known) >= maxUsages {
 		us.known = map[*networkingv1.NetworkPolicy]*knownUsage{}
 	}
+
 	k := &knownUsage{}
 	if u, ok := usageOf(p); ok {
 		k.named, k.in, k.out = u.named, u.in, u.out
@@ -86,21 +93,26 @@ func (us *usages) of(p *networkingv1.NetworkPolicy) *knownUsage {
 			k.groups = append(k.groups, namedSelector{s, s.group()})
 		}
 	}
+
 	us.known[p] = k
+
 	return k
 }
 
 // selectors returns the selectors of the rule's peers that are pods.
 func (r rule) selectors() []selector {
 	var out []selector
+
 	for i, peer := range r.from {
 		if !isPods(peer) || is(r.overPeers, i) {
 			continue
 		}
+
 		if s := peerSelector(r.policy.Namespace, peer); s.check() == nil {
 			out = append(out, s)
 		}
 	}
+
 	return out
 }
 
@@ -125,15 +137,21 @@ func (r rule) named(subject selector) []namedPort {
 			where = []selector{{namespaces: &metav1.LabelSelector{}, pods: &metav1.LabelSelector{}}}
 		}
 	}
+
 	var out []namedPort
+
 	for i, port := range r.ports {
-		if is(r.overPorts, i) || port.Port == nil || port.Port.Type != intstr.String || checkPort(port) != nil {
+		if is(r.overPorts, i) || port.Port == nil || port.Port.Type != intstr.String ||
+			checkPort(port) != nil {
 			continue
 		}
+
 		for _, s := range where {
-			out = append(out, namedPort{s, r.policy.Namespace + "/" + r.policy.Name, portProtocol(port), port.Port.StrVal})
+			out = append(out,
+				namedPort{s, r.policy.Namespace + "/" + r.policy.Name, portProtocol(port), port.Port.StrVal})
 		}
 	}
+
 	return out
 }
 
@@ -146,26 +164,33 @@ func (n namedPort) group(number int) string {
 // numbersOf returns the numbers of the pod's port. The API server allows only one.
 func (n namedPort) numbersOf(pod *corev1.Pod) []int {
 	var out []int
+
 	for _, c := range NamedPorts(pod) {
 		for _, port := range c.Ports {
-			if port.Name == n.name && strings.EqualFold(string(services.Protocol(port.Protocol)), n.protocol) {
+			if port.Name == n.name &&
+				strings.EqualFold(string(services.Protocol(port.Protocol)), n.protocol) {
 				out = append(out, int(port.ContainerPort))
 			}
 		}
 	}
+
 	return out
 }
 
 // numbers returns the numbers that the port has in all selected pods, sorted.
 func (c *Cluster) numbers(n namedPort) []int {
 	value := portNameValue(n.namespace, n.protocol, n.name)
+
 	var out []int
+
 	for _, pod := range index[corev1.Pod](c, KindPod, ByPortName, value) {
 		if NeedsPort(pod) && n.matches(pod, c.Namespace(pod.Namespace)) {
 			out = append(out, n.numbersOf(pod)...)
 		}
 	}
+
 	slices.Sort(out)
+
 	return slices.Compact(out)
 }
 
@@ -173,12 +198,16 @@ func (c *Cluster) numbers(n namedPort) []int {
 // current version of the given pod.
 func (c *Cluster) hasNumber(n namedPort, number int, first *corev1.Pod) bool {
 	has := func(pod *corev1.Pod) bool {
-		return NeedsPort(pod) && slices.Contains(n.numbersOf(pod), number) && n.matches(pod, c.Namespace(pod.Namespace))
+		return NeedsPort(pod) && slices.Contains(n.numbersOf(pod), number) &&
+			n.matches(pod, c.Namespace(pod.Namespace))
 	}
 	if pod := c.Pod(first.Namespace, first.Name); pod != nil && has(pod) {
 		return true
 	}
-	return slices.ContainsFunc(index[corev1.Pod](c, KindPod, ByPortName, portNameValue(n.namespace, n.protocol, n.name)), has)
+
+	return slices.ContainsFunc(
+		index[corev1.Pod](c, KindPod, ByPortName, portNameValue(n.namespace, n.protocol, n.name)), has,
+	)
 }
 
 // PortNamesOf is the index function for ByPortName. It returns the names of a pod's ports, once for
@@ -188,13 +217,17 @@ func PortNamesOf(obj any) ([]string, error) {
 	if !ok {
 		return nil, nil
 	}
+
 	var out []string
+
 	for _, c := range NamedPorts(p) {
 		for _, port := range c.Ports {
 			proto := strings.ToLower(string(services.Protocol(port.Protocol)))
-			out = append(out, portNameValue(p.Namespace, proto, port.Name), portNameValue("", proto, port.Name))
+			out = append(out, portNameValue(p.Namespace, proto, port.Name),
+				portNameValue("", proto, port.Name))
 		}
 	}
+
 	return out, nil
 }
 
@@ -206,13 +239,23 @@ func portNameValue(namespace, protocol, name string) string {
 // reduced to their named ports.
 func NamedPorts(p *corev1.Pod) []corev1.Container {
 	var out []corev1.Container
+
 	add := func(c corev1.Container) {
 		var ports []corev1.ContainerPort
+
 		for _, port := range c.Ports {
 			if port.Name != "" {
-				ports = append(ports, corev1.ContainerPort{Name: port.Name, ContainerPort: port.ContainerPort, Protocol: port.Protocol})
+				ports = append(
+					ports,
+					corev1.ContainerPort{
+						Name:          port.Name,
+						ContainerPort: port.ContainerPort,
+						Protocol:      port.Protocol,
+					},
+				)
 			}
 		}
+
 		if len(ports) > 0 {
 			out = append(out, corev1.Container{Ports: ports})
 		}
@@ -220,10 +263,12 @@ func NamedPorts(p *corev1.Pod) []corev1.Container {
 	for _, c := range p.Spec.Containers {
 		add(c)
 	}
+
 	for _, c := range p.Spec.InitContainers {
 		if c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways {
 			add(c)
 		}
 	}
+
 	return out
 }

@@ -21,27 +21,35 @@ func PolicyKey(namespace, name string) Key { return Key{KindPolicy, namespace, n
 // has this selector. If these pods are the subject of a policy, the rows include the ACLs that drop
 // all connections that no policy allows.
 func selectorRows(c *Cluster, key Key) ([]Row, error) {
-	var found *selector
-	var in, out bool
+	var (
+		found   *selector
+		in, out bool
+	)
+
 	for _, p := range index[networkingv1.NetworkPolicy](c, KindPolicy, BySelector, key.Name) {
 		known := c.usages.of(p) // cached: hashing the groups again for each of them would be costly
 		for i, g := range known.groups {
 			if g.name != key.Name {
 				continue
 			}
+
 			if found == nil {
 				found = &g.selector
 			}
+
 			if i == 0 {
 				in, out = in || known.in, out || known.out
 			}
 		}
 	}
+
 	if found == nil {
 		return nil, nil
 	}
+
 	rows := []Row{PortGroup{Name: key.Name, ExternalIDs: map[string]string{"pods": found.text()}}}
 	logging, _ := c.aclLogging(found.namespace) // the policies report the error
+
 	for _, d := range []struct {
 		direction
 		wanted bool
@@ -49,11 +57,18 @@ func selectorRows(c *Cluster, key Key) ([]Row, error) {
 		if d.wanted {
 			// ARP is not IP, and OVN lets neighbour discovery pass before ACLs.
 			rows = append(rows, ACL{
-				Group: key.Name, Rule: "deny", Label: aclLabel(found.namespace, d.name), Direction: d.lport, Priority: denyPriority,
-				Match: conjunction(d.self+" == @"+key.Name, "ip"), Action: "drop", Options: d.options,
+				Group:     key.Name,
+				Rule:      "deny",
+				Label:     aclLabel(found.namespace, d.name),
+				Direction: d.lport,
+				Priority:  denyPriority,
+				Match:     conjunction(d.self+" == @"+key.Name, "ip"),
+				Action:    "drop",
+				Options:   d.options,
 			}.logged(logging.Deny))
 		}
 	}
+
 	return rows, nil
 }
 
@@ -66,14 +81,22 @@ func selectorRows(c *Cluster, key Key) ([]Row, error) {
 func (n node) nodeACL() Row {
 	hairpin := strings.Fields(hairpinAddresses)
 	own := map[string][]string{"ip4": {hairpin[0]}, "ip6": {hairpin[1]}}
+
 	for _, s := range n.subnets {
 		a := ManagementAddress(s).Addr()
 		own[family(a)] = append(own[family(a)], a.String())
 	}
+
 	in := rule{direction: ingress()}
+
 	return ACL{
-		Switch: nodeSwitch(n.name), Rule: "node", Label: aclLabel("node", n.name), Direction: in.lport, Priority: allowPriority,
-		Match: disjunction(in.setMatch("ip4", own["ip4"]), in.setMatch("ip6", own["ip6"])), Action: "allow-related",
+		Switch:    nodeSwitch(n.name),
+		Rule:      "node",
+		Label:     aclLabel("node", n.name),
+		Direction: in.lport,
+		Priority:  allowPriority,
+		Match:     disjunction(in.setMatch("ip4", own["ip4"]), in.setMatch("ip6", own["ip6"])),
+		Action:    "allow-related",
 	}
 }
 
@@ -81,7 +104,9 @@ func (n node) nodeACL() Row {
 // only those that may select the pod are checked.
 func (c *Cluster) groups(pod *corev1.Pod) []string {
 	namespace := c.Namespace(pod.Namespace)
+
 	var out []string
+
 	for _, p := range c.candidates(pod, namespace) {
 		known := c.usages.of(p)
 		for _, g := range known.groups {
@@ -89,6 +114,7 @@ func (c *Cluster) groups(pod *corev1.Pod) []string {
 				out = append(out, g.name)
 			}
 		}
+
 		for _, n := range known.named {
 			if n.matches(pod, namespace) {
 				for _, number := range n.numbersOf(pod) {
@@ -97,7 +123,9 @@ func (c *Cluster) groups(pod *corev1.Pod) []string {
 			}
 		}
 	}
+
 	slices.Sort(out)
+
 	return slices.Compact(out)
 }
 
@@ -107,9 +135,13 @@ func (c *Cluster) candidates(pod *corev1.Pod, namespace *corev1.Namespace) []*ne
 	if namespace != nil {
 		values = append(values, labelValues("namespace", namespace.Labels)...)
 	}
+
 	values = append(values, labelValues("pod", pod.Labels)...)
+
 	var out []*networkingv1.NetworkPolicy
+
 	seen := map[*networkingv1.NetworkPolicy]bool{}
+
 	for _, v := range values {
 		for _, p := range index[networkingv1.NetworkPolicy](c, KindPolicy, ByPods, v) {
 			if !seen[p] {
@@ -117,6 +149,7 @@ func (c *Cluster) candidates(pod *corev1.Pod, namespace *corev1.Namespace) []*ne
 			}
 		}
 	}
+
 	return out
 }
 
@@ -125,6 +158,7 @@ func labelValues(of string, labels map[string]string) []string {
 	for k, v := range labels {
 		out = append(out, of+" "+k, of+" "+k+"="+v)
 	}
+
 	return out
 }
 
@@ -132,18 +166,23 @@ func labelValues(of string, labels map[string]string) []string {
 // that every selected pod meets, the narrowest that is cheap to find.
 func PodsOf(obj any) ([]string, error) {
 	p, _ := obj.(*networkingv1.NetworkPolicy)
+
 	u, ok := usageOf(p)
 	if !ok {
 		return nil, nil
 	}
+
 	var out []string
 	for _, s := range u.selectors() {
 		out = append(out, s.requirement()...)
 	}
+
 	for _, n := range u.named {
 		out = append(out, n.requirement()...)
 	}
+
 	slices.Sort(out)
+
 	return slices.Compact(out), nil
 }
 
@@ -152,12 +191,15 @@ func (s selector) requirement() []string {
 	if s.namespaces == nil {
 		return []string{"in " + s.namespace}
 	}
+
 	if r := labelRequirement("namespace", s.namespaces); r != nil {
 		return r
 	}
+
 	if r := labelRequirement("pod", s.pods); r != nil {
 		return r
 	}
+
 	return []string{"any"}
 }
 
@@ -165,6 +207,7 @@ func labelRequirement(of string, s *metav1.LabelSelector) []string {
 	for _, k := range slices.Sorted(maps.Keys(s.MatchLabels)) {
 		return []string{of + " " + k + "=" + s.MatchLabels[k]}
 	}
+
 	for _, e := range s.MatchExpressions {
 		switch e.Operator {
 		case metav1.LabelSelectorOpIn:
@@ -172,11 +215,13 @@ func labelRequirement(of string, s *metav1.LabelSelector) []string {
 			for _, v := range e.Values {
 				out = append(out, of+" "+e.Key+"="+v)
 			}
+
 			return out
 		case metav1.LabelSelectorOpExists:
 			return []string{of + " " + e.Key}
 		}
 	}
+
 	return nil
 }
 
@@ -184,22 +229,28 @@ func labelRequirement(of string, s *metav1.LabelSelector) []string {
 // policy refers to and does not own.
 func SelectorsOf(obj any) ([]string, error) {
 	p, _ := obj.(*networkingv1.NetworkPolicy)
+
 	u, ok := usageOf(p)
 	if !ok {
 		return nil, nil
 	}
+
 	var out []string
 	for _, s := range u.selectors() {
 		out = append(out, s.group())
 	}
+
 	slices.Sort(out)
+
 	return slices.Compact(out), nil
 }
 
 // selectorKeys returns the keys of all selectors of policies.
 func (c *Cluster) selectorKeys() []Key {
 	seen := map[string]bool{}
+
 	var out []Key
+
 	for _, obj := range c.Stores[KindPolicy].List() {
 		names, _ := SelectorsOf(obj) // it returns no error
 		for _, name := range names {
@@ -208,5 +259,6 @@ func (c *Cluster) selectorKeys() []Key {
 			}
 		}
 	}
+
 	return out
 }

@@ -14,6 +14,7 @@ import (
 func subtract(p netip.Prefix, holes []netip.Prefix, limit int) ([]netip.Prefix, bool) {
 	s := sweep{limit: limit}
 	s.prefix(p.Masked(), disjoint(holes, p))
+
 	return s.out, !s.over
 }
 
@@ -25,7 +26,9 @@ func disjoint(prefixes []netip.Prefix, p netip.Prefix) []netip.Prefix {
 			out = append(out, q.Masked())
 		}
 	}
+
 	slices.SortFunc(out, comparePrefix)
+
 	n := 0
 	for _, q := range out {
 		if n == 0 || !out[n-1].Overlaps(q) { // the wider one comes first
@@ -33,6 +36,7 @@ func disjoint(prefixes []netip.Prefix, p netip.Prefix) []netip.Prefix {
 			n++
 		}
 	}
+
 	return out[:n]
 }
 
@@ -64,10 +68,13 @@ func setBit(a netip.Addr, n int) netip.Addr {
 	if a.Is4() {
 		b := a.As4()
 		b[n/8] |= 0x80 >> (n % 8)
+
 		return netip.AddrFrom4(b)
 	}
+
 	b := a.As16()
 	b[n/8] |= 0x80 >> (n % 8)
+
 	return netip.AddrFrom16(b)
 }
 
@@ -75,5 +82,6 @@ func comparePrefix(a, b netip.Prefix) int {
 	if c := a.Addr().Compare(b.Addr()); c != 0 {
 		return c
 	}
+
 	return a.Bits() - b.Bits()
 }

@@ -193,6 +193,7 @@ func (r LogicalSwitchPort) ID() string {
 	if r.Incarnation != "" {
 		return r.Name + " " + r.Incarnation
 	}
+
 	return r.Name
 }
 
@@ -228,6 +229,7 @@ func sortRows(rows []Row) []Row {
 	slices.SortFunc(rows, func(a, b Row) int {
 		return cmp.Or(cmp.Compare(a.Table(), b.Table()), cmp.Compare(a.ID(), b.ID()))
 	})
+
 	return rows
 }
 

@@ -14,6 +14,7 @@ func Rows(c *Cluster, key Key) ([]Row, error) {
 	if rowsOf == nil {
 		return nil, fmt.Errorf("plan %s: unknown kind of owner", key)
 	}
+
 	rows, err := rowsOf(c, key)
 	if err != nil {
 		err = fmt.Errorf("plan %s: %w", key, err)
@@ -21,6 +22,7 @@ func Rows(c *Cluster, key Key) ([]Row, error) {
 			return nil, err
 		}
 	}
+
 	return sortRows(rows), err
 }
 

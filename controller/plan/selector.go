@@ -26,9 +26,11 @@ func peerSelector(namespace string, peer networkingv1.NetworkPolicyPeer) selecto
 	if peer.NamespaceSelector != nil {
 		s.namespace, s.namespaces = "", peer.NamespaceSelector
 	}
+
 	if s.pods == nil {
 		s.pods = &metav1.LabelSelector{}
 	}
+
 	return s
 }
 
@@ -38,6 +40,7 @@ func (s selector) matches(pod *corev1.Pod, namespace *corev1.Namespace) bool {
 	if s.namespaces == nil {
 		return s.namespace == pod.Namespace && selects(s.pods, pod.Labels)
 	}
+
 	return namespace != nil && selects(s.namespaces, namespace.Labels) && selects(s.pods, pod.Labels)
 }
 
@@ -47,6 +50,7 @@ func (s selector) text() string {
 	if s.namespaces != nil {
 		where = "namespaces " + labelText(s.namespaces)
 	}
+
 	return where + ", pods " + labelText(s.pods)
 }
 
@@ -66,6 +70,7 @@ func labelText(s *metav1.LabelSelector) string {
 	for k, v := range s.MatchLabels {
 		parts = append(parts, k+"="+v)
 	}
+
 	for _, e := range s.MatchExpressions {
 		values := slices.Compact(slices.Sorted(slices.Values(e.Values)))
 		switch {
@@ -77,10 +82,13 @@ func labelText(s *metav1.LabelSelector) string {
 			parts = append(parts, e.Key+" "+string(e.Operator)+" "+strings.Join(values, "|"))
 		}
 	}
+
 	if len(parts) == 0 {
 		return "all"
 	}
+
 	slices.Sort(parts)
+
 	return strings.Join(slices.Compact(parts), " and ")
 }
 
@@ -93,9 +101,12 @@ func selects(s *metav1.LabelSelector, labels map[string]string) bool {
 			return false
 		}
 	}
+
 	for _, e := range s.MatchExpressions {
 		have, ok := labels[e.Key]
+
 		var met bool
+
 		switch e.Operator {
 		case metav1.LabelSelectorOpIn:
 			met = ok && slices.Contains(e.Values, have)
@@ -106,10 +117,12 @@ func selects(s *metav1.LabelSelector, labels map[string]string) bool {
 		case metav1.LabelSelectorOpDoesNotExist:
 			met = !ok
 		}
+
 		if !met {
 			return false
 		}
 	}
+
 	return true
 }
 
@@ -120,9 +133,11 @@ func (s selector) check() error {
 			return fmt.Errorf("namespaceSelector: %w", err)
 		}
 	}
+
 	if err := checkLabels(s.pods); err != nil {
 		return fmt.Errorf("podSelector: %w", err)
 	}
+
 	return nil
 }
 
@@ -141,5 +156,6 @@ func checkLabels(s *metav1.LabelSelector) error {
 			return fmt.Errorf("matchExpressions[%d]: unknown operator %q", i, e.Operator)
 		}
 	}
+
 	return nil
 }

@@ -41,12 +41,15 @@ type parsedNode struct {
 // changed in place, so a pointer identifies a version.
 func (c *Cluster) servers() *servers {
 	nodes := c.Stores[KindNode].List()
+
 	last := c.lastServers.Load()
 	if last != nil && last.areOf(nodes) {
 		return last
 	}
+
 	s := newServers(nodes, last, c.Config)
 	c.lastServers.Store(s)
+
 	return s
 }
 
@@ -56,6 +59,7 @@ func (s *servers) areOf(nodes []any) bool {
 			return false
 		}
 	}
+
 	return len(nodes) == len(s.parsed)
 }
 
@@ -66,32 +70,42 @@ func (s *servers) has(node *corev1.Node) bool {
 
 func newServers(nodes []any, last *servers, cfg Config) *servers {
 	s := &servers{
-		byName: map[string]*server{}, byAddr: map[netip.Addr]*server{}, hosts: map[netip.Addr]struct{}{}, parsed: map[*corev1.Node]parsedNode{},
+		byName: map[string]*server{},
+		byAddr: map[netip.Addr]*server{},
+		hosts:  map[netip.Addr]struct{}{},
+		parsed: map[*corev1.Node]parsedNode{},
 	}
+
 	for _, obj := range nodes {
 		node, ok := obj.(*corev1.Node)
 		if !ok {
 			continue
 		}
+
 		if last != nil && last.has(node) {
 			s.parsed[node] = last.parsed[node]
 		} else {
 			s.parsed[node] = parsedNode{newServer(node, cfg), annotation.HostAddresses(node)}
 		}
+
 		for _, a := range s.parsed[node].hosts {
 			s.hosts[a] = struct{}{}
 		}
+
 		if n := s.parsed[node].server; n != nil {
 			s.list = append(s.list, n)
 			s.byName[n.name] = n
 		}
 	}
+
 	slices.SortFunc(s.list, func(a, b *server) int { return strings.Compare(a.name, b.name) })
+
 	for _, n := range slices.Backward(s.list) { // the first of two nodes with the same address gets it
 		for _, a := range n.addresses {
 			s.byAddr[a] = n
 		}
 	}
+
 	return s
 }
 
@@ -100,6 +114,7 @@ func newServer(node *corev1.Node, cfg Config) *server {
 	if err != nil || len(n.subnets) == 0 {
 		return nil
 	}
+
 	s := &server{
 		name: n.name, zone: node.Labels[corev1.LabelTopologyZone],
 		own: n.shared(), addresses: n.addresses(cfg), router: n.hasGateway(),
@@ -107,6 +122,7 @@ func newServer(node *corev1.Node, cfg Config) *server {
 	if s.router && n.gateway.NodePorts {
 		s.nodePorts = s.addresses
 	}
+
 	return s
 }
 
@@ -122,16 +138,19 @@ func (c *Cluster) VIPShare(owner Key, vip string) float64 {
 	if owner.Kind != KindService {
 		return 1
 	}
+
 	nodes := c.servers()
 	if a, err := netip.ParseAddrPort(vip); err == nil && nodes.byAddr[a.Addr()] != nil {
 		return 1 / float64(len(nodes.list))
 	}
+
 	return 1
 }
 
 // names returns the names of the nodes' switches, or of the routers of nodes that have one.
 func names(nodes []*server, kind kind) []string {
 	var out []string
+
 	for _, n := range nodes {
 		switch {
 		case kind == atSwitches:
@@ -140,22 +159,27 @@ func names(nodes []*server, kind kind) []string {
 			out = append(out, "GR_"+n.name)
 		}
 	}
+
 	return out
 }
 
 // hosts returns the addresses of all nodes' hosts in the family, sorted.
 func (c *Cluster) hosts(is4 bool) []string {
 	var all []netip.Addr
+
 	for node := range Objects[corev1.Node](c, KindNode) {
 		var own []netip.Prefix
 		if err := optional(&own, node.Annotations, annotation.ParseHostCIDRs); err == nil {
 			all = append(all, services.OfFamily(usable(own, c.Config), is4)...)
 		}
 	}
+
 	slices.SortFunc(all, netip.Addr.Compare)
+
 	var out []string
 	for _, a := range slices.Compact(all) {
 		out = append(out, a.String())
 	}
+
 	return out
 }

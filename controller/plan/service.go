@@ -41,15 +41,19 @@ type servedPort struct {
 // different backend lists, which is limited by the nodes with endpoints of the service, or by
 // zones.
 func serviceRows(c *Cluster, key Key) ([]Row, error) {
-	if why := c.refused(services.Key{Kind: services.KindService, Namespace: key.Namespace, Name: key.Name}); why != nil {
+	served := services.Key{Kind: services.KindService, Namespace: key.Namespace, Name: key.Name}
+	if why := c.refused(served); why != nil {
 		return nil, unserved(why)
 	}
+
 	s := c.newService(key)
 	if s == nil {
 		return nil, nil
 	}
+
 	rows := s.balancers()
 	rows = append(rows, s.sourceRows()...)
+
 	return rows, unserved(s.shortfall...)
 }
 
@@ -59,36 +63,44 @@ func (c *Cluster) newService(key Key) *service {
 	if svc == nil {
 		return nil
 	}
+
 	model := services.New(c.Config.services(), svc, c.slices(svc))
 	if model == nil {
 		return nil
 	}
+
 	nodes := &servers{}
 	if NeedsNodes(c, svc) {
 		nodes = c.servers()
 	}
+
 	s := &service{Service: model, nodes: nodes, text: maxServiceText, shortfall: slices.Clone(model.Refused)}
 	s.claims = newClaims(c, model.Owner, s.nodes, &s.shortfall)
+
 	return s
 }
 
 // balancers returns the load balancers.
 func (s *service) balancers() []Row {
 	var rows []Row
+
 	for proto, placed := range s.place() {
 		for at, here := range placed {
 			for suffix, vips := range split(at.suffix(), here.vips) {
 				row := s.loadBalancer(proto, suffix, vips)
+
 				row.Groups, row.Switches, row.Routers = here.parents(at)
 				if at.keepClient {
 					row.Options["skip_snat"] = "true"
 				}
+
 				if len(row.Groups)+len(row.Switches)+len(row.Routers) > 0 {
 					rows = append(rows, row)
 				}
 			}
 		}
 	}
+
 	return rows
 }
 
@@ -104,20 +116,26 @@ func split(suffix string, vips map[string]string) map[string]map[string]string {
 	for len(vips) > int(n)*balancerVIPs {
 		n *= 2
 	}
+
 	if n == 1 {
 		return map[string]map[string]string{suffix: vips}
 	}
+
 	out := map[string]map[string]string{}
+
 	for vip, backends := range vips {
 		name := suffix
 		if i := crc32.ChecksumIEEE([]byte(vip)) % n; i > 0 {
 			name = fmt.Sprint(suffix, "_", i)
 		}
+
 		if out[name] == nil {
 			out[name] = map[string]string{}
 		}
+
 		out[name][vip] = backends
 	}
+
 	return out
 }
 
@@ -134,7 +152,9 @@ func (s *service) loadBalancer(proto corev1.Protocol, suffix string, vips map[st
 	if s.Affinity > 0 {
 		options["affinity_timeout"] = strconv.Itoa(min(int(s.Affinity.Seconds()), longestAffinity))
 	}
+
 	name := s.Namespace + "/" + s.Name
+
 	return LoadBalancer{
 		Name:     "Service_" + name + "_" + string(proto) + "_" + suffix,
 		Protocol: strings.ToLower(string(proto)), VIPs: vips, Options: options,
@@ -155,6 +175,7 @@ func loadBalancerOptions(proto corev1.Protocol) map[string]string {
 		// exists. TCP connections end by themselves.
 		options["ct_flush"] = "true"
 	}
+
 	return options
 }
 

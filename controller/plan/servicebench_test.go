@@ -19,6 +19,7 @@ import (
 // nodes. It reports the time per service.
 func BenchmarkServices(b *testing.B) {
 	const count = 1000
+
 	for _, kind := range []string{"ClusterIP", "NodePort", "Local"} {
 		for _, nodes := range []int{3, 500} {
 			b.Run(fmt.Sprintf("%s/nodes=%d", kind, nodes), func(b *testing.B) {
@@ -26,9 +27,11 @@ func BenchmarkServices(b *testing.B) {
 				for i := range nodes {
 					objects = append(objects, simNode(i))
 				}
+
 				for i := range count {
 					objects = append(objects, simService(i, kind), simSlice(i, nodes, 10))
 				}
+
 				c := simCluster(b, objects...)
 				for b.Loop() {
 					for i := range count {
@@ -37,6 +40,7 @@ func BenchmarkServices(b *testing.B) {
 						}
 					}
 				}
+
 				b.ReportMetric(float64(b.Elapsed().Microseconds())/float64(b.N*count), "µs/service")
 			})
 		}
@@ -45,6 +49,7 @@ func BenchmarkServices(b *testing.B) {
 
 func simCluster(tb testing.TB, objects ...runtime.Object) *plan.Cluster {
 	tb.Helper()
+
 	c, err := reconcile.NewCluster(plan.Config{
 		ClusterCIDRs: []netip.Prefix{netip.MustParsePrefix("10.128.0.0/9"), netip.MustParsePrefix("fd00:10:244::/48")},
 		ServiceCIDRs: []netip.Prefix{netip.MustParsePrefix("10.96.0.0/16"), netip.MustParsePrefix("fd00:10:96::/112")},
@@ -56,6 +61,7 @@ func simCluster(tb testing.TB, objects ...runtime.Object) *plan.Cluster {
 	if err != nil {
 		tb.Fatal(err)
 	}
+
 	return c
 }
 
@@ -64,6 +70,7 @@ func simName(i int) string { return fmt.Sprint("service", i) }
 // simNode returns a node with all annotations that a gateway needs, in both families.
 func simNode(i int) *corev1.Node {
 	v4, v6 := fmt.Sprintf("172.30.%d.%d", i>>8, i&255), fmt.Sprintf("fd00:172:30::%x", i+1)
+
 	return &corev1.Node{ObjectMeta: metav1.ObjectMeta{
 		Name: fmt.Sprint("node", i), Labels: map[string]string{corev1.LabelTopologyZone: fmt.Sprint("zone", i%3)},
 		Annotations: map[string]string{
@@ -93,15 +100,18 @@ func simService(i int, kind string) *corev1.Service {
 		s.Spec.Type = corev1.ServiceTypeNodePort
 		s.Spec.Ports[0].NodePort = int32(30000 + i)
 	}
+
 	if kind == "Local" {
 		s.Spec.ExternalTrafficPolicy = corev1.ServiceExternalTrafficPolicyLocal
 	}
+
 	return s
 }
 
 // simSlice returns a slice with endpoints on consecutive nodes.
 func simSlice(i, nodes, endpoints int) *discoveryv1.EndpointSlice {
 	number, name := int32(8080), ""
+
 	s := &discoveryv1.EndpointSlice{
 		ObjectMeta:  metav1.ObjectMeta{Namespace: "ns", Name: simName(i), Labels: map[string]string{discoveryv1.LabelServiceName: simName(i)}},
 		AddressType: discoveryv1.AddressTypeIPv4, Ports: []discoveryv1.EndpointPort{{Name: &name, Port: &number}},
@@ -113,5 +123,6 @@ func simSlice(i, nodes, endpoints int) *discoveryv1.EndpointSlice {
 			Addresses: []string{fmt.Sprintf("10.%d.%d.%d", 128+at>>8, at&255, 10+e)}, NodeName: &node,
 		})
 	}
+
 	return s
 }

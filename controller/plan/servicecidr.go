@@ -17,19 +17,28 @@ func serviceCIDRRows(c *Cluster, key Key) ([]Row, error) {
 	if cidr == nil || len(c.Config.ServiceCIDRs) == 0 {
 		return nil, nil
 	}
+
 	var wrong shortfall
+
 	for _, text := range cidr.Spec.CIDRs {
 		p, err := netip.ParsePrefix(text)
 		if err != nil {
 			wrong.add("service network %q: %w", text, err)
 			continue
 		}
+
 		sameFamily := func(q netip.Prefix) bool { return q.Addr().Is4() == p.Addr().Is4() }
+
 		covers := func(q netip.Prefix) bool { return q.Bits() <= p.Bits() && q.Contains(p.Addr()) }
-		if slices.ContainsFunc(c.Config.ClusterCIDRs, sameFamily) && !slices.ContainsFunc(c.Config.ServiceCIDRs, covers) {
-			wrong.add("service network %s of the API server: outside the service networks %s (--k8s-service-cidrs)", p, prefixText(c.Config.ServiceCIDRs))
+		if slices.ContainsFunc(c.Config.ClusterCIDRs, sameFamily) &&
+			!slices.ContainsFunc(c.Config.ServiceCIDRs, covers) {
+			wrong.add(
+				"service network %s of the API server: outside the service networks %s (--k8s-service-cidrs)",
+				p, prefixText(c.Config.ServiceCIDRs),
+			)
 		}
 	}
+
 	return nil, unserved(wrong...)
 }
 
@@ -38,5 +47,6 @@ func prefixText(prefixes []netip.Prefix) string {
 	for _, p := range prefixes {
 		out = append(out, p.String())
 	}
+
 	return strings.Join(out, ",")
 }

@@ -26,24 +26,32 @@ func (s *service) sourceRows() []Row {
 	if len(s.Announced) == 0 {
 		return nil
 	}
+
 	if s.TooManySourceRanges() {
-		s.shortfall.add("loadBalancerSourceRanges: more than %d: no client may come", services.MaxSourceRanges)
+		s.shortfall.add("loadBalancerSourceRanges: more than %d: no client may come",
+			services.MaxSourceRanges)
 	}
+
 	var rows []Row
+
 	for _, is4 := range []bool{true, false} {
 		announced, of := services.OfFamily(s.Announced, is4), s.SourceRanges(is4)
 		if len(of) == 0 || len(announced) == 0 {
 			continue
 		}
+
 		refused, ok := subtract(wholeFamily(is4), of, services.MaxSourcePrefixes)
 		if !ok {
-			s.shortfall.add("loadBalancerSourceRanges: what is outside of those of %s is more than %d prefixes: no client may come", services.FamilyName(is4), services.MaxSourcePrefixes)
+			s.shortfall.add("loadBalancerSourceRanges: what is outside of those of %s is more than %d prefixes: no client may come",
+				services.FamilyName(is4), services.MaxSourcePrefixes)
 			refused = []netip.Prefix{wholeFamily(is4)}
 		}
+
 		if len(refused) > 0 {
 			rows = append(rows, s.sourcesACLs(is4, announced, prefixStrings(refused))...)
 		}
 	}
+
 	return rows
 }
 
@@ -58,7 +66,9 @@ type guarded struct {
 // may be many prefixes.
 func (s *service) sourcesACLs(is4 bool, announced []netip.Addr, refused []string) []Row {
 	var order []string
+
 	groups := map[string]*guarded{}
+
 	for _, port := range s.served {
 		var at []string
 		for _, a := range port.at {
@@ -66,25 +76,37 @@ func (s *service) sourcesACLs(is4 bool, announced []netip.Addr, refused []string
 				at = append(at, a.String())
 			}
 		}
+
 		if len(at) == 0 {
 			continue
 		}
+
 		slices.Sort(at)
+
 		id := string(port.proto) + " " + strings.Join(at, " ")
 		if groups[id] == nil {
 			groups[id], order = &guarded{proto: port.proto, at: at}, append(order, id)
 		}
+
 		groups[id].ports = append(groups[id].ports, port.number)
 	}
+
 	var rows []Row
+
 	size := 0
 	for _, id := range order {
 		if size += len(strings.Join(refused, ", ")); size > maxServiceText {
-			s.shortfall.add("loadBalancerSourceRanges: their ACLs would be longer than %d bytes: no client may come", maxServiceText)
+			s.shortfall.add(
+				"loadBalancerSourceRanges: their ACLs would be longer than %d bytes: no client may come",
+				maxServiceText,
+			)
+
 			refused = []string{wholeFamily(is4).String()}
 		}
+
 		rows = append(rows, s.sourcesACL(*groups[id], familyWord(is4), refused))
 	}
+
 	return rows
 }
 
@@ -93,10 +115,15 @@ func (s *service) sourcesACL(g guarded, family string, refused []string) Row {
 	g.ports = slices.Compact(g.ports)
 	proto := strings.ToLower(string(g.proto))
 	to, from := rule{direction: egress()}, rule{direction: ingress()}
+
 	return ACL{
-		Group: clientsGroup, Rule: strings.Join([]string{s.Namespace, s.Name, family, proto, strconv.Itoa(g.ports[0])}, " "),
-		Direction: to.lport, Priority: sourcesPriority, Action: "drop",
-		Match: conjunction(to.setMatch(family, g.at), proto+".dst == "+set(g.ports), from.setMatch(family, slices.Clone(refused))),
+		Group:     clientsGroup,
+		Rule:      strings.Join([]string{s.Namespace, s.Name, family, proto, strconv.Itoa(g.ports[0])}, " "),
+		Direction: to.lport,
+		Priority:  sourcesPriority,
+		Action:    "drop",
+		Match: conjunction(to.setMatch(family, g.at), proto+".dst == "+set(g.ports),
+			from.setMatch(family, slices.Clone(refused))),
 	}
 }
 
@@ -104,6 +131,7 @@ func wholeFamily(is4 bool) netip.Prefix {
 	if is4 {
 		return netip.PrefixFrom(netip.IPv4Unspecified(), 0)
 	}
+
 	return netip.PrefixFrom(netip.IPv6Unspecified(), 0)
 }
 
@@ -112,5 +140,6 @@ func familyWord(is4 bool) string {
 	if is4 {
 		return "ip4"
 	}
+
 	return "ip6"
 }

@@ -15,18 +15,23 @@ func Format(rows []Row) string {
 	var b strings.Builder
 	for _, r := range rows {
 		fmt.Fprintf(&b, "%s %s\n", r.Table(), r.ID())
+
 		v := reflect.ValueOf(r)
 		for i := range v.NumField() {
 			tag := v.Type().Field(i).Tag
+
 			name := tag.Get("ovsdb")
 			if parent := tag.Get("parent"); parent != "" {
 				name = "in " + parent
 			}
-			if text := formatValue(v.Field(i).Interface()); text != "" && name != "" && (name != "name" || !strings.HasPrefix(r.ID(), text)) {
+
+			if text := formatValue(v.Field(i).Interface()); text != "" && name != "" &&
+				(name != "name" || !strings.HasPrefix(r.ID(), text)) {
 				fmt.Fprintf(&b, "  %s: %s\n", name, text)
 			}
 		}
 	}
+
 	return b.String()
 }
 
@@ -38,6 +43,7 @@ func formatValue(v any) string {
 		if v == 0 {
 			return ""
 		}
+
 		return strconv.Itoa(v)
 	case bool:
 		return strconv.FormatBool(v)
@@ -48,7 +54,9 @@ func formatValue(v any) string {
 		for _, k := range slices.Sorted(maps.Keys(v)) {
 			parts = append(parts, k+"="+v[k])
 		}
+
 		return strings.Join(parts, "; ")
 	}
+
 	return fmt.Sprint(v)
 }

@@ -21,6 +21,7 @@ func nodeSwitch(node string) string {
 	if node == joinSwitch {
 		return "node_" + node
 	}
+
 	return node
 }
 
@@ -29,6 +30,7 @@ func hostAddresses(is4 bool) string {
 	if is4 {
 		return "ovnebpf_hosts_v4"
 	}
+
 	return "ovnebpf_hosts_v6"
 }
 
@@ -42,11 +44,16 @@ func clusterRows(c *Cluster, _ Key) ([]Row, error) {
 	for _, subnet := range c.Config.JoinSubnets {
 		addresses = append(addresses, joinAddress(subnet))
 	}
+
 	router := LogicalRouter{
 		Name: clusterRouter,
 		// northd writes the gateway routers' MAC addresses: see podRoutes.
-		Options: map[string]string{"always_learn_from_arp_request": "false", "dynamic_neigh_routers": "false"},
+		Options: map[string]string{
+			"always_learn_from_arp_request": "false",
+			"dynamic_neigh_routers":         "false",
+		},
 	}
+
 	rows := []Row{
 		router,
 		LogicalSwitch{Name: joinSwitch},
@@ -58,8 +65,12 @@ func clusterRows(c *Cluster, _ Key) ([]Row, error) {
 	for _, is4 := range []bool{true, false} {
 		rows = append(rows, AddressSet{Name: hostAddresses(is4), Addresses: c.hosts(is4)})
 	}
+
 	rows = append(rows, tunnelSets(c)...)
-	rows = append(rows, joinPorts(clusterRouter, addresses, map[string]string{"route_table": hostsRouteTable})...)
+	rows = append(
+		rows,
+		joinPorts(clusterRouter, addresses, map[string]string{"route_table": hostsRouteTable})...)
+
 	return append(rows, meterRows(c)...), nil
 }
 

@@ -30,15 +30,18 @@ func tunnelPackets() string { return fmt.Sprintf("udp.dst == %d", services.Tunne
 // stay the same.
 func (n node) tunnelRows(cfg Config) []Row {
 	outside, hosts := map[bool]string{}, map[bool][]string{}
+
 	for _, s := range n.subnets {
 		a := ManagementAddress(s).Addr()
 		hosts[a.Is4()] = append(hosts[a.Is4()], a.String())
 	}
+
 	for is4, family := range map[bool]string{true: "ip4", false: "ip6"} {
 		if _, whole := cfg.outside(is4); whole {
 			outside[is4] = family
 			continue
 		}
+
 		outside[is4] = family + ".dst == $" + outsideNetworks(is4)
 		hosts[is4] = append(hosts[is4], "$"+tunnelHosts(is4))
 	}
@@ -46,10 +49,17 @@ func (n node) tunnelRows(cfg Config) []Row {
 	out := rule{direction: egress()}
 	acl := func(name, v4, v6 string) Row {
 		return ACL{
-			Switch: nodeSwitch(n.name), Rule: name, Label: aclLabel(name, n.name), Direction: out.lport, Priority: masqueradePriority,
-			Match: conjunction(tunnelPackets(), disjunction(v4, v6)), Action: "drop", Options: out.options,
+			Switch:    nodeSwitch(n.name),
+			Rule:      name,
+			Label:     aclLabel(name, n.name),
+			Direction: out.lport,
+			Priority:  masqueradePriority,
+			Match:     conjunction(tunnelPackets(), disjunction(v4, v6)),
+			Action:    "drop",
+			Options:   out.options,
 		}
 	}
+
 	return []Row{
 		acl("tunnel", outside[true], outside[false]),
 		acl("tunnel-hosts", out.setMatch("ip4", hosts[true]), out.setMatch("ip6", hosts[false])),
@@ -71,10 +81,13 @@ func (cfg Config) outside(is4 bool) (prefixes []netip.Prefix, whole bool) {
 	if is4 {
 		all = netip.PrefixFrom(netip.IPv4Unspecified(), 0)
 	}
+
 	for _, p := range allowed {
 		most += p.Bits()
 	}
+
 	prefixes, _ = subtract(all, allowed, most)
+
 	return prefixes, false
 }
 
@@ -82,32 +95,38 @@ func (cfg Config) outside(is4 bool) (prefixes []netip.Prefix, whole bool) {
 // networks that are not outside.
 func tunnelSets(c *Cluster) []Row {
 	var rows []Row
+
 	for _, is4 := range []bool{true, false} {
 		prefixes, whole := c.Config.outside(is4)
 		if whole {
 			continue
 		}
+
 		rows = append(rows,
 			AddressSet{Name: outsideNetworks(is4), Addresses: prefixStrings(prefixes)},
 			AddressSet{Name: tunnelHosts(is4), Addresses: c.hostsIn(networksOf(c.Config.PodTunnels, is4))})
 	}
+
 	return rows
 }
 
 // hostsIn returns the addresses of all nodes' hosts in the networks, sorted.
 func (c *Cluster) hostsIn(networks []netip.Prefix) []string {
 	var found []netip.Addr
+
 	for a := range c.servers().hosts {
 		if contains(networks, a) {
 			found = append(found, a)
 		}
 	}
+
 	slices.SortFunc(found, netip.Addr.Compare)
 
 	var out []string
 	for _, a := range found {
 		out = append(out, a.String())
 	}
+
 	return out
 }
 
@@ -116,6 +135,7 @@ func outsideNetworks(is4 bool) string {
 	if is4 {
 		return "ovnebpf_outside_v4"
 	}
+
 	return "ovnebpf_outside_v6"
 }
 
@@ -124,5 +144,6 @@ func tunnelHosts(is4 bool) string {
 	if is4 {
 		return "ovnebpf_tunnels_v4"
 	}
+
 	return "ovnebpf_tunnels_v6"
 }

@@ -61,7 +61,9 @@ func TestTunnelACL_matchesOutside(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
+
 			matches := tunnelMatches(t, c)
+
 			for verdict, list := range map[bool][]string{true: tc.dropped, false: tc.passed} {
 				for _, text := range list {
 					if got := slices.ContainsFunc(matches, func(m destinations) bool { return m.has(netip.MustParseAddr(text)) }); got != verdict {
@@ -84,17 +86,21 @@ func (d destinations) has(a netip.Addr) bool {
 // sets, which must exist.
 func tunnelMatches(t *testing.T, c *plan.Cluster) (out []destinations) {
 	t.Helper()
+
 	sets := map[string][]string{}
+
 	for _, row := range rowsOf(t, c, plan.ClusterKey()) {
 		if s, ok := row.(plan.AddressSet); ok {
 			sets["$"+s.Name] = s.Addresses
 		}
 	}
+
 	for _, row := range rowsOf(t, c, plan.NodeKey("node1")) {
 		acl, ok := row.(plan.ACL)
 		if !ok || !strings.HasPrefix(acl.Rule, "tunnel") {
 			continue
 		}
+
 		if acl.Direction != "from-lport" || acl.Action != "drop" || acl.Priority != 1002 || acl.Options["apply-after-lb"] != "true" {
 			t.Errorf("ACL %+v", acl)
 		}
@@ -103,12 +109,15 @@ func tunnelMatches(t *testing.T, c *plan.Cluster) (out []destinations) {
 		if !ok {
 			t.Fatalf("match %q", acl.Match)
 		}
+
 		var d destinations
+
 		for term := range strings.SplitSeq(strings.Trim(to, "()"), " || ") {
 			family, values, _ := strings.Cut(term, ".dst == ")
 			if values == "" { // all of the family
 				values = map[string]string{"ip4": "0.0.0.0/0", "ip6": "::/0"}[family]
 			}
+
 			for value := range strings.SplitSeq(strings.Trim(values, "{}"), ", ") {
 				addresses, isSet := sets[value]
 				if strings.HasPrefix(value, "$") && !isSet {
@@ -116,25 +125,31 @@ func tunnelMatches(t *testing.T, c *plan.Cluster) (out []destinations) {
 				} else if !isSet {
 					addresses = []string{value}
 				}
+
 				for _, a := range addresses {
 					if !strings.Contains(a, "/") {
 						a = netip.PrefixFrom(netip.MustParseAddr(a), netip.MustParseAddr(a).BitLen()).String()
 					}
+
 					d = append(d, netip.MustParsePrefix(a))
 				}
 			}
 		}
+
 		out = append(out, d)
 	}
+
 	return out
 }
 
 func rowsOf(t *testing.T, c *plan.Cluster, key plan.Key) []plan.Row {
 	t.Helper()
+
 	rows, err := plan.Rows(c, key)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	return rows
 }
 
@@ -143,6 +158,7 @@ func tunnelNode(name string, annotations ...string) *corev1.Node {
 	for i := 0; i < len(annotations); i += 2 {
 		n.Annotations[annotations[i]] = annotations[i+1]
 	}
+
 	return n
 }
 
@@ -152,9 +168,11 @@ func TestTunnelHosts_followNodes(t *testing.T) {
 	config := parseConfig(t, "cluster 10.244.0.0/16\njoin 100.64.0.0/16\ntunnels 172.30.0.0/16\ntunnels fd00:172:30::/48")
 	one := tunnelNode("node1", annotation.HostCIDRs, `["172.30.0.11/24"]`)
 	two := tunnelNode("node2", annotation.HostCIDRs, `["172.30.0.12/24"]`, annotation.TunnelAddress, "172.30.1.12")
+
 	status := func(n *corev1.Node, address string) *corev1.Node {
 		n = n.DeepCopy()
 		n.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeExternalIP, Address: address}}
+
 		return n
 	}
 	for _, tc := range []struct {
@@ -174,13 +192,16 @@ func TestTunnelHosts_followNodes(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			objects := []runtime.Object{one}
+
 			var old, now any // without a type if they are nil
 			if tc.old != nil {
 				old = tc.old
 			}
+
 			if tc.now != nil {
 				now, objects = tc.now, append(objects, tc.now)
 			}
+
 			c, err := reconcile.NewCluster(config, objects...)
 			if err != nil {
 				t.Fatal(err)
@@ -189,12 +210,15 @@ func TestTunnelHosts_followNodes(t *testing.T) {
 			if got := slices.Contains(plan.Affected(c, old, now), plan.ClusterKey()); got != tc.affects {
 				t.Errorf("the cluster is affected: %t, want %t", got, tc.affects)
 			}
+
 			var hosts []string
+
 			for _, row := range rowsOf(t, c, plan.ClusterKey()) {
 				if s, ok := row.(plan.AddressSet); ok && strings.HasPrefix(s.Name, "ovnebpf_tunnels_") {
 					hosts = append(hosts, s.Addresses...)
 				}
 			}
+
 			if diff := cmp.Diff(tc.want, strings.Join(hosts, " ")); diff != "" {
 				t.Errorf("hosts (-want +got):\n%s", diff)
 			}

@@ -20,6 +20,7 @@ func (e *Unserved) Error() string {
 	if more := len(e.Parts) - limit; more > 0 {
 		return fmt.Sprintf("not served: %s; and %d more", strings.Join(e.Parts[:limit], "; "), more)
 	}
+
 	return "not served: " + strings.Join(e.Parts, "; ")
 }
 
@@ -38,16 +39,20 @@ func (s *shortfall) add(format string, args ...any) {
 // unserved returns the errors as one, nil if all are nil.
 func unserved(errs ...error) error {
 	e := &Unserved{}
+
 	for _, err := range errs {
 		if err != nil {
 			e.Parts = append(e.Parts, err.Error())
 		}
 	}
+
 	if len(e.Parts) == 0 {
 		return nil
 	}
+
 	slices.Sort(e.Parts)
 	e.Parts = slices.Compact(e.Parts)
+
 	return e
 }
 

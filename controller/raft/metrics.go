@@ -18,16 +18,28 @@ const wait = 3 * time.Second
 // identifier.
 func Metrics() metric.Table {
 	gauge := func(name, help string, more ...string) metric.Family {
-		return metric.Family{Name: "ovn_db_" + name, Kind: metric.Gauge, Labels: append([]string{"db_name", "endpoint"}, more...), Help: help}
+		return metric.Family{
+			Name:   "ovn_db_" + name,
+			Kind:   metric.Gauge,
+			Labels: append([]string{"db_name", "endpoint"}, more...),
+			Help:   help,
+		}
 	}
+
 	const local = " Where its control socket is on the controller's machine."
+
 	return metric.Table{
 		gauge("up", "1 if the database's server answers."),
 		gauge("db_size_bytes", "Size of the server's file."+local),
-		gauge("cluster_server_id", "1, with the server's identifier and its cluster's, of a clustered database.", "cluster_id", "server_id"),
-		gauge("cluster_server_role", "1, with the server's role in the cluster: leader or follower, and where its control socket is on the controller's machine, candidate.", "server_role"),
+		gauge("cluster_server_id",
+			"1, with the server's identifier and its cluster's, of a clustered database.", "cluster_id",
+			"server_id"),
+		gauge("cluster_server_role",
+			"1, with the server's role in the cluster: leader or follower, and where its control socket is on the controller's machine, candidate.",
+			"server_role"),
 		gauge("cluster_server_connected", "1 if the server is in contact with a majority of the cluster."),
-		gauge("cluster_log_entry_index", "Index of the log's entry that the server's clients see: one that is behind has a smaller one than the others."),
+		gauge("cluster_log_entry_index",
+			"Index of the log's entry that the server's clients see: one that is behind has a smaller one than the others."),
 		gauge("cluster_term", "The server's term: it grows with each election."+local),
 		gauge("cluster_servers", "Members of the cluster that the server knows."+local),
 		gauge("cluster_log_index_start", "Index of the first entry of the server's log."+local),
@@ -56,16 +68,19 @@ func (c *Collector) Describe(ch chan<- *prometheus.Desc) { c.set.Describe(ch) }
 func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 	ctx, cancel := context.WithTimeout(context.Background(), wait)
 	defer cancel()
+
 	answers := make([]chan []Server, len(c.databases))
 	for i, d := range c.databases {
 		answers[i] = make(chan []Server, 1)
 		go func() { answers[i] <- d.Ask(ctx) }()
 	}
+
 	for i, d := range c.databases {
 		for _, s := range <-answers[i] {
 			if s.Err != nil {
 				c.log.Debug("a database's server does not answer", "error", s.Err)
 			}
+
 			s.put(func(name string, v float64, more ...string) {
 				c.set.Put(ch, "ovn_db_"+name, v, append([]string{d.Name, s.Endpoint}, more...)...)
 			})
@@ -76,20 +91,25 @@ func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 // put sends the known values.
 func (s Server) put(put func(name string, v float64, more ...string)) {
 	put("up", metric.One(s.Err == nil))
+
 	if s.Size > 0 {
 		put("db_size_bytes", float64(s.Size))
 	}
+
 	if !s.Clustered {
 		return
 	}
+
 	put("cluster_server_id", 1, s.Cluster, s.ID)
 	put("cluster_server_role", 1, s.role())
 	put("cluster_server_connected", metric.One(s.Connected))
 	put("cluster_log_entry_index", float64(s.Index))
+
 	l := s.Local
 	if l == nil {
 		return
 	}
+
 	put("cluster_term", float64(l.Term))
 	put("cluster_servers", float64(l.Servers))
 	put("cluster_log_index_start", float64(l.First))
@@ -106,5 +126,6 @@ func (s Server) role() string {
 	case s.Local != nil && s.Local.Role == "candidate":
 		return "candidate"
 	}
+
 	return "follower"
 }

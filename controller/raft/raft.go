@@ -60,25 +60,31 @@ type Local struct {
 // Ask queries all servers concurrently. The result has the order of the endpoints.
 func (d Database) Ask(ctx context.Context) []Server {
 	out := make([]Server, len(d.Endpoints))
+
 	var group sync.WaitGroup
 	for i, e := range d.Endpoints {
 		group.Go(func() { out[i] = d.ask(ctx, e) })
 	}
+
 	group.Wait()
+
 	return out
 }
 
 func (d Database) ask(ctx context.Context, endpoint string) Server {
 	s, err := d.askServer(ctx, endpoint)
+
 	s.Endpoint = endpoint
 	if err != nil {
 		s.Err = fmt.Errorf("ask %s at %s: %w", d.Name, endpoint, err)
 		return s
 	}
+
 	control, own := d.Control, false
 	if socket, is := strings.CutPrefix(endpoint, "unix:"); is {
 		control, own = strings.TrimSuffix(socket, filepath.Ext(socket))+".ctl", true
 	}
+
 	if s.Clustered {
 		// The socket may be missing, or that of another server.
 		local, err := askControl(ctx, control, d.Name)
@@ -86,9 +92,11 @@ func (d Database) ask(ctx context.Context, endpoint string) Server {
 			s.Local, own = &local, true
 		}
 	}
+
 	if own {
 		s.Size = size(control)
 	}
+
 	return s
 }
 
@@ -101,6 +109,7 @@ func size(control string) int64 {
 			return info.Size()
 		}
 	}
+
 	return 0
 }
 
@@ -110,11 +119,13 @@ func (d Database) askServer(ctx context.Context, endpoint string) (Server, error
 	if err != nil {
 		return Server{}, err
 	}
+
 	conn, err := dial(ctx, endpoint, files)
 	if err != nil {
 		return Server{}, err
 	}
 	defer conn.Close()
+
 	var results []struct {
 		Error, Details string
 		Rows           []struct {
@@ -123,6 +134,7 @@ func (d Database) askServer(ctx context.Context, endpoint string) (Server, error
 			Cid, Sid, Index   json.RawMessage
 		}
 	}
+
 	err = call(ctx, conn, "transact", []any{"_Server", map[string]any{
 		"op": "select", "table": "Database", "where": []any{[]any{"name", "==", d.Name}},
 		"columns": []string{"model", "leader", "connected", "cid", "sid", "index"},
@@ -135,9 +147,17 @@ func (d Database) askServer(ctx context.Context, endpoint string) (Server, error
 	case len(results[0].Rows) != 1:
 		return Server{}, errors.New("it has no such database")
 	}
+
 	row := results[0].Rows[0]
-	s := Server{Clustered: row.Model == "clustered", Leader: row.Leader, Connected: row.Connected, Cluster: uuid(row.Cid), ID: uuid(row.Sid)}
+	s := Server{
+		Clustered: row.Model == "clustered",
+		Leader:    row.Leader,
+		Connected: row.Connected,
+		Cluster:   uuid(row.Cid),
+		ID:        uuid(row.Sid),
+	}
 	_ = json.Unmarshal(row.Index, &s.Index) // an empty set before the first entry
+
 	return s, nil
 }
 
@@ -147,6 +167,7 @@ func uuid(column json.RawMessage) string {
 	if json.Unmarshal(column, &pair) != nil || pair[0] != "uuid" {
 		return ""
 	}
+
 	return pair[1]
 }
 
@@ -154,33 +175,43 @@ func askControl(ctx context.Context, path, name string) (Local, error) {
 	if path == "" {
 		return Local{}, errors.New("no control socket is known")
 	}
+
 	conn, err := dial(ctx, "unix:"+path, nil)
 	if err != nil {
 		return Local{}, err
 	}
 	defer conn.Close()
+
 	var status string
 	if err := call(ctx, conn, "cluster/status", []string{name}, &status); err != nil {
 		return Local{}, err
 	}
+
 	return parse(status)
 }
 
 // parse reads the reply to cluster/status (ovsdb/raft.c of OVS).
 func parse(status string) (Local, error) {
 	var l Local
+
 	members := false
 	for line := range strings.Lines(status) {
 		if members {
 			if strings.HasPrefix(line, "    ") {
 				l.Servers++
 			}
+
 			continue
 		}
+
 		key, value, _ := strings.Cut(strings.TrimSpace(line), ":")
 		value = strings.TrimSpace(value)
-		var n int
-		var err error
+
+		var (
+			n   int
+			err error
+		)
+
 		switch key {
 		case "Server ID": // short, then the whole in parentheses
 			_, l.ID, _ = strings.Cut(strings.TrimSuffix(value, ")"), "(")
@@ -197,20 +228,26 @@ func parse(status string) (Local, error) {
 		case "Servers":
 			members = true
 		}
+
 		if err != nil {
-			return Local{}, fmt.Errorf("read cluster/status: line %q, %d numbers: %w", strings.TrimSpace(line), n, err)
+			return Local{}, fmt.Errorf("read cluster/status: line %q, %d numbers: %w",
+				strings.TrimSpace(line), n, err)
 		}
 	}
+
 	if l.ID == "" || l.Role == "" {
 		return Local{}, fmt.Errorf("read cluster/status: no server in %.200q", status)
 	}
+
 	return l, nil
 }
 
 // dial connects to an OVSDB endpoint or, as unix:, to a control socket: both speak JSON-RPC.
 func dial(ctx context.Context, endpoint string, files *tls.Config) (net.Conn, error) {
 	kind, address, _ := strings.Cut(endpoint, ":")
+
 	var d net.Dialer
+
 	switch kind {
 	case "unix":
 		return d.DialContext(ctx, "unix", address)
@@ -224,15 +261,20 @@ func dial(ctx context.Context, endpoint string, files *tls.Config) (net.Conn, er
 // call sends one request and reads its reply. The connection must not be used again.
 func call(ctx context.Context, conn net.Conn, method string, params, result any) error {
 	defer context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })()
+
 	const id = 1
+
 	request, err := json.Marshal(map[string]any{"id": id, "method": method, "params": params})
 	if err != nil {
 		return err
 	}
+
 	if _, err := conn.Write(request); err != nil {
 		return errors.Join(ctx.Err(), err)
 	}
+
 	in := json.NewDecoder(conn)
+
 	for {
 		var reply struct {
 			ID     any
@@ -243,6 +285,7 @@ func call(ctx context.Context, conn net.Conn, method string, params, result any)
 		if err := in.Decode(&reply); err != nil {
 			return errors.Join(ctx.Err(), err)
 		}
+
 		switch {
 		case reply.Method != "" || reply.ID != float64(id): // a request of the server
 		case reply.Error != nil:

@@ -17,20 +17,24 @@ import (
 // selfSigned writes a key with a certificate that is its own authority.
 func selfSigned(t *testing.T, name string) nb.TLS {
 	t.Helper()
+
 	pair, err := certificate.New(&x509.Certificate{IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	cert, key, err := pair.PEM()
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	base := filepath.Join(t.TempDir(), name)
 	for file, content := range map[string][]byte{".key": key, ".crt": cert} {
 		if err := os.WriteFile(base+file, content, 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
+
 	return nb.TLS{Key: base + ".key", Certificate: base + ".crt", CA: base + ".crt"}
 }
 
@@ -38,10 +42,12 @@ func selfSigned(t *testing.T, name string) nb.TLS {
 func TestSSL(t *testing.T) {
 	s := nbtest.Start(t)
 	ours, theirs := selfSigned(t, "ours"), selfSigned(t, "theirs")
+
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	_, port, _ := net.SplitHostPort(l.Addr().String())
 	l.Close()
 	// The same database, relayed: it has a row in _Server, too.
@@ -50,24 +56,31 @@ func TestSSL(t *testing.T) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
+
 	t.Cleanup(func() {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait() // it was killed
 	})
+
 	endpoints := []string{"ssl:127.0.0.1:" + port}
+
 	var asked []Server
+
 	nbtest.Eventually(t, "an answer over ssl", func() bool {
 		asked = Northbound(endpoints, ours).Ask(t.Context())
 		return asked[0].Err == nil
 	})
+
 	if asked[0].Clustered || asked[0].Local != nil {
 		t.Errorf("%+v", asked[0])
 	}
+
 	for what, files := range map[string]nb.TLS{"an authority that has not signed the server": theirs, "no files": {}} {
 		if asked := Northbound(endpoints, files).Ask(t.Context()); asked[0].Err == nil {
 			t.Errorf("%s: %+v", what, asked)
 		}
 	}
+
 	foreign := nb.TLS{Key: theirs.Key, Certificate: theirs.Certificate, CA: ours.CA}
 	if asked := Northbound(endpoints, foreign).Ask(t.Context()); asked[0].Err == nil || !strings.Contains(asked[0].Err.Error(), endpoints[0]) {
 		t.Errorf("a client that the server does not know: %+v", asked)

@@ -27,10 +27,12 @@ func (w *worker) allocate(k plan.Key) (*patch, error) {
 		if !plan.NeedsPort(p) {
 			return nil, nil
 		}
+
 		if n := w.cluster.Node(p.Spec.NodeName); n != nil {
 			return w.allocatePod(k, n, p)
 		}
 	}
+
 	return nil, nil
 }
 
@@ -39,35 +41,50 @@ func (w *worker) allocateNode(k plan.Key, n *corev1.Node) (*patch, error) {
 	if conflict != nil {
 		w.report(k, reasonReallocated, conflict)
 	}
+
 	if err != nil || node.ID == 0 {
 		return nil, err
 	}
+
 	want, remove := map[string]string{}, []string(nil)
+
 	holder, err := w.chassisHolder(n)
 	if err != nil {
 		return nil, err
 	}
+
 	switch told := n.Annotations[annotation.ChassisTakenBy]; {
 	case holder != "" && told != holder:
 		want[annotation.ChassisTakenBy] = holder
-		w.report(k, reasonChassisTaken, fmt.Errorf("node %s has the system-id %q, which is that of node %s: node %[1]s gets no traffic of pods until its Open vSwitch has another one",
-			n.Name, n.Annotations[annotation.ChassisID], holder))
+		w.report(
+			k,
+			reasonChassisTaken,
+			fmt.Errorf("node %s has the system-id %q, which is that of node %s: node %[1]s gets no traffic of pods until its Open vSwitch has another one",
+				n.Name, n.Annotations[annotation.ChassisID], holder),
+		)
 	case holder == "" && told != "":
 		remove = append(remove, annotation.ChassisTakenBy)
 	}
+
 	if have, err := annotation.ParseNodeID(n.Annotations); err != nil || have != node.ID {
 		want[annotation.NodeID] = strconv.Itoa(node.ID)
 	}
-	if have, err := annotation.ParseNodeSubnets(n.Annotations); err != nil || !slices.Equal(have, node.Subnets) {
+
+	if have, err := annotation.ParseNodeSubnets(n.Annotations); err != nil ||
+		!slices.Equal(have, node.Subnets) {
 		want[annotation.NodeSubnets] = annotation.FormatNodeSubnets(node.Subnets)
+
 		w.warnOfSize(k)
 	}
+
 	if have, err := annotation.ParseJoin(n.Annotations); err != nil || have != node.Join {
 		want[annotation.NodeJoin] = annotation.FormatJoin(node.Join)
 	}
+
 	if len(want)+len(remove) == 0 {
 		return nil, nil
 	}
+
 	return &patch{of: &n.ObjectMeta, annotations: want, remove: remove}, nil
 }
 
@@ -75,8 +92,14 @@ func (w *worker) allocateNode(k plan.Key, n *corev1.Node) (*patch, error) {
 // the same.
 func (w *worker) warnOfSize(k plan.Key) {
 	if n := w.allocator.Usage(0).Nodes; n > plan.SupportedNodes {
-		w.log.Warn("cluster is larger than supported", "nodes", n, "supported", plan.SupportedNodes, "node", k.Name)
-		w.report(k, reasonBeyondSize, fmt.Errorf("the cluster has %d nodes with a pod subnet, and %d are supported", n, plan.SupportedNodes))
+		w.log.Warn("cluster is larger than supported", "nodes", n, "supported", plan.SupportedNodes,
+			"node", k.Name)
+		w.report(
+			k,
+			reasonBeyondSize,
+			fmt.Errorf("the cluster has %d nodes with a pod subnet, and %d are supported", n,
+				plan.SupportedNodes),
+		)
 	}
 }
 
@@ -87,6 +110,7 @@ func (w *worker) allocatePod(k plan.Key, n *corev1.Node, p *corev1.Pod) (*patch,
 	if conflict != nil {
 		w.report(k, reasonReallocated, conflict)
 	}
+
 	switch {
 	case errors.Is(err, ipam.ErrNodeBehind):
 		return nil, err
@@ -97,6 +121,7 @@ func (w *worker) allocatePod(k plan.Key, n *corev1.Node, p *corev1.Pod) (*patch,
 	case len(network.Addresses) == 0:
 		return nil, nil
 	}
+
 	return w.restore(p, network), nil
 }
 
@@ -104,6 +129,7 @@ func (w *worker) allocatePod(k plan.Key, n *corev1.Node, p *corev1.Pod) (*patch,
 func annotated(p *corev1.Pod) bool {
 	_, has := p.Annotations[annotation.PodNetworks]
 	_, first := p.Annotations[annotation.FirstPod]
+
 	return has || first
 }
 
@@ -112,10 +138,13 @@ func annotated(p *corev1.Pod) bool {
 // write it.
 func (w *worker) restore(p *corev1.Pod, network annotation.Pod) *patch {
 	want := map[string]string{}
+
 	var remove []string
+
 	if text := annotation.FormatPod(network); p.Annotations[annotation.PodNetworks] != text {
 		want[annotation.PodNetworks] = text
 	}
+
 	text, said := annotation.FormatFirstPod(network), p.Annotations[annotation.FirstPod]
 	switch _, has := p.Annotations[annotation.FirstPod]; {
 	case said == text:
@@ -124,9 +153,11 @@ func (w *worker) restore(p *corev1.Pod, network annotation.Pod) *patch {
 	case has:
 		remove = append(remove, annotation.FirstPod)
 	}
+
 	if len(want) == 0 && len(remove) == 0 {
 		return nil
 	}
+
 	return &patch{of: &p.ObjectMeta, annotations: want, remove: remove}
 }
 
@@ -138,12 +169,16 @@ func (w *worker) allocated(rows []plan.Row) bool {
 		if !ok || port.Incarnation == "" {
 			continue
 		}
+
 		namespace, name, _ := strings.Cut(port.Name, "_")
+
 		network := w.allocator.Network(ipam.Pod{Name: namespace + "/" + name, UID: port.Incarnation})
-		if len(network.Addresses) == 0 || !slices.Equal(port.Addresses, []string{plan.PortAddresses(network)}) {
+		if len(network.Addresses) == 0 ||
+			!slices.Equal(port.Addresses, []string{plan.PortAddresses(network)}) {
 			return false
 		}
 	}
+
 	return true
 }
 
@@ -158,16 +193,21 @@ func (w *worker) release(k plan.Key, rows []plan.Row) (node bool) {
 	case plan.KindPod:
 		// The pod may have been deleted or replaced since its rows were planned.
 		var keep []string
+
 		for _, r := range rows {
 			if port, ok := r.(plan.LogicalSwitchPort); ok {
 				keep = append(keep, port.Incarnation)
 			}
 		}
-		if p := w.cluster.Pod(k.Namespace, k.Name); plan.NeedsPort(p) && w.cluster.Node(p.Spec.NodeName) != nil {
+
+		if p := w.cluster.Pod(k.Namespace, k.Name); plan.NeedsPort(p) &&
+			w.cluster.Node(p.Spec.NodeName) != nil {
 			keep = append(keep, string(p.UID))
 		}
+
 		w.allocator.ReleasePods(k.Namespace+"/"+k.Name, keep...)
 	}
+
 	return false
 }
 
@@ -177,9 +217,11 @@ func (w *worker) allocatedTo() []plan.Key {
 	for _, name := range w.allocator.Nodes() {
 		out = append(out, plan.NodeKey(name))
 	}
+
 	for pod := range w.allocator.Pods() {
 		namespace, name, _ := strings.Cut(pod.Name, "/")
 		out = append(out, plan.PodKey(namespace, name))
 	}
+
 	return out
 }

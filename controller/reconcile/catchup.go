@@ -23,32 +23,39 @@ const (
 // has is the store's own, so the cluster is not in memory twice.
 func (r resource) all(ctx context.Context) ([]metav1.Object, error) {
 	var out []metav1.Object
+
 	options := metav1.ListOptions{Limit: pageSize}
 	for {
 		page, err := r.list(ctx, options)
 		if err != nil {
 			return nil, fmt.Errorf("list %s: %w", r.name, err)
 		}
+
 		err = meta.EachListItem(page, func(obj runtime.Object) error {
 			if o, ok := obj.(metav1.Object); ok {
-				if s := r.stored(o); s != nil && resourceVersion(s) == resourceVersion(o) && s.GetUID() == o.GetUID() {
+				if s := r.stored(o); s != nil && resourceVersion(s) == resourceVersion(o) &&
+					s.GetUID() == o.GetUID() {
 					out = append(out, s)
 					return nil
 				}
 			}
+
 			kept, err := strip(obj)
 			if o, ok := kept.(metav1.Object); ok {
 				out = append(out, o)
 			}
+
 			return err
 		})
 		if err != nil {
 			return nil, fmt.Errorf("list %s: %w", r.name, err)
 		}
+
 		list, err := meta.ListAccessor(page)
 		if err != nil {
 			return nil, fmt.Errorf("list %s: %w", r.name, err)
 		}
+
 		if options.Continue = list.GetContinue(); options.Continue == "" {
 			return out, nil
 		}
@@ -61,32 +68,40 @@ func (r resource) all(ctx context.Context) ([]metav1.Object, error) {
 func (r resource) catchUp(ctx context.Context, listed []metav1.Object, log *slog.Logger) error {
 	missing := r.behind(listed)
 	listedAt := time.Now()
+
 	for len(missing) > 0 {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-time.After(catchUpPoll):
 		}
+
 		if time.Since(listedAt) > relistEvery {
 			log.Warn("watch is behind the API server", "resource", r.name, "objects", len(missing))
+
 			if now, err := r.all(ctx); err == nil { // what is gone by now need not be seen
 				missing = still(missing, now)
 			}
+
 			listedAt = time.Now()
 		}
+
 		missing = r.behind(missing)
 	}
+
 	return nil
 }
 
 // behind returns the objects that the store lacks or has in an older version.
 func (r resource) behind(objects []metav1.Object) []metav1.Object {
 	var out []metav1.Object
+
 	for _, o := range objects {
 		if s := r.stored(o); s == nil || resourceVersion(s) < resourceVersion(o) {
 			out = append(out, o)
 		}
 	}
+
 	return out
 }
 
@@ -96,8 +111,10 @@ func (r resource) stored(o metav1.Object) metav1.Object {
 	if o.GetNamespace() != "" {
 		key = o.GetNamespace() + "/" + key
 	}
+
 	obj, _, _ := r.store.GetByKey(key) // an in-memory store returns no error
 	s, _ := obj.(metav1.Object)
+
 	return s
 }
 
@@ -112,11 +129,14 @@ func still(objects, now []metav1.Object) []metav1.Object {
 	for _, o := range now {
 		uids[o.GetUID()] = true
 	}
+
 	var out []metav1.Object
+
 	for _, o := range objects {
 		if uids[o.GetUID()] {
 			out = append(out, o)
 		}
 	}
+
 	return out
 }

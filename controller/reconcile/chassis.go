@@ -26,20 +26,24 @@ func (w *worker) dropChassis(ctx context.Context, want map[plan.Key][]plan.Row) 
 	if w.chassis == nil {
 		return
 	}
+
 	for k := range want {
 		if k.Kind != plan.KindNode {
 			continue
 		}
+
 		now := "" // unknown for a node whose agent has not written it
 		if n := w.cluster.Node(k.Name); n != nil {
 			if now = plan.ChassisOf(n); now == "" {
 				continue
 			}
 		}
+
 		name, err := w.db.Chassis(k)
 		if err == nil && name != "" && name != now && !w.hasChassis(name) {
 			err = w.removeChassis(ctx, name)
 		}
+
 		if err != nil {
 			delete(want, k)
 			w.fail(k, "", err)
@@ -59,6 +63,7 @@ func (l *Loop) hasChassis(name string) bool {
 			return true
 		}
 	}
+
 	return false
 }
 
@@ -70,32 +75,40 @@ func (w *worker) chassisHolder(n *corev1.Node) (string, error) {
 	if id == "" {
 		return "", nil
 	}
+
 	var same, hold []*corev1.Node
+
 	for o := range plan.Objects[corev1.Node](&w.cluster, plan.KindNode) {
 		if o.Annotations[annotation.ChassisID] == id {
 			same = append(same, o)
 		}
 	}
+
 	if len(same) < 2 {
 		return "", nil
 	}
+
 	for _, o := range same {
 		has, err := w.db.Chassis(plan.NodeKey(o.Name))
 		if err != nil {
 			return "", err
 		}
+
 		if has == id {
 			hold = append(hold, o)
 		}
 	}
+
 	if len(hold) == 0 {
 		hold = same
 	}
+
 	holder := slices.MinFunc(hold, func(a, b *corev1.Node) int {
 		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
 	})
 	if holder.Name == n.Name {
 		return "", nil
 	}
+
 	return holder.Name, nil
 }

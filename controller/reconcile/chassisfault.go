@@ -27,22 +27,28 @@ func (l *Loop) checkChassis(ctx context.Context, t *term) error {
 	if l.chassis == nil {
 		return nil
 	}
+
 	tick := time.NewTicker(chassisLook)
 	defer tick.Stop()
+
 	before, said := map[string]string{}, ""
+
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-tick.C:
 		}
+
 		text := ""
 		if err := l.writeChassisFaults(ctx, t, before); err != nil && ctx.Err() == nil {
 			text = err.Error()
 		}
+
 		if text != said && text != "" {
 			l.log.Warn("cannot compare nodes with their chassis", "error", text)
 		}
+
 		said = text
 	}
 }
@@ -53,22 +59,30 @@ func (l *Loop) writeChassisFaults(ctx context.Context, t *term, before map[strin
 	if err != nil {
 		return err
 	}
+
 	now, patches := map[string]string{}, map[plan.Key]*patch{}
+
 	for n := range plan.Objects[corev1.Node](&l.cluster, plan.KindNode) {
 		fault := chassisFault(n, all)
+
 		now[n.Name] = fault
 		if fault != before[n.Name] || fault == n.Annotations[annotation.ChassisFault] {
 			continue
 		}
+
 		p := &patch{of: &n.ObjectMeta, annotations: map[string]string{annotation.ChassisFault: fault}}
 		if fault == "" {
 			p = &patch{of: &n.ObjectMeta, remove: []string{annotation.ChassisFault}}
 		}
+
 		patches[plan.NodeKey(n.Name)] = p
 	}
+
 	clear(before)
 	maps.Copy(before, now)
+
 	errs := t.patchAll(ctx, patches) // the next look tries again
+
 	return errors.Join(slices.Collect(maps.Values(errs))...)
 }
 
@@ -79,15 +93,19 @@ func chassisFault(n *corev1.Node, all map[string]sb.Chassis) string {
 	if id == "" || tunnels == "" {
 		return "" // no agent has come, or the agent says itself what is wrong
 	}
+
 	c, registered := all[id]
 	switch {
 	case !registered:
-		return fmt.Sprintf("chassis %q of node %s is not in the Southbound database: other nodes cannot reach its pods; check that ovn-controller runs on the node and is connected", id, n.Name)
+		return fmt.Sprintf("chassis %q of node %s is not in the Southbound database: other nodes cannot reach its pods; check that ovn-controller runs on the node and is connected",
+			id, n.Name)
 	case c.Hostname != n.Name:
-		return fmt.Sprintf("chassis %q of node %s is registered by host %q: pods of one of the two are cut off; give each Open vSwitch a system-id of its own", id, n.Name, c.Hostname)
+		return fmt.Sprintf("chassis %q of node %s is registered by host %q: pods of one of the two are cut off; give each Open vSwitch a system-id of its own",
+			id, n.Name, c.Hostname)
 	case !slices.Contains(c.IPs, tunnels):
 		return fmt.Sprintf("chassis %q of node %s has the tunnel address %s in the Southbound database, not %s: other nodes cannot reach its pods; check that ovn-controller is connected",
 			id, n.Name, strings.Join(c.IPs, ", "), tunnels)
 	}
+
 	return ""
 }

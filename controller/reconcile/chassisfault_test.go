@@ -32,6 +32,7 @@ func TestChassisFault(t *testing.T) {
 			for i := 0; i < len(tt.annotations); i += 2 {
 				n.Annotations[tt.annotations[i]] = tt.annotations[i+1]
 			}
+
 			got := chassisFault(n, tt.all)
 			if tt.want == "" && got != "" || !strings.Contains(got, tt.want) {
 				t.Errorf("fault %q, want %q", got, tt.want)

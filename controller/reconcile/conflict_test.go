@@ -39,6 +39,7 @@ func (o overtaken) RoundTrip(r *http.Request) (*http.Response, error) {
 	if r.Method == http.MethodPatch && strings.HasPrefix(r.URL.Path, o.path) && o.busy.CompareAndSwap(false, true) {
 		o.before()
 	}
+
 	return o.RoundTripper.RoundTrip(r)
 }
 
@@ -57,6 +58,7 @@ func TestPatchesAreForOneVersion(t *testing.T) {
 		if err == nil {
 			_, err = client.CoreV1().Pods("default").Patch(ctx, name, types.MergePatchType, body, metav1.PatchOptions{})
 		}
+
 		if err != nil {
 			t.Error(err)
 		}
@@ -87,24 +89,30 @@ func TestPatchesAreForOneVersion(t *testing.T) {
 		o.Plan.ClusterCIDRs, o.Subnets = []netip.Prefix{all}, []ipam.Subnet{{Prefix: all, HostLen: 24}}
 	})
 	createNode(t, client, "node1")
+
 	for _, name := range []string{"labelled", "given", "another"} {
 		createPod(t, client, name, nil)
 	}
+
 	nbtest.Eventually(t, "all have addresses, and ports with them", func() bool {
 		for name, a := range addresses(t, client) {
 			if a == "" || !strings.Contains(s.Nbctl("--bare", "--columns=addresses", "find", "logical_switch_port", "name=default_"+name), " "+a) {
 				return false
 			}
 		}
+
 		return loop.Ready() == nil
 	})
+
 	if got := addresses(t, client)["given"]; got != addr.Addr().String() {
 		t.Errorf("the pod that had an address already got %s", got)
 	}
+
 	pod, err := client.CoreV1().Pods("default").Get(ctx, "labelled", metav1.GetOptions{})
 	if err != nil || pod.Labels["kubelet"] == "" {
 		t.Errorf("labels %v (%v): what others changed is lost", pod.Labels, err)
 	}
+
 	if n := values(t, loop)["ovnkube_controller_northbound_transactions_total"]; n == 0 {
 		t.Error("nothing was written")
 	}
@@ -121,24 +129,32 @@ func TestLeadWithoutElection(t *testing.T) {
 		Log: log, Client: kubernetes.NewForConfigOrDie(config), Objects: newClient(t, config), DB: db, Identity: "first",
 		Plan: plan.Config{ClusterCIDRs: []netip.Prefix{netip.MustParsePrefix("10.244.0.0/28")}, JoinSubnets: []netip.Prefix{netip.MustParsePrefix("100.64.0.0/16")}, SNATPorts: plan.PortRange{First: 1, Last: 2}, MTU: 1400},
 	})
+
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
+
 	database, ended := make(chan error, 1), make(chan error, 1)
 	go func() { database <- db.Run(ctx) }()
 	go func() { ended <- loop.Run(ctx) }()
+
 	ready := func() bool { return loop.Ready() == nil }
 	nbtest.Eventually(t, "leads", ready)
 	s.Nbctl("destroy", "Address_Set", "ovn-ebpf-leader", "--", "--all", "destroy", "Logical_Router")
 	nbtest.Eventually(t, "claims a database without a term", func() bool {
 		return ready() && values(t, loop)["ovnkube_controller_term"] == 2 && s.Nbctl("--bare", "--columns=name", "list", "Logical_Router") != ""
 	})
+
 	other := nb.New([]string{s.Endpoint}, log)
 	go func() { _ = other.Run(ctx) }()
+
 	<-other.Connected()
+
 	if _, err := other.Claim(ctx, "second"); err != nil {
 		t.Fatal(err)
 	}
+
 	s.Nbctl("--all", "destroy", "Logical_Router")
+
 	select {
 	case err := <-ended:
 		if !errors.Is(err, nb.ErrFenced) || !strings.Contains(fmt.Sprint(err), "second") || !strings.Contains(err.Error(), "--leader-elect") {
@@ -147,10 +163,13 @@ func TestLeadWithoutElection(t *testing.T) {
 	case <-time.After(time.Minute):
 		t.Fatal("it goes on")
 	}
+
 	if rows := s.Nbctl("--bare", "--columns=name", "list", "Logical_Router"); rows != "" {
 		t.Errorf("it has written all the same: %s", rows)
 	}
+
 	cancel()
+
 	if err := <-database; err != nil {
 		t.Error(err)
 	}

@@ -22,12 +22,15 @@ func TestAffectedExits(t *testing.T) {
 		for i := 0; i < len(more); i += 2 {
 			n.Annotations[more[i]] = more[i+1]
 		}
+
 		return n
 	}
+
 	c, err := reconcile.NewCluster(plan.Config{}, node("none1", ""), node("none2", "disabled"), node("gw", "shared"), node("local", "local"))
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	with := []string{"node/gw", "node/none1", "node/none2"}
 	for _, tt := range []struct {
 		name     string
@@ -52,6 +55,7 @@ func TestAffectedExits(t *testing.T) {
 			for _, k := range plan.Affected(c, tt.old, tt.now) {
 				got = append(got, k.String())
 			}
+
 			if diff := cmp.Diff(tt.want, got); diff != "" {
 				t.Errorf("keys (-want +got):\n%s", diff)
 			}

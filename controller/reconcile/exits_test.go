@@ -24,8 +24,10 @@ func TestLeavesBy(t *testing.T) {
 		for i := 0; i < len(more); i += 2 {
 			n.Annotations[more[i]] = more[i+1]
 		}
+
 		return n
 	}
+
 	drained := []string{annotation.DrainGateway, "true"}
 	for _, tt := range []struct {
 		name string
@@ -44,9 +46,11 @@ func TestLeavesBy(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
+
 			if tt.want != nil {
 				tt.want.of = &tt.node.ObjectMeta
 			}
+
 			if diff := cmp.Diff(tt.want, leavesBy(c, plan.NodeKey("a")), cmp.AllowUnexported(patch{})); diff != "" {
 				t.Errorf("patch (-want +got):\n%s", diff)
 			}

@@ -28,10 +28,13 @@ type failure struct {
 func (f *failures) set(k plan.Key, text string, now time.Time) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+
 	if old, ok := f.keys[k]; ok && old.text == text && now.Sub(old.reported) < repeatEvery {
 		return false
 	}
+
 	f.keys[k] = failure{text, now}
+
 	return true
 }
 
@@ -39,14 +42,17 @@ func (f *failures) set(k plan.Key, text string, now time.Time) bool {
 func (f *failures) clear(k plan.Key) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+
 	_, failed := f.keys[k]
 	delete(f.keys, k)
+
 	return failed
 }
 
 func (f *failures) reset() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+
 	clear(f.keys)
 }
 
@@ -54,13 +60,16 @@ func (f *failures) reset() {
 func (f *failures) count() map[plan.Kind]int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+
 	n := map[plan.Kind]int{}
 	for _, k := range plan.OwnerKinds() {
 		n[k] = 0 // a series that is 0 is shown, too
 	}
+
 	for k := range f.keys {
 		n[k.Kind]++
 	}
+
 	return n
 }
 
@@ -68,6 +77,7 @@ func (f *failures) count() map[plan.Kind]int {
 func (f *failures) owners() []plan.Key {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+
 	return slices.SortedFunc(maps.Keys(f.keys), plan.Key.Compare)
 }
 
@@ -75,11 +85,14 @@ func (f *failures) owners() []plan.Key {
 func (f *failures) list(n int) (lines []string, total int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+
 	for _, k := range slices.SortedFunc(maps.Keys(f.keys), plan.Key.Compare) {
 		if len(lines) == n {
 			break
 		}
+
 		lines = append(lines, k.String()+": "+f.keys[k].text)
 	}
+
 	return lines, len(f.keys)
 }

@@ -28,15 +28,18 @@ func TestLoopFirstAnnotation(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		for _, p := range pods.Items {
 			network, err := annotation.ParsePod(p.Annotations)
 			if err != nil || p.Annotations[annotation.PodNetworks] == "" || p.Annotations[annotation.FirstPod] != annotation.FormatFirstPod(network) {
 				return false
 			}
+
 			if p.Name == "old" && (network.Addresses[0].String() != "10.244.0.6/29" || network.MAC.String() != "0a:58:0a:f4:00:06") {
 				t.Fatalf("%s has %+v", p.Name, network)
 			}
 		}
+
 		return len(pods.Items) == 2
 	})
 }
@@ -46,12 +49,15 @@ func TestLoopJoined(t *testing.T) {
 	config := kubetest.Start(t).RestConfig()
 	client := kubernetes.NewForConfigOrDie(config)
 	startLoopWith(t, config, nbtest.Start(t).Endpoint, func(o *reconcile.Options) { o.Joined = true })
+
 	annotate := func(name string, annotations map[string]string) {
 		t.Helper()
+
 		body, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": annotations}})
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		if _, err := client.CoreV1().Nodes().Patch(t.Context(), name, types.MergePatchType, body, metav1.PatchOptions{}); err != nil {
 			t.Fatal(err)
 		}
@@ -61,8 +67,10 @@ func TestLoopJoined(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		return n.Annotations[annotation.NodeSubnets]
 	}
+
 	createNode(t, client, "node1")
 	createNode(t, client, "node2")
 	annotate("node2", map[string]string{annotation.NodeSubnets: `{"default":["10.244.0.0/29"]}`})
@@ -70,9 +78,11 @@ func TestLoopJoined(t *testing.T) {
 		n, err := client.CoreV1().Nodes().Get(t.Context(), "node2", metav1.GetOptions{})
 		return err == nil && n.Annotations[annotation.NodeID] != ""
 	})
+
 	if got := subnets("node1"); got != "" {
 		t.Errorf("node1 has %s before its agent", got)
 	}
+
 	annotate("node1", map[string]string{annotation.ChassisID: "c"})
 	nbtest.Eventually(t, "node1 has what is left", func() bool { return subnets("node1") == `{"default":["10.244.0.8/29"]}` })
 }

@@ -17,17 +17,22 @@ func TestHeavyKeysGoLast(t *testing.T) {
 	h.note(large, acl(heavyRows))
 	h.note(vips, []plan.Row{plan.LoadBalancer{VIPs: map[string]string{"10.0.0.1:80": strings.Repeat("x", heavyRows)}}})
 	h.note(small, acl(heavyRows-1))
+
 	other := plan.PodKey("b", "other")
 	got := h.batches([]plan.Key{large, small, vips, other}, none)
+
 	want := [][]plan.Key{{small, other}, {large}, {vips}}
 	if !slices.EqualFunc(got, want, slices.Equal) {
 		t.Errorf("batches %v, want %v", got, want)
 	}
+
 	h.note(large, acl(10))
 	h.note(vips, nil)
+
 	if got := h.batches([]plan.Key{large, vips}, none); len(got) != 1 || len(h) != 0 {
 		t.Errorf("batches %v, heavy %v: none is any more", got, h)
 	}
+
 	if got := h.batches(nil, none); len(got) != 0 {
 		t.Errorf("batches of nothing: %v", got)
 	}

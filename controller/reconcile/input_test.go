@@ -29,19 +29,23 @@ type stage struct {
 
 func newStage(t *testing.T) *stage {
 	t.Helper()
+
 	s := &stage{}
 	broadcaster := record.NewBroadcaster()
 	t.Cleanup(broadcaster.Shutdown)
 	broadcaster.StartEventWatcher(func(e *corev1.Event) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
+
 		s.events = append(s.events, strings.ToLower(e.InvolvedObject.Kind)+" "+e.InvolvedObject.Name+" "+e.Reason+" "+e.Message)
 	})
+
 	s.property = newProperty(t, 1, 1)
 	s.now.stop()
 	s.api.faults = nil
 	s.property.events = broadcaster.NewRecorder(scheme.Scheme, corev1.EventSource{Component: "test"})
 	s.now = s.lead(s.now, s.path.endpoint)
+
 	return s
 }
 
@@ -49,6 +53,7 @@ func newStage(t *testing.T) *stage {
 func (s *stage) said(text string) []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+
 	return slices.DeleteFunc(slices.Clone(s.events), func(e string) bool { return !strings.Contains(e, text) })
 }
 
@@ -58,6 +63,7 @@ func (s *stage) eventually(what string, holds func() bool) {
 		for _, name := range standinNames() {
 			s.now.deliver(name, 1<<30)
 		}
+
 		return holds()
 	})
 }
@@ -72,6 +78,7 @@ func (s *stage) node(name, subnets string) {
 	if subnets != "" {
 		n.Annotations[annotation.NodeSubnets] = `{"default":[` + subnets + `]}`
 	}
+
 	s.api.Put(n)
 }
 
@@ -83,6 +90,7 @@ func (s *stage) pod(name, node, request string) {
 	if request != "" {
 		p.Annotations[annotation.DefaultNetwork] = request
 	}
+
 	s.api.Put(p)
 }
 
@@ -114,6 +122,7 @@ func TestStaticAddresses(t *testing.T) {
 	s.eventually("and a port", func() bool {
 		return strings.Contains(strings.Join(s.server.Normal(), "\n"), "addresses 02:00:00:00:00:20 10.128.0.20 fd00:10:128::20")
 	})
+
 	for i, tt := range []struct{ request, event string }{
 		{`{"ips":["10.128.0.20"]}`, "10.128.0.20 for pod ns/wrong0: taken by pod ns/fixed"},
 		{`{"mac":"02:00:00:00:00:20"}`, "02:00:00:00:00:20 for pod ns/wrong1: taken by pod ns/fixed"},
@@ -128,10 +137,12 @@ func TestStaticAddresses(t *testing.T) {
 		name := fmt.Sprint("wrong", i)
 		s.pod(name, "node1", tt.request)
 		s.hears("pod " + name + " CannotAllocate")
+
 		if len(s.said(tt.event)) == 0 {
 			t.Errorf("request %s: %v, want %q", tt.request, s.said("pod "+name), tt.event)
 		}
 	}
+
 	s.eventually("none of them keeps the rest from being ready", func() bool { return s.now.loop.Ready() == nil })
 
 	churntest.Edit(s.api, churntest.Pods, "ns/wrong2", func(p *corev1.Pod) { p.Annotations[annotation.DefaultNetwork] = `{"ips":["10.128.0.21"]}` })
@@ -139,6 +150,7 @@ func TestStaticAddresses(t *testing.T) {
 	s.api.Remove(churntest.Pods, "ns/fixed")
 	s.eventually("an address that is free again is given to who waited for it", func() bool { return s.has("wrong0", "10.128.0.20") })
 	s.eventually("so is a MAC address", func() bool { return s.network("wrong1").MAC.String() == "02:00:00:00:00:20" })
+
 	for _, e := range s.said("wrong3 CannotAllocate") {
 		if n := len(s.said(e)); n > 1 {
 			t.Errorf("event said %d times: %s", n, e)
@@ -158,6 +170,7 @@ func TestClaimedSubnets(t *testing.T) {
 	s.eventually("the younger gets another", func() bool {
 		return len(s.subnets("younger")) == 2 && s.subnets("younger")[0].String() == "10.128.0.0/27"
 	})
+
 	if got := s.subnets("older")[0].String(); got != "10.128.0.64/27" {
 		t.Errorf("the older has %s", got)
 	}
@@ -179,9 +192,11 @@ func TestClaimedSubnets(t *testing.T) {
 	s.pod("stranded", "foreign", "")
 	s.hears("pod stranded CannotAllocate")
 	s.eventually("it does not keep the rest from being ready", func() bool { return s.now.loop.Ready() == nil })
+
 	if lines := strings.Join(s.now.loop.Failing(), "\n"); !strings.Contains(lines, "node/foreign: ") || !strings.Contains(lines, "pod/ns/stranded: ") {
 		t.Errorf("failing owners: %s", lines)
 	}
+
 	churntest.Edit(s.api, churntest.Nodes, "foreign", func(n *corev1.Node) { delete(n.Annotations, annotation.NodeSubnets) })
 	s.eventually("without the annotation it gets one, and its pods addresses", func() bool {
 		return len(s.subnets("foreign")) == 2 && len(s.network("stranded").Addresses) == 2
@@ -194,10 +209,12 @@ func TestForeignRows(t *testing.T) {
 	s := newStage(t)
 	s.server.Nbctl("ls-add", "theirs", "--", "lsp-add", "theirs", "ns_clash", "--", "lr-add", "their-router",
 		"--", "set", "logical_switch_port", "ns_clash", "external_ids:whose=theirs")
+
 	theirs := func() []string {
 		return slices.DeleteFunc(s.server.Normal(), func(line string) bool { return !strings.Contains(line, "their") })
 	}
 	before := theirs()
+
 	s.node("node1", "")
 	s.pod("clash", "node1", "")
 	s.pod("fine", "node1", "")
@@ -206,9 +223,11 @@ func TestForeignRows(t *testing.T) {
 		return s.server.Nbctl("--bare", "--columns=name", "find", "logical_switch_port", "name=ns_fine") != ""
 	})
 	s.eventually("ready", func() bool { return s.now.loop.Ready() == nil })
+
 	if diff := difference(before, theirs()); diff != "" {
 		t.Errorf("rows of others (-before +after):\n%s", diff)
 	}
+
 	s.server.Nbctl("lsp-del", "ns_clash")
 	s.eventually("it heals when the other row is gone", func() bool {
 		return s.server.Nbctl("--bare", "--columns=name", "find", "logical_switch_port", "name=ns_clash") != ""
@@ -221,14 +240,17 @@ func TestNamesThatMeet(t *testing.T) {
 	count := func(table, name string) int {
 		return len(strings.Fields(s.server.Nbctl("--bare", "--columns=_uuid", "find", table, "name="+name)))
 	}
+
 	s.node("join", "")
 	s.pod("on-join", "join", "")
 	s.eventually("a node called join has a switch of its own, and its pod a port", func() bool {
 		return count("logical_switch", "node_join") == 1 && count("logical_switch_port", "ns_on-join") == 1
 	})
+
 	if n := count("logical_switch", "join"); n != 1 {
 		t.Errorf("%d switches join", n)
 	}
+
 	s.pod("node1", "join", "") // before the node
 	s.eventually("the pod has a port", func() bool { return count("logical_switch_port", "ns_node1") == 1 })
 	s.node("node1", "")

@@ -22,6 +22,7 @@ func newLag() lag {
 func (l *lag) begin(k plan.Key, now time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+
 	if _, ok := l.waiting[k]; !ok {
 		l.waiting[k] = now
 	}
@@ -31,11 +32,14 @@ func (l *lag) begin(k plan.Key, now time.Time) {
 func (l *lag) take(k plan.Key) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+
 	since, ok := l.waiting[k]
 	if !ok {
 		return
 	}
+
 	delete(l.waiting, k)
+
 	if _, ok := l.taken[k]; !ok {
 		l.taken[k] = since
 	}
@@ -45,8 +49,10 @@ func (l *lag) take(k plan.Key) {
 func (l *lag) done(k plan.Key) (since time.Time, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+
 	since, ok = l.taken[k]
 	delete(l.taken, k)
+
 	return since, ok
 }
 
@@ -54,6 +60,7 @@ func (l *lag) done(k plan.Key) (since time.Time, ok bool) {
 func (l *lag) oldest() (k plan.Key, since time.Time, n int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+
 	for _, m := range []map[plan.Key]time.Time{l.waiting, l.taken} {
 		for key, t := range m {
 			if since.IsZero() || t.Before(since) {
@@ -61,12 +68,14 @@ func (l *lag) oldest() (k plan.Key, since time.Time, n int) {
 			}
 		}
 	}
+
 	return k, since, len(l.waiting) + len(l.taken)
 }
 
 func (l *lag) reset() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+
 	clear(l.waiting)
 	clear(l.taken)
 }

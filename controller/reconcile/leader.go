@@ -16,11 +16,14 @@ func (l *Loop) elect(ctx context.Context) error {
 		for ctx.Err() == nil {
 			var superseded *supersededError
 			if err := election.WithoutElection(ctx, l.lead); errors.As(err, &superseded) {
-				return fmt.Errorf("lead without election: %w: run one controller, or all with --leader-elect", err)
+				return fmt.Errorf("lead without election: %w: run one controller, or all with --leader-elect",
+					err)
 			}
 		}
+
 		return nil
 	}
+
 	return election.Run(ctx, election.Options{
 		Config: *l.election, Client: l.client, Clock: l.clock, Log: l.log,
 		Leader: func(string) { l.status.set(func(s *status) { s.lost = nil }) },

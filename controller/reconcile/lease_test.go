@@ -20,7 +20,9 @@ type jumpingClock struct{ ahead atomic.Int64 }
 
 func (c *jumpingClock) now() time.Duration {
 	var now unix.Timespec
+
 	_ = unix.ClockGettime(unix.CLOCK_BOOTTIME, &now) // Linux has it
+
 	return time.Duration(now.Nano() + c.ahead.Load())
 }
 
@@ -29,18 +31,23 @@ func (c *jumpingClock) jump(d time.Duration) { c.ahead.Add(int64(d)) }
 // values are the sums of metrics' series, by name.
 func values(t *testing.T, loop *reconcile.Loop) map[string]float64 {
 	t.Helper()
+
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(loop.Collector())
+
 	families, err := registry.Gather()
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	out := map[string]float64{}
+
 	for _, f := range families {
 		for _, m := range f.Metric {
 			out[f.GetName()] += m.GetGauge().GetValue() + m.GetCounter().GetValue()
 		}
 	}
+
 	return out
 }
 
@@ -52,7 +59,9 @@ func TestClockJumps(t *testing.T) {
 	client := kubernetes.NewForConfigOrDie(config)
 	s := nbtest.Start(t)
 	clock := &jumpingClock{}
+
 	const lease = 3 * time.Second
+
 	loop := startLoopWith(t, config, s.Endpoint, func(o *reconcile.Options) {
 		o.Election, o.Clock = &election.Config{Identity: "one", Namespace: "kube-system", Lease: lease}, clock.now
 	})
@@ -67,9 +76,11 @@ func TestClockJumps(t *testing.T) {
 			return s.Nbctl("--bare", "--columns=name", "find", "logical_switch_port", "name=default_"+name) != ""
 		})
 	}
+
 	leads()
 	createNode(t, client, "node1")
 	created("a")
+
 	for i, tt := range []struct {
 		pod         string
 		jump        time.Duration
@@ -83,6 +94,7 @@ func TestClockJumps(t *testing.T) {
 		clock.jump(tt.jump)
 		created(tt.pod)
 		leads()
+
 		got := values(t, loop)
 		if got["ovnkube_controller_term"] < tt.terms || got["ovnkube_controller_leadership_lost_total"] < tt.lost {
 			t.Errorf("jump %d by %s: term %v, lost %v times; want at least %v and %v", i, tt.jump,

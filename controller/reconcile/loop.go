@@ -91,16 +91,31 @@ type source struct {
 // New returns a loop that is not running. The database's loop must not run yet either.
 func New(o Options) *Loop {
 	l := &Loop{
-		client: o.Client, objects: o.Objects, db: o.DB, cluster: plan.Cluster{Config: o.Plan, Servers: o.Servers}, election: o.Election,
-		log: o.Log, chassis: o.Chassis, first: o.First,
-		allocation: ipam.Settings{Subnets: o.Subnets, JoinSubnets: o.Plan.JoinSubnets, Joined: o.Joined, Log: o.Log},
-		pace:       pace{tell: o.Busy}, identity: o.Identity, clock: o.Clock,
+		client:   o.Client,
+		objects:  o.Objects,
+		db:       o.DB,
+		cluster:  plan.Cluster{Config: o.Plan, Servers: o.Servers},
+		election: o.Election,
+		log:      o.Log,
+		chassis:  o.Chassis,
+		first:    o.First,
+		allocation: ipam.Settings{
+			Subnets:     o.Subnets,
+			JoinSubnets: o.Plan.JoinSubnets,
+			Joined:      o.Joined,
+			Log:         o.Log,
+		},
+		pace:     pace{tell: o.Busy},
+		identity: o.Identity,
+		clock:    o.Clock,
 	}
 	if l.identity == "" && o.Election != nil {
 		l.identity = o.Election.Identity
 	}
+
 	l.counts, l.lag, l.failures.keys = newCounts(), newLag(), map[plan.Key]failure{}
 	l.db.OnChange(l.enqueue) // what others change or delete is put right at once
+
 	return l
 }
 
@@ -109,6 +124,7 @@ func New(o Options) *Loop {
 func (l *Loop) Run(ctx context.Context) error {
 	broadcaster := record.NewBroadcaster(record.WithContext(ctx))
 	defer broadcaster.Shutdown()
+
 	broadcaster.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: l.client.CoreV1().Events("")})
 	l.events = broadcaster.NewRecorder(plan.NewScheme(), corev1.EventSource{Component: apiserver.UserAgent})
 
@@ -120,17 +136,22 @@ func (l *Loop) Run(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
+
 		for _, o := range l.optional {
 			go l.follow(ctx, o)
 		}
+
 		if wait() != nil {
 			return nil // only when the context has ended
 		}
 		// Without an election this replica is never a standby. A standby would be ready now.
 		l.status.set(func(s *status) { s.watching, s.leading = true, l.election == nil })
-		l.log.Info("cluster listed", "nodes", len(l.cluster.Stores[plan.KindNode].List()), "pods", len(l.cluster.Stores[plan.KindPod].List()))
+		l.log.Info("cluster listed", "nodes", len(l.cluster.Stores[plan.KindNode].List()),
+			"pods", len(l.cluster.Stores[plan.KindPod].List()))
+
 		return l.elect(ctx)
 	})
+
 	return group.Wait()
 }
 
@@ -142,12 +163,15 @@ func everything() plan.Key { return plan.Key{} }
 func (l *Loop) enqueue(k plan.Key) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+
 	if l.queue == nil {
 		return
 	}
+
 	if k != everything() {
 		l.lag.begin(k, time.Now())
 	}
+
 	l.queue.Add(k)
 }
 
@@ -155,12 +179,14 @@ func (l *Loop) enqueue(k plan.Key) {
 func (l *Loop) taking() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+
 	return l.queue != nil
 }
 
 func (l *Loop) setQueue(q workqueue.TypedRateLimitingInterface[plan.Key]) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+
 	l.queue = q
 }
 
@@ -169,9 +195,12 @@ func (l *Loop) setQueue(q workqueue.TypedRateLimitingInterface[plan.Key]) {
 func (l *Loop) lead(ctx context.Context, held *election.Term) error {
 	l.log.Info("leading")
 	defer l.log.Info("no longer leading")
+
 	l.pace.begin()
 	defer l.pace.begin()
+
 	t := &term{Term: held, loop: l}
+
 	l.status.set(func(s *status) { s.leading, s.lost = true, nil })
 	defer l.status.set(func(s *status) {
 		s.leading, s.term, s.begun, s.synced, s.pending, s.allocator = false, 0, false, 0, 0, nil
@@ -180,30 +209,39 @@ func (l *Loop) lead(ctx context.Context, held *election.Term) error {
 	if err := t.begin(ctx); err != nil {
 		return t.end(ctx)
 	}
+
 	allocator, err := l.recoverAllocator(ctx)
 	if err != nil {
 		return t.end(ctx) // only when the context has ended
 	}
+
 	l.status.set(func(s *status) { s.allocator = allocator })
 	l.lag.reset()
 	l.failures.reset()
+
 	queue := workqueue.NewTypedRateLimitingQueue(
 		workqueue.NewTypedItemExponentialFailureRateLimiter[plan.Key](retryMin, retryMax),
 	)
+
 	stop := context.AfterFunc(ctx, queue.ShutDown)
 	defer stop()
+
 	l.setQueue(queue)
 	defer l.setQueue(nil)
+
 	l.cluster.ForgetAccounts() // a standby does not follow changes
+
 	group, working := errgroup.WithContext(ctx)
 	group.Go(func() error { return l.askForEverything(working) })
 	group.Go(func() error { return l.checkChassis(working, t) })
 	group.Go(func() error {
 		return newWorker(l, t, allocator, queue).run(working)
 	})
+
 	if err := group.Wait(); err != nil {
 		return err
 	}
+
 	return t.end(ctx)
 }
 
@@ -214,9 +252,12 @@ func (l *Loop) askForEverything(ctx context.Context) error {
 	case <-l.db.Connected(): // a connection from before: what comes now is its full sync
 	default:
 	}
+
 	l.enqueue(everything())
+
 	tick := time.NewTicker(resyncEvery)
 	defer tick.Stop()
+
 	for {
 		select {
 		case <-ctx.Done():
@@ -224,6 +265,7 @@ func (l *Loop) askForEverything(ctx context.Context) error {
 		case <-l.db.Connected():
 		case <-tick.C:
 		}
+
 		l.enqueue(everything())
 	}
 }
@@ -247,6 +289,7 @@ func (p *pace) note(waiting int, now time.Time) {
 	if waiting > batchSize {
 		p.busy = now
 	}
+
 	if calm := now.Sub(p.busy) > calmAfter; calm != p.calm && p.tell != nil {
 		p.calm = calm
 		p.tell(!calm)

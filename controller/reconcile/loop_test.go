@@ -37,10 +37,12 @@ func startLoop(t *testing.T, config *rest.Config, endpoint string, election *ele
 // startLoopWith is startLoop with other options.
 func startLoopWith(t *testing.T, config *rest.Config, endpoint string, change func(*reconcile.Options)) *reconcile.Loop {
 	t.Helper()
+
 	client, err := kubernetes.NewForConfig(config)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	cidr := netip.MustParsePrefix("10.244.0.0/28")
 	options := reconcile.Options{
 		Log:    slog.New(slog.NewTextHandler(t.Output(), nil)),
@@ -51,36 +53,44 @@ func startLoopWith(t *testing.T, config *rest.Config, endpoint string, change fu
 		},
 	}
 	change(&options)
+
 	if options.Election != nil {
 		options.Log = options.Log.With("replica", options.Election.Identity)
 	}
+
 	db := nb.New([]string{endpoint}, options.Log)
 	options.DB = db
 	loop := reconcile.New(options)
 	ctx, cancel := context.WithCancel(context.Background())
+
 	var group errgroup.Group
 	group.Go(func() error { return db.Run(ctx) })
 	group.Go(func() error { return loop.Run(ctx) })
 	t.Cleanup(func() {
 		cancel()
+
 		if err := group.Wait(); err != nil {
 			t.Errorf("Run: %v", err)
 		}
 	})
+
 	return loop
 }
 
 func newClient(t *testing.T, config *rest.Config) rest.Interface {
 	t.Helper()
+
 	client, err := reconcile.NewClient(config)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	return client
 }
 
 func createNode(t *testing.T, client kubernetes.Interface, name string) {
 	t.Helper()
+
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}
 	if _, err := client.CoreV1().Nodes().Create(t.Context(), node, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
@@ -89,6 +99,7 @@ func createNode(t *testing.T, client kubernetes.Interface, name string) {
 
 func createPod(t *testing.T, client kubernetes.Interface, name string, annotations map[string]string) {
 	t.Helper()
+
 	pod := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default", Annotations: annotations},
 		Spec:       corev1.PodSpec{NodeName: "node1", Containers: []corev1.Container{{Name: "c", Image: "none"}}},
@@ -100,6 +111,7 @@ func createPod(t *testing.T, client kubernetes.Interface, name string, annotatio
 
 func deletePod(t *testing.T, client kubernetes.Interface, name string) {
 	t.Helper()
+
 	now := int64(0)
 	if err := client.CoreV1().Pods("default").Delete(t.Context(), name, metav1.DeleteOptions{GracePeriodSeconds: &now}); err != nil {
 		t.Fatal(err)
@@ -109,10 +121,12 @@ func deletePod(t *testing.T, client kubernetes.Interface, name string) {
 // addresses are what pods of node1 have, by name; "" if none.
 func addresses(t *testing.T, client kubernetes.Interface) map[string]string {
 	t.Helper()
+
 	pods, err := client.CoreV1().Pods("default").List(t.Context(), metav1.ListOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	out := map[string]string{}
 	for _, p := range pods.Items {
 		out[p.Name] = ""
@@ -120,6 +134,7 @@ func addresses(t *testing.T, client kubernetes.Interface) map[string]string {
 			out[p.Name] = network.Addresses[0].Addr().String()
 		}
 	}
+
 	return out
 }
 
@@ -129,14 +144,17 @@ func TestLoopAllocates(t *testing.T) {
 	s := nbtest.Start(t)
 	loop := startLoop(t, config, s.Endpoint, nil)
 	createNode(t, client, "node1")
+
 	for i := range 4 {
 		createPod(t, client, fmt.Sprint("p", i), nil)
 	}
+
 	nbtest.Eventually(t, "four pods have different addresses", func() bool {
 		seen := map[string]bool{}
 		for _, a := range addresses(t, client) {
 			seen[a] = a != ""
 		}
+
 		return len(seen) == 4 && !seen[""]
 	})
 
@@ -170,14 +188,17 @@ func TestLoopAllocates(t *testing.T) {
 	})
 
 	t.Log("a completed pod's address is free")
+
 	pod, err := client.CoreV1().Pods("default").Get(t.Context(), "p1", metav1.GetOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	pod.Status.Phase = corev1.PodSucceeded
 	if _, err := client.CoreV1().Pods("default").UpdateStatus(t.Context(), pod, metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
 	}
+
 	createPod(t, client, "last", nil)
 	nbtest.Eventually(t, "the next pod gets it", func() bool { return addresses(t, client)["last"] != "" })
 }
@@ -191,7 +212,9 @@ func TestFailover(t *testing.T) {
 	election := func(identity string) *election.Config {
 		return &election.Config{Identity: identity, Namespace: "kube-system", Lease: 3 * time.Second}
 	}
+
 	var path kubetest.Link
+
 	first := startLoop(t, path.Config(config), s.Endpoint, election("first"))
 	nbtest.Eventually(t, "the first leads", func() bool { return first.Leading() && first.Ready() == nil })
 	createNode(t, client, "node1")
@@ -201,18 +224,24 @@ func TestFailover(t *testing.T) {
 	})
 	second := startLoop(t, config, s.Endpoint, election("second"))
 	nbtest.Eventually(t, "the second stands by", func() bool { return second.Ready() == nil })
+
 	before, written := s.Normal(), s.Transactions()
+
 	path.Cut()
 	nbtest.Eventually(t, "the second leads", func() bool { return second.Leading() && second.Ready() == nil })
+
 	if first.Leading() {
 		t.Error("two lead")
 	}
+
 	if diff := cmp.Diff(before, s.Normal()); diff != "" {
 		t.Errorf("the takeover wrote something (-before +after):\n%s", diff)
 	}
+
 	if n := s.Transactions() - written; n != 1 {
 		t.Errorf("the takeover wrote %d transactions, want the term's alone", n)
 	}
+
 	createPod(t, client, "b", nil)
 	nbtest.Eventually(t, "the second writes", func() bool {
 		return s.Nbctl("--bare", "--columns=name", "find", "logical_switch_port", "name=default_b") != ""

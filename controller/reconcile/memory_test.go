@@ -18,37 +18,48 @@ import (
 // TestStoreMemory: what the store keeps of a pod is a fraction of the pod.
 func TestStoreMemory(t *testing.T) {
 	const pods, most = 10_000, 5_000
+
 	pod := slices.IndexFunc(plan.Resources(), func(r plan.Resource) bool { return r.Kind == plan.KindPod })
 	size := func(keep func(any) (any, error)) uint64 {
 		var before, after runtime.MemStats
+
 		runtime.GC()
 		runtime.ReadMemStats(&before)
+
 		store := cache.NewIndexer(cache.MetaNamespaceKeyFunc, indexers(plan.Resources()[pod]))
+
 		for i := range pods {
 			// As from the wire: nothing is shared between two pods.
 			var p corev1.Pod
+
 			text, err := ordinaryPod(i).Marshal()
 			if err != nil {
 				t.Fatal(err)
 			}
+
 			if err := p.Unmarshal(text); err != nil {
 				t.Fatal(err)
 			}
+
 			kept, err := keep(&p)
 			if err != nil {
 				t.Fatal(err)
 			}
+
 			if err := store.Add(kept); err != nil {
 				t.Fatal(err)
 			}
 		}
+
 		runtime.GC()
 		runtime.ReadMemStats(&after)
 		runtime.KeepAlive(store)
+
 		return (after.HeapAlloc - before.HeapAlloc) / pods
 	}
 	whole, stripped := size(func(obj any) (any, error) { return obj, nil }), size(strip)
 	t.Logf("%d bytes a pod in the store of %d; whole it would be %d", stripped, pods, whole)
+
 	if stripped > most {
 		t.Errorf("%d bytes a pod, want at most %d", stripped, most)
 	}
@@ -57,6 +68,7 @@ func TestStoreMemory(t *testing.T) {
 // ordinaryPod is a Deployment's, as kubelet leaves it.
 func ordinaryPod(i int) *corev1.Pod {
 	controlled, name := true, fmt.Sprintf("web-7d9c5b8f6d-%05d", i)
+
 	p := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: fmt.Sprint("team-", i%50), Name: name, UID: types.UID(fmt.Sprintf("0e7f6a54-1c1b-4a3e-9d35-%012d", i)),
@@ -92,8 +104,10 @@ func ordinaryPod(i int) *corev1.Pod {
 			Name: fmt.Sprint("c", j), Ready: true, ImageID: "registry.example.com/team/web@sha256:0123456789abcdef0123456789abcdef", ContainerID: "containerd://0123456789abcdef0123456789abcdef",
 		})
 	}
+
 	for _, c := range []corev1.PodConditionType{"PodScheduled", "Initialized", "ContainersReady", "Ready"} {
 		p.Status.Conditions = append(p.Status.Conditions, corev1.PodCondition{Type: c, Status: "True"})
 	}
+
 	return p
 }

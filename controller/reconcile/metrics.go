@@ -27,6 +27,7 @@ type counts struct {
 
 func newCounts() counts {
 	t := Metrics()
+
 	c := counts{
 		keys:        t.Counters("ovnkube_controller_reconciliations_total"),
 		allocations: t.Counters("ovnkube_controller_allocation_failures_total"),
@@ -37,13 +38,16 @@ func newCounts() counts {
 	for _, reason := range []string{election.LostLease, lostFenced} {
 		c.losses.WithLabelValues(reason)
 	}
+
 	c.commits.WithLabelValues() // there from the start, at zero
 	c.latencies.WithLabelValues()
+
 	for _, kind := range []plan.Kind{plan.KindNode, plan.KindPod} {
 		for _, reason := range []string{"exhausted", "taken", "invalid"} {
 			c.allocations.WithLabelValues(kind.String(), reason)
 		}
 	}
+
 	return c
 }
 
@@ -53,12 +57,14 @@ func (c *counts) latency(d time.Duration) { c.latencies.WithLabelValues().Observ
 
 func (c *counts) allocation(kind plan.Kind, err error) {
 	reason := "invalid"
+
 	switch {
 	case errors.Is(err, ipam.ErrExhausted):
 		reason = "exhausted"
 	case errors.Is(err, ipam.ErrTaken):
 		reason = "taken"
 	}
+
 	c.allocations.WithLabelValues(kind.String(), reason).Inc()
 }
 
@@ -67,6 +73,7 @@ func (c *counts) key(kind plan.Kind, result string) {
 	if kind != 0 {
 		label = kind.String()
 	}
+
 	c.keys.WithLabelValues(label, result).Inc()
 }
 
@@ -86,35 +93,46 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 	for _, m := range []prometheus.Collector{l.counts.keys, l.counts.allocations, l.counts.commits, l.counts.latencies, l.counts.losses} {
 		m.Collect(ch)
 	}
+
 	values := metric.NewSet(Metrics())
 	put := func(name string, v float64, labels ...string) {
 		values.Put(ch, "ovnkube_controller_"+name, v, labels...)
 	}
+
 	values.Put(ch, metric.BuildInfo.Name, 1, version.Labels()...)
+
 	leading, pending, allocator := l.status.leadership()
 	put("leader", metric.One(leading))
 	put("term", float64(l.status.claimed()))
 	put("ready", metric.One(l.Ready() == nil))
 	put("northbound_connected", metric.One(l.db.Ready() == nil))
+
 	for _, what := range l.db.Missing() {
 		put("northbound_schema_missing", 1, what)
 	}
+
 	put("sync_pending_owners", float64(pending))
 	put("queue_length", float64(l.queueLen()))
 	_, since, waiting := l.lag.oldest()
 	put("waiting_owners", float64(waiting))
+
 	oldest := 0.0
 	if waiting > 0 {
 		oldest = time.Since(since).Seconds()
 	}
+
 	put("oldest_event_age_seconds", oldest)
+
 	for kind, n := range l.failures.count() {
 		put("failing_owners", float64(n), kind.String())
 	}
+
 	putUsage(put, allocator)
+
 	stats := l.db.Stats()
 	put("northbound_transactions_total", float64(stats.Transactions-stats.Failed), "ok")
 	put("northbound_transactions_total", float64(stats.Failed), "error")
+
 	for _, op := range []string{"insert", "update", "mutate", "delete"} {
 		put("northbound_operations_total", float64(stats.Operations[op]), op)
 	}
@@ -126,14 +144,17 @@ func putUsage(put putter, allocator *ipam.Allocator) {
 	if allocator != nil {
 		u = allocator.Usage(fullestSubnets)
 	}
+
 	put("allocated_nodes", float64(u.Nodes))
 	put("supported_nodes", plan.SupportedNodes)
 	put("allocated_pod_addresses", float64(u.Addresses))
 	put("full_node_subnets", float64(u.Full))
+
 	for subnet, n := range u.Cluster {
 		put("cluster_subnet_nodes", float64(n.Used), subnet.String())
 		put("cluster_subnet_nodes_limit", float64(n.Room), subnet.String())
 	}
+
 	for _, s := range u.Fullest {
 		put("node_subnet_addresses", float64(s.Used), s.Node, s.Subnet.String())
 		put("node_subnet_addresses_limit", float64(s.Room), s.Node, s.Subnet.String())
@@ -146,8 +167,10 @@ type putter func(name string, v float64, labels ...string)
 func (l *Loop) queueLen() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+
 	if l.queue == nil {
 		return 0
 	}
+
 	return l.queue.Len()
 }

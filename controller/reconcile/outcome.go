@@ -12,15 +12,19 @@ import (
 // written.
 func (w *worker) enqueueEverything() error {
 	generation := w.db.Generation() // before the owners are read: a later connection asks again
+
 	owners, unknown, err := w.db.Owners()
 	if err != nil {
 		return err
 	}
+
 	for _, owner := range unknown {
 		w.log.Warn("row in northbound database has an owner of no known kind", "owner", owner)
 	}
+
 	w.syncing = generation
 	clear(w.pending)
+
 	w.backlog = nil
 	for _, k := range slices.Concat(w.cluster.Keys(), owners, w.allocatedTo(), w.failures.owners()) {
 		if _, twice := w.pending[k]; !twice {
@@ -29,7 +33,9 @@ func (w *worker) enqueueEverything() error {
 			w.queue.Forget(k)
 		}
 	}
+
 	w.log.Info("full sync", "owners", len(w.pending))
+
 	return nil
 }
 
@@ -53,6 +59,7 @@ func (w *worker) postpone(k plan.Key, wait time.Duration) {
 func (w *worker) note(k plan.Key, unserved error) {
 	delete(w.pending, k)
 	w.waiting.forget(k)
+
 	if unserved != nil {
 		if w.failures.set(k, unserved.Error(), time.Now()) {
 			w.log.Warn("not served", "owner", k.String(), "err", unserved)
@@ -83,16 +90,20 @@ func (w *worker) fail(k plan.Key, reason string, err error) {
 		delete(w.pending, k)
 		w.lag.done(k)
 	}
+
 	w.waiting.note(k, err)
+
 	switch {
 	case k == everything():
 		w.log.Warn("full sync failed", "err", err)
 	case w.failures.set(k, err.Error(), time.Now()):
 		w.log.Warn("reconcile failed", "owner", k.String(), "err", err)
+
 		if reason != "" {
 			w.report(k, reason, err)
 		}
 	}
+
 	w.counts.key(k.Kind, "error")
 	w.queue.AddRateLimited(k)
 	w.queue.Done(k)
@@ -108,8 +119,10 @@ func (w *worker) publish() {
 		done = w.synced != w.syncing
 		w.synced = w.syncing
 	}
+
 	begun, pending := w.syncing != 0, len(w.pending)
 	w.status.set(func(s *status) { s.begun, s.synced, s.pending = begun, w.synced, pending })
+
 	if done {
 		w.log.Info("database equals the cluster")
 	}

@@ -8,9 +8,11 @@ import (
 
 func TestPaceOfWork(t *testing.T) {
 	var told []bool
+
 	p := pace{tell: func(busy bool) { told = append(told, busy) }}
 	p.begin()
 	begun := p.busy
+
 	for _, step := range []struct {
 		after   time.Duration // the beginning
 		waiting int
@@ -32,10 +34,12 @@ func TestPaceOfWork(t *testing.T) {
 			t.Errorf("%v, %d wait: told %v, want %v", step.after, step.waiting, told, step.want)
 		}
 	}
+
 	told = nil
 	if p.begin(); !slices.Equal(told, []bool{true}) {
 		t.Errorf("leading again: told %v, want that it is busy", told)
 	}
+
 	var none pace
 	none.begin()
 	none.note(1, time.Now().Add(time.Hour))

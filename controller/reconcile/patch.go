@@ -39,7 +39,8 @@ type patch struct {
 // stillFits reports whether the patch's inputs are the same in a later version of the object.
 // Kubelet and other clients write to the object at the same time.
 func (p *patch) stillFits(now metav1.Object) bool {
-	return now.GetUID() == p.of.UID && maps.Equal(stripAnnotations(now.GetAnnotations()), stripAnnotations(p.of.Annotations))
+	return now.GetUID() == p.of.UID &&
+		maps.Equal(stripAnnotations(now.GetAnnotations()), stripAnnotations(p.of.Annotations))
 }
 
 // body returns the merge patch for a version of the object.
@@ -48,9 +49,11 @@ func (p *patch) body(version string) []byte {
 	for name, value := range p.annotations {
 		annotations[name] = value
 	}
+
 	for _, name := range p.remove {
 		annotations[name] = nil
 	}
+
 	return annotation.Patch(metav1.ObjectMeta{UID: p.of.UID, ResourceVersion: version}, annotations)
 }
 
@@ -63,6 +66,7 @@ func (p *patch) statusBody() []byte {
 	if err != nil {
 		panic(err) // only strings and times
 	}
+
 	return b
 }
 
@@ -78,23 +82,31 @@ func (t *term) patchAll(ctx context.Context, patches map[plan.Key]*patch) map[pl
 		for k := range patches {
 			errs[k] = err
 		}
+
 		return errs
 	}
+
 	var mu sync.Mutex // guards errs
+
 	var group errgroup.Group
 	group.SetLimit(parallelPatches)
+
 	for k, p := range patches {
 		group.Go(func() error {
 			err := t.patch(ctx, k, p)
 			if err != nil && !apierrors.IsNotFound(err) {
 				mu.Lock()
 				defer mu.Unlock()
+
 				errs[k] = err
 			}
+
 			return nil
 		})
 	}
+
 	_ = group.Wait() // the errors are in errs
+
 	return errs
 }
 
@@ -102,17 +114,21 @@ func (t *term) patchAll(ctx context.Context, patches map[plan.Key]*patch) map[pl
 // object has changed, it reads the object and writes again.
 func (t *term) patch(ctx context.Context, k plan.Key, p *patch) error {
 	version := p.of.ResourceVersion
+
 	for range patchAttempts {
 		if err := t.Hold(ctx); err != nil {
 			return err
 		}
+
 		err := t.loop.annotate.write(ctx, k, p, version)
 		if err == nil || apierrors.IsNotFound(err) {
 			return err
 		}
+
 		if !apierrors.IsConflict(err) {
 			return &apiError{fmt.Errorf("annotate %s: %w", k, err)}
 		}
+
 		now, err := t.loop.annotate.read(ctx, k)
 		switch {
 		case apierrors.IsNotFound(err):
@@ -122,8 +138,10 @@ func (t *term) patch(ctx context.Context, k plan.Key, p *patch) error {
 		case !p.stillFits(now):
 			return fmt.Errorf("annotate %s: %w", k, errConflict)
 		}
+
 		version = now.GetResourceVersion()
 	}
+
 	return fmt.Errorf("annotate %s: %w %d times", k, errConflict, patchAttempts)
 }
 
@@ -138,12 +156,14 @@ func newAnnotator(client rest.Interface) annotator {
 	for _, r := range plan.Resources() {
 		of[r.Kind] = objects{client, r}
 	}
+
 	return annotator{
 		read: func(ctx context.Context, k plan.Key) (metav1.Object, error) { return of[k.Kind].read(ctx, k) },
 		write: func(ctx context.Context, k plan.Key, p *patch, version string) error {
 			if p.condition != nil {
 				return of[k.Kind].patchStatus(ctx, k, p.statusBody())
 			}
+
 			return of[k.Kind].patch(ctx, k, p.body(version))
 		},
 	}
@@ -155,11 +175,14 @@ func networkAvailable(c *plan.Cluster, k plan.Key) *patch {
 	if k.Kind != plan.KindNode {
 		return nil
 	}
+
 	n := c.Node(k.Name)
 	if n == nil || !plan.NetworkBecomesAvailable(c, n) {
 		return nil
 	}
+
 	now := metav1.Now()
+
 	return &patch{of: &n.ObjectMeta, condition: &corev1.NodeCondition{
 		Type: corev1.NodeNetworkUnavailable, Status: corev1.ConditionFalse, Reason: "NetworkReady",
 		Message: "ovn-ebpf has set up the node's network", LastHeartbeatTime: now, LastTransitionTime: now,
@@ -173,20 +196,25 @@ func leavesBy(c *plan.Cluster, k plan.Key) *patch {
 	if k.Kind != plan.KindNode {
 		return nil
 	}
+
 	n := c.Node(k.Name)
 	if n == nil {
 		return nil
 	}
+
 	has, told := n.Annotations[annotation.LeavesBy]
 	if !plan.LeavesByOthers(n) {
 		if !told {
 			return nil
 		}
+
 		return &patch{of: &n.ObjectMeta, remove: []string{annotation.LeavesBy}}
 	}
+
 	want := annotation.FormatLeavesBy(plan.Exits(c, n))
 	if has == want {
 		return nil
 	}
+
 	return &patch{of: &n.ObjectMeta, annotations: map[string]string{annotation.LeavesBy: want}}
 }

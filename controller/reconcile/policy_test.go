@@ -26,31 +26,38 @@ func TestPolicyAffected(t *testing.T) {
 	seed := randomtest.Seed(t)
 	r := policyWorld{rand.New(rand.NewPCG(seed, 0))}
 	changed := 0
+
 	for range 500 {
 		objects := r.objects()
 		i := r.IntN(len(objects))
 		before, after := slices.Clone(objects), slices.Clone(objects)
 		after[i] = r.another(objects[i])
 		was, is := any(before[i]), any(after[i])
+
 		switch r.IntN(6) {
 		case 0:
 			before, was = slices.Delete(before, i, i+1), nil
 		case 1:
 			after, is = slices.Delete(after, i, i+1), nil
 		}
+
 		old, now := cluster(t, before), cluster(t, after)
 		affected := plan.Affected(now, was, is)
+
 		groups := portGroups(now)
 		for _, k := range append(old.Keys(), now.Keys()...) {
 			if slices.Contains(affected, k) {
 				continue
 			}
+
 			if a, b := planned(old, k, groups), planned(now, k, groups); a != b {
 				t.Fatalf("%T %v to %v: %s is not affected but was\n%s\nand is\n%s", was, was, is, k, a, b)
 			}
 		}
+
 		changed += len(affected)
 	}
+
 	if changed < 500 {
 		t.Errorf("%d owners affected: the changes change nothing", changed)
 	}
@@ -64,11 +71,13 @@ func cluster(t *testing.T, objects []runtime.Object) *plan.Cluster {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	return c
 }
 
 func portGroups(c *plan.Cluster) map[string]bool {
 	out := map[string]bool{}
+
 	for _, k := range c.Keys() {
 		rows, _ := plan.Rows(c, k) // malformed objects have no rows
 		for _, row := range rows {
@@ -77,6 +86,7 @@ func portGroups(c *plan.Cluster) map[string]bool {
 			}
 		}
 	}
+
 	return out
 }
 
@@ -89,6 +99,7 @@ func planned(c *plan.Cluster, k plan.Key, groups map[string]bool) string {
 			rows[i] = p
 		}
 	}
+
 	return fmt.Sprint(plan.Format(rows), err)
 }
 
@@ -102,12 +113,15 @@ func (r policyWorld) objects() []runtime.Object {
 	for i := range 3 {
 		out = append(out, r.another(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("ns", i)}}))
 	}
+
 	for i := range 6 {
 		out = append(out, r.another(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: fmt.Sprint("ns", i%3), Name: fmt.Sprint("p", i)}}))
 	}
+
 	for i := range 1 + r.IntN(4) {
 		out = append(out, r.another(&networkingv1.NetworkPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: fmt.Sprint("ns", i%3), Name: fmt.Sprint("np", i)}}))
 	}
+
 	return out
 }
 
@@ -130,6 +144,7 @@ func (r policyWorld) another(obj runtime.Object) runtime.Object {
 				{Name: r.of("a", "b", ""), ContainerPort: int32(80 + r.IntN(2))},
 			}}}
 		}
+
 		obj.Status.Phase = corev1.PodPhase(r.of("Running", "Running", "Succeeded"))
 	case *networkingv1.NetworkPolicy:
 		obj.Spec = networkingv1.NetworkPolicySpec{PodSelector: *r.selector(), PolicyTypes: r.types()}
@@ -138,6 +153,7 @@ func (r policyWorld) another(obj runtime.Object) runtime.Object {
 			obj.Spec.Egress = append(obj.Spec.Egress, networkingv1.NetworkPolicyEgressRule{To: r.peers(), Ports: r.ports()})
 		}
 	}
+
 	return obj
 }
 
@@ -148,6 +164,7 @@ func (r policyWorld) labels() map[string]string {
 	for range r.IntN(3) {
 		out[r.of("k", "l")] = r.of("x", "y", "")
 	}
+
 	return out
 }
 
@@ -158,8 +175,10 @@ func (r policyWorld) selector() *metav1.LabelSelector {
 		if e.Operator == "In" || e.Operator == "NotIn" {
 			e.Values = []string{r.of("x", "y"), r.of("x", "")}
 		}
+
 		s.MatchExpressions = append(s.MatchExpressions, e)
 	}
+
 	return s
 }
 
@@ -168,13 +187,16 @@ func (r policyWorld) types() []networkingv1.PolicyType {
 	for range r.IntN(3) {
 		out = append(out, networkingv1.PolicyType(r.of("Ingress", "Egress")))
 	}
+
 	return out
 }
 
 func (r policyWorld) peers() []networkingv1.NetworkPolicyPeer {
 	var out []networkingv1.NetworkPolicyPeer
+
 	for range r.IntN(3) {
 		var p networkingv1.NetworkPolicyPeer
+
 		switch r.IntN(4) {
 		case 0:
 			p.PodSelector = r.selector()
@@ -185,16 +207,20 @@ func (r policyWorld) peers() []networkingv1.NetworkPolicyPeer {
 		case 3:
 			p.IPBlock = &networkingv1.IPBlock{CIDR: r.of("10.0.0.0/8", "::/0", "x")}
 		}
+
 		out = append(out, p)
 	}
+
 	return out
 }
 
 func (r policyWorld) ports() []networkingv1.NetworkPolicyPort {
 	var out []networkingv1.NetworkPolicyPort
+
 	for range r.IntN(3) {
 		port := intstr.Parse(r.of("80", "0", "a", "b"))
 		out = append(out, networkingv1.NetworkPolicyPort{Port: &port})
 	}
+
 	return out
 }

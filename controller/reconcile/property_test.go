@@ -35,21 +35,26 @@ func TestAnyOrder(t *testing.T) {
 	if testing.Short() {
 		changes = 1500
 	}
+
 	if text := os.Getenv("OVN_EBPF_SEEDS"); text != "" {
 		seeds = nil
+
 		for s := range strings.SplitSeq(text, ",") {
 			var seed uint64
 			if _, err := fmt.Sscan(s, &seed); err != nil {
 				t.Fatalf("OVN_EBPF_SEEDS: %v", err)
 			}
+
 			seeds = append(seeds, seed)
 		}
 	}
+
 	if text := os.Getenv("OVN_EBPF_CHANGES"); text != "" {
 		if _, err := fmt.Sscan(text, &changes); err != nil {
 			t.Fatalf("OVN_EBPF_CHANGES: %v", err)
 		}
 	}
+
 	for _, seed := range seeds {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			start := time.Now()
@@ -88,6 +93,7 @@ func newProperty(t *testing.T, seed uint64, changes int) *property {
 	}
 	p.path = newDatabasePath(t, p.server.Endpoint)
 	p.now = p.lead(p.watch(), p.path.endpoint)
+
 	return p
 }
 
@@ -114,6 +120,7 @@ func (p *property) watch() *standinReplica {
 	if err != nil {
 		p.t.Fatal(err)
 	}
+
 	return &standinReplica{standinWatch: watch, cluster: cluster}
 }
 
@@ -128,16 +135,21 @@ func (p *property) lead(r *standinReplica, endpoint string) *standinReplica {
 	r.loop.events = p.events
 	r.changed = r.loop.changed
 	ctx, cancel := context.WithCancel(context.Background())
+
 	var group errgroup.Group
 	group.Go(func() error { return db.Run(ctx) })
 	group.Go(func() error { return election.WithoutElection(ctx, r.loop.lead) })
+
 	r.stop = func() {
 		cancel()
+
 		if err := group.Wait(); err != nil {
 			p.t.Errorf("leader: %v", err)
 		}
 	}
+
 	p.t.Cleanup(func() { r.stop() })
+
 	return r
 }
 
@@ -150,12 +162,15 @@ func (p *property) resource() string {
 func (p *property) run(changes int) {
 	for i := range changes {
 		p.churn.Step()
+
 		for p.rng.IntN(3) == 0 {
 			p.now.deliver(p.resource(), 1+p.rng.IntN(30))
 		}
+
 		if p.rng.IntN(20) == 0 {
 			time.Sleep(time.Duration(p.rng.IntN(8)) * time.Millisecond) // lets the leader work between changes
 		}
+
 		if i%10 == 0 {
 			p.disturb()
 		}
@@ -192,6 +207,7 @@ func (p *property) summary() string {
 	for _, r := range standinNames() {
 		text += fmt.Sprintf(" %s %d", r, len(p.api.All(r)))
 	}
+
 	return fmt.Sprintf("%s rows %d", text, len(p.server.Normal()))
 }
 
@@ -208,21 +224,27 @@ func (p *property) settle() {
 
 func (p *property) await(r *standinReplica) {
 	p.t.Helper()
+
 	quiet := func() bool {
 		for _, name := range standinNames() {
 			r.deliver(name, 1<<30)
 		}
+
 		_, _, waiting := r.loop.lag.oldest()
+
 		return r.behind() == 0 && waiting == 0 && !strings.Contains(strings.Join(r.loop.Failing(), ""), "no such row") && r.loop.queueLen() == 0 && r.loop.Ready() == nil
 	}
 	deadline := time.Now().Add(5 * time.Minute) // for a starved machine; a right one never takes that long
+
 	for n := 0; n < 5; n++ {
 		if !quiet() {
 			n = 0
 		}
+
 		if time.Now().After(deadline) {
 			p.t.Fatalf("never settles: %v\n%s", r.loop.Ready(), strings.Join(r.loop.Failing(), "\n"))
 		}
+
 		time.Sleep(5 * time.Millisecond)
 	}
 }
@@ -231,49 +253,62 @@ func (p *property) await(r *standinReplica) {
 // have an address has none.
 func (p *property) checkAllocations() {
 	p.t.Helper()
+
 	claimed := map[string]string{}
 	claim := func(what, who string) {
 		if other := claimed[what]; other != "" {
 			p.t.Errorf("%s is %s's and %s's", what, other, who)
 		}
+
 		claimed[what] = who
 	}
+
 	for _, obj := range p.api.All(churntest.Nodes) {
 		n, _ := obj.(*corev1.Node)
 		claim("id "+n.Annotations[annotation.NodeID], n.Name)
+
 		subnets, err := annotation.ParseNodeSubnets(n.Annotations)
 		if err != nil {
 			p.t.Errorf("node %s: %v", n.Name, err)
 		}
+
 		for _, s := range subnets {
 			claim("subnet "+s.String(), n.Name)
 		}
 	}
 	// One snapshot: a pod that cannot have what it requests asks again and again.
 	allocated, live := p.now.loop.status.allocator.Pods(), map[ipam.Pod]bool{}
+
 	failing := p.now.loop.failures.owners()
 	for _, obj := range p.api.All(churntest.Pods) {
 		pod, _ := obj.(*corev1.Pod)
 		if !plan.NeedsPort(pod) {
 			continue
 		}
+
 		if p.now.cluster.Node(pod.Spec.NodeName) == nil {
 			continue // its annotation is not read
 		}
+
 		live[ipam.PodOf(pod)] = true
+
 		var held []string
+
 		for _, a := range allocated[ipam.PodOf(pod)] {
 			claim("address "+a.Addr().String(), churntest.Key(pod))
 			held = append(held, a.Addr().String())
 		}
+
 		failed := slices.Contains(failing, plan.PodKey(pod.Namespace, pod.Name))
 		if said := addressesOf(pod); !slices.Equal(said, held) && !failed {
 			p.t.Errorf("pod %s has %v and its annotation says %v", churntest.Key(pod), held, said)
 		}
+
 		if len(held) == 0 && !failed {
 			p.t.Errorf("pod %s has no address and no error", churntest.Key(pod))
 		}
 	}
+
 	for pod := range allocated {
 		if !live[pod] {
 			p.t.Errorf("the addresses of %v are lost: there is no such pod", pod)
@@ -286,22 +321,28 @@ func (p *property) checkAllocations() {
 func (p *property) checkColdStart() {
 	p.t.Helper()
 	server := nbtest.Start(p.t)
+
 	r := p.watch()
 	for _, name := range standinNames() {
 		r.relist(name)
 	}
+
 	before := p.api.version
 	cold := p.lead(r, server.Endpoint)
 	p.await(cold)
+
 	if p.api.version != before {
 		p.t.Error("the cold start changed an annotation")
 	}
+
 	if diff := difference(server.Normal(), p.server.Normal()); diff != "" {
 		p.t.Errorf("database (-cold start +after all changes):\n%s\nfailing:\n%s", diff, difference(cold.loop.Failing(), p.now.loop.Failing()))
 	}
+
 	p.now.stop()
 	again := p.lead(p.now, p.server.Endpoint)
 	p.await(again)
+
 	if stats := again.loop.db.Stats(); stats.Transactions != 0 {
 		p.t.Errorf("the next leader wrote %d transactions: %v", stats.Transactions, stats.Operations)
 	}
@@ -313,17 +354,21 @@ func addressesOf(p *corev1.Pod) []string {
 	if err != nil {
 		return nil
 	}
+
 	var out []string
 	for _, a := range network.Addresses {
 		out = append(out, a.Addr().String())
 	}
+
 	return out
 }
 
 // difference is what one of two sorted lists has and the other has not, the first of it.
 func difference(want, got []string) string {
 	const most = 40
+
 	var out []string
+
 	for len(want)+len(got) > 0 {
 		switch {
 		case len(got) == 0 || len(want) > 0 && want[0] < got[0]:
@@ -334,8 +379,10 @@ func difference(want, got []string) string {
 			want, got = want[1:], got[1:]
 		}
 	}
+
 	if len(out) > most {
 		out = append(out[:most], fmt.Sprintf("and %d more", len(out)-most))
 	}
+
 	return strings.Join(out, "\n")
 }

@@ -34,20 +34,24 @@ func affectedCovers(t *testing.T, shares services.Shares) {
 	random := rand.New(rand.NewPCG(seed, 0))
 	cfg := conflictConfig()
 	cfg.Shares = shares
+
 	c, err := reconcile.NewCluster(cfg, conflictNode(1, "172.30.0.11/24"), conflictNode(2, "172.30.0.12/24"))
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	planned, clashes, refused := map[plan.Key]string{}, 0, 0
 	replan := func(keys []plan.Key) {
 		for _, k := range keys {
 			rows, err := plan.Rows(c, k)
+
 			planned[k] = plan.Format(rows)
 			if err != nil {
 				planned[k] += err.Error()
 			}
 		}
 	}
+
 	for step := range 1000 {
 		old, now, store := conflictChange(random, c)
 		switch {
@@ -58,28 +62,37 @@ func affectedCovers(t *testing.T, shares services.Shares) {
 		default:
 			continue
 		}
+
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		replan(plan.Affected(c, old, now))
+
 		for _, k := range c.Keys() {
 			rows, err := plan.Rows(c, k)
 			want := plan.Format(rows)
+
 			if err != nil {
 				clashes++
+
 				if strings.Contains(err.Error(), "--namespace-frontends") {
 					refused++
 				}
+
 				want += err.Error()
 			}
+
 			if k.Kind != plan.KindCluster && k.Kind != plan.KindNode && planned[k] != want {
 				t.Fatalf("step %d: %s was not planned anew (-now +as it was left):\n%s", step, k, cmp.Diff(want, planned[k]))
 			}
 		}
 	}
+
 	if clashes == 0 {
 		t.Error("nothing clashed: the test tests nothing")
 	}
+
 	if (refused > 0) != (shares != services.Shares{}) {
 		t.Errorf("%d objects were beyond the budget", refused)
 	}
@@ -109,10 +122,12 @@ func conflictNode(i int, address string) *corev1.Node {
 // the addresses of a node. old is nil for one that comes, now for one that goes.
 func conflictChange(r *rand.Rand, c *plan.Cluster) (old, now runtime.Object, store cache.Indexer) {
 	ports := []int32{80, 30080, 30081}
+
 	age := metav1.NewTime(time.Unix(int64(r.IntN(3)), 0))
 	switch n := r.IntN(11); {
 	case n < 6:
 		name := fmt.Sprint("s", n)
+
 		svc := &corev1.Service{
 			ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, CreationTimestamp: age},
 			Spec: corev1.ServiceSpec{
@@ -125,6 +140,7 @@ func conflictChange(r *rand.Rand, c *plan.Cluster) (old, now runtime.Object, sto
 				svc.Spec.ExternalIPs = append(svc.Spec.ExternalIPs, a)
 			}
 		}
+
 		return present(c.Service("ns", name)), orGone(r, svc), c.Stores[plan.KindService].(cache.Indexer)
 	case n < 10:
 		name := fmt.Sprint("p", n)
@@ -139,9 +155,12 @@ func conflictChange(r *rand.Rand, c *plan.Cluster) (old, now runtime.Object, sto
 		if old := c.Pod("ns", name); old != nil {
 			return old, nil, c.Stores[plan.KindPod].(cache.Indexer)
 		}
+
 		return nil, pod, c.Stores[plan.KindPod].(cache.Indexer)
 	}
+
 	i := 1 + r.IntN(2)
+
 	return c.Node(fmt.Sprint("node", i)), conflictNode(i, fmt.Sprintf("172.30.0.%d/24", 11+r.IntN(3))), c.Stores[plan.KindNode].(cache.Indexer)
 }
 
@@ -149,6 +168,7 @@ func orGone(r *rand.Rand, svc *corev1.Service) runtime.Object {
 	if r.IntN(3) == 0 {
 		return nil
 	}
+
 	return svc
 }
 
@@ -156,5 +176,6 @@ func present(svc *corev1.Service) runtime.Object {
 	if svc == nil {
 		return nil
 	}
+
 	return svc
 }

@@ -17,6 +17,7 @@ import (
 // annotations. It fails only when the context ends.
 func (l *Loop) recoverAllocator(ctx context.Context) (*ipam.Allocator, error) {
 	wait := retryMin
+
 	for {
 		for l.db.Ready() != nil {
 			select {
@@ -25,19 +26,24 @@ func (l *Loop) recoverAllocator(ctx context.Context) (*ipam.Allocator, error) {
 			case <-l.db.Connected():
 			}
 		}
+
 		a, err := l.tryRecover(ctx)
 		if err == nil {
 			return a, nil
 		}
+
 		if ctx.Err() != nil {
 			return nil, ctx.Err()
 		}
+
 		l.log.Warn("cannot read allocations", "err", err, "retry", wait)
+
 		select {
 		case <-ctx.Done():
 			return nil, ctx.Err()
 		case <-time.After(wait):
 		}
+
 		wait = min(2*wait, retryMax)
 	}
 }
@@ -47,29 +53,40 @@ func (l *Loop) tryRecover(ctx context.Context) (*ipam.Allocator, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	inOVN, err := l.db.PodPorts()
 	if err != nil {
 		return nil, err
 	}
+
 	var ports []ipam.Port
 	for _, p := range inOVN {
 		ports = append(ports, ipam.Port{
-			Pod: ipam.Pod{Name: p.Pod.Namespace + "/" + p.Pod.Name, UID: p.UID}, MAC: p.MAC, Addresses: p.Addresses,
+			Pod: ipam.Pod{
+				Name: p.Pod.Namespace + "/" + p.Pod.Name,
+				UID:  p.UID,
+			},
+			MAC:       p.MAC,
+			Addresses: p.Addresses,
 		})
 	}
+
 	a := ipam.NewAllocator(l.allocation)
 	a.Recover(only[*corev1.Node](lists), only[*corev1.Pod](lists), ports)
+
 	for i, r := range l.resources {
 		if err := r.catchUp(ctx, lists[i], l.log); err != nil {
 			return nil, err
 		}
 	}
+
 	return a, nil
 }
 
 // only returns the objects of one type.
 func only[T metav1.Object](lists [][]metav1.Object) []T {
 	var out []T
+
 	for _, list := range lists {
 		for _, obj := range list {
 			if t, ok := obj.(T); ok {
@@ -77,12 +94,14 @@ func only[T metav1.Object](lists [][]metav1.Object) []T {
 			}
 		}
 	}
+
 	return out
 }
 
 // listAll lists all resources in parallel, which takes as long as listing the pods alone.
 func (l *Loop) listAll(ctx context.Context) ([][]metav1.Object, error) {
 	lists := make([][]metav1.Object, len(l.resources))
+
 	group, ctx := errgroup.WithContext(ctx)
 	for i, r := range l.resources {
 		group.Go(func() (err error) {
@@ -90,5 +109,6 @@ func (l *Loop) listAll(ctx context.Context) ([][]metav1.Object, error) {
 			return err
 		})
 	}
+
 	return lists, group.Wait()
 }

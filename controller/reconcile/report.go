@@ -48,19 +48,23 @@ func transient(err error) bool {
 	if errors.As(err, &api) {
 		return !api.refused()
 	}
+
 	return errors.Is(err, nb.ErrNotConnected) || errors.Is(err, nb.ErrStorage)
 }
 
 // reasonOf returns the reason of the Event for an error of a write. It returns "" for rows that
 // wait for another owner's rows: the object is not at fault.
 func reasonOf(err error) string {
-	var api *apiError
-	var missing *nb.MissingRowError
+	var (
+		api     *apiError
+		missing *nb.MissingRowError
+	)
 	switch {
 	case transient(err) || errors.As(err, &missing):
 		return ""
 	case errors.As(err, &api):
 		return reasonCannotAnnotate
 	}
+
 	return reasonCannotWrite
 }

@@ -27,11 +27,14 @@ const watchRetryMax = 2 * time.Second
 func NewClient(config *rest.Config) (rest.Interface, error) {
 	scheme := plan.NewScheme()
 	config = rest.CopyConfig(config)
-	config.NegotiatedSerializer = rest.CodecFactoryForGeneratedClient(scheme, serializer.NewCodecFactory(scheme)).WithoutConversion()
+	config.NegotiatedSerializer = rest.CodecFactoryForGeneratedClient(scheme, serializer.NewCodecFactory(scheme)).
+		WithoutConversion()
+
 	client, err := rest.UnversionedRESTClientFor(config)
 	if err != nil {
 		return nil, fmt.Errorf("create API client: %w", err)
 	}
+
 	return client, nil
 }
 
@@ -53,10 +56,12 @@ func (o objects) Watch(ctx context.Context, options metav1.ListOptions) (watch.I
 }
 
 func (o objects) request(r *rest.Request, options metav1.ListOptions) *rest.Request {
-	r = r.AbsPath(o.path()...).SpecificallyVersionedParams(&options, metav1.ParameterCodec, schema.GroupVersion{Version: "v1"})
+	r = r.AbsPath(o.path()...).
+		SpecificallyVersionedParams(&options, metav1.ParameterCodec, schema.GroupVersion{Version: "v1"})
 	if options.TimeoutSeconds != nil {
 		r = r.Timeout(time.Duration(*options.TimeoutSeconds) * time.Second)
 	}
+
 	return r
 }
 
@@ -66,10 +71,12 @@ func (o objects) read(ctx context.Context, k plan.Key) (metav1.Object, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	m, ok := obj.(metav1.Object)
 	if !ok {
 		return nil, fmt.Errorf("%T is not an object", obj)
 	}
+
 	return m, nil
 }
 
@@ -80,7 +87,11 @@ func (o objects) patch(ctx context.Context, k plan.Key, body []byte) error {
 
 // patchStatus writes a strategic merge patch to the status of one object.
 func (o objects) patchStatus(ctx context.Context, k plan.Key, body []byte) error {
-	return o.client.Patch(types.StrategicMergePatchType).AbsPath(append(o.pathOf(k), "status")...).Body(body).Do(ctx).Error()
+	return o.client.Patch(types.StrategicMergePatchType).
+		AbsPath(append(o.pathOf(k), "status")...).
+		Body(body).
+		Do(ctx).
+		Error()
 }
 
 // path returns that of all objects.
@@ -88,6 +99,7 @@ func (o objects) path() []string {
 	if o.Group == "" {
 		return []string{"api", o.Version, o.Resource.Resource}
 	}
+
 	return []string{"apis", o.Group, o.Version, o.Resource.Resource}
 }
 
@@ -97,6 +109,7 @@ func (o objects) pathOf(k plan.Key) []string {
 	if !o.Namespaced {
 		return append(p, k.Name)
 	}
+
 	return append(p[:len(p)-1], "namespaces", k.Namespace, p[len(p)-1], k.Name)
 }
 
@@ -113,18 +126,28 @@ type resource struct {
 func newSource(client rest.Interface, c *plan.Cluster, log *slog.Logger) source {
 	s := source{annotate: newAnnotator(client)}
 	c.Stores = map[plan.Kind]plan.Store{}
+
 	for _, r := range plan.Resources() {
 		api, name := objects{client, r}, r.Resource
 		i := informer.New(api, informer.Options{
-			Name: name, Example: r.Object, Transform: strip, Indexers: indexers(r), RetryMax: watchRetryMax, Log: log,
+			Name:      name,
+			Example:   r.Object,
+			Transform: strip,
+			Indexers:  indexers(r),
+			RetryMax:  watchRetryMax,
+			Log:       log,
 		})
+
 		c.Stores[r.Kind] = i.GetIndexer()
 		if r.Optional {
 			s.optional = append(s.optional, optional{i, api.List})
 			continue
 		}
-		s.resources, s.informers = append(s.resources, resource{r.Kind, name, i.GetIndexer(), api.List}), append(s.informers, i)
+
+		s.resources, s.informers = append(s.resources,
+			resource{r.Kind, name, i.GetIndexer(), api.List}), append(s.informers, i)
 	}
+
 	return s
 }
 
@@ -133,6 +156,7 @@ func indexers(r plan.Resource) cache.Indexers {
 	for name, f := range r.Indexes {
 		out[name] = f
 	}
+
 	return out
 }
 
@@ -140,19 +164,23 @@ func indexers(r plan.Resource) cache.Indexers {
 func NewCluster(cfg plan.Config, objects ...runtime.Object) (*plan.Cluster, error) {
 	c := &plan.Cluster{Config: cfg, Stores: map[plan.Kind]plan.Store{}}
 	stores := map[plan.Kind]cache.Indexer{}
+
 	for _, r := range plan.Resources() {
 		store := cache.NewIndexer(cache.MetaNamespaceKeyFunc, indexers(r))
 		c.Stores[r.Kind], stores[r.Kind] = store, store
 	}
+
 	for _, obj := range objects {
 		store := stores[plan.KindOf(obj)]
 		if store == nil {
 			return nil, fmt.Errorf("no plan reads a %T", obj)
 		}
+
 		if err := store.Add(obj); err != nil {
 			return nil, err
 		}
 	}
+
 	return c, nil
 }
 
@@ -167,21 +195,26 @@ type optional struct {
 // it.
 func (l *Loop) follow(ctx context.Context, o optional) {
 	const soon, late = 5 * time.Second, 5 * time.Minute
+
 	logged := ""
+
 	for {
 		_, err := o.list(ctx, metav1.ListOptions{Limit: 1})
 		if err == nil {
 			o.RunWithContext(ctx)
 			return
 		}
+
 		again, text := soon, err.Error()
 		if apierrors.IsNotFound(err) {
 			again, text = late, "the API server has no such resource"
 		}
+
 		if text != logged && ctx.Err() == nil {
 			l.log.Warn("resource not watched", "resource", o.Name, "reason", text)
 			logged = text
 		}
+
 		select {
 		case <-ctx.Done():
 			return

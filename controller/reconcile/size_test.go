@@ -14,18 +14,22 @@ func TestBeyondSupportedSize(t *testing.T) {
 	for i := range plan.SupportedNodes {
 		s.node(fmt.Sprintf("node%03d", i), "")
 	}
+
 	all := func() bool {
 		for i := range plan.SupportedNodes {
 			if s.subnets(fmt.Sprintf("node%03d", i)) == nil {
 				return false
 			}
 		}
+
 		return true
 	}
 	s.eventually("as many nodes as are supported have subnets", all)
+
 	if early := s.said("BeyondSupportedSize"); len(early) > 0 {
 		t.Errorf("events in a cluster of supported size: %v", early)
 	}
+
 	s.node("onemore", "")
 	s.hears(fmt.Sprintf("node onemore BeyondSupportedSize the cluster has %d nodes with a pod subnet, and %d are supported",
 		plan.SupportedNodes+1, plan.SupportedNodes))

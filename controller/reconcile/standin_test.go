@@ -50,6 +50,7 @@ func standinNames() []string {
 	for _, r := range standinResources() {
 		out = append(out, r.Resource)
 	}
+
 	return out
 }
 
@@ -62,6 +63,7 @@ func newStandinAPI() *standinAPI {
 func (s *standinAPI) Put(obj metav1.Object) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+
 	s.store(obj)
 }
 
@@ -71,11 +73,14 @@ func (s *standinAPI) store(obj metav1.Object) {
 		obj.SetUID(types.UID(fmt.Sprint("uid-", s.version)))
 		obj.SetCreationTimestamp(metav1.NewTime(time.Unix(1_800_000_000+s.version/8, 0)))
 	}
+
 	obj.SetResourceVersion(fmt.Sprint(s.version))
+
 	r, key := churntest.ResourceOf(obj), churntest.Key(obj)
 	if s.objects[r] == nil {
 		s.objects[r] = map[string]metav1.Object{}
 	}
+
 	s.objects[r][key] = obj
 	s.changes[r] = append(s.changes[r], standinChange{key, obj})
 }
@@ -83,9 +88,11 @@ func (s *standinAPI) store(obj metav1.Object) {
 func (s *standinAPI) Remove(resource, key string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+
 	if s.objects[resource][key] == nil {
 		return
 	}
+
 	s.version++
 	delete(s.objects[resource], key)
 	s.changes[resource] = append(s.changes[resource], standinChange{key, nil})
@@ -95,16 +102,19 @@ func (s *standinAPI) Remove(resource, key string) {
 func (s *standinAPI) All(resource string) []metav1.Object {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+
 	var out []metav1.Object
 	for _, k := range slices.Sorted(maps.Keys(s.objects[resource])) {
 		out = append(out, s.objects[resource][k])
 	}
+
 	return out
 }
 
 func (s *standinAPI) setDown(down bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+
 	s.down = down
 }
 
@@ -112,10 +122,12 @@ func (s *standinAPI) setDown(down bool) {
 func (s *standinAPI) Edit(resource, key string, change func(metav1.Object)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+
 	obj := s.objects[resource][key]
 	if obj == nil {
 		return
 	}
+
 	c, _ := obj.(runtime.Object).DeepCopyObject().(metav1.Object)
 	change(c)
 	s.store(c)
@@ -127,41 +139,54 @@ var errDown = errors.New("no route to API server")
 func (s *standinAPI) annotate(_ context.Context, k plan.Key, p *patch, version string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+
 	fault := 100
 	if s.faults != nil {
 		fault = s.faults.IntN(100)
 	}
+
 	if s.down || fault < 3 {
 		return errDown
 	}
+
 	resource, key := churntest.Nodes, k.Name
 	if k.Kind == plan.KindPod {
 		resource, key = churntest.Pods, k.Namespace+"/"+k.Name
 	}
+
 	obj := s.objects[resource][key]
+
 	what := schema.GroupResource{Resource: resource}
 	if obj == nil {
 		return apierrors.NewNotFound(what, key)
 	}
+
 	if obj.GetUID() != p.of.UID || obj.GetResourceVersion() != version {
 		return apierrors.NewConflict(what, key, errors.New("another version"))
 	}
+
 	c, _ := obj.(runtime.Object).DeepCopyObject().(metav1.Object)
+
 	annotations := maps.Clone(c.GetAnnotations())
 	if annotations == nil {
 		annotations = map[string]string{}
 	}
+
 	maps.Copy(annotations, p.annotations)
+
 	for _, name := range p.remove {
 		delete(annotations, name)
 	}
+
 	if !maps.Equal(annotations, c.GetAnnotations()) {
 		c.SetAnnotations(annotations)
 		s.store(c)
 	}
+
 	if fault < 6 {
 		return errDown
 	}
+
 	return nil
 }
 
@@ -169,30 +194,38 @@ func (s *standinAPI) annotate(_ context.Context, k plan.Key, p *patch, version s
 func (s *standinAPI) read(_ context.Context, k plan.Key) (metav1.Object, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+
 	resource, key := churntest.Nodes, k.Name
 	if k.Kind == plan.KindPod {
 		resource, key = churntest.Pods, k.Namespace+"/"+k.Name
 	}
+
 	if s.down {
 		return nil, errDown
 	}
+
 	if obj := s.objects[resource][key]; obj != nil {
 		return obj, nil
 	}
+
 	return nil, apierrors.NewNotFound(schema.GroupResource{Resource: resource}, key)
 }
 
 func (s *standinAPI) list(resource string) (runtime.Object, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+
 	if s.down {
 		return nil, errDown
 	}
+
 	list := &metav1.List{}
+
 	var objects []runtime.Object
 	for _, obj := range s.objects[resource] {
 		objects = append(objects, obj.(runtime.Object).DeepCopyObject())
 	}
+
 	return list, meta.SetList(list, objects)
 }
 
@@ -209,21 +242,25 @@ func newStandinWatch(api *standinAPI, cfg plan.Config) (*standinWatch, *plan.Clu
 	if err != nil {
 		return nil, nil, err
 	}
+
 	w := &standinWatch{api: api, seen: map[string]int{}, stores: map[string]cache.Indexer{}, changed: func(_, _ any) {}}
 	for _, r := range standinResources() {
 		w.stores[r.Resource], _ = c.Stores[r.Kind].(cache.Indexer)
 	}
+
 	return w, c, nil
 }
 
 func (w *standinWatch) resources() []resource {
 	var out []resource
+
 	for _, r := range standinResources() {
 		name := r.Resource
 		out = append(out, resource{kind: r.Kind, name: name, store: w.stores[name], list: func(context.Context, metav1.ListOptions) (runtime.Object, error) {
 			return w.api.list(name)
 		}})
 	}
+
 	return out
 }
 
@@ -231,10 +268,12 @@ func (w *standinWatch) resources() []resource {
 func (w *standinWatch) behind() int {
 	w.api.mu.Lock()
 	defer w.api.mu.Unlock()
+
 	n := 0
 	for r, changes := range w.api.changes {
 		n += len(changes) - w.seen[r]
 	}
+
 	return n
 }
 
@@ -244,6 +283,7 @@ func (w *standinWatch) deliver(resource string, n int) {
 	changes := w.api.changes[resource][w.seen[resource]:]
 	changes = changes[:min(n, len(changes))]
 	w.api.mu.Unlock()
+
 	w.seen[resource] += len(changes)
 	for _, c := range changes {
 		w.apply(resource, c.key, c.now)
@@ -256,11 +296,13 @@ func (w *standinWatch) relist(resource string) {
 	now := maps.Clone(w.api.objects[resource])
 	w.seen[resource] = len(w.api.changes[resource])
 	w.api.mu.Unlock()
+
 	for _, key := range w.stores[resource].ListKeys() {
 		if now[key] == nil {
 			w.apply(resource, key, nil)
 		}
 	}
+
 	for _, key := range slices.Sorted(maps.Keys(now)) {
 		w.apply(resource, key, now[key])
 	}
@@ -268,6 +310,7 @@ func (w *standinWatch) relist(resource string) {
 
 func (w *standinWatch) apply(resource, key string, now metav1.Object) {
 	store := w.stores[resource]
+
 	old, had, _ := store.GetByKey(key)
 	switch {
 	case now == nil && had:

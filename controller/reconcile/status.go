@@ -38,18 +38,21 @@ func (s *status) setAPI(err error) { s.set(func(s *status) { s.api = err }) }
 func (s *status) set(f func(*status)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+
 	f(s)
 }
 
 func (s *status) leadership() (leading bool, pending int, a *ipam.Allocator) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+
 	return s.leading, s.pending, s.allocator
 }
 
 func (s *status) claimed() uint64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+
 	return s.term
 }
 
@@ -61,10 +64,12 @@ func (l *Loop) Ready() error {
 	s := &l.status
 	s.mu.Lock()
 	defer s.mu.Unlock()
+
 	errs := []error{db, l.db.Storage()}
 	if s.api != nil {
 		errs = append(errs, fmt.Errorf("API server: %w", s.api))
 	}
+
 	if !s.watching {
 		errs = append(errs, errors.New("cluster not yet listed from the API server"))
 	} else {
@@ -72,25 +77,33 @@ func (l *Loop) Ready() error {
 			errs = append(errs, i.Behind())
 		}
 	}
+
 	if s.leading && s.synced != generation {
 		text := "first synchronisation not begun"
+
 		switch {
 		case s.term == 0:
 			text = "northbound database not claimed yet"
 		case s.begun:
 			text = fmt.Sprintf("synchronising: %d owners left", s.pending)
 		}
+
 		errs = append(errs, errors.New(text))
 	}
+
 	if s.late {
 		errs = append(errs, errors.New("the lease is not renewed in time: nothing is written"))
 	}
+
 	if s.lost != nil {
 		errs = append(errs, s.lost)
 	}
+
 	if k, since, n := l.lag.oldest(); s.leading && n > 0 && time.Since(since) > grace {
-		errs = append(errs, fmt.Errorf("%d owners wait, %s for %s", n, k, time.Since(since).Round(time.Second)))
+		errs = append(errs,
+			fmt.Errorf("%d owners wait, %s for %s", n, k, time.Since(since).Round(time.Second)))
 	}
+
 	return errors.Join(errs...)
 }
 
@@ -102,6 +115,7 @@ func (l *Loop) Failing() []string {
 	if total > len(lines) {
 		lines = append(lines, fmt.Sprintf("and %d more", total-len(lines)))
 	}
+
 	return lines
 }
 

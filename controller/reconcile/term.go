@@ -26,25 +26,31 @@ type term struct {
 // fails only when the term ends.
 func (t *term) begin(ctx context.Context) error {
 	wait := retryMin
+
 	for {
 		if err := t.Hold(ctx); err != nil {
 			return err
 		}
+
 		claim, err := t.loop.db.Claim(ctx, t.loop.identity)
 		if err == nil {
 			t.claim = claim
 			t.loop.log.Info("database claimed", "term", claim.Number)
 			t.loop.status.set(func(s *status) { s.term = claim.Number })
+
 			return nil
 		}
+
 		if ctx.Err() == nil {
 			t.loop.log.Warn("cannot claim the database", "err", err, "retry", wait)
 		}
+
 		select {
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		case <-time.After(wait):
 		}
+
 		wait = min(2*wait, time.Second)
 	}
 }
@@ -55,6 +61,7 @@ func (t *term) check(ctx context.Context) error {
 	if err := t.Hold(ctx); err != nil {
 		return err
 	}
+
 	return t.note(ctx, t.loop.db.Holds(ctx))
 }
 
@@ -63,6 +70,7 @@ func (t *term) note(ctx context.Context, err error) error {
 	if errors.Is(err, nb.ErrFenced) && ctx.Err() == nil {
 		t.Lose(lostFenced, t.explain(ctx, err))
 	}
+
 	return err
 }
 
@@ -75,8 +83,11 @@ func (t *term) explain(ctx context.Context, err error) error {
 	case now == nil:
 		return fmt.Errorf("%w: the northbound database has no term, this was %s", err, t.claim)
 	case now.Number > t.claim.Number:
-		return &supersededError{fmt.Errorf("%w: the northbound database is at %s, this was %s", err, now, t.claim)}
+		return &supersededError{
+			fmt.Errorf("%w: the northbound database is at %s, this was %s", err, now, t.claim),
+		}
 	}
+
 	return fmt.Errorf("%w: the northbound database is back at %s, this was %s", err, now, t.claim)
 }
 
@@ -92,8 +103,10 @@ func (t *term) end(ctx context.Context) error {
 	if !errors.As(context.Cause(ctx), &lost) {
 		return nil
 	}
+
 	t.loop.log.Warn("leadership lost", "reason", lost.Reason, "err", lost.Err)
 	t.loop.counts.lost(lost.Reason)
 	t.loop.status.set(func(s *status) { s.lost = lost })
+
 	return lost
 }

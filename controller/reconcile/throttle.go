@@ -37,7 +37,11 @@ type throttle struct {
 }
 
 func newThrottle() throttle {
-	return throttle{limits: map[string]*rate.Limiter{}, leaving: map[string]plan.Key{}, urgent: map[plan.Key]struct{}{}}
+	return throttle{
+		limits:  map[string]*rate.Limiter{},
+		leaving: map[string]plan.Key{},
+		urgent:  map[plan.Key]struct{}{},
+	}
 }
 
 // wait returns how long a Service must wait because its namespace has changed too much. Other
@@ -46,6 +50,7 @@ func (t *throttle) wait(k plan.Key) time.Duration {
 	if _, urgent := t.urgent[k]; urgent || k.Kind != plan.KindService {
 		return 0
 	}
+
 	return t.until(k.Namespace)
 }
 
@@ -61,7 +66,9 @@ func (t *throttle) until(namespace string) time.Duration {
 	if l == nil {
 		return 0
 	}
+
 	missing := unitsPerCommit - l.Tokens()
+
 	return max(0, time.Duration(missing/unitsPerSecond*float64(time.Second)))
 }
 
@@ -72,52 +79,68 @@ type share struct {
 }
 
 // shares returns the allowances for one commit, by namespace, and those of the owners.
-func (t *throttle) shares(want map[plan.Key][]plan.Row, part func(plan.Key, string) float64) (map[string]*share, map[plan.Key]*nb.Allowance) {
+func (t *throttle) shares(
+	want map[plan.Key][]plan.Row,
+	part func(plan.Key, string) float64,
+) (map[string]*share, map[plan.Key]*nb.Allowance) {
 	shares, allowed := map[string]*share{}, map[plan.Key]*nb.Allowance{}
+
 	for k := range want {
 		if _, urgent := t.urgent[k]; urgent || k.Kind != plan.KindService && k.Kind != plan.KindPod {
 			continue
 		}
+
 		s := shares[k.Namespace]
 		if s == nil {
 			left := float64(unitsPerCommit)
 			if l := t.limits[k.Namespace]; l != nil {
 				left = max(0, min(left, l.Tokens()))
 			}
+
 			s = &share{nb.Allowance{Left: left, Share: part}, left}
 			shares[k.Namespace] = s
 		}
+
 		allowed[k] = &s.Allowance
 	}
+
 	return shares, allowed
 }
 
 // spend accounts for a commit.
 func (t *throttle) spend(want map[plan.Key][]plan.Row, shares map[string]*share) {
 	maps.DeleteFunc(t.leaving, func(_ string, k plan.Key) bool { _, in := want[k]; return in })
+
 	compared := plannedVIPs(want)
+
 	for namespace, s := range shares {
 		for k, vips := range s.Held {
 			for _, vip := range vips {
 				t.leaving[vip] = k
 			}
+
 			compared[namespace] += len(vips)
 		}
+
 		spent := s.of - s.Left + float64(compared[namespace]/vipsPerUnit)
 		if spent == 0 {
 			continue
 		}
+
 		l := t.limits[namespace]
 		if l == nil {
 			l = rate.NewLimiter(unitsPerSecond, unitsAtOnce)
 			t.limits[namespace] = l
 		}
+
 		now := time.Now()
 		for n := int(math.Ceil(spent)); n > 0; n -= unitsAtOnce { // more than a limiter takes at once
 			l.ReserveN(now, min(n, unitsAtOnce))
 		}
 	}
+
 	maps.DeleteFunc(t.limits, func(_ string, l *rate.Limiter) bool { return l.Tokens() >= unitsAtOnce })
+
 	for k := range want {
 		delete(t.urgent, k)
 	}
@@ -126,16 +149,19 @@ func (t *throttle) spend(want map[plan.Key][]plan.Row, shares map[string]*share)
 // plannedVIPs returns the numbers of the VIPs of Services, by namespace.
 func plannedVIPs(want map[plan.Key][]plan.Row) map[string]int {
 	n := map[string]int{}
+
 	for k, rows := range want {
 		if k.Kind != plan.KindService {
 			continue
 		}
+
 		for _, row := range rows {
 			if lb, ok := row.(plan.LoadBalancer); ok {
 				n[k.Namespace] += len(lb.VIPs)
 			}
 		}
 	}
+
 	return n
 }
 
@@ -145,13 +171,16 @@ func (t *throttle) hurry(want map[plan.Key][]plan.Row) []plan.Key {
 	if len(t.leaving) == 0 {
 		return nil
 	}
+
 	var out []plan.Key
+
 	for k, rows := range want {
 		for _, row := range rows {
 			lb, ok := row.(plan.LoadBalancer)
 			if !ok {
 				continue
 			}
+
 			for vip := range lb.VIPs {
 				owner, leaves := t.leaving[vip]
 				if _, already := t.urgent[owner]; leaves && !already && owner.Namespace != k.Namespace {
@@ -161,5 +190,6 @@ func (t *throttle) hurry(want map[plan.Key][]plan.Row) []plan.Key {
 			}
 		}
 	}
+
 	return out
 }

@@ -15,35 +15,46 @@ func TestThrottle(t *testing.T) {
 	want := map[plan.Key][]plan.Row{a: nil, b: nil, other: nil, plan.PodKey("a", "p"): nil, plan.NodeKey("n"): nil}
 	spend := func(units float64) {
 		t.Helper()
+
 		shares, allowed := th.shares(want, nil)
 		if len(allowed) != 4 || allowed[a] != allowed[b] || allowed[a] == allowed[other] || allowed[plan.PodKey("a", "p")] != allowed[a] {
 			t.Fatalf("allowances %v: want one for each namespace, and none for the node", allowed)
 		}
+
 		allowed[a].Left -= units
+
 		th.spend(want, shares)
 	}
 	spend(0)
+
 	if th.limited(a) || th.wait(a) != 0 {
 		t.Error("a namespace without changes is limited")
 	}
+
 	spend(unitsPerCommit)
+
 	if !th.limited(a) || th.wait(a) != 0 {
 		t.Error("a namespace must wait after its first commit")
 	}
+
 	if shares, _ := th.shares(want, nil); shares["a"].Left < unitsPerCommit || shares["b"].Left != unitsPerCommit {
 		t.Errorf("a may change %g, b %g, want at least %d each", shares["a"].Left, shares["b"].Left, unitsPerCommit)
 	}
+
 	spend(unitsPerCommit)
 	spend(3 * unitsAtOnce) // one VIP may be larger than an allowance
+
 	least := (2*unitsAtOnce + 3*unitsPerCommit) * time.Second / unitsPerSecond
 	for k, most := range map[plan.Key]time.Duration{a: least + time.Second, b: least + time.Second} {
 		if wait := th.wait(k); wait < least-time.Second || wait > most {
 			t.Errorf("%v waits %v, want %v to %v", k, wait, least, most)
 		}
 	}
+
 	if shares, _ := th.shares(want, nil); shares["a"].Left != 0 {
 		t.Errorf("a may change %g, want nothing", shares["a"].Left)
 	}
+
 	for _, k := range []plan.Key{other, plan.PodKey("a", "p"), plan.NodeKey("n")} {
 		if th.wait(k) != 0 || th.limited(k) {
 			t.Errorf("%v must wait", k)
@@ -60,7 +71,9 @@ func TestThrottleHurries(t *testing.T) {
 	shares, allowed := th.shares(gone, nil)
 	allowed[old].Left -= unitsPerCommit + 2*unitsAtOnce
 	allowed[old].Held = map[plan.Key][]string{old: {"10.96.0.1:80", "10.96.0.1:81"}}
+
 	th.spend(gone, shares)
+
 	wants := func(k plan.Key, vip string) map[plan.Key][]plan.Row {
 		return map[plan.Key][]plan.Row{k: {plan.LoadBalancer{Name: "new", VIPs: map[string]string{vip: ""}}}}
 	}
@@ -69,13 +82,17 @@ func TestThrottleHurries(t *testing.T) {
 			t.Errorf("%v makes %v urgent", none, got)
 		}
 	}
+
 	if got := th.hurry(wants(plan.ServiceKey("b", "new"), "10.96.0.1:81")); !slices.Equal(got, []plan.Key{old}) {
 		t.Errorf("urgent %v, want %v", got, old)
 	}
+
 	if _, allowed := th.shares(gone, nil); th.wait(old) != 0 || len(allowed) > 0 {
 		t.Errorf("the urgent owner waits %v, allowances %v", th.wait(old), allowed)
 	}
+
 	th.spend(gone, nil)
+
 	if len(th.leaving) > 0 || len(th.urgent) > 0 {
 		t.Errorf("leaving %v, urgent %v after the owner's commit", th.leaving, th.urgent)
 	}
@@ -87,30 +104,38 @@ func TestThrottleCountsPlanning(t *testing.T) {
 	k := plan.ServiceKey("a", "wide")
 	spend := func(vips int) {
 		t.Helper()
+
 		lb := plan.LoadBalancer{VIPs: map[string]string{}}
 		for i := range vips {
 			lb.VIPs[fmt.Sprint("10.96.0.1:", i)] = ""
 		}
+
 		want := map[plan.Key][]plan.Row{k: {lb}}
 		shares, _ := th.shares(want, nil)
 		th.spend(want, shares)
 	}
 	spend(vipsPerUnit - 1)
+
 	if th.limited(k) {
 		t.Error("a small Service counts although it does not change")
 	}
+
 	const vips = 8192
 	for range unitsAtOnce*vipsPerUnit/vips + 1 {
 		spend(vips)
 	}
+
 	least := (vips/vipsPerUnit + unitsPerCommit) * time.Second / unitsPerSecond
 	if wait := th.wait(k); wait < least-time.Second/4 || wait > least {
 		t.Errorf("it waits %v, want %v", wait, least)
 	}
+
 	gone := map[plan.Key][]plan.Row{k: nil} // the database still has its VIPs
 	shares, allowed := th.shares(gone, nil)
 	allowed[k].Held = map[plan.Key][]string{k: make([]string, vips)}
+
 	th.spend(gone, shares)
+
 	least += vips / vipsPerUnit * time.Second / unitsPerSecond
 	if wait := th.wait(k); wait < least-time.Second/4 || wait > least {
 		t.Errorf("after its removal it waits %v, want %v", wait, least)

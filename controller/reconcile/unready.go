@@ -27,23 +27,28 @@ func (l *Loop) reportUnready(ctx context.Context) error {
 	if l.election != nil {
 		lease = l.election.Duration()
 	}
+
 	tick := time.NewTicker(2 * lease / unreadyLooks)
 	defer tick.Stop()
+
 	for n := 0; ; {
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-tick.C:
 		}
+
 		err := l.Ready()
 		if err == nil || !l.Leading() {
 			n = 0
 			continue
 		}
+
 		if n++; n == unreadyLooks {
 			text := err.Error()
 			l.log.Warn("not ready", "reason", text)
-			l.events.Event(l.itself(), corev1.EventTypeWarning, reasonUnready, text[:min(len(text), unreadyText)])
+			l.events.Event(l.itself(), corev1.EventTypeWarning, reasonUnready,
+				text[:min(len(text), unreadyText)])
 		}
 	}
 }
@@ -56,5 +61,6 @@ func (l *Loop) itself() runtime.Object {
 			ObjectMeta: metav1.ObjectMeta{Name: metav1.NamespaceSystem},
 		}
 	}
+
 	return l.election.Object()
 }

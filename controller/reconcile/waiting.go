@@ -30,7 +30,11 @@ type wish struct {
 }
 
 func newWaiting() waiting {
-	return waiting{addresses: map[plan.Key]wish{}, nodes: map[plan.Key]struct{}{}, rows: map[plan.Key]nb.MissingRowError{}}
+	return waiting{
+		addresses: map[plan.Key]wish{},
+		nodes:     map[plan.Key]struct{}{},
+		rows:      map[plan.Key]nb.MissingRowError{},
+	}
 }
 
 // note records what the owner waits for now, if the error says so. The owner keeps the place in the
@@ -38,14 +42,18 @@ func newWaiting() waiting {
 func (w *waiting) note(k plan.Key, err error) {
 	old, had := w.addresses[k]
 	w.forget(k)
-	var unavailable *ipam.UnavailableError
-	var missing *nb.MissingRowError
+
+	var (
+		unavailable *ipam.UnavailableError
+		missing     *nb.MissingRowError
+	)
 	switch {
 	case errors.As(err, &unavailable):
 		if !had || old.prefix != unavailable.For {
 			w.serial++
 			old = wish{unavailable.For, w.serial}
 		}
+
 		w.addresses[k] = old
 	case k.Kind == plan.KindNode && (errors.Is(err, ipam.ErrExhausted) || errors.Is(err, ipam.ErrTaken)):
 		w.nodes[k] = struct{}{}
@@ -65,17 +73,23 @@ func (w *waiting) wanting(released []netip.Addr) []plan.Key {
 	if len(w.addresses) == 0 {
 		return nil
 	}
+
 	var out []plan.Key
+
 	for _, a := range released {
 		var keys []plan.Key
+
 		for k, want := range w.addresses {
 			if want.prefix.Contains(a) {
 				keys = append(keys, k)
 			}
 		}
-		slices.SortFunc(keys, func(x, y plan.Key) int { return cmp.Compare(w.addresses[x].serial, w.addresses[y].serial) })
+
+		slices.SortFunc(keys,
+			func(x, y plan.Key) int { return cmp.Compare(w.addresses[x].serial, w.addresses[y].serial) })
 		out = append(out, keys[:min(len(keys), wakePerAddress)]...)
 	}
+
 	return out
 }
 
@@ -84,17 +98,22 @@ func (w *waiting) referring(rows []plan.Row) []plan.Key {
 	if len(w.rows) == 0 || len(rows) == 0 {
 		return nil
 	}
+
 	there := map[nb.MissingRowError]bool{}
 	for _, r := range rows {
 		there[nb.MissingRowError{Table: r.Table(), ID: r.ID()}] = true
 	}
+
 	var out []plan.Key
+
 	for k, missing := range w.rows {
 		if there[missing] {
 			out = append(out, k)
 		}
 	}
+
 	slices.SortFunc(out, plan.Key.Compare)
+
 	return out
 }
 
@@ -117,8 +136,11 @@ func (h heavy) note(k plan.Key, rows []plan.Row) {
 // batches returns the keys in the groups and the order in which they must be reconciled. Owners for
 // which alone returns true are treated like heavy ones.
 func (h heavy) batches(keys []plan.Key, alone func(plan.Key) bool) [][]plan.Key {
-	var light []plan.Key
-	var out [][]plan.Key
+	var (
+		light []plan.Key
+		out   [][]plan.Key
+	)
+
 	for _, k := range keys {
 		if _, is := h[k]; is || alone(k) {
 			out = append(out, []plan.Key{k})
@@ -126,8 +148,10 @@ func (h heavy) batches(keys []plan.Key, alone func(plan.Key) bool) [][]plan.Key 
 			light = append(light, k)
 		}
 	}
+
 	if len(light) > 0 {
 		out = slices.Insert(out, 0, light)
 	}
+
 	return out
 }

@@ -18,26 +18,33 @@ import (
 // returns a wait for the first complete picture. They end with the context.
 func (l *Loop) watch(ctx context.Context) (wait func() error, err error) {
 	l.source = newSource(l.objects, &l.cluster, l.log)
+
 	var synced []cache.InformerSynced
+
 	for _, i := range l.informers {
 		reg, err := l.handle(i)
 		if err != nil {
 			return nil, err
 		}
+
 		synced = append(synced, reg.HasSynced)
 	}
+
 	for _, o := range l.optional {
 		if _, err := l.handle(o.Informer); err != nil {
 			return nil, err
 		}
 	}
+
 	for _, i := range l.informers {
 		go i.RunWithContext(ctx)
 	}
+
 	return func() error {
 		if !cache.WaitForCacheSync(ctx.Done(), synced...) {
 			return ctx.Err()
 		}
+
 		return nil
 	}, nil
 }
@@ -51,12 +58,14 @@ func (l *Loop) handle(i *informer.Informer) (cache.ResourceEventHandlerRegistrat
 			if gone, ok := obj.(cache.DeletedFinalStateUnknown); ok {
 				obj = gone.Obj
 			}
+
 			l.changed(obj, nil)
 		},
 	})
 	if err != nil {
 		return nil, fmt.Errorf("watch cluster: %w", err)
 	}
+
 	return reg, nil
 }
 
@@ -64,6 +73,7 @@ func (l *Loop) changed(old, now any) {
 	if !l.taking() {
 		return // on standby, skip computing the affected keys
 	}
+
 	for _, k := range plan.Affected(&l.cluster, old, now) {
 		l.enqueue(k)
 	}
@@ -74,6 +84,7 @@ func (l *Loop) ServersChanged(was, now services.ControlPlane) {
 	if !l.taking() {
 		return // a new leader begins with all keys
 	}
+
 	for _, k := range l.cluster.ControlPlaneAffects(was, now) {
 		l.enqueue(k)
 	}
@@ -89,21 +100,27 @@ func strip(obj any) (any, error) {
 		meta.SetFinalizers(nil)
 		meta.SetAnnotations(stripAnnotations(meta.GetAnnotations()))
 	}
+
 	plan.Trim(obj)
+
 	return obj, nil
 }
 
 // stripAnnotations keeps the annotations of OVN and of this project, and requests for addresses.
 func stripAnnotations(all map[string]string) map[string]string {
 	var out map[string]string
+
 	for name, value := range all {
 		prefix, _, _ := strings.Cut(name, "/")
-		if prefix == "k8s.ovn.org" || prefix == "ovn-ebpf.io" || name == annotation.DefaultNetwork || name == annotation.FirstPod {
+		if prefix == "k8s.ovn.org" || prefix == "ovn-ebpf.io" || name == annotation.DefaultNetwork ||
+			name == annotation.FirstPod {
 			if out == nil {
 				out = map[string]string{}
 			}
+
 			out[name] = value
 		}
 	}
+
 	return out
 }

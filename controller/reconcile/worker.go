@@ -32,8 +32,22 @@ type worker struct {
 	throttle  throttle
 }
 
-func newWorker(l *Loop, t *term, a *ipam.Allocator, q workqueue.TypedRateLimitingInterface[plan.Key]) *worker {
-	return &worker{Loop: l, term: t, allocator: a, queue: q, waiting: newWaiting(), pending: map[plan.Key]struct{}{}, heavy: heavy{}, throttle: newThrottle()}
+func newWorker(
+	l *Loop,
+	t *term,
+	a *ipam.Allocator,
+	q workqueue.TypedRateLimitingInterface[plan.Key],
+) *worker {
+	return &worker{
+		Loop:      l,
+		term:      t,
+		allocator: a,
+		queue:     q,
+		waiting:   newWaiting(),
+		pending:   map[plan.Key]struct{}{},
+		heavy:     heavy{},
+		throttle:  newThrottle(),
+	}
 }
 
 func (w *worker) run(ctx context.Context) error {
@@ -42,13 +56,17 @@ func (w *worker) run(ctx context.Context) error {
 		if len(keys) == 0 || w.term.Hold(ctx) != nil {
 			return nil
 		}
+
 		w.pace.note(len(keys)+w.queue.Len()+len(w.backlog), w.begun)
+
 		for i, batch := range w.heavy.batches(keys, w.throttle.limited) {
 			if i > 0 && w.term.Hold(ctx) != nil {
 				return nil
 			}
+
 			w.reconcile(ctx, batch)
 		}
+
 		w.publish()
 	}
 }
@@ -58,28 +76,35 @@ func (w *worker) run(ctx context.Context) error {
 // follow soon after it are batched.
 func (w *worker) next(ctx context.Context) []plan.Key {
 	size := max(batchSize, w.feed())
+
 	k, shutdown := w.queue.Get()
 	if shutdown {
 		return nil
 	}
+
 	if pause := coalesce - time.Since(w.begun); pause > 0 && w.queue.Len() < size-1 {
 		select {
 		case <-ctx.Done():
 		case <-time.After(pause):
 		}
 	}
+
 	w.begun = time.Now()
+
 	keys := []plan.Key{k}
 	for len(keys) < size && w.queue.Len() > 0 {
 		k, shutdown := w.queue.Get()
 		if shutdown {
 			break
 		}
+
 		keys = append(keys, k)
 	}
+
 	for _, k := range keys {
 		w.lag.take(k)
 	}
+
 	return keys
 }
 
@@ -89,11 +114,14 @@ func (w *worker) feed() int {
 	if w.queue.Len() > 0 {
 		return 0
 	}
+
 	n := min(len(w.backlog), syncBatch)
 	for _, k := range w.backlog[:n] {
 		w.queue.Add(k)
 	}
+
 	w.backlog = w.backlog[n:]
+
 	return n
 }
 
@@ -111,8 +139,13 @@ type work struct {
 // planned now: the watch brings the new version and enqueues the key.
 func (w *worker) reconcile(ctx context.Context, keys []plan.Key) {
 	todo := work{
-		rows: map[plan.Key][]plan.Row{}, unserved: map[plan.Key]error{}, unassigned: map[plan.Key]error{}, patches: map[plan.Key]*patch{}, after: map[plan.Key]*patch{},
+		rows:       map[plan.Key][]plan.Row{},
+		unserved:   map[plan.Key]error{},
+		unassigned: map[plan.Key]error{},
+		patches:    map[plan.Key]*patch{},
+		after:      map[plan.Key]*patch{},
 	}
+
 	for _, k := range keys {
 		if k == everything() {
 			switch err := w.enqueueEverything(); {
@@ -121,26 +154,36 @@ func (w *worker) reconcile(ctx context.Context, keys []plan.Key) {
 			default:
 				w.fail(k, "", err)
 			}
+
 			continue
 		}
+
 		if wait := w.throttle.wait(k); wait > 0 && !w.firstSync() {
 			w.postpone(k, wait)
 			continue
 		}
+
 		w.prepare(k, &todo)
 	}
-	var patchErrs map[plan.Key]error
-	var group errgroup.Group
+
+	var (
+		patchErrs map[plan.Key]error
+		group     errgroup.Group
+	)
 	group.Go(func() error {
 		patchErrs = w.term.patchAll(ctx, todo.patches)
 		return nil
 	})
 	w.commit(ctx, todo)
+
 	_ = group.Wait() // the errors are in patchErrs
+
 	for k := range todo.patches {
 		switch err := patchErrs[k]; {
 		case err == nil:
-			w.allocator.Written(ipam.Pod{Name: k.Namespace + "/" + k.Name, UID: string(todo.patches[k].of.UID)})
+			w.allocator.Written(
+				ipam.Pod{Name: k.Namespace + "/" + k.Name, UID: string(todo.patches[k].of.UID)},
+			)
 			w.settle(k, "patched")
 		case errors.Is(err, errConflict):
 			w.again(k)
@@ -148,6 +191,7 @@ func (w *worker) reconcile(ctx context.Context, keys []plan.Key) {
 			w.fail(k, reasonOf(err), err)
 		}
 	}
+
 	w.wake(w.waiting.wanting(w.allocator.Freed()))
 }
 
@@ -157,41 +201,54 @@ func (w *worker) prepare(k plan.Key, todo *work) {
 		delete(w.pending, k)
 		w.lag.done(k)
 		w.settle(k, "ok")
+
 		return
 	}
+
 	if err != nil {
 		w.counts.allocation(k.Kind, err)
+
 		if k.Kind == plan.KindPod { // what is there is an earlier pod's of that name, or wrong
 			todo.rows[k], todo.unassigned[k] = nil, err
 		} else {
 			w.fail(k, reasonCannotAllocate, err)
 		}
+
 		return
 	}
+
 	if p != nil {
 		todo.patches[k] = p
 		return
 	}
+
 	told := leavesBy(&w.cluster, k)
 	if told == nil { // otherwise the changed annotation enqueues the node again
 		told = networkAvailable(&w.cluster, k)
 	}
+
 	rows, err := plan.Rows(&w.cluster, k)
+
 	var unserved *plan.Unserved
 	if err != nil && !errors.As(err, &unserved) {
 		w.fail(k, reasonCannotPlan, err)
 		return
 	}
+
 	if !w.allocated(rows) {
 		w.queue.AddRateLimited(k)
 		w.queue.Done(k)
+
 		return
 	}
+
 	w.heavy.note(k, rows)
+
 	todo.rows[k] = rows
 	if told != nil {
 		todo.after[k] = told
 	}
+
 	if err != nil {
 		todo.unserved[k] = err
 	}
@@ -200,37 +257,50 @@ func (w *worker) prepare(k plan.Key, todo *work) {
 func (w *worker) commit(ctx context.Context, todo work) {
 	want := todo.rows
 	w.dropChassis(ctx, want)
+
 	if len(want) == 0 {
 		return
 	}
-	var shares map[string]*share
-	var allowed map[plan.Key]*nb.Allowance
+
+	var (
+		shares  map[string]*share
+		allowed map[plan.Key]*nb.Allowance
+	)
+
 	if !w.firstSync() {
 		for _, k := range w.throttle.hurry(want) {
 			w.enqueue(k)
 		}
+
 		shares, allowed = w.throttle.shares(want, w.cluster.VIPShare)
 	}
+
 	start, before := time.Now(), w.db.Stats().Transactions
 	errs := w.db.CommitWithin(ctx, want, allowed)
 	w.throttle.spend(want, shares)
+
 	for _, err := range errs {
 		if w.term.note(ctx, err) != nil && ctx.Err() != nil {
 			return // the term is over, and with it the account of its work
 		}
 	}
+
 	end, wrote := time.Now(), w.db.Stats().Transactions != before
 	w.counts.commit(end.Sub(start))
-	maps.DeleteFunc(todo.after, func(k plan.Key, _ *patch) bool { _, in := want[k]; return !in || errs[k] != nil })
+	maps.DeleteFunc(todo.after,
+		func(k plan.Key, _ *patch) bool { _, in := want[k]; return !in || errs[k] != nil })
 	maps.Copy(errs, w.term.patchAll(ctx, todo.after))
+
 	for k, rows := range want {
 		if err := errs[k]; err != nil {
 			w.fail(k, reasonOf(err), err)
 			continue
 		}
+
 		if since, ok := w.lag.done(k); ok && wrote {
 			w.counts.latency(end.Sub(since))
 		}
+
 		node := w.release(k, rows)
 		if err := todo.unassigned[k]; err != nil {
 			w.fail(k, reasonCannotAllocate, err)
@@ -240,7 +310,9 @@ func (w *worker) commit(ctx context.Context, todo work) {
 		} else {
 			w.done(k, todo.unserved[k])
 		}
+
 		w.wake(w.waiting.referring(rows))
+
 		if node {
 			w.wake(slices.SortedFunc(maps.Keys(w.waiting.nodes), plan.Key.Compare))
 		}
@@ -251,7 +323,9 @@ func held(a *nb.Allowance, k plan.Key) bool {
 	if a == nil {
 		return false
 	}
+
 	_, in := a.Held[k]
+
 	return in
 }
 

@@ -60,13 +60,17 @@ type Fence struct {
 func (d *DB) RemoveChassis(ctx context.Context, name string, f Fence) error {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
+
 	removed, err := d.remove(ctx, name, f)
 	if err != nil {
-		return fmt.Errorf("remove chassis %q from southbound database %s: %w", name, strings.Join(d.endpoints, ","), err)
+		return fmt.Errorf("remove chassis %q from southbound database %s: %w", name,
+			strings.Join(d.endpoints, ","), err)
 	}
+
 	if removed > 0 {
 		d.log.Info("chassis removed", "chassis", name)
 	}
+
 	return nil
 }
 
@@ -76,31 +80,41 @@ func (d *DB) remove(ctx context.Context, name string, f Fence) (int, error) {
 		return 0, err
 	}
 	defer conn.Close()
+
 	where := []ovsdb.Condition{ovsdb.NewCondition("name", ovsdb.ConditionEqual, name)}
+
 	ops := []ovsdb.Operation{{Op: ovsdb.OperationDelete, Table: chassisTable, Where: where}}
 	if _, ok := conn.Schema().Tables[chassisPrivateTable]; ok {
-		ops = append(ops, ovsdb.Operation{Op: ovsdb.OperationDelete, Table: chassisPrivateTable, Where: where})
+		ops = append(ops,
+			ovsdb.Operation{Op: ovsdb.OperationDelete, Table: chassisPrivateTable, Where: where})
 	}
+
 	var fence []ovsdb.Operation
 	if f.Holds != nil {
 		if fence, err = f.operations(ctx, conn); err != nil {
 			return 0, err
 		}
+
 		if err := f.Holds(ctx); err != nil {
 			return 0, err
 		}
 	}
+
 	all := slices.Concat(fence, ops)
+
 	results, err := conn.Transact(ctx, all...)
 	if err != nil {
 		return 0, err
 	}
+
 	if len(fence) > 0 && len(results) > 0 && results[0].Error == waitFailed {
 		return 0, nb.ErrFenced
 	}
+
 	if _, err := ovsdb.CheckOperationResults(results, all); err != nil {
 		return 0, err
 	}
+
 	return results[len(fence)].Count, nil
 }
 
@@ -111,31 +125,53 @@ const waitFailed = "timed out"
 // It returns none if northd has not created the global row yet.
 func (f Fence) operations(ctx context.Context, conn client.Client) ([]ovsdb.Operation, error) {
 	all := []ovsdb.Condition{}
-	read := ovsdb.Operation{Op: ovsdb.OperationSelect, Table: globalTable, Where: all, Columns: []string{"_uuid", "external_ids"}}
+	read := ovsdb.Operation{
+		Op:      ovsdb.OperationSelect,
+		Table:   globalTable,
+		Where:   all,
+		Columns: []string{"_uuid", "external_ids"},
+	}
+
 	results, err := conn.Transact(ctx, read)
 	if err != nil {
 		return nil, err
 	}
+
 	if _, err := ovsdb.CheckOperationResults(results, []ovsdb.Operation{read}); err != nil {
 		return nil, err
 	}
+
 	if len(results[0].Rows) == 0 {
 		return nil, nil
 	}
+
 	row := results[0].Rows[0]
 	where := []ovsdb.Condition{ovsdb.NewCondition("_uuid", ovsdb.ConditionEqual, row["_uuid"])}
 	now := 0
+
 	ids := map[any]any{}
 	if noted, ok := row["external_ids"].(ovsdb.OvsMap); ok {
 		maps.Copy(ids, noted.GoMap)
 	}
+
 	ids[termID] = f.Term
+
 	return []ovsdb.Operation{
 		{
-			Op: ovsdb.OperationWait, Table: globalTable, Timeout: &now, Where: where, Columns: []string{"external_ids"},
-			Until: string(ovsdb.WaitConditionEqual), Rows: []ovsdb.Row{{"external_ids": row["external_ids"]}},
+			Op:      ovsdb.OperationWait,
+			Table:   globalTable,
+			Timeout: &now,
+			Where:   where,
+			Columns: []string{"external_ids"},
+			Until:   string(ovsdb.WaitConditionEqual),
+			Rows:    []ovsdb.Row{{"external_ids": row["external_ids"]}},
 		},
-		{Op: ovsdb.OperationUpdate, Table: globalTable, Where: where, Row: ovsdb.Row{"external_ids": ovsdb.OvsMap{GoMap: ids}}},
+		{
+			Op:    ovsdb.OperationUpdate,
+			Table: globalTable,
+			Where: where,
+			Row:   ovsdb.Row{"external_ids": ovsdb.OvsMap{GoMap: ids}},
+		},
 	}, nil
 }
 
@@ -149,10 +185,13 @@ type Chassis struct {
 func (d *DB) ListChassis(ctx context.Context) (map[string]Chassis, error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
+
 	out, err := d.list(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("list chassis of southbound database %s: %w", strings.Join(d.endpoints, ","), err)
+		return nil, fmt.Errorf("list chassis of southbound database %s: %w", strings.Join(d.endpoints, ","),
+			err)
 	}
+
 	return out, nil
 }
 
@@ -162,32 +201,40 @@ func (d *DB) list(ctx context.Context) (map[string]Chassis, error) {
 		return nil, err
 	}
 	defer conn.Close()
+
 	all := []ovsdb.Condition{}
 	ops := []ovsdb.Operation{
 		{Op: ovsdb.OperationSelect, Table: chassisTable, Where: all, Columns: []string{"name", "hostname"}},
 		{Op: ovsdb.OperationSelect, Table: encapTable, Where: all, Columns: []string{"chassis_name", "ip"}},
 	}
+
 	results, err := conn.Transact(ctx, ops...)
 	if err != nil {
 		return nil, err
 	}
+
 	if _, err := ovsdb.CheckOperationResults(results, ops); err != nil {
 		return nil, err
 	}
+
 	out := map[string]Chassis{}
+
 	for _, row := range results[0].Rows {
 		name, _ := row["name"].(string)
 		hostname, _ := row["hostname"].(string)
 		out[name] = Chassis{Hostname: hostname}
 	}
+
 	for _, row := range results[1].Rows {
 		name, _ := row["chassis_name"].(string)
+
 		ip, _ := row["ip"].(string)
 		if c, known := out[name]; known {
 			c.IPs = append(c.IPs, ip)
 			out[name] = c
 		}
 	}
+
 	return out, nil
 }
 
@@ -197,20 +244,25 @@ func (d *DB) connect(ctx context.Context) (client.Client, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	dbModel, err := model.NewClientDBModel("OVN_Southbound", map[string]model.Model{})
 	if err != nil {
 		return nil, err
 	}
+
 	opts := []client.Option{client.WithLeaderOnly(len(d.endpoints) > 1), client.WithTLSConfig(files)}
 	for _, e := range d.endpoints {
 		opts = append(opts, client.WithEndpoint(e))
 	}
+
 	conn, err := client.NewOVSDBClient(dbModel, opts...)
 	if err != nil {
 		return nil, err
 	}
+
 	if err := conn.Connect(ctx); err != nil {
 		return nil, err
 	}
+
 	return conn, nil
 }

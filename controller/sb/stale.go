@@ -28,9 +28,14 @@ func (r Reader) RemoveChassis(ctx context.Context, name string, _ Fence) error {
 	if err != nil {
 		return err
 	}
+
 	if _, has := all[name]; has {
-		return fmt.Errorf("chassis %q is still registered: waiting for container chassis of ovn-ebpf-central to delete it", name)
+		return fmt.Errorf(
+			"chassis %q is still registered: waiting for container chassis of ovn-ebpf-central to delete it",
+			name,
+		)
 	}
+
 	return nil
 }
 
@@ -41,24 +46,49 @@ const staleLook = time.Minute
 // RemoveStale deletes each chassis without a Node of its name, until the context ends. All chassis
 // must be named after their Nodes.
 func RemoveStale(ctx context.Context, client kubernetes.Interface, db *DB, log *slog.Logger) error {
-	nodes := informer.New(client.CoreV1().Nodes(), informer.Options{Name: "nodes", Example: &corev1.Node{}, Transform: nameOnly, RetryMax: timeout, Log: log})
+	nodes := informer.New(
+		client.CoreV1().Nodes(),
+		informer.Options{
+			Name:      "nodes",
+			Example:   &corev1.Node{},
+			Transform: nameOnly,
+			RetryMax:  timeout,
+			Log:       log,
+		},
+	)
 	wake := loop.NewSignal()
-	if _, err := nodes.AddEventHandler(cache.ResourceEventHandlerFuncs{DeleteFunc: func(any) { wake.Trigger() }}); err != nil {
+
+	deleted := cache.ResourceEventHandlerFuncs{DeleteFunc: func(any) { wake.Trigger() }}
+	if _, err := nodes.AddEventHandler(deleted); err != nil {
 		return fmt.Errorf("watch nodes: %w", err)
 	}
+
 	var running sync.WaitGroup
+
 	running.Go(func() { nodes.RunWithContext(ctx) })
 	defer running.Wait()
+
 	if !cache.WaitForCacheSync(ctx.Done(), nodes.HasSynced) {
 		return nil // the context has ended
 	}
+
 	exists := func(name string) bool {
 		_, has, err := nodes.GetStore().GetByKey(name)
 		return has && err == nil
 	}
-	return loop.Run(ctx, loop.Options{Name: "chassis of deleted nodes", Wake: wake, Resync: staleLook, Log: log, Apply: func(ctx context.Context) error {
-		return removeStale(ctx, client, db, exists)
-	}})
+
+	return loop.Run(
+		ctx,
+		loop.Options{
+			Name:   "chassis of deleted nodes",
+			Wake:   wake,
+			Resync: staleLook,
+			Log:    log,
+			Apply: func(ctx context.Context) error {
+				return removeStale(ctx, client, db, exists)
+			},
+		},
+	)
 }
 
 // removeStale looks once. It asks the API server before it deletes, because the informer may be
@@ -68,24 +98,32 @@ func removeStale(ctx context.Context, client kubernetes.Interface, db *DB, exist
 	if err != nil {
 		return err
 	}
+
 	var errs []error
+
 	for name := range all {
 		if exists(name) {
 			continue
 		}
+
 		_, err := client.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
 		if apierrors.IsNotFound(err) {
 			err = db.RemoveChassis(ctx, name, Fence{})
 		}
+
 		errs = append(errs, err)
 	}
+
 	return errors.Join(errs...)
 }
 
 // nameOnly drops all but the name of a Node.
 func nameOnly(object any) (any, error) {
 	if n, is := object.(*corev1.Node); is {
-		return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: n.Name, UID: n.UID, ResourceVersion: n.ResourceVersion}}, nil
+		return &corev1.Node{
+			ObjectMeta: metav1.ObjectMeta{Name: n.Name, UID: n.UID, ResourceVersion: n.ResourceVersion},
+		}, nil
 	}
+
 	return object, nil
 }

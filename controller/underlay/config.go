@@ -55,43 +55,54 @@ const (
 // Validate returns all mistakes joined.
 func (c Config) Validate() error {
 	var errs []error
+
 	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
 
 	if c.RestConfig == nil {
 		bad("no API server")
 	}
+
 	if c.Cloud == "" {
 		bad("no cloud: want the name of an entry of clouds.yaml")
 	}
+
 	if c.Cluster == "" {
 		bad("no cluster name")
 	}
+
 	if c.RequestRate <= 0 {
 		bad("request rate %v is not positive", c.RequestRate)
 	}
+
 	if c.Workers < 1 {
 		bad("%d workers, want at least 1", c.Workers)
 	}
+
 	if c.MaxPorts < 0 {
 		bad("at most %d ports per node, want 0 or more", c.MaxPorts)
 	}
+
 	if c.ReleaseAfter < 0 {
 		bad("release after %v is negative", c.ReleaseAfter)
 	}
+
 	if c.Election.Identity == "" || c.Election.Namespace == "" {
 		bad("leader election without an identity, or without a namespace for its lease")
 	}
+
 	if c.MetricsAddr != "" {
 		if _, _, err := net.SplitHostPort(c.MetricsAddr); err != nil {
 			bad("metrics address: %w", err)
 		}
 	}
+
 	return errors.Join(append(errs, c.validateObjects(), c.MetricsTLS.Validate())...)
 }
 
 // validateObjects checks the IDs of objects in Neutron.
 func (c Config) validateObjects() error {
 	var errs []error
+
 	check := func(name, id string) {
 		if err := annotation.CheckUUID(id); err != nil {
 			errs = append(errs, fmt.Errorf("%s: %w", name, err))
@@ -100,15 +111,19 @@ func (c Config) validateObjects() error {
 
 	check("router", c.Router)
 	check("subnet pool", c.SubnetPool)
+
 	if c.SubnetPool6 != "" {
 		check("IPv6 subnet pool", c.SubnetPool6)
 	}
+
 	if len(c.Groups) == 0 {
 		errs = append(errs, errors.New("no security groups: a port without them gets no packets"))
 	}
+
 	for _, g := range c.Groups {
 		check("security group", g)
 	}
+
 	return errors.Join(errs...)
 }
 
@@ -116,7 +131,9 @@ func (c Config) validateObjects() error {
 // timeout has room for that.
 func (c Config) options(counts *counts) openstack.Options {
 	const work = time.Minute
+
 	turn := time.Duration(float64(c.Workers) / c.RequestRate * float64(time.Second))
+
 	return openstack.Options{
 		Cloud: c.Cloud, File: c.CloudsFile, Rate: c.RequestRate, Workers: c.Workers, Timeout: work + turn,
 		Done: counts.request,

@@ -32,15 +32,18 @@ func formatRecord(cluster, node string, r cloud.Record) (map[string]string, erro
 	}
 
 	var ports []annotation.PoolPort
+
 	for _, l := range r.Lines {
 		mac, err := net.ParseMAC(l.MAC)
 		if err != nil {
 			return nil, fmt.Errorf("format port %s: %w", l.Port, err)
 		}
+
 		ports = append(ports, annotation.PoolPort{
 			ID: l.Port, Tag: l.Tag, MAC: mac, Addresses: l.Addresses, Groups: l.Groups, Held: l.Held,
 		})
 	}
+
 	lines, err := annotation.FormatPoolPorts(ports)
 	if err != nil {
 		return nil, err
@@ -50,6 +53,7 @@ func formatRecord(cluster, node string, r cloud.Record) (map[string]string, erro
 	if _, err := annotation.ParsePool(data[annotation.PoolNode]); err != nil {
 		return nil, fmt.Errorf("format pool: %w", err)
 	}
+
 	return data, nil
 }
 
@@ -59,6 +63,7 @@ func parseRecord(data map[string]string) (cloud.Record, error) {
 	if err != nil {
 		return cloud.Record{}, err
 	}
+
 	ports, err := annotation.ParsePoolPorts(data[annotation.PoolPorts])
 	if err != nil {
 		return cloud.Record{}, err
@@ -70,11 +75,18 @@ func parseRecord(data map[string]string) (cloud.Record, error) {
 	for _, g := range slices.SortedFunc(maps.Keys(pool.Gateways), netip.Prefix.Compare) {
 		r.Gateways = append(r.Gateways, cloud.Gateway{Address: g, MAC: pool.Gateways[g]})
 	}
+
 	for _, p := range ports {
 		r.Lines = append(r.Lines, cloud.Line{
-			Port: p.ID, MAC: p.MAC.String(), Tag: p.Tag, Addresses: p.Addresses, Groups: p.Groups, Held: p.Held,
+			Port:      p.ID,
+			MAC:       p.MAC.String(),
+			Tag:       p.Tag,
+			Addresses: p.Addresses,
+			Groups:    p.Groups,
+			Held:      p.Held,
 		})
 	}
+
 	return r, nil
 }
 
@@ -102,9 +114,11 @@ func (c *configMaps) read(ctx context.Context) (map[string]*cloud.Record, error)
 	if apierrors.IsNotFound(err) {
 		return nil, errNoNamespace(err)
 	}
+
 	if err != nil {
 		return nil, fmt.Errorf("find namespace of pools: %w", err)
 	}
+
 	list, err := c.client.CoreV1().ConfigMaps(annotation.PoolNamespace).List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return nil, fmt.Errorf("read pools of nodes: %w", err)
@@ -112,22 +126,28 @@ func (c *configMaps) read(ctx context.Context) (map[string]*cloud.Record, error)
 
 	c.writes.Lock()
 	defer c.writes.Unlock()
+
 	c.mu.Lock()
 	defer c.mu.Unlock()
+
 	out := map[string]*cloud.Record{}
 	c.published = map[string]cloud.Record{}
+
 	for _, m := range list.Items {
 		node, is := poolNode(&m)
 		if !is {
 			continue
 		}
+
 		out[node] = nil
 		if r, err := parseRecord(m.Data); err == nil {
 			out[node], c.published[node] = &r, r
 		} else {
-			c.log.Warn("the published pool of a node is not valid, it is written anew", "node", node, "error", err)
+			c.log.Warn("the published pool of a node is not valid, it is written anew", "node", node,
+				"error", err)
 		}
 	}
+
 	return out, nil
 }
 
@@ -135,6 +155,7 @@ func (c *configMaps) read(ctx context.Context) (map[string]*cloud.Record, error)
 func (c *configMaps) vif(node string) string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+
 	return c.published[node].VIF
 }
 
@@ -142,6 +163,7 @@ func (c *configMaps) vif(node string) string {
 func poolNode(m *corev1.ConfigMap) (string, bool) {
 	node, is := strings.CutPrefix(m.Name, annotation.PoolPrefix)
 	_, has := m.Data[annotation.PoolNode]
+
 	return node, is && has
 }
 
@@ -149,23 +171,27 @@ func poolNode(m *corev1.ConfigMap) (string, bool) {
 func (c *configMaps) publish(ctx context.Context, node string, r *cloud.Record) error {
 	c.writes.Lock()
 	defer c.writes.Unlock()
+
 	var err error
 	if r == nil {
 		err = c.delete(ctx, node)
 	} else {
 		err = c.write(ctx, node, r)
 	}
+
 	if err != nil {
 		return err
 	}
 
 	c.mu.Lock()
 	defer c.mu.Unlock()
+
 	if r == nil {
 		delete(c.published, node)
 	} else {
 		c.published[node] = *r
 	}
+
 	return nil
 }
 
@@ -174,7 +200,9 @@ func (c *configMaps) publish(ctx context.Context, node string, r *cloud.Record) 
 func (c *configMaps) restore(ctx context.Context, have []*corev1.ConfigMap) error {
 	c.writes.Lock()
 	defer c.writes.Unlock()
+
 	intact := map[string]bool{}
+
 	for _, m := range have {
 		if node, is := poolNode(m); is {
 			r, err := parseRecord(m.Data)
@@ -183,11 +211,13 @@ func (c *configMaps) restore(ctx context.Context, have []*corev1.ConfigMap) erro
 	}
 
 	var errs []error
+
 	for _, node := range slices.Sorted(maps.Keys(c.published)) {
 		if r := c.published[node]; !intact[node] {
 			errs = append(errs, c.write(ctx, node, &r))
 		}
 	}
+
 	return errors.Join(errs...)
 }
 
@@ -195,16 +225,19 @@ func (c *configMaps) restore(ctx context.Context, have []*corev1.ConfigMap) erro
 func (c *configMaps) write(ctx context.Context, node string, r *cloud.Record) error {
 	maps, name := c.client.CoreV1().ConfigMaps(annotation.PoolNamespace), annotation.PoolPrefix+node
 	old, err := maps.Get(ctx, name, metav1.GetOptions{})
+
 	absent := apierrors.IsNotFound(err)
 	if err != nil && !absent {
 		return fmt.Errorf("read ConfigMap %s: %w", name, err)
 	}
+
 	if !absent {
 		published, err := parseRecord(old.Data)
 		if err == nil && published.Equal(*r) {
 			return nil
 		}
 	}
+
 	data, err := formatRecord(c.cluster, node, *r)
 	if err != nil {
 		return err
@@ -213,6 +246,7 @@ func (c *configMaps) write(ctx context.Context, node string, r *cloud.Record) er
 	if err := c.hold(ctx); err != nil {
 		return err
 	}
+
 	if absent {
 		m := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name}, Data: data}
 		_, err = maps.Create(ctx, m, metav1.CreateOptions{})
@@ -220,12 +254,14 @@ func (c *configMaps) write(ctx context.Context, node string, r *cloud.Record) er
 		old.Data, old.BinaryData = data, nil
 		_, err = maps.Update(ctx, old, metav1.UpdateOptions{}) // of the version that was read
 	}
+
 	switch {
 	case absent && apierrors.IsNotFound(err):
 		return errNoNamespace(err)
 	case err != nil:
 		return fmt.Errorf("write ConfigMap %s: %w", name, err)
 	}
+
 	return nil
 }
 
@@ -233,10 +269,13 @@ func (c *configMaps) delete(ctx context.Context, node string) error {
 	if err := c.hold(ctx); err != nil {
 		return err
 	}
+
 	name := annotation.PoolPrefix + node
+
 	err := c.client.CoreV1().ConfigMaps(annotation.PoolNamespace).Delete(ctx, name, metav1.DeleteOptions{})
 	if err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("delete ConfigMap %s: %w", name, err)
 	}
+
 	return nil
 }

@@ -54,9 +54,11 @@ func TestFormatRecord_isParsed(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
+
 		got, err := parseRecord(data)
 		// All empty slices are equal to nil but those of a line, whose groups may be unknown.
 		ofRecord := cmp.FilterPath(func(p cmp.Path) bool { return len(p) <= 2 }, cmpopts.EquateEmpty())
+
 		compare := []cmp.Option{ofRecord, cmpopts.EquateComparable(netip.Addr{}, netip.Prefix{})}
 		if diff := cmp.Diff(want, got, compare...); err != nil || diff != "" || !want.Equal(got) {
 			t.Errorf("%s: error %v (-formatted +parsed):\n%s", name, err, diff)
@@ -70,14 +72,18 @@ func TestFormatRecord_groups(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	var got []string
+
 	for line := range strings.Lines(data[annotation.PoolPorts]) {
 		fields := strings.Fields(line)
 		got = append(got, fields[0]+" "+fields[4])
 	}
+
 	if want := []string{"2 " + group, "3 -", "4 ?"}; !slices.Equal(got, want) {
 		t.Errorf("tags and groups %q, want %q", got, want)
 	}
+
 	if want := `"groups":["` + group + `"]`; !strings.Contains(data[annotation.PoolNode], want) {
 		t.Errorf("node %s, want %s", data[annotation.PoolNode], want)
 	}
@@ -93,6 +99,7 @@ func TestFormatRecord_refusesInvalidRecords(t *testing.T) {
 		r := record
 		r.Lines = append([]cloud.Line{}, record.Lines...)
 		change(&r)
+
 		if _, err := formatRecord("k8s", "node1", r); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("error %v, want %q", err, want)
 		}
@@ -103,6 +110,7 @@ func TestFormatRecord_refusesInvalidRecords(t *testing.T) {
 // what was published.
 func TestConfigMaps(t *testing.T) {
 	r := newRig(t)
+
 	maps := &configMaps{
 		cluster: "k8s", client: r.client, hold: func(context.Context) error { return nil },
 		log: slog.New(slog.DiscardHandler), published: map[string]cloud.Record{},
@@ -110,45 +118,58 @@ func TestConfigMaps(t *testing.T) {
 	if _, err := maps.read(t.Context()); err == nil || !strings.Contains(err.Error(), "namespace ovn-ebpf-pools does not exist") {
 		t.Errorf("read without the namespace: %v", err)
 	}
+
 	if err := maps.publish(t.Context(), "node1", &record); err == nil || !strings.Contains(err.Error(), "namespace ovn-ebpf-pools does not exist") {
 		t.Errorf("publish without the namespace: %v", err)
 	}
 
 	r.createNamespace()
+
 	publish := func(want *cloud.Record) string {
 		t.Helper()
+
 		if err := maps.publish(t.Context(), "node1", want); err != nil {
 			t.Fatal(err)
 		}
+
 		got, err := maps.read(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		if want == nil {
 			if len(got) != 0 {
 				t.Errorf("read %v after the deletion", got)
 			}
+
 			return ""
 		}
+
 		if len(got) != 1 || got["node1"] == nil || !got["node1"].Equal(*want) {
 			t.Errorf("read %v, want %v", got, *want)
 		}
+
 		return r.configMap(1).ResourceVersion
 	}
+
 	first := publish(&record)
 	if again := publish(&record); again != first {
 		t.Errorf("resourceVersion %s after the same was published again, was %s", again, first)
 	}
+
 	publish(&cloud.Record{VIF: record.VIF, Lines: record.Lines})
 
 	broken := r.configMap(1)
+
 	broken.Data[annotation.PoolPorts] = "nonsense"
 	if _, err := r.client.CoreV1().ConfigMaps(annotation.PoolNamespace).Update(t.Context(), broken, metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
 	}
+
 	if got, err := maps.read(t.Context()); err != nil || len(got) != 1 || got["node1"] != nil {
 		t.Errorf("read of a broken ConfigMap: %v, %v; want the node without a record", got, err)
 	}
+
 	publish(&record)
 	publish(nil)
 	publish(nil)

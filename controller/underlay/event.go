@@ -52,18 +52,22 @@ func newProblems() *problems {
 func (p *problems) set(node string, source int, list []cloud.Problem) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+
 	of := p.all[node]
 	if of == nil {
 		if len(list) == 0 {
 			return
 		}
+
 		of = &[2][]cloud.Problem{}
 		p.all[node] = of
 	}
+
 	of[source] = list
 	if len(of[ofNode])+len(of[ofPool]) == 0 {
 		delete(p.all, node)
 	}
+
 	p.changed.Trigger()
 }
 
@@ -77,12 +81,15 @@ type problemOf struct {
 func (p *problems) list() []problemOf {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+
 	var out []problemOf
+
 	for _, node := range slices.Sorted(maps.Keys(p.all)) {
 		for _, problem := range slices.Concat(p.all[node][ofNode], p.all[node][ofPool]) {
 			out = append(out, problemOf{node, problem})
 		}
 	}
+
 	return out
 }
 
@@ -101,18 +108,23 @@ func newReporter(write func(context.Context, event.Event) error) *reporter {
 // long ago.
 func (r *reporter) problems(ctx context.Context, all []problemOf, now time.Time) error {
 	var errs []error
+
 	maps.DeleteFunc(r.reported, func(p problemOf, _ time.Time) bool { return !slices.Contains(all, p) })
+
 	for _, p := range all {
 		if last, ok := r.reported[p]; ok && now.Sub(last) < repeatEvery {
 			continue
 		}
+
 		e := event.Event{About: event.Node(p.node), Reason: string(p.Reason), Message: p.Text}
 		if err := r.write(ctx, e); err != nil {
 			errs = append(errs, err)
 			continue
 		}
+
 		r.reported[p] = now
 	}
+
 	return errors.Join(errs...)
 }
 
@@ -121,16 +133,23 @@ func (r *reporter) unserved(ctx context.Context, all []*networkingv1.NetworkPoli
 	slices.SortFunc(all, func(a, b *networkingv1.NetworkPolicy) int {
 		return strings.Compare(a.Namespace+"/"+a.Name, b.Namespace+"/"+b.Name)
 	})
+
 	var errs []error
+
 	exists := map[types.UID]bool{}
 	for _, p := range all {
 		exists[p.UID] = true
 		if r.policies[p.UID] {
 			continue
 		}
+
 		err := r.write(ctx, event.Event{
 			About: corev1.ObjectReference{
-				APIVersion: "networking.k8s.io/v1", Kind: "NetworkPolicy", Namespace: p.Namespace, Name: p.Name, UID: p.UID,
+				APIVersion: "networking.k8s.io/v1",
+				Kind:       "NetworkPolicy",
+				Namespace:  p.Namespace,
+				Name:       p.Name,
+				UID:        p.UID,
 			},
 			Reason: reasonNotServed, Message: textNotServed,
 		})
@@ -138,9 +157,12 @@ func (r *reporter) unserved(ctx context.Context, all []*networkingv1.NetworkPoli
 			errs = append(errs, err)
 			continue
 		}
+
 		r.policies[p.UID] = true
 	}
+
 	maps.DeleteFunc(r.policies, func(uid types.UID, _ bool) bool { return !exists[uid] })
+
 	return errors.Join(errs...)
 }
 
@@ -149,6 +171,8 @@ func (l *leader) writeEvent(ctx context.Context, e event.Event) error {
 	if err := l.term.Hold(ctx); err != nil {
 		return err
 	}
+
 	e.Component = apiserver.UserAgent
+
 	return event.WriteOnce(ctx, l.client, e)
 }

@@ -44,19 +44,33 @@ type leader struct {
 func (c *controller) newLeader(ctx context.Context, term *election.Term) (*leader, error) {
 	l := &leader{controller: c, term: term, problems: newProblems(), wanted: map[string]cloud.Pool{}}
 	l.maps = &configMaps{cluster: c.cfg.Cluster, client: c.client, hold: term.Hold, log: c.log}
-	err := loop.Insist(ctx, func(why string) { c.status.waitFor(&c.status.begin, why, c.log) }, func() (err error) {
-		l.told, err = l.maps.read(ctx)
-		return err
-	})
+
+	err := loop.Insist(
+		ctx,
+		func(why string) { c.status.waitFor(&c.status.begin, why, c.log) },
+		func() (err error) {
+			l.told, err = l.maps.read(ctx)
+			return err
+		},
+	)
 	if err != nil {
 		return nil, err
 	}
 
 	l.pools, err = NewPools(Options{
-		Client: permitted{c.neutron, term.Hold}, Workers: c.cfg.Workers, Resync: resync, Retry: retry, Backoff: backoff,
-		Publish: l.maps.publish, Report: func(node string, list []cloud.Problem) { l.problems.set(node, ofPool, list) },
-		Log: c.log,
+		Client: permitted{
+			c.neutron,
+			term.Hold,
+		},
+		Workers: c.cfg.Workers,
+		Resync:  resync,
+		Retry:   retry,
+		Backoff: backoff,
+		Publish: l.maps.publish,
+		Report:  func(node string, list []cloud.Problem) { l.problems.set(node, ofPool, list) },
+		Log:     c.log,
 	})
+
 	return l, err
 }
 
@@ -71,6 +85,7 @@ func (p permitted) Do(ctx context.Context, step cloud.Step) (cloud.Result, error
 	if err := p.permit(ctx); err != nil {
 		return cloud.Result{}, fmt.Errorf("wait for permission: %w", err)
 	}
+
 	return p.Neutron.Do(openstack.WithPermit(ctx, p.permit), step)
 }
 
@@ -78,6 +93,7 @@ func (p permitted) Do(ctx context.Context, step cloud.Step) (cloud.Result, error
 func (l *leader) run(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
 	reporter := newReporter(l.writeEvent)
+
 	group.Go(func() error { return l.pools.Run(ctx) })
 	group.Go(func() error {
 		return loop.Run(ctx, loop.Options{
@@ -86,8 +102,11 @@ func (l *leader) run(ctx context.Context) error {
 	})
 	group.Go(func() error {
 		return loop.Run(ctx, loop.Options{
-			Name: "events", Wake: l.problems.changed, Resync: compareEvery, Log: l.log,
-			Apply: func(ctx context.Context) error { return reporter.problems(ctx, l.problems.list(), time.Now()) },
+			Name:   "events",
+			Wake:   l.problems.changed,
+			Resync: compareEvery,
+			Log:    l.log,
+			Apply:  func(ctx context.Context) error { return reporter.problems(ctx, l.problems.list(), time.Now()) },
 		})
 	})
 	group.Go(func() error {
@@ -100,10 +119,14 @@ func (l *leader) run(ctx context.Context) error {
 	})
 	group.Go(func() error {
 		return loop.Run(ctx, loop.Options{
-			Name: "ConfigMaps", Wake: l.objects.mapsChanged, Resync: compareEvery, Log: l.log,
-			Apply: func(ctx context.Context) error { return l.maps.restore(ctx, list[*corev1.ConfigMap](l.objects.maps)) },
+			Name:   "ConfigMaps",
+			Wake:   l.objects.mapsChanged,
+			Resync: compareEvery,
+			Log:    l.log,
+			Apply:  func(ctx context.Context) error { return l.maps.restore(ctx, list[*corev1.ConfigMap](l.objects.maps)) },
 		})
 	})
+
 	return group.Wait()
 }
 
@@ -113,6 +136,7 @@ func (l *leader) syncNodes(ctx context.Context) error {
 	slices.SortFunc(nodes, func(a, b *corev1.Node) int { return cmp.Compare(a.Name, b.Name) })
 
 	pods, exists := l.objects.podsByNode(), map[string]bool{}
+
 	taken := cloud.TakenVIFs(nodes, l.maps.vif)
 	for _, n := range nodes {
 		exists[n.Name] = true
@@ -120,15 +144,18 @@ func (l *leader) syncNodes(ctx context.Context) error {
 			l.problems.set(n.Name, ofNode, []cloud.Problem{p})
 			continue
 		}
+
 		l.syncNode(n, pods[n.Name])
 	}
 
 	var errs []error
+
 	for _, name := range l.known() {
 		if !exists[name] {
 			errs = append(errs, l.release(ctx, name))
 		}
 	}
+
 	return errors.Join(errs...)
 }
 
@@ -136,6 +163,7 @@ func (l *leader) syncNodes(ctx context.Context) error {
 // and so does one whose agent has not announced the VIF.
 func (l *leader) syncNode(n *corev1.Node, pods int) {
 	pool, err := cloud.NodePool(l.plan, n, pods)
+
 	var trouble *cloud.Problem
 	switch {
 	case errors.As(err, &trouble):
@@ -147,9 +175,11 @@ func (l *leader) syncNode(n *corev1.Node, pods int) {
 	}
 
 	l.problems.set(n.Name, ofNode, nil)
+
 	if last, ok := l.wanted[n.Name]; ok && reflect.DeepEqual(last, pool) {
 		return
 	}
+
 	l.pools.Set(pool, l.told[n.Name])
 	delete(l.told, n.Name)
 	l.wanted[n.Name] = pool
@@ -159,6 +189,7 @@ func (l *leader) syncNode(n *corev1.Node, pods int) {
 func (l *leader) known() []string {
 	known := slices.AppendSeq(slices.Collect(maps.Keys(l.told)), maps.Keys(l.wanted))
 	slices.Sort(known)
+
 	return slices.Compact(known)
 }
 
@@ -174,14 +205,18 @@ func (l *leader) release(ctx context.Context, name string) error {
 	}
 
 	delete(l.wanted, name)
+
 	after := l.cfg.ReleaseAfter
 	if l.reclaimed(l.maps.vif(name)) {
 		after = 0
 	}
-	l.log.Info("the node is gone, its pool is released at once if its VM is gone, too", "node", name, "otherwise-after", after)
+
+	l.log.Info("the node is gone, its pool is released at once if its VM is gone, too", "node", name,
+		"otherwise-after", after)
 	l.problems.set(name, ofNode, nil)
 	l.pools.Release(cloud.Pool{Config: l.plan, Node: name}, l.told[name], after)
 	delete(l.told, name)
+
 	return nil
 }
 
@@ -193,5 +228,6 @@ func (l *leader) reclaimed(vif string) bool {
 			return true
 		}
 	}
+
 	return false
 }

@@ -19,16 +19,52 @@ const neediestNodes = 20
 // Metrics lists the metrics of the controller in underlay mode.
 func Metrics() metric.Table {
 	const controller, requests = "ovnkube_controller_", "ovnkube_openstack_"
+
 	return metric.Table{
 		metric.BuildInfo,
 		{Name: controller + "leader", Kind: metric.Gauge, Help: "1 if this replica leads."},
-		{Name: controller + "leadership_lost_total", Kind: metric.Counter, Labels: []string{"reason"}, Help: "How often this replica stopped leading against its will, by reason: lease (it was not renewed in time, or another replica has it)."},
-		{Name: controller + "ready", Kind: metric.Gauge, Help: "1 if this replica serves the nodes, or could take over at once."},
-		{Name: controller + "pools", Kind: metric.Gauge, Labels: []string{"state"}, Help: "Pools of nodes by state: ok, problem (an Event about the Node has the reason), failing (the last request failed), leaving (the Node is gone)."},
-		{Name: controller + "pool_ports", Kind: metric.Gauge, Labels: []string{"node", "state"}, Help: "Published ports of a node's pool by state: usable, held; of the 20 nodes with the fewest free ports."},
-		{Name: controller + "pool_pods", Kind: metric.Gauge, Labels: []string{"node"}, Help: "Pods that use ports of the node's pool; of the same nodes."},
-		{Name: requests + "requests_total", Kind: metric.Counter, Labels: []string{"call", "kind"}, Help: "Requests to Neutron by call and result: ok, quota, conflict, gone, busy, away, refused."},
-		{Name: requests + "request_duration_seconds", Kind: metric.Histogram, Labels: []string{"call"}, Help: "Time from a request to Neutron to its response, with the wait for the request rate.", Buckets: prometheus.ExponentialBuckets(0.05, 2, 10)},
+		{
+			Name:   controller + "leadership_lost_total",
+			Kind:   metric.Counter,
+			Labels: []string{"reason"},
+			Help:   "How often this replica stopped leading against its will, by reason: lease (it was not renewed in time, or another replica has it).",
+		},
+		{
+			Name: controller + "ready",
+			Kind: metric.Gauge,
+			Help: "1 if this replica serves the nodes, or could take over at once.",
+		},
+		{
+			Name:   controller + "pools",
+			Kind:   metric.Gauge,
+			Labels: []string{"state"},
+			Help:   "Pools of nodes by state: ok, problem (an Event about the Node has the reason), failing (the last request failed), leaving (the Node is gone).",
+		},
+		{
+			Name:   controller + "pool_ports",
+			Kind:   metric.Gauge,
+			Labels: []string{"node", "state"},
+			Help:   "Published ports of a node's pool by state: usable, held; of the 20 nodes with the fewest free ports.",
+		},
+		{
+			Name:   controller + "pool_pods",
+			Kind:   metric.Gauge,
+			Labels: []string{"node"},
+			Help:   "Pods that use ports of the node's pool; of the same nodes.",
+		},
+		{
+			Name:   requests + "requests_total",
+			Kind:   metric.Counter,
+			Labels: []string{"call", "kind"},
+			Help:   "Requests to Neutron by call and result: ok, quota, conflict, gone, busy, away, refused.",
+		},
+		{
+			Name:    requests + "request_duration_seconds",
+			Kind:    metric.Histogram,
+			Labels:  []string{"call"},
+			Help:    "Time from a request to Neutron to its response, with the wait for the request rate.",
+			Buckets: prometheus.ExponentialBuckets(0.05, 2, 10),
+		},
 	}
 }
 
@@ -47,6 +83,7 @@ func newCounts() *counts {
 		durations: t.Histograms("ovnkube_openstack_request_duration_seconds"),
 	}
 	c.losses.WithLabelValues(election.LostLease) // there from the start, at zero
+
 	return c
 }
 
@@ -73,6 +110,7 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	put("build_info", 1, version.Labels()...)
 	put("controller_leader", metric.One(c.status.leads()))
 	put("controller_ready", metric.One(c.ready() == nil))
+
 	for _, m := range []prometheus.Collector{c.counts.losses, c.counts.requests, c.counts.durations} {
 		m.Collect(ch)
 	}
@@ -81,15 +119,18 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	if pools := c.pools.Load(); pools != nil {
 		all = pools.Status()
 	}
+
 	states := map[string]int{"ok": 0, "problem": 0, "failing": 0, "leaving": 0}
 	for _, s := range all {
 		states[s.state()]++
 	}
+
 	for state, n := range states {
 		put("controller_pools", float64(n), state)
 	}
 
 	slices.SortStableFunc(all, func(a, b Status) int { return cmp.Compare(a.Ports-a.Pods, b.Ports-b.Pods) })
+
 	for _, s := range all[:min(len(all), neediestNodes)] {
 		put("controller_pool_ports", float64(s.Ports), s.Node, "usable")
 		put("controller_pool_ports", float64(s.Held), s.Node, "held")
@@ -106,5 +147,6 @@ func (s Status) state() string {
 	case len(s.Problems) > 0:
 		return "problem"
 	}
+
 	return "ok"
 }

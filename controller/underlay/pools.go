@@ -87,8 +87,10 @@ type Status struct {
 // NewPools returns Pools without nodes.
 func NewPools(o Options) (*Pools, error) {
 	if o.Workers < 1 || o.Resync <= 0 || o.Retry <= 0 || o.Backoff <= 0 {
-		return nil, fmt.Errorf("make pools: workers %d, resync %v, retry %v, backoff %v: want more than 0", o.Workers, o.Resync, o.Retry, o.Backoff)
+		return nil, fmt.Errorf("make pools: workers %d, resync %v, retry %v, backoff %v: want more than 0",
+			o.Workers, o.Resync, o.Retry, o.Backoff)
 	}
+
 	return &Pools{o: o, nodes: map[string]*node{}, changed: make(chan struct{})}, nil
 }
 
@@ -111,6 +113,7 @@ func (p *Pools) Release(pool cloud.Pool, told *cloud.Record, after time.Duration
 func (p *Pools) want(pool cloud.Pool, told *cloud.Record, change func(*node)) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+
 	n := p.nodes[pool.Node]
 	if n == nil {
 		n = &node{told: told}
@@ -126,13 +129,17 @@ func (p *Pools) want(pool cloud.Pool, told *cloud.Record, change func(*node)) {
 func (p *Pools) Status() []Status {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+
 	var out []Status
+
 	for _, n := range p.nodes {
 		s := n.status
 		s.Node, s.Pods, s.Leaving = n.pool.Node, n.pool.Pods, n.left
 		out = append(out, s)
 	}
+
 	slices.SortFunc(out, func(a, b Status) int { return strings.Compare(a.Node, b.Node) })
+
 	return out
 }
 
@@ -150,9 +157,11 @@ func (p *Pools) Run(ctx context.Context) error {
 			for ctx.Err() == nil {
 				p.serve(ctx)
 			}
+
 			return nil
 		})
 	}
+
 	return group.Wait()
 }
 
@@ -162,13 +171,16 @@ func (p *Pools) serve(ctx context.Context) {
 	if n == nil {
 		timer := time.NewTimer(wait)
 		defer timer.Stop()
+
 		select {
 		case <-ctx.Done():
 		case <-changed:
 		case <-timer.C:
 		}
+
 		return
 	}
+
 	result, err := p.turn(ctx, n, t)
 	p.put(n, t, result, err)
 }
@@ -193,11 +205,13 @@ const (
 func (p *Pools) take(now time.Time) (*node, turn, time.Duration, <-chan struct{}) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+
 	if pause := p.paused.Sub(now); pause > 0 {
 		return nil, turn{}, pause, p.changed
 	}
 
 	var best *node
+
 	wait := p.o.Resync
 	for _, n := range p.nodes {
 		switch {
@@ -208,13 +222,17 @@ func (p *Pools) take(now time.Time) (*node, turn, time.Duration, <-chan struct{}
 			best = n
 		}
 	}
+
 	if best == nil {
 		return nil, turn{}, wait, p.changed
 	}
+
 	if best.stale {
 		best.seen = nil
 	}
+
 	best.busy, best.fresh, best.stale = true, false, false
+
 	return best, turn{best.pool, best.left, best.releaseAt}, 0, p.changed
 }
 
@@ -231,6 +249,7 @@ func (n *node) free() int {
 	case n.told == nil:
 		return -n.pool.Pods
 	}
+
 	return n.told.Free(n.pool.Pods)
 }
 
@@ -239,7 +258,9 @@ func (p *Pools) put(n *node, t turn, r result, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	defer p.wake()
+
 	n.busy = false
+
 	n.status = Status{Problems: n.problems(), Err: err}
 	if n.told != nil {
 		for _, l := range n.told.Lines {
@@ -252,6 +273,7 @@ func (p *Pools) put(n *node, t turn, r result, err error) {
 	}
 
 	now := time.Now()
+
 	switch {
 	case err != nil:
 		n.due = now.Add(p.backoff(n, err))
@@ -273,6 +295,7 @@ func (p *Pools) interval(n *node) time.Duration {
 	if slices.ContainsFunc(n.planned, func(p cloud.Problem) bool { return !p.Partial() }) {
 		return p.o.Retry
 	}
+
 	return p.o.Resync
 }
 
@@ -294,7 +317,9 @@ func (p *Pools) backoff(n *node, err error) time.Duration {
 	if n.refusal != nil && (kind == openstack.Quota || kind == openstack.Refused) {
 		return p.o.Retry
 	}
+
 	const most = 16 // doublings; an error that ended with the context has no failures
+
 	return min(p.o.Retry, p.o.Backoff<<min(max(n.failures-1, 0), most))
 }
 
@@ -304,47 +329,58 @@ func (p *Pools) turn(ctx context.Context, n *node, t turn) (result, error) {
 	if ctx.Err() != nil {
 		return r, err
 	}
+
 	if err != nil {
 		n.seen = nil
 		p.fail(n, t, err)
+
 		return r, err
 	}
 
 	n.refusal, n.refused = nil, time.Time{}
 	p.report(n, t)
+
 	if err := p.publish(ctx, n, t, r); err != nil {
 		if ctx.Err() == nil {
 			p.fail(n, t, err)
 		}
+
 		return r, err
 	}
+
 	n.failures = 0
+
 	return r, nil
 }
 
 // fail counts and reports an error of a turn.
 func (p *Pools) fail(n *node, t turn, err error) {
 	n.failures++
+
 	var e *openstack.Error
 	if errors.As(err, &e) {
 		now := time.Now()
 		if n.refused.IsZero() {
 			n.refused = now
 		}
+
 		n.refusal = failure{err: e, in: err, since: n.refused, now: now}.problem(t.pool.Node)
 	}
+
 	p.report(n, t)
 	p.o.Log.Warn("pool of node is not complete",
 		"node", t.pool.Node, "error", err, "kind", openstack.KindOf(err).String())
 }
 
 func (p *Pools) step(ctx context.Context, n *node, t turn) (result, error) {
-	look := n.seen == nil || n.failures == 0 && !n.due.IsZero() && !time.Now().Before(n.due) // a resync is due
+	look := n.seen == nil ||
+		n.failures == 0 && !n.due.IsZero() && !time.Now().Before(n.due) // a resync is due
 	if look {
 		if err := p.observe(ctx, n, t); err != nil {
 			return more, err
 		}
 	}
+
 	if t.left && n.hasVM() && time.Now().Before(t.releaseAt) {
 		n.seen, n.planned, n.repair = nil, nil, nil
 		return waiting, nil
@@ -354,6 +390,7 @@ func (p *Pools) step(ctx context.Context, n *node, t turn) (result, error) {
 	if n.told != nil {
 		n.seen.Published = n.told.Lines
 	}
+
 	plan := n.plan(t)
 	switch {
 	case len(plan.Steps) == 0:
@@ -369,9 +406,11 @@ func (p *Pools) step(ctx context.Context, n *node, t turn) (result, error) {
 	if err != nil {
 		return more, fmt.Errorf("%s: %w", plan.Steps[0], err)
 	}
+
 	p.o.Log.Debug("step of pool done", "node", t.pool.Node, "step", plan.Steps[0].String())
 	seen := n.seen.After(plan.Steps[0], r)
 	n.seen = &seen
+
 	return more, nil
 }
 
@@ -384,11 +423,13 @@ func (n *node) plan(t turn) cloud.Plan {
 	if t.left {
 		return cloud.Release(t.pool.Config, t.pool.Node, *n.seen)
 	}
+
 	return t.pool.Plan(*n.seen)
 }
 
 func (p *Pools) observe(ctx context.Context, n *node, t turn) error {
 	var vif *openstack.PortFilter
+
 	switch {
 	case t.left && (n.told == nil || n.told.VIF == ""):
 	case t.left:
@@ -398,11 +439,14 @@ func (p *Pools) observe(ctx context.Context, n *node, t turn) error {
 	default:
 		vif = &openstack.PortFilter{MAC: t.pool.VIF.MAC.String()}
 	}
+
 	seen, err := p.o.Client.Observe(ctx, t.pool.Name(), vif)
 	if err != nil {
 		return fmt.Errorf("observe pool of node %s: %w", t.pool.Node, err)
 	}
+
 	n.seen = &seen
+
 	return nil
 }
 
@@ -414,6 +458,7 @@ func (n *node) problems() []cloud.Problem {
 			all = append(all, *p)
 		}
 	}
+
 	return all
 }
 
@@ -423,6 +468,7 @@ func (p *Pools) report(n *node, t turn) {
 	if slices.Equal(problems, n.reported) {
 		return
 	}
+
 	n.reported = problems
 	p.o.Report(t.pool.Node, problems)
 }
@@ -434,10 +480,13 @@ func (p *Pools) publish(ctx context.Context, n *node, t turn, r result) error {
 		if r != complete {
 			return nil
 		}
+
 		if err := p.o.Publish(ctx, t.pool.Node, nil); err != nil {
 			return fmt.Errorf("publish release of node %s: %w", t.pool.Node, err)
 		}
+
 		n.told = nil
+
 		return nil
 	}
 
@@ -445,9 +494,12 @@ func (p *Pools) publish(ctx context.Context, n *node, t turn, r result) error {
 	if n.told != nil && record.Equal(*n.told) || n.told == nil && len(record.Lines) == 0 {
 		return nil
 	}
+
 	if err := p.o.Publish(ctx, t.pool.Node, &record); err != nil {
 		return fmt.Errorf("publish pool of node %s: %w", t.pool.Node, err)
 	}
+
 	n.told = &record
+
 	return nil
 }

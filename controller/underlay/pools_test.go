@@ -33,6 +33,7 @@ func (f *faulty) Observe(ctx context.Context, pool string, vif *openstack.PortFi
 	if err := f.begin(nil); err != nil {
 		return cloud.Seen{}, err
 	}
+
 	return f.Neutron.Observe(ctx, pool, vif)
 }
 
@@ -41,6 +42,7 @@ func (f *faulty) Do(ctx context.Context, step cloud.Step) (cloud.Result, error) 
 	if err := f.begin(step); err != nil {
 		return cloud.Result{}, err
 	}
+
 	return f.Neutron.Do(ctx, step)
 }
 
@@ -52,11 +54,14 @@ func (f *faulty) begin(step cloud.Step) error {
 	} else {
 		f.steps = append(f.steps, step.String())
 	}
+
 	fault := f.fault
 	f.mu.Unlock()
+
 	if fault == nil {
 		return nil
 	}
+
 	return fault(step)
 }
 
@@ -64,6 +69,7 @@ func (f *faulty) begin(step cloud.Step) error {
 func (f *faulty) calls() (looks, steps int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+
 	return f.looks, len(f.steps)
 }
 
@@ -82,7 +88,9 @@ type bench struct {
 func newBench(t *testing.T) *bench {
 	t.Helper()
 	b := &bench{t: t, told: map[string]*cloud.Record{}}
+
 	var vifs []cloud.Port
+
 	for n := byte(1); n <= 2; n++ {
 		v := vif(n)
 		vifs = append(vifs, cloud.Port{
@@ -90,9 +98,11 @@ func newBench(t *testing.T) *bench {
 			Fixed: []cloud.Fixed{{Subnet: "vms", Address: v.Address}},
 		})
 	}
+
 	b.neutron = &faulty{Neutron: cloudtest.New(vifs...)}
 
 	var err error
+
 	b.pools, err = NewPools(Options{
 		Client: b.neutron, Workers: 2, Resync: resync, Retry: retry, Backoff: backoff,
 		Publish: b.publish, Report: b.report, Log: slog.New(slog.NewTextHandler(t.Output(), nil)),
@@ -100,34 +110,43 @@ func newBench(t *testing.T) *bench {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	ctx, cancel := context.WithCancel(t.Context())
+
 	ended := make(chan error)
 	go func() { ended <- b.pools.Run(ctx) }()
+
 	t.Cleanup(func() {
 		cancel()
+
 		if err := <-ended; err != nil {
 			t.Error(err)
 		}
 	})
+
 	return b
 }
 
 func (b *bench) publish(_ context.Context, node string, r *cloud.Record) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+
 	if b.unwanted == nil {
 		b.told[node] = r
 	}
+
 	return b.unwanted
 }
 
 func (b *bench) report(_ string, problems []cloud.Problem) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+
 	var texts []string
 	for _, p := range problems {
 		texts = append(texts, string(p.Reason)+": "+p.Text)
 	}
+
 	b.reports = append(b.reports, strings.Join(texts, "\n"))
 }
 
@@ -146,10 +165,12 @@ func (b *bench) release(after time.Duration) {
 func (b *bench) ports(n byte) int {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+
 	r := b.told[nodeName(n)]
 	if r == nil {
 		return -1
 	}
+
 	return len(r.Lines)
 }
 
@@ -163,14 +184,17 @@ func pass(d time.Duration) {
 func (b *bench) fail(e *openstack.Error, match func(cloud.Step) bool) {
 	b.neutron.mu.Lock()
 	defer b.neutron.mu.Unlock()
+
 	if e == nil {
 		b.neutron.fault = nil
 		return
 	}
+
 	b.neutron.fault = func(step cloud.Step) error {
 		if match == nil || step != nil && match(step) {
 			return e
 		}
+
 		return nil
 	}
 }
@@ -185,6 +209,7 @@ func (b *bench) checkReports(want ...string) {
 	b.t.Helper()
 	b.mu.Lock()
 	defer b.mu.Unlock()
+
 	same := slices.EqualFunc(b.reports, want, func(got, want string) bool {
 		return strings.HasPrefix(got, want) && (want != "" || got == "")
 	})
@@ -200,14 +225,18 @@ func TestPools_setKeepsBackoff(t *testing.T) {
 			b := newBench(t)
 			b.fail(&openstack.Error{Kind: openstack.Away}, nil)
 			b.set(1)
+
 			for range 600 {
 				pass(100 * time.Millisecond)
+
 				if change {
 					b.set(1)
 				}
 			}
+
 			looks, _ = b.neutron.calls()
 		})
+
 		return looks
 	}
 	if quiet, busy := looksIn(false), looksIn(true); busy != quiet || quiet < 5 {
@@ -225,11 +254,13 @@ func TestPools_retryAfter(t *testing.T) {
 		b.fail(nil, nil)
 		b.set(2)
 		pass(2*time.Minute - time.Second)
+
 		if looks, steps := b.neutron.calls(); looks != 1 || steps != 0 {
 			t.Errorf("%d looks and %d steps before the pause was over, want 1 and 0", looks, steps)
 		}
 
 		pass(2 * time.Second)
+
 		if one, two := b.ports(1), b.ports(2); one != 13 || two != 13 {
 			t.Errorf("%d and %d ports after the pause, want 13", one, two)
 		}
@@ -246,6 +277,7 @@ func TestPools_longestPause(t *testing.T) {
 		pass(0)
 		b.fail(nil, nil)
 		pass(mostPause + time.Second)
+
 		if got := b.ports(1); got != 13 {
 			t.Errorf("%d ports, want 13", got)
 		}
@@ -260,18 +292,22 @@ func TestPools_publishFails(t *testing.T) {
 		b.unwanted = errors.New("API server is away")
 		b.set(1)
 		pass(5 * time.Minute)
+
 		if looks, _ := b.neutron.calls(); looks != 1 {
 			t.Errorf("%d looks at Neutron, want 1", looks)
 		}
+
 		if s := b.pools.Status()[0]; !errors.Is(s.Err, b.unwanted) {
 			t.Errorf("status %+v, want the error of Publish", s)
 		}
+
 		b.checkReports()
 
 		b.mu.Lock()
 		b.unwanted = nil
 		b.mu.Unlock()
 		pass(retry)
+
 		if got := b.ports(1); got != 13 {
 			t.Errorf("%d ports, want 13", got)
 		}
@@ -288,13 +324,16 @@ func TestPools_awayAfterAPIServer(t *testing.T) {
 		pass(5 * time.Second)
 		b.fail(nil, nil) // that outage is over
 		pass(time.Hour)
+
 		before, _ := b.neutron.calls()
 		b.fail(&openstack.Error{Kind: openstack.Away}, nil)
 		b.release(0)
 		pass(retry)
+
 		if looks, _ := b.neutron.calls(); looks != before+1 {
 			t.Errorf("%d looks, want one", looks-before)
 		}
+
 		b.checkReports()
 		pass(retry)
 		b.checkReports("CloudAway: ")
@@ -315,7 +354,9 @@ func TestPools_takenPlaces(t *testing.T) {
 		pass(resync)
 		b.checkReports("AddressTaken: ")
 		before, _ := b.neutron.calls()
+
 		pass(resync - time.Second)
+
 		if looks, _ := b.neutron.calls(); looks != before {
 			t.Errorf("%d looks before the next resync", looks-before)
 		}
@@ -329,6 +370,7 @@ func TestPools_vmDeleted(t *testing.T) {
 		b := newBench(t)
 		b.set(1)
 		pass(0)
+
 		_, made := b.neutron.calls()
 
 		b.neutron.With(func(s *cloud.Seen) { s.VIFs[0].Device = "" })
@@ -345,6 +387,7 @@ func TestPools_vmDeleted(t *testing.T) {
 		pass(resync)
 		b.neutron.With(func(s *cloud.Seen) { s.VIFs = s.VIFs[1:] })
 		pass(resync)
+
 		if _, steps := b.neutron.calls(); steps != made {
 			t.Errorf("steps for a VM that is being deleted: %q", b.neutron.steps[made:])
 		}
@@ -366,6 +409,7 @@ func TestPools_repairs(t *testing.T) {
 		"a port is retagged": func(s *cloud.Seen) { s.Trunks[0].Subports[3].Tag = 999 },
 		"a port has another address": func(s *cloud.Seen) {
 			const unused = "10.244.0.15"
+
 			s.Ports[4].Fixed = []cloud.Fixed{{Subnet: s.Subnets[0].ID, Address: netip.MustParseAddr(unused)}}
 		},
 		"the trunk is deleted": func(s *cloud.Seen) {
@@ -380,6 +424,7 @@ func TestPools_repairs(t *testing.T) {
 				b := newBench(t)
 				b.set(1)
 				pass(0)
+
 				before := *b.told[nodeName(1)]
 				b.neutron.With(change)
 				pass(resync)
@@ -389,6 +434,7 @@ func TestPools_repairs(t *testing.T) {
 				if len(after.Lines) != len(before.Lines) {
 					t.Fatalf("%d lines, were %d", len(after.Lines), len(before.Lines))
 				}
+
 				for i, l := range after.Lines {
 					was := before.Lines[i]
 					if l.Held || l.Tag != was.Tag || l.MAC != was.MAC || !slices.Equal(l.Addresses, was.Addresses) {
@@ -407,6 +453,7 @@ func (b *bench) checkEmpty() {
 			b.t.Errorf("left in Neutron: %+v", s)
 		}
 	})
+
 	if got := b.ports(1); got != -1 {
 		b.t.Errorf("%d ports are published, want no pool", got)
 	}
@@ -449,21 +496,25 @@ func TestPools_releaseAfter(t *testing.T) {
 		b := newBench(t)
 		b.set(1)
 		pass(0)
+
 		_, made := b.neutron.calls()
 
 		b.release(time.Hour)
 		pass(59 * time.Minute)
 		b.set(1)
 		pass(2 * time.Hour)
+
 		if _, steps := b.neutron.calls(); steps != made || b.ports(1) != 13 {
 			t.Errorf("%d ports of a Node that came back, steps %q", b.ports(1), b.neutron.steps[made:])
 		}
 
 		b.release(time.Hour)
 		pass(59 * time.Minute)
+
 		if _, steps := b.neutron.calls(); steps != made {
 			t.Errorf("steps before the time: %q", b.neutron.steps[made:])
 		}
+
 		pass(2 * time.Minute)
 		b.checkEmpty()
 	})

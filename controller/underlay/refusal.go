@@ -26,7 +26,10 @@ type failure struct {
 func (f failure) problem(node string) *cloud.Problem {
 	since := f.since.UTC().Format(time.RFC3339)
 	problem := func(reason cloud.Reason, remedy string) *cloud.Problem {
-		return &cloud.Problem{Reason: reason, Text: fmt.Sprintf("pool of node %s: %v: %s", node, f.in, remedy)}
+		return &cloud.Problem{
+			Reason: reason,
+			Text:   fmt.Sprintf("pool of node %s: %v: %s", node, f.in, remedy),
+		}
 	}
 
 	switch e := f.err; {
@@ -38,24 +41,37 @@ func (f failure) problem(node string) *cloud.Problem {
 	case e.Kind == openstack.Quota:
 		return problem(cloud.QuotaExceeded, "raise the project's quota")
 	case e.Status == http.StatusUnauthorized:
-		return problem(cloud.CredentialsRefused, "the credentials may be expired or deleted: write valid ones to "+
-			"clouds.yaml, and restart the controller")
+		return problem(
+			cloud.CredentialsRefused,
+			"the credentials may be expired or deleted: write valid ones to "+
+				"clouds.yaml, and restart the controller",
+		)
 	case e.Status == http.StatusForbidden:
 		return problem(cloud.RequestForbidden, forbiddenRemedy(e.Call))
 	case trunkRemedies[e.Type] != "":
 		return problem(cloud.TrunkRefused, trunkRemedies[e.Type])
 	case e.Type == openstack.TypeSubportMTU:
-		return problem(cloud.MTUTooSmall, "the network of the VMs has a smaller MTU than that of the pods: raise it")
+		return problem(cloud.MTUTooSmall,
+			"the network of the VMs has a smaller MTU than that of the pods: raise it")
 	case e.Kind == openstack.Refused:
-		return problem(cloud.RequestRefused, "check the settings of section [openstack], and the log of Neutron")
+		return problem(cloud.RequestRefused,
+			"check the settings of section [openstack], and the log of Neutron")
 	case e.Kind == openstack.Conflict || e.Kind == openstack.Gone:
 		return &cloud.Problem{Reason: cloud.RequestRefused, Text: fmt.Sprintf(
 			"pool of node %s: Neutron refuses the request since %s: %v: look whether another program changes "+
-				"the pool's objects", node, since, f.in)}
+				"the pool's objects",
+			node,
+			since,
+			f.in,
+		)}
 	}
+
 	return &cloud.Problem{Reason: cloud.CloudAway, Text: fmt.Sprintf(
 		"pool of node %s: OpenStack is away since %s: the node keeps its ports, and nothing is made or repaired: "+
-			"check Keystone and Neutron", node, since)}
+			"check Keystone and Neutron",
+		node,
+		since,
+	)}
 }
 
 // passes reports whether another look at Neutron, or some time, may cure the failure. Neutron
@@ -85,11 +101,13 @@ const trunkBeforeBoot = "this release of Neutron changes no trunk on the port of
 
 func forbiddenRemedy(call string) string {
 	const ask = "ask the cloud's operator to allow this request to members of the project"
+
 	switch {
 	case strings.Contains(call, "trunk") || strings.Contains(call, "subport"):
 		return ask + "; underlay mode needs trunks"
 	case strings.Contains(call, "subnet"):
 		return ask + ", or for a subnet pool that is shared with the project (--subnet-pool)"
 	}
+
 	return ask
 }

@@ -83,25 +83,32 @@ func TestPools_refusals(t *testing.T) {
 				b.fail(&tt.err, tt.match)
 				b.set(1)
 				pass(5 * time.Second)
+
 				want := string(tt.reason) + ": pool of node node1: "
 				b.checkReports(want)
+
 				if !strings.HasSuffix(b.reports[0], tt.remedy) && !strings.Contains(b.reports[0], tt.remedy) {
 					t.Errorf("report %q has no remedy %q", b.reports[0], tt.remedy)
 				}
+
 				if s := b.pools.Status()[0]; s.Err == nil || len(s.Problems) != 1 {
 					t.Errorf("status %+v, want the error and the problem", s)
 				}
 
 				before, _ := b.neutron.calls()
+
 				pass(5 * time.Minute)
+
 				if looks, _ := b.neutron.calls(); looks-before != 10 {
 					t.Errorf("%d looks in five minutes, want 10", looks-before)
 				}
+
 				b.checkReports(want)
 
 				b.fail(nil, nil)
 				pass(retry)
 				b.checkReports(want, "")
+
 				if got := b.ports(1); got != 13 {
 					t.Errorf("%d ports, want 13", got)
 				}
@@ -120,15 +127,19 @@ func TestPools_trunkOfLostAnswer(t *testing.T) {
 			if !isStep[cloud.CreateTrunk](step) || lost {
 				return nil
 			}
+
 			lost = true
+
 			if _, err := b.neutron.Neutron.Do(t.Context(), step); err != nil {
 				return err
 			}
+
 			return &openstack.Error{Kind: openstack.Refused, Status: 409, Type: openstack.TypeParentPortInUse}
 		}
 		b.set(1)
 		pass(2 * time.Second)
 		b.checkReports()
+
 		if got := b.ports(1); got != 13 || !lost {
 			t.Errorf("%d ports, want 13", got)
 		}
@@ -143,6 +154,7 @@ func TestPools_quota(t *testing.T) {
 		b.set(1)
 		pass(5 * time.Second)
 		b.checkReports("QuotaExceeded: quota of ports: limit 12, used 12, wanted 3: raise the project's quota")
+
 		if got := b.ports(1); got != 10 {
 			t.Errorf("%d ports, want the 10 that fit", got)
 		}
@@ -174,15 +186,21 @@ func TestPools_cloudAway(t *testing.T) {
 
 				b.fail(e, nil)
 				pass(resync)
+
 				since := time.Now().UTC().Format(time.RFC3339)
+
 				pass(time.Hour)
+
 				want := "CloudAway: pool of node node1: OpenStack is away since "
 				b.checkReports(want)
+
 				if got := b.ports(1); got != 13 {
 					t.Errorf("%d ports in an outage, want 13", got)
 				}
+
 				text := strings.TrimPrefix(b.reports[0], want)
 				at, _, _ := strings.Cut(text, ": ")
+
 				first, err := time.Parse(time.RFC3339, at)
 				if limit, _ := time.Parse(time.RFC3339, since); err != nil || first.After(limit) || limit.Sub(first) > resync {
 					t.Errorf("away since %q, %v; want a time before %s", at, err, since)

@@ -57,14 +57,17 @@ func (r *recorder) Do(ctx context.Context, step cloud.Step) (cloud.Result, error
 	r.steps = append(r.steps, step.String())
 	before, refuse := r.before, r.refuse
 	r.mu.Unlock()
+
 	if before != nil {
 		before(ctx, step)
 	}
+
 	if refuse != nil {
 		if err := refuse(step); err != nil {
 			return cloud.Result{}, err
 		}
 	}
+
 	return r.Neutron.Do(ctx, step)
 }
 
@@ -72,6 +75,7 @@ func (r *recorder) Do(ctx context.Context, step cloud.Step) (cloud.Result, error
 func (r *recorder) count() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+
 	return len(r.steps)
 }
 
@@ -79,7 +83,9 @@ func newRig(t *testing.T) *rig {
 	t.Helper()
 	config := kubetest.Start(t).RestConfig()
 	r := &rig{t: t, config: config, client: kubernetes.NewForConfigOrDie(config)}
+
 	var vifs []cloud.Port
+
 	for n := byte(1); n <= 3; n++ {
 		v := vif(n)
 		vifs = append(vifs, cloud.Port{
@@ -87,8 +93,10 @@ func newRig(t *testing.T) *rig {
 			Fixed: []cloud.Fixed{{Subnet: "vms", Address: v.Address}},
 		})
 	}
+
 	r.neutron = &recorder{Neutron: cloudtest.New(vifs...)}
 	r.neutron.ID = cloudtest.UUID
+
 	return r
 }
 
@@ -102,6 +110,7 @@ func vif(n byte) annotation.VIF {
 
 func (r *rig) createNamespace() {
 	r.t.Helper()
+
 	_, err := r.client.CoreV1().Namespaces().Create(r.t.Context(),
 		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: annotation.PoolNamespace}}, metav1.CreateOptions{})
 	if err != nil {
@@ -130,10 +139,12 @@ func (r *rig) newNode(name string, v annotation.VIF, address string) *corev1.Nod
 
 func (r *rig) create(n *corev1.Node) {
 	r.t.Helper()
+
 	node, err := r.client.CoreV1().Nodes().Create(r.t.Context(), n, metav1.CreateOptions{})
 	if err != nil {
 		r.t.Fatal(err)
 	}
+
 	node.Status = n.Status
 	if _, err := r.client.CoreV1().Nodes().UpdateStatus(r.t.Context(), node, metav1.UpdateOptions{}); err != nil {
 		r.t.Fatal(err)
@@ -150,6 +161,7 @@ func nodeName(n byte) string { return fmt.Sprint("node", n) }
 
 func (r *rig) deleteNode(n byte) {
 	r.t.Helper()
+
 	if err := r.client.CoreV1().Nodes().Delete(r.t.Context(), nodeName(n), metav1.DeleteOptions{}); err != nil {
 		r.t.Fatal(err)
 	}
@@ -157,15 +169,18 @@ func (r *rig) deleteNode(n byte) {
 
 func (r *rig) createPod(name string, n byte, change func(*corev1.Pod)) {
 	r.t.Helper()
+
 	pod := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
 		Spec:       corev1.PodSpec{NodeName: nodeName(n), Containers: []corev1.Container{{Name: "c", Image: "i"}}},
 	}
 	change(pod)
+
 	made, err := r.client.CoreV1().Pods("default").Create(r.t.Context(), pod, metav1.CreateOptions{})
 	if err != nil {
 		r.t.Fatal(err)
 	}
+
 	made.Status = pod.Status
 	if _, err := r.client.CoreV1().Pods("default").UpdateStatus(r.t.Context(), made, metav1.UpdateOptions{}); err != nil {
 		r.t.Fatal(err)
@@ -179,6 +194,7 @@ func (r *rig) configMap(n byte) *corev1.ConfigMap {
 	if err != nil {
 		return nil
 	}
+
 	return m
 }
 
@@ -188,10 +204,12 @@ func (r *rig) ports(n byte) int {
 	if m == nil {
 		return -1
 	}
+
 	record, err := parseRecord(m.Data)
 	if err != nil {
 		r.t.Errorf("pool of %s: %v", nodeName(n), err)
 	}
+
 	return len(record.Lines)
 }
 
@@ -202,6 +220,7 @@ func (r *rig) awaitPorts(n byte, want int) {
 		if got := r.ports(n); got != want {
 			return fmt.Sprint(got, " ports")
 		}
+
 		return ""
 	})
 }
@@ -210,27 +229,32 @@ func (r *rig) awaitPorts(n byte, want int) {
 // those about Nodes.
 func (r *rig) events(reason string) (messages []string) {
 	r.t.Helper()
+
 	list, err := r.client.CoreV1().Events("default").List(r.t.Context(), metav1.ListOptions{})
 	if err != nil {
 		r.t.Fatal(err)
 	}
+
 	for _, e := range list.Items {
 		if e.Reason == reason {
 			messages = append(messages, e.InvolvedObject.Kind+" "+e.InvolvedObject.Name+": "+e.Message)
 		}
 	}
+
 	return messages
 }
 
 // eventually waits until wrong returns "".
 func (r *rig) eventually(what string, wrong func() string) {
 	r.t.Helper()
+
 	why := ""
 	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
 		if why = wrong(); why == "" {
 			return
 		}
 	}
+
 	r.t.Fatalf("%s: not within a minute: %s", what, why)
 }
 
@@ -253,28 +277,35 @@ func (r *rig) configure(identity string) Config {
 
 func freeAddress(t *testing.T) string {
 	t.Helper()
+
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer l.Close()
+
 	return l.Addr().String()
 }
 
 // start runs a replica until stop is called, or the test ends.
 func (r *rig) start(cfg Config) *replica {
 	r.t.Helper()
+
 	ctx, cancel := context.WithCancel(context.Background())
 	c := &replica{rig: r, cfg: cfg, ended: make(chan error, 1)}
+
 	log := slog.New(slog.NewTextHandler(r.t.Output(), nil)).With("replica", cfg.Election.Identity)
 	go func() { c.ended <- Run(ctx, cfg, log) }()
+
 	c.stop = sync.OnceFunc(func() {
 		cancel()
+
 		if err := <-c.ended; err != nil {
 			r.t.Errorf("%s: %v", cfg.Election.Identity, err)
 		}
 	})
 	r.t.Cleanup(c.stop)
+
 	return c
 }
 
@@ -283,6 +314,7 @@ func (c *replica) get(path string) (status int, body string) {
 	if err != nil {
 		return 0, err.Error()
 	}
+
 	return status, body
 }
 
@@ -296,9 +328,11 @@ func (c *replica) awaitReadyz(want int, texts ...string) {
 				status = 0
 			}
 		}
+
 		if status != want {
 			return body
 		}
+
 		return ""
 	})
 }
@@ -311,6 +345,7 @@ func (c *replica) awaitMetric(line string) {
 		if !strings.Contains(body, "\n"+line+"\n") {
 			return body
 		}
+
 		return ""
 	})
 }

@@ -43,14 +43,17 @@ func Run(ctx context.Context, cfg Config, log *slog.Logger) error {
 	if err := cfg.Validate(); err != nil {
 		return fmt.Errorf("check configuration: %w", err)
 	}
+
 	client, err := kubernetes.NewForConfig(apiserver.ControllerConfig(cfg.RestConfig))
 	if err != nil {
 		return fmt.Errorf("create API client: %w", err)
 	}
+
 	objects, err := newObjects(client, log)
 	if err != nil {
 		return err
 	}
+
 	c := &controller{cfg: cfg, log: log, client: client, objects: objects, counts: newCounts()}
 
 	var listener net.Listener
@@ -58,40 +61,56 @@ func Run(ctx context.Context, cfg Config, log *slog.Logger) error {
 		if listener, err = endpoint.Listen(cfg.MetricsAddr, cfg.MetricsTLS, log); err != nil {
 			return err
 		}
+
 		log.Info("serving metrics", "address", listener.Addr().String())
 	}
+
 	if cfg.Begun != nil {
 		cfg.Begun(func() string {
 			if err := c.ready(); err != nil {
 				return err.Error()
 			}
+
 			return ""
 		})
 	}
+
 	return c.run(ctx, listener)
 }
 
 // run runs the parts until ctx ends.
 func (c *controller) run(ctx context.Context, listener net.Listener) error {
 	group, ctx := errgroup.WithContext(ctx)
+
 	if listener != nil {
 		pages := endpoint.Pages{
-			Collectors: []prometheus.Collector{newCollector(c)}, Ready: c.ready, Failing: c.failing, TLS: c.cfg.MetricsTLS,
+			Collectors: []prometheus.Collector{
+				newCollector(c),
+			},
+			Ready:   c.ready,
+			Failing: c.failing,
+			TLS:     c.cfg.MetricsTLS,
 		}
+
 		group.Go(func() error { return endpoint.Serve(ctx, listener, endpoint.Handler(pages)) })
 	}
+
 	group.Go(func() error { return apiserver.Probe(ctx, c.client, c.status.setAPI, c.log) })
 	group.Go(func() error { return c.objects.run(ctx) })
 	group.Go(func() error {
 		if err := c.open(ctx); err != nil || ctx.Err() != nil {
 			return err
 		}
+
 		if !c.objects.synced(ctx) {
 			return nil
 		}
+
 		c.status.set(func(s *status) { s.listed = true })
+
 		return c.elect(ctx)
 	})
+
 	return group.Wait()
 }
 
@@ -107,25 +126,30 @@ func (c *controller) open(ctx context.Context) error {
 			}
 			// Neutron must answer, too. Its first answer takes a second longer than later ones.
 			_, err = client.Quotas(ctx)
+
 			return client, client.Project(), err
 		}
 	}
 
 	var fatal error
+
 	err := loop.Insist(ctx, func(why string) { c.status.waitFor(&c.status.cloud, why, c.log) }, func() error {
 		client, project, err := open()
 		if of := (*openstack.Error)(nil); err != nil && !errors.As(err, &of) && ctx.Err() == nil {
 			fatal = err
 			return nil
 		}
+
 		if err == nil {
 			c.neutron, c.plan = client, c.cfg.plan(project)
 		}
+
 		return err
 	})
 	if err != nil {
 		return nil // only when ctx has ended
 	}
+
 	return fatal
 }
 
@@ -141,6 +165,7 @@ func (c *controller) elect(ctx context.Context) error {
 func (c *controller) lead(ctx context.Context, term *election.Term) error {
 	c.log.Info("leading")
 	defer c.log.Info("no longer leading")
+
 	c.status.set(func(s *status) { s.leading, s.lost = true, nil })
 	defer c.status.set(func(s *status) { s.leading, s.begin = false, "" })
 
@@ -148,13 +173,17 @@ func (c *controller) lead(ctx context.Context, term *election.Term) error {
 	if err != nil {
 		return c.end(ctx) // only when the context has ended
 	}
+
 	c.pools.Store(l.pools)
+
 	c.problems.Store(l.problems)
 	defer c.pools.Store(nil)
 	defer c.problems.Store(nil)
+
 	if err := l.run(ctx); err != nil {
 		return err
 	}
+
 	return c.end(ctx)
 }
 
@@ -164,8 +193,10 @@ func (c *controller) end(ctx context.Context) error {
 	if !errors.As(context.Cause(ctx), &lost) {
 		return nil
 	}
+
 	c.log.Warn("leadership lost", "reason", lost.Reason, "err", lost.Err)
 	c.counts.losses.WithLabelValues(lost.Reason).Inc()
 	c.status.set(func(s *status) { s.lost = lost })
+
 	return lost
 }

@@ -45,16 +45,21 @@ func TestRun_publishesPools(t *testing.T) {
 	r.createPod("host", 1, func(p *corev1.Pod) { p.Spec.HostNetwork = true })
 	r.createPod("done", 1, func(p *corev1.Pod) { p.Status.Phase = corev1.PodSucceeded })
 	r.createPod("other", 2, func(*corev1.Pod) {})
+
 	names := []string{"a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l"}
 	for _, name := range names[:11] {
 		r.createPod(name, 1, func(*corev1.Pod) {})
 	}
+
 	c.awaitMetric(`ovnkube_controller_pool_pods{node="node1"} 11`)
+
 	if got := r.ports(1); got != 13 {
 		t.Errorf("%d ports for 11 pods, want 13", got)
 	}
+
 	r.createPod(names[11], 1, func(*corev1.Pod) {}) // less than a tenth of the ports is free
 	r.awaitPorts(1, 26)
+
 	if _, body := c.get("/metrics"); !strings.Contains(body, "\n"+`ovnkube_controller_pool_pods{node="node1"} 12`+"\n") {
 		t.Errorf("want 12 pods that use ports:\n%s", body)
 	}
@@ -86,11 +91,13 @@ func TestRun_takeoverWritesNothing(t *testing.T) {
 	r.start(r.configure("two")).awaitMetric(`ovnkube_controller_pools{state="ok"} 2`)
 	r.join(3)
 	r.awaitPorts(3, 13)
+
 	for _, step := range r.neutron.steps[steps:] {
 		if strings.Contains(step, "node1") || strings.Contains(step, "node2") {
 			t.Errorf("step of a takeover: %s", step)
 		}
 	}
+
 	if after := r.configMap(1).ResourceVersion; after != before {
 		t.Errorf("resourceVersion %s after a takeover, was %s", after, before)
 	}
@@ -110,7 +117,9 @@ func TestRun_takeoverKeepsMACAddresses(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	gone := before.Lines[4].Port
+
 	r.neutron.With(func(s *cloud.Seen) {
 		s.Ports = slices.DeleteFunc(s.Ports, func(p cloud.Port) bool { return p.ID == gone })
 		s.Trunks[0].Subports = slices.DeleteFunc(s.Trunks[0].Subports, func(p cloud.Subport) bool { return p.Port == gone })
@@ -121,9 +130,11 @@ func TestRun_takeoverKeepsMACAddresses(t *testing.T) {
 		if err != nil || len(after.Lines) != 13 || after.Lines[4].Port == gone || after.Lines[4].Held {
 			return fmt.Sprint(after.Lines, err)
 		}
+
 		if a, b := after.Lines[4], before.Lines[4]; a.MAC != b.MAC || a.Tag != b.Tag {
 			t.Errorf("line %+v, was %+v", a, b)
 		}
+
 		return ""
 	})
 }
@@ -137,14 +148,18 @@ func TestRun_restoresConfigMaps(t *testing.T) {
 	r.awaitPorts(1, 13)
 
 	maps, changed := r.client.CoreV1().ConfigMaps(annotation.PoolNamespace), r.configMap(1)
+
 	changed.Data[annotation.PoolPorts] = ""
 	if _, err := maps.Update(t.Context(), changed, metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
 	}
+
 	r.awaitPorts(1, 13)
+
 	if err := maps.Delete(t.Context(), changed.Name, metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
+
 	r.awaitPorts(1, 13)
 
 	r.deleteNode(1)
@@ -155,14 +170,17 @@ func TestRun_restoresConfigMaps(t *testing.T) {
 func TestLeader_keepsPoolOfUnseenNode(t *testing.T) {
 	r := newRig(t)
 	log := slog.New(slog.DiscardHandler)
+
 	objects, err := newObjects(r.client, log) // it does not run
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	pools, err := NewPools(Options{Client: r.neutron, Workers: 1, Resync: resync, Retry: retry, Backoff: backoff, Log: log})
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	l := &leader{
 		controller: &controller{client: r.client, objects: objects, log: log},
 		maps:       &configMaps{}, pools: pools, problems: newProblems(),
@@ -173,6 +191,7 @@ func TestLeader_keepsPoolOfUnseenNode(t *testing.T) {
 	if err := l.syncNodes(t.Context()); err == nil || !strings.Contains(err.Error(), "node1: the Node exists") {
 		t.Errorf("error %v, want one about node1", err)
 	}
+
 	if all := pools.Status(); len(all) != 1 || all[0].Node != nodeName(2) || !all[0].Leaving {
 		t.Errorf("pools %+v, want the release of node2", all)
 	}
@@ -182,12 +201,16 @@ func TestLeader_keepsPoolOfUnseenNode(t *testing.T) {
 func TestPools_releaseDeletesUnreadablePool(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
+
 	deleted := false
+
 	pools, err := NewPools(Options{
 		Client: cloudtest.New(), Workers: 1, Resync: resync, Retry: retry, Backoff: backoff,
 		Publish: func(_ context.Context, node string, r *cloud.Record) error {
 			deleted = node == nodeName(1) && r == nil
+
 			cancel()
+
 			return nil
 		},
 		Report: func(string, []cloud.Problem) {}, Log: slog.New(slog.DiscardHandler),
@@ -197,6 +220,7 @@ func TestPools_releaseDeletesUnreadablePool(t *testing.T) {
 	}
 
 	pools.Release(cloud.Pool{Config: cloud.Config{Cluster: "k8s"}, Node: nodeName(1)}, nil, 0)
+
 	if err := pools.Run(ctx); err != nil || !deleted {
 		t.Errorf("the pool is deleted: %t, error %v", deleted, err)
 	}
@@ -215,10 +239,12 @@ func TestRun_releasesPoolsOfGoneNodes(t *testing.T) {
 	one.stop()
 
 	r.deleteNode(1)
+
 	n, err := r.client.CoreV1().Nodes().Get(t.Context(), nodeName(2), metav1.GetOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	n.Annotations = nil
 	if _, err := r.client.CoreV1().Nodes().Update(t.Context(), n, metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
@@ -228,10 +254,13 @@ func TestRun_releasesPoolsOfGoneNodes(t *testing.T) {
 	r.awaitPorts(1, -1)
 	r.join(3)
 	r.awaitPorts(3, 13)
+
 	if got := r.ports(2); got != 13 {
 		t.Errorf("%d ports of a Node without annotation, want 13", got)
 	}
+
 	two.stop()
+
 	if len(r.neutron.Seen.Networks) != 2 {
 		t.Errorf("networks %v, want those of node2 and node3", r.neutron.Seen.Networks)
 	}
@@ -305,6 +334,7 @@ func TestRun_releaseAfter(t *testing.T) {
 	c.awaitMetric(`ovnkube_controller_pools{state="leaving"} 1`)
 	r.deleteNode(1)
 	r.awaitPorts(1, -1)
+
 	if got := r.ports(2); got != 13 {
 		t.Errorf("%d ports of a Node whose VM exists, want 13", got)
 	}
@@ -318,6 +348,7 @@ func TestRun_reportsRefusals(t *testing.T) {
 		if _, is := step.(cloud.CreateTrunk); is {
 			return &openstack.Error{Kind: openstack.Refused, Status: http.StatusForbidden, Call: "create trunk"}
 		}
+
 		return nil
 	}
 	c := r.start(r.configure("one"))
@@ -327,9 +358,11 @@ func TestRun_reportsRefusals(t *testing.T) {
 		if len(got) != 1 || !strings.HasSuffix(got[0], "underlay mode needs trunks") {
 			return fmt.Sprint(got)
 		}
+
 		return ""
 	})
 	c.awaitReadyz(http.StatusOK, "node node1: RequestForbidden: ")
+
 	if _, body := c.get("/readyz"); strings.Count(body, "create trunk:") != 1 {
 		t.Errorf("readyz repeats the problem as an error:\n%s", body)
 	}
@@ -342,6 +375,7 @@ func (r *rig) awaitEvents(reason string, want ...string) {
 		if got := strings.Join(r.events(reason), "\n"); got != strings.Join(want, "\n") {
 			return "[" + got + "]"
 		}
+
 		return ""
 	})
 }
@@ -350,16 +384,21 @@ func (r *rig) awaitEvents(reason string, want ...string) {
 func TestRun_reportsPolicies(t *testing.T) {
 	r := newRig(t)
 	r.createNamespace()
+
 	create := func(name string) {
 		t.Helper()
+
 		_, err := r.client.NetworkingV1().NetworkPolicies("default").Create(t.Context(),
 			&networkingv1.NetworkPolicy{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
 	}
+
 	const text = ": network policies are not enforced in underlay mode"
+
 	create("a")
+
 	one := r.start(r.configure("one"))
 	r.awaitEvents("NotServed", "NetworkPolicy a"+text)
 	one.stop()
@@ -375,9 +414,11 @@ func TestRun_needsNamespace(t *testing.T) {
 	c := r.start(r.configure("one"))
 	r.join(1)
 	c.awaitReadyz(http.StatusServiceUnavailable, "namespace ovn-ebpf-pools does not exist, apply the manifests of underlay mode")
+
 	if n := r.neutron.count(); n > 0 {
 		t.Errorf("%d steps in Neutron without the namespace", n)
 	}
+
 	r.createNamespace()
 	r.awaitPorts(1, 13)
 	c.awaitReadyz(http.StatusOK, "ok")
@@ -407,6 +448,7 @@ func TestRun_waitsForOpenStack(t *testing.T) {
 
 	broken := r.configure("two")
 	want := errors.New("no such cloud")
+
 	broken.Open = func() (Neutron, string, error) { return nil, "", want }
 	if err := Run(t.Context(), broken, slog.New(slog.DiscardHandler)); !errors.Is(err, want) {
 		t.Errorf("Run with a broken clouds.yaml: %v, want %v", err, want)
@@ -418,7 +460,9 @@ func TestRun_waitsForOpenStack(t *testing.T) {
 func TestRun_stopsWithoutLease(t *testing.T) {
 	r := newRig(t)
 	r.createNamespace()
+
 	var once sync.Once
+
 	reached := make(chan struct{})
 	r.neutron.before = func(ctx context.Context, step cloud.Step) {
 		if _, is := step.(cloud.AddSubports); is {
@@ -435,9 +479,11 @@ func TestRun_stopsWithoutLease(t *testing.T) {
 	steps := r.neutron.count()
 	r.giveLease("other")
 	one.awaitMetric("ovnkube_controller_leader 0")
+
 	if got, ports := r.neutron.count(), r.ports(1); got != steps || ports != -1 {
 		t.Errorf("%d steps after the lease was lost, %d ports published", got-steps, ports)
 	}
+
 	one.awaitMetric(`ovnkube_controller_leadership_lost_total{reason="lease"} 1`)
 	r.awaitPorts(1, 13) // when the lease of the other has expired
 }
@@ -445,12 +491,14 @@ func TestRun_stopsWithoutLease(t *testing.T) {
 // giveLease makes another replica the holder of the lease.
 func (r *rig) giveLease(identity string) {
 	r.t.Helper()
+
 	leases := r.client.CoordinationV1().Leases("kube-system")
 	for {
 		l, err := leases.Get(r.t.Context(), election.LeaseName, metav1.GetOptions{})
 		if err != nil {
 			r.t.Fatal(err)
 		}
+
 		l.Spec.HolderIdentity = &identity
 		if _, err = leases.Update(r.t.Context(), l, metav1.UpdateOptions{}); err == nil {
 			return // otherwise the leader has renewed it meanwhile
@@ -462,6 +510,7 @@ func (r *rig) giveLease(identity string) {
 func TestLeader_asksForPermission(t *testing.T) {
 	r := newRig(t)
 	r.createNamespace()
+
 	refused := errors.New("not the leader")
 	refuse := func(context.Context) error { return refused }
 
@@ -476,14 +525,17 @@ func TestLeader_asksForPermission(t *testing.T) {
 	if err := maps.publish(t.Context(), nodeName(1), &record); !errors.Is(err, refused) || r.configMap(1) != nil {
 		t.Errorf("publish without permission: %v, ConfigMap %v", err, r.configMap(1))
 	}
+
 	maps.hold = func(context.Context) error { return nil }
 	if err := maps.publish(t.Context(), nodeName(1), &record); err != nil {
 		t.Fatal(err)
 	}
+
 	maps.hold = refuse
 	if err := maps.publish(t.Context(), nodeName(1), &cloud.Record{}); !errors.Is(err, refused) {
 		t.Errorf("change without permission: %v", err)
 	}
+
 	if err := maps.publish(t.Context(), nodeName(1), nil); !errors.Is(err, refused) || r.ports(1) != len(record.Lines) {
 		t.Errorf("delete without permission: %v, %d ports", err, r.ports(1))
 	}

@@ -25,6 +25,7 @@ type status struct {
 func (s *status) set(f func(*status)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+
 	f(s)
 }
 
@@ -34,15 +35,18 @@ func (s *status) setAPI(err error) { s.set(func(s *status) { s.api = err }) }
 func (s *status) waitFor(field *string, why string, log *slog.Logger) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+
 	if why != *field && why != "" {
 		log.Warn("waiting", "for", why)
 	}
+
 	*field = why
 }
 
 func (s *status) leads() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+
 	return s.leading
 }
 
@@ -52,13 +56,16 @@ func (c *controller) ready() error {
 	s := &c.status
 	s.mu.Lock()
 	defer s.mu.Unlock()
+
 	var errs []error
 	if s.api != nil {
 		errs = append(errs, fmt.Errorf("API server: %w", s.api))
 	}
+
 	if s.cloud != "" {
 		errs = append(errs, fmt.Errorf("OpenStack: %s", s.cloud))
 	}
+
 	if !s.listed {
 		errs = append(errs, errors.New("cluster not yet listed from the API server"))
 	} else {
@@ -66,15 +73,19 @@ func (c *controller) ready() error {
 			errs = append(errs, i.Behind())
 		}
 	}
+
 	if s.begin != "" {
 		errs = append(errs, errors.New(s.begin))
 	}
+
 	if s.late {
 		errs = append(errs, errors.New("the lease is not renewed in time: nothing is written"))
 	}
+
 	if s.lost != nil {
 		errs = append(errs, s.lost)
 	}
+
 	return errors.Join(errs...)
 }
 
@@ -85,11 +96,13 @@ const mostListed = 100
 // request failed.
 func (c *controller) failing() []string {
 	var lines []string
+
 	if p := c.problems.Load(); p != nil {
 		for _, p := range p.list() {
 			lines = append(lines, fmt.Sprintf("node %s: %s: %s", p.node, p.Reason, p.Text))
 		}
 	}
+
 	if p := c.pools.Load(); p != nil {
 		for _, s := range p.Status() {
 			if s.Err != nil && len(s.Problems) == 0 {
@@ -99,8 +112,10 @@ func (c *controller) failing() []string {
 	}
 
 	slices.Sort(lines)
+
 	if n := len(lines) - mostListed; n > 0 {
 		lines = append(lines[:mostListed], fmt.Sprintf("and %d more", n))
 	}
+
 	return lines
 }

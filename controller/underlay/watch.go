@@ -31,7 +31,13 @@ type objects struct {
 
 func newObjects(client kubernetes.Interface, log *slog.Logger) (*objects, error) {
 	options := func(name string, example runtime.Object) informer.Options {
-		return informer.Options{Name: name, Example: example, Transform: trim, RetryMax: watchRetryMax, Log: log}
+		return informer.Options{
+			Name:      name,
+			Example:   example,
+			Transform: trim,
+			RetryMax:  watchRetryMax,
+			Log:       log,
+		}
 	}
 	pods := options("pods", &corev1.Pod{})
 	pods.Select = func(o *metav1.ListOptions) {
@@ -59,6 +65,7 @@ func newObjects(client kubernetes.Interface, log *slog.Logger) (*objects, error)
 			return nil, fmt.Errorf("watch cluster: %w", err)
 		}
 	}
+
 	return o, nil
 }
 
@@ -72,7 +79,9 @@ func (o *objects) run(ctx context.Context) error {
 	for _, i := range o.all() {
 		group.Go(func() { i.RunWithContext(ctx) })
 	}
+
 	group.Wait()
+
 	return nil
 }
 
@@ -82,6 +91,7 @@ func (o *objects) synced(ctx context.Context) bool {
 	for _, i := range o.all() {
 		all = append(all, i.HasSynced)
 	}
+
 	return cache.WaitForCacheSync(ctx.Done(), all...)
 }
 
@@ -90,14 +100,17 @@ func trim(obj any) (any, error) {
 	switch o := obj.(type) {
 	case *corev1.Node:
 		var annotations map[string]string
+
 		for _, key := range []string{annotation.Underlay, annotation.UnderlayPrefixLength} {
 			if value, ok := o.Annotations[key]; ok {
 				if annotations == nil {
 					annotations = map[string]string{}
 				}
+
 				annotations[key] = value
 			}
 		}
+
 		o.ObjectMeta = identity(o)
 		o.Annotations = annotations
 		o.Spec = corev1.NodeSpec{ProviderID: o.Spec.ProviderID}
@@ -112,6 +125,7 @@ func trim(obj any) (any, error) {
 	case *corev1.ConfigMap:
 		o.ObjectMeta = identity(o)
 	}
+
 	return obj, nil
 }
 
@@ -126,25 +140,30 @@ func identity(o metav1.Object) metav1.ObjectMeta {
 // podsByNode returns the number of pods on the pod network that have not finished, by node.
 func (o *objects) podsByNode() map[string]int {
 	out := map[string]int{}
+
 	for _, obj := range o.pods.GetStore().List() {
 		p, ok := obj.(*corev1.Pod)
 		if !ok || p.Spec.NodeName == "" || p.Spec.HostNetwork {
 			continue
 		}
+
 		if p.Status.Phase != corev1.PodSucceeded && p.Status.Phase != corev1.PodFailed {
 			out[p.Spec.NodeName]++
 		}
 	}
+
 	return out
 }
 
 // list returns the objects of a store.
 func list[T any](i *informer.Informer) []T {
 	var out []T
+
 	for _, obj := range i.GetStore().List() {
 		if t, ok := obj.(T); ok {
 			out = append(out, t)
 		}
 	}
+
 	return out
 }

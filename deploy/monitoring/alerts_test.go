@@ -36,6 +36,7 @@ func (c alertCase) fires(alert string) bool {
 			return true
 		}
 	}
+
 	return false
 }
 
@@ -46,6 +47,7 @@ func (c alertCase) checks(alert string) bool {
 			return true
 		}
 	}
+
 	return false
 }
 
@@ -58,6 +60,7 @@ func (c alertCase) has(selector string) bool {
 			return true
 		}
 	}
+
 	return false
 }
 
@@ -73,29 +76,36 @@ func TestAlertCases(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	var file struct {
 		Tests []alertCase `json:"tests"`
 	}
 	if err := yaml.Unmarshal(text, &file); err != nil {
 		t.Fatal(err)
 	}
+
 	cases := map[string]alertCase{}
 	for _, c := range file.Tests {
 		if _, twice := cases[c.Name]; twice {
 			t.Errorf("%s: two cases of the name %q", casesFile, c.Name)
 		}
+
 		cases[c.Name] = c
 	}
+
 	_, rules, err := monitoring.Rules()
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	take := func(name string) alertCase {
 		c, is := cases[name]
 		if !is {
 			t.Errorf("%s: no case %q", casesFile, name)
 		}
+
 		delete(cases, name)
+
 		return c
 	}
 	for _, r := range rules {
@@ -103,24 +113,30 @@ func TestAlertCases(t *testing.T) {
 		if !fires.fires(r.Alert) {
 			t.Errorf("%q: the alert is not expected to fire", fires.Name)
 		}
+
 		if !quiet.checks(r.Alert) || quiet.fires(r.Alert) {
 			t.Errorf("%q: the alert is not expected to stay silent", quiet.Name)
 		}
+
 		for _, s := range monitoring.Selectors(r.Expr) {
 			if !quiet.has(s) {
 				t.Errorf("%q: %s is missing, so silence proves nothing", quiet.Name, s)
 			}
+
 			if missing.has(s) {
 				t.Errorf("%q: %s is there", missing.Name, s)
 			}
 		}
+
 		if !missing.checks(r.Alert) || missing.fires(r.Alert) != slices.Contains(firesWithout, r.Alert) {
 			t.Errorf("%q: the alert itself is expected to fire: %v, want %v", missing.Name, missing.fires(r.Alert), slices.Contains(firesWithout, r.Alert))
 		}
+
 		if !slices.ContainsFunc(rules, func(other monitoring.Rule) bool { return missing.fires(other.Alert) }) {
 			t.Errorf("%q: nothing fires, so the fault that takes the series away goes unnoticed", missing.Name)
 		}
 	}
+
 	for name := range cases {
 		t.Errorf("%s: the case %q is of no alert", casesFile, name)
 	}

@@ -39,6 +39,7 @@ func Rules() (text []byte, rules []Rule, err error) {
 	if text, err = files.ReadFile(RulesFile); err != nil {
 		return nil, nil, err
 	}
+
 	var file struct {
 		Groups []struct {
 			Name  string `json:"name"`
@@ -48,9 +49,11 @@ func Rules() (text []byte, rules []Rule, err error) {
 	if err := yaml.UnmarshalStrict(text, &file); err != nil {
 		return nil, nil, fmt.Errorf("read %s: %w", RulesFile, err)
 	}
+
 	for _, g := range file.Groups {
 		rules = append(rules, g.Rules...)
 	}
+
 	return text, rules, nil
 }
 
@@ -60,12 +63,15 @@ func Queries() ([]Query, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	var out []Query
+
 	for _, n := range names {
 		text, err := files.ReadFile(path.Join("dashboards", n.Name()))
 		if err != nil {
 			return nil, err
 		}
+
 		var d struct {
 			Panels []struct {
 				Title   string
@@ -75,12 +81,14 @@ func Queries() ([]Query, error) {
 		if err := json.Unmarshal(text, &d); err != nil {
 			return nil, fmt.Errorf("read dashboard %s: %w", n.Name(), err)
 		}
+
 		for _, p := range d.Panels {
 			for _, t := range p.Targets {
 				out = append(out, Query{n.Name(), p.Title, t.Expr})
 			}
 		}
 	}
+
 	return out, nil
 }
 
@@ -91,6 +99,7 @@ var selector = regexp.MustCompile(`\b(?:up|(?:ovnkube|ovn|ovs)_[a-z0-9_]+)\b(?:\
 func Selectors(expr string) []string {
 	found := selector.FindAllString(expr, -1)
 	slices.Sort(found)
+
 	return slices.Compact(found)
 }
 

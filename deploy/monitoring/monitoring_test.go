@@ -27,6 +27,7 @@ func known() map[string]bool {
 			names[f.Name+"_bucket"], names[f.Name+"_sum"], names[f.Name+"_count"] = true, true, true
 		}
 	}
+
 	return names
 }
 
@@ -36,19 +37,24 @@ func TestNames(t *testing.T) {
 	if err != nil || len(queries) == 0 {
 		t.Fatalf("%d queries, %v", len(queries), err)
 	}
+
 	_, rules, err := monitoring.Rules()
 	if err != nil || len(rules) == 0 {
 		t.Fatalf("%d rules, %v", len(rules), err)
 	}
+
 	for _, r := range rules {
 		queries = append(queries, monitoring.Query{Dashboard: monitoring.RulesFile, Panel: r.Alert, Expr: r.Expr})
 	}
+
 	names := known()
+
 	for _, q := range queries {
 		selectors := monitoring.Selectors(q.Expr)
 		if len(selectors) == 0 {
 			t.Errorf("%s: %s reads nothing: %s", q.Dashboard, q.Panel, q.Expr)
 		}
+
 		for _, s := range selectors {
 			if !names[monitoring.Name(s)] {
 				t.Errorf("%s: %s reads %s, which no part of ours exports", q.Dashboard, q.Panel, s)
@@ -63,28 +69,35 @@ func TestRunbook(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	_, rules, err := monitoring.Rules()
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	parts := map[string]bool{}
+
 	for line := range strings.Lines(string(text)) {
 		if name, is := strings.CutPrefix(strings.TrimSpace(line), "## "); is {
 			parts[name] = false
 		}
 	}
+
 	for _, r := range rules {
 		if _, is := parts[r.Alert]; !is {
 			t.Errorf("docs/runbook.md has no part %s", r.Alert)
 		}
+
 		parts[r.Alert] = true
 		if !strings.HasSuffix(r.Annotations["runbook_url"], "/docs/runbook.md#"+strings.ToLower(r.Alert)) {
 			t.Errorf("%s: runbook %q", r.Alert, r.Annotations["runbook_url"])
 		}
+
 		if s := r.Labels["severity"]; s != "critical" && s != "warning" && s != "info" {
 			t.Errorf("%s: severity %q", r.Alert, s)
 		}
 	}
+
 	for name, used := range parts {
 		if !used && name != "Events about a Node" && name != "Other situations" {
 			t.Errorf("docs/runbook.md: %s is no alert", name)
@@ -99,24 +112,32 @@ func TestDocumentListsAlerts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	_, table, found := strings.Cut(string(text), "## Alerts\n")
+
 	table, _, end := strings.Cut(table, "\n## ")
 	if !found || !end {
 		t.Fatal("docs/monitoring.md has no part Alerts")
 	}
+
 	listed, want := regexp.MustCompile("OVNEBPF[A-Za-z]+").FindAllString(table, -1), []string(nil)
+
 	_, rules, err := monitoring.Rules()
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	for _, r := range rules {
 		want = append(want, r.Alert)
 	}
+
 	slices.Sort(listed)
 	slices.Sort(want)
+
 	if d := cmp.Diff(want, listed); d != "" {
 		t.Errorf("alerts of rules.yaml (-) and of docs/monitoring.md (+): %s", d)
 	}
+
 	if number := fmt.Sprintf("%d [alerts](#alerts)", len(want)); !strings.Contains(string(text), number) {
 		t.Errorf("docs/monitoring.md does not have %q", number)
 	}

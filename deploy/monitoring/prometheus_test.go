@@ -28,14 +28,17 @@ func (s standIn) Describe(ch chan<- *prometheus.Desc) { metric.NewSet(s.t).Descr
 
 func (s standIn) Collect(ch chan<- prometheus.Metric) {
 	set := metric.NewSet(s.t)
+
 	n := s.scraped.Add(1)
 	for _, f := range s.t {
 		for _, labels := range labelsOf(f) {
 			if f.Kind == metric.Histogram {
 				continue
 			}
+
 			set.Put(ch, f.Name, float64(n), labels...)
 		}
+
 		if f.Kind == metric.Histogram {
 			h := s.t.Histograms(f.Name)
 			for _, labels := range labelsOf(f) {
@@ -43,6 +46,7 @@ func (s standIn) Collect(ch chan<- prometheus.Metric) {
 					h.WithLabelValues(labels...).Observe(1)
 				}
 			}
+
 			h.Collect(ch)
 		}
 	}
@@ -60,22 +64,29 @@ func labelsOf(f metric.Family) [][]string {
 		for _, c := range bpf.Reasons() {
 			out = append(out, []string{c.Port, c.Direction, c.Verdict, c.Reason})
 		}
+
 		return out
 	}
+
 	out := [][]string{nil}
+
 	for _, label := range f.Labels {
 		some := values[label]
 		if some == nil {
 			some = []string{"x"}
 		}
+
 		var longer [][]string
+
 		for _, head := range out {
 			for _, v := range some {
 				longer = append(longer, append(slices.Clone(head), v))
 			}
 		}
+
 		out = longer
 	}
+
 	return out
 }
 
@@ -83,6 +94,7 @@ func labelsOf(f metric.Family) [][]string {
 // reads, and evaluates every alert, when each metric of the tables is there.
 func TestPrometheus(t *testing.T) {
 	var targets []promtest.Target
+
 	for job, table := range map[string]metric.Table{"ovn-ebpf-agent": agentmetrics.Table(), "ovn-ebpf-controller": controller.Metrics()} {
 		registry := prometheus.NewRegistry()
 		registry.MustRegister(standIn{table, &atomic.Int64{}})
@@ -90,8 +102,10 @@ func TestPrometheus(t *testing.T) {
 		t.Cleanup(server.Close)
 		targets = append(targets, promtest.Target{Job: job, Instance: "node1", URL: server.URL})
 	}
+
 	server := promtest.Start(t, targets...)
 	server.HasAll(t, func(string) bool { return false })
+
 	if server.Has(t, `up{job="none"}`) {
 		t.Error("a query of a job that does not exist has data")
 	}

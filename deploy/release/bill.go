@@ -41,36 +41,77 @@ func (r *release) bill(all []arch) error {
 			}
 		}
 		for _, p := range a.debian {
-			add(part{"deb", p.Name, p.Version, "pkg:deb/debian/" + p.Name + "@" + p.Version + "?arch=" + a.name})
+			add(
+				part{
+					"deb",
+					p.Name,
+					p.Version,
+					"pkg:deb/debian/" + p.Name + "@" + p.Version + "?arch=" + a.name,
+				},
+			)
 		}
 	}
 	slices.SortFunc(parts, func(a, b part) int { return cmp.Compare(a.purl, b.purl) })
 	const none = "NOASSERTION"
 	document := &v2_3.Document{
-		SPDXVersion: v2_3.Version, DataLicense: v2_3.DataLicense, SPDXIdentifier: "DOCUMENT", DocumentName: "ovn-ebpf-" + r.version,
-		DocumentNamespace: fmt.Sprintf("https://github.com/ovn-ebpf/ovn-ebpf/spdx/%s-%s", r.version, r.commit),
-		CreationInfo:      &v2_3.CreationInfo{Creators: []common.Creator{{CreatorType: "Tool", Creator: "ovn-ebpf-release"}}, Created: r.date.Format("2006-01-02T15:04:05Z")},
-		Packages: []*v2_3.Package{{
-			PackageName: "ovn-ebpf", PackageSPDXIdentifier: "ovn-ebpf", PackageVersion: r.version, PackageDownloadLocation: "https://github.com/ovn-ebpf/ovn-ebpf",
-			PackageLicenseConcluded: "Apache-2.0", PackageLicenseDeclared: "Apache-2.0", PackageCopyrightText: none,
-		}},
-		Relationships: []*v2_3.Relationship{{RefA: common.MakeDocElementID("", "DOCUMENT"), RefB: common.MakeDocElementID("", "ovn-ebpf"), Relationship: "DESCRIBES"}},
+		SPDXVersion:    v2_3.Version,
+		DataLicense:    v2_3.DataLicense,
+		SPDXIdentifier: "DOCUMENT",
+		DocumentName:   "ovn-ebpf-" + r.version,
+		DocumentNamespace: fmt.Sprintf("https://github.com/ovn-ebpf/ovn-ebpf/spdx/%s-%s", r.version,
+			r.commit),
+		CreationInfo: &v2_3.CreationInfo{
+			Creators: []common.Creator{{CreatorType: "Tool", Creator: "ovn-ebpf-release"}},
+			Created:  r.date.Format("2006-01-02T15:04:05Z"),
+		},
+		Packages: []*v2_3.Package{
+			{
+				PackageName:             "ovn-ebpf",
+				PackageSPDXIdentifier:   "ovn-ebpf",
+				PackageVersion:          r.version,
+				PackageDownloadLocation: "https://github.com/ovn-ebpf/ovn-ebpf",
+				PackageLicenseConcluded: "Apache-2.0",
+				PackageLicenseDeclared:  "Apache-2.0",
+				PackageCopyrightText:    none,
+			},
+		},
+		Relationships: []*v2_3.Relationship{
+			{
+				RefA:         common.MakeDocElementID("", "DOCUMENT"),
+				RefB:         common.MakeDocElementID("", "ovn-ebpf"),
+				Relationship: "DESCRIBES",
+			},
+		},
 	}
 	unsafe := regexp.MustCompile(`[^a-zA-Z0-9.-]+`)
 	for _, p := range parts {
 		id := unsafe.ReplaceAllString(p.purl, "-")
 		document.Packages = append(document.Packages, &v2_3.Package{
-			PackageName: p.name, PackageSPDXIdentifier: common.ElementID(id), PackageVersion: p.version, PackageDownloadLocation: none,
-			PackageLicenseConcluded: none, PackageLicenseDeclared: none, PackageCopyrightText: none,
-			PackageExternalReferences: []*v2_3.PackageExternalReference{{Category: common.CategoryPackageManager, RefType: common.TypePackageManagerPURL, Locator: p.purl}},
+			PackageName:             p.name,
+			PackageSPDXIdentifier:   common.ElementID(id),
+			PackageVersion:          p.version,
+			PackageDownloadLocation: none,
+			PackageLicenseConcluded: none,
+			PackageLicenseDeclared:  none,
+			PackageCopyrightText:    none,
+			PackageExternalReferences: []*v2_3.PackageExternalReference{
+				{
+					Category: common.CategoryPackageManager,
+					RefType:  common.TypePackageManagerPURL,
+					Locator:  p.purl,
+				},
+			},
 		})
 		document.Relationships = append(document.Relationships, &v2_3.Relationship{
-			RefA: common.MakeDocElementID("", "ovn-ebpf"), RefB: common.MakeDocElementID("", id), Relationship: common.TypeRelationshipContains,
+			RefA:         common.MakeDocElementID("", "ovn-ebpf"),
+			RefB:         common.MakeDocElementID("", id),
+			Relationship: common.TypeRelationshipContains,
 		})
 	}
 	b, err := json.MarshalIndent(document, "", "  ")
 	if err != nil {
 		return err
 	}
-	return os.WriteFile(filepath.Join(r.out, fmt.Sprintf("ovn-ebpf-%s.spdx.json", r.version)), append(b, '\n'), 0o644)
+	return os.WriteFile(filepath.Join(r.out, fmt.Sprintf("ovn-ebpf-%s.spdx.json", r.version)),
+		append(b, '\n'), 0o644)
 }

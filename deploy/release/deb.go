@@ -13,23 +13,45 @@ import (
 // which (docs/systemd.md).
 func (r *release) deb(a arch) error {
 	own := func(source, destination, kind string, mode os.FileMode) *files.Content {
-		return &files.Content{Source: source, Destination: destination, Type: kind, FileInfo: &files.ContentFileInfo{Owner: "root", Group: "root", Mode: mode, MTime: r.date}}
+		return &files.Content{
+			Source:      source,
+			Destination: destination,
+			Type:        kind,
+			FileInfo:    &files.ContentFileInfo{Owner: "root", Group: "root", Mode: mode, MTime: r.date},
+		}
 	}
 	units := filepath.Join(r.top, "deploy/systemd")
 	info := nfpm.WithDefaults(&nfpm.Info{
-		Name: "ovn-ebpf", Arch: a.name, Platform: "linux", Version: r.version, Section: "net", Priority: "optional",
-		Maintainer: "ovn-ebpf <maintainers@ovn-ebpf.invalid>", License: "Apache-2.0", Homepage: "https://github.com/ovn-ebpf/ovn-ebpf",
+		Name:       "ovn-ebpf",
+		Arch:       a.name,
+		Platform:   "linux",
+		Version:    r.version,
+		Section:    "net",
+		Priority:   "optional",
+		Maintainer: "ovn-ebpf <maintainers@ovn-ebpf.invalid>",
+		License:    "Apache-2.0",
+		Homepage:   "https://github.com/ovn-ebpf/ovn-ebpf",
 		Description: "OVN as the control plane of Kubernetes networking, eBPF at the gateway\n" +
 			"Controller, node agent and CNI plugin, with their systemd units.",
 		MTime: r.date,
 		Overridables: nfpm.Overridables{
-			Depends: []string{"openvswitch-switch (>= 3.1)", "nftables", "iproute2"}, Recommends: []string{"ovn-host (>= 23.03)"}, Suggests: []string{"ovn-central (>= 23.03)"},
+			Depends: []string{
+				"openvswitch-switch (>= 3.1)",
+				"nftables",
+				"iproute2",
+			},
+			Recommends: []string{"ovn-host (>= 23.03)"},
+			Suggests:   []string{"ovn-central (>= 23.03)"},
 			Contents: files.Contents{
 				own(filepath.Join(a.programs, "ovnkube"), "/usr/bin/ovnkube", "", 0o755),
-				own(filepath.Join(a.programs, "ovn-k8s-cni-overlay"), "/opt/cni/bin/ovn-k8s-cni-overlay", "", 0o755),
-				own(filepath.Join(units, "ovn-ebpf-agent.service"), "/usr/lib/systemd/system/ovn-ebpf-agent.service", "", 0o644),
-				own(filepath.Join(units, "ovn-ebpf-controller.service"), "/usr/lib/systemd/system/ovn-ebpf-controller.service", "", 0o644),
-				own(filepath.Join(units, "ovn-ebpf.default"), "/etc/default/ovn-ebpf", files.TypeConfigNoReplace, 0o644),
+				own(filepath.Join(a.programs, "ovn-k8s-cni-overlay"), "/opt/cni/bin/ovn-k8s-cni-overlay", "",
+					0o755),
+				own(filepath.Join(units, "ovn-ebpf-agent.service"),
+					"/usr/lib/systemd/system/ovn-ebpf-agent.service", "", 0o644),
+				own(filepath.Join(units, "ovn-ebpf-controller.service"),
+					"/usr/lib/systemd/system/ovn-ebpf-controller.service", "", 0o644),
+				own(filepath.Join(units, "ovn-ebpf.default"), "/etc/default/ovn-ebpf",
+					files.TypeConfigNoReplace, 0o644),
 				own(filepath.Join(r.top, "LICENSE"), "/usr/share/doc/ovn-ebpf/copyright", "", 0o644),
 			},
 		},

@@ -30,7 +30,11 @@ var toolsOfOVN = strings.Fields(`usr/bin/ovs-ofctl
 	usr/lib/openvswitch-switch/ovs-vswitchd usr/bin/ovn-controller usr/bin/ovn-northd usr/bin/ovn-nbctl usr/bin/ovn-sbctl usr/bin/ovn-appctl`)
 
 // schemas are the data of the daemons.
-var schemas = []string{"usr/share/openvswitch/vswitch.ovsschema", "usr/share/ovn/ovn-nb.ovsschema", "usr/share/ovn/ovn-sb.ovsschema"}
+var schemas = []string{
+	"usr/share/openvswitch/vswitch.ovsschema",
+	"usr/share/ovn/ovn-nb.ovsschema",
+	"usr/share/ovn/ovn-sb.ovsschema",
+}
 
 // debian is an unpacked part of Debian's archive.
 type debian struct {
@@ -60,7 +64,8 @@ func (r *release) unpack(ctx context.Context, a arch) (*debian, error) {
 			return nil, err
 		}
 		name, version, _ := strings.Cut(fields, " ")
-		if err := merge(dir, d.root, func(p string) { d.owners[p] = debianPackage{name, version} }); err != nil {
+		if err := merge(dir, d.root,
+			func(p string) { d.owners[p] = debianPackage{name, version} }); err != nil {
 			return nil, fmt.Errorf("unpack %s: %w", deb, err)
 		}
 	}
@@ -116,19 +121,25 @@ func (r *release) download(ctx context.Context, arch string, packages ...string)
 	}
 	const keyring = "/usr/share/keyrings/debian-archive-keyring.gpg"
 	source := fmt.Sprintf("deb [arch=%s signed-by=%s] %s %s main\n", arch, keyring, r.mirror, r.suite)
-	if err := errors.Join(os.WriteFile(filepath.Join(dir, "sources.list"), []byte(source), 0o644), os.WriteFile(filepath.Join(dir, "status"), nil, 0o644)); err != nil {
+	if err := errors.Join(os.WriteFile(filepath.Join(dir, "sources.list"), []byte(source), 0o644),
+		os.WriteFile(filepath.Join(dir, "status"), nil, 0o644)); err != nil {
 		return nil, err
 	}
-	config := fmt.Sprintf(`Dir::State "%[1]s/state"; Dir::State::status "%[1]s/status"; Dir::Cache "%[1]s/cache"; Dir::Etc "%[1]s/etc";
+	config := fmt.Sprintf(
+		`Dir::State "%[1]s/state"; Dir::State::status "%[1]s/status"; Dir::Cache "%[1]s/cache"; Dir::Etc "%[1]s/etc";
 Dir::Etc::sourcelist "%[1]s/sources.list"; Dir::Etc::sourceparts "-"; Dir::Log "%[1]s";
 APT::Architecture "%[2]s"; APT::Architectures { "%[2]s"; }; APT::Sandbox::User "root"; APT::Install-Recommends "false";
-`, dir, arch)
+`,
+		dir,
+		arch,
+	)
 	if err := os.WriteFile(filepath.Join(dir, "apt.conf"), []byte(config), 0o644); err != nil {
 		return nil, err
 	}
 	for _, args := range [][]string{{"-qq", "update"}, append([]string{"-qq", "-y", "--download-only", "install"}, packages...)} {
 		cmd := exec.CommandContext(ctx, "apt-get", args...)
-		cmd.Env = append(os.Environ(), "APT_CONFIG="+filepath.Join(dir, "apt.conf"), "DEBIAN_FRONTEND=noninteractive")
+		cmd.Env = append(os.Environ(), "APT_CONFIG="+filepath.Join(dir, "apt.conf"),
+			"DEBIAN_FRONTEND=noninteractive")
 		if out, err := cmd.CombinedOutput(); err != nil {
 			return nil, fmt.Errorf("apt-get %s: %w: %s", strings.Join(args, " "), err, out)
 		}

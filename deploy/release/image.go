@@ -76,13 +76,16 @@ func (r *release) image(a arch, image string, files []file, packages []debianPac
 		files = append(files, file{name: link, mode: 0o777, link: "usr/" + link})
 	}
 	// Runtimes name network namespaces by /var/run, Open vSwitch its sockets.
-	files = append(files, file{name: "tmp/", mode: 0o1777}, file{name: "run/", mode: 0o755}, file{name: "var/run", mode: 0o777, link: "../run"})
+	files = append(files, file{name: "tmp/", mode: 0o1777}, file{name: "run/", mode: 0o755},
+		file{name: "var/run", mode: 0o777, link: "../run"})
 	files = withDirectories(files)
 	var layer bytes.Buffer
 	if err := writeTar(&layer, files, r.date); err != nil {
 		return err
 	}
-	l, err := tarball.LayerFromOpener(func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(layer.Bytes())), nil })
+	l, err := tarball.LayerFromOpener(
+		func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(layer.Bytes())), nil },
+	)
 	if err != nil {
 		return err
 	}
@@ -111,7 +114,9 @@ func (r *release) image(a arch, image string, files []file, packages []debianPac
 	if err != nil {
 		return err
 	}
-	return tarball.WriteToFile(filepath.Join(r.out, fmt.Sprintf("%s-%s-image-%s.tar", image, r.version, a.name)), tag, img)
+	return tarball.WriteToFile(
+		filepath.Join(r.out, fmt.Sprintf("%s-%s-image-%s.tar", image, r.version, a.name)), tag, img,
+	)
 }
 
 // reference returns an image's name with its tag, also in the chart.

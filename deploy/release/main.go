@@ -106,7 +106,8 @@ func run(ctx context.Context, args []string) (err error) {
 func parse(ctx context.Context, args []string) (*release, []string, error) {
 	flags := flag.NewFlagSet("release", flag.ContinueOnError)
 	number := flags.String("version", "", "semantic `version`, as 1.2.3 or 1.3.0-rc.1")
-	out := flags.String("out", "build/release", "`directory` of the artifacts, which must be empty or missing")
+	out := flags.String("out", "build/release",
+		"`directory` of the artifacts, which must be empty or missing")
 	architectures := flags.String("arch", "amd64,arm64", "architectures")
 	suite := flags.String("suite", "trixie", "Debian's `suite`, whose files the images have")
 	mirror := flags.String("mirror", "http://deb.debian.org/debian", "Debian's archive")
@@ -132,8 +133,10 @@ func parse(ctx context.Context, args []string) (*release, []string, error) {
 	if r.top, err = output(ctx, ".", "git", "rev-parse", "--show-toplevel"); err != nil {
 		return nil, nil, err
 	}
-	if changed, err := output(ctx, r.top, "git", "status", "--porcelain"); err != nil || changed != "" && !*changes {
-		return nil, nil, errors.Join(err, fmt.Errorf("the working tree has changes, which no commit describes:\n%s", changed))
+	if changed, err := output(ctx, r.top, "git", "status", "--porcelain"); err != nil ||
+		changed != "" && !*changes {
+		return nil, nil, errors.Join(err,
+			fmt.Errorf("the working tree has changes, which no commit describes:\n%s", changed))
 	}
 	if r.commit, err = output(ctx, r.top, "git", "rev-parse", "--short=12", "HEAD"); err != nil {
 		return nil, nil, err
@@ -176,13 +179,15 @@ func (r *release) architecture(ctx context.Context, name string) (arch, error) {
 // compile builds static programs. Its flags are those of `make build`.
 func (r *release) compile(ctx context.Context, a arch) error {
 	const vars = "github.com/ovn-ebpf/ovn-ebpf/version"
-	ldflags := fmt.Sprintf("-s -w -X %[1]s.Version=%[2]s -X %[1]s.Commit=%[3]s -X %[1]s.Date=%[4]s", vars, r.version, r.commit, r.date.Format(time.RFC3339))
+	ldflags := fmt.Sprintf("-s -w -X %[1]s.Version=%[2]s -X %[1]s.Commit=%[3]s -X %[1]s.Date=%[4]s", vars,
+		r.version, r.commit, r.date.Format(time.RFC3339))
 	args := []string{"build", "-trimpath", "-buildvcs=false", "-ldflags", ldflags, "-o", a.programs + "/"}
 	for _, p := range programs {
 		args = append(args, "./cmd/"+p)
 	}
 	cmd := exec.CommandContext(ctx, "go", args...)
-	cmd.Dir, cmd.Env, cmd.Stderr = r.top, append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux", "GOARCH="+a.name, "GOFLAGS="), os.Stderr
+	cmd.Dir, cmd.Env, cmd.Stderr = r.top, append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux",
+		"GOARCH="+a.name, "GOFLAGS="), os.Stderr
 	if err := os.Mkdir(a.programs, 0o755); err != nil {
 		return err
 	}

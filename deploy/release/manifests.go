@@ -23,10 +23,19 @@ metadata:
 // manifestFlags are Helm's flags for each file of plain manifests. The databases' node in
 // complete.yaml is an example that the administrator replaces.
 var manifestFlags = map[string][]string{
-	"complete.yaml":           {"-set=ovn.members.node1=192.0.2.1"},
-	"complete-uninstall.yaml": {"-set=ovn.members.node1=192.0.2.1", "-set=uninstall=true", "-show-only=templates/uninstall.yaml"},
-	"host-ovn.yaml":           {"-set=ovn.host=true", "-set=ovs.host=true"},
-	"host-ovn-uninstall.yaml": {"-set=ovn.host=true", "-set=ovs.host=true", "-set=uninstall=true", "-show-only=templates/uninstall.yaml"},
+	"complete.yaml": {"-set=ovn.members.node1=192.0.2.1"},
+	"complete-uninstall.yaml": {
+		"-set=ovn.members.node1=192.0.2.1",
+		"-set=uninstall=true",
+		"-show-only=templates/uninstall.yaml",
+	},
+	"host-ovn.yaml": {"-set=ovn.host=true", "-set=ovs.host=true"},
+	"host-ovn-uninstall.yaml": {
+		"-set=ovn.host=true",
+		"-set=ovs.host=true",
+		"-set=uninstall=true",
+		"-show-only=templates/uninstall.yaml",
+	},
 }
 
 // renderManifests renders the packed chart's plain manifests, by file name.
@@ -39,7 +48,9 @@ func (r *release) renderManifests(ctx context.Context) (map[string][]byte, error
 	}
 	out := map[string][]byte{}
 	for name, flags := range manifestFlags {
-		args := append([]string{"-api-versions=admissionregistration.k8s.io/v1/ValidatingAdmissionPolicy"}, flags...)
+		args := append(
+			[]string{"-api-versions=admissionregistration.k8s.io/v1/ValidatingAdmissionPolicy"},
+			flags...)
 		cmd := exec.CommandContext(ctx, render, append(args, filepath.Join(r.out, r.chartName()))...)
 		var stdout, stderr bytes.Buffer
 		cmd.Stdout, cmd.Stderr = &stdout, &stderr

@@ -26,7 +26,14 @@ func writeTar(w io.Writer, files []file, when time.Time) error {
 	out := tar.NewWriter(w)
 	slices.SortFunc(files, func(a, b file) int { return strings.Compare(a.name, b.name) })
 	for _, f := range files {
-		h := &tar.Header{Name: f.name, Mode: f.mode, Size: int64(len(f.content)), ModTime: when, Typeflag: tar.TypeReg, Format: tar.FormatUSTAR}
+		h := &tar.Header{
+			Name:     f.name,
+			Mode:     f.mode,
+			Size:     int64(len(f.content)),
+			ModTime:  when,
+			Typeflag: tar.TypeReg,
+			Format:   tar.FormatUSTAR,
+		}
 		switch {
 		case f.link != "":
 			h.Typeflag, h.Linkname = tar.TypeSymlink, f.link
@@ -87,12 +94,14 @@ func (r *release) tarball(a arch) error {
 		return err
 	}
 	for _, e := range entries {
-		if err := add(filepath.Join(r.top, "deploy/systemd", e.Name()), path.Join("deploy/systemd", e.Name()), 0o644); err != nil {
+		if err := add(filepath.Join(r.top, "deploy/systemd", e.Name()), path.Join("deploy/systemd", e.Name()),
+			0o644); err != nil {
 			return err
 		}
 	}
 	for name, content := range r.manifests {
-		files = append(files, file{name: path.Join(dir, "deploy/manifests", name), mode: 0o644, content: content})
+		files = append(files,
+			file{name: path.Join(dir, "deploy/manifests", name), mode: 0o644, content: content})
 	}
 	return r.writeTarball(dir+".tar.gz", files)
 }

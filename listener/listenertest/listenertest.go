@@ -36,28 +36,35 @@ func Flood(t *testing.T, limit int, dial func() (net.Conn, error)) {
 func FloodBy(t *testing.T, limit int, dial func() (net.Conn, error), clients ...Client) {
 	t.Helper()
 	before := descriptors(t)
+
 	var closed atomic.Int64
+
 	for i := range limit + Beyond {
 		c, err := dial()
 		if err != nil {
 			t.Fatalf("connection %d: %v", i, err)
 		}
 		defer c.Close()
+
 		clients[i%len(clients)](c)
 		go func() {
 			_, _ = io.Copy(io.Discard, c)
+
 			closed.Add(1)
 		}()
 	}
+
 	enough := func() bool {
 		return closed.Load() >= Beyond && descriptors(t)-before <= limit+Beyond+limit+20
 	}
 	for start := time.Now(); !enough(); time.Sleep(10 * time.Millisecond) {
 		if time.Since(start) > patience {
-			t.Errorf("%d of %d connections closed, want at least %d; %d descriptors", closed.Load(), limit+Beyond, Beyond, descriptors(t)-before)
+			t.Errorf("%d of %d connections closed, want at least %d; %d descriptors", closed.Load(),
+				limit+Beyond, Beyond, descriptors(t)-before)
 			break
 		}
 	}
+
 	if err := Ask(dial); err != nil {
 		t.Errorf("a new client beside %d connections: %v", limit, err)
 	}
@@ -76,6 +83,7 @@ func Answered(c net.Conn) {
 	if _, err := io.WriteString(c, request); err != nil {
 		return
 	}
+
 	if r, err := http.ReadResponse(bufio.NewReader(c), nil); err == nil {
 		_, _ = io.Copy(io.Discard, r.Body)
 		r.Body.Close()
@@ -89,25 +97,32 @@ func Ask(dial func() (net.Conn, error)) error {
 		return err
 	}
 	defer c.Close()
+
 	if err := c.SetDeadline(time.Now().Add(patience)); err != nil {
 		return err
 	}
+
 	if _, err := io.WriteString(c, request); err != nil {
 		return fmt.Errorf("ask: %w", err)
 	}
+
 	r, err := http.ReadResponse(bufio.NewReader(c), nil)
 	if err != nil {
 		return fmt.Errorf("read answer: %w", err)
 	}
+
 	r.Body.Close()
+
 	return nil
 }
 
 func descriptors(t *testing.T) int {
 	t.Helper()
+
 	list, err := os.ReadDir("/proc/self/fd")
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	return len(list)
 }

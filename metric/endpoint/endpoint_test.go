@@ -26,25 +26,30 @@ type authority struct {
 
 func newAuthority(t *testing.T, name string) *authority {
 	t.Helper()
+
 	pair, err := certificate.New(&x509.Certificate{Subject: pkix.Name{CommonName: name}, IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	return &authority{pair: pair, pem: pair.CertPEM()}
 }
 
 // issue makes a certificate and its key, in PEM.
 func (a *authority) issue(t *testing.T, name string, usage x509.ExtKeyUsage) (cert, key []byte) {
 	t.Helper()
+
 	pair, err := certificate.New(&x509.Certificate{
 		Subject: pkix.Name{CommonName: name}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, ExtKeyUsage: []x509.ExtKeyUsage{usage},
 	}, a.pair)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	if cert, key, err = pair.PEM(); err != nil {
 		t.Fatal(err)
 	}
+
 	return cert, key
 }
 
@@ -57,6 +62,7 @@ type place struct {
 
 func write(t *testing.T, path string, b []byte) {
 	t.Helper()
+
 	if err := os.WriteFile(path, b, 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -67,27 +73,35 @@ func serve(t *testing.T, server, clients *authority) *place {
 	dir := t.TempDir()
 	p := &place{TLS: TLS{Certificate: filepath.Join(dir, "cert.pem"), Key: filepath.Join(dir, "key.pem")}, log: &bytes.Buffer{}}
 	p.rotate(t, server)
+
 	if clients != nil {
 		p.ClientCA = filepath.Join(dir, "clients.pem")
 		write(t, p.ClientCA, clients.pem)
 	}
+
 	l, err := Listen("127.0.0.1:0", p.TLS, slog.New(slog.NewTextHandler(p.log, nil)))
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	p.url = "https://" + l.Addr().String()
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", p.Protect(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "metrics") })))
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok") })
+
 	ctx, cancel := context.WithCancel(t.Context())
+
 	done := make(chan error, 1)
 	go func() { done <- Serve(ctx, l, mux) }()
+
 	t.Cleanup(func() {
 		cancel()
+
 		if err := <-done; err != nil {
 			t.Error(err)
 		}
 	})
+
 	return p
 }
 
@@ -102,10 +116,13 @@ func (p *place) rotate(t *testing.T, by *authority) {
 // client trusts a server's authority, and has a certificate of another, or nil.
 func client(t *testing.T, server, own *authority) *http.Client {
 	t.Helper()
+
 	config := &tls.Config{RootCAs: x509.NewCertPool(), MinVersion: tls.VersionTLS12}
 	config.RootCAs.AddCert(server.pair.Cert)
+
 	if own != nil {
 		cert, key := own.issue(t, "prometheus", x509.ExtKeyUsageClientAuth)
+
 		pair, err := tls.X509KeyPair(cert, key)
 		if err != nil {
 			t.Fatal(err)
@@ -113,8 +130,10 @@ func client(t *testing.T, server, own *authority) *http.Client {
 		// Whatever the server asks for: a client in earnest would send none of another authority's.
 		config.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &pair, nil }
 	}
+
 	c := &http.Client{Transport: &http.Transport{TLSClientConfig: config}}
 	t.Cleanup(c.CloseIdleConnections)
+
 	return c
 }
 
@@ -125,15 +144,18 @@ func get(c *http.Client, url string) string {
 		return "error: " + err.Error()
 	}
 	defer res.Body.Close()
+
 	body, err := io.ReadAll(res.Body)
 	if err != nil {
 		return "error: " + err.Error()
 	}
+
 	return res.Status + " " + strings.TrimSpace(string(body))
 }
 
 func expect(t *testing.T, what, got, want string) {
 	t.Helper()
+
 	if !strings.Contains(got, want) {
 		t.Errorf("%s: %q, want %q", what, got, want)
 	}
@@ -175,9 +197,11 @@ func TestRotation(t *testing.T) {
 	write(t, p.Certificate, cert) // and not yet the key
 	expect(t, "between the files", get(old, p.url+"/metrics"), "200 OK metrics")
 	expect(t, "between the files, once more", get(old, p.url+"/metrics"), "200 OK metrics")
+
 	if n := strings.Count(p.log.String(), "served with the previous ones"); n != 1 {
 		t.Errorf("said %d times that the files do not fit: %s", n, p.log)
 	}
+
 	write(t, p.Key, key)
 	expect(t, "after", get(renewed, p.url+"/metrics"), "200 OK metrics")
 	expect(t, "a client that has not heard", get(old, p.url+"/metrics"), "unknown authority")
@@ -192,6 +216,7 @@ func TestMistakes(t *testing.T) {
 		write(t, filepath.Join(dir, name), b)
 		return filepath.Join(dir, name)
 	}
+
 	c, k := path("cert", cert), path("key", key)
 	for _, tt := range []struct {
 		name, want string
@@ -207,15 +232,19 @@ func TestMistakes(t *testing.T) {
 		if err == nil {
 			l.Close()
 			t.Errorf("%s: it listens", tt.name)
+
 			continue
 		}
+
 		expect(t, tt.name, err.Error(), tt.want)
 	}
+
 	for _, half := range []TLS{{Certificate: c}, {Key: k}, {ClientCA: c}, {Key: k, ClientCA: c}} {
 		if half.Validate() == nil {
 			t.Errorf("%+v is taken for complete", half)
 		}
 	}
+
 	if err := errorsOf(TLS{}, TLS{Certificate: c, Key: k}); err != nil {
 		t.Error(err)
 	}
@@ -227,5 +256,6 @@ func errorsOf(all ...TLS) error {
 			return err
 		}
 	}
+
 	return nil
 }

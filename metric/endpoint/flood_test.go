@@ -18,8 +18,10 @@ func TestConnectionsAreBounded(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		ok := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok") })
 		go Serve(t.Context(), l, ok) //nolint:errcheck // it ends with the test
+
 		listenertest.Flood(t, MaxConnections, func() (net.Conn, error) { return net.Dial("tcp", l.Addr().String()) })
 	})
 	t.Run("HTTPS", func(t *testing.T) {
@@ -29,6 +31,7 @@ func TestConnectionsAreBounded(t *testing.T) {
 			if err != nil {
 				return nil, err
 			}
+
 			return tls.Client(c, &tls.Config{InsecureSkipVerify: true}), nil //nolint:gosec // the test's own server
 		})
 	})

@@ -21,7 +21,8 @@ type Pages struct {
 // and a line for everything that is missing, or says "ok" and has a line for each failing object.
 func Handler(p Pages) http.Handler {
 	registry := prometheus.NewRegistry()
-	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	registry.MustRegister(collectors.NewGoCollector(),
+		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	registry.MustRegister(p.Collectors...)
 
 	mux := http.NewServeMux()
@@ -34,9 +35,11 @@ func Handler(p Pages) http.Handler {
 		}
 
 		fmt.Fprintln(w, "ok")
+
 		for _, line := range p.Failing() {
 			fmt.Fprintln(w, line)
 		}
 	})
+
 	return mux
 }

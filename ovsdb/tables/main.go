@@ -29,11 +29,14 @@ func main() {
 		fmt.Fprintln(os.Stderr, "usage: tables [-extended] -o DIRECTORY SCHEMA TABLE[=COLUMN,...]...")
 		flag.PrintDefaults()
 	}
+
 	flag.Parse()
+
 	if flag.NArg() < 2 {
 		flag.Usage()
 		os.Exit(2)
 	}
+
 	if err := generate(*out, *extended, flag.Arg(0), flag.Args()[1:]); err != nil {
 		fmt.Fprintln(os.Stderr, "tables:", err)
 		os.Exit(1)
@@ -46,48 +49,61 @@ func generate(dir string, extended bool, schemaFile string, tables []string) err
 	if err != nil {
 		return err
 	}
+
 	var schema ovsdb.DatabaseSchema
 	if err := json.Unmarshal(text, &schema); err != nil {
 		return fmt.Errorf("parse %s: %w", schemaFile, err)
 	}
+
 	var names []string
+
 	for _, asked := range tables {
 		name, columns, chosen := strings.Cut(asked, "=")
+
 		table, ok := schema.Tables[name]
 		if !ok {
 			return fmt.Errorf("generate table %s: %s does not have it", name, schemaFile)
 		}
+
 		if chosen {
 			if err := choose(table, strings.Split(columns, ",")); err != nil {
 				return fmt.Errorf("generate table %s: %w", name, err)
 			}
 		}
+
 		names = append(names, name)
 	}
+
 	if dir, err = filepath.Abs(dir); err != nil {
 		return err
 	}
+
 	old, err := filepath.Glob(filepath.Join(dir, "*.go"))
 	if err != nil {
 		return err
 	}
+
 	for _, file := range old {
 		if err := os.Remove(file); err != nil {
 			return err
 		}
 	}
+
 	generator, err := modelgen.NewGenerator()
 	if err != nil {
 		return err
 	}
+
 	for _, name := range names {
 		table := schema.Tables[name]
 		data := modelgen.GetTableTemplateData(filepath.Base(dir), name, &table)
 		data.WithExtendedGen(extended)
+
 		if err := generator.Generate(filepath.Join(dir, modelgen.FileName(name)), modelgen.NewTableTemplate(), data); err != nil {
 			return fmt.Errorf("generate table %s: %w", name, err)
 		}
 	}
+
 	return nil
 }
 
@@ -98,6 +114,8 @@ func choose(table ovsdb.TableSchema, columns []string) error {
 			return fmt.Errorf("no column %s", column)
 		}
 	}
+
 	maps.DeleteFunc(table.Columns, func(name string, _ *ovsdb.ColumnSchema) bool { return !slices.Contains(columns, name) })
+
 	return nil
 }

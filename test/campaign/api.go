@@ -26,56 +26,75 @@ const hostileRate = 20
 // ready, and no node may get too many flows.
 func API(ctx context.Context, o Options) (report *Report, err error) {
 	g, err := newGround(ctx, o.Lab, o.Log)
+
 	report = newReport("api", o)
 	defer func() { err = errors.Join(err, g.down(err != nil || len(report.Broken) > 0)) }()
+
 	if err != nil {
 		return report, err
 	}
+
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
+
 	t, rows, err := g.begin(ctx, o)
 	if err != nil {
 		return report, err
 	}
 	defer rows.close()
+
 	idle, err := g.starts(ctx, max(min(o.For/4, time.Minute), socketsKnown-time.Since(g.served)))
 	if err != nil {
 		return report, err
 	}
+
 	g.say("the attack begins at %s", time.Now().Format("15:04:05.0"))
 	g.bucket.Store(1)
+
 	attack, end := context.WithCancel(ctx)
 	defer end()
+
 	look, blind := context.WithCancel(ctx)
 	defer blind()
+
 	watch, ended, err := g.watchAll(look)
 	if err != nil {
 		return report, err
 	}
+
 	stopped := make(chan struct{})
+
 	go func() {
 		t.attack(attack, hostileRate)
 		close(stopped)
 	}()
+
 	under, err := g.starts(ctx, o.For)
+
 	end()
 	<-stopped
+
 	err = errors.Join(err, g.caughtUp(ctx))
+
 	blind()
 	ended()
+
 	report.Broken = append(report.Broken, rows.differences()...)
 	if err != nil {
 		report.Broken = append(report.Broken, err.Error())
 	}
+
 	for _, kind := range slices.Sorted(maps.Keys(t.done)) {
 		report.Figures = append(report.Figures, Figure{kind, fmt.Sprint(t.done[kind])})
 	}
+
 	report.starts("a victim's pod starts, idle", idle)
 	report.starts("a victim's pod starts, under attack", under)
 	report.Broken = append(report.Broken, slowStarts(idle, under)...)
 	watch.report(report)
 	g.accountAll(report, "a tenant writes", func(*probe) bool { return true })
 	report.addStep("none", 0, g.account(0, func(*probe, Count) {}))
+
 	return report, ctx.Err()
 }
 
@@ -84,7 +103,9 @@ func (g *ground) caughtUp(ctx context.Context) error {
 	if _, err := g.Exec(ctx, "central", "ovn-nbctl", "--timeout=120", "--wait=hv", "sync"); err != nil {
 		return fmt.Errorf("nodes do not have the flows two minutes after the attack: %w", err)
 	}
+
 	time.Sleep(flowsEvery) // the flows are counted once more
+
 	return nil
 }
 
@@ -93,21 +114,27 @@ func (g *ground) begin(ctx context.Context, o Options) (*tenant, *rows, error) {
 	if err := g.serveHost(ctx); err != nil {
 		return nil, nil, err
 	}
+
 	if err := g.guard(ctx, "web", ""); err != nil {
 		return nil, nil, err
 	}
+
 	t, err := newTenant(ctx, g, o)
 	if err != nil {
 		return nil, nil, err
 	}
+
 	paths, err := g.hostPaths()
 	if err != nil {
 		return nil, nil, err
 	}
+
 	if err := g.startProbes(ctx, paths, time.Minute); err != nil {
 		return nil, nil, err
 	}
+
 	rows, err := watchRows(ctx, g.NBSocket())
+
 	return t, rows, err
 }
 
@@ -122,18 +149,23 @@ func (r *Report) starts(name string, starts []start) {
 func (g *ground) accountAll(report *Report, kind string, must func(*probe) bool) {
 	g.bucket.Store(2)
 	time.Sleep(lostAfter) // packets in flight
+
 	var tunnel Count
+
 	lost := g.account(1, func(p *probe, c Count) {
 		if p.tunnels(g.Datapath()) {
 			tunnel.add(c)
 		}
+
 		if must(p) && (c.Lost > p.mayLose(g.Datapath(), c.Sent) || c.Sent == 0) {
 			report.Broken = append(report.Broken, fmt.Sprintf("%s lost %d of %d, %s", p, c.Lost, c.Sent, c.when()))
 		}
 	})
+
 	if tunnel.Sent > 0 {
 		report.Figures = append(report.Figures, Figure{"datagrams and connections lost in the userspace datapath's tunnels", fmt.Sprintf("%d of %d", tunnel.Lost, tunnel.Sent)})
 	}
+
 	report.addStep(kind, 0, lost)
 }
 
@@ -159,12 +191,14 @@ func (p *probe) mayLose(datapath string, sent int) int {
 	case p.kind == "tcp":
 		return (sent*tunnelLoss + 99) / 100
 	}
+
 	return sent * tunnelLoss / 100
 }
 
 // account returns the losses of all paths in a bucket, and calls each with those of a probe.
 func (g *ground) account(bucket int64, each func(*probe, Count)) map[string]Count {
 	lost := map[string]Count{}
+
 	for _, p := range g.probes {
 		c := p.settle(bucket)
 		total := lost[p.path.Name]
@@ -172,6 +206,7 @@ func (g *ground) account(bucket int64, each func(*probe, Count)) map[string]Coun
 		lost[p.path.Name] = total
 		each(p, c)
 	}
+
 	return lost
 }
 
@@ -179,17 +214,21 @@ func (g *ground) account(bucket int64, each func(*probe, Count)) map[string]Coun
 // is set, only from pods with that label.
 func (g *ground) guard(ctx context.Context, app, from string) error {
 	port := intstr.FromInt32(podPort)
+
 	var ports []networkingv1.NetworkPolicyPort
 	for _, protocol := range []corev1.Protocol{corev1.ProtocolTCP, corev1.ProtocolUDP} {
 		ports = append(ports, networkingv1.NetworkPolicyPort{Protocol: &protocol, Port: &port})
 	}
+
 	rule := networkingv1.NetworkPolicyIngressRule{Ports: ports}
 	if from != "" {
 		rule.From = []networkingv1.NetworkPolicyPeer{{PodSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": from}}}}
 	}
+
 	_, err := g.client.NetworkingV1().NetworkPolicies(victim).Create(ctx, &networkingv1.NetworkPolicy{
 		ObjectMeta: metav1.ObjectMeta{Name: app},
 		Spec:       networkingv1.NetworkPolicySpec{PodSelector: metav1.LabelSelector{MatchLabels: map[string]string{"app": app}}, Ingress: []networkingv1.NetworkPolicyIngressRule{rule}},
 	}, metav1.CreateOptions{})
+
 	return err
 }

@@ -44,6 +44,7 @@ func (g *generator) attacks() []attack {
 		{"attack: many frontends", g.manyFrontends},
 		{"attack: policies with many ports", g.manyPolicyPorts},
 	}
+
 	return slices.DeleteFunc(all, func(a attack) bool { return g.only != nil && !g.only.MatchString(a.name) })
 }
 
@@ -52,10 +53,12 @@ func (g *generator) each(pause int, objects ...metav1.Object) (out [][]call) {
 	for _, o := range objects {
 		out = append(out, []call{{verb: create, object: o}})
 	}
+
 	out = append(out, make([][]call, pause)...)
 	for _, o := range objects {
 		out = append(out, removeAll(o))
 	}
+
 	return out
 }
 
@@ -63,6 +66,7 @@ func (g *generator) each(pause int, objects ...metav1.Object) (out [][]call) {
 // include those of the hosts' listeners, connections and UDP sockets.
 func (g *generator) externalAtNodes() [][]call {
 	var objects []metav1.Object
+
 	for i, first := range []int32{1, 6400, 7424, 10000, 30000, 31024, 40000, 60000} {
 		for _, protocol := range []corev1.Protocol{corev1.ProtocolTCP, corev1.ProtocolUDP} {
 			s := dualStack(fmt.Sprintf("node-%d-%s", i, map[corev1.Protocol]string{corev1.ProtocolTCP: "tcp", corev1.ProtocolUDP: "udp"}[protocol]),
@@ -71,6 +75,7 @@ func (g *generator) externalAtNodes() [][]call {
 			objects = append(objects, s)
 		}
 	}
+
 	return g.each(15, objects...)
 }
 
@@ -81,6 +86,7 @@ func (g *generator) externalAtServers() [][]call {
 	for _, port := range append(databasePorts(), apiPort) {
 		ports = append(ports, corev1.ServicePort{Name: fmt.Sprint("p", port), Port: port, TargetPort: intstr.FromInt32(podPort)})
 	}
+
 	return g.each(20, dualStack("servers", corev1.ServiceTypeClusterIP, ports, g.values.hosts[4:]...))
 }
 
@@ -93,6 +99,7 @@ func databasePorts() []int32 {
 // and connections, and of OVN's databases.
 func (g *generator) balancerAtNodes() [][]call {
 	var ports []corev1.ServicePort
+
 	wanted := append(databasePorts(), sshPort, servicePort, 443, hostPort, boundPort, outsidePort, kubeletPort,
 		apiPort, ephemeralPort, reservedPort)
 	for _, port := range wanted {
@@ -102,11 +109,13 @@ func (g *generator) balancerAtNodes() [][]call {
 			}
 		}
 	}
+
 	s := dualStack("balancer", corev1.ServiceTypeLoadBalancer, ports)
 	out := g.each(20, s, endpointsOf(s, "balancer", g.victim(), podPort, nil))
 	announced := call{verb: report, object: named[corev1.Service](s.Name), status: func(now metav1.Object) {
 		balancerReports(now.(*corev1.Service), true, nil, g.values.hosts)
 	}}
+
 	return slices.Insert(out, 2, []call{announced})
 }
 
@@ -115,6 +124,7 @@ func (g *generator) victim() netip.Addr {
 	i := slices.IndexFunc(g.values.used, func(a netip.Addr) bool {
 		return a.Is4() && slices.ContainsFunc(slices.Concat(g.values.subnets...), func(s netip.Prefix) bool { return s.Contains(a) })
 	})
+
 	return g.values.used[max(i, 0)]
 }
 
@@ -122,24 +132,32 @@ func (g *generator) victim() netip.Addr {
 // programs' own health, and of OVN's databases. They ask for those of servers at loopback addresses
 // without a host IP, and with these addresses.
 func (g *generator) hostPorts() [][]call {
-	var objects []metav1.Object
-	var running [][]call
+	var (
+		objects []metav1.Object
+		running [][]call
+	)
+
 	no := false
+
 	wanted := append(databasePorts(), sshPort, dnsPort, ntpPort, 443, apiPort, outsidePort, hostPort, boundPort,
 		kubeletPort, nodePort, reservedPort, ephemeralPort, controllerPort, agentPort, healthPort, schedulerPort, managerPort)
+
 	for i, node := range []string{"node1", "node2"} {
 		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("ports", i)}, Spec: corev1.PodSpec{NodeName: node, AutomountServiceAccountToken: &no}}
 		c := corev1.Container{Name: "c", Image: "none"}
+
 		for _, port := range wanted {
 			for _, protocol := range []corev1.Protocol{corev1.ProtocolTCP, corev1.ProtocolUDP} {
 				c.Ports = append(c.Ports, corev1.ContainerPort{ContainerPort: podPort, HostPort: port, Protocol: protocol})
 			}
 		}
+
 		for _, s := range atLoopback {
 			protocol := corev1.ProtocolTCP
 			if s.kind == "query" {
 				protocol = corev1.ProtocolUDP
 			}
+
 			c.Ports = append(c.Ports, corev1.ContainerPort{
 				ContainerPort: podPort, HostPort: int32(s.at.Port()), HostIP: s.at.Addr().String(), Protocol: protocol,
 			})
@@ -151,23 +169,28 @@ func (g *generator) hostPorts() [][]call {
 			kubeletReports(now.(*corev1.Pod), corev1.PodRunning, g.values.hosts)
 		}}})
 	}
+
 	return slices.Insert(g.each(20, objects...), len(objects), running...)
 }
 
 // nodePorts: Services take NodePorts from which a host has connections.
 func (g *generator) nodePorts() [][]call {
 	var objects []metav1.Object
+
 	for i, port := range []int32{reservedPort, reservedPort + 1, 30000} {
 		var ports []corev1.ServicePort
 		for _, protocol := range []corev1.Protocol{corev1.ProtocolTCP, corev1.ProtocolUDP} {
 			ports = append(ports, corev1.ServicePort{Name: fmt.Sprintf("%c", protocol[0]|0x20), Port: 80, NodePort: port, Protocol: protocol, TargetPort: intstr.FromInt32(podPort)})
 		}
+
 		s := dualStack(fmt.Sprint("taken", i), corev1.ServiceTypeNodePort, ports)
 		if i == 1 {
 			s.Spec.ExternalTrafficPolicy = corev1.ServiceExternalTrafficPolicyLocal
 		}
+
 		objects = append(objects, s)
 	}
+
 	return g.each(15, objects...)
 }
 
@@ -175,11 +198,13 @@ func (g *generator) nodePorts() [][]call {
 // sockets to it must stay.
 func (g *generator) namesServer() (out [][]call) {
 	s := dualStack("ntp", corev1.ServiceTypeClusterIP, []corev1.ServicePort{{Name: "ntp", Port: ntpPort, Protocol: corev1.ProtocolUDP, TargetPort: intstr.FromInt32(outsidePort)}})
+
 	out = append(out, []call{{verb: create, object: s}})
 	for range 2 {
 		out = append(out, g.each(10, endpointsOf(s, "ntp4", outside(false), outsidePort, nil), endpointsOf(s, "ntp6", outside(true), outsidePort, nil))...)
 		out = append(out, make([][]call, 5)...)
 	}
+
 	return append(out, removeAll(s))
 }
 
@@ -189,6 +214,7 @@ func (g *generator) opensSSH() [][]call {
 	s := dualStack("door", corev1.ServiceTypeNodePort, []corev1.ServicePort{{Name: "ssh", Port: sshPort, NodePort: doorPort, Protocol: corev1.ProtocolTCP, TargetPort: intstr.FromInt32(sshPort)}})
 	s.Spec.ExternalTrafficPolicy = corev1.ServiceExternalTrafficPolicyLocal
 	node := "node1"
+
 	return g.each(30, s, endpointsOf(s, "door4", unanswered, sshPort, &node), endpointsOf(s, "door6", netip.MustParseAddr("2001:db8:10::99"), sshPort, &node))
 }
 
@@ -205,12 +231,15 @@ func (g *generator) forgesSlice() [][]call {
 			slice.Labels[discoveryv1.LabelManagedBy] = "endpointslice-controller.k8s.io"
 			calls = append(calls, call{verb: how, object: slice})
 		}
+
 		return calls
 	}
+
 	out := [][]call{append([]call{{verb: create, object: s}}, write(create, nil)...)}
 	for i := range 30 {
 		out = append(out, write(replace, new(fmt.Sprint("node", 1+i%2))), nil) // at each second step of an attack
 	}
+
 	return append(out, append(removeAll(s), removeAll(named[discoveryv1.EndpointSlice]("forged0"), named[discoveryv1.EndpointSlice]("forged1"))...))
 }
 
@@ -228,8 +257,10 @@ func (g *generator) namesTunnel() (out [][]call) {
 			slice.Labels[discoveryv1.LabelManagedBy] = manager
 			objects = append(objects, slice)
 		}
+
 		out = append(out, g.each(15, objects...)...)
 	}
+
 	return out
 }
 
@@ -237,13 +268,16 @@ func (g *generator) namesTunnel() (out [][]call) {
 // of them fits into the namespace's budget. With one more address, none would.
 func (g *generator) manyFrontends() [][]call {
 	var objects []metav1.Object
+
 	for i := range byte(34) {
 		var external []netip.Addr
 		for a := range byte(5) {
 			external = append(external, netip.AddrFrom4([4]byte{203, 0, 113 + i, 1 + a}))
 		}
+
 		objects = append(objects, dualStack(fmt.Sprint("wide", i), corev1.ServiceTypeClusterIP, manyPorts(largest, 1+1024*int32(i), corev1.ProtocolTCP), external...))
 	}
+
 	return g.each(20, objects...)
 }
 
@@ -253,6 +287,8 @@ func (g *generator) manyPolicyPorts() [][]call {
 	for i := range 20 {
 		objects = append(objects, portPolicy(fmt.Sprint("ranges", i), 10, 100))
 	}
+
 	all := &networkingv1.NetworkPolicy{ObjectMeta: metav1.ObjectMeta{Name: "ranges-open"}, Spec: networkingv1.NetworkPolicySpec{Ingress: []networkingv1.NetworkPolicyIngressRule{{}}}}
+
 	return g.each(20, append(objects, all)...)
 }

@@ -67,7 +67,9 @@ func kinds() []fault {
 				if err != nil {
 					return name, nil, err
 				}
+
 				thaw, err := f.Freeze(name)
+
 				return name, thaw, err
 			}},
 			fault{kind: p.kind + " killed", longest: p.longest / 2, inject: func(ctx context.Context, f *faults, r *rand.Rand) (string, func() error, error) {
@@ -75,10 +77,13 @@ func kinds() []fault {
 				if err != nil {
 					return name, nil, err
 				}
+
 				again, err := f.Kill(name)
+
 				return name, again, err
 			}})
 	}
+
 	for server := range proxied {
 		out = append(out,
 			fault{kind: server + " slow", longest: 6 * time.Second, inject: func(_ context.Context, f *faults, r *rand.Rand) (string, func() error, error) {
@@ -89,19 +94,24 @@ func kinds() []fault {
 				return "", f.proxies[server].slow(0, true), nil
 			}})
 	}
+
 	for kind, of := range map[string]string{"/run and /var of a node full": "NODE", "disk of OVN's databases full": "central", "disk of etcd full": "kube"} {
 		out = append(out, fault{kind: kind, longest: 5 * time.Second, inject: func(ctx context.Context, f *faults, r *rand.Rand) (string, func() error, error) {
 			name, err := f.named(ctx, of, r)
 			if err != nil {
 				return name, nil, err
 			}
+
 			free, err := f.full(name)
+
 			return name, free, err
 		}})
 	}
+
 	if os.Getenv(vmEnv) != "" {
 		out = append(out, clocks()...)
 	}
+
 	return append(out, links()...)
 }
 
@@ -111,15 +121,18 @@ const vmEnv = "VM_KERNEL"
 // clocks returns jumps of the machine's clock, and back.
 func clocks() []fault {
 	var out []fault
+
 	for name, by := range map[string]time.Duration{"clock jumps half an hour ahead": 30 * time.Minute, "clock jumps half an hour back": -30 * time.Minute} {
 		jump := func(by time.Duration) error {
 			at := unix.NsecToTimeval(time.Now().Add(by).UnixNano())
 			return unix.Settimeofday(&at)
 		}
+
 		out = append(out, fault{kind: name, longest: 8 * time.Second, inject: func(context.Context, *faults, *rand.Rand) (string, func() error, error) {
 			return "", func() error { return jump(-by) }, jump(by)
 		}})
 	}
+
 	return out
 }
 
@@ -135,20 +148,26 @@ func (f *faults) full(of string) (free func() error, err error) {
 	if names == nil {
 		names = living["NODE"]
 	}
+
 	var again []func() error
+
 	for _, name := range names {
 		start, err := f.Supervise(strings.ReplaceAll(name, "NODE", of))
 		if err != nil {
 			return nil, err
 		}
+
 		again = append(again, start)
 	}
+
 	room, err := f.FillDisk(of)
+
 	return func() error {
 		err := room()
 		for _, start := range again {
 			err = errors.Join(err, start())
 		}
+
 		return err
 	}, err
 }
@@ -158,19 +177,23 @@ func (f *faults) named(ctx context.Context, name string, r *rand.Rand) (string, 
 	if name != "leader" && name != "follower" {
 		return strings.ReplaceAll(name, "NODE", fmt.Sprintf("node%d", 1+r.IntN(2))), nil
 	}
+
 	leader, err := f.leader(ctx)
 	if err != nil {
 		return "", err
 	}
+
 	if (name == "leader") == (leader == "controller") {
 		return "controller", nil
 	}
+
 	return "standby", nil
 }
 
 // links returns faults of interfaces and addresses.
 func links() []fault {
 	second := time.Second
+
 	return []fault{
 		{kind: "uplink without carrier", own: true, longest: 4 * second, inject: func(ctx context.Context, f *faults, r *rand.Rand) (string, func() error, error) {
 			node := f.some(r)
@@ -178,14 +201,17 @@ func links() []fault {
 		}},
 		{kind: "uplink deleted and made again", own: true, longest: 4 * second, inject: func(ctx context.Context, f *faults, r *rand.Rand) (string, func() error, error) {
 			node := f.some(r)
+
 			out, err := f.Exec(ctx, node.Name, "ip", "-br", "link", "show", "eth0")
 			if err != nil || len(strings.Fields(string(out))) < 3 {
 				return node.Name, nil, fmt.Errorf("read MAC: %w: %s", err, out)
 			}
+
 			mac, err := net.ParseMAC(strings.Fields(string(out))[2])
 			if err != nil {
 				return node.Name, nil, err
 			}
+
 			return node.Name, func() error { return f.PlugNode(node.Index, mac) }, f.UnplugNode(node.Index)
 		}},
 		{kind: "bridge breth0 deleted", inject: func(ctx context.Context, f *faults, r *rand.Rand) (string, func() error, error) {
@@ -202,10 +228,12 @@ func links() []fault {
 		}},
 		{kind: "port of a pod deleted from OVS", inject: func(ctx context.Context, f *faults, _ *rand.Rand) (string, func() error, error) {
 			node := f.Node(1)
+
 			out, err := f.Exec(ctx, node.Name, "ovs-vsctl", "--timeout=20", "--db="+node.OVSDB, "--bare", "--columns=name", "find", "Interface", "external_ids:iface-id="+victim+"_b")
 			if err != nil {
 				return "b", nil, err
 			}
+
 			return "b", nil, f.do(ctx, node.Name, "ovs-vsctl", "--timeout=20", "--db="+node.OVSDB, "--if-exists", "del-port", "br-int", strings.TrimSpace(string(out)))()
 		}},
 		{kind: "interface of a pod deleted, the pod made again", longest: 2 * second, inject: func(ctx context.Context, f *faults, _ *rand.Rand) (string, func() error, error) {
@@ -213,10 +241,12 @@ func links() []fault {
 			if err != nil {
 				return "", nil, err
 			}
+
 			return pod.Name, func() error {
 				if err := f.delPod(ctx, pod); err != nil {
 					return err
 				}
+
 				return f.podWorks(ctx, f.Node(2).Name)
 			}, f.do(ctx, pod.Host(), "ip", "link", "del", "eth0")()
 		}},
@@ -226,6 +256,7 @@ func links() []fault {
 			change := func(verb string) error {
 				return errors.Join(f.do(ctx, node.Name, "ip", "addr", verb, a4, "dev", "eth0")(), f.do(ctx, node.Name, "ip", "addr", verb, a6, "dev", "eth0")())
 			}
+
 			return node.Name, func() error { return change("del") }, change("add")
 		}},
 		{kind: "the address changes and changes back", own: true, longest: 8 * second, inject: func(ctx context.Context, f *faults, r *rand.Rand) (string, func() error, error) {
@@ -236,6 +267,7 @@ func links() []fault {
 					f.do(ctx, node.Name, "ip", "addr", "del", from, "dev", "eth0")(), f.do(ctx, node.Name, "ip", "addr", "add", to, "dev", "eth0")(),
 					f.do(ctx, node.Name, "ip", "route", "replace", "default", "via", lab.ExtIP4)())
 			}
+
 			return node.Name, func() error { return change(other, now) }, change(now, other)
 		}},
 	}
@@ -249,6 +281,7 @@ func (f *faults) delDevice(ctx context.Context, node *lab.Node, device string) e
 	if f.Datapath() == "system" {
 		return f.do(ctx, node.Name, "ovs-dpctl", "del-if", "ovs-system", device)()
 	}
+
 	return f.do(ctx, node.Name, "ip", "link", "del", device)()
 }
 

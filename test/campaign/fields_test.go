@@ -30,8 +30,10 @@ func TestFieldsAreRead(t *testing.T) {
 		if _, ok := read[f.String()]; !ok {
 			t.Errorf("%s: no code reads it, or it reads a part of it", f)
 		}
+
 		delete(read, f.String())
 	}
+
 	for _, name := range slices.Sorted(maps.Keys(read)) {
 		t.Errorf("%s: the table lacks it; it is read at %s", name, read[name])
 	}
@@ -46,6 +48,7 @@ func TestFieldsAreFound(t *testing.T) {
 			t.Errorf("%s is not found", name)
 		}
 	}
+
 	for _, name := range []string{"Pod spec.affinity", "Service spec.loadBalancerIP", "EndpointSlice endpoints.targetRef", "Pod metadata.continue"} {
 		if at, ok := read[name]; ok {
 			t.Errorf("%s is found at %s, which does not read it", name, at)
@@ -59,11 +62,14 @@ func testValues() values {
 	for _, text := range harmfulAddresses {
 		v.addresses = append(v.addresses, netip.MustParseAddr(text))
 	}
+
 	for i := range 3 {
 		v.hosts = append(v.hosts, netip.MustParseAddr(fmt.Sprintf("172.30.0.%d", 11+i)), netip.MustParseAddr(fmt.Sprintf("fd00:172:30::%d", 11+i)))
 		v.subnets = append(v.subnets, []netip.Prefix{netip.MustParsePrefix(fmt.Sprintf("10.244.%d.0/24", i)), netip.MustParsePrefix(fmt.Sprintf("fd00:10:244:%d::/64", i))})
 	}
+
 	v.used = append(slices.Clone(v.hosts), outside(false), outside(true), netip.MustParseAddr("10.244.0.3"), netip.MustParseAddr("fd00:10:244::3"))
+
 	return v
 }
 
@@ -87,6 +93,7 @@ func (r recorder) take(c call) metav1.Object {
 			return now
 		}
 	}
+
 	return nil
 }
 
@@ -94,33 +101,43 @@ func (r recorder) take(c call) metav1.Object {
 // values, and that the function that the table names sets it.
 func TestFieldsAreWritten(t *testing.T) {
 	const steps = 3000
+
 	g, err := newGenerator(1, testValues(), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	set, seen := recorder{}, map[field]map[string]bool{}
+
 	for range steps {
 		for _, c := range g.step().calls {
 			o := set.take(c)
+
 			open := func(f field) bool { return o != nil && f.kind == kindOf(o) && f.reason == "" && len(seen[f]) < 2 }
 			if !slices.ContainsFunc(fields, open) {
 				continue
 			}
+
 			object := plain(t, o)
+
 			for _, f := range fields {
 				if !open(f) {
 					continue
 				}
+
 				if seen[f] == nil {
 					seen[f] = map[string]bool{}
 				}
+
 				for _, value := range at(object, strings.Split(f.path, ".")) {
 					seen[f][value] = true
 				}
 			}
 		}
 	}
+
 	sets := assignments(t)
+
 	for _, f := range fields {
 		switch name := f.path[strings.LastIndex(f.path, ".")+1:]; {
 		case (f.reason == "") != (f.set != ""):
@@ -137,17 +154,21 @@ func TestFieldsAreWritten(t *testing.T) {
 // plain returns an object as the API has it, with false for fields that are left out then.
 func plain(t *testing.T, o metav1.Object) any {
 	t.Helper()
+
 	b, err := json.Marshal(o)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	var out map[string]any
 	if err := json.Unmarshal(b, &out); err != nil {
 		t.Fatal(err)
 	}
+
 	if p, ok := o.(*corev1.Pod); ok {
 		out["spec"].(map[string]any)["hostNetwork"] = p.Spec.HostNetwork
 	}
+
 	return out
 }
 
@@ -157,14 +178,18 @@ func at(v any, path []string) (out []string) {
 		for _, e := range list {
 			out = append(out, at(e, path)...)
 		}
+
 		return out
 	}
+
 	if len(path) == 0 {
 		return []string{fmt.Sprint(v)}
 	}
+
 	if m, ok := v.(map[string]any); ok && m[path[0]] != nil {
 		return at(m[path[0]], path[1:])
 	}
+
 	return nil
 }
 
@@ -172,30 +197,37 @@ func at(v any, path []string) (out []string) {
 // lower case.
 func assignments(t *testing.T) map[string]map[string]bool {
 	t.Helper()
+
 	out := map[string]map[string]bool{}
+
 	files, err := filepath.Glob("*.go")
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	for _, name := range files {
 		f, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.SkipObjectResolution)
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		for _, d := range f.Decls {
 			if d, ok := d.(*ast.FuncDecl); ok {
 				if out[d.Name.Name] == nil {
 					out[d.Name.Name] = map[string]bool{}
 				}
+
 				maps.Copy(out[d.Name.Name], setBy(d))
 			}
 		}
 	}
+
 	return out
 }
 
 func setBy(d *ast.FuncDecl) map[string]bool {
 	out := map[string]bool{}
+
 	ast.Inspect(d, func(n ast.Node) bool {
 		switch n := n.(type) {
 		case *ast.KeyValueExpr:
@@ -207,13 +239,16 @@ func setBy(d *ast.FuncDecl) map[string]bool {
 				if i, ok := x.(*ast.IndexExpr); ok {
 					x = i.X
 				}
+
 				if s, ok := x.(*ast.SelectorExpr); ok {
 					out[strings.ToLower(s.Sel.Name)] = true
 				}
 			}
 		}
+
 		return true
 	})
+
 	return out
 }
 
@@ -224,9 +259,12 @@ func TestAttacksAreMade(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	made := map[string]int{}
+
 	for range 2000 {
 		s := g.step()
+
 		made[s.kind]++
 		for _, c := range s.calls {
 			svc, ok := c.object.(*corev1.Service)
@@ -235,11 +273,13 @@ func TestAttacksAreMade(t *testing.T) {
 			}
 		}
 	}
+
 	for _, a := range g.attacks() {
 		if made[a.name] == 0 {
 			t.Errorf("%s is not made", a.name)
 		}
 	}
+
 	for _, k := range g.kinds() {
 		if made[k.name] == 0 {
 			t.Errorf("kind %q is not made", k.name)
@@ -254,14 +294,17 @@ func TestOnlyChosenSteps(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		got := map[string]bool{}
 		for range 200 {
 			got[g.step().kind] = true
 		}
+
 		if kinds := slices.Sorted(maps.Keys(got)); !slices.Equal(kinds, want) {
 			t.Errorf("%s: steps %q, want %q", only, kinds, want)
 		}
 	}
+
 	if _, err := newGenerator(3, testValues(), regexp.MustCompile("nothing")); err == nil {
 		t.Error("no kind of steps is chosen, and that is no error")
 	}
@@ -279,21 +322,26 @@ func TestDefaults(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	var chart struct{ Config map[string]string }
 	if err := yaml.Unmarshal(text, &chart); err != nil {
 		t.Fatal(err)
 	}
+
 	settings, err := os.ReadFile("../../docs/configuration.md")
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	if len(chart.Config) == 0 {
 		t.Error("the chart has no settings")
 	}
+
 	for name, value := range chart.Config {
 		flag := strings.ReplaceAll(strings.ToLower(name), "_", "-")
 		row := fmt.Sprintf("| `%s` | ", flag)
 		_, rest, documented := strings.Cut(string(settings), row)
+
 		line, _, _ := strings.Cut(rest, "\n")
 		switch _, replaced := labSettings[name]; {
 		case value == "" || replaced:

@@ -60,6 +60,7 @@ func (a *attacker) one(of []netip.Addr, v6 bool) netip.Addr {
 // frame returns the next frame.
 func (a *attacker) frame() []byte {
 	v6 := a.r.IntN(3) == 0
+
 	src, dst := a.one(a.sources, v6), a.one(a.targets, v6)
 	if a.r.IntN(2) == 0 { // its own address, as spoofed ones are often dropped early
 		for _, s := range a.sources {
@@ -69,21 +70,27 @@ func (a *attacker) frame() []byte {
 			}
 		}
 	}
+
 	var b []byte
+
 	switch a.r.IntN(16) {
 	case 0:
 		b = a.neighbour(src, dst)
 	default:
 		p := corpus.IP{Src: src, Dst: dst, L4: a.l4(src, dst)}
 		a.shape(&p)
+
 		if p.Fragment != nil && (p.Fragment.More || p.Fragment.Offset > 0) {
 			p.L4 = a.summed(corpus.L4{Proto: p.L4.Proto, Data: bytes.ReplaceAll(p.L4.Data, []byte(a.mark), []byte(partMagic))}, src, dst)
 		}
+
 		b = p.Frame(a.next(), a.own)
 	}
+
 	if a.tags && a.r.IntN(10) == 0 {
 		b = a.tag(b)
 	}
+
 	return b
 }
 
@@ -99,8 +106,10 @@ func (a *attacker) tag(b []byte) []byte {
 	case 1:
 		return corpus.Tag(priority|uint16(a.r.IntN(4095)), b)
 	}
+
 	outer := corpus.Tag(priority, corpus.Tag(uint16(a.r.IntN(4095)), b))
 	binary.BigEndian.PutUint16(outer[12:], etherDouble)
+
 	return outer
 }
 
@@ -111,27 +120,33 @@ func (a *attacker) neighbour(src, dst netip.Addr) []byte {
 		if a.r.IntN(2) == 0 {
 			sender = a.one(a.claims, false)
 		}
+
 		return corpus.Ether(a.next(), a.own, corpus.EtherARP, corpus.ARP(uint16(1+a.r.IntN(2)), a.own, sender, dst))
 	}
+
 	l4 := corpus.Solicit(dst)
 	if a.r.IntN(2) == 0 {
 		// Its own address, or one of the cluster. Taking over a neighbour's address is possible on any
 		// link, with any gateway.
 		l4 = corpus.Advert(a.one(a.claims, true), a.r.IntN(2) == 0)
 	}
+
 	return corpus.IP{Src: src, Dst: dst, L4: a.summed(l4, src, dst), TTL: 255}.Frame(a.next(), a.own)
 }
 
 // l4 returns a payload with the mark.
 func (a *attacker) l4(src, dst netip.Addr) corpus.L4 {
 	var l corpus.L4
+
 	ports := []uint16{22, 53, podPort, hostPort, outsidePort, servicePort, nodePort, 6081, 6443, wirePort, wirePortBack, 2379, 10250, uint16(a.r.Uint32())}
+
 	dport := ports[a.r.IntN(len(ports))]
 	switch a.r.IntN(8) {
 	case 0, 1: // sweeps source ports
 		if a.sport++; a.sport < 49152 {
 			a.sport = 49152
 		}
+
 		l = corpus.UDP(a.sport, []uint16{wirePort, wirePortBack, dport}[a.r.IntN(3)], []byte(a.mark)...)
 	case 2:
 		l = corpus.TCP(ports[a.r.IntN(len(ports))], dport, uint8(a.r.IntN(64)), []byte(a.mark)...)
@@ -139,14 +154,17 @@ func (a *attacker) l4(src, dst netip.Addr) corpus.L4 {
 		l = corpus.UDP(dport, ports[a.r.IntN(len(ports))], []byte(a.mark)...)
 	case 4: // sweeps identifiers
 		a.id++
+
 		f := corpus.V4
 		if src.Is6() {
 			f = corpus.V6
 		}
+
 		l = f.Ping(a.id)
 		if a.r.IntN(3) == 0 {
 			l = f.Pong(a.id)
 		}
+
 		copy(l.Data[8:], a.mark)
 	case 5:
 		l = a.icmpError(src.Is6())
@@ -156,6 +174,7 @@ func (a *attacker) l4(src, dst netip.Addr) corpus.L4 {
 		a.protocol++
 		l = corpus.L4{Proto: a.protocol, Data: []byte(a.mark + a.mark + a.mark)}
 	}
+
 	return a.summed(l, src, dst)
 }
 
@@ -169,14 +188,17 @@ func (a *attacker) icmpError(v6 bool) corpus.L4 {
 		{Proto: protoOSPF, Data: []byte(a.mark)},
 	}
 	quote := corpus.IP{Src: src, Dst: dst, L4: quoted[a.r.IntN(len(quoted))]}.Bytes()
+
 	f, codes := corpus.V4, 16
 	if v6 {
 		f, codes = corpus.V6, 7
 	}
+
 	l := []corpus.L4{f.Unreachable(quote), f.Expired(quote), f.Parameter(quote), f.TooBig(quote)}[a.r.IntN(4)]
 	if a.r.IntN(2) == 0 && l.Data[1] != 4 {
 		l.Data[1] = uint8(a.r.IntN(codes))
 	}
+
 	return l
 }
 
@@ -190,6 +212,7 @@ func (a *attacker) shape(p *corpus.IP) {
 			p.Options = bytes.Repeat([]byte{1}, 4*a.r.IntN(11))
 			return
 		}
+
 		for range 1 + a.r.IntN(3) {
 			p.Ext = append(p.Ext, []corpus.Ext{corpus.DestOpts(0), corpus.DestOpts(3), corpus.HopByHop(0), corpus.Routing(1), corpus.Auth(2)}[a.r.IntN(5)])
 		}
@@ -201,6 +224,7 @@ func (a *attacker) shape(p *corpus.IP) {
 // summed sets the checksum where receivers verify it.
 func (a *attacker) summed(l corpus.L4, src, dst netip.Addr) corpus.L4 {
 	at, pseudo := -1, true
+
 	switch l.Proto {
 	case corpus.ProtoTCP:
 		at = 16
@@ -211,16 +235,21 @@ func (a *attacker) summed(l corpus.L4, src, dst netip.Addr) corpus.L4 {
 	case corpus.ProtoICMPv6:
 		at = 2
 	}
+
 	if at < 0 || len(l.Data) < at+2 {
 		return l
 	}
+
 	l.Data[at], l.Data[at+1] = 0, 0
+
 	var b []byte
 	if pseudo {
 		b = append(append(b, src.AsSlice()...), dst.AsSlice()...)
 		b = append(b, 0, l.Proto)
 		b = binary.BigEndian.AppendUint16(b, uint16(len(l.Data)))
 	}
+
 	binary.BigEndian.PutUint16(l.Data[at:], sum(append(b, l.Data...)))
+
 	return l
 }

@@ -58,13 +58,16 @@ const nodeNetwork4, nodeNetwork6 = "172.30.0.8/29", "fd00:172:30::10/125"
 // cluster that has ranges: external IPs of nodes, which must be refused.
 func allBut(network string) []string {
 	p := netip.MustParsePrefix(network)
+
 	var out []string
+
 	for bits := 1; bits <= p.Bits(); bits++ {
 		sibling := p.Addr().AsSlice()
 		sibling[(bits-1)/8] ^= 1 << (7 - (bits-1)%8)
 		a, _ := netip.AddrFromSlice(sibling)
 		out = append(out, netip.PrefixFrom(a, bits).Masked().String())
 	}
+
 	return out
 }
 
@@ -73,29 +76,36 @@ func allBut(network string) []string {
 func newGround(ctx context.Context, o lab.Options, log io.Writer) (*ground, error) {
 	o.Nodes, o.Cluster, o.Owned = 2, true, true
 	o.ExternalIPs = strings.Join(append(allBut(nodeNetwork4), allBut(nodeNetwork6)...), ",")
+
 	l, err := lab.Up(ctx, o)
 	if err != nil {
 		return nil, err
 	}
+
 	g := &ground{Lab: l, log: log, pods: map[string]*lab.Pod{}, began: time.Now()}
+
 	config, err := l.RestConfig()
 	if err != nil {
 		return g, err
 	}
+
 	config.Timeout = callLimit
 	if g.client, err = kubernetes.NewForConfig(config); err != nil {
 		return g, err
 	}
+
 	for name, node := range map[string]string{"a": "node1", "b": "node1", "c": "node2"} {
 		pod, err := l.AddPod(ctx, lab.PodSpec{Namespace: victim, Name: name, Node: node, Labels: map[string]string{"app": "web"}})
 		if err != nil {
 			return g, err
 		}
+
 		g.pods[name] = pod
 		if err := g.serve(ctx, pod.Host(), name, podPort); err != nil {
 			return g, err
 		}
 	}
+
 	for _, s := range []struct {
 		on, name string
 		port     int
@@ -104,17 +114,21 @@ func newGround(ctx context.Context, o lab.Options, log io.Writer) (*ground, erro
 			return g, err
 		}
 	}
+
 	var ports []corev1.ServicePort
 	for _, protocol := range []corev1.Protocol{corev1.ProtocolTCP, corev1.ProtocolUDP} {
 		ports = append(ports, corev1.ServicePort{Name: strings.ToLower(string(protocol)), Protocol: protocol, Port: servicePort, NodePort: nodePort, TargetPort: intstr.FromInt32(podPort)})
 	}
+
 	g.service, err = l.AddService(ctx, lab.ServiceSpec{Namespace: victim, Name: "web", Type: corev1.ServiceTypeNodePort, Ports: ports, Pods: []*lab.Pod{g.pods["a"], g.pods["c"]}})
+
 	return g, err
 }
 
 func (g *ground) serve(ctx context.Context, on, name string, port int) error {
 	at := fmt.Sprintf(":%d", port)
 	_, err := g.Serve(ctx, on, fmt.Sprintf("serve-%s-%d", name, port), "-name", name, "-tcp", at, "-udp", at)
+
 	return err
 }
 
@@ -128,6 +142,7 @@ func (g *ground) paths() []*Path {
 	}
 	node1 := func(v6 bool) netip.Addr { return choose(v6, g.Node(1).IP4, g.Node(1).IP6) }
 	a := g.pods["a"].Host()
+
 	return []*Path{
 		{Name: "host to outside", Host: true, From: "node1", To: at(outsidePort, outside)},
 		{Name: "outside to host", Host: true, From: "ext", To: at(sshPort, node1)},
@@ -151,6 +166,7 @@ func (g *ground) clusterIP(v6 bool) netip.Addr {
 			return a
 		}
 	}
+
 	return netip.Addr{}
 }
 
@@ -158,6 +174,7 @@ func choose(v6 bool, a4, a6 netip.Addr) netip.Addr {
 	if v6 {
 		return a6
 	}
+
 	return a4
 }
 
@@ -169,27 +186,34 @@ func (g *ground) startProbes(ctx context.Context, paths []*Path, limit time.Dura
 		if err != nil {
 			return err
 		}
+
 		for _, v6 := range []bool{false, true} {
 			if v6 && path.Only4 {
 				continue
 			}
+
 			kinds := path.Kinds
 			if kinds == nil {
 				kinds = []string{"udp", "tcp"}
 			}
+
 			for _, kind := range kinds {
 				p := &probe{path: path, v6: v6, kind: kind, ns: ns, bucket: &g.bucket, counts: map[int64]*Count{}, pending: map[uint64]sent{}}
+
 				g.probes = append(g.probes, p)
 				go p.run(ctx)
 			}
 		}
 	}
+
 	g.bucket.Store(starting)
 	defer g.bucket.Store(0)
+
 	_, failing := g.awaitProbes(ctx, time.Now(), limit)
 	if len(failing) > 0 {
 		return fmt.Errorf("paths that were never answered: %v", failing)
 	}
+
 	return nil
 }
 
@@ -197,13 +221,16 @@ func (g *ground) startProbes(ctx context.Context, paths []*Path, limit time.Dura
 // the time from since to that second's start, or the failing paths at the limit.
 func (g *ground) awaitProbes(ctx context.Context, since time.Time, limit time.Duration) (time.Duration, []string) {
 	var whole time.Time
+
 	for {
 		var failing []string
+
 		for _, p := range g.probes {
 			if !p.works(since) {
 				failing = append(failing, p.String())
 			}
 		}
+
 		switch {
 		case len(failing) > 0:
 			whole = time.Time{}
@@ -212,9 +239,11 @@ func (g *ground) awaitProbes(ctx context.Context, since time.Time, limit time.Du
 		case time.Since(whole) > time.Second:
 			return whole.Sub(since), nil
 		}
+
 		if len(failing) > 0 && time.Since(since) > limit || ctx.Err() != nil {
 			return 0, failing
 		}
+
 		time.Sleep(50 * time.Millisecond)
 	}
 }
@@ -224,13 +253,16 @@ func (g *ground) down(keep bool) error {
 	if g == nil {
 		return nil
 	}
+
 	if keep {
 		to, err := os.MkdirTemp(tether.TempDir(), "ovn-ebpf-campaign-")
 		if err == nil {
 			err = errors.Join(os.CopyFS(filepath.Join(to, "log"), os.DirFS(filepath.Join(g.Dir(), "log"))), os.CopyFS(filepath.Join(to, "kube"), os.DirFS(filepath.Join(g.Dir(), "kube", "log"))))
 		}
+
 		g.say("logs: %s (%v)", to, err)
 	}
+
 	return g.Down(context.Background())
 }
 

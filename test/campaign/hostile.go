@@ -76,6 +76,7 @@ func newGenerator(seed uint64, v values, only *regexp.Regexp) (*generator, error
 	if len(g.kinds()) == 0 && len(g.attacks()) == 0 {
 		return nil, errors.New("no kind of steps is left")
 	}
+
 	return g, nil
 }
 
@@ -100,6 +101,7 @@ func (g *generator) kinds() []kind {
 		{"endpoint slice", 1, func(name string) []call { return []call{g.slice(name)} }},
 		{"policy", 1, func(name string) []call { return []call{g.policy(name)} }},
 	}
+
 	return slices.DeleteFunc(all, func(k kind) bool { return g.only != nil && !g.only.MatchString(k.name) })
 }
 
@@ -109,16 +111,21 @@ func (g *generator) step() step {
 	if s, ok := g.attack(); ok && len(s.calls) > 0 {
 		return s
 	}
+
 	var choice []kind
+
 	for _, k := range g.kinds() {
 		for range k.weight {
 			choice = append(choice, k)
 		}
 	}
+
 	if len(choice) == 0 {
 		return step{}
 	}
+
 	k := pick(g, choice...)
+
 	return step{kind: k.name, calls: k.calls(fmt.Sprintf("h%d", g.serial%most))}
 }
 
@@ -128,22 +135,28 @@ func (g *generator) attack() (step, bool) {
 	if g.serial%2 == 0 {
 		return step{}, false
 	}
+
 	if len(g.queue) == 0 {
 		if len(g.round) == 0 {
 			g.round = g.attacks()
 			g.r.Shuffle(len(g.round), func(i, j int) { g.round[i], g.round[j] = g.round[j], g.round[i] })
 		}
+
 		if len(g.round) == 0 {
 			return step{}, false
 		}
+
 		a := g.round[0]
+
 		g.round = g.round[1:]
 		for _, calls := range a.steps() {
 			g.queue = append(g.queue, step{a.name, true, calls})
 		}
 	}
+
 	s := g.queue[0]
 	g.queue = g.queue[1:]
+
 	return s, true
 }
 
@@ -155,6 +168,7 @@ func ptr[T any](g *generator, of ...T) *T {
 	if i == len(of) {
 		return nil
 	}
+
 	return &of[i]
 }
 
@@ -166,6 +180,7 @@ func (g *generator) address() netip.Addr {
 	case 1, 2, 3, 4:
 		return pick(g, g.values.used...)
 	}
+
 	return pick(g, g.values.addresses...)
 }
 
@@ -187,6 +202,7 @@ func (g *generator) port() int32 {
 	if g.r.IntN(2) == 0 {
 		return pick[int32](g, sshPort, outsidePort, podPort, hostPort, servicePort, dnsPort, ntpPort, ephemeralPort, boundPort)
 	}
+
 	return pick(g, g.values.ports...)
 }
 
@@ -207,6 +223,7 @@ func (g *generator) labels() map[string]string {
 	for i := range pick(g, 0, 1, 500) {
 		out[fmt.Sprintf("l%d", i)] = "v"
 	}
+
 	return out
 }
 
@@ -228,6 +245,7 @@ func named[T any, O interface {
 }](name string) O {
 	o := O(new(T))
 	o.SetName(name)
+
 	return o
 }
 
@@ -237,6 +255,7 @@ func removeAll(objects ...metav1.Object) []call {
 	for _, o := range objects {
 		out = append(out, call{verb: remove, object: nameOnly(o)})
 	}
+
 	return out
 }
 

@@ -16,15 +16,18 @@ import (
 // pod creates the pod with this name, replaces it, or deletes it.
 func (g *generator) pod(name string) call {
 	no := false
+
 	p := &corev1.Pod{ObjectMeta: g.meta(name), Spec: corev1.PodSpec{
 		NodeName: pick(g, "node1", "node2", "node3", ""), HostNetwork: g.r.IntN(8) == 0, AutomountServiceAccountToken: &no,
 	}}
 	for i := range pick(g, 1, 1, 2) {
 		p.Spec.Containers = append(p.Spec.Containers, g.container(fmt.Sprint("c", i), p.Spec.HostNetwork))
 	}
+
 	for i := range pick(g, 0, 0, 1, 2) {
 		p.Spec.InitContainers = append(p.Spec.InitContainers, g.container(fmt.Sprint("i", i), p.Spec.HostNetwork))
 	}
+
 	return g.fresh(p)
 }
 
@@ -35,8 +38,10 @@ func (g *generator) container(name string, hostNetwork bool) corev1.Container {
 	if g.r.IntN(3) == 0 {
 		c.RestartPolicy = ptr(g, corev1.ContainerRestartPolicyAlways, corev1.ContainerRestartPolicyNever)
 	}
+
 	for i := range pick(g, 1, 1, 2, 20) {
 		port := g.port()
+
 		p := corev1.ContainerPort{
 			Name: pick(g, fmt.Sprint("p", i), "", "http"), ContainerPort: port, Protocol: g.protocol(),
 			HostPort: pick(g, 0, port, g.port()), HostIP: pick(g, "", "0.0.0.0", "::", pick(g, g.values.hosts...).String(), g.address().String()),
@@ -44,8 +49,10 @@ func (g *generator) container(name string, hostNetwork bool) corev1.Container {
 		if hostNetwork {
 			p.HostPort = port
 		}
+
 		c.Ports = append(c.Ports, p)
 	}
+
 	return c
 }
 
@@ -59,20 +66,25 @@ func (g *generator) podStatus(name string) call {
 // kubeletReports sets the status of a pod. nodes are addresses, two for each node.
 func kubeletReports(p *corev1.Pod, phase corev1.PodPhase, nodes []netip.Addr) {
 	p.Status.Phase, p.Status.PodIPs, p.Status.PodIP = phase, nil, ""
+
 	var addresses []netip.Addr
+
 	if a, err := annotation.ParsePod(p.Annotations); err == nil && !p.Spec.HostNetwork {
 		for _, prefix := range a.Addresses {
 			addresses = append(addresses, prefix.Addr())
 		}
 	}
+
 	if i := slices.Index([]string{"node1", "node2"}, p.Spec.NodeName); i >= 0 && p.Spec.HostNetwork && len(nodes) >= 4 {
 		addresses = nodes[2*i : 2*i+2]
 	}
+
 	for i, a := range addresses {
 		if i < 2 && (i == 0 || a.Is4() != addresses[0].Is4()) {
 			p.Status.PodIPs = append(p.Status.PodIPs, corev1.PodIP{IP: a.String()})
 		}
 	}
+
 	if len(p.Status.PodIPs) > 0 {
 		p.Status.PodIP = p.Status.PodIPs[0].IP
 	}
@@ -81,10 +93,12 @@ func kubeletReports(p *corev1.Pod, phase corev1.PodPhase, nodes []netip.Addr) {
 // annotations returns annotations that some component reads, with untrustworthy values.
 func (g *generator) annotations() map[string]string {
 	out := map[string]string{}
+
 	for range 1 + g.r.IntN(3) {
 		key, value := g.annotation()
 		out[key] = value
 	}
+
 	return out
 }
 
@@ -94,10 +108,12 @@ func (g *generator) annotation() (key, value string) {
 	if g.r.IntN(4) == 0 {
 		return key, g.junk()
 	}
+
 	mac, err := net.ParseMAC(pick(g, g.values.macs...))
 	if err != nil {
 		return key, g.junk()
 	}
+
 	p := annotation.Pod{MAC: mac}
 	if g.r.IntN(2) == 0 {
 		p.Addresses, p.Gateways = g.neighbours()
@@ -108,6 +124,7 @@ func (g *generator) annotation() (key, value string) {
 			p.Gateways = append(p.Gateways, g.address())
 		}
 	}
+
 	switch key {
 	case annotation.PodNetworks:
 		return key, annotation.FormatPod(p)
@@ -118,11 +135,14 @@ func (g *generator) annotation() (key, value string) {
 		for _, a := range p.Addresses[:min(len(p.Addresses), 2)] {
 			r.Addresses = append(r.Addresses, a.Addr())
 		}
+
 		if g.r.IntN(2) == 0 {
 			r.MAC = mac
 		}
+
 		return key, annotation.FormatRequest(r)
 	}
+
 	return key, pick(g, "1", "-1", "1e30", "18446744073709551616", "1T", g.address().String(), g.junk())
 }
 
@@ -134,31 +154,38 @@ func (g *generator) neighbours() (addresses []netip.Prefix, gateways []netip.Add
 		a := plan.RouterAddress(s).Addr()
 		gateways = append(gateways, a)
 		used := slices.DeleteFunc(slices.Clone(g.values.used), func(u netip.Addr) bool { return !s.Contains(u) })
+
 		used = append(used, a, plan.ManagementAddress(s).Addr())
 		if a = pick(g, used...); g.r.IntN(2) == 0 {
 			for a = s.Masked().Addr(); a.As16()[15] == 0; {
 				b := a.As16()
 				b[15] = byte(g.r.IntN(256))
+
 				a = netip.AddrFrom16(b)
 				if s.Addr().Is4() {
 					a = a.Unmap()
 				}
 			}
 		}
+
 		addresses = append(addresses, netip.PrefixFrom(a, s.Bits()))
 	}
+
 	return addresses, gateways
 }
 
 // patchPod sets or removes annotations of a pod.
 func (g *generator) patchPod(name string) call {
 	annotations := map[string]any{}
+
 	for range 1 + g.r.IntN(2) {
 		key, value := g.annotation()
+
 		annotations[key] = value
 		if g.r.IntN(6) == 0 {
 			annotations[key] = nil
 		}
 	}
+
 	return call{verb: patch, object: named[corev1.Pod](name), patch: annotation.Patch(metav1.ObjectMeta{}, annotations)}
 }

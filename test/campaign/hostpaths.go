@@ -61,6 +61,7 @@ func (g *ground) serveHost(ctx context.Context) error {
 		if s.kind == "query" {
 			protocol = "-udp"
 		}
+
 		_, err := g.Serve(ctx, "node2", fmt.Sprint("serve-loopback-", i), "-name", "node2", protocol, s.at.String())
 		if err != nil {
 			return err
@@ -68,6 +69,7 @@ func (g *ground) serveHost(ctx context.Context) error {
 	}
 
 	g.served = time.Now()
+
 	return nil
 }
 
@@ -80,10 +82,12 @@ func (g *ground) hostPaths() ([]*Path, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	trust, err := rest.TLSConfigFor(config)
 	if err != nil {
 		return nil, err
 	}
+
 	trust = &tls.Config{RootCAs: trust.RootCAs, ServerName: trust.ServerName, InsecureSkipVerify: true} //nolint:gosec // any answer counts, at any address
 	node1 := func(port uint16) func(bool) netip.AddrPort {
 		return func(v6 bool) netip.AddrPort {
@@ -91,13 +95,17 @@ func (g *ground) hostPaths() ([]*Path, error) {
 		}
 	}
 	to := func(v6 bool) netip.AddrPort { return netip.AddrPortFrom(outside(v6), outsidePort) }
+
 	var out []*Path
+
 	for _, p := range g.paths() {
 		if p.Name == "host to host" {
 			p.Kinds = []string{"udp"}
 		}
+
 		out = append(out, p)
 	}
+
 	out = append(out,
 		&Path{Name: "host to host", Host: true, From: "node2", To: node1(kubeletPort), Kinds: []string{"tcp"}},
 		&Path{Name: "outside to host", Host: true, From: "ext", To: node1(hostPort), Kinds: []string{"held"}},
@@ -114,6 +122,7 @@ func (g *ground) hostPaths() ([]*Path, error) {
 			To: func(bool) netip.AddrPort { return netip.AddrPortFrom(netip.MustParseAddr(lab.CentralIP4), port) },
 		})
 	}
+
 	for _, s := range atLoopback {
 		out = append(out, &Path{
 			Name: "host to its own server at " + s.at.String(), Host: true,
@@ -121,8 +130,10 @@ func (g *ground) hostPaths() ([]*Path, error) {
 			To: func(bool) netip.AddrPort { return s.at },
 		})
 	}
+
 	for _, port := range []int{ephemeralPort, boundPort, reservedPort} {
 		out = append(out, &Path{Name: fmt.Sprintf("host to outside from port %d", port), Host: true, From: "node1", To: to, Kinds: []string{"udp", "held"}, Port: port})
 	}
+
 	return out, nil
 }

@@ -107,11 +107,14 @@ func TestPlanted(t *testing.T) {
 			o := options(t, tt.lab)
 			o.Only, o.First, o.Heal, o.For = regexp.MustCompile(tt.only), true, 15*time.Second, max(o.For, tt.long)
 			o.Lab.BinDir = tt.plant.build(t, o.Lab.BinDir)
+
 			report, err := tt.campaign(t.Context(), o)
 			if err != nil {
 				t.Fatal(err)
 			}
+
 			t.Logf("the campaign says: %s", strings.Join(report.Broken, "\n"))
+
 			if !strings.Contains(strings.Join(report.Broken, "\n"), tt.broken) {
 				t.Errorf("the campaign does not notice: it says %q, which lacks %q; figures %v", report.Broken, tt.broken, report.Figures)
 			}
@@ -125,49 +128,62 @@ func (p plant) source(top string) (string, error) {
 	if err != nil {
 		return "", err
 	}
+
 	defect := string(text)
 	for line, instead := range p.lines {
 		if n := strings.Count(defect, line); n != 1 {
 			return "", fmt.Errorf("%s has %q %d times: plant the fault elsewhere", p.file, line, n)
 		}
+
 		defect = strings.Replace(defect, line, instead, 1)
 	}
+
 	return defect, nil
 }
 
 // build builds the product with the fault, and an unmodified plugin, and returns their directory.
 func (p plant) build(t *testing.T, bin string) string {
 	t.Helper()
+
 	top, err := filepath.Abs("../..")
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	defect, err := p.source(top)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	file := filepath.Join(top, p.file)
 	dir := t.TempDir()
+
 	planted, overlay := filepath.Join(dir, "planted.go"), filepath.Join(dir, "overlay.json")
 	if err := os.WriteFile(planted, []byte(defect), 0o644); err != nil {
 		t.Fatal(err)
 	}
+
 	b, err := json.Marshal(map[string]map[string]string{"Replace": {file: planted}})
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	if err := os.WriteFile(overlay, b, 0o644); err != nil {
 		t.Fatal(err)
 	}
+
 	build := exec.CommandContext(t.Context(), "go", "build", "-overlay", overlay, "-o", filepath.Join(dir, "ovnkube"), "./cmd/ovnkube")
+
 	build.Dir = top
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("build with the planted fault: %v: %s", err, out)
 	}
+
 	for _, other := range []string{"ovn-k8s-cni-overlay", "ovnlab"} {
 		if err := os.Symlink(filepath.Join(bin, other), filepath.Join(dir, other)); err != nil {
 			t.Fatal(err)
 		}
 	}
+
 	return dir
 }

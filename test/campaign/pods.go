@@ -23,17 +23,20 @@ func (f *faults) leader(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
+
 	for _, l := range lease.Items {
 		holder := ""
 		if l.Spec.HolderIdentity != nil {
 			holder = *l.Spec.HolderIdentity
 		}
+
 		for _, name := range []string{"controller", "standby"} {
 			if p, err := f.Process(name); err == nil && strings.HasSuffix(holder, "_"+strconv.Itoa(p.PID)) {
 				return name, nil
 			}
 		}
 	}
+
 	return "", errors.New("find the leading controller: no lease is held by one that runs")
 }
 
@@ -54,6 +57,7 @@ func insist(ctx context.Context, limit time.Duration, do func() error) error {
 		if err == nil || time.Now().After(end) || ctx.Err() != nil {
 			return err
 		}
+
 		time.Sleep(200 * time.Millisecond)
 	}
 }
@@ -62,16 +66,21 @@ func insist(ctx context.Context, limit time.Duration, do func() error) error {
 // retries as kubelet does.
 func (g *ground) podWorks(ctx context.Context, node string) error {
 	var p *lab.Pod
+
 	err := insist(ctx, time.Minute, func() (err error) {
 		each, cancel := context.WithTimeout(ctx, 30*time.Second)
 		defer cancel()
+
 		p, err = g.newPod(each, node)
+
 		return err
 	})
 	if err != nil {
 		return fmt.Errorf("no pod can be made on %s: %w", node, err)
 	}
+
 	err = g.podRight(ctx, p)
+
 	return errors.Join(err, g.delPod(ctx, p))
 }
 
@@ -82,10 +91,12 @@ func (g *ground) podRight(ctx context.Context, p *lab.Pod) error {
 	if err != nil {
 		return fmt.Errorf("pod %s: %w", p.Name, err)
 	}
+
 	other := g.pods["a"]
 	if p.Node == "node1" {
 		other = g.pods["c"]
 	}
+
 	for _, from := range []string{p.Node, other.Host()} {
 		for _, a := range p.IPs {
 			err := insist(ctx, 30*time.Second, func() error {
@@ -97,6 +108,7 @@ func (g *ground) podRight(ctx context.Context, p *lab.Pod) error {
 			}
 		}
 	}
+
 	return nil
 }
 
@@ -106,40 +118,51 @@ func (g *ground) agreed(ctx context.Context, p *lab.Pod) error {
 	if err != nil {
 		return err
 	}
+
 	given, err := annotation.ParsePod(object.Annotations)
 	if err != nil {
 		return err
 	}
+
 	var annotated []netip.Addr
 	for _, a := range given.Addresses {
 		annotated = append(annotated, a.Addr())
 	}
+
 	out, err := g.Exec(ctx, p.Host(), "ip", "-br", "addr", "show", "eth0")
 	if err != nil {
 		return err
 	}
+
 	var wired []netip.Addr
+
 	for _, word := range strings.Fields(string(out)) {
 		if a, err := netip.ParsePrefix(word); err == nil && !a.Addr().IsLinkLocalUnicast() {
 			wired = append(wired, a.Addr())
 		}
 	}
+
 	rows, err := g.rows(ctx)
 	if err != nil {
 		return err
 	}
+
 	var listed []netip.Addr
+
 	for _, word := range strings.Fields(rows[p.Namespace+"_"+p.Name]) {
 		if a, err := netip.ParseAddr(word); err == nil {
 			listed = append(listed, a)
 		}
 	}
+
 	for _, s := range [][]netip.Addr{annotated, wired, listed} {
 		slices.SortFunc(s, netip.Addr.Compare)
 	}
+
 	if !slices.Equal(annotated, wired) || !slices.Equal(annotated, listed) {
 		return fmt.Errorf("annotation %v, interface %v, Northbound %v", annotated, wired, listed)
 	}
+
 	return nil
 }
 
@@ -150,20 +173,26 @@ func (g *ground) rows(ctx context.Context) (map[string]string, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	rows, owner := map[string]string{}, map[string]string{}
+
 	for line := range strings.Lines(string(out)) {
 		name, addresses, _ := strings.Cut(strings.TrimSpace(line), ",")
+
 		rows[name] = addresses
 		for _, word := range strings.Fields(addresses) {
 			if _, err := netip.ParseAddr(word); err != nil {
 				continue
 			}
+
 			if owner[word] != "" {
 				return nil, fmt.Errorf("address %s is of two ports, %s and %s", word, owner[word], name)
 			}
+
 			owner[word] = name
 		}
 	}
+
 	return rows, nil
 }
 
@@ -173,11 +202,13 @@ func (g *ground) leftovers(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+
 	for _, p := range pods.Items {
 		now := int64(0)
 		if err := g.client.CoreV1().Pods(victim).Delete(ctx, p.Name, metav1.DeleteOptions{GracePeriodSeconds: &now}); err != nil && !apierrors.IsNotFound(err) {
 			return err
 		}
 	}
+
 	return nil
 }

@@ -58,10 +58,12 @@ type Count struct {
 // when returns the period of the losses, in local time.
 func (c Count) when() string {
 	const clock = "15:04:05.0"
+
 	text := fmt.Sprintf("sent between %s and %s", c.first.Format(clock), c.last.Format(clock))
 	if c.err != nil {
 		text += ": " + c.err.Error()
 	}
+
 	return text
 }
 
@@ -100,6 +102,7 @@ func (p *probe) run(ctx context.Context) {
 		p.runAsks(ctx)
 		return
 	}
+
 	for ctx.Err() == nil {
 		if err := p.runStream(ctx); err != nil {
 			time.Sleep(probeUDP)
@@ -110,8 +113,10 @@ func (p *probe) run(ctx context.Context) {
 func (p *probe) begin(seq uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+
 	s := sent{at: time.Now(), bucket: p.bucket.Load()}
 	p.pending[seq] = s
+
 	p.count(s.bucket).Sent++
 	for seq, s := range p.pending {
 		if time.Since(s.at) > lostAfter {
@@ -124,6 +129,7 @@ func (p *probe) count(bucket int64) *Count {
 	if p.counts[bucket] == nil {
 		p.counts[bucket] = &Count{}
 	}
+
 	return p.counts[bucket]
 }
 
@@ -131,10 +137,12 @@ func (p *probe) lose(seq uint64) {
 	s := p.pending[seq]
 	delete(p.pending, seq)
 	c := p.count(s.bucket)
+
 	c.Lost++
 	if c.first.IsZero() || s.at.Before(c.first) {
 		c.first = s.at
 	}
+
 	if s.at.After(c.last) {
 		c.last = s.at
 	}
@@ -145,10 +153,13 @@ func (p *probe) lose(seq uint64) {
 func (p *probe) stuck() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+
 	if p.path.Host || time.Since(p.dialled) < stuckAfter || time.Since(p.answered) < stuckAfter {
 		return false
 	}
+
 	p.count(p.bucket.Load()).Redialled++
+
 	return true
 }
 
@@ -156,6 +167,7 @@ func (p *probe) stuck() bool {
 func (p *probe) end(seq uint64, ok bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+
 	s, there := p.pending[seq]
 	switch {
 	case !there:
@@ -163,6 +175,7 @@ func (p *probe) end(seq uint64, ok bool) {
 		p.lose(seq)
 	default:
 		delete(p.pending, seq)
+
 		if s.at.After(p.answered) {
 			p.answered = s.at
 		}
@@ -173,6 +186,7 @@ func (p *probe) end(seq uint64, ok bool) {
 func (p *probe) works(since time.Time) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+
 	return p.answered.After(since) && time.Since(p.answered) < healthyFor
 }
 
@@ -180,9 +194,11 @@ func (p *probe) works(since time.Time) bool {
 // wait for what is sent meanwhile: on a broken path some packet is always outstanding.
 func (p *probe) settle(bucket int64) Count {
 	began := time.Now()
+
 	for {
 		p.mu.Lock()
 		waiting := false
+
 		for seq, s := range p.pending {
 			if s.bucket == bucket && time.Since(s.at) > lostAfter {
 				p.lose(seq)
@@ -190,11 +206,14 @@ func (p *probe) settle(bucket int64) Count {
 				waiting = true
 			}
 		}
+
 		c := *p.count(bucket)
 		p.mu.Unlock()
+
 		if !waiting {
 			return c
 		}
+
 		time.Sleep(probeUDP)
 	}
 }
@@ -203,13 +222,16 @@ func (p *probe) settle(bucket int64) Count {
 func (p *probe) runAsks(ctx context.Context) {
 	tick := time.NewTicker(probeTCP)
 	defer tick.Stop()
+
 	for seq := uint64(0); ; seq++ {
 		select {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
 		}
+
 		p.begin(seq)
+
 		err := p.ask(ctx)
 		if ctx.Err() == nil {
 			p.failed(err)
@@ -222,6 +244,7 @@ func (p *probe) runAsks(ctx context.Context) {
 func (p *probe) failed(err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+
 	if c := p.count(p.bucket.Load()); c.err == nil {
 		c.err = err
 	}
@@ -232,10 +255,12 @@ func (p *probe) failed(err error) {
 func (p *probe) ask(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, lostAfter-time.Second)
 	defer cancel()
+
 	network := "tcp"
 	if p.kind == "query" {
 		network = "udp"
 	}
+
 	c, err := netns.Dialer(p.ns)(ctx, network, p.path.To(p.v6).String())
 	if err != nil {
 		return err
@@ -246,6 +271,7 @@ func (p *probe) ask(ctx context.Context) error {
 	if err := c.SetDeadline(deadline); err != nil {
 		return err
 	}
+
 	switch p.kind {
 	case "https":
 		return answered(tls.Client(c, p.path.TLS), "GET /livez HTTP/1.0\r\n\r", '\n', "")
@@ -254,6 +280,7 @@ func (p *probe) ask(ctx context.Context) error {
 	case "query":
 		return queried(c, p.path.Server)
 	}
+
 	return answered(c, "who", '\n', p.path.Server)
 }
 
@@ -262,10 +289,12 @@ func answered(c net.Conn, question string, end byte, want string) error {
 	if _, err := fmt.Fprintln(c, question); err != nil {
 		return err
 	}
+
 	answer, err := bufio.NewReader(c).ReadString(end)
 	if err == nil && !strings.Contains(answer, want) {
 		err = fmt.Errorf("answered by %q", answer)
 	}
+
 	return err
 }
 
@@ -274,11 +303,14 @@ func queried(c net.Conn, name string) error {
 	if _, err := fmt.Fprintln(c, "who"); err != nil {
 		return err
 	}
+
 	buf := make([]byte, 2000)
+
 	n, err := c.Read(buf)
 	if err == nil && !strings.HasPrefix(string(buf[:n]), name) {
 		err = fmt.Errorf("answered by %q", buf[:n])
 	}
+
 	return err
 }
 
@@ -290,26 +322,35 @@ func (p *probe) runStream(ctx context.Context) error {
 		return err
 	}
 	defer c.Close()
+
 	stop := context.AfterFunc(ctx, func() { c.Close() })
 	defer stop()
+
 	p.mu.Lock()
 	p.dialled = time.Now()
+
 	p.mu.Unlock()
 	go p.read(c)
+
 	tick := time.NewTicker(probeUDP)
 	defer tick.Stop()
+
 	for seq := uint64(time.Now().UnixNano()); ; seq++ {
 		p.begin(seq)
+
 		err := c.send(seq)
 		for try := 0; err != nil && try < 10; try++ {
 			err = c.send(seq) // reports a pending ICMP error of an earlier packet, perhaps forged, only once
 		}
+
 		if err != nil && ctx.Err() == nil {
 			p.end(seq, false)
 		}
+
 		if p.stuck() {
 			return nil
 		}
+
 		select {
 		case <-ctx.Done():
 			return nil

@@ -53,11 +53,13 @@ func commit(dir string) string {
 	if err != nil {
 		return ""
 	}
+
 	changed, err := exec.Command("git", "-C", dir, "status", "--porcelain", "--untracked-files=no", "--",
 		":(top)", ":(top,exclude)test/campaign/results", ":(top,exclude)docs/reliability.md").Output()
 	if suffix := "-dirty"; err != nil || len(changed) > 0 {
 		return strings.TrimSpace(string(head)) + suffix
 	}
+
 	return strings.TrimSpace(string(head))
 }
 
@@ -68,6 +70,7 @@ func (r *Report) late(kind string) (n int) {
 			n++
 		}
 	}
+
 	return n
 }
 
@@ -76,14 +79,17 @@ func (r *Report) addStep(kind string, heal time.Duration, lost map[string]Count)
 	if i < 0 {
 		r.Steps, i = append(r.Steps, &Step{Kind: kind, Lost: map[string]Count{}}), len(r.Steps)
 	}
+
 	s := r.Steps[i]
 	s.Times++
+
 	s.HealMS = append(s.HealMS, heal.Milliseconds())
 	for path, c := range lost {
 		total := s.Lost[path]
 		total.add(c)
 		s.Lost[path] = total
 	}
+
 	r.Seconds = int(time.Since(r.began).Seconds())
 }
 
@@ -93,6 +99,7 @@ func (r *Report) Keep(dir string) error {
 	if err != nil {
 		return err
 	}
+
 	return os.WriteFile(filepath.Join(dir, fmt.Sprintf("%s-%d.json", r.Campaign, r.Seed)), append(b, '\n'), 0o644)
 }
 
@@ -102,19 +109,25 @@ func Load(results fs.FS, campaign string) ([]*Report, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	var out []*Report
+
 	for _, name := range names {
 		b, err := fs.ReadFile(results, name)
 		if err != nil {
 			return nil, err
 		}
+
 		r := &Report{}
 		if err := json.Unmarshal(b, r); err != nil {
 			return nil, fmt.Errorf("read %s: %w", path.Base(name), err)
 		}
+
 		out = append(out, r)
 	}
+
 	slices.SortFunc(out, func(a, b *Report) int { return cmp.Compare(a.Seed, b.Seed) })
+
 	return out, nil
 }
 
@@ -123,7 +136,9 @@ func quantile(values []int64, part float64) int64 {
 	if len(values) == 0 {
 		return 0
 	}
+
 	slices.Sort(values)
+
 	return values[min(len(values)-1, int(part*float64(len(values))))]
 }
 
@@ -132,11 +147,14 @@ func Table(reports []*Report) string {
 	if len(reports) == 0 {
 		return "No run is kept.\n"
 	}
+
 	var b strings.Builder
+
 	all, paths, steps := &Report{}, []string{}, 0
 	for _, r := range reports {
 		fmt.Fprintf(&b, "- seed %d, commit %s: %d steps in %d s, %d rules broken\n", r.Seed, r.Commit, r.steps(), r.Seconds, len(r.Broken))
 		all.Seconds, steps = all.Seconds+r.Seconds, steps+r.steps()
+
 		all.Broken = append(all.Broken, r.Broken...)
 		for _, s := range r.Steps {
 			for path := range s.Lost {
@@ -144,36 +162,48 @@ func Table(reports []*Report) string {
 					paths = append(paths, path)
 				}
 			}
+
 			all.merge(s)
 		}
+
 		for _, f := range r.Figures {
 			fmt.Fprintf(&b, "  - %s: %s\n", f.Name, f.Value)
 		}
 	}
+
 	fmt.Fprintf(&b, "- in all: %d steps in %d min\n", steps, all.Seconds/60)
 	slices.Sort(paths)
 	slices.SortFunc(all.Steps, func(a, b *Step) int { return strings.Compare(a.Kind, b.Kind) })
 	fmt.Fprintf(&b, "\n| step | times | whole again after, p50 | p99 | lost: %s |\n|---|--:|--:|--:|%s\n", strings.Join(paths, " | "), strings.Repeat("--:|", len(paths)))
+
 	for _, s := range all.Steps {
 		late, healed := all.late(s.Kind), slices.Clone(s.HealMS)
 		if late > 0 {
 			healed = slices.DeleteFunc(healed, func(ms int64) bool { return ms == 0 })
 		}
+
 		fmt.Fprintf(&b, "| %s | %d | %.1f s | %.1f s", s.Kind, s.Times, float64(quantile(healed, 0.5))/1000, float64(quantile(healed, 0.99))/1000)
+
 		if late > 0 {
 			fmt.Fprintf(&b, ", %d not in time", late)
 		}
+
 		b.WriteString(" |")
+
 		for _, path := range paths {
 			c := s.Lost[path]
 			fmt.Fprintf(&b, " %d of %d", c.Lost, c.Sent)
+
 			if c.Redialled > 0 {
 				fmt.Fprintf(&b, ", %d redialled", c.Redialled)
 			}
+
 			b.WriteString(" |")
 		}
+
 		b.WriteString("\n")
 	}
+
 	return b.String()
 }
 
@@ -184,6 +214,7 @@ func (r *Report) steps() (n int) {
 			n += s.Times
 		}
 	}
+
 	return n
 }
 
@@ -192,8 +223,10 @@ func (r *Report) merge(s *Step) {
 	if i < 0 {
 		r.Steps, i = append(r.Steps, &Step{Kind: s.Kind, Lost: map[string]Count{}}), len(r.Steps)
 	}
+
 	to := r.Steps[i]
 	to.Times += s.Times
+
 	to.HealMS = append(to.HealMS, s.HealMS...)
 	for path, c := range s.Lost {
 		total := to.Lost[path]

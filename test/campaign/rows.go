@@ -61,45 +61,58 @@ func watchRows(ctx context.Context, endpoint string) (*rows, error) {
 	for table, w := range watched {
 		models[table] = w.row
 	}
+
 	schema, err := model.NewClientDBModel("OVN_Northbound", models)
 	if err != nil {
 		return nil, fmt.Errorf("model of the Northbound database: %w", err)
 	}
+
 	quiet := logr.Discard()
+
 	c, err := client.NewOVSDBClient(schema, client.WithEndpoint(endpoint), client.WithLogger(&quiet))
 	if err != nil {
 		return nil, fmt.Errorf("client of the Northbound database: %w", err)
 	}
+
 	ctx, cancel := context.WithCancel(ctx)
+
 	r := &rows{client: c, cancel: cancel, was: map[string]string{}}
 	if err := c.Connect(ctx); err != nil {
 		cancel()
 		return nil, fmt.Errorf("connect to the Northbound database: %w", err)
 	}
+
 	c.Cache().AddEventHandler(&cache.EventHandlerFuncs{
 		AddFunc:    r.added,
 		UpdateFunc: func(table string, was, is model.Model) { r.changed(table, was, is) },
 		DeleteFunc: func(table string, was model.Model) { r.changed(table, was, nil) },
 	})
+
 	if _, err := c.MonitorAll(ctx); err != nil {
 		r.close()
 		return nil, fmt.Errorf("monitor the Northbound database: %w", err)
 	}
+
 	r.mu.Lock()
 	defer r.mu.Unlock()
+
 	shared := false
+
 	for table := range watched {
 		for uuid, row := range c.Cache().Table(table).RowsShallow() {
 			if text := rowText(table, row); isVictims(text) {
 				r.was[table+" "+uuid] = text
 			}
+
 			shared = shared || isShared(row)
 		}
 	}
+
 	if !shared {
 		r.close()
 		return nil, fmt.Errorf("read the Northbound database: no port group %s", clientsGroup)
 	}
+
 	return r, nil
 }
 
@@ -112,15 +125,19 @@ func (r *rows) close() {
 func (r *rows) differences() []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+
 	const most = 20
+
 	return slices.Clone(r.changes[:min(len(r.changes), most)])
 }
 
 // added records a new row. The first event of a row from before the start arrives here, too.
 func (r *rows) added(table string, is model.Model) {
 	text := rowText(table, is)
+
 	r.mu.Lock()
 	defer r.mu.Unlock()
+
 	if _, there := r.was[table+" "+uuidOf(is)]; len(r.was) > 0 && !there && isVictims(text) && namesVictim(text) {
 		r.note("row %s is new: %s", table, text)
 	}
@@ -129,13 +146,16 @@ func (r *rows) added(table string, is model.Model) {
 func (r *rows) changed(table string, was, is model.Model) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+
 	if _, there := r.was[table+" "+uuidOf(was)]; !there {
 		return
 	}
+
 	before, after := rowText(table, was), "gone"
 	if is != nil {
 		after = rowText(table, is)
 	}
+
 	if before != after {
 		r.note("row %s was %s and became %s", table, before, after)
 	}
@@ -170,21 +190,26 @@ func uuidOf(row model.Model) string {
 // rowText formats the compared columns of a row, with sorted sets.
 func rowText(table string, row model.Model) string {
 	columns := map[string]any{}
+
 	v := reflect.ValueOf(row).Elem()
 	for i := range v.NumField() {
 		name := v.Type().Field(i).Tag.Get("ovsdb")
 		if name == "_uuid" || slices.Contains(watched[table].without, name) || name == "acls" && isShared(row) {
 			continue
 		}
+
 		value := v.Field(i).Interface()
 		if set, ok := value.([]string); ok {
 			value = slices.Sorted(slices.Values(set))
 		}
+
 		columns[name] = value
 	}
+
 	text, err := json.Marshal(columns)
 	if err != nil {
 		panic(err) // models only have strings, numbers, maps and slices
 	}
+
 	return string(text)
 }

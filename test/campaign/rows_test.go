@@ -53,13 +53,16 @@ func TestLossOfTunnels(t *testing.T) {
 			t.Errorf("%+v, %s, %s: %d of %d may be lost, want %d", *tc.path, tc.kind, tc.datapath, got, tc.sent, tc.want)
 		}
 	}
+
 	var tunnels []string
+
 	g := &ground{pods: map[string]*lab.Pod{"a": {}}}
 	for _, p := range g.paths() {
 		if p.Tunnel {
 			tunnels = append(tunnels, p.Name)
 		}
 	}
+
 	if len(tunnels) != 3 {
 		t.Errorf("paths that may cross a tunnel: %q", tunnels)
 	}

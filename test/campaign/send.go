@@ -38,12 +38,15 @@ func (t *tenant) send(ctx context.Context, c call) error {
 	case *networkingv1.NetworkPolicy:
 		return send(ctx, c, o, t.client.NetworkingV1().NetworkPolicies(hostile), nil)
 	}
+
 	return fmt.Errorf("send %T: no client", c.object)
 }
 
 func send[O metav1.Object](ctx context.Context, c call, o O, tenant writer[O], cluster reporter[O]) error {
 	name := o.GetName()
+
 	var err error
+
 	switch c.verb {
 	case create:
 		_, err = tenant.Create(ctx, o, metav1.CreateOptions{})
@@ -68,5 +71,6 @@ func send[O metav1.Object](ctx context.Context, c call, o O, tenant writer[O], c
 			_, err = cluster.UpdateStatus(ctx, now, metav1.UpdateOptions{})
 		}
 	}
+
 	return err
 }

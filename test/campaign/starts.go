@@ -33,18 +33,23 @@ func (g *ground) starts(ctx context.Context, long time.Duration) (out []start, e
 		began := time.Now()
 		each, cancel := context.WithTimeout(ctx, startLimit)
 		p, err := g.newPod(each, fmt.Sprintf("node%d", 1+g.serial.Load()%2))
+
 		cancel()
+
 		out = append(out, start{began, time.Since(began), err})
 		if err == nil {
 			err = g.delPod(ctx, p)
 		} else {
 			err = insist(ctx, time.Minute, func() error { return g.leftovers(ctx) })
 		}
+
 		if err != nil {
 			return out, err
 		}
+
 		time.Sleep(startEvery)
 	}
+
 	return out, ctx.Err()
 }
 
@@ -59,6 +64,7 @@ func millis(starts []start) (out []int64) {
 			}
 		}
 	}
+
 	return out
 }
 
@@ -73,18 +79,23 @@ func slowStarts(idle, under []start) (broken []string) {
 		}
 	}
 	above(under, 95, "all")
+
 	for rest := under; len(rest) > 0; {
 		first := rest[0].at
+
 		n := slices.IndexFunc(rest, func(s start) bool { return s.at.Sub(first) >= startWindow })
 		if n < 0 || rest[len(rest)-1].at.Sub(rest[n].at) < startWindow/2 {
 			n = len(rest) // a short last window has too few pods
 		}
+
 		above(rest[:n], 80, "from "+first.Format("15:04:05")+" on")
 		rest = rest[n:]
 	}
+
 	failed := slices.DeleteFunc(slices.Clone(under), func(s start) bool { return s.err == nil })
 	if len(failed) > 0 {
 		broken = append(broken, fmt.Sprintf("%d of a victim's pods did not start, the first at %s: %v", len(failed), failed[0].at.Format("15:04:05"), failed[0].err))
 	}
+
 	return broken
 }

@@ -14,6 +14,7 @@ func startsOf(ms ...int) (out []start) {
 		out = append(out, start{at: at, took: time.Duration(m) * time.Millisecond})
 		at = at.Add(500 * time.Millisecond)
 	}
+
 	return out
 }
 
@@ -24,8 +25,10 @@ func TestSlowStarts(t *testing.T) {
 	run := func(change func([]int)) []start {
 		ms := slices.Repeat([]int{100}, 600)
 		change(ms)
+
 		return startsOf(ms...)
 	}
+
 	slow := func(ms []int, every int) {
 		for i := 0; i < len(ms); i += every {
 			ms[i] = 301

@@ -26,29 +26,37 @@ type stream interface {
 // WireGuard; "held", one TCP connection; "echo", ICMP; or the number of an IP protocol.
 func (p *probe) open(ctx context.Context) (stream, error) {
 	to := p.path.To(p.v6)
+
 	family := map[bool]string{false: "4", true: "6"}[p.v6]
 	switch p.kind {
 	case "udp", "fixed":
 		var c net.Conn
+
 		err := netns.Do(p.ns, func() (err error) {
 			d := net.Dialer{LocalAddr: &net.UDPAddr{Port: p.path.Port}}
 			if p.kind == "fixed" {
 				d.LocalAddr = &net.UDPAddr{Port: int(to.Port())}
 			}
+
 			c, err = d.DialContext(ctx, "udp"+family, to.String())
+
 			return err
 		})
+
 		return datagrams{c}, err
 	case "held":
 		var c net.Conn
+
 		err := netns.Do(p.ns, func() (err error) {
 			d := net.Dialer{LocalAddr: &net.TCPAddr{Port: p.path.Port}, Timeout: lostAfter}
 			c, err = d.DialContext(ctx, "tcp"+family, to.String())
+
 			return err
 		})
 		if err != nil {
 			return nil, err
 		}
+
 		return connection{c, bufio.NewReader(c)}, nil
 	case "echo":
 		c, err := p.raw(map[bool]string{false: "icmp", true: "ipv6-icmp"}[p.v6])
@@ -64,6 +72,7 @@ func (p *probe) raw(protocol string) (c net.PacketConn, err error) {
 		c, err = net.ListenPacket(map[bool]string{false: "ip4:", true: "ip6:"}[p.v6]+protocol, "")
 		return err
 	})
+
 	return c, err
 }
 
@@ -79,6 +88,7 @@ func (d datagrams) receive(buf []byte) (uint64, error) {
 	if err != nil {
 		return 0, err
 	}
+
 	return number(buf[:n]), nil
 }
 
@@ -98,6 +108,7 @@ func (c connection) receive([]byte) (uint64, error) {
 	if err != nil {
 		return 0, errors.Join(net.ErrClosed, err) // a connection has no answers after an error
 	}
+
 	return number([]byte(line)), nil
 }
 
@@ -107,6 +118,7 @@ func number(b []byte) uint64 {
 	if err != nil {
 		return 0
 	}
+
 	return seq
 }
 
@@ -126,6 +138,7 @@ func (p *packets) receive(buf []byte) (uint64, error) {
 	if err != nil {
 		return 0, err
 	}
+
 	return number(buf[:n]), nil
 }
 
@@ -142,13 +155,17 @@ func (e *echoes) send(seq uint64) error {
 	if e.v6 {
 		b[0] = 128 // the kernel adds the checksum
 	}
+
 	b = binary.BigEndian.AppendUint16(b, e.id)
 	b = binary.BigEndian.AppendUint16(b, uint16(seq))
+
 	b = binary.BigEndian.AppendUint64(b, seq)
 	if !e.v6 {
 		binary.BigEndian.PutUint16(b[2:], sum(b))
 	}
+
 	_, err := e.WriteTo(b, e.to)
+
 	return err
 }
 
@@ -157,10 +174,12 @@ func (e *echoes) receive(buf []byte) (uint64, error) {
 	if err != nil {
 		return 0, err
 	}
+
 	reply := map[bool]byte{false: 0, true: 129}[e.v6]
 	if n != 16 || buf[0] != reply || binary.BigEndian.Uint16(buf[4:]) != e.id || from.String() != e.to.String() {
 		return 0, nil
 	}
+
 	return binary.BigEndian.Uint64(buf[8:]), nil
 }
 
@@ -170,12 +189,15 @@ func sum(b []byte) uint16 {
 	for i := 0; i+1 < len(b); i += 2 {
 		s += uint32(binary.BigEndian.Uint16(b[i:]))
 	}
+
 	if len(b)%2 == 1 {
 		s += uint32(b[len(b)-1]) << 8
 	}
+
 	for s > 0xffff {
 		s = s>>16 + s&0xffff
 	}
+
 	return ^uint16(s)
 }
 
@@ -184,6 +206,7 @@ func sum(b []byte) uint16 {
 // argument for net.ListenPacket.
 func respond(ctx context.Context, ns, network, address string) error {
 	var c net.PacketConn
+
 	err := netns.Do(ns, func() (err error) {
 		c, err = net.ListenPacket(network, address)
 		return err
@@ -191,11 +214,13 @@ func respond(ctx context.Context, ns, network, address string) error {
 	if err != nil {
 		return err
 	}
+
 	if b, ok := c.(interface{ SetReadBuffer(int) error }); ok {
 		if err := b.SetReadBuffer(4 << 20); err != nil {
 			return err
 		}
 	}
+
 	context.AfterFunc(ctx, func() { c.Close() })
 	go func() {
 		for buf := make([]byte, 65536); ctx.Err() == nil; {
@@ -203,10 +228,12 @@ func respond(ctx context.Context, ns, network, address string) error {
 			if err != nil {
 				continue // closed, or an ICMP error for an earlier reply
 			}
+
 			if seq, ok := bytes.CutPrefix(buf[:n], []byte("seq ")); ok {
 				_, _ = c.WriteTo(seq, from) // the probe detects a lost reply
 			}
 		}
 	}()
+
 	return nil
 }

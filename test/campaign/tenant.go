@@ -38,20 +38,24 @@ func newTenant(ctx context.Context, g *ground, o Options) (*tenant, error) {
 	if err := standinAggregation(ctx, g.client); err != nil {
 		return nil, err
 	}
+
 	nodes := []string{"node1", "node2"}
 	for i, node := range nodes {
 		if _, err := g.AddPod(ctx, lab.PodSpec{Namespace: hostile, Name: fmt.Sprintf("wired%d", i), Node: node, Labels: map[string]string{"app": "web"}}); err != nil {
 			return nil, err
 		}
 	}
+
 	account, err := g.client.CoreV1().ServiceAccounts(hostile).Create(ctx, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "mallory"}}, metav1.CreateOptions{})
 	if err != nil {
 		return nil, err
 	}
+
 	slices := &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Name: "slices"}, Rules: []rbacv1.PolicyRule{{APIGroups: []string{"discovery.k8s.io"}, Resources: []string{"endpointslices"}, Verbs: []string{"*"}}}}
 	if _, err := g.client.RbacV1().Roles(hostile).Create(ctx, slices, metav1.CreateOptions{}); err != nil {
 		return nil, err
 	}
+
 	subject := []rbacv1.Subject{{Kind: "ServiceAccount", Name: account.Name, Namespace: hostile}}
 	for _, ref := range []rbacv1.RoleRef{{Kind: "ClusterRole", Name: "edit", APIGroup: rbacv1.GroupName}, {Kind: "Role", Name: "slices", APIGroup: rbacv1.GroupName}} {
 		binding := &rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Name: ref.Name}, RoleRef: ref, Subjects: subject}
@@ -59,52 +63,66 @@ func newTenant(ctx context.Context, g *ground, o Options) (*tenant, error) {
 			return nil, err
 		}
 	}
+
 	token, err := g.client.CoreV1().ServiceAccounts(hostile).CreateToken(ctx, account.Name, &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
 	if err != nil {
 		return nil, err
 	}
+
 	config, err := g.RestConfig()
 	if err != nil {
 		return nil, err
 	}
+
 	own := rest.AnonymousClientConfig(config)
+
 	own.BearerToken, own.QPS, own.Dial, own.WarningHandler = token.Status.Token, -1, config.Dial, rest.NoWarnings{}
 	if t.client, err = kubernetes.NewForConfig(own); err != nil {
 		return nil, err
 	}
+
 	if _, err := t.client.CoreV1().Pods(victim).List(ctx, metav1.ListOptions{}); !apierrors.IsForbidden(err) {
 		return nil, fmt.Errorf("the tenant may read the victim's namespace: %w", errors.Join(errors.New("not forbidden"), err))
 	}
+
 	v, err := valuesOf(ctx, g)
 	if err != nil {
 		return nil, err
 	}
+
 	v.wired = len(nodes)
 	t.steps, err = newGenerator(o.Seed, v, o.Only)
+
 	return t, err
 }
 
 // standinAggregation aggregates the role edit, as the controller manager does.
 func standinAggregation(ctx context.Context, client *kubernetes.Clientset) error {
 	var rules []rbacv1.PolicyRule
+
 	for _, label := range []string{"edit", "view"} {
 		parts, err := client.RbacV1().ClusterRoles().List(ctx, metav1.ListOptions{LabelSelector: "rbac.authorization.k8s.io/aggregate-to-" + label + "=true"})
 		if err != nil {
 			return err
 		}
+
 		for _, part := range parts.Items {
 			rules = append(rules, part.Rules...)
 		}
 	}
+
 	if len(rules) == 0 {
 		return errors.New("no role is to be part of edit")
 	}
+
 	edit, err := client.RbacV1().ClusterRoles().Get(ctx, "edit", metav1.GetOptions{})
 	if err != nil {
 		return err
 	}
+
 	edit.Rules = rules
 	_, err = client.RbacV1().ClusterRoles().Update(ctx, edit, metav1.UpdateOptions{})
+
 	return err
 }
 
@@ -124,46 +142,57 @@ func valuesOf(ctx context.Context, g *ground) (values, error) {
 	for _, text := range harmfulAddresses {
 		v.addresses = append(v.addresses, netip.MustParseAddr(text))
 	}
+
 	for _, n := range g.Nodes() {
 		v.hosts = append(v.hosts, n.IP4, n.IP6)
 	}
+
 	v.hosts = append(v.hosts, netip.MustParseAddr(lab.CentralIP4), netip.MustParseAddr(lab.CentralIP6))
 	v.used = append(v.used, outside(false), outside(true), g.clusterIP(false), g.clusterIP(true))
 	v.used = append(v.used, v.hosts...)
+
 	for _, n := range g.Nodes() {
 		subnets, err := g.subnets(ctx, n.Name)
 		if err != nil {
 			return v, err
 		}
+
 		v.subnets = append(v.subnets, subnets)
 	}
+
 	for _, name := range []string{"a", "b", "c"} {
 		v.used = append(v.used, g.pods[name].IPs...)
 	}
+
 	v.addresses = append(v.addresses, v.used...)
 	v.macs = []string{"ff:ff:ff:ff:ff:ff", "00:00:00:00:00:00", "01:00:5e:00:00:01", "33:33:00:00:00:01", "02:00:00:00:00:09"}
+
 	for _, query := range [][]string{{"Logical_Router_Port", "mac"}, {"Logical_Switch_Port", "addresses"}} {
 		out, err := g.Exec(ctx, "central", "ovn-nbctl", "--timeout=20", "--data=bare", "--no-headings", "--columns="+query[1], "list", query[0])
 		if err != nil {
 			return v, err
 		}
+
 		for _, word := range strings.Fields(string(out)) {
 			if strings.Count(word, ":") == 5 && len(word) == 17 {
 				v.macs = append(v.macs, word)
 			}
 		}
 	}
+
 	for _, n := range g.Nodes() {
 		out, err := g.Exec(ctx, n.Name, "ip", "-br", "link")
 		if err != nil {
 			return v, err
 		}
+
 		for _, word := range strings.Fields(string(out)) {
 			if strings.Count(word, ":") == 5 && len(word) == 17 {
 				v.macs = append(v.macs, word)
 			}
 		}
 	}
+
 	return v, nil
 }
 
@@ -173,10 +202,12 @@ func (g *ground) subnets(ctx context.Context, node string) ([]netip.Prefix, erro
 	if err != nil {
 		return nil, err
 	}
+
 	subnets, err := annotation.ParseNodeSubnets(object.Annotations)
 	if err != nil {
 		return nil, fmt.Errorf("node %q: %w", node, err)
 	}
+
 	return subnets, nil
 }
 
@@ -184,21 +215,26 @@ func (g *ground) subnets(ctx context.Context, node string) ([]netip.Prefix, erro
 func (t *tenant) attack(ctx context.Context, rate int) {
 	tick := time.NewTicker(time.Second / time.Duration(rate))
 	defer tick.Stop()
+
 	for last := ""; ; {
 		select {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
 		}
+
 		s := t.steps.step()
 		if s.attack && s.kind != last {
 			last = s.kind
 			t.say("%s at %s", s.kind, time.Now().Format("15:04:05.0"))
 		}
+
 		for _, c := range s.calls {
 			each, cancel := context.WithTimeout(ctx, 10*time.Second)
 			err := t.send(each, c)
+
 			cancel()
+
 			if ctx.Err() == nil {
 				t.done[s.kind+" "+result(err)]++
 			}
@@ -214,5 +250,6 @@ func result(err error) string {
 	case apierrors.IsInvalid(err), apierrors.IsForbidden(err), apierrors.IsBadRequest(err), apierrors.IsNotFound(err), apierrors.IsConflict(err), apierrors.IsAlreadyExists(err), apierrors.IsRequestEntityTooLargeError(err):
 		return "refused"
 	}
+
 	return "failed"
 }

@@ -46,6 +46,7 @@ type inner struct {
 func (w *wire) forger(ctx context.Context, seed uint64) (*forger, error) {
 	f := &forger{attacker: newAttacker(seed, forgedMagic)}
 	p := w.attackers[0]
+
 	f.sources = p.IPs
 	if err := w.stand(ctx, f.attacker, p); err != nil {
 		return nil, err
@@ -56,30 +57,37 @@ func (w *wire) forger(ctx context.Context, seed uint64) (*forger, error) {
 		if n.Encap.IsValid() {
 			f.tunnels = append(f.tunnels, n.Encap)
 		}
+
 		if n.Name != p.Node {
 			continue
 		}
+
 		subnets, err := w.subnets(ctx, n.Name)
 		if err != nil {
 			return nil, err
 		}
+
 		for _, s := range subnets {
 			f.tunnels = append(f.tunnels, annotation.ManagementAddress(s).Addr())
 		}
 	}
 
 	allowed := w.pods["b"]
+
 	from, err := w.mac(ctx, allowed.Host(), "eth0")
 	if err != nil {
 		return nil, err
 	}
+
 	for _, guarded := range w.guarded {
 		to, err := w.mac(ctx, guarded.Host(), "eth0")
 		if err != nil {
 			return nil, err
 		}
+
 		f.inner = append(f.inner, inner{from, to, allowed.IP4(), guarded.IP4()})
 	}
+
 	return f, nil
 }
 
@@ -94,9 +102,11 @@ func (f *forger) frame() []byte {
 	to := f.tunnels[f.r.IntN(len(f.tunnels))]
 	from := f.one(f.sources, to.Is6())
 	via := f.next()
+
 	packet := func(payload []byte) corpus.IP {
 		sport := uint16(1024 + f.r.IntN(64000))
 		l4 := corpus.UDP(sport, genevePort, f.geneve(payload)...)
+
 		return corpus.IP{Src: from, Dst: to, L4: f.summed(l4, from, to)}
 	}
 	if f.r.IntN(32) > 0 {
@@ -112,6 +122,7 @@ func (f *forger) frame() []byte {
 	p.Fragment, p.L4.Data = &corpus.Fragment{ID: f.number, Offset: uint16(at)}, all[at:]
 	f.waiting = p.Frame(via, f.own)
 	p.Fragment, p.L4.Data = &corpus.Fragment{ID: f.number, More: true}, all[:at]
+
 	return p.Frame(via, f.own)
 }
 
@@ -120,6 +131,7 @@ func (f *forger) frame() []byte {
 // and the one by which it leaves.
 func (f *forger) geneve(payload []byte) []byte {
 	const critical, ethernet = 0x40, 0x6558
+
 	b := binary.BigEndian.AppendUint16([]byte{2, critical}, ethernet) // two words of options
 	b = binary.BigEndian.AppendUint32(b, uint32(1+f.r.IntN(10))<<8)
 	b = append(b, 0x01, 0x02, 0x80, 1) // OVN's class and type, one word
@@ -128,6 +140,7 @@ func (f *forger) geneve(payload []byte) []byte {
 
 	i := f.inner[f.r.IntN(len(f.inner))]
 	l4 := f.summed(corpus.UDP(4000, podPort, payload...), i.source, i.target)
+
 	return append(b, corpus.IP{Src: i.source, Dst: i.target, L4: l4}.Frame(i.to, i.from)...)
 }
 
@@ -136,6 +149,7 @@ func (f *forger) geneve(payload []byte) []byte {
 func (w *wire) watchForged(ctx context.Context) error {
 	at := func(on, device string) error {
 		parts := pairs{}
+
 		return w.listen(ctx, on, device, func(b []byte) {
 			if bytes.Contains(b, []byte(forgedMagic)) || parts.completed(b) {
 				w.arrived(fmt.Sprintf("%s of %s, as tunnel packets of a pod", device, on), b)
@@ -150,11 +164,13 @@ func (w *wire) watchForged(ctx context.Context) error {
 			}
 		}
 	}
+
 	for _, p := range w.guarded {
 		if err := at(p.Host(), "eth0"); err != nil {
 			return err
 		}
 	}
+
 	return nil
 }
 
@@ -174,14 +190,17 @@ func (p pairs) completed(b []byte) bool {
 		if at < len(mark) || len(b) < at+4 {
 			continue
 		}
+
 		number := binary.BigEndian.Uint32(b[at:])
 		if p[number] == nil {
 			p[number] = &[2]time.Time{}
 		}
+
 		p[number][i] = time.Now()
 		if other := p[number][1-i]; !other.IsZero() && time.Since(other) < pairedWithin {
 			return true
 		}
 	}
+
 	return false
 }

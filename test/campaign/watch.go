@@ -45,11 +45,14 @@ type watch struct {
 // caller must call after ctx has ended.
 func (g *ground) watchAll(ctx context.Context) (*watch, func(), error) {
 	w := &watch{times: map[string]int{}}
+
 	var group sync.WaitGroup
+
 	every := func(pause time.Duration, look func()) {
 		group.Go(func() {
 			for tick := time.NewTicker(pause); ctx.Err() == nil; {
 				look()
+
 				select {
 				case <-ctx.Done():
 					tick.Stop()
@@ -58,37 +61,49 @@ func (g *ground) watchAll(ctx context.Context) (*watch, func(), error) {
 			}
 		})
 	}
+
 	type target struct{ name, on, url string }
+
 	local := func(port int, path string) string { return fmt.Sprintf("http://127.0.0.1:%d/%s", port, path) }
+
 	targets := []target{{"/readyz of the controller", "central", local(controllerPort, "readyz")}}
 	for _, n := range g.Nodes() {
 		targets = append(targets, target{"/readyz of " + n.Name, n.Name, local(agentPort, "readyz")}, target{"/healthz of " + n.Name, n.Name, local(healthPort, "healthz")})
+
 		every(flowsEvery, func() { w.countFlows(ctx, g, n) })
+
 		for _, to := range []netip.Addr{n.IP4, n.IP6} {
 			for _, port := range []uint16{doorPort, forgedPort} {
 				every(healthEvery, func() { w.tryDoor(ctx, g, netip.AddrPortFrom(to, port)) })
 			}
 		}
 	}
+
 	for _, from := range []string{"ext", "node2"} {
 		for _, to := range []netip.Addr{g.Node(1).IP4, g.Node(1).IP6} {
 			every(healthEvery, func() { w.tryDatabase(ctx, g, from, netip.AddrPortFrom(to, southPort)) })
 		}
 	}
+
 	if err := w.sniffTunnel(ctx, g, &group); err != nil {
 		return w, group.Wait, err
 	}
+
 	for _, to := range []netip.Addr{g.Node(1).IP4, g.Node(1).IP6} {
 		every(healthEvery, func() { w.tryTunnel(ctx, g, netip.AddrPortFrom(to, tunnelPort)) })
 	}
+
 	for _, t := range targets {
 		client, err := g.Client(t.on)
 		if err != nil {
 			return w, group.Wait, err
 		}
+
 		client.Timeout = lostAfter
+
 		every(healthEvery, func() { w.ask(ctx, t.name, client, t.url) })
 	}
+
 	return w, group.Wait, nil
 }
 
@@ -96,6 +111,7 @@ func (g *ground) watchAll(ctx context.Context) (*watch, func(), error) {
 func (w *watch) violation(kind, format string, args ...any) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+
 	if w.times[kind]++; w.times[kind] == 1 {
 		w.broken = append(w.broken, fmt.Sprintf("%s: %s: %s", kind, time.Now().Format("15:04:05.0"), fmt.Sprintf(format, args...)))
 	}
@@ -107,12 +123,15 @@ func (w *watch) ask(ctx context.Context, name string, client *http.Client, url s
 	if ctx.Err() != nil {
 		return
 	}
+
 	w.mu.Lock()
+
 	w.asked++
 	if err != nil {
 		w.failed++
 	}
 	w.mu.Unlock()
+
 	if err != nil {
 		w.violation(name, "%v", err)
 	}
@@ -123,22 +142,28 @@ var flowCount = regexp.MustCompile(`flow_count=(\d+)`)
 // countFlows adds up the flows of a node's bridges.
 func (w *watch) countFlows(ctx context.Context, g *ground, n *lab.Node) {
 	total := 0
+
 	for _, bridge := range []string{"br-int", "breth0"} {
 		out, err := g.Exec(ctx, n.Name, "ovs-ofctl", "--timeout=30", "dump-aggregate", bridge)
 		m := flowCount.FindSubmatch(out)
+
 		if ctx.Err() != nil {
 			return
 		}
+
 		if err != nil || m == nil {
 			w.violation("flows of "+n.Name, "%s: %v: %s", bridge, err, out)
 			return
 		}
+
 		count, _ := strconv.Atoi(string(m[1])) // digits
 		total += count
 	}
+
 	w.mu.Lock()
 	w.flows = max(w.flows, total)
 	w.mu.Unlock()
+
 	if total > mostFlows {
 		w.violation("flows of "+n.Name, "%d, more than %d", total, mostFlows)
 	}
@@ -164,8 +189,10 @@ func (g *ground) whoIsAt(ctx context.Context, from string, to netip.AddrPort) st
 	if err != nil {
 		return ""
 	}
+
 	ctx, cancel := context.WithTimeout(ctx, healthEvery)
 	defer cancel()
+
 	c, err := netns.Dialer(ns)(ctx, "tcp", to.String())
 	if err != nil {
 		return ""
@@ -184,11 +211,13 @@ func (w *watch) tryTunnel(ctx context.Context, g *ground, to netip.AddrPort) {
 	if err != nil {
 		return
 	}
+
 	c, err := netns.Dialer(ns)(ctx, "udp", to.String())
 	if err != nil {
 		return
 	}
 	defer c.Close()
+
 	_, _ = c.Write([]byte(tunnelMagic)) // an error is the answer to the datagram before
 }
 
@@ -199,11 +228,14 @@ func (w *watch) sniffTunnel(ctx context.Context, g *ground, group *sync.WaitGrou
 	if err != nil {
 		return err
 	}
+
 	if err := unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Usec: 200_000}); err != nil {
 		return errors.Join(err, unix.Close(fd))
 	}
+
 	group.Go(func() {
 		defer unix.Close(fd)
+
 		for buf := make([]byte, 65536); ctx.Err() == nil; {
 			n, _, err := unix.Recvfrom(fd, buf, 0)
 			if err != nil {
@@ -217,6 +249,7 @@ func (w *watch) sniffTunnel(ctx context.Context, g *ground, group *sync.WaitGrou
 			}
 		}
 	})
+
 	return nil
 }
 
@@ -225,11 +258,15 @@ func whoAnswers(ctx context.Context, c net.Conn) string {
 	if deadline, ok := ctx.Deadline(); ok {
 		_ = c.SetDeadline(deadline) // without one, the server answers
 	}
+
 	buf := make([]byte, 100)
+
 	if _, err := fmt.Fprintln(c, "who"); err != nil {
 		return ""
 	}
+
 	n, _ := c.Read(buf) // "": nobody answers
+
 	return strings.TrimSpace(string(buf[:n]))
 }
 
@@ -237,6 +274,7 @@ func whoAnswers(ctx context.Context, c net.Conn) string {
 func (w *watch) report(r *Report) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+
 	r.Figures = append(r.Figures,
 		Figure{"health checks of controller, agents and nodes", fmt.Sprintf("%d, failed %d", w.asked, w.failed)},
 		Figure{"flows of a node, most", fmt.Sprint(w.flows)})

@@ -26,30 +26,37 @@ func New(template *x509.Certificate, by *Pair) (*Pair, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	if template.SerialNumber == nil {
 		if template.SerialNumber, err = rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 120)); err != nil {
 			return nil, err
 		}
 	}
+
 	now := time.Now()
 	if template.NotBefore.IsZero() {
 		template.NotBefore = now.Add(-time.Hour)
 	}
+
 	if template.NotAfter.IsZero() {
 		template.NotAfter = now.AddDate(1, 0, 0)
 	}
+
 	parent, signing := template, key
 	if by != nil {
 		parent, signing = by.Cert, by.Key
 	}
+
 	der, err := x509.CreateCertificate(rand.Reader, template, parent, key.Public(), signing)
 	if err != nil {
 		return nil, fmt.Errorf("make certificate %q: %w", template.Subject.CommonName, err)
 	}
+
 	cert, err := x509.ParseCertificate(der)
 	if err != nil {
 		return nil, fmt.Errorf("make certificate %q: %w", template.Subject.CommonName, err)
 	}
+
 	return &Pair{Cert: cert, Key: key}, nil
 }
 
@@ -62,6 +69,7 @@ func (p *Pair) PEM() (cert, key []byte, err error) {
 	if err != nil {
 		return nil, nil, fmt.Errorf("encode key: %w", err)
 	}
+
 	return p.CertPEM(), encode("EC PRIVATE KEY", der), nil
 }
 

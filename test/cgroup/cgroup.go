@@ -18,12 +18,15 @@ func Roots() ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	roots := []string{}
+
 	for _, file := range append(procs, "/sys/fs/cgroup/cgroup.procs") {
 		if _, err := os.Stat(file); err == nil {
 			roots = append(roots, filepath.Dir(file))
 		}
 	}
+
 	return roots, nil
 }
 
@@ -33,8 +36,10 @@ func tree(root string) (dirs []string, err error) {
 		if err == nil && d.IsDir() {
 			dirs = append(dirs, p)
 		}
+
 		return err
 	})
+
 	return dirs, err
 }
 
@@ -44,18 +49,22 @@ func User(root string) (string, error) {
 	if err != nil {
 		return "", err
 	}
+
 	for _, dir := range dirs {
 		b, err := os.ReadFile(filepath.Join(dir, "cgroup.procs"))
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
+
 		if err != nil {
 			return "", err
 		}
+
 		if pid, _, ok := strings.Cut(string(b), "\n"); ok {
 			return fmt.Sprintf("process %s", pid), nil
 		}
 	}
+
 	return "", nil
 }
 
@@ -65,10 +74,12 @@ func Remove(root string) error {
 	if err != nil {
 		return err
 	}
+
 	for _, dir := range slices.Backward(dirs) {
 		if err := os.Remove(dir); err != nil {
 			return err
 		}
 	}
+
 	return nil
 }

@@ -23,6 +23,7 @@ type API struct {
 // login gets a token for the project.
 func (a *API) login(ctx context.Context, keystone, user, project string) error {
 	domain := Object{"id": "default"}
+
 	r, _, err := a.request(ctx, "POST", keystone+"/v3/auth/tokens", Object{"auth": Object{
 		"identity": Object{"methods": []string{"password"}, "password": Object{
 			"user": Object{"name": user, "domain": domain, "password": password},
@@ -32,10 +33,12 @@ func (a *API) login(ctx context.Context, keystone, user, project string) error {
 	if err != nil {
 		return err
 	}
+
 	a.token = r.Header.Get("X-Subject-Token")
 	if a.token == "" {
 		return errors.New("log in: no token")
 	}
+
 	return nil
 }
 
@@ -47,35 +50,44 @@ func (a *API) Do(ctx context.Context, method, path string, body any) (Object, er
 
 func (a *API) request(ctx context.Context, method, url string, body any) (*http.Response, Object, error) {
 	var content io.Reader
+
 	if body != nil {
 		b, err := json.Marshal(body)
 		if err != nil {
 			return nil, nil, err
 		}
+
 		content = bytes.NewReader(b)
 	}
+
 	r, err := http.NewRequestWithContext(ctx, method, url, content)
 	if err != nil {
 		return nil, nil, err
 	}
+
 	r.Header.Set("Content-Type", "application/json")
 	r.Header.Set("X-Auth-Token", a.token)
+
 	response, err := a.client.Do(r)
 	if err != nil {
 		return nil, nil, err
 	}
 	defer response.Body.Close()
+
 	raw, err := io.ReadAll(response.Body)
 	if err != nil {
 		return nil, nil, err
 	}
+
 	if response.StatusCode >= http.StatusMultipleChoices {
 		return nil, nil, fmt.Errorf("%s %s: status %d: %s", method, url, response.StatusCode, raw)
 	}
+
 	o := Object{}
 	if len(raw) > 0 {
 		err = json.Unmarshal(raw, &o)
 	}
+
 	return response, o, err
 }
 
@@ -94,11 +106,13 @@ func (b *Batch) post(ctx context.Context, path, kind string, o Object) string {
 	if b.Err != nil {
 		return ""
 	}
+
 	made, err := b.API.Do(ctx, "POST", path, Object{kind: o})
 	if err != nil {
 		b.Err = err
 		return ""
 	}
+
 	return made[kind].(Object)["id"].(string)
 }
 

@@ -59,15 +59,18 @@ func Start(ctx context.Context, dir string) (*Cloud, error) {
 	if err := platform.Default(os.Stderr); err != nil {
 		return nil, fmt.Errorf("start cloud: %w", err)
 	}
+
 	if err := MakeRoot(platform.CacheDir(), os.Stderr); err != nil {
 		return nil, fmt.Errorf("start cloud: %w", err)
 	}
 
 	o := Options{Dir: dir, OVN: filepath.Join(dir, "ovn"), NB: "nb.sock", SB: "sb.sock"}
+
 	var err error
 	if o.Keystone, o.Neutron, err = freePorts(); err != nil {
 		return nil, fmt.Errorf("start cloud: %w", err)
 	}
+
 	o.Spawn = func(name string, argv ...string) (*process.Process, error) {
 		log := filepath.Join(dir, name+".log")
 		return process.Start(process.Spec{Argv: argv, Log: log, Tethered: true})
@@ -77,12 +80,15 @@ func Start(ctx context.Context, dir string) (*Cloud, error) {
 	if c.Proxy, err = newProxy(c.neutron()); err != nil {
 		return nil, fmt.Errorf("start cloud: %w", err)
 	}
+
 	if err = c.ovn(ctx); err == nil {
 		err = c.run(ctx)
 	}
+
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("start cloud: %w", err), c.Close())
 	}
+
 	return c, nil
 }
 
@@ -94,8 +100,10 @@ func freePorts() (a, b netip.AddrPort, err error) {
 			return a, b, err
 		}
 		defer l.Close() // after both have been chosen
+
 		*address = netip.MustParseAddrPort(l.Addr().String())
 	}
+
 	return a, b, nil
 }
 
@@ -106,6 +114,7 @@ func Run(ctx context.Context, o Options) (*Cloud, error) {
 	if err := c.run(ctx); err != nil {
 		return nil, fmt.Errorf("start cloud: %w", err)
 	}
+
 	return c, nil
 }
 
@@ -119,9 +128,11 @@ func (c *Cloud) run(ctx context.Context) error {
 		if err := c.startKeystone(ctx); err != nil {
 			return err
 		}
+
 		return c.identities(ctx)
 	})
 	group.Go(func() error { return c.startNeutron(ctx) })
+
 	return group.Wait()
 }
 
@@ -139,6 +150,7 @@ func (c *Cloud) Await(ctx context.Context) error {
 			}
 		}
 	}
+
 	return nil
 }
 
@@ -148,10 +160,12 @@ func (c *Cloud) Close() error {
 	for i := len(c.running) - 1; i >= 0; i-- {
 		all = append(all, c.running[i].Stop(5*time.Second))
 	}
+
 	c.running = nil
 	if c.Proxy != nil {
 		all = append(all, c.Proxy.close())
 	}
+
 	return errors.Join(all...)
 }
 
@@ -168,9 +182,11 @@ func (c *Cloud) start(
 	if err != nil {
 		return nil, err
 	}
+
 	c.mu.Lock()
 	c.running = append(c.running, p)
 	c.mu.Unlock()
+
 	return p, p.Await(ctx, name, ready)
 }
 
@@ -181,6 +197,7 @@ func (c *Cloud) execute(ctx context.Context, argv ...string) error {
 		const most = 2000
 		return fmt.Errorf("run %v: %w: %s", argv[max(0, len(argv)-3):], err, out[max(0, len(out)-most):])
 	}
+
 	return nil
 }
 
@@ -190,6 +207,7 @@ func listens(socket string) func() error {
 		if err == nil {
 			conn.Close()
 		}
+
 		return err
 	}
 }
@@ -199,7 +217,9 @@ func (c *Cloud) client() *http.Client {
 	if c.o.Netns == "" {
 		return http.DefaultClient
 	}
+
 	dial := netns.Dialer(c.o.Netns)
+
 	return &http.Client{Transport: &http.Transport{DialContext: dial, DisableKeepAlives: true}}
 }
 
@@ -208,12 +228,15 @@ func (c *Cloud) ovn(ctx context.Context) error {
 	if err := os.MkdirAll(c.o.OVN, 0o700); err != nil {
 		return err
 	}
+
 	for _, db := range []string{"nb", "sb"} {
 		file, socket := c.path("ovn", db+".db"), c.path("ovn", db+".sock")
+
 		schema := platform.OVNFile("ovn-" + db + ".ovsschema")
 		if err := c.execute(ctx, "ovsdb-tool", "create", file, schema); err != nil {
 			return err
 		}
+
 		_, err := c.start(ctx, "ovsdb-server-"+db, listens(socket), "ovsdb-server", "--no-chdir",
 			"--unixctl="+c.path(db+".ctl"), "-vconsole:warn", "-vsyslog:off", "--remote=punix:"+socket, file)
 		if err != nil {
@@ -225,6 +248,7 @@ func (c *Cloud) ovn(ctx context.Context) error {
 	if err := c.execute(ctx, "ovn-nbctl", "--no-wait", nb, "init"); err != nil {
 		return err
 	}
+
 	return c.execute(ctx, "ovn-sbctl", sb, "init")
 }
 
@@ -239,5 +263,6 @@ func (c *Cloud) directories(names ...string) error {
 			return err
 		}
 	}
+
 	return nil
 }

@@ -21,12 +21,15 @@ func TestMain(m *testing.M) {
 	if os.Getenv(runEnv) == "" {
 		os.Exit(m.Run())
 	}
+
 	os.Exit(tether.Run(func() int {
 		code, err := withCloud(m)
 		if err != nil {
 			fmt.Fprintln(os.Stderr, err)
+
 			code = 1
 		}
+
 		return code
 	}))
 }
@@ -37,20 +40,27 @@ func withCloud(m *testing.M) (code int, err error) {
 		return 1, err
 	}
 	defer os.RemoveAll(dir)
+
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	defer cancel()
+
 	start := time.Now()
+
 	if lab, err = testcloud.Start(ctx, dir); err != nil {
 		return 1, err
 	}
+
 	fmt.Printf("cloud started in %.0f s\n", time.Since(start).Seconds())
+
 	code = m.Run()
+
 	return code, lab.Close()
 }
 
 // needCloud skips the test where no cloud is wanted.
 func needCloud(t *testing.T) {
 	t.Helper()
+
 	if lab == nil {
 		t.Skipf("%s is not set: the tests of a cloud take minutes; make test-cloud and .ci/full have them", runEnv)
 	}

@@ -20,21 +20,28 @@ func TestQuotaLeavesWhatFits(t *testing.T) {
 	pool := p.pool(p.vm("10.0.0.18"), 0)
 	used := p.observe(pool, nil).Quotas.Ports.Used
 	p.portQuota(used + 7)
+
 	r, problems := p.settle(pool, nil)
 	if len(r.Lines) != 5 || len(problems) != 1 || problems[0].Reason != cloud.QuotaExceeded {
 		t.Errorf("%d lines, problems %v: want the five ports that fit beside those of router and metadata", len(r.Lines), problems)
 	}
+
 	t.Log(problems)
+
 	port := cloud.Port{Network: r.Network, Groups: p.config.Groups}
+
 	_, err := p.client.CreatePorts(t.Context(), []cloud.Port{port, port})
 	if openstack.KindOf(err) != openstack.Quota {
 		t.Errorf("ports over the quota: %v, want kind quota", err)
 	}
+
 	p.portQuota(-1)
+
 	r, problems = p.settle(pool, r.Lines)
 	if len(r.Lines) != 13 || len(problems) != 0 {
 		t.Errorf("%d lines, problems %v, want 13 and none", len(r.Lines), problems)
 	}
+
 	p.release(pool)
 }
 
@@ -47,7 +54,9 @@ func TestErrorKinds(t *testing.T) {
 	r, _ := p.settle(pool, nil)
 	subnet := p.observe(pool, nil).Subnets[0]
 	line := r.Lines[0]
+
 	const nowhere = "00000000-0000-0000-0000-000000000000"
+
 	for _, tc := range []struct {
 		name string
 		want openstack.Kind
@@ -56,6 +65,7 @@ func TestErrorKinds(t *testing.T) {
 		{"address in use", openstack.Conflict, func(ctx context.Context) error {
 			fixed := []cloud.Fixed{{Subnet: subnet.ID, Address: line.Addresses[0]}}
 			_, err := p.client.CreatePorts(ctx, []cloud.Port{{Network: r.Network, Fixed: fixed, Groups: []string{}}})
+
 			return err
 		}},
 		{"tag in use", openstack.Conflict, func(ctx context.Context) error {
@@ -89,11 +99,13 @@ func TestErrorKinds(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			err := tc.do(t.Context())
 			t.Log(err)
+
 			if got := openstack.KindOf(err); got != tc.want {
 				t.Errorf("kind %s, want %s", got, tc.want)
 			}
 		})
 	}
+
 	p.release(pool)
 }
 
@@ -101,15 +113,19 @@ func TestErrorKinds(t *testing.T) {
 // does not help.
 func TestWrongSecretIsRefused(t *testing.T) {
 	needCloud(t)
+
 	text, err := os.ReadFile(lab.CloudsFile)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	file := filepath.Join(t.TempDir(), "clouds.yaml")
+
 	wrong := regexp.MustCompile("(_secret: ).*").ReplaceAll(text, []byte("${1}wrong"))
 	if err := os.WriteFile(file, wrong, 0o600); err != nil {
 		t.Fatal(err)
 	}
+
 	_, err = openstack.Open(t.Context(), openstack.Options{Cloud: "k8s", File: file, Rate: 10, Workers: 1, Timeout: time.Minute})
 	if openstack.KindOf(err) != openstack.Refused {
 		t.Errorf("open with a wrong secret: %v, want kind refused", err)
@@ -123,15 +139,19 @@ func TestNeutronAway(t *testing.T) {
 	if err := lab.StopNeutron(); err != nil {
 		t.Fatal(err)
 	}
+
 	_, err := p.client.Quotas(t.Context())
 	if openstack.KindOf(err) != openstack.Away {
 		t.Errorf("request without Neutron: %v, want kind away", err)
 	}
+
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
+
 	if err := lab.ResumeNeutron(ctx); err != nil {
 		t.Fatal(err)
 	}
+
 	if _, err := p.client.Quotas(t.Context()); err != nil {
 		t.Error(err)
 	}

@@ -32,6 +32,7 @@ enabled = false
 	_, err = c.start(ctx, "keystone", c.responds(c.keystone()+"/v3", http.StatusOK), c.o.Inside("env",
 		"OS_KEYSTONE_CONFIG_FILES="+inside+"/keystone.conf", "keystone-wsgi-public",
 		"--host", c.o.Keystone.Addr().String(), "--port", strconv.Itoa(int(c.o.Keystone.Port())))...)
+
 	return err
 }
 
@@ -41,15 +42,19 @@ func (c *Cloud) neutron() string  { return "http://" + c.o.Neutron.String() }
 
 func (c *Cloud) responds(url string, status int) func() error {
 	client := c.client()
+
 	return func() error {
 		r, err := client.Get(url)
 		if err != nil {
 			return err
 		}
+
 		r.Body.Close()
+
 		if r.StatusCode != status {
 			return fmt.Errorf("status %d of %s, want %d", r.StatusCode, url, status)
 		}
+
 		return nil
 	}
 }
@@ -61,18 +66,23 @@ func (c *Cloud) identities(ctx context.Context) error {
 	if err := admin.login(ctx, c.keystone(), "admin", "admin"); err != nil {
 		return err
 	}
+
 	roles := map[string]string{}
+
 	list, err := admin.Do(ctx, "GET", "/roles", nil)
 	if err != nil {
 		return err
 	}
+
 	for _, r := range list["roles"].([]any) {
 		roles[r.(Object)["name"].(string)] = r.(Object)["id"].(string)
 	}
+
 	b := &Batch{API: admin}
 	if err := c.moveKeystone(ctx, b); err != nil {
 		return err
 	}
+
 	service := b.post(ctx, "/projects", "project", Object{"name": "service", "domain_id": "default"})
 	neutron := b.post(ctx, "/users", "user", Object{"name": "neutron", "domain_id": "default", "password": password})
 	b.Put(ctx, "/projects/"+service+"/users/"+neutron+"/roles/"+roles["admin"], nil)
@@ -83,19 +93,23 @@ func (c *Cloud) identities(ctx context.Context) error {
 	b.post(ctx, "/endpoints", "endpoint", Object{
 		"interface": "public", "service_id": network, "region_id": "RegionOne", "url": c.neutron(),
 	})
+
 	if c.Proxy != nil {
 		b.post(ctx, "/regions", "region", Object{"id": proxyRegion})
 		b.post(ctx, "/endpoints", "endpoint", Object{
 			"interface": "public", "service_id": network, "region_id": proxyRegion, "url": c.Proxy.url(),
 		})
 	}
+
 	if b.Err != nil {
 		return b.Err
 	}
+
 	c.Admin, c.Tenant = &API{client: c.client(), base: c.neutron(), token: admin.token}, &API{client: c.client(), base: c.neutron()}
 	if err := c.Tenant.login(ctx, c.keystone(), "k8s", "k8s"); err != nil {
 		return err
 	}
+
 	return c.applicationCredential(ctx, user)
 }
 
@@ -105,13 +119,16 @@ func (c *Cloud) moveKeystone(ctx context.Context, b *Batch) error {
 	if err != nil {
 		return err
 	}
+
 	for _, e := range list["endpoints"].([]any) {
 		id := e.(Object)["id"].(string)
+
 		_, err := b.API.Do(ctx, "PATCH", "/endpoints/"+id, Object{"endpoint": Object{"url": c.keystone() + "/v3/"}})
 		if err != nil {
 			return err
 		}
 	}
+
 	return nil
 }
 
@@ -120,14 +137,18 @@ func (c *Cloud) applicationCredential(ctx context.Context, user string) error {
 	for _, method := range []string{"GET", "POST", "PUT", "DELETE"} {
 		rules = append(rules, Object{"service": "network", "method": method, "path": "/v2.0/**"})
 	}
+
 	tenant := &API{client: c.client(), base: c.keystone() + "/v3", token: c.Tenant.token}
+
 	made, err := tenant.Do(ctx, "POST", "/users/"+user+"/application_credentials",
 		Object{"application_credential": Object{"name": "ovn-ebpf", "access_rules": rules}})
 	if err != nil {
 		return err
 	}
+
 	credential := made["application_credential"].(Object)
 	c.CloudsFile = c.path("clouds.yaml")
+
 	return c.write("clouds.yaml", fmt.Sprintf(`clouds:
   k8s:
     auth_type: v3applicationcredential

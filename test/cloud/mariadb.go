@@ -17,6 +17,7 @@ func (c *Cloud) mariadb(ctx context.Context) error {
 		"--datadir="+inside+"/mysql", "--socket="+inside+"/mysql.sock", "--skip-networking", "--user=root",
 		"--pid-file="+inside+"/mysql.pid", "--innodb-flush-log-at-trx-commit=0",
 		"--innodb-buffer-pool-size=64M", "--performance-schema=OFF")...)
+
 	return err
 }
 

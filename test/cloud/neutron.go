@@ -13,6 +13,7 @@ func (c *Cloud) startNeutron(ctx context.Context) error {
 	if err := c.directories("state", "lock"); err != nil {
 		return err
 	}
+
 	err := c.write("neutron.conf", `[DEFAULT]
 auth_strategy = keystone
 core_plugin = ml2
@@ -67,15 +68,18 @@ ovn_metadata_enabled = true
 	if err != nil {
 		return err
 	}
+
 	return c.ResumeNeutron(ctx)
 }
 
 // ResumeNeutron starts Neutron after StopNeutron, on the same address.
 func (c *Cloud) ResumeNeutron(ctx context.Context) error {
 	var err error
+
 	ready := c.responds(c.neutron()+"/v2.0/networks", http.StatusUnauthorized)
 	c.server, err = c.start(ctx, "neutron-server", ready, c.o.Inside("neutron-server",
 		"--config-file", inside+"/neutron.conf", "--log-file", inside+"/neutron.log")...)
+
 	return err
 }
 

@@ -28,6 +28,7 @@ import (
 // back keeps them, and the ports of a Node without a VM are deleted at once.
 func TestRelease(t *testing.T) {
 	const after = 30 * time.Second
+
 	p := newProject(t)
 	p.config.SubnetPool6 = ""
 	k := newKube(p)
@@ -36,13 +37,16 @@ func TestRelease(t *testing.T) {
 		atProxy(c)
 		c.ReleaseAfter = after
 	})
+
 	back, late, deleted := k.node(28), k.node(28), k.node(28)
 	for _, n := range []*corev1.Node{back, late, deleted} {
 		k.join(n)
 	}
+
 	for _, n := range []*corev1.Node{back, late, deleted} {
 		h.await(t, n, 13)
 	}
+
 	version := k.version(back)
 
 	// The VM exists: only a look at Neutron follows, and the Node comes back in time.
@@ -53,17 +57,23 @@ func TestRelease(t *testing.T) {
 	c.await("/metrics", "\n"+`ovnkube_controller_pools{state="ok"} 3`)
 
 	k.update(lab.Admin, "ports/"+k.vifID(deleted), testcloud.Object{"port": testcloud.Object{"device_id": "", "device_owner": ""}})
+
 	gone := time.Now()
+
 	k.removeNode(late)
 	k.removeNode(deleted)
 	h.await(t, deleted, -1)
+
 	if took := time.Since(gone); took > after {
 		t.Errorf("the pool of a Node without a VM was there for %s", took)
 	}
+
 	if i := h.first(late, func(ports int) bool { return ports < 0 }); i >= 0 {
 		t.Error("the pool of a Node with a VM was deleted before its time")
 	}
+
 	h.await(t, late, -1)
+
 	if took := time.Since(gone); took < after {
 		t.Errorf("the pool of a Node with a VM was deleted after %s, want at least %s", took, after)
 	}
@@ -71,11 +81,13 @@ func TestRelease(t *testing.T) {
 	if now := k.version(back); now != version {
 		t.Errorf("resourceVersion %s of a Node that came back, was %s", now, version)
 	}
+
 	for _, r := range lab.Proxy.Set(nil) {
 		if strings.Contains(r.Path, k.name(back)) {
 			t.Errorf("%s %s for a Node that came back", r.Method, r.Path)
 		}
 	}
+
 	k.removeNode(back)
 	h.await(t, back, -1)
 	c.stop()
@@ -86,22 +98,27 @@ func TestRelease(t *testing.T) {
 // ConfigMap.
 func (k *kube) awaitPorts(n *corev1.Node, want int) {
 	k.t.Helper()
+
 	maps, got := k.client.CoreV1().ConfigMaps(annotation.PoolNamespace), -1
 	for deadline := time.Now().Add(2 * time.Minute); time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) {
 		got = -1
+
 		if m, err := maps.Get(k.ctx, annotation.PoolPrefix+n.Name, metav1.GetOptions{}); err == nil {
 			text := m.Data[annotation.PoolPorts]
 			got = strings.Count(text, "\n") - strings.Count(text, " held\n")
 		}
+
 		if got == want {
 			return
 		}
 	}
+
 	k.t.Fatalf("%s has %d ports, want %d within two minutes", n.Name, got, want)
 }
 
 func (k *kube) removeNode(n *corev1.Node) {
 	k.t.Helper()
+
 	if err := k.client.CoreV1().Nodes().Delete(k.ctx, n.Name, metav1.DeleteOptions{}); err != nil {
 		k.t.Fatal(err)
 	}
@@ -124,6 +141,7 @@ func TestRepaired(t *testing.T) {
 	deleted, retagged, readdressed := before.Lines[0], before.Lines[1], before.Lines[2]
 	must := func(err error) {
 		t.Helper()
+
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -134,6 +152,7 @@ func TestRepaired(t *testing.T) {
 	p.update(lab.Tenant, "ports/"+readdressed.Port, testcloud.Object{"port": testcloud.Object{
 		"fixed_ips": []testcloud.Object{{"ip_address": deleted.Addresses[0].String()}},
 	}})
+
 	two := k.controllerWith("two", quick)
 	addresses := fmt.Sprintf("%s, %s, %s", deleted.Addresses[0], retagged.Addresses[0], readdressed.Addresses[0])
 	t.Log(k.awaitEvent(n, cloud.PortsRepaired, addresses))
@@ -155,6 +174,7 @@ func TestRepaired(t *testing.T) {
 // checkRepaired compares the ports of a pool with those before, without their UUIDs.
 func (k *kube) checkRepaired(pool cloud.Pool, before cloud.Record) {
 	k.t.Helper()
+
 	after := pool.Record(k.observe(pool, before.Lines))
 	for i, l := range after.Lines {
 		was := before.Lines[i]
@@ -172,7 +192,9 @@ func TestAPIServerAway(t *testing.T) {
 	p.config.SubnetPool6 = ""
 	k := newKube(p)
 	h := k.watch()
+
 	var link kubetest.Link
+
 	c := k.controllerWith("one", func(c *underlay.Config) {
 		atProxy(c)
 		c.RestConfig = link.Config(k.config)
@@ -182,13 +204,16 @@ func TestAPIServerAway(t *testing.T) {
 	c.await("/readyz", "ok")
 
 	n := k.node(26)
+
 	lab.Proxy.Set(nil)
 	k.join(n)
 	h.await(t, n, 8)
 	link.Cut()
 	lab.Proxy.Set(nil)
 	c.await("/metrics", "\n"+`ovnkube_controller_leader 0`)
+
 	before := lab.Proxy.Set(nil)
+
 	reads := slices.DeleteFunc(slices.Clone(before), func(r testcloud.Request) bool { return r.Method != http.MethodGet })
 	if len(reads) > 1 { // the one of an interface that was added
 		t.Errorf("%d requests to Neutron only read while the API server was away: %v", len(reads), reads)
@@ -206,14 +231,17 @@ func TestAPIServerAway(t *testing.T) {
 // completes. Afterwards Neutron has the objects of the plan, and no others.
 func TestKilled(t *testing.T) {
 	const kills = 20
+
 	bin := os.Getenv("BIN_DIR")
 	if bin == "" {
 		t.Fatal("BIN_DIR is not set: the directory of the built programs")
 	}
+
 	p := newProject(t)
 	p.config.SubnetPool6 = ""
 	k := newKube(p)
 	dir := t.TempDir()
+
 	kubeconfig := filepath.Join(dir, "kubeconfig")
 	if err := k.server.Kubeconfig(kubeconfig); err != nil {
 		t.Fatal(err)
@@ -228,12 +256,15 @@ func TestKilled(t *testing.T) {
 	}
 	start := func() *process.Process {
 		t.Helper()
+
 		controller, err := process.Start(process.Spec{Argv: argv, Log: filepath.Join(dir, "log"), Tethered: true})
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		return controller
 	}
+
 	t.Cleanup(func() {
 		if text, err := os.ReadFile(filepath.Join(dir, "log")); err == nil && t.Failed() {
 			t.Logf("log of the controllers:\n%s", text)
@@ -243,6 +274,7 @@ func TestKilled(t *testing.T) {
 	random := rand.New(rand.NewPCG(randomtest.Seed(t), 0))
 	n := k.node(28)
 	exists := false
+
 	for i := range kills {
 		if i%5 == 0 { // five kills per join and per release
 			if exists {
@@ -250,41 +282,55 @@ func TestKilled(t *testing.T) {
 			} else {
 				k.join(n)
 			}
+
 			exists = !exists
 		}
+
 		controller := start()
+
 		time.Sleep(time.Duration(random.IntN(3000)) * time.Millisecond) // the random point
+
 		if !controller.Alive() {
 			t.Fatal("the controller has ended by itself")
 		}
+
 		if err := controller.Stop(0); err != nil {
 			t.Fatal(err)
 		}
 	}
 
 	controller := start()
+
 	if !exists {
 		k.join(n)
 	}
+
 	k.awaitPorts(n, 13)
+
 	all := []string{}
+
 	pool := p.pool(n, 0)
 	for _, l := range pool.Record(p.observe(pool, nil)).Lines {
 		all = append(all, fmt.Sprintf("ports %s-%s", k.name(n), l.Addresses[0]))
 	}
+
 	all = append(all, "networks "+k.name(n), "subnets "+k.name(n)+"-0", "trunks "+k.name(n))
 	slices.Sort(all)
+
 	if got := p.named(p.config.Cluster + "-"); !slices.Equal(got, all) || len(all) != 16 {
 		t.Errorf("Neutron has %v, want %v", got, all)
 	}
+
 	if plan := pool.Plan(p.observe(pool, nil)); len(plan.Steps)+len(plan.Problems) > 0 {
 		t.Errorf("the plan has steps %v and problems %v", plan.Steps, plan.Problems)
 	}
 
 	k.removeNode(n)
 	k.awaitPorts(n, -1)
+
 	if err := controller.Stop(5 * time.Second); err != nil {
 		t.Error(err)
 	}
+
 	k.checkNothingLeft()
 }

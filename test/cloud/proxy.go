@@ -48,14 +48,17 @@ func newProxy(neutron string) (*Proxy, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return nil, err
 	}
 
 	p := &Proxy{listener: l, neutron: httputil.NewSingleHostReverseProxy(target)}
+
 	p.server = &http.Server{Handler: p}
 	go p.server.Serve(l) //nolint:errcheck // it ends by Close
+
 	return p, nil
 }
 
@@ -64,8 +67,10 @@ func newProxy(neutron string) (*Proxy, error) {
 func (p *Proxy) Set(answer func(*http.Request) Answer) []Request {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+
 	requests := p.requests
 	p.answer, p.requests = answer, nil
+
 	return requests
 }
 
@@ -80,12 +85,14 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if answer != nil {
 		a = answer(r)
 	}
+
 	if a.Delay > 0 {
 		select {
 		case <-r.Context().Done():
 		case <-time.After(a.Delay):
 		}
 	}
+
 	switch {
 	case a.Lost:
 		p.neutron.ServeHTTP(httptest.NewRecorder(), r)
@@ -94,6 +101,7 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		for name, values := range a.Header {
 			w.Header()[name] = values
 		}
+
 		w.Header().Set("Content-Type", "application/json")
 		w.WriteHeader(a.Status)
 		body := `{"NeutronError": {"type": "` + a.Type + `", "message": "said by the proxy", "detail": ""}}`

@@ -32,6 +32,7 @@ func atProxy(c *underlay.Config) {
 // message.
 func (k *kube) awaitEvent(n *corev1.Node, reason cloud.Reason, texts ...string) string {
 	k.t.Helper()
+
 	var all []string
 	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) {
 		all = k.events(n, reason)
@@ -41,7 +42,9 @@ func (k *kube) awaitEvent(n *corev1.Node, reason cloud.Reason, texts ...string) 
 			}
 		}
 	}
+
 	k.t.Fatalf("no Event %s about %s with %q within a minute: %q", reason, n.Name, texts, all)
+
 	return ""
 }
 
@@ -49,15 +52,18 @@ func (k *kube) awaitEvent(n *corev1.Node, reason cloud.Reason, texts ...string) 
 // "".
 func (k *kube) events(n *corev1.Node, reason cloud.Reason) (messages []string) {
 	k.t.Helper()
+
 	list, err := k.client.CoreV1().Events(metav1.NamespaceDefault).List(k.ctx, metav1.ListOptions{})
 	if err != nil {
 		k.t.Fatal(err)
 	}
+
 	for _, e := range list.Items {
 		if e.InvolvedObject.Kind == "Node" && e.InvolvedObject.Name == n.Name && (reason == "" || e.Reason == string(reason)) {
 			messages = append(messages, e.Message)
 		}
 	}
+
 	return messages
 }
 
@@ -71,16 +77,19 @@ func (k *kube) deleteNode(h *history, n *corev1.Node) {
 // vifID returns the ID of the Neutron port of a Node.
 func (k *kube) vifID(n *corev1.Node) string {
 	k.t.Helper()
+
 	vif, err := annotation.ParseUnderlay(n.Annotations)
 	if err != nil {
 		k.t.Fatal(err)
 	}
+
 	return vif.ID
 }
 
 // checkNothingLeft checks by the operator's list that Neutron has no pool of the cluster.
 func (k *kube) checkNothingLeft() {
 	k.t.Helper()
+
 	if left := k.named(k.project.config.Cluster + "-"); len(left) > 0 {
 		k.t.Errorf("left: %v", left)
 	}
@@ -94,6 +103,7 @@ func TestRefused(t *testing.T) {
 			if r.Method == method && strings.HasSuffix(r.URL.Path, path) {
 				return answer
 			}
+
 			return testcloud.Answer{}
 		}
 	}
@@ -111,7 +121,9 @@ func TestRefused(t *testing.T) {
 				if err != nil {
 					k.t.Fatal(err)
 				}
+
 				k.portQuota(quotas.Ports.Used + 5)
+
 				return func() { k.portQuota(-1) }
 			},
 			reason: cloud.QuotaExceeded, texts: []string{"quota of ports: limit ", "raise the project's quota"},
@@ -123,6 +135,7 @@ func TestRefused(t *testing.T) {
 				if err != nil {
 					k.t.Fatal(err)
 				}
+
 				set := func(up bool) {
 					k.update(lab.Tenant, "trunks/"+trunk.ID, testcloud.Object{"trunk": testcloud.Object{"admin_state_up": up}})
 				}
@@ -132,6 +145,7 @@ func TestRefused(t *testing.T) {
 						k.t.Error(err)
 					}
 				})
+
 				return func() { set(true) }
 			},
 			reason: cloud.TrunkRefused, texts: []string{"TrunkDisabled", "openstack network trunk set --enable"},
@@ -167,16 +181,20 @@ func TestRefused(t *testing.T) {
 			p.config.SubnetPool6 = ""
 			k := newKube(p)
 			h := k.watch()
+
 			lab.Proxy.Set(tt.answer)
 			t.Cleanup(func() { lab.Proxy.Set(nil) })
+
 			c := k.controllerWith("one", atProxy)
 			c.await("/readyz", "ok")
 
 			n := k.node(28)
+
 			cure := func() { lab.Proxy.Set(nil) }
 			if tt.refuse != nil {
 				cure = tt.refuse(k, n)
 			}
+
 			lab.Proxy.Set(tt.answer)
 			k.join(n)
 			message := k.awaitEvent(n, tt.reason, tt.texts...)
@@ -185,9 +203,11 @@ func TestRefused(t *testing.T) {
 
 			cure()
 			h.await(t, n, 13)
+
 			if all := k.events(n, ""); len(all) != 1 {
 				t.Errorf("%d Events, want one: %q", len(all), all)
 			}
+
 			k.deleteNode(h, n)
 			c.stop()
 			k.checkNothingLeft()
@@ -211,6 +231,7 @@ func TestEmptyPool(t *testing.T) {
 	h.await(t, first, 13)
 	k.join(second)
 	message := k.awaitEvent(second, cloud.SubnetPoolEmpty, "SubnetAllocationError", "openstack subnet pool set --pool-prefix")
+
 	lab.Proxy.Set(nil)
 	t.Log(message)
 
@@ -238,10 +259,12 @@ func TestVIFTaken(t *testing.T) {
 	h.await(t, first, 13)
 
 	lab.Proxy.Set(nil)
+
 	second := first.DeepCopy()
 	second.Name = "renamed"
 	k.join(second)
 	t.Log(k.awaitEvent(second, cloud.VIFTaken, "is that of node node1: delete the Node that is wrong"))
+
 	if requests := lab.Proxy.Set(nil); len(requests) > 0 {
 		t.Errorf("requests for a Node whose VIF is taken: %v", requests)
 	}
@@ -267,32 +290,40 @@ func TestSlowNeutron(t *testing.T) {
 				if r.Method == http.MethodGet {
 					return testcloud.Answer{}
 				}
+
 				return testcloud.Answer{Delay: 5 * time.Second}
 			}
 		}, 2},
 		{"each third answer is lost", func() func(*http.Request) testcloud.Answer {
 			changes := 0 // the proxy calls this under its lock
+
 			return func(r *http.Request) testcloud.Answer {
 				if r.Method == http.MethodGet {
 					return testcloud.Answer{}
 				}
+
 				changes++
+
 				return testcloud.Answer{Lost: changes%3 == 0}
 			}
 		}, 3},
 		{"each third change is answered with 409, 429 or 503", func() func(*http.Request) testcloud.Answer {
 			changes := 0
+
 			return func(r *http.Request) testcloud.Answer {
 				if r.Method == http.MethodGet {
 					return testcloud.Answer{}
 				}
+
 				if changes++; changes%3 != 0 {
 					return testcloud.Answer{}
 				}
+
 				a := testcloud.Answer{Status: []int{409, 429, 503}[changes/3%3], Type: "said"}
 				if a.Status == 429 {
 					a.Header = http.Header{"Retry-After": {"2"}}
 				}
+
 				return a
 			}
 		}, 3},
@@ -302,8 +333,11 @@ func TestSlowNeutron(t *testing.T) {
 			p.config.SubnetPool6 = ""
 			k := newKube(p)
 			h := k.watch()
+
 			t.Cleanup(func() { lab.Proxy.Set(nil) })
+
 			const rate, workers = 8, 2
+
 			c := k.controllerWith("one", func(c *underlay.Config) {
 				atProxy(c)
 				c.RequestRate, c.Workers = rate, workers
@@ -312,15 +346,18 @@ func TestSlowNeutron(t *testing.T) {
 
 			answer := tt.answer()
 			lab.Proxy.Set(answer)
+
 			var nodes []*corev1.Node
 			for range tt.nodes {
 				n := k.node(28)
 				k.join(n)
 				nodes = append(nodes, n)
 			}
+
 			for _, n := range nodes {
 				h.await(t, n, 13)
 			}
+
 			requests := lab.Proxy.Set(nil)
 			checkRate(t, requests, rate)
 			t.Logf("%d requests for %d nodes", len(requests), tt.nodes)
@@ -329,9 +366,11 @@ func TestSlowNeutron(t *testing.T) {
 			if all := p.named(p.config.Cluster + "-"); len(all) != tt.nodes*each {
 				t.Errorf("%d objects of %d pools, want %d: %v", len(all), tt.nodes, tt.nodes*each, all)
 			}
+
 			for _, n := range nodes {
 				k.deleteNode(h, n)
 			}
+
 			c.stop()
 			k.checkNothingLeft()
 		})
@@ -341,6 +380,7 @@ func TestSlowNeutron(t *testing.T) {
 // checkRate checks that no second has more requests than the rate allows, with its burst.
 func checkRate(t *testing.T, requests []testcloud.Request, rate int) {
 	t.Helper()
+
 	for i := range requests {
 		for j := i; j < len(requests); j++ {
 			if requests[j].At.Sub(requests[i].At) < time.Second && j-i >= 2*rate+1 {
@@ -370,14 +410,17 @@ func TestVMDeleted(t *testing.T) {
 	c.await("/readyz", "ok")
 
 	var nodes []*corev1.Node
+
 	for range machines {
 		n := k.node(26) // which has room for more than 13 ports
 		k.join(n)
 		nodes = append(nodes, n)
 	}
+
 	for _, n := range nodes {
 		h.await(t, n, 13)
 	}
+
 	made := lab.Proxy.Set(nil)
 
 	// look makes the controller look at each pool: a new leader does.
@@ -385,16 +428,19 @@ func TestVMDeleted(t *testing.T) {
 	look := func() {
 		t.Helper()
 		c.stop()
+
 		leader++
 		c = k.controllerWith(fmt.Sprint("leader", leader), func(c *underlay.Config) {
 			atProxy(c)
 			c.MaxPorts, c.ReleaseAfter = 13, time.Hour
 		})
 		c.await("/metrics", "\n"+`ovnkube_controller_leader 1`)
+
 		for deadline := time.Now().Add(time.Minute); ; time.Sleep(50 * time.Millisecond) {
 			if c.requests()["get quotas"] > machines { // one per pool, and one at the start
 				return
 			}
+
 			if time.Now().After(deadline) {
 				t.Fatal("the controller has not looked at all pools within a minute")
 			}
@@ -402,19 +448,24 @@ func TestVMDeleted(t *testing.T) {
 	}
 	each := func(do func(n *corev1.Node)) {
 		t.Helper()
+
 		for _, n := range nodes {
 			do(n)
 		}
+
 		look()
 	}
 	each(func(n *corev1.Node) { // Nova
 		k.update(lab.Admin, "ports/"+k.vifID(n), testcloud.Object{"port": testcloud.Object{"device_id": "", "device_owner": ""}})
 	})
+
 	for _, n := range nodes {
 		k.awaitEvent(n, cloud.VIFWithoutVM, "nothing is made or repaired")
 	}
+
 	each(k.deleteTrunk)
 	each(func(n *corev1.Node) { k.delete("ports/" + k.vifID(n)) })
+
 	for _, r := range lab.Proxy.Set(nil) {
 		if r.Method != http.MethodGet {
 			t.Errorf("%s %s while Cluster API deletes machines", r.Method, r.Path)
@@ -422,20 +473,27 @@ func TestVMDeleted(t *testing.T) {
 	}
 
 	var longest time.Duration
+
 	for _, n := range nodes {
 		gone := time.Now()
+
 		k.deleteNode(h, n)
+
 		longest = max(longest, time.Since(gone))
+
 		if left := k.named(k.name(n) + "-"); len(left) > 0 { // subnets and ports
 			t.Errorf("left of %s: %v", n.Name, left)
 		}
 	}
+
 	k.checkNothingLeft()
 	t.Logf("%d requests to make %d pools; nothing was left at most %.1f s after a Node was deleted, %d requests",
 		len(made), machines, longest.Seconds(), len(lab.Proxy.Set(nil)))
+
 	if longest > 10*time.Second {
 		t.Errorf("a pool was there for %s after its Node, want at most 10 s", longest)
 	}
+
 	c.requests() // none was refused
 }
 
@@ -445,6 +503,7 @@ func (k *kube) name(n *corev1.Node) string { return k.project.config.Cluster + "
 // delete deletes an object of the tenant's.
 func (k *kube) delete(path string) {
 	k.t.Helper()
+
 	if _, err := lab.Tenant.Do(k.ctx, "DELETE", "/v2.0/"+path, nil); err != nil {
 		k.t.Fatal(err)
 	}
@@ -454,6 +513,7 @@ func (k *kube) delete(path string) {
 // subports out, and deletes their ports.
 func (k *kube) deleteTrunk(n *corev1.Node) {
 	k.t.Helper()
+
 	trunks, err := k.project.client.Trunks(k.ctx, openstack.TrunkFilter{Port: k.vifID(n)})
 	if err != nil || len(trunks) != 1 {
 		k.t.Fatalf("trunks %v, %v", trunks, err)
@@ -463,11 +523,14 @@ func (k *kube) deleteTrunk(n *corev1.Node) {
 	for _, s := range trunks[0].Subports {
 		ports = append(ports, s.Port)
 	}
+
 	if err := k.project.client.RemoveSubports(k.ctx, trunks[0].ID, ports); err != nil {
 		k.t.Fatal(err)
 	}
+
 	for _, id := range ports {
 		k.delete("ports/" + id)
 	}
+
 	k.delete("trunks/" + trunks[0].ID)
 }

@@ -35,16 +35,20 @@ func MakeRoot(cache string, progress io.Writer) error {
 	if err != nil {
 		return fmt.Errorf("make root directory of cloud: %w", err)
 	}
+
 	if _, err := os.Stat(filepath.Join(root, databases)); err == nil {
 		return nil
 	}
 
 	cmd := exec.Command("bash", "-s", "--", root)
+
 	var stderr strings.Builder
+
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(script), progress, &stderr
 	if err := cmd.Run(); err != nil {
 		return fmt.Errorf("make root directory of cloud: %w: %s", err, strings.TrimSpace(stderr.String()))
 	}
+
 	return nil
 }
 

@@ -17,10 +17,12 @@ import (
 func Embed(document, name, text string) (string, error) {
 	begin, end := "<!-- "+name+" -->\n", "<!-- /"+name+" -->"
 	before, rest, begins := strings.Cut(document, begin)
+
 	_, after, ends := strings.Cut(rest, end)
 	if !begins || !ends {
 		return "", fmt.Errorf("embed table: no marks %s and %s", strings.TrimSpace(begin), end)
 	}
+
 	return before + begin + text + end + after, nil
 }
 
@@ -28,16 +30,19 @@ func Embed(document, name, text string) (string, error) {
 // update it writes them instead; command tells the user how.
 func Check(t *testing.T, path string, texts map[string]string, update bool, command string) {
 	t.Helper()
+
 	is, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	want := string(is)
 	for name, text := range texts {
 		if want, err = Embed(want, name, text); err != nil {
 			t.Fatal(err)
 		}
 	}
+
 	switch {
 	case update:
 		if err := os.WriteFile(path, []byte(want), 0o644); err != nil {
@@ -58,10 +63,13 @@ type Block struct {
 // Blocks returns all fenced blocks of a document.
 func Blocks(text string) ([]Block, error) {
 	var out []Block
+
 	inside := false
+
 	heading, number := "", 0
 	for line := range strings.Lines(text) {
 		number++
+
 		line = strings.TrimRight(line, "\n")
 		switch {
 		case strings.HasPrefix(line, "```"):
@@ -75,9 +83,11 @@ func Blocks(text string) ([]Block, error) {
 			b.Lines = append(b.Lines, line)
 		}
 	}
+
 	if inside {
 		return nil, fmt.Errorf("line %d: a fence that is not closed", out[len(out)-1].Line)
 	}
+
 	return out, nil
 }
 
@@ -93,12 +103,16 @@ type Command struct {
 // command, and the others are its output.
 func (b Block) Commands() []Command {
 	const prompt, more = "$ ", "> "
+
 	joined := strings.Split(strings.ReplaceAll(strings.Join(b.Lines, "\n"), "\\\n", ""), "\n")
+
 	session := false
 	for _, line := range joined {
 		session = session || strings.HasPrefix(line, prompt)
 	}
+
 	var out []Command
+
 	for _, line := range joined {
 		typed, asked := strings.CutPrefix(line, prompt)
 		switch {
@@ -109,11 +123,13 @@ func (b Block) Commands() []Command {
 				last.Line += "\n" + further
 				continue
 			}
+
 			last.Output = append(last.Output, line)
 		default:
 			out = append(out, Command{Line: strings.TrimSpace(typed), Shown: session})
 		}
 	}
+
 	return out
 }
 
@@ -125,21 +141,27 @@ const Elision = "…"
 // column widths depend on the content.
 func Compare(shown []string, output string) error {
 	var got []string
+
 	for line := range strings.Lines(output) {
 		if line = blanks(line); line != "" {
 			got = append(got, line)
 		}
 	}
+
 	at := 0
+
 	for i := 0; i < len(shown); i++ {
 		want := blanks(shown[i])
 		if want != Elision {
 			if at >= len(got) || !matches(want, got[at]) {
 				return mismatch(want, got, at)
 			}
+
 			at++
+
 			continue
 		}
+
 		rest := shown[i+1:]
 		if len(rest) == 0 {
 			return nil
@@ -151,11 +173,14 @@ func Compare(shown []string, output string) error {
 				return nil
 			}
 		}
+
 		return fmt.Errorf("after %q: %w", Elision, err)
 	}
+
 	if at < len(got) {
 		return fmt.Errorf("the document does not show %q", got[at])
 	}
+
 	return nil
 }
 
@@ -163,6 +188,7 @@ func mismatch(want string, got []string, at int) error {
 	if at >= len(got) {
 		return fmt.Errorf("the output ends where the document shows %q", want)
 	}
+
 	return fmt.Errorf("the document shows %q, the output is %q", want, got[at])
 }
 
@@ -172,6 +198,7 @@ func matches(pattern, line string) bool {
 	for i, p := range parts {
 		parts[i] = regexp.QuoteMeta(p)
 	}
+
 	return regexp.MustCompile("^" + strings.Join(parts, ".*") + "$").MatchString(line)
 }
 

@@ -19,6 +19,7 @@ func TestCompare(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
+
 	for want, shown := range map[string][]string{
 		`the document shows "NAME", the output is "NAME READY AGE"`:                   {"NAME", "…"},
 		`the document does not show "end"`:                                            {"NAME READY AGE", "web-1 1/1 12s", "web-2 1/1 13s"},
@@ -35,6 +36,7 @@ func TestCompare(t *testing.T) {
 			t.Errorf("%q: %v, want %s", strings.Join(shown, " / "), err, want)
 		}
 	}
+
 	if err := Compare(nil, "\n"); err != nil {
 		t.Errorf("nothing shown, nothing printed: %v", err)
 	}

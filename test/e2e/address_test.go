@@ -29,15 +29,18 @@ func (c *Cluster) ownAddress(v6 bool) ownAddress {
 	if v6 {
 		return ownAddress{c, v6, netip.PrefixFrom(c.node(1)(true), 64), netip.MustParsePrefix("fd00:172:30::211/128")}
 	}
+
 	return ownAddress{c, v6, netip.PrefixFrom(c.node(1)(false), 24), netip.MustParsePrefix("172.30.0.211/32")}
 }
 
 func (a ownAddress) ip(t *testing.T, verb string, p netip.Prefix) {
 	t.Helper()
+
 	argv := []string{"ip", "addr", verb, p.String(), "dev", a.Uplink()}
 	if verb == "add" {
 		argv = append(argv, nodad(a.v6)...)
 	}
+
 	a.execute(t, "node1", argv...)
 }
 
@@ -45,10 +48,12 @@ func (a ownAddress) ip(t *testing.T, verb string, p netip.Prefix) {
 func (a ownAddress) restore(t *testing.T) {
 	t.Helper()
 	a.ip(t, "add", a.own)
+
 	family := "-4"
 	if a.v6 {
 		family = "-6"
 	}
+
 	a.execute(t, "node1", "ip", family, "route", "replace", "default", "via", outside(a.v6).String())
 }
 
@@ -58,22 +63,27 @@ func (a ownAddress) isGateways(t *testing.T, p netip.Prefix, host ...netip.Prefi
 	t.Helper()
 	within(t, "gateway address "+p.String(), func() error {
 		said := nodeAnnotations(t, a.Lab, "node1")
+
 		own, err := annotation.ParseGateway(said)
 		if err != nil {
 			return err
 		}
+
 		cidrs, err := annotation.ParseHostCIDRs(said)
 		if err != nil {
 			return err
 		}
+
 		for _, h := range host {
 			if !slices.Contains(cidrs, h) {
 				return fmt.Errorf("addresses of the host %v, without %s", cidrs, h)
 			}
 		}
+
 		if !slices.Contains(own.Addresses, p) {
 			return fmt.Errorf("gateway addresses %v", own.Addresses)
 		}
+
 		return nil
 	})
 }
@@ -86,6 +96,7 @@ func (a ownAddress) leavesFrom(t *testing.T, p netip.Prefix) {
 		if err == nil && !slices.Equal(seen, []netip.Addr{p.Addr()}) {
 			err = fmt.Errorf("from %v", seen)
 		}
+
 		return err
 	})
 }
@@ -94,6 +105,7 @@ func (a ownAddress) leavesFrom(t *testing.T, p netip.Prefix) {
 // Without the fault the agent is ready.
 func (c *Cluster) hasFault(t *testing.T, node int, fault string, present bool) {
 	t.Helper()
+
 	n := c.Node(node)
 	// Agents show some faults for a minute after their end.
 	withinTime(t, 2*time.Minute, fmt.Sprintf("%s: fault %q, present %t", n.Name, fault, present), func() error {
@@ -101,13 +113,16 @@ func (c *Cluster) hasFault(t *testing.T, node int, fault string, present bool) {
 		if err != nil {
 			return err
 		}
+
 		if code != http.StatusOK && !present || strings.Contains(body, "degraded: "+fault) != present {
 			return fmt.Errorf("readyz %d: %s", code, body)
 		}
+
 		out, err := c.Exec(t.Context(), n.Name, c.Binary("ovnkube"), "status", "--run-dir", n.RunDir)
 		if strings.Contains(string(out), fault) != present {
 			return fmt.Errorf("status: %s: %w", out, err)
 		}
+
 		return nil
 	})
 }
@@ -116,26 +131,31 @@ func (c *Cluster) hasFault(t *testing.T, node int, fault string, present bool) {
 // Listeners inside the SNAT range do not count: other tests leave some.
 func (c *Cluster) isHealthy(t *testing.T) {
 	t.Helper()
+
 	for _, n := range c.Nodes() {
 		within(t, n.Name+" has no fault", func() error {
 			code, body, err := c.readyz(n.Name)
 			if err == nil && (code != http.StatusOK || strings.Contains(body, "degraded")) {
 				err = fmt.Errorf("readyz %d: %s", code, body)
 			}
+
 			if err != nil {
 				return err
 			}
 
 			out, err := c.Exec(t.Context(), n.Name, c.Binary("ovnkube"), "status", "--run-dir", n.RunDir)
+
 			parts := regexp.MustCompile(`(?m)^(right|degraded|broken) +([a-z]+) `).FindAllStringSubmatch(string(out), -1)
 			if len(parts) == 0 {
 				return fmt.Errorf("status: %s: %w", out, err)
 			}
+
 			for _, part := range parts {
 				if part[1] != "right" && part[2] != "ports" {
 					return fmt.Errorf("status: %s", out)
 				}
 			}
+
 			return nil
 		})
 	}
@@ -147,12 +167,15 @@ func (c *Cluster) readyz(node string) (code int, body string, err error) {
 	if err != nil {
 		return 0, "", err
 	}
+
 	response, err := client.Get("http://127.0.0.1:9410/readyz")
 	if err != nil {
 		return 0, "", err
 	}
 	defer response.Body.Close()
+
 	b, err := io.ReadAll(response.Body)
+
 	return response.StatusCode, string(b), err
 }
 
@@ -160,25 +183,32 @@ func (c *Cluster) readyz(node string) (code int, body string, err error) {
 // returns reasons and messages of all.
 func (c *Cluster) nodeEvents(t *testing.T, node, reason string) []string {
 	t.Helper()
+
 	client, err := c.Kubernetes()
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	of := "involvedObject.name=" + node
 	if reason != "" {
 		of += ",reason=" + reason
 	}
+
 	events, err := client.CoreV1().Events("default").List(t.Context(), metav1.ListOptions{FieldSelector: of})
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	var out []string
+
 	for _, e := range events.Items {
 		if reason == "" {
 			e.Message = e.Reason + ": " + e.Message
 		}
+
 		out = append(out, e.Message)
 	}
+
 	return out
 }
 
@@ -190,6 +220,7 @@ func (c *Cluster) awaitNodeEvent(t *testing.T, node, reason, text string, before
 		if len(events) > len(before) && slices.ContainsFunc(events, func(e string) bool { return strings.Contains(e, text) }) {
 			return nil
 		}
+
 		return fmt.Errorf("events %q, before %q", events, before)
 	})
 }
@@ -202,8 +233,10 @@ func testVirtualIP(t *testing.T, c *Cluster) {
 		a := c.ownAddress(v6)
 		gone := fmt.Sprintf("the gateway's address %s is gone from %s", a.own, c.Uplink())
 		a.isGateways(t, a.own)
+
 		a.ip(t, "add", a.vip)
 		defer a.ip(t, "del", a.vip)
+
 		a.isGateways(t, a.own, a.vip)
 		a.leavesFrom(t, a.own)
 		c.hasFault(t, 1, gone, false)
@@ -213,15 +246,18 @@ func testVirtualIP(t *testing.T, c *Cluster) {
 				_, _ = c.Exec(context.Background(), "node1", "ip", "addr", "add", a.own.String(), "dev", c.Uplink())
 			}
 		}()
+
 		for _, restart := range []bool{false, true} {
 			before := c.nodeEvents(t, "node1", "GatewayAddressGone")
 			live := c.hold(t, "a pod's connection", host("a"), port(outside(v6), outsidePort), time.Hour)
 			c.isConnected(t, live, host("a"), port(outside(v6), outsidePort))
 			a.ip(t, "del", a.own)
+
 			if restart {
 				c.killAgent(t, 1)
 				c.startAgent(t, 1)
 			}
+
 			c.hasFault(t, 1, gone, true)
 			a.restore(t)
 			c.hasFault(t, 1, gone, false)
@@ -229,10 +265,12 @@ func testVirtualIP(t *testing.T, c *Cluster) {
 			a.leavesFrom(t, a.own)
 			live.stop(t)
 			live.held(t)
+
 			if !restart { // the reasons of faults of one minute have one Event
 				c.awaitNodeEvent(t, "node1", "GatewayAddressGone", a.own.String(), before)
 			}
 		}
+
 		c.restartAgent(t, 1)
 		a.isGateways(t, a.own, a.vip)
 		a.leavesFrom(t, a.own)
@@ -245,8 +283,10 @@ func testLostAddress(t *testing.T, c *Cluster) {
 	a := c.ownAddress(true) // the agent reaches the API server by IPv4
 	differs := fmt.Sprintf("the gateway uses %s, because no device of the host has the Node's InternalIP %s", a.vip.Addr(), a.own.Addr())
 	before := c.nodeEvents(t, "node1", "GatewayAddressDiffers")
+
 	a.ip(t, "add", a.vip)
 	defer a.ip(t, "del", a.vip)
+
 	a.isGateways(t, a.own, a.vip)
 	a.ip(t, "del", a.own)
 	a.isGateways(t, a.vip)

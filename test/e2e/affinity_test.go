@@ -52,11 +52,13 @@ func (c client) String() string { return c.protocol + " from " + c.from + " to "
 
 func (f frontend) clients() []client {
 	var list []client
+
 	for _, v6 := range []bool{false, true} {
 		for _, protocol := range []string{"tcp", "udp"} {
 			list = append(list, client{f.from, protocol, port(f.to(v6), f.port)})
 		}
 	}
+
 	return list
 }
 
@@ -64,18 +66,23 @@ func (f frontend) clients() []client {
 // error if a request is not answered at once, or if the servers differ. No request is repeated.
 func (c *Cluster) server(t *testing.T, from client, servers ...string) (string, error) {
 	t.Helper()
+
 	out, err := c.Exec(t.Context(), from.from, c.traffic(from.protocol, "-n", "5", "-timeout", affinityAnswer.String(), from.to.String())...)
 	if err != nil {
 		return "", err
 	}
+
 	var names []string
+
 	for line := range strings.Lines(string(out)) {
 		name, _, _ := strings.Cut(strings.TrimSpace(line), " ")
 		names = append(names, name)
 	}
+
 	if len(names) != 5 || len(slices.Compact(slices.Clone(names))) != 1 || !slices.Contains(servers, names[0]) {
 		return "", fmt.Errorf("answered by %q, want 5 answers by one of %v", names, servers)
 	}
+
 	return names[0], nil
 }
 
@@ -83,6 +90,7 @@ func (c *Cluster) server(t *testing.T, from client, servers ...string) (string, 
 // the timeout. Then they may get another one, and are answered as fast.
 func (c *Cluster) keepsAffinity(t *testing.T, frontends []frontend, servers ...string) {
 	t.Helper()
+
 	for _, f := range frontends {
 		for _, from := range f.clients() {
 			within(t, from.String(), func() error {
@@ -93,22 +101,27 @@ func (c *Cluster) keepsAffinity(t *testing.T, frontends []frontend, servers ...s
 	}
 
 	was, moved := map[client]string{}, map[string]bool{}
+
 	enough := func(round int) bool { return len(servers) == 1 || len(moved) == len(frontends) || round == 12 }
 	for round := 0; round < 2 || !enough(round); round++ {
 		time.Sleep(affinityPause)
+
 		for _, f := range frontends {
 			for _, from := range f.clients() {
 				now, err := c.server(t, from, servers...)
 				if err != nil {
 					t.Fatalf("%s, idle for %s: %v", from, affinityPause, err)
 				}
+
 				if was[from] != "" && was[from] != now {
 					moved[f.from] = true
 				}
+
 				was[from] = now
 			}
 		}
 	}
+
 	for _, f := range frontends {
 		if !moved[f.from] && len(servers) > 1 {
 			t.Errorf("%s has the same servers every time: %v", f.from, was)
@@ -120,6 +133,7 @@ func (c *Cluster) keepsAffinity(t *testing.T, frontends []frontend, servers ...s
 func (c *Cluster) answersAfterPause(t *testing.T, when string, frontends []frontend, servers ...string) {
 	t.Helper()
 	time.Sleep(affinityPause)
+
 	for _, f := range frontends {
 		for _, from := range f.clients() {
 			if _, err := c.server(t, from, servers...); err != nil {
@@ -132,15 +146,18 @@ func (c *Cluster) answersAfterPause(t *testing.T, when string, frontends []front
 // losesNoPackets checks that no readyz, status or Event has a fault of session affinity.
 func (c *Cluster) losesNoPackets(t *testing.T) {
 	t.Helper()
+
 	for _, n := range c.Nodes() {
 		code, body, err := c.readyz(n.Name)
 		if err != nil || code != http.StatusOK || strings.Contains(body, "sessionAffinity") {
 			t.Errorf("readyz of %s: %d %q, %v", n.Name, code, body, err)
 		}
+
 		out, err := c.Exec(t.Context(), n.Name, c.Binary("ovnkube"), "status", "--run-dir", n.RunDir)
 		if strings.Contains(string(out), "sessionAffinity") {
 			t.Errorf("status of %s: %s: %v", n.Name, out, err)
 		}
+
 		if events := c.nodeEvents(t, n.Name, environment.AffinityLosesPackets); len(events) > 0 {
 			t.Errorf("Events about %s: %q", n.Name, events)
 		}
@@ -153,20 +170,25 @@ func (c *Cluster) affinityFlows(ctx context.Context) (int, error) {
 	if err == nil && first > 0 {
 		err = fmt.Errorf("%d flows in the first table", first)
 	}
+
 	return others, err
 }
 
 // hasAffinityFlows waits until the agent has written its flows, and returns how long it took.
 func (c *Cluster) hasAffinityFlows(t *testing.T, when string) time.Duration {
 	t.Helper()
+
 	begin := time.Now()
+
 	within(t, when+": flows on br-int", func() error {
 		n, err := c.affinityFlows(t.Context())
 		if err == nil && n < 7 { // two for each of a switch and a router, and three
 			err = fmt.Errorf("%d flows", n)
 		}
+
 		return err
 	})
+
 	return time.Since(begin)
 }
 
@@ -203,30 +225,38 @@ func testAffinityRestarts(t *testing.T, c *Cluster) {
 	if err := c.StopAgent(1, syscall.SIGTERM); err != nil {
 		t.Fatal(err)
 	}
+
 	c.answersAfterPause(t, "without the agent", frontends, "a", "c")
 	c.startAgent(t, 1)
+
 	if err := c.AwaitAgent(t.Context(), 1); err != nil {
 		t.Fatal(err)
 	}
+
 	c.answersAfterPause(t, "with the next agent", frontends, "a", "c")
 
 	again, err := c.Kill("node1-ovn-controller")
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	c.answersAfterPause(t, "without ovn-controller", frontends, "a", "c")
+
 	if err := again(); err != nil {
 		t.Fatal(err)
 	}
+
 	c.returns(t, frontends, "a", "c")
 	c.answersAfterPause(t, "with the next ovn-controller", frontends, "a", "c")
 
 	if err := c.StopVswitchd(1); err != nil {
 		t.Fatal(err)
 	}
+
 	if err := c.StartVswitchd(1); err != nil {
 		t.Fatal(err)
 	}
+
 	c.returns(t, frontends, "a", "c")
 	c.answersAfterPause(t, "with the next ovs-vswitchd", frontends, "a", "c")
 
@@ -234,12 +264,14 @@ func testAffinityRestarts(t *testing.T, c *Cluster) {
 	if err := c.SetEndpoints(t.Context(), c.Services["affine"], spec); err != nil {
 		t.Fatal(err)
 	}
+
 	c.keepsAffinity(t, frontends, "c")
 
 	c.tempService(t, lab.ServiceSpec{
 		Name: "affine-local", Type: corev1.ServiceTypeNodePort, Ports: servicePorts(podPort, affinityNodePort+1),
 		Pods: []*lab.Pod{c.Pods["a"], c.Pods["c"]}, Change: func(s *corev1.ServiceSpec) {
 			sticky(s)
+
 			near := corev1.ServiceInternalTrafficPolicyLocal
 			s.InternalTrafficPolicy, s.ExternalTrafficPolicy = &near, corev1.ServiceExternalTrafficPolicyLocal
 		},
@@ -252,13 +284,16 @@ func testAffinityRestarts(t *testing.T, c *Cluster) {
 		if err := c.DelService(t.Context(), "default", name); err != nil {
 			t.Fatal(err)
 		}
+
 		delete(c.Services, name)
 	}
+
 	within(t, "no flows on br-int", func() error {
 		n, err := c.affinityFlows(t.Context())
 		if err == nil && n > 0 {
 			err = fmt.Errorf("%d flows", n)
 		}
+
 		return err
 	})
 }
@@ -267,6 +302,7 @@ func testAffinityRestarts(t *testing.T, c *Cluster) {
 func (c *Cluster) returns(t *testing.T, frontends []frontend, servers ...string) {
 	t.Helper()
 	t.Logf("flows on br-int after %s", c.hasAffinityFlows(t, "after a restart"))
+
 	for _, f := range frontends {
 		for _, from := range f.clients() {
 			within(t, from.String(), func() error {

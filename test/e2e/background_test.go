@@ -29,12 +29,16 @@ type background struct {
 // run starts a command on a lab host and kills it at the end of the test.
 func (c *Cluster) run(t *testing.T, name, on string, argv ...string) *background {
 	t.Helper()
+
 	cmd, err := c.Command(t.Context(), on, argv...)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	b := &background{name: name, cmd: cmd, done: make(chan struct{})}
+
 	cmd.Stdout, cmd.Stderr = &b.out, &b.err
+
 	if err := cmd.Start(); err != nil {
 		t.Fatalf("start %s: %v", name, err)
 	}
@@ -42,6 +46,7 @@ func (c *Cluster) run(t *testing.T, name, on string, argv ...string) *background
 		b.failed = cmd.Wait()
 		close(b.done)
 	}()
+
 	return b
 }
 
@@ -49,9 +54,11 @@ func (c *Cluster) run(t *testing.T, name, on string, argv ...string) *background
 func (b *background) wait(t *testing.T) string {
 	t.Helper()
 	<-b.done
+
 	if b.failed != nil {
 		t.Errorf("%s: %v: %s%s", b.name, b.failed, b.out.String(), b.err.String())
 	}
+
 	return b.out.String()
 }
 
@@ -68,6 +75,7 @@ func (b *background) ended() bool {
 // stop interrupts the command, so that it prints its report.
 func (b *background) stop(t *testing.T) {
 	t.Helper()
+
 	if err := b.cmd.Process.Signal(syscall.SIGINT); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		t.Errorf("stop %s: %v", b.name, err)
 	}
@@ -76,22 +84,28 @@ func (b *background) stop(t *testing.T) {
 // held waits for a held connection, and fails the test if a number was not answered.
 func (b *background) held(t *testing.T) traffic.HoldReport {
 	t.Helper()
+
 	var report traffic.HoldReport
+
 	out := b.wait(t)
 	if err := json.Unmarshal([]byte(out), &report); err != nil {
 		t.Errorf("%s: %v: %s", b.name, err, out)
 		return report
 	}
+
 	if report.Sent == 0 || report.Lost != 0 || report.Error != "" {
 		t.Errorf("%s: %+v", b.name, report)
 	}
+
 	t.Logf("%s: %+v", b.name, report)
+
 	return report
 }
 
 // pinged waits for pings, and fails the test if a reply is missing.
 func (b *background) pinged(t *testing.T, count int) {
 	t.Helper()
+
 	out := b.wait(t)
 	if want := strconv.Itoa(count) + " received"; !strings.Contains(out, want) {
 		t.Errorf("%s: want %q in: %s", b.name, want, out)
@@ -116,12 +130,14 @@ func within(t *testing.T, what string, try func() error) {
 
 func withinTime(t *testing.T, limit time.Duration, what string, try func() error) {
 	t.Helper()
+
 	var err error
 	for end := time.Now().Add(limit); time.Now().Before(end); time.Sleep(200 * time.Millisecond) {
 		if err = try(); err == nil {
 			return
 		}
 	}
+
 	t.Fatalf("%s: %v", what, err)
 }
 
@@ -138,11 +154,13 @@ func isUnanswered(err error) error {
 	if err == nil {
 		return errors.New("it is answered")
 	}
+
 	for _, why := range []string{"i/o timeout", "connection timed out", "connection refused", "connect: no route to host", "connect: permission denied"} {
 		if strings.Contains(err.Error(), why) {
 			return nil
 		}
 	}
+
 	return fmt.Errorf("a request that should have no answer failed: %w", err)
 }
 

@@ -19,13 +19,16 @@ import (
 // systemID returns a node's system-id in OVS.
 func (c *Cluster) systemID(t *testing.T, i int) string {
 	t.Helper()
+
 	n := c.Node(i)
 	out := c.execute(t, n.Name, "ovs-vsctl", "--db="+n.OVSDB, "get", "Open_vSwitch", ".", "external_ids:system-id")
+
 	return strings.Trim(strings.TrimSpace(out), `"`)
 }
 
 func (c *Cluster) setSystemID(t *testing.T, i int, id string) {
 	t.Helper()
+
 	n := c.Node(i)
 	c.execute(t, n.Name, "ovs-vsctl", "--db="+n.OVSDB, "set", "Open_vSwitch", ".", "external_ids:system-id="+id)
 }
@@ -34,6 +37,7 @@ func (c *Cluster) setSystemID(t *testing.T, i int, id string) {
 func (c *Cluster) chassis(t *testing.T) []string {
 	t.Helper()
 	out := c.execute(t, "central", "ovn-sbctl", "--bare", "--columns=name", "list", "Chassis")
+
 	return strings.Fields(out)
 }
 
@@ -43,6 +47,7 @@ func (c *Cluster) chassis(t *testing.T) []string {
 func testSystemID(t *testing.T, c *Cluster) {
 	first := c.systemID(t, 1)
 	was := first
+
 	for _, how := range []struct {
 		id     string
 		change func(t *testing.T, id string)
@@ -54,10 +59,12 @@ func testSystemID(t *testing.T, c *Cluster) {
 		if how.id == "another-absent" && testing.Short() {
 			continue // the fault is reported after half a minute
 		}
+
 		how.change(t, how.id)
 		c.isChassis(t, how.id, was)
 		was = how.id
 	}
+
 	c.setSystemID(t, 1, first)
 	c.isChassis(t, first, was)
 }
@@ -73,6 +80,7 @@ func (c *Cluster) systemIDWhileRunning(t *testing.T, id string) {
 			if said := nodeAnnotations(t, c.Lab, "node1")[annotation.ChassisID]; said != id {
 				return fmt.Errorf("annotation %s", said)
 			}
+
 			return nil
 		})
 		c.reportsNothing(t, before)
@@ -82,15 +90,18 @@ func (c *Cluster) systemIDWhileRunning(t *testing.T, id string) {
 // during runs step while a fault lasts. fault begins it, and returns what ends it.
 func during(t *testing.T, fault func() (end func() error, err error), step func()) {
 	t.Helper()
+
 	end, err := fault()
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	defer func() { // also if step ends the test
 		if err := end(); err != nil {
 			t.Error(err)
 		}
 	}()
+
 	step()
 }
 
@@ -110,8 +121,10 @@ func (c *Cluster) stopped(t *testing.T, process string, step func()) {
 // and starts them. Meanwhile ovnkube status names both.
 func (c *Cluster) systemIDWhileStopped(t *testing.T, id string) {
 	t.Helper()
+
 	c.killAgent(t, 1)
 	defer c.startAgent(t, 1)
+
 	c.stopped(t, "node1-ovn-controller", func() {
 		c.setSystemID(t, 1, id)
 		c.awaitReport(t, 0, "", map[string]string{"agent": "degraded: does not answer", "ovn": "broken: ovn-controller does not"})
@@ -124,6 +137,7 @@ func (c *Cluster) systemIDWithoutController(t *testing.T, id string) {
 	t.Helper()
 	before := c.nodeEvents(t, "node1", "ChassisDiffers")
 	fault := fmt.Sprintf("chassis %q of node node1 is not in the Southbound database", id)
+
 	c.stopped(t, "node1-ovn-controller", func() {
 		c.setSystemID(t, 1, id)
 		c.hasFault(t, 1, fault, true)
@@ -138,6 +152,7 @@ func (c *Cluster) systemIDWithoutController(t *testing.T, id string) {
 // between, the node is not ready, and says why. If that lasts, an Event says so, too.
 func testReinstalled(t *testing.T, c *Cluster) {
 	const id = "2c9f2d3e-reinstalled"
+
 	was, before := c.systemID(t, 1), c.nodeEvents(t, "node1", "NetworkNotReady")
 	if err := c.RemoveSwitch(1); err != nil {
 		t.Fatal(err)
@@ -148,12 +163,14 @@ func testReinstalled(t *testing.T, c *Cluster) {
 		c.awaitReport(t, http.StatusServiceUnavailable, lacks, map[string]string{
 			"agent": "broken: not ready: " + lacks, "ovsdb": "broken: ", "flows": "broken: cannot read them from ovs-vswitchd", "ovn": "broken: ovn-controller does not",
 		})
+
 		if !testing.Short() { // the agent waits for half a minute or more
 			withinTime(t, 2*time.Minute, "Event NetworkNotReady", func() error {
 				events := c.nodeEvents(t, "node1", "NetworkNotReady")
 				if len(events) > len(before) && slices.ContainsFunc(events, func(e string) bool { return strings.Contains(e, lacks) }) {
 					return nil
 				}
+
 				return fmt.Errorf("events %q, before %q", events, before)
 			})
 		}
@@ -162,6 +179,7 @@ func testReinstalled(t *testing.T, c *Cluster) {
 	if err := c.InstallSwitch(t.Context(), 1, id); err != nil {
 		t.Fatal(err)
 	}
+
 	bothFamilies(t, func(t *testing.T, v6 bool) {
 		within(t, "ssh to the host", func() error { return c.ask(t, "ext", port(c.node(1)(v6), sshPort)) })
 	})
@@ -172,18 +190,23 @@ func testReinstalled(t *testing.T, c *Cluster) {
 // isChassis waits until node1's chassis has the name id, and no other. Then it checks traffic.
 func (c *Cluster) isChassis(t *testing.T, id, former string) {
 	t.Helper()
+
 	within(t, "chassis "+id, func() error {
 		if said := nodeAnnotations(t, c.Lab, "node1")[annotation.ChassisID]; said != id {
 			return fmt.Errorf("annotation %s", said)
 		}
+
 		if names := c.chassis(t); !slices.Contains(names, id) || slices.Contains(names, former) {
 			return fmt.Errorf("chassis %v", names)
 		}
+
 		return nil
 	})
+
 	if err := c.AwaitAgent(t.Context(), 1); err != nil {
 		t.Fatal(err)
 	}
+
 	if err := c.addPod(t.Context(), "new", "node1"); err != nil {
 		t.Fatal(err)
 	}
@@ -191,8 +214,10 @@ func (c *Cluster) isChassis(t *testing.T, id, former string) {
 		if err := c.DelPod(t.Context(), c.Pods["new"]); err != nil {
 			t.Error(err)
 		}
+
 		delete(c.Pods, "new")
 	}()
+
 	for _, pod := range []string{"a", "new"} {
 		bothFamilies(t, func(t *testing.T, v6 bool) {
 			within(t, pod+" reaches a pod of the other node and the outside", func() error {
@@ -209,12 +234,15 @@ func (c *Cluster) isChassis(t *testing.T, id, former string) {
 func testClonedSystemID(t *testing.T, c *Cluster) {
 	id, own := c.systemID(t, 1), c.systemID(t, 2)
 	defer c.setSystemID(t, 2, own)
+
 	before := c.nodeEvents(t, "node2", "ChassisTaken")
+
 	var live []*background
 	for _, v6 := range []bool{false, true} {
 		live = append(live, c.hold(t, "a pod of node1 to outside", host("a"), port(outside(v6), outsidePort), time.Hour))
 		c.isConnected(t, live[len(live)-1], host("a"), port(outside(v6), outsidePort))
 	}
+
 	says := fmt.Sprintf("node node2 has the system-id %q of node node1, which keeps it", id)
 	c.setSystemID(t, 2, id)
 	c.refused(t, says)
@@ -223,12 +251,14 @@ func testClonedSystemID(t *testing.T, c *Cluster) {
 		if out := c.execute(t, "central", "ovn-sbctl", "--bare", "--columns=hostname", "find", "Chassis", "name="+id); strings.TrimSpace(out) != "node1" {
 			return fmt.Errorf("chassis %s is of %q", id, out)
 		}
+
 		return nil
 	})
 	c.killAgent(t, 2)
 	c.startAgent(t, 2)
 	c.refused(t, says)
 	c.hasFault(t, 1, "system-id", false)
+
 	for _, v6 := range []bool{false, true} {
 		for range 10 {
 			if err := c.ask(t, host("a"), port(outside(v6), outsidePort)); err != nil {
@@ -236,19 +266,24 @@ func testClonedSystemID(t *testing.T, c *Cluster) {
 			}
 		}
 	}
+
 	for _, l := range live {
 		l.stop(t)
 		l.held(t)
 	}
+
 	c.setSystemID(t, 2, own)
+
 	if err := c.AwaitAgent(t.Context(), 2); err != nil {
 		t.Fatal(err)
 	}
+
 	for _, v6 := range []bool{false, true} {
 		within(t, "traffic of node2", func() error {
 			return errors.Join(c.ask(t, host("c"), port(outside(v6), outsidePort)), c.ask(t, host("a"), port(c.pod("c")(v6), podPort)), c.ask(t, host("c"), port(c.pod("a")(v6), podPort)))
 		})
 	}
+
 	c.hasFault(t, 2, "system-id", false)
 }
 
@@ -258,15 +293,18 @@ func (c *Cluster) refused(t *testing.T, reason string) {
 	t.Helper()
 	c.hasFault(t, 2, reason, true)
 	n := c.Node(2)
+
 	within(t, "node2 leaves the Southbound database", func() error {
 		out := c.execute(t, n.Name, "ovs-vsctl", "--db="+n.OVSDB, "get", "Open_vSwitch", ".", "external_ids")
 		if strings.Contains(out, "ovn-remote=") || nodeAnnotations(t, c.Lab, n.Name)[annotation.ChassisTakenBy] != "node1" {
 			return fmt.Errorf("external_ids %s, annotations %v", out, nodeAnnotations(t, c.Lab, n.Name))
 		}
+
 		code, _, err := c.readyz(n.Name)
 		if err == nil && code == http.StatusOK {
 			err = errors.New("node2 is ready")
 		}
+
 		return err
 	})
 }
@@ -279,15 +317,18 @@ func testNetworkUnavailable(t *testing.T, c *Cluster) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	conditions := func() (map[corev1.NodeConditionType]corev1.NodeCondition, error) {
 		n, err := client.CoreV1().Nodes().Get(t.Context(), "node1", metav1.GetOptions{})
 		if err != nil {
 			return nil, err
 		}
+
 		all := map[corev1.NodeConditionType]corev1.NodeCondition{}
 		for _, condition := range n.Status.Conditions {
 			all[condition.Type] = condition
 		}
+
 		return all, nil
 	}
 
@@ -297,10 +338,13 @@ func testNetworkUnavailable(t *testing.T, c *Cluster) {
 		if _, err := client.CoreV1().Nodes().Patch(t.Context(), "node1", types.StrategicMergePatchType, []byte(body), metav1.PatchOptions{}, "status"); err != nil {
 			t.Fatal(err)
 		}
+
 		c.reportsNothing(t, before)
+
 		if err := c.northSouth(t)(); err != nil {
 			t.Errorf("while the condition is set: %v", err)
 		}
+
 		if all, err := conditions(); err != nil || all[corev1.NodeNetworkUnavailable].Status != corev1.ConditionTrue {
 			t.Errorf("conditions before the controller continues: %v, %v", all, err)
 		}
@@ -311,12 +355,15 @@ func testNetworkUnavailable(t *testing.T, c *Cluster) {
 		if err != nil {
 			return err
 		}
+
 		if c := all[corev1.NodeNetworkUnavailable]; c.Status != corev1.ConditionFalse || c.Reason != "NetworkReady" || all[corev1.NodeReady].Status != corev1.ConditionTrue {
 			return fmt.Errorf("conditions %v", all)
 		}
+
 		return nil
 	})
 	c.reportsNothing(t, before)
+
 	if err := c.northSouth(t)(); err != nil {
 		t.Error(err)
 	}
@@ -327,17 +374,21 @@ func testNetworkUnavailable(t *testing.T, c *Cluster) {
 func testChassisLost(t *testing.T, c *Cluster) {
 	id := c.systemID(t, 1)
 	before := c.nodeEvents(t, "node1", "ChassisDiffers")
+
 	again, err := c.Kill("node1-ovn-controller")
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	c.execute(t, "central", "ovn-sbctl", "chassis-del", id)
 	fault := fmt.Sprintf("chassis %q of node node1 is not in the Southbound database", id)
 	c.hasFault(t, 1, fault, true)
 	c.awaitNodeEvent(t, "node1", "ChassisDiffers", fault, before)
+
 	if err := again(); err != nil {
 		t.Fatal(err)
 	}
+
 	c.hasFault(t, 1, fault, false)
 	within(t, "pod to outside", c.northSouth(t))
 }

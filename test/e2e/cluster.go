@@ -45,15 +45,19 @@ type Cluster struct {
 // down.
 func Start(ctx context.Context, options lab.Options) (*Cluster, error) {
 	options.Nodes, options.Cluster = max(options.Nodes, 2), true
+
 	l, err := lab.Up(ctx, options)
 	if err != nil {
 		return nil, err
 	}
+
 	c := &Cluster{Lab: l, Pods: map[string]*lab.Pod{}, Services: map[string]*corev1.Service{}, dir: options.Dir, bin: options.BinDir, wiring: wiringOf(options)}
+
 	c.tool = trafficTool(c)
 	if err := c.populate(ctx); err != nil {
 		return nil, fmt.Errorf("%w%s", err, c.stop())
 	}
+
 	return c, nil
 }
 
@@ -61,6 +65,7 @@ func trafficTool(c *Cluster) []string {
 	if tool := os.Getenv(toolEnv); tool != "" {
 		return []string{tool}
 	}
+
 	return []string{c.Binary("ovnlab"), "traffic"}
 }
 
@@ -69,6 +74,7 @@ func (c *Cluster) stop() string {
 	if err := c.Down(context.WithoutCancel(context.Background())); err != nil {
 		return fmt.Sprintf(" (and take the lab down: %v)", err)
 	}
+
 	return ""
 }
 
@@ -79,6 +85,7 @@ func (c *Cluster) populate(ctx context.Context) error {
 			return err
 		}
 	}
+
 	for _, s := range []struct {
 		host string
 		port uint16
@@ -87,6 +94,7 @@ func (c *Cluster) populate(ctx context.Context) error {
 			return err
 		}
 	}
+
 	return c.addServices(ctx)
 }
 
@@ -96,7 +104,9 @@ func (c *Cluster) addPod(ctx context.Context, name, node string) error {
 	if err != nil {
 		return fmt.Errorf("add pod %s: %w", name, err)
 	}
+
 	c.Pods[name] = pod
+
 	return c.serve(ctx, host(name), name+"-"+pod.UID[:8], podPort)
 }
 
@@ -105,6 +115,7 @@ func (c *Cluster) serve(ctx context.Context, on, name string, port uint16) error
 	id := fmt.Sprintf("serve-%s-%d", name, port)
 	name, _, _ = strings.Cut(name, "-")
 	address := fmt.Sprintf(":%d", port)
+
 	return c.serveAs(ctx, on, id, "-name", name, "-tcp", address, "-udp", address)
 }
 
@@ -113,12 +124,14 @@ func (c *Cluster) serveAs(ctx context.Context, on, id string, args ...string) er
 	if _, err := c.Spawn(on, id, c.traffic(append([]string{"serve"}, args...)...)...); err != nil {
 		return fmt.Errorf("start server on %s: %w", on, err)
 	}
+
 	log := filepath.Join(c.dir, "log", id+".log")
 	for {
 		b, err := os.ReadFile(log)
 		if err == nil && strings.Contains(string(b), "ready") {
 			return nil
 		}
+
 		select {
 		case <-ctx.Done():
 			return fmt.Errorf("start server on %s: %w: %s", on, ctx.Err(), b)
@@ -158,6 +171,7 @@ func choose(v6 bool, a4, a6 netip.Addr) netip.Addr {
 	if v6 {
 		return a6
 	}
+
 	return a4
 }
 
@@ -171,6 +185,7 @@ func (c *Cluster) Paths() []*Path {
 	for _, p := range paths {
 		c.rewire(p)
 	}
+
 	return paths
 }
 

@@ -35,7 +35,9 @@ func ReadTally(pinDir string) (Tally, error) {
 	if err != nil {
 		return Tally{}, err
 	}
+
 	var t Tally
+
 	for _, c := range counters {
 		switch {
 		case overlay[c.Reason]:
@@ -56,6 +58,7 @@ func ReadTally(pinDir string) (Tally, error) {
 			t.OVNTx += c.Packets
 		}
 	}
+
 	return t, nil
 }
 
@@ -88,16 +91,21 @@ func (c Class) check(moved Tally, n uint64) error {
 		if moved.OVNRx < n || moved.OVNTx < n {
 			return fmt.Errorf("%d requests moved %d packets to OVN and %d from it", n, moved.OVNRx, moved.OVNTx)
 		}
+
 		if moved.HostRx >= n {
 			return fmt.Errorf("%d requests moved %d packets to the host, North-South counted as management", n, moved.HostRx)
 		}
+
 		return nil
 	}
+
 	if moved.OVNRx > 0 || moved.OVNTx > 0 {
 		return fmt.Errorf("%d packets to OVN and %d from it, %s counted as North-South", moved.OVNRx, moved.OVNTx, c)
 	}
+
 	if c == Management && moved.HostRx < n {
 		return fmt.Errorf("%d requests moved %d packets to the host", n, moved.HostRx)
 	}
+
 	return nil
 }

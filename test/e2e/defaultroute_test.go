@@ -101,10 +101,12 @@ func testDefaultRoutes(t *testing.T, c *Cluster) {
 	names := c.routeNames(t)
 	ip := func(lines ...string) {
 		t.Helper()
+
 		var script []string
 		for _, line := range lines {
 			script = append(script, "ip "+names.Replace(line))
 		}
+
 		c.execute(t, "node1", "sh", "-ec", strings.Join(script, "\n"))
 	}
 	plain := routeKind{
@@ -113,6 +115,7 @@ func testDefaultRoutes(t *testing.T, c *Cluster) {
 		unset: []string{"route del default", "-6 route del default"},
 		rows:  []string{"0.0.0.0/0 HOP4", "::/0 HOP6"},
 	}
+
 	for _, a := range []string{
 		lab.BehindIP4 + "/32", "172.30.0.254/32", "192.0.2.254/32", lab.BehindIP6 + "/128", "fd00:172:30::254/128", "2001:db8:99::254/128",
 	} { // also a neighbour, for routes without a next hop
@@ -121,36 +124,46 @@ func testDefaultRoutes(t *testing.T, c *Cluster) {
 			_, _ = c.Exec(context.WithoutCancel(t.Context()), "ext", "ip", "addr", "del", a, "dev", c.ExtDevice())
 		}()
 	}
+
 	c.reachBeyond(t)
 	c.hasFault(t, 1, noDefaultRoute, false)
 
 	t.Run("none", func(t *testing.T) {
 		c.withoutDefaultRoute(t, func() { ip(plain.unset...) }, func() { c.awaitRows(t, names, nil) })
 	})
+
 	last := routeKind{name: "none"}
+
 	defer func() { // all of them, whatever has failed
 		for _, k := range append(routeKinds, plain) {
 			for _, line := range k.unset {
 				_, _ = c.Exec(context.WithoutCancel(t.Context()), "node1", "sh", "-c", "ip "+names.Replace(line))
 			}
 		}
+
 		ip(plain.set...)
 		c.reachBeyond(t)
 	}()
+
 	for _, k := range append(routeKinds, plain) {
 		if k.long && testing.Short() {
 			continue
 		}
+
 		ok := t.Run(k.name, func(t *testing.T) {
 			begun := time.Now()
+
 			ip(append(append([]string{}, last.unset...), k.set...)...)
 			c.awaitRows(t, names, k.rows)
 			c.reachBeyond(t)
+
 			for _, v6 := range []bool{false, true} {
 				within(t, "the node", func() error { return c.ask(t, "node1", port(beyond(v6), outsidePort)) })
 			}
+
 			t.Logf("followed after %s", time.Since(begun).Round(100*time.Millisecond))
 			c.hasFault(t, 1, noDefaultRoute, false)
+
 			if strings.HasPrefix(k.name, "IPv6 next hop") {
 				c.movedStandIn(t)
 			}
@@ -158,6 +171,7 @@ func testDefaultRoutes(t *testing.T, c *Cluster) {
 		if !ok {
 			return
 		}
+
 		last = k
 	}
 }
@@ -169,12 +183,16 @@ const noDefaultRoute = "no default route of IPv"
 // reach the uplink's network.
 func (c *Cluster) withoutDefaultRoute(t *testing.T, remove, gone func()) {
 	t.Helper()
+
 	before := map[string][]string{}
 	for _, family := range []string{"4", "6"} {
 		before[family] = c.nodeEvents(t, "node1", "NoIPv"+family+"NextHop")
 	}
+
 	begun := time.Now()
+
 	remove()
+
 	for _, family := range []string{"4", "6"} {
 		fault := noDefaultRoute + family + " by " + c.Uplink()
 		within(t, "fault "+fault, func() error {
@@ -182,18 +200,23 @@ func (c *Cluster) withoutDefaultRoute(t *testing.T, remove, gone func()) {
 			if err != nil || code != http.StatusOK || !strings.Contains(body, fault) {
 				return fmt.Errorf("readyz %d, %w: %s", code, err, body)
 			}
+
 			out, err := c.Exec(t.Context(), "node1", c.Binary("ovnkube"), "status", "--run-dir", c.Node(1).RunDir)
 			if !strings.Contains(string(out), fault) {
 				return fmt.Errorf("status: %w: %s", err, out)
 			}
+
 			return nil
 		})
 		c.awaitNodeEvent(t, "node1", "NoIPv"+family+"NextHop", fault, before[family])
 	}
+
 	if took := time.Since(begun); took > 30*time.Second {
 		t.Errorf("reported after %s", took)
 	}
+
 	gone()
+
 	for _, v6 := range []bool{false, true} {
 		if err := c.ask(t, host("a"), port(outside(v6), outsidePort)); err != nil {
 			t.Errorf("pod to the uplink's network: %v", err)
@@ -204,14 +227,17 @@ func (c *Cluster) withoutDefaultRoute(t *testing.T, remove, gone func()) {
 // movedStandIn gives the IPv6 next hop of IPv4 routes another link-layer address.
 func (c *Cluster) movedStandIn(t *testing.T) {
 	t.Helper()
+
 	first := c.extMAC(t)
 	for _, mac := range []string{"02:ff:00:00:03:01", first} {
 		c.setExtMAC(t, mac)
+
 		for _, to := range []string{lab.ExtIP4, lab.ExtIP6, c.extLinkLocal(t)} {
 			for _, n := range c.Nodes() {
 				c.execute(t, n.Name, "ip", "neigh", "replace", to, "dev", c.Uplink(), "lladdr", mac, "nud", "reachable")
 			}
 		}
+
 		c.reachBeyond(t)
 	}
 }
@@ -219,45 +245,56 @@ func (c *Cluster) movedStandIn(t *testing.T) {
 // routeNames replaces the names in routeKinds.
 func (c *Cluster) routeNames(t *testing.T) *strings.Replacer {
 	t.Helper()
+
 	return strings.NewReplacer("DEV", c.Uplink(), "HOP4", lab.ExtIP4, "HOP6", lab.ExtIP6, "LINKLOCAL", c.extLinkLocal(t),
 		"OWN4", c.node(1)(false).String(), "OWN6", c.node(1)(true).String())
 }
 
 func (c *Cluster) extLinkLocal(t *testing.T) string {
 	t.Helper()
+
 	f := strings.Fields(c.execute(t, "ext", "ip", "-6", "-o", "addr", "show", "dev", c.ExtDevice(), "scope", "link"))
 	if len(f) < 4 {
 		t.Fatalf("the outside host has no link-local address: %q", f)
 	}
+
 	a, _, _ := strings.Cut(f[3], "/")
+
 	return a
 }
 
 // awaitRows waits until node1's gateway router has these routes by its external port.
 func (c *Cluster) awaitRows(t *testing.T, names *strings.Replacer, want []string) {
 	t.Helper()
+
 	wanted := names.Replace(strings.Join(want, "\n"))
 	within(t, "routes "+wanted, func() error {
 		out := c.execute(t, "central", "ovn-nbctl", "--db="+c.NBAddress(), "--data=bare", "--no-headings", "--format=csv",
 			"--columns=ip_prefix,nexthop", "find", "Logical_Router_Static_Route", "output_port=rtoe-GR_node1")
+
 		var got []string
+
 		for line := range strings.Lines(out) {
 			prefix, hop, _ := strings.Cut(strings.TrimSpace(line), ",")
 			if hop == "" {
 				hop = "-"
 			}
+
 			if !strings.HasPrefix(hop, "169.254.169.") && !strings.HasPrefix(hop, "fd69:") {
 				got = append(got, prefix+" "+hop)
 			}
 		}
+
 		for _, w := range strings.Split(wanted, "\n") {
 			if w != "" && !strings.Contains(strings.Join(got, "\n")+"\n", w+"\n") {
 				return fmt.Errorf("got %q", got)
 			}
 		}
+
 		if len(got) != len(want) {
 			return errors.New(out)
 		}
+
 		return nil
 	})
 }

@@ -78,30 +78,38 @@ var endless = []struct{ begins, says, ready string }{
 func TestUntyped(t *testing.T) {
 	tests, parts := map[string]bool{}, map[string]bool{}
 	function := regexp.MustCompile(`(?m)^func (Test\w+)\(`)
+
 	err := filepath.WalkDir("../..", func(path string, d fs.DirEntry, err error) error {
 		if err != nil || !strings.HasSuffix(path, "_test.go") {
 			return err
 		}
+
 		text, err := os.ReadFile(path)
 		for _, m := range function.FindAllStringSubmatch(string(text), -1) {
 			tests[m[1]] = true
 		}
+
 		return err
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	part := regexp.MustCompile(`(?m)^part ([a-z0-9-]+) |^([a-z0-9-]+) +\|`) // .ci/run has calls, .ci/full a table
+
 	for _, script := range []string{"run", "full"} {
 		text, err := os.ReadFile("../../.ci/" + script)
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		for _, m := range part.FindAllStringSubmatch(string(text), -1) {
 			parts[".ci/"+script+" "+m[1]+m[2]] = true
 		}
 	}
+
 	named, inPart := regexp.MustCompile(`Test[A-Z]\w*`), regexp.MustCompile(`(\.ci/\w+)[^;:]*, part (\S+?)(?:;|$)`)
+
 	for _, u := range untyped {
 		checked := false
 		for _, name := range named.FindAllString(u.why, -1) {
@@ -109,17 +117,21 @@ func TestUntyped(t *testing.T) {
 				t.Errorf("%s, %q: there is no test %s", u.document, u.begins, name)
 			}
 		}
+
 		for _, m := range inPart.FindAllStringSubmatch(u.why, -1) {
 			if checked = true; !parts[m[1]+" "+m[2]] {
 				t.Errorf("%s, %q: %s has no part %s", u.document, u.begins, m[1], m[2])
 			}
 		}
+
 		if strings.HasPrefix(u.why, noCommand) {
 			checked = true
+
 			if path, err := exec.LookPath(strings.Fields(u.begins)[0]); err == nil && len(strings.Fields(u.begins)[0]) > 1 {
 				t.Errorf("%s, %q: %s is a command", u.document, u.begins, path)
 			}
 		}
+
 		if !checked {
 			t.Errorf("%s, %q: reason %q names no check", u.document, u.begins, u.why)
 		}
@@ -132,15 +144,19 @@ func TestInstallIsTyped(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	blocks, err := document.Blocks(string(text))
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	if len(blocks) < len(kubelets.Typed()) {
 		t.Errorf("%d blocks, and %d chapters are typed", len(blocks), len(kubelets.Typed()))
 	}
+
 	for _, b := range blocks {
 		first := b.Commands()[0].Line
+
 		left := slices.ContainsFunc(untyped, func(u exception) bool {
 			return u.document == filepath.Base(kubelets.InstallDocument) && strings.HasPrefix(first, u.begins)
 		})
@@ -153,33 +169,41 @@ func TestInstallIsTyped(t *testing.T) {
 // documents returns the documents in reading order: the first one sets up the state for the others.
 func documents(t *testing.T) []string {
 	t.Helper()
+
 	docs, err := filepath.Glob("../../docs/*.md")
 	if err != nil || len(docs) < 15 {
 		t.Fatalf("%d documents, %v", len(docs), err)
 	}
+
 	const running = "../../docs/running.md"
+
 	return append([]string{"../../README.md", running}, slices.DeleteFunc(docs, func(d string) bool { return d == running })...)
 }
 
 // TestDocuments runs in a lab the commands of README and docs.
 func TestDocuments(t *testing.T) {
 	o := labOptions(t, lab.Options{Nodes: 3, Kube: true, Hosts: true})
+
 	l, err := lab.Up(t.Context(), o)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	downAfter(t, l, o)
 	r := newReader(t, l, filepath.Join(o.BinDir, "ovnkube"))
 	typed, met := 0, map[int]bool{}
+
 	for _, path := range documents(t) {
 		text, err := os.ReadFile(path)
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		blocks, err := document.Blocks(string(text))
 		if err != nil {
 			t.Fatalf("%s: %v", path, err)
 		}
+
 		name, ran := filepath.Base(path), false
 		for _, b := range blocks {
 			t.Run(fmt.Sprintf("%s:%d", name, b.Line), func(t *testing.T) {
@@ -187,19 +211,24 @@ func TestDocuments(t *testing.T) {
 				typed += r.block(t, name, b, met)
 			})
 		}
+
 		if name == "running.md" {
 			if !ran { // -run selects another document, as gotestsum does to repeat a failure
 				t.Fatal("the commands of running.md set up the lab: run the whole test")
 			}
+
 			r.populate(t)
 		}
 	}
+
 	for i, u := range untyped {
 		if !met[i] {
 			t.Errorf("%s has no %q any more", u.document, u.begins)
 		}
 	}
+
 	t.Logf("%d commands typed", typed)
+
 	if typed < 20 {
 		t.Error("no commands found")
 	}
@@ -208,6 +237,7 @@ func TestDocuments(t *testing.T) {
 // block runs the commands of a block, except untyped ones, which it marks as met.
 func (r *reader) block(t *testing.T, name string, b document.Block, met map[int]bool) (typed int) {
 	commands := b.Commands()
+
 	left := func(line string, whole bool) bool {
 		i := slices.IndexFunc(untyped, func(u exception) bool {
 			return u.document == name && u.block == whole && strings.HasPrefix(line, u.begins)
@@ -216,24 +246,30 @@ func (r *reader) block(t *testing.T, name string, b document.Block, met map[int]
 			met[i] = true
 			t.Logf("not typed: %s: %s", line, untyped[i].why)
 		}
+
 		return i >= 0
 	}
 	if len(commands) == 0 || left(commands[0].Line, true) {
 		return 0
 	}
+
 	if name == filepath.Base(kubelets.InstallDocument) && slices.Contains(kubelets.Typed(), b.Heading) {
 		t.Logf("typed on kubelets: %q", b.Heading)
 		return 0
 	}
+
 	if strings.HasPrefix(commands[0].Line, "[") { // a file, named by the next block
 		r.write(t, b.Lines)
 		return 0
 	}
+
 	for _, c := range commands {
 		if !left(c.Line, false) {
 			r.command(t, c)
+
 			typed++
 		}
 	}
+
 	return typed
 }

@@ -20,13 +20,16 @@ func testDrain(t *testing.T, c *Cluster) {
 	if err := c.addPod(t.Context(), "g", "node4"); err != nil {
 		t.Fatal(err)
 	}
+
 	local := func(s *corev1.ServiceSpec) { s.ExternalTrafficPolicy = corev1.ServiceExternalTrafficPolicyLocal }
+
 	svc, err := c.AddService(t.Context(), lab.ServiceSpec{
 		Name: "drained", Type: corev1.ServiceTypeLoadBalancer, Ports: servicePorts(podPort, kindLocalNodePort), Pods: []*lab.Pod{c.Pods["g"]}, Change: local,
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	c.toldOf(t, svc, 200, 200)
 	pings := c.pingsOn(t)
 	inbound := c.hold(t, "connection that came in by node4", "ext", port(c.node(4)(false), nodePort), time.Hour)
@@ -37,21 +40,26 @@ func testDrain(t *testing.T, c *Cluster) {
 			t.Errorf("drain-gateway says %q, not %q", out, want)
 		}
 	}
+
 	for _, pod := range []string{"a", "c"} {
 		c.leavesBy(t, pod, 3)
 	}
+
 	c.toldOf(t, svc, 503, 503)
 	c.saysDrained(t, true)
 	t.Run("controller restarted", func(t *testing.T) {
 		if err := c.StopController(syscall.SIGKILL); err != nil {
 			t.Fatal(err)
 		}
+
 		if err := c.StartController(t.Context()); err != nil {
 			t.Fatal(err)
 		}
+
 		if err := c.AwaitController(t.Context()); err != nil {
 			t.Fatal(err)
 		}
+
 		c.leavesBy(t, "a", 3)
 	})
 	t.Run("the last one", func(t *testing.T) {
@@ -62,15 +70,19 @@ func testDrain(t *testing.T, c *Cluster) {
 	})
 
 	c.node4s(t, "undrain-gateway", "node4")
+
 	for _, pod := range []string{"a", "c"} {
 		c.leavesBy(t, pod, 3, 4)
 	}
+
 	c.toldOf(t, svc, 200, 200)
 	c.saysDrained(t, false)
+
 	for _, p := range pings {
 		p.goesOn(t)
 		t.Log(p.gap(t))
 	}
+
 	inbound.stop(t)
 	inbound.held(t)
 	c.leave(t, svc)
@@ -79,9 +91,11 @@ func testDrain(t *testing.T, c *Cluster) {
 // leave removes the objects of testDrain.
 func (c *Cluster) leave(t *testing.T, svc *corev1.Service) {
 	t.Helper()
+
 	if err := c.DelService(t.Context(), svc.Namespace, svc.Name); err != nil {
 		t.Error(err)
 	}
+
 	if err := c.DelPod(t.Context(), c.Pods["g"]); err != nil {
 		t.Error(err)
 	}
@@ -91,26 +105,32 @@ func (c *Cluster) leave(t *testing.T, svc *corev1.Service) {
 func (c *Cluster) operator(t *testing.T, args ...string) (string, error) {
 	t.Helper()
 	out, err := c.Exec(t.Context(), "central", append([]string{c.Binary("ovnkube"), "node"}, append(args, "--kubeconfig", c.Kubeconfig())...)...)
+
 	return string(out), err
 }
 
 func (c *Cluster) node4s(t *testing.T, args ...string) string {
 	t.Helper()
+
 	out, err := c.operator(t, args...)
 	if err != nil {
 		t.Fatalf("ovnkube node %v: %v: %s", args, err, out)
 	}
+
 	t.Log(out)
+
 	return out
 }
 
 // toldOf waits for these responses of node4's health checks, of the Service and of the node.
 func (c *Cluster) toldOf(t *testing.T, svc *corev1.Service, service, proxy int) {
 	t.Helper()
+
 	client, err := c.Client("ext")
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	for at, want := range map[uint16]int{uint16(svc.Spec.HealthCheckNodePort): service, 10256: proxy} {
 		url := fmt.Sprintf("http://%s/healthz", netip.AddrPortFrom(c.Node(4).IP4, at))
 		within(t, fmt.Sprintf("%s answers %d", url, want), func() error {
@@ -119,9 +139,11 @@ func (c *Cluster) toldOf(t *testing.T, svc *corev1.Service, service, proxy int) 
 				return err
 			}
 			defer res.Body.Close()
+
 			if res.StatusCode != want {
 				return fmt.Errorf("it answers %d", res.StatusCode)
 			}
+
 			return nil
 		})
 	}
@@ -130,10 +152,12 @@ func (c *Cluster) toldOf(t *testing.T, svc *corev1.Service, service, proxy int) 
 // saysDrained checks the output of ovnkube status on the node.
 func (c *Cluster) saysDrained(t *testing.T, drained bool) {
 	t.Helper()
+
 	cmd, err := c.Command(t.Context(), "node4", c.Binary("ovnkube"), "status", "--run-dir", c.Node(4).RunDir)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	out, _ := cmd.Output() // its exit status covers other checks, too
 	if !strings.HasPrefix(string(out), "node4: ") || strings.Contains(string(out), "the gateway is drained") != drained {
 		t.Errorf("ovnkube status, drained %t:\n%s", drained, out)

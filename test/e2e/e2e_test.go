@@ -30,18 +30,22 @@ func TestEndToEnd(t *testing.T) {
 	if !c.local && c.layout != dedicated { // otherwise the host does not share the gateway router's next hop
 		t.Run("first packets", func(t *testing.T) { testFirstPackets(t, c) })
 	}
+
 	t.Run("paths", func(t *testing.T) { testPaths(t, c) })
 	t.Run("geneve on the wire", func(t *testing.T) {
 		frames, err := c.SeeGeneve(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		t.Log(frames)
 	})
 	t.Run("metrics", func(t *testing.T) { testMetrics(t, c) })
+
 	if c.layout == "direct" && !c.flows && !c.local { // other wirings lack some of the metrics
 		t.Run("monitoring", func(t *testing.T) { testMonitoring(t, c) })
 	}
+
 	t.Run("tools", func(t *testing.T) { testTools(t, c) })
 	t.Run("explain", func(t *testing.T) { testExplain(t, c) })
 	t.Run("masquerade networks", func(t *testing.T) { testMasquerade(t, c) })
@@ -53,16 +57,20 @@ func TestEndToEnd(t *testing.T) {
 	t.Run("a pod of the same name", func(t *testing.T) { testPodAgain(t, c) })
 	t.Run("host ports at loopback", func(t *testing.T) { testLoopback(t, c) })
 	t.Run("field", func(t *testing.T) { testField(t, c) })
+
 	if c.hasShortcuts() {
 		t.Run("shortcuts", func(t *testing.T) { testShortcuts(t, c) })
 	}
+
 	t.Run("agent restarts under load", func(t *testing.T) { testRestart(t, c) })
 	t.Run("repair", func(t *testing.T) { testRepair(t, c) })
 	t.Run("paths after the faults", func(t *testing.T) { testSomePaths(t, c, mustPaths()...) })
 	t.Run("shadow", func(t *testing.T) { testShadow(t, c) }) // after all other requests to agents
+
 	if c.hasShortcuts() {
 		t.Run("shortcuts were used", func(t *testing.T) { shortcutsUsed(t, c.Lab) })
 	}
+
 	t.Run("agent, vswitchd and bridge gone", func(t *testing.T) { testHostAlone(t, c) })
 }
 
@@ -71,11 +79,14 @@ func TestEndToEnd(t *testing.T) {
 func start(t *testing.T, o lab.Options) *Cluster {
 	t.Helper()
 	o = labOptions(t, o)
+
 	c, err := Start(t.Context(), o)
 	if err != nil {
 		t.Fatalf("%v\nlogs of the failed run: %s", err, o.FailedLogs)
 	}
+
 	downAfter(t, c.Lab, o)
+
 	return c
 }
 
@@ -87,31 +98,39 @@ const externalIPs = "203.0.113.0/24,2001:db8:10::/64," + lab.CentralIP4 + "/32,"
 // labOptions adds the options from the environment.
 func labOptions(t *testing.T, o lab.Options) lab.Options {
 	t.Helper()
+
 	if os.Getuid() != 0 {
 		t.Fatal("not root: the lab makes network namespaces")
 	}
+
 	bin := os.Getenv("BIN_DIR")
 	if bin == "" {
 		t.Fatal("BIN_DIR is not set: run 'make e2e'")
 	}
+
 	o.Name = cmp.Or(os.Getenv(nameEnv), "e2e")
 	o.Dir = "/run/ovn-ebpf-" + o.Name
 	o.Owned = true
+
 	o.BinDir, o.CacheDir, o.Progress = bin, os.Getenv("OVN_EBPF_CACHE"), os.Stdout
 	if layout := os.Getenv(layoutEnv); layout == dedicated {
 		o.Uplink = lab.UplinkOwn
 	} else if layout != "" {
 		o.AgentArgs = append(o.AgentArgs, "--gateway-layout="+layout)
 	}
+
 	if backend := os.Getenv(backendEnv); backend != "" {
 		o.AgentArgs = append(o.AgentArgs, "--gateway-backend="+backend)
 	}
+
 	if os.Getenv(localEnv) != "" {
 		o.AgentArgs = append(o.AgentArgs, "--gateway-mode=local")
 	}
+
 	o.AgentArgs = append(o.AgentArgs, shadowRate)
 	o.ExternalIPs = externalIPs
 	o.FailedLogs = failedLogs(t)
+
 	return o
 }
 
@@ -120,12 +139,15 @@ func downAfter(t *testing.T, c *lab.Lab, o lab.Options) {
 	t.Helper()
 	t.Cleanup(func() {
 		agreed(t, o.Dir)
+
 		if t.Failed() {
 			keepLogs(t, o.Dir)
 		}
+
 		if err := c.Down(context.Background()); err != nil {
 			t.Error(err)
 		}
+
 		residue, err := lab.Residue(o.Dir, o.Name)
 		if len(residue) > 0 || err != nil {
 			t.Errorf("left behind: %v, %v", residue, err)
@@ -168,6 +190,7 @@ func testPath(t *testing.T, c *Cluster, path *Path) {
 				if err != nil {
 					t.Errorf("%v\nmoved %+v", err, r.Moved)
 				}
+
 				if r.First != nil {
 					t.Logf("run twice: %v", r.First)
 				}

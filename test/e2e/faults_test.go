@@ -14,6 +14,7 @@ func testLarge(t *testing.T, c *Cluster) {
 		c.ping(t, "outside to host", "ext", c.node(1)(v6), "-c", "5", "-i", "0.1", "-s", "4000").pinged(t, 5)
 		c.ping(t, "host to outside", "node1", outside(v6), "-c", "5", "-i", "0.1", "-s", "4000").pinged(t, 5)
 		c.ping(t, "pod to outside, whole", host("a"), outside(v6), "-c", "5", "-i", "0.1", "-s", "1380", "-M", "do").pinged(t, 5)
+
 		route := func(verb string) {
 			if _, err := c.Exec(t.Context(), "ext", "ip", "route", verb, c.gateway(1)(v6).String(), "dev", c.ExtDevice(), "mtu", "1400"); err != nil {
 				t.Fatal(err)
@@ -33,17 +34,21 @@ func testEcho(t *testing.T, c *Cluster) {
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		pod := c.ping(t, "pod to outside", host("a"), outside(v6), "-c", "100", "-i", "0.01")
 		node := c.ping(t, "host to outside", "node1", outside(v6), "-c", "50", "-i", "0.02")
 		in := c.ping(t, "outside to host", "ext", c.node(1)(v6), "-c", "50", "-i", "0.02")
 		pod.pinged(t, 100)
 		node.pinged(t, 50)
 		in.pinged(t, 50)
+
 		after, err := c.tallies()
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		pods, hosts := uint64(100), uint64(100)
+
 		switch {
 		case c.flows: // flows have no such counters
 			continue
@@ -52,6 +57,7 @@ func testEcho(t *testing.T, c *Cluster) {
 		case c.layout == dedicated:
 			hosts = 0
 		}
+
 		moved := after["node1"].minus(before["node1"])
 		if moved.Both != pods || moved.OVNRx != 0 || moved.OVNTx != pods || moved.HostRx < hosts {
 			t.Errorf("v6 %v: 100 echoes of a pod and 100 of the host moved %+v", v6, moved)
@@ -74,6 +80,7 @@ func testRepair(t *testing.T, c *Cluster) {
 	for _, r := range repairs {
 		t.Run(r.name, func(t *testing.T) { r.run(t, c) })
 	}
+
 	if err := c.AwaitAgent(t.Context(), 1); err != nil {
 		t.Fatal(err)
 	}
@@ -95,9 +102,11 @@ func testVswitchdRestarted(t *testing.T, c *Cluster) {
 	if err := c.StopVswitchd(1); err != nil {
 		t.Fatal(err)
 	}
+
 	if err := c.StartVswitchd(1); err != nil {
 		t.Fatal(err)
 	}
+
 	within(t, "pod to outside", c.northSouth(t))
 	live.held(t)
 }
@@ -114,6 +123,7 @@ func testUplinkDown(t *testing.T, c *Cluster) {
 	} {
 		c.execute(t, "node1", append([]string{"ip"}, argv...)...)
 	}
+
 	within(t, "outside to host", func() error { return c.ask(t, "ext", port(c.node(1)(false), sshPort)) })
 	within(t, "pod to outside", c.northSouth(t))
 }
@@ -124,15 +134,19 @@ func testPodAgain(t *testing.T, c *Cluster) {
 	if err := c.DelPod(t.Context(), old); err != nil {
 		t.Fatal(err)
 	}
+
 	if err := c.addPod(t.Context(), "b", "node1"); err != nil {
 		t.Fatal(err)
 	}
+
 	if c.Pods["b"].UID == old.UID {
 		t.Errorf("the new pod has the old one's UID %s", old.UID)
 	}
+
 	if err := c.renewServices(t.Context(), "b"); err != nil {
 		t.Fatal(err)
 	}
+
 	within(t, "pod to the new pod", func() error {
 		return c.ask(t, host("a"), port(c.pod("b")(true), podPort))
 	})
@@ -143,30 +157,37 @@ func testPodAgain(t *testing.T, c *Cluster) {
 // ovs-vswitchd must stay as well. This test is the last one, as the node loses its pod network.
 func testHostAlone(t *testing.T, c *Cluster) {
 	n := c.Node(1)
+
 	for _, v6 := range []bool{false, true} {
 		if !v6 {
 			if err := c.StopAgent(1, syscall.SIGKILL); err != nil {
 				t.Fatal(err)
 			}
 		}
+
 		ssh := port(c.node(1)(v6), sshPort)
+
 		live := c.hold(t, "live connection", "ext", ssh, 6*time.Second)
 		if !v6 && !c.flows {
 			if err := c.StopVswitchd(1); err != nil {
 				t.Fatal(err)
 			}
+
 			if c.layout != bridged {
 				deleteBridge(t, c, n.Name)
 			}
 		}
+
 		for range 20 {
 			if err := c.ask(t, "ext", ssh); err != nil {
 				t.Errorf("new connection: %v", err)
 			}
+
 			if err := c.ask(t, n.Name, port(outside(v6), outsidePort)); err != nil {
 				t.Errorf("host to outside: %v", err)
 			}
 		}
+
 		live.held(t)
 	}
 }
@@ -175,9 +196,11 @@ func testHostAlone(t *testing.T, c *Cluster) {
 // an ordinary link; an internal port of the kernel datapath is deleted with its datapath.
 func deleteBridge(t *testing.T, c *Cluster, node string) {
 	t.Helper()
+
 	if _, err := c.Exec(t.Context(), node, "ip", "link", "del", c.bridge()); err == nil {
 		return
 	}
+
 	if _, err := c.Exec(t.Context(), node, "ovs-dpctl", "del-dp", "ovs-system"); err != nil {
 		t.Fatal(err)
 	}

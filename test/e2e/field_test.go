@@ -85,16 +85,19 @@ func testField(t *testing.T, c *Cluster) {
 		within(t, "outside to NodePort", func() error { return c.ask(t, "ext", port(c.gateway(1)(v6), nodePort)) })
 		within(t, "outside to an announced address", func() error { return c.ask(t, "ext", port(vip(v6), servicePort)) })
 	}
+
 	for _, f := range fieldTests {
 		t.Run(f.name, func(t *testing.T) {
 			if f.long && testing.Short() {
 				t.Skip(inFull)
 			}
+
 			if f.skip != nil {
 				if reason := f.skip(c); reason != "" {
 					t.Skip(reason)
 				}
 			}
+
 			f.run(t, c)
 		})
 	}
@@ -106,6 +109,7 @@ func needsKernelConntrack(c *Cluster) string {
 	if c.Datapath() == "system" {
 		return ""
 	}
+
 	return "datapath " + c.Datapath() + ": its conntrack tracks TCP, UDP and ICMP alone, and it computes every checksum itself"
 }
 
@@ -114,11 +118,13 @@ func needsSharedNIC(c *Cluster) string {
 	if c.layout != dedicated {
 		return ""
 	}
+
 	return "layout dedicated: the host has no part in OVN's NIC, and OVN none in the host's"
 }
 
 func bothFamilies(t *testing.T, run func(t *testing.T, v6 bool)) {
 	t.Helper()
+
 	for _, v6 := range []bool{false, true} {
 		t.Run(Result{V6: v6}.Family(), func(t *testing.T) { run(t, v6) })
 	}
@@ -127,11 +133,13 @@ func bothFamilies(t *testing.T, run func(t *testing.T, v6 bool)) {
 // answers sends requests by the traffic tool and checks the responding server.
 func (c *Cluster) answers(t *testing.T, on, want, command string, to netip.AddrPort, args ...string) {
 	t.Helper()
+
 	out, err := c.Exec(t.Context(), on, append(c.traffic(command, to.String()), args...)...)
 	if err != nil {
 		t.Errorf("%s from %s to %s: %v: %s", command, on, to, err, out)
 		return
 	}
+
 	name, _, _ := strings.Cut(strings.TrimSpace(string(out)), " ")
 	if !strings.Contains(","+want+",", ","+name+",") {
 		t.Errorf("%s from %s to %s: answered by %q, want one of %s", command, on, to, name, want)
@@ -141,10 +149,12 @@ func (c *Cluster) answers(t *testing.T, on, want, command string, to netip.AddrP
 // execute runs a command that must succeed.
 func (c *Cluster) execute(t *testing.T, on string, argv ...string) string {
 	t.Helper()
+
 	out, err := c.Exec(t.Context(), on, argv...)
 	if err != nil {
 		t.Fatalf("%v on %s: %v: %s", argv, on, err, out)
 	}
+
 	return string(out)
 }
 
@@ -155,24 +165,29 @@ func testSweep(t *testing.T, c *Cluster) {
 	if err := c.serve(t.Context(), "node1", "node1", kubelet); err != nil {
 		t.Fatal(err)
 	}
+
 	bothFamilies(t, func(t *testing.T, v6 bool) {
 		for i, bound := range []uint16{sshPort, genevePort, kubelet} {
 			target := port(c.node(1)(v6), bound)
 			if bound == genevePort {
 				target = port(c.node(1)(v6), sshPort) // no server uses TCP 6081, and Geneve has no connections
 			}
+
 			live := c.hold(t, "live connection", "ext", target, time.Hour, "-sport", strconv.Itoa(900+i)) // a closed one lingers
 			within(t, "the live connection", func() error {
 				filter := []string{"ss", "-Htn", "state", "established", "sport", "=", ":" + strconv.Itoa(900+i), "dst", target.String()}
 				if strings.TrimSpace(c.execute(t, "ext", filter...)) == "" {
 					return errors.New("not yet established")
 				}
+
 				return nil
 			})
+
 			out, err := c.Exec(t.Context(), host("a"), c.traffic("sweep", port(outside(v6), 0).String(), "-sport", strconv.Itoa(int(bound)), "-ports", "1-1023", "-timeout", "10s")...)
 			if err != nil {
 				t.Fatal(err)
 			}
+
 			var swept traffic.SweepReport
 			if err := json.Unmarshal(out, &swept); err != nil || swept.Connected == 0 || swept.Connected+swept.Refused != swept.Attempts {
 				t.Errorf("the pod's own connections from %d: %+v, %v", bound, swept, err)
@@ -183,6 +198,7 @@ func testSweep(t *testing.T, c *Cluster) {
 					t.Errorf("new connection from port %d to %s: %v", sport, target, err)
 				}
 			}
+
 			live.stop(t)
 			live.held(t)
 		}
@@ -192,6 +208,7 @@ func testSweep(t *testing.T, c *Cluster) {
 // testUnreachable: an ICMP error reaches the sender of the quoted packet.
 func testUnreachable(t *testing.T, c *Cluster) {
 	const closed = 7999
+
 	bothFamilies(t, func(t *testing.T, v6 bool) {
 		for _, way := range []struct {
 			from string
@@ -211,9 +228,11 @@ func testUnreachable(t *testing.T, c *Cluster) {
 func testEarlyFragments(t *testing.T, c *Cluster) {
 	bothFamilies(t, func(t *testing.T, v6 bool) {
 		c.answers(t, "ext", "node1", "frags", port(c.node(1)(v6), hostPort), "-n", "5")
+
 		if needsKernelConntrack(c) == "" {
 			c.answers(t, "ext", "a,c", "frags", port(c.gateway(1)(v6), nodePort), "-n", "5")
 		}
+
 		c.answers(t, host("a"), "ext", "frags", port(outside(v6), outsidePort), "-n", "5")
 	})
 }
@@ -233,6 +252,7 @@ func testGRE(t *testing.T, c *Cluster) {
 			t.Fatal(err)
 		}
 	}
+
 	bothFamilies(t, func(t *testing.T, v6 bool) {
 		for from, proto := range map[string]int{host("a"): gre, "node1": other} {
 			out, err := c.Exec(t.Context(), from, c.traffic("proto", outside(v6).String(), "-proto", strconv.Itoa(proto), "-n", "5")...)
@@ -250,11 +270,13 @@ func testListener(t *testing.T, c *Cluster) {
 	if err := c.serve(t.Context(), "node1", "node1", inside); err != nil {
 		t.Fatal(err)
 	}
+
 	bothFamilies(t, func(t *testing.T, v6 bool) {
 		to := port(c.node(1)(v6), inside)
 		if c.flows {
 			within(t, "a flow for the listener", func() error { return c.ask(t, "ext", to) })
 		}
+
 		live := c.hold(t, "connection inside the range", "ext", to, 5*time.Second)
 		pod := c.hold(t, "pod to outside", host("a"), port(outside(v6), outsidePort), 5*time.Second)
 		c.answers(t, "ext", "node1", "tcp", to, "-n", "20")

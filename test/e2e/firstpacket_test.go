@@ -15,26 +15,32 @@ func testFirstPackets(t *testing.T, c *Cluster) {
 		if c.Datapath() == ovs.DatapathNetdev {
 			within(t, n.Name+" knows the other end of its tunnel", func() error {
 				known, err := ovs.TunnelNeighbours(t.Context(), n.RunDir)
+
 				other := c.Node(2 - i).Encap
 				if c.layout == bridged { // tunnels end at the node's own address
 					other = c.Node(2 - i).IP4
 				}
+
 				if err == nil && known[other] == nil {
 					err = fmt.Errorf("%s is not among %v", other, known)
 				}
+
 				return err
 			})
 		}
+
 		for _, v6 := range []bool{false, true} {
 			within(t, n.Name+": the gateway router knows its next hop", func() error {
 				known, err := ovs.RouterNeighbour(t.Context(), n.RunDir, outside(v6))
 				if err == nil && known == nil {
 					err = fmt.Errorf("%s is not known", outside(v6))
 				}
+
 				return err
 			})
 		}
 	}
+
 	for _, to := range []func(bool) netip.Addr{c.pod("c"), outside} {
 		for _, v6 := range []bool{false, true} {
 			c.ping(t, "to "+to(v6).String(), host("a"), to(v6), "-c", "50", "-i", "0.01").pinged(t, 50)

@@ -34,10 +34,12 @@ func TestForward(t *testing.T) {
 	if testing.Short() {
 		t.Skip(inFull)
 	}
+
 	c := start(t, lab.Options{AgentArgs: []string{"--gateway-mode=local"}})
 	t.Run("nodes", func(t *testing.T) {
 		t.Run("node1", func(t *testing.T) {
 			t.Parallel()
+
 			n := forwarder{c, 1, "a"}
 			n.reportsFirewalls(t, []firewall{
 				{"policy of a chain of ip", "ip", forwardHook + "; policy drop", "IPv4 packets of pods are dropped by ip fw filtered (policy drop): pods reach no other network", false, true},
@@ -48,6 +50,7 @@ func TestForward(t *testing.T) {
 		})
 		t.Run("node2", func(t *testing.T) {
 			t.Parallel()
+
 			n := forwarder{c, 2, "c"}
 			n.reportsFirewalls(t, []firewall{
 				{"policy of a chain of ip6", "ip6", forwardHook + "; policy drop", "IPv6 packets of pods are dropped by ip6 fw filtered (policy drop)", true, false},
@@ -85,26 +88,34 @@ func (n forwarder) remove(t *testing.T, f firewall) {
 // reportsFirewalls adds and removes firewalls, one after the other.
 func (n forwarder) reportsFirewalls(t *testing.T, all []firewall) {
 	n.passes(t, true, true)
+
 	for i, f := range all {
 		t.Run(f.name, func(t *testing.T) {
 			before := n.nodeEvents(t, n.name(), "ForwardDropped")
+
 			n.add(t, f)
 			defer n.asks(t)()
+
 			n.passes(t, f.v4, f.v6)
+
 			if f.fault == "" {
 				n.awaitProbes(t)
 				n.isQuiet(t)
 			} else {
 				n.reports(t, f.fault, true)
+
 				if i == 0 { // the next Event of the reason may be a minute later
 					n.awaitNodeEvent(t, n.name(), "ForwardDropped", f.fault, before)
 				}
 			}
+
 			n.remove(t, f)
+
 			if f.fault != "" {
 				n.reports(t, f.fault, false)
 				n.isQuiet(t)
 			}
+
 			n.passes(t, true, true)
 		})
 	}
@@ -113,6 +124,7 @@ func (n forwarder) reportsFirewalls(t *testing.T, all []firewall) {
 // asks makes the pod connect to another network until stop is called.
 func (n forwarder) asks(t *testing.T) (stop func()) {
 	ctx, cancel := context.WithCancel(t.Context())
+
 	var group sync.WaitGroup
 	for _, v6 := range []bool{false, true} {
 		group.Go(func() {
@@ -122,6 +134,7 @@ func (n forwarder) asks(t *testing.T) (stop func()) {
 			}
 		})
 	}
+
 	return func() {
 		cancel()
 		group.Wait()
@@ -131,17 +144,23 @@ func (n forwarder) asks(t *testing.T) (stop func()) {
 // reportsAtStart has a firewall while no agent runs.
 func (n forwarder) reportsAtStart(t *testing.T) {
 	f := firewall{family: "inet", chain: forwardHook + "; policy drop"}
+
 	const fault = "IPv4 and IPv6 packets of pods are dropped by inet fw filtered (policy drop)"
+
 	n.killAgent(t, n.node)
 	n.add(t, f)
+
 	out, _ := n.Exec(t.Context(), n.name(), n.Binary("ovnkube"), "status", "--run-dir", n.Node(n.node).RunDir) // it exits with an error
 	if !strings.Contains(string(out), fault) {
 		t.Errorf("status without an agent: %s, want %q", out, fault)
 	}
+
 	n.startAgent(t, n.node)
+
 	if err := n.AwaitAgent(t.Context(), n.node); err != nil {
 		t.Fatal(err)
 	}
+
 	n.reports(t, fault, true)
 	n.remove(t, f)
 	n.reports(t, fault, false)
@@ -153,17 +172,22 @@ func (n forwarder) reportsAtStart(t *testing.T) {
 func (n forwarder) isRestored(t *testing.T) {
 	n.awaitProbes(t)
 	n.execute(t, n.name(), "nft", "flush", "ruleset")
+
 	begun := time.Now()
+
 	n.passes(t, true, true)
+
 	if took := time.Since(begun); took > reported {
 		t.Errorf("pods reach other networks after %s, want at most %s", took, reported)
 	}
+
 	n.isQuiet(t)
 }
 
 // isQuietWhenShared has a firewall in shared gateway mode, where the host forwards nothing of pods.
 func (n forwarder) isQuietWhenShared(t *testing.T) {
 	f := firewall{family: "inet", chain: forwardHook + "; policy drop"}
+
 	n.reconfigureAgent(t, "--gateway-mode=shared")
 	n.add(t, f)
 	n.passes(t, true, true)
@@ -175,11 +199,13 @@ func (n forwarder) isQuietWhenShared(t *testing.T) {
 // does.
 func (n forwarder) passes(t *testing.T, v4, v6 bool) {
 	t.Helper()
+
 	for _, want := range []struct{ v6, passes bool }{{false, v4}, {true, v6}} {
 		to := port(outside(want.v6), outsidePort)
 		if err := n.ask(t, n.name(), to); err != nil {
 			t.Errorf("host to %s: %v", to, err)
 		}
+
 		if want.passes {
 			within(t, fmt.Sprintf("pod %s reaches %s", n.pod, to), func() error { return n.ask(t, host(n.pod), to) })
 		} else if err := isUnanswered(n.ask(t, host(n.pod), to)); err != nil {
@@ -192,18 +218,23 @@ func (n forwarder) passes(t *testing.T, v4, v6 bool) {
 // takes.
 func (n forwarder) reports(t *testing.T, fault string, present bool) {
 	t.Helper()
+
 	begun := time.Now()
+
 	n.hasFault(t, n.node, fault, present)
+
 	took := time.Since(begun).Round(100 * time.Millisecond)
 	if took > reported {
 		t.Errorf("fault %q, present %t: after %s, want at most %s", fault, present, took, reported)
 	}
+
 	t.Logf("fault %q, present %t: after %s", fault, present, took)
 }
 
 // isQuiet checks that the node reports no dropped packets.
 func (n forwarder) isQuiet(t *testing.T) {
 	t.Helper()
+
 	if _, body, err := n.readyz(n.name()); err != nil || strings.Contains(body, "dropped by") {
 		t.Errorf("readyz: %s (%v)", body, err)
 	}
@@ -212,15 +243,18 @@ func (n forwarder) isQuiet(t *testing.T) {
 // awaitProbes waits until the node has sent probes of both families twice.
 func (n forwarder) awaitProbes(t *testing.T) {
 	t.Helper()
+
 	counted := func() string {
 		return n.execute(t, n.name(), "nft", "list", "counter", "inet", "ovn_ebpf", "probes_leave_ip6")
 	}
 	for range 2 {
 		before := counted()
+
 		within(t, "a probe", func() error {
 			if now := counted(); now == before {
 				return fmt.Errorf("counter %s", now)
 			}
+
 			return nil
 		})
 	}

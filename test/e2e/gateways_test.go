@@ -23,21 +23,26 @@ func TestGateways(t *testing.T) {
 	if testing.Short() {
 		t.Skip(inFull)
 	}
+
 	c := start(t, lab.Options{Nodes: 4})
 	if c.layout == bridged {
 		t.Skip("every agent of this lab has --gateway-layout=bridged, which a node without a gateway refuses")
 	}
+
 	for i := range 2 {
 		c.becomeBare(t, i+1)
 	}
+
 	for i := range 2 {
 		if err := c.serve(t.Context(), c.Node(i+3).Name, c.Node(i+3).Name, hostPort); err != nil {
 			t.Fatal(err)
 		}
 	}
+
 	for _, pod := range []string{"a", "c"} {
 		c.leavesBy(t, pod, 3, 4)
 	}
+
 	t.Run("paths", func(t *testing.T) { testBarePaths(t, c) })
 	t.Run("masquerade networks", func(t *testing.T) { testMasquerade(t, c) })
 	t.Run("pods' tunnels", func(t *testing.T) { c.forgesTunnelPackets(t) })
@@ -68,10 +73,13 @@ func (c *Cluster) becomeBare(t *testing.T, i int) { c.restartAgent(t, i, "--gate
 // restartAgent restarts the agent and waits until it is ready. A cleanup may call it, too.
 func (c *Cluster) restartAgent(t *testing.T, i int, args ...string) {
 	t.Helper()
+
 	if err := c.StopAgent(i, syscall.SIGTERM); err != nil {
 		t.Fatal(err)
 	}
+
 	c.startAgent(t, i, args...)
+
 	if err := c.AwaitAgent(context.WithoutCancel(t.Context()), i); err != nil {
 		t.Fatal(err)
 	}
@@ -79,6 +87,7 @@ func (c *Cluster) restartAgent(t *testing.T, i int, args ...string) {
 
 func (c *Cluster) killAgent(t *testing.T, i int) {
 	t.Helper()
+
 	if err := c.StopAgent(i, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
@@ -87,6 +96,7 @@ func (c *Cluster) killAgent(t *testing.T, i int) {
 // startAgent starts the agent and does not wait until it is ready.
 func (c *Cluster) startAgent(t *testing.T, i int, args ...string) {
 	t.Helper()
+
 	if err := c.StartAgent(t.Context(), i, args...); err != nil {
 		t.Fatal(err)
 	}
@@ -96,40 +106,52 @@ func (c *Cluster) startAgent(t *testing.T, i int, args ...string) {
 // sorted.
 func (c *Cluster) exits(t *testing.T, pod string, v6 bool) ([]netip.Addr, error) {
 	const requests = 32
+
 	out, err := c.Exec(t.Context(), host(pod), c.traffic("tcp", "-n", strconv.Itoa(requests), "-timeout", "3s", port(outside(v6), outsidePort).String())...)
 	if err != nil {
 		return nil, fmt.Errorf("%w after %d answers", err, strings.Count(string(out), "\n"))
 	}
+
 	var seen []netip.Addr
+
 	for line := range strings.Lines(string(out)) {
 		_, client, _ := strings.Cut(strings.TrimSpace(line), " ")
+
 		a, err := netip.ParseAddrPort(client)
 		if err != nil {
 			return nil, fmt.Errorf("answer %q: %w", line, err)
 		}
+
 		if a.Port() < 49152 {
 			return nil, fmt.Errorf("the outside host saw %s, with a port outside OVN's range", a)
 		}
+
 		seen = append(seen, a.Addr().Unmap())
 	}
+
 	slices.SortFunc(seen, netip.Addr.Compare)
+
 	return slices.Compact(seen), nil
 }
 
 // leavesBy waits until all of a pod's connections succeed and leave by exactly these nodes.
 func (c *Cluster) leavesBy(t *testing.T, pod string, nodes ...int) {
 	t.Helper()
+
 	for _, v6 := range []bool{false, true} {
 		var want []netip.Addr
 		for _, i := range nodes {
 			want = append(want, c.node(i)(v6))
 		}
+
 		began := time.Now()
+
 		within(t, fmt.Sprintf("pod %s leaves by nodes %v", pod, nodes), func() error {
 			seen, err := c.exits(t, pod, v6)
 			if err == nil && !slices.Equal(seen, want) {
 				err = fmt.Errorf("it leaves as %v, want %v", seen, want)
 			}
+
 			return err
 		})
 		t.Logf("pod %s leaves by nodes %v (%s): after %.1f s", pod, nodes, Result{V6: v6}.Family(), time.Since(began).Seconds())
@@ -159,11 +181,13 @@ func testBarePaths(t *testing.T, c *Cluster) {
 			for _, v6 := range []bool{false, true} {
 				for _, protocol := range []string{"tcp", "udp"} {
 					target := port(p.To(v6), p.Port).String()
+
 					out, err := c.Exec(t.Context(), p.From, c.traffic(protocol, "-n", "10", target)...)
 					if err != nil || strings.Count(string(out), "\n") != 10 {
 						t.Errorf("%s to %s: %v: %s", protocol, target, err, out)
 						continue
 					}
+
 					for line := range strings.Lines(string(out)) {
 						if err := p.checkReply(strings.TrimSpace(line), v6); err != nil {
 							t.Errorf("%s to %s: %v", protocol, target, err)
@@ -182,17 +206,22 @@ func testGatewayDies(t *testing.T, c *Cluster, i int, stop, begin func() error) 
 	if err := stop(); err != nil {
 		t.Fatal(err)
 	}
+
 	other := 7 - i
 	c.leavesBy(t, "a", other)
 	c.leavesBy(t, "c", other)
+
 	for _, p := range pings {
 		p.goesOn(t)
 	}
+
 	if err := begin(); err != nil {
 		t.Fatal(err)
 	}
+
 	c.leavesBy(t, "a", 3, 4)
 	c.leavesBy(t, "c", 3, 4)
+
 	for _, p := range pings {
 		p.goesOn(t)
 		t.Log(p.gap(t))
@@ -206,25 +235,34 @@ func testNoAgents(t *testing.T, c *Cluster) {
 	if err := c.StopAgent(3, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
+
 	c.leavesBy(t, "a", 4)
+
 	if err := c.StopAgent(4, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
+
 	c.leavesBy(t, "a", 3, 4)
+
 	for _, i := range []int{3, 4} {
 		if err := c.StartAgent(t.Context(), i); err != nil {
 			t.Fatal(err)
 		}
+
 		if err := c.AwaitAgent(t.Context(), i); err != nil {
 			t.Fatal(err)
 		}
 	}
+
 	c.leavesBy(t, "c", 3, 4)
+
 	for _, p := range pings {
 		p.goesOn(t)
+
 		if gap := p.longest(t); gap > 5 {
 			t.Errorf("%s: %d in a row unanswered, though both gateways worked", p.name, gap)
 		}
+
 		t.Log(p.gap(t))
 	}
 }
@@ -232,15 +270,19 @@ func testNoAgents(t *testing.T, c *Cluster) {
 // pingsOn starts pings of both families from both nodes.
 func (c *Cluster) pingsOn(t *testing.T) []*pinging {
 	t.Helper()
+
 	var pings []*pinging
+
 	for _, pod := range []string{"a", "c"} {
 		for _, v6 := range []bool{false, true} {
 			pings = append(pings, c.pingOn(t, pod, outside(v6)))
 		}
 	}
+
 	for _, p := range pings {
 		p.goesOn(t)
 	}
+
 	return pings
 }
 
@@ -258,23 +300,29 @@ func (c *Cluster) pingOn(t *testing.T, pod string, to netip.Addr) *pinging {
 	t.Helper()
 	p := &pinging{c: c, name: "ping from " + pod + " to " + to.String(), log: filepath.Join(t.TempDir(), "ping")}
 	c.run(t, p.name, host(pod), "sh", "-c", fmt.Sprintf("exec ping -n -D -i %.1f %s >%s 2>&1", pingEvery.Seconds(), to, p.log))
+
 	return p
 }
 
 // answered returns the sequence numbers of the replies so far.
 func (p *pinging) answered(t *testing.T) []int {
 	t.Helper()
+
 	var out []int
+
 	for line := range strings.Lines(readFile(t, p.log)) {
 		if _, rest, found := strings.Cut(line, "icmp_seq="); found && strings.Contains(line, "bytes from") {
 			number, _, _ := strings.Cut(rest, " ")
+
 			n, err := strconv.Atoi(number)
 			if err != nil {
 				t.Fatalf("%s: %q", p.name, line)
 			}
+
 			out = append(out, n)
 		}
 	}
+
 	return out
 }
 
@@ -286,6 +334,7 @@ func (p *pinging) goesOn(t *testing.T) {
 		if len(p.answered(t)) < before+3 {
 			return errors.New("no new replies")
 		}
+
 		return nil
 	})
 }
@@ -293,10 +342,12 @@ func (p *pinging) goesOn(t *testing.T) {
 // longest returns the largest number of consecutive missing replies.
 func (p *pinging) longest(t *testing.T) int {
 	t.Helper()
+
 	longest, last := 0, 0
 	for _, n := range p.answered(t) {
 		longest, last = max(longest, n-last-1), n
 	}
+
 	return longest
 }
 
@@ -308,9 +359,11 @@ func (p *pinging) gap(t *testing.T) string {
 
 func readFile(t *testing.T, path string) string {
 	t.Helper()
+
 	b, err := os.ReadFile(path)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		t.Fatal(err)
 	}
+
 	return string(b)
 }

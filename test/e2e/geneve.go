@@ -14,17 +14,22 @@ func (c *Cluster) SeeGeneve(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
+
 	var out, complaints bytes.Buffer
+
 	ready := newLineWaiter("listening on", &complaints)
+
 	dump.Stdout, dump.Stderr = &out, ready
 	if err := dump.Start(); err != nil {
 		return "", fmt.Errorf("start tcpdump: %w", err)
 	}
+
 	select {
 	case <-ready.seen:
 	case <-ctx.Done():
 		return "", ctx.Err()
 	}
+
 	for _, path := range c.Paths() {
 		if path.Name == "pod to pod, across nodes" {
 			if _, err := c.Run(ctx, path, "udp", false); err != nil {
@@ -33,12 +38,15 @@ func (c *Cluster) SeeGeneve(ctx context.Context) (string, error) {
 			}
 		}
 	}
+
 	if err := dump.Wait(); err != nil {
 		return "", fmt.Errorf("tcpdump: %w: %s", err, complaints.String())
 	}
+
 	if !strings.Contains(out.String(), "Geneve") {
 		return "", fmt.Errorf("no Geneve in the capture: %s", out.String())
 	}
+
 	return strings.TrimSpace(out.String()), nil
 }
 
@@ -56,8 +64,10 @@ func newLineWaiter(text string, all *bytes.Buffer) *lineWaiter {
 func (w *lineWaiter) Write(b []byte) (int, error) {
 	had := strings.Contains(w.all.String(), w.text)
 	w.all.Write(b)
+
 	if !had && strings.Contains(w.all.String(), w.text) {
 		close(w.seen)
 	}
+
 	return len(b), nil
 }

@@ -18,12 +18,15 @@ import (
 func testLargeService(t *testing.T, c *Cluster) {
 	daemons := c.vswitchds(t)
 	defer c.staysReady(t)()
+
 	endpoints := c.addressesOutside(t, 900)
 	c.isHealthy(t)
 
 	c.tempService(t, lab.ServiceSpec{Name: "large", Ports: servicePorts(outsidePort, 0), Others: endpoints})
+
 	answered := func() {
 		t.Helper()
+
 		for _, on := range []string{host("a"), "node1"} {
 			for _, v6 := range []bool{false, true} {
 				within(t, "the Service, from "+on, func() error {
@@ -33,6 +36,7 @@ func testLargeService(t *testing.T, c *Cluster) {
 		}
 	}
 	answered()
+
 	for _, n := range c.Nodes() {
 		for _, version := range []string{"OpenFlow10", "OpenFlow14", "OpenFlow15"} {
 			groups := c.execute(t, n.Name, "ovs-ofctl", "--protocols="+version, "dump-groups", "unix:"+filepath.Join(n.RunDir, "br-int.mgmt"))
@@ -41,13 +45,17 @@ func testLargeService(t *testing.T, c *Cluster) {
 			}
 		}
 	}
+
 	answered()
+
 	if after := c.vswitchds(t); after != daemons {
 		t.Errorf("processes of ovs-vswitchd: %s, before %s", after, daemons)
 	}
+
 	for _, family := range []string{"IPv4", "IPv6"} {
 		c.isTold(t, "large", "more than 400 "+family+" endpoints: each frontend uses at most 400 of them")
 	}
+
 	c.isHealthy(t)
 }
 
@@ -55,6 +63,7 @@ func testLargeService(t *testing.T, c *Cluster) {
 // test ends.
 func (c *Cluster) addressesOutside(t *testing.T, n int) []netip.Addr {
 	t.Helper()
+
 	for _, prefix := range []string{"198.18.0.0/22", "2001:db8:98::/64"} {
 		c.execute(t, "ext", "ip", "route", "add", "local", prefix, "dev", "lo")
 		t.Cleanup(func() {
@@ -70,19 +79,24 @@ func (c *Cluster) addressesOutside(t *testing.T, n int) []netip.Addr {
 			netip.MustParseAddr(fmt.Sprintf("198.18.%d.%d", i/250, 1+i%250)),
 			netip.MustParseAddr(fmt.Sprintf("2001:db8:98::%x", 1+i)))
 	}
+
 	return out
 }
 
 // vswitchds returns the process IDs of ovs-vswitchd on all nodes.
 func (c *Cluster) vswitchds(t *testing.T) string {
 	t.Helper()
+
 	var out []string
+
 	for _, n := range c.Nodes() {
 		pid, err := os.ReadFile(filepath.Join(n.RunDir, "ovs-vswitchd.pid"))
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		out = append(out, strings.TrimSpace(string(pid)))
 	}
+
 	return strings.Join(out, " ")
 }

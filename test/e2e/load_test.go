@@ -66,22 +66,28 @@ type step struct {
 // startLoad opens the connections.
 func (c *Cluster) startLoad(t *testing.T) *load {
 	t.Helper()
+
 	l := &load{}
+
 	c.reachable(t, c.ways()...)
+
 	for _, v6 := range []bool{false, true} {
 		for _, w := range c.ways() {
 			name := w.name + " " + Result{V6: v6}.Family()
 			l.held = append(l.held, c.hold(t, name, w.from, port(w.to(v6), w.port), time.Hour, "-interval", "200ms", "-timeout", "1m"))
 		}
 	}
+
 	time.Sleep(2 * time.Second) // time to establish them
 	l.alive(t)
+
 	return l
 }
 
 // reachable waits until new connections succeed, also to the second endpoint of a service.
 func (c *Cluster) reachable(t *testing.T, ways ...way) {
 	t.Helper()
+
 	for _, v6 := range []bool{false, true} {
 		for _, w := range ways {
 			within(t, "new connections, "+w.name, func() error { return c.ask(t, w.from, port(w.to(v6), w.port), "-n", "4") })
@@ -92,6 +98,7 @@ func (c *Cluster) reachable(t *testing.T, ways ...way) {
 // alive fails the test if a connection has ended.
 func (l *load) alive(t *testing.T) {
 	t.Helper()
+
 	for _, b := range l.held {
 		if b.ended() {
 			t.Errorf("%s: ended: %v: %s%s", b.name, b.failed, b.out.String(), b.err.String())
@@ -103,40 +110,53 @@ func (l *load) alive(t *testing.T) {
 // possible. It returns the lost pings by way.
 func (l *load) during(t *testing.T, c *Cluster, name string, change func()) []lostPings {
 	t.Helper()
+
 	s := step{name: name, begin: time.Now()}
+
 	type pinging struct {
 		*background
 		host bool
 	}
+
 	var pings []pinging
+
 	for _, v6 := range []bool{false, true} {
 		for _, w := range c.echoes() {
 			interval := "0.1"
 			if w.host {
 				interval = "0.02"
 			}
+
 			b := c.run(t, w.name+" "+Result{V6: v6}.Family(), w.from, "ping", "-n", "-i", interval, w.to(v6).String())
 			pings = append(pings, pinging{b, w.host})
 		}
 	}
+
 	time.Sleep(time.Second)
 	change()
+
 	changed := time.Since(s.begin)
+
 	for _, w := range c.ways()[:8] { // the tunnel takes longer to recover
 		if !w.tunnel || !l.noTunnel {
 			c.reachable(t, w)
 		}
 	}
+
 	time.Sleep(time.Second)
+
 	var out []lostPings
+
 	for _, p := range pings {
 		p.stop(t)
 		out = append(out, lostOf(p.name, p.host, p.wait(t)))
 	}
+
 	s.end = time.Now()
 	l.steps = append(l.steps, s)
 	l.alive(t)
 	t.Logf("%s: changed in %s; pings: %v", name, changed.Round(time.Millisecond), out)
+
 	return out
 }
 
@@ -155,24 +175,29 @@ var echoSeq = regexp.MustCompile(`icmp_seq=(\d+)`)
 // reply.
 func lostOf(name string, isHost bool, out string) lostPings {
 	answered := map[string]bool{}
+
 	for line := range strings.Lines(out) {
 		if m := echoSeq.FindStringSubmatch(line); m != nil && strings.Contains(line, "time=") {
 			answered[m[1]] = true
 		}
 	}
+
 	_, statistics, _ := strings.Cut(out, "statistics ---\n")
 	number, _, _ := strings.Cut(statistics, " packets transmitted")
 	sent, _ := strconv.Atoi(number)
+
 	l := lostPings{name: name, host: isHost, sent: sent, lost: sent - len(answered)}
 	if l.lost > 0 && !answered[number] {
 		l.lost, l.sent = l.lost-1, sent-1
 	}
+
 	return l
 }
 
 // none fails the test for each lost ping of the host, or with all, for each lost ping.
 func none(t *testing.T, pings []lostPings, all bool) {
 	t.Helper()
+
 	for _, p := range pings {
 		if (p.host || all) && (p.lost != 0 || p.sent == 0) {
 			t.Errorf("pings: %s", p)
@@ -184,16 +209,20 @@ func none(t *testing.T, pings []lostPings, all bool) {
 // step.
 func (l *load) end(t *testing.T) {
 	t.Helper()
+
 	for _, b := range l.held {
 		b.stop(t)
 	}
+
 	stalls := map[string][]string{}
+
 	for _, b := range l.held {
 		for _, stall := range b.held(t).Stalls {
 			at := l.at(stall)
 			stalls[at] = append(stalls[at], fmt.Sprintf("%s %d ms", b.name, stall.MS))
 		}
 	}
+
 	for _, s := range append(l.steps, step{}) {
 		if len(stalls[s.name]) > 0 {
 			t.Logf("stalls in %q: %s", s.name, strings.Join(stalls[s.name], ", "))
@@ -209,5 +238,6 @@ func (l *load) at(stall traffic.Stall) string {
 			return s.name
 		}
 	}
+
 	return ""
 }

@@ -38,18 +38,22 @@ func testLoopback(t *testing.T, c *Cluster) {
 	if testing.Short() {
 		t.Skip(inFull)
 	}
+
 	for i, s := range hostServers {
 		if err := c.serveAs(t.Context(), "node1", fmt.Sprintf("serve-loopback-%d", i), "-name", "node1", "-"+s.protocol, s.at.String()); err != nil {
 			t.Fatal(err)
 		}
 	}
+
 	c.hostAnswers(t, "before")
 
 	c.hostPortPod(t, "everywhere", "", "")
 	c.hostPortPod(t, "asks", "127.0.0.53", "127.0.0.1")
+
 	for _, what := range []string{"UDP port 53 of 127.0.0.53", "TCP port 10259 of 127.0.0.1", "TCP port 10257 of 127.0.0.1"} {
 		c.isTold(t, "asks", what+": a socket of the host is open on this port")
 	}
+
 	c.loopbackPorts(t, "with the pods")
 
 	c.replaceAgent(t, syscall.SIGKILL, c.bin)
@@ -60,10 +64,12 @@ func testLoopback(t *testing.T, c *Cluster) {
 // and another one. The host IPs are for DNS and for the others.
 func (c *Cluster) hostPortPod(t *testing.T, name, dns, other string) {
 	t.Helper()
+
 	another := int32(freePort)
 	if other != "" {
 		another = askedPort
 	}
+
 	ports := []corev1.ContainerPort{
 		{HostPort: dnsPort, HostIP: dns, Protocol: corev1.ProtocolUDP},
 		{HostPort: schedulerPort, HostIP: other, Protocol: corev1.ProtocolTCP},
@@ -79,11 +85,13 @@ func (c *Cluster) hostPortPod(t *testing.T, name, dns, other string) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	t.Cleanup(func() {
 		if err := c.DelPod(context.WithoutCancel(t.Context()), pod); err != nil {
 			t.Error(err)
 		}
 	})
+
 	if err := c.serve(t.Context(), host(name), name, podPort); err != nil {
 		t.Fatal(err)
 	}
@@ -92,8 +100,10 @@ func (c *Cluster) hostPortPod(t *testing.T, name, dns, other string) {
 // loopbackPorts checks all host ports of both pods, by connections of node1's host.
 func (c *Cluster) loopbackPorts(t *testing.T, when string) {
 	t.Helper()
+
 	loopback, node := netip.MustParseAddr("127.0.0.1"), c.node(1)(false)
 	c.hostAnswers(t, when)
+
 	for _, protocol := range []string{"tcp", "udp"} {
 		c.seesOne(t, "node1", protocol, port(node, freePort), "everywhere")
 		c.seesOne(t, "node1", protocol, port(loopback, freePort), refused)
@@ -111,6 +121,7 @@ func (c *Cluster) loopbackPorts(t *testing.T, when string) {
 // hostAnswers checks that the host's servers answer each of 36 requests of the host.
 func (c *Cluster) hostAnswers(t *testing.T, when string) {
 	t.Helper()
+
 	for range 3 {
 		for _, s := range hostServers {
 			if got, err := c.see(t, "node1", s.protocol, s.at); err != nil || got != "node1" {

@@ -28,9 +28,12 @@ func testLostSYN(t *testing.T, c *Cluster) {
 	c.tempService(t, lab.ServiceSpec{Name: "syn", Type: corev1.ServiceTypeNodePort, Ports: servicePorts(podPort, 30088), Pods: []*lab.Pod{c.Pods["c"]}})
 	bothFamilies(t, func(t *testing.T, v6 bool) {
 		to := port(c.gateway(1)(v6), 30088)
+
 		within(t, "an answer without loss", func() error { return c.isServedBy(t, "ext", "c", to) })
+
 		c.execute(t, host("c"), "nft", fmt.Sprintf(dropSYN, podPort, outside(false), outside(true)))
 		defer c.execute(t, host("c"), "nft", "delete table inet lostsyn")
+
 		client := c.run(t, "the first SYN is lost", "ext", c.traffic("tcp", to.String(), "-timeout", "10s")...)
 
 		for c.Datapath() != "system" && !client.ended() {
@@ -38,8 +41,10 @@ func testLostSYN(t *testing.T, c *Cluster) {
 			if !strings.Contains(counter, "packets 0 ") {
 				t.Skipf("datapath %s: the pod sees a SYN from the client itself: %s", c.Datapath(), counter)
 			}
+
 			time.Sleep(100 * time.Millisecond)
 		}
+
 		client.wait(t)
 	})
 }

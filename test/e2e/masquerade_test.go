@@ -28,15 +28,18 @@ func testMasquerade(t *testing.T, c *Cluster) {
 			if policy != "no policy" {
 				c.allowEgress(t)
 			}
+
 			t.Run("by the gateway", func(t *testing.T) { c.masqueradeIsClosed(t, "a", "c") })
 			t.Run("by the management port", func(t *testing.T) {
 				for _, pod := range []string{"a", "c"} {
 					c.routeToManagement(t, pod)
 				}
+
 				c.masqueradeIsClosed(t, "a", "c")
 			})
 		})
 	}
+
 	t.Run("by a Service", func(t *testing.T) { c.masqueradeEndpoint(t) })
 }
 
@@ -47,11 +50,14 @@ const silence, longestSilence = 2 * time.Second, 32 * time.Second
 // allowEgress creates a policy that allows all egress of all pods, until the test ends.
 func (c *Cluster) allowEgress(t *testing.T) {
 	t.Helper()
+
 	client, err := c.Kubernetes()
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	policies := client.NetworkingV1().NetworkPolicies("default")
+
 	policy := &networkingv1.NetworkPolicy{
 		ObjectMeta: metav1.ObjectMeta{Name: "all-egress"},
 		Spec: networkingv1.NetworkPolicySpec{
@@ -62,6 +68,7 @@ func (c *Cluster) allowEgress(t *testing.T) {
 	if _, err := policies.Create(t.Context(), policy, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
+
 	t.Cleanup(func() {
 		if err := policies.Delete(context.WithoutCancel(t.Context()), policy.Name, metav1.DeleteOptions{}); err != nil {
 			t.Error(err)
@@ -74,6 +81,7 @@ func (c *Cluster) allowEgress(t *testing.T) {
 // port, past the router, until the test ends.
 func (c *Cluster) routeToManagement(t *testing.T, pod string) {
 	t.Helper()
+
 	subnets := c.podSubnets(t, c.Pods[pod].Node)
 	for _, s := range subnets {
 		network, via := masquerade.Of(s.Addr().Is4()).Subnet.String(), s.Masked().Addr().Next().Next().String()
@@ -90,20 +98,24 @@ func (c *Cluster) routeToManagement(t *testing.T, pod string) {
 // their node answers at its own addresses.
 func (c *Cluster) masqueradeIsClosed(t *testing.T, pods ...string) {
 	t.Helper()
+
 	for _, pod := range pods { // resolving a neighbour may take longer than silence
 		n := c.Pods[pod].Node
 		for _, v6 := range []bool{false, true} {
 			to := port(c.node(int(n[len(n)-1]-'0'))(v6), hostPort)
+
 			within(t, "pod "+pod+" to its node", func() error {
 				_, err := c.Exec(t.Context(), host(pod), c.traffic("tcp", "-n", "1", "-timeout", "5s", to.String())...)
 				return err
 			})
 		}
 	}
+
 	before, err := c.settled()
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	var group sync.WaitGroup
 	for _, pod := range pods {
 		group.Go(func() {
@@ -112,11 +124,14 @@ func (c *Cluster) masqueradeIsClosed(t *testing.T, pods ...string) {
 			}
 		})
 	}
+
 	group.Wait()
+
 	after, err := c.settled()
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	for name := range after {
 		if n := after[name].minus(before[name]).Hairpin; n > 0 {
 			t.Errorf("%d packets went to the host of %s by the hairpin", n, name)
@@ -129,36 +144,46 @@ func (c *Cluster) masqueradeIsClosed(t *testing.T, pods ...string) {
 // otherwise silence proves nothing.
 func (c *Cluster) asksMasquerade(t *testing.T, pod string) []string {
 	t.Helper()
+
 	var own, hidden []netip.Addr
+
 	for _, v6 := range []bool{false, true} {
 		n := c.Pods[pod].Node
 		own = append(own, c.node(int(n[len(n)-1]-'0'))(v6))
+
 		network := masquerade.Of(!v6).Subnet
 		for a := network.Addr(); network.Contains(a); a = a.Next() {
 			hidden = append(hidden, a)
 		}
 	}
+
 	for wait := silence; ; wait *= 2 {
 		answers, err := c.answersTo(t.Context(), pod, slices.Concat(own, hidden), wait)
 		if err != nil {
 			t.Errorf("pod %s: %v", pod, err)
 			return nil
 		}
+
 		var missing, wrong []string
+
 		for _, a := range own {
 			for _, target := range []string{"tcp/" + port(a, hostPort).String(), "udp/" + port(a, hostPort).String(), "icmp/" + a.String()} {
 				if answers[target] == "" {
 					missing = append(missing, target)
 				}
+
 				delete(answers, target)
 			}
 		}
+
 		for target, answer := range answers {
 			wrong = append(wrong, target+": "+answer)
 		}
+
 		if slices.Sort(wrong); len(wrong) > 0 || len(missing) == 0 {
 			return wrong
 		}
+
 		if wait >= longestSilence {
 			t.Errorf("pod %s: its node does not answer by %v within %s", pod, missing, wait)
 			return nil
@@ -174,8 +199,11 @@ func (c *Cluster) answersTo(ctx context.Context, pod string, addresses []netip.A
 		targets = append(targets, "tcp/"+port(a, hostPort).String(), "udp/"+port(a, hostPort).String())
 		pings = append(pings, fmt.Sprintf("(ping -n -c 2 -i 0.2 -W %.0f %s >/dev/null && echo icmp/%s answers) &", wait.Seconds(), a, a))
 	}
-	var reached, pinged []byte
-	var group errgroup.Group
+
+	var (
+		reached, pinged []byte
+		group           errgroup.Group
+	)
 	group.Go(func() (err error) {
 		reached, err = c.Exec(ctx, host(pod), append(c.traffic("reach", "-timeout", wait.String()), targets...)...)
 		return err
@@ -184,15 +212,19 @@ func (c *Cluster) answersTo(ctx context.Context, pod string, addresses []netip.A
 		pinged, err = c.Exec(ctx, host(pod), "sh", "-c", strings.Join(append(pings, "wait"), "\n"))
 		return err
 	})
+
 	if err := group.Wait(); err != nil {
 		return nil, err
 	}
+
 	answers := map[string]string{}
+
 	for line := range strings.Lines(string(reached) + string(pinged)) {
 		if target, answer, _ := strings.Cut(strings.TrimSpace(line), " "); answer != "-" {
 			answers[target] = answer
 		}
 	}
+
 	return answers, nil
 }
 
@@ -204,10 +236,12 @@ func (c *Cluster) masqueradeEndpoint(t *testing.T) {
 	if _, err := c.AddService(t.Context(), service); err == nil || !strings.Contains(err.Error(), "link-local") {
 		t.Errorf("the API server takes a link-local endpoint: %v", err)
 	}
+
 	service.Name, service.Others = "masquerade6", []netip.Addr{masquerade.Of(false).Host}
 	if err := c.addService(t.Context(), service); err != nil {
 		t.Fatal(err)
 	}
+
 	defer func() {
 		for _, name := range []string{"masquerade4", "masquerade6"} {
 			if err := c.DelService(context.WithoutCancel(t.Context()), "default", name); err != nil {
@@ -215,8 +249,10 @@ func (c *Cluster) masqueradeEndpoint(t *testing.T) {
 			}
 		}
 	}()
+
 	to := port(c.cluster(service.Name)(true), servicePort)
 	c.awaitNB(t, "the load balancer", "Load_Balancer", "vips{!=}{}", "external_ids:ovn-ebpf.io/owner=service/default/"+service.Name)
+
 	out := c.execute(t, host("a"), c.traffic("reach", "-timeout", silence.String(), "tcp/"+to.String(), "udp/"+to.String())...)
 	for line := range strings.Lines(out) {
 		if line = strings.TrimSpace(line); !strings.HasSuffix(line, " -") {
@@ -233,6 +269,7 @@ func (c *Cluster) awaitNB(t *testing.T, what, table string, conditions ...string
 		if strings.TrimSpace(out) == "" {
 			return fmt.Errorf("no row of %s with %v", table, conditions)
 		}
+
 		return nil
 	})
 	c.execute(t, "central", "ovn-nbctl", "--db="+c.NBAddress(), "--wait=hv", "--timeout=60", "sync")

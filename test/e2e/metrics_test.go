@@ -31,17 +31,21 @@ func testMetrics(t *testing.T, c *Cluster) {
 			if err != nil {
 				t.Fatal(err)
 			}
+
 			body := fetch(t, client, tt.url)
 			for _, want := range tt.want {
 				if !strings.Contains(body, want) || strings.Contains(body, want+"0\n") {
 					t.Errorf("no %q, or it is zero", want)
 				}
 			}
+
 			documented(t, body)
+
 			problems, err := promlint.New(bytes.NewBufferString(body)).Lint()
 			if err != nil {
 				t.Fatal(err)
 			}
+
 			for _, p := range problems {
 				t.Errorf("%s: %s", p.Metric, p.Text)
 			}
@@ -53,15 +57,19 @@ func testMetrics(t *testing.T, c *Cluster) {
 // runtime.
 func documented(t *testing.T, body string) {
 	t.Helper()
+
 	parser := expfmt.NewTextParser(model.UTF8Validation)
+
 	families, err := parser.TextToMetricFamilies(strings.NewReader(body))
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	known := map[string]metric.Kind{}
 	for _, f := range append(metrics.Table(), controller.Metrics()...) {
 		known[f.Name] = f.Kind
 	}
+
 	for name, f := range families {
 		own := !strings.HasPrefix(name, "go_") && !strings.HasPrefix(name, "process_")
 		if own && string(known[name]) != strings.ToLower(f.GetType().String()) {
@@ -75,6 +83,7 @@ func (c *Cluster) counted() []string {
 	host := `ovnkube_gateway_packets_total{direction="rx",port="host",reason="default",verdict="host"} `
 	ovn := `ovnkube_gateway_bytes_total{direction="rx",port="ovn",reason="snat_port",verdict="ovn"} `
 	entries := `ovnkube_gateway_table_entries{`
+
 	switch {
 	case c.flows && c.local:
 		return []string{host}
@@ -91,14 +100,17 @@ func (c *Cluster) counted() []string {
 
 func fetch(t *testing.T, client *http.Client, url string) string {
 	t.Helper()
+
 	res, err := client.Get(url)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer res.Body.Close()
+
 	body, err := io.ReadAll(res.Body)
 	if err != nil || res.StatusCode != http.StatusOK {
 		t.Fatalf("%s: %s, %v", url, res.Status, err)
 	}
+
 	return string(body)
 }

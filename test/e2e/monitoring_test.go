@@ -36,10 +36,12 @@ func testMonitoring(t *testing.T, c *Cluster) {
 // target makes a served address reachable for Prometheus, which runs outside the lab's namespaces.
 func (c *Cluster) target(t *testing.T, job, on, address string) prometheus.Target {
 	t.Helper()
+
 	client, err := c.Client(on)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		response, err := client.Get(address)
 		if err != nil {
@@ -47,10 +49,12 @@ func (c *Cluster) target(t *testing.T, job, on, address string) prometheus.Targe
 			return
 		}
 		defer response.Body.Close()
+
 		w.Header().Set("Content-Type", response.Header.Get("Content-Type"))
 		w.WriteHeader(response.StatusCode)
 		_, _ = io.Copy(w, response.Body)
 	}))
 	t.Cleanup(server.Close)
+
 	return prometheus.Target{Job: job, Instance: on, URL: server.URL}
 }

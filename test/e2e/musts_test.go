@@ -51,6 +51,7 @@ var musts = []struct {
 // mustPaths returns the paths in the list, for runs without all paths.
 func mustPaths() []string {
 	var names []string
+
 	for _, m := range musts {
 		for _, name := range m.tests {
 			if path, found := strings.CutPrefix(name, "paths/"); found {
@@ -58,6 +59,7 @@ func mustPaths() []string {
 			}
 		}
 	}
+
 	return names
 }
 
@@ -67,12 +69,15 @@ func TestMusts(t *testing.T) {
 	for _, f := range fieldTests {
 		known = append(known, "field/"+f.name)
 	}
+
 	for _, r := range repairs {
 		known = append(known, "repair/"+r.name)
 	}
+
 	for _, p := range (&Cluster{}).everyPath() {
 		known = append(known, "paths/"+p.Name)
 	}
+
 	for _, m := range musts {
 		for _, name := range m.tests {
 			if !slices.Contains(known, name) {
@@ -89,27 +94,33 @@ func TestSuiteSelects(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	selected := func(variable string) []string {
 		_, rest, _ := strings.Cut(string(text), "\n"+variable+"='")
+
 		names, _, found := strings.Cut(rest, "'\n")
 		if !found {
 			t.Fatalf("test/vm/suite has no %s", variable)
 		}
+
 		return strings.Split(names, "|")
 	}
 	if got := selected("kinds"); !slices.Equal(got, kindPaths()) {
 		t.Errorf("kinds are %q, want %q", got, kindPaths())
 	}
+
 	for _, name := range kindPaths() {
 		if !slices.ContainsFunc((&Cluster{}).everyPath(), func(p *Path) bool { return p.Name == name }) {
 			t.Errorf("there is no path %q", name)
 		}
 	}
+
 	for _, name := range selected("datapath") {
 		if !slices.ContainsFunc(fieldTests, func(f fieldTest) bool { return f.name == name }) {
 			t.Errorf("there is no field test %q", name)
 		}
 	}
+
 	for line, file := range map[string]string{
 		"some=": "e2e_test.go", "agents=": "e2e_test.go", `[ -z "$full" ] || bridged=`: "e2e_test.go", "\t\tlab direct ebpf \"${full": "e2e_test.go",
 		"\tgateways) ": "gateways_test.go",
@@ -117,10 +128,12 @@ func TestSuiteSelects(t *testing.T) {
 		_, rest, _ := strings.Cut(string(text), "\n"+line)
 		rest, _, _ = strings.Cut(rest, "\n")
 		parts := runNames(t, file)
+
 		named := regexp.MustCompile(`\^\(?([a-z][a-z., |]+)\)?\\?\$`).FindAllStringSubmatch(rest, -1)
 		if len(named) == 0 {
 			t.Errorf("test/vm/suite has no line %q that names parts", line)
 		}
+
 		for _, m := range named {
 			for name := range strings.SplitSeq(m[1], "|") {
 				if !slices.ContainsFunc(parts, regexp.MustCompile("^"+name+"$").MatchString) {
@@ -129,24 +142,31 @@ func TestSuiteSelects(t *testing.T) {
 			}
 		}
 	}
+
 	if _, rest, _ := strings.Cut(string(text), `[ -z "$full" ] || bridged=`); !strings.Contains(strings.SplitN(rest, "\n", 2)[0], "$agents") {
 		t.Error("test/vm/suite -a bridged does not select agents")
 	}
+
 	if !strings.Contains(string(text), podsEnv+"=") {
 		t.Errorf("test/vm/suite does not set %s", podsEnv)
 	}
+
 	var programs []byte
+
 	files, err := filepath.Glob("../../bpf/*_test.go")
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	for _, file := range files {
 		text, err := os.ReadFile(file)
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		programs = append(programs, text...)
 	}
+
 	for _, name := range selected("slow") {
 		if !strings.Contains(string(programs), "func "+name+"(t *testing.T)") {
 			t.Errorf("bpf has no test %q", name)
@@ -160,6 +180,7 @@ func TestSuiteNamesTests(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	runs := regexp.MustCompile(`in_vm \S+ (\S+) -test\.run ['"]?\^?\(?([A-Za-z|]+)`).FindAllStringSubmatch(string(text), -1)
 	if len(runs) < 10 {
 		t.Errorf("%d commands of test/vm/suite name tests: %q", len(runs), runs)
@@ -167,17 +188,21 @@ func TestSuiteNamesTests(t *testing.T) {
 
 	for _, run := range runs {
 		var code []byte
+
 		files, err := filepath.Glob("../../" + run[1] + "/*_test.go")
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		for _, file := range files {
 			text, err := os.ReadFile(file)
 			if err != nil {
 				t.Fatal(err)
 			}
+
 			code = append(code, text...)
 		}
+
 		for name := range strings.SplitSeq(run[2], "|") {
 			if !regexp.MustCompile(`(?m)^func (Test\w*)?` + name + `\w*\(t `).Match(code) {
 				t.Errorf("%s has no test %q", run[1], name)
@@ -189,13 +214,16 @@ func TestSuiteNamesTests(t *testing.T) {
 // runNames returns the names of the tests that the file starts with t.Run.
 func runNames(t *testing.T, file string) (names []string) {
 	t.Helper()
+
 	text, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	for _, m := range regexp.MustCompile(`t\.Run\("([^"]+)"`).FindAllSubmatch(text, -1) {
 		names = append(names, string(m[1]))
 	}
+
 	return names
 }
 
@@ -203,8 +231,11 @@ func runNames(t *testing.T, file string) (names []string) {
 // prefix.
 func TestSuiteRuns(t *testing.T) {
 	const script = `eval "$(sed -n '/^lab()/,/^}/p;/^below()/,/^}/p' ../vm/suite)"; in_vm() { echo "${@: -1}"; }; lab direct ebpf .`
+
 	cmd := exec.CommandContext(t.Context(), "bash", "-c", script)
+
 	cmd.Env = append(os.Environ(), "RUN=field/GRE|outsider")
+
 	out, err := cmd.CombinedOutput()
 	if want := "^TestEndToEnd$/field/GRE|^TestEndToEnd$/outsider\n"; err != nil || string(out) != want {
 		t.Errorf("-test.run %s(%v), want %s", out, err, want)

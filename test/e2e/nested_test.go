@@ -95,6 +95,7 @@ func testNestedPaths(t *testing.T, n *nested) {
 // talks checks that a pod reaches the peers, and they reach it.
 func (n *nested) talks(t *testing.T, pod string, peers []end) {
 	t.Helper()
+
 	for _, peer := range peers {
 		n.exchange(t, n.podEnd(pod), peer, extent{requests: 3})
 	}
@@ -112,6 +113,7 @@ func (n *nested) exchange(t *testing.T, a, b end, k extent) {
 		back := n.run(t, kind.name, b.on, kind.argv(a)...)
 		lost += kind.check(t, forth, a, b) + kind.check(t, back, b, a)
 	}
+
 	n.explained(t, a.name+" and "+b.name, lost, dropped)
 }
 
@@ -119,15 +121,19 @@ func (n *nested) exchange(t *testing.T, a, b end, k extent) {
 // dropped. ovs-vswitchd counts a second late.
 func (n *nested) explained(t *testing.T, what string, lost, before int) {
 	t.Helper()
+
 	if lost == 0 {
 		return
 	}
+
 	withinTime(t, 5*time.Second, what, func() error {
 		dropped := n.dropped(t) - before
 		if lost > dropped {
 			return fmt.Errorf("%d packets lost, and the hypervisors have dropped %d", lost, dropped)
 		}
+
 		t.Logf("%s: %d packets lost: the hypervisors have dropped %d", what, lost, dropped)
+
 		return nil
 	})
 }
@@ -135,10 +141,12 @@ func (n *nested) explained(t *testing.T, what string, lost, before int) {
 // dropped returns the number of packets that the hypervisors have dropped.
 func (n *nested) dropped(t *testing.T) int {
 	t.Helper()
+
 	sum, err := n.Dropped(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	return sum
 }
 
@@ -155,6 +163,7 @@ func (n *nested) kinds(k extent) []kind {
 	count := strconv.Itoa(k.requests)
 	requests := func(protocol string) kind {
 		argv := func(to end) []string { return n.traffic(protocol, "-n", count, to.port()) }
+
 		return kind{protocol, argv, func(t *testing.T, client *background, from, to end) int {
 			client.answered(t, k.requests, from, to)
 			return 0
@@ -162,6 +171,7 @@ func (n *nested) kinds(k extent) []kind {
 	}
 	echoes := func(name string, flags ...string) kind {
 		argv := func(to end) []string { return pings(to, k.requests, flags...) }
+
 		return kind{name, argv, func(t *testing.T, client *background, from, to end) int {
 			return client.echoed(t, k.requests, from, to)
 		}}
@@ -173,11 +183,14 @@ func (n *nested) kinds(k extent) []kind {
 	}, func(t *testing.T, client *background, from, to end) int { return client.delivered(t, from, to) }}
 
 	list := []kind{requests("tcp"), echoes("pings")}
+
 	if k.all {
 		whole := strconv.Itoa(lab.VMMTU - 28) // without the headers of IPv4 and ICMP
+
 		list = append(list, requests("udp"), datagrams, echoes("fragments", "-s", "4000"))
 		list = append(list, echoes("whole packets", "-M", "do", "-s", whole))
 	}
+
 	return list
 }
 
@@ -192,12 +205,15 @@ func pings(to end, count int, argv ...string) []string {
 // client's address.
 func (b *background) answered(t *testing.T, count int, from, to end) {
 	t.Helper()
+
 	out := b.wait(t)
 	if replies := strings.Count(out, "\n"); replies != count {
 		t.Errorf("%s from %s to %s: %d replies to %d requests", b.name, from.name, to.name, replies, count)
 	}
+
 	for line := range strings.Lines(out) {
 		name, client, _ := strings.Cut(strings.TrimSpace(line), " ")
+
 		seen, err := netip.ParseAddrPort(client)
 		if err != nil || name != to.name || seen.Addr().Unmap() != from.address {
 			t.Errorf("%s from %s to %s: reply %q, want the name of the server and the address %s", b.name,
@@ -210,14 +226,18 @@ func (b *background) answered(t *testing.T, count int, from, to end) {
 // test if a reply arrived twice.
 func (b *background) delivered(t *testing.T, from, to end) (lost int) {
 	t.Helper()
+
 	var report traffic.HoldReport
+
 	err := json.Unmarshal([]byte(b.wait(t)), &report)
 	if err != nil || report.Sent == 0 || report.Lost < 0 {
 		t.Errorf("%s from %s to %s: %v: %+v", b.name, from.name, to.name, err, report)
 	}
+
 	if report.Lost > 0 {
 		t.Logf("%s from %s to %s: %d of %d lost", b.name, from.name, to.name, report.Lost, report.Sent)
 	}
+
 	return report.Lost
 }
 
@@ -229,27 +249,33 @@ func (b *background) echoed(t *testing.T, count int, from, to end) (lost int) {
 	t.Helper()
 	<-b.done // its exit status covers missing replies, too
 	out := b.out.String()
+
 	m := pingSummary.FindStringSubmatch(out)
 	if m == nil || m[1] != strconv.Itoa(count) || strings.Contains(out, "duplicates") {
 		t.Errorf("%s from %s to %s: want %d packets and no duplicates: %v: %s%s", b.name, from.name, to.name,
 			count, b.failed, out, b.err.String())
+
 		return 0
 	}
+
 	if lost = count - int(number(t, m[2])); lost > 0 {
 		t.Logf("%s from %s to %s: %d of %d lost", b.name, from.name, to.name, lost, count)
 	}
+
 	return lost
 }
 
 // testNestedCounters: each packet counts once, at each VM that it passes.
 func testNestedCounters(t *testing.T, n *nested) {
 	const count = 50
+
 	vms := []*lab.VM{n.VM(1), n.VM(2)}
 	n.settle(t, vms...)
 
 	a, c := n.podEnd("a"), n.podEnd("c")
 	own, other := end{"vm1", "vm1", vms[0].IP4}, end{"vm2", "vm2", vms[1].IP4}
 	both := map[string]uint64{"tx out": count, "rx in": count}
+
 	none := map[string]uint64{}
 	for _, test := range []struct {
 		name     string
@@ -267,6 +293,7 @@ func testNestedCounters(t *testing.T, n *nested) {
 			n.settle(t, vms...)
 			dropped := n.dropped(t)
 			lost := 0
+
 			got := n.moved(t, func() {
 				client := n.run(t, test.name, test.from.on, pings(test.to, count)...)
 				lost = client.echoed(t, count, test.from, test.to)
@@ -277,11 +304,13 @@ func testNestedCounters(t *testing.T, n *nested) {
 			}
 
 			n.explained(t, test.name, lost, dropped)
+
 			for i, want := range test.want {
 				if !maps.Equal(got[i], want) {
 					t.Errorf("%s: %d pings moved %v on %s, want %v", test.name, count, got[i], vms[i].Name, want)
 				}
 			}
+
 			return nil
 		})
 	}
@@ -289,6 +318,7 @@ func testNestedCounters(t *testing.T, n *nested) {
 	t.Run("metrics", func(t *testing.T) {
 		for key, packets := range counters(t, vms[0]) {
 			direction, reason, _ := strings.Cut(key, " ")
+
 			name := fmt.Sprintf("ovnkube_underlay_packets_total{direction=%q,reason=%q}", direction, reason)
 			if got := n.metric(t, vms[0], name); got != packets {
 				t.Errorf("%s is %d, the counter %d", name, got, packets)
@@ -300,20 +330,25 @@ func testNestedCounters(t *testing.T, n *nested) {
 // settle waits until the VMs' counters are stable.
 func (n *nested) settle(t *testing.T, vms ...*lab.VM) {
 	t.Helper()
+
 	read := func() (all []map[string]uint64) {
 		for _, vm := range vms {
 			all = append(all, counters(t, vm))
 		}
+
 		return all
 	}
 	last := read()
+
 	within(t, "stable counters", func() error {
 		time.Sleep(100 * time.Millisecond)
+
 		now := read()
 		if !slices.EqualFunc(now, last, maps.Equal) {
 			last = now
 			return fmt.Errorf("they move: %v", now)
 		}
+
 		return nil
 	})
 }

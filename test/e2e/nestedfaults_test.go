@@ -43,6 +43,7 @@ func testNestedControlPlane(t *testing.T, n *nested) {
 			if err := n.CallPlugin(t.Context(), "DEL", n.sandbox("late")); err != nil {
 				t.Error(err)
 			}
+
 			n.awaitState(t, "vm1", was.tag, "resting")
 			n.exchange(t, n.podEnd("a"), n.podEnd("c"), extent{requests: 3})
 		})
@@ -57,6 +58,7 @@ func testNestedControlPlane(t *testing.T, n *nested) {
 // without kills processes of the lab for the time of a function.
 func (n *nested) without(t *testing.T, processes []string, run func()) {
 	t.Helper()
+
 	for _, name := range processes {
 		if err := n.StopProcess(name, true); err != nil {
 			t.Fatal(err)
@@ -69,6 +71,7 @@ func (n *nested) without(t *testing.T, processes []string, run func()) {
 			}
 		}
 	}()
+
 	run()
 }
 
@@ -79,39 +82,51 @@ func testNestedKills(t *testing.T, n *nested) {
 	dropped := n.dropped(t)
 	ext := end{"ext", "ext", outside(false)}
 	ways := [][2]end{{n.podEnd("a"), n.podEnd("c")}, {n.podEnd("b"), ext}}
+
 	var held []*background
+
 	for _, way := range ways {
 		to := port(way[1].address, podPort)
 		client := n.hold(t, "datagrams", way[0].on, to, time.Hour, "-udp", "-interval", "10ms")
 		held = append(held, client)
 	}
+
 	tags := watchTags(n.VM(1))
 
 	for _, replicas := range []int{4, 1, 6, 2, 5} {
 		n.scale(t, "web", replicas)
+
 		if err := n.StopAgent(1, syscall.SIGKILL); err != nil {
 			t.Fatal(err)
 		}
+
 		if err := n.StartAgent(t.Context(), 1); err != nil {
 			t.Fatal(err)
 		}
+
 		if err := n.AwaitAgent(t.Context(), 1); err != nil {
 			t.Fatal(err)
 		}
+
 		n.awaitSomeReady(t, "web")
 	}
+
 	n.scale(t, "web", 3)
 
 	within(t, "only running pods have parts", func() error { return n.consistent(t, n.VM(1)) })
 	n.awaitUsed(t, "vm1", 5)
+
 	if err := tags.end(); err != nil {
 		t.Error(err)
 	}
+
 	lost := 0
+
 	for i, b := range held {
 		b.stop(t)
 		lost += b.delivered(t, ways[i][0], ways[i][1])
 	}
+
 	n.explained(t, "datagrams of running pods", lost, dropped)
 }
 
@@ -120,10 +135,12 @@ func (n *nested) awaitSomeReady(t *testing.T, name string) {
 	t.Helper()
 	within(t, "pods of deployment "+name, func() error {
 		deployments := n.client.AppsV1().Deployments(metav1.NamespaceDefault)
+
 		d, err := deployments.Get(t.Context(), name, metav1.GetOptions{})
 		if err == nil && d.Status.ReadyReplicas == 0 {
 			err = errors.New("none is ready")
 		}
+
 		return err
 	})
 }
@@ -140,6 +157,7 @@ func watchTags(vm *lab.VM) *tagWatch {
 	w := &tagWatch{stop: make(chan struct{})}
 	w.done.Go(func() {
 		reads := 0
+
 		for w.err == nil {
 			select {
 			case <-w.stop:
@@ -147,10 +165,12 @@ func watchTags(vm *lab.VM) *tagWatch {
 				return
 			case <-time.After(2 * time.Millisecond):
 			}
+
 			reads++
 			w.err = uniqueTags(vm)
 		}
 	})
+
 	return w
 }
 
@@ -158,6 +178,7 @@ func enough(reads int) error {
 	if reads < 100 {
 		return fmt.Errorf("watch tags: the records were read %d times only", reads)
 	}
+
 	return nil
 }
 
@@ -165,6 +186,7 @@ func enough(reads int) error {
 func (w *tagWatch) end() error {
 	close(w.stop)
 	w.done.Wait()
+
 	return w.err
 }
 
@@ -174,46 +196,58 @@ func uniqueTags(vm *lab.VM) error {
 	if err != nil {
 		return err
 	}
+
 	owners := map[int]podnet.Pod{}
 	for _, p := range pods {
 		if other, taken := owners[p.Tag]; taken {
 			return fmt.Errorf("tag %d has the pods %s and %s", p.Tag, other.Name(), p.Name())
 		}
+
 		owners[p.Tag] = p
 	}
+
 	return nil
 }
 
 // consistent returns an error unless ports, devices and programs of a VM are those of its running pods.
 func (n *nested) consistent(t *testing.T, vm *lab.VM) error {
 	t.Helper()
+
 	onNode := metav1.ListOptions{FieldSelector: "spec.nodeName=" + vm.Name}
+
 	pods, err := n.client.CoreV1().Pods(metav1.NamespaceDefault).List(t.Context(), onNode)
 	if err != nil {
 		return err
 	}
+
 	running := map[string]bool{}
+
 	for _, p := range pods.Items {
 		if p.Status.Phase != corev1.PodRunning || p.DeletionTimestamp != nil {
 			return fmt.Errorf("pod %s is %s", p.Name, p.Status.Phase)
 		}
+
 		running["default/"+p.Name] = true
 	}
 
 	used := map[string]bool{}
+
 	for _, l := range n.pool(t, vm.Name) {
 		if l.pod != "-" {
 			used[l.pod] = true
 		}
 	}
+
 	devices, err := podDevices(vm)
 	if err != nil {
 		return err
 	}
+
 	programs, err := podPrograms(vm)
 	if err != nil {
 		return err
 	}
+
 	switch {
 	case !maps.Equal(used, running):
 		return fmt.Errorf("pods %v have ports, want %v", used, running)
@@ -222,6 +256,7 @@ func (n *nested) consistent(t *testing.T, vm *lab.VM) error {
 	case !slices.Equal(devices, programs):
 		return fmt.Errorf("programs for the devices %v, want %v", programs, devices)
 	}
+
 	return nil
 }
 
@@ -232,16 +267,21 @@ func podDevices(vm *lab.VM) (list []int, err error) {
 		if err != nil {
 			return err
 		}
+
 		for _, name := range names {
 			l, err := link.Get(name)
 			if err != nil {
 				return err
 			}
+
 			list = append(list, l.Index)
 		}
+
 		return nil
 	})
+
 	slices.Sort(list)
+
 	return list, err
 }
 
@@ -251,15 +291,20 @@ func podPrograms(vm *lab.VM) ([]int, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	var list []int
+
 	for _, pin := range pins {
 		index, err := strconv.Atoi(strings.TrimPrefix(filepath.Base(pin), podPins))
 		if err != nil {
 			return nil, fmt.Errorf("pinned program %s: %w", pin, err)
 		}
+
 		list = append(list, index)
 	}
+
 	slices.Sort(list)
+
 	return list, nil
 }
 
@@ -273,10 +318,12 @@ const (
 // because the agent repairs a pod as a whole.
 func testNestedRepairs(t *testing.T, n *nested) {
 	vm, lost := n.VM(1), []string{"program", "route", "neighbour", "gateway", "link", "device"}
+
 	nodes := map[string]string{}
 	for _, part := range lost {
 		nodes[part] = vm.Name
 	}
+
 	n.startPods(t, nodes)
 	within(t, "all parts", func() error { return n.repaired(t, vm) })
 
@@ -286,6 +333,7 @@ func testNestedRepairs(t *testing.T, n *nested) {
 			t.Fatal(err)
 		}
 	}
+
 	address := func(pod string) string { return n.sandbox(pod).IP4().String() }
 	for _, command := range []struct{ on, command string }{
 		{vm.Name, "ip route del " + address("route") + " dev " + n.deviceOf(t, "route").Name},
@@ -299,12 +347,15 @@ func testNestedRepairs(t *testing.T, n *nested) {
 	}
 
 	began := time.Now()
+
 	within(t, "repairs", func() error { return n.repaired(t, vm) })
 	t.Logf("repaired after %s", time.Since(began).Round(100*time.Millisecond))
+
 	for _, pod := range lost {
 		n.exchange(t, n.podEnd(pod), n.podEnd("c"), extent{requests: 3})
 		n.exchange(t, n.podEnd(pod), end{vm.Name, vm.Name, vm.IP4}, extent{requests: 3})
 	}
+
 	n.deletePods(t, lost...)
 }
 
@@ -313,24 +364,29 @@ func (n *nested) gatewayOf(t *testing.T, pod string) string {
 	t.Helper()
 	out := n.execute(t, host(pod), "ip", "route", "show", "default")
 	_, rest, _ := strings.Cut(out, "via ")
+
 	gateway, _, found := strings.Cut(rest, " ")
 	if !found {
 		t.Fatalf("pod %s has no gateway: %s", pod, out)
 	}
+
 	return gateway
 }
 
 // deviceOf returns the VM's end of the interface of a pod on vm1.
 func (n *nested) deviceOf(t *testing.T, pod string) (l link.Link) {
 	t.Helper()
+
 	records, err := podnet.Recorded(filepath.Join(n.VM(1).RunDir, podnet.RecordDir))
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	i := slices.IndexFunc(records, func(p podnet.Pod) bool { return p.Name() == "default/"+pod })
 	if i < 0 {
 		t.Fatalf("pod %s has no record", pod)
 	}
+
 	err = netns.Do(n.VM(1).Netns, func() (err error) {
 		l, err = link.Get(podnet.HostName(records[i].ContainerID, records[i].Interface))
 		return err
@@ -338,12 +394,14 @@ func (n *nested) deviceOf(t *testing.T, pod string) (l link.Link) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	return l
 }
 
 // repaired returns an error that names each missing part of the VM and of the pods of testNestedRepairs.
 func (n *nested) repaired(t *testing.T, vm *lab.VM) error {
 	t.Helper()
+
 	errs := []error{n.consistent(t, vm)}
 	if _, err := os.Stat(filepath.Join(vm.PinDir, nicPin)); err != nil {
 		errs = append(errs, err)
@@ -360,9 +418,11 @@ func (n *nested) repaired(t *testing.T, vm *lab.VM) error {
 			errs = append(errs, fmt.Errorf("%s on %s: no %s: %s", want.command, want.on, want.text, out))
 		}
 	}
+
 	devices := n.execute(t, vm.Name, "ip", "-br", "link", "show", "type", "veth")
 	if strings.Contains(devices, " DOWN ") {
 		errs = append(errs, fmt.Errorf("a device is down: %s", devices))
 	}
+
 	return errors.Join(errs...)
 }

@@ -38,16 +38,19 @@ func startNested(t *testing.T) *nested {
 	t.Helper()
 	o := labOptions(t, lab.Options{Nodes: 2, VMs: 2, Pods: true})
 	o.AgentArgs, o.Uplink = nil, "" // those of gateways
+
 	l, err := lab.Up(t.Context(), o)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	downAfter(t, l, o)
 
 	client, err := l.Kubernetes()
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	c := &Cluster{Lab: l, dir: o.Dir, bin: o.BinDir}
 	c.tool = trafficTool(c)
 	n := &nested{Cluster: c, client: client, pods: map[string]*lab.Pod{}}
@@ -57,17 +60,21 @@ func startNested(t *testing.T) *nested {
 			t.Fatal(err)
 		}
 	}
+
 	n.startPods(t, map[string]string{"a": "vm1", "b": "vm1", "c": "vm2"})
+
 	for _, pod := range []string{"a", "b", "c"} {
 		// The kernel announces its IPv6 addresses at any time, which counts.
 		n.execute(t, host(pod), "sh", "-c", "echo 1 >/proc/sys/net/ipv6/conf/all/disable_ipv6")
 	}
+
 	return n
 }
 
 // create creates a pod that is bound to a node and runs the lab's server.
 func (n *nested) create(t *testing.T, name, node string) {
 	t.Helper()
+
 	no, now := false, int64(0)
 	address := fmt.Sprintf(":%d", podPort)
 	pod := &corev1.Pod{
@@ -80,6 +87,7 @@ func (n *nested) create(t *testing.T, name, node string) {
 			}},
 		},
 	}
+
 	pods := n.client.CoreV1().Pods(metav1.NamespaceDefault)
 	if _, err := pods.Create(t.Context(), pod, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
@@ -89,9 +97,11 @@ func (n *nested) create(t *testing.T, name, node string) {
 // startPods creates pods, by the names of their nodes, and waits until their servers listen.
 func (n *nested) startPods(t *testing.T, nodes map[string]string) {
 	t.Helper()
+
 	for name, node := range nodes {
 		n.create(t, name, node)
 	}
+
 	for name := range nodes {
 		n.awaitPod(t, name)
 	}
@@ -105,12 +115,15 @@ func (n *nested) awaitPod(t *testing.T, name string) {
 		if err != nil {
 			return err
 		}
+
 		if pod.Status.Phase != corev1.PodRunning {
 			return fmt.Errorf("%s: %s", pod.Status.Phase, waiting(pod))
 		}
+
 		n.mu.Lock()
 		n.pods[name] = n.Sandbox(pod)
 		n.mu.Unlock()
+
 		return n.ask(t, host(name), port(n.sandbox(name).IP4(), podPort))
 	})
 }
@@ -119,6 +132,7 @@ func (n *nested) awaitPod(t *testing.T, name string) {
 func (n *nested) sandbox(name string) *lab.Pod {
 	n.mu.Lock()
 	defer n.mu.Unlock()
+
 	return n.pods[name]
 }
 
@@ -133,6 +147,7 @@ func waiting(pod *corev1.Pod) string {
 			return s.State.Waiting.Message
 		}
 	}
+
 	return ""
 }
 
@@ -144,6 +159,7 @@ func (n *nested) awaitRefused(t *testing.T, name, text string) {
 		if err == nil && !strings.Contains(waiting(pod), text) {
 			err = fmt.Errorf("%s: %q, want %q", pod.Status.Phase, waiting(pod), text)
 		}
+
 		return err
 	})
 }
@@ -151,21 +167,25 @@ func (n *nested) awaitRefused(t *testing.T, name, text string) {
 // deletePods deletes pods and waits until nothing of them is left.
 func (n *nested) deletePods(t *testing.T, names ...string) {
 	t.Helper()
+
 	pods := n.client.CoreV1().Pods(metav1.NamespaceDefault)
 	for _, name := range names {
 		if err := pods.Delete(t.Context(), name, metav1.DeleteOptions{}); err != nil {
 			t.Fatal(err)
 		}
 	}
+
 	for _, name := range names {
 		within(t, "end of pod "+name, func() error {
 			_, err := n.get(t, name)
 			if err == nil {
 				return errors.New("it still exists")
 			}
+
 			if apierrors.IsNotFound(err) {
 				return nil
 			}
+
 			return err
 		})
 	}
@@ -174,6 +194,7 @@ func (n *nested) deletePods(t *testing.T, names ...string) {
 // deploy creates a Deployment on a node, without pods.
 func (n *nested) deploy(t *testing.T, name, node string) {
 	t.Helper()
+
 	no, now, none := false, int64(0), int32(0)
 	labels := map[string]string{"app": name}
 	d := &appsv1.Deployment{
@@ -190,6 +211,7 @@ func (n *nested) deploy(t *testing.T, name, node string) {
 			},
 		},
 	}
+
 	deployments := n.client.AppsV1().Deployments(metav1.NamespaceDefault)
 	if _, err := deployments.Create(t.Context(), d, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
@@ -199,8 +221,10 @@ func (n *nested) deploy(t *testing.T, name, node string) {
 // scale sets the number of a Deployment's pods and does not wait for them.
 func (n *nested) scale(t *testing.T, name string, replicas int) {
 	t.Helper()
+
 	patch := fmt.Appendf(nil, `{"spec":{"replicas":%d}}`, replicas)
 	deployments := n.client.AppsV1().Deployments(metav1.NamespaceDefault)
+
 	_, err := deployments.Patch(t.Context(), name, types.MergePatchType, patch, metav1.PatchOptions{})
 	if err != nil {
 		t.Fatal(err)
@@ -215,21 +239,25 @@ var poolColumns = regexp.MustCompile(`\s{2,}`)
 // pool returns the table of `ovnkube underlay pool` on a VM.
 func (n *nested) pool(t *testing.T, vm string) []poolLine {
 	t.Helper()
+
 	out, err := n.Typed(t.Context(), vm, "ovnkube", "underlay", "pool")
 	if err != nil {
 		t.Fatal(err)
 	}
 
 	var lines []poolLine
+
 	for line := range strings.Lines(out) {
 		f := poolColumns.Split(strings.TrimSpace(line), -1)
 		if len(f) == 6 && f[0] != "TAG" {
 			lines = append(lines, poolLine{f[0], f[1], f[2], f[3], f[4], f[5]})
 		}
 	}
+
 	if len(lines) != poolPorts {
 		t.Fatalf("pool of %s has %d ports, want %d:\n%s", vm, len(lines), poolPorts, out)
 	}
+
 	return lines
 }
 
@@ -237,10 +265,12 @@ func (n *nested) pool(t *testing.T, vm string) []poolLine {
 func (n *nested) portOf(t *testing.T, vm, pod string) poolLine {
 	t.Helper()
 	lines := n.pool(t, vm)
+
 	i := slices.IndexFunc(lines, func(l poolLine) bool { return l.pod == "default/"+pod })
 	if i < 0 {
 		t.Fatalf("pod %s has no port in %v", pod, lines)
 	}
+
 	return lines[i]
 }
 
@@ -254,6 +284,7 @@ func (n *nested) awaitState(t *testing.T, vm, tag, state string) {
 				return fmt.Errorf("it is %s, want %s", l.state, state)
 			}
 		}
+
 		return nil
 	})
 }
@@ -261,26 +292,33 @@ func (n *nested) awaitState(t *testing.T, vm, tag, state string) {
 // used returns the number of ports that pods have on a VM.
 func (n *nested) used(t *testing.T, vm string) int {
 	t.Helper()
+
 	used := 0
+
 	for _, l := range n.pool(t, vm) {
 		if strings.HasPrefix(l.state, "used") { // or "used, held"
 			used++
 		}
 	}
+
 	return used
 }
 
 // fill scales a Deployment until so many ports of the VM are used. It returns the number of replicas.
 func (n *nested) fill(t *testing.T, vm, deployment string, ports int) int {
 	t.Helper()
+
 	replicas := ports
+
 	for _, l := range n.pool(t, vm) {
 		if l.pod != "-" && !strings.HasPrefix(l.pod, "default/"+deployment+"-") {
 			replicas--
 		}
 	}
+
 	n.scale(t, deployment, replicas)
 	n.awaitUsed(t, vm, ports)
+
 	return replicas
 }
 
@@ -290,6 +328,7 @@ func (n *nested) awaitUsed(t *testing.T, vm string, ports int) {
 		if used := n.used(t, vm); used != ports {
 			return fmt.Errorf("%d, want %d", used, ports)
 		}
+
 		return nil
 	})
 }
@@ -297,12 +336,16 @@ func (n *nested) awaitUsed(t *testing.T, vm string, ports int) {
 // changePool changes the data of a node's ConfigMap.
 func (n *nested) changePool(t *testing.T, node string, change func(data map[string]string)) {
 	t.Helper()
+
 	pools := n.client.CoreV1().ConfigMaps(annotation.PoolNamespace)
+
 	object, err := pools.Get(t.Context(), annotation.PoolPrefix+node, metav1.GetOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	change(object.Data)
+
 	if _, err := pools.Update(t.Context(), object, metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -317,13 +360,16 @@ func (n *nested) holdPorts(t *testing.T, node string, tags ...string) {
 // markHeld is holdPorts for the data of a ConfigMap.
 func markHeld(t *testing.T, data map[string]string, tags ...string) {
 	t.Helper()
+
 	ports, err := annotation.ParsePoolPorts(data[annotation.PoolPorts])
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	for i, p := range ports {
 		ports[i].Held = slices.Contains(tags, fmt.Sprint(p.Tag))
 	}
+
 	if data[annotation.PoolPorts], err = annotation.FormatPoolPorts(ports); err != nil {
 		t.Fatal(err)
 	}
@@ -332,26 +378,32 @@ func markHeld(t *testing.T, data map[string]string, tags ...string) {
 // readyz returns the answer of a ready agent.
 func (n *nested) readyz(t *testing.T, vm *lab.VM) string {
 	t.Helper()
+
 	client, err := n.Client(vm.Name)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	return fetch(t, client, strings.TrimSuffix(vm.MetricsURL, "/metrics")+"/readyz")
 }
 
 // metric returns the value of a metric of a VM's agent.
 func (n *nested) metric(t *testing.T, vm *lab.VM, name string) uint64 {
 	t.Helper()
+
 	client, err := n.Client(vm.Name)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	for line := range strings.Lines(fetch(t, client, vm.MetricsURL)) {
 		if value, found := strings.CutPrefix(line, name+" "); found {
 			return number(t, strings.TrimSpace(value))
 		}
 	}
+
 	t.Fatalf("agent of %s has no metric %s", vm.Name, name)
+
 	return 0
 }
 
@@ -359,34 +411,43 @@ func (n *nested) metric(t *testing.T, vm *lab.VM, name string) uint64 {
 // unchanged. A key is direction and reason.
 func (n *nested) moved(t *testing.T, run func(), vms ...*lab.VM) []map[string]uint64 {
 	t.Helper()
+
 	var before []map[string]uint64
 	for _, vm := range vms {
 		before = append(before, counters(t, vm))
 	}
+
 	run()
 
 	var out []map[string]uint64
+
 	for i, vm := range vms {
 		diff := map[string]uint64{}
+
 		for key, packets := range counters(t, vm) {
 			if packets != before[i][key] {
 				diff[key] = packets - before[i][key]
 			}
 		}
+
 		out = append(out, diff)
 	}
+
 	return out
 }
 
 func counters(t *testing.T, vm *lab.VM) map[string]uint64 {
 	t.Helper()
+
 	list, err := bpf.ReadNestedCounters(vm.PinDir)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	out := map[string]uint64{}
 	for _, c := range list {
 		out[c.Direction+" "+c.Reason] = c.Packets
 	}
+
 	return out
 }

@@ -25,6 +25,7 @@ type nodeReport struct {
 // report returns what node1 reports now.
 func (c *Cluster) report(t *testing.T) nodeReport {
 	t.Helper()
+
 	n := c.Node(1)
 	r := nodeReport{status: map[string]string{}, events: c.nodeEvents(t, n.Name, "")}
 
@@ -37,21 +38,25 @@ func (c *Cluster) report(t *testing.T) nodeReport {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	out, err := cmd.Output()
 	if ended := new(exec.ExitError); err != nil && !errors.As(err, &ended) { // the exit status tells the state
 		t.Fatal(err)
 	}
+
 	var said struct {
 		Checks []struct{ Name, State, Detail string }
 	}
 	if err := json.Unmarshal(out, &said); err != nil || len(said.Checks) == 0 {
 		t.Fatalf("ovnkube status --json: %v: %s", err, out)
 	}
+
 	for _, check := range said.Checks {
 		if check.State != status.Right.String() {
 			r.status[check.Name] += check.State + ": " + check.Detail + "\n"
 		}
 	}
+
 	return r
 }
 
@@ -69,11 +74,13 @@ func (r nodeReport) has(code int, line string, checks map[string]string) error {
 	if r.code != code || line != "" && !slices.ContainsFunc(r.readyz, begins) {
 		return fmt.Errorf("readyz %d %q, want %d with a line %q", r.code, r.readyz, code, line)
 	}
+
 	for _, name := range slices.Sorted(maps.Keys(checks)) {
 		if !strings.Contains("\n"+r.status[name], "\n"+checks[name]) {
 			return fmt.Errorf("check %s of ovnkube status: %q, want %q", name, r.status[name], checks[name])
 		}
 	}
+
 	return nil
 }
 
@@ -82,6 +89,7 @@ func (r nodeReport) has(code int, line string, checks map[string]string) error {
 // are reported for a minute, so they may end meanwhile.
 func (c *Cluster) reportsNothing(t *testing.T, before nodeReport) {
 	t.Helper()
+
 	for _, text := range c.report(t).news(before) {
 		t.Error(text)
 	}
@@ -93,16 +101,19 @@ func (r nodeReport) news(before nodeReport) []string {
 	if r.code != http.StatusOK {
 		out = append(out, fmt.Sprintf("readyz %d: %q", r.code, r.readyz))
 	}
+
 	for _, line := range r.readyz {
 		if !slices.Contains(before.readyz, line) {
 			out = append(out, "a new line of readyz: "+line)
 		}
 	}
+
 	for _, name := range slices.Sorted(maps.Keys(r.status)) {
 		var known []string
 		if name == "environment" { // the others have figures
 			known = strings.Split(before.status[name], "\n")
 		}
+
 		for text := range strings.Lines(r.status[name]) {
 			text = strings.TrimSuffix(text, "\n")
 			if before.status[name] == "" || known != nil && !slices.Contains(known, text) {
@@ -110,18 +121,22 @@ func (r nodeReport) news(before nodeReport) []string {
 			}
 		}
 	}
+
 	for _, e := range r.events {
 		if !slices.Contains(before.events, e) {
 			out = append(out, "a new Event: "+e)
 		}
 	}
+
 	return out
 }
 
 // A report that lacks the code, the line of /readyz or a check is not the expected one.
 func TestNodeReport_has(t *testing.T) {
 	const line = "degraded: no next hop"
+
 	checks := map[string]string{"environment": "degraded: no next hop", "ovn": "broken: "}
+
 	full := func() nodeReport {
 		return nodeReport{
 			code: http.StatusOK, readyz: []string{"degraded: a clock", line + " answers"},
@@ -131,6 +146,7 @@ func TestNodeReport_has(t *testing.T) {
 	if err := full().has(http.StatusOK, line, checks); err != nil {
 		t.Error(err)
 	}
+
 	for name, lack := range map[string]func(*nodeReport){
 		"code": func(r *nodeReport) { r.code = http.StatusServiceUnavailable },
 		"line": func(r *nodeReport) { r.readyz = r.readyz[:1] }, "fault in status": func(r *nodeReport) { r.status["environment"] = "degraded: a clock\n" },

@@ -41,27 +41,33 @@ type olderClient struct {
 // older starts a UDP client that sends every 100 ms from one port until it gets an answer.
 func (c *Cluster) older(t *testing.T, on, by string, to netip.AddrPort) olderClient {
 	t.Helper()
+
 	name := fmt.Sprintf("%s to %s", on, to)
+
 	return olderClient{c.run(t, name, on, c.traffic("await", to.String(), "-timeout", (20*time.Second*patience()).String())...), by, on, to}
 }
 
 // served checks that the client was answered within 2 s after the frontend's creation.
 func (o olderClient) served(t *testing.T, created time.Time) {
 	t.Helper()
+
 	var r traffic.AwaitReport
 	if err := json.Unmarshal([]byte(o.wait(t)), &r); err != nil {
 		t.Errorf("%s: %v", o.name, err)
 		return
 	}
+
 	if by, _, _ := strings.Cut(r.Answer, " "); by != o.by {
 		t.Errorf("%s: answered by %q, want %s", o.name, r.Answer, o.by)
 		return
 	}
+
 	if late := r.At.Sub(created); late > servedWithin() {
 		t.Errorf("%s: answered %v after the frontend's creation", o.name, late)
 	} else {
 		t.Logf("%s: answered after %v, %d unanswered, %d connects", o.name, late.Round(time.Millisecond), r.Sent, r.Connects)
 	}
+
 	if r.Sent == 0 {
 		t.Errorf("%s: its first request was answered", o.name)
 	}
@@ -73,6 +79,7 @@ func servedWithin() time.Duration {
 	if patience() > 1 {
 		return time.Minute
 	}
+
 	return 2 * time.Second
 }
 
@@ -84,10 +91,14 @@ func testOlderClients(t *testing.T, c *Cluster) {
 	c.isHealthy(t)
 	unharmed := c.otherServer(t)
 
-	var clients, ofPod []olderClient
-	var syns []*background
+	var (
+		clients, ofPod []olderClient
+		syns           []*background
+	)
+
 	for _, v6 := range []bool{false, true} {
 		vip, own := port(olderVIP(v6), servicePort), c.node(1)(v6)
+
 		inside := port(olderIP(v6), servicePort)
 		for _, o := range []struct {
 			on string
@@ -104,15 +115,19 @@ func testOlderClients(t *testing.T, c *Cluster) {
 			if o.on == "ext" && o.to == vip {
 				c.execute(t, "ext", "ip", "route", "replace", vip.Addr().String(), "via", c.gateway(1)(v6).String())
 			}
+
 			clients = append(clients, c.older(t, o.on, "c", o.to))
 		}
+
 		for _, on := range []string{host("a"), host("c"), "node1", "ext"} {
 			ofPod = append(ofPod, c.older(t, on, "late", port(own, olderHostPort)))
 		}
 	}
+
 	for _, o := range slices.Concat(clients, ofPod) {
 		c.tracked(t, o)
 	}
+
 	for _, v6 := range []bool{false, true} {
 		to := port(olderIP(v6), servicePort)
 		syns = append(syns, c.run(t, "TCP to "+to.String(), host("a"), c.traffic("tcp", to.String(), "-timeout", "60s")...))
@@ -122,6 +137,7 @@ func testOlderClients(t *testing.T, c *Cluster) {
 	}
 
 	created := time.Now()
+
 	c.tempService(t, lab.ServiceSpec{
 		Name: "older", Type: corev1.ServiceTypeLoadBalancer, Ports: servicePorts(podPort, olderNodePort), Pods: []*lab.Pod{c.Pods["c"]},
 		Ingress: []netip.Addr{olderVIP(false), olderVIP(true), olderServer(false), olderServer(true)},
@@ -130,9 +146,11 @@ func testOlderClients(t *testing.T, c *Cluster) {
 			s.ClusterIPs = []string{olderIP(false).String(), olderIP(true).String()}
 		},
 	})
+
 	for _, o := range clients {
 		o.served(t, created)
 	}
+
 	for _, s := range syns {
 		<-s.done
 		// The lab creates a Service before its endpoints. In the emulated machine, OVN then refuses clients
@@ -142,10 +160,12 @@ func testOlderClients(t *testing.T, c *Cluster) {
 			t.Errorf("%s: answered by %q, want c: %s", s.name, out, s.err.String())
 		}
 	}
+
 	created = c.addHostPort(t)
 	for _, o := range ofPod {
 		o.served(t, created)
 	}
+
 	unharmed(t)
 	c.isHealthy(t)
 }
@@ -153,20 +173,24 @@ func testOlderClients(t *testing.T, c *Cluster) {
 // addHostPort adds pod late with a host port on node1, and returns when it serves.
 func (c *Cluster) addHostPort(t *testing.T) time.Time {
 	t.Helper()
+
 	pod, err := c.AddPod(t.Context(), lab.PodSpec{Namespace: "default", Name: "late", Node: "node1", Ports: []corev1.ContainerPort{
 		{HostPort: olderHostPort, ContainerPort: podPort, Protocol: corev1.ProtocolUDP},
 	}})
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	t.Cleanup(func() {
 		if err := c.DelPod(context.WithoutCancel(t.Context()), pod); err != nil {
 			t.Error(err)
 		}
 	})
+
 	if err := c.serve(t.Context(), host("late"), "late-"+pod.UID[:8], podPort); err != nil {
 		t.Fatal(err)
 	}
+
 	return time.Now()
 }
 
@@ -175,11 +199,14 @@ func (c *Cluster) addHostPort(t *testing.T) time.Time {
 // then, and that the entries are the same.
 func (c *Cluster) otherServer(t *testing.T) (check func(*testing.T)) {
 	t.Helper()
+
 	const tcp, udp = servicePort, servicePort + 1
 	if err := c.serveAs(t.Context(), "ext", "serve-older", "-name", "ext", "-tcp", fmt.Sprintf(":%d", tcp), "-udp", fmt.Sprintf(":%d", udp)); err != nil {
 		t.Fatal(err)
 	}
+
 	var held []*background
+
 	for _, v6 := range []bool{false, true} {
 		a := netip.PrefixFrom(olderServer(v6), olderServer(v6).BitLen()).String()
 		c.execute(t, "ext", "ip", "addr", "replace", a, "dev", "lo")
@@ -192,11 +219,14 @@ func (c *Cluster) otherServer(t *testing.T) (check func(*testing.T)) {
 			c.hold(t, "TCP connection to "+a, host("a"), port(olderServer(v6), tcp), time.Hour),
 			c.hold(t, "UDP to another port of "+a, host("a"), port(olderServer(v6), udp), time.Hour, "-udp"))
 	}
+
 	before := c.entries(t)
+
 	return func(t *testing.T) {
 		if now := c.entries(t); !slices.Equal(now, before) {
 			t.Errorf("entries of connections that stay:\n%q, want\n%q", now, before)
 		}
+
 		for _, h := range held {
 			h.stop(t)
 			h.held(t)
@@ -208,22 +238,30 @@ func (c *Cluster) otherServer(t *testing.T) (check func(*testing.T)) {
 // changes with each packet.
 func (c *Cluster) entries(t *testing.T) []string {
 	t.Helper()
+
 	volatile := regexp.MustCompile(`,(status|timeout|packets|bytes|start|wscale_\w+|flags_\w+)=[^,)]*`)
+
 	var out []string
+
 	within(t, "the entries of the other server", func() error {
 		out = nil
+
 		for line := range strings.Lines(c.trackedBy(t, "node1")) {
 			is := strings.Contains(line, "orig=(src="+c.pod("a")(false).String()) || strings.Contains(line, "orig=(src="+c.pod("a")(true).String())
 			if to := olderServer(strings.Contains(line, ":")); is && strings.Contains(line, "dst="+to.String()+",") && !strings.Contains(line, "state_orig=SYN") {
 				out = append(out, volatile.ReplaceAllString(strings.TrimSpace(line), ""))
 			}
 		}
+
 		if len(out) < 3*4 { // in three zones each
 			return fmt.Errorf("%q, want those of 4 connections in 3 zones", out)
 		}
+
 		slices.Sort(out)
+
 		return nil
 	})
+
 	return out
 }
 
@@ -231,13 +269,16 @@ func (c *Cluster) entries(t *testing.T) []string {
 // stack.
 func (c *Cluster) tracked(t *testing.T, o olderClient) {
 	t.Helper()
+
 	node := "node1"
+
 	switch {
 	case o.on == host("c"):
 		node = "node2"
 	case !strings.HasPrefix(o.on, "pod:"):
 		return
 	}
+
 	within(t, o.name+": an entry", func() error {
 		return c.entry(t, node, "udp", fmt.Sprintf("dst=%s,", o.to.Addr()), fmt.Sprintf("dport=%d)", o.to.Port()))
 	})
@@ -246,10 +287,12 @@ func (c *Cluster) tracked(t *testing.T, o olderClient) {
 // entry returns nil if the node tracks a connection with all these parts.
 func (c *Cluster) entry(t *testing.T, node string, parts ...string) error {
 	t.Helper()
+
 	for line := range strings.Lines(c.trackedBy(t, node)) {
 		if !slices.ContainsFunc(parts, func(p string) bool { return !strings.Contains(line, p) }) {
 			return nil
 		}
 	}
+
 	return fmt.Errorf("none with %q", parts)
 }

@@ -25,6 +25,7 @@ func testOutsider(t *testing.T, c *Cluster) {
 		c.barred(t, "cluster_destination", outside(v6), port(pod, podPort))
 		c.allowOnly(t, v6, "a", "c")
 		c.barred(t, "spoofed_source", other, port(pod, podPort))
+
 		if err := c.ask(t, host("c"), port(pod, podPort)); err != nil {
 			t.Errorf("the pod that the policy allows: %v", err)
 		}
@@ -34,6 +35,7 @@ func testOutsider(t *testing.T, c *Cluster) {
 // until runs one command with an address as a prefix, and the other one when the test ends.
 func (c *Cluster) until(t *testing.T, on, first, last string, a netip.Addr) {
 	t.Helper()
+
 	p := netip.PrefixFrom(a, a.BitLen())
 	c.execute(t, on, strings.Fields(fmt.Sprintf(first, p))...)
 	t.Cleanup(func() {
@@ -46,18 +48,24 @@ func (c *Cluster) until(t *testing.T, on, first, last string, a netip.Addr) {
 // barred sends datagrams to pod a. None may arrive, and each must be counted.
 func (c *Cluster) barred(t *testing.T, reason string, source netip.Addr, to netip.AddrPort) {
 	t.Helper()
+
 	const datagrams = 3
+
 	as := told{Reason: reason, Verdict: "drop"}
+
 	counted, got := c.countedAs(t, as), c.datagrams(t, "a")
 	for range datagrams {
 		_, _ = c.Exec(t.Context(), "ext", c.traffic("udp", "-src", source.String(), "-timeout", "100ms", to.String())...)
 	}
+
 	within(t, reason, func() error {
 		if n := c.countedAs(t, as) - counted; n < datagrams {
 			return fmt.Errorf("%d packets counted as %s, of %d; the pod has got %d", n, reason, datagrams, c.datagrams(t, "a")-got)
 		}
+
 		return nil
 	})
+
 	if n := c.datagrams(t, "a") - got; n > 0 {
 		t.Errorf("from %s to %s: %d datagrams have reached the pod", source, to, n)
 	}
@@ -66,43 +74,52 @@ func (c *Cluster) barred(t *testing.T, reason string, source netip.Addr, to neti
 // datagrams returns the number of datagrams that a pod has received, with or without a listener.
 func (c *Cluster) datagrams(t *testing.T, pod string) (n uint64) {
 	t.Helper()
+
 	in6 := c.execute(t, host(pod), "cat", "/proc/net/snmp6")
 	for line := range strings.Lines(in6) {
 		if f := strings.Fields(line); f[0] == "Udp6InDatagrams" || f[0] == "Udp6NoPorts" {
 			n += number(t, f[1])
 		}
 	}
+
 	var names []string
+
 	for line := range strings.Lines(c.execute(t, host(pod), "cat", "/proc/net/snmp")) {
 		f := strings.Fields(line)
 		if f[0] != "Udp:" {
 			continue
 		}
+
 		if names == nil {
 			names = f
 			continue
 		}
+
 		for i, name := range names {
 			if name == "InDatagrams" || name == "NoPorts" {
 				n += number(t, f[i])
 			}
 		}
 	}
+
 	return n
 }
 
 func number(t *testing.T, s string) uint64 {
 	t.Helper()
+
 	n, err := strconv.ParseUint(s, 10, 64)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	return n
 }
 
 // forward enables forwarding on a node, as Kubernetes needs, until the test ends.
 func (c *Cluster) forward(t *testing.T, node string) {
 	t.Helper()
+
 	set := func(ctx context.Context, value string) {
 		if _, err := c.Exec(ctx, node, "sysctl", "-qw", "net.ipv4.ip_forward="+value, "net.ipv6.conf.all.forwarding="+value); err != nil {
 			t.Fatal(err)
@@ -115,10 +132,12 @@ func (c *Cluster) forward(t *testing.T, node string) {
 // allowOnly creates a policy that allows ingress from one pod only, until the test ends.
 func (c *Cluster) allowOnly(t *testing.T, v6 bool, pod, from string) {
 	t.Helper()
+
 	client, err := c.Kubernetes()
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	a := c.pod(from)(v6)
 	policy := &networkingv1.NetworkPolicy{
 		ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("only-%s-%t", from, v6)},
@@ -129,10 +148,12 @@ func (c *Cluster) allowOnly(t *testing.T, v6 bool, pod, from string) {
 			}}},
 		},
 	}
+
 	policies := client.NetworkingV1().NetworkPolicies("default")
 	if _, err := policies.Create(t.Context(), policy, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
+
 	t.Cleanup(func() {
 		if err := policies.Delete(context.WithoutCancel(t.Context()), policy.Name, metav1.DeleteOptions{}); err != nil {
 			t.Error(err)
@@ -143,6 +164,7 @@ func (c *Cluster) allowOnly(t *testing.T, v6 bool, pod, from string) {
 		if c.ask(t, "node2", port(c.pod(pod)(v6), podPort)) == nil {
 			return fmt.Errorf("pod %s is reached by node2", pod)
 		}
+
 		return nil
 	})
 }

@@ -43,6 +43,7 @@ func (r Result) Family() string {
 	if r.V6 {
 		return "v6"
 	}
+
 	return "v4"
 }
 
@@ -55,18 +56,23 @@ func (c *Cluster) Run(ctx context.Context, p *Path, protocol string, v6 bool) (R
 	if protocol == "tcp" && c.Datapath() != "system" {
 		c.meet(ctx, p.From, netip.AddrPortFrom(p.To(v6), p.Port))
 	}
+
 	result, err := c.runOnce(ctx, p, protocol, v6)
 	if err == nil || ctx.Err() != nil || !c.mayAbort(ctx) {
 		return result, err
 	}
+
 	first := err
+
 	select {
 	case <-ctx.Done():
 		return result, err
 	case <-time.After(5 * time.Second):
 	}
+
 	result, err = c.runOnce(ctx, p, protocol, v6)
 	result.First = first
+
 	return result, err
 }
 
@@ -82,6 +88,7 @@ func (c *Cluster) mayAbort(ctx context.Context) bool {
 func oldSwitch(ctx context.Context) bool {
 	out, _ := exec.CommandContext(ctx, "ovs-vswitchd", "--version").Output()
 	old, _ := ovs.VersionConfusesNullNAT(string(out))
+
 	return old
 }
 
@@ -100,24 +107,31 @@ func (c *Cluster) meet(ctx context.Context, from string, target netip.AddrPort) 
 
 func (c *Cluster) runOnce(ctx context.Context, p *Path, protocol string, v6 bool) (Result, error) {
 	result := Result{Path: p, Protocol: protocol, V6: v6, Moved: map[string]Tally{}}
+
 	before, err := c.settled()
 	if err != nil {
 		return result, err
 	}
+
 	target := netip.AddrPortFrom(p.To(v6), p.Port)
+
 	out, err := c.Exec(ctx, p.From, c.traffic(protocol, "-n", strconv.Itoa(Requests), target.String())...)
 	if err != nil {
 		return result, fmt.Errorf("%s %s from %s to %s: %w (after %d replies)", protocol, result.Family(), p.From, target, err, strings.Count(string(out), "\n"))
 	}
+
 	after, err := c.settled()
 	if err != nil {
 		return result, err
 	}
+
 	for name := range after {
 		result.Moved[name] = after[name].minus(before[name])
 	}
+
 	replies := strings.Split(strings.TrimSpace(string(out)), "\n")
 	result.Seen = replies[len(replies)-1]
+
 	return result, p.check(result, replies)
 }
 
@@ -127,13 +141,16 @@ func (c *Cluster) tallies() (map[string]Tally, error) {
 	if c.flows {
 		return all, nil
 	}
+
 	for _, n := range c.Nodes() {
 		t, err := ReadTally(n.PinDir)
 		if err != nil {
 			return nil, fmt.Errorf("read counters of %s: %w", n.Name, err)
 		}
+
 		all[n.Name] = t
 	}
+
 	return all, nil
 }
 
@@ -141,14 +158,18 @@ func (c *Cluster) tallies() (map[string]Tally, error) {
 // connection follow its reply.
 func (c *Cluster) settled() (map[string]Tally, error) {
 	last, err := c.tallies()
+
 	for range 20 {
 		time.Sleep(50 * time.Millisecond)
+
 		now, err := c.tallies()
 		if err != nil || maps.Equal(now, last) {
 			return now, err
 		}
+
 		last = now
 	}
+
 	return last, err
 }
 
@@ -157,16 +178,19 @@ func (p *Path) check(r Result, replies []string) error {
 	if len(replies) != Requests {
 		return fmt.Errorf("%d replies to %d requests", len(replies), Requests)
 	}
+
 	for _, reply := range replies {
 		if err := p.checkReply(reply, r.V6); err != nil {
 			return err
 		}
 	}
+
 	for name, moved := range r.Moved {
 		if err := p.Class[name].check(moved, Requests); err != nil {
 			return fmt.Errorf("%s is %s on %s: %w", p.Name, p.Class[name], name, err)
 		}
 	}
+
 	return nil
 }
 
@@ -176,21 +200,26 @@ func (p *Path) checkReply(reply string, v6 bool) error {
 	if !strings.Contains(","+p.Server+",", ","+name+",") {
 		return fmt.Errorf("reply %q, want one of %s", reply, p.Server)
 	}
+
 	seen, err := netip.ParseAddrPort(client)
 	if err != nil {
 		return fmt.Errorf("reply %q: %w", reply, err)
 	}
+
 	if p.Client != nil {
 		known := false
 		for _, addr := range p.Client(v6) {
 			known = known || addr == seen.Addr().Unmap()
 		}
+
 		if !known {
 			return fmt.Errorf("server saw client %s, want %v", seen, p.Client(v6))
 		}
 	}
+
 	if p.SNAT && seen.Port() < 49152 {
 		return fmt.Errorf("server saw client %s, with a port outside OVN's range", seen)
 	}
+
 	return nil
 }

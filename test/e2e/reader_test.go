@@ -32,39 +32,49 @@ type reader struct {
 func newReader(t *testing.T, l *lab.Lab, ovnkube string) *reader {
 	t.Helper()
 	r := &reader{typist: newTypist(t, l, ovnkube), test: t, dir: t.TempDir()}
+
 	root, err := filepath.Abs("../..")
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	programs, err := kube.BuildForPods(t.Context(), kube.CacheDir(), os.Stdout)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	if err := os.Symlink(filepath.Join(programs, "kubectl"), filepath.Join(r.bin, "kubectl")); err != nil {
 		t.Fatal(err)
 	}
+
 	if err := os.Symlink(filepath.Join(filepath.Dir(ovnkube), "ovnbench"), filepath.Join(r.bin, "ovnbench")); err != nil {
 		t.Fatal(err)
 	}
+
 	config, err := l.RestConfig()
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	etc := filepath.Join(r.dir, "etc")
 	if err := errors.Join(os.Symlink(filepath.Join(root, "deploy"), filepath.Join(r.dir, "deploy")), os.Mkdir(etc, 0o755),
 		os.WriteFile(filepath.Join(etc, "k8s-ca.crt"), config.CAData, 0o644), os.WriteFile(filepath.Join(etc, "k8s-token"), []byte("token"), 0o600)); err != nil {
 		t.Fatal(err)
 	}
+
 	r.replace = []string{
 		"/etc/kubernetes/admin.conf", l.Kubeconfig(), "/etc/openvswitch/", etc + "/", "/etc/systemd/system/", etc, "/etc/default/", etc + "/",
 		"192.0.2.12", l.Node(2).IP4.String(), "192.0.2.11", l.Node(1).IP4.String(), "192.0.2.10", l.Node(1).IP4.String(),
 		"192.0.2.1", lab.CentralIP4,
 	}
+
 	ping, err := l.Command(t.Context(), "ext", "ping", "-n", "-q", "-i", "0.2", l.Node(1).IP4.String())
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	r.begin(t, ping) // traffic for a monitor
+
 	return r
 }
 
@@ -72,16 +82,22 @@ func newReader(t *testing.T, l *lab.Lab, ovnkube string) *reader {
 // and traffic.
 func (r *reader) populate(t *testing.T) {
 	t.Helper()
+
 	pods := map[string]*lab.Pod{}
+
 	for _, name := range []string{"web-0", "db-0"} {
 		app, _, _ := strings.Cut(name, "-")
+
 		pod, err := r.AddPod(t.Context(), lab.PodSpec{Namespace: "prod", Name: name, Node: "node1", Labels: map[string]string{"app": app}})
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		pods[name] = pod
 	}
+
 	r.addPolicy(t)
+
 	web, db := pods["web-0"].IP4().As4(), pods["db-0"].IP4()
 	mac := func(a [4]byte) string { return fmt.Sprintf("0a:58:%02x:%02x:%02x:%02x", a[0], a[1], a[2], a[3]) }
 	router := web
@@ -92,25 +108,30 @@ func (r *reader) populate(t *testing.T) {
 // begin starts a command and returns the path of its output file.
 func (r *reader) begin(t *testing.T, cmd *exec.Cmd) string {
 	t.Helper()
+
 	out, err := os.CreateTemp(r.dir, "out")
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer out.Close()
+
 	cmd.Stdout, cmd.Stderr = out, out
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
+
 	r.test.Cleanup(func() {
 		_ = cmd.Process.Signal(syscall.SIGTERM) // fails if it has ended
 		_ = cmd.Wait()                          // ended by the signal
 	})
+
 	return out.Name()
 }
 
 // write writes the lines to ovn_k8s.conf.
 func (r *reader) write(t *testing.T, lines []string) {
 	t.Helper()
+
 	text := strings.NewReplacer(r.replace...).Replace(strings.Join(lines, "\n") + "\n")
 	if err := os.WriteFile(filepath.Join(r.dir, "ovn_k8s.conf"), []byte(text), 0o644); err != nil {
 		t.Fatal(err)
@@ -120,16 +141,19 @@ func (r *reader) write(t *testing.T, lines []string) {
 // command runs a command of a document. If the document shows the output, it is compared.
 func (r *reader) command(t *testing.T, c document.Command) {
 	t.Helper()
+
 	if strings.Contains(c.Line, "…") {
 		t.Errorf("%q cannot be typed: it contains an elision", c.Line)
 		return
 	}
+
 	for _, e := range endless {
 		if strings.HasPrefix(c.Line, e.begins) && !strings.Contains(c.Line, " -count ") {
 			r.goesOn(t, c.Line, e.says, e.ready)
 			return
 		}
 	}
+
 	out := r.types(t, 1, "cd %s; %s", r.dir, r.here(c.Line))
 	if c.Shown {
 		if err := document.Compare(c.Output, out); err != nil {
@@ -145,6 +169,7 @@ func (r *reader) here(line string) string {
 	if strings.HasPrefix(line, "ovnbench run ") {
 		line = strings.Replace(line, "bench run ", "bench run --seconds 1 --yes ", 1)
 	}
+
 	return line
 }
 
@@ -152,15 +177,19 @@ func (r *reader) here(line string) string {
 // node1, and the server of a measurement on node2. It ends observers.
 func (r *reader) goesOn(t *testing.T, line, says, ready string) {
 	t.Helper()
+
 	nodes := []int{1}
+
 	switch {
 	case strings.HasPrefix(line, "ovnkube agent"):
 		nodes = []int{1, 2, 3}
 	case strings.HasPrefix(line, "ovnbench serve"):
 		nodes = []int{2}
 	}
+
 	for _, i := range nodes {
 		n := r.Node(i)
+
 		own := r.here(strings.ReplaceAll(line, "node1", n.Name))
 		if strings.HasPrefix(line, "ovnkube agent") {
 			own += " --gateway-interface " + lab.UplinkPlain + " --cni-socket " + n.CNISocket
@@ -168,21 +197,26 @@ func (r *reader) goesOn(t *testing.T, line, says, ready string) {
 				own += " --encap-ip " + n.Encap.String()
 			}
 		}
+
 		cmd, err := r.shell(r.test.Context(), i, "cd "+r.dir+"; exec "+own)
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		out := r.begin(t, cmd)
 		within(t, n.Name+"# "+own, func() error {
 			said := readFile(t, out)
 			if ready == "" && strings.Contains(said, says) {
 				return nil
 			}
+
 			if ready != "" && r.answers(n.Name, ready) == nil {
 				return nil
 			}
+
 			return fmt.Errorf("it says %q", said)
 		})
+
 		if strings.HasPrefix(line, "ovnkube gateway monitor") {
 			_ = cmd.Process.Signal(syscall.SIGINT) // fails if it has ended
 		}
@@ -195,28 +229,34 @@ func (r *reader) answers(on, url string) error {
 	if err != nil {
 		return err
 	}
+
 	res, err := client.Get(url)
 	if err != nil {
 		return err
 	}
 	defer res.Body.Close()
+
 	if res.StatusCode != http.StatusOK {
 		return errors.New(res.Status)
 	}
+
 	return nil
 }
 
 // addPolicy creates the policy prod/db: db accepts connections from web at 5432.
 func (r *reader) addPolicy(t *testing.T) {
 	t.Helper()
+
 	client, err := r.Kubernetes()
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	app := func(name string) metav1.LabelSelector {
 		return metav1.LabelSelector{MatchLabels: map[string]string{"app": name}}
 	}
 	web, at := app("web"), intstr.FromInt32(5432)
+
 	_, err = client.NetworkingV1().NetworkPolicies("prod").Create(t.Context(), &networkingv1.NetworkPolicy{
 		ObjectMeta: metav1.ObjectMeta{Name: "db"},
 		Spec: networkingv1.NetworkPolicySpec{PodSelector: app("db"), Ingress: []networkingv1.NetworkPolicyIngressRule{{

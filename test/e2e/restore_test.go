@@ -28,37 +28,45 @@ func testRestoredEtcd(t *testing.T, c *Cluster) {
 	r.isRight()
 
 	start := r.stopAPI()
+
 	backup := filepath.Join(t.TempDir(), "etcd")
 	if err := os.CopyFS(backup, os.DirFS(r.data())); err != nil {
 		t.Fatal(err)
 	}
+
 	start()
 	r.isRight()
 
 	r.raiseRevision(700)
 	r.serves("lost", c.Pods["a"])
+
 	if err := c.SetEndpoints(t.Context(), c.Services["changed"], lab.ServiceSpec{Pods: []*lab.Pod{c.Pods["c"]}}); err != nil {
 		t.Fatal(err)
 	}
+
 	for _, from := range []string{host("b"), "node1"} {
 		c.sees(t, from, c.cluster("changed"), servicePort, "c")
 	}
+
 	lost := r.runPod("lost")
 	balancer, switchPort := "external_ids:k8s.ovn.org/owner=default/lost", "name=default_lost"
 	r.hasRows("Load_Balancer", balancer, true)
 	r.hasRows("Logical_Switch_Port", switchPort, true)
 
 	start = r.stopAPI()
+
 	within(t, "the controller is not ready without API server", func() error {
 		if err := r.controllerReady(); err == nil || !strings.Contains(err.Error(), "API server") {
 			return fmt.Errorf("readyz: %w", err)
 		}
+
 		return nil
 	})
 	r.isHealthy(r.t)
 	r.sees(t, host("b"), c.cluster("changed"), servicePort, "c") // agents and OVN continue with what they know
 	r.replaceData(backup)
 	start()
+
 	began := time.Now()
 
 	// New objects come first: they do not wait until the others are right.
@@ -68,21 +76,27 @@ func testRestoredEtcd(t *testing.T, c *Cluster) {
 	within(t, "the controller is ready", r.controllerReady)
 	r.hasRows("Load_Balancer", balancer, false)
 	r.hasRows("Logical_Switch_Port", switchPort, false)
+
 	for _, from := range []string{host("b"), "node1"} {
 		c.sees(t, from, c.cluster("changed"), servicePort, "a")
+
 		for _, v6 := range []bool{false, true} {
 			within(t, "the Service that the restored cluster lacks", func() error {
 				// Its address does not answer, while its server answers this client.
 				if err := isUnanswered(c.ask(t, from, port(c.cluster("lost")(v6), servicePort))); err != nil {
 					return fmt.Errorf("from %s: %w", from, err)
 				}
+
 				return c.ask(t, from, port(c.pod("a")(v6), podPort))
 			})
 		}
 	}
+
 	r.isRight()
+
 	took := time.Since(began)
 	t.Logf("everything is right after %.1f s", took.Seconds())
+
 	if limit := time.Minute * patience(); took > limit {
 		t.Errorf("everything is right after %s, want %s at most", took, limit)
 	}
@@ -90,6 +104,7 @@ func testRestoredEtcd(t *testing.T, c *Cluster) {
 	if err := c.DelPod(t.Context(), lost); err != nil { // as kubelet does with pods that the cluster lacks
 		t.Error(err)
 	}
+
 	r.isRight()
 }
 
@@ -104,9 +119,11 @@ func (r *restoredEtcd) data() string { return filepath.Join(r.dir, "kube", "etcd
 // replaceData replaces the data of etcd, which does not run.
 func (r *restoredEtcd) replaceData(backup string) {
 	r.t.Helper()
+
 	if err := os.RemoveAll(r.data()); err != nil {
 		r.t.Fatal(err)
 	}
+
 	if err := os.CopyFS(r.data(), os.DirFS(backup)); err != nil {
 		r.t.Fatal(err)
 	}
@@ -116,19 +133,25 @@ func (r *restoredEtcd) replaceData(backup string) {
 // server.
 func (r *restoredEtcd) stopAPI() (start func()) {
 	r.t.Helper()
+
 	var again []func() error
+
 	for _, name := range []string{"kube-apiserver", "etcd"} {
 		f, err := r.Kill(name)
 		if err != nil {
 			r.t.Fatal(err)
 		}
+
 		again = append(again, f)
 	}
+
 	return func() {
 		r.t.Helper()
+
 		if err := errors.Join(again[1](), again[0]()); err != nil {
 			r.t.Fatal(err)
 		}
+
 		client := r.kubernetes()
 		withinTime(r.t, time.Minute*patience(), "API server", func() error {
 			_, err := client.CoreV1().RESTClient().Get().AbsPath("/readyz").DoRaw(r.t.Context())
@@ -139,11 +162,14 @@ func (r *restoredEtcd) stopAPI() (start func()) {
 
 func (r *restoredEtcd) kubernetes() *kubernetes.Clientset {
 	r.t.Helper()
+
 	config, err := r.RestConfig()
 	if err != nil {
 		r.t.Fatal(err)
 	}
+
 	config.QPS = -1
+
 	return kubernetes.NewForConfigOrDie(config)
 }
 
@@ -151,6 +177,7 @@ func (r *restoredEtcd) kubernetes() *kubernetes.Clientset {
 func (r *restoredEtcd) raiseRevision(n int) {
 	r.t.Helper()
 	maps := r.kubernetes().CoreV1().ConfigMaps(metav1.NamespaceDefault)
+
 	var group sync.WaitGroup
 	for i := range 4 {
 		group.Go(func() {
@@ -163,21 +190,26 @@ func (r *restoredEtcd) raiseRevision(n int) {
 			}
 		})
 	}
+
 	group.Wait()
 }
 
 // serves creates a Service and waits until it is served for a pod and for a host's sockets.
 func (r *restoredEtcd) serves(name string, pod *lab.Pod) {
 	r.t.Helper()
+
 	if err := r.addService(r.t.Context(), lab.ServiceSpec{Name: name, Ports: servicePorts(podPort, 0), Pods: []*lab.Pod{pod}}); err != nil {
 		r.t.Fatal(err)
 	}
+
 	r.t.Cleanup(func() {
 		if err := r.DelService(context.WithoutCancel(r.t.Context()), "default", name); err != nil && name != "lost" {
 			r.t.Error(err)
 		}
+
 		delete(r.Services, name)
 	})
+
 	for _, from := range []string{host("b"), "node1"} {
 		r.sees(r.t, from, r.cluster(name), servicePort, pod.Name)
 	}
@@ -186,24 +218,30 @@ func (r *restoredEtcd) serves(name string, pod *lab.Pod) {
 // runPod adds a pod with a server. It must run within a minute.
 func (r *restoredEtcd) runPod(name string) *lab.Pod {
 	r.t.Helper()
+
 	ctx, cancel := context.WithTimeout(r.t.Context(), time.Minute*patience())
 	defer cancel()
+
 	if err := r.addPod(ctx, name, "node2"); err != nil {
 		r.t.Fatal(err)
 	}
+
 	pod := r.Pods[name]
 	r.t.Cleanup(func() {
 		if err := r.DelPod(context.WithoutCancel(r.t.Context()), pod); err != nil {
 			r.t.Error(err)
 		}
+
 		delete(r.Pods, name)
 	})
+
 	return pod
 }
 
 // hasRows checks whether OVN's Northbound database has such rows.
 func (r *restoredEtcd) hasRows(table, condition string, want bool) {
 	r.t.Helper()
+
 	out := r.execute(r.t, "central", "ovn-nbctl", "--db="+r.NBAddress(), "--bare", "--columns=_uuid", "find", table, condition)
 	if has := strings.TrimSpace(out) != ""; has != want {
 		r.t.Errorf("rows of %s with %s: %t, want %t", table, condition, has, want)
@@ -215,6 +253,7 @@ func (r *restoredEtcd) controllerReady() error {
 	if err != nil {
 		return err
 	}
+
 	return lab.Healthy(r.t.Context(), client, "http://127.0.0.1:9409/readyz")
 }
 
@@ -223,6 +262,7 @@ func (r *restoredEtcd) isRight() {
 	r.t.Helper()
 	within(r.t, "the controller is ready", r.controllerReady)
 	r.isHealthy(r.t)
+
 	for i := 1; i <= 2; i++ {
 		if events := r.nodeEvents(r.t, r.Node(i).Name, "NetworkNotReady"); len(events) > 0 {
 			r.t.Errorf("Events about %s: %q", r.Node(i).Name, events)

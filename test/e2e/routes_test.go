@@ -17,34 +17,43 @@ func testFlushedRoutes(t *testing.T, c *Cluster) {
 	if c.bridge() != c.Uplink() {
 		devices = append(devices, c.bridge())
 	}
+
 	before := c.routes(t)
 	for _, running := range []bool{true, false} {
 		events := c.nodeEvents(t, "node1", "RoutesRemoved")
+
 		live := c.hold(t, "host connection", "ext", port(c.node(1)(false), sshPort), time.Hour)
 		if !running {
 			c.killAgent(t, 1)
 		}
+
 		for _, device := range devices {
 			c.execute(t, "node1", "ip", "-4", "route", "flush", "dev", device)
 			c.execute(t, "node1", "ip", "-6", "route", "flush", "dev", device)
 		}
+
 		if !running {
 			out, err := c.Exec(t.Context(), "node1", c.Binary("ovnkube"), "status", "--run-dir", c.Node(1).RunDir)
 			if err == nil || !strings.Contains(string(out), "was removed") || !strings.Contains(string(out), "start the agent") {
 				t.Errorf("status without routes and agent: %v:\n%s", err, out)
 			}
+
 			c.startAgent(t, 1)
 		}
+
 		within(t, "routes as before", func() error {
 			if after := c.routes(t); after != before {
 				return fmt.Errorf("routes before:\n%safter:\n%s", before, after)
 			}
+
 			return nil
 		})
 		c.hasFault(t, 1, "routes of ", true)
+
 		if running { // the reasons of faults of one minute have one Event
 			c.awaitNodeEvent(t, "node1", "RoutesRemoved", "find out who flushes them", events)
 		}
+
 		for _, v6 := range []bool{false, true} {
 			within(t, "traffic", func() error {
 				return errors.Join(
@@ -54,9 +63,11 @@ func testFlushedRoutes(t *testing.T, c *Cluster) {
 				)
 			})
 		}
+
 		live.stop(t)
 		live.held(t)
 	}
+
 	if !testing.Short() {
 		c.hasFault(t, 1, "routes of ", false) // after a minute
 	}

@@ -24,11 +24,14 @@ func needsSCTP(c *Cluster) string {
 	if reason := needsKernelConntrack(c); reason != "" {
 		return reason
 	}
+
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, unix.IPPROTO_SCTP)
 	if err != nil {
 		return fmt.Sprintf("this kernel has no SCTP: %v", err)
 	}
+
 	_ = unix.Close(fd)
+
 	return ""
 }
 
@@ -44,6 +47,7 @@ func testSCTP(t *testing.T, c *Cluster) {
 			t.Fatal(err)
 		}
 	}
+
 	err := c.addService(t.Context(), lab.ServiceSpec{
 		Name: "sctp", Type: corev1.ServiceTypeNodePort, Pods: []*lab.Pod{c.Pods["a"], c.Pods["c"]},
 		Ports: []corev1.ServicePort{{Name: "n2", Protocol: corev1.ProtocolSCTP, Port: sctpPort, TargetPort: intstr.FromInt32(sctpPort), NodePort: sctpNodePort}},
@@ -56,6 +60,7 @@ func testSCTP(t *testing.T, c *Cluster) {
 			t.Error(err)
 		}
 	}()
+
 	bothFamilies(t, func(t *testing.T, v6 bool) {
 		for _, w := range []struct {
 			name, from, want string
@@ -74,23 +79,27 @@ func testSCTP(t *testing.T, c *Cluster) {
 			if c.layout == dedicated && w.name == "host to cluster IP" {
 				continue // there is no hairpin, and the kernel has no hook for SCTP
 			}
+
 			var src []string
 			if w.from == "node1" {
 				// IPv4 SCTP from the link-local masquerade address does not talk to private addresses; an
 				// association with all addresses also uses that of the node.
 				src = []string{"-src", c.node(1)(v6).String()}
 			}
+
 			t.Run(w.name, func(t *testing.T) {
 				within(t, "the first association", func() error { // OVN may still be adding the service
 					out, err := c.Exec(t.Context(), w.from, append(c.traffic("sctp", w.to.String()), src...)...)
 					if err != nil {
 						return fmt.Errorf("%w: %s", err, out)
 					}
+
 					return nil
 				})
 				c.answers(t, w.from, w.want, "sctp", w.to, append(src, "-n", "10")...)
 			})
 		}
+
 		t.Run("from a port outside OVN's range", func(t *testing.T) { c.leavesBySCTP(t, v6) })
 	})
 }
@@ -101,10 +110,12 @@ func (c *Cluster) leavesBySCTP(t *testing.T, v6 bool) {
 	to := port(outside(v6), sctpPort)
 	for from, inside := range map[string]bool{host("a"): true, "node1": false} {
 		_, client, _ := strings.Cut(strings.TrimSpace(c.execute(t, from, c.traffic("sctp", to.String(), "-sport", "36422")...)), " ")
+
 		seen, err := netip.ParseAddrPort(client)
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		if (seen.Port() >= 49152) != inside || !inside && seen.Port() != 36422 {
 			t.Errorf("from port 36422 of %s: the outside host saw %s", from, seen)
 		}

@@ -47,6 +47,7 @@ func (c *Cluster) addServices(ctx context.Context) error {
 			return err
 		}
 	}
+
 	return c.announce(ctx)
 }
 
@@ -56,13 +57,16 @@ func (c *Cluster) renewServices(ctx context.Context, pod string) error {
 		if !slices.Contains(s.Pods, c.Pods[pod]) {
 			continue
 		}
+
 		if err := c.DelService(ctx, "default", s.Name); err != nil {
 			return err
 		}
+
 		if err := c.addService(ctx, s); err != nil {
 			return err
 		}
 	}
+
 	return nil
 }
 
@@ -71,6 +75,7 @@ func (c *Cluster) addService(ctx context.Context, s lab.ServiceSpec) error {
 	if err == nil {
 		c.Services[s.Name] = svc
 	}
+
 	return err
 }
 
@@ -81,7 +86,9 @@ func (c *Cluster) serviceSpecs() []lab.ServiceSpec {
 		policy := corev1.ServiceInternalTrafficPolicyLocal
 		s.InternalTrafficPolicy = &policy
 	}
+
 	const nodePorts, balanced = corev1.ServiceTypeNodePort, corev1.ServiceTypeLoadBalancer
+
 	return []lab.ServiceSpec{
 		{Name: "web", Type: nodePorts, Ports: servicePorts(podPort, nodePort), Pods: []*lab.Pod{a, p}},
 		{Name: "host", Type: nodePorts, Ports: servicePorts(hostPort, hostNodePort), Hosts: []*lab.Node{c.Node(1)}},
@@ -102,6 +109,7 @@ func (c *Cluster) announce(ctx context.Context) error {
 			}
 		}
 	}
+
 	return nil
 }
 
@@ -114,6 +122,7 @@ func servicePorts(target, node int32) []corev1.ServicePort {
 			Port: servicePort, TargetPort: intstr.FromInt32(target), NodePort: node,
 		})
 	}
+
 	return ports
 }
 
@@ -125,6 +134,7 @@ func (c *Cluster) cluster(name string) func(bool) netip.Addr {
 				return a
 			}
 		}
+
 		return netip.Addr{}
 	}
 }
@@ -138,12 +148,14 @@ func (c *Cluster) hairpin() func(bool) []netip.Addr {
 	if c.local || c.layout == dedicated {
 		return nil
 	}
+
 	return only(ovn)
 }
 
 // servicePaths lists the paths to services from all sources.
 func (c *Cluster) servicePaths() []*Path {
 	ns := func(node string) map[string]Class { return map[string]Class{node: NorthSouth} }
+
 	return []*Path{
 		{Name: "outside to a host behind its own NodePort", From: "ext", To: c.gateway(1), Port: hostNodePort, Server: "node1", Client: c.hairpin(), Class: ns("node1")},
 		{Name: "outside to a host behind another's NodePort", From: "ext", To: c.gateway(2), Port: hostNodePort, Server: "node1", Class: ns("node2")},

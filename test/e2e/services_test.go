@@ -17,6 +17,7 @@ import (
 // for services of the host itself, but not for services of pods.
 func testContainer(t *testing.T, c *Cluster) {
 	ns := strings.TrimSuffix(c.Pods["a"].Netns, "-p-default-a") + "-container"
+
 	for _, argv := range []string{
 		"ip netns add " + ns,
 		"ip link add container type veth peer name eth0 netns " + ns,
@@ -36,18 +37,23 @@ func testContainer(t *testing.T, c *Cluster) {
 		c.execute(t, "node1", "ip", "netns", "del", ns)
 		c.execute(t, "node1", "sysctl", "-qw", "net.ipv4.ip_forward=0", "net.ipv6.conf.all.forwarding=0")
 	}()
+
 	inside := []string{"nsenter", "--net=/run/netns/" + ns, "--"}
+
 	bothFamilies(t, func(t *testing.T, v6 bool) {
 		services := map[string]string{"host": "node1"}
 		if c.Datapath() == "system" {
 			services["web"] = "a,c"
 		}
+
 		for name, servers := range services {
 			to := port(c.cluster(name)(v6), servicePort)
+
 			within(t, "neighbours of the container", func() error { // OVS treats a retransmitted SYN as another one
 				_, err := c.Exec(t.Context(), "node1", append(inside, c.traffic("udp", "-n", "1", to.String())...)...)
 				return err
 			})
+
 			for _, protocol := range []string{"tcp", "udp"} {
 				out := c.execute(t, "node1", append(inside, c.traffic(protocol, "-n", "20", to.String())...)...)
 				for line := range strings.Lines(out) {
@@ -56,6 +62,7 @@ func testContainer(t *testing.T, c *Cluster) {
 						t.Errorf("%s to %s: answered by %q, want one of %s", protocol, to, line, servers)
 					}
 				}
+
 				if n := strings.Count(out, "\n"); n != 20 {
 					t.Errorf("%s to %s: %d answers, want 20", protocol, to, n)
 				}
@@ -67,23 +74,28 @@ func testContainer(t *testing.T, c *Cluster) {
 // join returns the address of a node's gateway router towards the cluster router.
 func (c *Cluster) join(t *testing.T, i int, v6 bool) netip.Addr {
 	t.Helper()
+
 	join, err := annotation.ParseJoin(nodeAnnotations(t, c.Lab, c.Node(i).Name))
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	return choose(v6, join.IPv4.Addr(), join.IPv6.Addr())
 }
 
 func nodeAnnotations(t *testing.T, l *lab.Lab, node string) map[string]string {
 	t.Helper()
+
 	client, err := l.Kubernetes()
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	n, err := client.CoreV1().Nodes().Get(t.Context(), node, metav1.GetOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	return n.Annotations
 }
 
@@ -94,6 +106,7 @@ func testLocalHost(t *testing.T, c *Cluster) {
 	bothFamilies(t, func(t *testing.T, v6 bool) {
 		to := port(c.gateway(1)(v6), localHostNodePort).String()
 		clients := map[string]string{"tcp": outside(v6).String(), "udp": ovn(v6).String()}
+
 		switch {
 		case c.local: // the host's own NAT
 			clients["udp"] = clients["tcp"]
@@ -103,6 +116,7 @@ func testLocalHost(t *testing.T, c *Cluster) {
 		case c.flows: // no program
 			clients["tcp"] = clients["udp"]
 		}
+
 		for protocol, client := range clients {
 			out := c.execute(t, "ext", c.traffic(protocol, "-n", "20", to)...)
 			for line := range strings.Lines(out) {
@@ -111,6 +125,7 @@ func testLocalHost(t *testing.T, c *Cluster) {
 					t.Errorf("%s: %q, want node1 to see %s", protocol, line, client)
 				}
 			}
+
 			if n := strings.Count(out, "\n"); n != 20 {
 				t.Errorf("%s: %d answers, want 20", protocol, n)
 			}

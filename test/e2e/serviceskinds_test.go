@@ -59,37 +59,45 @@ func TestServices(t *testing.T) {
 func startServices(t *testing.T) *Cluster {
 	t.Helper()
 	o := labOptions(t, lab.Options{Nodes: 3, Cluster: true})
+
 	l, err := lab.Up(t.Context(), o)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	downAfter(t, l, o)
 	c := &Cluster{Lab: l, Pods: map[string]*lab.Pod{}, Services: map[string]*corev1.Service{}, dir: o.Dir, bin: o.BinDir, wiring: wiringOf(o)}
+
 	c.tool = []string{c.Binary("ovnlab"), "traffic"}
 	for name, node := range map[string]string{"a": "node1", "b": "node1", "c": "node2", "d": "node3"} {
 		if err := c.addPod(t.Context(), name, node); err != nil {
 			t.Fatal(err)
 		}
 	}
+
 	for on, port := range map[string]uint16{"node1": hostPort, "node2": hostPort, "ext": outsidePort} {
 		if err := c.serve(t.Context(), on, on, port); err != nil {
 			t.Fatal(err)
 		}
 	}
+
 	if err := c.serve(t.Context(), host("a"), "second", podPort2); err != nil {
 		t.Fatal(err)
 	}
+
 	for _, s := range c.kindSpecs() {
 		if err := c.addService(t.Context(), s); err != nil {
 			t.Fatal(err)
 		}
 	}
+
 	for last, node := range map[byte]int{20: 1, 21: 2, 22: 1, 23: 2} {
 		for _, v6 := range []bool{false, true} {
 			to := kindVIP(last)(v6)
 			c.execute(t, "ext", "ip", "route", "replace", netip.PrefixFrom(to, to.BitLen()).String(), "via", c.gateway(node)(v6).String())
 		}
 	}
+
 	return c
 }
 
@@ -98,6 +106,7 @@ func kindVIP(last byte) func(v6 bool) netip.Addr {
 	return func(v6 bool) netip.Addr {
 		six := netip.MustParseAddr("2001:db8:10::").As16()
 		six[15] = last
+
 		return choose(v6, netip.AddrFrom4([4]byte{203, 0, 113, last}), netip.AddrFrom16(six))
 	}
 }
@@ -107,12 +116,16 @@ func (c *Cluster) kindSpecs() []lab.ServiceSpec {
 	vips := func(last byte) []netip.Addr { return []netip.Addr{kindVIP(last)(false), kindVIP(last)(true)} }
 	texts := func(last byte) []string { return []string{kindVIP(last)(false).String(), kindVIP(last)(true).String()} }
 	none, local, single := false, corev1.ServiceInternalTrafficPolicyLocal, corev1.IPFamilyPolicySingleStack
+
 	const nodePorts, balanced = corev1.ServiceTypeNodePort, corev1.ServiceTypeLoadBalancer
+
 	plain, both := servicePorts(podPort, 0), []*lab.Pod{a, p}
 	external := func(s *corev1.ServiceSpec) { s.ExternalIPs = texts(21) }
 	outLocal := func(s *corev1.ServiceSpec) { s.ExternalTrafficPolicy = corev1.ServiceExternalTrafficPolicyLocal }
 	noNodePorts := func(s *corev1.ServiceSpec) { s.AllocateLoadBalancerNodePorts = &none }
+
 	several := append(slices.Clone(plain), corev1.ServicePort{Name: "second", Port: 81, TargetPort: intstr.FromInt32(podPort2)})
+
 	return []lab.ServiceSpec{
 		{Name: "many", Ports: several, Pods: both},
 		{Name: "self", Ports: plain, Pods: []*lab.Pod{a}},
@@ -166,20 +179,25 @@ func firstAnswer() time.Duration { return 900 * time.Millisecond * patience() }
 // see makes twelve requests and returns the servers that answered, separated by commas; or refused.
 func (c *Cluster) see(t *testing.T, from, protocol string, to netip.AddrPort) (string, error) {
 	t.Helper()
+
 	out, err := c.Exec(t.Context(), from, c.traffic(protocol, "-n", "12", "-timeout", firstAnswer().String(), to.String())...)
 	if err != nil && strings.Contains(err.Error(), "connection refused") {
 		return refused, nil
 	}
+
 	if err != nil {
 		return "", err
 	}
 
 	var names []string
+
 	for line := range strings.Lines(string(out)) {
 		name, _, _ := strings.Cut(line, " ")
 		names = append(names, name)
 	}
+
 	slices.Sort(names)
+
 	return strings.Join(slices.Compact(names), ","), nil
 }
 
@@ -187,6 +205,7 @@ func (c *Cluster) see(t *testing.T, from, protocol string, to netip.AddrPort) (s
 // objects may take a while.
 func (c *Cluster) sees(t *testing.T, from string, to func(bool) netip.Addr, port uint16, want string) {
 	t.Helper()
+
 	for _, v6 := range []bool{false, true} {
 		for _, protocol := range []string{"tcp", "udp"} {
 			c.seesOne(t, from, protocol, netip.AddrPortFrom(to(v6), port), want)
@@ -201,6 +220,7 @@ func (c *Cluster) seesOne(t *testing.T, from, protocol string, to netip.AddrPort
 		if err == nil && got != want {
 			err = fmt.Errorf("%s, want %s", got, want)
 		}
+
 		return err
 	})
 }

@@ -52,16 +52,20 @@ type policyBound struct {
 // most three of 20 would be late once in about 150 runs.
 func testShortcutPolicy(t *testing.T, r *shortcutRig, agent string) {
 	tries := defaultTries
+
 	if text := os.Getenv(triesEnv); text != "" {
 		var err error
 		if tries, err = strconv.Atoi(text); err != nil {
 			t.Fatal(err)
 		}
 	}
+
 	if tries < defaultTries {
 		t.Fatalf("%s=%d: fewer than %d tries do not tell one lease from two", triesEnv, tries, defaultTries)
 	}
+
 	late := max(tries*5/100, 3)
+
 	for _, b := range []policyBound{
 		{"egress", networkingv1.PolicyTypeEgress, false, lease},
 		{"ingress", networkingv1.PolicyTypeIngress, true, 2 * lease},
@@ -73,8 +77,10 @@ func testShortcutPolicy(t *testing.T, r *shortcutRig, agent string) {
 				keepEnds(t, agent, b, ended)
 				after = append(after, ended...)
 			}
+
 			slices.Sort(after)
 			t.Logf("%d connections ended after OVS forbade them: %v", len(after), after)
+
 			in, _ := slices.BinarySearch(after, lease+1)
 			if got := len(after) - in; got > late {
 				t.Errorf("%d of %d connections ended later than %s after OVS forbade them, want at most %d", got, len(after), lease, late)
@@ -92,11 +98,14 @@ func testShortcutPolicy(t *testing.T, r *shortcutRig, agent string) {
 // each of them ended.
 func (r *shortcutRig) forbid(t *testing.T, agent string, b policyBound) (after []time.Duration) {
 	t.Helper()
+
 	client, err := r.Kubernetes()
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	policies := client.NetworkingV1().NetworkPolicies("default")
+
 	policy := &networkingv1.NetworkPolicy{
 		ObjectMeta: metav1.ObjectMeta{Name: "forbid-short"},
 		Spec: networkingv1.NetworkPolicySpec{
@@ -115,17 +124,23 @@ func (r *shortcutRig) forbid(t *testing.T, agent string, b policyBound) (after [
 	if b.inward {
 		other = way{name: "pod to pod", from: host("b"), to: r.podAddress, port: podPort}
 	}
+
 	r.reachable(t, other) // the policy before this one is gone
+
 	references := map[bool]*background{}
 	for _, v6 := range []bool{false, true} {
 		references[v6] = r.hold(t, "by OVS, "+Result{V6: v6}.Family(), other.from, port(other.to(v6), podPort), time.Hour, "-udp", "-interval", referenceInterval.String())
 	}
+
 	var busy []*line
+
 	for i := range linesPerPolicy {
 		// A lease begins when the connection does, so these begin at different times.
 		time.Sleep(lease / linesPerPolicy)
+
 		busy = append(busy, r.open(t, b.inward, true, i%2 == 1, busyInterval))
 	}
+
 	r.short(t, busy...)
 	awaitIdle(t)
 
@@ -133,37 +148,49 @@ func (r *shortcutRig) forbid(t *testing.T, agent string, b policyBound) (after [
 	if _, err := policies.Create(t.Context(), policy, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
+
 	r.awaitQuiet(t)
+
 	if raised := r.epoch(t) - before; (raised > 0) != (agent == "alive") {
 		t.Errorf("the epoch was raised %d times, with the agent %s", raised, agent)
 	}
+
 	for _, l := range busy {
 		if pod, wire, err := r.entries(l); err != nil || pod != nil && pod.Left > 0 || wire != nil && wire.Left > 0 {
 			t.Errorf("%s: in use though it is forbidden: %+v and %+v (%v)", l.name, pod, wire, err)
 		}
+
 		l.stop(t)
 	}
+
 	forbidden := map[bool]time.Time{}
+
 	for v6, reference := range references {
 		reference.stop(t)
 		report := ending(t, reference)
 		t.Logf("%s: %+v", reference.name, report)
+
 		if report.Unanswered.IsZero() {
 			t.Fatalf("%s: is not forbidden", reference.name)
 		}
+
 		forbidden[v6] = report.Unanswered
 	}
+
 	for _, l := range busy {
 		report := ending(t, l.background)
 		if report.Unanswered.IsZero() {
 			t.Errorf("%s: is not forbidden: %+v", l.name, report)
 		}
+
 		took := max(0, report.Last.Sub(forbidden[l.pod.Addr().Is6()]).Round(time.Millisecond))
 		if took > lease {
 			t.Logf("%s: ended after %s: %+v", l.name, took, report)
 		}
+
 		after = append(after, took)
 	}
+
 	return after
 }
 
@@ -174,18 +201,22 @@ const keepEnv = "OVN_EBPF_E2E_KEEP"
 // bench/run bound.
 func keepEnds(t *testing.T, agent string, b policyBound, after []time.Duration) {
 	t.Helper()
+
 	dir := os.Getenv(keepEnv)
 	if dir == "" {
 		return
 	}
+
 	f, err := os.OpenFile(filepath.Join(dir, "bound.txt"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	for _, d := range after {
 		_, failed := fmt.Fprintf(f, "BenchmarkBound/policy=%s/agent=%s 1 %d ms/end\n", b.name, agent, d.Milliseconds())
 		err = errors.Join(err, failed)
 	}
+
 	if err := errors.Join(err, f.Close()); err != nil {
 		t.Fatal(err)
 	}
@@ -197,9 +228,11 @@ func (r *shortcutRig) podAddress(v6 bool) netip.Addr { return choose(v6, r.pod.I
 // ending returns the report of a connection that has been stopped.
 func ending(t *testing.T, b *background) (report traffic.HoldReport) {
 	t.Helper()
+
 	if out := b.wait(t); json.Unmarshal([]byte(out), &report) != nil || report.Received == 0 {
 		t.Fatalf("%s: %s", b.name, out)
 	}
+
 	return report
 }
 
@@ -207,24 +240,30 @@ func ending(t *testing.T, b *background) (report traffic.HoldReport) {
 // are busy, replies wait in sockets and seem to come after their connection has ended.
 func awaitIdle(t *testing.T) {
 	t.Helper()
+
 	fs, err := procfs.NewDefaultFS()
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	idle := func() float64 { // seconds, of all CPUs
 		stat, err := fs.Stat()
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		return stat.CPUTotal.Idle
 	}
 
 	within(t, "idle CPUs", func() error {
 		before := idle()
+
 		time.Sleep(time.Second)
+
 		if share := (idle() - before) / float64(runtime.NumCPU()); share < 0.05 {
 			return fmt.Errorf("idle for %.0f %% of a second", share*100)
 		}
+
 		return nil
 	})
 }
@@ -233,26 +272,32 @@ func awaitIdle(t *testing.T) {
 // leases.
 func (r *shortcutRig) awaitQuiet(t *testing.T) {
 	t.Helper()
+
 	passed := func() (sum uint64) {
 		counters, err := bpf.ReadCounters(r.pin)
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		for _, c := range counters {
 			if c.Reason == "out" || c.Reason == "out_cached" {
 				sum += c.Packets
 			}
 		}
+
 		return sum
 	}
 	last, since := passed(), time.Now()
+
 	within(t, "the policy ends the connection", func() error {
 		if now := passed(); now != last {
 			last, since = now, time.Now()
 		}
+
 		if quiet := time.Since(since); quiet < 3*lease/2 {
 			return fmt.Errorf("%d packets, the last %s ago", last, quiet)
 		}
+
 		return nil
 	})
 }

@@ -33,6 +33,7 @@ type shortcutRig struct {
 // withoutAgent kills node1's agent during f.
 func (r *shortcutRig) withoutAgent(t *testing.T, f func()) {
 	t.Helper()
+
 	if err := r.StopAgent(1, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
@@ -41,6 +42,7 @@ func (r *shortcutRig) withoutAgent(t *testing.T, f func()) {
 			t.Error(err)
 		}
 	}()
+
 	f()
 }
 
@@ -56,20 +58,25 @@ type line struct {
 // from there to the pod's NodePort.
 func (r *shortcutRig) open(t *testing.T, inward, udp, v6 bool, interval time.Duration) *line {
 	t.Helper()
+
 	r.port++
 	sport := 20000 + r.port
 	l := &line{proto: 6, pod: port(choose(v6, r.pod.IP4(), r.pod.IP6()), sport), remote: port(outside(v6), outsidePort)}
+
 	from, to, name := r.pod.Host(), l.remote, "pod to outside"
 	if inward {
 		l.pod, l.remote = port(l.pod.Addr(), podPort), port(outside(v6), sport)
 		l.via = port(r.gateway(1)(v6), r.nodePort)
 		from, to, name = "ext", l.via, "outside to NodePort"
 	}
+
 	argv := []string{"-interval", interval.String(), "-sport", fmt.Sprint(sport), "-timeout", "1m"}
 	if udp {
 		l.proto, argv = 17, append(argv, "-udp")
 	}
+
 	l.background = r.hold(t, fmt.Sprintf("%s, protocol %d, %s", name, l.proto, Result{V6: v6}.Family()), from, to, time.Hour, argv...)
+
 	return l
 }
 
@@ -77,12 +84,15 @@ func (r *shortcutRig) open(t *testing.T, inward, udp, v6 bool, interval time.Dur
 // have shortcuts.
 func (r *shortcutRig) openAll(t *testing.T) (lines []*line) {
 	t.Helper()
+
 	for _, v6 := range []bool{false, true} {
 		for _, udp := range []bool{false, true} {
 			lines = append(lines, r.open(t, false, udp, v6, 100*time.Millisecond), r.open(t, true, udp, v6, 100*time.Millisecond))
 		}
 	}
+
 	r.short(t, lines...)
+
 	return lines
 }
 
@@ -110,14 +120,17 @@ func (r *shortcutRig) entries(l *line) (pod, wire *bpf.Shortcut, err error) {
 		if !l.has(s) {
 			return
 		}
+
 		of := &pod
 		if s.FromWire {
 			of = &wire
 		}
+
 		if *of == nil || s.Left > (*of).Left {
 			*of = &s
 		}
 	})
+
 	return pod, wire, err
 }
 
@@ -127,20 +140,24 @@ func (r *shortcutRig) inUse(l *line) error {
 	if err != nil {
 		return err
 	}
+
 	if pod == nil || wire == nil || pod.Left <= 0 || wire.Left <= 0 {
 		return fmt.Errorf("entries %+v and %+v", pod, wire)
 	}
+
 	return nil
 }
 
 // short waits until each line has shortcuts in use.
 func (r *shortcutRig) short(t *testing.T, lines ...*line) {
 	t.Helper()
+
 	for _, l := range lines {
 		within(t, "shortcuts of "+l.name, func() error {
 			if l.ended() {
 				t.Fatalf("%s: ended: %v: %s%s", l.name, l.failed, l.out.String(), l.err.String())
 			}
+
 			return r.inUse(l)
 		})
 	}
@@ -149,14 +166,18 @@ func (r *shortcutRig) short(t *testing.T, lines ...*line) {
 // renewed waits until OVS has renewed the shortcuts of each line: none holds by an old lease.
 func (r *shortcutRig) renewed(t *testing.T, lines ...*line) {
 	t.Helper()
+
 	last, changes := map[*line]uint32{}, map[*line]int{}
+
 	defer func() {
 		if t.Failed() {
 			r.explainLines(t, lines)
 		}
 	}()
+
 	within(t, "renewed leases", func() error {
 		var errs []error
+
 		for _, l := range lines {
 			pod, wire, err := r.entries(l)
 			switch seen, known := last[l]; {
@@ -168,10 +189,12 @@ func (r *shortcutRig) renewed(t *testing.T, lines ...*line) {
 			case known && seen != pod.Renewals: // a new epoch begins at 0
 				changes[l]++
 			}
+
 			if last[l] = pod.Renewals; changes[l] < 2 {
 				errs = append(errs, fmt.Errorf("%s: renewed %d times", l.name, changes[l]))
 			}
 		}
+
 		return errors.Join(errs...)
 	})
 }
@@ -182,20 +205,24 @@ func (r *shortcutRig) explainLines(t *testing.T, lines []*line) {
 	tracked := r.trackedBy(t, "node1")
 	flows := r.execute(t, "node1", "ovs-appctl", "-t", "ovs-vswitchd", "dpctl/dump-flows", "-m")
 	t.Logf("datapath flows:\n%s", flows)
+
 	for _, l := range lines {
 		if r.inUse(l) == nil {
 			continue
 		}
+
 		_ = bpf.Shortcuts(r.pin, func(s bpf.Shortcut) {
 			if s.Proto == l.proto && slices.Contains([]netip.AddrPort{s.Src, s.Dst, s.NewDst}, l.remote) {
 				t.Logf("%s: entry %+v", l.name, s)
 			}
 		})
+
 		for entry := range strings.Lines(tracked) {
 			if strings.Contains(entry, fmt.Sprintf("port=%d", l.remote.Port())) {
 				t.Logf("%s: tracked %s", l.name, entry)
 			}
 		}
+
 		l.stop(t)
 		<-l.done
 		t.Logf("%s: %s", l.name, l.out.String())
@@ -206,11 +233,14 @@ func (r *shortcutRig) explainLines(t *testing.T, lines []*line) {
 func (l *line) stopped(t *testing.T) (report traffic.HoldReport) {
 	t.Helper()
 	l.stop(t)
+
 	out := l.wait(t)
 	if err := json.Unmarshal([]byte(out), &report); err != nil || report.Sent == 0 || report.Error != "" {
 		t.Errorf("%s: %v: %s", l.name, err, out)
 	}
+
 	t.Logf("%s: sent %d, lost %d, longest gap %d ms", l.name, report.Sent, report.Lost, report.MaxGapMS)
+
 	return report
 }
 
@@ -223,6 +253,7 @@ func survived(t *testing.T, lines []*line, changes int) {
 // lostAtMost ends the lines. TCP loses nothing, and UDP not more than that.
 func lostAtMost(t *testing.T, lines []*line, most int) {
 	t.Helper()
+
 	for _, l := range lines {
 		if report := l.stopped(t); l.proto == 6 && report.Lost != 0 || report.Lost > most {
 			t.Errorf("%s: %+v", l.name, report)
@@ -233,29 +264,36 @@ func lostAtMost(t *testing.T, lines []*line, most int) {
 // counts returns node1's packets by reason.
 func (r *shortcutRig) counts(t *testing.T) map[string]uint64 {
 	t.Helper()
+
 	counters, err := bpf.ReadCounters(r.pin)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	out := map[string]uint64{}
 	for _, c := range counters {
 		out[c.Reason] += c.Packets
 	}
+
 	return out
 }
 
 // metric returns the sum of the agent's metric over the series that have the label "short".
 func (r *shortcutRig) metric(t *testing.T, name, label string) (sum float64) {
 	t.Helper()
+
 	client, err := r.Client("node1")
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	parser := expfmt.NewTextParser(model.UTF8Validation)
+
 	families, err := parser.TextToMetricFamilies(strings.NewReader(fetch(t, client, r.Node(1).MetricsURL)))
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	for _, m := range families[name].GetMetric() {
 		for _, l := range m.GetLabel() {
 			if l.GetName() == label && l.GetValue() == "short" {
@@ -263,16 +301,19 @@ func (r *shortcutRig) metric(t *testing.T, name, label string) (sum float64) {
 			}
 		}
 	}
+
 	return sum
 }
 
 // mirror adds a mirror to node1's br-int until the returned function is called, which may be repeated.
 func (r *shortcutRig) mirror(t *testing.T) (cancel func()) {
 	t.Helper()
+
 	vsctl := func(argv ...string) {
 		r.execute(t, "node1", append([]string{"ovs-vsctl", "--db=" + r.Node(1).OVSDB}, argv...)...)
 	}
 	vsctl("--", "--id=@m", "create", "Mirror", "name=m", "--", "set", "Bridge", "br-int", "mirrors=@m")
+
 	return sync.OnceFunc(func() { vsctl("clear", "Bridge", "br-int", "mirrors") })
 }
 
@@ -283,6 +324,7 @@ func (r *shortcutRig) noShortcuts(t *testing.T) {
 		if c, err := bpf.ReadShortcutCounts(r.pin); err != nil || c.Pods != 0 {
 			return fmt.Errorf("%+v: %w", c, err)
 		}
+
 		return nil
 	})
 }
@@ -296,6 +338,7 @@ func (r *shortcutRig) says(t *testing.T, want string) {
 		if !strings.Contains(string(out), want) {
 			return fmt.Errorf("no %q in: %s: %w", want, out, err)
 		}
+
 		return nil
 	})
 }
@@ -306,19 +349,23 @@ func (r *shortcutRig) hostEnd(t *testing.T, pod *lab.Pod) int {
 	out := r.execute(t, pod.Host(), "ip", "-o", "link", "show", "eth0")
 	_, rest, _ := strings.Cut(out, "eth0@if")
 	number, _, _ := strings.Cut(rest, ":")
+
 	n, err := strconv.Atoi(number)
 	if err != nil {
 		t.Fatalf("%q: %v", out, err)
 	}
+
 	return n
 }
 
 // device returns the interface that the line's shortcuts are for.
 func (r *shortcutRig) device(t *testing.T, l *line) int {
 	t.Helper()
+
 	pod, wire, err := r.entries(l)
 	if err != nil || pod == nil || wire == nil || pod.Device != wire.Device {
 		t.Fatalf("%s: %+v and %+v (%v)", l.name, pod, wire, err)
 	}
+
 	return pod.Device
 }

@@ -21,6 +21,7 @@ import (
 // write this label, and no controller that corrects the slice.
 func testForgedSlice(t *testing.T, c *Cluster) {
 	const nodePortSSH, nodePortOther = 30093, 30094
+
 	ports := []corev1.ServicePort{
 		{Name: "ssh", Port: servicePort, NodePort: nodePortSSH, TargetPort: intstr.FromInt32(sshPort)},
 		{Name: "other", Port: servicePort + 1, NodePort: nodePortOther, TargetPort: intstr.FromInt32(hostPort)},
@@ -48,8 +49,10 @@ func testForgedSlice(t *testing.T, c *Cluster) {
 				}
 			}
 		}
+
 		c.restartAgent(t, 1)
 	}
+
 	c.isTold(t, svc.Name, "TCP port 22 of a node is the node's own; if the pods of the Service use the host's network, install")
 }
 
@@ -68,29 +71,36 @@ func forgedSlice(svc *corev1.Service, a netip.Addr) *discoveryv1.EndpointSlice {
 		number := p.TargetPort.IntVal
 		slice.Ports = append(slice.Ports, discoveryv1.EndpointPort{Name: &p.Name, Protocol: &p.Protocol, Port: &number})
 	}
+
 	return slice
 }
 
 // rewrite writes the slice with changes five times a second, until the test ends.
 func (c *Cluster) rewrite(t *testing.T, slice *discoveryv1.EndpointSlice) {
 	t.Helper()
+
 	client, err := c.Kubernetes()
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	api := client.DiscoveryV1().EndpointSlices("default")
 	if _, err := api.Create(t.Context(), slice, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 
 	ctx, stop := context.WithCancel(t.Context())
+
 	done := make(chan error, 1)
 	go func() { done <- rewriteUntil(ctx, slice, api.Update) }()
+
 	t.Cleanup(func() {
 		stop()
+
 		if err := <-done; err != nil {
 			t.Errorf("write the slice again: %v", err)
 		}
+
 		if err := api.Delete(context.WithoutCancel(t.Context()), slice.Name, metav1.DeleteOptions{}); err != nil {
 			t.Error(err)
 		}
@@ -102,6 +112,7 @@ type updateSlice = func(context.Context, *discoveryv1.EndpointSlice, metav1.Upda
 func rewriteUntil(ctx context.Context, slice *discoveryv1.EndpointSlice, update updateSlice) error {
 	tick := time.NewTicker(200 * time.Millisecond)
 	defer tick.Stop()
+
 	for i := 0; ; i++ {
 		select {
 		case <-ctx.Done():

@@ -33,13 +33,19 @@ func testSources(t *testing.T, c *Cluster) {
 		c.setSources(t, "vip", step.ranges)
 		within(t, step.name, func() error {
 			var group sync.WaitGroup // concurrent, as unanswered requests take long
-			var mu sync.Mutex
-			var errs []error
+
+			var (
+				mu   sync.Mutex
+				errs []error
+			)
+
 			ask := func(from, protocol string, to netip.AddrPort, want bool) {
 				group.Go(func() {
 					err := c.isAnswered(t, from, protocol, to, want)
+
 					mu.Lock()
 					defer mu.Unlock()
+
 					errs = append(errs, err)
 				})
 			}
@@ -48,11 +54,14 @@ func testSources(t *testing.T, c *Cluster) {
 					for _, from := range all {
 						ask(from, protocol, port(vip(v6), servicePort), slices.Contains(step.answers, from))
 					}
+
 					ask("ext", protocol, port(c.gateway(1)(v6), vipNodePort), true)
 					ask(host("a"), protocol, port(c.cluster("vip")(v6), servicePort), true)
 				}
 			}
+
 			group.Wait()
+
 			return errors.Join(errs...)
 		})
 	}
@@ -65,6 +74,7 @@ func (c *Cluster) isAnswered(t *testing.T, from, protocol string, to netip.AddrP
 	if want && err == nil {
 		return nil
 	}
+
 	got := strings.TrimSpace(string(out))
 	if err != nil {
 		switch got = err.Error(); {
@@ -73,47 +83,57 @@ func (c *Cluster) isAnswered(t *testing.T, from, protocol string, to netip.AddrP
 		case isUnanswered(err) == nil:
 			got = "nothing"
 		}
+
 		expected := "nothing"
 		if strings.HasPrefix(from, "node") {
 			expected = "refused"
 		}
+
 		if !want && got == expected {
 			return nil
 		}
 	}
+
 	return fmt.Errorf("%s from %s to %s: %s (an answer wanted: %t)", protocol, from, to, got, want)
 }
 
 func (c *Cluster) prefixes(of ...func(bool) netip.Addr) []netip.Prefix {
 	var out []netip.Prefix
+
 	for _, f := range of {
 		for _, v6 := range []bool{false, true} {
 			out = append(out, netip.PrefixFrom(f(v6), f(v6).BitLen()))
 		}
 	}
+
 	return out
 }
 
 // podSubnets returns the pod subnets of a node.
 func (c *Cluster) podSubnets(t *testing.T, node string) []netip.Prefix {
 	t.Helper()
+
 	subnets, err := annotation.ParseNodeSubnets(nodeAnnotations(t, c.Lab, node))
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	return subnets
 }
 
 func (c *Cluster) setSources(t *testing.T, service string, ranges []netip.Prefix) {
 	t.Helper()
+
 	client, err := c.Kubernetes()
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	patch, err := json.Marshal(map[string]any{"spec": map[string]any{"loadBalancerSourceRanges": ranges}})
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	if _, err := client.CoreV1().Services("default").Patch(t.Context(), service, types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
 		t.Fatal(err)
 	}

@@ -46,6 +46,7 @@ type family struct {
 
 func (p *predecessor) families() []family {
 	n := p.Node(1)
+
 	return []family{
 		{"ip", "nw_src", "nw_dst", n.IP4.String(), "169.254.169.1", "169.254.169.2", "169.254.169.4", "10.96.0.0/16", "29"},
 		{"ipv6", "ipv6_src", "ipv6_dst", n.IP6.String(), "fd69::1", "fd69::2", "fd69::4", "fd00:10:96::/112", "125"},
@@ -56,28 +57,36 @@ func (p *predecessor) families() []family {
 // controller.
 func standinOVNKubernetes(t *testing.T, c *Cluster) *predecessor {
 	t.Helper()
+
 	p := &predecessor{Cluster: c, subnets: []netip.Prefix{netip.MustParsePrefix("10.244.7.0/24"), netip.MustParsePrefix("fd00:10:244:7::/64")}}
 	_, rest, _ := strings.Cut(c.execute(t, "node1", "ip", "-o", "link", "show", lab.UplinkPlain), "link/ether ")
 	p.mac, _, _ = strings.Cut(rest, " ")
 	p.annotate(t)
+
 	if err := c.StartController(t.Context()); err != nil {
 		t.Fatal(err)
 	}
+
 	p.wire(t)
+
 	if err := c.AwaitController(t.Context()); err != nil {
 		t.Fatal(err)
 	}
+
 	p.manage(t)
 	within(t, "patch port", func() error {
 		out, err := c.Exec(t.Context(), "node1", "ovs-vsctl", "get", "Interface", "patch-"+oldBridge+"_node1-to-br-int", "ofport")
+
 		p.patch = strings.TrimSpace(string(out))
 		if err == nil && p.patch == "[]" { // its row is there before ovs-vswitchd has seen it
 			err = errors.New("it has no number yet")
 		}
+
 		return err
 	})
 	p.uplink = strings.TrimSpace(c.execute(t, "node1", "ovs-vsctl", "get", "Interface", lab.UplinkPlain, "ofport"))
 	p.program(t)
+
 	return p
 }
 
@@ -90,8 +99,10 @@ func (p *predecessor) sh(t *testing.T, lines ...string) string {
 // annotate writes what the node's ovn-kubernetes, and its controller, have told the cluster.
 func (p *predecessor) annotate(t *testing.T) {
 	t.Helper()
+
 	n := p.Node(1)
 	cidrs := []netip.Prefix{netip.PrefixFrom(n.IP4, 24), netip.PrefixFrom(n.IP6, 64)}
+
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": map[string]string{
 		annotation.NodeSubnets:    annotation.FormatNodeSubnets(p.subnets),
 		annotation.ChassisID:      n.Name,
@@ -112,10 +123,12 @@ func (p *predecessor) annotate(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	client, err := p.Kubernetes()
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	if _, err := client.CoreV1().Nodes().Patch(t.Context(), n.Name, types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -128,19 +141,24 @@ func moreWords(gateway string) string {
 // annotations are those of ovn-kubernetes on the node, sorted.
 func (p *predecessor) annotations(t *testing.T) []string {
 	t.Helper()
+
 	var out []string
+
 	for k, v := range nodeAnnotations(t, p.Lab, "node1") {
 		if strings.HasPrefix(k, "k8s.ovn.org/") {
 			out = append(out, k+": "+v)
 		}
 	}
+
 	slices.Sort(out)
+
 	return out
 }
 
 // wire makes the bridge, with the NIC and its addresses.
 func (p *predecessor) wire(t *testing.T) {
 	t.Helper()
+
 	n := p.Node(1)
 	p.sh(t,
 		"ovs-vsctl --timeout=60 --may-exist add-br br-int -- set Bridge br-int fail_mode=secure datapath_type="+p.Datapath()+" other_config:disable-in-band=true",
@@ -154,6 +172,7 @@ func (p *predecessor) wire(t *testing.T) {
 		fmt.Sprintf("ip route replace default via %s dev %s; ip -6 route replace default via %s dev %[2]s", lab.ExtIP4, oldBridge, lab.ExtIP6),
 		"nft 'table inet ovn-kubernetes { chain mgmtport-snat { type nat hook postrouting priority 100; }; }'",
 	)
+
 	for _, f := range p.families() {
 		p.sh(t,
 			fmt.Sprintf("ip addr add %s/%s dev %s nodad", f.host, f.hostPrefix, oldBridge),
@@ -162,6 +181,7 @@ func (p *predecessor) wire(t *testing.T) {
 			fmt.Sprintf("ip route add %s via %s dev %s src %s mtu 1400", f.service, f.hop, oldBridge, f.host),
 		)
 	}
+
 	p.sh(t, "ovs-vsctl set Open_vSwitch . external_ids:ovn-remote="+p.SBAddress()+" external_ids:ovn-encap-type=geneve external_ids:ovn-encap-ip="+n.IP4.String()+
 		" external_ids:hostname="+n.Name+" external_ids:ovn-bridge-datapath-type="+p.Datapath()+" external_ids:ovn-monitor-all=true"+
 		" external_ids:ovn-enable-lflow-cache=true external_ids:ovn-bridge-mappings=physnet:"+oldBridge)
@@ -172,12 +192,14 @@ func (p *predecessor) deaf(device string) string {
 	if p.Datapath() == "system" {
 		return "true"
 	}
+
 	return fmt.Sprintf("nft 'table netdev standin { chain of_%s { type filter hook ingress device \"%s\" priority 0; policy drop; }; }'", device, device)
 }
 
 // manage makes the management port.
 func (p *predecessor) manage(t *testing.T) {
 	t.Helper()
+
 	const port = "ovn-k8s-mp0"
 	p.sh(t,
 		"ovs-vsctl --timeout=60 add-port br-int "+port+" -- set Interface "+port+` type=internal mtu_request=1400 mac=\"0a:58:0a:f4:07:02\" external_ids:iface-id=k8s-node1`,
@@ -196,7 +218,9 @@ func (p *predecessor) plug(ctx context.Context, pod *lab.Pod) error {
 		"set -e", "ip link add " + veth + " mtu 1400 type veth peer name eth0 mtu 1400 address " + pod.MAC.String() + " netns " + pod.Netns,
 		"ip link set " + veth + " up", p.deaf(veth), enter + "sysctl -qw net.ipv4.ip_local_port_range='32768 40959'", enter + "ip link set eth0 up", enter + "ethtool -K eth0 tx off >/dev/null",
 	}
+
 	var with []string
+
 	for i, a := range pod.IPs {
 		s := p.subnets[i]
 		router := s.Addr().Next()
@@ -204,16 +228,19 @@ func (p *predecessor) plug(ctx context.Context, pod *lab.Pod) error {
 		lines = append(lines, fmt.Sprintf("%sip addr add %s dev eth0%s", enter, with[i], map[bool]string{true: " nodad"}[a.Is6()]),
 			fmt.Sprintf("%sip route add default via %s", enter, router))
 	}
+
 	lines = append(lines, fmt.Sprintf(`ovs-vsctl --timeout=60 add-port br-int %s other_config:transient=true -- set Interface %[1]s external_ids:attached_mac=\"%s\" external_ids:iface-id=%s_%s external_ids:iface-id-ver=%s external_ids:ip_addresses=\"%s\" external_ids:sandbox=%s`,
 		veth, pod.MAC, pod.Namespace, pod.Name, pod.UID, strings.Join(with, ","), strings.Repeat(pod.UID[:8], 8)),
 		"timeout 60 bash -c 'until [ \"$(ovs-vsctl get Interface "+veth+" external_ids:ovn-installed 2>/dev/null)\" = \\\"true\\\" ]; do sleep 0.1; done'")
 	_, err := p.Exec(ctx, "node1", "bash", "-c", strings.Join(lines, "\n"))
+
 	return err
 }
 
 // program writes the flows.
 func (p *predecessor) program(t *testing.T) {
 	t.Helper()
+
 	flows := strings.NewReplacer("UPLINK", p.uplink, "PATCH", p.patch, "MAC", p.mac).Replace(oldCommon)
 	for _, f := range p.families() {
 		flows += strings.NewReplacer("UPLINK", p.uplink, "PATCH", p.patch, "MAC", p.mac, "IP", f.ip, "SRC", f.src, "DST", f.dst,
@@ -221,16 +248,20 @@ func (p *predecessor) program(t *testing.T) {
 		six := map[bool]string{true: "6"}[f.ip == "ipv6"]
 		flows += fmt.Sprintf("priority=110,in_port=%s,tcp%s,tp_dst=%d,actions=output:%s\n", p.uplink, six, nodePort, p.patch)
 	}
+
 	var lines []string
+
 	for line := range strings.Lines(flows) {
 		if line = strings.TrimSpace(line); line != "" {
 			lines = append(lines, "cookie="+oldCookie+","+line)
 		}
 	}
+
 	file := filepath.Join(t.TempDir(), "flows")
 	if err := os.WriteFile(file, []byte(strings.Join(lines, "\n")+"\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
+
 	p.sh(t, "ovs-ofctl -O OpenFlow13 --bundle replace-flows "+oldBridge+" "+file)
 }
 
@@ -270,7 +301,9 @@ table=5,IP,actions=ct(commit,zone=64001,nat,table=2)
 // left is all that the predecessor has on the node, a line each.
 func (p *predecessor) left(t *testing.T) []string {
 	t.Helper()
+
 	n := p.Node(1)
+
 	out := p.sh(t,
 		"ovs-vsctl --columns=external_ids,other_config list Open_vSwitch",
 		`ovs-vsctl --columns=name,datapath_type,fail_mode,other_config,external_ids list Bridge | sed 's/ovn-nb-cfg[a-z-]*="[0-9]*"//g'`,
@@ -287,5 +320,6 @@ func (p *predecessor) left(t *testing.T) []string {
 	for _, table := range strings.Fields("NAT Logical_Router Logical_Router_Port Logical_Router_Static_Route Logical_Router_Policy Logical_Switch Load_Balancer") {
 		out += p.execute(t, "central", "ovn-nbctl", "list", table)
 	}
+
 	return append(slices.Collect(strings.Lines(out)), p.annotations(t)...)
 }

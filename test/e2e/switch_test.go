@@ -63,22 +63,28 @@ func TestSwitch(t *testing.T) {
 	if testing.Short() {
 		t.Skip(inFull + "; TestEndToEnd has the upgrade")
 	}
+
 	c := start(t, lab.Options{})
+
 	todo := changes
 	if c.Datapath() == ovs.DatapathNetdev {
 		todo = userspaceChanges
+
 		c.sumChecksums(t)
 	}
+
 	l := c.startLoad(t)
 	for _, s := range todo {
 		t.Run(s.name, func(t *testing.T) {
 			l.noTunnel = s.noTunnel
+
 			pings := l.during(t, c, s.name, func() { s.make(t, c) })
 			if s.direct {
 				none(t, pings, false)
 			}
 		})
 	}
+
 	l.end(t)
 }
 
@@ -87,6 +93,7 @@ func TestSwitch(t *testing.T) {
 // packets without them.
 func (c *Cluster) sumChecksums(t *testing.T) {
 	t.Helper()
+
 	for on, device := range map[string]string{"central": "fab0", "ext": "eth0", "node1": "eth0", "node2": "eth0"} {
 		c.execute(t, on, "ethtool", "-K", device, "tx", "off")
 	}
@@ -100,9 +107,11 @@ func testRestart(t *testing.T, c *Cluster) {
 	if testing.Short() {
 		pings, streaming = 4000, 12*time.Second
 	}
+
 	flood := c.ping(t, fmt.Sprintf("%d pings", pings), "ext", c.node(1)(false), "-c", strconv.Itoa(pings), "-i", "0.003")
 	stream := c.run(t, "stream for "+streaming.String(), "ext", c.traffic("stream", port(c.node(1)(false), sshPort).String(), "-duration", streaming.String())...)
 	l := c.startLoad(t)
+
 	lost := l.during(t, c, "agent upgraded, killed and started", func() { c.upgradeAgent(t) })
 	if c.layout == bridged && c.Datapath() == ovs.DatapathNetdev {
 		flood.stop(t)
@@ -110,10 +119,12 @@ func testRestart(t *testing.T, c *Cluster) {
 		none(t, lost, false)
 		flood.pinged(t, pings)
 	}
+
 	var streamed traffic.StreamReport
 	if err := json.Unmarshal([]byte(stream.wait(t)), &streamed); err != nil || streamed.Bytes == 0 {
 		t.Errorf("stream: %+v, %v", streamed, err)
 	}
+
 	t.Logf("stream: %+v", streamed)
 	l.end(t)
 }
@@ -127,13 +138,17 @@ func (c *Cluster) reconfigureAgent(t *testing.T, flags ...string) {
 // replaceAgent stops node1's agent and starts the one of that directory.
 func (c *Cluster) replaceAgent(t *testing.T, signal syscall.Signal, dir string, flags ...string) {
 	t.Helper()
+
 	if err := c.StopAgent(1, signal); err != nil {
 		t.Fatal(err)
 	}
+
 	time.Sleep(time.Second) // the node without its agent
+
 	if err := c.StartAgentFrom(t.Context(), dir, 1, flags...); err != nil {
 		t.Fatal(err)
 	}
+
 	if err := c.AwaitAgent(t.Context(), 1); err != nil {
 		t.Fatal(err)
 	}
@@ -143,6 +158,7 @@ func (c *Cluster) replaceAgent(t *testing.T, signal syscall.Signal, dir string, 
 // version.
 func (c *Cluster) upgradeAgent(t *testing.T) {
 	t.Helper()
+
 	dir := os.Getenv(otherEnv)
 	if dir == "" {
 		dir = t.TempDir()
@@ -150,6 +166,7 @@ func (c *Cluster) upgradeAgent(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+
 	t.Logf("from %s to %s", c.execute(t, "node1", c.Binary("ovnkube"), "version"), strings.TrimSpace(c.execute(t, "node1", filepath.Join(dir, "ovnkube"), "version")))
 	c.replaceAgent(t, syscall.SIGTERM, dir)
 	c.replaceAgent(t, syscall.SIGKILL, c.bin)
@@ -158,12 +175,16 @@ func (c *Cluster) upgradeAgent(t *testing.T) {
 // restartVswitchd kills and restarts ovs-vswitchd of node1.
 func (c *Cluster) restartVswitchd(t *testing.T) {
 	t.Helper()
+
 	if err := c.StopVswitchd(1); err != nil {
 		t.Fatal(err)
 	}
+
 	time.Sleep(time.Second) // the node without it
+
 	if err := c.StartVswitchd(1); err != nil {
 		t.Fatal(err)
 	}
+
 	within(t, "agent ready", func() error { return c.AwaitAgent(t.Context(), 1) })
 }

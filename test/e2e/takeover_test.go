@@ -21,14 +21,18 @@ func TestTakeover(t *testing.T) {
 	if testing.Short() {
 		t.Skip(inFull)
 	}
+
 	c := start(t, lab.Options{})
 	if c.flows {
 		t.Skip("the OpenFlow backend has no table of the connections that are taken over")
 	}
+
 	const before = "--snat-port-range=20000-24999"
 	c.reconfigureAgent(t, before)
 	c.leavesFrom(t, 20000, 24999)
+
 	var held []*background
+
 	for _, v6 := range []bool{false, true} {
 		to := port(outside(v6), outsidePort)
 		family := Result{V6: v6}.Family()
@@ -36,25 +40,33 @@ func TestTakeover(t *testing.T) {
 			c.hold(t, "TCP "+family, host("a"), to, time.Hour, "-interval", "50ms", "-timeout", "1m"),
 			c.hold(t, "UDP "+family, host("a"), to, time.Hour, "-interval", "50ms", "-timeout", "10s", "-udp"))
 	}
+
 	silent := c.run(t, "the remote speaks first", host("a"), c.traffic("later", port(outside(false), outsidePort).String(), "-duration", "20s", "-timeout", "1m")...)
+
 	time.Sleep(2 * time.Second) // until they are there
 
 	c.replaceAgent(t, syscall.SIGTERM, c.bin)
 	c.leavesFrom(t, 49152, 65535)
+
 	const most = 5 // those held; what else has not ended by then is a connection of before as well
 	if n := c.tableEntries(t, "takeover"); n < most {
 		t.Errorf("%d connections taken over, want at least %d", n, most)
 	}
+
 	c.replaceAgent(t, syscall.SIGKILL, c.bin)
+
 	if n := c.tableEntries(t, "takeover"); n < most {
 		t.Errorf("%d connections taken over after a kill, want at least %d", n, most)
 	}
+
 	if out := silent.wait(t); !strings.HasPrefix(out, "ext ") {
 		t.Errorf("%s: %q", silent.name, out)
 	}
+
 	for _, b := range held {
 		b.stop(t)
 	}
+
 	for _, b := range held {
 		b.held(t)
 	}
@@ -64,6 +76,7 @@ func TestTakeover(t *testing.T) {
 		if n := c.tableEntries(t, "takeover"); n != 0 {
 			return fmt.Errorf("%d connections of before are left", n)
 		}
+
 		return c.agentSaid("no connection from before the takeover is left", "Takeover:false")
 	})
 	c.leavesFrom(t, 49152, 65535)
@@ -72,17 +85,21 @@ func TestTakeover(t *testing.T) {
 // leavesFrom waits until the outside host sees a pod's connections with these source ports.
 func (c *Cluster) leavesFrom(t *testing.T, first, last uint16) {
 	t.Helper()
+
 	for _, v6 := range []bool{false, true} {
 		within(t, fmt.Sprintf("pods leave from ports %d-%d", first, last), func() error {
 			out, err := c.Exec(t.Context(), host("a"), c.traffic("tcp", port(outside(v6), outsidePort).String(), "-timeout", "2s")...)
 			if err != nil {
 				return err
 			}
+
 			_, client, _ := strings.Cut(strings.TrimSpace(string(out)), " ")
+
 			seen, err := netip.ParseAddrPort(client)
 			if err == nil && (seen.Port() < first || seen.Port() > last) {
 				err = fmt.Errorf("the outside host saw %s", seen)
 			}
+
 			return err
 		})
 	}
@@ -91,16 +108,20 @@ func (c *Cluster) leavesFrom(t *testing.T, first, last uint16) {
 // tableEntries returns the size of a table from the metrics of node1's agent.
 func (c *Cluster) tableEntries(t *testing.T, table string) int {
 	t.Helper()
+
 	client, err := c.Client("node1")
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	_, rest, _ := strings.Cut(fetch(t, client, c.Node(1).MetricsURL), `ovnkube_gateway_table_entries{table="`+table+`"} `)
 	value, _, _ := strings.Cut(rest, "\n")
+
 	n, err := strconv.ParseFloat(value, 64)
 	if err != nil {
 		t.Fatalf("entries of table %s: %v", table, err)
 	}
+
 	return int(n)
 }
 
@@ -111,9 +132,11 @@ func (c *Cluster) agentSaid(first, second string) error {
 	if err != nil {
 		return err
 	}
+
 	i := strings.LastIndex(string(b), first)
 	if i < 0 || !strings.Contains(string(b)[i:], second) {
 		return fmt.Errorf("the agent did not say %q and then %q", first, second)
 	}
+
 	return nil
 }

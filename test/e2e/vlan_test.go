@@ -16,10 +16,12 @@ func TestGatewayVLAN(t *testing.T) {
 	needsLink(t, "8021q", func(parent int) netlink.Link {
 		return &netlink.Vlan{LinkAttrs: netlink.LinkAttrs{Name: "probe", ParentIndex: parent}, VlanId: 5}
 	})
+
 	for _, backend := range []string{"ebpf", "openflow"} {
 		t.Run(backend, func(t *testing.T) {
 			c := start(t, lab.Options{AgentArgs: []string{"--gateway-layout=bridged", "--gateway-vlanid=100", "--gateway-backend=" + backend}})
 			testSomePaths(t, c, tagged...)
+
 			for _, f := range []struct {
 				name string
 				run  func(*testing.T, *Cluster)
@@ -54,10 +56,12 @@ func testEveryTag(t *testing.T, c *Cluster) {
 			c.answers(t, host("a"), "c", "tcp", port(c.pod("c")(v6), podPort))
 			c.answers(t, "ext", "a,c", "tcp", port(c.gateway(1)(v6), nodePort))
 		}
+
 		if t.Failed() {
 			return
 		}
 	}
+
 	for line := range strings.Lines(seen.wait(t)) {
 		if strings.Count(line, "802.1Q") != 1 || strings.Count(line, "vlan 100,") != 1 {
 			t.Errorf("on the wire: %s", line)
@@ -73,16 +77,21 @@ func testTaggedRestart(t *testing.T, c *Cluster) {
 	if !c.flows {
 		lasting = append(lasting, c.hold(t, "pod to outside", host("a"), port(outside(false), outsidePort), 20*time.Second, "-timeout", "30s"))
 	}
+
 	time.Sleep(time.Second) // time to establish them
+
 	if err := c.StopVswitchd(1); err != nil {
 		t.Fatal(err)
 	}
+
 	if err := c.StartVswitchd(1); err != nil {
 		t.Fatal(err)
 	}
+
 	for _, b := range lasting {
 		b.held(t)
 	}
+
 	for _, v6 := range []bool{false, true} {
 		within(t, "outside to host", func() error { return c.ask(t, "ext", port(c.node(1)(v6), sshPort)) })
 		within(t, "outside to NodePort", func() error { return c.ask(t, "ext", port(c.gateway(1)(v6), nodePort)) })

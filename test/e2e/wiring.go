@@ -22,16 +22,20 @@ func wiringOf(o lab.Options) wiring {
 	if o.Uplink == "" {
 		w.uplink = lab.UplinkPlain
 	}
+
 	if o.Uplink == lab.UplinkOwn {
 		w.layout = dedicated
 	}
+
 	for _, arg := range o.AgentArgs {
 		if layout, found := strings.CutPrefix(arg, "--gateway-layout="); found {
 			w.layout = layout
 		}
 	}
+
 	w.flows = slices.Contains(o.AgentArgs, "--gateway-backend=openflow")
 	w.local = slices.Contains(o.AgentArgs, "--gateway-mode=local")
+
 	return w
 }
 
@@ -65,6 +69,7 @@ func (w wiring) rewire(p *Path) *Path {
 	if w.local {
 		p.SNAT = false
 	}
+
 	for node, class := range p.Class {
 		switch {
 		case w.local && class == NorthSouth:
@@ -73,5 +78,6 @@ func (w wiring) rewire(p *Path) *Path {
 			delete(p.Class, node)
 		}
 	}
+
 	return p
 }

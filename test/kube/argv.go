@@ -23,6 +23,7 @@ func apiserverArgv(o Options, p *pki, etcd string) []string {
 	for _, c := range o.ServiceCIDRs {
 		cidrs = append(cidrs, c.String())
 	}
+
 	argv := []string{
 		o.Binary,
 		"--etcd-servers", etcd,
@@ -50,6 +51,7 @@ func apiserverArgv(o Options, p *pki, etcd string) []string {
 		// No controller creates the default service accounts.
 		argv = append(argv, "--disable-admission-plugins", "ServiceAccount")
 	}
+
 	if o.AdvertiseAddress.IsLoopback() {
 		// A loopback address may not be an endpoint of Service kubernetes; the
 		// documentation address only satisfies the flag.
@@ -57,5 +59,6 @@ func apiserverArgv(o Options, p *pki, etcd string) []string {
 	} else {
 		argv = append(argv, "--advertise-address", o.AdvertiseAddress.String())
 	}
+
 	return append(argv, o.ExtraArgs...)
 }

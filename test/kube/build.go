@@ -55,25 +55,31 @@ func Build(ctx context.Context, cacheDir string, progress io.Writer) (string, er
 	if !slices.Contains(releases, Version()) {
 		return "", fmt.Errorf("build kube-apiserver: OVN_EBPF_KUBERNETES is %s, want one of %s", Version(), strings.Join(releases, ", "))
 	}
+
 	binary := binaryIn(cacheDir)
 	if Built(cacheDir) == nil {
 		return binary, nil
 	}
+
 	dir := filepath.Dir(binary)
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return "", fmt.Errorf("build kube-apiserver: %w", err)
 	}
+
 	unlock, err := lock(ctx, filepath.Join(dir, "lock"), progress)
 	if err != nil {
 		return "", fmt.Errorf("build kube-apiserver: %w", err)
 	}
 	defer unlock()
+
 	if Built(cacheDir) == nil {
 		return binary, nil // built by another process meanwhile
 	}
+
 	if err := build(ctx, dir, binary, progress); err != nil {
 		return "", fmt.Errorf("build kube-apiserver: %w", err)
 	}
+
 	return binary, nil
 }
 
@@ -83,13 +89,17 @@ func build(ctx context.Context, dir, binary string, progress io.Writer) error {
 		return err
 	}
 	defer os.RemoveAll(src)
+
 	stop := ticker(progress, "building kube-apiserver "+Version()+" (about 5 min when nothing is cached)")
 	out := filepath.Join(src, "kube-apiserver")
 	err = goCommand(ctx, src, "build", "-o", out, apiserver)
+
 	stop()
+
 	if err != nil {
 		return err
 	}
+
 	return os.Rename(out, binary)
 }
 
@@ -98,19 +108,23 @@ func sources(dir string) (string, error) {
 	if _, err := exec.LookPath("go"); err != nil {
 		return "", fmt.Errorf("it is built from source: %w", err)
 	}
+
 	src, err := os.MkdirTemp(dir, "src-")
 	if err != nil {
 		return "", err
 	}
+
 	for _, file := range []string{"mod", "sum"} {
 		text, err := modules.ReadFile("module/" + Version() + "." + file)
 		if err == nil {
 			err = os.WriteFile(filepath.Join(src, "go."+file), text, 0o644)
 		}
+
 		if err != nil {
 			return "", errors.Join(err, os.RemoveAll(src))
 		}
 	}
+
 	return src, nil
 }
 
@@ -119,23 +133,28 @@ func goCommand(ctx context.Context, src, verb string, args ...string) error {
 	argv := append([]string{"-n", "5", "go", verb, "-trimpath", "-buildvcs=false", "-ldflags", ldflags()}, args...)
 	cmd := exec.CommandContext(ctx, "nice", argv...)
 	cmd.Dir = src
+
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOWORK=off", "GOFLAGS=")
 	// SIGTERM lets the go command remove its work directory.
 	cmd.Cancel = func() error { return cmd.Process.Signal(unix.SIGTERM) }
 	cmd.WaitDelay = 10 * time.Second
 	text, err := cmd.CombinedOutput()
+
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
+
 	if err != nil {
 		return fmt.Errorf("go %s: %w: %s", verb, err, lastLine(text))
 	}
+
 	return nil
 }
 
 // ldflags returns flags that set the version. Clients cannot parse the default one.
 func ldflags() string {
 	flags := []string{"-s", "-w"}
+
 	parts := strings.Split(strings.TrimPrefix(Version(), "v"), ".")
 	for _, pkg := range []string{"k8s.io/component-base/version", "k8s.io/client-go/pkg/version"} {
 		for _, v := range [][2]string{
@@ -149,6 +168,7 @@ func ldflags() string {
 			flags = append(flags, "-X", pkg+"."+v[0]+"="+v[1])
 		}
 	}
+
 	return strings.Join(flags, " ")
 }
 
@@ -158,26 +178,33 @@ func lock(ctx context.Context, file string, progress io.Writer) (unlock func(), 
 	if err != nil {
 		return nil, err
 	}
+
 	stop := func() {}
+
 	tick := time.NewTicker(200 * time.Millisecond)
 	defer tick.Stop()
+
 	for waiting := false; ; waiting = true {
 		err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
 		if err == nil {
 			stop()
 			return func() { f.Close() }, nil
 		}
+
 		if !errors.Is(err, unix.EWOULDBLOCK) && !errors.Is(err, unix.EINTR) {
 			f.Close()
 			return nil, fmt.Errorf("lock %s: %w", file, err)
 		}
+
 		if !waiting {
 			stop = ticker(progress, "waiting for another build of kube-apiserver")
 		}
+
 		select {
 		case <-ctx.Done():
 			stop()
 			f.Close()
+
 			return nil, context.Cause(ctx)
 		case <-tick.C:
 		}
@@ -189,13 +216,18 @@ func ticker(w io.Writer, what string) (stop func()) {
 	if w == nil {
 		return func() {}
 	}
+
 	began := time.Now()
+
 	fmt.Fprintf(w, "%s\n", what)
+
 	quit, done := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(done)
+
 		t := time.NewTicker(10 * time.Second)
 		defer t.Stop()
+
 		for {
 			select {
 			case <-quit:
@@ -205,6 +237,7 @@ func ticker(w io.Writer, what string) (stop func()) {
 			}
 		}
 	}()
+
 	return func() { close(quit); <-done }
 }
 

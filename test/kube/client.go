@@ -29,6 +29,7 @@ func (s *Server) RestConfig() *rest.Config {
 	if s.access.Netns != "" {
 		c.Dial = netns.Dialer(s.access.Netns)
 	}
+
 	return c
 }
 
@@ -45,11 +46,14 @@ func (s *Server) Identity(name, user string, groups []string, addrs ...netip.Add
 	if s.pki == nil {
 		return "", fmt.Errorf("issue certificate %s: the server was started by another process", user)
 	}
+
 	c, err := s.pki.issue(name, subject{name: user, groups: groups, dns: []string{name}, addrs: addrs})
 	if err != nil {
 		return "", err
 	}
+
 	path := filepath.Join(s.PKI(), name+".kubeconfig")
+
 	return path, s.kubeconfig(path, c)
 }
 
@@ -65,13 +69,16 @@ func (s *Server) kubeconfig(path string, user pair) error {
 	c.AuthInfos["user"] = &clientcmdapi.AuthInfo{ClientCertificateData: user.cert, ClientKeyData: user.key}
 	c.Contexts["lab"] = &clientcmdapi.Context{Cluster: "lab", AuthInfo: "user"}
 	c.CurrentContext = "lab"
+
 	b, err := clientcmd.Write(*c)
 	if err != nil {
 		return fmt.Errorf("write kubeconfig: %w", err)
 	}
+
 	if err := os.WriteFile(path, b, 0o600); err != nil {
 		return fmt.Errorf("write kubeconfig: %w", err)
 	}
+
 	return nil
 }
 
@@ -82,14 +89,18 @@ func (s *Server) await(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+
 	return s.apiserver.Await(ctx, "kube-apiserver", func() error {
 		if !s.etcd.Alive() {
 			return fmt.Errorf("etcd has ended")
 		}
+
 		if _, err := client.RESTClient().Get().AbsPath("/readyz").DoRaw(ctx); err != nil {
 			return err
 		}
+
 		_, err := client.CoreV1().Namespaces().Get(ctx, metav1.NamespaceDefault, metav1.GetOptions{})
+
 		return err
 	})
 }

@@ -55,6 +55,7 @@ func (s *Server) Content(ctx context.Context) (Content, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	err = s.apiserver.Await(ctx, "Service kubernetes", func() error { // the last object that a server creates
 		_, err := client.CoreV1().Services(metav1.NamespaceDefault).Get(ctx, "kubernetes", metav1.GetOptions{})
 		return err
@@ -62,6 +63,7 @@ func (s *Server) Content(ctx context.Context) (Content, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	return s.content(ctx)
 }
 
@@ -75,13 +77,16 @@ func (s *Server) content(ctx context.Context) (Content, error) {
 	if err := s.ask(ctx, "range", map[string]any{"key": []byte{0}, "range_end": []byte{0}}, &reply); err != nil {
 		return nil, err
 	}
+
 	c := Content{}
+
 	for _, kv := range reply.KVs {
 		key := string(kv.Key)
 		if !slices.ContainsFunc(own, func(prefix string) bool { return strings.HasPrefix(key, prefix) }) {
 			c[key] = kv.stored
 		}
 	}
+
 	return c, nil
 }
 
@@ -94,6 +99,7 @@ func (s *Server) Restore(ctx context.Context, before Content) (Content, error) {
 	if err != nil {
 		return nil, fmt.Errorf("restore API server: %w", err)
 	}
+
 	paths := map[string]bool{}
 	change := func(key string) error {
 		for _, r := range restored {
@@ -102,9 +108,12 @@ func (s *Server) Restore(ctx context.Context, before Content) (Content, error) {
 				return nil
 			}
 		}
+
 		return fmt.Errorf("restore API server: key %s: %w", key, ErrBeyond)
 	}
+
 	var gone, changed []string
+
 	for key, kv := range now {
 		if was, ok := before[key]; !ok {
 			gone, err = append(gone, key), errors.Join(err, change(key))
@@ -112,27 +121,35 @@ func (s *Server) Restore(ctx context.Context, before Content) (Content, error) {
 			changed, err = append(changed, key), errors.Join(err, change(key))
 		}
 	}
+
 	for key := range before {
 		if _, ok := now[key]; !ok {
 			changed, err = append(changed, key), errors.Join(err, change(key))
 		}
 	}
+
 	if err != nil {
 		return nil, err
 	}
+
 	for _, key := range gone {
 		err = errors.Join(err, s.ask(ctx, "deleterange", map[string]any{"key": []byte(key)}, nil))
 	}
+
 	for _, key := range changed {
 		err = errors.Join(err, s.ask(ctx, "put", map[string]any{"key": []byte(key), "value": before[key].Value}, nil))
 	}
+
 	delete(paths, "")
+
 	for path := range paths {
 		err = errors.Join(err, s.awaitCached(ctx, path))
 	}
+
 	if err != nil {
 		return nil, fmt.Errorf("restore API server: %w", err)
 	}
+
 	return s.content(ctx)
 }
 
@@ -142,31 +159,39 @@ func (s *Server) awaitCached(ctx context.Context, path string) error {
 	if err != nil {
 		return err
 	}
+
 	list := func(version string) ([]string, error) {
 		b, err := client.RESTClient().Get().AbsPath(path).Param("resourceVersion", version).DoRaw(ctx)
 		if err != nil {
 			return nil, err
 		}
+
 		var l metav1.PartialObjectMetadataList
 		if err := json.Unmarshal(b, &l); err != nil {
 			return nil, err
 		}
+
 		var out []string
 		for _, o := range l.Items {
 			out = append(out, o.Namespace+"/"+o.Name+" "+o.ResourceVersion)
 		}
+
 		slices.Sort(out)
+
 		return out, nil
 	}
+
 	return s.apiserver.Await(ctx, "cache of "+path, func() error {
 		current, err := list("")
 		if err != nil {
 			return err
 		}
+
 		cached, err := list("0")
 		if err == nil && !slices.Equal(current, cached) {
 			err = fmt.Errorf("it has %q, not %q", cached, current)
 		}
+
 		return err
 	})
 }
@@ -175,24 +200,30 @@ func (s *Server) awaitCached(ctx context.Context, path string) error {
 func (s *Server) ask(ctx context.Context, method string, request, reply any) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
+
 	b, err := json.Marshal(request)
 	if err != nil {
 		return err
 	}
+
 	r, err := http.NewRequestWithContext(ctx, http.MethodPost, s.etcdURL+"/v3/kv/"+method, bytes.NewReader(b))
 	if err != nil {
 		return err
 	}
+
 	resp, err := http.DefaultClient.Do(r)
 	if err != nil {
 		return err
 	}
 	defer resp.Body.Close()
+
 	if resp.StatusCode != http.StatusOK {
 		return fmt.Errorf("etcd %s: %s", method, resp.Status)
 	}
+
 	if reply == nil {
 		return nil
 	}
+
 	return json.NewDecoder(resp.Body).Decode(reply)
 }

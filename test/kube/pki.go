@@ -33,13 +33,16 @@ func newPKI(dir string) (*pki, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
 	}
+
 	own, err := certificate.New(&x509.Certificate{
 		Subject: pkix.Name{CommonName: "ovn-ebpf-lab-ca"}, IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature,
 	}, nil)
 	if err != nil {
 		return nil, err
 	}
+
 	p := &pki{dir: dir, own: own}
+
 	return p, os.WriteFile(p.path("ca.crt"), p.authority(), 0o644)
 }
 
@@ -57,16 +60,20 @@ func (p *pki) issue(file string, s subject) (pair, error) {
 	for _, a := range s.addrs {
 		template.IPAddresses = append(template.IPAddresses, net.IP(a.AsSlice()))
 	}
+
 	issued, err := certificate.New(template, p.own)
 	if err != nil {
 		return pair{}, err
 	}
+
 	var c pair
 	if c.cert, c.key, err = issued.PEM(); err != nil {
 		return pair{}, err
 	}
+
 	if err := os.WriteFile(p.path(file+".crt"), c.cert, 0o644); err != nil {
 		return pair{}, err
 	}
+
 	return c, os.WriteFile(p.path(file+".key"), c.key, 0o600)
 }

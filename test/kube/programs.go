@@ -54,10 +54,12 @@ func buildOnce(ctx context.Context, cacheDir string, names []string, progress io
 	if err != nil {
 		return "", err
 	}
+
 	dir := filepath.Dir(binary)
 	if len(missing(dir, names)) == 0 {
 		return dir, nil
 	}
+
 	unlock, err := lock(ctx, filepath.Join(dir, "lock"), progress)
 	if err != nil {
 		return "", fmt.Errorf("build Kubernetes: %w", err)
@@ -67,6 +69,7 @@ func buildOnce(ctx context.Context, cacheDir string, names []string, progress io
 	if err := buildThese(ctx, dir, missing(dir, names), progress); err != nil {
 		return "", fmt.Errorf("build Kubernetes: %w", err)
 	}
+
 	return dir, nil
 }
 
@@ -77,6 +80,7 @@ func missing(dir string, names []string) (absent []string) {
 			absent = append(absent, name)
 		}
 	}
+
 	return absent
 }
 
@@ -84,23 +88,29 @@ func buildThese(ctx context.Context, dir string, names []string, progress io.Wri
 	if len(names) == 0 {
 		return nil
 	}
+
 	src, err := sources(dir)
 	if err != nil {
 		return err
 	}
 	defer os.RemoveAll(src)
+
 	out := filepath.Join(src, "bin") + "/"
 	if err := os.Mkdir(out, 0o755); err != nil {
 		return err
 	}
+
 	build, test := []string{"-o", out}, []string(nil)
+
 	for _, name := range names {
 		if name == e2eTest {
 			test = []string{"-c", "-o", out + e2eTest, e2ePackage}
 			continue
 		}
+
 		build = append(build, programs[name])
 	}
+
 	for _, step := range []struct {
 		what, verb string
 		args       []string
@@ -111,21 +121,27 @@ func buildThese(ctx context.Context, dir string, names []string, progress io.Wri
 		if len(step.args) < 3 { // no package
 			continue
 		}
+
 		stop := ticker(progress, step.what)
 		err := goCommand(ctx, src, step.verb, step.args...)
+
 		stop()
+
 		if err != nil {
 			return err
 		}
 	}
+
 	built, err := os.ReadDir(out)
 	if err != nil {
 		return err
 	}
+
 	for _, f := range built {
 		if err := os.Rename(filepath.Join(out, f.Name()), filepath.Join(dir, f.Name())); err != nil {
 			return err
 		}
 	}
+
 	return nil
 }

@@ -69,10 +69,12 @@ func Start(ctx context.Context, o Options) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("start API server: %w", err)
 	}
+
 	s := &Server{opts: o}
 	if err := s.start(ctx); err != nil {
 		return nil, errors.Join(fmt.Errorf("start API server: %w", err), s.Stop())
 	}
+
 	return s, nil
 }
 
@@ -80,15 +82,19 @@ func (o Options) withDefaults() (Options, error) {
 	if o.Dir == "" || o.Binary == "" {
 		return o, errors.New("options lack Dir or Binary")
 	}
+
 	if !o.BindAddress.IsValid() {
 		o.BindAddress = netip.MustParseAddr("127.0.0.1")
 	}
+
 	if !o.AdvertiseAddress.IsValid() {
 		o.AdvertiseAddress = o.BindAddress
 	}
+
 	if len(o.ServiceCIDRs) == 0 {
 		o.ServiceCIDRs = []netip.Prefix{netip.MustParsePrefix("10.96.0.0/16"), netip.MustParsePrefix("fd00:10:96::/112")}
 	}
+
 	return o, os.MkdirAll(filepath.Join(o.Dir, "log"), 0o755)
 }
 
@@ -97,13 +103,16 @@ func (s *Server) start(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+
 	if s.opts.Port == 0 {
 		s.opts.Port = ports[2]
 	}
+
 	p, err := newPKI(filepath.Join(s.opts.Dir, "pki"))
 	if err != nil {
 		return fmt.Errorf("make certificates: %w", err)
 	}
+
 	s.pki = p
 	if err := s.issue(p); err != nil {
 		return fmt.Errorf("make certificates: %w", err)
@@ -111,20 +120,25 @@ func (s *Server) start(ctx context.Context) error {
 	// Concurrently, as the API server waits for etcd.
 	client := "http://127.0.0.1:" + strconv.Itoa(ports[0])
 	s.etcdURL = client
+
 	peer := "http://127.0.0.1:" + strconv.Itoa(ports[1])
 	if s.etcd, err = s.run(etcdRecord, etcdArgv(s.opts, client, peer)); err != nil {
 		return err
 	}
+
 	if s.apiserver, err = s.run(apiserverRecord, apiserverArgv(s.opts, p, client)); err != nil {
 		return err
 	}
+
 	ctx, cancel := context.WithTimeoutCause(ctx, startTimeout, fmt.Errorf("not ready after %s", startTimeout))
 	defer cancel()
+
 	return s.await(ctx)
 }
 
 func (s *Server) run(record string, argv []string) (*process.Process, error) {
 	name := record[:len(record)-len(filepath.Ext(record))]
+
 	return process.Start(process.Spec{
 		Argv: argv, Netns: s.opts.Netns, Tethered: !s.opts.Detached,
 		Record: filepath.Join(s.opts.Dir, record), Log: filepath.Join(s.opts.Dir, "log", name+".log"),
@@ -137,11 +151,15 @@ func (s *Server) issue(p *pki) error {
 	for _, c := range s.opts.ServiceCIDRs {
 		addrs = append(addrs, c.Masked().Addr().Next())
 	}
+
 	if !s.opts.BindAddress.IsUnspecified() {
 		addrs = append(addrs, s.opts.BindAddress)
 	}
+
 	dns := []string{"localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc"}
+
 	var admin pair
+
 	for _, c := range []struct {
 		file string
 		subject
@@ -157,27 +175,33 @@ func (s *Server) issue(p *pki) error {
 			return err
 		}
 	}
+
 	s.access = access{
 		Address: netip.AddrPortFrom(s.opts.AdvertiseAddress, uint16(s.opts.Port)), Netns: s.opts.Netns,
 		Authority: p.authority(), Cert: admin.cert, Key: admin.key,
 	}
+
 	b, err := json.Marshal(s.access)
 	if err != nil {
 		return err
 	}
+
 	return os.WriteFile(filepath.Join(s.opts.Dir, accessFile), b, 0o600)
 }
 
 // Open finds a server that was started detached in dir, running or not.
 func Open(dir string) (*Server, error) {
 	s := &Server{opts: Options{Dir: dir}}
+
 	b, err := os.ReadFile(filepath.Join(dir, accessFile))
 	if err != nil {
 		return nil, fmt.Errorf("open API server: %w", err)
 	}
+
 	if err := json.Unmarshal(b, &s.access); err != nil {
 		return nil, fmt.Errorf("open API server: parse %s: %w", accessFile, err)
 	}
+
 	s.opts.Netns = s.access.Netns
 	// A process without a record was never started.
 	for record, p := range map[string]**process.Process{etcdRecord: &s.etcd, apiserverRecord: &s.apiserver} {
@@ -185,6 +209,7 @@ func Open(dir string) (*Server, error) {
 			return nil, fmt.Errorf("open API server: %w", err)
 		}
 	}
+
 	return s, nil
 }
 
@@ -197,11 +222,13 @@ func (s *Server) Alive() bool {
 // stays. Stop is idempotent.
 func (s *Server) Stop() error {
 	var errs []error
+
 	for _, p := range []*process.Process{s.apiserver, s.etcd} {
 		if p != nil {
 			errs = append(errs, p.Stop(0))
 		}
 	}
+
 	return errors.Join(errs...)
 }
 
@@ -217,9 +244,11 @@ func (s *Server) Restart(ctx context.Context) error {
 
 	ctx, cancel := context.WithTimeoutCause(ctx, startTimeout, fmt.Errorf("not ready after %s", startTimeout))
 	defer cancel()
+
 	if err := s.await(ctx); err != nil {
 		return fmt.Errorf("restart API server: %w", err)
 	}
+
 	return nil
 }
 
@@ -236,7 +265,9 @@ func freePorts(ns string, n int) (ports []int, err error) {
 				l.Close()
 			}
 		}()
+
 		var err error
+
 		for range 1000 {
 			if len(ports) == n {
 				return nil
@@ -244,16 +275,20 @@ func freePorts(ns string, n int) (ports []int, err error) {
 			// Below the kernel's ephemeral ports, so that no client takes one before the server
 			// listens. All listeners stay open until the last port is chosen, so the ports differ.
 			port := 20000 + rand.IntN(10000)
+
 			l, lerr := net.Listen("tcp4", "127.0.0.1:"+strconv.Itoa(port))
 			if lerr != nil {
 				err = lerr
 				continue
 			}
+
 			listeners = append(listeners, l)
 			ports = append(ports, port)
 		}
+
 		return fmt.Errorf("find a free port: %w", err)
 	})
+
 	return ports, err
 }
 
@@ -261,6 +296,7 @@ func freePorts(ns string, n int) (ports []int, err error) {
 // name, for programs in dir. The server must have been started by this process, as Managed.
 func (s *Server) Managers(dir, cluster string) (map[string][]string, error) {
 	argv := map[string][]string{}
+
 	for _, p := range []struct {
 		program string
 		args    []string
@@ -275,10 +311,12 @@ func (s *Server) Managers(dir, cluster string) (map[string][]string, error) {
 		if err != nil {
 			return nil, err
 		}
+
 		argv[p.program] = append([]string{
 			filepath.Join(dir, p.program), "--kubeconfig", config, "--authentication-kubeconfig", config, "--authorization-kubeconfig", config,
 			"--leader-elect=false", "--bind-address", "127.0.0.1",
 		}, p.args...)
 	}
+
 	return argv, nil
 }

@@ -44,8 +44,10 @@ func (d *deployment) startChanges(ctx context.Context) (*changes, error) {
 	if _, err := core.Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: changesNamespace}}, metav1.CreateOptions{}); err != nil {
 		return nil, err
 	}
+
 	ctx, cancel := context.WithCancel(ctx)
 	c := &changes{d: d, cancel: cancel, done: make(chan struct{}), gone: map[string]bool{}, addrs: map[string]string{}}
+
 	err := d.await(ctx, "the namespace's service account", func() error {
 		_, err := core.ServiceAccounts(changesNamespace).Get(ctx, "default", metav1.GetOptions{})
 		return err
@@ -53,20 +55,25 @@ func (d *deployment) startChanges(ctx context.Context) (*changes, error) {
 	if err == nil {
 		err = c.pod(ctx, clientPod, "pause")
 	}
+
 	if err != nil {
 		cancel()
 		return nil, err
 	}
+
 	go func() {
 		defer close(c.done)
+
 		tick := time.NewTicker(time.Second)
 		defer tick.Stop()
+
 		for {
 			select {
 			case <-ctx.Done():
 				return
 			case <-tick.C:
 			}
+
 			if err := c.next(ctx); err != nil && ctx.Err() == nil {
 				c.mu.Lock()
 				c.errs = append(c.errs, err)
@@ -74,6 +81,7 @@ func (d *deployment) startChanges(ctx context.Context) (*changes, error) {
 			}
 		}
 	}()
+
 	return c, nil
 }
 
@@ -85,6 +93,7 @@ func (c *changes) pod(ctx context.Context, name string, args ...string) error {
 			Containers:                    []corev1.Container{{Name: agnhostName, Image: testImages[0], Args: args}},
 		},
 	}, metav1.CreateOptions{})
+
 	return err
 }
 
@@ -92,12 +101,15 @@ func (c *changes) pod(ctx context.Context, name string, args ...string) error {
 func (c *changes) next(ctx context.Context) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+
 	name := fmt.Sprintf("web-%d", c.made)
 	c.made++
+
 	core := c.d.client.CoreV1()
 	if err := c.pod(ctx, name, "netexec", fmt.Sprintf("--http-port=%d", changesPort)); err != nil {
 		return err
 	}
+
 	service, err := core.Services(changesNamespace).Create(ctx, &corev1.Service{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
 		Spec: corev1.ServiceSpec{
@@ -107,15 +119,19 @@ func (c *changes) next(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+
 	c.kept = append(c.kept, name)
+
 	c.addrs[name] = service.Spec.ClusterIP
 	if len(c.kept) <= changesKept {
 		return nil
 	}
+
 	oldest := c.kept[0]
 	c.kept = c.kept[1:]
 	c.gone[c.addrs[oldest]] = true
 	delete(c.addrs, oldest)
+
 	return errors.Join(
 		core.Services(changesNamespace).Delete(ctx, oldest, metav1.DeleteOptions{}),
 		core.Pods(changesNamespace).Delete(ctx, oldest, metav1.DeleteOptions{}),
@@ -125,6 +141,7 @@ func (c *changes) next(ctx context.Context) error {
 func (c *changes) String() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+
 	return fmt.Sprintf("%d pods and Services made, %d of them gone", c.made, len(c.gone))
 }
 
@@ -134,13 +151,16 @@ func (c *changes) stop(ctx context.Context) error {
 	err := c.d.await(ctx, "Services that are gone again", func() error {
 		c.mu.Lock()
 		defer c.mu.Unlock()
+
 		if len(c.gone) == 0 && len(c.errs) == 0 {
 			return fmt.Errorf("%d changes", c.made)
 		}
+
 		return nil
 	})
 	c.cancel()
 	<-c.done
+
 	return errors.Join(append(c.errs, err)...)
 }
 
@@ -149,20 +169,25 @@ func (c *changes) programmed(ctx context.Context) error {
 	for _, ip := range c.addrs { // the API server may have reused an address
 		delete(c.gone, ip)
 	}
+
 	if err := c.d.await(ctx, "OVN's database to equal the cluster", func() error { return c.compare(ctx) }); err != nil {
 		return err
 	}
+
 	return c.d.await(ctx, "all Services to answer", func() error {
 		for _, name := range c.kept {
 			at := net.JoinHostPort(c.addrs[name], "80")
+
 			out, err := c.d.kubectl(ctx, nil, "-n", changesNamespace, "exec", clientPod, "--", "curl", "-sS", "-m", "2", "http://"+at+"/hostname")
 			if err != nil {
 				return err
 			}
+
 			if string(out) != name {
 				return fmt.Errorf("%s at %s answers %q", name, at, out)
 			}
 		}
+
 		return nil
 	})
 }
@@ -172,35 +197,44 @@ func (c *changes) compare(ctx context.Context) error {
 	for _, name := range c.kept {
 		want = append(want, changesNamespace+"_"+name)
 	}
+
 	slices.Sort(want)
+
 	out, err := c.d.northbound(ctx, "Logical_Switch_Port", "name")
 	if err != nil {
 		return err
 	}
+
 	have := slices.DeleteFunc(strings.Fields(out), func(port string) bool { return !strings.HasPrefix(port, changesNamespace+"_") })
 	if slices.Sort(have); !slices.Equal(have, want) {
 		return fmt.Errorf("ports %q, want %q", have, want)
 	}
+
 	if out, err = c.d.northbound(ctx, "Load_Balancer", "vips"); err != nil {
 		return err
 	}
+
 	served := map[string]string{} // endpoints by address
+
 	for _, vip := range strings.Fields(out) {
 		front, to, _ := strings.Cut(vip, "=")
 		if at, err := netip.ParseAddrPort(front); err == nil {
 			served[at.Addr().String()] = to
 		}
 	}
+
 	for name, ip := range c.addrs {
 		if served[ip] == "" {
 			return fmt.Errorf("service %s: %s has no endpoints in OVN", name, ip)
 		}
 	}
+
 	for ip := range maps.Keys(c.gone) {
 		if _, is := served[ip]; is {
 			return fmt.Errorf("%s is in OVN, and its Service is gone", ip)
 		}
 	}
+
 	return nil
 }
 
@@ -210,11 +244,13 @@ func (c *changes) remove(ctx context.Context) error {
 	if err := namespaces.Delete(ctx, changesNamespace, metav1.DeleteOptions{}); err != nil {
 		return err
 	}
+
 	return c.d.await(ctx, "namespace "+changesNamespace+" to be gone", func() error {
 		_, err := namespaces.Get(ctx, changesNamespace, metav1.GetOptions{})
 		if apierrors.IsNotFound(err) {
 			return nil
 		}
+
 		return errors.Join(err, errors.New("the namespace still exists"))
 	})
 }

@@ -67,6 +67,7 @@ func (o Options) withDefaults() (Options, error) {
 	if o.BinDir == "" || o.Source == "" {
 		return o, errors.New("options lack BinDir or Source")
 	}
+
 	for _, d := range []struct {
 		field *string
 		value string
@@ -75,27 +76,35 @@ func (o Options) withDefaults() (Options, error) {
 			*d.field = d.value
 		}
 	}
+
 	if o.Nodes == 0 {
 		o.Nodes = 3
 	}
+
 	if o.Members == 0 {
 		o.Members = 1
 	}
+
 	if o.Members > o.Nodes {
 		return o, fmt.Errorf("%d members on %d nodes", o.Members, o.Nodes)
 	}
+
 	if o.Progress == nil {
 		o.Progress = io.Discard
 	}
+
 	for _, dir := range []*string{&o.BinDir, &o.Source, &o.Release} {
 		var err error
+
 		if *dir == "" {
 			continue
 		}
+
 		if *dir, err = filepath.Abs(*dir); err != nil {
 			return o, err
 		}
 	}
+
 	return o, nil
 }
 
@@ -107,85 +116,111 @@ func Up(ctx context.Context, o Options) (*Cluster, error) {
 	if err != nil {
 		return nil, fmt.Errorf("start cluster: %w", err)
 	}
+
 	if o.Release == "" {
 		return nil, errors.New("start cluster: options lack Release")
 	}
+
 	c := &Cluster{opts: o, began: time.Now()}
 	if c.bin, err = kube.BuildAll(ctx, o.CacheDir, o.Progress); err != nil {
 		return nil, fmt.Errorf("start cluster: %w", err)
 	}
+
 	if err := c.buildOwn(ctx); err != nil {
 		return nil, fmt.Errorf("start cluster: %w", err)
 	}
+
 	if err := c.buildHelm(ctx); err != nil {
 		return nil, fmt.Errorf("start cluster: %w", err)
 	}
+
 	if err := c.takeDownStale(ctx); err != nil {
 		return nil, fmt.Errorf("start cluster: %w", err)
 	}
+
 	c.lab, err = lab.Up(ctx, lab.Options{
 		Dir: o.Dir, Name: o.Name, Owned: true, Nodes: o.Nodes, Hosts: true, Blank: !o.Bare, BinDir: o.BinDir, CacheDir: o.CacheDir,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("start cluster: %w", err)
 	}
+
 	if err := c.up(ctx); err != nil {
 		return nil, errors.Join(fmt.Errorf("start cluster: %w", err), c.SaveLogs(o.Dir+"-failed"), c.Down(context.WithoutCancel(ctx)))
 	}
+
 	return c, nil
 }
 
 func (c *Cluster) up(ctx context.Context) error {
 	c.step("%d machines", c.opts.Nodes)
+
 	var err error
 	if c.typing, err = c.newTyping(); err != nil {
 		return err
 	}
+
 	if err := c.startControlPlane(ctx); err != nil {
 		return err
 	}
+
 	if err := c.makeImages(c.path("images")); err != nil {
 		return err
 	}
+
 	for _, n := range c.lab.Nodes() {
 		if err := c.startNode(n); err != nil {
 			return fmt.Errorf("start %s: %w", n.Name, err)
 		}
 	}
+
 	if err := c.awaitRegistered(ctx); err != nil {
 		return err
 	}
+
 	c.step("%d kubelets", c.opts.Nodes)
+
 	if c.opts.Bare {
 		return nil
 	}
+
 	if c.opts.Uninstall {
 		if c.before, err = c.snapshot(ctx); err != nil {
 			return err
 		}
 	}
+
 	if err := c.declareUnavailable(ctx); err != nil {
 		return err
 	}
+
 	began := time.Now()
+
 	if err := c.deploy(ctx); err != nil {
 		return err
 	}
+
 	if err := c.awaitNodes(ctx); err != nil {
 		return err
 	}
+
 	took := time.Since(began)
 	c.step("%d nodes Ready %.1f s after helm install began", c.opts.Nodes, took.Seconds())
+
 	if took > installBound {
 		return fmt.Errorf("nodes were Ready %.1f s after helm install began: at most %s", took.Seconds(), installBound)
 	}
+
 	if _, err := c.typing.chapter(ctx, checking); err != nil {
 		return err
 	}
+
 	if err := c.awaitReady(ctx); err != nil {
 		return err
 	}
+
 	c.step("every pod and DNS ready")
+
 	return nil
 }
 
@@ -199,7 +234,9 @@ func Down(ctx context.Context, o Options) error {
 	if err != nil {
 		return fmt.Errorf("take cluster down: %w", err)
 	}
+
 	c := &Cluster{opts: o, began: time.Now()}
+
 	return c.takeDownStale(ctx)
 }
 
@@ -210,9 +247,11 @@ func (c *Cluster) takeDownStale(ctx context.Context) error {
 	if user != "" {
 		return fmt.Errorf("remove the cluster in %s: %s uses it", c.opts.Dir, user)
 	}
+
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
+
 	return c.takeDown(ctx)
 }
 
@@ -224,12 +263,15 @@ func (c *Cluster) takeDown(ctx context.Context) error {
 	if errors.Is(err, os.ErrNotExist) {
 		return removeCgroups(c.opts.Name + "-n*")
 	}
+
 	if err == nil {
 		err = l.Down(ctx)
 	}
+
 	if err != nil {
 		return err
 	}
+
 	return removeCgroups(c.opts.Name + "-n*")
 }
 
@@ -240,11 +282,13 @@ func removeCgroups(pattern string) error {
 	if err != nil {
 		return err
 	}
+
 	for _, root := range roots {
 		if err := cgroup.Remove(root); err != nil {
 			return err
 		}
 	}
+
 	return nil
 }
 
@@ -253,11 +297,13 @@ func (c *Cluster) buildOwn(ctx context.Context) error {
 	for name, dir := range map[string]string{"coredns": "test/kubelets/coredns", "pause": "test/kubelets/pause"} {
 		cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false", "-ldflags", "-s -w", "-o", filepath.Join(c.bin, name), ".")
 		cmd.Dir = filepath.Join(c.opts.Source, dir)
+
 		cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=", "GOWORK=off")
 		if out, err := cmd.CombinedOutput(); err != nil {
 			return fmt.Errorf("build %s: %w: %s", name, err, strings.TrimSpace(string(out)))
 		}
 	}
+
 	return nil
 }
 
@@ -266,23 +312,28 @@ func (c *Cluster) SaveLogs(dir string) error {
 	if err := os.RemoveAll(dir); err != nil {
 		return err
 	}
+
 	if err := os.CopyFS(filepath.Join(dir, "host"), os.DirFS(c.path("log"))); err != nil {
 		return err
 	}
+
 	if err := os.CopyFS(filepath.Join(dir, "kube"), os.DirFS(c.path("kube/log"))); err != nil {
 		return err
 	}
+
 	for _, n := range c.lab.Nodes() {
 		for what, from := range map[string]string{"": "log", "pods": "var/log/pods"} {
 			from := filepath.Join(c.nodeDir(n), from)
 			if _, err := os.Stat(from); err != nil {
 				continue // not started yet
 			}
+
 			if err := os.CopyFS(filepath.Join(dir, n.Name, what), os.DirFS(from)); err != nil {
 				return err
 			}
 		}
 	}
+
 	return nil
 }
 

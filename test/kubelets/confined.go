@@ -41,30 +41,40 @@ func (c *Cluster) Confined(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("list our pods: %w", err)
 	}
+
 	number := 0
+
 	var errs []error
+
 	for i := range pods.Items {
 		pod := &pods.Items[i]
 		for _, s := range pod.Status.ContainerStatuses {
 			if s.State.Running == nil {
 				continue
 			}
+
 			number++
+
 			if err := confined(s); err != nil {
 				errs = append(errs, fmt.Errorf("pod %s, container %s: %w", pod.Name, s.Name, err))
 			}
 		}
 	}
+
 	for _, n := range c.lab.Nodes() {
 		errs = append(errs, c.pinned(n))
 	}
+
 	if number <= c.opts.Nodes { // one agent per node, and a controller
 		errs = append(errs, fmt.Errorf("%d containers of ours run", number))
 	}
+
 	if err := errors.Join(errs...); err != nil {
 		return err
 	}
+
 	c.step("%d containers of ours are confined", number)
+
 	return nil
 }
 
@@ -75,9 +85,11 @@ func (c *Cluster) pinned(n *lab.Node) error {
 	if err != nil {
 		return err
 	}
+
 	if _, err := os.Stat(filepath.Join(root, "sys/fs/bpf/ovn-ebpf")); err != nil {
 		return fmt.Errorf("pins of %s: %w", n.Name, err)
 	}
+
 	return nil
 }
 
@@ -87,6 +99,7 @@ func (c *Cluster) rootOf(n *lab.Node) (string, error) {
 	if err != nil {
 		return "", err
 	}
+
 	return fmt.Sprintf("/proc/%d/root", init.PID), nil
 }
 
@@ -95,25 +108,31 @@ func confined(s corev1.ContainerStatus) error {
 	if err != nil {
 		return err
 	}
+
 	if len(processes) == 0 {
 		return fmt.Errorf("no process of %s", s.ContainerID)
 	}
+
 	own, known := containers[s.Name]
 	if !known {
 		return errors.New("its confinement is unknown")
 	}
+
 	want := []string{"Seccomp:\t2\n", fmt.Sprintf("Seccomp_filters:\t%d\n", own.filters), fmt.Sprintf("Uid:\t%[1]d\t%[1]d\t%[1]d\t%[1]d\n", own.user)}
 	for _, set := range []string{"CapEff", "CapPrm", "CapBnd"} {
 		want = append(want, fmt.Sprintf("%s:\t%016x\n", set, own.capabilities))
 	}
+
 	if own.capabilities == 0 {
 		want = append(want, "NoNewPrivs:\t1\n")
 	}
+
 	for pid, status := range processes {
 		if err := awaitLines(pid, status, want); err != nil {
 			return err
 		}
 	}
+
 	return nil
 }
 
@@ -125,11 +144,14 @@ func awaitLines(pid, status string, want []string) error {
 		if err == nil || tries == 50 {
 			return err
 		}
+
 		time.Sleep(100 * time.Millisecond)
+
 		now, gone := os.ReadFile(filepath.Join("/proc", pid, "status"))
 		if gone != nil || !strings.Contains(string(now), "VmRSS:") { // ended
 			return nil
 		}
+
 		status = string(now)
 	}
 }
@@ -141,8 +163,10 @@ func lacks(pid, status string, want []string) error {
 			name, value, _ := strings.Cut(strings.TrimSpace(line), ":\t")
 			_, has, _ := strings.Cut(status, "\n"+name+":\t")
 			has, _, _ = strings.Cut(has, "\n")
+
 			return fmt.Errorf("process %s: %s is %q, want %s", pid, name, has, value)
 		}
 	}
+
 	return nil
 }

@@ -24,26 +24,33 @@ func (c *Cluster) deploy(ctx context.Context) error {
 	if err := c.tellBlankNodes(ctx); err != nil {
 		return err
 	}
+
 	config := c.configuration()
 	delete(config, "NB_ADDRESS") // the chart's own
 	delete(config, "SB_ADDRESS")
+
 	ovn := map[string]any{"replicas": c.opts.Members}
 	if c.opts.Volume {
 		ovn["volume"] = map[string]any{"size": "1Gi", "storageClass": storageClass}
+
 		if err := c.provideVolume(ctx); err != nil {
 			return err
 		}
 	}
+
 	err := c.typing.values(map[string]any{
 		"config": config, "controllerUser": 65532, "ovn": ovn, "ovs": map[string]any{"datapath": c.lab.Datapath()},
 	})
 	if err != nil {
 		return err
 	}
+
 	if _, err := c.typing.chapter(ctx, installing); err != nil {
 		return err
 	}
+
 	_, err = c.kubectl(ctx, []byte(c.dns()), "apply", "-f", "-")
+
 	return err
 }
 
@@ -57,21 +64,26 @@ const (
 // provideVolume creates a volume of its own file system on the control plane's node.
 func (c *Cluster) provideVolume(ctx context.Context) error {
 	n := c.controlPlane()
+
 	root, err := c.rootOf(n)
 	if err != nil {
 		return err
 	}
+
 	if err := os.MkdirAll(filepath.Join(root, volumeDir), 0o755); err != nil {
 		return err
 	}
+
 	init, err := c.lab.Process(n.Name + "-init")
 	if err != nil {
 		return err
 	}
+
 	mount := []string{"--target", strconv.Itoa(init.PID), "--mount", "mount", "-t", "tmpfs", "-o", fmt.Sprintf("size=%d", volumeBytes), "tmpfs", volumeDir}
 	if out, err := exec.CommandContext(ctx, "nsenter", mount...).CombinedOutput(); err != nil {
 		return fmt.Errorf("mount %s on %s: %w: %s", volumeDir, n.Name, err, bytes.TrimSpace(out))
 	}
+
 	objects := fmt.Sprintf(`apiVersion: storage.k8s.io/v1
 kind: StorageClass
 metadata: {name: %[1]s}
@@ -89,6 +101,7 @@ spec:
   nodeAffinity: {required: {nodeSelectorTerms: [{matchExpressions: [{key: kubernetes.io/hostname, operator: In, values: [%[2]q]}]}]}}
 `, storageClass, n.Name, volumeDir)
 	_, err = c.kubectl(ctx, []byte(objects), "apply", "-f", "-")
+
 	return err
 }
 
@@ -105,10 +118,12 @@ func (c *Cluster) helm(ctx context.Context, args ...string) error {
 	if err != nil {
 		return err
 	}
+
 	cmd.Env = append(cmd.Env, "HOME="+c.opts.Dir)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("helm %s: %w: %s", args[0], err, bytes.TrimSpace(out))
 	}
+
 	return nil
 }
 
@@ -130,6 +145,7 @@ func (c *Cluster) settings(n *lab.Node) []string {
 	if c.lab.Datapath() != "netdev" {
 		return nil
 	}
+
 	return []string{"external_ids:ovn-ebpf-encap-ip=" + n.Encap.String()}
 }
 
@@ -140,10 +156,12 @@ func (c *Cluster) tellNodes(ctx context.Context) error {
 		if own == nil {
 			continue
 		}
+
 		if _, err := c.lab.Exec(ctx, n.Name, append([]string{"ovs-vsctl", "set", "Open_vSwitch", "."}, own...)...); err != nil {
 			return fmt.Errorf("tell %s its settings: %w", n.Name, err)
 		}
 	}
+
 	return nil
 }
 
@@ -154,19 +172,24 @@ func (c *Cluster) tellBlankNodes(ctx context.Context) error {
 		if own == nil {
 			continue
 		}
+
 		ids := []any{[]string{"ovn-ebpf.io/managed", "true"}} // otherwise the chart takes it for the node's own
+
 		for _, setting := range own {
 			key, value, _ := strings.Cut(strings.TrimPrefix(setting, "external_ids:"), "=")
 			ids = append(ids, []string{key, value})
 		}
+
 		row, err := json.Marshal([]any{"Open_vSwitch", map[string]any{"op": "insert", "table": "Open_vSwitch", "row": map[string]any{"external_ids": []any{"map", ids}}}})
 		if err != nil {
 			return err
 		}
+
 		dir := filepath.Join(c.nodeDir(n), "var/lib/ovn-ebpf/openvswitch")
 		if err := os.MkdirAll(dir, 0o755); err != nil {
 			return err
 		}
+
 		file := filepath.Join(dir, "conf.db")
 		for _, argv := range [][]string{{"create", file, platform.OVSFile("vswitch.ovsschema")}, {"transact", file, string(row)}} {
 			if out, err := exec.CommandContext(ctx, "ovsdb-tool", argv...).CombinedOutput(); err != nil {
@@ -174,6 +197,7 @@ func (c *Cluster) tellBlankNodes(ctx context.Context) error {
 			}
 		}
 	}
+
 	return nil
 }
 
@@ -183,11 +207,14 @@ func (c *Cluster) kubectl(ctx context.Context, stdin []byte, args ...string) ([]
 	if err != nil {
 		return nil, err
 	}
+
 	var stdout, stderr bytes.Buffer
+
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(stdin), &stdout, &stderr
 	if err := cmd.Run(); err != nil {
 		return nil, fmt.Errorf("kubectl %s: %w: %s", args[0], err, strings.TrimSpace(stderr.String()))
 	}
+
 	return stdout.Bytes(), nil
 }
 
@@ -197,6 +224,8 @@ func (c *Cluster) Command(ctx context.Context, program string, args ...string) (
 	if err != nil {
 		return nil, err
 	}
+
 	cmd.Env = append(cmd.Env, "KUBECONFIG="+c.kubeconfig(), "PATH="+c.bin+":"+os.Getenv("PATH"))
+
 	return cmd, nil
 }

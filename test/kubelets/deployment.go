@@ -30,6 +30,7 @@ func (c *Cluster) Deployment(ctx context.Context, tool string, controllers int) 
 	if err := d.run(ctx); err != nil {
 		return fmt.Errorf("deployment by %s with %d controllers: %w", tool, controllers, err)
 	}
+
 	return nil
 }
 
@@ -45,44 +46,59 @@ func (d *deployment) run(ctx context.Context) error {
 			return err
 		}
 	}
+
 	before, err := d.snapshot(ctx)
 	if err != nil {
 		return err
 	}
+
 	if err := d.tellNodes(ctx); err != nil {
 		return err
 	}
+
 	if err := d.install(ctx); err != nil {
 		return err
 	}
+
 	changes, err := d.startChanges(ctx)
 	if err != nil {
 		return err
 	}
+
 	watch := d.watchLeaders(ctx)
+
 	_, err = d.typing.chapter(ctx, d.heading(updatingPlain, updating))
 	if err == nil {
 		err = d.updated(ctx, d.controllers)
 	}
+
 	err = errors.Join(err, changes.stop(ctx), watch.stop())
 	d.step("%s: %s; %s", d.tool, changes, watch)
+
 	if err != nil {
 		return err
 	}
+
 	if err := changes.programmed(ctx); err != nil {
 		return err
 	}
+
 	d.step("%s: everything is programmed", d.tool)
+
 	if err := changes.remove(ctx); err != nil {
 		return err
 	}
+
 	if _, err := d.typing.chapter(ctx, d.heading(uninstallingPlain, uninstalling)); err != nil {
 		return err
 	}
+
 	if err := d.awaitSame(ctx, before); err != nil {
 		return err
 	}
+
 	d.step("%s: nodes and cluster are as before the installation", d.tool)
+
 	return d.typing.complete(runDeployment, d.tool)
 }
 
@@ -91,6 +107,7 @@ func (d *deployment) heading(byKubectl, byHelm string) string {
 	if d.tool == kubectl {
 		return byKubectl
 	}
+
 	return byHelm
 }
 
@@ -103,17 +120,22 @@ func (d *deployment) install(ctx context.Context) error {
 	for key, value := range d.configuration() {
 		values[key] = value
 	}
+
 	others := map[string]any{"host": true} // nodes have OVN and Open vSwitch of their own
+
 	set := map[string]any{"config": values, "controllerUser": 65532, "replicas": d.controllers, "ovn": others, "ovs": others}
 	if d.tool == helmOVS {
 		delete(values, "NB_ADDRESS") // the chart's own
 		delete(values, "SB_ADDRESS")
 		delete(set, "ovn")
 	}
+
 	if err := d.typing.values(set); err != nil {
 		return err
 	}
+
 	var err error
+
 	switch d.tool {
 	case kubectl:
 		_, err = d.typing.chapter(ctx, installingPlain)
@@ -123,9 +145,11 @@ func (d *deployment) install(ctx context.Context) error {
 		_, err = d.typing.chapter(ctx, installingOnOthers,
 			"ssl:192.0.2.1:6641", d.lab.NBAddress(), "ssl:192.0.2.1:6642", d.lab.SBAddress())
 	}
+
 	if err != nil {
 		return err
 	}
+
 	return d.ready(ctx)
 }
 
@@ -136,10 +160,12 @@ func (d *deployment) stopControllers() error {
 		if err == nil {
 			err = p.Stop(10 * time.Second)
 		}
+
 		if err != nil {
 			return fmt.Errorf("stop ovn-controller of %s: %w", n.Name, err)
 		}
 	}
+
 	return nil
 }
 
@@ -149,12 +175,16 @@ func (d *deployment) northbound(ctx context.Context, table, column string) (stri
 		out, err := d.lab.Exec(ctx, "central", "ovn-nbctl", "--bare", "--columns="+column, "list", table)
 		return string(out), err
 	}
+
 	t := &central{Cluster: d.Cluster}
+
 	pod, err := t.leader(ctx, northbound)
 	if err != nil {
 		return "", err
 	}
+
 	out, err := t.inside(ctx, pod, northbound, "ovsdb-client", "--timeout=30", "--format=csv", "--no-headings", "--data=bare", "dump", socket(northbound), northbound.name, table, column)
+
 	return strings.ReplaceAll(string(out), `"`, " "), err
 }
 
@@ -165,6 +195,7 @@ func (d *deployment) ready(ctx context.Context) error {
 			return err
 		}
 	}
+
 	return d.awaitNodes(ctx)
 }
 
@@ -172,9 +203,11 @@ func (d *deployment) ready(ctx context.Context) error {
 func (c *Cluster) buildHelm(ctx context.Context) error {
 	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false", "-ldflags", "-s -w", "-o", c.program(helm), "helm.sh/helm/v3/cmd/helm")
 	cmd.Dir = filepath.Join(c.opts.Source, "test/render")
+
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=", "GOWORK=off")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("build helm: %w: %s", err, strings.TrimSpace(string(out)))
 	}
+
 	return nil
 }

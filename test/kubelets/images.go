@@ -44,10 +44,12 @@ func (c *Cluster) makeImages(dir string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
+
 	small := func(file string, names ...string) *image {
 		at := "/" + filepath.Base(file)
 		return &image{names: names, entrypoint: []string{at}, files: map[string]string{at: file}}
 	}
+
 	images := map[string]*image{
 		"pause":   small(c.program("pause"), pauseImage, pauseOf136),
 		"coredns": small(c.program("coredns"), corednsImage),
@@ -59,6 +61,7 @@ func (c *Cluster) makeImages(dir string) error {
 		traffic.entrypoint = append(traffic.entrypoint, "traffic")
 		images["traffic"] = traffic
 	}
+
 	if err := images["agnhost"].add(tools...); err != nil {
 		return err
 	}
@@ -66,20 +69,25 @@ func (c *Cluster) makeImages(dir string) error {
 	if _, err := c.server.Identity("localhost", "localhost", nil); err != nil {
 		return err
 	}
+
 	for _, name := range []string{"localhost.crt", "localhost.key"} {
 		images["agnhost"].files["/"+name] = filepath.Join(c.server.PKI(), name)
 	}
+
 	for name, file := range c.archives() {
 		if err := os.Symlink(file, filepath.Join(dir, name+".tar")); err != nil {
 			return err
 		}
 	}
+
 	for name, i := range images {
 		if err := i.write(filepath.Join(dir, name+".tar")); err != nil {
 			return err
 		}
 	}
+
 	_, version, _ := strings.Cut(strings.TrimSuffix(filepath.Base(c.chart()), ".tgz"), "ovn-ebpf-")
+
 	return os.WriteFile(filepath.Join(dir, "tags"), fmt.Appendf(nil, "%s:%s %s\n", ourImage, version, secondImage), 0o644)
 }
 
@@ -93,6 +101,7 @@ func (c *Cluster) released(pattern string) string {
 	if found, _ := filepath.Glob(filepath.Join(c.opts.Release, pattern)); len(found) == 1 {
 		return found[0]
 	}
+
 	return filepath.Join(c.opts.Release, pattern)
 }
 

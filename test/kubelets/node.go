@@ -36,14 +36,17 @@ func (c *Cluster) startNode(n *lab.Node) error {
 	if err := os.MkdirAll(c.manifests(n), 0o755); err != nil {
 		return err
 	}
+
 	if _, err := c.server.Identity(n.Name, "system:node:"+n.Name, []string{"system:nodes"}, n.IP4, n.IP6); err != nil {
 		return err
 	}
+
 	pki := c.server.PKI()
 	kubelet := strings.NewReplacer(
 		"@CGROUP@", n.Netns, "@MANIFESTS@", c.manifests(n), "@DNS@", dnsIP, "@CA@", filepath.Join(pki, "ca.crt"),
 		"@CERT@", filepath.Join(pki, n.Name+".crt"), "@KEY@", filepath.Join(pki, n.Name+".key"),
 	).Replace(kubeletConfig)
+
 	script := filepath.Join(dir, nodeInit)
 	for file, content := range map[string]string{
 		filepath.Join(dir, "kubelet.yaml"):    kubelet,
@@ -54,16 +57,20 @@ func (c *Cluster) startNode(n *lab.Node) error {
 			return err
 		}
 	}
+
 	kubeconfig, err := os.ReadFile(filepath.Join(pki, n.Name+".kubeconfig"))
 	if err != nil {
 		return err
 	}
+
 	if err := os.WriteFile(filepath.Join(dir, "kubeconfig"), kubeconfig, 0o600); err != nil {
 		return err
 	}
+
 	_, err = c.lab.Spawn(n.Name, n.Name+"-init",
 		"unshare", "--mount", "--uts", "--ipc", "--pid", "--fork", "--kill-child", "--mount-proc", "--",
 		"sh", "-ec", asSystemd, "sh", script, n.Name, n.Netns, dir, n.RunDir, c.bin, c.path("images"), n.IP4.String()+","+n.IP6.String())
+
 	return err
 }
 
@@ -81,20 +88,25 @@ func (c *Cluster) awaitRegistered(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
+
 		zone := fmt.Appendf(nil, `{"metadata":{"labels":{%q:"zone-%s"}}}`, corev1.LabelTopologyZone, n.Name)
 		if _, err := c.client.CoreV1().Nodes().Patch(ctx, n.Name, types.MergePatchType, zone, metav1.PatchOptions{}); err != nil {
 			return err
 		}
 	}
+
 	patch := []byte(`{"metadata":{"labels":{"node-role.kubernetes.io/control-plane":""}}}`)
+
 	for i, n := range c.lab.Nodes() {
 		if i >= c.opts.Members && !c.opts.Bare {
 			break
 		}
+
 		if _, err := c.client.CoreV1().Nodes().Patch(ctx, n.Name, types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
 			return err
 		}
 	}
+
 	return nil
 }
 
@@ -106,17 +118,20 @@ func (c *Cluster) declareUnavailable(ctx context.Context) error {
 		if _, err := c.client.CoreV1().Nodes().Patch(ctx, n.Name, types.StrategicMergePatchType, body, metav1.PatchOptions{}, "status"); err != nil {
 			return err
 		}
+
 		err := c.await(ctx, n.Name+" to be tainted", func() error {
 			node, err := c.client.CoreV1().Nodes().Get(ctx, n.Name, metav1.GetOptions{})
 			if err == nil && !networkUnavailable(node) {
 				err = fmt.Errorf("taints %v", node.Spec.Taints)
 			}
+
 			return err
 		})
 		if err != nil {
 			return err
 		}
 	}
+
 	return nil
 }
 
@@ -132,16 +147,19 @@ func (c *Cluster) awaitNodes(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
+
 		for _, n := range nodes.Items {
 			if networkUnavailable(&n) {
 				return fmt.Errorf("%s: the network is not available", n.Name)
 			}
+
 			for _, condition := range n.Status.Conditions {
 				if condition.Type == corev1.NodeReady && condition.Status != corev1.ConditionTrue {
 					return fmt.Errorf("%s: %s", n.Name, condition.Message)
 				}
 			}
 		}
+
 		return nil
 	})
 }
@@ -151,21 +169,25 @@ func (c *Cluster) awaitReady(ctx context.Context) error {
 	if err := c.awaitNodes(ctx); err != nil {
 		return err
 	}
+
 	return c.await(ctx, "pods of kube-system and ovn-ebpf", func() error {
 		for _, namespace := range []string{"ovn-ebpf", metav1.NamespaceSystem} {
 			pods, err := c.client.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{})
 			if err != nil {
 				return err
 			}
+
 			if len(pods.Items) == 0 {
 				return fmt.Errorf("no pods in %s", namespace)
 			}
+
 			for i := range pods.Items {
 				if err := unready(&pods.Items[i]); err != nil {
 					return err
 				}
 			}
 		}
+
 		return nil
 	})
 }
@@ -176,12 +198,14 @@ func unready(p *corev1.Pod) error {
 			return nil
 		}
 	}
+
 	reason := string(p.Status.Phase)
 	for _, s := range p.Status.ContainerStatuses {
 		if s.State.Waiting != nil {
 			reason += ", " + s.State.Waiting.Reason + " " + s.State.Waiting.Message
 		}
 	}
+
 	return fmt.Errorf("pod %s is not ready: %s", p.Name, reason)
 }
 
@@ -191,13 +215,16 @@ const readyTimeout = 4 * time.Minute
 func (c *Cluster) await(ctx context.Context, what string, ready func() error) error {
 	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
 	defer cancel()
+
 	tick := time.NewTicker(200 * time.Millisecond)
 	defer tick.Stop()
+
 	for {
 		err := ready()
 		if err == nil {
 			return nil
 		}
+
 		select {
 		case <-ctx.Done():
 			return fmt.Errorf("wait for %s: %w (last: %w)", what, ctx.Err(), err)

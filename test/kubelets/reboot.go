@@ -32,6 +32,7 @@ func (c *Cluster) Reboot(ctx context.Context) error {
 	if err := c.reboot(ctx); err != nil {
 		return fmt.Errorf("reboot: %w", err)
 	}
+
 	return nil
 }
 
@@ -40,28 +41,37 @@ func (c *Cluster) reboot(ctx context.Context) error {
 	if err := c.createReboot(ctx, n); err != nil {
 		return err
 	}
+
 	if err := c.await(ctx, "pods before the boot", func() error { return c.serves(ctx, n.Name, time.Time{}) }); err != nil {
 		return err
 	}
+
 	began := time.Now()
+
 	if err := c.lab.Reboot(ctx, n.Index); err != nil {
 		return err
 	}
+
 	if err := removeCgroups(n.Netns); err != nil {
 		return err
 	}
+
 	if err := os.Remove(c.path("pid/" + n.Name + "-init.pid")); err != nil {
 		return err
 	}
+
 	if err := c.startNode(n); err != nil {
 		return err
 	}
 	// The API's times have a resolution of seconds.
 	after := began.Truncate(time.Second)
+
 	if err := c.await(ctx, "pods after the boot", func() error { return c.serves(ctx, n.Name, after) }); err != nil {
 		return err
 	}
+
 	c.step("%s: %d pods and a static one serve again %.0f s after it was powered off", n.Name, rebootPods, time.Since(began).Seconds())
+
 	return c.awaitReady(ctx)
 }
 
@@ -77,6 +87,7 @@ func (c *Cluster) createReboot(ctx context.Context, node *lab.Node) error {
 		}
 	}
 	server := spec(node.Name, "netexec", fmt.Sprintf("--http-port=%d", rebootPort))
+
 	static, err := yaml.Marshal(&corev1.Pod{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"},
 		ObjectMeta: metav1.ObjectMeta{Name: rebootApp + "-static", Namespace: metav1.NamespaceDefault, Labels: labels}, Spec: server,
@@ -84,9 +95,11 @@ func (c *Cluster) createReboot(ctx context.Context, node *lab.Node) error {
 	if err != nil {
 		return err
 	}
+
 	if err := os.WriteFile(filepath.Join(c.manifests(node), rebootApp+".yaml"), static, 0o644); err != nil {
 		return err
 	}
+
 	_, err = c.client.AppsV1().Deployments(metav1.NamespaceDefault).Create(ctx, &appsv1.Deployment{
 		ObjectMeta: metav1.ObjectMeta{Name: rebootApp},
 		Spec: appsv1.DeploymentSpec{
@@ -97,6 +110,7 @@ func (c *Cluster) createReboot(ctx context.Context, node *lab.Node) error {
 	if err != nil {
 		return err
 	}
+
 	_, err = c.client.CoreV1().Services(metav1.NamespaceDefault).Create(ctx, &corev1.Service{
 		ObjectMeta: metav1.ObjectMeta{Name: rebootApp},
 		Spec:       corev1.ServiceSpec{Selector: labels, Ports: []corev1.ServicePort{{Port: 80, TargetPort: intstr.FromInt32(rebootPort)}}},
@@ -104,9 +118,11 @@ func (c *Cluster) createReboot(ctx context.Context, node *lab.Node) error {
 	if err != nil {
 		return err
 	}
+
 	_, err = c.client.CoreV1().Pods(metav1.NamespaceDefault).Create(ctx, &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: "client"}, Spec: spec(c.controlPlane().Name, "pause"),
 	}, metav1.CreateOptions{})
+
 	return err
 }
 
@@ -116,29 +132,37 @@ func (c *Cluster) serves(ctx context.Context, node string, after time.Time) erro
 	if err != nil {
 		return err
 	}
+
 	if len(pods.Items) != rebootPods+1 {
 		return fmt.Errorf("%d pods, not %d", len(pods.Items), rebootPods+1)
 	}
+
 	to := []string{net.JoinHostPort(rebootApp, "80")}
+
 	for i := range pods.Items {
 		p := &pods.Items[i]
 		if err := unready(p); err != nil {
 			return err
 		}
+
 		started := p.Status.ContainerStatuses[0].State.Running
 		if p.Spec.NodeName != node || started == nil || started.StartedAt.Time.Before(after) {
 			return fmt.Errorf("pod %s on %s has not been started again", p.Name, p.Spec.NodeName)
 		}
+
 		to = append(to, net.JoinHostPort(p.Status.PodIP, fmt.Sprint(rebootPort)))
 	}
+
 	for _, at := range to {
 		out, err := c.kubectl(ctx, nil, "exec", "client", "--", "curl", "-sS", "-m", "2", "http://"+at+"/hostname")
 		if err != nil {
 			return err
 		}
+
 		if !strings.HasPrefix(string(out), rebootApp) {
 			return fmt.Errorf("%s answers %q", at, out)
 		}
 	}
+
 	return nil
 }

@@ -36,6 +36,7 @@ func (c *Cluster) Rotate(ctx context.Context) error {
 	if err := r.rotate(ctx); err != nil {
 		return fmt.Errorf("rotation of certificates: %w", err)
 	}
+
 	return nil
 }
 
@@ -44,31 +45,38 @@ func (t *central) rotate(ctx context.Context) error {
 	if t.servers, err = t.startServers(ctx); err != nil {
 		return err
 	}
+
 	before, err := t.onNodes(ctx, "ovn-controller")
 	if err != nil {
 		return err
 	}
+
 	flows, err := t.startFlows(ctx, "rotate", t.servers)
 	if err != nil {
 		return err
 	}
+
 	for _, step := range []func(context.Context) error{t.renewNode, t.changeAuthorities, t.deleteCentral, t.fillDisk} {
 		if err = step(ctx); err != nil {
 			break
 		}
 	}
+
 	if err := errors.Join(err, t.stopFlows(ctx, flows, t.phases)); err != nil {
 		return err
 	}
+
 	after, err := t.onNodes(ctx, "ovn-controller")
 	if err != nil {
 		return err
 	}
+
 	for node, id := range before {
 		if after[node] != id {
 			return fmt.Errorf("ovn-controller of %s is container %q, before %q", node, after[node], id)
 		}
 	}
+
 	return t.removeFlows(ctx)
 }
 
@@ -78,7 +86,9 @@ func (t *central) onNodes(ctx context.Context, container string) (map[string]str
 	if err != nil {
 		return nil, err
 	}
+
 	out := map[string]string{}
+
 	for _, p := range pods["ovn-ebpf-ovn-controller"] {
 		for _, s := range p.Status.ContainerStatuses {
 			if s.Name == container {
@@ -86,9 +96,11 @@ func (t *central) onNodes(ctx context.Context, container string) (map[string]str
 			}
 		}
 	}
+
 	if len(out) != t.opts.Nodes {
 		return nil, fmt.Errorf("%d containers %s", len(out), container)
 	}
+
 	return out, nil
 }
 
@@ -96,48 +108,61 @@ func (t *central) onNodes(ctx context.Context, container string) (map[string]str
 // next.
 func (t *central) renewNode(ctx context.Context) error {
 	t.phase("a node's certificate is renewed")
+
 	_, err := t.client.AppsV1().Deployments("ovn-ebpf").Patch(ctx, "ovn-ebpf-certificates", types.JSONPatchType, []byte(shortLives), metav1.PatchOptions{})
 	if err != nil {
 		return err
 	}
+
 	if _, err := t.kubectl(ctx, nil, "-n", "ovn-ebpf", "rollout", "status", "deployment/ovn-ebpf-certificates", "--timeout=5m"); err != nil {
 		return err
 	}
+
 	node := t.lab.Node(2)
+
 	was := t.certificate(node)
 	if was == nil || was.Subject.CommonName != node.Name {
 		return fmt.Errorf("certificate of %s: %v", node.Name, was)
 	}
+
 	requesters, err := t.onNodes(ctx, "certificate")
 	if err != nil {
 		return err
 	}
+
 	files, err := filepath.Glob(filepath.Join(t.chassisDir(node), "*"))
 	if err != nil {
 		return err
 	}
+
 	for _, f := range files {
 		if err := os.Remove(f); err != nil {
 			return err
 		}
 	}
+
 	if err := killContainer(requesters[node.Name]); err != nil {
 		return err
 	}
+
 	for _, what := range []string{"a certificate for two minutes", "its renewal"} {
 		last := was
+
 		err := t.await(ctx, what, func() error {
 			if now := t.certificate(node); now != nil && !now.Equal(last) && time.Until(now.NotAfter) < 3*time.Minute {
 				was = now
 				return nil
 			}
+
 			return fmt.Errorf("%s has %s", node.Name, files)
 		})
 		if err != nil {
 			return err
 		}
+
 		t.step("%s has %s, until %s", node.Name, what, was.NotAfter.Format(time.TimeOnly))
 	}
+
 	return nil
 }
 
@@ -145,48 +170,62 @@ func (t *central) renewNode(ctx context.Context) error {
 // next one.
 func (t *central) changeAuthorities(ctx context.Context) error {
 	t.phase("both authorities change")
+
 	former := map[string][]byte{}
+
 	for _, name := range authorities {
 		s, err := t.client.CoreV1().Secrets("ovn-ebpf").Get(ctx, name, metav1.GetOptions{})
 		if err != nil {
 			return err
 		}
+
 		former[name] = s.Data["ca.crt"]
 		if _, err := t.kubectl(ctx, nil, "-n", "ovn-ebpf", "patch", "secret", name, "--type=merge", "-p", `{"stringData":{"rotate":"now"}}`); err != nil {
 			return err
 		}
 	}
+
 	var next *x509.Certificate
+
 	for _, name := range authorities {
 		err := t.await(ctx, "the next authority of "+name, func() error {
 			s, err := t.client.CoreV1().Secrets("ovn-ebpf").Get(ctx, name, metav1.GetOptions{})
 			if err != nil {
 				return err
 			}
+
 			if bytes.Equal(s.Data["ca.crt"], former[name]) {
 				return fmt.Errorf("%s signs with the former one", name)
 			}
+
 			block, _ := pem.Decode(s.Data["ca.crt"])
 			next, err = x509.ParseCertificate(block.Bytes)
+
 			return err
 		})
 		if err != nil {
 			return err
 		}
+
 		t.step("%s signs with the next authority", name)
 	}
+
 	node := t.lab.Node(2)
+
 	err := t.await(ctx, "a certificate of the next authority", func() error {
 		now := t.certificate(node)
 		if now == nil {
 			return errors.New("no certificate")
 		}
+
 		return now.CheckSignatureFrom(next)
 	})
 	if err != nil {
 		return err
 	}
+
 	t.step("%s has a certificate of the next authority", node.Name)
+
 	return t.served(ctx, "a new pod")
 }
 
@@ -194,38 +233,47 @@ func (t *central) changeAuthorities(ctx context.Context) error {
 // connect with the certificates that they have now.
 func (t *central) deleteCentral(ctx context.Context) error {
 	t.phase("the pod of OVN's databases is deleted")
+
 	members, err := t.members(ctx)
 	if err != nil {
 		return err
 	}
+
 	if err := t.client.CoreV1().Pods("ovn-ebpf").Delete(ctx, members[0].Name, metav1.DeleteOptions{}); err != nil {
 		return err
 	}
+
 	waiting, err := t.probe(ctx)
 	if err != nil {
 		return err
 	}
+
 	err = t.await(ctx, "another pod of OVN's databases", func() error {
 		now, err := t.members(ctx)
 		if err == nil && now[0].UID == members[0].UID {
 			err = errors.New("the former one is there")
 		}
+
 		return err
 	})
 	if err != nil {
 		return err
 	}
+
 	if err := t.awaitReady(ctx); err != nil {
 		return err
 	}
+
 	if err := t.answered(ctx, waiting, "the pod that waited"); err != nil {
 		return err
 	}
+
 	for range t.opts.Nodes {
 		if err := t.served(ctx, "a new pod"); err != nil {
 			return err
 		}
 	}
+
 	return nil
 }
 
@@ -233,23 +281,28 @@ func (t *central) deleteCentral(ctx context.Context) error {
 // created meanwhile must wait, and get its network when there is space.
 func (t *central) fillDisk(ctx context.Context) error {
 	t.phase("the disk of OVN's databases is full")
+
 	root, err := t.rootOf(t.controlPlane())
 	if err != nil {
 		return err
 	}
+
 	filler := filepath.Join(root, volumeDir, "filler")
 	if err := os.WriteFile(filler, make([]byte, 2*volumeBytes), 0o600); !errors.Is(err, syscall.ENOSPC) {
 		return fmt.Errorf("fill %s: %w", filler, err)
 	}
+
 	waiting, err := t.probe(ctx)
 	if err != nil {
 		return err
 	}
+
 	err = t.await(ctx, "an Event about the disk", func() error {
 		events, err := t.client.CoreV1().Events(metav1.NamespaceDefault).List(ctx, metav1.ListOptions{FieldSelector: "reason=DiskFull"})
 		if err != nil {
 			return err
 		}
+
 		for i := range events.Items {
 			e := &events.Items[i]
 			if e.InvolvedObject.Name == t.controlPlane().Name && strings.Contains(e.Message, "for OVN's databases: free space there") {
@@ -257,6 +310,7 @@ func (t *central) fillDisk(ctx context.Context) error {
 				return nil
 			}
 		}
+
 		return fmt.Errorf("%d Events DiskFull", len(events.Items))
 	})
 	if err != nil {
@@ -268,25 +322,31 @@ func (t *central) fillDisk(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
+
 		for _, s := range members[0].Status.ContainerStatuses {
 			if s.Name == southbound.container && s.RestartCount > 0 {
 				return nil
 			}
 		}
+
 		return errors.New("no restart of " + southbound.container)
 	})
 	if err != nil {
 		return err
 	}
+
 	if err := os.Remove(filler); err != nil {
 		return err
 	}
+
 	if err := t.answered(ctx, waiting, "the pod that waited"); err != nil {
 		return err
 	}
+
 	if err := t.awaitReady(ctx); err != nil {
 		return err
 	}
+
 	return t.served(ctx, "a new pod")
 }
 
@@ -302,10 +362,13 @@ func (t *central) certificate(n *lab.Node) *x509.Certificate {
 	if err != nil {
 		return nil
 	}
+
 	file = filepath.Join(t.chassisDir(n), filepath.Base(target))
+
 	pair, err := tls.LoadX509KeyPair(file, file)
 	if err != nil {
 		return nil
 	}
+
 	return pair.Leaf
 }

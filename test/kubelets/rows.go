@@ -43,58 +43,76 @@ func rows(dump []byte, skip func(table, column string) bool) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	digests := map[string]string{}
+
 	for range nameDepth {
 		next := map[string]string{}
+
 		for uuid, r := range all {
 			sum := sha256.Sum256([]byte(r.line(digests)))
 			next[uuid] = fmt.Sprintf("%x", sum[:6])
 		}
+
 		digests = next
 	}
+
 	var out []string
+
 	for _, r := range all {
 		if len(r.columns) > 0 { // otherwise the whole table is left out
 			out = append(out, r.line(digests))
 		}
 	}
+
 	slices.Sort(out)
+
 	return out, nil
 }
 
 // parseDump returns the rows by UUID.
 func parseDump(dump []byte, skip func(table, column string) bool) (map[string]row, error) {
 	out := map[string]row{}
+
 	for d := json.NewDecoder(bytes.NewReader(dump)); ; {
 		var t table
+
 		err := d.Decode(&t)
 		if errors.Is(err, io.EOF) {
 			break
 		}
+
 		if err != nil {
 			return nil, fmt.Errorf("parse dump: %w", err)
 		}
+
 		name, _, _ := strings.Cut(t.Caption, " ")
+
 		id := slices.Index(t.Headings, "_uuid")
 		if id < 0 {
 			return nil, fmt.Errorf("parse dump: table %q has no UUIDs", t.Caption)
 		}
+
 		for _, cells := range t.Data {
 			r, uuid := row{table: name}, uuidPattern.FindString(fmt.Sprint(cells[id]))
 			for i, column := range t.Headings {
 				if text, is := cells[i].(string); is && name == "Port_Group" && column == "name" {
 					cells[i] = keyPattern.ReplaceAllString(text, "")
 				}
+
 				if i != id && !skip(name, column) {
 					r.columns, r.cells = append(r.columns, column), append(r.cells, cells[i])
 				}
 			}
+
 			out[uuid] = r
 		}
 	}
+
 	if len(out) == 0 {
 		return nil, errors.New("parse dump: no rows")
 	}
+
 	return out, nil
 }
 
@@ -104,6 +122,7 @@ func (r row) line(digests map[string]string) string {
 	for i, column := range r.columns {
 		parts = append(parts, column+"="+text(r.cells[i], digests))
 	}
+
 	return strings.Join(parts, " ")
 }
 
@@ -117,6 +136,7 @@ func text(value any, digests map[string]string) string {
 		for _, e := range v {
 			parts = append(parts, text(e, digests))
 		}
+
 		if len(v) == 2 && (v[0] == "set" || v[0] == "map") {
 			parts = parts[1:]
 			if elements, is := v[1].([]any); is {
@@ -124,10 +144,13 @@ func text(value any, digests map[string]string) string {
 				for _, e := range elements {
 					parts = append(parts, text(e, digests))
 				}
+
 				slices.Sort(parts)
 			}
 		}
+
 		return "[" + strings.Join(parts, ",") + "]"
 	}
+
 	return fmt.Sprint(value)
 }

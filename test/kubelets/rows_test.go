@@ -25,16 +25,20 @@ const (
 func TestRows(t *testing.T) {
 	read := func(dump string, skipped ...string) []string {
 		t.Helper()
+
 		out, err := rows([]byte(dump), func(table, column string) bool { return slices.Contains(skipped, table+"."+column) })
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		return out
 	}
+
 	want := read(dumpA)
 	if got := read(dumpB); !slices.Equal(got, want) {
 		t.Errorf("rows with other UUIDs\n%q\nwant\n%q", got, want)
 	}
+
 	const moved = `["set",[["uuid","00000000-0000-0000-0000-0000000000b2"]]]`
 	for name, other := range map[string]string{
 		"another name":      strings.ReplaceAll(dumpA, `"p1"`, `"p3"`),
@@ -47,12 +51,15 @@ func TestRows(t *testing.T) {
 			t.Errorf("%s: no difference", name)
 		}
 	}
+
 	if got := read(strings.ReplaceAll(dumpA, `"k"`, `"l"`), "Logical_Switch_Port.external_ids"); !slices.Equal(got, read(dumpA, "Logical_Switch_Port.external_ids")) {
 		t.Errorf("a skipped column makes a difference: %q", got)
 	}
+
 	if got := read(dumpA, "Logical_Switch_Port.name", "Logical_Switch_Port.external_ids"); len(got) != 2 {
 		t.Errorf("a skipped table has rows: %q", got)
 	}
+
 	for _, wrong := range []string{"", "{", `{"caption":"T table","headings":["name"],"data":[["x"]]}`} {
 		if got, err := rows([]byte(wrong), func(string, string) bool { return false }); err == nil {
 			t.Errorf("%q has rows %q", wrong, got)
@@ -65,16 +72,19 @@ func TestRows(t *testing.T) {
 func TestRowsIgnoreKeys(t *testing.T) {
 	read := func(name string) []string {
 		t.Helper()
+
 		out, err := rows([]byte(`{"caption":"Port_Group table","headings":["_uuid","name"],"data":[[["uuid","00000000-0000-0000-0000-0000000000a1"],"`+name+`"]]}`),
 			func(string, string) bool { return false })
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		return out
 	}
 	if a, b := read("4_clients"), read("12_clients"); !slices.Equal(a, b) {
 		t.Errorf("another key: %q, %q", a, b)
 	}
+
 	if a, b := read("4_clients"), read("4_servers"); slices.Equal(a, b) {
 		t.Errorf("another name: %q, %q", a, b)
 	}

@@ -21,12 +21,15 @@ func TestReport(t *testing.T) {
 	if err := os.WriteFile(file, []byte(report), 0o644); err != nil {
 		t.Fatal(err)
 	}
+
 	specs, err := readReport(file)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	var out strings.Builder
 	Print(&out, Suite{Name: "s"}, specs)
+
 	const want = `skipped    0 s  C cannot
                 no such feature
 failed     0 s  D breaks

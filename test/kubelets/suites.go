@@ -18,6 +18,7 @@ type LeftOut struct {
 func Suites() []Suite {
 	conformance := LeftOut{`\[Conformance\]`, "the suite conformance has them"}
 	sctp := LeftOut{`Feature:SCTPConnectivity`, "the lab's kernel has no SCTP"}
+
 	return []Suite{
 		{Name: "conformance", Focus: `\[sig-network\].*\[Conformance\]`, Least: 47},
 		{Name: "networkpolicy", Focus: `\[sig-network\] Netpol`, Skip: []LeftOut{sctp}, Least: 47},

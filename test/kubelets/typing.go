@@ -56,6 +56,7 @@ func chapters(r run, tool string) []string {
 	case tool == helmOVS:
 		return []string{installing, updating, uninstalling}
 	}
+
 	return []string{installingOnOthers, updating, uninstalling}
 }
 
@@ -65,7 +66,9 @@ func Typed() []string {
 	for _, tool := range Tools() {
 		typed = append(typed, chapters(runDeployment, tool)...)
 	}
+
 	slices.Sort(typed)
+
 	return slices.Compact(typed)
 }
 
@@ -90,13 +93,16 @@ func (c *Cluster) newTyping() (*typing, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	t := &typing{c: c, dir: c.path("typing"), done: map[string]bool{}}
 	if t.blocks, err = document.Blocks(string(text)); err != nil {
 		return nil, fmt.Errorf("%s: %w", InstallDocument, err)
 	}
+
 	if err := os.MkdirAll(t.dir, 0o755); err != nil {
 		return nil, err
 	}
+
 	return t, os.Symlink(c.chart(), filepath.Join(t.dir, documentChart))
 }
 
@@ -106,6 +112,7 @@ func (t *typing) values(values map[string]any) error {
 	if err != nil {
 		return err
 	}
+
 	return os.WriteFile(filepath.Join(t.dir, valuesFile), b, 0o644)
 }
 
@@ -116,20 +123,26 @@ func (t *typing) chapter(ctx context.Context, heading string, replace ...string)
 	if len(scripts) == 0 {
 		return "", fmt.Errorf("%s has no commands below %q any more", InstallDocument, heading)
 	}
+
 	for i := 0; i < len(replace); i += 2 {
 		if !strings.Contains(strings.Join(scripts, "\n"), replace[i]) {
 			return "", fmt.Errorf("%s has no %q below %q any more", InstallDocument, replace[i], heading)
 		}
 	}
+
 	var out strings.Builder
+
 	for _, s := range scripts {
 		printed, err := t.run(ctx, strings.NewReplacer(replace...).Replace(s))
 		if err != nil {
 			return "", fmt.Errorf("%s, %q: %w", InstallDocument, heading, err)
 		}
+
 		out.WriteString(printed)
 	}
+
 	t.done[heading] = true
+
 	return out.String(), nil
 }
 
@@ -140,16 +153,21 @@ func script(blocks []document.Block, heading string) (scripts []string) {
 		if b.Heading != heading {
 			continue
 		}
+
 		var lines []string
+
 		for _, c := range b.Commands() {
 			line := c.Line
 			if strings.HasPrefix(line, "helm install ") || strings.HasPrefix(line, "helm template ") {
 				line += " -f " + valuesFile
 			}
+
 			lines = append(lines, line)
 		}
+
 		scripts = append(scripts, strings.Join(lines, "\n"))
 	}
+
 	return scripts
 }
 
@@ -157,27 +175,34 @@ func (t *typing) run(ctx context.Context, script string) (string, error) {
 	for line := range strings.Lines(script) {
 		t.c.step("$ %s", strings.TrimSpace(line))
 	}
+
 	cmd, err := t.c.Command(ctx, "bash", "-c", "set -eo pipefail; trap 'echo \"failed: $BASH_COMMAND\" >&2' ERR\n"+script)
 	if err != nil {
 		return "", err
 	}
+
 	cmd.Dir = t.dir
 	cmd.Env = append(cmd.Env, "HOME="+t.dir) // Helm's cache
+
 	var stdout, stderr bytes.Buffer
+
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	if err := cmd.Run(); err != nil {
 		return "", fmt.Errorf("%w: %s", err, bytes.TrimSpace(append(stdout.Bytes(), stderr.Bytes()...)))
 	}
+
 	return stdout.String(), nil
 }
 
 // complete returns an error with the chapters that the run should have typed.
 func (t *typing) complete(r run, tool string) error {
 	var errs []error
+
 	for _, heading := range chapters(r, tool) {
 		if !t.done[heading] {
 			errs = append(errs, fmt.Errorf("%s has not typed %q of %s, only %q", r, heading, InstallDocument, slices.Sorted(maps.Keys(t.done))))
 		}
 	}
+
 	return errors.Join(errs...)
 }

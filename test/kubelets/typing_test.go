@@ -20,6 +20,7 @@ func TestChapters(t *testing.T) {
 		if len(scripts) == 0 {
 			t.Errorf("%s has no commands below %q", InstallDocument, heading)
 		}
+
 		for _, s := range scripts {
 			for line := range strings.Lines(s) {
 				if chart := strings.Contains(line, " "+documentChart+" "); strings.Contains(line, ".tgz") != chart {
@@ -36,7 +37,9 @@ func TestValuesAreAppended(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	got := [][]string{script(blocks, "a"), script(blocks, "b"), script(blocks, "c")}
+
 	want := [][]string{{"helm install x -f values.yaml\nhelm upgrade x"}, {"helm template x > y -f values.yaml\nkubectl get z", "one"}, nil}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("scripts (-want +got):\n%s", diff)
@@ -50,13 +53,16 @@ func TestRunIsComplete(t *testing.T) {
 		tool string
 	}{{runDefault, ""}, {runCentral, ""}, {runDeployment, kubectl}, {runDeployment, helm}} {
 		typed := &typing{done: map[string]bool{}}
+
 		all := chapters(tc.r, tc.tool)
 		for _, heading := range all[1:] {
 			typed.done[heading] = true
 		}
+
 		if err := typed.complete(tc.r, tc.tool); err == nil || !strings.Contains(err.Error(), all[0]) {
 			t.Errorf("%s %s without %q: %v", tc.r, tc.tool, all[0], err)
 		}
+
 		typed.done[all[0]] = true
 		if err := typed.complete(tc.r, tc.tool); err != nil {
 			t.Errorf("%s %s: %v", tc.r, tc.tool, err)
@@ -75,6 +81,7 @@ func TestRunsAreInCI(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		for _, line := range lines {
 			if !slices.ContainsFunc(strings.Split(string(text), "\n"), func(l string) bool {
 				return !strings.HasPrefix(strings.TrimSpace(l), "#") && strings.Contains(l, line)
@@ -87,13 +94,16 @@ func TestRunsAreInCI(t *testing.T) {
 
 func installBlocks(t *testing.T) []document.Block {
 	t.Helper()
+
 	text, err := os.ReadFile("../../" + InstallDocument)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	blocks, err := document.Blocks(string(text))
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	return blocks
 }

@@ -16,6 +16,7 @@ func (c *Cluster) Uninstall(ctx context.Context) error {
 	if err := c.uninstall(ctx); err != nil {
 		return fmt.Errorf("uninstall: %w", err)
 	}
+
 	return nil
 }
 
@@ -23,37 +24,49 @@ func (c *Cluster) uninstall(ctx context.Context) error {
 	if c.before == nil {
 		return errors.New("nothing was noted before the installation")
 	}
+
 	daemons, err := c.daemons(ctx)
 	if err != nil {
 		return err
 	}
+
 	if _, err := c.typing.chapter(ctx, updating); err != nil {
 		return err
 	}
+
 	if err := c.updated(ctx, 1); err != nil {
 		return err
 	}
+
 	after, err := c.daemons(ctx)
 	if err != nil {
 		return err
 	}
+
 	if !slices.Equal(daemons, after) {
 		return fmt.Errorf("the update to %s has restarted containers of OVN and Open vSwitch: %q, before %q", secondImage, after, daemons)
 	}
+
 	c.step("updated to %s; %d containers of OVN and Open vSwitch have not restarted", secondImage, len(daemons))
+
 	if _, err := c.kubectl(ctx, []byte(c.dns()), "delete", "-f", "-"); err != nil {
 		return err
 	}
+
 	if err := c.awaitDeletedNamespaces(ctx); err != nil {
 		return err
 	}
+
 	if _, err := c.typing.chapter(ctx, uninstalling); err != nil {
 		return err
 	}
+
 	if err := c.awaitSame(ctx, c.before); err != nil {
 		return err
 	}
+
 	c.step("uninstalled: nodes and cluster are as before")
+
 	return c.typing.complete(runDefault, "")
 }
 
@@ -65,12 +78,14 @@ func (c *Cluster) awaitDeletedNamespaces(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
+
 		for i := range namespaces.Items {
 			name := namespaces.Items[i].Name
 			if name != "ovn-ebpf" && !slices.Contains(c.before["cluster objects"], "namespace/"+name) {
 				return fmt.Errorf("namespace %s exists", name)
 			}
 		}
+
 		return nil
 	})
 }
@@ -81,15 +96,19 @@ func (c *Cluster) daemons(ctx context.Context) (ids []string, err error) {
 	if err != nil {
 		return nil, err
 	}
+
 	for i := range pods.Items {
 		for _, s := range pods.Items[i].Status.ContainerStatuses {
 			ids = append(ids, pods.Items[i].Name+" "+s.Name+" "+s.ContainerID)
 		}
 	}
+
 	if want := 5*c.opts.Members + 4*c.opts.Nodes; len(ids) != want { // as in docs/install.md
 		return nil, fmt.Errorf("%d containers of OVN and Open vSwitch, want %d: %q", len(ids), want, ids)
 	}
+
 	slices.Sort(ids)
+
 	return ids, nil
 }
 
@@ -100,18 +119,22 @@ func (c *Cluster) updated(ctx context.Context, controllers int) error {
 		if err != nil {
 			return err
 		}
+
 		for i := range pods.Items {
 			p := &pods.Items[i]
 			if got := p.Spec.Containers[0].Image; got != secondImage {
 				return fmt.Errorf("pod %s has image %s", p.Name, got)
 			}
+
 			if err := unready(p); err != nil {
 				return err
 			}
 		}
+
 		if want := controllers + c.opts.Nodes; len(pods.Items) != want {
 			return fmt.Errorf("%d pods, want %d", len(pods.Items), want)
 		}
+
 		return nil
 	})
 }
@@ -119,16 +142,20 @@ func (c *Cluster) updated(ctx context.Context, controllers int) error {
 // awaitSame waits until nodes and cluster are as they were.
 func (c *Cluster) awaitSame(ctx context.Context, before snapshot) error {
 	var differs error
+
 	err := c.await(ctx, "nodes to be as before the installation", func() error {
 		after, err := c.snapshot(ctx)
 		if err != nil {
 			return err
 		}
+
 		differs = before.same(after)
+
 		return differs
 	})
 	if err != nil {
 		return errors.Join(err, differs)
 	}
+
 	return nil
 }

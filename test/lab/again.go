@@ -17,20 +17,25 @@ func (l *Lab) StopProcess(name string, kill bool) error {
 	if err != nil {
 		return fmt.Errorf("stop process: %w", err)
 	}
+
 	p, err := process.Load(record)
 	if err != nil {
 		return fmt.Errorf("stop %s: %w", name, err)
 	}
+
 	grace := 10 * time.Second
 	if kill {
 		grace = 0
 	}
+
 	if !p.Alive() {
 		return fmt.Errorf("stop %s: it does not run", name)
 	}
+
 	if err := p.Stop(grace); err != nil {
 		return fmt.Errorf("stop %s: %w", name, err)
 	}
+
 	return nil
 }
 
@@ -40,28 +45,35 @@ func (l *Lab) StartProcess(name string) error {
 	if err != nil {
 		return fmt.Errorf("start process: %w", err)
 	}
+
 	if _, err := process.Again(record); err != nil {
 		return fmt.Errorf("start %s: %w", name, err)
 	}
+
 	return nil
 }
 
 // find returns the record of the process.
 func (l *Lab) find(name string) (string, error) {
 	var names []string
+
 	for _, dir := range []string{"pid", "kube"} {
 		records, err := filepath.Glob(filepath.Join(l.path(dir), "*.pid"))
 		if err != nil {
 			return "", err
 		}
+
 		for _, r := range records {
 			known := strings.TrimSuffix(filepath.Base(r), ".pid")
 			if known == name {
 				return r, nil
 			}
+
 			names = append(names, known)
 		}
 	}
+
 	slices.Sort(names)
+
 	return "", fmt.Errorf("no %q; there are %s", name, strings.Join(names, ", "))
 }

@@ -73,6 +73,7 @@ func (l *Lab) startCloud(ctx context.Context) error {
 		if err := l.startOpenStack(ctx); err != nil {
 			return err
 		}
+
 		if err := l.neutronNetwork(ctx); err != nil {
 			return err
 		}
@@ -88,6 +89,7 @@ func (l *Lab) startCloud(ctx context.Context) error {
 					return err
 				}
 			}
+
 			return nil
 		})
 		if err != nil {
@@ -103,6 +105,7 @@ func (l *Lab) awaitCloud(ctx context.Context) error {
 	if err := l.nbctl(ctx, "--wait=hv", "sync"); err != nil {
 		return fmt.Errorf("wait for hypervisors: %w", err)
 	}
+
 	return nil
 }
 
@@ -133,21 +136,25 @@ func (l *Lab) logicalNetwork() []string {
 
 	for _, v := range l.VMs() {
 		network := "pods-" + v.Name
+
 		commands = append(commands, routedSwitch(network, routerMAC(v.Index), v.podGateway().String())...)
 		for _, p := range v.Ports() {
 			nested := []string{v.VIF, strconv.Itoa(p.Tag)}
 			commands = append(commands, switchPort(network, p.ID, p.MAC, p.Addresses[0], nested...)...)
 		}
 	}
+
 	for i := range commands[1:] {
 		commands[i] = append(commands[i], "--")
 	}
+
 	return slices.Concat(commands...)
 }
 
 // routedSwitch returns the commands for a switch, and for the router's port on it.
 func routedSwitch(name string, mac net.HardwareAddr, addresses ...string) [][]string {
 	port := name + "-" + cloudRouter
+
 	return [][]string{
 		{"ls-add", name},
 		append([]string{"lrp-add", cloudRouter, routerPort(name), mac.String()}, addresses...),
@@ -167,6 +174,7 @@ func switchPort(
 	network, id string, mac net.HardwareAddr, address netip.Addr, nested ...string,
 ) [][]string {
 	own := mac.String() + " " + address.String()
+
 	return [][]string{
 		append([]string{"lsp-add", network, id}, nested...),
 		{"lsp-set-addresses", id, own},
@@ -179,11 +187,13 @@ func switchPort(
 // Without a controller, the bridge is a learning switch, also after a restart of ovs-vswitchd.
 func (l *Lab) bridgeHypervisor(ctx context.Context, n *Node) error {
 	var mac net.HardwareAddr
+
 	err := netns.Do(n.Netns, func() error {
 		uplink, err := netlink.LinkByName(UplinkPlain)
 		if err == nil {
 			mac = uplink.Attrs().HardwareAddr
 		}
+
 		return err
 	})
 	if err != nil {
@@ -196,15 +206,18 @@ func (l *Lab) bridgeHypervisor(ctx context.Context, n *Node) error {
 	if err != nil {
 		return err
 	}
+
 	err = netns.Do(n.Netns, func() error {
 		if err := l.hideFromStack(UplinkPlain); err != nil {
 			return err
 		}
+
 		return l.disableOffload(hostBridge)
 	})
 	if err != nil {
 		return err
 	}
+
 	if err := l.addressNode(n); err != nil {
 		return err
 	}

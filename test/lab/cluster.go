@@ -32,6 +32,7 @@ func (l *Lab) startCluster(ctx context.Context) error {
 			return err
 		}
 	}
+
 	if l.hasController() {
 		if err := l.StartController(ctx); err != nil {
 			return err
@@ -44,20 +45,26 @@ func (l *Lab) startCluster(ctx context.Context) error {
 			return err
 		}
 	}
+
 	ctx, cancel := context.WithTimeoutCause(ctx, readyTimeout, fmt.Errorf("not ready after %s", readyTimeout))
 	defer cancel()
+
 	if l.hasController() {
 		if err := l.AwaitController(ctx); err != nil {
 			return err
 		}
+
 		l.step("controller ready")
 	}
+
 	for i, n := range nodes {
 		if err := l.AwaitAgent(ctx, i+1); err != nil {
 			return err
 		}
+
 		l.step("agent of %s ready", n.Name)
 	}
+
 	return nil
 }
 
@@ -70,6 +77,7 @@ func (l *Lab) hasController() bool { return l.opts.VMs == 0 || l.opts.Cloud }
 func (l *Lab) StartController(_ context.Context, extra ...string) error {
 	argv := append(append(l.controllerArgv(), "--metrics-bind-address", controllerMetrics), l.opts.ControllerArgs...)
 	_, err := l.spawn(l.fabric(), "controller", nil, append(argv, extra...)...)
+
 	return err
 }
 
@@ -78,6 +86,7 @@ func (l *Lab) controllerArgv() []string {
 	if l.opts.Cloud {
 		return append(argv, "--mode", "underlay", "--config-file", l.projectConfig())
 	}
+
 	return append(argv,
 		"--nb-address", l.NBAddress(), "--sb-address", l.SBAddress(),
 		"--cluster-subnets", ClusterSubnets, "--k8s-service-cidrs", ServiceCIDRs, "--allow-external-ips", l.opts.ExternalIPs)
@@ -88,6 +97,7 @@ func (l *Lab) controllerArgv() []string {
 func (l *Lab) StartAgent(_ context.Context, i int, extra ...string) error {
 	n := l.KubeNode(i)
 	_, err := l.spawn(n.Netns, agentName(n), nil, l.agentArgv(i, extra...)...)
+
 	return err
 }
 
@@ -97,6 +107,7 @@ func (l *Lab) StartAgentFrom(ctx context.Context, dir string, i int, flags ...st
 	other := *l
 	other.opts.BinDir = dir
 	other.opts.AgentArgs = slices.Concat(l.opts.AgentArgs, flags)
+
 	return other.StartAgent(ctx, i)
 }
 
@@ -118,12 +129,14 @@ func (l *Lab) agentArgv(i int, extra ...string) []string {
 	if l.opts.VMs == 0 {
 		mode = l.overlayArgs(i)
 	}
+
 	return slices.Concat(argv, mode, l.opts.AgentArgs, extra)
 }
 
 // overlayArgs returns the arguments of the i-th node's agent about OVN and the gateway.
 func (l *Lab) overlayArgs(i int) []string {
 	n := l.Node(i)
+
 	args := []string{
 		"--ovsdb", n.OVSDB, "--ovs-rundir", n.RunDir, "--ovn-rundir", n.RunDir, "--sb-address", l.SBAddress(),
 		"--datapath", l.opts.Datapath, "--cluster-subnets", ClusterSubnets, "--k8s-service-cidrs", ServiceCIDRs,
@@ -132,6 +145,7 @@ func (l *Lab) overlayArgs(i int) []string {
 	if n.Encap.IsValid() && !l.bridged() { // bridged tunnels end at the node's own address
 		args = append(args, "--encap-ip", n.Encap.String())
 	}
+
 	return append(args, l.wiringArgs(i)...)
 }
 
@@ -151,6 +165,7 @@ func (l *Lab) stop(name string, sig syscall.Signal) error {
 	if err != nil {
 		return fmt.Errorf("stop %s: %w", name, err)
 	}
+
 	grace := 10 * time.Second
 	if sig == syscall.SIGKILL {
 		grace = 0
@@ -159,9 +174,11 @@ func (l *Lab) stop(name string, sig syscall.Signal) error {
 			return fmt.Errorf("stop %s: %w", name, err)
 		}
 	}
+
 	if err := p.Stop(grace); err != nil {
 		return fmt.Errorf("stop %s: %w", name, err)
 	}
+
 	return os.Remove(l.record(name))
 }
 
@@ -191,10 +208,12 @@ func (l *Lab) awaitReady(ctx context.Context, name, on, url string) error {
 	if err != nil {
 		return err
 	}
+
 	client, err := l.Client(on)
 	if err != nil {
 		return err
 	}
+
 	return p.Await(ctx, name, func() error { return Healthy(ctx, client, url) })
 }
 
@@ -204,17 +223,21 @@ func Healthy(ctx context.Context, client *http.Client, url string) error {
 	if err != nil {
 		return err
 	}
+
 	res, err := client.Do(req)
 	if err != nil {
 		return err
 	}
 	defer res.Body.Close()
+
 	body, err := io.ReadAll(res.Body)
 	if err != nil {
 		return err
 	}
+
 	if res.StatusCode != http.StatusOK {
 		return fmt.Errorf("status %d: %s", res.StatusCode, strings.TrimSpace(string(body)))
 	}
+
 	return nil
 }

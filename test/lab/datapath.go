@@ -19,9 +19,11 @@ func detectDatapath() (datapath, reason string) {
 		_ = exec.Command("modprobe", "openvswitch").Run()
 		_ = exec.Command("modprobe", "vport-geneve").Run()
 	}
+
 	if hasKernelDatapath() {
 		return "system", "the kernel has openvswitch"
 	}
+
 	return "netdev", "the kernel has no openvswitch"
 }
 
@@ -52,6 +54,7 @@ func (l *Lab) Dropped(ctx context.Context) (sum int, err error) {
 		if err != nil {
 			return 0, err
 		}
+
 		locks, err := l.Exec(ctx, n.Name, "ovs-appctl", "-t", "ovs-vswitchd", "coverage/show")
 		if err != nil {
 			return 0, err
@@ -63,9 +66,11 @@ func (l *Lab) Dropped(ctx context.Context) (sum int, err error) {
 			if err != nil {
 				return 0, fmt.Errorf("read dropped packets of %s: %w", n.Name, err)
 			}
+
 			sum += count
 		}
 	}
+
 	return sum, nil
 }
 
@@ -77,9 +82,11 @@ func (l *Lab) checkUpcalls(ctx context.Context) error {
 		if err != nil {
 			return fmt.Errorf("check upcalls of %s: %w", n.Name, err)
 		}
+
 		if !strings.Contains(string(out), " lost:0\n") {
 			return fmt.Errorf("check upcalls of %s: ovs-vswitchd lost some: %s", n.Name, out)
 		}
 	}
+
 	return nil
 }

@@ -21,15 +21,19 @@ func (o Options) clear() error {
 		if errors.Is(err, os.ErrNotExist) {
 			return nil
 		}
+
 		if err != nil {
 			return err
 		}
+
 		user, err := l.user()
 		if err != nil || user != "" {
 			return err
 		}
+
 		l.opts.Progress = o.Progress
 		l.step("taking down the stale lab in %s", o.Dir)
+
 		return l.down()
 	})
 }
@@ -39,19 +43,23 @@ func (l *Lab) anyUser() (string, error) {
 	if user := l.owner(); user != "" {
 		return user, nil
 	}
+
 	recorded, err := l.recorded()
 	if err != nil {
 		return "", err
 	}
+
 	for _, p := range recorded {
 		if p.Alive() {
 			return describe(p), nil
 		}
 	}
+
 	names, err := netns.List(l.opts.Name + "-")
 	if err != nil {
 		return "", err
 	}
+
 	return UserOfNetns(names...)
 }
 
@@ -61,6 +69,7 @@ func UserOfNetns(names ...string) (string, error) {
 	if len(inside) == 0 || err != nil {
 		return "", err
 	}
+
 	return describe(inside[0]), nil
 }
 
@@ -73,19 +82,23 @@ func describe(p *process.Process) string {
 // recorded returns the processes started by the lab, including ended ones.
 func (l *Lab) recorded() ([]*process.Process, error) {
 	var all []*process.Process
+
 	for _, pattern := range []string{"pid/*.pid", "kube/*.pid"} {
 		records, err := filepath.Glob(l.path(pattern))
 		if err != nil {
 			return nil, err
 		}
+
 		for _, record := range records {
 			p, err := process.Load(record)
 			if err != nil {
 				return nil, err
 			}
+
 			all = append(all, p)
 		}
 	}
+
 	return all, nil
 }
 
@@ -96,12 +109,15 @@ func (o Options) alone(f func() error) error {
 	if errors.Is(err, os.ErrNotExist) {
 		return f() // nor can it contain a lab
 	}
+
 	if err != nil {
 		return err
 	}
 	defer parent.Close() // releases the lock
+
 	if err := unix.Flock(int(parent.Fd()), unix.LOCK_EX); err != nil {
 		return fmt.Errorf("lock %s: %w", parent.Name(), err)
 	}
+
 	return f()
 }

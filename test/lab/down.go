@@ -22,7 +22,9 @@ func (l *Lab) Down(context.Context) error {
 	if err := l.down(); err != nil {
 		return fmt.Errorf("take lab down: %w", err)
 	}
+
 	l.step("down")
+
 	return nil
 }
 
@@ -30,6 +32,7 @@ func (l *Lab) down() error {
 	if err := l.killRecorded(); err != nil {
 		return err
 	}
+
 	names, err := netns.List(l.opts.Name + "-")
 	if err != nil {
 		return err
@@ -38,21 +41,26 @@ func (l *Lab) down() error {
 	if err := killInside(names); err != nil {
 		return err
 	}
+
 	for _, name := range names {
 		if err := netns.Delete(name); err != nil {
 			return err
 		}
 	}
+
 	if err := mount.RemoveBelow(l.opts.Dir); err != nil {
 		return err
 	}
+
 	if err := l.removeDir(); err != nil {
 		return err
 	}
+
 	if l.held != nil {
 		l.held.Close()
 		l.held = nil
 	}
+
 	return nil
 }
 
@@ -62,17 +70,21 @@ func (l *Lab) removeDir() error {
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("remove directory: %w", err)
 	}
+
 	for _, e := range entries {
 		if e.Name() == StateFile {
 			continue
 		}
+
 		if err := os.RemoveAll(l.path(e.Name())); err != nil {
 			return fmt.Errorf("remove directory: %w", err)
 		}
 	}
+
 	if err := os.RemoveAll(l.opts.Dir); err != nil {
 		return fmt.Errorf("remove directory: %w", err)
 	}
+
 	return nil
 }
 
@@ -81,10 +93,12 @@ func (l *Lab) killRecorded() error {
 	if err != nil {
 		return err
 	}
+
 	var group errgroup.Group
 	for _, p := range recorded {
 		group.Go(func() error { return p.Stop(0) })
 	}
+
 	return group.Wait()
 }
 
@@ -96,6 +110,7 @@ func killInside(names []string) error {
 		if err != nil || len(inside) == 0 {
 			return err
 		}
+
 		for _, p := range inside {
 			if err := p.Stop(0); err != nil {
 				return err
@@ -106,11 +121,13 @@ func killInside(names []string) error {
 
 func processesInside(names []string) ([]*process.Process, error) {
 	ours := map[netns.ID]bool{}
+
 	for _, name := range names {
 		id, err := netns.Identify(netns.Path(name))
 		if err != nil {
 			return nil, err
 		}
+
 		ours[id] = true
 	}
 	// Whatever is mounted there, exclude the caller's own namespace.
@@ -118,18 +135,22 @@ func processesInside(names []string) ([]*process.Process, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	delete(ours, own)
 	// A name without its mount is a plain file, which matches no process.
 	var inside []*process.Process
+
 	for _, pid := range pids() {
 		id, err := netns.Identify(fmt.Sprintf("/proc/%d/ns/net", pid))
 		if err != nil || !ours[id] || pid == os.Getpid() {
 			continue // ended meanwhile, or not part of the lab
 		}
+
 		if p, err := process.Find(pid); err == nil && p.Alive() {
 			inside = append(inside, p)
 		}
 	}
+
 	return inside, nil
 }
 
@@ -138,12 +159,15 @@ func pids() []int {
 	if err != nil {
 		return nil
 	}
+
 	var pids []int
+
 	for _, e := range entries {
 		if pid, err := strconv.Atoi(e.Name()); err == nil {
 			pids = append(pids, pid)
 		}
 	}
+
 	return pids
 }
 
@@ -155,9 +179,11 @@ func (l *Lab) mounts() error {
 		if err := os.MkdirAll(dir, 0o700); err != nil {
 			return err
 		}
+
 		if err := unix.Mount(m.kind, dir, m.kind, 0, ""); err != nil {
 			return fmt.Errorf("mount %s on %s: %w", m.kind, dir, err)
 		}
 	}
+
 	return nil
 }

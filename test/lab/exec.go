@@ -29,11 +29,13 @@ func (l *Lab) host(name string) (host, error) {
 			name = "node" + strconv.Itoa(i+1)
 		}
 	}
+
 	for _, v := range l.machines() {
 		if v.Name == name {
 			return host{netns: v.Netns, env: []string{kubeconfig}}, nil
 		}
 	}
+
 	switch {
 	case name == "ext":
 		return host{netns: l.ext()}, nil
@@ -49,6 +51,7 @@ func (l *Lab) host(name string) (host, error) {
 		if err == nil && i >= 1 && i <= l.opts.Nodes {
 			n := l.Node(i)
 			env := append(daemonEnv(n.RunDir), "OVN_NB_DB="+l.NBSocket(), "OVN_SB_DB="+l.SBSocket(), kubeconfig)
+
 			return host{netns: n.Netns, env: env}, nil
 		}
 	case strings.HasPrefix(name, "pod:"):
@@ -57,13 +60,16 @@ func (l *Lab) host(name string) (host, error) {
 			return host{netns: l.podNetns(namespace, pod)}, nil
 		}
 	}
+
 	known := fmt.Sprintf("node1 to node%d, ext, far, central or pod:NAMESPACE/NAME", l.opts.Nodes)
 	if l.opts.VMs > 0 {
 		known = fmt.Sprintf("vm1 to vm%d, plain, %s", l.opts.VMs, known)
 	}
+
 	if l.opts.Cloud {
 		known = "cloud, " + known
 	}
+
 	return host{}, fmt.Errorf("find host %q: not %s", name, known)
 }
 
@@ -74,15 +80,18 @@ func (l *Lab) Command(ctx context.Context, name string, argv ...string) (*exec.C
 	if err != nil {
 		return nil, err
 	}
+
 	if _, err := os.Stat(netns.Path(h.netns)); err != nil {
 		return nil, fmt.Errorf("find host %q: %w", name, err)
 	}
+
 	if h.wrap != nil {
 		argv = h.wrap(argv...)
 	}
 	// nsenter, not `ip netns exec`: the latter remounts /sys and so hides bpffs.
 	cmd := exec.CommandContext(ctx, "nsenter", append([]string{"--net=" + netns.Path(h.netns), "--"}, argv...)...)
 	cmd.Env = append(os.Environ(), h.env...)
+
 	return cmd, nil
 }
 
@@ -93,17 +102,20 @@ func (l *Lab) Login(ctx context.Context, name string, argv ...string) (*exec.Cmd
 	if err != nil {
 		return nil, err
 	}
+
 	path := l.opts.BinDir + ":" + os.Getenv("PATH")
 	if l.state.Programs != "" {
 		path = l.state.Programs + ":" + path
 	}
 	// nsenter looks for the program in this PATH.
 	cmd.Env = append(cmd.Env, "PATH="+path)
+
 	for _, n := range l.KubeNodes() {
 		if n.Name == name || l.opts.VMs == 0 && "node"+strconv.Itoa(n.Index) == name {
 			cmd.Env = append(cmd.Env, l.settings(n)...)
 		}
 	}
+
 	return cmd, nil
 }
 
@@ -113,10 +125,12 @@ func (l *Lab) Typed(ctx context.Context, name string, argv ...string) (string, e
 	if err != nil {
 		return "", err
 	}
+
 	out, err := cmd.CombinedOutput()
 	if err != nil {
 		err = fmt.Errorf("%s on %s: %w: %s", strings.Join(argv, " "), name, err, out)
 	}
+
 	return string(out), err
 }
 
@@ -129,6 +143,7 @@ func (l *Lab) settings(n *Node) []string {
 	if l.opts.VMs > 0 {
 		return append(env, "OVNKUBE_MODE=underlay")
 	}
+
 	return append(env,
 		"OVNKUBE_OVSDB="+n.OVSDB, "OVNKUBE_OVS_RUNDIR="+n.RunDir, "OVNKUBE_OVN_RUNDIR="+n.RunDir,
 		"OVNKUBE_NB_ADDRESS="+l.NBAddress(), "OVNKUBE_SB_ADDRESS="+l.SBAddress())
@@ -141,6 +156,7 @@ func (l *Lab) Exec(ctx context.Context, host string, argv ...string) ([]byte, er
 	if err != nil {
 		return nil, err
 	}
+
 	return output(cmd)
 }
 
@@ -151,6 +167,7 @@ func (l *Lab) Spawn(on, name string, argv ...string) (*process.Process, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	return l.spawn(h.netns, name, h.env, argv...)
 }
 
@@ -160,5 +177,6 @@ func (l *Lab) Client(on string) (*http.Client, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	return &http.Client{Transport: &http.Transport{DialContext: netns.Dialer(h.netns), DisableKeepAlives: true}}, nil
 }

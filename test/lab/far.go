@@ -24,35 +24,42 @@ func (l *Lab) AddFar(_ context.Context, mtu int) error {
 	if err := makeHost(l.far(), nil); err != nil {
 		return fmt.Errorf("add far host: %w", err)
 	}
+
 	ns, err := os.Open(netns.Path(l.far()))
 	if err != nil {
 		return fmt.Errorf("add far host: %w", err)
 	}
 	defer ns.Close()
+
 	err = netns.Do(l.ext(), func() error {
 		veth := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "far", MTU: mtu}, PeerName: "eth0", PeerMTU: uint32(mtu), PeerNamespace: netlink.NsFd(int(ns.Fd()))}
 		if err := netlink.LinkAdd(veth); err != nil {
 			return fmt.Errorf("add link: %w", err)
 		}
+
 		return addresses("far", farGateway4+"/24", farGateway6+"/64")
 	})
 	if err != nil {
 		return fmt.Errorf("add far host: %w", err)
 	}
+
 	err = netns.Do(l.far(), func() error {
 		if err := addresses("eth0", FarIP4+"/24", FarIP6+"/64"); err != nil {
 			return err
 		}
+
 		for _, gw := range []string{farGateway4, farGateway6} {
 			if err := addRoute(netip.Prefix{}, netip.MustParseAddr(gw)); err != nil {
 				return err
 			}
 		}
+
 		return nil
 	})
 	if err != nil {
 		return fmt.Errorf("add far host: %w", err)
 	}
+
 	return nil
 }
 
@@ -62,6 +69,7 @@ func addresses(link string, prefixes ...string) error {
 			return err
 		}
 	}
+
 	return setUp(link)
 }
 
@@ -73,22 +81,28 @@ func (l *Lab) FabricMTU(ctx context.Context, mtu int) error {
 				return fmt.Errorf("set MTU of %s on %s: %w: %s", link, on, err, out)
 			}
 		}
+
 		return nil
 	}
+
 	links := []string{"ext", FabricBridge}
 	for _, n := range l.Nodes() {
 		links = append(links, n.Name)
+
 		devices := []string{"eth0"}
 		if l.opts.Uplink == UplinkOwn {
 			links, devices = append(links, n.Name+"b"), append(devices, UplinkOwn)
 		}
+
 		if err := set(n.Name, devices...); err != nil {
 			return err
 		}
 	}
+
 	if err := set("ext", "eth0"); err != nil {
 		return err
 	}
+
 	return set("central", links...)
 }
 

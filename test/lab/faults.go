@@ -22,6 +22,7 @@ const standbyMetrics = "127.0.0.1:9408"
 func (l *Lab) StartStandby(_ context.Context, extra ...string) error {
 	argv := append(l.controllerArgv(), "--metrics-bind-address", standbyMetrics)
 	_, err := l.spawn(l.fabric(), "standby", nil, append(argv, extra...)...)
+
 	return err
 }
 
@@ -37,6 +38,7 @@ func (l *Lab) Process(name string) (*process.Process, error) {
 	if name == "etcd" || name == "kube-apiserver" {
 		record = l.path("kube/" + name + ".pid")
 	}
+
 	return process.Load(record)
 }
 
@@ -46,13 +48,16 @@ func (l *Lab) Kill(name string) (again func() error, err error) {
 	if again, err = l.Supervise(name); err != nil {
 		return nil, fmt.Errorf("kill %s: %w", name, err)
 	}
+
 	p, err := l.Process(name)
 	if err != nil {
 		return nil, err
 	}
+
 	if err := p.Stop(0); err != nil {
 		return nil, fmt.Errorf("kill %s: %w", name, err)
 	}
+
 	return again, nil
 }
 
@@ -65,9 +70,11 @@ func (l *Lab) RemoveSwitch(i int) error {
 			return fmt.Errorf("remove Open vSwitch of %s: %w", n.Name, err)
 		}
 	}
+
 	if err := os.Remove(filepath.Join(n.RunDir, "db.db")); err != nil {
 		return fmt.Errorf("remove Open vSwitch of %s: %w", n.Name, err)
 	}
+
 	return nil
 }
 
@@ -78,6 +85,7 @@ func (l *Lab) InstallSwitch(ctx context.Context, i int, systemID string) error {
 	if err := l.startSwitch(ctx, n, systemID); err != nil {
 		return fmt.Errorf("install Open vSwitch of %s: %w", n.Name, err)
 	}
+
 	return nil
 }
 
@@ -87,21 +95,25 @@ func (l *Lab) Supervise(name string) (again func() error, err error) {
 	if err != nil {
 		return nil, err
 	}
+
 	start := l.monitored(name)
 	if start == nil {
 		spec, err := l.specOf(name, p)
 		if err != nil {
 			return nil, fmt.Errorf("read how %s was started: %w", name, err)
 		}
+
 		start = func() error {
 			_, err := process.Start(spec)
 			return err
 		}
 	}
+
 	return func() error {
 		if p, err := l.Process(name); err == nil && p.Alive() {
 			return nil
 		}
+
 		return start()
 	}, nil
 }
@@ -117,6 +129,7 @@ func (l *Lab) monitored(name string) (start func() error) {
 			return func() error { return l.startOVNController(n) }
 		}
 	}
+
 	return nil
 }
 
@@ -126,33 +139,40 @@ func (l *Lab) specOf(name string, p *process.Process) (process.Spec, error) {
 	if name == "etcd" || name == "kube-apiserver" {
 		s.Log, s.Record = l.path("kube/log/"+name+".log"), l.path("kube/"+name+".pid")
 	}
+
 	if !p.Alive() {
 		return s, errors.New("not running")
 	}
+
 	proc := fmt.Sprintf("/proc/%d/", p.PID)
 	for file, field := range map[string]*[]string{"cmdline": &s.Argv, "environ": &s.Env} {
 		b, err := os.ReadFile(proc + file)
 		if err != nil {
 			return s, err
 		}
+
 		for _, word := range bytes.Split(bytes.TrimSuffix(b, []byte{0}), []byte{0}) {
 			*field = append(*field, string(word))
 		}
 	}
+
 	at, err := netns.Identify(proc + "ns/net")
 	if err != nil {
 		return s, err
 	}
+
 	names, err := netns.List(l.opts.Name + "-")
 	if err != nil {
 		return s, err
 	}
+
 	for _, ns := range names {
 		if id, err := netns.Identify(netns.Path(ns)); err == nil && id == at {
 			s.Netns = ns
 			return s, nil
 		}
 	}
+
 	return s, errors.New("not in a namespace of the lab")
 }
 
@@ -162,9 +182,11 @@ func (l *Lab) Freeze(name string) (thaw func() error, err error) {
 	if err != nil {
 		return nil, err
 	}
+
 	if err := p.Signal(syscall.SIGSTOP); err != nil {
 		return nil, fmt.Errorf("freeze %s: %w", name, err)
 	}
+
 	return func() error { return p.Signal(syscall.SIGCONT) }, nil
 }
 
@@ -179,22 +201,27 @@ func (l *Lab) disks() error {
 	if l.opts.Disk == "" {
 		return nil
 	}
+
 	dirs := []string{"central", "kube"}
 	for _, n := range l.Nodes() {
 		dirs = append(dirs, filepath.Base(n.RunDir))
 	}
+
 	for _, v := range l.machines() {
 		dirs = append(dirs, v.Name)
 	}
+
 	for _, name := range dirs {
 		dir := l.path(name)
 		if err := os.MkdirAll(dir, 0o755); err != nil {
 			return err
 		}
+
 		if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "mode=755,size="+l.opts.Disk); err != nil {
 			return fmt.Errorf("mount tmpfs on %s: %w", dir, err)
 		}
 	}
+
 	return nil
 }
 
@@ -204,12 +231,15 @@ func (l *Lab) FillDisk(of string) (free func() error, err error) {
 	if l.opts.Disk == "" {
 		return nil, fmt.Errorf("fill disk of %s: not a separate file system", of)
 	}
+
 	file := filepath.Join(l.path(of), "filler")
+
 	f, err := os.Create(file)
 	if err != nil {
 		return nil, fmt.Errorf("fill disk of %s: %w", of, err)
 	}
 	defer f.Close()
+
 	for chunk := make([]byte, 64<<10); len(chunk) > 0; {
 		n, err := f.Write(chunk)
 		switch {
@@ -219,6 +249,7 @@ func (l *Lab) FillDisk(of string) (free func() error, err error) {
 			return nil, errors.Join(fmt.Errorf("fill disk of %s: %w", of, err), os.Remove(file))
 		}
 	}
+
 	return func() error { return os.Remove(file) }, nil
 }
 
@@ -232,8 +263,10 @@ func (l *Lab) PlugNode(i int, mac []byte) error {
 	if err := l.plugNode(n); err != nil {
 		return err
 	}
+
 	if err := l.setMAC(n, mac); err != nil {
 		return err
 	}
+
 	return l.addressNode(n)
 }

@@ -98,86 +98,109 @@ func Up(ctx context.Context, o Options) (*Lab, error) {
 	if err != nil {
 		return nil, fmt.Errorf("bring lab up: %w", err)
 	}
+
 	if err := o.clear(); err != nil {
 		return nil, fmt.Errorf("bring lab up: %w", err)
 	}
+
 	if err := platform.Use(o.Platform, o.CacheDir, o.Progress); err != nil {
 		return nil, fmt.Errorf("bring lab up: %w", err)
 	}
+
 	if err := o.preflight(); err != nil {
 		return nil, fmt.Errorf("bring lab up: %w", err)
 	}
+
 	l := &Lab{opts: o, began: time.Now()}
+
 	binary := ""
 	if o.Kube {
 		// Takes minutes, so it precedes the steps that need cleanup.
 		if binary, err = kube.Build(ctx, o.CacheDir, o.Progress); err == nil && o.Pods {
 			_, err = kube.BuildForPods(ctx, o.CacheDir, o.Progress)
 		}
+
 		if err != nil {
 			return nil, fmt.Errorf("bring lab up: %w", err)
 		}
+
 		l.state.Programs = filepath.Dir(binary)
 	}
+
 	if o.Cloud {
 		if err := cloud.MakeRoot(o.CacheDir, o.Progress); err != nil {
 			return nil, fmt.Errorf("bring lab up: %w", err)
 		}
 	}
+
 	reason := "as asked"
 	if o.Datapath == "" {
 		l.opts.Datapath, reason = detectDatapath()
 	}
+
 	release, err := netns.Hold()
 	if err != nil {
 		return nil, fmt.Errorf("bring lab up: %w", err)
 	}
 	defer release()
+
 	if err := l.opts.alone(l.claim); err != nil {
 		return nil, fmt.Errorf("bring lab up: %w", err)
 	}
+
 	l.step("lab in %s; datapath %s: %s", l.opts.Dir, l.opts.Datapath, reason)
+
 	if err := l.up(ctx, binary); err != nil {
 		l.step("taking down: %v", err)
+
 		if ctx.Err() == nil {
 			l.lastWords()
 		}
+
 		if o.FailedLogs != "" {
 			err = errors.Join(err, os.CopyFS(o.FailedLogs, os.DirFS(l.path("log"))))
 		}
 		// ctx may be the cause of the failure.
 		return nil, errors.Join(fmt.Errorf("bring lab up: %w", err), l.Down(context.WithoutCancel(ctx)))
 	}
+
 	return l, nil
 }
 
 // claim reserves the directory for this lab, or fails if another lab has it.
 func (l *Lab) claim() error {
 	o := l.opts
+
 	by, err := process.Find(os.Getpid())
 	if err != nil {
 		return err
 	}
+
 	l.state = state{
 		Name: o.Name, Nodes: o.Nodes, NodeNames: o.NodeNames, Kube: o.Kube, Cluster: o.Cluster, Bare: o.Bare, Datapath: o.Datapath, Platform: o.Platform, Cache: o.CacheDir, BinDir: o.BinDir,
 		Uplink: o.Uplink, AgentArgs: o.AgentArgs, ExternalIPs: o.ExternalIPs, By: *by, Owned: o.Owned, Pods: o.Pods, Programs: l.state.Programs,
 		VMs: o.VMs, Cloud: o.Cloud,
 	}
+
 	b, err := json.MarshalIndent(l.state, "", "\t")
 	if err != nil {
 		return err
 	}
+
 	if err := os.MkdirAll(o.Dir, 0o755); err != nil {
 		return err
 	}
+
 	if err := l.refuseForeign(); err != nil {
 		return err
 	}
+
 	tmp := l.path(StateFile + "." + strconv.Itoa(os.Getpid()))
 	if err := os.WriteFile(tmp, b, 0o644); err != nil {
 		return err
 	}
 	defer os.Remove(tmp)
+
 	if err := l.hold(tmp); err != nil {
 		return err
 	}
@@ -187,6 +210,7 @@ func (l *Lab) claim() error {
 	} else if err != nil {
 		return err
 	}
+
 	return errors.Join(os.MkdirAll(l.path("log"), 0o755), os.MkdirAll(l.path("pid"), 0o755))
 }
 
@@ -196,14 +220,17 @@ func (l *Lab) refuseForeign() error {
 	if err != nil {
 		return err
 	}
+
 	if slices.ContainsFunc(entries, func(e os.DirEntry) bool { return e.Name() == StateFile }) {
 		return nil // the link will fail
 	}
+
 	for _, e := range entries {
 		if !strings.HasPrefix(e.Name(), StateFile+".") {
 			return fmt.Errorf("directory %s is not empty, and no lab's: it has %s", l.opts.Dir, e.Name())
 		}
 	}
+
 	return nil
 }
 
@@ -213,9 +240,11 @@ func Open(dir string) (*Lab, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	if err := platform.Use(l.opts.Platform, l.opts.CacheDir, io.Discard); err != nil {
 		return nil, fmt.Errorf("open lab: %w", err)
 	}
+
 	return l, nil
 }
 
@@ -225,23 +254,29 @@ func load(dir string) (*Lab, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open lab: %w", err)
 	}
+
 	l := &Lab{opts: o, began: time.Now()}
+
 	b, err := os.ReadFile(l.path(StateFile))
 	if err != nil {
 		return nil, fmt.Errorf("open lab: %w", err)
 	}
+
 	if err := json.Unmarshal(b, &l.state); err != nil {
 		return nil, fmt.Errorf("open lab: parse %s: %w", l.path(StateFile), err)
 	}
+
 	l.opts.Name, l.opts.Nodes, l.opts.Datapath, l.opts.BinDir = l.state.Name, l.state.Nodes, l.state.Datapath, l.state.BinDir
 	l.opts.Uplink, l.opts.AgentArgs, l.opts.NodeNames, l.opts.ExternalIPs = l.state.Uplink, l.state.AgentArgs, l.state.NodeNames, l.state.ExternalIPs
 	l.opts.Platform, l.opts.CacheDir, l.opts.VMs = l.state.Platform, l.state.Cache, l.state.VMs
+
 	l.opts.Cloud = l.state.Cloud
 	if l.opts.Cloud {
 		if err := l.loadVIFs(); err != nil {
 			return nil, fmt.Errorf("open lab: %w", err)
 		}
 	}
+
 	l.opts.Kube, l.opts.Cluster, l.opts.Bare, l.opts.Pods = l.state.Kube, l.state.Cluster, l.state.Bare, l.state.Pods
 	if l.state.Kube {
 		// It is missing if Up was killed early.
@@ -249,16 +284,19 @@ func load(dir string) (*Lab, error) {
 			return nil, fmt.Errorf("open lab: %w", err)
 		}
 	}
+
 	return l, nil
 }
 
 // Node returns the i-th node, from 1.
 func (l *Lab) Node(i int) *Node {
 	dir := "node" + strconv.Itoa(i)
+
 	name, run := dir, l.path(dir)
 	if i <= len(l.opts.NodeNames) {
 		name = l.opts.NodeNames[i-1]
 	}
+
 	n := &Node{
 		Name: name, Index: i, Netns: fmt.Sprintf("%s-n%d", l.opts.Name, i), RunDir: run,
 		// The same host part in both families.
@@ -271,6 +309,7 @@ func (l *Lab) Node(i int) *Node {
 	if l.opts.Datapath == "netdev" {
 		n.Encap = netip.MustParseAddr(fmt.Sprintf("172.30.1.%d", 10+i))
 	}
+
 	return n
 }
 
@@ -284,10 +323,12 @@ func (l *Lab) KubeNodes() []*Node {
 	if l.opts.VMs == 0 {
 		return l.Nodes()
 	}
+
 	var nodes []*Node
 	for _, v := range l.VMs() {
 		nodes = append(nodes, v.Node)
 	}
+
 	return nodes
 }
 
@@ -300,6 +341,7 @@ func (l *Lab) Nodes() []*Node {
 	for i := range nodes {
 		nodes[i] = l.Node(i + 1)
 	}
+
 	return nodes
 }
 

@@ -18,6 +18,7 @@ import (
 // options returns options for a separate lab, as other labs may be up.
 func options(t *testing.T) lab.Options {
 	t.Helper()
+
 	if os.Geteuid() != 0 {
 		t.Skip("network namespaces need root")
 	}
@@ -30,8 +31,10 @@ func options(t *testing.T) lab.Options {
 				t.Error(err)
 			}
 		}
+
 		noResidue(t, o)
 	})
+
 	return o
 }
 
@@ -39,16 +42,20 @@ func options(t *testing.T) lab.Options {
 // running, such as ovsdb-tool, ends by itself.
 func noResidue(t *testing.T, o lab.Options) {
 	t.Helper()
+
 	var left []string
+
 	for end := time.Now().Add(30 * time.Second); ; time.Sleep(10 * time.Millisecond) {
 		var err error
 		if left, err = lab.Residue(o.Dir, o.Name); err != nil {
 			t.Fatal(err)
 		}
+
 		if len(left) == 0 || time.Now().After(end) {
 			break
 		}
 	}
+
 	for _, what := range left {
 		t.Errorf("left behind: %s", what)
 	}
@@ -57,16 +64,19 @@ func noResidue(t *testing.T, o lab.Options) {
 func TestBareLab(t *testing.T) {
 	o := options(t)
 	o.BinDir = binDir(t)
+
 	l, err := lab.Up(t.Context(), o)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	chassis := mustExec(t, l, "central", "ovn-sbctl", "--bare", "--columns=name", "find", "Chassis")
 	for _, n := range l.Nodes() {
 		if !strings.Contains(chassis, n.Name) {
 			t.Errorf("chassis %q, want %s among them", chassis, n.Name)
 		}
 	}
+
 	t.Run("fabric", func(t *testing.T) {
 		for _, to := range []string{
 			l.Node(2).IP4.String(), l.Node(2).IP6.String(), lab.ExtIP4, lab.ExtIP6, lab.BehindIP4, lab.BehindIP6,
@@ -76,6 +86,7 @@ func TestBareLab(t *testing.T) {
 		}
 		// name, state, address, flags
 		central := strings.Fields(mustExec(t, l, "central", "ip", "-br", "link", "show", "fab0"))[2]
+
 		ports := mustExec(t, l, "central", "ip", "-br", "link", "show", "master", "fab0")
 		if strings.Contains(ports, central) || !strings.Contains(ports, "node2") {
 			t.Errorf("central has the address %s of one of its ports, and loses it to the next:\n%s", central, ports)
@@ -86,15 +97,19 @@ func TestBareLab(t *testing.T) {
 	t.Run("kills", func(t *testing.T) { testKills(t, l) })
 	t.Run("second", func(t *testing.T) {
 		other := o
+
 		other.Dir += "b"
 		if _, err := lab.Up(t.Context(), other); err == nil || !strings.Contains(err.Error(), "is up") {
 			t.Errorf("a second lab of the same name: %v", err)
 		}
+
 		other = o
+
 		other.Name += "b"
 		if _, err := lab.Up(t.Context(), other); err == nil || !strings.Contains(err.Error(), "is up") {
 			t.Errorf("a second lab in the same directory: %v", err)
 		}
+
 		if err := l.Status(t.Context(), t.Output()); err != nil {
 			t.Errorf("the first lab afterwards: %v", err)
 		}
@@ -104,12 +119,15 @@ func TestBareLab(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	if diff := cmp.Diff(*l.Node(2), *again.Node(2), cmp.Comparer(func(a, b interface{ String() string }) bool { return a.String() == b.String() })); diff != "" {
 		t.Errorf("node2 of the opened lab: %s", diff)
 	}
+
 	if err := again.Down(t.Context()); err != nil {
 		t.Fatal(err)
 	}
+
 	noResidue(t, o)
 }
 
@@ -118,6 +136,7 @@ func testTraffic(t *testing.T, l *lab.Lab) {
 	if _, err := l.Serve(t.Context(), "ext", "ext-server", "-tcp", ":80", "-udp", ":80", "-name", "ext"); err != nil {
 		t.Fatal(err)
 	}
+
 	n := l.Node(1)
 	for _, c := range []struct{ to, from string }{
 		{lab.BehindIP4 + ":80", n.IP4.String() + ":5555"}, {"[" + lab.BehindIP6 + "]:80", "[" + n.IP6.String() + "]:5555"},
@@ -128,6 +147,7 @@ func testTraffic(t *testing.T, l *lab.Lab) {
 				t.Errorf("%s %s: %q, %v, want %q", proto, c.to, got, err, want)
 			}
 		}
+
 		if got, err := l.Traffic(t.Context(), "node1", "stream", c.to, "-duration", "100ms"); err != nil {
 			t.Errorf("stream %s: %q, %v", c.to, got, err)
 		}
@@ -141,10 +161,12 @@ func testKills(t *testing.T, l *lab.Lab) {
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		if err := again(); err != nil {
 			t.Fatalf("start %s again: %v", name, err)
 		}
 	}
+
 	mustExec(t, l, "central", "ovn-nbctl", "--timeout=30", "lsp-add", "s", "c", "--", "lsp-set-addresses", "c", "0a:00:00:00:00:03 10.9.0.3")
 	mustExec(t, l, "node1", "ovs-vsctl", "--retry", "--timeout=30", "add-port", "br-int", "c",
 		"--", "set", "Interface", "c", "type=internal", "external_ids:iface-id=c")
@@ -156,10 +178,12 @@ func testPorts(t *testing.T, l *lab.Lab) {
 	mustExec(t, l, "central", "ovn-nbctl", "--wait=sb", "ls-add", "s",
 		"--", "lsp-add", "s", "a", "--", "lsp-set-addresses", "a", "0a:00:00:00:00:01 10.9.0.1",
 		"--", "lsp-add", "s", "b", "--", "lsp-set-addresses", "b", "0a:00:00:00:00:02 10.9.0.2")
+
 	for _, p := range []string{"a", "b"} {
 		mustExec(t, l, "node1", "ovs-vsctl", "--timeout=30", "add-port", "br-int", p,
 			"--", "set", "Interface", p, "type=internal", "external_ids:iface-id="+p)
 	}
+
 	for _, p := range []string{"a", "b"} {
 		mustExec(t, l, "central", "ovn-nbctl", "--timeout=30", "wait-until", "Logical_Switch_Port", p, "up=true")
 	}
@@ -169,8 +193,10 @@ func TestCancelledUp(t *testing.T) {
 	for _, step := range []string{"fabric", "central", "node1"} {
 		t.Run(step, func(t *testing.T) {
 			o := options(t)
+
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
+
 			o.Progress = writerFunc(func(b []byte) {
 				if strings.Contains(string(b), "] "+step) {
 					cancel()
@@ -179,6 +205,7 @@ func TestCancelledUp(t *testing.T) {
 			if _, err := lab.Up(ctx, o); !errors.Is(err, context.Canceled) {
 				t.Errorf("Up: %v, want %v", err, context.Canceled)
 			}
+
 			noResidue(t, o)
 		})
 	}
@@ -206,6 +233,7 @@ func TestOptions(t *testing.T) {
 			}
 		})
 	}
+
 	if _, err := lab.Open("/run/no-such-lab"); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("Open where there is none: %v, want os.ErrNotExist", err)
 	}
@@ -215,13 +243,16 @@ func TestOptions(t *testing.T) {
 func TestForeignDirectoryIsKept(t *testing.T) {
 	o := options(t)
 	o.Dir = t.TempDir()
+
 	precious := filepath.Join(o.Dir, "precious")
 	if err := os.WriteFile(precious, nil, 0o644); err != nil {
 		t.Fatal(err)
 	}
+
 	if _, err := lab.Up(t.Context(), o); err == nil || !strings.Contains(err.Error(), "is not empty, and no lab's: it has precious") {
 		t.Errorf("Up: %v", err)
 	}
+
 	if _, err := os.Stat(precious); err != nil {
 		t.Error(err)
 	}
@@ -233,9 +264,11 @@ func (f writerFunc) Write(b []byte) (int, error) { f(b); return len(b), nil }
 
 func mustExec(t *testing.T, l *lab.Lab, host string, argv ...string) string {
 	t.Helper()
+
 	out, err := l.Exec(t.Context(), host, argv...)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	return string(out)
 }

@@ -27,33 +27,41 @@ func TestMain(m *testing.M) {
 		if err == nil {
 			err = l.RunKubelet(context.Background(), os.Args[4], slog.New(slog.NewTextHandler(os.Stderr, nil)))
 		}
+
 		fmt.Println("kubelet ended:", err)
 		os.Exit(1)
 	}
+
 	if filepath.Base(os.Args[0]) == "ovnlab" {
 		os.Exit(traffic.Main(os.Args[2:], os.Stdout))
 	}
+
 	if dir := os.Getenv(upEnv); dir != "" {
 		o := lab.Options{Dir: dir, Name: filepath.Base(dir), Nodes: 2, Progress: os.Stdout, CacheDir: os.Getenv("OVN_EBPF_CACHE")}
 		o.Kube = os.Getenv(upEnv+"_KUBE") != ""
 		_, err := lab.Up(context.Background(), o)
 		fmt.Println("up returned:", err)
+
 		select {}
 	}
+
 	os.Exit(tether.Main(m))
 }
 
 // binDir returns a directory with this binary under the name ovnlab.
 func binDir(t *testing.T) string {
 	t.Helper()
+
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	dir := t.TempDir()
 	if err := os.Symlink(self, filepath.Join(dir, "ovnlab")); err != nil {
 		t.Fatal(err)
 	}
+
 	return dir
 }
 
@@ -61,26 +69,33 @@ func binDir(t *testing.T) string {
 // whether the text appeared.
 func killedUp(t *testing.T, o lab.Options, kube, at string) bool {
 	t.Helper()
+
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	killed := false
 	cmd := exec.Command(self)
+
 	cmd.Env = append(os.Environ(), upEnv+"="+o.Dir, upEnv+"_KUBE="+kube)
 	cmd.Stdout = writerFunc(func(b []byte) {
 		t.Logf("%s", b)
+
 		if strings.Contains(string(b), at) {
 			killed = true
+
 			if err := cmd.Process.Signal(unix.SIGKILL); err != nil {
 				t.Error(err)
 			}
 		}
+
 		if strings.Contains(string(b), "up returned") {
 			_ = cmd.Process.Kill() // may have been killed just above
 		}
 	})
 	err = cmd.Run()
+
 	return killed && err != nil
 }
 
@@ -93,13 +108,16 @@ func TestKilledUp(t *testing.T) {
 			if !killedUp(t, o, c.kube, "] "+c.step) {
 				t.Fatal("it ended by itself")
 			}
+
 			l, err := lab.Open(o.Dir)
 			if err != nil {
 				t.Fatal(err)
 			}
+
 			if err := l.Down(t.Context()); err != nil {
 				t.Fatal(err)
 			}
+
 			noResidue(t, o)
 		})
 	}

@@ -12,11 +12,14 @@ func (l *Lab) Next(w io.Writer, command, which string) {
 	if which != "" {
 		which += " "
 	}
+
 	type line struct {
 		verb, rest, what string
 		when             bool
 	}
+
 	fmt.Fprintln(w, "\nTry:")
+
 	cloud := l.opts.VMs > 0
 	for _, c := range []line{
 		{"status", "", "what runs", true},
@@ -35,10 +38,12 @@ func (l *Lab) Next(w io.Writer, command, which string) {
 		if !c.when {
 			continue
 		}
+
 		text := strings.TrimRight(fmt.Sprintf("%s %s %s%s", command, c.verb, which, c.rest), " ")
 		if c.what != "" {
 			text = fmt.Sprintf("%-82s # %s", text, c.what)
 		}
+
 		fmt.Fprintln(w, "  "+text)
 	}
 }

@@ -26,6 +26,7 @@ func (l *Lab) CloudsFile() string { return l.path("cloud/clouds.yaml") }
 // cloudOptions returns where Keystone and Neutron run: in the fabric.
 func (l *Lab) cloudOptions() cloud.Options {
 	central := netip.MustParseAddr(CentralIP4)
+
 	return cloud.Options{
 		Dir: l.path("cloud"), Cache: l.opts.CacheDir, Netns: l.fabric(),
 		Keystone: netip.AddrPortFrom(central, keystonePort), Neutron: netip.AddrPortFrom(central, neutronPort),
@@ -42,6 +43,7 @@ func (l *Lab) startOpenStack(ctx context.Context) error {
 	if err := os.MkdirAll(o.Dir, 0o755); err != nil {
 		return err
 	}
+
 	c, err := cloud.Run(ctx, o)
 	if err != nil {
 		return err
@@ -49,6 +51,7 @@ func (l *Lab) startOpenStack(ctx context.Context) error {
 
 	l.openStack = c
 	l.step("cloud: Keystone at http://%s, Neutron at http://%s", o.Keystone, o.Neutron)
+
 	return nil
 }
 
@@ -100,11 +103,13 @@ func (l *Lab) neutronNetwork(ctx context.Context) error {
 			"device_id": cloudUUID(cloudServer, v.Index, 0),
 		}})
 	}
+
 	for _, err := range []error{project.Err, operator.Err} {
 		if err != nil {
 			return fmt.Errorf("make network of VMs: %w", err)
 		}
 	}
+
 	return l.keepVIFs(vifs)
 }
 
@@ -125,6 +130,7 @@ func (l *Lab) initProject(ctx context.Context) error {
 	}
 
 	l.step("router, subnet pool and security group of the cluster")
+
 	return os.WriteFile(l.projectConfig(), config, 0o644)
 }
 
@@ -134,7 +140,9 @@ func (l *Lab) keepVIFs(vifs map[string]string) error {
 	if err != nil {
 		return err
 	}
+
 	l.vifs = vifs
+
 	return os.WriteFile(l.path(vifFile), text, 0o644)
 }
 
@@ -144,8 +152,10 @@ func (l *Lab) loadVIFs() error {
 	if os.IsNotExist(err) {
 		return nil
 	}
+
 	if err != nil {
 		return err
 	}
+
 	return json.Unmarshal(text, &l.vifs)
 }

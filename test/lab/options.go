@@ -68,6 +68,7 @@ func Named(name string) (dir, full string) {
 	if name != "" {
 		dir, full = dir+"-"+name, full+"."+name
 	}
+
 	return dir, full
 }
 
@@ -80,19 +81,24 @@ func (o Options) withDefaults() (Options, error) {
 			*d.field = d.value
 		}
 	}
+
 	if o.Nodes == 0 {
 		o.Nodes = 1
 	}
+
 	o.Cluster = o.Cluster || o.Pods
 	o.Kube = o.Kube || o.Cluster
 	o.Hosts = o.Hosts || o.Blank
+
 	o.Bare = o.Bare || !o.Kube && !o.Hosts || o.VMs > 0
 	if o.Progress == nil {
 		o.Progress = io.Discard
 	}
+
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
+
 	return o, o.validate()
 }
 
@@ -106,32 +112,41 @@ func (o Options) validate() error {
 	if n := len(o.Dir + "/node50/ovn-controller.4194304.ctl"); n > 107 {
 		errs = append(errs, fmt.Errorf("directory %q is too long for unix sockets below it", o.Dir))
 	}
+
 	if !regexp.MustCompile(`^[a-z][a-z0-9.]*$`).MatchString(o.Name) {
 		errs = append(errs, fmt.Errorf("name %q is not lower case letters, digits and dots", o.Name))
 	}
+
 	if o.Nodes < 1 || o.Nodes > maxNodes {
 		errs = append(errs, fmt.Errorf("%d nodes are not 1 to %d", o.Nodes, maxNodes))
 	}
+
 	if o.VMs < 0 || o.VMs > maxVMs {
 		errs = append(errs, fmt.Errorf("%d VMs are not 0 to %d", o.VMs, maxVMs))
 	}
+
 	if o.VMs > 0 && (o.Hosts || o.Uplink != UplinkPlain) {
 		errs = append(errs, errors.New("VMs need hypervisors with OVN and a plain uplink"))
 	}
+
 	if o.Cloud && o.VMs == 0 {
 		errs = append(errs, errors.New("a cloud needs VMs"))
 	}
+
 	if o.Datapath != "" && o.Datapath != "system" && o.Datapath != "netdev" {
 		errs = append(errs, fmt.Errorf("datapath %q is neither system nor netdev", o.Datapath))
 	}
+
 	for _, name := range o.NodeNames {
 		if !regexp.MustCompile(`^[a-z][a-z0-9-]{0,12}[a-z0-9]$`).MatchString(name) { // a device name is one letter longer
 			errs = append(errs, fmt.Errorf("node name %q is not 2 to 14 lower case letters, digits and hyphens", name))
 		}
 	}
+
 	if err := checkUplink(o.Uplink); err != nil {
 		errs = append(errs, err)
 	}
+
 	if o.Cluster {
 		for _, program := range []string{controllerProgram, pluginProgram, labProgram} {
 			if _, err := os.Stat(filepath.Join(o.BinDir, program)); err != nil {
@@ -139,6 +154,7 @@ func (o Options) validate() error {
 			}
 		}
 	}
+
 	return errors.Join(errs...)
 }
 
@@ -147,6 +163,7 @@ func (o Options) preflight() error {
 	if os.Geteuid() != 0 {
 		return errors.New("network namespaces need root")
 	}
+
 	packages := map[string][]string{
 		"openvswitch-switch": {"ovs-vswitchd", "ovsdb-server"},
 		"openvswitch-common": {"ovs-vsctl", "ovsdb-tool", platform.OVSFile(vswitchSchema)},
@@ -158,10 +175,13 @@ func (o Options) preflight() error {
 	if o.Kube {
 		packages["etcd-server"] = []string{"etcd"}
 	}
+
 	if o.VMs > 0 {
 		packages["iputils-ping"] = []string{"ping"}
 	}
+
 	var errs []error
+
 	for name, needs := range packages {
 		for _, need := range needs {
 			if !present(need) {
@@ -169,13 +189,16 @@ func (o Options) preflight() error {
 			}
 		}
 	}
+
 	names, err := netns.List(o.Name + "-")
 	if err != nil {
 		errs = append(errs, err)
 	}
+
 	if len(names) > 0 {
 		errs = append(errs, fmt.Errorf("a lab of this name is up: netns %s exist; take it down first", strings.Join(names, ", ")))
 	}
+
 	return errors.Join(errs...)
 }
 
@@ -184,6 +207,8 @@ func present(need string) bool {
 		_, err := os.Stat(need)
 		return err == nil
 	}
+
 	_, err := exec.LookPath(need)
+
 	return err == nil
 }

@@ -38,6 +38,7 @@ func daemonEnv(dir string) []string {
 	} {
 		env = append(env, name+"="+dir)
 	}
+
 	return env
 }
 
@@ -64,6 +65,7 @@ func (l *Lab) ovsdb(ctx context.Context, ns, run, schema, socket string, args ..
 	if err := l.run(ctx, "ovsdb-tool", "create", db, schema); err != nil {
 		return err
 	}
+
 	return l.serve(ctx, ns, run, socket, args...)
 }
 
@@ -75,15 +77,18 @@ func (l *Lab) serve(ctx context.Context, ns, run, socket string, args ...string)
 	name := filepath.Base(run) + "-" + strings.TrimSuffix(socket, ".sock")
 	// Two servers share central's run directory, so their file names must differ.
 	argv = append(argv, "--pidfile="+db+".pid", "--unixctl="+db+".ctl", "-vconsole:info", "-vsyslog:off", "-vfile:off")
+
 	p, err := l.spawn(ns, name, daemonEnv(run), argv...)
 	if err != nil {
 		return err
 	}
+
 	return p.Await(ctx, name, func() error {
 		c, err := net.Dial("unix", path)
 		if err != nil {
 			return err
 		}
+
 		return c.Close()
 	})
 }
@@ -94,6 +99,7 @@ func (l *Lab) startCentral(ctx context.Context) error {
 	if err := os.MkdirAll(run, 0o755); err != nil {
 		return err
 	}
+
 	for _, db := range []struct {
 		schema, socket, table, tool, address, remote string
 		port                                         int
@@ -104,6 +110,7 @@ func (l *Lab) startCentral(ctx context.Context) error {
 		if err := l.ovsdb(ctx, l.fabric(), run, db.schema, db.socket, "--remote="+db.remote); err != nil {
 			return err
 		}
+
 		err := l.run(ctx, db.tool, "--timeout=30", "--db="+db.address, "init", "--",
 			"set-connection", fmt.Sprintf("ptcp:%d:0.0.0.0", db.port), "--",
 			"set", "Connection", ".", "inactivity_probe="+probeInterval)
@@ -111,7 +118,9 @@ func (l *Lab) startCentral(ctx context.Context) error {
 			return err
 		}
 	}
+
 	_, err := l.daemon(l.fabric(), run, "ovn-northd", "--ovnnb-db="+l.NBSocket(), "--ovnsb-db="+l.SBSocket())
+
 	return err
 }
 
@@ -123,15 +132,19 @@ func (l *Lab) startNode(ctx context.Context, n *Node) error {
 			return err
 		}
 	}
+
 	if err := l.makeNodeNetwork(n); err != nil {
 		return err
 	}
+
 	if err := l.sumChecksums(ctx, n.Name, l.opts.Uplink); err != nil {
 		return err
 	}
+
 	if l.opts.Blank {
 		return nil
 	}
+
 	return l.startSwitch(ctx, n, n.Name)
 }
 
@@ -140,6 +153,7 @@ func (l *Lab) startSwitch(ctx context.Context, n *Node, systemID string) error {
 	if err := l.ovsdb(ctx, n.Netns, n.RunDir, platform.OVSFile(vswitchSchema), "db.sock"); err != nil {
 		return err
 	}
+
 	settings := []string{
 		"external_ids:system-id=" + systemID, "external_ids:rundir=" + n.RunDir,
 		"external_ids:ovn-remote-probe-interval=" + probeInterval, "external_ids:ovn-openflow-probe-interval=0",
@@ -148,6 +162,7 @@ func (l *Lab) startSwitch(ctx context.Context, n *Node, systemID string) error {
 	if l.opts.Bare {
 		settings = append(settings, l.bareSettings(n)...)
 	}
+
 	argv := append([]string{"--timeout=30", "--db=" + n.OVSDB, "--no-wait", "init", "--", "set", "Open_vSwitch", "."}, settings...)
 	if err := l.run(ctx, "ovs-vsctl", argv...); err != nil {
 		return err
@@ -156,19 +171,23 @@ func (l *Lab) startSwitch(ctx context.Context, n *Node, systemID string) error {
 	if err := clock.Await(ctx); err != nil {
 		return err
 	}
+
 	if err := l.startVswitchd(n); err != nil {
 		return err
 	}
+
 	if l.tagged() {
 		if err := l.bridgeTagged(ctx, n); err != nil {
 			return err
 		}
 	}
+
 	if l.opts.VMs > 0 {
 		if err := l.bridgeHypervisor(ctx, n); err != nil {
 			return err
 		}
 	}
+
 	return l.startOVNController(n)
 }
 
@@ -191,6 +210,7 @@ func (l *Lab) bareSettings(n *Node) []string {
 		// Neutron places the router's gateway on such a chassis.
 		settings = append(settings, "external_ids:ovn-cms-options=enable-chassis-as-gw")
 	}
+
 	return settings
 }
 
@@ -209,6 +229,7 @@ func (l *Lab) awaitChassis(ctx context.Context) error {
 			return fmt.Errorf("wait for chassis %s: %w", n.Name, err)
 		}
 	}
+
 	return nil
 }
 
@@ -220,19 +241,25 @@ func (l *Lab) run(ctx context.Context, program string, args ...string) error {
 	// The kernel sends the signal when the forking thread ends, so keep other goroutines from
 	// ending it.
 	runtime.LockOSThread()
+
 	defer runtime.UnlockOSThread()
+
 	_, err := output(cmd)
+
 	return err
 }
 
 func output(cmd *exec.Cmd) ([]byte, error) {
 	var stdout, stderr bytes.Buffer
+
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	if err := cmd.Run(); err != nil {
 		if text := strings.TrimSpace(stderr.String()); text != "" {
 			err = fmt.Errorf("%w: %s", err, text)
 		}
+
 		return stdout.Bytes(), fmt.Errorf("run %s: %w", strings.Join(cmd.Args, " "), err)
 	}
+
 	return stdout.Bytes(), nil
 }

@@ -16,10 +16,13 @@ func (l *Lab) hold(file string) error {
 	if err != nil {
 		return err
 	}
+
 	if err := unix.Flock(int(f.Fd()), unix.LOCK_SH); err != nil {
 		return errors.Join(fmt.Errorf("lock %s: %w", file, err), f.Close())
 	}
+
 	l.held = f
+
 	return nil
 }
 
@@ -28,14 +31,17 @@ func (l *Lab) owner() string {
 	if p, ok := l.state.By.Locate(); ok {
 		return describe(p)
 	}
+
 	f, err := os.Open(l.path(StateFile))
 	if err != nil {
 		return ""
 	}
 	defer f.Close()
+
 	if errors.Is(unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB), unix.EWOULDBLOCK) {
 		return fmt.Sprintf("process %d of another PID namespace", l.state.By.PID)
 	}
+
 	return ""
 }
 
@@ -47,6 +53,7 @@ func User(dir string) (string, error) {
 	if err != nil {
 		return "", err
 	}
+
 	return l.user()
 }
 
@@ -54,6 +61,7 @@ func (l *Lab) user() (string, error) {
 	if l.state.Owned {
 		return l.owner(), nil
 	}
+
 	return l.anyUser()
 }
 
@@ -63,6 +71,7 @@ func NameOf(dir string) (string, error) {
 	if err != nil {
 		return "", err
 	}
+
 	return l.opts.Name, nil
 }
 
@@ -73,16 +82,20 @@ func RemoveStale(dir string) (user string, err error) {
 	if err != nil {
 		return "", err
 	}
+
 	err = o.alone(func() error {
 		l, err := load(dir)
 		if err != nil {
 			return err
 		}
+
 		if user, err = l.user(); user != "" || err != nil {
 			return err
 		}
+
 		return l.down()
 	})
+
 	return user, err
 }
 
@@ -95,8 +108,11 @@ func RemoveUnclaimed(dir string, remove func() error) (user string, err error) {
 		} else if err != nil {
 			return err
 		}
+
 		user = "the lab in " + dir
+
 		return nil
 	})
+
 	return user, err
 }

@@ -23,24 +23,31 @@ func (l *Lab) Reboot(ctx context.Context, i int) error {
 	if l.opts.VMs > 0 {
 		return l.rebootVM(ctx, l.VM(i))
 	}
+
 	n := l.Node(i)
+
 	var mac net.HardwareAddr
+
 	err := netns.Do(n.Netns, func() error {
 		link, err := netlink.LinkByName(l.hostDevice())
 		if err == nil {
 			mac = link.Attrs().HardwareAddr
 		}
+
 		return err
 	})
 	if err != nil {
 		return fmt.Errorf("reboot %s: read MAC: %w", n.Name, err)
 	}
+
 	if err := l.powerOff(n, l.fabric(), n.Name); err != nil {
 		return fmt.Errorf("power %s off: %w", n.Name, err)
 	}
+
 	if err := l.boot(ctx, n, mac); err != nil {
 		return fmt.Errorf("boot %s: %w", n.Name, err)
 	}
+
 	return nil
 }
 
@@ -50,6 +57,7 @@ func (l *Lab) powerOff(n *Node, at, port string) error {
 	if err := killInside([]string{n.Netns}); err != nil {
 		return err
 	}
+
 	if err := netns.Delete(n.Netns); err != nil {
 		return err
 	}
@@ -57,18 +65,22 @@ func (l *Lab) powerOff(n *Node, at, port string) error {
 	if err := unplug(at, port); err != nil {
 		return err
 	}
+
 	files, err := os.ReadDir(n.RunDir)
 	if err != nil {
 		return err
 	}
+
 	for _, f := range files {
 		if strings.HasSuffix(f.Name(), ".db") {
 			continue
 		}
+
 		if err := os.RemoveAll(filepath.Join(n.RunDir, f.Name())); err != nil {
 			return err
 		}
 	}
+
 	return os.RemoveAll(n.PinDir)
 }
 
@@ -78,21 +90,27 @@ func (l *Lab) boot(ctx context.Context, n *Node, mac net.HardwareAddr) error {
 			return err
 		}
 	}
+
 	if err := l.makeNodeNetwork(n); err != nil {
 		return err
 	}
+
 	if err := l.setMAC(n, mac); err != nil {
 		return err
 	}
+
 	if l.opts.Blank {
 		return nil
 	}
+
 	if err := l.serve(ctx, n.Netns, n.RunDir, "db.sock"); err != nil {
 		return err
 	}
+
 	if err := l.startVswitchd(n); err != nil {
 		return err
 	}
+
 	return l.startOVNController(n)
 }
 
@@ -103,6 +121,7 @@ func (l *Lab) setMAC(n *Node, mac net.HardwareAddr) error {
 		if err != nil {
 			return err
 		}
+
 		return netlink.LinkSetHardwareAddr(link, mac)
 	})
 }
@@ -111,11 +130,13 @@ func (l *Lab) setMAC(n *Node, mac net.HardwareAddr) error {
 // the caller's namespace.
 func unplug(at, port string) error {
 	own := fmt.Sprintf("/proc/%d/ns/net", os.Getpid())
+
 	return netns.Do(at, func() error {
 		link, err := netlink.LinkByName(port)
 		if errors.As(err, new(netlink.LinkNotFoundError)) {
 			return nil
 		}
+
 		if err != nil {
 			return err
 		}
@@ -123,9 +144,11 @@ func unplug(at, port string) error {
 		if link.Type() == "device" {
 			return moveDevice(link, own)
 		}
+
 		if err := netlink.LinkDel(link); err != nil && !errors.Is(err, unix.ENODEV) {
 			return fmt.Errorf("delete link %s: %w", port, err)
 		}
+
 		return nil
 	})
 }

@@ -22,9 +22,11 @@ func (l *Lab) AddGhosts(ctx context.Context, n int) error {
 	if err != nil {
 		return fmt.Errorf("add ghost nodes: %w", err)
 	}
+
 	for i := range n {
 		name := "ghost" + strconv.Itoa(i)
 		address := netip.PrefixFrom(netip.AddrFrom4([4]byte{172, 30, 1, byte(i + 1)}), 16)
+
 		_, err := client.CoreV1().Nodes().Create(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{
 			Name: name, Labels: map[string]string{ghostLabel: ""},
 			Annotations: map[string]string{
@@ -40,6 +42,7 @@ func (l *Lab) AddGhosts(ctx context.Context, n int) error {
 			return fmt.Errorf("add ghost node %s: %w", name, err)
 		}
 	}
+
 	return nil
 }
 
@@ -49,9 +52,11 @@ func (l *Lab) DelGhosts(ctx context.Context) error {
 	if err == nil {
 		err = client.CoreV1().Nodes().DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{LabelSelector: ghostLabel})
 	}
+
 	if err != nil {
 		return fmt.Errorf("delete ghost nodes: %w", err)
 	}
+
 	return nil
 }
 
@@ -61,5 +66,6 @@ func (l *Lab) GatewayRouters(ctx context.Context) (int, error) {
 	if err != nil {
 		return 0, fmt.Errorf("list gateway routers: %w", err)
 	}
+
 	return strings.Count(string(out), "GR_"), nil
 }

@@ -59,6 +59,7 @@ func (p *Pod) family(is func(netip.Addr) bool) netip.Addr {
 			return a
 		}
 	}
+
 	return netip.Addr{}
 }
 
@@ -80,14 +81,17 @@ func (l *Lab) AddPod(ctx context.Context, s PodSpec) (*Pod, error) {
 	if s.Namespace == "" {
 		s.Namespace = metav1.NamespaceDefault
 	}
+
 	p, err := l.addPod(ctx, s)
 	if err != nil {
 		err = fmt.Errorf("add pod %s/%s: %w", s.Namespace, s.Name, err)
 		if p != nil {
 			err = errors.Join(err, l.DelPod(context.WithoutCancel(ctx), p))
 		}
+
 		return nil, err
 	}
+
 	return p, nil
 }
 
@@ -96,21 +100,26 @@ func (l *Lab) addPod(ctx context.Context, s PodSpec) (*Pod, error) {
 	if l.opts.Pods {
 		return nil, errors.New("the lab's stand-in kubelets run its pods")
 	}
+
 	node, err := l.nodeByName(s.Node)
 	if err != nil {
 		return nil, err
 	}
+
 	client, err := l.Kubernetes()
 	if err != nil {
 		return nil, err
 	}
+
 	if err := standinNamespace(ctx, client, s.Namespace); err != nil {
 		return nil, err
 	}
+
 	object, err := client.CoreV1().Pods(s.Namespace).Create(ctx, standinPod(s), metav1.CreateOptions{})
 	if err != nil {
 		return nil, err
 	}
+
 	p := &Pod{
 		Namespace: s.Namespace, Name: s.Name, Node: s.Node, UID: string(object.UID),
 		Netns: l.podNetns(s.Namespace, s.Name), Labels: s.Labels,
@@ -122,34 +131,43 @@ func (l *Lab) addPod(ctx context.Context, s PodSpec) (*Pod, error) {
 	if err := netns.Do(p.Netns, func() error { return setUp("lo") }); err != nil {
 		return p, err
 	}
+
 	if s.Prepared != nil || s.Wire != nil {
 		if p.IPs, p.MAC, err = awaitAddress(ctx, client, p); err != nil {
 			return p, err
 		}
 	}
+
 	if s.Prepared != nil {
 		s.Prepared()
 	}
+
 	began := time.Now()
+
 	if s.Wire != nil {
 		err = s.Wire(ctx, p)
 	} else {
 		p.IPs, err = l.attach(ctx, node, p)
 	}
+
 	if err != nil {
 		return p, err
 	}
+
 	p.Took = time.Since(began)
 	object.Status = standinRunning(node, p)
+
 	_, err = client.CoreV1().Pods(s.Namespace).UpdateStatus(ctx, object, metav1.UpdateOptions{})
 	if apierrors.IsConflict(err) {
 		// The controller has annotated it in the meantime.
 		if object, err = client.CoreV1().Pods(s.Namespace).Get(ctx, s.Name, metav1.GetOptions{}); err != nil {
 			return p, err
 		}
+
 		object.Status = standinRunning(node, p)
 		_, err = client.CoreV1().Pods(s.Namespace).UpdateStatus(ctx, object, metav1.UpdateOptions{})
 	}
+
 	return p, err
 }
 
@@ -157,19 +175,23 @@ func (l *Lab) addPod(ctx context.Context, s PodSpec) (*Pod, error) {
 func awaitAddress(ctx context.Context, client *kubernetes.Clientset, p *Pod) ([]netip.Addr, net.HardwareAddr, error) {
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
+
 	for {
 		object, err := client.CoreV1().Pods(p.Namespace).Get(ctx, p.Name, metav1.GetOptions{})
 		if err != nil {
 			return nil, nil, err
 		}
+
 		given, err := annotation.ParsePod(object.Annotations)
 		if err == nil {
 			var addrs []netip.Addr
 			for _, a := range given.Addresses {
 				addrs = append(addrs, a.Addr())
 			}
+
 			return addrs, given.MAC, nil
 		}
+
 		select {
 		case <-ctx.Done():
 			return nil, nil, fmt.Errorf("%w: %w", err, context.Cause(ctx))
@@ -184,25 +206,31 @@ func (l *Lab) DelPod(ctx context.Context, p *Pod) error {
 	if err != nil {
 		return err
 	}
+
 	client, err := l.Kubernetes()
 	if err != nil {
 		return err
 	}
+
 	var errs []error
 	if err := killInside([]string{p.Netns}); err != nil && !isNotExist(err) {
 		errs = append(errs, err)
 	}
+
 	errs = append(errs, l.detach(ctx, node, p), netns.Delete(p.Netns))
 	now := int64(0)
+
 	err = client.CoreV1().Pods(p.Namespace).Delete(ctx, p.Name, metav1.DeleteOptions{
 		GracePeriodSeconds: &now, Preconditions: metav1.NewUIDPreconditions(p.UID),
 	})
 	if !apierrors.IsNotFound(err) {
 		errs = append(errs, err)
 	}
+
 	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("delete pod %s/%s: %w", p.Namespace, p.Name, err)
 	}
+
 	return nil
 }
 
@@ -213,6 +241,7 @@ func (l *Lab) nodeByName(name string) (*Node, error) {
 			return n, nil
 		}
 	}
+
 	return nil, fmt.Errorf("find node %q: not %s to %s", name, nodes[0].Name, nodes[len(nodes)-1].Name)
 }
 
@@ -227,10 +256,12 @@ func standinNodes(
 		if err != nil {
 			return fmt.Errorf("create node %s: %w", n.Name, err)
 		}
+
 		var addresses []corev1.NodeAddress
 		for _, a := range n.Addresses() {
 			addresses = append(addresses, corev1.NodeAddress{Type: corev1.NodeInternalIP, Address: a.String()})
 		}
+
 		object.Status = corev1.NodeStatus{
 			Addresses: append(addresses, corev1.NodeAddress{Type: corev1.NodeHostName, Address: n.Name}),
 			Capacity:  nominal, Allocatable: nominal,
@@ -243,6 +274,7 @@ func standinNodes(
 			return fmt.Errorf("update status of node %s: %w", n.Name, err)
 		}
 	}
+
 	return nil
 }
 
@@ -268,11 +300,13 @@ func standinNamespace(ctx context.Context, client *kubernetes.Clientset, name st
 	if apierrors.IsAlreadyExists(err) {
 		return nil
 	}
+
 	return err
 }
 
 func standinPod(s PodSpec) *corev1.Pod {
 	no, now := false, int64(0)
+
 	return &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: s.Namespace, Name: s.Name, Labels: s.Labels, Annotations: s.Annotations},
 		Spec: corev1.PodSpec{
@@ -288,6 +322,7 @@ func hostIPs(n *Node) []corev1.HostIP {
 	for _, a := range n.Addresses() {
 		ips = append(ips, corev1.HostIP{IP: a.String()})
 	}
+
 	return ips
 }
 
@@ -296,13 +331,17 @@ func standinRunning(n *Node, p *Pod) corev1.PodStatus {
 	for _, a := range p.IPs {
 		status.PodIPs = append(status.PodIPs, corev1.PodIP{IP: a.String()})
 	}
+
 	if len(p.IPs) > 0 {
 		status.PodIP = p.IPs[0].String()
 	}
+
 	now := metav1.Now()
+
 	status.StartTime = &now
 	for _, c := range []corev1.PodConditionType{corev1.PodScheduled, corev1.PodInitialized, corev1.ContainersReady, corev1.PodReady} {
 		status.Conditions = append(status.Conditions, corev1.PodCondition{Type: c, Status: corev1.ConditionTrue, LastTransitionTime: now})
 	}
+
 	return status
 }

@@ -56,39 +56,48 @@ func (l *Lab) RunKubelet(ctx context.Context, name string, log *slog.Logger) err
 	if err != nil {
 		return err
 	}
+
 	config, err := clientcmd.BuildConfigFromFlags("", l.Kubeconfig())
 	if err != nil {
 		return fmt.Errorf("run kubelet of %s: %w", name, err)
 	}
+
 	config.QPS = -1
+
 	client, err := kubernetes.NewForConfig(config)
 	if err != nil {
 		return fmt.Errorf("run kubelet of %s: %w", name, err)
 	}
+
 	k := &standinKubelet{lab: l, node: node, client: client, log: log, pods: map[types.UID]*standinPodWorker{}}
 	if err := k.run(ctx); err != nil && ctx.Err() == nil {
 		return fmt.Errorf("run kubelet of %s: %w", name, err)
 	}
+
 	return nil
 }
 
 func (k *standinKubelet) run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
+
 	if err := os.MkdirAll(k.dir(), 0o755); err != nil {
 		return err
 	}
+
 	stop, err := k.serveLogs()
 	if err != nil {
 		return err
 	}
 	defer stop()
+
 	pods := informer.New(k.client.CoreV1().Pods(""), informer.Options{
 		Name: "pods", Example: &corev1.Pod{}, RetryMax: time.Second, Log: k.log,
 		Select: func(o *metav1.ListOptions) {
 			o.FieldSelector = fields.OneTermEqualSelector("spec.nodeName", k.node.Name).String()
 		},
 	})
+
 	_, err = pods.AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc:    func(o any) { k.seen(ctx, o) },
 		UpdateFunc: func(_, o any) { k.seen(ctx, o) },
@@ -97,16 +106,21 @@ func (k *standinKubelet) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+
 	go pods.Run(ctx.Done())
+
 	if !cache.WaitForCacheSync(ctx.Done(), pods.HasSynced) {
 		return context.Cause(ctx)
 	}
+
 	if err := k.sweep(ctx); err != nil {
 		return err
 	}
+
 	k.heartbeats(ctx)
 	cancel()
 	k.done.Wait()
+
 	return nil
 }
 
@@ -121,13 +135,16 @@ func (k *standinKubelet) seen(ctx context.Context, o any) {
 	if !ok || ctx.Err() != nil {
 		return
 	}
+
 	k.mu.Lock()
 	defer k.mu.Unlock()
+
 	for uid, w := range k.pods {
 		if w.key == key(pod) && uid != pod.UID {
 			w.deleted()
 		}
 	}
+
 	w := k.pods[pod.UID]
 	if w == nil {
 		if pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed {
@@ -135,15 +152,18 @@ func (k *standinKubelet) seen(ctx context.Context, o any) {
 				return // it has ended before this kubelet started
 			}
 		}
+
 		w = newStandinPodWorker(k, pod)
 		k.pods[pod.UID] = w
 		k.done.Go(func() {
 			w.run(ctx)
 			k.mu.Lock()
 			defer k.mu.Unlock()
+
 			delete(k.pods, pod.UID)
 		})
 	}
+
 	w.update(pod)
 }
 
@@ -152,12 +172,15 @@ func (k *standinKubelet) gone(o any) {
 	if tombstone, ok := o.(cache.DeletedFinalStateUnknown); ok {
 		o = tombstone.Obj
 	}
+
 	pod, ok := o.(*corev1.Pod)
 	if !ok {
 		return
 	}
+
 	k.mu.Lock()
 	defer k.mu.Unlock()
+
 	if w := k.pods[pod.UID]; w != nil {
 		w.deleted()
 	}
@@ -171,6 +194,7 @@ func (k *standinKubelet) sweep(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+
 	for _, path := range records {
 		record, err := readPodRecord(path)
 		if err != nil {
@@ -184,11 +208,14 @@ func (k *standinKubelet) sweep(ctx context.Context) error {
 		case err == nil && string(pod.UID) == record.UID:
 			continue // its worker handles it
 		}
+
 		k.log.Info("pod is gone", "pod", record.Namespace+"/"+record.Name)
+
 		if err := k.tearDown(ctx, record, 0); err != nil {
 			k.log.Error("take pod down", "pod", record.Namespace+"/"+record.Name, "error", err)
 		}
 	}
+
 	return nil
 }
 
@@ -196,12 +223,15 @@ func (k *standinKubelet) sweep(ctx context.Context) error {
 // a node with an old Lease is NotReady.
 func (k *standinKubelet) heartbeats(ctx context.Context) {
 	began := metav1.Now()
+
 	tick := time.NewTicker(heartbeatEvery)
 	defer tick.Stop()
+
 	for {
 		if err := errors.Join(k.reportNode(ctx, began), k.renewLease(ctx)); err != nil && ctx.Err() == nil {
 			k.log.Warn("report node", "error", err)
 		}
+
 		select {
 		case <-ctx.Done():
 			return
@@ -221,30 +251,38 @@ func (k *standinKubelet) reportNode(ctx context.Context, began metav1.Time) erro
 			KubeletVersion: kube.Version() + "-standin", ContainerRuntimeVersion: "standin://1", OperatingSystem: "linux", Architecture: runtime.GOARCH,
 		},
 	}
+
 	patch, err := json.Marshal(map[string]any{"status": status})
 	if err != nil {
 		return err
 	}
+
 	_, err = k.client.CoreV1().Nodes().Patch(ctx, k.node.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status")
+
 	return err
 }
 
 func (k *standinKubelet) renewLease(ctx context.Context) error {
 	leases := k.client.CoordinationV1().Leases(corev1.NamespaceNodeLease)
 	now, seconds := metav1.NowMicro(), int32(leaseSeconds)
+
 	lease, err := leases.Get(ctx, k.node.Name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		_, err = leases.Create(ctx, &coordinationv1.Lease{
 			ObjectMeta: metav1.ObjectMeta{Name: k.node.Name},
 			Spec:       coordinationv1.LeaseSpec{HolderIdentity: &k.node.Name, LeaseDurationSeconds: &seconds, RenewTime: &now},
 		}, metav1.CreateOptions{})
+
 		return err
 	}
+
 	if err != nil {
 		return err
 	}
+
 	lease.Spec.RenewTime = &now
 	_, err = leases.Update(ctx, lease, metav1.UpdateOptions{})
+
 	return err
 }
 
@@ -258,13 +296,16 @@ type podRecord struct {
 
 func readPodRecord(path string) (podRecord, error) {
 	var r podRecord
+
 	b, err := os.ReadFile(path)
 	if err == nil {
 		err = json.Unmarshal(b, &r)
 	}
+
 	if err != nil {
 		return r, fmt.Errorf("read record of pod: %s: %w", path, err)
 	}
+
 	return r, nil
 }
 
@@ -275,6 +316,7 @@ func (k *standinKubelet) writeRecord(r podRecord) error {
 	if err != nil {
 		return err
 	}
+
 	return atomicfile.Write(k.recordPath(r.UID), b, 0o644)
 }
 
@@ -294,9 +336,11 @@ func (k *standinKubelet) containersOf(uid string) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	var names []string
 	for _, r := range records {
 		names = append(names, strings.TrimSuffix(strings.TrimPrefix(filepath.Base(r), uid+"."), ".pid"))
 	}
+
 	return names, nil
 }

@@ -17,6 +17,7 @@ func standinPools(ctx context.Context, client *kubernetes.Clientset, vms []*VM) 
 	if len(vms) == 0 {
 		return nil
 	}
+
 	if err := standinNamespace(ctx, client, annotation.PoolNamespace); err != nil {
 		return fmt.Errorf("write pools: %w", err)
 	}
@@ -26,17 +27,20 @@ func standinPools(ctx context.Context, client *kubernetes.Clientset, vms []*VM) 
 		if err != nil {
 			return fmt.Errorf("write pool of %s: %w", v.Name, err)
 		}
+
 		pool := &corev1.ConfigMap{
 			ObjectMeta: metav1.ObjectMeta{Name: annotation.PoolPrefix + v.Name},
 			Data: map[string]string{
 				annotation.PoolNode: annotation.FormatPool(v.pool()), annotation.PoolPorts: ports,
 			},
 		}
+
 		_, err = client.CoreV1().ConfigMaps(annotation.PoolNamespace).Create(ctx, pool, metav1.CreateOptions{})
 		if err != nil {
 			return fmt.Errorf("write pool of %s: %w", v.Name, err)
 		}
 	}
+
 	return nil
 }
 

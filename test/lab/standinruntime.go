@@ -29,23 +29,29 @@ func (l *Lab) attach(ctx context.Context, n *Node, p *Pod) ([]netip.Addr, error)
 	if err != nil {
 		return nil, err
 	}
+
 	result, err := l.runtime(n).AddNetworkList(ctx, network, runtimeConf(p))
 	if err != nil {
 		return nil, fmt.Errorf("call plugin with ADD: %w", err)
 	}
+
 	current, err := types100.NewResultFromResult(result)
 	if err != nil {
 		return nil, fmt.Errorf("read plugin's result: %w", err)
 	}
+
 	var addrs []netip.Addr
+
 	for _, c := range current.IPs {
 		if a, ok := netip.AddrFromSlice(c.Address.IP); ok {
 			addrs = append(addrs, a.Unmap())
 		}
 	}
+
 	if len(addrs) == 0 {
 		return nil, errors.New("read plugin's result: no addresses")
 	}
+
 	return addrs, nil
 }
 
@@ -55,12 +61,15 @@ func (l *Lab) detach(ctx context.Context, n *Node, p *Pod) error {
 	if errors.Is(err, os.ErrNotExist) {
 		return nil
 	}
+
 	if err != nil {
 		return err
 	}
+
 	if err := l.runtime(n).DelNetworkList(ctx, network, runtimeConf(p)); err != nil {
 		return fmt.Errorf("call plugin with DEL: %w", err)
 	}
+
 	return nil
 }
 
@@ -93,6 +102,7 @@ func (l *Lab) Sandbox(pod *corev1.Pod) *Pod {
 			p.IPs = append(p.IPs, a)
 		}
 	}
+
 	return p
 }
 
@@ -111,6 +121,7 @@ func (l *Lab) CallPlugin(ctx context.Context, command string, p *Pod) error {
 	case "DEL":
 		return l.detach(ctx, node, p)
 	}
+
 	return fmt.Errorf("call plugin: command %q is neither ADD nor DEL", command)
 }
 
@@ -121,9 +132,11 @@ func findNetwork(dir string) (*libcni.NetworkConfigList, error) {
 	if err != nil {
 		return nil, fmt.Errorf("find network configuration: %w", err)
 	}
+
 	if len(files) == 0 {
 		return nil, fmt.Errorf("find network configuration in %s: %w", dir, os.ErrNotExist)
 	}
+
 	return libcni.ConfListFromFile(files[0])
 }
 
@@ -131,11 +144,13 @@ func findNetwork(dir string) (*libcni.NetworkConfigList, error) {
 func awaitNetwork(ctx context.Context, dir string) (*libcni.NetworkConfigList, error) {
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
+
 	for {
 		network, err := findNetwork(dir)
 		if !errors.Is(err, os.ErrNotExist) {
 			return network, err
 		}
+
 		select {
 		case <-ctx.Done():
 			return nil, fmt.Errorf("%w: %w", err, context.Cause(ctx))
@@ -156,8 +171,11 @@ func (*pluginExec) FindInPath(plugin string, paths []string) (string, error) {
 
 func (e *pluginExec) ExecPlugin(ctx context.Context, plugin string, stdin []byte, env []string) ([]byte, error) {
 	cmd := exec.CommandContext(ctx, "nsenter", "--net="+netns.Path(e.netns), "--", plugin)
+
 	var stdout, stderr bytes.Buffer
+
 	cmd.Env, cmd.Stdin, cmd.Stdout, cmd.Stderr = env, bytes.NewReader(stdin), &stdout, &stderr
+
 	err := cmd.Run()
 	if err == nil {
 		return stdout.Bytes(), nil
@@ -167,6 +185,7 @@ func (e *pluginExec) ExecPlugin(ctx context.Context, plugin string, stdin []byte
 	if json.Unmarshal(stdout.Bytes(), said) == nil && said.Msg != "" {
 		return nil, said
 	}
+
 	return nil, fmt.Errorf("%w: %s%s", err, stdout.String(), strings.TrimSpace(stderr.String()))
 }
 
@@ -178,8 +197,10 @@ func (l *Lab) check(ctx context.Context, n *Node, p *Pod) error {
 	if err != nil {
 		return err
 	}
+
 	if err := l.runtime(n).CheckNetworkList(ctx, network, runtimeConf(p)); err != nil {
 		return fmt.Errorf("call plugin with CHECK: %w", err)
 	}
+
 	return nil
 }

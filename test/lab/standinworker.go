@@ -67,6 +67,7 @@ func newStandinPodWorker(k *standinKubelet, pod *corev1.Pod) *standinPodWorker {
 	for _, c := range pod.Spec.Containers {
 		w.containers[c.Name] = &standinContainer{spec: c}
 	}
+
 	return w
 }
 
@@ -76,6 +77,7 @@ func (w *standinPodWorker) update(pod *corev1.Pod) {
 	case <-w.updates:
 	default:
 	}
+
 	w.updates <- pod
 }
 
@@ -91,8 +93,10 @@ func (w *standinPodWorker) deleted() {
 // run works until the pod is deleted or ctx ends.
 func (w *standinPodWorker) run(ctx context.Context) {
 	log := w.k.log.With("pod", w.key)
+
 	retry := time.NewTimer(0)
 	defer retry.Stop()
+
 	for {
 		select {
 		case <-ctx.Done():
@@ -104,15 +108,20 @@ func (w *standinPodWorker) run(ctx context.Context) {
 		case <-w.gone:
 		case <-retry.C:
 		}
+
 		done, err := w.sync(ctx)
 		if done || ctx.Err() != nil {
 			return
 		}
+
 		wait := w.untilRestart()
+
 		if err != nil {
 			log.Warn("sync pod", "error", err)
+
 			wait = time.Second
 		}
+
 		retry.Reset(wait)
 	}
 }
@@ -136,28 +145,36 @@ func (w *standinPodWorker) sync(ctx context.Context) (done bool, err error) {
 		if s := w.pod.DeletionGracePeriodSeconds; s != nil {
 			grace = time.Duration(*s) * time.Second
 		}
+
 		if err := w.k.tearDown(ctx, w.record, grace); err != nil {
 			return false, err
 		}
+
 		now := int64(0)
+
 		err := w.k.client.CoreV1().Pods(w.pod.Namespace).Delete(ctx, w.pod.Name, metav1.DeleteOptions{
 			GracePeriodSeconds: &now, Preconditions: &metav1.Preconditions{UID: &w.pod.UID},
 		})
 		if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
 			return false, err
 		}
+
 		return true, nil
 	case len(w.pod.Spec.InitContainers) > 0:
 		return false, w.report(ctx, "StandinKubelet", "the lab's stand-in kubelet runs no init containers")
 	}
+
 	if !w.wired {
 		if err := w.wire(ctx); err != nil {
 			return false, errors.Join(err, w.report(ctx, "FailedCreatePodSandBox", err.Error()))
 		}
+
 		w.wired = true
 		w.k.log.Info("pod wired", "pod", w.key, "addresses", w.record.IPs)
 	}
+
 	err = w.startContainers(ctx)
+
 	return false, errors.Join(err, w.report(ctx, "", ""))
 }
 
@@ -166,17 +183,21 @@ func (w *standinPodWorker) sync(ctx context.Context) (done bool, err error) {
 func (w *standinPodWorker) wire(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
+
 	k := w.k
 	if w.record.HostNetwork {
 		w.record.IPs = k.node.Addresses()
 		return k.writeRecord(w.record)
 	}
+
 	if old, err := readPodRecord(k.recordPath(w.record.UID)); err == nil && len(old.IPs) > 0 {
 		if err = k.lab.check(ctx, k.node, k.labPod(old)); err == nil {
 			w.record = old
 			return w.adopt()
 		}
+
 		k.log.Warn("pod is wired again: CHECK failed", "pod", w.key, "error", err)
+
 		if err := k.tearDown(ctx, old, 0); err != nil {
 			return err
 		}
@@ -185,6 +206,7 @@ func (w *standinPodWorker) wire(ctx context.Context) error {
 	if err := k.writeRecord(w.record); err != nil {
 		return err
 	}
+
 	p := k.labPod(w.record)
 	if _, err := os.Stat(netns.Path(p.Netns)); err != nil {
 		if err := netns.Create(p.Netns); err != nil {
@@ -195,11 +217,14 @@ func (w *standinPodWorker) wire(ctx context.Context) error {
 	if err := netns.Do(p.Netns, func() error { return setUp("lo") }); err != nil {
 		return err
 	}
+
 	addrs, err := k.lab.attach(ctx, k.node, p)
 	if err != nil {
 		return errors.Join(err, k.lab.detach(ctx, k.node, p))
 	}
+
 	w.record.IPs = addrs
+
 	return k.writeRecord(w.record)
 }
 
@@ -209,16 +234,20 @@ func (w *standinPodWorker) adopt() error {
 	if err != nil {
 		return err
 	}
+
 	for _, name := range names {
 		p, err := process.Load(w.k.containerFile(w.record.UID, name, ".pid"))
 		if err != nil {
 			return err
 		}
+
 		c := w.containers[name]
 		if c == nil || !p.Alive() {
 			continue
 		}
+
 		c.running, c.started = p, metav1.Now()
+
 		for _, s := range w.pod.Status.ContainerStatuses {
 			if s.Name == name {
 				c.restarts = s.RestartCount
@@ -227,9 +256,11 @@ func (w *standinPodWorker) adopt() error {
 				}
 			}
 		}
+
 		_, c.ours = w.k.argv(w.pod, c.spec)
 		w.watch(name, p)
 	}
+
 	return nil
 }
 
@@ -246,15 +277,19 @@ func (w *standinPodWorker) exited(e containerExit) {
 	if c == nil || c.running != e.process {
 		return
 	}
+
 	now := metav1.Now()
 	c.running = nil
+
 	c.last = &corev1.ContainerStateTerminated{ExitCode: int32(max(e.code, 0)), StartedAt: c.started, FinishedAt: now, Reason: "Completed"}
 	if e.code != 0 {
 		c.last.Reason = "Error"
 	}
+
 	if e.code < 0 { // a signal, or an unknown status
 		c.last.ExitCode = 137
 	}
+
 	switch policy := w.pod.Spec.RestartPolicy; {
 	case policy == corev1.RestartPolicyNever, policy == corev1.RestartPolicyOnFailure && c.last.ExitCode == 0:
 		c.ended = true
@@ -267,64 +302,79 @@ func (w *standinPodWorker) exited(e containerExit) {
 // untilRestart returns the time until the next restart of a container.
 func (w *standinPodWorker) untilRestart() time.Duration {
 	wait := time.Hour
+
 	for _, c := range w.containers {
 		if c.running == nil && !c.ended && w.wired {
 			wait = min(wait, max(time.Until(c.again), 10*time.Millisecond))
 		}
 	}
+
 	return wait
 }
 
 func (w *standinPodWorker) startContainers(ctx context.Context) error {
 	var errs []error
+
 	for name, c := range w.containers {
 		if c.running != nil || c.ended || time.Now().Before(c.again) {
 			continue
 		}
+
 		if err := w.start(ctx, name, c); err != nil {
 			errs = append(errs, fmt.Errorf("start container %s: %w", name, err))
 			c.again = time.Now().Add(time.Second)
 		}
 	}
+
 	return errors.Join(errs...)
 }
 
 func (w *standinPodWorker) start(ctx context.Context, name string, c *standinContainer) error {
 	argv, ours := w.k.argv(w.pod, c.spec)
+
 	ns := w.k.lab.podNetns(w.pod.Namespace, w.pod.Name)
 	if w.record.HostNetwork {
 		ns = w.k.node.Netns
 	}
+
 	log := w.k.containerFile(w.record.UID, name, ".log")
+
 	offset := int64(0)
 	if info, err := os.Stat(log); err == nil {
 		offset = info.Size()
 	}
+
 	p, err := process.Start(process.Spec{
 		Argv: argv, Env: environment(w.pod, c.spec, w.record.IPs), Netns: ns, Log: log, Record: w.k.containerFile(w.record.UID, name, ".pid"),
 	})
 	if err != nil {
 		return err
 	}
+
 	if ours {
 		ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 		defer cancel()
+
 		err := p.Await(ctx, name, func() error {
 			b, err := os.ReadFile(log)
 			if err == nil && (int64(len(b)) < offset || !strings.Contains(string(b[offset:]), "ready")) {
 				err = errors.New("not listening yet")
 			}
+
 			return err
 		})
 		if err != nil {
 			return errors.Join(err, p.Stop(0))
 		}
 	}
+
 	if c.last != nil {
 		c.restarts++
 	}
+
 	c.running, c.started, c.ours = p, metav1.Now(), ours
 	w.watch(name, p)
+
 	return nil
 }
 
@@ -336,7 +386,9 @@ func (k *standinKubelet) argv(pod *corev1.Pod, c corev1.Container) (argv []strin
 			return given, false
 		}
 	}
+
 	var tcp, udp []string
+
 	for _, p := range c.Ports {
 		address := ":" + strconv.Itoa(int(p.ContainerPort))
 		switch p.Protocol {
@@ -346,15 +398,18 @@ func (k *standinKubelet) argv(pod *corev1.Pod, c corev1.Container) (argv []strin
 			tcp = append(tcp, address)
 		}
 	}
+
 	if len(tcp)+len(udp) == 0 && pod.Spec.Containers[0].Name == c.Name && !pod.Spec.HostNetwork {
 		tcp = []string{":80"}
 	}
+
 	return k.lab.trafficArgv([]string{"http", "-name", pod.Name, "-tcp", strings.Join(tcp, ","), "-udp", strings.Join(udp, ",")}), true
 }
 
 // environment returns the container's environment, from literal values and the most common fields.
 func environment(pod *corev1.Pod, c corev1.Container, addrs []netip.Addr) []string {
 	env := []string{"HOSTNAME=" + pod.Name}
+
 	for _, e := range c.Env {
 		value := e.Value
 		if e.ValueFrom != nil && e.ValueFrom.FieldRef != nil {
@@ -371,8 +426,10 @@ func environment(pod *corev1.Pod, c corev1.Container, addrs []netip.Addr) []stri
 				}
 			}
 		}
+
 		env = append(env, e.Name+"="+value)
 	}
+
 	return env
 }
 
@@ -383,45 +440,57 @@ func (k *standinKubelet) tearDown(ctx context.Context, r podRecord, grace time.D
 	if err != nil {
 		return err
 	}
+
 	var errs []error
+
 	for _, name := range names {
 		p, err := process.Load(k.containerFile(r.UID, name, ".pid"))
 		if err == nil {
 			err = p.Stop(grace)
 		}
+
 		errs = append(errs, err)
 	}
+
 	if !r.HostNetwork {
 		p := k.labPod(r)
 		if _, err := os.Stat(netns.Path(p.Netns)); err == nil {
 			errs = append(errs, killInside([]string{p.Netns}))
 		}
+
 		errs = append(errs, k.lab.detach(ctx, k.node, p), netns.Delete(p.Netns))
 	}
+
 	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("take pod %s/%s down: %w", r.Namespace, r.Name, err)
 	}
+
 	files, err := filepath.Glob(filepath.Join(k.dir(), r.UID+".*"))
 	for _, file := range files {
 		err = errors.Join(err, os.Remove(file))
 	}
+
 	return err
 }
 
 // report patches the pod's status. reason and message explain why the pod is not ready.
 func (w *standinPodWorker) report(ctx context.Context, reason, message string) error {
 	status := w.status(reason, message)
+
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": w.pod.UID}, "status": status})
 	if err != nil || string(patch) == w.reported {
 		return err
 	}
+
 	_, err = w.k.client.CoreV1().Pods(w.pod.Namespace).Patch(ctx, w.pod.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status")
 	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
 		return nil // replaced by another pod
 	}
+
 	if err == nil {
 		w.reported = string(patch)
 	}
+
 	return err
 }
 
@@ -432,6 +501,7 @@ func (w *standinPodWorker) status(reason, message string) corev1.PodStatus {
 		StartTime: &w.pod.CreationTimestamp,
 	}
 	ready, ended, failed := len(w.containers) > 0, true, false
+
 	since := w.pod.CreationTimestamp
 	for _, spec := range w.pod.Spec.Containers {
 		c := w.containers[spec.Name]
@@ -440,10 +510,12 @@ func (w *standinPodWorker) status(reason, message string) corev1.PodStatus {
 			ContainerID: "standin://" + string(w.pod.UID) + "." + spec.Name,
 		}
 		up := c.running != nil
+
 		s.Ready, s.Started = up, &up
 		switch {
 		case up:
 			s.State.Running = &corev1.ContainerStateRunning{StartedAt: c.started}
+
 			s.LastTerminationState.Terminated = c.last
 			if since.Before(&c.started) {
 				since = c.started
@@ -457,25 +529,32 @@ func (w *standinPodWorker) status(reason, message string) corev1.PodStatus {
 		default:
 			s.State.Waiting = &corev1.ContainerStateWaiting{Reason: "ContainerCreating", Message: message}
 		}
+
 		if c.last != nil && since.Before(&c.last.FinishedAt) {
 			since = c.last.FinishedAt
 		}
+
 		ready, ended = ready && up, ended && c.ended
+
 		status.ContainerStatuses = append(status.ContainerStatuses, s)
 	}
+
 	if w.wired {
 		status.Phase = corev1.PodRunning
 		for _, a := range w.record.IPs {
 			status.PodIPs = append(status.PodIPs, corev1.PodIP{IP: a.String()})
 		}
+
 		status.PodIP = w.record.IPs[0].String()
 	}
+
 	switch {
 	case ended && failed:
 		status.Phase = corev1.PodFailed
 	case ended:
 		status.Phase = corev1.PodSucceeded
 	}
+
 	for _, c := range []struct {
 		kind corev1.PodConditionType
 		is   bool
@@ -490,7 +569,9 @@ func (w *standinPodWorker) status(reason, message string) corev1.PodStatus {
 		if !c.is {
 			condition.Status, condition.Reason, condition.Message = corev1.ConditionFalse, reason, message
 		}
+
 		status.Conditions = append(status.Conditions, condition)
 	}
+
 	return status
 }

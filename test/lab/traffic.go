@@ -18,20 +18,24 @@ func (l *Lab) Serve(ctx context.Context, on, name string, args ...string) (*proc
 	if err := os.Remove(log); err != nil && !isNotExist(err) {
 		return nil, fmt.Errorf("serve on %s: %w", on, err)
 	}
+
 	p, err := l.Spawn(on, name, l.trafficArgv(append([]string{"serve"}, args...))...)
 	if err != nil {
 		return nil, fmt.Errorf("serve on %s: %w", on, err)
 	}
+
 	err = p.Await(ctx, name, func() error {
 		b, err := os.ReadFile(log)
 		if err == nil && !strings.HasPrefix(string(b), "ready\n") {
 			err = errors.New("not listening yet")
 		}
+
 		return err
 	})
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("serve on %s: %w", on, err), p.Stop(0))
 	}
+
 	return p, nil
 }
 

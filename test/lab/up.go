@@ -21,39 +21,50 @@ func (l *Lab) up(ctx context.Context, apiserver string) error {
 	if err := l.mounts(); err != nil {
 		return err
 	}
+
 	if err := l.disks(); err != nil {
 		return err
 	}
+
 	if err := l.startFabric(); err != nil {
 		return err
 	}
+
 	for on, device := range map[string]string{"central": FabricBridge, "ext": "eth0"} {
 		if err := l.sumChecksums(ctx, on, device); err != nil {
 			return err
 		}
 	}
+
 	l.step("fabric, outside host")
+
 	group, ctx2 := errgroup.WithContext(ctx)
 	group.Go(func() error { return l.startOVN(ctx2) })
+
 	if l.opts.Kube {
 		group.Go(func() error { return l.startKube(ctx2, apiserver) })
 	}
+
 	if err := group.Wait(); err != nil {
 		return err
 	}
+
 	if l.opts.Cluster {
 		if err := l.startCluster(ctx); err != nil {
 			return err
 		}
 	}
+
 	if l.opts.Datapath == "system" {
 		if err := l.checkUpcalls(ctx); err != nil {
 			return err
 		}
 	}
+
 	if l.opts.Cluster && l.opts.Pods {
 		return l.startKubelets(ctx)
 	}
+
 	return nil
 }
 
@@ -63,11 +74,13 @@ func (l *Lab) startManagers() error {
 	if err != nil {
 		return err
 	}
+
 	for program, argv := range managers {
 		if _, err := l.spawn(l.fabric(), program, nil, argv...); err != nil {
 			return err
 		}
 	}
+
 	return nil
 }
 
@@ -79,20 +92,26 @@ func (l *Lab) startKubelets(ctx context.Context) error {
 			return err
 		}
 	}
+
 	client, err := l.Kubernetes()
 	if err != nil {
 		return err
 	}
+
 	ctx, cancel := context.WithTimeoutCause(ctx, readyTimeout, fmt.Errorf("not ready after %s", readyTimeout))
 	defer cancel()
+
 	manager, err := process.Load(l.record("kube-controller-manager"))
 	if err != nil {
 		return err
 	}
+
 	if err := manager.Await(ctx, "kube-controller-manager", func() error { return podsWelcome(ctx, client) }); err != nil {
 		return err
 	}
+
 	l.step("controller manager, scheduler and a stand-in kubelet per node: pods run")
+
 	return nil
 }
 
@@ -101,18 +120,22 @@ func podsWelcome(ctx context.Context, client *kubernetes.Clientset) error {
 	if _, err := client.CoreV1().ServiceAccounts(metav1.NamespaceDefault).Get(ctx, "default", metav1.GetOptions{}); err != nil {
 		return err
 	}
+
 	nodes, err := client.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return err
 	}
+
 	for _, n := range nodes.Items {
 		if len(n.Spec.Taints) > 0 {
 			return fmt.Errorf("node %s has the taint %s", n.Name, n.Spec.Taints[0].Key)
 		}
+
 		if n.Status.DaemonEndpoints.KubeletEndpoint.Port == 0 {
 			return fmt.Errorf("kubelet of %s has not reported", n.Name)
 		}
 	}
+
 	return nil
 }
 
@@ -121,25 +144,32 @@ func (l *Lab) startOVN(ctx context.Context) error {
 		if err := l.startCentral(ctx); err != nil {
 			return err
 		}
+
 		l.step("central: Northbound and Southbound databases, northd")
 	}
+
 	for _, n := range l.Nodes() {
 		if err := l.startNode(ctx, n); err != nil {
 			return fmt.Errorf("start %s: %w", n.Name, err)
 		}
+
 		l.step("%s: %s, %s", n.Name, n.IP4, n.IP6)
 	}
+
 	if !l.opts.Bare {
 		return nil
 	}
+
 	if err := l.awaitChassis(ctx); err != nil {
 		return err
 	}
+
 	l.step("all chassis registered")
 
 	if l.opts.VMs == 0 {
 		return nil
 	}
+
 	return l.startCloud(ctx)
 }
 
@@ -152,34 +182,43 @@ func (l *Lab) startKube(ctx context.Context, binary string) error {
 	if err != nil {
 		return err
 	}
+
 	l.kube = s
 	if err := s.Kubeconfig(l.path("kubeconfig")); err != nil {
 		return err
 	}
+
 	l.step("API server %s at https://%s:%d", kube.Version(), CentralIP4, apiPort)
+
 	client, err := l.Kubernetes()
 	if err != nil {
 		return err
 	}
+
 	capacity := machine()
 	if l.opts.VMs > 0 {
 		capacity = smallVM()
 	}
+
 	if err := standinNodes(ctx, client, l.KubeNodes(), capacity); err != nil {
 		return err
 	}
+
 	if l.opts.Cloud {
 		// The controller writes the pools.
 		err = standinNamespace(ctx, client, annotation.PoolNamespace)
 	} else {
 		err = standinPools(ctx, client, l.VMs())
 	}
+
 	if err != nil {
 		return err
 	}
+
 	if !l.opts.Pods {
 		return nil
 	}
+
 	return l.startManagers()
 }
 
@@ -189,6 +228,7 @@ func (l *Lab) RestConfig() (*rest.Config, error) {
 	if l.kube == nil {
 		return nil, fmt.Errorf("reach API server: lab %s has none", l.opts.Dir)
 	}
+
 	return l.kube.RestConfig(), nil
 }
 
@@ -198,6 +238,7 @@ func (l *Lab) Kubernetes() (*kubernetes.Clientset, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	return kubernetes.NewForConfig(config)
 }
 

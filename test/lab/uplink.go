@@ -36,6 +36,7 @@ func checkUplink(name string) error {
 	case UplinkPlain, UplinkBond, UplinkVLAN, UplinkOwn:
 		return nil
 	}
+
 	return fmt.Errorf("uplink %q is none of %s, %s, %s and %s", name, UplinkPlain, UplinkBond, UplinkVLAN, UplinkOwn)
 }
 
@@ -58,6 +59,7 @@ func (l *Lab) bridgeTagged(ctx context.Context, n *Node) error {
 	if err != nil {
 		return fmt.Errorf("bridge %s of %s: %w", UplinkPlain, n.Name, err)
 	}
+
 	return l.addressNode(n)
 }
 
@@ -67,7 +69,9 @@ func (l *Lab) sumChecksums(ctx context.Context, on, device string) error {
 	if l.opts.Datapath != "netdev" || !l.bridged() {
 		return nil
 	}
+
 	_, err := l.Exec(ctx, on, "ethtool", "-K", device, "tx", "off")
+
 	return err
 }
 
@@ -105,6 +109,7 @@ func (l *Lab) wiringArgs(i int) []string {
 	if l.opts.Uplink != UplinkOwn {
 		return args
 	}
+
 	return append(args, "--gateway-layout", "dedicated", "--gateway-nexthop", ExtIP4+","+ExtIP6,
 		"--gateway-address", fmt.Sprintf("%s/24,%s/64", l.GatewayIP(i, false), l.GatewayIP(i, true)))
 }
@@ -114,6 +119,7 @@ func (l *Lab) onFabric(base string) string {
 	if l.opts.Uplink == UplinkVLAN || l.tagged() {
 		return base + "." + strconv.Itoa(vlanID)
 	}
+
 	return base
 }
 
@@ -126,17 +132,21 @@ func (l *Lab) addVLAN(base string) error {
 	if name == base {
 		return nil
 	}
+
 	parent, err := netlink.LinkByName(base)
 	if err != nil {
 		return fmt.Errorf("find link %s: %w", base, err)
 	}
+
 	vlan := &netlink.Vlan{LinkAttrs: netlink.LinkAttrs{Name: name, ParentIndex: parent.Attrs().Index}, VlanId: vlanID}
 	if err := netlink.LinkAdd(vlan); err != nil {
 		if errors.Is(err, unix.EOPNOTSUPP) {
 			err = fmt.Errorf("%w: has the kernel 8021q?", err)
 		}
+
 		return fmt.Errorf("add link %s: %w", name, err)
 	}
+
 	return setUp(name)
 }
 
@@ -145,6 +155,7 @@ func (l *Lab) plugNode(n *Node) error {
 	if err := l.plug(n.Name, n.Netns, "eth0"); err != nil {
 		return err
 	}
+
 	switch l.opts.Uplink {
 	case UplinkVLAN:
 		return netns.Do(n.Netns, func() error { return l.addVLAN("eth0") })
@@ -152,33 +163,41 @@ func (l *Lab) plugNode(n *Node) error {
 		if err := l.plug(n.Name+"b", n.Netns, "eth1"); err != nil {
 			return err
 		}
+
 		return netns.Do(n.Netns, bond)
 	case UplinkOwn:
 		return l.plug(n.Name+"b", n.Netns, UplinkOwn)
 	}
+
 	return nil
 }
 
 func bond() error {
 	b := netlink.NewLinkBond(netlink.LinkAttrs{Name: UplinkBond})
+
 	b.Mode, b.Miimon, b.FailOverMac = netlink.BOND_MODE_ACTIVE_BACKUP, 100, netlink.BOND_FAIL_OVER_MAC_ACTIVE
 	if err := netlink.LinkAdd(b); err != nil {
 		if errors.Is(err, unix.EOPNOTSUPP) {
 			err = fmt.Errorf("%w: has the kernel bonding?", err)
 		}
+
 		return fmt.Errorf("add link %s: %w", UplinkBond, err)
 	}
+
 	for _, name := range strings.Fields("eth0 eth1") {
 		slave, err := netlink.LinkByName(name)
 		if err != nil {
 			return fmt.Errorf("find link %s: %w", name, err)
 		}
+
 		if err := netlink.LinkSetDown(slave); err != nil {
 			return fmt.Errorf("set link %s down: %w", name, err)
 		}
+
 		if err := netlink.LinkSetMasterByIndex(slave, b.Index); err != nil {
 			return fmt.Errorf("add %s to %s: %w", name, UplinkBond, err)
 		}
 	}
+
 	return setUp(UplinkBond)
 }

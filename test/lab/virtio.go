@@ -41,10 +41,12 @@ func (v *VM) hasPair() (bool, error) {
 	if text == "" {
 		return false, nil
 	}
+
 	pairs, err := strconv.Atoi(text)
 	if err != nil {
 		return false, fmt.Errorf("parse %s: %w", pairsEnv, err)
 	}
+
 	return v.Index >= 1 && v.Index <= pairs, nil
 }
 
@@ -54,6 +56,7 @@ func movePair(ctx context.Context, v *VM) error {
 	if err != nil {
 		return err
 	}
+
 	tap, err := awaitDevice(ctx, pairMAC(v.Index, tapEnd))
 	if err != nil {
 		return err
@@ -63,9 +66,11 @@ func movePair(ctx context.Context, v *VM) error {
 	if err := netlink.LinkSetName(tap, v.tap()); err != nil {
 		return fmt.Errorf("rename link %s: %w", tap.Attrs().Name, err)
 	}
+
 	if err := moveDevice(tap, netns.Path(v.Hypervisor.Netns)); err != nil {
 		return err
 	}
+
 	if err := moveDevice(nic, netns.Path(v.Netns)); err != nil {
 		return err
 	}
@@ -74,6 +79,7 @@ func movePair(ctx context.Context, v *VM) error {
 	if err != nil {
 		return fmt.Errorf("set MTU of %s: %w", v.tap(), err)
 	}
+
 	return netns.Do(v.Netns, func() error { return v.resetNIC(nic) })
 }
 
@@ -86,6 +92,7 @@ func (v *VM) resetNIC(nic netlink.Link) error {
 	if err != nil {
 		return fmt.Errorf("reset NIC of %s: %w", v.Name, err)
 	}
+
 	return nil
 }
 
@@ -99,6 +106,7 @@ func awaitDevice(ctx context.Context, mac net.HardwareAddr) (netlink.Link, error
 		if err != nil {
 			return nil, fmt.Errorf("list links: %w", err)
 		}
+
 		is := func(l netlink.Link) bool { return slices.Equal(l.Attrs().PermHWAddr, mac) }
 		if i := slices.IndexFunc(links, is); i >= 0 {
 			return links[i], nil
@@ -123,5 +131,6 @@ func moveDevice(l netlink.Link, namespace string) error {
 	if err := netlink.LinkSetNsFd(l, int(ns.Fd())); err != nil {
 		return fmt.Errorf("move link %s: %w", l.Attrs().Name, err)
 	}
+
 	return nil
 }

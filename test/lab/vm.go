@@ -47,6 +47,7 @@ func (l *Lab) VMs() []*VM {
 	for i := range vms {
 		vms[i] = l.VM(i + 1)
 	}
+
 	return vms
 }
 
@@ -66,11 +67,13 @@ func (l *Lab) machines() []*VM {
 	if l.opts.VMs == 0 {
 		return nil
 	}
+
 	return append(l.VMs(), l.Plain())
 }
 
 func (l *Lab) newVM(name string, i int, address netip.Addr, hypervisor *Node) *VM {
 	run := l.path(name)
+
 	return &VM{
 		Node: &Node{
 			Name: name, Index: i, Netns: l.opts.Name + "-" + name, IP4: address, RunDir: run,
@@ -87,6 +90,7 @@ func (l *Lab) vif(name string, i int) string {
 	if l.opts.Cloud {
 		return l.vifs[name]
 	}
+
 	return cloudUUID(cloudPort, i, 0)
 }
 
@@ -99,6 +103,7 @@ func (v *VM) Ports() []annotation.PoolPort {
 			Addresses: []netip.Addr{v.podAddress(tag)},
 		})
 	}
+
 	return ports
 }
 
@@ -119,6 +124,7 @@ func (l *Lab) startVMs(ctx context.Context) error {
 	for _, v := range l.machines() {
 		group.Go(func() error { return l.startVM(groupCtx, v) })
 	}
+
 	if err := group.Wait(); err != nil {
 		return err
 	}
@@ -126,9 +132,11 @@ func (l *Lab) startVMs(ctx context.Context) error {
 	for _, v := range l.machines() {
 		l.step("%s: %s, on %s", v.Name, v.IP4, v.Hypervisor.Name)
 	}
+
 	if err := l.awaitCloud(ctx); err != nil {
 		return err
 	}
+
 	return l.awaitNeighbours(ctx)
 }
 
@@ -141,6 +149,7 @@ func (l *Lab) awaitNeighbours(ctx context.Context) error {
 		group.Go(func() error {
 			ping := append(strings.Fields("ping -n -q -c 1 -w 30 -i 0.1"), to.IP4.String())
 			_, err := l.Exec(ctx, from, ping...)
+
 			return err
 		})
 	}
@@ -152,12 +161,15 @@ func (l *Lab) awaitNeighbours(ctx context.Context) error {
 			}
 		}
 	}
+
 	for _, outside := range []string{"ext", "central"} {
 		reach(outside, l.Plain())
 	}
+
 	if err := group.Wait(); err != nil {
 		return fmt.Errorf("wait for neighbours: %w", err)
 	}
+
 	return nil
 }
 
@@ -169,6 +181,7 @@ func (l *Lab) startVM(ctx context.Context, v *VM) error {
 			return fmt.Errorf("start %s: %w", v.Name, err)
 		}
 	}
+
 	if err := makeHost(v.Netns, nil); err != nil {
 		return fmt.Errorf("start %s: %w", v.Name, err)
 	}
@@ -176,6 +189,7 @@ func (l *Lab) startVM(ctx context.Context, v *VM) error {
 	if err := l.plugVM(ctx, v); err != nil {
 		return fmt.Errorf("start %s: %w", v.Name, err)
 	}
+
 	if err := netns.Do(v.Netns, func() error { return l.configureNIC(v) }); err != nil {
 		return fmt.Errorf("start %s: %w", v.Name, err)
 	}
@@ -188,9 +202,11 @@ func (l *Lab) startVM(ctx context.Context, v *VM) error {
 		err = l.run(ctx, "ovs-vsctl", "--timeout=60", "--db="+v.Hypervisor.OVSDB,
 			"wait-until", "Interface", v.tap(), "external_ids:ovn-installed=true")
 	}
+
 	if err != nil {
 		return fmt.Errorf("start %s: %w", v.Name, err)
 	}
+
 	return nil
 }
 
@@ -200,14 +216,17 @@ func (l *Lab) plugVM(ctx context.Context, v *VM) error {
 	if err != nil {
 		return err
 	}
+
 	if pair {
 		err = movePair(ctx, v)
 	} else {
 		err = netns.Do(v.Hypervisor.Netns, func() error { return addVeth(v) })
 	}
+
 	if err != nil {
 		return err
 	}
+
 	return netns.Do(v.Hypervisor.Netns, func() error { return l.configureTap(v) })
 }
 
@@ -226,6 +245,7 @@ func addVeth(v *VM) error {
 	if err := netlink.LinkAdd(veth); err != nil {
 		return fmt.Errorf("add link %s: %w", v.tap(), err)
 	}
+
 	return nil
 }
 
@@ -235,9 +255,11 @@ func (l *Lab) configureTap(v *VM) error {
 	if err := sysctl("net/ipv6/conf/"+v.tap()+"/disable_ipv6", "1"); err != nil {
 		return err
 	}
+
 	if err := l.hideFromStack(v.tap()); err != nil {
 		return err
 	}
+
 	return setUp(v.tap())
 }
 
@@ -246,12 +268,15 @@ func (l *Lab) configureNIC(v *VM) error {
 	if err := l.disableOffload(vmDevice); err != nil {
 		return err
 	}
+
 	if err := addAddress(vmDevice, netip.PrefixFrom(v.IP4, vmGateway.Bits())); err != nil {
 		return err
 	}
+
 	if err := setUp(vmDevice); err != nil {
 		return err
 	}
+
 	return addRoute(netip.Prefix{}, vmGateway.Addr())
 }
 
@@ -261,6 +286,7 @@ func (l *Lab) hideFromStack(device string) error {
 	if l.opts.Datapath != "netdev" {
 		return nil
 	}
+
 	dev, err := netlink.LinkByName(device)
 	if err != nil {
 		return fmt.Errorf("find link %s: %w", device, err)
@@ -271,6 +297,7 @@ func (l *Lab) hideFromStack(device string) error {
 		return err
 	}
 	defer steal.Close()
+
 	return steal.Attach(dev.Attrs().Index)
 }
 
@@ -280,6 +307,7 @@ func (l *Lab) disableOffload(device string) error {
 	if l.opts.Datapath != "netdev" {
 		return nil
 	}
+
 	return link.DisableTxChecksum(device)
 }
 
@@ -291,11 +319,14 @@ func (l *Lab) rebootVM(ctx context.Context, v *VM) error {
 	if err != nil {
 		return fmt.Errorf("power %s off: %w", v.Name, err)
 	}
+
 	if err := l.powerOff(v.Node, v.Hypervisor.Netns, v.tap()); err != nil {
 		return fmt.Errorf("power %s off: %w", v.Name, err)
 	}
+
 	if err := l.startVM(ctx, v); err != nil {
 		return fmt.Errorf("boot %s: %w", v.Name, err)
 	}
+
 	return l.awaitCloud(ctx)
 }

@@ -40,16 +40,20 @@ func named() ([]running, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	names, err := entries("/proc")
 	if err != nil {
 		return nil, err
 	}
+
 	var found []running
+
 	for _, name := range names {
 		pid, err := strconv.Atoi(name)
 		if err != nil || pid == os.Getpid() {
 			continue
 		}
+
 		p, err := process.Find(pid)
 		if err != nil {
 			continue // it has ended
@@ -58,12 +62,14 @@ func named() ([]running, error) {
 		if mounts, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/mnt", pid)); err != nil || mounts != own {
 			continue
 		}
+
 		line, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
 		if dir := labDir.Find(line); err == nil && dir != nil && p.Alive() {
 			program, _, _ := strings.Cut(string(line), "\x00")
 			found = append(found, running{p, filepath.Base(program), filepath.Clean(string(dir))})
 		}
 	}
+
 	return found, nil
 }
 
@@ -73,15 +79,19 @@ func daemons() ([]part, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	var parts []part
+
 	for _, r := range all {
 		if !slices.Contains(programs, r.program) || recorded(r.dir) {
 			continue
 		}
+
 		parts = append(parts, part{what: fmt.Sprintf("process %d %s", r.PID, r.program), remove: func() (string, error) {
 			return lab.RemoveUnclaimed(r.dir, func() error { return r.leader().Stop(0) })
 		}})
 	}
+
 	return parts, nil
 }
 
@@ -97,11 +107,14 @@ func (r running) leader() *process.Process {
 	if err != nil {
 		return r.Process
 	}
+
 	name, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", group))
+
 	leader, findErr := process.Find(group)
 	if err != nil || findErr != nil || !slices.Contains(programs, strings.TrimSpace(string(name))) {
 		return r.Process
 	}
+
 	return leader
 }
 
@@ -111,37 +124,48 @@ var made = regexp.MustCompile(`^(lab\.json\..*|log|pid|kube|bpf|cgroup|central|c
 // directories returns the directories of labs without a record.
 func directories() ([]part, error) {
 	candidates := []string{kubelets + "/"}
+
 	names, err := entries("/run")
 	if err != nil {
 		return nil, err
 	}
+
 	for _, name := range names {
 		candidates = append(candidates, filepath.Join("/run", name)+"/")
 	}
+
 	var parts []part
+
 	for _, candidate := range candidates {
 		dir := filepath.Clean(candidate)
 		if info, err := os.Lstat(dir); err != nil || !info.IsDir() || labDir.FindString(candidate) != candidate || recorded(dir) {
 			continue
 		}
+
 		user, err := directoryUser(dir)
 		if err != nil {
 			return parts, err
 		}
+
 		parts = append(parts, part{what: "directory " + dir, user: user, remove: func() (string, error) {
 			var user string
+
 			claimed, err := lab.RemoveUnclaimed(dir, func() (err error) {
 				if user, err = directoryUser(dir); user != "" || err != nil {
 					return err
 				}
+
 				if err := mount.RemoveBelow(dir); err != nil {
 					return err
 				}
+
 				return os.RemoveAll(dir)
 			})
+
 			return cmp.Or(claimed, user), err
 		}})
 	}
+
 	return parts, nil
 }
 
@@ -151,16 +175,19 @@ func directoryUser(dir string) (string, error) {
 	if err != nil {
 		return "", err
 	}
+
 	for _, name := range names {
 		if !made.MatchString(name) {
 			return fmt.Sprintf("the owner of %s, which no lab makes,", name), nil
 		}
 	}
+
 	all, err := named()
 	for _, r := range all {
 		if r.dir == dir && !slices.Contains(programs, r.program) {
 			return fmt.Sprintf("process %d (%s)", r.PID, r.program), nil
 		}
 	}
+
 	return "", err
 }

@@ -19,24 +19,30 @@ import (
 func scratches() ([]part, error) {
 	dirs := []string{os.TempDir(), "/tmp", "/var/tmp"}
 	slices.Sort(dirs)
+
 	var parts []part
+
 	for _, dir := range slices.Compact(dirs) {
 		found, err := scratch.List(dir)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
+
 		if err != nil {
 			return parts, err
 		}
+
 		for _, path := range found {
 			parts = append(parts, scratchPart("directory", path, func() error {
 				if err := mount.RemoveBelow(path); err != nil {
 					return err
 				}
+
 				return os.RemoveAll(path)
 			}))
 		}
 	}
+
 	return parts, nil
 }
 
@@ -47,9 +53,11 @@ func scratchPart(kind, path string, remove func() error) part {
 		if errors.Is(err, scratch.ErrInUse) {
 			return scratch.Owner(path), nil
 		}
+
 		return "", err
 	}
 	user, _ := ifStale(func() error { return nil }) // remove returns the error
+
 	return part{what: kind + " " + path, user: user, remove: func() (string, error) { return ifStale(remove) }}
 }
 
@@ -62,20 +70,27 @@ func cgroups() ([]part, error) {
 	if err != nil {
 		return nil, err
 	}
-	var parts []part
-	var nodes []string
+
+	var (
+		parts []part
+		nodes []string
+	)
+
 	for _, root := range roots {
 		found, err := scratch.List(root)
 		if err != nil {
 			return parts, err
 		}
+
 		for _, path := range found {
 			parts = append(parts, scratchPart("cgroup", path, func() error { return cgroup.Remove(path) }))
 		}
+
 		of, err := filepath.Glob(filepath.Join(root, "kubelets-n*"))
 		if err != nil {
 			return parts, err
 		}
+
 		nodes = append(nodes, of...)
 	}
 	// Asked after the search: a cluster has its record before its cgroups.
@@ -83,20 +98,26 @@ func cgroups() ([]part, error) {
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return parts, err
 	}
+
 	for _, path := range nodes {
 		if !nodeCgroup.MatchString(filepath.Base(path)) {
 			continue
 		}
+
 		parts = append(parts, part{what: "cgroup " + path, user: user, remove: func() (string, error) {
 			var user string
+
 			claimed, err := lab.RemoveUnclaimed(kubelets, func() (err error) {
 				if user, err = cgroup.User(path); user != "" || err != nil {
 					return err
 				}
+
 				return cgroup.Remove(path)
 			})
+
 			return cmp.Or(claimed, user), err
 		}})
 	}
+
 	return parts, nil
 }

@@ -24,16 +24,20 @@ func labDirs() ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	dirs := []string{kubelets}
 	for _, name := range names {
 		dirs = append(dirs, filepath.Join("/run", name))
 	}
+
 	var found []string
+
 	for _, dir := range dirs {
 		if _, err := os.Stat(filepath.Join(dir, lab.StateFile)); err == nil {
 			found = append(found, dir)
 		}
 	}
+
 	return found, nil
 }
 
@@ -42,21 +46,28 @@ func labs() ([]part, error) {
 	if err != nil {
 		return nil, err
 	}
-	var parts []part
-	var errs []error
+
+	var (
+		parts []part
+		errs  []error
+	)
+
 	for _, dir := range dirs {
 		name, err := lab.NameOf(dir)
 		if err != nil {
 			if !errors.Is(err, fs.ErrNotExist) {
 				errs = append(errs, err)
 			}
+
 			continue
 		}
+
 		user, err := lab.User(dir)
 		if err != nil {
 			errs = append(errs, err)
 			continue
 		}
+
 		parts = append(parts, part{
 			what: fmt.Sprintf("lab %s in %s", name, dir), user: user,
 			remove: func() (string, error) { return lab.RemoveStale(dir) },
@@ -67,10 +78,12 @@ func labs() ([]part, error) {
 				for i := range found {
 					found[i] = short(found[i])
 				}
+
 				return found, err
 			},
 		})
 	}
+
 	return parts, errors.Join(errs...)
 }
 
@@ -92,35 +105,44 @@ func namespaces() ([]part, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	known := map[string]bool{}
+
 	for _, dir := range dirs {
 		if name, err := lab.NameOf(dir); err == nil {
 			known[name+"-"] = true
 		}
 	}
+
 	var parts []part
+
 	for _, name := range names {
 		match := labNetns.FindStringSubmatch(name)
 		if match == nil && !pidNetns.MatchString(name) || match != nil && known[match[1]] {
 			continue
 		}
+
 		user, err := netnsUser(name)
 		if err != nil {
 			return parts, err
 		}
+
 		parts = append(parts, part{what: "netns " + name, user: user, remove: func() (user string, err error) {
 			err = netns.Unheld(func() error {
 				if user, err = netnsUser(name); user != "" || err != nil {
 					return err
 				}
+
 				return netns.Delete(name)
 			})
 			if errors.Is(err, netns.ErrHeld) {
 				return "a lab that starts", nil
 			}
+
 			return user, err
 		}})
 	}
+
 	return parts, nil
 }
 
@@ -130,9 +152,11 @@ func netnsUser(name string) (string, error) {
 		if err != nil {
 			return "", err
 		}
+
 		if _, err := os.Stat(fmt.Sprintf("/proc/%d", pid)); err == nil {
 			return fmt.Sprintf("process %d", pid), nil
 		}
 	}
+
 	return lab.UserOfNetns(name)
 }

@@ -39,11 +39,13 @@ func Sweep(o Options) error {
 	// Daemons use namespaces and directories, so they precede them.
 	for _, find := range []func() ([]part, error){labs, daemons, namespaces, directories, scratches, cgroups} {
 		parts, err := find()
+
 		errs = append(errs, err)
 		for _, p := range parts {
 			errs = append(errs, p.sweep(o))
 		}
 	}
+
 	return errors.Join(errs...)
 }
 
@@ -54,38 +56,48 @@ func (p part) sweep(o Options) error {
 		if err != nil {
 			return err
 		}
+
 		whole = slices.Concat(parts, whole)
 	}
+
 	user, err := p.user, error(nil)
 	if user == "" && !o.List {
 		user, err = p.remove()
 	}
+
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil // its owner has just removed it
 	}
+
 	if err != nil {
 		return fmt.Errorf("remove %s: %w", p.what, err)
 	}
+
 	if user != "" {
 		_, err := fmt.Fprintf(o.Out, "%s stays: %s uses it\n", p.what, user)
 		return err
 	}
+
 	if p.parts != nil && !o.List {
 		left, err := p.parts()
 		if err != nil {
 			return err
 		}
+
 		whole = slices.DeleteFunc(whole, func(part string) bool { return slices.Contains(left, part) })
 	}
+
 	done := "removed"
 	if o.List {
 		done = "would remove"
 	}
+
 	for _, part := range whole {
 		if _, err := fmt.Fprintf(o.Out, "%s %s\n", done, part); err != nil {
 			return err
 		}
 	}
+
 	return nil
 }
 
@@ -95,13 +107,16 @@ func entries(dir string) ([]string, error) {
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
+
 	if err != nil {
 		return nil, err
 	}
+
 	var names []string
 	for _, e := range all {
 		names = append(names, e.Name())
 	}
+
 	return names, nil
 }
 
@@ -110,5 +125,6 @@ func short(line string) string {
 	if fields := strings.Fields(line); len(fields) > 3 && fields[0] == "process" {
 		return strings.Join(fields[:3], " ")
 	}
+
 	return line
 }

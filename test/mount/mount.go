@@ -17,12 +17,15 @@ func Below(dir string) ([]string, error) {
 	if err != nil {
 		return nil, fmt.Errorf("list mounts: %w", err)
 	}
+
 	var mounts []string
+
 	for line := range strings.Lines(string(b)) {
 		if f := strings.Fields(line); len(f) > 4 && strings.HasPrefix(f[4], dir+"/") {
 			mounts = append(mounts, f[4])
 		}
 	}
+
 	return mounts, nil
 }
 
@@ -32,10 +35,12 @@ func RemoveBelow(dir string) error {
 	if err != nil {
 		return err
 	}
+
 	for i := len(mounts) - 1; i >= 0; i-- {
 		if err := unix.Unmount(mounts[i], unix.MNT_DETACH); err != nil && !errors.Is(err, unix.EINVAL) {
 			return fmt.Errorf("unmount %s: %w", mounts[i], err)
 		}
 	}
+
 	return nil
 }

@@ -28,21 +28,26 @@ func build(dir, work string) (*binary, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	skip := map[string]bool{}
 	for {
 		source, err := instrument(pkg, skip)
 		if err != nil {
 			return nil, err
 		}
+
 		b := &binary{dir: dir, work: work, mutants: source.mutants}
+
 		output, err := b.compile(source)
 		if err == nil {
 			return b, nil
 		}
+
 		before := len(skip)
 		for _, m := range regexp.MustCompile(`(?m)^(\S+\.go):(\d+):\d+: `).FindAllStringSubmatch(output, -1) {
 			skip[filepath.Join(dir, filepath.Base(m[1]))+":"+m[2]] = true
 		}
+
 		if len(skip) == before {
 			return nil, fmt.Errorf("build tests of %s: %w\n%s", dir, err, output)
 		}
@@ -52,6 +57,7 @@ func build(dir, work string) (*binary, error) {
 // compile returns the compiler's output with the error.
 func (b *binary) compile(source instrumented) (string, error) {
 	replace := map[string]string{}
+
 	source.files[filepath.Join(b.dir, "zz_mutant.go")] = helper(source.name, len(source.mutants))
 	for name, text := range source.files {
 		replace[name] = filepath.Join(b.work, filepath.Base(name))
@@ -59,17 +65,21 @@ func (b *binary) compile(source instrumented) (string, error) {
 			return "", err
 		}
 	}
+
 	overlay, err := json.Marshal(map[string]any{"Replace": replace})
 	if err != nil {
 		return "", err
 	}
+
 	file := filepath.Join(b.work, "overlay.json")
 	if err := os.WriteFile(file, overlay, 0o600); err != nil {
 		return "", err
 	}
+
 	cmd := exec.Command("go", "test", "-c", "-vet=off", "-gcflags=-e", "-overlay", file, "-o", b.path(), ".")
 	cmd.Dir = b.dir
 	output, err := cmd.CombinedOutput()
+
 	return string(output), err
 }
 
@@ -79,16 +89,20 @@ func (b *binary) path() string { return filepath.Join(b.work, "test") }
 func (b *binary) tests(run, skip *regexp.Regexp) ([]string, error) {
 	cmd := exec.Command(b.path(), "-test.list", ".")
 	cmd.Dir = b.dir
+
 	output, err := cmd.Output()
 	if err != nil {
 		return nil, fmt.Errorf("list tests: %w", err)
 	}
+
 	var out []string
+
 	for _, name := range strings.Fields(string(output)) {
 		if !strings.HasPrefix(name, "Benchmark") && run.MatchString(name) && (skip == nil || !skip.MatchString(name)) {
 			out = append(out, name)
 		}
 	}
+
 	return out, nil
 }
 
@@ -108,9 +122,12 @@ const memory = 12 << 30
 func (b *binary) run(test, variable string, limit time.Duration) (result, string) {
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()
+
 	cmd := exec.CommandContext(ctx, "prlimit", "--as="+strconv.Itoa(memory), b.path(), "-test.short", "-test.failfast", "-test.run", "^"+test+"$")
+
 	cmd.Dir, cmd.Env = b.dir, append(os.Environ(), variable)
 	cmd.WaitDelay = time.Second
+
 	output, err := cmd.CombinedOutput()
 	switch {
 	case err == nil:
@@ -118,6 +135,7 @@ func (b *binary) run(test, variable string, limit time.Duration) (result, string
 	case errors.Is(ctx.Err(), context.DeadlineExceeded):
 		return timedOut, ""
 	}
+
 	return failed, string(output)
 }
 
@@ -127,20 +145,26 @@ func (b *binary) reached(test string) ([]int, error) {
 	if err := os.RemoveAll(record); err != nil {
 		return nil, err
 	}
+
 	if how, output := b.run(test, "MUTANT_RECORD="+record, 10*time.Minute); how != passed {
 		return nil, fmt.Errorf("run %s without a mutant: it fails\n%s", test, output)
 	}
+
 	text, err := os.ReadFile(record)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, err
 	}
+
 	var out []int
+
 	for _, s := range strings.Fields(string(text)) {
 		id, err := strconv.Atoi(s)
 		if err != nil {
 			return nil, fmt.Errorf("read %s: %w", record, err)
 		}
+
 		out = append(out, id)
 	}
+
 	return out, nil
 }

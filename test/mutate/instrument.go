@@ -51,6 +51,7 @@ func inverse(op token.Token) (token.Token, string) {
 	case token.SHR:
 		return token.SHL, bitwise
 	}
+
 	return token.ILLEGAL, ""
 }
 
@@ -66,21 +67,27 @@ func instrument(pkg *loaded, skip map[string]bool) (instrumented, error) {
 	out := instrumented{files: map[string]string{}, name: pkg.types.Name()}
 	for _, f := range pkg.files {
 		file := pkg.fset.File(f.FileStart)
+
 		source, err := os.ReadFile(file.Name())
 		if err != nil {
 			return out, err
 		}
+
 		w := &writer{pkg: pkg, file: file, source: source, skip: skip, mutants: &out.mutants, names: pkg.names(f)}
+
 		var b strings.Builder
+
 		at := 0
 		for _, d := range f.Decls {
 			b.Write(source[at:w.offset(d.Pos())])
 			b.WriteString(w.text(d))
 			at = w.offset(d.End())
 		}
+
 		b.Write(source[at:])
 		out.files[file.Name()] = b.String()
 	}
+
 	return out, nil
 }
 
@@ -114,11 +121,13 @@ func (w *writer) skipped(at token.Pos) bool {
 // text returns a node with its mutants.
 func (w *writer) text(n ast.Node) string {
 	out := ""
+
 	switch n := n.(type) {
 	case *ast.FuncDecl:
 		if n.Body == nil {
 			return w.original(n)
 		}
+
 		return string(w.source[w.offset(n.Pos()):w.offset(n.Body.Pos())]) + w.body(n.Type, n.Body)
 	case *ast.FuncLit:
 		return w.original(n.Type) + " " + w.body(n.Type, n.Body)
@@ -147,12 +156,15 @@ func (w *writer) text(n ast.Node) string {
 			if n.Label != nil {
 				label = " " + n.Label.Name
 			}
+
 			out = fmt.Sprintf("if mutantIs(%d) { %s%s }; %s", w.add(loopControl, n.TokPos), other, label, w.original(n))
 		}
 	}
+
 	if out == "" {
 		return w.whole(n)
 	}
+
 	return out
 }
 
@@ -163,27 +175,34 @@ func (w *writer) body(of *ast.FuncType, body *ast.BlockStmt) string {
 	if of.Results == nil {
 		return text
 	}
+
 	return strings.TrimSuffix(text, "}") + `;panic("the end of a mutant")}`
 }
 
 // whole returns a node that has no mutant itself.
 func (w *writer) whole(n ast.Node) string {
 	var children []ast.Node
+
 	ast.Inspect(n, func(c ast.Node) bool {
 		if _, comment := c.(*ast.CommentGroup); c != nil && c != n && !comment {
 			children = append(children, c)
 		}
+
 		return c == n
 	})
 	slices.SortStableFunc(children, func(a, b ast.Node) int { return int(a.Pos() - b.Pos()) })
+
 	var b strings.Builder
+
 	at := w.offset(n.Pos())
 	for _, c := range children {
 		b.Write(w.source[at:w.offset(c.Pos())])
 		b.WriteString(w.text(c))
 		at = w.offset(c.End())
 	}
+
 	b.Write(w.source[at:w.offset(n.End())])
+
 	return b.String()
 }
 
@@ -192,6 +211,7 @@ func (w *writer) binary(n *ast.BinaryExpr) string {
 	if w.skipped(n.OpPos) {
 		return ""
 	}
+
 	x, y := w.original(n.X), w.original(n.Y)
 	switch n.Op {
 	case token.EQL, token.NEQ:
@@ -204,15 +224,19 @@ func (w *writer) binary(n *ast.BinaryExpr) string {
 	case token.LOR:
 		return fmt.Sprintf("!mutantAnd(%d, !(%s), func() bool { return !(%s) })", w.add(logical, n.OpPos), w.text(n.X), w.text(n.Y))
 	}
+
 	op, kind := inverse(n.Op)
+
 	typ, ok := w.typeOf(n)
 	if kind == "" || !ok {
 		return ""
 	}
+
 	id, text := w.add(kind, n.OpPos), w.original(n)
 	if w.pkg.info.Types[n].Value == nil { // a part of a constant must stay constant
 		text = fmt.Sprintf("%s %s %s", w.text(n.X), n.Op, w.text(n.Y))
 	}
+
 	return fmt.Sprintf("mutantOr[%s](%d, %s, func() %s { return (%s) %s (%s) })", typ, id, text, typ, x, op, y)
 }
 
@@ -220,17 +244,22 @@ func (w *writer) assign(n *ast.AssignStmt) string {
 	if n.Tok == token.ASSIGN || n.Tok == token.DEFINE || w.skipped(n.TokPos) {
 		return ""
 	}
+
 	x, y := w.original(n.Lhs[0]), w.original(n.Rhs[0])
 	cases := fmt.Sprintf("case mutantIs(%d): %s = %s; ", w.add(selfAssign, n.TokPos), x, y)
+
 	plain := n.Tok - token.ADD_ASSIGN + token.ADD
 	if !isString(w.pkg.info.TypeOf(n.Lhs[0])) {
 		op, _ := inverse(plain)
+
 		kind := assignment
 		if plain >= token.AND {
 			kind = bwassign
 		}
+
 		cases += fmt.Sprintf("case mutantIs(%d): %s = %s %s (%s); ", w.add(kind, n.TokPos), x, x, op, y)
 	}
+
 	return fmt.Sprintf("func() { switch { %sdefault: %s %s %s } }()", cases, x, n.Tok, w.text(n.Rhs[0]))
 }
 
@@ -241,15 +270,19 @@ func (w *writer) typeOf(e ast.Expr) (string, bool) {
 	if basic, ok := t.Underlying().(*types.Basic); !ok || basic.Info()&types.IsNumeric == 0 {
 		return "", false
 	}
+
 	known := true
 	text := types.TypeString(t, func(p *types.Package) string {
 		if p == w.pkg.types {
 			return ""
 		}
+
 		name, ok := w.names[p.Path()]
 		known = known && ok
+
 		return name
 	})
+
 	return text, known
 }
 

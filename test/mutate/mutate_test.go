@@ -18,23 +18,30 @@ func TestMutate(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	dir, want := t.TempDir(), ""
+
 	for _, f := range archive.Files {
 		if f.Name == "report" {
 			want = string(f.Data)
 			continue
 		}
+
 		if err := os.WriteFile(filepath.Join(dir, f.Name), f.Data, 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
+
 	t.Chdir(dir)
 	t.Setenv("GOFLAGS", "")
+
 	var out strings.Builder
+
 	survivors, err := mutate([]string{"-accepted", "accepted", "."}, &out)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	if got := out.String(); got != want || survivors != strings.Count(want, "mutate: survives: ") {
 		t.Errorf("%d survivors, report:\n%swant:\n%s", survivors, got, want)
 	}
@@ -46,22 +53,28 @@ func TestSample(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	dir := t.TempDir()
 	for _, f := range archive.Files {
 		if err := os.WriteFile(filepath.Join(dir, f.Name), f.Data, 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
+
 	t.Chdir(dir)
+
 	pkg, err := load(".")
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	source, err := instrument(pkg, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	o := options{files: regexp.MustCompile(""), sample: 7, seed: 1}
+
 	one, again := choose(source.mutants, o), choose(source.mutants, o)
 	if o.seed = 2; len(one) != 7 || fmt.Sprint(one) != fmt.Sprint(again) || fmt.Sprint(one) == fmt.Sprint(choose(source.mutants, o)) {
 		t.Errorf("choices %v, %v of the same seed", one, again)

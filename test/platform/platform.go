@@ -49,23 +49,29 @@ func Default(progress io.Writer) error { return Use(Name(), CacheDir(), progress
 func Use(name, cache string, progress io.Writer) error {
 	use.Lock()
 	defer use.Unlock()
+
 	paths := filepath.SplitList(os.Getenv("PATH"))
+
 	others := slices.DeleteFunc(slices.Clone(paths), func(dir string) bool { return strings.HasSuffix(dir, "/"+programs) })
 	if name == Host || name == "" {
 		if len(others) == len(paths) {
 			return nil
 		}
+
 		return set(map[string]string{"PATH": join(others), "OVS_PKGDATADIR": "", "OVN_PKGDATADIR": ""})
 	}
+
 	root, err := filepath.Abs(filepath.Join(cache, "platform", name))
 	if err != nil {
 		return fmt.Errorf("find platform %s: %w", name, err)
 	}
+
 	if _, err := os.Stat(filepath.Join(root, made)); err != nil {
 		if err := build(name, root, progress); err != nil {
 			return err
 		}
 	}
+
 	return set(map[string]string{
 		"PATH":           join(append([]string{filepath.Join(root, programs)}, others...)),
 		"OVS_PKGDATADIR": filepath.Join(root, "usr/share/openvswitch"),
@@ -78,6 +84,7 @@ func join(paths []string) string { return strings.Join(paths, string(filepath.Li
 // set changes the environment. An empty value removes a variable.
 func set(environment map[string]string) error {
 	var errs []error
+
 	for key, value := range environment {
 		switch {
 		case os.Getenv(key) == value:
@@ -87,9 +94,11 @@ func set(environment map[string]string) error {
 			errs = append(errs, os.Setenv(key, value))
 		}
 	}
+
 	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("use platform: %w", err)
 	}
+
 	return nil
 }
 
@@ -97,11 +106,14 @@ func set(environment map[string]string) error {
 func build(name, root string, progress io.Writer) error {
 	cmd := exec.Command("bash", "-s", "--", name, root)
 	cmd.Stdin, cmd.Stdout = strings.NewReader(script), progress
+
 	var stderr strings.Builder
+
 	cmd.Stderr = &stderr
 	if err := cmd.Run(); err != nil {
 		return fmt.Errorf("make platform %s: %w: %s", name, err, strings.TrimSpace(stderr.String()))
 	}
+
 	return nil
 }
 

@@ -31,41 +31,51 @@ type Server struct{ url string }
 func Start(t *testing.T, targets ...Target) Server {
 	t.Helper()
 	dir := t.TempDir()
+
 	config := "global: {scrape_interval: 1s, evaluation_interval: 1s}\nrule_files: [" + monitoring.RulesFile + "]\nscrape_configs:\n"
 	for i, target := range targets {
 		// Prometheus wants names of jobs to differ; what is asked is the label.
 		config += fmt.Sprintf("- {job_name: %s-%d, static_configs: [{targets: [%q], labels: {instance: %s, job: %s}}]}\n",
 			target.Job, i, strings.TrimPrefix(target.URL, "http://"), target.Instance, target.Job)
 	}
+
 	text, _, err := monitoring.Rules()
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	err = errors.Join(os.WriteFile(filepath.Join(dir, monitoring.RulesFile), text, 0o644), os.WriteFile(filepath.Join(dir, "prometheus.yaml"), []byte(config), 0o644))
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	address := l.Addr().String()
 	l.Close() // Prometheus takes no listener
+
 	daemon, err := process.Start(process.Spec{Tethered: true, Log: filepath.Join(dir, "log"), Argv: []string{
 		"prometheus", "--config.file=" + filepath.Join(dir, "prometheus.yaml"), "--storage.tsdb.path=" + filepath.Join(dir, "data"), "--web.listen-address=" + address,
 	}})
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	t.Cleanup(func() {
 		if err := daemon.Stop(10 * time.Second); err != nil {
 			t.Error(err)
 		}
 	})
+
 	s := Server{"http://" + address}
+
 	if err := daemon.Await(t.Context(), "prometheus", func() error { return s.get("/-/ready", nil) }); err != nil {
 		t.Fatal(err)
 	}
+
 	return s
 }
 
@@ -73,33 +83,41 @@ func Start(t *testing.T, targets ...Target) Server {
 // those that read a metric that leaveOut names, and until every alert is evaluated.
 func (s Server) HasAll(t *testing.T, leaveOut func(metric string) bool) {
 	t.Helper()
+
 	queries, err := monitoring.Queries()
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	_, rules, err := monitoring.Rules()
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	for _, r := range rules {
 		for _, sel := range monitoring.Selectors(r.Expr) {
 			queries = append(queries, monitoring.Query{Dashboard: monitoring.RulesFile, Panel: r.Alert, Expr: sel})
 		}
 	}
+
 	all := len(queries)
 	queries = slices.DeleteFunc(queries, func(q monitoring.Query) bool {
 		return slices.ContainsFunc(monitoring.Selectors(q.Expr), func(sel string) bool { return leaveOut(monitoring.Name(sel)) })
 	})
 	asked := len(queries)
+
 	eventually(t, func() error {
 		var errs []error
+
 		queries = slices.DeleteFunc(queries, func(q monitoring.Query) bool {
 			err := s.hasData(monitoring.Substitute(q.Expr, "1m"))
 			if err != nil {
 				errs = append(errs, fmt.Errorf("%s: %s: %w", q.Dashboard, q.Panel, err))
 			}
+
 			return err == nil
 		})
+
 		return errors.Join(errs...)
 	})
 	t.Logf("%d of %d queries have data; the others are of metrics that cannot be there", asked, all)
@@ -112,13 +130,16 @@ func (s Server) get(path string, into any) error {
 		return err
 	}
 	defer response.Body.Close()
+
 	body, err := io.ReadAll(response.Body)
 	if err != nil || response.StatusCode != http.StatusOK {
 		return fmt.Errorf("%s: %s %s %w", path, response.Status, body, err)
 	}
+
 	if into == nil {
 		return nil
 	}
+
 	return json.Unmarshal(body, into)
 }
 
@@ -129,9 +150,11 @@ func (s Server) hasData(expr string) error {
 	if err := s.get("/api/v1/query?query="+url.QueryEscape(expr), &reply); err != nil {
 		return err
 	}
+
 	if len(reply.Data.Result) == 0 {
 		return fmt.Errorf("no data for %s", expr)
 	}
+
 	return nil
 }
 
@@ -145,6 +168,7 @@ func (s Server) Has(t *testing.T, expr string) bool {
 // not hold for long enough yet (state pending) are among them.
 func (s Server) Alerts(t *testing.T) map[string]int {
 	t.Helper()
+
 	var reply struct {
 		Data struct {
 			Alerts []struct{ Labels map[string]string }
@@ -153,10 +177,12 @@ func (s Server) Alerts(t *testing.T) map[string]int {
 	if err := s.get("/api/v1/alerts", &reply); err != nil {
 		t.Fatal(err)
 	}
+
 	out := map[string]int{}
 	for _, a := range reply.Data.Alerts {
 		out[a.Labels["alertname"]]++
 	}
+
 	return out
 }
 
@@ -172,7 +198,9 @@ func (s Server) evaluated(want int) error {
 	if err := s.get("/api/v1/rules", &reply); err != nil {
 		return err
 	}
+
 	n := 0
+
 	for _, g := range reply.Data.Groups {
 		for _, r := range g.Rules {
 			if n++; r.Health != "ok" {
@@ -180,19 +208,23 @@ func (s Server) evaluated(want int) error {
 			}
 		}
 	}
+
 	if n != want {
 		return fmt.Errorf("%d rules, want %d", n, want)
 	}
+
 	return nil
 }
 
 func eventually(t *testing.T, try func() error) {
 	t.Helper()
+
 	var err error
 	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(200 * time.Millisecond) {
 		if err = try(); err == nil {
 			return
 		}
 	}
+
 	t.Fatal(err)
 }

@@ -21,20 +21,26 @@ const fixed = 1
 // environment variable of the test, if it has one of its own, or in Env, or is always the same.
 func Seed(t testing.TB, variable ...string) uint64 {
 	t.Helper()
+
 	seed, name := uint64(fixed), Env
 	for _, v := range append(variable, Env) {
 		text := os.Getenv(v)
 		if text == "" {
 			continue
 		}
+
 		n, err := strconv.ParseUint(text, 10, 64)
 		if err != nil {
 			t.Fatalf("parse seed: %s=%s is not a number from 0 to 2^64-1", v, text)
 		}
+
 		seed, name = n, v
+
 		break
 	}
+
 	t.Logf("random test; repeat with: %s=%d go test %s -run '^%s$'", name, seed, directory(), strings.ReplaceAll(t.Name(), "/", "$/^"))
+
 	return seed
 }
 
@@ -44,11 +50,13 @@ func directory() string {
 	if err != nil {
 		return "."
 	}
+
 	for top := pkg; top != filepath.Dir(top); top = filepath.Dir(top) {
 		if _, err := os.Stat(filepath.Join(top, "go.mod")); err == nil {
 			rel, _ := filepath.Rel(top, pkg)
 			return "./" + cmp.Or(rel, ".")
 		}
 	}
+
 	return "."
 }

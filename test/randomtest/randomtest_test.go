@@ -32,10 +32,12 @@ func TestSeed(t *testing.T) {
 	} {
 		t.Setenv("OWN_SEED", tc.own)
 		t.Setenv(Env, tc.all)
+
 		l := &log{TB: t}
 		if got := Seed(l, "OWN_SEED"); got != tc.want {
 			t.Errorf("%+v: seed %d", tc, got)
 		}
+
 		if want := tc.repeat + " go test ./test/randomtest -run '^TestModel$/^direct$'"; !strings.HasSuffix(l.text, want) {
 			t.Errorf("%+v: the log %q does not end with %q", tc, l.text, want)
 		}
@@ -48,7 +50,9 @@ func TestSeed_refusesText(t *testing.T) {
 		Seed(t)
 		return
 	}
+
 	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestSeed_refusesText$")
+
 	cmd.Env = append(os.Environ(), Env+"=x")
 	if out, err := cmd.CombinedOutput(); err == nil || !strings.Contains(string(out), "OVN_EBPF_SEED=x is not a number") {
 		t.Errorf("%v: %s", err, out)

@@ -27,15 +27,18 @@ var keptLogs = regexp.MustCompile(`logs of the failed run: (\S+)`)
 // correct: a package outside its tests, or tests that never ended.
 func (s *suite) aborted() (out []*test) {
 	failed := s.bad((*test).failed)
+
 	outside := func(t *test) bool { return t.name == "" }
 	if len(failed) > mostRepeated || slices.ContainsFunc(failed, outside) || slices.ContainsFunc(s.tests, (*test).cut) {
 		return nil
 	}
+
 	for _, t := range failed {
 		if s.vswitchdAborted(t) {
 			out = append(out, t)
 		}
 	}
+
 	return out
 }
 
@@ -43,10 +46,12 @@ func (s *suite) aborted() (out []*test) {
 // logs that this run has kept. The subtests of a test share its lab, so they share its logs.
 func (s *suite) vswitchdAborted(t *test) bool {
 	root, _, _ := strings.Cut(t.name, "/")
+
 	output := t.last().output.String()
 	if r := s.known[t.pkg+"\x00"+root]; r != nil && r != t {
 		output += r.last().output.String()
 	}
+
 	if strings.Contains(output, assertion) {
 		return true
 	}
@@ -56,6 +61,7 @@ func (s *suite) vswitchdAborted(t *test) bool {
 			return true
 		}
 	}
+
 	return false
 }
 
@@ -67,12 +73,15 @@ func hasAssertion(dir string) bool {
 		if err != nil || d.IsDir() {
 			return nil
 		}
+
 		if text, err := os.ReadFile(path); err == nil && strings.Contains(string(text), assertion) {
 			found = true
 			return fs.SkipAll
 		}
+
 		return nil
 	})
+
 	return found
 }
 
@@ -82,6 +91,7 @@ func (t *test) pattern() string {
 	for i, p := range parts {
 		parts[i] = "^" + regexp.QuoteMeta(p) + "$"
 	}
+
 	return strings.Join(parts, "/")
 }
 
@@ -90,5 +100,6 @@ func (s *suite) passed() error {
 	if len(s.tests) == 0 || slices.ContainsFunc(s.tests, (*test).failed) || slices.ContainsFunc(s.tests, (*test).cut) {
 		return errors.New("report results: not all tests passed")
 	}
+
 	return nil
 }

@@ -49,20 +49,25 @@ func readSuite(file string) (*suite, error) {
 		return nil, fmt.Errorf("read events: %w", err)
 	}
 	defer f.Close()
+
 	s := &suite{name: strings.TrimSuffix(filepath.Base(file), ".json"), known: map[string]*test{}}
+
 	lines := bufio.NewReader(f)
 	for number := 1; ; number++ {
 		line, err := lines.ReadBytes('\n')
 		if errors.Is(err, io.EOF) {
 			return s, nil
 		}
+
 		if err != nil {
 			return nil, fmt.Errorf("read events: %w", err)
 		}
+
 		var e event
 		if err := json.Unmarshal(line, &e); err != nil {
 			return nil, fmt.Errorf("read events: %s:%d: %w", file, number, err)
 		}
+
 		s.add(e)
 	}
 }
@@ -71,12 +76,15 @@ func (s *suite) add(e event) {
 	if e.Package == "" {
 		e.Package, _, _ = strings.Cut(e.ImportPath, " ")
 	}
+
 	key := e.Package + "\x00" + e.Test
+
 	t := s.known[key]
 	if t == nil {
 		t = &test{pkg: e.Package, name: e.Test}
 		s.known[key], s.tests = t, append(s.tests, t)
 	}
+
 	switch e.Action {
 	case "run", "start":
 		t.begin()
@@ -111,20 +119,24 @@ func (t *test) flaky() bool {
 // and without packages that have such a test.
 func (s *suite) bad(is func(*test) bool) []*test {
 	var out []*test
+
 	for _, t := range s.tests {
 		if !is(t) {
 			continue
 		}
+
 		inner := func(o *test) bool {
 			if o == t || o.pkg != t.pkg || !is(o) {
 				return false
 			}
+
 			return t.name == "" || strings.HasPrefix(o.name, t.name+"/")
 		}
 		if !slices.ContainsFunc(s.tests, inner) {
 			out = append(out, t)
 		}
 	}
+
 	return out
 }
 
@@ -133,6 +145,7 @@ type counts struct{ tests, subtests, passed, skipped, failed, flaky int }
 
 func (s *suite) counts() counts {
 	var c counts
+
 	for _, t := range s.tests {
 		switch {
 		case t.name == "" || len(t.runs) == 0:
@@ -142,6 +155,7 @@ func (s *suite) counts() counts {
 		default:
 			c.tests++
 		}
+
 		switch t.last().action {
 		case "pass":
 			c.passed++
@@ -149,8 +163,10 @@ func (s *suite) counts() counts {
 			c.skipped++
 		}
 	}
+
 	c.failed = len(s.bad((*test).failed))
 	c.flaky = len(s.bad((*test).flaky))
+
 	return c
 }
 

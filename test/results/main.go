@@ -29,6 +29,7 @@ func main() {
 	if errors.Is(err, flag.ErrHelp) {
 		return
 	}
+
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
@@ -40,10 +41,12 @@ func report(args []string, stdout io.Writer) error {
 	flags.SetOutput(stdout)
 	flags.Usage = func() { fmt.Fprint(stdout, usage) }
 	listAborted := flags.Bool("aborted", false, "")
+
 	mustPass := flags.Bool("passed", false, "")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
+
 	if flags.NArg() == 0 {
 		return errors.New("report results: no file of events; see --help")
 	}
@@ -52,43 +55,56 @@ func report(args []string, stdout io.Writer) error {
 		if flags.NArg() != 1 || *listAborted == *mustPass {
 			return errors.New("report results: -aborted and -passed take one file; see --help")
 		}
+
 		s, err := readSuite(flags.Arg(0))
 		if err != nil {
 			return err
 		}
+
 		if *mustPass {
 			return s.passed()
 		}
+
 		for _, t := range s.aborted() {
 			fmt.Fprintln(stdout, t.pkg, t.pattern())
 		}
+
 		return nil
 	}
 
-	var total counts
-	var notes []string
+	var (
+		total counts
+		notes []string
+	)
+
 	for _, file := range flags.Args() {
 		s, err := readSuite(file)
 		if err != nil {
 			return err
 		}
+
 		c := s.counts()
 		fmt.Fprintf(stdout, "%-28s %v\n", s.name, c)
 		total.passed, total.skipped, total.failed = total.passed+c.passed, total.skipped+c.skipped, total.failed+c.failed
+
 		texts, err := s.notes(strings.TrimSuffix(file, ".json"))
 		if err != nil {
 			return err
 		}
+
 		notes = append(notes, texts...)
 	}
+
 	for _, n := range notes {
 		fmt.Fprintln(stdout, n)
 	}
 	// A form that CI services read, whatever the language.
 	fmt.Fprintf(stdout, "tests: %d passed, %d failed, %d skipped\n", total.passed, total.failed, total.skipped)
+
 	if total.passed+total.failed == 0 {
 		return errors.New("report results: the files have no test")
 	}
+
 	return nil
 }
 
@@ -96,6 +112,7 @@ func report(args []string, stdout io.Writer) error {
 // dir.
 func (s *suite) notes(dir string) ([]string, error) {
 	var out []string
+
 	for _, kind := range []struct {
 		word string
 		is   func(*test) bool
@@ -105,9 +122,11 @@ func (s *suite) notes(dir string) ([]string, error) {
 			if err != nil {
 				return nil, err
 			}
+
 			out = append(out, fmt.Sprintf("%s %s (%s): %s; logs: %s", kind.word, t.title(), s.name, s.assertion(t), strings.Join(logs, " ")))
 		}
 	}
+
 	return out, nil
 }
 
@@ -117,6 +136,7 @@ func (t *test) title() string {
 	if t.name == "" {
 		return "package " + pkg
 	}
+
 	return t.name + " in " + pkg
 }
 
@@ -125,20 +145,26 @@ func (s *suite) writeLogs(dir string, t *test) ([]string, error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, fmt.Errorf("write logs: %w", err)
 	}
+
 	base := strings.Map(func(r rune) rune {
 		if strings.ContainsRune("/ ,:*?|&;<>()'\"", r) {
 			return '-'
 		}
+
 		return r
 	}, strings.TrimPrefix(t.title(), "package "))
+
 	var files []string
+
 	for i := range t.runs {
 		file := filepath.Join(dir, fmt.Sprintf("%s.%d.log", base, i+1))
 		if err := os.WriteFile(file, []byte(s.output(t, i)), 0o644); err != nil {
 			return nil, fmt.Errorf("write logs: %w", err)
 		}
+
 		files = append(files, file)
 	}
+
 	return files, nil
 }
 
@@ -150,6 +176,7 @@ func (s *suite) output(t *test, n int) string {
 			text += o.runs[n].output.String()
 		}
 	}
+
 	return text
 }
 
@@ -162,11 +189,13 @@ var (
 // earlier ones may be logs, or else its last line.
 func (s *suite) assertion(t *test) string {
 	text := ""
+
 	for i := range t.runs {
 		if a := t.runs[i].action; a == "fail" || a == "" {
 			text = s.output(t, i)
 		}
 	}
+
 	line := ""
 	if found := assertionLine.FindAllStringSubmatch(text, -1); len(found) > 0 {
 		line = found[len(found)-1][1]
@@ -183,9 +212,11 @@ func (s *suite) assertion(t *test) string {
 			}
 		}
 	}
+
 	const most = 240
 	if len(line) > most {
 		line = line[:most] + "…"
 	}
+
 	return line
 }

@@ -55,14 +55,17 @@ func runPlanted(t *testing.T, source string) (status int, out, dir string) {
 	cmd.Dir = "../.."
 	text, err := cmd.CombinedOutput()
 	t.Logf("%s", text)
+
 	if cmd.ProcessState == nil {
 		t.Fatal(err)
 	}
+
 	return cmd.ProcessState.ExitCode(), string(text), dir
 }
 
 func write(t *testing.T, dir, name, text string) {
 	t.Helper()
+
 	if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -70,12 +73,15 @@ func write(t *testing.T, dir, name, text string) {
 
 func lineWith(t *testing.T, out, prefix string) string {
 	t.Helper()
+
 	for line := range strings.Lines(out) {
 		if strings.HasPrefix(line, prefix) {
 			return line
 		}
 	}
+
 	t.Errorf("no line begins with %q", prefix)
+
 	return ""
 }
 
@@ -86,22 +92,27 @@ func TestFailedAndFlakyTestsAreReported(t *testing.T) {
 	if status == 0 {
 		t.Error("the run passed")
 	}
+
 	if line := lineWith(t, out, "FAILED "); !strings.Contains(line, "TestFails/in_a_part in planted") || !strings.Contains(line, "planted_test.go:15: got 1, want 2") {
 		t.Errorf("the failure is %q", line)
 	}
+
 	flaky := lineWith(t, out, "FLAKY ")
 	if !strings.Contains(flaky, "TestFlaky in planted") || !strings.Contains(flaky, "the first run") {
 		t.Errorf("the flaky test is %q", flaky)
 	}
+
 	if want := "events                       4 tests, 2 subtests, 1 skipped, 1 flaky, 1 failed\n"; !strings.Contains(out, want) {
 		t.Errorf("no line %q", want)
 	}
+
 	for _, n := range []string{"1", "2"} {
 		text, err := os.ReadFile(filepath.Join(dir, "events", "TestFlaky-in-planted."+n+".log"))
 		if first := strings.Contains(string(text), "the first run"); err != nil || first != (n == "1") {
 			t.Errorf("log %s is %q, %v", n, text, err)
 		}
 	}
+
 	if strings.Count(out, "FAILED ") != 1 {
 		t.Error("the parent of a failed subtest is reported, too")
 	}
@@ -111,10 +122,12 @@ func TestFailedAndFlakyTestsAreReported(t *testing.T) {
 func TestFlakyTestPasses(t *testing.T) {
 	before, rest, _ := strings.Cut(planted, "func TestFails")
 	_, after, _ := strings.Cut(rest, "// TestFlaky")
+
 	status, out, _ := runPlanted(t, before+"// TestFlaky"+after)
 	if status != 0 {
 		t.Errorf("status %d", status)
 	}
+
 	lineWith(t, out, "FLAKY TestFlaky in planted")
 }
 
@@ -138,6 +151,7 @@ func TestBuildFailureIsReported(t *testing.T) {
 func TestBadEvents(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir, "bad.json", "{\n")
+
 	for _, args := range [][]string{nil, {filepath.Join(dir, "bad.json")}, {filepath.Join(dir, "absent.json")}} {
 		if err := report(args, t.Output()); err == nil {
 			t.Errorf("report %q succeeded", args)

@@ -33,19 +33,24 @@ func MakeIn(dir, purpose string) (*Dir, error) {
 		if err != nil {
 			return nil, fmt.Errorf("make scratch directory: %w", err)
 		}
+
 		lock, err := os.Open(path)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue // removed as stale before it was locked
 		}
+
 		if err != nil {
 			return nil, fmt.Errorf("make scratch directory: %w", err)
 		}
+
 		if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX); err != nil {
 			return nil, errors.Join(fmt.Errorf("lock scratch directory %s: %w", path, err), lock.Close())
 		}
+
 		if _, err := os.Stat(path); err == nil {
 			return &Dir{path, lock}, nil
 		}
+
 		lock.Close()
 	}
 }
@@ -54,6 +59,7 @@ func MakeIn(dir, purpose string) (*Dir, error) {
 func (d *Dir) Remove() error {
 	err := os.RemoveAll(d.Path)
 	d.lock.Close() // the lock must not outlive the content
+
 	return err
 }
 
@@ -63,12 +69,15 @@ func List(dir string) ([]string, error) {
 	if err != nil {
 		return nil, fmt.Errorf("list scratch directories: %w", err)
 	}
+
 	var paths []string
+
 	for _, e := range entries {
 		if e.IsDir() && made(e.Name()) {
 			paths = append(paths, filepath.Join(dir, e.Name()))
 		}
 	}
+
 	return paths, nil
 }
 
@@ -76,6 +85,7 @@ func List(dir string) ([]string, error) {
 func made(name string) bool {
 	rest, ours := strings.CutPrefix(name, prefix)
 	purpose, random, two := strings.Cut(rest, ".")
+
 	return ours && two && purpose != "" && random != "" &&
 		strings.Trim(purpose, "abcdefghijklmnopqrstuvwxyz") == "" && strings.IndexFunc(random, func(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsDigit(r) }) < 0
 }
@@ -91,22 +101,27 @@ func IfStale(path string, f func() error) error {
 		return err
 	}
 	defer lock.Close()
+
 	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB); errors.Is(err, unix.EWOULDBLOCK) {
 		return ErrInUse
 	} else if err != nil {
 		return fmt.Errorf("lock %s: %w", path, err)
 	}
+
 	return f()
 }
 
 // Owner describes the process that owns the directory, from /proc/locks, see proc_locks(5).
 func Owner(path string) string {
 	const unknown = "its owner"
+
 	var st unix.Stat_t
+
 	locks, err := os.ReadFile("/proc/locks")
 	if err := errors.Join(err, unix.Stat(path, &st)); err != nil {
 		return unknown
 	}
+
 	file := fmt.Sprintf("%02x:%02x:%d", unix.Major(st.Dev), unix.Minor(st.Dev), st.Ino)
 	for line := range strings.Lines(string(locks)) {
 		// 1: FLOCK ADVISORY WRITE 1234 fe:01:5678 0 EOF
@@ -114,5 +129,6 @@ func Owner(path string) string {
 			return "process " + f[4]
 		}
 	}
+
 	return unknown // in another PID namespace
 }

@@ -17,11 +17,14 @@ func TestBudget(t *testing.T) {
 	if err := budget(rows); err != nil {
 		t.Error(err)
 	}
+
 	want, _ := runParts(t)
+
 	var got []string
 	for _, row := range rows {
 		got = append(got, row[0])
 	}
+
 	if d := cmp.Diff(append(want, "all"), got); d != "" {
 		t.Errorf("parts of .ci/run (-) and rows of CONTRIBUTING.md (+): %s", d)
 	}
@@ -32,14 +35,18 @@ func budget(rows [][]string) error {
 	if len(rows) == 0 || rows[len(rows)-1][0] != "all" {
 		return errors.New("the last row is not all")
 	}
+
 	var errs []error
+
 	for column, most := range map[int]int{1: 22 * 60, 2: 45 * 60} {
 		sum := 0
+
 		for i, row := range rows {
 			if len(row) != 4 {
 				errs = append(errs, fmt.Errorf("row %q has %d cells, want 4", row, len(row)))
 				continue
 			}
+
 			s, err := duration(row[column])
 			switch last := i == len(rows)-1; {
 			case err != nil:
@@ -50,10 +57,12 @@ func budget(rows [][]string) error {
 				errs = append(errs, fmt.Errorf("column %d: all is %s, the sum is %d:%02d", column, row[column], sum/60, sum%60))
 			}
 		}
+
 		if sum > most {
 			errs = append(errs, fmt.Errorf("column %d: the sum is %d:%02d, at most %d:00", column, sum/60, sum%60, most/60))
 		}
 	}
+
 	return errors.Join(errs...)
 }
 
@@ -65,8 +74,10 @@ func duration(text string) (int, error) {
 	if m == nil {
 		return 0, fmt.Errorf("parse time %q: want M:SS", text)
 	}
+
 	minute, err := strconv.Atoi(m[1])
 	second, _ := strconv.Atoi(m[2])
+
 	return 60*minute + second, err
 }
 
@@ -87,6 +98,7 @@ func TestBudgetWithMistakes(t *testing.T) {
 			t.Errorf("%s is not found", name)
 		}
 	}
+
 	if err := budget([][]string{{"test", "21:30", "44:00", ""}, {"lint", "0:30", "1:00", ""}, {"all", "22:00", "45:00", ""}}); err != nil {
 		t.Error(err)
 	}

@@ -17,21 +17,26 @@ const top = "../.."
 // tracked returns the names of all files that git tracks, from the top directory.
 func tracked(t *testing.T) []string {
 	t.Helper()
+
 	list := exec.Command("git", "ls-files", "-z", "--cached", "--others", "--exclude-standard")
 	list.Dir = top
+
 	out, err := list.Output()
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	return strings.Split(strings.TrimSuffix(string(out), "\x00"), "\x00")
 }
 
 func read(t *testing.T, name string) string {
 	t.Helper()
+
 	text, err := os.ReadFile(filepath.Join(top, name))
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	return string(text)
 }
 
@@ -51,6 +56,7 @@ func anchors(text string) (out []string) {
 	for _, h := range heading.FindAllStringSubmatch(fences.ReplaceAllString(text, ""), -1) {
 		out = append(out, strings.ReplaceAll(noAnchor.ReplaceAllString(strings.ToLower(h[1]), ""), " ", "-"))
 	}
+
 	return out
 }
 
@@ -61,14 +67,17 @@ func brokenLinks(name, text string, exists func(string) bool, page func(string) 
 		if strings.Contains(target, "://") || strings.HasPrefix(target, "mailto:") {
 			continue
 		}
+
 		to := name
 		if target != "" {
 			to = path.Join(path.Dir(name), target)
 		}
+
 		if !exists(to) || anchor != "" && !slices.Contains(anchors(page(to)), anchor) {
 			out = append(out, m[1])
 		}
 	}
+
 	return out
 }
 
@@ -77,6 +86,7 @@ func brokenLinks(name, text string, exists func(string) bool, page func(string) 
 func wrongPaths(text string, directories []string, exists func(string) bool, code string) (out []string) {
 	for _, m := range span.FindAllStringSubmatch(fences.ReplaceAllString(text, ""), -1) {
 		p := strings.TrimSuffix(strings.TrimSuffix(m[1], "/..."), "/")
+
 		first, _, deep := strings.Cut(p, "/")
 		switch {
 		case p == "cluster/status": // a command of ovsdb-server
@@ -91,6 +101,7 @@ func wrongPaths(text string, directories []string, exists func(string) bool, cod
 			}
 		}
 	}
+
 	return out
 }
 
@@ -100,14 +111,17 @@ var others = []string{"/etc/default/openvswitch-switch", "/etc/default/ovn-centr
 // expand returns the paths of a/{b,c}.go.
 func expand(p string) []string {
 	before, rest, found := strings.Cut(p, "{")
+
 	list, after, closed := strings.Cut(rest, "}")
 	if !found || !closed {
 		return []string{p}
 	}
+
 	var out []string
 	for name := range strings.SplitSeq(list, ",") {
 		out = append(out, before+name+after)
 	}
+
 	return out
 }
 
@@ -116,25 +130,33 @@ func examples(text string) (out []string) {
 	for _, m := range testFunc.FindAllStringSubmatch(text, -1) {
 		out = append(out, m[1])
 	}
+
 	return out
 }
 
 // TestDocumentsNameWhatExists checks that relative links lead to a page and a heading, that paths of
 // the repository exist, that paths on a node are somewhere in the code, and that tests exist.
 func TestDocumentsNameWhatExists(t *testing.T) {
-	var documents, directories, tests []string
-	var code strings.Builder
+	var (
+		documents, directories, tests []string
+		code                          strings.Builder
+	)
+
 	known := map[string]bool{}
+
 	for _, name := range tracked(t) {
 		if _, err := os.Stat(filepath.Join(top, name)); err != nil {
 			continue // deleted, not yet committed
 		}
+
 		for d := name; d != "."; d = path.Dir(d) {
 			known[d] = true
 		}
+
 		if first, _, deep := strings.Cut(name, "/"); deep && !slices.Contains(directories, first) {
 			directories = append(directories, first)
 		}
+
 		switch {
 		case path.Ext(name) == ".md" && !strings.Contains(name, "/testdata/"):
 			documents = append(documents, name)
@@ -145,18 +167,23 @@ func TestDocumentsNameWhatExists(t *testing.T) {
 			code.WriteString(read(t, name))
 		}
 	}
+
 	exists := func(p string) bool { return known[p] || strings.HasPrefix(p, "bin/") || strings.HasPrefix(p, "build/") }
+
 	for _, name := range documents {
 		if name == "CHANGELOG.md" { // it names what was
 			continue
 		}
+
 		text := read(t, name)
 		for _, l := range brokenLinks(name, text, exists, func(p string) string { return read(t, p) }) {
 			t.Errorf("%s: the link %s leads nowhere", name, l)
 		}
+
 		for _, p := range wrongPaths(text, directories, exists, code.String()) {
 			t.Errorf("%s: there is no %s", name, p)
 		}
+
 		for _, n := range testName.FindAllString(text, -1) {
 			if !slices.ContainsFunc(append(tests, examples(text)...), func(f string) bool { return strings.HasPrefix(f, n) }) {
 				t.Errorf("%s: there is no test %s", name, n)
@@ -170,6 +197,7 @@ func TestDocumentsWithMistakes(t *testing.T) {
 	page := "# A page\n[one](other.md) [two](#a-page) [three](#no-page) [four](https://example.com/x) `[five](x)`\n" +
 		"`agent/no.go` `agent/agent.go:7` `/etc/default/nothing` `/run/known` `agent/*.go`\n"
 	exists := func(p string) bool { return p == "page.md" || p == "agent/agent.go" }
+
 	got := append(brokenLinks("page.md", page, exists, func(string) string { return page }), wrongPaths(page, []string{"agent"}, exists, `"/run/known"`)...)
 	if want := []string{"other.md", "#no-page", "agent/no.go", "/etc/default/nothing"}; !slices.Equal(got, want) {
 		t.Errorf("found %q, want %q", got, want)
@@ -181,18 +209,22 @@ func TestDocumentsWithMistakes(t *testing.T) {
 func TestArchitectureListsEveryPackage(t *testing.T) {
 	text := read(t, "ARCHITECTURE.md")
 	found := map[string]bool{}
+
 	for _, name := range tracked(t) {
 		if _, err := os.Stat(filepath.Join(top, name)); err != nil || path.Ext(name) != ".go" || strings.Contains(name, "/testdata/") {
 			continue
 		}
+
 		if found[path.Dir(name)] {
 			continue
 		}
+
 		found[path.Dir(name)] = true
 		if !strings.Contains(text, "\n| `"+path.Dir(name)+"` |") {
 			t.Errorf("ARCHITECTURE.md has no row of the package %s", path.Dir(name))
 		}
 	}
+
 	if len(found) < 100 {
 		t.Errorf("%d packages, want at least 100", len(found))
 	}
@@ -207,22 +239,28 @@ func TestQuestions(t *testing.T) {
 	if len(questions) != 10 {
 		t.Errorf("%d questions, want 10", len(questions))
 	}
+
 	for _, q := range questions {
 		greps, files := span.FindAllStringSubmatch(q[2], -1), span.FindAllStringSubmatch(q[3], -1)
 		if len(greps) > 2 || len(files) > 3 || len(files) == 0 {
 			t.Errorf("%s: %d greps and %d files, want at most 2 and 3", q[1], len(greps), len(files))
 		}
+
 		var found bytes.Buffer
+
 		for _, g := range greps {
 			run := exec.Command("bash", "-c", strings.ReplaceAll(g[1], "\x01", "|"))
+
 			run.Dir, run.Stdout = top, &found
 			if err := run.Run(); err != nil {
 				t.Errorf("%s: %s: %v", q[1], g[1], err)
 			}
 		}
+
 		if n := bytes.Count(found.Bytes(), []byte("\n")); n > 25 {
 			t.Errorf("%s: %d lines found, more than a reader looks at", q[1], n)
 		}
+
 		for _, f := range files {
 			if !strings.Contains(found.String(), f[1]) {
 				t.Errorf("%s: %s is not found", q[1], f[1])
@@ -240,6 +278,7 @@ func joinedTables(text string) (out []int) {
 		return line == "" || strings.HasPrefix(line, "<!--") // a comment begins a block of its own
 	}
 	blank := func(s string) string { return strings.Repeat("\n", strings.Count(s, "\n")) }
+
 	lines := strings.Split(fences.ReplaceAllStringFunc(text, blank), "\n")
 	for i := 1; i < len(lines); i++ {
 		before, here := lines[i-1], lines[i]
@@ -247,6 +286,7 @@ func joinedTables(text string) (out []int) {
 			out = append(out, i+1)
 		}
 	}
+
 	return out
 }
 
@@ -254,15 +294,19 @@ func joinedTables(text string) (out []int) {
 // around it.
 func TestTablesStandAlone(t *testing.T) {
 	n := 0
+
 	for _, name := range tracked(t) {
 		if path.Ext(name) != ".md" || strings.Contains(name, "/testdata/") {
 			continue
 		}
+
 		n++
+
 		if lines := joinedTables(read(t, name)); lines != nil {
 			t.Errorf("%s: a table touches a paragraph at lines %v", name, lines)
 		}
 	}
+
 	if n < 30 {
 		t.Errorf("%d documents, want at least 30", n)
 	}

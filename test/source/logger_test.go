@@ -24,19 +24,23 @@ var setters = map[string][]string{
 // run when another function is called.
 func TestLoggers_areSetByMain(t *testing.T) {
 	uses := 0
+
 	for importPath, names := range setters {
 		for _, use := range Uses(t, top, importPath, names...) {
 			uses++
 			file, _, _ := strings.Cut(use, ":")
+
 			f, err := parser.ParseFile(token.NewFileSet(), filepath.Join(top, file), nil, parser.PackageClauseOnly)
 			if err != nil {
 				t.Fatal(err)
 			}
+
 			if f.Name.Name != "main" {
 				t.Errorf("%s, in package %s", use, f.Name.Name)
 			}
 		}
 	}
+
 	if uses == 0 {
 		t.Error("no program sets a logger: the test looks for the wrong functions")
 	}

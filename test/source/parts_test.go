@@ -24,6 +24,7 @@ const partsTable = `
 func partsOf(t *testing.T, commands string, cached ...string) (slow []string, status int) {
 	t.Helper()
 	dir := t.TempDir()
+
 	files := map[string]string{
 		"CONTRIBUTING.md": "The times:\n" + partsTable + "\n| lengthy | 9:00 | 9:00 | of another table |\n",
 		"test/parts":      read(t, "test/parts"),
@@ -32,9 +33,11 @@ func partsOf(t *testing.T, commands string, cached ...string) (slow []string, st
 	for _, program := range cached {
 		files["cache/"+program] = ""
 	}
+
 	writeAll(t, dir, files)
 	status, out := statusOf(t, []string{"OVN_EBPF_CACHE=" + filepath.Join(dir, "cache")}, "bash", filepath.Join(dir, "run"))
 	t.Log(out)
+
 	return regexp.MustCompile(`(?m)^SLOW .*`).FindAllString(out, -1), status
 }
 
@@ -45,6 +48,7 @@ var warmCache = []string{"tools/golangci-lint", "kube-v1.2.3/kube-apiserver", "k
 // fail the run.
 func TestParts_nameSlowOnes(t *testing.T) {
 	slow, status := partsOf(t, "part quick true\npart lengthy sleep 2\npart unlisted true", warmCache...)
+
 	want := regexp.MustCompile(`^SLOW lengthy: 0:\d\d, over 1.25 times the 0:01 that CONTRIBUTING.md has for warm caches$`)
 	if status != 0 || len(slow) != 1 || !want.MatchString(slow[0]) {
 		t.Errorf("status %d, slow parts %q", status, slow)
@@ -55,6 +59,7 @@ func TestParts_nameSlowOnes(t *testing.T) {
 // can wait that exactly, so the comparison is called with numbers.
 func TestParts_compare(t *testing.T) {
 	slow, _ := partsOf(t, "compare quick 75\ncompare quick 76\ncompare unlisted 999", warmCache...)
+
 	want := []string{"SLOW quick: 1:16, over 1.25 times the 1:00 that CONTRIBUTING.md has for warm caches"}
 	if d := cmp.Diff(want, slow); d != "" {
 		t.Error(d)
@@ -64,6 +69,7 @@ func TestParts_compare(t *testing.T) {
 	for i := range warmCache {
 		cached := slices.Delete(slices.Clone(warmCache), i, i+1)
 		slow, _ := partsOf(t, "compare quick 150\ncompare quick 151", cached...)
+
 		want := []string{"SLOW quick: 2:31, over 1.25 times the 2:00 that CONTRIBUTING.md has for cold caches"}
 		if d := cmp.Diff(want, slow); d != "" {
 			t.Errorf("without %s: %s", warmCache[i], d)

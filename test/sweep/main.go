@@ -41,14 +41,18 @@ func run(args []string, stdout, stderr io.Writer) error {
 	}
 	o := leftover.Options{Out: stdout}
 	flags.BoolVar(&o.List, "n", false, "only list what would be removed")
+
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
+
 	if flags.NArg() > 0 {
 		return fmt.Errorf("unexpected argument %q", flags.Arg(0))
 	}
+
 	if os.Geteuid() != 0 {
 		return errors.New("not root: only root sees all processes and may remove their leftovers")
 	}
+
 	return leftover.Sweep(o)
 }

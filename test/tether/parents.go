@@ -32,24 +32,31 @@ func awaitParents() string {
 	if len(parents) == 0 {
 		return ""
 	}
+
 	var fds []unix.PollFd
+
 	for _, p := range parents {
 		fd, err := unix.PidfdOpen(p.pid, 0)
 		if errors.Is(err, unix.ESRCH) {
 			return p.name
 		}
+
 		if err != nil {
 			return "" // pidfd_open is missing before Linux 5.3: tests then end without this watch
 		}
+
 		fds = append(fds, unix.PollFd{Fd: int32(fd), Events: unix.POLLIN})
 	}
+
 	if os.Getppid() != parents[0].pid {
 		return parents[0].name // it ended before it was watched
 	}
+
 	for {
 		if _, err := unix.Poll(fds, -1); err != nil && !errors.Is(err, unix.EINTR) {
 			return ""
 		}
+
 		if i := slices.IndexFunc(fds, func(fd unix.PollFd) bool { return fd.Revents != 0 }); i >= 0 {
 			return parents[i].name
 		}
@@ -60,19 +67,24 @@ func awaitParents() string {
 func ancestors(pid int) (all []parent) {
 	for pid > 1 {
 		b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid)) // see proc_pid_stat(5)
+
 		open, end := bytes.IndexByte(b, '('), bytes.LastIndexByte(b, ')')
 		if err != nil || open < 0 || end < open {
 			return all
 		}
+
 		all = append(all, parent{pid, string(b[open+1 : end])})
+
 		fields := strings.Fields(string(b[end+1:]))
 		if len(fields) < 2 {
 			return all
 		}
+
 		if pid, err = strconv.Atoi(fields[1]); err != nil {
 			return all
 		}
 	}
+
 	return all
 }
 
@@ -83,5 +95,6 @@ func watched(ancestors []parent) []parent {
 			return ancestors[:i+1]
 		}
 	}
+
 	return nil
 }

@@ -47,11 +47,13 @@ const (
 // as with nohup.
 func catch() <-chan os.Signal {
 	caught := make(chan os.Signal, 8)
+
 	for _, sig := range []os.Signal{unix.SIGINT, unix.SIGTERM, unix.SIGHUP, unix.SIGQUIT} {
 		if !signal.Ignored(sig) {
 			signal.Notify(caught, sig)
 		}
 	}
+
 	return caught
 }
 
@@ -70,6 +72,7 @@ type T interface {
 // Check fails a test that starts daemons and is not in a tether.
 func Check(t T) {
 	t.Helper()
+
 	if Outside() && needed() {
 		t.Fatal("the TestMain of this package does not call tether.Main: a killed test would leave its daemons running")
 	}
@@ -85,6 +88,7 @@ func Run(f func() int) int {
 	if !needed() {
 		return f()
 	}
+
 	return run(f, false)
 }
 
@@ -106,12 +110,16 @@ func TempDir() string {
 	if dir := os.Getenv(tempDirEnv); dir != "" && Inside() {
 		return dir
 	}
+
 	return os.TempDir()
 }
 
 func run(f func() int, isolate bool) int {
-	var code int
-	var err error
+	var (
+		code int
+		err  error
+	)
+
 	role, rest, _ := strings.Cut(os.Getenv(roleEnv), " ")
 	switch {
 	case role == first:
@@ -122,33 +130,42 @@ func run(f func() int, isolate bool) int {
 	default:
 		code, err = outer(isolate)
 	}
+
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "tether (needs root):", err)
 		return 1
 	}
+
 	return code
 }
 
 // outer starts this program again in new namespaces and waits for its end.
 func outer(isolate bool) (int, error) {
 	runtime.LockOSThread() // Pdeathsig: the kernel kills the child when this thread ends
+
 	defer runtime.UnlockOSThread()
+
 	dir, err := scratch.Make("tether")
 	if err != nil {
 		return 0, err
 	}
+
 	defer func() { _ = dir.Remove() }() // test/sweep removes it otherwise
+
 	role, flags := inside, uintptr(syscall.CLONE_NEWNS|syscall.CLONE_NEWPID)
 	if isolate {
 		role, flags = isolated, flags|syscall.CLONE_NEWNET
 	}
+
 	cmd := &exec.Cmd{
 		Path: "/proc/self/exe", Args: os.Args, Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr,
 		Env:         append(os.Environ(), roleEnv+"="+first+" "+role, tempDirEnv+"="+TempDir(), scratchEnv+"="+dir.Path),
 		SysProcAttr: &syscall.SysProcAttr{Cloneflags: flags, Pdeathsig: unix.SIGKILL},
 	}
 	caught := catch()
+
 	signal.Notify(make(chan os.Signal, 1), unix.SIGPIPE) // when go ends, stderr is a broken pipe, and the rest must be done
+
 	if err := cmd.Start(); err != nil {
 		return 0, err
 	}
@@ -156,13 +173,16 @@ func outer(isolate bool) (int, error) {
 	go func() {
 		if parent := awaitParents(); parent != "" {
 			_ = cmd.Process.Kill() // fails if it has ended
+
 			fmt.Fprintf(os.Stderr, "tether: %s ended, so its tests end, too\n", parent)
 		}
 	}()
+
 	err = cmd.Wait()
 	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) {
 		return max(exit.ExitCode(), 1), nil // -1 after a signal
 	}
+
 	return 0, err
 }
 
@@ -173,27 +193,36 @@ func prepareAndStart(role string) (int, error) {
 	if err != nil {
 		return 0, err
 	}
+
 	if err := prepare(dir, role); err != nil {
 		return 0, err
 	}
+
 	dir.Close()
 	name("tether")
+
 	for key, value := range map[string]string{roleEnv: role, "TMPDIR": tempDir} {
 		if err := os.Setenv(key, value); err != nil {
 			return 0, err
 		}
 	}
+
 	if err := os.Unsetenv(scratchEnv); err != nil {
 		return 0, err
 	}
+
 	caught := catch()
+
 	program, err := os.StartProcess("/proc/self/exe", os.Args, &os.ProcAttr{Files: []*os.File{os.Stdin, os.Stdout, os.Stderr}})
 	if err != nil {
 		return 0, err
 	}
+
 	go pass(caught, program.Pid)
+
 	for {
 		var status unix.WaitStatus
+
 		pid, err := unix.Wait4(-1, &status, 0, nil)
 		switch {
 		case errors.Is(err, unix.EINTR) || err == nil && pid != program.Pid:
@@ -222,18 +251,22 @@ func prepare(dir *os.File, role string) error {
 		if err := os.MkdirAll(m.target, 0o755); err != nil {
 			return err
 		}
+
 		if err := unix.Mount(m.source, m.target, m.kind, m.flags, ""); err != nil {
 			return fmt.Errorf("mount %s: %w", m.target, err)
 		}
 	}
+
 	if err := os.Chmod(tempDir, 0o777|fs.ModeSticky); err != nil { // as that of the machine
 		return err
 	}
+
 	if role == isolated {
 		if out, err := exec.Command("ip", "link", "set", "lo", "up").CombinedOutput(); err != nil {
 			return fmt.Errorf("set loopback up: %w: %s", err, out)
 		}
 	}
+
 	return nil
 }
 

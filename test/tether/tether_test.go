@@ -38,10 +38,12 @@ func TestMain(m *testing.M) {
 		os.Exit(tether.Run(func() int {
 			cmd := exec.Command("sh", "-c", program)
 			cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
+
 			var exit *exec.ExitError
 			if err := cmd.Run(); errors.As(err, &exit) {
 				return exit.ExitCode()
 			}
+
 			return 0
 		}))
 	}
@@ -49,21 +51,27 @@ func TestMain(m *testing.M) {
 
 func command(t *testing.T, program string, argv ...string) *exec.Cmd {
 	t.Helper()
+
 	if os.Geteuid() != 0 {
 		t.Skip("namespaces need root")
 	}
+
 	cmd := exec.CommandContext(t.Context(), argv[0], argv[1:]...)
+
 	cmd.Env = append(os.Environ(), programEnv+"="+program, "OVN_EBPF_TETHER=", "VM_KERNEL=")
 	cmd.WaitDelay = time.Minute
+
 	return cmd
 }
 
 func self(t *testing.T) string {
 	t.Helper()
+
 	path, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	return path
 }
 
@@ -72,6 +80,7 @@ func TestDaemons(t *testing.T) {
 	if os.Getenv(programEnv) == "" {
 		t.Skip("TestDaemonsEnd runs this")
 	}
+
 	kubetest.Start(t)
 	testnode.StartSwitch(t, true)
 	// Only its namespace connects it to the test.
@@ -79,6 +88,7 @@ func TestDaemons(t *testing.T) {
 	if err := daemon.Start(); err != nil {
 		t.Fatal(err)
 	}
+
 	fmt.Println("daemons run")
 	<-t.Context().Done()
 }
@@ -87,13 +97,16 @@ var daemons = []string{"etcd", "kube-apiserver", "ovs-vswitchd", "ovsdb-server",
 
 func TestDaemonsEnd(t *testing.T) {
 	kubetest.Binary(t) // without a network it could not be built
+
 	if err := platform.Default(t.Output()); err != nil {
 		t.Fatal(err)
 	}
+
 	shell, err := exec.LookPath("sh")
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	for _, c := range []struct {
 		name   string
 		signal syscall.Signal
@@ -112,41 +125,55 @@ func TestDaemonsEnd(t *testing.T) {
 				if err := os.Symlink(shell, link); err != nil {
 					t.Fatal(err)
 				}
+
 				argv = append([]string{link, "-c", `sh -c '"$0" "$1"; true' "$0" "$1"; true`}, argv...)
 			}
+
 			cmd := command(t, "tests", argv...)
 			temp := t.TempDir()
 			cmd.Env = append(cmd.Env, "TMPDIR="+temp)
+
 			out, err := cmd.StdoutPipe()
 			if err != nil {
 				t.Fatal(err)
 			}
+
 			errs, err := cmd.StderrPipe()
 			if err != nil {
 				t.Fatal(err)
 			}
+
 			if err := cmd.Start(); err != nil {
 				t.Fatal(err)
 			}
+
 			awaitLine(t, out, "daemons run")
+
 			running := below(t, cmd.Process.Pid)
 			for !slices.Equal(running.daemons(), daemons) { // some are still shells
 				time.Sleep(10 * time.Millisecond)
+
 				running = below(t, cmd.Process.Pid)
 			}
+
 			errs.Close() // as when go ends
+
 			if err := cmd.Process.Signal(c.signal); err != nil {
 				t.Fatal(err)
 			}
+
 			for _, r := range running {
 				if _, err := r.Wait(t.Context()); err != nil { // the test's time limit is the limit
 					t.Fatalf("%s runs on: %v", r.name, err)
 				}
 			}
+
 			_, _ = io.Copy(io.Discard, out)
+
 			if err := cmd.Wait(); err == nil {
 				t.Error("the killed test succeeded")
 			}
+
 			left, err := os.ReadDir(temp)
 			if err != nil || len(left) > 0 && (c.signal != unix.SIGKILL || c.parent != "") {
 				t.Errorf("left behind: %v, %v", left, err)
@@ -157,12 +184,15 @@ func TestDaemonsEnd(t *testing.T) {
 
 func awaitLine(t *testing.T, r io.Reader, want string) {
 	t.Helper()
+
 	for lines := bufio.NewScanner(r); lines.Scan(); {
 		t.Log(lines.Text())
+
 		if lines.Text() == want {
 			return
 		}
 	}
+
 	t.Fatalf("it ended without %q", want)
 }
 
@@ -180,54 +210,67 @@ func (f family) daemons() (names []string) {
 			names = append(names, n.name)
 		}
 	}
+
 	slices.Sort(names)
+
 	return slices.Compact(names)
 }
 
 // below returns the processes that descend from this one, and those in their PID namespaces.
 func below(t *testing.T, pid int) (found family) {
 	t.Helper()
+
 	dirs, err := filepath.Glob("/proc/[0-9]*")
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	own, err := os.Readlink("/proc/self/ns/pid")
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	ours := map[int]bool{pid: true}
 	namespaces := map[string]bool{}
+
 	for range 10 { // generations
 		for _, dir := range dirs {
 			id, err := strconv.Atoi(filepath.Base(dir))
 			if err != nil {
 				t.Fatal(err)
 			}
+
 			namespace, _ := os.Readlink(dir + "/ns/pid") // fails after its end, like the next
 			stat, _ := os.ReadFile(dir + "/stat")
 			_, rest, _ := strings.Cut(string(stat), ") ")
+
 			fields := strings.Fields(rest)
 			if len(fields) < 2 {
 				continue
 			}
+
 			parent, err := strconv.Atoi(fields[1])
 			if err != nil {
 				t.Fatal(err)
 			}
+
 			if ours[parent] || namespaces[namespace] {
 				ours[id] = true
 			}
+
 			if ours[id] && namespace != own {
 				namespaces[namespace] = true
 			}
 		}
 	}
+
 	for id := range ours {
 		comm, _ := os.ReadFile(fmt.Sprintf("/proc/%d/comm", id)) // fails after its end, like the next
 		if p, err := process.Find(id); err == nil && id != pid {
 			found = append(found, named{p, strings.TrimSpace(string(comm))})
 		}
 	}
+
 	return found
 }
 
@@ -249,6 +292,7 @@ func TestRun(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			cmd := command(t, c.script, self(t))
 			cmd.Stdin = strings.NewReader("in")
+
 			out, err := cmd.Output()
 			if code := cmd.ProcessState.ExitCode(); string(out) != c.out || code != c.code {
 				t.Errorf("output %q, status %d (%v), want %q and %d", out, code, err, c.out, c.code)
@@ -262,12 +306,14 @@ func TestNoTetherInVM(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	for _, c := range []struct {
 		kernel string
 		same   bool
 	}{{"6.12", true}, {"", false}} {
 		cmd := command(t, "readlink /proc/self/ns/pid", self(t))
 		cmd.Env = append(cmd.Env, "VM_KERNEL="+c.kernel)
+
 		out, err := cmd.Output()
 		if same := strings.TrimSpace(string(out)) == own; err != nil || same != c.same {
 			t.Errorf("kernel %q: PID namespace %s, %v, outside %s", c.kernel, out, err, own)
@@ -284,13 +330,16 @@ func TestCheck(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("daemons of other users are not tethered")
 	}
+
 	for _, c := range []struct{ role, vm, want string }{
 		{"", "", "does not call tether.Main"}, {"inside", "", ""}, {"isolated", "", ""}, {"", "6.12", ""},
 	} {
 		t.Setenv("OVN_EBPF_TETHER", c.role)
 		t.Setenv("VM_KERNEL", c.vm)
+
 		var f failure
 		tether.Check(&f)
+
 		if !strings.Contains(string(f), c.want) || c.want == "" && f != "" {
 			t.Errorf("%q, VM %q: failure %q, want %q in it", c.role, c.vm, f, c.want)
 		}
@@ -300,10 +349,12 @@ func TestCheck(t *testing.T) {
 func TestScratchDirectoryIsRemoved(t *testing.T) {
 	cmd := command(t, "touch $TMPDIR/file", self(t))
 	temp := t.TempDir()
+
 	cmd.Env = append(cmd.Env, "TMPDIR="+temp)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
+
 	if left, err := os.ReadDir(temp); len(left) > 0 || err != nil {
 		t.Errorf("left behind: %v, %v", left, err)
 	}

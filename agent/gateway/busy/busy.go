@@ -67,6 +67,7 @@ func (t *Tally) Add(reason string, f verdict.Frame, length int) {
 	case f.ARP.Sender.IsValid():
 		flow.Src, flow.Dst = netip.AddrPortFrom(f.ARP.Sender, 0), netip.AddrPortFrom(f.ARP.Target, 0)
 	}
+
 	one := Rate{1, float64(length)}
 	t.flows[flow] = t.flows[flow].plus(one)
 	t.reasons[reason] = t.reasons[reason].plus(one)
@@ -80,41 +81,56 @@ func (t *Tally) Groups(before, after []bpf.Counter, seconds float64, most int) [
 	for _, c := range before {
 		had[c.Reason] = c
 	}
+
 	groups := map[Class]*Group{}
 	classes := map[string]Class{}
 	exact := map[string]Rate{}
+
 	for _, c := range after {
 		b := had[c.Reason]
 		if c.Packets <= b.Packets {
 			continue
 		}
+
 		rate := Rate{float64(c.Packets - b.Packets), float64(c.Bytes - b.Bytes)}.times(1 / seconds)
 		class := classOf(c)
 		reason := sampledAs(c.Reason)
+
 		classes[reason], exact[reason] = class, exact[reason].plus(rate)
 		if groups[class] == nil {
 			groups[class] = &Group{Class: class}
 		}
+
 		groups[class].Rate = groups[class].Rate.plus(rate)
 	}
+
 	for flow, seen := range t.flows {
 		g, sum := groups[classes[flow.Reason]], t.reasons[flow.Reason]
 		if g == nil || exact[flow.Reason].Packets == 0 {
 			continue // sampled before its counter was incremented
 		}
+
 		all := exact[flow.Reason]
 		share := Rate{all.Packets * seen.Packets / sum.Packets, all.Bytes * seen.Bytes / max(sum.Bytes, 1)}
 		g.Flows = append(g.Flows, Busy{flow, share})
 	}
+
 	out := make([]Group, 0, len(groups))
 	for _, g := range groups {
-		slices.SortFunc(g.Flows, func(a, b Busy) int { return cmp.Or(byRate(a.Rate, b.Rate), byFlow(a.Flow, b.Flow)) })
+		slices.SortFunc(g.Flows,
+			func(a, b Busy) int { return cmp.Or(byRate(a.Rate, b.Rate), byFlow(a.Flow, b.Flow)) })
 		g.Flows = g.Flows[:min(most, len(g.Flows))]
 		out = append(out, *g)
 	}
+
 	slices.SortFunc(out, func(a, b Group) int {
-		return cmp.Or(byRate(a.Rate, b.Rate), cmp.Compare(a.Class.Direction+a.Class.Port+a.Class.Verdict, b.Class.Direction+b.Class.Port+b.Class.Verdict))
+		return cmp.Or(
+			byRate(a.Rate, b.Rate),
+			cmp.Compare(a.Class.Direction+a.Class.Port+a.Class.Verdict,
+				b.Class.Direction+b.Class.Port+b.Class.Verdict),
+		)
 	})
+
 	return out
 }
 
@@ -126,6 +142,7 @@ func sampledAs(reason string) string {
 	case verdict.ServiceCached.String():
 		return verdict.Service.String()
 	}
+
 	return reason
 }
 
@@ -134,5 +151,6 @@ func byRate(a, b Rate) int {
 }
 
 func byFlow(a, b Flow) int {
-	return cmp.Or(a.Src.Compare(b.Src), a.Dst.Compare(b.Dst), cmp.Compare(a.Proto, b.Proto), cmp.Compare(a.Reason, b.Reason), cmp.Compare(a.Type, b.Type))
+	return cmp.Or(a.Src.Compare(b.Src), a.Dst.Compare(b.Dst), cmp.Compare(a.Proto, b.Proto),
+		cmp.Compare(a.Reason, b.Reason), cmp.Compare(a.Type, b.Type))
 }

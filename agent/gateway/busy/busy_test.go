@@ -15,6 +15,7 @@ func counters(packets map[string]uint64) []bpf.Counter {
 	for i := range out {
 		out[i].Packets, out[i].Bytes = packets[out[i].Reason], 100*packets[out[i].Reason]
 	}
+
 	return out
 }
 
@@ -32,23 +33,29 @@ func TestGroups(t *testing.T) {
 	add(2, "unsnated", f.Tx(f.Pod, f.Remote, corpus.UDP(1, 2)))
 	add(1, "arp_reply", corpus.Ether(corpus.NodeMAC, corpus.PeerMAC, corpus.EtherARP, corpus.ARP(2, corpus.PeerMAC, f.Peer, f.Node)))
 	add(9, "not_ip", corpus.Ether(corpus.NodeMAC, corpus.PeerMAC, 0x88b5, make([]byte, 46)))
+
 	before := counters(map[string]uint64{"default": 1000, "snat_port": 7, "snat_cached": 1, "not_ip": 4})
 	after := counters(map[string]uint64{"default": 1800, "snat_port": 17, "snat_cached": 11, "unsnated": 4, "arp_reply": 2, "not_ip": 4}) // not_ip has not been counted yet
+
 	type line struct {
 		class    string
 		rate     float64
 		src, dst string
 		packets  float64
 	}
+
 	var got []line
+
 	for _, g := range tally.Groups(before, after, 2, 1) {
 		if g.Rate.Bytes != 100*g.Rate.Packets || len(g.Flows) != 1 {
 			t.Errorf("%+v", g)
 			continue
 		}
+
 		b := g.Flows[0]
 		got = append(got, line{g.Class.Port + " " + g.Class.Verdict, g.Rate.Packets, b.Src.String(), b.Dst.String(), b.Rate.Packets})
 	}
+
 	want := []line{
 		{"host host", 400, "198.51.100.1:4000", "172.30.0.11:22", 300},
 		{"ovn ovn", 10, "[2001:db8:51::1]:53", "[fd00:172:30::11]:50000", 10}, // by shortcuts, too
@@ -58,6 +65,7 @@ func TestGroups(t *testing.T) {
 	if diff := cmp.Diff(want, got, cmp.AllowUnexported(line{})); diff != "" {
 		t.Error(diff)
 	}
+
 	if all := tally.Groups(before, after, 2, 9); len(all[0].Flows) != 2 || all[0].Flows[1].Rate.Packets != 100 {
 		t.Errorf("%+v", all[0])
 	}

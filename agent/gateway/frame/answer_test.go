@@ -11,6 +11,7 @@ import (
 // TestAnswer compares frames with the layouts of RFC 826 and RFC 4861.
 func TestAnswer(t *testing.T) {
 	mac := func(last byte) net.HardwareAddr { return net.HardwareAddr{2, 0, 0, 0, 0, last} }
+
 	for _, tt := range []struct {
 		name, from, to string
 		vlan           uint16
@@ -28,6 +29,7 @@ func TestAnswer(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
+
 			if text := hex.EncodeToString(got); text != tt.want && !strings.HasPrefix(text, tt.want+"0000") { // Ethernet's shortest frame is filled up
 				t.Errorf("frame\n%s, want\n%s", text, tt.want)
 			}

@@ -21,10 +21,12 @@ func FromCapture(path string, n int) ([]byte, error) {
 		return nil, err
 	}
 	defer f.Close()
+
 	frame, err := nth(bufio.NewReader(f), n)
 	if err != nil {
 		return nil, fmt.Errorf("read frame %d of %s: %w", n, path, err)
 	}
+
 	return frame, nil
 }
 
@@ -32,13 +34,16 @@ func nth(in *bufio.Reader, n int) ([]byte, error) {
 	if n < 1 {
 		return nil, fmt.Errorf("frame numbers start at 1")
 	}
+
 	packets, link, err := open(in)
 	if err != nil {
 		return nil, err
 	}
+
 	if link != layers.LinkTypeEthernet {
 		return nil, fmt.Errorf("link type is %s, not Ethernet", link)
 	}
+
 	for i := 1; ; i++ {
 		data, info, err := packets.ReadPacketData()
 		switch {
@@ -59,27 +64,33 @@ func open(in *bufio.Reader) (gopacket.PacketDataSource, layers.LinkType, error) 
 	if err != nil {
 		return nil, 0, fmt.Errorf("not a capture file: %w", err)
 	}
+
 	if string(magic) == "\x0a\x0d\x0d\x0a" {
 		r, err := pcapgo.NewNgReader(in, pcapgo.DefaultNgReaderOptions)
 		if err != nil {
 			return nil, 0, err
 		}
+
 		return r, r.LinkType(), nil
 	}
+
 	r, err := pcapgo.NewReader(in)
 	if err != nil {
 		return nil, 0, err
 	}
+
 	return r, r.LinkType(), nil
 }
 
 // Describe returns a one-line description of a frame.
 func Describe(frame []byte) string {
 	p := gopacket.NewPacket(frame, layers.LayerTypeEthernet, gopacket.NoCopy)
+
 	var parts []string
 	if l := p.LinkLayer(); l != nil {
 		parts = append(parts, l.LinkFlow().String())
 	}
+
 	for _, l := range p.Layers() {
 		switch l := l.(type) {
 		case *layers.Dot1Q:
@@ -88,7 +99,8 @@ func Describe(frame []byte) string {
 			target, _ := netip.AddrFromSlice(l.DstProtAddress) // the length comes from the packet
 			parts = append(parts, fmt.Sprintf("ARP %d for %s", l.Operation, target))
 		case *layers.TCP:
-			parts = append(parts, fmt.Sprintf("TCP %d->%d [%s]", l.SrcPort, l.DstPort, strings.Join(flags(l), ",")))
+			parts = append(parts,
+				fmt.Sprintf("TCP %d->%d [%s]", l.SrcPort, l.DstPort, strings.Join(flags(l), ",")))
 		case *layers.UDP:
 			parts = append(parts, fmt.Sprintf("UDP %d->%d", l.SrcPort, l.DstPort))
 		case *layers.SCTP:
@@ -101,11 +113,13 @@ func Describe(frame []byte) string {
 			parts = append(parts, l.NetworkFlow().String())
 		}
 	}
+
 	return fmt.Sprintf("%s, %d bytes", strings.Join(parts, ", "), len(frame))
 }
 
 func flags(t *layers.TCP) []string {
 	var out []string
+
 	for _, f := range []struct {
 		set  bool
 		name string
@@ -114,5 +128,6 @@ func flags(t *layers.TCP) []string {
 			out = append(out, f.name)
 		}
 	}
+
 	return out
 }

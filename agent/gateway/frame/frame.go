@@ -40,6 +40,7 @@ func Echo(v6, reply bool) uint8 {
 	case reply:
 		return layers.ICMPv4TypeEchoReply
 	}
+
 	return layers.ICMPv4TypeEchoRequest
 }
 
@@ -49,10 +50,15 @@ func (s Spec) Bytes() ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make %s packet: %w", s.Proto, err)
 	}
+
 	buf := gopacket.NewSerializeBuffer()
-	if err := gopacket.SerializeLayers(buf, gopacket.SerializeOptions{FixLengths: true, ComputeChecksums: true}, stack...); err != nil {
+	if err := gopacket.SerializeLayers(
+		buf,
+		gopacket.SerializeOptions{FixLengths: true, ComputeChecksums: true},
+		stack...); err != nil {
 		return nil, fmt.Errorf("make %s packet: %w", s.Proto, err)
 	}
+
 	return buf.Bytes(), nil
 }
 
@@ -61,40 +67,61 @@ func (s Spec) layers() ([]gopacket.SerializableLayer, error) {
 	if !src.IsValid() || !dst.IsValid() || src.Is4() != dst.Is4() {
 		return nil, fmt.Errorf("addresses %s and %s differ in family", src, dst)
 	}
+
 	kind := layers.EthernetTypeIPv6
 	if src.Is4() {
 		kind = layers.EthernetTypeIPv4
 	}
+
 	if s.Proto == "arp" {
 		kind = layers.EthernetTypeARP
 	}
+
 	stack := s.ethernet(kind)
 	if s.Proto == "arp" {
 		if !src.Is4() {
 			return nil, errors.New("ARP is IPv4 only; for IPv6 use icmp of type 135 or 136")
 		}
+
 		return append(stack, &layers.ARP{
-			AddrType: layers.LinkTypeEthernet, Protocol: layers.EthernetTypeIPv4, HwAddressSize: 6, ProtAddressSize: 4,
-			Operation: layers.ARPRequest, SourceHwAddress: s.SrcMAC, SourceProtAddress: src.AsSlice(),
-			DstHwAddress: make([]byte, 6), DstProtAddress: dst.AsSlice(),
+			AddrType:          layers.LinkTypeEthernet,
+			Protocol:          layers.EthernetTypeIPv4,
+			HwAddressSize:     6,
+			ProtAddressSize:   4,
+			Operation:         layers.ARPRequest,
+			SourceHwAddress:   s.SrcMAC,
+			SourceProtAddress: src.AsSlice(),
+			DstHwAddress:      make([]byte, 6),
+			DstProtAddress:    dst.AsSlice(),
 		}), nil
 	}
+
 	proto, err := Protocol(s.Proto, src.Is6())
 	if err != nil {
 		return nil, err
 	}
+
 	var network gopacket.NetworkLayer
+
 	if src.Is4() {
 		ip := &layers.IPv4{Version: 4, TTL: 64, Protocol: proto, SrcIP: src.AsSlice(), DstIP: dst.AsSlice()}
 		network, stack = ip, append(stack, ip)
 	} else {
-		ip := &layers.IPv6{Version: 6, HopLimit: 64, NextHeader: proto, SrcIP: src.AsSlice(), DstIP: dst.AsSlice()}
+		ip := &layers.IPv6{
+			Version:    6,
+			HopLimit:   64,
+			NextHeader: proto,
+			SrcIP:      src.AsSlice(),
+			DstIP:      dst.AsSlice(),
+		}
 		network, stack = ip, append(stack, ip)
 	}
+
 	transport, err := s.transport(proto, network)
 	if err != nil {
 		return nil, err
 	}
+
 	return append(append(stack, transport...), gopacket.Payload(make([]byte, s.Payload))), nil
 }
 
@@ -103,11 +130,16 @@ func (s Spec) ethernet(kind layers.EthernetType) []gopacket.SerializableLayer {
 	if s.VLAN == 0 {
 		return []gopacket.SerializableLayer{eth}
 	}
+
 	eth.EthernetType = layers.EthernetTypeDot1Q
+
 	return []gopacket.SerializableLayer{eth, &layers.Dot1Q{VLANIdentifier: s.VLAN, Type: kind}}
 }
 
-func (s Spec) transport(proto layers.IPProtocol, network gopacket.NetworkLayer) ([]gopacket.SerializableLayer, error) {
+func (s Spec) transport(
+	proto layers.IPProtocol,
+	network gopacket.NetworkLayer,
+) ([]gopacket.SerializableLayer, error) {
 	switch proto {
 	case layers.IPProtocolTCP:
 		return s.tcp(network)
@@ -115,12 +147,17 @@ func (s Spec) transport(proto layers.IPProtocol, network gopacket.NetworkLayer) 
 		udp := &layers.UDP{SrcPort: layers.UDPPort(s.Src.Port()), DstPort: layers.UDPPort(s.Dst.Port())}
 		return []gopacket.SerializableLayer{udp}, udp.SetNetworkLayerForChecksum(network)
 	case layers.IPProtocolSCTP:
-		return []gopacket.SerializableLayer{&layers.SCTP{SrcPort: layers.SCTPPort(s.Src.Port()), DstPort: layers.SCTPPort(s.Dst.Port())}}, nil
+		return []gopacket.SerializableLayer{
+			&layers.SCTP{SrcPort: layers.SCTPPort(s.Src.Port()), DstPort: layers.SCTPPort(s.Dst.Port())},
+		}, nil
 	case layers.IPProtocolICMPv4:
-		return []gopacket.SerializableLayer{&layers.ICMPv4{TypeCode: layers.CreateICMPv4TypeCode(s.ICMP.Type, s.ICMP.Code), Id: s.ICMP.ID}}, nil
+		return []gopacket.SerializableLayer{
+			&layers.ICMPv4{TypeCode: layers.CreateICMPv4TypeCode(s.ICMP.Type, s.ICMP.Code), Id: s.ICMP.ID},
+		}, nil
 	case layers.IPProtocolICMPv6:
 		return s.icmp6(network)
 	}
+
 	return nil, nil
 }
 
@@ -131,17 +168,20 @@ func (s Spec) tcp(network gopacket.NetworkLayer) ([]gopacket.SerializableLayer, 
 			return nil, fmt.Errorf("unknown TCP flag %q: want %s", f, strings.Join(known, ", "))
 		}
 	}
+
 	has := func(f string) bool { return slices.Contains(s.Flags, f) }
 	tcp := &layers.TCP{
 		SrcPort: layers.TCPPort(s.Src.Port()), DstPort: layers.TCPPort(s.Dst.Port()), Window: 65535,
 		SYN: has("syn"), ACK: has("ack"), FIN: has("fin"), RST: has("rst"), PSH: has("psh"),
 	}
+
 	return []gopacket.SerializableLayer{tcp}, tcp.SetNetworkLayerForChecksum(network)
 }
 
 func (s Spec) icmp6(network gopacket.NetworkLayer) ([]gopacket.SerializableLayer, error) {
 	icmp := &layers.ICMPv6{TypeCode: layers.CreateICMPv6TypeCode(s.ICMP.Type, s.ICMP.Code)}
 	out := []gopacket.SerializableLayer{icmp}
+
 	switch s.ICMP.Type {
 	case layers.ICMPv6TypeEchoRequest, layers.ICMPv6TypeEchoReply:
 		out = append(out, &layers.ICMPv6Echo{Identifier: s.ICMP.ID})
@@ -152,6 +192,7 @@ func (s Spec) icmp6(network gopacket.NetworkLayer) ([]gopacket.SerializableLayer
 	default:
 		out = append(out, gopacket.Payload(make([]byte, 4)))
 	}
+
 	return out, icmp.SetNetworkLayerForChecksum(network)
 }
 
@@ -168,11 +209,15 @@ func Protocol(name string, v6 bool) (layers.IPProtocol, error) {
 		if v6 {
 			return layers.IPProtocolICMPv6, nil
 		}
+
 		return layers.IPProtocolICMPv4, nil
 	}
+
 	n, err := strconv.ParseUint(name, 10, 8)
 	if err != nil {
-		return 0, fmt.Errorf("unknown protocol %q: want tcp, udp, sctp, icmp, arp or a number below 256", name)
+		return 0, fmt.Errorf("unknown protocol %q: want tcp, udp, sctp, icmp, arp or a number below 256",
+			name)
 	}
+
 	return layers.IPProtocol(n), nil
 }

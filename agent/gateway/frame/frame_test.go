@@ -41,20 +41,25 @@ func TestBytes(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			tt.spec.SrcMAC, tt.spec.DstMAC = srcMAC, dstMAC
+
 			b, err := tt.spec.Bytes()
 			if err != nil {
 				t.Fatal(err)
 			}
+
 			got := verdict.Parse(b)
 			if !got.Whole || got.IP.Proto != tt.proto || got.IP.Src != tt.spec.Src.Addr() || got.IP.Dst != tt.spec.Dst.Addr() {
 				t.Errorf("read as %+v", got)
 			}
+
 			if got.VID != tt.spec.VLAN || got.IP.SrcPort != tt.spec.Src.Port() || got.IP.DstPort != tt.spec.Dst.Port() || got.IP.EchoID != tt.spec.ICMP.ID {
 				t.Errorf("read as %+v", got)
 			}
+
 			if s := Microflow(b); !strings.Contains(s, tt.flow) {
 				t.Errorf("microflow %s: no %q", s, tt.flow)
 			}
+
 			if s := Describe(b); !strings.Contains(s, tt.describe) {
 				t.Errorf("described as %s: no %q", s, tt.describe)
 			}
@@ -67,6 +72,7 @@ func TestARP(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	got := verdict.Parse(b)
 	if !got.Whole || got.ARP.Op != 1 || got.ARP.Sender.String() != "192.0.2.1" || got.ARP.Target.String() != "192.0.2.2" {
 		t.Errorf("read as %+v", got)
@@ -93,17 +99,21 @@ func TestFromCapture(t *testing.T) {
 	write(t, plain, layers.LinkTypeEthernet, first, second)
 	write(t, other, layers.LinkTypeIEEE802_11, first)
 	writeNg(t, ng, first, second)
+
 	for _, path := range []string{plain, ng} {
 		if got, err := FromCapture(path, 2); err != nil || !bytes.Equal(got, second) {
 			t.Errorf("%s: %x, %v", path, got, err)
 		}
+
 		if _, err := FromCapture(path, 3); err == nil || !strings.Contains(err.Error(), "has only 2 frames") {
 			t.Errorf("%s, frame 3: %v", path, err)
 		}
 	}
+
 	if _, err := FromCapture(other, 1); err == nil || !strings.Contains(err.Error(), "not Ethernet") {
 		t.Errorf("another link type: %v", err)
 	}
+
 	if _, err := FromCapture("/dev/null", 1); err == nil || !strings.Contains(err.Error(), "not a capture file") {
 		t.Errorf("an empty file: %v", err)
 	}
@@ -111,16 +121,20 @@ func TestFromCapture(t *testing.T) {
 
 func write(t *testing.T, path string, link layers.LinkType, frames ...[]byte) {
 	t.Helper()
+
 	var out bytes.Buffer
+
 	w := pcapgo.NewWriter(&out)
 	if err := w.WriteFileHeader(65536, link); err != nil {
 		t.Fatal(err)
 	}
+
 	for _, f := range frames {
 		if err := w.WritePacket(gopacket.CaptureInfo{Timestamp: time.Unix(1, 0), CaptureLength: len(f), Length: len(f)}, f); err != nil {
 			t.Fatal(err)
 		}
 	}
+
 	if err := os.WriteFile(path, out.Bytes(), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -128,19 +142,24 @@ func write(t *testing.T, path string, link layers.LinkType, frames ...[]byte) {
 
 func writeNg(t *testing.T, path string, frames ...[]byte) {
 	t.Helper()
+
 	var out bytes.Buffer
+
 	w, err := pcapgo.NewNgWriter(&out, layers.LinkTypeEthernet)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	for _, f := range frames {
 		if err := w.WritePacket(gopacket.CaptureInfo{Timestamp: time.Unix(1, 0), CaptureLength: len(f), Length: len(f)}, f); err != nil {
 			t.Fatal(err)
 		}
 	}
+
 	if err := w.Flush(); err != nil {
 		t.Fatal(err)
 	}
+
 	if err := os.WriteFile(path, out.Bytes(), 0o600); err != nil {
 		t.Fatal(err)
 	}

@@ -11,18 +11,22 @@ import (
 // Microflow formats a frame as an ovn-trace(8) microflow, without its input port.
 func Microflow(frame []byte) string {
 	var terms []string
+
 	add := func(format string, args ...any) { terms = append(terms, fmt.Sprintf(format, args...)) }
+
 	for _, l := range gopacket.NewPacket(frame, layers.LayerTypeEthernet, gopacket.NoCopy).Layers() {
 		switch l := l.(type) {
 		case *layers.Ethernet:
 			add("eth.src == %s && eth.dst == %s", l.SrcMAC, l.DstMAC)
 		case *layers.IPv4:
 			add("ip4.src == %s && ip4.dst == %s && ip.ttl == %d", l.SrcIP, l.DstIP, l.TTL)
+
 			if other(l.Protocol) {
 				add("ip.proto == %d", l.Protocol)
 			}
 		case *layers.IPv6:
 			add("ip6.src == %s && ip6.dst == %s && ip.ttl == %d", l.SrcIP, l.DstIP, l.HopLimit)
+
 			if other(l.NextHeader) {
 				add("ip.proto == %d", l.NextHeader)
 			}
@@ -38,14 +42,20 @@ func Microflow(frame []byte) string {
 			add("icmp6.type == %d && icmp6.code == %d", l.TypeCode.Type(), l.TypeCode.Code())
 		}
 	}
+
 	return strings.Join(terms, " && ")
 }
 
 // other reports whether a protocol has no transport header that names it.
 func other(p layers.IPProtocol) bool {
 	switch p {
-	case layers.IPProtocolTCP, layers.IPProtocolUDP, layers.IPProtocolSCTP, layers.IPProtocolICMPv4, layers.IPProtocolICMPv6:
+	case layers.IPProtocolTCP,
+		layers.IPProtocolUDP,
+		layers.IPProtocolSCTP,
+		layers.IPProtocolICMPv4,
+		layers.IPProtocolICMPv6:
 		return false
 	}
+
 	return true
 }

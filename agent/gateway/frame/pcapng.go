@@ -38,10 +38,12 @@ func NewWriter(w io.Writer, device string, snap int) (*Writer, error) {
 	link = ne.AppendUint32(link, uint32(snap))
 	link = option(link, optionName, []byte(device))
 	link = option(link, optionResolution, []byte{nanoseconds})
+
 	link = option(link, optionEnd, nil)
 	if _, err := w.Write(append(block(sectionHeader, section), block(interfaceBlock, link)...)); err != nil {
 		return nil, fmt.Errorf("start capture: %w", err)
 	}
+
 	return &Writer{w}, nil
 }
 
@@ -55,10 +57,12 @@ func (w *Writer) Write(at time.Time, frame []byte, length int, comment string) e
 	b = ne.AppendUint32(b, uint32(length))
 	b = padded(append(b, frame...))
 	b = option(b, optionComment, []byte(comment))
+
 	b = option(b, optionEnd, nil)
 	if _, err := w.w.Write(block(enhancedPacket, b)); err != nil {
 		return fmt.Errorf("write captured frame: %w", err)
 	}
+
 	return nil
 }
 
@@ -67,12 +71,14 @@ func block(kind uint32, body []byte) []byte {
 	b := ne.AppendUint32(nil, kind)
 	b = ne.AppendUint32(b, length)
 	b = append(b, body...)
+
 	return ne.AppendUint32(b, length)
 }
 
 func option(b []byte, kind uint16, value []byte) []byte {
 	b = binary.NativeEndian.AppendUint16(b, kind)
 	b = binary.NativeEndian.AppendUint16(b, uint16(len(value)))
+
 	return padded(append(b, value...))
 }
 
@@ -81,5 +87,6 @@ func padded(b []byte) []byte {
 	for len(b)%4 != 0 {
 		b = append(b, 0)
 	}
+
 	return b
 }

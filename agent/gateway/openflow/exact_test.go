@@ -30,16 +30,21 @@ type tally struct {
 func newTally(t *testing.T) *tally {
 	t.Helper()
 	r := newRig(t)
+
 	var numbers []uint8
 	for _, c := range openflow.Counts() {
 		numbers = append(numbers, c.Number)
 	}
+
 	y := &tally{rig: r, counts: ovs.NewFlowCounts(r.Dir, bridge, numbers), sent: map[string]ovs.FlowCount{}}
 	ctx, cancel := context.WithCancel(t.Context())
+
 	done := make(chan error, 1)
 	go func() { done <- y.counts.Run(ctx) }()
+
 	t.Cleanup(func() {
 		cancel()
+
 		if err := <-done; err != nil {
 			t.Error(err)
 		}
@@ -48,6 +53,7 @@ func newTally(t *testing.T) *tally {
 		_, err := y.counts.Read(t.Context())
 		return err
 	})
+
 	return y
 }
 
@@ -60,12 +66,15 @@ type parcel struct {
 // send sends each parcel a different number of times, so that counters cannot be confused.
 func (y *tally) send(t *testing.T, parcels ...parcel) {
 	t.Helper()
+
 	for _, p := range parcels {
 		y.times++
+
 		const most = 64 // a dummy port has room for 100
 		for left := y.times; left > 0; left -= most {
 			y.receive(t, p.port, slices.Repeat([]string{hex.EncodeToString(p.frame)}, min(left, most)))
 		}
+
 		s := y.sent[p.reason]
 		y.sent[p.reason] = ovs.FlowCount{Packets: s.Packets + uint64(y.times), Bytes: s.Bytes + uint64(y.times*len(p.frame))}
 	}
@@ -74,55 +83,67 @@ func (y *tally) send(t *testing.T, parcels ...parcel) {
 // receive lets a port receive frames, and waits until the datapath has looked them up.
 func (y *tally) receive(t *testing.T, port string, frames []string) {
 	t.Helper()
+
 	want := y.lookups(t) + len(frames)
 	if _, err := y.ctl.Call(t.Context(), "netdev-dummy/receive", append([]string{port}, frames...)...); err != nil {
 		t.Fatal(err)
 	}
+
 	testnode.Eventually(t, "frames are looked up", func() error {
 		if got := y.lookups(t); got < want {
 			return fmt.Errorf("%d of %d", got, want)
 		}
+
 		return nil
 	})
 }
 
 func (y *tally) read(t *testing.T) map[string]ovs.FlowCount {
 	t.Helper()
+
 	sums, err := y.counts.Read(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	return byReason(func(number uint8) ovs.FlowCount { return sums[number] })
 }
 
 // byReason returns the non-zero counts.
 func byReason(of func(number uint8) ovs.FlowCount) map[string]ovs.FlowCount {
 	got := map[string]ovs.FlowCount{}
+
 	for _, c := range openflow.Counts() {
 		if s := of(c.Number); s != (ovs.FlowCount{}) {
 			got[c.Reason] = s
 		}
 	}
+
 	return got
 }
 
 // check waits until OVS has counted everything and fails on missing or extra packets.
 func (y *tally) check(t *testing.T, when string) {
 	t.Helper()
+
 	var want uint64
 	for _, s := range y.sent {
 		want += s.Packets
 	}
+
 	testnode.Eventually(t, fmt.Sprint(when, ": packets are counted"), func() error {
 		var got uint64
 		for _, s := range y.read(t) {
 			got += s.Packets
 		}
+
 		if got < want {
 			return fmt.Errorf("%d of %d", got, want)
 		}
+
 		return nil
 	})
+
 	if diff := cmp.Diff(y.sent, y.read(t)); diff != "" {
 		t.Fatalf("%s (-sent +counted):\n%s", when, diff)
 	}
@@ -131,14 +152,17 @@ func (y *tally) check(t *testing.T, when string) {
 // checkFlows checks the flows' own counts, while no flow was deleted.
 func (y *tally) checkFlows(t *testing.T) {
 	t.Helper()
+
 	var numbers []uint8
 	for _, c := range openflow.Counts() {
 		numbers = append(numbers, c.Number)
 	}
+
 	sums, err := ovs.ReadFlowSums(t.Context(), y.Dir, bridge, numbers)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	if diff := cmp.Diff(y.sent, byReason(func(number uint8) ovs.FlowCount { return sums[number] })); diff != "" {
 		t.Errorf("asked once (-sent +counted):\n%s", diff)
 	}
@@ -147,20 +171,25 @@ func (y *tally) checkFlows(t *testing.T) {
 // checkFronts checks the count of each frontend's flow.
 func (y *tally) checkFronts(t *testing.T) {
 	t.Helper()
+
 	numbers := []uint8{openflow.CountOf(verdict.Service).Number, openflow.CountOf(verdict.ServiceHosted).Number}
+
 	fronts, err := ovs.ReadFrontFlows(t.Context(), y.Dir, bridge, numbers)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	sum, there := ovs.FlowCount{}, map[netip.AddrPort]uint8{}
 	for _, f := range fronts {
 		there[netip.AddrPortFrom(f.Addr, f.Port)] = f.Proto
 		sum.Packets, sum.Bytes = sum.Packets+f.Packets, sum.Bytes+f.Bytes
 	}
+
 	want := ovs.FlowCount{}
 	for _, reason := range []string{"service", "service_host"} {
 		want.Packets, want.Bytes = want.Packets+y.sent[reason].Packets, want.Bytes+y.sent[reason].Bytes
 	}
+
 	v4, v6 := netip.AddrPortFrom(corpus.V4.Node, 30000), netip.AddrPortFrom(corpus.V6.Node, 30000)
 	if sum != want || want.Packets == 0 || there[v4] != corpus.ProtoTCP || there[v6] != corpus.ProtoTCP {
 		t.Errorf("frontends have counted %+v, sent %+v; %v", sum, want, there)
@@ -175,6 +204,7 @@ func mix(f corpus.Family) []parcel {
 		return corpus.Ether(corpus.NodeMAC, corpus.PeerMAC, corpus.EtherARP, corpus.ARP(op, corpus.PeerMAC, sender, target))
 	}
 	v4, v6 := corpus.V4, corpus.V6
+
 	return []parcel{
 		{"default", "uplink", f.In(corpus.TCP(4000, 22, corpus.ACK))},
 		{"default", "uplink", f.In(corpus.UDP(4000, 53, 1, 2, 3))},
@@ -209,6 +239,7 @@ func mix(f corpus.Family) []parcel {
 // fragments returns fragments of datagrams. The userspace datapath outputs them unchanged.
 func fragments(f corpus.Family) []parcel {
 	var out []parcel
+
 	whole := corpus.UDP(53, 50000, make([]byte, 1800)...).Data
 	for id := range uint32(3) {
 		for _, at := range [][2]int{{0, 1400}, {1400, len(whole)}} {
@@ -218,6 +249,7 @@ func fragments(f corpus.Family) []parcel {
 			}.Frame(corpus.NodeMAC, corpus.PeerMAC)})
 		}
 	}
+
 	return out
 }
 
@@ -226,28 +258,35 @@ func fragments(f corpus.Family) []parcel {
 func TestExact(t *testing.T) {
 	y := newTally(t)
 	n := plainNode(1)
+
 	var p openflow.Planner
+
 	sync := ovs.FlowSync{RunDir: y.Dir, Bridge: bridge}
 	plan := func() openflow.Change {
 		in := y.input(n)
 		in.Hairpin = hairpin(n)
+
 		return p.Flows(in)
 	}
 	all := func() {
 		t.Helper()
 		plan()
+
 		if _, err := sync.All(t.Context(), p.All()); err != nil {
 			t.Fatal(err)
 		}
 	}
 	all()
+
 	everything := slices.Concat(mix(corpus.V4), mix(corpus.V6))
 	y.send(t, everything...)
+
 	y.times = 0
 	for _, f := range slices.Concat(fragments(corpus.V4), fragments(corpus.V6)) {
 		y.times = 0 // each once, or they would overlap
 		y.send(t, f)
 	}
+
 	y.check(t, "a mix")
 	y.checkFlows(t)
 	y.checkFronts(t)
@@ -258,16 +297,20 @@ func TestExact(t *testing.T) {
 		owner  verdict.ServiceOwner
 	}{{"service_host", verdict.ServiceHost}, {"default", verdict.ServiceNone}, {"service", verdict.ServiceOVN}} {
 		n.Services[verdict.ServiceKey{Addr: node.Addr(), Proto: corpus.ProtoTCP, Port: node.Port()}] = to.owner
+
 		c := plan()
 		if _, err := sync.Update(t.Context(), c.Write, c.Gone); err != nil {
 			t.Fatal(err)
 		}
+
 		y.check(t, "then it is "+to.reason)
 		y.revalidate(t)
 		y.send(t, parcel{to.reason, "uplink", corpus.V4.In(corpus.TCP(4000, node.Port(), corpus.ACK))})
 		y.check(t, to.reason)
 	}
+
 	n.Config.InSync = !n.Config.InSync // some are written with other actions, and count the same
+
 	all()
 	y.check(t, "other flows")
 
@@ -293,6 +336,7 @@ func TestExact(t *testing.T) {
 // revalidate makes the datapath drop cached flows.
 func (y *tally) revalidate(t *testing.T) {
 	t.Helper()
+
 	if _, err := y.ctl.Call(t.Context(), "revalidator/wait"); err != nil {
 		t.Fatal(err)
 	}

@@ -20,22 +20,27 @@ func seen(n *corpus.Node, frame []byte, trace ovs.Trace) (f verdict.Frame, name 
 	b := slices.Clone(frame)
 	if proto, tci, _ := corpus.Untag(b); proto == corpus.EtherQinQ && n.Config.VLAN != 0 && tci&0xfff == n.Config.VLAN {
 		binary.BigEndian.PutUint16(b[12:], corpus.EtherVLAN)
+
 		name = "802.1ad tag is as 802.1Q"
 	}
+
 	at, version := len(b)-verdict.Parse(b).Length, byte(0x40)
 	if f = verdict.Parse(b); f.Type == corpus.EtherIPv6 {
 		version = 0x60
 	}
+
 	if isIP(&f) && f.Length > 0 && b[at]&0xf0 != version {
 		b[at] = b[at]&0x0f | version
 		f, name = verdict.Parse(b), "IP version is not looked at"
 	}
+
 	line, _, _ := strings.Cut(trace.Text, "\n")
 	if f.Type == corpus.EtherIPv6 && !f.Whole && !strings.Contains(line, "nw_proto=0,") {
 		if short := verdict.Parse(fewerHeaders(b, at)); short.Whole {
 			f, name = short, "more than seven extension headers"
 		}
 	}
+
 	noPorts := strings.Contains(line, "tp_src=0,tp_dst=0") && f.IP.SrcPort|f.IP.DstPort != 0
 	switch {
 	case isIP(&f) && strings.Contains(line, "nw_proto=0,"):
@@ -45,6 +50,7 @@ func seen(n *corpus.Node, frame []byte, trace ovs.Trace) (f verdict.Frame, name 
 		f.IP.SrcPort, f.IP.DstPort, f.IP.Flags = 0, 0, 0
 		name = "transport header cut short"
 	}
+
 	return f, name
 }
 
@@ -54,10 +60,12 @@ func fewerHeaders(b []byte, at int) []byte {
 	if len(b) < at+header+8 {
 		return b
 	}
+
 	ext := b[at+header:]
 	length := min(8*(int(ext[1])+1), len(ext))
 	short := slices.Concat(b[:at+header], ext[length:])
 	short[at+6] = ext[0]
+
 	return short
 }
 
@@ -79,6 +87,7 @@ const reassembled = "fragment: reassembled in zone 64003"
 // exceptionOf returns the difference between flows and model for a packet, or nil.
 func (at place) exceptionOf(dir verdict.Direction, f *verdict.Frame, r verdict.Reason) *exception {
 	n, m, p := at.node, at.model, &f.IP
+
 	to := netip.AddrPortFrom(p.Dst, p.DstPort)
 	switch {
 	case dir != verdict.FromWire && p.Position != verdict.Unfragmented && unseen(m, dir, *f).Verdict() != r.Verdict():
@@ -109,6 +118,7 @@ func (at place) exceptionOf(dir verdict.Direction, f *verdict.Frame, r verdict.R
 	case r == verdict.SNATPort && p.Proto == corpus.ProtoTCP && slices.Contains(n.Sockets, corpus.Socket{Proto: p.Proto, Local: to}):
 		return &exception{"listening socket in the range", verdict.Host}
 	}
+
 	return nil
 }
 
@@ -119,11 +129,14 @@ func unseen(m verdict.Model, dir verdict.Direction, f verdict.Frame) verdict.Dec
 	if dir == verdict.FromWire {
 		return verdict.Decision{Reason: m.Decide(dir, f, now).Reason}
 	}
+
 	p := &f.IP
+
 	p.SrcPort, p.DstPort, p.ICMPType, p.ICMPCode = 0, 0, 0, 0
 	if p.V6 && p.Position == verdict.Later {
 		p.Proto = corpus.ProtoTCP // which most are
 	}
+
 	return m.Decide(dir, f, now)
 }
 
@@ -140,16 +153,21 @@ func (at place) fromListener(f *verdict.Frame) bool {
 	if n.Config.Local || p.Proto != corpus.ProtoTCP || p.Position != verdict.Unfragmented || p.Src != n.Config.Node4 && p.Src != n.Config.Node6 {
 		return false
 	}
+
 	if p.V6 && p.Src.Is4() { // an IPv4-mapped address is not the node's
 		return false
 	}
+
 	if f.Tagged && (f.VID != n.Config.VLAN || n.Config.VLAN == 0 || f.Type != corpus.EtherIPv4 && f.Type != corpus.EtherIPv6) {
 		return false
 	}
+
 	if at.model.Tables.Services[verdict.ServiceKey{Addr: p.Src, Proto: p.Proto, Port: p.SrcPort}] != verdict.ServiceNone {
 		return false
 	}
+
 	local := netip.AddrPortFrom(p.Src, p.SrcPort)
+
 	return looksInRange(n, p.SrcPort) && slices.Contains(n.Sockets, corpus.Socket{Proto: p.Proto, Local: local})
 }
 
@@ -165,10 +183,12 @@ func (at place) inner(a netip.Addr) bool {
 				n = max(n, p.Bits())
 			}
 		}
+
 		return n
 	}
 	c := &at.node.Config
 	host := a == c.Node4 || a == c.Node6 || at.node.Addrs[a] == verdict.AddrHost
+
 	return length(c.Internal) > length(c.External) && !host
 }
 
@@ -176,10 +196,12 @@ func looksAtPorts(n *corpus.Node, a netip.Addr) bool {
 	if a == n.Config.Node4 || a == n.Config.Node6 || n.Addrs[a] == verdict.AddrHost || n.Addrs[a] == verdict.AddrVIP {
 		return true
 	}
+
 	for k := range n.Services {
 		if k.Addr == a {
 			return true
 		}
 	}
+
 	return false
 }

@@ -66,15 +66,40 @@ type field struct{ name, value string } // a protocol keyword has no value
 
 // order is the order in which OVS prints fields.
 var order = [...]string{
-	"ct_state", "pkt_mark", "", "reg0", "reg1", "in_port", "vlan_tci", "dl_vlan", "dl_src", "dl_dst", "dl_type",
-	"nw_src", "ipv6_src", "arp_spa", "nw_dst", "ipv6_dst", "arp_tpa", "nw_proto", "arp_op", "nw_frag",
-	"tp_src", "tp_dst", "icmp_type", "icmp_code", "nd_target", "nd_reserved", "tcp_flags",
+	"ct_state",
+	"pkt_mark",
+	"",
+	"reg0",
+	"reg1",
+	"in_port",
+	"vlan_tci",
+	"dl_vlan",
+	"dl_src",
+	"dl_dst",
+	"dl_type",
+	"nw_src",
+	"ipv6_src",
+	"arp_spa",
+	"nw_dst",
+	"ipv6_dst",
+	"arp_tpa",
+	"nw_proto",
+	"arp_op",
+	"nw_frag",
+	"tp_src",
+	"tp_dst",
+	"icmp_type",
+	"icmp_code",
+	"nd_target",
+	"nd_reserved",
+	"tcp_flags",
 }
 
 func (f field) rank() int {
 	if f.value == "" {
 		return slices.Index(order[:], "")
 	}
+
 	return slices.Index(order[:], f.name)
 }
 
@@ -83,6 +108,7 @@ func on(word string) match {
 	if word == "" {
 		return nil
 	}
+
 	return match{{name: word}}
 }
 
@@ -104,6 +130,7 @@ func network(p netip.Prefix) any {
 	if p.IsSingleIP() {
 		return p.Addr()
 	}
+
 	return p.Masked()
 }
 
@@ -111,6 +138,7 @@ func addressField(a netip.Addr, side string) string {
 	if a.Is4() {
 		return "nw_" + side
 	}
+
 	return "ipv6_" + side
 }
 
@@ -119,6 +147,7 @@ func ip(a netip.Addr) match {
 	if a.Is4() {
 		return on("ip")
 	}
+
 	return on("ipv6")
 }
 
@@ -127,6 +156,7 @@ func proto(word string, a netip.Addr) match {
 	if !a.Is4() {
 		word += "6"
 	}
+
 	return on(word)
 }
 
@@ -135,6 +165,7 @@ var words = map[uint8]string{protoTCP: "tcp", protoUDP: "udp", protoSCTP: "sctp"
 func (m match) String() string {
 	m = slices.Clone(m)
 	slices.SortStableFunc(m, func(a, b field) int { return a.rank() - b.rank() })
+
 	parts := make([]string, len(m))
 	for i, f := range m {
 		parts[i] = f.name
@@ -142,6 +173,7 @@ func (m match) String() string {
 			parts[i] += "=" + f.value
 		}
 	}
+
 	return strings.Join(parts, ",")
 }
 
@@ -159,10 +191,13 @@ func (f *flows) count(number uint8, t table, priority int, m match, actions ...s
 	if t != 0 {
 		fmt.Fprintf(&b, "table=%d,", t)
 	}
+
 	fmt.Fprintf(&b, "priority=%d", priority)
+
 	if len(m) > 0 {
 		b.WriteString("," + m.String())
 	}
+
 	*f = append(*f, b.String()+" actions="+strings.Join(actions, ",")+suffix(number))
 }
 
@@ -186,6 +221,7 @@ func (p portMatch) String() string {
 	if p.mask == 0xffff {
 		return fmt.Sprint(p.value)
 	}
+
 	return fmt.Sprintf("%#x/%#x", p.value, p.mask)
 }
 
@@ -193,13 +229,16 @@ func (p portMatch) String() string {
 // is the largest aligned block that starts where the previous one ended.
 func portMatches(first, last uint16) []portMatch {
 	var out []portMatch
+
 	for at := uint32(first); at <= uint32(last); {
 		size := uint32(1)
 		for at%(2*size) == 0 && at+2*size-1 <= uint32(last) && size < 1<<15 {
 			size *= 2
 		}
+
 		out = append(out, portMatch{uint16(at), uint16(1<<16 - size)})
 		at += size
 	}
+
 	return out
 }

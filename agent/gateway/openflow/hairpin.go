@@ -38,11 +38,13 @@ type family struct{ node, ovn, host netip.Addr }
 
 func (h Hairpin) families() []family {
 	var out []family
+
 	for _, f := range []family{{h.Node4, h.OVN4, h.Host4}, {h.Node6, h.OVN6, h.Host6}} {
 		if f.node.IsValid() && f.ovn.IsValid() && f.host.IsValid() {
 			out = append(out, f)
 		}
 	}
+
 	return out
 }
 
@@ -62,17 +64,28 @@ const toSender = "move:NXM_OF_ETH_SRC[]->NXM_OF_ETH_DST[]"
 
 // flow adds a flow of e with the further match m.
 func (e entry) flow(f *flows, above int, m match, actions ...string) {
-	f.count(e.number, e.table, e.priority+above, append(slices.Clip(m), e.match...), slices.Concat(e.before, actions)...)
+	f.count(
+		e.number,
+		e.table,
+		e.priority+above,
+		append(slices.Clip(m), e.match...),
+		slices.Concat(e.before, actions)...)
 }
 
 // add appends the flows. Packets to the host are not recirculated: they have passed all of OVN's
 // tables, and the userspace datapath drops a packet at its seventh recirculation.
 func (h Hairpin) add(f *flows, fromOVN, fromHost entry) {
 	up, down := append([]string{toSender}, fromOVN.after...), append([]string{toSender}, fromHost.after...)
+
 	for _, v := range h.families() {
 		any, other := ip(v.node), func(a netip.Addr) bool { return a.Is4() == v.node.Is4() }
 		source := ct("commit", zoneSource, "nat(src=%s)", v.ovn)
-		fromOVN.flow(f, 0, any.to(v.host), append([]string{ct("commit", zoneDestination, "nat(dst=%s)", v.node), source}, up...)...)
+		fromOVN.flow(
+			f,
+			0,
+			any.to(v.host),
+			append([]string{ct("commit", zoneDestination, "nat(dst=%s)", v.node), source}, up...)...)
+
 		for _, a := range h.HostAddrs {
 			if other(a) && a != v.node && a != v.host {
 				fromOVN.flow(f, 0, any.to(a), append([]string{source}, up...)...)
@@ -80,21 +93,31 @@ func (h Hairpin) add(f *flows, fromOVN, fromHost entry) {
 		}
 		// OVN must see the translated header, so these packets are recirculated.
 		next := fmt.Sprintf("table=%d", tableHairpin)
+
 		for _, p := range h.ServiceCIDRs {
 			if !other(p.Addr()) {
 				continue
 			}
-			fromOVN.flow(f, 10, any.fromNet(p).to(v.host), append([]string{ct("", zoneDestination, "nat")}, up...)...)
+
+			fromOVN.flow(
+				f,
+				10,
+				any.fromNet(p).to(v.host),
+				append([]string{ct("", zoneDestination, "nat")}, up...)...)
 			fromHost.flow(f, 20, any.from(v.host).toNet(p), down...)
 			fromHost.flow(f, 10, any.toNet(p), ct("commit,"+next, zoneDestination, "nat(src=%s)", v.host))
 		}
+
 		fromHost.flow(f, 10, any.to(v.ovn), ct("", zoneSource, "nat"), ct(next, zoneDestination, "nat"))
+
 		for _, p := range h.Masquerade {
 			if other(p.Addr()) {
-				f.count(fromHost.number, fromHost.table, fromHost.priority, append(any.toNet(p), fromHost.match...), "drop")
+				f.count(fromHost.number, fromHost.table, fromHost.priority,
+					append(any.toNet(p), fromHost.match...), "drop")
 			}
 		}
 	}
+
 	if len(h.families()) > 0 {
 		f.add(tableHairpin, 50, nil, down...)
 	}
@@ -105,6 +128,7 @@ func ct(first string, zone int, nat string, args ...any) string {
 	if first != "" {
 		first += ","
 	}
+
 	return fmt.Sprintf("ct(%szone=%d,%s)", first, zone, fmt.Sprintf(nat, args...))
 }
 
@@ -113,8 +137,17 @@ func (b *builder) hairpin() {
 	if !b.connected() {
 		return
 	}
+
 	for _, t := range []table{tableOVN, tableTooBig} {
-		b.in.Hairpin.add(&b.flows, entry{table: t, priority: 850, number: number(verdict.Hairpin), after: b.toHost},
-			entry{table: tableService, priority: 140, number: number(verdict.HostOVN), after: append(b.tag(), b.toOVN...)})
+		b.in.Hairpin.add(
+			&b.flows,
+			entry{table: t, priority: 850, number: number(verdict.Hairpin), after: b.toHost},
+			entry{
+				table:    tableService,
+				priority: 140,
+				number:   number(verdict.HostOVN),
+				after:    append(b.tag(), b.toOVN...),
+			},
+		)
 	}
 }

@@ -35,8 +35,11 @@ func hops(f corpus.Family, h openflow.Hairpin) []hop {
 	if f.Node.Is6() {
 		ovn, host = h.OVN6, h.Host6
 	}
+
 	at := netip.AddrPortFrom
+
 	const up, down = "patch", bridge
+
 	return []hop{
 		{"to a host endpoint", up, at(f.Node, 50000), at(host, 8080), down, at(ovn, 50000), at(f.Node, 8080)},
 		{"its answer", down, at(f.Node, 8080), at(ovn, 50000), up, at(host, 8080), at(f.Node, 50000)},
@@ -60,6 +63,7 @@ func TestHairpin(t *testing.T) {
 			return openflow.Static(openflow.StaticInput{Layout: l, Ports: w.ports, VLAN: vlan, Hairpin: hairpin(n)})
 		}
 	}
+
 	whole := func(vlan uint16) func(*wires) []string {
 		return func(w *wires) []string {
 			in := w.input(n)
@@ -67,6 +71,7 @@ func TestHairpin(t *testing.T) {
 			config.VLAN = vlan
 			in.Config, in.Hairpin = &config, hairpin(n)
 			in.Tables.Addrs[in.Hairpin.Host4], in.Tables.Addrs[in.Hairpin.Host6] = verdict.AddrHost, verdict.AddrHost
+
 			return openflow.Flows(in)
 		}
 	}
@@ -79,9 +84,11 @@ func TestHairpin(t *testing.T) {
 			if name == "direct" {
 				w.Vsctl(t, "del-port", bridge, "uplink")
 			}
+
 			if _, err := ovs.SyncBundle(t.Context(), w.Dir, bridge, flows(w)); err != nil {
 				t.Fatal(err)
 			}
+
 			for _, f := range []corpus.Family{corpus.V4, corpus.V6} {
 				for _, h := range hops(f, hairpin(n)) {
 					t.Run(f.Name+"/"+h.name, func(t *testing.T) { w.hop(t, h, strings.HasSuffix(name, "vlan")) })
@@ -94,19 +101,24 @@ func TestHairpin(t *testing.T) {
 // hop sends what h says. tagged: OVN's side has VLAN 100.
 func (w *wires) hop(t *testing.T, h hop, tagged bool) {
 	t.Helper()
+
 	var by []string
 	if h.out != "" {
 		by = []string{h.out}
 	}
+
 	frame := corpus.IP{Src: h.src.Addr(), Dst: h.dst.Addr(), L4: udp(h.src, h.dst)}.Frame(corpus.OtherMAC, corpus.NodeMAC)
 	if tagged && h.port == "patch" {
 		frame = corpus.Tag(100, frame)
 	}
+
 	got := w.expect(t, h.port, frame, by...)
 	if h.out == "" {
 		return
 	}
+
 	h.check(t, got[h.out])
+
 	if got[h.out].Tagged != (tagged && h.out == "patch") {
 		t.Errorf("%s: tagged %t", h.name, got[h.out].Tagged)
 	}
@@ -115,10 +127,12 @@ func (w *wires) hop(t *testing.T, h hop, tagged bool) {
 // check compares what came out.
 func (h hop) check(t *testing.T, got verdict.Frame) {
 	t.Helper()
+
 	p := got.IP
 	if src, dst := netip.AddrPortFrom(p.Src, p.SrcPort), netip.AddrPortFrom(p.Dst, p.DstPort); src != h.src2 || dst != h.dst2 {
 		t.Errorf("%s: %s → %s becomes %s → %s, want %s → %s", h.name, h.src, h.dst, src, dst, h.src2, h.dst2)
 	}
+
 	if got.Dst != corpus.NodeMAC {
 		t.Errorf("%s: to MAC %x", h.name, got.Dst)
 	}
@@ -131,7 +145,9 @@ func udp(src, dst netip.AddrPort) corpus.L4 {
 
 func udpOf(src, dst netip.AddrPort, size int) corpus.L4 {
 	l4 := corpus.UDP(src.Port(), dst.Port(), make([]byte, size)...)
+
 	var sum uint32
+
 	add := func(b []byte) {
 		for i := 0; i < len(b); i += 2 {
 			sum += uint32(binary.BigEndian.Uint16(b[i:]))
@@ -140,10 +156,13 @@ func udpOf(src, dst netip.AddrPort, size int) corpus.L4 {
 	add(src.Addr().AsSlice())
 	add(dst.Addr().AsSlice())
 	add(l4.Data)
+
 	sum += corpus.ProtoUDP + uint32(len(l4.Data))
 	for sum > 0xffff {
 		sum = sum>>16 + sum&0xffff
 	}
+
 	binary.BigEndian.PutUint16(l4.Data[6:], ^uint16(sum))
+
 	return l4
 }

@@ -27,17 +27,24 @@ const (
 // next packet, and that expires when no packets arrive.
 func Handover(ports Ports, connections []Connection) []string {
 	var out []string
+
 	if ports.Uplink == 0 || ports.Patch == 0 {
 		return nil
 	}
+
 	for _, c := range connections {
 		word, ok := words[c.Proto]
 		if !ok {
 			continue
 		}
+
 		m := connection(word, c.Local, c.Remote).with("in_port", ports.Uplink)
-		out = append(out, fmt.Sprintf("priority=65000,idle_timeout=%d,%s,actions=ct(commit,zone=%d,exec(load:%d->NXM_NX_CT_MARK[])),output:%d",
-			handoverQuiet, m, PredecessorZone, handoverMark, ports.Patch))
+		out = append(
+			out,
+			fmt.Sprintf("priority=65000,idle_timeout=%d,%s,actions=ct(commit,zone=%d,exec(load:%d->NXM_NX_CT_MARK[])),output:%d",
+				handoverQuiet, m, PredecessorZone, handoverMark, ports.Patch),
+		)
 	}
+
 	return out
 }

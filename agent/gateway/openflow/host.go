@@ -15,15 +15,19 @@ func (b *builder) host() {
 		out = append(b.tag(), output(b.in.Ports.Uplink))
 		b.decide(verdict.HostOut, tableHost, 300, match{}.with("vlan_tci", tagged), output(b.in.Ports.Uplink))
 	}
+
 	if b.in.Ports.Patch != 0 {
 		toOVN = append(b.tag(), output(b.in.Ports.Patch))
 	}
+
 	for _, p := range slices.Concat(b.c.ServiceCIDRs, b.c.Masquerade) {
 		b.add(tableHost, 200, ip(p.Addr()).toNet(p), resubmit(tableService))
 	}
+
 	for _, word := range []string{"udp", "udp6"} {
 		b.decide(verdict.HostOut, tableService, 900, on(word).with("tp_dst", b.c.GenevePort), out...)
 	}
+
 	b.decide(verdict.HostOVN, tableService, 0, nil, toOVN...)
 	b.decide(verdict.HostOut, tableHost, 0, nil, out...)
 }
@@ -35,6 +39,8 @@ func tagActions(vlan uint16) []string {
 	if vlan == 0 {
 		return nil
 	}
+
 	const present = 0x1000
+
 	return []string{"push_vlan:0x8100", fmt.Sprintf("set_field:%d->vlan_vid", present|vlan)}
 }

@@ -39,6 +39,7 @@ type Input struct {
 func Flows(in Input) []string {
 	var p Planner
 	p.Flows(in)
+
 	return p.All()
 }
 
@@ -46,6 +47,7 @@ func Flows(in Input) []string {
 func (b *builder) demultiplexer() {
 	b.ports()
 	b.internal()
+
 	if b.connected() {
 		b.l2()
 		b.addresses()
@@ -53,14 +55,17 @@ func (b *builder) demultiplexer() {
 		b.snatRange()
 		b.rest()
 	}
+
 	if b.in.Ports.Patch != 0 {
 		b.same()
 		b.ovn()
 		b.guard()
 		b.leave()
 	}
+
 	b.host()
 	b.hairpin()
+
 	if b.c.VLAN != 0 { // OpenFlow removes only tags that are matched
 		b.add(tableToHost, 10, match{}.with("vlan_tci", tagged), "pop_vlan", local)
 		b.add(tableToHost, 0, nil, local)
@@ -83,17 +88,22 @@ type builder struct {
 func newBuilder(in Input) *builder {
 	b := &builder{in: in, c: in.Config}
 	b.toOVN = []string{output(in.Ports.Patch)}
+
 	b.toHost = []string{"LOCAL"}
 	if b.c.VLAN != 0 { // OVN tags its frames, as its localnet port has a tag
 		b.toHost = []string{resubmit(tableToHost)}
 	}
+
 	b.up = append([]string{"set_field:" + macString(b.c.NodeMAC) + "->eth_dst"}, b.toHost...)
 	b.both = slices.Concat(b.toOVN, b.toHost)
+
 	b.out = []string{"drop"}
 	if b.connected() {
 		b.out = []string{output(in.Ports.Uplink)}
 	}
+
 	b.kinds = b.addrs()
+
 	return b
 }
 
@@ -116,26 +126,43 @@ func (b *builder) node(a netip.Addr) bool { return slices.Contains(b.nodes(), a)
 func (b *builder) addrs() map[netip.Addr]verdict.AddrKind {
 	kinds := map[netip.Addr]verdict.AddrKind{routerLinkLocal(b.c.NodeMAC): verdict.AddrOVN}
 	maps.Copy(kinds, b.in.Tables.Addrs)
+
 	for _, a := range b.nodes() {
 		kinds[a] = verdict.AddrHost
 	}
+
 	return kinds
 }
 
 // hosts returns the host's addresses.
 func (b *builder) hosts() []netip.Addr {
 	var out []netip.Addr
+
 	for a, k := range b.kinds {
 		if k == verdict.AddrHost {
 			out = append(out, a)
 		}
 	}
+
 	return out
 }
 
 // routerLinkLocal returns the address that OVN gives the router's port (RFC 4291, modified EUI-64).
 func routerLinkLocal(m verdict.MAC) netip.Addr {
-	return netip.AddrFrom16([16]byte{0xfe, 0x80, 8: m[0] ^ 2, 9: m[1], 10: m[2], 11: 0xff, 12: 0xfe, 13: m[3], 14: m[4], 15: m[5]})
+	return netip.AddrFrom16(
+		[16]byte{
+			0xfe,
+			0x80,
+			8:  m[0] ^ 2,
+			9:  m[1],
+			10: m[2],
+			11: 0xff,
+			12: 0xfe,
+			13: m[3],
+			14: m[4],
+			15: m[5],
+		},
+	)
 }
 
 func contains(prefixes []netip.Prefix, a netip.Addr) bool {

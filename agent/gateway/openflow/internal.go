@@ -20,30 +20,38 @@ func networkPriority(p netip.Prefix, external int) int { return prefixFlow + 2*p
 func (b *builder) internal() {
 	claim, sender := resubmit(tableSender), resubmit(tableInward)
 	advert := on("icmp6").with("icmp_type", icmp6Advert).with("icmp_code", 0)
+
 	b.add(tableClaim, 0, nil, claim)
 	b.add(tableSender, 0, nil, sender)
 	b.add(tableInward, 0, nil, resubmit(tableL2))
+
 	for _, p := range b.c.Internal {
 		at, net := networkPriority(p, 0), network(p)
-		b.decide(verdict.SpoofedSource, tableSender, at, ip(p.Addr()).with(addressField(p.Addr(), "src"), net), "drop")
+		b.decide(verdict.SpoofedSource, tableSender, at,
+			ip(p.Addr()).with(addressField(p.Addr(), "src"), net), "drop")
 		b.decide(verdict.ClusterDestination, tableInward, at, ip(p.Addr()).toNet(p), "drop")
+
 		if p.Addr().Is4() {
 			b.decide(verdict.SpoofedSource, tableSender, at, on("arp").with("arp_spa", net), "drop")
 		} else {
 			b.decide(verdict.SpoofedSource, tableClaim, at, advert.with("nd_target", net), "drop")
 		}
 	}
+
 	for _, p := range b.c.External {
 		b.onWire(networkPriority(p, 1), p)
 	}
+
 	for a, kind := range b.kinds {
 		if kind == verdict.AddrPeer && contains(b.c.Internal, a) {
 			b.onWire(addressFlow, netip.PrefixFrom(a, a.BitLen()))
 		}
+
 		if kind == verdict.AddrHost && contains(b.c.Internal, a) {
 			b.add(tableInward, addressFlow, ip(a).to(a), resubmit(tableL2))
 		}
 	}
+
 	b.inner()
 }
 
@@ -52,6 +60,7 @@ func (b *builder) onWire(priority int, p netip.Prefix) {
 	net := network(p)
 	b.add(tableSender, priority, ip(p.Addr()).with(addressField(p.Addr(), "src"), net), resubmit(tableInward))
 	b.add(tableInward, priority, ip(p.Addr()).toNet(p), resubmit(tableL2))
+
 	if p.Addr().Is4() {
 		b.add(tableSender, priority, on("arp").with("arp_spa", net), resubmit(tableInward))
 	} else {
@@ -66,22 +75,33 @@ func (b *builder) inner() {
 	if !b.connected() {
 		return
 	}
+
 	for a := range b.claimed() {
 		if b.kinds[a] != verdict.AddrHost && b.isInternal(a) {
 			b.enter(a)
 			b.leftover(a)
 		}
 	}
+
 	for k := range b.in.Tables.Services { // outside internal networks, unclaimed packets go to the host anyway
-		if word := words[k.Proto]; b.c.Local && word != "" && b.claims(k.Addr) && b.kinds[k.Addr] != verdict.AddrHost && b.isInternal(k.Addr) {
-			b.decide(verdict.ServiceLocal, tableOurs, 800, proto(word, k.Addr).to(k.Addr).with("tp_dst", k.Port), b.toHost...)
+		if word := words[k.Proto]; b.c.Local && word != "" && b.claims(k.Addr) &&
+			b.kinds[k.Addr] != verdict.AddrHost &&
+			b.isInternal(k.Addr) {
+			b.decide(
+				verdict.ServiceLocal,
+				tableOurs,
+				800,
+				proto(word, k.Addr).to(k.Addr).with("tp_dst", k.Port),
+				b.toHost...)
 		}
 	}
+
 	for a, kind := range b.kinds {
 		if kind == verdict.AddrOVN && b.isInternal(a) {
 			b.enter(a)
 		}
 	}
+
 	for _, p := range b.c.RoutablePods {
 		if b.isInternal(p.Addr()) {
 			b.add(tableInward, networkPriority(p, 1), b.toNode(ip(p.Addr())).toNet(p), resubmit(tableL2))
@@ -96,11 +116,13 @@ func (b *builder) isInternal(a netip.Addr) bool {
 
 func longest(prefixes []netip.Prefix, a netip.Addr) int {
 	n := -1
+
 	for _, p := range prefixes {
 		if p.Contains(a) {
 			n = max(n, p.Bits())
 		}
 	}
+
 	return n
 }
 
@@ -109,19 +131,23 @@ func (b *builder) toNode(m match) match {
 	if b.c.VLAN != 0 {
 		m = m.with("dl_vlan", b.c.VLAN)
 	}
+
 	return m.with("dl_dst", macString(b.c.NodeMAC))
 }
 
 // enter admits packets to a. Neighbour discovery must have a target address of this node.
 func (b *builder) enter(a netip.Addr) {
 	b.add(tableInward, addressFlow, b.toNode(ip(a).to(a)), resubmit(tableL2))
+
 	if a.Is4() {
 		return
 	}
+
 	nd := b.toNode(on("icmp6").to(a))
 	for _, kind := range []int{133, 134, 135, 136, 137} {
 		b.decide(verdict.ClusterDestination, tableInward, addressFlow+10, nd.with("icmp_type", kind), "drop")
 	}
+
 	for target, kind := range b.kinds {
 		if _, ok := neighbourReasons[kind]; ok && target.Is6() {
 			solicit := nd.with("icmp_type", 135).with("icmp_code", 0).with("nd_target", target)
@@ -135,6 +161,7 @@ func (b *builder) leftover(a netip.Addr) {
 	drop := func(t table, priority int, m match) { b.decide(verdict.ClusterDestination, t, priority, m, "drop") }
 	drop(tableOurs, 1010, ip(a).to(a).with("nw_frag", "yes"))
 	drop(tableRest, 350, ip(a).to(a))
+
 	vip := b.kinds[a] == verdict.AddrVIP // clients of the VIP must receive ICMP errors
 	switch icmp := proto("icmp", a).to(a); {
 	case a.Is6() && vip:
@@ -159,6 +186,7 @@ func (b *builder) foreign(uplink match) {
 func (b *builder) priorityTags(uplink match) {
 	none := uplink.with("dl_vlan", 0)
 	b.add(tablePort, 210, none, "pop_vlan", resubmit(tablePort))
+
 	for _, second := range secondTag {
 		b.decide(verdict.NestedTag, tablePort, 220, none.with("dl_type", second), "drop")
 	}

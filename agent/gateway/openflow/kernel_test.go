@@ -30,20 +30,26 @@ type tap struct {
 
 func newTap(t *testing.T, device string) *tap {
 	t.Helper()
+
 	iface, err := net.InterfaceByName(device)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	const all = 0x0300 // ETH_P_ALL, as on the wire
+
 	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, all)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	if err := unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: all, Ifindex: iface.Index}); err != nil {
 		t.Fatal(err)
 	}
+
 	p := &tap{fd: fd}
 	go p.read() // until the test process ends
+
 	return p
 }
 
@@ -54,9 +60,11 @@ func (p *tap) read() {
 		if err != nil {
 			return
 		}
+
 		if ll, ok := from.(*unix.SockaddrLinklayer); ok && ll.Pkttype == unix.PACKET_OUTGOING {
 			continue
 		}
+
 		p.mu.Lock()
 		p.frames = append(p.frames, verdict.Parse(b[:n]))
 		p.mu.Unlock()
@@ -66,17 +74,23 @@ func (p *tap) read() {
 // take returns what was received since the last call, up to the sentinel, once it is there.
 func (p *tap) take(t *testing.T, sentinel uint16) []verdict.Frame {
 	t.Helper()
+
 	var got []verdict.Frame
+
 	testnode.Eventually(t, "sentinel arrives", func() error {
 		p.mu.Lock()
 		defer p.mu.Unlock()
+
 		i := slices.IndexFunc(p.frames, func(f verdict.Frame) bool { return f.Type == corpus.EtherARP && f.ARP.Op == sentinel })
 		if i < 0 {
 			return fmt.Errorf("%d frames", len(p.frames))
 		}
+
 		got, p.frames = slices.DeleteFunc(slices.Clone(p.frames[:i]), func(f verdict.Frame) bool { return f.Type == corpus.EtherARP }), p.frames[i+1:]
+
 		return nil
 	})
+
 	return got
 }
 
@@ -86,9 +100,11 @@ func (p *tap) count(t *testing.T, n int) {
 	testnode.Eventually(t, "frames arrive", func() error {
 		p.mu.Lock()
 		defer p.mu.Unlock()
+
 		if len(p.frames) < n {
 			return fmt.Errorf("%d of %d", len(p.frames), n)
 		}
+
 		return nil
 	})
 }
@@ -103,28 +119,35 @@ type kernelRig struct {
 
 func newKernelRig(t *testing.T) *kernelRig {
 	t.Helper()
+
 	if out, err := exec.Command("modprobe", "openvswitch").CombinedOutput(); err != nil {
 		if _, statErr := os.Stat("/sys/module/openvswitch"); statErr != nil {
 			t.Skipf("the kernel has no openvswitch: %s", out)
 		}
 	}
+
 	r := &kernelRig{Switch: testnode.StartSwitch(t, true), side: map[string]*tap{}}
 	testnode.Run(t, "sh", "-c", "echo 1 > /proc/sys/net/ipv6/conf/default/disable_ipv6")
+
 	add := []string{"add-br", bridge, "--", "set", "Bridge", bridge, "datapath_type=system", "fail_mode=secure", "other_config:hwaddr=02:00:00:00:00:11"}
+
 	for i, port := range []string{"uplink", "patch"} {
 		testnode.Run(t, "ip", "link", "add", port, "mtu", "9000", "type", "veth", "peer", "name", port+"-far", "mtu", "9000")
 		testnode.Run(t, "ip", "link", "set", port, "up")
 		testnode.Run(t, "ip", "link", "set", port+"-far", "up")
 		add = append(add, "--", "add-port", bridge, port, "--", "set", "Interface", port, fmt.Sprint("ofport_request=", i+1))
 	}
+
 	r.Vsctl(t, add...)
 	r.ports = openflow.Ports{Uplink: 1, Patch: 2}
+
 	testnode.Eventually(t, "the bridge is there", func() error {
 		_, err := net.InterfaceByName(bridge)
 		return err
 	})
 	testnode.Run(t, "ip", "link", "set", bridge, "mtu", "9000", "up")
 	r.side["uplink"], r.side["patch"], r.side[bridge] = newTap(t, "uplink-far"), newTap(t, "patch-far"), newTap(t, bridge)
+
 	return r
 }
 
@@ -144,37 +167,48 @@ type way struct{ from, to string }
 // are made at once.
 func (r *kernelRig) send(t *testing.T, w way, want int, frames ...[]byte) map[string][]verdict.Frame {
 	t.Helper()
+
 	for _, f := range frames {
 		if err := unix.Send(r.side[w.from].fd, f, 0); err != nil {
 			t.Fatalf("send by %s: %v", w.from, err)
 		}
 	}
+
 	r.side[w.to].count(t, want)
+
 	const reply = 2
+
 	sentinel := corpus.Ether(corpus.NodeMAC, corpus.PeerMAC, corpus.EtherARP, corpus.ARP(reply, corpus.PeerMAC, corpus.V4.Remote, corpus.V4.Node))
 	if err := unix.Send(r.side["uplink"].fd, sentinel, 0); err != nil {
 		t.Fatal(err)
 	}
+
 	got := map[string][]verdict.Frame{}
+
 	for _, s := range []string{"patch", bridge} {
 		if f := r.side[s].take(t, reply); len(f) > 0 {
 			got[s] = f
 		}
 	}
+
 	r.side["uplink"].mu.Lock()
 	defer r.side["uplink"].mu.Unlock()
+
 	if f := r.side["uplink"].frames; len(f) > 0 {
 		got["uplink"], r.side["uplink"].frames = f, nil
 	}
+
 	return got
 }
 
 func (r *kernelRig) expect(t *testing.T, w way, want int, frames ...[]byte) []verdict.Frame {
 	t.Helper()
+
 	got := r.send(t, w, want, frames...)
 	if len(got) != 1 || len(got[w.to]) != want {
 		t.Errorf("sent by %s to %s: got %v, want %d", w.from, w.to, summary(got), want)
 	}
+
 	return got[w.to]
 }
 
@@ -183,6 +217,7 @@ func summary(got map[string][]verdict.Frame) string {
 	for side, frames := range got {
 		fmt.Fprintf(&b, "%s: %d %+v ", side, len(frames), frames[0].IP)
 	}
+
 	return b.String()
 }
 
@@ -191,6 +226,7 @@ func TestKernel(t *testing.T) {
 	t.Run("fragments", r.fragments)
 	t.Run("local mode and guard", r.local)
 	t.Run("hairpin", r.hairpins)
+
 	if out := testnode.Run(t, "ovs-appctl", "-t", r.Dir+"/vswitchd.ctl", "dpctl/show"); !strings.Contains(out, "lost:0") {
 		t.Errorf("packets are lost: %s", out)
 	}
@@ -200,6 +236,7 @@ func TestKernel(t *testing.T) {
 func (r *kernelRig) fragments(t *testing.T) {
 	n := plainNode(1)
 	r.install(t, openflow.Flows((&rig{ports: r.ports}).input(n)))
+
 	for _, f := range []corpus.Family{corpus.V4, corpus.V6} {
 		for port, to := range map[uint16]string{50000: "patch", 22: bridge, 40000: bridge} {
 			whole := udpOf(netip.AddrPortFrom(f.Remote, 53), netip.AddrPortFrom(f.Node, port), 1800).Data
@@ -222,13 +259,16 @@ func (r *kernelRig) local(t *testing.T) {
 	n := plainNode(1)
 	n.Config.Local, n.Config.MTU, n.Config.InSync = true, 1500, false
 	r.install(t, openflow.Flows((&rig{ports: r.ports}).input(n)))
+
 	for _, f := range []corpus.Family{corpus.V4, corpus.V6} {
 		big, small := corpus.L4{Proto: 89, Data: make([]byte, 1600)}, corpus.L4{Proto: 89, Data: make([]byte, 1400)}
 		if got := r.expect(t, way{"patch", bridge}, 1, f.Out(big)); len(got) > 0 && got[0].Dst != corpus.NodeMAC {
 			t.Errorf("to the host with MAC %x", got[0].Dst)
 		}
+
 		r.expect(t, way{"patch", "uplink"}, 1, f.Out(small))
 	}
+
 	advert := func(solicited bool) []byte {
 		return corpus.IP{Src: corpus.V6.Node, Dst: corpus.V6.Remote, L4: corpus.Advert(corpus.V6.Foreign, solicited), TTL: 255}.Frame(corpus.PeerMAC, corpus.NodeMAC)
 	}
@@ -241,6 +281,7 @@ func (r *kernelRig) hairpins(t *testing.T) {
 	in.Hairpin = hairpin(n)
 	in.Tables.Addrs[in.Hairpin.Host4], in.Tables.Addrs[in.Hairpin.Host6] = verdict.AddrHost, verdict.AddrHost
 	r.install(t, openflow.Flows(in))
+
 	for _, f := range []corpus.Family{corpus.V4, corpus.V6} {
 		for _, h := range hops(f, in.Hairpin) {
 			if h.out != "" {

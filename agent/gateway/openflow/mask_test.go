@@ -31,11 +31,13 @@ func plainNode(services int) *corpus.Node {
 		},
 		Services: map[verdict.ServiceKey]verdict.ServiceOwner{},
 	}
+
 	for i := range services {
 		for _, k := range serviceKeys(i) {
 			n.Services[k] = verdict.ServiceOVN
 		}
 	}
+
 	return n
 }
 
@@ -47,6 +49,7 @@ func serviceKeys(i int) []verdict.ServiceKey {
 			verdict.ServiceKey{Addr: f.Node, Proto: corpus.ProtoTCP, Port: uint16(30000 + i)},
 			verdict.ServiceKey{Addr: f.VIP, Proto: corpus.ProtoTCP, Port: uint16(1000 + i)})
 	}
+
 	return keys
 }
 
@@ -55,8 +58,10 @@ func TestHostMask(t *testing.T) {
 	r := newRig(t)
 	n := plainNode(1000)
 	r.install(t, n)
+
 	for _, f := range []corpus.Family{corpus.V4, corpus.V6} {
 		masks := map[string]bool{}
+
 		for _, l4 := range []corpus.L4{
 			corpus.TCP(50000, 22, corpus.SYN), corpus.TCP(50000, 22, corpus.ACK), corpus.TCP(443, 40000, corpus.ACK),
 			corpus.UDP(53, 40001), corpus.UDP(50000, 6081), corpus.TCP(40000, 10250, corpus.ACK), corpus.TCP(6443, 45000, corpus.ACK),
@@ -70,12 +75,15 @@ func TestHostMask(t *testing.T) {
 						t.Errorf("%s looks at %s: %s", dir, wide, trace.Megaflows[0])
 					}
 				}
+
 				if dir == verdict.FromHost && strings.Contains(trace.Megaflows[0], "tp_") {
 					t.Errorf("%s looks at a port: %s", dir, trace.Megaflows[0])
 				}
+
 				masks[trace.Megaflows[0]] = true
 			}
 		}
+
 		for m := range masks {
 			t.Log(m)
 		}
@@ -85,10 +93,12 @@ func TestHostMask(t *testing.T) {
 // A change of a Service changes only its own flows.
 func TestServiceChange(t *testing.T) {
 	r := newRig(t)
+
 	for _, services := range []int{0, 1000} {
 		n := plainNode(services)
 		sync := func(want int) {
 			t.Helper()
+
 			got, err := ovs.SyncBundle(t.Context(), r.Dir, bridge, openflow.Flows(r.input(n)))
 			if err != nil || want >= 0 && got != want {
 				t.Fatalf("%d Services: %d messages, want %d, error %v", services, got, want, err)
@@ -97,16 +107,21 @@ func TestServiceChange(t *testing.T) {
 		sync(-1)
 		sync(0)
 		t.Logf("%d Services: %d flows", services, len(openflow.Flows(r.input(n))))
+
 		keys := serviceKeys(services + 1)
 		for _, k := range keys {
 			n.Services[k] = verdict.ServiceOVN
 		}
+
 		sync(len(keys))
 		n.Services[keys[0]] = verdict.ServiceHost // counts as something else
+
 		sync(2)
+
 		for _, k := range keys {
 			delete(n.Services, k)
 		}
+
 		sync(len(keys))
 		sync(0)
 	}
@@ -117,10 +132,12 @@ func TestPorts(t *testing.T) {
 		r := newRig(t)
 		n := plainNode(1)
 		in := r.input(n)
+
 		in.Ports = ports
 		if _, err := ovs.SyncBundle(t.Context(), r.Dir, bridge, openflow.Flows(in)); err != nil {
 			t.Fatal(err)
 		}
+
 		got := r.trace(t, verdict.FromWire, corpus.V4.In(corpus.UDP(53, 50000))).Outputs(0)
 		if fmt.Sprint(got) != "["+bridge+"]" {
 			t.Errorf("%+v: OVN's packet to %v, want to the host", ports, got)

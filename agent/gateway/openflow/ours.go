@@ -14,11 +14,14 @@ func (b *builder) ours() {
 	for _, word := range []string{"ip", "ipv6"} {
 		b.decide(verdict.FragmentEarly, tableOurs, 1000, on(word).with("nw_frag", "yes"), b.both...)
 	}
+
 	b.icmpErrors(tableOurs, 700)
 	b.echoReplies()
+
 	for _, a := range b.nodes() {
 		b.nodePorts(a)
 	}
+
 	b.connections()
 	b.add(tableOurs, 0, nil, resubmit(tableRest))
 }
@@ -30,11 +33,13 @@ func (b *builder) services() iter.Seq2[verdict.ServiceKey, verdict.ServiceOwner]
 		if b.c == nil || b.c.Local || !b.connected() {
 			return
 		}
+
 		for k, owner := range b.in.Tables.Services {
 			geneve := k.Proto == protoUDP && k.Port == b.c.GenevePort && b.kinds[k.Addr] == verdict.AddrHost
 			if words[k.Proto] == "" || owner == verdict.ServiceNone || geneve || !b.claims(k.Addr) {
 				continue
 			}
+
 			if !yield(k, owner) {
 				return
 			}
@@ -47,8 +52,10 @@ func (b *builder) connections() {
 	for _, s := range b.in.Sockets {
 		word, ok := words[s.Proto]
 		a := s.Local.Addr()
+
 		k := verdict.ServiceKey{Addr: a, Proto: s.Proto, Port: s.Local.Port()}
-		if ok && !b.c.Local && s.Remote.IsValid() && b.kinds[a] == verdict.AddrHost && b.in.Tables.Services[k] == verdict.ServiceOVN {
+		if ok && !b.c.Local && s.Remote.IsValid() && b.kinds[a] == verdict.AddrHost &&
+			b.in.Tables.Services[k] == verdict.ServiceOVN {
 			b.decide(verdict.HostConnection, tableOurs, 850, connection(word, s.Local, s.Remote), b.toHost...)
 		}
 	}
@@ -60,13 +67,16 @@ func frontend(k verdict.ServiceKey, actions string) string {
 	line := make([]byte, 0, 128)
 	line = append(line, "table="...)
 	line = strconv.AppendInt(line, int64(tableOurs), 10)
+
 	line = append(append(line, ",priority=800,"...), words[k.Proto]...)
 	if k.Addr.Is6() {
 		line = append(line, '6')
 	}
+
 	line = append(append(append(line, ','), addressField(k.Addr, "dst")...), '=')
 	line = append(k.Addr.AppendTo(line), ",tp_dst="...)
 	line = strconv.AppendInt(line, int64(k.Port), 10)
+
 	return string(append(append(line, " actions="...), actions...))
 }
 
@@ -76,11 +86,13 @@ func (b *builder) nodePorts(a netip.Addr) {
 	if b.c.Local {
 		return
 	}
+
 	for _, word := range words {
 		m := proto(word, a).to(a)
 		if b.c.Takeover {
 			b.add(tableOurs, 400, m, resubmit(tableTakeover))
 		}
+
 		for _, p := range portMatches(b.c.SNATFirst, b.c.SNATLast) {
 			b.add(tableOurs, 600, m.with("tp_dst", p), resubmit(tableRange))
 		}
@@ -94,17 +106,21 @@ func (b *builder) snatRange() {
 		b.decide(verdict.SNATSyn, tableRange, 400, on(word).with("tcp_flags", pureSYN), b.toHost...)
 		b.add(tableTakeover, 400, on(word).with("tcp_flags", pureSYN), resubmit(tableRest))
 	}
+
 	if g := b.c.GenevePort; b.inRange(g) {
 		b.decide(verdict.Geneve, tableRange, 500, on("udp").with("tp_dst", g), b.toHost...)
 		b.decide(verdict.Geneve, tableRange, 500, on("udp6").with("tp_dst", g), b.toHost...)
 	}
+
 	b.decide(verdict.SNATPort, tableRange, 0, nil, b.toOVN...)
 	b.sockets()
+
 	for k := range b.in.Tables.Flows {
 		if word, ok := words[k.Proto]; ok && b.c.Takeover && b.node(k.Local.Addr()) {
 			b.decide(verdict.Takeover, tableTakeover, 300, connection(word, k.Local, k.Remote), b.toOVN...)
 		}
 	}
+
 	b.add(tableTakeover, 0, nil, resubmit(tableRest))
 }
 
@@ -112,7 +128,10 @@ func (b *builder) inRange(port uint16) bool { return b.c.SNATFirst <= port && po
 
 // connection matches packets from a remote socket to a local one.
 func connection(word string, local, remote netip.AddrPort) match {
-	return proto(word, local.Addr()).from(remote.Addr()).to(local.Addr()).with("tp_src", remote.Port()).with("tp_dst", local.Port())
+	return proto(word, local.Addr()).from(remote.Addr()).
+		to(local.Addr()).
+		with("tp_src", remote.Port()).
+		with("tp_dst", local.Port())
 }
 
 // sockets adds the host's sockets inside the range. A connected socket owns its connection. A
@@ -123,28 +142,35 @@ func (b *builder) sockets() {
 		if !ok || !b.inRange(s.Local.Port()) {
 			continue
 		}
+
 		for _, a := range b.listens(s.Local.Addr()) {
 			port := proto(word, a).with("tp_dst", s.Local.Port())
 			b.add(tableRange, 300, port, resubmit(tableGated))
+
 			to := port.to(a)
 			if s.Remote.IsValid() {
 				to = connection(word, netip.AddrPortFrom(a, s.Local.Port()), s.Remote)
 			}
+
 			b.decide(verdict.HostSocket, tableGated, 200, to, b.toHost...)
 		}
 	}
+
 	b.decide(verdict.SNATPort, tableGated, 0, nil, b.toOVN...)
 }
 
 // listens returns the node's addresses on which a socket bound to a receives packets.
 func (b *builder) listens(a netip.Addr) []netip.Addr {
 	a = a.Unmap()
+
 	var out []netip.Addr
+
 	for _, n := range b.nodes() {
 		if n == a || a.IsUnspecified() && (a.Is6() || n.Is4()) {
 			out = append(out, n)
 		}
 	}
+
 	return out
 }
 
@@ -154,28 +180,36 @@ func (b *builder) rest() {
 		b.decide(verdict.Default, tableRest, 310, on(word), b.toHost...)
 		b.decide(verdict.Default, tableRest, 310, on(word+"6"), b.toHost...)
 	}
+
 	for a := range b.claimed() {
 		if b.kinds[a] != verdict.AddrHost {
 			b.decide(verdict.NotOurs, tableRest, 340, ip(a).to(a), b.toHost...)
 		}
 	}
+
 	b.decide(verdict.ICMPEcho, tableRest, 320, on("icmp").with("icmp_type", icmp4Echo), b.toHost...)
 	b.decide(verdict.ICMPEchoReply, tableRest, 320, on("icmp").with("icmp_type", icmp4Reply), b.toHost...)
+
 	for _, word := range []string{"udp", "udp6"} {
 		b.decide(verdict.Geneve, tableRest, 330, on(word).with("tp_dst", b.c.GenevePort), b.toHost...)
 	}
+
 	if b.c.BFD {
 		for _, a := range b.hosts() {
 			b.decide(verdict.BFD, tableRest, 320, proto("udp", a).to(a).with("tp_dst", bfdPort), b.both...)
 		}
 	}
+
 	for _, a := range b.nodes() {
 		b.add(tableRest, 300, ip(a).to(a), resubmit(tableProto))
 	}
+
 	b.decide(verdict.Default, tableRest, 0, nil, b.toHost...)
+
 	for k := range b.in.Tables.HostProtos {
 		b.decide(verdict.ProtoHost, tableProto, 300, fromPeer(k), b.toHost...)
 	}
+
 	b.add(tableProto, 0, nil, resubmit(tableLearned), resubmit(tableAnswer))
 	b.decide(verdict.ProtoNS, tableAnswer, 10, match{}.with("reg1", "0x1/0x1"), b.toOVN...)
 	b.decide(verdict.Default, tableAnswer, 0, nil, b.toHost...)
@@ -187,5 +221,6 @@ func fromPeer(k verdict.NSKey) match {
 	if k.Remote.IsUnspecified() {
 		return m
 	}
+
 	return m.from(k.Remote)
 }

@@ -17,17 +17,21 @@ func TestTakeoverFlows(t *testing.T) {
 		n := plainNode(1)
 		in := (&rig{ports: openflow.Ports{Uplink: 1, Patch: 2}}).input(n)
 		config, tables := *in.Config, *in.Tables
+
 		config.Takeover, tables.Flows = takeover, map[verdict.FlowKey]time.Duration{}
 		for _, k := range keys {
 			tables.Flows[k] = time.Minute
 		}
+
 		in.Config, in.Tables = &config, &tables
+
 		return openflow.Flows(in)
 	}
 	node := plainNode(1).Config.Node4
 	key := func(proto uint8, local netip.Addr) verdict.FlowKey {
 		return verdict.FlowKey{Proto: proto, Remote: netip.MustParseAddrPort("198.51.100.1:443"), Local: netip.AddrPortFrom(local, 40000)}
 	}
+
 	other := netip.MustParseAddr("203.0.113.7")
 	for _, tt := range []struct {
 		name     string
@@ -44,6 +48,7 @@ func TestTakeoverFlows(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			without, with := flows(tt.takeover), flows(tt.takeover, tt.key)
+
 			added := slices.DeleteFunc(with, func(f string) bool { return slices.Contains(without, f) })
 			if len(added) != tt.flows {
 				t.Errorf("flows %q for %v, want %d", added, tt.key, tt.flows)
@@ -56,12 +61,14 @@ func TestTakeoverFlows(t *testing.T) {
 // wildcard receives both families.
 func TestWildcardSockets(t *testing.T) {
 	in := (&rig{ports: openflow.Ports{Uplink: 1, Patch: 2}}).input(plainNode(1))
+
 	without := openflow.Flows(in)
 	for local, flows := range map[string]int{ // three flows per address
 		"0.0.0.0:50000": 3, "[::]:50000": 6, "203.0.113.7:50000": 0, "0.0.0.0:40000": 0,
 		netip.AddrPortFrom(in.Config.Node4, 50000).String(): 3, netip.AddrPortFrom(in.Config.Node6, 50000).String(): 3,
 	} {
 		in.Sockets = []openflow.Socket{{Proto: 6, Local: netip.MustParseAddrPort(local)}}
+
 		added := slices.DeleteFunc(openflow.Flows(in), func(f string) bool { return slices.Contains(without, f) })
 		if len(added) != flows {
 			t.Errorf("%s: flows %q, want %d", local, added, flows)

@@ -16,6 +16,7 @@ func (b *builder) ovn() {
 	b.podTunnels()
 	b.add(tableOVN, 900, on("icmp").with("icmp_type", 3).with("icmp_code", 4), resubmit(tableTooBig))
 	b.add(tableOVN, 900, on("icmp6").with("icmp_type", 2), resubmit(tableTooBig))
+
 	for a, kind := range b.kinds {
 		switch kind {
 		case verdict.AddrPeer:
@@ -27,10 +28,12 @@ func (b *builder) ovn() {
 			}
 		}
 	}
+
 	for _, t := range []table{tableOVN, tableTooBig} {
 		for _, p := range b.c.ServiceCIDRs { // replies to packets that the host sent or forwarded
 			b.decide(verdict.Hairpin, t, 800, ip(p.Addr()).fromNet(p), b.up...)
 		}
+
 		b.add(t, 700, match{}.with("dl_src", macString(b.c.NodeMAC)), resubmit(tableGuard))
 		b.decide(verdict.BadMAC, t, 0, nil, "drop")
 	}
@@ -47,6 +50,7 @@ func (b *builder) podTunnels() {
 	for _, p := range b.c.PodTunnels {
 		b.add(tableOVN, 920, geneve(p.Addr()).toNet(p), resubmit(tableTooBig))
 	}
+
 	for a, kind := range b.kinds {
 		if (kind == verdict.AddrHost || kind == verdict.AddrPeer) && contains(b.c.PodTunnels, a) {
 			b.decide(verdict.PodTunnel, tableOVN, 930, geneve(a).to(a), "drop")
@@ -60,31 +64,41 @@ func (b *builder) guard() {
 	if b.c.Local && b.c.MTU != 0 {
 		next = tableLocal
 	}
+
 	if b.c.BFD {
 		for _, word := range []string{"udp", "udp6"} {
 			b.decide(verdict.BFDOut, tableGuard, 900, on(word).with("tp_dst", bfdPort), b.out...)
 		}
 	}
+
 	if !b.c.InSync {
 		b.announcements()
 	}
+
 	for _, word := range []string{"ip", "ipv6"} { // a packet that OVS cannot parse has no address to check
 		b.decide(verdict.Unsnated, tableGuard, 950, on(word).with("nw_proto", 0), "drop")
 	}
+
 	b.decide(verdict.NeighbourOut, tableGuard, 800, on("arp"), b.out...)
+
 	for kind := ndFirst; kind <= ndLast; kind++ {
 		b.decide(verdict.NeighbourOut, tableGuard, 800, on("icmp6").with("icmp_type", kind), b.out...)
 	}
+
 	for _, p := range slices.Concat(b.c.ServiceCIDRs, b.c.Masquerade) {
 		b.decide(verdict.SvcLeak, tableGuard, 600, ip(p.Addr()).toNet(p), "drop")
 	}
+
 	for _, p := range b.c.PodCIDRs {
 		b.decide(verdict.Unsnated, tableGuard, 500, ip(p.Addr()).fromNet(p), "drop")
 	}
+
 	b.former()
+
 	for _, p := range b.c.RoutablePods {
 		b.add(tableGuard, 510, ip(p.Addr()).fromNet(p), resubmit(next))
 	}
+
 	b.add(tableGuard, 0, nil, resubmit(next))
 }
 
@@ -94,13 +108,17 @@ func (b *builder) former() {
 		if kind != verdict.AddrFormer {
 			continue
 		}
+
 		b.decide(verdict.Unsnated, tableGuard, 520, ip(a).from(a), "drop")
+
 		if a.Is4() {
 			b.decide(verdict.Unsnated, tableGuard, 830, on("arp").with("arp_spa", a), "drop")
 			continue
 		}
+
 		for kind := ndFirst; kind <= ndLast; kind++ {
-			b.decide(verdict.Unsnated, tableGuard, 830, on("icmp6").with("icmp_type", kind).with("ipv6_src", a), "drop")
+			b.decide(verdict.Unsnated, tableGuard, 830,
+				on("icmp6").with("icmp_type", kind).with("ipv6_src", a), "drop")
 		}
 	}
 }
@@ -109,23 +127,29 @@ func (b *builder) former() {
 // database is not in sync, OVN may announce addresses that have moved to another node.
 func (b *builder) announcements() {
 	advert := on("icmp6").with("icmp_type", icmp6Advert).with("icmp_code", 0)
+
 	for a, kind := range b.kinds {
 		if kind != verdict.AddrHost && a != routerLinkLocal(b.c.NodeMAC) {
 			continue
 		}
+
 		if a.Is4() {
 			b.decide(verdict.NeighbourOut, tableGuard, 820, on("arp").with("arp_tpa", a), b.out...)
 		} else {
 			b.decide(verdict.NeighbourOut, tableGuard, 820, advert.with("nd_target", a), b.out...)
 		}
 	}
+
 	b.decide(verdict.NeighbourOut, tableGuard, 820, advert.with("nd_target", "::"), b.out...) // truncated
+
 	for _, op := range []int{1, 2} {
 		b.add(tableGuard, 810, on("arp").with("arp_op", op), "load:0->NXM_NX_REG0[]", resubmit(tableSame))
 	}
+
 	for _, flags := range []uint32{0x40000000, 0x60000000, 0xc0000000, 0xe0000000} { // solicited (RFC 4861, 4.4); no mask
 		b.decide(verdict.NeighbourOut, tableGuard, 815, advert.with("nd_reserved", flags), b.out...)
 	}
+
 	b.decide(verdict.GARPGuard, tableGuard, 810, advert, "drop")
 }
 
@@ -135,24 +159,30 @@ func (b *builder) leave() {
 	b.learnProtos()
 	b.hostOwned()
 	b.decide(verdict.OutPlain, tableOut, 0, nil, b.out...)
+
 	if !b.c.Local {
 		return
 	}
+
 	for _, a := range b.nodes() {
 		for _, word := range words {
 			b.decide(verdict.LocalOut, tableOut, 600, proto(word, a).from(a), b.up...)
 		}
+
 		if a.Is6() { // these show no protocol; most have one with ports
 			b.decide(verdict.LocalOut, tableOut, 600, on("ipv6").from(a).with("nw_frag", "later"), b.up...)
 		}
 	}
+
 	if b.c.MTU == 0 {
 		return
 	}
+
 	larger := fmt.Sprintf("check_pkt_larger(%d)->NXM_NX_REG0[0]", b.c.MTU+etherHeader)
 	for _, word := range []string{"ip", "ipv6"} {
 		b.add(tableLocal, 10, on(word), larger, resubmit(tableSize))
 	}
+
 	b.add(tableLocal, 0, nil, resubmit(tableOut))
 	// OVS counts a packet in either branch, so the count assumes a small packet.
 	b.add(tableSize, 10, match{}.with("reg0", "0x1/0x1"), b.up...)
@@ -165,7 +195,14 @@ func (b *builder) learnProtos() {
 		b.decide(verdict.OutPlain, tableOut, 450, on(word), b.out...)
 		b.decide(verdict.OutPlain, tableOut, 450, on(word+"6"), b.out...)
 	}
-	b.decide(verdict.OutPlain, tableOut, 450, on("ipv6").with("nw_frag", "later"), b.out...) // shows no protocol
+
+	b.decide(
+		verdict.OutPlain,
+		tableOut,
+		450,
+		on("ipv6").with("nw_frag", "later"),
+		b.out...) // shows no protocol
+
 	for _, a := range b.nodes() {
 		l := learn(a) + ",NXM_OF_IP_PROTO[]," + turned(a)
 		b.decide(verdict.OutLearned, tableOut, 400, ip(a).from(a), b.learning(l)...)
@@ -177,29 +214,37 @@ func (b *builder) learnProtos() {
 func (b *builder) hostOwned() {
 	for _, s := range b.in.Sockets {
 		word, ok := words[s.Proto]
-		if !ok || s.Proto == protoSCTP || !b.inRange(s.Local.Port()) || s.Proto == protoTCP && s.Remote.IsValid() || b.c.Local {
+		if !ok || s.Proto == protoSCTP || !b.inRange(s.Local.Port()) ||
+			s.Proto == protoTCP && s.Remote.IsValid() ||
+			b.c.Local {
 			continue
 		}
+
 		for _, a := range b.listens(s.Local.Addr()) {
 			if owner := b.in.Tables.Services[verdict.ServiceKey{Addr: a, Proto: s.Proto, Port: s.Local.Port()}]; owner != verdict.ServiceNone {
 				continue // the reply would go to the Service
 			}
+
 			m := proto(word, a).from(a).with("tp_src", s.Local.Port())
 			if s.Remote.IsValid() {
 				m = m.to(s.Remote.Addr()).with("tp_dst", s.Remote.Port())
 			}
+
 			b.decide(verdict.HostOwned, tableOut, 500, m, "drop")
 		}
 	}
+
 	for k := range b.in.Tables.HostProtos {
 		for _, a := range b.nodes() {
 			if a.Is4() != k.Remote.Is4() {
 				continue
 			}
+
 			m := ip(a).from(a).with("nw_proto", k.Proto)
 			if !k.Remote.IsUnspecified() {
 				m = m.to(k.Remote)
 			}
+
 			b.decide(verdict.HostOwned, tableOut, 440, m, "drop")
 		}
 	}
@@ -210,6 +255,7 @@ func (b *builder) learning(l string) []string {
 	if !b.connected() { // a drop stands alone
 		return []string{l + learnedMark}
 	}
+
 	return append([]string{l + learnedMark}, b.out...)
 }
 
@@ -227,8 +273,11 @@ func learn(a netip.Addr) string {
 	if a.Is6() {
 		kind = "0x86dd"
 	}
-	return fmt.Sprintf("learn(table=%d,hard_timeout=%d,priority=100,delete_learned,cookie=%s,limit=%d,eth_type=%s",
-		tableLearned, learnedFor, learnedCookie, learnedMost, kind)
+
+	return fmt.Sprintf(
+		"learn(table=%d,hard_timeout=%d,priority=100,delete_learned,cookie=%s,limit=%d,eth_type=%s",
+		tableLearned, learnedFor, learnedCookie, learnedMost, kind,
+	)
 }
 
 // learnedCookie is ovs.LearnedCookie.
@@ -239,5 +288,6 @@ func turned(a netip.Addr) string {
 	if a.Is4() {
 		return "NXM_OF_IP_SRC[]=NXM_OF_IP_DST[],NXM_OF_IP_DST[]=NXM_OF_IP_SRC[]"
 	}
+
 	return "NXM_NX_IPV6_SRC[]=NXM_NX_IPV6_DST[],NXM_NX_IPV6_DST[]=NXM_NX_IPV6_SRC[]"
 }

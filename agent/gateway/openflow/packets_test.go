@@ -27,6 +27,7 @@ type wires struct {
 
 func newWires(t *testing.T) *wires {
 	t.Helper()
+
 	w := &wires{newRig(t), map[string]int{}}
 	for _, port := range []string{"uplink", "patch", bridge} {
 		w.Vsctl(t, "set", "Interface", port, "options:tx_pcap="+w.pcap(port))
@@ -35,6 +36,7 @@ func newWires(t *testing.T) *wires {
 			return err
 		})
 	}
+
 	return w
 }
 
@@ -44,24 +46,31 @@ func (w *wires) pcap(port string) string { return w.Dir + "/" + port + ".pcap" }
 // datapath's lookup counter shows when the frame has been processed.
 func (w *wires) send(t *testing.T, port string, frame []byte) map[string][][]byte {
 	t.Helper()
+
 	before := w.lookups(t)
 	if _, err := w.ctl.Call(t.Context(), "netdev-dummy/receive", port, hex.EncodeToString(frame)); err != nil {
 		t.Fatal(err)
 	}
+
 	testnode.Eventually(t, "frame is forwarded", func() error {
 		if w.lookups(t) == before {
 			return errors.New("no lookup yet")
 		}
+
 		return nil
 	})
+
 	out := map[string][][]byte{}
+
 	for _, p := range []string{"uplink", "patch", bridge} {
 		frames := readPcap(t, w.pcap(p))
 		if more := frames[w.seen[p]:]; len(more) > 0 {
 			out[p] = more
 		}
+
 		w.seen[p] = len(frames)
 	}
+
 	return out
 }
 
@@ -73,41 +82,51 @@ func (w *wires) soon(t *testing.T, frame []byte, by string) {
 		if got := slices.Collect(maps.Keys(w.send(t, "uplink", frame))); !slices.Equal(got, []string{by}) {
 			return fmt.Errorf("sent by %v", got)
 		}
+
 		return nil
 	})
 }
 
 func (r *rig) lookups(t *testing.T) (n int) {
 	t.Helper()
+
 	text, err := r.ctl.Call(t.Context(), "dpctl/show", "dummy@ovs-dummy")
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	var hit, missed, lost int
+
 	_, rest, _ := strings.Cut(text, "lookups: ")
 	if _, err := fmt.Sscanf(rest, "hit:%d missed:%d lost:%d", &hit, &missed, &lost); err != nil || lost > 0 {
 		t.Fatalf("%v: %s", err, text)
 	}
+
 	return hit + missed
 }
 
 // readPcap returns a capture's frames.
 func readPcap(t *testing.T, path string) [][]byte {
 	t.Helper()
+
 	b, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	const fileHeader, frameHeader = 24, 16
 	if len(b) < fileHeader {
 		return nil
 	}
+
 	var out [][]byte
+
 	for b = b[fileHeader:]; len(b) >= frameHeader; {
 		n := int(binary.NativeEndian.Uint32(b[8:]))
 		out = append(out, b[frameHeader:frameHeader+n])
 		b = b[frameHeader+n:]
 	}
+
 	return out
 }
 
@@ -115,15 +134,18 @@ func readPcap(t *testing.T, path string) [][]byte {
 // these frames.
 func (w *wires) expect(t *testing.T, port string, frame []byte, by ...string) map[string]verdict.Frame {
 	t.Helper()
+
 	sent, out := w.send(t, port, frame), map[string]verdict.Frame{}
 	for p, frames := range sent {
 		if out[p] = verdict.Parse(frames[0]); len(frames) != 1 || !slices.Contains(by, p) {
 			t.Errorf("%s sends %x", p, frames)
 		}
 	}
+
 	if len(out) != len(by) {
 		t.Fatalf("%x is sent by %v, want %v", frame, slices.Sorted(maps.Keys(out)), by)
 	}
+
 	return out
 }
 
@@ -131,6 +153,7 @@ func (w *wires) expect(t *testing.T, port string, frame []byte, by ...string) ma
 // host socket would receive the reply.
 func TestLearns(t *testing.T) {
 	w := newWires(t)
+
 	n := plainNode(0)
 	for _, f := range []corpus.Family{corpus.V4, corpus.V6} {
 		n.Sockets = append(n.Sockets, corpus.Socket{Proto: corpus.ProtoUDP, Local: netip.AddrPortFrom(f.Node, 50001)})
@@ -153,12 +176,14 @@ func TestLearns(t *testing.T) {
 		w.expect(t, "uplink", f.In(corpus.UDP(54, 50001)), bridge)
 		w.expect(t, "uplink", f.In(corpus.UDP(54, 50002)), "patch")
 	}
+
 	dump := func() int {
 		return strings.Count(testnode.Run(t, "ovs-ofctl", "dump-flows", "unix:"+w.Dir+"/"+bridge+".mgmt", "cookie="+ovs.LearnedCookie+"/-1"), "nw_proto=47")
 	}
 	if changed, err := ovs.SyncBundle(t.Context(), w.Dir, bridge, openflow.Flows(w.input(n))); err != nil || changed != 0 || dump() == 0 {
 		t.Errorf("a sync changes %d flows, learned are %d, error %v", changed, dump(), err)
 	}
+
 	if _, err := ovs.SyncBundle(t.Context(), w.Dir, bridge, nil); err != nil || dump() != 0 {
 		t.Errorf("learned flows %d outlive the flows that learned them, error %v", dump(), err)
 	}
@@ -169,7 +194,9 @@ func TestLearns(t *testing.T) {
 func TestFragments(t *testing.T) {
 	w := newWires(t)
 	w.install(t, plainNode(0))
+
 	const first = 1400 // shorter ones OVS does not reassemble
+
 	for _, f := range []corpus.Family{corpus.V4, corpus.V6} {
 		whole := corpus.UDP(53, 50000, make([]byte, 1800)...).Data
 		part := func(id uint32, from, to int) []byte {
@@ -179,10 +206,13 @@ func TestFragments(t *testing.T) {
 			}.Frame(corpus.NodeMAC, corpus.PeerMAC)
 		}
 		w.expect(t, "uplink", part(1, 0, first))
+
 		if got := w.send(t, "uplink", part(1, first, len(whole))); len(got[bridge]) != 2 || len(got["patch"]) != 2 {
 			t.Errorf("%s, first first: %x", f.Name, got)
 		}
+
 		w.expect(t, "uplink", part(2, first, len(whole)))
+
 		if got := w.send(t, "uplink", part(2, 0, first)); len(got[bridge]) != 2 || len(got["patch"]) != 2 {
 			t.Errorf("%s, last first: %x", f.Name, got)
 		}

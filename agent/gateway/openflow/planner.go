@@ -37,9 +37,11 @@ type front struct {
 func (p *Planner) Flows(in Input) Change {
 	b := newBuilder(in)
 	b.demultiplexer()
+
 	var c Change
 	p.setFixed(b.sorted(), &c)
 	p.setFronts(b, &c)
+
 	return c
 }
 
@@ -48,6 +50,7 @@ func (p *Planner) Static(in StaticInput) Change {
 	var c Change
 	p.setFixed(Static(in), &c)
 	p.setFronts(nil, &c)
+
 	return c
 }
 
@@ -57,12 +60,15 @@ func (p *Planner) All() []string {
 	for _, f := range p.fronts {
 		all = append(all, f.flow)
 	}
+
 	slices.Sort(all)
+
 	return all
 }
 
 func (p *Planner) setFixed(want []string, c *Change) {
 	have := p.fixed
+
 	p.fixed = want
 	for len(have) > 0 || len(want) > 0 {
 		switch {
@@ -82,6 +88,7 @@ func (p *Planner) setFixed(want []string, c *Change) {
 	for _, flow := range c.Write {
 		written[Match(flow)] = flow
 	}
+
 	c.Gone = slices.DeleteFunc(c.Gone, func(flow string) bool {
 		w, is := written[Match(flow)]
 		return is && countedAs(w) == countedAs(flow)
@@ -107,37 +114,48 @@ func (p *Planner) setFronts(b *builder, c *Change) {
 	if b == nil {
 		b = &builder{}
 	}
+
 	toOVN, toHost := strings.Join(b.toOVN, ","), strings.Join(b.toHost, ",")
+
 	if p.fronts == nil {
 		p.fronts = map[verdict.ServiceKey]front{}
 	}
+
 	p.outdate(verdict.ServiceOVN, toOVN != p.toOVN)
 	p.outdate(verdict.ServiceHost, toHost != p.toHost)
 	p.toOVN, p.toHost = toOVN, toHost
+
 	left := len(p.fronts)
 	for k, owner := range b.services() {
 		f, had := p.fronts[k]
 		if had {
 			left--
 		}
+
 		if f.owner == owner {
 			continue
 		}
+
 		actions, reason := toOVN, verdict.Service
 		if owner == verdict.ServiceHost {
 			actions, reason = toHost, verdict.ServiceHosted
 		}
+
 		was := f.flow
 		f = front{owner, frontend(k, actions+suffix(number(reason)))}
+
 		p.fronts[k] = f
 		if had && countedAs(was) != countedAs(f.flow) {
 			c.gone(was)
 		}
+
 		c.Write = append(c.Write, f.flow)
 	}
+
 	if left == 0 {
 		return
 	}
+
 	served := maps.Collect(b.services())
 	for k, f := range p.fronts {
 		if _, ok := served[k]; !ok {

@@ -21,36 +21,47 @@ import (
 // After any change of the input, the difference leads from one plan to the next.
 func TestPlannerFollowsFlows(t *testing.T) {
 	const seed = 1
+
 	random := rand.New(rand.NewPCG(seed, seed))
 	n := plainNode(50)
 	ports := openflow.Ports{Uplink: 1, Patch: 2}
+
 	var p openflow.Planner
+
 	installed := map[string]string{} // match → flow
+
 	for step := range 300 {
 		shake(random, n, &ports)
 		in := (&rig{ports: ports}).input(n)
+
 		c := p.Flows(in)
 		for _, flow := range c.Gone {
 			if installed[openflow.Match(flow)] != flow {
 				t.Errorf("step %d: %s is deleted, but there is %q", step, flow, installed[openflow.Match(flow)])
 			}
+
 			delete(installed, openflow.Match(flow))
 		}
+
 		for _, flow := range c.Write {
 			have := installed[openflow.Match(flow)]
 			if have != "" && (have == flow || number(have) != number(flow)) {
 				t.Errorf("step %d: %s is written, and there is %s", step, flow, have)
 			}
+
 			installed[openflow.Match(flow)] = flow
 		}
+
 		got := slices.Sorted(maps.Values(installed))
 		if diff := cmp.Diff(openflow.Flows(in), got); diff != "" {
 			t.Fatalf("step %d (seed %d): the flows are not those planned (-want +got):\n%s", step, seed, diff)
 		}
+
 		if !slices.Equal(got, p.All()) {
 			t.Fatalf("step %d: All is not what there is", step)
 		}
 	}
+
 	if c := p.Static(openflow.StaticInput{}); len(c.Gone) < 100 || !slices.Equal(p.All(), openflow.Static(openflow.StaticInput{})) {
 		t.Errorf("another backend's plan: %d gone, flows %v", len(c.Gone), p.All())
 	}
@@ -96,16 +107,21 @@ func shake(random *rand.Rand, n *corpus.Node, ports *openflow.Ports) {
 func TestPlannerCountsFlowMods(t *testing.T) {
 	r := newRig(t)
 	n := plainNode(10000)
+
 	var p openflow.Planner
+
 	c := p.Flows(r.input(n))
 	sync := ovs.FlowSync{RunDir: r.Dir, Bridge: bridge}
+
 	all, err := sync.All(t.Context(), p.All())
 	if err != nil || all != len(c.Write) || all < 40000 {
 		t.Fatalf("%d messages for %d flows: %v", all, len(c.Write), err)
 	}
+
 	if c := p.Flows(r.input(n)); !c.Empty() {
 		t.Errorf("nothing has changed: %+v", c)
 	}
+
 	for _, what := range []string{"gone", "back"} {
 		for _, k := range serviceKeys(4711) {
 			if what == "gone" {
@@ -114,19 +130,25 @@ func TestPlannerCountsFlowMods(t *testing.T) {
 				n.Services[k] = verdict.ServiceHost
 			}
 		}
+
 		c := p.Flows(r.input(n))
+
 		messages, err := sync.Update(t.Context(), c.Write, c.Gone)
 		if want := len(serviceKeys(4711)); err != nil || messages != want {
 			t.Errorf("%s: %d messages, want %d: %v", what, messages, want, err)
 		}
 	}
+
 	if left, err := sync.All(t.Context(), p.All()); err != nil || left != 0 {
 		t.Errorf("afterwards %d flows were not as planned: %v", left, err)
 	}
+
 	testnode.Run(t, "ovs-ofctl", "add-flow", "unix:"+r.Dir+"/"+bridge+".mgmt", "cookie=0x99,table=3,priority=800,tcp,nw_dst=192.0.2.1,tp_dst=1,actions=drop")
+
 	if _, err := sync.All(t.Context(), p.All()); err != nil {
 		t.Fatal(err)
 	}
+
 	if _, err := sync.Update(t.Context(), []string{"table=3,priority=800,tcp,nw_dst=192.0.2.1,tp_dst=1 actions=LOCAL"}, nil); err == nil {
 		t.Error("foreign flow was replaced")
 	}
@@ -137,15 +159,20 @@ func BenchmarkPlannerOneService(b *testing.B) {
 		b.Run(fmt.Sprint(services), func(b *testing.B) {
 			n := plainNode(services)
 			in := (&rig{ports: openflow.Ports{Uplink: 1, Patch: 2}}).input(n)
+
 			var p openflow.Planner
 			p.Flows(in)
+
 			owner := verdict.ServiceHost
+
 			b.ReportAllocs()
+
 			for b.Loop() {
 				in.Tables.Services[serviceKeys(7)[0]] = owner
 				if len(p.Flows(in).Write) != 1 {
 					b.Fatal("not one flow")
 				}
+
 				owner = verdict.ServiceHost + verdict.ServiceOVN - owner
 			}
 		})

@@ -18,13 +18,16 @@ func TestPortMatches(t *testing.T) {
 			if len(blocks) != tt.blocks {
 				t.Errorf("%d blocks, want %d: %v", len(blocks), tt.blocks, blocks)
 			}
+
 			for port := range 1 << 16 {
 				n := 0
+
 				for _, b := range blocks {
 					if uint16(port)&b.mask == b.value {
 						n++
 					}
 				}
+
 				in := uint16(port) >= tt.first && uint16(port) <= tt.last
 				if in && n != 1 || !in && n != 0 {
 					t.Fatalf("port %d is in %d blocks of %v", port, n, blocks)

@@ -26,13 +26,27 @@ const (
 // Counts returns all counts, indexed by number.
 func Counts() []Count {
 	rules := verdict.Rules()
+
 	out := make([]Count, 0, len(rules)+2)
 	for _, r := range rules {
 		out = append(out, Count{number(r.Reason), r.Name, r.Verdict, r.Direction, r.Packet})
 	}
-	return append(out,
-		Count{Number: errorToBoth, Reason: "icmp_error_both", Verdict: verdict.Both, Packet: "ICMP error: flows cannot match the quoted packet"},
-		Count{Number: replyToBoth, Reason: "icmp_echo_reply_both", Verdict: verdict.Both, Packet: "ICMP echo reply to the node: flows cannot match its identifier"})
+
+	return append(
+		out,
+		Count{
+			Number:  errorToBoth,
+			Reason:  "icmp_error_both",
+			Verdict: verdict.Both,
+			Packet:  "ICMP error: flows cannot match the quoted packet",
+		},
+		Count{
+			Number:  replyToBoth,
+			Reason:  "icmp_echo_reply_both",
+			Verdict: verdict.Both,
+			Packet:  "ICMP echo reply to the node: flows cannot match its identifier",
+		},
+	)
 }
 
 // CountOf returns the count of a reason of the model.
@@ -46,6 +60,7 @@ func suffix(number uint8) string {
 	if number == 0 {
 		return ""
 	}
+
 	return fmt.Sprintf(" #%d", number)
 }
 
@@ -60,13 +75,40 @@ func (b *builder) reason(r verdict.Reason) verdict.Reason {
 	if out && r != verdict.HostOut && !b.connected() {
 		return verdict.NoUplink
 	}
+
 	return r
 }
 
 // tableNames are the topics of the tables.
 var tableNames = [...]string{
-	"port", "neighbour", "address", "claimed address", "range", "gate", "takeover", "protocol", "exchange", "learned", "answer",
-	"ICMPv6", "ARP sender", "ARP sender", "from OVN", "tag", "too big", "guard", "local mode", "size", "out", "from host", "service", "untag", "hairpin", "claim", "sender", "cluster's networks",
+	"port",
+	"neighbour",
+	"address",
+	"claimed address",
+	"range",
+	"gate",
+	"takeover",
+	"protocol",
+	"exchange",
+	"learned",
+	"answer",
+	"ICMPv6",
+	"ARP sender",
+	"ARP sender",
+	"from OVN",
+	"tag",
+	"too big",
+	"guard",
+	"local mode",
+	"size",
+	"out",
+	"from host",
+	"service",
+	"untag",
+	"hairpin",
+	"claim",
+	"sender",
+	"cluster's networks",
 }
 
 // TableLonger is the table in which a flow with a match applies to packets longer than the MTU. A
@@ -78,6 +120,7 @@ func TableName(n int) string {
 	if n < 0 || n >= len(tableNames) {
 		return fmt.Sprintf("table %d", n)
 	}
+
 	return tableNames[n]
 }
 
@@ -90,6 +133,7 @@ func DescribeAction(action string) string {
 		if err != nil {
 			return s
 		}
+
 		return "asks " + TableName(n)
 	})
 }

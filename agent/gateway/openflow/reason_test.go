@@ -12,16 +12,20 @@ import (
 // countOf returns what a packet counts as: of the flows it meets exactly one decides.
 func countOf(t *testing.T, trace ovs.Trace) openflow.Count {
 	t.Helper()
+
 	var found []openflow.Count
+
 	for _, s := range trace.Steps() {
 		i := slices.IndexFunc(openflow.Counts(), func(c openflow.Count) bool { return c.Number == s.Number })
 		if s.Number != 0 && i >= 0 {
 			found = append(found, openflow.Counts()[i])
 		}
 	}
+
 	if len(found) != 1 {
 		t.Fatalf("%d flows decide: %+v\n%s", len(found), found, trace.Text)
 	}
+
 	return found[0]
 }
 
@@ -41,6 +45,7 @@ var otherReasons = map[verdict.Reason][]string{
 // checkCount compares what a packet counts as with its verdict and the model's reason.
 func (r *rig) checkCount(t *testing.T, dir verdict.Direction, want verdict.Verdict, reason verdict.Reason, trace ovs.Trace) {
 	t.Helper()
+
 	c := countOf(t, trace)
 	switch {
 	case reason == verdict.Oversized: // its length is not known before
@@ -48,9 +53,11 @@ func (r *rig) checkCount(t *testing.T, dir verdict.Direction, want verdict.Verdi
 	case c.Reason == "pass_unconfigured" && want == verdict.Host:
 		return
 	}
+
 	if c.Verdict != want || c.Direction != dir {
 		t.Errorf("counts as %s (%s, %s), but is %s, %s\n%s", c.Reason, c.Direction, c.Verdict, dir, want, trace.Text)
 	}
+
 	if want == reason.Verdict() && c.Reason != reason.String() && !slices.Contains(otherReasons[reason], c.Reason) {
 		t.Errorf("counts as %s, the model says %s\n%s", c.Reason, reason, trace.Text)
 	}
@@ -59,11 +66,14 @@ func (r *rig) checkCount(t *testing.T, dir verdict.Direction, want verdict.Verdi
 // checkSpelling: a frame that is spelled meets the same flows as the frame.
 func (r *rig) checkSpelling(t *testing.T, dir verdict.Direction, frame []byte, want ovs.Trace) {
 	t.Helper()
+
 	spelled := openflow.Spell(verdict.Parse(frame))
+
 	got, err := r.ctl.Trace(t.Context(), ovs.TraceInput{Bridge: bridge, Port: r.port(dir), Flow: spelled})
 	if err != nil {
 		t.Fatalf("%s: %v", spelled, err)
 	}
+
 	if a, b := countOf(t, got), countOf(t, want); a.Number != b.Number {
 		t.Errorf("spelled %s it is %s, not %s\n%s\n%s", spelled, a.Reason, b.Reason, got.Text, want.Text)
 	}

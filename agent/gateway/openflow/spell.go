@@ -13,12 +13,17 @@ import (
 // still reads, except from an invalid IP header.
 func Spell(f verdict.Frame) string {
 	var b strings.Builder
+
 	put := func(name string, value any) { fmt.Fprintf(&b, ",%s=%v", name, value) }
+
 	fmt.Fprintf(&b, "dl_src=%s,dl_dst=%s", macString(f.Src), macString(f.Dst))
+
 	if f.Tagged {
 		put("vlan_tci", fmt.Sprintf("%#x", 0x1000|f.VID))
 	}
+
 	put("dl_type", fmt.Sprintf("%#04x", f.Type))
+
 	switch {
 	case f.Type == etherARP && f.Whole:
 		put("arp_op", f.ARP.Op)
@@ -27,6 +32,7 @@ func Spell(f verdict.Frame) string {
 	case f.Type == etherIPv4 || f.Type == etherIPv6:
 		spellIP(put, &f)
 	}
+
 	return b.String()
 }
 
@@ -52,22 +58,29 @@ func spellIP(put func(string, any), f *verdict.Frame) {
 			put("nw_"+end.side, end.addr)
 		}
 	}
+
 	if !f.Whole {
 		return
 	}
+
 	if p.V6 && p.Position == verdict.Later {
 		put("nw_proto", protoFragment) // OVS reads no further
 	} else {
 		put("nw_proto", p.Proto)
 	}
-	put("nw_frag", [...]string{verdict.Unfragmented: "no", verdict.First: "first", verdict.Later: "later"}[p.Position])
+
+	put("nw_frag",
+		[...]string{verdict.Unfragmented: "no", verdict.First: "first", verdict.Later: "later"}[p.Position])
+
 	if p.Position == verdict.Later {
 		return
 	}
+
 	switch word, ok := words[p.Proto]; {
 	case ok:
 		put(word+"_src", p.SrcPort)
 		put(word+"_dst", p.DstPort)
+
 		if p.Proto == protoTCP {
 			put("tcp_flags", p.Flags)
 		}
@@ -77,9 +90,11 @@ func spellIP(put func(string, any), f *verdict.Frame) {
 	case p.Proto == protoICMPv6 && p.V6:
 		put("icmpv6_type", p.ICMPType)
 		put("icmpv6_code", p.ICMPCode)
+
 		if p.Target.IsValid() && p.ICMPCode == 0 {
 			put("nd_target", p.Target)
 		}
+
 		if p.Target.IsValid() && p.ICMPType == icmp6Advert && p.ICMPCode == 0 && p.Solicited {
 			put("nd_reserved", "0x40000000")
 		}

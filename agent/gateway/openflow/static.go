@@ -44,6 +44,7 @@ type StaticInput struct {
 // Priority 0 is not used: a standalone bridge has a flow of OVS there.
 func Static(in StaticInput) []string {
 	var f flows
+
 	switch in.Layout {
 	case Direct:
 		f.direct(in)
@@ -52,15 +53,18 @@ func Static(in StaticInput) []string {
 	case Dedicated:
 		f.dedicated(in)
 	}
+
 	return f.sorted()
 }
 
 func (f *flows) direct(in StaticInput) {
 	f.add(tablePort, 0, nil, local)
+
 	fromHost := match{}.fromLocal()
 	f.add(tablePort, 100, fromHost, "ALL")
 	// A broader ARP match would cause a broadcast storm.
 	encap := fromHost
+
 	switch e := in.EncapIP; {
 	case e.Is4():
 		f.add(tablePort, 200, append(on("udp"), encap...).with("tp_dst", service.TunnelPort), "IN_PORT")
@@ -74,7 +78,8 @@ func (f *flows) direct(in StaticInput) {
 		f.add(tablePort, 200, nd.to(e).with("icmp_type", 136).with("icmp_code", 0), "IN_PORT")
 	}
 	// Packets from the wire arrive through LOCAL as well. They must not match flows for OVN's packets.
-	in.Hairpin.add(f, entry{priority: 60, after: []string{local}}, entry{priority: 140, match: fromHost, after: []string{"ALL"}})
+	in.Hairpin.add(f, entry{priority: 60, after: []string{local}},
+		entry{priority: 140, match: fromHost, after: []string{"ALL"}})
 }
 
 // Joining returns the flows of a bridge that the uplink is about to join, sorted. patch is OVN's patch
@@ -85,15 +90,18 @@ func (f *flows) direct(in StaticInput) {
 func Joining(patch uint32, userspace bool) []string {
 	var f flows
 	f.add(tablePort, 2, match{}.fromLocal(), "drop")
+
 	if patch != 0 {
 		f.add(tablePort, 100, match{}.fromLocal(), output(patch))
 		f.add(tablePort, 100, match{}.with("in_port", patch), local)
 	}
+
 	if userspace {
 		f.add(tablePort, 1, nil, "drop")
 	} else {
 		f.add(tablePort, 1, nil, local)
 	}
+
 	return f.sorted()
 }
 
@@ -101,25 +109,32 @@ func (f *flows) bridged(in StaticInput) {
 	uplink, patch := match{}.with("in_port", in.Ports.Uplink), match{}.with("in_port", in.Ports.Patch)
 	host := match{}.fromLocal()
 	tag := tagActions(in.VLAN)
+
 	f.add(tablePort, 1, nil, local)
+
 	var pop []string
+
 	tagOVN := patch
 	if in.VLAN != 0 {
 		pop, tagOVN = []string{"pop_vlan"}, patch.with("dl_vlan", in.VLAN)
 	}
+
 	if in.Ports.Uplink != 0 {
 		f.add(tablePort, 100, uplink, local)
 		f.add(tablePort, 100, host, append(append([]string{hostMark}, tag...), output(in.Ports.Uplink))...)
+
 		if in.VLAN != 0 {
 			f.add(tablePort, 110, uplink.with("dl_vlan", in.VLAN), "pop_vlan", local)
 			f.add(tablePort, 110, host.with("vlan_tci", tagged), hostMark, output(in.Ports.Uplink))
 		}
 	}
+
 	if in.Ports.Uplink == 0 || in.Ports.Patch == 0 {
 		return
 	}
 	// Otherwise the mark would reach pods, and the route lookup of tunnels.
 	const unmark = "set_field:0->pkt_mark"
+
 	toOVN := output(in.Ports.Patch)
 	f.add(tablePort, 200, uplink.with("pkt_mark", ovnMark), unmark, toOVN)
 	f.add(tablePort, 200, host.with("pkt_mark", ovnMark), append(append([]string{unmark}, tag...), toOVN)...)
@@ -135,9 +150,11 @@ const (
 
 func (f *flows) dedicated(in StaticInput) {
 	f.add(tablePort, 1, nil, "drop")
+
 	if in.Ports.Uplink == 0 || in.Ports.Patch == 0 {
 		return
 	}
+
 	uplink, patch := match{}.with("in_port", in.Ports.Uplink), match{}.with("in_port", in.Ports.Patch)
 	f.add(tablePort, 100, uplink, output(in.Ports.Patch))
 	f.add(tablePort, 100, patch, output(in.Ports.Uplink))

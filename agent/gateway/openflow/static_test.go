@@ -25,7 +25,9 @@ func TestStatic(t *testing.T) {
 	r := newRig(t)
 	v4 := corpus.V4
 	in, out := v4.In(corpus.UDP(53, 50000)), v4.Out(corpus.UDP(50000, 53))
+
 	const ovn = openflow.Mark
+
 	tagged := func(b []byte) []byte { return corpus.Tag(100, b) }
 	for _, tt := range []struct {
 		name   string
@@ -61,6 +63,7 @@ func TestStatic(t *testing.T) {
 			if _, err := ovs.SyncBundle(t.Context(), r.Dir, bridge, flows); err != nil {
 				t.Fatal(err)
 			}
+
 			trace, err := r.ctl.Trace(t.Context(), ovs.TraceInput{Bridge: bridge, Port: port, Mark: tt.mark, Frame: tt.frame})
 			if err != nil {
 				t.Fatal(err)
@@ -69,6 +72,7 @@ func TestStatic(t *testing.T) {
 			got, want := strings.Split(trace.Passes[0], ","), strings.Split(tt.want, ",")
 			slices.Sort(got)
 			slices.Sort(want)
+
 			if !slices.Equal(got, want) || len(trace.Passes) > 1 {
 				t.Errorf("%s, want %s\n%s", trace.Passes, tt.want, trace.Text)
 			}
@@ -79,6 +83,7 @@ func TestStatic(t *testing.T) {
 // On the userspace datapath its own tunnels end on LOCAL.
 func TestStaticEncap(t *testing.T) {
 	r := newRig(t)
+
 	for _, encap := range []netip.Addr{corpus.V4.Encap, corpus.V6.Encap} {
 		flows := openflow.Static(openflow.StaticInput{Layout: openflow.Direct, EncapIP: encap, Hairpin: hairpin(plainNode(0))})
 		for _, want := range []int{1, 0} {
@@ -93,17 +98,20 @@ func TestStaticEncap(t *testing.T) {
 func TestGolden(t *testing.T) {
 	n := plainNode(1)
 	n.Config.Node6, n.Config.BFD, n.Config.InSync = netip.Addr{}, true, false
+
 	n.Config.RoutablePods = []netip.Prefix{netip.MustParsePrefix("10.244.7.0/24")}
 	for a := range n.Addrs {
 		if a.Is6() {
 			delete(n.Addrs, a)
 		}
 	}
+
 	for k := range n.Services {
 		if k.Addr.Is6() {
 			delete(n.Services, k)
 		}
 	}
+
 	n.Addrs[corpus.V4.Egress] = verdict.AddrOVN
 	local := netip.AddrPortFrom(corpus.V4.Node, 50443)
 	n.Sockets = []corpus.Socket{
@@ -114,6 +122,7 @@ func TestGolden(t *testing.T) {
 	in := (&rig{ports: ports}).input(n)
 	in.Hairpin = hairpin(n)
 	golden(t, "openflow", slices.DeleteFunc(openflow.Flows(in), func(f string) bool { return strings.Contains(f, "arp_spa=") }))
+
 	for layout, name := range map[openflow.Layout]string{openflow.Direct: "direct", openflow.Bridged: "bridged", openflow.Dedicated: "dedicated"} {
 		golden(t, name, openflow.Static(openflow.StaticInput{Layout: layout, Ports: ports, Hairpin: hairpin(n)}))
 	}
@@ -121,16 +130,19 @@ func TestGolden(t *testing.T) {
 
 func golden(t *testing.T, name string, flows []string) {
 	t.Helper()
+
 	path, got := "testdata/"+name+".txt", strings.Join(flows, "\n")+"\n"
 	if *update {
 		if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}
+
 	want, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	if diff := cmp.Diff(strings.Split(string(want), "\n"), strings.Split(got, "\n")); diff != "" {
 		t.Errorf("%s (-update writes it):\n%s", path, diff)
 	}
@@ -150,6 +162,7 @@ func TestJoining(t *testing.T) {
 		{0, false, []string{"priority=1 actions=LOCAL", "priority=2,in_port=LOCAL actions=drop"}},
 	} {
 		slices.Sort(test.want)
+
 		if got := openflow.Joining(test.patch, test.userspace); !slices.Equal(got, test.want) {
 			t.Errorf("patch %d, userspace %v: %q, want %q", test.patch, test.userspace, got, test.want)
 		}

@@ -19,37 +19,49 @@ const (
 
 // ports decides by the ingress port of a frame, its tag, and its MAC.
 func (b *builder) ports() {
-	b.decide(verdict.PassUnconfigured, tablePort, 1, nil, local) // priority 0 is OVS' own flow if the bridge is standalone
+	b.decide(verdict.PassUnconfigured, tablePort, 1, nil,
+		local) // priority 0 is OVS' own flow if the bridge is standalone
 	b.add(tablePort, 100, match{}.fromLocal(), resubmit(tableHost))
+
 	if b.in.Ports.Patch != 0 {
 		b.fromOVN(match{}.with("in_port", b.in.Ports.Patch))
 	}
+
 	if b.in.Ports.Uplink == 0 {
 		return
 	}
+
 	uplink := match{}.with("in_port", b.in.Ports.Uplink)
+
 	other, without := verdict.PassUnconfigured, verdict.VLAN
 	if b.connected() {
 		other = verdict.OtherMAC
 	}
+
 	if b.c.VLAN == 0 {
 		without = other
 	}
+
 	b.decide(without, tablePort, 50, uplink, local)
 	b.priorityTags(uplink)
+
 	ours := uplink
 	if n := b.c.VLAN; n != 0 {
 		ours = uplink.with("dl_vlan", n)
 		b.decide(other, tablePort, 60, ours, b.toHost...)
+
 		for _, second := range secondTag {
 			b.decide(verdict.VLAN, tablePort, 200, ours.with("dl_type", second), local)
 		}
+
 		b.foreign(uplink)
 	} else {
 		b.decide(verdict.VLAN, tablePort, 200, uplink.with("vlan_tci", tagged), local)
 	}
+
 	b.add(tablePort, 100, ours.with("dl_dst", macString(b.c.NodeMAC)), resubmit(tableClaim))
 	b.add(tablePort, 100, ours.with("dl_dst", group), resubmit(tableClaim))
+
 	if !b.connected() {
 		b.decide(verdict.PassUnconfigured, tableL2, 0, nil, b.toHost...)
 	}
@@ -62,12 +74,15 @@ var secondTag = [...]string{"0x8100", "0x88a8"}
 func (b *builder) fromOVN(patch match) {
 	b.add(tablePort, 100, patch, resubmit(tableOVN))
 	b.add(tablePort, 110, patch.with("vlan_tci", tagged), resubmit(tableTagged))
+
 	if n := b.c.VLAN; n != 0 {
 		b.add(tablePort, 120, patch.with("dl_vlan", n), resubmit(tableOVN))
+
 		for _, second := range secondTag {
 			b.add(tablePort, 130, patch.with("dl_vlan", n).with("dl_type", second), resubmit(tableTagged))
 		}
 	}
+
 	b.decide(verdict.OutPlain, tableTagged, 10, match{}.with("dl_src", macString(b.c.NodeMAC)), b.out...)
 	b.decide(verdict.BadMAC, tableTagged, 0, nil, "drop")
 }
@@ -78,31 +93,43 @@ func (b *builder) l2() {
 	b.decide(verdict.ARPReply, tableL2, 300, arp.with("arp_op", 2), b.both...)
 	b.add(tableL2, 280, arp.with("arp_op", 1), "load:0->NXM_NX_REG0[]", resubmit(tableSame))
 	b.decide(verdict.ARPOther, tableL2, 270, arp, b.toHost...)
+
 	icmp6 := on("icmp6")
 	b.decide(verdict.Malformed, tableL2, 310, on("ipv6").with("ipv6_dst", "::ffff:0.0.0.0/96"), b.toHost...)
 	b.decide(verdict.RouterAdvert, tableL2, 300, icmp6.with("icmp_type", 134), b.both...)
 	b.decide(verdict.NDAdvert, tableL2, 300, icmp6.with("icmp_type", icmp6Advert), b.both...)
+
 	for _, kind := range []int{133, 135, 137} {
 		b.decide(verdict.NDOther, tableL2, 280, icmp6.with("icmp_type", kind), b.toHost...)
 	}
+
 	for a, kind := range b.kinds {
 		asked, ok := neighbourReasons[kind]
 		if !ok {
 			continue
 		}
+
 		actions := b.toHost
 		if kind == verdict.AddrOVN {
 			actions = b.toOVN
 		}
+
 		if a.Is4() {
 			b.decide(asked.arp, tableL2, 290, arp.with("arp_tpa", a).with("arp_op", 1), actions...)
 		} else {
-			b.decide(asked.solicit, tableL2, 290, icmp6.with("icmp_type", 135).with("icmp_code", 0).with("nd_target", a), actions...)
+			b.decide(
+				asked.solicit,
+				tableL2,
+				290,
+				icmp6.with("icmp_type", 135).with("icmp_code", 0).with("nd_target", a),
+				actions...)
 		}
 	}
+
 	for _, word := range []string{"ip", "ipv6"} {
 		b.decide(verdict.Multicast, tableL2, 200, on(word).with("dl_dst", group), b.toHost...)
 	}
+
 	b.decide(verdict.NotIP, tableL2, 190, match{}.with("dl_dst", group), b.toHost...)
 	b.add(tableL2, 0, nil, resubmit(tableAddress))
 }
@@ -123,22 +150,30 @@ func (b *builder) same() {
 	for step := range steps {
 		for bits := range uint32(16) {
 			var value, mask [4]byte
+
 			at, shift := 3-step/2, 4*(step%2)
 			value[at], mask[at] = byte(bits<<shift), byte(0xf<<shift)
+
 			same := fmt.Sprintf("%s/%s", netip.AddrFrom4(value), netip.AddrFrom4(mask))
 			if step == steps-1 { // OVS prints a contiguous mask as a prefix length
 				same = fmt.Sprintf("%s/4", netip.AddrFrom4(value))
 			}
+
 			next, t := fmt.Sprintf("load:%#x->NXM_NX_REG0[]", step+1), tableSame
 			if step == steps-1 {
 				t = tableSameEnd
 			}
-			b.add(tableSame, 10, on("arp").with("reg0", reg(step)).with("arp_spa", same).with("arp_tpa", same), next, resubmit(t))
+
+			b.add(tableSame, 10,
+				on("arp").with("reg0", reg(step)).with("arp_spa", same).with("arp_tpa", same), next,
+				resubmit(t))
 		}
 	}
+
 	uplink, patch := match{}.with("in_port", b.in.Ports.Uplink), match{}.with("in_port", b.in.Ports.Patch)
 	b.decide(verdict.NeighbourOut, tableSame, 0, patch, b.out...) // they differ
 	b.decide(verdict.GARPGuard, tableSameEnd, 0, patch, "drop")
+
 	if b.connected() {
 		b.decide(verdict.ARPOther, tableSame, 0, uplink, b.toHost...)
 		b.decide(verdict.ARPGratuitous, tableSameEnd, 0, uplink, b.both...)
@@ -150,28 +185,35 @@ func reg(n int) string {
 	if n == 0 {
 		return "0"
 	}
+
 	return fmt.Sprintf("%#x", n)
 }
 
 // addresses decides by the destination of IP packets to the node's MAC.
 func (b *builder) addresses() {
 	for a := range b.claimed() {
-		b.add(tableAddress, 310, ip(a).to(a).with("nw_frag", "yes"), fmt.Sprintf("ct(table=%d,zone=%d)", tableOurs, reassembly))
+		b.add(tableAddress, 310, ip(a).to(a).with("nw_frag", "yes"),
+			fmt.Sprintf("ct(table=%d,zone=%d)", tableOurs, reassembly))
 		b.add(tableAddress, 300, ip(a).to(a), resubmit(tableOurs))
 	}
+
 	for a, kind := range b.kinds {
 		if kind == verdict.AddrOVN {
 			b.decide(verdict.OVNAddress, tableAddress, 300, ip(a).to(a), b.toOVN...)
 		}
 	}
+
 	for _, p := range b.c.RoutablePods {
 		b.decide(verdict.PodAddress, tableAddress, 200, ip(p.Addr()).toNet(p), b.toOVN...)
 	}
+
 	b.icmpErrors(tableAddress, 100)
+
 	for _, word := range []string{"ip", "ipv6"} {
 		b.decide(verdict.Malformed, tableAddress, 20, on(word).with("nw_proto", 0), b.toHost...)
 		b.decide(verdict.NotOurs, tableAddress, 10, on(word), b.toHost...)
 	}
+
 	b.decide(verdict.NotIP, tableAddress, 0, nil, b.toHost...)
 }
 
@@ -179,16 +221,19 @@ func (b *builder) addresses() {
 // of Services.
 func (b *builder) claimed() map[netip.Addr]bool {
 	out := map[netip.Addr]bool{}
+
 	for a, kind := range b.kinds {
 		if kind == verdict.AddrHost || kind == verdict.AddrVIP && !contains(b.c.RoutablePods, a) {
 			out[a] = true
 		}
 	}
+
 	for k := range b.in.Tables.Services {
 		if b.claims(k.Addr) {
 			out[k.Addr] = true
 		}
 	}
+
 	return out
 }
 
@@ -203,12 +248,15 @@ func (b *builder) icmpErrors(t table, priority int) {
 	for _, kind := range []int{3, 4, 5, 11, 12} {
 		b.count(errorToBoth, t, priority, on("icmp").with("icmp_type", kind), b.both...)
 	}
-	b.add(t, priority, on("icmp6").with("nw_frag", "no"), "move:NXM_NX_ICMPV6_TYPE[]->NXM_NX_REG0[0..7]", resubmit(tableICMP6))
+
+	b.add(t, priority, on("icmp6").with("nw_frag", "no"), "move:NXM_NX_ICMPV6_TYPE[]->NXM_NX_REG0[0..7]",
+		resubmit(tableICMP6))
 }
 
 // echoReplies sends echo replies to the node to both sides, because flows cannot match identifiers.
 func (b *builder) echoReplies() {
 	b.count(errorToBoth, tableICMP6, 20, match{}.with("reg0", "0/0x80"), b.both...)
+
 	for _, a := range b.hosts() {
 		if to := proto("icmp", a).to(a); a.Is6() {
 			b.decide(verdict.ICMPEcho, tableICMP6, 5, to.with("icmp_type", icmp6Echo), b.toHost...)
@@ -216,7 +264,9 @@ func (b *builder) echoReplies() {
 			b.decide(verdict.Default, tableICMP6, 3, to, b.toHost...)
 		}
 	}
+
 	b.decide(verdict.NotOurs, tableICMP6, 0, nil, b.toHost...)
+
 	for _, a := range b.nodes() {
 		reply := proto("icmp", a).to(a)
 		if a.Is4() {

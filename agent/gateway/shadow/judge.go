@@ -39,22 +39,29 @@ func (j *judge) judge(s bpf.Sample) (outcome, string, error) {
 	if !ok {
 		return cut, "", nil
 	}
+
 	now, err := j.look(q)
 	if err != nil {
 		return 0, "", err
 	}
+
 	var failed error
+
 	model := j.decide(q, now, s.At, func() bool {
 		x, err := j.rules.Explain(s.Side, q.frame)
 		failed = ignoreShort(err)
+
 		return owned(x)
 	})
+
 	if failed != nil {
 		return 0, "", failed
 	}
+
 	if model == s.Reason {
 		return same, model, nil
 	}
+
 	return j.again(s.Side, q)
 }
 
@@ -65,24 +72,31 @@ func (j *judge) again(side bpf.Side, q question) (outcome, string, error) {
 		if err != nil {
 			return 0, "", err
 		}
+
 		x, err := j.rules.Explain(side, q.frame)
+
 		short := errors.Is(err, bpf.ErrShortWay)
 		if err = ignoreShort(err); err != nil {
 			return 0, "", err
 		}
+
 		after, err := j.look(q)
 		if err != nil {
 			return 0, "", err
 		}
+
 		if !reflect.DeepEqual(before, after) {
 			continue
 		}
+
 		model := j.decide(q, before, x.At, func() bool { return owned(x) })
 		if model == x.Reason && !short || moved(before.config) {
 			return changed, model, nil
 		}
+
 		return different, model, nil
 	}
+
 	return changed, "", nil
 }
 
@@ -98,10 +112,12 @@ func (j *judge) look(q question) (*seen, error) {
 	if err := j.rules.ReadConfig(); err != nil {
 		return nil, err
 	}
+
 	entries, err := j.rules.Entries(q.keys)
 	if err != nil {
 		return nil, fmt.Errorf("compare with the model: %w", err)
 	}
+
 	return &seen{config: j.rules.Config, entries: entries}, nil
 }
 
@@ -111,7 +127,9 @@ func (j *judge) decide(q question, s *seen, at time.Duration, owns func() bool) 
 	if j.plant != nil {
 		j.plant(c)
 	}
+
 	m := verdict.Model{Config: c, Tables: s.tables(owns)}
+
 	return m.Decide(q.dir, q.read, at).Reason.String()
 }
 
@@ -126,6 +144,7 @@ func ignoreShort(err error) error {
 	if errors.Is(err, bpf.ErrShortWay) {
 		return nil
 	}
+
 	return err
 }
 
@@ -146,7 +165,9 @@ func (s *seen) tables(owns func() bool) *verdict.Tables {
 		if owns() {
 			return verdict.Connected
 		}
+
 		return verdict.NotConnected
 	}
+
 	return t
 }

@@ -40,6 +40,7 @@ var fillings = []byte{0x45, 0x60, 0xff}
 func ask(s bpf.Sample) (question, bool) {
 	q := question{dir: directions[s.Side], frame: whole(s, 0)}
 	q.read = verdict.Parse(q.frame)
+
 	if etherLen+s.L3 > len(s.Frame) {
 		for _, fill := range fillings {
 			if !reflect.DeepEqual(q.read, verdict.Parse(whole(s, fill))) {
@@ -47,7 +48,9 @@ func ask(s bpf.Sample) (question, bool) {
 			}
 		}
 	}
+
 	q.keys = keys(&q.read)
+
 	return q, true
 }
 
@@ -58,10 +61,13 @@ func whole(s bpf.Sample, fill byte) []byte {
 	for len(b) < etherLen+s.L3 {
 		b = append(b, fill)
 	}
+
 	if s.TPID == 0 || len(b) < etherLen {
 		return b
 	}
+
 	tag := binary.BigEndian.AppendUint16(binary.BigEndian.AppendUint16(nil, s.TPID), s.TCI)
+
 	return slices.Concat(b[:etherAddrs], tag, b[etherAddrs:])
 }
 
@@ -71,9 +77,11 @@ func keys(f *verdict.Frame) bpf.Keys {
 	var k bpf.Keys
 	addAddrs(&k, f.ARP.Sender, f.ARP.Target, f.IP.Target)
 	addPacket(&k, &f.IP)
+
 	if f.IP.Quote != nil {
 		addPacket(&k, f.IP.Quote)
 	}
+
 	return k
 }
 
@@ -89,21 +97,31 @@ func addPacket(k *bpf.Keys, p *verdict.Packet) {
 	if !p.Src.IsValid() || !p.Dst.IsValid() {
 		return
 	}
+
 	turned := *p
+
 	turned.Src, turned.Dst, turned.SrcPort, turned.DstPort = p.Dst, p.Src, p.DstPort, p.SrcPort
 	for _, q := range []*verdict.Packet{p, &turned} {
 		addAddrs(k, q.Dst)
+
 		if q.Position == verdict.Later {
 			k.Datagrams = append(k.Datagrams, datagram(q))
 		}
+
 		if q.Proto != protoTCP && q.Proto != protoUDP && q.Proto != protoSCTP {
 			k.Exchanges = append(k.Exchanges, bpf.ExchangeKey{Remote: q.Src, Proto: q.Proto, ID: q.EchoID})
-			k.Protos = append(k.Protos, bpf.NSKey{Remote: q.Src, Proto: q.Proto}, bpf.NSKey{Remote: verdict.AnyRemote(q.V6), Proto: q.Proto})
+			k.Protos = append(k.Protos, bpf.NSKey{Remote: q.Src, Proto: q.Proto},
+				bpf.NSKey{Remote: verdict.AnyRemote(q.V6), Proto: q.Proto})
+
 			continue
 		}
+
 		k.Services = append(k.Services, bpf.ServiceKey{Addr: q.Dst, Proto: q.Proto, Port: q.DstPort})
+
 		k.Flows = append(k.Flows, bpf.FlowKey{
-			Proto: q.Proto, Remote: netip.AddrPortFrom(q.Src, q.SrcPort), Local: netip.AddrPortFrom(q.Dst, q.DstPort),
+			Proto:  q.Proto,
+			Remote: netip.AddrPortFrom(q.Src, q.SrcPort),
+			Local:  netip.AddrPortFrom(q.Dst, q.DstPort),
 		})
 		if q.Proto != protoSCTP {
 			k.Ports = append(k.Ports, bpf.SocketKey{Proto: q.Proto, Port: q.DstPort})
@@ -116,5 +134,6 @@ func datagram(p *verdict.Packet) bpf.DatagramKey {
 	if !p.V6 {
 		k.Proto = p.Proto
 	}
+
 	return k
 }

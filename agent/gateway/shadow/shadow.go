@@ -61,27 +61,37 @@ func New(o Options) *Shadow {
 func (s *Shadow) Stats() Stats {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return Stats{Compared: maps.Clone(s.stats.Compared), Mismatched: maps.Clone(s.stats.Mismatched), Skipped: maps.Clone(s.stats.Skipped)}
+
+	return Stats{
+		Compared:   maps.Clone(s.stats.Compared),
+		Mismatched: maps.Clone(s.stats.Mismatched),
+		Skipped:    maps.Clone(s.stats.Skipped),
+	}
 }
 
 // Run compares until ctx ends, across reloads of the programs. It must run in their network
 // namespace. It returns nil, early if the kernel has no tcx.
 func (s *Shadow) Run(ctx context.Context) error {
 	said := false
+
 	for {
 		err := s.follow(ctx)
 		if ctx.Err() != nil {
 			return nil
 		}
+
 		if errors.Is(err, bpf.ErrNoTCX) {
 			s.o.Log.Warn("decisions are not compared with the model", "error", err)
 			return nil
 		}
+
 		fails := err != nil && !errors.Is(err, bpf.ErrNotAttached)
 		if fails && !said {
 			s.o.Log.Warn("decisions are not compared with the model, trying again", "error", err)
 		}
+
 		said = fails
+
 		select {
 		case <-ctx.Done():
 			return nil
@@ -98,18 +108,22 @@ func (s *Shadow) follow(ctx context.Context) error {
 		return err
 	}
 	defer m.Close()
+
 	rules, err := bpf.OpenExplainer(s.o.PinDir)
 	if err != nil {
 		return err
 	}
 	defer rules.Close()
+
 	s.o.Log.Info("decisions are compared with the model", "layout", m.Layout, "rate", s.o.Rate)
+
 	j := &judge{rules: rules, plant: s.plant}
 	for ctx.Err() == nil && !m.Stale() {
 		if err := s.round(ctx, m, j); err != nil {
 			return err
 		}
 	}
+
 	return nil
 }
 
@@ -117,17 +131,22 @@ func (s *Shadow) follow(ctx context.Context) error {
 func (s *Shadow) round(ctx context.Context, m *bpf.Monitor, j *judge) error {
 	end := time.Now().Add(patience)
 	m.SetDeadline(end)
+
 	defer context.AfterFunc(ctx, func() { m.SetDeadline(time.Now()) })()
+
 	for ctx.Err() == nil && time.Now().Before(end) {
 		sample, err := m.Read()
 		if errors.Is(err, os.ErrDeadlineExceeded) {
 			return nil
 		}
+
 		if err != nil {
 			return fmt.Errorf("read decisions: %w", err)
 		}
+
 		s.compare(m, j, sample)
 	}
+
 	return nil
 }
 
@@ -136,28 +155,37 @@ func (s *Shadow) compare(m *bpf.Monitor, j *judge, sample bpf.Sample) {
 	if got == different && m.Stale() {
 		got = changed // the judge's rules are of a former load, which does not know new entries
 	}
+
 	s.mu.Lock()
 	defer s.mu.Unlock()
+
 	switch {
 	case err != nil:
 		s.o.Log.Debug("decision not compared", "reason", sample.Reason, "error", err)
 		s.stats.Skipped[skipFailed]++
+
 		return
 	case got == changed:
-		s.o.Log.Debug("decision not compared, the tables have changed", "reason", sample.Reason, "model", model, "frame", hex.EncodeToString(sample.Frame))
+		s.o.Log.Debug("decision not compared, the tables have changed", "reason", sample.Reason,
+			"model", model, "frame", hex.EncodeToString(sample.Frame))
 		s.stats.Skipped[skipChanged]++
+
 		return
 	case got == cut:
 		s.stats.Skipped[skipCut]++
 		return
 	}
+
 	s.stats.Compared[sample.Reason]++
+
 	if got == same {
 		return
 	}
+
 	s.stats.Mismatched[sample.Reason]++
 	if s.stats.Mismatched[sample.Reason] == 1 { // one log entry per reason is enough for diagnosis
 		s.o.Log.Warn("the gateway's programs and the model disagree: please report this",
-			"reason", sample.Reason, "model", model, "side", sample.Side, "length", sample.Len, "vlan", sample.TCI, "frame", hex.EncodeToString(sample.Frame))
+			"reason", sample.Reason, "model", model, "side", sample.Side, "length", sample.Len,
+			"vlan", sample.TCI, "frame", hex.EncodeToString(sample.Frame))
 	}
 }

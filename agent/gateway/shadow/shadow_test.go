@@ -23,30 +23,39 @@ var layouts = map[bpf.Layout]corpus.Layout{bpf.Direct: corpus.Direct, bpf.Bridge
 // matters. It waits until all are compared.
 func (r *rig) sendAll(t *testing.T, want func(*corpus.Node) bool) {
 	t.Helper()
+
 	var node *corpus.Node
+
 	before, sent := r.Stats(), uint64(0)
 	compared := func() error {
 		now := r.Stats()
 		if n := total(now.Compared) + total(now.Skipped) - total(before.Compared) - total(before.Skipped); n < sent {
 			return fmt.Errorf("%d of %d", n, sent)
 		}
+
 		return nil
 	}
+
 	for _, c := range corpus.Cases() {
 		if !c.In(layouts[r.layout]) || !want(c.Node) || !r.sends(c) {
 			continue
 		}
+
 		if node != c.Node { // what is set does not change under a comparison
 			testnode.Eventually(t, "comparisons at "+c.Node.Name, compared)
 			node = c.Node
 			r.set(t, node)
 		}
+
 		for range 2 {
 			r.send(t, c)
+
 			sent++
 		}
 	}
+
 	testnode.Eventually(t, "comparisons", compared)
+
 	if sent == 0 {
 		t.Fatal("nothing sent")
 	}
@@ -55,18 +64,23 @@ func (r *rig) sendAll(t *testing.T, want func(*corpus.Node) bool) {
 // sendWhile sends the corpus' frames at the wanted nodes, while more is true. It waits for none.
 func (r *rig) sendWhile(t *testing.T, want func(*corpus.Node) bool, more func() bool) {
 	t.Helper()
+
 	var node *corpus.Node
+
 	for _, c := range corpus.Cases() {
 		if !more() {
 			return
 		}
+
 		if !c.In(layouts[r.layout]) || !want(c.Node) || !r.sends(c) {
 			continue
 		}
+
 		if node != c.Node {
 			node = c.Node
 			r.set(t, node)
 		}
+
 		r.send(t, c)
 	}
 }
@@ -75,11 +89,13 @@ func (r *rig) sendWhile(t *testing.T, want func(*corpus.Node) bool, more func() 
 func (r *rig) teach(t *testing.T) {
 	t.Helper()
 	r.set(t, corpus.Cases()[0].Node)
+
 	for _, f := range []corpus.Family{corpus.V4, corpus.V6} {
 		part := func(id uint32, offset uint16, l4 corpus.L4) []byte {
 			p := corpus.IP{Src: f.Remote, Dst: f.Node, L4: l4, Fragment: &corpus.Fragment{ID: id, Offset: offset, More: offset == 0}}
 			return p.Frame(corpus.NodeMAC, corpus.PeerMAC)
 		}
+
 		payload := make([]byte, 16)
 		for _, s := range []struct {
 			reason string
@@ -101,6 +117,7 @@ func (r *rig) teach(t *testing.T) {
 				if now := r.Stats(); now.Compared[s.reason] == before {
 					return fmt.Errorf("%+v", now)
 				}
+
 				return nil
 			})
 		}
@@ -114,18 +131,22 @@ func TestAgrees(t *testing.T) {
 			r := newRig(t, layout, nil)
 			r.sendAll(t, func(*corpus.Node) bool { return true })
 			r.teach(t)
+
 			s := r.Stats()
 			if n := total(s.Mismatched); n != 0 {
 				t.Errorf("%d mismatches: %v", n, s.Mismatched)
 			}
+
 			if skipped, all := total(s.Skipped), total(s.Compared); skipped*20 > all {
 				t.Errorf("skipped %v of %d", s.Skipped, all)
 			}
+
 			for _, reason := range []string{"default", "snat_port", "service", "host_socket", "takeover", "out", "out_learned", "icmp_echo_reply_ns", "proto_ns", "fragment_ovn", "fragment"} {
 				if s.Compared[reason] == 0 {
 					t.Errorf("nothing compared by %s", reason)
 				}
 			}
+
 			t.Logf("%+v", s)
 		})
 	}
@@ -148,12 +169,14 @@ func TestPlanted(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			r := newRig(t, bpf.Direct, tt.plant)
 			r.sendAll(t, func(n *corpus.Node) bool { return n.Name == "shared" })
+
 			s := r.Stats()
 			for _, reason := range tt.want {
 				if s.Mismatched[reason] == 0 {
 					t.Errorf("no mismatch by %s: %v", reason, s.Mismatched)
 				}
 			}
+
 			for _, reason := range tt.never {
 				if s.Mismatched[reason] != 0 || s.Compared[reason] == 0 {
 					t.Errorf("%d mismatches of %d by %s", s.Mismatched[reason], s.Compared[reason], reason)
@@ -167,12 +190,15 @@ func TestPlanted(t *testing.T) {
 // agent's next configuration: the kernel sorts frames by the new address already.
 func TestChangedMACIsNoMismatch(t *testing.T) {
 	r := newRig(t, bpf.Direct, nil)
+
 	uplink, err := net.InterfaceByIndex(r.uplink)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	testnode.Run(t, "ip", "link", "set", uplink.Name, "address", "02:00:00:00:00:99")
 	r.sendAll(t, func(n *corpus.Node) bool { return n.Name == "shared" })
+
 	if s := r.Stats(); total(s.Mismatched) != 0 {
 		t.Errorf("mismatches: %v", s.Mismatched)
 	}
@@ -183,22 +209,28 @@ func TestFollows(t *testing.T) {
 	r := newRig(t, bpf.Direct, nil)
 	shared := func(n *corpus.Node) bool { return n.Name == "shared" }
 	r.sendAll(t, shared)
+
 	again, err := bpf.Open(bpf.Options{PinDir: r.o.PinDir, Log: r.o.Log, Config: r.config(&corpus.Cases()[0].Node.Config), Clsact: clsact()})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer again.Close()
+
 	if err := again.AttachUplink(r.uplink); err != nil {
 		t.Fatal(err)
 	}
+
 	r.gateway = again
+
 	testnode.Eventually(t, "the other programs to be followed", func() error {
 		if n := r.begun.Load(); n < 2 {
 			return fmt.Errorf("%d followed", n)
 		}
+
 		return nil
 	})
 	r.sendAll(t, shared)
+
 	if s := r.Stats(); total(s.Mismatched) != 0 {
 		t.Errorf("mismatches: %v", s.Mismatched)
 	}
@@ -208,14 +240,17 @@ func TestFollows(t *testing.T) {
 // replaced: these do not find frontends that came later.
 func TestFormerLoadIsNoMismatch(t *testing.T) {
 	r := newRig(t, bpf.Direct, nil)
+
 	again, err := bpf.Open(bpf.Options{PinDir: r.o.PinDir, Log: r.o.Log, Config: r.config(&corpus.Cases()[0].Node.Config), Clsact: clsact()})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer again.Close()
+
 	if err := errors.Join(again.AttachBridge(r.bridge), again.AttachUplink(r.uplink)); err != nil {
 		t.Fatal(err)
 	}
+
 	r.gateway = again
 	shared := func(n *corpus.Node) bool { return n.Name == "shared" }
 	// Most are compared with the former rules. Some are lost when Shadow changes over, which it may do at
@@ -225,9 +260,11 @@ func TestFormerLoadIsNoMismatch(t *testing.T) {
 		if n := r.begun.Load(); n < 2 {
 			return fmt.Errorf("%d followed", n)
 		}
+
 		return nil
 	})
 	r.sendAll(t, shared)
+
 	if s := r.Stats(); total(s.Mismatched) != 0 {
 		t.Errorf("mismatches: %v", s.Mismatched)
 	}
@@ -246,26 +283,32 @@ func TestNode(t *testing.T) {
 // However a sample is truncated, the question is about the frame, or there is none.
 func TestWhole(t *testing.T) {
 	cuts := 0
+
 	for _, c := range corpus.Cases() {
 		tpid, tci, frame := corpus.Untag(c.Frame)
 		if len(frame) < etherLen {
 			continue
 		}
+
 		for _, captured := range []int{14, 34, 60, bpf.Snap} {
 			s := bpf.Sample{Len: len(frame), L3: len(frame) - etherLen, TPID: tpid, TCI: tci, Frame: frame[:min(captured, len(frame))]}
+
 			q, ok := ask(s)
 			if !ok {
 				cuts++
 				continue
 			}
+
 			if diff := cmp.Diff(verdict.Parse(c.Frame), q.read, cmpopts.EquateComparable(netip.Addr{}, netip.AddrPort{})); diff != "" {
 				t.Errorf("%s, %d bytes captured (-frame +question):\n%s", c.Name, captured, diff)
 			}
+
 			if captured == bpf.Snap && len(frame) <= bpf.Snap && string(q.frame) != string(c.Frame) {
 				t.Errorf("%s: frame is %x, want %x", c.Name, q.frame, c.Frame)
 			}
 		}
 	}
+
 	if cuts == 0 {
 		t.Error("nothing was cut")
 	}

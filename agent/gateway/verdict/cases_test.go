@@ -14,16 +14,19 @@ func TestModel(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			m := f.model()
 			run(t, m, slices.Concat(frameCases(f), portCases(f), fragmentCases(f), icmpCases(f), outCases(f)))
+
 			if f.v6 {
 				run(t, m, neighbourCases(f))
 			} else {
 				run(t, m, arpCases(f))
 			}
+
 			encap := f.model()
 			encap.Config.EncapIP = f.encap
 			run(t, encap, encapCases(f))
 			taken, tests := flowCases(f)
 			run(t, taken, tests)
+
 			apart := f.model()
 			apart.Config.Connected = false
 			run(t, apart, apartCases(f))
@@ -41,6 +44,7 @@ func tx(name string, f Frame, r Reason) modelTest {
 
 func frameCases(f family) []modelTest {
 	ack := f.frame(f.tcp(snat, flagACK))
+
 	return []modelTest{
 		rx("tagged", with(ack, func(f *Frame) { f.Tagged = true }), VLAN),
 		rx("other mac", with(ack, func(f *Frame) { f.Dst = otherMAC }), OtherMAC),
@@ -53,6 +57,7 @@ func frameCases(f family) []modelTest {
 func portCases(f family) []modelTest {
 	to := func(dst netip.Addr, p Packet) Frame { p.Dst = dst; return f.frame(p) }
 	sctp := Packet{Proto: protoSCTP, DstPort: snat}
+
 	return []modelTest{
 		rx("ssh", f.frame(f.tcp(host, flagACK)), Default),
 		rx("below the range", f.frame(f.udp(49151)), Default),
@@ -84,6 +89,7 @@ func portCases(f family) []modelTest {
 func fragmentCases(f family) []modelTest {
 	part := func(place Position, id uint32, p Packet) Frame { p.Position, p.FragID = place, id; return f.frame(p) }
 	later := Packet{Proto: protoUDP}
+
 	return []modelTest{
 		{"first of ovn's", FromWire, part(First, 1, f.udp(snat)), Decision{Reason: SNATPort, Remember: f.datagram(1), RememberAs: OVN}},
 		{"first of both's", FromWire, part(First, 9, f.pong(7)), Decision{Reason: ICMPEchoReplyNS, Remember: f.datagramOf(f.icmp, 9), RememberAs: Both}},
@@ -100,6 +106,7 @@ func fragmentCases(f family) []modelTest {
 func icmpCases(f family) []modelTest {
 	from := func(src netip.Addr, p Packet) Packet { p.Src = src; return p }
 	reply := func(port uint16) Packet { return Packet{Proto: protoTCP, SrcPort: port, DstPort: 4000} }
+
 	return []modelTest{
 		rx("ping", f.frame(f.ping(7)), ICMPEcho),
 		rx("reply to ovn", f.frame(f.pong(7)), ICMPEchoReplyNS),
@@ -124,6 +131,7 @@ func arpCases(f family) []modelTest {
 	arp := func(dst MAC, op uint16, sender, target netip.Addr) Frame {
 		return Frame{Dst: dst, Src: peerMAC, Type: etherARP, Whole: true, ARP: ARP{op, sender, target}}
 	}
+
 	return []modelTest{
 		rx("request", arp(allMAC, 1, f.remote, f.node), ARPRequest),
 		rx("request for a second address", arp(allMAC, 1, f.remote, f.second), ARPRequest),
@@ -143,6 +151,7 @@ func neighbourCases(f family) []modelTest {
 		return Packet{Proto: protoICMPv6, ICMPType: kind, Target: target}
 	}
 	to := func(dst netip.Addr, p Packet) Frame { p.Dst = dst; return f.frame(p) }
+
 	return []modelTest{
 		rx("solicitation", f.frame(nd(135, f.node)), NDSolicit),
 		rx("solicitation for ovn", f.frame(nd(135, grLLA)), NDSolicitOVN),
@@ -162,6 +171,7 @@ func outCases(f family) []modelTest {
 	to := func(p Packet) Frame { p.Dst = f.clusterIP; return f.sent(p) }
 	from := func(src netip.Addr, p Packet) Frame { p.Src = src; return f.sent(p) }
 	broken := func(f *Frame) { f.Whole = false }
+
 	return []modelTest{
 		tx("tcp", f.sent(f.tcp(80, flagSYN)), OutPlain),
 		tx("forged", with(f.sent(f.tcp(80, flagSYN)), func(f *Frame) { f.Src = otherMAC }), BadMAC),
@@ -188,6 +198,7 @@ func encapCases(f family) []modelTest {
 	forged := func(f *Frame) { f.Src = otherMAC }
 	in, out := f.frame(f.udp(geneve)), with(f.sent(tunnel), forged)
 	in.IP.Dst = f.encap
+
 	return []modelTest{
 		rx("geneve", in, GeneveOVN),
 		rx("geneve to the node", f.frame(f.udp(geneve)), Geneve),
@@ -206,6 +217,7 @@ func flowCases(f family) (taken Model, tests []modelTest) {
 		return &FlowKey{protoUDP, netip.AddrPortFrom(f.remote, 53), netip.AddrPortFrom(f.node, port)}
 	}
 	m.Tables.Flows[*key(host)] = now - 24*time.Hour
+
 	return m, []modelTest{
 		{"taken over", FromWire, f.frame(f.udp(host)), Decision{Reason: Takeover, LearnFlow: key(host)}},
 	}
@@ -216,6 +228,7 @@ func flowCases(f family) (taken Model, tests []modelTest) {
 func apartCases(f family) []modelTest {
 	first := f.udp(snat)
 	first.Position, first.FragID = First, 1
+
 	return []modelTest{
 		rx("ssh", f.frame(f.tcp(host, flagACK)), Default),
 		rx("snat", f.frame(f.udp(snat)), PassUnconfigured),
@@ -228,6 +241,7 @@ func apartCases(f family) []modelTest {
 // What was learned is used for as long as the timeouts say.
 func TestTimeouts(t *testing.T) {
 	f := v4
+
 	later := f.frame(Packet{Proto: protoUDP, Position: Later, FragID: 9})
 	for _, tt := range []struct {
 		name  string

@@ -23,10 +23,12 @@ func TestDocs(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+
 	want, err := os.ReadFile(docsPath)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	if diff := cmp.Diff(string(want), got); diff != "" {
 		t.Errorf("%s (-file +rules), go test -update writes it:\n%s", docsPath, diff)
 	}
@@ -34,16 +36,19 @@ func TestDocs(t *testing.T) {
 
 func markdown(t *testing.T) string {
 	t.Helper()
+
 	page := template.New("verdicts.md.tmpl").Funcs(template.FuncMap{
 		"wire": func() []Rule { return from(FromWire) },
 		"ovn":  func() []Rule { return from(FromOVN) },
 		"host": func() []Rule { return from(FromHost) },
 		"pod":  func() []Rule { return from(FromPod) },
 	})
+
 	var b strings.Builder
 	if err := template.Must(page.ParseFiles("testdata/verdicts.md.tmpl")).Execute(&b, nil); err != nil {
 		t.Fatal(err)
 	}
+
 	return b.String()
 }
 

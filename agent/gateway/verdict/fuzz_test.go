@@ -22,7 +22,9 @@ func FuzzDecide(f *testing.F) {
 			f.Add(uint16(i), uint8(c.Dir), c.Frame)
 		}
 	}
+
 	var nodes []decided
+
 	for _, l := range []corpus.Layout{corpus.Direct, corpus.Bridged, corpus.Dedicated} {
 		g := corpus.NewGenerator(1, corpus.Options{Layout: l, Tags: true})
 		for range 100 {
@@ -30,11 +32,13 @@ func FuzzDecide(f *testing.F) {
 			nodes = append(nodes, decided{before: n.Tables(fuzzNow), model: n.Model(fuzzNow)})
 		}
 	}
+
 	f.Fuzz(func(t *testing.T, node uint16, dir uint8, b []byte) {
 		d := nodes[int(node)%len(nodes)]
 		d.dir, d.frame = verdict.Direction(dir%3), verdict.Parse(b)
 		d.Decision = d.model.Decide(d.dir, d.frame, fuzzNow)
 		d.checkChanges(t)
+
 		switch d.dir {
 		case verdict.FromWire:
 			d.checkWire(t)
@@ -57,19 +61,24 @@ type decided struct {
 
 func (d *decided) checkChanges(t *testing.T) {
 	t.Helper()
+
 	if rule := verdict.Rules()[d.Reason]; rule.Direction != d.dir {
 		t.Errorf("%s decided what came %s", d.Reason, d.dir)
 	}
+
 	if again := d.model.Decide(d.dir, d.frame, fuzzNow); again.Reason != d.Reason {
 		t.Errorf("%s, and asked again %s", d.Reason, again.Reason)
 	}
+
 	is := d.model.Tables
 	if !maps.Equal(d.before.NS, is.NS) || !maps.Equal(d.before.Frags, is.Frags) || !maps.Equal(d.before.Flows, is.Flows) {
 		t.Errorf("%s: deciding changed a table", d.Reason)
 	}
+
 	if d.Remember != nil && (d.dir != verdict.FromWire || d.frame.IP.Position != verdict.First) {
 		t.Errorf("%s remembers %+v", d.Reason, *d.Remember)
 	}
+
 	if d.Learn != nil && d.dir != verdict.FromOVN || d.LearnFlow != nil && d.dir == verdict.FromHost {
 		t.Errorf("%s learns from what came %s", d.Reason, d.dir)
 	}
@@ -77,12 +86,15 @@ func (d *decided) checkChanges(t *testing.T) {
 
 func (d *decided) checkWire(t *testing.T) {
 	t.Helper()
+
 	c, p, v := d.model.Config, &d.frame.IP, d.Verdict()
 	d.oneOf(t, verdict.Host, verdict.OVN, verdict.Both, verdict.Drop)
+
 	if v == verdict.Drop {
 		d.checkBarred(t)
 		return
 	}
+
 	switch {
 	case !c.Connected && v != verdict.Host:
 		t.Errorf("%s, without an interface to hand to", d.Reason)
@@ -91,10 +103,13 @@ func (d *decided) checkWire(t *testing.T) {
 	case d.frame.Type == corpus.EtherARP && d.frame.ARP.Op == 1 && d.host(d.frame.ARP.Target) && v != verdict.Host:
 		t.Errorf("%s, an ARP request for the host", d.Reason)
 	}
+
 	d.checkTaken(t)
+
 	if !d.toPort() || !d.host(p.Dst) {
 		return
 	}
+
 	key := verdict.ServiceKey{Addr: p.Dst, Proto: p.Proto, Port: p.DstPort}
 	_, taken := d.model.Tables.Flows[verdict.FlowKey{
 		Proto: p.Proto, Remote: netip.AddrPortFrom(p.Src, p.SrcPort), Local: netip.AddrPortFrom(p.Dst, p.DstPort),
@@ -102,6 +117,7 @@ func (d *decided) checkWire(t *testing.T) {
 	encap := p.Dst == c.EncapIP && p.Proto == corpus.ProtoUDP && p.DstPort == c.GenevePort
 	service := d.model.Tables.Services[key] != verdict.ServiceNone
 	inRange := c.SNATFirst <= p.DstPort && p.DstPort <= c.SNATLast
+
 	syn := p.Proto == corpus.ProtoTCP && p.Flags&(corpus.SYN|corpus.ACK|corpus.RST|corpus.FIN) == corpus.SYN
 	switch {
 	case v != verdict.OVN || encap:
@@ -117,9 +133,11 @@ func (d *decided) checkWire(t *testing.T) {
 // checkTaken: nothing that OVN has sent takes what the host exchanges.
 func (d *decided) checkTaken(t *testing.T) {
 	t.Helper()
+
 	tables := *d.model.Tables
 	tables.NS = nil
 	fresh := verdict.Model{Config: d.model.Config, Tables: &tables}.Decide(d.dir, d.frame, fuzzNow)
+
 	claims := []verdict.Reason{verdict.HostSocket, verdict.ProtoHost, verdict.ICMPEchoReply}
 	if v := d.Verdict(); slices.Contains(claims, fresh.Reason) && v != verdict.Host && v != verdict.Both {
 		t.Errorf("%s, and %s if OVN had sent nothing", d.Reason, fresh.Reason)
@@ -130,8 +148,10 @@ func (d *decided) checkTaken(t *testing.T) {
 // what another sender sends to the host.
 func (d *decided) checkBarred(t *testing.T) {
 	t.Helper()
+
 	c, p := d.model.Config, &d.frame.IP
 	inside := func(a netip.Addr) bool { return within(c.Internal, a.Is6(), a) }
+
 	claimed := inside(d.frame.ARP.Sender) || inside(p.Target)
 	switch {
 	case d.Reason == verdict.NestedTag && d.frame.Priority:
@@ -152,20 +172,25 @@ func (d *decided) firstDropped() bool {
 			return true
 		}
 	}
+
 	return false
 }
 
 func (d *decided) checkOVN(t *testing.T) {
 	t.Helper()
+
 	c, p, v := d.model.Config, &d.frame.IP, d.Verdict()
 	d.oneOf(t, verdict.Out, verdict.Drop, verdict.Host)
+
 	answer := slices.ContainsFunc(c.ServiceCIDRs, func(s netip.Prefix) bool { return s.Contains(p.Src) })
 	if v == verdict.Host && !c.Local && !d.host(p.Dst) && !answer {
 		t.Errorf("%s: up to the host, and neither to an address of it nor from a Service", d.Reason)
 	}
+
 	if v != verdict.Out || d.Reason == verdict.EncapOut {
 		return
 	}
+
 	tagged := d.frame.Tagged && (c.VLAN == 0 || d.frame.VID != c.VLAN)
 	switch {
 	case !c.Connected:
@@ -188,21 +213,26 @@ func (d *decided) checkOVN(t *testing.T) {
 // protocol by which the host would get the answer.
 func (d *decided) ofHost() bool {
 	c, p := d.model.Config, d.frame.IP
+
 	unread := d.frame.Tagged && (c.VLAN == 0 || d.frame.VID != c.VLAN)
 	if unread || !d.frame.Whole || p.Src != c.Node4 && p.Src != c.Node6 || c.Local || d.Reason == verdict.NeighbourOut || d.Reason == verdict.BFDOut {
 		return false
 	}
+
 	answer := p
 	answer.Src, answer.Dst, answer.SrcPort, answer.DstPort = p.Dst, p.Src, p.DstPort, p.SrcPort
 	f := verdict.Frame{Dst: c.NodeMAC, Src: d.frame.Dst, Tagged: c.VLAN != 0, VID: c.VLAN, Type: d.frame.Type, Whole: true, IP: answer}
 	r := d.model.Decide(verdict.FromWire, f, fuzzNow).Reason
+
 	return p.Proto == corpus.ProtoUDP && r == verdict.HostSocket || r == verdict.ProtoHost
 }
 
 func (d *decided) checkHost(t *testing.T) {
 	t.Helper()
+
 	c, p := d.model.Config, &d.frame.IP
 	d.oneOf(t, verdict.Out, verdict.OVN)
+
 	if d.Verdict() == verdict.OVN && !within(c.ServiceCIDRs, p.V6, p.Dst) && !within(c.Masquerade, p.V6, p.Dst) {
 		t.Errorf("%s: the host's packet to %s", d.Reason, p.Dst)
 	}
@@ -210,6 +240,7 @@ func (d *decided) checkHost(t *testing.T) {
 
 func (d *decided) oneOf(t *testing.T, of ...verdict.Verdict) {
 	t.Helper()
+
 	if !slices.Contains(of, d.Verdict()) {
 		t.Errorf("%s: what came %s gets %s", d.Reason, d.dir, d.Verdict())
 	}
@@ -218,6 +249,7 @@ func (d *decided) oneOf(t *testing.T, of ...verdict.Verdict) {
 // toPort reports whether the frame has a port to decide by.
 func (d *decided) toPort() bool {
 	p := &d.frame.IP
+
 	return d.frame.Whole && p.Dst.IsValid() && p.Position != verdict.Later &&
 		(p.Proto == corpus.ProtoTCP || p.Proto == corpus.ProtoUDP || p.Proto == corpus.ProtoSCTP)
 }

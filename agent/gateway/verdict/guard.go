@@ -13,11 +13,13 @@ func (m Model) internal(v6 bool, a netip.Addr) bool {
 // longest returns the length of the longest prefix of that version that contains a, or -1.
 func longest(prefixes []netip.Prefix, v6 bool, a netip.Addr) int {
 	n := -1
+
 	for _, p := range prefixes {
 		if p.Addr().Is4() != v6 && p.Contains(a) {
 			n = max(n, p.Bits())
 		}
 	}
+
 	return n
 }
 
@@ -29,9 +31,12 @@ func (m Model) spoofed(f *Frame) bool {
 		return f.Whole && m.internal(false, f.ARP.Sender)
 	case etherIPv4, etherIPv6:
 		p := &f.IP
+
 		return m.internal(p.V6, p.Src) ||
-			f.Whole && p.neighbour() && p.ICMPType == icmp6Advert && p.Target.IsValid() && m.internal(true, p.Target)
+			f.Whole && p.neighbour() && p.ICMPType == icmp6Advert && p.Target.IsValid() &&
+				m.internal(true, p.Target)
 	}
+
 	return false
 }
 
@@ -44,10 +49,22 @@ func (m Model) inward(f *Frame) bool {
 // served reports whether a packet to an internal address, decided by r, reaches a listener there.
 func (m Model) served(r Reason, dst netip.Addr) bool {
 	switch r {
-	case Service, ServiceHosted, ServiceLocal, PodAddress, OVNAddress, GeneveOVN, FragmentOVN, Fragment, ICMPVIP, NDVIP, NDSolicit, NDSolicitOVN:
+	case Service,
+		ServiceHosted,
+		ServiceLocal,
+		PodAddress,
+		OVNAddress,
+		GeneveOVN,
+		FragmentOVN,
+		Fragment,
+		ICMPVIP,
+		NDVIP,
+		NDSolicit,
+		NDSolicitOVN:
 		return m.Config.Connected
 	case ICMPErrorOVN, ICMPErrorEcho, ICMPErrorHost:
 		return m.Config.Connected && m.kind(dst) == AddrVIP
 	}
+
 	return false
 }

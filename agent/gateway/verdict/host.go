@@ -12,5 +12,6 @@ func (m Model) fromHost(f *Frame) Reason {
 	case contains(m.Config.ServiceCIDRs, p.V6, p.Dst), contains(m.Config.Masquerade, p.V6, p.Dst):
 		return HostOVN
 	}
+
 	return HostOut
 }

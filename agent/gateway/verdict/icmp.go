@@ -28,9 +28,11 @@ func (p *Packet) icmpError() bool {
 	if !p.icmp() {
 		return false
 	}
+
 	if p.V6 {
 		return p.ICMPType < icmp6InfoFirst
 	}
+
 	return slices.Contains(icmp4Errors, p.ICMPType)
 }
 
@@ -39,9 +41,11 @@ func (p *Packet) tooBig() bool {
 	if !p.icmp() || p.Position == Later {
 		return false
 	}
+
 	if p.V6 {
 		return p.ICMPType == icmp6PacketTooBig
 	}
+
 	return p.ICMPType == icmp4Unreachable && p.ICMPCode == icmp4FragNeeded
 }
 
@@ -52,6 +56,7 @@ func (p *Packet) icmpKind(kind4, kind6 uint8) bool {
 	if p.V6 {
 		return p.icmp() && p.ICMPType == kind6
 	}
+
 	return p.icmp() && p.ICMPType == kind4
 }
 

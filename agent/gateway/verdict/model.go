@@ -28,7 +28,12 @@ const (
 	FromPod                   // a pod of this node sends it; only with shortcuts, see Model.FromPod
 )
 
-var directionNames = [...]string{FromWire: "from wire", FromOVN: "from OVN", FromHost: "from host", FromPod: "from pod"}
+var directionNames = [...]string{
+	FromWire: "from wire",
+	FromOVN:  "from OVN",
+	FromHost: "from host",
+	FromPod:  "from pod",
+}
 
 func (d Direction) String() string { return directionNames[d] }
 
@@ -74,15 +79,19 @@ func (m Model) Decide(dir Direction, f Frame, now time.Duration) Decision {
 		if !m.Config.Connected && d.Verdict() != Host {
 			d.Reason = NoUplink
 		}
+
 		return d
 	case FromHost:
 		return Decision{Reason: m.fromHost(&f)}
 	}
+
 	d := m.fromWire(&f, now)
 	if v := d.Verdict(); !m.Config.Connected && (v == OVN || v == Both) {
 		d.Reason = PassUnconfigured
 	}
+
 	m.past(&f, now, &d)
+
 	return d
 }
 
@@ -96,12 +105,15 @@ func (m Model) kind(a netip.Addr) AddrKind {
 	if m.node(a) {
 		return AddrHost
 	}
+
 	if k := m.Tables.Addrs[a]; k != AddrNone {
 		return k
 	}
+
 	if a == m.routerLinkLocal() {
 		return AddrOVN
 	}
+
 	return AddrNone
 }
 
@@ -114,6 +126,7 @@ func (m Model) snat(port uint16) bool { return m.Config.SNATFirst <= port && por
 // routerLinkLocal returns the address that OVN gives the router's port (RFC 4291, modified EUI-64).
 func (m Model) routerLinkLocal() netip.Addr {
 	mac := m.Config.NodeMAC
+
 	return netip.AddrFrom16([16]byte{
 		0: 0xfe, 1: 0x80, 8: mac[0] ^ 2, 9: mac[1], 10: mac[2],
 		11: 0xff, 12: 0xfe, 13: mac[3], 14: mac[4], 15: mac[5],
@@ -126,6 +139,7 @@ func exchange(p *Packet) NSKey {
 	if p.icmp() {
 		k.ID = p.EchoID
 	}
+
 	return k
 }
 
@@ -133,10 +147,12 @@ func exchange(p *Packet) NSKey {
 // Echo identifiers expire sooner, because other hosts reuse them.
 func (m Model) asked(p *Packet, now time.Duration) bool {
 	last, ok := m.Tables.NS[exchange(p)]
+
 	timeout := ProtoTimeout
 	if p.icmp() {
 		timeout = EchoTimeout
 	}
+
 	return ok && now-last < timeout
 }
 
@@ -154,6 +170,7 @@ func datagram(p *Packet) *FragKey {
 	if !p.V6 {
 		k.Proto = p.Proto
 	}
+
 	return k
 }
 
@@ -161,5 +178,6 @@ func datagram(p *Packet) *FragKey {
 func reversed(p *Packet) *Packet {
 	q := *p
 	q.Src, q.Dst, q.SrcPort, q.DstPort = p.Dst, p.Src, p.DstPort, p.SrcPort
+
 	return &q
 }

@@ -53,6 +53,7 @@ var v6 = family{
 // model has a node with both families, and what OVN began of f a second ago.
 func (f family) model() Model {
 	cidr := netip.MustParsePrefix
+
 	return Model{
 		Config: &Config{
 			Connected: true, NodeMAC: nodeMAC, Node4: v4.node, Node6: v6.node,
@@ -82,6 +83,7 @@ func (f family) datagramOf(proto uint8, id uint32) *FragKey {
 	if !f.v6 {
 		k.Proto = proto
 	}
+
 	return k
 }
 
@@ -91,13 +93,16 @@ func (f family) frame(p Packet) Frame {
 	if !p.Src.IsValid() {
 		p.Src = f.remote
 	}
+
 	if !p.Dst.IsValid() {
 		p.Dst = f.node
 	}
+
 	proto := uint16(etherIPv4)
 	if f.v6 {
 		proto = etherIPv6
 	}
+
 	return Frame{Dst: nodeMAC, Src: peerMAC, Type: proto, Whole: true, IP: p}
 }
 
@@ -106,11 +111,14 @@ func (f family) sent(p Packet) Frame {
 	if !p.Src.IsValid() {
 		p.Src = f.node
 	}
+
 	if !p.Dst.IsValid() {
 		p.Dst = f.remote
 	}
+
 	frame := f.frame(p)
 	frame.Dst, frame.Src = frame.Src, frame.Dst
+
 	return frame
 }
 
@@ -132,7 +140,9 @@ func (f family) about(q Packet) Packet {
 	if !q.Src.IsValid() {
 		q.Src = f.node
 	}
+
 	q.Dst = f.remote
+
 	return Packet{Src: f.foreign, Proto: f.icmp, ICMPType: f.unreac, Quote: &q}
 }
 
@@ -146,6 +156,7 @@ type modelTest struct {
 // run decides every test.
 func run(t *testing.T, m Model, tests []modelTest) {
 	t.Helper()
+
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			got := m.Decide(tt.dir, tt.frame, now)
@@ -174,9 +185,11 @@ func TestApply(t *testing.T) {
 	m.Tables.Apply(Decision{Learn: &k, LearnFlow: &flow}, now)
 	m.Tables.Apply(Decision{Remember: v4.datagram(1), RememberAs: OVN}, now)
 	m.Tables.Apply(Decision{Remember: v4.datagram(9), RememberAs: Host}, now)
+
 	if m.Tables.NS[k] != now || m.Tables.Flows[flow] != now || m.Tables.Frags[*v4.datagram(1)] != (Fragmented{OVN, now}) {
 		t.Error("learned or remembered at another time")
 	}
+
 	if got := m.Tables.Frags[*v4.datagram(9)]; got.Owner != Host {
 		t.Errorf("an id that is used again is still of %s", got.Owner)
 	}

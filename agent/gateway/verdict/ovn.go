@@ -7,6 +7,7 @@ func (m Model) behindTag(f Frame) *Frame {
 	if f.Tagged && !m.ourTag(&f) {
 		return &Frame{Dst: f.Dst, Src: f.Src, Tagged: true, Type: etherVLAN}
 	}
+
 	return &f
 }
 
@@ -41,6 +42,7 @@ func (m Model) fromOVN(f *Frame) Decision {
 		m.fromFormer(p):
 		return Decision{Reason: Unsnated}
 	}
+
 	return m.guarded(f)
 }
 
@@ -55,15 +57,18 @@ func (m Model) neighbourOfFormer(f *Frame) bool {
 	if !f.Whole {
 		return false
 	}
+
 	if f.Type == etherARP {
 		return m.kind(f.ARP.Sender) == AddrFormer
 	}
+
 	return isIP(f) && f.IP.neighbour() && m.fromFormer(&f.IP)
 }
 
 // guarded decides IP that may leave the node.
 func (m Model) guarded(f *Frame) Decision {
 	p := &f.IP
+
 	ours := f.Whole && m.node(p.Src) && !p.mapped(p.Src)
 	switch {
 	case m.Config.Local && m.Config.MTU > 0 && f.Length > m.Config.MTU:
@@ -73,6 +78,7 @@ func (m Model) guarded(f *Frame) Decision {
 	case !ours:
 		return Decision{Reason: OutPlain}
 	}
+
 	q := reversed(p)
 	switch {
 	case q.Proto == protoUDP && q.Position != Later && m.byPort(q, true) == HostSocket,
@@ -82,6 +88,7 @@ func (m Model) guarded(f *Frame) Decision {
 		k := exchange(q)
 		return Decision{Reason: OutLearned, Learn: &k}
 	}
+
 	return Decision{Reason: OutPlain}
 }
 
@@ -113,10 +120,13 @@ func (m Model) tunnel(f *Frame) bool {
 	if !f.Whole {
 		return false
 	}
+
 	if f.Type == etherARP {
 		return m.encap(f.ARP.Sender)
 	}
+
 	p := &f.IP
+
 	return m.isGeneve(p) && m.encap(p.Src)
 }
 
@@ -126,11 +136,14 @@ func (m Model) announcesOther(f *Frame) bool {
 	if !f.Whole {
 		return false
 	}
+
 	if f.Type == etherARP {
 		a := &f.ARP
 		return (a.Op == arpRequest || a.Op == arpReply) && a.Sender == a.Target && !m.host(a.Target)
 	}
+
 	p := &f.IP
+
 	return p.neighbour() && p.ICMPType == icmp6Advert && p.Target.IsValid() && !p.Solicited &&
 		!m.host(p.Target) && p.Target != m.routerLinkLocal()
 }
@@ -142,5 +155,6 @@ func contains(prefixes []netip.Prefix, v6 bool, a netip.Addr) bool {
 			return true
 		}
 	}
+
 	return false
 }

@@ -82,6 +82,7 @@ func (p *Packet) icmp() bool {
 	if p.V6 {
 		return p.Proto == protoICMPv6
 	}
+
 	return p.Proto == protoICMP
 }
 
@@ -100,16 +101,20 @@ func Parse(b []byte) Frame {
 	if len(b) < 14 {
 		return f
 	}
+
 	f.Dst, f.Src, f.Type = MAC(b[0:6]), MAC(b[6:12]), binary.BigEndian.Uint16(b[12:])
 	b = b[14:]
+
 	f.Tagged = isTag(f.Type)
 	if f.Tagged && len(b) >= 4 {
 		vid, inner := binary.BigEndian.Uint16(b)&0xfff, binary.BigEndian.Uint16(b[2:])
+
 		f.VID, f.Priority = vid, vid == 0
 		if f.Priority || f.Type == etherVLAN {
 			f.Type, b = inner, b[4:]
 		}
 	}
+
 	f.Length = len(b)
 	switch f.Type {
 	case etherARP:
@@ -119,10 +124,12 @@ func Parse(b []byte) Frame {
 		if f.Whole && f.IP.icmp() && f.IP.Position != Later {
 			f.IP.parseICMP(b)
 		}
+
 		if !f.Tagged {
 			f.Segment = parseSegment(b, f.Type == etherIPv6)
 		}
 	}
+
 	return f
 }
 
@@ -130,6 +137,7 @@ func parseARP(b []byte) (ARP, bool) {
 	if len(b) < 28 {
 		return ARP{}, false
 	}
+
 	return ARP{
 		Op:     binary.BigEndian.Uint16(b[6:]),
 		Sender: netip.AddrFrom4([4]byte(b[14:18])),
@@ -149,6 +157,7 @@ func (p *Packet) parseHeaders(b []byte, v6 bool) (l4 int, ok bool) {
 	if v6 {
 		return p.parse6(b)
 	}
+
 	return p.parse4(b)
 }
 
@@ -156,12 +165,16 @@ func (p *Packet) parse4(b []byte) (l4 int, ok bool) {
 	if len(b) < 20 {
 		return 0, false
 	}
+
 	p.Src, p.Dst = netip.AddrFrom4([4]byte(b[12:16])), netip.AddrFrom4([4]byte(b[16:20]))
+
 	words := int(b[0] & 0xf)
 	if b[0]>>4 != 4 || words < 5 {
 		return 0, false
 	}
+
 	p.Proto = b[9]
+
 	p.FragID = uint32(binary.BigEndian.Uint16(b[4:]))
 	switch frag := binary.BigEndian.Uint16(b[6:]); {
 	case frag&0x1fff != 0:
@@ -169,6 +182,7 @@ func (p *Packet) parse4(b []byte) (l4 int, ok bool) {
 	case frag&0x2000 != 0:
 		p.Position = First
 	}
+
 	return words * 4, true
 }
 
@@ -176,23 +190,29 @@ func (p *Packet) parse6(b []byte) (l4 int, ok bool) {
 	if len(b) < 40 {
 		return 0, false
 	}
+
 	p.Src, p.Dst = netip.AddrFrom16([16]byte(b[8:24])).Unmap(), netip.AddrFrom16([16]byte(b[24:40])).Unmap()
 	if b[0]>>4 != 6 {
 		return 0, false
 	}
+
 	l4, next := 40, b[6]
 	for range maxHeaders + 1 {
 		if !isExtension(next) {
 			p.Proto = next
 			return l4, true
 		}
+
 		if len(b) < l4+8 { // the minimum size of extension headers
 			return 0, false
 		}
+
 		h := b[l4:]
+
 		switch next {
 		case extFragment:
 			l4 += 8
+
 			if p.fragment(h) == Later {
 				p.Proto = h[0]
 				return l4, true
@@ -202,13 +222,16 @@ func (p *Packet) parse6(b []byte) (l4 int, ok bool) {
 		default:
 			l4 += (int(h[1]) + 1) * 8
 		}
+
 		next = h[0]
 	}
+
 	return 0, false
 }
 
 func isExtension(next uint8) bool {
-	return next == extHopByHop || next == extRouting || next == extFragment || next == extAuth || next == extDestOpts
+	return next == extHopByHop || next == extRouting || next == extFragment || next == extAuth ||
+		next == extDestOpts
 }
 
 // fragment reads a fragment header, of eight bytes.
@@ -220,6 +243,7 @@ func (p *Packet) fragment(h []byte) Position {
 	case frag&1 != 0:
 		p.Position = First
 	}
+
 	return p.Position
 }
 
@@ -228,25 +252,31 @@ func (p *Packet) parseL4(b []byte, l4 int) bool {
 	if p.Position == Later || !hasPorts(p.Proto) && !p.icmp() {
 		return true
 	}
+
 	if len(b) < l4+8 {
 		return false
 	}
+
 	b = b[l4:]
 	if p.icmp() {
 		p.ICMPType, p.ICMPCode, p.EchoID = b[0], b[1], binary.BigEndian.Uint16(b[4:])
 		return true
 	}
+
 	p.SrcPort, p.DstPort = binary.BigEndian.Uint16(b), binary.BigEndian.Uint16(b[2:])
 	if p.Proto == protoTCP && len(b) > 13 {
 		p.Flags = b[13]
 	}
+
 	return true
 }
 
 // parseICMP reads the body of a complete ICMP message.
 func (p *Packet) parseICMP(b []byte) {
 	var again Packet
+
 	l4, _ := again.parseHeaders(b, p.V6)
+
 	body := b[l4+8:]
 	switch {
 	case p.icmpError():

@@ -49,6 +49,7 @@ func TestParse(t *testing.T) {
 	short[0], version[0] = 0x44, 0x65
 	syn := ports(53, 50000)
 	syn[13] = flagSYN
+
 	error6 := join([]byte{1, 0, 0, 0}, make([]byte, 4))
 	for _, tt := range []struct {
 		name  string
@@ -87,12 +88,15 @@ func TestParse(t *testing.T) {
 			if got.Whole != tt.whole {
 				t.Errorf("whole %t, want %t", got.Whole, tt.whole)
 			}
+
 			if got.Whole {
 				tt.want.V6 = got.Type == etherIPv6
 			}
+
 			if diff := cmp.Diff(tt.want, got.IP, compareAddr); got.Whole && diff != "" {
 				t.Errorf("packet (-want +got):\n%s", diff)
 			}
+
 			if got.IP.Src != tt.want.Src || got.IP.Dst != tt.want.Dst {
 				t.Errorf("addresses %s, %s, want %s, %s", got.IP.Src, got.IP.Dst, tt.want.Src, tt.want.Dst)
 			}
@@ -102,34 +106,44 @@ func TestParse(t *testing.T) {
 
 func TestParseFrame(t *testing.T) {
 	arp := join(be16(1), be16(0x0800), []byte{6, 4}, be16(2), peerMAC[:], v4.remote.AsSlice(), make([]byte, 6), v4.node.AsSlice())
+
 	solicit := join([]byte{135, 0, 0, 0}, make([]byte, 4), v6.node.AsSlice())
 	if got, want := Parse(ether(etherARP, arp)).ARP, (ARP{2, v4.remote, v4.node}); got != want {
 		t.Errorf("ARP %+v, want %+v", got, want)
 	}
+
 	if Parse(ether(etherARP, arp[:27])).Whole {
 		t.Error("ARP of 27 bytes is well formed")
 	}
+
 	if f := Parse(ether(etherVLAN, []byte{0, 1, 8, 0}, ip4(protoUDP, 0, ports(1, 2)))); !f.Tagged || f.VID != 1 || !f.Whole || f.IP.DstPort != 2 {
 		t.Errorf("tagged frame parsed as %+v", f)
 	}
+
 	if f := Parse(ether(etherVLAN, []byte{0xe0, 1, 0x81, 0}, ip4(protoUDP, 0, ports(1, 2)))); f.VID != 1 || f.Type != etherVLAN || f.Whole {
 		t.Errorf("frame of two tags parsed as %+v", f)
 	}
+
 	if f := Parse(ether(etherQinQ, []byte{0, 1, 8, 0}, ip4(protoUDP, 0, ports(1, 2)))); !f.Tagged || f.VID != 1 || f.Whole {
 		t.Errorf("frame with a service tag parsed as %+v", f)
 	}
+
 	if f := Parse(ether(etherVLAN, []byte{0, 1, 8, 0})); f.VID != 1 || f.Type != etherIPv4 || f.Length != 0 {
 		t.Errorf("frame that ends with its tag parsed as %+v", f)
 	}
+
 	if f := Parse(ether(etherVLAN, []byte{0, 1, 8})); f.VID != 0 || f.Type != etherVLAN {
 		t.Errorf("frame that ends in its tag parsed as %+v", f)
 	}
+
 	if got := Parse(ether(etherIPv6, ip6(protoICMPv6, solicit))).IP.Target; got != v6.node {
 		t.Errorf("target %s, want %s", got, v6.node)
 	}
+
 	if got := Parse(ether(etherIPv6, ip6(protoICMPv6, solicit[:23]))).IP.Target; got.IsValid() {
 		t.Errorf("target %s of a solicitation cut short", got)
 	}
+
 	if f := Parse(make([]byte, 13)); f != (Frame{}) {
 		t.Errorf("thirteen bytes parsed as %+v", f)
 	}
@@ -146,8 +160,10 @@ func FuzzParse(f *testing.F) {
 	f.Add(ether(etherIPv6, ip6(protoICMPv6, []byte{135, 0, 0, 0, 0, 0, 0, 0}, v6.node.AsSlice())))
 	f.Add(ether(etherARP, make([]byte, 28)))
 	f.Add(ether(etherVLAN, make([]byte, 4)))
+
 	m := v4.model()
 	m.Config.EncapIP = netip.MustParseAddr("172.30.1.11")
+
 	f.Fuzz(func(t *testing.T, b []byte) {
 		frame := Parse(b)
 		for _, dir := range []Direction{FromWire, FromOVN, FromHost} {
@@ -155,10 +171,12 @@ func FuzzParse(f *testing.F) {
 			if got := rules[d.Reason].Direction; got != dir {
 				t.Errorf("%s decided what came from direction %d", d.Reason, dir)
 			}
+
 			if d.Remember != nil && dir != FromWire || d.Learn != nil && dir != FromOVN {
 				t.Errorf("%s changes tables: %+v", d.Reason, d)
 			}
 		}
+
 		if longer := Parse(append(bytes.Clone(b), 0)); frame.Whole && (!longer.Whole || longer.IP.Dst != frame.IP.Dst || longer.IP.DstPort != frame.IP.DstPort) {
 			t.Errorf("one more byte makes %+v of %+v", longer, frame)
 		}

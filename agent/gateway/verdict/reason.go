@@ -188,6 +188,7 @@ func Rules() []Rule {
 		list[i] = rules[i]
 		list[i].Reason = Reason(i)
 	}
+
 	return list
 }
 

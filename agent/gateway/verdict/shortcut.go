@@ -44,8 +44,12 @@ func (s *Segment) tuple(fromWire bool) Tuple {
 func parseSegment(b []byte, v6 bool) *Segment {
 	s := &Segment{Length: len(b)}
 	l4 := 40
-	var length int
-	var src, dst netip.Addr
+
+	var (
+		length   int
+		src, dst netip.Addr
+	)
+
 	switch {
 	case len(b) < 28:
 		return nil
@@ -53,6 +57,7 @@ func parseSegment(b []byte, v6 bool) *Segment {
 		if b[0] != 0x45 || binary.BigEndian.Uint16(b[6:])&0x3fff != 0 {
 			return nil
 		}
+
 		l4, length, s.Hops, s.Proto = 20, int(binary.BigEndian.Uint16(b[2:])), b[8], b[9]
 		src, dst = netip.AddrFrom4([4]byte(b[12:])), netip.AddrFrom4([4]byte(b[16:]))
 	case len(b) < 48 || b[0]>>4 != 6 || b[4]|b[5] == 0:
@@ -61,11 +66,14 @@ func parseSegment(b []byte, v6 bool) *Segment {
 		length, s.Proto, s.Hops = 40+int(binary.BigEndian.Uint16(b[4:])), b[6], b[7]
 		src, dst = netip.AddrFrom16([16]byte(b[8:])), netip.AddrFrom16([16]byte(b[24:]))
 	}
+
 	if length == 0 || length > len(b) || !s.parseL4(b[l4:]) {
 		return nil
 	}
+
 	s.Src = netip.AddrPortFrom(src, binary.BigEndian.Uint16(b[l4:]))
 	s.Dst = netip.AddrPortFrom(dst, binary.BigEndian.Uint16(b[l4+2:]))
+
 	return s
 }
 
@@ -77,9 +85,12 @@ func (s *Segment) parseL4(b []byte) bool {
 		if len(b) < 20 {
 			return false
 		}
+
 		s.Flags = b[13]
+
 		return true
 	}
+
 	return false
 }
 
@@ -93,7 +104,9 @@ func (m Model) past(f *Frame, now time.Duration, d *Decision) {
 	if p == nil || d.Reason != SNATPort && d.Reason != Service {
 		return
 	}
+
 	k := p.tuple(true)
+
 	s, ok := m.Tables.Shortcuts[k]
 	switch {
 	case !ok:
@@ -117,13 +130,16 @@ func (m Model) FromPod(device int, f Frame, now time.Duration) (d Decision, ok b
 	}
 
 	k := p.tuple(false)
+
 	s, found := m.Tables.Shortcuts[k]
 	switch {
 	case !found || s.Device != device:
 	case p.Flags&(flagFIN|flagRST|flagSYN) != 0:
 		d.Ends = &k
+
 		other := Tuple{FromWire: true, Proto: p.Proto, Src: s.Dst, Dst: s.Src}
-		if w, found := m.Tables.Shortcuts[other]; found && w.Device == device && p.Flags&(flagFIN|flagRST) != 0 {
+		if w, found := m.Tables.Shortcuts[other]; found && w.Device == device &&
+			p.Flags&(flagFIN|flagRST) != 0 {
 			d.Closes = &other
 		}
 	case !m.valid(s, now) || p.Length > s.Longest || p.Hops <= s.Hops || f.Src != s.From:
@@ -131,6 +147,7 @@ func (m Model) FromPod(device int, f Frame, now time.Duration) (d Decision, ok b
 	default:
 		return Decision{Reason: OutCached, Past: &s}, true
 	}
+
 	return d, false
 }
 
@@ -143,47 +160,59 @@ func (m Model) inside(p *Packet) bool {
 func (s Shortcut) Rewrite(frame []byte) []byte {
 	out := append([]byte(nil), frame...)
 	ip := out[14:]
+
 	l4, check, addrs := 40, 6, ip[8:40]
 	if out[12] == etherIPv4>>8 && out[13] == etherIPv4&0xff {
 		l4, addrs = 20, ip[12:20]
 	}
+
 	proto := ip[6]
 	if l4 == 20 {
 		proto = ip[9]
 	}
+
 	if proto == protoTCP {
 		check = 16
 	}
+
 	before := append(append([]byte(nil), addrs...), ip[l4:l4+4]...)
 	header := append([]byte(nil), ip[:20]...)
+
 	copy(out, s.DstMAC[:])
 	copy(out[6:], s.SrcMAC[:])
 	copy(addrs, append(s.Src.Addr().AsSlice(), s.Dst.Addr().AsSlice()...))
 	binary.BigEndian.PutUint16(ip[l4:], s.Src.Port())
 	binary.BigEndian.PutUint16(ip[l4+2:], s.Dst.Port())
+
 	if l4 == 20 {
 		ip[8] -= s.Hops
 		amend(ip[10:], header, ip[:20], 10)
 	} else {
 		ip[7] -= s.Hops
 	}
+
 	amend(ip[l4+check:], before, append(append([]byte(nil), addrs...), ip[l4:l4+4]...), -1)
+
 	if proto == protoUDP && binary.BigEndian.Uint16(ip[l4+check:]) == 0 {
 		binary.BigEndian.PutUint16(ip[l4+check:], 0xffff)
 	}
+
 	return out
 }
 
 // amend adapts a checksum to data that has changed (RFC 1624), without the word at except.
 func amend(check, before, after []byte, except int) {
 	sum := uint32(^binary.BigEndian.Uint16(check))
+
 	for i := 0; i < len(before); i += 2 {
 		if i != except {
 			sum += uint32(^binary.BigEndian.Uint16(before[i:])) + uint32(binary.BigEndian.Uint16(after[i:]))
 		}
 	}
+
 	for sum > 0xffff {
 		sum = sum>>16 + sum&0xffff
 	}
+
 	binary.BigEndian.PutUint16(check, ^uint16(sum))
 }

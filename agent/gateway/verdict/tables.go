@@ -17,7 +17,14 @@ const (
 	AddrFormer                 // former host address; OVN may still translate to it
 )
 
-var addrKindNames = [...]string{AddrNone: "none", AddrHost: "host", AddrVIP: "vip", AddrOVN: "ovn", AddrPeer: "peer", AddrFormer: "former"}
+var addrKindNames = [...]string{
+	AddrNone:   "none",
+	AddrHost:   "host",
+	AddrVIP:    "vip",
+	AddrOVN:    "ovn",
+	AddrPeer:   "peer",
+	AddrFormer: "former",
+}
 
 func (k AddrKind) String() string { return addrKindNames[k] }
 
@@ -112,22 +119,27 @@ func (t *Tables) Apply(d Decision, now time.Duration) {
 	if d.Learn != nil {
 		t.NS[*d.Learn] = now
 	}
+
 	if d.LearnFlow != nil {
 		t.Flows[*d.LearnFlow] = now
 	}
+
 	if d.Remember != nil {
 		t.Frags[*d.Remember] = Fragmented{Owner: d.RememberAs, Seen: now}
 	}
+
 	if d.Seen != nil {
 		s := t.Shortcuts[*d.Seen]
 		s.Seen = true
 		t.Shortcuts[*d.Seen] = s
 	}
+
 	if d.Ends != nil {
 		s := t.Shortcuts[*d.Ends]
 		s.Until = 0
 		t.Shortcuts[*d.Ends] = s
 	}
+
 	if d.Closes != nil {
 		s := t.Shortcuts[*d.Closes]
 		s.Until, s.Seen = 0, false

@@ -21,6 +21,7 @@ func (m Model) foreign(f *Frame) bool {
 	if m.Config.VLAN == 0 {
 		return f.Tagged && !f.Priority
 	}
+
 	return !m.ourTag(f)
 }
 
@@ -33,6 +34,7 @@ func isTag(etherType uint16) bool { return etherType == etherVLAN || etherType =
 
 func (m Model) fromWire(f *Frame, now time.Duration) Decision {
 	untagged := !f.Tagged || f.Priority
+
 	toUs := f.Dst == m.Config.NodeMAC || f.Dst.group()
 	switch {
 	case f.Priority && isTag(f.Type):
@@ -48,13 +50,16 @@ func (m Model) fromWire(f *Frame, now time.Duration) Decision {
 	case !toUs:
 		return Decision{Reason: OtherMAC}
 	}
+
 	d := m.admitted(f, now)
 	if m.inward(f) && !m.served(d.Reason, f.IP.Dst) {
 		d.Reason = ClusterDestination
 	}
+
 	if d.Remember != nil { // later fragments follow; an ID may be reused
 		d.RememberAs = d.Verdict()
 	}
+
 	return d
 }
 
@@ -70,15 +75,19 @@ func (m Model) admitted(f *Frame, now time.Duration) Decision {
 	case f.IP.neighbour():
 		return Decision{Reason: m.neighbour(&f.IP)}
 	}
+
 	p := &f.IP
+
 	d := Decision{Reason: m.ip(p, f.Dst.group(), now)}
 	if p.Position == First {
 		d.Remember = datagram(p)
 	}
+
 	if d.Reason == Takeover { // the agent reads the entry's age to detect that it has ended
 		k := flow(p)
 		d.LearnFlow = &k
 	}
+
 	return d
 }
 
@@ -86,9 +95,11 @@ func (m Model) arp(a *ARP) Reason {
 	if a.Op == arpReply {
 		return ARPReply
 	}
+
 	if a.Op != arpRequest {
 		return ARPOther
 	}
+
 	switch m.kind(a.Target) {
 	case AddrVIP:
 		return ARPVIP
@@ -97,9 +108,11 @@ func (m Model) arp(a *ARP) Reason {
 	case AddrOVN:
 		return ARPRequestOVN
 	}
+
 	if a.Sender == a.Target {
 		return ARPGratuitous
 	}
+
 	return ARPOther
 }
 
@@ -114,6 +127,7 @@ func (m Model) neighbour(p *Packet) Reason {
 	case !p.Target.IsValid():
 		return Malformed
 	}
+
 	switch m.kind(p.Target) {
 	case AddrVIP:
 		return NDVIP
@@ -122,6 +136,7 @@ func (m Model) neighbour(p *Packet) Reason {
 	case AddrOVN:
 		return NDSolicitOVN
 	}
+
 	return NDOther
 }
 
@@ -151,6 +166,7 @@ func (m Model) ip(p *Packet, group bool, now time.Duration) Reason {
 	case m.node(p.Dst) && m.asked(p, now):
 		return ProtoNS
 	}
+
 	return m.unclaimed(p)
 }
 
@@ -159,6 +175,7 @@ func (m Model) unclaimed(p *Packet) Reason {
 	if m.host(p.Dst) {
 		return Default
 	}
+
 	return NotOurs
 }
 
@@ -173,15 +190,18 @@ func (m Model) laterFragment(p *Packet, now time.Duration) Reason {
 			return ClusterDestination
 		}
 	}
+
 	if k := m.kind(p.Dst); k == AddrHost || k == AddrVIP {
 		return FragmentEarly
 	}
+
 	return NotOurs
 }
 
 // byPort decides by the local port. quoted means that p is the reversed quote of an ICMP error.
 func (m Model) byPort(p *Packet, quoted bool) Reason {
 	owner := m.Tables.Services[ServiceKey{Addr: p.Dst, Proto: p.Proto, Port: p.DstPort}]
+
 	begins := !quoted && p.Proto == protoTCP && p.Flags&(flagFIN|flagSYN|flagRST|flagACK) == flagSYN
 	switch {
 	case owner != ServiceNone && m.Config.Local:
@@ -196,13 +216,16 @@ func (m Model) byPort(p *Packet, quoted bool) Reason {
 		if m.snat(p.DstPort) {
 			return m.inRange(p, begins)
 		}
+
 		if _, ok := m.Tables.Flows[flow(p)]; ok && m.Config.Takeover && !begins {
 			return Takeover
 		}
 	}
+
 	if m.bfd(p) && m.host(p.Dst) {
 		return BFD
 	}
+
 	return m.unclaimed(p)
 }
 
@@ -214,6 +237,7 @@ func (m Model) inRange(p *Packet, begins bool) Reason {
 	case m.hostSocket(p):
 		return HostSocket
 	}
+
 	return SNATPort
 }
 
@@ -221,6 +245,7 @@ func (m Model) hostSocket(p *Packet) bool {
 	if p.Proto != protoTCP && p.Proto != protoUDP || m.Tables.HostSocket == nil {
 		return false
 	}
+
 	return m.Tables.HostSocket(Socket(flow(p)))
 }
 
@@ -230,12 +255,14 @@ func (m Model) hostConnection(p *Packet, begins bool) bool {
 	if p.Proto != protoTCP && p.Proto != protoUDP || m.Tables.HostConnection == nil {
 		return false
 	}
+
 	switch m.Tables.HostConnection(Socket(flow(p))) {
 	case Connected:
 		return true
 	case TimeWait:
 		return !begins
 	}
+
 	return false
 }
 
@@ -251,6 +278,7 @@ func AnyRemote(v6 bool) netip.Addr {
 	if v6 {
 		return netip.IPv6Unspecified()
 	}
+
 	return netip.IPv4Unspecified()
 }
 
@@ -272,6 +300,7 @@ func (m Model) byICMP(p *Packet, now time.Duration) Reason {
 	case p.echo():
 		return ICMPEcho
 	}
+
 	return Default
 }
 
@@ -280,6 +309,7 @@ func (m Model) icmpError(p *Packet, now time.Duration) Reason {
 	if p.Quote != nil {
 		sender = m.sender(p.Quote, now)
 	}
+
 	switch {
 	case sender.Verdict() == OVN:
 		return ICMPErrorOVN
@@ -288,6 +318,7 @@ func (m Model) icmpError(p *Packet, now time.Duration) Reason {
 	case p.tooBig() && m.kind(p.Dst) == AddrVIP && !m.Config.Local && sender != ServiceHosted:
 		return ICMPVIP
 	}
+
 	return ICMPErrorHost
 }
 
@@ -302,6 +333,7 @@ func (m Model) sender(quote *Packet, now time.Duration) Reason {
 		if m.encap(q.Dst) {
 			return GeneveOVN
 		}
+
 		return Geneve
 	case hasPorts(q.Proto):
 		return m.byPort(q, true)
@@ -312,5 +344,6 @@ func (m Model) sender(quote *Packet, now time.Duration) Reason {
 	case m.node(q.Dst) && q.echo() && m.asked(q, now):
 		return ICMPEchoReplyNS
 	}
+
 	return NotOurs
 }

@@ -20,18 +20,26 @@ func parseAddr(msg []byte) (address, error) {
 	if err != nil {
 		return address{}, err
 	}
+
 	b := find(list, unix.IFA_LOCAL)
 	if b == nil {
 		b = find(list, unix.IFA_ADDRESS) // IPv6 without a peer
 	}
+
 	ip, ok := netip.AddrFromSlice(b)
 	if !ok {
 		return address{}, fmt.Errorf("read address: %d bytes", len(b))
 	}
-	a := address{key: netip.PrefixFrom(ip, int(msg[1])), flags: uint32(msg[2]), life: find(list, unix.IFA_CACHEINFO)}
+
+	a := address{
+		key:   netip.PrefixFrom(ip, int(msg[1])),
+		flags: uint32(msg[2]),
+		life:  find(list, unix.IFA_CACHEINFO),
+	}
 	if f := find(list, unix.IFA_FLAGS); f != nil {
 		a.flags = u32(f)
 	}
+
 	return a, nil
 }
 
@@ -44,6 +52,7 @@ func (a address) dynamic() bool { return a.flags&unix.IFA_F_PERMANENT == 0 }
 // kernel appends IPv4 addresses, and inserts IPv6 addresses before those of the same scope.
 func inOrder(msgs [][]byte) [][]byte {
 	var v4, v6 [][]byte
+
 	for _, m := range msgs {
 		if m[0] == unix.AF_INET6 {
 			v6 = append(v6, m)
@@ -51,7 +60,9 @@ func inOrder(msgs [][]byte) [][]byte {
 			v4 = append(v4, m)
 		}
 	}
+
 	slices.Reverse(v6)
+
 	return append(v4, v6...)
 }
 
@@ -62,19 +73,23 @@ func renewed(msg []byte, others [][]byte) []byte {
 	if err != nil || !a.dynamic() {
 		return msg
 	}
+
 	for _, o := range others {
 		b, err := parseAddr(o)
 		if err != nil || b.key != a.key || b.life == nil {
 			continue
 		}
+
 		list, _ := attrs(msg, addrHeader)
 		for i := range list {
 			if list[i].typ() == unix.IFA_CACHEINFO {
 				list[i].data = b.life
 			}
 		}
+
 		return build(msg[:addrHeader], list)
 	}
+
 	return msg
 }
 
@@ -86,5 +101,6 @@ func lookup(msg []byte, others [][]byte) []byte {
 			return o
 		}
 	}
+
 	return nil
 }

@@ -38,9 +38,11 @@ func (r *Rig) Note(t *testing.T) { r.before = r.state(t) }
 func (r *Rig) Same(t *testing.T, what string) {
 	t.Helper()
 	r.same(t, what, r.before)
+
 	if !kernelDatapath() { // an agent that restores does not know of the rig's nftables table
 		_ = nft("add table netdev steal; delete table netdev steal")
 	}
+
 	r.reachable(t)
 }
 
@@ -59,14 +61,17 @@ func (r *Rig) Moved() error {
 	case s.Phase != Done:
 		return errors.New("phase " + string(s.Phase))
 	}
+
 	bridge, err := netlink.LinkByName(s.Bridge)
 	if err != nil {
 		return err
 	}
+
 	have, err := addrsOf(bridge.Attrs().Index)
 	if err == nil && !s.hasAll(have) {
 		err = errors.New("the bridge lacks addresses of the host")
 	}
+
 	return err
 }
 

@@ -28,36 +28,48 @@ var errSilent = errors.New("no gateway answers")
 func answering(ctx context.Context, list []netip.Addr, index int) ([]netip.Addr, error) {
 	ctx, cancel := context.WithTimeout(ctx, answerTime)
 	defer cancel()
-	var out []netip.Addr
-	var enough <-chan time.Time
+
+	var (
+		out    []netip.Addr
+		enough <-chan time.Time
+	)
+
 	left := slices.Clone(list)
 	for len(left) > 0 {
 		if err := ask(left, index); err != nil {
 			return nil, err
 		}
+
 		over := wait(ctx, 5*poll) != nil
+
 		states, err := neighbourStates(index)
 		if err != nil {
 			return nil, err
 		}
+
 		left = slices.DeleteFunc(left, func(a netip.Addr) bool {
 			if states[a]&unix.NUD_REACHABLE != 0 {
 				out = append(out, a)
 			}
+
 			return states[a]&(unix.NUD_REACHABLE|unix.NUD_PERMANENT) != 0 // a static entry proves nothing
 		})
+
 		if len(out) > 0 && enough == nil {
 			enough = time.After(moreTime)
 		}
+
 		select {
 		case <-enough:
 			over = true
 		default:
 		}
+
 		if over {
 			break
 		}
 	}
+
 	return out, nil
 }
 
@@ -67,42 +79,56 @@ func ask(list []netip.Addr, index int) error {
 	if err != nil {
 		return fmt.Errorf("list neighbours: %w", err)
 	}
+
 	known := map[netip.Addr][]byte{}
+
 	for _, m := range msgs {
 		if a, ok := neighbourOn(m, index); ok {
 			known[a] = m
 		}
 	}
+
 	for _, a := range list {
 		head := make([]byte, neighHeader)
+
 		head[0] = unix.AF_INET
 		if a.Is6() {
 			head[0] = unix.AF_INET6
 		}
+
 		order.PutUint32(head[4:], uint32(index))
+
 		out := []attr{{unix.NDA_DST, a.AsSlice()}}
 		state := uint16(0)
+
 		if m := known[a]; m != nil {
 			list, err := attrs(m, neighHeader)
 			if err != nil {
 				return err
 			}
+
 			state = order.Uint16(m[8:])
 			if mac := find(list, unix.NDA_LLADDR); mac != nil && state&(unix.NUD_STALE|unix.NUD_DELAY) != 0 {
 				order.PutUint16(head[8:], unix.NUD_PROBE)
+
 				out = append(out, attr{unix.NDA_LLADDR, mac})
 			}
 		}
+
 		if state&(unix.NUD_PERMANENT|unix.NUD_PROBE|unix.NUD_INCOMPLETE|unix.NUD_REACHABLE) != 0 {
 			continue
 		}
+
 		if order.Uint16(head[8:]) == 0 {
 			head[10] = unix.NTF_USE
 		}
-		if err := send(unix.RTM_NEWNEIGH, unix.NLM_F_CREATE|unix.NLM_F_REPLACE, build(head, out)); err != nil {
+
+		if err := send(unix.RTM_NEWNEIGH, unix.NLM_F_CREATE|unix.NLM_F_REPLACE,
+			build(head, out)); err != nil {
 			return fmt.Errorf("ask gateway %s: %w", a, err)
 		}
 	}
+
 	return nil
 }
 
@@ -112,6 +138,7 @@ func neighbourOn(msg []byte, index int) (netip.Addr, bool) {
 	if err != nil || int(order.Uint32(msg[4:])) != index {
 		return netip.Addr{}, false
 	}
+
 	return netip.AddrFromSlice(find(list, unix.NDA_DST))
 }
 
@@ -120,12 +147,15 @@ func neighbourStates(index int) (map[netip.Addr]uint16, error) {
 	if err != nil {
 		return nil, fmt.Errorf("list neighbours: %w", err)
 	}
+
 	out := map[netip.Addr]uint16{}
+
 	for _, m := range msgs {
 		if a, ok := neighbourOn(m, index); ok {
 			out[a] = order.Uint16(m[8:])
 		}
 	}
+
 	return out, nil
 }
 
@@ -135,20 +165,25 @@ func (s *Snapshot) verify(ctx context.Context) error {
 	if len(s.Gateways) == 0 {
 		return nil
 	}
+
 	bridge, err := netlink.LinkByName(s.Bridge)
 	if err != nil {
 		return fmt.Errorf("read bridge %s: %w", s.Bridge, err)
 	}
+
 	if err := forget(s.Gateways, bridge.Attrs().Index); err != nil {
 		return err
 	}
+
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
+
 	for {
 		got, err := answering(ctx, s.Gateways, bridge.Attrs().Index)
 		if err != nil || len(got) > 0 {
 			return err
 		}
+
 		if ctx.Err() != nil {
 			return fmt.Errorf("ask %v by %s: %w", s.Gateways, s.Bridge, errSilent)
 		}
@@ -161,18 +196,22 @@ func forget(list []netip.Addr, index int) error {
 	if err != nil {
 		return err
 	}
+
 	for _, m := range msgs {
 		a, ok := neighbourOn(m, index)
 		if !ok || !slices.Contains(list, a) || order.Uint16(m[8:])&unix.NUD_PERMANENT != 0 {
 			continue
 		}
+
 		out, err := retargetNeigh(m, index)
 		if err != nil {
 			return err
 		}
+
 		if err := send(unix.RTM_NEWNEIGH, unix.NLM_F_CREATE|unix.NLM_F_REPLACE, out); err != nil {
 			return fmt.Errorf("ask gateway %s again: %w", a, err)
 		}
 	}
+
 	return nil
 }

@@ -26,15 +26,20 @@ func Keep(name string, only func(netip.Prefix) bool) (Kept, error) {
 	if err != nil {
 		return Kept{}, fmt.Errorf("read device %s: %w", name, err)
 	}
+
 	k := Kept{Device: name, Whole: only == nil, Sysctls: readSysctls(name)}
 	if k.Had, err = readConfig(name, l.Attrs().Index); err != nil {
 		return k, err
 	}
+
 	k.Had.Rules = nil
-	k.Had.Neighbours = slices.DeleteFunc(k.Had.Neighbours, func(msg []byte) bool { return order.Uint16(msg[8:])&unix.NUD_PERMANENT == 0 })
+
+	k.Had.Neighbours = slices.DeleteFunc(k.Had.Neighbours,
+		func(msg []byte) bool { return order.Uint16(msg[8:])&unix.NUD_PERMANENT == 0 })
 	if k.Whole {
 		return k, nil
 	}
+
 	k.Had.Text = nil
 	k.Had.Addresses = slices.DeleteFunc(k.Had.Addresses, func(msg []byte) bool {
 		a, err := parseAddr(msg)
@@ -49,6 +54,7 @@ func Keep(name string, only func(netip.Prefix) bool) (Kept, error) {
 		a, ok := neighbourOn(msg, l.Attrs().Index)
 		return !ok || !only(netip.PrefixFrom(a, a.BitLen()))
 	})
+
 	return k, nil
 }
 
@@ -60,21 +66,27 @@ func (k Kept) Return() error {
 	if err != nil {
 		return fmt.Errorf("read device %s: %w", k.Device, err)
 	}
+
 	index := l.Attrs().Index
+
 	errs := []error{k.returnAddresses(index), k.returnRoutes(index)}
 	for _, msg := range k.Had.Neighbours {
 		again, err := retargetNeigh(msg, index)
 		if err == nil {
 			err = send(unix.RTM_NEWNEIGH, unix.NLM_F_CREATE|unix.NLM_F_REPLACE, again)
 		}
+
 		errs = append(errs, err)
 	}
+
 	for _, key := range common(k.Sysctls, readSysctls(k.Device)) {
 		errs = append(errs, writeSysctl(k.Device, key, k.Sysctls[key]))
 	}
+
 	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("restore device %s: %w", k.Device, err)
 	}
+
 	return nil
 }
 
@@ -83,24 +95,32 @@ func (k Kept) returnAddresses(index int) error {
 	if err != nil {
 		return err
 	}
+
 	var errs []error
+
 	for _, msg := range inOrder(k.Had.Addresses) {
 		if sameLife(msg, lookup(msg, have)) {
 			continue
 		}
+
 		again, err := retargetAddr(msg, k.Device, k.Device, index, true)
 		if err == nil {
 			err = send(unix.RTM_NEWADDR, unix.NLM_F_CREATE|unix.NLM_F_REPLACE, again)
 		}
+
 		errs = append(errs, err)
 	}
+
 	for _, msg := range have {
 		a, err := parseAddr(msg)
-		if err != nil || !k.Whole || lookup(msg, k.Had.Addresses) != nil || a.is6() && a.key.Addr().IsLinkLocalUnicast() {
+		if err != nil || !k.Whole || lookup(msg, k.Had.Addresses) != nil ||
+			a.is6() && a.key.Addr().IsLinkLocalUnicast() {
 			continue
 		}
+
 		errs = append(errs, send(unix.RTM_DELADDR, 0, msg))
 	}
+
 	return errors.Join(errs...)
 }
 
@@ -110,8 +130,11 @@ func sameLife(msg, now []byte) bool {
 	if err != nil || now == nil {
 		return false
 	}
+
 	is, err := parseAddr(now)
+
 	const preferredAndValid = 8
+
 	return err == nil && len(was.life) >= preferredAndValid && len(is.life) >= preferredAndValid &&
 		(was.dynamic() && is.dynamic() || bytes.Equal(was.life[:preferredAndValid], is.life[:preferredAndValid]))
 }
@@ -122,37 +145,50 @@ func (k Kept) returnRoutes(index int) error {
 	if err != nil {
 		return err
 	}
+
 	same := func(r route) func(route) bool { return func(o route) bool { return key(o) == key(r) } }
+
 	var had []route
+
 	for _, w := range k.Had.Routes {
 		r, err := parseRoute(w.Message)
 		if err != nil {
 			return err
 		}
+
 		had = append(had, r)
 	}
+
 	var errs []error
+
 	for _, gateway := range []bool{false, true} {
 		for _, r := range had {
 			if r.gateway() != gateway || r.advertised() || slices.ContainsFunc(all, same(r)) {
 				continue
 			}
+
 			msg, err := retargetRoute(r.msg, index, index)
 			if err == nil {
 				err = send(unix.RTM_NEWROUTE, unix.NLM_F_CREATE|unix.NLM_F_REPLACE, msg)
 			}
+
 			errs = append(errs, err)
 		}
 	}
+
 	for _, r := range all {
-		if !k.Whole || !r.by(index) || r.automatic() || r.protocol == unix.RTPROT_KERNEL || slices.ContainsFunc(had, same(r)) {
+		if !k.Whole || !r.by(index) || r.automatic() || r.protocol == unix.RTPROT_KERNEL ||
+			slices.ContainsFunc(had, same(r)) {
 			continue
 		}
+
 		msg, err := retargetRoute(r.msg, index, index)
 		if err == nil {
 			err = send(unix.RTM_DELROUTE, 0, msg)
 		}
+
 		errs = append(errs, err)
 	}
+
 	return errors.Join(errs...)
 }

@@ -21,10 +21,12 @@ func dump(get, header int) ([][]byte, error) {
 	for try := 0; ; try++ {
 		req := nl.NewNetlinkRequest(get, unix.NLM_F_DUMP)
 		req.AddRawData(make([]byte, header))
+
 		out, err := req.Execute(unix.NETLINK_ROUTE, uint16(get-2)) // RTM_NEW*
 		if errors.Is(err, netlink.ErrDumpInterrupted) && try < 10 {
 			continue
 		}
+
 		return out, err
 	}
 }
@@ -33,6 +35,7 @@ func dump(get, header int) ([][]byte, error) {
 func send(kind, flags int, msg []byte) error {
 	req := nl.NewNetlinkRequest(kind, flags|unix.NLM_F_ACK)
 	req.AddRawData(msg)
+
 	_, err := req.Execute(unix.NETLINK_ROUTE, 0)
 	switch {
 	case flags&unix.NLM_F_CREATE != 0 && errors.Is(err, syscall.EEXIST):
@@ -41,6 +44,7 @@ func send(kind, flags int, msg []byte) error {
 		errors.Is(err, syscall.EADDRNOTAVAIL) || errors.Is(err, syscall.ENODEV)):
 		return nil
 	}
+
 	return err
 }
 
@@ -49,12 +53,15 @@ func addrsOf(index int) ([][]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("list addresses: %w", err)
 	}
+
 	var out [][]byte
+
 	for _, m := range all {
 		if len(m) >= addrHeader && int(order.Uint32(m[4:])) == index {
 			out = append(out, m)
 		}
 	}
+
 	return out, nil
 }
 
@@ -64,16 +71,20 @@ func routes() ([]route, error) {
 	if err != nil {
 		return nil, fmt.Errorf("list routes: %w", err)
 	}
+
 	var out []route
+
 	for _, m := range all {
 		r, err := parseRoute(m)
 		if err != nil {
 			return nil, fmt.Errorf("list routes: %w", err)
 		}
+
 		if !r.cloned && (r.family == unix.AF_INET || r.family == unix.AF_INET6) {
 			out = append(out, r)
 		}
 	}
+
 	return out, nil
 }
 
@@ -82,16 +93,20 @@ func rulesNaming(device string) ([][]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("list rules: %w", err)
 	}
+
 	var out [][]byte
+
 	for _, m := range all {
 		list, err := attrs(m, ruleHeader)
 		if err != nil {
 			return nil, fmt.Errorf("list rules: %w", err)
 		}
+
 		if cstring(find(list, fraIIFName)) == device || cstring(find(list, fraOIFName)) == device {
 			out = append(out, m)
 		}
 	}
+
 	return out, nil
 }
 
@@ -101,20 +116,27 @@ func neighsOf(index int) ([][]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("list neighbours: %w", err)
 	}
+
 	var out [][]byte
+
 	for _, m := range all {
-		if len(m) < neighHeader || int(order.Uint32(m[4:])) != index || m[0] != unix.AF_INET && m[0] != unix.AF_INET6 {
+		if len(m) < neighHeader || int(order.Uint32(m[4:])) != index ||
+			m[0] != unix.AF_INET && m[0] != unix.AF_INET6 {
 			continue
 		}
+
 		list, err := attrs(m, neighHeader)
 		if err != nil {
 			return nil, fmt.Errorf("list neighbours: %w", err)
 		}
+
 		state := order.Uint16(m[8:])
-		if find(list, unix.NDA_LLADDR) != nil && state&(unix.NUD_NOARP|unix.NUD_FAILED|unix.NUD_INCOMPLETE) == 0 {
+		if find(list, unix.NDA_LLADDR) != nil &&
+			state&(unix.NUD_NOARP|unix.NUD_FAILED|unix.NUD_INCOMPLETE) == 0 {
 			out = append(out, m)
 		}
 	}
+
 	return out, nil
 }
 
@@ -133,12 +155,15 @@ func deleteVport(datapath int, device string) error {
 	if err != nil {
 		return fmt.Errorf("find generic netlink family %s: %w", vportFamily, err)
 	}
+
 	req := nl.NewNetlinkRequest(int(family.ID), unix.NLM_F_ACK)
 	req.AddData(&nl.Genlmsg{Command: vportDelete, Version: vportVersion})
 	req.AddRawData(build(put32(uint32(datapath)), []attr{{vportAttrName, []byte(device + "\x00")}}))
+
 	if _, err := req.Execute(unix.NETLINK_GENERIC, 0); err != nil && !errors.Is(err, syscall.ENODEV) {
 		return err
 	}
+
 	return nil
 }
 
@@ -149,6 +174,7 @@ func ownSetting(name string) bool {
 	case "disable_ipv6", "addr_gen_mode", "stable_secret", "mtu":
 		return true
 	}
+
 	return false
 }
 
@@ -156,6 +182,7 @@ func ownSetting(name string) bool {
 // unreadable ones, such as an unset secret.
 func readSysctls(device string) map[string]string {
 	out := map[string]string{}
+
 	for _, family := range []string{"ipv4", "ipv6"} {
 		entries, _ := os.ReadDir(filepath.Join("/proc/sys/net", family, "conf", device))
 		for _, e := range entries {
@@ -164,6 +191,7 @@ func readSysctls(device string) map[string]string {
 			}
 		}
 	}
+
 	return out
 }
 
@@ -171,11 +199,13 @@ func readSysctls(device string) map[string]string {
 // settings that have lacks.
 func common(want, have map[string]string) []string {
 	var out []string
+
 	for _, k := range slices.Sorted(maps.Keys(want)) {
 		if v, ok := have[k]; ok && v != want[k] && !ownSetting(filepath.Base(k)) {
 			out = append(out, k)
 		}
 	}
+
 	return out
 }
 

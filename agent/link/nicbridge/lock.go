@@ -22,18 +22,23 @@ func tryLock(path string) (release func(), err error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return nil, err
 	}
+
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
 		return nil, err
 	}
+
 	err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
 	if err == nil {
 		return func() { f.Close() }, nil
 	}
+
 	f.Close()
+
 	if errors.Is(err, unix.EWOULDBLOCK) || errors.Is(err, unix.EINTR) {
 		err = errHeld
 	}
+
 	return nil, err
 }
 
@@ -44,9 +49,11 @@ func lock(ctx context.Context, dir, nic string) (unlock func(), err error) {
 		if err == nil {
 			return unlock, nil
 		}
+
 		if !errors.Is(err, errHeld) {
 			return nil, fmt.Errorf("lock %s: %w", nic, err)
 		}
+
 		if werr := wait(ctx, 10*time.Millisecond); werr != nil {
 			return nil, fmt.Errorf("lock %s: %w: %w", nic, err, werr)
 		}
@@ -61,6 +68,7 @@ func claim(ctx context.Context, dir, nic string) (release func(), err error) {
 		if err == nil || !errors.Is(err, ErrUnderWay) {
 			return release, err
 		}
+
 		if werr := wait(ctx, poll); werr != nil {
 			return nil, errors.Join(err, werr)
 		}
@@ -73,9 +81,11 @@ func tryClaim(dir, nic string) (release func(), err error) {
 	if errors.Is(err, errHeld) {
 		err = ErrUnderWay
 	}
+
 	if err != nil {
 		return nil, fmt.Errorf("claim %s: %w", nic, err)
 	}
+
 	return release, nil
 }
 
@@ -90,15 +100,19 @@ func UnderWay(dir string) (nic string, err error) {
 	if err != nil {
 		return "", fmt.Errorf("find movers: %w", err)
 	}
+
 	for _, path := range claims {
 		nic := strings.TrimSuffix(strings.TrimPrefix(filepath.Base(path), "nic-"), claimSuffix)
+
 		s, err := Load(dir, nic)
 		if errors.Is(err, fs.ErrNotExist) || err == nil && s.Phase != Moving && s.Phase != Restoring {
 			continue
 		}
+
 		if err != nil {
 			return "", err
 		}
+
 		release, err := tryClaim(dir, nic)
 		switch {
 		case err == nil:
@@ -109,6 +123,7 @@ func UnderWay(dir string) (nic string, err error) {
 			return "", err
 		}
 	}
+
 	return "", nil
 }
 
@@ -120,6 +135,7 @@ func Undisturbed(dir, nic string, do func() error) error {
 		return err
 	}
 	defer release()
+
 	return do()
 }
 

@@ -38,6 +38,7 @@ func Main(m *testing.M) {
 			os.Exit(exit(runMover(os.Args[2], os.Args[3], os.Args[4])))
 		}
 	}
+
 	os.Exit(testnode.Main(m))
 }
 
@@ -46,6 +47,7 @@ func exit(err error) int {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
+
 	return 0
 }
 
@@ -55,31 +57,38 @@ func runMover(dir, what, at string) error {
 	if err != nil {
 		return err
 	}
+
 	o, err := options(dir)
 	if err != nil {
 		return err
 	}
+
 	step := 0
+
 	o.hook = func(string) error {
 		if step++; step != kill {
 			return nil
 		}
+
 		victim := os.Getpid()
 		if other := os.Getenv(victimEnv); other != "" {
 			if victim, err = strconv.Atoi(other); err != nil {
 				return err
 			}
 		}
+
 		return syscall.Kill(victim, syscall.SIGKILL)
 	}
 	if what == "restore" {
 		return Restore(context.Background(), o)
 	}
+
 	return Move(context.Background(), o)
 }
 
 func options(dir string) (Options, error) {
 	sw, err := dial(context.Background())
+
 	return Options{
 		NIC: nicName, Bridge: bridgeName, Dir: dir, Switch: sw, Watchdog: []string{"/proc/self/exe", "nic-watchdog"},
 		Asked: os.Getenv(askedEnv) != "",
@@ -91,9 +100,11 @@ func dial(ctx context.Context) (Switch, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	if kernelDatapath() {
 		return ovs.HostSwitch{Client: c}, nil
 	}
+
 	return stealing{ovs.HostSwitch{Client: c, DatapathType: "netdev"}}, nil
 }
 
@@ -107,6 +118,7 @@ func (s stealing) AddPort(ctx context.Context, bridge, device string) error {
 	if err := s.HostSwitch.AddPort(ctx, bridge, device); err != nil {
 		return err
 	}
+
 	return nft("add table netdev steal; add chain netdev steal in { type filter hook ingress device " + device + " priority 0; policy drop; }")
 }
 
@@ -118,5 +130,6 @@ func nft(script string) error {
 	if out, err := exec.Command("nft", script).CombinedOutput(); err != nil {
 		return fmt.Errorf("nft: %w: %s", err, out)
 	}
+
 	return nil
 }

@@ -44,17 +44,21 @@ func (a attr) typ() uint16 { return a.kind & nlaTypeMask }
 // attrs parses the attributes after the fixed part of a message.
 func attrs(msg []byte, header int) ([]attr, error) {
 	var out []attr
+
 	if len(msg) < header {
 		return nil, fmt.Errorf("read message: %d bytes, want %d", len(msg), header)
 	}
+
 	for b := msg[header:]; len(b) >= 4; {
 		n := int(order.Uint16(b))
 		if n < 4 || n > len(b) {
 			return nil, fmt.Errorf("read attribute: length %d of %d", n, len(b))
 		}
+
 		out = append(out, attr{order.Uint16(b[2:]), bytes.Clone(b[4:n])})
 		b = b[min((n+3)&^3, len(b)):]
 	}
+
 	return out, nil
 }
 
@@ -66,6 +70,7 @@ func build(header []byte, list []attr) []byte {
 		out = append(out, a.data...)
 		out = append(out, make([]byte, -len(out)&3)...)
 	}
+
 	return out
 }
 
@@ -75,6 +80,7 @@ func find(list []attr, typ uint16) []byte {
 			return a.data
 		}
 	}
+
 	return nil
 }
 
@@ -82,6 +88,7 @@ func u32(b []byte) uint32 {
 	if len(b) < 4 {
 		return 0
 	}
+
 	return order.Uint32(b)
 }
 
@@ -100,18 +107,24 @@ func retargetAddr(msg []byte, from, to string, index int, noDAD bool) ([]byte, e
 	if err != nil {
 		return nil, err
 	}
+
 	head := bytes.Clone(msg[:addrHeader])
 	order.PutUint32(head[4:], uint32(index))
+
 	flags := uint32(head[2])
 	if b := find(list, unix.IFA_FLAGS); b != nil {
 		flags = u32(b)
 	}
+
 	flags &= addrFlagsToSet
 	if noDAD && head[0] == unix.AF_INET6 {
 		flags |= unix.IFA_F_NODAD
 	}
+
 	head[2] = 0
+
 	var out []attr
+
 	for _, a := range list {
 		switch a.typ() {
 		case unix.IFA_FLAGS:
@@ -119,8 +132,10 @@ func retargetAddr(msg []byte, from, to string, index int, noDAD bool) ([]byte, e
 		case unix.IFA_LABEL:
 			a.data = []byte(relabel(cstring(a.data), from, to) + "\x00")
 		}
+
 		out = append(out, a)
 	}
+
 	return build(head, append(out, attr{unix.IFA_FLAGS, put32(flags)})), nil
 }
 
@@ -130,9 +145,11 @@ func relabel(label, from, to string) string {
 	if !ok {
 		return label
 	}
+
 	if len(to)+len(rest) >= unix.IFNAMSIZ {
 		return to
 	}
+
 	return to + rest
 }
 
@@ -143,9 +160,12 @@ func retargetRoute(msg []byte, from, to int) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	head := bytes.Clone(msg[:routeHeader])
 	order.PutUint32(head[8:], order.Uint32(head[8:])&unix.RTNH_F_ONLINK)
+
 	var out []attr
+
 	for _, a := range list {
 		switch a.typ() {
 		case unix.RTA_OIF:
@@ -159,8 +179,10 @@ func retargetRoute(msg []byte, from, to int) ([]byte, error) {
 				continue
 			}
 		}
+
 		out = append(out, a)
 	}
+
 	return build(head, out), nil
 }
 
@@ -171,6 +193,7 @@ func expiry(a attr, family byte) attr {
 	if family != unix.AF_INET6 || len(a.data) < expires+4 || int32(u32(a.data[expires:])) <= 0 {
 		return attr{}
 	}
+
 	return attr{unix.RTA_EXPIRES, put32(max(1, u32(a.data[expires:])/userHZ))}
 }
 
@@ -178,15 +201,19 @@ func retargetHops(b []byte, from, to int) []byte {
 	b = bytes.Clone(b)
 	for at := 0; at+nextHop <= len(b); {
 		n := int(order.Uint16(b[at:]))
+
 		b[at+2] &= unix.RTNH_F_ONLINK
 		if int(order.Uint32(b[at+4:])) == from {
 			order.PutUint32(b[at+4:], uint32(to))
 		}
+
 		if n < nextHop {
 			break
 		}
+
 		at += (n + 3) &^ 3
 	}
+
 	return b
 }
 
@@ -196,13 +223,16 @@ func retargetRule(msg []byte, from, to string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	head := bytes.Clone(msg[:ruleHeader])
 	order.PutUint32(head[8:], order.Uint32(head[8:])&ruleInvert)
+
 	for i, a := range list {
 		if t := a.typ(); (t == fraIIFName || t == fraOIFName) && cstring(a.data) == from {
 			list[i].data = []byte(to + "\x00")
 		}
 	}
+
 	return build(head, list), nil
 }
 
@@ -213,12 +243,17 @@ func retargetNeigh(msg []byte, to int) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	head := bytes.Clone(msg[:neighHeader])
 	order.PutUint32(head[4:], uint32(to))
+
 	if order.Uint16(head[8:])&unix.NUD_PERMANENT == 0 {
 		order.PutUint16(head[8:], unix.NUD_STALE)
 	}
-	list = slices.DeleteFunc(list, func(a attr) bool { return a.typ() != unix.NDA_DST && a.typ() != unix.NDA_LLADDR })
+
+	list = slices.DeleteFunc(list,
+		func(a attr) bool { return a.typ() != unix.NDA_DST && a.typ() != unix.NDA_LLADDR })
+
 	return build(head, list), nil
 }
 
@@ -228,7 +263,9 @@ func canonicalRoute(msg []byte) string {
 	if err != nil {
 		return string(msg)
 	}
+
 	list = slices.DeleteFunc(list, func(a attr) bool { return a.typ() == unix.RTA_EXPIRES })
+
 	return canonical(msg[:routeHeader], list)
 }
 
@@ -238,6 +275,7 @@ func canonicalRule(msg []byte) string {
 	if err != nil {
 		return string(msg)
 	}
+
 	return canonical(msg[:ruleHeader], list)
 }
 

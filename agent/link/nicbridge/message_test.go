@@ -22,10 +22,12 @@ func FuzzAttrs(f *testing.F) {
 		if err != nil {
 			return
 		}
+
 		again, err := attrs(build(b[:routeHeader], list), routeHeader)
 		if err != nil || !slices.EqualFunc(list, again, func(a, b attr) bool { return a.kind == b.kind && string(a.data) == string(b.data) }) {
 			t.Errorf("built and read again: %v, error %v; want %v", again, err, list)
 		}
+
 		_, _ = parseRoute(b)
 		_, _ = retargetRoute(b, 1, 2)
 		_, _ = retargetRule(b, "a", "b")
@@ -64,21 +66,25 @@ func TestOwner(t *testing.T) {
 		root := t.TempDir()
 		write := func(path, content string) {
 			t.Helper()
+
 			path = filepath.Join(root, path)
 			if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(content), 0o644)); err != nil {
 				t.Fatal(err)
 			}
 		}
 		write(c.path, c.content)
+
 		for _, device := range []string{"eth0", "eth1"} {
 			write("proc/sys/net/ipv4/conf/"+device+"/forwarding", "0")
 		}
+
 		for _, p := range []string{"self", "42"} {
 			dir := filepath.Join(root, "proc", p, "ns")
 			if err := errors.Join(os.MkdirAll(dir, 0o755), os.Symlink("net:[1]", filepath.Join(dir, "net"))); err != nil {
 				t.Fatal(err)
 			}
 		}
+
 		got := findOwner(root, "eth0", 7)
 		switch {
 		case got == nil && c.want != "" || got != nil && got.program != c.want:
@@ -93,23 +99,30 @@ func TestOwner(t *testing.T) {
 // kernel hides its network namespace, so its NIC is not moved.
 func TestOwnerOfMoreCapabilities(t *testing.T) {
 	const nic = "lo"
+
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	client := exec.Command("cat", "-", nic)
 	client.Args[0] = "/sbin/dhclient"
+
 	stdin, err := client.StdinPipe()
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	if err := client.Start(); err != nil {
 		t.Fatal(err)
 	}
+
 	t.Cleanup(func() {
 		stdin.Close()
+
 		_ = client.Wait()
 	})
+
 	want := fmt.Sprintf("%s belongs to dhclient (process %d)", nic, client.Process.Pid)
 	for _, bounds := range []string{"+net_admin", "-all,+net_admin,+bpf,+perfmon,+sys_admin"} {
 		out, err := exec.Command("setpriv", "--bounding-set", bounds, self, "owner", nic).CombinedOutput()
@@ -122,12 +135,14 @@ func TestOwnerOfMoreCapabilities(t *testing.T) {
 // A rule's source ports have the same attribute number as a route's lifetime.
 func TestCanonical(t *testing.T) {
 	const sportRange = unix.RTA_EXPIRES // FRA_SPORT_RANGE
+
 	message := func(typ uint16, data byte) []byte {
 		return build(make([]byte, ruleHeader), []attr{{kind: typ, data: []byte{data, 0, data, 0}}})
 	}
 	if canonicalRule(message(sportRange, 1)) == canonicalRule(message(sportRange, 2)) {
 		t.Error("rules for different source ports pass for the same")
 	}
+
 	if canonicalRoute(message(unix.RTA_EXPIRES, 1)) != canonicalRoute(message(unix.RTA_EXPIRES, 2)) {
 		t.Error("a route's lifetime counts")
 	}

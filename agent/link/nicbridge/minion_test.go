@@ -30,6 +30,7 @@ func TestMain(m *testing.M) {
 		fmt.Fprintln(os.Stderr, runMinion(os.Args[2], os.Args[3], os.Args[4]))
 		os.Exit(1)
 	}
+
 	nicbridge.Main(m)
 }
 
@@ -47,32 +48,43 @@ func TestMinion(t *testing.T) {
 			if r.Mover(t, "move", kill) {
 				break
 			}
+
 			r.Same(t, fmt.Sprintf("mover killed before change %d", kill))
 			m.await(t, "ready after it")
 		}
+
 		m.settled(t, r)
+
 		if !r.Mover(t, "restore", 0) {
 			t.Fatal("bridges-to-nics failed")
 		}
+
 		r.Same(t, "restored")
 	})
 	t.Run("the agent is killed at each step", func(t *testing.T) {
 		for kill := 1; ; kill += nicbridge.Stride() {
 			victim := m.pid()
 			t.Setenv(nicbridge.VictimEnv, strconv.Itoa(victim))
+
 			if !r.Mover(t, "move", kill) {
 				t.Fatal("the mover was killed")
 			}
+
 			t.Setenv(nicbridge.VictimEnv, "")
+
 			if err := r.Moved(); err != nil {
 				t.Fatalf("agent killed before change %d: %v", kill, err)
 			}
+
 			killed := m.pid() != victim
 			m.settled(t, r)
+
 			if !r.Mover(t, "restore", 0) {
 				t.Fatal("bridges-to-nics failed")
 			}
+
 			r.Same(t, fmt.Sprintf("agent killed before change %d, and all restored", kill))
+
 			if !killed {
 				break
 			}
@@ -91,52 +103,66 @@ type minion struct {
 
 func startMinion(t *testing.T, r *nicbridge.Rig) *minion {
 	t.Helper()
+
 	m := &minion{state: filepath.Join(r.Dir(), "minion")}
+
 	log, err := os.Create(filepath.Join(r.Dir(), "minion.log"))
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	again := func() error {
 		m.mu.Lock()
 		defer m.mu.Unlock()
+
 		if m.over {
 			return errors.New("over")
 		}
+
 		m.cmd = exec.Command("/proc/self/exe", "minion", r.Dir(), r.OVSDB(), r.OVSDir())
 		m.cmd.Stdout, m.cmd.Stderr = log, log
+
 		return m.cmd.Start()
 	}
 	if err := again(); err != nil {
 		t.Fatal(err)
 	}
+
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
+
 		for {
 			_ = m.cmd.Wait()
+
 			if again() != nil {
 				return
 			}
 		}
 	}()
+
 	t.Cleanup(func() {
 		m.mu.Lock()
 		m.over = true
 		_ = m.cmd.Process.Kill()
 		m.mu.Unlock()
 		<-ended
+
 		if t.Failed() {
 			said, _ := os.ReadFile(log.Name())
 			t.Logf("the agent said:\n%s", said)
 		}
+
 		_ = syscall.Unmount(filepath.Join(r.Dir(), "bpf"), 0)
 	})
+
 	return m
 }
 
 func (m *minion) pid() int {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+
 	return m.cmd.Process.Pid
 }
 
@@ -148,6 +174,7 @@ func (m *minion) await(t *testing.T, what string) {
 		if err == nil && strings.TrimSpace(string(b)) != strconv.Itoa(m.pid()) {
 			err = fmt.Errorf("%d: %s", m.pid(), b)
 		}
+
 		return err
 	})
 }
@@ -156,17 +183,21 @@ func (m *minion) await(t *testing.T, what string) {
 func (m *minion) settled(t *testing.T, r *nicbridge.Rig) {
 	t.Helper()
 	m.await(t, "ready after the move")
+
 	before := m.pid()
 	if err := syscall.Kill(before, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
+
 	testnode.Eventually(t, "another agent", func() error {
 		if m.pid() == before {
 			return errors.New("not yet")
 		}
+
 		return nil
 	})
 	m.await(t, "ready when it is started after the move")
+
 	if err := r.Moved(); err != nil {
 		t.Errorf("the agent undid the move: %v", err)
 	}
@@ -176,13 +207,16 @@ func (m *minion) settled(t *testing.T, r *nicbridge.Rig) {
 func runMinion(dir, ovsdb, ovsDir string) error {
 	ctx := context.Background()
 	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
+
 	for gateway.Moving(dir) != nil {
 		time.Sleep(20 * time.Millisecond)
 	}
+
 	c, err := ovs.Dial(ctx, ovsdb)
 	if err != nil {
 		return err
 	}
+
 	s := gateway.Settings{
 		Wiring: gateway.Wiring{Uplink: nicbridge.NICName, Bridge: nicbridge.BridgeName, Layout: gateway.Direct, Backend: gateway.EBPF},
 		Cluster: gateway.Cluster{
@@ -194,9 +228,11 @@ func runMinion(dir, ovsdb, ovsDir string) error {
 	if err := os.MkdirAll(filepath.Join(dir, "bpf"), 0o700); err != nil {
 		return err
 	}
+
 	for gateway.Recover(ctx, s, c) != nil {
 		time.Sleep(20 * time.Millisecond)
 	}
+
 	g := gateway.New(gateway.Options{
 		Settings: s, OVS: c, Changed: func() {}, Log: log,
 		Source: gateway.Source{
@@ -205,8 +241,10 @@ func runMinion(dir, ovsdb, ovsDir string) error {
 		},
 	})
 	g.Inputs().SetInSync(true)
+
 	go func() {
 		path := filepath.Join(dir, "minion")
+
 		for ; ; time.Sleep(20 * time.Millisecond) {
 			line := strconv.Itoa(os.Getpid()) + " " + g.View().Missing()
 			if os.WriteFile(path+".new", []byte(strings.TrimSpace(line)), 0o600) == nil {
@@ -214,5 +252,6 @@ func runMinion(dir, ovsdb, ovsDir string) error {
 			}
 		}
 	}()
+
 	return g.Run(ctx)
 }

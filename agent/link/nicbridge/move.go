@@ -17,33 +17,43 @@ func prepare(ctx context.Context, o Options) (*mover, error) {
 	if missing := (netlink.LinkNotFoundError{}); errors.As(err, &missing) {
 		return nil, fmt.Errorf("device %s: %w", o.NIC, link.ErrNotFound)
 	}
+
 	if err != nil {
 		return nil, fmt.Errorf("read device: %w", err)
 	}
+
 	if err := free(nic); err != nil {
 		return nil, err
 	}
+
 	if owner := findOwner("/", o.NIC, nic.Attrs().Index); owner != nil {
 		if !o.Force {
 			return nil, owner
 		}
+
 		o.Log.Warn("moving a NIC that another program configures", "nic", o.NIC, "owner", owner.program)
 	}
+
 	if file := keptAtBoot("/"); file != "" {
 		o.Log.Warn("after a reboot the NIC will be a port of OVS without the host's addresses until the agent runs: have OVS started with --delete-transient-ports",
 			"nic", o.NIC, "file", file)
 	}
+
 	snap, err := take(nic, o.Bridge)
 	if err != nil {
 		return nil, err
 	}
+
 	snap.Asked = o.Asked
 	if snap.Gateways, err = answering(ctx, snap.nextHops(), snap.Link.Index); err != nil {
 		return nil, err
 	}
-	if snap.Had.Neighbours, err = neighsOf(snap.Link.Index); err != nil { // after the probes the entries are complete
+
+	// After the probes the entries are complete.
+	if snap.Had.Neighbours, err = neighsOf(snap.Link.Index); err != nil {
 		return nil, err
 	}
+
 	return &mover{Options: o, snap: snap}, snap.save(o.Dir)
 }
 
@@ -53,31 +63,39 @@ func free(nic netlink.Link) error {
 	if index == 0 {
 		return nil
 	}
+
 	master, err := netlink.LinkByIndex(index)
 	if err != nil {
 		return fmt.Errorf("read master of %s: %w", nic.Attrs().Name, err)
 	}
+
 	if master.Type() == "openvswitch" {
 		return nil // in OVS, with the host's addresses on it: as after a reboot
 	}
+
 	return fmt.Errorf("%s is a port of %s %s", nic.Attrs().Name, master.Type(), master.Attrs().Name)
 }
 
 // forward makes all changes, and verifies the gateways.
 func (m *mover) forward(ctx context.Context) error {
 	s := m.snap
-	err := m.do(ctx, "add bridge "+s.Bridge, func() error { return m.Switch.AddBridge(ctx, s.Bridge, s.Link.MAC, s.Link.MTU) })
+
+	err := m.do(ctx, "add bridge "+s.Bridge,
+		func() error { return m.Switch.AddBridge(ctx, s.Bridge, s.Link.MAC, s.Link.MTU) })
 	if err != nil {
 		return err
 	}
+
 	nic, err := linkNamed(ctx, s.NIC)
 	if err != nil {
 		return err
 	}
+
 	bridge, err := m.readyBridge(ctx)
 	if err != nil {
 		return err
 	}
+
 	for _, step := range []func() error{
 		func() error { return m.addAddresses(ctx, of(bridge), s.NIC, s.Had.Addresses) },
 		func() error { return m.addNeighbours(ctx, of(bridge)) },
@@ -99,7 +117,9 @@ func (m *mover) forward(ctx context.Context) error {
 			return err
 		}
 	}
+
 	m.Log.Info("NIC moved to its bridge", "nic", s.NIC, "bridge", s.Bridge, "addresses", s.Had.Text)
+
 	return nil
 }
 
@@ -107,10 +127,12 @@ func (m *mover) forward(ctx context.Context) error {
 // address.
 func (m *mover) readyBridge(ctx context.Context) (netlink.Link, error) {
 	s := m.snap
+
 	bridge, err := linkNamed(ctx, s.Bridge)
 	if err != nil {
 		return nil, err
 	}
+
 	if err := m.setting(ctx, s.Bridge, "ipv6/addr_gen_mode", "1"); err != nil {
 		return nil, err
 	}
@@ -118,25 +140,32 @@ func (m *mover) readyBridge(ctx context.Context) (netlink.Link, error) {
 	if err := m.setting(ctx, s.Bridge, "ipv4/rp_filter", "2"); err != nil {
 		return nil, err
 	}
+
 	if err := m.settings(ctx, s.Bridge, s.Sysctls.NIC, "ipv4/rp_filter"); err != nil {
 		return nil, err
 	}
+
 	if err := m.setting(ctx, s.Bridge, "ipv6/disable_ipv6", s.Sysctls.NIC["ipv6/disable_ipv6"]); err != nil {
 		return nil, err
 	}
+
 	if bridge.Attrs().MTU != s.Link.MTU {
-		if err := m.do(ctx, "set MTU of "+s.Bridge, func() error { return netlink.LinkSetMTU(bridge, s.Link.MTU) }); err != nil {
+		if err := m.do(ctx, "set MTU of "+s.Bridge,
+			func() error { return netlink.LinkSetMTU(bridge, s.Link.MTU) }); err != nil {
 			return nil, err
 		}
 	}
+
 	for bridge.Attrs().HardwareAddr.String() != s.Link.MAC { // vswitchd sets it
 		if err := wait(ctx, poll); err != nil {
 			return nil, fmt.Errorf("wait for %s to have MAC %s: %w", s.Bridge, s.Link.MAC, err)
 		}
+
 		if bridge, err = linkNamed(ctx, s.Bridge); err != nil {
 			return nil, err
 		}
 	}
+
 	return bridge, m.do(ctx, "set "+s.Bridge+" up", func() error { return link.SetUp(s.Bridge) })
 }
 
@@ -144,6 +173,7 @@ func (m *mover) carry(ctx context.Context) error {
 	if m.Carry == nil {
 		return nil
 	}
+
 	return m.do(ctx, "make the bridge carry the host", func() error { return m.Carry(ctx) })
 }
 
@@ -152,6 +182,7 @@ func (m *mover) emptyNIC(ctx context.Context, nic device) error {
 	if err := m.setting(ctx, nic.name, "ipv6/disable_ipv6", "1"); err != nil {
 		return err
 	}
+
 	return m.deleteAddresses(ctx, nic, func(msg []byte) bool { return msg[0] == unix.AF_INET })
 }
 
@@ -161,11 +192,13 @@ func (m *mover) settle(ctx context.Context, bridge device) error {
 	if err := m.trueFlags(ctx, bridge, s.NIC, s.Had.Addresses); err != nil {
 		return err
 	}
+
 	if v := s.Sysctls.NIC["ipv6/addr_gen_mode"]; v == "0" { // other modes depend on a secret, or on the device
 		if err := m.setting(ctx, bridge.name, "ipv6/addr_gen_mode", v); err != nil {
 			return err
 		}
 	}
+
 	return m.setting(ctx, bridge.name, "ipv4/rp_filter", s.Sysctls.NIC["ipv4/rp_filter"])
 }
 

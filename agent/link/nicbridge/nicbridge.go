@@ -55,14 +55,18 @@ var errOvertaken = errors.New("the watchdog restores")
 
 func (o *Options) complete() error {
 	if o.NIC == "" || o.NIC == o.Bridge || o.Dir == "" || o.Switch == nil {
-		return fmt.Errorf("check options: NIC %q, bridge %q, directory %q: need distinct names and a switch", o.NIC, o.Bridge, o.Dir)
+		return fmt.Errorf("check options: NIC %q, bridge %q, directory %q: need distinct names and a switch",
+			o.NIC, o.Bridge, o.Dir)
 	}
+
 	if o.Timeout == 0 {
 		o.Timeout = time.Minute
 	}
+
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
+
 	return nil
 }
 
@@ -78,16 +82,20 @@ func Move(ctx context.Context, o Options) error {
 	if err := o.complete(); err != nil {
 		return err
 	}
+
 	if o.Bridge == "" {
 		return errors.New("check options: no bridge")
 	}
+
 	ctx, cancel := context.WithTimeout(ctx, o.Timeout)
 	defer cancel()
+
 	release, err := claim(ctx, o.Dir, o.NIC)
 	if err != nil {
 		return fmt.Errorf("move %s to %s: %w", o.NIC, o.Bridge, err)
 	}
 	defer release()
+
 	old, err := Load(o.Dir, o.NIC)
 	switch {
 	case errors.Is(err, fs.ErrNotExist) || err == nil && old.Phase == Restored:
@@ -102,25 +110,32 @@ func Move(ctx context.Context, o Options) error {
 			return err
 		}
 	}
+
 	m, err := prepare(ctx, o)
 	if err != nil {
 		return fmt.Errorf("move %s to %s: %w", o.NIC, o.Bridge, err)
 	}
+
 	stop, err := m.startWatchdog(ctx)
 	if err == nil {
 		defer stop()
+
 		err = m.forward(ctx)
 	}
+
 	if err == nil {
 		return nil
 	}
+
 	err = fmt.Errorf("move %s to %s: %w", o.NIC, o.Bridge, err)
 	if errors.Is(err, errOvertaken) {
 		return err
 	}
+
 	if undo := m.undo(context.WithoutCancel(ctx)); undo != nil {
 		return errors.Join(err, undo)
 	}
+
 	return err
 }
 
@@ -132,24 +147,30 @@ func Restore(ctx context.Context, o Options) error {
 	if err := o.complete(); err != nil {
 		return err
 	}
+
 	release, err := claim(ctx, o.Dir, o.NIC)
 	if err != nil {
 		return fmt.Errorf("restore %s: %w", o.NIC, err)
 	}
 	defer release()
+
 	s, err := Load(o.Dir, o.NIC)
 	if errors.Is(err, fs.ErrNotExist) || err == nil && s.Phase == Restored {
 		return nil
 	}
+
 	if err != nil {
 		return err
 	}
+
 	m := &mover{Options: o, snap: s}
+
 	stop, err := m.startWatchdog(ctx)
 	if err != nil {
 		return err
 	}
 	defer stop()
+
 	return m.undo(ctx)
 }
 
@@ -161,11 +182,13 @@ func Recover(ctx context.Context, o Options) (bool, error) {
 	if err := o.complete(); err != nil {
 		return false, err
 	}
+
 	release, err := tryClaim(o.Dir, o.NIC)
 	if err != nil {
 		return false, err
 	}
 	defer release()
+
 	return o.recover(ctx)
 }
 
@@ -174,7 +197,9 @@ func (o *Options) ask(s *Snapshot) error {
 	if s.Asked || !o.Asked {
 		return nil
 	}
+
 	s.Asked = true
+
 	return s.save(o.Dir)
 }
 
@@ -184,10 +209,13 @@ func (o Options) recover(ctx context.Context) (bool, error) {
 	if errors.Is(err, fs.ErrNotExist) || err == nil && (s.Phase == Restored || s.Phase == Done && s.holds()) {
 		return false, nil
 	}
+
 	if err != nil {
 		return false, err
 	}
+
 	o.Log.Warn("unfinished move of a NIC, undoing it", "nic", o.NIC, "bridge", s.Bridge, "phase", s.Phase)
+
 	return true, (&mover{Options: o, snap: s}).undo(ctx)
 }
 
@@ -200,13 +228,16 @@ func (s *Snapshot) holds() bool {
 	if err != nil {
 		return false
 	}
+
 	have, err := addrsOf(bridge.Attrs().Index)
 	if err != nil {
 		return false
 	}
+
 	if bridge.Attrs().Index != s.BridgeIndex { // or an earlier version moved them
 		return s.hasAll(have)
 	}
+
 	return slices.ContainsFunc(have, func(msg []byte) bool {
 		a, err := parseAddr(msg)
 		return err == nil && !a.key.Addr().IsLinkLocalUnicast()
@@ -220,5 +251,6 @@ func (s *Snapshot) hasAll(have [][]byte) bool {
 			return false
 		}
 	}
+
 	return true
 }

@@ -18,7 +18,8 @@ type owner struct {
 }
 
 func (o *owner) Error() string {
-	return fmt.Sprintf("%s belongs to %s: %s; or force the move, and expect its lease to run out", o.nic, o.program, o.advice)
+	return fmt.Sprintf("%s belongs to %s: %s; or force the move, and expect its lease to run out", o.nic,
+		o.program, o.advice)
 }
 
 func (o *owner) Unwrap() error { return ErrOwned }
@@ -28,17 +29,27 @@ func (o *owner) Unwrap() error { return ErrOwned }
 // of /run and /proc. Only processes of this network namespace count.
 func findOwner(root, nic string, index int) *owner {
 	file := strconv.Itoa(index)
-	if v, ok := setting(filepath.Join(root, "run/NetworkManager/devices", file), "managed"); ok && v != "false" && v != "0" {
+	if v, ok := setting(filepath.Join(root, "run/NetworkManager/devices", file),
+		"managed"); ok && v != "false" &&
+		v != "0" {
 		return &owner{nic, "NetworkManager", "make it unmanaged (nmcli device set " + nic +
 			" managed no, and unmanaged-devices in NetworkManager.conf) and give the addresses statically"}
 	}
-	if v, ok := setting(filepath.Join(root, "run/systemd/netif/links", file), "ADMIN_STATE"); ok && v != "unmanaged" {
-		return &owner{nic, "systemd-networkd", "set Unmanaged=yes in its .network file and give the addresses statically, " +
-			"or let networkd configure the bridge instead"}
+
+	if v, ok := setting(filepath.Join(root, "run/systemd/netif/links", file), "ADMIN_STATE"); ok &&
+		v != "unmanaged" {
+		return &owner{
+			nic,
+			"systemd-networkd",
+			"set Unmanaged=yes in its .network file and give the addresses statically, " +
+				"or let networkd configure the bridge instead",
+		}
 	}
+
 	if p := dhcpClient(root, nic); p != "" {
 		return &owner{nic, p, "stop it and give the addresses statically, or start it on the bridge instead"}
 	}
+
 	return nil
 }
 
@@ -48,34 +59,42 @@ func setting(path, key string) (string, bool) {
 	if err != nil {
 		return "", false
 	}
+
 	for line := range strings.Lines(string(b)) {
 		if v, ok := strings.CutPrefix(strings.TrimSpace(line), key+"="); ok {
 			return v, true
 		}
 	}
+
 	return "", false
 }
 
 // dhcpClient returns the DHCP client of the device, with its process ID.
 func dhcpClient(root, nic string) string {
 	here, _ := os.Readlink(filepath.Join(root, "proc/self/ns/net"))
+
 	processes, _ := filepath.Glob(filepath.Join(root, "proc/[0-9]*"))
 	for _, p := range processes {
 		b, err := os.ReadFile(filepath.Join(p, "cmdline"))
 		if err != nil || len(b) == 0 {
 			continue
 		}
+
 		argv := strings.Split(strings.TrimRight(string(b), "\x00"), "\x00")
+
 		program := filepath.Base(strings.TrimSuffix(argv[0], ":"))
-		if !slices.Contains([]string{"dhclient", "dhcpcd", "udhcpc"}, program) || !slices.Contains(argv[1:], nic) && !alone(root, argv[1:]) {
+		if !slices.Contains([]string{"dhclient", "dhcpcd", "udhcpc"}, program) ||
+			!slices.Contains(argv[1:], nic) && !alone(root, argv[1:]) {
 			continue
 		}
 		// The kernel hides the namespace of a process with more capabilities. Such a process may be in
 		// this one.
-		if there, err := os.Readlink(filepath.Join(p, "ns/net")); errors.Is(err, fs.ErrPermission) || err == nil && there == here {
+		if there, err := os.Readlink(filepath.Join(p, "ns/net")); errors.Is(err, fs.ErrPermission) ||
+			err == nil && there == here {
 			return program + " (process " + filepath.Base(p) + ")"
 		}
 	}
+
 	return ""
 }
 
@@ -85,7 +104,9 @@ func alone(root string, args []string) bool {
 		if a == "" || strings.ContainsAny(a, "/.") {
 			return false
 		}
+
 		_, err := os.Stat(filepath.Join(root, "proc/sys/net/ipv4/conf", a))
+
 		return err == nil
 	})
 }
@@ -99,18 +120,24 @@ var startFiles = []string{"etc/default/openvswitch-switch", "etc/sysconfig/openv
 // the parent of /etc.
 func keptAtBoot(root string) string {
 	kept := ""
+
 	for _, name := range startFiles {
 		path := filepath.Join(root, name)
+
 		b, err := os.ReadFile(path)
 		if err != nil {
 			continue
 		}
+
 		kept = path
+
 		for line := range strings.Lines(string(b)) {
-			if line = strings.TrimSpace(line); !strings.HasPrefix(line, "#") && strings.Contains(line, "--delete-transient-ports") {
+			if line = strings.TrimSpace(line); !strings.HasPrefix(line, "#") &&
+				strings.Contains(line, "--delete-transient-ports") {
 				return ""
 			}
 		}
 	}
+
 	return kept
 }

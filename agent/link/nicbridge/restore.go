@@ -25,45 +25,58 @@ const (
 func (m *mover) undo(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, undoTimeout)
 	defer cancel()
+
 	unlock, err := lock(ctx, m.Dir, m.NIC)
 	if err != nil {
 		return fmt.Errorf("restore %s: %w", m.NIC, err)
 	}
 	defer unlock()
+
 	if m.snap, err = Load(m.Dir, m.NIC); err != nil {
 		return fmt.Errorf("restore %s: %w", m.NIC, err)
 	}
+
 	if m.snap.Phase == Restored {
 		return nil
 	}
+
 	m.held = true
 	if err := m.setPhase(Restoring); err != nil {
 		return err
 	}
+
 	if err := m.back(ctx); err != nil {
 		return fmt.Errorf("restore %s from %s: %w", m.NIC, m.snap.Bridge, err)
 	}
+
 	m.Log.Info("NIC restored", "nic", m.NIC, "bridge", m.snap.Bridge)
+
 	return m.setPhase(Restored)
 }
 
 func (m *mover) back(ctx context.Context) error {
 	s := m.snap
+
 	l, err := netlink.LinkByName(s.NIC)
 	if err != nil {
 		return fmt.Errorf("read device %s: %w", s.NIC, err)
 	}
+
 	nic, bridge := of(l), device{s.Bridge, -1}
+
 	var onBridge [][]byte
+
 	if b, err := netlink.LinkByName(s.Bridge); err == nil {
 		bridge = of(b)
 		if onBridge, err = addrsOf(bridge.index); err != nil {
 			return err
 		}
+
 		if err := m.setting(ctx, s.Bridge, "ipv4/rp_filter", "2"); err != nil {
 			return err
 		}
 	}
+
 	for _, step := range []func() error{
 		func() error { return m.fillNIC(ctx, nic, onBridge) },
 		func() error { return m.moveRoutes(ctx, bridge, nic) },
@@ -82,6 +95,7 @@ func (m *mover) back(ctx context.Context) error {
 			return err
 		}
 	}
+
 	return nil
 }
 
@@ -91,6 +105,7 @@ func (m *mover) leftBridge(ctx context.Context) error {
 	if _, gone := netlink.LinkByName(m.snap.Bridge); gone != nil {
 		return nil // deleted with the port, perhaps meanwhile
 	}
+
 	return err
 }
 
@@ -100,9 +115,11 @@ func (m *mover) promiscuous(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("read device %s: %w", m.snap.NIC, err)
 	}
+
 	if m.snap.Link.Promiscuous || l.Attrs().RawFlags&unix.IFF_PROMISC == 0 {
 		return nil
 	}
+
 	return m.do(ctx, "set "+m.snap.NIC+" not promiscuous", func() error { return netlink.SetPromiscOff(l) })
 }
 
@@ -110,7 +127,8 @@ func (m *mover) promiscuous(ctx context.Context) error {
 // router advertisements stay.
 func (m *mover) made(msg []byte) bool {
 	a, err := parseAddr(msg)
-	return err == nil && a.is6() && !a.dynamic() && a.key.Addr().IsLinkLocalUnicast() && lookup(msg, m.snap.Had.Addresses) == nil
+	return err == nil && a.is6() && !a.dynamic() && a.key.Addr().IsLinkLocalUnicast() &&
+		lookup(msg, m.snap.Had.Addresses) == nil
 }
 
 // fillNIC restores the NIC's addresses and neighbours. IPv6 is enabled without a generated address,
@@ -120,21 +138,26 @@ func (m *mover) fillNIC(ctx context.Context, nic device, onBridge [][]byte) erro
 	if err := m.do(ctx, "set "+nic.name+" up", func() error { return link.SetUp(nic.name) }); err != nil {
 		return err
 	}
+
 	if v := s.Sysctls.NIC["ipv6/disable_ipv6"]; v == "0" && readSysctls(nic.name)["ipv6/disable_ipv6"] != v {
 		if err := m.setting(ctx, nic.name, "ipv6/addr_gen_mode", "1"); err != nil {
 			return err
 		}
+
 		if err := m.setting(ctx, nic.name, "ipv6/disable_ipv6", v); err != nil {
 			return err
 		}
 	}
+
 	var addrs [][]byte
 	for _, msg := range s.Had.Addresses {
 		addrs = append(addrs, renewed(msg, onBridge))
 	}
+
 	if err := m.addAddresses(ctx, nic, s.NIC, addrs); err != nil {
 		return err
 	}
+
 	return m.addNeighbours(ctx, nic)
 }
 
@@ -144,21 +167,27 @@ func (m *mover) leaveBridge(ctx context.Context) error {
 	s := m.snap
 	err := m.do(ctx, "remove port "+s.NIC, func() error { return m.Switch.Remove(ctx, s.Bridge, s.NIC) })
 	patience := time.Now().Add(vswitchdTime)
+
 	for {
 		l, lerr := netlink.LinkByName(s.NIC)
 		if lerr != nil {
 			return errors.Join(err, fmt.Errorf("read device %s: %w", s.NIC, lerr))
 		}
+
 		master := l.Attrs().MasterIndex
 		if master == 0 {
 			return err
 		}
+
 		if err != nil || time.Now().After(patience) {
 			m.Log.Warn("ovs-vswitchd does not release the NIC, removing it from the datapath", "nic", s.NIC)
-			if derr := m.do(ctx, "delete vport "+s.NIC, func() error { return deleteVport(master, s.NIC) }); derr != nil {
+
+			if derr := m.do(ctx, "delete vport "+s.NIC,
+				func() error { return deleteVport(master, s.NIC) }); derr != nil {
 				return errors.Join(err, derr)
 			}
 		}
+
 		if werr := wait(ctx, poll); werr != nil {
 			return errors.Join(err, fmt.Errorf("wait for %s to leave OVS: %w", s.NIC, werr))
 		}
@@ -168,26 +197,32 @@ func (m *mover) leaveBridge(ctx context.Context) error {
 // emptyBridge removes the moved configuration from a bridge that existed before the move.
 func (m *mover) emptyBridge(ctx context.Context) error {
 	s := m.snap
+
 	l, err := netlink.LinkByName(s.Bridge)
 	if err != nil {
 		return nil // the bridge was deleted with the port
 	}
+
 	had := s.Sysctls.Bridge
 	if had == nil { // the move created it, and ovs-vswitchd is not running to delete it
 		return m.do(ctx, "set "+s.Bridge+" down", func() error { return netlink.LinkSetDown(l) })
 	}
+
 	if had["ipv6/disable_ipv6"] == "1" {
 		if err := m.setting(ctx, s.Bridge, "ipv6/disable_ipv6", "1"); err != nil {
 			return err
 		}
 	}
+
 	ours := func(msg []byte) bool { return lookup(msg, s.Had.Addresses) != nil }
 	if err := m.deleteAddresses(ctx, of(l), ours); err != nil {
 		return err
 	}
+
 	if err := m.deleteNeighbours(ctx, of(l)); err != nil {
 		return err
 	}
+
 	for _, key := range []string{"ipv6/addr_gen_mode", "ipv6/disable_ipv6"} {
 		if v, ok := had[key]; ok {
 			if err := m.setting(ctx, s.Bridge, key, v); err != nil {
@@ -195,6 +230,7 @@ func (m *mover) emptyBridge(ctx context.Context) error {
 			}
 		}
 	}
+
 	return m.settings(ctx, s.Bridge, had)
 }
 
@@ -205,6 +241,7 @@ func (s *Snapshot) nextHops() (out []netip.Addr) {
 		if err != nil {
 			continue
 		}
+
 		for i, hop := range r.hops {
 			g := hop
 			if hop.IsValid() && r.devices[i] == s.Link.Index && !slices.Contains(out, g) {
@@ -212,5 +249,6 @@ func (s *Snapshot) nextHops() (out []netip.Addr) {
 			}
 		}
 	}
+
 	return out
 }

@@ -90,27 +90,36 @@ func newRigOn(t *testing.T, kind string) *rig {
 	t.Helper()
 	r := &rig{peer: testnode.Netns(t), sw: testnode.StartSwitch(t, true)}
 	t.Setenv(ovsdbEnv, r.sw.Address)
+
 	dir, err := os.MkdirTemp("", "nic")
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	t.Cleanup(func() { os.RemoveAll(dir) })
+
 	r.dir = dir
 	if r.opts, err = options(dir); err != nil {
 		t.Fatal(err)
 	}
+
 	t.Cleanup(func() {
 		r.opts.Watchdog, r.opts.hook = nil, nil
+
 		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 		defer cancel()
+
 		if err := Restore(ctx, r.opts); err != nil {
 			t.Log("clean up:", err)
 		}
+
 		_ = nft("add table netdev steal; delete table netdev steal")
+
 		testnode.Run(t, "ip", "rule", "flush")
 		testnode.Run(t, "ip", "rule", "add", "lookup", "main", "prio", "32766")
 		testnode.Run(t, "ip", "-6", "rule", "flush")
 		testnode.Run(t, "ip", "-6", "rule", "add", "lookup", "main", "prio", "32766")
+
 		for _, d := range []string{nicName, "e0", "other", bridgeName} {
 			_ = link.Delete(d)
 		}
@@ -118,8 +127,10 @@ func newRigOn(t *testing.T, kind string) *rig {
 	r.addNIC(t, kind)
 	ip(t, "link add other type veth peer name otherp")
 	ip(t, "link set nic0 address 02:00:00:00:00:02 mtu 1480")
+
 	set := func(device, key, value string) {
 		t.Helper()
+
 		if err := writeSysctl(device, key, value); err != nil {
 			t.Fatal(err)
 		}
@@ -132,42 +143,53 @@ func newRigOn(t *testing.T, kind string) *rig {
 	for _, device := range []string{nicName, "other", "otherp"} {
 		set(device, "ipv6/accept_dad", "0")
 	}
+
 	ip(t, "link set other up")
 	ip(t, "link set otherp up")
 	ip(t, "link set nic0 up")
 	r.inPeer(t, "ip", "link", "set", "wire", "address", "02:00:00:00:00:01", "up")
 	r.inPeer(t, "ethtool", "-K", "wire", "tx", "off")
 	testnode.Run(t, "ethtool", "-K", nicName, "tx", "off")
+
 	for _, a := range []string{"10.5.0.1/24", "10.5.0.7/24", "fd05::1/64", "fe80::1/64"} {
 		r.inPeer(t, "ip", "addr", "add", a, "dev", "wire", "nodad")
 	}
+
 	for line := range strings.Lines(strings.TrimSpace(everything)) {
 		ip(t, strings.TrimSpace(line))
 	}
+
 	testnode.Eventually(t, "IPv6 addresses are usable", func() error {
 		for _, device := range []string{nicName, "other", "otherp"} {
 			set(device, "ipv6/accept_dad", "1")
+
 			if out := testnode.Run(t, "ip", "addr", "show", "dev", device, "tentative"); out != "" {
 				return fmt.Errorf("tentative: %s", out)
 			}
 		}
+
 		return nil
 	})
+
 	return r
 }
 
 func (r *rig) addNIC(t *testing.T, kind string) {
 	t.Helper()
+
 	for line := range strings.Lines(nics[kind]) {
 		if rest, ok := strings.CutPrefix(strings.TrimSpace(line), "-n PEER "); ok {
 			r.inPeer(t, append([]string{"ip"}, strings.Fields(rest)...)...)
 			continue
 		}
+
 		argv := strings.Fields(strings.ReplaceAll(line, "PEER", r.peer))
+
 		out, err := exec.Command("ip", argv...).CombinedOutput()
 		if kind != "veth" && strings.Contains(string(out), "Unknown device type") {
 			t.Skipf("kernel has no %s devices", kind)
 		}
+
 		if err != nil {
 			t.Fatalf("ip %v: %v: %s", argv, err, out)
 		}
@@ -189,7 +211,9 @@ var changing = regexp.MustCompile(`(valid_lft|preferred_lft|expires) \d+sec`)
 // state returns everything that a move must restore, one fact per line.
 func (r *rig) state(t *testing.T) []string {
 	t.Helper()
+
 	var out []string
+
 	for _, q := range []struct {
 		argv   string
 		sorted bool
@@ -205,25 +229,31 @@ func (r *rig) state(t *testing.T) []string {
 		{"ip -o link show", true},
 	} {
 		var lines []string
+
 		for line := range strings.Lines(testnode.Run(t, strings.Fields(q.argv)...)) {
 			line = changing.ReplaceAllString(strings.TrimSpace(line), "$1 some")
 			if !strings.Contains(line, "ovs-netdev") && !strings.Contains(line, "ovs-system") && !strings.HasPrefix(line, "Error: Peer netns") {
 				lines = append(lines, q.argv+": "+line)
 			}
 		}
+
 		if q.sorted {
 			slices.Sort(lines)
 		}
+
 		out = append(out, lines...)
 	}
+
 	sysctls := readSysctls(nicName)
 	for k, v := range sysctls {
 		if k != "ipv6/stable_secret" {
 			out = append(out, "sysctl "+k+"="+v)
 		}
 	}
+
 	n := len(out) - len(sysctls)
 	slices.Sort(out[max(0, n-1):])
+
 	return append(out, "bridges: "+r.sw.Vsctl(t, "list-br"))
 }
 
@@ -238,28 +268,34 @@ func compare(before, after []string) error {
 	if slices.Equal(before, after) {
 		return nil
 	}
+
 	var diff []string
+
 	for _, l := range before {
 		if !slices.Contains(after, l) {
 			diff = append(diff, "- "+l)
 		}
 	}
+
 	for _, l := range after {
 		if !slices.Contains(before, l) {
 			diff = append(diff, "+ "+l)
 		}
 	}
+
 	for i := range min(len(before), len(after)) {
 		if len(diff) == 0 && before[i] != after[i] {
 			diff = append(diff, "order: "+before[i], "now: "+after[i])
 		}
 	}
+
 	return fmt.Errorf("state differs:\n%s", strings.Join(diff, "\n"))
 }
 
 // reachable makes the peer ping the host on addresses of both families.
 func (r *rig) reachable(t *testing.T) {
 	t.Helper()
+
 	for _, a := range []string{"10.5.0.2", "fd05::2"} {
 		r.inPeer(t, "ping", "-n", "-c", "1", "-w", "20", a)
 	}

@@ -27,38 +27,54 @@ func parseRoute(msg []byte) (route, error) {
 	if err != nil {
 		return route{}, err
 	}
-	r := route{msg: msg, family: msg[0], table: uint32(msg[4]), protocol: msg[5], metric: u32(find(list, unix.RTA_PRIORITY))}
+
+	r := route{
+		msg:      msg,
+		family:   msg[0],
+		table:    uint32(msg[4]),
+		protocol: msg[5],
+		metric:   u32(find(list, unix.RTA_PRIORITY)),
+	}
+
 	r.cloned = order.Uint32(msg[8:])&unix.RTM_F_CLONED != 0
 	if b := find(list, unix.RTA_TABLE); b != nil {
 		r.table = u32(b)
 	}
+
 	if a, ok := netip.AddrFromSlice(find(list, unix.RTA_DST)); ok {
 		r.dst = netip.PrefixFrom(a, int(msg[1]))
 	}
+
 	if a, ok := netip.AddrFromSlice(find(list, unix.RTA_PREFSRC)); ok {
 		r.src = netip.PrefixFrom(a, a.BitLen())
 	}
+
 	r.byObject = find(list, rtaNextHopID) != nil
 	if b := find(list, unix.RTA_OIF); b != nil {
 		r.addHop(int(u32(b)), list)
 	}
+
 	hops := find(list, unix.RTA_MULTIPATH)
 	for len(hops) >= nextHop {
 		n := int(order.Uint16(hops))
 		if n < nextHop || n > len(hops) {
 			break
 		}
+
 		of, err := attrs(hops[:n], nextHop)
 		if err != nil {
 			return route{}, err
 		}
+
 		r.addHop(int(order.Uint32(hops[4:])), of)
 		hops = hops[min((n+3)&^3, len(hops)):]
 	}
+
 	key := []byte{msg[0], msg[1], msg[2], msg[3]}
 	key = append(key, put32(r.table)...)
 	key = append(key, put32(r.metric)...)
 	r.group = string(append(append(key, find(list, unix.RTA_DST)...), find(list, unix.RTA_SRC)...))
+
 	return r, nil
 }
 
@@ -67,7 +83,9 @@ func (r *route) addHop(device int, list []attr) {
 	if via := find(list, unix.RTA_VIA); len(via) > 2 { // of another family: struct rtvia
 		gw = via[2:]
 	}
+
 	hop, _ := netip.AddrFromSlice(gw)
+
 	r.devices, r.hops = append(r.devices, device), append(r.hops, hop)
 }
 
@@ -93,6 +111,7 @@ func (r route) connected(a address) bool {
 	if r.protocol != unix.RTPROT_KERNEL || r.gateway() || r.table == unix.RT_TABLE_LOCAL {
 		return false
 	}
+
 	return r.src.IsValid() && r.src.Addr() == a.key.Addr() || !r.src.IsValid() && r.dst == a.key.Masked()
 }
 
@@ -102,6 +121,8 @@ func (r route) worse() ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	list = slices.DeleteFunc(list, func(a attr) bool { return a.typ() == unix.RTA_PRIORITY })
+
 	return build(r.msg[:routeHeader], append(list, attr{unix.RTA_PRIORITY, put32(r.metric + 1)})), nil
 }

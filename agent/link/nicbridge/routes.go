@@ -15,22 +15,27 @@ func (m *mover) moveRoutes(ctx context.Context, from, to device) error {
 	if err != nil {
 		return err
 	}
+
 	for _, w := range wanted {
 		if err := m.addRoute(ctx, w, from, to); err != nil {
 			return err
 		}
 	}
+
 	if err := m.deleteRoutes(ctx, to, func(r route) bool { return m.stray(r, wanted) }); err != nil {
 		return err
 	}
+
 	old, err := m.plan(from.index)
 	if err != nil {
 		return err
 	}
+
 	there := map[string]bool{}
 	for _, w := range old {
 		there[canonicalRoute(w.msg)] = true
 	}
+
 	return m.deleteRoutes(ctx, from, func(r route) bool { return there[key(r)] })
 }
 
@@ -45,15 +50,18 @@ type wantedRoute struct {
 // routes are added in reverse order, each at the front.
 func (m *mover) plan(index int) ([]wantedRoute, error) {
 	var direct, via []wantedRoute
+
 	for _, r := range m.snap.Had.Routes {
 		msg, err := retargetRoute(r.Message, m.snap.Link.Index, index)
 		if err != nil {
 			return nil, err
 		}
+
 		p, err := parseRoute(msg)
 		if err != nil {
 			return nil, err
 		}
+
 		w := wantedRoute{p, r.First, r.Shared}
 		if p.gateway() {
 			via = append(via, w)
@@ -61,11 +69,13 @@ func (m *mover) plan(index int) ([]wantedRoute, error) {
 			direct = append(direct, w)
 		}
 	}
+
 	return append(arrange(direct), arrange(via)...), nil
 }
 
 func arrange(list []wantedRoute) []wantedRoute {
 	var front, back []wantedRoute
+
 	for _, w := range list {
 		if w.first && w.family == unix.AF_INET {
 			front = append(front, w)
@@ -73,7 +83,9 @@ func arrange(list []wantedRoute) []wantedRoute {
 			back = append(back, w)
 		}
 	}
+
 	slices.Reverse(front)
+
 	return append(front, back...)
 }
 
@@ -83,6 +95,7 @@ func key(r route) string {
 	if err != nil {
 		return ""
 	}
+
 	return canonicalRoute(msg)
 }
 
@@ -91,46 +104,58 @@ func (m *mover) addRoute(ctx context.Context, w wantedRoute, from, to device) er
 	if err != nil {
 		return err
 	}
+
 	if w.advertised() {
 		return m.addAdvertised(ctx, w, have, to)
 	}
+
 	i := slices.IndexFunc(have, func(r route) bool { return key(r) == canonicalRoute(w.msg) })
 	if i >= 0 && (!w.first || !w.shared || inFront(have[:i], w, from, to)) {
 		return nil
 	}
+
 	what := "add route " + destination(w.route) + " to " + to.name
 	if i >= 0 { // created by the kernel with the address, after foreign routes
-		if err := m.send(ctx, "take route "+destination(w.route)+" of "+to.name+" to put it first", unix.RTM_DELROUTE, 0, w.msg); err != nil {
+		if err := m.send(ctx, "take route "+destination(w.route)+" of "+to.name+" to put it first",
+			unix.RTM_DELROUTE, 0, w.msg); err != nil {
 			return err
 		}
 	}
+
 	flags := unix.NLM_F_CREATE
+
 	switch {
 	case w.family == unix.AF_INET && !w.first:
 		flags |= unix.NLM_F_APPEND
 	case w.family == unix.AF_INET6 && w.gateway():
 		flags |= unix.NLM_F_REPLACE // otherwise the kernel would merge it into a multipath route
 	}
+
 	return m.send(ctx, what, unix.RTM_NEWROUTE, flags, w.msg)
 }
 
 // inFront reports whether all routes before w use the NIC or the bridge.
 func inFront(before []route, w wantedRoute, from, to device) bool {
-	return !slices.ContainsFunc(before, func(r route) bool { return r.group == w.group && !r.by(from.index) && !r.by(to.index) })
+	return !slices.ContainsFunc(before,
+		func(r route) bool { return r.group == w.group && !r.by(from.index) && !r.by(to.index) })
 }
 
 // addAdvertised adds a copy with a metric one higher, so that the kernel can add its own. With the
 // same metric the kernel would mistake the copy for its own, report an error and ignore the rest of
 // each advertisement.
 func (m *mover) addAdvertised(ctx context.Context, w wantedRoute, have []route, to device) error {
-	if slices.ContainsFunc(have, func(r route) bool { return r.advertised() && r.by(to.index) && sameHops(r, w.route) }) {
+	if slices.ContainsFunc(have,
+		func(r route) bool { return r.advertised() && r.by(to.index) && sameHops(r, w.route) }) {
 		return nil
 	}
+
 	msg, err := w.worse()
 	if err != nil {
 		return err
 	}
-	return m.send(ctx, "add route "+destination(w.route)+" to "+to.name, unix.RTM_NEWROUTE, unix.NLM_F_CREATE, msg)
+
+	return m.send(ctx, "add route "+destination(w.route)+" to "+to.name, unix.RTM_NEWROUTE, unix.NLM_F_CREATE,
+		msg)
 }
 
 func sameHops(a, b route) bool { return slices.Equal(a.hops, b.hops) }
@@ -140,18 +165,23 @@ func (m *mover) deleteRoutes(ctx context.Context, of device, unwanted func(route
 	if err != nil {
 		return err
 	}
+
 	for _, r := range have {
 		if !r.by(of.index) || r.automatic() || !unwanted(r) {
 			continue
 		}
+
 		msg, err := retargetRoute(r.msg, 0, 0)
 		if err != nil {
 			return err
 		}
-		if err := m.send(ctx, "delete route "+destination(r)+" of "+of.name, unix.RTM_DELROUTE, 0, msg); err != nil {
+
+		if err := m.send(ctx, "delete route "+destination(r)+" of "+of.name, unix.RTM_DELROUTE, 0,
+			msg); err != nil {
 			return err
 		}
 	}
+
 	return nil
 }
 
@@ -162,12 +192,15 @@ func (m *mover) stray(r route, wanted []wantedRoute) bool {
 		a, err := parseAddr(msg)
 		return err == nil && r.connected(a)
 	})
-	return made && !slices.ContainsFunc(wanted, func(w wantedRoute) bool { return canonicalRoute(w.msg) == key(r) })
+
+	return made &&
+		!slices.ContainsFunc(wanted, func(w wantedRoute) bool { return canonicalRoute(w.msg) == key(r) })
 }
 
 func destination(r route) string {
 	if !r.dst.IsValid() {
 		return fmt.Sprintf("default, family %d, table %d", r.family, r.table)
 	}
+
 	return fmt.Sprintf("%s, table %d", r.dst, r.table)
 }

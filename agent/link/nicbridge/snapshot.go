@@ -86,20 +86,25 @@ func snapshotPath(dir, nic string) string { return filepath.Join(dir, "nic-"+nic
 // from this boot.
 func Load(dir, nic string) (*Snapshot, error) {
 	path := snapshotPath(dir, nic)
+
 	b, err := os.ReadFile(path)
 	if err != nil {
 		return nil, fmt.Errorf("read snapshot of %s: %w", nic, err)
 	}
+
 	s := &Snapshot{}
 	if err := json.Unmarshal(b, s); err != nil {
 		return nil, fmt.Errorf("read snapshot %s: %w", path, err)
 	}
+
 	if s.Version != version {
 		return nil, fmt.Errorf("read snapshot %s: version %d, want %d", path, s.Version, version)
 	}
+
 	if s.Boot != BootID() {
 		return nil, fmt.Errorf("read snapshot %s: from an earlier boot: %w", path, fs.ErrNotExist)
 	}
+
 	return s, nil
 }
 
@@ -108,6 +113,7 @@ func (s *Snapshot) save(dir string) error {
 	if err := WriteJSON(snapshotPath(dir, s.NIC), s); err != nil {
 		return fmt.Errorf("save snapshot: %w", err)
 	}
+
 	return nil
 }
 
@@ -118,10 +124,12 @@ func WriteJSON(path string, v any) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
 	}
+
 	b, err := json.MarshalIndent(v, "", "  ")
 	if err != nil {
 		return err
 	}
+
 	return atomicfile.Write(path, b, 0o600)
 }
 
@@ -135,55 +143,79 @@ func BootID() string {
 func take(nic netlink.Link, bridge string) (*Snapshot, error) {
 	a := nic.Attrs()
 	s := &Snapshot{
-		Version: version, Boot: BootID(), Phase: Moving, Time: time.Now(),
-		NIC: a.Name, Bridge: bridge,
-		Link: Link{Index: a.Index, MAC: a.HardwareAddr.String(), MTU: a.MTU, Promiscuous: a.RawFlags&unix.IFF_PROMISC != 0},
+		Version: version,
+		Boot:    BootID(),
+		Phase:   Moving,
+		Time:    time.Now(),
+		NIC:     a.Name,
+		Bridge:  bridge,
+		Link: Link{
+			Index:       a.Index,
+			MAC:         a.HardwareAddr.String(),
+			MTU:         a.MTU,
+			Promiscuous: a.RawFlags&unix.IFF_PROMISC != 0,
+		},
 	}
+
 	var err error
 	if s.Had, err = readConfig(a.Name, a.Index); err != nil {
 		return nil, err
 	}
+
 	s.Sysctls.NIC = readSysctls(a.Name)
 	if _, err := netlink.LinkByName(bridge); err == nil {
 		s.Sysctls.Bridge = readSysctls(bridge)
 	}
+
 	return s, nil
 }
 
 func readConfig(name string, index int) (Config, error) {
 	var c Config
+
 	addrs, err := addrsOf(index)
 	if err != nil {
 		return c, err
 	}
+
 	for _, m := range addrs {
 		a, err := parseAddr(m)
 		if err != nil {
 			return c, err
 		}
+
 		if a.flags&unix.IFA_F_DADFAILED == 0 { // another host has it
 			c.Addresses, c.Text = append(c.Addresses, m), append(c.Text, a.key.String())
 		}
 	}
+
 	all, err := routes()
 	if err != nil {
 		return c, err
 	}
+
 	for i, r := range all {
 		if !r.by(index) || r.automatic() {
 			continue
 		}
+
 		if r.byObject {
 			return c, fmt.Errorf("%s has a route by a nexthop object, which cannot be moved", name)
 		}
+
 		other := func(o route) bool { return o.group == r.group && !o.by(index) }
 		c.Routes = append(c.Routes, Route{
-			Message: r.msg, First: !slices.ContainsFunc(all[:i], other), Shared: slices.ContainsFunc(all, other),
+			Message: r.msg,
+			First:   !slices.ContainsFunc(all[:i], other),
+			Shared:  slices.ContainsFunc(all, other),
 		})
 	}
+
 	if c.Rules, err = rulesNaming(name); err != nil {
 		return c, err
 	}
+
 	c.Neighbours, err = neighsOf(index)
+
 	return c, err
 }

@@ -27,26 +27,32 @@ func (m *mover) do(ctx context.Context, what string, change func() error) error 
 			return fmt.Errorf("%s: %w", what, err)
 		}
 	}
+
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("%s: %w", what, context.Cause(ctx))
 	}
+
 	if !m.held {
 		unlock, err := lock(ctx, m.Dir, m.NIC)
 		if err != nil {
 			return err
 		}
 		defer unlock()
+
 		now, err := Load(m.Dir, m.NIC)
 		if err != nil {
 			return err
 		}
+
 		if now.Phase != Moving {
 			return fmt.Errorf("%s: %w", what, errOvertaken)
 		}
 	}
+
 	if err := change(); err != nil {
 		return fmt.Errorf("%s: %w", what, err)
 	}
+
 	return nil
 }
 
@@ -58,7 +64,9 @@ func (m *mover) setting(ctx context.Context, device, key, value string) error {
 	if v, ok := readSysctls(device)[key]; !ok || v == value {
 		return nil
 	}
-	return m.do(ctx, "set "+key+" of "+device+" to "+value, func() error { return writeSysctl(device, key, value) })
+
+	return m.do(ctx, "set "+key+" of "+device+" to "+value,
+		func() error { return writeSysctl(device, key, value) })
 }
 
 // settings writes those settings to a device that need no specific order.
@@ -67,10 +75,12 @@ func (m *mover) settings(ctx context.Context, device string, want map[string]str
 		if len(but) > 0 && key == but[0] {
 			continue
 		}
+
 		if err := m.setting(ctx, device, key, want[key]); err != nil {
 			return err
 		}
 	}
+
 	return nil
 }
 
@@ -80,18 +90,23 @@ func (m *mover) addAddresses(ctx context.Context, to device, from string, msgs [
 	if err != nil {
 		return err
 	}
+
 	for _, msg := range inOrder(msgs) {
 		if lookup(msg, have) != nil {
 			continue
 		}
+
 		out, err := retargetAddr(msg, from, to.name, to.index, true)
 		if err != nil {
 			return err
 		}
-		if err := m.send(ctx, "add address "+text(msg)+" to "+to.name, unix.RTM_NEWADDR, unix.NLM_F_CREATE|unix.NLM_F_EXCL, out); err != nil {
+
+		if err := m.send(ctx, "add address "+text(msg)+" to "+to.name, unix.RTM_NEWADDR,
+			unix.NLM_F_CREATE|unix.NLM_F_EXCL, out); err != nil {
 			return err
 		}
 	}
+
 	return nil
 }
 
@@ -103,25 +118,32 @@ func (m *mover) trueFlags(ctx context.Context, to device, from string, msgs [][]
 		if err != nil || !a.is6() || a.flags&unix.IFA_F_NODAD != 0 {
 			continue
 		}
+
 		have, err := addrsOf(to.index)
 		if err != nil {
 			return err
 		}
+
 		cur := lookup(msg, have)
 		if cur == nil {
 			continue
 		}
+
 		if b, err := parseAddr(cur); err != nil || b.flags&unix.IFA_F_NODAD == 0 {
 			continue
 		}
+
 		out, err := retargetAddr(renewed(msg, have), from, to.name, to.index, false)
 		if err != nil {
 			return err
 		}
-		if err := m.send(ctx, "set flags of "+text(msg)+" on "+to.name, unix.RTM_NEWADDR, unix.NLM_F_REPLACE, out); err != nil {
+
+		if err := m.send(ctx, "set flags of "+text(msg)+" on "+to.name, unix.RTM_NEWADDR, unix.NLM_F_REPLACE,
+			out); err != nil {
 			return err
 		}
 	}
+
 	return nil
 }
 
@@ -132,15 +154,19 @@ func (m *mover) deleteAddresses(ctx context.Context, of device, unwanted func(ms
 	if err != nil {
 		return err
 	}
+
 	list := inOrder(have)
 	for i := len(list) - 1; i >= 0; i-- {
 		if !unwanted(list[i]) {
 			continue
 		}
-		if err := m.send(ctx, "delete address "+text(list[i])+" of "+of.name, unix.RTM_DELADDR, 0, list[i]); err != nil {
+
+		if err := m.send(ctx, "delete address "+text(list[i])+" of "+of.name, unix.RTM_DELADDR, 0,
+			list[i]); err != nil {
 			return err
 		}
 	}
+
 	return nil
 }
 
@@ -149,28 +175,39 @@ func (m *mover) addNeighbours(ctx context.Context, to device) error {
 	if err != nil {
 		return err
 	}
+
 	known := map[string]bool{}
+
 	for _, msg := range have {
 		list, _ := attrs(msg, neighHeader)
 		known[string(find(list, unix.NDA_DST))] = true
 	}
+
 	for _, msg := range m.snap.Had.Neighbours {
 		list, err := attrs(msg, neighHeader)
 		if err != nil {
 			return err
 		}
-		if permanent := order.Uint16(msg[8:])&unix.NUD_PERMANENT != 0; known[string(find(list, unix.NDA_DST))] && !permanent {
+
+		if permanent := order.Uint16(
+			msg[8:],
+		)&unix.NUD_PERMANENT != 0; known[string(find(list, unix.NDA_DST))] &&
+			!permanent {
 			continue
 		}
+
 		out, err := retargetNeigh(msg, to.index)
 		if err != nil {
 			return err
 		}
+
 		what := "add neighbour " + net.IP(find(list, unix.NDA_DST)).String() + " to " + to.name
-		if err := m.send(ctx, what, unix.RTM_NEWNEIGH, unix.NLM_F_CREATE|unix.NLM_F_REPLACE, out); err != nil {
+		if err := m.send(ctx, what, unix.RTM_NEWNEIGH, unix.NLM_F_CREATE|unix.NLM_F_REPLACE,
+			out); err != nil {
 			return err
 		}
 	}
+
 	return nil
 }
 
@@ -180,10 +217,12 @@ func (m *mover) deleteNeighbours(ctx context.Context, of device) error {
 		if err != nil {
 			return err
 		}
+
 		if err := m.send(ctx, "delete neighbour of "+of.name, unix.RTM_DELNEIGH, 0, out); err != nil {
 			return err
 		}
 	}
+
 	return nil
 }
 
@@ -193,27 +232,35 @@ func (m *mover) moveRules(ctx context.Context, from, to string) error {
 	if err != nil {
 		return err
 	}
+
 	there := map[string]bool{}
+
 	for _, msg := range have {
 		if msg, err = retargetRule(msg, "", ""); err != nil {
 			return err
 		}
+
 		there[canonicalRule(msg)] = true
 	}
+
 	for _, msg := range m.snap.Had.Rules {
 		add, err := retargetRule(msg, m.snap.NIC, to)
 		if err != nil {
 			return err
 		}
+
 		if !there[canonicalRule(add)] {
-			if err := m.send(ctx, "add rule for "+to, unix.RTM_NEWRULE, unix.NLM_F_CREATE|unix.NLM_F_EXCL, add); err != nil {
+			if err := m.send(ctx, "add rule for "+to, unix.RTM_NEWRULE, unix.NLM_F_CREATE|unix.NLM_F_EXCL,
+				add); err != nil {
 				return err
 			}
 		}
+
 		if err := m.deleteRule(ctx, msg, from); err != nil {
 			return err
 		}
 	}
+
 	return nil
 }
 
@@ -222,6 +269,7 @@ func (m *mover) deleteRule(ctx context.Context, msg []byte, name string) error {
 	if err != nil {
 		return err
 	}
+
 	return m.send(ctx, "delete rule for "+name, unix.RTM_DELRULE, 0, old)
 }
 
@@ -230,6 +278,7 @@ func text(msg []byte) string {
 	if err != nil {
 		return "?"
 	}
+
 	return a.key.String()
 }
 
@@ -240,6 +289,7 @@ func linkNamed(ctx context.Context, name string) (netlink.Link, error) {
 		if err == nil {
 			return l, nil
 		}
+
 		if werr := wait(ctx, poll); werr != nil {
 			return nil, fmt.Errorf("wait for ovs-vswitchd to create device %s: %w", name, err)
 		}

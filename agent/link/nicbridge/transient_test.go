@@ -19,17 +19,21 @@ func TestKeptAtBoot(t *testing.T) {
 		{"nothing to be seen, as in a container", "etc/hostname", "node1\n", false},
 	} {
 		root := t.TempDir()
+
 		path := filepath.Join(root, tt.file)
 		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 			t.Fatal(err)
 		}
+
 		if err := os.WriteFile(path, []byte(tt.text), 0o600); err != nil {
 			t.Fatal(err)
 		}
+
 		want := ""
 		if tt.warn {
 			want = path
 		}
+
 		if got := keptAtBoot(root); got != want {
 			t.Errorf("%s: %q, want %q", tt.name, got, want)
 		}

@@ -34,39 +34,52 @@ func (m *mover) startWatchdog(ctx context.Context) (stop func(), err error) {
 	if len(m.Watchdog) == 0 {
 		return func() {}, nil
 	}
+
 	parent, alive, err := os.Pipe()
 	if err != nil {
 		return nil, fmt.Errorf("start watchdog: %w", err)
 	}
+
 	ready, watching, err := os.Pipe()
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("start watchdog: %w", err), parent.Close(), alive.Close())
 	}
 	defer ready.Close()
-	out, err := os.OpenFile(filepath.Join(m.Dir, "nic-"+m.NIC+".watchdog.log"), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+
+	out, err := os.OpenFile(filepath.Join(m.Dir, "nic-"+m.NIC+".watchdog.log"),
+		os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("start watchdog: %w", err), parent.Close(), alive.Close(), watching.Close())
+		return nil, errors.Join(fmt.Errorf("start watchdog: %w", err), parent.Close(), alive.Close(),
+			watching.Close())
 	}
-	args := append(slices.Clone(m.Watchdog[1:]), m.Dir, m.NIC, strconv.Itoa(int((m.Timeout+grace)/time.Second)))
+
+	args := append(slices.Clone(m.Watchdog[1:]), m.Dir, m.NIC,
+		strconv.Itoa(int((m.Timeout+grace)/time.Second)))
 	cmd := exec.Command(m.Watchdog[0], args...)
 	cmd.Stdout, cmd.Stderr, cmd.ExtraFiles = out, out, []*os.File{parent, watching}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	err = cmd.Start()
+
 	parent.Close()
 	watching.Close()
 	out.Close()
+
 	if err != nil {
 		alive.Close()
 		return nil, fmt.Errorf("start watchdog %s: %w", m.Watchdog[0], err)
 	}
+
 	go func() { _ = cmd.Wait() }()
+
 	if deadline, ok := ctx.Deadline(); ok {
 		_ = ready.SetReadDeadline(deadline)
 	}
+
 	if _, err := ready.Read(make([]byte, 1)); err != nil {
 		alive.Close()
 		return nil, fmt.Errorf("start watchdog %s: see %s: %w", m.Watchdog[0], out.Name(), err)
 	}
+
 	return func() { alive.Close() }, nil
 }
 
@@ -74,29 +87,45 @@ func (m *mover) startWatchdog(ctx context.Context) (stop func(), err error) {
 // arguments. It restores the NIC from the snapshot if the mover dies or is late. For ten seconds
 // after a successful move, it also restores the NIC if all gateways stop answering. It calls dial
 // only when it restores.
-func Watch(ctx context.Context, args []string, dial func(context.Context) (Switch, error), log *slog.Logger) error {
+func Watch(
+	ctx context.Context,
+	args []string,
+	dial func(context.Context) (Switch, error),
+	log *slog.Logger,
+) error {
 	if len(args) != 3 {
 		return fmt.Errorf("check arguments of watchdog: %d, want directory, NIC and seconds", len(args))
 	}
+
 	seconds, err := strconv.Atoi(args[2])
 	if err != nil {
 		return fmt.Errorf("check arguments of watchdog: %w", err)
 	}
+
 	w := watchdog{dir: args[0], nic: args[1], dial: dial, log: log.With("nic", args[1])}
 	parent, ready := os.NewFile(parentFD, "parent"), os.NewFile(readyFD, "ready")
+
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	over, end := context.WithTimeoutCause(ctx, time.Duration(seconds)*time.Second, errors.New("the mover is late"))
+
+	over, end := context.WithTimeoutCause(ctx, time.Duration(seconds)*time.Second,
+		errors.New("the mover is late"))
 	defer end()
+
 	over, died := context.WithCancelCause(over)
+
 	go func() {
 		_, _ = io.Copy(io.Discard, parent)
+
 		died(errors.New("the mover is dead"))
 	}()
+
 	if _, err := ready.Write([]byte{1}); err != nil {
 		return fmt.Errorf("notify the mover: %w", err)
 	}
+
 	ready.Close()
+
 	return w.run(ctx, over)
 }
 
@@ -110,6 +139,7 @@ type watchdog struct {
 func (w *watchdog) run(ctx, over context.Context) error {
 	for {
 		alive := over.Err() == nil // read first: a snapshot that is read after the mover's end is final
+
 		s, err := Load(w.dir, w.nic)
 		switch {
 		case errors.Is(err, fs.ErrNotExist):
@@ -125,7 +155,9 @@ func (w *watchdog) run(ctx, over context.Context) error {
 			w.log.Warn("restoring the NIC", "cause", context.Cause(over), "phase", s.Phase)
 			return w.restore(ctx, s)
 		}
+
 		_ = wait(over, 5*poll) // the cause is handled above
+
 		if err := ctx.Err(); err != nil {
 			return nil
 		}
@@ -136,16 +168,19 @@ func (w *watchdog) run(ctx, over context.Context) error {
 func (w *watchdog) prove(ctx context.Context) error {
 	trial, cancel := context.WithTimeout(ctx, probation)
 	defer cancel()
+
 	for wait(trial, time.Second) == nil {
 		s, err := Load(w.dir, w.nic)
 		if err != nil || s.Phase != Done {
 			return err
 		}
+
 		if err := s.verify(ctx); err != nil {
 			w.log.Warn("restoring the NIC", "cause", err)
 			return w.restore(ctx, s)
 		}
 	}
+
 	return nil
 }
 
@@ -154,26 +189,32 @@ func (w *watchdog) restore(ctx context.Context, s *Snapshot) (err error) {
 		if err = w.restoreOnce(ctx, s); err == nil {
 			return nil
 		}
+
 		w.log.Error("cannot restore the NIC, trying again", "error", err)
+
 		if wait(ctx, time.Second) != nil {
 			break
 		}
 	}
+
 	return err
 }
 
 func (w *watchdog) restoreOnce(ctx context.Context, s *Snapshot) error {
 	ctx, cancel := context.WithTimeout(ctx, undoTimeout)
 	defer cancel()
+
 	sw, err := w.dial(ctx)
 	if err != nil {
 		w.log.Error("cannot reach OVS", "error", err)
 		sw = unreachable{err}
 	}
+
 	o := Options{NIC: s.NIC, Bridge: s.Bridge, Dir: w.dir, Switch: sw, Log: w.log}
 	if err := o.complete(); err != nil {
 		return err
 	}
+
 	return (&mover{Options: o, snap: s}).undo(ctx)
 }
 

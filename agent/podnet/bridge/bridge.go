@@ -37,12 +37,18 @@ func (b *Bridge) Connect(ctx context.Context, host string, p podnet.Pod) error {
 		if err != nil {
 			return err
 		}
+
 		if err := b.Steal.Attach(l.Index); err != nil {
 			return err
 		}
 	}
+
 	return b.OVS.SyncPort(ctx, ovs.Port{
-		Bridge: b.Name, Name: host, Transient: true, ExternalIDs: externalIDs(p), OwnQueue: p.IngressRate != 0,
+		Bridge:      b.Name,
+		Name:        host,
+		Transient:   true,
+		ExternalIDs: externalIDs(p),
+		OwnQueue:    p.IngressRate != 0,
 	})
 }
 
@@ -62,17 +68,20 @@ func (b *Bridge) Check(ctx context.Context, host string, p podnet.Pod) error {
 	if err != nil {
 		return err
 	}
+
 	if complaint != "" {
 		return fmt.Errorf("port %s: OVS says %q", host, complaint)
 	}
 
 	want := externalIDs(p)
+
 	want[ovs.Installed] = "true"
 	for k, want := range want {
 		if ids[k] != want {
 			return fmt.Errorf("port %s: external_ids:%s is %q, want %q", host, k, ids[k], want)
 		}
 	}
+
 	return nil
 }
 
@@ -82,6 +91,7 @@ func (b *Bridge) Check(ctx context.Context, host string, p podnet.Pod) error {
 // so Reset waits for a pass.
 func (b *Bridge) Reset(ctx context.Context, host string) error {
 	_, _, noPort := b.OVS.Port(ctx, host)
+
 	_, noDevice := link.Get(host)
 	if errors.Is(noPort, ovs.ErrNotFound) && errors.Is(noDevice, link.ErrNotFound) {
 		return nil
@@ -90,6 +100,7 @@ func (b *Bridge) Reset(ctx context.Context, host string) error {
 	if err := b.OVS.RemovePort(ctx, host); err != nil {
 		return err
 	}
+
 	return b.OVS.Settle(ctx)
 }
 
@@ -101,6 +112,7 @@ func (b *Bridge) List(ctx context.Context) (map[string]podnet.Connection, error)
 	if !b.OVS.Connected() {
 		return nil, errors.New("read pods' ports: OVSDB is not connected")
 	}
+
 	ports, err := b.OVS.PodPorts(ctx)
 	if err != nil {
 		return nil, err
@@ -113,6 +125,7 @@ func (b *Bridge) List(ctx context.Context) (map[string]podnet.Connection, error)
 			Is: func(p podnet.Pod) bool { return has(ids, externalIDs(p)) },
 		}
 	}
+
 	return out, nil
 }
 
@@ -127,6 +140,7 @@ func has(ids, want map[string]string) bool {
 			return false
 		}
 	}
+
 	return true
 }
 
@@ -135,6 +149,7 @@ func externalIDs(p podnet.Pod) map[string]string {
 	for _, a := range p.IPs() {
 		ips = append(ips, a.String())
 	}
+
 	ids := map[string]string{
 		ovs.IfaceID: p.LogicalPort, ovs.IfaceIDVer: p.UID, ovs.AttachedMAC: p.MAC.String(),
 		ovs.IPAddresses: strings.Join(ips, ","), ovs.Sandbox: p.ContainerID,
@@ -142,21 +157,25 @@ func externalIDs(p podnet.Pod) map[string]string {
 	if len(ips) == 1 {
 		ids["ip_address"] = ips[0]
 	}
+
 	return ids
 }
 
 // Cleanup removes all ports and devices of pods.
 func Cleanup(ctx context.Context, o *ovs.Client) error {
 	ports, err := o.PodPorts(ctx)
+
 	errs := []error{err}
 	for host := range ports {
 		errs = append(errs, o.RemovePort(ctx, host), link.Delete(host))
 	}
 
 	devices, err := link.PodDevices()
+
 	errs = append(errs, err)
 	for _, host := range devices {
 		errs = append(errs, link.Delete(host))
 	}
+
 	return errors.Join(append(errs, o.RemoveQoS(ctx))...)
 }

@@ -43,11 +43,13 @@ there were, how long they took, and what CPU time a packet took at both ends. do
 	}
 	c.AddCommand(serveCommand(), runCommand())
 	commandline.Prepare(c)
+
 	return c
 }
 
 func serveCommand() *cobra.Command {
 	c := &cobra.Command{Use: "serve", Short: "answer one peer's measurements, for a limited time", Args: cobra.NoArgs}
+
 	var peer, listen netip.Addr
 	c.Flags().TextVar(&peer, "peer", netip.Addr{}, "`address` that is answered, no other is")
 	c.Flags().TextVar(&listen, "listen", netip.IPv6Unspecified(), "`address` to listen on")
@@ -59,6 +61,7 @@ func serveCommand() *cobra.Command {
 			Ready: func(at netip.AddrPort) { fmt.Fprintf(c.OutOrStdout(), "serving %s at %s for %s\n", peer, at, *span) },
 		})
 	}
+
 	return c
 }
 
@@ -92,13 +95,17 @@ run with it; a round begins when the agent says that it has that backend and the
 		if len(args) != 1 {
 			return errors.New("want the address of the node that serves")
 		}
+
 		peer, err := netip.ParseAddr(args[0])
 		if err != nil {
 			return fmt.Errorf("parse address: %w", err)
 		}
+
 		r.Peer = netip.AddrPortFrom(peer, *port)
+
 		return r.run(c.Context(), os.Stdin, c.OutOrStdout(), c.ErrOrStderr())
 	}
+
 	return c
 }
 
@@ -108,26 +115,31 @@ func (r *measuring) run(ctx context.Context, stdin io.Reader, stdout, stderr io.
 		if r.command == "" {
 			return errors.New("several backends, and no --switch to get from one to the other")
 		}
+
 		if have, err := r.backend(ctx); err != nil || have != backends[0] {
 			return errors.Join(fmt.Errorf("the agent has the backend %q; name it first: it is the one that is left", have), err)
 		}
 	}
+
 	if !r.yes {
 		if err := r.ask(stdin, stdout, backends); err != nil {
 			return err
 		}
 	}
+
 	rows, err := live.Rounds(ctx, r.Options, backends, r.rounds, func(ctx context.Context, backend string) error {
 		fmt.Fprintf(stderr, "switching to %s\n", backend)
 		return r.switchTo(ctx, backend)
 	})
 	if len(rows) > 0 { // also what there is of a run that ended early
 		fmt.Fprint(stdout, live.Report(rows))
+
 		if r.json != "" {
 			text, encoding := json.MarshalIndent(rows, "", "  ")
 			err = errors.Join(err, encoding, os.WriteFile(r.json, append(text, '\n'), 0o644))
 		}
 	}
+
 	return err
 }
 
@@ -137,17 +149,24 @@ func (r *measuring) ask(stdin io.Reader, stdout io.Writer, backends []string) er
 	if r.Limit == 0 {
 		streams = "as much as the network carries"
 	}
+
 	fmt.Fprintf(stdout, "This measures between this node and %s for about %d s: requests one after the other, and streams of %s.\n",
 		r.Peer, r.rounds*len(backends)*len(live.Tests())*r.Seconds, streams)
+
 	if len(backends) > 1 {
 		fmt.Fprintf(stdout, "It changes this node's backend, %s, by: %s\n", strings.Join(backends, " to "), r.command)
 	}
+
 	fmt.Fprint(stdout, "Traffic of the nodes may suffer. Go on? [y/N] ")
+
 	line, _ := bufio.NewReader(stdin).ReadString('\n')
+
 	fmt.Fprintln(stdout)
+
 	if answer := strings.ToLower(strings.TrimSpace(line)); answer != "y" && answer != "yes" {
 		return errors.New("not confirmed, nothing was sent")
 	}
+
 	return nil
 }
 
@@ -156,16 +175,20 @@ func (r *measuring) ask(stdin io.Reader, stdout io.Writer, backends []string) er
 func (r *measuring) switchTo(ctx context.Context, backend string) error {
 	ctx, cancel := context.WithTimeout(ctx, 90*time.Second)
 	defer cancel()
+
 	cmd := exec.CommandContext(ctx, "/bin/sh", "-c", r.command)
+
 	cmd.Env = append(os.Environ(), "BACKEND="+backend)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("run %q: %w: %s", r.command, err, strings.TrimSpace(string(out)))
 	}
+
 	for {
 		have, err := r.backend(ctx)
 		if err == nil && have == backend {
 			return nil
 		}
+
 		select {
 		case <-ctx.Done():
 			return errors.Join(fmt.Errorf("the agent still has %q", have), err)
@@ -180,8 +203,10 @@ func (r *measuring) backend(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
+
 	if report := status.Judge(status.Look(ctx, record)); report.State == status.Broken {
 		return record.Wiring.Backend, errors.New("the gateway is broken: see ovnkube status")
 	}
+
 	return record.Wiring.Backend, nil
 }

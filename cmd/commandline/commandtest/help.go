@@ -22,11 +22,14 @@ const (
 // Print returns the output of a command line, which must succeed.
 func Print(t *testing.T, root *cobra.Command, args ...string) string {
 	t.Helper()
+
 	var stdout, stderr bytes.Buffer
+
 	err := commandline.Run(context.Background(), root, args, &stdout, &stderr)
 	if code := commandline.Status(root.Name(), err, &stderr); code != 0 || stderr.Len() > 0 {
 		t.Errorf("%q: exit status %d: %s", args, code, stderr.String())
 	}
+
 	return stdout.String()
 }
 
@@ -44,35 +47,45 @@ func Each(c *cobra.Command, do func(c *cobra.Command, words []string)) {
 // request it, and that the parent command lists each command that is not hidden.
 func Help(t *testing.T, root func() *cobra.Command) {
 	t.Helper()
+
 	short := func(most int, args ...string) string {
 		text := Print(t, root(), args...)
 		if n := strings.Count(text, "\n"); n > most || n < 3 {
 			t.Errorf("%q prints %d lines, want 3 to %d", args, n, most)
 		}
+
 		return text
 	}
+
 	first := short(rootLines)
 	for _, args := range [][]string{{"help"}, {"--help"}, {"-h"}, {"-help"}} {
 		if text := short(rootLines, args...); text != first {
 			t.Errorf("%q prints other help than no argument:\n%s", args, text)
 		}
 	}
+
 	name := root().Name()
 	Each(root(), func(c *cobra.Command, words []string) {
 		if c.IsAdditionalHelpTopicCommand() || c.DisableFlagParsing {
 			return
 		}
+
 		text := short(mostLines, append([]string{"help"}, words...)...)
 		for _, args := range [][]string{slices.Concat(words, []string{"--help"}), slices.Concat(words, []string{"-h"}), slices.Concat(words, []string{"help"})} {
 			if got := Print(t, root(), args...); got != text {
 				t.Errorf("%q prints other help than 'help %s'", args, strings.Join(words, " "))
 			}
 		}
-		if !strings.HasPrefix(text, c.Short) || !strings.Contains(text, "Usage:\n  "+name+" "+strings.Join(words, " ")) {
+
+		if !strings.HasPrefix(text, c.Short) ||
+			!strings.Contains(text, "Usage:\n  "+name+" "+strings.Join(words, " ")) {
 			t.Errorf("%q: help does not explain the command:\n%s", words, text)
 		}
+
 		above := Print(t, root(), append([]string{"help"}, words[:len(words)-1]...)...)
-		listed := regexp.MustCompile(`(?m)^  ` + regexp.QuoteMeta(c.Name()) + ` +` + regexp.QuoteMeta(c.Short) + `$`).MatchString(above)
+
+		listed := regexp.MustCompile(`(?m)^  ` + regexp.QuoteMeta(c.Name()) + ` +` + regexp.QuoteMeta(c.Short) + `$`).
+			MatchString(above)
 		if listed == c.Hidden {
 			t.Errorf("%q listed: %t, hidden: %t", words, listed, c.Hidden)
 		}
@@ -82,9 +95,13 @@ func Help(t *testing.T, root func() *cobra.Command) {
 // Mistake returns the error line of a command line with a mistake.
 func Mistake(t *testing.T, root *cobra.Command, args ...string) string {
 	t.Helper()
+
 	var stdout, stderr bytes.Buffer
-	if code := commandline.Status(root.Name(), commandline.Run(context.Background(), root, args, &stdout, &stderr), &stderr); code != 1 || stdout.Len() > 0 {
+	if code := commandline.Status(root.Name(),
+		commandline.Run(context.Background(), root, args, &stdout, &stderr), &stderr); code != 1 ||
+		stdout.Len() > 0 {
 		t.Errorf("%q: exit status %d, printed %q", args, code, stdout.String())
 	}
+
 	return stderr.String()
 }

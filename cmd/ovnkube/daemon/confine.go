@@ -13,17 +13,48 @@ import (
 // affect more than the network: other processes, the clock, the kernel itself.
 func denied(modules bool) []uintptr {
 	list := []uintptr{
-		unix.SYS_ACCT, unix.SYS_ADD_KEY, unix.SYS_ADJTIMEX, unix.SYS_CHROOT, unix.SYS_CLOCK_ADJTIME, unix.SYS_CLOCK_SETTIME,
-		unix.SYS_DELETE_MODULE, unix.SYS_FANOTIFY_INIT, unix.SYS_IO_URING_ENTER, unix.SYS_IO_URING_REGISTER, unix.SYS_IO_URING_SETUP,
-		unix.SYS_KCMP, unix.SYS_KEXEC_FILE_LOAD, unix.SYS_KEXEC_LOAD, unix.SYS_KEYCTL, unix.SYS_LOOKUP_DCOOKIE, unix.SYS_MIGRATE_PAGES,
-		unix.SYS_MOVE_PAGES, unix.SYS_NFSSERVCTL, unix.SYS_OPEN_BY_HANDLE_AT, unix.SYS_PERSONALITY, unix.SYS_PIDFD_GETFD, unix.SYS_PIVOT_ROOT,
-		unix.SYS_PROCESS_VM_READV, unix.SYS_PROCESS_VM_WRITEV, unix.SYS_PTRACE, unix.SYS_QUOTACTL, unix.SYS_REBOOT, unix.SYS_REQUEST_KEY,
-		unix.SYS_SETDOMAINNAME, unix.SYS_SETHOSTNAME, unix.SYS_SETTIMEOFDAY, unix.SYS_SWAPOFF, unix.SYS_SWAPON, unix.SYS_SYSLOG,
-		unix.SYS_USERFAULTFD, unix.SYS_VHANGUP,
+		unix.SYS_ACCT,
+		unix.SYS_ADD_KEY,
+		unix.SYS_ADJTIMEX,
+		unix.SYS_CHROOT,
+		unix.SYS_CLOCK_ADJTIME,
+		unix.SYS_CLOCK_SETTIME,
+		unix.SYS_DELETE_MODULE,
+		unix.SYS_FANOTIFY_INIT,
+		unix.SYS_IO_URING_ENTER,
+		unix.SYS_IO_URING_REGISTER,
+		unix.SYS_IO_URING_SETUP,
+		unix.SYS_KCMP,
+		unix.SYS_KEXEC_FILE_LOAD,
+		unix.SYS_KEXEC_LOAD,
+		unix.SYS_KEYCTL,
+		unix.SYS_LOOKUP_DCOOKIE,
+		unix.SYS_MIGRATE_PAGES,
+		unix.SYS_MOVE_PAGES,
+		unix.SYS_NFSSERVCTL,
+		unix.SYS_OPEN_BY_HANDLE_AT,
+		unix.SYS_PERSONALITY,
+		unix.SYS_PIDFD_GETFD,
+		unix.SYS_PIVOT_ROOT,
+		unix.SYS_PROCESS_VM_READV,
+		unix.SYS_PROCESS_VM_WRITEV,
+		unix.SYS_PTRACE,
+		unix.SYS_QUOTACTL,
+		unix.SYS_REBOOT,
+		unix.SYS_REQUEST_KEY,
+		unix.SYS_SETDOMAINNAME,
+		unix.SYS_SETHOSTNAME,
+		unix.SYS_SETTIMEOFDAY,
+		unix.SYS_SWAPOFF,
+		unix.SYS_SWAPON,
+		unix.SYS_SYSLOG,
+		unix.SYS_USERFAULTFD,
+		unix.SYS_VHANGUP,
 	}
 	if !modules {
 		list = append(list, unix.SYS_FINIT_MODULE, unix.SYS_INIT_MODULE)
 	}
+
 	return append(list, deniedHere...)
 }
 
@@ -39,18 +70,24 @@ func Confine(modules bool) error {
 	if auditArch == 0 {
 		return fmt.Errorf("confine process: no filter for %s", runtime.GOARCH)
 	}
+
 	runtime.LockOSThread() // no_new_privs is per thread until the filter is applied to all threads
+
 	defer runtime.UnlockOSThread()
+
 	filter := program(denied(modules))
+
 	err := install(filter)
 	if errors.Is(err, unix.EACCES) {
 		if err = unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err == nil {
 			err = install(filter)
 		}
 	}
+
 	if err != nil {
 		return fmt.Errorf("confine process: %w", err)
 	}
+
 	return nil
 }
 
@@ -58,6 +95,7 @@ func Confine(modules bool) error {
 // which have different numbers.
 func program(list []uintptr) []unix.SockFilter {
 	const number, arch = 0, 4 // offsets in struct seccomp_data
+
 	load := func(offset uint32) unix.SockFilter {
 		return unix.SockFilter{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: offset}
 	}
@@ -69,6 +107,7 @@ func program(list []uintptr) []unix.SockFilter {
 	unless := func(operator uint16, k uint32) unix.SockFilter {
 		return unix.SockFilter{Code: unix.BPF_JMP | unix.BPF_K | operator, Jt: 0, Jf: 1, K: k}
 	}
+
 	out := []unix.SockFilter{
 		load(arch),
 		{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, Jt: 1, K: auditArch},
@@ -80,17 +119,21 @@ func program(list []uintptr) []unix.SockFilter {
 	for _, nr := range list {
 		out = append(out, unless(unix.BPF_JEQ, uint32(nr)), deny)
 	}
+
 	return append(out, end(unix.SECCOMP_RET_ALLOW))
 }
 
 func install(filter []unix.SockFilter) error {
 	prog := unix.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]}
-	thread, _, errno := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, unix.SECCOMP_FILTER_FLAG_TSYNC, uintptr(unsafe.Pointer(&prog)))
+
+	thread, _, errno := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER,
+		unix.SECCOMP_FILTER_FLAG_TSYNC, uintptr(unsafe.Pointer(&prog)))
 	switch {
 	case errno != 0:
 		return errno
 	case thread != 0:
 		return fmt.Errorf("thread %d has a filter of its own", thread)
 	}
+
 	return nil
 }

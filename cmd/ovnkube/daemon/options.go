@@ -29,16 +29,25 @@ type Options struct {
 // Declare declares the flags of a daemon called name.
 func (o *Options) Declare(f *flag.FlagSet, name string) {
 	o.Name = name
-	f.Var(optional{&o.PIDFile, filepath.Join(RunDir, name+".pid")}, "pidfile", "write the process's number to `[FILE]`; without one, to "+filepath.Join(RunDir, name+".pid")+". Refused while the process named there lives")
-	f.BoolVar(&o.Overwrite, "overwrite-pidfile", false, "start although a process that lives has the pid file")
-	f.BoolVar(&o.Detach, "detach", false, "go to the background; the command returns when the daemon is up, or with the error")
+	f.Var(
+		optional{&o.PIDFile, filepath.Join(RunDir, name+".pid")},
+		"pidfile",
+		"write the process's number to `[FILE]`; without one, to "+filepath.Join(RunDir,
+			name+".pid")+". Refused while the process named there lives",
+	)
+	f.BoolVar(&o.Overwrite, "overwrite-pidfile", false,
+		"start although a process that lives has the pid file")
+	f.BoolVar(&o.Detach, "detach", false,
+		"go to the background; the command returns when the daemon is up, or with the error")
 	f.BoolVar(&o.NoChdir, "no-chdir", false, "with --detach: stay in this directory, not in /")
 }
 
 // DeclareLog declares OVS's logging flags. Programs of the second generation have other flags.
 func (o *Options) DeclareLog(f *flag.FlagSet) {
-	f.Var(optional{&o.LogFile, filepath.Join(LogDir, o.Name+".log")}, "log-file", "append the log to `[FILE]`; without one, to "+filepath.Join(LogDir, o.Name+".log"))
-	f.Var(&o.Verbosity, "verbose", "`[MODULE:][DESTINATION:]LEVEL`: what goes to the destinations console and file, off, emer, err, warn, info or dbg; -vfile:info is the same. There is one module")
+	f.Var(optional{&o.LogFile, filepath.Join(LogDir, o.Name+".log")}, "log-file",
+		"append the log to `[FILE]`; without one, to "+filepath.Join(LogDir, o.Name+".log"))
+	f.Var(&o.Verbosity, "verbose",
+		"`[MODULE:][DESTINATION:]LEVEL`: what goes to the destinations console and file, off, emer, err, warn, info or dbg; -vfile:info is the same. There is one module")
 }
 
 // optional is a string flag with an optional value, such as --pidfile.
@@ -56,6 +65,7 @@ func (o optional) String() string {
 	if o.to == nil {
 		return ""
 	}
+
 	return *o.to
 }
 
@@ -66,7 +76,9 @@ func (o optional) Set(v string) error {
 	case "":
 		return fmt.Errorf("empty file name")
 	}
+
 	*o.to = v
+
 	return nil
 }
 
@@ -82,7 +94,12 @@ const Off = slog.Level(100)
 
 // levels are OVS's level names. The level emer has no messages here.
 var levels = map[string]slog.Level{
-	"off": Off, "emer": Off, "err": slog.LevelError, "warn": slog.LevelWarn, "info": slog.LevelInfo, "dbg": slog.LevelDebug,
+	"off":  Off,
+	"emer": Off,
+	"err":  slog.LevelError,
+	"warn": slog.LevelWarn,
+	"info": slog.LevelInfo,
+	"dbg":  slog.LevelDebug,
 }
 
 var destinations = []string{"any", "console", "file", "syslog"}
@@ -99,6 +116,7 @@ func (v *Verbosity) String() string {
 	if v == nil {
 		return ""
 	}
+
 	return strings.Join(v.said, " ")
 }
 
@@ -108,8 +126,11 @@ func (v *Verbosity) Set(spec string) error {
 	if spec == "true" {
 		spec = "dbg"
 	}
+
 	to, level := "any", slog.LevelDebug
+
 	var haveTo, haveLevel bool
+
 	for _, word := range strings.FieldsFunc(strings.ToLower(spec), separator) {
 		l, isLevel := levels[word]
 		switch {
@@ -119,15 +140,20 @@ func (v *Verbosity) Set(spec string) error {
 		case slices.Contains(destinations, word) && !haveTo:
 			to, haveTo = word, true
 		default:
-			return fmt.Errorf("%q: %q is no level (off, emer, err, warn, info, dbg) and no destination (console, file, syslog)", spec, word)
+			return fmt.Errorf("%q: %q is no level (off, emer, err, warn, info, dbg) and no destination (console, file, syslog)",
+				spec, word)
 		}
 	}
+
 	if to == "any" || to == "console" {
 		v.Console = &level
 	}
+
 	if to == "any" || to == "file" {
 		v.File = &level
 	}
+
 	v.said = append(v.said, spec)
+
 	return nil
 }

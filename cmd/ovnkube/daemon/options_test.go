@@ -18,6 +18,7 @@ import (
 func parse(f *flag.FlagSet, line []string) error {
 	c := &cobra.Command{Use: "x", SilenceErrors: true, SilenceUsage: true, Run: func(*cobra.Command, []string) {}}
 	c.Flags().AddGoFlagSet(f)
+
 	return commandline.Run(context.Background(), c, line, io.Discard, io.Discard)
 }
 
@@ -38,15 +39,18 @@ func TestOptions(t *testing.T) {
 	} {
 		t.Run(tt.line, func(t *testing.T) {
 			var o Options
+
 			f := flag.NewFlagSet("x", flag.ContinueOnError)
 			f.SetOutput(io.Discard)
 			o.Declare(f, "ovn-x")
 			o.DeclareLog(f)
 			err := parse(f, strings.Fields(tt.line))
+
 			got := fmt.Sprint(o.PIDFile, " ", o.Detach, " ", o.LogFile, " ", o.String(), " ", level(o.Console), " ", level(o.File))
 			if err != nil {
 				got = err.Error()
 			}
+
 			if err != nil && !strings.Contains(got, tt.want) || err == nil && got != tt.want {
 				t.Errorf("%q, want %q", got, tt.want)
 			}
@@ -61,5 +65,6 @@ func level(l *slog.Level) string {
 	case *l == Off:
 		return "off"
 	}
+
 	return l.String()
 }

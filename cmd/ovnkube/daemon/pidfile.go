@@ -30,6 +30,7 @@ func WritePIDFile(path string, overwrite bool) (*PIDFile, error) {
 	} else if pid != 0 && !overwrite {
 		return nil, fmt.Errorf("%w: process %d has the pid file %s", ErrRunning, pid, path)
 	}
+
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return nil, fmt.Errorf("write pid file: %w", err)
 	}
@@ -38,11 +39,13 @@ func WritePIDFile(path string, overwrite bool) (*PIDFile, error) {
 	if err != nil {
 		return nil, fmt.Errorf("write pid file: %w", err)
 	}
+
 	p := &PIDFile{path: path, file: f}
 	if err := p.fill(); err != nil {
 		f.Abort()
 		return nil, fmt.Errorf("write pid file %s: %w", path, err)
 	}
+
 	return p, nil
 }
 
@@ -51,9 +54,11 @@ func (p *PIDFile) fill() error {
 	if err := unix.FcntlFlock(p.file.Fd(), unix.F_SETLK, &lock); err != nil {
 		return fmt.Errorf("lock: %w", err)
 	}
+
 	if _, err := fmt.Fprintln(p.file, os.Getpid()); err != nil {
 		return err
 	}
+
 	return p.file.Commit()
 }
 
@@ -62,12 +67,15 @@ func (p *PIDFile) Remove() {
 	if p == nil {
 		return
 	}
+
 	p.remove.Do(func() {
 		ours, err1 := p.file.Stat()
+
 		there, err2 := os.Stat(p.path)
 		if err1 == nil && err2 == nil && os.SameFile(ours, there) {
 			_ = os.Remove(p.path) // a stale file is harmless
 		}
+
 		p.file.Close()
 	})
 }
@@ -78,19 +86,26 @@ func Running(path string) (int, error) {
 	if errors.Is(err, os.ErrNotExist) {
 		return 0, nil
 	}
+
 	if err != nil {
 		return 0, fmt.Errorf("read pid file: %w", err)
 	}
+
 	defer f.Close()
+
 	lock := unix.Flock_t{Type: unix.F_WRLCK}
 	if err := unix.FcntlFlock(f.Fd(), unix.F_GETLK, &lock); err != nil {
 		return 0, fmt.Errorf("pid file %s: ask for its lock: %w", path, err)
 	}
+
 	if lock.Type == unix.F_UNLCK {
 		return 0, nil
 	}
+
 	if lock.Pid <= 0 {
-		return 0, fmt.Errorf("%w in another pid namespace, as in a container, and has the pid file %s", ErrRunning, path)
+		return 0, fmt.Errorf("%w in another pid namespace, as in a container, and has the pid file %s",
+			ErrRunning, path)
 	}
+
 	return int(lock.Pid), nil
 }

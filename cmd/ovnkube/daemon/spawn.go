@@ -40,21 +40,29 @@ func Spawn(ctx context.Context, b Background) error {
 		return err
 	}
 	defer read.Close()
+
 	until := untilUp
 	if b.UntilReady {
 		until = untilReady
 	}
+
 	child := exec.Command("/proc/self/exe") // not bound to ctx, as it outlives the wait
 	child.Args, child.Dir, child.Stderr = b.Args, b.Dir, os.Stderr
+
 	child.Env = append(os.Environ(), insideEnv+"="+until)
 	child.ExtraFiles = []*os.File{write}
 	child.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	err = child.Start()
+
 	write.Close()
+
 	if err != nil {
 		return fmt.Errorf("start in the background: %w", err)
 	}
-	stop := context.AfterFunc(ctx, func() { _ = child.Process.Signal(syscall.SIGTERM) }) // fails only after its end
+
+	stop := context.AfterFunc(ctx,
+		func() { _ = child.Process.Signal(syscall.SIGTERM) }) // fails only after its end
+
 	isUp := false
 	for lines := bufio.NewScanner(read); !isUp && lines.Scan(); {
 		isUp = lines.Text() == up
@@ -62,15 +70,19 @@ func Spawn(ctx context.Context, b Background) error {
 			b.Waiting(lines.Text())
 		}
 	}
+
 	if !stop() {
 		return errors.Join(context.Cause(ctx), ended(child.Wait()))
 	}
+
 	if isUp {
 		return ErrDetached
 	}
+
 	if err := ended(child.Wait()); err != nil {
 		return err
 	}
+
 	return errors.New("the process in the background has ended")
 }
 
@@ -78,24 +90,29 @@ func ended(err error) error {
 	if err != nil {
 		return fmt.Errorf("the process in the background has ended: %w", err)
 	}
+
 	return nil
 }
 
 // Stop ends the process of a pid file, if any, and waits for its end.
 func Stop(ctx context.Context, pidfile string) error {
 	const poll = 50 * time.Millisecond
+
 	pid, err := Running(pidfile)
 	if err != nil || pid == 0 {
 		return err
 	}
+
 	if err := syscall.Kill(pid, syscall.SIGTERM); err != nil && !errors.Is(err, syscall.ESRCH) {
 		return fmt.Errorf("end process %d of %s: %w", pid, pidfile, err)
 	}
+
 	for {
 		now, err := Running(pidfile)
 		if err != nil || now != pid {
 			return err
 		}
+
 		select {
 		case <-ctx.Done():
 			return fmt.Errorf("process %d of %s does not end: %w", pid, pidfile, context.Cause(ctx))

@@ -42,22 +42,27 @@ func (o *Options) Start(ctx context.Context) (*Process, error) {
 		if o.NoChdir {
 			dir = ""
 		}
+
 		return nil, Spawn(ctx, Background{Args: os.Args, Dir: dir})
 	}
+
 	p := &Process{missing: map[string]string{}, untilReady: until == untilReady, ended: make(chan struct{})}
 	if until != "" {
 		if err := os.Unsetenv(insideEnv); err != nil { // child processes must not inherit it
 			return nil, err
 		}
+
 		unix.CloseOnExec(upFD)
 		p.up = os.NewFile(upFD, "up")
 	}
+
 	if o.PIDFile != "" {
 		var err error
 		if p.pidfile, err = WritePIDFile(o.PIDFile, o.Overwrite); err != nil {
 			return nil, err
 		}
 	}
+
 	return p, nil
 }
 
@@ -68,13 +73,16 @@ func (p *Process) goUp() {
 		if p.up == nil {
 			return
 		}
+
 		null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
 		if err == nil {
 			for fd := range 3 {
 				_ = unix.Dup3(int(null.Fd()), fd, 0) // on failure the terminal stays open, which does no harm
 			}
+
 			null.Close()
 		}
+
 		p.say(up)
 		p.up.Close()
 	})
@@ -91,6 +99,7 @@ func (p *Process) say(line string) {
 func (p *Process) Expect(part string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+
 	p.missing[part] = "not begun"
 }
 
@@ -101,11 +110,13 @@ func (p *Process) Follow(part string, missing func() string) {
 	go func() {
 		ticker := time.NewTicker(every)
 		defer ticker.Stop()
+
 		for last, first := "", true; ; first = false {
 			if now := missing(); first || now != last {
 				last = now
 				p.Progress(part, now)
 			}
+
 			select {
 			case <-p.ended:
 				return
@@ -120,23 +131,28 @@ func (p *Process) Follow(part string, missing func() string) {
 func (p *Process) Progress(part, missing string) {
 	p.mu.Lock()
 	p.missing[part] = missing
+
 	var all []string
+
 	for _, name := range slices.Sorted(maps.Keys(p.missing)) {
 		if text := p.missing[name]; text != "" {
 			all = append(all, strings.TrimPrefix(name+": "+text, ": "))
 		}
 	}
 	p.mu.Unlock()
+
 	waits := strings.ReplaceAll(strings.Join(all, "; "), "\n", "; ")
 	if len(all) == 0 || !p.untilReady {
 		p.goUp()
 	} else {
 		p.say(waits)
 	}
+
 	if len(all) == 0 {
 		notify(daemon.SdNotifyReady + "\nSTATUS=ready")
 		return
 	}
+
 	notify("STATUS=waits for " + waits)
 }
 

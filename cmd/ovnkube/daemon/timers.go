@@ -21,14 +21,18 @@ const timerSlack = time.Millisecond
 // unchanged.
 func CoarseTimers() {
 	runtime.LockOSThread() // exec keeps the slack of the calling thread
+
 	defer runtime.UnlockOSThread()
+
 	now, err := unix.PrctlRetInt(unix.PR_GET_TIMERSLACK, 0, 0, 0, 0)
 	if err != nil || now == 0 || now >= int(timerSlack) { // 0: a real-time thread, which has no slack
 		return
 	}
+
 	self, err := os.Executable()
 	if err != nil || unix.Prctl(unix.PR_SET_TIMERSLACK, uintptr(timerSlack), 0, 0, 0) != nil {
 		return
 	}
+
 	_ = syscall.Exec(self, os.Args, os.Environ()) // on failure only this thread's timers are coarse
 }

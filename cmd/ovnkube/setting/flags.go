@@ -11,30 +11,37 @@ func (s *Set) Declare(f *flag.FlagSet, role Role) {
 			s.declare(f, o, true)
 		}
 	}
+
 	for _, a := range s.Aliases {
 		if a.Flag == "" || !of(s.byFlag(a.For)) {
 			continue
 		}
+
 		f.Var(&given{bool: a.Bool, shared: true, set: func(v string) error {
 			if a.Deprecated {
 				s.note("-"+a.Flag, "deprecated, use -"+a.For)
 			}
+
 			to, err := a.assignments(v)
 			if err != nil {
 				return err
 			}
+
 			return s.give("-"+a.Flag, to)
 		}}, a.Flag, "")
 	}
+
 	for _, u := range s.Unused {
 		if u.Flag == "" {
 			continue
 		}
+
 		f.Var(&given{bool: u.Bool, shared: true, set: func(v string) error {
 			asks, err := u.asks(Entry{Value: v})
 			if err == nil && asks {
 				s.note("-"+u.Flag, "no effect: "+u.Why)
 			}
+
 			return err
 		}}, u.Flag, "")
 	}
@@ -46,8 +53,10 @@ func (s *Set) give(flag string, to []Assignment) error {
 		if err := o.Value.Set(a.Value); err != nil {
 			return err
 		}
+
 		s.given[o] = Origin{CommandLine, flag}
 	}
+
 	return nil
 }
 
@@ -78,6 +87,7 @@ func (g *given) String() string {
 	if g == nil || g.get == nil {
 		return ""
 	}
+
 	return g.get()
 }
 
@@ -90,6 +100,7 @@ func (g *given) Type() string {
 	if g.bool {
 		return "bool"
 	}
+
 	return "value"
 }
 
@@ -100,6 +111,7 @@ func When(want bool, name, value string) func(string) ([]Assignment, error) {
 		if is, err := parseBool(v); err != nil || is != want {
 			return nil, err
 		}
+
 		return []Assignment{{name, value}}, nil
 	}
 }

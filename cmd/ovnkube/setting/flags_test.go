@@ -42,12 +42,16 @@ func TestRoleHasItsFlags(t *testing.T) {
 			})
 			f := flag.NewFlagSet("", flag.ContinueOnError)
 			s.Declare(f, tt.role)
+
 			got := map[string]bool{}
+
 			f.VisitAll(func(o *flag.Flag) { got[o.Name] = true })
+
 			want := map[string]bool{}
 			for _, name := range tt.want {
 				want[name] = true
 			}
+
 			if diff := cmp.Diff(want, got); diff != "" {
 				t.Errorf("flags (-want +got):\n%s", diff)
 			}
@@ -60,11 +64,13 @@ func TestShownDefault(t *testing.T) {
 	s, _ := newSet()
 	f := flag.NewFlagSet("", flag.ContinueOnError)
 	s.Declare(f, 0)
+
 	for name, want := range map[string]string{"nb-address": "default", "old": "", "unused": ""} {
 		if got := f.Lookup(name).DefValue; got != want {
 			t.Errorf("-%s: default %q, want %q", name, got, want)
 		}
 	}
+
 	for _, zero := range []*given{nil, {}} {
 		if got := zero.String(); got != "" {
 			t.Errorf("%v shows %q", zero, got)
@@ -78,12 +84,15 @@ func TestInvalidFlagLeavesSetting(t *testing.T) {
 	f := flag.NewFlagSet("", flag.ContinueOnError)
 	f.SetOutput(io.Discard)
 	s.Declare(f, 0)
+
 	if err := f.Parse([]string{"-old=bad"}); err == nil || v.v != "default" {
 		t.Errorf("%v, value %q", err, v.v)
 	}
+
 	if got := s.Origin("nb-address"); got != (Origin{}) {
 		t.Errorf("its origin is %v", got)
 	}
+
 	if err := f.Lookup("old").Value.Set("bad"); !errors.Is(err, io.ErrUnexpectedEOF) {
 		t.Errorf("the value's own error is lost: %v", err)
 	}

@@ -33,26 +33,32 @@ func ReadFile(path string) (*File, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read configuration: %w", err)
 	}
+
 	return Parse(path, text)
 }
 
 // Parse parses text. It continues after each invalid line.
 func Parse(path string, text []byte) (*File, error) {
 	p := &parser{file: &File{Path: path}}
+
 	source, err := token.NewFileSet().AddFile(path, 1, len(text))
 	if err != nil {
 		return nil, fmt.Errorf("read configuration %s: %w", path, err)
 	}
+
 	p.source = source
 	if err := p.scan.Init(source, text, p.complain, 0); err != nil {
 		return nil, fmt.Errorf("read configuration %s: %w", path, err)
 	}
+
 	for p.next(); p.tok != token.EOF; p.next() {
 		p.line()
 	}
+
 	if p.broken != nil {
 		return nil, fmt.Errorf("read configuration %s: %w", path, p.broken)
 	}
+
 	return p.file, nil
 }
 
@@ -75,6 +81,7 @@ func (p *parser) next() {
 		p.broken = errors.Join(p.broken, err)
 		tok = token.EOF
 	}
+
 	p.tok, p.lit = tok, lit
 	if at, err := p.source.Position(pos); err == nil {
 		p.at = at.Line
@@ -87,6 +94,7 @@ func (p *parser) bad(line int, message string) {
 	if line == p.reported {
 		return
 	}
+
 	p.reported = line
 	p.file.Problems = append(p.file.Problems, Problem{Where: p.file.where(line), Message: message})
 }
@@ -96,6 +104,7 @@ func (p *parser) rest(what string) {
 	if p.tok != token.EOL && p.tok != token.EOF {
 		p.bad(p.at, "unexpected text "+what)
 	}
+
 	for p.tok != token.EOL && p.tok != token.EOF {
 		p.next()
 	}
@@ -117,18 +126,22 @@ func (p *parser) line() {
 func (p *parser) header() {
 	line := p.at
 	p.next()
+
 	name := p.lit
 	if p.tok != token.IDENT {
 		p.bad(line, "want a section's name behind [")
 		p.rest("")
+
 		return
 	}
+
 	p.section = strings.ToLower(name)
 	if p.next(); p.tok != token.RBRACK {
 		p.bad(line, "want ] behind ["+name)
 	} else {
 		p.next()
 	}
+
 	p.file.Sections = append(p.file.Sections, Entry{Section: p.section, Line: line})
 	p.rest("behind the section's name")
 }
@@ -136,16 +149,22 @@ func (p *parser) header() {
 func (p *parser) entry() {
 	e := Entry{Section: p.section, Key: strings.ToLower(p.lit), Blank: true, Line: p.at}
 	p.next()
+
 	if p.tok == token.ASSIGN {
 		p.next()
+
 		value, err := unquote(p.lit)
 		if err != nil {
 			p.bad(e.Line, err.Error())
 		}
+
 		e.Value, e.Blank = value, false
+
 		p.next()
 	}
+
 	p.rest("behind the key " + e.Key + ": want = or nothing")
+
 	switch {
 	case p.reported == e.Line: // its content is unknown
 	case e.Section == "":
@@ -158,7 +177,9 @@ func (p *parser) entry() {
 // unquote removes the quotes and escapes that the scanner has validated.
 func unquote(s string) (string, error) {
 	var out strings.Builder
+
 	quoted := false
+
 	for i := 0; i < len(s); i++ {
 		switch {
 		case s[i] == '"':
@@ -166,18 +187,22 @@ func unquote(s string) (string, error) {
 		case s[i] == '\\' && i+1 < len(s):
 			i++
 			escapes := map[byte]string{'n': "\n", 't': "\t", 'b': "\b", '\n': "", '\\': `\`, '"': `"`}
+
 			plain, known := escapes[s[i]]
 			if !known {
 				return "", fmt.Errorf("unknown escape sequence \\%c", s[i])
 			}
+
 			out.WriteString(plain)
 		default:
 			out.WriteByte(s[i])
 		}
 	}
+
 	if quoted {
 		return "", errors.New("string not terminated")
 	}
+
 	return out.String(), nil
 }
 

@@ -49,11 +49,13 @@ func (s *Set) Origin(name string) Origin { return s.given[s.byFlag(name)] }
 // Given returns the values from the command line, by their keys in external_ids.
 func (s *Set) Given() map[string]string {
 	out := map[string]string{}
+
 	for o, from := range s.given {
 		if from.Source == CommandLine {
 			out[o.ExternalIDKey()] = o.Value.String()
 		}
 	}
+
 	return out
 }
 
@@ -68,11 +70,13 @@ func (s *Set) Disregard(names ...string) {
 // Disregarded returns the keys of external_ids that Resolve ignores.
 func (s *Set) Disregarded() []string {
 	var out []string
+
 	for _, o := range s.Settings {
 		if s.apart[o.Flag] {
 			out = append(out, o.externalIDKeys()...)
 		}
 	}
+
 	return out
 }
 
@@ -82,7 +86,9 @@ func (s *Set) Put(name, value string, from Origin) error {
 	if err := o.Value.Set(value); err != nil {
 		return fmt.Errorf("%s: %w", name, err)
 	}
+
 	s.given[o] = from
+
 	return nil
 }
 
@@ -105,14 +111,17 @@ type candidate struct {
 // and lines.
 func (s *Set) Resolve(from Sources) []Problem {
 	problems := slices.Clone(s.notes)
+
 	var all []candidate
 	if from.ExternalIDs != nil {
 		all = append(all, s.externalIDs(from.ExternalIDs)...)
 	}
+
 	if from.File != nil {
 		found, bad := s.file(from.File)
 		all, problems = append(all, found...), append(problems, bad...)
 	}
+
 	if from.Environment != nil {
 		all = append(all, s.environment(from.Environment)...)
 	}
@@ -122,42 +131,52 @@ func (s *Set) Resolve(from Sources) []Problem {
 		if s.given[c.setting].Source > c.origin.Source {
 			continue
 		}
+
 		if err := c.setting.Value.Set(c.value); err != nil {
-			problems = append(problems, Problem{Where: c.origin.Where, Message: fmt.Sprintf("%s: %v", c.setting.Flag, err)})
+			problems = append(problems,
+				Problem{Where: c.origin.Where, Message: fmt.Sprintf("%s: %v", c.setting.Flag, err)})
 			continue
 		}
+
 		s.given[c.setting] = c.origin
 	}
+
 	return problems
 }
 
 func (s *Set) externalIDs(ids map[string]string) []candidate {
 	var out []candidate
+
 	for _, o := range s.Settings {
 		if s.apart[o.Flag] {
 			continue
 		}
+
 		for _, key := range o.externalIDKeys() {
 			if v := ids[key]; v != "" {
 				out = append(out, candidate{o, v, Origin{ExternalIDs, "external_ids:" + key}})
 			}
 		}
 	}
+
 	return out
 }
 
 func (s *Set) environment(lookup func(string) (string, bool)) []candidate {
 	var out []candidate
+
 	for _, o := range s.Settings {
 		for _, name := range []string{o.Env, o.Variable()} { // the program's own name is more specific
 			if name == "" {
 				continue
 			}
+
 			if v, ok := lookup(name); ok && v != "" {
 				out = append(out, candidate{o, v, Origin{Environment, "$" + name}})
 			}
 		}
 	}
+
 	return out
 }
 
@@ -165,24 +184,31 @@ func (s *Set) environment(lookup func(string) (string, bool)) []candidate {
 func (s *Set) file(f *File) ([]candidate, []Problem) {
 	problems := slices.Clone(f.Problems)
 	warn := func(line int, format string, args ...any) {
-		problems = append(problems, Problem{Where: f.where(line), Message: fmt.Sprintf(format, args...), Warning: true})
+		problems = append(problems,
+			Problem{Where: f.where(line), Message: fmt.Sprintf(format, args...), Warning: true})
 	}
 	bad := func(line int, err error) {
 		problems = append(problems, Problem{Where: f.where(line), Message: err.Error()})
 	}
+
 	for _, h := range f.Sections {
 		if !slices.Contains(s.sections(), h.Section) {
 			warn(h.Line, "unknown section [%s]", h.Section)
 		}
 	}
+
 	var out []candidate
+
 	seen := map[string]int{}
+
 	for _, e := range f.Entries {
 		k := s.key(e.Section, e.Key)
+
 		name := "[" + e.Section + "] " + e.Key
 		if first := seen[name]; first != 0 && k.known() {
 			warn(e.Line, "%s is set again: line %d has no effect", name, first)
 		}
+
 		seen[name] = e.Line
 		switch {
 		case k.unused != nil:
@@ -192,11 +218,13 @@ func (s *Set) file(f *File) ([]candidate, []Problem) {
 			} else if asks {
 				warn(e.Line, "%s has no effect: %s", name, k.unused.Why)
 			}
+
 			continue
 		case !k.known():
 			if slices.Contains(s.sections(), e.Section) { // otherwise the section was reported
 				warn(e.Line, "unknown key %s%s", name, s.elsewhere(e.Key))
 			}
+
 			continue
 		case e.Blank && !k.bool:
 			bad(e.Line, fmt.Errorf("%s: no value", name))
@@ -204,18 +232,22 @@ func (s *Set) file(f *File) ([]candidate, []Problem) {
 		case e.Blank:
 			e.Value = "true"
 		}
+
 		if k.deprecated != "" {
 			warn(e.Line, "%s is deprecated, use %s", name, k.deprecated)
 		}
+
 		to, err := k.to(e.Value)
 		if err != nil {
 			bad(e.Line, fmt.Errorf("%s: %w", name, err))
 			continue
 		}
+
 		for _, a := range to {
 			out = append(out, candidate{s.byFlag(a.Flag), a.Value, Origin{FromFile, f.where(e.Line)}})
 		}
 	}
+
 	return out, problems
 }
 
@@ -232,23 +264,30 @@ func (m meaning) known() bool { return m.to != nil || m.unused != nil }
 func (s *Set) key(section, key string) meaning {
 	for _, o := range s.Settings {
 		if o.Section == section && o.Key == key {
-			return meaning{to: func(v string) ([]Assignment, error) { return []Assignment{{o.Flag, v}}, nil }, bool: isBool(o.Value)}
+			return meaning{
+				to:   func(v string) ([]Assignment, error) { return []Assignment{{o.Flag, v}}, nil },
+				bool: isBool(o.Value),
+			}
 		}
 	}
+
 	for _, a := range s.Aliases {
 		if a.Section == section && a.Key == key {
 			m := meaning{to: a.assignments, bool: a.Bool}
 			if o := s.byFlag(a.For); a.Deprecated {
 				m.deprecated = "[" + o.Section + "] " + o.Key
 			}
+
 			return m
 		}
 	}
+
 	for i := range s.Unused {
 		if u := &s.Unused[i]; u.Section == section && u.Key == key {
 			return meaning{unused: u}
 		}
 	}
+
 	return meaning{}
 }
 
@@ -257,9 +296,11 @@ func (u *Unused) asks(e Entry) (bool, error) {
 	if !u.Bool {
 		return e.Value != "", nil
 	}
+
 	if e.Blank {
 		return true, nil
 	}
+
 	return parseBool(e.Value)
 }
 
@@ -268,26 +309,33 @@ func (s *Set) sections() []string {
 	for _, o := range s.Settings {
 		all[o.Section] = true
 	}
+
 	for _, a := range s.Aliases {
 		all[a.Section] = true
 	}
+
 	for _, u := range s.Unused {
 		all[u.Section] = true
 	}
+
 	delete(all, "")
+
 	return slices.Sorted(maps.Keys(all))
 }
 
 // elsewhere returns a hint at the sections that have the key.
 func (s *Set) elsewhere(key string) string {
 	var in []string
+
 	for _, section := range s.sections() {
 		if s.key(section, key).known() {
 			in = append(in, "["+section+"]")
 		}
 	}
+
 	if in == nil {
 		return ""
 	}
+
 	return ": it belongs to " + strings.Join(in, " or ")
 }

@@ -18,13 +18,16 @@ func (v *word) Set(s string) error {
 	if s == "bad" {
 		return io.ErrUnexpectedEOF
 	}
+
 	v.v = s
+
 	return nil
 }
 
 // newSet returns a Set whose setting has its own names and general ones of ovn-kubernetes.
 func newSet() (*Set, *word) {
 	v := &word{"default"}
+
 	return New(Table{
 		Settings: []*Setting{{Flag: "nb-address", Section: "ovnnorth", Key: "address", Env: "OVN_NB", ExternalID: "ovn-nb", Value: v}},
 		Aliases: []Alias{
@@ -55,6 +58,7 @@ func TestOwnNameWins(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s, v := newSet()
+
 			lookup := func(name string) (string, bool) {
 				value, is := tt.env[name]
 				return value, is
@@ -62,6 +66,7 @@ func TestOwnNameWins(t *testing.T) {
 			if problems := s.Resolve(Sources{ExternalIDs: tt.ids, Environment: lookup}); len(problems) > 0 {
 				t.Error(problems)
 			}
+
 			if got := s.Origin("nb-address"); v.v != tt.want || got != tt.origin {
 				t.Errorf("%q from %v, want %q from %v", v.v, got, tt.want, tt.origin)
 			}
@@ -103,34 +108,43 @@ func TestHighestSourceWins(t *testing.T) {
 			s, v := newSet()
 			f := flag.NewFlagSet("", flag.ContinueOnError)
 			s.Declare(f, 0)
+
 			if err := f.Parse(tt.args); err != nil {
 				t.Fatal(err)
 			}
+
 			from := Sources{Environment: func(name string) (string, bool) { return tt.env, name == "OVN_NB" && tt.env != "" }}
 			if tt.ids != "" {
 				from.ExternalIDs = map[string]string{"ovn-nb": tt.ids}
 			}
+
 			if tt.file != "" {
 				file, err := Parse("f", []byte(tt.file))
 				if err != nil {
 					t.Fatal(err)
 				}
+
 				from.File = file
 			}
+
 			var problems []string
 			for _, p := range s.Resolve(from) {
 				problems = append(problems, p.String())
 			}
+
 			if diff := cmp.Diff(tt.problems, problems); diff != "" {
 				t.Errorf("problems (-want +got):\n%s", diff)
 			}
+
 			if v.v != tt.want {
 				t.Errorf("value %q, want %q", v.v, tt.want)
 			}
+
 			given := map[string]string{}
 			if len(tt.args) > 0 && !strings.Contains(tt.args[0], "unused") {
 				given["ovn-nb"] = tt.want
 			}
+
 			if diff := cmp.Diff(given, s.Given()); diff != "" {
 				t.Errorf("given (-want +got):\n%s", diff)
 			}
@@ -142,11 +156,14 @@ func TestHighestSourceWins(t *testing.T) {
 func TestSkippedValuesHideNoOthers(t *testing.T) {
 	flags := []string{"beaten", "apart", "wrong", "good"}
 	values := map[string]*word{}
+
 	var table Table
+
 	for _, name := range flags {
 		values[name] = &word{"default"}
 		table.Settings = append(table.Settings, &Setting{Flag: name, Section: "s", Key: name, Value: values[name]})
 	}
+
 	for name, from := range map[string]Sources{
 		"external_ids": {ExternalIDs: map[string]string{"ovn-ebpf-beaten": "x", "ovn-ebpf-apart": "x", "ovn-ebpf-wrong": "bad", "ovn-ebpf-good": "x"}},
 		"environment": {Environment: func(name string) (string, bool) {
@@ -158,20 +175,26 @@ func TestSkippedValuesHideNoOthers(t *testing.T) {
 			for _, v := range values {
 				v.v = "default"
 			}
+
 			s := New(table)
 			s.Disregard("apart")
+
 			f := flag.NewFlagSet("", flag.ContinueOnError)
 			s.Declare(f, 0)
+
 			if err := f.Parse([]string{"-beaten=flag"}); err != nil {
 				t.Fatal(err)
 			}
+
 			if problems := s.Resolve(from); len(problems) != 1 || !strings.Contains(problems[0].Message, "wrong: ") {
 				t.Errorf("problems %v, want one about wrong", problems)
 			}
+
 			got := map[string]string{}
 			for name, v := range values {
 				got[name] = v.v
 			}
+
 			if diff := cmp.Diff(map[string]string{"beaten": "flag", "apart": "default", "wrong": "default", "good": "x"}, got); diff != "" {
 				t.Errorf("values (-want +got):\n%s", diff)
 			}

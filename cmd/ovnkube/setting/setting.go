@@ -43,6 +43,7 @@ func (s *Setting) externalIDKeys() []string {
 	if s.ExternalID == "" {
 		return []string{own}
 	}
+
 	return []string{s.ExternalID, own}
 }
 
@@ -51,6 +52,7 @@ func (s *Setting) Shown() string {
 	if v := s.Value.String(); !s.Secret || v == "" {
 		return v
 	}
+
 	return "(hidden)"
 }
 
@@ -91,6 +93,7 @@ func (t *Table) byFlag(name string) *Setting {
 			return s
 		}
 	}
+
 	panic(fmt.Sprintf("setting %q is not in the table", name))
 }
 
@@ -99,6 +102,7 @@ func (a Alias) assignments(value string) ([]Assignment, error) {
 	if a.To == nil {
 		return []Assignment{{a.For, value}}, nil
 	}
+
 	return a.To(value)
 }
 
@@ -113,5 +117,6 @@ func (p Problem) String() string {
 	if p.Where == "" {
 		return p.Message
 	}
+
 	return p.Where + ": " + p.Message
 }

@@ -20,6 +20,7 @@ func (t *text) String() string {
 	if t == nil || t.p == nil {
 		return ""
 	}
+
 	return *t.p
 }
 
@@ -29,7 +30,9 @@ func (t *text) Set(s string) error {
 			return err
 		}
 	}
+
 	*t.p = s
+
 	return nil
 }
 
@@ -45,6 +48,7 @@ func (c *choice) String() string {
 	if c == nil {
 		return ""
 	}
+
 	return c.text.String()
 }
 
@@ -52,6 +56,7 @@ func (c *choice) Set(s string) error {
 	if !slices.Contains(c.words, s) {
 		return fmt.Errorf("%q is not one of: %s", s, strings.Join(c.words, ", "))
 	}
+
 	return c.text.Set(s)
 }
 
@@ -70,6 +75,7 @@ func (n *number) String() string {
 	if n == nil || n.p == nil {
 		return ""
 	}
+
 	return strconv.Itoa(*n.p)
 }
 
@@ -81,10 +87,13 @@ func (n *number) Set(s string) error {
 	if err != nil {
 		return fmt.Errorf("%q is no number", s)
 	}
+
 	if v < n.least || v > n.most {
 		return fmt.Errorf("%d is not %d..%d", v, n.least, n.most)
 	}
+
 	*n.p = v
+
 	return nil
 }
 
@@ -97,6 +106,7 @@ func (d *seconds) String() string {
 	if d == nil || d.p == nil {
 		return ""
 	}
+
 	return strconv.Itoa(int(*d.p / time.Second))
 }
 
@@ -105,7 +115,9 @@ func (d *seconds) Set(s string) error {
 	if err := Number(&v, 1, 3600).Set(s); err != nil {
 		return err
 	}
+
 	*d.p = time.Duration(v) * time.Second
+
 	return nil
 }
 
@@ -118,6 +130,7 @@ func (b *boolean) String() string {
 	if b == nil || b.p == nil {
 		return ""
 	}
+
 	return strconv.FormatBool(*b.p)
 }
 
@@ -126,6 +139,7 @@ func (b *boolean) Set(s string) error {
 	if err == nil {
 		*b.p = v
 	}
+
 	return err
 }
 
@@ -140,6 +154,7 @@ func parseBool(s string) (bool, error) {
 	case "0", "f", "false", "no", "off":
 		return false, nil
 	}
+
 	return false, fmt.Errorf("%q is neither true nor false", s)
 }
 

@@ -33,6 +33,7 @@ type Neutron struct {
 // New returns a project with VIFs, and without quotas.
 func New(vifs ...cloud.Port) *Neutron {
 	none := cloud.Quota{Limit: -1}
+
 	return &Neutron{
 		Seen: cloud.Seen{
 			VIFs:   vifs,
@@ -48,6 +49,7 @@ func New(vifs ...cloud.Port) *Neutron {
 func (c *Neutron) With(f func(*cloud.Seen)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+
 	f(&c.Seen)
 }
 
@@ -60,38 +62,47 @@ func UUID(kind string, n int) string {
 func (c *Neutron) Observe(_ context.Context, pool string, vif *openstack.PortFilter) (cloud.Seen, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+
 	out := cloud.Seen{Quotas: c.Seen.Quotas}
 
 	wanted := map[string]bool{} // VIFs and ports of the pool
+
 	for _, v := range c.Seen.VIFs {
 		if vif != nil && (vif.ID == v.ID || vif.ID == "" && vif.MAC == v.MAC) {
 			out.VIFs = append(out.VIFs, v)
 			wanted[v.ID] = true
 		}
 	}
+
 	networks := map[string]bool{}
+
 	for _, n := range c.Seen.Networks {
 		if n.Name == pool {
 			out.Networks = append(out.Networks, n)
 			networks[n.ID] = true
 		}
 	}
-	out.Subnets = slices.DeleteFunc(slices.Clone(c.Seen.Subnets), func(n cloud.Subnet) bool { return !networks[n.Network] })
+
+	out.Subnets = slices.DeleteFunc(slices.Clone(c.Seen.Subnets),
+		func(n cloud.Subnet) bool { return !networks[n.Network] })
 	if len(out.Networks) == 0 && len(out.VIFs) > 0 {
 		out.VIFMTU = c.MTU
 	}
+
 	for _, p := range c.Seen.Ports {
 		if networks[p.Network] {
 			out.Ports = append(out.Ports, p)
 			wanted[p.ID] = true
 		}
 	}
+
 	for _, t := range c.Seen.Trunks {
 		has := slices.ContainsFunc(t.Subports, func(s cloud.Subport) bool { return wanted[s.Port] })
 		if t.Name == pool || wanted[t.Port] || has {
 			out.Trunks = append(out.Trunks, t)
 		}
 	}
+
 	return out, nil
 }
 
@@ -104,10 +115,12 @@ func (c *Neutron) id(kind string) string {
 func (c *Neutron) Do(_ context.Context, step cloud.Step) (cloud.Result, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+
 	r, err := c.do(step)
 	if err != nil {
 		return cloud.Result{}, fmt.Errorf("%s: %w", step, err)
 	}
+
 	return r, nil
 }
 
@@ -116,14 +129,17 @@ func (c *Neutron) do(step cloud.Step) (cloud.Result, error) {
 	if err != nil {
 		return r, err
 	}
+
 	q := c.Seen.After(step, r).Quotas
 	for _, q := range []cloud.Quota{q.Networks, q.Subnets, q.Ports, q.Trunks} {
 		if q.Limit >= 0 && q.Used > q.Limit {
 			return r, failure(openstack.Quota)
 		}
 	}
+
 	c.Seen = c.Seen.After(step, r)
 	c.own(step)
+
 	return r, nil
 }
 
@@ -137,6 +153,7 @@ func (c *Neutron) own(step cloud.Step) {
 		}
 	}
 	c.Seen.Ports = slices.Clone(c.Seen.Ports)
+
 	switch step := step.(type) {
 	case cloud.AddSubports:
 		for _, s := range step.Subports {
@@ -151,6 +168,7 @@ func (c *Neutron) own(step cloud.Step) {
 
 func (c *Neutron) result(step cloud.Step) (cloud.Result, error) {
 	var r cloud.Result
+
 	switch step := step.(type) {
 	case cloud.CreateNetwork:
 		r.Network = cloud.Network{ID: c.id("n"), Name: step.Name, Description: step.Description, MTU: c.MTU}
@@ -161,6 +179,7 @@ func (c *Neutron) result(step cloud.Step) (cloud.Result, error) {
 		if slices.ContainsFunc(c.Seen.Trunks, func(t cloud.Trunk) bool { return t.Port == step.Port }) {
 			return r, failure(openstack.Conflict)
 		}
+
 		r.Trunk = cloud.Trunk{ID: c.id("t"), Name: step.Name, Description: step.Description, Port: step.Port}
 	case cloud.AddInterface:
 		return c.addInterface(step)
@@ -177,6 +196,7 @@ func (c *Neutron) result(step cloud.Step) (cloud.Result, error) {
 			}
 		}
 	}
+
 	return r, nil
 }
 
@@ -185,10 +205,12 @@ func (c *Neutron) prefix(step cloud.CreateSubnet) netip.Prefix {
 		c.six++
 		return netip.PrefixFrom(netip.AddrFrom16([16]byte{0xfd, 5: 0x10, 7: c.six}), step.Length)
 	}
+
 	size := uint32(1) << (32 - step.Length)
 	c.next = (c.next + size - 1) / size * size
 	a := netip.AddrFrom4([4]byte{byte(c.next >> 24), byte(c.next >> 16), byte(c.next >> 8), byte(c.next)})
 	c.next += size
+
 	return netip.PrefixFrom(a, step.Length)
 }
 
@@ -200,9 +222,11 @@ func (c *Neutron) addInterface(step cloud.AddInterface) (cloud.Result, error) {
 				Fixed: []cloud.Fixed{{Subnet: n.ID, Address: n.Gateway}},
 			}
 			p.MAC = c.mac()
+
 			return cloud.Result{Ports: []cloud.Port{p}}, c.free(p)
 		}
 	}
+
 	return cloud.Result{}, failure(openstack.Gone)
 }
 
@@ -211,21 +235,26 @@ func (c *Neutron) createPorts(step cloud.CreatePorts) (cloud.Result, error) {
 	if len(step.Ports) > cloud.Batch {
 		return r, fmt.Errorf("%d ports in a request", len(step.Ports))
 	}
+
 	for _, p := range step.Ports {
 		if p.Groups == nil { // openstack.Client refuses it, too
 			return r, fmt.Errorf("groups of port %s are not known", p.Name)
 		}
+
 		if err := c.free(p); err != nil {
 			return r, err
 		}
 	}
+
 	for _, p := range step.Ports {
 		p.ID = c.id("p")
 		if p.MAC == "" {
 			p.MAC = c.mac()
 		}
+
 		r.Ports = append(r.Ports, p)
 	}
+
 	return r, nil
 }
 
@@ -237,6 +266,7 @@ func (c *Neutron) free(p cloud.Port) error {
 			return failure(openstack.Conflict)
 		}
 	}
+
 	return nil
 }
 
@@ -249,10 +279,12 @@ func (c *Neutron) addSubports(step cloud.AddSubports) error {
 				}
 			}
 		}
+
 		if !slices.ContainsFunc(c.Seen.Ports, func(p cloud.Port) bool { return p.ID == s.Port }) {
 			return failure(openstack.Gone)
 		}
 	}
+
 	return nil
 }
 
@@ -262,6 +294,7 @@ func (c *Neutron) deletable(port string) error {
 			return failure(openstack.Conflict)
 		}
 	}
+
 	return nil
 }
 

@@ -28,22 +28,29 @@ func (o *OVN) StartController(t testing.TB, node string) *Controller {
 	c.dir = c.vswitch.dir
 	c.Vsctl("init")
 	c.Vsctl("add-br", "br-int", "--", "set", "Bridge", "br-int", "datapath_type=dummy", "fail_mode=secure",
-		"--", "set", "Open_vSwitch", ".", "external_ids:system-id="+node, "external_ids:ovn-remote="+o.southbound.Endpoint,
-		"external_ids:ovn-encap-type=geneve", "external_ids:ovn-encap-ip=127.0.0.1")
-	c.run("ovs-vswitchd", c.vswitch.Endpoint, "--enable-dummy=override", "--disable-system", "--unixctl="+c.vswitch.path("vswitchd.ctl"))
+		"--", "set", "Open_vSwitch", ".", "external_ids:system-id="+node,
+		"external_ids:ovn-remote="+o.southbound.Endpoint, "external_ids:ovn-encap-type=geneve",
+		"external_ids:ovn-encap-ip=127.0.0.1")
+	c.run("ovs-vswitchd", c.vswitch.Endpoint, "--enable-dummy=override", "--disable-system",
+		"--unixctl="+c.vswitch.path("vswitchd.ctl"))
 	c.run("ovn-controller", c.vswitch.Endpoint) // OVN 23.03 has no option --unixctl for it
-	Eventually(t, "ovn-controller registers its node", func() bool { return strings.Contains(o.Chassis(), node) })
+	Eventually(t, "ovn-controller registers its node",
+		func() bool { return strings.Contains(o.Chassis(), node) })
+
 	return c
 }
 
 func (c *Controller) run(name string, args ...string) {
 	c.t.Helper()
+
 	cmd := exec.Command(name, append(args, "-vconsole:off", "-vsyslog:off", "-vfile:off")...)
 	cmd.Env = append(os.Environ(), "OVS_RUNDIR="+c.dir, "OVN_RUNDIR="+c.dir)
+
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET}
 	if err := cmd.Start(); err != nil {
 		c.t.Fatalf("start %s: %v", name, err)
 	}
+
 	c.t.Cleanup(func() {
 		_ = cmd.Process.Kill() // fails if it has exited already
 		_ = cmd.Wait()         // fails because it was killed
@@ -53,6 +60,7 @@ func (c *Controller) run(name string, args ...string) {
 // Vsctl changes the node's Open vSwitch. It does not wait for ovs-vswitchd.
 func (c *Controller) Vsctl(args ...string) {
 	c.t.Helper()
+
 	args = append([]string{"--db=" + c.vswitch.Endpoint, "--no-wait", "--timeout=60"}, args...)
 	if out, err := exec.Command("ovs-vsctl", args...).CombinedOutput(); err != nil {
 		c.t.Fatalf("ovs-vsctl %v: %v: %s", args, err, out)
@@ -63,7 +71,8 @@ func (c *Controller) Vsctl(args ...string) {
 // up.
 func (c *Controller) Bind(port, uid, iface string) {
 	c.t.Helper()
-	c.Vsctl("add-port", "br-int", iface, "--", "set", "Interface", iface, "type=dummy", "external_ids:iface-id="+port, "external_ids:iface-id-ver="+uid)
+	c.Vsctl("add-port", "br-int", iface, "--", "set", "Interface", iface, "type=dummy",
+		"external_ids:iface-id="+port, "external_ids:iface-id-ver="+uid)
 	c.ovn.Nbctl("--timeout=60", "wait-until", "Logical_Switch_Port", port, "up=true")
 }
 
@@ -74,17 +83,24 @@ var flowCount = regexp.MustCompile(`flow_count=(\d+)`)
 func (c *Controller) Flows() int {
 	c.t.Helper()
 	c.ovn.Nbctl("--wait=hv", "--timeout=60", "sync")
+
 	n, last := 0, -1
+
 	Eventually(c.t, "the flows stay the same", func() bool {
-		out, err := exec.Command("ovs-ofctl", "dump-aggregate", "unix:"+c.vswitch.path("br-int.mgmt")).CombinedOutput()
+		out, err := exec.Command("ovs-ofctl", "dump-aggregate", "unix:"+c.vswitch.path("br-int.mgmt")).
+			CombinedOutput()
+
 		found := flowCount.FindSubmatch(out)
 		if err != nil || found == nil {
 			return false
 		}
+
 		last = n
 		n, err = strconv.Atoi(string(found[1]))
+
 		return err == nil && n > 0 && n == last
 	})
+
 	return n
 }
 
@@ -92,9 +108,12 @@ func (c *Controller) Flows() int {
 // protocol.
 func (c *Controller) Groups(version string) string {
 	c.t.Helper()
-	out, err := exec.Command("ovs-ofctl", "--protocols="+version, "dump-groups", "unix:"+c.vswitch.path("br-int.mgmt")).CombinedOutput()
+
+	out, err := exec.Command("ovs-ofctl", "--protocols="+version, "dump-groups", "unix:"+c.vswitch.path("br-int.mgmt")).
+		CombinedOutput()
 	if err != nil {
 		c.t.Fatalf("groups of the node in %s: %v: %s", version, err, out)
 	}
+
 	return string(out)
 }

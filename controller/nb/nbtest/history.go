@@ -28,10 +28,12 @@ func (o *Owned) String() string { return fmt.Sprintf("%s %q of %s", o.Table, o.I
 // 10 MB.
 func (s *Server) History() ([]*Owned, int) {
 	s.t.Helper()
+
 	file, err := os.ReadFile(s.path("db"))
 	if err != nil {
 		s.t.Fatal(err)
 	}
+
 	rows, byName := map[string]*Owned{}, map[string]*Owned{}
 	transactions := 0
 	// Each record is a line "OVSDB JSON <length> <digest>" and a line of JSON: the schema first, then
@@ -40,37 +42,47 @@ func (s *Server) History() ([]*Owned, int) {
 		if !bytes.HasPrefix(line, []byte(`{`)) || bytes.Contains(line, []byte(`"cksum"`)) {
 			continue
 		}
+
 		var record map[string]json.RawMessage
 		if err := json.Unmarshal(line, &record); err != nil {
 			s.t.Fatalf("read database's file: %v", err)
 		}
+
 		transactions++
+
 		for table, changes := range record {
 			if strings.HasPrefix(table, "_") {
 				continue
 			}
+
 			var changed map[string]map[string]any // column values by UUID; nil: deleted
 			if err := json.Unmarshal(changes, &changed); err != nil {
 				s.t.Fatalf("read database's file: table %s: %v", table, err)
 			}
+
 			for uuid, columns := range changed {
 				o := rows[uuid]
 				if o == nil {
 					o = insertion(table, columns, byName)
 					rows[uuid] = o
 				}
+
 				o.note(columns)
 			}
 		}
 	}
+
 	out := make([]*Owned, 0, len(byName))
 	for _, o := range byName {
 		if o.Owner == "leader" {
 			continue
 		}
+
 		out = append(out, o)
 	}
+
 	slices.SortFunc(out, func(a, b *Owned) int { return cmp.Compare(a.String(), b.String()) })
+
 	return out, transactions
 }
 
@@ -79,6 +91,7 @@ func (s *Server) History() ([]*Owned, int) {
 func (s *Server) Transactions() int {
 	s.t.Helper()
 	_, n := s.History()
+
 	return n
 }
 
@@ -88,6 +101,7 @@ func (s *Server) Transactions() int {
 func insertion(table string, columns map[string]any, byName map[string]*Owned) *Owned {
 	ids := pairs(columns["external_ids"])
 	name, _ := columns["name"].(string)
+
 	o := &Owned{
 		Table: table, Owner: ids["ovn-ebpf.io/owner"], ID: cmp.Or(ids["ovn-ebpf.io/id"], name),
 		Updates: map[string]int{}, References: map[string]map[string]int{},
@@ -96,13 +110,16 @@ func insertion(table string, columns map[string]any, byName map[string]*Owned) *
 		if known := byName[o.String()]; known != nil {
 			o = known
 		}
+
 		byName[o.String()] = o
 	}
 	// Columns of an insert do not count as updates.
 	for column := range columns {
 		o.Updates[column]--
 	}
+
 	o.Inserts++
+
 	return o
 }
 
@@ -111,15 +128,18 @@ func (o *Owned) note(columns map[string]any) {
 		o.Deletes++
 		return
 	}
+
 	for column, value := range columns {
 		uuids := references(value)
 		if uuids == nil {
 			o.Updates[column]++
 			continue
 		}
+
 		if o.References[column] == nil {
 			o.References[column] = map[string]int{}
 		}
+
 		for _, uuid := range uuids {
 			o.References[column][uuid]++ // a record lists added and removed references
 		}
@@ -129,12 +149,14 @@ func (o *Owned) note(columns map[string]any) {
 // pairs returns the pairs of an OVSDB map: ["map",[[key,value],…]].
 func pairs(v any) map[string]string {
 	out := map[string]string{}
+
 	for _, p := range elements(v, "map") {
 		if kv, ok := p.([]any); ok && len(kv) == 2 {
 			key, _ := kv[0].(string)
 			out[key], _ = kv[1].(string)
 		}
 	}
+
 	return out
 }
 
@@ -142,16 +164,19 @@ func pairs(v any) map[string]string {
 // ["set",[["uuid",x],…]].
 func references(v any) []string {
 	var out []string
+
 	list := elements(v, "set")
 	if list == nil {
 		list = []any{v}
 	}
+
 	for _, e := range list {
 		if pair, ok := e.([]any); ok && len(pair) == 2 && pair[0] == "uuid" {
 			uuid, _ := pair[1].(string)
 			out = append(out, uuid)
 		}
 	}
+
 	return out
 }
 
@@ -160,6 +185,8 @@ func elements(v any, kind string) []any {
 	if !ok || len(pair) != 2 || pair[0] != kind {
 		return nil
 	}
+
 	list, _ := pair[1].([]any)
+
 	return list
 }

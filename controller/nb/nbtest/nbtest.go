@@ -47,13 +47,18 @@ func start(t testing.TB, schemaFile string) *Server {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	t.Cleanup(func() { os.RemoveAll(dir) })
+
 	s := &Server{Endpoint: "unix:" + filepath.Join(dir, "db.sock"), t: t, dir: dir}
-	if out, err := exec.Command("ovsdb-tool", "create", s.path("db"), schemaFile).CombinedOutput(); err != nil {
+	if out, err := exec.Command("ovsdb-tool", "create", s.path("db"), schemaFile).
+		CombinedOutput(); err != nil {
 		t.Fatalf("create database: %v: %s", err, out)
 	}
+
 	s.Run()
 	t.Cleanup(s.Kill)
+
 	return s
 }
 
@@ -61,9 +66,11 @@ func start(t testing.TB, schemaFile string) *Server {
 func Schema(t testing.TB, name string) string {
 	t.Helper()
 	tether.Check(t) // every server of this package needs a schema
+
 	if err := platform.Default(t.Output()); err != nil {
 		t.Fatal(err)
 	}
+
 	return platform.OVNFile(name)
 }
 
@@ -73,20 +80,25 @@ func changed(t testing.TB, change func(tables map[string]any)) string {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	var all map[string]any
 	if err := json.Unmarshal(text, &all); err != nil {
 		t.Fatal(err)
 	}
+
 	tables, _ := all["tables"].(map[string]any)
 	change(tables)
 	delete(all, "cksum")
+
 	if text, err = json.Marshal(all); err != nil {
 		t.Fatal(err)
 	}
+
 	file := filepath.Join(t.TempDir(), "changed.ovsschema")
 	if err := os.WriteFile(file, text, 0o600); err != nil {
 		t.Fatal(err)
 	}
+
 	return file
 }
 
@@ -95,9 +107,12 @@ func changed(t testing.TB, change func(tables map[string]any)) string {
 func (s *Server) Convert() {
 	s.t.Helper()
 	s.Kill()
-	if out, err := exec.Command("ovsdb-tool", "convert", s.path("db"), Schema(s.t, "ovn-nb.ovsschema")).CombinedOutput(); err != nil {
+
+	if out, err := exec.Command("ovsdb-tool", "convert", s.path("db"), Schema(s.t, "ovn-nb.ovsschema")).
+		CombinedOutput(); err != nil {
 		s.t.Fatalf("convert database: %v: %s", err, out)
 	}
+
 	s.Run()
 }
 
@@ -110,15 +125,18 @@ func (s *Server) Run() {
 	s.stderr.Reset()
 	s.cmd = exec.Command("ovsdb-server", "--no-chdir", "--unixctl="+s.path("ctl"),
 		"--remote=p"+s.Endpoint, "-vconsole:warn", "-vsyslog:off", s.path("db"))
+
 	s.cmd.Stderr = &s.stderr
 	if err := s.cmd.Start(); err != nil {
 		s.t.Fatalf("start ovsdb-server: %v", err)
 	}
+
 	Eventually(s.t, "ovsdb-server listens", func() bool {
 		conn, err := net.Dial("unix", s.path("db.sock"))
 		if err == nil {
 			conn.Close()
 		}
+
 		return err == nil
 	})
 }
@@ -128,8 +146,10 @@ func (s *Server) Kill() {
 	if s.cmd == nil {
 		return
 	}
+
 	_ = s.cmd.Process.Kill() // fails if it has exited already
 	_ = s.cmd.Wait()         // fails because it was killed
+
 	s.cmd = nil
 	if s.stderr.Len() > 0 {
 		s.t.Logf("ovsdb-server: %s", s.stderr.String())
@@ -145,20 +165,25 @@ func (s *Server) Restore() { s.copy("backup", "db") }
 // Empty replaces the database by an empty one. The server must not run.
 func (s *Server) Empty() {
 	s.t.Helper()
+
 	if err := os.Remove(s.path("db")); err != nil {
 		s.t.Fatal(err)
 	}
-	if out, err := exec.Command("ovsdb-tool", "create", s.path("db"), Schema(s.t, "ovn-nb.ovsschema")).CombinedOutput(); err != nil {
+
+	if out, err := exec.Command("ovsdb-tool", "create", s.path("db"), Schema(s.t, "ovn-nb.ovsschema")).
+		CombinedOutput(); err != nil {
 		s.t.Fatalf("create database: %v: %s", err, out)
 	}
 }
 
 func (s *Server) copy(from, to string) {
 	s.t.Helper()
+
 	text, err := os.ReadFile(s.path(from))
 	if err == nil {
 		err = os.WriteFile(s.path(to), text, 0o600)
 	}
+
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -167,36 +192,49 @@ func (s *Server) copy(from, to string) {
 // Nbctl runs ovn-nbctl and returns its output without the last newline.
 func (s *Server) Nbctl(args ...string) string {
 	s.t.Helper()
+
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, "ovn-nbctl", append([]string{"--db=" + s.Endpoint, "--no-leader-only"}, args...)...)
+
+	cmd := exec.CommandContext(
+		ctx,
+		"ovn-nbctl",
+		append([]string{"--db=" + s.Endpoint, "--no-leader-only"}, args...)...)
+
 	var stderr bytes.Buffer
+
 	cmd.Stderr = &stderr
+
 	out, err := cmd.Output()
 	if err != nil {
 		s.t.Fatalf("ovn-nbctl %s: %v: %s", strings.Join(args, " "), err, stderr.String())
 	}
+
 	return strings.TrimSuffix(string(out), "\n")
 }
 
 // VIPs returns the VIPs of each load balancer, as VIP=backends.
 func (s *Server) VIPs() map[string][]string {
 	out := map[string][]string{}
+
 	for line := range strings.SplitSeq(s.Nbctl("--bare", "--format=csv", "--no-headings", "--columns=name,vips", "list", "load_balancer"), "\n") {
 		if name, vips, _ := strings.Cut(line, ","); name != "" {
 			out[name] = strings.Fields(strings.Trim(vips, `"`))
 		}
 	}
+
 	return out
 }
 
 // Dump returns the database's contents without UUIDs, which change from run to run.
 func (s *Server) Dump() string {
 	s.t.Helper()
+
 	out, err := exec.Command("ovsdb-client", "dump", s.Endpoint, "OVN_Northbound").Output()
 	if err != nil {
 		s.t.Fatalf("dump database: %v", err)
 	}
+
 	return string(out)
 }
 
@@ -204,11 +242,13 @@ func (s *Server) Dump() string {
 // even for an overloaded machine.
 func Eventually(t testing.TB, what string, holds func() bool) {
 	t.Helper()
+
 	deadline := time.Now().Add(time.Minute)
 	for !holds() {
 		if time.Now().After(deadline) {
 			t.Fatalf("timeout waiting for: %s", what)
 		}
+
 		time.Sleep(10 * time.Millisecond)
 	}
 }

@@ -16,22 +16,28 @@ import (
 // identifies the writer and not the contents.
 func (s *Server) Normal() []string {
 	s.t.Helper()
-	return slices.DeleteFunc(s.normal("OVN_Northbound"), func(line string) bool { return strings.Contains(line, termOwner) })
+	return slices.DeleteFunc(s.normal("OVN_Northbound"),
+		func(line string) bool { return strings.Contains(line, termOwner) })
 }
 
 func (s *Server) normal(database string) []string {
 	s.t.Helper()
 	cmd := exec.Command("ovsdb-client", "--format=json", "dump", s.Endpoint, database)
+
 	var stderr bytes.Buffer
+
 	cmd.Stderr = &stderr
+
 	out, err := cmd.Output()
 	if err != nil {
 		s.t.Fatalf("dump database: %v: %s", err, stderr.String())
 	}
+
 	lines, err := normalize(out)
 	if err != nil {
 		s.t.Fatalf("dump database: %v", err)
 	}
+
 	return lines
 }
 
@@ -51,35 +57,44 @@ type dumpRow struct {
 
 func normalize(dump []byte) ([]string, error) {
 	var rows []dumpRow
+
 	names := map[string]string{} // UUID → name
+
 	decoder := json.NewDecoder(bytes.NewReader(dump))
 	for decoder.More() {
 		var t dumpTable
 		if err := decoder.Decode(&t); err != nil {
 			return nil, err
 		}
+
 		for _, cells := range t.Data {
 			row := dumpRow{strings.TrimSuffix(t.Caption, " table"), map[string]any{}}
 			for i, cell := range cells {
 				row.columns[t.Headings[i]] = cell
 			}
+
 			uuid := text(row.columns["_uuid"], nil)
 			delete(row.columns, "_uuid")
 			names[uuid] = row.name()
 			rows = append(rows, row)
 		}
 	}
+
 	var lines []string
+
 	for _, r := range rows {
 		name := r.name()
 		lines = append(lines, name)
+
 		for column, v := range r.columns {
 			for _, value := range values(v, names) {
 				lines = append(lines, name+" "+column+" "+value)
 			}
 		}
 	}
+
 	slices.Sort(lines)
+
 	return lines, nil
 }
 
@@ -89,9 +104,11 @@ func (r dumpRow) name() string {
 	if strings.Contains(ids, "ovn-ebpf.io/owner") {
 		return r.table + "(" + ids + text(r.columns["name"], nil) + ")"
 	}
+
 	if name := text(r.columns["name"], nil); name != "" {
 		return r.table + "(" + name + ")"
 	}
+
 	return fmt.Sprintf("%s(%.4x)", r.table, sha256.Sum256([]byte(r.text(map[string]string{}))))
 }
 
@@ -100,7 +117,9 @@ func (r dumpRow) text(names map[string]string) string {
 	for column, v := range r.columns {
 		parts = append(parts, column+"="+text(v, names))
 	}
+
 	slices.Sort(parts)
+
 	return strings.Join(parts, " ")
 }
 
@@ -113,13 +132,16 @@ func values(v any, names map[string]string) []string {
 	if !ok || len(list) != 2 {
 		return []string{fmt.Sprint(v)}
 	}
+
 	var out []string
+
 	switch kind, _ := list[0].(string); kind {
 	case "uuid":
 		uuid, _ := list[1].(string)
 		if names == nil {
 			return []string{uuid}
 		}
+
 		return []string{names[uuid]}
 	case "set":
 		elements, _ := list[1].([]any)
@@ -134,6 +156,8 @@ func values(v any, names map[string]string) []string {
 			}
 		}
 	}
+
 	slices.Sort(out)
+
 	return out
 }

@@ -25,15 +25,19 @@ func StartOVN(t testing.TB) *OVN {
 	o := &OVN{Server: Start(t), southbound: start(t, Schema(t, "ovn-sb.ovsschema"))}
 	o.log = o.path("northd.log")
 	cmd := exec.Command("ovn-northd", "--ovnnb-db="+o.Endpoint, "--ovnsb-db="+o.southbound.Endpoint,
-		"--unixctl="+o.path("northd.ctl"), "--log-file="+o.log, "-vconsole:off", "-vsyslog:off", "-vfile:warn")
+		"--unixctl="+o.path("northd.ctl"), "--log-file="+o.log, "-vconsole:off", "-vsyslog:off",
+		"-vfile:warn")
+
 	cmd.Env = append(os.Environ(), "OVN_RUNDIR="+o.dir)
 	if err := cmd.Start(); err != nil {
 		t.Fatalf("start ovn-northd: %v", err)
 	}
+
 	t.Cleanup(func() {
 		_ = cmd.Process.Kill() // fails if it has exited already
 		_ = cmd.Wait()         // fails because it was killed
 	})
+
 	return o
 }
 
@@ -61,29 +65,39 @@ func (o *OVN) PortOptions(port string) string {
 
 func (o *OVN) sbctl(args ...string) string {
 	o.t.Helper()
+
 	var stderr bytes.Buffer
-	cmd := exec.Command("ovn-sbctl", append([]string{"--db=" + o.southbound.Endpoint, "--no-leader-only"}, args...)...)
+
+	cmd := exec.Command(
+		"ovn-sbctl",
+		append([]string{"--db=" + o.southbound.Endpoint, "--no-leader-only"}, args...)...)
 	cmd.Stderr = &stderr
+
 	out, err := cmd.Output()
 	if err != nil {
 		o.t.Fatalf("ovn-sbctl %s: %v: %s", strings.Join(args, " "), err, stderr.String())
 	}
+
 	return string(out)
 }
 
 // Warnings returns northd's warnings.
 func (o *OVN) Warnings() []string {
 	o.t.Helper()
+
 	text, err := os.ReadFile(filepath.Clean(o.log))
 	if err != nil {
 		o.t.Fatal(err)
 	}
+
 	var out []string
+
 	for line := range strings.Lines(string(text)) {
 		if strings.Contains(line, "|WARN|") || strings.Contains(line, "|ERR|") {
 			out = append(out, strings.TrimSpace(line))
 		}
 	}
+
 	return out
 }
 
@@ -111,31 +125,39 @@ func (o *OVN) ClearStats() {
 // Recomputes returns how often northd computed its logical model, completely or in part.
 func (o *OVN) Recomputes() int {
 	o.t.Helper()
+
 	node, sum := "", 0
+
 	for line := range strings.Lines(o.appctl("inc-engine/show-stats")) {
 		line = strings.TrimSpace(line)
 		if name, ok := strings.CutPrefix(line, "Node: "); ok {
 			node = name
 			continue
 		}
+
 		f := strings.Fields(line)
 		if node != "northd" || len(f) < 3 || f[0] != "-" || f[1] != "recompute:" && f[1] != "compute:" {
 			continue
 		}
+
 		n, err := strconv.Atoi(f[2])
 		if err != nil {
 			o.t.Fatalf("read northd's statistics: %v", err)
 		}
+
 		sum += n
 	}
+
 	return sum
 }
 
 func (o *OVN) appctl(command string) string {
 	o.t.Helper()
+
 	out, err := exec.Command("ovn-appctl", "-t", o.path("northd.ctl"), command).CombinedOutput()
 	if err != nil {
 		o.t.Fatalf("northd %s: %v: %s", command, err, out)
 	}
+
 	return string(out)
 }

@@ -22,38 +22,49 @@ type Member struct {
 // StartRaft starts a Northbound database of three servers, which run until the end of the test.
 func StartRaft(t testing.TB) []*Member {
 	t.Helper()
+
 	dir, err := os.MkdirTemp("", "raft") // short, because of the limit for socket paths
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	t.Cleanup(func() { os.RemoveAll(dir) })
+
 	var members []*Member
+
 	first := ""
+
 	for i := range 3 {
 		base, address := fmt.Sprintf("%s/%d", dir, i), freeAddress(t)
 		m := &Member{Endpoint: "unix:" + base + ".sock", Remote: freeAddress(t), t: t, base: base}
+
 		argv := []string{"join-cluster", base + ".db", "OVN_Northbound", address, first}
 		if i == 0 {
 			first = address
 			argv = []string{"create-cluster", base + ".db", Schema(t, "ovn-nb.ovsschema"), address}
 		}
+
 		if out, err := exec.Command("ovsdb-tool", argv...).CombinedOutput(); err != nil {
 			t.Fatalf("ovsdb-tool %v: %v: %s", argv, err, out)
 		}
+
 		m.Start()
 		t.Cleanup(m.Kill)
 		members = append(members, m)
 	}
+
 	return members
 }
 
 func freeAddress(t testing.TB) string {
 	t.Helper()
+
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer l.Close()
+
 	return "tcp:" + l.Addr().String()
 }
 
@@ -61,16 +72,20 @@ func freeAddress(t testing.TB) string {
 func (m *Member) Start() {
 	m.t.Helper()
 	_, address, _ := strings.Cut(m.Remote, ":")
+
 	host, port, err := net.SplitHostPort(address)
 	if err != nil {
 		m.t.Fatal(err)
 	}
-	m.cmd = exec.Command("ovsdb-server", m.base+".db", "--no-chdir", "--unixctl="+m.base+".ctl", "--remote=p"+m.Endpoint,
-		fmt.Sprintf("--remote=ptcp:%s:%s", port, host), "-vsyslog:off")
+
+	m.cmd = exec.Command("ovsdb-server", m.base+".db", "--no-chdir", "--unixctl="+m.base+".ctl",
+		"--remote=p"+m.Endpoint, fmt.Sprintf("--remote=ptcp:%s:%s", port, host), "-vsyslog:off")
 	if err := m.cmd.Start(); err != nil {
 		m.t.Fatal(err)
 	}
-	Eventually(m.t, "member of the cluster", func() bool { return strings.Contains(m.Status(), "Status: cluster member") })
+
+	Eventually(m.t, "member of the cluster",
+		func() bool { return strings.Contains(m.Status(), "Status: cluster member") })
 }
 
 // Kill ends the server if it runs.
@@ -81,21 +96,27 @@ func (m *Member) Kill() {
 
 // Status returns the status from the control socket, or "" while the server does not run.
 func (m *Member) Status() string {
-	out, _ := exec.Command("ovs-appctl", "-t", m.base+".ctl", "cluster/status", "OVN_Northbound").Output() // fails if the server does not run
+	out, _ := exec.Command("ovs-appctl", "-t", m.base+".ctl", "cluster/status", "OVN_Northbound").
+		Output()
+		// fails if the server does not run
 	return string(out)
 }
 
 // Leader waits for a leader and returns it.
 func Leader(t testing.TB, members []*Member) *Member {
 	t.Helper()
+
 	var found *Member
+
 	Eventually(t, "a leader", func() bool {
 		for _, m := range members {
 			if strings.Contains(m.Status(), "Role: leader") {
 				found = m
 			}
 		}
+
 		return found != nil
 	})
+
 	return found
 }

@@ -8,11 +8,13 @@ import (
 // connection.
 func (o *OVN) Trace(datapath, packet string) string {
 	o.t.Helper()
+
 	out, err := exec.Command("ovn-trace", "--db="+o.southbound.Endpoint, "--no-leader-only",
 		"--ct=new", "--ct=new", "--ct=new", datapath, packet).CombinedOutput()
 	if err != nil {
 		o.t.Fatalf("trace %s: %v: %s", packet, err, out)
 	}
+
 	return string(out)
 }
 

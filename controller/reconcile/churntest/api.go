@@ -47,10 +47,13 @@ func Edit[T metav1.Object](api API, resource, key string, change func(T)) {
 // putOrEdit creates the object as described, or describes the existing one of its name anew.
 func putOrEdit[T metav1.Object](api API, obj T, describe func(T)) {
 	found := false
+
 	Edit(api, ResourceOf(obj), Key(obj), func(old T) {
 		found = true
+
 		describe(old)
 	})
+
 	if !found {
 		describe(obj)
 		api.Put(obj)
@@ -73,6 +76,7 @@ func ResourceOf(obj metav1.Object) string {
 	case *networkingv1.NetworkPolicy:
 		return Policies
 	}
+
 	panic(fmt.Sprintf("no resource of %T", obj))
 }
 
@@ -81,6 +85,7 @@ func Key(obj metav1.Object) string {
 	if obj.GetNamespace() == "" {
 		return obj.GetName()
 	}
+
 	return obj.GetNamespace() + "/" + obj.GetName()
 }
 
@@ -89,5 +94,6 @@ func SplitKey(key string) (namespace, name string) {
 	if before, after, ok := strings.Cut(key, "/"); ok {
 		return before, after
 	}
+
 	return "", key
 }

@@ -52,6 +52,7 @@ func (c *Churn) Step() {
 			return
 		}
 	}
+
 	c.putPod()
 }
 
@@ -59,6 +60,7 @@ func (c *Churn) mark(resource, key string) {
 	if c.wrong == nil {
 		c.wrong = map[string]bool{}
 	}
+
 	c.wrong[resource+"/"+key] = true
 }
 
@@ -74,11 +76,13 @@ func (c *Churn) name(kind string) string {
 
 func (c *Churn) labels() map[string]string {
 	out := map[string]string{}
+
 	for _, k := range []string{"app", "tier"} {
 		if c.maybe(70) {
 			out[k] = pick(c, "a", "b", "c")
 		}
 	}
+
 	return out
 }
 
@@ -88,6 +92,7 @@ func (c *Churn) exists(resource string) string {
 	if len(all) == 0 {
 		return ""
 	}
+
 	return Key(all[c.Rand.IntN(len(all))])
 }
 
@@ -95,21 +100,28 @@ func (c *Churn) putNode() {
 	i := c.Rand.IntN(c.Nodes)
 	name := fmt.Sprint("node", i)
 	edited := false
+
 	Edit(c.API, Nodes, name, func(n *corev1.Node) {
 		edited = true
+
 		c.describe(n, i)
 	})
+
 	if edited {
 		return
 	}
+
 	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: map[string]string{}}}
 	if c.maybe(80) {
 		c.describe(n, i)
 	}
+
 	if c.maybe(5) {
 		n.Annotations[annotation.NodeSubnets] = `{"default":["192.168.7.0/24"]}`
+
 		c.mark(Nodes, name)
 	}
+
 	c.API.Put(n)
 }
 
@@ -120,14 +132,23 @@ func (c *Churn) describe(n *corev1.Node, i int) {
 		netip.MustParsePrefix(fmt.Sprintf("fd00:172:30::%x/64", 10+i)),
 	}
 	mac := net.HardwareAddr{2, 0, 0, 0, 0, byte(i)}
+
 	gateway := annotation.Gateway{Mode: annotation.GatewayModeDisabled}
 	if c.maybe(75) {
 		gateway = annotation.Gateway{
-			Mode: pick(c, annotation.GatewayModeShared, annotation.GatewayModeShared, annotation.GatewayModeLocal), InterfaceID: "breth0_" + n.Name,
-			MAC: mac.String(), Addresses: addrs, NodePorts: c.maybe(90),
-			NextHops: []netip.Addr{netip.MustParseAddr("172.30.0.1"), netip.MustParseAddr("fd00:172:30::1")},
+			Mode: pick(c, annotation.GatewayModeShared, annotation.GatewayModeShared,
+				annotation.GatewayModeLocal),
+			InterfaceID: "breth0_" + n.Name,
+			MAC:         mac.String(),
+			Addresses:   addrs,
+			NodePorts:   c.maybe(90),
+			NextHops: []netip.Addr{
+				netip.MustParseAddr("172.30.0.1"),
+				netip.MustParseAddr("fd00:172:30::1"),
+			},
 		}
 	}
+
 	n.Annotations[annotation.ChassisID] = n.Name
 	n.Annotations[annotation.GatewayConfig] = annotation.FormatGateway(gateway)
 	n.Annotations[annotation.HostCIDRs] = annotation.FormatHostCIDRs(addrs)
@@ -137,10 +158,12 @@ func (c *Churn) describe(n *corev1.Node, i int) {
 func (c *Churn) changeNode() {
 	key := c.exists(Nodes)
 	Edit(c.API, Nodes, key, func(n *corev1.Node) {
-		name := pick(c, annotation.GatewayConfig, annotation.HostCIDRs, annotation.ManagementMACs, annotation.PodMTU,
-			annotation.SNATPortRange, annotation.RoutablePods, annotation.GatewayRoutes, annotation.NodeID, annotation.NodeSubnets, annotation.NodeJoin)
+		name := pick(c, annotation.GatewayConfig, annotation.HostCIDRs, annotation.ManagementMACs,
+			annotation.PodMTU, annotation.SNATPortRange, annotation.RoutablePods, annotation.GatewayRoutes,
+			annotation.NodeID, annotation.NodeSubnets, annotation.NodeJoin)
 		if c.maybe(40) {
-			n.Annotations[name] = pick(c, "nonsense", `{"default":[]}`, `{"default":["10.128.0.0/26"]}`, `["10.9.9.9"]`, "1")
+			n.Annotations[name] = pick(c, "nonsense", `{"default":[]}`, `{"default":["10.128.0.0/26"]}`,
+				`["10.9.9.9"]`, "1")
 			c.mark(Nodes, key)
 		} else {
 			delete(n.Annotations, name)
@@ -155,32 +178,55 @@ func (c *Churn) putPod() {
 	if c.pod(namespace + "/" + name) {
 		return
 	}
+
 	c.API.Put(c.newPod(namespace, name))
 }
 
 func (c *Churn) pod(key string) bool {
 	found := false
+
 	Edit(c.API, Pods, key, func(*corev1.Pod) { found = true })
+
 	return found
 }
 
 func (c *Churn) newPod(namespace, name string) *corev1.Pod {
 	p := &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, Labels: c.labels(), Annotations: map[string]string{}},
-		Spec:       corev1.PodSpec{NodeName: c.node(), HostNetwork: c.maybe(5), Containers: []corev1.Container{{Name: "c", Image: "none"}}},
-		Status:     corev1.PodStatus{Phase: pick(c, corev1.PodPending, corev1.PodRunning)},
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace:   namespace,
+			Name:        name,
+			Labels:      c.labels(),
+			Annotations: map[string]string{},
+		},
+		Spec: corev1.PodSpec{
+			NodeName:    c.node(),
+			HostNetwork: c.maybe(5),
+			Containers:  []corev1.Container{{Name: "c", Image: "none"}},
+		},
+		Status: corev1.PodStatus{Phase: pick(c, corev1.PodPending, corev1.PodRunning)},
 	}
 	if c.maybe(10) {
 		p.Spec.NodeName = "" // not scheduled yet
 	}
+
 	ports := &p.Spec.Containers[0].Ports
-	*ports = append(*ports, corev1.ContainerPort{Name: "http", ContainerPort: pick(c, int32(80), 8080), Protocol: corev1.ProtocolTCP})
+
+	*ports = append(
+		*ports,
+		corev1.ContainerPort{
+			Name:          "http",
+			ContainerPort: pick(c, int32(80), 8080),
+			Protocol:      corev1.ProtocolTCP,
+		},
+	)
 	if c.maybe(4) {
 		(*ports)[0].HostPort = pick(c, int32(8080), 8081, 9090, 30001)
 	}
+
 	switch {
 	case c.maybe(3):
-		p.Annotations[annotation.DefaultNetwork] = pick(c, `{"ips":["10.128.0.300"]}`, `{"ips":["192.168.1.1"]}`, `[{"mac":"01:00:5e:00:00:01"}]`, `{`)
+		p.Annotations[annotation.DefaultNetwork] = pick(c, `{"ips":["10.128.0.300"]}`,
+			`{"ips":["192.168.1.1"]}`, `[{"mac":"01:00:5e:00:00:01"}]`, `{`)
 		c.mark(Pods, namespace+"/"+name)
 	case c.maybe(4):
 		a := netip.AddrFrom4([4]byte{10, 128, byte(c.Rand.IntN(2)), byte(c.Rand.IntN(256))})
@@ -188,6 +234,7 @@ func (c *Churn) newPod(namespace, name string) *corev1.Pod {
 			Addresses: []netip.Addr{a}, MAC: net.HardwareAddr{2, 1, 0, 0, 0, byte(c.Rand.IntN(20))},
 		})
 	}
+
 	return p
 }
 
@@ -209,6 +256,7 @@ func (c *Churn) endPod() {
 			p.Spec.NodeName = c.node() // scheduled
 			return
 		}
+
 		p.Status.Phase = pick(c, corev1.PodSucceeded, corev1.PodFailed, corev1.PodRunning)
 	})
 }
@@ -221,6 +269,7 @@ func (c *Churn) relabelPod() {
 func (c *Churn) meddle() {
 	key, other := c.exists(Pods), c.exists(Pods)
 	stolen := ""
+
 	Edit(c.API, Pods, other, func(p *corev1.Pod) { stolen = p.Annotations[annotation.PodNetworks] })
 	Edit(c.API, Pods, key, func(p *corev1.Pod) {
 		switch c.Rand.IntN(3) {
@@ -243,7 +292,9 @@ func (c *Churn) Heal() {
 			for _, name := range []string{annotation.PodMTU, annotation.SNATPortRange, annotation.RoutablePods, annotation.GatewayRoutes} {
 				delete(n.Annotations, name)
 			}
+
 			var i int
+
 			_, _ = fmt.Sscanf(key, "node%d", &i)
 			if c.wrong[Nodes+"/"+key] {
 				delete(n.Annotations, annotation.NodeSubnets)
@@ -251,6 +302,7 @@ func (c *Churn) Heal() {
 			}
 		})
 	}
+
 	for _, obj := range c.API.All(Pods) {
 		key := Key(obj)
 		if c.wrong[Pods+"/"+key] {

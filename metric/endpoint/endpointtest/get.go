@@ -19,5 +19,6 @@ func Get(address, path string) (status int, body string, err error) {
 	if err != nil {
 		return 0, "", fmt.Errorf("read page %s: %w", path, err)
 	}
+
 	return response.StatusCode, string(text), nil
 }

@@ -40,11 +40,14 @@ func (d *cloudDemo) up(ctx context.Context, o lab.Options) (*lab.Lab, error) {
 	if d.bin, err = filepath.Abs(o.BinDir); err != nil {
 		return nil, err
 	}
+
 	o.BinDir, o.Nodes, o.VMs, o.Cloud, o.Pods = d.bin, 2, 2, true, true
 	if d.Lab, err = lab.Up(ctx, o); err != nil {
 		return nil, err
 	}
+
 	d.took("the lab")
+
 	return d.Lab, nil
 }
 
@@ -68,24 +71,29 @@ func (d *cloudDemo) show(ctx context.Context, w io.Writer) error {
 	if err := d.startServers(ctx); err != nil {
 		return err
 	}
+
 	if err := d.startPods(ctx, pod{"a", "vm1"}, pod{"b", "vm1"}, pod{"c", "vm2"}); err != nil {
 		return err
 	}
+
 	d.took("pods")
 
 	if err := d.showPorts(ctx); err != nil {
 		return err
 	}
+
 	d.took("the ports of Neutron")
 
 	if err := d.showPaths(ctx, "a"); err != nil {
 		return err
 	}
+
 	d.took("traffic on every path")
 
 	if err := d.showOutage(ctx); err != nil {
 		return err
 	}
+
 	return d.showFault(ctx)
 }
 
@@ -98,6 +106,7 @@ var controlPlane = []string{
 // traffic on every path.
 func (d *cloudDemo) showOutage(ctx context.Context) error {
 	fmt.Fprintf(d.w, "\nstopping Neutron, Keystone, MariaDB, ovn-northd and OVN's databases\n")
+
 	for _, name := range controlPlane {
 		if err := d.StopProcess(name, true); err != nil {
 			return err
@@ -105,10 +114,13 @@ func (d *cloudDemo) showOutage(ctx context.Context) error {
 	}
 
 	start := time.Now()
+
 	if err := d.startPods(ctx, pod{"late", "vm1"}); err != nil {
 		return err
 	}
+
 	fmt.Fprintf(d.w, "pod late runs after %.1f s\n", time.Since(start).Seconds())
+
 	if err := d.showPaths(ctx, "late"); err != nil {
 		return err
 	}
@@ -118,12 +130,16 @@ func (d *cloudDemo) showOutage(ctx context.Context) error {
 			return err
 		}
 	}
+
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
 	defer cancel()
+
 	if err := d.OpenStack().Await(ctx); err != nil {
 		return err
 	}
+
 	d.took("without a control plane")
+
 	return nil
 }
 
@@ -134,11 +150,14 @@ func (d *cloudDemo) showPorts(ctx context.Context) error {
 		{"cloud", "openstack", "port", "list", "--network", "k8s-vm1", "-c", "Name", "-c", "Fixed IP Addresses"},
 	} {
 		fmt.Fprintf(d.w, "\n%s:\n", strings.Join(command, " "))
+
 		out, err := d.Typed(ctx, command[0], command[1:]...)
 		if err != nil {
 			return err
 		}
+
 		fmt.Fprint(d.w, out)
 	}
+
 	return nil
 }

@@ -61,6 +61,7 @@ func (d *cloudDemo) showPaths(ctx context.Context, name string) error {
 	fmt.Fprintf(d.w, "\n%d requests per line; packets that the eBPF programs of vm1 and vm2 counted\n\n", requests)
 	fmt.Fprintf(d.w, "%-28s %-5s %-12s %-12s %-12s %s\n",
 		"PATH", "", "from pods", "to pods", "in the VM", "the server saw")
+
 	for _, p := range d.paths(name) {
 		for _, protocol := range []string{"tcp", "udp", "icmp"} {
 			if err := d.showPath(ctx, p, protocol); err != nil {
@@ -68,6 +69,7 @@ func (d *cloudDemo) showPaths(ctx context.Context, name string) error {
 			}
 		}
 	}
+
 	return nil
 }
 
@@ -86,6 +88,7 @@ func (d *cloudDemo) showPath(ctx context.Context, p path, protocol string) error
 		if err != nil {
 			return err
 		}
+
 		line, err := d.tryPath(ctx, p, protocol)
 		if err == nil {
 			fmt.Fprintln(d.w, line)
@@ -96,6 +99,7 @@ func (d *cloudDemo) showPath(ctx context.Context, p path, protocol string) error
 		if now == dropped || droppedErr != nil || try == attempts {
 			return errors.Join(err, droppedErr)
 		}
+
 		fmt.Fprintf(d.w, "(run again, because the hypervisors dropped %d packets: %v)\n", now-dropped, err)
 	}
 }
@@ -107,33 +111,41 @@ func (d *cloudDemo) tryPath(ctx context.Context, p path, protocol string) (line 
 	if err != nil {
 		return "", err
 	}
+
 	seen, err := d.ask(ctx, p, protocol)
 	if err != nil {
 		return "", err
 	}
+
 	after, err := d.settled(ctx)
 	if err != nil {
 		return "", err
 	}
 
 	var columns [3][]string
+
 	for i, vm := range vms {
 		got, pods := after[i].minus(before[i]), after[i].pods.minus(before[i].pods)
+
 		want := tally{out: pods.sent, in: pods.received}
 		if p.inside {
 			// The VM routes packets to its own pods, past the programs.
 			want = tally{host: pods.sent}
 		}
+
 		if got.tally != want {
 			return "", fmt.Errorf("the programs of %s counted %+v, its pods %+v", vm, got.tally, want)
 		}
+
 		if i == 0 && protocol != "tcp" && pods.sent%requests != 0 || i == 0 && pods.sent < requests {
 			return "", fmt.Errorf("%d packets of pods on %s, want %d per request", pods.sent, vm, requests)
 		}
+
 		for j, n := range []uint64{got.out, got.in, got.host} {
 			columns[j] = append(columns[j], strconv.FormatUint(n, 10))
 		}
 	}
+
 	return fmt.Sprintf("%-28s %-5s %-12s %-12s %-12s %s", p.name, protocol, strings.Join(columns[0], ", "),
 		strings.Join(columns[1], ", "), strings.Join(columns[2], ", "), seen), nil
 }
@@ -146,25 +158,31 @@ func (d *cloudDemo) ask(ctx context.Context, p path, protocol string) (seen stri
 		if err == nil && !strings.Contains(string(out), fmt.Sprintf("%d received, 0%% packet loss", requests)) {
 			err = fmt.Errorf("lost: %s", out)
 		}
+
 		return "", err
 	}
 
 	server := netip.AddrPortFrom(p.to.address, serverPort)
+
 	out, err := d.Traffic(ctx, p.from.on, protocol, "-n", strconv.Itoa(requests), server.String())
 	if err != nil {
 		return "", err
 	}
+
 	replies := strings.Split(strings.TrimSpace(out), "\n")
 	if len(replies) != requests {
 		return "", fmt.Errorf("%d replies to %d requests", len(replies), requests)
 	}
+
 	for _, reply := range replies {
 		name, address, _ := strings.Cut(reply, " ")
+
 		client, err := netip.ParseAddrPort(address)
 		if err != nil || name != p.to.name || client.Addr().Unmap() != p.from.address {
 			return "", fmt.Errorf("reply %q, want %s and the client's address %s", reply, p.to.name, p.from.address)
 		}
 	}
+
 	return p.from.address.String(), nil
 }
 
@@ -207,16 +225,21 @@ func (d *cloudDemo) settled(ctx context.Context) ([2]packets, error) {
 			return last, ctx.Err()
 		case <-time.After(50 * time.Millisecond):
 		}
+
 		var now [2]packets
+
 		now, err = d.counted(ctx)
 		if now == last {
 			return last, err
 		}
+
 		if time.Now().After(end) {
 			return now, fmt.Errorf("the counters keep moving: %+v", now)
 		}
+
 		last = now
 	}
+
 	return last, err
 }
 
@@ -227,7 +250,9 @@ func (d *cloudDemo) counted(ctx context.Context) (all [2]packets, err error) {
 		if err != nil {
 			return all, err
 		}
+
 		t := &all[i].tally
+
 		columns := map[string]*uint64{"tx out": &t.out, "rx in": &t.in, "tx host": &t.host}
 		for _, c := range counters {
 			if n := columns[c.Direction+" "+c.Reason]; n != nil {
@@ -243,37 +268,45 @@ func (d *cloudDemo) counted(ctx context.Context) (all [2]packets, err error) {
 		if err != nil {
 			return all, err
 		}
+
 		counters, err := ipCounters(string(table))
 		if err != nil {
 			return all, fmt.Errorf("packets of pod %s: %w", name, err)
 		}
+
 		pods := &all[slices.Index(vms, pod.vm)].pods
 		pods.sent, pods.received = pods.sent+counters.sent, pods.received+counters.received
 	}
+
 	return all, nil
 }
 
 // ipCounters returns the IP packets of a network namespace, from its table in /proc/net/snmp.
 func ipCounters(table string) (traffic, error) {
 	var names []string
+
 	for line := range strings.Lines(table) {
 		kind, values, _ := strings.Cut(strings.TrimSpace(line), ":")
 		if kind != "Ip" {
 			continue
 		}
+
 		if names == nil { // the first line has the names, the second one the values
 			names = strings.Fields(values)
 			continue
 		}
 
 		counters := map[string]uint64{}
+
 		for i, value := range strings.Fields(values) {
 			n, err := strconv.ParseUint(value, 10, 64)
 			if err == nil && i < len(names) {
 				counters[names[i]] = n
 			}
 		}
+
 		return traffic{sent: counters["OutRequests"], received: counters["InReceives"]}, nil
 	}
+
 	return traffic{}, errors.New("no IP counters in /proc/net/snmp")
 }

@@ -34,6 +34,7 @@ func (d *cloudDemo) startServers(ctx context.Context) error {
 			return err
 		}
 	}
+
 	return nil
 }
 
@@ -43,6 +44,7 @@ func (d *cloudDemo) startPods(ctx context.Context, pods ...pod) error {
 	if err != nil {
 		return err
 	}
+
 	all := client.CoreV1().Pods(metav1.NamespaceDefault)
 	for _, p := range pods {
 		if _, err := all.Create(ctx, p.object(d.bin), metav1.CreateOptions{}); err != nil {
@@ -52,11 +54,13 @@ func (d *cloudDemo) startPods(ctx context.Context, pods ...pod) error {
 
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
+
 	for _, p := range pods {
 		if err := d.awaitPod(ctx, p); err != nil {
 			return fmt.Errorf("wait for pod %s: %w", p.name, err)
 		}
 	}
+
 	return nil
 }
 
@@ -66,6 +70,7 @@ func (d *cloudDemo) awaitPod(ctx context.Context, p pod) error {
 	if err != nil {
 		return err
 	}
+
 	for {
 		object, err := client.CoreV1().Pods(metav1.NamespaceDefault).Get(ctx, p.name, metav1.GetOptions{})
 		if err != nil {
@@ -74,12 +79,14 @@ func (d *cloudDemo) awaitPod(ctx context.Context, p pod) error {
 
 		if object.Status.Phase == corev1.PodRunning {
 			sandbox := d.Sandbox(object)
+
 			server := netip.AddrPortFrom(sandbox.IP4(), serverPort)
 			if _, err = d.Traffic(ctx, host(p.name), "tcp", server.String()); err == nil {
 				d.pods[p.name] = running{sandbox.IP4(), p.vm}
 				break
 			}
 		}
+
 		select {
 		case <-ctx.Done():
 			return errors.Join(ctx.Err(), err)
@@ -89,12 +96,14 @@ func (d *cloudDemo) awaitPod(ctx context.Context, p pod) error {
 
 	// The kernel announces its IPv6 addresses at any time, which the programs count.
 	_, err = d.Exec(ctx, host(p.name), "sh", "-c", "echo 1 >/proc/sys/net/ipv6/conf/all/disable_ipv6")
+
 	return err
 }
 
 func (p pod) object(bin string) *corev1.Pod {
 	no, now := false, int64(0)
 	address := fmt.Sprintf(":%d", serverPort)
+
 	return &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: p.name},
 		Spec: corev1.PodSpec{

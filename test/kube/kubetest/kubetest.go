@@ -23,16 +23,19 @@ import (
 // take minutes.
 func Binary(t testing.TB) string {
 	t.Helper()
+
 	cache := kube.CacheDir()
 	if testing.Short() {
 		if err := kube.Built(cache); err != nil {
 			t.Skipf("-short, and the API server is not built yet: %v", err)
 		}
 	}
+
 	path, err := kube.Build(t.Context(), cache, t.Output())
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	return path
 }
 
@@ -41,33 +44,41 @@ func Binary(t testing.TB) string {
 func Start(t testing.TB) *kube.Server {
 	t.Helper()
 	tether.Check(t)
+
 	if err := platform.Default(t.Output()); err != nil {
 		t.Fatal(err)
 	}
+
 	idle.mu.Lock()
 	keep := idle.keep
 	idle.mu.Unlock()
+
 	if keep {
 		s, err := idle.take(t.Context(), Binary(t))
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		t.Cleanup(func() {
 			if err := idle.leave(s); err != nil {
 				t.Error(err)
 			}
 		})
+
 		return s.Server
 	}
+
 	server, err := kube.Start(t.Context(), kube.Options{Dir: t.TempDir(), Binary: Binary(t)})
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	t.Cleanup(func() {
 		if err := server.Stop(); err != nil {
 			t.Errorf("stop API server: %v", err)
 		}
 	})
+
 	return server
 }
 
@@ -82,20 +93,25 @@ type Link struct {
 func (l *Link) Config(config *rest.Config) *rest.Config {
 	config = rest.CopyConfig(config)
 	config.Dial = l.dial
+
 	return config
 }
 
 func (l *Link) dial(ctx context.Context, network, address string) (net.Conn, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+
 	if l.isCut {
 		return nil, errors.New("cut")
 	}
+
 	var d net.Dialer
+
 	conn, err := d.DialContext(ctx, network, address)
 	if err == nil {
 		l.conns = append(l.conns, conn)
 	}
+
 	return conn, err
 }
 
@@ -103,10 +119,12 @@ func (l *Link) dial(ctx context.Context, network, address string) (net.Conn, err
 func (l *Link) Cut() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+
 	l.isCut = true
 	for _, c := range l.conns {
 		c.Close()
 	}
+
 	l.conns = nil
 }
 
@@ -114,6 +132,7 @@ func (l *Link) Cut() {
 func (l *Link) Mend() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+
 	l.isCut = false
 }
 
@@ -121,11 +140,14 @@ func (l *Link) Mend() {
 // a pod on the node. If node is "", the token is bound to no pod.
 func Token(t testing.TB, admin *rest.Config, namespace, account, node string) *rest.Config {
 	t.Helper()
+
 	client, err := kubernetes.NewForConfig(admin)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	request := &authenticationv1.TokenRequest{}
+
 	if node != "" {
 		pod, err := client.CoreV1().Pods(namespace).Create(t.Context(), &corev1.Pod{
 			ObjectMeta: metav1.ObjectMeta{GenerateName: account + "-"},
@@ -134,13 +156,17 @@ func Token(t testing.TB, admin *rest.Config, namespace, account, node string) *r
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		request.Spec.BoundObjectRef = &authenticationv1.BoundObjectReference{Kind: "Pod", APIVersion: "v1", Name: pod.Name, UID: pod.UID}
 	}
+
 	got, err := client.CoreV1().ServiceAccounts(namespace).CreateToken(t.Context(), account, request, metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	c := rest.CopyConfig(admin)
 	c.CertData, c.KeyData, c.BearerToken = nil, nil, got.Status.Token
+
 	return c
 }

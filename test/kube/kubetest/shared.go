@@ -22,11 +22,13 @@ func (s Shared) Run() int {
 	idle.mu.Lock()
 	idle.keep = true
 	idle.mu.Unlock()
+
 	code := s.M.Run()
 	if err := idle.stop(); err != nil {
 		code = max(code, 1)
 		_, _ = os.Stderr.WriteString("stop shared API servers: " + err.Error() + "\n")
 	}
+
 	return code
 }
 
@@ -50,27 +52,34 @@ type shared struct {
 func (p *pool) take(ctx context.Context, binary string) (*shared, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+
 	for len(p.servers) > 0 {
 		s := p.servers[len(p.servers)-1]
 		p.servers = p.servers[:len(p.servers)-1]
+
 		if s.Alive() {
 			return s, nil
 		}
+
 		if err := s.end(); err != nil {
 			return nil, err
 		}
 	}
+
 	dir, err := os.MkdirTemp("", "kube")
 	if err != nil {
 		return nil, err
 	}
+
 	s := &shared{dir: dir}
 	if s.Server, err = kube.Start(ctx, kube.Options{Dir: dir, Binary: binary}); err != nil {
 		return nil, errors.Join(err, os.RemoveAll(dir))
 	}
+
 	if s.first, err = s.Content(ctx); err != nil {
 		return nil, errors.Join(err, s.end())
 	}
+
 	return s, nil
 }
 
@@ -79,30 +88,40 @@ func (p *pool) leave(s *shared) error {
 	if !s.Alive() {
 		return s.end()
 	}
+
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
+
 	first, err := s.Restore(ctx, s.first)
 	if err != nil {
 		if errors.Is(err, kube.ErrBeyond) {
 			err = nil
 		}
+
 		return errors.Join(err, s.end())
 	}
+
 	s.first = first
+
 	p.mu.Lock()
 	defer p.mu.Unlock()
+
 	p.servers = append(p.servers, s)
+
 	return nil
 }
 
 func (p *pool) stop() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+
 	var errs []error
 	for _, s := range p.servers {
 		errs = append(errs, s.end())
 	}
+
 	p.servers = nil
+
 	return errors.Join(errs...)
 }
 

@@ -11,10 +11,12 @@ import (
 func main() {
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, syscall.SIGCHLD, syscall.SIGINT, syscall.SIGTERM)
+
 	for s := range signals {
 		if s != syscall.SIGCHLD {
 			return
 		}
+
 		for pid := 1; pid > 0; {
 			pid, _ = syscall.Wait4(-1, nil, syscall.WNOHANG, nil) // -1: no children
 		}

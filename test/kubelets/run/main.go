@@ -27,22 +27,26 @@ func main() {
 	if direct {
 		os.Exit(kubeletsMain())
 	}
+
 	if tether.Outside() { // a killed run that held its cluster left processes, which are not seen inside
 		if err := kubelets.Down(context.Background(), kubelets.Options{BinDir: "bin", Source: "."}); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}
 	}
+
 	os.Exit(tether.Run(kubeletsMain))
 }
 
 func kubeletsMain() int {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
+
 	if err := run(ctx, os.Args[1:], os.Stdout); err != nil && !errors.Is(err, flag.ErrHelp) {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
+
 	return 0
 }
 
@@ -64,59 +68,77 @@ func run(ctx context.Context, args []string, stdout io.Writer) (err error) {
 	down := flags.Bool("down", false, "only remove the leftovers of a killed run")
 	deployment := flags.String("deployment", "", "instead: install our network by this `tool`, "+strings.Join(kubelets.Tools(), " or ")+", update it and uninstall it, as docs/install.md says")
 	controllers := flags.Int("controllers", 1, "with -deployment: `number` of controllers")
+
 	hold := flags.Bool("hold", false, "then wait for SIGINT, with the cluster up")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
+
 	suites, err := chosen(flags.Args(), *focus, *skip)
 	if err != nil {
 		return err
 	}
+
 	if *logs, err = filepath.Abs(*logs); err != nil {
 		return err
 	}
+
 	if *down {
 		return kubelets.Down(ctx, o)
 	}
+
 	o.Bare = *deployment != ""
 	if *central {
 		o.Members = 3
 	}
+
 	o.Volume, o.Traffic = *rotate, *rotate || *central
+
 	c, err := kubelets.Up(ctx, o)
 	if err != nil {
 		return err
 	}
+
 	defer func() { err = errors.Join(err, c.Down(context.WithoutCancel(ctx))) }()
+
 	if o.Bare {
 		err = c.Deployment(ctx, *deployment, *controllers)
 	} else {
 		err = c.Confined(ctx)
 	}
+
 	for _, s := range suites {
 		specs, failed := c.Run(ctx, s, *procs, *logs)
 		kubelets.Print(stdout, s, specs)
+
 		err = errors.Join(err, failed)
 	}
+
 	if *reboot {
 		err = errors.Join(err, c.Reboot(ctx))
 	}
+
 	if *central && err == nil {
 		err = c.Central(ctx)
 	}
+
 	if *rotate && err == nil {
 		err = c.Rotate(ctx)
 	}
+
 	if o.Uninstall && err == nil {
 		err = c.Uninstall(ctx)
 	}
+
 	if err != nil {
 		err = errors.Join(err, c.SaveLogs(filepath.Join(*logs, "cluster")))
 	}
+
 	if *hold {
 		fmt.Fprintln(stdout, "holding; end with SIGINT")
 		<-ctx.Done()
 	}
+
 	return err
 }
 
@@ -126,22 +148,28 @@ func chosen(names []string, focus, skip string) (suites []kubelets.Suite, err er
 		if skip != "" {
 			s.Skip = []kubelets.LeftOut{{Match: skip, Reason: "-skip"}}
 		}
+
 		return []kubelets.Suite{s}, nil
 	}
+
 	for _, name := range names {
 		found := false
+
 		for _, s := range kubelets.Suites() {
 			if s.Name == name {
 				suites, found = append(suites, s), true
 			}
 		}
+
 		if !found {
 			var known []string
 			for _, s := range kubelets.Suites() {
 				known = append(known, s.Name)
 			}
+
 			return nil, fmt.Errorf("no suite %q: %s", name, strings.Join(known, ", "))
 		}
 	}
+
 	return suites, nil
 }

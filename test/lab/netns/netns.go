@@ -25,21 +25,26 @@ func Create(name string) error {
 	if err := shareDir(); err != nil {
 		return fmt.Errorf("create netns %s: %w", name, err)
 	}
+
 	f, err := os.OpenFile(Path(name), os.O_CREATE|os.O_EXCL|os.O_RDONLY, 0o444)
 	if err != nil {
 		return fmt.Errorf("create netns %s: %w", name, err)
 	}
+
 	f.Close()
+
 	err = onThread(func() error {
 		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
 			return err
 		}
+
 		return unix.Mount("/proc/thread-self/ns/net", Path(name), "", unix.MS_BIND, "")
 	})
 	if err != nil {
 		os.Remove(Path(name))
 		return fmt.Errorf("create netns %s: %w", name, err)
 	}
+
 	return nil
 }
 
@@ -49,6 +54,7 @@ func shareDir() error {
 	if err := os.MkdirAll(Dir, 0o755); err != nil {
 		return err
 	}
+
 	err := unix.Mount("", Dir, "", unix.MS_SHARED|unix.MS_REC, "")
 	if !errors.Is(err, unix.EINVAL) {
 		return err
@@ -57,6 +63,7 @@ func shareDir() error {
 	if err := unix.Mount(Dir, Dir, "", unix.MS_BIND|unix.MS_REC, ""); err != nil {
 		return err
 	}
+
 	return unix.Mount("", Dir, "", unix.MS_SHARED|unix.MS_REC, "")
 }
 
@@ -72,10 +79,12 @@ func Unheld(f func() error) error {
 	if errors.Is(err, unix.EWOULDBLOCK) {
 		return ErrHeld
 	}
+
 	if err != nil {
 		return err
 	}
 	defer release()
+
 	return f()
 }
 
@@ -83,20 +92,24 @@ func lock(how int) (release func(), err error) {
 	if err := os.MkdirAll(Dir, 0o755); err != nil {
 		return nil, err
 	}
+
 	dir, err := os.Open(Dir)
 	if err != nil {
 		return nil, err
 	}
+
 	for {
 		err = unix.Flock(int(dir.Fd()), how)
 		if !errors.Is(err, unix.EINTR) {
 			break
 		}
 	}
+
 	if err != nil {
 		dir.Close()
 		return nil, fmt.Errorf("lock %s: %w", Dir, err)
 	}
+
 	return func() { dir.Close() }, nil
 }
 
@@ -106,9 +119,11 @@ func Delete(name string) error {
 	if err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOENT) {
 		return fmt.Errorf("unmount netns %s: %w", name, err)
 	}
+
 	if err := os.Remove(Path(name)); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("delete netns %s: %w", name, err)
 	}
+
 	return nil
 }
 
@@ -118,15 +133,19 @@ func List(prefix string) ([]string, error) {
 	if errors.Is(err, os.ErrNotExist) {
 		return nil, nil
 	}
+
 	if err != nil {
 		return nil, fmt.Errorf("list netns: %w", err)
 	}
+
 	var names []string
+
 	for _, e := range entries {
 		if strings.HasPrefix(e.Name(), prefix) {
 			names = append(names, e.Name())
 		}
 	}
+
 	return names, nil
 }
 
@@ -136,15 +155,18 @@ func Do(name string, f func() error) error {
 	if name == "" {
 		return f()
 	}
+
 	target, err := os.Open(Path(name))
 	if err != nil {
 		return fmt.Errorf("enter netns %s: %w", name, err)
 	}
 	defer target.Close()
+
 	return onThread(func() error {
 		if err := unix.Setns(int(target.Fd()), unix.CLONE_NEWNET); err != nil {
 			return fmt.Errorf("enter netns %s: %w", name, err)
 		}
+
 		return f()
 	})
 }
@@ -154,16 +176,22 @@ func Do(name string, f func() error) error {
 // /proc/<pid>/ns.
 func onThread(f func() error) error {
 	done := make(chan error)
+
 	go func() {
 		runtime.LockOSThread() // never unlocked, so that the thread ends
+
 		if unix.Gettid() != unix.Getpid() {
 			done <- f()
 			return
 		}
+
 		err := onThread(f) // on another one, since this is taken
+
 		runtime.UnlockOSThread()
+
 		done <- err
 	}()
+
 	return <-done
 }
 
@@ -175,6 +203,7 @@ func Dialer(name string) func(ctx context.Context, network, address string) (net
 			c, err = (&net.Dialer{}).DialContext(ctx, network, address)
 			return err
 		})
+
 		return c, err
 	}
 }
@@ -189,5 +218,6 @@ func Identify(path string) (ID, error) {
 	if err := unix.Stat(path, &st); err != nil {
 		return ID{}, fmt.Errorf("stat netns %s: %w", path, err)
 	}
+
 	return ID{st.Dev, st.Ino}, nil
 }

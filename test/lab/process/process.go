@@ -44,37 +44,48 @@ type Process struct {
 // Start runs the daemon in a new session, without waiting for readiness.
 func Start(s Spec) (*Process, error) {
 	name := filepath.Base(s.Argv[0])
+
 	argv := s.Argv
 	if s.Netns != "" {
 		// nsenter, not `ip netns exec`: the latter remounts /sys and so hides bpffs. nsenter executes the
 		// program under the same PID.
 		argv = append([]string{"nsenter", "--net=" + netns.Path(s.Netns), "--"}, argv...)
 	}
+
 	cmd := exec.Command(argv[0], argv[1:]...)
+
 	cmd.Env = append(os.Environ(), s.Env...)
+
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	if s.Tethered {
 		cmd.SysProcAttr.Pdeathsig = syscall.SIGKILL
 	}
+
 	if s.Log != "" {
 		f, err := os.OpenFile(s.Log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
 		if err != nil {
 			return nil, fmt.Errorf("start %s: %w", name, err)
 		}
 		defer f.Close()
+
 		cmd.Stdout, cmd.Stderr = f, f
 	}
+
 	p := &Process{log: s.Log, done: make(chan struct{})}
+
 	started := make(chan error)
 	go p.run(cmd, s.Tethered, started)
+
 	if err := <-started; err != nil {
 		return nil, fmt.Errorf("start %s: %w", name, err)
 	}
+
 	if s.Record != "" {
 		if err := p.write(s); err != nil {
 			return nil, errors.Join(fmt.Errorf("record %s: %w", name, err), p.Stop(0))
 		}
 	}
+
 	return p, nil
 }
 
@@ -83,16 +94,21 @@ func Start(s Spec) (*Process, error) {
 func (p *Process) run(cmd *exec.Cmd, tethered bool, started chan<- error) {
 	if tethered {
 		runtime.LockOSThread()
+
 		defer runtime.UnlockOSThread()
 	}
+
 	if err := cmd.Start(); err != nil {
 		started <- err
 		return
 	}
+
 	p.PID = cmd.Process.Pid
 	st, err := readStat(p.PID) // it exists until it is reaped, even after its end
 	p.Start = st.start
+
 	started <- err
+
 	_ = cmd.Wait() // the daemon's log has the reason of its end
 	p.code = cmd.ProcessState.ExitCode()
 	close(p.done)
@@ -104,10 +120,12 @@ func (p *Process) write(s Spec) error {
 	if err != nil {
 		return err
 	}
+
 	tmp := s.Record + ".tmp"
 	if err := os.WriteFile(tmp, fmt.Appendf(nil, "%d %d %s\n%s\n", p.PID, p.Start, p.log, spec), 0o644); err != nil {
 		return err
 	}
+
 	return os.Rename(tmp, s.Record)
 }
 
@@ -117,18 +135,23 @@ func Again(record string) (*Process, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	if p.Alive() {
 		return nil, fmt.Errorf("start process again: it runs, as %d", p.PID)
 	}
+
 	b, err := os.ReadFile(record)
 	if err != nil {
 		return nil, fmt.Errorf("start process again: %w", err)
 	}
+
 	_, line, _ := strings.Cut(string(b), "\n")
+
 	var s Spec
 	if err := json.Unmarshal([]byte(line), &s); err != nil {
 		return nil, fmt.Errorf("start process again: %s: %w", record, err)
 	}
+
 	return Start(s)
 }
 
@@ -138,22 +161,28 @@ func Load(record string) (*Process, error) {
 	if err != nil {
 		return nil, fmt.Errorf("load process: %w", err)
 	}
+
 	p := &Process{}
 	line, _, _ := strings.Cut(string(b), "\n")
+
 	fields := strings.SplitN(strings.TrimSpace(line), " ", 3)
 	if len(fields) < 2 {
 		return nil, fmt.Errorf("load process: %s: %q is not a record", record, b)
 	}
+
 	p.PID, err = strconv.Atoi(fields[0])
 	if err == nil {
 		p.Start, err = strconv.ParseUint(fields[1], 10, 64)
 	}
+
 	if err != nil {
 		return nil, fmt.Errorf("load process: %s: %w", record, err)
 	}
+
 	if len(fields) == 3 {
 		p.log = fields[2]
 	}
+
 	return p, nil
 }
 
@@ -163,6 +192,7 @@ func Find(pid int) (*Process, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	return &Process{PID: pid, Start: st.start}, nil
 }
 
@@ -178,20 +208,24 @@ func (p *Process) Locate() (*Process, bool) {
 	if p.Alive() {
 		return p, true
 	}
+
 	dirs, err := os.ReadDir("/proc")
 	if err != nil {
 		return nil, false
 	}
+
 	for _, d := range dirs {
 		pid, err := strconv.Atoi(d.Name())
 		if err != nil {
 			continue
 		}
+
 		st, err := readStat(pid) // fails if it has ended
 		if err == nil && st.start == p.Start && !st.ended() && innermost(pid) == p.PID {
 			return &Process{PID: pid, Start: st.start}, true
 		}
 	}
+
 	return nil, false
 }
 
@@ -201,13 +235,17 @@ func innermost(pid int) int {
 	if err != nil {
 		return 0
 	}
+
 	_, rest, _ := strings.Cut(string(b), "\nNSpid:")
 	line, _, _ := strings.Cut(rest, "\n")
+
 	ids := strings.Fields(line)
 	if len(ids) == 0 {
 		return 0
 	}
+
 	inner, _ := strconv.Atoi(ids[len(ids)-1]) // 0 if the kernel's format is unknown
+
 	return inner
 }
 
@@ -218,6 +256,7 @@ func (p *Process) Signal(sig syscall.Signal) error {
 		return err
 	}
 	defer closeFD(fd)
+
 	return p.signal(fd, sig)
 }
 
@@ -229,9 +268,11 @@ func (p *Process) signal(fd int, sig syscall.Signal) error {
 			return nil
 		}
 	}
+
 	if err := unix.PidfdSendSignal(fd, sig, nil, 0); err != nil && !errors.Is(err, unix.ESRCH) {
 		return fmt.Errorf("signal process %d: %w", p.PID, err)
 	}
+
 	return nil
 }
 
@@ -241,6 +282,7 @@ func (p *Process) open() (int, error) {
 	if errors.Is(err, unix.ESRCH) {
 		return -1, nil
 	}
+
 	if err != nil {
 		return -1, fmt.Errorf("open process %d: %w", p.PID, err)
 	}
@@ -249,6 +291,7 @@ func (p *Process) open() (int, error) {
 		closeFD(fd)
 		return -1, nil
 	}
+
 	return fd, nil
 }
 
@@ -262,21 +305,27 @@ func (p *Process) Stop(grace time.Duration) error {
 		return err
 	}
 	defer closeFD(fd)
+
 	if grace > 0 {
 		if err := p.signal(fd, unix.SIGTERM); err != nil {
 			return err
 		}
+
 		if ended(fd, grace) {
 			return p.reaped()
 		}
 	}
+
 	if err := p.signal(fd, unix.SIGKILL); err != nil {
 		return err
 	}
+
 	if !ended(fd, time.Minute) {
 		return fmt.Errorf("stop process %d: it survives SIGKILL", p.PID)
 	}
+
 	p.groupEnded(time.Minute)
+
 	return p.reaped()
 }
 
@@ -294,16 +343,19 @@ func others(group int) bool {
 	if err != nil {
 		return false
 	}
+
 	for _, d := range dirs {
 		pid, err := strconv.Atoi(d.Name())
 		if err != nil || pid == group {
 			continue
 		}
+
 		st, err := readStat(pid) // fails if it has ended
 		if err == nil && st.group == group && !st.ended() {
 			return true
 		}
 	}
+
 	return false
 }
 
@@ -311,6 +363,7 @@ func (p *Process) reaped() error {
 	if p.done != nil {
 		<-p.done
 	}
+
 	return nil
 }
 
@@ -319,10 +372,12 @@ func ended(fd int, limit time.Duration) bool {
 	deadline := time.Now().Add(limit)
 	for {
 		left := max(0, time.Until(deadline))
+
 		n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, int(left.Milliseconds()))
 		if errors.Is(err, unix.EINTR) {
 			continue
 		}
+
 		return err == nil && n > 0
 	}
 }
@@ -338,8 +393,10 @@ func (p *Process) Wait(ctx context.Context) (int, error) {
 			return -1, context.Cause(ctx)
 		}
 	}
+
 	tick := time.NewTicker(200 * time.Millisecond)
 	defer tick.Stop()
+
 	for p.Alive() {
 		select {
 		case <-tick.C:
@@ -347,6 +404,7 @@ func (p *Process) Wait(ctx context.Context) (int, error) {
 			return -1, context.Cause(ctx)
 		}
 	}
+
 	return -1, nil
 }
 
@@ -355,14 +413,17 @@ func (p *Process) Wait(ctx context.Context) (int, error) {
 func (p *Process) Await(ctx context.Context, name string, ready func() error) error {
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
+
 	for {
 		err := ready()
 		if err == nil {
 			return nil
 		}
+
 		if !p.Alive() {
 			return fmt.Errorf("start %s: it ended; its log %s ends: %s", name, p.log, Tail(p.log))
 		}
+
 		select {
 		case <-ctx.Done():
 			return fmt.Errorf("wait for %s: %w (last: %w)", name, context.Cause(ctx), err)
@@ -378,15 +439,20 @@ func Tail(file string) string {
 		return err.Error()
 	}
 	defer f.Close()
+
 	st, err := f.Stat()
 	if err != nil {
 		return err.Error()
 	}
+
 	const most = 2000
+
 	b, err := io.ReadAll(io.NewSectionReader(f, max(0, st.Size()-most), most))
 	if err != nil {
 		return err.Error()
 	}
+
 	lines := strings.Split(strings.TrimSpace(string(b)), "\n")
+
 	return strings.Join(lines[max(0, len(lines)-5):], " | ")
 }

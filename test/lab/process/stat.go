@@ -27,19 +27,24 @@ func readStat(pid int) (stat, error) {
 	}
 	// The command name may contain spaces and parentheses; the last parenthesis ends it.
 	_, rest, ok := strings.Cut(string(b[max(0, bytes.LastIndexByte(b, ')')):]), ") ")
+
 	f := strings.Fields(rest)
 	if !ok || len(f) < 20 {
 		return stat{}, fmt.Errorf("parse /proc/%d/stat: %q", pid, b)
 	}
+
 	st := stat{state: f[0][0]}
 	if st.group, err = strconv.Atoi(f[2]); err != nil {
 		return stat{}, fmt.Errorf("parse /proc/%d/stat: %w", pid, err)
 	}
+
 	if st.threads, err = strconv.Atoi(f[17]); err != nil {
 		return stat{}, fmt.Errorf("parse /proc/%d/stat: %w", pid, err)
 	}
+
 	if st.start, err = strconv.ParseUint(f[19], 10, 64); err != nil {
 		return stat{}, fmt.Errorf("parse /proc/%d/stat: %w", pid, err)
 	}
+
 	return st, nil
 }

@@ -45,26 +45,33 @@ func hold(ctx context.Context, o options) (HoldReport, error) {
 	if o.udp {
 		network = "udp"
 	}
+
 	c, err := dial(ctx, network, o)
 	if err != nil {
 		return HoldReport{Error: err.Error()}, err
 	}
 	defer c.Close()
+
 	answers := make(chan error, 1)
 	report := HoldReport{Local: c.LocalAddr().String()}
+
 	var seen received
 	go func() { answers <- seen.read(c, o.udp) }()
+
 	err = sendNumbers(ctx, c, o, &report, &seen)
 	err = errors.Join(err, lastAnswers(c, o), <-answers)
 	report.Received, report.MaxGapMS, report.Stalls = seen.count, seen.gap.Milliseconds(), seen.stalls
 	report.Last, report.Unanswered = seen.last, seen.unanswered
+
 	report.Lost = report.Sent - report.Received
 	if err == nil && report.Lost > 0 && !o.udp {
 		err = fmt.Errorf("hold %s: %d numbers not answered", o.addr, report.Lost)
 	}
+
 	if err != nil {
 		report.Error = err.Error()
 	}
+
 	return report, err
 }
 
@@ -72,26 +79,34 @@ func hold(ctx context.Context, o options) (HoldReport, error) {
 // interruption, for all of o.timeout.
 func lastAnswers(c net.Conn, o options) error {
 	wait := min(o.timeout, time.Second)
+
 	if t, ok := c.(*net.TCPConn); ok {
 		if err := t.CloseWrite(); err != nil {
 			return err
 		}
+
 		wait = o.timeout
 	}
+
 	return c.SetReadDeadline(time.Now().Add(wait))
 }
 
 func sendNumbers(ctx context.Context, c net.Conn, o options, report *HoldReport, seen *received) error {
 	tick := time.NewTicker(o.interval)
 	defer tick.Stop()
+
 	end := time.After(o.duration)
+
 	for {
 		seen.sending()
+
 		_, err := fmt.Fprintf(c, "seq %d\n", report.Sent)
 		if err != nil && !errors.Is(err, unix.ECONNREFUSED) {
 			return err
 		}
+
 		report.Sent++
+
 		select {
 		case <-ctx.Done():
 			return nil
@@ -115,6 +130,7 @@ type received struct {
 func (r *received) sending() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+
 	if r.unanswered.IsZero() {
 		r.unanswered = time.Now()
 	}
@@ -124,6 +140,7 @@ func (r *received) sending() {
 func (r *received) answered(at time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+
 	r.last, r.unanswered = at, time.Time{}
 }
 
@@ -132,14 +149,18 @@ func (r *received) read(c net.Conn, udp bool) error {
 	last := time.Now()
 	buf := bufio.NewReader(c)
 	datagram := make([]byte, 2000)
+
 	for {
-		var line string
-		var err error
+		var (
+			line string
+			err  error
+		)
 		if udp {
 			_, err = c.Read(datagram)
 		} else {
 			line, err = buf.ReadString('\n')
 		}
+
 		switch {
 		case udp && errors.Is(err, os.ErrDeadlineExceeded), !udp && errors.Is(err, io.EOF) && line == "":
 			return nil
@@ -150,10 +171,12 @@ func (r *received) read(c net.Conn, udp bool) error {
 		case !udp && strings.TrimSpace(line) != strconv.Itoa(r.count):
 			return fmt.Errorf("read answer %d: got %q", r.count, line)
 		}
+
 		now := time.Now()
 		if gap := now.Sub(last); gap > aStall {
 			r.stalls = append(r.stalls, Stall{End: now, MS: gap.Milliseconds()})
 		}
+
 		r.gap = max(r.gap, now.Sub(last))
 		last = now
 		r.answered(now)

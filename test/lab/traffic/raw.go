@@ -23,13 +23,17 @@ func extensions(c net.Conn) error {
 	if err != nil {
 		return err
 	}
+
 	const padN = 1
+
 	options := []byte{0, 0, padN, 4, 0, 0, 0, 0}
+
 	if cerr := raw.Control(func(fd uintptr) {
 		err = unix.SetsockoptString(int(fd), unix.IPPROTO_IPV6, unix.IPV6_DSTOPTS, string(options))
 	}); cerr != nil {
 		return cerr
 	}
+
 	return err
 }
 
@@ -45,30 +49,38 @@ func askFragments(ctx context.Context, o options) (string, error) {
 		return "", err
 	}
 	defer c.Close()
+
 	local := c.LocalAddr().(*net.UDPAddr).AddrPort()
 	remote := c.RemoteAddr().(*net.UDPAddr).AddrPort()
+
 	send, err := rawSender(local.Addr(), remote.Addr())
 	if err != nil {
 		return "", err
 	}
 	defer send.close()
+
 	buf := make([]byte, 2000)
+
 	for id, end := uint16(time.Now().UnixNano()), time.Now().Add(o.timeout); ; id++ {
 		datagram := udpDatagram(local, remote, fmt.Appendf(nil, "%-*s", fragmented, "who"))
 		if err := errors.Join(send.fragment(id, cut, false, datagram[cut:]), send.fragment(id, 0, true, datagram[:cut])); err != nil {
 			return "", err
 		}
+
 		try := time.Now().Add(time.Second)
 		if try.After(end) {
 			try = end
 		}
+
 		if err := c.SetReadDeadline(try); err != nil {
 			return "", err
 		}
+
 		n, err := c.Read(buf)
 		if err == nil {
 			return string(buf[:n]), nil
 		}
+
 		if time.Now().After(end) || ctx.Err() != nil || errors.Is(err, unix.ECONNREFUSED) {
 			return "", err
 		}
@@ -83,21 +95,26 @@ type sender struct {
 
 func rawSender(src, dst netip.Addr) (*sender, error) {
 	s := &sender{src: src, dst: dst}
+
 	family, proto := unix.AF_INET, unix.IPPROTO_RAW // with an own IPv4 header
 	if dst.Is6() {
 		family, proto = unix.AF_INET6, unix.IPPROTO_FRAGMENT // with the kernel's IPv6 header
 	}
+
 	var err error
+
 	s.fd, err = unix.Socket(family, unix.SOCK_RAW|unix.SOCK_CLOEXEC, proto)
 	if err != nil {
 		return nil, fmt.Errorf("open raw socket: %w", err)
 	}
+
 	if dst.Is6() {
 		if err := unix.Bind(s.fd, &unix.SockaddrInet6{Addr: src.As16()}); err != nil {
 			s.close()
 			return nil, fmt.Errorf("bind raw socket to %s: %w", src, err)
 		}
 	}
+
 	return s, nil
 }
 
@@ -108,6 +125,7 @@ func (s *sender) fragment(id uint16, offset int, more bool, payload []byte) erro
 	if s.dst.Is6() {
 		h := binary.BigEndian.AppendUint16([]byte{unix.IPPROTO_UDP, 0}, uint16(offset)|bit(more))
 		h = binary.BigEndian.AppendUint32(h, uint32(id))
+
 		return unix.Sendto(s.fd, append(h, payload...), 0, &unix.SockaddrInet6{Addr: s.dst.As16()})
 	}
 	// The kernel fills in length and checksum.
@@ -117,6 +135,7 @@ func (s *sender) fragment(id uint16, offset int, more bool, payload []byte) erro
 	binary.BigEndian.PutUint16(h[6:], uint16(offset/8)|bit(more)<<13)
 	copy(h[12:], s.src.AsSlice())
 	copy(h[16:], s.dst.AsSlice())
+
 	return unix.Sendto(s.fd, append(h, payload...), 0, &unix.SockaddrInet4{Addr: s.dst.As4()})
 }
 
@@ -124,6 +143,7 @@ func bit(b bool) uint16 {
 	if b {
 		return 1
 	}
+
 	return 0
 }
 
@@ -136,6 +156,7 @@ func udpDatagram(src, dst netip.AddrPort, payload []byte) []byte {
 	pseudo := append(src.Addr().AsSlice(), dst.Addr().AsSlice()...)
 	pseudo = binary.BigEndian.AppendUint16(append(pseudo, 0, unix.IPPROTO_UDP), uint16(len(d)))
 	binary.BigEndian.PutUint16(d[6:], Checksum(append(pseudo, d...)))
+
 	return d
 }
 
@@ -145,12 +166,15 @@ func Checksum(b []byte) uint16 {
 	for i := 0; i+1 < len(b); i += 2 {
 		sum += uint32(binary.BigEndian.Uint16(b[i:]))
 	}
+
 	if len(b)%2 == 1 {
 		sum += uint32(b[len(b)-1]) << 8
 	}
+
 	for sum > 0xffff {
 		sum = sum>>16 + sum&0xffff
 	}
+
 	return ^uint16(sum)
 }
 
@@ -164,23 +188,29 @@ func askProto(ctx context.Context, o options) (string, error) {
 	if o.src != "" {
 		d.LocalAddr = &net.IPAddr{IP: net.ParseIP(o.src)}
 	}
+
 	c, err := d.DialContext(ctx, "ip:"+strconv.Itoa(o.proto), o.addr)
 	if err != nil {
 		return "", err
 	}
 	defer c.Close()
+
 	buf := make([]byte, 2000)
+
 	for end := time.Now().Add(o.timeout); ; {
 		if _, err := c.Write([]byte(plainGRE + "who asks")); err != nil {
 			return "", err
 		}
+
 		if err := c.SetReadDeadline(time.Now().Add(min(time.Second, o.timeout))); err != nil {
 			return "", err
 		}
+
 		n, err := c.Read(buf)
 		if err == nil {
 			return strings.TrimPrefix(string(buf[:n]), plainGRE), nil
 		}
+
 		if time.Now().After(end) || ctx.Err() != nil {
 			return "", err
 		}
@@ -200,6 +230,7 @@ func serveProto(ctx context.Context, group *errgroup.Group, proto int, name stri
 		if err != nil {
 			return err
 		}
+
 		context.AfterFunc(ctx, func() { c.Close() })
 		group.Go(func() error {
 			return datagrams(ctx, name, func(b []byte) (int, net.Addr, func([]byte) error, error) {
@@ -207,6 +238,7 @@ func serveProto(ctx context.Context, group *errgroup.Group, proto int, name stri
 				for err == nil && !isRequest(b[:n]) {
 					n, from, err = c.ReadFrom(b)
 				}
+
 				return n, from, func(b []byte) error {
 					_, err := c.WriteTo(append([]byte(plainGRE), b...), from)
 					return err
@@ -214,5 +246,6 @@ func serveProto(ctx context.Context, group *errgroup.Group, proto int, name stri
 			})
 		})
 	}
+
 	return nil
 }

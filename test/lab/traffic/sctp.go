@@ -24,14 +24,17 @@ func sctpSocket(local netip.AddrPort) (int, error) {
 	if local.Addr().Is6() {
 		family = unix.AF_INET6
 	}
+
 	fd, err := unix.Socket(family, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, unix.IPPROTO_SCTP)
 	if err != nil {
 		return -1, fmt.Errorf("open SCTP socket: %w", err)
 	}
+
 	if err := unix.Bind(fd, sockaddr(local)); err != nil {
 		unix.Close(fd)
 		return -1, fmt.Errorf("bind SCTP socket to %s: %w", local, err)
 	}
+
 	return fd, nil
 }
 
@@ -39,6 +42,7 @@ func sockaddr(a netip.AddrPort) unix.Sockaddr {
 	if a.Addr().Is6() {
 		return &unix.SockaddrInet6{Addr: a.Addr().As16(), Port: int(a.Port())}
 	}
+
 	return &unix.SockaddrInet4{Addr: a.Addr().As4(), Port: int(a.Port())}
 }
 
@@ -48,35 +52,45 @@ func askSCTP(_ context.Context, o options) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("%w: %w", errUsage, err)
 	}
+
 	from, err := sctpSource(to, o)
 	if err != nil {
 		return "", err
 	}
+
 	fd, err := sctpSocket(from)
 	if err != nil {
 		return "", err
 	}
+
 	file := os.NewFile(uintptr(fd), "sctp")
 	defer file.Close()
+
 	limit := unix.NsecToTimeval(int64(o.timeout))
 	if err := unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_SNDTIMEO, &limit); err != nil {
 		return "", err
 	}
+
 	if err := connect(fd, sockaddr(to), o.timeout); err != nil {
 		return "", fmt.Errorf("connect SCTP to %s: %w", to, err)
 	}
+
 	c, err := net.FileConn(file)
 	if err != nil {
 		return "", err
 	}
 	defer c.Close()
+
 	if err := c.SetDeadline(time.Now().Add(o.timeout)); err != nil {
 		return "", err
 	}
+
 	if _, err := fmt.Fprintln(c, "who"); err != nil {
 		return "", err
 	}
+
 	line, err := bufio.NewReader(c).ReadString('\n')
+
 	return strings.TrimSpace(line), err
 }
 
@@ -89,18 +103,23 @@ func connect(fd int, to unix.Sockaddr, timeout time.Duration) error {
 		if left <= 0 {
 			return os.ErrDeadlineExceeded
 		}
+
 		var n int
+
 		n, err = unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLOUT}}, int(left.Milliseconds())+1)
 		if err != nil || n == 0 {
 			err = cmp.Or(err, error(unix.EINTR))
 			continue
 		}
+
 		code, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_ERROR)
 		if err == nil && code != 0 {
 			err = unix.Errno(code)
 		}
+
 		return err
 	}
+
 	return err
 }
 
@@ -109,11 +128,13 @@ func sctpSource(to netip.AddrPort, o options) (netip.AddrPort, error) {
 	if o.src != "" {
 		return source(o)
 	}
+
 	c, err := net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(to))
 	if err != nil {
 		return netip.AddrPort{}, err
 	}
 	defer c.Close()
+
 	return netip.AddrPortFrom(c.LocalAddr().(*net.UDPAddr).AddrPort().Addr().Unmap(), uint16(o.sport)), nil
 }
 
@@ -123,21 +144,27 @@ func serveSCTP(ctx context.Context, group *errgroup.Group, addr, name string) er
 	if err != nil {
 		return fmt.Errorf("%w: %w", errUsage, err)
 	}
+
 	fd, err := sctpSocket(at)
 	if err != nil {
 		return err
 	}
+
 	file := os.NewFile(uintptr(fd), "sctp")
 	defer file.Close() // package net has duplicated it
+
 	const backlog = 128
 	if err := unix.Listen(fd, backlog); err != nil {
 		return fmt.Errorf("listen on SCTP %s: %w", at, err)
 	}
+
 	l, err := net.FileListener(file)
 	if err != nil {
 		return errors.Join(fmt.Errorf("listen on SCTP %s", at), err)
 	}
+
 	context.AfterFunc(ctx, func() { l.Close() })
 	group.Go(func() error { return serveTCP(ctx, l, name) })
+
 	return nil
 }

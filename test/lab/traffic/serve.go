@@ -33,38 +33,48 @@ func serveCommand(ctx context.Context, args []string, stdout io.Writer) error {
 	udp := f.String("udp", "", "UDP `addresses` to listen on, like :80 or 192.0.2.1:80, separated by commas")
 	sctp := f.String("sctp", "", "SCTP `addresses` to listen on, like 192.0.2.1:80, separated by commas")
 	proto := f.Int("proto", 0, "IP protocol `number` to answer, like 47 for GRE; 0: none")
+
 	name := f.String("name", "server", "`name` to answer with")
 	if err := f.Parse(args); err != nil {
 		return fmt.Errorf("%w: %w", errUsage, err)
 	}
+
 	group, ctx := errgroup.WithContext(ctx)
+
 	for _, addr := range list(*tcp) {
 		l, err := net.Listen("tcp", addr)
 		if err != nil {
 			return fmt.Errorf("serve: %w", err)
 		}
+
 		context.AfterFunc(ctx, func() { l.Close() })
 		group.Go(func() error { return serveTCP(ctx, l, *name) })
 	}
+
 	for _, addr := range list(*udp) {
 		if err := serveUDP(ctx, group, addr, *name); err != nil {
 			return fmt.Errorf("serve: %w", err)
 		}
 	}
+
 	for _, addr := range list(*sctp) {
 		if err := serveSCTP(ctx, group, addr, *name); err != nil {
 			return fmt.Errorf("serve: %w", err)
 		}
 	}
+
 	if *proto != 0 {
 		if err := serveProto(ctx, group, *proto, *name); err != nil {
 			return fmt.Errorf("serve: %w", err)
 		}
 	}
+
 	if _, err := fmt.Fprintln(stdout, "ready"); err != nil {
 		return err
 	}
+
 	<-ctx.Done()
+
 	return group.Wait()
 }
 
@@ -72,22 +82,28 @@ func list(s string) []string {
 	if s == "" {
 		return nil
 	}
+
 	return strings.Split(s, ",")
 }
 
 func serveTCP(ctx context.Context, l net.Listener, name string) error {
 	for {
 		c, err := l.Accept()
+
 		if ctx.Err() != nil {
 			return nil
 		}
+
 		if err != nil {
 			return fmt.Errorf("serve: %w", err)
 		}
+
 		go func() {
 			defer c.Close()
+
 			stop := context.AfterFunc(ctx, func() { c.Close() })
 			defer stop()
+
 			talk(c, name)
 		}()
 	}
@@ -101,29 +117,35 @@ func talk(c net.Conn, name string) {
 		if err != nil {
 			return
 		}
+
 		line = strings.TrimSpace(line)
 		switch command, argument, _ := strings.Cut(line, " "); command {
 		case "sink":
 			report := swallow(r)
 			// The client has half-closed and waits for the report.
 			_ = json.NewEncoder(c).Encode(report)
+
 			return
 		case "later": // the client sends no more: the server sends first
 			d, err := time.ParseDuration(argument)
 			if err != nil {
 				return
 			}
+
 			time.Sleep(d)
 		case "source":
 			n, err := strconv.ParseInt(argument, 10, 64)
 			if err != nil {
 				return
 			}
+
 			if _, err := io.CopyN(c, zeros{}, n); err != nil {
 				return
 			}
+
 			continue
 		}
+
 		if _, err := fmt.Fprintln(c, answer(line, name, c.RemoteAddr())); err != nil {
 			return
 		}
@@ -143,24 +165,32 @@ func answer(line, name string, client net.Addr) string {
 	if n, ok := strings.CutPrefix(line, "seq "); ok {
 		return n
 	}
+
 	return name + " " + client.String()
 }
 
 func swallow(r io.Reader) StreamReport {
 	var report StreamReport
+
 	buf := make([]byte, 64<<10)
+
 	var first, last time.Time
+
 	for {
 		n, err := r.Read(buf)
+
 		now := time.Now()
 		if last.IsZero() {
 			first, last = now, now
 		}
+
 		report.MaxStallMS = max(report.MaxStallMS, now.Sub(last).Milliseconds())
 		if n > 0 {
 			report.TookMS = now.Sub(first).Milliseconds()
 		}
+
 		last = now
+
 		report.Bytes += int64(n)
 		if err != nil {
 			return report
@@ -186,21 +216,25 @@ func serveUDP4(ctx context.Context, group *errgroup.Group, addr, name string) er
 	if err != nil {
 		return err
 	}
+
 	context.AfterFunc(ctx, func() { c.Close() })
 
 	p := ipv4.NewPacketConn(c)
 	if err := p.SetControlMessage(ipv4.FlagDst, true); err != nil {
 		return err
 	}
+
 	group.Go(func() error {
 		return datagrams(ctx, name, func(b []byte) (int, net.Addr, func([]byte) error, error) {
 			n, cm, from, err := p.ReadFrom(b)
+
 			return n, from, func(b []byte) error {
 				_, err := p.WriteTo(b, &ipv4.ControlMessage{Src: cm.Dst}, from)
 				return err
 			}, err
 		})
 	})
+
 	return nil
 }
 
@@ -210,21 +244,25 @@ func serveUDP6(ctx context.Context, group *errgroup.Group, addr, name string) er
 	if err != nil {
 		return err
 	}
+
 	context.AfterFunc(ctx, func() { c.Close() })
 
 	p := ipv6.NewPacketConn(c)
 	if err := p.SetControlMessage(ipv6.FlagDst, true); err != nil {
 		return err
 	}
+
 	group.Go(func() error {
 		return datagrams(ctx, name, func(b []byte) (int, net.Addr, func([]byte) error, error) {
 			n, cm, from, err := p.ReadFrom(b)
+
 			return n, from, func(b []byte) error {
 				_, err := p.WriteTo(b, &ipv6.ControlMessage{Src: cm.Dst}, from)
 				return err
 			}, err
 		})
 	})
+
 	return nil
 }
 
@@ -233,9 +271,11 @@ func datagrams(ctx context.Context, name string, receive func([]byte) (int, net.
 	buf := make([]byte, 64<<10)
 	for {
 		n, from, reply, err := receive(buf)
+
 		if ctx.Err() != nil {
 			return nil
 		}
+
 		if err != nil {
 			return fmt.Errorf("serve: %w", err)
 		}

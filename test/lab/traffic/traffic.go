@@ -22,14 +22,18 @@ var errUsage = errors.New("usage: serve|http|reach|tcp|udp|await|sctp|frags|prot
 func Main(args []string, stdout io.Writer) int {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
+
 	err := run(ctx, args, stdout)
 	if err == nil || errors.Is(err, flag.ErrHelp) {
 		return 0
 	}
+
 	fmt.Fprintln(os.Stderr, "traffic:", err)
+
 	if errors.Is(err, errUsage) {
 		return 2
 	}
+
 	return 1
 }
 
@@ -52,20 +56,25 @@ func run(ctx context.Context, args []string, stdout io.Writer) error {
 	if len(args) == 0 {
 		return errUsage
 	}
+
 	command, args := args[0], args[1:]
 	if command == "serve" {
 		return serveCommand(ctx, args, stdout)
 	}
+
 	if command == "http" {
 		return httpCommand(ctx, args, stdout)
 	}
+
 	if command == "reach" {
 		return reachCommand(ctx, args, stdout)
 	}
+
 	o, err := parse(command, args)
 	if err != nil {
 		return err
 	}
+
 	switch command {
 	case "tcp":
 		return repeat(ctx, o, askTCP, stdout)
@@ -96,6 +105,7 @@ func run(ctx context.Context, args []string, stdout io.Writer) error {
 		report, err := sweep(ctx, o)
 		return errors.Join(json.NewEncoder(stdout).Encode(report), err)
 	}
+
 	return errUsage
 }
 
@@ -107,10 +117,12 @@ func repeat(ctx context.Context, o options, ask func(context.Context, options) (
 		if err != nil {
 			return err
 		}
+
 		if _, err := fmt.Fprintln(w, answer); err != nil {
 			return err
 		}
 	}
+
 	return nil
 }
 
@@ -128,21 +140,27 @@ func parse(command string, args []string) (options, error) {
 	f.BoolVar(&o.options, "dstopts", false, "send IPv6 destination options with udp")
 	f.IntVar(&o.proto, "proto", 47, "IP protocol `number`")
 	f.StringVar(&o.ports, "ports", "1-1024", "destination ports `FIRST-LAST`")
+
 	for len(args) > 0 {
 		if !strings.HasPrefix(args[0], "-") && o.addr == "" {
 			o.addr, args = args[0], args[1:]
 			continue
 		}
+
 		if err := f.Parse(args); err != nil {
 			return o, fmt.Errorf("%w: %w", errUsage, err)
 		}
+
 		if f.NArg() == len(args) {
 			return o, fmt.Errorf("%w: unexpected %q", errUsage, args[0])
 		}
+
 		args = f.Args()
 	}
+
 	if o.addr == "" {
 		return o, fmt.Errorf("%w: no address", errUsage)
 	}
+
 	return o, nil
 }

@@ -36,22 +36,40 @@ type bound struct {
 // bounds returns the highest permitted counts.
 func bounds() []bound {
 	share := func(part, of int) float64 { return 100 * float64(part) / float64(max(of, 1)) }
+
 	return []bound{
 		{"prose lines over 100 columns, %", func(f figures) float64 { return share(f.wide, f.lines) }, 2},
-		{"prose lines over 100 columns in Markdown, %", func(f figures) float64 { return share(f.pageWide, f.pageLines) }, 1},
-		{"sentences over 30 words in Markdown and its tables, %", func(f figures) float64 { return share(f.long, f.sentences) }, 1},
-		{"indefinite persons (some…, no…, every… and body)", func(f figures) float64 { return float64(f.persons) }, 10},
+		{
+			"prose lines over 100 columns in Markdown, %",
+			func(f figures) float64 { return share(f.pageWide, f.pageLines) },
+			1,
+		},
+		{
+			"sentences over 30 words in Markdown and its tables, %",
+			func(f figures) float64 { return share(f.long, f.sentences) },
+			1,
+		},
+		{
+			"indefinite persons (some…, no…, every… and body)",
+			func(f figures) float64 { return float64(f.persons) },
+			10,
+		},
 		{`"says" before "whether"`, func(f figures) float64 { return float64(f.saysWhether) }, 0},
 	}
 }
 
 func (f figures) check(bounds []bound) error {
 	var errs []error
+
 	for _, b := range bounds {
 		if v := b.value(f); v > b.most {
-			errs = append(errs, fmt.Errorf("%s: %.4g, at most %.4g: CONTRIBUTING.md has the rules", b.what, v, b.most))
+			errs = append(
+				errs,
+				fmt.Errorf("%s: %.4g, at most %.4g: CONTRIBUTING.md has the rules", b.what, v, b.most),
+			)
 		}
 	}
+
 	return errors.Join(errs...)
 }
 
@@ -60,12 +78,20 @@ func (f figures) prose() string {
 	for _, x := range bounds() {
 		fmt.Fprintf(&b, "%10.4g  %s (at most %.4g)\n", x.value(f), x.what, x.most)
 	}
+
 	return b.String()
 }
 
 func (f figures) String() string {
-	return fmt.Sprintf("%10d  lines of Go by hand, without tests, comments and blank lines\n%10d  of them outside of test/ and bench/\n"+
-		"%10d  lines of generated OVSDB models\n%10d  bytes of bin/ovnkube\n%s", f.code, f.product, f.ovsdb, f.binary, f.prose())
+	return fmt.Sprintf(
+		"%10d  lines of Go by hand, without tests, comments and blank lines\n%10d  of them outside of test/ and bench/\n"+
+			"%10d  lines of generated OVSDB models\n%10d  bytes of bin/ovnkube\n%s",
+		f.code,
+		f.product,
+		f.ovsdb,
+		f.binary,
+		f.prose(),
+	)
 }
 
 // common returns the lines of Go by hand in the packages that both trees have.
@@ -75,6 +101,7 @@ func common(then, now figures) (before, after int) {
 			before, after = before+n, after+m
 		}
 	}
+
 	return before, after
 }
 
@@ -93,11 +120,13 @@ func (f *figures) add(name, text string) error {
 			f.addMarkdown(text)
 		}
 	}
+
 	return nil
 }
 
 func (f *figures) addGo(name, text string) error {
 	set := token.NewFileSet()
+
 	file, err := parser.ParseFile(set, name, text, parser.ParseComments)
 	if err != nil {
 		return err
@@ -107,19 +136,25 @@ func (f *figures) addGo(name, text string) error {
 		if strings.HasPrefix(name, "ovsdb/") {
 			f.ovsdb += strings.Count(text, "\n")
 		}
+
 		return nil
 	}
+
 	if !strings.HasSuffix(name, "_test.go") {
 		n := codeLines(text)
+
 		f.code += n
 		if f.packages != nil {
 			f.packages[path.Dir(name)] += n
 		}
+
 		if !strings.HasPrefix(name, "test/") && !strings.HasPrefix(name, "bench/") {
 			f.product += n
 		}
 	}
+
 	comments := map[int]bool{}
+
 	for _, group := range file.Comments {
 		for _, c := range group.List {
 			for n := set.Position(c.Pos()).Line; n <= set.Position(c.End()).Line; n++ {
@@ -127,8 +162,10 @@ func (f *figures) addGo(name, text string) error {
 			}
 		}
 	}
+
 	f.addComments(text, comments)
 	f.addWords(text)
+
 	return nil
 }
 
@@ -136,17 +173,22 @@ func (f *figures) addGo(name, text string) error {
 func codeLines(text string) int {
 	set := token.NewFileSet()
 	file := set.AddFile("", -1, len(text))
+
 	var s scanner.Scanner
 	s.Init(file, []byte(text), nil, 0)
+
 	lines := map[int]bool{}
+
 	for {
 		pos, tok, lit := s.Scan()
 		if tok == token.EOF {
 			return len(lines)
 		}
+
 		if tok == token.SEMICOLON && lit == "\n" {
 			continue
 		}
+
 		for n := file.Line(pos); n <= file.Line(pos)+strings.Count(lit, "\n"); n++ {
 			lines[n] = true
 		}
@@ -157,21 +199,25 @@ func codeLines(text string) int {
 func cComments(text string) map[int]bool {
 	out := map[int]bool{}
 	within := false
+
 	for n, line := range strings.Split(text, "\n") {
 		line = strings.TrimSpace(line)
 		within = within || strings.HasPrefix(line, "/*")
 		out[n+1] = within || strings.HasPrefix(line, "//")
 		within = within && !strings.Contains(line, "*/")
 	}
+
 	return out
 }
 
 // addComments counts the lines that hold a comment and nothing else.
 func (f *figures) addComments(text string, comments map[int]bool) {
 	within := false
+
 	for n, line := range strings.Split(text, "\n") {
 		trimmed := strings.TrimSpace(line)
 		starts := strings.HasPrefix(trimmed, "//") || strings.HasPrefix(trimmed, "/*")
+
 		within = comments[n+1] && (starts || within)
 		if within && !strings.HasPrefix(trimmed, "//go:") {
 			f.addLine(line)
@@ -213,49 +259,64 @@ func isGenerated(text string) bool {
 // fills in. Each cell of a table is a paragraph. Lines of tables have any width.
 func (f *figures) addMarkdown(text string) {
 	var paragraph []string
+
 	end := func() {
 		f.addSentences(strings.Join(paragraph, " "))
 		paragraph = nil
 	}
 	fenced, filled := false, ""
+
 	for line := range strings.Lines(text) {
 		line = strings.TrimRight(line, "\n")
+
 		trimmed := strings.TrimSpace(line)
 		if m := mark.FindStringSubmatch(trimmed); m != nil {
 			if filled = m[2]; m[1] != "" {
 				filled = ""
 			}
+
 			continue
 		}
+
 		fence := strings.HasPrefix(trimmed, "```")
 		if fence {
 			fenced = !fenced
 		}
+
 		if !fenced && filled == "" && strings.HasPrefix(trimmed, "|") && !rule.MatchString(trimmed) {
 			end()
+
 			for _, cell := range cells.Split(strings.Trim(trimmed, "|"), -1) {
 				f.addSentences(cell)
 			}
+
 			continue
 		}
-		if fence || fenced || filled != "" || trimmed == "" || strings.HasPrefix(trimmed, "|") || strings.HasPrefix(line, "    ") && paragraph == nil {
+
+		if fence || fenced || filled != "" || trimmed == "" || strings.HasPrefix(trimmed, "|") ||
+			strings.HasPrefix(line, "    ") && paragraph == nil {
 			end()
 			continue
 		}
+
 		if item.MatchString(line) {
 			end()
 		}
+
 		lines, wide := f.lines, f.wide
 		f.addLine(line)
 		f.pageLines, f.pageWide = f.pageLines+f.lines-lines, f.pageWide+f.wide-wide
+
 		paragraph = append(paragraph, trimmed)
 	}
+
 	end()
 }
 
 // addSentences counts the sentences of a paragraph.
 func (f *figures) addSentences(paragraph string) {
 	f.addWords(paragraph)
+
 	for s := range sentences(paragraph) {
 		f.sentences++
 		if len(strings.Fields(s)) > 30 {

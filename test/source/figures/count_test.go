@@ -9,6 +9,7 @@ import (
 
 func TestAdd(t *testing.T) {
 	wide, long := strings.Repeat("w", 101), strings.Repeat("word ", 31)
+
 	const persons, saying = "Nobo" + "dy or somebo" + "dy", "say" + "s whether"
 	for _, c := range []struct {
 		name, file, text string
@@ -34,6 +35,7 @@ func TestAdd(t *testing.T) {
 		if err := got.add(c.file, c.text); err != nil {
 			t.Fatal(err)
 		}
+
 		if diff := cmp.Diff(c.want, got, cmp.AllowUnexported(figures{})); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", c.name, diff)
 		}
@@ -42,10 +44,12 @@ func TestAdd(t *testing.T) {
 
 func TestCommonPackages(t *testing.T) {
 	then := figures{packages: map[string]int{"stays": 3, "gone": 5}}
+
 	now := figures{packages: map[string]int{"new": 7}}
 	if err := now.add("stays/a.go", "package stays\n\nvar A int\n"); err != nil {
 		t.Fatal(err)
 	}
+
 	if before, after := common(then, now); before != 3 || after != 2 {
 		t.Errorf("%d lines before, %d after, want 3 and 2", before, after)
 	}
@@ -55,6 +59,7 @@ func TestCheck(t *testing.T) {
 	if err := (figures{}).check(bounds()); err != nil {
 		t.Errorf("a tree without prose: %v", err)
 	}
+
 	bad := figures{lines: 1, wide: 1, pageLines: 1, pageWide: 1, sentences: 1, long: 1, persons: 1e6, saysWhether: 1e6}
 	if err := bad.check(bounds()); err == nil || strings.Count(err.Error(), "at most") != len(bounds()) {
 		t.Errorf("bounds that are all missed: %v", err)

@@ -24,6 +24,7 @@ func Await(ctx context.Context) error {
 	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &now); err != nil {
 		return fmt.Errorf("read monotonic clock: %w", err)
 	}
+
 	select {
 	case <-ctx.Done():
 		return ctx.Err()

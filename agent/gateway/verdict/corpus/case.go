@@ -75,6 +75,7 @@ type set struct {
 // Cases returns all named cases, sorted by node.
 func Cases() []Case {
 	var all []Case
+
 	for _, s := range sets() {
 		for _, n := range s.nodes {
 			for _, f := range s.families {
@@ -82,18 +83,22 @@ func Cases() []Case {
 			}
 		}
 	}
+
 	order := make(map[*Node]int)
 	for _, c := range all {
 		if _, ok := order[c.Node]; !ok {
 			order[c.Node] = len(order)
 		}
 	}
+
 	slices.SortStableFunc(all, func(a, b Case) int { return order[a.Node] - order[b.Node] })
+
 	return all
 }
 
 func (s set) expand(n *Node, f Family) []Case {
 	var cases []Case
+
 	for _, r := range s.rows(f) {
 		c := Case{
 			Name: n.Name + "/" + f.Name + "/" + r.dir.String() + "/" + s.name + "/" + r.name, Layouts: s.layouts,
@@ -102,14 +107,18 @@ func (s set) expand(n *Node, f Family) []Case {
 		if n.Config.Local {
 			c.Want = r.local
 		}
+
 		if c.Layouts == nil {
 			c.Layouts = layouts(n, r.dir)
 		}
+
 		if n.Config.VLAN != 0 && !s.raw && r.dir != verdict.FromHost {
 			c.Frame = Tag(n.Config.VLAN, r.frame)
 		}
+
 		cases = append(cases, c)
 	}
+
 	return cases
 }
 
@@ -123,5 +132,6 @@ func layouts(n *Node, dir verdict.Direction) []Layout {
 	case dir == verdict.FromHost, n.Config.VLAN != 0:
 		return []Layout{Bridged}
 	}
+
 	return []Layout{Direct, Bridged, Dedicated}
 }

@@ -12,6 +12,7 @@ func frameRows(f Family) []row {
 	ip := func(dst verdict.MAC, l4 L4) []byte { return IP{Src: f.Remote, Dst: f.Node, L4: l4}.Frame(dst, PeerMAC) }
 	cut := func(n int, frame []byte) []byte { return frame[:len(frame)-n] }
 	udp := UDP(53, snatPort)
+
 	rows := []row{
 		rx("other MAC", verdict.OtherMAC, ip(OtherMAC, udp)),
 		rx("other MAC, ssh", verdict.OtherMAC, ip(OtherMAC, TCP(4000, sshPort, SYN))),
@@ -38,6 +39,7 @@ func frameRows(f Family) []row {
 	if f.v6() {
 		return append(rows, headerRows(f)...)
 	}
+
 	return append(rows, optionRows(f)...)
 }
 
@@ -52,6 +54,7 @@ func optionRows(f Family) []row {
 	}
 	df := f.In(UDP(53, snatPort))
 	binary.BigEndian.PutUint16(df[20:], 0x4000)
+
 	return []row{
 		rx("options", verdict.SNATPort, options(4, f.Node, UDP(53, snatPort))).inLocal(verdict.Default),
 		rx("all options there can be", verdict.SNATPort, options(40, f.Node, TCP(53, snatPort, ACK))).inLocal(verdict.Default),
@@ -71,11 +74,14 @@ func headerRows(f Family) []row {
 		return IP{Src: f.Remote, Dst: f.Node, L4: l4, Ext: list}.Frame(NodeMAC, PeerMAC)
 	}
 	mapped := netip.AddrFrom16(V4.Node.As16())
+
 	seven := make([]Ext, 7)
 	for i := range seven {
 		seven[i] = DestOpts(0)
 	}
+
 	udp, atomic := UDP(53, snatPort), Ext{extFragment, 0, join(be16(0), be32(77))}
+
 	return []row{
 		rx("hop by hop", verdict.SNATPort, ext(udp, HopByHop(0))).inLocal(verdict.Default),
 		rx("hop by hop, ssh", verdict.Default, ext(TCP(53, sshPort, SYN), HopByHop(0))),
@@ -111,6 +117,7 @@ func addressRows(f Family) []row {
 	part := func(dst netip.Addr) []byte {
 		return IP{Src: f.Remote, Dst: dst, L4: Part(ProtoUDP), Fragment: &Fragment{ID: 90, Offset: 24}}.Frame(NodeMAC, PeerMAC)
 	}
+
 	rows := []row{
 		rx("routable pod, tcp", verdict.PodAddress, to(f.Routable, TCP(80, 8080, SYN))),
 		rx("routable pod, port of the range", verdict.PodAddress, to(f.Routable, TCP(80, snatPort, SYN))),
@@ -140,12 +147,14 @@ func addressRows(f Family) []row {
 			rx("router's link-local, ping", verdict.OVNAddress, to(routerLLA, f.Ping(1))),
 			rx("host's link-local", verdict.Default, to(hostLLA, TCP(4000, sshPort, SYN))))
 	}
+
 	return rows
 }
 
 // vlanRows cover tags on a node without a gateway VLAN. Their frames are complete.
 func vlanRows(f Family) []row {
 	syn, udp := f.In(TCP(4000, sshPort, SYN)), f.In(UDP(53, snatPort))
+
 	return []row{
 		rx("tagged, ssh", verdict.VLAN, Tag(vlan, syn)),
 		rx("tagged, range", verdict.VLAN, Tag(vlan, udp)),
@@ -177,6 +186,7 @@ func vlanRows(f Family) []row {
 func ownVLANRows(f Family) []row {
 	syn, udp := f.In(TCP(4000, sshPort, SYN)), f.In(UDP(53, snatPort))
 	leak := f.Tx(f.Pod, f.Remote, UDP(1, 2))
+
 	return []row{
 		rx("untagged, ssh", verdict.VLAN, syn),
 		rx("untagged, range", verdict.VLAN, udp),

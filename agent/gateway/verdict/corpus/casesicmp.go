@@ -30,6 +30,7 @@ func errorRows(f Family) []row {
 	laterGRE := IP{Src: f.Node, Dst: f.Remote, L4: Part(ProtoGRE), Fragment: &Fragment{ID: 1, Offset: 24}}.Bytes()
 	first := IP{Src: f.Node, Dst: f.Remote, L4: UDP(snatPort, 53), Fragment: &Fragment{ID: 1, More: true}}.Bytes()
 	whole, tcp := f.Sent(f.Node, UDP(snatPort, 53)), f.Sent(f.Node, TCP(snatPort, 80, ACK))
+
 	rows := []row{
 		rx("of ovn's tcp", verdict.ICMPErrorOVN, about(f.Node, TCP(snatPort, 80, SYN))).inLocal(verdict.ICMPErrorHost),
 		rx("of ovn's udp", verdict.ICMPErrorOVN, about(f.Node, UDP(snatPort, 53))).inLocal(verdict.ICMPErrorHost),
@@ -68,11 +69,14 @@ func errorRows(f Family) []row {
 	if f.v6() {
 		opts := IP{Src: f.Node, Dst: f.Remote, L4: UDP(snatPort, 53), Ext: []Ext{DestOpts(0)}}.Bytes()
 		mapped := netip.AddrFrom16(V4.Node.As16())
+
 		return append(rows,
 			rx("of destination options", verdict.ICMPErrorOVN, f.In(f.Unreachable(opts))).inLocal(verdict.ICMPErrorHost),
 			rx("of an IPv4-mapped address", verdict.ICMPErrorHost, about(mapped, UDP(snatPort, 53))))
 	}
+
 	opts := IP{Src: f.Node, Dst: f.Remote, L4: UDP(snatPort, 53), Options: make([]byte, 8)}.Bytes()
+
 	return append(rows,
 		rx("of options", verdict.ICMPErrorOVN, f.In(f.Unreachable(opts))).inLocal(verdict.ICMPErrorHost),
 		rx("redirect, ovn's", verdict.ICMPErrorOVN, f.In(f.ICMP(5, 1, 0, whole))).inLocal(verdict.ICMPErrorHost),
@@ -82,6 +86,7 @@ func errorRows(f Family) []row {
 // vipRows cover ICMP "too big" to a VIP.
 func vipRows(f Family) []row {
 	vip := func(l4 L4) []byte { return f.Rx(f.Foreign, f.VIP, l4) }
+
 	return []row{
 		rx("of a service's reply", verdict.ICMPErrorOVN, vip(f.TooBig(f.Sent(f.VIP, TCP(vipPort, 4000, ACK))))).inLocal(verdict.ICMPErrorHost),
 		rx("of another port's", verdict.ICMPVIP, vip(f.TooBig(f.Sent(f.VIP, TCP(444, 4000, ACK))))).inLocal(verdict.ICMPErrorHost),
@@ -102,6 +107,7 @@ func fragmentRows(f Family) []row {
 	}
 	udp := func(port uint16) L4 { return UDP(53, port, make([]byte, 16)...) }
 	later := Part(ProtoUDP)
+
 	return []row{
 		rx("first, ovn's", verdict.SNATPort, part(f.Node, 101, 0, udp(snatPort))).inLocal(verdict.Default),
 		rx("first, the host's", verdict.Default, part(f.Node, 102, 0, udp(53))),

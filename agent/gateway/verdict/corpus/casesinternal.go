@@ -9,6 +9,7 @@ import (
 // internalRows cover the cluster's own networks, which never appear on the wire.
 func internalRows(f Family) []row {
 	var rows []row
+
 	udp, range4 := UDP(53, 4000), UDP(53, snatPort)
 	for _, a := range []struct {
 		name string
@@ -28,6 +29,7 @@ func internalRows(f Family) []row {
 			rx("to a "+a.name+", from another node", verdict.ClusterDestination, f.Rx(f.Peer, a.addr, udp)),
 		)
 	}
+
 	return append(rows, append(f.exceptions(), f.disguises()...)...)
 }
 
@@ -37,6 +39,7 @@ func (f Family) exceptions() []row {
 	part := func(id uint32, dst netip.Addr) []byte {
 		return IP{Src: f.Remote, Dst: dst, L4: Part(ProtoUDP), Fragment: &Fragment{ID: id, Offset: 24}}.Frame(NodeMAC, PeerMAC)
 	}
+
 	return []row{
 		rx("from beside", verdict.Default, f.Rx(f.Beside, f.Node, udp)),
 		rx("to beside", verdict.NotOurs, f.Rx(f.Remote, f.Beside, udp)),
@@ -77,6 +80,7 @@ func (f Family) disguises() []row {
 	to := func(mac verdict.MAC, p IP) []byte { return p.Frame(mac, PeerMAC) }
 	later := &Fragment{ID: 140, Offset: 24}
 	cut := func(n int, frame []byte) []byte { return frame[:len(frame)-n] }
+
 	rows := []row{
 		rx("from a pod, first fragment", verdict.SpoofedSource, to(NodeMAC, IP{Src: f.Pod, Dst: f.Node, L4: udp, Fragment: &Fragment{ID: 140, More: true}})),
 		rx("from a pod, later fragment", verdict.SpoofedSource, to(NodeMAC, IP{Src: f.Pod, Dst: f.Node, L4: Part(ProtoUDP), Fragment: later})),
@@ -100,11 +104,14 @@ func (f Family) disguises() []row {
 			rx("to a pod, options", verdict.ClusterDestination, to(NodeMAC, IP{Src: f.Remote, Dst: f.Pod, L4: udp, Options: make([]byte, 8)})),
 			rx("from a pod, options", verdict.SpoofedSource, to(NodeMAC, IP{Src: f.Pod, Dst: f.Node, L4: udp, Options: make([]byte, 8)})))
 	}
+
 	eight := make([]Ext, 8)
 	for i := range eight {
 		eight[i] = DestOpts(0)
 	}
+
 	mapped := netip.AddrFrom16(V4.Pod.As16())
+
 	return append(rows,
 		rx("to a pod, options", verdict.ClusterDestination, to(NodeMAC, IP{Src: f.Remote, Dst: f.Pod, L4: udp, Ext: []Ext{HopByHop(0), DestOpts(1)}})),
 		rx("from a pod, options", verdict.SpoofedSource, to(NodeMAC, IP{Src: f.Pod, Dst: f.Node, L4: udp, Ext: []Ext{HopByHop(0), DestOpts(1)}})),
@@ -122,6 +129,7 @@ func internalARPRows(f Family) []row {
 	in := func(dst verdict.MAC, op uint16, sender, target netip.Addr) []byte {
 		return Ether(dst, PeerMAC, EtherARP, ARP(op, PeerMAC, sender, target))
 	}
+
 	return []row{
 		rx("request from a pod", verdict.SpoofedSource, in(Broadcast, 1, f.Pod, f.Node)),
 		rx("reply from a pod", verdict.SpoofedSource, in(NodeMAC, 2, f.Pod, f.Node)),
@@ -142,6 +150,7 @@ func internalNDRows(f Family) []row {
 		return ndFrame(Group6, PeerMAC, IP{Src: src, Dst: allNodes, L4: l4})
 	}
 	lla := netip.MustParseAddr("fe80::99")
+
 	return []row{
 		rx("solicitation from a pod", verdict.SpoofedSource, all(f.Pod, Solicit(f.Node))),
 		rx("advertisement from a pod", verdict.SpoofedSource, all(f.Pod, Advert(f.Pod, false))),

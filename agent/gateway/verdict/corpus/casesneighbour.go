@@ -15,6 +15,7 @@ func arpRows(f Family) []row {
 		return Ether(Broadcast, src, EtherARP, ARP(op, src, sender, target))
 	}
 	request := in(Broadcast, 1, f.Remote, f.Node)
+
 	return []row{
 		rx("request", verdict.ARPRequest, request),
 		rx("request, unicast", verdict.ARPRequest, in(NodeMAC, 1, f.Remote, f.Node)),
@@ -60,6 +61,7 @@ func ndRows(f Family) []row {
 	all := func(l4 L4) []byte { return ndFrame(Group6, PeerMAC, IP{Src: f.Remote, Dst: allNodes, L4: l4}) }
 	out := func(l4 L4) []byte { return ndFrame(Group6, NodeMAC, IP{Src: f.Node, Dst: allNodes, L4: l4}) }
 	solicit := in(f.Node, Solicit(f.Node))
+
 	return []row{
 		rx("solicitation", verdict.NDSolicit, all(Solicit(f.Node))),
 		rx("solicitation, unicast", verdict.NDSolicit, in(f.Node, Solicit(f.Node))),
@@ -105,6 +107,7 @@ func guardRows(f Family) []row {
 			return ndFrame(Group6, NodeMAC, IP{Src: a, Dst: allNodes, L4: Advert(a, false)})
 		}
 	}
+
 	rows := []row{
 		tx("egress ip", verdict.GARPGuard, announce(f.Egress)),
 		tx("vip", verdict.GARPGuard, announce(f.VIP)),
@@ -116,6 +119,7 @@ func guardRows(f Family) []row {
 	}
 	if f.v6() {
 		short := announce(f.Egress)
+
 		return append(rows,
 			tx("router's link-local", verdict.NeighbourOut, announce(routerLLA)),
 			tx("answer about an egress ip", verdict.NeighbourOut, ndFrame(PeerMAC, NodeMAC, IP{Src: f.Egress, Dst: f.Remote, L4: Advert(f.Egress, true)})),
@@ -123,6 +127,7 @@ func guardRows(f Family) []row {
 			tx("cut short", verdict.NeighbourOut, short[:len(short)-1]).mangled(),
 			tx("to the host", verdict.Hairpin, ndFrame(PeerMAC, NodeMAC, IP{Src: f.Egress, Dst: f.Second, L4: Advert(f.Egress, false)})))
 	}
+
 	return append(rows,
 		tx("egress ip, reply", verdict.GARPGuard, Ether(Broadcast, NodeMAC, EtherARP, ARP(2, NodeMAC, f.Egress, f.Egress))),
 		tx("answer about an egress ip", verdict.NeighbourOut, Ether(PeerMAC, NodeMAC, EtherARP, ARP(2, NodeMAC, f.Egress, f.Remote))),

@@ -13,6 +13,7 @@ func ovnRows(f Family) []row {
 	forged := func(src, dst netip.Addr, l4 L4) []byte {
 		return IP{Src: src, Dst: dst, L4: l4}.Frame(PeerMAC, OtherMAC)
 	}
+
 	return []row{
 		tx("tcp", verdict.OutPlain, f.Out(TCP(snatPort, 80, SYN))).inLocal(verdict.LocalOut),
 		tx("udp", verdict.OutPlain, f.Out(UDP(snatPort, 53))).inLocal(verdict.LocalOut),
@@ -101,6 +102,7 @@ func oversizedRows(f Family) []row {
 	}
 	tcp := func(n int) L4 { return TCP(nodePort, 4000, ACK, make([]byte, n)...) }
 	ping := func(n int) L4 { return f.ICMP(f.echoReply, 0, 20<<16, make([]byte, n)) }
+
 	return []row{
 		tx("node, as long as may be", verdict.OutPlain, long(f.Node, tcp, mtu)).inLocal(verdict.LocalOut),
 		tx("node, a byte more", verdict.OutPlain, long(f.Node, tcp, mtu+1)).inLocal(verdict.Oversized),
@@ -116,6 +118,7 @@ func oversizedRows(f Family) []row {
 // hostRows are packets that the host sends through the gateway bridge, in bridged only.
 func hostRows(f Family) []row {
 	to := func(dst netip.Addr, l4 L4) []byte { return f.Tx(f.Node, dst, l4) }
+
 	rows := []row{
 		hx("ssh", verdict.HostOut, f.Out(TCP(sshPort, 4000, ACK))),
 		hx("from the range", verdict.HostOut, f.Out(UDP(snatPort, 53))),
@@ -142,6 +145,7 @@ func hostRows(f Family) []row {
 			hx("solicitation", verdict.HostOut, ndFrame(Group6, NodeMAC, IP{Src: f.Node, Dst: allNodes, L4: Solicit(f.Remote)})),
 			hx("announcement", verdict.HostOut, ndFrame(Group6, NodeMAC, IP{Src: f.Foreign, Dst: allNodes, L4: Advert(f.Foreign, false)})))
 	}
+
 	return append(rows,
 		hx("arp request", verdict.HostOut, Ether(Broadcast, NodeMAC, EtherARP, ARP(1, NodeMAC, f.Node, f.Remote))),
 		hx("arp announcement", verdict.HostOut, Ether(Broadcast, NodeMAC, EtherARP, ARP(1, NodeMAC, f.Foreign, f.Foreign))))
@@ -151,6 +155,7 @@ func hostRows(f Family) []row {
 func tunnelRows(f Family) []row {
 	tunnel := UDP(snatPort, genevePort, make([]byte, 40)...)
 	forged := func(l4 L4) []byte { return IP{Src: f.Encap, Dst: f.Peer, L4: l4}.Frame(PeerMAC, OtherMAC) }
+
 	rows := []row{
 		rx("geneve", verdict.GeneveOVN, f.Rx(f.Peer, f.Encap, tunnel)),
 		rx("geneve, first fragment", verdict.GeneveOVN, IP{Src: f.Peer, Dst: f.Encap, L4: tunnel, Fragment: &Fragment{ID: 120, More: true}}.Frame(NodeMAC, PeerMAC)),
@@ -168,6 +173,7 @@ func tunnelRows(f Family) []row {
 	if f.v6() {
 		return rows
 	}
+
 	return append(rows,
 		tx("arp", verdict.EncapOut, Ether(Broadcast, OtherMAC, EtherARP, ARP(1, OtherMAC, f.Encap, f.Peer))),
 		tx("arp of another, other MAC", verdict.BadMAC, Ether(Broadcast, OtherMAC, EtherARP, ARP(1, OtherMAC, f.Node, f.Peer))))

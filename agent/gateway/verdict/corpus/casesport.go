@@ -5,6 +5,7 @@ import "github.com/ovn-ebpf/ovn-ebpf/agent/gateway/verdict"
 // portRows are decided by the local port of an unfragmented packet.
 func portRows(f Family) []row {
 	to := f.Node
+
 	return []row{
 		rx("ssh, syn", verdict.Default, f.In(TCP(4000, sshPort, SYN))),
 		rx("ssh, ack", verdict.Default, f.In(TCP(4000, sshPort, ACK))),
@@ -56,6 +57,7 @@ func socketRows(f Family) []row {
 // serviceRows cover frontends.
 func serviceRows(f Family) []row {
 	vip := func(l4 L4) []byte { return f.Rx(f.Remote, f.VIP, l4) }
+
 	return []row{
 		rx("nodeport, syn", verdict.Service, f.In(TCP(4000, nodePort, SYN))).inLocal(verdict.ServiceLocal),
 		rx("nodeport, ack", verdict.Service, f.In(TCP(4000, nodePort, ACK))).inLocal(verdict.ServiceLocal),
@@ -127,6 +129,7 @@ func protoRows(f Family) []row {
 // bfdRows cover BFD, which both OVN and the host may use.
 func bfdRows(f Family) []row {
 	packet := UDP(snatPort, bfdPort, make([]byte, 24)...)
+
 	return []row{
 		rx("to the node", verdict.BFD, f.Rx(f.Foreign, f.Node, packet)),
 		rx("to the second address", verdict.BFD, f.Rx(f.Foreign, f.Second, packet)),

@@ -147,6 +147,7 @@ func Advert(target netip.Addr, solicited bool) L4 {
 	if solicited {
 		flags |= 1 << 30
 	}
+
 	return discovery(136, flags, target.AsSlice())
 }
 

@@ -65,13 +65,16 @@ func Untag(frame []byte) (proto, tci uint16, rest []byte) {
 	if len(frame) < 14 {
 		return 0, 0, frame
 	}
+
 	proto = binary.BigEndian.Uint16(frame[12:])
 	if proto != EtherVLAN && proto != EtherQinQ {
 		return 0, 0, frame
 	}
+
 	if len(frame) < 16 {
 		return proto, 0, frame[:12]
 	}
+
 	return proto, binary.BigEndian.Uint16(frame[14:]), join(frame[:12], frame[16:])
 }
 
@@ -144,6 +147,7 @@ func plainExt(kind, extra uint8) Ext {
 	if kind != extRouting {
 		rest[0], rest[1] = 1, byte(len(rest)-2) // PadN (RFC 8200, 4.2)
 	}
+
 	return Ext{kind, extra, rest}
 }
 
@@ -152,6 +156,7 @@ func (f *Fragment) header() Ext {
 	if f.More {
 		flags |= 1
 	}
+
 	return Ext{extFragment, 0, join(be16(flags), be32(f.ID))}
 }
 
@@ -160,14 +165,17 @@ func (p IP) Bytes() []byte {
 	if p.TTL == 0 {
 		p.TTL = 64
 	}
+
 	if p.Src.Is4() {
 		return p.v4()
 	}
+
 	return p.v6()
 }
 
 func (p IP) v4() []byte {
 	size := 20 + len(p.Options)
+
 	id, frag := uint16(7), uint16(0)
 	if p.Fragment != nil {
 		id, frag = uint16(p.Fragment.ID), p.Fragment.Offset/8
@@ -175,9 +183,11 @@ func (p IP) v4() []byte {
 			frag |= 0x2000
 		}
 	}
+
 	b := join([]byte{0x40 | byte(size/4), 0}, be16(uint16(size+len(p.L4.Data))), be16(id), be16(frag),
 		[]byte{p.TTL, p.L4.Proto, 0, 0}, p.Src.AsSlice(), p.Dst.AsSlice(), p.Options)
 	binary.BigEndian.PutUint16(b[10:], checksum(b))
+
 	return join(b, p.L4.Data)
 }
 
@@ -186,12 +196,15 @@ func (p IP) v6() []byte {
 	if p.Fragment != nil {
 		ext = append(ext[:len(ext):len(ext)], p.Fragment.header())
 	}
+
 	next, body := p.L4.Proto, p.L4.Data
 	for i := len(ext) - 1; i >= 0; i-- {
 		body = join([]byte{next, ext[i].Len}, ext[i].Rest, body)
 		next = ext[i].Kind
 	}
+
 	src, dst := p.Src.As16(), p.Dst.As16()
+
 	return join([]byte{0x60, 0, 0, 0}, be16(uint16(len(body))), []byte{next, p.TTL}, src[:], dst[:], body)
 }
 
@@ -200,9 +213,11 @@ func checksum(b []byte) uint16 {
 	for i := 0; i+1 < len(b); i += 2 {
 		sum += uint32(binary.BigEndian.Uint16(b[i:]))
 	}
+
 	for sum > 0xffff {
 		sum = sum>>16 + sum&0xffff
 	}
+
 	return ^uint16(sum)
 }
 
@@ -211,5 +226,6 @@ func (p IP) Frame(dst, src verdict.MAC) []byte {
 	if p.Src.Is4() {
 		return Ether(dst, src, EtherIPv4, p.Bytes())
 	}
+
 	return Ether(dst, src, EtherIPv6, p.Bytes())
 }

@@ -31,6 +31,7 @@ func NewGenerator(seed uint64, o Options) *Generator {
 	if o.Layout == "" {
 		o.Layout = Direct
 	}
+
 	return &Generator{rng: rand.New(rand.NewPCG(seed, 0)), options: o}
 }
 
@@ -50,6 +51,7 @@ func (g *Generator) Node() *Node {
 
 func (g *Generator) mode(n *Node) {
 	n.Config.Mode = verdict.Mode{BFD: g.rarely(2), InSync: g.rarely(2), Takeover: g.rarely(2)}
+
 	n.Config.Local, n.Config.MTU = g.rarely(3), pick(g, 0, 60, 200, mtu)
 	if g.options.Tags && g.options.Layout == Bridged && g.rarely(3) {
 		n.Config.VLAN = vlan
@@ -60,18 +62,21 @@ func (g *Generator) config(c *verdict.Config) {
 	if g.options.Layout == Direct && g.rarely(3) {
 		c.EncapIP = pick(g, V4.Encap, V6.Encap)
 	}
+
 	switch g.rng.IntN(8) {
 	case 0:
 		c.Node4 = netip.Addr{}
 	case 1:
 		c.Node6 = netip.Addr{}
 	}
+
 	switch g.rng.IntN(8) {
 	case 0:
 		c.SNATFirst, c.SNATLast = 1, nodePort
 	case 1:
 		c.SNATFirst, c.SNATLast = 32768, 40959
 	}
+
 	switch g.rng.IntN(8) {
 	case 0:
 		c.ServiceCIDRs, c.PodCIDRs = nil, nil
@@ -88,6 +93,7 @@ func (g *Generator) config(c *verdict.Config) {
 	case 6:
 		c.PodTunnels = nil
 	}
+
 	c.Connected = !g.rarely(10)
 }
 
@@ -98,19 +104,23 @@ func (g *Generator) tables(n *Node) {
 				delete(n.Addrs, a)
 			}
 		}
+
 		if g.rarely(4) {
 			n.Addrs[f.Foreign] = pick(g, verdict.AddrHost, verdict.AddrVIP, verdict.AddrOVN, verdict.AddrPeer, verdict.AddrFormer)
 		}
 	}
+
 	if g.rarely(4) {
 		n.Addrs[routerLLA] = pick(g, verdict.AddrHost, verdict.AddrOVN)
 	}
+
 	for _, f := range both {
 		for _, port := range []uint16{nodePort, hostedPort, hostPort} {
 			if g.rarely(6) {
 				delete(n.Services, verdict.ServiceKey{Addr: f.Node, Proto: ProtoTCP, Port: port})
 			}
 		}
+
 		n.Services[verdict.ServiceKey{Addr: f.VIP, Proto: ProtoTCP, Port: vipPort}] = pick(g, verdict.ServiceOVN, verdict.ServiceOVN, verdict.ServiceHost)
 	}
 }
@@ -118,17 +128,21 @@ func (g *Generator) tables(n *Node) {
 // Frame returns a frame for n, and its direction.
 func (g *Generator) Frame(n *Node) (verdict.Direction, []byte) {
 	g.family = pick(g, V4, V6)
+
 	g.dir = pick(g, verdict.FromWire, verdict.FromWire, verdict.FromWire, verdict.FromOVN)
 	if g.options.Layout == Bridged && g.rarely(6) {
 		g.dir = verdict.FromHost
 	}
+
 	b := g.whole()
 	if g.options.Mangle {
 		b = g.mangle(b)
 	}
+
 	if g.options.Tags {
 		b = g.tags(n, b)
 	}
+
 	return g.dir, b
 }
 
@@ -136,9 +150,11 @@ func (g *Generator) mangle(b []byte) []byte {
 	if g.rarely(10) {
 		b = b[:14+g.rng.IntN(len(b)-14+1)]
 	}
+
 	if g.rarely(20) && len(b) > 14 {
 		b[14+g.rng.IntN(len(b)-14)] ^= 1 << g.rng.IntN(8)
 	}
+
 	return b
 }
 
@@ -149,8 +165,10 @@ func (g *Generator) tags(n *Node, b []byte) []byte {
 		if own {
 			return Tag(n.Config.VLAN|uint16(g.rng.IntN(8))<<13, b) // any priority
 		}
+
 		return b
 	}
+
 	switch g.rng.IntN(5) {
 	case 0:
 		return Tag(pick[uint16](g, 0, 1, vlan-1, vlan+1, 4095), b)
@@ -161,6 +179,7 @@ func (g *Generator) tags(n *Node, b []byte) []byte {
 	case 3:
 		return tag(EtherQinQ, pick[uint16](g, 0, vlan), b)
 	}
+
 	return b
 }
 
@@ -183,6 +202,7 @@ func (g *Generator) whole() []byte {
 	case n < 14:
 		return g.ip(g.rare())
 	}
+
 	return g.ip(g.packet(g.source(), g.dest(), 0))
 }
 
@@ -190,6 +210,7 @@ func (g *Generator) ip(p []byte) []byte {
 	if g.family.v6() {
 		return g.ether(EtherIPv6, p)
 	}
+
 	return g.ether(EtherIPv4, p)
 }
 
@@ -202,9 +223,11 @@ func (g *Generator) ether(proto uint16, payload []byte) []byte {
 			src = OtherMAC
 		}
 	}
+
 	if g.rarely(6) {
 		dst = pick(g, Broadcast, Group4, Group6, OtherMAC)
 	}
+
 	return Ether(dst, src, proto, payload)
 }
 
@@ -212,15 +235,18 @@ func (g *Generator) arp() []byte {
 	of := []netip.Addr{
 		V4.Node, V4.Second, V4.Remote, V4.Foreign, V4.VIP, V4.Egress, V4.Peer, V4.Encap, netip.IPv4Unspecified(), V4.Pod, V4.InnerPeer, V4.NextHop,
 	}
+
 	sender, target := pick(g, of...), pick(g, of...)
 	if g.rarely(3) {
 		target = sender
 	}
+
 	return ARP(pick[uint16](g, 1, 1, 1, 2, 2, 3), PeerMAC, sender, target)
 }
 
 func (g *Generator) neighbour() []byte {
 	of := []netip.Addr{V6.Node, V6.Second, V6.Remote, V6.Foreign, V6.VIP, V6.Egress, V6.Peer, V6.Encap, routerLLA, hostLLA, V6.Pod, V6.InnerPeer, V6.NextHop}
+
 	l4 := Advert(pick(g, of...), g.rarely(2))
 	switch g.rng.IntN(4) {
 	case 0, 1:
@@ -228,16 +254,20 @@ func (g *Generator) neighbour() []byte {
 	case 2:
 		l4 = discovery(pick[uint8](g, 132, 133, 134, 137, 138), 0, make([]byte, 32))
 	}
+
 	dst := pick(g, V6.Node, routerLLA, allNodes, V6.Foreign)
 	if g.dir != verdict.FromWire {
 		dst = pick(g, allNodes, allNodes, V6.Foreign, V6.Remote, V6.Node)
 	}
+
 	p := IP{Src: g.source(), Dst: dst, L4: l4, TTL: 255}
 	if p.Src.Is4() {
 		p.Src = V6.Node
 	}
+
 	if g.rarely(4) {
 		p.Ext = g.extensions(2)
 	}
+
 	return p.Bytes()
 }

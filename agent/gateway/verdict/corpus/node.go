@@ -49,12 +49,15 @@ func (n *Node) Tables(now time.Duration) *verdict.Tables {
 	for k, age := range n.NS {
 		t.NS[k] = now - age
 	}
+
 	for k, first := range n.Frags {
 		t.Frags[k] = verdict.Fragmented{Owner: first.Owner, Seen: now - first.Seen}
 	}
+
 	for k, age := range n.Flows {
 		t.Flows[k] = now - age
 	}
+
 	return t
 }
 
@@ -67,6 +70,7 @@ func (n *Node) hostConnection(k verdict.Socket) verdict.ConnectionState {
 	if slices.Contains(n.Sockets, Socket{Proto: k.Proto, Local: k.Local, Remote: k.Remote}) {
 		return verdict.Connected
 	}
+
 	return verdict.NotConnected
 }
 
@@ -75,6 +79,7 @@ func (n *Node) hostSocket(k verdict.Socket) bool {
 		if s.Proto != k.Proto || s.Local != k.Local {
 			return false
 		}
+
 		return s.Remote == k.Remote || s.Proto == ProtoUDP && !s.Remote.IsValid()
 	})
 }

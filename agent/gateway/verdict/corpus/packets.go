@@ -10,10 +10,12 @@ import (
 func (g *Generator) tunnel() []byte {
 	g.family = pick(g, V4, V4, V6)
 	f := g.family
+
 	src, dst := pick(g, f.Remote, f.Peer), pick(g, f.Encap, f.Encap, f.Node, f.Second, f.Foreign)
 	if g.dir != verdict.FromWire {
 		src, dst = dst, src
 	}
+
 	return IP{Src: src, Dst: dst, L4: UDP(g.port(), genevePort, make([]byte, g.rng.IntN(40))...)}.Bytes()
 }
 
@@ -25,6 +27,7 @@ func (g *Generator) bfd() []byte {
 func (g *Generator) rare() []byte {
 	f := g.family
 	p := IP{Src: f.Remote, Dst: f.Node}
+
 	switch g.rng.IntN(6) {
 	case 0:
 		p.Dst, p.L4 = f.VIP, f.TooBig(f.Sent(f.VIP, pick(g, TCP(vipPort, 53, ACK), TCP(vipHosted, 53, ACK), UDP(53, 53))))
@@ -39,15 +42,18 @@ func (g *Generator) rare() []byte {
 	default:
 		p.Src, p.L4 = f.Peer, f.TooBig(f.Sent(f.Node, UDP(snatPort, genevePort)))
 	}
+
 	if g.dir != verdict.FromWire {
 		p.Src, p.Dst = p.Dst, p.Src
 	}
+
 	return p.Bytes()
 }
 
 // part returns a fragment of one of a few datagrams. Some belong to OVN, some to the host.
 func (g *Generator) part() []byte {
 	f := g.family
+
 	p := IP{
 		Src: pick(g, f.Remote, f.Remote, f.Remote, f.Foreign), Dst: pick(g, f.Node, f.Node, f.Node, f.VIP, f.Second, f.Foreign, f.InnerVIP, f.InnerVIP),
 		L4:       UDP(53, pick[uint16](g, sshPort, nodePortU, snatPort, udpSocket, vipPort), make([]byte, 16)...),
@@ -56,15 +62,18 @@ func (g *Generator) part() []byte {
 	if g.dir != verdict.FromWire {
 		p.Src, p.Dst = p.Dst, p.Src
 	}
+
 	if g.rarely(4) {
 		p.L4 = f.Pong(askedID)
 	}
+
 	return p.Bytes()
 }
 
 // any returns an address of the family that has a meaning on some node.
 func (g *Generator) any() netip.Addr {
 	f := g.family
+
 	of := []netip.Addr{
 		f.Node, f.Second, f.Former, f.Management, f.VIP, f.Egress, f.Peer, f.Remote, f.Foreign,
 		f.Pod, f.Routable, f.ClusterIP, f.Masquerade, f.Encap, f.inner(g.rng.IntN(10)),
@@ -72,6 +81,7 @@ func (g *Generator) any() netip.Addr {
 	if f.v6() {
 		return pick(g, append(of, routerLLA, hostLLA, allNodes, netip.IPv6Unspecified())...)
 	}
+
 	return pick(g, append(of, allHosts, netip.IPv4Unspecified())...)
 }
 
@@ -79,9 +89,11 @@ func (g *Generator) ours() netip.Addr {
 	if g.family.v6() && g.rarely(50) {
 		return netip.AddrFrom16(V4.Node.As16()) // IPv4-mapped
 	}
+
 	if g.rarely(3) {
 		return g.any()
 	}
+
 	return g.family.Node
 }
 
@@ -90,9 +102,11 @@ func (g *Generator) theirs() netip.Addr {
 	if g.rarely(4) {
 		return g.any()
 	}
+
 	if g.dir == verdict.FromHost && g.rarely(2) {
 		return pick(g, f.ClusterIP, f.Masquerade)
 	}
+
 	return pick(g, f.Remote, f.Remote, f.Remote, f.Foreign, f.Peer, f.Node, f.inner(g.rng.IntN(10)))
 }
 
@@ -100,6 +114,7 @@ func (g *Generator) source() netip.Addr {
 	if g.dir == verdict.FromWire {
 		return g.theirs()
 	}
+
 	return g.ours()
 }
 
@@ -107,6 +122,7 @@ func (g *Generator) dest() netip.Addr {
 	if g.dir == verdict.FromWire {
 		return g.ours()
 	}
+
 	return g.theirs()
 }
 
@@ -115,6 +131,7 @@ func (g *Generator) port() uint16 {
 	if g.rarely(8) {
 		return uint16(g.rng.Uint32())
 	}
+
 	return pick[uint16](g, 0, 1, 2, sshPort, vipPort, vipHosted, bfdPort, 4000, 6080, genevePort, genevePort, genevePort+1,
 		nodePortU, nodePort-1, nodePort, nodePort+1, hostedPort, takenPort, takenPort, hostPort,
 		49151, 49152, snatPort, snatPort, tcpSocket, tcpSocket, udpSocket, udpSocket, staleGate, 65535)
@@ -125,6 +142,7 @@ func (g *Generator) farPort() uint16 {
 	if g.rarely(3) {
 		return g.port()
 	}
+
 	return pick[uint16](g, 53, 53, 54, 443, 443, tcpClient, genevePort)
 }
 
@@ -135,11 +153,14 @@ func (g *Generator) packet(src, dst netip.Addr, depth int) []byte {
 		if g.rarely(8) {
 			p.Options = make([]byte, 4*(1+g.rng.IntN(10)))
 		}
+
 		return g.version(p.Bytes(), 0x44, 0x40, 0x55, 0x65)
 	}
+
 	if g.rarely(3) {
 		p.Ext = g.extensions(pick(g, 2, 3, 6))
 	}
+
 	return g.version(p.Bytes(), 0x40, 0x50, 0x00)
 }
 
@@ -148,6 +169,7 @@ func (g *Generator) version(b []byte, of ...byte) []byte {
 	if g.options.Mangle && g.rarely(60) {
 		b[0] = pick(g, of...)
 	}
+
 	return b
 }
 
@@ -155,6 +177,7 @@ func (g *Generator) fragment() *Fragment {
 	if !g.rarely(8) {
 		return nil
 	}
+
 	return &Fragment{ID: uint32(1 + g.rng.IntN(3)), Offset: pick[uint16](g, 0, 0, 0, 24), More: !g.rarely(3)}
 }
 
@@ -164,7 +187,9 @@ func (g *Generator) extensions(n int) []Ext {
 	if g.options.Mangle && g.rarely(4) {
 		n = 10
 	}
+
 	var list []Ext
+
 	for range g.rng.IntN(n) {
 		switch g.rng.IntN(5) {
 		case 0:
@@ -182,6 +207,7 @@ func (g *Generator) extensions(n int) []Ext {
 			list = append(list, DestOpts(uint8(g.rng.IntN(3))))
 		}
 	}
+
 	return list
 }
 
@@ -190,16 +216,19 @@ func (g *Generator) transport(depth int) L4 {
 	if g.rarely(20) {
 		payload = make([]byte, 150+g.rng.IntN(1500))
 	}
+
 	sport, dport := g.farPort(), g.port()
 	if g.dir != verdict.FromWire || depth > 0 {
 		sport, dport = dport, sport
 	}
+
 	switch g.rng.IntN(10) {
 	case 0, 1, 2:
 		l4 := TCP(sport, dport, g.flags(), payload...)
 		if g.options.Mangle && g.rarely(10) {
 			l4.Data = l4.Data[:7+g.rng.IntN(10)]
 		}
+
 		return l4
 	case 3, 4:
 		return UDP(sport, dport, payload...)
@@ -208,6 +237,7 @@ func (g *Generator) transport(depth int) L4 {
 	case 6:
 		return g.portless(payload)
 	}
+
 	return g.message(depth)
 }
 
@@ -215,6 +245,7 @@ func (g *Generator) flags() uint8 {
 	if g.rarely(2) {
 		return pick[uint8](g, ACK, ACK, SYN)
 	}
+
 	return uint8(g.rng.IntN(64))
 }
 
@@ -222,10 +253,12 @@ func (g *Generator) portless(payload []byte) L4 {
 	if g.options.Mangle && g.rarely(4) {
 		return L4{uint8(g.rng.IntN(256)), payload}
 	}
+
 	other := uint8(ProtoICMPv6) // the other family's
 	if g.family.v6() {
 		other = ProtoICMP
 	}
+
 	return pick(g, GRE(), GRE(), ESP(), ESP(), L4{ProtoOSPF, payload}, L4{ProtoVRRP, payload}, L4{ProtoPIM, payload}, L4{other, make([]byte, 16)})
 }
 
@@ -240,10 +273,12 @@ func (g *Generator) message(depth int) L4 {
 	case n == 4 || depth > 0:
 		return f.ICMP(g.kind(), 0, uint32(id)<<16, make([]byte, 32))
 	}
+
 	quote := g.packet(g.ours(), g.theirs(), depth+1)
 	if g.rarely(3) {
 		quote = quote[:g.rng.IntN(len(quote)+1)]
 	}
+
 	return pick(g, f.Unreachable(quote), f.TooBig(quote), f.TooBig(quote), f.Expired(quote), f.Parameter(quote),
 		f.ICMP(5, f.tooBigCode, 0, quote), f.ICMP(f.unreachable, 1, 0, quote))
 }

@@ -13,6 +13,7 @@ var both = []Family{V4, V6}
 func sets() []set {
 	untagged, tagged := modes("", nil), modes("vlan", func(n *Node) { n.Config.VLAN = vlan })
 	common := slices.Concat(untagged, tagged)
+
 	return append([]set{
 		{name: "frame", rows: frameRows, families: both, nodes: common},
 		{name: "address", rows: addressRows, families: both, nodes: common},
@@ -54,6 +55,7 @@ func special() []set {
 	only4 := func(n *Node) { n.Config.Node6 = netip.Addr{} }
 	only6 := func(n *Node) { n.Config.Node4 = netip.Addr{} }
 	v4, v6 := []Family{V4}, []Family{V6}
+
 	return []set{
 		{name: "off", rows: plainRows, families: both, nodes: modes("plain", plain)},
 		{name: "no interface", rows: apartRows, families: both, nodes: modes("apart", apart)},
@@ -72,6 +74,7 @@ func modes(name string, change func(*Node)) []*Node {
 	if name != "" {
 		name = " " + name
 	}
+
 	shared := func(n *Node) {
 		n.Config.MTU = mtu // used in local gateway mode
 		if change != nil {
@@ -82,5 +85,6 @@ func modes(name string, change func(*Node)) []*Node {
 		n.Config.Local = true
 		shared(n)
 	}
+
 	return []*Node{newNode("shared"+name, shared), newNode("local"+name, local)}
 }

@@ -71,9 +71,11 @@ func newNode(name string, change func(*Node)) *Node {
 		f.addresses(n)
 		f.learned(n)
 	}
+
 	if change != nil {
 		change(n)
 	}
+
 	return n
 }
 
@@ -96,6 +98,7 @@ func (f Family) addresses(n *Node) {
 	} {
 		n.Addrs[a] = kind
 	}
+
 	for _, a := range []netip.Addr{f.Node, f.Second} {
 		n.Services[verdict.ServiceKey{Addr: a, Proto: ProtoTCP, Port: nodePort}] = verdict.ServiceOVN
 		n.Services[verdict.ServiceKey{Addr: a, Proto: ProtoSCTP, Port: nodePort}] = verdict.ServiceOVN
@@ -104,11 +107,13 @@ func (f Family) addresses(n *Node) {
 		n.Services[verdict.ServiceKey{Addr: a, Proto: ProtoTCP, Port: hostedPort}] = verdict.ServiceHost
 		n.Services[verdict.ServiceKey{Addr: a, Proto: ProtoTCP, Port: hostPort}] = verdict.ServiceOVN
 	}
+
 	for _, a := range []netip.Addr{f.VIP, f.InnerVIP} {
 		n.Services[verdict.ServiceKey{Addr: a, Proto: ProtoTCP, Port: vipPort}] = verdict.ServiceOVN
 		n.Services[verdict.ServiceKey{Addr: a, Proto: ProtoUDP, Port: vipPort}] = verdict.ServiceOVN
 		n.Services[verdict.ServiceKey{Addr: a, Proto: ProtoTCP, Port: vipHosted}] = verdict.ServiceHost
 	}
+
 	n.Sockets = append(n.Sockets,
 		Socket{Proto: ProtoUDP, Local: netip.AddrPortFrom(f.Node, udpSocket)},
 		Socket{Proto: ProtoTCP, Local: netip.AddrPortFrom(f.Node, tcpSocket)},
@@ -126,6 +131,7 @@ func (f Family) learned(n *Node) {
 	n.NS[verdict.NSKey{Remote: f.Remote, Proto: ProtoGRE}] = verdict.ProtoTimeout / 2
 	n.NS[verdict.NSKey{Remote: f.Remote, Proto: ProtoPIM}] = 2 * verdict.ProtoTimeout
 	n.NS[verdict.NSKey{Remote: f.Remote, Proto: ProtoESP}] = time.Second
+
 	n.HostProtos[verdict.NSKey{Remote: f.Remote, Proto: ProtoESP}] = true
 	for _, proto := range []uint8{ProtoVRRP, ProtoOSPF} { // raw sockets
 		n.NS[verdict.NSKey{Remote: f.Remote, Proto: proto}] = time.Second
@@ -145,6 +151,7 @@ func (f Family) learned(n *Node) {
 	for _, proto := range []uint8{ProtoTCP, ProtoUDP, ProtoSCTP} {
 		n.Flows[f.flow(proto, 443, takenPort)] = time.Hour // has no timeout
 	}
+
 	for _, port := range []uint16{udpSocket, snatPort, staleGate} { // irrelevant inside the range
 		n.Flows[f.flow(ProtoUDP, 53, port)] = time.Second
 	}
@@ -156,6 +163,7 @@ func (f Family) datagram(id uint32) verdict.FragKey {
 	if !f.v6() {
 		k.Proto = ProtoUDP
 	}
+
 	return k
 }
 
