@@ -60,10 +60,12 @@ type agent struct {
 	shadow      *shadow.Shadow // nil: comparison is off
 	health      *healthcheck.Server
 	refused     *refusals
-	mtu         atomic.Int64                        // of pods; 0 while unknown
-	notLocal    bool                                // leftovers of local gateway mode are removed; owned by the node loop
-	redirected  map[bpf.ServiceKey]service.Redirect // redirects of local gateway mode; owned by the node loop
+	mtu         atomic.Int64 // of pods; 0 while unknown
 	nodeFault   atomic.Pointer[string]
+
+	// The node loop owns these.
+	notLocal   bool                                // leftovers of local gateway mode are removed
+	redirected map[bpf.ServiceKey]service.Redirect // redirects of local gateway mode
 
 	forwardWake  loop.Signal            // triggers a probe through the hook forward
 	forwardFault atomic.Pointer[string] // result of the probes, "" without a fault; nil before the first
@@ -157,9 +159,10 @@ func Run(ctx context.Context, cfg Config, log *slog.Logger) error {
 // run connects to OVS, builds the parts and runs them.
 func (a *agent) run(ctx context.Context, registry *prometheus.Registry) error {
 	a.record()
-	// A host's addresses can change, so this is waited for.
-	if err := loop.Insist(ctx, a.ready.Starting,
-		func() error { return gateway.CheckOverlap(a.cfg.Settings) }); err != nil {
+
+	// The host's addresses can change, so the agent waits until they do not overlap.
+	overlap := func() error { return gateway.CheckOverlap(a.cfg.Settings) }
+	if err := loop.Insist(ctx, a.ready.Starting, overlap); err != nil {
 		return err
 	}
 
@@ -218,6 +221,7 @@ func (a *agent) openOVS(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+
 	// Resolving is the only step here whose errors are permanent.
 	a.cfg.Settings, err = resolve(ctx, a.cfg.Settings, a.ovs)
 	if err != nil {
@@ -408,24 +412,23 @@ func (a *agent) runParts(ctx context.Context, server *cniserver.Server, keeper *
 	group.Go(func() error { return a.refused.run(ctx) })
 	group.Go(func() error {
 		leaving := func() bool { return a.cluster.Leaving() || a.cluster.Drained() }
-		return healthcheck.Proxy{
+		proxy := healthcheck.Proxy{
 			Addr:    a.cfg.HealthAddr,
 			Healthy: a.serves,
 			Leaving: leaving,
 			Log:     a.log,
-		}.Run(ctx)
+		}
+
+		return proxy.Run(ctx)
 	})
 	group.Go(func() error {
-		return loop.Run(
-			ctx,
-			loop.Options{
-				Name:   "node annotations",
-				Wake:   a.nodeWake,
-				Apply:  a.syncNode,
-				Resync: time.Minute,
-				Log:    a.log,
-			},
-		)
+		return loop.Run(ctx, loop.Options{
+			Name:   "node annotations",
+			Wake:   a.nodeWake,
+			Apply:  a.syncNode,
+			Resync: time.Minute,
+			Log:    a.log,
+		})
 	})
 	group.Go(func() error { return a.watchController(ctx) })
 	group.Go(func() error { return a.reportFallback(ctx) })
@@ -456,8 +459,8 @@ func (a *agent) sharedNextHops() neighbour.NextHops {
 	}
 
 	next.Hops, next.MAC, next.VLAN = slices.Clone(n.NextHops), n.Uplink.MAC, a.cfg.VLAN
-
 	next.StandIns = n.StandIns()
+
 	for _, r := range n.Routes {
 		if r.Via.IsValid() && r.Via.Is4() == r.Prefix.Addr().Is4() && !slices.Contains(next.Hops, r.Via) {
 			next.Hops = append(next.Hops, r.Via)
@@ -478,8 +481,9 @@ func (a *agent) serves() bool { return a.gateway.View().Missing() == "" && a.clu
 // address changes, or when ovs-vswitchd reports the capabilities of its datapath. It follows a
 // changed system-id.
 func (a *agent) keepSettings(ctx context.Context) error {
-	defer a.ovs.Watch(func(table, _ string) bool { return table == "Open_vSwitch" || table == "Datapath" },
-		a.ovsWake)()
+	settings := func(table, _ string) bool { return table == "Open_vSwitch" || table == "Datapath" }
+
+	defer a.ovs.Watch(settings, a.ovsWake)()
 
 	return loop.Run(ctx, loop.Options{
 		Name: "OVS settings", Wake: a.ovsWake, Resync: time.Minute, Log: a.log,

@@ -80,11 +80,10 @@ func gatewayRoutes(
 		r := annotation.Route{To: hop.Prefix, Via: hop.Via}
 		if standIn, ok := standIns[hop.Via]; ok && hop.Prefix.Addr().Is4() {
 			r.Via = standIn
-
 			r.MAC = mac(hop.Via).String()
-			if was := slices.IndexFunc(published,
-				func(o annotation.Route) bool { return o.To == r.To && o.Via == r.Via }); r.MAC == "" &&
-				was >= 0 {
+
+			same := func(o annotation.Route) bool { return o.To == r.To && o.Via == r.Via }
+			if was := slices.IndexFunc(published, same); r.MAC == "" && was >= 0 {
 				r.MAC = published[was].MAC
 			}
 
@@ -113,6 +112,7 @@ func differing(node *corev1.Node, want map[string]string) map[string]string {
 	out := maps.Clone(want)
 	maps.DeleteFunc(out, func(k, v string) bool {
 		_, set := node.Annotations[k]
+
 		return node.Annotations[k] == v || v == annotation.NoGatewayRoutes && !set ||
 			k == annotation.GatewayConfig && annotation.SameGateway(node.Annotations[k], v)
 	})
@@ -138,8 +138,9 @@ func (a *agent) syncNode(ctx context.Context) error {
 
 // unpublished returns the node's annotations that the API server does not have yet.
 func (a *agent) unpublished(node *corev1.Node, n gateway.Node, subnets []netip.Prefix) map[string]string {
-	return differing(node,
-		nodeAnnotations(a.cfg, n, gatewayRoutes(node, n, a.neighbours.MAC), *a.chassis.Load(), subnets))
+	routes := gatewayRoutes(node, n, a.neighbours.MAC)
+
+	return differing(node, nodeAnnotations(a.cfg, n, routes, *a.chassis.Load(), subnets))
 }
 
 func (a *agent) exchange(ctx context.Context) error {
@@ -207,8 +208,8 @@ func lost(node *corev1.Node, n gateway.Node) []netip.Addr {
 // cluster uses outdated addresses of the node.
 func (a *agent) unannotated() string {
 	n, known := a.gateway.View().Node()
-
 	node := a.cluster.Node()
+
 	if !known || node == nil || len(n.Addresses) == 0 {
 		return "" // reported by other parts
 	}

@@ -90,28 +90,30 @@ func (c Config) Validate() error {
 	}
 
 	if c.SNATPorts.First > 0 && c.SNATPorts.First < minSNATPort {
-		bad("SNAT port range %d-%d: ports below %d are the host's", c.SNATPorts.First, c.SNATPorts.Last,
-			minSNATPort)
+		bad("SNAT port range %d-%d: ports below %d are the host's",
+			c.SNATPorts.First, c.SNATPorts.Last, minSNATPort)
 	}
 
 	if r := c.NodePortRange; r.First == 0 || r.Last < r.First {
 		bad("NodePort range %d-%d: empty", r.First, r.Last)
 	} else if c.SNATPorts.First <= r.Last && c.SNATPorts.Last >= r.First {
-		bad("SNAT port range %d-%d: overlaps the NodePort range %d-%d", c.SNATPorts.First, c.SNATPorts.Last,
-			r.First, r.Last)
+		bad("SNAT port range %d-%d: overlaps the NodePort range %d-%d",
+			c.SNATPorts.First, c.SNATPorts.Last, r.First, r.Last)
 	}
 
 	if c.MTU != 0 {
-		errs = append(
-			errs,
-			annotation.CheckPodMTU(c.MTU,
-				slices.ContainsFunc(c.PodCIDRs, func(p netip.Prefix) bool { return p.Addr().Is6() })),
-		)
+		has6 := slices.ContainsFunc(c.PodCIDRs, func(p netip.Prefix) bool { return p.Addr().Is6() })
+		errs = append(errs, annotation.CheckPodMTU(c.MTU, has6))
 	}
 
-	for _, d := range []struct{ name, path string }{
-		{"pin directory", c.PinDir}, {"run directory", c.RunDir}, {"OVS run directory", c.OVSRunDir}, {"OVN run directory", c.OVNRunDir}, {"CNI socket", c.CNISocket},
-	} {
+	paths := []struct{ name, path string }{
+		{"pin directory", c.PinDir},
+		{"run directory", c.RunDir},
+		{"OVS run directory", c.OVSRunDir},
+		{"OVN run directory", c.OVNRunDir},
+		{"CNI socket", c.CNISocket},
+	}
+	for _, d := range paths {
 		if !filepath.IsAbs(d.path) {
 			bad("%s %q: not an absolute path", d.name, d.path)
 		}
@@ -143,6 +145,7 @@ func (c Config) validateAddresses() error {
 	}
 
 	errs = append(errs, c.MetricsTLS.Validate())
+
 	if c.HealthAddr != "" {
 		if _, _, err := net.SplitHostPort(c.HealthAddr); err != nil {
 			errs = append(errs, fmt.Errorf("health check address: %w", err))
@@ -154,15 +157,11 @@ func (c Config) validateAddresses() error {
 
 func (c Config) validateGateway() error {
 	if c.Layout == gateway.Dedicated && c.Uplink == "" {
-		return errors.New(
-			"gateway interface: layout dedicated wants one: the interface of the default route belongs to the host",
-		)
+		return errors.New("gateway interface: layout dedicated wants one: the interface of the default route belongs to the host")
 	}
 
 	if c.Layout == gateway.Dedicated && c.Local {
-		return errors.New(
-			"local gateway mode: not in layout dedicated, as pod traffic leaves through the host",
-		)
+		return errors.New("local gateway mode: not in layout dedicated, as pod traffic leaves through the host")
 	}
 
 	return c.Settings.Validate()

@@ -31,6 +31,7 @@ func (a *agent) newExit() *exit {
 
 func (e *exit) works() bool {
 	missing := e.missing()
+
 	e.mu.Lock()
 	defer e.mu.Unlock()
 

@@ -29,12 +29,11 @@ func (a *agent) addressGone(context.Context) *environment.Fault {
 		return nil
 	}
 
-	return &environment.Fault{Reason: environment.GatewayAddressGone, Text: fmt.Sprintf(
-		"the gateway's address %s is gone from %s: traffic between pods and other networks waits for it, and after 30 s the gateway takes another address of the device; "+
-			"restore the address in the host's network configuration",
-		n.Gone[0],
-		a.cfg.HostDevice(),
-	)}
+	text := fmt.Sprintf("the gateway's address %s is gone from %s: traffic between pods and other networks waits for it, "+
+		"and after 30 s the gateway takes another address of the device; "+
+		"restore the address in the host's network configuration", n.Gone[0], a.cfg.HostDevice())
+
+	return &environment.Fault{Reason: environment.GatewayAddressGone, Text: text}
 }
 
 // chassisTaken returns why the node has no chassis in OVN, or "".
@@ -44,7 +43,8 @@ func (a *agent) chassisTaken() string {
 		return ""
 	}
 
-	return fmt.Sprintf("node %s has the system-id %q of node %s, which keeps it: give this node's Open vSwitch another one (ovs-vsctl set Open_vSwitch . external_ids:system-id=%s)",
+	return fmt.Sprintf("node %s has the system-id %q of node %s, which keeps it: "+
+		"give this node's Open vSwitch another one (ovs-vsctl set Open_vSwitch . external_ids:system-id=%s)",
 		a.cfg.NodeName, a.chassis.Load().id, node.Annotations[annotation.ChassisTakenBy], a.cfg.NodeName)
 }
 
@@ -95,8 +95,11 @@ func (a *agent) routesRemoved(context.Context) *environment.Fault {
 		return nil
 	}
 
-	return &environment.Fault{Reason: environment.RoutesRemoved, Text: fmt.Sprintf("routes of %s were removed at %s and added again; find out who flushes them: a network manager (journalctl -u systemd-networkd -u NetworkManager), or an operator",
-		was.Device, was.At.UTC().Format(time.RFC3339))}
+	text := fmt.Sprintf("routes of %s were removed at %s and added again; find out who flushes them: "+
+		"a network manager (journalctl -u systemd-networkd -u NetworkManager), or an operator",
+		was.Device, was.At.UTC().Format(time.RFC3339))
+
+	return &environment.Fault{Reason: environment.RoutesRemoved, Text: text}
 }
 
 // detected says which settings the agent found at its start because they are not configured.
@@ -118,11 +121,12 @@ func (a *agent) networksOverlap(context.Context) *environment.Fault {
 // from the detected uplink to other devices.
 func (a *agent) defaultRouteElsewhere(context.Context) *environment.Fault {
 	n, known := a.gateway.View().Node()
+	if !known || len(n.NextHops) > 0 || len(n.Routes) > 0 {
+		return nil
+	}
 
 	routes := a.gateway.View().DefaultRoutes()
-	if !known || len(n.NextHops) > 0 || len(n.Routes) > 0 || len(routes) == 0 || !a.detected.uplink ||
-		a.cfg.None ||
-		a.cfg.Local {
+	if len(routes) == 0 || !a.detected.uplink || a.cfg.None || a.cfg.Local {
 		return nil
 	}
 
@@ -130,13 +134,12 @@ func (a *agent) defaultRouteElsewhere(context.Context) *environment.Fault {
 		return nil
 	}
 
-	return &environment.Fault{Reason: environment.DefaultRouteElsewhere, Text: fmt.Sprintf(
-		"the default route is on %s, but the agent found uplink %s when it started: pods reach only the uplink's network; "+
-			"restart the agent to use %[1]s, or restore the default route of %[3]s",
-		routes[0].Device,
-		a.cfg.Uplink,
-		a.cfg.HostDevice(),
-	)}
+	text := fmt.Sprintf("the default route is on %s, but the agent found uplink %s when it started: "+
+		"pods reach only the uplink's network; "+
+		"restart the agent to use %[1]s, or restore the default route of %[3]s",
+		routes[0].Device, a.cfg.Uplink, a.cfg.HostDevice())
+
+	return &environment.Fault{Reason: environment.DefaultRouteElsewhere, Text: text}
 }
 
 // noNextHop returns a check of a family. It finds a cluster that has pods of the family, on a node
@@ -151,8 +154,11 @@ func (a *agent) noNextHop(is4 bool) environment.Check {
 
 	return func(ctx context.Context) *environment.Fault {
 		n, known := a.gateway.View().Node()
-		if !known || a.cfg.None || a.cfg.Local || !slices.ContainsFunc(a.cfg.PodCIDRs, inFamily) ||
-			!slices.ContainsFunc(n.Stranded(), inFamily) {
+		if !known || a.cfg.None || a.cfg.Local {
+			return nil
+		}
+
+		if !slices.ContainsFunc(a.cfg.PodCIDRs, inFamily) || !slices.ContainsFunc(n.Stranded(), inFamily) {
 			return nil
 		}
 
@@ -161,18 +167,17 @@ func (a *agent) noNextHop(is4 bool) environment.Check {
 		}
 
 		elsewhere := ""
-		if device, err := link.OutsideDevice(is4); err == nil && device != "" &&
-			device != a.cfg.HostDevice() {
+
+		device, err := link.OutsideDevice(is4)
+		if err == nil && device != "" && device != a.cfg.HostDevice() {
 			elsewhere = " (the host uses " + device + ")"
 		}
 
-		return &environment.Fault{Reason: reason, Text: fmt.Sprintf(
+		text := fmt.Sprintf(
 			"no default route of %[1]s by %[2]s%[3]s: pods of this node reach only the network of %[2]s over %[1]s; "+
-				"add such a route to the host, or configure --gateway-nexthop",
-			family,
-			a.cfg.HostDevice(),
-			elsewhere,
-		)}
+				"add such a route to the host, or configure --gateway-nexthop", family, a.cfg.HostDevice(), elsewhere)
+
+		return &environment.Fault{Reason: reason, Text: text}
 	}
 }
 
@@ -211,8 +216,12 @@ func (a *agent) otherNetworkFirst(context.Context) *environment.Fault {
 		return nil
 	}
 
-	return &environment.Fault{Reason: environment.OtherNetworkFirst, Text: fmt.Sprintf("new pods get another network: the container runtime takes %s before %s; remove that network and then its file, or start the agent with --cni-exclusive (in the chart config.CNI_EXCLUSIVE=true)",
-		strings.Join(paths, ", "), cniconf.File)}
+	text := fmt.Sprintf("new pods get another network: the container runtime takes %s before %s; "+
+		"remove that network and then its file, "+
+		"or start the agent with --cni-exclusive (in the chart config.CNI_EXCLUSIVE=true)",
+		strings.Join(paths, ", "), cniconf.File)
+
+	return &environment.Fault{Reason: environment.OtherNetworkFirst, Text: text}
 }
 
 // kernelDatapathMissing finds a kernel without the datapath that the node uses. Open vSwitch writes
@@ -225,7 +234,8 @@ func (a *agent) kernelDatapathMissing(context.Context) *environment.Fault {
 	return &environment.Fault{
 		Reason: environment.KernelDatapathMissing,
 		Text: "the kernel has no openvswitch, so Open vSwitch forwards nothing; " +
-			"load the module (modprobe openvswitch), or use the slower userspace datapath (--datapath netdev, in the chart ovs.datapath=netdev)",
+			"load the module (modprobe openvswitch), " +
+			"or use the slower userspace datapath (--datapath netdev, in the chart ovs.datapath=netdev)",
 	}
 }
 
@@ -247,10 +257,12 @@ func (a *agent) addressDiffers(context.Context) *environment.Fault {
 			return slices.ContainsFunc(n.HostCIDRs, func(p netip.Prefix) bool { return p.Addr() == ip })
 		}
 		if own.IsValid() && len(of) > 0 && !slices.ContainsFunc(of, isHost) {
-			return &environment.Fault{Reason: environment.GatewayAddressDiffers, Text: fmt.Sprintf(
+			text := fmt.Sprintf(
 				"the gateway uses %s, because no device of the host has the Node's InternalIP %s; "+
-					"restore that address in the host's network configuration, or start kubelet with --node-ip=%s", own, of[0], own,
-			)}
+					"restore that address in the host's network configuration, or start kubelet with --node-ip=%s",
+				own, of[0], own)
+
+			return &environment.Fault{Reason: environment.GatewayAddressDiffers, Text: text}
 		}
 	}
 
@@ -289,8 +301,10 @@ func clusterNotFollowed(behind func() error) environment.Check {
 			return nil
 		}
 
-		return &environment.Fault{Reason: environment.ClusterNotFollowed, Text: fmt.Sprintf("changes of Services and pods do not reach the node: %v; check that the node reaches the API server",
-			err)}
+		text := fmt.Sprintf(
+			"changes of Services and pods do not reach the node: %v; check that the node reaches the API server", err)
+
+		return &environment.Fault{Reason: environment.ClusterNotFollowed, Text: text}
 	}
 }
 
@@ -306,7 +320,8 @@ func (a *agent) certificateInvalid(context.Context) *environment.Fault {
 		return nil // others give ovn-controller its certificate
 	}
 
-	const helps = "; look at the log of container certificate in the node's pod of ovn-ebpf-ovn-controller, and at that of Deployment ovn-ebpf-certificates"
+	const helps = "; look at the log of container certificate in the node's pod of ovn-ebpf-ovn-controller, " +
+		"and at that of Deployment ovn-ebpf-certificates"
 
 	invalid := func(format string, args ...any) *environment.Fault {
 		text := "the node's certificate for the Southbound database " + fmt.Sprintf(format, args...) +
@@ -340,6 +355,8 @@ func (a *agent) affinityLosesPackets(context.Context) *environment.Fault {
 		return nil
 	}
 
-	return &environment.Fault{Reason: environment.AffinityLosesPackets, Text: fmt.Sprintf("Services with sessionAffinity ClientIP lose the first packet of each client: %v; find out what keeps ovs-ofctl from the flows of %s",
-		err, ovs.IntegrationBridge)}
+	text := fmt.Sprintf("Services with sessionAffinity ClientIP lose the first packet of each client: %v; "+
+		"find out what keeps ovs-ofctl from the flows of %s", err, ovs.IntegrationBridge)
+
+	return &environment.Fault{Reason: environment.AffinityLosesPackets, Text: text}
 }

@@ -75,43 +75,40 @@ func (a *agent) watchForward(ctx context.Context) error {
 	probe := masquerade.NewProbe(management.Name, a.cfg.OVSRunDir)
 	forwards := 0
 
-	return loop.Run(
-		ctx,
-		loop.Options{
-			Name:   "probes through the hook forward",
-			Wake:   a.forwardWake,
-			Resync: probeEvery,
-			Log:    a.log,
-			Apply: func(ctx context.Context) error {
-				r, err := probe.Look(ctx)
-				if errors.Is(err,
-					masquerade.ErrNoTable) { // the node has no subnet yet, or others have removed it
-					a.nodeWake.Trigger()
-					return nil
-				}
-
-				if err != nil {
-					return err
-				}
-
-				if r.Forwards < forwards { // others have changed the table or sysctls
-					a.nodeWake.Trigger()
-				}
-
-				forwards = r.Forwards
-				if r.Unsure {
-					time.AfterFunc(probeSoon, a.forwardWake.Trigger)
-				}
-
-				text := masquerade.Describe(r.Dropped, management.Name)
-				if was := a.forwardFault.Swap(&text); was == nil || *was != text {
-					a.environment.Trigger()
-				}
-
+	return loop.Run(ctx, loop.Options{
+		Name:   "probes through the hook forward",
+		Wake:   a.forwardWake,
+		Resync: probeEvery,
+		Log:    a.log,
+		Apply: func(ctx context.Context) error {
+			r, err := probe.Look(ctx)
+			if errors.Is(err, masquerade.ErrNoTable) {
+				// The node has no subnet yet, or other programs have removed the table.
+				a.nodeWake.Trigger()
 				return nil
-			},
+			}
+
+			if err != nil {
+				return err
+			}
+
+			if r.Forwards < forwards { // others have changed the table or sysctls
+				a.nodeWake.Trigger()
+			}
+
+			forwards = r.Forwards
+			if r.Unsure {
+				time.AfterFunc(probeSoon, a.forwardWake.Trigger)
+			}
+
+			text := masquerade.Describe(r.Dropped, management.Name)
+			if was := a.forwardFault.Swap(&text); was == nil || *was != text {
+				a.environment.Trigger()
+			}
+
+			return nil
 		},
-	)
+	})
 }
 
 // hostsInPodTunnels returns the addresses of other nodes in the networks of PodTunnels, which do
@@ -134,8 +131,8 @@ func (a *agent) redirect(now map[bpf.ServiceKey]service.Redirect) {
 	changed := map[netip.AddrPort][]netip.AddrPort{}
 
 	for k, r := range now {
-		if before, known := a.redirected[k]; k.Proto == unix.IPPROTO_UDP &&
-			(!known || !slices.Equal(before.To, r.To)) {
+		before, known := a.redirected[k]
+		if k.Proto == unix.IPPROTO_UDP && (!known || !slices.Equal(before.To, r.To)) {
 			changed[netip.AddrPortFrom(k.Addr, k.Port)] = r.To
 		}
 	}

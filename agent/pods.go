@@ -43,6 +43,7 @@ func (a *agent) cniServer(
 	}
 
 	source := assignment.Source{Cluster: a.cluster, MTU: func() int { return int(a.mtu.Load()) }}
+
 	assigned := func(namespace, name, uid string) (podnet.Assigned, bool) {
 		return source.Assigned(cluster.PodRef{Namespace: namespace, Name: name, UID: uid})
 	}
@@ -98,8 +99,8 @@ func (a *agent) podReaddressed(ctx context.Context, now podnet.Pod, was podnet.A
 		return
 	}
 
-	text := fmt.Sprintf("the pod's addresses were %v when it started, and are %v now; its status has the former ones until it is created again",
-		was.Addresses, now.Addresses)
+	text := fmt.Sprintf("the pod's addresses were %v when it started, and are %v now; "+
+		"its status has the former ones until it is created again", was.Addresses, now.Addresses)
 	if err := a.cluster.WarnPod(ctx, pod, eventReaddressed, text); err != nil {
 		a.log.Warn("cannot write an event", "error", err)
 	}

@@ -59,8 +59,9 @@ func (r *refusals) set(k service.Key, reasons []string) {
 
 // run writes the Events until ctx ends. Failed ones are retried.
 func (r *refusals) run(ctx context.Context) error {
-	return loop.Run(ctx,
-		loop.Options{Name: "events about refused parts", Wake: r.wake, Apply: r.write, Log: r.log})
+	return loop.Run(ctx, loop.Options{
+		Name: "events about refused parts", Wake: r.wake, Apply: r.write, Log: r.log,
+	})
 }
 
 func (r *refusals) write(ctx context.Context) error {
@@ -117,8 +118,8 @@ func (r *refusals) warn(ctx context.Context, k service.Key, reasons []string) er
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
 
-	text := fmt.Sprintf("node %s: not served: %s", r.node,
-		strings.Join(reasons[:min(len(reasons), mostRefused)], "; "))
+	text := fmt.Sprintf("node %s: not served: %s",
+		r.node, strings.Join(reasons[:min(len(reasons), mostRefused)], "; "))
 	if more := len(reasons) - mostRefused; more > 0 {
 		text += fmt.Sprintf("; and %d more", more)
 	}

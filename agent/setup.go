@@ -48,18 +48,16 @@ func gatewaySettings(cfg Config, log *slog.Logger) (gateway.Settings, error) {
 
 	if s.Userspace() && s.Layout == gateway.Direct {
 		if !cfg.EncapIP.IsValid() {
-			return s, fmt.Errorf("encap address: none given: the userspace datapath needs one of its own, in a subnet that the node has no address in (datapath netdev: %s)",
-				reason)
+			return s, fmt.Errorf("encap address: none given: the userspace datapath needs one of its own, "+
+				"in a subnet that the node has no address in (datapath netdev: %s)", reason)
 		}
 
 		s.Encap = cfg.encapPrefix()
 	}
 
 	if s.Userspace() && s.Layout == gateway.Bridged && cfg.EncapIP.IsValid() {
-		return s, fmt.Errorf(
-			"encap address %s: layout bridged on the userspace datapath tunnels from the node's own",
-			cfg.EncapIP,
-		)
+		return s, fmt.Errorf("encap address %s: layout bridged on the userspace datapath tunnels from the node's own",
+			cfg.EncapIP)
 	}
 
 	return s, s.Validate()
@@ -77,8 +75,8 @@ func withUplink(s gateway.Settings, uplink string) gateway.Settings {
 
 func checkBridgeName(s gateway.Settings) error {
 	if len(s.Bridge) > maxDeviceName {
-		return fmt.Errorf("uplink %s: the bridge's name %s is longer than %d characters", s.Uplink, s.Bridge,
-			maxDeviceName)
+		return fmt.Errorf("uplink %s: the bridge's name %s is longer than %d characters",
+			s.Uplink, s.Bridge, maxDeviceName)
 	}
 
 	return nil
@@ -223,8 +221,8 @@ func (a *agent) syncOVS(ctx context.Context) error {
 // known, it is as the last agent has left it.
 func (a *agent) refusedChassis(ctx context.Context) (bool, error) {
 	id, refused, err := a.ovs.Chassis(ctx, a.cfg.NodeName)
-
 	node := a.cluster.Node()
+
 	if err != nil || node == nil {
 		return refused, err
 	}
@@ -270,8 +268,9 @@ func (c Config) paths() status.Paths {
 // Fail records for "ovnkube status" the error with which the agent has ended. The configuration may
 // be invalid.
 func (c Config) Fail(failure error) error {
-	return status.Complete(c.RunDir,
-		status.Record{Node: c.NodeName, Paths: c.paths(), Failure: failure.Error()})
+	r := status.Record{Node: c.NodeName, Paths: c.paths(), Failure: failure.Error()}
+
+	return status.Complete(c.RunDir, r)
 }
 
 // record writes the agent's configuration for "ovnkube status". The gateway does not depend on it.
@@ -299,8 +298,8 @@ func (a *agent) record() {
 	}
 
 	r.Ports.First, r.Ports.Last, r.Ports.NodePorts = s.SNATPorts.First, s.SNATPorts.Last, s.NodePorts
-
 	r.Ports.FirstNodePort, r.Ports.LastNodePort = s.NodePortRange.First, s.NodePortRange.Last
+
 	if err := status.Write(c.RunDir, r); err != nil {
 		a.log.Warn("cannot write the record for ovnkube status", "error", err)
 	}

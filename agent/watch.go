@@ -37,8 +37,8 @@ func (a *agent) watchController(ctx context.Context) error {
 		}
 
 		if text != said && text != "" {
-			a.log.Warn("ovn-controller did not answer, assuming that it is out of sync", "error", err,
-				"ovn-rundir", a.cfg.OVNRunDir)
+			a.log.Warn("ovn-controller did not answer, assuming that it is out of sync",
+				"error", err, "ovn-rundir", a.cfg.OVNRunDir)
 		}
 
 		if is != was {
@@ -63,30 +63,27 @@ func (a *agent) followAddresses(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return link.Watch(ctx, a.log, func(string) { wake.Trigger() }) })
 	group.Go(func() error {
-		return loop.Run(
-			ctx,
-			loop.Options{
-				Name:   "host addresses",
-				Wake:   wake,
-				Resync: time.Minute,
-				Log:    a.log,
-				Apply: func(context.Context) error {
-					have, err := link.Addresses()
-					if err != nil {
-						return err
-					}
+		return loop.Run(ctx, loop.Options{
+			Name:   "host addresses",
+			Wake:   wake,
+			Resync: time.Minute,
+			Log:    a.log,
+			Apply: func(context.Context) error {
+				have, err := link.Addresses()
+				if err != nil {
+					return err
+				}
 
-					var addrs []netip.Addr
-					for _, h := range have {
-						addrs = append(addrs, h.Prefix.Addr())
-					}
+				var addrs []netip.Addr
+				for _, h := range have {
+					addrs = append(addrs, h.Prefix.Addr())
+				}
 
-					a.cluster.FollowAddresses(addrs)
+				a.cluster.FollowAddresses(addrs)
 
-					return nil
-				},
+				return nil
 			},
-		)
+		})
 	})
 
 	return group.Wait()

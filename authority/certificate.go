@@ -55,9 +55,7 @@ func issueNode(
 	life time.Duration,
 ) (*x509.Certificate, error) {
 	return create(&x509.Certificate{
-		Subject: pkix.Name{
-			CommonName: request.Subject.CommonName,
-		},
+		Subject:     pkix.Name{CommonName: request.Subject.CommonName},
 		NotBefore:   from.Add(-min(skew, life/10)),
 		NotAfter:    from.Add(life),
 		KeyUsage:    x509.KeyUsageDigitalSignature,

@@ -46,32 +46,14 @@ type files struct{ key, cert, ca, trusts string }
 // verify that it is the authority's, and look at no name.
 func holders() []holder {
 	return []holder{
-		{
-			"ovn-ebpf-central",
-			"ovn-central",
-			[]files{
-				{
-					"privkey.pem",
-					"cert.pem",
-					"cacert.pem",
-					central,
-				},
-				{"privkey.pem", "cert.pem", "node-cacert.pem", nodes},
-			},
-		},
-		{
-			"ovn-ebpf-databases",
-			"ovn-ebpf-controller",
-			[]files{
-				{
-					"ovnnb-privkey.pem",
-					"ovnnb-cert.pem",
-					"ovnnb-ca.cert",
-					central,
-				},
-				{"ovnsb-privkey.pem", "ovnsb-cert.pem", "ovnsb-ca.cert", central},
-			},
-		},
+		{"ovn-ebpf-central", "ovn-central", []files{
+			{"privkey.pem", "cert.pem", "cacert.pem", central},
+			{"privkey.pem", "cert.pem", "node-cacert.pem", nodes},
+		}},
+		{"ovn-ebpf-databases", "ovn-ebpf-controller", []files{
+			{"ovnnb-privkey.pem", "ovnnb-cert.pem", "ovnnb-ca.cert", central},
+			{"ovnsb-privkey.pem", "ovnsb-cert.pem", "ovnsb-ca.cert", central},
+		}},
 	}
 }
 
@@ -139,9 +121,8 @@ func authority(now time.Time, handover time.Duration, name string, have, want Da
 
 	ca, err := parse(data["ca.crt"], data["ca.key"])
 	if err != nil {
-		return nil, nil, fmt.Errorf(
-			"read Secret %s: %w (delete it, and every member and node gets new certificates)", name, err,
-		)
+		return nil, nil, fmt.Errorf("read Secret %s: %w (delete it, and every member and node gets new certificates)",
+			name, err)
 	}
 
 	var next *pair
@@ -208,8 +189,8 @@ func (h holder) renew(
 	first, ca := h.files[0], signers[central]
 	p, err := parse(have[first.cert], have[first.key])
 
-	valid := err == nil && signed(p.cert, ca.cert) && p.cert.NotAfter.Sub(now) >= life/3 &&
-		!now.Before(p.cert.NotBefore)
+	valid := err == nil && signed(p.cert, ca.cert) &&
+		p.cert.NotAfter.Sub(now) >= life/3 && !now.Before(p.cert.NotBefore)
 	if !valid {
 		if p, err = issue(h.commonName, ca.pair, now, life); err != nil {
 			return nil, err

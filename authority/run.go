@@ -53,8 +53,12 @@ func (a *Authority) Run(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return a.serve(ctx) })
 	group.Go(func() error {
-		return loop.Run(ctx,
-			loop.Options{Name: "certificates", Apply: a.Sync, Resync: min(period, a.Handover), Log: a.Log})
+		return loop.Run(ctx, loop.Options{
+			Name:   "certificates",
+			Apply:  a.Sync,
+			Resync: min(period, a.Handover),
+			Log:    a.Log,
+		})
 	})
 
 	return group.Wait()

@@ -48,7 +48,8 @@ func (a *Authority) serve(ctx context.Context) error {
 	wake := loop.NewSignal()
 
 	_, err := requests.AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc: func(any) { wake.Trigger() }, UpdateFunc: func(any, any) { wake.Trigger() },
+		AddFunc:    func(any) { wake.Trigger() },
+		UpdateFunc: func(any, any) { wake.Trigger() },
 	})
 	if err != nil {
 		return fmt.Errorf("watch certificate requests: %w", err)
@@ -59,48 +60,36 @@ func (a *Authority) serve(ctx context.Context) error {
 	running.Go(func() { requests.RunWithContext(ctx) })
 	defer running.Wait()
 
-	return loop.Run(
-		ctx,
-		loop.Options{
-			Name: "certificate requests",
-			Wake: wake,
-			Log:  a.Log,
-			Apply: func(ctx context.Context) error {
-				var errs []error
+	return loop.Run(ctx, loop.Options{
+		Name: "certificate requests",
+		Wake: wake,
+		Log:  a.Log,
+		Apply: func(ctx context.Context) error {
+			var errs []error
 
-				for _, o := range requests.GetStore().List() {
-					r := o.(*certificatesv1.CertificateSigningRequest)
-					if err := a.answer(ctx, r); err != nil {
-						errs = append(errs, fmt.Errorf("answer certificate request %s: %w", r.Name, err))
-					}
+			for _, o := range requests.GetStore().List() {
+				r := o.(*certificatesv1.CertificateSigningRequest)
+				if err := a.answer(ctx, r); err != nil {
+					errs = append(errs, fmt.Errorf("answer certificate request %s: %w", r.Name, err))
 				}
+			}
 
-				return errors.Join(errs...)
-			},
+			return errors.Join(errs...)
 		},
-	)
+	})
 }
 
 // answer approves and signs a request, or denies it. It does nothing to an answered one.
 func (a *Authority) answer(ctx context.Context, r *certificatesv1.CertificateSigningRequest) error {
-	if len(r.Status.Certificate) > 0 ||
-		slices.ContainsFunc(
-			r.Status.Conditions,
-			func(c certificatesv1.CertificateSigningRequestCondition) bool {
-				return c.Type == certificatesv1.CertificateDenied ||
-					c.Type == certificatesv1.CertificateFailed
-			},
-		) {
+	refusals := []certificatesv1.RequestConditionType{
+		certificatesv1.CertificateDenied, certificatesv1.CertificateFailed,
+	}
+	if len(r.Status.Certificate) > 0 || hasCondition(r, refusals...) {
 		return nil
 	}
 
 	client, r := a.Client.CertificatesV1().CertificateSigningRequests(), r.DeepCopy()
-	approved := slices.ContainsFunc(
-		r.Status.Conditions,
-		func(c certificatesv1.CertificateSigningRequestCondition) bool {
-			return c.Type == certificatesv1.CertificateApproved
-		},
-	)
+	approved := hasCondition(r, certificatesv1.CertificateApproved)
 	request, refused := a.check(r)
 
 	var err error
@@ -115,11 +104,9 @@ func (a *Authority) answer(ctx context.Context, r *certificatesv1.CertificateSig
 			condition(certificatesv1.CertificateDenied, refused.Error()))
 		_, err = client.UpdateApproval(ctx, r.Name, r, metav1.UpdateOptions{})
 	case !approved:
-		r.Status.Conditions = append(
-			r.Status.Conditions,
-			condition(certificatesv1.CertificateApproved,
-				"the requester runs on the node that the certificate names"),
-		)
+		const why = "the requester runs on the node that the certificate names"
+
+		r.Status.Conditions = append(r.Status.Conditions, condition(certificatesv1.CertificateApproved, why))
 		r, err = client.UpdateApproval(ctx, r.Name, r, metav1.UpdateOptions{})
 	}
 
@@ -152,6 +139,20 @@ func ignoreChanged(err error) error {
 	}
 
 	return err
+}
+
+// hasCondition reports whether the request has a condition of one of the types.
+func hasCondition(
+	r *certificatesv1.CertificateSigningRequest,
+	kinds ...certificatesv1.RequestConditionType,
+) bool {
+	for _, c := range r.Status.Conditions {
+		if slices.Contains(kinds, c.Type) {
+			return true
+		}
+	}
+
+	return false
 }
 
 func condition(
@@ -194,8 +195,8 @@ func (a *Authority) check(r *certificatesv1.CertificateSigningRequest) (*x509.Ce
 	}
 
 	if request.Subject.CommonName != nodes[0] {
-		return nil, fmt.Errorf("the requester runs on node %q, and asks for the name %q", nodes[0],
-			request.Subject.CommonName)
+		return nil, fmt.Errorf("the requester runs on node %q, and asks for the name %q",
+			nodes[0], request.Subject.CommonName)
 	}
 
 	for _, u := range r.Spec.Usages {

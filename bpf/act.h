@@ -20,8 +20,8 @@
 #include "verdict.h"
 
 /*
- * Sends a packet for OVN to its pod past OVS, and counts it, if a shortcut is valid. Returns 0 if
- * there is none.
+ * Sends a packet for OVN past OVS to its pod, and counts it, if it has a valid shortcut. Otherwise
+ * returns 0.
  */
 static __always_inline int go_short(struct __sk_buff *skb, __u32 reason)
 {
@@ -54,17 +54,20 @@ static __always_inline int direct_wire(struct __sk_buff *skb, __u32 reason)
 
 	if (action)
 		return action;
+
 	reason = count_wire(skb, reason);
 	if (reason == REASON_SERVICE_HOST)
 		assign_socket(skb);
 	if (reason < REASON_OVN_FIRST)
 		return TC_ACT_UNSPEC;
+
 	if (reason == REASON_SERVICE)
 		count_service(skb);
 	if (reason < REASON_BOTH_FIRST) {
 		give_hash(skb);
 		return bpf_redirect(cfg.bridge, 0);
 	}
+
 	if (reason >= REASON_WIRE_DROP_FIRST)
 		return TC_ACT_SHOT;
 	bpf_clone_redirect(skb, cfg.bridge, 0);
@@ -76,16 +79,18 @@ static __always_inline int direct_ovn(struct __sk_buff *skb, __u32 reason)
 	reason = count_ovn(skb, reason);
 	if (shortcuts_on && skb->tc_index)
 		leaves_ovs(skb, reason);
+
 	if (reason < REASON_DROP_FIRST)
 		return bpf_redirect(cfg.uplink, 0);
 	if (reason < REASON_UP_FIRST)
 		return TC_ACT_SHOT;
-	/* it was addressed to the next router */
+
+	/* the destination MAC address is the next router's */
 	bpf_skb_change_type(skb, PACKET_HOST);
 	return TC_ACT_UNSPEC;
 }
 
-/* The host's network is untagged from its view. */
+/* Sends the packet up to the host, without the tag: from its view its network is untagged. */
 static __always_inline int up(struct __sk_buff *skb, int tagged)
 {
 	if (tagged)
@@ -105,24 +110,28 @@ static __always_inline void copy_up(struct __sk_buff *skb)
 		bpf_skb_vlan_push(skb, bpf_htons(ETH_P_8021Q), tci);
 }
 
-/* While not connected, the bridge's flows decide everything. They carry the host's traffic. */
+/* While not connected, the bridge's flows decide every packet, and carry the host's traffic. */
 static __always_inline int bridged_wire(struct __sk_buff *skb, __u32 reason)
 {
 	int action = go_short(skb, reason);
 
 	if (action)
 		return action;
+
 	reason = count_wire(skb, reason);
 	/* a peer on this machine, behind a veth, may have left its own value */
 	skb->tc_index = 0;
+
 	if (reason >= REASON_WIRE_DROP_FIRST)
 		return TC_ACT_SHOT;
 	if (!connected())
 		return TC_ACT_UNSPEC;
+
 	if (reason == REASON_SERVICE_HOST)
 		assign_socket(skb);
 	if (reason < REASON_OVN_FIRST)
 		return up(skb, cfg.vlan && reason != REASON_VLAN);
+
 	if (reason == REASON_SERVICE)
 		count_service(skb);
 	if (reason >= REASON_BOTH_FIRST)
@@ -133,7 +142,7 @@ static __always_inline int bridged_wire(struct __sk_buff *skb, __u32 reason)
 	return TC_ACT_UNSPEC;
 }
 
-/* A bridge without flows floods. The host would refuse OVN's packets. */
+/* Drops OVN's packets that a bridge without flows floods to the host, which would refuse them. */
 static __always_inline int bridged_flood(struct __sk_buff *skb)
 {
 	return skb->mark == MARK_OVN ? TC_ACT_SHOT : TC_ACT_UNSPEC;
@@ -144,11 +153,13 @@ static __always_inline int bridged_ovn(struct __sk_buff *skb, __u32 reason)
 	reason = count_ovn(skb, reason);
 	if (shortcuts_on && skb->tc_index)
 		leaves_ovs(skb, reason);
+
 	if (reason < REASON_DROP_FIRST || !connected())
 		return TC_ACT_UNSPEC;
 	if (reason < REASON_UP_FIRST)
 		return TC_ACT_SHOT;
-	/* it was addressed to the next router */
+
+	/* the destination MAC address is the next router's */
 	bpf_skb_store_bytes(skb, 0, &cfg.node_mac, ETH_ALEN, 0);
 	return up(skb, has_our_tag(skb));
 }
@@ -160,14 +171,16 @@ static __always_inline int bridged_host(struct __sk_buff *skb, __u32 reason)
 		skb->mark = MARK_OVN;
 	if (reason == REASON_HOST_OVN || !connected())
 		return TC_ACT_UNSPEC;
+
 	if (cfg.vlan && !skb->vlan_present)
 		bpf_skb_vlan_push(skb, bpf_htons(ETH_P_8021Q), cfg.vlan);
-	/* for the monitor, and during an upgrade for an uplink program that looks only at this */
+
+	/* read by the monitor, and during an upgrade by an uplink program that checks only this */
 	skb->tc_index = TC_HOST;
 	return send_past(skb, MARK_HOST_SENT);
 }
 
-/* Left to the flows of the bridge, because no program is attached there. */
+/* Counts a packet that is left to the bridge's flows, because no program is attached there. */
 static __always_inline int bridged_flows(struct __sk_buff *skb)
 {
 	count(skb, REASON_HOST_OUT);

@@ -257,6 +257,7 @@ func dropLink(path string) error {
 	if err := l.Unpin(); err != nil {
 		return err
 	}
+
 	// Another process may hold the link, which would keep it attached. Even otherwise the kernel
 	// would detach it later, in a worker.
 	if err := l.Detach(); err != nil && !errors.Is(err, link.ErrNotSupported) {

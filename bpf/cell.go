@@ -159,13 +159,8 @@ func prefixes(list []netip.Prefix, v4 *prefixes4, v6 *prefixes6) (n4, n6 uint8) 
 // listPrefixes is the inverse of prefixes, IPv4 first.
 func listPrefixes(n4 uint8, v4 prefixes4, n6 uint8, v6 prefixes6) (list []netip.Prefix) {
 	for _, p := range v4[:min(n4, maxPrefixes)] {
-		ones := bits.OnesCount32(p.Mask)
-		list = append(
-			list,
-			netip.PrefixFrom(
-				addrOf([4]uint32{2: binary.NativeEndian.Uint32([]byte{0, 0, 0xff, 0xff}), 3: p.Net}), ones,
-			),
-		)
+		addr := addrOf([4]uint32{2: binary.NativeEndian.Uint32([]byte{0, 0, 0xff, 0xff}), 3: p.Net})
+		list = append(list, netip.PrefixFrom(addr, bits.OnesCount32(p.Mask)))
 	}
 
 	for _, p := range v6[:min(n6, maxPrefixes)] {

@@ -28,6 +28,8 @@ static __noinline int gso_header_len(struct __sk_buff *skb)
 		return 0;
 	if (!is_geneve_port(p.proto, p.dport))
 		return p.l4 + l4_len(skb, &p);
+
+	/* the segments of a tunnel packet repeat the inner headers, too */
 	if (bpf_skb_load_bytes(skb, p.l4 + sizeof(struct udphdr), &opts, 1))
 		return 0;
 	off = p.l4 + sizeof(struct udphdr) + GENEVE_HLEN + (opts & GENEVE_OPT_LEN) * 4;
@@ -62,6 +64,7 @@ static __noinline int add_to_service(struct __sk_buff *skb)
 
 	if (parse(skb, ETH_HLEN, &p, skb->protocol))
 		return 0;
+
 	k.addr = p.dst;
 	k.port = p.dport;
 	k.proto = p.proto;
@@ -69,6 +72,7 @@ static __noinline int add_to_service(struct __sk_buff *skb)
 	c = slot ? bpf_map_lookup_elem(&service_counts, slot) : NULL;
 	if (c)
 		add(skb, c);
+
 	return 0;
 }
 

@@ -127,8 +127,8 @@ func ReadCounters(pinDir string) ([]Counter, error) {
 	counters := make([]Counter, len(reasons))
 	for i, r := range reasons {
 		c := r.class
-
 		c.Reason = r.name
+
 		for _, cpu := range cpus {
 			c.Packets += cpu.Reason[i].Packets
 			c.Bytes += cpu.Reason[i].Bytes

@@ -16,12 +16,18 @@
 // only in that, so no program checks the layout:
 //
 //	layout     hook            program                what it hands over
-//	direct     uplink ingress  uplink_ingress         ovn: out of breth0, as if the host had sent it; both: a copy there
-//	           bridge ingress  bridge_ingress         out: to the uplink; host: up, as if addressed to the node
-//	bridged    uplink ingress  bridged_uplink_in      host: up by breth0, without the VLAN tag; ovn: marked 0x6f76, to OVS; both: both
-//	           uplink egress   bridged_uplink_out     out: passes; host: up by breth0; packets from bridge egress pass uncounted
-//	           bridge ingress  bridged_bridge_in      nothing: drops packets marked for OVN that a bridge without flows has flooded
-//	           bridge egress   bridged_bridge_out     out: to the uplink, with the VLAN tag; ovn: marked 0x6f76, to OVS
+//	direct     uplink ingress  uplink_ingress         ovn: out of breth0, as if the host had sent it;
+//	                                                  both: a copy there
+//	           bridge ingress  bridge_ingress         out: to the uplink;
+//	                                                  host: up, as if addressed to the node
+//	bridged    uplink ingress  bridged_uplink_in      host: up by breth0, without the VLAN tag;
+//	                                                  ovn: marked 0x6f76, to OVS; both: both
+//	           uplink egress   bridged_uplink_out     out: passes; host: up by breth0;
+//	                                                  packets from bridge egress pass uncounted
+//	           bridge ingress  bridged_bridge_in      nothing: drops packets marked for OVN that a
+//	                                                  bridge without flows has flooded
+//	           bridge egress   bridged_bridge_out     out: to the uplink, with the VLAN tag;
+//	                                                  ovn: marked 0x6f76, to OVS
 //	dedicated  uplink ingress  dedicated_uplink_in    nothing: all packets pass to OVS, counted
 //	           uplink egress   dedicated_uplink_out   nothing: packets that are not dropped pass
 //
@@ -71,12 +77,17 @@
 //	hook                           program           direction, reason: what it does
 //	nested_wire: NIC's ingress     nested_from_wire  rx  in: to the pod with that tag, without the tag
 //	                                                     no_pod: drops a packet whose tag no pod has
-//	                                                     foreign_vlan: passes a tag that is not of the node's pool
+//	                                                     foreign_vlan: passes a tag that is not of the
+//	                                                     node's pool
 //	nested_pod_<interface index>:  nested_from_pod   tx  out: to the NIC, with the pod's tag
-//	ingress of the host's end                            host: passes a packet to one of the VM's addresses
-//	                                                     spoofed_vlan: drops a packet that the pod has tagged
-//	                                                     spoofed_source: drops what would pass, but is not from the pod's addresses
-//	                                                     unknown_device: drops every packet of a pod without an entry
+//	ingress of the host's end                            host: passes a packet to one of the VM's
+//	                                                     addresses
+//	                                                     spoofed_vlan: drops a packet that the pod has
+//	                                                     tagged
+//	                                                     spoofed_source: drops a packet that would pass,
+//	                                                     but is not from the pod's addresses
+//	                                                     unknown_device: drops every packet of a pod
+//	                                                     without an entry
 //
 // Packets without a tag, with tag 0 and with 802.1ad tags are the VM's. They pass uncounted. A TCP
 // or UDP packet to the VM passes only if the VM has a socket for it. Otherwise it answers a packet

@@ -23,8 +23,8 @@ struct tuple {
 };
 
 /*
- * The key of a shortcut. It is short, because hashing costs each packet. Of IPv4 it has the
- * addresses, of IPv6 digests of them: see find_shortcut().
+ * The key of a shortcut. It is short, because each packet pays for its hash. It contains IPv4
+ * addresses, but only digests of IPv6 addresses: see find_shortcut().
  */
 struct shortcut_key {
 	__u32 src;
@@ -39,11 +39,11 @@ struct shortcut_key {
 _Static_assert(sizeof(struct shortcut_key) == 16, "shortcut_key is shared with Go");
 
 /*
- * What OVS makes of the packets of a tuple. Times are those of CLOCK_MONOTONIC at the last tick.
+ * How OVS translates the packets of a tuple. Times are those of CLOCK_MONOTONIC at the last tick.
  * Differences are those of a ones' complement sum.
  */
 struct shortcut {
-	__u64 until; /* 0: OVS must be asked first */
+	__u64 until; /* 0: a packet must pass OVS first */
 	__u32 epoch;
 	__u32 device;	 /* from the wire: the pod's; from a pod: where the packet must come from */
 	struct addr src; /* after the translation */
@@ -56,8 +56,8 @@ struct shortcut {
 	__u16 ip_diff; /* IPv4: of the header; IPv6: of the data that CHECKSUM_COMPLETE covers */
 	__u8 hops;     /* decrement of TTL or hop limit */
 	/*
-	 * From the wire: since the last renewal a packet has gone to OVS, see seen_in(). From a
-	 * pod: packets since it has ended the connection, see end_connection().
+	 * From the wire: a packet has entered OVS since the last renewal, see seen_in(). From a
+	 * pod: number of packets since the pod ended the connection, see end_connection().
 	 */
 	__u8 seen;
 	__u32 addr_diff; /* of the pseudo header */
@@ -73,17 +73,17 @@ struct shortcut {
 _Static_assert(sizeof(struct shortcut) == 128, "shortcut is shared with Go");
 
 /*
- * A pod's device. What OVN lets through by length depends on the router, not on the connection: so
- * a new one need not show it again.
+ * A pod's device. The length that OVN lets through depends on the router, not on the connection, so
+ * a new connection need not show it again.
  */
 struct pod_port {
 	__u32 mtu;     /* 0: its packets must not become shortcuts */
 	__u32 number;  /* of its counts in pod_received */
 	__u32 longest; /* length of the device's IP packets that OVS is known to pass */
-	__u32 epoch;   /* in which it did */
+	__u32 epoch;   /* in which OVS passed it */
 };
 
-/* Packets that a pod received past its device. The number of a pod that is gone is used again. */
+/* Packets that a pod received past its device. The numbers of deleted pods are used again. */
 struct pod_cell {
 	struct cell cell;
 	__u32 device; /* of the pod; 0: the number is free */

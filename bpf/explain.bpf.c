@@ -50,6 +50,7 @@ int explain_wire(struct __sk_buff *skb)
 
 	if (!e)
 		return TC_ACT_SHOT;
+
 	e->reason = settled_wire(bounded_reason(from_wire(skb)));
 	e->silent = 1;
 	quick = quick_from_wire(skb, 1);
@@ -65,6 +66,7 @@ int explain_ovn(struct __sk_buff *skb)
 
 	if (!e)
 		return TC_ACT_SHOT;
+
 	e->reason = settled_ovn(bounded_reason(from_ovn(skb)));
 	e->silent = 1;
 	quick = quick_from_ovn(skb);
@@ -80,6 +82,7 @@ int explain_host(struct __sk_buff *skb)
 
 	if (!e)
 		return TC_ACT_SHOT;
+
 	e->reason = bounded_reason(from_host(skb));
 	e->silent = 1;
 	quick = quick_from_host(skb);

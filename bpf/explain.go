@@ -304,8 +304,8 @@ func (e *Explainer) Explain(side Side, frame []byte) (Explanation, error) {
 	}
 
 	out := Explanation{Counter: reasons[run.Reason].class, Short: run.Quick < uint32(len(reasons)), At: now}
-
 	out.Reason = reasons[run.Reason].name
+
 	for _, n := range run.Notes[:run.Count] {
 		out.Steps = append(out.Steps, e.step(n, now))
 	}

@@ -8,7 +8,10 @@ import (
 
 // Step is one lookup of a rule, and its result.
 type Step struct {
-	Asked  string        // "address", "service", "range", "gate", "socket", "exchange", "takeover", "fragment", "protocol", "network", "learn", "remember"
+	// Asked is "address", "service", "range", "gate", "socket", "exchange", "takeover", "fragment",
+	// "protocol", "network", "learn" or "remember".
+	Asked string
+
 	Addr   netip.Addr    // of the frontend or the host, or of the remote
 	Port   uint16        // with ICMP the echo identifier
 	Proto  uint8         // IP protocol; 0: not applicable
@@ -67,74 +70,66 @@ type question struct {
 }
 
 var questions = map[explainAsked]question{
-	explainAskedASKED_ADDRESS: {
-		"address",
-		[]string{
-			"unknown on this node",
-			"the host's",
-			"a VIP of a service",
-			"OVN's alone",
-			"another node's",
-			"formerly the host's",
-		},
-	},
-	explainAskedASKED_SERVICE: {
-		"service",
-		[]string{"none", "OVN's load balancers serve it", "a socket of the host serves it"},
-	},
-	explainAskedASKED_RANGE: {"range", []string{"not in OVN's SNAT range %s", "in OVN's SNAT range %s"}},
-	explainAskedASKED_GATE: {
-		"gate",
-		[]string{"no socket of the host has this port", "a socket of the host may have this port"},
-	},
-	explainAskedASKED_SOCKET: {
-		"socket",
-		[]string{"no host socket owns the packet", "a host socket owns the packet"},
-	},
-	explainAskedASKED_EXCHANGE: {"exchange", []string{"OVN has not begun it", "OVN has begun it"}},
-	explainAskedASKED_TAKEOVER: {
-		"takeover",
-		[]string{
-			"no connection of OVN from before the takeover",
-			"a connection of OVN from before the takeover",
-		},
-	},
-	explainAskedASKED_FRAGMENT: {
-		"fragment",
-		[]string{
-			"the first is not known",
-			"the first went to the host",
-			"the first went to OVN",
-			"the first went to both",
-			"the first was dropped",
-		},
-	},
-	explainAskedASKED_PROTOCOL: {
-		"protocol",
-		[]string{
-			"the host does not use it with this peer, nor has a raw socket for it",
-			"the host uses it with this peer, or has a raw socket for it",
-		},
-	},
-	explainAskedASKED_NETWORK: {
-		"network",
-		[]string{
-			"not known as the cluster's own",
-			"the cluster's own: never on the wire",
-			"on the wire, inside one of the cluster's own",
-		},
-	},
-	explainAskedWOULD_LEARN: {"learn", []string{"", "a packet would be remembered for its replies"}},
-	explainAskedWOULD_REMEMBER: {
-		"remember",
-		[]string{
-			"",
-			"the later fragments would follow to the host",
-			"the later fragments would follow to OVN",
-			"the later fragments would follow to both",
-			"the later fragments would be dropped, too",
-		},
-	},
+	explainAskedASKED_ADDRESS: {"address", []string{
+		"unknown on this node",
+		"the host's",
+		"a VIP of a service",
+		"OVN's alone",
+		"another node's",
+		"formerly the host's",
+	}},
+	explainAskedASKED_SERVICE: {"service", []string{
+		"none",
+		"OVN's load balancers serve it",
+		"a socket of the host serves it",
+	}},
+	explainAskedASKED_RANGE: {"range", []string{
+		"not in OVN's SNAT range %s",
+		"in OVN's SNAT range %s",
+	}},
+	explainAskedASKED_GATE: {"gate", []string{
+		"no socket of the host has this port",
+		"a socket of the host may have this port",
+	}},
+	explainAskedASKED_SOCKET: {"socket", []string{
+		"no host socket owns the packet",
+		"a host socket owns the packet",
+	}},
+	explainAskedASKED_EXCHANGE: {"exchange", []string{
+		"OVN has not begun it",
+		"OVN has begun it",
+	}},
+	explainAskedASKED_TAKEOVER: {"takeover", []string{
+		"no connection of OVN from before the takeover",
+		"a connection of OVN from before the takeover",
+	}},
+	explainAskedASKED_FRAGMENT: {"fragment", []string{
+		"the first is not known",
+		"the first went to the host",
+		"the first went to OVN",
+		"the first went to both",
+		"the first was dropped",
+	}},
+	explainAskedASKED_PROTOCOL: {"protocol", []string{
+		"the host does not use it with this peer, nor has a raw socket for it",
+		"the host uses it with this peer, or has a raw socket for it",
+	}},
+	explainAskedASKED_NETWORK: {"network", []string{
+		"not known as the cluster's own",
+		"the cluster's own: never on the wire",
+		"on the wire, inside one of the cluster's own",
+	}},
+	explainAskedWOULD_LEARN: {"learn", []string{
+		"",
+		"a packet would be remembered for its replies",
+	}},
+	explainAskedWOULD_REMEMBER: {"remember", []string{
+		"",
+		"the later fragments would follow to the host",
+		"the later fragments would follow to OVN",
+		"the later fragments would follow to both",
+		"the later fragments would be dropped, too",
+	}},
 }
 
 func (e *Explainer) step(n explainNote, now time.Duration) Step {

@@ -18,13 +18,15 @@ static __noinline int later_fragment(const struct packet *p)
 	frag_key(&k, p);
 	s = bpf_map_lookup_elem(&frags, &k);
 	note(ASKED_FRAGMENT, s ? 1 + s->owner : 0, &p->src, 0, p->proto, (struct seen *)s);
+
 	if (s && s->owner != FRAG_BOTH && bpf_ktime_get_ns() - s->ns < FRAG_TIMEOUT) {
 		if (s->owner == FRAG_DROPPED)
 			return REASON_CLUSTER_DESTINATION;
 		return s->owner == FRAG_OVN ? REASON_FRAGMENT_OVN : REASON_FRAGMENT;
 	}
+
 	kind = kind_of(&p->dst);
-	/* each side reassembles; the side without the first fragment discards it after a timeout */
+	/* both sides get it, and the side without the first fragment discards it after a timeout */
 	return kind == ADDR_HOST || kind == ADDR_VIP ? REASON_FRAGMENT_EARLY : REASON_NOT_OURS;
 }
 

@@ -48,10 +48,11 @@ static __always_inline int open_gate(__u32 port, __u32 proto)
 	__u32 zero = 0, now = period & 1;
 	struct port_bits *bits;
 
-	/* In this order: Go overwrites the second, and reads the first afterwards. */
+	/* in this order, because Go overwrites host_sockets and reads gate_recent afterwards */
 	bits = bpf_map_lookup_elem(&gate_recent, &now);
 	if (bits)
 		set_bit(bits, proto, port);
+
 	bits = bpf_map_lookup_elem(&host_sockets, &zero);
 	if (bits)
 		set_bit(bits, proto, port);
@@ -63,7 +64,7 @@ static __always_inline int is_ours(__u32 port, __u32 proto, __u64 netns)
 	return port && (proto == IPPROTO_TCP || proto == IPPROTO_UDP) && netns == host_netns;
 }
 
-/* No packet from outside arrives there. */
+/* Packets from outside cannot reach a loopback address. */
 static __always_inline int is_loopback(__u32 ip4)
 {
 	return (ip4 & bpf_htonl(0xff000000)) == bpf_htonl(0x7f000000);
@@ -79,8 +80,9 @@ static __always_inline int bound(struct bpf_sock *ctx)
 }
 
 /*
- * A TCP socket that is only bound is in none of the lists that Go scans. Its bit may be cleared
- * before it connects. A socket without a port gets one from the kernel, outside the reserved ports.
+ * The lists that Go scans do not contain TCP sockets that are only bound, so a socket's bit may be
+ * cleared before it connects. If a socket has no port, the kernel chooses one outside the reserved
+ * ports.
  */
 static __always_inline int connects(struct bpf_sock_addr *ctx)
 {
@@ -132,7 +134,7 @@ static __always_inline int is_claim(__u32 proto)
 	return 1;
 }
 
-/* For any peer, because the socket is not connected yet. A scan narrows it later. */
+/* Claims the protocol for any peer, because the socket is not connected yet. A scan narrows it. */
 SEC("cgroup/sock_create")
 int gate_sock_create(struct bpf_sock *ctx)
 {
@@ -142,6 +144,7 @@ int gate_sock_create(struct bpf_sock *ctx)
 	if (ctx->type != SOCK_RAW || !is_claim(ctx->protocol) ||
 	    bpf_get_netns_cookie(ctx) != host_netns)
 		return 1;
+
 	if (ctx->family == AF_INET)
 		k.remote.w[2] = bpf_htonl(0xffff);
 	else if (ctx->family != AF_INET6)

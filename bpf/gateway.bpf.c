@@ -37,8 +37,9 @@ static __always_inline __u32 wire_reason(struct __sk_buff *skb, int tags)
 
 	if (reason != UNSURE)
 		return reason;
+
 	reason = bounded_reason(from_wire(skb));
-	/* here and not in act.h: the short path never returns these, and need not check */
+	/* here and not in act.h, because the short path never returns these reasons */
 	if (reason == REASON_SERVICE_HOST || reason == REASON_SERVICE_LOCAL)
 		count_service(skb);
 	return reason;

@@ -54,6 +54,7 @@ static __always_inline void give_hash(struct __sk_buff *skb)
 		return;
 	if (*proto == bpf_htons(ETH_P_IPV6))
 		return hash6(skb, (void *)ip, end);
+
 	if (*proto != bpf_htons(ETH_P_IP) || *(__u8 *)ip != IP4_PLAIN || !has_ports(ip->protocol))
 		return;
 	if (!(ip->frag_off & bpf_htons(IP_MF | IP_OFFSET)))

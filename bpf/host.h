@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR Apache-2.0) */
-/* What the host's own sockets use. The gate writes it, the gateway's programs read it. */
+/* Ports and protocols of the host's own sockets. The gate writes them, the gateway reads them. */
 #ifndef __HOST_H
 #define __HOST_H
 

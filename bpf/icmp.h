@@ -39,14 +39,17 @@ static __noinline int quoted_sender(struct __sk_buff *skb, const struct packet *
 	reverse(&q);
 	if (is_mapped(&q, &q.dst))
 		return REASON_NOT_OURS;
+
 	if (q.proto == IPPROTO_UDP && bpf_ntohs(q.sport) == cfg.geneve_port)
-		/* its source port is a hash, and no claim to the SNAT range */
+		/* a tunnel's source port is a hash, even if it is in the SNAT range */
 		return cfg.has_encap && addr_eq(&q.dst, &cfg.encap) ? REASON_GENEVE_OVN
 								    : REASON_GENEVE;
+
 	if (has_ports(q.proto))
 		return port_owner(skb, &q, 1);
 	if (!is_icmp(&q) && is_host_proto(&q))
 		return REASON_PROTO_HOST;
+
 	if (!is_node(&q.dst) || (is_icmp(&q) && !is_echo_request(&q)) || !in_ns(&q))
 		return REASON_NOT_OURS;
 	return is_icmp(&q) ? REASON_ICMP_ECHO_REPLY_NS : REASON_PROTO_NS;
@@ -72,6 +75,7 @@ static __always_inline int icmp_owner(struct __sk_buff *skb, const struct packet
 		return icmp_error(skb, p);
 	if (is_echo_reply(p) && is_node(&p->dst))
 		return in_ns(p) ? REASON_ICMP_ECHO_REPLY_NS : REASON_ICMP_ECHO_REPLY;
+
 	if (!is_host(&p->dst))
 		return REASON_NOT_OURS;
 	if (is_echo_request(p))

@@ -30,8 +30,9 @@ struct {
 #define TRY_EVERY 8
 
 /*
- * Counts a packet that could be observed. Of a connection that has no use of its shortcut, because
- * it is never answered, or not within a lease, one packet in TRY_EVERY is observed.
+ * Counts a packet that could be observed, and reports whether to observe it. If a connection cannot
+ * use its shortcut, because it is never answered, or not within a lease, one packet in TRY_EVERY is
+ * observed.
  */
 static __always_inline int is_worth_a_try(__u8 *tries)
 {
@@ -58,6 +59,7 @@ static __always_inline int may_be_answered(const struct tuple *t, __u64 now)
 
 	if (!cell)
 		return 1;
+
 	tries = (*cell & ~0xffU) == since ? *cell : 0;
 	is = is_worth_a_try(&tries);
 	*cell = since | tries;
@@ -76,6 +78,7 @@ static __noinline int enters_ovs(struct __sk_buff *skb, const struct plain *p,
 	port = bpf_map_lookup_elem(&short_pods, &device);
 	if (!port || !port->mtu || cfg.local || cfg.vlan || skb->mark)
 		return 0;
+
 	s = claim_slot(now, &number);
 	if (!s) {
 		counts = counts_of_cpu();
@@ -83,24 +86,30 @@ static __noinline int enters_ovs(struct __sk_buff *skb, const struct plain *p,
 			counts->unseen++;
 		return 0;
 	}
+
 	s->t = *t;
 	copy_mac(s->macs, p->eth + ETH_ALEN);
 	copy_mac(s->macs + ETH_ALEN, p->eth);
+
 	s->epoch = current_epoch();
 	s->device = device;
 	s->mtu = port->mtu;
 	s->number = port->number;
 	s->longest = port->epoch == s->epoch ? port->longest : 0;
+
 	s->len = skb->len;
 	s->priority = skb->priority;
 	s->sequence = sequence_of(p);
 	s->start = *(__u32 *)p->ip;
 	s->id = id_of(p);
+
 	s->hops = p->hops;
 	s->flags = p->flags;
 	s->v6 = p->v6;
 	s->too_long = too_long;
 	s->print = print_of(skb, p);
+
+	/* written last, because it ends SLOT_BUSY */
 	s->at = now;
 	skb->tc_index = number + 1;
 	return 0;
@@ -177,6 +186,7 @@ static __noinline int learn_in(const struct tuple *wire, const struct slot *o, s
 	n.hops = o->hops; /* now the difference */
 	n.longest = o->mtu;
 	copy_macs(n.macs, o->macs);
+
 	contradicted(old, &n);
 	set_diffs(&n, wire, o->v6);
 	put_shortcut(wire, o->v6, &n, !old);
@@ -201,8 +211,9 @@ static __noinline int learn_out(const struct slot *o, const struct tuple *out, c
 
 	if (old && old->epoch == o->epoch && old->longest > len)
 		len = old->longest;
+
 	if (old && is_learned_out(old, o, out, macs)) {
-		/* an entry of another epoch gets this one last */
+		/* an entry of another epoch is invalid until its epoch is set, so that is last */
 		old->longest = len;
 		old->seen = 0;
 		if (o->used)
@@ -212,6 +223,7 @@ static __noinline int learn_out(const struct slot *o, const struct tuple *out, c
 		old->epoch = o->epoch;
 		return 0;
 	}
+
 	n.until = now + lease_ns;
 	n.epoch = o->epoch;
 	n.device = o->device;
@@ -224,13 +236,16 @@ static __noinline int learn_out(const struct slot *o, const struct tuple *out, c
 	n.longest = len;
 	n.hops = o->hops;
 	set_diffs(&n, &o->t, o->v6);
+
 	contradicted(old, &n);
 	if (old && old->epoch == n.epoch)
 		n.renewals = old->renewals + 1;
 	put_shortcut(&o->t, o->v6, &n, !old);
+
 	cell = unanswered_of(&o->t);
 	if (!old && cell)
 		*cell = 0;
+
 	return 0;
 }
 
@@ -246,6 +261,7 @@ static __noinline __u32 learn_length(const struct slot *o, __u32 len)
 
 	if (len <= o->longest && !o->too_long)
 		return o->longest;
+
 	s = find_shortcut(&o->t, o->v6);
 	port = bpf_map_lookup_elem(&short_pods, &device);
 	if (port && port->epoch == o->epoch && port->longest > len) {
@@ -254,6 +270,7 @@ static __noinline __u32 learn_length(const struct slot *o, __u32 len)
 		port->longest = len;
 		port->epoch = o->epoch;
 	}
+
 	if (s && s->epoch == o->epoch && s->device == o->device && len > s->longest)
 		s->longest = len;
 	return len;
@@ -277,25 +294,31 @@ static __always_inline void learn_shortcut(struct __sk_buff *skb, struct slot *o
 	o->hops -= p.hops;
 	if (o->hops > MAX_HOPS || o->epoch != current_epoch() || o->print != print_of(skb, &p))
 		return;
+
 	wire.src = out.dst;
 	wire.dst = out.src;
 	wire.sport = out.dport;
 	wire.dport = out.sport;
 	wire.proto = out.proto;
 	wire.origin = ORIGIN_WIRE;
+
 	s = find_shortcut(&wire, o->v6);
 	if (!s || !is_learned_in(s, o)) {
 		learn_in(&wire, o, s);
 		return;
 	}
+
 	if (p.flags & (TCP_ENDS | TCP_SYN)) {
 		s->until = 0;
 		s->seen = 0;
 		return;
 	}
+
 	len = learn_length(o, ip_len(skb, &p));
+	/* see short.h: a packet from the wire must have entered OVS before this one of the pod */
 	if (s->seen != seen_in(o->epoch))
 		return;
+
 	s->seen = 0;
 	o->used = s->used;
 	s->used = 0;
@@ -319,6 +342,7 @@ static __noinline int leaves_ovs(struct __sk_buff *skb, __u32 reason)
 	o = take_slot(number, now);
 	if (!o)
 		return 0;
+
 	if (reason == REASON_OUT)
 		learn_shortcut(skb, o, now);
 	o->at = SLOT_FREE;

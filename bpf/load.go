@@ -115,8 +115,8 @@ func Open(opts Options) (*Gateway, error) {
 		return nil, fmt.Errorf("prepare shortcuts: %w", err)
 	}
 
-	if err := errors.Join(dropIncompatible(spec, opts.PinDir, opts.Log),
-		dropAbandoned(opts.PinDir)); err != nil {
+	err = errors.Join(dropIncompatible(spec, opts.PinDir, opts.Log), dropAbandoned(opts.PinDir))
+	if err != nil {
 		return nil, err
 	}
 
@@ -135,8 +135,8 @@ func Open(opts Options) (*Gateway, error) {
 	}
 
 	g.counts = newServiceCounts(g.objs.ServiceSlots, g.objs.ServiceCounts, g.opts.CountServices)
-
 	g.digest = newDigest(&g.objs.gatewayVariables)
+
 	if err := errors.Join(g.SetConfig(opts.Config), g.restore()); err != nil {
 		return nil, errors.Join(err, g.Close())
 	}
@@ -193,8 +193,9 @@ func (g *Gateway) SetConfig(c Config) error {
 		return fmt.Errorf("set gateway config: layout %s is loaded, not %s", g.opts.Config.Layout, c.Layout)
 	}
 
-	if err := errors.Join(g.digest.configure(c), g.syncNetworks(c), g.objs.Cfg.Set(c.cell()),
-		g.ForgetShortcuts()); err != nil {
+	err := errors.Join(g.digest.configure(c), g.syncNetworks(c), g.objs.Cfg.Set(c.cell()),
+		g.ForgetShortcuts())
+	if err != nil {
 		return fmt.Errorf("set gateway config: %w", err)
 	}
 

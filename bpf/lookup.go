@@ -70,8 +70,8 @@ func (l *Lookup) Sync(want map[ServiceKey]netip.AddrPort) (writes int, err error
 		}
 
 		if k.Addr.Unmap().Is4() != to.Addr().Unmap().Is4() {
-			return 0, fmt.Errorf("sync lookup targets: frontend %v and target %v are of two families", k.Addr,
-				to)
+			return 0, fmt.Errorf("sync lookup targets: frontend %v and target %v are of two families",
+				k.Addr, to)
 		}
 
 		key := lookupServiceKey{Addr: lookupAddr{W: words(k.Addr)}, Port: bePort(k.Port), Proto: k.Proto}

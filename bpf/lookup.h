@@ -52,13 +52,14 @@ static __noinline int has_connection(struct __sk_buff *skb, const struct packet 
 	sk = lookup_tuple(skb, &t, p->v6);
 	if (!sk)
 		return 0;
+
 	has = sk->state != BPF_TCP_LISTEN;
 	bpf_sk_release(sk);
 	return has;
 }
 
 /*
- * Assigns the packet to the listener of its frontend, if there is one. This applies to a SYN, and
+ * Assigns the packet to the listener of its frontend, if it has one. This applies to a SYN, and
  * to an ACK that answers a SYN cookie. The stack itself finds packets of existing connections,
  * because their sockets have the frontend's address and port.
  */
@@ -75,10 +76,8 @@ static __noinline int assign_target(struct __sk_buff *skb, const struct packet *
 	target = bpf_map_lookup_elem(&lookup_targets, &key);
 	if (!target || has_connection(skb, p))
 		return ret;
-	/*
-	 * With an unspecified source, so that a connection on the target port itself does not
-	 * match.
-	 */
+
+	/* the source is unspecified, so a connection on the target port itself does not match */
 	if (p->v6) {
 		__builtin_memcpy(t.ipv6.daddr, &target->addr, sizeof(target->addr));
 		t.ipv6.dport = target->port;
@@ -86,9 +85,11 @@ static __noinline int assign_target(struct __sk_buff *skb, const struct packet *
 		t.ipv4.daddr = target->addr.w[3];
 		t.ipv4.dport = target->port;
 	}
+
 	sk = lookup_tuple(skb, &t, p->v6);
 	if (!sk)
 		return ret;
+
 	/* Before Linux 6.6 this fails for a socket with SO_REUSEPORT. */
 	if (sk->state == BPF_TCP_LISTEN)
 		ret = bpf_sk_assign(skb, sk, 0);

@@ -15,13 +15,13 @@
 #include "note.h"
 #include "types.h"
 
-/* Globals need no lookup. That is the reason why these are not maps. */
+/* These are globals and not maps, because globals need no lookup. */
 struct config cfg SEC(".data.config");
-__u64 special_ports[PORT_WORDS] SEC(".data.ports"); /* digest: see table.go */
+__u64 special_ports[PORT_WORDS] SEC(".data.ports"); /* digest: see digest.go */
 __u64 host_digest[HOST_WORDS] SEC(".data.hosts");   /* digest of the host's addresses */
 __u8 has_former SEC(".data.hosts");		    /* an address in the table is ADDR_FORMER */
-__u64 internal4[PORT_WORDS] SEC(".data.nets");	    /* digest of internal networks, by */
-__u64 internal6[HOST_WORDS] SEC(".data.nets");	    /* 16 bits; by a hash of 48 bits */
+__u64 internal4[PORT_WORDS] SEC(".data.nets");	    /* digest of internal networks, by 16 bits */
+__u64 internal6[HOST_WORDS] SEC(".data.nets");	    /* the same, by a hash of 48 bits */
 
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
@@ -125,7 +125,7 @@ static __always_inline int is_host(const struct addr *a)
 	return kind_of(a) == ADDR_HOST;
 }
 
-/* Same as hostBit in digest.go. False positives only cost the full path. */
+/* Tests the bit that hostBit in digest.go computes. A false positive only costs the full path. */
 static __always_inline int may_be_host(__u32 hash)
 {
 	hash = hash * 0x9e3779b1 >> 20;

@@ -84,6 +84,7 @@ static __always_inline int wanted(struct __sk_buff *skb)
 
 	if (!filter.by_packet)
 		return 1;
+
 	if (parse(skb, ETH_HLEN, &p, skb->protocol))
 		return 0;
 	if (filter.proto && p.proto != filter.proto)
@@ -116,17 +117,20 @@ static __always_inline int look(struct __sk_buff *skb, __u8 side, __u32 reason)
 	now = bpf_ktime_get_ns();
 	if (!within_rate(now))
 		return TC_ACT_UNSPEC;
+
 	s = bpf_ringbuf_reserve(&samples, sizeof(*s), 0);
 	if (!s) {
 		__sync_fetch_and_add(&missed, 1);
 		return TC_ACT_UNSPEC;
 	}
+
 	s->ns = now;
 	s->reason = reason;
 	s->len = n;
 	s->side = side;
 	s->l3 = l3_len(skb);
 	s->tag = skb->vlan_present ? bpf_ntohs(skb->vlan_proto) << 16 | (__u16)skb->vlan_tci : 0;
+
 	/* the verifier must see both bounds in the register that is used */
 	asm volatile("" : "+r"(n));
 	if (n > SNAP)
@@ -134,6 +138,7 @@ static __always_inline int look(struct __sk_buff *skb, __u8 side, __u32 reason)
 	s->captured = 0;
 	if (n > 0 && !bpf_skb_load_bytes(skb, 0, s->frame, n))
 		s->captured = n;
+
 	bpf_ringbuf_submit(s, 0);
 	return TC_ACT_UNSPEC;
 }

@@ -107,8 +107,9 @@ func OpenMonitor(pinDir string, o MonitorOptions) (*Monitor, error) {
 		pinDir: pinDir,
 		before: map[string]ebpf.ProgramID{},
 	}
-	if m.coll, err = ebpf.NewCollectionWithOptions(spec,
-		ebpf.CollectionOptions{MapReplacements: live.maps}); err != nil {
+
+	borrowed := ebpf.CollectionOptions{MapReplacements: live.maps}
+	if m.coll, err = ebpf.NewCollectionWithOptions(spec, borrowed); err != nil {
 		return nil, fmt.Errorf("load sampling programs: %w", err)
 	}
 
@@ -159,14 +160,12 @@ func (m *Monitor) attach() error {
 
 		m.before[h.name] = id
 
-		l, err := link.AttachTCX(
-			link.TCXOptions{
-				Interface: ifindex,
-				Program:   m.coll.Programs[name],
-				Attach:    h.attachType(),
-				Anchor:    link.Head(),
-			},
-		)
+		l, err := link.AttachTCX(link.TCXOptions{
+			Interface: ifindex,
+			Program:   m.coll.Programs[name],
+			Attach:    h.attachType(),
+			Anchor:    link.Head(),
+		})
 		if err != nil {
 			return fmt.Errorf("attach %s to interface %d: %w", name, ifindex, err)
 		}
@@ -182,8 +181,8 @@ func (o MonitorOptions) filter() monitorLookFor {
 
 	for i, r := range reasons {
 		c := r.class
-
 		c.Reason = r.name
+
 		if o.Want == nil || o.Want(c) {
 			f.Reasons[i/64] |= 1 << (i % 64)
 		}

@@ -40,6 +40,7 @@ static __always_inline int nd(struct __sk_buff *skb, const struct packet *p)
 	case ND_NEIGHBOR_SOLICIT:
 		if (bpf_skb_load_bytes(skb, p->l4 + 8, &target, sizeof(target)))
 			return REASON_MALFORMED;
+
 		switch (kind_of(&target)) {
 		case ADDR_VIP:
 			return REASON_ND_VIP;
@@ -50,6 +51,7 @@ static __always_inline int nd(struct __sk_buff *skb, const struct packet *p)
 		}
 		return REASON_ND_OTHER;
 	}
+
 	return REASON_ND_OTHER;
 }
 
@@ -77,15 +79,18 @@ static __noinline int arp(struct __sk_buff *skb, int foreign)
 
 	if (bpf_skb_load_bytes(skb, ETH_HLEN, &a, sizeof(a)))
 		return foreign ? REASON_VLAN : REASON_MALFORMED;
+
 	map4(&sender, a.spa);
 	if (is_internal(0, &sender))
 		return REASON_SPOOFED_SOURCE;
 	if (foreign)
 		return REASON_VLAN;
+
 	if (a.op == bpf_htons(ARP_OP_REPLY))
 		return REASON_ARP_REPLY;
 	if (a.op != bpf_htons(ARP_OP_REQUEST))
 		return REASON_ARP_OTHER;
+
 	map4(&target, a.tpa);
 	switch (kind_of(&target)) {
 	case ADDR_VIP:
@@ -95,6 +100,7 @@ static __noinline int arp(struct __sk_buff *skb, int foreign)
 	case ADDR_OVN:
 		return REASON_ARP_REQUEST_OVN;
 	}
+
 	return a.spa == a.tpa ? REASON_ARP_GRATUITOUS : REASON_ARP_OTHER;
 }
 

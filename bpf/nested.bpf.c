@@ -100,7 +100,7 @@ int nested_from_wire(struct __sk_buff *skb)
 	return wire_exit(skb, wire_reason(vlan), vlan);
 }
 
-/* The kernel takes a tag off before the hook. The protocol is then that of an inner tag. */
+/* The kernel removes a tag before the hook, so the protocol can only be that of an inner tag. */
 static __always_inline int is_tagged(struct __sk_buff *skb)
 {
 	return skb->vlan_present || skb->protocol == bpf_htons(ETH_P_8021Q) ||
@@ -136,8 +136,8 @@ static __always_inline int is_own_source(struct __sk_buff *skb, const struct dev
 }
 
 /*
- * Reports whether a socket of the VM may receive it. Otherwise it answers a packet that the VM has
- * sent to a load balancer, which has to translate the answer.
+ * Reports whether a socket of the VM may receive the packet. Otherwise the packet answers one that
+ * the VM has sent to a load balancer, and the load balancer must translate the answer.
  */
 static __always_inline int has_socket(struct __sk_buff *skb, const struct packet *p)
 {
@@ -151,11 +151,12 @@ static __always_inline int has_socket(struct __sk_buff *skb, const struct packet
 		sk = bpf_sk_lookup_udp(skb, &t, len, BPF_F_CURRENT_NETNS, 0);
 	if (!sk)
 		return 0;
+
 	bpf_sk_release(sk);
 	return 1;
 }
 
-/* A fragment that arrives before the first one goes to the VM, which discards it in time. */
+/* A fragment that arrives before the first one is for the VM, which discards it in time. */
 static __always_inline int later_is_for_host(const struct packet *p)
 {
 	struct frag_seen *seen;
@@ -187,6 +188,7 @@ static __always_inline int is_for_host(struct __sk_buff *skb, const struct packe
 		return 1;
 	if (p->frag == FRAG_LATER)
 		return later_is_for_host(p);
+
 	for_host = has_socket(skb, p);
 	/* a pod must not decide about another pod's fragments */
 	if (p->frag == FRAG_FIRST && own)
@@ -203,6 +205,7 @@ static __always_inline __u32 pod_reason(struct __sk_buff *skb, const struct devi
 		return NESTED_SPOOFED_VLAN;
 	if (!is_to_host(skb) || parse(skb, ETH_HLEN, &p, skb->protocol))
 		return NESTED_OUT; /* OVN checks it */
+
 	own = is_own_source(skb, dev, &p);
 	if (!is_for_host(skb, &p, own))
 		return NESTED_OUT;
@@ -212,15 +215,17 @@ static __always_inline __u32 pod_reason(struct __sk_buff *skb, const struct devi
 static __always_inline int pod_exit(struct __sk_buff *skb, __u32 reason, __u16 tag)
 {
 	count(skb, reason);
+
 	switch (reason) {
 	case NESTED_OUT:
 		bpf_skb_vlan_push(skb, bpf_htons(ETH_P_8021Q), tag);
 		return bpf_redirect(nic, 0);
 	case NESTED_HOST:
-		/* it was addressed to the router of the pod's network */
+		/* the destination MAC address is that of the router of the pod's network */
 		bpf_skb_change_type(skb, PACKET_HOST);
 		return TC_ACT_UNSPEC;
 	}
+
 	return TC_ACT_SHOT;
 }
 

@@ -11,7 +11,7 @@
 
 #include "types.h"
 
-/* Kinds of lookups. explain.go describes each in words. */
+/* Kinds of lookups. explainstep.go describes each in words. */
 enum asked {
 	ASKED_ADDRESS, /* kind of the address: enum addr_kind */
 	ASKED_SERVICE, /* owner of the frontend: enum service_owner */
@@ -68,9 +68,11 @@ static __noinline int note_down(__u32 what, __u32 where, const struct addr *addr
 	e = bpf_map_lookup_elem(&explanation, &zero);
 	if (!e || e->silent)
 		return 0;
+
 	i = e->count;
 	if (i >= MAX_NOTES)
 		return 0;
+
 	n = &e->notes[i];
 	n->addr = *addr;
 	n->ns = ns;
@@ -78,6 +80,7 @@ static __noinline int note_down(__u32 what, __u32 where, const struct addr *addr
 	n->answer = what;
 	n->port = where;
 	n->proto = where >> 16;
+
 	e->count = i + 1;
 	return 0;
 }

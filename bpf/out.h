@@ -88,6 +88,7 @@ static __noinline int learn_exchange(const struct packet *reply)
 	note(WOULD_LEARN, 1, &reply->src, is_icmp(reply) ? reply->echo_id : 0, reply->proto, NULL);
 	if (DRY_RUN)
 		return REASON_OUT_LEARNED;
+
 	ns_key(&k, reply);
 	s = bpf_map_lookup_elem(&ns, &k);
 	if (s)
@@ -98,7 +99,8 @@ static __noinline int learn_exchange(const struct packet *reply)
 }
 
 /*
- * Reports whether a socket of the host would receive it. Same as port_owner() for UDP to the node.
+ * Reports whether a host socket would receive the reply, by the rules of port_owner() for UDP to
+ * the node.
  */
 static __always_inline int is_of_socket(struct __sk_buff *skb, const struct packet *reply)
 {
@@ -124,12 +126,14 @@ static __always_inline int learn(struct __sk_buff *skb, const struct packet *p)
 		return p->frag != FRAG_LATER && is_of_socket(skb, &reply) ? REASON_HOST_OWNED
 									  : REASON_OUT;
 	}
+
 	if (has_ports(p->proto))
 		return REASON_OUT;
 	if (is_icmp(p) && (p->frag == FRAG_LATER || !is_echo_request(p)))
 		return REASON_OUT;
 	if (!is_icmp(p) && is_host_proto(&reply))
 		return REASON_HOST_OWNED;
+
 	return learn_exchange(&reply);
 }
 
@@ -141,13 +145,19 @@ static __always_inline __u32 l3_len(struct __sk_buff *skb)
 	return skb->len - ETH_HLEN;
 }
 
-/* OVN translates to a former address of the node until it has learned the new one. */
+/*
+ * Reports whether the source is a former address of the node. OVN translates to it until OVN has
+ * learned the new address.
+ */
 static __always_inline int is_former(const struct packet *p)
 {
 	return has_former && !is_mapped(p, &p->src) && kind_of(&p->src) == ADDR_FORMER;
 }
 
-/* ARP from such an address would claim it. Another machine may have it by then. */
+/*
+ * Reports whether ARP is from a former address. It would claim the address, which another machine
+ * may already have.
+ */
 static __noinline int is_former_arp(struct __sk_buff *skb)
 {
 	struct arp_packet a;
@@ -184,6 +194,7 @@ static __noinline int may_leave(struct __sk_buff *skb, const struct packet *p, i
 		return REASON_UNSNATED;
 	if (cfg.local && cfg.mtu && l3_len(skb) > cfg.mtu)
 		return REASON_OVERSIZED;
+
 	if (!ours)
 		return REASON_OUT;
 	if (cfg.local && has_ports(p->proto))
@@ -191,19 +202,22 @@ static __noinline int may_leave(struct __sk_buff *skb, const struct packet *p, i
 	return learn(skb, p);
 }
 
-/* Reports whether it is a Service's reply to a packet that the host forwarded. */
+/* Reports whether the packet is a Service's reply to one that the host forwarded. */
 static __always_inline int is_from_service(const struct packet *p)
 {
 	return p->v6 ? in_prefixes6(&p->src, cfg.svc6, cfg.svc6_count)
 		     : in_prefixes4(p->src.w[3], cfg.svc4, cfg.svc4_count);
 }
 
-/* Packets that are dropped or returned regardless of their MAC address. -1: none. */
+/*
+ * Decides packets that are dropped or returned regardless of their MAC address. Returns -1 for
+ * other packets.
+ */
 static __noinline int by_addresses(const struct packet *p, int parsed)
 {
 	__u32 kind = is_mapped(p, &p->dst) ? ADDR_OTHER : kind_of(&p->dst);
 
-	/* it would reduce the path MTU of a tunnel */
+	/* the message would reduce the path MTU of a tunnel */
 	if (kind == ADDR_PEER && parsed && is_too_big(p))
 		return REASON_PMTUD;
 	return kind == ADDR_HOST || is_from_service(p) ? REASON_HAIRPIN : -1;
@@ -222,12 +236,14 @@ static __noinline int ip_from_ovn(struct __sk_buff *skb, int trusted)
 	reason = by_addresses(&p, parsed);
 	if (reason >= 0)
 		return reason;
+
 	if (!trusted)
 		return REASON_BAD_MAC;
 	if (parsed && is_bfd(&p))
 		return REASON_BFD_OUT;
 	if (parsed && is_nd(&p))
 		return nd_may_leave(skb, &p);
+
 	/* a leak is dropped regardless of other faults */
 	reason = is4 ? guard4(p.src.w[3], p.dst.w[3]) : guard6(&p.src, &p.dst);
 	return reason == REASON_OUT ? may_leave(skb, &p, parsed) : reason;
@@ -245,10 +261,12 @@ __noinline int from_ovn(struct __sk_buff *skb)
 	trusted = source == cfg.node_mac;
 	if (skb->vlan_present && !has_our_tag(skb))
 		return trusted ? REASON_OUT : REASON_BAD_MAC;
+
 	if (proto == bpf_htons(ETH_P_IP) || proto == bpf_htons(ETH_P_IPV6))
 		return ip_from_ovn(skb, trusted);
 	if (proto != bpf_htons(ETH_P_ARP))
 		return trusted ? REASON_OUT : REASON_BAD_MAC;
+
 	if (encap_arp(skb))
 		return REASON_ENCAP_OUT;
 	if (!trusted)
@@ -266,8 +284,8 @@ static __always_inline int is_hairpin_prefix(const struct packet *p)
 }
 
 /*
- * Full path for packets that the host sends through the bridge. Packets that the host tags are for
- * another network.
+ * Full path for packets that the host sends through the bridge. If the host tags a packet, it is
+ * for another network.
  */
 __noinline int from_host(struct __sk_buff *skb)
 {

@@ -114,6 +114,7 @@ static __always_inline int parse_l4(struct __sk_buff *skb, struct packet *p)
 		return 0;
 	if (bpf_skb_load_bytes(skb, p->l4, &h, sizeof(h)))
 		return -1;
+
 	if (has_ports(p->proto)) {
 		p->sport = h.sport;
 		p->dport = h.dport;
@@ -122,6 +123,7 @@ static __always_inline int parse_l4(struct __sk_buff *skb, struct packet *p)
 		p->icmp_code = h.code;
 		p->echo_id = h.echo_id;
 	}
+
 	return 0;
 }
 
@@ -134,8 +136,8 @@ static __always_inline void map4(struct addr *a, __be32 ip)
 }
 
 /*
- * IPv6 with an IPv4-mapped address. No host has such an address, but the tables store IPv4
- * addresses in this format. So it must not match an IPv4 entry.
+ * Reports whether a is an IPv4-mapped address of an IPv6 packet. No host has such an address, but
+ * the tables store IPv4 addresses in this format, so it must not match an IPv4 entry.
  */
 static __always_inline int is_mapped(const struct packet *p, const struct addr *a)
 {
@@ -149,10 +151,13 @@ static __always_inline int parse_ip4(struct __sk_buff *skb, __u32 off, struct pa
 
 	if (bpf_skb_load_bytes(skb, off, &ip, sizeof(ip)))
 		return -1;
+
+	/* before the next check, because callers read a malformed packet's addresses */
 	map4(&p->src, ip.saddr);
 	map4(&p->dst, ip.daddr);
 	if (ip.version != 4 || ip.ihl < 5)
 		return -1;
+
 	p->proto = ip.protocol;
 	p->l4 = off + ip.ihl * 4;
 	frag = bpf_ntohs(ip.frag_off);
@@ -164,7 +169,10 @@ static __always_inline int parse_ip4(struct __sk_buff *skb, __u32 off, struct pa
 	return parse_l4(skb, p);
 }
 
-/* Sets *next to the upper protocol, or to the next header of a later fragment. */
+/*
+ * Skips the extension headers. Sets p->proto to the upper protocol, or to the next header of a
+ * later fragment.
+ */
 static __always_inline int walk_ext(struct __sk_buff *skb, struct packet *p, __u8 next)
 {
 	struct {
@@ -181,9 +189,11 @@ static __always_inline int walk_ext(struct __sk_buff *skb, struct packet *p, __u
 			p->proto = next;
 			return 0;
 		}
+
 		/* the minimum size of extension headers is eight bytes */
 		if (bpf_skb_load_bytes(skb, p->l4, &h, sizeof(h)))
 			return -1;
+
 		if (next == EXTHDR_FRAGMENT) {
 			p->l4 += 8;
 			p->frag_id = h.id;
@@ -192,7 +202,8 @@ static __always_inline int walk_ext(struct __sk_buff *skb, struct packet *p, __u
 				p->proto = h.next;
 				return 0;
 			}
-			/* neither offset nor more: atomic, RFC 6946 */
+
+			/* offset 0 without this flag is atomic: a whole packet (RFC 6946) */
 			if (h.frag_off & bpf_htons(IP6_MF))
 				p->frag = FRAG_FIRST;
 		} else if (next == EXTHDR_AUTH) {
@@ -200,8 +211,10 @@ static __always_inline int walk_ext(struct __sk_buff *skb, struct packet *p, __u
 		} else {
 			p->l4 += (h.len + 1) * 8;
 		}
+
 		next = h.next;
 	}
+
 	return -1;
 }
 
@@ -212,6 +225,7 @@ static __always_inline int parse_ip6(struct __sk_buff *skb, __u32 off, struct pa
 	p->v6 = 1;
 	if (bpf_skb_load_bytes(skb, off, &ip, sizeof(ip)))
 		return -1;
+
 	__builtin_memcpy(&p->src, &ip.saddr, sizeof(p->src));
 	__builtin_memcpy(&p->dst, &ip.daddr, sizeof(p->dst));
 	if (ip.version != 6)
@@ -223,9 +237,9 @@ static __always_inline int parse_ip6(struct __sk_buff *skb, __u32 off, struct pa
 }
 
 /*
- * Parses the IP packet at off into p, which must be zero. Returns 0, or -1 if it is malformed; the
- * addresses are then set if the fixed header is complete. Not static: the verifier then checks it
- * once instead of at each call.
+ * Parses the IP packet at off into p, which must be zero. Returns 0, or -1 if the packet is
+ * malformed. Even then the addresses are set if the fixed header is complete. Not static, because
+ * the verifier checks a global function once instead of at each call.
  */
 __noinline int parse(struct __sk_buff *skb, __u32 off, struct packet *p, __u32 proto)
 {
@@ -268,6 +282,7 @@ static __always_inline __u32 socket_tuple(struct bpf_sock_tuple *t, const struct
 		t->ipv6.dport = p->dport;
 		return sizeof(t->ipv6);
 	}
+
 	t->ipv4.saddr = p->src.w[3];
 	t->ipv4.daddr = p->dst.w[3];
 	t->ipv4.sport = p->sport;

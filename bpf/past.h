@@ -17,8 +17,8 @@
 #include "short.h"
 
 /*
- * In layout bridged, sends a packet past OVS to the uplink. mark says so to the uplink's egress
- * program, which gives the packet its own mark back: the host's filters may use it.
+ * In layout bridged, sends a packet past OVS to the uplink. The uplink's egress program recognizes
+ * it by mark, and restores the packet's own mark, because the host's filters may use that.
  */
 static __always_inline int send_past(struct __sk_buff *skb, __u32 mark)
 {
@@ -27,8 +27,7 @@ static __always_inline int send_past(struct __sk_buff *skb, __u32 mark)
 	return bpf_redirect(cfg.uplink, 0);
 }
 
-/* At the uplink's egress: reports whether the packet was counted where the host or the pod sent it.
- */
+/* Reports, at the uplink's egress, whether the program at the packet's sender has counted it. */
 static __always_inline int was_sent_past(struct __sk_buff *skb)
 {
 	if (skb->mark != MARK_HOST_SENT && (!shortcuts_on || skb->mark != MARK_POD_SENT))
@@ -38,7 +37,7 @@ static __always_inline int was_sent_past(struct __sk_buff *skb)
 }
 
 /*
- * Applies the shortcut of a packet from the wire that is OVN's. Returns the pod's device, or 0 if
+ * Applies the shortcut of a packet from the wire for OVN. Returns the pod's device, or 0 if
  * the packet must go to OVS. Not inline: the stack of the programs' longest call chain is full.
  */
 static __noinline int shortcut_in(struct __sk_buff *skb, __u32 reason)
@@ -54,34 +53,41 @@ static __noinline int shortcut_in(struct __sk_buff *skb, __u32 reason)
 	s = find_shortcut(&k, p.v6);
 	if (!s)
 		return 0;
+
 	if (p.flags & TCP_ENDS) {
 		s->until = 0;
 		return 0;
 	}
+
+	/* the packet enters OVS, so the pod's next packet may renew the entry */
 	if (p.flags & TCP_SYN || !is_valid(s, bpf_ktime_get_coarse_ns())) {
 		s->seen = seen_in(current_epoch());
 		return 0;
 	}
+
 	if (p.hops <= s->hops || ip_len(skb, &p) > s->longest)
 		return 0;
+
 	s->used = 1;
 	device = s->device;
 	number = s->number;
 	received = bpf_map_lookup_elem(&pod_received, &number);
 	if (!received || received->device != device) /* the pod is gone */
 		return 0;
+
 	count(skb, reason == REASON_SERVICE ? REASON_SERVICE_CACHED : REASON_SNAT_CACHED);
 	if (reason == REASON_SERVICE)
 		count_service(skb);
 	add(skb, &received->cell);
+
 	skb->mark = 0; /* as on the way through OVS and the pod's device */
 	rewrite(skb, &p, s);
 	return device;
 }
 
 /*
- * Reports whether the address is a pod's or a Service's: OVS sends it elsewhere, or changes its
- * mind often.
+ * Reports whether the address is a pod's or a Service's. OVS sends such a packet elsewhere, or
+ * often changes its decision.
  */
 static __always_inline int is_inside(const struct addr *dst, int v6)
 {
@@ -114,9 +120,9 @@ static __always_inline int may_be_host_port(const struct plain *p, const struct 
 #define LAST_PACKETS 3
 
 /*
- * The pod has ended its connection: both directions pass OVS. A few more packets are expected,
- * which teach nothing. If there are many, only one direction is closed, and the connection is
- * observed again.
+ * Handles the end of a connection by the pod: both directions pass OVS from now on. The few packets
+ * that still follow are not worth observing. If many follow, only one direction is closed, and the
+ * connection is observed again.
  */
 static __noinline int end_connection(struct shortcut *s, __u32 proto, int v6)
 {
@@ -125,12 +131,14 @@ static __noinline int end_connection(struct shortcut *s, __u32 proto, int v6)
 
 	s->until = 0;
 	s->seen = 1;
+
 	wire.src = s->dst;
 	wire.dst = s->src;
 	wire.sport = s->dport;
 	wire.dport = s->sport;
 	wire.proto = proto;
 	wire.origin = ORIGIN_WIRE;
+
 	w = find_shortcut(&wire, v6);
 	if (w && w->device == s->device) {
 		w->until = 0;
@@ -140,9 +148,9 @@ static __noinline int end_connection(struct shortcut *s, __u32 proto, int v6)
 }
 
 /*
- * Remembers a packet that goes through OVS, if it can tell what OVS makes of its connection. A
- * connection inside the cluster is never observed, so none has a shortcut: when the networks
- * change, the epoch does.
+ * Remembers a packet that passes OVS, if it can show how OVS translates its connection. Connections
+ * inside the cluster are never observed, so they have no shortcut. If the networks change, the
+ * epoch changes, too.
  */
 static __noinline int observe(struct __sk_buff *skb, struct shortcut *s, const struct plain *p,
 			      const struct tuple *t, __u64 now)
@@ -151,15 +159,17 @@ static __noinline int observe(struct __sk_buff *skb, struct shortcut *s, const s
 		s->seen++;
 		return 0;
 	}
+
 	if (s ? !is_worth_a_try(&s->tries) : p->proto == IPPROTO_UDP && !may_be_answered(t, now))
 		return 0;
+
 	/* a packet to the host never leaves by the uplink, and would hold its slot */
 	if (!is_inside(&t->dst, p->v6) && !is_host(&t->dst))
 		enters_ovs(skb, p, t, now, s && is_valid(s, now));
 	return 0;
 }
 
-/* Of a pod of this node, at the host's end of its device. mark: for the uplink's program. */
+/* Handles a pod's packet, at the host's end of its device. mark: for the uplink's program, or 0. */
 static __always_inline int from_pod(struct __sk_buff *skb, __u32 mark)
 {
 	struct shortcut *s;
@@ -170,19 +180,22 @@ static __always_inline int from_pod(struct __sk_buff *skb, __u32 mark)
 	/* a program or a filter in the pod may have set it */
 	if (skb->tc_index)
 		skb->tc_index = 0;
+
 	/* a tag that the pod has set would stay on the packet */
 	if (skb->vlan_present || !connected() || !plain(skb, &p, &k, ORIGIN_POD))
 		return TC_ACT_UNSPEC;
 	/* each tunnel packet of a pod is checked where it leaves OVS */
 	if (is_geneve_port(p.proto, k.dport))
 		return TC_ACT_UNSPEC;
-	/* most of a pod's packets may be to other pods: they need not search the table */
+	/* most of a pod's packets may be to other pods, and need no search in the table */
 	if (may_be_inside(&k.dst, p.v6) && is_inside(&k.dst, p.v6))
 		return TC_ACT_UNSPEC;
+
 	now = bpf_ktime_get_coarse_ns();
 	s = find_shortcut(&k, p.v6);
 	if (s && s->device != skb->ifindex)
 		s = NULL;
+
 	if (s && p.flags & TCP_ENDS) {
 		end_connection(s, p.proto, p.v6);
 		return TC_ACT_UNSPEC;
@@ -191,6 +204,7 @@ static __always_inline int from_pod(struct __sk_buff *skb, __u32 mark)
 		s->until = 0;
 		s->seen = 0;
 	}
+
 	if (!s || !is_valid(s, now) || ip_len(skb, &p) > s->longest) {
 		/* the verifier of Linux 6.1 forgets the fields of p once its address is passed */
 		struct plain seen = p;
@@ -200,6 +214,7 @@ static __always_inline int from_pod(struct __sk_buff *skb, __u32 mark)
 	}
 	if (p.hops <= s->hops || !is_mac(s->from, p.eth + ETH_ALEN) || may_be_host_port(&p, s))
 		return TC_ACT_UNSPEC;
+
 	s->tries = 0;
 	count(skb, REASON_OUT_CACHED);
 	rewrite(skb, &p, s);

@@ -43,9 +43,10 @@ static __always_inline int plain_l4(struct plain *p, void *end)
 
 	p->flags = 0;
 	p->header = sizeof(struct udphdr);
+
+	/* for the helpers 0 means no checksum */
 	if (p->proto == IPPROTO_UDP)
-		return ((struct udphdr *)p->l4)->check !=
-		       0; /* for the helpers 0 means no checksum */
+		return ((struct udphdr *)p->l4)->check != 0;
 	if (p->proto != IPPROTO_TCP || (void *)tcp + sizeof(struct tcphdr) > end)
 		return 0;
 	p->flags = tcp[TCP_FLAGS_OFFSET];
@@ -62,12 +63,14 @@ static __always_inline int plain4(struct __sk_buff *skb, struct plain *p, struct
 		return 0;
 	if (!ip->tot_len || bpf_ntohs(ip->tot_len) + ETH_HLEN > skb->len)
 		return 0;
+
 	p->l4 = ip + 1;
 	p->v6 = 0;
 	p->proto = ip->protocol;
 	p->hops = ip->ttl;
 	if (!plain_l4(p, end))
 		return 0;
+
 	p->header += sizeof(*ip);
 	map4(&t->src, ip->saddr);
 	map4(&t->dst, ip->daddr);
@@ -84,11 +87,13 @@ static __always_inline int plain6(struct __sk_buff *skb, struct plain *p, struct
 		return 0;
 	if (!ip->payload_len || bpf_ntohs(ip->payload_len) + ETH_HLEN + sizeof(*ip) > skb->len)
 		return 0;
+
 	p->v6 = 1;
 	p->proto = ip->nexthdr;
 	p->hops = ip->hop_limit;
 	if (!plain_l4(p, end))
 		return 0;
+
 	p->header += sizeof(*ip);
 	__builtin_memcpy(&t->src, &ip->saddr, sizeof(t->src));
 	__builtin_memcpy(&t->dst, &ip->daddr, sizeof(t->dst));
@@ -106,6 +111,7 @@ static __always_inline int plain(struct __sk_buff *skb, struct plain *p, struct 
 	p->ip = data + ETH_HLEN;
 	if (p->ip + sizeof(struct iphdr) + sizeof(struct udphdr) > end)
 		return 0;
+
 	proto = ((struct ethhdr *)data)->h_proto;
 	if (proto == bpf_htons(ETH_P_IP)) {
 		if (!plain4(skb, p, t, end))
@@ -113,6 +119,7 @@ static __always_inline int plain(struct __sk_buff *skb, struct plain *p, struct 
 	} else if (proto != bpf_htons(ETH_P_IPV6) || !plain6(skb, p, t, end)) {
 		return 0;
 	}
+
 	*(__u32 *)&t->sport = *(__u32 *)p->l4;
 	*(__u32 *)&t->proto = p->proto | origin << 8;
 	return 1;

@@ -49,7 +49,7 @@ static __always_inline int is_pure_syn(struct __sk_buff *skb, const struct packe
 	return (flags & (TCP_FIN | TCP_SYN | TCP_RST | TCP_ACK)) == TCP_SYN;
 }
 
-/* Reports whether it is a tunnel packet, by protocol and destination port. */
+/* Reports whether the packet is for a tunnel, by protocol and destination port. */
 static __always_inline int is_geneve(const struct packet *p)
 {
 	return p->frag != FRAG_LATER && is_geneve_port(p->proto, p->dport);
@@ -61,7 +61,7 @@ static __always_inline int is_bfd(const struct packet *p)
 	       p->dport == bpf_htons(BFD_PORT);
 }
 
-/* Decides packets to the SNAT range. begins: it opens a connection. */
+/* Decides packets to the SNAT range. begins: the packet opens a connection. */
 static __always_inline int range_owner(struct __sk_buff *skb, const struct packet *p, int begins,
 				       int quoted)
 {
@@ -69,6 +69,7 @@ static __always_inline int range_owner(struct __sk_buff *skb, const struct packe
 
 	if (begins)
 		return REASON_SNAT_SYN;
+
 	if (!is_gated(p)) {
 		note(ASKED_GATE, 0, &p->dst, p->dport, p->proto, NULL);
 		return REASON_SNAT_PORT;
@@ -80,10 +81,10 @@ static __always_inline int range_owner(struct __sk_buff *skb, const struct packe
 }
 
 /*
- * Reports whether a packet to a frontend belongs to a connection of the host. The host comes first:
- * a Service may get its frontend while the host has connections from or to that port. Not inline:
- * with its frame in port_owner(), the stacks of seven calls would exceed the 512 bytes of
- * Linux 6.1. Not static: see host_socket().
+ * Reports whether a packet to a frontend belongs to a connection of the host. The host takes
+ * precedence, because a Service may get its frontend while the host has connections from or to that
+ * port. Not inline: with its frame in port_owner(), the stacks of seven calls would exceed the 512
+ * bytes of Linux 6.1. Not static: see host_socket().
  */
 __noinline int is_of_host(struct __sk_buff *skb, const struct packet *p, int quoted)
 {
@@ -95,6 +96,7 @@ __noinline int is_of_host(struct __sk_buff *skb, const struct packet *p, int quo
 	dst = p->dst;
 	if ((p->proto != IPPROTO_TCP && p->proto != IPPROTO_UDP) || !is_host(&dst))
 		return 0;
+
 	has = host_connection(skb, p, !quoted && is_pure_syn(skb, p));
 	note(ASKED_SOCKET, has, &dst, p->dport, p->proto, NULL);
 	return has;
@@ -112,6 +114,7 @@ static __noinline int port_owner(struct __sk_buff *skb, const struct packet *p, 
 		return REASON_HOST_CONNECTION;
 	if (owner)
 		return owner == SERVICE_HOST ? REASON_SERVICE_HOST : REASON_SERVICE;
+
 	if (is_node(&p->dst) && !cfg.local) {
 		begins = !quoted && is_pure_syn(skb, p);
 		note(ASKED_RANGE, in_snat_range(bpf_ntohs(p->dport)), &p->dst, p->dport, p->proto,
@@ -121,6 +124,7 @@ static __noinline int port_owner(struct __sk_buff *skb, const struct packet *p, 
 		if (!begins && in_takeover(p))
 			return REASON_TAKEOVER;
 	}
+
 	if (!is_host(&p->dst))
 		return REASON_NOT_OURS;
 	return !quoted && is_bfd(p) ? REASON_BFD : REASON_DEFAULT;
@@ -134,6 +138,7 @@ static __noinline int is_host_proto(const struct packet *p)
 
 	if (!is_node(&p->dst))
 		return 0;
+
 	ns_key(&k, p);
 	uses = bpf_map_lookup_elem(&host_protos, &k) != NULL;
 	if (!uses) {
@@ -142,6 +147,7 @@ static __noinline int is_host_proto(const struct packet *p)
 			map4(&k.remote, 0);
 		uses = bpf_map_lookup_elem(&host_protos, &k) != NULL;
 	}
+
 	note(ASKED_PROTOCOL, uses, &p->src, 0, p->proto, NULL);
 	return uses;
 }

@@ -43,8 +43,8 @@ func Supported() error {
 	}
 	for _, helper := range helpers {
 		if err := features.HaveProgramHelper(ebpf.SchedCLS, helper); err != nil {
-			return fmt.Errorf("run eBPF gateway: kernel lacks %v for programs of type SchedCLS: %w", helper,
-				err)
+			return fmt.Errorf("run eBPF gateway: kernel lacks %v for programs of type SchedCLS: %w",
+				helper, err)
 		}
 	}
 

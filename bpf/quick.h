@@ -34,7 +34,7 @@ struct quick {
 	void *end;
 };
 
-/* The digest's bit is set: an internal network, or a false positive. */
+/* Looks an address up after a hit in the digest, which may be a false positive. */
 static __always_inline int is_internal_quick4(__be32 ip)
 {
 	struct addr a;
@@ -44,9 +44,10 @@ static __always_inline int is_internal_quick4(__be32 ip)
 }
 
 /*
- * To a TCP frontend of OVN's, and not from the peer of a host socket: see is_of_host(). No options
- * are between the headers. Not inline, and with arguments that stay in registers: with the tuple in
- * the caller's frame, the stacks of a full path's calls would exceed the 512 bytes of Linux 6.1.
+ * Decides packets to a TCP frontend of OVN, unless they may be from the peer of a host socket: see
+ * is_of_host(). No options are between the headers. Not inline, and with arguments that stay in
+ * registers: with the tuple in the caller's frame, the stacks of a full path's calls would exceed
+ * the 512 bytes of Linux 6.1.
  */
 static __noinline int quick_service(struct __sk_buff *skb, const struct tcphdr *tcp, int v6)
 {
@@ -60,6 +61,7 @@ static __noinline int quick_service(struct __sk_buff *skb, const struct tcphdr *
 	owner = bpf_map_lookup_elem(&services, &k);
 	if (!owner || *owner != SERVICE_OVN || cfg.local)
 		return UNSURE;
+
 	if (v6) {
 		const struct ipv6hdr *ip6 = (void *)tcp - sizeof(*ip6);
 
@@ -75,15 +77,17 @@ static __noinline int quick_service(struct __sk_buff *skb, const struct tcphdr *
 		t.ipv4.dport = tcp->dest;
 		len = sizeof(t.ipv4);
 	}
+
 	sk = bpf_skc_lookup_tcp(skb, &t, len, BPF_F_CURRENT_NETNS, 0);
 	if (!sk)
 		return REASON_SERVICE;
+
 	state = sk->state;
 	bpf_sk_release(sk);
 	return state == BPF_TCP_LISTEN ? REASON_SERVICE : UNSURE;
 }
 
-/* In the SNAT range, without a new connection or a socket to look up. */
+/* Decides packets to the SNAT range that open no connection and need no socket lookup. */
 static __always_inline int quick_snat(const struct quick *q, __u16 port)
 {
 	struct port_bits *gate;
@@ -138,6 +142,7 @@ static __always_inline int quick_port(struct __sk_buff *skb, const struct quick 
 	} else if (q->proto != IPPROTO_TCP) {
 		return UNSURE;
 	}
+
 	if (test_port(special_ports, port))
 		return q->proto == IPPROTO_TCP ? quick_service(skb, q->tcp, q->v6) : UNSURE;
 	return in_snat_range(port) ? quick_snat(q, port) : REASON_DEFAULT;
@@ -152,11 +157,13 @@ static __always_inline int quick_ip6(struct __sk_buff *skb, struct quick *q, voi
 	q->tcp = (void *)(ip6 + 1);
 	if ((void *)q->tcp + sizeof(struct udphdr) > q->end)
 		return UNSURE;
+
 	if (ip6->version != 6 || dst[0] != node[0] || dst[1] != node[1] || !cfg.has_node6)
 		return UNSURE;
 	if (may_be_internal6(ip6->saddr.in6_u.u6_addr32[0], ip6->saddr.in6_u.u6_addr32[1]) &&
 	    network_of((void *)&ip6->saddr) == NETWORK_INTERNAL)
 		return UNSURE;
+
 	if (ip6->nexthdr == IPPROTO_ICMPV6)
 		return quick_echo6(ip6);
 	q->proto = ip6->nexthdr;
@@ -175,21 +182,24 @@ static __always_inline int quick_from_wire(struct __sk_buff *skb, int tags)
 		return UNSURE;
 	if (tags ? is_foreign(skb) : skb->vlan_present)
 		return UNSURE;
+
 	if (*proto != bpf_htons(ETH_P_IP))
 		return *proto == bpf_htons(ETH_P_IPV6) ? quick_ip6(skb, &q, ip) : UNSURE;
+
 	if (ip->daddr != cfg.node4 || !ip->daddr || *(__u8 *)ip != IP4_PLAIN)
 		return UNSURE;
 	if (ip->frag_off & bpf_htons(IP_MF | IP_OFFSET))
 		return UNSURE;
 	if (may_be_internal4(ip->saddr) && is_internal_quick4(ip->saddr))
 		return UNSURE;
+
 	if (ip->protocol == IPPROTO_ICMP)
 		return quick_echo4(ip);
 	q.proto = ip->protocol;
 	return quick_port(skb, &q);
 }
 
-/* In the format of node_mac. Two loads: a MAC is only aligned to two bytes. */
+/* In the format of node_mac. Two loads, because a MAC address is only aligned to two bytes. */
 static __always_inline __u64 source_mac(const void *eth)
 {
 	const void *mac = eth + ETH_ALEN;
@@ -197,7 +207,7 @@ static __always_inline __u64 source_mac(const void *eth)
 	return *(__u32 *)mac | (__u64) * (__u16 *)(mac + 4) << 32;
 }
 
-/* UDP may belong to a tunnel, to BFD, or have a source port that a host socket may use. */
+/* UDP may belong to a tunnel or to BFD, or have a source port that a host socket may use. */
 static __always_inline int quick_udp_out(const struct udphdr *udp, void *end)
 {
 	struct port_bits *gate;
@@ -221,6 +231,7 @@ static __always_inline int quick_out4(const struct iphdr *ip, void *end)
 	if (ip->protocol != IPPROTO_TCP &&
 	    (ip->protocol != IPPROTO_UDP || quick_udp_out((void *)(ip + 1), end) == UNSURE))
 		return UNSURE;
+
 	if (has_former && ip->saddr != cfg.node4)
 		return UNSURE;
 	if (in_prefixes4(ip->saddr, cfg.svc4, cfg.svc4_count))
@@ -237,6 +248,7 @@ static __always_inline int quick_out6(const struct ipv6hdr *ip6, void *end)
 	if (ip6->nexthdr != IPPROTO_TCP &&
 	    (ip6->nexthdr != IPPROTO_UDP || quick_udp_out((void *)(ip6 + 1), end) == UNSURE))
 		return UNSURE;
+
 	if (has_former && !addr_eq((void *)&ip6->saddr, &cfg.node6))
 		return UNSURE;
 	if (in_prefixes6((void *)&ip6->saddr, cfg.svc6, cfg.svc6_count))
@@ -254,12 +266,13 @@ static __always_inline int quick_from_ovn(struct __sk_buff *skb)
 		return UNSURE;
 	if (skb->vlan_present && !has_our_tag(skb))
 		return UNSURE;
+
 	if (*proto == bpf_htons(ETH_P_IP))
 		return quick_out4(ip, end);
 	return *proto == bpf_htons(ETH_P_IPV6) ? quick_out6((void *)ip, end) : UNSURE;
 }
 
-/* Packets that the host sends to other destinations than its Services: nearly all. */
+/* Decides packets that the host sends to other destinations than Services. Nearly all are. */
 static __always_inline int quick_from_host(struct __sk_buff *skb)
 {
 	void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;

@@ -19,7 +19,7 @@ static __always_inline __u32 add32(__u32 a, __u32 b)
 	return a + (a < b);
 }
 
-/* Adds to sum what changes when old becomes new. */
+/* Adds to sum the difference between new and old. */
 static __always_inline __u32 diff32(__u32 sum, __u32 old, __u32 new)
 {
 	return add32(add32(sum, ~old), new);
@@ -45,7 +45,7 @@ static __always_inline __u32 ports_of(const __be16 *sport)
 	return *(const __u32 *)sport;
 }
 
-/* Sets the differences of s, whose addresses, ports and hops are set, for packets of t. */
+/* Sets the differences of s for packets of t. Addresses, ports and hops of s must be set. */
 static __always_inline void set_diffs(struct shortcut *s, const struct tuple *t, int v6)
 {
 	__u32 old = ports_of(&t->sport), new = ports_of(&s->sport);
@@ -58,7 +58,7 @@ static __always_inline void set_diffs(struct shortcut *s, const struct tuple *t,
 
 static __always_inline void copy_macs(void *to, const void *from)
 {
-	/* a MAC address is only aligned to two bytes, these are to four */
+	/* a single MAC address is aligned to two bytes only, but a pair is aligned to four */
 	*(__u32 *)to = *(const __u32 *)from;
 	*(__u32 *)(to + 4) = *(const __u32 *)(from + 4);
 	*(__u32 *)(to + 8) = *(const __u32 *)(from + 8);
@@ -126,12 +126,14 @@ static __always_inline void rewrite(struct __sk_buff *skb, struct plain *p,
 	} else {
 		off += TCP_CHECK_OFFSET;
 	}
+
 	copy_macs(p->eth, s->macs);
 	*(__u32 *)p->l4 = ports_of(&s->sport);
 	if (v6)
 		rewrite6(p->ip, s);
 	else
 		rewrite4(p->ip, s);
+
 	bpf_l4_csum_replace(skb, off, 0, addr_diff, flags | BPF_F_PSEUDO_HDR);
 	if (port_diff)
 		bpf_l4_csum_replace(skb, off, 0, port_diff, flags);

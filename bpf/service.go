@@ -22,10 +22,10 @@ type ServiceKey struct {
 type ServiceOwner uint8
 
 const (
-	ServiceOVN  ServiceOwner = ServiceOwner(gatewayServiceOwnerSERVICE_OVN)
-	ServiceHost ServiceOwner = ServiceOwner(
-		gatewayServiceOwnerSERVICE_HOST,
-	) // a host socket, through sk_lookup
+	ServiceOVN ServiceOwner = ServiceOwner(gatewayServiceOwnerSERVICE_OVN)
+
+	// ServiceHost is a host socket, through sk_lookup.
+	ServiceHost ServiceOwner = ServiceOwner(gatewayServiceOwnerSERVICE_HOST)
 )
 
 func (k ServiceKey) cell() gatewayServiceKey {

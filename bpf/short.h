@@ -1,14 +1,16 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR Apache-2.0) */
 /*
- * Shortcuts: established North-South connections of pods past OVS. No component configures them: an
- * entry is what OVS made of a packet, seen before it went in, at the pod's device, and after it
- * came out with the verdict `out`. An entry holds for one lease. Then one packet of each direction
- * must pass OVS again, the pod's last. So a changed policy, route or translation ends an entry
- * without a message to these programs, and conntrack and the datapath's flows stay alive.
+ * Shortcuts: established North-South connections of pods past OVS. No component configures them. An
+ * entry records how OVS translated a packet. The packet is observed at the pod's device, before it
+ * enters OVS, and again when it has left OVS with the verdict `out`. An entry holds for one lease.
+ * Then one packet of each direction must pass OVS again, the pod's last. So a changed policy, route
+ * or translation ends an entry without a message to these programs, and conntrack and the flows of
+ * the datapath stay alive.
  *
- * Why the pod's packet comes last: OVN's ACLs are stateful. When a policy comes to forbid a
- * connection, the first packet that meets the drop marks it, and then both directions are dropped.
- * So a pod's packet that leaves OVS after one from the wire went in proves that both are allowed.
+ * The pod's packet must be the last, because OVN's ACLs are stateful. If a new policy forbids a
+ * connection, the first packet that meets the drop marks the connection, and then both directions
+ * are dropped. So if a packet from the wire has entered OVS, and then a pod's packet leaves OVS,
+ * both directions are allowed.
  */
 #ifndef __SHORT_H
 #define __SHORT_H
@@ -62,7 +64,7 @@ struct {
 	__uint(pinning, LIBBPF_PIN_BY_NAME);
 } short_pods SEC(".maps");
 
-/* What pods received past their device, whose own counters miss it. By the pod's number. */
+/* Packets that pods received past their device, which its counters miss, by the pod's number. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, 1); /* Go sets the size */
@@ -93,7 +95,7 @@ static __always_inline struct shortcut *find_shortcut(const struct tuple *t, int
 	struct shortcut_key k;
 	struct shortcut *s;
 
-	/* clang would join the paths of both families, and the verifier forget a packet's length */
+	/* clang would merge the families' paths, and the verifier would forget a packet's length */
 	asm volatile("" : "+r"(v6));
 	key_of(&k, t, v6);
 	s = bpf_map_lookup_elem(&shortcuts, &k);
@@ -109,7 +111,7 @@ static __always_inline __u32 current_epoch(void)
 	return epoch ? *epoch : 0;
 }
 
-/* What `seen` is after a packet from the wire. One of an earlier epoch proves nothing. */
+/* Returns `seen` for a packet from the wire. A packet of an earlier epoch proves nothing. */
 static __always_inline __u8 seen_in(__u32 epoch)
 {
 	return 0x80 | (epoch & 0x7f);

@@ -47,8 +47,10 @@ struct slot {
 	__u8 pad[5];
 };
 
-/* Pinned: during an upgrade old programs of pods and new ones of the uplink must mean the same
- * slot. */
+/*
+ * Pinned, because during an upgrade the pods' old programs and the uplink's new program must use
+ * the same slots.
+ */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1); /* Go sets the size */
@@ -74,7 +76,10 @@ static __always_inline __be16 id_of(const struct plain *p)
 	return p->v6 ? 0 : ((struct iphdr *)p->ip)->id;
 }
 
-/* UDP of unconnected sockets has neither an ID nor a sequence number. */
+/*
+ * Returns the first bytes of the payload. UDP of unconnected sockets has no ID or sequence number
+ * that would identify a packet.
+ */
 static __always_inline __u64 print_of(struct __sk_buff *skb, const struct plain *p)
 {
 	__u64 print = 0;
@@ -94,12 +99,14 @@ static __always_inline struct slot *claim_slot(__u64 now, __u32 *number)
 	next = bpf_map_lookup_elem(&next_slot, &zero);
 	if (!next)
 		return NULL;
+
 	i = (*next)++ & (slots_per_cpu - 1);
 	i += bpf_get_smp_processor_id() * slots_per_cpu;
 	*number = i;
 	s = bpf_map_lookup_elem(&slots, number);
 	if (!s)
 		return NULL;
+
 	at = s->at;
 	if (at == SLOT_BUSY || (at != SLOT_FREE && now - at < SLOT_NS))
 		return NULL;
@@ -120,8 +127,7 @@ static __always_inline struct slot *take_slot(__u32 number, __u64 now)
 	return __sync_val_compare_and_swap(&s->at, at, SLOT_BUSY) == at ? s : NULL;
 }
 
-/* Reports whether this packet is the slot's, and OVS did nothing to it that a shortcut cannot do.
- */
+/* Reports whether the packet is the slot's, and a shortcut can do all that OVS did to it. */
 static __always_inline int is_of_slot(struct __sk_buff *skb, const struct plain *p,
 				      const struct slot *o)
 {

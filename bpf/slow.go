@@ -19,20 +19,25 @@ func OpenSlow(opts Options, turns int) (*Gateway, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read gateway programs: %w", err)
 	}
+
 	if err := prepareShortcuts(spec, opts); err != nil {
 		return nil, fmt.Errorf("prepare shortcuts: %w", err)
 	}
+
 	for p := range maps.Values(spec.Programs) {
 		p.Instructions = slow(p.Instructions, turns)
 	}
+
 	g := &Gateway{opts: opts, attacher: opts.attacher(), progs: make(map[string]*ebpf.Program)}
 	if err := g.load(spec); err != nil {
 		return nil, fmt.Errorf("load slow gateway programs: %w", err)
 	}
+
 	g.digest = newDigest(&g.objs.gatewayVariables)
 	if err := errors.Join(g.SetConfig(opts.Config), g.restore()); err != nil {
 		return nil, errors.Join(err, g.Close())
 	}
+
 	return g, nil
 }
 
@@ -44,5 +49,6 @@ func slow(program asm.Instructions, turns int) asm.Instructions {
 		asm.JNE.Imm(asm.R0, 0, "slow"),
 	}
 	loop[0].Metadata, program[0].Metadata = program[0].Metadata, asm.Metadata{}
+
 	return append(loop, program...)
 }

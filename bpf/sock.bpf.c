@@ -62,7 +62,7 @@ static __always_inline void store6(struct bpf_sock_addr *ctx, const struct back 
 	ctx->user_port = b->port;
 }
 
-/* Like a port without listener. Old kernels can only return EPERM. */
+/* Refuses as a port without a listener does. Old kernels can only return EPERM. */
 static __always_inline int refuse(void)
 {
 	if (has_set_retval)
@@ -91,7 +91,7 @@ static __always_inline void set_peer(struct bpf_sock_addr *ctx, const struct bac
 	}
 }
 
-/* A socket may connect again. */
+/* Deletes the peer of an earlier connect, because a socket may connect again. */
 static __always_inline void clear_peer(struct bpf_sock_addr *ctx)
 {
 	struct bpf_sock *sk = ctx->sk;
@@ -130,10 +130,12 @@ static __noinline int translate_connect(struct bpf_sock_addr *ctx, struct back *
 	answer = choose(&want, 0, &c);
 	if (answer != ANSWER_PASS && is_exempt(ctx))
 		answer = ANSWER_PASS;
+
 	if (answer != ANSWER_BACKEND) {
 		clear_peer(ctx);
 		return answer;
 	}
+
 	front = (struct back){ .addr = want.addr, .port = want.port };
 	set_peer(ctx, &front, &c.back);
 	*dst = c.back;
@@ -150,6 +152,7 @@ static __noinline void remember(__u64 cookie, const struct back *front, const st
 
 	if (!known)
 		bpf_map_update_elem(&sock_exchanges, &key, c, BPF_ANY);
+
 	key.peer = c->back;
 	key.reply = 1;
 	old = bpf_map_lookup_elem(&sock_exchanges, &key);
@@ -172,9 +175,11 @@ static __noinline int translate_send(struct bpf_sock_addr *ctx, struct back *dst
 		c = *last;
 		slot = c.slot;
 	}
+
 	answer = choose(&want, key.cookie, &c);
 	if (answer != ANSWER_BACKEND)
 		return answer;
+
 	remember(key.cookie, &key.peer, &c,
 		 last && slot == c.slot && back_eq(&last->back, &c.back));
 	*dst = c.back;
@@ -196,12 +201,14 @@ static __noinline int asked_for(struct bpf_sock_addr *ctx, struct back *src)
 			return 1;
 		}
 	}
+
 	if (ctx->protocol != IPPROTO_UDP)
 		return 0;
 	key.cookie = bpf_get_socket_cookie(ctx);
 	asked = bpf_map_lookup_elem(&sock_exchanges, &key);
 	if (!asked)
 		return 0;
+
 	*src = asked->back;
 	return 1;
 }
@@ -214,6 +221,7 @@ int sock_connect4(struct bpf_sock_addr *ctx)
 
 	if (!is_ours(ctx))
 		return 1;
+
 	load4(ctx, &dst);
 	answer = translate_connect(ctx, &dst);
 	if (answer == ANSWER_REFUSE)
@@ -231,6 +239,7 @@ int sock_connect6(struct bpf_sock_addr *ctx)
 
 	if (!is_ours(ctx))
 		return 1;
+
 	load6(ctx, &dst);
 	answer = translate_connect(ctx, &dst);
 	if (answer == ANSWER_REFUSE)
@@ -248,6 +257,7 @@ int sock_sendmsg4(struct bpf_sock_addr *ctx)
 
 	if (!is_ours(ctx))
 		return 1;
+
 	load4(ctx, &dst);
 	answer = translate_send(ctx, &dst);
 	if (answer == ANSWER_REFUSE)
@@ -265,6 +275,7 @@ int sock_sendmsg6(struct bpf_sock_addr *ctx)
 
 	if (!is_ours(ctx))
 		return 1;
+
 	load6(ctx, &dst);
 	answer = translate_send(ctx, &dst);
 	if (answer == ANSWER_REFUSE)

@@ -61,6 +61,7 @@ func OpenSock(opts CgroupOptions) (*Sock, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read socket programs: %w", err)
 	}
+
 	// 0 would work on every kernel, but with a less specific errno.
 	if err := spec.Variables[sockVarHasSetRetval].Set(hasSetRetval()); err != nil {
 		return nil, fmt.Errorf("set up socket programs: %w", err)
@@ -141,6 +142,7 @@ func (s *Sock) Detach() error {
 // maps returns the tables.
 func (s *Sock) maps() []*ebpf.Map {
 	m := s.objs.sockMaps
+
 	return []*ebpf.Map{
 		m.SockFrontends,
 		m.SockBackends,

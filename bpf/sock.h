@@ -18,9 +18,9 @@ struct front_key {
 _Static_assert(sizeof(struct front_key) == 20, "front_key is shared with Go");
 
 /*
- * This bit of a wildcard frontend excludes loopback addresses. It is in a field that programs and
- * tables of earlier versions have, too: such a program keeps the choice for longer, which has no
- * effect, because the frontend has one backend.
+ * This bit of a wildcard frontend excludes loopback addresses. Programs and tables of earlier
+ * versions have the same field. Such a program keeps the choice for longer, which has no effect,
+ * because the frontend has one backend.
  */
 #define FRONT_NOT_LOOPBACK 0x80000000u
 

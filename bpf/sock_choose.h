@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR Apache-2.0) */
 /*
  * Maps a frontend to a backend. The verifier checks non-static functions once instead of at each
- * call; it then requires pointer checks.
+ * call, but requires that they check their pointers.
  */
 #ifndef __SOCK_CHOOSE_H
 #define __SOCK_CHOOSE_H
@@ -33,7 +33,7 @@ static __always_inline int back_eq(const struct back *a, const struct back *b)
 	       a->addr.w[1] == b->addr.w[1] && a->addr.w[0] == b->addr.w[0];
 }
 
-/* Connecting to the unspecified address means loopback. */
+/* Replaces the unspecified address, which means loopback to connect(). */
 static __always_inline void concrete(struct addr *a)
 {
 	if (a->w[0] || a->w[1] || a->w[3])
@@ -69,8 +69,11 @@ __noinline int find_front(const struct front_key *want, struct front *out)
 
 	if (!want || !out)
 		return 0;
+
 	key = *want; /* before Linux 6.2 a key must be on the function's own stack */
 	f = bpf_map_lookup_elem(&sock_frontends, &key);
+
+	/* a wildcard frontend matches all addresses of the host */
 	if (!f) {
 		own = key.addr;
 		key.addr.w[0] = 0;
@@ -78,11 +81,13 @@ __noinline int find_front(const struct front_key *want, struct front *out)
 		key.addr.w[2] = is_mapped(&own) ? own.w[2] : 0;
 		key.addr.w[3] = 0;
 		f = bpf_map_lookup_elem(&sock_frontends, &key);
+
 		if (!f || !is_own(&own))
 			return 0;
 		if ((f->affinity & FRONT_NOT_LOOPBACK) && is_loopback(&own))
 			return 0;
 	}
+
 	*out = *f;
 	out->affinity &= ~FRONT_NOT_LOOPBACK;
 	return 1;
@@ -98,8 +103,8 @@ static __always_inline int in_slot(const struct choice *c, __u32 slot)
 }
 
 /*
- * Reports whether the frontend still has this backend. When others left, it may have moved to one
- * of their slots.
+ * Reports whether the frontend still has this backend. If others were removed, it may have moved to
+ * one of their slots.
  */
 __noinline int still_there(const struct front *f, struct choice *c)
 {
@@ -109,6 +114,7 @@ __noinline int still_there(const struct front *f, struct choice *c)
 		return 0;
 	if (c->slot < f->count && in_slot(c, c->slot))
 		return 1;
+
 	for (i = 0; i < SCAN_SLOTS; i++) {
 		if (i >= f->count)
 			break;
@@ -117,6 +123,7 @@ __noinline int still_there(const struct front *f, struct choice *c)
 			return 1;
 		}
 	}
+
 	return 0;
 }
 
@@ -129,6 +136,7 @@ __noinline int stick(const struct front *f, struct choice *c)
 
 	if (!f || !c)
 		return 0;
+
 	now = bpf_ktime_get_ns();
 	set = f->set;
 	s = bpf_map_lookup_elem(&sock_affinity, &set);
@@ -150,8 +158,9 @@ static __always_inline void stick_to(const struct choice *c)
 }
 
 /*
- * An unconnected socket keeps its backend while that exists. Afterwards its cookie selects the next
- * one, not chance: all packets of an exchange must go to one peer.
+ * Selects a backend. An unconnected socket keeps its backend while that exists. Then its cookie
+ * selects the next one, and not a random number, because all packets of an exchange must go to one
+ * peer.
  */
 __noinline int pick(const struct front *f, __u64 cookie, struct choice *c)
 {
@@ -162,6 +171,7 @@ __noinline int pick(const struct front *f, __u64 cookie, struct choice *c)
 		return 0;
 	if (f->affinity && stick(f, c))
 		return 1;
+
 	key.set = f->set;
 	if (cookie)
 		key.slot = (__u32)(cookie * 0x9e3779b97f4a7c15ull >> 32) % f->count;
@@ -170,11 +180,13 @@ __noinline int pick(const struct front *f, __u64 cookie, struct choice *c)
 	b = bpf_map_lookup_elem(&sock_backends, &key);
 	if (!b)
 		return 0;
+
 	c->back = *b;
 	c->set = key.set;
 	c->slot = key.slot;
 	if (f->affinity)
 		stick_to(c);
+
 	return 1;
 }
 
@@ -186,7 +198,8 @@ __noinline int choose(const struct front_key *want, __u64 cookie, struct choice 
 
 	if (!want || !c)
 		return ANSWER_PASS;
-	/* A slot is empty only between two writes of Go: then retry. */
+
+	/* retry, because a slot is empty only between two writes of Go */
 	for (i = 0; i < ATTEMPTS; i++) {
 		if (!find_front(want, &f))
 			return ANSWER_PASS;
@@ -197,6 +210,7 @@ __noinline int choose(const struct front_key *want, __u64 cookie, struct choice 
 		if (pick(&f, cookie, c))
 			return ANSWER_BACKEND;
 	}
+
 	return ANSWER_REFUSE;
 }
 

@@ -257,6 +257,7 @@ func detachCgroup(pinDir, name string) error {
 	if err := l.Unpin(); err != nil {
 		return fmt.Errorf("detach %s: %w", name, err)
 	}
+
 	// Another process may hold the link. Without this call it would stay attached until released.
 	if err := l.Detach(); err != nil && !errors.Is(err, link.ErrNotSupported) {
 		return fmt.Errorf("detach %s: %w", name, err)

@@ -41,6 +41,7 @@ static __always_inline int lookup_tcp(struct __sk_buff *skb, const struct packet
 	sk = bpf_skc_lookup_tcp(skb, t, len, BPF_F_CURRENT_NETNS, 0);
 	if (!sk)
 		return 0;
+
 	if (sk->state != BPF_TCP_LISTEN)
 		owns = 1;
 	else
@@ -115,6 +116,7 @@ static __always_inline int host_connection(struct __sk_buff *skb, const struct p
 			return 0;
 		has = sk->state == BPF_TCP_ESTABLISHED;
 	}
+
 	bpf_sk_release(sk);
 	return has;
 }

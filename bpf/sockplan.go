@@ -114,8 +114,8 @@ func sockGroups(s SockService) ([]*sockGroup, error) {
 			}
 
 			g.service, g.index, g.proto = s.Key, 2*i+f, p.Proto
-
 			g.affinity = uint32(min((p.Affinity+time.Second-1)/time.Second, sockNotLoopback-1))
+
 			if p.NotLoopback {
 				g.affinity |= sockNotLoopback
 			}
@@ -286,6 +286,7 @@ func (s *sockState) assign(g *sockGroup, won []sockFrontKey) (released uint32) {
 	if g.set != 0 {
 		return 0
 	}
+
 	// An existing set is changed in place, unless another group's frontend would briefly lead to this
 	// group's backends.
 	counts := make(map[uint32]int)

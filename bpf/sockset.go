@@ -47,8 +47,8 @@ func (s *sockState) fill(p *sockPlan, g *sockGroup) {
 // arrange returns want in an order that keeps as many entries as possible at their position in old.
 func arrange(old, want []sockBack) []sockBack {
 	out := make([]sockBack, len(want))
-
 	missing := make(map[sockBack]bool, len(want))
+
 	for _, b := range want {
 		missing[b] = true
 	}

@@ -19,8 +19,8 @@ func (s *Sock) SyncAddrs(want []netip.Addr) error {
 		keys[sockAddr{W: words(a.WithZone(""))}] = true
 	}
 
-	if err := errors.Join(addSockAddrs(s.objs.SockAddrs, keys),
-		pruneSockAddrs(s.objs.SockAddrs, keys)); err != nil {
+	err := errors.Join(addSockAddrs(s.objs.SockAddrs, keys), pruneSockAddrs(s.objs.SockAddrs, keys))
+	if err != nil {
 		return fmt.Errorf("sync addresses of host sockets: %w", err)
 	}
 
@@ -63,8 +63,8 @@ func (s *Sock) UpdateServices(changes []SockService) (writes int, err error) {
 	}
 
 	groups, invalid := groupsOf(changes)
-
 	groups = s.choose(groups)
+
 	if s.state != nil {
 		writes, err = s.apply(s.state.update(groups))
 	} else {

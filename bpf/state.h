@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR Apache-2.0) */
-/* Exchanges that OVN has begun, which identify its replies. */
+/* Exchanges that OVN has begun. They identify the replies to OVN. */
 #ifndef __STATE_H
 #define __STATE_H
 
@@ -49,8 +49,8 @@ static __always_inline void flow_key(struct flow_key *k, const struct packet *p)
 }
 
 /*
- * Reports whether it is a connection of OVN from before the takeover. Go reads the entry's age to
- * detect its end.
+ * Reports whether the packet is of a connection that OVN had before the takeover. Go detects the
+ * connection's end by the entry's age.
  */
 static __noinline int in_takeover(const struct packet *p)
 {
@@ -59,6 +59,7 @@ static __noinline int in_takeover(const struct packet *p)
 
 	if (!cfg.takeover || !test_port(special_ports, bpf_ntohs(p->dport)))
 		return 0;
+
 	flow_key(&k, p);
 	s = bpf_map_lookup_elem(&takeover, &k);
 	note(ASKED_TAKEOVER, !!s, &p->src, p->sport, p->proto, s);

@@ -128,9 +128,9 @@ func SocketHooks(pinDir string) (services, gate []string, err error) {
 	}
 
 	services = missing(translate)
-	gate = missing(
-		[]string{gateProgGatePostBind4, gateProgGatePostBind6, gateProgGateConnect4, gateProgGateConnect6},
-	)
+	gate = missing([]string{
+		gateProgGatePostBind4, gateProgGatePostBind6, gateProgGateConnect4, gateProgGateConnect6,
+	})
 
 	return services, gate, err
 }

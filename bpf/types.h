@@ -135,7 +135,7 @@ struct addr {
 	__be32 w[4];
 };
 
-/* A prefix; an address is in it when (address & mask) == net. */
+/* A prefix. An address is in it if (address & mask) == net. */
 struct prefix4 {
 	__be32 net;
 	__be32 mask;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR Apache-2.0) */
 /*
  * Decides packets from the wire. Each function returns a reason, in the order of docs/verdicts.md.
- * This changes only priority tags, the map frags and ages in takeover. act.h counts and acts.
+ * They change only priority tags, the map frags and ages in takeover. act.h counts and acts.
  */
 #ifndef __VERDICT_H
 #define __VERDICT_H
@@ -40,6 +40,7 @@ static __always_inline int owner(struct __sk_buff *skb, const struct packet *p)
 		return port_owner(skb, p, 0);
 	if (is_icmp(p))
 		return icmp_owner(skb, p);
+
 	if (is_host_proto(p))
 		return REASON_PROTO_HOST;
 	if (is_node(&p->dst))
@@ -78,6 +79,7 @@ static __always_inline int is_served(const struct addr *dst, int reason)
 {
 	if (!connected())
 		return 0;
+
 	switch (reason) {
 	case REASON_SERVICE:
 	case REASON_SERVICE_HOST:
@@ -97,6 +99,7 @@ static __always_inline int is_served(const struct addr *dst, int reason)
 	case REASON_ICMP_ERROR_HOST:
 		return kind_of(dst) == ADDR_VIP;
 	}
+
 	return 0;
 }
 
@@ -135,11 +138,13 @@ static __noinline int ip(struct __sk_buff *skb, int foreign)
 	bad = parse(skb, ETH_HLEN, &p, skb->protocol);
 	if (is_internal(p.v6, &p.src) || (!bad && claims_internal(skb, &p)))
 		return REASON_SPOOFED_SOURCE;
+
 	bad = bad || foreign || is_mapped(&p, &p.dst);
 	if (!bad)
 		reason = admitted(skb, &p);
 	else if (foreign)
 		reason = REASON_VLAN;
+
 	if (goes_inward(&p, reason))
 		reason = REASON_CLUSTER_DESTINATION;
 	return p.frag == FRAG_FIRST && !bad ? first_fragment(&p, reason) : reason;
@@ -186,8 +191,10 @@ __noinline int from_wire(struct __sk_buff *skb)
 	/* another network may use the same addresses */
 	if (foreign && (!untagged || skb->pkt_type > PACKET_MULTICAST))
 		return REASON_VLAN;
+
 	if (priority && !DRY_RUN)
 		bpf_skb_vlan_pop(skb);
+
 	if (skb->pkt_type > PACKET_MULTICAST)
 		return REASON_OTHER_MAC;
 	if (skb->protocol == bpf_htons(ETH_P_ARP))

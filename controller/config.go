@@ -36,7 +36,7 @@ type Config struct {
 	ServiceCIDRs         []netip.Prefix
 	JoinSubnets          []netip.Prefix               // one for each family of ClusterSubnets; more are ignored
 	ExternalIPs          []netip.Prefix               // where Services' external IPs may be; nil: nowhere
-	PodTunnels           []netip.Prefix               // where pods may send Geneve packets outside of the pod networks; never to nodes
+	PodTunnels           []netip.Prefix               // where else pods may send Geneve packets; never to nodes
 	TrustSlices          bool                         // only the control plane can write EndpointSlices with its label
 	Shares               service.Shares               // budgets of Services and host ports
 	SNATPorts            struct{ First, Last uint16 } // of nodes that do not say their own
@@ -49,7 +49,7 @@ type Config struct {
 	FirstAnnotation      bool          // annotate pods as the first generation did, too
 	Joined               bool          // give a node a subnet when its agent has come, not before
 	ChassisRemover       bool          // another process removes the chassis of deleted nodes (sb.RemoveStale)
-	LeaderElect          bool          // false: this replica leads, and ends when another controller claims its database
+	LeaderElect          bool          // false: leads until another controller claims its database, then ends
 	MetricsAddr          string        // where to serve HTTP; "": nowhere
 	MetricsTLS           endpoint.TLS
 
@@ -144,24 +144,18 @@ func (c Config) validateSubnets() error {
 
 		switch {
 		case !s.Prefix.IsValid() || s.Prefix != s.Prefix.Masked():
-			errs = append(
-				errs,
-				fmt.Errorf("cluster subnet %s is not a network, its network is %s", s.Prefix,
-					s.Prefix.Masked()),
-			)
+			errs = append(errs, fmt.Errorf("cluster subnet %s is not a network, its network is %s",
+				s.Prefix, s.Prefix.Masked()))
 		case s.HostLen < s.Prefix.Bits() || s.HostLen > longest:
-			errs = append(
-				errs,
-				fmt.Errorf("cluster subnet %s: host prefix length %d is not %d..%d", s.Prefix, s.HostLen,
-					s.Prefix.Bits(), longest),
-			)
+			errs = append(errs, fmt.Errorf("cluster subnet %s: host prefix length %d is not %d..%d",
+				s.Prefix, s.HostLen, s.Prefix.Bits(), longest))
 		}
 	}
 
 	for _, p := range c.ServiceCIDRs {
 		if !p.IsValid() || p != p.Masked() {
-			errs = append(errs,
-				fmt.Errorf("service CIDR %s is not a network, its network is %s", p, p.Masked()))
+			errs = append(errs, fmt.Errorf("service CIDR %s is not a network, its network is %s",
+				p, p.Masked()))
 		}
 	}
 
@@ -186,11 +180,7 @@ func (c Config) validateJoin() error {
 		}
 
 		if found != 1 {
-			errs = append(
-				errs,
-				fmt.Errorf("%d join subnets of %s, want 1", found,
-					map[bool]string{true: "IPv4", false: "IPv6"}[is4]),
-			)
+			errs = append(errs, fmt.Errorf("%d join subnets of %s, want 1", found, service.FamilyName(is4)))
 		}
 	}
 

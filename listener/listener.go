@@ -27,6 +27,7 @@ func (t Timeouts) withDefaults() Timeouts {
 			*d = otherwise
 		}
 	}
+
 	fill(&t.Header, 10*time.Second)
 	fill(&t.Request, 30*time.Second)
 	fill(&t.Idle, 30*time.Second)

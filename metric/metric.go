@@ -54,9 +54,9 @@ func (t Table) Family(name string) Family {
 // Histograms returns the histogram of that name.
 func (t Table) Histograms(name string) *prometheus.HistogramVec {
 	f := t.Family(name)
-	return prometheus.NewHistogramVec(
-		prometheus.HistogramOpts{Name: f.Name, Help: f.Help, Buckets: f.Buckets}, f.Labels,
-	)
+	opts := prometheus.HistogramOpts{Name: f.Name, Help: f.Help, Buckets: f.Buckets}
+
+	return prometheus.NewHistogramVec(opts, f.Labels)
 }
 
 // Counters returns the counter of that name.

@@ -32,8 +32,9 @@ func (c Central) Backup(ctx context.Context, dir string, keep int, now time.Time
 	to := filepath.Join(dir, now.UTC().Format(backupName))
 
 	half := to + unfinished
-	if err := errors.Join(pruneUnfinished(dir, now), os.RemoveAll(half),
-		os.MkdirAll(half, 0o700)); err != nil {
+
+	err := errors.Join(pruneUnfinished(dir, now), os.RemoveAll(half), os.MkdirAll(half, 0o700))
+	if err != nil {
 		return "", fmt.Errorf("back up: %w", err)
 	}
 

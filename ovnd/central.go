@@ -31,8 +31,8 @@ func (c Central) Validate() error {
 	}
 
 	if !slices.Contains(c.Members, c.Address) {
-		return fmt.Errorf("start OVN central: this node's address %s is none of the members %s", c.Address,
-			join(c.Members))
+		return fmt.Errorf("start OVN central: this node's address %s is none of the members %s",
+			c.Address, join(c.Members))
 	}
 
 	return nil

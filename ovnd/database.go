@@ -73,9 +73,8 @@ func (c Central) Relay(ctx context.Context, _ *slog.Logger) ([]string, error) {
 	return c.server(ctx, relayName, map[string]any{
 		"remotes": map[string]any{
 			c.listen(NodePort): map[string]any{"inactivity-probe": probe, "role": "ovn-controller"},
-			"punix:" + filepath.Join(c.RunDir, relayName+".sock"): map[string]any{
-				"read-only": true,
-			}, // for probes
+			// The local socket is for probes.
+			"punix:" + filepath.Join(c.RunDir, relayName+".sock"): map[string]any{"read-only": true},
 		},
 		"databases": map[string]any{southbound.Name: map[string]any{
 			"service-model": "relay",
@@ -203,13 +202,12 @@ func (c Central) clusterID(ctx context.Context, d Database, m netip.Addr) (strin
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
 
-	query := fmt.Sprintf(
-		`["_Server",{"op":"select","table":"Database","where":[["name","==",%q]],"columns":["cid"]}]`, d.Name,
-	)
+	query := fmt.Sprintf(`["_Server",{"op":"select","table":"Database","where":[["name","==",%q]],"columns":["cid"]}]`,
+		d.Name)
 
-	out, err := run(
-		ctx,
-		append(append([]string{"ovsdb-client"}, c.TLS.options()...), "query", remote(m, d.port), query)...)
+	argv := append([]string{"ovsdb-client"}, c.TLS.options()...)
+
+	out, err := run(ctx, append(argv, "query", remote(m, d.port), query)...)
 	if err != nil {
 		return "", err
 	}

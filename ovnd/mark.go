@@ -22,9 +22,7 @@ const (
 )
 
 // errForeign is the error for a database without the mark.
-var errForeign = errors.New(
-	"it is not ovn-ebpf's (external_ids have no " + mark + "): set ovs.host=true where the node has its own Open vSwitch",
-)
+var errForeign = errors.New("it is not ovn-ebpf's (external_ids have no " + mark + "): set ovs.host=true where the node has its own Open vSwitch")
 
 // marked returns errForeign unless the answer to findRow has a row.
 func marked(answer []byte) error {
@@ -93,8 +91,7 @@ func (s Switch) checkUnused() error {
 		return nil // no server
 	}
 
-	return errors.Join(
-		fmt.Errorf("another Open vSwitch serves at %s: set ovs.host=true where the node has its own", path),
-		conn.Close(),
-	)
+	used := fmt.Errorf("another Open vSwitch serves at %s: set ovs.host=true where the node has its own", path)
+
+	return errors.Join(used, conn.Close())
 }

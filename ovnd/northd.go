@@ -58,8 +58,8 @@ func (c Central) convert(ctx context.Context, d Database, log *slog.Logger) erro
 
 	log.Info("converting database", "database", d.Name)
 
-	if _, err := run(ctx, "ovsdb-client", "--timeout=300", "convert", socket,
-		schemaPath(d.schema)); err != nil {
+	_, err = run(ctx, "ovsdb-client", "--timeout=300", "convert", socket, schemaPath(d.schema))
+	if err != nil {
 		return fmt.Errorf("convert %s: %w", d.Name, err)
 	}
 

@@ -17,8 +17,8 @@ func olderThanInstalled(ctx context.Context, have []byte, schema string) (bool, 
 		return false, fmt.Errorf("compare schema versions: %w", err)
 	}
 
-	_, err = run(ctx, "ovsdb-tool", "compare-versions", string(bytes.TrimSpace(have)), "<",
-		string(bytes.TrimSpace(want)))
+	have, want = bytes.TrimSpace(have), bytes.TrimSpace(want)
+	_, err = run(ctx, "ovsdb-tool", "compare-versions", string(have), "<", string(want))
 
 	var exit *exec.ExitError
 	if errors.As(err, &exit) && exit.ExitCode() == 2 { // the comparison is false

@@ -20,9 +20,12 @@ func (c Central) CheckSpace() error {
 	if err := syscall.Statfs(c.Dir, &s); err != nil {
 		return fmt.Errorf("check space in %s: %w", c.Dir, err)
 	}
+
 	// File systems without a limit report no blocks.
-	if s.Blocks > 0 && s.Bavail*uint64(s.Bsize) < minFree ||
-		s.Files > 0 && s.Ffree == 0 { //nolint:gosec // a block's size is positive
+	noBytes := s.Blocks > 0 && s.Bavail*uint64(s.Bsize) < minFree //nolint:gosec // a block's size is positive
+	noInodes := s.Files > 0 && s.Ffree == 0
+
+	if noBytes || noInodes {
 		return fmt.Errorf("no space left in %s for OVN's databases: free space there", c.Dir)
 	}
 

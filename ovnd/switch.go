@@ -108,18 +108,19 @@ func (s Switch) Daemon(ctx context.Context) ([]string, error) {
 	}
 
 	first, _, _ := strings.Cut(string(version), "\n")
-	settings := []string{"set", "Open_vSwitch", ".", "ovs_version=" + first[strings.LastIndex(first, " ")+1:]}
-	argv := append(
-		[]string{"ovs-vsctl", "--timeout=5", "--db=" + s.remote(), "--no-wait", "--", "init", "--"},
-		settings...)
+	setVersion := []string{
+		"ovs-vsctl", "--timeout=5", "--db=" + s.remote(), "--no-wait", "--", "init", "--",
+		"set", "Open_vSwitch", ".", "ovs_version=" + first[strings.LastIndex(first, " ")+1:],
+	}
 
-	if err := await(ctx, func() error { _, err := run(ctx, argv...); return err }); err != nil {
+	err = await(ctx, func() error { _, err := run(ctx, setVersion...); return err })
+	if err != nil {
 		return nil, fmt.Errorf("start ovs-vswitchd: %w", err)
 	}
 
-	return append(
-		[]string{"ovs-vswitchd", s.remote(), "--pidfile=" + filepath.Join(s.RunDir, "ovs-vswitchd.pid")},
-		logging...), nil
+	pidfile := "--pidfile=" + filepath.Join(s.RunDir, "ovs-vswitchd.pid")
+
+	return append([]string{"ovs-vswitchd", s.remote(), pidfile}, logging...), nil
 }
 
 // Controller waits for the database and the certificate, and returns ovn-controller's command line.
@@ -149,11 +150,8 @@ func (s Switch) Controller(ctx context.Context, log *slog.Logger) ([]string, err
 		}
 	}
 
-	argv := []string{
-		"ovn-controller",
-		s.remote(),
-		"--pidfile=" + filepath.Join(s.OVNRunDir, "ovn-controller.pid"),
-	}
+	pidfile := "--pidfile=" + filepath.Join(s.OVNRunDir, "ovn-controller.pid")
+	argv := []string{"ovn-controller", s.remote(), pidfile}
 
 	return append(append(argv, s.TLS.options()...), logging...), nil
 }
@@ -193,6 +191,7 @@ func (s Switch) awaitRow(ctx context.Context) error {
 	return await(ctx, func() error {
 		_, err := run(ctx, "ovs-vsctl", "--timeout=5", "--db="+s.remote(), "get", "Open_vSwitch", ".",
 			"ovs_version")
+
 		return err
 	})
 }
@@ -226,8 +225,8 @@ func (s Switch) Remove(ctx context.Context, dirs ...string) error {
 	}
 
 	for _, bridge := range strings.Fields(string(out)) {
-		if _, err := run(ctx, "ovs-vsctl", "--timeout=60", "--db="+s.remote(), "--if-exists", "del-br",
-			bridge); err != nil {
+		_, err := run(ctx, "ovs-vsctl", "--timeout=60", "--db="+s.remote(), "--if-exists", "del-br", bridge)
+		if err != nil {
 			return fmt.Errorf("remove Open vSwitch: %w", err)
 		}
 	}
@@ -246,8 +245,9 @@ func (s Switch) controllerEnded() error {
 		return err
 	}
 
-	conn, err := net.Dial("unix",
-		filepath.Join(s.OVNRunDir, "ovn-controller."+strings.TrimSpace(string(pid))+".ctl"))
+	socket := "ovn-controller." + strings.TrimSpace(string(pid)) + ".ctl"
+
+	conn, err := net.Dial("unix", filepath.Join(s.OVNRunDir, socket))
 	if err != nil {
 		return nil // nothing listens: it has ended
 	}

@@ -93,9 +93,8 @@ func (u Units) times(n, d int) Units {
 }
 
 func (u Units) within(limit Units) bool {
-	return u.Frontends <= limit.Frontends && u.Backends <= limit.Backends && u.Addresses <= limit.Addresses &&
-		u.Local <= limit.Local &&
-		u.Flows <= limit.Flows
+	return u.Frontends <= limit.Frontends && u.Backends <= limit.Backends &&
+		u.Addresses <= limit.Addresses && u.Local <= limit.Local && u.Flows <= limit.Flows
 }
 
 // text lists the numbers of u whose numbers in of are not 0.
@@ -187,13 +186,13 @@ func (s *Service) flows() int64 {
 
 		addresses := len(OfFamily(s.ClusterIPs, is4)) + len(OfFamily(s.External, is4))
 
-		total += int64(
-			addresses + min(1, nodePorts) + len(s.Ports)*addresses*cost.frontend + nodePorts*cost.nodePort,
-		)
+		fronts := len(s.Ports)*addresses*cost.frontend + nodePorts*cost.nodePort
+		total += int64(addresses + min(1, nodePorts) + fronts)
+
 		for _, slice := range s.slices {
 			if is4 == (slice.AddressType == discoveryv1.AddressTypeIPv4) {
-				ports := min(len(s.Ports),
-					len(slice.Ports)) // those with a node port, if some are not in the slice
+				// If some ports are not in the slice, those with a node port count.
+				ports := min(len(s.Ports), len(slice.Ports))
 
 				backends := int64(len(slice.Endpoints)) * int64(cost.backend)
 				if s.mayHaveHosts(slice) {
@@ -307,7 +306,9 @@ const (
 // Shares are the settings of budgets. Controller and agents must have the same. 0 stands for the
 // default.
 type Shares struct {
-	Namespace int // front ends of the Services of a namespace; the share of other tables is the same, and two flows for each
+	// Namespace is the front ends of the Services of a namespace. The share of other tables is the
+	// same, and each front end has two flows.
+	Namespace int
 	Tables    int // percent of a node's tables for Services; the rest is for pods' host ports
 }
 
@@ -363,6 +364,7 @@ func (s Shares) Services() Budget {
 // HostPorts returns the budget of the pods with host ports on one node.
 func (s Shares) HostPorts() Budget {
 	total := TableUnits().minus(s.Services().Total)
+
 	return Budget{
 		Namespace: total.times(1, 4),
 		Total:     total,

@@ -51,6 +51,7 @@ func hasHostPort(pod *corev1.Pod) bool {
 	has := func(c *corev1.Container) bool {
 		return slices.ContainsFunc(c.Ports, func(p corev1.ContainerPort) bool { return p.HostPort != 0 })
 	}
+
 	for i := range pod.Spec.InitContainers {
 		if c := &pod.Spec.InitContainers[i]; runsBeside(c) && has(c) {
 			return true
@@ -132,8 +133,8 @@ func newHostPort(p corev1.ContainerPort) (HostPort, error) {
 	}
 	switch {
 	case out.Number == 0 || out.Container == 0 || !known(out.Protocol):
-		return out, fmt.Errorf("host port %d: container port %d, protocol %q", p.HostPort, p.ContainerPort,
-			p.Protocol)
+		return out, fmt.Errorf("host port %d: container port %d, protocol %q",
+			p.HostPort, p.ContainerPort, p.Protocol)
 	case p.HostIP == "":
 		return out, nil
 	}
@@ -170,15 +171,12 @@ func HostPortContainers(pod *corev1.Pod) []corev1.Container {
 
 		for _, p := range c.Ports {
 			if p.HostPort != 0 {
-				ports = append(
-					ports,
-					corev1.ContainerPort{
-						HostPort:      p.HostPort,
-						HostIP:        p.HostIP,
-						ContainerPort: p.ContainerPort,
-						Protocol:      p.Protocol,
-					},
-				)
+				ports = append(ports, corev1.ContainerPort{
+					HostPort:      p.HostPort,
+					HostIP:        p.HostIP,
+					ContainerPort: p.ContainerPort,
+					Protocol:      p.Protocol,
+				})
 			}
 		}
 
@@ -186,6 +184,7 @@ func HostPortContainers(pod *corev1.Pod) []corev1.Container {
 			out = append(out, corev1.Container{Ports: ports})
 		}
 	}
+
 	for i := range pod.Spec.InitContainers {
 		if c := &pod.Spec.InitContainers[i]; runsBeside(c) {
 			take(c)

@@ -69,6 +69,7 @@ func NewLedger(b Budget) *Ledger {
 			l.set(e, served)
 		}
 	}
+
 	l.first, l.rest = &queue{limit: b.Total, mark: mark}, &queue{mark: mark}
 
 	return l
@@ -250,8 +251,8 @@ func (q *queue) insert(e *entry) {
 
 func (q *queue) remove(e *entry) {
 	i := q.find(e)
-
 	q.entries = slices.Delete(q.entries, i, i+1)
+
 	if i < q.fitting {
 		q.fitting, q.used = q.fitting-1, q.used.minus(e.units)
 		q.mark(e, false)

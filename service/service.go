@@ -95,8 +95,8 @@ func New(cfg Config, svc *corev1.Service, eps []*discoveryv1.EndpointSlice) *Ser
 		if len(cfg.Services) > 0 && !within(cfg.Services, a) {
 			// Pods and host sockets still reach it. Packets that nodes forward do not, and the checks of
 			// networks do not cover it.
-			s.refuse("cluster IP %s: outside the service networks %s (--k8s-service-cidrs)", a,
-				prefixList(cfg.Services))
+			s.refuse("cluster IP %s: outside the service networks %s (--k8s-service-cidrs)",
+				a, prefixList(cfg.Services))
 		}
 
 		s.ClusterIPs = append(s.ClusterIPs, a)
@@ -161,6 +161,7 @@ func (s *Service) addExternal(svc *corev1.Service, own []netip.Addr) {
 
 		return out
 	}
+
 	s.open = sorted(take("external IP", externalIPs(svc), s.cfg.allowsExternalIP))
 	announced := sorted(take("load balancer address", ingressIPs(svc), always))
 	s.External = sorted(slices.Concat(s.open, announced))
@@ -171,8 +172,8 @@ func (s *Service) addExternal(svc *corev1.Service, own []netip.Addr) {
 	}
 
 	if n := len(svc.Status.LoadBalancer.Ingress); n > MaxExternalIPs {
-		s.refuse("the last %d load balancer addresses: a service has at most %d", n-MaxExternalIPs,
-			MaxExternalIPs)
+		s.refuse("the last %d load balancer addresses: a service has at most %d",
+			n-MaxExternalIPs, MaxExternalIPs)
 	}
 }
 
@@ -255,10 +256,8 @@ func (s *Service) addPorts(svc *corev1.Service) {
 	}
 
 	if all := len(svc.Spec.Ports); all > len(within) {
-		s.refuse(
-			"the last %d ports: a service has at most %d, %d times its addresses and %d times its endpoints",
-			all-len(within), MaxServicePorts, MaxServiceFronts, MaxBackends,
-		)
+		s.refuse("the last %d ports: a service has at most %d, %d times its addresses and %d times its endpoints",
+			all-len(within), MaxServicePorts, MaxServiceFronts, MaxBackends)
 	}
 }
 
@@ -270,6 +269,7 @@ func newPort(p corev1.ServicePort) (Port, bool) {
 		Number:   number(p.Port),
 		NodePort: number(p.NodePort),
 	}
+
 	return out, known(out.Protocol) && out.Number != 0
 }
 
@@ -334,8 +334,9 @@ func affinity(svc *corev1.Service) time.Duration {
 	}
 
 	seconds := corev1.DefaultClientIPServiceAffinitySeconds
-	if c := svc.Spec.SessionAffinityConfig; c != nil && c.ClientIP != nil &&
-		c.ClientIP.TimeoutSeconds != nil {
+
+	c := svc.Spec.SessionAffinityConfig
+	if c != nil && c.ClientIP != nil && c.ClientIP.TimeoutSeconds != nil {
 		seconds = *c.ClientIP.TimeoutSeconds
 	}
 

@@ -18,8 +18,8 @@ var (
 // String returns version, commit, date, Go version and platform on one line. An empty part is
 // "unknown".
 func String() string {
-	return fmt.Sprintf("%s (commit %s, %s, %s, %s/%s)", Version, known(Commit), known(Date),
-		runtime.Version(), runtime.GOOS, runtime.GOARCH)
+	return fmt.Sprintf("%s (commit %s, %s, %s, %s/%s)",
+		Version, known(Commit), known(Date), runtime.Version(), runtime.GOOS, runtime.GOARCH)
 }
 
 // Labels returns the values of the labels of ovnkube_build_info: version, commit, goversion.

@@ -58,8 +58,8 @@ func (s Source) Settled(ctx context.Context, ref cluster.PodRef, was podnet.Pod)
 	}
 
 	if !slices.Equal(was.Addresses, now.Addresses) || !bytes.Equal(was.MAC, now.MAC) {
-		return fmt.Errorf("pod %s has %v and %s, the controller assigned %v and %s", ref, was.Addresses,
-			was.MAC, now.Addresses, now.MAC)
+		return fmt.Errorf("pod %s has %v and %s, the controller assigned %v and %s",
+			ref, was.Addresses, was.MAC, now.Addresses, now.MAC)
 	}
 
 	return nil

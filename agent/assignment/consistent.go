@@ -79,6 +79,7 @@ func consistentMAC(network annotation.Pod, subnets []netip.Prefix, node map[stri
 		router, port, _ := reserved(s.Masked())
 		own = append(own, management.MAC(router), management.MAC(port))
 	}
+
 	// Absent or malformed addresses are not in use.
 	if mac, err := annotation.ParseManagementMAC(node); err == nil {
 		own = append(own, mac)
@@ -95,9 +96,9 @@ func consistentMAC(network annotation.Pod, subnets []netip.Prefix, node map[stri
 	}
 
 	kept := management.MAC(subnets[0].Addr())[:2]
-	if bytes.Equal(network.MAC[:2], kept) &&
-		!slices.ContainsFunc(network.Addresses,
-			func(a netip.Prefix) bool { return bytes.Equal(management.MAC(a.Addr()), network.MAC) }) {
+	derived := func(a netip.Prefix) bool { return bytes.Equal(management.MAC(a.Addr()), network.MAC) }
+
+	if bytes.Equal(network.MAC[:2], kept) && !slices.ContainsFunc(network.Addresses, derived) {
 		return fmt.Errorf("MAC address %s is reserved for the IP address that it is derived from",
 			network.MAC)
 	}

@@ -79,8 +79,8 @@ func micro(b []byte) time.Duration {
 // Marshal encodes the packet; Parse decodes it.
 func (p Packet) Marshal() []byte {
 	b := make([]byte, packetLen)
-
 	b[0], b[1], b[2], b[3] = version<<5, byte(p.State)<<6, p.Mult, packetLen
+
 	if p.Poll {
 		b[1] |= flagPoll
 	}

@@ -196,8 +196,9 @@ func (c *Cluster) Node() *corev1.Node {
 // Pool returns the data of the ConfigMap with the node's pool of ports, or false while there is
 // none.
 func (c *Cluster) Pool() (data map[string]string, ok bool) {
-	m, ok := get[corev1.ConfigMap](c.pools.GetStore(),
-		annotation.PoolNamespace+"/"+annotation.PoolPrefix+c.node)
+	key := annotation.PoolNamespace + "/" + annotation.PoolPrefix + c.node
+
+	m, ok := get[corev1.ConfigMap](c.pools.GetStore(), key)
 	if !ok {
 		return nil, false
 	}
@@ -211,9 +212,9 @@ func (c *Cluster) Annotate(ctx context.Context, annotations map[string]string) e
 	defer cancel()
 
 	patch := annotation.Patch(metav1.ObjectMeta{}, annotations)
-	if _, err := c.client.CoreV1().
-		Nodes().
-		Patch(ctx, c.node, types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
+
+	_, err := c.client.CoreV1().Nodes().Patch(ctx, c.node, types.MergePatchType, patch, metav1.PatchOptions{})
+	if err != nil {
 		return fmt.Errorf("annotate node %s: %w", c.node, err)
 	}
 

@@ -73,7 +73,9 @@ func (d *dialer) DialContext(ctx context.Context, network, address string) (net.
 	d.next++
 	d.dialing[id] = cancel
 	d.mu.Unlock()
+
 	raw, err := d.dial(ctx, network, address)
+
 	d.mu.Lock()
 	defer d.mu.Unlock()
 

@@ -74,24 +74,26 @@ func (c *Cluster) changed(old, now any) {
 	}
 
 	before, _ := old.(*corev1.Pod)
-
 	after, _ := now.(*corev1.Pod)
+
 	if before != nil && after != nil &&
 		before.Annotations[annotation.PodNetworks] != after.Annotations[annotation.PodNetworks] {
 		c.handlers.Readdressed()
 	}
 
 	was, _ := old.(*corev1.Node)
-
 	is, _ := now.(*corev1.Node)
+
 	switch {
 	case was == nil && is == nil:
 	case was != nil && was.Name == c.node || is != nil && is.Name == c.node:
 		c.wakeAll() // pods may be waiting for a change of the Node
 		c.handlers.Node()
-	case was == nil || is == nil || !slices.Equal(peerAddrs(was), peerAddrs(is)) || !slices.Equal(annotation.HostAddresses(was), annotation.HostAddresses(is)),
+	case was == nil || is == nil ||
+		!slices.Equal(peerAddrs(was), peerAddrs(is)) ||
+		!slices.Equal(annotation.HostAddresses(was), annotation.HostAddresses(is)) ||
 		was.Annotations[annotation.ChassisID] != is.Annotations[annotation.ChassisID] ||
-			was.Annotations[annotation.ChassisTakenBy] != is.Annotations[annotation.ChassisTakenBy]:
+		was.Annotations[annotation.ChassisTakenBy] != is.Annotations[annotation.ChassisTakenBy]:
 		c.handlers.Peers()
 	}
 }

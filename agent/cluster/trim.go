@@ -56,8 +56,8 @@ func (t *trimmer) trim(o any) (any, error) {
 func (t *trimmer) trimNode(n *corev1.Node) {
 	taints := n.Spec.Taints
 	n.Spec = corev1.NodeSpec{}
-
 	n.Status = corev1.NodeStatus{Addresses: n.Status.Addresses}
+
 	if n.Name == t.node {
 		n.Spec.Taints = taints
 		n.ManagedFields = nil
@@ -68,10 +68,13 @@ func (t *trimmer) trimNode(n *corev1.Node) {
 	said := n.Annotations
 	n.ObjectMeta = meta(n.ObjectMeta)
 
-	for _, name := range []string{
-		annotation.HostCIDRs, annotation.GatewayConfig, annotation.NodeSubnets, annotation.TunnelAddress, // annotation.HostAddresses
-		annotation.ChassisID, annotation.ChassisTakenBy, // HasChassis
-	} {
+	names := []string{
+		// annotation.HostAddresses reads these.
+		annotation.HostCIDRs, annotation.GatewayConfig, annotation.NodeSubnets, annotation.TunnelAddress,
+		// HasChassis reads these.
+		annotation.ChassisID, annotation.ChassisTakenBy,
+	}
+	for _, name := range names {
 		if v, ok := said[name]; ok {
 			metav1.SetMetaDataAnnotation(&n.ObjectMeta, name, v)
 		}

@@ -19,34 +19,28 @@ func (c *Cluster) Warn(ctx context.Context, reason, message string) error {
 
 // WarnService writes an Event about a Service.
 func (c *Cluster) WarnService(ctx context.Context, svc *corev1.Service, reason, message string) error {
-	return c.warn(
-		ctx,
-		corev1.ObjectReference{
-			APIVersion: "v1",
-			Kind:       "Service",
-			Namespace:  svc.Namespace,
-			Name:       svc.Name,
-			UID:        svc.UID,
-		},
-		reason,
-		message,
-	)
+	about := corev1.ObjectReference{
+		APIVersion: "v1",
+		Kind:       "Service",
+		Namespace:  svc.Namespace,
+		Name:       svc.Name,
+		UID:        svc.UID,
+	}
+
+	return c.warn(ctx, about, reason, message)
 }
 
 // WarnPod writes an Event about a pod.
 func (c *Cluster) WarnPod(ctx context.Context, pod *corev1.Pod, reason, message string) error {
-	return c.warn(
-		ctx,
-		corev1.ObjectReference{
-			APIVersion: "v1",
-			Kind:       "Pod",
-			Namespace:  pod.Namespace,
-			Name:       pod.Name,
-			UID:        pod.UID,
-		},
-		reason,
-		message,
-	)
+	about := corev1.ObjectReference{
+		APIVersion: "v1",
+		Kind:       "Pod",
+		Namespace:  pod.Namespace,
+		Name:       pod.Name,
+		UID:        pod.UID,
+	}
+
+	return c.warn(ctx, about, reason, message)
 }
 
 func (c *Cluster) warn(ctx context.Context, about corev1.ObjectReference, reason, message string) error {

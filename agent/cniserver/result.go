@@ -90,8 +90,8 @@ func checkPrevious(conf cni.NetConf, p podnet.Pod) error {
 	}
 
 	for _, want := range p.Addresses {
-		if !slices.ContainsFunc(before.IPs,
-			func(ip *current.IPConfig) bool { return ip.Address.String() == want.String() }) {
+		wanted := func(ip *current.IPConfig) bool { return ip.Address.String() == want.String() }
+		if !slices.ContainsFunc(before.IPs, wanted) {
 			return fmt.Errorf("the runtime's result of ADD lacks the pod's address %s", want)
 		}
 	}

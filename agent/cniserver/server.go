@@ -44,12 +44,13 @@ type Source interface {
 
 // Options configure a Server. All fields are required.
 type Options struct {
-	Socket       string
-	Cluster      *cluster.Cluster
-	Source       Source
-	Wirer        *podnet.Wirer
-	Keeper       *podnet.Keeper
-	Status       func() (missing []string, limited bool) // what the node lacks; limited: existing pods are affected as well
+	Socket  string
+	Cluster *cluster.Cluster
+	Source  Source
+	Wirer   *podnet.Wirer
+	Keeper  *podnet.Keeper
+	// Status returns what the node lacks, and whether existing pods are affected as well.
+	Status       func() (missing []string, limited bool)
 	Observe      func(command string, failed bool, took time.Duration)
 	ObservePhase func(phase string, took time.Duration) // of an ADD
 	Log          *slog.Logger
@@ -138,6 +139,7 @@ func listen(path string) (net.Listener, error) {
 	if err != nil {
 		return nil, fmt.Errorf("listen for CNI requests: %w", err)
 	}
+
 	// At the end, the path may belong to the next agent.
 	l.(*net.UnixListener).SetUnlinkOnClose(false)
 

@@ -171,23 +171,21 @@ func (w *Watch) Trigger() { w.wake.Trigger() }
 func (w *Watch) Run(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error {
-		return loop.Run(
-			ctx,
-			loop.Options{
-				Name:   "environment",
-				Wake:   w.wake,
-				Resync: every,
-				Log:    w.Log,
-				Apply: func(ctx context.Context) error {
-					w.look(ctx)
-					return nil
-				},
+		return loop.Run(ctx, loop.Options{
+			Name:   "environment",
+			Wake:   w.wake,
+			Resync: every,
+			Log:    w.Log,
+			Apply: func(ctx context.Context) error {
+				w.look(ctx)
+				return nil
 			},
-		)
+		})
 	})
 	group.Go(func() error { // separate, because the API server may not answer
-		return loop.Run(ctx,
-			loop.Options{Name: "events about the environment", Wake: w.due, Log: w.Log, Apply: w.report})
+		return loop.Run(ctx, loop.Options{
+			Name: "events about the environment", Wake: w.due, Log: w.Log, Apply: w.report,
+		})
 	})
 
 	return group.Wait()
@@ -209,11 +207,13 @@ func (w *Watch) look(ctx context.Context) {
 	}
 
 	found := slices.Concat(w.found, run(ctx, added))
+	shown := slices.Clone(found)
+	shown = slices.DeleteFunc(shown, func(f Fault) bool { return f.Reason == NotReady }) // readiness has its text
+
 	w.mu.Lock()
 	defer w.mu.Unlock()
 
-	w.faults = slices.DeleteFunc(slices.Clone(found),
-		func(f Fault) bool { return f.Reason == NotReady }) // readiness has its text already
+	w.faults = shown
 	w.begin(found)
 }
 
@@ -365,15 +365,11 @@ func (w *Watch) clock(ctx context.Context) *Fault {
 		direction = "behind"
 	}
 
-	return &Fault{
-		ClockDiffers,
-		fmt.Sprintf(
-			"this node's clock is %s %s the API server's: certificates and leases may be taken for expired; "+
-				"synchronise both clocks (chrony, systemd-timesyncd)",
-			skew.Abs(),
-			direction,
-		),
-	}
+	text := fmt.Sprintf(
+		"this node's clock is %s %s the API server's: certificates and leases may be taken for expired; "+
+			"synchronise both clocks (chrony, systemd-timesyncd)", skew.Abs(), direction)
+
+	return &Fault{ClockDiffers, text}
 }
 
 // disk finds directories in which nothing can be written. Open vSwitch and the agent lose no state
@@ -405,11 +401,9 @@ func (w *Watch) disk(context.Context) *Fault {
 		return nil
 	}
 
-	return &Fault{
-		DiskFull,
-		"no space left in " + strings.Join(full,
-			", ") + ": changes do not survive a restart; free space there",
-	}
+	dirs := strings.Join(full, ", ")
+
+	return &Fault{DiskFull, "no space left in " + dirs + ": changes do not survive a restart; free space there"}
 }
 
 // cgroup finds a host without the unified hierarchy.
@@ -421,11 +415,9 @@ func (w *Watch) cgroup(context.Context) *Fault {
 	if err := w.Cgroup(); err != nil {
 		return &Fault{
 			NoCgroup2,
-			fmt.Sprintf(
-				"%v: the host's own sockets reach Services on a longer path, and its ports inside the SNAT range are seen late; "+
-					"boot with cgroup v2 (systemd.unified_cgroup_hierarchy=1), or name its mount with --cgroup-path",
-				err,
-			),
+			err.Error() + ": the host's own sockets reach Services on a longer path, " +
+				"and its ports inside the SNAT range are seen late; " +
+				"boot with cgroup v2 (systemd.unified_cgroup_hierarchy=1), or name its mount with --cgroup-path",
 		}
 	}
 
@@ -445,7 +437,8 @@ func (w *Watch) switchAborts(ctx context.Context) *Fault {
 
 	return &Fault{
 		SwitchAborts,
-		"Open vSwitch before 3.3 runs with its userspace datapath: any pod can abort ovs-vswitchd, and so interrupt every pod of this node, " +
-			"if it connects again from the same source port; use the kernel's datapath or Open vSwitch 3.3",
+		"Open vSwitch before 3.3 runs with its userspace datapath: any pod can abort ovs-vswitchd, " +
+			"and so interrupt every pod of this node, if it connects again from the same source port; " +
+			"use the kernel's datapath or Open vSwitch 3.3",
 	}
 }

@@ -121,8 +121,8 @@ func (k *addressKeeper) keep(n Node, h Host, now time.Time) Node {
 	for _, p := range k.last.Addresses {
 		a := p.Addr()
 
-		if slices.ContainsFunc(h.Addresses,
-			func(has link.Address) bool { return has.Prefix.Addr() == a && !has.Duplicate }) {
+		held := func(has link.Address) bool { return has.Prefix.Addr() == a && !has.Duplicate }
+		if slices.ContainsFunc(h.Addresses, held) {
 			continue
 		}
 

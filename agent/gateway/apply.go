@@ -45,6 +45,7 @@ func (g *Gateway) apply(ctx context.Context) error {
 	if err := reservePorts(g.s.RunDir, g.s.reserved()); err != nil {
 		return err
 	}
+
 	// The layout can also need a move at run time: an operator may put the NIC into a bridge and
 	// move the host's addresses there, and the code below would remove them.
 	if h, err = g.place(ctx, h); err != nil {
@@ -188,8 +189,9 @@ func (g *Gateway) carry(ctx context.Context) error {
 	st := g.plan(h, nodeOf(h, g.s))
 
 	flows := func() error { return g.backend.syncFlows(ctx, st) }
-	if err := errors.Join(g.topology.syncSteal(h.Uplink.Index),
-		g.topology.flows.retrySync(ctx, flows)); err != nil {
+
+	err = errors.Join(g.topology.syncSteal(h.Uplink.Index), g.topology.flows.retrySync(ctx, flows))
+	if err != nil {
 		return err
 	}
 

@@ -38,9 +38,7 @@ var hooks = [...]string{"uplink_ingress", "uplink_egress", "bridge_ingress", "br
 func Cleanup(ctx context.Context, s Settings, o *ovs.Client, log *slog.Logger) error {
 	if o == nil && (s.Layout == Bridged || moved(s) || movedBy(s.RunDir, s.Uplink) != "") {
 		// If ovs-vswitchd is gone as well, only the programs carry the host's traffic.
-		return fmt.Errorf(
-			"clean up gateway: the host's addresses are on an OVS bridge and OVSDB is unreachable: nothing was changed",
-		)
+		return fmt.Errorf("clean up gateway: the host's addresses are on an OVS bridge and OVSDB is unreachable: nothing was changed")
 	}
 
 	if in, err := loadInheritance(s.RunDir); err == nil {
@@ -54,8 +52,8 @@ func Cleanup(ctx context.Context, s Settings, o *ovs.Client, log *slog.Logger) e
 
 	idle, err := openIdle(s, log)
 	errs = append(errs, err, takeDown(idle), removeFilters())
-
 	errs = append(errs, link.RemoveHairpin(s.Bridge, hostHairpin(bothFamilies, s)))
+
 	if l, err := link.Get(s.Uplink); err == nil && s.Layout != Direct {
 		errs = append(errs, link.DetachClsact(l.Index, stealFilter))
 	}
@@ -91,6 +89,7 @@ func removeFlows(ctx context.Context, s Settings, o *ovs.Client) error {
 	if err == nil {
 		return nil
 	}
+
 	// A foreign flow has the same table, priority and match.
 	_, err = ovs.SyncBundle(ctx, s.OVSRunDir, s.Bridge, nil)
 
@@ -100,11 +99,10 @@ func removeFlows(ctx context.Context, s Settings, o *ovs.Client) error {
 // removeFilters removes filters without a pin. An agent that was killed between attaching and
 // pinning leaves such filters behind.
 func removeFilters() error {
-	filters, err := link.ClsactFilters(
-		func(name string) bool { return slices.Contains(hooks[:], name) || bpf.IsPodHook(name) },
-	)
-
+	ours := func(name string) bool { return slices.Contains(hooks[:], name) || bpf.IsPodHook(name) }
+	filters, err := link.ClsactFilters(ours)
 	errs := []error{err}
+
 	for _, f := range filters {
 		errs = append(errs, link.DetachClsactAt(f.Ifindex, f.Name, f.Egress))
 	}

@@ -42,30 +42,30 @@ func overlap(h Host, s Settings) error {
 	for _, a := range h.Addresses {
 		if s.Encap.IsValid() && s.Encap.Overlaps(a.Prefix) && !a.LinkLocal &&
 			!slices.Contains(s.NotHost, a.Device) {
-			return fmt.Errorf("encap address %s is in the network of host address %s on %s", s.Encap,
-				a.Prefix, a.Device)
+			return fmt.Errorf("encap address %s is in the network of host address %s on %s",
+				s.Encap, a.Prefix, a.Device)
 		}
 	}
 
 	for _, p := range s.PodCIDRs {
 		for _, a := range h.Addresses {
 			if p.Contains(a.Prefix.Addr()) && !slices.Contains(s.NotHost, a.Device) {
-				return fmt.Errorf("network %s of the cluster contains host address %s on %s", p,
-					a.Prefix.Addr(), a.Device)
+				return fmt.Errorf("network %s of the cluster contains host address %s on %s",
+					p, a.Prefix.Addr(), a.Device)
 			}
 		}
 
 		for _, r := range h.Defaults {
 			if p.Contains(r.NextHop) && !slices.Contains(s.NotHost, r.Device) {
-				return fmt.Errorf("network %s of the cluster contains next hop %s of the host on %s", p,
-					r.NextHop, r.Device)
+				return fmt.Errorf("network %s of the cluster contains next hop %s of the host on %s",
+					p, r.NextHop, r.Device)
 			}
 		}
 
 		for _, r := range h.Hops {
 			if p.Contains(r.Via) && !slices.Contains(s.NotHost, r.Device) {
-				return fmt.Errorf("network %s of the cluster contains next hop %s of the host on %s", p,
-					r.Via, r.Device)
+				return fmt.Errorf("network %s of the cluster contains next hop %s of the host on %s",
+					p, r.Via, r.Device)
 			}
 		}
 	}
@@ -88,10 +88,8 @@ func shared(h Host, s Settings) error {
 
 		for _, own := range s.Addresses {
 			if own.Addr() == a.Prefix.Addr() {
-				return fmt.Errorf(
-					"gateway address %s is a host address on %s: layout dedicated needs a separate one",
-					own.Addr(), a.Device,
-				)
+				return fmt.Errorf("gateway address %s is a host address on %s: layout dedicated needs a separate one",
+					own.Addr(), a.Device)
 			}
 		}
 	}
@@ -155,9 +153,9 @@ func (n Node) StandIns() map[netip.Addr]netip.Addr {
 func (n *Node) setRoutes(routes []link.Hop) {
 	if len(routes) == 1 {
 		only := routes[0]
-		if is4 := only.Prefix.Addr().
-			Is4(); only.Prefix == link.Everything(is4) && only.Via.IsValid() &&
-			only.Via.Is4() == is4 {
+		is4 := only.Prefix.Addr().Is4()
+
+		if only.Prefix == link.Everything(is4) && only.Via.IsValid() && only.Via.Is4() == is4 {
 			n.NextHops = append(n.NextHops, only.Via)
 			return
 		}
@@ -183,8 +181,7 @@ func nodeOf(h Host, s Settings) Node {
 
 	for _, a := range h.Addresses {
 		if a.LinkLocal || slices.Contains(s.NotHost, a.Device) ||
-			within(masqueradeNetworks(), a.Prefix.Addr()) ||
-			within(s.ServiceCIDRs, a.Prefix.Addr()) {
+			within(masqueradeNetworks(), a.Prefix.Addr()) || within(s.ServiceCIDRs, a.Prefix.Addr()) {
 			continue
 		}
 
@@ -200,10 +197,10 @@ func nodeOf(h Host, s Settings) Node {
 		}
 	}
 
-	slices.SortFunc(n.HostCIDRs, func(a, b netip.Prefix) int { return a.Addr().Compare(b.Addr()) })
+	byAddr := func(a, b netip.Prefix) int { return a.Addr().Compare(b.Addr()) } // IPv4 first
+	slices.SortFunc(n.HostCIDRs, byAddr)
 	n.HostCIDRs = slices.Compact(n.HostCIDRs)
-	slices.SortFunc(n.Addresses,
-		func(a, b netip.Prefix) int { return a.Addr().Compare(b.Addr()) }) // IPv4 first
+	slices.SortFunc(n.Addresses, byAddr)
 
 	if len(s.NextHops) > 0 {
 		return n

@@ -39,8 +39,8 @@ type FlowStep struct {
 }
 
 func (s FlowStep) String() string {
-	return fmt.Sprintf("%s: %s: %s", s.Table, cmp.Or(s.Match, "any other"),
-		cmp.Or(strings.Join(s.Actions, ", "), "drop"))
+	return fmt.Sprintf("%s: %s: %s",
+		s.Table, cmp.Or(s.Match, "any other"), cmp.Or(strings.Join(s.Actions, ", "), "drop"))
 }
 
 // FlowPlace locates the flows.
@@ -100,9 +100,7 @@ func (e *FlowExplainer) Explain(
 		in.Port = fmt.Sprint(e.ports.Uplink)
 	case verdict.FromOVN: // these packets make flows learn
 		if e.ports.Patch == 0 {
-			return FlowExplanation{}, errors.New(
-				"explain frame: ovn-controller has not connected the bridge to OVN",
-			)
+			return FlowExplanation{}, errors.New("explain frame: ovn-controller has not connected the bridge to OVN")
 		}
 
 		in.Port, in.Frame, in.Flow = fmt.Sprint(e.ports.Patch), nil, openflow.Spell(verdict.Parse(frame))

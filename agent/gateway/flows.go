@@ -35,8 +35,8 @@ type flowTable struct {
 
 func newFlowTable(p parts, o *ovs.Client) *flowTable {
 	t := &flowTable{s: p.s, ovs: o, log: p.log, record: p.record, wake: p.wake}
-
 	t.written.RunDir, t.written.Bridge = p.s.OVSRunDir, p.s.Bridge
+
 	if Inherited(p.s.RunDir) {
 		t.written.Evict = ovs.PredecessorCookie
 	}
@@ -175,8 +175,8 @@ func bridgePorts(ctx context.Context, o *ovs.Client, bridge, uplink string) (ope
 	}
 
 	if all[uplink] == 0 {
-		return openflow.Ports{}, fmt.Errorf("bridge %s: ovs-vswitchd has not opened the port %s", bridge,
-			uplink)
+		return openflow.Ports{}, fmt.Errorf("bridge %s: ovs-vswitchd has not opened the port %s",
+			bridge, uplink)
 	}
 
 	return openflow.Ports{Uplink: all[uplink], Patch: patch}, nil

@@ -108,8 +108,8 @@ func (f *flowServices) take(flows []ovs.FrontFlow) {
 		k := bpf.ServiceKey{Addr: x.Addr, Proto: x.Proto, Port: x.Port}
 		now[k] = x.FlowCount
 		port := f.ports[k]
-
 		sum, counted := f.sums[port]
+
 		if !counted || f.last == nil {
 			continue
 		}

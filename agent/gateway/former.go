@@ -94,9 +94,7 @@ func (f *former) compare(was, is Node, h Host) {
 	f.mu.Lock()
 	maps.DeleteFunc(f.addrs, func(a netip.Addr, _ int) bool { return slices.Contains(now, a) })
 	f.mu.Unlock()
-	f.add(
-		slices.DeleteFunc(addrsOf(was.HostCIDRs), func(a netip.Addr) bool { return slices.Contains(now, a) }),
-	)
+	f.add(slices.DeleteFunc(addrsOf(was.HostCIDRs), func(a netip.Addr) bool { return slices.Contains(now, a) }))
 }
 
 // run flushes the connection tracker until ctx ends.

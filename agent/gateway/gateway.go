@@ -159,21 +159,18 @@ func (g *Gateway) Run(ctx context.Context) error {
 	group.Go(func() error { return g.services.untranslated.run(ctx) })
 	group.Go(func() error { return g.services.run(ctx) })
 	group.Go(func() error {
-		return loop.Run(
-			ctx,
-			loop.Options{
-				Name:   "gateway",
-				Wake:   g.wake,
-				Resync: resync,
-				Log:    g.log,
-				Apply: func(ctx context.Context) error {
-					err := g.apply(ctx)
-					g.view.setFault(err)
+		return loop.Run(ctx, loop.Options{
+			Name:   "gateway",
+			Wake:   g.wake,
+			Resync: resync,
+			Log:    g.log,
+			Apply: func(ctx context.Context) error {
+				err := g.apply(ctx)
+				g.view.setFault(err)
 
-					return err
-				},
+				return err
 			},
-		)
+		})
 	})
 
 	return group.Wait()

@@ -26,8 +26,8 @@ func hostHairpin(n Node, s Settings) link.Hairpin {
 		m := masquerade.Of(p.Addr().Is4())
 		h.Addresses = append(h.Addresses, m.Host)
 		h.Neighbours = append(h.Neighbours, m.NextHop)
-
 		h.Routes = append(h.Routes, link.Route{Prefix: single(m.NextHop), Source: m.Host})
+
 		if slices.Contains(n.Gone, p) { // the kernel has removed the route with its source
 			h.Keep = append(h.Keep, single(m.OVN))
 		} else {
@@ -37,15 +37,12 @@ func hostHairpin(n Node, s Settings) link.Hairpin {
 
 		for _, c := range s.ServiceCIDRs {
 			if c.Addr().Is4() == p.Addr().Is4() {
-				h.Routes = append(
-					h.Routes,
-					link.Route{
-						Prefix:  c,
-						NextHop: m.NextHop,
-						Source:  m.Host,
-						MTU:     s.PodMTU(n.Uplink.MTU, p.Addr()),
-					},
-				)
+				h.Routes = append(h.Routes, link.Route{
+					Prefix:  c,
+					NextHop: m.NextHop,
+					Source:  m.Host,
+					MTU:     s.PodMTU(n.Uplink.MTU, p.Addr()),
+				})
 			}
 		}
 	}
@@ -76,9 +73,10 @@ func (t *topology) syncHairpin(n Node, settled bool) error {
 	if len(h.Addresses) == 0 {
 		return nil
 	}
+
 	// As seen from the uplink, packets from OVN have the node's own addresses.
-	if err := link.WriteSysctl("net/ipv4/conf/"+t.s.Bridge+"/rp_filter", "2"); err != nil &&
-		!errors.Is(err, os.ErrNotExist) {
+	err := link.WriteSysctl("net/ipv4/conf/"+t.s.Bridge+"/rp_filter", "2")
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
 

@@ -71,8 +71,8 @@ func TakeOver(ctx context.Context, s Settings, o *ovs.Client, log *slog.Logger) 
 		return err
 	}
 
-	if in.OVS, err = o.Keep(ctx, []string{s.Bridge, ovs.IntegrationBridge},
-		[]string{s.Bridge, management.Name}); err != nil {
+	bridges, interfaces := []string{s.Bridge, ovs.IntegrationBridge}, []string{s.Bridge, management.Name}
+	if in.OVS, err = o.Keep(ctx, bridges, interfaces); err != nil {
 		return err
 	}
 
@@ -84,8 +84,8 @@ func TakeOver(ctx context.Context, s Settings, o *ovs.Client, log *slog.Logger) 
 		return err
 	}
 
-	log.Info("taking over the node from ovn-kubernetes; --cleanup restores it", "bridge", s.Bridge,
-		"flows", len(flows))
+	log.Info("taking over the node from ovn-kubernetes; --cleanup restores it",
+		"bridge", s.Bridge, "flows", len(flows))
 
 	return nil
 }
@@ -140,8 +140,8 @@ func loadInheritance(rundir string) (inheritance, error) {
 	}
 
 	if in.Boot != nicbridge.BootID() {
-		return in, fmt.Errorf("read the recorded configuration %s: from an earlier boot: %w", path,
-			fs.ErrNotExist)
+		return in, fmt.Errorf("read the recorded configuration %s: from an earlier boot: %w",
+			path, fs.ErrNotExist)
 	}
 
 	return in, nil
@@ -156,8 +156,8 @@ func restoreNode(ctx context.Context, in inheritance, s Settings, o *ovs.Client,
 	}
 
 	idle, err := openIdle(s, log)
-
 	errs := []error{err, takeDown(idle), removeFilters()}
+
 	if l, err := link.Get(s.Uplink); err == nil {
 		errs = append(errs, link.DetachClsact(l.Index, stealFilter))
 	}
@@ -192,10 +192,9 @@ func restoreFlows(ctx context.Context, in inheritance, s Settings, o *ovs.Client
 	}
 
 	if ports != in.Ports {
-		log.Warn(
-			"port numbers of the bridge changed since the takeover: flows of ovn-kubernetes not restored",
-			"were", in.Ports, "are", ports,
-		)
+		log.Warn("port numbers of the bridge changed since the takeover: flows of ovn-kubernetes not restored",
+			"were", in.Ports, "are", ports)
+
 		return removeFlows(ctx, s, o)
 	}
 
@@ -206,8 +205,9 @@ func restoreFlows(ctx context.Context, in inheritance, s Settings, o *ovs.Client
 
 	connections := takenOver(tracked, nodeAddrs(n), bpf.PortRange{})
 
-	return ovs.ReturnFlows(ctx, s.OVSRunDir, s.Bridge, in.Flows,
-		openflow.Handover(ports, connectionsOf(connections)))
+	handover := openflow.Handover(ports, connectionsOf(connections))
+
+	return ovs.ReturnFlows(ctx, s.OVSRunDir, s.Bridge, in.Flows, handover)
 }
 
 func connectionsOf(keys []bpf.FlowKey) []openflow.Connection {

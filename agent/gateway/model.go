@@ -11,8 +11,7 @@ import (
 // VerdictConfig converts the programs' settings to the model's.
 func VerdictConfig(c bpf.Config) *verdict.Config {
 	return &verdict.Config{
-		Connected: c.Uplink != 0 &&
-			c.Bridge != 0,
+		Connected:    c.Uplink != 0 && c.Bridge != 0,
 		NodeMAC:      verdict.MAC(c.NodeMAC),
 		Node4:        c.Node4,
 		Node6:        c.Node6,

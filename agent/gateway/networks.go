@@ -13,10 +13,9 @@ const shortestInternal = 8
 // to the management port or the bridge. Pod networks are excluded if pods are routable from
 // outside.
 func internal(s Settings, f facts) []netip.Prefix {
-	out := slices.Concat(s.ServiceCIDRs, masqueradeNetworks(),
-		f.joins) // joins comes from an annotation of the Node
-
+	out := slices.Concat(s.ServiceCIDRs, masqueradeNetworks(), f.joins) // joins is from an annotation of the Node
 	out = slices.DeleteFunc(out, func(p netip.Prefix) bool { return p.Bits() < shortestInternal })
+
 	if !s.Routable {
 		out = append(out, s.PodCIDRs...)
 	}

@@ -109,8 +109,8 @@ func (p *programs) syncHooks(ctx context.Context, st state) error {
 		return err
 	}
 
-	if err := p.tracker.seed(ctx, p.gw,
-		st.node); err != nil { // no slow step may come between this and the attachment
+	// No slow step may come between this and the attachment.
+	if err := p.tracker.seed(ctx, p.gw, st.node); err != nil {
 		return err
 	}
 
@@ -238,8 +238,8 @@ func (p *programs) pass() error {
 	}
 
 	c := p.config
-
 	c.Bridge = 0
+
 	if err := p.gw.SetConfig(c); err != nil {
 		return err
 	}

@@ -30,8 +30,13 @@ const (
 
 // healthyParts lists every optional part as healthy.
 func healthyParts() map[string]string {
+	parts := []string{
+		partSockets, partGate, partScan, partProtos, partAhead, partLookup, partDestroy, partShortcuts,
+		partTables, partUntranslated,
+	}
+
 	out := map[string]string{}
-	for _, part := range []string{partSockets, partGate, partScan, partProtos, partAhead, partLookup, partDestroy, partShortcuts, partTables, partUntranslated} {
+	for _, part := range parts {
 		out[part] = ""
 	}
 

@@ -169,9 +169,8 @@ func reservePorts(rundir string, want []bpf.PortRange) error {
 		return fmt.Errorf("make run directory: %w", err)
 	}
 
-	record := formatPorts(mergePorts(append(ours, missing...)))
-	if err := atomicfile.Write(filepath.Join(rundir, reservedRecord), []byte(record+"\n"),
-		0o644); err != nil {
+	record := []byte(formatPorts(mergePorts(append(ours, missing...))) + "\n")
+	if err := atomicfile.Write(filepath.Join(rundir, reservedRecord), record, 0o644); err != nil {
 		return fmt.Errorf("record reserved ports: %w", err)
 	}
 

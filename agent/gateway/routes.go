@@ -167,7 +167,7 @@ func (k *routeKeeper) connected(devices []string, now time.Time) (knownRoutes, e
 			continue
 		}
 
-		if err != nil { // what was known stays known
+		if err != nil { // known routes stay known
 			errs = append(errs, err)
 			have = slices.DeleteFunc(slices.Clone(k.known.Connected),
 				func(r link.ConnectedRoute) bool { return r.Device != device })
@@ -247,8 +247,8 @@ func (k *routeKeeper) missing(
 	replaced := slices.ContainsFunc(h.Defaults,
 		func(o link.DefaultRoute) bool { return o.NextHop.Is4() == r.NextHop.Is4() })
 	at, flushed := k.flushed[r.Device]
-
 	flushed = flushed && at.Sub(since).Abs() < flushTime && slices.Contains(devices, r.Device)
+
 	switch {
 	case replaced, r.Protocol == unix.RTPROT_RA, !flushed && now.Sub(since) >= flushTime:
 		delete(k.lost, r)

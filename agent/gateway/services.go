@@ -173,8 +173,8 @@ func (s *Services) update() bool {
 	s.serving.plan(s.serving.node)
 	s.publishRedirects()
 
-	if !s.s.None &&
-		!slices.Equal(before, s.serving.vips()) { // the programs must learn an address before its ports
+	// The programs must learn an address before its ports.
+	if !s.s.None && !slices.Equal(before, s.serving.vips()) {
 		s.current = false
 		return false
 	}
@@ -254,10 +254,10 @@ func (s *Services) openHost(behind bool) {
 	}
 
 	x.tried = time.Now()
+
 	if x.sock == nil {
-		sock, err := bpf.OpenSock(
-			bpf.CgroupOptions{PinDir: s.s.PinDir, CgroupPath: s.s.CgroupPath, Sizes: s.s.sizes, Log: s.log},
-		)
+		options := bpf.CgroupOptions{PinDir: s.s.PinDir, CgroupPath: s.s.CgroupPath, Sizes: s.s.sizes, Log: s.log}
+		sock, err := bpf.OpenSock(options)
 		s.record.degraded(partSockets, err)
 
 		if err == nil {
@@ -360,9 +360,7 @@ func (s *Services) await(ctx context.Context) error {
 
 	byPrograms, byFlows := first > 0 && deciding(s.s.PinDir), others > 0
 	if byFlows && !byPrograms || byPrograms && s.s.Backend == OpenFlow {
-		return errors.New(
-			"Services are not known yet: the backend of an earlier agent stays active until then",
-		)
+		return errors.New("Services are not known yet: the backend of an earlier agent stays active until then")
 	}
 
 	return nil

@@ -143,15 +143,11 @@ func (w Wiring) Validate() error {
 	}
 
 	if w.Datapath == ovs.DatapathNetdev && w.Layout == Bridged && w.Backend != OpenFlow {
-		bad(
-			"layout bridged on the userspace datapath: OVS reads packets before eBPF sees them: use backend openflow or layout direct",
-		)
+		bad("layout bridged on the userspace datapath: OVS reads packets before eBPF sees them: use backend openflow or layout direct")
 	}
 
 	if w.Datapath == ovs.DatapathNetdev && w.Layout == Dedicated {
-		bad(
-			"layout dedicated on the userspace datapath: tunnels need an address on a bridge; use layout direct",
-		)
+		bad("layout dedicated on the userspace datapath: tunnels need an address on a bridge; use layout direct")
 	}
 
 	return errors.Join(append(errs, w.validateAddresses())...)
@@ -160,9 +156,7 @@ func (w Wiring) Validate() error {
 func (w Wiring) validateAddresses() error {
 	if w.Layout != Dedicated {
 		if len(w.Addresses) > 0 {
-			return errors.New(
-				"gateway address: only in layout dedicated; other layouts use the node's address",
-			)
+			return errors.New("gateway address: only in layout dedicated; other layouts use the node's address")
 		}
 
 		return nil
@@ -181,8 +175,8 @@ func (w Wiring) validateAddresses() error {
 			return fmt.Errorf("gateway address %s: must be reachable for other nodes", p)
 		}
 
-		if slices.ContainsFunc(w.Addresses[:i],
-			func(o netip.Prefix) bool { return o.Addr().Is4() == p.Addr().Is4() }) {
+		sameFamily := func(o netip.Prefix) bool { return o.Addr().Is4() == p.Addr().Is4() }
+		if slices.ContainsFunc(w.Addresses[:i], sameFamily) {
 			return fmt.Errorf("gateway address %s: second address of the family", p)
 		}
 	}

@@ -218,8 +218,8 @@ func (p *Pods) observe(source, what string) {
 	p.report()
 
 	if (before == 0) != (len(p.observers) == 0) {
-		p.log.Info("shortcuts of pods changed", "observer", source, "what", what,
-			"allowed", len(p.observers) == 0)
+		p.log.Info("shortcuts of pods changed",
+			"observer", source, "what", what, "allowed", len(p.observers) == 0)
 		p.apply()
 	}
 }
@@ -313,8 +313,9 @@ func (p *Pods) follow(ctx context.Context, changed loop.Signal) error {
 // watchSettings reads mirrors, sFlow, NetFlow and IPFIX of the bridges, and hw-offload.
 func (p *Pods) watchSettings(ctx context.Context) error {
 	wake := loop.NewSignal()
-	defer p.ovs.Watch(func(table, _ string) bool { return table == "Bridge" || table == "Open_vSwitch" },
-		wake)()
+	settings := func(table, _ string) bool { return table == "Bridge" || table == "Open_vSwitch" }
+
+	defer p.ovs.Watch(settings, wake)()
 
 	for {
 		what, err := p.ovs.Observed(ctx, ovs.IntegrationBridge, p.s.Bridge)

@@ -51,6 +51,7 @@ func newState(h Host, n Node, s Settings, f facts) state {
 		repair: f.repair,
 	}
 	st.config.Takeover = f.unread || len(f.taken) > 0
+
 	enter := func(kind bpf.AddrKind, addrs []netip.Addr) {
 		for _, a := range addrs {
 			if _, taken := st.addrs[a]; !taken {
@@ -157,10 +158,10 @@ func (st state) hairpin() openflow.Hairpin {
 	}
 
 	services := serviceAddrs(st.host, h.ServiceCIDRs)
+
 	for _, a := range slices.SortedFunc(maps.Keys(st.addrs), netip.Addr.Compare) {
-		if st.addrs[a] == bpf.AddrHost && !a.IsLinkLocalUnicast() && a != h.Host6 && a != h.Node4 &&
-			a != h.Node6 &&
-			!services[a] {
+		own := a == h.Node4 || a == h.Node6 || a == h.Host6
+		if st.addrs[a] == bpf.AddrHost && !a.IsLinkLocalUnicast() && !own && !services[a] {
 			h.HostAddrs = append(h.HostAddrs, a)
 		}
 	}

@@ -49,11 +49,13 @@ type serving struct {
 	node     service.Node             // the node of the plans
 	known    bool                     // the tables are complete
 	to       writers                  // hold the tables as of the last Changes
-	writes   int                      // entries written or deleted since the start, without full syncs of the gateway's table
 	refused  map[service.Key][]string // not empty
-	gone     []netip.AddrPort
-	wrote    bool             // the first write is over
-	older    []bpf.ServiceKey // new frontends; sockets of the host may be older
+	// writes is the number of entries written or deleted since the start. Full syncs of the gateway's
+	// table do not count.
+	writes int
+	gone   []netip.AddrPort
+	wrote  bool             // the first write is over
+	older  []bpf.ServiceKey // new frontends; sockets of the host may be older
 }
 
 // writers are the tables to write. A nil table is skipped.
@@ -103,6 +105,7 @@ func (s *serving) plan(n service.Node) bool {
 		if s.known = ok; !ok {
 			return false
 		}
+
 		// A deleted object still has a plan.
 		keys = slices.Concat(all, s.accounts.Keys())
 		s.node = n
@@ -279,16 +282,16 @@ func (s *serving) destroy(sock *bpf.Sock) error {
 		s.gone = gone
 	}
 
-	if err != nil ||
-		s.to.sock == nil { // not written yet: a client that connects again would not be translated
-		return err
+	if err != nil || s.to.sock == nil {
+		return err // without programs, a client that connects again would not be translated
 	}
 
 	older := s.older
 	s.older = nil
 
-	_, err = link.DestroyUntranslatedUDP(s.tables.SocketFrontends(older, s.node.Own), s.node.Own,
-		sock.Translated)
+	frontends := s.tables.SocketFrontends(older, s.node.Own)
+
+	_, err = link.DestroyUntranslatedUDP(frontends, s.node.Own, sock.Translated)
 	if err != nil && !errors.Is(err, link.ErrNoSocketDestroy) {
 		s.older = older
 	}

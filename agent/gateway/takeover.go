@@ -51,9 +51,9 @@ func takenOver(tracked []ovs.Tracked, node []netip.Addr, ports bpf.PortRange) []
 	return slices.Compact(out)
 }
 
-// withoutHostFlows returns the connections that no host socket owns. A former pod connection may have the
-// same addresses and ports as one of the host, and the host takes precedence. TCP listeners own no
-// connection.
+// withoutHostFlows returns the connections that no host socket owns. A former pod connection may
+// have the same addresses and ports as one of the host, and the host takes precedence. TCP listeners
+// own no connection.
 func withoutHostFlows(flows []bpf.FlowKey, sockets []link.Socket) []bpf.FlowKey {
 	byPort := map[uint16][]link.Socket{}
 	for _, s := range sockets {
@@ -103,9 +103,11 @@ func portUse(tracked []ovs.Tracked, node []netip.Addr, ports bpf.PortRange) []Us
 
 	for _, t := range tracked {
 		local := t.Reply.Dst
-		if t.Zone == 0 || t.Zone >= openflow.PredecessorZone || t.Original.Src == local || !slices.Contains(node, local.Addr()) ||
-			local.Port() < ports.First ||
-			local.Port() > ports.Last {
+		if t.Zone == 0 || t.Zone >= openflow.PredecessorZone || t.Original.Src == local {
+			continue
+		}
+
+		if !slices.Contains(node, local.Addr()) || local.Port() < ports.First || local.Port() > ports.Last {
 			continue
 		}
 

@@ -248,10 +248,8 @@ func (t *tracker) noteUse(uses []Use) {
 
 		key := Use{Proto: u.Proto, Remote: u.Remote}
 		if warned[key] = true; !t.warned[key] {
-			t.log.Warn(
-				"the SNAT port range is nearly exhausted towards a remote: pod connections to it will fail",
-				"remote", u.Remote, "protocol", u.Proto, "used", u.Ports, "of", size,
-			)
+			t.log.Warn("the SNAT port range is nearly exhausted towards a remote: pod connections to it will fail",
+				"remote", u.Remote, "protocol", u.Proto, "used", u.Ports, "of", size)
 		}
 	}
 

@@ -26,7 +26,7 @@ import (
 const (
 	firstLook   = 250 * time.Millisecond // usually, the datapath has the flows by then
 	lookPause   = time.Second            // the least time between two dumps
-	restPerLook = 4                      // the pause is at least this much longer than the look, which keeps a CPU busy
+	restPerLook = 4                      // the least ratio of pause to look, because a look keeps a CPU busy
 	looks       = 6                      // the last one 16 s after the flows: a busy Open vSwitch is slow
 	steadyLooks = 3                      // with lookPause between them; then each pause is twice as long
 	followTries = 10                     // failures, one a second, that are no fault: Open vSwitch starts

@@ -87,8 +87,9 @@ func (s *Server) Run(ctx context.Context) error {
 		}
 	}()
 
-	return loop.Run(ctx,
-		loop.Options{Name: "service health checks", Wake: s.wake, Apply: s.sync, Log: s.o.Log})
+	return loop.Run(ctx, loop.Options{
+		Name: "service health checks", Wake: s.wake, Apply: s.sync, Log: s.o.Log,
+	})
 }
 
 // sync updates the listeners of changed Services. Failed ones stay marked as changed.

@@ -30,8 +30,9 @@ func (p Proxy) Run(ctx context.Context) error {
 		return nil
 	}
 
-	return loop.Run(ctx,
-		loop.Options{Name: "proxy health check", Wake: loop.NewSignal(), Apply: p.serve, Log: p.Log})
+	return loop.Run(ctx, loop.Options{
+		Name: "proxy health check", Wake: loop.NewSignal(), Apply: p.serve, Log: p.Log,
+	})
 }
 
 func (p Proxy) serve(ctx context.Context) error {

@@ -41,6 +41,8 @@ func Addresses() ([]Address, error) {
 		return nil, fmt.Errorf("list addresses: %w", err)
 	}
 
+	const secondary = unix.IFA_F_SECONDARY | unix.IFA_F_DEPRECATED | unix.IFA_F_TENTATIVE | unix.IFA_F_DADFAILED
+
 	var out []Address
 
 	for _, a := range addrs {
@@ -54,7 +56,7 @@ func Addresses() ([]Address, error) {
 			Device:    names[a.LinkIndex],
 			Index:     a.LinkIndex,
 			LinkLocal: a.Scope == unix.RT_SCOPE_LINK || p.Addr().IsLinkLocalUnicast(),
-			Secondary: a.Flags&(unix.IFA_F_SECONDARY|unix.IFA_F_DEPRECATED|unix.IFA_F_TENTATIVE|unix.IFA_F_DADFAILED) != 0,
+			Secondary: a.Flags&secondary != 0,
 			Dynamic:   a.Flags&unix.IFA_F_PERMANENT == 0,
 			Duplicate: a.Flags&unix.IFA_F_DADFAILED != 0,
 		})
@@ -82,8 +84,8 @@ func SyncAddresses(device string, want []netip.Prefix) error {
 
 	for _, a := range have {
 		p, ok := prefixOf(a.IPNet)
-
 		found[p] = true
+
 		if !ok || p.Addr().IsLinkLocalUnicast() || slices.Contains(want, p) {
 			continue
 		}

@@ -117,8 +117,8 @@ func ClsactPlace(ifindex int, name string, egress bool) (ahead int, attached boo
 	}
 
 	have, err := clsactFilters(l, egress)
-
 	own := filterNamed(have, name)
+
 	if err != nil || own == nil {
 		return 0, false
 	}
@@ -158,16 +158,13 @@ func ClsactFilters(match func(name string) bool) ([]ClsactFilter, error) {
 
 			for _, f := range have {
 				if b, ok := f.(*netlink.BpfFilter); ok && match(b.Name) {
-					out = append(
-						out,
-						ClsactFilter{
-							Name:    b.Name,
-							Ifindex: l.Attrs().Index,
-							Device:  l.Attrs().Name,
-							Egress:  egress,
-							ProgID:  b.Id,
-						},
-					)
+					out = append(out, ClsactFilter{
+						Name:    b.Name,
+						Ifindex: l.Attrs().Index,
+						Device:  l.Attrs().Name,
+						Egress:  egress,
+						ProgID:  b.Id,
+					})
 				}
 			}
 		}

@@ -37,26 +37,26 @@ func ConnectedRoutes(device string, known []ConnectedRoute) (have, missing []Con
 		return nil, nil, fmt.Errorf("list addresses of %s: %w", device, err)
 	}
 
-	routes, err := retry(
-		func() ([]netlink.Route, error) { return netlink.RouteList(nil, netlink.FAMILY_ALL) },
-	)
+	routes, err := retry(func() ([]netlink.Route, error) { return netlink.RouteList(nil, netlink.FAMILY_ALL) })
 	if err != nil {
 		return nil, nil, fmt.Errorf("list routes: %w", err)
 	}
 
 	for _, a := range addrs {
 		p, ok := prefixOf(a.IPNet)
-		network := p.Masked()
-
-		of := func(r ConnectedRoute) bool { return r.Device == device && r.Prefix == network }
-		if !ok || p.IsSingleIP() && p.Addr().Is4() || a.Peer != nil && !a.Peer.IP.Equal(a.IP) ||
-			slices.ContainsFunc(have, of) ||
-			slices.ContainsFunc(missing, of) {
+		if !ok || p.IsSingleIP() && p.Addr().Is4() || a.Peer != nil && !a.Peer.IP.Equal(a.IP) {
 			continue
 		}
 
-		if i := slices.IndexFunc(routes,
-			func(r netlink.Route) bool { return r.LinkIndex == l.Attrs().Index && connects(r, network) }); i >= 0 {
+		network := p.Masked()
+		of := func(r ConnectedRoute) bool { return r.Device == device && r.Prefix == network }
+
+		if slices.ContainsFunc(have, of) || slices.ContainsFunc(missing, of) {
+			continue
+		}
+
+		here := func(r netlink.Route) bool { return r.LinkIndex == l.Attrs().Index && connects(r, network) }
+		if i := slices.IndexFunc(routes, here); i >= 0 {
 			have = append(have, connected(device, network, routes[i]))
 			continue
 		}
@@ -103,6 +103,7 @@ func inVRF(l netlink.Link) (bool, error) {
 // connects reports whether the route leads to neighbours in the network.
 func connects(r netlink.Route, network netip.Prefix) bool {
 	to, ok := prefixOf(r.Dst)
+
 	return ok && to == network && r.Gw == nil && r.Type == unix.RTN_UNICAST && r.Via == nil &&
 		len(r.MultiPath) == 0
 }

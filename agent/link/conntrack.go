@@ -47,8 +47,8 @@ func parseConntrackStat(s string) (map[string]uint64, error) {
 		for row := range strings.Lines(rows) {
 			fields := strings.Fields(row)
 			if i >= len(fields) {
-				return nil, fmt.Errorf("read conntrack statistics: %d fields in %q", len(fields),
-					strings.TrimSpace(row))
+				return nil, fmt.Errorf("read conntrack statistics: %d fields in %q",
+					len(fields), strings.TrimSpace(row))
 			}
 
 			n, err := strconv.ParseUint(fields[i], 16, 64)

@@ -110,8 +110,8 @@ func (r region) hop(l netlink.Link, source netip.Addr) (Hop, bool, error) {
 	index := l.Attrs().Index
 	for _, to := range r.probes {
 		route, err := matchingRoute(to, netlink.RouteGetOptions{OifIndex: index, SrcAddr: source.AsSlice()})
-
 		hop, ok := hopBy(index, route)
+
 		if err == nil && !ok && to.Is6() {
 			// With a source, the device is only a hint in IPv6. A better route by another device
 			// hides that by this one.
@@ -136,7 +136,10 @@ func matchingRoute(to netip.Addr, o netlink.RouteGetOptions) (*netlink.Route, er
 	o.FIBMatch = true // the route itself, with its prefix
 
 	routes, err := netlink.RouteGetWithOptions(to.AsSlice(), &o)
-	for _, none := range []error{unix.ENETUNREACH, unix.EHOSTUNREACH, unix.EACCES, unix.EINVAL} { // also of types unreachable, prohibit and blackhole
+
+	// The kernel returns these for routes of types unreachable, prohibit and blackhole as well.
+	noRoute := []error{unix.ENETUNREACH, unix.EHOSTUNREACH, unix.EACCES, unix.EINVAL}
+	for _, none := range noRoute {
 		if errors.Is(err, none) {
 			return nil, nil
 		}

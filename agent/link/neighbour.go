@@ -69,8 +69,8 @@ func ProbeNeighbours(neighbours []Neighbour) error {
 	var errs []error
 
 	entries := map[Neighbour]netlink.Neigh{}
-
 	indexes := map[string]int{}
+
 	for _, n := range neighbours {
 		if _, seen := indexes[n.Device]; seen {
 			continue
@@ -84,9 +84,9 @@ func ProbeNeighbours(neighbours []Neighbour) error {
 		index := l.Attrs().Index
 		indexes[n.Device] = index
 
-		list, err := retry(
-			func() ([]netlink.Neigh, error) { return netlink.NeighList(index, netlink.FAMILY_ALL) },
-		)
+		read := func() ([]netlink.Neigh, error) { return netlink.NeighList(index, netlink.FAMILY_ALL) }
+
+		list, err := retry(read)
 		if err != nil {
 			return fmt.Errorf("list neighbours of %s: %w", n.Device, err)
 		}

@@ -70,8 +70,8 @@ func ethtool(device string, command, value uint32) (uint32, error) {
 	}{data: unsafe.Pointer(&arg)}
 	copy(req.name[:unix.IFNAMSIZ-1], device)
 
-	if _, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.SIOCETHTOOL,
-		uintptr(unsafe.Pointer(&req))); errno != 0 {
+	_, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.SIOCETHTOOL, uintptr(unsafe.Pointer(&req)))
+	if errno != 0 {
 		return 0, errno
 	}
 

@@ -98,9 +98,7 @@ func setNeighbour(l netlink.Link, a netip.Addr, mac net.HardwareAddr) error {
 func checkNeighbour(l netlink.Link, a netip.Addr, mac net.HardwareAddr) error {
 	name := l.Attrs().Name
 
-	list, err := retry(
-		func() ([]netlink.Neigh, error) { return netlink.NeighList(l.Attrs().Index, family(a)) },
-	)
+	list, err := retry(func() ([]netlink.Neigh, error) { return netlink.NeighList(l.Attrs().Index, family(a)) })
 	if err != nil {
 		return fmt.Errorf("list neighbours of %s: %w", name, err)
 	}

@@ -98,8 +98,8 @@ func readRaw(r io.Reader) ([]HostProto, error) {
 func rawEnd(s string) (netip.Addr, uint16, error) {
 	words, number, ok := strings.Cut(s, ":")
 	n, err := strconv.ParseUint(number, 16, 16)
-
 	b, errHex := hex.DecodeString(words)
+
 	if !ok || err != nil || errHex != nil || len(b)%4 != 0 {
 		return netip.Addr{}, 0, fmt.Errorf("parse address %q", s)
 	}

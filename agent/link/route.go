@@ -54,15 +54,12 @@ func DefaultRoutes() ([]DefaultRoute, error) {
 				continue
 			}
 
-			of = append(
-				of,
-				DefaultRoute{
-					Device:   l.Attrs().Name,
-					NextHop:  hop.Unmap(),
-					Metric:   r.Priority,
-					Protocol: int(r.Protocol),
-				},
-			)
+			of = append(of, DefaultRoute{
+				Device:   l.Attrs().Name,
+				NextHop:  hop.Unmap(),
+				Metric:   r.Priority,
+				Protocol: int(r.Protocol),
+			})
 		}
 
 		slices.SortStableFunc(of, func(a, b DefaultRoute) int { return a.Metric - b.Metric })
@@ -134,8 +131,8 @@ func sameRoute(r, want netlink.Route) bool {
 
 	const onlink = int(netlink.FLAG_ONLINK)
 
-	return ok && to == wanted && r.LinkIndex == want.LinkIndex && len(r.MultiPath) == 0 && r.Encap == nil && r.Type == unix.RTN_UNICAST &&
+	return ok && to == wanted && r.LinkIndex == want.LinkIndex && r.Type == unix.RTN_UNICAST &&
+		len(r.MultiPath) == 0 && r.Encap == nil &&
 		r.Gw.Equal(want.Gw) && r.Src.Equal(want.Src) && r.MTU == want.MTU && r.Protocol == want.Protocol &&
-		r.Priority == priority &&
-		r.Flags&onlink == want.Flags&onlink
+		r.Priority == priority && r.Flags&onlink == want.Flags&onlink
 }

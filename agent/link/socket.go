@@ -118,9 +118,9 @@ func localAddresses(proto, state uint8) ([]netip.AddrPort, error) {
 		req := nl.NewNetlinkRequest(nl.SOCK_DIAG_BY_FAMILY, unix.NLM_F_DUMP)
 		req.AddData(stateRequest{family, proto, state})
 
-		messages, err := retry(
-			func() ([][]byte, error) { return req.Execute(unix.NETLINK_INET_DIAG, nl.SOCK_DIAG_BY_FAMILY) },
-		)
+		dump := func() ([][]byte, error) { return req.Execute(unix.NETLINK_INET_DIAG, nl.SOCK_DIAG_BY_FAMILY) }
+
+		messages, err := retry(dump)
 		if err != nil {
 			return nil, err
 		}

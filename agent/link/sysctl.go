@@ -52,6 +52,7 @@ func AllowSysctls() (changed bool, err error) {
 	if st.Flags&unix.ST_RDONLY == 0 {
 		return false, nil
 	}
+
 	// A separate mount: the rest of /proc/sys stays read-only.
 	if err := unix.Mount(netSysctls, netSysctls, "", unix.MS_BIND, ""); err != nil {
 		return false, fmt.Errorf("mount %s: %w", netSysctls, err)

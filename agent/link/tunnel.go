@@ -31,14 +31,15 @@ func HostProtos() ([]HostProto, error) {
 	var out []HostProto
 
 	for _, l := range links {
-		if l.Attrs().Flags&net.FlagUp != 0 { // the kernel's fallback devices (gre0, sit0, tunl0) are down unless used
+		// The kernel's fallback devices (gre0, sit0, tunl0) are down unless they are used.
+		if l.Attrs().Flags&net.FlagUp != 0 {
 			out = append(out, tunnelProtos(l)...)
 		}
 	}
 
-	states, err := retry(
-		func() ([]netlink.XfrmState, error) { return netlink.XfrmStateList(netlink.FAMILY_ALL) },
-	)
+	xfrm := func() ([]netlink.XfrmState, error) { return netlink.XfrmStateList(netlink.FAMILY_ALL) }
+
+	states, err := retry(xfrm)
 	if err != nil && !errors.Is(err, syscall.EPROTONOSUPPORT) && !errors.Is(err, syscall.EOPNOTSUPP) {
 		return nil, fmt.Errorf("list IPsec states: %w", err)
 	}
@@ -71,17 +72,11 @@ func tunnelProtos(l netlink.Link) []HostProto {
 	case *netlink.Iptun:
 		return protosTo(t.Remote, t.Local, t.EncapType, inner(t.Proto, unix.IPPROTO_IPIP)...)
 	case *netlink.Sittun:
-		return protosTo(
-			t.Remote,
-			t.Local,
-			t.EncapType,
-			inner(t.Proto, unix.IPPROTO_IPV6, unix.IPPROTO_IPIP)...)
+		protos := inner(t.Proto, unix.IPPROTO_IPV6, unix.IPPROTO_IPIP)
+		return protosTo(t.Remote, t.Local, t.EncapType, protos...)
 	case *netlink.Ip6tnl:
-		return protosTo(
-			t.Remote,
-			t.Local,
-			t.EncapType,
-			inner(t.Proto, unix.IPPROTO_IPV6, unix.IPPROTO_IPIP)...)
+		protos := inner(t.Proto, unix.IPPROTO_IPV6, unix.IPPROTO_IPIP)
+		return protosTo(t.Remote, t.Local, t.EncapType, protos...)
 	}
 
 	return nil
@@ -128,8 +123,8 @@ func stateProtos(states []netlink.XfrmState, own []Address) []HostProto {
 
 		for _, end := range []net.IP{s.Src, s.Dst} {
 			a, ok := netip.AddrFromSlice(end)
-
 			a = a.Unmap()
+
 			if ok && !slices.ContainsFunc(own, func(o Address) bool { return o.Prefix.Addr() == a }) {
 				out = append(out, HostProto{Remote: a, Proto: uint8(s.Proto)})
 			}

@@ -170,8 +170,8 @@ func podInterfaceMatches(p PodInterface) error {
 		}
 
 		if !slices.Equal(pod.MAC, p.MAC) || pod.MTU != p.MTU || !pod.Up {
-			return fmt.Errorf("device %s in %s: address %s, MTU %d, up %t; want %s, %d, up", p.Name, p.Netns,
-				pod.MAC, pod.MTU, pod.Up, p.MAC, p.MTU)
+			return fmt.Errorf("device %s in %s: address %s, MTU %d, up %t; want %s, %d, up",
+				p.Name, p.Netns, pod.MAC, pod.MTU, pod.Up, p.MAC, p.MTU)
 		}
 
 		if err := limited(p.Name, p.Egress); err != nil {
@@ -184,8 +184,8 @@ func podInterfaceMatches(p PodInterface) error {
 		}
 
 		for _, want := range p.Addresses {
-			if !slices.ContainsFunc(have,
-				func(a Address) bool { return a.Prefix == want && a.Device == p.Name }) {
+			wanted := func(a Address) bool { return a.Prefix == want && a.Device == p.Name }
+			if !slices.ContainsFunc(have, wanted) {
 				return fmt.Errorf("device %s in %s: no address %s", p.Name, p.Netns, want)
 			}
 		}
@@ -237,8 +237,8 @@ func PodsTraffic() ([]PodTraffic, error) {
 	out := make([]PodTraffic, 0, len(links))
 	for _, l := range links {
 		a := l.Attrs()
-
 		s := a.Statistics
+
 		if l.Type() != "veth" || a.Group != podGroup || s == nil {
 			continue
 		}
@@ -247,12 +247,8 @@ func PodsTraffic() ([]PodTraffic, error) {
 			Name:  a.Name,
 			Index: a.Index,
 			// The pod receives the packets that the host's end sends.
-			Received: Traffic{
-				s.TxPackets,
-				s.TxBytes,
-				s.TxDropped,
-			},
-			Sent: Traffic{s.RxPackets, s.RxBytes, s.RxDropped},
+			Received: Traffic{s.TxPackets, s.TxBytes, s.TxDropped},
+			Sent:     Traffic{s.RxPackets, s.RxBytes, s.RxDropped},
 		})
 	}
 

@@ -71,19 +71,22 @@ func watchOnce(ctx context.Context, changed func(string)) error {
 
 	failed, onError := firstErrors()
 
-	links, addrs, routes := make(chan netlink.LinkUpdate, 64), make(chan netlink.AddrUpdate, 64), make(chan netlink.RouteUpdate, 64)
-	if err := netlink.LinkSubscribeWithOptions(links, done,
-		netlink.LinkSubscribeOptions{ErrorCallback: onError}); err != nil {
+	links := make(chan netlink.LinkUpdate, 64)
+	addrs := make(chan netlink.AddrUpdate, 64)
+	routes := make(chan netlink.RouteUpdate, 64)
+
+	ofLinks := netlink.LinkSubscribeOptions{ErrorCallback: onError}
+	if err := netlink.LinkSubscribeWithOptions(links, done, ofLinks); err != nil {
 		return fmt.Errorf("subscribe to devices: %w", err)
 	}
 
-	if err := netlink.AddrSubscribeWithOptions(addrs, done,
-		netlink.AddrSubscribeOptions{ErrorCallback: onError}); err != nil {
+	ofAddrs := netlink.AddrSubscribeOptions{ErrorCallback: onError}
+	if err := netlink.AddrSubscribeWithOptions(addrs, done, ofAddrs); err != nil {
 		return fmt.Errorf("subscribe to addresses: %w", err)
 	}
 
-	if err := netlink.RouteSubscribeWithOptions(routes, done,
-		netlink.RouteSubscribeOptions{ErrorCallback: onError}); err != nil {
+	ofRoutes := netlink.RouteSubscribeOptions{ErrorCallback: onError}
+	if err := netlink.RouteSubscribeWithOptions(routes, done, ofRoutes); err != nil {
 		return fmt.Errorf("subscribe to routes: %w", err)
 	}
 
@@ -233,8 +236,10 @@ func subscribe(
 // that of a device that is gone, which has no name. It calls changed with the zero Neighbour
 // whenever events may have been lost. It returns nil when ctx ends. changed must not block.
 func WatchNeighbours(ctx context.Context, log *slog.Logger, changed func(Neighbour)) error {
-	return keepWatching(ctx, log, func() error { return watchNeighbours(ctx, changed) },
-		func() { changed(Neighbour{}) })
+	watch := func() error { return watchNeighbours(ctx, changed) }
+	lost := func() { changed(Neighbour{}) }
+
+	return keepWatching(ctx, log, watch, lost)
 }
 
 func watchNeighbours(ctx context.Context, changed func(Neighbour)) error {
@@ -244,8 +249,9 @@ func watchNeighbours(ctx context.Context, changed func(Neighbour)) error {
 	failed, onError := firstErrors()
 
 	updates := make(chan netlink.NeighUpdate, 64)
-	if err := netlink.NeighSubscribeWithOptions(updates, done,
-		netlink.NeighSubscribeOptions{ErrorCallback: onError}); err != nil {
+	options := netlink.NeighSubscribeOptions{ErrorCallback: onError}
+
+	if err := netlink.NeighSubscribeWithOptions(updates, done, options); err != nil {
 		return fmt.Errorf("subscribe to neighbours: %w", err)
 	}
 

@@ -118,16 +118,13 @@ func (p *Port) Run(ctx context.Context) error {
 		})
 	})
 	group.Go(func() error {
-		return loop.Run(
-			ctx,
-			loop.Options{
-				Name:   "management port",
-				Wake:   p.wake,
-				Apply:  p.step,
-				Resync: time.Minute,
-				Log:    p.o.Log,
-			},
-		)
+		return loop.Run(ctx, loop.Options{
+			Name:   "management port",
+			Wake:   p.wake,
+			Apply:  p.step,
+			Resync: time.Minute,
+			Log:    p.o.Log,
+		})
 	})
 
 	return group.Wait()
@@ -183,6 +180,7 @@ func (p *Port) apply(ctx context.Context, subnets, join []netip.Prefix, mtu int)
 	if err != nil {
 		return err
 	}
+
 	// ovn-controller would create the bridge too, but perhaps later.
 	if err := p.o.OVS.SyncBridge(ctx, ovs.Bridge{
 		Name: p.o.Bridge, FailMode: ovs.FailSecure, DatapathType: p.o.Datapath,
@@ -205,6 +203,7 @@ func (p *Port) apply(ctx context.Context, subnets, join []netip.Prefix, mtu int)
 	if err := link.QuietIPv6(Name); err != nil {
 		return err
 	}
+
 	// Loose mode: packets from a pod to its own node arrive here, whatever route the host has to the
 	// pod.
 	if err := link.WriteSysctl("net/ipv4/conf/"+Name+"/rp_filter", "2"); err != nil {

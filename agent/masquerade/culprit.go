@@ -27,8 +27,8 @@ func (p *Probe) culprits(ctx context.Context, f family, s source, replies bool) 
 
 	var found []string
 
-	if !replies &&
-		len(chains) > 0 { // otherwise a trace would only write to the kernel's log, by iptables-legacy
+	// Without chains, a trace would only write to the kernel's log, by iptables-legacy.
+	if !replies && len(chains) > 0 {
 		traced, err := p.trace(ctx, s)
 		if err != nil {
 			return nil, err
@@ -40,9 +40,9 @@ func (p *Probe) culprits(ctx context.Context, f family, s source, replies bool) 
 	}
 
 	for _, c := range chains {
-		if drops := c.name() + " (policy drop)"; c.Policy == "drop" &&
-			!slices.ContainsFunc(found, func(s string) bool { return strings.HasPrefix(s, c.name()+" ") }) {
-			found = append(found, drops)
+		named := func(s string) bool { return strings.HasPrefix(s, c.name()+" ") }
+		if c.Policy == "drop" && !slices.ContainsFunc(found, named) {
+			found = append(found, c.name()+" (policy drop)")
 		}
 	}
 
@@ -203,8 +203,8 @@ func readTrace(in io.Reader) string {
 			return ""
 		case drops:
 			rule = ruleCounter.ReplaceAllString(strings.TrimPrefix(rule, "rule "), "")
-
 			rule = strings.ReplaceAll(rule[:min(len(rule), maxRule)], ";", ",")
+
 			if chain := table + " " + name; chain != base[id] {
 				rule += " in chain " + name
 			}

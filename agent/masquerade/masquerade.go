@@ -167,8 +167,8 @@ func Remove(ctx context.Context) error {
 // forwarding, and deletes default routes learned there.
 func forward(c Config) error {
 	v4 := slices.ContainsFunc(c.Pods, func(p netip.Prefix) bool { return p.Addr().Is4() })
-
 	v6 := slices.ContainsFunc(c.Pods, func(p netip.Prefix) bool { return p.Addr().Is6() })
+
 	if v4 {
 		for _, d := range append([]string{c.Port}, c.Uplinks...) {
 			if err := link.WriteSysctl("net/ipv4/conf/"+d+"/forwarding", "1"); err != nil {

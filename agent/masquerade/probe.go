@@ -61,29 +61,32 @@ func probes(c Config) string {
 			continue
 		}
 
-		nfproto := map[string]string{"ip": "ipv4", "ip6": "ipv6"}[f.ip]
 		for _, name := range []string{probesEnter, probesLeave, newLeave, repliesEnter, repliesLeave} {
 			fmt.Fprintf(&counters, "\tcounter %s_%s {\n\t}\n", name, f.ip)
 		}
 
-		probe := fmt.Sprintf("\t\tiifname %q %s saddr { %s } meta l4proto { tcp, udp } th sport", c.Port,
-			f.ip, from)
-		fmt.Fprintf(&enter, "%s { %d, %d } counter name %s_%s\n", probe, probePort, tracedPort, probesEnter,
-			f.ip)
+		nfproto := map[string]string{"ip": "ipv4", "ip6": "ipv6"}[f.ip]
+		probe := fmt.Sprintf("\t\tiifname %q %s saddr { %s } meta l4proto { tcp, udp } th sport", c.Port, f.ip, from)
+
+		fmt.Fprintf(&enter, "%s { %d, %d } counter name %s_%s\n",
+			probe, probePort, tracedPort, probesEnter, f.ip)
 		fmt.Fprintf(&enter, "%s %d meta nftrace set 1\n", probe, tracedPort)
-		fmt.Fprintf(&enter, "\t\toifname %q meta nfproto %s ct direction reply counter name %s_%s\n", c.Port,
-			nfproto, repliesEnter, f.ip)
-		fmt.Fprintf(&leave, "%s { %d, %d } counter name %s_%s drop\n", probe, probePort, tracedPort,
-			probesLeave, f.ip)
-		fmt.Fprintf(&leave, "\t\tiifname %q meta nfproto %s ct state new counter name %s_%s\n", c.Port,
-			nfproto, newLeave, f.ip)
-		fmt.Fprintf(&leave, "\t\toifname %q meta nfproto %s ct direction reply counter name %s_%s\n", c.Port,
-			nfproto, repliesLeave, f.ip)
+		fmt.Fprintf(&enter, "\t\toifname %q meta nfproto %s ct direction reply counter name %s_%s\n",
+			c.Port, nfproto, repliesEnter, f.ip)
+
+		fmt.Fprintf(&leave, "%s { %d, %d } counter name %s_%s drop\n",
+			probe, probePort, tracedPort, probesLeave, f.ip)
+		fmt.Fprintf(&leave, "\t\tiifname %q meta nfproto %s ct state new counter name %s_%s\n",
+			c.Port, nfproto, newLeave, f.ip)
+		fmt.Fprintf(&leave, "\t\toifname %q meta nfproto %s ct direction reply counter name %s_%s\n",
+			c.Port, nfproto, repliesLeave, f.ip)
 	}
 
+	const hook = "\t\ttype filter hook forward priority "
+
 	return counters.String() +
-		"\tchain " + enterChain + " {\n\t\ttype filter hook forward priority -2147483648; policy accept;\n" + enter.String() + "\t}\n" +
-		"\tchain leave {\n\t\ttype filter hook forward priority 2147483647; policy accept;\n" + leave.String() + "\t}\n"
+		"\tchain " + enterChain + " {\n" + hook + "-2147483648; policy accept;\n" + enter.String() + "\t}\n" +
+		"\tchain leave {\n" + hook + "2147483647; policy accept;\n" + leave.String() + "\t}\n"
 }
 
 const enterChain = "enter"
@@ -154,8 +157,8 @@ func Describe(all []Dropped, port string) string {
 			fmt.Sprintf("%s %s are dropped by %s", d.Family, what, strings.Join(d.By, " and ")))
 	}
 
-	return strings.Join(parts,
-		", ") + ": pods reach no other network; accept packets from and to " + port + " there (docs/platforms.md, Firewalls beside local gateway mode)"
+	return strings.Join(parts, ", ") + ": pods reach no other network; accept packets from and to " + port +
+		" there (docs/platforms.md, Firewalls beside local gateway mode)"
 }
 
 // Result is the result of a look.
@@ -270,10 +273,9 @@ func (p *Probe) sources() (map[family]source, error) {
 				s.host, s.from = frame.Host{MAC: port.MAC, Addr: a.Prefix.Addr()}, probeSource(a.Prefix)
 			}
 
-			if neighbour := a.Prefix.Masked().
-				Addr().
-				Next(); a.Device != p.Port && !a.Prefix.IsSingleIP() && neighbour != a.Prefix.Addr() &&
-				!neighbour.IsLoopback() {
+			neighbour := a.Prefix.Masked().Addr().Next()
+			if a.Device != p.Port && !a.Prefix.IsSingleIP() &&
+				neighbour != a.Prefix.Addr() && !neighbour.IsLoopback() {
 				s.targets = append(s.targets, neighbour)
 			}
 		}

@@ -92,8 +92,8 @@ func (r *redirector) family(ip, kind string, is4 bool) {
 
 func (r *redirector) table(name, kind, value string, elements []string) {
 	fmt.Fprintf(&r.objects,
-		"\tmap %s {\n\t\ttype %s . inet_proto . inet_service : %s\n\t\telements = { %s }\n\t}\n", name, kind,
-		value, strings.Join(elements, ", "))
+		"\tmap %s {\n\t\ttype %s . inet_proto . inet_service : %s\n\t\telements = { %s }\n\t}\n",
+		name, kind, value, strings.Join(elements, ", "))
 }
 
 // only returns the name of the chain that drops packets from outside the prefixes. (Linux 6.12 of
@@ -113,12 +113,10 @@ func (r *redirector) chain(ip string, to []netip.AddrPort) string {
 
 	list := strings.Join(numbered, ", ")
 
-	return r.named(
-		"one_of",
-		list,
-		fmt.Sprintf("meta l4proto { tcp, udp, sctp } dnat %s to numgen random mod %d map { %s }", ip, len(to),
-			list),
-	)
+	rule := fmt.Sprintf("meta l4proto { tcp, udp, sctp } dnat %s to numgen random mod %d map { %s }",
+		ip, len(to), list)
+
+	return r.named("one_of", list, rule)
 }
 
 // named returns the name of the chain for that list. It writes the chain on first use.

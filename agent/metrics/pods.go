@@ -30,8 +30,8 @@ func (c *Collector) putPods(put putter, ch chan<- prometheus.Metric) {
 	defer c.mu.Unlock()
 
 	was := c.pods
-
 	c.pods = make(map[podnet.Owner]metric.Labels, len(traffic))
+
 	for _, t := range traffic {
 		labels := was[t.Owner]
 		if labels == nil {

@@ -89,8 +89,8 @@ func (c *Collector) putServices(put putter, ch chan<- prometheus.Metric) {
 	defer c.mu.Unlock()
 
 	was := c.services
-
 	c.services = make(map[bpf.ServicePort]metric.Labels, len(counts))
+
 	for _, n := range counts {
 		labels := was[n.ServicePort]
 		if labels == nil {

@@ -105,24 +105,22 @@ func (r *Resolver) followHops(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error {
 		return link.WatchNeighbours(ctx, r.Log, func(n link.Neighbour) {
-			if next := r.NextHops(); n.Device == "" ||
-				n.Device == next.Device &&
-					slices.ContainsFunc(next.all(), func(h hop) bool { return h.addr == n.Addr }) {
+			next := r.NextHops()
+			isHop := func(h hop) bool { return h.addr == n.Addr }
+
+			if n.Device == "" || n.Device == next.Device && slices.ContainsFunc(next.all(), isHop) {
 				r.hops.wake.Trigger()
 			}
 		})
 	})
 	group.Go(func() error {
-		return loop.Run(
-			ctx,
-			loop.Options{
-				Name:   "next hops",
-				Wake:   r.hops.wake,
-				Resync: hopCheck,
-				Log:    r.Log,
-				Apply:  r.syncHops,
-			},
-		)
+		return loop.Run(ctx, loop.Options{
+			Name:   "next hops",
+			Wake:   r.hops.wake,
+			Resync: hopCheck,
+			Log:    r.Log,
+			Apply:  r.syncHops,
+		})
 	})
 
 	return group.Wait()
@@ -198,8 +196,9 @@ func (r *Resolver) syncHops(ctx context.Context) error {
 		}
 
 		if mac == nil {
-			faults[hop] = fmt.Sprintf("next hop %s of %s does not answer: pods reach no other network by it; check the router and the network's cabling",
-				h.addr, next.Device)
+			faults[hop] = fmt.Sprintf("next hop %s of %s does not answer: pods reach no other network by it; "+
+				"check the router and the network's cabling", h.addr, next.Device)
+
 			continue
 		}
 
@@ -228,13 +227,10 @@ func (r *Resolver) syncHops(ctx context.Context) error {
 			continue
 		}
 
-		faults[hop] = fmt.Sprintf(
-			"the gateway router sends to next hop %s at %s, and the host has it at %s: pods reach no other network by it; "+
-				"check that ovn-controller is connected to the southbound database",
-			h.addr,
-			orNone(has),
-			mac,
-		)
+		faults[hop] = fmt.Sprintf("the gateway router sends to next hop %s at %s, and the host has it at %s: "+
+			"pods reach no other network by it; check that ovn-controller is connected to the southbound database",
+			h.addr, orNone(has), mac)
+
 		if !h.standIn() {
 			errs = append(errs, r.announce(ctx, next, hop, mac, port))
 		}
@@ -277,8 +273,8 @@ func (r *Resolver) announce(
 	r.hops.mu.Unlock()
 
 	if !again {
-		r.Log.Info("giving the gateway router the link-layer address of its next hop", "next hop", hop,
-			"address", mac.String())
+		r.Log.Info("giving the gateway router the link-layer address of its next hop",
+			"next hop", hop, "address", mac.String())
 	}
 
 	if !again || time.Since(was.since) < hopFault {

@@ -101,11 +101,13 @@ func (r *Resolver) Run(ctx context.Context) error {
 func (r *Resolver) resolveTunnels(ctx context.Context) error {
 	changed := loop.NewSignal()
 
-	stop := r.OVS.Watch(func(table, name string) bool {
-		// Tunnels, and the bridge's device: the userspace datapath forgets the neighbours of a
-		// recreated device.
+	// Tunnels, and the bridge's device: the userspace datapath forgets the neighbours of a recreated
+	// device.
+	relevant := func(table, name string) bool {
 		return table == "Interface" && (strings.HasPrefix(name, "ovn") || name == r.Bridge)
-	}, changed)
+	}
+
+	stop := r.OVS.Watch(relevant, changed)
 	defer stop()
 
 	said, wait := "", firstWait
@@ -201,8 +203,8 @@ func (r *Resolver) unknownPeers(ctx context.Context) ([]link.Neighbour, error) {
 
 		seen[n] = true
 		set, err := r.setPeer(ctx, n, known[n.Addr], uplink)
-
 		errs = append(errs, err)
+
 		if refresh || known[n.Addr] == nil && !set {
 			out = append(out, n)
 		}

@@ -171,8 +171,8 @@ func (n *Network) Check(_ context.Context, host string, p podnet.Pod) error {
 
 		want := nestedPod(l.Index, p)
 		if !slices.ContainsFunc(pods, func(have bpf.NestedPod) bool { return same(have, want) }) {
-			return fmt.Errorf("device %s: the programs do not have tag %d with %s and %v", host, p.Tag, p.MAC,
-				p.Addresses)
+			return fmt.Errorf("device %s: the programs do not have tag %d with %s and %v",
+				host, p.Tag, p.MAC, p.Addresses)
 		}
 
 		return checkAttached(programs, host, l.Index)
@@ -282,8 +282,8 @@ func (n *Network) Watch(wake loop.Signal) (stop func()) {
 // Remove removes the programs and maps, and all devices of pods.
 func Remove(pinDir string) error {
 	hosts, err := link.PodDevices()
-
 	errs := []error{err}
+
 	for _, host := range hosts {
 		errs = append(errs, link.Delete(host))
 	}

@@ -286,8 +286,8 @@ func (l *learners) event(line string) bool {
 
 	hash := maphash.String(l.seed, key)
 	before, known := l.flows[hash]
-
 	now, learns := learner{}, false
+
 	if kind != "DELETED" {
 		now, learns = parseLearner(key, actions)
 	}
@@ -314,8 +314,8 @@ func (l *learners) event(line string) bool {
 // count adds n to the uses of the flow's stage, and reports whether this is the first or the last.
 func (l *learners) count(f learner, n int) bool {
 	u := l.stages[f.stage]
-
 	of := &u.others
+
 	if f.ends {
 		of = &u.ending
 	}
@@ -357,23 +357,21 @@ func (l *learners) wanted() []string {
 		}
 
 		tables[u.learned] = true
-		flows = append(
-			flows,
-			fmt.Sprintf("table=%d,priority=101,reg15=0,metadata=%#x actions=load:%s->NXM_NX_REG15[],resubmit(,%d),resubmit(,%d),load:0->NXM_NX_REG15[],resubmit(,%d)",
+		flows = append(flows,
+			fmt.Sprintf("table=%d,priority=101,reg15=0,metadata=%#x actions=load:%s->NXM_NX_REG15[],"+
+				"resubmit(,%d),resubmit(,%d),load:0->NXM_NX_REG15[],resubmit(,%d)",
 				s.table, s.metadata, lookedUp, s.table, u.learned, s.table+1),
-			fmt.Sprintf("table=%d,priority=1,reg15=%s,metadata=%#x actions=load:%s->NXM_NX_REG15[]", s.table,
-				lookedUp, s.metadata, notLearned),
-		)
+			fmt.Sprintf("table=%d,priority=1,reg15=%s,metadata=%#x actions=load:%s->NXM_NX_REG15[]",
+				s.table, lookedUp, s.metadata, notLearned))
 	}
 
 	for _, t := range slices.Sorted(maps.Keys(tables)) {
-		flows = append(
-			flows,
-			fmt.Sprintf("table=%d,priority=65535,reg15=%s actions=%s", t, lookedUp,
-				keepPorts), // the packet was learned from
+		flows = append(flows,
+			// The packet was learned from.
+			fmt.Sprintf("table=%d,priority=65535,reg15=%s actions=%s", t, lookedUp, keepPorts),
 			fmt.Sprintf("table=%d,priority=65535,reg15=%s actions=drop", t, notLearned),
-			fmt.Sprintf("table=%d,priority=1,reg15=0 actions=%s", t, keepPorts),
-		) // the client is not learned
+			// The client is not learned.
+			fmt.Sprintf("table=%d,priority=1,reg15=0 actions=%s", t, keepPorts))
 	}
 
 	return flows

@@ -14,7 +14,7 @@ import (
 type Bridge struct {
 	Name         string
 	DatapathType string // "" keeps the current one
-	FailMode     string // FailSecure or FailStandalone; "" keeps the current one, and means FailSecure for a new bridge
+	FailMode     string // FailSecure or FailStandalone; "" keeps the current one; FailSecure if the bridge is new
 	HWAddr       string // other_config:hwaddr; "" keeps it
 	MTU          int    // mtu_request of the internal interface; 0 keeps it
 	OtherConfig  map[string]string

@@ -72,8 +72,8 @@ func (s *FlowSync) All(ctx context.Context, want []string) (messages int, err er
 
 	left, err := have.diff(want)
 	if err == nil && len(left) > 0 {
-		err = fmt.Errorf("%d of them are not what was written, the first: %s", len(left),
-			strings.TrimSpace(left[0]))
+		err = fmt.Errorf("%d of them are not what was written, the first: %s",
+			len(left), strings.TrimSpace(left[0]))
 	}
 
 	if err != nil {
@@ -150,8 +150,8 @@ func (s *FlowSync) read(ctx context.Context) (flowTable, error) {
 }
 
 func (s *FlowSync) write(ctx context.Context, mods []string) error {
-	if _, err := ofctl(ctx, []byte(strings.Join(mods, "")), "--bundle", "add-flows", s.target(),
-		"-"); err != nil {
+	_, err := ofctl(ctx, []byte(strings.Join(mods, "")), "--bundle", "add-flows", s.target(), "-")
+	if err != nil {
 		return fmt.Errorf("write flows of %s: %w", s.Bridge, err)
 	}
 
@@ -297,10 +297,8 @@ func FlowNumber(cookie string) (number uint8, ours bool) {
 func numbered(number uint8) uint64 { return uint64(number)<<numberAt | cookieBits }
 
 func ofctl(ctx context.Context, stdin []byte, args ...string) ([]byte, error) {
-	cmd := exec.CommandContext(
-		ctx,
-		"ovs-ofctl",
-		append([]string{"-O", "OpenFlow14", "--timeout=10"}, args...)...)
+	args = append([]string{"-O", "OpenFlow14", "--timeout=10"}, args...)
+	cmd := exec.CommandContext(ctx, "ovs-ofctl", args...)
 	cmd.Stdin = bytes.NewReader(stdin)
 
 	var stderr bytes.Buffer

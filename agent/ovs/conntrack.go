@@ -76,10 +76,8 @@ func ForgetAddress(ctx context.Context, rundir string, a netip.Addr) error {
 	}
 
 	for _, tuples := range [][]string{{to}, {"", to}} { // by original and by reply direction
-		if _, err := askConntrack(
-			ctx,
-			rundir,
-			append([]string{"dpctl/flush-conntrack"}, tuples...)...); err != nil {
+		command := append([]string{"dpctl/flush-conntrack"}, tuples...)
+		if _, err := askConntrack(ctx, rundir, command...); err != nil {
 			return err
 		}
 	}
@@ -101,8 +99,9 @@ func Forget(ctx context.Context, rundir string, list []Tracked) (n int, err erro
 	defer c.Close()
 
 	for _, t := range list {
-		_, err := c.Call(ctx, "dpctl/flush-conntrack", fmt.Sprintf("zone=%d", t.Zone),
-			t.Original.match(t.Proto))
+		zone := fmt.Sprintf("zone=%d", t.Zone)
+
+		_, err := c.Call(ctx, "dpctl/flush-conntrack", zone, t.Original.match(t.Proto))
 		if err != nil && strings.Contains(err.Error(), unix.ENOENT.Error()) {
 			continue
 		}
@@ -125,8 +124,8 @@ func (t Tuple) match(proto uint8) string {
 		src, dst = "ct_ipv6_src", "ct_ipv6_dst"
 	}
 
-	return fmt.Sprintf("%s=%s,%s=%s,ct_nw_proto=%d,ct_tp_src=%d,ct_tp_dst=%d", src, t.Src.Addr(), dst,
-		t.Dst.Addr(), proto, t.Src.Port(), t.Dst.Port())
+	return fmt.Sprintf("%s=%s,%s=%s,ct_nw_proto=%d,ct_tp_src=%d,ct_tp_dst=%d",
+		src, t.Src.Addr(), dst, t.Dst.Addr(), proto, t.Src.Port(), t.Dst.Port())
 }
 
 func askConntrack(ctx context.Context, rundir string, command ...string) (string, error) {
@@ -140,7 +139,7 @@ func askConntrack(ctx context.Context, rundir string, command ...string) (string
 
 // parseTracked reads a line of dpctl/dump-conntrack, like
 //
-//	tcp,orig=(src=10.0.0.1,dst=10.0.0.2,sport=1,dport=2),reply=(src=10.0.0.2,…),zone=5,mark=1,protoinfo=(state=ESTABLISHED)
+//	tcp,orig=(src=10.0.0.1,dst=10.0.0.2,sport=1,dport=2),reply=(…),zone=5,mark=1,protoinfo=(…)
 func parseTracked(line string) (Tracked, bool) {
 	name, rest, _ := strings.Cut(line, ",")
 	t := Tracked{Proto: protocolOf(name)}
@@ -149,8 +148,8 @@ func parseTracked(line string) (Tracked, bool) {
 
 	t.Original, ok1 = parseTuple(group(rest, "orig=("))
 	t.Reply, ok2 = parseTuple(group(rest, "reply=("))
-
 	t.Opening = t.Proto == unix.IPPROTO_TCP && strings.Contains(rest, "state_orig=SYN_SENT")
+
 	for f := range strings.SplitSeq(rest, ",") {
 		key, value, _ := strings.Cut(f, "=")
 

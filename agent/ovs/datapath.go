@@ -115,7 +115,10 @@ func parseDatapathStats(show string) (DatapathStats, error) {
 			continue
 		}
 
-		sum.Hit, sum.Missed, sum.Lost, sum.Flows = sum.Hit+d.Hit, sum.Missed+d.Missed, sum.Lost+d.Lost, sum.Flows+d.Flows
+		sum.Hit += d.Hit
+		sum.Missed += d.Missed
+		sum.Lost += d.Lost
+		sum.Flows += d.Flows
 	}
 
 	if !found {

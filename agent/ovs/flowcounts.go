@@ -169,9 +169,7 @@ func (c *FlowCounts) serve(conn net.Conn, packets <-chan ofPacket, l *ledger) er
 			}
 
 			if p.kind == ofEchoRequest {
-				_, _ = conn.Write(
-					ofMessage(ofEchoReply, p.xid, p.body),
-				) // a lost connection is detected above
+				_, _ = conn.Write(ofMessage(ofEchoReply, p.xid, p.body)) // a lost connection is detected above
 			}
 
 			if complete := l.take(p); !complete {

@@ -27,9 +27,9 @@ const NotRead = "not read yet"
 // FlowWatch follows the flows of a bridge.
 type FlowWatch struct {
 	RunDir, Bridge string
-	// Changed is called after flows have changed, and after the connection to the bridge was made or lost.
-	// A change within the first moments of a connection may be missed, so what depends on all changes has
-	// to look once more a second later.
+	// Changed is called after flows have changed, and after the connection to the bridge was made or
+	// lost. A change within the first moments of a connection may be missed. A caller that depends on
+	// all changes has to look once more a second later.
 	Changed func()
 	// Observed is called with a flow that looks at single packets, as soon as there is one, with
 	// NotRead while flows are not known, and with "" once all are known and none is such a flow.
@@ -148,8 +148,8 @@ func readMonitor(out io.Reader, handle func(line string)) (last string) {
 	lines := bufio.NewReader(out)
 	for {
 		line, err := lines.ReadString('\n')
-
 		line = strings.TrimSpace(line)
+
 		switch {
 		case strings.HasPrefix(line, eventPrefix), strings.Contains(line, "FLOW_MONITOR reply"):
 			handle(line)
@@ -234,11 +234,12 @@ func (w *FlowWatch) dump(ctx context.Context) error {
 	}
 
 	flows, err := dumpFlows(ctx, w.target())
+
 	w.mu.Lock()
 	defer w.mu.Unlock()
 
 	if ctx.Err() != nil || w.events != events {
-		return ctx.Err() // what came meanwhile is newer
+		return ctx.Err() // changes that arrived meanwhile are newer
 	}
 
 	if w.Failed(err); err != nil {
@@ -303,7 +304,13 @@ func (c *Client) Observed(ctx context.Context, bridges ...string) (string, error
 			continue // not there yet
 		}
 
-		for what, set := range map[string]bool{"a mirror": len(b.Mirrors) > 0, "sFlow": b.Sflow != nil, "NetFlow": b.Netflow != nil, "IPFIX": b.IPFIX != nil} {
+		observers := map[string]bool{
+			"a mirror": len(b.Mirrors) > 0,
+			"sFlow":    b.Sflow != nil,
+			"NetFlow":  b.Netflow != nil,
+			"IPFIX":    b.IPFIX != nil,
+		}
+		for what, set := range observers {
 			if set {
 				return what + " on " + name, nil
 			}

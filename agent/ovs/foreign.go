@@ -30,10 +30,8 @@ func (c *Client) CheckGateway(ctx context.Context, uplink, bridge string) error 
 	}
 
 	if owner != "" {
-		return fmt.Errorf(
-			"uplink %s is a port of OVS bridge %s: %w: layout direct needs a NIC that is not in OVS", uplink,
-			owner, ErrForeign,
-		)
+		return fmt.Errorf("uplink %s is a port of OVS bridge %s: %w: layout direct needs a NIC that is not in OVS",
+			uplink, owner, ErrForeign)
 	}
 
 	foreign, err := c.portBeside(ctx, bridge)
@@ -73,8 +71,8 @@ func (c *Client) CheckMember(ctx context.Context, uplink, bridge string) (is boo
 	}
 
 	if owner != "" && owner != bridge {
-		return false, fmt.Errorf("uplink %s is a port of OVS bridge %s: %w: want it in %s", uplink, owner,
-			ErrForeign, bridge)
+		return false, fmt.Errorf("uplink %s is a port of OVS bridge %s: %w: want it in %s",
+			uplink, owner, ErrForeign, bridge)
 	}
 
 	foreign, err := c.portBeside(ctx, bridge, uplink)
@@ -83,8 +81,8 @@ func (c *Client) CheckMember(ctx context.Context, uplink, bridge string) (is boo
 	}
 
 	if foreign != "" {
-		return false, fmt.Errorf("OVS bridge %s has the port %s: %w: want only %s there", bridge, foreign,
-			ErrForeign, uplink)
+		return false, fmt.Errorf("OVS bridge %s has the port %s: %w: want only %s there",
+			bridge, foreign, ErrForeign, uplink)
 	}
 
 	return owner != "", nil
@@ -131,8 +129,8 @@ func (c *Client) GatewayBridge(ctx context.Context, device string) (bridge, upli
 	slices.Sort(physical)
 
 	if len(physical) != 1 {
-		return "", "", fmt.Errorf("OVS bridge %s: %d candidates for its uplink, %q: want one", device,
-			len(physical), physical)
+		return "", "", fmt.Errorf("OVS bridge %s: %d candidates for its uplink, %q: want one",
+			device, len(physical), physical)
 	}
 
 	return device, physical[0], nil
@@ -151,8 +149,8 @@ func (c *Client) bridgeWith(ctx context.Context, device string) (string, error) 
 			return "", err
 		}
 
-		if slices.ContainsFunc(ports,
-			func(p bridgePort) bool { return p.Name == device || p.port == device }) {
+		isDevice := func(p bridgePort) bool { return p.Name == device || p.port == device }
+		if slices.ContainsFunc(ports, isDevice) {
 			return b.Name, nil
 		}
 	}

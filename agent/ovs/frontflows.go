@@ -58,8 +58,8 @@ func parseFrontFlows(b []byte) []FrontFlow {
 
 	for len(b) >= fixed+match {
 		length := int(binary.BigEndian.Uint16(b))
-
 		fields := int(binary.BigEndian.Uint16(b[fixed+2:]))
+
 		if length < fixed+match || length > len(b) || fields < match || fixed+fields > length {
 			return out
 		}

@@ -49,10 +49,9 @@ func (s HostSwitch) AddPort(ctx context.Context, bridge, device string) error {
 	}
 
 	wake := loop.NewSignal()
+	own := func(table, name string) bool { return table == vswitch.InterfaceTable && name == device }
 
-	stop := s.Client.Watch(
-		func(table, name string) bool { return table == vswitch.InterfaceTable && name == device }, wake,
-	)
+	stop := s.Client.Watch(own, wake)
 	defer stop()
 
 	if err := s.Client.SyncPort(ctx, Port{Bridge: bridge, Name: device, Transient: true}); err != nil {
@@ -72,8 +71,8 @@ func (s HostSwitch) AddPort(ctx context.Context, bridge, device string) error {
 
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("add %s to bridge %s: wait for vswitchd: %w", device, bridge,
-				context.Cause(ctx))
+			return fmt.Errorf("add %s to bridge %s: wait for vswitchd: %w",
+				device, bridge, context.Cause(ctx))
 		case <-wake:
 		case <-time.After(time.Second): // the row is part of the transaction
 		}

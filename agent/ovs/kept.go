@@ -36,6 +36,7 @@ type KeptInterface struct {
 // settingKeys are the keys that SyncSettings and SyncBridgeMapping write.
 func settingKeys() []string {
 	want, keep := settingsFor(Settings{Remote: "is named"})
+
 	return append(slices.Concat(slices.Collect(maps.Keys(want)), slices.Collect(maps.Keys(keep))),
 		bridgeMappings)
 }

@@ -71,8 +71,8 @@ func parseTunnelNeighbours(reply string) map[netip.Addr]net.HardwareAddr {
 		}
 
 		a, err1 := netip.ParseAddr(f[0])
-
 		mac, err2 := net.ParseMAC(f[1])
+
 		if err1 == nil && err2 == nil {
 			out[a.Unmap()] = mac
 		}

@@ -11,8 +11,9 @@ import (
 // forwarded it there.
 func SendTo(ctx context.Context, rundir, bridge, port string, frame []byte) error {
 	packet := fmt.Sprintf("in_port=LOCAL,packet=%s,actions=output:%s", hex.EncodeToString(frame), port)
-	if _, err := ofctl(ctx, nil, "packet-out", "unix:"+filepath.Join(rundir, bridge+".mgmt"),
-		packet); err != nil {
+	target := "unix:" + filepath.Join(rundir, bridge+".mgmt")
+
+	if _, err := ofctl(ctx, nil, "packet-out", target, packet); err != nil {
 		return fmt.Errorf("send a packet to port %s of %s: %w", port, bridge, err)
 	}
 

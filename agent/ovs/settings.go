@@ -273,9 +273,7 @@ func (c *Client) root(ctx context.Context) (*vswitch.OpenvSwitch, error) {
 	}
 
 	if len(all) != 1 {
-		return nil, fmt.Errorf(
-			"read table Open_vSwitch: %d rows instead of one: is the database initialised?", len(all),
-		)
+		return nil, fmt.Errorf("read table Open_vSwitch: %d rows instead of one: is the database initialised?", len(all))
 	}
 
 	return all[0], nil

@@ -39,8 +39,8 @@ func (c *Client) Settle(ctx context.Context) error {
 		select {
 		case <-wake:
 		case <-ctx.Done():
-			return fmt.Errorf("ovs-vswitchd has not applied configuration %d, current is %d: %w", want,
-				root.CurCfg, ctx.Err())
+			return fmt.Errorf("ovs-vswitchd has not applied configuration %d, current is %d: %w",
+				want, root.CurCfg, ctx.Err())
 		}
 	}
 }
@@ -54,13 +54,10 @@ func (c *Client) nextConfig(ctx context.Context) (int, error) {
 
 	e := c.edit()
 	e.mutate(root, model.Mutation{Field: &root.NextCfg, Mutator: ovsdb.MutateOperationAdd, Value: 1})
-	// Other clients increment it too: only the transaction itself knows the sum.
-	e.add(
-		[]ovsdb.Operation{
-			{Op: ovsdb.OperationSelect, Table: vswitch.OpenvSwitchTable, Columns: []string{"next_cfg"}},
-		},
-		e.err,
-	)
+
+	// Other clients increment it too, so the sum is read in the same transaction.
+	read := ovsdb.Operation{Op: ovsdb.OperationSelect, Table: vswitch.OpenvSwitchTable, Columns: []string{"next_cfg"}}
+	e.add([]ovsdb.Operation{read}, e.err)
 
 	results, err := e.run(ctx)
 	if err != nil {
@@ -109,6 +106,7 @@ func (c *Client) RenewDevice(ctx context.Context, rundir, name string) (renewed 
 	if _, err := askSwitch(ctx, rundir, "dpctl/del-if", userspaceDatapath, name); err != nil {
 		return false, fmt.Errorf("open device %s again: %w", name, err)
 	}
+
 	// ovs-vswitchd adds a port that the datapath lacks when the configuration changes.
 	if err := c.Settle(ctx); err != nil {
 		return false, fmt.Errorf("open device %s again: %w", name, err)

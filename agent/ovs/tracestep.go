@@ -22,8 +22,9 @@ func (t Trace) Steps() []Step {
 		table, rest, ok := strings.Cut(text, ". ")
 
 		var step Step
-		if _, err := fmt.Sscanf(table, "%d", &step.Table); ok && err == nil &&
-			strings.Contains(rest, "priority ") {
+
+		_, err := fmt.Sscanf(table, "%d", &step.Table)
+		if ok && err == nil && strings.Contains(rest, "priority ") {
 			match, after, _ := strings.Cut(rest, "priority ")
 
 			step.Match = strings.TrimSuffix(match, ", ")
@@ -35,11 +36,11 @@ func (t Trace) Steps() []Step {
 
 			continue
 		}
-		// The actions of a flow follow it, indented deeper. OVS' remarks on them start with an arrow or a
-		// parenthesis.
-		if len(out) > 0 && strings.HasPrefix(line, "    ") && text != "" &&
-			!strings.ContainsAny(text[:1], "->(") &&
-			!ok {
+
+		// The actions of a flow follow it, indented deeper. OVS' remarks on them start with an arrow or
+		// a parenthesis.
+		if !ok && len(out) > 0 && strings.HasPrefix(line, "    ") && text != "" &&
+			!strings.ContainsAny(text[:1], "->(") {
 			last := &out[len(out)-1]
 			last.Actions = append(last.Actions, text)
 		}

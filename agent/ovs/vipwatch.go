@@ -36,8 +36,7 @@ func WatchVIPs(ctx context.Context, rundir string, added func(VIP), failed func(
 
 			kind, key, actions := parseEvent(line)
 			vip, is := parseVIP(key)
-			has := kind != "DELETED" &&
-				strings.Contains(actions, "group:") // OVN selects a backend by a group
+			has := kind != "DELETED" && strings.Contains(actions, "group:") // OVN selects a backend by a group
 			flow := maphash.String(seed, key)
 
 			was, had := flows[flow]

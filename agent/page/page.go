@@ -46,7 +46,7 @@ type State struct {
 	Missing  []string          `json:"missing"`           // why the agent is not ready; empty if it is
 	Degraded map[string]string `json:"degraded"`          // reason by optional part that does not work
 	Repairs  map[string]uint64 `json:"repairs"`           // since the agent's start, by part
-	Counters []Counter         `json:"counters"`          // all counters, also those at zero; they never decrease while the agent runs
+	Counters []Counter         `json:"counters"`          // all, also at zero; they only increase while the agent runs
 	Problem  string            `json:"problem,omitempty"` // why Counters is empty
 }
 
@@ -146,15 +146,12 @@ var protocols = map[uint8]string{6: "TCP", 17: "UDP", 132: "SCTP"}
 func Frontends(of map[bpf.ServiceKey]bpf.ServicePort) []Frontend {
 	out := make([]Frontend, 0, len(of))
 	for k, p := range of {
-		out = append(
-			out,
-			Frontend{
-				k.Addr,
-				k.Proto,
-				k.Port,
-				fmt.Sprintf("%s/%s:%d/%s", p.Namespace, p.Name, p.Port, protocols[p.Proto]),
-			},
-		)
+		out = append(out, Frontend{
+			k.Addr,
+			k.Proto,
+			k.Port,
+			fmt.Sprintf("%s/%s:%d/%s", p.Namespace, p.Name, p.Port, protocols[p.Proto]),
+		})
 	}
 
 	slices.SortFunc(out, func(a, b Frontend) int {

@@ -57,27 +57,24 @@ func (k *Keeper) Run(ctx context.Context) error {
 
 	var last time.Time
 
-	return loop.Run(
-		ctx,
-		loop.Options{
-			Name:   "pods' ports",
-			Wake:   k.Wake,
-			Resync: keepResync,
-			Log:    k.Log,
-			Apply: func(ctx context.Context) error {
-				if wait := time.Until(last.Add(keepPause)); wait > 0 {
-					select {
-					case <-ctx.Done():
-						return nil
-					case <-time.After(wait):
-					}
+	return loop.Run(ctx, loop.Options{
+		Name:   "pods' ports",
+		Wake:   k.Wake,
+		Resync: keepResync,
+		Log:    k.Log,
+		Apply: func(ctx context.Context) error {
+			if wait := time.Until(last.Add(keepPause)); wait > 0 {
+				select {
+				case <-ctx.Done():
+					return nil
+				case <-time.After(wait):
 				}
-				defer func() { last = time.Now() }()
+			}
+			defer func() { last = time.Now() }()
 
-				return k.pass(ctx)
-			},
+			return k.pass(ctx)
 		},
-	)
+	})
 }
 
 // found lists the connections, devices and records of pods, by host interface name.
@@ -286,8 +283,9 @@ func (k *Keeper) Collect(ctx context.Context, valid []Attachment) error {
 
 	for host, c := range f.connections {
 		owners[host] = c.ContainerID
-		if _, recorded := f.records[host]; !recorded &&
-			containers[c.ContainerID] { // of another plugin, under another name
+
+		_, recorded := f.records[host]
+		if !recorded && containers[c.ContainerID] { // of another plugin, under another name
 			keep[host] = true
 		}
 	}

@@ -38,9 +38,10 @@ func (k *Keeper) readdress(ctx context.Context, host string, p Pod) error {
 	namespace, name, _ := strings.Cut(p.LogicalPort, "_")
 
 	now, known := k.Assigned(namespace, name, p.UID)
-	if !known ||
-		slices.Equal(now.Addresses, p.Addresses) && slices.Equal(now.MAC, p.MAC) &&
-			slices.Equal(now.Gateways, p.Gateways) {
+	same := slices.Equal(now.Addresses, p.Addresses) && slices.Equal(now.MAC, p.MAC) &&
+		slices.Equal(now.Gateways, p.Gateways)
+
+	if !known || same {
 		delete(k.doubts, host)
 		return nil
 	}
@@ -71,8 +72,8 @@ func (k *Keeper) readdress(ctx context.Context, host string, p Pod) error {
 
 	was := Assigned{p.MAC, p.Addresses, p.Gateways}
 	p.MAC, p.Addresses, p.Gateways = now.MAC, now.Addresses, now.Gateways
-	k.Log.Warn("changing the addresses of a pod interface", "pod", p.LogicalPort, "port", host,
-		"was", was.String(), "now", now.String())
+	k.Log.Warn("changing the addresses of a pod interface",
+		"pod", p.LogicalPort, "port", host, "was", was.String(), "now", now.String())
 
 	if err := k.Wirer.readdress(ctx, p); err != nil {
 		return fmt.Errorf("give pod %s its addresses: %w", p.LogicalPort, err)

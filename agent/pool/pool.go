@@ -100,8 +100,8 @@ func New(node string, rest time.Duration) *Pool {
 func (p *Pool) Restore(claims []Claim, released map[int]time.Time, now time.Time) (lost []Claim) {
 	for _, c := range slices.Backward(claims) {
 		_, tagTaken := p.claims[c.Tag]
-
 		_, interfaceTaken := p.tags[c.Owner.key()]
+
 		if tagTaken || interfaceTaken || p.hasAddressOf(c.Port) {
 			lost = append(lost, c)
 			continue
@@ -187,8 +187,8 @@ func (p *Pool) before(a, b int) bool {
 // pod that has the tag now.
 func (p *Pool) Release(containerID, iface string, now time.Time) (tag int, released bool) {
 	key := podInterface{containerID, iface}
-
 	tag, claimed := p.tags[key]
+
 	if !claimed {
 		return 0, false
 	}
@@ -310,8 +310,8 @@ func (p *Pool) claim(c Claim) {
 // renew gives the tag's claim the current UUID, groups and Held of its port.
 func (p *Pool) renew(tag int) {
 	c, claimed := p.claims[tag]
-
 	port, published := p.ports[tag]
+
 	if claimed && published && sameIdentity(port, c.Port) {
 		c.Port = port
 		p.claims[tag] = c

@@ -12,11 +12,13 @@ import (
 
 // Changes lists what has changed in Tables since the last call of Tables.Changes.
 type Changes struct {
-	Set     map[bpf.ServiceKey]bpf.ServiceOwner // of the gateway's table
-	Unset   []bpf.ServiceKey                    // sorted
-	Counts  map[bpf.ServiceKey]bpf.ServicePort  // the Service port that counts the packets at each frontend; the zero value stops counting
-	Sockets []bpf.SockService                   // sorted by key; an entry without ports is deleted
-	VIPs    bool                                // whether the set of VIPs has changed
+	Set   map[bpf.ServiceKey]bpf.ServiceOwner // of the gateway's table
+	Unset []bpf.ServiceKey                    // sorted
+	// Counts maps frontends to the Service port that counts their packets. The zero value stops
+	// counting.
+	Counts  map[bpf.ServiceKey]bpf.ServicePort
+	Sockets []bpf.SockService // sorted by key; an entry without ports is deleted
+	VIPs    bool              // whether the set of VIPs has changed
 	// Redirects reports whether Tables.Redirects has changed.
 	Redirects bool
 	// Lookups maps frontends of bpf.ServiceHost to the sockets behind them.
@@ -152,8 +154,7 @@ func sortSockets(s []bpf.SockService) {
 
 func equalPorts(a, b bpf.SockPort) bool {
 	return a.Proto == b.Proto && a.Affinity == b.Affinity && a.NotLoopback == b.NotLoopback &&
-		slices.Equal(a.Frontends, b.Frontends) &&
-		slices.Equal(a.Backends, b.Backends)
+		slices.Equal(a.Frontends, b.Frontends) && slices.Equal(a.Backends, b.Backends)
 }
 
 // served returns the current state of a frontend, or the zero value if it has none.
@@ -164,12 +165,12 @@ func (t *Tables) served(k bpf.ServiceKey) served {
 	}
 
 	f, _ := h.plan.frontend(k)
-
 	s := served{by: h.owner(), owner: f.Owner}
+
 	if f.Owner != 0 {
 		g := h.plan.Groups[f.Group]
-
 		s.redirect = Redirect{g.Redirect, g.From}
+
 		if f.Port != 0 {
 			s.port = bpf.ServicePort{
 				Namespace: h.key.Namespace,

@@ -17,7 +17,9 @@ type Node struct {
 	Local     bool         // local gateway mode: the host redirects arriving traffic by Group.Redirect
 	Lookup    bool         // whether traffic can be handed to a host socket: bpf.ServiceHost
 	Addresses []netip.Addr // serve node ports for outside clients: the node's host-cidrs
-	Own       []netip.Addr // all host addresses, also on the bridge and link-local ones, but not those of Services; without zones
+	// Own are all addresses of the host without those of Services, also on the bridge, also link-local
+	// ones. They have no zones.
+	Own []netip.Addr
 
 	// Ephemeral are the ports among which the host's kernel chooses for its connections. No frontend
 	// gets them at an address of the host.

@@ -190,7 +190,8 @@ func (p *Plan) frontend(k bpf.ServiceKey) (Frontend, bool) {
 }
 
 func (p *Plan) equal(o *Plan) bool {
-	return p.Created.Equal(o.Created) && slices.Equal(p.Frontends, o.Frontends) &&
+	return p.Created.Equal(o.Created) &&
+		slices.Equal(p.Frontends, o.Frontends) &&
 		slices.EqualFunc(p.Groups, o.Groups, Group.equal) &&
 		slices.Equal(p.VIPs, o.VIPs) &&
 		slices.Equal(p.UDP, o.UDP) &&
@@ -198,8 +199,8 @@ func (p *Plan) equal(o *Plan) bool {
 }
 
 func (g Group) equal(o Group) bool {
-	return g.Proto == o.Proto && g.Affinity == o.Affinity && g.NotLoopback == o.NotLoopback &&
-		g.Local == o.Local &&
+	return g.Proto == o.Proto && g.Affinity == o.Affinity &&
+		g.NotLoopback == o.NotLoopback && g.Local == o.Local &&
 		slices.Equal(g.Backends, o.Backends) &&
 		slices.Equal(g.Redirect, o.Redirect) &&
 		slices.Equal(g.From, o.From)

@@ -18,16 +18,8 @@ func planService(svc *model.Service, n *Node) *Plan {
 		a := addressesOf(svc, is4, n)
 		for _, port := range svc.Ports {
 			first := len(p.Frontends)
-			p.addPort(
-				svc,
-				a,
-				servicePort{
-					port,
-					model.ProtocolNumber(port.Protocol),
-					svc.Endpoints(port, is4, n.isHost, nil),
-				},
-				n,
-			)
+			endpoints := svc.Endpoints(port, is4, n.isHost, nil)
+			p.addPort(svc, a, servicePort{port, model.ProtocolNumber(port.Protocol), endpoints}, n)
 
 			for i := range p.Frontends[first:] {
 				p.Frontends[first+i].Port = port.Number
@@ -109,8 +101,8 @@ func (p *Plan) addPort(svc *model.Service, a addresses, port servicePort, n *Nod
 	}
 
 	ranged := external // OVN and the host's nftables check the client; a socket hook would not
-
 	ranged.Local = netip.AddrPort{}
+
 	if n.Local {
 		ranged.From = a.ranges
 	}

@@ -171,6 +171,7 @@ func (j *judge) ovsdb() {
 	if err := j.Switch.Err; err != nil {
 		j.add("ovsdb", Broken,
 			"start ovsdb-server (openvswitch-switch); the host's own traffic is not affected", "%v", err)
+
 		return
 	}
 
@@ -187,6 +188,7 @@ func (j *judge) devices() {
 	case h.Uplink.Err != nil:
 		j.add("uplink", Broken, "bring the NIC back, or name another with --gateway-interface", "%v",
 			h.Uplink.Err)
+
 		return
 	case !h.Uplink.Up:
 		j.add("uplink", Broken, "ip link set "+w.Uplink+" up", "%s is down", w.Uplink)
@@ -201,6 +203,7 @@ func (j *judge) devices() {
 	if w.Layout != string(gateway.Dedicated) && !h.hasAddress(holder) {
 		j.add("uplink", Broken, "restore the node's address from the host's network configuration",
 			"%s has no address", holder)
+
 		return
 	}
 
@@ -225,10 +228,12 @@ func (j *judge) bridge() {
 	case !h.Bridge.Up:
 		j.add("bridge", Broken, j.repair,
 			"%s is down: OVN traffic cannot leave, all arriving packets go to the host", w.Bridge)
+
 		return
 	case h.Uplink.Err == nil && h.Bridge.MAC.String() != h.Uplink.MAC.String():
 		j.add("bridge", Broken, j.repair, "%s has the MAC %s, its uplink %s", w.Bridge, h.Bridge.MAC,
 			h.Uplink.MAC)
+
 		return
 	}
 
@@ -246,6 +251,7 @@ func (j *judge) bridge() {
 			j.add("bridge", Broken,
 				"take it out of "+s.Member+" (ovs-vsctl del-port), or start the agent with --gateway-layout=bridged",
 				"%s is a port of %s: layout direct needs it outside OVS", w.Uplink, s.Member)
+
 			return
 		case s.Member != want:
 			j.add("bridge", Broken, j.repair, "%s is not a port of %s", w.Uplink, w.Bridge)
@@ -254,6 +260,7 @@ func (j *judge) bridge() {
 			j.add("bridge", Broken, j.repair,
 				"ovn-bridge-mappings maps %s to %q, not to %s: OVN is not connected to it", gateway.Network,
 				s.Mapping, w.Bridge)
+
 			return
 		}
 	}
@@ -316,16 +323,19 @@ func (j *judge) programs() {
 	case w.NoEBPF != "" && w.Backend == string(gateway.OpenFlow):
 		j.add("programs", Degraded, "a kernel with eBPF (Linux 6.1) makes the host independent of OVS",
 			"flows do their work: %s", w.NoEBPF)
+
 		return
 	case w.NoEBPF != "":
 		j.add("programs", Broken, "boot a kernel with eBPF (Linux 6.1), or use --gateway-layout=bridged",
 			"no North-South: %s", w.NoEBPF)
+
 		return
 	case j.Record.bare() || w.Backend != string(gateway.EBPF):
 		return // the gateway has no programs
 	case j.Programs.Err != nil:
 		j.add("programs", Broken, j.repair+"; root and the host's bpffs are needed to look", "%v",
 			j.Programs.Err)
+
 		return
 	}
 
@@ -450,20 +460,15 @@ func (j *judge) cni() {
 
 	var earlier, named []string
 	for _, o := range cniconf.Preferred(j.CNI.Others) {
-		earlier, named = append(earlier, o.Path), append(named, fmt.Sprintf("%s (%s)", o.Path, cmp.Or(o.Plugin, "not readable")))
+		earlier = append(earlier, o.Path)
+		named = append(named, fmt.Sprintf("%s (%s)", o.Path, cmp.Or(o.Plugin, "not readable")))
 	}
 
 	if earlier != nil {
-		lacks = append(
-			lacks,
-			fmt.Sprintf("new pods get another network: the runtime takes %s before %s",
-				strings.Join(named, ", "), filepath.Base(j.Record.Paths.ConfList)),
-		)
-		do = append(
-			do,
-			"remove "+strings.Join(earlier,
-				" ")+", or start the agent with --cni-exclusive, which sets such files aside",
-		)
+		lacks = append(lacks, fmt.Sprintf("new pods get another network: the runtime takes %s before %s",
+			strings.Join(named, ", "), filepath.Base(j.Record.Paths.ConfList)))
+		do = append(do, "remove "+strings.Join(earlier, " ")+
+			", or start the agent with --cni-exclusive, which sets such files aside")
 	}
 
 	if lacks != nil {

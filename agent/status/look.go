@@ -147,8 +147,8 @@ func lookHost(r Record) Host {
 	var errs [5]error
 
 	h.Addresses, errs[0] = link.Addresses()
-
 	h.NoRoute, errs[3] = missingRoutes(r)
+
 	if r.Paths.RunDir != "" && r.Wiring.Layout != string(gateway.Dedicated) {
 		var own []netip.Prefix
 

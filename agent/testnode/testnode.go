@@ -87,11 +87,12 @@ func StartSwitch(t testing.TB, vswitchd bool) *Switch {
 }
 
 // removeTaps removes the devices of the userspace datapath from the test's network namespace, with
-// their addresses. They are persistent, so they outlive ovs-vswitchd, and the next test would find them.
+// their addresses. They are persistent, so they outlive ovs-vswitchd, and the next test would find
+// them.
 func removeTaps() {
-	out, _ := exec.Command("ip", "-o", "link", "show", "type", "tun").
-		Output()
-		// fails only with the test's namespaces
+	taps := exec.Command("ip", "-o", "link", "show", "type", "tun")
+
+	out, _ := taps.Output() // fails only with the test's namespaces
 	for line := range strings.Lines(string(out)) {
 		if _, rest, ok := strings.Cut(line, ": "); ok {
 			name, _, _ := strings.Cut(rest, ":")
@@ -154,8 +155,9 @@ func (s *Switch) ZeroSNAT(t testing.TB) string {
 	t.Helper()
 	uuid := strings.TrimSpace(s.Vsctl(t, "get", "Open_vSwitch", ".", "datapaths:netdev"))
 
-	return strings.Trim(s.Vsctl(t, "--if-exists", "get", "Datapath", uuid, "capabilities:ct_zero_snat"),
-		"\"\n")
+	value := s.Vsctl(t, "--if-exists", "get", "Datapath", uuid, "capabilities:ct_zero_snat")
+
+	return strings.Trim(value, "\"\n")
 }
 
 // AvoidedZeroSNAT returns the value that ZeroSNAT has when the agent avoids NAT without effect:
@@ -184,8 +186,8 @@ func AvoidedZeroSNAT(t testing.TB) string {
 // ovn-controller does.
 func (s *Switch) ReportDatapath(t testing.TB) {
 	t.Helper()
-	s.Vsctl(t, "--id=@d", "create", "Datapath", `datapath_version=""`, "--", "set", "Open_vSwitch", ".",
-		"datapaths:netdev=@d")
+	s.Vsctl(t, "--id=@d", "create", "Datapath", `datapath_version=""`,
+		"--", "set", "Open_vSwitch", ".", "datapaths:netdev=@d")
 }
 
 // KillVswitchd kills ovs-vswitchd with SIGKILL and waits for its end.
@@ -219,8 +221,8 @@ func Netns(t testing.TB) (pid string) {
 	t.Helper()
 
 	cmd := exec.Command("sleep", "infinity")
-
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET}
+
 	if err := cmd.Start(); err != nil {
 		t.Fatalf("start process in a network namespace: %v", err)
 	}
@@ -242,6 +244,7 @@ func (s *Switch) start(t testing.TB, ready string, argv ...string) *exec.Cmd {
 	cmd := exec.Command(argv[0], argv[1:]...)
 
 	cmd.Env = append(os.Environ(), "OVS_RUNDIR="+s.Dir, "OVS_DBDIR="+s.Dir, "OVS_LOGDIR="+s.Dir)
+
 	if err := cmd.Start(); err != nil {
 		t.Fatalf("start %s: %v", argv[0], err)
 	}

@@ -29,9 +29,7 @@ func findNIC(name string) (nic, error) {
 		}
 
 		if name == "" {
-			return nic{}, errors.New(
-				"find NIC: the host has no default route, and --underlay-interface is not set",
-			)
+			return nic{}, errors.New("find NIC: the host has no default route, and --underlay-interface is not set")
 		}
 	}
 
@@ -72,8 +70,8 @@ func findNIC(name string) (nic, error) {
 // address, by which the cloud could not tell them apart.
 func (n nic) check(mtu int) error {
 	if n.MTU < mtu {
-		return fmt.Errorf("NIC %s: its MTU %d is smaller than the MTU %d of the pods' network", n.Name, n.MTU,
-			mtu)
+		return fmt.Errorf("NIC %s: its MTU %d is smaller than the MTU %d of the pods' network",
+			n.Name, n.MTU, mtu)
 	}
 
 	all, err := link.List()
@@ -90,8 +88,8 @@ func (n nic) check(mtu int) error {
 	}
 
 	if len(twins) > 1 {
-		return fmt.Errorf("NIC %s: %d devices have the MAC address %s: %s", n.Name, len(twins), n.MAC,
-			strings.Join(twins, ", "))
+		return fmt.Errorf("NIC %s: %d devices have the MAC address %s: %s",
+			n.Name, len(twins), n.MAC, strings.Join(twins, ", "))
 	}
 
 	return nil
@@ -163,9 +161,7 @@ func (a *agent) announceNIC(ctx context.Context, n nic) error {
 		return nil // the informer wakes the agent when the Node is created
 	}
 
-	want := annotation.FormatUnderlay(
-		annotation.VIF{ID: a.cfg.VIF, MAC: n.MAC, Address: n.address, MTU: n.MTU},
-	)
+	want := annotation.FormatUnderlay(annotation.VIF{ID: a.cfg.VIF, MAC: n.MAC, Address: n.address, MTU: n.MTU})
 	if node.Annotations[annotation.Underlay] == want {
 		return nil
 	}

@@ -78,13 +78,14 @@ func (p *ports) restore(now time.Time) error {
 	}
 
 	for _, lost := range p.pool.Restore(claims, state.Released, now) {
-		p.warn("two interfaces have the same port, the newer one keeps it", "tag", lost.Tag, "pod",
-			lost.Owner.Pod, "container", lost.Owner.ContainerID)
+		p.warn("two interfaces have the same port, the newer one keeps it",
+			"tag", lost.Tag, "pod", lost.Owner.Pod, "container", lost.Owner.ContainerID)
 	}
 
 	if state.Node == "" {
 		return nil
 	}
+
 	// DecodeState has checked both texts.
 	if p.known, err = annotation.ParsePool(state.Node); err != nil {
 		return err
@@ -138,8 +139,8 @@ func claimOf(pod podnet.Pod) pool.Claim {
 func (p *ports) set(list []annotation.PoolPort, text pool.State) {
 	p.pool.SetPorts(list)
 	p.text = pool.State{Node: text.Node, Ports: text.Ports}
-
 	p.tags = p.tags[:0]
+
 	for _, port := range list {
 		p.tags = append(p.tags, port.Tag)
 	}
@@ -180,13 +181,13 @@ func (p *ports) parse(text pool.State) (annotation.Pool, []annotation.PoolPort, 
 	}
 
 	if next.Node != p.cfg.NodeName {
-		return next, nil, fmt.Errorf("%s: %s: node: it is the pool of node %s", of, annotation.PoolNode,
-			next.Node)
+		return next, nil, fmt.Errorf("%s: %s: node: it is the pool of node %s",
+			of, annotation.PoolNode, next.Node)
 	}
 
 	if p.cfg.VIF != "" && next.VIF != "" && next.VIF != p.cfg.VIF {
-		return next, nil, fmt.Errorf("%s: %s: vif: it is the pool of VIF %s, and this node has VIF %s", of,
-			annotation.PoolNode, next.VIF, p.cfg.VIF)
+		return next, nil, fmt.Errorf("%s: %s: vif: it is the pool of VIF %s, and this node has VIF %s",
+			of, annotation.PoolNode, next.VIF, p.cfg.VIF)
 	}
 
 	list, err := annotation.ParsePoolPorts(text.Ports)
@@ -195,9 +196,11 @@ func (p *ports) parse(text pool.State) (annotation.Pool, []annotation.PoolPort, 
 	}
 
 	// The controller leaves out what it cannot see at the moment.
-	next.VIF, next.Trunk, next.Network = cmp.Or(next.VIF, p.known.VIF), cmp.Or(next.Trunk, p.known.Trunk), cmp.Or(next.Network, p.known.Network)
-
+	next.VIF = cmp.Or(next.VIF, p.known.VIF)
+	next.Trunk = cmp.Or(next.Trunk, p.known.Trunk)
+	next.Network = cmp.Or(next.Network, p.known.Network)
 	next.MTU = cmp.Or(next.MTU, p.known.MTU)
+
 	if len(next.Gateways) == 0 {
 		next.Gateways = p.known.Gateways
 	}

@@ -189,12 +189,14 @@ func (a *agent) run(ctx context.Context, listener net.Listener, registry *promet
 	group.Go(func() error { return a.cluster.Run(ctx) })
 	group.Go(func() error { return link.Watch(ctx, a.log, func(string) { a.nicWake.Trigger() }) })
 	group.Go(func() error {
-		return loop.Run(ctx,
-			loop.Options{Name: "NIC", Wake: a.nicWake, Apply: a.syncNIC, Resync: resync, Log: a.log})
+		return loop.Run(ctx, loop.Options{
+			Name: "NIC", Wake: a.nicWake, Apply: a.syncNIC, Resync: resync, Log: a.log,
+		})
 	})
 	group.Go(func() error {
-		return loop.Run(ctx,
-			loop.Options{Name: "pool", Wake: a.poolWake, Apply: a.syncPool, Resync: resync, Log: a.log})
+		return loop.Run(ctx, loop.Options{
+			Name: "pool", Wake: a.poolWake, Apply: a.syncPool, Resync: resync, Log: a.log,
+		})
 	})
 	group.Go(func() error { return a.keeper.Run(ctx) })
 	group.Go(func() error { return a.server.Run(ctx, a.ready.Changed.Trigger) })

@@ -22,24 +22,44 @@ import (
 
 // Annotation keys, and who writes each.
 const (
-	NodeSubnets    = "k8s.ovn.org/node-subnets"                    // controller: {"default":["10.244.0.0/24"]}
-	NodeID         = "k8s.ovn.org/node-id"                         // controller: "2"
-	NodeJoin       = "k8s.ovn.org/node-gateway-router-lrp-ifaddrs" // controller: {"default":{"ipv4":"100.64.0.2/16","ipv6":"fd98::2/64"}}
-	GatewayConfig  = "k8s.ovn.org/l3-gateway-config"               // agent: {"default":{"mode":"shared",...}}
-	ChassisID      = "k8s.ovn.org/node-chassis-id"                 // agent: system-id of the node's OVS
-	GatewayRoutes  = "ovn-ebpf.io/gateway-routes"                  // agent: [{"to":"0.0.0.0/0","via":"169.254.0.1","mac":"aa:bb:.."}], routes that GatewayConfig cannot express
-	HostCIDRs      = "k8s.ovn.org/host-cidrs"                      // agent: ["172.30.0.11/24"]
-	ManagementMACs = "k8s.ovn.org/node-mgmt-port-mac-addresses"    // agent: {"default":"aa:bb:.."}
-	SNATPortRange  = "ovn-ebpf.io/snat-port-range"                 // agent: "49152-65535"
-	PodMTU         = "ovn-ebpf.io/pod-mtu"                         // agent: "1442", bytes
-	RoutablePods   = "ovn-ebpf.io/routable-pods"                   // agent: "true" if the network outside has routes to the node's pods
-	DrainGateway   = "ovn-ebpf.io/drain-gateway"                   // an operator: "true" while the node's gateway is to be spared
-	LeavesBy       = "ovn-ebpf.io/leaves-by"                       // controller, on nodes without a gateway: ["gw1","gw2"]
-	TunnelAddress  = "ovn-ebpf.io/tunnel-address"                  // agent: "172.30.1.11"
-	ChassisFault   = "ovn-ebpf.io/chassis-fault"                   // controller: how the node's chassis in the Southbound database differs from the node
-	ChassisTakenBy = "ovn-ebpf.io/chassis-taken-by"                // controller: the Node that has the same system-id and keeps it
-	PodNetworks    = "k8s.ovn.org/pod-networks"                    // controller, on pods
-	FirstPod       = "ovn"                                         // of the first generation, the same: {"ip_address":"10.244.1.3/24",...}
+	// controller: {"default":["10.244.0.0/24"]}
+	NodeSubnets = "k8s.ovn.org/node-subnets"
+	// controller: "2"
+	NodeID = "k8s.ovn.org/node-id"
+	// controller: {"default":{"ipv4":"100.64.0.2/16","ipv6":"fd98::2/64"}}
+	NodeJoin = "k8s.ovn.org/node-gateway-router-lrp-ifaddrs"
+	// agent: {"default":{"mode":"shared",...}}
+	GatewayConfig = "k8s.ovn.org/l3-gateway-config"
+	// agent: system-id of the node's OVS
+	ChassisID = "k8s.ovn.org/node-chassis-id"
+	// agent: [{"to":"0.0.0.0/0","via":"169.254.0.1","mac":"aa:bb:.."}], routes that GatewayConfig
+	// cannot express
+	GatewayRoutes = "ovn-ebpf.io/gateway-routes"
+	// agent: ["172.30.0.11/24"]
+	HostCIDRs = "k8s.ovn.org/host-cidrs"
+	// agent: {"default":"aa:bb:.."}
+	ManagementMACs = "k8s.ovn.org/node-mgmt-port-mac-addresses"
+	// agent: "49152-65535"
+	SNATPortRange = "ovn-ebpf.io/snat-port-range"
+	// agent: "1442", bytes
+	PodMTU = "ovn-ebpf.io/pod-mtu"
+	// agent: "true" if the network outside has routes to the node's pods
+	RoutablePods = "ovn-ebpf.io/routable-pods"
+	// an operator: "true" while the node's gateway is to be spared
+	DrainGateway = "ovn-ebpf.io/drain-gateway"
+	// controller, on nodes without a gateway: ["gw1","gw2"]
+	LeavesBy = "ovn-ebpf.io/leaves-by"
+	// agent: "172.30.1.11"
+	TunnelAddress = "ovn-ebpf.io/tunnel-address"
+	// controller: how the node's chassis in the Southbound database differs from the node
+	ChassisFault = "ovn-ebpf.io/chassis-fault"
+	// controller: the Node that has the same system-id and keeps it
+	ChassisTakenBy = "ovn-ebpf.io/chassis-taken-by"
+	// controller, on pods
+	PodNetworks = "k8s.ovn.org/pod-networks"
+	// of the first generation, the same: {"ip_address":"10.244.1.3/24",...}
+	FirstPod = "ovn"
+
 	defaultNetwork = "default"
 )
 
@@ -67,8 +87,10 @@ func OfNodes() []string {
 
 // Modes of a gateway: where pods leave their node for the world outside.
 const (
-	GatewayModeShared = "shared" // by the gateway router, which has the node's address
-	GatewayModeLocal  = "local"  // by the management port and the host's own routes
+	// by the gateway router, which has the node's address
+	GatewayModeShared = "shared"
+	// by the management port and the host's own routes
+	GatewayModeLocal = "local"
 	// GatewayModeDisabled: the node has no gateway, its pods leave by others'.
 	// In the annotation it is "", as ovn-kubernetes has it; "disabled" is read too.
 	GatewayModeDisabled = "disabled"
@@ -278,8 +300,8 @@ func ParseGateway(annotations map[string]string) (Gateway, error) {
 	if v.VLAN != "" {
 		vlan, err := strconv.Atoi(v.VLAN)
 		if err != nil || vlan < 0 || vlan > 4094 {
-			return Gateway{}, fmt.Errorf("parse annotation %s: vlan-id %q is not 0..4094", GatewayConfig,
-				v.VLAN)
+			return Gateway{}, fmt.Errorf("parse annotation %s: vlan-id %q is not 0..4094",
+				GatewayConfig, v.VLAN)
 		}
 
 		g.VLAN = vlan

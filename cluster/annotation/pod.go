@@ -96,8 +96,8 @@ func ParsePod(annotations map[string]string) (Pod, error) {
 
 	v, ok := m[defaultNetwork]
 	if !ok || len(v.Addresses) == 0 {
-		return Pod{}, fmt.Errorf("parse annotation %s: no addresses of network %q", PodNetworks,
-			defaultNetwork)
+		return Pod{}, fmt.Errorf("parse annotation %s: no addresses of network %q",
+			PodNetworks, defaultNetwork)
 	}
 
 	mac, err := net.ParseMAC(v.MAC)
@@ -143,6 +143,7 @@ func HostAddresses(n *corev1.Node) []netip.Addr {
 			out = append(out, a)
 		}
 	}
+
 	own, _ := ParseHostCIDRs(n.Annotations) // nil if it is malformed
 
 	gateway, _ := ParseGateway(n.Annotations)

@@ -317,8 +317,8 @@ func isUUID(s string) bool {
 	}
 
 	for i, c := range []byte(s) {
-		if dash := i == 8 || i == 13 || i == 18 || i == 23; dash != (c == '-') ||
-			!dash && !strings.ContainsRune("0123456789abcdef", rune(c)) {
+		atDash := i == 8 || i == 13 || i == 18 || i == 23
+		if atDash && c != '-' || !atDash && !strings.ContainsRune("0123456789abcdef", rune(c)) {
 			return false
 		}
 	}

@@ -8,8 +8,10 @@ import (
 
 // Keys of underlay mode, on nodes.
 const (
-	Underlay             = "ovn-ebpf.io/underlay"               // agent: {"vif":"…","mac":"fa:16:…","address":"10.0.0.11","mtu":1442}
-	UnderlayPrefixLength = "ovn-ebpf.io/underlay-prefix-length" // an operator: "26", length of the node's pod subnet
+	// agent: {"vif":"…","mac":"fa:16:…","address":"10.0.0.11","mtu":1442}
+	Underlay = "ovn-ebpf.io/underlay"
+	// an operator: "26", length of the node's pod subnet
+	UnderlayPrefixLength = "ovn-ebpf.io/underlay-prefix-length"
 )
 
 // VIF is the virtual NIC by which a node's VM is attached to its OpenStack network.

@@ -24,8 +24,8 @@ func ControllerConfig(in *rest.Config) *rest.Config {
 	c := rest.CopyConfig(in)
 	c.ContentType = runtime.ContentTypeProtobuf
 	c.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
-
 	c.UserAgent = UserAgent
+
 	if c.QPS == 0 && c.RateLimiter == nil {
 		c.QPS, c.Burst = 200, 400
 	}

@@ -78,8 +78,8 @@ func (e Event) create(ctx context.Context, client kubernetes.Interface, meta met
 		FirstTimestamp: now, LastTimestamp: now, Count: 1,
 	}, metav1.CreateOptions{})
 	if err != nil {
-		return fmt.Errorf("write event %s about %s %s: %w", e.Reason, strings.ToLower(e.About.Kind),
-			e.About.Name, err)
+		return fmt.Errorf("write event %s about %s %s: %w",
+			e.Reason, strings.ToLower(e.About.Kind), e.About.Name, err)
 	}
 
 	return nil

@@ -115,9 +115,9 @@ func (s *stream) continues(ctx context.Context, version string, outage bool) err
 	now := m.GetResourceVersion()
 	if order, err := resourceversion.CompareResourceVersion(now, version); err == nil && order < 0 {
 		s.setRestored(version, now)
-		return apierrors.NewResourceExpired(
-			fmt.Sprintf("the API server is at version %s, before %s", now, version),
-		)
+
+		return apierrors.NewResourceExpired(fmt.Sprintf("the API server is at version %s, before %s",
+			now, version))
 	}
 
 	if outage { // a restored database may have passed the copy's version
@@ -133,8 +133,8 @@ func (s *stream) setRestored(from, to string) {
 	defer s.mu.Unlock()
 
 	if !s.restored {
-		s.log.Warn("the API server was restored to an earlier state: listing again", "resource", s.name,
-			"from", from, "to", to)
+		s.log.Warn("the API server was restored to an earlier state: listing again",
+			"resource", s.name, "from", from, "to", to)
 	}
 
 	s.restored = true
@@ -214,8 +214,8 @@ func (s *stream) set(serial int, follows bool) {
 	}
 
 	restored := s.restored
-
 	s.restored = restored && !follows
+
 	if follows == s.follows {
 		return
 	}
@@ -275,7 +275,7 @@ func (s *stream) behind(now time.Time) error {
 func temporary(err error) bool {
 	var status apierrors.APIStatus
 
-	return !errors.As(err, &status) || apierrors.IsTooManyRequests(err) || apierrors.IsServiceUnavailable(err) ||
-		apierrors.IsServerTimeout(err) ||
-		apierrors.IsInternalError(err)
+	return !errors.As(err, &status) ||
+		apierrors.IsTooManyRequests(err) || apierrors.IsServiceUnavailable(err) ||
+		apierrors.IsServerTimeout(err) || apierrors.IsInternalError(err)
 }

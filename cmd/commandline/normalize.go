@@ -23,8 +23,8 @@ func Normalize(root *cobra.Command, args []string) []string {
 
 	c, rest := Find(root, args)
 	out := slices.Clone(args[:len(args)-len(rest)])
-
 	args = rest
+
 	switch {
 	case len(args) > 0 && args[0] == "help" && c.HasParent() && !c.DisableFlagParsing:
 		return slices.Concat([]string{"help"}, out, args[1:])

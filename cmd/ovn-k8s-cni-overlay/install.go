@@ -40,8 +40,8 @@ func manage(ctx context.Context, args []string) error {
 
 		return install(self, args[1])
 	case "uninstall":
-		if err := os.Remove(filepath.Join(args[1], pluginName)); err != nil &&
-			!errors.Is(err, os.ErrNotExist) {
+		err := os.Remove(filepath.Join(args[1], pluginName))
+		if err != nil && !errors.Is(err, os.ErrNotExist) {
 			return fmt.Errorf("uninstall plugin: %w", err)
 		}
 

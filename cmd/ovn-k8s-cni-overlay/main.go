@@ -38,6 +38,7 @@ func call(command string, args *skel.CmdArgs) error {
 	if err != nil {
 		return err
 	}
+
 	// A runtime that gives up kills the plugin, and the agent sees the connection close. On SIGTERM
 	// the plugin still reports the error.
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, os.Interrupt)

@@ -239,8 +239,8 @@ func (a *agentFlags) settings() []*setting.Setting {
 		},
 	}
 	list = append(list, a.gateway.settings()...)
-
 	list = append(list, a.underlay.settings()...)
+
 	for _, s := range list {
 		s.Role = roleAgent
 	}
@@ -298,10 +298,7 @@ func (a *agentFlags) gatewaySettings(cluster *clusterFlags) gateway.Settings {
 			Datapath:  a.datapath,
 		},
 		Cluster: gateway.Cluster{
-			SNATPorts: bpf.PortRange{
-				First: cluster.snatPorts.first,
-				Last:  cluster.snatPorts.last,
-			},
+			SNATPorts:     bpf.PortRange{First: cluster.snatPorts.first, Last: cluster.snatPorts.last},
 			NodePorts:     a.nodePorts,
 			NodePortRange: bpf.PortRange{First: a.nodePortRange.first, Last: a.nodePortRange.last},
 			ServiceCIDRs:  cluster.serviceCIDRs,
@@ -531,10 +528,8 @@ func (s *settings) awaitAgentEnd(ctx context.Context, log *slog.Logger) error {
 
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf(
-				"clean up node: an agent still runs and would undo the cleanup, stop it first (pid file %s)",
-				path,
-			)
+			return fmt.Errorf("clean up node: an agent still runs and would undo the cleanup, stop it first (pid file %s)",
+				path)
 		case <-time.After(100 * time.Millisecond):
 		}
 	}

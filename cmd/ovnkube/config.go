@@ -215,8 +215,8 @@ var placeholder = apiServer{url: "https://placeholder.invalid"}
 
 func (s *settings) checkAgent() error {
 	cluster := *s.cluster
-
 	cluster.api = placeholder
+
 	if cluster.mode == modeUnderlay {
 		_, err := s.agent.underlayConfig(&cluster)
 		return err
@@ -229,8 +229,8 @@ func (s *settings) checkAgent() error {
 
 func (s *settings) checkController() error {
 	cluster := *s.cluster
-
 	cluster.api = placeholder
+
 	if cluster.mode == modeUnderlay {
 		return s.checkOpenstack(&cluster)
 	}
@@ -259,17 +259,20 @@ func (s *settings) checkOpenstack(cluster *clusterFlags) error {
 func (s *settings) checkAPI() []setting.Problem {
 	api := s.cluster.api
 	if api.kubeconfig == "" && api.url == "" {
-		return []setting.Problem{
-			{
-				Message: "no kubeconfig and no apiserver: only in a pod, with its service account",
-				Warning: true,
-			},
-		}
+		return []setting.Problem{{
+			Message: "no kubeconfig and no apiserver: only in a pod, with its service account",
+			Warning: true,
+		}}
 	}
 
 	var out []setting.Problem
 
-	for name, path := range map[string]string{"kubeconfig": api.kubeconfig, "k8s-cacert": api.caFile, "k8s-token-file": api.tokenFile} {
+	files := map[string]string{
+		"kubeconfig":     api.kubeconfig,
+		"k8s-cacert":     api.caFile,
+		"k8s-token-file": api.tokenFile,
+	}
+	for name, path := range files {
 		if path == "" || isPEM(path) {
 			continue
 		}

@@ -184,33 +184,29 @@ func clientCommand(
 func backupCommand(f *flag.FlagSet) action {
 	keep := f.Int("keep", 7, "`number` of backups that stay in the directory")
 
-	return clientCommand(
-		f,
-		"directory",
-		func(ctx context.Context, c ovnd.Central, dir string, env *environment) error {
-			made, err := c.Backup(ctx, dir, max(*keep, 1), time.Now())
-			if err != nil {
-				return err
-			}
-
-			_, err = fmt.Fprintln(env.stdout, made)
-
+	backup := func(ctx context.Context, c ovnd.Central, dir string, env *environment) error {
+		made, err := c.Backup(ctx, dir, max(*keep, 1), time.Now())
+		if err != nil {
 			return err
-		},
-	)
+		}
+
+		_, err = fmt.Fprintln(env.stdout, made)
+
+		return err
+	}
+
+	return clientCommand(f, "directory", backup)
 }
 
 func restoreCommand(f *flag.FlagSet) action {
 	force := f.Bool("force", false,
 		"restore a backup of another schema version, without the columns that the present one does not have")
 
-	return clientCommand(
-		f,
-		"backup",
-		func(ctx context.Context, c ovnd.Central, from string, _ *environment) error {
-			return c.Restore(ctx, from, *force)
-		},
-	)
+	restore := func(ctx context.Context, c ovnd.Central, from string, _ *environment) error {
+		return c.Restore(ctx, from, *force)
+	}
+
+	return clientCommand(f, "backup", restore)
 }
 
 func declareSwitch(f *flag.FlagSet, s *ovnd.Switch) {
@@ -338,8 +334,9 @@ func removeChassisCommand(f *flag.FlagSet) action {
 		group, ctx := errgroup.WithContext(ctx)
 		if *node != "" {
 			group.Go(func() error {
-				warnOfFullDisk(ctx, c,
-					func(text string) { warnNode(ctx, rest, *node, agentenv.DiskFull, text, log) })
+				warn := func(text string) { warnNode(ctx, rest, *node, agentenv.DiskFull, text, log) }
+				warnOfFullDisk(ctx, c, warn)
+
 				return nil
 			})
 		}

@@ -16,9 +16,7 @@ var neighbour = net.HardwareAddr{0x02, 0, 0, 0, 0, 0x01}
 
 func (q *question) spec(args []string, at place) (frame.Spec, error) {
 	if len(args) != 3 {
-		return frame.Spec{}, errors.New(
-			"want PROTOCOL SOURCE DESTINATION, as in: tcp 203.0.113.9:4242 192.0.2.10:30080",
-		)
+		return frame.Spec{}, errors.New("want PROTOCOL SOURCE DESTINATION, as in: tcp 203.0.113.9:4242 192.0.2.10:30080")
 	}
 
 	s := frame.Spec{Proto: args[0], SrcMAC: neighbour, DstMAC: at.mac, Payload: q.payload, VLAN: at.vlan}
@@ -93,8 +91,8 @@ func (q *question) icmp(v6 bool) (frame.ICMP, error) {
 	kind, code, _ := strings.Cut(q.icmpType+"/0", "/")
 	code, _, _ = strings.Cut(code, "/")
 	t, err := strconv.ParseUint(kind, 10, 8)
-
 	c, errCode := strconv.ParseUint(code, 10, 8)
+
 	if errors.Join(err, errCode) != nil {
 		return out, fmt.Errorf("--icmp-type %q is none of request, reply, TYPE, TYPE/CODE", q.icmpType)
 	}

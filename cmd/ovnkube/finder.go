@@ -48,8 +48,8 @@ func (d finder) find(ctx context.Context, env *environment) (found, error) {
 	}
 
 	at := found{runDir: d.agent.runDir, pinDir: d.agent.pinDir}
-
 	at.record, at.errRecord = status.Read(at.runDir)
+
 	if d.Origin("pin-dir").Source == setting.Default && at.errRecord == nil {
 		at.pinDir = at.record.Paths.PinDir
 	}

@@ -101,8 +101,8 @@ func counterTable(w io.Writer, counters []bpf.Counter) error {
 	fmt.Fprintln(table, "PORT\tDIRECTION\tVERDICT\tREASON\tPACKETS\tBYTES")
 
 	for _, c := range counters {
-		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%d\t%d\n", c.Port, c.Direction, c.Verdict, c.Reason, c.Packets,
-			c.Bytes)
+		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%d\t%d\n",
+			c.Port, c.Direction, c.Verdict, c.Reason, c.Packets, c.Bytes)
 	}
 
 	return table.Flush()

@@ -64,13 +64,10 @@ func shortenHelp(root *cobra.Command) {
 func printSettings(words []string, w io.Writer) {
 	s := newSettings("")
 
-	fmt.Fprint(
-		w,
-		`A setting is given by a flag, else by an environment variable (OVNKUBE_ and the flag's name, as OVNKUBE_MTU), else
+	fmt.Fprint(w, `A setting is given by a flag, else by an environment variable (OVNKUBE_ and the flag's name, as OVNKUBE_MTU), else
 in the file (`+defaultConfigFile+`), else in external_ids of Open vSwitch, else it has its default.
 'ovnkube config show' prints the values and where they are from; docs/configuration.md has this as tables.
-`,
-	)
+`)
 
 	for _, o := range s.Settings {
 		role := map[setting.Role]string{roleController: "controller", roleAgent: "agent"}[o.Role]
@@ -85,8 +82,8 @@ in the file (`+defaultConfigFile+`), else in external_ids of Open vSwitch, else 
 
 		placeholder, usage := flag.UnquoteUsage(&flag.Flag{Name: o.Flag, Usage: o.Usage, Value: o.Value})
 
-		text := fmt.Sprintf("\n--%s %s\n    %s", o.Flag, placeholder,
-			strings.ReplaceAll(usage, "\n", "\n    "))
+		text := fmt.Sprintf("\n--%s %s\n    %s",
+			o.Flag, placeholder, strings.ReplaceAll(usage, "\n", "\n    "))
 		if d := o.Value.String(); d != "" {
 			text += fmt.Sprintf(" (default %s)", d)
 		} else if o.Flag == "metrics-bind-address" {

@@ -48,8 +48,9 @@ const (
 // run runs the role that the first argument names.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	if len(args) > 0 && separate[args[0]] != "" {
-		fmt.Fprintf(stderr, "ovnkube: %s is a separate program; type: %s\n", args[0],
-			strings.Join(append([]string{separate[args[0]]}, args[1:]...), " "))
+		command := append([]string{separate[args[0]]}, args[1:]...)
+		fmt.Fprintf(stderr, "ovnkube: %s is a separate program; type: %s\n", args[0], strings.Join(command, " "))
+
 		return exitStatus(2)
 	}
 
@@ -75,8 +76,8 @@ In underlay mode (--mode underlay) the node is a VM, and needs neither Open vSwi
 
 func root() *cobra.Command {
 	c := tree().cobra()
-
 	c.Version = version.String()
+
 	for _, group := range []string{groupRun, groupLook, groupFirst} {
 		c.AddGroup(&cobra.Group{ID: group, Title: group + ":"})
 	}

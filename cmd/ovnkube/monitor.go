@@ -168,8 +168,9 @@ func (w *watch) printer(
 
 		print = func(s bpf.Sample) error {
 			whole, length := tagged(s)
-			return capture.Write(s.Time, whole, length,
-				fmt.Sprintf("%s: %s, from %s", s.Verdict, s.Reason, sideNames[s.Side]))
+			comment := fmt.Sprintf("%s: %s, from %s", s.Verdict, s.Reason, sideNames[s.Side])
+
+			return capture.Write(s.Time, whole, length, comment)
 		}
 	case w.json:
 		encoder := json.NewEncoder(stdout)
@@ -184,8 +185,7 @@ func (w *watch) printer(
 	default:
 		print = func(s bpf.Sample) error {
 			d, whole := decisionOf(s)
-			packet, _, _ := cutLast(frame.Describe(whole),
-				", ") // its length would be that of what was captured
+			packet, _, _ := cutLast(frame.Describe(whole), ", ") // without the length, which is the captured one
 			_, err := fmt.Fprintf(stdout, "%s  from %-4s  %-4s  %-18s  %5d  %s\n",
 				d.Time.Format("15:04:05.000000"), d.From, d.Verdict, d.Reason, d.Length, packet)
 

@@ -58,7 +58,8 @@ func (n *names) find(side string, f *packetFields, p verdict.Packet) bool {
 	if _, is := n.pods[inside]; is {
 		f.PodAddress = inside
 	} else {
-		f.PodAddress = n.tracked[tuple{p.Proto, netip.AddrPortFrom(p.Src, p.SrcPort), netip.AddrPortFrom(p.Dst, p.DstPort)}]
+		src, dst := netip.AddrPortFrom(p.Src, p.SrcPort), netip.AddrPortFrom(p.Dst, p.DstPort)
+		f.PodAddress = n.tracked[tuple{p.Proto, src, dst}]
 	}
 
 	f.Pod = n.pods[f.PodAddress]

@@ -42,14 +42,8 @@ done. One of a node without a gateway leaves it as it is, one of layout direct u
 // watchdog returns the command line of the mover's watchdog process.
 func (a *agentFlags) watchdog() []string {
 	return []string{
-		"/proc/self/exe",
-		watchdogCommand,
-		"--ovsdb",
-		a.ovsdb,
-		"--datapath",
-		a.datapath,
-		"--pin-dir",
-		a.pinDir,
+		"/proc/self/exe", watchdogCommand,
+		"--ovsdb", a.ovsdb, "--datapath", a.datapath, "--pin-dir", a.pinDir,
 	}
 }
 
@@ -129,10 +123,8 @@ func bridgesToNICs(f *flag.FlagSet) action {
 
 		snapshot, err := nicbridge.Load(m.agent.runDir, nic)
 		if err == nil && snapshot.Bridge != bridge || errors.Is(err, fs.ErrNotExist) {
-			return fmt.Errorf(
-				"%s was not made by nics-to-bridge since the node booted: there is no record of what %s had",
-				bridge, nic,
-			)
+			return fmt.Errorf("%s was not made by nics-to-bridge since the node booted: there is no record of what %s had",
+				bridge, nic)
 		}
 
 		if err != nil {

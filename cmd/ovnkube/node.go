@@ -92,8 +92,9 @@ func drainAction(f *flag.FlagSet, undo, force *bool) action {
 			return err
 		}
 
-		return drain.Gateway(ctx, client,
-			drain.Options{Node: args[0], Back: *undo, Force: *force, Timeout: *timeout, Out: env.stdout})
+		return drain.Gateway(ctx, client, drain.Options{
+			Node: args[0], Back: *undo, Force: *force, Timeout: *timeout, Out: env.stdout,
+		})
 	}
 }
 

@@ -124,10 +124,8 @@ func (c *controllerFlags) underlayConfig(cluster *clusterFlags) (underlay.Config
 	}
 
 	if !c.leaderElect {
-		return underlay.Config{}, errors.New(
-			"--leader-elect is false: the controller of underlay mode needs the election, " +
-				"because nothing else prevents two controllers from making ports for the same node",
-		)
+		return underlay.Config{}, errors.New("--leader-elect is false: the controller of underlay mode needs the election, " +
+			"because nothing else prevents two controllers from making ports for the same node")
 	}
 
 	rest, err := cluster.api.restConfig()

@@ -116,17 +116,15 @@ func gatewayInit(f *flag.FlagSet) action {
 
 	return func(ctx context.Context, _ []string, env *environment) error {
 		if (*nic == "") == (*bridge == "") {
-			return errors.New(
-				"use --physical-interface for a dedicated NIC, or --bridge-interface for one shared with the host",
-			)
+			return errors.New("use --physical-interface for a dedicated NIC, or --bridge-interface for one shared with the host")
 		}
 
 		if len(ips) == 0 {
 			return errors.New("give --physical-ip")
 		}
+
 		// An earlier gateway-init may have configured another kind of gateway.
-		j.Disregard("gateway-layout", "gateway-interface", "gateway-address", "gateway-nexthop",
-			"gateway-mode")
+		j.Disregard("gateway-layout", "gateway-interface", "gateway-address", "gateway-nexthop", "gateway-mode")
 
 		var errs []error
 
@@ -171,15 +169,15 @@ func (j *joining) run(ctx context.Context, env *environment) error {
 	}
 
 	if len(j.cluster4Or6) > 0 {
-		if err := j.give(map[string]string{"cluster-subnets": j.clusterSubnets()},
-			"--cluster-ip-subnet"); err != nil {
+		subnets := map[string]string{"cluster-subnets": j.clusterSubnets()}
+		if err := j.give(subnets, "--cluster-ip-subnet"); err != nil {
 			return err
 		}
 	}
 
 	if j.noGateway && j.Origin("gateway-mode").Source == setting.Default {
-		if err := j.give(map[string]string{"gateway-mode": string(gatewayModeNone)},
-			"without gateway-init"); err != nil {
+		mode := map[string]string{"gateway-mode": string(gatewayModeNone)}
+		if err := j.give(mode, "without gateway-init"); err != nil {
 			return err
 		}
 	}
@@ -198,12 +196,10 @@ func (j *joining) run(ctx context.Context, env *environment) error {
 		return err
 	}
 
-	ctx, cancel := context.WithTimeoutCause(
-		ctx,
-		j.timeout,
-		fmt.Errorf("not ready after %s; the agent's log is %s, 'ovnkube status' says what is missing",
-			j.timeout, j.logFile),
-	)
+	late := fmt.Errorf("not ready after %s; the agent's log is %s, 'ovnkube status' says what is missing",
+		j.timeout, j.logFile)
+
+	ctx, cancel := context.WithTimeoutCause(ctx, j.timeout, late)
 	defer cancel()
 
 	o, err := j.dialOVS(ctx)
@@ -276,7 +272,8 @@ func (j *joining) takeBack(
 		return nil
 	}
 
-	if err := daemon.Spawn(ctx, daemon.Background{Args: j.agentCommand(), Dir: "/"}); !errors.Is(err, daemon.ErrDetached) {
+	err := daemon.Spawn(ctx, daemon.Background{Args: j.agentCommand(), Dir: "/"})
+	if !errors.Is(err, daemon.ErrDetached) {
 		return fmt.Errorf("restart the previous agent: %w", err)
 	}
 
@@ -327,11 +324,8 @@ func (j *joining) check() (controller.Config, error) {
 	for _, part := range j.subnet {
 		inside := func(all clusterSubnet) bool { return all.prefix.Overlaps(part) && all.prefix.Bits() < part.Bits() }
 		if !slices.ContainsFunc(j.cluster.subnets, inside) {
-			errs = append(
-				errs,
-				fmt.Errorf("switch subnet %s is no part of the cluster's, %s", part,
-					j.cluster.subnets.String()),
-			)
+			errs = append(errs, fmt.Errorf("switch subnet %s is no part of the cluster's, %s",
+				part, j.cluster.subnets.String()))
 		}
 	}
 
@@ -376,12 +370,13 @@ func (j *joining) giveSubnet(ctx context.Context, api *rest.Config, log *slog.Lo
 	case !errors.Is(err, annotation.ErrNotSet):
 		return fmt.Errorf("node %s: %w", name, err)
 	}
+
 	// A faster controller wins, and the retry reports the conflict.
-	patch := annotation.Patch(metav1.ObjectMeta{ResourceVersion: node.ResourceVersion},
-		map[string]string{annotation.NodeSubnets: annotation.FormatNodeSubnets(j.subnet)})
-	if _, err := client.CoreV1().
-		Nodes().
-		Patch(ctx, name, types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
+	subnets := map[string]string{annotation.NodeSubnets: annotation.FormatNodeSubnets(j.subnet)}
+	patch := annotation.Patch(metav1.ObjectMeta{ResourceVersion: node.ResourceVersion}, subnets)
+
+	_, err = client.CoreV1().Nodes().Patch(ctx, name, types.MergePatchType, patch, metav1.PatchOptions{})
+	if err != nil {
 		return fmt.Errorf("write the subnet of Node %s: %w", name, err)
 	}
 
@@ -422,14 +417,8 @@ func (j *joining) start(
 // agentCommand returns the agent's command line; its other settings are in external_ids.
 func (j *joining) agentCommand() []string {
 	args := []string{
-		"ovnkube",
-		"agent",
-		"--ovsdb",
-		j.agent.ovsdb,
-		"--logfile",
-		j.logFile,
-		"--detach",
-		"--replace",
+		"ovnkube", "agent",
+		"--ovsdb", j.agent.ovsdb, "--logfile", j.logFile, "--detach", "--replace",
 	}
 	if j.configFile != "" {
 		args = append(args, "--config-file", j.configFile)
@@ -448,8 +437,8 @@ func hasAddresses(device string, want []netip.Prefix) error {
 	var errs []error
 
 	for _, w := range want {
-		if !slices.ContainsFunc(all,
-			func(a link.Address) bool { return a.Device == device && a.Prefix == w }) {
+		wanted := func(a link.Address) bool { return a.Device == device && a.Prefix == w }
+		if !slices.ContainsFunc(all, wanted) {
 			errs = append(errs, fmt.Errorf("%s lacks the address %s", device, w))
 		}
 	}

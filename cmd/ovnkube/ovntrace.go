@@ -58,16 +58,16 @@ func (q *question) trace(ctx context.Context, f []byte) (string, error) {
 
 func (q *question) traceFrom(ctx context.Context, datapath, port, flow string) (string, error) {
 	// ovn-trace has no connection tracker, so the result is for new connections.
-	return q.askOVN(ctx, "ovn-trace", "--no-leader-only", "--summary", "--ct=new", "--ct=new", "--ct=new",
-		"--ct=new", datapath, fmt.Sprintf("inport == %q && %s", port, flow))
+	return q.askOVN(ctx, "ovn-trace", "--no-leader-only", "--summary",
+		"--ct=new", "--ct=new", "--ct=new", "--ct=new",
+		datapath, fmt.Sprintf("inport == %q && %s", port, flow))
 }
 
 // askOVN runs a tool of OVN on the Southbound database and returns its output.
 func (q *question) askOVN(ctx context.Context, tool string, args ...string) (string, error) {
 	if tls := q.cluster.sbTLS; tls.Key != "" {
-		args = append(
-			[]string{"--private-key=" + tls.Key, "--certificate=" + tls.Certificate, "--ca-cert=" + tls.CA},
-			args...)
+		files := []string{"--private-key=" + tls.Key, "--certificate=" + tls.Certificate, "--ca-cert=" + tls.CA}
+		args = slices.Concat(files, args)
 	}
 
 	if q.Origin("sb-address").Source != setting.Default {
@@ -109,9 +109,7 @@ type balanced struct {
 }
 
 var (
-	lflow = regexp.MustCompile(
-		`^\s*table=\d+\s*\(lr_in_dnat\s*\), priority=(\d+)\s*, match=\((.*)\), action=\((.*)\)$`,
-	)
+	lflow       = regexp.MustCompile(`^\s*table=\d+\s*\(lr_in_dnat\s*\), priority=(\d+)\s*, match=\((.*)\), action=\((.*)\)$`)
 	destination = regexp.MustCompile(`\bip[46]\.dst == ([0-9a-f.:]+)`)
 	transport   = regexp.MustCompile(`\b(tcp|udp|sctp)\.dst == (\d+)`)
 	backends    = regexp.MustCompile(`\bbackends=([^,;)]+)`)

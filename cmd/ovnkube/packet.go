@@ -73,8 +73,8 @@ func fieldsOf(b []byte) packetFields {
 	p := f.IP
 	out.Protocol, out.Source, out.Destination = protocolName(p.Proto), p.Src, p.Dst
 	out.SourcePort, out.DestinationPort = p.SrcPort, p.DstPort
-
 	out.Fragment = map[verdict.Position]string{verdict.First: "first", verdict.Later: "later"}[p.Position]
+
 	if p.Proto == unix.IPPROTO_TCP && p.Position != verdict.Later {
 		out.TCPFlags = tcpFlags(p.Flags)
 	}

@@ -246,14 +246,13 @@ func classicCommand(f *flag.FlagSet) action {
 
 	return func(ctx context.Context, _ []string, env *environment) error {
 		if *cleanupNode != "" {
-			return errors.Join(s.give(map[string]string{"node-name": *cleanupNode}, "-cleanup-node"),
-				runAgent(ctx, env, s, true))
+			name := map[string]string{"node-name": *cleanupNode}
+
+			return errors.Join(s.give(name, "-cleanup-node"), runAgent(ctx, env, s, true))
 		}
 
 		if *initMaster == "" && *initNode == "" {
-			return errors.New(
-				"nothing to run: use a command, -init-master or -init-node; see 'ovnkube --help'",
-			)
+			return errors.New("nothing to run: use a command, -init-master or -init-node; see 'ovnkube --help'")
 		}
 
 		return runRoles(ctx, env, s, *initMaster, *initNode)

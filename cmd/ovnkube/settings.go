@@ -114,6 +114,7 @@ func (s *settings) resolve(
 	if sources.File, err = s.readFile(lookup); err != nil {
 		return nil, err
 	}
+
 	// Runs twice, as the address of OVS's database may itself be configured.
 	problems := s.Resolve(sources)
 	if ids := s.externalIDs(ctx); len(ids) > 0 {
@@ -188,30 +189,20 @@ func (s *settings) follow(inPod bool) error {
 	if above != setting.Default {
 		for _, name := range []string{"k8s-apiserver", "k8s-token", "k8s-token-file", "k8s-cacert"} {
 			if from := s.Origin(name); from.Source != setting.Default && from.Source < above {
-				errs = append(
-					errs,
-					s.Put(
-						name,
-						"",
-						setting.Origin{
-							Where: from.Where + " is not used: the API server is reached otherwise",
-						},
-					),
-				)
+				where := from.Where + " is not used: the API server is reached otherwise"
+				errs = append(errs, s.Put(name, "", setting.Origin{Where: where}))
 			}
 		}
 	}
 
 	if config.Source != setting.Default && config.Source < server.Source {
-		errs = append(
-			errs,
-			s.Put("kubeconfig", "",
-				setting.Origin{Where: config.Where + " is not used: k8s-apiserver is given"}),
-		)
+		where := config.Where + " is not used: k8s-apiserver is given"
+		errs = append(errs, s.Put("kubeconfig", "", setting.Origin{Where: where}))
 	}
 
-	return errors.Join(
-		append(errs, s.sslFiles("nb", s.cluster.nbAddress), s.sslFiles("sb", s.cluster.sbAddress))...)
+	errs = append(errs, s.sslFiles("nb", s.cluster.nbAddress), s.sslFiles("sb", s.cluster.sbAddress))
+
+	return errors.Join(errs...)
 }
 
 // exposed warns about private keys that other users can read: those for ssl: addresses and that of
@@ -225,9 +216,12 @@ func (s *settings) exposed() []setting.Problem {
 				setting.Problem{Where: s.Origin(name).Where, Message: name + ": " + message, Warning: true})
 		}
 	}
-	for name, of := range map[string]struct{ address, key string }{
-		"nb-client-privkey": {s.cluster.nbAddress, s.cluster.nbTLS.Key}, "sb-client-privkey": {s.cluster.sbAddress, s.cluster.sbTLS.Key},
-	} {
+
+	ofDatabases := map[string]struct{ address, key string }{
+		"nb-client-privkey": {s.cluster.nbAddress, s.cluster.nbTLS.Key},
+		"sb-client-privkey": {s.cluster.sbAddress, s.cluster.sbTLS.Key},
+	}
+	for name, of := range ofDatabases {
 		if strings.Contains(","+of.address, ",ssl:") {
 			look(name, of.key)
 		}

@@ -54,10 +54,8 @@ func (s *shortcuts) run(ctx context.Context, args []string, env *environment) er
 	}
 
 	if errors.Is(err, bpf.ErrNoShortcuts) {
-		return fmt.Errorf(
-			"%w on this node: --gateway-shortcuts is off, or its layout, mode or kernel has none (%s)", err,
-			at.where(),
-		)
+		return fmt.Errorf("%w on this node: --gateway-shortcuts is off, or its layout, mode or kernel has none (%s)",
+			err, at.where())
 	}
 
 	return err

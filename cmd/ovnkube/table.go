@@ -89,43 +89,62 @@ func unused() []setting.Unused {
 		}
 	}
 	add("default", ownZones, false, "conntrack-zone", "conntrack-zone")
-	add("default", ovnsOwn, false, "inactivity-probe", "inactivity-probe", "openflow-probe", "openflow-probe",
-		"ofctrl-wait-before-clear", "ofctrl-wait-before-clear", "lflow-cache-limit", "lflow-cache-limit",
+	add("default", ovnsOwn, false,
+		"inactivity-probe", "inactivity-probe",
+		"openflow-probe", "openflow-probe",
+		"ofctrl-wait-before-clear", "ofctrl-wait-before-clear",
+		"lflow-cache-limit", "lflow-cache-limit",
 		"lflow-cache-limit-kb", "lflow-cache-limit-kb")
 	add("default", ovnsOwn, true, "monitor-all", "monitor-all", "enable-lflow-cache", "enable-lflow-cache")
 	add("default", notNeeded, false, "routable-mtu", "routable-mtu", "db-txn-timeout", "db-txn-timeout")
 	add("default", notNeeded, true, "enable-udp-aggregation", "")
 	add("default", noZones, false, "zone", "zone")
 	add("default", notServed, false, "udn-allowed-default-services", "udn-allowed-default-services")
-	add("logging", "the plugin and the clients log through the agent", false, "cnilogfile", "cnilogfile",
+	add("logging", "the plugin and the clients log through the agent", false,
+		"cnilogfile", "cnilogfile",
 		"libovsdblogfile", "libovsdblogfile")
-	add("monitoring", ovsExport, false, "netflow-targets", "netflow-targets", "sflow-targets",
-		"sflow-targets", "ipfix-targets", "ipfix-targets")
-	add("ipfix", ovsExport, false, "sampling", "ipfix-sampling", "cache-max-flows", "ipfix-cache-max-flows",
+	add("monitoring", ovsExport, false,
+		"netflow-targets", "netflow-targets",
+		"sflow-targets", "sflow-targets",
+		"ipfix-targets", "ipfix-targets")
+	add("ipfix", ovsExport, false,
+		"sampling", "ipfix-sampling",
+		"cache-max-flows", "ipfix-cache-max-flows",
 		"cache-active-timeout", "ipfix-cache-active-timeout")
 	add("cni", "the plugin is always ovn-k8s-cni-overlay", false, "plugin", "cni-plugin")
-	add("kubernetes", "certificates are not requested here: give a kubeconfig", false, "bootstrap-kubeconfig",
-		"bootstrap-kubeconfig", "cert-dir", "cert-dir", "cert-duration", "cert-duration")
-	add("kubernetes", notNeeded, false, "ovn-config-namespace", "ovn-config-namespace",
-		"host-network-namespace", "host-network-namespace", "platform-type", "platform-type",
-		"dns-service-namespace", "dns-service-namespace", "dns-service-name", "dns-service-name")
+	add("kubernetes", "certificates are not requested here: give a kubeconfig", false,
+		"bootstrap-kubeconfig", "bootstrap-kubeconfig",
+		"cert-dir", "cert-dir",
+		"cert-duration", "cert-duration")
+	add("kubernetes", notNeeded, false,
+		"ovn-config-namespace", "ovn-config-namespace",
+		"host-network-namespace", "host-network-namespace",
+		"platform-type", "platform-type",
+		"dns-service-namespace", "dns-service-namespace",
+		"dns-service-name", "dns-service-name")
 	add("kubernetes", notServed, false, "no-hostsubnet-nodes", "no-hostsubnet-nodes")
 	add("kubernetes", notServed, true, "ovn-empty-lb-events", "ovn-empty-lb-events")
 	add("kubernetes", notNeeded, true, "disable-requestedchassis", "disable-requestedchassis")
 	add("kubernetes", notMetrics, false, "ovn-metrics-bind-address", "")
 	add("kubernetes", notMetrics, true, "metrics-enable-pprof", "")
 	add("metrics", notMetrics, false, "ovn-metrics-bind-address", "ovn-metrics-bind-address")
-	add("metrics", notMetrics, true, "export-ovs-metrics", "export-ovs-metrics", "enable-pprof",
-		"metrics-enable-pprof", "enable-config-duration", "metrics-enable-config-duration",
+	add("metrics", notMetrics, true,
+		"export-ovs-metrics", "export-ovs-metrics",
+		"enable-pprof", "metrics-enable-pprof",
+		"enable-config-duration", "metrics-enable-config-duration",
 		"enable-scale-metrics", "metrics-enable-scale")
 
 	for _, short := range []string{"nb", "sb"} {
 		section := map[string]string{"nb": "ovnnorth", "sb": "ovnsouth"}[short]
-		add(section, "a server is known by its CA, whatever its name", false, "cert-common-name",
-			short+"-cert-common-name")
-		add(section, databases, false, "election-timer", short+"-raft-election-timer", "run-dir",
-			short+"-run-dir", "db-location", short+"-db-location", "server-privkey", short+"-server-privkey",
-			"server-cert", short+"-server-cert", "server-cacert", short+"-server-cacert")
+		add(section, "a server is known by its CA, whatever its name", false,
+			"cert-common-name", short+"-cert-common-name")
+		add(section, databases, false,
+			"election-timer", short+"-raft-election-timer",
+			"run-dir", short+"-run-dir",
+			"db-location", short+"-db-location",
+			"server-privkey", short+"-server-privkey",
+			"server-cert", short+"-server-cert",
+			"server-cacert", short+"-server-cacert")
 	}
 
 	return append(list, unusedGateway()...)
@@ -141,43 +160,58 @@ func unusedGateway() []setting.Unused {
 		}
 	}
 	add("gateway", notServed, false, "egw-interface", "exgw-interface")
-	add("gateway", noOffload, false, "gateway-accelerated-interface", "gateway-accelerated-interface",
+	add("gateway", noOffload, false,
+		"gateway-accelerated-interface", "gateway-accelerated-interface",
 		"router-subnet", "gateway-router-subnet")
-	add("gateway", "it is 169.254.169.0/29 and fd69::/125 here", false, "v4-masquerade-subnet",
-		"gateway-v4-masquerade-subnet", "v6-masquerade-subnet", "gateway-v6-masquerade-subnet")
-	add("gateway", notServed, true, "disable-snat-multiple-gws", "disable-snat-multiple-gws",
+	add("gateway", "it is 169.254.169.0/29 and fd69::/125 here", false,
+		"v4-masquerade-subnet", "gateway-v4-masquerade-subnet",
+		"v6-masquerade-subnet", "gateway-v6-masquerade-subnet")
+	add("gateway", notServed, true,
+		"disable-snat-multiple-gws", "disable-snat-multiple-gws",
 		"allow-no-uplink", "allow-no-uplink")
-	add("gateway", notNeeded, true, "disable-pkt-mtu-check", "disable-pkt-mtu-check", "disable-forwarding",
-		"disable-forwarding", "single-node", "single-node")
-	add("masterha", "it follows from election-lease-duration", false, "election-renew-deadline",
-		"ha-election-renew-deadline", "election-retry-period", "ha-election-retry-period")
-	add("clustermgrha", "there is one controller: see [masterha]", false, "election-lease-duration",
-		"cluster-manager-ha-election-lease-duration", "election-renew-deadline",
-		"cluster-manager-ha-election-renew-deadline", "election-retry-period",
-		"cluster-manager-ha-election-retry-period")
-	add("clustermanager", noZones, false, "v4-transit-subnet", "cluster-manager-v4-transit-subnet",
+	add("gateway", notNeeded, true,
+		"disable-pkt-mtu-check", "disable-pkt-mtu-check",
+		"disable-forwarding", "disable-forwarding",
+		"single-node", "single-node")
+	add("masterha", "it follows from election-lease-duration", false,
+		"election-renew-deadline", "ha-election-renew-deadline",
+		"election-retry-period", "ha-election-retry-period")
+	add("clustermgrha", "there is one controller: see [masterha]", false,
+		"election-lease-duration", "cluster-manager-ha-election-lease-duration",
+		"election-renew-deadline", "cluster-manager-ha-election-renew-deadline",
+		"election-retry-period", "cluster-manager-ha-election-retry-period")
+	add("clustermanager", noZones, false,
+		"v4-transit-subnet", "cluster-manager-v4-transit-subnet",
 		"v6-transit-subnet", "cluster-manager-v6-transit-subnet")
 	add("hybridoverlay", notServed, true, "enabled", "enable-hybrid-overlay")
-	add("hybridoverlay", notServed, false, "cluster-subnets", "hybrid-overlay-cluster-subnets",
+	add("hybridoverlay", notServed, false,
+		"cluster-subnets", "hybrid-overlay-cluster-subnets",
 		"hybrid-overlay-vxlan-port", "hybrid-overlay-vxlan-port")
-	add("ovnkubenode", noOffload, false, "mode", "ovnkube-node-mode", "mgmt-port-netdev",
-		"ovnkube-node-mgmt-port-netdev", "mgmt-port-dp-resource-name",
-		"ovnkube-node-mgmt-port-dp-resource-name")
+	add("ovnkubenode", noOffload, false,
+		"mode", "ovnkube-node-mode",
+		"mgmt-port-netdev", "ovnkube-node-mgmt-port-netdev",
+		"mgmt-port-dp-resource-name", "ovnkube-node-mgmt-port-dp-resource-name")
 	add("ovnkubenode", notNeeded, true, "disable-ovn-iface-id-ver", "disable-ovn-iface-id-ver")
 
-	for _, name := range []string{
-		"enable-admin-network-policy", "enable-egress-ip", "enable-egress-firewall", "enable-egress-qos", "enable-egress-service", "enable-multi-network", "enable-multi-networkpolicy",
-		"enable-network-segmentation", "enable-preconfigured-udn-addresses", "enable-route-advertisements", "enable-stateless-netpol", "enable-interconnect",
-		"enable-multi-external-gateway", "enable-persistent-ips", "enable-dns-name-resolver", "enable-svc-template-support", "enable-observability", "enable-network-qos",
-	} {
+	features := []string{
+		"enable-admin-network-policy", "enable-egress-ip", "enable-egress-firewall", "enable-egress-qos",
+		"enable-egress-service", "enable-multi-network", "enable-multi-networkpolicy",
+		"enable-network-segmentation", "enable-preconfigured-udn-addresses", "enable-route-advertisements",
+		"enable-stateless-netpol", "enable-interconnect", "enable-multi-external-gateway",
+		"enable-persistent-ips", "enable-dns-name-resolver", "enable-svc-template-support",
+		"enable-observability", "enable-network-qos",
+	}
+	for _, name := range features {
 		add("ovnkubernetesfeature", notServed, true, name, name)
 	}
 
-	add("ovnkubernetesfeature", notServed, false, "egressip-reachability-total-timeout",
-		"egressip-reachability-total-timeout", "egressip-node-healthcheck-port",
-		"egressip-node-healthcheck-port", "advertised-udn-isolation-mode", "advertised-udn-isolation-mode")
+	add("ovnkubernetesfeature", notServed, false,
+		"egressip-reachability-total-timeout", "egressip-reachability-total-timeout",
+		"egressip-node-healthcheck-port", "egressip-node-healthcheck-port",
+		"advertised-udn-isolation-mode", "advertised-udn-isolation-mode")
 
-	return append(list, setting.Unused{Flag: "pod-ip", Why: notNeeded},
+	return append(list,
+		setting.Unused{Flag: "pod-ip", Why: notNeeded},
 		setting.Unused{Flag: "unprivileged-mode", Bool: true, Why: notServed},
 		setting.Unused{Flag: "enable-multicast", Bool: true, Why: notServed})
 }

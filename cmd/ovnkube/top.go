@@ -148,8 +148,8 @@ func (o *top) look(ctx context.Context, m *bpf.Monitor) (picture, error) {
 	}
 
 	p.Time = time.Now()
-
 	p.Seconds = p.Time.Sub(begun).Seconds()
+
 	for _, g := range tally.Groups(before, after, p.Seconds, o.rows) {
 		p.Classes = append(p.Classes, show(g))
 	}
@@ -215,16 +215,11 @@ func (o *top) busiest(before, after map[string]status.ServiceCount, seconds floa
 	for name, c := range after {
 		b := before[name]
 		if c.Packets > b.Packets {
-			out = append(
-				out,
-				serviceShown{
-					name,
-					busy.Rate{
-						Packets: (c.Packets - b.Packets) / seconds,
-						Bytes:   (c.Bytes - b.Bytes) / seconds,
-					},
-				},
-			)
+			rate := busy.Rate{
+				Packets: (c.Packets - b.Packets) / seconds,
+				Bytes:   (c.Bytes - b.Bytes) / seconds,
+			}
+			out = append(out, serviceShown{name, rate})
 		}
 	}
 

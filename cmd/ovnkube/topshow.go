@@ -66,13 +66,21 @@ func (p picture) String() string {
 		all.Packets, all.Bytes = all.Packets+c.Rate.Packets, all.Bytes+c.Rate.Bytes
 	}
 
-	fmt.Fprintf(&b, "%s  %.1f s  %s packets/s  %s/s\n", p.Time.Format("15:04:05"), p.Seconds,
-		short(all.Packets, ""), short(all.Bytes, "B"))
+	fmt.Fprintf(&b, "%s  %.1f s  %s packets/s  %s/s\n",
+		p.Time.Format("15:04:05"), p.Seconds, short(all.Packets, ""), short(all.Bytes, "B"))
+
+	verdicts := map[string]string{
+		"host": "to the host",
+		"ovn":  "to OVN",
+		"both": "to both",
+		"out":  "to the wire",
+		"drop": "dropped",
+	}
 
 	for _, c := range p.Classes {
-		verdict := map[string]string{"host": "to the host", "ovn": "to OVN", "both": "to both", "out": "to the wire", "drop": "dropped"}[c.Verdict]
-		fmt.Fprintf(&b, "\nfrom %s %s  %s packets/s  %s/s\n", c.From, verdict, short(c.Rate.Packets, ""),
-			short(c.Rate.Bytes, "B"))
+		verdict := verdicts[c.Verdict]
+		fmt.Fprintf(&b, "\nfrom %s %s  %s packets/s  %s/s\n",
+			c.From, verdict, short(c.Rate.Packets, ""), short(c.Rate.Bytes, "B"))
 
 		for _, f := range c.Flows {
 			fmt.Fprintf(&b, "  %9s/s %8s/s  %-5s %s > %s  %s\n", short(f.Rate.Bytes, "B"),

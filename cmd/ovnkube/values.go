@@ -60,8 +60,8 @@ func (r tunnelRanges) Set(s string) error {
 	}
 
 	if count[true] > maxTunnelRanges || count[false] > maxTunnelRanges {
-		return fmt.Errorf("%d IPv4 and %d IPv6 networks: at most %d of a family", count[true], count[false],
-			maxTunnelRanges)
+		return fmt.Errorf("%d IPv4 and %d IPv6 networks: at most %d of a family",
+			count[true], count[false], maxTunnelRanges)
 	}
 
 	*r.prefixes = list
@@ -218,8 +218,8 @@ func (p *portRange) String() string { return fmt.Sprintf("%d-%d", p.first, p.las
 func (p *portRange) Set(s string) error {
 	a, b, found := strings.Cut(s, "-")
 	first, err1 := strconv.ParseUint(a, 10, 16)
-
 	last, err2 := strconv.ParseUint(b, 10, 16)
+
 	if !found || err1 != nil || err2 != nil || first == 0 || first > last {
 		return fmt.Errorf("%q is no port range like 49152-65535", s)
 	}

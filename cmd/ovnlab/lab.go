@@ -103,20 +103,17 @@ func (l *labFlags) open() (*lab.Lab, error) {
 func upCommand() *cobra.Command {
 	c := &cobra.Command{Use: "up", Short: "start a lab", Args: cobra.NoArgs}
 	options := lab.Options{}
-	which := newLabFlags(c.Flags())
-	c.Flags().IntVar(&options.Nodes, "nodes", 2, "`number` of nodes, 1 to 50; with --vms, of hypervisors")
-	c.Flags().
-		IntVar(&options.VMs, "vms", 0, "`number` of VMs, 0 to 8: they are the nodes of Kubernetes, in underlay mode, beside one VM that is none")
-	c.Flags().
-		BoolVar(&options.Cloud, "cloud", false, "with --vms: also Keystone and Neutron of OpenStack, which make the network (installed once below the cache, five minutes)")
-	c.Flags().BoolVar(&options.Kube, "kube", false, "also a real API server (built once, about five minutes)")
-	c.Flags().
-		BoolVar(&options.Cluster, "cluster", false, "also the controller and agents, and what --pods enables; implies --kube")
-	pods := c.Flags().
-		Bool("pods", true, "with --cluster: also the real scheduler, controller manager and kubectl (built once, a minute more), and a stand-in kubelet per node, which runs pods")
-	c.Flags().
-		StringVar(&options.Datapath, "datapath", "", "Open vSwitch datapath `type`, system or netdev; default: system if the kernel supports it")
-	c.Flags().StringVar(&options.CacheDir, "cache", kube.CacheDir(), "`directory` for what is built once")
+	f := c.Flags()
+	which := newLabFlags(f)
+	f.IntVar(&options.Nodes, "nodes", 2, "`number` of nodes, 1 to 50; with --vms, of hypervisors")
+	f.IntVar(&options.VMs, "vms", 0, "`number` of VMs, 0 to 8: they are the nodes of Kubernetes, in underlay mode, beside one VM that is none")
+	f.BoolVar(&options.Cloud, "cloud", false, "with --vms: also Keystone and Neutron of OpenStack, which make the network (installed once below the cache, five minutes)")
+	f.BoolVar(&options.Kube, "kube", false, "also a real API server (built once, about five minutes)")
+	f.BoolVar(&options.Cluster, "cluster", false, "also the controller and agents, and what --pods enables; implies --kube")
+	pods := f.Bool("pods", true, "with --cluster: also the real scheduler, controller manager and kubectl (built once, a minute more), and a stand-in kubelet per node, which runs pods")
+	f.StringVar(&options.Datapath, "datapath", "", "Open vSwitch datapath `type`, system or netdev; default: system if the kernel supports it")
+	f.StringVar(&options.CacheDir, "cache", kube.CacheDir(), "`directory` for what is built once")
+
 	c.RunE = func(c *cobra.Command, args []string) error {
 		if options.Nodes < 1 || options.Nodes > 50 {
 			return fmt.Errorf("--nodes %d is not 1 to 50", options.Nodes)

@@ -11,7 +11,7 @@ type Gateway struct {
 	MAC     string
 }
 
-// Record is what a node is told of its pool.
+// Record is the published description of a node's pool.
 type Record struct {
 	VIF, Trunk, Network string // IDs; "" as long as there is none
 	MTU                 int    // bytes
@@ -152,13 +152,8 @@ func (r Record) Repairs(node string) *Problem {
 		return nil
 	}
 
-	return problem(
-		PortsRepaired,
-		"repair pool of node %s: ports are not as they were made, perhaps because another "+
-			"program changed them: %s",
-		node,
-		enumerate(addresses, mostTaken),
-	)
+	return problem(PortsRepaired, "repair pool of node %s: ports are not as they were made, perhaps "+
+		"because another program changed them: %s", node, enumerate(addresses, mostTaken))
 }
 
 // Equal reports whether both records are published alike.

@@ -83,15 +83,9 @@ func NodePool(c Config, n *corev1.Node, pods int) (Pool, error) {
 	}
 
 	if name := poolName(c.Cluster, n.Name); utf8.RuneCountInString(name) > longestName {
-		return Pool{}, problem(
-			InvalidNode,
-			"plan pool of node %s: the name %s of its network has %d characters, "+
-				"want at most %d: shorten the name of the node, or --cluster-name",
-			n.Name,
-			name,
-			utf8.RuneCountInString(name),
-			longestName,
-		)
+		return Pool{}, problem(InvalidNode, "plan pool of node %s: the name %s of its network has %d "+
+			"characters, want at most %d: shorten the name of the node, or --cluster-name",
+			n.Name, name, utf8.RuneCountInString(name), longestName)
 	}
 
 	if !slices.ContainsFunc(n.Status.Addresses, isInternalIP) {
@@ -100,7 +94,8 @@ func NodePool(c Config, n *corev1.Node, pods int) (Pool, error) {
 
 	if !hasInternalIP(n, vif.Address) {
 		return Pool{}, problem(ForeignVIF,
-			"plan pool of node %s: VIF's address %s is not an InternalIP of the node", n.Name, vif.Address)
+			"plan pool of node %s: VIF's address %s is not an InternalIP of the node",
+			n.Name, vif.Address)
 	}
 
 	length, err := annotation.ParseUnderlayPrefixLength(n.Annotations)

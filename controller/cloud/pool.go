@@ -29,10 +29,8 @@ func (b *builder) take(resource string, q *Quota, wanted int) int {
 	}
 
 	if fits < wanted {
-		b.report(
-			problem(QuotaExceeded, "quota of %ss: limit %d, used %d, wanted %d: raise the project's quota",
-				resource, q.Limit, q.Used, wanted),
-		)
+		b.report(problem(QuotaExceeded, "quota of %ss: limit %d, used %d, wanted %d: raise the "+
+			"project's quota", resource, q.Limit, q.Used, wanted))
 	}
 
 	q.Used += fits
@@ -59,8 +57,8 @@ func (p Pool) Plan(s Seen) Plan {
 	}
 
 	ready := p.planNetwork(&b, &st)
-
 	trunk := p.planTrunks(&b, &st, vif)
+
 	if ready {
 		p.planPorts(&b, &st, trunk)
 	}
@@ -76,30 +74,19 @@ func (p Pool) Plan(s Seen) Plan {
 func (p Pool) checkVIF(vif Port, st state, s Seen) *Problem {
 	switch {
 	case vif.Device == "":
-		return problem(
-			VIFWithoutVM,
-			"plan pool of node %s: port %s has no VM (its device_id is empty): nothing is "+
-				"made or repaired for it; attach it to the node's VM, or delete the Node",
-			p.Node,
-			vif.ID,
-		)
+		return problem(VIFWithoutVM, "plan pool of node %s: port %s has no VM (its device_id is "+
+			"empty): nothing is made or repaired for it; attach it to the node's VM, or delete the "+
+			"Node", p.Node, vif.ID)
 	case p.Server != "" && vif.Device != p.Server:
 		return problem(ForeignVIF,
-			"plan pool of node %s: port %s is of VM %s, but the Node's providerID names %s", p.Node, vif.ID,
-			vif.Device, p.Server)
+			"plan pool of node %s: port %s is of VM %s, but the Node's providerID names %s",
+			p.Node, vif.ID, vif.Device, p.Server)
 	}
 
 	for _, t := range s.Trunks {
 		if node, ok := nodeOf(p.Cluster, t.Description); ok && t.Port == vif.ID && node != p.Node {
-			return problem(
-				VIFTaken,
-				"plan pool of node %s: port %s is the VIF of node %s, which has trunk %s on it: "+
-					"delete the Node that is wrong",
-				p.Node,
-				vif.ID,
-				node,
-				t.ID,
-			)
+			return problem(VIFTaken, "plan pool of node %s: port %s is the VIF of node %s, which has "+
+				"trunk %s on it: delete the Node that is wrong", p.Node, vif.ID, node, t.ID)
 		}
 	}
 
@@ -119,8 +106,8 @@ func (p Pool) checkMTU(network Network, vifMTU int) *Problem {
 	}
 
 	return problem(MTUTooSmall,
-		"plan pool of node %s: MTU %d of its NIC is below %d of %s: raise the MTU of the NIC", p.Node,
-		p.VIF.MTU, mtu, of)
+		"plan pool of node %s: MTU %d of its NIC is below %d of %s: raise the MTU of the NIC",
+		p.Node, p.VIF.MTU, mtu, of)
 }
 
 // findVIF returns the node's VIF. A node must not take another's: the port has to have the node's
@@ -136,26 +123,26 @@ func (p Pool) findVIF(s Seen) (Port, *Problem) {
 
 	switch {
 	case len(found) == 0 && p.VIF.ID != "":
-		return Port{}, problem(UnknownVIF, "find VIF of node %s: the project has no port %s", p.Node,
-			p.VIF.ID)
+		return Port{}, problem(UnknownVIF, "find VIF of node %s: the project has no port %s",
+			p.Node, p.VIF.ID)
 	case len(found) == 0:
 		return Port{}, problem(UnknownVIF,
-			"find VIF of node %s: the project has no port with MAC %s and address %s", p.Node, p.VIF.MAC,
-			p.VIF.Address)
+			"find VIF of node %s: the project has no port with MAC %s and address %s",
+			p.Node, p.VIF.MAC, p.VIF.Address)
 	case len(found) > 1:
 		return Port{}, problem(UnknownVIF,
-			"find VIF of node %s: %d ports have MAC %s and address %s: name one", p.Node, len(found),
-			p.VIF.MAC, p.VIF.Address)
+			"find VIF of node %s: %d ports have MAC %s and address %s: name one",
+			p.Node, len(found), p.VIF.MAC, p.VIF.Address)
 	}
 
 	v := found[0]
 	switch {
 	case v.Project != p.Project:
-		return Port{}, problem(ForeignVIF, "find VIF of node %s: port %s is of project %s", p.Node, v.ID,
-			v.Project)
+		return Port{}, problem(ForeignVIF, "find VIF of node %s: port %s is of project %s",
+			p.Node, v.ID, v.Project)
 	case !v.has(p.VIF.Address):
-		return Port{}, problem(ForeignVIF, "find VIF of node %s: port %s does not have address %s", p.Node,
-			v.ID, p.VIF.Address)
+		return Port{}, problem(ForeignVIF, "find VIF of node %s: port %s does not have address %s",
+			p.Node, v.ID, p.VIF.Address)
 	case v.Owner == ownerSubport:
 		return Port{}, problem(NestedVIF, "find VIF of node %s: port %s is a subport of another trunk",
 			p.Node, v.ID)
@@ -230,8 +217,8 @@ func (p Pool) planNetwork(b *builder, st *state) bool {
 
 	for _, n := range st.copies {
 		for _, t := range b.seen.Trunks {
-			b.removeSubports(t,
-				without(st.ownedSubports(b.seen, t), func(s Subport) bool { return !b.inNetwork(s.Port, n) }))
+			elsewhere := func(s Subport) bool { return !b.inNetwork(s.Port, n) }
+			b.removeSubports(t, without(st.ownedSubports(b.seen, t), elsewhere))
 		}
 
 		b.releasePorts(st, n)
@@ -416,27 +403,13 @@ func (p Pool) reportTaken(b *builder, st *state, foreign map[int]string) {
 	}
 
 	if len(addresses) > 0 {
-		b.report(
-			problem(
-				AddressTaken,
-				"make ports of node %s: addresses in use: %s: delete these ports, which are not "+
-					"the pool's",
-				p.Node,
-				enumerate(addresses, mostTaken),
-			),
-		)
+		b.report(problem(AddressTaken, "make ports of node %s: addresses in use: %s: delete these "+
+			"ports, which are not the pool's", p.Node, enumerate(addresses, mostTaken)))
 	}
 
 	if len(tags) > 0 {
-		b.report(
-			problem(
-				TagTaken,
-				"make ports of node %s: VLAN tags in use: %s: take these ports, which are not the "+
-					"pool's, out of the trunk",
-				p.Node,
-				enumerate(tags, mostTaken),
-			),
-		)
+		b.report(problem(TagTaken, "make ports of node %s: VLAN tags in use: %s: take these ports, "+
+			"which are not the pool's, out of the trunk", p.Node, enumerate(tags, mostTaken)))
 	}
 }
 
@@ -480,10 +453,8 @@ func (p Pool) planGrowth(b *builder, st *state, trunk Trunk) {
 
 	if size+2 > lastTag || p.MaxPorts > 0 && ports >= p.MaxPorts {
 		if free <= 0 {
-			b.report(
-				problem(PortsExhausted, "grow pool of node %s: %d of %d ports used, and it is at its maximum",
-					p.Node, min(p.Pods, ports), ports),
-			)
+			b.report(problem(PortsExhausted, "grow pool of node %s: %d of %d ports used, and it is at "+
+				"its maximum", p.Node, min(p.Pods, ports), ports))
 		}
 
 		return

@@ -54,10 +54,9 @@ func (b *builder) releaseNetwork(n Network, router string) {
 	}
 
 	if len(others) > 0 {
-		b.report(
-			problem(ForeignPorts, "delete network %s: ports that are not the pool's: %s", n.ID,
-				strings.Join(others, ", ")),
-		)
+		b.report(problem(ForeignPorts, "delete network %s: ports that are not the pool's: %s",
+			n.ID, strings.Join(others, ", ")))
+
 		return
 	}
 

@@ -80,8 +80,8 @@ func (s Setup) Plan(seen SetupSeen) Plan {
 	b := &builder{seen: seen.Seen}
 	if missing := MissingExtensions(seen.Extensions); len(missing) > 0 {
 		b.report(problem(MissingExtension, "the cloud's Neutron lacks the extension %s, which "+
-			"underlay mode needs: ask the operator of the cloud to enable it", strings.Join(missing,
-			", ")))
+			"underlay mode needs: ask the operator of the cloud to enable it",
+			strings.Join(missing, ", ")))
 
 		return b.Plan
 	}
@@ -117,8 +117,8 @@ func MissingExtensions(aliases []string) []string {
 func (s Setup) Complete(seen SetupSeen) Config {
 	st := s.inspect(&builder{}, seen)
 	c := s.Config
-
 	c.Router, c.SubnetPool, c.SubnetPool6 = st.router.ID, st.subnetPool.ID, st.subnetPool6.ID
+
 	if len(c.Groups) == 0 {
 		c.Groups = []string{st.group.ID}
 	}
@@ -149,8 +149,8 @@ func (s Setup) Inventory(seen SetupSeen) []string {
 
 	for _, n := range st.subnets {
 		if st.router.ID != "" && hasInterface(seen.Ports, n, st.router.ID) {
-			lines = append(lines, fmt.Sprintf("interface of the router in subnet %s (%s)", n.Prefix,
-				n.ID))
+			lines = append(lines, fmt.Sprintf("interface of the router in subnet %s (%s)",
+				n.Prefix, n.ID))
 		}
 	}
 
@@ -293,12 +293,10 @@ func findNetwork(b *builder, flag, wanted string, all []Network) (n Network, ok 
 	case 1:
 		return named[0], true
 	case 0:
-		b.report(problem(UnknownObject, "the project has no network %q: name one of these by %s: "+
-			"%s",
+		b.report(problem(UnknownObject, "the project has no network %q: name one of these by %s: %s",
 			wanted, flag, networkNames(all)))
 	default:
-		b.report(problem(AmbiguousObject, "%d networks have the name %q: choose one by its ID: "+
-			"%s %s",
+		b.report(problem(AmbiguousObject, "%d networks have the name %q: choose one by its ID: %s %s",
 			len(named), wanted, flag, strings.Join(ids(named, networkID), " or ")))
 	}
 

@@ -64,8 +64,8 @@ func (s Setup) findSubnetPool(b *builder, seen SetupSeen, w wantedPool) SubnetPo
 		return SubnetPool{}
 	case len(found) > 1:
 		b.report(problem(AmbiguousObject, "the project has %d %s subnet pools of cluster %s: "+
-			"choose one by %s %s, or delete the unused ones", len(found), w.family, s.Cluster,
-			w.flag,
+			"choose one by %s %s, or delete the unused ones",
+			len(found), w.family, s.Cluster, w.flag,
 			strings.Join(ids(found, func(p SubnetPool) string { return p.ID }), " or ")))
 
 		return SubnetPool{}
@@ -115,8 +115,7 @@ func checkPool(w wantedPool, p SubnetPool) *Problem {
 	case p.Shortest > w.longest || p.Longest < w.shortest:
 		return problem(InvalidSubnetPool, "subnet pool %s has subnets of /%d to /%d, and a node "+
 			"needs one of /%d to /%d: give another %s, or change the lengths with 'openstack "+
-			"subnet pool set'", p.label(),
-			p.Shortest, p.Longest, w.shortest, w.longest, w.flag)
+			"subnet pool set'", p.label(), p.Shortest, p.Longest, w.shortest, w.longest, w.flag)
 	case w.prefix.IsValid() && !slices.Contains(p.Prefixes, w.prefix):
 		return problem(InvalidSubnetPool, "subnet pool %s has %s, and not %s: give %s %s, or "+
 			"another %s",
@@ -161,6 +160,7 @@ func (s Setup) planSubnetPools(b *builder, st setupState) needs {
 			Longest: w.longest,
 		})
 	}
+
 	plan(s.ipv4Pool(), st.subnetPool)
 
 	if s.ipv6() {

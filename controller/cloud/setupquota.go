@@ -48,8 +48,8 @@ func (n needs) check(b *builder, have Quotas) {
 		if q.quota.Limit >= 0 && q.needed > 0 && q.quota.Used+q.needed > q.quota.Limit {
 			b.report(problem(QuotaExceeded, "quota of %s: limit %d, used %d, needed %d more for "+
 				"the cluster and its first node: ask the operator of the cloud for a limit of at "+
-				"least %d", q.resource,
-				q.quota.Limit, q.quota.Used, q.needed, q.quota.Used+q.needed))
+				"least %d",
+				q.resource, q.quota.Limit, q.quota.Used, q.needed, q.quota.Used+q.needed))
 		}
 	}
 }

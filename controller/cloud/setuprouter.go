@@ -28,8 +28,7 @@ func (s Setup) findRouter(seen SetupSeen, vms Network) (Router, *Problem) {
 	case seen.Routers[i].Project != s.Project:
 		return Router{}, problem(ForeignObject, "router %s (%s) is of project %s, and not of "+
 			"project %s, which the credentials are for: use a router of this project",
-			seen.Routers[i].label(), origin,
-			seen.Routers[i].Project, s.Project)
+			seen.Routers[i].label(), origin, seen.Routers[i].Project, s.Project)
 	}
 
 	return seen.Routers[i], nil
@@ -92,8 +91,8 @@ func (s Setup) chooseRouter(seen SetupSeen, vms Network) (string, *Problem) {
 			"by --router-id %s", vms.label(), len(attached), strings.Join(attached, " or "))
 	case len(own) > 1:
 		return "", problem(AmbiguousObject, "the project has %d routers of cluster %s: choose "+
-			"one by --router-id %s, or delete the unused ones", len(own), s.Cluster,
-			strings.Join(own, " or "))
+			"one by --router-id %s, or delete the unused ones",
+			len(own), s.Cluster, strings.Join(own, " or "))
 	case len(own) == 1:
 		return own[0], nil
 	}
@@ -162,14 +161,14 @@ func (b *builder) checkGateway(project string, vms Network, n Subnet) {
 	case vms.Project != project:
 		b.report(problem(ForeignObject, "network %s is of project %s, so the router gets no "+
 			"interface in it: use a network of the project for the VMs, or ask the owner for an "+
-			"interface of the router, and name the router by --router-id", vms.label(),
-			vms.Project))
+			"interface of the router, and name the router by --router-id",
+			vms.label(), vms.Project))
 
 		return
 	case !n.Gateway.IsValid():
 		b.report(problem(InvalidNetwork, "subnet %s (%s) of network %s has no gateway address "+
-			"for the router: set one with 'openstack subnet set --gateway ADDRESS %s'", n.Prefix,
-			n.ID, vms.label(), n.ID))
+			"for the router: set one with 'openstack subnet set --gateway ADDRESS %s'",
+			n.Prefix, n.ID, vms.label(), n.ID))
 
 		return
 	}

@@ -23,6 +23,7 @@ type (
 		Length                    int
 		IPv6                      bool
 	}
+
 	// AddInterface gives the router the subnet's gateway address.
 	AddInterface struct{ Router, Subnet string }
 	// CreateTrunk makes a trunk of the parent port.
@@ -34,11 +35,13 @@ type (
 		Trunk    string
 		Subports []Subport
 	}
+
 	// RemoveSubports takes at most Batch ports out of a trunk: all of them or none.
 	RemoveSubports struct {
 		Trunk string
 		Ports []string
 	}
+
 	// DeletePort deletes a port, which must be in no trunk.
 	DeletePort struct{ Port string }
 	// RemoveInterface takes the router out of the subnet.
@@ -61,6 +64,7 @@ type (
 		Prefix                     netip.Prefix
 		Shortest, Default, Longest int
 	}
+
 	// CreateSecurityGroup makes a security group. Neutron gives it rules, by default for egress.
 	CreateSecurityGroup struct{ Name, Description string }
 	// CreateRule adds a rule to a security group.
@@ -96,8 +100,8 @@ func (CreateRule) step()          {}
 func (s CreateNetwork) String() string { return "create network " + s.Name }
 
 func (s CreateSubnet) String() string {
-	return fmt.Sprintf("create subnet %s /%d from %s in network %s", s.Name, s.Length, s.SubnetPool,
-		s.Network)
+	return fmt.Sprintf("create subnet %s /%d from %s in network %s",
+		s.Name, s.Length, s.SubnetPool, s.Network)
 }
 
 func (s AddInterface) String() string {

@@ -84,9 +84,9 @@ func mark(ctx context.Context, client kubernetes.Interface, n *corev1.Node, back
 	}
 
 	patch := annotation.Patch(metav1.ObjectMeta{UID: n.UID}, map[string]any{annotation.DrainGateway: value})
-	if _, err := client.CoreV1().
-		Nodes().
-		Patch(ctx, n.Name, types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
+
+	_, err := client.CoreV1().Nodes().Patch(ctx, n.Name, types.MergePatchType, patch, metav1.PatchOptions{})
+	if err != nil {
 		return fmt.Errorf("annotate node %q: %w", n.Name, err)
 	}
 
@@ -135,11 +135,10 @@ func await(ctx context.Context, client kubernetes.Interface, o Options) error {
 				return ctx.Err()
 			}
 
-			return errors.Join(
-				fmt.Errorf("not done after %s: pods on %s %s; the controller writes their routes: does it run, and what does its /readyz say? The annotation %s stays as it is now",
-					o.Timeout, strings.Join(few(left), ", "), verb, annotation.DrainGateway),
-				err,
-			)
+			late := fmt.Errorf("not done after %s: pods on %s %s; the controller writes their routes: does it run, and what does its /readyz say? The annotation %s stays as it is now",
+				o.Timeout, strings.Join(few(left), ", "), verb, annotation.DrainGateway)
+
+			return errors.Join(late, err)
 		case <-time.After(poll):
 		}
 	}

@@ -27,8 +27,8 @@ func find(nodes []corev1.Node, name string) (*corev1.Node, error) {
 	gateway, err := annotation.ParseGateway(n.Annotations)
 	switch {
 	case errors.Is(err, annotation.ErrNotSet):
-		return nil, fmt.Errorf("node %q has no gateway: no agent has reported one (annotation %s)", name,
-			annotation.GatewayConfig)
+		return nil, fmt.Errorf("node %q has no gateway: no agent has reported one (annotation %s)",
+			name, annotation.GatewayConfig)
 	case err != nil:
 		return nil, fmt.Errorf("node %q: %w", name, err)
 	case gateway.Mode == annotation.GatewayModeDisabled:
@@ -69,8 +69,8 @@ func check(nodes []corev1.Node, n *corev1.Node) error {
 
 	switch {
 	case len(bare) > 0 && exits == 0 && isExit(n):
-		return fmt.Errorf("%w: pods on %s have none of their own, and could not leave the cluster", ErrLast,
-			strings.Join(few(bare), ", "))
+		return fmt.Errorf("%w: pods on %s have none of their own, and could not leave the cluster",
+			ErrLast, strings.Join(few(bare), ", "))
 	case others == 0:
 		return fmt.Errorf("%w: load balancers would be told that no node serves", ErrLast)
 	}
@@ -113,6 +113,7 @@ func remaining(nodes []corev1.Node, name string, back bool) []string {
 
 			continue
 		}
+
 		// Without the annotation, the routes are unknown.
 		if err != nil || slices.Contains(by, name) {
 			out = append(out, n.Name)

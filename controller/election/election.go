@@ -91,9 +91,9 @@ func (o Options) once(ctx context.Context, lead func(context.Context, *Term) err
 	elected := make(chan context.Context, 1)
 	lease := o.lease()
 
-	elector, err := leaderelection.NewLeaderElector(
-		o.elector(lease, func(ctx context.Context) { elected <- ctx }),
-	)
+	begin := func(ctx context.Context) { elected <- ctx }
+
+	elector, err := leaderelection.NewLeaderElector(o.elector(lease, begin))
 	if err != nil {
 		return fmt.Errorf("elect leader: %w", err)
 	}

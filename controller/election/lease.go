@@ -73,8 +73,8 @@ func (l *lease) saw(record *resourcelock.LeaderElectionRecord) {
 	l.mu.Lock()
 	l.holder = record.HolderIdentity
 	over := l.held && (record.HolderIdentity != l.Identity() || record.LeaderTransitions != l.transitions)
-
 	lost := l.lost
+
 	if over {
 		l.held = false
 	}

@@ -155,8 +155,8 @@ func onePerSubnet(addresses, subnets []netip.Prefix) []netip.Prefix {
 	var out []netip.Prefix
 
 	for _, s := range subnets {
-		if i := slices.IndexFunc(addresses,
-			func(a netip.Prefix) bool { return a.Masked() == s.Masked() }); i >= 0 {
+		inside := func(a netip.Prefix) bool { return a.Masked() == s.Masked() }
+		if i := slices.IndexFunc(addresses, inside); i >= 0 {
 			out = append(out, addresses[i])
 		}
 	}

@@ -72,10 +72,8 @@ func (a *Allocator) Node(
 
 	conflict = a.holdNode(n, podsOf)
 	if err := a.nodes.Outside(n.Name); err != nil {
-		return Node{}, conflict, fmt.Errorf(
-			"%w: remove annotation %s for another, or add its network to the cluster's", err,
-			annotation.NodeSubnets,
-		)
+		return Node{}, conflict, fmt.Errorf("%w: remove annotation %s for another, or add its network to the cluster's",
+			err, annotation.NodeSubnets)
 	}
 
 	if a.settings.Joined && a.nodes.Held(n.Name) == nil && n.Annotations[annotation.ChassisID] == "" {

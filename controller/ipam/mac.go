@@ -22,7 +22,8 @@ func nodeMACs(n *corev1.Node, subnets []netip.Prefix) []string {
 		out = append(out, plan.MAC(plan.RouterAddress(s).Addr()).String(),
 			plan.MAC(plan.ManagementAddress(s).Addr()).String())
 	}
-	// What is absent or malformed is not in use.
+
+	// An address that is absent or malformed is not in use.
 	if mac, err := annotation.ParseManagementMAC(n.Annotations); err == nil {
 		out = append(out, mac.String())
 	}
@@ -55,10 +56,8 @@ func (a *Allocator) checkMAC(
 	own := slices.ContainsFunc(addresses,
 		func(addr netip.Addr) bool { return bytes.Equal(plan.MAC(addr), mac) })
 	if derived && !own || slices.Contains(a.macs[node], mac.String()) {
-		return fmt.Errorf(
-			"%w: MAC address %s is the node's own, or kept for the address that it is made from", ErrInvalid,
-			mac,
-		)
+		return fmt.Errorf("%w: MAC address %s is the node's own, or kept for the address that it is made from",
+			ErrInvalid, mac)
 	}
 
 	return a.pods.CheckMAC(pod, subnets[0], mac)

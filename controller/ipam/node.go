@@ -134,8 +134,8 @@ func (n *Nodes) Outside(node string) error {
 	for _, h := range n.held[node] {
 		around := func(s Subnet) bool { return s.Prefix.Bits() <= h.Bits() && s.Prefix.Contains(h.Addr()) }
 		if slices.Contains(n.families(), h.Addr().Is4()) && !slices.ContainsFunc(n.subnets, around) {
-			return fmt.Errorf("%w: subnet %s of node %q is outside of the cluster's subnets", ErrInvalid, h,
-				node)
+			return fmt.Errorf("%w: subnet %s of node %q is outside of the cluster's subnets",
+				ErrInvalid, h, node)
 		}
 	}
 
@@ -210,7 +210,9 @@ func (n *Nodes) free(is4 bool) (netip.Prefix, error) {
 		}
 
 		tried = append(tried, fmt.Sprintf("%s in parts of /%d", s.Prefix, s.HostLen))
-		for part := netip.PrefixFrom(s.Prefix.Masked().Addr(), s.HostLen); part.IsValid() && s.Prefix.Contains(part.Addr()); part = next(part) {
+
+		first := netip.PrefixFrom(s.Prefix.Masked().Addr(), s.HostLen)
+		for part := first; part.IsValid() && s.Prefix.Contains(part.Addr()); part = next(part) {
 			if n.overlap(part, "") == "" {
 				return part, nil
 			}
@@ -223,8 +225,8 @@ func (n *Nodes) free(is4 bool) (netip.Prefix, error) {
 // Release releases the node's allocation and reports whether it had one.
 func (n *Nodes) Release(node string) bool {
 	id, numbered := n.byName[node]
-
 	had := numbered || n.held[node] != nil
+
 	if numbered {
 		delete(n.ids, id)
 		delete(n.byName, node)
@@ -252,8 +254,8 @@ func (n *Nodes) Len() int { return len(n.held) }
 func JoinAddress(join netip.Prefix, id int) (netip.Prefix, error) {
 	addr := offset(join.Masked().Addr(), int64(1+id))
 	if !addr.IsValid() || !join.Contains(addr) {
-		return netip.Prefix{}, fmt.Errorf("join subnet %s has no address for node id %d: %w", join, id,
-			ErrExhausted)
+		return netip.Prefix{}, fmt.Errorf("join subnet %s has no address for node id %d: %w",
+			join, id, ErrExhausted)
 	}
 
 	return netip.PrefixFrom(addr, join.Bits()), nil

@@ -58,8 +58,8 @@ func (p *Pods) Hold(pod Pod, addresses []netip.Prefix) error {
 
 		for _, other := range addresses[:i] {
 			if other.Masked() == a.Masked() {
-				return fmt.Errorf("hold addresses %s and %s for pod %s: %w: both in one subnet", other, a,
-					pod.Name, ErrInvalid)
+				return fmt.Errorf("hold addresses %s and %s for pod %s: %w: both in one subnet",
+					other, a, pod.Name, ErrInvalid)
 			}
 		}
 

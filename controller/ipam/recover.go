@@ -64,6 +64,7 @@ func (a *Allocator) recoverPods(pods []*corev1.Pod) {
 			len(onePerSubnet(said.Addresses, a.nodes.Held(p.Spec.NodeName))) != len(said.Addresses) {
 			continue
 		}
+
 		// Only a MAC address that is requested too is more than the annotation's word.
 		var mac net.HardwareAddr
 		if r, err := annotation.ParseRequest(p.Annotations); err == nil && slices.Equal(r.MAC, said.MAC) {

@@ -31,8 +31,8 @@ func Read(path string) ([]byte, error) {
 		owner = fmt.Sprintf(" of user %d, group %d", s.Uid, s.Gid)
 	}
 
-	return nil, fmt.Errorf("%w: it has mode %04o%s; this is user %d", err, info.Mode().Perm(), owner,
-		os.Geteuid())
+	return nil, fmt.Errorf("%w: it has mode %04o%s; this is user %d",
+		err, info.Mode().Perm(), owner, os.Geteuid())
 }
 
 // Exposed returns what is wrong with the mode of a private key's file, "" if the mode is right or
@@ -43,8 +43,6 @@ func Exposed(path string) string {
 		return ""
 	}
 
-	return fmt.Sprintf(
-		"private key %s has mode %04o: others than its owner can read it or change it; chmod 600 %s", path,
-		info.Mode().Perm(), path,
-	)
+	return fmt.Sprintf("private key %s has mode %04o: others than its owner can read it or change it; chmod 600 %s",
+		path, info.Mode().Perm(), path)
 }

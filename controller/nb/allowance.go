@@ -183,6 +183,7 @@ func (a *Allowance) vipChanges(key plan.Key, rows []*balancerRow) []*vipChange {
 
 			found[id].rows = append(found[id].rows, r)
 		}
+
 		for vip, backends := range r.have {
 			if want, ok := r.want[vip]; !ok || want != backends {
 				note(vip)
@@ -279,8 +280,9 @@ func (b *batch) keepVIPs(s staleRow) (*ovsdb.Operation, error) {
 	f, _ := fieldOf(m, "vips")
 	f.Set(reflect.ValueOf(s.keep))
 
-	return b.write(&record{table: s.table, id: idOf(s.table, s.row), uuid: s.uuid, old: s.row}, m,
-		[]string{"vips"})
+	r := &record{table: s.table, id: idOf(s.table, s.row), uuid: s.uuid, old: s.row}
+
+	return b.write(r, m, []string{"vips"})
 }
 
 // copies returns the allowances as they are now.

@@ -171,8 +171,8 @@ func (d *DB) Run(ctx context.Context) error {
 		}
 
 		d.set(nil, err)
-		d.log.Warn("no connection to northbound database", "endpoints", d.endpoints, "err", err,
-			"retry", wait)
+		d.log.Warn("no connection to northbound database",
+			"endpoints", d.endpoints, "err", err, "retry", wait)
 
 		select {
 		case <-ctx.Done():

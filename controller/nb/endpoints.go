@@ -26,9 +26,8 @@ func Parse(address string) ([]string, error) {
 		case kind == "unix" && rest != "":
 		case (kind == "tcp" || kind == "ssl") && err == nil:
 		default:
-			return nil, fmt.Errorf(
-				"parse database address %q: not unix:<path>, tcp:<address>:<port> or ssl:<address>:<port>", e,
-			)
+			return nil, fmt.Errorf("parse database address %q: not unix:<path>, tcp:<address>:<port> or ssl:<address>:<port>",
+				e)
 		}
 
 		out = append(out, e)
@@ -58,10 +57,8 @@ func (t TLS) Config(endpoints []string) (*tls.Config, error) {
 	}
 
 	if t.Key == "" || t.Certificate == "" || t.CA == "" {
-		return nil, fmt.Errorf(
-			"connect to %s: ssl requires a private key, a certificate and a CA certificate",
-			strings.Join(endpoints, ","),
-		)
+		return nil, fmt.Errorf("connect to %s: ssl requires a private key, a certificate and a CA certificate",
+			strings.Join(endpoints, ","))
 	}
 
 	own, err := t.own()
@@ -111,6 +108,7 @@ func signedBy(authorities *x509.CertPool, chain []*x509.Certificate) error {
 	for _, c := range chain[1:] {
 		between.AddCert(c)
 	}
+
 	// Certificates of "ovs-pki" have no extended key usages, or arbitrary ones.
 	_, err := chain[0].Verify(x509.VerifyOptions{
 		Roots: authorities, Intermediates: between, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageAny},

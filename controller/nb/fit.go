@@ -167,8 +167,8 @@ func (d *DB) logMissing(f *fitting) {
 	}
 
 	for _, what := range f.missing {
-		d.log.Warn("northbound schema has no such table or column", "schema", f.version, "missing", what,
-			"without", without[what])
+		d.log.Warn("northbound schema has no such table or column",
+			"schema", f.version, "missing", what, "without", without[what])
 	}
 }
 

@@ -271,6 +271,7 @@ func (b *batch) removalOps(r *record, resolve func(ref) string) []ovsdb.Operatio
 				return p.parent.table == table && p.column == column && resolve(p.parent) == parent
 			})
 		}
+
 		for _, parent := range slices.Sorted(slices.Values(b.members.of(kind)[r.uuid])) {
 			if !planned(parent) && b.members.ours(kind, parent) {
 				ops = append(ops, removal(table, parent, column, r.uuid))

@@ -91,11 +91,13 @@ func (b *batch) orphanOps(s staleRow) []ovsdb.Operation {
 
 	for _, child := range slices.Sorted(maps.Keys(tables)) {
 		for _, kind := range tables[child].parents {
-			if table, column := splitParent(kind); table == s.table && !b.schema.Tables[child].IsRoot &&
-				!b.weak(table, column) {
-				for _, uuid := range b.members.children(kind, s.uuid) {
-					ops = append(ops, b.forgetOps(child, uuid)...)
-				}
+			table, column := splitParent(kind)
+			if table != s.table || b.schema.Tables[child].IsRoot || b.weak(table, column) {
+				continue
+			}
+
+			for _, uuid := range b.members.children(kind, s.uuid) {
+				ops = append(ops, b.forgetOps(child, uuid)...)
 			}
 		}
 	}

@@ -41,8 +41,8 @@ func (d *DB) PodPorts() ([]PodPort, error) {
 	for _, row := range table.RowsShallow() {
 		k, err := plan.ParseKey(externalIDs(row)[ownerID])
 		if err == nil && k.Kind == plan.KindPod {
-			out = append(out,
-				podPort(k, valueOf[map[string]string](row, "options"), valueOf[[]string](row, "addresses")))
+			options := valueOf[map[string]string](row, "options")
+			out = append(out, podPort(k, options, valueOf[[]string](row, "addresses")))
 		}
 	}
 

@@ -81,8 +81,8 @@ func newRecord(key plan.Key, row plan.Row) *record {
 func (r *record) externalIDs() map[string]string {
 	planned, _ := r.columns["external_ids"].(map[string]string)
 	ids := make(map[string]string, len(planned)+2)
-
 	ids[ownerID] = r.key.String()
+
 	if r.id != r.name {
 		ids[rowID] = r.id
 	}
@@ -120,6 +120,7 @@ func (r *record) desired(db model.DatabaseModel, resolve func(ref) string) (mode
 			columns = append(columns, column)
 		}
 	}
+
 	for column, value := range r.columns {
 		set(column, value)
 	}
@@ -177,8 +178,12 @@ func sameColumn(a, b reflect.Value) bool {
 			return reflect.DeepEqual(a.Interface(), b.Interface())
 		}
 
+		if len(x) != len(y) {
+			return false
+		}
+
 		return slices.Equal(x, y) ||
-			len(x) == len(y) && slices.Equal(slices.Sorted(slices.Values(x)), slices.Sorted(slices.Values(y)))
+			slices.Equal(slices.Sorted(slices.Values(x)), slices.Sorted(slices.Values(y)))
 	case reflect.Map:
 		x, okx := a.Interface().(map[string]string)
 

@@ -35,8 +35,8 @@ func (t *layoutTable) learn(row reflect.Type) {
 	defer t.mu.Unlock()
 
 	all := maps.Clone(*t.all.Load())
-
 	all[row] = map[string]int{}
+
 	for i := range row.NumField() {
 		all[row][row.Field(i).Tag.Get("ovsdb")] = i
 	}

@@ -37,8 +37,8 @@ type Client struct {
 // Open authenticates and finds the project's Neutron.
 func Open(ctx context.Context, o Options) (*Client, error) {
 	if o.Rate <= 0 || o.Workers < 1 || o.Timeout <= 0 {
-		return nil, fmt.Errorf("open cloud %s: rate %v, workers %d, timeout %v: want more than 0", o.Cloud,
-			o.Rate, o.Workers, o.Timeout)
+		return nil, fmt.Errorf("open cloud %s: rate %v, workers %d, timeout %v: want more than 0",
+			o.Cloud, o.Rate, o.Workers, o.Timeout)
 	}
 
 	parse := []clouds.ParseOption{clouds.WithCloudName(o.Cloud)}
@@ -69,13 +69,8 @@ func Open(ctx context.Context, o Options) (*Client, error) {
 	if err := openstack.Authenticate(ctx, provider, auth); err != nil {
 		err = classify("authenticate at "+auth.IdentityEndpoint, err)
 		if KindOf(err) == Refused {
-			return nil, fmt.Errorf(
-				"open cloud %s: %w: check the credentials of this entry in %s; they may be "+
-					"expired or deleted",
-				o.Cloud,
-				err,
-				path,
-			)
+			return nil, fmt.Errorf("open cloud %s: %w: check the credentials of this entry in %s; they "+
+				"may be expired or deleted", o.Cloud, err, path)
 		}
 
 		return nil, fmt.Errorf("open cloud %s: %w", o.Cloud, err)
@@ -118,8 +113,8 @@ func project(p *gophercloud.ProviderClient) (string, error) {
 func call[T any](c *Client, name string, request func() (T, error)) (T, error) {
 	start := time.Now()
 	v, err := request()
-
 	err = classify(name, err)
+
 	if c.done != nil {
 		c.done(name, KindOf(err), time.Since(start))
 	}

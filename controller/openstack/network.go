@@ -59,8 +59,8 @@ func (c *Client) CreateNetwork(ctx context.Context, name, description string) (c
 	return call(c, "create network", func() (cloud.Network, error) {
 		var n network
 
-		err := networks.Create(ctx, c.network, networks.CreateOpts{Name: name, Description: description}).
-			ExtractInto(&n)
+		opts := networks.CreateOpts{Name: name, Description: description}
+		err := networks.Create(ctx, c.network, opts).ExtractInto(&n)
 
 		return n.object(), err
 	})
@@ -140,8 +140,9 @@ func (c *Client) DeleteSubnet(ctx context.Context, id string) error {
 // AddInterface gives the router the subnet's gateway address. It returns the ID of the port.
 func (c *Client) AddInterface(ctx context.Context, router, subnet string) (string, error) {
 	return call(c, "add router interface", func() (string, error) {
-		i, err := routers.AddInterface(ctx, c.network, router, routers.AddInterfaceOpts{SubnetID: subnet}).
-			Extract()
+		opts := routers.AddInterfaceOpts{SubnetID: subnet}
+
+		i, err := routers.AddInterface(ctx, c.network, router, opts).Extract()
 		if err != nil {
 			return "", err
 		}
@@ -153,8 +154,9 @@ func (c *Client) AddInterface(ctx context.Context, router, subnet string) (strin
 // RemoveInterface takes the router out of the subnet.
 func (c *Client) RemoveInterface(ctx context.Context, router, subnet string) error {
 	return c.delete("remove router interface", func() error {
-		_, err := routers.RemoveInterface(ctx, c.network, router, routers.RemoveInterfaceOpts{SubnetID: subnet}).
-			Extract()
+		opts := routers.RemoveInterfaceOpts{SubnetID: subnet}
+		_, err := routers.RemoveInterface(ctx, c.network, router, opts).Extract()
+
 		return err
 	})
 }

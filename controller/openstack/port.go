@@ -77,11 +77,8 @@ func (c *Client) CreatePorts(ctx context.Context, wanted []cloud.Port) ([]cloud.
 
 	for _, p := range wanted {
 		if p.Groups == nil {
-			return nil, &Error{
-				Kind:  Refused,
-				Call:  name,
-				cause: fmt.Errorf("groups of port %s are not known", p.Name),
-			}
+			unknown := fmt.Errorf("groups of port %s are not known", p.Name)
+			return nil, &Error{Kind: Refused, Call: name, cause: unknown}
 		}
 
 		fixed := []map[string]string{}
@@ -104,6 +101,7 @@ func (c *Client) CreatePorts(ctx context.Context, wanted []cloud.Port) ([]cloud.
 		var made struct {
 			Ports []ports.Port `json:"ports"`
 		}
+
 		// gophercloud has no request for several ports.
 		_, err := c.network.Post(ctx, c.network.ServiceURL("ports"), request, &made,
 			&gophercloud.RequestOpts{OkCodes: []int{http.StatusCreated}})
@@ -144,8 +142,9 @@ type TrunkFilter struct{ Name, Port string }
 // Trunks returns the project's trunks that the filter selects, with their subports.
 func (c *Client) Trunks(ctx context.Context, f TrunkFilter) ([]cloud.Trunk, error) {
 	return call(c, "list trunks", func() ([]cloud.Trunk, error) {
-		pages, err := trunks.List(c.network, trunks.ListOpts{Name: f.Name, PortID: f.Port, ProjectID: c.project}).
-			AllPages(ctx)
+		opts := trunks.ListOpts{Name: f.Name, PortID: f.Port, ProjectID: c.project}
+
+		pages, err := trunks.List(c.network, opts).AllPages(ctx)
 		if err != nil {
 			return nil, err
 		}
@@ -167,8 +166,9 @@ func (c *Client) Trunks(ctx context.Context, f TrunkFilter) ([]cloud.Trunk, erro
 // CreateTrunk makes a trunk of the port.
 func (c *Client) CreateTrunk(ctx context.Context, s cloud.CreateTrunk) (cloud.Trunk, error) {
 	return call(c, "create trunk", func() (cloud.Trunk, error) {
-		t, err := trunks.Create(ctx, c.network, trunks.CreateOpts{Name: s.Name, Description: s.Description, PortID: s.Port}).
-			Extract()
+		opts := trunks.CreateOpts{Name: s.Name, Description: s.Description, PortID: s.Port}
+
+		t, err := trunks.Create(ctx, c.network, opts).Extract()
 		if err != nil {
 			return cloud.Trunk{}, err
 		}
@@ -186,8 +186,9 @@ func (c *Client) DeleteTrunk(ctx context.Context, id string) error {
 func (c *Client) AddSubports(ctx context.Context, id string, subports []cloud.Subport) error {
 	var request trunks.AddSubportsOpts
 	for _, s := range subports {
-		request.Subports = append(request.Subports,
-			trunks.Subport{PortID: s.Port, SegmentationType: "vlan", SegmentationID: s.Tag})
+		request.Subports = append(request.Subports, trunks.Subport{
+			PortID: s.Port, SegmentationType: "vlan", SegmentationID: s.Tag,
+		})
 	}
 
 	_, err := call(c, "add subports", func() (*trunks.Trunk, error) {

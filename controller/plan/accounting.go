@@ -66,8 +66,8 @@ func (c *Cluster) accounts() *services.Accounts {
 	}
 
 	a := services.NewAccounts(c.Config.Shares)
-
 	take := func(k services.Key) { a.Set(k, c.meaning(k), c.Config.services()) }
+
 	for svc := range Objects[corev1.Service](c, KindService) {
 		take(services.OwnerOfService(svc).Key)
 	}

@@ -78,13 +78,14 @@ func nodeChanged(c *Cluster, keys keySet, old, now any) {
 	changed := func(names ...string) bool {
 		return exists || annotated(was.Annotations, is.Annotations, names...)
 	}
+
 	subnets := changed(annotation.NodeSubnets)
 	hosts := exists || !slices.Equal(annotation.HostAddresses(was), annotation.HostAddresses(is))
 
-	addresses := changed(annotation.GatewayConfig, annotation.HostCIDRs, annotation.ChassisID,
-		annotation.ChassisTakenBy, annotation.NodeJoin) ||
-		hosts ||
-		changed(annotation.OfNodes()...) && corrected(was, is, c.Config)
+	gateway := changed(annotation.GatewayConfig, annotation.HostCIDRs, annotation.ChassisID,
+		annotation.ChassisTakenBy, annotation.NodeJoin)
+	addresses := gateway || hosts || changed(annotation.OfNodes()...) && corrected(was, is, c.Config)
+
 	if changed(annotation.HostCIDRs) || hosts && len(c.Config.PodTunnels) > 0 {
 		keys.add(ClusterKey())
 	}
@@ -93,9 +94,9 @@ func nodeChanged(c *Cluster, keys keySet, old, now any) {
 		chassisAffects(c, keys, was, is)
 	}
 
-	if subnets || addresses || changed(annotation.NodeID, annotation.ManagementMACs, annotation.SNATPortRange,
-		annotation.PodMTU, annotation.RoutablePods, annotation.GatewayRoutes,
-		annotation.LeavesBy) || !exists && networkUnavailable(is) {
+	settings := changed(annotation.NodeID, annotation.ManagementMACs, annotation.SNATPortRange,
+		annotation.PodMTU, annotation.RoutablePods, annotation.GatewayRoutes, annotation.LeavesBy)
+	if subnets || addresses || settings || !exists && networkUnavailable(is) {
 		keys.add(NodeKey(name))
 	}
 
@@ -224,14 +225,11 @@ func sliceChanged(c *Cluster, keys keySet, old, now any) {
 	for _, s := range []*discoveryv1.EndpointSlice{was, is} {
 		if s != nil && s.Labels[discoveryv1.LabelServiceName] != "" {
 			keys.add(ServiceKey(s.Namespace, s.Labels[discoveryv1.LabelServiceName]))
-			c.account(
-				keys,
-				services.Key{
-					Kind:      services.KindService,
-					Namespace: s.Namespace,
-					Name:      s.Labels[discoveryv1.LabelServiceName],
-				},
-			)
+			c.account(keys, services.Key{
+				Kind:      services.KindService,
+				Namespace: s.Namespace,
+				Name:      s.Labels[discoveryv1.LabelServiceName],
+			})
 		}
 	}
 }

@@ -129,6 +129,7 @@ func checkBounds(p *networkingv1.NetworkPolicy, rules []rule, wrong *shortfall) 
 	if subjectExceeds(p) {
 		wrong.add("spec.podSelector: more than %d labels, requirements and values: the policy is for all pods of the namespace, and allows nothing",
 			maxSelectorTerms)
+
 		return
 	}
 

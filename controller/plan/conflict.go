@@ -16,9 +16,11 @@ func (c *Cluster) serviceConflicts(keys keySet, obj *corev1.Service) {
 	if svc == nil {
 		return
 	}
+
 	// Most addresses have only one Service, and then none of its ports needs a lookup.
 	shared := slices.DeleteFunc(slices.Clone(svc.External),
 		func(a netip.Addr) bool { return !c.othersRequest(a, obj) })
+
 	for _, p := range svc.Ports {
 		for _, a := range shared {
 			c.addClaimants(keys, frontValue(p.Protocol, a.String(), p.Number), nil)
@@ -37,12 +39,8 @@ func (c *Cluster) serviceConflicts(keys keySet, obj *corev1.Service) {
 
 // othersRequest reports whether another Service requests the external address.
 func (c *Cluster) othersRequest(a netip.Addr, than *corev1.Service) bool {
-	return slices.ContainsFunc(
-		index[corev1.Service](c, KindService, ByFront, a.String()),
-		func(o *corev1.Service) bool {
-			return o.Name != than.Name || o.Namespace != than.Namespace
-		},
-	)
+	return slices.ContainsFunc(index[corev1.Service](c, KindService, ByFront, a.String()),
+		func(o *corev1.Service) bool { return o.Name != than.Name || o.Namespace != than.Namespace })
 }
 
 // podConflicts does the same for a pod's host ports. It looks up the addresses of the pod's node

@@ -38,6 +38,7 @@ func (c *Cluster) apiServersAffect(keys keySet, was, is *discoveryv1.EndpointSli
 
 		return services.APIServers([]*discoveryv1.EndpointSlice{s}, c.Config.ServiceCIDRs)
 	}
+
 	c.controlPlaneAffects(keys, read(was), read(is))
 }
 

@@ -40,8 +40,7 @@ func IsExit(obj *corev1.Node) bool {
 // node's pods would have no way back.
 func (n node) isExit() bool {
 	return n.hasGateway() && len(n.subnets) > 0 && n.gateway.Mode == annotation.GatewayModeShared &&
-		!n.routable &&
-		!n.drained
+		!n.routable && !n.drained
 }
 
 // Exits returns the names of the nodes by whose gateways the node's pods leave, sorted. It returns
@@ -69,6 +68,7 @@ func (c *Cluster) exits(name string) []node {
 		if !IsExit(other) {
 			continue
 		}
+
 		// A malformed node is reported when it is planned itself.
 		if n, err := parseNode(other, c.Config); err == nil && n.isExit() {
 			out = append(out, n)
@@ -166,8 +166,9 @@ func (n node) exitRoutes(exit node, is4, watched bool) []Row {
 		Port: port, IP: agent, MAC: MAC(exit.joins()[0].Addr()).String(), Override: true,
 	})
 	for _, half := range halves {
-		rows = append(rows,
-			StaticRoute{Router: gr, Prefix: half, NextHop: agent, OutputPort: port, BFD: watch.ID()})
+		rows = append(rows, StaticRoute{
+			Router: gr, Prefix: half, NextHop: agent, OutputPort: port, BFD: watch.ID(),
+		})
 	}
 
 	return rows

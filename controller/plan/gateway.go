@@ -19,6 +19,7 @@ const NeighbourAge = "mac_binding_age_threshold"
 // its external switch, its routes, its source NAT, and the cluster router's routes to it.
 func (n node) gatewayRows(cfg Config) []Row {
 	gr := "GR_" + n.name
+	addresses := strings.Join(addrStrings(n.gateway.Addresses), ",")
 	router := LogicalRouter{
 		Name: gr,
 		Options: map[string]string{
@@ -29,19 +30,16 @@ func (n node) gatewayRows(cfg Config) []Row {
 			NeighbourAge:                    "60",
 		},
 		LoadBalancerGroups: []string{clusterLBGroup, routerLBGroup},
-		ExternalIDs: map[string]string{
-			"physical_ips": strings.Join(addrStrings(n.gateway.Addresses), ","),
-		},
+		ExternalIDs:        map[string]string{"physical_ips": addresses},
 	}
-	rows := append(
-		[]Row{router},
-		joinPorts(gr, n.joins(), map[string]string{"gateway_mtu": strconv.Itoa(n.mtu)})...)
+	joinOptions := map[string]string{"gateway_mtu": strconv.Itoa(n.mtu)}
+	rows := append([]Row{router}, joinPorts(gr, n.joins(), joinOptions)...)
 	rows = append(rows, n.externalRows(gr)...)
 	rows = append(rows, n.routeRows(gr, cfg)...)
 	rows = append(rows, n.defaultRows(gr, cfg)...)
 	rows = append(rows, n.masqueradeRows(gr)...)
-
 	rows = append(rows, n.hostRows(gr)...)
+
 	if n.routable {
 		return rows
 	}
@@ -188,6 +186,7 @@ func (n node) masqueradeRows(gr string) []Row {
 	for _, a := range n.shared() {
 		m := masquerade.Of(a.Is4())
 		port := externalPort + n.name
+
 		rows = append(rows,
 			StaticRoute{Router: gr, Prefix: m.Subnet.String(), NextHop: m.NextHop.String(), OutputPort: port},
 			StaticMACBinding{Port: port, IP: m.NextHop.String(), MAC: masquerade.MAC, Override: true})
@@ -210,8 +209,8 @@ func (n node) hostRows(gr string) []Row {
 			Router:   gr,
 			Priority: managementPolicyPriority,
 			Action:   "reroute",
-			Match: fmt.Sprintf("inport == %q && %s.dst == $%s && !ct.rpl", externalPort+n.name,
-				family(own.Addr()), hostAddresses(is4)),
+			Match: fmt.Sprintf("inport == %q && %s.dst == $%s && !ct.rpl",
+				externalPort+n.name, family(own.Addr()), hostAddresses(is4)),
 			NextHops: []string{joinAddress(own).Addr().String()},
 		})
 	}

@@ -56,9 +56,7 @@ func hostPortRows(c *Cluster, pod *services.Pod, obj *corev1.Node) ([]Row, error
 		options := loadBalancerOptions(proto)
 		options["skip_snat"] = "true"
 		rows = append(rows, LoadBalancer{
-			Groups: []string{
-				clusterLBGroup,
-			},
+			Groups:   []string{clusterLBGroup},
 			Name:     "HostPort_" + pod.Namespace + "/" + pod.Name + "_" + string(proto),
 			Protocol: strings.ToLower(string(proto)),
 			VIPs:     vips,
@@ -121,11 +119,8 @@ func podRequest(obj *corev1.Pod) hostRequest {
 
 // requests reports whether one of the host ports is this front of the node.
 func (w hostRequest) requests(proto corev1.Protocol, addr netip.AddrPort, n *server) bool {
-	return slices.ContainsFunc(
-		w.ports[requestedPort{proto, addr.Port(), true}],
-		func(port services.HostPort) bool {
-			return slices.ContainsFunc(podFronts(w.pod, port, n),
-				func(f front) bool { return f.addr == addr })
-		},
-	)
+	same := func(f front) bool { return f.addr == addr }
+
+	return slices.ContainsFunc(w.ports[requestedPort{proto, addr.Port(), true}],
+		func(port services.HostPort) bool { return slices.ContainsFunc(podFronts(w.pod, port, n), same) })
 }

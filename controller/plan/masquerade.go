@@ -29,8 +29,8 @@ func (n node) masqueradeACL() Row {
 		Label:     aclLabel("masquerade", n.name),
 		Direction: out.lport,
 		Priority:  masqueradePriority,
-		Match: fmt.Sprintf("(ip4.dst == %s || ip6.dst == %s)", masquerade.Of(true).Subnet,
-			masquerade.Of(false).Subnet),
+		Match: fmt.Sprintf("(ip4.dst == %s || ip6.dst == %s)",
+			masquerade.Of(true).Subnet, masquerade.Of(false).Subnet),
 		Action:  "drop",
 		Options: out.options,
 	}

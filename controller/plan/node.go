@@ -163,8 +163,8 @@ func nodeRows(c *Cluster, key Key) ([]Row, error) {
 	}
 
 	rows := append(n.switchRows(), n.nodeACL(), n.masqueradeACL())
-
 	rows = append(rows, n.tunnelRows(c.Config)...)
+
 	if n.chassis != "" {
 		rows = append(rows, n.boundary())
 	}

@@ -143,14 +143,19 @@ func (s *service) fronts(port services.Port, is4 bool) []front {
 	}
 
 	if s.text < 0 {
-		s.shortfall.add("port %d: the service's load balancers would be longer than %d bytes", port.Number,
-			maxServiceText)
+		s.shortfall.add("port %d: the service's load balancers would be longer than %d bytes",
+			port.Number, maxServiceText)
+
 		return nil
 	}
+
 	// Inside the cluster an external address is only another name of the service.
 	for _, a := range services.OfFamily(s.External, is4) {
-		out = append(out,
-			front{addr: netip.AddrPortFrom(a, port.Number), external: true, localAtRouter: s.ExternalLocal})
+		out = append(out, front{
+			addr:          netip.AddrPortFrom(a, port.Number),
+			external:      true,
+			localAtRouter: s.ExternalLocal,
+		})
 	}
 
 	if port.NodePort != 0 {
@@ -170,11 +175,12 @@ func (s *service) fronts(port services.Port, is4 bool) []front {
 // placeFront adds the front to the placements, or to differ where backends depend on the node.
 func (s *service) placeFront(p placements, differ map[where][]difference, f front, t *targets) {
 	switches := s.answers(f, t, f.localAtSwitch, false)
-
 	routers := s.answers(f, t, f.localAtRouter, true)
+
 	if s.text < 0 {
-		s.shortfall.add("port %d: the service's load balancers would be longer than %d bytes", f.addr.Port(),
-			maxServiceText)
+		s.shortfall.add("port %d: the service's load balancers would be longer than %d bytes",
+			f.addr.Port(), maxServiceText)
+
 		return
 	}
 
@@ -271,8 +277,8 @@ func (p placements) addDifferences(at where, list []difference, all []*server) {
 		if !ok {
 			w = at
 			w.node = n.name
-
 			first[same] = w
+
 			for i, d := range list {
 				p.add(w, d.vip, texts[i])
 			}

@@ -82,10 +82,8 @@ func (c *Cluster) uplinkPortTaken(key Key) error {
 		return nil
 	}
 
-	return fmt.Errorf(
-		"in this namespace, its port has the name that the port of node %q to the network outside has",
-		n.Name,
-	)
+	return fmt.Errorf("in this namespace, its port has the name that the port of node %q to the network outside has",
+		n.Name)
 }
 
 // uplinkConflict returns the key of the pod, existing or not, whose port would have the name of the

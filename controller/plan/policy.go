@@ -200,13 +200,10 @@ func (c *Cluster) ruleRows(subject selector, r rule, m match) (acls []ACL, group
 	for _, named := range r.named(subject) {
 		for _, number := range c.numbers(named) {
 			g := named.group(number)
-			groups = append(
-				groups,
-				PortGroup{
-					Name:        g,
-					ExternalIDs: map[string]string{"pods": named.text() + " " + strconv.Itoa(number)},
-				},
-			)
+			groups = append(groups, PortGroup{
+				Name:        g,
+				ExternalIDs: map[string]string{"pods": named.text() + " " + strconv.Itoa(number)},
+			})
 
 			pods := group
 			if r.side == ingressSide {

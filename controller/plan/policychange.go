@@ -66,6 +66,7 @@ func (c *Cluster) addPods(keys keySet, s selector) {
 			}
 		}
 	}
+
 	if s.namespaces == nil {
 		add(s.namespace, nil)
 		return
@@ -154,8 +155,8 @@ func (c *Cluster) addNaming(keys keySet, pods bool) {
 // addPolicies adds the namespace's policies and the selectors of their pods.
 func (c *Cluster) addPolicies(keys keySet, namespace string) {
 	for _, p := range index[networkingv1.NetworkPolicy](c, KindPolicy, ByPods, "in "+namespace) {
-		keys.add(PolicyKey(p.Namespace, p.Name),
-			SelectorKey(c.usages.of(p).groups[0].name)) // the subject is the first
+		subject := c.usages.of(p).groups[0]
+		keys.add(PolicyKey(p.Namespace, p.Name), SelectorKey(subject.name))
 	}
 }
 

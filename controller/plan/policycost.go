@@ -79,14 +79,11 @@ func costOf(p *networkingv1.NetworkPolicy) policyCost {
 			if text := n.text(); !seen[text] {
 				seen[text] = true
 
-				cost.named = append(
-					cost.named,
-					namedCost{
-						namedPort: n,
-						side:      r.side,
-						flows:     flows(r.namedPeers(m, ""), []term{{values: 1}}),
-					},
-				)
+				cost.named = append(cost.named, namedCost{
+					namedPort: n,
+					side:      r.side,
+					flows:     flows(r.namedPeers(m, ""), []term{{values: 1}}),
+				})
 			}
 		}
 	}

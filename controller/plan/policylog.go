@@ -39,8 +39,8 @@ func (c *Cluster) aclLogging(namespace string) (aclLogging, error) {
 
 	for _, s := range []*string{&l.Deny, &l.Allow} {
 		if !slices.Contains(severities, *s) {
-			err = fmt.Errorf("namespace %s: annotation %s: %q is not one of %s", namespace, ACLLogging, *s,
-				strings.Join(severities[1:], ", "))
+			err = fmt.Errorf("namespace %s: annotation %s: %q is not one of %s",
+				namespace, ACLLogging, *s, strings.Join(severities[1:], ", "))
 			*s = ""
 		}
 	}

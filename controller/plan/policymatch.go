@@ -157,10 +157,8 @@ func blockPrefixes(b *networkingv1.IPBlock, most int) ([]netip.Prefix, error) {
 
 	out, ok := subtract(cidr, holes, most)
 	if !ok {
-		return nil, fmt.Errorf(
-			"the blocks without their exceptions are more than %d prefixes of a rule or %d of a policy",
-			maxRulePrefixes, maxPolicyPrefixes,
-		)
+		return nil, fmt.Errorf("the blocks without their exceptions are more than %d prefixes of a rule or %d of a policy",
+			maxRulePrefixes, maxPolicyPrefixes)
 	}
 
 	return out, nil

@@ -147,8 +147,8 @@ func (r rule) named(subject selector) []namedPort {
 		}
 
 		for _, s := range where {
-			out = append(out,
-				namedPort{s, r.policy.Namespace + "/" + r.policy.Name, portProtocol(port), port.Port.StrVal})
+			policy := r.policy.Namespace + "/" + r.policy.Name
+			out = append(out, namedPort{s, policy, portProtocol(port), port.Port.StrVal})
 		}
 	}
 
@@ -201,13 +201,14 @@ func (c *Cluster) hasNumber(n namedPort, number int, first *corev1.Pod) bool {
 		return NeedsPort(pod) && slices.Contains(n.numbersOf(pod), number) &&
 			n.matches(pod, c.Namespace(pod.Namespace))
 	}
+
 	if pod := c.Pod(first.Namespace, first.Name); pod != nil && has(pod) {
 		return true
 	}
 
-	return slices.ContainsFunc(
-		index[corev1.Pod](c, KindPod, ByPortName, portNameValue(n.namespace, n.protocol, n.name)), has,
-	)
+	value := portNameValue(n.namespace, n.protocol, n.name)
+
+	return slices.ContainsFunc(index[corev1.Pod](c, KindPod, ByPortName, value), has)
 }
 
 // PortNamesOf is the index function for ByPortName. It returns the names of a pod's ports, once for
@@ -245,14 +246,11 @@ func NamedPorts(p *corev1.Pod) []corev1.Container {
 
 		for _, port := range c.Ports {
 			if port.Name != "" {
-				ports = append(
-					ports,
-					corev1.ContainerPort{
-						Name:          port.Name,
-						ContainerPort: port.ContainerPort,
-						Protocol:      port.Protocol,
-					},
-				)
+				ports = append(ports, corev1.ContainerPort{
+					Name:          port.Name,
+					ContainerPort: port.ContainerPort,
+					Protocol:      port.Protocol,
+				})
 			}
 		}
 
@@ -260,6 +258,7 @@ func NamedPorts(p *corev1.Pod) []corev1.Container {
 			out = append(out, corev1.Container{Ports: ports})
 		}
 	}
+
 	for _, c := range p.Spec.Containers {
 		add(c)
 	}

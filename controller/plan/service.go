@@ -88,8 +88,8 @@ func (s *service) balancers() []Row {
 		for at, here := range placed {
 			for suffix, vips := range split(at.suffix(), here.vips) {
 				row := s.loadBalancer(proto, suffix, vips)
-
 				row.Groups, row.Switches, row.Routers = here.parents(at)
+
 				if at.keepClient {
 					row.Options["skip_snat"] = "true"
 				}

@@ -28,14 +28,12 @@ func serviceCIDRRows(c *Cluster, key Key) ([]Row, error) {
 		}
 
 		sameFamily := func(q netip.Prefix) bool { return q.Addr().Is4() == p.Addr().Is4() }
-
 		covers := func(q netip.Prefix) bool { return q.Bits() <= p.Bits() && q.Contains(p.Addr()) }
+
 		if slices.ContainsFunc(c.Config.ClusterCIDRs, sameFamily) &&
 			!slices.ContainsFunc(c.Config.ServiceCIDRs, covers) {
-			wrong.add(
-				"service network %s of the API server: outside the service networks %s (--k8s-service-cidrs)",
-				p, prefixText(c.Config.ServiceCIDRs),
-			)
+			wrong.add("service network %s of the API server: outside the service networks %s (--k8s-service-cidrs)",
+				p, prefixText(c.Config.ServiceCIDRs))
 		}
 	}
 

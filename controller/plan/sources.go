@@ -96,10 +96,8 @@ func (s *service) sourcesACLs(is4 bool, announced []netip.Addr, refused []string
 	size := 0
 	for _, id := range order {
 		if size += len(strings.Join(refused, ", ")); size > maxServiceText {
-			s.shortfall.add(
-				"loadBalancerSourceRanges: their ACLs would be longer than %d bytes: no client may come",
-				maxServiceText,
-			)
+			s.shortfall.add("loadBalancerSourceRanges: their ACLs would be longer than %d bytes: no client may come",
+				maxServiceText)
 
 			refused = []string{wholeFamily(is4).String()}
 		}

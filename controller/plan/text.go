@@ -25,8 +25,8 @@ func Format(rows []Row) string {
 				name = "in " + parent
 			}
 
-			if text := formatValue(v.Field(i).Interface()); text != "" && name != "" &&
-				(name != "name" || !strings.HasPrefix(r.ID(), text)) {
+			text := formatValue(v.Field(i).Interface())
+			if text != "" && name != "" && (name != "name" || !strings.HasPrefix(r.ID(), text)) {
 				fmt.Fprintf(&b, "  %s: %s\n", name, text)
 			}
 		}

@@ -67,9 +67,9 @@ func clusterRows(c *Cluster, _ Key) ([]Row, error) {
 	}
 
 	rows = append(rows, tunnelSets(c)...)
-	rows = append(
-		rows,
-		joinPorts(clusterRouter, addresses, map[string]string{"route_table": hostsRouteTable})...)
+
+	joinOptions := map[string]string{"route_table": hostsRouteTable}
+	rows = append(rows, joinPorts(clusterRouter, addresses, joinOptions)...)
 
 	return append(rows, meterRows(c)...), nil
 }

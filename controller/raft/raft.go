@@ -73,8 +73,8 @@ func (d Database) Ask(ctx context.Context) []Server {
 
 func (d Database) ask(ctx context.Context, endpoint string) Server {
 	s, err := d.askServer(ctx, endpoint)
-
 	s.Endpoint = endpoint
+
 	if err != nil {
 		s.Err = fmt.Errorf("ask %s at %s: %w", d.Name, endpoint, err)
 		return s

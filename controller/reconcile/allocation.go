@@ -56,12 +56,9 @@ func (w *worker) allocateNode(k plan.Key, n *corev1.Node) (*patch, error) {
 	switch told := n.Annotations[annotation.ChassisTakenBy]; {
 	case holder != "" && told != holder:
 		want[annotation.ChassisTakenBy] = holder
-		w.report(
-			k,
-			reasonChassisTaken,
-			fmt.Errorf("node %s has the system-id %q, which is that of node %s: node %[1]s gets no traffic of pods until its Open vSwitch has another one",
-				n.Name, n.Annotations[annotation.ChassisID], holder),
-		)
+		w.report(k, reasonChassisTaken, fmt.Errorf("node %s has the system-id %q, which is that of node "+
+			"%s: node %[1]s gets no traffic of pods until its Open vSwitch has another one",
+			n.Name, n.Annotations[annotation.ChassisID], holder))
 	case holder == "" && told != "":
 		remove = append(remove, annotation.ChassisTakenBy)
 	}
@@ -70,8 +67,8 @@ func (w *worker) allocateNode(k plan.Key, n *corev1.Node) (*patch, error) {
 		want[annotation.NodeID] = strconv.Itoa(node.ID)
 	}
 
-	if have, err := annotation.ParseNodeSubnets(n.Annotations); err != nil ||
-		!slices.Equal(have, node.Subnets) {
+	subnets, err := annotation.ParseNodeSubnets(n.Annotations)
+	if err != nil || !slices.Equal(subnets, node.Subnets) {
 		want[annotation.NodeSubnets] = annotation.FormatNodeSubnets(node.Subnets)
 
 		w.warnOfSize(k)
@@ -92,14 +89,10 @@ func (w *worker) allocateNode(k plan.Key, n *corev1.Node) (*patch, error) {
 // the same.
 func (w *worker) warnOfSize(k plan.Key) {
 	if n := w.allocator.Usage(0).Nodes; n > plan.SupportedNodes {
-		w.log.Warn("cluster is larger than supported", "nodes", n, "supported", plan.SupportedNodes,
-			"node", k.Name)
-		w.report(
-			k,
-			reasonBeyondSize,
-			fmt.Errorf("the cluster has %d nodes with a pod subnet, and %d are supported", n,
-				plan.SupportedNodes),
-		)
+		w.log.Warn("cluster is larger than supported",
+			"nodes", n, "supported", plan.SupportedNodes, "node", k.Name)
+		w.report(k, reasonBeyondSize, fmt.Errorf("the cluster has %d nodes with a pod subnet, and %d are "+
+			"supported", n, plan.SupportedNodes))
 	}
 }
 
@@ -173,8 +166,9 @@ func (w *worker) allocated(rows []plan.Row) bool {
 		namespace, name, _ := strings.Cut(port.Name, "_")
 
 		network := w.allocator.Network(ipam.Pod{Name: namespace + "/" + name, UID: port.Incarnation})
-		if len(network.Addresses) == 0 ||
-			!slices.Equal(port.Addresses, []string{plan.PortAddresses(network)}) {
+
+		want := []string{plan.PortAddresses(network)}
+		if len(network.Addresses) == 0 || !slices.Equal(port.Addresses, want) {
 			return false
 		}
 	}
@@ -200,8 +194,8 @@ func (w *worker) release(k plan.Key, rows []plan.Row) (node bool) {
 			}
 		}
 
-		if p := w.cluster.Pod(k.Namespace, k.Name); plan.NeedsPort(p) &&
-			w.cluster.Node(p.Spec.NodeName) != nil {
+		p := w.cluster.Pod(k.Namespace, k.Name)
+		if plan.NeedsPort(p) && w.cluster.Node(p.Spec.NodeName) != nil {
 			keep = append(keep, string(p.UID))
 		}
 

@@ -33,8 +33,8 @@ func (r resource) all(ctx context.Context) ([]metav1.Object, error) {
 
 		err = meta.EachListItem(page, func(obj runtime.Object) error {
 			if o, ok := obj.(metav1.Object); ok {
-				if s := r.stored(o); s != nil && resourceVersion(s) == resourceVersion(o) &&
-					s.GetUID() == o.GetUID() {
+				s := r.stored(o)
+				if s != nil && resourceVersion(s) == resourceVersion(o) && s.GetUID() == o.GetUID() {
 					out = append(out, s)
 					return nil
 				}

@@ -64,8 +64,8 @@ func (l *Loop) writeChassisFaults(ctx context.Context, t *term, before map[strin
 
 	for n := range plan.Objects[corev1.Node](&l.cluster, plan.KindNode) {
 		fault := chassisFault(n, all)
-
 		now[n.Name] = fault
+
 		if fault != before[n.Name] || fault == n.Annotations[annotation.ChassisFault] {
 			continue
 		}

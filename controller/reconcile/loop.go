@@ -44,7 +44,7 @@ type Options struct {
 	Chassis  Southbound                   // nil: chassis stay
 	First    bool                         // annotate pods as the first generation did, too
 	Joined   bool                         // give a node a subnet when its agent has come, not before
-	Busy     func(bool)                   // called when more than a few changes wait, and when they no longer do; may be nil
+	Busy     func(bool)                   // gets whether more than a few changes wait; may be nil
 	Identity string                       // in the database's term; "": the election's
 	Clock    func() time.Duration         // that the lease runs by; nil: election.BootClock
 	Log      *slog.Logger
@@ -144,6 +144,7 @@ func (l *Loop) Run(ctx context.Context) error {
 		if wait() != nil {
 			return nil // only when the context has ended
 		}
+
 		// Without an election this replica is never a standby. A standby would be ready now.
 		l.status.set(func(s *status) { s.watching, s.leading = true, l.election == nil })
 		l.log.Info("cluster listed", "nodes", len(l.cluster.Stores[plan.KindNode].List()),
@@ -205,6 +206,7 @@ func (l *Loop) lead(ctx context.Context, held *election.Term) error {
 	defer l.status.set(func(s *status) {
 		s.leading, s.term, s.begun, s.synced, s.pending, s.allocator = false, 0, false, 0, 0, nil
 	})
+
 	// The term first: only this replica changes what is read after it.
 	if err := t.begin(ctx); err != nil {
 		return t.end(ctx)
@@ -219,9 +221,8 @@ func (l *Loop) lead(ctx context.Context, held *election.Term) error {
 	l.lag.reset()
 	l.failures.reset()
 
-	queue := workqueue.NewTypedRateLimitingQueue(
-		workqueue.NewTypedItemExponentialFailureRateLimiter[plan.Key](retryMin, retryMax),
-	)
+	limiter := workqueue.NewTypedItemExponentialFailureRateLimiter[plan.Key](retryMin, retryMax)
+	queue := workqueue.NewTypedRateLimitingQueue(limiter)
 
 	stop := context.AfterFunc(ctx, queue.ShutDown)
 	defer stop()

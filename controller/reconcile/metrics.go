@@ -90,7 +90,11 @@ func (c collector) Describe(ch chan<- *prometheus.Desc) { prometheus.DescribeByC
 // Collect implements prometheus.Collector.
 func (c collector) Collect(ch chan<- prometheus.Metric) {
 	l := c.loop
-	for _, m := range []prometheus.Collector{l.counts.keys, l.counts.allocations, l.counts.commits, l.counts.latencies, l.counts.losses} {
+
+	counts := []prometheus.Collector{
+		l.counts.keys, l.counts.allocations, l.counts.commits, l.counts.latencies, l.counts.losses,
+	}
+	for _, m := range counts {
 		m.Collect(ch)
 	}
 

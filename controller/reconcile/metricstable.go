@@ -16,6 +16,7 @@ func Metrics() metric.Table {
 			Help:   help,
 		}
 	}
+
 	counter := func(name, help string, labels ...string) metric.Family {
 		return metric.Family{
 			Name:   "ovnkube_controller_" + name,
@@ -24,6 +25,7 @@ func Metrics() metric.Table {
 			Help:   help,
 		}
 	}
+
 	histogram := func(name, help string, buckets []float64) metric.Family {
 		return metric.Family{
 			Name:    "ovnkube_controller_" + name,

@@ -77,6 +77,7 @@ func (t *term) patchAll(ctx context.Context, patches map[plan.Key]*patch) map[pl
 	if len(patches) == 0 {
 		return errs
 	}
+
 	// The API server does not know terms.
 	if err := t.check(ctx); err != nil {
 		for k := range patches {

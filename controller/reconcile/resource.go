@@ -27,8 +27,8 @@ const watchRetryMax = 2 * time.Second
 func NewClient(config *rest.Config) (rest.Interface, error) {
 	scheme := plan.NewScheme()
 	config = rest.CopyConfig(config)
-	config.NegotiatedSerializer = rest.CodecFactoryForGeneratedClient(scheme, serializer.NewCodecFactory(scheme)).
-		WithoutConversion()
+	codecs := rest.CodecFactoryForGeneratedClient(scheme, serializer.NewCodecFactory(scheme))
+	config.NegotiatedSerializer = codecs.WithoutConversion()
 
 	client, err := rest.UnversionedRESTClientFor(config)
 	if err != nil {
@@ -144,8 +144,8 @@ func newSource(client rest.Interface, c *plan.Cluster, log *slog.Logger) source 
 			continue
 		}
 
-		s.resources, s.informers = append(s.resources,
-			resource{r.Kind, name, i.GetIndexer(), api.List}), append(s.informers, i)
+		s.resources = append(s.resources, resource{r.Kind, name, i.GetIndexer(), api.List})
+		s.informers = append(s.informers, i)
 	}
 
 	return s

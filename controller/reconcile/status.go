@@ -100,8 +100,8 @@ func (l *Loop) Ready() error {
 	}
 
 	if k, since, n := l.lag.oldest(); s.leading && n > 0 && time.Since(since) > grace {
-		errs = append(errs,
-			fmt.Errorf("%d owners wait, %s for %s", n, k, time.Since(since).Round(time.Second)))
+		errs = append(errs, fmt.Errorf("%d owners wait, %s for %s",
+			n, k, time.Since(since).Round(time.Second)))
 	}
 
 	return errors.Join(errs...)

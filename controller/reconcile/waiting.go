@@ -85,8 +85,9 @@ func (w *waiting) wanting(released []netip.Addr) []plan.Key {
 			}
 		}
 
-		slices.SortFunc(keys,
-			func(x, y plan.Key) int { return cmp.Compare(w.addresses[x].serial, w.addresses[y].serial) })
+		slices.SortFunc(keys, func(x, y plan.Key) int {
+			return cmp.Compare(w.addresses[x].serial, w.addresses[y].serial)
+		})
 		out = append(out, keys[:min(len(keys), wakePerAddress)]...)
 	}
 

@@ -181,9 +181,8 @@ func (w *worker) reconcile(ctx context.Context, keys []plan.Key) {
 	for k := range todo.patches {
 		switch err := patchErrs[k]; {
 		case err == nil:
-			w.allocator.Written(
-				ipam.Pod{Name: k.Namespace + "/" + k.Name, UID: string(todo.patches[k].of.UID)},
-			)
+			pod := ipam.Pod{Name: k.Namespace + "/" + k.Name, UID: string(todo.patches[k].of.UID)}
+			w.allocator.Written(pod)
 			w.settle(k, "patched")
 		case errors.Is(err, errConflict):
 			w.again(k)
@@ -287,8 +286,10 @@ func (w *worker) commit(ctx context.Context, todo work) {
 
 	end, wrote := time.Now(), w.db.Stats().Transactions != before
 	w.counts.commit(end.Sub(start))
-	maps.DeleteFunc(todo.after,
-		func(k plan.Key, _ *patch) bool { _, in := want[k]; return !in || errs[k] != nil })
+	maps.DeleteFunc(todo.after, func(k plan.Key, _ *patch) bool {
+		_, in := want[k]
+		return !in || errs[k] != nil
+	})
 	maps.Copy(errs, w.term.patchAll(ctx, todo.after))
 
 	for k, rows := range want {

@@ -63,8 +63,8 @@ func (d *DB) RemoveChassis(ctx context.Context, name string, f Fence) error {
 
 	removed, err := d.remove(ctx, name, f)
 	if err != nil {
-		return fmt.Errorf("remove chassis %q from southbound database %s: %w", name,
-			strings.Join(d.endpoints, ","), err)
+		return fmt.Errorf("remove chassis %q from southbound database %s: %w",
+			name, strings.Join(d.endpoints, ","), err)
 	}
 
 	if removed > 0 {
@@ -85,8 +85,9 @@ func (d *DB) remove(ctx context.Context, name string, f Fence) (int, error) {
 
 	ops := []ovsdb.Operation{{Op: ovsdb.OperationDelete, Table: chassisTable, Where: where}}
 	if _, ok := conn.Schema().Tables[chassisPrivateTable]; ok {
-		ops = append(ops,
-			ovsdb.Operation{Op: ovsdb.OperationDelete, Table: chassisPrivateTable, Where: where})
+		ops = append(ops, ovsdb.Operation{
+			Op: ovsdb.OperationDelete, Table: chassisPrivateTable, Where: where,
+		})
 	}
 
 	var fence []ovsdb.Operation

@@ -30,10 +30,8 @@ func (r Reader) RemoveChassis(ctx context.Context, name string, _ Fence) error {
 	}
 
 	if _, has := all[name]; has {
-		return fmt.Errorf(
-			"chassis %q is still registered: waiting for container chassis of ovn-ebpf-central to delete it",
-			name,
-		)
+		return fmt.Errorf("chassis %q is still registered: waiting for container chassis of ovn-ebpf-central to delete it",
+			name)
 	}
 
 	return nil
@@ -46,16 +44,13 @@ const staleLook = time.Minute
 // RemoveStale deletes each chassis without a Node of its name, until the context ends. All chassis
 // must be named after their Nodes.
 func RemoveStale(ctx context.Context, client kubernetes.Interface, db *DB, log *slog.Logger) error {
-	nodes := informer.New(
-		client.CoreV1().Nodes(),
-		informer.Options{
-			Name:      "nodes",
-			Example:   &corev1.Node{},
-			Transform: nameOnly,
-			RetryMax:  timeout,
-			Log:       log,
-		},
-	)
+	nodes := informer.New(client.CoreV1().Nodes(), informer.Options{
+		Name:      "nodes",
+		Example:   &corev1.Node{},
+		Transform: nameOnly,
+		RetryMax:  timeout,
+		Log:       log,
+	})
 	wake := loop.NewSignal()
 
 	deleted := cache.ResourceEventHandlerFuncs{DeleteFunc: func(any) { wake.Trigger() }}
@@ -77,18 +72,13 @@ func RemoveStale(ctx context.Context, client kubernetes.Interface, db *DB, log *
 		return has && err == nil
 	}
 
-	return loop.Run(
-		ctx,
-		loop.Options{
-			Name:   "chassis of deleted nodes",
-			Wake:   wake,
-			Resync: staleLook,
-			Log:    log,
-			Apply: func(ctx context.Context) error {
-				return removeStale(ctx, client, db, exists)
-			},
-		},
-	)
+	return loop.Run(ctx, loop.Options{
+		Name:   "chassis of deleted nodes",
+		Wake:   wake,
+		Resync: staleLook,
+		Log:    log,
+		Apply:  func(ctx context.Context) error { return removeStale(ctx, client, db, exists) },
+	})
 }
 
 // removeStale looks once. It asks the API server before it deletes, because the informer may be

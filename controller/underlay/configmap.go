@@ -143,8 +143,8 @@ func (c *configMaps) read(ctx context.Context) (map[string]*cloud.Record, error)
 		if r, err := parseRecord(m.Data); err == nil {
 			out[node], c.published[node] = &r, r
 		} else {
-			c.log.Warn("the published pool of a node is not valid, it is written anew", "node", node,
-				"error", err)
+			c.log.Warn("the published pool of a node is not valid, it is written anew",
+				"node", node, "error", err)
 		}
 	}
 

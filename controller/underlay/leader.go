@@ -45,23 +45,18 @@ func (c *controller) newLeader(ctx context.Context, term *election.Term) (*leade
 	l := &leader{controller: c, term: term, problems: newProblems(), wanted: map[string]cloud.Pool{}}
 	l.maps = &configMaps{cluster: c.cfg.Cluster, client: c.client, hold: term.Hold, log: c.log}
 
-	err := loop.Insist(
-		ctx,
-		func(why string) { c.status.waitFor(&c.status.begin, why, c.log) },
-		func() (err error) {
-			l.told, err = l.maps.read(ctx)
-			return err
-		},
-	)
+	wait := func(why string) { c.status.waitFor(&c.status.begin, why, c.log) }
+
+	err := loop.Insist(ctx, wait, func() (err error) {
+		l.told, err = l.maps.read(ctx)
+		return err
+	})
 	if err != nil {
 		return nil, err
 	}
 
 	l.pools, err = NewPools(Options{
-		Client: permitted{
-			c.neutron,
-			term.Hold,
-		},
+		Client:  permitted{c.neutron, term.Hold},
 		Workers: c.cfg.Workers,
 		Resync:  resync,
 		Retry:   retry,
@@ -97,7 +92,11 @@ func (l *leader) run(ctx context.Context) error {
 	group.Go(func() error { return l.pools.Run(ctx) })
 	group.Go(func() error {
 		return loop.Run(ctx, loop.Options{
-			Name: "nodes", Wake: l.objects.nodesChanged, Apply: l.syncNodes, Resync: compareEvery, Log: l.log,
+			Name:   "nodes",
+			Wake:   l.objects.nodesChanged,
+			Resync: compareEvery,
+			Log:    l.log,
+			Apply:  l.syncNodes,
 		})
 	})
 	group.Go(func() error {
@@ -106,12 +105,17 @@ func (l *leader) run(ctx context.Context) error {
 			Wake:   l.problems.changed,
 			Resync: compareEvery,
 			Log:    l.log,
-			Apply:  func(ctx context.Context) error { return reporter.problems(ctx, l.problems.list(), time.Now()) },
+			Apply: func(ctx context.Context) error {
+				return reporter.problems(ctx, l.problems.list(), time.Now())
+			},
 		})
 	})
 	group.Go(func() error {
 		return loop.Run(ctx, loop.Options{
-			Name: "network policies", Wake: l.objects.policiesChanged, Resync: compareEvery, Log: l.log,
+			Name:   "network policies",
+			Wake:   l.objects.policiesChanged,
+			Resync: compareEvery,
+			Log:    l.log,
 			Apply: func(ctx context.Context) error {
 				return reporter.unserved(ctx, list[*networkingv1.NetworkPolicy](l.objects.policies))
 			},
@@ -123,7 +127,9 @@ func (l *leader) run(ctx context.Context) error {
 			Wake:   l.objects.mapsChanged,
 			Resync: compareEvery,
 			Log:    l.log,
-			Apply:  func(ctx context.Context) error { return l.maps.restore(ctx, list[*corev1.ConfigMap](l.objects.maps)) },
+			Apply: func(ctx context.Context) error {
+				return l.maps.restore(ctx, list[*corev1.ConfigMap](l.objects.maps))
+			},
 		})
 	})
 
@@ -211,8 +217,8 @@ func (l *leader) release(ctx context.Context, name string) error {
 		after = 0
 	}
 
-	l.log.Info("the node is gone, its pool is released at once if its VM is gone, too", "node", name,
-		"otherwise-after", after)
+	l.log.Info("the node is gone, its pool is released at once if its VM is gone, too",
+		"node", name, "otherwise-after", after)
 	l.problems.set(name, ofNode, nil)
 	l.pools.Release(cloud.Pool{Config: l.plan, Node: name}, l.told[name], after)
 	delete(l.told, name)

@@ -74,7 +74,7 @@ type node struct {
 	status Status // after the last turn; guarded by mu
 }
 
-// Status is what Pools knows of the pool of a node.
+// Status is the state of the pool of a node.
 type Status struct {
 	Node        string
 	Ports, Held int             // published; Ports without those that are held
@@ -373,8 +373,9 @@ func (p *Pools) fail(n *node, t turn, err error) {
 }
 
 func (p *Pools) step(ctx context.Context, n *node, t turn) (result, error) {
-	look := n.seen == nil ||
-		n.failures == 0 && !n.due.IsZero() && !time.Now().Before(n.due) // a resync is due
+	resyncDue := n.failures == 0 && !n.due.IsZero() && !time.Now().Before(n.due)
+	look := n.seen == nil || resyncDue
+
 	if look {
 		if err := p.observe(ctx, n, t); err != nil {
 			return more, err

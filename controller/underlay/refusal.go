@@ -26,10 +26,8 @@ type failure struct {
 func (f failure) problem(node string) *cloud.Problem {
 	since := f.since.UTC().Format(time.RFC3339)
 	problem := func(reason cloud.Reason, remedy string) *cloud.Problem {
-		return &cloud.Problem{
-			Reason: reason,
-			Text:   fmt.Sprintf("pool of node %s: %v: %s", node, f.in, remedy),
-		}
+		text := fmt.Sprintf("pool of node %s: %v: %s", node, f.in, remedy)
+		return &cloud.Problem{Reason: reason, Text: text}
 	}
 
 	switch e := f.err; {
@@ -41,11 +39,8 @@ func (f failure) problem(node string) *cloud.Problem {
 	case e.Kind == openstack.Quota:
 		return problem(cloud.QuotaExceeded, "raise the project's quota")
 	case e.Status == http.StatusUnauthorized:
-		return problem(
-			cloud.CredentialsRefused,
-			"the credentials may be expired or deleted: write valid ones to "+
-				"clouds.yaml, and restart the controller",
-		)
+		return problem(cloud.CredentialsRefused, "the credentials may be expired or deleted: write "+
+			"valid ones to clouds.yaml, and restart the controller")
 	case e.Status == http.StatusForbidden:
 		return problem(cloud.RequestForbidden, forbiddenRemedy(e.Call))
 	case trunkRemedies[e.Type] != "":
@@ -58,20 +53,13 @@ func (f failure) problem(node string) *cloud.Problem {
 			"check the settings of section [openstack], and the log of Neutron")
 	case e.Kind == openstack.Conflict || e.Kind == openstack.Gone:
 		return &cloud.Problem{Reason: cloud.RequestRefused, Text: fmt.Sprintf(
-			"pool of node %s: Neutron refuses the request since %s: %v: look whether another program changes "+
-				"the pool's objects",
-			node,
-			since,
-			f.in,
-		)}
+			"pool of node %s: Neutron refuses the request since %s: %v: look whether another program "+
+				"changes the pool's objects", node, since, f.in)}
 	}
 
 	return &cloud.Problem{Reason: cloud.CloudAway, Text: fmt.Sprintf(
-		"pool of node %s: OpenStack is away since %s: the node keeps its ports, and nothing is made or repaired: "+
-			"check Keystone and Neutron",
-		node,
-		since,
-	)}
+		"pool of node %s: OpenStack is away since %s: the node keeps its ports, and nothing is made or "+
+			"repaired: check Keystone and Neutron", node, since)}
 }
 
 // passes reports whether another look at Neutron, or some time, may cure the failure. Neutron

@@ -84,12 +84,10 @@ func (c *controller) run(ctx context.Context, listener net.Listener) error {
 
 	if listener != nil {
 		pages := endpoint.Pages{
-			Collectors: []prometheus.Collector{
-				newCollector(c),
-			},
-			Ready:   c.ready,
-			Failing: c.failing,
-			TLS:     c.cfg.MetricsTLS,
+			Collectors: []prometheus.Collector{newCollector(c)},
+			Ready:      c.ready,
+			Failing:    c.failing,
+			TLS:        c.cfg.MetricsTLS,
 		}
 
 		group.Go(func() error { return endpoint.Serve(ctx, listener, endpoint.Handler(pages)) })
@@ -124,6 +122,7 @@ func (c *controller) open(ctx context.Context) error {
 			if err != nil {
 				return nil, "", err
 			}
+
 			// Neutron must answer, too. Its first answer takes a second longer than later ones.
 			_, err = client.Quotas(ctx)
 
@@ -133,7 +132,9 @@ func (c *controller) open(ctx context.Context) error {
 
 	var fatal error
 
-	err := loop.Insist(ctx, func(why string) { c.status.waitFor(&c.status.cloud, why, c.log) }, func() error {
+	wait := func(why string) { c.status.waitFor(&c.status.cloud, why, c.log) }
+
+	err := loop.Insist(ctx, wait, func() error {
 		client, project, err := open()
 		if of := (*openstack.Error)(nil); err != nil && !errors.As(err, &of) && ctx.Err() == nil {
 			fatal = err

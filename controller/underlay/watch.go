@@ -39,6 +39,7 @@ func newObjects(client kubernetes.Interface, log *slog.Logger) (*objects, error)
 			Log:       log,
 		}
 	}
+
 	pods := options("pods", &corev1.Pod{})
 	pods.Select = func(o *metav1.ListOptions) {
 		o.FieldSelector = "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"

@@ -21,68 +21,67 @@ type part struct{ kind, name, version, purl string }
 // programs themselves, and the Debian packages in the images.
 func (r *release) bill(all []arch) error {
 	var parts []part
+
 	add := func(p part) {
 		if !slices.Contains(parts, p) {
 			parts = append(parts, p)
 		}
 	}
+
 	for _, a := range all {
 		for _, p := range programs {
 			info, err := buildinfo.ReadFile(filepath.Join(a.programs, p))
 			if err != nil {
 				return fmt.Errorf("read %s: %w", p, err)
 			}
+
 			add(part{"golang", "stdlib", info.GoVersion, "pkg:golang/stdlib@" + info.GoVersion})
+
 			for _, m := range info.Deps {
 				if m.Replace != nil {
 					m = m.Replace
 				}
+
 				add(part{"golang", m.Path, m.Version, "pkg:golang/" + m.Path + "@" + m.Version})
 			}
 		}
+
 		for _, p := range a.debian {
-			add(
-				part{
-					"deb",
-					p.Name,
-					p.Version,
-					"pkg:deb/debian/" + p.Name + "@" + p.Version + "?arch=" + a.name,
-				},
-			)
+			purl := "pkg:deb/debian/" + p.Name + "@" + p.Version + "?arch=" + a.name
+			add(part{"deb", p.Name, p.Version, purl})
 		}
 	}
+
 	slices.SortFunc(parts, func(a, b part) int { return cmp.Compare(a.purl, b.purl) })
+
 	const none = "NOASSERTION"
+
 	document := &v2_3.Document{
-		SPDXVersion:    v2_3.Version,
-		DataLicense:    v2_3.DataLicense,
-		SPDXIdentifier: "DOCUMENT",
-		DocumentName:   "ovn-ebpf-" + r.version,
-		DocumentNamespace: fmt.Sprintf("https://github.com/ovn-ebpf/ovn-ebpf/spdx/%s-%s", r.version,
-			r.commit),
+		SPDXVersion:       v2_3.Version,
+		DataLicense:       v2_3.DataLicense,
+		SPDXIdentifier:    "DOCUMENT",
+		DocumentName:      "ovn-ebpf-" + r.version,
+		DocumentNamespace: "https://github.com/ovn-ebpf/ovn-ebpf/spdx/" + r.version + "-" + r.commit,
 		CreationInfo: &v2_3.CreationInfo{
 			Creators: []common.Creator{{CreatorType: "Tool", Creator: "ovn-ebpf-release"}},
 			Created:  r.date.Format("2006-01-02T15:04:05Z"),
 		},
-		Packages: []*v2_3.Package{
-			{
-				PackageName:             "ovn-ebpf",
-				PackageSPDXIdentifier:   "ovn-ebpf",
-				PackageVersion:          r.version,
-				PackageDownloadLocation: "https://github.com/ovn-ebpf/ovn-ebpf",
-				PackageLicenseConcluded: "Apache-2.0",
-				PackageLicenseDeclared:  "Apache-2.0",
-				PackageCopyrightText:    none,
-			},
-		},
-		Relationships: []*v2_3.Relationship{
-			{
-				RefA:         common.MakeDocElementID("", "DOCUMENT"),
-				RefB:         common.MakeDocElementID("", "ovn-ebpf"),
-				Relationship: "DESCRIBES",
-			},
-		},
+		Packages: []*v2_3.Package{{
+			PackageName:             "ovn-ebpf",
+			PackageSPDXIdentifier:   "ovn-ebpf",
+			PackageVersion:          r.version,
+			PackageDownloadLocation: "https://github.com/ovn-ebpf/ovn-ebpf",
+			PackageLicenseConcluded: "Apache-2.0",
+			PackageLicenseDeclared:  "Apache-2.0",
+			PackageCopyrightText:    none,
+		}},
+		Relationships: []*v2_3.Relationship{{
+			RefA:         common.MakeDocElementID("", "DOCUMENT"),
+			RefB:         common.MakeDocElementID("", "ovn-ebpf"),
+			Relationship: "DESCRIBES",
+		}},
 	}
+
 	unsafe := regexp.MustCompile(`[^a-zA-Z0-9.-]+`)
 	for _, p := range parts {
 		id := unsafe.ReplaceAllString(p.purl, "-")
@@ -94,13 +93,11 @@ func (r *release) bill(all []arch) error {
 			PackageLicenseConcluded: none,
 			PackageLicenseDeclared:  none,
 			PackageCopyrightText:    none,
-			PackageExternalReferences: []*v2_3.PackageExternalReference{
-				{
-					Category: common.CategoryPackageManager,
-					RefType:  common.TypePackageManagerPURL,
-					Locator:  p.purl,
-				},
-			},
+			PackageExternalReferences: []*v2_3.PackageExternalReference{{
+				Category: common.CategoryPackageManager,
+				RefType:  common.TypePackageManagerPURL,
+				Locator:  p.purl,
+			}},
 		})
 		document.Relationships = append(document.Relationships, &v2_3.Relationship{
 			RefA:         common.MakeDocElementID("", "ovn-ebpf"),
@@ -108,10 +105,13 @@ func (r *release) bill(all []arch) error {
 			Relationship: common.TypeRelationshipContains,
 		})
 	}
+
 	b, err := json.MarshalIndent(document, "", "  ")
 	if err != nil {
 		return err
 	}
-	return os.WriteFile(filepath.Join(r.out, fmt.Sprintf("ovn-ebpf-%s.spdx.json", r.version)),
-		append(b, '\n'), 0o644)
+
+	name := fmt.Sprintf("ovn-ebpf-%s.spdx.json", r.version)
+
+	return os.WriteFile(filepath.Join(r.out, name), append(b, '\n'), 0o644)
 }

@@ -20,15 +20,19 @@ func (r *release) chart() error {
 	if err != nil {
 		return err
 	}
+
 	c.Metadata.Version, c.Metadata.AppVersion = r.version, r.version
 	if err := c.Validate(); err != nil {
 		return err
 	}
+
 	metadata, err := yaml.Marshal(c.Metadata)
 	if err != nil {
 		return err
 	}
+
 	var files []file
+
 	for _, f := range c.Raw {
 		content := f.Data
 		switch f.Name {
@@ -39,8 +43,10 @@ func (r *release) chart() error {
 				return err
 			}
 		}
+
 		files = append(files, file{name: path.Join(c.Name(), f.Name), mode: 0o644, content: content})
 	}
+
 	return r.writeTarball(r.chartName(), files)
 }
 
@@ -53,7 +59,9 @@ func (r *release) values(f *chart.File) ([]byte, error) {
 		if n := strings.Count(text, line); n != 1 {
 			return nil, fmt.Errorf("values.yaml has %q %d times, want 1", line, n)
 		}
+
 		text = strings.Replace(text, line, strings.Replace(line, image+":dev", r.reference(image), 1), 1)
 	}
+
 	return []byte(text), nil
 }

@@ -12,6 +12,7 @@ import (
 // deb packs the programs with their systemd units. It enables no unit: the machine's role decides
 // which (docs/systemd.md).
 func (r *release) deb(a arch) error {
+	units := filepath.Join(r.top, "deploy/systemd")
 	own := func(source, destination, kind string, mode os.FileMode) *files.Content {
 		return &files.Content{
 			Source:      source,
@@ -20,7 +21,25 @@ func (r *release) deb(a arch) error {
 			FileInfo:    &files.ContentFileInfo{Owner: "root", Group: "root", Mode: mode, MTime: r.date},
 		}
 	}
-	units := filepath.Join(r.top, "deploy/systemd")
+
+	program := func(name, destination string) *files.Content {
+		return own(filepath.Join(a.programs, name), destination, "", 0o755)
+	}
+
+	unit := func(name string) *files.Content {
+		return own(filepath.Join(units, name), "/usr/lib/systemd/system/"+name, "", 0o644)
+	}
+
+	defaults, license := filepath.Join(units, "ovn-ebpf.default"), filepath.Join(r.top, "LICENSE")
+	contents := files.Contents{
+		program("ovnkube", "/usr/bin/ovnkube"),
+		program("ovn-k8s-cni-overlay", "/opt/cni/bin/ovn-k8s-cni-overlay"),
+		unit("ovn-ebpf-agent.service"),
+		unit("ovn-ebpf-controller.service"),
+		own(defaults, "/etc/default/ovn-ebpf", files.TypeConfigNoReplace, 0o644),
+		own(license, "/usr/share/doc/ovn-ebpf/copyright", "", 0o644),
+	}
+
 	info := nfpm.WithDefaults(&nfpm.Info{
 		Name:       "ovn-ebpf",
 		Arch:       a.name,
@@ -35,41 +54,30 @@ func (r *release) deb(a arch) error {
 			"Controller, node agent and CNI plugin, with their systemd units.",
 		MTime: r.date,
 		Overridables: nfpm.Overridables{
-			Depends: []string{
-				"openvswitch-switch (>= 3.1)",
-				"nftables",
-				"iproute2",
-			},
+			Depends:    []string{"openvswitch-switch (>= 3.1)", "nftables", "iproute2"},
 			Recommends: []string{"ovn-host (>= 23.03)"},
 			Suggests:   []string{"ovn-central (>= 23.03)"},
-			Contents: files.Contents{
-				own(filepath.Join(a.programs, "ovnkube"), "/usr/bin/ovnkube", "", 0o755),
-				own(filepath.Join(a.programs, "ovn-k8s-cni-overlay"), "/opt/cni/bin/ovn-k8s-cni-overlay", "",
-					0o755),
-				own(filepath.Join(units, "ovn-ebpf-agent.service"),
-					"/usr/lib/systemd/system/ovn-ebpf-agent.service", "", 0o644),
-				own(filepath.Join(units, "ovn-ebpf-controller.service"),
-					"/usr/lib/systemd/system/ovn-ebpf-controller.service", "", 0o644),
-				own(filepath.Join(units, "ovn-ebpf.default"), "/etc/default/ovn-ebpf",
-					files.TypeConfigNoReplace, 0o644),
-				own(filepath.Join(r.top, "LICENSE"), "/usr/share/doc/ovn-ebpf/copyright", "", 0o644),
-			},
+			Contents:   contents,
 		},
 	})
 	if err := nfpm.PrepareForPackager(info, "deb"); err != nil {
 		return err
 	}
+
 	packager, err := nfpm.Get("deb")
 	if err != nil {
 		return err
 	}
+
 	f, err := os.Create(filepath.Join(r.out, packager.ConventionalFileName(info)))
 	if err != nil {
 		return err
 	}
 	defer f.Close()
+
 	if err := packager.Package(info, f); err != nil {
 		return err
 	}
+
 	return f.Close()
 }

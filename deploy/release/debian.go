@@ -26,8 +26,9 @@ var toolsOfAgent = strings.Fields(`usr/bin/ovs-ofctl usr/sbin/nft usr/bin/ovsdb-
 // starts the daemons and runs most of the others. ovs-ofctl, ovs-dpctl, ovn-nbctl, ovn-sbctl and
 // ovn-appctl are for operators.
 var toolsOfOVN = strings.Fields(`usr/bin/ovs-ofctl
-	usr/sbin/ovsdb-server usr/bin/ovsdb-tool usr/bin/ovsdb-client usr/bin/ovs-vsctl usr/bin/ovs-appctl usr/bin/ovs-dpctl
-	usr/lib/openvswitch-switch/ovs-vswitchd usr/bin/ovn-controller usr/bin/ovn-northd usr/bin/ovn-nbctl usr/bin/ovn-sbctl usr/bin/ovn-appctl`)
+	usr/sbin/ovsdb-server usr/bin/ovsdb-tool usr/bin/ovsdb-client usr/bin/ovs-vsctl usr/bin/ovs-appctl
+	usr/bin/ovs-dpctl usr/lib/openvswitch-switch/ovs-vswitchd usr/bin/ovn-controller usr/bin/ovn-northd
+	usr/bin/ovn-nbctl usr/bin/ovn-sbctl usr/bin/ovn-appctl`)
 
 // schemas are the data of the daemons.
 var schemas = []string{
@@ -49,64 +50,85 @@ func (r *release) unpack(ctx context.Context, a arch) (*debian, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	d := &debian{root: filepath.Join(r.work, "root-"+a.name), owners: map[string]debianPackage{}}
+
 	unpacked := filepath.Join(r.work, "unpacked-"+a.name)
 	if err := os.Mkdir(unpacked, 0o755); err != nil {
 		return nil, err
 	}
+
 	for _, deb := range archives {
 		dir := filepath.Join(unpacked, filepath.Base(deb))
 		if _, err := output(ctx, ".", "dpkg-deb", "-x", deb, dir); err != nil {
 			return nil, err
 		}
+
 		fields, err := output(ctx, ".", "dpkg-deb", "-W", "--showformat", "${Package} ${Version}", deb)
 		if err != nil {
 			return nil, err
 		}
+
 		name, version, _ := strings.Cut(fields, " ")
-		if err := merge(dir, d.root,
-			func(p string) { d.owners[p] = debianPackage{name, version} }); err != nil {
+
+		err = merge(dir, d.root, func(p string) { d.owners[p] = debianPackage{name, version} })
+		if err != nil {
 			return nil, fmt.Errorf("unpack %s: %w", deb, err)
 		}
 	}
+
 	return d, nil
 }
 
 // files returns programs with every library that they load, data, and the packages that own the
 // programs.
 func (d *debian) files(programs, data []string) ([]file, []debianPackage, error) {
-	var out []file
-	var packages []debianPackage
+	var (
+		out      []file
+		packages []debianPackage
+	)
+
+	add := func(name, real string) error {
+		if slices.ContainsFunc(out, func(f file) bool { return f.name == name }) {
+			return fs.SkipDir
+		}
+
+		b, err := os.ReadFile(filepath.Join(d.root, real))
+		if err != nil {
+			return err
+		}
+
+		out = append(out, file{name: name, mode: 0o755, content: b})
+
+		owner, ok := d.owners[real]
+		if !ok {
+			return fmt.Errorf("%s belongs to no package", real)
+		}
+
+		if !slices.Contains(packages, owner) {
+			packages = append(packages, owner)
+		}
+
+		return nil
+	}
+
 	for _, p := range programs {
-		if err := closure(d.root, p, func(name, real string) error {
-			if slices.ContainsFunc(out, func(f file) bool { return f.name == name }) {
-				return fs.SkipDir
-			}
-			b, err := os.ReadFile(filepath.Join(d.root, real))
-			if err != nil {
-				return err
-			}
-			out = append(out, file{name: name, mode: 0o755, content: b})
-			owner, ok := d.owners[real]
-			if !ok {
-				return fmt.Errorf("%s belongs to no package", real)
-			}
-			if !slices.Contains(packages, owner) {
-				packages = append(packages, owner)
-			}
-			return nil
-		}); err != nil {
+		if err := closure(d.root, p, add); err != nil {
 			return nil, nil, err
 		}
 	}
+
 	for _, p := range data {
 		b, err := os.ReadFile(filepath.Join(d.root, p))
 		if err != nil {
 			return nil, nil, err
 		}
+
 		out = append(out, file{name: p, mode: 0o644, content: b})
 	}
+
 	slices.SortFunc(packages, func(a, b debianPackage) int { return strings.Compare(a.Name, b.Name) })
+
 	return out, packages, nil
 }
 
@@ -119,36 +141,43 @@ func (r *release) download(ctx context.Context, arch string, packages ...string)
 			return nil, err
 		}
 	}
+
 	const keyring = "/usr/share/keyrings/debian-archive-keyring.gpg"
+
 	source := fmt.Sprintf("deb [arch=%s signed-by=%s] %s %s main\n", arch, keyring, r.mirror, r.suite)
-	if err := errors.Join(os.WriteFile(filepath.Join(dir, "sources.list"), []byte(source), 0o644),
-		os.WriteFile(filepath.Join(dir, "status"), nil, 0o644)); err != nil {
+
+	err := errors.Join(os.WriteFile(filepath.Join(dir, "sources.list"), []byte(source), 0o644),
+		os.WriteFile(filepath.Join(dir, "status"), nil, 0o644))
+	if err != nil {
 		return nil, err
 	}
-	config := fmt.Sprintf(
-		`Dir::State "%[1]s/state"; Dir::State::status "%[1]s/status"; Dir::Cache "%[1]s/cache"; Dir::Etc "%[1]s/etc";
+
+	config := fmt.Sprintf(`Dir::State "%[1]s/state"; Dir::State::status "%[1]s/status"; Dir::Cache "%[1]s/cache"; Dir::Etc "%[1]s/etc";
 Dir::Etc::sourcelist "%[1]s/sources.list"; Dir::Etc::sourceparts "-"; Dir::Log "%[1]s";
 APT::Architecture "%[2]s"; APT::Architectures { "%[2]s"; }; APT::Sandbox::User "root"; APT::Install-Recommends "false";
-`,
-		dir,
-		arch,
-	)
+`, dir, arch)
 	if err := os.WriteFile(filepath.Join(dir, "apt.conf"), []byte(config), 0o644); err != nil {
 		return nil, err
 	}
-	for _, args := range [][]string{{"-qq", "update"}, append([]string{"-qq", "-y", "--download-only", "install"}, packages...)} {
+
+	install := append([]string{"-qq", "-y", "--download-only", "install"}, packages...)
+	for _, args := range [][]string{{"-qq", "update"}, install} {
 		cmd := exec.CommandContext(ctx, "apt-get", args...)
+
 		cmd.Env = append(os.Environ(), "APT_CONFIG="+filepath.Join(dir, "apt.conf"),
 			"DEBIAN_FRONTEND=noninteractive")
 		if out, err := cmd.CombinedOutput(); err != nil {
 			return nil, fmt.Errorf("apt-get %s: %w: %s", strings.Join(args, " "), err, out)
 		}
 	}
+
 	debs, err := filepath.Glob(filepath.Join(dir, "cache/archives/*.deb"))
 	if err == nil && len(debs) == 0 {
 		err = errors.New("apt-get downloaded nothing")
 	}
+
 	slices.Sort(debs)
+
 	return debs, err
 }
 
@@ -159,18 +188,23 @@ func merge(from, root string, has func(string)) error {
 		if err != nil || d.IsDir() {
 			return err
 		}
+
 		name, err := filepath.Rel(from, p)
 		if err != nil {
 			return err
 		}
+
 		if top, _, _ := strings.Cut(name, "/"); slices.Contains([]string{"bin", "sbin", "lib", "lib64"}, top) {
 			name = path.Join("usr", name)
 		}
+
 		to := filepath.Join(root, name)
 		if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
 			return err
 		}
+
 		has(name)
+
 		return os.Rename(p, to)
 	})
 }
@@ -183,29 +217,35 @@ func closure(root, program string, found func(name, real string) error) error {
 	if err != nil {
 		return err
 	}
+
 	if err := found(name, real); errors.Is(err, fs.SkipDir) {
 		return nil
 	} else if err != nil {
 		return err
 	}
+
 	f, err := elf.Open(filepath.Join(root, real))
 	if err != nil {
 		return fmt.Errorf("read %s: %w", real, err)
 	}
 	defer f.Close()
+
 	needed, err := f.ImportedLibraries()
 	if err != nil {
 		return fmt.Errorf("read %s: %w", real, err)
 	}
+
 	for _, p := range f.Progs {
 		if p.Type == elf.PT_INTERP {
 			b := make([]byte, p.Filesz)
 			if _, err := p.ReadAt(b, 0); err != nil {
 				return fmt.Errorf("read interpreter of %s: %w", real, err)
 			}
+
 			needed = append(needed, strings.TrimRight(string(b), "\x00"))
 		}
 	}
+
 	for _, library := range needed {
 		at := library
 		if !strings.HasPrefix(at, "/") {
@@ -213,10 +253,12 @@ func closure(root, program string, found func(name, real string) error) error {
 				return fmt.Errorf("%s: %w", real, err)
 			}
 		}
+
 		if err := closure(root, at, found); err != nil {
 			return err
 		}
 	}
+
 	return nil
 }
 
@@ -227,6 +269,7 @@ func find(root, library string) (string, error) {
 			return filepath.Rel(root, at[0])
 		}
 	}
+
 	return "", fmt.Errorf("library %s is in no package", library)
 }
 
@@ -238,22 +281,29 @@ func resolve(root, p string) (name, real string, err error) {
 		if top, _, _ := strings.Cut(p, "/"); slices.Contains([]string{"bin", "sbin", "lib", "lib64"}, top) {
 			p = path.Join("usr", p)
 		}
+
 		return p
 	}
+
 	name = usr(p)
 	real = name
+
 	for range 8 {
 		to, err := os.Readlink(filepath.Join(root, real))
 		if err != nil {
 			if _, err := os.Stat(filepath.Join(root, real)); err != nil {
 				return "", "", fmt.Errorf("find %s: %w", name, err)
 			}
+
 			return name, real, nil
 		}
+
 		if !path.IsAbs(to) {
 			to = path.Join(path.Dir(real), to)
 		}
+
 		real = usr(to)
 	}
+
 	return "", "", fmt.Errorf("find %s: too many links", name)
 }

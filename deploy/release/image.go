@@ -26,15 +26,23 @@ func (r *release) images(ctx context.Context, a arch) ([]debianPackage, error) {
 	if err != nil {
 		return nil, err
 	}
+
+	// Debian chooses between variants of vswitchd by this link.
+	vswitchd := file{
+		name: "usr/sbin/ovs-vswitchd",
+		mode: 0o777,
+		link: "../lib/openvswitch-switch/ovs-vswitchd",
+	}
+
 	var all []debianPackage
+
 	for _, i := range []struct {
 		name        string
 		tools, data []string
 		links       []file
 	}{
 		{name: ourImage, tools: toolsOfAgent},
-		// Debian chooses between variants of vswitchd by this link.
-		{ovnImage, toolsOfOVN, schemas, []file{{name: "usr/sbin/ovs-vswitchd", mode: 0o777, link: "../lib/openvswitch-switch/ovs-vswitchd"}}},
+		{ovnImage, toolsOfOVN, schemas, []file{vswitchd}},
 	} {
 		files, packages, err := d.files(i.tools, i.data)
 		if err == nil {
@@ -49,6 +57,7 @@ func (r *release) images(ctx context.Context, a arch) ([]debianPackage, error) {
 			}
 		}
 	}
+
 	return all, nil
 }
 
@@ -65,58 +74,75 @@ func (r *release) image(a arch, image string, files []file, packages []debianPac
 		if err != nil {
 			return err
 		}
+
 		files = append(files, file{name: "usr/bin/" + p, mode: 0o755, content: b})
 	}
+
 	var list strings.Builder
 	for _, p := range packages {
 		fmt.Fprintln(&list, p.Name, p.Version)
 	}
+
 	files = append(files, file{name: "packages", mode: 0o644, content: []byte(list.String())})
 	for _, link := range []string{"bin", "sbin", "lib", "lib64"} {
 		files = append(files, file{name: link, mode: 0o777, link: "usr/" + link})
 	}
+
 	// Runtimes name network namespaces by /var/run, Open vSwitch its sockets.
-	files = append(files, file{name: "tmp/", mode: 0o1777}, file{name: "run/", mode: 0o755},
+	files = append(files,
+		file{name: "tmp/", mode: 0o1777},
+		file{name: "run/", mode: 0o755},
 		file{name: "var/run", mode: 0o777, link: "../run"})
 	files = withDirectories(files)
+
 	var layer bytes.Buffer
 	if err := writeTar(&layer, files, r.date); err != nil {
 		return err
 	}
-	l, err := tarball.LayerFromOpener(
-		func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(layer.Bytes())), nil },
-	)
+
+	l, err := tarball.LayerFromOpener(func() (io.ReadCloser, error) {
+		return io.NopCloser(bytes.NewReader(layer.Bytes())), nil
+	})
 	if err != nil {
 		return err
 	}
+
 	img, err := mutate.AppendLayers(empty.Image, l)
 	if err != nil {
 		return err
 	}
+
 	config, err := img.ConfigFile()
 	if err != nil {
 		return err
 	}
+
 	config = config.DeepCopy()
 	config.OS, config.Architecture, config.Created = "linux", a.name, v1.Time{Time: r.date}
+
 	config.Config = v1.Config{
-		Entrypoint: []string{"/usr/bin/ovnkube"}, Env: []string{"PATH=/usr/sbin:/usr/bin"},
+		Entrypoint: []string{"/usr/bin/ovnkube"},
+		Env:        []string{"PATH=/usr/sbin:/usr/bin"},
 		Labels: map[string]string{
-			"org.opencontainers.image.title": image, "org.opencontainers.image.version": r.version,
-			"org.opencontainers.image.revision": r.commit, "org.opencontainers.image.licenses": "Apache-2.0",
-			"org.opencontainers.image.source": "https://github.com/ovn-ebpf/ovn-ebpf",
+			"org.opencontainers.image.title":    image,
+			"org.opencontainers.image.version":  r.version,
+			"org.opencontainers.image.revision": r.commit,
+			"org.opencontainers.image.licenses": "Apache-2.0",
+			"org.opencontainers.image.source":   "https://github.com/ovn-ebpf/ovn-ebpf",
 		},
 	}
 	if img, err = mutate.ConfigFile(img, config); err != nil {
 		return err
 	}
+
 	tag, err := name.NewTag(r.reference(image))
 	if err != nil {
 		return err
 	}
-	return tarball.WriteToFile(
-		filepath.Join(r.out, fmt.Sprintf("%s-%s-image-%s.tar", image, r.version, a.name)), tag, img,
-	)
+
+	archive := fmt.Sprintf("%s-%s-image-%s.tar", image, r.version, a.name)
+
+	return tarball.WriteToFile(filepath.Join(r.out, archive), tag, img)
 }
 
 // reference returns an image's name with its tag, also in the chart.
@@ -130,6 +156,7 @@ func withDirectories(files []file) []file {
 	for _, f := range files {
 		have[f.name] = true
 	}
+
 	for _, f := range slices.Clone(files) {
 		for dir := path.Dir(strings.TrimSuffix(f.name, "/")); dir != "."; dir = path.Dir(dir) {
 			if !have[dir+"/"] {
@@ -138,5 +165,6 @@ func withDirectories(files []file) []file {
 			}
 		}
 	}
+
 	return files
 }

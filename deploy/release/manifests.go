@@ -43,25 +43,32 @@ func (r *release) renderManifests(ctx context.Context) (map[string][]byte, error
 	render := filepath.Join(r.work, "render")
 	build := exec.CommandContext(ctx, "go", "build", "-o", render, ".")
 	build.Dir, build.Stderr = filepath.Join(r.top, "test/render"), os.Stderr
+
 	if err := build.Run(); err != nil {
 		return nil, fmt.Errorf("build test/render: %w", err)
 	}
+
 	out := map[string][]byte{}
+
 	for name, flags := range manifestFlags {
-		args := append(
-			[]string{"-api-versions=admissionregistration.k8s.io/v1/ValidatingAdmissionPolicy"},
-			flags...)
-		cmd := exec.CommandContext(ctx, render, append(args, filepath.Join(r.out, r.chartName()))...)
+		args := []string{"-api-versions=admissionregistration.k8s.io/v1/ValidatingAdmissionPolicy"}
+		args = append(append(args, flags...), filepath.Join(r.out, r.chartName()))
+		cmd := exec.CommandContext(ctx, render, args...)
+
 		var stdout, stderr bytes.Buffer
+
 		cmd.Stdout, cmd.Stderr = &stdout, &stderr
 		if err := cmd.Run(); err != nil {
 			return nil, fmt.Errorf("render %s: %w: %s", name, err, bytes.TrimSpace(stderr.Bytes()))
 		}
+
 		text := bytes.TrimPrefix(stdout.Bytes(), []byte("---\n"))
 		if name == "complete.yaml" || name == "host-ovn.yaml" {
 			text = append([]byte(namespace), text...)
 		}
+
 		out[name] = text
 	}
+
 	return out, nil
 }

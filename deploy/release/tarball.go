@@ -24,7 +24,9 @@ type file struct {
 // writeTar writes the files sorted by name. All have the same time and belong to root.
 func writeTar(w io.Writer, files []file, when time.Time) error {
 	out := tar.NewWriter(w)
+
 	slices.SortFunc(files, func(a, b file) int { return strings.Compare(a.name, b.name) })
+
 	for _, f := range files {
 		h := &tar.Header{
 			Name:     f.name,
@@ -40,13 +42,16 @@ func writeTar(w io.Writer, files []file, when time.Time) error {
 		case strings.HasSuffix(f.name, "/"):
 			h.Typeflag = tar.TypeDir
 		}
+
 		if err := out.WriteHeader(h); err != nil {
 			return fmt.Errorf("write %s: %w", f.name, err)
 		}
+
 		if _, err := out.Write(f.content); err != nil {
 			return fmt.Errorf("write %s: %w", f.name, err)
 		}
 	}
+
 	return out.Close()
 }
 
@@ -57,51 +62,64 @@ func (r *release) writeTarball(name string, files []file) error {
 		return err
 	}
 	defer f.Close()
+
 	z, err := gzip.NewWriterLevel(f, gzip.BestCompression)
 	if err != nil {
 		return err
 	}
+
 	if err := writeTar(z, files, r.date); err != nil {
 		return err
 	}
+
 	if err := z.Close(); err != nil {
 		return err
 	}
+
 	return f.Close()
 }
 
 // tarball packs programs, licence, systemd units and plain manifests.
 func (r *release) tarball(a arch) error {
 	dir := fmt.Sprintf("ovn-ebpf-%s-linux-%s", r.version, a.name)
+
 	var files []file
+
 	add := func(from, to string, mode int64) error {
 		b, err := os.ReadFile(from)
 		files = append(files, file{name: path.Join(dir, to), mode: mode, content: b})
+
 		return err
 	}
+
 	for _, p := range programs {
 		if err := add(filepath.Join(a.programs, p), path.Join("bin", p), 0o755); err != nil {
 			return err
 		}
 	}
+
 	for _, name := range []string{"LICENSE", "README.md", "CHANGELOG.md"} {
 		if err := add(filepath.Join(r.top, name), name, 0o644); err != nil {
 			return err
 		}
 	}
+
 	entries, err := os.ReadDir(filepath.Join(r.top, "deploy/systemd"))
 	if err != nil {
 		return err
 	}
+
 	for _, e := range entries {
-		if err := add(filepath.Join(r.top, "deploy/systemd", e.Name()), path.Join("deploy/systemd", e.Name()),
-			0o644); err != nil {
+		unit := path.Join("deploy/systemd", e.Name())
+		if err := add(filepath.Join(r.top, unit), unit, 0o644); err != nil {
 			return err
 		}
 	}
+
 	for name, content := range r.manifests {
-		files = append(files,
-			file{name: path.Join(dir, "deploy/manifests", name), mode: 0o644, content: content})
+		name = path.Join(dir, "deploy/manifests", name)
+		files = append(files, file{name: name, mode: 0o644, content: content})
 	}
+
 	return r.writeTarball(dir+".tar.gz", files)
 }

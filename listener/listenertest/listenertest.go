@@ -57,10 +57,12 @@ func FloodBy(t *testing.T, limit int, dial func() (net.Conn, error), clients ...
 	enough := func() bool {
 		return closed.Load() >= Beyond && descriptors(t)-before <= limit+Beyond+limit+20
 	}
+
 	for start := time.Now(); !enough(); time.Sleep(10 * time.Millisecond) {
 		if time.Since(start) > patience {
-			t.Errorf("%d of %d connections closed, want at least %d; %d descriptors", closed.Load(),
-				limit+Beyond, Beyond, descriptors(t)-before)
+			t.Errorf("%d of %d connections closed, want at least %d; %d descriptors",
+				closed.Load(), limit+Beyond, Beyond, descriptors(t)-before)
+
 			break
 		}
 	}

@@ -116,6 +116,7 @@ func (f *files) load() (*tls.Config, error) {
 	if !config.ClientCAs.AppendCertsFromPEM(ca) {
 		return nil, fmt.Errorf("load metrics client CA %s: no certificate in it", f.t.ClientCA)
 	}
+
 	// Probes of health have no certificate.
 	config.ClientAuth = tls.VerifyClientCertIfGiven
 	// A resumed session could belong to a client of a former CA.

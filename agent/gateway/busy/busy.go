@@ -95,8 +95,8 @@ func (t *Tally) Groups(before, after []bpf.Counter, seconds float64, most int) [
 		rate := Rate{float64(c.Packets - b.Packets), float64(c.Bytes - b.Bytes)}.times(1 / seconds)
 		class := classOf(c)
 		reason := sampledAs(c.Reason)
-
 		classes[reason], exact[reason] = class, exact[reason].plus(rate)
+
 		if groups[class] == nil {
 			groups[class] = &Group{Class: class}
 		}
@@ -123,12 +123,10 @@ func (t *Tally) Groups(before, after []bpf.Counter, seconds float64, most int) [
 		out = append(out, *g)
 	}
 
+	name := func(g Group) string { return g.Class.Direction + g.Class.Port + g.Class.Verdict }
+
 	slices.SortFunc(out, func(a, b Group) int {
-		return cmp.Or(
-			byRate(a.Rate, b.Rate),
-			cmp.Compare(a.Class.Direction+a.Class.Port+a.Class.Verdict,
-				b.Class.Direction+b.Class.Port+b.Class.Verdict),
-		)
+		return cmp.Or(byRate(a.Rate, b.Rate), cmp.Compare(name(a), name(b)))
 	})
 
 	return out

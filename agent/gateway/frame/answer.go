@@ -59,19 +59,16 @@ func Answer(from, to Host, vlan uint16) ([]byte, error) {
 	}
 
 	if vlan != 0 {
-		stack = append(
-			[]gopacket.SerializableLayer{&layers.Dot1Q{VLANIdentifier: vlan, Type: ethernet.EthernetType}},
-			stack...)
+		tag := &layers.Dot1Q{VLANIdentifier: vlan, Type: ethernet.EthernetType}
+		stack = append([]gopacket.SerializableLayer{tag}, stack...)
 		ethernet.EthernetType = layers.EthernetTypeDot1Q
 	}
 
+	stack = append([]gopacket.SerializableLayer{ethernet}, stack...)
 	buf := gopacket.NewSerializeBuffer()
-
 	options := gopacket.SerializeOptions{FixLengths: true, ComputeChecksums: true}
-	if err := gopacket.SerializeLayers(
-		buf,
-		options,
-		append([]gopacket.SerializableLayer{ethernet}, stack...)...); err != nil {
+
+	if err := gopacket.SerializeLayers(buf, options, stack...); err != nil {
 		return nil, fmt.Errorf("make answer of %s: %w", from.Addr, err)
 	}
 

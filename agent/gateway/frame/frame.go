@@ -52,10 +52,9 @@ func (s Spec) Bytes() ([]byte, error) {
 	}
 
 	buf := gopacket.NewSerializeBuffer()
-	if err := gopacket.SerializeLayers(
-		buf,
-		gopacket.SerializeOptions{FixLengths: true, ComputeChecksums: true},
-		stack...); err != nil {
+	options := gopacket.SerializeOptions{FixLengths: true, ComputeChecksums: true}
+
+	if err := gopacket.SerializeLayers(buf, options, stack...); err != nil {
 		return nil, fmt.Errorf("make %s packet: %w", s.Proto, err)
 	}
 

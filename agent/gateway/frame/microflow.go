@@ -49,11 +49,8 @@ func Microflow(frame []byte) string {
 // other reports whether a protocol has no transport header that names it.
 func other(p layers.IPProtocol) bool {
 	switch p {
-	case layers.IPProtocolTCP,
-		layers.IPProtocolUDP,
-		layers.IPProtocolSCTP,
-		layers.IPProtocolICMPv4,
-		layers.IPProtocolICMPv6:
+	case layers.IPProtocolTCP, layers.IPProtocolUDP, layers.IPProtocolSCTP,
+		layers.IPProtocolICMPv4, layers.IPProtocolICMPv6:
 		return false
 	}
 

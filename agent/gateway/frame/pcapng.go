@@ -38,8 +38,8 @@ func NewWriter(w io.Writer, device string, snap int) (*Writer, error) {
 	link = ne.AppendUint32(link, uint32(snap))
 	link = option(link, optionName, []byte(device))
 	link = option(link, optionResolution, []byte{nanoseconds})
-
 	link = option(link, optionEnd, nil)
+
 	if _, err := w.Write(append(block(sectionHeader, section), block(interfaceBlock, link)...)); err != nil {
 		return nil, fmt.Errorf("start capture: %w", err)
 	}
@@ -57,8 +57,8 @@ func (w *Writer) Write(at time.Time, frame []byte, length int, comment string) e
 	b = ne.AppendUint32(b, uint32(length))
 	b = padded(append(b, frame...))
 	b = option(b, optionComment, []byte(comment))
-
 	b = option(b, optionEnd, nil)
+
 	if _, err := w.w.Write(block(enhancedPacket, b)); err != nil {
 		return fmt.Errorf("write captured frame: %w", err)
 	}

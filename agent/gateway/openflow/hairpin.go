@@ -64,12 +64,8 @@ const toSender = "move:NXM_OF_ETH_SRC[]->NXM_OF_ETH_DST[]"
 
 // flow adds a flow of e with the further match m.
 func (e entry) flow(f *flows, above int, m match, actions ...string) {
-	f.count(
-		e.number,
-		e.table,
-		e.priority+above,
-		append(slices.Clip(m), e.match...),
-		slices.Concat(e.before, actions)...)
+	m = append(slices.Clip(m), e.match...)
+	f.count(e.number, e.table, e.priority+above, m, slices.Concat(e.before, actions)...)
 }
 
 // add appends the flows. Packets to the host are not recirculated: they have passed all of OVN's
@@ -80,17 +76,15 @@ func (h Hairpin) add(f *flows, fromOVN, fromHost entry) {
 	for _, v := range h.families() {
 		any, other := ip(v.node), func(a netip.Addr) bool { return a.Is4() == v.node.Is4() }
 		source := ct("commit", zoneSource, "nat(src=%s)", v.ovn)
-		fromOVN.flow(
-			f,
-			0,
-			any.to(v.host),
-			append([]string{ct("commit", zoneDestination, "nat(dst=%s)", v.node), source}, up...)...)
+		destination := ct("commit", zoneDestination, "nat(dst=%s)", v.node)
+		fromOVN.flow(f, 0, any.to(v.host), append([]string{destination, source}, up...)...)
 
 		for _, a := range h.HostAddrs {
 			if other(a) && a != v.node && a != v.host {
 				fromOVN.flow(f, 0, any.to(a), append([]string{source}, up...)...)
 			}
 		}
+
 		// OVN must see the translated header, so these packets are recirculated.
 		next := fmt.Sprintf("table=%d", tableHairpin)
 
@@ -99,11 +93,8 @@ func (h Hairpin) add(f *flows, fromOVN, fromHost entry) {
 				continue
 			}
 
-			fromOVN.flow(
-				f,
-				10,
-				any.fromNet(p).to(v.host),
-				append([]string{ct("", zoneDestination, "nat")}, up...)...)
+			back := ct("", zoneDestination, "nat")
+			fromOVN.flow(f, 10, any.fromNet(p).to(v.host), append([]string{back}, up...)...)
 			fromHost.flow(f, 20, any.from(v.host).toNet(p), down...)
 			fromHost.flow(f, 10, any.toNet(p), ct("commit,"+next, zoneDestination, "nat(src=%s)", v.host))
 		}
@@ -139,15 +130,13 @@ func (b *builder) hairpin() {
 	}
 
 	for _, t := range []table{tableOVN, tableTooBig} {
-		b.in.Hairpin.add(
-			&b.flows,
-			entry{table: t, priority: 850, number: number(verdict.Hairpin), after: b.toHost},
-			entry{
-				table:    tableService,
-				priority: 140,
-				number:   number(verdict.HostOVN),
-				after:    append(b.tag(), b.toOVN...),
-			},
-		)
+		fromOVN := entry{table: t, priority: 850, number: number(verdict.Hairpin), after: b.toHost}
+		fromHost := entry{
+			table:    tableService,
+			priority: 140,
+			number:   number(verdict.HostOVN),
+			after:    append(b.tag(), b.toOVN...),
+		}
+		b.in.Hairpin.add(&b.flows, fromOVN, fromHost)
 	}
 }

@@ -39,11 +39,9 @@ func Handover(ports Ports, connections []Connection) []string {
 		}
 
 		m := connection(word, c.Local, c.Remote).with("in_port", ports.Uplink)
-		out = append(
-			out,
-			fmt.Sprintf("priority=65000,idle_timeout=%d,%s,actions=ct(commit,zone=%d,exec(load:%d->NXM_NX_CT_MARK[])),output:%d",
-				handoverQuiet, m, PredecessorZone, handoverMark, ports.Patch),
-		)
+		out = append(out, fmt.Sprintf("priority=65000,idle_timeout=%d,%s,"+
+			"actions=ct(commit,zone=%d,exec(load:%d->NXM_NX_CT_MARK[])),output:%d",
+			handoverQuiet, m, PredecessorZone, handoverMark, ports.Patch))
 	}
 
 	return out

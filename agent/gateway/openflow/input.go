@@ -149,20 +149,10 @@ func (b *builder) hosts() []netip.Addr {
 
 // routerLinkLocal returns the address that OVN gives the router's port (RFC 4291, modified EUI-64).
 func routerLinkLocal(m verdict.MAC) netip.Addr {
-	return netip.AddrFrom16(
-		[16]byte{
-			0xfe,
-			0x80,
-			8:  m[0] ^ 2,
-			9:  m[1],
-			10: m[2],
-			11: 0xff,
-			12: 0xfe,
-			13: m[3],
-			14: m[4],
-			15: m[5],
-		},
-	)
+	return netip.AddrFrom16([16]byte{
+		0xfe, 0x80,
+		8: m[0] ^ 2, 9: m[1], 10: m[2], 11: 0xff, 12: 0xfe, 13: m[3], 14: m[4], 15: m[5],
+	})
 }
 
 func contains(prefixes []netip.Prefix, a netip.Addr) bool {

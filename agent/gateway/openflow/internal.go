@@ -83,16 +83,16 @@ func (b *builder) inner() {
 		}
 	}
 
-	for k := range b.in.Tables.Services { // outside internal networks, unclaimed packets go to the host anyway
-		if word := words[k.Proto]; b.c.Local && word != "" && b.claims(k.Addr) &&
-			b.kinds[k.Addr] != verdict.AddrHost &&
-			b.isInternal(k.Addr) {
-			b.decide(
-				verdict.ServiceLocal,
-				tableOurs,
-				800,
-				proto(word, k.Addr).to(k.Addr).with("tp_dst", k.Port),
-				b.toHost...)
+	// Outside internal networks, unclaimed packets go to the host anyway.
+	for k := range b.in.Tables.Services {
+		word := words[k.Proto]
+		if !b.c.Local || word == "" || !b.claims(k.Addr) {
+			continue
+		}
+
+		if b.kinds[k.Addr] != verdict.AddrHost && b.isInternal(k.Addr) {
+			m := proto(word, k.Addr).to(k.Addr).with("tp_dst", k.Port)
+			b.decide(verdict.ServiceLocal, tableOurs, 800, m, b.toHost...)
 		}
 	}
 

@@ -52,8 +52,8 @@ func (b *builder) connections() {
 	for _, s := range b.in.Sockets {
 		word, ok := words[s.Proto]
 		a := s.Local.Addr()
-
 		k := verdict.ServiceKey{Addr: a, Proto: s.Proto, Port: s.Local.Port()}
+
 		if ok && !b.c.Local && s.Remote.IsValid() && b.kinds[a] == verdict.AddrHost &&
 			b.in.Tables.Services[k] == verdict.ServiceOVN {
 			b.decide(verdict.HostConnection, tableOurs, 850, connection(word, s.Local, s.Remote), b.toHost...)
@@ -67,8 +67,8 @@ func frontend(k verdict.ServiceKey, actions string) string {
 	line := make([]byte, 0, 128)
 	line = append(line, "table="...)
 	line = strconv.AppendInt(line, int64(tableOurs), 10)
-
 	line = append(append(line, ",priority=800,"...), words[k.Proto]...)
+
 	if k.Addr.Is6() {
 		line = append(line, '6')
 	}
@@ -128,10 +128,8 @@ func (b *builder) inRange(port uint16) bool { return b.c.SNATFirst <= port && po
 
 // connection matches packets from a remote socket to a local one.
 func connection(word string, local, remote netip.AddrPort) match {
-	return proto(word, local.Addr()).from(remote.Addr()).
-		to(local.Addr()).
-		with("tp_src", remote.Port()).
-		with("tp_dst", local.Port())
+	return proto(word, local.Addr()).from(remote.Addr()).to(local.Addr()).
+		with("tp_src", remote.Port()).with("tp_dst", local.Port())
 }
 
 // sockets adds the host's sockets inside the range. A connected socket owns its connection. A

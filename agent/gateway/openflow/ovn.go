@@ -146,7 +146,8 @@ func (b *builder) announcements() {
 		b.add(tableGuard, 810, on("arp").with("arp_op", op), "load:0->NXM_NX_REG0[]", resubmit(tableSame))
 	}
 
-	for _, flags := range []uint32{0x40000000, 0x60000000, 0xc0000000, 0xe0000000} { // solicited (RFC 4861, 4.4); no mask
+	solicited := []uint32{0x40000000, 0x60000000, 0xc0000000, 0xe0000000} // RFC 4861, 4.4; not maskable
+	for _, flags := range solicited {
 		b.decide(verdict.NeighbourOut, tableGuard, 815, advert.with("nd_reserved", flags), b.out...)
 	}
 
@@ -196,12 +197,8 @@ func (b *builder) learnProtos() {
 		b.decide(verdict.OutPlain, tableOut, 450, on(word+"6"), b.out...)
 	}
 
-	b.decide(
-		verdict.OutPlain,
-		tableOut,
-		450,
-		on("ipv6").with("nw_frag", "later"),
-		b.out...) // shows no protocol
+	// A later fragment shows no protocol.
+	b.decide(verdict.OutPlain, tableOut, 450, on("ipv6").with("nw_frag", "later"), b.out...)
 
 	for _, a := range b.nodes() {
 		l := learn(a) + ",NXM_OF_IP_PROTO[]," + turned(a)
@@ -214,14 +211,14 @@ func (b *builder) learnProtos() {
 func (b *builder) hostOwned() {
 	for _, s := range b.in.Sockets {
 		word, ok := words[s.Proto]
-		if !ok || s.Proto == protoSCTP || !b.inRange(s.Local.Port()) ||
-			s.Proto == protoTCP && s.Remote.IsValid() ||
-			b.c.Local {
+		if !ok || b.c.Local || s.Proto == protoSCTP || !b.inRange(s.Local.Port()) ||
+			s.Proto == protoTCP && s.Remote.IsValid() {
 			continue
 		}
 
 		for _, a := range b.listens(s.Local.Addr()) {
-			if owner := b.in.Tables.Services[verdict.ServiceKey{Addr: a, Proto: s.Proto, Port: s.Local.Port()}]; owner != verdict.ServiceNone {
+			k := verdict.ServiceKey{Addr: a, Proto: s.Proto, Port: s.Local.Port()}
+			if b.in.Tables.Services[k] != verdict.ServiceNone {
 				continue // the reply would go to the Service
 			}
 
@@ -274,10 +271,8 @@ func learn(a netip.Addr) string {
 		kind = "0x86dd"
 	}
 
-	return fmt.Sprintf(
-		"learn(table=%d,hard_timeout=%d,priority=100,delete_learned,cookie=%s,limit=%d,eth_type=%s",
-		tableLearned, learnedFor, learnedCookie, learnedMost, kind,
-	)
+	return fmt.Sprintf("learn(table=%d,hard_timeout=%d,priority=100,delete_learned,cookie=%s,limit=%d,eth_type=%s",
+		tableLearned, learnedFor, learnedCookie, learnedMost, kind)
 }
 
 // learnedCookie is ovs.LearnedCookie.

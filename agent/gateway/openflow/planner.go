@@ -68,8 +68,8 @@ func (p *Planner) All() []string {
 
 func (p *Planner) setFixed(want []string, c *Change) {
 	have := p.fixed
-
 	p.fixed = want
+
 	for len(have) > 0 || len(want) > 0 {
 		switch {
 		case len(want) == 0 || len(have) > 0 && have[0] < want[0]:
@@ -82,6 +82,7 @@ func (p *Planner) setFixed(want []string, c *Change) {
 			have, want = have[1:], want[1:]
 		}
 	}
+
 	// A flow with the same match and other actions is in both lists. It stays in both if its counter
 	// changes: its packet count then belongs to the removed flow.
 	written := map[string]string{}
@@ -143,8 +144,8 @@ func (p *Planner) setFronts(b *builder, c *Change) {
 
 		was := f.flow
 		f = front{owner, frontend(k, actions+suffix(number(reason)))}
-
 		p.fronts[k] = f
+
 		if had && countedAs(was) != countedAs(f.flow) {
 			c.gone(was)
 		}

@@ -26,14 +26,13 @@ const (
 // Counts returns all counts, indexed by number.
 func Counts() []Count {
 	rules := verdict.Rules()
-
 	out := make([]Count, 0, len(rules)+2)
+
 	for _, r := range rules {
 		out = append(out, Count{number(r.Reason), r.Name, r.Verdict, r.Direction, r.Packet})
 	}
 
-	return append(
-		out,
+	return append(out,
 		Count{
 			Number:  errorToBoth,
 			Reason:  "icmp_error_both",
@@ -45,8 +44,7 @@ func Counts() []Count {
 			Reason:  "icmp_echo_reply_both",
 			Verdict: verdict.Both,
 			Packet:  "ICMP echo reply to the node: flows cannot match its identifier",
-		},
-	)
+		})
 }
 
 // CountOf returns the count of a reason of the model.

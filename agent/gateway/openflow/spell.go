@@ -69,8 +69,8 @@ func spellIP(put func(string, any), f *verdict.Frame) {
 		put("nw_proto", p.Proto)
 	}
 
-	put("nw_frag",
-		[...]string{verdict.Unfragmented: "no", verdict.First: "first", verdict.Later: "later"}[p.Position])
+	positions := [...]string{verdict.Unfragmented: "no", verdict.First: "first", verdict.Later: "later"}
+	put("nw_frag", positions[p.Position])
 
 	if p.Position == verdict.Later {
 		return

@@ -77,6 +77,7 @@ func (f *flows) direct(in StaticInput) {
 		f.add(tablePort, 200, nd.from(e).with("icmp_type", 136).with("icmp_code", 0), "IN_PORT")
 		f.add(tablePort, 200, nd.to(e).with("icmp_type", 136).with("icmp_code", 0), "IN_PORT")
 	}
+
 	// Packets from the wire arrive through LOCAL as well. They must not match flows for OVN's packets.
 	in.Hairpin.add(f, entry{priority: 60, after: []string{local}},
 		entry{priority: 140, match: fromHost, after: []string{"ALL"}})
@@ -132,6 +133,7 @@ func (f *flows) bridged(in StaticInput) {
 	if in.Ports.Uplink == 0 || in.Ports.Patch == 0 {
 		return
 	}
+
 	// Otherwise the mark would reach pods, and the route lookup of tunnels.
 	const unmark = "set_field:0->pkt_mark"
 

@@ -19,8 +19,8 @@ const (
 
 // ports decides by the ingress port of a frame, its tag, and its MAC.
 func (b *builder) ports() {
-	b.decide(verdict.PassUnconfigured, tablePort, 1, nil,
-		local) // priority 0 is OVS' own flow if the bridge is standalone
+	// Priority 0 is OVS' own flow if the bridge is standalone.
+	b.decide(verdict.PassUnconfigured, tablePort, 1, nil, local)
 	b.add(tablePort, 100, match{}.fromLocal(), resubmit(tableHost))
 
 	if b.in.Ports.Patch != 0 {
@@ -117,12 +117,8 @@ func (b *builder) l2() {
 		if a.Is4() {
 			b.decide(asked.arp, tableL2, 290, arp.with("arp_tpa", a).with("arp_op", 1), actions...)
 		} else {
-			b.decide(
-				asked.solicit,
-				tableL2,
-				290,
-				icmp6.with("icmp_type", 135).with("icmp_code", 0).with("nd_target", a),
-				actions...)
+			solicit := icmp6.with("icmp_type", 135).with("icmp_code", 0).with("nd_target", a)
+			b.decide(asked.solicit, tableL2, 290, solicit, actions...)
 		}
 	}
 
@@ -164,9 +160,8 @@ func (b *builder) same() {
 				t = tableSameEnd
 			}
 
-			b.add(tableSame, 10,
-				on("arp").with("reg0", reg(step)).with("arp_spa", same).with("arp_tpa", same), next,
-				resubmit(t))
+			m := on("arp").with("reg0", reg(step)).with("arp_spa", same).with("arp_tpa", same)
+			b.add(tableSame, 10, m, next, resubmit(t))
 		}
 	}
 
@@ -192,8 +187,8 @@ func reg(n int) string {
 // addresses decides by the destination of IP packets to the node's MAC.
 func (b *builder) addresses() {
 	for a := range b.claimed() {
-		b.add(tableAddress, 310, ip(a).to(a).with("nw_frag", "yes"),
-			fmt.Sprintf("ct(table=%d,zone=%d)", tableOurs, reassembly))
+		reassemble := fmt.Sprintf("ct(table=%d,zone=%d)", tableOurs, reassembly)
+		b.add(tableAddress, 310, ip(a).to(a).with("nw_frag", "yes"), reassemble)
 		b.add(tableAddress, 300, ip(a).to(a), resubmit(tableOurs))
 	}
 
@@ -249,8 +244,8 @@ func (b *builder) icmpErrors(t table, priority int) {
 		b.count(errorToBoth, t, priority, on("icmp").with("icmp_type", kind), b.both...)
 	}
 
-	b.add(t, priority, on("icmp6").with("nw_frag", "no"), "move:NXM_NX_ICMPV6_TYPE[]->NXM_NX_REG0[0..7]",
-		resubmit(tableICMP6))
+	b.add(t, priority, on("icmp6").with("nw_frag", "no"),
+		"move:NXM_NX_ICMPV6_TYPE[]->NXM_NX_REG0[0..7]", resubmit(tableICMP6))
 }
 
 // echoReplies sends echo replies to the node to both sides, because flows cannot match identifiers.

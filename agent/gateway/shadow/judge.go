@@ -74,8 +74,8 @@ func (j *judge) again(side bpf.Side, q question) (outcome, string, error) {
 		}
 
 		x, err := j.rules.Explain(side, q.frame)
-
 		short := errors.Is(err, bpf.ErrShortWay)
+
 		if err = ignoreShort(err); err != nil {
 			return 0, "", err
 		}

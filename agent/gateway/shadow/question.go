@@ -99,8 +99,8 @@ func addPacket(k *bpf.Keys, p *verdict.Packet) {
 	}
 
 	turned := *p
-
 	turned.Src, turned.Dst, turned.SrcPort, turned.DstPort = p.Dst, p.Src, p.DstPort, p.SrcPort
+
 	for _, q := range []*verdict.Packet{p, &turned} {
 		addAddrs(k, q.Dst)
 

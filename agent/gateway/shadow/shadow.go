@@ -166,8 +166,8 @@ func (s *Shadow) compare(m *bpf.Monitor, j *judge, sample bpf.Sample) {
 
 		return
 	case got == changed:
-		s.o.Log.Debug("decision not compared, the tables have changed", "reason", sample.Reason,
-			"model", model, "frame", hex.EncodeToString(sample.Frame))
+		s.o.Log.Debug("decision not compared, the tables have changed",
+			"reason", sample.Reason, "model", model, "frame", hex.EncodeToString(sample.Frame))
 		s.stats.Skipped[skipChanged]++
 
 		return

@@ -49,18 +49,8 @@ func (m Model) inward(f *Frame) bool {
 // served reports whether a packet to an internal address, decided by r, reaches a listener there.
 func (m Model) served(r Reason, dst netip.Addr) bool {
 	switch r {
-	case Service,
-		ServiceHosted,
-		ServiceLocal,
-		PodAddress,
-		OVNAddress,
-		GeneveOVN,
-		FragmentOVN,
-		Fragment,
-		ICMPVIP,
-		NDVIP,
-		NDSolicit,
-		NDSolicitOVN:
+	case Service, ServiceHosted, ServiceLocal, PodAddress, OVNAddress, GeneveOVN, FragmentOVN, Fragment,
+		ICMPVIP, NDVIP, NDSolicit, NDSolicitOVN:
 		return m.Config.Connected
 	case ICMPErrorOVN, ICMPErrorEcho, ICMPErrorHost:
 		return m.Config.Connected && m.kind(dst) == AddrVIP

@@ -68,8 +68,8 @@ func (m Model) neighbourOfFormer(f *Frame) bool {
 // guarded decides IP that may leave the node.
 func (m Model) guarded(f *Frame) Decision {
 	p := &f.IP
-
 	ours := f.Whole && m.node(p.Src) && !p.mapped(p.Src)
+
 	switch {
 	case m.Config.Local && m.Config.MTU > 0 && f.Length > m.Config.MTU:
 		return Decision{Reason: Oversized}

@@ -108,8 +108,8 @@ func Parse(b []byte) Frame {
 	f.Tagged = isTag(f.Type)
 	if f.Tagged && len(b) >= 4 {
 		vid, inner := binary.BigEndian.Uint16(b)&0xfff, binary.BigEndian.Uint16(b[2:])
-
 		f.VID, f.Priority = vid, vid == 0
+
 		if f.Priority || f.Type == etherVLAN {
 			f.Type, b = inner, b[4:]
 		}
@@ -174,8 +174,8 @@ func (p *Packet) parse4(b []byte) (l4 int, ok bool) {
 	}
 
 	p.Proto = b[9]
-
 	p.FragID = uint32(binary.BigEndian.Uint16(b[4:]))
+
 	switch frag := binary.BigEndian.Uint16(b[6:]); {
 	case frag&0x1fff != 0:
 		p.Position = Later
@@ -276,8 +276,8 @@ func (p *Packet) parseICMP(b []byte) {
 	var again Packet
 
 	l4, _ := again.parseHeaders(b, p.V6)
-
 	body := b[l4+8:]
+
 	switch {
 	case p.icmpError():
 		var q Packet

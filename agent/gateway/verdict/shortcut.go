@@ -106,8 +106,8 @@ func (m Model) past(f *Frame, now time.Duration, d *Decision) {
 	}
 
 	k := p.tuple(true)
-
 	s, ok := m.Tables.Shortcuts[k]
+
 	switch {
 	case !ok:
 	case p.Flags&(flagFIN|flagRST) != 0:
@@ -130,16 +130,17 @@ func (m Model) FromPod(device int, f Frame, now time.Duration) (d Decision, ok b
 	}
 
 	k := p.tuple(false)
-
 	s, found := m.Tables.Shortcuts[k]
+
 	switch {
 	case !found || s.Device != device:
 	case p.Flags&(flagFIN|flagRST|flagSYN) != 0:
 		d.Ends = &k
 
 		other := Tuple{FromWire: true, Proto: p.Proto, Src: s.Dst, Dst: s.Src}
-		if w, found := m.Tables.Shortcuts[other]; found && w.Device == device &&
-			p.Flags&(flagFIN|flagRST) != 0 {
+
+		w, found := m.Tables.Shortcuts[other]
+		if found && w.Device == device && p.Flags&(flagFIN|flagRST) != 0 {
 			d.Closes = &other
 		}
 	case !m.valid(s, now) || p.Length > s.Longest || p.Hops <= s.Hops || f.Src != s.From:

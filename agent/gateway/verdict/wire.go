@@ -34,8 +34,8 @@ func isTag(etherType uint16) bool { return etherType == etherVLAN || etherType =
 
 func (m Model) fromWire(f *Frame, now time.Duration) Decision {
 	untagged := !f.Tagged || f.Priority
-
 	toUs := f.Dst == m.Config.NodeMAC || f.Dst.group()
+
 	switch {
 	case f.Priority && isTag(f.Type):
 		return Decision{Reason: NestedTag}
@@ -201,8 +201,8 @@ func (m Model) laterFragment(p *Packet, now time.Duration) Reason {
 // byPort decides by the local port. quoted means that p is the reversed quote of an ICMP error.
 func (m Model) byPort(p *Packet, quoted bool) Reason {
 	owner := m.Tables.Services[ServiceKey{Addr: p.Dst, Proto: p.Proto, Port: p.DstPort}]
-
 	begins := !quoted && p.Proto == protoTCP && p.Flags&(flagFIN|flagSYN|flagRST|flagACK) == flagSYN
+
 	switch {
 	case owner != ServiceNone && m.Config.Local:
 		return ServiceLocal
@@ -268,8 +268,10 @@ func (m Model) hostConnection(p *Packet, begins bool) bool {
 
 // hostProto reports whether p may belong to the host. The source of p is the remote side.
 func (m Model) hostProto(p *Packet) bool {
-	return m.node(p.Dst) &&
-		(m.Tables.HostProtos[NSKey{Remote: p.Src, Proto: p.Proto}] || m.Tables.HostProtos[NSKey{Remote: AnyRemote(p.V6), Proto: p.Proto}])
+	one := NSKey{Remote: p.Src, Proto: p.Proto}
+	every := NSKey{Remote: AnyRemote(p.V6), Proto: p.Proto}
+
+	return m.node(p.Dst) && (m.Tables.HostProtos[one] || m.Tables.HostProtos[every])
 }
 
 // AnyRemote returns the wildcard remote of a protocol that the host uses with any peer: it has an

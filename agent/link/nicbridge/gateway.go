@@ -123,8 +123,8 @@ func ask(list []netip.Addr, index int) error {
 			head[10] = unix.NTF_USE
 		}
 
-		if err := send(unix.RTM_NEWNEIGH, unix.NLM_F_CREATE|unix.NLM_F_REPLACE,
-			build(head, out)); err != nil {
+		err := send(unix.RTM_NEWNEIGH, unix.NLM_F_CREATE|unix.NLM_F_REPLACE, build(head, out))
+		if err != nil {
 			return fmt.Errorf("ask gateway %s: %w", a, err)
 		}
 	}

@@ -28,7 +28,8 @@ const (
 	fraIIFName     = 3
 	fraOIFName     = 17
 	userHZ         = 100
-	addrFlagsToSet = unix.IFA_F_NODAD | unix.IFA_F_HOMEADDRESS | unix.IFA_F_MANAGETEMPADDR | unix.IFA_F_NOPREFIXROUTE | unix.IFA_F_MCAUTOJOIN
+	addrFlagsToSet = unix.IFA_F_NODAD | unix.IFA_F_HOMEADDRESS | unix.IFA_F_MANAGETEMPADDR |
+		unix.IFA_F_NOPREFIXROUTE | unix.IFA_F_MCAUTOJOIN
 )
 
 var order = binary.NativeEndian

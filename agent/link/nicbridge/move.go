@@ -136,6 +136,7 @@ func (m *mover) readyBridge(ctx context.Context) (netlink.Link, error) {
 	if err := m.setting(ctx, s.Bridge, "ipv6/addr_gen_mode", "1"); err != nil {
 		return nil, err
 	}
+
 	// Loose: during the move, one device has the routes and the other receives the packets.
 	if err := m.setting(ctx, s.Bridge, "ipv4/rp_filter", "2"); err != nil {
 		return nil, err
@@ -150,8 +151,8 @@ func (m *mover) readyBridge(ctx context.Context) (netlink.Link, error) {
 	}
 
 	if bridge.Attrs().MTU != s.Link.MTU {
-		if err := m.do(ctx, "set MTU of "+s.Bridge,
-			func() error { return netlink.LinkSetMTU(bridge, s.Link.MTU) }); err != nil {
+		set := func() error { return netlink.LinkSetMTU(bridge, s.Link.MTU) }
+		if err := m.do(ctx, "set MTU of "+s.Bridge, set); err != nil {
 			return nil, err
 		}
 	}

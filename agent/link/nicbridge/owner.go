@@ -18,8 +18,8 @@ type owner struct {
 }
 
 func (o *owner) Error() string {
-	return fmt.Sprintf("%s belongs to %s: %s; or force the move, and expect its lease to run out", o.nic,
-		o.program, o.advice)
+	return fmt.Sprintf("%s belongs to %s: %s; or force the move, and expect its lease to run out",
+		o.nic, o.program, o.advice)
 }
 
 func (o *owner) Unwrap() error { return ErrOwned }
@@ -29,15 +29,15 @@ func (o *owner) Unwrap() error { return ErrOwned }
 // of /run and /proc. Only processes of this network namespace count.
 func findOwner(root, nic string, index int) *owner {
 	file := strconv.Itoa(index)
-	if v, ok := setting(filepath.Join(root, "run/NetworkManager/devices", file),
-		"managed"); ok && v != "false" &&
-		v != "0" {
+
+	managed, ok := setting(filepath.Join(root, "run/NetworkManager/devices", file), "managed")
+	if ok && managed != "false" && managed != "0" {
 		return &owner{nic, "NetworkManager", "make it unmanaged (nmcli device set " + nic +
 			" managed no, and unmanaged-devices in NetworkManager.conf) and give the addresses statically"}
 	}
 
-	if v, ok := setting(filepath.Join(root, "run/systemd/netif/links", file), "ADMIN_STATE"); ok &&
-		v != "unmanaged" {
+	state, ok := setting(filepath.Join(root, "run/systemd/netif/links", file), "ADMIN_STATE")
+	if ok && state != "unmanaged" {
 		return &owner{
 			nic,
 			"systemd-networkd",
@@ -87,10 +87,11 @@ func dhcpClient(root, nic string) string {
 			!slices.Contains(argv[1:], nic) && !alone(root, argv[1:]) {
 			continue
 		}
+
 		// The kernel hides the namespace of a process with more capabilities. Such a process may be in
 		// this one.
-		if there, err := os.Readlink(filepath.Join(p, "ns/net")); errors.Is(err, fs.ErrPermission) ||
-			err == nil && there == here {
+		there, err := os.Readlink(filepath.Join(p, "ns/net"))
+		if errors.Is(err, fs.ErrPermission) || err == nil && there == here {
 			return program + " (process " + filepath.Base(p) + ")"
 		}
 	}
@@ -132,8 +133,8 @@ func keptAtBoot(root string) string {
 		kept = path
 
 		for line := range strings.Lines(string(b)) {
-			if line = strings.TrimSpace(line); !strings.HasPrefix(line, "#") &&
-				strings.Contains(line, "--delete-transient-ports") {
+			line = strings.TrimSpace(line)
+			if !strings.HasPrefix(line, "#") && strings.Contains(line, "--delete-transient-ports") {
 				return ""
 			}
 		}

@@ -127,6 +127,7 @@ func (m *mover) promiscuous(ctx context.Context) error {
 // router advertisements stay.
 func (m *mover) made(msg []byte) bool {
 	a, err := parseAddr(msg)
+
 	return err == nil && a.is6() && !a.dynamic() && a.key.Addr().IsLinkLocalUnicast() &&
 		lookup(msg, m.snap.Had.Addresses) == nil
 }
@@ -182,8 +183,8 @@ func (m *mover) leaveBridge(ctx context.Context) error {
 		if err != nil || time.Now().After(patience) {
 			m.Log.Warn("ovs-vswitchd does not release the NIC, removing it from the datapath", "nic", s.NIC)
 
-			if derr := m.do(ctx, "delete vport "+s.NIC,
-				func() error { return deleteVport(master, s.NIC) }); derr != nil {
+			deleteNIC := func() error { return deleteVport(master, s.NIC) }
+			if derr := m.do(ctx, "delete vport "+s.NIC, deleteNIC); derr != nil {
 				return errors.Join(err, derr)
 			}
 		}

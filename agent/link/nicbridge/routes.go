@@ -116,8 +116,8 @@ func (m *mover) addRoute(ctx context.Context, w wantedRoute, from, to device) er
 
 	what := "add route " + destination(w.route) + " to " + to.name
 	if i >= 0 { // created by the kernel with the address, after foreign routes
-		if err := m.send(ctx, "take route "+destination(w.route)+" of "+to.name+" to put it first",
-			unix.RTM_DELROUTE, 0, w.msg); err != nil {
+		take := "take route " + destination(w.route) + " of " + to.name + " to put it first"
+		if err := m.send(ctx, take, unix.RTM_DELROUTE, 0, w.msg); err != nil {
 			return err
 		}
 	}
@@ -136,16 +136,17 @@ func (m *mover) addRoute(ctx context.Context, w wantedRoute, from, to device) er
 
 // inFront reports whether all routes before w use the NIC or the bridge.
 func inFront(before []route, w wantedRoute, from, to device) bool {
-	return !slices.ContainsFunc(before,
-		func(r route) bool { return r.group == w.group && !r.by(from.index) && !r.by(to.index) })
+	foreign := func(r route) bool { return r.group == w.group && !r.by(from.index) && !r.by(to.index) }
+
+	return !slices.ContainsFunc(before, foreign)
 }
 
 // addAdvertised adds a copy with a metric one higher, so that the kernel can add its own. With the
 // same metric the kernel would mistake the copy for its own, report an error and ignore the rest of
 // each advertisement.
 func (m *mover) addAdvertised(ctx context.Context, w wantedRoute, have []route, to device) error {
-	if slices.ContainsFunc(have,
-		func(r route) bool { return r.advertised() && r.by(to.index) && sameHops(r, w.route) }) {
+	added := func(r route) bool { return r.advertised() && r.by(to.index) && sameHops(r, w.route) }
+	if slices.ContainsFunc(have, added) {
 		return nil
 	}
 
@@ -154,8 +155,9 @@ func (m *mover) addAdvertised(ctx context.Context, w wantedRoute, have []route, 
 		return err
 	}
 
-	return m.send(ctx, "add route "+destination(w.route)+" to "+to.name, unix.RTM_NEWROUTE, unix.NLM_F_CREATE,
-		msg)
+	what := "add route " + destination(w.route) + " to " + to.name
+
+	return m.send(ctx, what, unix.RTM_NEWROUTE, unix.NLM_F_CREATE, msg)
 }
 
 func sameHops(a, b route) bool { return slices.Equal(a.hops, b.hops) }
@@ -176,8 +178,8 @@ func (m *mover) deleteRoutes(ctx context.Context, of device, unwanted func(route
 			return err
 		}
 
-		if err := m.send(ctx, "delete route "+destination(r)+" of "+of.name, unix.RTM_DELROUTE, 0,
-			msg); err != nil {
+		what := "delete route " + destination(r) + " of " + of.name
+		if err := m.send(ctx, what, unix.RTM_DELROUTE, 0, msg); err != nil {
 			return err
 		}
 	}
@@ -193,8 +195,9 @@ func (m *mover) stray(r route, wanted []wantedRoute) bool {
 		return err == nil && r.connected(a)
 	})
 
-	return made &&
-		!slices.ContainsFunc(wanted, func(w wantedRoute) bool { return canonicalRoute(w.msg) == key(r) })
+	isWanted := func(w wantedRoute) bool { return canonicalRoute(w.msg) == key(r) }
+
+	return made && !slices.ContainsFunc(wanted, isWanted)
 }
 
 func destination(r route) string {

@@ -101,8 +101,8 @@ func (m *mover) addAddresses(ctx context.Context, to device, from string, msgs [
 			return err
 		}
 
-		if err := m.send(ctx, "add address "+text(msg)+" to "+to.name, unix.RTM_NEWADDR,
-			unix.NLM_F_CREATE|unix.NLM_F_EXCL, out); err != nil {
+		what := "add address " + text(msg) + " to " + to.name
+		if err := m.send(ctx, what, unix.RTM_NEWADDR, unix.NLM_F_CREATE|unix.NLM_F_EXCL, out); err != nil {
 			return err
 		}
 	}
@@ -138,8 +138,8 @@ func (m *mover) trueFlags(ctx context.Context, to device, from string, msgs [][]
 			return err
 		}
 
-		if err := m.send(ctx, "set flags of "+text(msg)+" on "+to.name, unix.RTM_NEWADDR, unix.NLM_F_REPLACE,
-			out); err != nil {
+		what := "set flags of " + text(msg) + " on " + to.name
+		if err := m.send(ctx, what, unix.RTM_NEWADDR, unix.NLM_F_REPLACE, out); err != nil {
 			return err
 		}
 	}
@@ -161,8 +161,8 @@ func (m *mover) deleteAddresses(ctx context.Context, of device, unwanted func(ms
 			continue
 		}
 
-		if err := m.send(ctx, "delete address "+text(list[i])+" of "+of.name, unix.RTM_DELADDR, 0,
-			list[i]); err != nil {
+		what := "delete address " + text(list[i]) + " of " + of.name
+		if err := m.send(ctx, what, unix.RTM_DELADDR, 0, list[i]); err != nil {
 			return err
 		}
 	}
@@ -189,10 +189,8 @@ func (m *mover) addNeighbours(ctx context.Context, to device) error {
 			return err
 		}
 
-		if permanent := order.Uint16(
-			msg[8:],
-		)&unix.NUD_PERMANENT != 0; known[string(find(list, unix.NDA_DST))] &&
-			!permanent {
+		permanent := order.Uint16(msg[8:])&unix.NUD_PERMANENT != 0
+		if known[string(find(list, unix.NDA_DST))] && !permanent {
 			continue
 		}
 
@@ -202,8 +200,9 @@ func (m *mover) addNeighbours(ctx context.Context, to device) error {
 		}
 
 		what := "add neighbour " + net.IP(find(list, unix.NDA_DST)).String() + " to " + to.name
-		if err := m.send(ctx, what, unix.RTM_NEWNEIGH, unix.NLM_F_CREATE|unix.NLM_F_REPLACE,
-			out); err != nil {
+
+		err = m.send(ctx, what, unix.RTM_NEWNEIGH, unix.NLM_F_CREATE|unix.NLM_F_REPLACE, out)
+		if err != nil {
 			return err
 		}
 	}
@@ -250,8 +249,8 @@ func (m *mover) moveRules(ctx context.Context, from, to string) error {
 		}
 
 		if !there[canonicalRule(add)] {
-			if err := m.send(ctx, "add rule for "+to, unix.RTM_NEWRULE, unix.NLM_F_CREATE|unix.NLM_F_EXCL,
-				add); err != nil {
+			err := m.send(ctx, "add rule for "+to, unix.RTM_NEWRULE, unix.NLM_F_CREATE|unix.NLM_F_EXCL, add)
+			if err != nil {
 				return err
 			}
 		}

@@ -46,15 +46,16 @@ func (m *mover) startWatchdog(ctx context.Context) (stop func(), err error) {
 	}
 	defer ready.Close()
 
-	out, err := os.OpenFile(filepath.Join(m.Dir, "nic-"+m.NIC+".watchdog.log"),
-		os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	file := filepath.Join(m.Dir, "nic-"+m.NIC+".watchdog.log")
+
+	out, err := os.OpenFile(file, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("start watchdog: %w", err), parent.Close(), alive.Close(),
-			watching.Close())
+		return nil, errors.Join(fmt.Errorf("start watchdog: %w", err),
+			parent.Close(), alive.Close(), watching.Close())
 	}
 
-	args := append(slices.Clone(m.Watchdog[1:]), m.Dir, m.NIC,
-		strconv.Itoa(int((m.Timeout+grace)/time.Second)))
+	seconds := strconv.Itoa(int((m.Timeout + grace) / time.Second))
+	args := append(slices.Clone(m.Watchdog[1:]), m.Dir, m.NIC, seconds)
 	cmd := exec.Command(m.Watchdog[0], args...)
 	cmd.Stdout, cmd.Stderr, cmd.ExtraFiles = out, out, []*os.File{parent, watching}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
@@ -108,8 +109,9 @@ func Watch(
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 
-	over, end := context.WithTimeoutCause(ctx, time.Duration(seconds)*time.Second,
-		errors.New("the mover is late"))
+	late := errors.New("the mover is late")
+
+	over, end := context.WithTimeoutCause(ctx, time.Duration(seconds)*time.Second, late)
 	defer end()
 
 	over, died := context.WithCancelCause(over)

@@ -57,6 +57,7 @@ func (b *Bridge) Await(ctx context.Context, host string) error {
 	if err := b.OVS.WaitInstalled(ctx, host); err != nil {
 		return err
 	}
+
 	// The name may have belonged to another device a moment ago. When ovs-vswitchd releases that
 	// one, it sets the new device's flags to down.
 	return link.SetUp(host)
@@ -74,8 +75,8 @@ func (b *Bridge) Check(ctx context.Context, host string, p podnet.Pod) error {
 	}
 
 	want := externalIDs(p)
-
 	want[ovs.Installed] = "true"
+
 	for k, want := range want {
 		if ids[k] != want {
 			return fmt.Errorf("port %s: external_ids:%s is %q, want %q", host, k, ids[k], want)
@@ -91,8 +92,8 @@ func (b *Bridge) Check(ctx context.Context, host string, p podnet.Pod) error {
 // so Reset waits for a pass.
 func (b *Bridge) Reset(ctx context.Context, host string) error {
 	_, _, noPort := b.OVS.Port(ctx, host)
-
 	_, noDevice := link.Get(host)
+
 	if errors.Is(noPort, ovs.ErrNotFound) && errors.Is(noDevice, link.ErrNotFound) {
 		return nil
 	}
@@ -164,15 +165,15 @@ func externalIDs(p podnet.Pod) map[string]string {
 // Cleanup removes all ports and devices of pods.
 func Cleanup(ctx context.Context, o *ovs.Client) error {
 	ports, err := o.PodPorts(ctx)
-
 	errs := []error{err}
+
 	for host := range ports {
 		errs = append(errs, o.RemovePort(ctx, host), link.Delete(host))
 	}
 
 	devices, err := link.PodDevices()
-
 	errs = append(errs, err)
+
 	for _, host := range devices {
 		errs = append(errs, link.Delete(host))
 	}

@@ -48,8 +48,8 @@ func Documents(t *testing.T, top string, p Program) (typed int) {
 		for _, line := range commandLines(string(text), program) {
 			typed++
 			words := strings.Fields(program.ReplaceAllString(line, "$3 "))
-
 			args := words[1:]
+
 			if p.Invoked != nil {
 				args = p.Invoked(words)
 			}

@@ -71,7 +71,9 @@ func Help(t *testing.T, root func() *cobra.Command) {
 		}
 
 		text := short(mostLines, append([]string{"help"}, words...)...)
-		for _, args := range [][]string{slices.Concat(words, []string{"--help"}), slices.Concat(words, []string{"-h"}), slices.Concat(words, []string{"help"})} {
+
+		for _, last := range []string{"--help", "-h", "help"} {
+			args := slices.Concat(words, []string{last})
 			if got := Print(t, root(), args...); got != text {
 				t.Errorf("%q prints other help than 'help %s'", args, strings.Join(words, " "))
 			}
@@ -84,8 +86,9 @@ func Help(t *testing.T, root func() *cobra.Command) {
 
 		above := Print(t, root(), append([]string{"help"}, words[:len(words)-1]...)...)
 
-		listed := regexp.MustCompile(`(?m)^  ` + regexp.QuoteMeta(c.Name()) + ` +` + regexp.QuoteMeta(c.Short) + `$`).
-			MatchString(above)
+		line := regexp.MustCompile(`(?m)^  ` + regexp.QuoteMeta(c.Name()) + ` +` + regexp.QuoteMeta(c.Short) + `$`)
+
+		listed := line.MatchString(above)
 		if listed == c.Hidden {
 			t.Errorf("%q listed: %t, hidden: %t", words, listed, c.Hidden)
 		}
@@ -97,9 +100,11 @@ func Mistake(t *testing.T, root *cobra.Command, args ...string) string {
 	t.Helper()
 
 	var stdout, stderr bytes.Buffer
-	if code := commandline.Status(root.Name(),
-		commandline.Run(context.Background(), root, args, &stdout, &stderr), &stderr); code != 1 ||
-		stdout.Len() > 0 {
+
+	err := commandline.Run(context.Background(), root, args, &stdout, &stderr)
+
+	code := commandline.Status(root.Name(), err, &stderr)
+	if code != 1 || stdout.Len() > 0 {
 		t.Errorf("%q: exit status %d, printed %q", args, code, stdout.String())
 	}
 

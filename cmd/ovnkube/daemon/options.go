@@ -29,12 +29,9 @@ type Options struct {
 // Declare declares the flags of a daemon called name.
 func (o *Options) Declare(f *flag.FlagSet, name string) {
 	o.Name = name
-	f.Var(
-		optional{&o.PIDFile, filepath.Join(RunDir, name+".pid")},
-		"pidfile",
-		"write the process's number to `[FILE]`; without one, to "+filepath.Join(RunDir,
-			name+".pid")+". Refused while the process named there lives",
-	)
+	file := filepath.Join(RunDir, name+".pid")
+	f.Var(optional{&o.PIDFile, file}, "pidfile",
+		"write the process's number to `[FILE]`; without one, to "+file+". Refused while the process named there lives")
 	f.BoolVar(&o.Overwrite, "overwrite-pidfile", false,
 		"start although a process that lives has the pid file")
 	f.BoolVar(&o.Detach, "detach", false,
@@ -44,8 +41,8 @@ func (o *Options) Declare(f *flag.FlagSet, name string) {
 
 // DeclareLog declares OVS's logging flags. Programs of the second generation have other flags.
 func (o *Options) DeclareLog(f *flag.FlagSet) {
-	f.Var(optional{&o.LogFile, filepath.Join(LogDir, o.Name+".log")}, "log-file",
-		"append the log to `[FILE]`; without one, to "+filepath.Join(LogDir, o.Name+".log"))
+	file := filepath.Join(LogDir, o.Name+".log")
+	f.Var(optional{&o.LogFile, file}, "log-file", "append the log to `[FILE]`; without one, to "+file)
 	f.Var(&o.Verbosity, "verbose",
 		"`[MODULE:][DESTINATION:]LEVEL`: what goes to the destinations console and file, off, emer, err, warn, info or dbg; -vfile:info is the same. There is one module")
 }

@@ -34,6 +34,7 @@ func WritePIDFile(path string, overwrite bool) (*PIDFile, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return nil, fmt.Errorf("write pid file: %w", err)
 	}
+
 	// Locks and writes the file under another name first, so that path always contains a process ID.
 	f, err := atomicfile.Create(path, 0o644)
 	if err != nil {
@@ -70,8 +71,8 @@ func (p *PIDFile) Remove() {
 
 	p.remove.Do(func() {
 		ours, err1 := p.file.Stat()
-
 		there, err2 := os.Stat(p.path)
+
 		if err1 == nil && err2 == nil && os.SameFile(ours, there) {
 			_ = os.Remove(p.path) // a stale file is harmless
 		}

@@ -60,8 +60,8 @@ func Spawn(ctx context.Context, b Background) error {
 		return fmt.Errorf("start in the background: %w", err)
 	}
 
-	stop := context.AfterFunc(ctx,
-		func() { _ = child.Process.Signal(syscall.SIGTERM) }) // fails only after its end
+	end := func() { _ = child.Process.Signal(syscall.SIGTERM) } // fails only after its end
+	stop := context.AfterFunc(ctx, end)
 
 	isUp := false
 	for lines := bufio.NewScanner(read); !isUp && lines.Scan(); {

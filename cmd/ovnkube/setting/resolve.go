@@ -125,6 +125,7 @@ func (s *Set) Resolve(from Sources) []Problem {
 	if from.Environment != nil {
 		all = append(all, s.environment(from.Environment)...)
 	}
+
 	// The winner comes last. Overridden values are checked as well: their mistakes would surface
 	// later.
 	for _, c := range all {
@@ -135,6 +136,7 @@ func (s *Set) Resolve(from Sources) []Problem {
 		if err := c.setting.Value.Set(c.value); err != nil {
 			problems = append(problems,
 				Problem{Where: c.origin.Where, Message: fmt.Sprintf("%s: %v", c.setting.Flag, err)})
+
 			continue
 		}
 
@@ -203,8 +205,8 @@ func (s *Set) file(f *File) ([]candidate, []Problem) {
 
 	for _, e := range f.Entries {
 		k := s.key(e.Section, e.Key)
-
 		name := "[" + e.Section + "] " + e.Key
+
 		if first := seen[name]; first != 0 && k.known() {
 			warn(e.Line, "%s is set again: line %d has no effect", name, first)
 		}

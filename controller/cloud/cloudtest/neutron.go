@@ -152,6 +152,7 @@ func (c *Neutron) own(step cloud.Step) {
 			}
 		}
 	}
+
 	c.Seen.Ports = slices.Clone(c.Seen.Ports)
 
 	switch step := step.(type) {

@@ -45,8 +45,8 @@ func (c *Controller) run(name string, args ...string) {
 
 	cmd := exec.Command(name, append(args, "-vconsole:off", "-vsyslog:off", "-vfile:off")...)
 	cmd.Env = append(os.Environ(), "OVS_RUNDIR="+c.dir, "OVN_RUNDIR="+c.dir)
-
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET}
+
 	if err := cmd.Start(); err != nil {
 		c.t.Fatalf("start %s: %v", name, err)
 	}
@@ -87,8 +87,8 @@ func (c *Controller) Flows() int {
 	n, last := 0, -1
 
 	Eventually(c.t, "the flows stay the same", func() bool {
-		out, err := exec.Command("ovs-ofctl", "dump-aggregate", "unix:"+c.vswitch.path("br-int.mgmt")).
-			CombinedOutput()
+		bridge := "unix:" + c.vswitch.path("br-int.mgmt")
+		out, err := exec.Command("ovs-ofctl", "dump-aggregate", bridge).CombinedOutput()
 
 		found := flowCount.FindSubmatch(out)
 		if err != nil || found == nil {
@@ -109,8 +109,9 @@ func (c *Controller) Flows() int {
 func (c *Controller) Groups(version string) string {
 	c.t.Helper()
 
-	out, err := exec.Command("ovs-ofctl", "--protocols="+version, "dump-groups", "unix:"+c.vswitch.path("br-int.mgmt")).
-		CombinedOutput()
+	bridge := "unix:" + c.vswitch.path("br-int.mgmt")
+
+	out, err := exec.Command("ovs-ofctl", "--protocols="+version, "dump-groups", bridge).CombinedOutput()
 	if err != nil {
 		c.t.Fatalf("groups of the node in %s: %v: %s", version, err, out)
 	}

@@ -113,6 +113,7 @@ func insertion(table string, columns map[string]any, byName map[string]*Owned) *
 
 		byName[o.String()] = o
 	}
+
 	// Columns of an insert do not count as updates.
 	for column := range columns {
 		o.Updates[column]--

@@ -51,8 +51,9 @@ func start(t testing.TB, schemaFile string) *Server {
 	t.Cleanup(func() { os.RemoveAll(dir) })
 
 	s := &Server{Endpoint: "unix:" + filepath.Join(dir, "db.sock"), t: t, dir: dir}
-	if out, err := exec.Command("ovsdb-tool", "create", s.path("db"), schemaFile).
-		CombinedOutput(); err != nil {
+
+	out, err := exec.Command("ovsdb-tool", "create", s.path("db"), schemaFile).CombinedOutput()
+	if err != nil {
 		t.Fatalf("create database: %v: %s", err, out)
 	}
 
@@ -108,8 +109,8 @@ func (s *Server) Convert() {
 	s.t.Helper()
 	s.Kill()
 
-	if out, err := exec.Command("ovsdb-tool", "convert", s.path("db"), Schema(s.t, "ovn-nb.ovsschema")).
-		CombinedOutput(); err != nil {
+	schema := Schema(s.t, "ovn-nb.ovsschema")
+	if out, err := exec.Command("ovsdb-tool", "convert", s.path("db"), schema).CombinedOutput(); err != nil {
 		s.t.Fatalf("convert database: %v: %s", err, out)
 	}
 
@@ -149,8 +150,8 @@ func (s *Server) Kill() {
 
 	_ = s.cmd.Process.Kill() // fails if it has exited already
 	_ = s.cmd.Wait()         // fails because it was killed
-
 	s.cmd = nil
+
 	if s.stderr.Len() > 0 {
 		s.t.Logf("ovsdb-server: %s", s.stderr.String())
 	}
@@ -170,8 +171,8 @@ func (s *Server) Empty() {
 		s.t.Fatal(err)
 	}
 
-	if out, err := exec.Command("ovsdb-tool", "create", s.path("db"), Schema(s.t, "ovn-nb.ovsschema")).
-		CombinedOutput(); err != nil {
+	schema := Schema(s.t, "ovn-nb.ovsschema")
+	if out, err := exec.Command("ovsdb-tool", "create", s.path("db"), schema).CombinedOutput(); err != nil {
 		s.t.Fatalf("create database: %v: %s", err, out)
 	}
 }
@@ -196,13 +197,10 @@ func (s *Server) Nbctl(args ...string) string {
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
 
-	cmd := exec.CommandContext(
-		ctx,
-		"ovn-nbctl",
-		append([]string{"--db=" + s.Endpoint, "--no-leader-only"}, args...)...)
-
 	var stderr bytes.Buffer
 
+	all := append([]string{"--db=" + s.Endpoint, "--no-leader-only"}, args...)
+	cmd := exec.CommandContext(ctx, "ovn-nbctl", all...)
 	cmd.Stderr = &stderr
 
 	out, err := cmd.Output()
@@ -217,7 +215,8 @@ func (s *Server) Nbctl(args ...string) string {
 func (s *Server) VIPs() map[string][]string {
 	out := map[string][]string{}
 
-	for line := range strings.SplitSeq(s.Nbctl("--bare", "--format=csv", "--no-headings", "--columns=name,vips", "list", "load_balancer"), "\n") {
+	rows := s.Nbctl("--bare", "--format=csv", "--no-headings", "--columns=name,vips", "list", "load_balancer")
+	for line := range strings.SplitSeq(rows, "\n") {
 		if name, vips, _ := strings.Cut(line, ","); name != "" {
 			out[name] = strings.Fields(strings.Trim(vips, `"`))
 		}

@@ -16,6 +16,7 @@ import (
 // identifies the writer and not the contents.
 func (s *Server) Normal() []string {
 	s.t.Helper()
+
 	return slices.DeleteFunc(s.normal("OVN_Northbound"),
 		func(line string) bool { return strings.Contains(line, termOwner) })
 }

@@ -22,11 +22,13 @@ type OVN struct {
 // StartOVN runs northd and the databases until the end of the test.
 func StartOVN(t testing.TB) *OVN {
 	t.Helper()
+
 	o := &OVN{Server: Start(t), southbound: start(t, Schema(t, "ovn-sb.ovsschema"))}
 	o.log = o.path("northd.log")
+
 	cmd := exec.Command("ovn-northd", "--ovnnb-db="+o.Endpoint, "--ovnsb-db="+o.southbound.Endpoint,
-		"--unixctl="+o.path("northd.ctl"), "--log-file="+o.log, "-vconsole:off", "-vsyslog:off",
-		"-vfile:warn")
+		"--unixctl="+o.path("northd.ctl"), "--log-file="+o.log,
+		"-vconsole:off", "-vsyslog:off", "-vfile:warn")
 
 	cmd.Env = append(os.Environ(), "OVN_RUNDIR="+o.dir)
 	if err := cmd.Start(); err != nil {
@@ -68,9 +70,8 @@ func (o *OVN) sbctl(args ...string) string {
 
 	var stderr bytes.Buffer
 
-	cmd := exec.Command(
-		"ovn-sbctl",
-		append([]string{"--db=" + o.southbound.Endpoint, "--no-leader-only"}, args...)...)
+	all := append([]string{"--db=" + o.southbound.Endpoint, "--no-leader-only"}, args...)
+	cmd := exec.Command("ovn-sbctl", all...)
 	cmd.Stderr = &stderr
 
 	out, err := cmd.Output()

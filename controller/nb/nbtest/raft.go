@@ -96,9 +96,9 @@ func (m *Member) Kill() {
 
 // Status returns the status from the control socket, or "" while the server does not run.
 func (m *Member) Status() string {
-	out, _ := exec.Command("ovs-appctl", "-t", m.base+".ctl", "cluster/status", "OVN_Northbound").
-		Output()
-		// fails if the server does not run
+	cmd := exec.Command("ovs-appctl", "-t", m.base+".ctl", "cluster/status", "OVN_Northbound")
+	out, _ := cmd.Output() // fails if the server does not run
+
 	return string(out)
 }
 

@@ -210,15 +210,12 @@ func (c *Churn) newPod(namespace, name string) *corev1.Pod {
 	}
 
 	ports := &p.Spec.Containers[0].Ports
+	*ports = append(*ports, corev1.ContainerPort{
+		Name:          "http",
+		ContainerPort: pick(c, int32(80), 8080),
+		Protocol:      corev1.ProtocolTCP,
+	})
 
-	*ports = append(
-		*ports,
-		corev1.ContainerPort{
-			Name:          "http",
-			ContainerPort: pick(c, int32(80), 8080),
-			Protocol:      corev1.ProtocolTCP,
-		},
-	)
 	if c.maybe(4) {
 		(*ports)[0].HostPort = pick(c, int32(8080), 8081, 9090, 30001)
 	}
@@ -289,9 +286,10 @@ func (c *Churn) Heal() {
 	for _, obj := range c.API.All(Nodes) {
 		key := Key(obj)
 		Edit(c.API, Nodes, key, func(n *corev1.Node) {
-			for _, name := range []string{annotation.PodMTU, annotation.SNATPortRange, annotation.RoutablePods, annotation.GatewayRoutes} {
-				delete(n.Annotations, name)
-			}
+			delete(n.Annotations, annotation.PodMTU)
+			delete(n.Annotations, annotation.SNATPortRange)
+			delete(n.Annotations, annotation.RoutablePods)
+			delete(n.Annotations, annotation.GatewayRoutes)
 
 			var i int
 

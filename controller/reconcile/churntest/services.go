@@ -20,7 +20,8 @@ func (c *Churn) putService() {
 func (c *Churn) describeService(s *corev1.Service, i int) {
 	// As the API server would, no cluster IP is given twice.
 	namespace := int(s.Namespace[2] - '0')
-	ip4, ip6 := fmt.Sprintf("10.96.%d.%d", namespace, 2+i%250), fmt.Sprintf("fd00:10:96::%x", (namespace+1)<<12|i)
+	ip4 := fmt.Sprintf("10.96.%d.%d", namespace, 2+i%250)
+	ip6 := fmt.Sprintf("fd00:10:96::%x", (namespace+1)<<12|i)
 	s.Spec = corev1.ServiceSpec{
 		Type: pick(c, corev1.ServiceTypeClusterIP, corev1.ServiceTypeNodePort,
 			corev1.ServiceTypeLoadBalancer),
@@ -59,9 +60,9 @@ func (c *Churn) describeService(s *corev1.Service, i int) {
 	internal := pick(c, corev1.ServiceInternalTrafficPolicyCluster,
 		corev1.ServiceInternalTrafficPolicyCluster, corev1.ServiceInternalTrafficPolicyLocal)
 	s.Spec.InternalTrafficPolicy = &internal
-
 	s.Spec.SessionAffinity = pick(c, corev1.ServiceAffinityNone, corev1.ServiceAffinityNone,
 		corev1.ServiceAffinityClientIP)
+
 	if c.maybe(20) {
 		s.Spec.ExternalIPs = []string{fmt.Sprintf("203.0.113.%d", c.Rand.IntN(30))}
 	}
@@ -110,8 +111,8 @@ func (c *Churn) describeSlice(s *discoveryv1.EndpointSlice, four bool) {
 		addr := fmt.Sprintf("10.128.%d.%d", c.Rand.IntN(2), c.Rand.IntN(256))
 		switch {
 		case !four:
-			addr = netip.MustParseAddr(fmt.Sprintf("fd00:10:128:%x::%x", c.Rand.IntN(8), 3+c.Rand.IntN(60))).
-				String()
+			text := fmt.Sprintf("fd00:10:128:%x::%x", c.Rand.IntN(8), 3+c.Rand.IntN(60))
+			addr = netip.MustParseAddr(text).String()
 		case c.maybe(10):
 			addr = fmt.Sprintf("172.30.0.%d", 10+c.Rand.IntN(c.Nodes)) // a node's own
 		}
@@ -165,23 +166,21 @@ func (c *Churn) selector() *metav1.LabelSelector {
 	}
 
 	if c.maybe(30) {
-		s.MatchExpressions = []metav1.LabelSelectorRequirement{
-			pick(
-				c,
-				metav1.LabelSelectorRequirement{
-					Key:      "tier",
-					Operator: metav1.LabelSelectorOpIn,
-					Values:   []string{"a", "b"},
-				},
-				metav1.LabelSelectorRequirement{
-					Key:      "tier",
-					Operator: metav1.LabelSelectorOpNotIn,
-					Values:   []string{"c"},
-				},
-				metav1.LabelSelectorRequirement{Key: "app", Operator: metav1.LabelSelectorOpExists},
-				metav1.LabelSelectorRequirement{Key: "app", Operator: metav1.LabelSelectorOpDoesNotExist},
-			),
-		}
+		requirement := pick(c,
+			metav1.LabelSelectorRequirement{
+				Key:      "tier",
+				Operator: metav1.LabelSelectorOpIn,
+				Values:   []string{"a", "b"},
+			},
+			metav1.LabelSelectorRequirement{
+				Key:      "tier",
+				Operator: metav1.LabelSelectorOpNotIn,
+				Values:   []string{"c"},
+			},
+			metav1.LabelSelectorRequirement{Key: "app", Operator: metav1.LabelSelectorOpExists},
+			metav1.LabelSelectorRequirement{Key: "app", Operator: metav1.LabelSelectorOpDoesNotExist},
+		)
+		s.MatchExpressions = []metav1.LabelSelectorRequirement{requirement}
 	}
 
 	return s
@@ -189,9 +188,9 @@ func (c *Churn) selector() *metav1.LabelSelector {
 
 func (c *Churn) policySpec() networkingv1.NetworkPolicySpec {
 	spec := networkingv1.NetworkPolicySpec{PodSelector: *c.selector()}
-
 	spec.PolicyTypes = pick(c, nil, []networkingv1.PolicyType{"Ingress"}, []networkingv1.PolicyType{"Egress"},
 		[]networkingv1.PolicyType{"Ingress", "Egress"})
+
 	for range c.Rand.IntN(3) {
 		spec.Ingress = append(spec.Ingress,
 			networkingv1.NetworkPolicyIngressRule{From: c.peers(), Ports: c.policyPorts()})
@@ -208,8 +207,7 @@ func (c *Churn) policySpec() networkingv1.NetworkPolicySpec {
 func (c *Churn) peers() []networkingv1.NetworkPolicyPeer {
 	var out []networkingv1.NetworkPolicyPeer
 	for range c.Rand.IntN(3) {
-		out = append(out, pick(
-			c,
+		out = append(out, pick(c,
 			networkingv1.NetworkPolicyPeer{PodSelector: c.selector()},
 			networkingv1.NetworkPolicyPeer{NamespaceSelector: c.selector()},
 			networkingv1.NetworkPolicyPeer{PodSelector: c.selector(), NamespaceSelector: c.selector()},

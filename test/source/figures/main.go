@@ -55,14 +55,8 @@ func run(args []string, stdout io.Writer) error {
 		}
 
 		had, has := common(then, now)
-		fmt.Fprintf(
-			stdout,
-			"%s:\n%s%10d  lines of Go by hand in packages that are there now, too\n\nnow:\n%10d  lines of Go by hand in packages that were there then, too\n",
-			*before,
-			then,
-			had,
-			has,
-		)
+		fmt.Fprintf(stdout, "%s:\n%s%10d  lines of Go by hand in packages that are there now, too\n\nnow:\n%10d  lines of Go by hand in packages that were there then, too\n",
+			*before, then, had, has)
 	}
 
 	_, err = fmt.Fprint(stdout, now)
@@ -113,24 +107,13 @@ func ofRevision(revision string) (f figures, err error) {
 	defer func() { _ = parent.Remove() }() // test/sweep removes it otherwise
 
 	dir := filepath.Join(parent.Path, "tree")
-	if out, err := exec.Command("git", "worktree", "add", "--detach", dir, revision).
-		CombinedOutput(); err != nil {
+	if out, err := exec.Command("git", "worktree", "add", "--detach", dir, revision).CombinedOutput(); err != nil {
 		return f, fmt.Errorf("check out %s: %w: %s", revision, err, out)
 	}
 
 	defer func() { err = errors.Join(err, exec.Command("git", "worktree", "remove", "--force", dir).Run()) }()
 
-	build := exec.Command(
-		"go",
-		"build",
-		"-trimpath",
-		"-buildvcs=false",
-		"-ldflags",
-		"-s -w",
-		"-o",
-		"bin/",
-		"./cmd/ovnkube",
-	)
+	build := exec.Command("go", "build", "-trimpath", "-buildvcs=false", "-ldflags", "-s -w", "-o", "bin/", "./cmd/ovnkube")
 
 	build.Dir, build.Env = dir, append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
