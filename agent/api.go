@@ -56,7 +56,7 @@ func (e exempt) control(_, address string, conn syscall.RawConn) error {
 	}
 
 	if failed != nil {
-		e.log.Warn("connection to the API server may be translated", "to", to, "err", failed)
+		e.log.Warn("connection to the API server may be translated", "to", to, "error", failed)
 	}
 
 	return nil

@@ -259,7 +259,7 @@ func dropIncompatible(spec *ebpf.CollectionSpec, dir string, log *slog.Logger) e
 			return fmt.Errorf("open pinned map %q: %w", path, err)
 		}
 
-		log.Warn("pinned map has another layout, starting it afresh", "map", name, "err", err)
+		log.Warn("pinned map has another layout, starting it afresh", "map", name, "error", err)
 
 		if err := os.Remove(path); err != nil {
 			return fmt.Errorf("unpin map %q: %w", name, err)

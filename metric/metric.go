@@ -35,7 +35,7 @@ var BuildInfo = Family{
 	Name:   "ovnkube_build_info",
 	Kind:   Gauge,
 	Labels: []string{"version", "commit", "goversion"},
-	Help:   "1, with version and commit of the program.",
+	Help:   "Always 1. The labels have the version and commit of the program, and the version of Go.",
 }
 
 // Table lists the metrics of one program.
@@ -152,7 +152,7 @@ func One(is bool) float64 {
 // Markdown formats the Table for a document.
 func (t Table) Markdown() string {
 	var b strings.Builder
-	b.WriteString("| name | type | labels | what |\n|---|---|---|---|\n")
+	b.WriteString("| name | type | labels | meaning |\n|---|---|---|---|\n")
 
 	for _, f := range t {
 		labels := strings.Join(f.Labels, "`, `")

@@ -171,7 +171,7 @@ func (c Central) awaitClustered(ctx context.Context, d Database, log *slog.Logge
 	err = await(ctx, func() (err error) {
 		if joins, err = c.clustered(ctx, d); err != nil && err.Error() != last {
 			last = err.Error()
-			log.Warn("waiting for the other members", "database", d.Name, "err", err)
+			log.Warn("waiting for the other members", "database", d.Name, "error", err)
 		}
 
 		return err

@@ -42,7 +42,7 @@ func (c Central) awaitSpace(ctx context.Context, log *slog.Logger) error {
 		}
 
 		if !said {
-			log.Warn("waiting for space", "err", err)
+			log.Warn("waiting for space", "error", err)
 		}
 
 		select {

@@ -19,19 +19,19 @@ type Units struct {
 	Frontends int // ports times addresses; a node port or host port is one per family
 	Backends  int // endpoints of all ports, as if each port of a slice were one of the Service
 	Addresses int // external addresses
-	Local     int // front ends that a host's socket may serve: externalTrafficPolicy Local, TCP
+	Local     int // frontends that a host's socket may serve: externalTrafficPolicy Local, TCP
 	Flows     int // of OVN on each node, as if the cluster had one node with one address of each family; pods: 0
 }
 
 // TableUnits returns the room in a node's tables: sock_frontends, sock_backends, host_addrs and
 // lookup_targets. Flows have no fixed table. Their number keeps the flows of all Services finite, and
-// is so large that 90 % of the front ends fit with about four endpoints each, so the front ends are
+// is so large that 90 % of the frontends fit with about four endpoints each, so the frontends are
 // used up first.
 func TableUnits() Units {
 	return Units{Frontends: 131072, Backends: 262144, Addresses: 65536, Local: 65536, Flows: 8 * 131072}
 }
 
-// namespaceFlows is the number of flows per front end of a namespace's budget. Together with the
+// namespaceFlows is the number of flows per frontend of a namespace's budget. Together with the
 // flows of its policies (docs/networkpolicy.md), the default budget is less than the 60,000 flows that
 // a tenant may cost a node.
 const namespaceFlows = 2
@@ -105,10 +105,10 @@ func (u Units) text(of Units) string {
 		number, of int
 		what       string
 	}{
-		{u.Frontends, of.Frontends, "front ends"},
+		{u.Frontends, of.Frontends, "frontends"},
 		{u.Backends, of.Backends, "backends"},
 		{u.Addresses, of.Addresses, "external addresses"},
-		{u.Local, of.Local, "front ends of policy Local"},
+		{u.Local, of.Local, "frontends of policy Local"},
 		{u.Flows, of.Flows, "flows on each node"},
 	} {
 		if n.of != 0 {
@@ -306,8 +306,8 @@ const (
 // Shares are the settings of budgets. Controller and agents must have the same. 0 stands for the
 // default.
 type Shares struct {
-	// Namespace is the front ends of the Services of a namespace. The share of other tables is the
-	// same, and each front end has two flows.
+	// Namespace is the frontends of the Services of a namespace. The share of other tables is the
+	// same, and each frontend has two flows.
 	Namespace int
 	Tables    int // percent of a node's tables for Services; the rest is for pods' host ports
 }
@@ -316,7 +316,7 @@ type Shares struct {
 func (s Shares) Validate() error {
 	var errs []error
 	if s.Namespace < 0 {
-		errs = append(errs, fmt.Errorf("front ends of a namespace: %d is negative", s.Namespace))
+		errs = append(errs, fmt.Errorf("frontends of a namespace: %d is negative", s.Namespace))
 	}
 
 	if s.Tables < 0 || s.Tables > 95 {

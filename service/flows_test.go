@@ -13,7 +13,7 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/test/randomtest"
 )
 
-// TestFlowsOfBounds checks the flows of Services at their bounds. One with the most front ends
+// TestFlowsOfBounds checks the flows of Services at their bounds. One with the most frontends
 // exceeds the default budget of a namespace, and one with the most backends at many addresses does
 // not overflow an int of 32 bits.
 func TestFlowsOfBounds(t *testing.T) {
@@ -53,8 +53,8 @@ func TestFlowsOfBounds(t *testing.T) {
 		{"an endpoint on a host", host, 2*2*4 + 2 + 2*(2+1), true},
 		{"a node port of three ports", nodePorts, 3*2*4 + 2*5 + 2 + 2 + 4, true},
 		{"affinity", service(1, 0, 10, corev1.ServiceAffinityClientIP), 2*6 + 2 + 5*10, true},
-		{"7,168 front ends", service(1024, 5, 0, ""), 7168*4 + 7, true},
-		{"8,192 front ends", service(1024, 6, 0, ""), 8192*4 + 8, false},
+		{"7,168 frontends", service(1024, 5, 0, ""), 7168*4 + 7, true},
+		{"8,192 frontends", service(1024, 6, 0, ""), 8192*4 + 8, false},
 		{"the most backends", service(124, 64, 131072/124-1, corev1.ServiceAffinityClientIP), 124*66*6 + 66 + 5*124*65*1056, false},
 	} {
 		u := tc.of.Units()

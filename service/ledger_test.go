@@ -250,10 +250,10 @@ func TestRefusalNamesUnitsAndSetting(t *testing.T) {
 	set(owner("flows", "s", 5, ""), Units{Frontends: 1, Flows: 32769})
 
 	for key, want := range map[Key]string{
-		{KindService, "big", "s"}:      "the Service needs 2 front ends, 40000 backends: a namespace may have at most 16384 front ends, 32768 backends (--namespace-frontends)",
-		{KindService, "full", "young"}: "the Service needs 1 front ends, 1 external addresses: older objects of the namespace leave less of its budget of 16384 front ends, 8192 external addresses (--namespace-frontends)",
-		{KindService, "tenant6", "s"}:  "the Service needs 16384 front ends: older objects of all namespaces leave less of the 106168 front ends that nodes have room for (--service-table-share)",
-		{KindService, "flows", "s"}:    "the Service needs 1 front ends, 32769 flows on each node: a namespace may have at most 16384 front ends, 32768 flows on each node (--namespace-frontends)",
+		{KindService, "big", "s"}:      "the Service needs 2 frontends, 40000 backends: a namespace may have at most 16384 frontends, 32768 backends (--namespace-frontends)",
+		{KindService, "full", "young"}: "the Service needs 1 frontends, 1 external addresses: older objects of the namespace leave less of its budget of 16384 frontends, 8192 external addresses (--namespace-frontends)",
+		{KindService, "tenant6", "s"}:  "the Service needs 16384 frontends: older objects of all namespaces leave less of the 106168 frontends that nodes have room for (--service-table-share)",
+		{KindService, "flows", "s"}:    "the Service needs 1 frontends, 32769 flows on each node: a namespace may have at most 16384 frontends, 32768 flows on each node (--namespace-frontends)",
 		{KindService, "default", "s"}:  "<nil>",
 		{KindService, "x", "unknown"}:  "<nil>",
 	} {
@@ -278,7 +278,7 @@ func TestRefusalNamesUnitsAndSetting(t *testing.T) {
 		reason string
 	}{
 		{pod("n1", 1638), 0, ""},
-		{pod("n2", 1639), 1, "the Pod needs 3278 front ends, 3278 backends: a namespace may have at most 3277 front ends, 6553 backends (--service-table-share)"},
+		{pod("n2", 1639), 1, "the Pod needs 3278 frontends, 3278 backends: a namespace may have at most 3277 frontends, 6553 backends (--service-table-share)"},
 		{pod("n2", 1638), 1, ""},
 		{Meaning{}, 0, ""},
 		{Meaning{}, 0, ""},

@@ -26,7 +26,7 @@ func Table() metric.Table {
 			Name:    phaseDuration,
 			Kind:    metric.Histogram,
 			Labels:  []string{"phase"},
-			Help:    "The duration of the phases of a CNI ADD: the wait for the pod's annotation (in underlay mode, for its port), the wiring, the wait for ovn-controller, and the total of each successful ADD.",
+			Help:    "The duration of the phases of a CNI ADD: waiting for the pod's annotation (in underlay mode, for its port), connecting the pod, waiting for ovn-controller, and the total of each successful ADD.",
 			Buckets: prometheus.ExponentialBuckets(0.001, 2, 17),
 		},
 	}

@@ -13,7 +13,7 @@ import (
 	model "github.com/ovn-ebpf/ovn-ebpf/service"
 )
 
-// large returns a Service at the bound of front ends: 124 ports on 65 addresses.
+// large returns a Service at the bound of frontends: 124 ports on 65 addresses.
 func large(namespace string, i int) service.Objects {
 	svc := &corev1.Service{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: fmt.Sprint("s", i), CreationTimestamp: metav1.Unix(int64(i), 0)},
@@ -32,7 +32,7 @@ func large(namespace string, i int) service.Objects {
 
 const largeFronts = 124 * model.MaxExternalIPs // at the gateway
 
-// TestNamespaceCannotFillTables checks that 34 Services of one namespace, whose front ends are more
+// TestNamespaceCannotFillTables checks that 34 Services of one namespace, whose frontends are more
 // than the gateway's table holds, leave room for the others: the flows of the oldest one fill the
 // namespace's budget. When it goes, the next one is served.
 func TestNamespaceCannotFillTables(t *testing.T) {

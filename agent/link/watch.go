@@ -18,8 +18,7 @@ import (
 // Watch calls changed with a device's name after one of these events:
 //
 //   - the device changed, including its MAC (as after a bond's failover), its MTU, or another
-//     device that took
-//     its name
+//     device that took its name
 //   - a route through it was lost
 //   - it lost a tc filter or qdisc
 //

@@ -87,18 +87,18 @@ ovnkube_gateway_packets_total{direction="rx",port="both",reason="icmp_error_both
 }
 
 func TestCountersOfPods(t *testing.T) {
-	want := "# HELP ovnkube_node_uncounted_pods Interfaces of pods that are not counted because there are more than --counted-pods.\n# TYPE ovnkube_node_uncounted_pods gauge\novnkube_node_uncounted_pods 6\n"
+	want := "# HELP ovnkube_node_uncounted_pods Interfaces of pods without counters, because the limit is reached (--counted-pods).\n# TYPE ovnkube_node_uncounted_pods gauge\novnkube_node_uncounted_pods 6\n"
 
 	for _, f := range []struct {
 		name, help string
 		value      int
 	}{
-		{"receive_bytes", "Bytes that a pod has received, with the Ethernet header.", 300},
-		{"receive_packets_dropped", "Packets for a pod that its interface has dropped.", 1},
-		{"receive_packets", "Packets that a pod has received.", 3},
-		{"transmit_bytes", "Bytes that a pod has sent, with the Ethernet header.", 400},
-		{"transmit_packets_dropped", "Packets from a pod that its interface has dropped.", 2},
-		{"transmit_packets", "Packets that a pod has sent.", 4},
+		{"receive_bytes", "Bytes that the pod received, including Ethernet headers.", 300},
+		{"receive_packets_dropped", "Packets for the pod that its interface dropped.", 1},
+		{"receive_packets", "Packets that the pod received.", 3},
+		{"transmit_bytes", "Bytes that the pod sent, including Ethernet headers.", 400},
+		{"transmit_packets_dropped", "Packets from the pod that its interface dropped.", 2},
+		{"transmit_packets", "Packets that the pod sent.", 4},
 	} {
 		name := "ovnkube_node_pod_network_" + f.name + "_total"
 		want += fmt.Sprintf("# HELP %s %s\n# TYPE %[1]s counter\n%[1]s{interface=\"eth0\",namespace=\"default\",pod=\"web\"} %[3]d\n", name, f.help, f.value)
@@ -122,10 +122,10 @@ func TestCountersOfPods(t *testing.T) {
 // The reasons why pods have no shortcuts are shown, each cause as a series.
 func TestNoShortcuts(t *testing.T) {
 	const want = `
-# HELP ovnkube_gateway_shortcut_limited_pods Interfaces of pods that may not have shortcuts because of a bandwidth limit.
+# HELP ovnkube_gateway_shortcut_limited_pods Interfaces of pods that cannot have shortcuts because of a bandwidth limit.
 # TYPE ovnkube_gateway_shortcut_limited_pods gauge
 ovnkube_gateway_shortcut_limited_pods 2
-# HELP ovnkube_gateway_shortcut_prevented 1 for each cause why no pod of the node may have shortcuts at present.
+# HELP ovnkube_gateway_shortcut_prevented 1 for each cause that currently prevents shortcuts on the node.
 # TYPE ovnkube_gateway_shortcut_prevented gauge
 ovnkube_gateway_shortcut_prevented{cause="hw-offload"} 1
 `
@@ -139,15 +139,15 @@ ovnkube_gateway_shortcut_prevented{cause="hw-offload"} 1
 // Each compared reason has its mismatch counter, even at zero.
 func TestComparedReasonHasMismatches(t *testing.T) {
 	const want = `
-# HELP ovnkube_gateway_shadow_compared_total Decisions compared with the model, by the reason that the programs gave (--gateway-shadow-rate).
+# HELP ovnkube_gateway_shadow_compared_total Decisions that were compared with the model, by the reason that the programs gave (--gateway-shadow-rate).
 # TYPE ovnkube_gateway_shadow_compared_total counter
 ovnkube_gateway_shadow_compared_total{reason="default"} 8
 ovnkube_gateway_shadow_compared_total{reason="service"} 2
-# HELP ovnkube_gateway_shadow_mismatch_total Those of the compared decisions that the model decides otherwise. Anything but 0 is a fault of ours.
+# HELP ovnkube_gateway_shadow_mismatch_total Compared decisions for which the model has another result. A value other than 0 is a bug of ovn-ebpf.
 # TYPE ovnkube_gateway_shadow_mismatch_total counter
 ovnkube_gateway_shadow_mismatch_total{reason="default"} 0
 ovnkube_gateway_shadow_mismatch_total{reason="service"} 1
-# HELP ovnkube_gateway_shadow_skipped_total Decisions that could not be compared: the tables have changed meanwhile, headers are longer than the sample (cut), or reading failed.
+# HELP ovnkube_gateway_shadow_skipped_total Decisions that could not be compared, by cause: changed (the tables changed meanwhile), cut (the headers may be longer than the sample), failed (a system call failed).
 # TYPE ovnkube_gateway_shadow_skipped_total counter
 ovnkube_gateway_shadow_skipped_total{cause="changed"} 3
 `
@@ -167,27 +167,27 @@ ovnkube_gateway_shadow_skipped_total{cause="changed"} 3
 
 func TestCollect(t *testing.T) {
 	want := `
-# HELP ovnkube_agent_ready 1 if the agent has everything in its desired state.
+# HELP ovnkube_agent_ready 1 if everything that the agent manages is in its desired state.
 # TYPE ovnkube_agent_ready gauge
 ovnkube_agent_ready 1
-# HELP ovnkube_gateway_conntrack_failures_total Packets that the kernel's connection tracker dropped, by cause: connections of pods fail without an error.
+# HELP ovnkube_gateway_conntrack_failures_total Packets that the kernel's connection tracker dropped, by cause. Each drop can make a connection of a pod fail without an error.
 # TYPE ovnkube_gateway_conntrack_failures_total counter
 ovnkube_gateway_conntrack_failures_total{kind="drop"} 0
 ovnkube_gateway_conntrack_failures_total{kind="insert_failed"} 7
-# HELP ovnkube_gateway_drained 1 while an operator spares the gateway (ovnkube node drain-gateway).
+# HELP ovnkube_gateway_drained 1 if the gateway is drained (ovnkube node drain-gateway).
 # TYPE ovnkube_gateway_drained gauge
 ovnkube_gateway_drained 1
 # HELP ovnkube_gateway_degraded 1 if an optional part of the gateway does not work.
 # TYPE ovnkube_gateway_degraded gauge
 ovnkube_gateway_degraded{part="bind_gate"} 0
 ovnkube_gateway_degraded{part="host_to_service"} 1
-# HELP ovnkube_gateway_fallback 1 if the gateway has to do without eBPF, with the reason.
+# HELP ovnkube_gateway_fallback 1 if the gateway runs without eBPF because the kernel does not support it, with the reason.
 # TYPE ovnkube_gateway_fallback gauge
 ovnkube_gateway_fallback{backend="openflow",reason="kernel lacks maps"} 1
-# HELP ovnkube_gateway_host_listeners Sockets of the host that listen inside the SNAT port range.
+# HELP ovnkube_gateway_host_listeners Listening sockets of the host on ports of the SNAT range.
 # TYPE ovnkube_gateway_host_listeners gauge
 ovnkube_gateway_host_listeners 1
-# HELP ovnkube_gateway_info 1, with the gateway's kind.
+# HELP ovnkube_gateway_info Always 1. The labels describe the gateway.
 # TYPE ovnkube_gateway_info gauge
 ovnkube_gateway_info{backend="openflow",datapath="netdev",layout="bridged",uplink="eth0"} 1
 # HELP ovnkube_gateway_service_bytes_total Bytes that arrived at the uplink for a port of a Service.
@@ -196,27 +196,27 @@ ovnkube_gateway_service_bytes_total{namespace="default",port="80",protocol="SCTP
 # HELP ovnkube_gateway_service_packets_total Packets that arrived at the uplink for a port of a Service.
 # TYPE ovnkube_gateway_service_packets_total counter
 ovnkube_gateway_service_packets_total{namespace="default",port="80",protocol="SCTP",service="web"} 2
-# HELP ovnkube_gateway_table_unwritten Entries for which the gateway's tables have no room: these front ends or addresses are not served on the node.
+# HELP ovnkube_gateway_table_unwritten Entries that do not fit into the gateway's tables. Their frontends or addresses are not served on the node.
 # TYPE ovnkube_gateway_table_unwritten gauge
 ovnkube_gateway_table_unwritten{table="services"} 12
-# HELP ovnkube_gateway_uncounted_service_ports Ports of Services that are not counted because there are more than --counted-service-ports.
+# HELP ovnkube_gateway_uncounted_service_ports Ports of Services without counters, because the limit is reached (--counted-service-ports).
 # TYPE ovnkube_gateway_uncounted_service_ports gauge
 ovnkube_gateway_uncounted_service_ports 5
 # HELP ovn_controller_southbound_database_connected 1 if the node's ovn-controller is connected to the Southbound database.
 # TYPE ovn_controller_southbound_database_connected gauge
 ovn_controller_southbound_database_connected 0
-# HELP ovs_vswitchd_datapath_lookups_total Packets that the OVS datapath looked up: hit; missed, so ovs-vswitchd was asked; lost on the way there.
+# HELP ovs_vswitchd_datapath_lookups_total Lookups of packets in the OVS datapath by result: hit, missed (sent to ovs-vswitchd), lost (dropped on the way to ovs-vswitchd).
 # TYPE ovs_vswitchd_datapath_lookups_total counter
 ovs_vswitchd_datapath_lookups_total{result="hit"} 9
 ovs_vswitchd_datapath_lookups_total{result="lost"} 1
 ovs_vswitchd_datapath_lookups_total{result="missed"} 2
-# HELP ovnkube_gateway_repairs_total Corrections of the gateway after it had been right.
+# HELP ovnkube_gateway_repairs_total Repairs of the gateway after it had been in its desired state, by part.
 # TYPE ovnkube_gateway_repairs_total counter
 ovnkube_gateway_repairs_total{part="flows"} 3
-# HELP ovnkube_gateway_snat_remote_ports_used Ports of the SNAT range in use towards a remote, of the ten fullest at least half used.
+# HELP ovnkube_gateway_snat_remote_ports_used Ports of the SNAT range that connections to a remote use. Only the ten fullest remotes are shown, if they use at least half of the ports.
 # TYPE ovnkube_gateway_snat_remote_ports_used gauge
 ovnkube_gateway_snat_remote_ports_used{protocol="6",remote="192.0.2.1:443"} 91
-# HELP ovnkube_gateway_snat_remote_ports_used_max Ports of the SNAT range in use towards the remote where they are most.
+# HELP ovnkube_gateway_snat_remote_ports_used_max Ports of the SNAT range that connections to the fullest remote use.
 # TYPE ovnkube_gateway_snat_remote_ports_used_max gauge
 ovnkube_gateway_snat_remote_ports_used_max 91
 `

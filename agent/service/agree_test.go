@@ -614,7 +614,7 @@ func TestControllerAndAgentTruncateAlike(t *testing.T) {
 
 		agent := s.agent(model.Objects{Service: svc, Slices: []*discoveryv1.EndpointSlice{slice}})
 		if len(vips) != len(agent) {
-			t.Errorf("%+v: the controller serves %d front ends, the agent %d", tc, len(vips), len(agent))
+			t.Errorf("%+v: the controller serves %d frontends, the agent %d", tc, len(vips), len(agent))
 		}
 
 		for front, to := range vips {

@@ -55,7 +55,7 @@ func (f Frontend) addresses(own []netip.Addr, notLoopback bool) []netip.Addr {
 	return out
 }
 
-// Group is the backends that several front ends share.
+// Group is the backends that several frontends share.
 type Group struct {
 	Proto    uint8
 	Backends []netip.AddrPort // none: clients are refused
@@ -63,7 +63,7 @@ type Group struct {
 	// NotLoopback restricts the frontends at an unspecified address to the addresses of the host's
 	// interfaces. Otherwise they also stand for loopback.
 	NotLoopback bool
-	// Local is the socket on this host behind the front ends of bpf.ServiceHost.
+	// Local is the socket on this host behind the frontends of bpf.ServiceHost.
 	Local netip.AddrPort
 	// Redirect lists the destinations of arriving traffic in local gateway mode. It is the cluster
 	// IP, and so OVN; or the local endpoints, if the client's address must be preserved. Without

@@ -165,7 +165,7 @@ func TestOlderObjectHoldsFrontend(t *testing.T) {
 		}
 
 		if owners := len(w.Frontends); want != "" && owners != 2 {
-			t.Errorf("%d front ends of the gateway, want one per address", owners)
+			t.Errorf("%d frontends of the gateway, want one per address", owners)
 		}
 	}
 
@@ -187,7 +187,7 @@ func TestOlderObjectHoldsFrontend(t *testing.T) {
 	has("")
 
 	if tables.Len() != 0 || len(w.Frontends)+len(w.Sockets) != 0 {
-		t.Errorf("%d plans, %d front ends and %d sockets are left", tables.Len(), len(w.Frontends), len(w.Sockets))
+		t.Errorf("%d plans, %d frontends and %d sockets are left", tables.Len(), len(w.Frontends), len(w.Sockets))
 	}
 }
 
@@ -339,7 +339,7 @@ func TestServed(t *testing.T) {
 
 	for _, have := range tables.Sockets() { // one has the cluster IP, the other the node port
 		if len(have.Ports) != 1 || len(have.Ports[0].Frontends) != 1 {
-			t.Errorf("sockets of %s: %v, want one port with one front end", have.Key, have.Ports)
+			t.Errorf("sockets of %s: %v, want one port with one frontend", have.Key, have.Ports)
 		}
 	}
 }

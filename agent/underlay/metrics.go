@@ -21,30 +21,30 @@ func table() metric.Table {
 		{
 			Name: "ovnkube_agent_ready",
 			Kind: metric.Gauge,
-			Help: "1 if the agent has everything in its desired state.",
+			Help: "1 if everything that the agent manages is in its desired state.",
 		},
 		{
 			Name:   "ovnkube_underlay_ports",
 			Kind:   metric.Gauge,
 			Labels: []string{"state"},
-			Help:   "Ports of the node's pool, by state. A missing port has a pod, but left the pool.",
+			Help:   "Ports of the node's pool, by state. A missing port is used by a pod, but is no longer in the pool.",
 		},
 		{
 			Name:   "ovnkube_underlay_claims_total",
 			Kind:   metric.Counter,
 			Labels: []string{"result"},
-			Help:   "Attempts of pods to get a port, by result.",
+			Help:   "Attempts to allocate a port to a pod, by result.",
 		},
 		{
 			Name: "ovnkube_underlay_reused_early_total",
 			Kind: metric.Counter,
-			Help: "Ports that a pod got before they had rested (--underlay-rest), because no other port was free.",
+			Help: "Ports that were allocated to a pod before the end of their rest (--underlay-rest), because no other port was free.",
 		},
 		{
 			Name:   "ovnkube_underlay_packets_total",
 			Kind:   metric.Counter,
 			Labels: by,
-			Help:   "Packets of nested pods: rx from the NIC with a VLAN tag, tx from a pod; by reason.",
+			Help:   "Packets of nested pods, by direction (rx: from the NIC with a VLAN tag, tx: from a pod) and reason.",
 		},
 		{
 			Name:   "ovnkube_underlay_bytes_total",

@@ -56,7 +56,7 @@ func Probe(ctx context.Context, client kubernetes.Interface, report func(error),
 
 		switch {
 		case err != nil && answers:
-			log.Warn("API server does not answer", "err", err)
+			log.Warn("API server does not answer", "error", err)
 		case err == nil && !answers:
 			log.Info("API server answers")
 		}

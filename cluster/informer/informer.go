@@ -1,8 +1,11 @@
-// Package informer keeps copies of the API server's objects, by client-go's informers. It adds
-// three properties to them. An Informer reports whether its copy is up to date. It watches again
-// soon after an outage of the API server, where a reflector alone waits for up to a minute. And it
-// lists the objects again after a restore of the API server's database, where a reflector alone
-// would wait for events that the API server never sends.
+// Package informer keeps copies of the API server's objects with client-go's informers, and adds
+// three properties to them:
+//
+//   - An Informer reports whether its copy is up to date.
+//   - It watches again soon after an outage of the API server. A reflector alone waits for up to a
+//     minute.
+//   - It lists the objects again after the API server's database was restored. A reflector alone
+//     waits for events that the API server never sends.
 package informer
 
 import (
@@ -17,7 +20,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// Client is what client-go has for every resource; L is its list.
+// Client is the part of a client-go client that an Informer needs. L is the resource's list type.
 type Client[L runtime.Object] interface {
 	List(context.Context, metav1.ListOptions) (L, error)
 	Watch(context.Context, metav1.ListOptions) (watch.Interface, error)
@@ -25,23 +28,23 @@ type Client[L runtime.Object] interface {
 
 // Options configure an Informer.
 type Options struct {
-	Name      string                    // of the resource, for logs and errors
-	Example   runtime.Object            // one of it, empty
-	Select    func(*metav1.ListOptions) // nil: all objects
-	Transform cache.TransformFunc       // of objects before they are kept; nil: as they are
+	Name      string                    // name of the resource, for logs and errors
+	Example   runtime.Object            // an empty object of the resource
+	Select    func(*metav1.ListOptions) // selects objects; nil: all
+	Transform cache.TransformFunc       // changes objects before they are stored; nil: no change
 	Indexers  cache.Indexers
-	RetryMax  time.Duration // the longest pause after requests that failed, twice that with jitter
+	RetryMax  time.Duration // longest pause after a failed request; jitter may double it
 	Log       *slog.Logger
 }
 
-// Informer is an informer that knows whether its copy follows the API server.
+// Informer is an informer that reports whether its copy is up to date.
 type Informer struct {
 	cache.SharedIndexInformer
-	Name   string // of the resource
+	Name   string // name of the resource
 	stream *stream
 }
 
-// New returns an informer that is not running.
+// New returns an Informer. The caller must run it.
 func New[L runtime.Object](client Client[L], o Options) *Informer {
 	if o.Select == nil {
 		o.Select = func(*metav1.ListOptions) {}
@@ -62,7 +65,7 @@ func New[L runtime.Object](client Client[L], o Options) *Informer {
 		ListWithContextFunc: s.listAll, WatchFuncWithContext: s.watch,
 	}, o.Example, cache.SharedIndexInformerOptions{Indexers: o.Indexers})
 
-	// Both return errors only for a running informer.
+	// Both methods return errors only while the informer runs.
 	_ = inf.SetTransform(o.Transform)
 	_ = inf.SetWatchErrorHandlerWithContext(func(ctx context.Context, r *cache.Reflector, err error) {
 		if ctx.Err() == nil {
@@ -74,8 +77,8 @@ func New[L runtime.Object](client Client[L], o Options) *Informer {
 }
 
 // Behind returns nil if the copy is at most a second old, and otherwise the reason why it may be
-// older. A copy is also behind if it is of a later state than the API server's, because it then
-// gets no events.
+// older. It also returns an error if the API server was restored to a state before the copy's,
+// because the copy then gets no events.
 func (i *Informer) Behind() error {
 	if !i.HasSynced() {
 		return fmt.Errorf("%s are not listed yet", i.Name)

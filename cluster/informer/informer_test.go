@@ -15,8 +15,8 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/test/kube/kubetest"
 )
 
-// TestBehind: without an API server an informer says that it is behind, and does so until it
-// has what has happened meanwhile. Three outages, the last of which is long.
+// TestBehind cuts an informer off from the API server three times, the last time for long. The
+// informer must be behind until its copy has the changes of the outage.
 func TestBehind(t *testing.T) {
 	server := kubetest.Start(t).RestConfig()
 	direct := kubernetes.NewForConfigOrDie(server)
@@ -66,7 +66,7 @@ func TestBehind(t *testing.T) {
 	}
 }
 
-// TestSelect: what is selected is listed and watched, and nothing else.
+// TestSelect checks that an informer lists and watches only selected objects.
 func TestSelect(t *testing.T) {
 	server := kubetest.Start(t).RestConfig()
 	client := kubernetes.NewForConfigOrDie(server)

@@ -28,7 +28,7 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/test/platform"
 )
 
-// plainLists are ConfigMaps of an API server that does not stream lists.
+// plainLists is a client of ConfigMaps whose API server does not stream lists.
 type plainLists struct{ typedcorev1.ConfigMapInterface }
 
 func (p plainLists) Watch(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
@@ -39,7 +39,7 @@ func (p plainLists) Watch(ctx context.Context, o metav1.ListOptions) (watch.Inte
 	return p.ConfigMapInterface.Watch(ctx, o)
 }
 
-// restorable is an API server whose database a test restores, with informers of its ConfigMaps.
+// restorable is an API server whose database a test can restore, with informers of its ConfigMaps.
 type restorable struct {
 	*kube.Server
 	t         *testing.T
@@ -135,7 +135,7 @@ func (r *restorable) awaitInSync() {
 	}
 }
 
-// backup copies the data of etcd, which stands still for that, as after a crash.
+// backup copies the data of etcd while etcd is paused, so the copy is like that after a crash.
 func (r *restorable) backup() (dir string) {
 	r.t.Helper()
 
@@ -225,9 +225,9 @@ func (r *restorable) diverge() {
 	}
 }
 
-// TestRestored_earlierRevision restores the database. Its revision is then below that of the
-// informers' copies. Their next connections wait for the restored server, as behind a load
-// balancer, so that they see no failure.
+// TestRestored_earlierRevision restores the database to a revision below that of the informers'
+// copies. The next connections of the informers wait for the restored server, as behind a load
+// balancer, so the informers see no failure.
 func TestRestored_earlierRevision(t *testing.T) {
 	r := newRestorable(t)
 	r.put("changed", "early")
@@ -286,8 +286,8 @@ func (r *restorable) recordReasons() (end func() map[string]string) {
 	}
 }
 
-// TestRestored_laterRevision restores the database while the informers are cut off. Its revision
-// has passed that of the copies before they are connected again.
+// TestRestored_laterRevision restores the database while the informers are cut off. Before they are
+// connected again, the database's revision passes that of their copies.
 func TestRestored_laterRevision(t *testing.T) {
 	if testing.Short() {
 		t.Skip("a second restore takes too long: .ci/full has it, part outages")

@@ -19,18 +19,20 @@ import (
 )
 
 const (
-	// grace is the longest time without a watch that does not count, as when the API server ends a
-	// watch for its age. After a longer time, it is also the time for the events that were missed.
+	// grace is the longest gap between two watches after which the copy still counts as up to date.
+	// Short gaps are normal, because the API server ends each watch after some minutes. After a
+	// longer gap, the copy is behind until the new watch has been open for grace, in which the missed
+	// events arrive.
 	grace    = time.Second
 	retryMin = 50 * time.Millisecond
 
-	// outage is the shortest time without an API server in which its database may have been
-	// restored, and may have passed the revision of the copy. Most failovers between API servers
-	// take less time, and the start of an API server takes more.
+	// outage is the shortest outage of the API server in which its database may have been restored,
+	// and may then have passed the copy's revision. Most failovers between API servers take less
+	// time, and the start of an API server takes more.
 	outage = 3 * time.Second
 )
 
-// stream is the sequence of changes of a resource, received by one watch after another.
+// stream is the sequence of a resource's changes, which arrive by one watch after another.
 type stream struct {
 	name     string
 	retryMax time.Duration
@@ -39,12 +41,12 @@ type stream struct {
 	open     func(context.Context, metav1.ListOptions) (watch.Interface, error)
 
 	mu       sync.Mutex // guards the rest
-	serial   int        // of the watch that was opened last
+	serial   int        // number of the watch that was opened last
 	follows  bool       // this watch is open, and its initial list, if any, is complete
-	changed  time.Time  // when follows changed; zero: it has never been true
-	late     bool       // before that, it was false for longer than grace, or etcd was restored
+	changed  time.Time  // when follows changed; zero: follows was never true
+	late     bool       // before changed, follows was false for longer than grace, or etcd was restored
 	failed   bool       // a failure to watch has been logged
-	restored bool       // the copy is of a later state than the API server's, and is not replaced yet
+	restored bool       // the API server was restored to a state before the copy's, which is not replaced yet
 }
 
 // listAll lists the objects for a reflector.
@@ -53,11 +55,11 @@ func (s *stream) listAll(ctx context.Context, o metav1.ListOptions) (runtime.Obj
 	return s.list(ctx, o)
 }
 
-// watch opens a watch for a reflector. It repeats requests that the API server may grant later.
-// After any other error, the reflector lists the objects again.
+// watch opens a watch for a reflector. It retries requests that may succeed later. After any other
+// error, the reflector lists the objects again.
 func (s *stream) watch(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
-	// Such a watch begins with all objects. The API server refuses it if it has not reached the
-	// revision.
+	// A listing watch begins with all objects. The API server refuses it if it has not reached the
+	// requested revision.
 	listing := o.SendInitialEvents != nil && *o.SendInitialEvents
 	if listing {
 		s.rewind(&o)
@@ -95,12 +97,13 @@ func (s *stream) watch(ctx context.Context, o metav1.ListOptions) (watch.Interfa
 	}
 }
 
-// continues returns an error after which a reflector lists the objects again, if the API server may
-// have another history than the copy's at this resource version. From a version above its own, the
-// API server sends no events, not even of new objects, until it has passed that version.
+// continues checks whether the API server still has the history in which the copy has this resource
+// version. If it may have another one, continues returns an error after which a reflector lists the
+// objects again. From a version above its own, the API server sends no events, not even of new
+// objects, until it has passed that version.
 //
-// It must be called after the watch was opened: the watch then ends if the database is restored
-// later.
+// continues must be called after the watch was opened, because the watch then ends if the database
+// is restored later.
 func (s *stream) continues(ctx context.Context, version string, outage bool) error {
 	list, err := s.list(ctx, metav1.ListOptions{Limit: 1}) // without a version: the latest one
 	if err != nil {
@@ -141,8 +144,8 @@ func (s *stream) setRestored(from, to string) {
 }
 
 // rewind makes a list start at the API server's latest version if that is before the copy's. With
-// the copy's version, the API server would wait three seconds, answer "too large resource version",
-// and client-go would repeat a plain list ten times.
+// the copy's version, the API server would wait three seconds and answer "too large resource
+// version", and client-go would repeat a plain list ten times.
 func (s *stream) rewind(o *metav1.ListOptions) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -152,7 +155,7 @@ func (s *stream) rewind(o *metav1.ListOptions) {
 	}
 }
 
-// follow passes the events of a watch on. If the watch begins with a list, it counts as followed
+// follow forwards the events of a watch. If the watch begins with a list, it counts as followed
 // when the list is complete.
 func (s *stream) follow(from watch.Interface, listing bool) watch.Interface {
 	events := make(chan watch.Event)
@@ -199,12 +202,13 @@ func (s *stream) follow(from watch.Interface, listing bool) watch.Interface {
 	return to
 }
 
+// endsList reports whether a bookmark ends the initial list of a watch.
 func endsList(e watch.Event) bool {
 	o, err := meta.Accessor(e.Object)
 	return err == nil && o.GetAnnotations()[metav1.InitialEventsAnnotationKey] == "true"
 }
 
-// set records whether the watch is followed, unless a later one was opened.
+// set records whether a watch is followed. It ignores watches before the last one.
 func (s *stream) set(serial int, follows bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -238,7 +242,7 @@ func (s *stream) fail(ctx context.Context, err error) {
 	defer s.mu.Unlock()
 
 	if s.failed || ctx.Err() != nil || apierrors.IsResourceExpired(err) || apierrors.IsGone(err) {
-		return // expired: the reflector lists the objects again, which is usual
+		return // expired: the reflector lists the objects again, which is normal
 	}
 
 	s.failed = true
@@ -248,9 +252,10 @@ func (s *stream) fail(ctx context.Context, err error) {
 		err = request.Err
 	}
 
-	s.log.Warn("cannot watch", "resource", s.name, "err", err)
+	s.log.Warn("cannot watch", "resource", s.name, "error", err)
 }
 
+// behind returns why the copy may be older than a second, or nil.
 func (s *stream) behind(now time.Time) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -14,8 +14,8 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/cluster/informer"
 )
 
-// standinAPI streams lists, as an API server with etcd 3.5 does: Debian's etcd is 3.4,
-// with which the real one refuses that. It has one watch open at a time.
+// standinAPI streams lists, as the real API server does with etcd 3.5. With etcd 3.4 of Debian 12,
+// the real one refuses to. standinAPI has one open watch at a time.
 type standinAPI struct {
 	t       *testing.T
 	watches chan *watch.FakeWatcher
@@ -37,7 +37,7 @@ func (s *standinAPI) Watch(_ context.Context, o metav1.ListOptions) (watch.Inter
 	return w, nil
 }
 
-// TestStreamedList: a list that is streamed is complete with its bookmark, and not before.
+// TestStreamedList checks that an informer is behind until the bookmark that ends a streamed list.
 func TestStreamedList(t *testing.T) {
 	api := &standinAPI{t, make(chan *watch.FakeWatcher)}
 
@@ -49,7 +49,7 @@ func TestStreamedList(t *testing.T) {
 	}
 	w := <-api.watches
 	w.Add(ns("a", "1"))
-	time.Sleep(50 * time.Millisecond) // it would take as long to be wrong
+	time.Sleep(50 * time.Millisecond) // enough time for a wrong answer
 
 	if err := inf.Behind(); err == nil {
 		t.Error("not behind, with part of the list")
@@ -58,7 +58,7 @@ func TestStreamedList(t *testing.T) {
 	end := ns("", "2")
 	end.Annotations = map[string]string{metav1.InitialEventsAnnotationKey: "true"}
 
-	w.Action(watch.Bookmark, ns("", "1")) // of another kind: no end
+	w.Action(watch.Bookmark, ns("", "1")) // without the annotation, it does not end the list
 	w.Action(watch.Bookmark, end)
 	await(t, "it is not behind", func() bool { return inf.Behind() == nil })
 

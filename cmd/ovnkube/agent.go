@@ -448,7 +448,7 @@ func (a nodeAgent) tellFailure(ctx context.Context, failure error, log *slog.Log
 	if errors.Is(failure, daemon.ErrRunning) {
 		// The record is that of the agent which runs.
 	} else if err := a.fail(failure); err != nil {
-		log.Warn("cannot record the error for ovnkube status", "err", err)
+		log.Warn("cannot record the error for ovnkube status", "error", err)
 	}
 
 	warnNode(ctx, a.api, a.name, agentenv.AgentFailed, failure.Error(), log)
@@ -467,7 +467,7 @@ func warnNode(ctx context.Context, config *rest.Config, node, reason, text strin
 	}
 
 	if err != nil {
-		log.Warn("event not written", "reason", reason, "err", err)
+		log.Warn("event not written", "reason", reason, "error", err)
 	}
 }
 

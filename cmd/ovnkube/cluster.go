@@ -124,8 +124,8 @@ func (c *clusterFlags) settings() []*setting.Setting {
 			Section: "kubernetes",
 			Key:     "namespace-frontends",
 			Value:   setting.Number(&c.shares.Namespace, 1, 131072),
-			About:   []string{"front ends of a namespace"},
-			Usage:   "`number` of front ends (ports times addresses) that the Services of a namespace may have; the same on controller and agents. The namespace's share of backends and external addresses is the same, and it has two flows on each node for each front end; its oldest Services are served first",
+			About:   []string{"frontends of a namespace"},
+			Usage:   "`number` of frontends (ports times addresses) that the Services of a namespace may have; the same on controller and agents. The namespace has the same share of backends and of external addresses, and two flows on each node for each frontend. Its oldest Services are served first",
 		},
 		{
 			Flag:    "service-table-share",

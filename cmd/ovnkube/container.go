@@ -421,7 +421,7 @@ func (w *switchWait) run(ctx context.Context, patience time.Duration) error {
 		defer close(answered)
 
 		if err := w.config.Wait(ctx, func() string { return *w.why.Load() }, w.log); err != nil {
-			w.log.Warn("/readyz is not answered", "err", err)
+			w.log.Warn("/readyz is not answered", "error", err)
 		}
 	}()
 

@@ -22,7 +22,7 @@ func TestDocument(t *testing.T) {
 
 func settingsTable(s *settings) string {
 	var b strings.Builder
-	b.WriteString("| flag | file | default | whose | what |\n|---|---|---|---|---|\n")
+	b.WriteString("| flag | key of the file | default | role | meaning |\n|---|---|---|---|---|\n")
 
 	for _, o := range s.Settings {
 		whose := map[setting.Role]string{0: "cluster", roleController: "controller", roleAgent: "agent"}[o.Role]

@@ -41,11 +41,11 @@ type question struct {
 type answer struct {
 	outcome
 	packetFields
-	Layout  string `json:"layout" doc:"of the gateway: direct, bridged or dedicated"`
-	Backend string `json:"backend" doc:"of the gateway: ebpf or openflow"`
-	Rule    string `json:"rule" doc:"which packets the rule is about, in words"`
-	Meaning string `json:"meaning" doc:"what the verdict means, in words"`
-	Steps   []step `json:"steps" doc:"what the rules asked, in order"`
+	Layout  string `json:"layout" doc:"layout of the gateway: direct, bridged or dedicated"`
+	Backend string `json:"backend" doc:"backend of the gateway: ebpf or openflow"`
+	Rule    string `json:"rule" doc:"description of the packets to which the rule applies"`
+	Meaning string `json:"meaning" doc:"description of the verdict"`
+	Steps   []step `json:"steps" doc:"lookups of the rules, in order"`
 	OVN     string `json:"ovn,omitempty" doc:"output of ovn-trace, with -ovn-trace"`
 
 	frame []byte
@@ -53,14 +53,14 @@ type answer struct {
 
 // step is one lookup of the rules and its result, or a flow that the packet matches.
 type step struct {
-	Asked    string     `json:"asked" doc:"what was asked: address, service, range, gate, socket, exchange, takeover, fragment, protocol, network, learn or remember; with flows, what their table is about"`
-	Address  netip.Addr `json:"address,omitzero" doc:"about which address"`
-	Port     uint16     `json:"port,omitempty" doc:"about which port; of ICMP the identifier"`
-	Protocol string     `json:"protocol,omitempty" doc:"about which protocol"`
-	Answer   string     `json:"answer,omitempty" doc:"the answer, in words"`
+	Asked    string     `json:"asked" doc:"kind of the lookup: address, service, range, gate, socket, exchange, takeover, fragment, protocol, network, learn or remember; with flows, the subject of their table"`
+	Address  netip.Addr `json:"address,omitzero" doc:"the address that was looked up"`
+	Port     uint16     `json:"port,omitempty" doc:"the port that was looked up; for ICMP, the identifier"`
+	Protocol string     `json:"protocol,omitempty" doc:"the protocol that was looked up"`
+	Answer   string     `json:"answer,omitempty" doc:"the result, in words"`
 	Idle     float64    `json:"idleSeconds,omitempty" doc:"seconds since the entry was last used"`
-	Match    string     `json:"match,omitempty" doc:"of a flow, as ovs-ofctl prints it; none: every packet"`
-	Actions  []string   `json:"actions,omitempty" doc:"of a flow; none: it drops"`
+	Match    string     `json:"match,omitempty" doc:"match of the flow, as ovs-ofctl prints it; missing if the flow matches every packet"`
+	Actions  []string   `json:"actions,omitempty" doc:"actions of the flow; missing if the flow drops the packet"`
 
 	text string // the step on a terminal
 }

@@ -67,15 +67,15 @@ func joinSubnets(list string) ([]setting.Assignment, error) {
 
 // Reasons why a name of ovn-kubernetes is unused.
 const (
-	ovnsOwn    = "ovn-controller's external_ids have it; set it there"
-	notServed  = "the feature is not served here"
-	notNeeded  = "nothing here depends on it"
-	databases  = "neither role starts the databases; the chart does (docs/install.md)"
-	ownZones   = "OVN chooses its zones, and the gateway needs none: the packet's port tells its owner"
-	ovsExport  = "ovs-vsctl sets OVS's exporters"
-	notMetrics = "these metrics are not served here"
-	noZones    = "there is one zone: all nodes share OVN's databases"
-	noOffload  = "no smart NICs"
+	ovnsOwn    = "set it in external_ids of Open vSwitch, where ovn-controller reads it"
+	notServed  = "ovn-ebpf does not have this feature"
+	notNeeded  = "ovn-ebpf does not need it"
+	databases  = "the chart starts the databases, not the controller or the agent (docs/install.md)"
+	ownZones   = "OVN chooses its zones, and the gateway needs none: it decides by the packet's port"
+	ovsExport  = "set the exporters of Open vSwitch with ovs-vsctl"
+	notMetrics = "ovn-ebpf does not serve these metrics"
+	noZones    = "ovn-ebpf has one zone: all nodes share OVN's databases"
+	noOffload  = "smart NICs are not supported"
 )
 
 // unused returns the keys and flags of ovn-kubernetes without a meaning here.
@@ -100,7 +100,7 @@ func unused() []setting.Unused {
 	add("default", notNeeded, true, "enable-udp-aggregation", "")
 	add("default", noZones, false, "zone", "zone")
 	add("default", notServed, false, "udn-allowed-default-services", "udn-allowed-default-services")
-	add("logging", "the plugin and the clients log through the agent", false,
+	add("logging", "errors of the CNI plugin and of database clients are in the logs of agent and controller", false,
 		"cnilogfile", "cnilogfile",
 		"libovsdblogfile", "libovsdblogfile")
 	add("monitoring", ovsExport, false,
@@ -112,7 +112,7 @@ func unused() []setting.Unused {
 		"cache-max-flows", "ipfix-cache-max-flows",
 		"cache-active-timeout", "ipfix-cache-active-timeout")
 	add("cni", "the plugin is always ovn-k8s-cni-overlay", false, "plugin", "cni-plugin")
-	add("kubernetes", "certificates are not requested here: give a kubeconfig", false,
+	add("kubernetes", "ovn-ebpf does not request certificates: set kubeconfig", false,
 		"bootstrap-kubeconfig", "bootstrap-kubeconfig",
 		"cert-dir", "cert-dir",
 		"cert-duration", "cert-duration")
@@ -136,7 +136,7 @@ func unused() []setting.Unused {
 
 	for _, short := range []string{"nb", "sb"} {
 		section := map[string]string{"nb": "ovnnorth", "sb": "ovnsouth"}[short]
-		add(section, "a server is known by its CA, whatever its name", false,
+		add(section, "servers are verified by their CA, whatever their names", false,
 			"cert-common-name", short+"-cert-common-name")
 		add(section, databases, false,
 			"election-timer", short+"-raft-election-timer",
@@ -163,7 +163,7 @@ func unusedGateway() []setting.Unused {
 	add("gateway", noOffload, false,
 		"gateway-accelerated-interface", "gateway-accelerated-interface",
 		"router-subnet", "gateway-router-subnet")
-	add("gateway", "it is 169.254.169.0/29 and fd69::/125 here", false,
+	add("gateway", "always 169.254.169.0/29 and fd69::/125", false,
 		"v4-masquerade-subnet", "gateway-v4-masquerade-subnet",
 		"v6-masquerade-subnet", "gateway-v6-masquerade-subnet")
 	add("gateway", notServed, true,
@@ -173,10 +173,10 @@ func unusedGateway() []setting.Unused {
 		"disable-pkt-mtu-check", "disable-pkt-mtu-check",
 		"disable-forwarding", "disable-forwarding",
 		"single-node", "single-node")
-	add("masterha", "it follows from election-lease-duration", false,
+	add("masterha", "derived from election-lease-duration", false,
 		"election-renew-deadline", "ha-election-renew-deadline",
 		"election-retry-period", "ha-election-retry-period")
-	add("clustermgrha", "there is one controller: see [masterha]", false,
+	add("clustermgrha", "ovn-ebpf has one kind of controller: see [masterha]", false,
 		"election-lease-duration", "cluster-manager-ha-election-lease-duration",
 		"election-renew-deadline", "cluster-manager-ha-election-renew-deadline",
 		"election-retry-period", "cluster-manager-ha-election-retry-period")

@@ -29,7 +29,7 @@ func (a *Allocator) Recover(nodes []*corev1.Node, pods []*corev1.Pod, ports []Po
 
 	for _, n := range nodes {
 		if err := a.holdNode(n, nil); err != nil {
-			a.settings.Log.Warn("allocation found twice", "err", err)
+			a.settings.Log.Warn("allocation found twice", "error", err)
 		}
 	}
 
@@ -86,14 +86,14 @@ func (a *Allocator) recoverPod(p *corev1.Pod, addresses []netip.Prefix, mac net.
 	}
 
 	if err := a.pods.Hold(pod, addresses); err != nil {
-		a.settings.Log.Warn("allocation found twice", "err", err)
+		a.settings.Log.Warn("allocation found twice", "error", err)
 		return
 	}
 
 	delete(a.ports, pod)
 
 	if err := a.holdMAC(pod, p.Spec.NodeName, subnets, had.MAC, mac); err != nil {
-		a.settings.Log.Warn("no MAC address for a pod", "err", err)
+		a.settings.Log.Warn("no MAC address for a pod", "error", err)
 	}
 }
 

@@ -172,7 +172,7 @@ func (d *DB) Run(ctx context.Context) error {
 
 		d.set(nil, err)
 		d.log.Warn("no connection to northbound database",
-			"endpoints", d.endpoints, "err", err, "retry", wait)
+			"endpoints", d.endpoints, "error", err, "retry", wait)
 
 		select {
 		case <-ctx.Done():

@@ -47,7 +47,7 @@ func TestHostPortsHaveBudgetPerNode(t *testing.T) {
 			t.Errorf("%s: %d ports, %d load balancers, %v; want served: %t", name, ports, balancers, err, served)
 		}
 
-		const text = "not served: the Pod needs 2000 front ends, 2000 backends: older objects of the namespace leave less of its budget of 3277 front ends, 6553 backends (--service-table-share)"
+		const text = "not served: the Pod needs 2000 frontends, 2000 backends: older objects of the namespace leave less of its budget of 3277 frontends, 6553 backends (--service-table-share)"
 		if !served && (err == nil || !strings.HasSuffix(err.Error(), text)) {
 			t.Errorf("%s: %v, want %s", name, err, text)
 		}

@@ -55,7 +55,7 @@ func TestPolicyBounds(t *testing.T) {
 		event string
 	}{
 		{"within", []networkingv1.NetworkPolicyEgressRule{rule(nil, block("::/0", each(15, scattered6)))}, 1, "ip6.dst == {", ""},
-		{"exceptions", []networkingv1.NetworkPolicyEgressRule{rule(nil, huge)}, 0, "", "spec.egress[0].to[0].ipBlock.the blocks without their exceptions are more than 4096 prefixes"},
+		{"exceptions", []networkingv1.NetworkPolicyEgressRule{rule(nil, huge)}, 0, "", "spec.egress[0].to[0].ipBlock.cidr: the blocks without their exceptions are more than 4096 prefixes"},
 		{"exceptions beside another peer", []networkingv1.NetworkPolicyEgressRule{rule(nil, huge, small)}, 1, "ip4.dst == 192.0.2.0/24", "4096 prefixes"},
 		{"blocks of a rule", []networkingv1.NetworkPolicyEgressRule{rule(nil, many(4097)...)}, 0, "", "spec.egress[0].to[4096].ipBlock"},
 		{"blocks of a policy", []networkingv1.NetworkPolicyEgressRule{rule(nil, many(4096)...), rule(nil, many(4096)...), rule(nil, many(4096)...), rule(nil, many(4096)...), rule(nil, small)}, 0, "", "spec.egress[4].to[0].ipBlock"},

@@ -20,7 +20,7 @@ func TestPolicyLimits(t *testing.T) {
 	const (
 		selectorsMessage = "spec.egress[0].to[%d] and maybe others: the policy has at most 256 selectors with 4096 labels, requirements and values"
 		portsMessage     = "spec.%s[0].ports[%d] and maybe others: a rule has at most 1024 ports, a policy 128 with names, counted for each selector"
-		blocksMessage    = "spec.egress[%d].to[%d].ipBlock.the blocks without their exceptions are more than 4096 prefixes of a rule or 16384 of a policy"
+		blocksMessage    = "spec.egress[%d].to[%d].ipBlock.cidr: the blocks without their exceptions are more than 4096 prefixes of a rule or 16384 of a policy"
 		rulesMessage     = "spec: the last 1 rules: a policy has at most 1024"
 		flowsMessage     = "spec.%s: its rules cost %d flows of each node, at most 4096 are served: the policy allows nothing in this direction"
 	)

@@ -157,7 +157,7 @@ func blockPrefixes(b *networkingv1.IPBlock, most int) ([]netip.Prefix, error) {
 
 	out, ok := subtract(cidr, holes, most)
 	if !ok {
-		return nil, fmt.Errorf("the blocks without their exceptions are more than %d prefixes of a rule or %d of a policy",
+		return nil, fmt.Errorf("cidr: the blocks without their exceptions are more than %d prefixes of a rule or %d of a policy",
 			maxRulePrefixes, maxPolicyPrefixes)
 	}
 

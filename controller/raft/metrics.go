@@ -26,26 +26,26 @@ func Metrics() metric.Table {
 		}
 	}
 
-	const local = " Where its control socket is on the controller's machine."
+	const local = " Only for servers whose control socket is on the controller's machine."
 
 	return metric.Table{
-		gauge("up", "1 if the database's server answers."),
-		gauge("db_size_bytes", "Size of the server's file."+local),
+		gauge("up", "1 if the server of the database answers."),
+		gauge("db_size_bytes", "Size of the server's database file."+local),
 		gauge("cluster_server_id",
-			"1, with the server's identifier and its cluster's, of a clustered database.",
+			"Always 1, for a clustered database. The labels have the identifiers of the cluster and the server.",
 			"cluster_id", "server_id"),
 		gauge("cluster_server_role",
-			"1, with the server's role in the cluster: leader or follower, and where its control socket is on the controller's machine, candidate.",
+			"Always 1. The label has the server's role in the cluster: leader, follower or candidate. A candidate is shown as a follower if its control socket is not on the controller's machine.",
 			"server_role"),
 		gauge("cluster_server_connected", "1 if the server is in contact with a majority of the cluster."),
 		gauge("cluster_log_entry_index",
-			"Index of the log's entry that the server's clients see: one that is behind has a smaller one than the others."),
-		gauge("cluster_term", "The server's term: it grows with each election."+local),
+			"Index of the log entry that the server's clients see. A server that is behind has a smaller index than the others."),
+		gauge("cluster_term", "The server's term, which grows with each election."+local),
 		gauge("cluster_servers", "Members of the cluster that the server knows."+local),
-		gauge("cluster_log_index_start", "Index of the first entry of the server's log."+local),
-		gauge("cluster_log_index_next", "Index of the entry that the server's log will have next."+local),
-		gauge("cluster_log_not_committed", "Entries of the server's log that are not committed."+local),
-		gauge("cluster_log_not_applied", "Entries of the server's log that are not applied."+local),
+		gauge("cluster_log_index_start", "Index of the first entry in the server's log."+local),
+		gauge("cluster_log_index_next", "Index of the next entry in the server's log."+local),
+		gauge("cluster_log_not_committed", "Entries in the server's log that are not committed."+local),
+		gauge("cluster_log_not_applied", "Entries in the server's log that are not applied."+local),
 	}
 }
 

@@ -62,7 +62,7 @@ func (w *worker) note(k plan.Key, unserved error) {
 
 	if unserved != nil {
 		if w.failures.set(k, unserved.Error(), time.Now()) {
-			w.log.Warn("not served", "owner", k.String(), "err", unserved)
+			w.log.Warn("not served", "owner", k.String(), "error", unserved)
 			w.report(k, reasonNotServed, unserved)
 		}
 	} else if w.failures.clear(k) {
@@ -95,9 +95,9 @@ func (w *worker) fail(k plan.Key, reason string, err error) {
 
 	switch {
 	case k == everything():
-		w.log.Warn("full sync failed", "err", err)
+		w.log.Warn("full sync failed", "error", err)
 	case w.failures.set(k, err.Error(), time.Now()):
-		w.log.Warn("reconcile failed", "owner", k.String(), "err", err)
+		w.log.Warn("reconcile failed", "owner", k.String(), "error", err)
 
 		if reason != "" {
 			w.report(k, reason, err)

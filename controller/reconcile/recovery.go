@@ -36,7 +36,7 @@ func (l *Loop) recoverAllocator(ctx context.Context) (*ipam.Allocator, error) {
 			return nil, ctx.Err()
 		}
 
-		l.log.Warn("cannot read allocations", "err", err, "retry", wait)
+		l.log.Warn("cannot read allocations", "error", err, "retry", wait)
 
 		select {
 		case <-ctx.Done():

@@ -42,7 +42,7 @@ func (t *term) begin(ctx context.Context) error {
 		}
 
 		if ctx.Err() == nil {
-			t.loop.log.Warn("cannot claim the database", "err", err, "retry", wait)
+			t.loop.log.Warn("cannot claim the database", "error", err, "retry", wait)
 		}
 
 		select {
@@ -104,7 +104,7 @@ func (t *term) end(ctx context.Context) error {
 		return nil
 	}
 
-	t.loop.log.Warn("leadership lost", "reason", lost.Reason, "err", lost.Err)
+	t.loop.log.Warn("leadership lost", "reason", lost.Reason, "error", lost.Err)
 	t.loop.counts.lost(lost.Reason)
 	t.loop.status.set(func(s *status) { s.lost = lost })
 

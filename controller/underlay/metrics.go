@@ -27,7 +27,7 @@ func Metrics() metric.Table {
 			Name:   controller + "leadership_lost_total",
 			Kind:   metric.Counter,
 			Labels: []string{"reason"},
-			Help:   "How often this replica stopped leading against its will, by reason: lease (it was not renewed in time, or another replica has it).",
+			Help:   "Losses of this replica's leadership, by reason: lease (it was not renewed in time, or another replica has it).",
 		},
 		{
 			Name: controller + "ready",
@@ -44,13 +44,13 @@ func Metrics() metric.Table {
 			Name:   controller + "pool_ports",
 			Kind:   metric.Gauge,
 			Labels: []string{"node", "state"},
-			Help:   "Published ports of a node's pool by state: usable, held; of the 20 nodes with the fewest free ports.",
+			Help:   "Published ports of a node's pool by state: usable, held. Only the 20 nodes with the fewest free ports are shown.",
 		},
 		{
 			Name:   controller + "pool_pods",
 			Kind:   metric.Gauge,
 			Labels: []string{"node"},
-			Help:   "Pods that use ports of the node's pool; of the same nodes.",
+			Help:   "Pods that use ports of the node's pool. Only the nodes of ovnkube_controller_pool_ports are shown.",
 		},
 		{
 			Name:   requests + "requests_total",
@@ -62,7 +62,7 @@ func Metrics() metric.Table {
 			Name:    requests + "request_duration_seconds",
 			Kind:    metric.Histogram,
 			Labels:  []string{"call"},
-			Help:    "Time from a request to Neutron to its response, with the wait for the request rate.",
+			Help:    "Time from a request to Neutron to its response, including the wait for the request rate.",
 			Buckets: prometheus.ExponentialBuckets(0.05, 2, 10),
 		},
 	}

@@ -195,7 +195,7 @@ func (c *controller) end(ctx context.Context) error {
 		return nil
 	}
 
-	c.log.Warn("leadership lost", "reason", lost.Reason, "err", lost.Err)
+	c.log.Warn("leadership lost", "reason", lost.Reason, "error", lost.Err)
 	c.counts.losses.WithLabelValues(lost.Reason).Inc()
 	c.status.set(func(s *status) { s.lost = lost })
 

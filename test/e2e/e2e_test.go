@@ -105,7 +105,7 @@ func labOptions(t *testing.T, o lab.Options) lab.Options {
 
 	bin := os.Getenv("BIN_DIR")
 	if bin == "" {
-		t.Fatal("BIN_DIR is not set: run 'make e2e'")
+		t.Fatal("BIN_DIR is not set: the directory of the built programs")
 	}
 
 	o.Name = cmp.Or(os.Getenv(nameEnv), "e2e")

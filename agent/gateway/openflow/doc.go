@@ -12,20 +12,17 @@
 //   - ICMP errors, and echo replies to the node's addresses, go to both sides. Flows cannot match a
 //     quoted packet or an identifier.
 //   - A host socket inside the SNAT range has its own flow, so the caller must keep Input.Sockets
-//     up
-//     to date. A listening TCP socket owns its whole port, and OVN must not send from there, because
-//     flows cannot check SYN cookies.
+//     up to date. A listening TCP socket owns its whole port, and OVN must not send from there,
+//     because flows cannot check SYN cookies.
 //   - Fragments to an address of the host, of a VIP or of a Service are reassembled in conntrack
-//     zone
-//     64003 and then decided as a whole. Packets that the datapath leaves as fragments (always in
-//     userspace) go to both sides.
+//     zone 64003 and then decided as a whole. Packets that the datapath leaves as fragments (always
+//     in userspace) go to both sides.
 //   - All other fragments, and those from OVN and the host, are decided without ports or ICMP type.
 //     Later IPv6 fragments are decided without their protocol and count as a protocol with ports.
 //   - OVS parses some headers differently. 802.1ad is treated like 802.1Q. The version in the IP
 //     header is ignored. Any number of extension headers is read.
-//   - A packet with a wrong IP header length, or a truncated IP header, is not IP: it goes to the
-//     host
-//     from the wire, and is dropped from OVN. A truncated transport header has no ports.
+//   - A packet with a wrong IP header length, or a truncated IP header, is not IP. From the wire it
+//     goes to the host, and from OVN it is dropped. A truncated transport header has no ports.
 //
 // # Cost for the host's traffic
 //

@@ -59,13 +59,11 @@ func denied(modules bool) []uintptr {
 }
 
 // Confine denies this process and its children the system calls that the daemons do not need
-// (EPERM), by a seccomp filter for all threads. It cannot be undone. Container runtimes give
-// privileged containers no profile, so the agent installs its own; under another profile the
-// stricter result wins. modules permits loading kernel modules.
+// (EPERM), by a seccomp filter for all threads. It cannot be undone. If a container runtime also
+// sets a profile, the stricter result of both applies. modules permits loading kernel modules.
 //
 // A process with CAP_SYS_ADMIN keeps privileges gained by execve, such as SELinux domain
 // transitions. Without that capability, a filter requires no_new_privs (seccomp(2)).
-// without it needs no_new_privs for a filter (seccomp(2)).
 func Confine(modules bool) error {
 	if auditArch == 0 {
 		return fmt.Errorf("confine process: no filter for %s", runtime.GOARCH)
