@@ -99,7 +99,8 @@ func generate(dir string, extended bool, schemaFile string, tables []string) err
 		data := modelgen.GetTableTemplateData(filepath.Base(dir), name, &table)
 		data.WithExtendedGen(extended)
 
-		if err := generator.Generate(filepath.Join(dir, modelgen.FileName(name)), modelgen.NewTableTemplate(), data); err != nil {
+		file := filepath.Join(dir, modelgen.FileName(name))
+		if err := generator.Generate(file, modelgen.NewTableTemplate(), data); err != nil {
 			return fmt.Errorf("generate table %s: %w", name, err)
 		}
 	}
@@ -115,7 +116,8 @@ func choose(table ovsdb.TableSchema, columns []string) error {
 		}
 	}
 
-	maps.DeleteFunc(table.Columns, func(name string, _ *ovsdb.ColumnSchema) bool { return !slices.Contains(columns, name) })
+	other := func(name string, _ *ovsdb.ColumnSchema) bool { return !slices.Contains(columns, name) }
+	maps.DeleteFunc(table.Columns, other)
 
 	return nil
 }

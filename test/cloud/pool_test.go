@@ -175,6 +175,7 @@ func TestForeignTrunkStays(t *testing.T) {
 	if len(r.Lines) != 12 || slices.ContainsFunc(r.Lines, func(l cloud.Line) bool { return l.Tag == 5 }) {
 		t.Errorf("record %v: want the 12 ports but that of tag 5", r)
 	}
+
 	if len(problems) != 1 || problems[0].Reason != cloud.TagTaken || !strings.Contains(problems[0].Text, other) {
 		t.Errorf("problems %v: want TagTaken with port %s", problems, other)
 	}

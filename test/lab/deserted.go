@@ -113,6 +113,7 @@ func (o Options) alone(f func() error) error {
 	if err != nil {
 		return err
 	}
+
 	defer parent.Close() // releases the lock
 
 	if err := unix.Flock(int(parent.Fd()), unix.LOCK_EX); err != nil {

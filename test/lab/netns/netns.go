@@ -83,6 +83,7 @@ func Unheld(f func() error) error {
 	if err != nil {
 		return err
 	}
+
 	defer release()
 
 	return f()

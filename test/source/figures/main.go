@@ -45,6 +45,11 @@ func run(args []string, stdout io.Writer) error {
 
 	if *lint {
 		fmt.Fprint(stdout, now.prose())
+
+		for _, line := range now.tooLong {
+			fmt.Fprintln(stdout, line+": the line is too long")
+		}
+
 		return now.check(bounds())
 	}
 
