@@ -75,7 +75,7 @@ func allPlanted() []planted {
 		{
 			"wire: pods may send to the masquerade networks", "w", Wire, 10 * time.Second, "",
 			plant{"controller/plan/masquerade.go", map[string]string{
-				"\t\tMatch:  fmt.Sprintf(\"(ip4.dst == %s || ip6.dst == %s)\", ": "\t\tMatch:  fmt.Sprintf(\"0 && (ip4.dst == %s || ip6.dst == %s)\", ",
+				"fmt.Sprintf(\"(ip4.dst == %s || ip6.dst == %s)\",": "fmt.Sprintf(\"0 && (ip4.dst == %s || ip6.dst == %s)\",",
 			}},
 			"against a policy to the host of node",
 		},
