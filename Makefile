@@ -163,8 +163,8 @@ READERS := agent/gateway:ParsePorts agent/ovs:ParseFrontFlows agent/link/nicbrid
 .PHONY: fuzz
 fuzz: ## fuzz the parser, the model and the programs for FUZZTIME each (default 30s, 15s, 15s), readers of text for READERTIME (2s)
 	@test/packages build
-	@$(NICE) go test ./agent/gateway/verdict -run '^$$' -fuzz '^FuzzParse$$' -fuzztime $(or $(FUZZTIME),30s)
-	@$(NICE) go test ./agent/gateway/verdict -run '^$$' -fuzz '^FuzzDecide$$' -fuzztime $(or $(FUZZTIME),15s)
+	@$(NICE) go test ./verdict -run '^$$' -fuzz '^FuzzParse$$' -fuzztime $(or $(FUZZTIME),30s)
+	@$(NICE) go test ./verdict -run '^$$' -fuzz '^FuzzDecide$$' -fuzztime $(or $(FUZZTIME),15s)
 	@$(NICE) go test ./bpf -run '^$$' -fuzz '^FuzzPrograms$$' -fuzzminimizetime 10x -fuzztime $(or $(FUZZTIME),15s)
 	@for target in $(READERS); do \
 		$(NICE) go test "./$${target%:*}" -run '^$$' -fuzz "^Fuzz$${target#*:}$$" -fuzztime $(or $(READERTIME),2s) || exit 1; \

@@ -15,7 +15,7 @@ import (
 
 	"github.com/ovn-ebpf/ovn-ebpf/agent/gateway"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/link"
-	"github.com/ovn-ebpf/ovn-ebpf/bpf"
+	"github.com/ovn-ebpf/ovn-ebpf/cluster"
 	"github.com/ovn-ebpf/ovn-ebpf/cluster/annotation"
 )
 
@@ -25,7 +25,7 @@ func valid() Config {
 		Settings: gateway.Settings{
 			Cluster: gateway.Cluster{
 				PodCIDRs: []netip.Prefix{netip.MustParsePrefix("10.244.0.0/16")}, ServiceCIDRs: []netip.Prefix{netip.MustParsePrefix("10.96.0.0/16")},
-				SNATPorts: bpf.PortRange{First: 49152, Last: 65535}, NodePortRange: bpf.PortRange{First: 30000, Last: 32767},
+				SNATPorts: cluster.PortRange{First: 49152, Last: 65535}, NodePortRange: cluster.PortRange{First: 30000, Last: 32767},
 			},
 			PinDir: "/sys/fs/bpf/x", RunDir: "/run/x", OVSRunDir: "/run/openvswitch",
 		},
@@ -48,9 +48,9 @@ func TestValidate(t *testing.T) {
 		{"datapath", func(c *Config) { c.Datapath = "dpdk" }, `datapath "dpdk"`},
 		{"no subnets", func(c *Config) { c.PodCIDRs = nil }, "cluster subnets"},
 		{"overlap", func(c *Config) { c.ServiceCIDRs = []netip.Prefix{netip.MustParsePrefix("10.244.9.0/24")} }, "cluster subnet 10.244.0.0/16 overlaps service CIDR 10.244.9.0/24"},
-		{"empty port range", func(c *Config) { c.SNATPorts = bpf.PortRange{First: 9, Last: 8} }, "SNAT port range 9-8"},
+		{"empty port range", func(c *Config) { c.SNATPorts = cluster.PortRange{First: 9, Last: 8} }, "SNAT port range 9-8"},
 		{"overlaps the NodePorts", func(c *Config) { c.SNATPorts.First = 32000 }, "overlaps the NodePort range"},
-		{"privileged ports", func(c *Config) { c.SNATPorts = bpf.PortRange{First: 1, Last: 29999} }, "ports below 1024 are the host's"},
+		{"privileged ports", func(c *Config) { c.SNATPorts = cluster.PortRange{First: 1, Last: 29999} }, "ports below 1024 are the host's"},
 		{"southbound", func(c *Config) { c.SBAddress = "tcp:10.0.0.1:6642,10.0.0.2:6642" }, `southbound database address "10.0.0.2:6642"`},
 		{"encap address", func(c *Config) { c.EncapIP = netip.MustParseAddr("0.0.0.0") }, "encap address 0.0.0.0"},
 		{"metrics", func(c *Config) { c.MetricsAddr = "nonsense" }, "metrics address: address nonsense"},

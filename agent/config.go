@@ -85,20 +85,16 @@ func (c Config) Validate() error {
 		bad("cluster subnets: none given")
 	}
 
-	if c.SNATPorts.First == 0 || c.SNATPorts.Last < c.SNATPorts.First {
-		bad("SNAT port range %d-%d: empty", c.SNATPorts.First, c.SNATPorts.Last)
+	if !c.SNATPorts.IsValid() {
+		bad("SNAT port range %s: empty", c.SNATPorts)
+	} else if c.SNATPorts.First < minSNATPort {
+		bad("SNAT port range %s: ports below %d are the host's", c.SNATPorts, minSNATPort)
 	}
 
-	if c.SNATPorts.First > 0 && c.SNATPorts.First < minSNATPort {
-		bad("SNAT port range %d-%d: ports below %d are the host's",
-			c.SNATPorts.First, c.SNATPorts.Last, minSNATPort)
-	}
-
-	if r := c.NodePortRange; r.First == 0 || r.Last < r.First {
-		bad("NodePort range %d-%d: empty", r.First, r.Last)
-	} else if c.SNATPorts.First <= r.Last && c.SNATPorts.Last >= r.First {
-		bad("SNAT port range %d-%d: overlaps the NodePort range %d-%d",
-			c.SNATPorts.First, c.SNATPorts.Last, r.First, r.Last)
+	if !c.NodePortRange.IsValid() {
+		bad("NodePort range %s: empty", c.NodePortRange)
+	} else if c.SNATPorts.Overlaps(c.NodePortRange) {
+		bad("SNAT port range %s: overlaps the NodePort range %s", c.SNATPorts, c.NodePortRange)
 	}
 
 	if c.MTU != 0 {

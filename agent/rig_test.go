@@ -20,7 +20,7 @@ import (
 
 	"github.com/ovn-ebpf/ovn-ebpf/agent/gateway"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/testnode"
-	"github.com/ovn-ebpf/ovn-ebpf/bpf"
+	"github.com/ovn-ebpf/ovn-ebpf/cluster"
 	"github.com/ovn-ebpf/ovn-ebpf/cni"
 	"github.com/ovn-ebpf/ovn-ebpf/metric/endpoint/endpointtest"
 	"github.com/ovn-ebpf/ovn-ebpf/test/kube/kubetest"
@@ -72,7 +72,7 @@ func newRig(t testing.TB) *rig {
 			Wiring: gateway.Wiring{Datapath: "netdev"},
 			Cluster: gateway.Cluster{
 				PodCIDRs: []netip.Prefix{netip.MustParsePrefix("10.244.0.0/16")}, ServiceCIDRs: []netip.Prefix{netip.MustParsePrefix("10.96.0.0/16")},
-				SNATPorts: bpf.PortRange{First: 49152, Last: 65535}, NodePorts: true, NodePortRange: bpf.PortRange{First: 30000, Last: 32767},
+				SNATPorts: cluster.PortRange{First: 49152, Last: 65535}, NodePorts: true, NodePortRange: cluster.PortRange{First: 30000, Last: 32767},
 			},
 			PinDir: r.sw.Dir + "/bpf/node", RunDir: r.sw.Dir + "/run", OVSRunDir: r.sw.Dir,
 		},

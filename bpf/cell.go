@@ -6,6 +6,8 @@ import (
 	"net"
 	"net/netip"
 	"structs"
+
+	"github.com/ovn-ebpf/ovn-ebpf/cluster"
 )
 
 // cell converts c to the layout that the programs read. c must be valid.
@@ -57,7 +59,7 @@ func configOf(cell gatewayConfig) Config {
 
 	c := Config{
 		Uplink: int(cell.Uplink), Bridge: int(cell.Bridge), NodeMAC: mac[:6],
-		SNATPorts:    PortRange{First: cell.SnatFirst, Last: cell.SnatFirst + cell.SnatCount - 1},
+		SNATPorts:    cluster.PortRange{First: cell.SnatFirst, Last: cell.SnatFirst + cell.SnatCount - 1},
 		GenevePort:   cell.GenevePort,
 		ServiceCIDRs: listPrefixes(cell.Svc4Count, cell.Svc4, cell.Svc6Count, cell.Svc6),
 		PodCIDRs:     listPrefixes(cell.Pod4Count, cell.Pod4, cell.Pod6Count, cell.Pod6),
@@ -68,7 +70,7 @@ func configOf(cell gatewayConfig) Config {
 		Local: cell.Local != 0, BFD: cell.Bfd != 0, InSync: cell.InSync != 0, Takeover: cell.Takeover != 0,
 	}
 	if cell.SnatCount == 0 {
-		c.SNATPorts = PortRange{}
+		c.SNATPorts = cluster.PortRange{}
 	}
 
 	if cell.Node4 != 0 {

@@ -6,30 +6,18 @@ import (
 	"net"
 	"net/netip"
 	"slices"
+
+	"github.com/ovn-ebpf/ovn-ebpf/cluster"
 )
 
 const maxPrefixes = 4 // MAX_PREFIXES in types.h
 
-// PortRange is an inclusive range of transport ports.
-type PortRange struct{ First, Last uint16 }
-
-// Contains reports whether the port is in the range.
-func (r PortRange) Contains(port uint16) bool { return r.First <= port && port <= r.Last }
-
-func (r PortRange) String() string {
-	if r == (PortRange{}) {
-		return "(none)"
-	}
-
-	return fmt.Sprintf("%d-%d", r.First, r.Last)
-}
-
 // Config is the programs' configuration of the node. SetConfig changes it under running programs.
 type Config struct {
-	Uplink, Bridge         int              // interface indexes; 0: the host gets every packet, OVN sends none
-	NodeMAC                net.HardwareAddr // of the uplink, breth0 and the gateway router
-	Node4, Node6           netip.Addr       // addresses of the gateway router, shared with the host; zero: family off
-	SNATPorts              PortRange        // OVN's own local ports
+	Uplink, Bridge         int               // interface indexes; 0: the host gets every packet, OVN sends none
+	NodeMAC                net.HardwareAddr  // of the uplink, breth0 and the gateway router
+	Node4, Node6           netip.Addr        // addresses of the gateway router, shared with the host; zero: family off
+	SNATPorts              cluster.PortRange // OVN's own local ports
 	GenevePort             uint16
 	EncapIP                netip.Addr // tunnel address of the userspace datapath; zero: the kernel terminates tunnels
 	ServiceCIDRs, PodCIDRs []netip.Prefix

@@ -9,6 +9,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
+
+	"github.com/ovn-ebpf/ovn-ebpf/cluster"
 )
 
 func TestValidate(t *testing.T) {
@@ -27,7 +29,7 @@ func TestValidate(t *testing.T) {
 		{"negative interface", func(c *Config) { c.Uplink = -1 }, "below zero"},
 		{"families", func(c *Config) { c.Node4, c.Node6 = c.Node6, c.Node4 }, "is not IPv4"},
 		{"mapped", func(c *Config) { c.Node6 = netip.MustParseAddr("::ffff:1.2.3.4") }, "is not IPv6"},
-		{"empty range", func(c *Config) { c.SNATPorts = PortRange{5, 4} }, "5-4"},
+		{"empty range", func(c *Config) { c.SNATPorts = cluster.PortRange{First: 5, Last: 4} }, "5-4"},
 		{"geneve port", func(c *Config) { c.GenevePort = 0 }, "Geneve port"},
 		{"encap", func(c *Config) { c.EncapIP = c.Node4 }, "the node's own"},
 		{"prefix", func(c *Config) { c.PodCIDRs = make([]netip.Prefix, 1) }, "pod CIDR"},

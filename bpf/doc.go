@@ -8,7 +8,7 @@
 // that belong to the host. Unknown packets go to the host.
 //
 // docs/verdicts.md lists the decisions, their order and their reasons. It is generated from package
-// agent/gateway/verdict. TestCorpus and TestModel hold the programs to that model in every layout.
+// verdict. TestCorpus and TestModel hold the programs to that model in every layout.
 //
 // # Layouts
 //

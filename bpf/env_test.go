@@ -17,6 +17,7 @@ import (
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 
+	"github.com/ovn-ebpf/ovn-ebpf/cluster"
 	"github.com/ovn-ebpf/ovn-ebpf/test/tether"
 )
 
@@ -204,7 +205,7 @@ func (n *node) config() Config {
 	return Config{
 		Uplink: n.uplink, Bridge: n.bridge, NodeMAC: nodeMAC,
 		Node4: v4.node, Node6: v6.node,
-		SNATPorts:    PortRange{First: 49152, Last: 65535},
+		SNATPorts:    cluster.PortRange{First: 49152, Last: 65535},
 		GenevePort:   6081,
 		ServiceCIDRs: []netip.Prefix{netip.MustParsePrefix("10.96.0.0/16"), netip.MustParsePrefix("fd00:10:96::/112")},
 		PodCIDRs:     []netip.Prefix{netip.MustParsePrefix("10.244.0.0/16"), netip.MustParsePrefix("fd00:10:244::/48")},

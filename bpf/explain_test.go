@@ -12,7 +12,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
-	"github.com/ovn-ebpf/ovn-ebpf/agent/gateway/verdict/corpus"
+	"github.com/ovn-ebpf/ovn-ebpf/cluster"
+	"github.com/ovn-ebpf/ovn-ebpf/verdict/corpus"
 )
 
 // deciding lists, by reason, steps of which one must have this answer if the reason depends on a
@@ -175,7 +176,7 @@ func TestConfigOf(t *testing.T) {
 
 		want := r.config0(&c.Node.Config)
 		if want.Local {
-			want.SNATPorts = PortRange{}
+			want.SNATPorts = cluster.PortRange{}
 		}
 
 		want.Internal, want.External = nil, nil // have a table of their own

@@ -8,7 +8,7 @@ import (
 	"os"
 	"testing"
 
-	"github.com/ovn-ebpf/ovn-ebpf/agent/gateway/verdict/corpus"
+	"github.com/ovn-ebpf/ovn-ebpf/verdict/corpus"
 )
 
 // A forwarding node, as Kubernetes needs it, passes a neighbour's packets on to a pod, even from

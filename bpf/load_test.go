@@ -12,6 +12,8 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
+
+	"github.com/ovn-ebpf/ovn-ebpf/cluster"
 )
 
 // Learned state, counters and services survive a restart.
@@ -115,7 +117,7 @@ func TestSetConfig(t *testing.T) {
 	runStep(t, n, g, 0, rx(packet, retNext, "default"))
 	c := n.config()
 
-	c.SNATPorts = PortRange{First: 40000, Last: 40000}
+	c.SNATPorts = cluster.PortRange{First: 40000, Last: 40000}
 	if err := g.SetConfig(c); err != nil {
 		t.Fatal(err)
 	}
@@ -123,7 +125,7 @@ func TestSetConfig(t *testing.T) {
 	runStep(t, n, g, 1, rx(packet, retRedirect, "snat_port"))
 	runStep(t, n, g, 2, rx(v4.rx(v4.remote, v4.node, protoUDP, udp(53, 40001)), retNext, "default"))
 
-	c.SNATPorts = PortRange{}
+	c.SNATPorts = cluster.PortRange{}
 	if err := g.SetConfig(c); err == nil {
 		t.Error("no error for an empty range")
 	}

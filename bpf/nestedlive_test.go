@@ -15,7 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/vishvananda/netlink"
 
-	"github.com/ovn-ebpf/ovn-ebpf/agent/gateway/verdict/corpus"
+	"github.com/ovn-ebpf/ovn-ebpf/verdict/corpus"
 )
 
 const (

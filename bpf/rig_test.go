@@ -13,8 +13,9 @@ import (
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
 
-	"github.com/ovn-ebpf/ovn-ebpf/agent/gateway/verdict"
-	"github.com/ovn-ebpf/ovn-ebpf/agent/gateway/verdict/corpus"
+	"github.com/ovn-ebpf/ovn-ebpf/cluster"
+	"github.com/ovn-ebpf/ovn-ebpf/verdict"
+	"github.com/ovn-ebpf/ovn-ebpf/verdict/corpus"
 )
 
 var corpusLayouts = [...]corpus.Layout{Direct: corpus.Direct, Bridged: corpus.Bridged, Dedicated: corpus.Dedicated}
@@ -111,7 +112,7 @@ func openSocket(t testing.TB, s corpus.Socket, listeners map[netip.AddrPort]net.
 func (r *rig) config0(c *verdict.Config) Config {
 	out := Config{
 		NodeMAC: c.NodeMAC[:], Node4: c.Node4, Node6: c.Node6,
-		SNATPorts: PortRange{First: c.SNATFirst, Last: c.SNATLast}, GenevePort: c.GenevePort, EncapIP: c.EncapIP,
+		SNATPorts: cluster.PortRange{First: c.SNATFirst, Last: c.SNATLast}, GenevePort: c.GenevePort, EncapIP: c.EncapIP,
 		ServiceCIDRs: c.ServiceCIDRs, PodCIDRs: c.PodCIDRs, RoutablePods: c.RoutablePods, Masquerade: c.Masquerade,
 		PodTunnels: c.PodTunnels, Internal: c.Internal, External: c.External,
 		Layout: r.layout, VLAN: c.VLAN, MTU: c.MTU, Local: c.Local, BFD: c.BFD, InSync: c.InSync, Takeover: c.Takeover,

@@ -11,8 +11,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
-	"github.com/ovn-ebpf/ovn-ebpf/agent/gateway/verdict"
 	"github.com/ovn-ebpf/ovn-ebpf/test/randomtest"
+	"github.com/ovn-ebpf/ovn-ebpf/verdict"
 )
 
 // shortModel runs programs and model side by side over random entries.

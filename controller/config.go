@@ -9,6 +9,7 @@ import (
 
 	"k8s.io/client-go/rest"
 
+	"github.com/ovn-ebpf/ovn-ebpf/cluster"
 	"github.com/ovn-ebpf/ovn-ebpf/cluster/annotation"
 	"github.com/ovn-ebpf/ovn-ebpf/controller/ipam"
 	"github.com/ovn-ebpf/ovn-ebpf/controller/nb"
@@ -34,16 +35,16 @@ type Config struct {
 	Databases            []string // addresses of OVN's databases, whose ports no Service gets
 	ClusterSubnets       []ClusterSubnet
 	ServiceCIDRs         []netip.Prefix
-	JoinSubnets          []netip.Prefix               // one for each family of ClusterSubnets; more are ignored
-	ExternalIPs          []netip.Prefix               // where Services' external IPs may be; nil: nowhere
-	PodTunnels           []netip.Prefix               // where else pods may send Geneve packets; never to nodes
-	TrustSlices          bool                         // only the control plane can write EndpointSlices with its label
-	Shares               service.Shares               // budgets of Services and host ports
-	SNATPorts            struct{ First, Last uint16 } // of nodes that do not say their own
-	MTU                  int                          // of pods; 0: 1400
-	BFD                  bool                         // watch gateway routers' next hops
-	ACLLogRate           int                          // messages a second and ACL; 0: plan.DefaultACLLogRate
-	Identity             string                       // in the election; "": host name and process id
+	JoinSubnets          []netip.Prefix    // one for each family of ClusterSubnets; more are ignored
+	ExternalIPs          []netip.Prefix    // where Services' external IPs may be; nil: nowhere
+	PodTunnels           []netip.Prefix    // where else pods may send Geneve packets; never to nodes
+	TrustSlices          bool              // only the control plane can write EndpointSlices with its label
+	Shares               service.Shares    // budgets of Services and host ports
+	SNATPorts            cluster.PortRange // of nodes without a range of their own
+	MTU                  int               // of pods; 0: 1400
+	BFD                  bool              // watch gateway routers' next hops
+	ACLLogRate           int               // messages a second and ACL; 0: plan.DefaultACLLogRate
+	Identity             string            // in the election; "": host name and process id
 	LeaseNamespace       string
 	Lease                time.Duration // how long a silent leader keeps the others waiting; 0: 15 s
 	FirstAnnotation      bool          // annotate pods as the first generation did, too
@@ -75,8 +76,8 @@ func (c Config) Validate() error {
 		c.validateOverlap(),
 		c.Shares.Validate(),
 	}
-	if c.SNATPorts.First == 0 || c.SNATPorts.First > c.SNATPorts.Last {
-		errs = append(errs, fmt.Errorf("SNAT port range %d-%d is empty", c.SNATPorts.First, c.SNATPorts.Last))
+	if !c.SNATPorts.IsValid() {
+		errs = append(errs, fmt.Errorf("SNAT port range %s is empty", c.SNATPorts))
 	}
 
 	if c.ACLLogRate < 0 {
@@ -236,7 +237,7 @@ func (c Config) plan() plan.Config {
 		TrustSlices:  c.TrustSlices,
 		PodTunnels:   c.PodTunnels,
 		Shares:       c.Shares,
-		SNATPorts:    plan.PortRange{First: c.SNATPorts.First, Last: c.SNATPorts.Last},
+		SNATPorts:    c.SNATPorts,
 		MTU:          c.MTU,
 		BFD:          c.BFD,
 		ACLLogRate:   c.ACLLogRate,

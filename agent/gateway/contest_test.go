@@ -13,6 +13,7 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/agent/ovs"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/testnode"
 	"github.com/ovn-ebpf/ovn-ebpf/bpf"
+	"github.com/ovn-ebpf/ovn-ebpf/cluster"
 )
 
 // TestRawSocketClaimsProtocol checks that a protocol belongs to the host while a raw socket for it
@@ -106,7 +107,7 @@ func TestDedicatedWithholdsNothing(t *testing.T) {
 	defer unix.Close(raw)
 
 	for layout, has := range map[Layout]bool{Direct: true, Bridged: true, Dedicated: false} {
-		s := Settings{Wiring: Wiring{Layout: layout}, Cluster: Cluster{SNATPorts: bpf.PortRange{First: 49152, Last: 65535}}}
+		s := Settings{Wiring: Wiring{Layout: layout}, Cluster: Cluster{SNATPorts: cluster.PortRange{First: 49152, Last: 65535}}}
 
 		protos, err := hostProtos(s)
 		if err != nil {

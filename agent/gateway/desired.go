@@ -6,7 +6,7 @@ import (
 	"slices"
 
 	"github.com/ovn-ebpf/ovn-ebpf/agent/link"
-	"github.com/ovn-ebpf/ovn-ebpf/bpf"
+	"github.com/ovn-ebpf/ovn-ebpf/cluster"
 )
 
 // Host is the machine's network configuration, as far as the gateway needs it.
@@ -18,9 +18,9 @@ type Host struct {
 	Hops      []link.Hop          // of uplink and bridge, to the networks outside
 	Known     knownAddresses
 	// The following are set by View.observe only.
-	Ephemeral []bpf.PortRange  // among which the kernel chooses ports for the host's connections
-	TCP       []netip.AddrPort // local addresses of TCP listeners, sorted
-	UDP       []netip.AddrPort // local addresses of unconnected UDP sockets, sorted
+	Ephemeral []cluster.PortRange // among which the kernel chooses ports for the host's connections
+	TCP       []netip.AddrPort    // local addresses of TCP listeners, sorted
+	UDP       []netip.AddrPort    // local addresses of unconnected UDP sockets, sorted
 }
 
 // Node is the part of the gateway's state that the controller and other parts of the agent need.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/ovn-ebpf/ovn-ebpf/agent/link"
 	"github.com/ovn-ebpf/ovn-ebpf/bpf"
+	"github.com/ovn-ebpf/ovn-ebpf/cluster"
 )
 
 // hostUse tracks which parts of the node's addresses the host itself uses: sockets inside the SNAT
@@ -209,7 +210,7 @@ func socketKeys(sockets []link.Socket) []bpf.SocketKey {
 
 // gateKeys returns the ports to look up in the kernel, from a scan of the host's sockets in a
 // range. If the scan failed, it returns every port of the range.
-func gateKeys(sockets []link.Socket, scan error, ports bpf.PortRange) []bpf.SocketKey {
+func gateKeys(sockets []link.Socket, scan error, ports cluster.PortRange) []bpf.SocketKey {
 	if scan == nil {
 		return socketKeys(sockets)
 	}

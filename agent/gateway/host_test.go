@@ -12,6 +12,7 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/agent/link"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/ovs"
 	"github.com/ovn-ebpf/ovn-ebpf/bpf"
+	"github.com/ovn-ebpf/ovn-ebpf/cluster"
 )
 
 // TestLateListenerIsReached checks sockets inside the SNAT range that no hook has seen bind, or
@@ -77,7 +78,7 @@ func TestFailedGateFallsBack(t *testing.T) {
 	}
 	defer gate.Close()
 
-	u := &hostUse{s: Settings{Cluster: Cluster{SNATPorts: bpf.PortRange{First: 49152, Last: 65535}}}, log: log, record: newRecorder(log), gate: gate}
+	u := &hostUse{s: Settings{Cluster: Cluster{SNATPorts: cluster.PortRange{First: 49152, Last: 65535}}}, log: log, record: newRecorder(log), gate: gate}
 	if err := u.syncSockets(r.to.gateway); err != nil || u.scannedAt.IsZero() {
 		t.Errorf("fallback: error %v, listed at %v", err, u.scannedAt)
 	}

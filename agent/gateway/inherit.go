@@ -17,6 +17,7 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/agent/management"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/ovs"
 	"github.com/ovn-ebpf/ovn-ebpf/bpf"
+	"github.com/ovn-ebpf/ovn-ebpf/cluster"
 )
 
 // inheritance is a node's configuration by ovn-kubernetes when the first agent started. It covers
@@ -203,7 +204,7 @@ func restoreFlows(ctx context.Context, in inheritance, s Settings, o *ovs.Client
 		log.Warn("connections in which the remote sends first will be reset", "error", err)
 	}
 
-	connections := takenOver(tracked, nodeAddrs(n), bpf.PortRange{})
+	connections := takenOver(tracked, nodeAddrs(n), cluster.PortRange{})
 
 	handover := openflow.Handover(ports, connectionsOf(connections))
 

@@ -4,8 +4,8 @@ import (
 	"net/netip"
 	"time"
 
-	"github.com/ovn-ebpf/ovn-ebpf/agent/gateway/verdict"
 	"github.com/ovn-ebpf/ovn-ebpf/bpf"
+	"github.com/ovn-ebpf/ovn-ebpf/verdict"
 )
 
 // VerdictConfig converts the programs' settings to the model's.

@@ -6,13 +6,13 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/ovn-ebpf/ovn-ebpf/bpf"
+	"github.com/ovn-ebpf/ovn-ebpf/cluster"
 )
 
 // parsePorts reads the format of net.ipv4.ip_local_reserved_ports: "22,49152-65535". An empty
 // string is an empty list.
-func parsePorts(s string) ([]bpf.PortRange, error) {
-	var out []bpf.PortRange
+func parsePorts(s string) ([]cluster.PortRange, error) {
+	var out []cluster.PortRange
 
 	for f := range strings.SplitSeq(strings.TrimSpace(s), ",") {
 		if f == "" {
@@ -38,13 +38,13 @@ func parsePorts(s string) ([]bpf.PortRange, error) {
 			return nil, fmt.Errorf("parse ports %q: last is below first", f)
 		}
 
-		out = append(out, bpf.PortRange{First: uint16(first), Last: uint16(last)})
+		out = append(out, cluster.PortRange{First: uint16(first), Last: uint16(last)})
 	}
 
 	return mergePorts(out), nil
 }
 
-func formatPorts(ranges []bpf.PortRange) string {
+func formatPorts(ranges []cluster.PortRange) string {
 	var out []string
 
 	for _, r := range ranges {
@@ -60,11 +60,11 @@ func formatPorts(ranges []bpf.PortRange) string {
 }
 
 // mergePorts returns the union, sorted, with adjacent ranges joined.
-func mergePorts(ranges []bpf.PortRange) []bpf.PortRange {
+func mergePorts(ranges []cluster.PortRange) []cluster.PortRange {
 	sorted := slices.Clone(ranges)
-	slices.SortFunc(sorted, func(a, b bpf.PortRange) int { return int(a.First) - int(b.First) })
+	slices.SortFunc(sorted, func(a, b cluster.PortRange) int { return int(a.First) - int(b.First) })
 
-	var out []bpf.PortRange
+	var out []cluster.PortRange
 	for _, r := range sorted {
 		if n := len(out); n > 0 && int(r.First) <= int(out[n-1].Last)+1 {
 			out[n-1].Last = max(out[n-1].Last, r.Last)
@@ -78,11 +78,11 @@ func mergePorts(ranges []bpf.PortRange) []bpf.PortRange {
 }
 
 // subtractPorts returns the ports of from that are in no range of take.
-func subtractPorts(from, take []bpf.PortRange) []bpf.PortRange {
+func subtractPorts(from, take []cluster.PortRange) []cluster.PortRange {
 	out := mergePorts(from)
 
 	for _, t := range take {
-		var next []bpf.PortRange
+		var next []cluster.PortRange
 
 		for _, r := range out {
 			if t.Last < r.First || t.First > r.Last {
@@ -91,11 +91,11 @@ func subtractPorts(from, take []bpf.PortRange) []bpf.PortRange {
 			}
 
 			if r.First < t.First {
-				next = append(next, bpf.PortRange{First: r.First, Last: t.First - 1})
+				next = append(next, cluster.PortRange{First: r.First, Last: t.First - 1})
 			}
 
 			if r.Last > t.Last {
-				next = append(next, bpf.PortRange{First: t.Last + 1, Last: r.Last})
+				next = append(next, cluster.PortRange{First: t.Last + 1, Last: r.Last})
 			}
 		}
 

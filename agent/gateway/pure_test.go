@@ -16,6 +16,7 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/agent/link"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/ovs"
 	"github.com/ovn-ebpf/ovn-ebpf/bpf"
+	"github.com/ovn-ebpf/ovn-ebpf/cluster"
 	"github.com/ovn-ebpf/ovn-ebpf/loop"
 )
 
@@ -99,7 +100,7 @@ func TestSockets(t *testing.T) {
 
 // TestGateKeys checks that unlistable sockets may use every port of the range.
 func TestGateKeys(t *testing.T) {
-	ports := bpf.PortRange{First: 65534, Last: 65535}
+	ports := cluster.PortRange{First: 65534, Last: 65535}
 
 	sockets := []link.Socket{{Proto: 17, Local: netip.MustParseAddrPort("0.0.0.0:65534")}}
 	if got := gateKeys(sockets, nil, ports); !slices.Equal(got, []bpf.SocketKey{{Proto: 17, Port: 65534}}) {
@@ -136,7 +137,7 @@ func TestDesired(t *testing.T) {
 	}
 	s := Settings{
 		Wiring:  Wiring{Uplink: "eth0", Bridge: "breth0", Datapath: ovs.DatapathNetdev, Encap: netip.MustParsePrefix("172.30.1.11/24")},
-		Cluster: Cluster{SNATPorts: bpf.PortRange{First: 49152, Last: 65535}}, NotHost: []string{"breth0", "ovn-k8s-mp0"},
+		Cluster: Cluster{SNATPorts: cluster.PortRange{First: 49152, Last: 65535}}, NotHost: []string{"breth0", "ovn-k8s-mp0"},
 	}
 	n := nodeOf(h, s)
 
@@ -325,7 +326,7 @@ func TestOverlap(t *testing.T) {
 }
 
 func TestEphemeralPortsRemain(t *testing.T) {
-	want := Settings{Cluster: Cluster{SNATPorts: bpf.PortRange{First: 49152, Last: 65535}, NodePorts: true, NodePortRange: bpf.PortRange{First: 30000, Last: 32767}}}.reserved()
+	want := Settings{Cluster: Cluster{SNATPorts: cluster.PortRange{First: 49152, Last: 65535}, NodePorts: true, NodePortRange: cluster.PortRange{First: 30000, Last: 32767}}}.reserved()
 	for _, tc := range []struct{ name, local, have, want string }{
 		{"Linux's own", "32768\t60999", "", ""},
 		{"IANA's, which is the SNAT range", "49152\t65535", "", "only 0 of the host's ephemeral ports 49152-65535 would remain, need 1024: change sysctl net/ipv4/ip_local_port_range"},

@@ -11,7 +11,7 @@ import (
 
 	"github.com/ovn-ebpf/ovn-ebpf/agent/link"
 	"github.com/ovn-ebpf/ovn-ebpf/atomicfile"
-	"github.com/ovn-ebpf/ovn-ebpf/bpf"
+	"github.com/ovn-ebpf/ovn-ebpf/cluster"
 )
 
 const (
@@ -22,12 +22,12 @@ const (
 )
 
 // reserved returns the ports that the host's kernel must not choose as ephemeral ports.
-func (s Settings) reserved() []bpf.PortRange {
+func (s Settings) reserved() []cluster.PortRange {
 	if s.bare() {
 		return nil
 	}
 
-	want := []bpf.PortRange{s.SNATPorts}
+	want := []cluster.PortRange{s.SNATPorts}
 	if s.NodePorts {
 		want = append(want, s.NodePortRange)
 	}
@@ -37,7 +37,7 @@ func (s Settings) reserved() []bpf.PortRange {
 
 // checkPorts returns an error if the reservation would leave the host without ephemeral ports, for
 // example because its ephemeral range is the SNAT range.
-func checkPorts(want []bpf.PortRange) error {
+func checkPorts(want []cluster.PortRange) error {
 	local, err := link.ReadSysctl(localSysctl)
 	if err != nil {
 		return err
@@ -51,7 +51,7 @@ func checkPorts(want []bpf.PortRange) error {
 	return portsLeft(local, have, want)
 }
 
-func portsLeft(local, have string, want []bpf.PortRange) error {
+func portsLeft(local, have string, want []cluster.PortRange) error {
 	picks, err := parsePorts(strings.Join(strings.Fields(local), "-"))
 	if err != nil {
 		return fmt.Errorf("sysctl %s: %w", localSysctl, err)
@@ -77,7 +77,7 @@ func portsLeft(local, have string, want []bpf.PortRange) error {
 
 // Unreserved returns the ports of want that the host may choose for its own connections, such as
 // "49152-65535". It returns "" if there are none.
-func Unreserved(want ...bpf.PortRange) (string, error) {
+func Unreserved(want ...cluster.PortRange) (string, error) {
 	have, err := readReserved()
 	if err != nil {
 		return "", err
@@ -86,7 +86,7 @@ func Unreserved(want ...bpf.PortRange) (string, error) {
 	return formatPorts(subtractPorts(want, have)), nil
 }
 
-func readReserved() ([]bpf.PortRange, error) {
+func readReserved() ([]cluster.PortRange, error) {
 	value, err := link.ReadSysctl(reservedSysctl)
 	if err != nil {
 		return nil, err
@@ -101,7 +101,7 @@ func readReserved() ([]bpf.PortRange, error) {
 }
 
 // readEphemeral returns the ports among which the host's kernel chooses for its own connections.
-func readEphemeral() ([]bpf.PortRange, error) {
+func readEphemeral() ([]cluster.PortRange, error) {
 	value, err := link.ReadSysctl(localSysctl)
 	if err != nil {
 		return nil, err
@@ -119,7 +119,7 @@ func readEphemeral() ([]bpf.PortRange, error) {
 
 // ephemeral returns the host's ephemeral ports that no frontend gets. Ports that the agent reserves
 // do not count, even while another program has removed the reservation.
-func (s Settings) ephemeral(h Host) []bpf.PortRange {
+func (s Settings) ephemeral(h Host) []cluster.PortRange {
 	if s.bare() {
 		return nil // no packets from outside go to frontends
 	}
@@ -129,27 +129,27 @@ func (s Settings) ephemeral(h Host) []bpf.PortRange {
 
 // openUDP returns the host's unconnected UDP sockets outside of its ephemeral ports, where clients
 // come and go.
-func openUDP(h Host, ephemeral []bpf.PortRange) []netip.AddrPort {
+func openUDP(h Host, ephemeral []cluster.PortRange) []netip.AddrPort {
 	return slices.DeleteFunc(slices.Clone(h.UDP),
 		func(a netip.AddrPort) bool { return contains(ephemeral, a.Port()) })
 }
 
 // loopbackTCP returns the host's TCP listeners that connections to loopback addresses reach, outside
 // of its ephemeral ports.
-func loopbackTCP(h Host, ephemeral []bpf.PortRange) []netip.AddrPort {
+func loopbackTCP(h Host, ephemeral []cluster.PortRange) []netip.AddrPort {
 	return slices.DeleteFunc(slices.Clone(h.TCP), func(a netip.AddrPort) bool {
 		onLoopback := a.Addr().IsUnspecified() || a.Addr().IsLoopback()
 		return !onLoopback || contains(ephemeral, a.Port())
 	})
 }
 
-func contains(ports []bpf.PortRange, port uint16) bool {
-	return slices.ContainsFunc(ports, func(r bpf.PortRange) bool { return r.Contains(port) })
+func contains(ports []cluster.PortRange, port uint16) bool {
+	return slices.ContainsFunc(ports, func(r cluster.PortRange) bool { return r.Contains(port) })
 }
 
 // reservePorts excludes want from the host's ephemeral ports. Foreign entries stay. Added ports are
 // first recorded in rundir, so that releasePorts removes only these.
-func reservePorts(rundir string, want []bpf.PortRange) error {
+func reservePorts(rundir string, want []cluster.PortRange) error {
 	have, err := readReserved()
 	if err != nil {
 		return err
@@ -205,7 +205,7 @@ func releasePorts(rundir string) error {
 	return nil
 }
 
-func readRecord(rundir string) ([]bpf.PortRange, error) {
+func readRecord(rundir string) ([]cluster.PortRange, error) {
 	b, err := os.ReadFile(filepath.Join(rundir, reservedRecord))
 	if errors.Is(err, os.ErrNotExist) {
 		return nil, nil

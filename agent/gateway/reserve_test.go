@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/ovn-ebpf/ovn-ebpf/agent/link"
-	"github.com/ovn-ebpf/ovn-ebpf/bpf"
+	"github.com/ovn-ebpf/ovn-ebpf/cluster"
 )
 
 // Only the record separates the agent's ports from an operator's, so it is replaced, never written
@@ -28,7 +28,7 @@ func TestReservedPortsRecordIsReplaced(t *testing.T) {
 	}
 
 	dir := t.TempDir()
-	if err := reservePorts(dir, []bpf.PortRange{{First: 50000, Last: 50010}}); err != nil {
+	if err := reservePorts(dir, []cluster.PortRange{{First: 50000, Last: 50010}}); err != nil {
 		t.Fatal(err)
 	}
 
@@ -38,7 +38,7 @@ func TestReservedPortsRecordIsReplaced(t *testing.T) {
 	}
 	defer reader.Close()
 
-	if err := reservePorts(dir, []bpf.PortRange{{First: 50000, Last: 50010}, {First: 52000, Last: 52010}}); err != nil {
+	if err := reservePorts(dir, []cluster.PortRange{{First: 50000, Last: 50010}, {First: 52000, Last: 52010}}); err != nil {
 		t.Fatal(err)
 	}
 

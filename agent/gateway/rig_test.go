@@ -20,7 +20,7 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/agent/ovs"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/service"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/testnode"
-	"github.com/ovn-ebpf/ovn-ebpf/bpf"
+	"github.com/ovn-ebpf/ovn-ebpf/cluster"
 	model "github.com/ovn-ebpf/ovn-ebpf/service"
 )
 
@@ -61,7 +61,7 @@ func newRig(t *testing.T, datapath string) *rig {
 	r.s = Settings{
 		Wiring: Wiring{Uplink: "eth0", Bridge: "breth0", Layout: Direct, Backend: EBPF, Datapath: datapath},
 		Cluster: Cluster{
-			SNATPorts: bpf.PortRange{First: 49152, Last: 65535}, NodePorts: true, NodePortRange: bpf.PortRange{First: 30000, Last: 32767},
+			SNATPorts: cluster.PortRange{First: 49152, Last: 65535}, NodePorts: true, NodePortRange: cluster.PortRange{First: 30000, Last: 32767},
 			PodCIDRs:     []netip.Prefix{netip.MustParsePrefix("10.244.0.0/16")},
 			ServiceCIDRs: []netip.Prefix{netip.MustParsePrefix("10.96.0.0/16")},
 		},

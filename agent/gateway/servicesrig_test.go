@@ -15,6 +15,7 @@ import (
 
 	"github.com/ovn-ebpf/ovn-ebpf/agent/service"
 	"github.com/ovn-ebpf/ovn-ebpf/bpf"
+	"github.com/ovn-ebpf/ovn-ebpf/cluster"
 	model "github.com/ovn-ebpf/ovn-ebpf/service"
 )
 
@@ -77,7 +78,7 @@ func (r *servingRig) open(t testing.TB) {
 	r.close()
 
 	g, err := bpf.Open(bpf.Options{PinDir: r.dir, Config: bpf.Config{
-		NodeMAC: net.HardwareAddr{2, 0, 0, 0, 0, 1}, Node4: r.node.Addresses[0], SNATPorts: bpf.PortRange{First: 49152, Last: 65535}, GenevePort: 6081,
+		NodeMAC: net.HardwareAddr{2, 0, 0, 0, 0, 1}, Node4: r.node.Addresses[0], SNATPorts: cluster.PortRange{First: 49152, Last: 65535}, GenevePort: 6081,
 	}})
 	if err != nil {
 		t.Fatal(err)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/ovn-ebpf/ovn-ebpf/agent/ovs"
 	"github.com/ovn-ebpf/ovn-ebpf/bpf"
+	"github.com/ovn-ebpf/ovn-ebpf/cluster"
 	"github.com/ovn-ebpf/ovn-ebpf/service"
 )
 
@@ -68,11 +69,11 @@ type Wiring struct {
 
 // Cluster is the configuration of the cluster that the gateway serves.
 type Cluster struct {
-	SNATPorts bpf.PortRange
+	SNATPorts cluster.PortRange
 	NodePorts bool
 	// NodePortRange are the node ports of the API server. If NodePorts is set, the host does not
 	// choose them for its own connections.
-	NodePortRange bpf.PortRange
+	NodePortRange cluster.PortRange
 	ServiceCIDRs  []netip.Prefix
 	ExternalIPs   []netip.Prefix // allowed ranges of Services' external IPs; nil: none
 	TrustSlices   bool           // only the control plane can write EndpointSlices with its label

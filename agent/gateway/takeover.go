@@ -11,6 +11,7 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/agent/link"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/ovs"
 	"github.com/ovn-ebpf/ovn-ebpf/bpf"
+	"github.com/ovn-ebpf/ovn-ebpf/cluster"
 )
 
 // Values of openflow.PredecessorZone. The helper of the first generation commits only the pods'
@@ -22,7 +23,7 @@ const (
 
 // takenOver returns OVN's connections on the node's addresses with a local port outside the SNAT
 // range. They began under another gateway or another range. Sorted.
-func takenOver(tracked []ovs.Tracked, node []netip.Addr, ports bpf.PortRange) []bpf.FlowKey {
+func takenOver(tracked []ovs.Tracked, node []netip.Addr, ports cluster.PortRange) []bpf.FlowKey {
 	var out []bpf.FlowKey
 
 	for _, t := range tracked {
@@ -92,7 +93,7 @@ type Use struct {
 
 // portUse returns the use of the range per remote, fullest first. A port in use for one remote is
 // free for any other.
-func portUse(tracked []ovs.Tracked, node []netip.Addr, ports bpf.PortRange) []Use {
+func portUse(tracked []ovs.Tracked, node []netip.Addr, ports cluster.PortRange) []Use {
 	type remote struct {
 		proto uint8
 		at    netip.AddrPort

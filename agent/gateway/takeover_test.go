@@ -12,12 +12,13 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/agent/link"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/ovs"
 	"github.com/ovn-ebpf/ovn-ebpf/bpf"
+	"github.com/ovn-ebpf/ovn-ebpf/cluster"
 	"github.com/ovn-ebpf/ovn-ebpf/loop"
 )
 
 var (
 	takeoverNode  = []netip.Addr{netip.MustParseAddr("172.30.0.11"), netip.MustParseAddr("fd00:172:30::11")}
-	takeoverPorts = bpf.PortRange{First: 49152, Last: 65535}
+	takeoverPorts = cluster.PortRange{First: 49152, Last: 65535}
 	sameAddrPort  = cmp.Comparer(func(a, b netip.AddrPort) bool { return a == b })
 )
 

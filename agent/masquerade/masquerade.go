@@ -15,6 +15,7 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/agent/link"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/service"
 	"github.com/ovn-ebpf/ovn-ebpf/bpf"
+	"github.com/ovn-ebpf/ovn-ebpf/cluster"
 )
 
 // Table is the name of the nftables table, of family inet.
@@ -30,7 +31,7 @@ type Config struct {
 	// Ports is the range of source ports of masqueraded connections, reserved for pods. Otherwise a
 	// pod that binds port 22 would leave from port 22 of the host, and a peer's next connection to
 	// that port would be taken for a reply to the pod.
-	Ports bpf.PortRange
+	Ports cluster.PortRange
 	// Tunnels are the networks to which pods may send Geneve packets, except to Hosts.
 	Tunnels []netip.Prefix
 	Hosts   []netip.Addr

@@ -17,7 +17,7 @@ import (
 
 	"github.com/ovn-ebpf/ovn-ebpf/agent/link"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/testnode"
-	"github.com/ovn-ebpf/ovn-ebpf/bpf"
+	"github.com/ovn-ebpf/ovn-ebpf/cluster"
 )
 
 func TestMain(m *testing.M) { os.Exit(testnode.Main(m)) }
@@ -35,7 +35,7 @@ var config = Config{
 	Pods:     prefixes("10.244.1.0/24", "fd00:10:244:1::/64"),
 	Cluster:  prefixes("10.244.0.0/16", "10.96.0.0/16", "fd00:10:244::/48"),
 	Routable: prefixes("10.244.1.128/25"),
-	Ports:    bpf.PortRange{First: 49152, Last: 65535},
+	Ports:    cluster.PortRange{First: 49152, Last: 65535},
 	Tunnels:  prefixes("10.244.0.0/16", "fd00:10:244::/48", "192.0.2.0/28", "2001:db8::/124"),
 	Hosts:    []netip.Addr{netip.MustParseAddr("192.0.2.3"), netip.MustParseAddr("2001:db8::3")},
 }
@@ -120,7 +120,7 @@ func TestValidate(t *testing.T) {
 		"no port":     func(c *Config) { c.Port = "" },
 		"quote":       func(c *Config) { c.Port = `a"b` },
 		"no pods":     func(c *Config) { c.Pods = nil },
-		"no ports":    func(c *Config) { c.Ports = bpf.PortRange{} },
+		"no ports":    func(c *Config) { c.Ports = cluster.PortRange{} },
 		"zero prefix": func(c *Config) { c.Cluster = []netip.Prefix{{}} },
 		"zero tunnel": func(c *Config) { c.Tunnels = []netip.Prefix{{}} },
 		"zero host":   func(c *Config) { c.Hosts = []netip.Addr{{}} },

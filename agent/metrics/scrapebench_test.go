@@ -17,6 +17,7 @@ import (
 
 	"github.com/ovn-ebpf/ovn-ebpf/agent/gateway"
 	"github.com/ovn-ebpf/ovn-ebpf/bpf"
+	"github.com/ovn-ebpf/ovn-ebpf/cluster"
 )
 
 // services is the number of Services, each with a NodePort on two addresses.
@@ -63,7 +64,7 @@ func countingGateway(b *testing.B) (g *bpf.Gateway, dir string) {
 	nodes := []netip.Addr{netip.MustParseAddr("172.30.0.11"), netip.MustParseAddr("fd00:172:30::11")}
 
 	g, err := bpf.Open(bpf.Options{PinDir: dir, CountServices: services, Config: bpf.Config{
-		NodeMAC: net.HardwareAddr{2, 0, 0, 0, 0, 1}, Node4: nodes[0], Node6: nodes[1], SNATPorts: bpf.PortRange{First: 49152, Last: 65535}, GenevePort: 6081,
+		NodeMAC: net.HardwareAddr{2, 0, 0, 0, 0, 1}, Node4: nodes[0], Node6: nodes[1], SNATPorts: cluster.PortRange{First: 49152, Last: 65535}, GenevePort: 6081,
 	}})
 	if err != nil {
 		b.Fatal(err)

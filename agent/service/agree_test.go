@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/ovn-ebpf/ovn-ebpf/agent/service"
+	"github.com/ovn-ebpf/ovn-ebpf/cluster"
 	"github.com/ovn-ebpf/ovn-ebpf/cluster/annotation"
 	"github.com/ovn-ebpf/ovn-ebpf/controller/plan"
 	"github.com/ovn-ebpf/ovn-ebpf/controller/reconcile"
@@ -101,7 +102,7 @@ func (s *sides) controller(objects ...any) (vips map[string]string, event string
 
 	c, err := reconcile.NewCluster(plan.Config{
 		ClusterCIDRs: s.node.Cluster.Pods, ServiceCIDRs: s.node.Cluster.Services, JoinSubnets: s.node.Cluster.Join, ExternalIPs: s.external, TrustSlices: s.trust,
-		SNATPorts: plan.PortRange{First: 49152, Last: 65535}, MTU: 1400,
+		SNATPorts: cluster.PortRange{First: 49152, Last: 65535}, MTU: 1400,
 		Shares: model.Shares{Namespace: 131072}, // the agent's side asks no accounts
 	})
 	if err != nil {

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/ovn-ebpf/ovn-ebpf/bpf"
+	"github.com/ovn-ebpf/ovn-ebpf/cluster"
 	model "github.com/ovn-ebpf/ovn-ebpf/service"
 )
 
@@ -23,7 +24,7 @@ type Node struct {
 
 	// Ephemeral are the ports among which the host's kernel chooses for its connections. No frontend
 	// gets them at an address of the host.
-	Ephemeral []bpf.PortRange
+	Ephemeral []cluster.PortRange
 	// UDP are the local addresses of the host's UDP sockets that are not connected, except on
 	// ephemeral ports. No host port and no external IP gets their ports at an address of the host.
 	UDP []netip.AddrPort
@@ -77,7 +78,7 @@ func (n *Node) taken(k bpf.ServiceKey, asked bool) string {
 		return ""
 	}
 
-	if slices.ContainsFunc(n.Ephemeral, func(r bpf.PortRange) bool { return r.Contains(k.Port) }) {
+	if slices.ContainsFunc(n.Ephemeral, func(r cluster.PortRange) bool { return r.Contains(k.Port) }) {
 		return "the host's connections use this port (net.ipv4.ip_local_port_range, without ip_local_reserved_ports)"
 	}
 

@@ -10,7 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/ovn-ebpf/ovn-ebpf/agent/service"
-	"github.com/ovn-ebpf/ovn-ebpf/bpf"
+	"github.com/ovn-ebpf/ovn-ebpf/cluster"
 	model "github.com/ovn-ebpf/ovn-ebpf/service"
 )
 
@@ -78,7 +78,7 @@ func TestPortsOfTheHostAreRefused(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			n := node1()
 			n.Cluster.ExternalIPs = prefixes("0.0.0.0/0")
-			n.Ephemeral = []bpf.PortRange{{First: 32768, Last: 49151}}
+			n.Ephemeral = []cluster.PortRange{{First: 32768, Last: 49151}}
 			n.UDP = ends("0.0.0.0:53", "127.0.0.53:54", "172.30.0.77:123", "[::]:30053")
 			n.TCP = ends("0.0.0.0:10259")
 			p := service.New(tc.o.Meaning(n.Cluster), n)
@@ -139,7 +139,7 @@ func TestNew_hostPortAtLoopback(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			n := node1()
-			n.Ephemeral = []bpf.PortRange{{First: 32768, Last: 49151}}
+			n.Ephemeral = []cluster.PortRange{{First: 32768, Last: 49151}}
 			n.UDP = ends("127.0.0.53:53")
 			n.TCP = ends("127.0.0.53:53", "127.0.0.1:10259", "0.0.0.0:9100", "[::]:9101", "[::1]:9102")
 

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/ovn-ebpf/ovn-ebpf/atomicfile"
-	"github.com/ovn-ebpf/ovn-ebpf/bpf"
+	"github.com/ovn-ebpf/ovn-ebpf/cluster"
 )
 
 // Record is the configuration and detected state of an agent at its start. Without Wiring, no agent
@@ -99,13 +99,15 @@ func IsUnderlay(dir string) (bool, error) {
 // ErrNone is returned (wrapped) when no agent has run since the last boot.
 var ErrNone = errors.New("no agent has run on this node since it booted")
 
-func (r Record) ports() bpf.PortRange { return bpf.PortRange{First: r.Ports.First, Last: r.Ports.Last} }
+func (r Record) ports() cluster.PortRange {
+	return cluster.PortRange{First: r.Ports.First, Last: r.Ports.Last}
+}
 
 // reserved returns the ports that the host must not choose for its own connections.
-func (r Record) reserved() []bpf.PortRange {
-	out := []bpf.PortRange{r.ports()}
+func (r Record) reserved() []cluster.PortRange {
+	out := []cluster.PortRange{r.ports()}
 	if r.Ports.NodePorts && r.Ports.FirstNodePort != 0 {
-		out = append(out, bpf.PortRange{First: r.Ports.FirstNodePort, Last: r.Ports.LastNodePort})
+		out = append(out, cluster.PortRange{First: r.Ports.FirstNodePort, Last: r.Ports.LastNodePort})
 	}
 
 	return out

@@ -8,9 +8,9 @@ import (
 	"strings"
 
 	"github.com/ovn-ebpf/ovn-ebpf/agent/gateway/openflow"
-	"github.com/ovn-ebpf/ovn-ebpf/agent/gateway/verdict"
 	"github.com/ovn-ebpf/ovn-ebpf/bench"
-	"github.com/ovn-ebpf/ovn-ebpf/bpf"
+	"github.com/ovn-ebpf/ovn-ebpf/cluster"
+	"github.com/ovn-ebpf/ovn-ebpf/verdict"
 )
 
 // flowed is ours without programs: layout bridged with the flows of the OpenFlow backend, for the
@@ -127,7 +127,7 @@ func (v *flowed) watch(ctx context.Context, t test) (func(int) error, error) {
 }
 
 // Input of the programs and the flows about the node.
-var snatPorts = bpf.PortRange{First: 49152, Last: 65535}
+var snatPorts = cluster.PortRange{First: 49152, Last: 65535}
 
 const genevePort = 6081
 

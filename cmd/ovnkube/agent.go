@@ -14,13 +14,13 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/ovn-ebpf/ovn-ebpf/agent"
-	"github.com/ovn-ebpf/ovn-ebpf/agent/cluster"
+	agentcluster "github.com/ovn-ebpf/ovn-ebpf/agent/cluster"
 	agentenv "github.com/ovn-ebpf/ovn-ebpf/agent/environment"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/gateway"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/status"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/underlay"
 	"github.com/ovn-ebpf/ovn-ebpf/authority"
-	"github.com/ovn-ebpf/ovn-ebpf/bpf"
+	"github.com/ovn-ebpf/ovn-ebpf/cluster"
 	"github.com/ovn-ebpf/ovn-ebpf/cmd/ovnkube/daemon"
 	"github.com/ovn-ebpf/ovn-ebpf/cmd/ovnkube/setting"
 )
@@ -35,7 +35,7 @@ type agentFlags struct {
 	encapIP                               oneAddress
 	encapType, encapPort                  string // each has only one valid value
 	nodePorts                             bool
-	nodePortRange                         portRange
+	nodePortRange                         cluster.PortRange
 	pinDir, cniSocket, cniConfDir, runDir string
 	cgroupPath, chassisName               string
 	healthAddress                         string
@@ -52,20 +52,17 @@ const (
 
 func newAgentFlags() *agentFlags {
 	return &agentFlags{
-		ovsdb:       "unix:/run/openvswitch/db.sock",
-		ovsRunDir:   "/run/openvswitch",
-		ovnRunDir:   "/run/ovn",
-		gateway:     newGatewayFlags(),
-		nodePorts:   true,
-		pinDir:      "/sys/fs/bpf/ovn-ebpf",
-		cniSocket:   "/run/ovn-ebpf/cni.sock",
-		cniConfDir:  "/etc/cni/net.d",
-		runDir:      "/run/ovn-ebpf",
-		chassisName: chassisSystemID,
-		nodePortRange: portRange{
-			30000,
-			32767,
-		},
+		ovsdb:         "unix:/run/openvswitch/db.sock",
+		ovsRunDir:     "/run/openvswitch",
+		ovnRunDir:     "/run/ovn",
+		gateway:       newGatewayFlags(),
+		nodePorts:     true,
+		pinDir:        "/sys/fs/bpf/ovn-ebpf",
+		cniSocket:     "/run/ovn-ebpf/cni.sock",
+		cniConfDir:    "/etc/cni/net.d",
+		runDir:        "/run/ovn-ebpf",
+		chassisName:   chassisSystemID,
+		nodePortRange: cluster.PortRange{First: 30000, Last: 32767},
 		healthAddress: ":10256",
 		encapType:     "geneve",
 		encapPort:     "6081",
@@ -298,9 +295,9 @@ func (a *agentFlags) gatewaySettings(cluster *clusterFlags) gateway.Settings {
 			Datapath:  a.datapath,
 		},
 		Cluster: gateway.Cluster{
-			SNATPorts:     bpf.PortRange{First: cluster.snatPorts.first, Last: cluster.snatPorts.last},
+			SNATPorts:     cluster.snatPorts,
 			NodePorts:     a.nodePorts,
-			NodePortRange: bpf.PortRange{First: a.nodePortRange.first, Last: a.nodePortRange.last},
+			NodePortRange: a.nodePortRange,
 			ServiceCIDRs:  cluster.serviceCIDRs,
 			ExternalIPs:   cluster.externalIPs,
 			TrustSlices:   cluster.trustSlices,
@@ -461,7 +458,7 @@ func warnNode(ctx context.Context, config *rest.Config, node, reason, text strin
 		return
 	}
 
-	c, err := cluster.New(config, node, cluster.Handlers{}, log)
+	c, err := agentcluster.New(config, node, agentcluster.Handlers{}, log)
 	if err == nil {
 		err = c.Warn(ctx, reason, text)
 	}

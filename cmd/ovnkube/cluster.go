@@ -13,6 +13,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/klog/v2"
 
+	"github.com/ovn-ebpf/ovn-ebpf/cluster"
 	"github.com/ovn-ebpf/ovn-ebpf/cmd/ovnkube/daemon"
 	"github.com/ovn-ebpf/ovn-ebpf/cmd/ovnkube/setting"
 	"github.com/ovn-ebpf/ovn-ebpf/controller/nb"
@@ -32,7 +33,7 @@ type clusterFlags struct {
 	podTunnels           prefixes
 	trustSlices          bool
 	shares               service.Shares
-	snatPorts            portRange
+	snatPorts            cluster.PortRange
 	mtu                  int
 	bfd                  bool
 	metricsAddress       string
@@ -64,7 +65,7 @@ func newClusterFlags(metricsAddress string) *clusterFlags {
 			Namespace: service.DefaultNamespaceFrontends,
 			Tables:    service.DefaultTableShare,
 		},
-		snatPorts:      portRange{49152, 65535},
+		snatPorts:      cluster.PortRange{First: 49152, Last: 65535},
 		metricsAddress: metricsAddress,
 		log:            logFlags{level: 4, megabytes: 100, backups: 5, daysKept: 5},
 	}

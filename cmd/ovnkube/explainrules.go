@@ -7,9 +7,9 @@ import (
 	"net"
 
 	"github.com/ovn-ebpf/ovn-ebpf/agent/gateway"
-	"github.com/ovn-ebpf/ovn-ebpf/agent/gateway/verdict"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/status"
 	"github.com/ovn-ebpf/ovn-ebpf/bpf"
+	"github.com/ovn-ebpf/ovn-ebpf/verdict"
 )
 
 // rules are the decision rules of this node.

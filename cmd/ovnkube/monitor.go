@@ -14,8 +14,8 @@ import (
 	"time"
 
 	"github.com/ovn-ebpf/ovn-ebpf/agent/gateway/frame"
-	"github.com/ovn-ebpf/ovn-ebpf/agent/gateway/verdict"
 	"github.com/ovn-ebpf/ovn-ebpf/bpf"
+	"github.com/ovn-ebpf/ovn-ebpf/verdict"
 )
 
 const monitorDetail = `While it runs, separate programs run before the gateway's, with the same rules on the same packets and tables.

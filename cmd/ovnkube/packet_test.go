@@ -13,9 +13,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/ovn-ebpf/ovn-ebpf/agent/gateway/frame"
-	"github.com/ovn-ebpf/ovn-ebpf/agent/gateway/verdict/corpus"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/ovs"
 	"github.com/ovn-ebpf/ovn-ebpf/test/document"
+	"github.com/ovn-ebpf/ovn-ebpf/verdict/corpus"
 )
 
 // Each kind of packet has exactly its own fields in JSON.

@@ -164,7 +164,7 @@ func (c *controllerFlags) config(cluster *clusterFlags) (controller.Config, erro
 		ChassisRemover:  !c.removeChassis,
 	}
 
-	config.SNATPorts.First, config.SNATPorts.Last = cluster.snatPorts.first, cluster.snatPorts.last
+	config.SNATPorts = cluster.snatPorts
 	for _, s := range cluster.subnets {
 		config.ClusterSubnets = append(config.ClusterSubnets,
 			controller.ClusterSubnet{Prefix: s.prefix, HostLen: s.hostLen})

@@ -210,25 +210,6 @@ func (f family) Set(s string) error {
 	return nil
 }
 
-// portRange is FIRST-LAST, both included.
-type portRange struct{ first, last uint16 }
-
-func (p *portRange) String() string { return fmt.Sprintf("%d-%d", p.first, p.last) }
-
-func (p *portRange) Set(s string) error {
-	a, b, found := strings.Cut(s, "-")
-	first, err1 := strconv.ParseUint(a, 10, 16)
-	last, err2 := strconv.ParseUint(b, 10, 16)
-
-	if !found || err1 != nil || err2 != nil || first == 0 || first > last {
-		return fmt.Errorf("%q is no port range like 49152-65535", s)
-	}
-
-	p.first, p.last = uint16(first), uint16(last)
-
-	return nil
-}
-
 // setList parses the parts of a comma-separated list. After an error, the list is unchanged.
 func setList[L ~[]T, T any](list *L, s string, parse func(part string) (T, error)) error {
 	out := L{}

@@ -6,6 +6,8 @@ import (
 	"flag"
 	"strings"
 	"testing"
+
+	"github.com/ovn-ebpf/ovn-ebpf/cluster"
 )
 
 func TestValues(t *testing.T) {
@@ -33,11 +35,11 @@ func TestValues(t *testing.T) {
 		{"host length no number", &clusterSubnets{}, "10.244.0.0/16/x", "", "is no number"},
 		{"addresses", &addresses{}, "192.0.2.1,2001:db8::1", "192.0.2.1,2001:db8::1", ""},
 		{"no address", &addresses{}, "192.0.2", "", `"192.0.2" is no IP address`},
-		{"ports", &portRange{}, "49152-65535", "49152-65535", ""},
-		{"ports reversed", &portRange{}, "65535-49152", "", "no port range"},
-		{"port zero", &portRange{}, "0-10", "", "no port range"},
-		{"one port", &portRange{}, "49152", "", "no port range"},
-		{"port too large", &portRange{}, "1-65536", "", "no port range"},
+		{"ports", &cluster.PortRange{}, "49152-65535", "49152-65535", ""},
+		{"ports reversed", &cluster.PortRange{}, "65535-49152", "", "not a port range"},
+		{"port zero", &cluster.PortRange{}, "0-10", "", "not a port range"},
+		{"one port", &cluster.PortRange{}, "49152", "", "not a port range"},
+		{"port too large", &cluster.PortRange{}, "1-65536", "", "not a port range"},
 		{"server's URL", server(), "https://192.0.2.1:6443", "https://192.0.2.1:6443", ""},
 		{"server's URL without a port", server(), "https://192.0.2.1", "https://192.0.2.1", ""},
 		{"server's host and port", server(), "127.0.0.1:8080", "http://127.0.0.1:8080", ""},

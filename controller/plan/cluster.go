@@ -1,7 +1,6 @@
 package plan
 
 import (
-	"fmt"
 	"iter"
 	"net/netip"
 	"sync/atomic"
@@ -11,13 +10,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
+	"github.com/ovn-ebpf/ovn-ebpf/cluster"
 	services "github.com/ovn-ebpf/ovn-ebpf/service"
 )
-
-// PortRange is a range of ports, both ends included.
-type PortRange struct{ First, Last uint16 }
-
-func (r PortRange) String() string { return fmt.Sprintf("%d-%d", r.First, r.Last) }
 
 // Config holds the settings of the plan. All prefixes are masked. Those of ExternalIPs and PodTunnels may
 // overlap others.
@@ -29,10 +24,10 @@ type Config struct {
 	PodTunnels   []netip.Prefix // networks to which pods may send Geneve packets, besides pods; never to nodes
 	TrustSlices  bool           // only the control plane can write EndpointSlices with its label
 	Shares       services.Shares
-	SNATPorts    PortRange // of nodes without a range of their own
-	MTU          int       // of pods
-	BFD          bool      // on gateway routers' default routes
-	ACLLogRate   int       // messages per second and ACL; 0: DefaultACLLogRate
+	SNATPorts    cluster.PortRange // of nodes without a range of their own
+	MTU          int               // of pods
+	BFD          bool              // on gateway routers' default routes
+	ACLLogRate   int               // messages per second and ACL; 0: DefaultACLLogRate
 }
 
 // Store is a set of objects as informers keep them. cache.Indexer implements it.

@@ -11,6 +11,7 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/ovn-ebpf/ovn-ebpf/cluster"
 	services "github.com/ovn-ebpf/ovn-ebpf/service"
 )
 
@@ -65,13 +66,13 @@ func TestSourcesText(t *testing.T) {
 
 // TestPortRange checks which values of the annotation are valid.
 func TestPortRange(t *testing.T) {
-	defaults := PortRange{49152, 65535}
-	for text, want := range map[string]PortRange{
-		"": defaults, "1-65535": {1, 65535}, "50000-60000": {50000, 60000}, "50000-50000": {50000, 50000},
+	defaults := cluster.PortRange{First: 49152, Last: 65535}
+	for text, want := range map[string]cluster.PortRange{
+		"": defaults, "1-65535": {First: 1, Last: 65535}, "50000-60000": {First: 50000, Last: 60000}, "50000-50000": {First: 50000, Last: 50000},
 		"0-1": {}, "50000-49999": {}, "1-65536": {}, "x-5": {}, "5-x": {}, "5": {}, "-": {}, "-5": {},
 	} {
 		got, err := parsePortRange(text, defaults)
-		if got != want || (err != nil) != (want == PortRange{}) {
+		if got != want || (err != nil) != (want == cluster.PortRange{}) {
 			t.Errorf("%q: %v, %v, want %v", text, got, err, want)
 		}
 	}

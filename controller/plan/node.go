@@ -6,11 +6,10 @@ import (
 	"net"
 	"net/netip"
 	"slices"
-	"strconv"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/ovn-ebpf/ovn-ebpf/cluster"
 	"github.com/ovn-ebpf/ovn-ebpf/cluster/annotation"
 )
 
@@ -28,7 +27,7 @@ type node struct {
 	chassis    string
 	hostCIDRs  []netip.Prefix
 	management net.HardwareAddr
-	snatPorts  PortRange
+	snatPorts  cluster.PortRange
 	mtu        int  // of the node's pods
 	routable   bool // the outside network has routes to pods
 	drained    bool // its gateway must not get new traffic
@@ -82,21 +81,17 @@ func optional[T any](to *T, annotations map[string]string, parse func(map[string
 	return err
 }
 
-func parsePortRange(s string, defaults PortRange) (PortRange, error) {
+func parsePortRange(s string, defaults cluster.PortRange) (cluster.PortRange, error) {
 	if s == "" {
 		return defaults, nil
 	}
 
-	first, last, _ := strings.Cut(s, "-")
-	f, err1 := strconv.ParseUint(first, 10, 16)
-
-	l, err2 := strconv.ParseUint(last, 10, 16)
-	if err := errors.Join(err1, err2); err != nil || f == 0 || f > l {
-		return PortRange{}, fmt.Errorf("parse annotation %s: %q is not <first>-<last>",
-			annotation.SNATPortRange, s)
+	r, err := cluster.ParsePortRange(s)
+	if err != nil {
+		return r, fmt.Errorf("parse annotation %s: %w", annotation.SNATPortRange, err)
 	}
 
-	return PortRange{uint16(f), uint16(l)}, nil
+	return r, nil
 }
 
 // hasGateway reports whether all settings of the gateway router are known.

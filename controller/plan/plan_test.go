@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes/scheme"
 
+	"github.com/ovn-ebpf/ovn-ebpf/cluster"
 	"github.com/ovn-ebpf/ovn-ebpf/controller/plan"
 	"github.com/ovn-ebpf/ovn-ebpf/controller/reconcile"
 )
@@ -90,7 +91,7 @@ func trimmed(t *testing.T, cfg plan.Config, objects []runtime.Object) *plan.Clus
 func parseConfig(t *testing.T, text string) plan.Config {
 	t.Helper()
 
-	c := plan.Config{SNATPorts: plan.PortRange{First: 49152, Last: 65535}, MTU: 1400}
+	c := plan.Config{SNATPorts: cluster.PortRange{First: 49152, Last: 65535}, MTU: 1400}
 
 	if text == "" {
 		text = "cluster 10.244.0.0/16\ncluster fd00:10:244::/48\nservice 10.96.0.0/16\nservice fd00:10:96::/112\njoin 100.64.0.0/16\njoin fd98::/64\n" +

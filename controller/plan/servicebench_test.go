@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
+	"github.com/ovn-ebpf/ovn-ebpf/cluster"
 	"github.com/ovn-ebpf/ovn-ebpf/controller/plan"
 	"github.com/ovn-ebpf/ovn-ebpf/controller/reconcile"
 	services "github.com/ovn-ebpf/ovn-ebpf/service"
@@ -55,7 +56,7 @@ func simCluster(tb testing.TB, objects ...runtime.Object) *plan.Cluster {
 		ServiceCIDRs: []netip.Prefix{netip.MustParsePrefix("10.96.0.0/16"), netip.MustParsePrefix("fd00:10:96::/112")},
 		JoinSubnets:  []netip.Prefix{netip.MustParsePrefix("100.64.0.0/16"), netip.MustParsePrefix("fd98::/64")},
 		ExternalIPs:  []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("::/0")},
-		SNATPorts:    plan.PortRange{First: 49152, Last: 65535}, MTU: 1400,
+		SNATPorts:    cluster.PortRange{First: 49152, Last: 65535}, MTU: 1400,
 		Shares: services.Shares{Namespace: 131072}, // all Services are in one namespace
 	}, objects...)
 	if err != nil {

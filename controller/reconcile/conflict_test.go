@@ -18,6 +18,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
+	"github.com/ovn-ebpf/ovn-ebpf/cluster"
 	"github.com/ovn-ebpf/ovn-ebpf/cluster/annotation"
 	"github.com/ovn-ebpf/ovn-ebpf/controller/ipam"
 	"github.com/ovn-ebpf/ovn-ebpf/controller/nb"
@@ -127,7 +128,7 @@ func TestLeadWithoutElection(t *testing.T) {
 	db := nb.New([]string{s.Endpoint}, log)
 	loop := reconcile.New(reconcile.Options{
 		Log: log, Client: kubernetes.NewForConfigOrDie(config), Objects: newClient(t, config), DB: db, Identity: "first",
-		Plan: plan.Config{ClusterCIDRs: []netip.Prefix{netip.MustParsePrefix("10.244.0.0/28")}, JoinSubnets: []netip.Prefix{netip.MustParsePrefix("100.64.0.0/16")}, SNATPorts: plan.PortRange{First: 1, Last: 2}, MTU: 1400},
+		Plan: plan.Config{ClusterCIDRs: []netip.Prefix{netip.MustParsePrefix("10.244.0.0/28")}, JoinSubnets: []netip.Prefix{netip.MustParsePrefix("100.64.0.0/16")}, SNATPorts: cluster.PortRange{First: 1, Last: 2}, MTU: 1400},
 	})
 
 	ctx, cancel := context.WithCancel(t.Context())

@@ -17,6 +17,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
+	"github.com/ovn-ebpf/ovn-ebpf/cluster"
 	"github.com/ovn-ebpf/ovn-ebpf/cluster/annotation"
 	"github.com/ovn-ebpf/ovn-ebpf/controller/election"
 	"github.com/ovn-ebpf/ovn-ebpf/controller/ipam"
@@ -49,7 +50,7 @@ func startLoopWith(t *testing.T, config *rest.Config, endpoint string, change fu
 		Client: client, Objects: newClient(t, config), Subnets: []ipam.Subnet{{Prefix: cidr, HostLen: 29}},
 		Plan: plan.Config{
 			ClusterCIDRs: []netip.Prefix{cidr}, JoinSubnets: []netip.Prefix{netip.MustParsePrefix("100.64.0.0/16")},
-			SNATPorts: plan.PortRange{First: 49152, Last: 65535}, MTU: 1400,
+			SNATPorts: cluster.PortRange{First: 49152, Last: 65535}, MTU: 1400,
 		},
 	}
 	change(&options)

@@ -41,7 +41,7 @@ func TestPolicyAffected(t *testing.T) {
 			after, is = slices.Delete(after, i, i+1), nil
 		}
 
-		old, now := cluster(t, before), cluster(t, after)
+		old, now := newCluster(t, before), newCluster(t, after)
 		affected := plan.Affected(now, was, is)
 
 		groups := portGroups(now)
@@ -63,7 +63,7 @@ func TestPolicyAffected(t *testing.T) {
 	}
 }
 
-func cluster(t *testing.T, objects []runtime.Object) *plan.Cluster {
+func newCluster(t *testing.T, objects []runtime.Object) *plan.Cluster {
 	c, err := reconcile.NewCluster(plan.Config{
 		ClusterCIDRs: []netip.Prefix{netip.MustParsePrefix("10.244.0.0/16")},
 		JoinSubnets:  []netip.Prefix{netip.MustParsePrefix("100.64.0.0/16")},

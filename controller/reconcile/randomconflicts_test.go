@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/ovn-ebpf/ovn-ebpf/cluster"
 	"github.com/ovn-ebpf/ovn-ebpf/controller/plan"
 	"github.com/ovn-ebpf/ovn-ebpf/controller/reconcile"
 	services "github.com/ovn-ebpf/ovn-ebpf/service"
@@ -104,7 +105,7 @@ func conflictConfig() plan.Config {
 		ServiceCIDRs: []netip.Prefix{netip.MustParsePrefix("10.96.0.0/16")},
 		JoinSubnets:  []netip.Prefix{netip.MustParsePrefix("100.64.0.0/16")},
 		ExternalIPs:  []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0")},
-		SNATPorts:    plan.PortRange{First: 49152, Last: 65535}, MTU: 1400,
+		SNATPorts:    cluster.PortRange{First: 49152, Last: 65535}, MTU: 1400,
 	}
 }
 

@@ -6,8 +6,8 @@ import (
 	"net/netip"
 	"testing"
 
-	"github.com/ovn-ebpf/ovn-ebpf/agent/gateway/verdict"
-	"github.com/ovn-ebpf/ovn-ebpf/agent/gateway/verdict/corpus"
+	"github.com/ovn-ebpf/ovn-ebpf/verdict"
+	"github.com/ovn-ebpf/ovn-ebpf/verdict/corpus"
 )
 
 func testAttacker(seed uint64) *attacker {

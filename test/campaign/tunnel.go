@@ -8,9 +8,9 @@ import (
 	"net/netip"
 	"time"
 
-	"github.com/ovn-ebpf/ovn-ebpf/agent/gateway/verdict"
-	"github.com/ovn-ebpf/ovn-ebpf/agent/gateway/verdict/corpus"
 	"github.com/ovn-ebpf/ovn-ebpf/cluster/annotation"
+	"github.com/ovn-ebpf/ovn-ebpf/verdict"
+	"github.com/ovn-ebpf/ovn-ebpf/verdict/corpus"
 )
 
 // Marks in the inner frames of forged tunnel packets. A packet in two fragments has a mark and its

@@ -4,8 +4,8 @@ import (
 	"testing"
 
 	"github.com/ovn-ebpf/ovn-ebpf/agent/gateway/openflow"
-	"github.com/ovn-ebpf/ovn-ebpf/agent/gateway/verdict"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/ovs"
+	"github.com/ovn-ebpf/ovn-ebpf/verdict"
 )
 
 func BenchmarkFlows(b *testing.B) {

@@ -9,10 +9,10 @@ import (
 
 	"github.com/ovn-ebpf/ovn-ebpf/agent/gateway"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/gateway/openflow"
-	"github.com/ovn-ebpf/ovn-ebpf/agent/gateway/verdict"
-	"github.com/ovn-ebpf/ovn-ebpf/agent/gateway/verdict/corpus"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/ovs"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/testnode"
+	"github.com/ovn-ebpf/ovn-ebpf/verdict"
+	"github.com/ovn-ebpf/ovn-ebpf/verdict/corpus"
 )
 
 // The explanation of a packet matches its count, for the whole corpus, and explaining makes no flow

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/ovn-ebpf/ovn-ebpf/agent/gateway/verdict"
+	"github.com/ovn-ebpf/ovn-ebpf/verdict"
 )
 
 // table is the number of an OpenFlow table.

@@ -7,9 +7,9 @@ import (
 	"testing"
 
 	"github.com/ovn-ebpf/ovn-ebpf/agent/gateway/openflow"
-	"github.com/ovn-ebpf/ovn-ebpf/agent/gateway/verdict"
-	"github.com/ovn-ebpf/ovn-ebpf/agent/gateway/verdict/corpus"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/ovs"
+	"github.com/ovn-ebpf/ovn-ebpf/verdict"
+	"github.com/ovn-ebpf/ovn-ebpf/verdict/corpus"
 )
 
 func hairpin(n *corpus.Node) openflow.Hairpin {

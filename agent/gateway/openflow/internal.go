@@ -3,7 +3,7 @@ package openflow
 import (
 	"net/netip"
 
-	"github.com/ovn-ebpf/ovn-ebpf/agent/gateway/verdict"
+	"github.com/ovn-ebpf/ovn-ebpf/verdict"
 )
 
 // The order of the flows: single addresses first, then longer networks before shorter ones, and

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/ovn-ebpf/ovn-ebpf/agent/gateway/verdict"
+	"github.com/ovn-ebpf/ovn-ebpf/verdict"
 )
 
 const etherHeader = 14

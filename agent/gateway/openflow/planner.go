@@ -5,7 +5,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/ovn-ebpf/ovn-ebpf/agent/gateway/verdict"
+	"github.com/ovn-ebpf/ovn-ebpf/verdict"
 )
 
 // Change is the difference between two sets of flows.

@@ -5,7 +5,7 @@ import (
 	"regexp"
 	"strconv"
 
-	"github.com/ovn-ebpf/ovn-ebpf/agent/gateway/verdict"
+	"github.com/ovn-ebpf/ovn-ebpf/verdict"
 )
 
 // Count is the meaning of a number in a flow's cookie: the verdict and the reason for it.

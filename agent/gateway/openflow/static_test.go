@@ -12,9 +12,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/ovn-ebpf/ovn-ebpf/agent/gateway/openflow"
-	"github.com/ovn-ebpf/ovn-ebpf/agent/gateway/verdict"
-	"github.com/ovn-ebpf/ovn-ebpf/agent/gateway/verdict/corpus"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/ovs"
+	"github.com/ovn-ebpf/ovn-ebpf/verdict"
+	"github.com/ovn-ebpf/ovn-ebpf/verdict/corpus"
 )
 
 var update = flag.Bool("update", false, "write testdata")

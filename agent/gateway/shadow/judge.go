@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"github.com/ovn-ebpf/ovn-ebpf/agent/gateway"
-	"github.com/ovn-ebpf/ovn-ebpf/agent/gateway/verdict"
 	"github.com/ovn-ebpf/ovn-ebpf/bpf"
+	"github.com/ovn-ebpf/ovn-ebpf/verdict"
 )
 
 // outcome is the result of a comparison.

@@ -17,11 +17,12 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/ovn-ebpf/ovn-ebpf/agent/gateway/verdict"
-	"github.com/ovn-ebpf/ovn-ebpf/agent/gateway/verdict/corpus"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/link"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/testnode"
 	"github.com/ovn-ebpf/ovn-ebpf/bpf"
+	"github.com/ovn-ebpf/ovn-ebpf/cluster"
+	"github.com/ovn-ebpf/ovn-ebpf/verdict"
+	"github.com/ovn-ebpf/ovn-ebpf/verdict/corpus"
 )
 
 func TestMain(m *testing.M) { os.Exit(testnode.Main(m)) }
@@ -219,7 +220,7 @@ func listen(t *testing.T, n *corpus.Node) {
 func (r *rig) config(c *verdict.Config) bpf.Config {
 	out := bpf.Config{
 		NodeMAC: c.NodeMAC[:], Node4: c.Node4, Node6: c.Node6,
-		SNATPorts: bpf.PortRange{First: c.SNATFirst, Last: c.SNATLast}, GenevePort: c.GenevePort, EncapIP: c.EncapIP,
+		SNATPorts: cluster.PortRange{First: c.SNATFirst, Last: c.SNATLast}, GenevePort: c.GenevePort, EncapIP: c.EncapIP,
 		ServiceCIDRs: c.ServiceCIDRs, PodCIDRs: c.PodCIDRs, RoutablePods: c.RoutablePods, Masquerade: c.Masquerade,
 		PodTunnels: c.PodTunnels, Internal: c.Internal, External: c.External,
 		Layout: r.layout, VLAN: c.VLAN, MTU: c.MTU, Local: c.Local, BFD: c.BFD, InSync: c.InSync, Takeover: c.Takeover,

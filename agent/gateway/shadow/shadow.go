@@ -11,8 +11,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/ovn-ebpf/ovn-ebpf/agent/gateway/verdict"
 	"github.com/ovn-ebpf/ovn-ebpf/bpf"
+	"github.com/ovn-ebpf/ovn-ebpf/verdict"
 )
 
 // patience is the idle time after which Shadow checks whether the programs were replaced, and the

@@ -21,7 +21,7 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/agent/ovs"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/service"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/testnode"
-	"github.com/ovn-ebpf/ovn-ebpf/bpf"
+	"github.com/ovn-ebpf/ovn-ebpf/cluster"
 )
 
 // TestMain also serves as the process of a minion's agent.
@@ -220,7 +220,7 @@ func runMinion(dir, ovsdb, ovsDir string) error {
 	s := gateway.Settings{
 		Wiring: gateway.Wiring{Uplink: nicbridge.NICName, Bridge: nicbridge.BridgeName, Layout: gateway.Direct, Backend: gateway.EBPF},
 		Cluster: gateway.Cluster{
-			SNATPorts: bpf.PortRange{First: 49152, Last: 65535}, None: true,
+			SNATPorts: cluster.PortRange{First: 49152, Last: 65535}, None: true,
 			PodCIDRs: []netip.Prefix{netip.MustParsePrefix("10.244.0.0/16")}, ServiceCIDRs: []netip.Prefix{netip.MustParsePrefix("10.96.0.0/16")},
 		},
 		PinDir: filepath.Join(dir, "bpf/node"), RunDir: dir, OVSRunDir: ovsDir, NotHost: []string{nicbridge.BridgeName},

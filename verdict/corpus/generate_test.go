@@ -5,8 +5,8 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/ovn-ebpf/ovn-ebpf/agent/gateway/verdict"
 	"github.com/ovn-ebpf/ovn-ebpf/test/randomtest"
+	"github.com/ovn-ebpf/ovn-ebpf/verdict"
 )
 
 // absent are the reasons that a layout does not have.

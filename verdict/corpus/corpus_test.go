@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ovn-ebpf/ovn-ebpf/agent/gateway/verdict"
+	"github.com/ovn-ebpf/ovn-ebpf/verdict"
 )
 
 const now = 2 * time.Hour

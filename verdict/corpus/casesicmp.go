@@ -3,7 +3,7 @@ package corpus
 import (
 	"net/netip"
 
-	"github.com/ovn-ebpf/ovn-ebpf/agent/gateway/verdict"
+	"github.com/ovn-ebpf/ovn-ebpf/verdict"
 )
 
 func echoRows(f Family) []row {

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/ovn-ebpf/ovn-ebpf/agent/gateway/verdict"
+	"github.com/ovn-ebpf/ovn-ebpf/verdict"
 )
 
 // Socket is a host socket. A UDP socket without Remote is not connected. A TCP socket without

@@ -13,7 +13,7 @@ import (
 
 var update = flag.Bool("update", false, "write docs/verdicts.md")
 
-const docsPath = "../../../docs/verdicts.md"
+const docsPath = "../docs/verdicts.md"
 
 // docs/verdicts.md tells the rules; -update writes it.
 func TestDocs(t *testing.T) {

@@ -4,7 +4,7 @@ import (
 	"math/rand/v2"
 	"net/netip"
 
-	"github.com/ovn-ebpf/ovn-ebpf/agent/gateway/verdict"
+	"github.com/ovn-ebpf/ovn-ebpf/verdict"
 )
 
 // Options restricts the output of a Generator.

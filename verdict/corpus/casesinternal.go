@@ -3,7 +3,7 @@ package corpus
 import (
 	"net/netip"
 
-	"github.com/ovn-ebpf/ovn-ebpf/agent/gateway/verdict"
+	"github.com/ovn-ebpf/ovn-ebpf/verdict"
 )
 
 // internalRows cover the cluster's own networks, which never appear on the wire.

@@ -3,7 +3,7 @@ package corpus
 import (
 	"slices"
 
-	"github.com/ovn-ebpf/ovn-ebpf/agent/gateway/verdict"
+	"github.com/ovn-ebpf/ovn-ebpf/verdict"
 )
 
 // Layout is the wiring of uplink, gateway bridge and host.

@@ -1,6 +1,6 @@
 package corpus
 
-import "github.com/ovn-ebpf/ovn-ebpf/agent/gateway/verdict"
+import "github.com/ovn-ebpf/ovn-ebpf/verdict"
 
 // portRows are decided by the local port of an unfragmented packet.
 func portRows(f Family) []row {

@@ -3,7 +3,7 @@ package corpus
 import (
 	"net/netip"
 
-	"github.com/ovn-ebpf/ovn-ebpf/agent/gateway/verdict"
+	"github.com/ovn-ebpf/ovn-ebpf/verdict"
 )
 
 // tunnel returns a Geneve packet to a random node or tunnel address.
