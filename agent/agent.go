@@ -33,6 +33,7 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/cluster/controlplane"
 	"github.com/ovn-ebpf/ovn-ebpf/loop"
 	model "github.com/ovn-ebpf/ovn-ebpf/service"
+	"github.com/ovn-ebpf/ovn-ebpf/verdict"
 )
 
 // agent holds the parts of a running agent and their shared state.
@@ -173,7 +174,7 @@ func (a *agent) run(ctx context.Context, registry *prometheus.Registry) error {
 
 	a.build()
 
-	if layoutName(a.cfg.Settings) == string(gateway.Direct) {
+	if layoutName(a.cfg.Settings) == verdict.Direct.String() {
 		a.hostSent = &metrics.HostSent{
 			Device: func() (packets, bytes uint64, err error) { return link.Sent(a.cfg.Uplink) },
 		}
@@ -205,7 +206,7 @@ func layoutName(s gateway.Settings) string {
 		return "none"
 	}
 
-	return string(s.Layout)
+	return s.Layout.String()
 }
 
 // openOVS waits for ovsdb-server and writes the settings first.

@@ -17,6 +17,7 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/agent/link"
 	"github.com/ovn-ebpf/ovn-ebpf/cluster"
 	"github.com/ovn-ebpf/ovn-ebpf/cluster/annotation"
+	"github.com/ovn-ebpf/ovn-ebpf/verdict"
 )
 
 func valid() Config {
@@ -58,17 +59,17 @@ func TestValidate(t *testing.T) {
 		{"MTU of IPv6", func(c *Config) {
 			c.MTU, c.PodCIDRs = 1279, append(c.PodCIDRs, netip.MustParsePrefix("fd00:10:244::/48"))
 		}, "MTU 1279: want 1280..65535"},
-		{"layout", func(c *Config) { c.Layout = "routed" }, `gateway layout "routed": want direct, bridged or dedicated`},
+		{"layout", func(c *Config) { c.Layout = verdict.Dedicated + 1 }, `gateway layout 3: want direct, bridged or dedicated`},
 		{"backend", func(c *Config) { c.Backend = "xdp" }, `gateway backend "xdp"`},
 		{"openflow without a bridge", func(c *Config) { c.Backend = gateway.OpenFlow }, "openflow: only in layout bridged"},
 		{"VLAN without a bridge", func(c *Config) { c.VLAN = 5 }, "gateway VLAN 5: not in layout direct"},
 		{"VLAN", func(c *Config) { c.VLAN = 4095 }, "gateway VLAN 4095: want 1..4094"},
-		{"eBPF behind OVS", func(c *Config) { c.Layout, c.Datapath = gateway.Bridged, "netdev" }, "use backend openflow"},
+		{"eBPF behind OVS", func(c *Config) { c.Layout, c.Datapath = verdict.Bridged, "netdev" }, "use backend openflow"},
 		{"gateway address without a dedicated NIC", func(c *Config) { c.Addresses = []netip.Prefix{netip.MustParsePrefix("192.0.2.5/24")} }, "only in layout dedicated"},
-		{"dedicated NIC", func(c *Config) { c.Layout = gateway.Dedicated }, "gateway interface: layout dedicated wants one"},
-		{"dedicated address", func(c *Config) { c.Layout, c.Uplink = gateway.Dedicated, "eth1" }, "gateway address: layout dedicated needs one"},
+		{"dedicated NIC", func(c *Config) { c.Layout = verdict.Dedicated }, "gateway interface: layout dedicated wants one"},
+		{"dedicated address", func(c *Config) { c.Layout, c.Uplink = verdict.Dedicated, "eth1" }, "gateway address: layout dedicated needs one"},
 		{"dedicated next hop", func(c *Config) {
-			c.Layout, c.Uplink = gateway.Dedicated, "eth1"
+			c.Layout, c.Uplink = verdict.Dedicated, "eth1"
 			c.Addresses = []netip.Prefix{netip.MustParsePrefix("192.0.2.5/24")}
 		}, "gateway next hop"},
 		{"relative path", func(c *Config) { c.PinDir = "x" }, `pin directory "x"`},

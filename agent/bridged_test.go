@@ -18,6 +18,7 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/agent/testnode"
 	"github.com/ovn-ebpf/ovn-ebpf/bpf"
 	"github.com/ovn-ebpf/ovn-ebpf/cluster/annotation"
+	"github.com/ovn-ebpf/ovn-ebpf/verdict"
 )
 
 // TestBridged starts the agent in layout bridged on a freshly booted node, then cleans up with a
@@ -26,7 +27,7 @@ func TestBridged(t *testing.T) {
 	r := newRig(t)
 	r.gatewayAnswers()
 	direct := r.cfg
-	r.cfg.Layout, r.cfg.Backend = gateway.Bridged, gateway.OpenFlow
+	r.cfg.Layout, r.cfg.Backend = verdict.Bridged, gateway.OpenFlow
 	r.cfg.EncapIP = netip.Addr{}
 	r.createNode()
 	r.annotate(annotation.NodeSubnets, annotation.FormatNodeSubnets([]netip.Prefix{netip.MustParsePrefix("10.244.1.0/24")}), "")

@@ -15,6 +15,7 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/agent/ovs"
 	"github.com/ovn-ebpf/ovn-ebpf/cluster/annotation"
 	"github.com/ovn-ebpf/ovn-ebpf/metric/endpoint"
+	"github.com/ovn-ebpf/ovn-ebpf/verdict"
 )
 
 // Config is the agent's configuration.
@@ -152,11 +153,11 @@ func (c Config) validateAddresses() error {
 }
 
 func (c Config) validateGateway() error {
-	if c.Layout == gateway.Dedicated && c.Uplink == "" {
+	if c.Layout == verdict.Dedicated && c.Uplink == "" {
 		return errors.New("gateway interface: layout dedicated wants one: the interface of the default route belongs to the host")
 	}
 
-	if c.Layout == gateway.Dedicated && c.Local {
+	if c.Layout == verdict.Dedicated && c.Local {
 		return errors.New("local gateway mode: not in layout dedicated, as pod traffic leaves through the host")
 	}
 

@@ -7,6 +7,7 @@ import (
 
 	"github.com/ovn-ebpf/ovn-ebpf/agent/gateway"
 	"github.com/ovn-ebpf/ovn-ebpf/loop"
+	"github.com/ovn-ebpf/ovn-ebpf/verdict"
 )
 
 // fallBack returns the settings for a kernel that cannot run eBPF for the reason noEBPF; nil means
@@ -18,7 +19,7 @@ func fallBack(s gateway.Settings, noEBPF error) gateway.Settings {
 	}
 
 	s.NoEBPF = noEBPF.Error()
-	if s.Layout == gateway.Bridged {
+	if s.Layout == verdict.Bridged {
 		s.Backend = gateway.OpenFlow
 	}
 

@@ -18,6 +18,7 @@ import (
 
 	"github.com/ovn-ebpf/ovn-ebpf/agent/gateway"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/testnode"
+	"github.com/ovn-ebpf/ovn-ebpf/verdict"
 )
 
 // withoutEBPFEnv holds a configuration. The test binary runs the agent with it, as on a kernel
@@ -27,17 +28,17 @@ const withoutEBPFEnv = "OVNEBPF_TEST_WITHOUT_EBPF"
 func TestFallBack(t *testing.T) {
 	why := errors.New("run eBPF gateway: kernel lacks x")
 	for _, tc := range []struct {
-		layout  gateway.Layout
+		layout  verdict.Layout
 		noEBPF  error
 		backend gateway.Backend
 		event   string
 		message string
 	}{
-		{gateway.Direct, nil, gateway.EBPF, "", ""},
-		{gateway.Bridged, nil, gateway.EBPF, "", ""},
-		{gateway.Direct, why, gateway.EBPF, eventNoGateway, "this node serves no North-South traffic in layout direct: run eBPF gateway: kernel lacks x"},
-		{gateway.Dedicated, why, gateway.EBPF, eventNoGateway, "this node serves no North-South traffic in layout dedicated: run eBPF gateway: kernel lacks x"},
-		{gateway.Bridged, why, gateway.OpenFlow, eventFallback, "gateway uses OpenFlow flows instead of eBPF: run eBPF gateway: kernel lacks x"},
+		{verdict.Direct, nil, gateway.EBPF, "", ""},
+		{verdict.Bridged, nil, gateway.EBPF, "", ""},
+		{verdict.Direct, why, gateway.EBPF, eventNoGateway, "this node serves no North-South traffic in layout direct: run eBPF gateway: kernel lacks x"},
+		{verdict.Dedicated, why, gateway.EBPF, eventNoGateway, "this node serves no North-South traffic in layout dedicated: run eBPF gateway: kernel lacks x"},
+		{verdict.Bridged, why, gateway.OpenFlow, eventFallback, "gateway uses OpenFlow flows instead of eBPF: run eBPF gateway: kernel lacks x"},
 	} {
 		s := fallBack(gateway.Settings{Wiring: gateway.Wiring{Layout: tc.layout, Backend: gateway.EBPF}}, tc.noEBPF)
 

@@ -20,6 +20,7 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/agent/management"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/ovs"
 	"github.com/ovn-ebpf/ovn-ebpf/cluster/annotation"
+	"github.com/ovn-ebpf/ovn-ebpf/verdict"
 )
 
 // addressGone finds a gateway address that the host has lost. The gateway keeps it for a while.
@@ -243,7 +244,7 @@ func (a *agent) kernelDatapathMissing(context.Context) *environment.Fault {
 // the host has that.
 func (a *agent) addressDiffers(context.Context) *environment.Fault {
 	n, known := a.gateway.View().Node()
-	if !known || a.cfg.Layout == gateway.Dedicated {
+	if !known || a.cfg.Layout == verdict.Dedicated {
 		return nil
 	}
 

@@ -17,6 +17,7 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/agent/status"
 	"github.com/ovn-ebpf/ovn-ebpf/cluster/annotation"
 	"github.com/ovn-ebpf/ovn-ebpf/loop"
+	"github.com/ovn-ebpf/ovn-ebpf/verdict"
 )
 
 const maxDeviceName = 15
@@ -33,7 +34,7 @@ func gatewaySettings(cfg Config, log *slog.Logger) (gateway.Settings, error) {
 	}
 
 	s = withUplink(s, uplink)
-	if s.Layout != gateway.Bridged { // in layout bridged, OVS may know another name
+	if s.Layout != verdict.Bridged { // in layout bridged, OVS may know another name
 		if err := checkBridgeName(s); err != nil {
 			return s, err
 		}
@@ -46,7 +47,7 @@ func gatewaySettings(cfg Config, log *slog.Logger) (gateway.Settings, error) {
 
 	log.Info("datapath", "type", s.Datapath, "reason", reason)
 
-	if s.Userspace() && s.Layout == gateway.Direct {
+	if s.Userspace() && s.Layout == verdict.Direct {
 		if !cfg.EncapIP.IsValid() {
 			return s, fmt.Errorf("encap address: none given: the userspace datapath needs one of its own, "+
 				"in a subnet that the node has no address in (datapath netdev: %s)", reason)
@@ -55,7 +56,7 @@ func gatewaySettings(cfg Config, log *slog.Logger) (gateway.Settings, error) {
 		s.Encap = cfg.encapPrefix()
 	}
 
-	if s.Userspace() && s.Layout == gateway.Bridged && cfg.EncapIP.IsValid() {
+	if s.Userspace() && s.Layout == verdict.Bridged && cfg.EncapIP.IsValid() {
 		return s, fmt.Errorf("encap address %s: layout bridged on the userspace datapath tunnels from the node's own",
 			cfg.EncapIP)
 	}
@@ -85,7 +86,7 @@ func checkBridgeName(s gateway.Settings) error {
 // notHost returns the devices with addresses that the host must not use. In layout bridged, the
 // bridge has the host's addresses.
 func notHost(w gateway.Wiring) []string {
-	if w.Layout == gateway.Bridged {
+	if w.Layout == verdict.Bridged {
 		return []string{management.Name}
 	}
 
@@ -169,7 +170,7 @@ func (a *agent) tunnelAddress() (netip.Addr, error) {
 		return cfg.EncapIP, nil
 	}
 
-	if a.gateway != nil && cfg.Layout != gateway.Dedicated {
+	if a.gateway != nil && cfg.Layout != verdict.Dedicated {
 		n, _ := a.gateway.View().Node()
 		if encap := encapAddress(cfg, n); encap.IsValid() {
 			return encap, nil
@@ -280,7 +281,7 @@ func (a *agent) record() {
 	r := status.Record{
 		Node: c.NodeName, Started: time.Now().UTC().Truncate(time.Second),
 		Wiring: status.Wiring{
-			Layout: string(s.Layout), Backend: string(s.Backend), Mode: "shared", Datapath: s.Datapath,
+			Layout: s.Layout.String(), Backend: string(s.Backend), Mode: "shared", Datapath: s.Datapath,
 			Uplink: s.Uplink, Bridge: s.Bridge, VLAN: s.VLAN, NoEBPF: s.NoEBPF, Shortcuts: s.Shortcuts,
 		},
 		Paths: c.paths(),

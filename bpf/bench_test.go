@@ -5,6 +5,8 @@ import (
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
+
+	"github.com/ovn-ebpf/ovn-ebpf/verdict"
 )
 
 // The cost of a program per packet. Under test/vm/run -i a nanosecond is an instruction; "empty" is
@@ -25,7 +27,7 @@ func BenchmarkPrograms(b *testing.B) {
 	defer empty.Close()
 
 	c := n.config()
-	c.Layout = Bridged
+	c.Layout = verdict.Bridged
 	bridged := n.open(b, func(o *Options) { o.Config = c }).progs
 	up, down := g.progs[uplinkIngress], g.progs[bridgeIngress]
 

@@ -16,6 +16,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/ovn-ebpf/ovn-ebpf/verdict"
 )
 
 // bridgedNode has the node's address on breth0. Its other end stands for OVS' local port.
@@ -29,7 +31,7 @@ func bridgedNode(t *testing.T, vlan uint16, clsact bool) (*node, *Gateway) {
 		return n.RouteAdd(&netlink.Route{LinkIndex: n.bridge, Dst: netlink.NewIPNet(v4.clusterIP.AsSlice()), Scope: netlink.SCOPE_LINK})
 	})
 	c := n.config()
-	c.Layout, c.VLAN = Bridged, vlan
+	c.Layout, c.VLAN = verdict.Bridged, vlan
 	g := n.open(t, func(o *Options) { o.Config, o.ForceClsact = c, clsact })
 	n.must(t, func() error { return errors.Join(g.AttachBridge(n.bridge), g.AttachUplink(n.uplink)) })
 	n.flowStandIn(t, clsact)
@@ -221,7 +223,7 @@ func TestBridgedUnconfigured(t *testing.T) {
 	n, g := bridgedNode(t, 0, true)
 	c := n.config()
 
-	c.Layout, c.Bridge = Bridged, 0
+	c.Layout, c.Bridge = verdict.Bridged, 0
 	if err := g.SetConfig(c); err != nil {
 		t.Fatal(err)
 	}
@@ -243,7 +245,7 @@ func TestBridgedHostMark(t *testing.T) {
 	n, g := bridgedNode(t, 0, true)
 	c := n.config()
 
-	c.Layout, c.Local = Bridged, true
+	c.Layout, c.Local = verdict.Bridged, true
 	if err := g.SetConfig(c); err != nil {
 		t.Fatal(err)
 	}

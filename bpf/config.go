@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/ovn-ebpf/ovn-ebpf/cluster"
+	"github.com/ovn-ebpf/ovn-ebpf/verdict"
 )
 
 const maxPrefixes = 4 // MAX_PREFIXES in types.h
@@ -26,7 +27,7 @@ type Config struct {
 	Masquerade             []netip.Prefix // addresses by which the host reaches OVN; bridged only
 	Internal               []netip.Prefix // the cluster's own networks: packets from or to them are dropped on arrival
 	External               []netip.Prefix // networks inside Internal that are on the wire; the longest prefix decides
-	Layout                 Layout         // fixed per load: SetConfig cannot change it
+	Layout                 verdict.Layout // fixed per load: SetConfig cannot change it
 	VLAN                   uint16         // the node's tag, bridged and dedicated only; 0: untagged
 	MTU                    int            // longest IP packet that OVN may send in local gateway mode; 0: no limit
 	Local                  bool           // local gateway mode
@@ -72,11 +73,11 @@ func (c Config) Validate() error {
 		bad("encapsulation address %s is the node's own", c.EncapIP)
 	}
 
-	if c.Layout > Dedicated {
+	if c.Layout > verdict.Dedicated {
 		bad("unknown %s", c.Layout)
 	}
 
-	if c.VLAN > 4094 || c.VLAN != 0 && c.Layout == Direct {
+	if c.VLAN > 4094 || c.VLAN != 0 && c.Layout == verdict.Direct {
 		bad("VLAN %d in layout %s", c.VLAN, c.Layout)
 	}
 

@@ -8,6 +8,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
+
+	"github.com/ovn-ebpf/ovn-ebpf/verdict"
 )
 
 // sum is the count of a reason.
@@ -115,7 +117,7 @@ func TestExact(t *testing.T) {
 	for layout, name := range corpusLayouts {
 		for _, offload := range []uint32{1, 0} {
 			t.Run(fmt.Sprintf("%s offloads=%d", name, offload), func(t *testing.T) {
-				n, g := quietNode(t, Layout(layout), vethWire)
+				n, g := quietNode(t, verdict.Layout(layout), vethWire)
 				countServices(t, g)
 
 				for _, command := range []uint32{ethtoolTSO, ethtoolGSO} {
@@ -129,10 +131,10 @@ func TestExact(t *testing.T) {
 				m := mix{n: n, want: map[string]sum{}, ports: map[uint16]sum{}, wire: packetSender(t, n.peer, n.peer.up(t, "wire0"))}
 				m.send(t, m.wire, fromWire)
 
-				switch Layout(layout) {
-				case Direct:
+				switch verdict.Layout(layout) {
+				case verdict.Direct:
 					m.send(t, packetSender(t, n.peer, n.peer.up(t, "ovn0")), fromOVN)
-				case Bridged:
+				case verdict.Bridged:
 					m.send(t, packetSender(t, n.namespace, n.bridge), fromHost)
 					fallthrough
 				default:
@@ -235,7 +237,7 @@ func sums(t *testing.T, pinDir string) map[string]sum {
 func TestExactVirtualNIC(t *testing.T) {
 	var wire sender
 
-	n, _ := quietNode(t, Direct, func(t testing.TB, n *node) int { return tapWire(t, n, &wire) })
+	n, _ := quietNode(t, verdict.Direct, func(t testing.TB, n *node) int { return tapWire(t, n, &wire) })
 	m := mix{n: n, want: map[string]sum{}, ports: map[uint16]sum{}}
 	m.send(t, wire, fromWire)
 	m.check(t)
@@ -243,7 +245,7 @@ func TestExactVirtualNIC(t *testing.T) {
 
 // A packet merged by GRO counts as the packets that arrived.
 func TestExactGRO(t *testing.T) {
-	n, _ := quietNode(t, Direct, vethWire)
+	n, _ := quietNode(t, verdict.Direct, vethWire)
 	n.offload(t, "eth0", ethtoolGRO, 1)
 	n.holdGRO(t, "eth0")
 	n.peer.offload(t, "wire0", ethtoolTSO, 0) // a veth leaves GRO out for a peer that could send large packets

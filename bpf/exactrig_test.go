@@ -10,11 +10,13 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/ovn-ebpf/ovn-ebpf/verdict"
 )
 
 // quietNode is a node with devices that carry only the test's packets: the kernel has no address
 // there.
-func quietNode(t testing.TB, layout Layout, wire func(testing.TB, *node) int) (*node, *Gateway) {
+func quietNode(t testing.TB, layout verdict.Layout, wire func(testing.TB, *node) int) (*node, *Gateway) {
 	t.Helper()
 	n := quietDevices(t, wire)
 	c := n.config()

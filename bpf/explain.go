@@ -10,6 +10,8 @@ import (
 
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
+
+	"github.com/ovn-ebpf/ovn-ebpf/verdict"
 )
 
 // ErrNotAttached means that no gateway program is attached.
@@ -35,7 +37,7 @@ var globals = []string{".data.config", ".data.ports", ".data.hosts", ".data.nets
 // Explainer reports what the attached programs would do with a packet. It runs their rules over
 // their tables. It does not count, learn or send.
 type Explainer struct {
-	Layout Layout
+	Layout verdict.Layout
 	Config Config // the programs' configuration at the last read
 
 	uplink int
@@ -108,7 +110,7 @@ func (e *Explainer) Close() error {
 
 // live is the state of the attached programs.
 type live struct {
-	layout Layout
+	layout verdict.Layout
 	uplink int
 	maps   map[string]*ebpf.Map
 }
@@ -226,14 +228,14 @@ func (l *live) add(h hook, prog *ebpf.Program) error {
 
 // layoutOf returns the layout, from the name of its program at uplink ingress. The kernel truncates
 // names to 15 bytes.
-func layoutOf(program string) Layout {
+func layoutOf(program string) verdict.Layout {
 	for layout, hooks := range layoutHooks {
 		if len(program) > 0 && strings.HasPrefix(hooks[0].program, program) {
-			return Layout(layout)
+			return verdict.Layout(layout)
 		}
 	}
 
-	return Direct
+	return verdict.Direct
 }
 
 // globalOf returns the name of the global data that m contains, or "". Older kernels strip dots

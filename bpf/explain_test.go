@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/ovn-ebpf/ovn-ebpf/cluster"
+	"github.com/ovn-ebpf/ovn-ebpf/verdict"
 	"github.com/ovn-ebpf/ovn-ebpf/verdict/corpus"
 )
 
@@ -49,11 +50,11 @@ var deciding = map[string][]string{
 func TestExplain(t *testing.T) {
 	for layout, name := range corpusLayouts {
 		t.Run(string(name), func(t *testing.T) {
-			r := newRig(t, Layout(layout))
+			r := newRig(t, verdict.Layout(layout))
 			attach(t, r.node0, r.g)
 
 			e := r.explainer(t)
-			if e.Layout != Layout(layout) {
+			if e.Layout != verdict.Layout(layout) {
 				t.Fatalf("explains layout %s", e.Layout)
 			}
 
@@ -172,7 +173,7 @@ func (r *rig) contents(t testing.TB) map[string][]byte {
 // The programs' configuration is read back as it was written.
 func TestConfigOf(t *testing.T) {
 	for _, c := range corpus.Cases() {
-		r := &rig{node0: &node{}, layout: Direct}
+		r := &rig{node0: &node{}, layout: verdict.Direct}
 
 		want := r.config0(&c.Node.Config)
 		if want.Local {
@@ -190,7 +191,7 @@ func TestConfigOf(t *testing.T) {
 
 // A frame that the kernel drops before any program is not explained.
 func TestExplainCutTag(t *testing.T) {
-	r := newRig(t, Direct)
+	r := newRig(t, verdict.Direct)
 	attach(t, r.node0, r.g)
 
 	e := r.explainer(t)

@@ -37,7 +37,7 @@ type liveRig struct {
 	fd   map[verdict.Direction]sender
 }
 
-func newLiveRig(t *testing.T, layout Layout) *liveRig {
+func newLiveRig(t *testing.T, layout verdict.Layout) *liveRig {
 	t.Helper()
 	n := quietDevices(t, vethWire)
 	// The host's addresses are on lo: it receives, and has no route to reply.
@@ -62,7 +62,7 @@ func newLiveRig(t *testing.T, layout Layout) *liveRig {
 	r.watch(t)
 
 	r.fd = map[verdict.Direction]sender{verdict.FromWire: packetSender(t, n.peer, n.peer.up(t, "wire0"))}
-	if layout == Direct {
+	if layout == verdict.Direct {
 		r.fd[verdict.FromOVN] = packetSender(t, n.peer, n.peer.up(t, "ovn0"))
 		return r
 	}
@@ -220,11 +220,11 @@ func (r *liveRig) whereto(dir verdict.Direction, decided string) []string {
 	switch {
 	case dir == verdict.FromWire && decided == "drop":
 		return nil
-	case r.layout == Direct && dir == verdict.FromWire:
+	case r.layout == verdict.Direct && dir == verdict.FromWire:
 		return map[string][]string{"host": at(upUplink), "ovn": at(outBridge), "both": at(upUplink, outBridge)}[decided]
-	case r.layout == Direct:
+	case r.layout == verdict.Direct:
 		return map[string][]string{"host": at(upBridge), "out": at(outUplink)}[decided]
-	case r.layout == Dedicated && dir == verdict.FromWire, !connected && dir == verdict.FromWire:
+	case r.layout == verdict.Dedicated && dir == verdict.FromWire, !connected && dir == verdict.FromWire:
 		return at(upUplink)
 	case dir == verdict.FromHost && decided == "ovn", dir == verdict.FromHost && !connected:
 		return at(outBridge)
@@ -232,7 +232,7 @@ func (r *liveRig) whereto(dir verdict.Direction, decided string) []string {
 		return at(outUplink)
 	case decided == "drop":
 		return nil
-	case r.layout == Dedicated:
+	case r.layout == verdict.Dedicated:
 		return at(outUplink)
 	}
 
@@ -247,7 +247,7 @@ func TestExplainLive(t *testing.T) {
 
 	for layout, name := range corpusLayouts {
 		t.Run(string(name), func(t *testing.T) {
-			r := newLiveRig(t, Layout(layout))
+			r := newLiveRig(t, verdict.Layout(layout))
 			e := r.explainer(t)
 
 			var cases []corpus.Case

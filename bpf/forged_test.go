@@ -11,6 +11,8 @@ import (
 	"github.com/cilium/ebpf/asm"
 	"github.com/cilium/ebpf/link"
 	"golang.org/x/sys/unix"
+
+	"github.com/ovn-ebpf/ovn-ebpf/verdict"
 )
 
 // newBridged returns a node of layout bridged with its programs attached.
@@ -18,7 +20,7 @@ func newBridged(t *testing.T, shortcuts bool) *node {
 	t.Helper()
 	n := quietDevices(t, vethWire)
 	c := n.config()
-	c.Layout = Bridged
+	c.Layout = verdict.Bridged
 	g := n.open(t, func(o *Options) { o.Config, o.Shortcuts = c, ShortcutOptions{On: shortcuts, Entries: 64} })
 	n.must(t, func() error { return errors.Join(g.AttachBridge(n.bridge), g.AttachUplink(n.uplink)) })
 

@@ -28,7 +28,7 @@ func FuzzPrograms(f *testing.F) {
 	f.Add(v6.rx(v6.remote, v6.node, 0, extension(60, 1, extension(protoUDP, 0, udp(1, 50000)))))
 	f.Add(ether(nodeMAC, peerMAC, 0x8100, nil)) // a tag cut short
 
-	rigs := [...]*rig{newRig(f, Direct), newRig(f, Bridged), newRig(f, Dedicated)}
+	rigs := [...]*rig{newRig(f, verdict.Direct), newRig(f, verdict.Bridged), newRig(f, verdict.Dedicated)}
 	for _, r := range rigs {
 		r.set(f, corpus.Cases()[0].Node)
 	}

@@ -1,6 +1,10 @@
 package bpf
 
-import "github.com/cilium/ebpf"
+import (
+	"github.com/cilium/ebpf"
+
+	"github.com/ovn-ebpf/ovn-ebpf/verdict"
+)
 
 // Names of the hooks, used for pinned links and for clsact filters.
 const (
@@ -29,17 +33,17 @@ func (h hook) attachType() ebpf.AttachType {
 // layoutHooks are the hooks of each layout in the order of attachment per device. Programs on the
 // host's egress path come last.
 var layoutHooks = [...][]hook{
-	Direct: {
+	verdict.Direct: {
 		{name: uplinkIngress, program: "uplink_ingress"},
 		{name: bridgeIngress, program: "bridge_ingress", bridge: true},
 	},
-	Bridged: {
+	verdict.Bridged: {
 		{name: uplinkIngress, program: "bridged_uplink_in"},
 		{name: uplinkEgress, program: "bridged_uplink_out", egress: true},
 		{name: bridgeEgress, program: "bridged_bridge_out", bridge: true, egress: true},
 		{name: bridgeIngress, program: "bridged_bridge_in", bridge: true},
 	},
-	Dedicated: {
+	verdict.Dedicated: {
 		{name: uplinkIngress, program: "dedicated_uplink_in"},
 		{name: uplinkEgress, program: "dedicated_uplink_out", egress: true},
 	},

@@ -11,14 +11,16 @@ import (
 	"github.com/cilium/ebpf/link"
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
+
+	"github.com/ovn-ebpf/ovn-ebpf/verdict"
 )
 
 // A node changes between all layouts without leftovers.
 func TestLayoutChange(t *testing.T) {
-	hooks := map[Layout][]string{
-		Direct:    {"bridge_ingress", "uplink_ingress"},
-		Bridged:   {"bridge_egress", "bridge_ingress", "uplink_egress", "uplink_ingress"},
-		Dedicated: {"uplink_egress", "uplink_ingress"},
+	hooks := map[verdict.Layout][]string{
+		verdict.Direct:    {"bridge_ingress", "uplink_ingress"},
+		verdict.Bridged:   {"bridge_egress", "bridge_ingress", "uplink_egress", "uplink_ingress"},
+		verdict.Dedicated: {"uplink_egress", "uplink_ingress"},
 	}
 
 	for _, mode := range attachModes {
@@ -28,7 +30,7 @@ func TestLayoutChange(t *testing.T) {
 			}
 
 			n := newLiveNode(t)
-			for _, layout := range []Layout{Direct, Bridged, Direct, Dedicated, Bridged, Direct} {
+			for _, layout := range []verdict.Layout{verdict.Direct, verdict.Bridged, verdict.Direct, verdict.Dedicated, verdict.Bridged, verdict.Direct} {
 				c := n.config()
 				c.Layout = layout
 				g := n.open(t, func(o *Options) { o.Config, o.ForceClsact = c, mode.clsact })
@@ -39,7 +41,7 @@ func TestLayoutChange(t *testing.T) {
 					t.Fatalf("%s (-want +got):\n%s", layout, diff)
 				}
 
-				if layout == Direct {
+				if layout == verdict.Direct {
 					traffic(t, n)
 				}
 
@@ -110,7 +112,7 @@ func TestSetConfigKeepsLayout(t *testing.T) {
 	n := newNode(t)
 	c := n.config()
 
-	c.Layout = Dedicated
+	c.Layout = verdict.Dedicated
 	if err := n.open(t).SetConfig(c); err == nil {
 		t.Error("no error for another layout")
 	}
@@ -126,7 +128,7 @@ func TestAttachedNotices(t *testing.T) {
 
 			n := newLiveNode(t)
 			c := n.config()
-			c.Layout = Bridged
+			c.Layout = verdict.Bridged
 			g := n.open(t, func(o *Options) { o.Config, o.ForceClsact = c, mode.clsact })
 			attach(t, n, g)
 			wantAttached(t, n, g, true, true)

@@ -49,7 +49,7 @@ func TestCorpus(t *testing.T) {
 
 	for layout, name := range corpusLayouts {
 		t.Run(string(name), func(t *testing.T) {
-			r := newRig(t, Layout(layout))
+			r := newRig(t, verdict.Layout(layout))
 			total := 0
 
 			for _, c := range cases {
@@ -84,7 +84,7 @@ func TestModel(t *testing.T) {
 	for layout, name := range corpusLayouts {
 		t.Run(string(name), func(t *testing.T) {
 			m := &modelRun{
-				rig:  newRig(t, Layout(layout)),
+				rig:  newRig(t, verdict.Layout(layout)),
 				gen:  corpus.NewGenerator(seed, corpus.Options{Layout: name, Tags: true, Mangle: true}),
 				seen: make(map[verdict.Reason]int),
 			}
@@ -187,7 +187,7 @@ func (m *modelRun) compare(t *testing.T) {
 // Programs do not modify frames, except the destination MAC of frames to the host in bridged.
 func TestFramesUnchanged(t *testing.T) {
 	for layout, name := range corpusLayouts {
-		r := newRig(t, Layout(layout))
+		r := newRig(t, verdict.Layout(layout))
 
 		for _, c := range corpus.Cases() {
 			if !c.In(name) {
@@ -201,7 +201,7 @@ func TestFramesUnchanged(t *testing.T) {
 			got, _, want := r.send(t, c.Dir, c.Frame), 0, c.Frame
 
 			_, _, want = corpus.Untag(want)
-			if name == corpus.Bridged && c.Node.Config.Connected && c.Dir == verdict.FromOVN && c.Want.Verdict() == verdict.Host {
+			if name == verdict.Bridged && c.Node.Config.Connected && c.Dir == verdict.FromOVN && c.Want.Verdict() == verdict.Host {
 				want = slices.Concat(corpus.NodeMAC[:], want[6:])
 			}
 

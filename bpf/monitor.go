@@ -11,6 +11,8 @@ import (
 	"github.com/cilium/ebpf/link"
 	"github.com/cilium/ebpf/ringbuf"
 	"golang.org/x/sys/unix"
+
+	"github.com/ovn-ebpf/ovn-ebpf/verdict"
 )
 
 // ErrNoTCX means that the kernel is older than Linux 6.6.
@@ -41,15 +43,15 @@ type Sample struct {
 }
 
 // monitorProgram returns the sampling program for a hook of the layout, or "".
-func monitorProgram(layout Layout, h hook) string {
+func monitorProgram(layout verdict.Layout, h hook) string {
 	switch {
 	case h.name == uplinkIngress:
 		return "monitor_wire"
-	case layout == Bridged && h.name == uplinkEgress:
+	case layout == verdict.Bridged && h.name == uplinkEgress:
 		return "monitor_out"
-	case layout == Bridged && h.name == bridgeEgress:
+	case layout == verdict.Bridged && h.name == bridgeEgress:
 		return "monitor_host"
-	case layout == Bridged:
+	case layout == verdict.Bridged:
 		return "" // its ingress decides nothing
 	}
 
@@ -59,7 +61,7 @@ func monitorProgram(layout Layout, h hook) string {
 // Monitor samples live decisions. It attaches the rules once more, before the deciding programs,
 // and runs them on the same packets and tables. It ends with the process.
 type Monitor struct {
-	Layout Layout
+	Layout verdict.Layout
 
 	coll   *ebpf.Collection
 	links  []link.Link

@@ -11,11 +11,13 @@ import (
 
 	"github.com/cilium/ebpf/link"
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/ovn-ebpf/ovn-ebpf/verdict"
 )
 
 // mixed sends one of each frame of TestExact's mix and returns the frames with their expected
 // reasons.
-func mixed(t *testing.T, n *node, layout Layout) []parcel {
+func mixed(t *testing.T, n *node, layout verdict.Layout) []parcel {
 	t.Helper()
 
 	var sent []parcel
@@ -32,9 +34,9 @@ func mixed(t *testing.T, n *node, layout Layout) []parcel {
 	each(packetSender(t, n.peer, n.peer.up(t, "wire0")), fromWire)
 
 	switch layout {
-	case Direct:
+	case verdict.Direct:
 		each(packetSender(t, n.peer, n.peer.up(t, "ovn0")), fromOVN)
-	case Bridged:
+	case verdict.Bridged:
 		each(packetSender(t, n.namespace, n.bridge), fromHost)
 		fallthrough
 	default:
@@ -81,14 +83,14 @@ func TestMonitor(t *testing.T) {
 	for layout, name := range corpusLayouts {
 		t.Run(string(name), func(t *testing.T) {
 			needTCX(t)
-			n, g := quietNode(t, Layout(layout), vethWire)
+			n, g := quietNode(t, verdict.Layout(layout), vethWire)
 
 			m := n.monitor(t, MonitorOptions{Rate: 1000})
 			if ahead := n.ahead(t, g); ahead != 0 {
 				t.Errorf("%d foreign programs ahead while one monitors", ahead)
 			}
 
-			sent := mixed(t, n, Layout(layout))
+			sent := mixed(t, n, verdict.Layout(layout))
 			for i, s := range m.next(t, len(sent)) {
 				want := sent[i]
 				if s.Reason != want.reason || s.Len != len(want.frame) || !bytes.Equal(s.Frame, want.frame[:min(len(want.frame), Snap)]) {
@@ -140,7 +142,7 @@ func TestMonitorFilter(t *testing.T) {
 		return func(c Counter) bool { return slices.Contains(names, c.Reason) }
 	}
 
-	n, _ := quietNode(t, Direct, vethWire)
+	n, _ := quietNode(t, verdict.Direct, vethWire)
 	for _, tt := range []struct {
 		name string
 		o    MonitorOptions
@@ -157,7 +159,7 @@ func TestMonitorFilter(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			tt.o.Rate = 1000
 			m := n.monitor(t, tt.o)
-			mixed(t, n, Direct)
+			mixed(t, n, verdict.Direct)
 
 			var got []string
 			for _, s := range m.next(t, len(tt.want)) {
@@ -184,9 +186,9 @@ func TestMonitorFilter(t *testing.T) {
 // Packets beyond the rate are counted as missed and processed normally.
 func TestMonitorRate(t *testing.T) {
 	needTCX(t)
-	n, _ := quietNode(t, Direct, vethWire)
+	n, _ := quietNode(t, verdict.Direct, vethWire)
 	m := n.monitor(t, MonitorOptions{Rate: 1})
-	sent := mixed(t, n, Direct)
+	sent := mixed(t, n, verdict.Direct)
 	seen := uint64(len(m.next(t, 1)))
 	eventually(t, "what was left out", func() bool {
 		missed, err := m.Missed()
@@ -214,7 +216,7 @@ func TestMonitorRate(t *testing.T) {
 // After Close, no program remains before or after the gateway's programs.
 func TestMonitorClose(t *testing.T) {
 	needTCX(t)
-	n, g := quietNode(t, Bridged, vethWire)
+	n, g := quietNode(t, verdict.Bridged, vethWire)
 	before := n.running(t, g)
 
 	m := n.monitor(t, MonitorOptions{Rate: 1})

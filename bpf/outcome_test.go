@@ -10,9 +10,9 @@ import (
 // outcome returns the result of a reason in the layout.
 func (r *rig) outcome(reason verdict.Reason) result {
 	switch connected := r.node.Config.Connected; r.layout {
-	case Bridged:
+	case verdict.Bridged:
 		return bridgedOutcome(reason, connected)
-	case Dedicated:
+	case verdict.Dedicated:
 		if reason.Verdict() == verdict.Drop && (connected || arrives(reason)) {
 			return result{ret: retDrop}
 		}

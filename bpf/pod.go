@@ -8,12 +8,14 @@ import (
 	"strings"
 
 	"github.com/cilium/ebpf"
+
+	"github.com/ovn-ebpf/ovn-ebpf/verdict"
 )
 
 // podHook is the name of the hook at the host's end of a pod's device, and the prefix of its pins.
 const podHook = "pod_ingress"
 
-var podPrograms = [...]string{Direct: "pod_direct", Bridged: "pod_bridged", Dedicated: ""}
+var podPrograms = [...]string{verdict.Direct: "pod_direct", verdict.Bridged: "pod_bridged", verdict.Dedicated: ""}
 
 // podProgram returns the name of the layout's program for pods; "" if shortcuts are off.
 func (o Options) podProgram() string {

@@ -18,13 +18,13 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/verdict/corpus"
 )
 
-var corpusLayouts = [...]corpus.Layout{Direct: corpus.Direct, Bridged: corpus.Bridged, Dedicated: corpus.Dedicated}
+var corpusLayouts = [...]verdict.Layout{verdict.Direct: verdict.Direct, verdict.Bridged: verdict.Bridged, verdict.Dedicated: verdict.Dedicated}
 
 // rig runs a layout's programs as if on a node of the corpus.
 type rig struct {
 	*node0
 	g      *Gateway
-	layout Layout
+	layout verdict.Layout
 	tags   *tagger
 	node   *corpus.Node
 	since  time.Duration // when the node was set
@@ -35,7 +35,7 @@ type rig struct {
 type node0 = node
 
 // newRig opens the sockets of the corpus' nodes.
-func newRig(t testing.TB, layout Layout) *rig {
+func newRig(t testing.TB, layout verdict.Layout) *rig {
 	t.Helper()
 	n := newNode(t)
 	c := n.config()

@@ -13,9 +13,11 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
 	"golang.org/x/sys/unix"
+
+	"github.com/ovn-ebpf/ovn-ebpf/verdict"
 )
 
-var shortLayouts = []Layout{Direct, Bridged}
+var shortLayouts = []verdict.Layout{verdict.Direct, verdict.Bridged}
 
 // expect fails unless the program did that.
 func (s sight) expect(t *testing.T, step string, ret uint32, reason string, out []byte) {
@@ -27,8 +29,8 @@ func (s sight) expect(t *testing.T, step string, ret uint32, reason string, out 
 }
 
 // retToOVS is what the uplink's program returns for OVN's packets; retOut, for those that leave.
-func retToOVS(l Layout) uint32 {
-	if l == Direct {
+func retToOVS(l verdict.Layout) uint32 {
+	if l == verdict.Direct {
 		return retRedirect
 	}
 
@@ -149,7 +151,7 @@ func TestShortcutRefuses(t *testing.T) {
 	for _, f := range []family{v4, v6} {
 		for _, proto := range []uint8{protoTCP, protoUDP} {
 			c := conn{f, proto, 40000, 50000, 30}
-			r := newShortRig(t, Direct)
+			r := newShortRig(t, verdict.Direct)
 			edit := func(frame []byte, at int, to byte) []byte {
 				frame[at] = to
 				return frame
@@ -210,7 +212,7 @@ func TestShortcutRefuses(t *testing.T) {
 func TestShortcutProofOfEpoch(t *testing.T) {
 	for _, f := range []family{v4, v6} {
 		c := conn{f, protoTCP, 40000, 50000, 30}
-		r := newShortRig(t, Direct)
+		r := newShortRig(t, verdict.Direct)
 		pass := func() {
 			t.Helper()
 			_, number := r.fromPod(t, c.segment(true, true, flagACK, 64))
@@ -244,7 +246,7 @@ func TestShortcutKeysCollide(t *testing.T) {
 		t.Fatalf("%s and %s have the digests %x and %x", v6.remote, other.remote, keyAddr(v6.remote), keyAddr(other.remote))
 	}
 
-	r := newShortRig(t, Direct)
+	r := newShortRig(t, verdict.Direct)
 
 	a, b := conn{v6, protoUDP, 40000, 50000, 30}, conn{other, protoUDP, 40000, 50000, 30}
 	for _, turn := range []struct{ has, lacks conn }{{a, b}, {b, a}, {a, b}} {
@@ -269,7 +271,7 @@ func TestShortcutKeysCollide(t *testing.T) {
 
 // The entries of a pod that is gone are deleted, and no others.
 func TestShortcutsOfGonePodAreDeleted(t *testing.T) {
-	r := newShortRig(t, Direct)
+	r := newShortRig(t, verdict.Direct)
 	entries := func(want int) {
 		t.Helper()
 
@@ -303,7 +305,7 @@ func TestShortcutsOfGonePodAreDeleted(t *testing.T) {
 // A new pod may get the number of a deleted pod. The new pod gets none of the deleted pod's packets,
 // and its counts begin at zero. A device that gets another number has shortcuts with that number.
 func TestPodNumbersAreReused(t *testing.T) {
-	r := newShortRig(t, Direct)
+	r := newShortRig(t, verdict.Direct)
 	received := func(ifindex int, want uint64) {
 		t.Helper()
 
@@ -354,7 +356,7 @@ func TestPodNumbersAreReused(t *testing.T) {
 
 // A packet to an address of the host never leaves by the uplink: it holds no slot.
 func TestSlotsSkipHost(t *testing.T) {
-	r := newShortRig(t, Direct)
+	r := newShortRig(t, verdict.Direct)
 
 	for _, f := range []family{v4, v6} {
 		c := conn{f, protoUDP, 40000, 50000, 30}
@@ -376,7 +378,7 @@ func TestShortcutLearnsOnlyWhatItSaw(t *testing.T) {
 		c := conn{f, protoUDP, 40000, 50000, 30}
 		after := func() []byte { return c.segment(true, false, 0, 62) }
 
-		r := newShortRig(t, Direct)
+		r := newShortRig(t, verdict.Direct)
 		for _, tt := range []struct {
 			name   string
 			number func(uint32) uint32
@@ -466,7 +468,7 @@ func forgetShortcuts(t *testing.T, g *Gateway) {
 
 // A slot is not used again before its packet has left OVS, or could no longer be taken for it.
 func TestSlotsAreNotReused(t *testing.T) {
-	r := newShortRig(t, Direct)
+	r := newShortRig(t, verdict.Direct)
 	c := conn{v4, protoTCP, 40000, 50000, 30}
 	frame := c.segment(true, true, 0, 64)
 	inside := r.crowd(t, frame)
@@ -526,7 +528,7 @@ func (r *shortRig) crowd(t *testing.T, frame []byte) uint64 {
 func TestShortcutLease(t *testing.T) {
 	const lease = 200 * time.Millisecond
 
-	r := newShortRig(t, Direct, func(o *Options) { o.Shortcuts.Lease = lease })
+	r := newShortRig(t, verdict.Direct, func(o *Options) { o.Shortcuts.Lease = lease })
 	c := conn{v6, protoTCP, 40000, 50000, 30}
 
 	out := c.segment(true, true, flagACK, 64)
@@ -545,7 +547,7 @@ func TestShortcutLease(t *testing.T) {
 
 // A packet longer than any of the pod that OVS has passed goes through OVS first.
 func TestShortcutLearnsLength(t *testing.T) {
-	r := newShortRig(t, Direct)
+	r := newShortRig(t, verdict.Direct)
 	small, long := conn{v4, protoUDP, 40000, 50000, 30}, conn{v4, protoUDP, 40000, 50000, 1000}
 	r.open(t, small)
 
@@ -561,7 +563,7 @@ func TestShortcutLearnsLength(t *testing.T) {
 
 // With shortcuts off nothing of them is loaded, attached or pinned, also after a load with them.
 func TestShortcutsOff(t *testing.T) {
-	r := newShortRig(t, Direct)
+	r := newShortRig(t, verdict.Direct)
 	r.open(t, conn{v4, protoUDP, 40000, 50000, 30})
 
 	off := r.node.open(t)
@@ -616,7 +618,7 @@ func TestShortcutMismatch(t *testing.T) {
 		return c.Mismatched
 	}
 	for _, f := range []family{v4, v6} {
-		r := newShortRig(t, Direct)
+		r := newShortRig(t, verdict.Direct)
 		for i, tt := range []struct {
 			name   string
 			wrong  *uint8                 // origin of the entry that is changed

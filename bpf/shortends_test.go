@@ -7,13 +7,15 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
 	"github.com/cilium/ebpf/link"
+
+	"github.com/ovn-ebpf/ovn-ebpf/verdict"
 )
 
 // TestShortcuts_endWithSettings: a change of a pod's MTU, of the configuration or of addresses ends
 // every shortcut. This includes shortcuts that are being learned from a packet inside OVS. A call that
 // changes nothing leaves shortcuts alone.
 func TestShortcuts_endWithSettings(t *testing.T) {
-	r := newShortRig(t, Direct)
+	r := newShortRig(t, verdict.Direct)
 	addrs := []netip.Addr{v4.node, v4.second, v6.node, v6.second, encap} // as open has them
 
 	for _, tt := range []struct {
@@ -121,7 +123,7 @@ func (r *shortRig) openSurely(t *testing.T, c conn) {
 func TestShortcuts_followPodMTU(t *testing.T) {
 	const lower = podMTU - 100
 
-	r := newShortRig(t, Direct)
+	r := newShortRig(t, verdict.Direct)
 
 	for _, f := range []family{v4, v6} {
 		c := conn{f, protoUDP, 40000, 50000, 30}

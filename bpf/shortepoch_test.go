@@ -3,6 +3,8 @@ package bpf
 import (
 	"testing"
 	"time"
+
+	"github.com/ovn-ebpf/ovn-ebpf/verdict"
 )
 
 // A new epoch costs a connection few packets through OVS, however many it has. A connection of the pod
@@ -82,7 +84,7 @@ func TestForgetShortcuts_costsFewPackets(t *testing.T) {
 
 // By default an entry holds for one second, as docs/shortcuts.md says.
 func TestShortcut_holdsForASecondByDefault(t *testing.T) {
-	r := newShortRig(t, Direct, func(o *Options) { o.Shortcuts.Lease = 0 })
+	r := newShortRig(t, verdict.Direct, func(o *Options) { o.Shortcuts.Lease = 0 })
 	c := conn{v4, protoUDP, 40000, 50000, 30}
 	earliest := monotonic(t)
 	r.open(t, c)

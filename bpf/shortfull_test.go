@@ -8,6 +8,8 @@ import (
 
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
+
+	"github.com/ovn-ebpf/ovn-ebpf/verdict"
 )
 
 // flowsEnv is the number of connections that TestShortcutTableFull opens. With a million the table
@@ -20,7 +22,7 @@ func TestShortcutTableFull(t *testing.T) {
 	const few, capacity = 10000, 1024
 
 	flows := int(envUint(t, flowsEnv, few))
-	r := newShortRig(t, Direct, func(o *Options) {
+	r := newShortRig(t, verdict.Direct, func(o *Options) {
 		if flows <= few {
 			o.Shortcuts.Entries = capacity
 		} else {

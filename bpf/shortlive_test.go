@@ -11,6 +11,8 @@ import (
 	"github.com/cilium/ebpf/asm"
 	"github.com/cilium/ebpf/link"
 	"golang.org/x/sys/unix"
+
+	"github.com/ovn-ebpf/ovn-ebpf/verdict"
 )
 
 const translated = 80 // bytes that the stand-in for OVS writes
@@ -207,7 +209,7 @@ func TestShortcutKeepsDeviceChecksum(t *testing.T) {
 
 	for _, f := range []family{v4, v6} {
 		for _, c := range []conn{{f, protoUDP, 40000, 50000, 60}, {f, protoTCP, 40000, 50000, 61}, {f, protoTCP, 8080, 30080, 60}} {
-			r := newShortRig(t, Direct)
+			r := newShortRig(t, verdict.Direct)
 			r.open(t, c)
 
 			run := func(program string, ifindex int, frame []byte) (map[string]uint64, error) {
@@ -310,7 +312,7 @@ func TestAttachPod(t *testing.T) {
 				needTCX(t)
 			}
 
-			r := newShortRig(t, Direct, func(o *Options) { o.ForceClsact = mode.clsact })
+			r := newShortRig(t, verdict.Direct, func(o *Options) { o.ForceClsact = mode.clsact })
 			attached := func(g *Gateway, want bool) {
 				t.Helper()
 				r.must(t, func() error {

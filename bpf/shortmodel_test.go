@@ -325,7 +325,7 @@ func (m *shortModel) check(t *testing.T, from string, got sight, d verdict.Decis
 	m.model.Tables.Apply(d, monotonic(t))
 
 	m.seen[reason]++
-	if m.g.opts.Config.Layout == Bridged && d.Past == nil { // to the host: the frame has the bridge's MAC
+	if m.g.opts.Config.Layout == verdict.Bridged && d.Past == nil { // to the host: the frame has the bridge's MAC
 		want = append(append([]byte(nil), got.out[:12]...), frame[12:]...)
 	}
 

@@ -9,6 +9,8 @@ import (
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
+
+	"github.com/ovn-ebpf/ovn-ebpf/verdict"
 )
 
 var (
@@ -107,7 +109,7 @@ type shortRig struct {
 	freshAt uint32
 }
 
-func newShortRig(t *testing.T, layout Layout, change ...func(*Options)) *shortRig {
+func newShortRig(t *testing.T, layout verdict.Layout, change ...func(*Options)) *shortRig {
 	t.Helper()
 	n := newNode(t)
 	// Slots and the counts of unanswered packets are those of a CPU. A thread that moves between a
@@ -276,7 +278,7 @@ func (r *shortRig) leave(t *testing.T, number uint32, frame []byte) sight {
 func (r *shortRig) leaveLate(t *testing.T, number uint32, frame []byte) sight {
 	t.Helper()
 
-	if r.g.opts.Config.Layout == Bridged {
+	if r.g.opts.Config.Layout == verdict.Bridged {
 		return r.at(t, "bridged_uplink_out", r.uplink, number, frame)
 	}
 

@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/cilium/ebpf"
+
+	"github.com/ovn-ebpf/ovn-ebpf/verdict"
 )
 
 // clearCells sets every cell of a map by CPU to zero.
@@ -28,7 +30,7 @@ func TestUselessShortcutsAreSeldomTried(t *testing.T) {
 
 	for _, f := range []family{v4, v6} {
 		udp, tcp := conn{f, protoUDP, 40000, 50000, 30}, conn{f, protoTCP, 40001, 50001, 30}
-		r := newShortRig(t, Direct)
+		r := newShortRig(t, verdict.Direct)
 		r.must(t, func() error { // each CPU has cells of its own; the thread ends with the namespace
 			_, err := toOneCPU()
 			return err

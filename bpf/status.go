@@ -11,6 +11,8 @@ import (
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
+
+	"github.com/ovn-ebpf/ovn-ebpf/verdict"
 )
 
 // Hooked is a hook of a layout and the state of its pin.
@@ -27,7 +29,7 @@ type Place func(ifindex int, name string, egress bool) (ahead int, attached bool
 
 // Hooks returns the devices of a layout's pinned programs. It loads nothing. A clsact filter has no
 // pin, so Hooks queries clsact for it.
-func Hooks(pinDir string, layout Layout, clsact Place) ([]Hooked, error) {
+func Hooks(pinDir string, layout verdict.Layout, clsact Place) ([]Hooked, error) {
 	var out []Hooked
 
 	for _, h := range layoutHooks[layout] {

@@ -10,6 +10,8 @@ import (
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
+
+	"github.com/ovn-ebpf/ovn-ebpf/verdict"
 )
 
 // uncount removes counting from the programs of layout direct. Where a program starts to look up
@@ -18,7 +20,7 @@ import (
 func uncount(t testing.TB, spec *ebpf.CollectionSpec) {
 	t.Helper()
 
-	for _, h := range layoutHooks[Direct] {
+	for _, h := range layoutHooks[verdict.Direct] {
 		p, found := spec.Programs[h.program], 0
 		for i := range p.Instructions {
 			if !isCount(p.Instructions, i) {
@@ -99,7 +101,7 @@ const sampling = "monitor of all"
 // batches, which is robust against timers; "no program" is the cost of the test run itself. The
 // result excludes the call of an additional program and the work of a monitor's reader.
 func BenchmarkWatched(b *testing.B) {
-	n, g := quietNode(b, Direct, vethWire)
+	n, g := quietNode(b, verdict.Direct, vethWire)
 
 	empty, err := ebpf.NewProgram(&ebpf.ProgramSpec{
 		Type: ebpf.SchedCLS, License: "GPL", Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, -1), asm.Return()},

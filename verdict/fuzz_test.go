@@ -25,7 +25,7 @@ func FuzzDecide(f *testing.F) {
 
 	var nodes []decided
 
-	for _, l := range []corpus.Layout{corpus.Direct, corpus.Bridged, corpus.Dedicated} {
+	for _, l := range []verdict.Layout{verdict.Direct, verdict.Bridged, verdict.Dedicated} {
 		g := corpus.NewGenerator(1, corpus.Options{Layout: l, Tags: true})
 		for range 100 {
 			n := g.Node()

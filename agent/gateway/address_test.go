@@ -15,6 +15,7 @@ import (
 
 	"github.com/ovn-ebpf/ovn-ebpf/agent/link"
 	"github.com/ovn-ebpf/ovn-ebpf/loop"
+	"github.com/ovn-ebpf/ovn-ebpf/verdict"
 )
 
 func TestPreferredAddress(t *testing.T) {
@@ -91,7 +92,7 @@ type keeperRig struct {
 }
 
 func newKeeperRig(t *testing.T) *keeperRig {
-	r := &keeperRig{t: t, now: time.Now(), s: Settings{Wiring: Wiring{Uplink: "eth0", Layout: Direct}, RunDir: t.TempDir()}}
+	r := &keeperRig{t: t, now: time.Now(), s: Settings{Wiring: Wiring{Uplink: "eth0", Layout: verdict.Direct}, RunDir: t.TempDir()}}
 	r.restart()
 	r.has("172.30.0.11/24", "fd00::11/64")
 	r.host.Hops = []link.Hop{

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/ovn-ebpf/ovn-ebpf/agent/link"
+	"github.com/ovn-ebpf/ovn-ebpf/verdict"
 )
 
 // apply reconciles all parts with the host's current state. A part that fails does not stop
@@ -62,7 +63,7 @@ func (g *Gateway) apply(ctx context.Context) error {
 	}
 
 	var errUplink error
-	if g.s.Layout == Direct { // a port of OVS has no address
+	if g.s.Layout == verdict.Direct { // a port of OVS has no address
 		errUplink = link.DisableLRO(g.s.Uplink)
 	}
 
@@ -123,7 +124,7 @@ func (g *Gateway) applyBare(ctx context.Context, h Host) error {
 		return err
 	}
 
-	if at.Layout != Bridged {
+	if at.Layout != verdict.Bridged {
 		if err := g.topology.dropBridge(ctx, h); err != nil {
 			return err
 		}
@@ -147,7 +148,7 @@ func (g *Gateway) place(ctx context.Context, h Host) (Host, error) {
 		return h, err
 	}
 
-	from := map[transfer]Layout{join: Direct, leave: Bridged}[due]
+	from := map[transfer]verdict.Layout{join: verdict.Direct, leave: verdict.Bridged}[due]
 
 	n := nodeOf(h, g.s.placed(from)) // addresses after the move
 	if err := g.tracker.sync(ctx, n); err != nil {
@@ -170,7 +171,7 @@ func (g *Gateway) place(ctx context.Context, h Host) (Host, error) {
 
 // leave takes the uplink out of the bridge.
 func (g *Gateway) leave(ctx context.Context, h Host) error {
-	st := g.plan(h, nodeOf(h, g.s.placed(Bridged))) // addresses after the move
+	st := g.plan(h, nodeOf(h, g.s.placed(verdict.Bridged))) // addresses after the move
 	if err := g.backend.prepare(st.config); err != nil {
 		return err
 	}
@@ -240,7 +241,7 @@ func observe(w Wiring, known knownAddresses) (Host, error) {
 // hops returns the kernel's routes from the node's addresses to the networks outside. Either device
 // may have the addresses: a move of the uplink takes them along.
 func hops(h Host, w Wiring) ([]link.Hop, error) {
-	if w.Layout == Dedicated {
+	if w.Layout == verdict.Dedicated {
 		return nil, nil // its next hops are configured
 	}
 

@@ -12,6 +12,7 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/agent/ovs"
 	"github.com/ovn-ebpf/ovn-ebpf/bpf"
 	"github.com/ovn-ebpf/ovn-ebpf/loop"
+	"github.com/ovn-ebpf/ovn-ebpf/verdict"
 )
 
 // topology wires uplink, bridge and host as the layout requires. Only the gateway's loop uses it.
@@ -51,7 +52,7 @@ func (t *topology) concerned(table, name string) bool {
 // checkBridge reports whether the uplink is a port of the bridge. It returns ovs.ErrForeign
 // (wrapped) when the layout must not use the bridge.
 func checkBridge(ctx context.Context, o *ovs.Client, w Wiring) (member bool, err error) {
-	if w.Layout == Bridged || w.Layout == Dedicated {
+	if w.Layout == verdict.Bridged || w.Layout == verdict.Dedicated {
 		return o.CheckMember(ctx, w.Uplink, w.Bridge)
 	}
 
@@ -68,7 +69,7 @@ func checkBridge(ctx context.Context, o *ovs.Client, w Wiring) (member bool, err
 // It returns ovs.ErrForeign (wrapped) when the layout must not use the bridge.
 func Resolve(ctx context.Context, o *ovs.Client, s Settings) (Wiring, error) {
 	w := s.Wiring
-	if w.Layout == Bridged {
+	if w.Layout == verdict.Bridged {
 		bridge, uplink, err := o.GatewayBridge(ctx, w.Uplink)
 		if err != nil {
 			return w, err
@@ -79,11 +80,11 @@ func Resolve(ctx context.Context, o *ovs.Client, s Settings) (Wiring, error) {
 		}
 	}
 
-	if nic := movedBy(s.RunDir, w.Uplink); nic != "" && w.Layout == Direct {
+	if nic := movedBy(s.RunDir, w.Uplink); nic != "" && w.Layout == verdict.Direct {
 		w.Bridge, w.Uplink = w.Uplink, nic
 	}
 
-	if s.Wiring = w; w.Layout == Direct && moved(s) {
+	if s.Wiring = w; w.Layout == verdict.Direct && moved(s) {
 		return w, nil // the move will be undone
 	}
 
@@ -100,7 +101,7 @@ func Resolve(ctx context.Context, o *ovs.Client, s Settings) (Wiring, error) {
 // settled means that the host's sockets reach Services without a route.
 func (t *topology) syncBridge(ctx context.Context, h *Host, n Node, settled bool) error {
 	want := ovs.Bridge{Name: t.s.Bridge, HWAddr: h.Uplink.MAC.String(), MTU: h.Uplink.MTU}
-	if t.s.Layout == Bridged {
+	if t.s.Layout == verdict.Bridged {
 		want.FailMode = ovs.FailStandalone // the host depends on the bridge; its other settings belong to the host
 		want.Existing = true               // only the move creates it, with the host's addresses
 	} else {
@@ -108,7 +109,7 @@ func (t *topology) syncBridge(ctx context.Context, h *Host, n Node, settled bool
 		want.OtherConfig = map[string]string{"disable-in-band": "true"}
 	}
 
-	if t.s.Layout == Dedicated {
+	if t.s.Layout == verdict.Dedicated {
 		want.Uplink = t.s.Uplink
 	}
 
@@ -122,7 +123,7 @@ func (t *topology) syncBridge(ctx context.Context, h *Host, n Node, settled bool
 		}
 	}
 
-	if t.s.Layout != Bridged {
+	if t.s.Layout != verdict.Bridged {
 		if err := t.prepareBridge(n); err != nil {
 			return err
 		}
@@ -229,7 +230,7 @@ const stealFilter = "ovnebpf_steal"
 // syncSteal drops the host stack's copy of packets that OVS on the userspace datapath reads from
 // the uplink. OVS takes its copy before tc ingress.
 func (t *topology) syncSteal(uplink int) error {
-	if !t.s.Userspace() || t.s.Layout == Direct || link.ClsactAttached(uplink, stealFilter) {
+	if !t.s.Userspace() || t.s.Layout == verdict.Direct || link.ClsactAttached(uplink, stealFilter) {
 		return nil
 	}
 

@@ -12,6 +12,7 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/agent/link"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/ovs"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/testnode"
+	"github.com/ovn-ebpf/ovn-ebpf/verdict"
 )
 
 // TestBridgedUserspace has the uplink in the bridge, and flows that separate host and OVN. On the
@@ -40,7 +41,7 @@ func TestBridgedKernel(t *testing.T) {
 func TestBridgedVLANUntagged(t *testing.T) {
 	r := newRig(t, ovs.DatapathNetdev)
 	r.sw.Daemon(t)
-	r.s.Backend, r.s.Layout, r.s.VLAN, r.s.Encap = OpenFlow, Bridged, 100, netip.Prefix{}
+	r.s.Backend, r.s.Layout, r.s.VLAN, r.s.Encap = OpenFlow, verdict.Bridged, 100, netip.Prefix{}
 	r.begin()
 	testnode.Eventually(t, "the agent reports the cause", func() error {
 		if m := r.gw.View().Missing(); !strings.Contains(m, "gateway VLAN 100: the host's addresses are on eth0 itself") {
@@ -185,7 +186,7 @@ func (r *rig) backends() []Backend {
 // bridged wires the node like nics-to-bridge.
 func (r *rig) bridged() {
 	r.t.Helper()
-	r.s.Layout, r.s.NotHost = Bridged, nil
+	r.s.Layout, r.s.NotHost = verdict.Bridged, nil
 	mac := r.uplink().MAC.String()
 	testnode.Run(r.t, "ovs-vsctl", "--db="+r.sw.Address, "add-br", "breth0", "--", "set", "Bridge", "breth0",
 		"datapath_type="+r.s.Datapath, "fail_mode=standalone", "other_config:hwaddr="+mac, "--",

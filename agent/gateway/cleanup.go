@@ -16,6 +16,7 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/agent/ovs"
 	"github.com/ovn-ebpf/ovn-ebpf/bpf"
 	model "github.com/ovn-ebpf/ovn-ebpf/service"
+	"github.com/ovn-ebpf/ovn-ebpf/verdict"
 )
 
 // hooks are the names of the agent's clsact filters at uplink and bridge. At pods' devices there
@@ -36,7 +37,7 @@ var hooks = [...]string{"uplink_ingress", "uplink_egress", "bridge_ingress", "br
 // taken over from ovn-kubernetes is restored instead. Cleanup continues after an error and returns
 // all errors.
 func Cleanup(ctx context.Context, s Settings, o *ovs.Client, log *slog.Logger) error {
-	if o == nil && (s.Layout == Bridged || moved(s) || movedBy(s.RunDir, s.Uplink) != "") {
+	if o == nil && (s.Layout == verdict.Bridged || moved(s) || movedBy(s.RunDir, s.Uplink) != "") {
 		// If ovs-vswitchd is gone as well, only the programs carry the host's traffic.
 		return fmt.Errorf("clean up gateway: the host's addresses are on an OVS bridge and OVSDB is unreachable: nothing was changed")
 	}
@@ -54,7 +55,7 @@ func Cleanup(ctx context.Context, s Settings, o *ovs.Client, log *slog.Logger) e
 	errs = append(errs, err, takeDown(idle), removeFilters())
 	errs = append(errs, link.RemoveHairpin(s.Bridge, hostHairpin(bothFamilies, s)))
 
-	if l, err := link.Get(s.Uplink); err == nil && s.Layout != Direct {
+	if l, err := link.Get(s.Uplink); err == nil && s.Layout != verdict.Direct {
 		errs = append(errs, link.DetachClsact(l.Index, stealFilter))
 	}
 
@@ -64,7 +65,7 @@ func Cleanup(ctx context.Context, s Settings, o *ovs.Client, log *slog.Logger) e
 		m := mover(s, o)
 		m.Log = log
 		errs = append(errs, nicbridge.Restore(ctx, m), o.RemoveBridge(ctx, s.Bridge))
-	case s.Layout == Bridged:
+	case s.Layout == verdict.Bridged:
 		errs = append(errs, removeFlows(ctx, s, o))
 	default:
 		errs = append(errs, o.RemoveBridge(ctx, s.Bridge))
@@ -134,7 +135,7 @@ func openIdle(s Settings, log *slog.Logger) (*bpf.Gateway, error) {
 		NodeMAC:    make(net.HardwareAddr, 6),
 		SNATPorts:  s.SNATPorts,
 		GenevePort: model.TunnelPort,
-		Layout:     layouts[s.Layout],
+		Layout:     s.Layout,
 	}
 
 	return bpf.Open(bpf.Options{PinDir: s.PinDir, Config: idle, Log: log, Clsact: clsactFuncs()})

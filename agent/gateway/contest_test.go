@@ -14,6 +14,7 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/agent/testnode"
 	"github.com/ovn-ebpf/ovn-ebpf/bpf"
 	"github.com/ovn-ebpf/ovn-ebpf/cluster"
+	"github.com/ovn-ebpf/ovn-ebpf/verdict"
 )
 
 // TestRawSocketClaimsProtocol checks that a protocol belongs to the host while a raw socket for it
@@ -83,7 +84,7 @@ func TestFlowsHaveProtocols(t *testing.T) {
 	}
 	defer unix.Close(fd)
 
-	u := &hostUse{s: Settings{Wiring: Wiring{Layout: Bridged, Backend: OpenFlow}}, log: slog.New(slog.DiscardHandler), record: newRecorder(slog.New(slog.DiscardHandler))}
+	u := &hostUse{s: Settings{Wiring: Wiring{Layout: verdict.Bridged, Backend: OpenFlow}}, log: slog.New(slog.DiscardHandler), record: newRecorder(slog.New(slog.DiscardHandler))}
 	u.syncProtos(nil)
 
 	if want := (bpf.NSKey{Remote: netip.IPv4Unspecified(), Proto: 112}); !slices.Contains(u.protos, want) {
@@ -106,7 +107,7 @@ func TestDedicatedWithholdsNothing(t *testing.T) {
 	}
 	defer unix.Close(raw)
 
-	for layout, has := range map[Layout]bool{Direct: true, Bridged: true, Dedicated: false} {
+	for layout, has := range map[verdict.Layout]bool{verdict.Direct: true, verdict.Bridged: true, verdict.Dedicated: false} {
 		s := Settings{Wiring: Wiring{Layout: layout}, Cluster: Cluster{SNATPorts: cluster.PortRange{First: 49152, Last: 65535}}}
 
 		protos, err := hostProtos(s)

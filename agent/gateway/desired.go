@@ -7,6 +7,7 @@ import (
 
 	"github.com/ovn-ebpf/ovn-ebpf/agent/link"
 	"github.com/ovn-ebpf/ovn-ebpf/cluster"
+	"github.com/ovn-ebpf/ovn-ebpf/verdict"
 )
 
 // Host is the machine's network configuration, as far as the gateway needs it.
@@ -76,7 +77,7 @@ func overlap(h Host, s Settings) error {
 // shared returns an error when the uplink of layout dedicated has a host address. As a port of OVS
 // the uplink could no longer answer for it.
 func shared(h Host, s Settings) error {
-	if s.Layout != Dedicated {
+	if s.Layout != verdict.Dedicated {
 		return nil
 	}
 

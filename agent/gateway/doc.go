@@ -1,5 +1,5 @@
 // Package gateway keeps the node's North-South gateway in its desired state, in one of three
-// layouts (Direct, Bridged, Dedicated) and with one of two backends: eBPF programs at the uplink
+// layouts (verdict.Direct, Bridged, Dedicated) and with one of two backends: eBPF programs at the uplink
 // and the bridge, or OpenFlow flows on the bridge.
 //
 // Gateway is a loop over parts, each with its own state. No part knows the Gateway:

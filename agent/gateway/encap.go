@@ -3,6 +3,8 @@ package gateway
 import (
 	"net/netip"
 	"slices"
+
+	"github.com/ovn-ebpf/ovn-ebpf/verdict"
 )
 
 // EncapAddress returns the default tunnel address before the gateway has read the node: a host
@@ -27,16 +29,16 @@ func encapAddress(h Host, s Settings) netip.Addr {
 	var places []Settings
 
 	switch s.Layout {
-	case Dedicated:
+	case verdict.Dedicated:
 		for _, r := range h.Defaults {
-			at := s.placed(Direct)
+			at := s.placed(verdict.Direct)
 			at.Uplink, at.Addresses = r.Device, nil
 			places = append(places, at)
 		}
-	case Bridged:
-		places = []Settings{s, s.placed(Direct)}
+	case verdict.Bridged:
+		places = []Settings{s, s.placed(verdict.Direct)}
 	default:
-		places = []Settings{s, s.placed(Bridged)}
+		places = []Settings{s, s.placed(verdict.Bridged)}
 	}
 
 	for _, at := range places {
@@ -52,9 +54,9 @@ func encapAddress(h Host, s Settings) netip.Addr {
 }
 
 // placed returns the settings with the host's addresses where the given layout has them.
-func (s Settings) placed(layout Layout) Settings {
+func (s Settings) placed(layout verdict.Layout) Settings {
 	s.Layout = layout
-	if layout == Bridged {
+	if layout == verdict.Bridged {
 		s.NotHost = slices.DeleteFunc(slices.Clone(s.NotHost), func(d string) bool { return d == s.Bridge })
 	}
 
@@ -65,6 +67,6 @@ func (s Settings) placed(layout Layout) Settings {
 // has none. The uplink may be a bridge port at the same time, because OVSDB survives a reboot. In
 // that state nothing reaches the host.
 func misplaced(h Host, s Settings) bool {
-	return s.Layout == Bridged && len(nodeOf(h, s).Addresses) == 0 &&
-		len(nodeOf(h, s.placed(Direct)).Addresses) > 0
+	return s.Layout == verdict.Bridged && len(nodeOf(h, s).Addresses) == 0 &&
+		len(nodeOf(h, s.placed(verdict.Direct)).Addresses) > 0
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/ovn-ebpf/ovn-ebpf/agent/link"
+	"github.com/ovn-ebpf/ovn-ebpf/verdict"
 )
 
 // TestEncapAddress has the host's addresses where another layout or the boot left them.
@@ -18,11 +19,11 @@ func TestEncapAddress(t *testing.T) {
 			Defaults:  []link.DefaultRoute{{Device: device, NextHop: netip.MustParseAddr("172.30.0.200")}},
 		}
 	}
-	direct := Settings{Wiring: Wiring{Uplink: "eth0", Bridge: "breth0", Layout: Direct}, NotHost: []string{"breth0", "ovn-k8s-mp0"}}
+	direct := Settings{Wiring: Wiring{Uplink: "eth0", Bridge: "breth0", Layout: verdict.Direct}, NotHost: []string{"breth0", "ovn-k8s-mp0"}}
 	bridged := direct
-	bridged.Layout, bridged.NotHost = Bridged, []string{"ovn-k8s-mp0"}
+	bridged.Layout, bridged.NotHost = verdict.Bridged, []string{"ovn-k8s-mp0"}
 	dedicated := direct
-	dedicated.Layout, dedicated.Uplink, dedicated.Bridge = Dedicated, "eth1", "breth1"
+	dedicated.Layout, dedicated.Uplink, dedicated.Bridge = verdict.Dedicated, "eth1", "breth1"
 
 	dedicated.Addresses = []netip.Prefix{netip.MustParsePrefix(router + "/24")}
 	for _, c := range []struct {

@@ -13,6 +13,7 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/agent/gateway/openflow"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/ovs"
 	"github.com/ovn-ebpf/ovn-ebpf/loop"
+	"github.com/ovn-ebpf/ovn-ebpf/verdict"
 )
 
 // flowTable keeps the bridge's flows up to date. Only the gateway's loop calls its methods, except
@@ -77,7 +78,7 @@ func (t *flowTable) sync(
 
 	var ports openflow.Ports
 
-	if t.s.Layout != Direct { // in layout direct, flows name no port
+	if t.s.Layout != verdict.Direct { // in layout direct, flows name no port
 		var err error
 		if ports, err = bridgePorts(ctx, t.ovs, t.s.Bridge, t.s.Uplink); err != nil {
 			return err
@@ -155,10 +156,10 @@ func (t *flowTable) static(st state, ports openflow.Ports) openflow.Change {
 	})
 }
 
-var staticLayouts = map[Layout]openflow.Layout{
-	Direct:    openflow.Direct,
-	Bridged:   openflow.Bridged,
-	Dedicated: openflow.Dedicated,
+var staticLayouts = map[verdict.Layout]verdict.Layout{
+	verdict.Direct:    verdict.Direct,
+	verdict.Bridged:   verdict.Bridged,
+	verdict.Dedicated: verdict.Dedicated,
 }
 
 // bridgePorts returns the numbers of the uplink's port and of the patch port to br-int.

@@ -10,6 +10,7 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/agent/ovs"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/service"
 	"github.com/ovn-ebpf/ovn-ebpf/bpf"
+	"github.com/ovn-ebpf/ovn-ebpf/verdict"
 )
 
 func TestFlowServices(t *testing.T) {
@@ -21,7 +22,7 @@ func TestFlowServices(t *testing.T) {
 	flow := func(a netip.Addr, port uint16, packets uint64) ovs.FrontFlow {
 		return ovs.FrontFlow{Addr: a, Proto: 6, Port: port, FlowCount: ovs.FlowCount{Packets: packets, Bytes: 100 * packets}}
 	}
-	flows := Wiring{Backend: OpenFlow, Layout: Bridged}
+	flows := Wiring{Backend: OpenFlow, Layout: verdict.Bridged}
 	f := newFlowServices(Settings{Wiring: flows, CountServices: 2})
 	f.set(map[bpf.ServiceKey]bpf.ServicePort{key(a, 30001): port("one"), key(b, 30001): port("one"), key(a, 30002): port("two")}, true)
 
@@ -71,7 +72,7 @@ func TestFlowServices(t *testing.T) {
 		t.Errorf("older figures: %+v, error %v", counts, err)
 	}
 
-	for _, s := range []Settings{{Wiring: Wiring{Backend: EBPF, Layout: Bridged}, CountServices: 2}, {Wiring: flows, Cluster: Cluster{Local: true}, CountServices: 2}, {Wiring: flows}} {
+	for _, s := range []Settings{{Wiring: Wiring{Backend: EBPF, Layout: verdict.Bridged}, CountServices: 2}, {Wiring: flows, Cluster: Cluster{Local: true}, CountServices: 2}, {Wiring: flows}} {
 		if newFlowServices(s) != nil {
 			t.Errorf("counted: %+v", s)
 		}
@@ -81,7 +82,7 @@ func TestFlowServices(t *testing.T) {
 // The owner of a frontend's counts follows the Services, whatever backend is written.
 func TestFlowCountsFollowServices(t *testing.T) {
 	r := newServingRig(t)
-	f := newFlowServices(Settings{Wiring: Wiring{Backend: OpenFlow, Layout: Bridged}, CountServices: 10})
+	f := newFlowServices(Settings{Wiring: Wiring{Backend: OpenFlow, Layout: verdict.Bridged}, CountServices: 10})
 	r.to.flows = f
 	fronts := func(want ...int) {
 		t.Helper()

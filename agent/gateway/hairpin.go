@@ -9,6 +9,7 @@ import (
 
 	"github.com/ovn-ebpf/ovn-ebpf/agent/link"
 	"github.com/ovn-ebpf/ovn-ebpf/cluster/masquerade"
+	"github.com/ovn-ebpf/ovn-ebpf/verdict"
 )
 
 // hostHairpin returns the host's configuration on the bridge for traffic to OVN. Traffic to
@@ -16,7 +17,7 @@ import (
 // gateway router. The configuration also gives OVN's replies a path back.
 func hostHairpin(n Node, s Settings) link.Hairpin {
 	var h link.Hairpin
-	if s.Layout == Dedicated || s.None {
+	if s.Layout == verdict.Dedicated || s.None {
 		return h
 	}
 

@@ -9,6 +9,7 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/agent/ovs"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/testnode"
 	"github.com/ovn-ebpf/ovn-ebpf/bpf"
+	"github.com/ovn-ebpf/ovn-ebpf/verdict"
 )
 
 // TestHooksClsact checks the attachments in "ovnkube status" where the kernel has only clsact: each
@@ -36,7 +37,7 @@ func testHooks(t *testing.T, clsact bool) {
 	look := func() (at, ahead []int) {
 		t.Helper()
 
-		hooks, err := bpf.Hooks(r.s.PinDir, bpf.Direct, link.ClsactPlace)
+		hooks, err := bpf.Hooks(r.s.PinDir, verdict.Direct, link.ClsactPlace)
 		if err != nil {
 			t.Fatal(err)
 		}

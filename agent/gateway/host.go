@@ -12,6 +12,7 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/agent/link"
 	"github.com/ovn-ebpf/ovn-ebpf/bpf"
 	"github.com/ovn-ebpf/ovn-ebpf/cluster"
+	"github.com/ovn-ebpf/ovn-ebpf/verdict"
 )
 
 // hostUse tracks which parts of the node's addresses the host itself uses: sockets inside the SNAT
@@ -44,12 +45,12 @@ func (u *hostUse) openGate() {
 func (u *hostUse) attachGate() error {
 	gate, err := bpf.OpenGate(bpf.CgroupOptions{PinDir: u.s.PinDir, CgroupPath: u.s.CgroupPath, Log: u.log})
 	switch {
-	case u.s.Layout == Dedicated && errors.Is(err, bpf.ErrNoCgroup):
+	case u.s.Layout == verdict.Dedicated && errors.Is(err, bpf.ErrNoCgroup):
 		u.noGate = true
 		return nil
 	case err != nil:
 		return err
-	case u.s.Layout == Dedicated:
+	case u.s.Layout == verdict.Dedicated:
 		err = errors.Join(gate.Detach(), gate.Close())
 		u.noGate = err == nil
 
@@ -163,7 +164,7 @@ func (u *hostUse) close() {
 // packets for the host. In layout dedicated the list is empty, because the node's address belongs
 // to OVN alone.
 func hostProtos(s Settings) ([]bpf.NSKey, error) {
-	if s.Layout == Dedicated {
+	if s.Layout == verdict.Dedicated {
 		return nil, nil
 	}
 
@@ -182,7 +183,7 @@ func hostProtos(s Settings) ([]bpf.NSKey, error) {
 // gated returns the ports of the SNAT range that a host socket uses, including sockets that may
 // listen or connect later. In layout dedicated no host socket has the node's address.
 func gated(s Settings) []bpf.SocketKey {
-	if s.Layout == Dedicated {
+	if s.Layout == verdict.Dedicated {
 		return nil
 	}
 

@@ -18,6 +18,7 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/agent/ovs"
 	"github.com/ovn-ebpf/ovn-ebpf/bpf"
 	"github.com/ovn-ebpf/ovn-ebpf/cluster"
+	"github.com/ovn-ebpf/ovn-ebpf/verdict"
 )
 
 // inheritance is a node's configuration by ovn-kubernetes when the first agent started. It covers
@@ -49,7 +50,7 @@ func InheritedWiring(rundir string) (Wiring, bool) {
 // TakeOver records ovn-kubernetes' configuration of the node. It does so only if the bridge has
 // flows of ovn-kubernetes and no record exists. It changes nothing else.
 func TakeOver(ctx context.Context, s Settings, o *ovs.Client, log *slog.Logger) error {
-	if s.Layout != Bridged || Inherited(s.RunDir) {
+	if s.Layout != verdict.Bridged || Inherited(s.RunDir) {
 		return nil
 	}
 

@@ -18,6 +18,7 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/agent/ovs"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/testnode"
 	"github.com/ovn-ebpf/ovn-ebpf/bpf"
+	"github.com/ovn-ebpf/ovn-ebpf/verdict"
 )
 
 // TestLayoutUserspace changes the layout of a live node and back.
@@ -52,7 +53,7 @@ func testLayout(t *testing.T, r *rig, bridged Backend) {
 	held.check(t)
 
 	r.step("direct to bridged", func(t *testing.T) {
-		r.relayout(Bridged, bridged, encap)
+		r.relayout(verdict.Bridged, bridged, encap)
 		held.check(t)
 		r.hostAnswers()
 
@@ -80,7 +81,7 @@ func testLayout(t *testing.T, r *rig, bridged Backend) {
 		}
 
 		lookup.Close()
-		r.relayout(Bridged, bridged, encap)
+		r.relayout(verdict.Bridged, bridged, encap)
 		held.check(t)
 
 		if _, err := os.Stat(filepath.Join(r.s.PinDir, "lookup_targets")); err != nil {
@@ -101,7 +102,7 @@ func testLayout(t *testing.T, r *rig, bridged Backend) {
 		r.hostAnswers()
 	})
 	r.step("bridged to direct", func(t *testing.T) {
-		r.relayout(Direct, EBPF, encap)
+		r.relayout(verdict.Direct, EBPF, encap)
 		held.check(t)
 		r.hostAnswers()
 
@@ -118,7 +119,7 @@ func testLayout(t *testing.T, r *rig, bridged Backend) {
 		}
 	})
 	r.step("bridged, bridge deleted", func(t *testing.T) {
-		r.relayout(Bridged, bridged, encap)
+		r.relayout(verdict.Bridged, bridged, encap)
 		r.sw.Vsctl(t, "del-br", "breth0")
 		testnode.Eventually(t, "the uplink has the host's address again", func() error {
 			if out := testnode.Run(t, "ip", "addr", "show", "dev", "eth0"); !strings.Contains(out, "172.30.0.11/24") {
@@ -131,12 +132,12 @@ func testLayout(t *testing.T, r *rig, bridged Backend) {
 		held.check(t)
 	})
 	r.step("bridged again, cleaned up", func(t *testing.T) {
-		r.relayout(Bridged, bridged, encap)
+		r.relayout(verdict.Bridged, bridged, encap)
 		held.check(t)
 		r.stop()
 		direct := r.s
 
-		direct.Layout = Direct // an operator may not know of the move
+		direct.Layout = verdict.Direct // an operator may not know of the move
 		for _, set := range []Settings{r.s, direct} {
 			if err := Cleanup(t.Context(), set, nil, slog.New(slog.DiscardHandler)); err == nil {
 				t.Error("without OVSDB the gateway was taken off under the host")
@@ -167,12 +168,12 @@ func testLayout(t *testing.T, r *rig, bridged Backend) {
 }
 
 // relayout replaces the running gateway by one with another layout.
-func (r *rig) relayout(layout Layout, backend Backend, encap netip.Prefix) {
+func (r *rig) relayout(layout verdict.Layout, backend Backend, encap netip.Prefix) {
 	r.t.Helper()
 	r.stop()
 
 	r.s.Layout, r.s.Backend, r.s.NotHost = layout, backend, []string{"breth0"}
-	if r.s.Encap = encap; layout == Bridged {
+	if r.s.Encap = encap; layout == verdict.Bridged {
 		r.s.NotHost, r.s.Encap = nil, netip.Prefix{}
 	}
 
@@ -253,7 +254,7 @@ func TestDedicatedKernel(t *testing.T) {
 	testnode.Run(t, "ip", "link", "set", "eth1", "up")
 
 	r.s.Wiring = Wiring{
-		Uplink: "eth1", Bridge: "breth1", Layout: Dedicated, Backend: EBPF, Datapath: ovs.DatapathSystem,
+		Uplink: "eth1", Bridge: "breth1", Layout: verdict.Dedicated, Backend: EBPF, Datapath: ovs.DatapathSystem,
 		Addresses: []netip.Prefix{netip.MustParsePrefix("192.0.2.5/24")}, NextHops: []netip.Addr{netip.MustParseAddr("192.0.2.1")},
 	}
 	r.s.NotHost = []string{"breth1"}

@@ -13,6 +13,7 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/agent/link"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/link/nicbridge"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/ovs"
+	"github.com/ovn-ebpf/ovn-ebpf/verdict"
 )
 
 // mover returns the options of nicbridge.
@@ -79,14 +80,14 @@ func (t *topology) due(ctx context.Context, h Host) (transfer, error) {
 		return stay, err
 	}
 
-	if t.s.Layout == Direct && moved(t.s) {
+	if t.s.Layout == verdict.Direct && moved(t.s) {
 		return leave, nil
 	}
 
 	member, err := checkBridge(ctx, t.ovs, t.s.Wiring)
 	// After a reboot OVSDB still lists the uplink as a port, but the boot has assigned the addresses
 	// to the uplink.
-	if err != nil || t.s.Layout != Bridged || member && !misplaced(h, t.s) {
+	if err != nil || t.s.Layout != verdict.Bridged || member && !misplaced(h, t.s) {
 		return stay, err
 	}
 

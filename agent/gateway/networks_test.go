@@ -8,6 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/ovn-ebpf/ovn-ebpf/agent/link"
+	"github.com/ovn-ebpf/ovn-ebpf/verdict"
 )
 
 // The cluster's own networks never appear on the wire. The uplink's networks and next hops do,
@@ -23,7 +24,7 @@ func TestNetworks(t *testing.T) {
 	}
 	cluster := Cluster{PodCIDRs: prefixes("10.244.0.0/16", "fd00:10:244::/48"), ServiceCIDRs: prefixes("10.96.0.0/16", "fd00:10:96::/112")}
 	join := prefixes("100.64.0.0/16", "fd98::/64")
-	direct, bridged := Wiring{Uplink: "eth0", Bridge: "breth0"}, Wiring{Uplink: "eth0", Bridge: "breth0", Layout: Bridged}
+	direct, bridged := Wiring{Uplink: "eth0", Bridge: "breth0"}, Wiring{Uplink: "eth0", Bridge: "breth0", Layout: verdict.Bridged}
 	own := []string{"10.96.0.0/16", "100.64.0.0/16", "169.254.169.0/29", "fd00:10:96::/112", "fd69::/125", "fd98::/64"}
 	dynamic := func(prefix, device string) link.Address {
 		a := address(prefix, device)

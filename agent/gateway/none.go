@@ -9,6 +9,7 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/agent/link"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/link/nicbridge"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/ovs"
+	"github.com/ovn-ebpf/ovn-ebpf/verdict"
 )
 
 // A node without a gateway (Cluster.None) has nothing of the agent on its uplink and no reserved
@@ -37,7 +38,7 @@ func (t *topology) settle(ctx context.Context) (at Settings, taken bool, err err
 	case err != nil || snapshot.Phase != nicbridge.Done:
 		return t.s, false, err
 	case snapshot.Asked && snapshot.Bridge == t.s.Bridge:
-		return t.s.placed(Bridged), false, nil
+		return t.s.placed(verdict.Bridged), false, nil
 	}
 
 	return t.s, true, nil

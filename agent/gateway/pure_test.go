@@ -18,6 +18,7 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/bpf"
 	"github.com/ovn-ebpf/ovn-ebpf/cluster"
 	"github.com/ovn-ebpf/ovn-ebpf/loop"
+	"github.com/ovn-ebpf/ovn-ebpf/verdict"
 )
 
 func TestPorts(t *testing.T) {
@@ -193,7 +194,7 @@ func TestServiceAddresses(t *testing.T) {
 		address("198.51.100.7/32", "kube-ipvs0"), address("172.30.0.12/24", "eth0"), address("172.30.0.12/32", "kube-ipvs0"),
 	}}
 	s := Settings{
-		Wiring:  Wiring{Uplink: "eth0", Bridge: "breth0", Layout: Direct},
+		Wiring:  Wiring{Uplink: "eth0", Bridge: "breth0", Layout: verdict.Direct},
 		Cluster: Cluster{ServiceCIDRs: []netip.Prefix{netip.MustParsePrefix("10.96.0.0/16"), netip.MustParsePrefix("fd00:96::/112")}},
 	}
 	second := netip.MustParseAddr("172.30.0.12")
@@ -363,7 +364,7 @@ func TestStranded(t *testing.T) {
 
 func TestDedicated(t *testing.T) {
 	s := Settings{Wiring: Wiring{
-		Uplink: "eth1", Bridge: "breth1", Layout: Dedicated, Addresses: []netip.Prefix{netip.MustParsePrefix("192.0.2.5/24")},
+		Uplink: "eth1", Bridge: "breth1", Layout: verdict.Dedicated, Addresses: []netip.Prefix{netip.MustParsePrefix("192.0.2.5/24")},
 		NextHops: []netip.Addr{netip.MustParseAddr("192.0.2.1")},
 	}}
 

@@ -22,6 +22,7 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/agent/testnode"
 	"github.com/ovn-ebpf/ovn-ebpf/cluster"
 	model "github.com/ovn-ebpf/ovn-ebpf/service"
+	"github.com/ovn-ebpf/ovn-ebpf/verdict"
 )
 
 // rig is a node with an uplink to a peer in another network namespace.
@@ -59,7 +60,7 @@ func newRig(t *testing.T, datapath string) *rig {
 	t.Cleanup(c.Close)
 
 	r.s = Settings{
-		Wiring: Wiring{Uplink: "eth0", Bridge: "breth0", Layout: Direct, Backend: EBPF, Datapath: datapath},
+		Wiring: Wiring{Uplink: "eth0", Bridge: "breth0", Layout: verdict.Direct, Backend: EBPF, Datapath: datapath},
 		Cluster: Cluster{
 			SNATPorts: cluster.PortRange{First: 49152, Last: 65535}, NodePorts: true, NodePortRange: cluster.PortRange{First: 30000, Last: 32767},
 			PodCIDRs:     []netip.Prefix{netip.MustParsePrefix("10.244.0.0/16")},

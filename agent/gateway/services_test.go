@@ -17,6 +17,7 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/agent/link"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/service"
 	"github.com/ovn-ebpf/ovn-ebpf/loop"
+	"github.com/ovn-ebpf/ovn-ebpf/verdict"
 )
 
 // TestServiceWrites checks that among 10,000 Services with 50,000 pods, a change causes only the
@@ -228,7 +229,7 @@ func TestServicesOwnLoop(t *testing.T) {
 	check("an address that goes", false, 4)
 	round()
 
-	s.s.Layout, s.s.Backend = Bridged, OpenFlow
+	s.s.Layout, s.s.Backend = verdict.Bridged, OpenFlow
 
 	check("flows", false, 3)
 

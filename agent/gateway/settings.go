@@ -12,16 +12,7 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/bpf"
 	"github.com/ovn-ebpf/ovn-ebpf/cluster"
 	"github.com/ovn-ebpf/ovn-ebpf/service"
-)
-
-// Layout is the wiring of uplink, gateway bridge and host.
-type Layout string
-
-// The layouts.
-const (
-	Direct    Layout = "direct"    // the uplink is not in OVS and keeps the host's addresses
-	Bridged   Layout = "bridged"   // the uplink is a port of the bridge, which has the host's addresses
-	Dedicated Layout = "dedicated" // the uplink is a port of the bridge and the host has no address there
+	"github.com/ovn-ebpf/ovn-ebpf/verdict"
 )
 
 // Backend decides whether the host or OVN owns a packet.
@@ -57,7 +48,7 @@ type Settings struct {
 type Wiring struct {
 	Uplink    string
 	Bridge    string
-	Layout    Layout // "" means Direct
+	Layout    verdict.Layout
 	Backend   Backend
 	VLAN      uint16         // except in Direct: the node's VLAN on the uplink, 0 = untagged
 	Addresses []netip.Prefix // Dedicated: of the gateway router, at most one per family, IPv4 first
@@ -93,25 +84,25 @@ func (w Wiring) Userspace() bool { return w.Datapath == ovs.DatapathNetdev }
 // HostDevice returns the device that has the host's addresses, or "" in layout dedicated.
 func (w Wiring) HostDevice() string {
 	switch w.Layout {
-	case Bridged:
+	case verdict.Bridged:
 		return w.Bridge
-	case Dedicated:
+	case verdict.Dedicated:
 		return ""
 	default:
 		return w.Uplink
 	}
 }
 
-// Defaulted returns the settings with the default layout and backend where they are empty.
+// Defaulted returns the settings with the default backend if they name none.
 func (s Settings) Defaulted() Settings {
-	s.Layout, s.Backend = cmp.Or(s.Layout, Direct), cmp.Or(s.Backend, EBPF)
+	s.Backend = cmp.Or(s.Backend, EBPF)
 	return s
 }
 
 // Validate returns all conflicts between settings, joined.
 func (s Settings) Validate() error {
 	var err error
-	if s.None && (s.Local || s.Layout != "" && s.Layout != Direct) {
+	if s.None && (s.Local || s.Layout != verdict.Direct) {
 		err = errors.New("gateway mode none: layout and local mode need a gateway")
 	}
 
@@ -123,19 +114,19 @@ func (w Wiring) Validate() error {
 	var errs []error
 
 	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
-	if !slices.Contains([]Layout{"", Direct, Bridged, Dedicated}, w.Layout) {
-		bad("gateway layout %q: want direct, bridged or dedicated", w.Layout)
+	if w.Layout > verdict.Dedicated {
+		bad("gateway %s: want direct, bridged or dedicated", w.Layout)
 	}
 
 	if !slices.Contains([]Backend{"", EBPF, OpenFlow}, w.Backend) {
 		bad("gateway backend %q: want ebpf or openflow", w.Backend)
 	}
 
-	if w.Backend == OpenFlow && w.Layout != Bridged {
+	if w.Backend == OpenFlow && w.Layout != verdict.Bridged {
 		bad("gateway backend openflow: only in layout bridged, where OVS sees every packet")
 	}
 
-	if w.VLAN != 0 && w.Layout != Bridged && w.Layout != Dedicated {
+	if w.VLAN != 0 && w.Layout != verdict.Bridged && w.Layout != verdict.Dedicated {
 		bad("gateway VLAN %d: not in layout direct; give the VLAN device as the uplink", w.VLAN)
 	}
 
@@ -143,11 +134,11 @@ func (w Wiring) Validate() error {
 		bad("gateway VLAN %d: want 1..4094", w.VLAN)
 	}
 
-	if w.Datapath == ovs.DatapathNetdev && w.Layout == Bridged && w.Backend != OpenFlow {
+	if w.Datapath == ovs.DatapathNetdev && w.Layout == verdict.Bridged && w.Backend != OpenFlow {
 		bad("layout bridged on the userspace datapath: OVS reads packets before eBPF sees them: use backend openflow or layout direct")
 	}
 
-	if w.Datapath == ovs.DatapathNetdev && w.Layout == Dedicated {
+	if w.Datapath == ovs.DatapathNetdev && w.Layout == verdict.Dedicated {
 		bad("layout dedicated on the userspace datapath: tunnels need an address on a bridge; use layout direct")
 	}
 
@@ -155,7 +146,7 @@ func (w Wiring) Validate() error {
 }
 
 func (w Wiring) validateAddresses() error {
-	if w.Layout != Dedicated {
+	if w.Layout != verdict.Dedicated {
 		if len(w.Addresses) > 0 {
 			return errors.New("gateway address: only in layout dedicated; other layouts use the node's address")
 		}

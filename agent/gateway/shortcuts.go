@@ -16,6 +16,7 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/agent/ovs"
 	"github.com/ovn-ebpf/ovn-ebpf/bpf"
 	"github.com/ovn-ebpf/ovn-ebpf/loop"
+	"github.com/ovn-ebpf/ovn-ebpf/verdict"
 )
 
 const (
@@ -43,7 +44,7 @@ func (s Settings) NoShortcuts() string {
 		return "no eBPF: " + s.NoEBPF
 	case s.Backend != EBPF:
 		return "backend " + string(s.Backend)
-	case s.Layout == Dedicated:
+	case s.Layout == verdict.Dedicated:
 		return "layout dedicated"
 	case s.Local:
 		return "local gateway mode"

@@ -17,6 +17,7 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/agent/testnode"
 	"github.com/ovn-ebpf/ovn-ebpf/bpf"
 	model "github.com/ovn-ebpf/ovn-ebpf/service"
+	"github.com/ovn-ebpf/ovn-ebpf/verdict"
 )
 
 func TestNoShortcuts(t *testing.T) {
@@ -26,14 +27,14 @@ func TestNoShortcuts(t *testing.T) {
 		want   string
 	}{
 		"supported": {func(*Settings) {}, ""},
-		"bridged":   {func(s *Settings) { s.Layout = Bridged }, ""},
+		"bridged":   {func(s *Settings) { s.Layout = verdict.Bridged }, ""},
 		"off":       {func(s *Settings) { s.Shortcuts = false }, "off"},
 		"none":      {func(s *Settings) { s.None = true }, "no gateway"},
 		"no eBPF":   {func(s *Settings) { s.NoEBPF = "old kernel" }, "old kernel"},
-		"openflow":  {func(s *Settings) { s.Layout, s.Backend = Bridged, OpenFlow }, "openflow"},
-		"dedicated": {func(s *Settings) { s.Layout = Dedicated }, "dedicated"},
+		"openflow":  {func(s *Settings) { s.Layout, s.Backend = verdict.Bridged, OpenFlow }, "openflow"},
+		"dedicated": {func(s *Settings) { s.Layout = verdict.Dedicated }, "dedicated"},
 		"local":     {func(s *Settings) { s.Local = true }, "local gateway mode"},
-		"VLAN":      {func(s *Settings) { s.Layout, s.VLAN = Bridged, 7 }, "VLAN"},
+		"VLAN":      {func(s *Settings) { s.Layout, s.VLAN = verdict.Bridged, 7 }, "VLAN"},
 		"userspace": {func(s *Settings) { s.Datapath = ovs.DatapathNetdev }, "userspace"},
 	} {
 		s := base

@@ -75,7 +75,7 @@ func programConfig(h Host, n Node, s Settings, f facts) bpf.Config {
 		Node4: n.Address(true), Node6: n.Address(false),
 		SNATPorts: s.SNATPorts, GenevePort: model.TunnelPort,
 		ServiceCIDRs: s.ServiceCIDRs, PodCIDRs: s.PodCIDRs, PodTunnels: s.PodTunnels,
-		Masquerade: masqueradeNetworks(), Layout: layouts[s.Layout], VLAN: s.VLAN,
+		Masquerade: masqueradeNetworks(), Layout: s.Layout, VLAN: s.VLAN,
 		Internal: internal(s, f), External: external(h, n, s, f),
 		Local: s.Local, BFD: s.BFD, InSync: f.inSync,
 	}
@@ -96,13 +96,6 @@ func programConfig(h Host, n Node, s Settings, f facts) bpf.Config {
 	}
 
 	return c
-}
-
-var layouts = map[Layout]bpf.Layout{
-	"":        bpf.Direct,
-	Direct:    bpf.Direct,
-	Bridged:   bpf.Bridged,
-	Dedicated: bpf.Dedicated,
 }
 
 func masqueradeNetworks() []netip.Prefix {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/ovn-ebpf/ovn-ebpf/agent/cniconf"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/gateway"
+	"github.com/ovn-ebpf/ovn-ebpf/verdict"
 )
 
 // State is the health of a part.
@@ -196,11 +197,11 @@ func (j *judge) devices() {
 	}
 
 	holder := w.Uplink
-	if w.Layout == string(gateway.Bridged) && !j.Record.bare() {
+	if w.Layout == verdict.Bridged.String() && !j.Record.bare() {
 		holder = w.Bridge
 	}
 
-	if w.Layout != string(gateway.Dedicated) && !h.hasAddress(holder) {
+	if w.Layout != verdict.Dedicated.String() && !h.hasAddress(holder) {
 		j.add("uplink", Broken, "restore the node's address from the host's network configuration",
 			"%s has no address", holder)
 
@@ -239,7 +240,7 @@ func (j *judge) bridge() {
 
 	if s := j.Switch; s.Err == nil {
 		want := w.Bridge
-		if w.Layout == string(gateway.Direct) {
+		if w.Layout == verdict.Direct.String() {
 			want = ""
 		}
 

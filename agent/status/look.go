@@ -17,6 +17,7 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/agent/masquerade"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/ovs"
 	"github.com/ovn-ebpf/ovn-ebpf/bpf"
+	"github.com/ovn-ebpf/ovn-ebpf/verdict"
 )
 
 // wait bounds each request to another process.
@@ -149,7 +150,7 @@ func lookHost(r Record) Host {
 	h.Addresses, errs[0] = link.Addresses()
 	h.NoRoute, errs[3] = missingRoutes(r)
 
-	if r.Paths.RunDir != "" && r.Wiring.Layout != string(gateway.Dedicated) {
+	if r.Paths.RunDir != "" && r.Wiring.Layout != verdict.Dedicated.String() {
 		var own []netip.Prefix
 
 		own, errs[4] = gateway.RecordedAddresses(r.Paths.RunDir)
@@ -251,14 +252,14 @@ func lookPrograms(r Record) Programs {
 	return p
 }
 
-func layoutOf(name string) bpf.Layout {
-	for _, l := range []bpf.Layout{bpf.Direct, bpf.Bridged, bpf.Dedicated} {
+func layoutOf(name string) verdict.Layout {
+	for _, l := range []verdict.Layout{verdict.Direct, verdict.Bridged, verdict.Dedicated} {
 		if l.String() == name {
 			return l
 		}
 	}
 
-	return bpf.Direct
+	return verdict.Direct
 }
 
 // hasAddress reports whether a device has a global address.

@@ -7,7 +7,7 @@ import (
 
 	"github.com/ovn-ebpf/ovn-ebpf/agent/gateway/openflow"
 	"github.com/ovn-ebpf/ovn-ebpf/bench"
-	"github.com/ovn-ebpf/ovn-ebpf/bpf"
+	"github.com/ovn-ebpf/ovn-ebpf/verdict"
 )
 
 // bridged is ours in layout bridged: the uplink is a port of breth0, which has the node's
@@ -31,13 +31,13 @@ func (b *bridged) traits() traits {
 const uplinkPort, patchPort = 1, 2
 
 func (b *bridged) setup(ctx context.Context) error {
-	b.layout = bpf.Bridged
+	b.layout = verdict.Bridged
 	if err := b.ovs.bridgedHost(ctx); err != nil {
 		return err
 	}
 
 	var flows string
-	for _, f := range openflow.Static(openflow.StaticInput{Layout: openflow.Bridged, Ports: openflow.Ports{Uplink: uplinkPort, Patch: patchPort}}) {
+	for _, f := range openflow.Static(openflow.StaticInput{Layout: verdict.Bridged, Ports: openflow.Ports{Uplink: uplinkPort, Patch: patchPort}}) {
 		flows += f + "\n"
 	}
 

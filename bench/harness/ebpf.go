@@ -15,6 +15,7 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/agent/link"
 	"github.com/ovn-ebpf/ovn-ebpf/bench"
 	"github.com/ovn-ebpf/ovn-ebpf/bpf"
+	"github.com/ovn-ebpf/ovn-ebpf/verdict"
 )
 
 const pinDir = "/sys/fs/bpf/ovn-ebpf"
@@ -27,7 +28,7 @@ type ebpf struct {
 	log      *slog.Logger
 	gateway  *bpf.Gateway
 	sock     *bpf.Sock
-	layout   bpf.Layout
+	layout   verdict.Layout
 	services int
 	open     func(bpf.Options) (*bpf.Gateway, error) // nil: bpf.Open
 
@@ -351,7 +352,7 @@ func (e *ebpf) watch(ctx context.Context, t test) (func(int) error, error) {
 			want["rx geneve"] = t.packets(ops)
 		}
 
-		if e.layout == bpf.Bridged && t.hostSends() { // passes a program too
+		if e.layout == verdict.Bridged && t.hostSends() { // passes a program too
 			want["tx host_out"] = t.packets(ops)
 		}
 

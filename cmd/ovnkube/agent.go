@@ -23,6 +23,7 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/cluster"
 	"github.com/ovn-ebpf/ovn-ebpf/cmd/ovnkube/daemon"
 	"github.com/ovn-ebpf/ovn-ebpf/cmd/ovnkube/setting"
+	"github.com/ovn-ebpf/ovn-ebpf/verdict"
 )
 
 // agentFlags are the settings of the node agent only.
@@ -283,11 +284,12 @@ func (a *agentFlags) uncheckedConfig(cluster *clusterFlags, rest *rest.Config) a
 // gatewaySettings returns the configured settings, which the agent completes.
 func (a *agentFlags) gatewaySettings(cluster *clusterFlags) gateway.Settings {
 	g := &a.gateway
+	layout, _ := verdict.ParseLayout(g.layout) // the setting allows only names of layouts
 
 	return gateway.Settings{
 		Wiring: gateway.Wiring{
 			Uplink:    a.uplink,
-			Layout:    gateway.Layout(g.layout),
+			Layout:    layout,
 			Backend:   gateway.Backend(g.backend),
 			VLAN:      uint16(g.vlan),
 			Addresses: g.addresses,

@@ -7,9 +7,9 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/ovn-ebpf/ovn-ebpf/agent/gateway"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/ovs"
 	"github.com/ovn-ebpf/ovn-ebpf/cmd/ovnkube/setting"
+	"github.com/ovn-ebpf/ovn-ebpf/verdict"
 )
 
 // Daemons of the first generation, each one of today's roles.
@@ -72,7 +72,7 @@ here, too. Create the bridge with ovn-k8s-util nics-to-bridge.`,
 					return err
 				}
 
-				bridged := map[string]string{"gateway-layout": string(gateway.Bridged), "gateway-interface": *nic}
+				bridged := map[string]string{"gateway-layout": verdict.Bridged.String(), "gateway-interface": *nic}
 				if err := s.give(bridged, "of "+helperName); err != nil {
 					return err
 				}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/ovn-ebpf/ovn-ebpf/agent/gateway"
 	"github.com/ovn-ebpf/ovn-ebpf/cmd/ovnkube/setting"
+	"github.com/ovn-ebpf/ovn-ebpf/verdict"
 )
 
 // gatewayFlags configure the wiring of the gateway.
@@ -22,7 +23,7 @@ type gatewayFlags struct {
 
 func newGatewayFlags() gatewayFlags {
 	return gatewayFlags{
-		layout:        string(gateway.Direct),
+		layout:        verdict.Direct.String(),
 		backend:       string(gateway.EBPF),
 		shortcuts:     shortcutsAuto,
 		mode:          gatewayModeShared,
@@ -36,8 +37,8 @@ func (g *gatewayFlags) settings() []*setting.Setting {
 			Flag:    "gateway-layout",
 			Section: "gateway",
 			Key:     "layout",
-			Value: setting.Choice(&g.layout, string(gateway.Direct), string(gateway.Bridged),
-				string(gateway.Dedicated)),
+			Value: setting.Choice(&g.layout, verdict.Direct.String(), verdict.Bridged.String(),
+				verdict.Dedicated.String()),
 			About: []string{"layout"},
 			Usage: `how the uplink is wired (` + "`layout`" + `): direct: not in OVS, with the host's addresses and routes;
 bridged: a port of the OVS bridge breth0, which has the host's addresses and is created if needed;

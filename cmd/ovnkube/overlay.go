@@ -19,13 +19,13 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
-	"github.com/ovn-ebpf/ovn-ebpf/agent/gateway"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/link"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/ovs"
 	"github.com/ovn-ebpf/ovn-ebpf/cluster/annotation"
 	"github.com/ovn-ebpf/ovn-ebpf/cmd/ovnkube/daemon"
 	"github.com/ovn-ebpf/ovn-ebpf/cmd/ovnkube/setting"
 	"github.com/ovn-ebpf/ovn-ebpf/controller"
+	"github.com/ovn-ebpf/ovn-ebpf/verdict"
 )
 
 const initDetail = `It stores its settings in external_ids of Open vSwitch, assigns the Node its subnet, and starts the node's agent in the
@@ -137,10 +137,10 @@ func gatewayInit(f *flag.FlagSet) action {
 				return fmt.Errorf("%w (from --physical-ip)", err)
 			}
 
-			put("gateway-layout", string(gateway.Bridged), "--bridge-interface")
+			put("gateway-layout", verdict.Bridged.String(), "--bridge-interface")
 			put("gateway-interface", *bridge, "--bridge-interface")
 		} else {
-			put("gateway-layout", string(gateway.Dedicated), "--physical-interface")
+			put("gateway-layout", verdict.Dedicated.String(), "--physical-interface")
 			put("gateway-interface", *nic, "--physical-interface")
 			put("gateway-address", ips.String(), "--physical-ip")
 		}

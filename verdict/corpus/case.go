@@ -6,19 +6,10 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/verdict"
 )
 
-// Layout is the wiring of uplink, gateway bridge and host.
-type Layout string
-
-const (
-	Direct    Layout = "direct"
-	Bridged   Layout = "bridged"
-	Dedicated Layout = "dedicated"
-)
-
 // Case is one frame at one node.
 type Case struct {
 	Name    string // unique
-	Layouts []Layout
+	Layouts []verdict.Layout
 	Node    *Node // shared with other cases
 	Dir     verdict.Direction
 	Frame   []byte
@@ -27,7 +18,7 @@ type Case struct {
 }
 
 // In reports whether c applies to a layout.
-func (c Case) In(l Layout) bool { return slices.Contains(c.Layouts, l) }
+func (c Case) In(l verdict.Layout) bool { return slices.Contains(c.Layouts, l) }
 
 // row is a case before expansion: the frame has no tag yet.
 type row struct {
@@ -67,7 +58,7 @@ type set struct {
 	name     string
 	rows     func(Family) []row
 	families []Family
-	layouts  []Layout // nil: all that the frame's direction and the node support
+	layouts  []verdict.Layout // nil: all that the frame's direction and the node support
 	nodes    []*Node
 	raw      bool // the rows already have their tags
 }
@@ -125,13 +116,13 @@ func (s set) expand(n *Node, f Family) []Case {
 // layouts returns the layouts in which a direction and a node's configuration exist. Only direct
 // uses the userspace datapath's tunnel address. Only bridged sees packets of the host, and only
 // bridged has a gateway VLAN.
-func layouts(n *Node, dir verdict.Direction) []Layout {
+func layouts(n *Node, dir verdict.Direction) []verdict.Layout {
 	switch {
 	case n.Config.EncapIP.IsValid():
-		return []Layout{Direct}
+		return []verdict.Layout{verdict.Direct}
 	case dir == verdict.FromHost, n.Config.VLAN != 0:
-		return []Layout{Bridged}
+		return []verdict.Layout{verdict.Bridged}
 	}
 
-	return []Layout{Direct, Bridged, Dedicated}
+	return []verdict.Layout{verdict.Direct, verdict.Bridged, verdict.Dedicated}
 }

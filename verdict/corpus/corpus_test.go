@@ -37,7 +37,7 @@ func TestCases(t *testing.T) {
 		}
 	}
 
-	for _, l := range []Layout{Direct, Bridged, Dedicated} {
+	for _, l := range []verdict.Layout{verdict.Direct, verdict.Bridged, verdict.Dedicated} {
 		n := 0
 
 		for _, c := range cases {

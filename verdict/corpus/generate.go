@@ -9,7 +9,7 @@ import (
 
 // Options restricts the output of a Generator.
 type Options struct {
-	Layout Layout // zero: Direct
+	Layout verdict.Layout // zero: Direct
 	// Tags enables VLAN tags and, in bridged, nodes with a gateway VLAN.
 	Tags bool
 	// Mangle enables frames that are truncated, have a flipped bit or a malformed header. OVS parses
@@ -28,10 +28,6 @@ type Generator struct {
 
 // NewGenerator returns a Generator in its initial state.
 func NewGenerator(seed uint64, o Options) *Generator {
-	if o.Layout == "" {
-		o.Layout = Direct
-	}
-
 	return &Generator{rng: rand.New(rand.NewPCG(seed, 0)), options: o}
 }
 
@@ -53,13 +49,13 @@ func (g *Generator) mode(n *Node) {
 	n.Config.Mode = verdict.Mode{BFD: g.rarely(2), InSync: g.rarely(2), Takeover: g.rarely(2)}
 
 	n.Config.Local, n.Config.MTU = g.rarely(3), pick(g, 0, 60, 200, mtu)
-	if g.options.Tags && g.options.Layout == Bridged && g.rarely(3) {
+	if g.options.Tags && g.options.Layout == verdict.Bridged && g.rarely(3) {
 		n.Config.VLAN = vlan
 	}
 }
 
 func (g *Generator) config(c *verdict.Config) {
-	if g.options.Layout == Direct && g.rarely(3) {
+	if g.options.Layout == verdict.Direct && g.rarely(3) {
 		c.EncapIP = pick(g, V4.Encap, V6.Encap)
 	}
 
@@ -130,7 +126,7 @@ func (g *Generator) Frame(n *Node) (verdict.Direction, []byte) {
 	g.family = pick(g, V4, V6)
 
 	g.dir = pick(g, verdict.FromWire, verdict.FromWire, verdict.FromWire, verdict.FromOVN)
-	if g.options.Layout == Bridged && g.rarely(6) {
+	if g.options.Layout == verdict.Bridged && g.rarely(6) {
 		g.dir = verdict.FromHost
 	}
 

@@ -10,10 +10,10 @@ import (
 )
 
 // absent are the reasons that a layout does not have.
-var absent = map[Layout][]verdict.Reason{
-	Direct:    {verdict.HostOVN, verdict.HostOut},
-	Bridged:   {verdict.GeneveOVN, verdict.EncapOut},
-	Dedicated: {verdict.HostOVN, verdict.HostOut, verdict.GeneveOVN, verdict.EncapOut},
+var absent = map[verdict.Layout][]verdict.Reason{
+	verdict.Direct:    {verdict.HostOVN, verdict.HostOut},
+	verdict.Bridged:   {verdict.GeneveOVN, verdict.EncapOut},
+	verdict.Dedicated: {verdict.HostOVN, verdict.HostOut, verdict.GeneveOVN, verdict.EncapOut},
 }
 
 // The generator meets every reason, whatever it may make; and what it may not
@@ -69,7 +69,7 @@ func generate(t *testing.T, seed uint64, o Options) map[verdict.Reason]int {
 
 // The same seed makes the same.
 func TestGeneratorRepeats(t *testing.T) {
-	o := Options{Layout: Bridged, Tags: true, Mangle: true}
+	o := Options{Layout: verdict.Bridged, Tags: true, Mangle: true}
 
 	a, b := NewGenerator(1, o), NewGenerator(1, o)
 	for range 20 {

@@ -25,7 +25,7 @@ func TestExplain(t *testing.T) {
 	cases := 0
 
 	for i, c := range corpus.Cases() {
-		if !c.In(corpus.Bridged) || testing.Short() && i%7 != 0 {
+		if !c.In(verdict.Bridged) || testing.Short() && i%7 != 0 {
 			continue
 		}
 

@@ -58,7 +58,7 @@ func hops(f corpus.Family, h openflow.Hairpin) []hop {
 // Both ways of the hairpin, by the flows of each layout and of the OpenFlow backend.
 func TestHairpin(t *testing.T) {
 	n := plainNode(0)
-	static := func(l openflow.Layout, vlan uint16) func(*wires) []string {
+	static := func(l verdict.Layout, vlan uint16) func(*wires) []string {
 		return func(w *wires) []string {
 			return openflow.Static(openflow.StaticInput{Layout: l, Ports: w.ports, VLAN: vlan, Hairpin: hairpin(n)})
 		}
@@ -76,8 +76,8 @@ func TestHairpin(t *testing.T) {
 		}
 	}
 	for name, flows := range map[string]func(*wires) []string{
-		"direct": static(openflow.Direct, 0), "bridged": static(openflow.Bridged, 0), "dedicated": static(openflow.Dedicated, 0),
-		"bridged vlan": static(openflow.Bridged, 100), "openflow": whole(0), "openflow vlan": whole(100),
+		"direct": static(verdict.Direct, 0), "bridged": static(verdict.Bridged, 0), "dedicated": static(verdict.Dedicated, 0),
+		"bridged vlan": static(verdict.Bridged, 100), "openflow": whole(0), "openflow vlan": whole(100),
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWires(t)

@@ -139,7 +139,7 @@ func TestCorpus(t *testing.T) {
 	exceptions, cases := map[string]int{}, 0
 
 	for _, c := range corpus.Cases() {
-		if !c.In(corpus.Bridged) {
+		if !c.In(verdict.Bridged) {
 			continue
 		}
 
@@ -166,7 +166,7 @@ func TestRandom(t *testing.T) {
 	}
 
 	r := newRig(t)
-	g := corpus.NewGenerator(seed, corpus.Options{Layout: corpus.Bridged, Tags: true})
+	g := corpus.NewGenerator(seed, corpus.Options{Layout: verdict.Bridged, Tags: true})
 	exceptions := map[string]int{}
 
 	var tracing time.Duration

@@ -5,15 +5,7 @@ import (
 	"slices"
 
 	"github.com/ovn-ebpf/ovn-ebpf/service"
-)
-
-// Layout is the wiring of uplink, bridge and host.
-type Layout uint8
-
-const (
-	Direct    Layout = iota // the uplink is not in OVS
-	Bridged                 // the uplink is a port, and the node's address is on the bridge
-	Dedicated               // the uplink is a port, and all of it belongs to OVN
+	"github.com/ovn-ebpf/ovn-ebpf/verdict"
 )
 
 const (
@@ -26,7 +18,7 @@ const (
 
 // StaticInput contains everything that the flows beside the eBPF programs depend on.
 type StaticInput struct {
-	Layout  Layout
+	Layout  verdict.Layout
 	Ports   Ports      // except Direct
 	VLAN    uint16     // only Bridged
 	EncapIP netip.Addr // Direct on the userspace datapath: tunnel address; otherwise zero
@@ -46,11 +38,11 @@ func Static(in StaticInput) []string {
 	var f flows
 
 	switch in.Layout {
-	case Direct:
+	case verdict.Direct:
 		f.direct(in)
-	case Bridged:
+	case verdict.Bridged:
 		f.bridged(in)
-	case Dedicated:
+	case verdict.Dedicated:
 		f.dedicated(in)
 	}
 

@@ -31,31 +31,31 @@ func TestStatic(t *testing.T) {
 	tagged := func(b []byte) []byte { return corpus.Tag(100, b) }
 	for _, tt := range []struct {
 		name   string
-		layout openflow.Layout
+		layout verdict.Layout
 		vlan   uint16
 		port   string
 		mark   uint32
 		frame  []byte
 		want   string // the datapath's actions
 	}{
-		{"unmarked", openflow.Bridged, 0, "uplink", 0, in, "breth0"},
-		{"marked", openflow.Bridged, 0, "uplink", ovn, in, "set(skb_mark(0)),patch"},
-		{"another's mark", openflow.Bridged, 0, "uplink", 0x4000, in, "breth0"},
-		{"host", openflow.Bridged, 0, "LOCAL", 0, out, "set(skb_mark(0x686f)),uplink"},
-		{"host to OVN", openflow.Bridged, 0, "LOCAL", ovn, out, "set(skb_mark(0)),patch"},
-		{"from OVN", openflow.Bridged, 0, "patch", 0, out, "uplink"},
-		{"VLAN, unmarked", openflow.Bridged, 100, "uplink", 0, tagged(in), "pop_vlan,breth0"},
-		{"VLAN, another", openflow.Bridged, 100, "uplink", 0, corpus.Tag(101, in), "breth0"},
-		{"VLAN, marked", openflow.Bridged, 100, "uplink", ovn, tagged(in), "set(skb_mark(0)),patch"},
-		{"VLAN, host", openflow.Bridged, 100, "LOCAL", 0, out, "set(skb_mark(0x686f)),push_vlan(vid=100,pcp=0),uplink"},
-		{"VLAN, host's own", openflow.Bridged, 100, "LOCAL", 0, corpus.Tag(7, out), "set(skb_mark(0x686f)),uplink"},
-		{"VLAN, host to OVN", openflow.Bridged, 100, "LOCAL", ovn, out, "set(skb_mark(0)),push_vlan(vid=100,pcp=0),patch"},
-		{"VLAN, from OVN", openflow.Bridged, 100, "patch", 0, tagged(out), "uplink"},
-		{"in", openflow.Dedicated, 0, "uplink", 0, in, "patch"},
-		{"out", openflow.Dedicated, 0, "patch", 0, out, "uplink"},
-		{"host", openflow.Dedicated, 0, "LOCAL", 0, out, "drop"},
-		{"from OVN", openflow.Direct, 0, "patch", 0, out, "breth0"},
-		{"from the wire", openflow.Direct, 0, "LOCAL", 0, in, "uplink,patch"}, // the rig's bridge has an uplink
+		{"unmarked", verdict.Bridged, 0, "uplink", 0, in, "breth0"},
+		{"marked", verdict.Bridged, 0, "uplink", ovn, in, "set(skb_mark(0)),patch"},
+		{"another's mark", verdict.Bridged, 0, "uplink", 0x4000, in, "breth0"},
+		{"host", verdict.Bridged, 0, "LOCAL", 0, out, "set(skb_mark(0x686f)),uplink"},
+		{"host to OVN", verdict.Bridged, 0, "LOCAL", ovn, out, "set(skb_mark(0)),patch"},
+		{"from OVN", verdict.Bridged, 0, "patch", 0, out, "uplink"},
+		{"VLAN, unmarked", verdict.Bridged, 100, "uplink", 0, tagged(in), "pop_vlan,breth0"},
+		{"VLAN, another", verdict.Bridged, 100, "uplink", 0, corpus.Tag(101, in), "breth0"},
+		{"VLAN, marked", verdict.Bridged, 100, "uplink", ovn, tagged(in), "set(skb_mark(0)),patch"},
+		{"VLAN, host", verdict.Bridged, 100, "LOCAL", 0, out, "set(skb_mark(0x686f)),push_vlan(vid=100,pcp=0),uplink"},
+		{"VLAN, host's own", verdict.Bridged, 100, "LOCAL", 0, corpus.Tag(7, out), "set(skb_mark(0x686f)),uplink"},
+		{"VLAN, host to OVN", verdict.Bridged, 100, "LOCAL", ovn, out, "set(skb_mark(0)),push_vlan(vid=100,pcp=0),patch"},
+		{"VLAN, from OVN", verdict.Bridged, 100, "patch", 0, tagged(out), "uplink"},
+		{"in", verdict.Dedicated, 0, "uplink", 0, in, "patch"},
+		{"out", verdict.Dedicated, 0, "patch", 0, out, "uplink"},
+		{"host", verdict.Dedicated, 0, "LOCAL", 0, out, "drop"},
+		{"from OVN", verdict.Direct, 0, "patch", 0, out, "breth0"},
+		{"from the wire", verdict.Direct, 0, "LOCAL", 0, in, "uplink,patch"}, // the rig's bridge has an uplink
 	} {
 		port := map[string]string{"uplink": fmt.Sprint(r.ports.Uplink), "patch": fmt.Sprint(r.ports.Patch), "LOCAL": "LOCAL"}[tt.port]
 		t.Run(fmt.Sprint(tt.layout, " ", tt.name), func(t *testing.T) {
@@ -85,7 +85,7 @@ func TestStaticEncap(t *testing.T) {
 	r := newRig(t)
 
 	for _, encap := range []netip.Addr{corpus.V4.Encap, corpus.V6.Encap} {
-		flows := openflow.Static(openflow.StaticInput{Layout: openflow.Direct, EncapIP: encap, Hairpin: hairpin(plainNode(0))})
+		flows := openflow.Static(openflow.StaticInput{Layout: verdict.Direct, EncapIP: encap, Hairpin: hairpin(plainNode(0))})
 		for _, want := range []int{1, 0} {
 			if got, err := ovs.SyncBundle(t.Context(), r.Dir, bridge, flows); err != nil || min(got, 1) != want {
 				t.Fatalf("%s: %d messages, error %v", encap, got, err)
@@ -123,7 +123,7 @@ func TestGolden(t *testing.T) {
 	in.Hairpin = hairpin(n)
 	golden(t, "openflow", slices.DeleteFunc(openflow.Flows(in), func(f string) bool { return strings.Contains(f, "arp_spa=") }))
 
-	for layout, name := range map[openflow.Layout]string{openflow.Direct: "direct", openflow.Bridged: "bridged", openflow.Dedicated: "dedicated"} {
+	for layout, name := range map[verdict.Layout]string{verdict.Direct: "direct", verdict.Bridged: "bridged", verdict.Dedicated: "dedicated"} {
 		golden(t, name, openflow.Static(openflow.StaticInput{Layout: layout, Ports: ports, Hairpin: hairpin(n)}))
 	}
 }

@@ -31,7 +31,7 @@ func TestMain(m *testing.M) { os.Exit(testnode.Main(m)) }
 type rig struct {
 	*Shadow
 	out            io.Writer
-	layout         bpf.Layout
+	layout         verdict.Layout
 	gateway        *bpf.Gateway
 	uplink, bridge int
 	device         map[verdict.Direction]int // on which a frame is sent to come from there
@@ -49,13 +49,13 @@ func (r *rig) Write(line []byte) (int, error) {
 }
 
 // newRig: plant is a fault in the model's input, or nil.
-func newRig(t *testing.T, layout bpf.Layout, plant func(*verdict.Config)) *rig {
+func newRig(t *testing.T, layout verdict.Layout, plant func(*verdict.Config)) *rig {
 	t.Helper()
 	r := &rig{out: t.Output(), layout: layout, device: map[verdict.Direction]int{}}
 	r.uplink, r.device[verdict.FromWire] = veth(t, "eth0", "wire0")
 
 	r.bridge, r.device[verdict.FromOVN] = veth(t, "breth0", "ovn0")
-	if layout != bpf.Direct { // what OVN sends leaves by the uplink itself
+	if layout != verdict.Direct { // what OVN sends leaves by the uplink itself
 		r.device[verdict.FromOVN], r.device[verdict.FromHost] = r.uplink, r.bridge
 	}
 

@@ -115,7 +115,7 @@ func (s *Shadow) follow(ctx context.Context) error {
 	}
 	defer rules.Close()
 
-	s.o.Log.Info("decisions are compared with the model", "layout", m.Layout, "rate", s.o.Rate)
+	s.o.Log.Info("decisions are compared with the model", "layout", m.Layout.String(), "rate", s.o.Rate)
 
 	j := &judge{rules: rules, plant: s.plant}
 	for ctx.Err() == nil && !m.Stale() {

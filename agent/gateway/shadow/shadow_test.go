@@ -17,7 +17,7 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/verdict/corpus"
 )
 
-var layouts = map[bpf.Layout]corpus.Layout{bpf.Direct: corpus.Direct, bpf.Bridged: corpus.Bridged, bpf.Dedicated: corpus.Dedicated}
+var layouts = map[verdict.Layout]verdict.Layout{verdict.Direct: verdict.Direct, verdict.Bridged: verdict.Bridged, verdict.Dedicated: verdict.Dedicated}
 
 // sendAll sends the corpus' frames for the layout at the wanted nodes, twice, so that learned state
 // matters. It waits until all are compared.
@@ -167,7 +167,7 @@ func TestPlanted(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			r := newRig(t, bpf.Direct, tt.plant)
+			r := newRig(t, verdict.Direct, tt.plant)
 			r.sendAll(t, func(n *corpus.Node) bool { return n.Name == "shared" })
 
 			s := r.Stats()
@@ -189,7 +189,7 @@ func TestPlanted(t *testing.T) {
 // TestChangedMACIsNoMismatch covers the time between a change of the uplink's MAC address and the
 // agent's next configuration: the kernel sorts frames by the new address already.
 func TestChangedMACIsNoMismatch(t *testing.T) {
-	r := newRig(t, bpf.Direct, nil)
+	r := newRig(t, verdict.Direct, nil)
 
 	uplink, err := net.InterfaceByIndex(r.uplink)
 	if err != nil {
@@ -206,7 +206,7 @@ func TestChangedMACIsNoMismatch(t *testing.T) {
 
 // Shadow follows other programs, for example after the agent changed the uplink.
 func TestFollows(t *testing.T) {
-	r := newRig(t, bpf.Direct, nil)
+	r := newRig(t, verdict.Direct, nil)
 	shared := func(n *corpus.Node) bool { return n.Name == "shared" }
 	r.sendAll(t, shared)
 
@@ -239,7 +239,7 @@ func TestFollows(t *testing.T) {
 // TestFormerLoadIsNoMismatch covers the time in which Shadow still has the rules of programs that were
 // replaced: these do not find frontends that came later.
 func TestFormerLoadIsNoMismatch(t *testing.T) {
-	r := newRig(t, bpf.Direct, nil)
+	r := newRig(t, verdict.Direct, nil)
 
 	again, err := bpf.Open(bpf.Options{PinDir: r.o.PinDir, Log: r.o.Log, Config: r.config(&corpus.Cases()[0].Node.Config), Clsact: clsact()})
 	if err != nil {
@@ -273,7 +273,7 @@ func TestFormerLoadIsNoMismatch(t *testing.T) {
 // The model gets the programs' configuration.
 func TestNode(t *testing.T) {
 	for _, c := range corpus.Cases() {
-		r := &rig{layout: bpf.Direct, uplink: 1, bridge: 2}
+		r := &rig{layout: verdict.Direct, uplink: 1, bridge: 2}
 		if diff := cmp.Diff(&c.Node.Config, gateway.VerdictConfig(r.config(&c.Node.Config)), cmpopts.EquateComparable(netip.Addr{}, netip.Prefix{})); diff != "" {
 			t.Fatalf("%s (-node +model's):\n%s", c.Name, diff)
 		}

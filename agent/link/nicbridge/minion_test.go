@@ -22,6 +22,7 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/agent/service"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/testnode"
 	"github.com/ovn-ebpf/ovn-ebpf/cluster"
+	"github.com/ovn-ebpf/ovn-ebpf/verdict"
 )
 
 // TestMain also serves as the process of a minion's agent.
@@ -218,7 +219,7 @@ func runMinion(dir, ovsdb, ovsDir string) error {
 	}
 
 	s := gateway.Settings{
-		Wiring: gateway.Wiring{Uplink: nicbridge.NICName, Bridge: nicbridge.BridgeName, Layout: gateway.Direct, Backend: gateway.EBPF},
+		Wiring: gateway.Wiring{Uplink: nicbridge.NICName, Bridge: nicbridge.BridgeName, Layout: verdict.Direct, Backend: gateway.EBPF},
 		Cluster: gateway.Cluster{
 			SNATPorts: cluster.PortRange{First: 49152, Last: 65535}, None: true,
 			PodCIDRs: []netip.Prefix{netip.MustParsePrefix("10.244.0.0/16")}, ServiceCIDRs: []netip.Prefix{netip.MustParsePrefix("10.96.0.0/16")},
