@@ -65,8 +65,8 @@ type agent struct {
 	nodeFault   atomic.Pointer[string]
 
 	// The node loop owns these.
-	notLocal   bool                                // leftovers of local gateway mode are removed
-	redirected map[bpf.ServiceKey]service.Redirect // redirects of local gateway mode
+	notLocal   bool                                    // leftovers of local gateway mode are removed
+	redirected map[verdict.ServiceKey]service.Redirect // redirects of local gateway mode
 
 	forwardWake  loop.Signal            // triggers a probe through the hook forward
 	forwardFault atomic.Pointer[string] // result of the probes, "" without a fault; nil before the first

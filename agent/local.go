@@ -13,8 +13,8 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/agent/management"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/masquerade"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/service"
-	"github.com/ovn-ebpf/ovn-ebpf/bpf"
 	"github.com/ovn-ebpf/ovn-ebpf/loop"
+	"github.com/ovn-ebpf/ovn-ebpf/verdict"
 )
 
 // syncMasquerade translates, in local gateway mode, packets of pods that leave through the host to
@@ -127,7 +127,7 @@ func (a *agent) hostsInPodTunnels() []netip.Addr {
 
 // redirect makes the gateway delete the host's UDP connections to frontends with changed redirects,
 // so that the kernel redirects them again.
-func (a *agent) redirect(now map[bpf.ServiceKey]service.Redirect) {
+func (a *agent) redirect(now map[verdict.ServiceKey]service.Redirect) {
 	changed := map[netip.AddrPort][]netip.AddrPort{}
 
 	for k, r := range now {

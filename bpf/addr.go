@@ -4,40 +4,14 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+
+	"github.com/ovn-ebpf/ovn-ebpf/verdict"
 )
-
-// AddrKind is the owner of an address.
-type AddrKind uint8
-
-const (
-	AddrHost AddrKind = AddrKind(gatewayAddrKindADDR_HOST) // an address of the host
-	AddrVIP  AddrKind = AddrKind(gatewayAddrKindADDR_VIP)  // of a service; the host may announce it
-	AddrOVN  AddrKind = AddrKind(gatewayAddrKindADDR_OVN)  // only OVN has it
-	AddrPeer AddrKind = AddrKind(gatewayAddrKindADDR_PEER) // of another node
-	// AddrFormer is a former host address that OVN may still use.
-	AddrFormer AddrKind = AddrKind(gatewayAddrKindADDR_FORMER)
-)
-
-var addrKindNames = [...]string{
-	AddrHost:   "host",
-	AddrVIP:    "vip",
-	AddrOVN:    "ovn",
-	AddrPeer:   "peer",
-	AddrFormer: "former",
-}
-
-func (k AddrKind) String() string {
-	if int(k) < len(addrKindNames) && k != 0 {
-		return addrKindNames[k]
-	}
-
-	return fmt.Sprintf("address kind %d", uint8(k))
-}
 
 // SyncAddrs sets the table of addresses to exactly want. It writes new and changed entries before
 // it deletes stale ones. It is not atomic; it may be repeated after an error. If the table has no
 // room for all, addresses of Services are left out first, see Unwritten.
-func (g *Gateway) SyncAddrs(want map[netip.Addr]AddrKind) error {
+func (g *Gateway) SyncAddrs(want map[netip.Addr]verdict.AddrKind) error {
 	entries := make(map[gatewayAddr]uint8, len(want))
 
 	var hosts []netip.Addr
@@ -45,16 +19,16 @@ func (g *Gateway) SyncAddrs(want map[netip.Addr]AddrKind) error {
 	former := false
 
 	for a, kind := range want {
-		if kind < AddrHost || kind > AddrFormer {
+		if kind == verdict.AddrNone || kind > verdict.AddrFormer {
 			return fmt.Errorf("sync addresses: %s has %s", a, kind)
 		}
 
 		entries[gatewayAddr{W: words(a)}] = uint8(kind)
-		if kind == AddrHost {
+		if kind == verdict.AddrHost {
 			hosts = append(hosts, a)
 		}
 
-		former = former || kind == AddrFormer
+		former = former || kind == verdict.AddrFormer
 	}
 
 	left, err := g.fitAddrs(entries)
@@ -111,7 +85,7 @@ func (g *Gateway) fitAddrs(entries map[gatewayAddr]uint8) (int, error) {
 
 	for _, present := range []bool{false, true} {
 		for k, kind := range entries {
-			if _, is := have[k]; AddrKind(kind) == AddrVIP && is == present && removed < excess {
+			if _, is := have[k]; verdict.AddrKind(kind) == verdict.AddrVIP && is == present && removed < excess {
 				delete(entries, k)
 
 				removed++
@@ -128,11 +102,11 @@ func (g *Gateway) restoreAddrs() error {
 
 	former := false
 	err := eachEntry(g.objs.HostAddrs, func(k gatewayAddr, kind uint8) {
-		if AddrKind(kind) == AddrHost {
+		if verdict.AddrKind(kind) == verdict.AddrHost {
 			hosts = append(hosts, addrOf(k.W))
 		}
 
-		former = former || AddrKind(kind) == AddrFormer
+		former = former || verdict.AddrKind(kind) == verdict.AddrFormer
 	})
 
 	return errors.Join(err, g.digest.setHosts(hosts, former))

@@ -3,17 +3,17 @@ package bpf
 import (
 	"encoding/binary"
 	"math/bits"
-	"net"
 	"net/netip"
 	"structs"
 
 	"github.com/ovn-ebpf/ovn-ebpf/cluster"
+	"github.com/ovn-ebpf/ovn-ebpf/verdict"
 )
 
 // cell converts c to the layout that the programs read. c must be valid.
 func (c Config) cell() gatewayConfig {
 	var mac [8]byte
-	copy(mac[:], c.NodeMAC)
+	copy(mac[:], c.NodeMAC[:])
 
 	cell := gatewayConfig{
 		NodeMac:    binary.NativeEndian.Uint64(mac[:]),
@@ -41,7 +41,7 @@ func (c Config) cell() gatewayConfig {
 		cell.HasEncap, cell.Encap.W = 1, words(c.EncapIP)
 	}
 
-	cell.GrLla.W = words(linkLocal(c.NodeMAC))
+	cell.GrLla.W = words(c.NodeMAC.LinkLocal())
 	cell.Local, cell.Bfd, cell.InSync, cell.Takeover = flag(c.Local), flag(c.BFD), flag(c.InSync), flag(c.Takeover)
 	cell.Svc4Count, cell.Svc6Count = prefixes(c.ServiceCIDRs, &cell.Svc4, &cell.Svc6)
 	cell.Pod4Count, cell.Pod6Count = prefixes(c.PodCIDRs, &cell.Pod4, &cell.Pod6)
@@ -57,8 +57,8 @@ func configOf(cell gatewayConfig) Config {
 	var mac [8]byte
 	binary.NativeEndian.PutUint64(mac[:], cell.NodeMac)
 
-	c := Config{
-		Uplink: int(cell.Uplink), Bridge: int(cell.Bridge), NodeMAC: mac[:6],
+	c := Config{Uplink: int(cell.Uplink), Bridge: int(cell.Bridge), Config: verdict.Config{
+		NodeMAC:      verdict.MAC(mac[:6]),
 		SNATPorts:    cluster.PortRange{First: cell.SnatFirst, Last: cell.SnatFirst + cell.SnatCount - 1},
 		GenevePort:   cell.GenevePort,
 		ServiceCIDRs: listPrefixes(cell.Svc4Count, cell.Svc4, cell.Svc6Count, cell.Svc6),
@@ -66,9 +66,11 @@ func configOf(cell gatewayConfig) Config {
 		RoutablePods: listPrefixes(cell.Routable4Count, cell.Routable4, cell.Routable6Count, cell.Routable6),
 		Masquerade:   listPrefixes(cell.Masq4Count, cell.Masq4, cell.Masq6Count, cell.Masq6),
 		PodTunnels:   listPrefixes(cell.Tunnel4Count, cell.Tunnel4, cell.Tunnel6Count, cell.Tunnel6),
-		VLAN:         cell.Vlan, MTU: int(cell.Mtu),
-		Local: cell.Local != 0, BFD: cell.Bfd != 0, InSync: cell.InSync != 0, Takeover: cell.Takeover != 0,
-	}
+		Mode: verdict.Mode{
+			VLAN: cell.Vlan, MTU: int(cell.Mtu), Local: cell.Local != 0, BFD: cell.Bfd != 0,
+			InSync: cell.InSync != 0, Takeover: cell.Takeover != 0,
+		},
+	}}
 	if cell.SnatCount == 0 {
 		c.SNATPorts = cluster.PortRange{}
 	}
@@ -111,15 +113,6 @@ func netmask(p netip.Prefix) (net, mask [4]uint32) {
 	}
 
 	return words(p.Masked().Addr()), words(netip.AddrFrom16(m))
-}
-
-// linkLocal returns the address that OVN gives a router port with this MAC (RFC 4291, modified
-// EUI-64).
-func linkLocal(mac net.HardwareAddr) netip.Addr {
-	return netip.AddrFrom16([16]byte{
-		0: 0xfe, 1: 0x80, 8: mac[0] ^ 2, 9: mac[1], 10: mac[2],
-		11: 0xff, 12: 0xfe, 13: mac[3], 14: mac[4], 15: mac[5],
-	})
 }
 
 // bePort returns port in network byte order.

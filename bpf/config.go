@@ -3,37 +3,28 @@ package bpf
 import (
 	"errors"
 	"fmt"
-	"net"
 	"net/netip"
 	"slices"
 
-	"github.com/ovn-ebpf/ovn-ebpf/cluster"
 	"github.com/ovn-ebpf/ovn-ebpf/verdict"
 )
 
 const maxPrefixes = 4 // MAX_PREFIXES in types.h
 
 // Config is the programs' configuration of the node. SetConfig changes it under running programs.
+// The programs are connected if both interfaces are set, so Connected is not used.
 type Config struct {
-	Uplink, Bridge         int               // interface indexes; 0: the host gets every packet, OVN sends none
-	NodeMAC                net.HardwareAddr  // of the uplink, breth0 and the gateway router
-	Node4, Node6           netip.Addr        // addresses of the gateway router, shared with the host; zero: family off
-	SNATPorts              cluster.PortRange // OVN's own local ports
-	GenevePort             uint16
-	EncapIP                netip.Addr // tunnel address of the userspace datapath; zero: the kernel terminates tunnels
-	ServiceCIDRs, PodCIDRs []netip.Prefix
-	RoutablePods           []netip.Prefix // of this node's pods, reachable from outside
-	PodTunnels             []netip.Prefix // destinations of pods' own tunnels; never covers nodes
-	Masquerade             []netip.Prefix // addresses by which the host reaches OVN; bridged only
-	Internal               []netip.Prefix // the cluster's own networks: packets from or to them are dropped on arrival
-	External               []netip.Prefix // networks inside Internal that are on the wire; the longest prefix decides
-	Layout                 verdict.Layout // fixed per load: SetConfig cannot change it
-	VLAN                   uint16         // the node's tag, bridged and dedicated only; 0: untagged
-	MTU                    int            // longest IP packet that OVN may send in local gateway mode; 0: no limit
-	Local                  bool           // local gateway mode
-	BFD                    bool           // OVN speaks BFD on the node's addresses
-	InSync                 bool           // OVN may announce addresses
-	Takeover               bool           // flows have been seeded
+	verdict.Config
+	Uplink, Bridge int            // interface indexes; 0: the host gets every packet, OVN sends none
+	Layout         verdict.Layout // fixed per load: SetConfig cannot change it
+}
+
+// Model returns the configuration of the model that decides as the programs do.
+func (c Config) Model() *verdict.Config {
+	m := c.Config
+	m.Connected = c.Uplink != 0 && c.Bridge != 0
+
+	return &m
 }
 
 // Validate returns all mistakes in c, joined.
@@ -49,10 +40,6 @@ func (c Config) Validate() error {
 		bad("uplink and bridge are the same interface %d", c.Uplink)
 	}
 
-	if len(c.NodeMAC) != 6 {
-		bad("node MAC %q is not an Ethernet address", c.NodeMAC)
-	}
-
 	if c.Node4.IsValid() && !c.Node4.Is4() {
 		bad("node IPv4 address %s is not IPv4", c.Node4)
 	}
@@ -61,8 +48,8 @@ func (c Config) Validate() error {
 		bad("node IPv6 address %s is not IPv6", c.Node6)
 	}
 
-	if c.SNATPorts.First == 0 || c.SNATPorts.First > c.SNATPorts.Last {
-		bad("SNAT port range %d-%d is empty", c.SNATPorts.First, c.SNATPorts.Last)
+	if !c.SNATPorts.IsValid() {
+		bad("SNAT port range %s is empty", c.SNATPorts)
 	}
 
 	if c.GenevePort == 0 {

@@ -2,7 +2,6 @@ package bpf
 
 import (
 	"encoding/binary"
-	"net"
 	"net/netip"
 	"strings"
 	"testing"
@@ -24,7 +23,6 @@ func TestValidate(t *testing.T) {
 		change func(*Config)
 		want   string
 	}{
-		{"mac", func(c *Config) { c.NodeMAC = net.HardwareAddr{1, 2} }, `node MAC "01:02"`},
 		{"same interface", func(c *Config) { c.Bridge = 2 }, "same interface 2"},
 		{"negative interface", func(c *Config) { c.Uplink = -1 }, "below zero"},
 		{"families", func(c *Config) { c.Node4, c.Node6 = c.Node6, c.Node4 }, "is not IPv4"},
@@ -81,12 +79,6 @@ func text(w [4]uint32) string {
 	}
 
 	return netip.AddrFrom16(b).String()
-}
-
-func TestLinkLocal(t *testing.T) {
-	if got := linkLocal(nodeMAC); got != grLLA {
-		t.Errorf("got %s, want %s", got, grLLA)
-	}
 }
 
 func TestMissingCaps(t *testing.T) {

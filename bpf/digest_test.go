@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"golang.org/x/sync/errgroup"
+
+	"github.com/ovn-ebpf/ovn-ebpf/verdict"
 )
 
 // TestServiceIsInDigestFirst checks that the programs find a frontend as soon as it is in the table,
@@ -12,13 +14,15 @@ import (
 func TestServiceIsInDigestFirst(t *testing.T) {
 	n := newNode(t)
 	g := n.open(t)
-	front := func(port int) ServiceKey { return ServiceKey{v4.node, protoTCP, uint16(port)} }
+	front := func(port int) verdict.ServiceKey {
+		return verdict.ServiceKey{Addr: v4.node, Proto: protoTCP, Port: uint16(port)}
+	}
 
 	const count = 8000
 
-	all := map[ServiceKey]ServiceOwner{}
+	all := map[verdict.ServiceKey]verdict.ServiceOwner{}
 	for port := range count {
-		all[front(10000+port)] = ServiceOVN
+		all[front(10000+port)] = verdict.ServiceOVN
 	}
 
 	var group errgroup.Group
@@ -35,7 +39,7 @@ func TestServiceIsInDigestFirst(t *testing.T) {
 			}
 
 			var owner uint8
-			if g.objs.Services.Lookup(front(port).cell(), &owner) != nil {
+			if g.objs.Services.Lookup(serviceCell(front(port)), &owner) != nil {
 				continue
 			}
 
@@ -68,7 +72,7 @@ func TestServiceIsInDigestFirst(t *testing.T) {
 		t.Error("no lookup found an entry meanwhile: this test has tested nothing")
 	}
 
-	var gone []ServiceKey
+	var gone []verdict.ServiceKey
 	for k := range all {
 		gone = append(gone, k)
 	}

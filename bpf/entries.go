@@ -8,89 +8,46 @@ import (
 	"time"
 
 	"github.com/cilium/ebpf"
+
+	"github.com/ovn-ebpf/ovn-ebpf/verdict"
 )
-
-// ExchangeKey is an exchange of OVN without ports: ICMP echo with its identifier, other protocols
-// with ID 0.
-type ExchangeKey struct {
-	Remote netip.Addr
-	Proto  uint8
-	ID     uint16
-}
-
-// DatagramKey is a fragmented datagram. Proto is 0 for IPv6.
-type DatagramKey struct {
-	Src, Dst netip.Addr
-	Proto    uint8
-	ID       uint32
-}
-
-// FragmentOwner is the receiver of a first fragment.
-type FragmentOwner uint8
-
-const (
-	FragmentHost    FragmentOwner = FragmentOwner(gatewayFragOwnerFRAG_HOST)
-	FragmentOVN     FragmentOwner = FragmentOwner(gatewayFragOwnerFRAG_OVN)
-	FragmentBoth    FragmentOwner = FragmentOwner(gatewayFragOwnerFRAG_BOTH)
-	FragmentDropped FragmentOwner = FragmentOwner(gatewayFragOwnerFRAG_DROPPED)
-)
-
-// Datagram is the state of a fragmented datagram.
-type Datagram struct {
-	To   FragmentOwner // receiver of its first fragment
-	Seen time.Duration // time of the first fragment, on CLOCK_MONOTONIC
-}
 
 // Keys are the table keys that the rules may look up for a packet.
 type Keys struct {
 	Addrs     []netip.Addr
-	Services  []ServiceKey
-	Exchanges []ExchangeKey
-	Datagrams []DatagramKey
-	Flows     []FlowKey
-	Protos    []NSKey
+	Services  []verdict.ServiceKey
+	Exchanges []verdict.NSKey
+	Datagrams []verdict.FragKey
+	Flows     []verdict.FlowKey
+	Protos    []verdict.NSKey
 	Ports     []SocketKey
 }
 
 // Entries are the entries of the attached programs' tables under Keys. Times are those of the last
-// use, on CLOCK_MONOTONIC.
+// use, on CLOCK_MONOTONIC. The functions of Tables, and its shortcuts, are not set.
 type Entries struct {
-	Addrs     map[netip.Addr]AddrKind
-	Services  map[ServiceKey]ServiceOwner
-	Exchanges map[ExchangeKey]time.Duration
-	Datagrams map[DatagramKey]Datagram
-	Takeover  map[FlowKey]time.Duration
-	Protos    map[NSKey]bool
-	Gated     map[SocketKey]bool
+	verdict.Tables
+	Gated map[SocketKey]bool
 }
 
 // Entries reads the tables directly, without the bitmaps that save the programs a lookup.
 func (e *Explainer) Entries(k Keys) (Entries, error) {
-	var (
-		out  Entries
-		errs [6]error
-	)
+	var out Entries
+	var errs [7]error
 
 	maps := e.coll.Maps
 	out.Addrs, errs[0] = lookUp(maps["host_addrs"], k.Addrs,
 		func(a netip.Addr) gatewayAddr { return gatewayAddr{W: words(a)} },
-		func(v uint8) AddrKind { return AddrKind(v) })
-	out.Services, errs[1] = lookUp(maps["services"], k.Services, ServiceKey.cell,
-		func(v uint8) ServiceOwner { return ServiceOwner(v) })
-	out.Exchanges, errs[2] = lookUp(maps["ns"], k.Exchanges, ExchangeKey.cell, gatewaySeen.at)
-	out.Datagrams, errs[3] = lookUp(maps["frags"], k.Datagrams, DatagramKey.cell,
-		func(v gatewayFragSeen) Datagram {
-			return Datagram{To: FragmentOwner(v.Owner), Seen: time.Duration(v.Ns)}
-		})
-	out.Takeover, errs[4] = lookUp(maps["takeover"], k.Flows, FlowKey.cell, gatewaySeen.at)
-	out.Protos, errs[5] = lookUp(maps["host_protos"], k.Protos, NSKey.cell, func(uint8) bool { return true })
+		func(v uint8) verdict.AddrKind { return verdict.AddrKind(v) })
+	out.Services, errs[1] = lookUp(maps["services"], k.Services, serviceCell,
+		func(v uint8) verdict.ServiceOwner { return verdict.ServiceOwner(v) })
+	out.NS, errs[2] = lookUp(maps["ns"], k.Exchanges, exchangeCell, gatewaySeen.at)
+	out.Frags, errs[3] = lookUp(maps["frags"], k.Datagrams, datagramCell, gatewayFragSeen.fragmented)
+	out.Flows, errs[4] = lookUp(maps["takeover"], k.Flows, flowCell, gatewaySeen.at)
+	out.HostProtos, errs[5] = lookUp(maps["host_protos"], k.Protos, exchangeCell, func(uint8) bool { return true })
+	out.Gated, errs[6] = readGates(maps["host_sockets"], k.Ports)
 
-	err := errors.Join(errs[:]...)
-	if err == nil {
-		out.Gated, err = readGates(maps["host_sockets"], k.Ports)
-	}
-
-	if err != nil {
+	if err := errors.Join(errs[:]...); err != nil {
 		return Entries{}, fmt.Errorf("read table entries: %w", err)
 	}
 
@@ -151,13 +108,23 @@ func readGates(m *ebpf.Map, ports []SocketKey) (map[SocketKey]bool, error) {
 
 func (s gatewaySeen) at() time.Duration { return time.Duration(s.Ns) }
 
-func (k ExchangeKey) cell() gatewayNsKey {
+// fragmentOwners maps enum frag_owner of types.h.
+var fragmentOwners = [...]verdict.Verdict{
+	gatewayFragOwnerFRAG_HOST:    verdict.Host,
+	gatewayFragOwnerFRAG_OVN:     verdict.OVN,
+	gatewayFragOwnerFRAG_BOTH:    verdict.Both,
+	gatewayFragOwnerFRAG_DROPPED: verdict.Drop,
+}
+
+func (s gatewayFragSeen) fragmented() verdict.Fragmented {
+	return verdict.Fragmented{Owner: fragmentOwners[s.Owner], Seen: time.Duration(s.Ns)}
+}
+
+func exchangeCell(k verdict.NSKey) gatewayNsKey {
 	return gatewayNsKey{Remote: gatewayAddr{W: words(k.Remote)}, Id: bePort(k.ID), Proto: k.Proto}
 }
 
-func (k NSKey) cell() gatewayNsKey { return ExchangeKey{Remote: k.Remote, Proto: k.Proto}.cell() }
-
-func (k DatagramKey) cell() gatewayFragKey {
+func datagramCell(k verdict.FragKey) gatewayFragKey {
 	id := k.ID
 	if k.Src.Is4() {
 		id <<= 16 // the first two of the four bytes

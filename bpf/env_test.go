@@ -19,6 +19,7 @@ import (
 
 	"github.com/ovn-ebpf/ovn-ebpf/cluster"
 	"github.com/ovn-ebpf/ovn-ebpf/test/tether"
+	"github.com/ovn-ebpf/ovn-ebpf/verdict"
 )
 
 func TestMain(m *testing.M) {
@@ -202,14 +203,14 @@ func newNode(t testing.TB) *node {
 }
 
 func (n *node) config() Config {
-	return Config{
-		Uplink: n.uplink, Bridge: n.bridge, NodeMAC: nodeMAC,
-		Node4: v4.node, Node6: v6.node,
+	return Config{Uplink: n.uplink, Bridge: n.bridge, Config: verdict.Config{
+		NodeMAC: verdict.MAC(nodeMAC),
+		Node4:   v4.node, Node6: v6.node,
 		SNATPorts:    cluster.PortRange{First: 49152, Last: 65535},
 		GenevePort:   6081,
 		ServiceCIDRs: []netip.Prefix{netip.MustParsePrefix("10.96.0.0/16"), netip.MustParsePrefix("fd00:10:96::/112")},
 		PodCIDRs:     []netip.Prefix{netip.MustParsePrefix("10.244.0.0/16"), netip.MustParsePrefix("fd00:10:244::/48")},
-	}
+	}}
 }
 
 // open loads a gateway with the initial tables of every test.
@@ -236,15 +237,15 @@ func (n *node) open(t testing.TB, change ...func(*Options)) *Gateway {
 
 	err = errors.Join(
 		g.SyncAddrs(hosts(v4.node, v4.second, v6.node, v6.second, encap)),
-		g.SyncServices(ovns([]ServiceKey{
-			{v4.node, protoTCP, 30080},
-			{v4.node, protoUDP, 30053},
-			{v4.vip, protoTCP, 443},
-			{v4.second, protoTCP, 30081},
-			{v6.node, protoTCP, 30080},
-			{v6.node, protoUDP, 30053},
-			{v6.vip, protoTCP, 443},
-			{v6.second, protoTCP, 30081},
+		g.SyncServices(ovns([]verdict.ServiceKey{
+			{Addr: v4.node, Proto: protoTCP, Port: 30080},
+			{Addr: v4.node, Proto: protoUDP, Port: 30053},
+			{Addr: v4.vip, Proto: protoTCP, Port: 443},
+			{Addr: v4.second, Proto: protoTCP, Port: 30081},
+			{Addr: v6.node, Proto: protoTCP, Port: 30080},
+			{Addr: v6.node, Proto: protoUDP, Port: 30053},
+			{Addr: v6.vip, Proto: protoTCP, Port: 443},
+			{Addr: v6.second, Proto: protoTCP, Port: 30081},
 		})),
 	)
 	if err != nil {
@@ -254,20 +255,20 @@ func (n *node) open(t testing.TB, change ...func(*Options)) *Gateway {
 	return g
 }
 
-func hosts(addrs ...netip.Addr) map[netip.Addr]AddrKind {
-	m := make(map[netip.Addr]AddrKind, len(addrs))
+func hosts(addrs ...netip.Addr) map[netip.Addr]verdict.AddrKind {
+	m := make(map[netip.Addr]verdict.AddrKind, len(addrs))
 	for _, a := range addrs {
-		m[a] = AddrHost
+		m[a] = verdict.AddrHost
 	}
 
 	return m
 }
 
 // ovns assigns every frontend to OVN.
-func ovns(keys []ServiceKey) map[ServiceKey]ServiceOwner {
-	m := make(map[ServiceKey]ServiceOwner, len(keys))
+func ovns(keys []verdict.ServiceKey) map[verdict.ServiceKey]verdict.ServiceOwner {
+	m := make(map[verdict.ServiceKey]verdict.ServiceOwner, len(keys))
 	for _, k := range keys {
-		m[k] = ServiceOVN
+		m[k] = verdict.ServiceOVN
 	}
 
 	return m

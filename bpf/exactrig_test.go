@@ -23,8 +23,8 @@ func quietNode(t testing.TB, layout verdict.Layout, wire func(testing.TB, *node)
 	c.Layout = layout
 
 	g := n.open(t, func(o *Options) { o.Config, o.CountServices = c, 2 })
-	if err := g.SyncAddrs(map[netip.Addr]AddrKind{
-		v4.node: AddrHost, v6.node: AddrHost, v4.second: AddrHost, v6.second: AddrHost, v4.foreign: AddrPeer, v6.foreign: AddrPeer,
+	if err := g.SyncAddrs(map[netip.Addr]verdict.AddrKind{
+		v4.node: verdict.AddrHost, v6.node: verdict.AddrHost, v4.second: verdict.AddrHost, v6.second: verdict.AddrHost, v4.foreign: verdict.AddrPeer, v6.foreign: verdict.AddrPeer,
 	}); err != nil {
 		t.Fatal(err)
 	}

@@ -4,6 +4,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/ovn-ebpf/ovn-ebpf/verdict"
 )
 
 // The mix is for three Service ports, with room for the counts of two.
@@ -16,10 +18,10 @@ var servicePorts = map[uint16]ServicePort{
 func countServices(t *testing.T, g *Gateway) {
 	t.Helper()
 
-	for _, changes := range []map[ServiceKey]ServicePort{
-		{{v4.node, protoTCP, 30080}: servicePorts[30080], {v6.node, protoTCP, 30080}: servicePorts[30080]},
-		{{v4.vip, protoTCP, 443}: servicePorts[443], {v6.vip, protoTCP, 443}: servicePorts[443]},
-		{{v4.node, protoUDP, 30053}: servicePorts[30053], {v6.node, protoUDP, 30053}: servicePorts[30053]},
+	for _, changes := range []map[verdict.ServiceKey]ServicePort{
+		{{Addr: v4.node, Proto: protoTCP, Port: 30080}: servicePorts[30080], {Addr: v6.node, Proto: protoTCP, Port: 30080}: servicePorts[30080]},
+		{{Addr: v4.vip, Proto: protoTCP, Port: 443}: servicePorts[443], {Addr: v6.vip, Proto: protoTCP, Port: 443}: servicePorts[443]},
+		{{Addr: v4.node, Proto: protoUDP, Port: 30053}: servicePorts[30053], {Addr: v6.node, Proto: protoUDP, Port: 30053}: servicePorts[30053]},
 	} {
 		if err := g.CountServices(changes); err != nil {
 			t.Fatal(err)
@@ -36,14 +38,14 @@ func (m *mix) checkServices(t *testing.T, g *Gateway) {
 	}
 	wantServices(t, g, 1, of(30080), of(443))
 
-	gone := map[ServiceKey]ServicePort{{v4.node, protoTCP, 30080}: {}}
+	gone := map[verdict.ServiceKey]ServicePort{{Addr: v4.node, Proto: protoTCP, Port: 30080}: {}}
 	if err := g.CountServices(gone); err != nil {
 		t.Fatal(err)
 	}
 
 	wantServices(t, g, 1, of(30080), of(443)) // it still has an address
 
-	if err := g.CountServices(map[ServiceKey]ServicePort{{v6.node, protoTCP, 30080}: {}}); err != nil {
+	if err := g.CountServices(map[verdict.ServiceKey]ServicePort{{Addr: v6.node, Proto: protoTCP, Port: 30080}: {}}); err != nil {
 		t.Fatal(err)
 	}
 

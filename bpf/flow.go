@@ -8,21 +8,11 @@ import (
 
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
+
+	"github.com/ovn-ebpf/ovn-ebpf/verdict"
 )
 
-// FlowKey is a connection of OVN as the gateway sees it, after SNAT.
-type FlowKey struct {
-	Proto         uint8
-	Remote, Local netip.AddrPort
-}
-
-// NSKey is a protocol without ports, used with a peer.
-type NSKey struct {
-	Remote netip.Addr // unspecified, of either family: any peer
-	Proto  uint8
-}
-
-func (k FlowKey) cell() gatewayFlowKey {
+func flowCell(k verdict.FlowKey) gatewayFlowKey {
 	return gatewayFlowKey{
 		Remote: gatewayAddr{W: words(k.Remote.Addr())}, RemotePort: bePort(k.Remote.Port()),
 		Local: gatewayAddr{W: words(k.Local.Addr())}, LocalPort: bePort(k.Local.Port()),
@@ -30,8 +20,8 @@ func (k FlowKey) cell() gatewayFlowKey {
 	}
 }
 
-func flowOf(k gatewayFlowKey) FlowKey {
-	return FlowKey{
+func flowOf(k gatewayFlowKey) verdict.FlowKey {
+	return verdict.FlowKey{
 		Proto:  k.Proto,
 		Remote: netip.AddrPortFrom(addrOf(k.Remote.W), bePort(k.RemotePort)),
 		Local:  netip.AddrPortFrom(addrOf(k.Local.W), bePort(k.LocalPort)),
@@ -40,7 +30,7 @@ func flowOf(k gatewayFlowKey) FlowKey {
 
 // SeedFlows adds connections of OVN that their local port does not identify. They count as just
 // used; existing entries keep their age. The programs look them up while Config.Takeover is set.
-func (g *Gateway) SeedFlows(flows []FlowKey) error {
+func (g *Gateway) SeedFlows(flows []verdict.FlowKey) error {
 	now, err := monotonicNow()
 	if err != nil {
 		return fmt.Errorf("seed flows: %w", err)
@@ -49,7 +39,7 @@ func (g *Gateway) SeedFlows(flows []FlowKey) error {
 	added := make(map[uint16]int)
 
 	for _, f := range flows {
-		err = g.objs.Takeover.Update(f.cell(), gatewaySeen{Ns: uint64(now)}, ebpf.UpdateNoExist)
+		err = g.objs.Takeover.Update(flowCell(f), gatewaySeen{Ns: uint64(now)}, ebpf.UpdateNoExist)
 		if errors.Is(err, ebpf.ErrKeyExist) {
 			err = nil
 			continue
@@ -71,7 +61,7 @@ func (g *Gateway) SeedFlows(flows []FlowKey) error {
 
 // Flows calls keep for every seeded flow, with the time since its last packet from the wire. It
 // deletes the flows for which keep returns false.
-func (g *Gateway) Flows(keep func(f FlowKey, age time.Duration) bool) error {
+func (g *Gateway) Flows(keep func(f verdict.FlowKey, age time.Duration) bool) error {
 	now, err := monotonicNow()
 	if err != nil {
 		return fmt.Errorf("read flows: %w", err)
@@ -114,7 +104,7 @@ func (g *Gateway) restoreFlows() error {
 // the result of scan. A raw socket that is created meanwhile is not lost: either the gate's entry
 // for it stays, or a later scan finds it, because a scan follows every change of the table. If scan
 // fails nothing changes.
-func (g *Gateway) SyncHostProtos(scan func() ([]NSKey, error)) error {
+func (g *Gateway) SyncHostProtos(scan func() ([]verdict.NSKey, error)) error {
 	const most = 10 // limit while sockets keep changing
 	for range most {
 		want, err := scan()
@@ -135,10 +125,10 @@ func (g *Gateway) SyncHostProtos(scan func() ([]NSKey, error)) error {
 	return nil
 }
 
-func (g *Gateway) putHostProtos(want []NSKey) (changed bool, err error) {
+func (g *Gateway) putHostProtos(want []verdict.NSKey) (changed bool, err error) {
 	entries := make(map[gatewayNsKey]uint8, len(want))
 	for _, k := range want {
-		entries[k.cell()] = 1
+		entries[exchangeCell(k)] = 1
 	}
 
 	done, err := putEntries(g.objs.HostProtos, entries)

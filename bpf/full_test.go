@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/ovn-ebpf/ovn-ebpf/verdict"
 )
 
 // TestFullTablesKeepWhatFits checks that a full table takes as many entries as it has room for,
@@ -15,7 +17,9 @@ func TestFullTablesKeepWhatFits(t *testing.T) {
 	n := newNode(t)
 	sizes := Sizes{"services": 4, "host_addrs": 4, "lookup_targets": 4}
 	g := n.open(t, func(o *Options) { o.Sizes, o.CountServices = sizes, 10 })
-	front := func(port int) ServiceKey { return ServiceKey{v4.node, protoTCP, uint16(port)} }
+	front := func(port int) verdict.ServiceKey {
+		return verdict.ServiceKey{Addr: v4.node, Proto: protoTCP, Port: uint16(port)}
+	}
 	entries := func(table string) int {
 		t.Helper()
 
@@ -42,18 +46,18 @@ func TestFullTablesKeepWhatFits(t *testing.T) {
 	}
 
 	t.Run("services", func(t *testing.T) {
-		update := func(add map[ServiceKey]ServiceOwner, remove ...ServiceKey) {
+		update := func(add map[verdict.ServiceKey]verdict.ServiceOwner, remove ...verdict.ServiceKey) {
 			t.Helper()
 
 			_, err := g.UpdateServices(add, remove)
 			must(err)
 		}
 
-		must(g.SyncServices(map[ServiceKey]ServiceOwner{front(1): ServiceOVN, front(2): ServiceOVN, front(3): ServiceOVN}))
+		must(g.SyncServices(map[verdict.ServiceKey]verdict.ServiceOwner{front(1): verdict.ServiceOVN, front(2): verdict.ServiceOVN, front(3): verdict.ServiceOVN}))
 		check("room", "services", g.Unwritten(), 3, 0)
-		update(map[ServiceKey]ServiceOwner{front(4): ServiceOVN, front(5): ServiceOVN, front(6): ServiceOVN})
+		update(map[verdict.ServiceKey]verdict.ServiceOwner{front(4): verdict.ServiceOVN, front(5): verdict.ServiceOVN, front(6): verdict.ServiceOVN})
 		check("full", "services", g.Unwritten(), 4, 2)
-		update(map[ServiceKey]ServiceOwner{front(1): ServiceHost})
+		update(map[verdict.ServiceKey]verdict.ServiceOwner{front(1): verdict.ServiceHost})
 
 		if got := n.reason(t, g, v4.rx(v4.remote, v4.node, protoTCP, tcp(4000, 1, flagSYN))); got["service_host"] != 1 {
 			t.Errorf("a changed entry of a full table: %v", got)
@@ -64,9 +68,9 @@ func TestFullTablesKeepWhatFits(t *testing.T) {
 		update(nil, front(4), front(5), front(6))
 		check("those that had no room go", "services", g.Unwritten(), 2, 0)
 
-		all := map[ServiceKey]ServiceOwner{}
+		all := map[verdict.ServiceKey]verdict.ServiceOwner{}
 		for port := 10; port < 15; port++ {
-			all[front(port)] = ServiceOVN
+			all[front(port)] = verdict.ServiceOVN
 		}
 
 		must(g.SyncServices(all)) // the stale ones make room
@@ -79,27 +83,27 @@ func TestFullTablesKeepWhatFits(t *testing.T) {
 	t.Run("addresses", func(t *testing.T) {
 		addr := func(i int) netip.Addr { return netip.AddrFrom4([4]byte{192, 0, 2, byte(i)}) }
 
-		want := map[netip.Addr]AddrKind{addr(1): AddrHost, addr(2): AddrPeer}
+		want := map[netip.Addr]verdict.AddrKind{addr(1): verdict.AddrHost, addr(2): verdict.AddrPeer}
 		for i := 10; i < 15; i++ {
-			want[addr(i)] = AddrVIP
+			want[addr(i)] = verdict.AddrVIP
 		}
 
 		must(g.SyncAddrs(want))
 		check("full", "host_addrs", g.Unwritten(), 4, 3)
 
-		want[addr(3)], want[addr(4)] = AddrHost, AddrFormer
+		want[addr(3)], want[addr(4)] = verdict.AddrHost, verdict.AddrFormer
 		must(g.SyncAddrs(want))
 		check("addresses that are no Service's come first", "host_addrs", g.Unwritten(), 4, 5)
 		have, err := readTable[gatewayAddr, uint8](g.objs.HostAddrs)
 		must(err)
 
-		for i, kind := range map[int]AddrKind{1: AddrHost, 2: AddrPeer, 3: AddrHost, 4: AddrFormer} {
-			if got := have[gatewayAddr{W: words(addr(i))}]; AddrKind(got) != kind {
-				t.Errorf("%s has %s, want %s", addr(i), AddrKind(got), kind)
+		for i, kind := range map[int]verdict.AddrKind{1: verdict.AddrHost, 2: verdict.AddrPeer, 3: verdict.AddrHost, 4: verdict.AddrFormer} {
+			if got := have[gatewayAddr{W: words(addr(i))}]; verdict.AddrKind(got) != kind {
+				t.Errorf("%s has %s, want %s", addr(i), verdict.AddrKind(got), kind)
 			}
 		}
 
-		must(g.SyncAddrs(map[netip.Addr]AddrKind{addr(10): AddrVIP, addr(11): AddrVIP, addr(12): AddrVIP, addr(13): AddrHost}))
+		must(g.SyncAddrs(map[netip.Addr]verdict.AddrKind{addr(10): verdict.AddrVIP, addr(11): verdict.AddrVIP, addr(12): verdict.AddrVIP, addr(13): verdict.AddrHost}))
 		check("replaced", "host_addrs", g.Unwritten(), 4, 0)
 	})
 	t.Run("lookup targets", func(t *testing.T) {
@@ -107,7 +111,7 @@ func TestFullTablesKeepWhatFits(t *testing.T) {
 		must(err)
 		t.Cleanup(func() { l.Close() })
 
-		want := map[ServiceKey]netip.AddrPort{}
+		want := map[verdict.ServiceKey]netip.AddrPort{}
 		for port := range 6 {
 			want[front(1+port)] = netip.AddrPortFrom(v4.node, 80)
 		}

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/ovn-ebpf/ovn-ebpf/agent/testnode"
+	"github.com/ovn-ebpf/ovn-ebpf/verdict"
 )
 
 // TestGateTable compares the gate's definitions of the gateway's tables with the gateway's.
@@ -334,12 +335,12 @@ func TestGateRaw(t *testing.T) {
 		})
 		t.Cleanup(func() { unix.Close(fd) })
 	}
-	claimed := func() map[NSKey]bool {
+	claimed := func() map[verdict.NSKey]bool {
 		t.Helper()
 
-		got := make(map[NSKey]bool)
+		got := make(map[verdict.NSKey]bool)
 
-		err := eachEntry(g.objs.HostProtos, func(k gateNsKey, _ uint8) { got[NSKey{addrOf(k.Remote.W), k.Proto}] = true })
+		err := eachEntry(g.objs.HostProtos, func(k gateNsKey, _ uint8) { got[verdict.NSKey{Remote: addrOf(k.Remote.W), Proto: k.Proto}] = true })
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -347,12 +348,12 @@ func TestGateRaw(t *testing.T) {
 		return got
 	}
 	other := newNamespace(t)
-	want := make(map[NSKey]bool)
+	want := make(map[verdict.NSKey]bool)
 
 	for proto := 1; proto < 256; proto++ {
 		raw(other, unix.AF_INET, proto)
 
-		if got := claimed(); got[NSKey{netip.IPv4Unspecified(), uint8(proto)}] {
+		if got := claimed(); got[verdict.NSKey{Remote: netip.IPv4Unspecified(), Proto: uint8(proto)}] {
 			t.Errorf("protocol %d: another namespace's", proto)
 		}
 
@@ -360,8 +361,8 @@ func TestGateRaw(t *testing.T) {
 		raw(h.namespace, unix.AF_INET6, proto)
 
 		if !slices.Contains([]int{1, protoTCP, protoUDP, 58, protoSCTP}, proto) {
-			want[NSKey{netip.IPv4Unspecified(), uint8(proto)}] = true
-			want[NSKey{netip.IPv6Unspecified(), uint8(proto)}] = true
+			want[verdict.NSKey{Remote: netip.IPv4Unspecified(), Proto: uint8(proto)}] = true
+			want[verdict.NSKey{Remote: netip.IPv6Unspecified(), Proto: uint8(proto)}] = true
 		}
 	}
 

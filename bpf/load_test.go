@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/ovn-ebpf/ovn-ebpf/cluster"
+	"github.com/ovn-ebpf/ovn-ebpf/verdict"
 )
 
 // Learned state, counters and services survive a restart.
@@ -69,7 +70,7 @@ func TestSync(t *testing.T) {
 
 	err := errors.Join(
 		g.SyncAddrs(hosts(v4.node, netip.MustParseAddr("fe80::1%eth0"))),
-		g.SyncServices(ovns([]ServiceKey{{v4.node, protoUDP, 30080}, {v4.node, protoTCP, 30090}})),
+		g.SyncServices(ovns([]verdict.ServiceKey{{Addr: v4.node, Proto: protoUDP, Port: 30080}, {Addr: v4.node, Proto: protoTCP, Port: 30090}})),
 	)
 	if err != nil {
 		t.Fatal(err)
@@ -93,9 +94,9 @@ func TestSyncManyServices(t *testing.T) {
 	n := newNode(t)
 	g := n.open(t)
 
-	var want []ServiceKey
+	var want []verdict.ServiceKey
 	for i := range 20000 {
-		want = append(want, ServiceKey{netip.AddrFrom4([4]byte{192, 0, byte(i >> 8), byte(i)}), protoTCP, uint16(30000 + i%1000)})
+		want = append(want, verdict.ServiceKey{Addr: netip.AddrFrom4([4]byte{192, 0, byte(i >> 8), byte(i)}), Proto: protoTCP, Port: uint16(30000 + i%1000)})
 	}
 
 	for _, keep := range []int{20000, 15000, 0} {

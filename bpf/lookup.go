@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 
 	"github.com/cilium/ebpf"
+
+	"github.com/ovn-ebpf/ovn-ebpf/verdict"
 )
 
 // LookupOptions locates the gateway's state.
@@ -61,7 +63,7 @@ func OpenLookup(opts LookupOptions) (*Lookup, error) {
 // the endpoint; a listener on the unspecified address matches too. Sync writes new and changed
 // entries before it deletes stale ones. writes counts both. Sync is not atomic; it may be repeated
 // after an error. Entries without room are left out, see Unwritten.
-func (l *Lookup) Sync(want map[ServiceKey]netip.AddrPort) (writes int, err error) {
+func (l *Lookup) Sync(want map[verdict.ServiceKey]netip.AddrPort) (writes int, err error) {
 	table := make(map[lookupServiceKey]lookupLookupTarget, len(want))
 	for k, to := range want {
 		if k.Proto != protoTCP {

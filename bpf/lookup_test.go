@@ -13,6 +13,8 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/ovn-ebpf/ovn-ebpf/verdict"
 )
 
 // lookupNode is a host with an uplink, a device with its addresses, and a client behind the uplink.
@@ -40,7 +42,7 @@ func newLookupNode(t *testing.T, addressed string) *lookupNode {
 }
 
 // attach loads the program on the uplink, with targets.
-func (n *lookupNode) attach(t *testing.T, redirect string, targets map[ServiceKey]netip.AddrPort) *Lookup {
+func (n *lookupNode) attach(t *testing.T, redirect string, targets map[verdict.ServiceKey]netip.AddrPort) *Lookup {
 	t.Helper()
 
 	l, err := OpenLookup(LookupOptions{PinDir: n.pinDir})
@@ -142,9 +144,9 @@ func (n *lookupNode) ask(t *testing.T, to string) (string, error) {
 	return c.read(t), nil
 }
 
-func lookupKey(at string) ServiceKey {
+func lookupKey(at string) verdict.ServiceKey {
 	a := netip.MustParseAddrPort(at)
-	return ServiceKey{Addr: a.Addr(), Proto: protoTCP, Port: a.Port()}
+	return verdict.ServiceKey{Addr: a.Addr(), Proto: protoTCP, Port: a.Port()}
 }
 
 func TestLookup(t *testing.T) {
@@ -165,7 +167,7 @@ func testLookup(t *testing.T, n *lookupNode, redirect string) {
 	n.serveClient(t, "tcp", ":8080") // IPv6, and IPv4 by it
 	n.serveClient(t, "tcp4", "127.0.0.1:8444")
 
-	targets := map[ServiceKey]netip.AddrPort{
+	targets := map[verdict.ServiceKey]netip.AddrPort{
 		lookupKey("192.0.2.1:30443"):        netip.MustParseAddrPort("192.0.2.1:8443"),
 		lookupKey("192.0.2.1:30080"):        netip.MustParseAddrPort("192.0.2.1:8080"),
 		lookupKey("[2001:db8::1]:30080"):    netip.MustParseAddrPort("[2001:db8::1]:8080"),
@@ -235,11 +237,11 @@ func TestLookupInvalid(t *testing.T) {
 	defer l.Close()
 
 	target := netip.MustParseAddrPort("192.0.2.1:53")
-	for _, k := range []ServiceKey{
+	for _, k := range []verdict.ServiceKey{
 		{Addr: target.Addr(), Proto: protoUDP, Port: 53},
 		{Addr: netip.MustParseAddr("2001:db8::1"), Proto: protoTCP, Port: 53},
 	} {
-		if _, err := l.Sync(map[ServiceKey]netip.AddrPort{k: target}); err == nil {
+		if _, err := l.Sync(map[verdict.ServiceKey]netip.AddrPort{k: target}); err == nil {
 			t.Errorf("%v is taken", k)
 		}
 	}
@@ -309,8 +311,10 @@ func TestLookupByGateway(t *testing.T) {
 	n.peer.addr(t, "wire0", netip.AddrFrom4(near).String()+"/24")
 	g := n.open(t)
 
-	front := func(port uint16) ServiceKey { return ServiceKey{Addr: v4.node, Proto: protoTCP, Port: port} }
-	if err := g.SyncServices(map[ServiceKey]ServiceOwner{front(30090): ServiceHost}); err != nil {
+	front := func(port uint16) verdict.ServiceKey {
+		return verdict.ServiceKey{Addr: v4.node, Proto: protoTCP, Port: port}
+	}
+	if err := g.SyncServices(map[verdict.ServiceKey]verdict.ServiceOwner{front(30090): verdict.ServiceHost}); err != nil {
 		t.Fatal(err)
 	}
 
@@ -323,7 +327,7 @@ func TestLookupByGateway(t *testing.T) {
 	defer l.Close()
 
 	target := netip.AddrPortFrom(v4.node, 8080)
-	if _, err := l.Sync(map[ServiceKey]netip.AddrPort{front(30090): target, front(30091): target}); err != nil {
+	if _, err := l.Sync(map[verdict.ServiceKey]netip.AddrPort{front(30090): target, front(30091): target}); err != nil {
 		t.Fatal(err)
 	}
 

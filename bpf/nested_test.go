@@ -452,7 +452,7 @@ func TestNestedFromPod_forgetsFragments(t *testing.T) {
 		ret    uint32
 		reason string
 	}{{29 * time.Second, retRedirect, "tx out"}, {31 * time.Second, retNext, "tx host"}} {
-		seen := nestedFragSeen{Ns: uint64(monotonic(t) - tt.age), Owner: uint8(FragmentOVN)}
+		seen := nestedFragSeen{Ns: uint64(monotonic(t) - tt.age), Owner: uint8(gatewayFragOwnerFRAG_OVN)}
 		if err := r.n.objs.NestedFrags.Put(key, seen); err != nil {
 			t.Fatal(err)
 		}

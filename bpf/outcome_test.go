@@ -74,9 +74,6 @@ func (r *rig) learnedNS(t testing.TB) map[verdict.NSKey]bool {
 	return set
 }
 
-// fragmentOwners are the model's verdicts by the programs' values.
-var fragmentOwners = [...]verdict.Verdict{FragmentHost: verdict.Host, FragmentOVN: verdict.OVN, FragmentBoth: verdict.Both, FragmentDropped: verdict.Drop}
-
 func (r *rig) learnedFrags(t testing.TB) map[verdict.FragKey]verdict.Verdict {
 	t.Helper()
 

@@ -13,7 +13,6 @@ import (
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
 
-	"github.com/ovn-ebpf/ovn-ebpf/cluster"
 	"github.com/ovn-ebpf/ovn-ebpf/verdict"
 	"github.com/ovn-ebpf/ovn-ebpf/verdict/corpus"
 )
@@ -110,16 +109,12 @@ func openSocket(t testing.TB, s corpus.Socket, listeners map[netip.AddrPort]net.
 
 // config0 returns the configuration of a node of the corpus on this machine.
 func (r *rig) config0(c *verdict.Config) Config {
-	out := Config{
-		NodeMAC: c.NodeMAC[:], Node4: c.Node4, Node6: c.Node6,
-		SNATPorts: cluster.PortRange{First: c.SNATFirst, Last: c.SNATLast}, GenevePort: c.GenevePort, EncapIP: c.EncapIP,
-		ServiceCIDRs: c.ServiceCIDRs, PodCIDRs: c.PodCIDRs, RoutablePods: c.RoutablePods, Masquerade: c.Masquerade,
-		PodTunnels: c.PodTunnels, Internal: c.Internal, External: c.External,
-		Layout: r.layout, VLAN: c.VLAN, MTU: c.MTU, Local: c.Local, BFD: c.BFD, InSync: c.InSync, Takeover: c.Takeover,
-	}
+	out := Config{Config: *c, Layout: r.layout}
 	if c.Connected {
 		out.Uplink, out.Bridge = r.uplink, r.bridge
 	}
+
+	out.Connected = false // not used
 
 	return out
 }
@@ -130,19 +125,19 @@ func (r *rig) set(t testing.TB, n *corpus.Node) {
 	r.node, r.since = n, monotonic(t)
 	forget(t, r.g)
 
-	addrs := make(map[netip.Addr]AddrKind)
+	addrs := make(map[netip.Addr]verdict.AddrKind)
 	for a, k := range n.Addrs {
-		addrs[a] = AddrKind(k)
+		addrs[a] = verdict.AddrKind(k)
 	}
 
-	owners := make(map[ServiceKey]ServiceOwner)
+	owners := make(map[verdict.ServiceKey]verdict.ServiceOwner)
 	for k, o := range n.Services {
-		owners[ServiceKey(k)] = ServiceOwner(o)
+		owners[k] = verdict.ServiceOwner(o)
 	}
 
-	var protos []NSKey
+	var protos []verdict.NSKey
 	for k := range n.HostProtos {
-		protos = append(protos, NSKey{Remote: k.Remote, Proto: k.Proto})
+		protos = append(protos, verdict.NSKey{Remote: k.Remote, Proto: k.Proto})
 	}
 
 	var gates []SocketKey
@@ -162,8 +157,8 @@ func (r *rig) set(t testing.TB, n *corpus.Node) {
 }
 
 // found is a scan with a constant result.
-func found(protos ...[]NSKey) func() ([]NSKey, error) {
-	return func() ([]NSKey, error) { return slices.Concat(protos...), nil }
+func found(protos ...[]verdict.NSKey) func() ([]verdict.NSKey, error) {
+	return func() ([]verdict.NSKey, error) { return slices.Concat(protos...), nil }
 }
 
 // learn adds the learned and seeded entries of n.
@@ -172,18 +167,17 @@ func (r *rig) learn(n *corpus.Node) error {
 
 	var errs []error
 	for k, age := range n.NS {
-		errs = append(errs, r.g.objs.Ns.Put(ExchangeKey(k).cell(), before(age)))
+		errs = append(errs, r.g.objs.Ns.Put(exchangeCell(k), before(age)))
 	}
 
 	for k, f := range n.Frags {
 		first := gatewayFragSeen{Ns: uint64(r.since - f.Seen), Owner: uint8(slices.Index(fragmentOwners[:], f.Owner))}
-		errs = append(errs, r.g.objs.Frags.Put(DatagramKey(k).cell(), first))
+		errs = append(errs, r.g.objs.Frags.Put(datagramCell(k), first))
 	}
 
-	errs = append(errs, r.g.Flows(func(FlowKey, time.Duration) bool { return false }))
+	errs = append(errs, r.g.Flows(func(verdict.FlowKey, time.Duration) bool { return false }))
 	for k, age := range n.Flows {
-		key := FlowKey(k)
-		errs = append(errs, r.g.SeedFlows([]FlowKey{key}), r.g.objs.Takeover.Put(key.cell(), before(age)))
+		errs = append(errs, r.g.SeedFlows([]verdict.FlowKey{k}), r.g.objs.Takeover.Put(flowCell(k), before(age)))
 	}
 
 	return errors.Join(errs...)

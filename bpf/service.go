@@ -5,36 +5,19 @@ import (
 	"fmt"
 	"iter"
 	"maps"
-	"net/netip"
 
 	"github.com/cilium/ebpf"
+
+	"github.com/ovn-ebpf/ovn-ebpf/verdict"
 )
 
-// ServiceKey is a frontend: a NodePort on a node address, a hostPort, or a port of an external or
-// load balancer address.
-type ServiceKey struct {
-	Addr  netip.Addr
-	Proto uint8
-	Port  uint16
-}
-
-// ServiceOwner is the side that serves a frontend.
-type ServiceOwner uint8
-
-const (
-	ServiceOVN ServiceOwner = ServiceOwner(gatewayServiceOwnerSERVICE_OVN)
-
-	// ServiceHost is a host socket, through sk_lookup.
-	ServiceHost ServiceOwner = ServiceOwner(gatewayServiceOwnerSERVICE_HOST)
-)
-
-func (k ServiceKey) cell() gatewayServiceKey {
+func serviceCell(k verdict.ServiceKey) gatewayServiceKey {
 	return gatewayServiceKey{Addr: gatewayAddr{W: words(k.Addr)}, Port: bePort(k.Port), Proto: k.Proto}
 }
 
 // SyncServices sets the service table to exactly want, as SyncAddrs does. Entries without room are
 // left out, see Unwritten.
-func (g *Gateway) SyncServices(want map[ServiceKey]ServiceOwner) error {
+func (g *Gateway) SyncServices(want map[verdict.ServiceKey]verdict.ServiceOwner) error {
 	entries, err := serviceEntries(want)
 	if err != nil {
 		return fmt.Errorf("sync services: %w", err)
@@ -63,8 +46,8 @@ func (g *Gateway) SyncServices(want map[ServiceKey]ServiceOwner) error {
 // and deleted entries; unchanged entries are not written. After an error it may be repeated, or
 // SyncServices called. Entries without room are left out until other entries are removed.
 func (g *Gateway) UpdateServices(
-	add map[ServiceKey]ServiceOwner,
-	remove []ServiceKey,
+	add map[verdict.ServiceKey]verdict.ServiceOwner,
+	remove []verdict.ServiceKey,
 ) (writes int, err error) {
 	entries, err := serviceEntries(add)
 	if err != nil {
@@ -75,7 +58,7 @@ func (g *Gateway) UpdateServices(
 
 	for _, k := range remove {
 		if _, ok := add[k]; !ok {
-			stale = append(stale, k.cell())
+			stale = append(stale, serviceCell(k))
 		}
 	}
 
@@ -86,14 +69,14 @@ func (g *Gateway) UpdateServices(
 	return writes, nil
 }
 
-func serviceEntries(owners map[ServiceKey]ServiceOwner) (map[gatewayServiceKey]uint8, error) {
+func serviceEntries(owners map[verdict.ServiceKey]verdict.ServiceOwner) (map[gatewayServiceKey]uint8, error) {
 	entries := make(map[gatewayServiceKey]uint8, len(owners))
 	for k, owner := range owners {
-		if owner != ServiceOVN && owner != ServiceHost {
+		if owner != verdict.ServiceOVN && owner != verdict.ServiceHost {
 			return nil, fmt.Errorf("frontend %s port %d has unknown owner %d", k.Addr, k.Port, owner)
 		}
 
-		entries[k.cell()] = uint8(owner)
+		entries[serviceCell(k)] = uint8(owner)
 	}
 
 	return entries, nil

@@ -9,6 +9,8 @@ import (
 	"sync"
 
 	"github.com/cilium/ebpf"
+
+	"github.com/ovn-ebpf/ovn-ebpf/verdict"
 )
 
 // ServicePort is a port of a Service, with the Service's own port number. The zero value means
@@ -32,11 +34,11 @@ type serviceCounts struct {
 	max           int
 
 	mu    sync.Mutex // guards the fields below
-	front map[ServiceKey]ServicePort
+	front map[verdict.ServiceKey]ServicePort
 	ports map[ServicePort]*serviceSlot
 	free  []uint32
 	next  uint32
-	over  map[ServiceKey]ServicePort // without a cell
+	over  map[verdict.ServiceKey]ServicePort // without a cell
 }
 
 type serviceSlot struct {
@@ -49,16 +51,16 @@ func newServiceCounts(slots, counts *ebpf.Map, most int) *serviceCounts {
 		slots:  slots,
 		counts: counts,
 		max:    most,
-		front:  map[ServiceKey]ServicePort{},
+		front:  map[verdict.ServiceKey]ServicePort{},
 		ports:  map[ServicePort]*serviceSlot{},
-		over:   map[ServiceKey]ServicePort{},
+		over:   map[verdict.ServiceKey]ServicePort{},
 	}
 }
 
 // CountServices sets the Service port of frontends; the zero ServicePort removes a frontend.
 // Frontends not in changes stay. A port's cell is released with its last frontend. Ports beyond
 // Options.CountServices are not counted.
-func (g *Gateway) CountServices(changes map[ServiceKey]ServicePort) error {
+func (g *Gateway) CountServices(changes map[verdict.ServiceKey]ServicePort) error {
 	c := g.counts
 	if c.max <= 0 {
 		return nil
@@ -98,11 +100,11 @@ func (g *Gateway) CountServices(changes map[ServiceKey]ServicePort) error {
 }
 
 // SyncServiceCounts sets the frontends to exactly those of want, as CountServices does.
-func (g *Gateway) SyncServiceCounts(want map[ServiceKey]ServicePort) error {
+func (g *Gateway) SyncServiceCounts(want map[verdict.ServiceKey]ServicePort) error {
 	changes := maps.Clone(want)
 	c := g.counts
 	c.mu.Lock()
-	for _, have := range []map[ServiceKey]ServicePort{c.front, c.over} {
+	for _, have := range []map[verdict.ServiceKey]ServicePort{c.front, c.over} {
 		for k := range have {
 			if _, ok := want[k]; !ok {
 				changes[k] = ServicePort{}
@@ -115,13 +117,13 @@ func (g *Gateway) SyncServiceCounts(want map[ServiceKey]ServicePort) error {
 }
 
 // release removes a frontend, and its cell if it was the last one.
-func (c *serviceCounts) release(k ServiceKey) error {
+func (c *serviceCounts) release(k verdict.ServiceKey) error {
 	port, ok := c.front[k]
 	if !ok {
 		return nil
 	}
 
-	if err := c.slots.Delete(k.cell()); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+	if err := c.slots.Delete(serviceCell(k)); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
 		return err
 	}
 
@@ -139,7 +141,7 @@ func (c *serviceCounts) release(k ServiceKey) error {
 }
 
 // give makes a frontend count in its port's cell.
-func (c *serviceCounts) give(k ServiceKey, port ServicePort) error {
+func (c *serviceCounts) give(k verdict.ServiceKey, port ServicePort) error {
 	s := c.ports[port]
 	if s == nil {
 		if s = c.take(); s == nil {
@@ -155,7 +157,7 @@ func (c *serviceCounts) give(k ServiceKey, port ServicePort) error {
 		c.ports[port] = s
 	}
 
-	err := c.slots.Put(k.cell(), s.index)
+	err := c.slots.Put(serviceCell(k), s.index)
 	if err != nil && s.fronts == 0 { // no frontend of the port has room
 		delete(c.ports, port)
 		c.free = append(c.free, s.index)
@@ -254,7 +256,7 @@ func readCells(m *ebpf.Map, n int) ([][]gatewayCell, error) {
 }
 
 // Frontends returns the Service port of every frontend, including those without a cell.
-func (g *Gateway) Frontends() map[ServiceKey]ServicePort {
+func (g *Gateway) Frontends() map[verdict.ServiceKey]ServicePort {
 	c := g.counts
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -136,8 +136,8 @@ func testTraffic(t *testing.T, r *liveShort, c conn) {
 	if c.out < 49152 {
 		cached = "service_cached"
 
-		key := ServiceKey{c.f.node, protoTCP, c.out}
-		if err := r.g.CountServices(map[ServiceKey]ServicePort{key: {Namespace: "default", Name: "web", Port: 80}}); err != nil {
+		key := verdict.ServiceKey{Addr: c.f.node, Proto: protoTCP, Port: c.out}
+		if err := r.g.CountServices(map[verdict.ServiceKey]ServicePort{key: {Namespace: "default", Name: "web", Port: 80}}); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -64,13 +64,10 @@ func TestShortcutModel(t *testing.T) {
 func pick[T any](m *shortModel, of ...T) T { return of[m.rng.IntN(len(of))] }
 
 func (m *shortModel) config() *verdict.Config {
-	c := m.g.opts.Config
+	c := m.g.opts.Config.Model()
+	c.Connected = true
 
-	return &verdict.Config{
-		Connected: true, NodeMAC: verdict.MAC(c.NodeMAC), Node4: c.Node4, Node6: c.Node6,
-		SNATFirst: c.SNATPorts.First, SNATLast: c.SNATPorts.Last, GenevePort: c.GenevePort,
-		ServiceCIDRs: c.ServiceCIDRs, PodCIDRs: c.PodCIDRs,
-	}
+	return c
 }
 
 // next replaces all entries.

@@ -11,6 +11,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/ovn-ebpf/ovn-ebpf/verdict"
 )
 
 const (
@@ -242,13 +244,13 @@ func testHostConnections(t *testing.T, n *node, g *Gateway, f family) {
 
 	n.must(t, func() error { return sending(t, f, sendPort) })
 
-	owners := map[ServiceKey]ServiceOwner{{Addr: f.node, Proto: protoTCP, Port: hosted}: ServiceHost}
+	owners := map[verdict.ServiceKey]verdict.ServiceOwner{{Addr: f.node, Proto: protoTCP, Port: hosted}: verdict.ServiceHost}
 	for _, port := range []uint16{front, sendPort} {
-		owners[ServiceKey{Addr: f.node, Proto: protoTCP, Port: port}] = ServiceOVN
+		owners[verdict.ServiceKey{Addr: f.node, Proto: protoTCP, Port: port}] = verdict.ServiceOVN
 	}
 
 	for _, port := range []uint16{udpFront, udpOpen} {
-		owners[ServiceKey{Addr: f.node, Proto: protoUDP, Port: port}] = ServiceOVN
+		owners[verdict.ServiceKey{Addr: f.node, Proto: protoUDP, Port: port}] = verdict.ServiceOVN
 	}
 
 	if err := g.SyncServices(owners); err != nil {

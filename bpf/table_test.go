@@ -9,6 +9,8 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/ovn-ebpf/ovn-ebpf/verdict"
 )
 
 // One changed Service costs what differs, however many there are.
@@ -16,33 +18,35 @@ func TestUpdateServices(t *testing.T) {
 	n := newNode(t)
 	g := n.open(t)
 
-	all := make(map[ServiceKey]ServiceOwner)
+	all := make(map[verdict.ServiceKey]verdict.ServiceOwner)
 	for i := range 20000 {
-		all[ServiceKey{netip.AddrFrom4([4]byte{192, 0, byte(i >> 8), byte(i)}), protoTCP, uint16(30000 + i%1000)}] = ServiceOVN
+		all[verdict.ServiceKey{Addr: netip.AddrFrom4([4]byte{192, 0, byte(i >> 8), byte(i)}), Proto: protoTCP, Port: uint16(30000 + i%1000)}] = verdict.ServiceOVN
 	}
 
 	if err := g.SyncServices(all); err != nil {
 		t.Fatal(err)
 	}
 
-	key := func(port uint16) ServiceKey { return ServiceKey{v4.node, protoTCP, port} }
+	key := func(port uint16) verdict.ServiceKey {
+		return verdict.ServiceKey{Addr: v4.node, Proto: protoTCP, Port: port}
+	}
 	syn := func(port uint16) []byte { return v4.rx(v4.remote, v4.node, protoTCP, tcp(4000, port, flagSYN)) }
 
 	type change struct {
 		name   string
-		add    map[ServiceKey]ServiceOwner
-		remove []ServiceKey
+		add    map[verdict.ServiceKey]verdict.ServiceOwner
+		remove []verdict.ServiceKey
 		writes int
 		want   map[uint16]string
 	}
 	for _, c := range []change{
-		{"two new", map[ServiceKey]ServiceOwner{key(31000): ServiceOVN, key(31001): ServiceHost}, nil, 2, map[uint16]string{31000: "service", 31001: "service_host"}},
-		{"the same again", map[ServiceKey]ServiceOwner{key(31000): ServiceOVN, key(31001): ServiceHost}, nil, 0, map[uint16]string{31000: "service"}},
-		{"another owner", map[ServiceKey]ServiceOwner{key(31000): ServiceHost}, nil, 1, map[uint16]string{31000: "service_host"}},
-		{"one for another", map[ServiceKey]ServiceOwner{key(31002): ServiceOVN}, []ServiceKey{key(31000)}, 2, map[uint16]string{31000: "default", 31002: "service"}},
-		{"added and removed: added", map[ServiceKey]ServiceOwner{key(31002): ServiceOVN}, []ServiceKey{key(31002)}, 0, map[uint16]string{31002: "service"}},
-		{"what is not there", nil, []ServiceKey{key(31000)}, 0, map[uint16]string{31000: "default"}},
-		{"the last", nil, []ServiceKey{key(31001), key(31002)}, 2, map[uint16]string{31001: "default", 31002: "default"}},
+		{"two new", map[verdict.ServiceKey]verdict.ServiceOwner{key(31000): verdict.ServiceOVN, key(31001): verdict.ServiceHost}, nil, 2, map[uint16]string{31000: "service", 31001: "service_host"}},
+		{"the same again", map[verdict.ServiceKey]verdict.ServiceOwner{key(31000): verdict.ServiceOVN, key(31001): verdict.ServiceHost}, nil, 0, map[uint16]string{31000: "service"}},
+		{"another owner", map[verdict.ServiceKey]verdict.ServiceOwner{key(31000): verdict.ServiceHost}, nil, 1, map[uint16]string{31000: "service_host"}},
+		{"one for another", map[verdict.ServiceKey]verdict.ServiceOwner{key(31002): verdict.ServiceOVN}, []verdict.ServiceKey{key(31000)}, 2, map[uint16]string{31000: "default", 31002: "service"}},
+		{"added and removed: added", map[verdict.ServiceKey]verdict.ServiceOwner{key(31002): verdict.ServiceOVN}, []verdict.ServiceKey{key(31002)}, 0, map[uint16]string{31002: "service"}},
+		{"what is not there", nil, []verdict.ServiceKey{key(31000)}, 0, map[uint16]string{31000: "default"}},
+		{"the last", nil, []verdict.ServiceKey{key(31001), key(31002)}, 2, map[uint16]string{31001: "default", 31002: "default"}},
 	} {
 		writes, err := g.UpdateServices(c.add, c.remove)
 		if err != nil || writes != c.writes {
@@ -75,16 +79,16 @@ func TestServicePortDigest(t *testing.T) {
 		return words[port/64]>>(port%64)&1 == 1
 	}
 
-	a, b := ServiceKey{v4.node, protoTCP, 31000}, ServiceKey{v6.node, protoTCP, 31000}
+	a, b := verdict.ServiceKey{Addr: v4.node, Proto: protoTCP, Port: 31000}, verdict.ServiceKey{Addr: v6.node, Proto: protoTCP, Port: 31000}
 	for _, step := range []struct {
-		add    map[ServiceKey]ServiceOwner
-		remove []ServiceKey
+		add    map[verdict.ServiceKey]verdict.ServiceOwner
+		remove []verdict.ServiceKey
 		want   bool
 	}{
-		{ovns([]ServiceKey{a, b}), nil, true},
-		{nil, []ServiceKey{a}, true},
-		{nil, []ServiceKey{a}, true}, // not counted twice
-		{nil, []ServiceKey{b}, false},
+		{ovns([]verdict.ServiceKey{a, b}), nil, true},
+		{nil, []verdict.ServiceKey{a}, true},
+		{nil, []verdict.ServiceKey{a}, true}, // not counted twice
+		{nil, []verdict.ServiceKey{b}, false},
 	} {
 		if _, err := g.UpdateServices(step.add, step.remove); err != nil {
 			t.Fatal(err)
@@ -114,20 +118,20 @@ func TestSeededFlows(t *testing.T) {
 	c := n.config()
 	c.Takeover = true
 	g := n.open(t, func(o *Options) { o.Config = c })
-	flow := func(port uint16) FlowKey {
-		return FlowKey{Proto: protoTCP, Remote: netip.AddrPortFrom(v4.remote, 443), Local: netip.AddrPortFrom(v4.node, port)}
+	flow := func(port uint16) verdict.FlowKey {
+		return verdict.FlowKey{Proto: protoTCP, Remote: netip.AddrPortFrom(v4.remote, 443), Local: netip.AddrPortFrom(v4.node, port)}
 	}
 	packet := func(port uint16, flags uint8) []byte {
 		return v4.rx(v4.remote, v4.node, protoTCP, tcp(443, port, flags))
 	}
 
-	if err := g.SeedFlows([]FlowKey{flow(34567), flow(34568)}); err != nil {
+	if err := g.SeedFlows([]verdict.FlowKey{flow(34567), flow(34568)}); err != nil {
 		t.Fatal(err)
 	}
 
 	old := gatewaySeen{Ns: uint64(monotonic(t) - time.Hour)}
 	for _, port := range []uint16{34567, 34568} {
-		if err := g.objs.Takeover.Put(flow(port).cell(), old); err != nil {
+		if err := g.objs.Takeover.Put(flowCell(flow(port)), old); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -139,13 +143,13 @@ func TestSeededFlows(t *testing.T) {
 		one("not seeded", packet(34569, flagACK), retNext, "default"),
 	})
 
-	if err := g.SeedFlows([]FlowKey{flow(34568)}); err != nil {
+	if err := g.SeedFlows([]verdict.FlowKey{flow(34568)}); err != nil {
 		t.Fatal(err)
 	}
 
-	idle := make(map[FlowKey]bool)
+	idle := make(map[verdict.FlowKey]bool)
 
-	err := g.Flows(func(f FlowKey, age time.Duration) bool {
+	err := g.Flows(func(f verdict.FlowKey, age time.Duration) bool {
 		idle[f] = age > 30*time.Minute
 		return !idle[f]
 	})
@@ -153,8 +157,8 @@ func TestSeededFlows(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	want := map[FlowKey]bool{flow(34567): false, flow(34568): true}
-	if diff := cmp.Diff(want, idle, cmpopts.EquateComparable(FlowKey{})); diff != "" {
+	want := map[verdict.FlowKey]bool{flow(34567): false, flow(34568): true}
+	if diff := cmp.Diff(want, idle, cmpopts.EquateComparable(verdict.FlowKey{})); diff != "" {
 		t.Errorf("idle flows (-want +got):\n%s", diff)
 	}
 
@@ -177,22 +181,22 @@ func TestSyncAddrs(t *testing.T) {
 
 	arp := func() []byte { return ether(allMAC, peerMAC, 0x0806, arpPacket(1, v4.remote, v4.vip)) }
 	for _, tt := range []struct {
-		kind AddrKind
+		kind verdict.AddrKind
 		want step
 	}{
-		{AddrHost, rx(arp(), retNext, "arp_request")},
-		{AddrVIP, rx(arp(), retNext, "arp_vip")},
-		{AddrOVN, rx(arp(), retRedirect, "arp_request_ovn")},
-		{AddrPeer, rx(arp(), retNext, "arp_other")},
+		{verdict.AddrHost, rx(arp(), retNext, "arp_request")},
+		{verdict.AddrVIP, rx(arp(), retNext, "arp_vip")},
+		{verdict.AddrOVN, rx(arp(), retRedirect, "arp_request_ovn")},
+		{verdict.AddrPeer, rx(arp(), retNext, "arp_other")},
 	} {
-		if err := g.SyncAddrs(map[netip.Addr]AddrKind{v4.node: AddrHost, v4.vip: tt.kind}); err != nil {
+		if err := g.SyncAddrs(map[netip.Addr]verdict.AddrKind{v4.node: verdict.AddrHost, v4.vip: tt.kind}); err != nil {
 			t.Fatal(err)
 		}
 
 		runStep(t, n, g, int(tt.kind), tt.want)
 	}
 
-	if err := g.SyncAddrs(map[netip.Addr]AddrKind{v4.vip: 0}); err == nil {
+	if err := g.SyncAddrs(map[netip.Addr]verdict.AddrKind{v4.vip: 0}); err == nil {
 		t.Error("no error for an address of no kind")
 	}
 }
@@ -204,7 +208,7 @@ func TestSyncHostProtos(t *testing.T) {
 	runStep(t, n, g, 0, tx(v4.tx(v4.node, v4.remote, protoGRE, make([]byte, 8)), retRedirect, "out_learned"))
 	runStep(t, n, g, 1, rx(gre, retRedirect, "proto_ns"))
 
-	if err := g.SyncHostProtos(found([]NSKey{{Remote: v4.remote, Proto: protoGRE}})); err != nil {
+	if err := g.SyncHostProtos(found([]verdict.NSKey{{Remote: v4.remote, Proto: protoGRE}})); err != nil {
 		t.Fatal(err)
 	}
 
@@ -220,12 +224,12 @@ func TestSyncHostProtos(t *testing.T) {
 
 	failed, scans := errors.New("no netlink"), 0
 
-	err := g.SyncHostProtos(func() ([]NSKey, error) {
+	err := g.SyncHostProtos(func() ([]verdict.NSKey, error) {
 		if scans++; scans == 1 {
-			return []NSKey{{Remote: v4.foreign, Proto: protoGRE}}, nil
+			return []verdict.NSKey{{Remote: v4.foreign, Proto: protoGRE}}, nil
 		}
 
-		return []NSKey{{Remote: v4.remote, Proto: protoGRE}}, nil
+		return []verdict.NSKey{{Remote: v4.remote, Proto: protoGRE}}, nil
 	})
 	if err != nil || scans != 3 {
 		t.Errorf("%d scans, error %v; want one more after each that changed the table", scans, err)
@@ -233,7 +237,7 @@ func TestSyncHostProtos(t *testing.T) {
 
 	runStep(t, n, g, 4, rx(gre, retNext, "proto_host"))
 
-	if err := g.SyncHostProtos(func() ([]NSKey, error) { return nil, failed }); !errors.Is(err, failed) {
+	if err := g.SyncHostProtos(func() ([]verdict.NSKey, error) { return nil, failed }); !errors.Is(err, failed) {
 		t.Errorf("sync with a failing scan: %v", err)
 	}
 

@@ -116,7 +116,7 @@ func (d *decided) checkWire(t *testing.T) {
 	}]
 	encap := p.Dst == c.EncapIP && p.Proto == corpus.ProtoUDP && p.DstPort == c.GenevePort
 	service := d.model.Tables.Services[key] != verdict.ServiceNone
-	inRange := c.SNATFirst <= p.DstPort && p.DstPort <= c.SNATLast
+	inRange := c.SNATPorts.Contains(p.DstPort)
 
 	syn := p.Proto == corpus.ProtoTCP && p.Flags&(corpus.SYN|corpus.ACK|corpus.RST|corpus.FIN) == corpus.SYN
 	switch {

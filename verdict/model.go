@@ -3,6 +3,8 @@ package verdict
 import (
 	"net/netip"
 	"time"
+
+	"github.com/ovn-ebpf/ovn-ebpf/cluster"
 )
 
 const (
@@ -39,10 +41,10 @@ func (d Direction) String() string { return directionNames[d] }
 
 // Config is the configuration of the node.
 type Config struct {
-	Connected              bool       // uplink and bridge are both present
-	NodeMAC                MAC        // of the uplink and of the gateway router
-	Node4, Node6           netip.Addr // addresses of the gateway router, shared with the host; zero: family off
-	SNATFirst, SNATLast    uint16     // OVN's own local ports, inclusive
+	Connected              bool              // uplink and bridge are both present
+	NodeMAC                MAC               // of the uplink and of the gateway router
+	Node4, Node6           netip.Addr        // addresses of the gateway router, shared with the host; zero: family off
+	SNATPorts              cluster.PortRange // OVN's own local ports
 	GenevePort             uint16
 	EncapIP                netip.Addr // tunnel address of the userspace datapath; zero: the kernel terminates tunnels
 	ServiceCIDRs, PodCIDRs []netip.Prefix
@@ -110,7 +112,7 @@ func (m Model) kind(a netip.Addr) AddrKind {
 		return k
 	}
 
-	if a == m.routerLinkLocal() {
+	if a == m.Config.NodeMAC.LinkLocal() {
 		return AddrOVN
 	}
 
@@ -121,17 +123,7 @@ func (m Model) host(a netip.Addr) bool { return m.kind(a) == AddrHost }
 
 func (m Model) encap(a netip.Addr) bool { return a.IsValid() && a == m.Config.EncapIP }
 
-func (m Model) snat(port uint16) bool { return m.Config.SNATFirst <= port && port <= m.Config.SNATLast }
-
-// routerLinkLocal returns the address that OVN gives the router's port (RFC 4291, modified EUI-64).
-func (m Model) routerLinkLocal() netip.Addr {
-	mac := m.Config.NodeMAC
-
-	return netip.AddrFrom16([16]byte{
-		0: 0xfe, 1: 0x80, 8: mac[0] ^ 2, 9: mac[1], 10: mac[2],
-		11: 0xff, 12: 0xfe, 13: mac[3], 14: mac[4], 15: mac[5],
-	})
-}
+func (m Model) snat(port uint16) bool { return m.Config.SNATPorts.Contains(port) }
 
 // exchange returns the exchange that p belongs to. The source of p is the remote side.
 func exchange(p *Packet) NSKey {

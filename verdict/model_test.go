@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/ovn-ebpf/ovn-ebpf/cluster"
 )
 
 var (
@@ -57,7 +59,7 @@ func (f family) model() Model {
 	return Model{
 		Config: &Config{
 			Connected: true, NodeMAC: nodeMAC, Node4: v4.node, Node6: v6.node,
-			SNATFirst: 49152, SNATLast: 65535, GenevePort: geneve,
+			SNATPorts: cluster.PortRange{First: 49152, Last: 65535}, GenevePort: geneve,
 			ServiceCIDRs: []netip.Prefix{cidr("10.96.0.0/16"), cidr("fd00:10:96::/112")},
 			PodCIDRs:     []netip.Prefix{cidr("10.244.0.0/16"), cidr("fd00:10:244::/48")},
 		},
@@ -192,5 +194,11 @@ func TestApply(t *testing.T) {
 
 	if got := m.Tables.Frags[*v4.datagram(9)]; got.Owner != Host {
 		t.Errorf("an id that is used again is still of %s", got.Owner)
+	}
+}
+
+func TestMAC_LinkLocal(t *testing.T) {
+	if got := nodeMAC.LinkLocal(); got != grLLA {
+		t.Errorf("got %s, want %s", got, grLLA)
 	}
 }

@@ -145,7 +145,7 @@ func (m Model) announcesOther(f *Frame) bool {
 	p := &f.IP
 
 	return p.neighbour() && p.ICMPType == icmp6Advert && p.Target.IsValid() && !p.Solicited &&
-		!m.host(p.Target) && p.Target != m.routerLinkLocal()
+		!m.host(p.Target) && p.Target != m.Config.NodeMAC.LinkLocal()
 }
 
 // contains reports whether a prefix of that version contains a, from a header of that version.

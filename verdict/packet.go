@@ -2,6 +2,7 @@ package verdict
 
 import (
 	"encoding/binary"
+	"net"
 	"net/netip"
 )
 
@@ -30,6 +31,17 @@ const (
 type MAC [6]byte
 
 func (m MAC) group() bool { return m[0]&1 != 0 }
+
+// LinkLocal returns the address that OVN gives a router port with this MAC address (RFC 4291,
+// modified EUI-64).
+func (m MAC) LinkLocal() netip.Addr {
+	return netip.AddrFrom16([16]byte{
+		0: 0xfe, 1: 0x80, 8: m[0] ^ 2, 9: m[1], 10: m[2],
+		11: 0xff, 12: 0xfe, 13: m[3], 14: m[4], 15: m[5],
+	})
+}
+
+func (m MAC) String() string { return net.HardwareAddr(m[:]).String() }
 
 // Frame contains the fields of an Ethernet frame that the rules use.
 type Frame struct {

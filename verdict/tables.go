@@ -1,6 +1,7 @@
 package verdict
 
 import (
+	"fmt"
 	"net/netip"
 	"time"
 )
@@ -26,7 +27,13 @@ var addrKindNames = [...]string{
 	AddrFormer: "former",
 }
 
-func (k AddrKind) String() string { return addrKindNames[k] }
+func (k AddrKind) String() string {
+	if int(k) < len(addrKindNames) {
+		return addrKindNames[k]
+	}
+
+	return fmt.Sprintf("address kind %d", uint8(k))
+}
 
 // ServiceKey is a frontend: a NodePort on a node address, a hostPort, or a port of a VIP.
 type ServiceKey struct {

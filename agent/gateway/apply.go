@@ -86,6 +86,10 @@ func (g *Gateway) applyBackend(ctx context.Context, h Host, n Node) error {
 		return err
 	}
 
+	if len(h.Uplink.MAC) != len(verdict.MAC{}) {
+		return fmt.Errorf("uplink %s: %q is not an Ethernet address", g.s.Uplink, h.Uplink.MAC)
+	}
+
 	st := g.plan(h, n)
 	if err := g.topology.syncSteal(h.Uplink.Index); err != nil {
 		return err

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -132,10 +131,8 @@ func openIdle(s Settings, log *slog.Logger) (*bpf.Gateway, error) {
 	}
 
 	idle := bpf.Config{
-		NodeMAC:    make(net.HardwareAddr, 6),
-		SNATPorts:  s.SNATPorts,
-		GenevePort: model.TunnelPort,
-		Layout:     s.Layout,
+		Config: verdict.Config{SNATPorts: s.SNATPorts, GenevePort: model.TunnelPort},
+		Layout: s.Layout,
 	}
 
 	return bpf.Open(bpf.Options{PinDir: s.PinDir, Config: idle, Log: log, Clsact: clsactFuncs()})

@@ -2,7 +2,6 @@ package gateway
 
 import (
 	"log/slog"
-	"net"
 	"os"
 	"path/filepath"
 	"syscall"
@@ -13,6 +12,7 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/bpf"
 	"github.com/ovn-ebpf/ovn-ebpf/cluster"
 	model "github.com/ovn-ebpf/ovn-ebpf/service"
+	"github.com/ovn-ebpf/ovn-ebpf/verdict"
 )
 
 // Filters on pods' devices are found by their name when their pins are gone. Filters of others stay.
@@ -48,7 +48,7 @@ func TestRemoveFiltersOfPods(t *testing.T) {
 
 	gw, err := bpf.Open(bpf.Options{
 		PinDir: pinDir, Clsact: clsact, ForceClsact: true, Shortcuts: bpf.ShortcutOptions{On: true, Entries: 64}, Log: slog.New(slog.DiscardHandler),
-		Config: bpf.Config{NodeMAC: net.HardwareAddr{2, 0, 0, 0, 0, 0x11}, SNATPorts: cluster.PortRange{First: 49152, Last: 65535}, GenevePort: model.TunnelPort},
+		Config: bpf.Config{Config: verdict.Config{NodeMAC: verdict.MAC{2, 0, 0, 0, 0, 0x11}, SNATPorts: cluster.PortRange{First: 49152, Last: 65535}, GenevePort: model.TunnelPort}},
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -11,6 +11,7 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/agent/link"
 	"github.com/ovn-ebpf/ovn-ebpf/bpf"
 	"github.com/ovn-ebpf/ovn-ebpf/loop"
+	"github.com/ovn-ebpf/ovn-ebpf/verdict"
 )
 
 // connectionScan is how often the host's connections at frontends are listed for flows.
@@ -28,13 +29,13 @@ type connections struct {
 
 // at sets the frontends and returns the connections for their flows.
 func (c *connections) at(
-	frontends map[bpf.ServiceKey]bpf.ServiceOwner,
-	addrs map[netip.Addr]bpf.AddrKind,
+	frontends map[verdict.ServiceKey]verdict.ServiceOwner,
+	addrs map[netip.Addr]verdict.AddrKind,
 ) ([]link.Socket, error) {
 	ports := map[bpf.SocketKey]bool{}
 
 	for k, owner := range frontends {
-		if owner == bpf.ServiceOVN && addrs[k.Addr] == bpf.AddrHost {
+		if owner == verdict.ServiceOVN && addrs[k.Addr] == verdict.AddrHost {
 			ports[bpf.SocketKey{Proto: k.Proto, Port: k.Port}] = true
 		}
 	}

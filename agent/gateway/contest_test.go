@@ -32,12 +32,12 @@ func TestRawSocketClaimsProtocol(t *testing.T) {
 		return func() { unix.Close(fd) }
 	}
 
-	var all []bpf.NSKey
+	var all []verdict.NSKey
 	for _, proto := range []uint8{unix.IPPROTO_ICMP, unix.IPPROTO_ICMPV6, 89, 112} {
-		all = append(all, bpf.NSKey{Remote: netip.IPv4Unspecified(), Proto: proto}, bpf.NSKey{Remote: netip.IPv6Unspecified(), Proto: proto})
+		all = append(all, verdict.NSKey{Remote: netip.IPv4Unspecified(), Proto: proto}, verdict.NSKey{Remote: netip.IPv6Unspecified(), Proto: proto})
 	}
 
-	has := func(what string, want ...bpf.NSKey) {
+	has := func(what string, want ...verdict.NSKey) {
 		t.Helper()
 
 		e, err := bpf.OpenExplainer(r.s.PinDir)
@@ -49,8 +49,8 @@ func TestRawSocketClaimsProtocol(t *testing.T) {
 		r.gw.Trigger()
 		testnode.Eventually(t, what, func() error {
 			got, err := e.Entries(bpf.Keys{Protos: all})
-			if err != nil || len(got.Protos) != len(want) || slices.ContainsFunc(want, func(k bpf.NSKey) bool { return !got.Protos[k] }) {
-				return fmt.Errorf("the programs have %v, want %v, error %w", got.Protos, want, err)
+			if err != nil || len(got.HostProtos) != len(want) || slices.ContainsFunc(want, func(k verdict.NSKey) bool { return !got.HostProtos[k] }) {
+				return fmt.Errorf("the programs have %v, want %v, error %w", got.HostProtos, want, err)
 			}
 
 			return nil
@@ -62,13 +62,13 @@ func TestRawSocketClaimsProtocol(t *testing.T) {
 	defer shutPing()
 
 	r.start()
-	has("of before", bpf.NSKey{Remote: any4, Proto: 112})
+	has("of before", verdict.NSKey{Remote: any4, Proto: 112})
 
 	shutOSPF := open(unix.AF_INET6, 89)
 
-	has("made while it runs", bpf.NSKey{Remote: any4, Proto: 112}, bpf.NSKey{Remote: any6, Proto: 89})
+	has("made while it runs", verdict.NSKey{Remote: any4, Proto: 112}, verdict.NSKey{Remote: any6, Proto: 89})
 	shutVRRP()
-	has("one closed", bpf.NSKey{Remote: any6, Proto: 89})
+	has("one closed", verdict.NSKey{Remote: any6, Proto: 89})
 	shutOSPF()
 	has("all closed")
 }
@@ -87,7 +87,7 @@ func TestFlowsHaveProtocols(t *testing.T) {
 	u := &hostUse{s: Settings{Wiring: Wiring{Layout: verdict.Bridged, Backend: OpenFlow}}, log: slog.New(slog.DiscardHandler), record: newRecorder(slog.New(slog.DiscardHandler))}
 	u.syncProtos(nil)
 
-	if want := (bpf.NSKey{Remote: netip.IPv4Unspecified(), Proto: 112}); !slices.Contains(u.protos, want) {
+	if want := (verdict.NSKey{Remote: netip.IPv4Unspecified(), Proto: 112}); !slices.Contains(u.protos, want) {
 		t.Errorf("protocols %v, want %v among them", u.protos, want)
 	}
 }

@@ -20,9 +20,9 @@ type flowServices struct {
 	most int // limit of Service ports with counts
 
 	mu    sync.Mutex // guards the fields below
-	ports map[bpf.ServiceKey]bpf.ServicePort
+	ports map[verdict.ServiceKey]bpf.ServicePort
 	takes uint64
-	last  map[bpf.ServiceKey]ovs.FlowCount // counts at the last read
+	last  map[verdict.ServiceKey]ovs.FlowCount // counts at the last read
 	sums  map[bpf.ServicePort]ovs.FlowCount
 }
 
@@ -34,14 +34,14 @@ func newFlowServices(s Settings) *flowServices {
 
 	return &flowServices{
 		most:  s.CountServices,
-		ports: map[bpf.ServiceKey]bpf.ServicePort{},
+		ports: map[verdict.ServiceKey]bpf.ServicePort{},
 		sums:  map[bpf.ServicePort]ovs.FlowCount{},
 	}
 }
 
 // set maps frontends to Service ports; the zero port removes a frontend. full means that changes
 // lists all frontends.
-func (f *flowServices) set(changes map[bpf.ServiceKey]bpf.ServicePort, full bool) {
+func (f *flowServices) set(changes map[verdict.ServiceKey]bpf.ServicePort, full bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 
@@ -59,7 +59,7 @@ func (f *flowServices) set(changes map[bpf.ServiceKey]bpf.ServicePort, full bool
 }
 
 // frontends returns the Service port of every frontend.
-func (f *flowServices) frontends() map[bpf.ServiceKey]bpf.ServicePort {
+func (f *flowServices) frontends() map[verdict.ServiceKey]bpf.ServicePort {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 
@@ -103,9 +103,9 @@ func (f *flowServices) counts(
 func (f *flowServices) take(flows []ovs.FrontFlow) {
 	f.room()
 
-	now := make(map[bpf.ServiceKey]ovs.FlowCount, len(flows))
+	now := make(map[verdict.ServiceKey]ovs.FlowCount, len(flows))
 	for _, x := range flows {
-		k := bpf.ServiceKey{Addr: x.Addr, Proto: x.Proto, Port: x.Port}
+		k := verdict.ServiceKey{Addr: x.Addr, Proto: x.Proto, Port: x.Port}
 		now[k] = x.FlowCount
 		port := f.ports[k]
 		sum, counted := f.sums[port]

@@ -15,7 +15,9 @@ import (
 
 func TestFlowServices(t *testing.T) {
 	a, b := netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("2001:db8::1")
-	key := func(a netip.Addr, port uint16) bpf.ServiceKey { return bpf.ServiceKey{Addr: a, Proto: 6, Port: port} }
+	key := func(a netip.Addr, port uint16) verdict.ServiceKey {
+		return verdict.ServiceKey{Addr: a, Proto: 6, Port: port}
+	}
 	port := func(name string) bpf.ServicePort {
 		return bpf.ServicePort{Namespace: "default", Name: name, Proto: 6, Port: 80}
 	}
@@ -24,7 +26,7 @@ func TestFlowServices(t *testing.T) {
 	}
 	flows := Wiring{Backend: OpenFlow, Layout: verdict.Bridged}
 	f := newFlowServices(Settings{Wiring: flows, CountServices: 2})
-	f.set(map[bpf.ServiceKey]bpf.ServicePort{key(a, 30001): port("one"), key(b, 30001): port("one"), key(a, 30002): port("two")}, true)
+	f.set(map[verdict.ServiceKey]bpf.ServicePort{key(a, 30001): port("one"), key(b, 30001): port("one"), key(a, 30002): port("two")}, true)
 
 	check := func(what string, flows []ovs.FrontFlow, uncounted int, want map[string]uint64) {
 		t.Helper()
@@ -52,11 +54,11 @@ func TestFlowServices(t *testing.T) {
 	check("earlier counts are not attributed", first, 0, map[string]uint64{"one": 0, "two": 0})
 	check("a Service at two addresses, one of them new", []ovs.FrontFlow{flow(a, 30001, 9), flow(b, 30001, 4), flow(a, 30002, 1), flow(a, 9, 5)}, 0, map[string]uint64{"one": 6, "two": 0})
 	check("a flow is written again", []ovs.FrontFlow{flow(a, 30001, 3), flow(b, 30001, 4), flow(a, 30002, 2)}, 0, map[string]uint64{"one": 9, "two": 1})
-	f.set(map[bpf.ServiceKey]bpf.ServicePort{key(a, 30003): port("three")}, false)
+	f.set(map[verdict.ServiceKey]bpf.ServicePort{key(a, 30003): port("three")}, false)
 	check("no room for a third", []ovs.FrontFlow{flow(a, 30001, 3), flow(b, 30001, 4), flow(a, 30002, 2), flow(a, 30003, 8)}, 1, map[string]uint64{"one": 9, "two": 1})
-	f.set(map[bpf.ServiceKey]bpf.ServicePort{key(a, 30002): {}}, false)
+	f.set(map[verdict.ServiceKey]bpf.ServicePort{key(a, 30002): {}}, false)
 	check("one goes, the third has room and begins", []ovs.FrontFlow{flow(a, 30001, 3), flow(b, 30001, 4), flow(a, 30003, 10)}, 0, map[string]uint64{"one": 9, "three": 2})
-	f.set(map[bpf.ServiceKey]bpf.ServicePort{key(a, 30003): port("three")}, true)
+	f.set(map[verdict.ServiceKey]bpf.ServicePort{key(a, 30003): port("three")}, true)
 	check("only the third is left", []ovs.FrontFlow{flow(a, 30003, 10)}, 0, map[string]uint64{"three": 2})
 
 	counts, _, err := f.counts(func() ([]ovs.FrontFlow, error) { return nil, errors.New("no switch") })

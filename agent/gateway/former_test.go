@@ -12,6 +12,7 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/agent/ovs"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/testnode"
 	"github.com/ovn-ebpf/ovn-ebpf/bpf"
+	"github.com/ovn-ebpf/ovn-ebpf/verdict"
 )
 
 // datagrams start connections, each with OVN's translation. Those that stay have an address that
@@ -65,7 +66,7 @@ func TestConnectionsOfFormerAddressAreForgotten(t *testing.T) {
 	r.awaitForgotten(t)
 	r.track(t, bridge)
 	r.awaitForgotten(t)
-	r.awaitKind(t, bpf.AddrFormer)
+	r.awaitKind(t, verdict.AddrFormer)
 
 	testnode.Run(t, "ip", "addr", "add", "172.30.0.11/24", "dev", "eth0")
 	testnode.Run(t, "ip", "addr", "add", "fd00:172:30::11/64", "dev", "eth0", "nodad")
@@ -76,11 +77,11 @@ func TestConnectionsOfFormerAddressAreForgotten(t *testing.T) {
 
 		return nil
 	})
-	r.awaitKind(t, bpf.AddrHost)
+	r.awaitKind(t, verdict.AddrHost)
 }
 
 // awaitKind waits until the programs have the changing addresses with this kind.
-func (r *rig) awaitKind(t *testing.T, want bpf.AddrKind) {
+func (r *rig) awaitKind(t *testing.T, want verdict.AddrKind) {
 	t.Helper()
 
 	e, err := bpf.OpenExplainer(r.s.PinDir)

@@ -27,7 +27,7 @@ type hostUse struct {
 	tried     time.Time
 	sockets   []link.Socket // last scan
 	scannedAt time.Time
-	protos    []bpf.NSKey // last read
+	protos    []verdict.NSKey // last read
 }
 
 // openGate loads and attaches the gate, at most once per resync.
@@ -134,7 +134,7 @@ func (u *hostUse) syncGate(programs *bpf.Gateway) error {
 // syncProtos reads the host's protocols and writes them to the programs, if any. After an error the
 // previous ones stay.
 func (u *hostUse) syncProtos(programs *bpf.Gateway) {
-	scan := func() ([]bpf.NSKey, error) {
+	scan := func() ([]verdict.NSKey, error) {
 		protos, err := hostProtos(u.s)
 		if err == nil {
 			u.protos = protos
@@ -163,7 +163,7 @@ func (u *hostUse) close() {
 // raw sockets. A tunnel without a remote end is left out, because it would claim every peer's
 // packets for the host. In layout dedicated the list is empty, because the node's address belongs
 // to OVN alone.
-func hostProtos(s Settings) ([]bpf.NSKey, error) {
+func hostProtos(s Settings) ([]verdict.NSKey, error) {
 	if s.Layout == verdict.Dedicated {
 		return nil, nil
 	}
@@ -172,9 +172,9 @@ func hostProtos(s Settings) ([]bpf.NSKey, error) {
 	raw, errRaw := link.RawProtos()
 	tunnels = slices.DeleteFunc(tunnels, func(p link.HostProto) bool { return p.Remote.IsUnspecified() })
 
-	var out []bpf.NSKey
+	var out []verdict.NSKey
 	for _, p := range append(tunnels, raw...) {
-		out = append(out, bpf.NSKey{Remote: p.Remote, Proto: p.Proto})
+		out = append(out, verdict.NSKey{Remote: p.Remote, Proto: p.Proto})
 	}
 
 	return out, errors.Join(errTunnels, errRaw)

@@ -16,7 +16,6 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/agent/link/nicbridge"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/management"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/ovs"
-	"github.com/ovn-ebpf/ovn-ebpf/bpf"
 	"github.com/ovn-ebpf/ovn-ebpf/cluster"
 	"github.com/ovn-ebpf/ovn-ebpf/verdict"
 )
@@ -212,7 +211,7 @@ func restoreFlows(ctx context.Context, in inheritance, s Settings, o *ovs.Client
 	return ovs.ReturnFlows(ctx, s.OVSRunDir, s.Bridge, in.Flows, handover)
 }
 
-func connectionsOf(keys []bpf.FlowKey) []openflow.Connection {
+func connectionsOf(keys []verdict.FlowKey) []openflow.Connection {
 	var out []openflow.Connection
 	for _, k := range keys {
 		out = append(out, openflow.Connection{Proto: k.Proto, Local: k.Local, Remote: k.Remote})

@@ -215,7 +215,7 @@ func TestServiceAddresses(t *testing.T) {
 
 	st := newState(h, n, s, facts{})
 	for _, a := range h.Addresses {
-		if st.addrs[a.Prefix.Addr()] != bpf.AddrHost {
+		if st.addrs[a.Prefix.Addr()] != verdict.AddrHost {
 			t.Errorf("%s is not the host's to the gateway", a.Prefix.Addr())
 		}
 	}
@@ -259,8 +259,8 @@ func TestFormerAddresses(t *testing.T) {
 	h := Host{Addresses: []link.Address{address("192.0.2.4/24", "eth0")}}
 	st := newState(h, Node{}, Settings{}, f)
 
-	want := map[netip.Addr]bpf.AddrKind{
-		addr("192.0.2.1"): bpf.AddrFormer, addr("192.0.2.2"): bpf.AddrPeer, addr("192.0.2.3"): bpf.AddrVIP, addr("192.0.2.4"): bpf.AddrHost,
+	want := map[netip.Addr]verdict.AddrKind{
+		addr("192.0.2.1"): verdict.AddrFormer, addr("192.0.2.2"): verdict.AddrPeer, addr("192.0.2.3"): verdict.AddrVIP, addr("192.0.2.4"): verdict.AddrHost,
 	}
 	if !maps.Equal(st.addrs, want) {
 		t.Errorf("addresses %v, want %v", st.addrs, want)

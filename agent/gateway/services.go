@@ -16,6 +16,7 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/bpf"
 	"github.com/ovn-ebpf/ovn-ebpf/loop"
 	model "github.com/ovn-ebpf/ovn-ebpf/service"
+	"github.com/ovn-ebpf/ovn-ebpf/verdict"
 )
 
 // Services plans the frontends of Services and keeps their tables: those of the programs, those of
@@ -38,7 +39,7 @@ type Services struct {
 	untranslated *untranslated
 
 	counting  atomic.Pointer[bpf.Gateway] // programs that count
-	redirects atomic.Pointer[map[bpf.ServiceKey]service.Redirect]
+	redirects atomic.Pointer[map[verdict.ServiceKey]service.Redirect]
 
 	mu      sync.Mutex // guards the fields below, except the changed keys of serving
 	serving *serving
@@ -77,7 +78,7 @@ func (s *Services) Refused(k service.Key) bool {
 
 // Redirects returns, in local gateway mode, the backends to which the host's nftables redirect
 // packets for each frontend. The map is immutable.
-func (s *Services) Redirects() map[bpf.ServiceKey]service.Redirect {
+func (s *Services) Redirects() map[verdict.ServiceKey]service.Redirect {
 	if r := s.redirects.Load(); r != nil {
 		return *r
 	}
@@ -101,7 +102,7 @@ func (s *Services) Counts() (counts []bpf.ServiceCount, uncounted int, err error
 
 // Frontends returns the Service port of every frontend, counted or beyond the limit. It is empty
 // where Services are not counted.
-func (s *Services) Frontends() map[bpf.ServiceKey]bpf.ServicePort {
+func (s *Services) Frontends() map[verdict.ServiceKey]bpf.ServicePort {
 	if s.flows != nil {
 		return s.flows.frontends()
 	}
@@ -226,7 +227,7 @@ func (s *Services) vips() []netip.Addr {
 }
 
 // frontends returns all frontends, for a backend without tables.
-func (s *Services) frontends() map[bpf.ServiceKey]bpf.ServiceOwner {
+func (s *Services) frontends() map[verdict.ServiceKey]verdict.ServiceOwner {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 

@@ -2,7 +2,6 @@ package gateway
 
 import (
 	"fmt"
-	"net"
 	"net/netip"
 	"path/filepath"
 	"strconv"
@@ -17,6 +16,7 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/bpf"
 	"github.com/ovn-ebpf/ovn-ebpf/cluster"
 	model "github.com/ovn-ebpf/ovn-ebpf/service"
+	"github.com/ovn-ebpf/ovn-ebpf/verdict"
 )
 
 // servingRig contains the kernel tables of Services, with programs that are not attached.
@@ -77,9 +77,9 @@ func (r *servingRig) open(t testing.TB) {
 	t.Helper()
 	r.close()
 
-	g, err := bpf.Open(bpf.Options{PinDir: r.dir, Config: bpf.Config{
-		NodeMAC: net.HardwareAddr{2, 0, 0, 0, 0, 1}, Node4: r.node.Addresses[0], SNATPorts: cluster.PortRange{First: 49152, Last: 65535}, GenevePort: 6081,
-	}})
+	g, err := bpf.Open(bpf.Options{PinDir: r.dir, Config: bpf.Config{Config: verdict.Config{
+		NodeMAC: verdict.MAC{2, 0, 0, 0, 0, 1}, Node4: r.node.Addresses[0], SNATPorts: cluster.PortRange{First: 49152, Last: 65535}, GenevePort: 6081,
+	}}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
 	"net/netip"
 	"os/exec"
 	"path/filepath"
@@ -60,9 +59,9 @@ func newPods(t *testing.T) (*rig, *Pods, *bpf.Gateway) {
 		}
 	}
 
-	gw, err := bpf.Open(bpf.Options{PinDir: s.PinDir, Clsact: clsactFuncs(), Shortcuts: bpf.ShortcutOptions{On: true, Entries: 64}, Config: bpf.Config{
-		NodeMAC: net.HardwareAddr{2, 0, 0, 0, 0, 0x11}, SNATPorts: s.SNATPorts, GenevePort: model.TunnelPort,
-	}})
+	gw, err := bpf.Open(bpf.Options{PinDir: s.PinDir, Clsact: clsactFuncs(), Shortcuts: bpf.ShortcutOptions{On: true, Entries: 64}, Config: bpf.Config{Config: verdict.Config{
+		NodeMAC: verdict.MAC{2, 0, 0, 0, 0, 0x11}, SNATPorts: s.SNATPorts, GenevePort: model.TunnelPort,
+	}}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/bpf"
 	"github.com/ovn-ebpf/ovn-ebpf/cluster/masquerade"
 	model "github.com/ovn-ebpf/ovn-ebpf/service"
+	"github.com/ovn-ebpf/ovn-ebpf/verdict"
 )
 
 // facts are the inputs of a state beside host and settings.
@@ -22,10 +23,10 @@ type facts struct {
 	joins  []netip.Prefix // the networks of the gateway routers
 	pods   []netip.Prefix // this node's pod subnets
 
-	vips   []netip.Addr  // Service addresses that OVN owns
-	taken  []bpf.FlowKey // OVN's connections from before a takeover
-	unread bool          // conntrack was not read yet, so such connections may exist
-	repair bool          // a round has succeeded: later corrections count as repairs
+	vips   []netip.Addr      // Service addresses that OVN owns
+	taken  []verdict.FlowKey // OVN's connections from before a takeover
+	unread bool              // conntrack was not read yet, so such connections may exist
+	repair bool              // a round has succeeded: later corrections count as repairs
 }
 
 // state is everything that decides the owner of a packet, for either backend.
@@ -33,9 +34,9 @@ type state struct {
 	host   Host
 	node   Node
 	config bpf.Config
-	addrs  map[netip.Addr]bpf.AddrKind
-	flows  []bpf.FlowKey // OVN's connections with ports outside the SNAT range
-	repair bool          // a round has succeeded
+	addrs  map[netip.Addr]verdict.AddrKind
+	flows  []verdict.FlowKey // OVN's connections with ports outside the SNAT range
+	repair bool              // a round has succeeded
 }
 
 // newState returns the state of a node. An address of several kinds gets the first of: host, VIP,
@@ -46,23 +47,23 @@ func newState(h Host, n Node, s Settings, f facts) state {
 		host:   h,
 		node:   n,
 		config: programConfig(h, n, s, f),
-		addrs:  map[netip.Addr]bpf.AddrKind{},
+		addrs:  map[netip.Addr]verdict.AddrKind{},
 		flows:  f.taken,
 		repair: f.repair,
 	}
 	st.config.Takeover = f.unread || len(f.taken) > 0
 
-	enter := func(kind bpf.AddrKind, addrs []netip.Addr) {
+	enter := func(kind verdict.AddrKind, addrs []netip.Addr) {
 		for _, a := range addrs {
 			if _, taken := st.addrs[a]; !taken {
 				st.addrs[a] = kind
 			}
 		}
 	}
-	enter(bpf.AddrHost, hostAddrs(h))
-	enter(bpf.AddrVIP, f.vips)
-	enter(bpf.AddrPeer, f.peers)
-	enter(bpf.AddrFormer, f.former)
+	enter(verdict.AddrHost, hostAddrs(h))
+	enter(verdict.AddrVIP, f.vips)
+	enter(verdict.AddrPeer, f.peers)
+	enter(verdict.AddrFormer, f.former)
 
 	return st
 }
@@ -70,15 +71,15 @@ func newState(h Host, n Node, s Settings, f facts) state {
 // programConfig returns the programs' settings. Without a bridge that is up, Bridge is 0 and every
 // packet goes to the host.
 func programConfig(h Host, n Node, s Settings, f facts) bpf.Config {
-	c := bpf.Config{
-		Uplink: h.Uplink.Index, NodeMAC: h.Uplink.MAC,
+	c := bpf.Config{Uplink: h.Uplink.Index, Layout: s.Layout, Config: verdict.Config{
 		Node4: n.Address(true), Node6: n.Address(false),
 		SNATPorts: s.SNATPorts, GenevePort: model.TunnelPort,
 		ServiceCIDRs: s.ServiceCIDRs, PodCIDRs: s.PodCIDRs, PodTunnels: s.PodTunnels,
-		Masquerade: masqueradeNetworks(), Layout: s.Layout, VLAN: s.VLAN,
-		Internal: internal(s, f), External: external(h, n, s, f),
-		Local: s.Local, BFD: s.BFD, InSync: f.inSync,
-	}
+		Masquerade: masqueradeNetworks(), Internal: internal(s, f), External: external(h, n, s, f),
+		Mode: verdict.Mode{VLAN: s.VLAN, Local: s.Local, BFD: s.BFD, InSync: f.inSync},
+	}}
+	copy(c.NodeMAC[:], h.Uplink.MAC) // applyBackend has checked its length
+
 	if s.Routable {
 		c.RoutablePods = f.pods
 	}
@@ -105,29 +106,29 @@ func masqueradeNetworks() []netip.Prefix {
 // input converts the state for the OpenFlow backend.
 func (st state) input(
 	ports openflow.Ports,
-	services map[bpf.ServiceKey]bpf.ServiceOwner,
+	services map[verdict.ServiceKey]verdict.ServiceOwner,
 	sockets []link.Socket,
-	protos []bpf.NSKey,
+	protos []verdict.NSKey,
 ) openflow.Input {
-	e := bpf.Entries{
-		Addrs:    st.addrs,
-		Services: services,
-		Protos:   map[bpf.NSKey]bool{},
-		Takeover: map[bpf.FlowKey]time.Duration{},
+	tables := &verdict.Tables{
+		Addrs:      st.addrs,
+		Services:   services,
+		HostProtos: map[verdict.NSKey]bool{},
+		Flows:      map[verdict.FlowKey]time.Duration{},
 	}
 	for _, k := range protos {
-		e.Protos[k] = true
+		tables.HostProtos[k] = true
 	}
 
 	for _, k := range st.flows {
-		e.Takeover[k] = 0
+		tables.Flows[k] = 0
 	}
 
 	in := openflow.Input{
 		Ports:   ports,
 		Hairpin: st.hairpin(),
-		Config:  VerdictConfig(st.config),
-		Tables:  VerdictTables(e),
+		Config:  st.config.Model(),
+		Tables:  tables,
 	}
 	for _, s := range sockets {
 		in.Sockets = append(in.Sockets, openflow.Socket{Proto: s.Proto, Local: s.Local, Remote: s.Remote})
@@ -154,7 +155,7 @@ func (st state) hairpin() openflow.Hairpin {
 
 	for _, a := range slices.SortedFunc(maps.Keys(st.addrs), netip.Addr.Compare) {
 		own := a == h.Node4 || a == h.Node6 || a == h.Host6
-		if st.addrs[a] == bpf.AddrHost && !a.IsLinkLocalUnicast() && !own && !services[a] {
+		if st.addrs[a] == verdict.AddrHost && !a.IsLinkLocalUnicast() && !own && !services[a] {
 			h.HostAddrs = append(h.HostAddrs, a)
 		}
 	}

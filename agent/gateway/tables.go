@@ -12,6 +12,7 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/agent/service"
 	"github.com/ovn-ebpf/ovn-ebpf/bpf"
 	model "github.com/ovn-ebpf/ovn-ebpf/service"
+	"github.com/ovn-ebpf/ovn-ebpf/verdict"
 )
 
 // Source provides the objects that need frontends: Services with their EndpointSlices, and pods
@@ -54,8 +55,8 @@ type serving struct {
 	// table do not count.
 	writes int
 	gone   []netip.AddrPort
-	wrote  bool             // the first write is over
-	older  []bpf.ServiceKey // new frontends; sockets of the host may be older
+	wrote  bool                 // the first write is over
+	older  []verdict.ServiceKey // new frontends; sockets of the host may be older
 }
 
 // writers are the tables to write. A nil table is skipped.
@@ -299,12 +300,14 @@ func (s *serving) destroy(sock *bpf.Sock) error {
 	return err
 }
 
-// vips returns the addresses of kind bpf.AddrVIP, sorted.
+// vips returns the addresses of kind verdict.AddrVIP, sorted.
 func (s *serving) vips() []netip.Addr { return s.tables.VIPs() }
 
 // frontends returns the gateway's whole table, for a backend without maps.
-func (s *serving) frontends() map[bpf.ServiceKey]bpf.ServiceOwner { return s.tables.Frontends() }
+func (s *serving) frontends() map[verdict.ServiceKey]verdict.ServiceOwner {
+	return s.tables.Frontends()
+}
 
 // redirects returns the targets to which the host's nftables redirect packets for each frontend in
 // local gateway mode. A frontend with several targets uses one of them.
-func (s *serving) redirects() map[bpf.ServiceKey]service.Redirect { return s.tables.Redirects() }
+func (s *serving) redirects() map[verdict.ServiceKey]service.Redirect { return s.tables.Redirects() }

@@ -10,8 +10,8 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/agent/gateway/openflow"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/link"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/ovs"
-	"github.com/ovn-ebpf/ovn-ebpf/bpf"
 	"github.com/ovn-ebpf/ovn-ebpf/cluster"
+	"github.com/ovn-ebpf/ovn-ebpf/verdict"
 )
 
 // Values of openflow.PredecessorZone. The helper of the first generation commits only the pods'
@@ -23,15 +23,15 @@ const (
 
 // takenOver returns OVN's connections on the node's addresses with a local port outside the SNAT
 // range. They began under another gateway or another range. Sorted.
-func takenOver(tracked []ovs.Tracked, node []netip.Addr, ports cluster.PortRange) []bpf.FlowKey {
-	var out []bpf.FlowKey
+func takenOver(tracked []ovs.Tracked, node []netip.Addr, ports cluster.PortRange) []verdict.FlowKey {
+	var out []verdict.FlowKey
 
 	for _, t := range tracked {
 		if t.Zone == 0 || t.Zone >= ourZones {
 			continue // tracked by the host or by the agent
 		}
 
-		k := bpf.FlowKey{Proto: t.Proto, Remote: t.Reply.Src, Local: t.Reply.Dst}
+		k := verdict.FlowKey{Proto: t.Proto, Remote: t.Reply.Src, Local: t.Reply.Dst}
 		if t.Zone == openflow.PredecessorZone {
 			if t.Mark == hostMark {
 				continue
@@ -55,18 +55,18 @@ func takenOver(tracked []ovs.Tracked, node []netip.Addr, ports cluster.PortRange
 // withoutHostFlows returns the connections that no host socket owns. A former pod connection may
 // have the same addresses and ports as one of the host, and the host takes precedence. TCP listeners
 // own no connection.
-func withoutHostFlows(flows []bpf.FlowKey, sockets []link.Socket) []bpf.FlowKey {
+func withoutHostFlows(flows []verdict.FlowKey, sockets []link.Socket) []verdict.FlowKey {
 	byPort := map[uint16][]link.Socket{}
 	for _, s := range sockets {
 		byPort[s.Local.Port()] = append(byPort[s.Local.Port()], s)
 	}
 
-	return slices.DeleteFunc(flows, func(k bpf.FlowKey) bool {
+	return slices.DeleteFunc(flows, func(k verdict.FlowKey) bool {
 		return slices.ContainsFunc(byPort[k.Local.Port()], func(s link.Socket) bool { return owns(s, k) })
 	})
 }
 
-func owns(s link.Socket, k bpf.FlowKey) bool {
+func owns(s link.Socket, k verdict.FlowKey) bool {
 	a := s.Local.Addr()
 	local := a == k.Local.Addr() || a.IsUnspecified() && (a.Is6() || k.Local.Addr().Is4())
 	remote := s.Remote == k.Remote || !s.Remote.IsValid() && s.Proto == unix.IPPROTO_UDP
@@ -74,12 +74,12 @@ func owns(s link.Socket, k bpf.FlowKey) bool {
 	return s.Proto == k.Proto && local && remote
 }
 
-func compareFlows(a, b bpf.FlowKey) int {
+func compareFlows(a, b verdict.FlowKey) int {
 	return cmp.Or(cmp.Compare(a.Proto, b.Proto), a.Local.Compare(b.Local), a.Remote.Compare(b.Remote))
 }
 
 // containsFlow reports whether a sorted list contains the connection. On a busy node the list is long.
-func containsFlow(list []bpf.FlowKey, k bpf.FlowKey) bool {
+func containsFlow(list []verdict.FlowKey, k verdict.FlowKey) bool {
 	_, is := slices.BinarySearchFunc(list, k, compareFlows)
 	return is
 }

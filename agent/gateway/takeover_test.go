@@ -11,9 +11,9 @@ import (
 
 	"github.com/ovn-ebpf/ovn-ebpf/agent/link"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/ovs"
-	"github.com/ovn-ebpf/ovn-ebpf/bpf"
 	"github.com/ovn-ebpf/ovn-ebpf/cluster"
 	"github.com/ovn-ebpf/ovn-ebpf/loop"
+	"github.com/ovn-ebpf/ovn-ebpf/verdict"
 )
 
 var (
@@ -60,14 +60,14 @@ func TestHostSocketsOwnTheirConnections(t *testing.T) {
 		{"another protocol", socket(6, "0.0.0.0:4500", "198.51.100.1:4500"), false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			flows := []bpf.FlowKey{{Proto: 17, Remote: ap("198.51.100.1:4500"), Local: ap("172.30.0.11:4500")}}
+			flows := []verdict.FlowKey{{Proto: 17, Remote: ap("198.51.100.1:4500"), Local: ap("172.30.0.11:4500")}}
 			if left := withoutHostFlows(flows, []link.Socket{tt.socket}); (len(left) == 0) != tt.owned {
 				t.Errorf("left %v, of the host: want %t", left, tt.owned)
 			}
 		})
 	}
 
-	tcp := []bpf.FlowKey{{Proto: 6, Remote: ap("198.51.100.1:443"), Local: ap("172.30.0.11:22")}}
+	tcp := []verdict.FlowKey{{Proto: 6, Remote: ap("198.51.100.1:443"), Local: ap("172.30.0.11:22")}}
 	if left := withoutHostFlows(tcp, []link.Socket{{Proto: 6, Local: ap("0.0.0.0:22"), Listening: true}}); len(left) != 1 {
 		t.Error("a listener owns a connection that it has not accepted")
 	}
@@ -80,13 +80,13 @@ func TestHostSocketsOwnTheirConnections(t *testing.T) {
 func TestTakenOver(t *testing.T) {
 	const pod, remote, node = "10.244.0.3:22", "198.51.100.1:443", "172.30.0.11:22"
 
-	key := func(remote, local string) []bpf.FlowKey {
-		return []bpf.FlowKey{{Proto: 6, Remote: netip.MustParseAddrPort(remote), Local: netip.MustParseAddrPort(local)}}
+	key := func(remote, local string) []verdict.FlowKey {
+		return []verdict.FlowKey{{Proto: 6, Remote: netip.MustParseAddrPort(remote), Local: netip.MustParseAddrPort(local)}}
 	}
 	for _, tt := range []struct {
 		name string
 		in   ovs.Tracked
-		want []bpf.FlowKey
+		want []verdict.FlowKey
 	}{
 		{"a router's SNAT", tracked(7, 0, pod, remote, remote, node), key(remote, node)},
 		{"a router's SNAT, IPv6", tracked(7, 0, "[fd00:10::3]:22", "[2001:db8::1]:443", "[2001:db8::1]:443", "[fd00:172:30::11]:22"), key("[2001:db8::1]:443", "[fd00:172:30::11]:22")},

@@ -19,6 +19,7 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/agent/ovs"
 	"github.com/ovn-ebpf/ovn-ebpf/bpf"
 	"github.com/ovn-ebpf/ovn-ebpf/loop"
+	"github.com/ovn-ebpf/ovn-ebpf/verdict"
 )
 
 const (
@@ -49,12 +50,12 @@ type tracker struct {
 
 // tracking is the state that the gateway's loop derives from conntrack dumps.
 type tracking struct {
-	since  time.Time     // time of the first sync
-	asked  bool          // a first dump was attempted
-	known  bool          // a dump has succeeded
-	left   []bpf.FlowKey // OVN's connections outside the SNAT range that still exist, sorted
-	seeded bool          // they are in the programs' table
-	warned map[Use]bool  // remotes already warned about, with Ports 0
+	since  time.Time         // time of the first sync
+	asked  bool              // a first dump was attempted
+	known  bool              // a dump has succeeded
+	left   []verdict.FlowKey // OVN's connections outside the SNAT range that still exist, sorted
+	seeded bool              // they are in the programs' table
+	warned map[Use]bool      // remotes already warned about, with Ports 0
 }
 
 // run reads conntrack every half minute and triggers the gateway's loop with the result. It runs
@@ -184,7 +185,7 @@ func (t *tracker) note(d dump, n Node) {
 
 	now := t.takenOver(d.list, addrs)
 	if t.known { // later connections are not from before
-		now = slices.DeleteFunc(now, func(k bpf.FlowKey) bool { return !containsFlow(t.left, k) })
+		now = slices.DeleteFunc(now, func(k verdict.FlowKey) bool { return !containsFlow(t.left, k) })
 	} else if len(now) > 0 {
 		t.log.Info("connections from before the takeover belong to OVN", "count", len(now))
 	}
@@ -200,7 +201,7 @@ func (t *tracker) note(d dump, n Node) {
 
 // takenOver returns OVN's connections from before. It leaves out those of host sockets, if the
 // kernel can list them.
-func (t *tracker) takenOver(tracked []ovs.Tracked, node []netip.Addr) []bpf.FlowKey {
+func (t *tracker) takenOver(tracked []ovs.Tracked, node []netip.Addr) []verdict.FlowKey {
 	flows := takenOver(tracked, node, t.s.SNATPorts)
 	if len(flows) == 0 {
 		return nil
@@ -232,7 +233,7 @@ func (t *tracker) seed(ctx context.Context, programs *bpf.Gateway, n Node) error
 		t.seeded = true
 	}
 
-	return programs.Flows(func(k bpf.FlowKey, _ time.Duration) bool { return containsFlow(t.left, k) })
+	return programs.Flows(func(k verdict.FlowKey, _ time.Duration) bool { return containsFlow(t.left, k) })
 }
 
 // noteUse publishes how full the SNAT range is. It warns once for each remote towards which the

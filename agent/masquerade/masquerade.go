@@ -14,8 +14,8 @@ import (
 
 	"github.com/ovn-ebpf/ovn-ebpf/agent/link"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/service"
-	"github.com/ovn-ebpf/ovn-ebpf/bpf"
 	"github.com/ovn-ebpf/ovn-ebpf/cluster"
+	"github.com/ovn-ebpf/ovn-ebpf/verdict"
 )
 
 // Table is the name of the nftables table, of family inet.
@@ -36,7 +36,7 @@ type Config struct {
 	Tunnels []netip.Prefix
 	Hosts   []netip.Addr
 	// Redirects maps frontends of Services to the destinations of their traffic.
-	Redirects map[bpf.ServiceKey]service.Redirect
+	Redirects map[verdict.ServiceKey]service.Redirect
 }
 
 // Validate returns an error for a missing or invalid field.

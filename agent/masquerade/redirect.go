@@ -9,7 +9,7 @@ import (
 	"strings"
 
 	"github.com/ovn-ebpf/ovn-ebpf/agent/service"
-	"github.com/ovn-ebpf/ovn-ebpf/bpf"
+	"github.com/ovn-ebpf/ovn-ebpf/verdict"
 )
 
 // protocol returns nft's name of a protocol, or "" if it has no ports.
@@ -29,9 +29,9 @@ func protocol(number uint8) string {
 // redirects returns the chains that redirect traffic at frontends, or "" if there are none.
 // Frontends with one target are elements of one map. Those with several targets use a chain per
 // list of targets, which picks a random one.
-func redirects(fronts map[bpf.ServiceKey]service.Redirect) string {
+func redirects(fronts map[verdict.ServiceKey]service.Redirect) string {
 	r := redirector{fronts: fronts, chains: map[string]string{}}
-	r.keys = slices.SortedFunc(maps.Keys(fronts), func(a, b bpf.ServiceKey) int {
+	r.keys = slices.SortedFunc(maps.Keys(fronts), func(a, b verdict.ServiceKey) int {
 		return cmp.Or(a.Addr.Compare(b.Addr), cmp.Compare(a.Proto, b.Proto), cmp.Compare(a.Port, b.Port))
 	})
 	r.family("ip", "ipv4_addr", true)
@@ -45,9 +45,9 @@ func redirects(fronts map[bpf.ServiceKey]service.Redirect) string {
 }
 
 type redirector struct {
-	fronts         map[bpf.ServiceKey]service.Redirect
-	keys           []bpf.ServiceKey  // sorted
-	chains         map[string]string // by list of targets or of clients
+	fronts         map[verdict.ServiceKey]service.Redirect
+	keys           []verdict.ServiceKey // sorted
+	chains         map[string]string    // by list of targets or of clients
 	objects, rules strings.Builder
 }
 

@@ -11,7 +11,7 @@ import (
 
 	"github.com/ovn-ebpf/ovn-ebpf/agent/link"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/service"
-	"github.com/ovn-ebpf/ovn-ebpf/bpf"
+	"github.com/ovn-ebpf/ovn-ebpf/verdict"
 )
 
 // TestRedirects has a node with node ports between clients and pods. The pods see the client's
@@ -19,8 +19,8 @@ import (
 func TestRedirects(t *testing.T) {
 	n := newNode(t, "pod:addr add 10.244.1.6/24 dev p0")
 	port := netip.MustParseAddrPort("0.0.0.0:" + serve(t, n.pods)).Port()
-	key := func(addr string, number uint16) bpf.ServiceKey {
-		return bpf.ServiceKey{Addr: netip.MustParseAddr(addr), Proto: 6, Port: number}
+	key := func(addr string, number uint16) verdict.ServiceKey {
+		return verdict.ServiceKey{Addr: netip.MustParseAddr(addr), Proto: 6, Port: number}
 	}
 	to := func(addrs ...string) (out service.Redirect) {
 		for _, a := range addrs {
@@ -38,7 +38,7 @@ func TestRedirects(t *testing.T) {
 	}
 	c := config
 
-	c.Redirects = map[bpf.ServiceKey]service.Redirect{
+	c.Redirects = map[verdict.ServiceKey]service.Redirect{
 		key("192.0.2.2", 30080):   to("10.244.1.5"),
 		key("192.0.2.2", 30081):   to("10.244.1.5", "10.244.1.6"),
 		key("192.0.2.2", 30082):   to("10.244.1.5", "10.244.1.6"),

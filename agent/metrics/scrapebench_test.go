@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
@@ -18,6 +17,7 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/agent/gateway"
 	"github.com/ovn-ebpf/ovn-ebpf/bpf"
 	"github.com/ovn-ebpf/ovn-ebpf/cluster"
+	"github.com/ovn-ebpf/ovn-ebpf/verdict"
 )
 
 // services is the number of Services, each with a NodePort on two addresses.
@@ -63,21 +63,21 @@ func countingGateway(b *testing.B) (g *bpf.Gateway, dir string) {
 	dir = filepath.Join(mount, "gateway")
 	nodes := []netip.Addr{netip.MustParseAddr("172.30.0.11"), netip.MustParseAddr("fd00:172:30::11")}
 
-	g, err := bpf.Open(bpf.Options{PinDir: dir, CountServices: services, Config: bpf.Config{
-		NodeMAC: net.HardwareAddr{2, 0, 0, 0, 0, 1}, Node4: nodes[0], Node6: nodes[1], SNATPorts: cluster.PortRange{First: 49152, Last: 65535}, GenevePort: 6081,
-	}})
+	g, err := bpf.Open(bpf.Options{PinDir: dir, CountServices: services, Config: bpf.Config{Config: verdict.Config{
+		NodeMAC: verdict.MAC{2, 0, 0, 0, 0, 1}, Node4: nodes[0], Node6: nodes[1], SNATPorts: cluster.PortRange{First: 49152, Last: 65535}, GenevePort: 6081,
+	}}})
 	if err != nil {
 		b.Fatal(err)
 	}
 
 	b.Cleanup(func() { g.Close() })
 
-	owners, ports := map[bpf.ServiceKey]bpf.ServiceOwner{}, map[bpf.ServiceKey]bpf.ServicePort{}
+	owners, ports := map[verdict.ServiceKey]verdict.ServiceOwner{}, map[verdict.ServiceKey]bpf.ServicePort{}
 
 	for i := range services {
 		for _, a := range nodes {
-			k := bpf.ServiceKey{Addr: a, Proto: 6, Port: uint16(20000 + i)}
-			owners[k], ports[k] = bpf.ServiceOVN, bpf.ServicePort{Namespace: "default", Name: fmt.Sprintf("service-%d", i), Proto: 6, Port: 80}
+			k := verdict.ServiceKey{Addr: a, Proto: 6, Port: uint16(20000 + i)}
+			owners[k], ports[k] = verdict.ServiceOVN, bpf.ServicePort{Namespace: "default", Name: fmt.Sprintf("service-%d", i), Proto: 6, Port: 80}
 		}
 	}
 

@@ -15,6 +15,7 @@ import (
 
 	"github.com/ovn-ebpf/ovn-ebpf/agent/gateway"
 	"github.com/ovn-ebpf/ovn-ebpf/bpf"
+	"github.com/ovn-ebpf/ovn-ebpf/verdict"
 )
 
 //go:embed page.html
@@ -36,7 +37,7 @@ type Source struct {
 	Counters func() ([]bpf.Counter, error)
 	Stats    func() gateway.Stats
 	// Frontends returns the Service port of each frontend; nil if there are none.
-	Frontends func() map[bpf.ServiceKey]bpf.ServicePort
+	Frontends func() map[verdict.ServiceKey]bpf.ServicePort
 }
 
 // State is the content of the page and of /status.json.
@@ -143,7 +144,7 @@ type Frontend struct {
 var protocols = map[uint8]string{6: "TCP", 17: "UDP", 132: "SCTP"}
 
 // Frontends returns the frontends, sorted.
-func Frontends(of map[bpf.ServiceKey]bpf.ServicePort) []Frontend {
+func Frontends(of map[verdict.ServiceKey]bpf.ServicePort) []Frontend {
 	out := make([]Frontend, 0, len(of))
 	for k, p := range of {
 		out = append(out, Frontend{

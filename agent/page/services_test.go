@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/ovn-ebpf/ovn-ebpf/bpf"
+	"github.com/ovn-ebpf/ovn-ebpf/verdict"
 )
 
 // /services.json lists each frontend with its Service, sorted, and is an empty list before the
@@ -39,8 +40,8 @@ func TestServicesAreSorted(t *testing.T) {
 	node, cluster := netip.MustParseAddr("172.30.0.11"), netip.MustParseAddr("10.96.0.7")
 	web := bpf.ServicePort{Namespace: "default", Name: "web", Proto: 6, Port: 80}
 
-	p.Set(Source{Frontends: func() map[bpf.ServiceKey]bpf.ServicePort {
-		return map[bpf.ServiceKey]bpf.ServicePort{{Addr: node, Proto: 6, Port: 30080}: web, {Addr: cluster, Proto: 6, Port: 80}: web}
+	p.Set(Source{Frontends: func() map[verdict.ServiceKey]bpf.ServicePort {
+		return map[verdict.ServiceKey]bpf.ServicePort{{Addr: node, Proto: 6, Port: 30080}: web, {Addr: cluster, Proto: 6, Port: 80}: web}
 	}})
 
 	want := []Frontend{{cluster, 6, 80, "default/web:80/TCP"}, {node, 6, 30080, "default/web:80/TCP"}}

@@ -8,33 +8,34 @@ import (
 
 	"github.com/ovn-ebpf/ovn-ebpf/bpf"
 	model "github.com/ovn-ebpf/ovn-ebpf/service"
+	"github.com/ovn-ebpf/ovn-ebpf/verdict"
 )
 
 // Changes lists what has changed in Tables since the last call of Tables.Changes.
 type Changes struct {
-	Set   map[bpf.ServiceKey]bpf.ServiceOwner // of the gateway's table
-	Unset []bpf.ServiceKey                    // sorted
+	Set   map[verdict.ServiceKey]verdict.ServiceOwner // of the gateway's table
+	Unset []verdict.ServiceKey                        // sorted
 	// Counts maps frontends to the Service port that counts their packets. The zero value stops
 	// counting.
-	Counts  map[bpf.ServiceKey]bpf.ServicePort
+	Counts  map[verdict.ServiceKey]bpf.ServicePort
 	Sockets []bpf.SockService // sorted by key; an entry without ports is deleted
 	VIPs    bool              // whether the set of VIPs has changed
 	// Redirects reports whether Tables.Redirects has changed.
 	Redirects bool
-	// Lookups maps frontends of bpf.ServiceHost to the sockets behind them.
-	Lookups   map[bpf.ServiceKey]netip.AddrPort
-	Unlookups []bpf.ServiceKey // sorted
+	// Lookups maps frontends of verdict.ServiceHost to the sockets behind them.
+	Lookups   map[verdict.ServiceKey]netip.AddrPort
+	Unlookups []verdict.ServiceKey // sorted
 	// Gone lists UDP endpoints that no longer answer. Sockets that a frontend connected to them
 	// must be destroyed. Sorted.
 	Gone []netip.AddrPort
 	// New lists frontends that are served since the last call, or by another object than before.
 	// Connections to them may be older, and then they are not translated. Sorted.
-	New []bpf.ServiceKey
+	New []verdict.ServiceKey
 }
 
 // before holds the state at the last Changes of all entries that were touched since.
 type before struct {
-	frontends map[bpf.ServiceKey]served
+	frontends map[verdict.ServiceKey]served
 	sockets   map[Key]bpf.SockService
 	vips      map[netip.Addr]bool
 	udp       map[netip.AddrPort]bool
@@ -43,7 +44,7 @@ type before struct {
 // served is the service that packets at a frontend get.
 type served struct {
 	by       model.Owner // zero if no object holds the frontend
-	owner    bpf.ServiceOwner
+	owner    verdict.ServiceOwner
 	local    netip.AddrPort
 	redirect Redirect // shared with a plan, never modified
 	port     bpf.ServicePort
@@ -51,14 +52,14 @@ type served struct {
 
 func newBefore() before {
 	return before{
-		frontends: map[bpf.ServiceKey]served{},
+		frontends: map[verdict.ServiceKey]served{},
 		sockets:   map[Key]bpf.SockService{},
 		vips:      map[netip.Addr]bool{},
 		udp:       map[netip.AddrPort]bool{},
 	}
 }
 
-func (b before) noteFrontend(t *Tables, k bpf.ServiceKey) {
+func (b before) noteFrontend(t *Tables, k verdict.ServiceKey) {
 	if _, ok := b.frontends[k]; !ok {
 		b.frontends[k] = t.served(k)
 	}
@@ -89,9 +90,9 @@ func (t *Tables) Changes() Changes {
 	b := t.before
 	t.before = newBefore()
 	c := Changes{
-		Set:     map[bpf.ServiceKey]bpf.ServiceOwner{},
-		Counts:  map[bpf.ServiceKey]bpf.ServicePort{},
-		Lookups: map[bpf.ServiceKey]netip.AddrPort{},
+		Set:     map[verdict.ServiceKey]verdict.ServiceOwner{},
+		Counts:  map[verdict.ServiceKey]bpf.ServicePort{},
+		Lookups: map[verdict.ServiceKey]netip.AddrPort{},
 	}
 
 	for k, was := range b.frontends {
@@ -158,7 +159,7 @@ func equalPorts(a, b bpf.SockPort) bool {
 }
 
 // served returns the current state of a frontend, or the zero value if it has none.
-func (t *Tables) served(k bpf.ServiceKey) served {
+func (t *Tables) served(k verdict.ServiceKey) served {
 	h := t.holders[k]
 	if h == nil {
 		return served{}
@@ -181,7 +182,7 @@ func (t *Tables) served(k bpf.ServiceKey) served {
 		}
 	}
 
-	if f.Owner == bpf.ServiceHost {
+	if f.Owner == verdict.ServiceHost {
 		s.local = h.plan.Groups[f.Group].Local
 	}
 
@@ -222,7 +223,7 @@ func (t *Tables) sockets(k Key) bpf.SockService {
 
 // SocketFrontends returns the addresses at which UDP sockets of the host reach the given frontends.
 // own are the host's addresses. Sorted.
-func (t *Tables) SocketFrontends(keys []bpf.ServiceKey, own []netip.Addr) []netip.AddrPort {
+func (t *Tables) SocketFrontends(keys []verdict.ServiceKey, own []netip.Addr) []netip.AddrPort {
 	var out []netip.AddrPort
 
 	for _, k := range keys {
@@ -247,8 +248,8 @@ func (t *Tables) SocketFrontends(keys []bpf.ServiceKey, own []netip.Addr) []neti
 }
 
 // Frontends returns the gateway's whole table.
-func (t *Tables) Frontends() map[bpf.ServiceKey]bpf.ServiceOwner {
-	out := make(map[bpf.ServiceKey]bpf.ServiceOwner, len(t.holders))
+func (t *Tables) Frontends() map[verdict.ServiceKey]verdict.ServiceOwner {
+	out := make(map[verdict.ServiceKey]verdict.ServiceOwner, len(t.holders))
 	for k := range t.holders {
 		if s := t.served(k); s.owner != 0 {
 			out[k] = s.owner
@@ -259,8 +260,8 @@ func (t *Tables) Frontends() map[bpf.ServiceKey]bpf.ServiceOwner {
 }
 
 // Counts returns, for each frontend of the gateway, the Service port that counts its packets.
-func (t *Tables) Counts() map[bpf.ServiceKey]bpf.ServicePort {
-	out := make(map[bpf.ServiceKey]bpf.ServicePort, len(t.holders))
+func (t *Tables) Counts() map[verdict.ServiceKey]bpf.ServicePort {
+	out := make(map[verdict.ServiceKey]bpf.ServicePort, len(t.holders))
 	for k := range t.holders {
 		if s := t.served(k); s.port != (bpf.ServicePort{}) {
 			out[k] = s.port
@@ -270,9 +271,9 @@ func (t *Tables) Counts() map[bpf.ServiceKey]bpf.ServicePort {
 	return out
 }
 
-// Lookups returns the host sockets behind all frontends of bpf.ServiceHost.
-func (t *Tables) Lookups() map[bpf.ServiceKey]netip.AddrPort {
-	out := map[bpf.ServiceKey]netip.AddrPort{}
+// Lookups returns the host sockets behind all frontends of verdict.ServiceHost.
+func (t *Tables) Lookups() map[verdict.ServiceKey]netip.AddrPort {
+	out := map[verdict.ServiceKey]netip.AddrPort{}
 
 	for k := range t.holders {
 		if s := t.served(k); s.local.IsValid() {
@@ -285,8 +286,8 @@ func (t *Tables) Lookups() map[bpf.ServiceKey]netip.AddrPort {
 
 // Redirects returns the destinations to which the host redirects traffic at frontends in local
 // gateway mode. Each connection goes to one of them.
-func (t *Tables) Redirects() map[bpf.ServiceKey]Redirect {
-	out := map[bpf.ServiceKey]Redirect{}
+func (t *Tables) Redirects() map[verdict.ServiceKey]Redirect {
+	out := map[verdict.ServiceKey]Redirect{}
 
 	for k := range t.holders {
 		if s := t.served(k); len(s.redirect.To) > 0 {

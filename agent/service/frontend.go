@@ -3,8 +3,8 @@ package service
 import (
 	"net/netip"
 
-	"github.com/ovn-ebpf/ovn-ebpf/bpf"
 	model "github.com/ovn-ebpf/ovn-ebpf/service"
+	"github.com/ovn-ebpf/ovn-ebpf/verdict"
 )
 
 // frontends builds the frontends of one protocol. SCTP has no frontends for sockets, as the kernel
@@ -15,18 +15,18 @@ type frontends struct {
 	node  *Node
 }
 
-func (f frontends) key(a netip.Addr, port uint16) bpf.ServiceKey {
-	return bpf.ServiceKey{Addr: a, Proto: f.proto, Port: port}
+func (f frontends) key(a netip.Addr, port uint16) verdict.ServiceKey {
+	return verdict.ServiceKey{Addr: a, Proto: f.proto, Port: port}
 }
 
 // owner returns the owner of packets to a. The host's stack would drop packets to an address that
 // the host does not have; OVN sends them back by the hairpin.
-func (f frontends) owner(a netip.Addr) bpf.ServiceOwner {
+func (f frontends) owner(a netip.Addr) verdict.ServiceOwner {
 	if f.host && f.node.owns(a) {
-		return bpf.ServiceHost
+		return verdict.ServiceHost
 	}
 
-	return bpf.ServiceOVN
+	return verdict.ServiceOVN
 }
 
 // internal returns frontends for the host's sockets only.

@@ -4,9 +4,9 @@ import (
 	"net/netip"
 	"slices"
 
-	"github.com/ovn-ebpf/ovn-ebpf/bpf"
 	"github.com/ovn-ebpf/ovn-ebpf/cluster"
 	model "github.com/ovn-ebpf/ovn-ebpf/service"
+	"github.com/ovn-ebpf/ovn-ebpf/verdict"
 )
 
 // Node is the input about this node. Plans do not retain it.
@@ -16,7 +16,7 @@ type Node struct {
 
 	NodePorts bool         // whether node ports and host ports are served on this node
 	Local     bool         // local gateway mode: the host redirects arriving traffic by Group.Redirect
-	Lookup    bool         // whether traffic can be handed to a host socket: bpf.ServiceHost
+	Lookup    bool         // whether traffic can be handed to a host socket: verdict.ServiceHost
 	Addresses []netip.Addr // serve node ports for outside clients: the node's host-cidrs
 	// Own are all addresses of the host without those of Services, also on the bridge, also link-local
 	// ones. They have no zones.
@@ -73,7 +73,7 @@ func (n *Node) isHost(a netip.Addr) bool {
 
 // taken returns the reason why a frontend at an address of the host belongs to the host itself, or
 // "". asked reports whether a tenant chose the port: a host port, or a port of an external IP.
-func (n *Node) taken(k bpf.ServiceKey, asked bool) string {
+func (n *Node) taken(k verdict.ServiceKey, asked bool) string {
 	if !model.IsOwn(k.Addr, n.has) {
 		return ""
 	}
@@ -101,7 +101,7 @@ func (n *Node) taken(k bpf.ServiceKey, asked bool) string {
 // receives reports whether a socket at a local address gets packets to a frontend. A socket on ::
 // may also get those of IPv4. An unspecified frontend stands for all addresses of the host except
 // loopback, as for host ports.
-func receives(socket netip.AddrPort, k bpf.ServiceKey) bool {
+func receives(socket netip.AddrPort, k verdict.ServiceKey) bool {
 	if socket.Port() != k.Port {
 		return false
 	}
@@ -116,7 +116,7 @@ func receives(socket netip.AddrPort, k bpf.ServiceKey) bool {
 
 // keeps reports whether a frontend is reserved for the node itself or for the control plane. The
 // controller reports it. clusterIPs are those of the frontend's Service.
-func (n *Node) keeps(k bpf.ServiceKey, clusterIPs []netip.Addr) bool {
+func (n *Node) keeps(k verdict.ServiceKey, clusterIPs []netip.Addr) bool {
 	proto, at := model.ProtocolOf(k.Proto), netip.AddrPortFrom(k.Addr, k.Port)
 	if model.Keeps(proto, at, n.isHost) {
 		return true

@@ -7,8 +7,8 @@ import (
 	"slices"
 	"time"
 
-	"github.com/ovn-ebpf/ovn-ebpf/bpf"
 	model "github.com/ovn-ebpf/ovn-ebpf/service"
+	"github.com/ovn-ebpf/ovn-ebpf/verdict"
 )
 
 // Plan is what one object requests. All its lists are sorted.
@@ -28,11 +28,11 @@ type Plan struct {
 // family stands for all addresses of the host, see also Group.NotLoopback. Only frontends for
 // sockets use it.
 type Frontend struct {
-	Key    bpf.ServiceKey
-	Owner  bpf.ServiceOwner // of packets that arrive at the gateway; 0: not served there
-	Socket bool             // the host's sockets are translated here
-	Group  int              // index in Plan.Groups of the backends
-	Port   uint16           // port number of the Service; 0 for a host port
+	Key    verdict.ServiceKey
+	Owner  verdict.ServiceOwner // of packets that arrive at the gateway; 0: not served there
+	Socket bool                 // the host's sockets are translated here
+	Group  int                  // index in Plan.Groups of the backends
+	Port   uint16               // port number of the Service; 0 for a host port
 }
 
 // addresses returns the addresses of the frontend, with own as the addresses of the host.
@@ -63,7 +63,7 @@ type Group struct {
 	// NotLoopback restricts the frontends at an unspecified address to the addresses of the host's
 	// interfaces. Otherwise they also stand for loopback.
 	NotLoopback bool
-	// Local is the socket on this host behind the frontends of bpf.ServiceHost.
+	// Local is the socket on this host behind the frontends of verdict.ServiceHost.
 	Local netip.AddrPort
 	// Redirect lists the destinations of arriving traffic in local gateway mode. It is the cluster
 	// IP, and so OVN; or the local endpoints, if the client's address must be preserved. Without
@@ -179,9 +179,9 @@ func (p *Plan) sort() {
 }
 
 // frontend returns the plan's frontend with that key.
-func (p *Plan) frontend(k bpf.ServiceKey) (Frontend, bool) {
+func (p *Plan) frontend(k verdict.ServiceKey) (Frontend, bool) {
 	i, ok := slices.BinarySearchFunc(p.Frontends, k,
-		func(f Frontend, k bpf.ServiceKey) int { return compareKeys(f.Key, k) })
+		func(f Frontend, k verdict.ServiceKey) int { return compareKeys(f.Key, k) })
 	if !ok {
 		return Frontend{}, false
 	}
@@ -206,6 +206,6 @@ func (g Group) equal(o Group) bool {
 		slices.Equal(g.From, o.From)
 }
 
-func compareKeys(a, b bpf.ServiceKey) int {
+func compareKeys(a, b verdict.ServiceKey) int {
 	return cmp.Or(a.Addr.Compare(b.Addr), cmp.Compare(a.Proto, b.Proto), cmp.Compare(a.Port, b.Port))
 }

@@ -18,8 +18,8 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 
 	"github.com/ovn-ebpf/ovn-ebpf/agent/service"
-	"github.com/ovn-ebpf/ovn-ebpf/bpf"
 	model "github.com/ovn-ebpf/ovn-ebpf/service"
+	"github.com/ovn-ebpf/ovn-ebpf/verdict"
 )
 
 var update = flag.Bool("update", false, "write the goldens of testdata anew")
@@ -159,9 +159,9 @@ func planText(objects map[service.Key]model.Objects, n *service.Node) string {
 			fmt.Fprintf(&b, "  %s/%s", netip.AddrPortFrom(f.Key.Addr, f.Key.Port), protocols[f.Key.Proto])
 
 			switch f.Owner {
-			case bpf.ServiceOVN:
+			case verdict.ServiceOVN:
 				fmt.Fprintf(&b, " ovn")
-			case bpf.ServiceHost:
+			case verdict.ServiceHost:
 				fmt.Fprintf(&b, " host %s", g.Local)
 			}
 

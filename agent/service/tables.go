@@ -5,8 +5,8 @@ import (
 	"net/netip"
 	"slices"
 
-	"github.com/ovn-ebpf/ovn-ebpf/bpf"
 	model "github.com/ovn-ebpf/ovn-ebpf/service"
+	"github.com/ovn-ebpf/ovn-ebpf/verdict"
 )
 
 // Tables holds the plans of all objects and reports the changes that an edit makes to the node's
@@ -16,10 +16,10 @@ import (
 // key wins. When the holder releases the frontend, the next claimant gets it.
 type Tables struct {
 	claimants map[Key]*claimant
-	holders   map[bpf.ServiceKey]*claimant   // the object that holds each frontend
-	waiting   map[bpf.ServiceKey][]*claimant // other claimants, best first; no empty lists
-	vips      map[netip.Addr]int             // number of plans that have it
-	udp       map[netip.AddrPort]int         // likewise
+	holders   map[verdict.ServiceKey]*claimant   // the object that holds each frontend
+	waiting   map[verdict.ServiceKey][]*claimant // other claimants, best first; no empty lists
+	vips      map[netip.Addr]int                 // number of plans that have it
+	udp       map[netip.AddrPort]int             // likewise
 	before    before
 }
 
@@ -41,8 +41,8 @@ func (c *claimant) owner() model.Owner {
 func NewTables() *Tables {
 	return &Tables{
 		claimants: map[Key]*claimant{},
-		holders:   map[bpf.ServiceKey]*claimant{},
-		waiting:   map[bpf.ServiceKey][]*claimant{},
+		holders:   map[verdict.ServiceKey]*claimant{},
+		waiting:   map[verdict.ServiceKey][]*claimant{},
 		vips:      map[netip.Addr]int{},
 		udp:       map[netip.AddrPort]int{},
 		before:    newBefore(),
@@ -132,7 +132,7 @@ func (t *Tables) note(k Key, plans ...Plan) {
 	}
 }
 
-func (t *Tables) claim(c *claimant, k bpf.ServiceKey) {
+func (t *Tables) claim(c *claimant, k verdict.ServiceKey) {
 	holder := t.holders[k]
 	if holder == nil {
 		t.holders[k] = c
@@ -154,7 +154,7 @@ func (t *Tables) claim(c *claimant, k bpf.ServiceKey) {
 	t.waiting[k] = r
 }
 
-func (t *Tables) release(c *claimant, k bpf.ServiceKey) {
+func (t *Tables) release(c *claimant, k verdict.ServiceKey) {
 	r := t.waiting[k]
 	switch {
 	case t.holders[k] != c:

@@ -16,22 +16,23 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/agent/service"
 	"github.com/ovn-ebpf/ovn-ebpf/bpf"
 	model "github.com/ovn-ebpf/ovn-ebpf/service"
+	"github.com/ovn-ebpf/ovn-ebpf/verdict"
 )
 
-var equal = cmp.Options{cmpopts.EquateComparable(netip.Addr{}, netip.AddrPort{}, bpf.ServiceKey{}), cmpopts.EquateEmpty()}
+var equal = cmp.Options{cmpopts.EquateComparable(netip.Addr{}, netip.AddrPort{}, verdict.ServiceKey{}), cmpopts.EquateEmpty()}
 
 // written is the state of the kernel's tables, maintained from Changes alone.
 type written struct {
-	Frontends map[bpf.ServiceKey]bpf.ServiceOwner
-	Lookups   map[bpf.ServiceKey]netip.AddrPort
+	Frontends map[verdict.ServiceKey]verdict.ServiceOwner
+	Lookups   map[verdict.ServiceKey]netip.AddrPort
 	Sockets   map[string]bpf.SockService
-	Redirects map[bpf.ServiceKey]service.Redirect
-	Counts    map[bpf.ServiceKey]bpf.ServicePort
+	Redirects map[verdict.ServiceKey]service.Redirect
+	Counts    map[verdict.ServiceKey]bpf.ServicePort
 	Writes    int
 }
 
 func newWritten() *written {
-	return &written{Counts: map[bpf.ServiceKey]bpf.ServicePort{}, Frontends: map[bpf.ServiceKey]bpf.ServiceOwner{}, Lookups: map[bpf.ServiceKey]netip.AddrPort{}, Sockets: map[string]bpf.SockService{}}
+	return &written{Counts: map[verdict.ServiceKey]bpf.ServicePort{}, Frontends: map[verdict.ServiceKey]verdict.ServiceOwner{}, Lookups: map[verdict.ServiceKey]netip.AddrPort{}, Sockets: map[string]bpf.SockService{}}
 }
 
 // apply fails the test if a change has no effect.
@@ -311,8 +312,8 @@ func TestServed(t *testing.T) {
 	tables := service.NewTables()
 	tables.Set(keyOf("web"), service.New(model.Objects{Service: web, Slices: []*discoveryv1.EndpointSlice{webSlice(web, here, away)}}.Meaning(n.Cluster), n))
 
-	at := func(node string) bpf.ServiceKey {
-		return bpf.ServiceKey{Addr: netip.MustParseAddr(node), Proto: 6, Port: 30080}
+	at := func(node string) verdict.ServiceKey {
+		return verdict.ServiceKey{Addr: netip.MustParseAddr(node), Proto: 6, Port: 30080}
 	}
 	one, other, local := at("172.30.0.11"), at("172.30.0.77"), netip.MustParseAddrPort("172.30.0.11:8080")
 	both := func(what string, got, want any) {
@@ -322,13 +323,13 @@ func TestServed(t *testing.T) {
 			t.Errorf("%s (-want +got):\n%s", what, diff)
 		}
 	}
-	both("owners", tables.Frontends(), map[bpf.ServiceKey]bpf.ServiceOwner{one: bpf.ServiceHost, other: bpf.ServiceHost})
+	both("owners", tables.Frontends(), map[verdict.ServiceKey]verdict.ServiceOwner{one: verdict.ServiceHost, other: verdict.ServiceHost})
 
 	port := bpf.ServicePort{Namespace: "default", Name: "web", Proto: 6, Port: 80}
-	both("counts", tables.Counts(), map[bpf.ServiceKey]bpf.ServicePort{one: port, other: port})
-	both("lookups", tables.Lookups(), map[bpf.ServiceKey]netip.AddrPort{one: local, other: local})
+	both("counts", tables.Counts(), map[verdict.ServiceKey]bpf.ServicePort{one: port, other: port})
+	both("lookups", tables.Lookups(), map[verdict.ServiceKey]netip.AddrPort{one: local, other: local})
 	to := service.Redirect{To: []netip.AddrPort{local}}
-	both("redirects", tables.Redirects(), map[bpf.ServiceKey]service.Redirect{one: to, other: to})
+	both("redirects", tables.Redirects(), map[verdict.ServiceKey]service.Redirect{one: to, other: to})
 
 	contender := webService("rival", "10.96.0.10", 1, corev1.ServicePort{Port: 80, Protocol: corev1.ProtocolTCP}) // the names decide
 	tables.Set(keyOf("rival"), service.New(model.Objects{Service: contender, Slices: []*discoveryv1.EndpointSlice{webSlice(contender, here)}}.Meaning(n.Cluster), n))

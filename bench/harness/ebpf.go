@@ -115,7 +115,7 @@ func (e *ebpf) attach() error {
 	}
 
 	opts := e.options()
-	opts.Config.Uplink, opts.Config.Bridge, opts.Config.NodeMAC = uplink.Index, bridge.Index, uplink.HardwareAddr
+	opts.Config.Uplink, opts.Config.Bridge, opts.Config.NodeMAC = uplink.Index, bridge.Index, verdict.MAC(uplink.HardwareAddr)
 
 	gateway, err := open(opts)
 	if err != nil {
@@ -137,12 +137,11 @@ func (e *ebpf) attach() error {
 func (e *ebpf) options() bpf.Options {
 	return bpf.Options{
 		PinDir: pinDir, Log: e.log, CountServices: 1000, Shortcuts: bpf.ShortcutOptions{On: e.shortcuts, Lease: e.lease},
-		Config: bpf.Config{
+		Config: bpf.Config{Layout: e.layout, Config: verdict.Config{
 			Node4: netip.MustParseAddr(nodeIP), Node6: netip.MustParseAddr(nodeIP6),
 			SNATPorts: snatPorts, GenevePort: genevePort,
 			ServiceCIDRs: serviceCIDRs(), PodCIDRs: podCIDRs(), Internal: internalCIDRs(),
-			Layout: e.layout,
-		},
+		}},
 		Clsact: bpf.ClsactFuncs{ // Linux 6.1 has no tcx
 			Attach: link.AttachClsact, Detach: link.DetachClsact, AttachAt: link.AttachClsactAt, DetachAt: link.DetachClsactAt, Attached: link.ClsactAttachedAt,
 		},
@@ -196,8 +195,8 @@ func (e *ebpf) translate(ctx context.Context) error {
 }
 
 // hostAddrs returns the host's addresses: those of the devices and of loopback.
-func hostAddrs(devices ...*net.Interface) map[netip.Addr]bpf.AddrKind {
-	addrs := map[netip.Addr]bpf.AddrKind{netip.MustParseAddr("127.0.0.1"): bpf.AddrHost, netip.IPv6Loopback(): bpf.AddrHost}
+func hostAddrs(devices ...*net.Interface) map[netip.Addr]verdict.AddrKind {
+	addrs := map[netip.Addr]verdict.AddrKind{netip.MustParseAddr("127.0.0.1"): verdict.AddrHost, netip.IPv6Loopback(): verdict.AddrHost}
 
 	for _, d := range devices {
 		got, err := d.Addrs()
@@ -207,7 +206,7 @@ func hostAddrs(devices ...*net.Interface) map[netip.Addr]bpf.AddrKind {
 
 		for _, a := range got {
 			if p, err := netip.ParsePrefix(a.String()); err == nil {
-				addrs[p.Addr()] = bpf.AddrHost
+				addrs[p.Addr()] = verdict.AddrHost
 			}
 		}
 	}
@@ -216,13 +215,13 @@ func hostAddrs(devices ...*net.Interface) map[netip.Addr]bpf.AddrKind {
 }
 
 // nodePorts returns this number of frontends plus the tests' ones, in both families, TCP and UDP.
-func nodePorts(count int) map[bpf.ServiceKey]bpf.ServiceOwner {
-	ports := make(map[bpf.ServiceKey]bpf.ServiceOwner)
+func nodePorts(count int) map[verdict.ServiceKey]verdict.ServiceOwner {
+	ports := make(map[verdict.ServiceKey]verdict.ServiceOwner)
 
 	add := func(port int) {
 		for _, ip := range []string{nodeIP, nodeIP6} {
 			for _, proto := range []uint8{unix.IPPROTO_TCP, unix.IPPROTO_UDP} {
-				ports[bpf.ServiceKey{Addr: netip.MustParseAddr(ip), Proto: proto, Port: uint16(port)}] = bpf.ServiceOVN
+				ports[verdict.ServiceKey{Addr: netip.MustParseAddr(ip), Proto: proto, Port: uint16(port)}] = verdict.ServiceOVN
 			}
 		}
 	}

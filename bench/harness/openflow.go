@@ -74,14 +74,14 @@ func flowInput(mac verdict.MAC, count int) openflow.Input {
 
 	services := map[verdict.ServiceKey]verdict.ServiceOwner{}
 	for k := range nodePorts(count) {
-		services[verdict.ServiceKey(k)] = verdict.ServiceOVN
+		services[k] = verdict.ServiceOVN
 	}
 
 	return openflow.Input{
 		Ports: openflow.Ports{Uplink: uplinkPort, Patch: patchPort},
 		Config: &verdict.Config{
 			Connected: true, NodeMAC: mac, Node4: netip.MustParseAddr(nodeIP), Node6: netip.MustParseAddr(nodeIP6),
-			SNATFirst: snatPorts.First, SNATLast: snatPorts.Last, GenevePort: genevePort,
+			SNATPorts: snatPorts, GenevePort: genevePort,
 			ServiceCIDRs: serviceCIDRs(), PodCIDRs: podCIDRs(), Internal: internalCIDRs(), Mode: verdict.Mode{InSync: true},
 		},
 		Tables: &verdict.Tables{Addrs: addrs, Services: services},

@@ -55,7 +55,7 @@ func rulesOf(ctx context.Context, at found) (rules, error) {
 
 type programs struct{ *bpf.Explainer }
 
-func (p programs) place() place { return place{p.Config.NodeMAC, p.Config.VLAN} }
+func (p programs) place() place { return place{p.Config.NodeMAC[:], p.Config.VLAN} }
 
 func (p programs) explain(_ context.Context, from string, f []byte) (answer, error) {
 	side := map[string]bpf.Side{"wire": bpf.FromWire, "ovn": bpf.FromOVN, "host": bpf.FromHost}[from]

@@ -4,6 +4,7 @@ import (
 	"math/rand/v2"
 	"net/netip"
 
+	"github.com/ovn-ebpf/ovn-ebpf/cluster"
 	"github.com/ovn-ebpf/ovn-ebpf/verdict"
 )
 
@@ -68,9 +69,9 @@ func (g *Generator) config(c *verdict.Config) {
 
 	switch g.rng.IntN(8) {
 	case 0:
-		c.SNATFirst, c.SNATLast = 1, nodePort
+		c.SNATPorts = cluster.PortRange{First: 1, Last: nodePort}
 	case 1:
-		c.SNATFirst, c.SNATLast = 32768, 40959
+		c.SNATPorts = cluster.PortRange{First: 32768, Last: 40959}
 	}
 
 	switch g.rng.IntN(8) {

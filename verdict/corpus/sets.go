@@ -4,6 +4,7 @@ import (
 	"net/netip"
 	"slices"
 
+	"github.com/ovn-ebpf/ovn-ebpf/cluster"
 	"github.com/ovn-ebpf/ovn-ebpf/verdict"
 )
 
@@ -49,7 +50,7 @@ func special() []set {
 	}
 	open := func(n *Node) { n.Config.Internal = nil }
 	apart := func(n *Node) { n.Config.Connected = false }
-	moved := func(n *Node) { n.Config.SNATFirst, n.Config.SNATLast = 32768, 40959 }
+	moved := func(n *Node) { n.Config.SNATPorts = cluster.PortRange{First: 32768, Last: 40959} }
 	early := func(n *Node) { n.Config.InSync = false }
 	tunnel := func(f Family) func(*Node) { return func(n *Node) { n.Config.EncapIP = f.Encap } }
 	only4 := func(n *Node) { n.Config.Node6 = netip.Addr{} }

@@ -4,6 +4,7 @@ import (
 	"net/netip"
 	"time"
 
+	"github.com/ovn-ebpf/ovn-ebpf/cluster"
 	"github.com/ovn-ebpf/ovn-ebpf/verdict"
 )
 
@@ -45,7 +46,7 @@ func newNode(name string, change func(*Node)) *Node {
 		Name: name,
 		Config: verdict.Config{
 			Connected: true, NodeMAC: NodeMAC, Node4: V4.Node, Node6: V6.Node,
-			SNATFirst: 49152, SNATLast: 65535, GenevePort: genevePort,
+			SNATPorts: cluster.PortRange{First: 49152, Last: 65535}, GenevePort: genevePort,
 			ServiceCIDRs: []netip.Prefix{prefix("10.96.0.0/16"), prefix("fd00:10:96::/112")},
 			PodCIDRs:     []netip.Prefix{prefix("10.244.0.0/16"), prefix("fd00:10:244::/48")},
 			RoutablePods: []netip.Prefix{prefix("10.244.7.0/24"), prefix("fd00:10:244:7::/64")},

@@ -172,7 +172,7 @@ func (at place) fromListener(f *verdict.Frame) bool {
 }
 
 func looksInRange(n *corpus.Node, port uint16) bool {
-	return n.Config.SNATFirst <= port && port <= n.Config.SNATLast
+	return n.Config.SNATPorts.Contains(port)
 }
 
 // inner reports whether an address is internal and not the host's.

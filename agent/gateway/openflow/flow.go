@@ -5,8 +5,6 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
-
-	"github.com/ovn-ebpf/ovn-ebpf/verdict"
 )
 
 // table is the number of an OpenFlow table.
@@ -209,10 +207,6 @@ func (f flows) sorted() []string {
 func output(port uint32) string { return fmt.Sprintf("output:%d", port) }
 
 func resubmit(t table) string { return fmt.Sprintf("resubmit(,%d)", t) }
-
-func macString(m verdict.MAC) string {
-	return fmt.Sprintf("%02x:%02x:%02x:%02x:%02x:%02x", m[0], m[1], m[2], m[3], m[4], m[5])
-}
 
 // portMatch is one masked match of a transport port.
 type portMatch struct{ value, mask uint16 }

@@ -94,7 +94,7 @@ func newBuilder(in Input) *builder {
 		b.toHost = []string{resubmit(tableToHost)}
 	}
 
-	b.up = append([]string{"set_field:" + macString(b.c.NodeMAC) + "->eth_dst"}, b.toHost...)
+	b.up = append([]string{"set_field:" + b.c.NodeMAC.String() + "->eth_dst"}, b.toHost...)
 	b.both = slices.Concat(b.toOVN, b.toHost)
 
 	b.out = []string{"drop"}
@@ -124,7 +124,7 @@ func (b *builder) node(a netip.Addr) bool { return slices.Contains(b.nodes(), a)
 
 // addrs returns every known address with its kind, as the model does.
 func (b *builder) addrs() map[netip.Addr]verdict.AddrKind {
-	kinds := map[netip.Addr]verdict.AddrKind{routerLinkLocal(b.c.NodeMAC): verdict.AddrOVN}
+	kinds := map[netip.Addr]verdict.AddrKind{b.c.NodeMAC.LinkLocal(): verdict.AddrOVN}
 	maps.Copy(kinds, b.in.Tables.Addrs)
 
 	for _, a := range b.nodes() {
@@ -145,14 +145,6 @@ func (b *builder) hosts() []netip.Addr {
 	}
 
 	return out
-}
-
-// routerLinkLocal returns the address that OVN gives the router's port (RFC 4291, modified EUI-64).
-func routerLinkLocal(m verdict.MAC) netip.Addr {
-	return netip.AddrFrom16([16]byte{
-		0xfe, 0x80,
-		8: m[0] ^ 2, 9: m[1], 10: m[2], 11: 0xff, 12: 0xfe, 13: m[3], 14: m[4], 15: m[5],
-	})
 }
 
 func contains(prefixes []netip.Prefix, a netip.Addr) bool {

@@ -132,7 +132,7 @@ func (b *builder) toNode(m match) match {
 		m = m.with("dl_vlan", b.c.VLAN)
 	}
 
-	return m.with("dl_dst", macString(b.c.NodeMAC))
+	return m.with("dl_dst", b.c.NodeMAC.String())
 }
 
 // enter admits packets to a. Neighbour discovery must have a target address of this node.
@@ -177,7 +177,7 @@ func (b *builder) leftover(a netip.Addr) {
 func (b *builder) foreign(uplink match) {
 	none := uplink.with("vlan_tci", untagged)
 	b.decide(verdict.VLAN, tableL2, 1000, none, local)
-	b.add(tablePort, 100, none.with("dl_dst", macString(b.c.NodeMAC)), resubmit(tableClaim))
+	b.add(tablePort, 100, none.with("dl_dst", b.c.NodeMAC.String()), resubmit(tableClaim))
 	b.add(tablePort, 100, none.with("dl_dst", group), resubmit(tableClaim))
 }
 

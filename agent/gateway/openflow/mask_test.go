@@ -8,6 +8,7 @@ import (
 
 	"github.com/ovn-ebpf/ovn-ebpf/agent/gateway/openflow"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/ovs"
+	"github.com/ovn-ebpf/ovn-ebpf/cluster"
 	"github.com/ovn-ebpf/ovn-ebpf/verdict"
 	"github.com/ovn-ebpf/ovn-ebpf/verdict/corpus"
 )
@@ -18,7 +19,7 @@ func plainNode(services int) *corpus.Node {
 	n := &corpus.Node{
 		Config: verdict.Config{
 			Connected: true, NodeMAC: corpus.NodeMAC, Node4: corpus.V4.Node, Node6: corpus.V6.Node,
-			SNATFirst: 49152, SNATLast: 65535, GenevePort: 6081,
+			SNATPorts: cluster.PortRange{First: 49152, Last: 65535}, GenevePort: 6081,
 			ServiceCIDRs: []netip.Prefix{netip.MustParsePrefix("10.96.0.0/16"), netip.MustParsePrefix("fd00:10:96::/112")},
 			PodCIDRs:     []netip.Prefix{netip.MustParsePrefix("10.244.0.0/16"), netip.MustParsePrefix("fd00:10:244::/48")},
 			Masquerade:   []netip.Prefix{netip.MustParsePrefix("169.254.169.0/29"), netip.MustParsePrefix("fd69::/125")},

@@ -93,7 +93,7 @@ func (b *builder) nodePorts(a netip.Addr) {
 			b.add(tableOurs, 400, m, resubmit(tableTakeover))
 		}
 
-		for _, p := range portMatches(b.c.SNATFirst, b.c.SNATLast) {
+		for _, p := range portMatches(b.c.SNATPorts.First, b.c.SNATPorts.Last) {
 			b.add(tableOurs, 600, m.with("tp_dst", p), resubmit(tableRange))
 		}
 	}
@@ -124,7 +124,7 @@ func (b *builder) snatRange() {
 	b.add(tableTakeover, 0, nil, resubmit(tableRest))
 }
 
-func (b *builder) inRange(port uint16) bool { return b.c.SNATFirst <= port && port <= b.c.SNATLast }
+func (b *builder) inRange(port uint16) bool { return b.c.SNATPorts.Contains(port) }
 
 // connection matches packets from a remote socket to a local one.
 func connection(word string, local, remote netip.AddrPort) match {

@@ -34,7 +34,7 @@ func (b *builder) ovn() {
 			b.decide(verdict.Hairpin, t, 800, ip(p.Addr()).fromNet(p), b.up...)
 		}
 
-		b.add(t, 700, match{}.with("dl_src", macString(b.c.NodeMAC)), resubmit(tableGuard))
+		b.add(t, 700, match{}.with("dl_src", b.c.NodeMAC.String()), resubmit(tableGuard))
 		b.decide(verdict.BadMAC, t, 0, nil, "drop")
 	}
 }
@@ -129,7 +129,7 @@ func (b *builder) announcements() {
 	advert := on("icmp6").with("icmp_type", icmp6Advert).with("icmp_code", 0)
 
 	for a, kind := range b.kinds {
-		if kind != verdict.AddrHost && a != routerLinkLocal(b.c.NodeMAC) {
+		if kind != verdict.AddrHost && a != b.c.NodeMAC.LinkLocal() {
 			continue
 		}
 

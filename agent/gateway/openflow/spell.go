@@ -16,7 +16,7 @@ func Spell(f verdict.Frame) string {
 
 	put := func(name string, value any) { fmt.Fprintf(&b, ",%s=%v", name, value) }
 
-	fmt.Fprintf(&b, "dl_src=%s,dl_dst=%s", macString(f.Src), macString(f.Dst))
+	fmt.Fprintf(&b, "dl_src=%s,dl_dst=%s", f.Src.String(), f.Dst.String())
 
 	if f.Tagged {
 		put("vlan_tci", fmt.Sprintf("%#x", 0x1000|f.VID))

@@ -59,7 +59,7 @@ func (b *builder) ports() {
 		b.decide(verdict.VLAN, tablePort, 200, uplink.with("vlan_tci", tagged), local)
 	}
 
-	b.add(tablePort, 100, ours.with("dl_dst", macString(b.c.NodeMAC)), resubmit(tableClaim))
+	b.add(tablePort, 100, ours.with("dl_dst", b.c.NodeMAC.String()), resubmit(tableClaim))
 	b.add(tablePort, 100, ours.with("dl_dst", group), resubmit(tableClaim))
 
 	if !b.connected() {
@@ -83,7 +83,7 @@ func (b *builder) fromOVN(patch match) {
 		}
 	}
 
-	b.decide(verdict.OutPlain, tableTagged, 10, match{}.with("dl_src", macString(b.c.NodeMAC)), b.out...)
+	b.decide(verdict.OutPlain, tableTagged, 10, match{}.with("dl_src", b.c.NodeMAC.String()), b.out...)
 	b.decide(verdict.BadMAC, tableTagged, 0, nil, "drop")
 }
 

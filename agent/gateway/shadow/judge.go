@@ -9,7 +9,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/ovn-ebpf/ovn-ebpf/agent/gateway"
 	"github.com/ovn-ebpf/ovn-ebpf/bpf"
 	"github.com/ovn-ebpf/ovn-ebpf/verdict"
 )
@@ -105,7 +104,7 @@ func (j *judge) again(side bpf.Side, q question) (outcome, string, error) {
 // the model until the agent has followed, as after the failover of a bond.
 func moved(c bpf.Config) bool {
 	uplink, err := net.InterfaceByIndex(c.Uplink)
-	return err == nil && len(uplink.HardwareAddr) > 0 && !bytes.Equal(uplink.HardwareAddr, c.NodeMAC)
+	return err == nil && len(uplink.HardwareAddr) > 0 && !bytes.Equal(uplink.HardwareAddr, c.NodeMAC[:])
 }
 
 func (j *judge) look(q question) (*seen, error) {
@@ -123,7 +122,7 @@ func (j *judge) look(q question) (*seen, error) {
 
 // decide returns the model's reason at a time on CLOCK_MONOTONIC.
 func (j *judge) decide(q question, s *seen, at time.Duration, owns func() bool) string {
-	c := gateway.VerdictConfig(s.config)
+	c := s.config.Model()
 	if j.plant != nil {
 		j.plant(c)
 	}
@@ -157,7 +156,7 @@ type seen struct {
 // tables converts the entries for the model. owns reports whether a host socket owns the packet to
 // a gated port or a frontend.
 func (s *seen) tables(owns func() bool) *verdict.Tables {
-	t := gateway.VerdictTables(s.entries)
+	t := &s.entries.Tables
 	t.HostSocket = func(k verdict.Socket) bool {
 		return s.entries.Gated[bpf.SocketKey{Proto: k.Proto, Port: k.Local.Port()}] && owns()
 	}

@@ -109,16 +109,16 @@ func addPacket(k *bpf.Keys, p *verdict.Packet) {
 		}
 
 		if q.Proto != protoTCP && q.Proto != protoUDP && q.Proto != protoSCTP {
-			k.Exchanges = append(k.Exchanges, bpf.ExchangeKey{Remote: q.Src, Proto: q.Proto, ID: q.EchoID})
-			k.Protos = append(k.Protos, bpf.NSKey{Remote: q.Src, Proto: q.Proto},
-				bpf.NSKey{Remote: verdict.AnyRemote(q.V6), Proto: q.Proto})
+			k.Exchanges = append(k.Exchanges, verdict.NSKey{Remote: q.Src, Proto: q.Proto, ID: q.EchoID})
+			k.Protos = append(k.Protos, verdict.NSKey{Remote: q.Src, Proto: q.Proto},
+				verdict.NSKey{Remote: verdict.AnyRemote(q.V6), Proto: q.Proto})
 
 			continue
 		}
 
-		k.Services = append(k.Services, bpf.ServiceKey{Addr: q.Dst, Proto: q.Proto, Port: q.DstPort})
+		k.Services = append(k.Services, verdict.ServiceKey{Addr: q.Dst, Proto: q.Proto, Port: q.DstPort})
 
-		k.Flows = append(k.Flows, bpf.FlowKey{
+		k.Flows = append(k.Flows, verdict.FlowKey{
 			Proto:  q.Proto,
 			Remote: netip.AddrPortFrom(q.Src, q.SrcPort),
 			Local:  netip.AddrPortFrom(q.Dst, q.DstPort),
@@ -129,8 +129,8 @@ func addPacket(k *bpf.Keys, p *verdict.Packet) {
 	}
 }
 
-func datagram(p *verdict.Packet) bpf.DatagramKey {
-	k := bpf.DatagramKey{Src: p.Src, Dst: p.Dst, ID: p.FragID}
+func datagram(p *verdict.Packet) verdict.FragKey {
+	k := verdict.FragKey{Src: p.Src, Dst: p.Dst, ID: p.FragID}
 	if !p.V6 {
 		k.Proto = p.Proto
 	}

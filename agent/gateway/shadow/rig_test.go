@@ -20,7 +20,6 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/agent/link"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/testnode"
 	"github.com/ovn-ebpf/ovn-ebpf/bpf"
-	"github.com/ovn-ebpf/ovn-ebpf/cluster"
 	"github.com/ovn-ebpf/ovn-ebpf/verdict"
 	"github.com/ovn-ebpf/ovn-ebpf/verdict/corpus"
 )
@@ -218,16 +217,12 @@ func listen(t *testing.T, n *corpus.Node) {
 
 // config is the configuration of a node of the corpus on this machine.
 func (r *rig) config(c *verdict.Config) bpf.Config {
-	out := bpf.Config{
-		NodeMAC: c.NodeMAC[:], Node4: c.Node4, Node6: c.Node6,
-		SNATPorts: cluster.PortRange{First: c.SNATFirst, Last: c.SNATLast}, GenevePort: c.GenevePort, EncapIP: c.EncapIP,
-		ServiceCIDRs: c.ServiceCIDRs, PodCIDRs: c.PodCIDRs, RoutablePods: c.RoutablePods, Masquerade: c.Masquerade,
-		PodTunnels: c.PodTunnels, Internal: c.Internal, External: c.External,
-		Layout: r.layout, VLAN: c.VLAN, MTU: c.MTU, Local: c.Local, BFD: c.BFD, InSync: c.InSync, Takeover: c.Takeover,
-	}
+	out := bpf.Config{Config: *c, Layout: r.layout}
 	if c.Connected {
 		out.Uplink, out.Bridge = r.uplink, r.bridge
 	}
+
+	out.Connected = false // not used
 
 	return out
 }
@@ -236,18 +231,18 @@ func (r *rig) config(c *verdict.Config) bpf.Config {
 func (r *rig) set(t *testing.T, n *corpus.Node) {
 	t.Helper()
 
-	addrs, owners := map[netip.Addr]bpf.AddrKind{}, map[bpf.ServiceKey]bpf.ServiceOwner{}
+	addrs, owners := map[netip.Addr]verdict.AddrKind{}, map[verdict.ServiceKey]verdict.ServiceOwner{}
 	for a, k := range n.Addrs {
-		addrs[a] = bpf.AddrKind(k)
+		addrs[a] = verdict.AddrKind(k)
 	}
 
 	for k, o := range n.Services {
-		owners[bpf.ServiceKey(k)] = bpf.ServiceOwner(o)
+		owners[k] = verdict.ServiceOwner(o)
 	}
 
-	var protos []bpf.NSKey
+	var protos []verdict.NSKey
 	for k := range n.HostProtos {
-		protos = append(protos, bpf.NSKey{Remote: k.Remote, Proto: k.Proto})
+		protos = append(protos, verdict.NSKey{Remote: k.Remote, Proto: k.Proto})
 	}
 
 	var gates []bpf.SocketKey
@@ -259,13 +254,13 @@ func (r *rig) set(t *testing.T, n *corpus.Node) {
 		gates = append(gates, bpf.SocketKey(s))
 	}
 
-	var flows []bpf.FlowKey
+	var flows []verdict.FlowKey
 	for k := range n.Flows {
-		flows = append(flows, bpf.FlowKey(k))
+		flows = append(flows, k)
 	}
 
 	err := errors.Join(r.gateway.SetConfig(r.config(&n.Config)), r.gateway.SyncAddrs(addrs), r.gateway.SyncServices(owners),
-		r.gateway.SyncHostProtos(func() ([]bpf.NSKey, error) { return protos, nil }), r.gateway.SyncHostSockets(gates), r.gateway.SeedFlows(flows))
+		r.gateway.SyncHostProtos(func() ([]verdict.NSKey, error) { return protos, nil }), r.gateway.SyncHostSockets(gates), r.gateway.SeedFlows(flows))
 	if err != nil {
 		t.Fatal(err)
 	}

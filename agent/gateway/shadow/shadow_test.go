@@ -10,7 +10,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
-	"github.com/ovn-ebpf/ovn-ebpf/agent/gateway"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/testnode"
 	"github.com/ovn-ebpf/ovn-ebpf/bpf"
 	"github.com/ovn-ebpf/ovn-ebpf/verdict"
@@ -160,7 +159,7 @@ func TestPlanted(t *testing.T) {
 		want  []string // some of what must be counted
 		never []string // what the fault is not about
 	}{
-		{"port range", func(c *verdict.Config) { c.SNATFirst++ }, []string{"snat_port"}, []string{"service", "icmp_echo", "geneve"}},
+		{"port range", func(c *verdict.Config) { c.SNATPorts.First++ }, []string{"snat_port"}, []string{"service", "icmp_echo", "geneve"}},
 		{"geneve port", func(c *verdict.Config) { c.GenevePort++ }, []string{"geneve"}, []string{"service", "snat_syn", "icmp_echo"}},
 		{"node address", func(c *verdict.Config) { c.Node4 = netip.Addr{} }, []string{"snat_port", "snat_syn"}, []string{"multicast", "vlan"}},
 		{"router MAC", func(c *verdict.Config) { c.NodeMAC[5]++ }, []string{"default", "out"}, []string{"vlan"}},
@@ -274,7 +273,7 @@ func TestFormerLoadIsNoMismatch(t *testing.T) {
 func TestNode(t *testing.T) {
 	for _, c := range corpus.Cases() {
 		r := &rig{layout: verdict.Direct, uplink: 1, bridge: 2}
-		if diff := cmp.Diff(&c.Node.Config, gateway.VerdictConfig(r.config(&c.Node.Config)), cmpopts.EquateComparable(netip.Addr{}, netip.Prefix{})); diff != "" {
+		if diff := cmp.Diff(&c.Node.Config, r.config(&c.Node.Config).Model(), cmpopts.EquateComparable(netip.Addr{}, netip.Prefix{})); diff != "" {
 			t.Fatalf("%s (-node +model's):\n%s", c.Name, diff)
 		}
 	}
