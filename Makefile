@@ -52,9 +52,9 @@ man: ## man pages of ovnkube and ovnlab, in build/man
 	@for program in ovnkube ovnlab; do $(NICE) go test -count=1 ./cmd/$$program -run '^TestMan$$' -man $(CURDIR)/build/man; done
 
 .PHONY: generate
-generate: ## make the generated files again: eBPF objects, OVSDB models
+generate: ## make the generated files again: the table of reasons, eBPF objects, OVSDB models
 	@test/packages build generate
-	@$(NICE) go generate ./ovsdb ./bpf
+	@$(NICE) go generate ./ovsdb ./verdict ./bpf
 
 .PHONY: demo
 demo: build ## objects in a real API server, controller, OVN, two nodes, pods, traffic, a counter table (KEEP=yes leaves the lab up)

@@ -1,11 +1,12 @@
 package bpf
 
 import (
-	"slices"
 	"testing"
 	"unsafe"
 
 	"github.com/cilium/ebpf"
+
+	"github.com/ovn-ebpf/ovn-ebpf/verdict"
 )
 
 // The C side asserts the same sizes.
@@ -39,7 +40,7 @@ func TestSizes(t *testing.T) {
 		{"pod port", uint32(unsafe.Sizeof(gatewayPodPort{})), spec.Maps["short_pods"].ValueSize},
 		{"pod cell", uint32(unsafe.Sizeof(gatewayPodCell{})), spec.Maps["pod_received"].ValueSize},
 		{"cells", uint32(unsafe.Sizeof(gatewayCells{})), spec.Maps["counters"].ValueSize},
-		{"reasons", uint32(len(reasons) * 16), spec.Maps["counters"].ValueSize},
+		{"reasons", uint32(verdict.ReasonCount * 16), spec.Maps["counters"].ValueSize},
 	} {
 		if tt.goSize != tt.mapSize {
 			t.Errorf("%s: %d bytes in Go, %d in C", tt.what, tt.goSize, tt.mapSize)
@@ -70,40 +71,6 @@ func TestOffsets(t *testing.T) {
 	} {
 		if tt.got != tt.want {
 			t.Errorf("config.%s at %d, want %d", tt.field, tt.got, tt.want)
-		}
-	}
-}
-
-// The order of the C enum encodes the verdict. The Go table must agree.
-func TestReasons(t *testing.T) {
-	seen := make(map[string]bool)
-	for i, r := range reasons {
-		if r.name == "" || seen[r.name] {
-			t.Errorf("reason %d has no name of its own: %q", i, r.name)
-		}
-
-		seen[r.name] = true
-		want := []Counter{hostOut, hostOVN}
-
-		switch n := gatewayReason(i); {
-		case n < gatewayReasonREASON_OVN_FIRST:
-			want = []Counter{toHost}
-		case n < gatewayReasonREASON_BOTH_FIRST:
-			want = []Counter{toOVN}
-		case n < gatewayReasonREASON_WIRE_DROP_FIRST:
-			want = []Counter{toBoth}
-		case n < gatewayReasonREASON_OUT_FIRST:
-			want = []Counter{barred}
-		case n < gatewayReasonREASON_DROP_FIRST:
-			want = []Counter{outward}
-		case n < gatewayReasonREASON_UP_FIRST:
-			want = []Counter{dropped}
-		case n < gatewayReasonREASON_HOST_FIRST:
-			want = []Counter{upward}
-		}
-
-		if !slices.Contains(want, r.class) {
-			t.Errorf("reason %s is %+v, in C %+v", r.name, r.class, want)
 		}
 	}
 }

@@ -58,17 +58,17 @@ static __always_inline int direct_wire(struct __sk_buff *skb, __u32 reason)
 	reason = count_wire(skb, reason);
 	if (reason == REASON_SERVICE_HOST)
 		assign_socket(skb);
-	if (reason < REASON_OVN_FIRST)
+	if (wire_to_host(reason))
 		return TC_ACT_UNSPEC;
 
 	if (reason == REASON_SERVICE)
 		count_service(skb);
-	if (reason < REASON_BOTH_FIRST) {
+	if (wire_to_ovn(reason)) {
 		give_hash(skb);
 		return bpf_redirect(cfg.bridge, 0);
 	}
 
-	if (reason >= REASON_WIRE_DROP_FIRST)
+	if (wire_dropped(reason))
 		return TC_ACT_SHOT;
 	bpf_clone_redirect(skb, cfg.bridge, 0);
 	return TC_ACT_UNSPEC;
@@ -80,9 +80,9 @@ static __always_inline int direct_ovn(struct __sk_buff *skb, __u32 reason)
 	if (shortcuts_on && skb->tc_index)
 		leaves_ovs(skb, reason);
 
-	if (reason < REASON_DROP_FIRST)
+	if (ovn_out(reason))
 		return bpf_redirect(cfg.uplink, 0);
-	if (reason < REASON_UP_FIRST)
+	if (ovn_dropped(reason))
 		return TC_ACT_SHOT;
 
 	/* the destination MAC address is the next router's */
@@ -122,19 +122,19 @@ static __always_inline int bridged_wire(struct __sk_buff *skb, __u32 reason)
 	/* a peer on this machine, behind a veth, may have left its own value */
 	skb->tc_index = 0;
 
-	if (reason >= REASON_WIRE_DROP_FIRST)
+	if (wire_dropped(reason))
 		return TC_ACT_SHOT;
 	if (!connected())
 		return TC_ACT_UNSPEC;
 
 	if (reason == REASON_SERVICE_HOST)
 		assign_socket(skb);
-	if (reason < REASON_OVN_FIRST)
+	if (wire_to_host(reason))
 		return up(skb, cfg.vlan && reason != REASON_VLAN);
 
 	if (reason == REASON_SERVICE)
 		count_service(skb);
-	if (reason >= REASON_BOTH_FIRST)
+	if (wire_to_both(reason))
 		copy_up(skb);
 	else
 		give_hash(skb);
@@ -154,9 +154,9 @@ static __always_inline int bridged_ovn(struct __sk_buff *skb, __u32 reason)
 	if (shortcuts_on && skb->tc_index)
 		leaves_ovs(skb, reason);
 
-	if (reason < REASON_DROP_FIRST || !connected())
+	if (ovn_out(reason) || !connected())
 		return TC_ACT_UNSPEC;
-	if (reason < REASON_UP_FIRST)
+	if (ovn_dropped(reason))
 		return TC_ACT_SHOT;
 
 	/* the destination MAC address is the next router's */
@@ -190,7 +190,7 @@ static __always_inline int bridged_flows(struct __sk_buff *skb)
 static __always_inline int dedicated_wire(struct __sk_buff *skb, __u32 reason)
 {
 	reason = count_wire(skb, reason);
-	if (reason >= REASON_WIRE_DROP_FIRST)
+	if (wire_dropped(reason))
 		return TC_ACT_SHOT;
 	if (reason == REASON_SERVICE)
 		count_service(skb);
@@ -201,7 +201,7 @@ static __always_inline int dedicated_wire(struct __sk_buff *skb, __u32 reason)
 static __always_inline int dedicated_ovn(struct __sk_buff *skb, __u32 reason)
 {
 	reason = count_ovn(skb, reason);
-	if (reason < REASON_DROP_FIRST || reason >= REASON_UP_FIRST || !connected())
+	if (ovn_out(reason) || ovn_to_host(reason) || !connected())
 		return TC_ACT_UNSPEC;
 	return TC_ACT_SHOT;
 }

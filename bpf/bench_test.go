@@ -78,7 +78,7 @@ func BenchmarkScrape(b *testing.B) {
 
 	for b.Loop() {
 		got, err := ReadCounters(n.pinDir)
-		if err != nil || len(got) != len(reasons) {
+		if err != nil || len(got) != verdict.ReasonCount {
 			b.Fatalf("%d counters: %v", len(got), err)
 		}
 	}

@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/ovn-ebpf/ovn-ebpf/verdict"
 )
 
 func TestReadCounters(t *testing.T) {
@@ -28,8 +30,8 @@ func TestReadCounters(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	if len(got) != len(reasons) {
-		t.Errorf("%d counters, want %d", len(got), len(reasons))
+	if len(got) != verdict.ReasonCount {
+		t.Errorf("%d counters, want %d", len(got), verdict.ReasonCount)
 	}
 
 	if !slices.IsSortedFunc(got, func(a, b Counter) int {

@@ -305,15 +305,16 @@ func (e *Explainer) Explain(side Side, frame []byte) (Explanation, error) {
 		return Explanation{}, err
 	}
 
-	out := Explanation{Counter: reasons[run.Reason].class, Short: run.Quick < uint32(len(reasons)), At: now}
-	out.Reason = reasons[run.Reason].name
+	out := Explanation{
+		Counter: counterOf(verdict.Reason(run.Reason)), Short: run.Quick < verdict.ReasonCount, At: now,
+	}
 
 	for _, n := range run.Notes[:run.Count] {
 		out.Steps = append(out.Steps, e.step(n, now))
 	}
 
 	if out.Short && run.Quick != run.Reason {
-		return out, fmt.Errorf("%w: %s, the full path %s", ErrShortWay, reasons[run.Quick].name, out.Reason)
+		return out, fmt.Errorf("%w: %s, the full path %s", ErrShortWay, verdict.Reason(run.Quick), out.Reason)
 	}
 
 	return out, nil

@@ -32,11 +32,11 @@ static __noinline int later_fragment(const struct packet *p)
 
 static __always_inline __u8 frag_owner(int reason)
 {
-	if (reason < REASON_OVN_FIRST)
+	if (wire_to_host(reason))
 		return FRAG_HOST;
-	if (reason >= REASON_WIRE_DROP_FIRST)
+	if (wire_dropped(reason))
 		return FRAG_DROPPED;
-	return reason < REASON_BOTH_FIRST ? FRAG_OVN : FRAG_BOTH;
+	return wire_to_ovn(reason) ? FRAG_OVN : FRAG_BOTH;
 }
 
 /* Later fragments follow the first one to its receiver. */

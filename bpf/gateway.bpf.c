@@ -24,7 +24,6 @@
 char _license[] SEC("license") = "GPL";
 
 /* For bpf2go: the type information lacks enums that no map uses. */
-const enum reason *unused_reason __attribute__((unused));
 const enum addr_kind *unused_kind __attribute__((unused));
 const enum service_owner *unused_owner __attribute__((unused));
 const enum frag_owner *unused_fragment __attribute__((unused));

@@ -256,88 +256,6 @@ type gatewayPortBits struct {
 	Udp [1024]uint64
 }
 
-type gatewayReason uint32
-
-const (
-	gatewayReasonREASON_DEFAULT             gatewayReason = 0
-	gatewayReasonREASON_GENEVE              gatewayReason = 1
-	gatewayReasonREASON_ARP_VIP             gatewayReason = 2
-	gatewayReasonREASON_ARP_REQUEST         gatewayReason = 3
-	gatewayReasonREASON_ARP_OTHER           gatewayReason = 4
-	gatewayReasonREASON_ND_VIP              gatewayReason = 5
-	gatewayReasonREASON_ND_SOLICIT          gatewayReason = 6
-	gatewayReasonREASON_ND_OTHER            gatewayReason = 7
-	gatewayReasonREASON_OTHER_MAC           gatewayReason = 8
-	gatewayReasonREASON_MULTICAST           gatewayReason = 9
-	gatewayReasonREASON_VLAN                gatewayReason = 10
-	gatewayReasonREASON_NOT_IP              gatewayReason = 11
-	gatewayReasonREASON_MALFORMED           gatewayReason = 12
-	gatewayReasonREASON_FRAGMENT            gatewayReason = 13
-	gatewayReasonREASON_SERVICE_HOST        gatewayReason = 14
-	gatewayReasonREASON_SERVICE_LOCAL       gatewayReason = 15
-	gatewayReasonREASON_SNAT_SYN            gatewayReason = 16
-	gatewayReasonREASON_HOST_SOCKET         gatewayReason = 17
-	gatewayReasonREASON_HOST_CONNECTION     gatewayReason = 18
-	gatewayReasonREASON_ICMP_ECHO           gatewayReason = 19
-	gatewayReasonREASON_ICMP_ECHO_REPLY     gatewayReason = 20
-	gatewayReasonREASON_ICMP_ERROR_HOST     gatewayReason = 21
-	gatewayReasonREASON_PROTO_HOST          gatewayReason = 22
-	gatewayReasonREASON_NOT_OURS            gatewayReason = 23
-	gatewayReasonREASON_PASS_UNCONFIGURED   gatewayReason = 24
-	gatewayReasonREASON_OVN_FIRST           gatewayReason = 25
-	gatewayReasonREASON_GENEVE_OVN          gatewayReason = 25
-	gatewayReasonREASON_SERVICE             gatewayReason = 26
-	gatewayReasonREASON_SNAT_PORT           gatewayReason = 27
-	gatewayReasonREASON_TAKEOVER            gatewayReason = 28
-	gatewayReasonREASON_ICMP_ERROR_OVN      gatewayReason = 29
-	gatewayReasonREASON_ICMP_VIP            gatewayReason = 30
-	gatewayReasonREASON_PROTO_NS            gatewayReason = 31
-	gatewayReasonREASON_FRAGMENT_OVN        gatewayReason = 32
-	gatewayReasonREASON_ARP_REQUEST_OVN     gatewayReason = 33
-	gatewayReasonREASON_ND_SOLICIT_OVN      gatewayReason = 34
-	gatewayReasonREASON_POD_ADDRESS         gatewayReason = 35
-	gatewayReasonREASON_OVN_ADDRESS         gatewayReason = 36
-	gatewayReasonREASON_SNAT_CACHED         gatewayReason = 37
-	gatewayReasonREASON_SERVICE_CACHED      gatewayReason = 38
-	gatewayReasonREASON_BOTH_FIRST          gatewayReason = 39
-	gatewayReasonREASON_ARP_REPLY           gatewayReason = 39
-	gatewayReasonREASON_ARP_GRATUITOUS      gatewayReason = 40
-	gatewayReasonREASON_ND_ADVERT           gatewayReason = 41
-	gatewayReasonREASON_ROUTER_ADVERT       gatewayReason = 42
-	gatewayReasonREASON_FRAGMENT_EARLY      gatewayReason = 43
-	gatewayReasonREASON_ICMP_ECHO_REPLY_NS  gatewayReason = 44
-	gatewayReasonREASON_ICMP_ERROR_ECHO     gatewayReason = 45
-	gatewayReasonREASON_BFD                 gatewayReason = 46
-	gatewayReasonREASON_WIRE_DROP_FIRST     gatewayReason = 47
-	gatewayReasonREASON_NESTED_TAG          gatewayReason = 47
-	gatewayReasonREASON_SPOOFED_SOURCE      gatewayReason = 48
-	gatewayReasonREASON_CLUSTER_DESTINATION gatewayReason = 49
-	gatewayReasonREASON_OUT_FIRST           gatewayReason = 50
-	gatewayReasonREASON_OUT                 gatewayReason = 50
-	gatewayReasonREASON_OUT_LEARNED         gatewayReason = 51
-	gatewayReasonREASON_OUT_CACHED          gatewayReason = 52
-	gatewayReasonREASON_NEIGHBOUR_OUT       gatewayReason = 53
-	gatewayReasonREASON_ENCAP_OUT           gatewayReason = 54
-	gatewayReasonREASON_BFD_OUT             gatewayReason = 55
-	gatewayReasonREASON_DROP_FIRST          gatewayReason = 56
-	gatewayReasonREASON_PMTUD               gatewayReason = 56
-	gatewayReasonREASON_BAD_MAC             gatewayReason = 57
-	gatewayReasonREASON_GARP_GUARD          gatewayReason = 58
-	gatewayReasonREASON_SVC_LEAK            gatewayReason = 59
-	gatewayReasonREASON_UNSNATED            gatewayReason = 60
-	gatewayReasonREASON_HOST_OWNED          gatewayReason = 61
-	gatewayReasonREASON_POD_TUNNEL          gatewayReason = 62
-	gatewayReasonREASON_NO_UPLINK           gatewayReason = 63
-	gatewayReasonREASON_UP_FIRST            gatewayReason = 64
-	gatewayReasonREASON_HAIRPIN             gatewayReason = 64
-	gatewayReasonREASON_OVERSIZED           gatewayReason = 65
-	gatewayReasonREASON_LOCAL_OUT           gatewayReason = 66
-	gatewayReasonREASON_HOST_FIRST          gatewayReason = 67
-	gatewayReasonREASON_HOST_OUT            gatewayReason = 67
-	gatewayReasonREASON_HOST_OVN            gatewayReason = 68
-	gatewayReasonREASON_MAX                 gatewayReason = 69
-)
-
 type gatewaySeen struct {
 	_  structs.HostLayout
 	Ns uint64
@@ -487,7 +405,6 @@ const (
 	gatewayVarUnusedNetwork       = "unused_network"
 	gatewayVarUnusedOrigin        = "unused_origin"
 	gatewayVarUnusedOwner         = "unused_owner"
-	gatewayVarUnusedReason        = "unused_reason"
 )
 
 // loadGateway returns the embedded CollectionSpec for gateway.
@@ -589,7 +506,6 @@ type gatewayVariableSpecs struct {
 	UnusedNetwork  *ebpf.VariableSpec `ebpf:"unused_network"`
 	UnusedOrigin   *ebpf.VariableSpec `ebpf:"unused_origin"`
 	UnusedOwner    *ebpf.VariableSpec `ebpf:"unused_owner"`
-	UnusedReason   *ebpf.VariableSpec `ebpf:"unused_reason"`
 }
 
 // gatewayObjects contains all objects after they have been loaded into the kernel.
@@ -678,7 +594,6 @@ type gatewayVariables struct {
 	UnusedNetwork  *ebpf.Variable `ebpf:"unused_network"`
 	UnusedOrigin   *ebpf.Variable `ebpf:"unused_origin"`
 	UnusedOwner    *ebpf.Variable `ebpf:"unused_owner"`
-	UnusedReason   *ebpf.Variable `ebpf:"unused_reason"`
 }
 
 // gatewayPrograms contains all programs after they have been loaded into the kernel.

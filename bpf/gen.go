@@ -1,7 +1,7 @@
 package bpf
 
 //go:generate go tool bpf2go -cc clang-14 -target bpfel -cflags "-O2 -g -mcpu=v3 -Wall -Wextra -Werror -I/usr/include/x86_64-linux-gnu" -type sample monitor monitor.bpf.c
-//go:generate go tool bpf2go -cc clang-14 -target bpfel -cflags "-O2 -g -mcpu=v3 -Wall -Wextra -Werror -I/usr/include/x86_64-linux-gnu" -type reason -type addr_kind -type service_owner -type network -type frag_owner -type origin gateway gateway.bpf.c
+//go:generate go tool bpf2go -cc clang-14 -target bpfel -cflags "-O2 -g -mcpu=v3 -Wall -Wextra -Werror -I/usr/include/x86_64-linux-gnu" -type addr_kind -type service_owner -type network -type frag_owner -type origin gateway gateway.bpf.c
 //go:generate go tool bpf2go -cc clang-14 -target bpfel -cflags "-O2 -g -mcpu=v3 -Wall -Wextra -Werror -I/usr/include/x86_64-linux-gnu" sock sock.bpf.c
 //go:generate go tool bpf2go -cc clang-14 -target bpfel -cflags "-O2 -g -mcpu=v3 -Wall -Wextra -Werror -I/usr/include/x86_64-linux-gnu" gate gate.bpf.c
 //go:generate go tool bpf2go -cc clang-14 -target bpfel -cflags "-O2 -g -mcpu=v3 -Wall -Wextra -Werror -I/usr/include/x86_64-linux-gnu" -type asked -type note -type dry_run explain explain.bpf.c

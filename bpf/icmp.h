@@ -61,7 +61,7 @@ static __always_inline int icmp_error(struct __sk_buff *skb, const struct packet
 
 	if (sender == REASON_ICMP_ECHO_REPLY_NS)
 		return REASON_ICMP_ERROR_ECHO; /* the host may use the same identifier */
-	if (sender >= REASON_OVN_FIRST)
+	if (!wire_to_host(sender))
 		return REASON_ICMP_ERROR_OVN;
 	if (is_too_big(p) && !cfg.local && sender != REASON_SERVICE_HOST &&
 	    kind_of(&p->dst) == ADDR_VIP)

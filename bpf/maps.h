@@ -190,14 +190,14 @@ static __always_inline int connected(void)
 /* Returns the final reason of a packet from the wire: a drop reason if its receiver is missing. */
 static __always_inline __u32 settled_wire(__u32 reason)
 {
-	if (reason >= REASON_OVN_FIRST && reason < REASON_WIRE_DROP_FIRST && !connected())
+	if ((wire_to_ovn(reason) || wire_to_both(reason)) && !connected())
 		return REASON_PASS_UNCONFIGURED;
 	return reason;
 }
 
 static __always_inline __u32 settled_ovn(__u32 reason)
 {
-	return reason < REASON_UP_FIRST && !connected() ? REASON_NO_UPLINK : reason;
+	return !ovn_to_host(reason) && !connected() ? REASON_NO_UPLINK : reason;
 }
 
 #endif /* __MAPS_H */

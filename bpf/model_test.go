@@ -26,23 +26,6 @@ const (
 	framesPerNode = 400
 )
 
-// The counters match the model's reasons in names and verdicts.
-func TestModelReasons(t *testing.T) {
-	want := make(map[string]string)
-	for _, r := range verdict.Rules() {
-		want[r.Name] = r.Verdict.String()
-	}
-
-	got := make(map[string]string)
-	for _, r := range reasons {
-		got[r.name] = r.class.Verdict
-	}
-
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("reasons (-model +counters):\n%s", diff)
-	}
-}
-
 // The programs decide every named case as its row expects, in each of its layouts.
 func TestCorpus(t *testing.T) {
 	cases := corpus.Cases()

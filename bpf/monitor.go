@@ -181,11 +181,8 @@ func (m *Monitor) attach() error {
 func (o MonitorOptions) filter() monitorLookFor {
 	f := monitorLookFor{Rate: o.Rate, Port: bePort(o.Port), Proto: o.Proto}
 
-	for i, r := range reasons {
-		c := r.class
-		c.Reason = r.name
-
-		if o.Want == nil || o.Want(c) {
+	for i := range verdict.ReasonCount {
+		if o.Want == nil || o.Want(counterOf(verdict.Reason(i))) {
 			f.Reasons[i/64] |= 1 << (i % 64)
 		}
 	}
@@ -233,8 +230,8 @@ func (m *Monitor) Read() (Sample, error) {
 		return Sample{}, fmt.Errorf("read sample: %w", err)
 	}
 
-	out := Sample{
-		Counter: reasons[s.Reason].class,
+	return Sample{
+		Counter: counterOf(verdict.Reason(s.Reason)),
 		Time:    m.booted.Add(time.Duration(s.Ns)),
 		At:      time.Duration(s.Ns),
 		L3:      int(s.L3),
@@ -243,10 +240,7 @@ func (m *Monitor) Read() (Sample, error) {
 		TPID:    uint16(s.Tag >> 16),
 		TCI:     uint16(s.Tag),
 		Frame:   append([]byte(nil), s.Frame[:s.Captured]...),
-	}
-	out.Reason = reasons[s.Reason].name
-
-	return out, nil
+	}, nil
 }
 
 // SetDeadline sets the deadline of Read. The zero Time means none.

@@ -32,13 +32,13 @@ func (r *rig) outcome(reason verdict.Reason) result {
 
 // arrives reports whether the reason drops packets from the wire even if an interface is missing.
 func arrives(reason verdict.Reason) bool {
-	return verdict.Rules()[reason].Direction == verdict.FromWire
+	return reason.Direction() == verdict.FromWire
 }
 
 func bridgedOutcome(reason verdict.Reason, connected bool) result {
 	const mark, hostSent = 0x6f76, 0x6873
 
-	dir := verdict.Rules()[reason].Direction
+	dir := reason.Direction()
 	switch v := reason.Verdict(); {
 	case dir == verdict.FromHost && v == verdict.OVN:
 		return result{ret: retNext, mark: mark}

@@ -27,7 +27,7 @@ type rig struct {
 	tags   *tagger
 	node   *corpus.Node
 	since  time.Duration // when the node was set
-	last   [gatewayReasonREASON_MAX]uint64
+	last   [verdict.ReasonCount]uint64
 }
 
 // node0 is the machine. Its name would hide the corpus' node.
@@ -240,14 +240,14 @@ func (r *rig) moved(t testing.TB) (names []string) {
 		t.Fatal(err)
 	}
 
-	for i, reason := range reasons {
+	for i := range r.last {
 		var sum uint64
 		for _, cpu := range cpus {
 			sum += cpu.Reason[i].Packets
 		}
 
 		if sum != r.last[i] {
-			names = append(names, reason.name)
+			names = append(names, verdict.Reason(i).String())
 		}
 
 		r.last[i] = sum

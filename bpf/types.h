@@ -9,113 +9,14 @@
 
 #include <linux/types.h>
 
+#include "reason.h"
+
 #define MAX_PREFIXES 4
 #define PORT_WORDS 1024 /* 65536 ports, one bit each */
 #define HOST_WORDS 64	/* 4096 bits, by a hash of the address */
 
 #define NSEC_PER_SEC 1000000000ULL
 #define FRAG_TIMEOUT (30 * NSEC_PER_SEC) /* as the kernel's reassembly */
-
-/*
- * The reason for a packet's verdict. The order encodes verdict and direction: reasons below
- * REASON_OVN_FIRST are from the wire to the host, and so on. counters.go contains the names. The
- * names are stable, the numbers are not.
- */
-enum reason {
-	/* from the wire, to the host */
-	REASON_DEFAULT,
-	REASON_GENEVE,
-	REASON_ARP_VIP,
-	REASON_ARP_REQUEST,
-	REASON_ARP_OTHER,
-	REASON_ND_VIP,
-	REASON_ND_SOLICIT,
-	REASON_ND_OTHER,
-	REASON_OTHER_MAC,
-	REASON_MULTICAST,
-	REASON_VLAN,
-	REASON_NOT_IP,
-	REASON_MALFORMED,
-	REASON_FRAGMENT,
-	REASON_SERVICE_HOST,
-	REASON_SERVICE_LOCAL,
-	REASON_SNAT_SYN,
-	REASON_HOST_SOCKET,
-	REASON_HOST_CONNECTION,
-	REASON_ICMP_ECHO,
-	REASON_ICMP_ECHO_REPLY,
-	REASON_ICMP_ERROR_HOST,
-	REASON_PROTO_HOST,
-	REASON_NOT_OURS,
-	REASON_PASS_UNCONFIGURED,
-
-	/* from the wire, to OVN */
-	REASON_OVN_FIRST,
-	REASON_GENEVE_OVN = REASON_OVN_FIRST,
-	REASON_SERVICE,
-	REASON_SNAT_PORT,
-	REASON_TAKEOVER,
-	REASON_ICMP_ERROR_OVN,
-	REASON_ICMP_VIP,
-	REASON_PROTO_NS,
-	REASON_FRAGMENT_OVN,
-	REASON_ARP_REQUEST_OVN,
-	REASON_ND_SOLICIT_OVN,
-	REASON_POD_ADDRESS,
-	REASON_OVN_ADDRESS,
-	REASON_SNAT_CACHED, /* past OVS, to the pod */
-	REASON_SERVICE_CACHED,
-
-	/* from the wire, a copy each */
-	REASON_BOTH_FIRST,
-	REASON_ARP_REPLY = REASON_BOTH_FIRST,
-	REASON_ARP_GRATUITOUS,
-	REASON_ND_ADVERT,
-	REASON_ROUTER_ADVERT,
-	REASON_FRAGMENT_EARLY,
-	REASON_ICMP_ECHO_REPLY_NS,
-	REASON_ICMP_ERROR_ECHO,
-	REASON_BFD,
-
-	/* from the wire, dropped; also if the receiver is missing */
-	REASON_WIRE_DROP_FIRST,
-	REASON_NESTED_TAG = REASON_WIRE_DROP_FIRST,
-	REASON_SPOOFED_SOURCE,
-	REASON_CLUSTER_DESTINATION,
-
-	/* from OVN, out of the uplink */
-	REASON_OUT_FIRST,
-	REASON_OUT = REASON_OUT_FIRST,
-	REASON_OUT_LEARNED,
-	REASON_OUT_CACHED,    /* past OVS, from the pod */
-	REASON_NEIGHBOUR_OUT, /* ARP and ND, no pod traffic */
-	REASON_ENCAP_OUT,
-	REASON_BFD_OUT,
-
-	/* from OVN, dropped */
-	REASON_DROP_FIRST,
-	REASON_PMTUD = REASON_DROP_FIRST,
-	REASON_BAD_MAC,
-	REASON_GARP_GUARD,
-	REASON_SVC_LEAK,
-	REASON_UNSNATED,
-	REASON_HOST_OWNED,
-	REASON_POD_TUNNEL,
-	REASON_NO_UPLINK,
-
-	/* from OVN, up to the host */
-	REASON_UP_FIRST,
-	REASON_HAIRPIN = REASON_UP_FIRST,
-	REASON_OVERSIZED,
-	REASON_LOCAL_OUT,
-
-	/* from the host, in layout bridged */
-	REASON_HOST_FIRST,
-	REASON_HOST_OUT = REASON_HOST_FIRST,
-	REASON_HOST_OVN,
-
-	REASON_MAX,
-};
 
 #define MARK_OVN 0x6f76	 /* "ov": a flow of the bridge sends it to OVN */
 #define MARK_HOST 0x686f /* "ho": set by a flow of the bridge on host packets */

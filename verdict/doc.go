@@ -1,4 +1,8 @@
-// Package verdict is the specification of the gateway demultiplexer. It decides packets that arrive
+// Package verdict is the language of the gateway, and its specification. The language are the keys
+// and kinds of the tables, the reasons, the layouts and the configuration. Package bpf encodes them
+// for the eBPF programs, and package openflow renders them as flows.
+//
+// The specification is a model of the demultiplexer. It decides packets that arrive
 // at a node's uplink, packets that OVN sends and, where the host sends through the gateway bridge,
 // packets of the host. Each decision has a reason.
 //
@@ -7,7 +11,7 @@
 // I/O and reads no clock. Every backend is tested against it, packet by packet. The table of cases
 // in docs/verdicts.md is generated from it.
 //
-// The model does not know the layout, nor how a backend executes a verdict. It includes known
+// The model does not depend on the layout, nor on how a backend executes a verdict. It includes known
 // weaknesses of the data path, so that changing them is a decision: length fields of packets are
 // not checked, and early fragments go to both sides.
 //

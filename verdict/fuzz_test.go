@@ -62,7 +62,7 @@ type decided struct {
 func (d *decided) checkChanges(t *testing.T) {
 	t.Helper()
 
-	if rule := verdict.Rules()[d.Reason]; rule.Direction != d.dir {
+	if d.Reason.Direction() != d.dir {
 		t.Errorf("%s decided what came %s", d.Reason, d.dir)
 	}
 

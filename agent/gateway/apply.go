@@ -86,8 +86,8 @@ func (g *Gateway) applyBackend(ctx context.Context, h Host, n Node) error {
 		return err
 	}
 
-	if len(h.Uplink.MAC) != len(verdict.MAC{}) {
-		return fmt.Errorf("uplink %s: %q is not an Ethernet address", g.s.Uplink, h.Uplink.MAC)
+	if err := checkEthernet(h.Uplink); err != nil {
+		return err
 	}
 
 	st := g.plan(h, n)
@@ -96,6 +96,15 @@ func (g *Gateway) applyBackend(ctx context.Context, h Host, n Node) error {
 	}
 
 	return g.backend.sync(ctx, st)
+}
+
+// checkEthernet returns an error if the device has no Ethernet address, like a tun device.
+func checkEthernet(d link.Link) error {
+	if len(d.MAC) != len(verdict.MAC{}) {
+		return fmt.Errorf("uplink %s: %q is not an Ethernet address", d.Name, d.MAC)
+	}
+
+	return nil
 }
 
 // applyBare is like apply, for a node without a gateway (see Settings.bare).

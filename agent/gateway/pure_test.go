@@ -447,3 +447,15 @@ func TestPatchPort(t *testing.T) {
 		}
 	}
 }
+
+func TestCheckEthernet(t *testing.T) {
+	if err := checkEthernet(link.Link{Name: "eth0", MAC: net.HardwareAddr{2, 0, 0, 0, 0, 1}}); err != nil {
+		t.Error(err)
+	}
+
+	for _, mac := range []net.HardwareAddr{nil, {1, 2}, make(net.HardwareAddr, 20)} { // tun, nothing, InfiniBand
+		if err := checkEthernet(link.Link{Name: "tun0", MAC: mac}); err == nil || !strings.Contains(err.Error(), `uplink tun0: "`) {
+			t.Errorf("%s: %v", mac, err)
+		}
+	}
+}

@@ -203,3 +203,41 @@ func matches(pattern, line string) bool {
 }
 
 func blanks(s string) string { return strings.Join(strings.Fields(s), " ") }
+
+// Patched returns the file with the changes of a block, which is a difference without line numbers:
+// a line that names the file, and hunks that begin with @@. A hunk's old lines must be in the file
+// exactly once.
+func Patched(path string, b Block) (string, error) {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return "", err
+	}
+
+	out := string(text)
+
+	for hunk := range strings.SplitSeq(strings.Join(b.Lines[1:], "\n")+"\n", "@@\n") {
+		if hunk == "" {
+			continue
+		}
+
+		var before, after strings.Builder
+
+		for line := range strings.Lines(hunk) {
+			if line[0] != '+' {
+				before.WriteString(line[1:])
+			}
+
+			if line[0] != '-' {
+				after.WriteString(line[1:])
+			}
+		}
+
+		if n := strings.Count(out, before.String()); n != 1 {
+			return "", fmt.Errorf("%s has %d times\n%s", path, n, before.String())
+		}
+
+		out = strings.Replace(out, before.String(), after.String(), 1)
+	}
+
+	return out, nil
+}

@@ -100,7 +100,7 @@ func (at place) exceptionOf(dir verdict.Direction, f *verdict.Frame, r verdict.R
 		return nil
 	case r == verdict.ClusterDestination && p.Position == verdict.Later && !at.inner(p.Dst):
 		return &exception{reassembled, verdict.Both}
-	case r >= verdict.ClusterDestination && p.Position != verdict.Unfragmented && at.inner(p.Dst) && looksAtPorts(n, p.Dst) &&
+	case !isBefore(r, verdict.ClusterDestination) && p.Position != verdict.Unfragmented && at.inner(p.Dst) && looksAtPorts(n, p.Dst) &&
 		f.Dst == n.Config.NodeMAC && r != verdict.VLAN && (f.Tagged && !f.Priority) == (n.Config.VLAN != 0):
 		return &exception{reassembled, verdict.Drop} // which is what one gets there that is not reassembled
 	case r.Verdict() != verdict.Host && r.Verdict() != verdict.OVN && r != verdict.FragmentEarly && r != verdict.ICMPErrorEcho && r != verdict.ICMPEchoReplyNS:
@@ -142,7 +142,16 @@ func unseen(m verdict.Model, dir verdict.Direction, f verdict.Frame) verdict.Dec
 
 // beforeAddress reports whether a reason does not depend on what IP carries.
 func beforeAddress(r verdict.Reason) bool {
-	return r <= verdict.OVNAddress && r != verdict.Geneve
+	return !isBefore(verdict.OVNAddress, r) && r != verdict.Geneve
+}
+
+// isBefore reports whether a is evaluated before b.
+func isBefore(a, b verdict.Reason) bool {
+	place := func(r verdict.Reason) int {
+		return slices.IndexFunc(verdict.Rules(), func(rule verdict.Rule) bool { return rule.Reason == r })
+	}
+
+	return place(a) < place(b)
 }
 
 // fromListener reports whether OVN sends f from the port of a listening host socket that would

@@ -23,13 +23,11 @@ const (
 	replyToBoth = 255
 )
 
-// Counts returns all counts, indexed by number.
+// Counts returns all counts.
 func Counts() []Count {
-	rules := verdict.Rules()
-	out := make([]Count, 0, len(rules)+2)
-
-	for _, r := range rules {
-		out = append(out, Count{number(r.Reason), r.Name, r.Verdict, r.Direction, r.Packet})
+	var out []Count
+	for _, r := range verdict.Rules() {
+		out = append(out, CountOf(r.Reason))
 	}
 
 	return append(out,
@@ -44,11 +42,16 @@ func Counts() []Count {
 			Reason:  "icmp_echo_reply_both",
 			Verdict: verdict.Both,
 			Packet:  "ICMP echo reply to the node: flows cannot match its identifier",
-		})
+		},
+	)
 }
 
 // CountOf returns the count of a reason of the model.
-func CountOf(r verdict.Reason) Count { return Counts()[r] }
+func CountOf(r verdict.Reason) Count {
+	rule := r.Rule()
+
+	return Count{number(r), rule.Name, rule.Verdict, rule.Direction, rule.Packet}
+}
 
 // number returns the number of a reason; 0 means no count.
 func number(r verdict.Reason) uint8 { return uint8(r) + 1 }
