@@ -20,16 +20,10 @@ var ErrNotAttached = errors.New("no gateway program is attached")
 // ErrShortWay means that the short path and the full path differ, which is a fault of the programs.
 var ErrShortWay = errors.New("the short path decides differently: please report this")
 
-// Side is the origin of a packet.
-type Side uint8
-
-const (
-	FromWire Side = iota // arrives at the uplink
-	FromOVN              // OVN sends it to the uplink
-	FromHost             // the host sends it through the gateway bridge, in layout bridged
-)
-
-var sidePrograms = [...]string{FromWire: "explain_wire", FromOVN: "explain_ovn", FromHost: "explain_host"}
+// programsByOrigin are the programs that explain packets of a direction.
+var programsByOrigin = [...]string{
+	verdict.FromWire: "explain_wire", verdict.FromOVN: "explain_ovn", verdict.FromHost: "explain_host",
+}
 
 // globals are the data of one load of the programs. They have no pins.
 var globals = []string{".data.config", ".data.ports", ".data.hosts", ".data.nets"}
@@ -272,7 +266,7 @@ type skbuff struct {
 
 // Explain predicts the decision for an Ethernet frame. It first removes the frame's VLAN tag, as at
 // reception. It must run in the network namespace of the programs. Calls must not be concurrent.
-func (e *Explainer) Explain(side Side, frame []byte) (Explanation, error) {
+func (e *Explainer) Explain(dir verdict.Direction, frame []byte) (Explanation, error) {
 	if len(frame) < 14 {
 		return Explanation{}, fmt.Errorf("explain frame of %d bytes: shorter than an Ethernet header",
 			len(frame))
@@ -287,7 +281,7 @@ func (e *Explainer) Explain(side Side, frame []byte) (Explanation, error) {
 		return Explanation{}, errors.New("explain frame: truncated VLAN tag: the kernel drops the frame")
 	}
 
-	_, err := e.coll.Programs[sidePrograms[side]].Run(&ebpf.RunOptions{
+	_, err := e.coll.Programs[programsByOrigin[dir]].Run(&ebpf.RunOptions{
 		Data:    frame,
 		Context: skbuff{Ifindex: uint32(e.uplink), CB: [5]uint32{uint32(bePort(proto)), uint32(tci)}},
 	})

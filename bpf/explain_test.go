@@ -84,7 +84,7 @@ func TestExplain(t *testing.T) {
 					before = r.contents(t)
 				}
 
-				got, err := r.explain(e, Side(c.Dir), c.Frame)
+				got, err := r.explain(e, c.Dir, c.Frame)
 				if err != nil {
 					t.Fatalf("%s: %v", c.Name, err)
 				}
@@ -127,7 +127,7 @@ func (r *rig) explainer(t testing.TB) *Explainer {
 	return e
 }
 
-func (r *rig) explain(e *Explainer, side Side, frame []byte) (got Explanation, err error) {
+func (r *rig) explain(e *Explainer, side verdict.Direction, frame []byte) (got Explanation, err error) {
 	err = r.do(func() (err error) {
 		got, err = e.Explain(side, frame)
 		return err
@@ -196,7 +196,7 @@ func TestExplainCutTag(t *testing.T) {
 
 	e := r.explainer(t)
 	for _, rest := range [][]byte{nil, {0}, {0, 7}, {0, 7, 8}} {
-		if _, err := r.explain(e, FromWire, ether(nodeMAC, peerMAC, 0x8100, rest)); err == nil || !strings.Contains(err.Error(), "truncated") {
+		if _, err := r.explain(e, verdict.FromWire, ether(nodeMAC, peerMAC, 0x8100, rest)); err == nil || !strings.Contains(err.Error(), "truncated") {
 			t.Errorf("tag of %d bytes: %v", len(rest), err)
 		}
 	}

@@ -282,7 +282,7 @@ func (r *liveRig) explainAndSend(t *testing.T, e *Explainer, cases []corpus.Case
 	var all []Explanation
 
 	for _, c := range cases {
-		got, err := r.explain(e, Side(c.Dir), c.Frame)
+		got, err := r.explain(e, c.Dir, c.Frame)
 		if err != nil {
 			t.Fatalf("%s: %v", c.Name, err)
 		}

@@ -35,7 +35,7 @@ type Sample struct {
 	Counter                 // the counter of the reason, without counts
 	Time      time.Time     // arrival of the packet
 	At        time.Duration // the same on CLOCK_MONOTONIC, like the ages in the tables
-	Side      Side
+	From      verdict.Direction
 	Len       int    // of the complete frame, without Tag
 	L3        int    // bytes after its Ethernet header; of a GSO packet those of one segment
 	TPID, TCI uint16 // of a removed VLAN tag; TPID 0: none
@@ -235,7 +235,7 @@ func (m *Monitor) Read() (Sample, error) {
 		Time:    m.booted.Add(time.Duration(s.Ns)),
 		At:      time.Duration(s.Ns),
 		L3:      int(s.L3),
-		Side:    Side(s.Side),
+		From:    verdict.Direction(s.Side),
 		Len:     int(s.Len),
 		TPID:    uint16(s.Tag >> 16),
 		TCI:     uint16(s.Tag),

@@ -61,7 +61,7 @@ func (r *rig) openSockets(t testing.TB, device string) {
 	}
 }
 
-func openSocket(t testing.TB, s corpus.Socket, listeners map[netip.AddrPort]net.Listener) error {
+func openSocket(t testing.TB, s verdict.Socket, listeners map[netip.AddrPort]net.Listener) error {
 	switch {
 	case s.Proto == corpus.ProtoUDP && !s.Remote.IsValid():
 		c, err := net.ListenPacket("udp", s.Local.String())

@@ -77,7 +77,8 @@ type FlowKey struct {
 	Remote, Local netip.AddrPort
 }
 
-// Socket is the address pair of a packet to a host socket.
+// Socket is a host socket, or the pair of addresses of a packet to one. A socket without Remote
+// listens (TCP) or is not connected (UDP).
 type Socket struct {
 	Proto         uint8 // TCP or UDP
 	Remote, Local netip.AddrPort

@@ -131,7 +131,7 @@ func (st state) input(
 		Tables:  tables,
 	}
 	for _, s := range sockets {
-		in.Sockets = append(in.Sockets, openflow.Socket{Proto: s.Proto, Local: s.Local, Remote: s.Remote})
+		in.Sockets = append(in.Sockets, verdict.Socket{Proto: s.Proto, Local: s.Local, Remote: s.Remote})
 	}
 
 	return in

@@ -58,9 +58,9 @@ type programs struct{ *bpf.Explainer }
 func (p programs) place() place { return place{p.Config.NodeMAC[:], p.Config.VLAN} }
 
 func (p programs) explain(_ context.Context, from string, f []byte) (answer, error) {
-	side := map[string]bpf.Side{"wire": bpf.FromWire, "ovn": bpf.FromOVN, "host": bpf.FromHost}[from]
+	origins := map[string]verdict.Direction{"wire": verdict.FromWire, "ovn": verdict.FromOVN, "host": verdict.FromHost}
 
-	x, err := p.Explain(side, f)
+	x, err := p.Explain(origins[from], f)
 	if err != nil {
 		return answer{}, err
 	}

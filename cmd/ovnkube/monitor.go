@@ -63,7 +63,9 @@ type decision struct {
 	packetFields
 }
 
-var sideNames = map[bpf.Side]string{bpf.FromWire: "wire", bpf.FromOVN: "ovn", bpf.FromHost: "host"}
+var originNames = map[verdict.Direction]string{
+	verdict.FromWire: "wire", verdict.FromOVN: "ovn", verdict.FromHost: "host",
+}
 
 func (w *watch) run(ctx context.Context, _ []string, env *environment) error {
 	options, err := w.options()
@@ -168,7 +170,7 @@ func (w *watch) printer(
 
 		print = func(s bpf.Sample) error {
 			whole, length := tagged(s)
-			comment := fmt.Sprintf("%s: %s, from %s", s.Verdict, s.Reason, sideNames[s.Side])
+			comment := fmt.Sprintf("%s: %s, from %s", s.Verdict, s.Reason, originNames[s.From])
 
 			return capture.Write(s.Time, whole, length, comment)
 		}
@@ -204,7 +206,7 @@ func decisionOf(s bpf.Sample) (d decision, whole []byte) {
 		Time:         s.Time,
 		packetFields: fieldsOf(whole),
 		outcome: outcome{
-			From:      sideNames[s.Side],
+			From:      originNames[s.From],
 			Direction: s.Direction,
 			Verdict:   s.Verdict,
 			Reason:    s.Reason,

@@ -11,6 +11,7 @@ import (
 
 	"github.com/ovn-ebpf/ovn-ebpf/agent/status"
 	"github.com/ovn-ebpf/ovn-ebpf/bpf"
+	"github.com/ovn-ebpf/ovn-ebpf/verdict"
 )
 
 func parseWatch(t *testing.T, args ...string) (bpf.MonitorOptions, error) {
@@ -74,7 +75,7 @@ func TestMonitorPrints(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	sample := bpf.Sample{Counter: bpf.Counter{Direction: "rx", Verdict: "ovn", Reason: "snat_port"}, Side: bpf.FromWire, Time: time.Unix(1700000000, 0), Len: len(dns), Frame: dns}
+	sample := bpf.Sample{Counter: bpf.Counter{Direction: "rx", Verdict: "ovn", Reason: "snat_port"}, From: verdict.FromWire, Time: time.Unix(1700000000, 0), Len: len(dns), Frame: dns}
 	for name, tt := range map[string]struct {
 		w    watch
 		want []string

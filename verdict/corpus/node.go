@@ -9,13 +9,6 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/verdict"
 )
 
-// Socket is a host socket. A UDP socket without Remote is not connected. A TCP socket without
-// Remote listens.
-type Socket struct {
-	Proto         uint8
-	Local, Remote netip.AddrPort
-}
-
 // Node is a configuration and tables. Its maps hold ages where the model's hold times, including
 // Fragmented.Seen.
 type Node struct {
@@ -27,7 +20,7 @@ type Node struct {
 	Frags      map[verdict.FragKey]verdict.Fragmented
 	Flows      map[verdict.FlowKey]time.Duration
 	HostProtos map[verdict.NSKey]bool // Remote may be verdict.AnyRemote
-	Sockets    []Socket               // in the SNAT range, or at frontends; the ports of all are gated
+	Sockets    []verdict.Socket       // in the SNAT range, or at frontends; the ports of all are gated
 	Gates      []Gate                 // further gated ports, of sockets that own no packets
 }
 
@@ -67,7 +60,7 @@ func (n *Node) Model(now time.Duration) verdict.Model {
 }
 
 func (n *Node) hostConnection(k verdict.Socket) verdict.ConnectionState {
-	if slices.Contains(n.Sockets, Socket{Proto: k.Proto, Local: k.Local, Remote: k.Remote}) {
+	if slices.Contains(n.Sockets, verdict.Socket{Proto: k.Proto, Local: k.Local, Remote: k.Remote}) {
 		return verdict.Connected
 	}
 
@@ -75,7 +68,7 @@ func (n *Node) hostConnection(k verdict.Socket) verdict.ConnectionState {
 }
 
 func (n *Node) hostSocket(k verdict.Socket) bool {
-	return slices.ContainsFunc(n.Sockets, func(s Socket) bool {
+	return slices.ContainsFunc(n.Sockets, func(s verdict.Socket) bool {
 		if s.Proto != k.Proto || s.Local != k.Local {
 			return false
 		}

@@ -116,13 +116,13 @@ func (f Family) addresses(n *Node) {
 	}
 
 	n.Sockets = append(n.Sockets,
-		Socket{Proto: ProtoUDP, Local: netip.AddrPortFrom(f.Node, udpSocket)},
-		Socket{Proto: ProtoTCP, Local: netip.AddrPortFrom(f.Node, tcpSocket)},
-		Socket{Proto: ProtoTCP, Local: netip.AddrPortFrom(f.Node, tcpSocket), Remote: netip.AddrPortFrom(f.Node, tcpClient)},
-		Socket{Proto: ProtoTCP, Local: netip.AddrPortFrom(f.Node, nodePort)}, // from before the Service
-		Socket{Proto: ProtoTCP, Local: netip.AddrPortFrom(f.Node, nodePort), Remote: netip.AddrPortFrom(f.Node, connected)},
-		Socket{Proto: ProtoUDP, Local: netip.AddrPortFrom(f.Node, nodePortU), Remote: netip.AddrPortFrom(f.Node, udpPeer)},
-		Socket{Proto: ProtoUDP, Local: netip.AddrPortFrom(f.Node, nodePortV)},
+		verdict.Socket{Proto: ProtoUDP, Local: netip.AddrPortFrom(f.Node, udpSocket)},
+		verdict.Socket{Proto: ProtoTCP, Local: netip.AddrPortFrom(f.Node, tcpSocket)},
+		verdict.Socket{Proto: ProtoTCP, Local: netip.AddrPortFrom(f.Node, tcpSocket), Remote: netip.AddrPortFrom(f.Node, tcpClient)},
+		verdict.Socket{Proto: ProtoTCP, Local: netip.AddrPortFrom(f.Node, nodePort)}, // from before the Service
+		verdict.Socket{Proto: ProtoTCP, Local: netip.AddrPortFrom(f.Node, nodePort), Remote: netip.AddrPortFrom(f.Node, connected)},
+		verdict.Socket{Proto: ProtoUDP, Local: netip.AddrPortFrom(f.Node, nodePortU), Remote: netip.AddrPortFrom(f.Node, udpPeer)},
+		verdict.Socket{Proto: ProtoUDP, Local: netip.AddrPortFrom(f.Node, nodePortV)},
 	)
 }
 

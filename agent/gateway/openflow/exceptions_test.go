@@ -115,7 +115,7 @@ func (at place) exceptionOf(dir verdict.Direction, f *verdict.Frame, r verdict.R
 		return &exception{"ICMP error", verdict.Both}
 	case r == verdict.ICMPEchoReplyNS, r == verdict.ICMPEchoReply && (p.Dst == n.Config.Node4 || p.Dst == n.Config.Node6):
 		return &exception{"ICMP echo reply", verdict.Both}
-	case r == verdict.SNATPort && p.Proto == corpus.ProtoTCP && slices.Contains(n.Sockets, corpus.Socket{Proto: p.Proto, Local: to}):
+	case r == verdict.SNATPort && p.Proto == corpus.ProtoTCP && slices.Contains(n.Sockets, verdict.Socket{Proto: p.Proto, Local: to}):
 		return &exception{"listening socket in the range", verdict.Host}
 	}
 
@@ -177,7 +177,7 @@ func (at place) fromListener(f *verdict.Frame) bool {
 
 	local := netip.AddrPortFrom(p.Src, p.SrcPort)
 
-	return looksInRange(n, p.SrcPort) && slices.Contains(n.Sockets, corpus.Socket{Proto: p.Proto, Local: local})
+	return looksInRange(n, p.SrcPort) && slices.Contains(n.Sockets, verdict.Socket{Proto: p.Proto, Local: local})
 }
 
 func looksInRange(n *corpus.Node, port uint16) bool {

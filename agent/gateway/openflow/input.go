@@ -11,22 +11,17 @@ import (
 // Ports are port numbers on the gateway bridge; 0 means no port. The host's port is always LOCAL.
 type Ports struct{ Uplink, Patch uint32 }
 
-// Socket is a host socket on a port of the SNAT range, or a connected one at a frontend. A socket
-// without remote address listens or is not connected. An unspecified Local means any address of
-// that version, or of both for ::.
-type Socket struct {
-	Proto         uint8 // TCP or UDP
-	Local, Remote netip.AddrPort
-}
-
 // Input contains everything that the flows depend on.
 type Input struct {
 	Ports  Ports
 	Config *verdict.Config
 	// Tables: Addrs, Services, Flows and HostProtos are used. The other tables are replaced by learned
 	// flows and by Sockets.
-	Tables  *verdict.Tables
-	Sockets []Socket
+	Tables *verdict.Tables
+	// Sockets are the host's sockets on ports of the SNAT range, and connected ones at frontends. A
+	// socket without remote address listens or is not connected. An unspecified local address means
+	// any address of that version, or of both for ::.
+	Sockets []verdict.Socket
 	Hairpin Hairpin
 }
 

@@ -67,7 +67,7 @@ func TestWildcardSockets(t *testing.T) {
 		"0.0.0.0:50000": 3, "[::]:50000": 6, "203.0.113.7:50000": 0, "0.0.0.0:40000": 0,
 		netip.AddrPortFrom(in.Config.Node4, 50000).String(): 3, netip.AddrPortFrom(in.Config.Node6, 50000).String(): 3,
 	} {
-		in.Sockets = []openflow.Socket{{Proto: 6, Local: netip.MustParseAddrPort(local)}}
+		in.Sockets = []verdict.Socket{{Proto: 6, Local: netip.MustParseAddrPort(local)}}
 
 		added := slices.DeleteFunc(openflow.Flows(in), func(f string) bool { return slices.Contains(without, f) })
 		if len(added) != flows {

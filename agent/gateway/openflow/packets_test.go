@@ -156,7 +156,7 @@ func TestLearns(t *testing.T) {
 
 	n := plainNode(0)
 	for _, f := range []corpus.Family{corpus.V4, corpus.V6} {
-		n.Sockets = append(n.Sockets, corpus.Socket{Proto: corpus.ProtoUDP, Local: netip.AddrPortFrom(f.Node, 50001)})
+		n.Sockets = append(n.Sockets, verdict.Socket{Proto: corpus.ProtoUDP, Local: netip.AddrPortFrom(f.Node, 50001)})
 		n.HostProtos = map[verdict.NSKey]bool{
 			{Remote: f.Remote, Proto: corpus.ProtoESP}:                         true,
 			{Remote: verdict.AnyRemote(f.Node.Is6()), Proto: corpus.ProtoVRRP}: true,

@@ -94,12 +94,7 @@ func (r *rig) start(t testing.TB) (stop func()) {
 
 // input is what the flows of a node depend on.
 func (r *rig) input(n *corpus.Node) openflow.Input {
-	in := openflow.Input{Ports: r.ports, Config: &n.Config, Tables: n.Tables(now)}
-	for _, s := range n.Sockets {
-		in.Sockets = append(in.Sockets, openflow.Socket(s))
-	}
-
-	return in
+	return openflow.Input{Ports: r.ports, Config: &n.Config, Tables: n.Tables(now), Sockets: n.Sockets}
 }
 
 // install writes a node's flows to the bridge, including learned ones.

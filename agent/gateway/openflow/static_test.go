@@ -114,7 +114,7 @@ func TestGolden(t *testing.T) {
 
 	n.Addrs[corpus.V4.Egress] = verdict.AddrOVN
 	local := netip.AddrPortFrom(corpus.V4.Node, 50443)
-	n.Sockets = []corpus.Socket{
+	n.Sockets = []verdict.Socket{
 		{Proto: corpus.ProtoTCP, Local: local},
 		{Proto: corpus.ProtoUDP, Local: netip.AddrPortFrom(corpus.V4.Node, 50001), Remote: netip.AddrPortFrom(corpus.V4.Remote, 53)},
 	}

@@ -47,7 +47,7 @@ func (j *judge) judge(s bpf.Sample) (outcome, string, error) {
 	var failed error
 
 	model := j.decide(q, now, s.At, func() bool {
-		x, err := j.rules.Explain(s.Side, q.frame)
+		x, err := j.rules.Explain(s.From, q.frame)
 		failed = ignoreShort(err)
 
 		return owned(x)
@@ -61,18 +61,18 @@ func (j *judge) judge(s bpf.Sample) (outcome, string, error) {
 		return same, model, nil
 	}
 
-	return j.again(s.Side, q)
+	return j.again(s.From, q)
 }
 
 // again compares the current decisions while the entries are stable.
-func (j *judge) again(side bpf.Side, q question) (outcome, string, error) {
+func (j *judge) again(dir verdict.Direction, q question) (outcome, string, error) {
 	for range tries {
 		before, err := j.look(q)
 		if err != nil {
 			return 0, "", err
 		}
 
-		x, err := j.rules.Explain(side, q.frame)
+		x, err := j.rules.Explain(dir, q.frame)
 		short := errors.Is(err, bpf.ErrShortWay)
 
 		if err = ignoreShort(err); err != nil {

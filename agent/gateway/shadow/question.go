@@ -27,18 +27,13 @@ type question struct {
 	keys  bpf.Keys
 }
 
-// directions maps the hook of a sample to the model's direction.
-var directions = map[bpf.Side]verdict.Direction{
-	bpf.FromWire: verdict.FromWire, bpf.FromOVN: verdict.FromOVN, bpf.FromHost: verdict.FromHost,
-}
-
 // fillings are bytes that read as other headers than zeros do: IPv4, IPv6, neither.
 var fillings = []byte{0x45, 0x60, 0xff}
 
 // ask converts a sample to a question. It returns false if the deciding bytes may be missing from
 // the capture.
 func ask(s bpf.Sample) (question, bool) {
-	q := question{dir: directions[s.Side], frame: whole(s, 0)}
+	q := question{dir: s.From, frame: whole(s, 0)}
 	q.read = verdict.Parse(q.frame)
 
 	if etherLen+s.L3 > len(s.Frame) {

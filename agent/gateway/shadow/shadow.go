@@ -185,7 +185,7 @@ func (s *Shadow) compare(m *bpf.Monitor, j *judge, sample bpf.Sample) {
 	s.stats.Mismatched[sample.Reason]++
 	if s.stats.Mismatched[sample.Reason] == 1 { // one log entry per reason is enough for diagnosis
 		s.o.Log.Warn("the gateway's programs and the model disagree: please report this",
-			"reason", sample.Reason, "model", model, "side", sample.Side, "length", sample.Len,
+			"reason", sample.Reason, "model", model, "from", sample.From.String(), "length", sample.Len,
 			"vlan", sample.TCI, "frame", hex.EncodeToString(sample.Frame))
 	}
 }
