@@ -88,7 +88,7 @@ func parsePortRange(s string, defaults cluster.PortRange) (cluster.PortRange, er
 
 	r, err := cluster.ParsePortRange(s)
 	if err != nil {
-		return r, fmt.Errorf("parse annotation %s: %w", annotation.SNATPortRange, err)
+		return r, fmt.Errorf("parse annotation %s: %q is not <first>-<last>", annotation.SNATPortRange, s)
 	}
 
 	return r, nil
