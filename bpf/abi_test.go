@@ -10,7 +10,7 @@ import (
 )
 
 // The C side asserts the same sizes.
-func TestSizes(t *testing.T) {
+func TestGateway_sizesOfStructs(t *testing.T) {
 	spec, err := loadGateway()
 	if err != nil {
 		t.Fatal(err)
@@ -49,7 +49,7 @@ func TestSizes(t *testing.T) {
 }
 
 // Fields at their C offsets, which the compiler cannot check.
-func TestOffsets(t *testing.T) {
+func TestGateway_offsetsOfFields(t *testing.T) {
 	var c gatewayConfig
 	for _, tt := range []struct {
 		field     string
@@ -76,7 +76,7 @@ func TestOffsets(t *testing.T) {
 }
 
 // Exactly the state that must survive the agent is pinned.
-func TestPinnedMaps(t *testing.T) {
+func TestGateway_pinnedMaps(t *testing.T) {
 	spec, err := loadGateway()
 	if err != nil {
 		t.Fatal(err)

@@ -35,7 +35,7 @@ func (g *Gateway) SyncAddrs(want map[netip.Addr]verdict.AddrKind) error {
 	// The digest must cover the table: bits are added before entries and removed after them.
 	err = errors.Join(err, g.digest.addHosts(hosts, former))
 
-	var put, late puts[gatewayAddr]
+	var put, late tableWrites[gatewayAddr]
 	if err == nil {
 		put, err = putEntries(g.objs.HostAddrs, entries)
 	}
@@ -48,7 +48,7 @@ func (g *Gateway) SyncAddrs(want map[netip.Addr]verdict.AddrKind) error {
 	if err == nil && len(put.full) > 0 {
 		over := overflow[gatewayAddr, uint8]{}
 		over.add(put.full, entries)
-		late, err = retry(over, g.objs.HostAddrs)
+		late, err = writeOverflow(over, g.objs.HostAddrs)
 		left += len(over)
 	}
 

@@ -96,7 +96,7 @@ func newLiveNode(t *testing.T) *node {
 	return n
 }
 
-func TestAttach(t *testing.T) {
+func TestGateway_attach(t *testing.T) {
 	for _, mode := range attachModes {
 		t.Run(mode.name, func(t *testing.T) {
 			n := newLiveNode(t)
@@ -166,7 +166,7 @@ func wantNothing(t *testing.T, n *node) {
 	}
 }
 
-func TestAttachRecreatedDevice(t *testing.T) {
+func TestGateway_attach_recreatedDevice(t *testing.T) {
 	for _, mode := range attachModes {
 		t.Run(mode.name, func(t *testing.T) {
 			n := newLiveNode(t)
@@ -209,7 +209,7 @@ func TestAttachRecreatedDevice(t *testing.T) {
 }
 
 // A node may change the mode, for example when its kernel is replaced under a kept bpffs.
-func TestAttachModeChange(t *testing.T) {
+func TestGateway_attach_modeChange(t *testing.T) {
 	n := newLiveNode(t)
 	for _, clsact := range []bool{false, true, false} {
 		g := n.open(t, func(o *Options) { o.ForceClsact = clsact })
@@ -224,7 +224,7 @@ func TestAttachModeChange(t *testing.T) {
 	}
 }
 
-func TestAttachToNothing(t *testing.T) {
+func TestGateway_AttachUplink_nothing(t *testing.T) {
 	n := newNode(t)
 	g := n.open(t)
 
@@ -235,7 +235,7 @@ func TestAttachToNothing(t *testing.T) {
 }
 
 // A tag means another network: no packet of it is for OVN. Test runs cannot set a tag.
-func TestVLAN(t *testing.T) {
+func TestGateway_vlan(t *testing.T) {
 	n := newLiveNode(t)
 	attach(t, n, n.open(t))
 	wire := n.tap(t, "wire0")

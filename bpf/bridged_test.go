@@ -136,7 +136,7 @@ func expectUDP(t *testing.T, c net.PacketConn, payload string) {
 }
 
 // Every path of a packet where the uplink is a port of the bridge.
-func TestBridged(t *testing.T) {
+func TestBridged_everyPath(t *testing.T) {
 	for _, mode := range attachModes {
 		for name, vlan := range map[string]uint16{"untagged": 0, "tagged": 100} {
 			t.Run(mode.name+" "+name, func(t *testing.T) {
@@ -219,7 +219,7 @@ func testBridged(t *testing.T, n *node, vlan uint16) {
 
 // Without an interface to hand over to, the bridge's flows get every packet and carry the host's
 // traffic.
-func TestBridgedUnconfigured(t *testing.T) {
+func TestBridged_unconfigured(t *testing.T) {
 	n, g := bridgedNode(t, 0, true)
 	c := n.config()
 
@@ -241,7 +241,7 @@ func TestBridgedUnconfigured(t *testing.T) {
 }
 
 // Host packets that the bridge's flows carry are marked, and no guard applies.
-func TestBridgedHostMark(t *testing.T) {
+func TestBridged_hostMark(t *testing.T) {
 	n, g := bridgedNode(t, 0, true)
 	c := n.config()
 
@@ -279,7 +279,7 @@ func TestBridgedHostMark(t *testing.T) {
 }
 
 // The host does not receive OVN's packets that a bridge without flows floods.
-func TestBridgedFlood(t *testing.T) {
+func TestBridged_flood(t *testing.T) {
 	n, g := bridgedNode(t, 0, true)
 
 	for mark, want := range map[uint32]uint32{0: retNext, 0x4000: retNext, 0x6f76: retDrop} {

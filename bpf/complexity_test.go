@@ -22,7 +22,7 @@ var complexity = map[string]uint32{
 	"pod_bridged":          15000,
 }
 
-func TestComplexity(t *testing.T) {
+func TestGateway_complexity(t *testing.T) {
 	counts := verified(t, loadShort)
 	for name, n := range counts {
 		checkComplexity(t, name, n, complexity[name])

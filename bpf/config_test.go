@@ -12,7 +12,7 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/cluster"
 )
 
-func TestValidate(t *testing.T) {
+func TestConfig_Validate(t *testing.T) {
 	good := (&node{uplink: 2, bridge: 3}).config()
 	if err := good.Validate(); err != nil {
 		t.Fatal(err)
@@ -49,7 +49,7 @@ func TestValidate(t *testing.T) {
 	}
 }
 
-func TestValidateJoins(t *testing.T) {
+func TestConfig_Validate_joinsErrors(t *testing.T) {
 	err := Config{}.Validate()
 	for _, want := range []string{"SNAT port range", "Geneve port"} {
 		if err == nil || !strings.Contains(err.Error(), want) {

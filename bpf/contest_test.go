@@ -189,7 +189,7 @@ func (f family) protocols() (list []uint8) {
 
 // Whatever a pod sends before, during or after the host opens its sockets, the host receives what
 // its peers send. The pod receives only packets that the host does not claim.
-func TestPodsTakeNothing(t *testing.T) {
+func TestGateway_podsTakeNothing(t *testing.T) {
 	for _, f := range []family{v4, v6} {
 		t.Run(f.name, func(t *testing.T) {
 			c := newContest(t, f)

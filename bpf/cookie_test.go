@@ -12,7 +12,7 @@ import (
 )
 
 // A listener with SYN cookies owns the ACK that returns a cookie, and no other.
-func TestSYNCookie(t *testing.T) {
+func TestGateway_synCookie(t *testing.T) {
 	for _, f := range []family{v4, v6} {
 		t.Run(f.name, func(t *testing.T) {
 			n := newNode(t)
@@ -89,7 +89,7 @@ func (f family) segment(sport uint16, number, ack uint32, flags uint8) []byte {
 
 // OVN's packets to an address of the host, after NAT, go to the host's stack, whatever the frame's
 // MAC.
-func TestHairpinReachesHost(t *testing.T) {
+func TestGateway_hairpinReachesHost(t *testing.T) {
 	n := newLiveNode(t)
 	attach(t, n, n.open(t))
 	host, ovn := n.hostUDP(t, 53), n.tap(t, "ovn0")

@@ -49,7 +49,7 @@ func TestReadCounters(t *testing.T) {
 }
 
 // A GSO packet counts as its segments on the wire, each with its headers.
-func TestGSOBytes(t *testing.T) {
+func TestReadCounters_gsoBytes(t *testing.T) {
 	n := newNode(t)
 	g := n.open(t)
 	payload := make([]byte, 300)
@@ -99,7 +99,7 @@ func sumBytes(t *testing.T, pinDir string) (sum uint64) {
 	return sum
 }
 
-func TestReadCountersWithoutGateway(t *testing.T) {
+func TestReadCounters_withoutGateway(t *testing.T) {
 	if _, err := ReadCounters(t.TempDir()); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("got %v, want that nothing exists", err)
 	}

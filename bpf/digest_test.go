@@ -9,9 +9,9 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/verdict"
 )
 
-// TestServiceIsInDigestFirst checks that the programs find a frontend as soon as it is in the table,
-// also while many others are written with it.
-func TestServiceIsInDigestFirst(t *testing.T) {
+// TestDigest_hasServiceFirst checks that the programs find a frontend as soon as it is in the
+// table, also while many others are written with it.
+func TestDigest_hasServiceFirst(t *testing.T) {
 	n := newNode(t)
 	g := n.open(t)
 	front := func(port int) verdict.ServiceKey {

@@ -8,7 +8,8 @@
 // that belong to the host. Unknown packets go to the host.
 //
 // docs/verdicts.md lists the decisions, their order and their reasons. It is generated from package
-// verdict. TestCorpus and TestModel hold the programs to that model in every layout.
+// verdict. TestGateway_decidesCorpus and TestGateway_agreesWithModel hold the programs to that
+// model in every layout.
 //
 // # Layouts
 //
@@ -112,6 +113,6 @@
 // # Kernels
 //
 // The programs need Linux 5.15, apart from tcx, and from the number of verified instructions in
-// bpf_prog_info (5.16), which a test reads. Tested kernels are 6.1, 6.12 and 6.18. TestComplexity
-// prints the verifier's cost.
+// bpf_prog_info (5.16), which a test reads. Tested kernels are 6.1, 6.12 and 6.18.
+// TestGateway_complexity prints the verifier's cost.
 package bpf

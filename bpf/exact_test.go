@@ -113,7 +113,7 @@ func fromHost(f family) []parcel {
 
 // The programs' counts equal the sent packets and bytes, for all verdicts, and for whole packets,
 // fragments and GSO packets.
-func TestExact(t *testing.T) {
+func TestReadCounters_exact(t *testing.T) {
 	for layout, name := range corpusLayouts {
 		for _, offload := range []uint32{1, 0} {
 			t.Run(fmt.Sprintf("%s offloads=%d", name, offload), func(t *testing.T) {
@@ -234,7 +234,7 @@ func sums(t *testing.T, pinDir string) map[string]sum {
 }
 
 // The NIC of a virtual machine provides the size of the segments, not their number.
-func TestExactVirtualNIC(t *testing.T) {
+func TestReadCounters_virtualNIC(t *testing.T) {
 	var wire sender
 
 	n, _ := quietNode(t, verdict.Direct, func(t testing.TB, n *node) int { return tapWire(t, n, &wire) })
@@ -244,7 +244,7 @@ func TestExactVirtualNIC(t *testing.T) {
 }
 
 // A packet merged by GRO counts as the packets that arrived.
-func TestExactGRO(t *testing.T) {
+func TestReadCounters_gro(t *testing.T) {
 	n, _ := quietNode(t, verdict.Direct, vethWire)
 	n.offload(t, "eth0", ethtoolGRO, 1)
 	n.holdGRO(t, "eth0")

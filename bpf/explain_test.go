@@ -47,7 +47,7 @@ var deciding = map[string][]string{
 
 // The explanation of every named case equals its decision, with the deciding entry. Explaining does
 // not count, learn or delete.
-func TestExplain(t *testing.T) {
+func TestExplainer_Explain(t *testing.T) {
 	for layout, name := range corpusLayouts {
 		t.Run(string(name), func(t *testing.T) {
 			r := newRig(t, verdict.Layout(layout))
@@ -190,7 +190,7 @@ func TestConfigOf(t *testing.T) {
 }
 
 // A frame that the kernel drops before any program is not explained.
-func TestExplainCutTag(t *testing.T) {
+func TestExplainer_Explain_cutTag(t *testing.T) {
 	r := newRig(t, verdict.Direct)
 	attach(t, r.node0, r.g)
 
@@ -203,7 +203,7 @@ func TestExplainCutTag(t *testing.T) {
 }
 
 // Without programs there is no explanation.
-func TestExplainNothing(t *testing.T) {
+func TestOpenExplainer_nothing(t *testing.T) {
 	n := newNode(t)
 	n.open(t)
 

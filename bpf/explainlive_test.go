@@ -242,7 +242,7 @@ func (r *liveRig) whereto(dir verdict.Direction, decided string) []string {
 // The explanation of a frame, including the deciding entry, matches its real decision: it counts
 // once, under that reason, and appears at the place of the verdict. Explaining itself does not
 // count, send or learn.
-func TestExplainLive(t *testing.T) {
+func TestExplainer_Explain_live(t *testing.T) {
 	needTCX(t)
 
 	for layout, name := range corpusLayouts {

@@ -14,7 +14,7 @@ import (
 // A forwarding node, as Kubernetes needs it, passes a neighbour's packets on to a pod, even from
 // another pod's address. Once the cluster's own networks are configured, both are dropped and
 // counted.
-func TestForwarding(t *testing.T) {
+func TestGateway_forwarding(t *testing.T) {
 	for _, mode := range attachModes {
 		t.Run(mode.name, func(t *testing.T) {
 			if !mode.clsact {
@@ -63,7 +63,7 @@ func TestForwarding(t *testing.T) {
 
 // A packet with a priority tag is treated as untagged: the host's stack and the bridge get it
 // without tag.
-func TestPriorityTag(t *testing.T) {
+func TestGateway_priorityTag(t *testing.T) {
 	needTCX(t)
 
 	n := newNode(t)

@@ -42,9 +42,9 @@ func (o overflow[K, V]) forget(keys ...K) {
 	}
 }
 
-// retry writes entries while the table has room for them.
-func retry[K, V comparable](o overflow[K, V], m *ebpf.Map) (puts[K], error) {
-	var done puts[K]
+// writeOverflow writes entries while the table has room for them.
+func writeOverflow[K, V comparable](o overflow[K, V], m *ebpf.Map) (tableWrites[K], error) {
+	var done tableWrites[K]
 
 	for k, v := range o {
 		err := m.Put(k, v)
@@ -77,7 +77,7 @@ func (g *Gateway) Unwritten() map[string]int {
 func (s *Sock) Unwritten() map[string]int {
 	out := map[string]int{sockMapSockFrontends: 0, sockMapSockBackends: 0}
 
-	for _, groups := range s.left {
+	for _, groups := range s.leftOut {
 		n := sizeOf(groups)
 		out[sockMapSockFrontends] += n.fronts
 		out[sockMapSockBackends] += n.backs
@@ -103,10 +103,10 @@ func sizeOf(groups []*sockGroup) sockSize {
 	return n
 }
 
-// choose takes changed services into the wanted ones, as many as the tables have room for. The
-// others are left out. It returns the changes of the wanted services; a service without groups is
-// deleted. A wanted service keeps its room before those that were left out.
-func (s *Sock) choose(changed map[string][]*sockGroup) map[string][]*sockGroup {
+// chooseServices takes changed services into the wanted ones, as many as the tables have room for.
+// The others are left out. It returns the changes of the wanted services; a service without groups
+// is deleted. A wanted service keeps its room before those that were left out.
+func (s *Sock) chooseServices(changed map[string][]*sockGroup) map[string][]*sockGroup {
 	out := make(map[string][]*sockGroup, len(changed))
 	kept := make(map[string]bool)
 
@@ -118,14 +118,14 @@ func (s *Sock) choose(changed map[string][]*sockGroup) map[string][]*sockGroup {
 			out[key], kept[key] = nil, true
 		}
 
-		delete(s.left, key)
+		delete(s.leftOut, key)
 
 		if len(groups) > 0 {
-			s.left[key] = groups
+			s.leftOut[key] = groups
 		}
 	}
 
-	order := slices.SortedFunc(maps.Keys(s.left), func(a, b string) int {
+	order := slices.SortedFunc(maps.Keys(s.leftOut), func(a, b string) int {
 		if kept[a] != kept[b] {
 			if kept[a] {
 				return -1
@@ -137,15 +137,15 @@ func (s *Sock) choose(changed map[string][]*sockGroup) map[string][]*sockGroup {
 		return cmp.Compare(a, b)
 	})
 	for _, key := range order {
-		n := sizeOf(s.left[key])
+		n := sizeOf(s.leftOut[key])
 		if n.fronts+s.used.fronts > int(s.objs.SockFrontends.MaxEntries()) ||
 			n.backs+s.used.backs > int(s.objs.SockBackends.MaxEntries()) {
 			continue
 		}
 
 		s.used.fronts, s.used.backs = s.used.fronts+n.fronts, s.used.backs+n.backs
-		s.wanted[key], out[key] = s.left[key], s.left[key]
-		delete(s.left, key)
+		s.wanted[key], out[key] = s.leftOut[key], s.leftOut[key]
+		delete(s.leftOut, key)
 	}
 
 	return out

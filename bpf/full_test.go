@@ -11,9 +11,9 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/verdict"
 )
 
-// TestFullTablesKeepWhatFits checks that a full table takes as many entries as it has room for,
-// keeps those that it has, tells how many are left out, and takes these when others go.
-func TestFullTablesKeepWhatFits(t *testing.T) {
+// TestGateway_fullTablesKeepWhatFits checks that a full table takes as many entries as it has room
+// for, keeps those that it has, tells how many are left out, and takes these when others go.
+func TestGateway_fullTablesKeepWhatFits(t *testing.T) {
 	n := newNode(t)
 	sizes := Sizes{"services": 4, "host_addrs": 4, "lookup_targets": 4}
 	g := n.open(t, func(o *Options) { o.Sizes, o.CountServices = sizes, 10 })
@@ -134,9 +134,9 @@ func TestFullTablesKeepWhatFits(t *testing.T) {
 	})
 }
 
-// TestFullSocketTables checks that of the services for host sockets those are left out as a whole
+// TestSock_fullTables checks that of the services for host sockets those are left out as a whole
 // that the tables have no room for, and that they are served when others go.
-func TestFullSocketTables(t *testing.T) {
+func TestSock_fullTables(t *testing.T) {
 	h := newSockHost(t)
 
 	s, err := OpenSock(CgroupOptions{PinDir: h.pinDir, CgroupPath: h.cgroup, NetnsCookie: h.cookie, Sizes: Sizes{"sock_frontends": 4, "sock_backends": 6}})

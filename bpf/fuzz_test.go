@@ -80,7 +80,7 @@ func fuzz(t *testing.T, rigs []*rig, tables *verdict.Tables, packet []byte) {
 
 // The short path must agree with the full path. Frames that differ only in an IP option or
 // extension header take one path each.
-func TestShortWayAgrees(t *testing.T) {
+func TestQuick_agreesWithFullPath(t *testing.T) {
 	n := newNode(t)
 	g := n.open(t)
 	openGate(t, g, SocketKey{protoTCP, 50000}, SocketKey{protoUDP, 50001})
@@ -106,7 +106,7 @@ func TestShortWayAgrees(t *testing.T) {
 	}
 }
 
-func TestShortWayAgreesOnICMP(t *testing.T) {
+func TestQuick_agreesOnICMP(t *testing.T) {
 	n := newNode(t)
 
 	g := n.open(t)

@@ -117,10 +117,10 @@ func (g *Gate) write(seen gatePortBits) error {
 			break
 		}
 
-		before := recent
+		previous := recent
 
 		recent, err = g.recent()
-		if recent == before {
+		if recent == previous {
 			return err
 		}
 	}

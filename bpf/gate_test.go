@@ -17,8 +17,8 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/verdict"
 )
 
-// TestGateTable compares the gate's definitions of the gateway's tables with the gateway's.
-func TestGateTable(t *testing.T) {
+// TestGate_tables compares the gate's definitions of the gateway's tables with the gateway's.
+func TestGate_tables(t *testing.T) {
 	gateway, err := loadGateway()
 	if err != nil {
 		t.Fatal(err)
@@ -184,9 +184,9 @@ func TestGate(t *testing.T) {
 	}
 }
 
-// TestGateConnects checks a TCP socket that is bound and idle for long, so that no scan lists it.
+// TestGate_connects checks a TCP socket that is bound and idle for long, so that no scan lists it.
 // When it connects, the gate is open again before its first packet.
-func TestGateConnects(t *testing.T) {
+func TestGate_connects(t *testing.T) {
 	h := newGateHost(t)
 
 	g := h.open(t)
@@ -216,7 +216,7 @@ func TestGateConnects(t *testing.T) {
 	}
 }
 
-func TestGateRestart(t *testing.T) {
+func TestGate_restart(t *testing.T) {
 	h := newGateHost(t)
 	g := h.open(t)
 
@@ -258,9 +258,9 @@ func TestGateRestart(t *testing.T) {
 	wantOpen(t, g, "after Detach", before...)
 }
 
-// TestGateLosesNothing binds sockets during Syncs with scans that list none of them. After each
+// TestGate_losesNothing binds sockets during Syncs with scans that list none of them. After each
 // Sync, the gate is open for all sockets that were just bound.
-func TestGateLosesNothing(t *testing.T) {
+func TestGate_losesNothing(t *testing.T) {
 	h := newGateHost(t)
 	g := h.open(t)
 
@@ -319,9 +319,9 @@ func TestGateLosesNothing(t *testing.T) {
 	}
 }
 
-// TestGateRaw checks that the protocol of a raw host socket belongs to the host once the socket
+// TestGate_raw checks that the protocol of a raw host socket belongs to the host once the socket
 // exists. Sockets of other namespaces do not count, nor protocols with ports or identifiers.
-func TestGateRaw(t *testing.T) {
+func TestGate_raw(t *testing.T) {
 	h := newGateHost(t)
 	g := h.open(t)
 	raw := func(n *namespace, domain, proto int) {

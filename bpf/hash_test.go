@@ -91,10 +91,10 @@ func (h hasher) hash(t *testing.T, wire, ovn *tap, given uint32, frame []byte) (
 	return seen
 }
 
-// TestHash checks that packets to OVN have a hash: equal for all packets of a connection and
+// TestGiveHash checks that packets to OVN have a hash: equal for all packets of a connection and
 // different between connections. An existing hash is kept. Packets without ports are left to the
 // kernel.
-func TestHash(t *testing.T) {
+func TestGiveHash(t *testing.T) {
 	needTCX(t)
 	n := newNode(t)
 	g := n.open(t)

@@ -16,7 +16,7 @@ import (
 )
 
 // A node changes between all layouts without leftovers.
-func TestLayoutChange(t *testing.T) {
+func TestGateway_layoutChange(t *testing.T) {
 	hooks := map[verdict.Layout][]string{
 		verdict.Direct:    {"bridge_ingress", "uplink_ingress"},
 		verdict.Bridged:   {"bridge_egress", "bridge_ingress", "uplink_egress", "uplink_ingress"},
@@ -108,7 +108,7 @@ func pinnedHooks(t *testing.T, n *node) []string {
 	return names
 }
 
-func TestSetConfigKeepsLayout(t *testing.T) {
+func TestGateway_SetConfig_keepsLayout(t *testing.T) {
 	n := newNode(t)
 	c := n.config()
 
@@ -119,7 +119,7 @@ func TestSetConfigKeepsLayout(t *testing.T) {
 }
 
 // Attached detects changes of the hooks by other programs.
-func TestAttachedNotices(t *testing.T) {
+func TestGateway_Attached_notices(t *testing.T) {
 	for _, mode := range attachModes {
 		t.Run(mode.name, func(t *testing.T) {
 			if !mode.clsact {
@@ -151,7 +151,7 @@ func TestAttachedNotices(t *testing.T) {
 	}
 }
 
-func TestAhead(t *testing.T) {
+func TestGateway_Ahead(t *testing.T) {
 	needTCX(t)
 	n := newLiveNode(t)
 	g := n.open(t)

@@ -18,7 +18,7 @@ import (
 )
 
 // Learned state, counters and services survive a restart.
-func TestReopen(t *testing.T) {
+func TestOpen_again(t *testing.T) {
 	n := newNode(t)
 	g := n.open(t)
 
@@ -59,7 +59,7 @@ func TestReopen(t *testing.T) {
 	}
 }
 
-func TestSync(t *testing.T) {
+func TestGateway_sync(t *testing.T) {
 	n := newNode(t)
 	g := n.open(t)
 	second := rx(v4.rx(v4.remote, v4.second, protoTCP, tcp(4000, 22, flagSYN)), retNext, "default")
@@ -90,7 +90,7 @@ func TestSync(t *testing.T) {
 }
 
 // Many entries take several batches, and none is lost between them.
-func TestSyncManyServices(t *testing.T) {
+func TestGateway_SyncServices_many(t *testing.T) {
 	n := newNode(t)
 	g := n.open(t)
 
@@ -111,7 +111,7 @@ func TestSyncManyServices(t *testing.T) {
 	}
 }
 
-func TestSetConfig(t *testing.T) {
+func TestGateway_SetConfig(t *testing.T) {
 	n := newNode(t)
 	g := n.open(t)
 	packet := v4.rx(v4.remote, v4.node, protoUDP, udp(53, 40000))
@@ -132,7 +132,7 @@ func TestSetConfig(t *testing.T) {
 	}
 }
 
-func TestOpenReplacesIncompatibleMap(t *testing.T) {
+func TestOpen_replacesIncompatibleMap(t *testing.T) {
 	n := newNode(t)
 	n.open(t).Close()
 
@@ -162,7 +162,7 @@ func TestOpenReplacesIncompatibleMap(t *testing.T) {
 	}
 }
 
-func TestOpenMountsBPFFS(t *testing.T) {
+func TestOpen_mountsBPFFS(t *testing.T) {
 	n := newNode(t)
 	parent := filepath.Join(t.TempDir(), "bpf")
 	n.pinDir = filepath.Join(parent, "gateway")
@@ -183,7 +183,7 @@ func TestOpenMountsBPFFS(t *testing.T) {
 	}
 }
 
-func TestOpenRefuses(t *testing.T) {
+func TestOpen_refuses(t *testing.T) {
 	n := newNode(t)
 
 	full := t.TempDir()
@@ -205,7 +205,7 @@ func TestOpenRefuses(t *testing.T) {
 }
 
 // A table that an earlier version pinned, and this one does not use, is removed.
-func TestAbandonedTables(t *testing.T) {
+func TestOpen_removesAbandonedTables(t *testing.T) {
 	n := newNode(t)
 	n.open(t)
 

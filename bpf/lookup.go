@@ -125,7 +125,7 @@ func (l *Lookup) write(want map[lookupServiceKey]lookupLookupTarget) (writes int
 		writes++
 	}
 
-	put, err := retry(left, l.targets)
+	put, err := writeOverflow(left, l.targets)
 	l.unwritten = len(left)
 
 	return writes + put.written, err

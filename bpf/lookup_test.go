@@ -229,7 +229,7 @@ func testLookup(t *testing.T, n *lookupNode, redirect string) {
 	}
 }
 
-func TestLookupInvalid(t *testing.T) {
+func TestLookup_invalid(t *testing.T) {
 	l, err := OpenLookup(LookupOptions{PinDir: newPinDir(t)})
 	if err != nil {
 		t.Fatal(err)
@@ -304,7 +304,7 @@ func staticNeighbours(t *testing.T, n *lookupNode) {
 }
 
 // The gateway's program assigns only packets with the reason service_host.
-func TestLookupByGateway(t *testing.T) {
+func TestLookup_byGateway(t *testing.T) {
 	n := newLiveNode(t)
 	near := netip.MustParsePrefix(v4.node.String() + "/24").Addr().As4()
 	near[3] ^= 0x40

@@ -18,7 +18,7 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/verdict/corpus"
 )
 
-// Number and seed of TestModel's random frames.
+// Number and seed of TestGateway_agreesWithModel's random frames.
 const (
 	framesEnv     = "OVN_EBPF_MODEL_FRAMES"
 	seedEnv       = "OVN_EBPF_MODEL_SEED"
@@ -27,7 +27,7 @@ const (
 )
 
 // The programs decide every named case as its row expects, in each of its layouts.
-func TestCorpus(t *testing.T) {
+func TestGateway_decidesCorpus(t *testing.T) {
 	cases := corpus.Cases()
 
 	for layout, name := range corpusLayouts {
@@ -60,7 +60,7 @@ func TestCorpus(t *testing.T) {
 
 // Programs and model decide random frames at random nodes alike, with the same changes of the
 // tables.
-func TestModel(t *testing.T) {
+func TestGateway_agreesWithModel(t *testing.T) {
 	seed, frames := randomtest.Seed(t, seedEnv), envUint(t, framesEnv, defaultFrames)
 	t.Logf("%d frames", frames)
 
@@ -168,7 +168,7 @@ func (m *modelRun) compare(t *testing.T) {
 }
 
 // Programs do not modify frames, except the destination MAC of frames to the host in bridged.
-func TestFramesUnchanged(t *testing.T) {
+func TestGateway_leavesFramesUnchanged(t *testing.T) {
 	for layout, name := range corpusLayouts {
 		r := newRig(t, verdict.Layout(layout))
 

@@ -63,12 +63,12 @@ func monitorProgram(layout verdict.Layout, h hook) string {
 type Monitor struct {
 	Layout verdict.Layout
 
-	coll   *ebpf.Collection
-	links  []link.Link
-	reader *ringbuf.Reader
-	booted time.Time // origin of CLOCK_MONOTONIC
-	pinDir string
-	before map[string]ebpf.ProgramID // by hook, the programs with these tables
+	coll             *ebpf.Collection
+	links            []link.Link
+	reader           *ringbuf.Reader
+	booted           time.Time // origin of CLOCK_MONOTONIC
+	pinDir           string
+	decidingPrograms map[string]ebpf.ProgramID // by hook, the programs with these tables
 }
 
 // OpenMonitor attaches the sampling programs before those pinned in pinDir. It must run in the
@@ -104,10 +104,10 @@ func OpenMonitor(pinDir string, o MonitorOptions) (*Monitor, error) {
 	}
 
 	m := &Monitor{
-		Layout: live.layout,
-		booted: time.Now().Add(-now),
-		pinDir: pinDir,
-		before: map[string]ebpf.ProgramID{},
+		Layout:           live.layout,
+		booted:           time.Now().Add(-now),
+		pinDir:           pinDir,
+		decidingPrograms: map[string]ebpf.ProgramID{},
 	}
 
 	borrowed := ebpf.CollectionOptions{MapReplacements: live.maps}
@@ -160,7 +160,7 @@ func (m *Monitor) attach() error {
 			continue
 		}
 
-		m.before[h.name] = id
+		m.decidingPrograms[h.name] = id
 
 		l, err := link.AttachTCX(link.TCXOptions{
 			Interface: ifindex,
@@ -259,7 +259,7 @@ func (m *Monitor) Missed() (n uint64, err error) {
 // samples then use the tables of the old programs.
 func (m *Monitor) Stale() bool {
 	for _, h := range layoutHooks[m.Layout] {
-		want, ok := m.before[h.name]
+		want, ok := m.decidingPrograms[h.name]
 		if !ok {
 			continue
 		}

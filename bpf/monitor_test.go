@@ -15,8 +15,8 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/verdict"
 )
 
-// mixed sends one of each frame of TestExact's mix and returns the frames with their expected
-// reasons.
+// mixed sends one of each frame of TestReadCounters_exact's mix and returns the frames with their
+// expected reasons.
 func mixed(t *testing.T, n *node, layout verdict.Layout) []parcel {
 	t.Helper()
 
@@ -135,7 +135,7 @@ func (n *node) ahead(t *testing.T, g *Gateway) (most int) {
 }
 
 // A filter selects exactly the matching packets.
-func TestMonitorFilter(t *testing.T) {
+func TestMonitor_filter(t *testing.T) {
 	needTCX(t)
 
 	reason := func(names ...string) func(Counter) bool {
@@ -184,7 +184,7 @@ func TestMonitorFilter(t *testing.T) {
 }
 
 // Packets beyond the rate are counted as missed and processed normally.
-func TestMonitorRate(t *testing.T) {
+func TestMonitor_rate(t *testing.T) {
 	needTCX(t)
 	n, _ := quietNode(t, verdict.Direct, vethWire)
 	m := n.monitor(t, MonitorOptions{Rate: 1})
@@ -214,7 +214,7 @@ func TestMonitorRate(t *testing.T) {
 }
 
 // After Close, no program remains before or after the gateway's programs.
-func TestMonitorClose(t *testing.T) {
+func TestMonitor_Close(t *testing.T) {
 	needTCX(t)
 	n, g := quietNode(t, verdict.Bridged, vethWire)
 	before := n.running(t, g)
@@ -257,7 +257,7 @@ func (n *node) running(t *testing.T, g *Gateway) (sum int) {
 }
 
 // On a kernel without tcx, the error says so, although the verifier would fail as well.
-func TestMonitorWithoutTCX(t *testing.T) {
+func TestOpenMonitor_withoutTCX(t *testing.T) {
 	n := newNode(t)
 	attach(t, n, n.open(t))
 
@@ -277,7 +277,7 @@ func TestMonitorWithoutTCX(t *testing.T) {
 	}
 }
 
-func TestMonitorNothing(t *testing.T) {
+func TestOpenMonitor_nothing(t *testing.T) {
 	if _, err := OpenMonitor(t.TempDir(), MonitorOptions{}); !errors.Is(err, ErrNotAttached) {
 		t.Errorf("got %v, want that nothing is attached", err)
 	}

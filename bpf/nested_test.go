@@ -476,7 +476,7 @@ func TestNestedFromPod_wantsFamily(t *testing.T) {
 }
 
 // Sizes of structs that the programs share with Go. The C side asserts the same.
-func TestNestedSizes(t *testing.T) {
+func TestNested_sizes(t *testing.T) {
 	spec, err := loadNested()
 	if err != nil {
 		t.Fatal(err)
@@ -502,7 +502,7 @@ func TestNestedSizes(t *testing.T) {
 	}
 }
 
-func TestNestedComplexity(t *testing.T) {
+func TestNested_complexity(t *testing.T) {
 	limits := map[string]uint32{nestedProgNestedFromWire: 3000, nestedProgNestedFromPod: 6000}
 
 	counts := verified(t, loadNested)

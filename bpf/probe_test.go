@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestSupportedNamesWhatIsMissing runs on a thread that drops capabilities and ends with it.
-func TestSupportedNamesWhatIsMissing(t *testing.T) {
+// TestSupported_namesWhatIsMissing runs on a thread that drops capabilities and ends with it.
+func TestSupported_namesWhatIsMissing(t *testing.T) {
 	tests := []struct {
 		name string
 		drop []int

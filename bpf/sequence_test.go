@@ -11,7 +11,7 @@ func one(name string, packet []byte, ret uint32, reason string) packetTest {
 }
 
 // Effects of one packet on later ones. The corpus covers single packets.
-func TestSequences(t *testing.T) {
+func TestGateway_sequences(t *testing.T) {
 	n := newNode(t)
 
 	g := n.open(t)
@@ -106,7 +106,7 @@ func gsoTests(f family) []packetTest {
 
 // In local gateway mode the host fragments packets that are too long for the wire. For a GSO packet
 // the length of one segment counts.
-func TestOversized(t *testing.T) {
+func TestGateway_oversized(t *testing.T) {
 	n := newNode(t)
 	c := n.config()
 	c.Local, c.MTU = true, 400

@@ -88,7 +88,7 @@ func (g *Gateway) changeServices(
 	entries map[gatewayServiceKey]uint8,
 	stale []gatewayServiceKey,
 ) (writes int, err error) {
-	put, err := g.counted(maps.Keys(entries), func() (puts[gatewayServiceKey], error) {
+	put, err := g.writeCounted(maps.Keys(entries), func() (tableWrites[gatewayServiceKey], error) {
 		return putEntries(g.objs.Services, entries)
 	})
 	for k := range entries {
@@ -106,28 +106,28 @@ func (g *Gateway) changeServices(
 		return put.written + deleted, err
 	}
 
-	late, err := g.counted(maps.Keys(g.unwritten), func() (puts[gatewayServiceKey], error) {
-		return retry(g.unwritten, g.objs.Services)
+	late, err := g.writeCounted(maps.Keys(g.unwritten), func() (tableWrites[gatewayServiceKey], error) {
+		return writeOverflow(g.unwritten, g.objs.Services)
 	})
 
 	return put.written + deleted + late.written, err
 }
 
-// counted adds the ports of keys to the digest before write puts keys into the table, and takes back
-// those that write does not add. A port in the digest without an entry does no harm. But the programs
-// do not find an entry whose port is not in the digest.
-func (g *Gateway) counted(
+// writeCounted adds the ports of keys to the digest before write puts keys into the table, and
+// takes back those that write does not add. A port in the digest without an entry does no harm. But
+// the programs do not find an entry whose port is not in the digest.
+func (g *Gateway) writeCounted(
 	keys iter.Seq[gatewayServiceKey],
-	write func() (puts[gatewayServiceKey], error),
-) (puts[gatewayServiceKey], error) {
-	before, extra := map[uint16]int{}, map[uint16]int{}
+	write func() (tableWrites[gatewayServiceKey], error),
+) (tableWrites[gatewayServiceKey], error) {
+	planned, extra := map[uint16]int{}, map[uint16]int{}
 	for k := range keys {
-		before[bePort(k.Port)]++
+		planned[bePort(k.Port)]++
 		extra[bePort(k.Port)]--
 	}
 
-	if err := g.digest.countServices(before); err != nil {
-		return puts[gatewayServiceKey]{}, err
+	if err := g.digest.countServices(planned); err != nil {
+		return tableWrites[gatewayServiceKey]{}, err
 	}
 
 	put, err := write()

@@ -39,7 +39,7 @@ func retToOVS(l verdict.Layout) uint32 {
 
 // A connection goes past OVS once a packet of each direction has passed it, the pod's last. Frames
 // are then the same as through OVS.
-func TestShortcutLife(t *testing.T) {
+func TestShortcut_life(t *testing.T) {
 	for _, layout := range shortLayouts {
 		for _, f := range []family{v4, v6} {
 			r := newShortRig(t, layout)
@@ -147,7 +147,7 @@ func testLife(t *testing.T, r *shortRig, c conn) {
 
 // A packet that a valid shortcut does not fit goes to OVS unchanged, and so does each one of a
 // connection that OVS has not passed in both directions.
-func TestShortcutRefuses(t *testing.T) {
+func TestShortcut_refuses(t *testing.T) {
 	for _, f := range []family{v4, v6} {
 		for _, proto := range []uint8{protoTCP, protoUDP} {
 			c := conn{f, proto, 40000, 50000, 30}
@@ -209,7 +209,7 @@ func TestShortcutRefuses(t *testing.T) {
 }
 
 // A packet from the wire proves that its direction is allowed only until flows change.
-func TestShortcutProofOfEpoch(t *testing.T) {
+func TestShortcut_proofOfEpoch(t *testing.T) {
 	for _, f := range []family{v4, v6} {
 		c := conn{f, protoTCP, 40000, 50000, 30}
 		r := newShortRig(t, verdict.Direct)
@@ -235,7 +235,7 @@ func TestShortcutProofOfEpoch(t *testing.T) {
 
 // Two connections of IPv6 whose keys are the same never use each other's shortcut. The later one has
 // the entry.
-func TestShortcutKeysCollide(t *testing.T) {
+func TestShortcut_keysCollide(t *testing.T) {
 	w := words(v6.remote)
 	w[2]++
 	w[3] -= 0x85ebca6b // as digest() in short.h weighs them
@@ -270,7 +270,7 @@ func TestShortcutKeysCollide(t *testing.T) {
 }
 
 // The entries of a pod that is gone are deleted, and no others.
-func TestShortcutsOfGonePodAreDeleted(t *testing.T) {
+func TestGateway_DeleteShortcuts(t *testing.T) {
 	r := newShortRig(t, verdict.Direct)
 	entries := func(want int) {
 		t.Helper()
@@ -304,7 +304,7 @@ func TestShortcutsOfGonePodAreDeleted(t *testing.T) {
 
 // A new pod may get the number of a deleted pod. The new pod gets none of the deleted pod's packets,
 // and its counts begin at zero. A device that gets another number has shortcuts with that number.
-func TestPodNumbersAreReused(t *testing.T) {
+func TestGateway_AttachPod_reusesNumbers(t *testing.T) {
 	r := newShortRig(t, verdict.Direct)
 	received := func(ifindex int, want uint64) {
 		t.Helper()
@@ -355,7 +355,7 @@ func TestPodNumbersAreReused(t *testing.T) {
 }
 
 // A packet to an address of the host never leaves by the uplink: it holds no slot.
-func TestSlotsSkipHost(t *testing.T) {
+func TestClaimSlot_skipsHost(t *testing.T) {
 	r := newShortRig(t, verdict.Direct)
 
 	for _, f := range []family{v4, v6} {
@@ -373,7 +373,7 @@ func (f family) header() []byte { return f.ip(f.node, f.remote, protoUDP, nil) }
 
 // What leaves OVS teaches nothing unless it is the packet that went in, with no other change than a
 // shortcut can make.
-func TestShortcutLearnsOnlyWhatItSaw(t *testing.T) {
+func TestShortcut_learnsOnlyWhatItSaw(t *testing.T) {
 	for _, f := range []family{v4, v6} {
 		c := conn{f, protoUDP, 40000, 50000, 30}
 		after := func() []byte { return c.segment(true, false, 0, 62) }
@@ -467,7 +467,7 @@ func forgetShortcuts(t *testing.T, g *Gateway) {
 }
 
 // A slot is not used again before its packet has left OVS, or could no longer be taken for it.
-func TestSlotsAreNotReused(t *testing.T) {
+func TestClaimSlot_reusesNone(t *testing.T) {
 	r := newShortRig(t, verdict.Direct)
 	c := conn{v4, protoTCP, 40000, 50000, 30}
 	frame := c.segment(true, true, 0, 64)
@@ -525,7 +525,7 @@ func (r *shortRig) crowd(t *testing.T, frame []byte) uint64 {
 }
 
 // An entry ends with its lease.
-func TestShortcutLease(t *testing.T) {
+func TestShortcut_lease(t *testing.T) {
 	const lease = 200 * time.Millisecond
 
 	r := newShortRig(t, verdict.Direct, func(o *Options) { o.Shortcuts.Lease = lease })
@@ -546,7 +546,7 @@ func TestShortcutLease(t *testing.T) {
 }
 
 // A packet longer than any of the pod that OVS has passed goes through OVS first.
-func TestShortcutLearnsLength(t *testing.T) {
+func TestShortcut_learnsLength(t *testing.T) {
 	r := newShortRig(t, verdict.Direct)
 	small, long := conn{v4, protoUDP, 40000, 50000, 30}, conn{v4, protoUDP, 40000, 50000, 1000}
 	r.open(t, small)
@@ -562,7 +562,7 @@ func TestShortcutLearnsLength(t *testing.T) {
 }
 
 // With shortcuts off nothing of them is loaded, attached or pinned, also after a load with them.
-func TestShortcutsOff(t *testing.T) {
+func TestShortcut_off(t *testing.T) {
 	r := newShortRig(t, verdict.Direct)
 	r.open(t, conn{v4, protoUDP, 40000, 50000, 30})
 
@@ -604,7 +604,7 @@ func TestShortcutsOff(t *testing.T) {
 
 // When a connection passes OVS again, an entry that OVS contradicts is counted, in each direction.
 // Entries of an earlier epoch, and entries that ended long ago, are not counted.
-func TestShortcutMismatch(t *testing.T) {
+func TestShortcut_mismatch(t *testing.T) {
 	const justNow, longAgo = 10 * time.Millisecond, 1100 * time.Millisecond
 
 	mismatched := func(r *shortRig) uint64 {

@@ -12,13 +12,13 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/verdict"
 )
 
-// flowsEnv is the number of connections that TestShortcutTableFull opens. With a million the table
+// flowsEnv is the number of connections that TestShortcut_fullTable opens. With a million the table
 // has its default capacity.
 const flowsEnv = "OVN_EBPF_SHORT_FLOWS"
 
 // With many more connections than the table has room for, each new one still gets its shortcuts, the
 // oldest ones pass OVS again, every packet is counted once, and no entry is wrong.
-func TestShortcutTableFull(t *testing.T) {
+func TestShortcut_fullTable(t *testing.T) {
 	const few, capacity = 10000, 1024
 
 	flows := int(envUint(t, flowsEnv, few))

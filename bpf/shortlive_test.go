@@ -118,7 +118,7 @@ func (r *liveShort) open(t *testing.T, c conn) {
 
 // On real devices packets reach the wire and the pod as through OVS, and every packet and byte is
 // counted once, for the pod too.
-func TestShortcutTraffic(t *testing.T) {
+func TestShortcut_traffic(t *testing.T) {
 	for _, f := range []family{v4, v6} {
 		for name, c := range map[string]conn{
 			"udp": {f, protoUDP, 40000, 50000, 60}, "tcp": {f, protoTCP, 40000, 50000, 60},
@@ -204,7 +204,7 @@ func testSegments(t *testing.T, r *liveShort, c conn, cached string) {
 
 // A sum over a packet that its device has computed (CHECKSUM_COMPLETE) is still right after the
 // translation. The kernel checks it after the run.
-func TestShortcutKeepsDeviceChecksum(t *testing.T) {
+func TestShortcut_keepsDeviceChecksum(t *testing.T) {
 	const checksumComplete = 4 // BPF_F_TEST_SKB_CHECKSUM_COMPLETE
 
 	for _, f := range []family{v4, v6} {
@@ -248,7 +248,7 @@ func TestShortcutKeepsDeviceChecksum(t *testing.T) {
 
 // A frame that the pod has tagged goes to OVS, whatever shortcut its connection has: the tag would
 // stay on it.
-func TestShortcutTagged(t *testing.T) {
+func TestShortcut_tagged(t *testing.T) {
 	for _, f := range []family{v4, v6} {
 		r := newLiveShort(t)
 		c := conn{f, protoTCP, 40000, 50000, 60}
@@ -305,7 +305,7 @@ func partial(frame []byte) []byte {
 
 // The program of a pod's device survives the agent, is replaced by the next one's, and goes with the
 // pod.
-func TestAttachPod(t *testing.T) {
+func TestGateway_AttachPod(t *testing.T) {
 	for _, mode := range attachModes {
 		t.Run(mode.name, func(t *testing.T) {
 			if !mode.clsact {

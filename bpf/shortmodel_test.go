@@ -26,7 +26,7 @@ type shortModel struct {
 
 // Programs and model decide random packets with random entries alike: reason, frame, and what
 // becomes of the entries.
-func TestShortcutModel(t *testing.T) {
+func TestShortcut_agreesWithModel(t *testing.T) {
 	seed, frames := randomtest.Seed(t, seedEnv), envUint(t, framesEnv, defaultFrames)/5
 	if testing.Short() {
 		frames /= 3

@@ -25,7 +25,7 @@ func clearCells(m *ebpf.Map) error {
 // connections whose shortcut has always ended when the next packet comes. When such a connection is
 // answered in time, it becomes short within a few packets. TCP is observed until it has an entry,
 // because it is always answered.
-func TestUselessShortcutsAreSeldomTried(t *testing.T) {
+func TestShortcut_seldomTriedIfUseless(t *testing.T) {
 	const packets, first, every = 100, 4, 8 // as ALL_TRIES and TRY_EVERY in learn.h
 
 	for _, f := range []family{v4, v6} {

@@ -43,14 +43,14 @@ type SockPort struct {
 // Both kinds of socket see the frontend as their peer address. A frontend without backends refuses
 // connections with ECONNREFUSED, before Linux 6.1 with EPERM.
 type Sock struct {
-	opts   CgroupOptions
-	objs   sockObjects
-	hooks  []cgroupHook
-	wanted map[string][]*sockGroup // by service; nil before the first SyncServices
-	left   map[string][]*sockGroup // services that the tables have no room for
-	used   sockSize                // of wanted
-	state  *sockState              // nil: must be read from the tables
-	gone   []sockBack
+	opts    CgroupOptions
+	objs    sockObjects
+	hooks   []cgroupHook
+	wanted  map[string][]*sockGroup // by service; nil before the first SyncServices
+	leftOut map[string][]*sockGroup // services that the tables have no room for
+	used    sockSize                // of wanted
+	state   *sockState              // nil: must be read from the tables
+	gone    []sockBack
 }
 
 // OpenSock loads the programs and adopts state pinned by an earlier load. Programs that are

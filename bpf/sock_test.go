@@ -53,7 +53,7 @@ func backendsOf(a netip.Addr) []string {
 	return backAddrs[3:]
 }
 
-func TestSockConnect(t *testing.T) {
+func TestSock_connect(t *testing.T) {
 	h := newSockHost(t)
 	h.open(t, webService(backAddrs...))
 
@@ -118,7 +118,7 @@ func connectOnce(t *testing.T, h *sockHost, typ int, to netip.AddrPort, mapped b
 	return name
 }
 
-func TestSockSend(t *testing.T) {
+func TestSock_sendmsg(t *testing.T) {
 	h := newSockHost(t)
 	h.open(t, webService(backAddrs...))
 
@@ -164,7 +164,7 @@ func TestSockSend(t *testing.T) {
 }
 
 // The unspecified address means loopback to the kernel, so to us.
-func TestSockUnspecified(t *testing.T) {
+func TestSock_unspecified(t *testing.T) {
 	h := newSockHost(t)
 	h.open(t, webService(backAddrs...))
 
@@ -190,7 +190,7 @@ func TestSockUnspecified(t *testing.T) {
 }
 
 // Not a service's: as if nothing were attached.
-func TestSockUntouched(t *testing.T) {
+func TestSock_untouched(t *testing.T) {
 	h := newSockHost(t)
 	serve(t, h.namespace, netip.MustParseAddrPort("192.0.2.1:30081"))
 	serve(t, h.pod, netip.MustParseAddrPort("192.0.2.13:30080"))
@@ -221,7 +221,7 @@ func TestSockUntouched(t *testing.T) {
 }
 
 // Pods' sockets are OVN's, though their processes are in the same cgroup.
-func TestSockOtherNamespace(t *testing.T) {
+func TestSock_otherNamespace(t *testing.T) {
 	h := newSockHost(t)
 	h.open(t, webService(backAddrs[:1]...))
 	h.pod.addr(t, "lo", "10.96.0.10/32")
@@ -243,7 +243,7 @@ func TestSockOtherNamespace(t *testing.T) {
 	}
 }
 
-func TestSockRefuses(t *testing.T) {
+func TestSock_refuses(t *testing.T) {
 	h := newSockHost(t)
 
 	s := h.open(t, webService(backAddrs[:3]...)) // no IPv6 backend

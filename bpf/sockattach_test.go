@@ -70,7 +70,7 @@ func openDir(t *testing.T, path string) int {
 }
 
 // Foreign programs on the cgroup stay and remain effective.
-func TestSockBesideOthers(t *testing.T) {
+func TestSock_besideOthers(t *testing.T) {
 	h := newSockHost(t)
 	refuse := func(port uint16) *ebpf.Program {
 		prog, err := ebpf.NewProgram(&ebpf.ProgramSpec{
@@ -123,7 +123,7 @@ func TestSockBesideOthers(t *testing.T) {
 }
 
 // The cgroup of an earlier load's links was deleted, or another cgroup is configured.
-func TestSockOtherCgroup(t *testing.T) {
+func TestSock_otherCgroup(t *testing.T) {
 	h := newSockHost(t)
 	h.open(t, webService(backAddrs...))
 	h.cgroup = testnode.Cgroup(t)
@@ -141,7 +141,7 @@ func TestSockOtherCgroup(t *testing.T) {
 }
 
 // A table of another version is recreated.
-func TestSockOtherLayout(t *testing.T) {
+func TestOpenSock_otherLayout(t *testing.T) {
 	h := newSockHost(t)
 	if err := preparePinDir(h.pinDir); err != nil {
 		t.Fatal(err)
@@ -161,7 +161,7 @@ func TestSockOtherLayout(t *testing.T) {
 	askOnce(t, h, vip4)
 }
 
-func TestSockNeedsSync(t *testing.T) {
+func TestSock_UpdateServices_needsSync(t *testing.T) {
 	h := newSockHost(t)
 	h.open(t, webService(backAddrs...))
 
@@ -201,7 +201,7 @@ func TestFindCgroup(t *testing.T) {
 }
 
 // Before Linux 6.1 a program cannot return ECONNREFUSED.
-func TestSockRefusesOnOldKernel(t *testing.T) {
+func TestSock_refusesOnOldKernel(t *testing.T) {
 	h := newSockHost(t)
 	h.open(t, webService())
 
@@ -237,7 +237,7 @@ func TestSockRefusesOnOldKernel(t *testing.T) {
 }
 
 // Detaching the gateway also removes the other users of its pin directory.
-func TestGatewayDetachTakesAll(t *testing.T) {
+func TestGateway_Detach_takesAll(t *testing.T) {
 	n := newNode(t)
 	g := n.open(t)
 	h := &sockHost{namespace: n.namespace, pinDir: n.pinDir, cgroup: testnode.Cgroup(t)}

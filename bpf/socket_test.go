@@ -71,7 +71,7 @@ func (c *hostConn) timeWait() error {
 	return c.server.Close()
 }
 
-func TestHostSocket(t *testing.T) {
+func TestGateway_hostSocket(t *testing.T) {
 	for _, f := range []family{v4, v6} {
 		t.Run(f.name, func(t *testing.T) {
 			n := newNode(t)
@@ -185,9 +185,9 @@ func testUDPSocket(t *testing.T, n *node, g *Gateway, f family) {
 	})
 }
 
-// TestConnectionsOfTheHostKeepTheirPackets covers frontends at the host's address, whose port a
+// TestHostConnection_keepsItsPackets covers frontends at the host's address, whose port a
 // connection of the host uses. Listeners and unconnected sockets do not win against a frontend.
-func TestConnectionsOfTheHostKeepTheirPackets(t *testing.T) {
+func TestHostConnection_keepsItsPackets(t *testing.T) {
 	for _, f := range []family{v4, v6} {
 		t.Run(f.name, func(t *testing.T) {
 			n := newNode(t)
@@ -317,7 +317,7 @@ func openGate(t *testing.T, g *Gateway, keys ...SocketKey) {
 	}
 }
 
-func TestSyncHostSocketsProtocol(t *testing.T) {
+func TestGateway_SyncHostSockets_protocol(t *testing.T) {
 	g := newNode(t).open(t)
 	if err := g.SyncHostSockets([]SocketKey{{Proto: protoSCTP, Port: 1}}); err == nil {
 		t.Error("no error for SCTP")

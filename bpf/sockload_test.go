@@ -9,9 +9,9 @@ import (
 	"github.com/cilium/ebpf"
 )
 
-// TestSockComplexity limits the instructions that the verifier inspects. Exceeding it needs a
+// TestSock_complexity limits the instructions that the verifier inspects. Exceeding it needs a
 // justification; the verifier stops at a million.
-func TestSockComplexity(t *testing.T) {
+func TestSock_complexity(t *testing.T) {
 	for _, object := range []struct {
 		load  func() (*ebpf.CollectionSpec, error)
 		limit uint32
@@ -22,8 +22,8 @@ func TestSockComplexity(t *testing.T) {
 	}
 }
 
-// TestSockScale: 10,000 services of two ports with 50,000 endpoints in all.
-func TestSockScale(t *testing.T) {
+// TestSock_scale: 10,000 services of two ports with 50,000 endpoints in all.
+func TestSock_scale(t *testing.T) {
 	h := &sockHost{pinDir: newPinDir(t)}
 
 	s, err := OpenSock(CgroupOptions{PinDir: h.pinDir, CgroupPath: t.TempDir()})

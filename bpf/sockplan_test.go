@@ -78,8 +78,8 @@ func onePort(key string, proto uint8, ends []netip.AddrPort, backends ...string)
 	return SockService{Key: key, Ports: []SockPort{{Frontends: ends, Proto: proto, Backends: backs(backends...)}}}
 }
 
-// TestSockWrites counts what a change costs.
-func TestSockWrites(t *testing.T) {
+// TestSockState_writes counts what a change costs.
+func TestSockState_writes(t *testing.T) {
 	ends := fronts("10.96.0.1:80", "0.0.0.0:30080", "198.51.100.1:80")
 	a, b, c, d := "192.0.2.1", "192.0.2.2", "192.0.2.3", "192.0.2.4"
 
@@ -111,7 +111,7 @@ func TestSockWrites(t *testing.T) {
 	}
 }
 
-func TestSockConflict(t *testing.T) {
+func TestSockState_conflict(t *testing.T) {
 	s, f := newSockState(), newFakeTables()
 	end := fronts("198.51.100.1:80")
 	want := func(when, backend string) {
@@ -149,7 +149,7 @@ func TestSockConflict(t *testing.T) {
 	}
 }
 
-func TestSockInvalid(t *testing.T) {
+func TestGroupsOf_invalid(t *testing.T) {
 	ok := fronts("10.96.0.1:80")
 	for _, tt := range []struct {
 		name string
@@ -215,10 +215,10 @@ func (w *world) wanted(t *testing.T) map[sockFrontKey][]sockBack {
 	return want
 }
 
-// TestSockRandom: after every single write each frontend leads only to
+// TestSockState_randomChanges: after every single write each frontend leads only to
 // backends that it had before the change or has after it; after the change exactly to
 // those, and nothing else is in the tables. Now and then the agent starts over.
-func TestSockRandom(t *testing.T) {
+func TestSockState_randomChanges(t *testing.T) {
 	seed := randomtest.Seed(t)
 	w := &world{rand.New(rand.NewPCG(seed, 0)), make(map[string]SockService)}
 	s, f := newSockState(), newFakeTables()

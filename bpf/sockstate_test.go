@@ -36,7 +36,7 @@ func stickyService(backends ...string) SockService {
 	return w
 }
 
-func TestSockAffinity(t *testing.T) {
+func TestSock_affinity(t *testing.T) {
 	h := newSockHost(t)
 	s := h.open(t, stickyService(backAddrs...))
 
@@ -110,7 +110,7 @@ func age(t *testing.T, s *Sock, by time.Duration) {
 	}
 }
 
-func TestSockBackendGoes(t *testing.T) {
+func TestSock_backendGoes(t *testing.T) {
 	h := newSockHost(t)
 	s := h.open(t, webService(backAddrs...))
 	to := netip.MustParseAddrPort(vip4)
@@ -153,7 +153,7 @@ func TestSockBackendGoes(t *testing.T) {
 	}
 }
 
-func TestSockRestart(t *testing.T) {
+func TestSock_restart(t *testing.T) {
 	h := newSockHost(t)
 	dns := SockService{Key: "kube-system/dns", Ports: []SockPort{{
 		Frontends: fronts("10.96.0.53:53"), Proto: protoUDP, Backends: backs(backAddrs[0], backAddrs[1]),
@@ -231,7 +231,7 @@ func TestSockRestart(t *testing.T) {
 }
 
 // What went while no agent was there is reported gone by the next one.
-func TestSockGoneMeanwhile(t *testing.T) {
+func TestSock_GoneUDP_meanwhile(t *testing.T) {
 	h := newSockHost(t)
 
 	s := h.open(t, webService(backAddrs[:2]...))
@@ -251,7 +251,7 @@ func TestSockGoneMeanwhile(t *testing.T) {
 
 // Services change while sockets connect: every one must get through, to a
 // backend that its frontend had before or has after.
-func TestSockUpdatesNeverTear(t *testing.T) {
+func TestSock_UpdateServices_neverTears(t *testing.T) {
 	h := newSockHost(t)
 	s := h.open(t, webService(backAddrs[0]))
 

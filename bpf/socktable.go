@@ -63,7 +63,7 @@ func (s *Sock) UpdateServices(changes []SockService) (writes int, err error) {
 	}
 
 	groups, invalid := groupsOf(changes)
-	groups = s.choose(groups)
+	groups = s.chooseServices(groups)
 
 	if s.state != nil {
 		writes, err = s.apply(s.state.update(groups))
@@ -83,8 +83,8 @@ func (s *Sock) UpdateServices(changes []SockService) (writes int, err error) {
 // as absent.
 func (s *Sock) SyncServices(full []SockService) (writes int, err error) {
 	groups, invalid := groupsOf(full)
-	s.wanted, s.left, s.used = make(map[string][]*sockGroup), make(map[string][]*sockGroup), sockSize{}
-	s.choose(groups)
+	s.wanted, s.leftOut, s.used = make(map[string][]*sockGroup), make(map[string][]*sockGroup), sockSize{}
+	s.chooseServices(groups)
 
 	writes, err = s.resync(s.wanted)
 	if isFull(err) {

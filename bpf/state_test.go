@@ -43,7 +43,7 @@ func ageTable[K any, V learned](t *testing.T, m *ebpf.Map, seconds int64) {
 	}
 }
 
-func TestAging(t *testing.T) {
+func TestGateway_aging(t *testing.T) {
 	n := newNode(t)
 	g := n.open(t)
 	ping := tx(v4.tx(v4.node, v4.remote, protoICMP, v4.ping(7)), retRedirect, "out_learned")
@@ -71,7 +71,7 @@ func TestAging(t *testing.T) {
 }
 
 // A pod that pings the whole world costs others their oldest entries only.
-func TestNSTableFull(t *testing.T) {
+func TestGateway_fullNSTable(t *testing.T) {
 	n := newNode(t)
 	g := n.open(t)
 	size := int(g.objs.Ns.MaxEntries())
@@ -101,7 +101,7 @@ func TestNSTableFull(t *testing.T) {
 }
 
 // A node is cleaned up after its devices are gone, too.
-func TestDetachWithoutDevices(t *testing.T) {
+func TestGateway_Detach_withoutDevices(t *testing.T) {
 	for _, mode := range attachModes {
 		t.Run(mode.name, func(t *testing.T) {
 			n := newNode(t)
@@ -154,7 +154,7 @@ func TestSteal(t *testing.T) {
 }
 
 // Ours runs first, and what it leaves to the host goes on to the others on the hook.
-func TestOthersStillRun(t *testing.T) {
+func TestGateway_othersStillRun(t *testing.T) {
 	n := newLiveNode(t)
 
 	drop, err := ebpf.NewProgram(&ebpf.ProgramSpec{

@@ -23,13 +23,13 @@ type Hooked struct {
 	Ahead   int  // foreign programs or filters before it
 }
 
-// Place reports whether a device has a clsact filter of that name, and the number of foreign
+// FindFilter reports whether a device has a clsact filter of that name, and the number of foreign
 // filters before it.
-type Place func(ifindex int, name string, egress bool) (ahead int, attached bool)
+type FindFilter func(ifindex int, name string, egress bool) (ahead int, attached bool)
 
 // Hooks returns the devices of a layout's pinned programs. It loads nothing. A clsact filter has no
 // pin, so Hooks queries clsact for it.
-func Hooks(pinDir string, layout verdict.Layout, clsact Place) ([]Hooked, error) {
+func Hooks(pinDir string, layout verdict.Layout, clsact FindFilter) ([]Hooked, error) {
 	var out []Hooked
 
 	for _, h := range layoutHooks[layout] {
@@ -44,7 +44,7 @@ func Hooks(pinDir string, layout verdict.Layout, clsact Place) ([]Hooked, error)
 	return out, nil
 }
 
-func hookedAt(pinDir string, h hook, clsact Place) (Hooked, error) {
+func hookedAt(pinDir string, h hook, clsact FindFilter) (Hooked, error) {
 	out := Hooked{Name: h.name, Bridge: h.bridge}
 
 	at, err := pinnedTCX(filepath.Join(pinDir, h.name))

@@ -43,8 +43,8 @@ func (g *Gateway) SyncHostSockets(want []SocketKey) error {
 	return nil
 }
 
-// puts is the result of putEntries.
-type puts[K comparable] struct {
+// tableWrites is the result of putEntries.
+type tableWrites[K comparable] struct {
 	added   []K // new keys
 	written int // added or changed
 	full    []K // new keys that m has no room for
@@ -52,8 +52,8 @@ type puts[K comparable] struct {
 
 // putEntries writes the entries that m lacks or has with another value. New entries that m has no
 // room for are skipped. The result is valid after an error, too.
-func putEntries[K, V comparable](m *ebpf.Map, want map[K]V) (puts[K], error) {
-	var done puts[K]
+func putEntries[K, V comparable](m *ebpf.Map, want map[K]V) (tableWrites[K], error) {
+	var done tableWrites[K]
 
 	for k, v := range want {
 		var have V

@@ -14,7 +14,7 @@ import (
 )
 
 // One changed Service costs what differs, however many there are.
-func TestUpdateServices(t *testing.T) {
+func TestGateway_UpdateServices(t *testing.T) {
 	n := newNode(t)
 	g := n.open(t)
 
@@ -67,7 +67,7 @@ func TestUpdateServices(t *testing.T) {
 }
 
 // A port's bit goes with the last frontend on it, and not before.
-func TestServicePortDigest(t *testing.T) {
+func TestDigest_servicePorts(t *testing.T) {
 	n := newNode(t)
 	g := n.open(t)
 	bit := func(port uint16) bool {
@@ -113,7 +113,7 @@ func TestServicePortDigest(t *testing.T) {
 
 // Seeded flows are OVN's until they are drained, also after a restart, and
 // packets make them young.
-func TestSeededFlows(t *testing.T) {
+func TestGateway_SeedFlows(t *testing.T) {
 	n := newNode(t)
 	c := n.config()
 	c.Takeover = true
@@ -175,7 +175,7 @@ func TestSeededFlows(t *testing.T) {
 	runTests(t, n, g, []packetTest{one("takeover has ended", packet(34567, flagACK), retNext, "default")})
 }
 
-func TestSyncAddrs(t *testing.T) {
+func TestGateway_SyncAddrs(t *testing.T) {
 	n := newNode(t)
 	g := n.open(t)
 
@@ -201,7 +201,7 @@ func TestSyncAddrs(t *testing.T) {
 	}
 }
 
-func TestSyncHostProtos(t *testing.T) {
+func TestGateway_SyncHostProtos(t *testing.T) {
 	n := newNode(t)
 	g := n.open(t)
 	gre := v4.rx(v4.remote, v4.node, protoGRE, make([]byte, 8))
@@ -244,9 +244,9 @@ func TestSyncHostProtos(t *testing.T) {
 	runStep(t, n, g, 5, rx(gre, retNext, "proto_host"))
 }
 
-// TestDeleteKeysSkipsMissing checks that missing keys, at any place, do not keep other keys from being
-// deleted.
-func TestDeleteKeysSkipsMissing(t *testing.T) {
+// TestDeleteKeys_skipsMissing checks that missing keys, at any place, do not keep other keys from
+// being deleted.
+func TestDeleteKeys_skipsMissing(t *testing.T) {
 	m, err := ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.Hash, KeySize: 4, ValueSize: 4, MaxEntries: 16})
 	if err != nil {
 		t.Fatal(err)

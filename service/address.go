@@ -104,8 +104,8 @@ func ProtocolOf(number uint8) corev1.Protocol {
 // ProtocolName returns the name of a protocol number: TCP, UDP or SCTP.
 func ProtocolName(number uint8) string { return string(ProtocolOf(number)) }
 
-// known reports whether a Service can have the protocol.
-func known(p corev1.Protocol) bool {
+// isKnownProtocol reports whether a Service can have the protocol.
+func isKnownProtocol(p corev1.Protocol) bool {
 	return p == corev1.ProtocolTCP || p == corev1.ProtocolUDP || p == corev1.ProtocolSCTP
 }
 

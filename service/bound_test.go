@@ -12,8 +12,9 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/service"
 )
 
-// TestBounds states what is left of a Service at each bound and one above it, and what is refused.
-func TestBounds(t *testing.T) {
+// TestNew_bounds states what is left of a Service at each bound and one above it, and what is
+// refused.
+func TestNew_bounds(t *testing.T) {
 	for _, tc := range []struct {
 		ports, external, ingress, slices, endpoints int
 		wantPorts, wantExternal                     int
@@ -63,8 +64,8 @@ func TestBounds(t *testing.T) {
 	}
 }
 
-// TestSourceRangesBound: more source ranges than the bound let no client in.
-func TestSourceRangesBound(t *testing.T) {
+// TestService_SourceRanges_bound: more source ranges than the bound let no client in.
+func TestService_SourceRanges_bound(t *testing.T) {
 	svc := &corev1.Service{Spec: corev1.ServiceSpec{ClusterIPs: []string{"10.96.0.10"}}}
 	for range service.MaxSourceRanges {
 		svc.Spec.LoadBalancerSourceRanges = append(svc.Spec.LoadBalancerSourceRanges, " 192.0.2.9/24")
@@ -140,9 +141,9 @@ func manyPorts(n int) (out []corev1.ContainerPort) {
 	return out
 }
 
-// TestPrecedence: the older object gets a frontend; of the same age the smaller kind, namespace
+// TestOwner_Precedes: the older object gets a frontend; of the same age the smaller kind, namespace
 // and name.
-func TestPrecedence(t *testing.T) {
+func TestOwner_Precedes(t *testing.T) {
 	s := func(kind service.Kind, namespace, name string) service.Owner {
 		return service.Owner{Key: service.Key{Kind: kind, Namespace: namespace, Name: name}}
 	}

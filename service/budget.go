@@ -97,8 +97,8 @@ func (u Units) within(limit Units) bool {
 		u.Addresses <= limit.Addresses && u.Local <= limit.Local && u.Flows <= limit.Flows
 }
 
-// text lists the numbers of u whose numbers in of are not 0.
-func (u Units) text(of Units) string {
+// describe lists the numbers of u whose numbers in of are not 0.
+func (u Units) describe(of Units) string {
 	var out []string
 
 	for _, n := range []struct {
@@ -120,7 +120,7 @@ func (u Units) text(of Units) string {
 }
 
 // String returns the numbers that are not 0.
-func (u Units) String() string { return u.text(u) }
+func (u Units) String() string { return u.describe(u) }
 
 // Units returns what the Service asks of a node's tables.
 func (s *Service) Units() Units {

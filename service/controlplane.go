@@ -58,7 +58,7 @@ func APIServers(eps []*discoveryv1.EndpointSlice, services []netip.Prefix) Contr
 
 	for _, slice := range eps {
 		for i := range slice.Ports {
-			name, number, ok := target(&slice.Ports[i])
+			name, number, ok := targetPort(&slice.Ports[i])
 			if !ok || Protocol(name.proto) != corev1.ProtocolTCP {
 				continue
 			}

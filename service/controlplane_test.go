@@ -65,8 +65,8 @@ func TestControlPlane_keepsItsPairs(t *testing.T) {
 	}
 }
 
-// TestControlPlane_without: a server that is added, removed or of another kind differs.
-func TestControlPlane_without(t *testing.T) {
+// TestControlPlane_Without: a server that is added, removed or of another kind differs.
+func TestControlPlane_Without(t *testing.T) {
 	of := func(kind service.Server, at ...string) service.ControlPlane {
 		return service.NewControlPlane(kind, addrPorts(at...), nil)
 	}

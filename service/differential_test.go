@@ -30,10 +30,10 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/service"
 )
 
-// TestRenderersAgree gives the objects of every golden about Services and host ports, the
+// TestMeaning_renderersAgree gives the objects of every golden about Services and host ports, the
 // controller's and the agent's, to both renderers: on each node, the agent's frontends must be
 // those of the node's load balancers in OVN, with the same endpoints.
-func TestRenderersAgree(t *testing.T) {
+func TestMeaning_renderersAgree(t *testing.T) {
 	compared := 0
 
 	for _, file := range goldens(t) {
@@ -55,8 +55,9 @@ func TestRenderersAgree(t *testing.T) {
 	}
 }
 
-// TestRenderersAgreeOnBudgets is the same with budgets so small that many objects are not served.
-func TestRenderersAgreeOnBudgets(t *testing.T) {
+// TestMeaning_renderersAgreeOnBudgets is the same with budgets so small that many objects are not
+// served.
+func TestMeaning_renderersAgreeOnBudgets(t *testing.T) {
 	refused := 0
 
 	for _, file := range goldens(t) {
@@ -88,9 +89,9 @@ func TestRenderersAgreeOnBudgets(t *testing.T) {
 	}
 }
 
-// TestRenderersAgreeOnManyEndpoints is the same with 1,500 endpoints in each slice, so that both
-// sides must choose the same ones.
-func TestRenderersAgreeOnManyEndpoints(t *testing.T) {
+// TestMeaning_renderersAgreeOnManyEndpoints is the same with 1,500 endpoints in each slice, so that
+// both sides must choose the same ones.
+func TestMeaning_renderersAgreeOnManyEndpoints(t *testing.T) {
 	for _, name := range []string{"cluster-ip", "dual-stack", "node-port", "hints-zone", "hints-node", "internal-local", "external-local"} {
 		t.Run(name, func(t *testing.T) {
 			c := readCase(t, "../controller/plan/testdata/service-"+name+".txtar")

@@ -13,8 +13,9 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/service"
 )
 
-// TestPortNumbers: which numbers of a Service's port, node port and health check port are served.
-func TestPortNumbers(t *testing.T) {
+// TestNew_portNumbers: which numbers of a Service's port, node port and health check port are
+// served.
+func TestNew_portNumbers(t *testing.T) {
 	for _, tc := range []struct {
 		port, nodePort, health       int32
 		proto                        corev1.Protocol
@@ -172,9 +173,9 @@ func sliceOf(name string, kind discoveryv1.AddressType, port int32, endpoints ..
 	}
 }
 
-// TestReadyEndpointsOfNode: the health check counts each ready endpoint of the node once, of the
+// TestService_ReadyOn: the health check counts each ready endpoint of the node once, of the
 // family that has most, whatever other slices and endpoints there are.
-func TestReadyEndpointsOfNode(t *testing.T) {
+func TestService_ReadyOn(t *testing.T) {
 	here, there, no := "here", "there", false
 	on := func(node *string, addresses ...string) discoveryv1.Endpoint {
 		return discoveryv1.Endpoint{Addresses: addresses, NodeName: node}
@@ -194,8 +195,8 @@ func TestReadyEndpointsOfNode(t *testing.T) {
 	}
 }
 
-// TestHintsOfReadyEndpoints: only ready endpoints need hints, whatever their order.
-func TestHintsOfReadyEndpoints(t *testing.T) {
+// TestNewHints_ofReadyEndpoints: only ready endpoints need hints, whatever their order.
+func TestNewHints_ofReadyEndpoints(t *testing.T) {
 	no, yes := false, true
 	ready := discoveryv1.Endpoint{Addresses: []string{"10.244.1.3"}, Hints: &discoveryv1.EndpointHints{ForZones: []discoveryv1.ForZone{{Name: "a"}}}}
 	leaving := discoveryv1.Endpoint{Addresses: []string{"10.244.1.2"}, Conditions: discoveryv1.EndpointConditions{Ready: &no, Serving: &yes, Terminating: &yes}}
@@ -208,9 +209,9 @@ func TestHintsOfReadyEndpoints(t *testing.T) {
 	}
 }
 
-// TestRefusedAddresses: which cluster IPs and external IPs are refused, and that those after them
-// are served.
-func TestRefusedAddresses(t *testing.T) {
+// TestNew_refusedAddresses: which cluster IPs and external IPs are refused, and that those after
+// them are served.
+func TestNew_refusedAddresses(t *testing.T) {
 	only4 := service.Config{Pods: []netip.Prefix{netip.MustParsePrefix("10.244.0.0/16")}}
 
 	ranged := service.Config{ExternalIPs: []netip.Prefix{netip.MustParsePrefix("203.0.113.0/24")}}
@@ -233,10 +234,10 @@ func TestRefusedAddresses(t *testing.T) {
 	}
 }
 
-// TestDependsOnNodes: a Service whose endpoints are pods and are for all nodes alike does not
-// depend on the nodes; one with an endpoint at a port that a host keeps does, because hosts are
+// TestConfig_DependsOnNodes: a Service whose endpoints are pods and are for all nodes alike does
+// not depend on the nodes; one with an endpoint at a port that a host keeps does, because hosts are
 // refused.
-func TestDependsOnNodes(t *testing.T) {
+func TestConfig_DependsOnNodes(t *testing.T) {
 	cfg := service.Config{Pods: []netip.Prefix{netip.MustParsePrefix("10.244.0.0/16")}}
 	svc := &corev1.Service{Spec: corev1.ServiceSpec{ClusterIPs: []string{"10.96.0.10"}, Ports: []corev1.ServicePort{{Port: 80}}}}
 
@@ -270,9 +271,9 @@ func TestDependsOnNodes(t *testing.T) {
 	}
 }
 
-// TestConfig_dependsOnNodes: a Service with an endpoint of a pod depends on the nodes only if the
-// endpoint has a kept port, because the address may be that of a node's management port.
-func TestConfig_dependsOnNodes(t *testing.T) {
+// TestConfig_DependsOnNodes_ofPods: a Service with an endpoint of a pod depends on the nodes only
+// if the endpoint has a kept port, because the address may be that of a node's management port.
+func TestConfig_DependsOnNodes_ofPods(t *testing.T) {
 	cfg := service.Config{Pods: prefixes("10.244.0.0/16")}
 	svc := &corev1.Service{Spec: corev1.ServiceSpec{ClusterIPs: []string{"10.96.0.10"}, Ports: []corev1.ServicePort{{Port: 80}}}}
 

@@ -143,12 +143,12 @@ func stateOf(c discoveryv1.EndpointConditions) State {
 
 // Usable returns the ready endpoints, or the terminating ones if none is ready, at most
 // MaxFrontendBackends.
-func Usable(in []Endpoint) []Endpoint { return bounded(usable(in)) }
+func Usable(in []Endpoint) []Endpoint { return limitEndpoints(usableEndpoints(in)) }
 
 // ExceedsBackends reports whether Usable leaves out endpoints because of the bound.
-func ExceedsBackends(in []Endpoint) bool { return len(usable(in)) > MaxFrontendBackends }
+func ExceedsBackends(in []Endpoint) bool { return len(usableEndpoints(in)) > MaxFrontendBackends }
 
-func usable(in []Endpoint) []Endpoint {
+func usableEndpoints(in []Endpoint) []Endpoint {
 	for _, want := range []State{Ready, Terminating} {
 		var out []Endpoint
 
@@ -166,10 +166,11 @@ func usable(in []Endpoint) []Endpoint {
 	return nil
 }
 
-// bounded returns in, or MaxFrontendBackends of its endpoints in the same order. It chooses by a
-// hash of the address, so the chosen ones are on all nodes and in all zones, and controller and
-// agents choose the same. An endpoint that is added or removed changes at most one other choice.
-func bounded(in []Endpoint) []Endpoint {
+// limitEndpoints returns in, or MaxFrontendBackends of its endpoints in the same order. It chooses
+// by a hash of the address, so the chosen ones are on all nodes and in all zones, and controller
+// and agents choose the same. An endpoint that is added or removed changes at most one other
+// choice.
+func limitEndpoints(in []Endpoint) []Endpoint {
 	if len(in) <= MaxFrontendBackends {
 		return in
 	}

@@ -13,10 +13,10 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/test/randomtest"
 )
 
-// TestFlowsOfBounds checks the flows of Services at their bounds. One with the most frontends
-// exceeds the default budget of a namespace, and one with the most backends at many addresses does
-// not overflow an int of 32 bits.
-func TestFlowsOfBounds(t *testing.T) {
+// TestService_Units_flowsOfBounds checks the flows of Services at their bounds. One with the most
+// frontends exceeds the default budget of a namespace, and one with the most backends at many
+// addresses does not overflow an int of 32 bits.
+func TestService_Units_flowsOfBounds(t *testing.T) {
 	service := func(ports, external, endpoints int, affinity corev1.ServiceAffinity) *Service {
 		svc := &corev1.Service{
 			ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "s"},

@@ -128,11 +128,11 @@ func HostPorts(pod *corev1.Pod) (ports []HostPort, refused []error) {
 func newHostPort(p corev1.ContainerPort) (HostPort, error) {
 	out := HostPort{
 		Protocol:  Protocol(p.Protocol),
-		Number:    number(p.HostPort),
-		Container: number(p.ContainerPort),
+		Number:    portNumber(p.HostPort),
+		Container: portNumber(p.ContainerPort),
 	}
 	switch {
-	case out.Number == 0 || out.Container == 0 || !known(out.Protocol):
+	case out.Number == 0 || out.Container == 0 || !isKnownProtocol(out.Protocol):
 		return out, fmt.Errorf("host port %d: container port %d, protocol %q",
 			p.HostPort, p.ContainerPort, p.Protocol)
 	case p.HostIP == "":

@@ -30,7 +30,7 @@ type Ledger struct {
 	first      *queue // objects within their namespace's budget: of default and kube-system
 	rest       *queue // of the other namespaces
 
-	before map[*entry]verdict // of the entries that the current change has touched
+	previousVerdicts map[*entry]verdict // of the entries that the current change has touched
 }
 
 // verdict is the decision about an object: served, or the budget that it exceeds.
@@ -41,7 +41,7 @@ const (
 	oversized          // exceeds its namespace's budget alone
 	outOfSpace         // exceeds its namespace's budget beside older objects
 	outOfTotal         // exceeds the total beside older objects
-	served
+	fitsBudgets
 )
 
 type entry struct {
@@ -57,16 +57,16 @@ func (e *entry) compare(o *entry) int {
 // NewLedger returns an empty Ledger.
 func NewLedger(b Budget) *Ledger {
 	l := &Ledger{
-		budget:     b,
-		entries:    map[Key]*entry{},
-		namespaces: map[string]*queue{},
-		before:     map[*entry]verdict{},
+		budget:           b,
+		entries:          map[Key]*entry{},
+		namespaces:       map[string]*queue{},
+		previousVerdicts: map[*entry]verdict{},
 	}
 	mark := func(e *entry, fits bool) {
-		l.set(e, outOfTotal)
+		l.setVerdict(e, outOfTotal)
 
 		if fits {
-			l.set(e, served)
+			l.setVerdict(e, fitsBudgets)
 		}
 	}
 
@@ -90,20 +90,20 @@ func (l *Ledger) Set(o Owner, u Units) []Key {
 		e = &entry{}
 		l.entries[o.Key] = e
 	} else {
-		l.take(e)
+		l.removeEntry(e)
 	}
 
 	e.Owner, e.units = o, u
 	if u.within(l.budget.Namespace) {
 		q := l.namespaces[o.Namespace]
 		if q == nil {
-			q = &queue{limit: l.budget.Namespace, mark: l.pass}
+			q = &queue{limit: l.budget.Namespace, mark: l.updateTotal}
 			l.namespaces[o.Namespace] = q
 		}
 
 		q.insert(e)
 	} else {
-		l.set(e, oversized)
+		l.setVerdict(e, oversized)
 	}
 
 	return l.settle(o.Namespace)
@@ -116,9 +116,9 @@ func (l *Ledger) Delete(k Key) []Key {
 		return nil
 	}
 
-	l.take(e)
+	l.removeEntry(e)
 	delete(l.entries, k)
-	delete(l.before, e)
+	delete(l.previousVerdicts, e)
 
 	return l.settle(k.Namespace)
 }
@@ -127,7 +127,7 @@ func (l *Ledger) Delete(k Key) []Key {
 // and for unknown ones. It changes only together with the object or with whether it is served.
 func (l *Ledger) Refused(k Key) error {
 	e := l.entries[k]
-	if e == nil || e.verdict == served {
+	if e == nil || e.verdict == fitsBudgets {
 		return nil
 	}
 
@@ -146,7 +146,7 @@ func (l *Ledger) Refused(k Key) error {
 		}
 	}
 
-	return fmt.Errorf("the %s needs %s: "+why, e.Kind, e.units, budget.text(e.units), setting)
+	return fmt.Errorf("the %s needs %s: "+why, e.Kind, e.units, budget.describe(e.units), setting)
 }
 
 // privileged reports whether the namespace comes before the others.
@@ -154,8 +154,8 @@ func privileged(namespace string) bool {
 	return namespace == corev1.NamespaceDefault || namespace == metav1.NamespaceSystem
 }
 
-// total returns the queue of the entry's namespace in the total.
-func (l *Ledger) total(e *entry) *queue {
+// totalQueue returns the queue of the entry's namespace in the total.
+func (l *Ledger) totalQueue(e *entry) *queue {
 	if privileged(e.Namespace) {
 		return l.first
 	}
@@ -163,32 +163,32 @@ func (l *Ledger) total(e *entry) *queue {
 	return l.rest
 }
 
-// pass is called when an entry enters or leaves its namespace's budget.
-func (l *Ledger) pass(e *entry, fits bool) {
+// updateTotal is called when an entry enters or leaves its namespace's budget.
+func (l *Ledger) updateTotal(e *entry, fits bool) {
 	if fits {
-		l.total(e).insert(e)
+		l.totalQueue(e).insert(e)
 		return
 	}
 
-	if e.verdict == served || e.verdict == outOfTotal {
-		l.total(e).remove(e)
+	if e.verdict == fitsBudgets || e.verdict == outOfTotal {
+		l.totalQueue(e).remove(e)
 	}
 
-	l.set(e, outOfSpace)
+	l.setVerdict(e, outOfSpace)
 }
 
-// take takes an entry out of all queues.
-func (l *Ledger) take(e *entry) {
+// removeEntry takes an entry out of all queues.
+func (l *Ledger) removeEntry(e *entry) {
 	if e.verdict != oversized {
 		l.namespaces[e.Namespace].remove(e)
 	}
 
-	l.set(e, unknown)
+	l.setVerdict(e, unknown)
 }
 
-func (l *Ledger) set(e *entry, v verdict) {
-	if _, ok := l.before[e]; !ok {
-		l.before[e] = e.verdict
+func (l *Ledger) setVerdict(e *entry, v verdict) {
+	if _, ok := l.previousVerdicts[e]; !ok {
+		l.previousVerdicts[e] = e.verdict
 	}
 
 	e.verdict = v
@@ -211,13 +211,13 @@ func (l *Ledger) settle(namespace string) []Key {
 
 	var out []Key
 
-	for e, was := range l.before {
-		if e.verdict != was && (was != unknown || e.verdict != served) {
+	for e, was := range l.previousVerdicts {
+		if e.verdict != was && (was != unknown || e.verdict != fitsBudgets) {
 			out = append(out, e.Key)
 		}
 	}
 
-	clear(l.before)
+	clear(l.previousVerdicts)
 
 	return out
 }

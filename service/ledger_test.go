@@ -84,10 +84,10 @@ func decide(b Budget, all map[Key]asked) map[Key]verdict {
 	return out
 }
 
-// TestLedgerDependsOnObjectsAlone adds, changes, recreates and deletes objects at random. After
+// TestLedger_dependsOnObjectsAlone adds, changes, recreates and deletes objects at random. After
 // each change the Ledger must have the decisions that the rule gives for the objects alone, and
 // must have named every object whose decision changed.
-func TestLedgerDependsOnObjectsAlone(t *testing.T) {
+func TestLedger_dependsOnObjectsAlone(t *testing.T) {
 	seed := randomtest.Seed(t)
 	r := rand.New(rand.NewPCG(seed, 0))
 	seen := map[verdict]int{}
@@ -132,11 +132,11 @@ func TestLedgerDependsOnObjectsAlone(t *testing.T) {
 			got := map[Key]verdict{}
 
 			for k, e := range l.entries {
-				if (l.Refused(k) == nil) != (e.verdict == served) {
+				if (l.Refused(k) == nil) != (e.verdict == fitsBudgets) {
 					t.Fatalf("step %d: %s is refused for %v, verdict %d", step, k, l.Refused(k), e.verdict)
 				}
 
-				if e.verdict != served {
+				if e.verdict != fitsBudgets {
 					got[k] = e.verdict
 				}
 
@@ -165,16 +165,16 @@ func TestLedgerDependsOnObjectsAlone(t *testing.T) {
 		}
 	}
 
-	for _, v := range []verdict{oversized, outOfSpace, outOfTotal, served} {
+	for _, v := range []verdict{oversized, outOfSpace, outOfTotal, fitsBudgets} {
 		if seen[v] < 50 {
 			t.Errorf("verdict %d was seen %d times", v, seen[v])
 		}
 	}
 }
 
-// TestLedgerChangesAreLocal checks that a change names no object of another namespace while the
+// TestLedger_changesAreLocal checks that a change names no object of another namespace while the
 // total has room, and that it looks at few others even in a full cluster.
-func TestLedgerChangesAreLocal(t *testing.T) {
+func TestLedger_changesAreLocal(t *testing.T) {
 	b := Budget{Namespace: Units{Frontends: 100}, Total: Units{Frontends: 10_000}}
 	l := NewLedger(b)
 
@@ -207,8 +207,8 @@ func TestLedgerChangesAreLocal(t *testing.T) {
 	}
 }
 
-// TestBudgets checks the numbers of the default budgets, and those of settings.
-func TestBudgets(t *testing.T) {
+// TestShares_budgets checks the numbers of the default budgets, and those of settings.
+func TestShares_budgets(t *testing.T) {
 	if diff := cmp.Diff(Budget{
 		Namespace: Units{16384, 32768, 8192, 8192, 32768}, Total: Units{117964, 235929, 58982, 58982, 943718}, Reserve: Units{11796, 23592, 5898, 5898, 94371},
 	}, Shares{}.Services(), cmp.AllowUnexported(), cmp.FilterPath(func(p cmp.Path) bool { return p.Last().String() == ".settings" }, cmp.Ignore())); diff != "" {
@@ -234,8 +234,8 @@ func TestBudgets(t *testing.T) {
 	}
 }
 
-// TestRefusalNamesUnitsAndSetting checks the text of each reason.
-func TestRefusalNamesUnitsAndSetting(t *testing.T) {
+// TestAccounts_Refused_namesUnits checks the text of each reason.
+func TestAccounts_Refused_namesUnits(t *testing.T) {
 	a := NewAccounts(Shares{})
 	set := func(o Owner, u Units) { a.services.Set(o, u) }
 	set(owner("big", "s", 1, ""), Units{Frontends: 2, Backends: 40000})

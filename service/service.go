@@ -146,7 +146,7 @@ func (s *Service) addExternal(svc *corev1.Service, own []netip.Addr) {
 	always := func(netip.Addr) error { return nil }
 	take := func(what string, texts []string, allowed func(netip.Addr) error) (out []netip.Addr) {
 		for _, text := range texts {
-			a, err := s.cfg.external(text, own)
+			a, err := s.cfg.parseExternalIP(text, own)
 			if err == nil {
 				err = allowed(a)
 			}
@@ -195,10 +195,10 @@ func (c Config) allowsExternalIP(a netip.Addr) error {
 	return nil
 }
 
-// external parses an address outside of the cluster. It refuses addresses inside of it, because the
-// author of a Service must not intercept traffic to other Services, pods or gateways. own are the
-// Service's cluster IPs.
-func (c Config) external(text string, own []netip.Addr) (netip.Addr, error) {
+// parseExternalIP parses an address outside of the cluster. It refuses addresses inside of it,
+// because the author of a Service must not intercept traffic to other Services, pods or gateways.
+// own are the Service's cluster IPs.
+func (c Config) parseExternalIP(text string, own []netip.Addr) (netip.Addr, error) {
 	a, err := netip.ParseAddr(text)
 	if a = a.Unmap(); err != nil || a.Zone() != "" {
 		return netip.Addr{}, errors.New("not an address")
@@ -266,15 +266,15 @@ func newPort(p corev1.ServicePort) (Port, bool) {
 	out := Port{
 		Name:     p.Name,
 		Protocol: Protocol(p.Protocol),
-		Number:   number(p.Port),
-		NodePort: number(p.NodePort),
+		Number:   portNumber(p.Port),
+		NodePort: portNumber(p.NodePort),
 	}
 
-	return out, known(out.Protocol) && out.Number != 0
+	return out, isKnownProtocol(out.Protocol) && out.Number != 0
 }
 
-// number returns a port's number, or 0 if it is not 1 to 65535.
-func number(port int32) uint16 {
+// portNumber returns a port's number, or 0 if it is not 1 to 65535.
+func portNumber(port int32) uint16 {
 	if port < 1 || port > 65535 {
 		return 0
 	}
@@ -308,7 +308,7 @@ func (c Config) DependsOnNodes(svc *corev1.Service, eps []*discoveryv1.EndpointS
 // nodesMatter reports whether the slice may have endpoints of hosts, or has hints.
 func (c Config) nodesMatter(slice *discoveryv1.EndpointSlice) bool {
 	for i := range slice.Ports {
-		if name, number, _ := target(&slice.Ports[i]); IsKept(name.proto, number) {
+		if name, number, _ := targetPort(&slice.Ports[i]); IsKept(name.proto, number) {
 			return true
 		}
 	}
@@ -350,5 +350,5 @@ func healthCheckPort(svc *corev1.Service) uint16 {
 		return 0
 	}
 
-	return number(svc.Spec.HealthCheckNodePort)
+	return portNumber(svc.Spec.HealthCheckNodePort)
 }

@@ -28,7 +28,7 @@ func newTargets(slices []*discoveryv1.EndpointSlice) targets {
 
 		of := make(map[targetName]uint16, len(s.Ports))
 		for i := range s.Ports {
-			name, number, ok := target(&s.Ports[i])
+			name, number, ok := targetPort(&s.Ports[i])
 			if _, again := of[name]; ok && !again { // the first counts
 				of[name] = number
 			}
@@ -50,7 +50,7 @@ func (t targets) port(slice *discoveryv1.EndpointSlice, port Port) (uint16, bool
 	}
 
 	for i := range slice.Ports {
-		if name, number, ok := target(&slice.Ports[i]); ok && name == want {
+		if name, number, ok := targetPort(&slice.Ports[i]); ok && name == want {
 			return number, true
 		}
 	}
@@ -58,8 +58,8 @@ func (t targets) port(slice *discoveryv1.EndpointSlice, port Port) (uint16, bool
 	return 0, false
 }
 
-// target returns false for a port without a number.
-func target(p *discoveryv1.EndpointPort) (name targetName, port uint16, ok bool) {
+// targetPort returns false for a port without a number.
+func targetPort(p *discoveryv1.EndpointPort) (name targetName, port uint16, ok bool) {
 	name.proto = corev1.ProtocolTCP
 	if p.Name != nil {
 		name.name = *p.Name
@@ -70,7 +70,7 @@ func target(p *discoveryv1.EndpointPort) (name targetName, port uint16, ok bool)
 	}
 
 	if p.Port != nil {
-		port = number(*p.Port)
+		port = portNumber(*p.Port)
 	}
 
 	return name, port, port != 0

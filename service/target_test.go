@@ -10,7 +10,7 @@ import (
 
 func to[T any](v T) *T { return &v }
 
-func TestTargetPortByNameAndProtocol(t *testing.T) {
+func TestTargets_byNameAndProtocol(t *testing.T) {
 	slice := &discoveryv1.EndpointSlice{Ports: []discoveryv1.EndpointPort{
 		{Name: to("dns"), Protocol: to(corev1.ProtocolUDP), Port: to(int32(53))},
 		{Name: to("dns"), Port: to(int32(5353))},
@@ -33,7 +33,7 @@ func TestTargetPortByNameAndProtocol(t *testing.T) {
 }
 
 // A slice with many ports is read once, one with few is searched: both find the same port.
-func TestTargetPortOfManyPorts(t *testing.T) {
+func TestTargets_ofManyPorts(t *testing.T) {
 	for _, n := range []int{1, fewPorts - 2, fewPorts - 1, fewPorts, fewPorts + 1, 1000} {
 		slice := &discoveryv1.EndpointSlice{}
 		for i := range n {

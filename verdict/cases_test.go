@@ -239,7 +239,7 @@ func apartCases(f family) []modelTest {
 }
 
 // What was learned is used for as long as the timeouts say.
-func TestTimeouts(t *testing.T) {
+func TestModel_timeouts(t *testing.T) {
 	f := v4
 
 	later := f.frame(Packet{Proto: protoUDP, Position: Later, FragID: 9})

@@ -16,7 +16,7 @@ var update = flag.Bool("update", false, "write docs/verdicts.md")
 const docsPath = "../docs/verdicts.md"
 
 // docs/verdicts.md tells the rules; -update writes it.
-func TestDocs(t *testing.T) {
+func TestRules_docs(t *testing.T) {
 	got := markdown(t)
 	if *update {
 		if err := os.WriteFile(docsPath, []byte(got), 0o644); err != nil {

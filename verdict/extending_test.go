@@ -75,7 +75,7 @@ func TestReason_extending(t *testing.T) {
 	}
 
 	runIn(t, root, "go", "test", "./verdict/...", "-short")
-	runIn(t, root, "go", "test", "./bpf", "./agent/gateway/openflow", "-short", "-run", "^(TestCorpus|TestModel|TestRandom|TestComplexity)$")
+	runIn(t, root, "go", "test", "./bpf", "./agent/gateway/openflow", "-short", "-run", "^(TestGateway_(decidesCorpus|agreesWithModel|complexity)|TestCorpus|TestRandom)$")
 }
 
 // copyTree copies the files that git tracks, as they are in the work tree, into a directory.

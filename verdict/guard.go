@@ -40,14 +40,15 @@ func (m Model) spoofed(f *Frame) bool {
 	return false
 }
 
-// inward reports whether f is addressed to an internal address that is not the host's. The host
-// would forward it.
-func (m Model) inward(f *Frame) bool {
+// entersInternal reports whether f is addressed to an internal address that is not the host's. The
+// host would forward it.
+func (m Model) entersInternal(f *Frame) bool {
 	return isIP(f) && m.internal(f.IP.V6, f.IP.Dst) && !m.host(f.IP.Dst)
 }
 
-// served reports whether a packet to an internal address, decided by r, reaches a listener there.
-func (m Model) served(r Reason, dst netip.Addr) bool {
+// reachesListener reports whether a packet to an internal address, decided by r, reaches a listener
+// there.
+func (m Model) reachesListener(r Reason, dst netip.Addr) bool {
 	switch r {
 	case Service, ServiceHosted, ServiceLocal, PodAddress, OVNAddress, GeneveOVN, FragmentOVN, Fragment,
 		ICMPVIP, NDVIP, NDSolicit, NDSolicitOVN:

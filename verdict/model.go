@@ -92,7 +92,7 @@ func (m Model) Decide(dir Direction, f Frame, now time.Duration) Decision {
 		d.Reason = PassUnconfigured
 	}
 
-	m.past(&f, now, &d)
+	m.bypassOVS(&f, now, &d)
 
 	return d
 }

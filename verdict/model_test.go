@@ -180,7 +180,7 @@ func with(f Frame, change func(*Frame)) Frame {
 	return f
 }
 
-func TestApply(t *testing.T) {
+func TestTables_Apply(t *testing.T) {
 	m := v4.model()
 	k := NSKey{v4.foreign, protoICMP, 1}
 	flow := FlowKey{protoUDP, netip.AddrPortFrom(v4.remote, 53), netip.AddrPortFrom(v4.node, snat)}

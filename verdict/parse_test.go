@@ -104,7 +104,7 @@ func TestParse(t *testing.T) {
 	}
 }
 
-func TestParseFrame(t *testing.T) {
+func TestParse_frames(t *testing.T) {
 	arp := join(be16(1), be16(0x0800), []byte{6, 4}, be16(2), peerMAC[:], v4.remote.AsSlice(), make([]byte, 6), v4.node.AsSlice())
 
 	solicit := join([]byte{135, 0, 0, 0}, make([]byte, 4), v6.node.AsSlice())

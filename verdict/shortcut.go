@@ -98,8 +98,8 @@ func (m Model) valid(s Shortcut, now time.Duration) bool {
 	return s.Until > now && s.Epoch == m.Tables.Epoch
 }
 
-// past decides a packet from the wire that is OVN's by d.
-func (m Model) past(f *Frame, now time.Duration, d *Decision) {
+// bypassOVS decides a packet from the wire that is OVN's by d.
+func (m Model) bypassOVS(f *Frame, now time.Duration, d *Decision) {
 	p := f.Segment
 	if p == nil || d.Reason != SNATPort && d.Reason != Service {
 		return
@@ -176,7 +176,7 @@ func (s Shortcut) Rewrite(frame []byte) []byte {
 		check = 16
 	}
 
-	before := append(append([]byte(nil), addrs...), ip[l4:l4+4]...)
+	previous := append(append([]byte(nil), addrs...), ip[l4:l4+4]...)
 	header := append([]byte(nil), ip[:20]...)
 
 	copy(out, s.DstMAC[:])
@@ -187,12 +187,12 @@ func (s Shortcut) Rewrite(frame []byte) []byte {
 
 	if l4 == 20 {
 		ip[8] -= s.Hops
-		amend(ip[10:], header, ip[:20], 10)
+		updateChecksum(ip[10:], header, ip[:20], 10)
 	} else {
 		ip[7] -= s.Hops
 	}
 
-	amend(ip[l4+check:], before, append(append([]byte(nil), addrs...), ip[l4:l4+4]...), -1)
+	updateChecksum(ip[l4+check:], previous, append(append([]byte(nil), addrs...), ip[l4:l4+4]...), -1)
 
 	if proto == protoUDP && binary.BigEndian.Uint16(ip[l4+check:]) == 0 {
 		binary.BigEndian.PutUint16(ip[l4+check:], 0xffff)
@@ -201,8 +201,8 @@ func (s Shortcut) Rewrite(frame []byte) []byte {
 	return out
 }
 
-// amend adapts a checksum to data that has changed (RFC 1624), without the word at except.
-func amend(check, before, after []byte, except int) {
+// updateChecksum adapts a checksum to data that has changed (RFC 1624), without the word at except.
+func updateChecksum(check, before, after []byte, except int) {
 	sum := uint32(^binary.BigEndian.Uint16(check))
 
 	for i := 0; i < len(before); i += 2 {

@@ -43,7 +43,7 @@ func (m Model) fromWire(f *Frame, now time.Duration) Decision {
 		return Decision{Reason: VLAN}
 	case toUs && m.spoofed(f):
 		return Decision{Reason: SpoofedSource}
-	case m.foreign(f) && m.inward(f): // the host's stack accepts untagged packets
+	case m.foreign(f) && m.entersInternal(f): // the host's stack accepts untagged packets
 		return Decision{Reason: ClusterDestination}
 	case m.foreign(f):
 		return Decision{Reason: VLAN}
@@ -52,7 +52,7 @@ func (m Model) fromWire(f *Frame, now time.Duration) Decision {
 	}
 
 	d := m.admitted(f, now)
-	if m.inward(f) && !m.served(d.Reason, f.IP.Dst) {
+	if m.entersInternal(f) && !m.reachesListener(d.Reason, f.IP.Dst) {
 		d.Reason = ClusterDestination
 	}
 

@@ -181,7 +181,7 @@ func TestSuiteNamesTests(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	runs := regexp.MustCompile(`in_vm \S+ (\S+) -test\.run ['"]?\^?\(?([A-Za-z|]+)`).FindAllStringSubmatch(string(text), -1)
+	runs := regexp.MustCompile(`in_vm \S+ (\S+) -test\.run ['"]?\^?\(?([A-Za-z_|]+)`).FindAllStringSubmatch(string(text), -1)
 	if len(runs) < 10 {
 		t.Errorf("%d commands of test/vm/suite name tests: %q", len(runs), runs)
 	}

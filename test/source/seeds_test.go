@@ -62,7 +62,7 @@ func TestFull_searchesWithNewSeeds(t *testing.T) {
 			switch {
 			case strings.HasSuffix(command, " with seed "+m[1]+" and "):
 			case strings.Contains(command, "^TestAnyOrder") && strings.HasSuffix(command, " with seed "+m[1]+" and 102,201,1001,1002,1003,"+m[1]):
-			case strings.Contains(command, "^TestModel") && strings.HasSuffix(command, " with seed  and "):
+			case strings.Contains(command, "^TestGateway_agreesWithModel") && strings.HasSuffix(command, " with seed  and "):
 				fixed++
 			default:
 				t.Errorf("seed %s: command %q", m[1], command)

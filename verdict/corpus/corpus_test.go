@@ -50,12 +50,12 @@ func TestCases(t *testing.T) {
 	}
 }
 
-// bound are reasons that need an entry for a device: TestShortcutModel of package bpf has their
-// cases.
+// bound are reasons that need an entry for a device: TestShortcut_agreesWithModel of package bpf
+// has their cases.
 var bound = map[verdict.Reason]bool{verdict.SNATCached: true, verdict.ServiceCached: true, verdict.OutCached: true}
 
 // A node need be set up once for all of its cases, in any order.
-func TestCasesDoNotDisturb(t *testing.T) {
+func TestCases_doNotDisturb(t *testing.T) {
 	forward := Cases()
 	backward := slices.Clone(forward)
 	slices.Reverse(backward)
@@ -90,7 +90,7 @@ func TestCasesDoNotDisturb(t *testing.T) {
 
 // Frames are what they are called: those that are not mangled are well formed,
 // and tags come off.
-func TestFrames(t *testing.T) {
+func TestCases_wellFormedFrames(t *testing.T) {
 	for _, c := range Cases() {
 		f := verdict.Parse(c.Frame)
 

@@ -18,7 +18,7 @@ var absent = map[verdict.Layout][]verdict.Reason{
 
 // The generator meets every reason, whatever it may make; and what it may not
 // make it does not.
-func TestGenerator(t *testing.T) {
+func TestGenerator_meetsEveryReason(t *testing.T) {
 	seed := randomtest.Seed(t)
 
 	for layout, none := range absent {
@@ -68,7 +68,7 @@ func generate(t *testing.T, seed uint64, o Options) map[verdict.Reason]int {
 }
 
 // The same seed makes the same.
-func TestGeneratorRepeats(t *testing.T) {
+func TestGenerator_repeats(t *testing.T) {
 	o := Options{Layout: verdict.Bridged, Tags: true, Mangle: true}
 
 	a, b := NewGenerator(1, o), NewGenerator(1, o)
