@@ -71,6 +71,10 @@ test: build ## all tests that run natively: packets, attach, controller, agent, 
 	@test/packages lab monitoring
 	@BIN_DIR=$(CURDIR)/bin $(NICE) test/native
 
+.PHONY: test-unit
+test-unit: ## the tests that need neither root nor OVN: plan, services, verdicts, addresses, annotations, settings, tables of metrics
+	@$(NICE) test/unit
+
 .PHONY: race
 race: ## the packages' tests again under the race detector
 	@test/packages build lab race

@@ -37,7 +37,7 @@ func TestExposed(t *testing.T) {
 // TestRead reads as a user without root's rights.
 func TestRead(t *testing.T) {
 	if os.Getuid() != 0 {
-		t.Fatal("not root: it cannot change its user")
+		t.Skip("not root: it cannot change its user")
 	}
 
 	dir := t.TempDir()

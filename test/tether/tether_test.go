@@ -324,6 +324,7 @@ func TestNoTetherInVM(t *testing.T) {
 type failure string
 
 func (*failure) Helper()             {}
+func (f *failure) Skip(args ...any)  { *f = failure("skipped: " + fmt.Sprint(args...)) }
 func (f *failure) Fatal(args ...any) { *f = failure(fmt.Sprint(args...)) }
 
 func TestCheck(t *testing.T) {
@@ -331,11 +332,13 @@ func TestCheck(t *testing.T) {
 		t.Skip("daemons of other users are not tethered")
 	}
 
-	for _, c := range []struct{ role, vm, want string }{
-		{"", "", "does not call tether.Main"}, {"inside", "", ""}, {"isolated", "", ""}, {"", "6.12", ""},
+	for _, c := range []struct{ role, vm, unit, want string }{
+		{"", "", "", "does not call tether.Main"}, {"inside", "", "", ""}, {"isolated", "", "", ""}, {"", "6.12", "", ""},
+		{"inside", "", "yes", "skipped: it starts daemons"},
 	} {
 		t.Setenv("OVN_EBPF_TETHER", c.role)
 		t.Setenv("VM_KERNEL", c.vm)
+		t.Setenv("OVN_EBPF_UNIT", c.unit)
 
 		var f failure
 		tether.Check(&f)

@@ -16,6 +16,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/ovn-ebpf/ovn-ebpf/atomicfile"
 )
 
 const (
@@ -50,8 +52,8 @@ func run(dir string) error {
 	}
 
 	return errors.Join(
-		os.WriteFile(filepath.Join(dir, table), source, 0o644),
-		os.WriteFile(filepath.Join(dir, "..", header), cHeader(reasons), 0o644),
+		atomicfile.Write(filepath.Join(dir, table), source, 0o644),
+		atomicfile.Write(filepath.Join(dir, "..", header), cHeader(reasons), 0o644),
 	)
 }
 
