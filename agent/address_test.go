@@ -65,14 +65,14 @@ func (r *rig) relay(to string, at netip.AddrPort) *relay {
 				return
 			}
 
-			go y.carry(c)
+			go y.copyStream(c)
 		}
 	}()
 
 	return y
 }
 
-func (y *relay) carry(c net.Conn) {
+func (y *relay) copyStream(c net.Conn) {
 	defer c.Close()
 
 	s, err := net.Dial("tcp", y.to)

@@ -52,10 +52,10 @@ type agent struct {
 	cluster     *cluster.Cluster
 	servers     *controlplane.Finder
 	gateway     *gateway.Gateway
-	pods        *gateway.Pods
+	shortcuts   *gateway.ShortcutManager
 	affinity    *ovs.AffinityFlows
 	management  *management.Port
-	exit        *exit
+	responder   *responder
 	neighbours  *neighbour.Resolver
 	environment *environment.Watch
 	shadow      *shadow.Shadow // nil: comparison is off
@@ -202,7 +202,7 @@ func (a *agent) run(ctx context.Context, registry *prometheus.Registry) error {
 
 // layoutName returns the layout as shown in metrics: "none" for a node without a gateway.
 func layoutName(s gateway.Settings) string {
-	if s.None {
+	if s.NoGateway {
 		return "none"
 	}
 
@@ -300,10 +300,10 @@ func (a *agent) follow() error {
 
 // build builds the parts that need Open vSwitch.
 func (a *agent) build() {
-	a.pods = gateway.NewPods(a.cfg.Settings, a.ovs, a.log)
+	a.shortcuts = gateway.NewShortcutManager(a.cfg.Settings, a.ovs, a.log)
 	a.refused = newRefusals(a.cfg.NodeName, a.cluster, a.log)
 	a.gateway = gateway.New(gateway.Options{
-		Settings: a.cfg.Settings, OVS: a.ovs, Pods: a.pods, Log: a.log,
+		Settings: a.cfg.Settings, OVS: a.ovs, ShortcutManager: a.shortcuts, Log: a.log,
 		Source: gateway.Source{
 			Node: a.cfg.NodeName, Keys: a.cluster.Keys, Objects: a.cluster.Objects, Zone: a.cluster.Zone,
 			Peers: a.cluster.Peers, Addresses: a.cluster.Addresses, ControlPlane: a.controlPlane,
@@ -340,7 +340,7 @@ func (a *agent) build() {
 		},
 	})
 	a.affinity = ovs.NewAffinityFlows(a.cfg.OVSRunDir, ovs.IntegrationBridge, a.environment.Trigger)
-	a.exit, a.shadow = a.newExit(), a.newShadow()
+	a.responder, a.shadow = a.newResponder(), a.newShadow()
 	a.neighbours = neighbour.New(neighbour.Options{
 		OVS:       a.ovs,
 		RunDir:    a.cfg.OVSRunDir,
@@ -404,10 +404,10 @@ func (a *agent) runParts(ctx context.Context, server *cniserver.Server, keeper *
 	group.Go(func() error { return a.servers.Run(ctx) })
 	group.Go(func() error { return a.followAddresses(ctx) })
 	group.Go(func() error { return a.gateway.Run(ctx) })
-	group.Go(func() error { return a.pods.Run(ctx) })
+	group.Go(func() error { return a.shortcuts.Run(ctx) })
 	group.Go(func() error { return a.affinity.Run(ctx) })
 	group.Go(func() error { return a.management.Run(ctx) })
-	group.Go(func() error { return a.exit.Run(ctx) })
+	group.Go(func() error { return a.responder.Run(ctx) })
 	group.Go(func() error { return a.neighbours.Run(ctx) })
 	group.Go(func() error { return a.health.Run(ctx) })
 	group.Go(func() error { return a.refused.run(ctx) })
@@ -455,7 +455,7 @@ func (a *agent) sharedNextHops() neighbour.NextHops {
 	next := neighbour.NextHops{Device: a.cfg.HostDevice()}
 
 	n, known := a.gateway.View().Node()
-	if !known || next.Device == "" || a.cfg.None || a.cfg.Local {
+	if !known || next.Device == "" || a.cfg.NoGateway || a.cfg.Local {
 		return next
 	}
 

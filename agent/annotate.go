@@ -29,7 +29,7 @@ func nodeAnnotations(
 	mtu := cfg.PodMTU(n.Uplink.MTU, encapAddress(cfg, n))
 
 	own := annotation.Gateway{Mode: annotation.GatewayModeDisabled}
-	if !cfg.None {
+	if !cfg.NoGateway {
 		own = annotation.Gateway{
 			Mode:        mode(cfg.Settings),
 			VLAN:        int(cfg.VLAN),
@@ -41,7 +41,7 @@ func nodeAnnotations(
 		}
 	}
 
-	if cfg.None {
+	if cfg.NoGateway {
 		routes = nil
 	}
 
@@ -163,7 +163,7 @@ func (a *agent) exchange(ctx context.Context) error {
 	subnets, err := annotation.ParseNodeSubnets(node.Annotations)
 	if err == nil {
 		a.management.Set(subnets, joinSubnets(node), int(a.mtu.Load()))
-		a.offerExit(subnets, joinSubnets(node))
+		a.serveBFD(subnets, joinSubnets(node))
 		a.gateway.Inputs().SetSubnets(subnets, joinSubnets(node))
 
 		if err := a.syncMasquerade(ctx, subnets); err != nil {
@@ -175,7 +175,7 @@ func (a *agent) exchange(ctx context.Context) error {
 		return nil
 	}
 
-	a.gateway.Inputs().Forget(lost(node, n))
+	a.gateway.Inputs().AddFormerAddresses(lost(node, n))
 
 	if missing := a.unpublished(node, n, subnets); len(missing) > 0 {
 		return a.cluster.Annotate(ctx, missing)

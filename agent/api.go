@@ -28,14 +28,14 @@ func (c Config) API(log *slog.Logger) *rest.Config {
 
 	config := rest.CopyConfig(c.RestConfig)
 	if config.Dial == nil {
-		config.Dial = cluster.Dial(exempt{c.PinDir, c.ServiceCIDRs, log}.control)
+		config.Dial = cluster.Dial(socketExemption{c.PinDir, c.ServiceCIDRs, log}.control)
 	}
 
 	return config
 }
 
-// exempt excludes sockets from the translation by the programs for the host's sockets.
-type exempt struct {
+// socketExemption excludes sockets from the translation by the programs for the host's sockets.
+type socketExemption struct {
 	pinDir   string
 	services []netip.Prefix
 	log      *slog.Logger
@@ -43,7 +43,7 @@ type exempt struct {
 
 // control is net.Dialer.Control. It does not fail: without the exemption the connection is still
 // likely to succeed.
-func (e exempt) control(_, address string, conn syscall.RawConn) error {
+func (e socketExemption) control(_, address string, conn syscall.RawConn) error {
 	to, err := netip.ParseAddrPort(address)
 	if err != nil || e.isClusterIP(to.Addr().Unmap()) {
 		return nil
@@ -62,6 +62,6 @@ func (e exempt) control(_, address string, conn syscall.RawConn) error {
 	return nil
 }
 
-func (e exempt) isClusterIP(a netip.Addr) bool {
+func (e socketExemption) isClusterIP(a netip.Addr) bool {
 	return slices.ContainsFunc(e.services, func(p netip.Prefix) bool { return p.Contains(a) })
 }

@@ -37,7 +37,7 @@ func fallback(s gateway.Settings) (reason, message string) {
 	switch {
 	case s.NoEBPF == "":
 		return "", ""
-	case s.None:
+	case s.NoGateway:
 		return eventFallback, "this node's own sockets do not reach Services: " + s.NoEBPF
 	case s.Backend == gateway.OpenFlow:
 		return eventFallback, "gateway uses OpenFlow flows instead of eBPF: " + s.NoEBPF

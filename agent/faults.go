@@ -89,7 +89,7 @@ const recent = time.Minute
 func (a *agent) routesRemoved(context.Context) *environment.Fault {
 	was := a.gateway.Stats().Restored
 	if at := a.management.Restored(); at.After(was.At) {
-		was = gateway.Restored{Device: management.Name, At: at}
+		was = gateway.RestoredRoutes{Device: management.Name, At: at}
 	}
 
 	if was.At.IsZero() || time.Since(was.At) > recent {
@@ -127,7 +127,7 @@ func (a *agent) defaultRouteElsewhere(context.Context) *environment.Fault {
 	}
 
 	routes := a.gateway.View().DefaultRoutes()
-	if len(routes) == 0 || !a.detected.uplink || a.cfg.None || a.cfg.Local {
+	if len(routes) == 0 || !a.detected.uplink || a.cfg.NoGateway || a.cfg.Local {
 		return nil
 	}
 
@@ -155,7 +155,7 @@ func (a *agent) noNextHop(is4 bool) environment.Check {
 
 	return func(ctx context.Context) *environment.Fault {
 		n, known := a.gateway.View().Node()
-		if !known || a.cfg.None || a.cfg.Local {
+		if !known || a.cfg.NoGateway || a.cfg.Local {
 			return nil
 		}
 

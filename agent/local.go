@@ -61,7 +61,7 @@ func (a *agent) syncMasquerade(ctx context.Context, subnets []netip.Prefix) erro
 		a.forwardWake.Trigger() // its first look
 	}
 
-	a.redirect(c.Redirects)
+	a.dropRedirected(c.Redirects)
 
 	return nil
 }
@@ -125,9 +125,9 @@ func (a *agent) hostsInPodTunnels() []netip.Addr {
 	})
 }
 
-// redirect makes the gateway delete the host's UDP connections to frontends with changed redirects,
-// so that the kernel redirects them again.
-func (a *agent) redirect(now map[verdict.ServiceKey]service.Redirect) {
+// dropRedirected makes the gateway delete the host's UDP connections to frontends with changed
+// redirects, so that the kernel redirects them again.
+func (a *agent) dropRedirected(now map[verdict.ServiceKey]service.Redirect) {
 	changed := map[netip.AddrPort][]netip.AddrPort{}
 
 	for k, r := range now {

@@ -120,7 +120,7 @@ func conntrackFailures(s gateway.Settings) func() (map[string]uint64, error) {
 
 // newShadow returns nil if comparison is off or programs do not decide.
 func (a *agent) newShadow() *shadow.Shadow {
-	if a.cfg.ShadowRate == 0 || a.cfg.None {
+	if a.cfg.ShadowRate == 0 || a.cfg.NoGateway {
 		return nil
 	}
 

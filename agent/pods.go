@@ -24,9 +24,11 @@ func (a *agent) cniServer(
 ) (*cniserver.Server, *podnet.Keeper, *bpf.Steal, error) {
 	connector := &bridge.Bridge{OVS: a.ovs, Name: ovs.IntegrationBridge}
 
-	wirer := &podnet.Wirer{Connector: connector, Dir: podRecords(a.cfg), Observe: durations.ObservePhase}
+	interfaces := &podnet.InterfaceManager{
+		Connector: connector, Dir: podRecords(a.cfg), Observe: durations.ObservePhase,
+	}
 	if a.cfg.NoShortcuts() == "" {
-		wirer.Wired = func(d podnet.Device) { a.pods.Add(gateway.PodPort(d)) }
+		interfaces.OnDeviceAdded = func(d podnet.Device) { a.shortcuts.Add(gateway.PodPort(d)) }
 	}
 
 	var steal *bpf.Steal
@@ -39,17 +41,17 @@ func (a *agent) cniServer(
 			return nil, nil, nil, err
 		}
 
-		connector.Steal, wirer.NoChecksum = steal, true
+		connector.Steal, interfaces.NoChecksum = steal, true
 	}
 
 	source := assignment.Source{Cluster: a.cluster, MTU: func() int { return int(a.mtu.Load()) }}
 
-	assigned := func(namespace, name, uid string) (podnet.Assigned, bool) {
+	assigned := func(namespace, name, uid string) (podnet.AssignedAddresses, bool) {
 		return source.Assigned(cluster.PodRef{Namespace: namespace, Name: name, UID: uid})
 	}
 
 	keeper := &podnet.Keeper{
-		Wirer:       wirer,
+		Interfaces:  interfaces,
 		Attached:    connector,
 		Gone:        a.cluster.PodLeft,
 		Assigned:    assigned,
@@ -57,14 +59,14 @@ func (a *agent) cniServer(
 		Wake:        a.podsWake,
 		Log:         a.log,
 	}
-	if wirer.Wired != nil {
+	if interfaces.OnDeviceAdded != nil {
 		keeper.Devices = func(all []podnet.Device) {
 			var ports []gateway.PodPort
 			for _, d := range all {
 				ports = append(ports, gateway.PodPort(d))
 			}
 
-			a.pods.Sync(ports)
+			a.shortcuts.Sync(ports)
 		}
 	}
 
@@ -72,7 +74,7 @@ func (a *agent) cniServer(
 		Socket:       a.cfg.CNISocket,
 		Cluster:      a.cluster,
 		Source:       source,
-		Wirer:        wirer,
+		Interfaces:   interfaces,
 		Keeper:       keeper,
 		Status:       a.cniStatus,
 		Observe:      durations.Observe,
@@ -91,7 +93,7 @@ func podRecords(cfg Config) string { return filepath.Join(cfg.RunDir, podnet.Rec
 const eventReaddressed = "Readdressed"
 
 // podReaddressed writes an Event, as the pod's status keeps the addresses from ADD.
-func (a *agent) podReaddressed(ctx context.Context, now podnet.Pod, was podnet.Assigned) {
+func (a *agent) podReaddressed(ctx context.Context, now podnet.Pod, was podnet.AssignedAddresses) {
 	namespace, name, _ := strings.Cut(now.LogicalPort, "_")
 
 	pod := a.cluster.Pod(cluster.PodRef{Namespace: namespace, Name: name, UID: now.UID})

@@ -80,7 +80,7 @@ func (r *refusals) write(ctx context.Context) error {
 		if err := r.warn(ctx, k, reasons); err != nil {
 			errs = append(errs, err)
 
-			r.again(k, reasons)
+			r.noteFailedEvent(k, reasons)
 		}
 	}
 
@@ -104,8 +104,8 @@ func (r *refusals) take(k service.Key) []string {
 	return reasons
 }
 
-// again notes a failed Event, unless the reasons have changed since.
-func (r *refusals) again(k service.Key, reasons []string) {
+// noteFailedEvent notes a failed Event, unless the reasons have changed since.
+func (r *refusals) noteFailedEvent(k service.Key, reasons []string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 

@@ -290,7 +290,7 @@ func (a *agent) record() {
 		r.Wiring.Mode = "local"
 	}
 
-	if s.None {
+	if s.NoGateway {
 		r.Wiring.Mode = "none"
 	}
 

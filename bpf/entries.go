@@ -32,8 +32,10 @@ type Entries struct {
 
 // Entries reads the tables directly, without the bitmaps that save the programs a lookup.
 func (e *Explainer) Entries(k Keys) (Entries, error) {
-	var out Entries
-	var errs [7]error
+	var (
+		out  Entries
+		errs [7]error
+	)
 
 	maps := e.coll.Maps
 	out.Addrs, errs[0] = lookUp(maps["host_addrs"], k.Addrs,

@@ -22,7 +22,6 @@ var (
 	allMAC   = net.HardwareAddr{0xff, 0xff, 0xff, 0xff, 0xff, 0xff}
 	groupMAC = net.HardwareAddr{0x33, 0x33, 0, 0, 0, 1}
 	encap    = netip.MustParseAddr("172.30.1.11")
-	grLLA    = netip.MustParseAddr("fe80::ff:fe00:11") // modified EUI-64 of nodeMAC
 )
 
 // family builds the same packets in one IP version or the other.

@@ -99,7 +99,7 @@ func (r *rig) learnedFlows(t testing.TB) map[verdict.FlowKey]bool {
 
 	set := make(map[verdict.FlowKey]bool)
 
-	err := eachEntry(r.g.objs.Takeover, func(k gatewayFlowKey, _ gatewaySeen) { set[verdict.FlowKey(flowOf(k))] = true })
+	err := eachEntry(r.g.objs.Takeover, func(k gatewayFlowKey, _ gatewaySeen) { set[flowOf(k)] = true })
 	if err != nil {
 		t.Fatal(err)
 	}

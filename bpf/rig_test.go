@@ -127,12 +127,12 @@ func (r *rig) set(t testing.TB, n *corpus.Node) {
 
 	addrs := make(map[netip.Addr]verdict.AddrKind)
 	for a, k := range n.Addrs {
-		addrs[a] = verdict.AddrKind(k)
+		addrs[a] = k
 	}
 
 	owners := make(map[verdict.ServiceKey]verdict.ServiceOwner)
 	for k, o := range n.Services {
-		owners[k] = verdict.ServiceOwner(o)
+		owners[k] = o
 	}
 
 	var protos []verdict.NSKey

@@ -212,7 +212,7 @@ func (g *guarded) runUnderlayController() {
 
 	neutron := cloudtest.New(cloud.Port{
 		ID: vif(1).ID, Project: "project", MAC: vif(1).MAC.String(), Device: "server1",
-		Fixed: []cloud.Fixed{{Subnet: "vms", Address: vif(1).Address}},
+		FixedIPs: []cloud.FixedIP{{Subnet: "vms", Address: vif(1).Address}},
 	})
 	neutron.ID = cloudtest.UUID
 	cfg := underlay.Config{

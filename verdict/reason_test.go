@@ -18,6 +18,7 @@ func TestReason_numbersAreKept(t *testing.T) {
 	}
 
 	var now []string
+
 	for i := range ReasonCount {
 		r := Reason(i)
 		now = append(now, fmt.Sprintf("%d %s %s %s", i, r, r.Direction(), r.Verdict()))

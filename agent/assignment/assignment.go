@@ -67,18 +67,20 @@ func (s Source) Settled(ctx context.Context, ref cluster.PodRef, was podnet.Pod)
 
 // Assigned returns the addresses that are currently assigned to a pod of this node, or false while
 // there are no acceptable ones.
-func (s Source) Assigned(ref cluster.PodRef) (podnet.Assigned, bool) {
+func (s Source) Assigned(ref cluster.PodRef) (podnet.AssignedAddresses, bool) {
 	pod := s.Cluster.Pod(ref)
 	if pod == nil {
-		return podnet.Assigned{}, false
+		return podnet.AssignedAddresses{}, false
 	}
 
 	network, err := s.read(pod)
 	if err != nil {
-		return podnet.Assigned{}, false
+		return podnet.AssignedAddresses{}, false
 	}
 
-	return podnet.Assigned{MAC: network.MAC, Addresses: network.Addresses, Gateways: network.Gateways}, true
+	return podnet.AssignedAddresses{
+		MAC: network.MAC, Addresses: network.Addresses, Gateways: network.Gateways,
+	}, true
 }
 
 func (s Source) wait(

@@ -19,8 +19,8 @@ const Plugin = "ovn-k8s-cni-overlay"
 // keptSuffix marks a file that was set aside, so that runtimes do not read it.
 const keptSuffix = ".ovn-ebpf-kept"
 
-// Other is the configuration of another network.
-type Other struct {
+// OtherNetwork is the configuration of another network.
+type OtherNetwork struct {
 	Path    string
 	Plugin  string // type of its first plugin; "" if unreadable
 	Earlier bool   // runtimes prefer it to ours
@@ -28,7 +28,7 @@ type Other struct {
 
 // Others returns the configurations of other networks in dir, in the order in which runtimes read
 // them. It omits delegating plugins such as Multus, which come first and call ours.
-func Others(dir string) ([]Other, error) {
+func Others(dir string) ([]OtherNetwork, error) {
 	files, err := os.ReadDir(dir)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil, nil
@@ -38,7 +38,7 @@ func Others(dir string) ([]Other, error) {
 		return nil, fmt.Errorf("read CNI configurations: %w", err)
 	}
 
-	var out []Other
+	var out []OtherNetwork
 
 	for _, f := range files { // ReadDir sorts by name, as runtimes do
 		name := f.Name()
@@ -47,7 +47,7 @@ func Others(dir string) ([]Other, error) {
 			continue
 		}
 
-		o := Other{Path: filepath.Join(dir, name), Earlier: name < File}
+		o := OtherNetwork{Path: filepath.Join(dir, name), Earlier: name < File}
 		if o.Plugin = pluginOf(o.Path); o.Plugin == Plugin || strings.HasPrefix(o.Plugin, "multus") {
 			continue
 		}
@@ -59,8 +59,8 @@ func Others(dir string) ([]Other, error) {
 }
 
 // Preferred returns the configurations that runtimes prefer to ours.
-func Preferred(others []Other) []Other {
-	return slices.DeleteFunc(slices.Clone(others), func(o Other) bool { return !o.Earlier })
+func Preferred(others []OtherNetwork) []OtherNetwork {
+	return slices.DeleteFunc(slices.Clone(others), func(o OtherNetwork) bool { return !o.Earlier })
 }
 
 // pluginOf returns the type of a configuration's first plugin.

@@ -57,7 +57,7 @@ func TestOthersFindsEarlierConfigurations(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	want := []Other{
+	want := []OtherNetwork{
 		{Path: filepath.Join(dir, "05-broken.conf"), Earlier: true},
 		{Path: filepath.Join(dir, "10-flannel.conflist"), Plugin: "flannel", Earlier: true},
 		{Path: filepath.Join(dir, "87-podman.conflist"), Plugin: "bridge"},

@@ -70,7 +70,7 @@ func (s *Server) handle(ctx context.Context, req cni.Request) (json.RawMessage, 
 		return nil, s.check(ctx, req, conf)
 	}
 
-	return nil, s.o.Wirer.Del(ctx, req.ContainerID, req.Interface)
+	return nil, s.o.Interfaces.Del(ctx, req.ContainerID, req.Interface)
 }
 
 // status returns an error if pods cannot be added.
@@ -119,7 +119,7 @@ func (s *Server) add(ctx context.Context, req cni.Request, conf cni.NetConf) (js
 	ctx, stop := s.o.Cluster.FollowPod(ctx, ref)
 	defer stop()
 
-	host, err := s.o.Wirer.Add(ctx, pod)
+	host, err := s.o.Interfaces.Add(ctx, pod)
 	if err != nil {
 		return nil, withCause(ctx, err)
 	}
@@ -142,7 +142,7 @@ func (s *Server) settled(ctx context.Context, ref cluster.PodRef, added podnet.P
 	}
 
 	text := fmt.Sprintf("while the interface was created: %v", err)
-	if err := s.o.Wirer.Undo(ctx, added); err != nil {
+	if err := s.o.Interfaces.Undo(ctx, added); err != nil {
 		text += ": " + err.Error()
 	}
 
@@ -164,7 +164,7 @@ func (s *Server) check(ctx context.Context, req cni.Request, conf cni.NetConf) e
 		return err
 	}
 
-	was, known := s.o.Wirer.Record(req.ContainerID, req.Interface)
+	was, known := s.o.Interfaces.Record(req.ContainerID, req.Interface)
 	if !known {
 		if gone, _ := s.o.Cluster.PodGone(ctx, ref); gone {
 			return fmt.Errorf("pod %s: %w", ref, cluster.ErrPodGone)
@@ -181,7 +181,7 @@ func (s *Server) check(ctx context.Context, req cni.Request, conf cni.NetConf) e
 		return err
 	}
 
-	return s.o.Wirer.Check(ctx, was)
+	return s.o.Interfaces.Check(ctx, was)
 }
 
 // pod waits until the pod can get an interface, and returns it.
@@ -198,7 +198,7 @@ func (s *Server) pod(ctx context.Context, req cni.Request, ref cluster.PodRef) (
 	}
 
 	if p.IngressRate, p.EgressRate, err = bandwidth(object.Annotations); err != nil {
-		return podnet.Pod{}, s.refuse(ctx, object, err)
+		return podnet.Pod{}, s.reportMistake(ctx, object, err)
 	}
 
 	p.ContainerID, p.Netns, p.Interface = req.ContainerID, req.Netns, req.Interface
@@ -207,8 +207,8 @@ func (s *Server) pod(ctx context.Context, req cni.Request, ref cluster.PodRef) (
 	return p, nil
 }
 
-// refuse writes one Event about the pod's mistake.
-func (s *Server) refuse(ctx context.Context, pod *corev1.Pod, err error) error {
+// reportMistake writes one Event about the pod's mistake.
+func (s *Server) reportMistake(ctx context.Context, pod *corev1.Pod, err error) error {
 	said := string(pod.UID) + err.Error()
 
 	s.mu.Lock()

@@ -44,11 +44,11 @@ type Source interface {
 
 // Options configure a Server. All fields are required.
 type Options struct {
-	Socket  string
-	Cluster *cluster.Cluster
-	Source  Source
-	Wirer   *podnet.Wirer
-	Keeper  *podnet.Keeper
+	Socket     string
+	Cluster    *cluster.Cluster
+	Source     Source
+	Interfaces *podnet.InterfaceManager
+	Keeper     *podnet.Keeper
 	// Status returns what the node lacks, and whether existing pods are affected as well.
 	Status       func() (missing []string, limited bool)
 	Observe      func(command string, failed bool, took time.Duration)

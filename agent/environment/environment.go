@@ -177,7 +177,7 @@ func (w *Watch) Run(ctx context.Context) error {
 			Resync: every,
 			Log:    w.Log,
 			Apply: func(ctx context.Context) error {
-				w.look(ctx)
+				w.runChecks(ctx)
 				return nil
 			},
 		})
@@ -191,8 +191,8 @@ func (w *Watch) Run(ctx context.Context) error {
 	return group.Wait()
 }
 
-// look runs the checks of Add, and every 30 s all others.
-func (w *Watch) look(ctx context.Context) {
+// runChecks runs the checks of Add, and every 30 s all others.
+func (w *Watch) runChecks(ctx context.Context) {
 	w.mu.Lock()
 	added := w.checks
 	w.mu.Unlock()

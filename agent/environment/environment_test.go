@@ -25,7 +25,7 @@ type rig struct {
 
 func (r *rig) look(ctx context.Context) error {
 	r.clock = r.clock.Add(every)
-	r.Watch.look(ctx)
+	r.runChecks(ctx)
 
 	return r.report(ctx)
 }
@@ -320,7 +320,7 @@ func TestAddedChecks(t *testing.T) {
 			fault = &Fault{GatewayAddressGone, step.text}
 		}
 
-		r.Watch.look(t.Context())
+		r.runChecks(t.Context())
 
 		if err := r.report(t.Context()); err != nil {
 			t.Fatal(err)

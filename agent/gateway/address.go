@@ -113,9 +113,9 @@ func (k *addressKeeper) inUse() []netip.Addr {
 	return addrsOf(k.last.Addresses)
 }
 
-// keep returns the node with those addresses in use that the host has lost less than k.hold ago. An
-// InternalIP of the Node replaces such an address at once.
-func (k *addressKeeper) keep(n Node, h Host, now time.Time) Node {
+// keepAddresses returns the node with those addresses in use that the host has lost less than
+// k.hold ago. An InternalIP of the Node replaces such an address at once.
+func (k *addressKeeper) keepAddresses(n Node, h Host, now time.Time) Node {
 	left := map[netip.Addr]time.Time{}
 
 	for _, p := range k.last.Addresses {

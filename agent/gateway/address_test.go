@@ -121,7 +121,7 @@ func (r *keeperRig) wants(after time.Duration, want ...string) Node {
 	r.t.Helper()
 	r.now = r.now.Add(after)
 	r.host.Known.InUse = r.inUse()
-	n := r.keep(nodeOf(r.host, r.s), r.host, r.now)
+	n := r.keepAddresses(nodeOf(r.host, r.s), r.host, r.now)
 
 	var got []string
 

@@ -21,12 +21,12 @@ func (g *Gateway) apply(ctx context.Context) error {
 
 	h, err := g.view.observe()
 	if err != nil {
-		return errors.Join(err, g.backend.pass())
+		return errors.Join(err, g.backend.passToHost())
 	}
 
-	errRoutes := g.topology.routes.keep(reliedOn(h, g.s), &h, time.Now())
-	if g.s.bare() {
-		return errors.Join(errRoutes, g.applyBare(ctx, h))
+	errRoutes := g.topology.routes.keepRoutes(reliedOn(h, g.s), &h, time.Now())
+	if g.s.hasNoGateway() {
+		return errors.Join(errRoutes, g.applyWithoutGateway(ctx, h))
 	}
 
 	if g.s.NoEBPF != "" && g.s.Backend == EBPF {
@@ -49,8 +49,8 @@ func (g *Gateway) apply(ctx context.Context) error {
 
 	// The layout can also need a move at run time: an operator may put the NIC into a bridge and
 	// move the host's addresses there, and the code below would remove them.
-	if h, err = g.place(ctx, h); err != nil {
-		return errors.Join(err, g.backend.pass())
+	if h, err = g.transferUplink(ctx, h); err != nil {
+		return errors.Join(err, g.backend.passToHost())
 	}
 
 	n := g.view.derive(h, g.s)
@@ -59,7 +59,7 @@ func (g *Gateway) apply(ctx context.Context) error {
 	g.view.setNode(n, g.log)
 
 	if len(n.Addresses) == 0 {
-		return errors.Join(fmt.Errorf("%s has no address", g.s.HostDevice()), g.backend.pass())
+		return errors.Join(fmt.Errorf("%s has no address", g.s.HostDevice()), g.backend.passToHost())
 	}
 
 	var errUplink error
@@ -107,15 +107,15 @@ func checkEthernet(d link.Link) error {
 	return nil
 }
 
-// applyBare is like apply, for a node without a gateway (see Settings.bare).
-func (g *Gateway) applyBare(ctx context.Context, h Host) error {
+// applyWithoutGateway is like apply, for a node without a gateway (see Settings.hasNoGateway).
+func (g *Gateway) applyWithoutGateway(ctx context.Context, h Host) error {
 	if err := g.topology.ovs.SyncBridgeMapping(ctx, Network, ""); err != nil {
 		return err
 	}
 
-	at, taken, err := g.topology.settle(ctx)
+	at, taken, err := g.topology.finishMove(ctx)
 	if err == nil && taken {
-		err = g.leave(ctx, h)
+		err = g.leaveBridge(ctx, h)
 	}
 
 	if err != nil {
@@ -153,26 +153,26 @@ func (g *Gateway) applyBare(ctx context.Context, h Host) error {
 	return g.services.write(nil)
 }
 
-// place puts the uplink into the bridge or takes it out, as the layout requires, and moves the
-// host's addresses with it. It returns the host as read afterwards.
-func (g *Gateway) place(ctx context.Context, h Host) (Host, error) {
-	due, err := g.topology.due(ctx, h)
-	if err != nil || due == stay {
+// transferUplink puts the uplink into the bridge or takes it out, as the layout requires, and moves
+// the host's addresses with it. It returns the host as read afterwards.
+func (g *Gateway) transferUplink(ctx context.Context, h Host) (Host, error) {
+	due, err := g.topology.requiredTransfer(ctx, h)
+	if err != nil || due == noTransfer {
 		return h, err
 	}
 
-	from := map[transfer]verdict.Layout{join: verdict.Direct, leave: verdict.Bridged}[due]
+	from := map[transfer]verdict.Layout{joinTransfer: verdict.Direct, leaveTransfer: verdict.Bridged}[due]
 
-	n := nodeOf(h, g.s.placed(from)) // addresses after the move
+	n := nodeOf(h, g.s.withAddressesOf(from)) // addresses after the move
 	if err := g.tracker.sync(ctx, n); err != nil {
 		return h, err
 	}
 
-	if due == leave {
-		err = g.leave(ctx, h)
+	if due == leaveTransfer {
+		err = g.leaveBridge(ctx, h)
 	} else {
 		prepare := func() error { return g.backend.prepare(programConfig(h, n, g.s, facts{})) }
-		err = g.topology.joinBridge(ctx, h, prepare, g.carry)
+		err = g.topology.joinBridge(ctx, h, prepare, g.syncBridgedBackend)
 	}
 
 	if err != nil {
@@ -182,9 +182,9 @@ func (g *Gateway) place(ctx context.Context, h Host) (Host, error) {
 	return g.view.observe()
 }
 
-// leave takes the uplink out of the bridge.
-func (g *Gateway) leave(ctx context.Context, h Host) error {
-	st := g.plan(h, nodeOf(h, g.s.placed(verdict.Bridged))) // addresses after the move
+// leaveBridge takes the uplink out of the bridge.
+func (g *Gateway) leaveBridge(ctx context.Context, h Host) error {
+	st := g.plan(h, nodeOf(h, g.s.withAddressesOf(verdict.Bridged))) // addresses after the move
 	if err := g.backend.prepare(st.config); err != nil {
 		return err
 	}
@@ -192,9 +192,9 @@ func (g *Gateway) leave(ctx context.Context, h Host) error {
 	return g.topology.leaveBridge(ctx, func() error { return g.backend.syncHooks(ctx, st) })
 }
 
-// carry runs right after the uplink became a bridge port. It writes the flows first, because they
-// carry the host's traffic with and without programs. Then it syncs the programs.
-func (g *Gateway) carry(ctx context.Context) error {
+// syncBridgedBackend runs right after the uplink became a bridge port. It writes the flows first,
+// because they carry the host's traffic with and without programs. Then it syncs the programs.
+func (g *Gateway) syncBridgedBackend(ctx context.Context) error {
 	h, err := g.view.observe()
 	if err != nil {
 		return err
@@ -216,7 +216,8 @@ func (g *Gateway) carry(ctx context.Context) error {
 func (g *Gateway) plan(h Host, n Node) state {
 	f := g.inputs.read()
 	g.services.plan(h, n, f)
-	f.vips, f.taken, f.unread, f.repair = g.services.vips(), g.tracker.left, !g.tracker.known, g.repair
+	f.vips, f.repair = g.services.vips(), g.repair
+	f.taken, f.unread = g.tracker.outsideRange, !g.tracker.dumpSucceeded
 
 	return newState(h, n, g.s, f)
 }

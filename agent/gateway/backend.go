@@ -25,8 +25,8 @@ type backend interface {
 	syncFlows(ctx context.Context, st state) error
 	syncHooks(ctx context.Context, st state) error
 
-	// pass leaves every packet to the host until the next sync.
-	pass() error
+	// passToHost leaves every packet to the host until the next sync.
+	passToHost() error
 	// detach removes the backend from uplink and bridge.
 	detach() error
 	// counters returns the number of decisions since the start, by reason.
@@ -37,15 +37,15 @@ type backend interface {
 
 // parts holds what both backends use.
 type parts struct {
-	s        Settings
-	log      *slog.Logger
-	record   *recorder
-	wake     loop.Signal // triggers the gateway's loop
-	flows    *flowTable
-	host     *hostUse
-	services *Services
-	tracker  *tracker
-	pods     *Pods
+	s         Settings
+	log       *slog.Logger
+	record    *recorder
+	wake      loop.Signal // triggers the gateway's loop
+	flows     *flowTable
+	host      *hostUse
+	services  *Services
+	tracker   *tracker
+	shortcuts *ShortcutManager
 }
 
 func newBackend(p parts) backend {

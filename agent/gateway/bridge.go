@@ -80,15 +80,15 @@ func Resolve(ctx context.Context, o *ovs.Client, s Settings) (Wiring, error) {
 		}
 	}
 
-	if nic := movedBy(s.RunDir, w.Uplink); nic != "" && w.Layout == verdict.Direct {
+	if nic := nicOfMove(s.RunDir, w.Uplink); nic != "" && w.Layout == verdict.Direct {
 		w.Bridge, w.Uplink = w.Uplink, nic
 	}
 
-	if s.Wiring = w; w.Layout == verdict.Direct && moved(s) {
+	if s.Wiring = w; w.Layout == verdict.Direct && addressesMoved(s) {
 		return w, nil // the move will be undone
 	}
 
-	if s.bare() {
+	if s.hasNoGateway() {
 		return w, nil // any bridge may have a foreign owner
 	}
 

@@ -36,7 +36,7 @@ var hooks = [...]string{"uplink_ingress", "uplink_egress", "bridge_ingress", "br
 // taken over from ovn-kubernetes is restored instead. Cleanup continues after an error and returns
 // all errors.
 func Cleanup(ctx context.Context, s Settings, o *ovs.Client, log *slog.Logger) error {
-	if o == nil && (s.Layout == verdict.Bridged || moved(s) || movedBy(s.RunDir, s.Uplink) != "") {
+	if o == nil && (s.Layout == verdict.Bridged || addressesMoved(s) || nicOfMove(s.RunDir, s.Uplink) != "") {
 		// If ovs-vswitchd is gone as well, only the programs carry the host's traffic.
 		return fmt.Errorf("clean up gateway: the host's addresses are on an OVS bridge and OVSDB is unreachable: nothing was changed")
 	}
@@ -60,8 +60,8 @@ func Cleanup(ctx context.Context, s Settings, o *ovs.Client, log *slog.Logger) e
 
 	switch {
 	case o == nil:
-	case moved(s):
-		m := mover(s, o)
+	case addressesMoved(s):
+		m := moveOptions(s, o)
 		m.Log = log
 		errs = append(errs, nicbridge.Restore(ctx, m), o.RemoveBridge(ctx, s.Bridge))
 	case s.Layout == verdict.Bridged:

@@ -74,9 +74,9 @@ func overlap(h Host, s Settings) error {
 	return nil
 }
 
-// shared returns an error when the uplink of layout dedicated has a host address. As a port of OVS
-// the uplink could no longer answer for it.
-func shared(h Host, s Settings) error {
+// checkDedicatedUplink returns an error when the uplink of layout dedicated has a host address. As
+// a port of OVS the uplink could no longer answer for it.
+func checkDedicatedUplink(h Host, s Settings) error {
 	if s.Layout != verdict.Dedicated {
 		return nil
 	}

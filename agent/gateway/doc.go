@@ -4,17 +4,17 @@
 //
 // Gateway is a loop over parts, each with its own state. No part knows the Gateway:
 //
-//	part       file                        state
-//	Inputs     inputs.go                   what other parts of the agent tell
-//	former     former.go                   addresses that the host has lost
-//	tracker    track.go, takeover.go       connections of before a takeover, use of the SNAT range
-//	Services   services.go, tables.go      frontends and their tables; a loop of its own
-//	topology   bridge.go, move.go, none.go uplink, bridge and what the host has on it
-//	backend    backend.go                  whose a packet is: programs.go or flowbackend.go
-//	flowTable  flows.go                    the bridge's flows, of either backend
-//	hostUse    host.go                     what the host itself uses of the node's addresses
-//	recorder   record.go                   repairs and what optional parts lack
-//	View       gateway.go                  the node and the fault that others see
+//	part            file                              state
+//	Inputs          inputs.go                         what other parts of the agent tell
+//	formerAddresses former.go                         addresses that the host has lost
+//	tracker         track.go, takeover.go             connections of before a takeover, use of the SNAT range
+//	Services        services.go, tables.go            frontends and their tables; a loop of its own
+//	topology        bridge.go, move.go, nogateway.go  uplink, bridge and what the host has on it
+//	backend         backend.go                        whose a packet is: programs.go or flowbackend.go
+//	flowTable       flows.go                          the bridge's flows, of either backend
+//	hostUse         host.go                           what the host itself uses of the node's addresses
+//	recorder        record.go                         repairs and what optional parts lack
+//	View            gateway.go                        the node and the fault that others see
 //
 // Pure functions compute what should be (desired.go, state.go, model.go, hairpin.go, networks.go,
 // takeover.go, ports.go, and the packages service, verdict and openflow). apply.go has the parts

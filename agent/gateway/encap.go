@@ -31,14 +31,14 @@ func encapAddress(h Host, s Settings) netip.Addr {
 	switch s.Layout {
 	case verdict.Dedicated:
 		for _, r := range h.Defaults {
-			at := s.placed(verdict.Direct)
+			at := s.withAddressesOf(verdict.Direct)
 			at.Uplink, at.Addresses = r.Device, nil
 			places = append(places, at)
 		}
 	case verdict.Bridged:
-		places = []Settings{s, s.placed(verdict.Direct)}
+		places = []Settings{s, s.withAddressesOf(verdict.Direct)}
 	default:
-		places = []Settings{s, s.placed(verdict.Bridged)}
+		places = []Settings{s, s.withAddressesOf(verdict.Bridged)}
 	}
 
 	for _, at := range places {
@@ -53,8 +53,8 @@ func encapAddress(h Host, s Settings) netip.Addr {
 	return netip.Addr{}
 }
 
-// placed returns the settings with the host's addresses where the given layout has them.
-func (s Settings) placed(layout verdict.Layout) Settings {
+// withAddressesOf returns the settings with the host's addresses where the given layout has them.
+func (s Settings) withAddressesOf(layout verdict.Layout) Settings {
 	s.Layout = layout
 	if layout == verdict.Bridged {
 		s.NotHost = slices.DeleteFunc(slices.Clone(s.NotHost), func(d string) bool { return d == s.Bridge })
@@ -63,10 +63,10 @@ func (s Settings) placed(layout verdict.Layout) Settings {
 	return s
 }
 
-// misplaced reports whether, in layout bridged, the uplink has the host's addresses and the bridge
-// has none. The uplink may be a bridge port at the same time, because OVSDB survives a reboot. In
-// that state nothing reaches the host.
-func misplaced(h Host, s Settings) bool {
+// addressesOnUplink reports whether, in layout bridged, the uplink has the host's addresses and the
+// bridge has none. The uplink may be a bridge port at the same time, because OVSDB survives a
+// reboot. In that state nothing reaches the host.
+func addressesOnUplink(h Host, s Settings) bool {
 	return s.Layout == verdict.Bridged && len(nodeOf(h, s).Addresses) == 0 &&
-		len(nodeOf(h, s.placed(verdict.Direct)).Addresses) > 0
+		len(nodeOf(h, s.withAddressesOf(verdict.Direct)).Addresses) > 0
 }

@@ -46,7 +46,7 @@ func TestEncapAddress(t *testing.T) {
 				t.Errorf("%v, want %v", got, want)
 			}
 
-			if misplaced(c.h, c.s) != c.misplaced {
+			if addressesOnUplink(c.h, c.s) != c.misplaced {
 				t.Errorf("misplaced is %t", !c.misplaced)
 			}
 		})

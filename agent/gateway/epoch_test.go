@@ -21,8 +21,8 @@ type epochs struct {
 
 func startEpochs(t *testing.T) *epochs {
 	t.Helper()
-	r, p, gw := newPods(t)
-	p.use(gw)
+	r, p, gw := newShortcutManager(t)
+	p.usePrograms(gw)
 	testnode.Background(t, p.Run)
 
 	e := &epochs{rig: r, target: "unix:" + filepath.Join(r.sw.Dir, ovs.IntegrationBridge+".mgmt")}

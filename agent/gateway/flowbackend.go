@@ -70,8 +70,8 @@ func (f *flowBackend) syncHooks(context.Context, state) error { return f.leftove
 
 func (f *flowBackend) prepare(bpf.Config) error { return f.leftover.open() }
 
-// pass does nothing: the host's flows depend neither on its address nor on OVN.
-func (f *flowBackend) pass() error { return nil }
+// passToHost does nothing: the host's flows depend neither on its address nor on OVN.
+func (f *flowBackend) passToHost() error { return nil }
 
 func (f *flowBackend) detach() error { return f.leftover.drop() }
 
@@ -132,7 +132,7 @@ func flowNumbers() []uint8 {
 }
 
 // CountsFlows reports whether flows decide and count.
-func (s Settings) CountsFlows() bool { return s.Backend == OpenFlow && !s.bare() }
+func (s Settings) CountsFlows() bool { return s.Backend == OpenFlow && !s.hasNoGateway() }
 
 // ReadFlowCounters returns the decisions of the flows on a bridge, each counted since the flow was
 // written. It needs no agent. Only a running agent knows the counts of flows that were replaced

@@ -43,12 +43,12 @@ func (s FlowStep) String() string {
 		s.Table, cmp.Or(s.Match, "any other"), cmp.Or(strings.Join(s.Actions, ", "), "drop"))
 }
 
-// FlowPlace locates the flows.
-type FlowPlace struct{ OVSDB, OVSRunDir, Bridge, Uplink string }
+// FlowSource locates the flows.
+type FlowSource struct{ OVSDB, OVSRunDir, Bridge, Uplink string }
 
 // OpenFlowExplainer returns an explainer for a bridge. It looks up the bridge's ports and connects
 // to ovs-vswitchd.
-func OpenFlowExplainer(ctx context.Context, at FlowPlace) (*FlowExplainer, error) {
+func OpenFlowExplainer(ctx context.Context, at FlowSource) (*FlowExplainer, error) {
 	uplink, err := link.Get(at.Uplink)
 	if err != nil {
 		return nil, fmt.Errorf("uplink: %w", err)

@@ -90,7 +90,7 @@ func (t *flowTable) sync(
 		return err
 	}
 
-	return t.ovs.SyncBridgeMapping(ctx, Network, t.s.mapping())
+	return t.ovs.SyncBridgeMapping(ctx, Network, t.s.mappedBridge())
 }
 
 // write writes the changed flows. It compares all flows with those on the bridge after they may

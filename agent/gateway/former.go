@@ -26,8 +26,9 @@ const (
 	flushes    = 12 // the last one about eight minutes after the first
 )
 
-// former holds addresses that the host no longer has. Its methods are safe for concurrent use.
-type former struct {
+// formerAddresses holds addresses that the host no longer has. Its methods are safe for concurrent
+// use.
+type formerAddresses struct {
 	ovsRunDir string
 	log       *slog.Logger
 	wake      loop.Signal // triggers the gateway's loop
@@ -37,8 +38,8 @@ type former struct {
 	addrs map[netip.Addr]int // number of flushes per address
 }
 
-func newFormer(ovsRunDir string, wake loop.Signal, log *slog.Logger) *former {
-	return &former{
+func newFormer(ovsRunDir string, wake loop.Signal, log *slog.Logger) *formerAddresses {
+	return &formerAddresses{
 		ovsRunDir: ovsRunDir,
 		log:       log,
 		wake:      wake,
@@ -48,7 +49,7 @@ func newFormer(ovsRunDir string, wake loop.Signal, log *slog.Logger) *former {
 }
 
 // add records removed addresses.
-func (f *former) add(addrs []netip.Addr) {
+func (f *formerAddresses) add(addrs []netip.Addr) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 
@@ -79,7 +80,7 @@ func oldest(former map[netip.Addr]int) (found netip.Addr) {
 }
 
 // list returns the addresses in undefined order.
-func (f *former) list() []netip.Addr {
+func (f *formerAddresses) list() []netip.Addr {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 
@@ -88,7 +89,7 @@ func (f *former) list() []netip.Addr {
 
 // compare records those addresses of the previous node state that neither the host nor the node has
 // any more.
-func (f *former) compare(was, is Node, h Host) {
+func (f *formerAddresses) compare(was, is Node, h Host) {
 	now := append(hostAddrs(h), addrsOf(is.Gone)...)
 
 	f.mu.Lock()
@@ -98,7 +99,7 @@ func (f *former) compare(was, is Node, h Host) {
 }
 
 // run flushes the connection tracker until ctx ends.
-func (f *former) run(ctx context.Context) error {
+func (f *formerAddresses) run(ctx context.Context) error {
 	for {
 		wait := f.flush(ctx)
 
@@ -118,7 +119,7 @@ func (f *former) run(ctx context.Context) error {
 
 // flush deletes the connections of every former address once. It returns the wait before the next
 // flush, or 0 if none is due.
-func (f *former) flush(ctx context.Context) (wait time.Duration) {
+func (f *formerAddresses) flush(ctx context.Context) (wait time.Duration) {
 	f.mu.Lock()
 	due := maps.Clone(f.addrs)
 	f.mu.Unlock()

@@ -36,7 +36,7 @@ func CheckHost(s Settings) error {
 		return err
 	}
 
-	return errors.Join(shared(h, s), checkPorts(s.reserved()))
+	return errors.Join(checkDedicatedUplink(h, s), checkPorts(s.reserved()))
 }
 
 // CheckOverlap returns an error if an address or next hop of the host is in a network of pods or of
@@ -59,7 +59,7 @@ type Gateway struct {
 	view     *View
 	record   *recorder
 	inputs   *Inputs
-	former   *former
+	former   *formerAddresses
 	tracker  *tracker
 	services *Services
 	topology *topology
@@ -69,10 +69,10 @@ type Gateway struct {
 
 // Options configures New.
 type Options struct {
-	Settings Settings
-	OVS      *ovs.Client
-	Source   Source
-	Pods     *Pods // gets the programs when they are loaded; nil: no pod has shortcuts
+	Settings        Settings
+	OVS             *ovs.Client
+	Source          Source
+	ShortcutManager *ShortcutManager // gets the programs when they are loaded; nil: no pod has shortcuts
 	// Changed is called when the result of View.Node, View.Missing or Services.Redirects changes.
 	// It must not block.
 	Changed func()
@@ -100,7 +100,7 @@ func New(o Options) *Gateway {
 		s:            o.Settings,
 		log:          o.Log,
 		record:       record,
-		own:          loop.NewSignal(),
+		loopWake:     loop.NewSignal(),
 		wake:         wake,
 		changed:      o.Changed,
 		flows:        newFlowServices(o.Settings),
@@ -108,11 +108,11 @@ func New(o Options) *Gateway {
 	}
 
 	p.services.serving.budgeted = o.Budgeted
-	if p.pods = o.Pods; p.pods == nil {
-		p.pods = NewPods(o.Settings, o.OVS, o.Log)
+	if p.shortcuts = o.ShortcutManager; p.shortcuts == nil {
+		p.shortcuts = NewShortcutManager(o.Settings, o.OVS, o.Log)
 	}
 
-	p.pods.record = record
+	p.shortcuts.record = record
 	former := newFormer(o.Settings.OVSRunDir, wake, o.Log)
 
 	return &Gateway{
@@ -248,7 +248,7 @@ func (v *View) derive(h Host, s Settings) Node {
 		return n // configured, not the host's
 	}
 
-	return v.addresses.keep(n, h, time.Now())
+	return v.addresses.keepAddresses(n, h, time.Now())
 }
 
 // setNode publishes a changed node.

@@ -17,7 +17,7 @@ import (
 // gateway router. The configuration also gives OVN's replies a path back.
 func hostHairpin(n Node, s Settings) link.Hairpin {
 	var h link.Hairpin
-	if s.Layout == verdict.Dedicated || s.None {
+	if s.Layout == verdict.Dedicated || s.NoGateway {
 		return h
 	}
 

@@ -113,7 +113,7 @@ func TestRouteKeeper_keepsHopsForAWhile(t *testing.T) {
 		now = now.Add(step.after)
 
 		h := Host{Hops: step.have}
-		if err := k.keep(nil, &h, now); err != nil || !slices.Equal(h.Hops, step.want) {
+		if err := k.keepRoutes(nil, &h, now); err != nil || !slices.Equal(h.Hops, step.want) {
 			t.Errorf("%s: %v, %v; want %v", step.name, h.Hops, err, step.want)
 		}
 	}

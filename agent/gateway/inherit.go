@@ -27,8 +27,8 @@ type inheritance struct {
 	Wiring  Wiring         // of the agent that took over
 	Ports   openflow.Ports // the port numbers in Flows
 	Flows   []string
-	OVS     ovs.Kept
-	Devices []nicbridge.Kept
+	OVS     ovs.SavedConfig
+	Devices []nicbridge.SavedDevice
 }
 
 const inheritanceFile = "taken-over.json"
@@ -73,7 +73,7 @@ func TakeOver(ctx context.Context, s Settings, o *ovs.Client, log *slog.Logger) 
 	}
 
 	bridges, interfaces := []string{s.Bridge, ovs.IntegrationBridge}, []string{s.Bridge, management.Name}
-	if in.OVS, err = o.Keep(ctx, bridges, interfaces); err != nil {
+	if in.OVS, err = o.ReadConfig(ctx, bridges, interfaces); err != nil {
 		return err
 	}
 
@@ -92,7 +92,7 @@ func TakeOver(ctx context.Context, s Settings, o *ovs.Client, log *slog.Logger) 
 }
 
 // keepDevices reads the management port, and the part of the bridge that syncHairpin changes.
-func keepDevices(s Settings) ([]nicbridge.Kept, error) {
+func keepDevices(s Settings) ([]nicbridge.SavedDevice, error) {
 	ours, h := map[netip.Prefix]bool{}, hostHairpin(bothFamilies, s)
 	for _, r := range h.Routes {
 		ours[r.Prefix] = true
@@ -102,18 +102,18 @@ func keepDevices(s Settings) ([]nicbridge.Kept, error) {
 		ours[single(a)] = true
 	}
 
-	bridge, err := nicbridge.Keep(s.Bridge, func(p netip.Prefix) bool { return ours[p] })
+	bridge, err := nicbridge.ReadDevice(s.Bridge, func(p netip.Prefix) bool { return ours[p] })
 	if err != nil {
 		return nil, err
 	}
 
 	if _, err := link.Get(management.Name); errors.Is(err, link.ErrNotFound) {
-		return []nicbridge.Kept{bridge}, nil
+		return []nicbridge.SavedDevice{bridge}, nil
 	}
 
-	port, err := nicbridge.Keep(management.Name, nil)
+	port, err := nicbridge.ReadDevice(management.Name, nil)
 
-	return []nicbridge.Kept{bridge, port}, err
+	return []nicbridge.SavedDevice{bridge, port}, err
 }
 
 func (in inheritance) save(rundir string) error {
@@ -165,7 +165,7 @@ func restoreNode(ctx context.Context, in inheritance, s Settings, o *ovs.Client,
 
 	errs = append(errs, link.RemoveHairpin(s.Bridge, hostHairpin(bothFamilies, s)), o.Restore(ctx, in.OVS))
 	for _, d := range in.Devices {
-		errs = append(errs, d.Return())
+		errs = append(errs, d.Restore())
 	}
 
 	errs = append(errs, releasePorts(s.RunDir))

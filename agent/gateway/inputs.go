@@ -13,7 +13,7 @@ import (
 type Inputs struct {
 	wake      loop.Signal                        // triggers the gateway's loop
 	readPeers func() (known, hosts []netip.Addr) // Source.Peers, or nil
-	former    *former
+	former    *formerAddresses
 	stale     atomic.Bool // the result of readPeers changed
 
 	mu    sync.Mutex // guards facts
@@ -37,8 +37,8 @@ func (i *Inputs) PeersChanged() {
 	i.wake.Trigger()
 }
 
-// Forget records addresses that the node had under an earlier agent and has lost since.
-func (i *Inputs) Forget(addrs []netip.Addr) { i.former.add(addrs) }
+// AddFormerAddresses records addresses that the node had under an earlier agent and has lost since.
+func (i *Inputs) AddFormerAddresses(addrs []netip.Addr) { i.former.add(addrs) }
 
 func (i *Inputs) set(change func(*facts)) {
 	i.mu.Lock()

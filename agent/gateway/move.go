@@ -16,22 +16,22 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/verdict"
 )
 
-// mover returns the options of nicbridge.
-func mover(s Settings, o *ovs.Client) nicbridge.Options {
+// moveOptions returns the options of nicbridge.
+func moveOptions(s Settings, o *ovs.Client) nicbridge.Options {
 	return nicbridge.Options{
 		NIC: s.Uplink, Bridge: s.Bridge, Dir: s.RunDir, Watchdog: s.Watchdog,
 		Switch: HostSwitch(o, s.Datapath, s.PinDir),
 	}
 }
 
-// moved reports whether nicbridge moved the host's addresses to the bridge.
-func moved(s Settings) bool {
+// addressesMoved reports whether nicbridge moved the host's addresses to the bridge.
+func addressesMoved(s Settings) bool {
 	snapshot, err := nicbridge.Load(s.RunDir, s.Uplink)
 	return err == nil && snapshot.Phase == nicbridge.Done
 }
 
-// movedBy returns the NIC whose addresses were moved to the bridge, or "".
-func movedBy(rundir, bridge string) string {
+// nicOfMove returns the NIC whose addresses were moved to the bridge, or "".
+func nicOfMove(rundir, bridge string) string {
 	nic := strings.TrimPrefix(bridge, "br")
 
 	snapshot, err := nicbridge.Load(rundir, nic)
@@ -59,7 +59,7 @@ func Recover(ctx context.Context, s Settings, o *ovs.Client) error {
 		return nil
 	}
 
-	_, err := nicbridge.Recover(ctx, mover(s, o))
+	_, err := nicbridge.Recover(ctx, moveOptions(s, o))
 
 	return err
 }
@@ -68,41 +68,41 @@ func Recover(ctx context.Context, s Settings, o *ovs.Client) error {
 type transfer int
 
 const (
-	stay  transfer = iota
-	join           // make the uplink a port of the bridge
-	leave          // move the host's addresses back to the uplink
+	noTransfer    transfer = iota
+	joinTransfer           // make the uplink a port of the bridge
+	leaveTransfer          // move the host's addresses back to the uplink
 )
 
-// due returns the transfer that the layout requires. In layout dedicated there is none: syncBridge
-// makes the uplink a port, and no addresses move.
-func (t *topology) due(ctx context.Context, h Host) (transfer, error) {
-	if err := shared(h, t.s); err != nil {
-		return stay, err
+// requiredTransfer returns the transfer that the layout requires. In layout dedicated there is
+// none: syncBridge makes the uplink a port, and no addresses move.
+func (t *topology) requiredTransfer(ctx context.Context, h Host) (transfer, error) {
+	if err := checkDedicatedUplink(h, t.s); err != nil {
+		return noTransfer, err
 	}
 
-	if t.s.Layout == verdict.Direct && moved(t.s) {
-		return leave, nil
+	if t.s.Layout == verdict.Direct && addressesMoved(t.s) {
+		return leaveTransfer, nil
 	}
 
 	member, err := checkBridge(ctx, t.ovs, t.s.Wiring)
 	// After a reboot OVSDB still lists the uplink as a port, but the boot has assigned the addresses
 	// to the uplink.
-	if err != nil || t.s.Layout != verdict.Bridged || member && !misplaced(h, t.s) {
-		return stay, err
+	if err != nil || t.s.Layout != verdict.Bridged || member && !addressesOnUplink(h, t.s) {
+		return noTransfer, err
 	}
 
-	return join, nil
+	return joinTransfer, nil
 }
 
 // joinBridge makes the uplink a port of the bridge and moves the host's addresses to the bridge.
-// prepare does the slow work beforehand. carry switches the backend over at the moment OVS takes
-// the uplink: the backend of the old layout is right until then, the new one afterwards. Passing
-// every packet to the host meanwhile would make its stack reset OVN's connections.
+// prepare does the slow work beforehand. syncBackend switches the backend over at the moment OVS
+// takes the uplink: the backend of the old layout is right until then, the new one afterwards.
+// Passing every packet to the host meanwhile would make its stack reset OVN's connections.
 func (t *topology) joinBridge(
 	ctx context.Context,
 	h Host,
 	prepare func() error,
-	carry func(context.Context) error,
+	syncBackend func(context.Context) error,
 ) error {
 	own := func(a link.Address) bool { return a.Device == t.s.Uplink && !a.LinkLocal }
 	if !slices.ContainsFunc(h.Addresses, own) {
@@ -131,13 +131,13 @@ func (t *topology) joinBridge(
 	t.flows.invalidate() // the bridge may have been deleted a moment ago, or the move creates it
 
 	if h.Bridge != nil {
-		if err := t.stage(ctx); err != nil {
+		if err := t.prepareUplinkJoin(ctx); err != nil {
 			return err
 		}
 	}
 
-	o := mover(t.s, t.ovs)
-	o.Log, o.Carry = t.log, carry
+	o := moveOptions(t.s, t.ovs)
+	o.Log, o.OnPortAdded = t.log, syncBackend
 	t.log.Info("moving the host's addresses to the bridge", "uplink", t.s.Uplink, "bridge", t.s.Bridge)
 
 	if err := nicbridge.Move(ctx, o); err != nil {
@@ -149,14 +149,15 @@ func (t *topology) joinBridge(
 	return nil
 }
 
-// stageTime limits the wait for ovs-vswitchd, which may be dead. The gateway's loop has other work.
-const stageTime = 10 * time.Second
+// prepareTimeout limits the wait for ovs-vswitchd, which may be dead. The gateway's loop has other
+// work.
+const prepareTimeout = 10 * time.Second
 
-// stage readies the bridge of layout direct for the uplink. It sets the fail mode now, because
-// ovs-vswitchd deletes all flows then, and flows that are right while the uplink becomes a port.
-// A bridge that OVS does not have needs nothing: the move creates it, standalone.
-func (t *topology) stage(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, stageTime)
+// prepareUplinkJoin readies the bridge of layout direct for the uplink. It sets the fail mode now,
+// because ovs-vswitchd deletes all flows then, and flows that are right while the uplink becomes a
+// port. A bridge that OVS does not have needs nothing: the move creates it, standalone.
+func (t *topology) prepareUplinkJoin(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, prepareTimeout)
 	defer cancel()
 
 	err := t.ovs.SyncBridge(ctx, ovs.Bridge{Name: t.s.Bridge, FailMode: ovs.FailStandalone, Existing: true})
@@ -168,7 +169,7 @@ func (t *topology) stage(ctx context.Context) error {
 		return err
 	}
 
-	if err := t.ovs.Settle(ctx); err != nil {
+	if err := t.ovs.WaitApplied(ctx); err != nil {
 		return err
 	}
 
@@ -180,12 +181,15 @@ func (t *topology) stage(ctx context.Context) error {
 	return t.flows.replace(ctx, openflow.Joining(patch, t.s.Userspace()))
 }
 
-// leaveBridge takes the uplink out of the bridge and moves the host's addresses back to it. before
-// switches the backend over immediately before.
-func (t *topology) leaveBridge(ctx context.Context, before func() error) error {
-	o := mover(t.s, t.ovs)
+// leaveBridge takes the uplink out of the bridge and moves the host's addresses back to it.
+// beforeRemove switches the backend over immediately before.
+func (t *topology) leaveBridge(ctx context.Context, beforeRemove func() error) error {
+	o := moveOptions(t.s, t.ovs)
 	o.Log = t.log
-	o.Switch = handover{Switch: ovs.HostSwitch{Client: t.ovs, DatapathType: t.s.Datapath}, before: before}
+	o.Switch = handover{
+		Switch:       ovs.HostSwitch{Client: t.ovs, DatapathType: t.s.Datapath},
+		beforeRemove: beforeRemove,
+	}
 	t.log.Info("moving the host's addresses back to the uplink", "uplink", t.s.Uplink, "bridge", t.s.Bridge)
 
 	if err := nicbridge.Restore(ctx, o); err != nil {
@@ -207,7 +211,7 @@ func (t *topology) rejoin(ctx context.Context, h Host) error {
 		sw := HostSwitch(t.ovs, t.s.Datapath, t.s.PinDir)
 
 		err := sw.AddPort(ctx, t.s.Bridge, t.s.Uplink)
-		if errors.Is(err, ovs.ErrNotFound) && moved(t.s) { // the agent has made the bridge
+		if errors.Is(err, ovs.ErrNotFound) && addressesMoved(t.s) { // the agent has made the bridge
 			err = t.renewMoved(ctx, sw, h)
 		}
 
@@ -216,7 +220,7 @@ func (t *topology) rejoin(ctx context.Context, h Host) error {
 		}
 
 		return err
-	case moved(t.s):
+	case addressesMoved(t.s):
 		return Recover(ctx, t.s, t.ovs)
 	default:
 		return fmt.Errorf("uplink %s is not a port of bridge %s and has no addresses to move there",
@@ -227,7 +231,7 @@ func (t *topology) rejoin(ctx context.Context, h Host) error {
 // renewMoved makes the bridge again around its device, which has the host's addresses. If the device
 // is gone, or goes meanwhile because the bridge was deleted, it undoes the move instead.
 func (t *topology) renewMoved(ctx context.Context, sw nicbridge.Switch, h Host) error {
-	if err := Recover(ctx, t.s, t.ovs); err != nil || !moved(t.s) {
+	if err := Recover(ctx, t.s, t.ovs); err != nil || !addressesMoved(t.s) {
 		return err
 	}
 

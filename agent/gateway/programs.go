@@ -22,7 +22,7 @@ type programs struct {
 	config  bpf.Config   // written to gw
 	uplink  int          // ifindex attached to, or 0
 	bridge  int
-	cleared bool // with Cluster.None: frontends of an earlier agent were removed
+	cleared bool // with Cluster.NoGateway: frontends of an earlier agent were removed
 
 	probing sync.Mutex                  // serializes checks of the attachments
 	guarded atomic.Pointer[bpf.Gateway] // set once attached everywhere
@@ -150,14 +150,14 @@ func (p *programs) prepare(config bpf.Config) error {
 	}
 
 	p.gw, p.config = gw, config
-	p.pods.use(gw)
+	p.shortcuts.usePrograms(gw)
 
 	return nil
 }
 
 // withServices returns the programs that serve frontends, or nil on a node without a gateway.
 func (p *programs) withServices() *bpf.Gateway {
-	if p.s.None {
+	if p.s.NoGateway {
 		return nil
 	}
 
@@ -166,7 +166,7 @@ func (p *programs) withServices() *bpf.Gateway {
 
 // clearServices removes the frontends of an earlier agent from a node without a gateway.
 func (p *programs) clearServices() error {
-	if !p.s.None || p.cleared {
+	if !p.s.NoGateway || p.cleared {
 		return nil
 	}
 
@@ -232,7 +232,7 @@ func (p *programs) checkAhead(uplink int) {
 	p.record.degraded(partAhead, err)
 }
 
-func (p *programs) pass() error {
+func (p *programs) passToHost() error {
 	if p.gw == nil || p.config.Bridge == 0 {
 		return nil
 	}

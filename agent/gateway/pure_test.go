@@ -229,7 +229,7 @@ func TestServiceAddresses(t *testing.T) {
 // Peers are read once per change, not at each pass.
 func TestPeersAreReadOnce(t *testing.T) {
 	reads := 0
-	i := &Inputs{wake: loop.NewSignal(), former: &former{}, readPeers: func() (known, hosts []netip.Addr) {
+	i := &Inputs{wake: loop.NewSignal(), former: &formerAddresses{}, readPeers: func() (known, hosts []netip.Addr) {
 		reads++
 		return []netip.Addr{netip.MustParseAddr("192.0.2.7")}, nil
 	}}
@@ -244,7 +244,7 @@ func TestPeersAreReadOnce(t *testing.T) {
 		}
 	}
 
-	none := &Inputs{wake: loop.NewSignal(), former: &former{}}
+	none := &Inputs{wake: loop.NewSignal(), former: &formerAddresses{}}
 	none.PeersChanged()
 
 	if f := none.read(); f.peers != nil {
@@ -369,7 +369,7 @@ func TestDedicated(t *testing.T) {
 	}}
 
 	h := Host{Uplink: link.Link{Name: "eth1", Index: 3, MAC: net.HardwareAddr{2, 0, 0, 0, 0, 2}}, Addresses: []link.Address{address("172.30.0.11/24", "eth0")}}
-	if err := shared(h, s); err != nil {
+	if err := checkDedicatedUplink(h, s); err != nil {
 		t.Error(err)
 	}
 
@@ -388,13 +388,13 @@ func TestDedicated(t *testing.T) {
 
 	for addr, want := range map[string]string{"192.0.2.9/24": "uplink eth1 has host address 192.0.2.9", "fe80::1/64": ""} {
 		h.Addresses = []link.Address{address(addr, "eth1")}
-		if err := shared(h, s); want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
+		if err := checkDedicatedUplink(h, s); want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
 			t.Errorf("%s: got %v, want %q", addr, err, want)
 		}
 	}
 
 	h.Addresses = []link.Address{address("192.0.2.5/24", "eth0")}
-	if err := shared(h, s); err == nil || !strings.Contains(err.Error(), "gateway address 192.0.2.5 is a host address on eth0") {
+	if err := checkDedicatedUplink(h, s); err == nil || !strings.Contains(err.Error(), "gateway address 192.0.2.5 is a host address on eth0") {
 		t.Errorf("the host's own address: %v", err)
 	}
 }

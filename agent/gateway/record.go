@@ -48,16 +48,16 @@ type Stats struct {
 	Repairs   map[string]uint64 // by part, after it was right once
 	Listeners int               // host sockets that listen inside the SNAT range
 	SNATPorts int               // size of the SNAT range, 0 if unknown
-	PortUse   []Use             // remotes with the highest use of the SNAT range, highest first
+	PortUse   []PortUse         // remotes with the highest use of the SNAT range, highest first
 	Degraded  map[string]string // fault of each optional part, "" if it works
 	Shortcuts *ShortcutStats    // nil: no pod of the node can have them
 	Unwritten map[string]int    // entries without room, by table; not modified
-	Restored  Restored
+	Restored  RestoredRoutes
 }
 
-// Restored is the last time when the gateway added routes again that were removed from the host. It
-// is zero if that has not happened.
-type Restored struct {
+// RestoredRoutes is the last time when the gateway added routes again that were removed from the
+// host. It is zero if that has not happened.
+type RestoredRoutes struct {
 	Device string
 	At     time.Time
 }
@@ -107,7 +107,7 @@ func (r *recorder) restoredRoutes(device string, at time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 
-	r.stats.Restored = Restored{Device: device, At: at}
+	r.stats.Restored = RestoredRoutes{Device: device, At: at}
 }
 
 // degraded records the error of an optional part. A nil error means that it works.
@@ -187,7 +187,7 @@ func (r *recorder) setShortcuts(s ShortcutStats) {
 	r.stats.Shortcuts = &s
 }
 
-func (r *recorder) setPortUse(uses []Use, size int) {
+func (r *recorder) setPortUse(uses []PortUse, size int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 

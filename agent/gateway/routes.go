@@ -72,9 +72,9 @@ func newRouteKeeper(
 	}
 }
 
-// keep adds the missing routes of the devices, and default routes of the host that are gone for a
-// short time to h.Defaults and h.Hops.
-func (k *routeKeeper) keep(devices []string, h *Host, now time.Time) error {
+// keepRoutes adds the missing routes of the devices, and default routes of the host that are gone
+// for a short time to h.Defaults and h.Hops.
+func (k *routeKeeper) keepRoutes(devices []string, h *Host, now time.Time) error {
 	k.devices.Store(&devices)
 
 	if k.unread {

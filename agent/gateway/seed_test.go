@@ -67,8 +67,8 @@ func TestAttachWaitsForConntrack(t *testing.T) {
 	}
 
 	tr.since = time.Now().Add(-firstDump)
-	if err := tr.sync(t.Context(), Node{}); err != nil || tr.known {
-		t.Errorf("a while later: %v, known %t", err, tr.known)
+	if err := tr.sync(t.Context(), Node{}); err != nil || tr.dumpSucceeded {
+		t.Errorf("a while later: %v, dump succeeded %t", err, tr.dumpSucceeded)
 	}
 
 	if tr.record.read().Degraded[partTracking] == "" {

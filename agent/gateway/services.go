@@ -28,28 +28,28 @@ import (
 //
 // Exported methods are safe for concurrent use.
 type Services struct {
-	s       Settings
-	log     *slog.Logger
-	record  *recorder
-	own     loop.Signal
-	wake    loop.Signal   // triggers the gateway's loop
-	changed func()        // called when the result of Redirects changes
-	flows   *flowServices // nil where flows do not count Services
+	s        Settings
+	log      *slog.Logger
+	record   *recorder
+	loopWake loop.Signal
+	wake     loop.Signal   // triggers the gateway's loop
+	changed  func()        // called when the result of Redirects changes
+	flows    *flowServices // nil where flows do not count Services
 
 	untranslated *untranslated
 
 	counting  atomic.Pointer[bpf.Gateway] // programs that count
 	redirects atomic.Pointer[map[verdict.ServiceKey]service.Redirect]
 
-	mu      sync.Mutex // guards the fields below, except the changed keys of serving
-	serving *serving
-	host    hostTables
-	front   *bpf.Gateway // programs with the frontends
-	current bool         // the plans are completely written
+	mu               sync.Mutex // guards the fields below, except the changed keys of serving
+	serving          *serving
+	host             hostTables
+	frontendPrograms *bpf.Gateway // programs with the frontends
+	current          bool         // the plans are completely written
 	// worked is the time that planning and writing have taken since the last pause was over, and
-	// ended is when they ended last.
-	worked time.Duration
-	ended  time.Time
+	// lastEnded is when they ended last.
+	worked    time.Duration
+	lastEnded time.Time
 }
 
 // hostTables are the programs for the host's own sockets.
@@ -65,7 +65,7 @@ type hostTables struct {
 // Changed must be called when the objects of a key have changed.
 func (s *Services) Changed(k service.Key) {
 	s.serving.changed(k)
-	s.own.Trigger()
+	s.loopWake.Trigger()
 }
 
 // Refused reports whether an object is not served because of a budget.
@@ -116,7 +116,7 @@ func (s *Services) Frontends() map[verdict.ServiceKey]bpf.ServicePort {
 
 // run writes changes of Services until ctx ends.
 func (s *Services) run(ctx context.Context) error {
-	return loop.Run(ctx, loop.Options{Name: "services", Wake: s.own, Apply: func(ctx context.Context) error {
+	return loop.Run(ctx, loop.Options{Name: "services", Wake: s.loopWake, Apply: func(ctx context.Context) error {
 		if s.rest(ctx) && !s.update() {
 			s.wake.Trigger()
 		}
@@ -144,7 +144,7 @@ func (s *Services) rest(ctx context.Context) bool {
 }
 
 // restEnd returns when the tables may change again. The caller must hold the lock.
-func (s *Services) restEnd() time.Time { return s.ended.Add(min(restFactor*s.worked, longestRest)) }
+func (s *Services) restEnd() time.Time { return s.lastEnded.Add(min(restFactor*s.worked, longestRest)) }
 
 // work counts the time that planning or writing takes. The caller must hold the lock until it calls
 // the result.
@@ -155,8 +155,8 @@ func (s *Services) work() (end func()) {
 	}
 
 	return func() {
-		s.ended = time.Now()
-		s.worked += s.ended.Sub(began)
+		s.lastEnded = time.Now()
+		s.worked += s.lastEnded.Sub(began)
 	}
 }
 
@@ -175,7 +175,7 @@ func (s *Services) update() bool {
 	s.publishRedirects()
 
 	// The programs must learn an address before its ports.
-	if !s.s.None && !slices.Equal(before, s.serving.vips()) {
+	if !s.s.NoGateway && !slices.Equal(before, s.serving.vips()) {
 		s.current = false
 		return false
 	}
@@ -216,7 +216,7 @@ func (s *Services) publishRedirects() {
 
 // vips returns the Service addresses that OVN owns.
 func (s *Services) vips() []netip.Addr {
-	if s.s.None {
+	if s.s.NoGateway {
 		return nil
 	}
 
@@ -282,7 +282,7 @@ func (s *Services) write(programs *bpf.Gateway) error {
 	defer s.mu.Unlock()
 	defer s.work()()
 
-	s.front = programs
+	s.frontendPrograms = programs
 	s.counting.Store(programs)
 
 	return s.writeTables()
@@ -297,7 +297,7 @@ func (s *Services) writeTables() (err error) {
 		s.current = err == nil && s.serving.known
 	}()
 
-	err = s.serving.write(writers{gateway: s.front, sock: x.sock, lookup: x.lookup, flows: s.flows})
+	err = s.serving.write(writers{gateway: s.frontendPrograms, sock: x.sock, lookup: x.lookup, flows: s.flows})
 	s.recordUnwritten()
 	s.record.degraded(partDestroy, s.serving.destroy(x.sock))
 
@@ -310,7 +310,7 @@ func (s *Services) writeTables() (err error) {
 		x.sock.Close()
 		x.sock = nil
 
-		return s.serving.write(writers{gateway: s.front, lookup: x.lookup, flows: s.flows})
+		return s.serving.write(writers{gateway: s.frontendPrograms, lookup: x.lookup, flows: s.flows})
 	}
 
 	if !s.serving.known {
@@ -329,8 +329,8 @@ func (s *Services) writeTables() (err error) {
 
 // recordUnwritten records the entries that the tables have no room for.
 func (s *Services) recordUnwritten() {
-	if s.front != nil {
-		s.record.unwritten(s.front.Unwritten())
+	if s.frontendPrograms != nil {
+		s.record.unwritten(s.frontendPrograms.Unwritten())
 	}
 
 	if s.host.sock != nil {

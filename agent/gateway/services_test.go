@@ -192,7 +192,7 @@ func TestServicesOwnLoop(t *testing.T) {
 	log := slog.New(slog.DiscardHandler)
 	s := &Services{
 		s: Settings{Wiring: Wiring{Backend: EBPF}}, log: log, record: newRecorder(log),
-		own: loop.NewSignal(), wake: loop.NewSignal(), changed: func() {}, serving: r.serving,
+		loopWake: loop.NewSignal(), wake: loop.NewSignal(), changed: func() {}, serving: r.serving,
 	}
 	round := func() {
 		t.Helper()

@@ -72,7 +72,7 @@ type Cluster struct {
 	PodCIDRs      []netip.Prefix
 	PodTunnels    []netip.Prefix // to which pods may send tunnel packets of their own; nodes are excepted
 	Local         bool           // local gateway mode
-	None          bool           // the node has no gateway: its pods use those of other nodes
+	NoGateway     bool           // the node has no gateway: its pods use those of other nodes
 	BFD           bool
 	Routable      bool // pods are reachable from outside by their own addresses
 	MTU           int  // of pods; 0 = the uplink's MTU minus the Geneve overhead
@@ -102,7 +102,7 @@ func (s Settings) Defaulted() Settings {
 // Validate returns all conflicts between settings, joined.
 func (s Settings) Validate() error {
 	var err error
-	if s.None && (s.Local || s.Layout != verdict.Direct) {
+	if s.NoGateway && (s.Local || s.Layout != verdict.Direct) {
 		err = errors.New("gateway mode none: layout and local mode need a gateway")
 	}
 

@@ -38,7 +38,7 @@ func (s Settings) NoShortcuts() string {
 	switch {
 	case !s.Shortcuts:
 		return "off"
-	case s.None:
+	case s.NoGateway:
 		return "the node has no gateway"
 	case s.NoEBPF != "":
 		return "no eBPF: " + s.NoEBPF
@@ -63,9 +63,9 @@ type PodPort struct {
 	Limited      bool // it has a bandwidth limit, which is set on this device
 }
 
-// Pods keeps the programs of shortcuts on the pods' devices. A failure costs a pod its shortcuts and
-// nothing else. Its methods are safe for concurrent use.
-type Pods struct {
+// ShortcutManager keeps the programs of shortcuts on the pods' devices. A failure costs a pod its
+// shortcuts and nothing else. Its methods are safe for concurrent use.
+type ShortcutManager struct {
 	s      Settings
 	ovs    *ovs.Client
 	log    *slog.Logger
@@ -78,167 +78,169 @@ type Pods struct {
 	faults    map[string]error  // by source
 }
 
-// NewPods returns the part for Options. Until flows and settings are known, no pod has shortcuts.
-func NewPods(s Settings, o *ovs.Client, log *slog.Logger) *Pods {
-	return &Pods{
+// NewShortcutManager returns the manager for Options. Until flows and settings are known, no pod
+// has shortcuts.
+func NewShortcutManager(s Settings, o *ovs.Client, log *slog.Logger) *ShortcutManager {
+	return &ShortcutManager{
 		s: s, ovs: o, log: log, ports: make(map[int]PodPort), faults: make(map[string]error),
 		observers: map[string]string{inFlows: ovs.NotRead, inOVSDB: ovs.NotRead},
 	}
 }
 
 // Add attaches the program to a new pod's device, or remembers it until the programs are loaded.
-func (p *Pods) Add(port PodPort) {
-	if p.s.NoShortcuts() != "" {
+func (m *ShortcutManager) Add(port PodPort) {
+	if m.s.NoShortcuts() != "" {
 		return
 	}
 
-	p.mu.Lock()
-	defer p.mu.Unlock()
+	m.mu.Lock()
+	defer m.mu.Unlock()
 
-	p.ports[port.Ifindex] = port
-	if p.gw != nil {
-		p.attach(port)
+	m.ports[port.Ifindex] = port
+	if m.gw != nil {
+		m.attachPod(port)
 	}
 
-	p.report()
+	m.recordStats()
 }
 
 // Sync makes the programs cover the given devices. Others stay as long as they exist: one that has
 // come meanwhile may be missing from the list, and the device of a pod that has left is removed.
-func (p *Pods) Sync(ports []PodPort) {
-	if p.s.NoShortcuts() != "" {
+func (m *ShortcutManager) Sync(ports []PodPort) {
+	if m.s.NoShortcuts() != "" {
 		return
 	}
 
-	p.mu.Lock()
-	defer p.mu.Unlock()
+	m.mu.Lock()
+	defer m.mu.Unlock()
 
 	for _, port := range ports {
-		p.ports[port.Ifindex] = port
+		m.ports[port.Ifindex] = port
 	}
 
-	p.apply()
-	p.report()
+	m.syncAttachments()
+	m.recordStats()
 }
 
-// use continues with the loaded programs.
-func (p *Pods) use(gw *bpf.Gateway) {
-	if p.s.NoShortcuts() != "" {
+// usePrograms continues with the loaded programs.
+func (m *ShortcutManager) usePrograms(gw *bpf.Gateway) {
+	if m.s.NoShortcuts() != "" {
 		return
 	}
 
-	p.mu.Lock()
-	defer p.mu.Unlock()
+	m.mu.Lock()
+	defer m.mu.Unlock()
 
-	p.gw = gw
-	p.fault(inPins, gw.AdoptPods())
-	p.apply()
+	m.gw = gw
+	m.setFaultLocked(inPins, gw.AdoptPods())
+	m.syncAttachments()
 }
 
-// apply attaches and detaches what differs.
-func (p *Pods) apply() {
-	if p.gw == nil {
+// syncAttachments attaches and detaches what differs.
+func (m *ShortcutManager) syncAttachments() {
+	if m.gw == nil {
 		return
 	}
 
 	var gone []int
 
-	for ifindex, port := range p.ports {
+	for ifindex, port := range m.ports {
 		if _, err := net.InterfaceByIndex(ifindex); err == nil {
-			p.attach(port)
+			m.attachPod(port)
 			continue
 		}
 
-		delete(p.ports, ifindex)
-		p.fault(device(ifindex), p.gw.DetachPod(ifindex))
+		delete(m.ports, ifindex)
+		m.setFaultLocked(device(ifindex), m.gw.DetachPod(ifindex))
 		gone = append(gone, ifindex)
 	}
 
-	attached, err := p.gw.Pods()
-	p.fault(inPins, err)
+	attached, err := m.gw.Pods()
+	m.setFaultLocked(inPins, err)
 
 	for _, ifindex := range attached {
-		if _, known := p.ports[ifindex]; known {
+		if _, known := m.ports[ifindex]; known {
 			continue
 		}
 
 		if _, err := net.InterfaceByIndex(ifindex); err != nil {
-			p.fault(device(ifindex), p.gw.DetachPod(ifindex))
+			m.setFaultLocked(device(ifindex), m.gw.DetachPod(ifindex))
 			gone = append(gone, ifindex)
-		} else if len(p.observers) > 0 { // of an earlier load, and not listed yet
-			p.fault(device(ifindex), p.gw.AttachPod(ifindex, 0, false))
+		} else if len(m.observers) > 0 { // of an earlier load, and not listed yet
+			m.setFaultLocked(device(ifindex), m.gw.AttachPod(ifindex, 0, false))
 		}
 	}
 
-	p.fault(inEntries, p.gw.DeleteShortcuts(gone))
+	m.setFaultLocked(inEntries, m.gw.DeleteShortcuts(gone))
 }
 
-func (p *Pods) attach(port PodPort) {
-	err := p.gw.AttachPod(port.Ifindex, port.MTU, !port.Limited && len(p.observers) == 0)
-	p.fault(device(port.Ifindex), err)
+func (m *ShortcutManager) attachPod(port PodPort) {
+	err := m.gw.AttachPod(port.Ifindex, port.MTU, !port.Limited && len(m.observers) == 0)
+	m.setFaultLocked(device(port.Ifindex), err)
 }
 
 func device(ifindex int) string { return "interface " + strconv.Itoa(ifindex) }
 
-// fault records the error of a source; nil: it works. The part is degraded by the errors of all.
-func (p *Pods) fault(source string, err error) {
-	if p.faults[source] = err; err == nil {
-		delete(p.faults, source)
+// setFaultLocked records the error of a source; nil: it works. The part is degraded by the errors
+// of all sources. The caller holds mu.
+func (m *ShortcutManager) setFaultLocked(source string, err error) {
+	if m.faults[source] = err; err == nil {
+		delete(m.faults, source)
 	}
 
 	var errs []error
-	for _, source := range slices.Sorted(maps.Keys(p.faults)) {
-		errs = append(errs, p.faults[source])
+	for _, source := range slices.Sorted(maps.Keys(m.faults)) {
+		errs = append(errs, m.faults[source])
 	}
 
-	p.record.degraded(partShortcuts, errors.Join(errs...))
+	m.record.degraded(partShortcuts, errors.Join(errs...))
 }
 
-// failed records the error of what is followed.
-func (p *Pods) failed(source string, err error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
+// setFault is setFaultLocked for callers without the lock.
+func (m *ShortcutManager) setFault(source string, err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
 
-	p.fault(source, err)
+	m.setFaultLocked(source, err)
 }
 
-// observe records what looks at single packets: no pod has shortcuts while it does.
-func (p *Pods) observe(source, what string) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
+// setObserver records what looks at single packets: no pod has shortcuts while it does.
+func (m *ShortcutManager) setObserver(source, what string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
 
-	if p.observers[source] == what {
+	if m.observers[source] == what {
 		return
 	}
 
-	before := len(p.observers)
-	if p.observers[source] = what; what == "" {
-		delete(p.observers, source)
+	before := len(m.observers)
+	if m.observers[source] = what; what == "" {
+		delete(m.observers, source)
 	}
 
-	p.report()
+	m.recordStats()
 
-	if (before == 0) != (len(p.observers) == 0) {
-		p.log.Info("shortcuts of pods changed",
-			"observer", source, "what", what, "allowed", len(p.observers) == 0)
-		p.apply()
+	if (before == 0) != (len(m.observers) == 0) {
+		m.log.Info("shortcuts of pods changed",
+			"observer", source, "what", what, "allowed", len(m.observers) == 0)
+		m.syncAttachments()
 	}
 }
 
-// report records why pods have no shortcuts.
-func (p *Pods) report() {
+// recordStats records why pods have no shortcuts.
+func (m *ShortcutManager) recordStats() {
 	var s ShortcutStats
-	for _, source := range slices.Sorted(maps.Keys(p.observers)) {
-		s.Causes = append(s.Causes, cause(source, p.observers[source]))
+	for _, source := range slices.Sorted(maps.Keys(m.observers)) {
+		s.Causes = append(s.Causes, cause(source, m.observers[source]))
 	}
 
-	for _, port := range p.ports {
+	for _, port := range m.ports {
 		if port.Limited {
 			s.Limited++
 		}
 	}
 
-	p.record.setShortcuts(s)
+	m.record.setShortcuts(s)
 }
 
 // cause names an observer. There are few different ones, as they are labels of a metric.
@@ -253,42 +255,42 @@ func cause(source, what string) string {
 	return what
 }
 
-// forget makes every connection pass OVS again.
-func (p *Pods) forget() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
+// forgetShortcuts makes every connection pass OVS again.
+func (m *ShortcutManager) forgetShortcuts() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
 
-	if p.gw != nil {
-		p.fault(inEpoch, p.gw.ForgetShortcuts())
+	if m.gw != nil {
+		m.setFaultLocked(inEpoch, m.gw.ForgetShortcuts())
 	}
 }
 
 // Run follows OVN's flows and the bridges' observers until ctx ends.
-func (p *Pods) Run(ctx context.Context) error {
-	if p.s.NoShortcuts() != "" {
+func (m *ShortcutManager) Run(ctx context.Context) error {
+	if m.s.NoShortcuts() != "" {
 		return nil
 	}
 
 	changed := loop.NewSignal()
 	watch := &ovs.FlowWatch{
-		RunDir:   p.s.OVSRunDir,
+		RunDir:   m.s.OVSRunDir,
 		Bridge:   ovs.IntegrationBridge,
-		Observed: func(flow string) { p.observe(inFlows, flow) },
-		Failed:   func(err error) { p.failed(inFlows, err) },
+		Observed: func(flow string) { m.setObserver(inFlows, flow) },
+		Failed:   func(err error) { m.setFault(inFlows, err) },
 		Changed:  changed.Trigger,
 	}
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return watch.Run(ctx) })
-	group.Go(func() error { return p.follow(ctx, changed) })
-	group.Go(func() error { return p.watchSettings(ctx) })
+	group.Go(func() error { return m.followFlows(ctx, changed) })
+	group.Go(func() error { return m.watchSettings(ctx) })
 
 	return group.Wait()
 }
 
-// follow raises the epoch after changes of flows, at most ten times per second. It raises it once more
-// when no datapath flow of OVS is older than the last change: a shortcut may have been learned from
-// such a flow.
-func (p *Pods) follow(ctx context.Context, changed loop.Signal) error {
+// followFlows raises the epoch after changes of flows, at most ten times per second. It raises it
+// once more when no datapath flow of OVS is older than the last change: a shortcut may have been
+// learned from such a flow.
+func (m *ShortcutManager) followFlows(ctx context.Context, changed loop.Signal) error {
 	var settled <-chan time.Time
 
 	for {
@@ -301,7 +303,7 @@ func (p *Pods) follow(ctx context.Context, changed loop.Signal) error {
 			settled = nil
 		}
 
-		p.forget()
+		m.forgetShortcuts()
 
 		select {
 		case <-ctx.Done():
@@ -312,14 +314,14 @@ func (p *Pods) follow(ctx context.Context, changed loop.Signal) error {
 }
 
 // watchSettings reads mirrors, sFlow, NetFlow and IPFIX of the bridges, and hw-offload.
-func (p *Pods) watchSettings(ctx context.Context) error {
+func (m *ShortcutManager) watchSettings(ctx context.Context) error {
 	wake := loop.NewSignal()
 	settings := func(table, _ string) bool { return table == "Bridge" || table == "Open_vSwitch" }
 
-	defer p.ovs.Watch(settings, wake)()
+	defer m.ovs.Watch(settings, wake)()
 
 	for {
-		what, err := p.ovs.Observed(ctx, ovs.IntegrationBridge, p.s.Bridge)
+		what, err := m.ovs.PacketObserver(ctx, ovs.IntegrationBridge, m.s.Bridge)
 		if ctx.Err() != nil {
 			return nil
 		}
@@ -329,8 +331,8 @@ func (p *Pods) watchSettings(ctx context.Context) error {
 			what, retry = ovs.NotRead, time.After(settingsRetry)
 		}
 
-		p.failed(inOVSDB, err)
-		p.observe(inOVSDB, what)
+		m.setFault(inOVSDB, err)
+		m.setObserver(inOVSDB, what)
 
 		select {
 		case <-ctx.Done():

@@ -28,7 +28,7 @@ func TestNoShortcuts(t *testing.T) {
 		"supported": {func(*Settings) {}, ""},
 		"bridged":   {func(s *Settings) { s.Layout = verdict.Bridged }, ""},
 		"off":       {func(s *Settings) { s.Shortcuts = false }, "off"},
-		"none":      {func(s *Settings) { s.None = true }, "no gateway"},
+		"none":      {func(s *Settings) { s.NoGateway = true }, "no gateway"},
 		"no eBPF":   {func(s *Settings) { s.NoEBPF = "old kernel" }, "old kernel"},
 		"openflow":  {func(s *Settings) { s.Layout, s.Backend = verdict.Bridged, OpenFlow }, "openflow"},
 		"dedicated": {func(s *Settings) { s.Layout = verdict.Dedicated }, "dedicated"},
@@ -45,9 +45,9 @@ func TestNoShortcuts(t *testing.T) {
 	}
 }
 
-// newPods returns the Pods of a node, and programs that they do not use yet. The node has flows and
-// settings of Open vSwitch, but packets do not pass it.
-func newPods(t *testing.T) (*rig, *Pods, *bpf.Gateway) {
+// newShortcutManager returns the manager of a node, and programs that they do not use yet. The node
+// has flows and settings of Open vSwitch, but packets do not pass it.
+func newShortcutManager(t *testing.T) (*rig, *ShortcutManager, *bpf.Gateway) {
 	t.Helper()
 	r := newRig(t, ovs.DatapathNetdev)
 	s := r.s
@@ -68,7 +68,7 @@ func newPods(t *testing.T) (*rig, *Pods, *bpf.Gateway) {
 
 	t.Cleanup(func() { _ = gw.Detach(); gw.Close() })
 	log := slog.New(slog.NewTextHandler(t.Output(), nil))
-	p := NewPods(s, r.ovs, log)
+	p := NewShortcutManager(s, r.ovs, log)
 	p.record = newRecorder(log)
 
 	return r, p, gw
@@ -77,7 +77,7 @@ func newPods(t *testing.T) (*rig, *Pods, *bpf.Gateway) {
 // Pods' devices have the program, and may have shortcuts unless they are limited, or something on
 // the node must see every packet.
 func TestPods(t *testing.T) {
-	r, p, gw := newPods(t)
+	r, p, gw := newShortcutManager(t)
 	s := r.s
 
 	var devices []int
@@ -122,7 +122,7 @@ func TestPods(t *testing.T) {
 
 	p.Add(PodPort{Ifindex: devices[0], MTU: 1400})
 	because(0, "OVSDB not read yet", "flows of br-int not read yet")
-	p.use(gw)
+	p.usePrograms(gw)
 	want("flows are not read yet", 1, 0)
 	p.Add(PodPort{Ifindex: devices[1], MTU: 1400, Limited: true})
 	want("a limited pod", 2, 0)
@@ -199,7 +199,7 @@ func TestPodsFailClosed(t *testing.T) {
 	}
 
 	t.Cleanup(o.Close)
-	p := NewPods(Settings{Shortcuts: true, OVSRunDir: sw.Dir, Wiring: Wiring{Datapath: ovs.DatapathSystem}}, o, log)
+	p := NewShortcutManager(Settings{Shortcuts: true, OVSRunDir: sw.Dir, Wiring: Wiring{Datapath: ovs.DatapathSystem}}, o, log)
 	p.record = newRecorder(log)
 	stop := testnode.Background(t, p.Run)
 	testnode.Eventually(t, "a degraded part", func() error {

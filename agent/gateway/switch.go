@@ -15,8 +15,8 @@ import (
 // send the host's packets to the bridge, which is about to lose the host's addresses.
 func HostSwitch(o *ovs.Client, datapath, pinDir string) nicbridge.Switch {
 	return handover{
-		Switch: ovs.HostSwitch{Client: o, DatapathType: datapath},
-		before: func() error { return freeHooks(pinDir) },
+		Switch:       ovs.HostSwitch{Client: o, DatapathType: datapath},
+		beforeRemove: func() error { return freeHooks(pinDir) },
 	}
 }
 
@@ -24,26 +24,26 @@ func HostSwitch(o *ovs.Client, datapath, pinDir string) nicbridge.Switch {
 // first detaches the programs: they would send the host's packets to a bridge that no longer has
 // the host's addresses.
 func LostSwitch(err error, pinDir string) nicbridge.Switch {
-	return handover{Switch: lost{err}, before: func() error { return freeHooks(pinDir) }}
+	return handover{Switch: unreachableSwitch{err}, beforeRemove: func() error { return freeHooks(pinDir) }}
 }
 
-type lost struct{ err error }
+type unreachableSwitch struct{ err error }
 
-func (l lost) AddBridge(context.Context, string, string, int) error { return l.err }
-func (l lost) AddPort(context.Context, string, string) error        { return l.err }
-func (l lost) Remove(context.Context, string, string) error         { return l.err }
+func (l unreachableSwitch) AddBridge(context.Context, string, string, int) error { return l.err }
+func (l unreachableSwitch) AddPort(context.Context, string, string) error        { return l.err }
+func (l unreachableSwitch) Remove(context.Context, string, string) error         { return l.err }
 
 // handover wraps a Switch: it runs a function just before a device leaves the bridge, and returns
 // the device to the host afterwards.
 type handover struct {
 	nicbridge.Switch
-	before func() error
+	beforeRemove func() error
 }
 
 // Remove implements nicbridge.Switch. On the userspace datapath it also removes the filter that hid
 // the device's packets from the host's stack.
 func (h handover) Remove(ctx context.Context, bridge, device string) error {
-	errs := []error{h.before(), h.Switch.Remove(ctx, bridge, device)}
+	errs := []error{h.beforeRemove(), h.Switch.Remove(ctx, bridge, device)}
 	if l, err := link.Get(device); err == nil {
 		errs = append(errs, link.DetachClsact(l.Index, stealFilter))
 	}

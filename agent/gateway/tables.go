@@ -44,19 +44,19 @@ type serving struct {
 	mu    sync.Mutex // guards dirty
 	dirty map[service.Key]bool
 
-	accounts *model.Accounts   // of all objects, served or not
-	budgeted func(service.Key) // see Options.Budgeted; may be nil
-	tables   *service.Tables
-	node     service.Node             // the node of the plans
-	known    bool                     // the tables are complete
-	to       writers                  // hold the tables as of the last Changes
-	refused  map[service.Key][]string // not empty
+	accounts      *model.Accounts   // of all objects, served or not
+	budgeted      func(service.Key) // see Options.Budgeted; may be nil
+	tables        *service.Tables
+	node          service.Node             // the node of the plans
+	known         bool                     // the tables are complete
+	syncedWriters writers                  // hold the tables as of the last Changes
+	refused       map[service.Key][]string // not empty
 	// writes is the number of entries written or deleted since the start. Full syncs of the gateway's
 	// table do not count.
-	writes int
-	gone   []netip.AddrPort
-	wrote  bool                 // the first write is over
-	older  []verdict.ServiceKey // new frontends; sockets of the host may be older
+	writes        int
+	goneEndpoints []netip.AddrPort
+	wroteOnce     bool                 // the first write is over
+	newFrontends  []verdict.ServiceKey // new frontends; sockets of the host may be older
 }
 
 // writers are the tables to write. A nil table is skipped.
@@ -140,7 +140,7 @@ func (s *serving) plan(n service.Node) bool {
 		}
 
 		s.tables.Set(k, p)
-		s.tell(k, p)
+		s.reportRefused(k, p)
 	}
 
 	return true
@@ -150,8 +150,8 @@ func (s *serving) meaning(k service.Key) model.Meaning {
 	return s.source.Objects(k).Meaning(s.node.Cluster)
 }
 
-// tell reports a change of what the node refuses of an object.
-func (s *serving) tell(k service.Key, p *service.Plan) {
+// reportRefused reports a change of what the node refuses of an object.
+func (s *serving) reportRefused(k service.Key, p *service.Plan) {
 	var now []string
 	if p != nil {
 		now = p.Refused
@@ -180,14 +180,14 @@ func (s *serving) write(to writers) error {
 
 	c := s.tables.Changes()
 
-	s.gone = append(s.gone, c.Gone...)
-	if s.wrote { // before that, sockets may have reached their frontends without programs
-		s.older = append(s.older, c.New...)
+	s.goneEndpoints = append(s.goneEndpoints, c.Gone...)
+	if s.wroteOnce { // before that, sockets may have reached their frontends without programs
+		s.newFrontends = append(s.newFrontends, c.New...)
 	}
 
-	s.wrote = true
-	full := s.to != to
-	s.to = writers{} // unknown until the write succeeds
+	s.wroteOnce = true
+	full := s.syncedWriters != to
+	s.syncedWriters = writers{} // unknown until the write succeeds
 
 	var errs []error
 
@@ -223,7 +223,7 @@ func (s *serving) write(to writers) error {
 
 	err := errors.Join(errs...)
 	if err == nil {
-		s.to = to
+		s.syncedWriters = to
 	}
 
 	return err
@@ -250,7 +250,7 @@ func (s *serving) writeSockets(sock *bpf.Sock, changes []bpf.SockService, full b
 	s.writes += n
 	for _, a := range sock.GoneUDP() { // includes endpoints removed while no agent ran
 		if !s.tables.Answers(a) {
-			s.gone = append(s.gone, a)
+			s.goneEndpoints = append(s.goneEndpoints, a)
 		}
 	}
 
@@ -259,8 +259,8 @@ func (s *serving) writeSockets(sock *bpf.Sock, changes []bpf.SockService, full b
 
 // takeGone returns removed UDP endpoints and clears the list.
 func (s *serving) takeGone() []netip.AddrPort {
-	out := s.gone
-	s.gone = nil
+	out := s.goneEndpoints
+	s.goneEndpoints = nil
 
 	slices.SortFunc(out, netip.AddrPort.Compare)
 
@@ -274,27 +274,27 @@ func (s *serving) takeGone() []netip.AddrPort {
 func (s *serving) destroy(sock *bpf.Sock) error {
 	gone := s.takeGone()
 	if sock == nil {
-		s.older = nil
+		s.newFrontends = nil
 		return nil
 	}
 
 	_, err := link.DestroyUDP(gone, sock.Translated)
 	if err != nil && !errors.Is(err, link.ErrNoSocketDestroy) {
-		s.gone = gone
+		s.goneEndpoints = gone
 	}
 
-	if err != nil || s.to.sock == nil {
+	if err != nil || s.syncedWriters.sock == nil {
 		return err // without programs, a client that connects again would not be translated
 	}
 
-	older := s.older
-	s.older = nil
+	older := s.newFrontends
+	s.newFrontends = nil
 
 	frontends := s.tables.SocketFrontends(older, s.node.Own)
 
 	_, err = link.DestroyUntranslatedUDP(frontends, s.node.Own, sock.Translated)
 	if err != nil && !errors.Is(err, link.ErrNoSocketDestroy) {
-		s.older = older
+		s.newFrontends = older
 	}
 
 	return err

@@ -23,7 +23,7 @@ const (
 
 // takenOver returns OVN's connections on the node's addresses with a local port outside the SNAT
 // range. They began under another gateway or another range. Sorted.
-func takenOver(tracked []ovs.Tracked, node []netip.Addr, ports cluster.PortRange) []verdict.FlowKey {
+func takenOver(tracked []ovs.TrackedConnection, node []netip.Addr, ports cluster.PortRange) []verdict.FlowKey {
 	var out []verdict.FlowKey
 
 	for _, t := range tracked {
@@ -84,8 +84,8 @@ func containsFlow(list []verdict.FlowKey, k verdict.FlowKey) bool {
 	return is
 }
 
-// Use is the number of ports of the SNAT range that connections to one remote occupy.
-type Use struct {
+// PortUse is the number of ports of the SNAT range that connections to one remote occupy.
+type PortUse struct {
 	Proto  uint8
 	Remote netip.AddrPort
 	Ports  int
@@ -93,7 +93,7 @@ type Use struct {
 
 // portUse returns the use of the range per remote, fullest first. A port in use for one remote is
 // free for any other.
-func portUse(tracked []ovs.Tracked, node []netip.Addr, ports cluster.PortRange) []Use {
+func portUse(tracked []ovs.TrackedConnection, node []netip.Addr, ports cluster.PortRange) []PortUse {
 	type remote struct {
 		proto uint8
 		at    netip.AddrPort
@@ -120,12 +120,12 @@ func portUse(tracked []ovs.Tracked, node []netip.Addr, ports cluster.PortRange) 
 		used[r][local.Port()] = struct{}{}
 	}
 
-	var out []Use
+	var out []PortUse
 	for r, ports := range used {
-		out = append(out, Use{Proto: r.proto, Remote: r.at, Ports: len(ports)})
+		out = append(out, PortUse{Proto: r.proto, Remote: r.at, Ports: len(ports)})
 	}
 
-	slices.SortFunc(out, func(a, b Use) int {
+	slices.SortFunc(out, func(a, b PortUse) int {
 		return cmp.Or(-cmp.Compare(a.Ports, b.Ports), cmp.Compare(a.Proto, b.Proto),
 			a.Remote.Compare(b.Remote))
 	})

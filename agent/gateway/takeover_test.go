@@ -27,9 +27,9 @@ func newTestTracker(s Settings) *tracker {
 	return &tracker{s: s, log: log, record: newRecorder(log), wake: loop.NewSignal(), connected: func() bool { return false }}
 }
 
-func tracked(zone uint16, mark uint32, src, dst, replySrc, replyDst string) ovs.Tracked {
+func tracked(zone uint16, mark uint32, src, dst, replySrc, replyDst string) ovs.TrackedConnection {
 	ap := netip.MustParseAddrPort
-	return ovs.Tracked{Proto: 6, Zone: zone, Mark: mark, Original: ovs.Tuple{Src: ap(src), Dst: ap(dst)}, Reply: ovs.Tuple{Src: ap(replySrc), Dst: ap(replyDst)}}
+	return ovs.TrackedConnection{Proto: 6, Zone: zone, Mark: mark, Original: ovs.Tuple{Src: ap(src), Dst: ap(dst)}, Reply: ovs.Tuple{Src: ap(replySrc), Dst: ap(replyDst)}}
 }
 
 // A connection of a host socket does not belong to a pod, whatever another gateway has translated.
@@ -85,7 +85,7 @@ func TestTakenOver(t *testing.T) {
 	}
 	for _, tt := range []struct {
 		name string
-		in   ovs.Tracked
+		in   ovs.TrackedConnection
 		want []verdict.FlowKey
 	}{
 		{"a router's SNAT", tracked(7, 0, pod, remote, remote, node), key(remote, node)},
@@ -100,7 +100,7 @@ func TestTakenOver(t *testing.T) {
 		{"another address", tracked(7, 0, pod, remote, remote, "172.30.0.99:22"), nil},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			got := takenOver([]ovs.Tracked{tt.in, tt.in}, takeoverNode, takeoverPorts)
+			got := takenOver([]ovs.TrackedConnection{tt.in, tt.in}, takeoverNode, takeoverPorts)
 			if diff := cmp.Diff(tt.want, got, sameAddrPort); diff != "" {
 				t.Errorf("flows (-want +got):\n%s", diff)
 			}
@@ -109,7 +109,7 @@ func TestTakenOver(t *testing.T) {
 }
 
 func TestPortUse(t *testing.T) {
-	in := []ovs.Tracked{
+	in := []ovs.TrackedConnection{
 		tracked(7, 0, "10.244.0.3:1", "198.51.100.1:443", "198.51.100.1:443", "172.30.0.11:50000"),
 		tracked(8, 0, "10.244.0.3:1", "198.51.100.1:443", "198.51.100.1:443", "172.30.0.11:50000"), // in the next zone again
 		tracked(7, 0, "10.244.0.3:2", "198.51.100.1:443", "198.51.100.1:443", "172.30.0.11:50001"),
@@ -118,7 +118,7 @@ func TestPortUse(t *testing.T) {
 		tracked(0, 0, "172.30.0.11:50009", "198.51.100.1:443", "198.51.100.1:443", "172.30.0.11:50009"),
 	}
 
-	want := []Use{
+	want := []PortUse{
 		{6, netip.MustParseAddrPort("198.51.100.1:443"), 2}, {6, netip.MustParseAddrPort("198.51.100.2:443"), 1},
 	}
 	if diff := cmp.Diff(want, portUse(in, takeoverNode, takeoverPorts), sameAddrPort); diff != "" {
@@ -131,7 +131,7 @@ func TestPortUse(t *testing.T) {
 func TestContainsFlow(t *testing.T) {
 	const many = 1 << 18
 
-	var in []ovs.Tracked
+	var in []ovs.TrackedConnection
 
 	for i := range many {
 		remote := netip.AddrPortFrom(netip.AddrFrom4([4]byte{198, 51, byte(i >> 8), byte(i)}), uint16(1+i>>16)).String()
@@ -165,7 +165,7 @@ func TestDumps(t *testing.T) {
 		{"none is left", true, resync, false},
 		{"none is left, five minutes later", true, 5 * time.Minute, true},
 	} {
-		if got := dumpDue(tt.none, tt.since); got != tt.want {
+		if got := shouldDump(tt.none, tt.since); got != tt.want {
 			t.Errorf("%s: a dump is due: %t, want %t", tt.name, got, tt.want)
 		}
 	}
@@ -190,7 +190,7 @@ func TestDumpsBecomeRare(t *testing.T) {
 	tr := newTestTracker(Settings{Cluster: Cluster{SNATPorts: takeoverPorts}})
 	n := Node{HostCIDRs: []netip.Prefix{netip.MustParsePrefix("172.30.0.11/24")}}
 
-	before := []ovs.Tracked{tracked(7, 0, "10.244.0.3:1", "198.51.100.1:443", "198.51.100.1:443", "172.30.0.11:22")}
+	before := []ovs.TrackedConnection{tracked(7, 0, "10.244.0.3:1", "198.51.100.1:443", "198.51.100.1:443", "172.30.0.11:22")}
 	for _, tt := range []struct {
 		name string
 		dump dump
@@ -205,7 +205,7 @@ func TestDumpsBecomeRare(t *testing.T) {
 			t.Errorf("%s: %v", tt.name, err)
 		}
 
-		if got := tr.none.Load(); got != tt.want {
+		if got := tr.noneLeft.Load(); got != tt.want {
 			t.Errorf("%s: none left is %t, want %t", tt.name, got, tt.want)
 		}
 

@@ -40,7 +40,7 @@ type tracker struct {
 	wake      loop.Signal // triggers the gateway's loop
 	connected func() bool // whether ovs-vswitchd is connected
 
-	none atomic.Bool // no connection from before a takeover is left
+	noneLeft atomic.Bool // no connection from before a takeover is left
 
 	mu   sync.Mutex // guards dump
 	dump *dump      // nil: the gateway's loop has processed it
@@ -50,12 +50,12 @@ type tracker struct {
 
 // tracking is the state that the gateway's loop derives from conntrack dumps.
 type tracking struct {
-	since  time.Time         // time of the first sync
-	asked  bool              // a first dump was attempted
-	known  bool              // a dump has succeeded
-	left   []verdict.FlowKey // OVN's connections outside the SNAT range that still exist, sorted
-	seeded bool              // they are in the programs' table
-	warned map[Use]bool      // remotes already warned about, with Ports 0
+	since         time.Time         // time of the first sync
+	dumpAttempted bool              // a first dump was attempted
+	dumpSucceeded bool              // a dump has succeeded
+	outsideRange  []verdict.FlowKey // OVN's connections outside the SNAT range that still exist, sorted
+	seeded        bool              // they are in the programs' table
+	warned        map[PortUse]bool  // remotes already warned about, with Ports 0
 }
 
 // run reads conntrack every half minute and triggers the gateway's loop with the result. It runs
@@ -73,7 +73,7 @@ func (t *tracker) run(ctx context.Context) error {
 		case <-ticker.C:
 		}
 
-		if !t.connected() || !dumpDue(t.none.Load(), time.Since(last)) {
+		if !t.connected() || !shouldDump(t.noneLeft.Load(), time.Since(last)) {
 			continue
 		}
 
@@ -87,9 +87,9 @@ func (t *tracker) run(ctx context.Context) error {
 	}
 }
 
-// dumpDue reports whether to read conntrack again. none means that no connection from before a
+// shouldDump reports whether to read conntrack again. none means that no connection from before a
 // takeover is left.
-func dumpDue(none bool, since time.Duration) bool { return !none || since >= rareDumps }
+func shouldDump(none bool, since time.Duration) bool { return !none || since >= rareDumps }
 
 // read reads conntrack, unless it is empty or too large.
 func (t *tracker) read(ctx context.Context) *dump {
@@ -140,7 +140,7 @@ func (t *tracker) count(ctx context.Context) (int, error) {
 
 // dump is a conntrack reading that the loop has not processed yet.
 type dump struct {
-	list []ovs.Tracked
+	list []ovs.TrackedConnection
 	err  error
 }
 
@@ -154,7 +154,7 @@ func (t *tracker) sync(ctx context.Context, n Node) error {
 	t.dump = nil
 	t.mu.Unlock()
 
-	if d == nil && !t.asked {
+	if d == nil && !t.dumpAttempted {
 		if t.since.IsZero() {
 			t.since = time.Now()
 		}
@@ -164,7 +164,7 @@ func (t *tracker) sync(ctx context.Context, n Node) error {
 			return fmt.Errorf("earlier connections unknown: %w", d.err)
 		}
 
-		t.asked = true
+		t.dumpAttempted = true
 	}
 
 	if d != nil {
@@ -184,24 +184,24 @@ func (t *tracker) note(d dump, n Node) {
 	addrs := nodeAddrs(n)
 
 	now := t.takenOver(d.list, addrs)
-	if t.known { // later connections are not from before
-		now = slices.DeleteFunc(now, func(k verdict.FlowKey) bool { return !containsFlow(t.left, k) })
+	if t.dumpSucceeded { // later connections are not from before
+		now = slices.DeleteFunc(now, func(k verdict.FlowKey) bool { return !containsFlow(t.outsideRange, k) })
 	} else if len(now) > 0 {
 		t.log.Info("connections from before the takeover belong to OVN", "count", len(now))
 	}
 
-	if len(now) == 0 && len(t.left) > 0 {
+	if len(now) == 0 && len(t.outsideRange) > 0 {
 		t.log.Info("no connection from before the takeover is left")
 	}
 
-	t.known, t.left = true, now
-	t.none.Store(len(now) == 0)
+	t.dumpSucceeded, t.outsideRange = true, now
+	t.noneLeft.Store(len(now) == 0)
 	t.noteUse(portUse(d.list, addrs, t.s.SNATPorts))
 }
 
 // takenOver returns OVN's connections from before. It leaves out those of host sockets, if the
 // kernel can list them.
-func (t *tracker) takenOver(tracked []ovs.Tracked, node []netip.Addr) []verdict.FlowKey {
+func (t *tracker) takenOver(tracked []ovs.TrackedConnection, node []netip.Addr) []verdict.FlowKey {
 	flows := takenOver(tracked, node, t.s.SNATPorts)
 	if len(flows) == 0 {
 		return nil
@@ -216,38 +216,38 @@ func (t *tracker) takenOver(tracked []ovs.Tracked, node []netip.Addr) []verdict.
 // seed writes the remaining connections from before to the programs' table. The first time it reads
 // conntrack again, because pods opened connections while the programs loaded.
 func (t *tracker) seed(ctx context.Context, programs *bpf.Gateway, n Node) error {
-	if !t.known {
+	if !t.dumpSucceeded {
 		return nil
 	}
 
 	if !t.seeded {
 		if d := t.read(ctx); d.err == nil {
-			t.left = t.takenOver(d.list, nodeAddrs(n))
-			t.none.Store(len(t.left) == 0)
+			t.outsideRange = t.takenOver(d.list, nodeAddrs(n))
+			t.noneLeft.Store(len(t.outsideRange) == 0)
 		}
 
-		if err := programs.SeedFlows(t.left); err != nil {
+		if err := programs.SeedFlows(t.outsideRange); err != nil {
 			return err
 		}
 
 		t.seeded = true
 	}
 
-	return programs.Flows(func(k verdict.FlowKey, _ time.Duration) bool { return containsFlow(t.left, k) })
+	return programs.Flows(func(k verdict.FlowKey, _ time.Duration) bool { return containsFlow(t.outsideRange, k) })
 }
 
 // noteUse publishes how full the SNAT range is. It warns once for each remote towards which the
 // range is nearly full, because the affected pods get no reason for failed connections.
-func (t *tracker) noteUse(uses []Use) {
+func (t *tracker) noteUse(uses []PortUse) {
 	size := int(t.s.SNATPorts.Last) - int(t.s.SNATPorts.First) + 1
-	warned := map[Use]bool{}
+	warned := map[PortUse]bool{}
 
 	for _, u := range uses {
 		if float64(u.Ports) < fullShare*float64(size) {
 			continue
 		}
 
-		key := Use{Proto: u.Proto, Remote: u.Remote}
+		key := PortUse{Proto: u.Proto, Remote: u.Remote}
 		if warned[key] = true; !t.warned[key] {
 			t.log.Warn("the SNAT port range is nearly exhausted towards a remote: pod connections to it will fail",
 				"remote", u.Remote, "protocol", u.Proto, "used", u.Ports, "of", size)

@@ -43,15 +43,15 @@ type untranslated struct {
 	own       loop.Signal // something was added
 
 	mu        sync.Mutex // guards the fields below
-	frontends map[ovs.VIP]looked
+	frontends map[ovs.VIP]deletionProgress
 	redirects map[netip.AddrPort][]netip.AddrPort // see redirected
 	// unfollowed is why OVN's flows are not followed, or nil. failedLook is the error of the last
 	// look.
 	unfollowed, failedLook error
 }
 
-// looked is the progress for one frontend.
-type looked struct {
+// deletionProgress is the progress for one frontend.
+type deletionProgress struct {
 	looks int
 	next  time.Time
 }
@@ -63,7 +63,7 @@ func newUntranslated(p parts) *untranslated {
 		ovsRunDir: p.s.OVSRunDir,
 		read:      p.tracker.read,
 		own:       loop.NewSignal(),
-		frontends: map[ovs.VIP]looked{},
+		frontends: map[ovs.VIP]deletionProgress{},
 		redirects: map[netip.AddrPort][]netip.AddrPort{},
 	}
 }
@@ -76,7 +76,7 @@ func (u *untranslated) add(vip ovs.VIP) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 
-	u.frontends[vip] = looked{next: time.Now().Add(firstLook)}
+	u.frontends[vip] = deletionProgress{next: time.Now().Add(firstLook)}
 	u.own.Trigger()
 }
 
@@ -147,7 +147,7 @@ func (u *untranslated) lookAgain(ctx context.Context) error {
 
 		began := time.Now()
 
-		u.look(ctx)
+		u.deleteExisting(ctx)
 
 		if !loop.Pause(ctx, max(lookPause, restPerLook*time.Since(began))) {
 			return nil
@@ -173,8 +173,8 @@ func (u *untranslated) next() (next time.Time) {
 	return next
 }
 
-// look deletes the connections that exist now. After an error, everything stays due.
-func (u *untranslated) look(ctx context.Context) {
+// deleteExisting deletes the connections that exist now. After an error, everything stays due.
+func (u *untranslated) deleteExisting(ctx context.Context) {
 	u.mu.Lock()
 	frontends, redirects := maps.Clone(u.frontends), u.redirects
 	u.redirects = map[netip.AddrPort][]netip.AddrPort{}
@@ -198,7 +198,10 @@ func (u *untranslated) look(ctx context.Context) {
 }
 
 // forget deletes the datapath's connections, and reports whether none is left.
-func (u *untranslated) forget(ctx context.Context, frontends map[ovs.VIP]looked) (done bool, err error) {
+func (u *untranslated) forget(
+	ctx context.Context,
+	frontends map[ovs.VIP]deletionProgress,
+) (done bool, err error) {
 	d := u.read(ctx)
 	if d.err != nil {
 		return false, d.err
@@ -206,7 +209,7 @@ func (u *untranslated) forget(ctx context.Context, frontends map[ovs.VIP]looked)
 
 	found := untranslatedTo(d.list, frontends)
 
-	n, err := ovs.Forget(ctx, u.ovsRunDir, found[:min(len(found), mostPerLook)])
+	n, err := ovs.DeleteConnections(ctx, u.ovsRunDir, found[:min(len(found), mostPerLook)])
 	if n > 0 {
 		u.log.Info("deleted connections that are older than their Service", "count", n)
 	}
@@ -239,7 +242,7 @@ func (u *untranslated) forgetRedirected(redirects map[netip.AddrPort][]netip.Add
 }
 
 // note counts a look for the frontends that were due. Frontends that were added meanwhile stay.
-func (u *untranslated) note(frontends map[ovs.VIP]looked) {
+func (u *untranslated) note(frontends map[ovs.VIP]deletionProgress) {
 	now := time.Now()
 
 	u.mu.Lock()
@@ -261,8 +264,11 @@ func (u *untranslated) note(frontends map[ovs.VIP]looked) {
 
 // untranslatedTo returns the connections to these frontends that no translation applies to: UDP,
 // and TCP without an answer.
-func untranslatedTo(list []ovs.Tracked, frontends map[ovs.VIP]looked) []ovs.Tracked {
-	return slices.DeleteFunc(slices.Clone(list), func(t ovs.Tracked) bool {
+func untranslatedTo(
+	list []ovs.TrackedConnection,
+	frontends map[ovs.VIP]deletionProgress,
+) []ovs.TrackedConnection {
+	return slices.DeleteFunc(slices.Clone(list), func(t ovs.TrackedConnection) bool {
 		to := t.Original.Dst
 		_, is := frontends[ovs.VIP{Proto: t.Proto, At: to}]
 

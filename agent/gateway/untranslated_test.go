@@ -201,11 +201,11 @@ func TestUntranslated_atScale(t *testing.T) {
 
 func TestUntranslatedTo(t *testing.T) {
 	ap := netip.MustParseAddrPort
-	frontends := map[ovs.VIP]looked{{Proto: unix.IPPROTO_UDP, At: ap("10.96.0.9:53")}: {}, {Proto: unix.IPPROTO_TCP, At: ap("10.96.0.9:53")}: {}, {Proto: unix.IPPROTO_UDP, At: ap("[fd00::9]:53")}: {}}
-	tracked := func(proto uint8, dst, replySrc string) ovs.Tracked {
+	frontends := map[ovs.VIP]deletionProgress{{Proto: unix.IPPROTO_UDP, At: ap("10.96.0.9:53")}: {}, {Proto: unix.IPPROTO_TCP, At: ap("10.96.0.9:53")}: {}, {Proto: unix.IPPROTO_UDP, At: ap("[fd00::9]:53")}: {}}
+	tracked := func(proto uint8, dst, replySrc string) ovs.TrackedConnection {
 		client := netip.MustParseAddrPort("10.244.0.3:1000")
 
-		return ovs.Tracked{
+		return ovs.TrackedConnection{
 			Proto: proto, Zone: 7,
 			Original: ovs.Tuple{Src: client, Dst: netip.MustParseAddrPort(dst)},
 			Reply:    ovs.Tuple{Src: netip.MustParseAddrPort(replySrc), Dst: netip.MustParseAddrPort("172.30.0.11:50000")},
@@ -218,7 +218,7 @@ func TestUntranslatedTo(t *testing.T) {
 	answered.Opening = true
 	for _, tt := range []struct {
 		name string
-		in   ovs.Tracked
+		in   ovs.TrackedConnection
 		want bool
 	}{
 		{"UDP", tracked(unix.IPPROTO_UDP, "10.96.0.9:53", "10.96.0.9:53"), true},
@@ -230,13 +230,13 @@ func TestUntranslatedTo(t *testing.T) {
 		{"TCP, established", tracked(unix.IPPROTO_TCP, "10.96.0.9:53", "10.96.0.9:53"), false},
 		{"TCP without an answer, translated", answered, false},
 		{"SCTP", tracked(unix.IPPROTO_SCTP, "10.96.0.9:53", "10.96.0.9:53"), false},
-		{"UDP, from a server at the frontend", ovs.Tracked{
+		{"UDP, from a server at the frontend", ovs.TrackedConnection{
 			Proto:    unix.IPPROTO_UDP,
 			Original: ovs.Tuple{Src: netip.MustParseAddrPort("10.96.0.9:53"), Dst: netip.MustParseAddrPort("10.244.0.3:1000")},
 			Reply:    ovs.Tuple{Src: netip.MustParseAddrPort("10.244.0.3:1000"), Dst: netip.MustParseAddrPort("10.96.0.9:53")},
 		}, false},
 	} {
-		if got := untranslatedTo([]ovs.Tracked{tt.in}, frontends); slices.Contains(got, tt.in) != tt.want {
+		if got := untranslatedTo([]ovs.TrackedConnection{tt.in}, frontends); slices.Contains(got, tt.in) != tt.want {
 			t.Errorf("%s: found %v, want %t", tt.name, got, tt.want)
 		}
 	}
@@ -245,7 +245,7 @@ func TestUntranslatedTo(t *testing.T) {
 // TestUntranslated_looksAgain: each frontend has its own looks, with pauses that become longer.
 func TestUntranslated_looksAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		u := &untranslated{own: loop.NewSignal(), frontends: map[ovs.VIP]looked{}}
+		u := &untranslated{own: loop.NewSignal(), frontends: map[ovs.VIP]deletionProgress{}}
 		first := ovs.VIP{Proto: unix.IPPROTO_UDP, At: netip.MustParseAddrPort("10.96.0.9:53")}
 		second := ovs.VIP{Proto: unix.IPPROTO_TCP, At: netip.MustParseAddrPort("10.96.0.9:53")}
 

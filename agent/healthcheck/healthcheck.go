@@ -128,7 +128,7 @@ func (s *Server) sync(ctx context.Context) error {
 			s.note(k) // no wake-up: the error causes a retry
 
 			errs = append(errs, err)
-			s.say(ctx, k, err)
+			s.reportErrors(ctx, k, err)
 
 			continue
 		}
@@ -157,8 +157,8 @@ func (s *Server) serve(k service.Key, w wanted) error {
 	return nil
 }
 
-// say writes one Event about the Service for each error.
-func (s *Server) say(ctx context.Context, k service.Key, err error) {
+// reportErrors writes one Event about the Service for each error.
+func (s *Server) reportErrors(ctx context.Context, k service.Key, err error) {
 	svc := s.o.Objects(k).Service
 	if svc == nil || s.said[k] == err.Error() {
 		return

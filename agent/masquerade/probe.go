@@ -309,12 +309,12 @@ func (p *Probe) probe(ctx context.Context, f family, s source) (outcome, error) 
 		}
 	}
 
-	first, err := p.pass(ctx, f, s, all[:1])
+	first, err := p.sendProbes(ctx, f, s, all[:1])
 	if err != nil || first == passed {
 		return first, err
 	}
 
-	others, err := p.pass(ctx, f, s, all[1:])
+	others, err := p.sendProbes(ctx, f, s, all[1:])
 
 	return max(first, others), err
 }
@@ -331,8 +331,8 @@ const (
 	pause   = 10 * time.Millisecond  // between two reads, at first
 )
 
-// pass sends probes and returns the best outcome.
-func (p *Probe) pass(ctx context.Context, f family, s source, probes []packet) (outcome, error) {
+// sendProbes sends probes and returns the best outcome.
+func (p *Probe) sendProbes(ctx context.Context, f family, s source, probes []packet) (outcome, error) {
 	before, err := readCounters(ctx)
 	if err != nil {
 		return absent, err
@@ -356,7 +356,7 @@ func (p *Probe) pass(ctx context.Context, f family, s source, probes []packet) (
 		case now[left] > before[left]:
 			return passed, nil
 		case now[entered] < before[entered]: // the table was written again
-			return p.pass(ctx, f, s, probes)
+			return p.sendProbes(ctx, f, s, probes)
 		case now[entered] > before[entered] && got == absent:
 			got, since = dropped, time.Now()
 		}

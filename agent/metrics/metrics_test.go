@@ -24,7 +24,7 @@ func newCollector(t *testing.T) *Collector {
 		Stats: func() gateway.Stats {
 			return gateway.Stats{
 				Repairs: map[string]uint64{"flows": 3}, Listeners: 1,
-				SNATPorts: 100, PortUse: []gateway.Use{
+				SNATPorts: 100, PortUse: []gateway.PortUse{
 					{Proto: 6, Remote: netip.MustParseAddrPort("192.0.2.1:443"), Ports: 91}, {Proto: 6, Remote: netip.MustParseAddrPort("192.0.2.2:443"), Ports: 49},
 				},
 				Degraded:  map[string]string{"bind_gate": "", "host_to_service": "no cgroup2"},

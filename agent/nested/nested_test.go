@@ -21,9 +21,9 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/agent/testnode"
 )
 
-// rig is a VM whose NIC is eth0, with a Wirer and a Keeper.
+// rig is a VM whose NIC is eth0, with an InterfaceManager and a Keeper.
 type rig struct {
-	*podnet.Wirer
+	*podnet.InterfaceManager
 	network *nested.Network
 	keeper  *podnet.Keeper
 	pins    string
@@ -57,9 +57,9 @@ func newRig(t *testing.T) *rig {
 
 	t.Cleanup(func() { r.network.Close() })
 
-	r.Wirer = &podnet.Wirer{Connector: r.network, Dir: dir + "/pods"}
+	r.InterfaceManager = &podnet.InterfaceManager{Connector: r.network, Dir: dir + "/pods"}
 	r.keeper = &podnet.Keeper{
-		Wirer: r.Wirer, Attached: r.network, Recreate: true, Log: log,
+		Interfaces: r.InterfaceManager, Attached: r.network, Recreate: true, Log: log,
 		Gone: func(_ context.Context, _, name, _ string) (bool, error) { return r.gone[name], nil },
 		Try:  func(string) (func(), bool) { return func() {}, true },
 	}
@@ -315,7 +315,7 @@ func TestNetwork_keeperRemovesPodWithoutNetns(t *testing.T) {
 	}
 
 	removed := ""
-	r.Removed = func(host string) { removed = host }
+	r.OnRemoved = func(host string) { removed = host }
 
 	var logged bytes.Buffer
 

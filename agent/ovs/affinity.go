@@ -94,7 +94,7 @@ func (a *AffinityFlows) Fault() error {
 func (a *AffinityFlows) Run(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return a.follow(ctx) })
-	group.Go(func() error { return a.keep(ctx) })
+	group.Go(func() error { return a.maintainFlows(ctx) })
 
 	return group.Wait()
 }
@@ -106,7 +106,7 @@ func (a *AffinityFlows) follow(ctx context.Context) error {
 		a.learners, a.connected, a.complete = learners{}, false, false
 		a.mu.Unlock()
 
-		err := monitorFlows(ctx, a.RunDir, a.Bridge, newConnections, a.line)
+		err := monitorFlows(ctx, a.RunDir, a.Bridge, newConnections, a.handleLine)
 		if ctx.Err() == nil && reachable(ctx, bridgeTarget(a.RunDir, a.Bridge)) {
 			a.result(err)
 		}
@@ -117,8 +117,8 @@ func (a *AffinityFlows) follow(ctx context.Context) error {
 	return nil
 }
 
-// line handles a line of the monitor.
-func (a *AffinityFlows) line(line string) {
+// handleLine handles a line of the monitor.
+func (a *AffinityFlows) handleLine(line string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 
@@ -138,8 +138,8 @@ func (a *AffinityFlows) line(line string) {
 	}
 }
 
-// keep writes the flows when OVN's have changed, and reads its own from time to time.
-func (a *AffinityFlows) keep(ctx context.Context) error {
+// maintainFlows writes the flows when OVN's have changed, and reads its own from time to time.
+func (a *AffinityFlows) maintainFlows(ctx context.Context) error {
 	next := affinityResync
 
 	for {
@@ -254,17 +254,17 @@ func reachable(ctx context.Context, target string) bool {
 type learners struct {
 	seed   maphash.Seed
 	flows  map[uint64]learner // by the hash of table and match
-	stages map[stage]uses
+	tables map[logicalTable]uses
 }
 
-// stage is a table of a logical switch or router with such flows.
-type stage struct {
+// logicalTable is a table of a logical switch or router with such flows.
+type logicalTable struct {
 	metadata uint64 // of the logical switch or router
 	table    uint8
 }
 
 type learner struct {
-	stage
+	logicalTable
 	learned uint8 // the table of the learned flows
 	ends    bool  // the packet ends there
 }
@@ -281,7 +281,7 @@ func (l *learners) event(line string) bool {
 	kind, key, actions := parseEvent(line)
 
 	if l.flows == nil {
-		l.seed, l.flows, l.stages = maphash.MakeSeed(), map[uint64]learner{}, map[stage]uses{}
+		l.seed, l.flows, l.tables = maphash.MakeSeed(), map[uint64]learner{}, map[logicalTable]uses{}
 	}
 
 	hash := maphash.String(l.seed, key)
@@ -313,7 +313,7 @@ func (l *learners) event(line string) bool {
 
 // count adds n to the uses of the flow's stage, and reports whether this is the first or the last.
 func (l *learners) count(f learner, n int) bool {
-	u := l.stages[f.stage]
+	u := l.tables[f.logicalTable]
 	of := &u.others
 
 	if f.ends {
@@ -324,8 +324,8 @@ func (l *learners) count(f learner, n int) bool {
 	*of += n
 
 	u.learned = f.learned
-	if l.stages[f.stage] = u; u.ending+u.others == 0 {
-		delete(l.stages, f.stage)
+	if l.tables[f.logicalTable] = u; u.ending+u.others == 0 {
+		delete(l.tables, f.logicalTable)
 	}
 
 	return (before == 0) != (*of == 0)
@@ -348,10 +348,10 @@ func (l *learners) wanted() []string {
 
 	tables := map[uint8]bool{}
 
-	for _, s := range slices.SortedFunc(maps.Keys(l.stages), func(a, b stage) int {
+	for _, s := range slices.SortedFunc(maps.Keys(l.tables), func(a, b logicalTable) int {
 		return cmp.Or(cmp.Compare(a.table, b.table), cmp.Compare(a.metadata, b.metadata))
 	}) {
-		u := l.stages[s]
+		u := l.tables[s]
 		if u.others > 0 || u.ending == 0 { // this OVN passes the packet on itself
 			continue
 		}
@@ -429,7 +429,7 @@ func parseLearner(key, actions string) (learner, bool) {
 		metadata, err := strconv.ParseUint(text, 0, 64)
 		ends := strings.IndexByte(actions, ')') == len(actions)-1
 
-		return learner{stage{metadata, uint8(table)}, uint8(learned), ends}, err == nil
+		return learner{logicalTable{metadata, uint8(table)}, uint8(learned), ends}, err == nil
 	}
 
 	return learner{}, false

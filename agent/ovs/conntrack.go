@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Tracked is a connection in the datapath's connection tracker.
-type Tracked struct {
+// TrackedConnection is a connection in the datapath's connection tracker.
+type TrackedConnection struct {
 	Proto           uint8
 	Zone            uint16
 	Mark            uint32
@@ -26,13 +26,13 @@ type Tuple struct{ Src, Dst netip.AddrPort }
 // Conntrack returns the connections of every zone of the datapath. With the kernel datapath this
 // includes those of the host. It queries ovs-vswitchd through run directory rundir. It skips lines
 // that it cannot parse.
-func Conntrack(ctx context.Context, rundir string) ([]Tracked, error) {
+func Conntrack(ctx context.Context, rundir string) ([]TrackedConnection, error) {
 	out, err := askConntrack(ctx, rundir, "dpctl/dump-conntrack", "-m")
 	if err != nil {
 		return nil, err
 	}
 
-	var list []Tracked
+	var list []TrackedConnection
 
 	for line := range strings.Lines(out) {
 		if t, ok := parseTracked(strings.TrimSpace(line)); ok {
@@ -85,9 +85,9 @@ func ForgetAddress(ctx context.Context, rundir string, a netip.Addr) error {
 	return nil
 }
 
-// Forget deletes these connections from the datapath and returns their number. It skips those that
-// have ended meanwhile.
-func Forget(ctx context.Context, rundir string, list []Tracked) (n int, err error) {
+// DeleteConnections deletes these connections from the datapath and returns their number. It skips
+// those that have ended meanwhile.
+func DeleteConnections(ctx context.Context, rundir string, list []TrackedConnection) (n int, err error) {
 	if len(list) == 0 {
 		return 0, nil
 	}
@@ -140,9 +140,9 @@ func askConntrack(ctx context.Context, rundir string, command ...string) (string
 // parseTracked reads a line of dpctl/dump-conntrack, like
 //
 //	tcp,orig=(src=10.0.0.1,dst=10.0.0.2,sport=1,dport=2),reply=(…),zone=5,mark=1,protoinfo=(…)
-func parseTracked(line string) (Tracked, bool) {
+func parseTracked(line string) (TrackedConnection, bool) {
 	name, rest, _ := strings.Cut(line, ",")
-	t := Tracked{Proto: protocolOf(name)}
+	t := TrackedConnection{Proto: protocolOf(name)}
 
 	var ok1, ok2 bool
 

@@ -12,11 +12,11 @@ func TestParseTracked(t *testing.T) {
 	ap := netip.MustParseAddrPort
 	for _, tt := range []struct {
 		line string
-		want Tracked
+		want TrackedConnection
 	}{
 		{
 			"tcp,orig=(src=10.244.0.3,dst=172.30.0.200,sport=34567,dport=7000),reply=(src=172.30.0.200,dst=172.30.0.11,sport=7000,dport=49153),zone=7,mark=1,protoinfo=(state=ESTABLISHED)",
-			Tracked{
+			TrackedConnection{
 				Proto: 6, Zone: 7, Mark: 1,
 				Original: Tuple{ap("10.244.0.3:34567"), ap("172.30.0.200:7000")},
 				Reply:    Tuple{ap("172.30.0.200:7000"), ap("172.30.0.11:49153")},
@@ -24,7 +24,7 @@ func TestParseTracked(t *testing.T) {
 		},
 		{
 			"tcp,orig=(src=fd00::1,dst=fd00::2,sport=1,dport=2),reply=(src=fd00::2,dst=fd00::3,sport=2,dport=65535),id=3,zone=64000,status=SEEN_REPLY|CONFIRMED,timeout=86389,mark=0x2,protoinfo=(state_orig=ESTABLISHED,state_reply=ESTABLISHED,wscale_orig=7,wscale_reply=7,flags_orig=WINDOW_SCALE,flags_reply=WINDOW_SCALE)",
-			Tracked{
+			TrackedConnection{
 				Proto: 6, Zone: 64000, Mark: 2,
 				Original: Tuple{ap("[fd00::1]:1"), ap("[fd00::2]:2")},
 				Reply:    Tuple{ap("[fd00::2]:2"), ap("[fd00::3]:65535")},
@@ -32,7 +32,7 @@ func TestParseTracked(t *testing.T) {
 		},
 		{
 			"tcp,orig=(src=10.0.0.1,dst=10.0.0.2,sport=1,dport=2),reply=(src=10.0.0.2,dst=10.0.0.1,sport=2,dport=1),id=7,status=CONFIRMED,protoinfo=(state_orig=SYN_SENT,state_reply=SYN_SENT)",
-			Tracked{
+			TrackedConnection{
 				Proto: 6, Opening: true,
 				Original: Tuple{ap("10.0.0.1:1"), ap("10.0.0.2:2")},
 				Reply:    Tuple{ap("10.0.0.2:2"), ap("10.0.0.1:1")},
@@ -40,7 +40,7 @@ func TestParseTracked(t *testing.T) {
 		},
 		{
 			"icmp,orig=(src=10.0.0.1,dst=10.0.0.2,id=9,type=8,code=0),reply=(src=10.0.0.2,dst=10.0.0.1,id=9,type=0,code=0)",
-			Tracked{
+			TrackedConnection{
 				Proto:    1,
 				Original: Tuple{ap("10.0.0.1:0"), ap("10.0.0.2:0")},
 				Reply:    Tuple{ap("10.0.0.2:0"), ap("10.0.0.1:0")},

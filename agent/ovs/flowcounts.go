@@ -68,7 +68,7 @@ func (c *FlowCounts) Run(ctx context.Context) error {
 	wait := first
 
 	for ctx.Err() == nil {
-		if err := c.hold(ctx, l); err == nil {
+		if err := c.serveConnection(ctx, l); err == nil {
 			wait = first // the connection was up
 		}
 
@@ -90,8 +90,8 @@ func (c *FlowCounts) Run(ctx context.Context) error {
 	return nil
 }
 
-// hold keeps the ledger over one connection. It returns nil if the connection was up.
-func (c *FlowCounts) hold(ctx context.Context, l *ledger) error {
+// serveConnection keeps the ledger over one connection. It returns nil if the connection was up.
+func (c *FlowCounts) serveConnection(ctx context.Context, l *ledger) error {
 	conn, err := c.dial(ctx)
 	if err != nil {
 		return err
@@ -125,7 +125,7 @@ func (c *FlowCounts) hold(ctx context.Context, l *ledger) error {
 }
 
 func (c *FlowCounts) dial(ctx context.Context) (net.Conn, error) {
-	return dialOpenFlow(ctx, filepath.Join(c.RunDir, c.Bridge+".mgmt"), tellRemovals())
+	return dialOpenFlow(ctx, filepath.Join(c.RunDir, c.Bridge+".mgmt"), removalsRequest())
 }
 
 var errNeverUp = errors.New("connection ended before a first reply")
@@ -196,7 +196,7 @@ func (c *FlowCounts) begin(conn net.Conn, l *ledger) error {
 func (c *FlowCounts) askSums() []byte {
 	var b []byte
 	for _, n := range c.numbers {
-		b = append(b, askSum(n)...)
+		b = append(b, sumRequest(n)...)
 	}
 
 	return b
@@ -211,8 +211,8 @@ const (
 	ofAggregate        = 2
 )
 
-// tellRemovals returns the request for notifications about deleted flows.
-func tellRemovals() []byte {
+// removalsRequest returns the request for notifications about deleted flows.
+func removalsRequest() []byte {
 	const master, idle, hard, deleted = 5, 1 << 0, 1 << 1, 1 << 2
 
 	body := binary.BigEndian.AppendUint16(nil, master)
@@ -221,9 +221,9 @@ func tellRemovals() []byte {
 	return ofMessage(ofSetAsync, 2, binary.BigEndian.AppendUint32(body, idle|hard|deleted))
 }
 
-// askSum returns the request for the sum over all flows of a number. The xid of the reply is the
-// number.
-func askSum(number uint8) []byte {
+// sumRequest returns the request for the sum over all flows of a number. The xid of the reply is
+// the number.
+func sumRequest(number uint8) []byte {
 	body := make([]byte, 48)
 	binary.BigEndian.PutUint16(body, ofAggregate)
 	body[8] = 0xff                                     // all tables

@@ -282,9 +282,9 @@ func Observes(actions string) bool {
 	return false
 }
 
-// Observed returns a setting of OVS or of the bridges that looks at single packets, such as a
+// PacketObserver returns a setting of OVS or of the bridges that looks at single packets, such as a
 // mirror, or hands flows to a device, or "".
-func (c *Client) Observed(ctx context.Context, bridges ...string) (string, error) {
+func (c *Client) PacketObserver(ctx context.Context, bridges ...string) (string, error) {
 	root, err := c.root(ctx)
 	if err != nil {
 		return "", err

@@ -87,7 +87,7 @@ func TestFlowWatchFollowsBridge(t *testing.T) {
 		await("its end", func() bool { return !observed.Load() })
 	}
 
-	if what, err := i.client.Observed(t.Context(), IntegrationBridge); what != "" || err != nil {
+	if what, err := i.client.PacketObserver(t.Context(), IntegrationBridge); what != "" || err != nil {
 		t.Errorf("observed by %q, %v", what, err)
 	}
 
@@ -96,7 +96,7 @@ func TestFlowWatchFollowsBridge(t *testing.T) {
 	}
 
 	await("the mirror", func() bool {
-		what, err := i.client.Observed(t.Context(), IntegrationBridge)
+		what, err := i.client.PacketObserver(t.Context(), IntegrationBridge)
 		return err == nil && what == "a mirror on "+IntegrationBridge
 	})
 }
@@ -118,7 +118,7 @@ func TestClient_Observed(t *testing.T) {
 	observed := func(want string) {
 		t.Helper()
 		testnode.Eventually(t, fmt.Sprintf("observed by %q", want), func() error {
-			what, err := i.client.Observed(t.Context(), IntegrationBridge, second, "absent")
+			what, err := i.client.PacketObserver(t.Context(), IntegrationBridge, second, "absent")
 			if err == nil && what != want {
 				err = fmt.Errorf("%q", what)
 			}

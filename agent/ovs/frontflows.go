@@ -20,7 +20,7 @@ func ReadFrontFlows(ctx context.Context, rundir, bridge string, of []uint8) ([]F
 	var question []byte
 
 	for _, n := range of {
-		m := askSum(n)
+		m := sumRequest(n)
 		binary.BigEndian.PutUint16(m[ofHeaderLen:], ofFlowStats) // the same request, but per flow
 		question = append(question, m...)
 	}

@@ -89,7 +89,7 @@ func TestKept(t *testing.T) {
 	}
 	before := state()
 
-	kept, err := c.Keep(t.Context(), []string{"breth0", "br-int", "none"}, []string{"breth0", "mp0", "none"})
+	kept, err := c.ReadConfig(t.Context(), []string{"breth0", "br-int", "none"}, []string{"breth0", "mp0", "none"})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -33,12 +33,12 @@ const (
 	noRemote   = "none"
 )
 
-// beforeKey stores, as JSON, the values that the keys of SyncSettings had before the first agent.
-// It is in OVSDB like these keys: both survive a boot.
-const beforeKey = "ovn-ebpf-before"
+// previousSettingsKey stores, as JSON, the values that the keys of SyncSettings had before the
+// first agent. It is in OVSDB like these keys: both survive a boot.
+const previousSettingsKey = "ovn-ebpf-before"
 
-// before returns the record of beforeKey.
-func before(ids map[string]string) (string, error) {
+// previousSettings returns the record of previousSettingsKey.
+func previousSettings(ids map[string]string) (string, error) {
 	had := map[string]string{}
 
 	for _, key := range settingKeys() {
@@ -63,17 +63,17 @@ func (c *Client) RestoreSettings(ctx context.Context) error {
 		return err
 	}
 
-	text, noted := root.ExternalIDs[beforeKey]
+	text, noted := root.ExternalIDs[previousSettingsKey]
 	if !noted {
 		return nil
 	}
 
 	had := map[string]string{}
 	if err := json.Unmarshal([]byte(text), &had); err != nil {
-		return fmt.Errorf("restore OVS settings: read external_ids:%s: %w", beforeKey, err)
+		return fmt.Errorf("restore OVS settings: read external_ids:%s: %w", previousSettingsKey, err)
 	}
 
-	want := map[string]string{beforeKey: "", refusedKey: ""}
+	want := map[string]string{previousSettingsKey: "", refusedKey: ""}
 
 	for _, key := range settingKeys() {
 		if key != bridgeMappings {
@@ -93,7 +93,7 @@ func (c *Client) SyncSettings(ctx context.Context, s Settings) (systemID string,
 	}
 
 	want, keep := settingsFor(s)
-	refuse(want, root.ExternalIDs, s.Refused)
+	syncRefusedRemote(want, root.ExternalIDs, s.Refused)
 
 	for k, v := range keep {
 		if root.ExternalIDs[k] == "" {
@@ -101,8 +101,8 @@ func (c *Client) SyncSettings(ctx context.Context, s Settings) (systemID string,
 		}
 	}
 
-	if _, noted := root.ExternalIDs[beforeKey]; !noted {
-		if want[beforeKey], err = before(root.ExternalIDs); err != nil {
+	if _, noted := root.ExternalIDs[previousSettingsKey]; !noted {
+		if want[previousSettingsKey], err = previousSettings(root.ExternalIDs); err != nil {
 			return "", err
 		}
 	}
@@ -121,8 +121,8 @@ func (c *Client) SyncSettings(ctx context.Context, s Settings) (systemID string,
 	return s.SystemID, nil
 }
 
-// refuse removes ovn-remote from have, or restores it.
-func refuse(want, have map[string]string, refused bool) {
+// syncRefusedRemote removes ovn-remote from have, or restores it.
+func syncRefusedRemote(want, have map[string]string, refused bool) {
 	stored, was := have[refusedKey]
 	switch {
 	case refused:

@@ -13,9 +13,9 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/ovsdb/vswitch"
 )
 
-// Settle returns when ovs-vswitchd has applied the current database contents, like ovs-vsctl
+// WaitApplied returns when ovs-vswitchd has applied the current database contents, like ovs-vsctl
 // without --no-wait.
-func (c *Client) Settle(ctx context.Context) error {
+func (c *Client) WaitApplied(ctx context.Context) error {
 	wake := loop.NewSignal()
 
 	stop := c.Watch(func(table, _ string) bool { return table == vswitch.OpenvSwitchTable }, wake)
@@ -108,7 +108,7 @@ func (c *Client) RenewDevice(ctx context.Context, rundir, name string) (renewed 
 	}
 
 	// ovs-vswitchd adds a port that the datapath lacks when the configuration changes.
-	if err := c.Settle(ctx); err != nil {
+	if err := c.WaitApplied(ctx); err != nil {
 		return false, fmt.Errorf("open device %s again: %w", name, err)
 	}
 

@@ -23,8 +23,8 @@ const (
 // Keeper restores lost connections of pods, and removes connections, devices and records without a
 // pod.
 type Keeper struct {
-	Wirer    *Wirer
-	Attached Attached
+	Interfaces *InterfaceManager
+	Attached   Attached
 	// Gone reports whether a pod has certainly left the node. It returns an error when this is
 	// unknown.
 	Gone func(ctx context.Context, namespace, name, uid string) (bool, error)
@@ -34,9 +34,9 @@ type Keeper struct {
 	Log *slog.Logger
 	// Assigned returns the addresses that the controller currently assigns to a pod, or false when
 	// they are unknown. With a nil Assigned, addresses are not checked.
-	Assigned func(namespace, name, uid string) (Assigned, bool)
+	Assigned func(namespace, name, uid string) (AssignedAddresses, bool)
 	// Readdressed, if not nil, is called after a pod's interface has got other addresses.
-	Readdressed func(ctx context.Context, now Pod, was Assigned)
+	Readdressed func(ctx context.Context, now Pod, was AssignedAddresses)
 	// Devices, if not nil, is called with the devices of all pods after each pass.
 	Devices func([]Device)
 	// Recreate makes the Keeper create a pod's device again if it is gone while the pod's network
@@ -45,7 +45,7 @@ type Keeper struct {
 	// Wake is triggered when the controller's annotation of a pod has changed.
 	Wake loop.Signal
 
-	doubts map[string]doubt // by host interface; owned by Run
+	mismatches map[string]addressMismatch // by host interface; owned by Run
 }
 
 // Run keeps the pods' connections until ctx ends.
@@ -77,8 +77,8 @@ func (k *Keeper) Run(ctx context.Context) error {
 	})
 }
 
-// found lists the connections, devices and records of pods, by host interface name.
-type found struct {
+// foundParts lists the connections, devices and records of pods, by host interface name.
+type foundParts struct {
 	connections map[string]Connection
 	devices     []string
 	records     map[string]Pod
@@ -86,16 +86,16 @@ type found struct {
 
 // find reads the records last. They are written first, so a connection or device without a record
 // is being removed or left over.
-func (k *Keeper) find(ctx context.Context) (f found, err error) {
+func (k *Keeper) find(ctx context.Context) (f foundParts, err error) {
 	if f.connections, err = k.Attached.List(ctx); err != nil {
-		return found{}, err
+		return foundParts{}, err
 	}
 
 	if f.devices, err = link.PodDevices(); err != nil {
-		return found{}, err
+		return foundParts{}, err
 	}
 
-	f.records, err = k.Wirer.records()
+	f.records, err = k.Interfaces.records()
 
 	return f, err
 }
@@ -179,7 +179,7 @@ func (k *Keeper) restore(ctx context.Context, host string, p Pod) error {
 	}
 	defer release()
 
-	if _, known := k.Wirer.Record(p.ContainerID, p.Interface); !known {
+	if _, known := k.Interfaces.Record(p.ContainerID, p.Interface); !known {
 		return nil // deleted since
 	}
 
@@ -204,7 +204,7 @@ func (k *Keeper) restore(ctx context.Context, host string, p Pod) error {
 
 	k.Log.Warn("restoring a lost pod port", "port", host, "pod", p.LogicalPort)
 
-	return k.Wirer.connect(ctx, p)
+	return k.Interfaces.connect(ctx, p)
 }
 
 // recreate creates the device of a pod whose network namespace is still there.
@@ -215,7 +215,7 @@ func (k *Keeper) recreate(ctx context.Context, host string, p Pod) error {
 
 	k.Log.Warn("creating a pod's device again", "device", host, "pod", p.LogicalPort)
 
-	return k.Wirer.wire(ctx, p)
+	return k.Interfaces.createParts(ctx, p)
 }
 
 // judge removes all parts of a pod that is gone, and sets its device up if it is down.
@@ -253,7 +253,7 @@ func (k *Keeper) judge(ctx context.Context, host string, p Pod) error {
 func (k *Keeper) drop(ctx context.Context, host, why string) error {
 	k.Log.Info("removing a port without a pod", "port", host, "reason", why)
 
-	if err := k.Wirer.remove(ctx, host); err != nil {
+	if err := k.Interfaces.remove(ctx, host); err != nil {
 		return fmt.Errorf("remove port %s without a pod: %w", host, err)
 	}
 

@@ -22,7 +22,7 @@ import (
 // keeper returns a Keeper with a fake API server.
 func (r rig) keeper(gone map[string]bool, err *error) *podnet.Keeper {
 	return &podnet.Keeper{
-		Wirer: r.Wirer, Attached: r.bridge, Log: slog.New(slog.DiscardHandler),
+		Interfaces: r.InterfaceManager, Attached: r.bridge, Log: slog.New(slog.DiscardHandler),
 		Gone: func(_ context.Context, namespace, name, uid string) (bool, error) {
 			return *err == nil && gone[namespace+"/"+name+"/"+uid], *err
 		},

@@ -14,7 +14,7 @@ import (
 // Each address maps to the pod's name. Of two sandboxes with the same address the later one counts.
 // Files that are no records stay untouched.
 func TestNames(t *testing.T) {
-	w := &Wirer{Dir: t.TempDir()}
+	w := &InterfaceManager{Dir: t.TempDir()}
 
 	at := time.Unix(1700000000, 0)
 	for _, p := range []Pod{

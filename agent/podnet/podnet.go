@@ -2,9 +2,10 @@
 // namespace, and the connection of the host's end to the pods' network, which a Connector makes.
 // The container's ID alone is enough to find and remove all parts again.
 //
-// Before Wirer creates the parts it writes a record: one file per container, in a directory that is
-// emptied at boot, as network namespaces are. From these records, Keeper restores the parts after a
-// restart of the agent or the loss of the connections, and removes parts without a pod.
+// Before InterfaceManager creates the parts it writes a record: one file per container, in a
+// directory that is emptied at boot, as network namespaces are. From these records, Keeper restores
+// the parts after a restart of the agent or the loss of the connections, and removes parts without
+// a pod.
 package podnet
 
 import (
@@ -63,15 +64,15 @@ const (
 	PhaseInstalled = "ovn_installed"
 )
 
-// Wirer adds and deletes pods' interfaces. Calls for different containers may
+// InterfaceManager adds and deletes pods' interfaces. Calls for different containers may
 // run at the same time.
-type Wirer struct {
-	Connector  Connector
-	NoChecksum bool                                   // pods' devices must not leave checksums to be computed later
-	Dir        string                                 // of the records
-	Observe    func(phase string, took time.Duration) // may be nil
-	Wired      func(Device)                           // called with each new pod's device; may be nil
-	Removed    func(host string)                      // called when nothing of an interface is left; may be nil
+type InterfaceManager struct {
+	Connector     Connector
+	NoChecksum    bool                                   // pods' devices must not leave checksums to be computed later
+	Dir           string                                 // of the records
+	Observe       func(phase string, took time.Duration) // may be nil
+	OnDeviceAdded func(Device)                           // called with each new pod's device; may be nil
+	OnRemoved     func(host string)                      // called when nothing of an interface is left; may be nil
 }
 
 // Device is the host's end of a pod's interface.
@@ -89,7 +90,7 @@ func HostName(containerID, iface string) string {
 
 // Add creates the interface and waits until it passes packets. It returns the name of the host's
 // end. Add is idempotent; a failed Add leaves no parts.
-func (w *Wirer) Add(ctx context.Context, p Pod) (hostName string, err error) {
+func (w *InterfaceManager) Add(ctx context.Context, p Pod) (hostName string, err error) {
 	host := HostName(p.ContainerID, p.Interface)
 
 	defer func() {
@@ -100,7 +101,7 @@ func (w *Wirer) Add(ctx context.Context, p Pod) (hostName string, err error) {
 
 	start := time.Now()
 
-	if err := w.wire(ctx, p); err != nil {
+	if err := w.createParts(ctx, p); err != nil {
 		return "", err
 	}
 
@@ -116,8 +117,8 @@ func (w *Wirer) Add(ctx context.Context, p Pod) (hostName string, err error) {
 	return host, nil
 }
 
-// wire creates those of record, interface and connection that are missing.
-func (w *Wirer) wire(ctx context.Context, p Pod) error {
+// createParts creates those of record, interface and connection that are missing.
+func (w *InterfaceManager) createParts(ctx context.Context, p Pod) error {
 	if err := w.record(p); err != nil {
 		return err
 	}
@@ -136,15 +137,15 @@ func (w *Wirer) wire(ctx context.Context, p Pod) error {
 }
 
 // connect connects the host's end.
-func (w *Wirer) connect(ctx context.Context, p Pod) error {
+func (w *InterfaceManager) connect(ctx context.Context, p Pod) error {
 	host := HostName(p.ContainerID, p.Interface)
-	if w.Wired != nil {
+	if w.OnDeviceAdded != nil {
 		l, err := link.Get(host)
 		if err != nil {
 			return err
 		}
 
-		w.Wired(deviceOf(l.Index, p))
+		w.OnDeviceAdded(deviceOf(l.Index, p))
 	}
 
 	return w.Connector.Connect(ctx, host, p)
@@ -154,7 +155,7 @@ func deviceOf(ifindex int, p Pod) Device {
 	return Device{Ifindex: ifindex, MTU: p.MTU, Limited: p.IngressRate != 0 || p.EgressRate != 0}
 }
 
-func (w *Wirer) observe(phase string, took time.Duration) {
+func (w *InterfaceManager) observe(phase string, took time.Duration) {
 	if w.Observe != nil {
 		w.Observe(phase, took)
 	}
@@ -162,7 +163,7 @@ func (w *Wirer) observe(phase string, took time.Duration) {
 
 // Undo removes the interface of an Add that fails, also after the end of ctx, which may be the
 // cause of the failure.
-func (w *Wirer) Undo(ctx context.Context, p Pod) error {
+func (w *InterfaceManager) Undo(ctx context.Context, p Pod) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTimeout)
 	defer cancel()
 
@@ -171,12 +172,12 @@ func (w *Wirer) Undo(ctx context.Context, p Pod) error {
 
 // Del removes the container's interface and its connection. It is idempotent, and works without the
 // pod's namespace.
-func (w *Wirer) Del(ctx context.Context, containerID, iface string) error {
+func (w *InterfaceManager) Del(ctx context.Context, containerID, iface string) error {
 	return w.remove(ctx, HostName(containerID, iface))
 }
 
 // Check returns an error if any part of the interface differs from what Add created.
-func (w *Wirer) Check(ctx context.Context, p Pod) error {
+func (w *InterfaceManager) Check(ctx context.Context, p Pod) error {
 	host := HostName(p.ContainerID, p.Interface)
 	if err := link.CheckPodInterface(w.spec(p)); err != nil {
 		return err
@@ -187,7 +188,7 @@ func (w *Wirer) Check(ctx context.Context, p Pod) error {
 
 // remove releases the device before it deletes it, so that OVS does not complain about a missing
 // device. The record is removed last, when all else is gone.
-func (w *Wirer) remove(ctx context.Context, host string) error {
+func (w *InterfaceManager) remove(ctx context.Context, host string) error {
 	if err := errors.Join(w.Connector.Release(ctx, host), link.Delete(host)); err != nil {
 		return err
 	}
@@ -196,14 +197,14 @@ func (w *Wirer) remove(ctx context.Context, host string) error {
 		return err
 	}
 
-	if w.Removed != nil {
-		w.Removed(host)
+	if w.OnRemoved != nil {
+		w.OnRemoved(host)
 	}
 
 	return nil
 }
 
-func (w *Wirer) spec(p Pod) link.PodInterface {
+func (w *InterfaceManager) spec(p Pod) link.PodInterface {
 	return link.PodInterface{
 		HostName:   HostName(p.ContainerID, p.Interface),
 		Netns:      p.Netns,

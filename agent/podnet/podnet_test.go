@@ -37,7 +37,7 @@ func TestHostName(t *testing.T) {
 
 // rig is a node with br-int and a stand-in for ovn-controller, which marks ports as installed.
 type rig struct {
-	*podnet.Wirer
+	*podnet.InterfaceManager
 	bridge *bridge.Bridge
 	ovs    *ovs.Client
 	sw     *testnode.Switch
@@ -67,7 +67,7 @@ func newRig(t testing.TB) rig {
 
 	b := &bridge.Bridge{OVS: c, Name: "br-int", Steal: steal}
 
-	return rig{&podnet.Wirer{Connector: b, NoChecksum: true, Dir: sw.Dir + "/pods"}, b, c, sw}
+	return rig{&podnet.InterfaceManager{Connector: b, NoChecksum: true, Dir: sw.Dir + "/pods"}, b, c, sw}
 }
 
 // installed marks the port as installed, as ovn-controller does.

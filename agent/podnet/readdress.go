@@ -12,21 +12,23 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/agent/link"
 )
 
-// Assigned holds the addresses that the controller assigns to a pod.
-type Assigned struct {
+// AssignedAddresses holds the addresses that the controller assigns to a pod.
+type AssignedAddresses struct {
 	MAC       net.HardwareAddr
 	Addresses []netip.Prefix
 	Gateways  []netip.Addr
 }
 
-func (a Assigned) String() string { return fmt.Sprintf("%v, %s by %v", a.Addresses, a.MAC, a.Gateways) }
+func (a AssignedAddresses) String() string {
+	return fmt.Sprintf("%v, %s by %v", a.Addresses, a.MAC, a.Gateways)
+}
 
 // readdressAfter is the time for which an annotation must differ from the interface and stay the
 // same. The controller reverts a foreign edit much sooner.
 const readdressAfter = 2 * time.Second
 
-// doubt is an annotation that differs from a pod's interface.
-type doubt struct {
+// addressMismatch is an annotation that differs from a pod's interface.
+type addressMismatch struct {
 	says  string
 	since time.Time
 }
@@ -42,16 +44,16 @@ func (k *Keeper) readdress(ctx context.Context, host string, p Pod) error {
 		slices.Equal(now.Gateways, p.Gateways)
 
 	if !known || same {
-		delete(k.doubts, host)
+		delete(k.mismatches, host)
 		return nil
 	}
 
-	if d := k.doubts[host]; d.says != now.String() {
-		if k.doubts == nil {
-			k.doubts = map[string]doubt{}
+	if d := k.mismatches[host]; d.says != now.String() {
+		if k.mismatches == nil {
+			k.mismatches = map[string]addressMismatch{}
 		}
 
-		k.doubts[host] = doubt{now.String(), time.Now()}
+		k.mismatches[host] = addressMismatch{now.String(), time.Now()}
 		time.AfterFunc(readdressAfter, k.Wake.Trigger)
 
 		return nil
@@ -66,20 +68,20 @@ func (k *Keeper) readdress(ctx context.Context, host string, p Pod) error {
 	}
 	defer release()
 
-	if _, recorded := k.Wirer.Record(p.ContainerID, p.Interface); !recorded {
+	if _, recorded := k.Interfaces.Record(p.ContainerID, p.Interface); !recorded {
 		return nil // deleted since
 	}
 
-	was := Assigned{p.MAC, p.Addresses, p.Gateways}
+	was := AssignedAddresses{p.MAC, p.Addresses, p.Gateways}
 	p.MAC, p.Addresses, p.Gateways = now.MAC, now.Addresses, now.Gateways
 	k.Log.Warn("changing the addresses of a pod interface",
 		"pod", p.LogicalPort, "port", host, "was", was.String(), "now", now.String())
 
-	if err := k.Wirer.readdress(ctx, p); err != nil {
+	if err := k.Interfaces.readdress(ctx, p); err != nil {
 		return fmt.Errorf("give pod %s its addresses: %w", p.LogicalPort, err)
 	}
 
-	delete(k.doubts, host)
+	delete(k.mismatches, host)
 
 	if k.Readdressed != nil {
 		k.Readdressed(ctx, p, was)
@@ -90,7 +92,7 @@ func (k *Keeper) readdress(ctx context.Context, host string, p Pod) error {
 
 // readdress changes interface and connection. It writes the record last, so that a failed attempt
 // is repeated.
-func (w *Wirer) readdress(ctx context.Context, p Pod) error {
+func (w *InterfaceManager) readdress(ctx context.Context, p Pod) error {
 	if err := link.ReaddressPod(w.spec(p)); err != nil {
 		return err
 	}

@@ -20,10 +20,12 @@ const RecordDir = "pods"
 // recordSuffix is what a record's name has behind the host's end's.
 const recordSuffix = ".json"
 
-func (w *Wirer) recordPath(host string) string { return filepath.Join(w.Dir, host+recordSuffix) }
+func (w *InterfaceManager) recordPath(host string) string {
+	return filepath.Join(w.Dir, host+recordSuffix)
+}
 
 // record writes p to disk atomically.
-func (w *Wirer) record(p Pod) error {
+func (w *InterfaceManager) record(p Pod) error {
 	host := HostName(p.ContainerID, p.Interface)
 	if p.Time.IsZero() { // keeps the order of two sandboxes
 		p.Time = time.Now()
@@ -45,7 +47,7 @@ func (w *Wirer) record(p Pod) error {
 	return nil
 }
 
-func (w *Wirer) forget(host string) error {
+func (w *InterfaceManager) forget(host string) error {
 	if err := os.Remove(w.recordPath(host)); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("remove record of %s: %w", host, err)
 	}
@@ -54,7 +56,7 @@ func (w *Wirer) forget(host string) error {
 }
 
 // Record returns the parameters of a container's Add.
-func (w *Wirer) Record(containerID, iface string) (p Pod, known bool) {
+func (w *InterfaceManager) Record(containerID, iface string) (p Pod, known bool) {
 	return readRecord(w.Dir, HostName(containerID, iface))
 }
 
@@ -64,7 +66,7 @@ func readRecord(dir, host string) (p Pod, known bool) {
 }
 
 // records returns all records by host interface name. It removes files that are not valid records.
-func (w *Wirer) records() (map[string]Pod, error) {
+func (w *InterfaceManager) records() (map[string]Pod, error) {
 	files, err := os.ReadDir(w.Dir)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, fmt.Errorf("read records: %w", err)

@@ -135,7 +135,7 @@ func (p *Pool) SetPorts(ports []annotation.PoolPort) {
 
 	for _, port := range ports {
 		p.ports[port.Tag] = port
-		p.renew(port.Tag)
+		p.refreshClaim(port.Tag)
 	}
 }
 
@@ -161,7 +161,7 @@ func (p *Pool) Take(o Owner, now time.Time) (port annotation.PoolPort, early boo
 		case Held:
 			none.Held++
 		case Free, Resting:
-			if chosen.State == "" || p.before(tag, chosen.Port.Tag) {
+			if chosen.State == "" || p.prefers(tag, chosen.Port.Tag) {
 				chosen = s
 			}
 		}
@@ -176,8 +176,8 @@ func (p *Pool) Take(o Owner, now time.Time) (port annotation.PoolPort, early boo
 	return chosen.Port, chosen.State == Resting, nil
 }
 
-// before reports whether Take prefers the first of two unclaimed tags.
-func (p *Pool) before(a, b int) bool {
+// prefers reports whether Take prefers the first of two unclaimed tags.
+func (p *Pool) prefers(a, b int) bool {
 	order := p.released[a].Compare(p.released[b])
 	return order < 0 || order == 0 && a < b
 }
@@ -304,11 +304,11 @@ func (p *Pool) claim(c Claim) {
 	}
 
 	delete(p.released, c.Tag)
-	p.renew(c.Tag)
+	p.refreshClaim(c.Tag)
 }
 
-// renew gives the tag's claim the current UUID, groups and Held of its port.
-func (p *Pool) renew(tag int) {
+// refreshClaim gives the tag's claim the current UUID, groups and Held of its port.
+func (p *Pool) refreshClaim(tag int) {
 	c, claimed := p.claims[tag]
 	port, published := p.ports[tag]
 

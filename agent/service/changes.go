@@ -33,16 +33,16 @@ type Changes struct {
 	New []verdict.ServiceKey
 }
 
-// before holds the state at the last Changes of all entries that were touched since.
-type before struct {
-	frontends map[verdict.ServiceKey]served
+// previousState holds the state at the last Changes of all entries that were touched since.
+type previousState struct {
+	frontends map[verdict.ServiceKey]frontendState
 	sockets   map[Key]bpf.SockService
 	vips      map[netip.Addr]bool
 	udp       map[netip.AddrPort]bool
 }
 
-// served is the service that packets at a frontend get.
-type served struct {
+// frontendState is the service that packets at a frontend get.
+type frontendState struct {
 	by       model.Owner // zero if no object holds the frontend
 	owner    verdict.ServiceOwner
 	local    netip.AddrPort
@@ -50,28 +50,28 @@ type served struct {
 	port     bpf.ServicePort
 }
 
-func newBefore() before {
-	return before{
-		frontends: map[verdict.ServiceKey]served{},
+func newPreviousState() previousState {
+	return previousState{
+		frontends: map[verdict.ServiceKey]frontendState{},
 		sockets:   map[Key]bpf.SockService{},
 		vips:      map[netip.Addr]bool{},
 		udp:       map[netip.AddrPort]bool{},
 	}
 }
 
-func (b before) noteFrontend(t *Tables, k verdict.ServiceKey) {
+func (b previousState) noteFrontend(t *Tables, k verdict.ServiceKey) {
 	if _, ok := b.frontends[k]; !ok {
-		b.frontends[k] = t.served(k)
+		b.frontends[k] = t.frontendState(k)
 	}
 }
 
-func (b before) noteSockets(t *Tables, k Key) {
+func (b previousState) noteSockets(t *Tables, k Key) {
 	if _, ok := b.sockets[k]; !ok {
 		b.sockets[k] = t.sockets(k)
 	}
 }
 
-func (b before) noteAddresses(t *Tables, p Plan) {
+func (b previousState) noteAddresses(t *Tables, p Plan) {
 	for _, a := range p.VIPs {
 		if _, ok := b.vips[a]; !ok {
 			b.vips[a] = t.vips[a] > 0
@@ -88,7 +88,7 @@ func (b before) noteAddresses(t *Tables, p Plan) {
 // Changes returns what has changed since the last call.
 func (t *Tables) Changes() Changes {
 	b := t.before
-	t.before = newBefore()
+	t.before = newPreviousState()
 	c := Changes{
 		Set:     map[verdict.ServiceKey]verdict.ServiceOwner{},
 		Counts:  map[verdict.ServiceKey]bpf.ServicePort{},
@@ -96,7 +96,7 @@ func (t *Tables) Changes() Changes {
 	}
 
 	for k, was := range b.frontends {
-		is := t.served(k)
+		is := t.frontendState(k)
 
 		c.Redirects = c.Redirects || !was.redirect.Equal(is.redirect)
 		if is.port != was.port {
@@ -158,15 +158,15 @@ func equalPorts(a, b bpf.SockPort) bool {
 		slices.Equal(a.Frontends, b.Frontends) && slices.Equal(a.Backends, b.Backends)
 }
 
-// served returns the current state of a frontend, or the zero value if it has none.
-func (t *Tables) served(k verdict.ServiceKey) served {
+// frontendState returns the current state of a frontend, or the zero value if it has none.
+func (t *Tables) frontendState(k verdict.ServiceKey) frontendState {
 	h := t.holders[k]
 	if h == nil {
-		return served{}
+		return frontendState{}
 	}
 
 	f, _ := h.plan.frontend(k)
-	s := served{by: h.owner(), owner: f.Owner}
+	s := frontendState{by: h.owner(), owner: f.Owner}
 
 	if f.Owner != 0 {
 		g := h.plan.Groups[f.Group]
@@ -251,7 +251,7 @@ func (t *Tables) SocketFrontends(keys []verdict.ServiceKey, own []netip.Addr) []
 func (t *Tables) Frontends() map[verdict.ServiceKey]verdict.ServiceOwner {
 	out := make(map[verdict.ServiceKey]verdict.ServiceOwner, len(t.holders))
 	for k := range t.holders {
-		if s := t.served(k); s.owner != 0 {
+		if s := t.frontendState(k); s.owner != 0 {
 			out[k] = s.owner
 		}
 	}
@@ -263,7 +263,7 @@ func (t *Tables) Frontends() map[verdict.ServiceKey]verdict.ServiceOwner {
 func (t *Tables) Counts() map[verdict.ServiceKey]bpf.ServicePort {
 	out := make(map[verdict.ServiceKey]bpf.ServicePort, len(t.holders))
 	for k := range t.holders {
-		if s := t.served(k); s.port != (bpf.ServicePort{}) {
+		if s := t.frontendState(k); s.port != (bpf.ServicePort{}) {
 			out[k] = s.port
 		}
 	}
@@ -276,7 +276,7 @@ func (t *Tables) Lookups() map[verdict.ServiceKey]netip.AddrPort {
 	out := map[verdict.ServiceKey]netip.AddrPort{}
 
 	for k := range t.holders {
-		if s := t.served(k); s.local.IsValid() {
+		if s := t.frontendState(k); s.local.IsValid() {
 			out[k] = s.local
 		}
 	}
@@ -290,7 +290,7 @@ func (t *Tables) Redirects() map[verdict.ServiceKey]Redirect {
 	out := map[verdict.ServiceKey]Redirect{}
 
 	for k := range t.holders {
-		if s := t.served(k); len(s.redirect.To) > 0 {
+		if s := t.frontendState(k); len(s.redirect.To) > 0 {
 			out[k] = s.redirect
 		}
 	}

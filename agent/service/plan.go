@@ -110,7 +110,7 @@ func New(m model.Meaning, n *Node) *Plan {
 			// The controller reports it, except at an address at which only the agent serves host
 			// ports.
 			if m.Pod != nil && !f.Key.Addr.IsUnspecified() && !n.Cluster.ServesNodePorts(f.Key.Addr) {
-				p.refuse(f, "it is the node's own")
+				p.recordRefused(f, "it is the node's own")
 			}
 
 			return true
@@ -118,7 +118,7 @@ func New(m model.Meaning, n *Node) *Plan {
 
 		asked := m.Pod != nil || m.Service.HasExternalIP(f.Key.Addr) && f.Key.Port == f.Port
 
-		return p.refuse(f, n.taken(f.Key, asked))
+		return p.recordRefused(f, n.taken(f.Key, asked))
 	})
 	if len(p.Frontends)+len(p.Refused) == 0 {
 		return nil
@@ -129,9 +129,9 @@ func New(m model.Meaning, n *Node) *Plan {
 	return p
 }
 
-// refuse records that a frontend is not served, and reports whether it is so. Without a reason it
-// is served.
-func (p *Plan) refuse(f Frontend, why string) bool {
+// recordRefused records that a frontend is not served, and reports whether it is so. Without a
+// reason it is served.
+func (p *Plan) recordRefused(f Frontend, why string) bool {
 	if why == "" {
 		return false
 	}

@@ -20,7 +20,7 @@ type Tables struct {
 	waiting   map[verdict.ServiceKey][]*claimant // other claimants, best first; no empty lists
 	vips      map[netip.Addr]int                 // number of plans that have it
 	udp       map[netip.AddrPort]int             // likewise
-	before    before
+	before    previousState
 }
 
 type claimant struct {
@@ -45,7 +45,7 @@ func NewTables() *Tables {
 		waiting:   map[verdict.ServiceKey][]*claimant{},
 		vips:      map[netip.Addr]int{},
 		udp:       map[netip.AddrPort]int{},
-		before:    newBefore(),
+		before:    newPreviousState(),
 	}
 }
 

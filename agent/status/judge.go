@@ -98,7 +98,7 @@ func Judge(f Facts) Report {
 func (j *judge) node() {
 	j.devices()
 
-	if !j.Record.bare() {
+	if !j.Record.hasNoGateway() {
 		j.bridge()
 		j.flows()
 		j.ports()
@@ -197,7 +197,7 @@ func (j *judge) devices() {
 	}
 
 	holder := w.Uplink
-	if w.Layout == verdict.Bridged.String() && !j.Record.bare() {
+	if w.Layout == verdict.Bridged.String() && !j.Record.hasNoGateway() {
 		holder = w.Bridge
 	}
 
@@ -331,7 +331,7 @@ func (j *judge) programs() {
 			"no North-South: %s", w.NoEBPF)
 
 		return
-	case j.Record.bare() || w.Backend != string(gateway.EBPF):
+	case j.Record.hasNoGateway() || w.Backend != string(gateway.EBPF):
 		return // the gateway has no programs
 	case j.Programs.Err != nil:
 		j.add("programs", Broken, j.repair+"; root and the host's bpffs are needed to look", "%v",
@@ -392,7 +392,7 @@ func (j *judge) sockets() {
 		return
 	}
 
-	gate := j.Record.Wiring.Backend == string(gateway.EBPF) && !j.Record.bare()
+	gate := j.Record.Wiring.Backend == string(gateway.EBPF) && !j.Record.hasNoGateway()
 	switch {
 	case len(j.Programs.NoService) > 0:
 		j.add("sockets", Degraded, j.repair+"; cgroup2 must be mounted",

@@ -83,7 +83,7 @@ type Controller struct {
 // CNI is the state of the container runtime's configuration.
 type CNI struct {
 	ConfList, Socket error
-	Others           []cniconf.Other // configurations of other networks
+	Others           []cniconf.OtherNetwork // configurations of other networks
 }
 
 // Look reads all facts. It needs root and changes nothing. Without an agent in local gateway mode,
@@ -157,7 +157,7 @@ func lookHost(r Record) Host {
 		h.Gone = slices.DeleteFunc(own, func(p netip.Prefix) bool { return h.has(p.Addr().String()) })
 	}
 
-	if !r.bare() {
+	if !r.hasNoGateway() {
 		h.Unreserved, errs[1] = gateway.Unreserved(r.reserved()...)
 
 		var sockets []link.Socket
@@ -222,7 +222,7 @@ func lookSwitch(ctx context.Context, r Record) Switch {
 		s.Err = errors.Join(errs[:]...)
 	}
 
-	if !r.bare() {
+	if !r.hasNoGateway() {
 		first, others, err := ovs.OwnFlows(ctx, r.Paths.OVSRunDir, r.Wiring.Bridge)
 		s.Flows, s.FlowsErr = first+others, err
 	}
@@ -237,7 +237,7 @@ func lookPrograms(r Record) Programs {
 	}
 
 	var errs [3]error
-	if r.Wiring.Backend == string(gateway.EBPF) && !r.bare() {
+	if r.Wiring.Backend == string(gateway.EBPF) && !r.hasNoGateway() {
 		p.Hooks, errs[0] = bpf.Hooks(r.Paths.PinDir, layoutOf(r.Wiring.Layout), link.ClsactPlace)
 		p.Counters, errs[1] = bpf.ReadCounters(r.Paths.PinDir)
 	}

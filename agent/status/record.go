@@ -116,8 +116,8 @@ func (r Record) reserved() []cluster.PortRange {
 // partial reports whether the agent's configuration is not known.
 func (r Record) partial() bool { return r.Wiring.Mode == "" }
 
-// bare reports whether the uplink carries nothing of ovn-ebpf.
-func (r Record) bare() bool { return r.Wiring.Mode == "none" }
+// hasNoGateway reports whether the uplink carries nothing of ovn-ebpf.
+func (r Record) hasNoGateway() bool { return r.Wiring.Mode == "none" }
 
 // local reports whether the host forwards what pods send to other networks.
 func (r Record) local() bool { return r.Wiring.Mode == "local" }

@@ -110,10 +110,10 @@ func TestFaultFailsOwnCheck(t *testing.T) {
 		}, "programs", Degraded, "flows do their work"},
 		{"no cgroup2", func(f *Facts) { f.Programs.NoService = []string{"sock_connect4"} }, "sockets", Degraded, "1 programs missing"},
 		{"late binds", func(f *Facts) { f.Programs.NoGate = []string{"gate_connect4"} }, "sockets", Degraded, "seen late"},
-		{"another network's configuration later", func(f *Facts) { f.CNI.Others = []cniconf.Other{{Path: "/etc/cni/net.d/87-podman.conflist"}} }, "", Right, ""},
+		{"another network's configuration later", func(f *Facts) { f.CNI.Others = []cniconf.OtherNetwork{{Path: "/etc/cni/net.d/87-podman.conflist"}} }, "", Right, ""},
 		{"another network's configuration earlier", func(f *Facts) {
 			f.Record.Paths.ConfList = "/etc/cni/net.d/10-ovn-kubernetes.conflist"
-			f.CNI.Others = []cniconf.Other{{Path: "/etc/cni/net.d/10-flannel.conflist", Plugin: "flannel", Earlier: true}}
+			f.CNI.Others = []cniconf.OtherNetwork{{Path: "/etc/cni/net.d/10-flannel.conflist", Plugin: "flannel", Earlier: true}}
 		}, "cni", Broken, "new pods get another network: the runtime takes /etc/cni/net.d/10-flannel.conflist (flannel) before 10-ovn-kubernetes.conflist"},
 		{"no shortcuts asked for", func(f *Facts) { f.Programs.ShortcutsErr = gone }, "", Right, ""},
 		{"shortcuts not pinned", func(f *Facts) { f.Record.Wiring.Shortcuts, f.Programs.ShortcutsErr = true, gone }, "shortcuts", Degraded, "none: gone"},

@@ -25,14 +25,14 @@ type ports struct {
 	cfg Config
 	log *slog.Logger
 
-	mu      sync.Mutex // guards the following fields
-	pool    *pool.Pool
-	known   annotation.Pool   // of the ConfigMaps so far; the zero value while there was none
-	tags    []int             // of the last valid ConfigMap
-	text    pool.State        // the last valid ConfigMap, without released tags
-	fault   string            // why the current ConfigMap is not used, or ""
-	results map[string]uint64 // of take, by result
-	early   uint64            // ports that were taken before they had rested
+	mu        sync.Mutex // guards the following fields
+	pool      *pool.Pool
+	known     annotation.Pool   // of the ConfigMaps so far; the zero value while there was none
+	tags      []int             // of the last valid ConfigMap
+	lastValid pool.State        // the last valid ConfigMap, without released tags
+	fault     string            // why the current ConfigMap is not used, or ""
+	results   map[string]uint64 // of take, by result
+	early     uint64            // ports that were taken before they had rested
 }
 
 // Results of take.
@@ -138,7 +138,7 @@ func claimOf(pod podnet.Pod) pool.Claim {
 // set makes the ports of a valid ConfigMap the node's.
 func (p *ports) set(list []annotation.PoolPort, text pool.State) {
 	p.pool.SetPorts(list)
-	p.text = pool.State{Node: text.Node, Ports: text.Ports}
+	p.lastValid = pool.State{Node: text.Node, Ports: text.Ports}
 	p.tags = p.tags[:0]
 
 	for _, port := range list {
@@ -153,7 +153,7 @@ func (p *ports) update(data map[string]string, now time.Time) error {
 	defer p.mu.Unlock()
 
 	text := pool.State{Node: data[annotation.PoolNode], Ports: data[annotation.PoolPorts]}
-	if text.Node == p.text.Node && text.Ports == p.text.Ports {
+	if text.Node == p.lastValid.Node && text.Ports == p.lastValid.Ports {
 		p.fault = ""
 		return nil
 	}
@@ -210,7 +210,7 @@ func (p *ports) parse(text pool.State) (annotation.Pool, []annotation.PoolPort, 
 
 // save writes the state file.
 func (p *ports) save(now time.Time) error {
-	state := p.text
+	state := p.lastValid
 	if state.Node != "" {
 		state.Node = annotation.FormatPool(p.known)
 	}
@@ -351,7 +351,7 @@ func (p *ports) sweep(
 
 // complete reports whether pods can get ports: the network and its gateways are known.
 func (p *ports) complete() bool {
-	return p.text.Node != "" && p.known.MTU != 0 && len(p.known.Gateways) > 0
+	return p.lastValid.Node != "" && p.known.MTU != 0 && len(p.known.Gateways) > 0
 }
 
 // missing returns what the pool lacks for new pods, or "".
@@ -383,7 +383,7 @@ func (p *ports) faults() string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 
-	if p.text.Node == "" {
+	if p.lastValid.Node == "" {
 		return "" // reported as missing
 	}
 

@@ -49,7 +49,7 @@ type agent struct {
 
 	nicWake, poolWake loop.Signal
 	nicFault          atomic.Pointer[string]
-	told              string // the fault of the last Event; owned by the pool's loop
+	reportedFault     string // the fault of the last Event; owned by the pool's loop
 }
 
 // Run runs the agent until ctx ends; then it returns nil. It returns an error for faults that
@@ -132,22 +132,22 @@ func (a *agent) build() error {
 
 // buildServer builds the server of the CNI plugin and the keeper of pods' interfaces.
 func (a *agent) buildServer(durations *cniserver.Durations) {
-	wirer := &podnet.Wirer{
+	interfaces := &podnet.InterfaceManager{
 		Connector: connector{a.network, a.ports}, Dir: a.cfg.records(), Observe: durations.ObservePhase,
-		Removed: func(host string) { a.ports.removed(host, time.Now()) },
+		OnRemoved: func(host string) { a.ports.removed(host, time.Now()) },
 	}
 	a.keeper = &podnet.Keeper{
-		Wirer:    wirer,
-		Attached: a.network,
-		Gone:     a.cluster.PodLeft,
-		Recreate: true,
-		Log:      a.log,
+		Interfaces: interfaces,
+		Attached:   a.network,
+		Gone:       a.cluster.PodLeft,
+		Recreate:   true,
+		Log:        a.log,
 	}
 	a.server = cniserver.New(cniserver.Options{
 		Socket:       a.cfg.CNISocket,
 		Cluster:      a.cluster,
 		Source:       source{a.cluster, a.ports},
-		Wirer:        wirer,
+		Interfaces:   interfaces,
 		Keeper:       a.keeper,
 		Status:       func() (missing []string, limited bool) { return a.ready.Missing(), a.nicMissing() != "" },
 		Observe:      durations.Observe,
@@ -238,7 +238,7 @@ func (a *agent) announce(ctx context.Context) error {
 // syncPool takes over the node's ConfigMap, and releases the ports of ADDs that never ended.
 func (a *agent) syncPool(ctx context.Context) error {
 	a.ports.sweep(func(at podnet.Attachment) bool {
-		_, recorded := a.keeper.Wirer.Record(at.ContainerID, at.Interface)
+		_, recorded := a.keeper.Interfaces.Record(at.ContainerID, at.Interface)
 		return recorded
 	}, a.server.Try)
 
@@ -251,17 +251,17 @@ func (a *agent) syncPool(ctx context.Context) error {
 	a.nicWake.Trigger() // tags and MTU may have changed
 	a.ready.Changed.Trigger()
 
-	return a.tell(ctx, err)
+	return a.reportPoolFault(ctx, err)
 }
 
-// tell writes one Event about each fault of the ConfigMap.
-func (a *agent) tell(ctx context.Context, fault error) error {
+// reportPoolFault writes one Event about each fault of the ConfigMap.
+func (a *agent) reportPoolFault(ctx context.Context, fault error) error {
 	text := ""
 	if fault != nil {
 		text = fault.Error()
 	}
 
-	if text == a.told {
+	if text == a.reportedFault {
 		return nil
 	}
 
@@ -273,7 +273,7 @@ func (a *agent) tell(ctx context.Context, fault error) error {
 		}
 	}
 
-	a.told = text
+	a.reportedFault = text
 
 	return nil
 }

@@ -298,7 +298,7 @@ func TestAgent_tellsEachFaultOnce(t *testing.T) {
 
 	first, second := errors.New("line 3"), errors.New("line 4")
 	for _, fault := range []error{nil, first, first, second, second, nil, nil, second} {
-		if err := a.tell(t.Context(), fault); err != nil {
+		if err := a.reportPoolFault(t.Context(), fault); err != nil {
 			t.Fatal(err)
 		}
 	}

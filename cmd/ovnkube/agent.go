@@ -307,7 +307,7 @@ func (a *agentFlags) gatewaySettings(cluster *clusterFlags) gateway.Settings {
 			PodCIDRs:      cluster.subnets.prefixes(),
 			PodTunnels:    cluster.podTunnels,
 			Local:         g.mode == gatewayModeLocal,
-			None:          g.mode == gatewayModeNone,
+			NoGateway:     g.mode == gatewayModeNone,
 			BFD:           cluster.bfd,
 			Routable:      g.routable,
 			MTU:           cluster.mtu,
@@ -354,14 +354,14 @@ func runAgent(ctx context.Context, env *environment, s *settings, cleanup bool) 
 
 	a, err := s.nodeAgent(s.cluster, log)
 	if err = cmp.Or(mistakes, s.located(err)); err != nil {
-		a.tellFailure(ctx, err, log)
+		a.reportFailure(ctx, err, log)
 		return err
 	}
 
 	return s.inDaemon(ctx, log, func(ctx context.Context, p *daemon.Process) error {
 		err := s.onlyAgent(ctx, a, func(missing func() string) { p.Follow("", missing) }, log)
 		if err != nil && ctx.Err() == nil {
-			a.tellFailure(ctx, err, log)
+			a.reportFailure(ctx, err, log)
 		}
 
 		return err
@@ -441,9 +441,9 @@ func (s *settings) cleanUp(ctx context.Context, mistakes error, log *slog.Logger
 	return remove(ctx)
 }
 
-// tellFailure records, for ovnkube status, the error with which the agent ends, and writes an Event
-// about the Node.
-func (a nodeAgent) tellFailure(ctx context.Context, failure error, log *slog.Logger) {
+// reportFailure records, for ovnkube status, the error with which the agent ends, and writes an
+// Event about the Node.
+func (a nodeAgent) reportFailure(ctx context.Context, failure error, log *slog.Logger) {
 	if errors.Is(failure, daemon.ErrRunning) {
 		// The record is that of the agent which runs.
 	} else if err := a.fail(failure); err != nil {

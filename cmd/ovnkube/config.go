@@ -40,8 +40,8 @@ or with a better name. Environment and external_ids are ignored; flags count.`,
 	}
 }
 
-// shown is the output of config show for one setting.
-type shown struct {
+// shownSetting is the output of config show for one setting.
+type shownSetting struct {
 	Name   string `json:"name"`
 	Key    string `json:"key"` // SECTION.KEY
 	Value  string `json:"value"`
@@ -64,12 +64,12 @@ func configShowCommand(f *flag.FlagSet) action {
 			fmt.Fprintln(env.stderr, severity(p)+":", p)
 		}
 
-		var list []shown
+		var list []shownSetting
 
 		for _, o := range s.Settings {
 			from := s.Origin(o.Flag)
 			list = append(list,
-				shown{o.Flag, o.Section + "." + o.Key, o.Shown(), from.Source.String(), from.Where})
+				shownSetting{o.Flag, o.Section + "." + o.Key, o.Shown(), from.Source.String(), from.Where})
 		}
 
 		for i, o := range list {
@@ -92,7 +92,7 @@ func configShowCommand(f *flag.FlagSet) action {
 	}
 }
 
-func showTable(w io.Writer, list []shown) error {
+func showTable(w io.Writer, list []shownSetting) error {
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(table, "SETTING\tVALUE\tFROM")
 
@@ -202,7 +202,7 @@ func (s *settings) check() ([]setting.Problem, error) {
 			if !said[subject] {
 				said[subject] = true
 
-				problems = append(problems, setting.Problem{Where: s.places(message), Message: message})
+				problems = append(problems, setting.Problem{Where: s.sourcesOf(message), Message: message})
 			}
 		}
 	}
@@ -306,10 +306,10 @@ func (s *settings) checkAPI() []setting.Problem {
 	return out
 }
 
-// places returns the sources of the settings that a message is about.
-func (s *settings) places(message string) string {
+// sourcesOf returns the sources of the settings that a message is about.
+func (s *settings) sourcesOf(message string) string {
 	var out []string
-	for _, o := range s.about(message) {
+	for _, o := range s.settingsAbout(message) {
 		if where := s.Origin(o.Flag).Where; !slices.Contains(out, where) {
 			out = append(out, where)
 		}
@@ -318,8 +318,8 @@ func (s *settings) places(message string) string {
 	return strings.Join(out, ", ")
 }
 
-// about returns the given settings that a message is about.
-func (s *settings) about(message string) []*setting.Setting {
+// settingsAbout returns the given settings that a message is about.
+func (s *settings) settingsAbout(message string) []*setting.Setting {
 	var out []*setting.Setting
 
 	for _, o := range s.Settings {

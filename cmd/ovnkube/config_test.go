@@ -231,12 +231,12 @@ func TestExternalIDs(t *testing.T) {
 		t.Fatal(err, stderr.String())
 	}
 
-	var list []shown
+	var list []shownSetting
 	if err := json.Unmarshal(stdout.Bytes(), &list); err != nil {
 		t.Fatal(err)
 	}
 
-	for _, want := range []shown{
+	for _, want := range []shownSetting{
 		{"k8s-apiserver", "kubernetes.apiserver", "http://192.0.2.1:8080", "external_ids", "external_ids:k8s-api-server"},
 		{"k8s-token", "kubernetes.token", "(hidden)", "external_ids", "external_ids:k8s-api-token"},
 		{"sb-address", "ovnsouth.address", "tcp:192.0.2.1:6642", "external_ids", "external_ids:ovn-remote"},

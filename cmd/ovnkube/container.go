@@ -99,10 +99,10 @@ func containerCommands() *command {
 	}
 }
 
-// prepares prepares a daemon and returns its command line.
-type prepares func(ovnd.Central, context.Context, *slog.Logger) ([]string, error)
+// prepareFunc prepares a daemon and returns its command line.
+type prepareFunc func(ovnd.Central, context.Context, *slog.Logger) ([]string, error)
 
-func serves(index int) prepares {
+func serves(index int) prepareFunc {
 	return func(c ovnd.Central, ctx context.Context, log *slog.Logger) ([]string, error) {
 		return c.Database(ctx, ovnd.Databases()[index], log)
 	}
@@ -116,7 +116,7 @@ func declareTLS(f *flag.FlagSet, t *ovnd.TLS) {
 	f.StringVar(&t.CA, "ca-cert", "/etc/ovn/tls/cacert.pem", "`file` of the authority's certificates")
 }
 
-func centralCommand(prepare prepares) func(*flag.FlagSet) action {
+func centralCommand(prepare prepareFunc) func(*flag.FlagSet) action {
 	return func(f *flag.FlagSet) action {
 		var c ovnd.Central
 

@@ -67,7 +67,7 @@ func unusedTable(s *settings) string {
 	var b strings.Builder
 	b.WriteString("| file | flag | why |\n|---|---|---|\n")
 
-	for _, u := range s.Unused {
+	for _, u := range s.UnusedNames {
 		fmt.Fprintf(&b, "| %s | %s | %s |\n", named("", key(u.Section, u.Key)), named("", u.Flag), u.Why)
 	}
 
@@ -116,7 +116,7 @@ func TestSettingNamesAreUnique(t *testing.T) {
 		once(key(a.Section, a.Key))
 	}
 
-	for _, u := range s.Unused {
+	for _, u := range s.UnusedNames {
 		once(strings.TrimSuffix("-"+u.Flag, "-"))
 		once(key(u.Section, u.Key))
 	}

@@ -115,7 +115,7 @@ func (q *question) run(ctx context.Context, args []string, env *environment) err
 	}
 	defer r.Close()
 
-	frames, err := q.frames(args, r.place())
+	frames, err := q.frames(args, r.packetContext())
 	if err != nil {
 		return err
 	}
@@ -153,7 +153,7 @@ func (q *question) run(ctx context.Context, args []string, env *environment) err
 }
 
 // frames returns the frames to explain: two for TCP without flags.
-func (q *question) frames(args []string, at place) ([][]byte, error) {
+func (q *question) frames(args []string, at packetContext) ([][]byte, error) {
 	if (q.hex != "" || q.pcap != "") && len(args) > 0 {
 		return nil, fmt.Errorf("unexpected argument %q: the frame is given", args[0])
 	}

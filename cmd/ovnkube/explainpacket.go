@@ -14,7 +14,7 @@ import (
 // neighbour is the MAC address of an arbitrary neighbour.
 var neighbour = net.HardwareAddr{0x02, 0, 0, 0, 0, 0x01}
 
-func (q *question) spec(args []string, at place) (frame.Spec, error) {
+func (q *question) spec(args []string, at packetContext) (frame.Spec, error) {
 	if len(args) != 3 {
 		return frame.Spec{}, errors.New("want PROTOCOL SOURCE DESTINATION, as in: tcp 203.0.113.9:4242 192.0.2.10:30080")
 	}

@@ -14,19 +14,19 @@ import (
 
 // rules are the decision rules of this node.
 type rules interface {
-	place() place
+	packetContext() packetContext
 	explain(ctx context.Context, from string, f []byte) (answer, error)
 	Close() error
 }
 
-// place holds the properties common to packets of this node.
-type place struct {
+// packetContext holds the properties common to packets of this node.
+type packetContext struct {
 	mac  net.HardwareAddr
 	vlan uint16
 }
 
 // rulesOf returns the attached programs, or else the flows according to the agent's record.
-func rulesOf(ctx context.Context, at found) (rules, error) {
+func rulesOf(ctx context.Context, at agentInfo) (rules, error) {
 	e, err := bpf.OpenExplainer(at.pinDir)
 	if err == nil {
 		return programs{e}, nil
@@ -43,7 +43,7 @@ func rulesOf(ctx context.Context, at found) (rules, error) {
 
 	w := record.Wiring
 
-	x, err := gateway.OpenFlowExplainer(ctx, gateway.FlowPlace{
+	x, err := gateway.OpenFlowExplainer(ctx, gateway.FlowSource{
 		OVSDB: record.Paths.OVSDB, OVSRunDir: record.Paths.OVSRunDir, Bridge: w.Bridge, Uplink: w.Uplink,
 	})
 	if err != nil {
@@ -55,7 +55,9 @@ func rulesOf(ctx context.Context, at found) (rules, error) {
 
 type programs struct{ *bpf.Explainer }
 
-func (p programs) place() place { return place{p.Config.NodeMAC[:], p.Config.VLAN} }
+func (p programs) packetContext() packetContext {
+	return packetContext{p.Config.NodeMAC[:], p.Config.VLAN}
+}
 
 func (p programs) explain(_ context.Context, from string, f []byte) (answer, error) {
 	origins := map[string]verdict.Direction{"wire": verdict.FromWire, "ovn": verdict.FromOVN, "host": verdict.FromHost}
@@ -99,7 +101,7 @@ type flows struct {
 	wiring status.Wiring
 }
 
-func (x flows) place() place { return place{x.NodeMAC, x.wiring.VLAN} }
+func (x flows) packetContext() packetContext { return packetContext{x.NodeMAC, x.wiring.VLAN} }
 
 var sides = map[string]verdict.Direction{
 	"wire": verdict.FromWire,

@@ -13,8 +13,8 @@ import (
 // same sources as the agent's. All other paths are in the agent's record there.
 type finder struct{ *settings }
 
-// found is a tool's knowledge of this node's agent.
-type found struct {
+// agentInfo is a tool's knowledge of this node's agent.
+type agentInfo struct {
 	runDir, pinDir string
 	record         status.Record
 	errRecord      error // why there is no record
@@ -42,12 +42,12 @@ func newPinFinder(f *flag.FlagSet, others ...string) finder {
 
 // find reads the settings and the record. A missing record is not an error here, as maps can be
 // read without it.
-func (d finder) find(ctx context.Context, env *environment) (found, error) {
+func (d finder) find(ctx context.Context, env *environment) (agentInfo, error) {
 	if err := d.resolveForTool(ctx, env); err != nil {
-		return found{}, err
+		return agentInfo{}, err
 	}
 
-	at := found{runDir: d.agent.runDir, pinDir: d.agent.pinDir}
+	at := agentInfo{runDir: d.agent.runDir, pinDir: d.agent.pinDir}
 	at.record, at.errRecord = status.Read(at.runDir)
 
 	if d.Origin("pin-dir").Source == setting.Default && at.errRecord == nil {
@@ -58,6 +58,6 @@ func (d finder) find(ctx context.Context, env *environment) (found, error) {
 }
 
 // where returns the paths, for errors.
-func (at found) where() string {
+func (at agentInfo) where() string {
 	return fmt.Sprintf("--pin-dir is %s, --run-dir is %s", at.pinDir, at.runDir)
 }

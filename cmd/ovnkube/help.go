@@ -110,7 +110,7 @@ in the file (`+defaultConfigFile+`), else in external_ids of Open vSwitch, else 
 
 	fmt.Fprint(w, "\nTaken without effect, because ovn-kubernetes has them:\n")
 
-	for _, u := range s.Unused {
+	for _, u := range s.UnusedNames {
 		if u.Flag != "" {
 			fmt.Fprintf(w, "  --%s: %s\n", u.Flag, u.Why)
 		}

@@ -97,7 +97,7 @@ func (w *watch) run(ctx context.Context, _ []string, env *environment) error {
 	return err
 }
 
-func openMonitor(at found, o bpf.MonitorOptions) (*bpf.Monitor, error) {
+func openMonitor(at agentInfo, o bpf.MonitorOptions) (*bpf.Monitor, error) {
 	m, err := bpf.OpenMonitor(at.pinDir, o)
 	switch {
 	case errors.Is(err, bpf.ErrNotAttached):

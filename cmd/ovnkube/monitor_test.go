@@ -89,7 +89,7 @@ func TestMonitorPrints(t *testing.T) {
 	} {
 		var out bytes.Buffer
 
-		print, done, err := tt.w.printer(t.Context(), &out, newNames(found{errRecord: status.ErrNone}))
+		print, done, err := tt.w.printer(t.Context(), &out, newNames(agentInfo{errRecord: status.ErrNone}))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -16,7 +16,7 @@ import (
 // from Open vSwitch and the frontends from the agent, at most once per interval, because a monitor
 // may see thousands of packets per second. Unavailable names are omitted.
 type names struct {
-	at       found
+	at       agentInfo
 	interval time.Duration
 
 	read     time.Time
@@ -31,7 +31,7 @@ type tuple struct {
 	src, dst netip.AddrPort
 }
 
-func newNames(at found) *names { return &names{at: at, interval: time.Second} }
+func newNames(at agentInfo) *names { return &names{at: at, interval: time.Second} }
 
 // name fills in the pod and Service of a packet, if they are known.
 func (n *names) name(ctx context.Context, side string, f *packetFields, p verdict.Packet) {
@@ -80,7 +80,7 @@ func (n *names) refresh(ctx context.Context) {
 // pod, which leave under the node's address, and connections to a Service, which arrive at an
 // address of the node or of the Service. Ambiguous tuples of two pods, such as those of pings, are
 // omitted.
-func trackedPods(list []ovs.Tracked) map[tuple]netip.Addr {
+func trackedPods(list []ovs.TrackedConnection) map[tuple]netip.Addr {
 	out := map[tuple]netip.Addr{}
 	put := func(t tuple, pod netip.Addr) {
 		if was, there := out[t]; there && was != pod {

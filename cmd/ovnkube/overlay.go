@@ -60,8 +60,8 @@ func overlayCommands() *command {
 	}
 }
 
-// joining is a node that joins the overlay.
-type joining struct {
+// overlayJoin is a node that joins the overlay.
+type overlayJoin struct {
 	*settings
 	cluster4Or6 prefixes      // --cluster-ip-subnet
 	subnet      prefixes      // of the node; empty: unchanged
@@ -71,8 +71,8 @@ type joining struct {
 }
 
 // join declares the flags of all three commands.
-func join(f *flag.FlagSet) *joining {
-	j := &joining{settings: newSettings(agentMetrics)}
+func join(f *flag.FlagSet) *overlayJoin {
+	j := &overlayJoin{settings: newSettings(agentMetrics)}
 	j.declare(f, allRoles)
 	f.Var(&j.cluster4Or6, "cluster-ip-subnet", "`networks` of all pods, one per family, separated by commas")
 	f.StringVar(&j.logFile, "agent-logfile", "/var/log/openvswitch/ovnkube-agent.log",
@@ -162,7 +162,7 @@ func gatewayInit(f *flag.FlagSet) action {
 }
 
 // run joins the overlay.
-func (j *joining) run(ctx context.Context, env *environment) error {
+func (j *overlayJoin) run(ctx context.Context, env *environment) error {
 	log, err := j.load(ctx, env)
 	if err != nil {
 		return err
@@ -247,7 +247,7 @@ func (j *joining) run(ctx context.Context, env *environment) error {
 
 // takeBack undoes a failed command: it removes the stored settings, so that later commands and
 // boots do not use them, and restarts the agent that the command has stopped.
-func (j *joining) takeBack(
+func (j *overlayJoin) takeBack(
 	ctx context.Context,
 	o *ovs.Client,
 	given, before map[string]string,
@@ -286,11 +286,11 @@ func (j *joining) takeBack(
 const takeBackTime = 30 * time.Second
 
 // pidFile returns the path of the agent's pid file.
-func (j *joining) pidFile() string { return filepath.Join(j.agent.runDir, agentPIDFile) }
+func (j *overlayJoin) pidFile() string { return filepath.Join(j.agent.runDir, agentPIDFile) }
 
 // clusterSubnets appends to each network the host prefix length, taken from the node's subnet, as
 // all nodes share it.
-func (j *joining) clusterSubnets() string {
+func (j *overlayJoin) clusterSubnets() string {
 	list := clusterSubnets{}
 
 	for _, p := range j.cluster4Or6 {
@@ -318,7 +318,7 @@ func (j *joining) clusterSubnets() string {
 }
 
 // check returns invalid combinations before any change, and the controller's configuration.
-func (j *joining) check() (controller.Config, error) {
+func (j *overlayJoin) check() (controller.Config, error) {
 	var errs []error
 
 	for _, part := range j.subnet {
@@ -339,7 +339,7 @@ func (j *joining) check() (controller.Config, error) {
 
 // giveSubnet writes the node's subnet to the annotation that the controller reads. An existing
 // subnet stays, as pods have addresses in it.
-func (j *joining) giveSubnet(ctx context.Context, api *rest.Config, log *slog.Logger) error {
+func (j *overlayJoin) giveSubnet(ctx context.Context, api *rest.Config, log *slog.Logger) error {
 	client, err := kubernetes.NewForConfig(api)
 	if err != nil {
 		return err
@@ -387,7 +387,7 @@ func (j *joining) giveSubnet(ctx context.Context, api *rest.Config, log *slog.Lo
 
 // start starts the agent in place of an older one, and runs the controller until the agent is
 // ready.
-func (j *joining) start(
+func (j *overlayJoin) start(
 	ctx context.Context,
 	env *environment,
 	lead controller.Config,
@@ -415,7 +415,7 @@ func (j *joining) start(
 }
 
 // agentCommand returns the agent's command line; its other settings are in external_ids.
-func (j *joining) agentCommand() []string {
+func (j *overlayJoin) agentCommand() []string {
 	args := []string{
 		"ovnkube", "agent",
 		"--ovsdb", j.agent.ovsdb, "--logfile", j.logFile, "--detach", "--replace",

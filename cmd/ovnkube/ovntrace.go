@@ -100,8 +100,8 @@ func endsAtUnSNAT(summary string) bool {
 	return false
 }
 
-// balanced is a load balancer's logical flow.
-type balanced struct {
+// balancerFlow is a load balancer's logical flow.
+type balancerFlow struct {
 	text    string // as lflow-list prints it
 	vip     netip.AddrPort
 	backend netip.AddrPort // the first one; invalid if there is none
@@ -117,8 +117,8 @@ var (
 
 // balancedBy returns the logical flow of a router that balances a new connection whose microflow is
 // given: that of the highest priority.
-func balancedBy(flows, microflow string) (balanced, bool) {
-	var best balanced
+func balancedBy(flows, microflow string) (balancerFlow, bool) {
+	var best balancerFlow
 
 	highest := -1
 	vip, proto := destinationOf(microflow)
@@ -137,7 +137,7 @@ func balancedBy(flows, microflow string) (balanced, bool) {
 			continue
 		}
 
-		highest, best = priority, balanced{
+		highest, best = priority, balancerFlow{
 			text:   strings.TrimSpace(m[0]),
 			vip:    vip,
 			forced: strings.Contains(m[3], "flags.force_snat_for_lb = 1"),
@@ -179,7 +179,7 @@ func backend(text string, port uint16) netip.AddrPort {
 }
 
 // translate returns the microflow of the packet as the load balancer sends it on.
-func (b balanced) translate(microflow string) string {
+func (b balancerFlow) translate(microflow string) string {
 	out := destination.ReplaceAllStringFunc(microflow, func(term string) string {
 		name, _, _ := strings.Cut(term, " ")
 		return name + " == " + b.backend.Addr().String()

@@ -87,11 +87,11 @@ func TestPacketFieldsOfCorpus(t *testing.T) {
 // are translated. Ambiguous tuples of two pods are omitted.
 func TestTrackedPods(t *testing.T) {
 	at := netip.MustParseAddrPort
-	connection := func(src, dst, replySrc, replyDst string) ovs.Tracked {
-		return ovs.Tracked{Proto: 6, Original: ovs.Tuple{Src: at(src), Dst: at(dst)}, Reply: ovs.Tuple{Src: at(replySrc), Dst: at(replyDst)}}
+	connection := func(src, dst, replySrc, replyDst string) ovs.TrackedConnection {
+		return ovs.TrackedConnection{Proto: 6, Original: ovs.Tuple{Src: at(src), Dst: at(dst)}, Reply: ovs.Tuple{Src: at(replySrc), Dst: at(replyDst)}}
 	}
 
-	got := trackedPods([]ovs.Tracked{
+	got := trackedPods([]ovs.TrackedConnection{
 		connection("10.244.1.5:1000", "198.51.100.1:80", "198.51.100.1:80", "172.30.0.11:50000"),   // SNAT
 		connection("198.51.100.1:2000", "172.30.0.11:30080", "10.244.1.6:80", "198.51.100.1:2000"), // NodePort
 		connection("198.51.100.1:3000", "172.30.0.11:30080", "10.244.2.7:80", "100.64.0.2:3000"),   // with a hidden client

@@ -45,7 +45,7 @@ func newSettings(metricsAddress string) *settings {
 		controller: newControllerFlags(),
 		agent:      newAgentFlags(),
 	}
-	table := setting.Table{Settings: s.cluster.settings(), Aliases: aliases(), Unused: unused()}
+	table := setting.Table{Settings: s.cluster.settings(), Aliases: aliases(), UnusedNames: unused()}
 	table.Settings = append(table.Settings, s.controller.settings()...)
 	table.Settings = append(table.Settings, s.agent.settings()...)
 	s.Set = setting.New(table)
@@ -279,7 +279,7 @@ func (s *settings) located(err error) error {
 	}
 
 	var from []string
-	for _, o := range s.about(err.Error()) {
+	for _, o := range s.settingsAbout(err.Error()) {
 		from = append(from, o.Flag+" is from "+s.Origin(o.Flag).Where)
 	}
 

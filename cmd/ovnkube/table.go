@@ -79,13 +79,13 @@ const (
 )
 
 // unused returns the keys and flags of ovn-kubernetes without a meaning here.
-func unused() []setting.Unused {
-	var list []setting.Unused
+func unused() []setting.UnusedName {
+	var list []setting.UnusedName
 
 	add := func(section, why string, isBool bool, pairs ...string) {
 		for i := 0; i < len(pairs); i += 2 {
 			list = append(list,
-				setting.Unused{Section: section, Key: pairs[i], Flag: pairs[i+1], Bool: isBool, Why: why})
+				setting.UnusedName{Section: section, Key: pairs[i], Flag: pairs[i+1], Bool: isBool, Why: why})
 		}
 	}
 	add("default", ownZones, false, "conntrack-zone", "conntrack-zone")
@@ -150,13 +150,13 @@ func unused() []setting.Unused {
 	return append(list, unusedGateway()...)
 }
 
-func unusedGateway() []setting.Unused {
-	var list []setting.Unused
+func unusedGateway() []setting.UnusedName {
+	var list []setting.UnusedName
 
 	add := func(section, why string, isBool bool, pairs ...string) {
 		for i := 0; i < len(pairs); i += 2 {
 			list = append(list,
-				setting.Unused{Section: section, Key: pairs[i], Flag: pairs[i+1], Bool: isBool, Why: why})
+				setting.UnusedName{Section: section, Key: pairs[i], Flag: pairs[i+1], Bool: isBool, Why: why})
 		}
 	}
 	add("gateway", notServed, false, "egw-interface", "exgw-interface")
@@ -211,7 +211,7 @@ func unusedGateway() []setting.Unused {
 		"advertised-udn-isolation-mode", "advertised-udn-isolation-mode")
 
 	return append(list,
-		setting.Unused{Flag: "pod-ip", Why: notNeeded},
-		setting.Unused{Flag: "unprivileged-mode", Bool: true, Why: notServed},
-		setting.Unused{Flag: "enable-multicast", Bool: true, Why: notServed})
+		setting.UnusedName{Flag: "pod-ip", Why: notNeeded},
+		setting.UnusedName{Flag: "unprivileged-mode", Bool: true, Why: notServed},
+		setting.UnusedName{Flag: "enable-multicast", Bool: true, Why: notServed})
 }

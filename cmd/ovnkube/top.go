@@ -30,7 +30,7 @@ Needs Linux 6.6 and the eBPF backend.
 // top holds the flags of the command.
 type top struct {
 	finder
-	at         found
+	at         agentInfo
 	interval   time.Duration
 	rows, rate int
 	once, json bool
@@ -103,7 +103,7 @@ func (o *top) run(ctx context.Context, _ []string, env *environment) error {
 	}
 
 	for {
-		p, err := o.look(ctx, m)
+		p, err := o.measureInterval(ctx, m)
 		if err != nil || ctx.Err() != nil {
 			return err
 		}
@@ -120,8 +120,8 @@ func (o *top) run(ctx context.Context, _ []string, env *environment) error {
 	}
 }
 
-// look measures one interval.
-func (o *top) look(ctx context.Context, m *bpf.Monitor) (picture, error) {
+// measureInterval measures one interval.
+func (o *top) measureInterval(ctx context.Context, m *bpf.Monitor) (picture, error) {
 	p := picture{Classes: []classShown{}, Services: []serviceShown{}}
 
 	missed, err := m.Missed()

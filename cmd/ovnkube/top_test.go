@@ -15,16 +15,16 @@ import (
 // The output shows who sends what to whom, and what is unknown.
 func TestTopPicture(t *testing.T) {
 	at := netip.MustParseAddrPort
-	group := func(direction, port, verdict string, flows ...busy.Busy) classShown {
+	group := func(direction, port, verdict string, flows ...busy.RatedFlow) classShown {
 		return show(busy.Group{Class: busy.Class{Direction: direction, Port: port, Verdict: verdict}, Rate: busy.Rate{Packets: 1234, Bytes: 1e6}, Flows: flows})
 	}
 	p := picture{
 		Time: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), Seconds: 2,
 		Classes: []classShown{
 			group("rx", "ovn", "ovn",
-				busy.Busy{Flow: busy.Flow{Src: at("203.0.113.9:4242"), Dst: at("192.0.2.10:30080"), Type: 0x0800, Proto: 6, Reason: "service"}, Rate: busy.Rate{Packets: 9.96, Bytes: 999.6}},
-				busy.Busy{Flow: busy.Flow{Src: at("[2001:db8::1]:0"), Dst: at("[2001:db8::2]:0"), Type: 0x86dd, Proto: 89, Reason: "proto_ns"}, Rate: busy.Rate{Packets: 0.5, Bytes: 40}}),
-			group("tx", "none", "drop", busy.Busy{Flow: busy.Flow{Type: 0x88b5, Reason: "bad_mac"}}),
+				busy.RatedFlow{Flow: busy.Flow{Src: at("203.0.113.9:4242"), Dst: at("192.0.2.10:30080"), Type: 0x0800, Proto: 6, Reason: "service"}, Rate: busy.Rate{Packets: 9.96, Bytes: 999.6}},
+				busy.RatedFlow{Flow: busy.Flow{Src: at("[2001:db8::1]:0"), Dst: at("[2001:db8::2]:0"), Type: 0x86dd, Proto: 89, Reason: "proto_ns"}, Rate: busy.Rate{Packets: 0.5, Bytes: 40}}),
+			group("tx", "none", "drop", busy.RatedFlow{Flow: busy.Flow{Type: 0x88b5, Reason: "bad_mac"}}),
 			group("tx", "host", "out"),
 		},
 		Services: []serviceShown{{"default/web:80/TCP", busy.Rate{Packets: 3, Bytes: 2e9}}},

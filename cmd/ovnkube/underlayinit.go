@@ -176,7 +176,7 @@ func (m *masterInit) setup(project string) cloud.Setup {
 // setupRun brings about a setup, step by step.
 type setupRun struct {
 	setup    cloud.Setup
-	seen     cloud.SetupSeen
+	seen     cloud.SetupObservation
 	do       func(context.Context, cloud.Step) (cloud.Result, error)
 	progress io.Writer // gets a line for each object that is found or made
 }
@@ -185,7 +185,7 @@ type setupRun struct {
 func (r *setupRun) complete(ctx context.Context) error {
 	plan := r.setup.Plan(r.seen)
 	if len(plan.Problems) > 0 {
-		return r.refuse(plan.Problems, "nothing was made")
+		return r.printProblems(plan.Problems, "nothing was made")
 	}
 
 	known := r.setup.Inventory(r.seen)
@@ -213,7 +213,7 @@ func (r *setupRun) complete(ctx context.Context) error {
 	}
 
 	if len(plan.Problems) > 0 {
-		return r.refuse(plan.Problems, "the setup is not complete")
+		return r.printProblems(plan.Problems, "the setup is not complete")
 	}
 
 	return nil
@@ -231,8 +231,8 @@ func (r *setupRun) report(known []string) []string {
 	return now
 }
 
-// refuse prints the problems, one in a line, and returns an error with the outcome.
-func (r *setupRun) refuse(problems []cloud.Problem, outcome string) error {
+// printProblems prints the problems, one in a line, and returns an error with the outcome.
+func (r *setupRun) printProblems(problems []cloud.Problem, outcome string) error {
 	for _, p := range problems {
 		fmt.Fprintln(r.progress, "refused:", p.Text)
 	}

@@ -127,15 +127,15 @@ func TestPrintOpenstack_isRead(t *testing.T) {
 }
 
 // smallSetup returns a setup in a project that lacks a router, a subnet pool and a security group.
-func smallSetup() (cloud.Setup, cloud.SetupSeen) {
+func smallSetup() (cloud.Setup, cloud.SetupObservation) {
 	none := cloud.Quota{Limit: -1}
 	setup := cloud.Setup{
 		Config: cloud.Config{Cluster: "k8s", Project: "project"}, VMNetwork: "vms",
 		Prefix: netip.MustParsePrefix("10.244.0.0/16"),
 	}
 
-	return setup, cloud.SetupSeen{
-		Seen: cloud.Seen{
+	return setup, cloud.SetupObservation{
+		Observation: cloud.Observation{
 			Networks: []cloud.Network{{ID: "n1", Name: "vms", Project: "project"}},
 			Subnets: []cloud.Subnet{{
 				ID: "s1", Network: "n1", Prefix: netip.MustParsePrefix("10.0.0.0/24"),

@@ -71,8 +71,8 @@ func newLabFlags(f *pflag.FlagSet) *labFlags {
 	return l
 }
 
-// place returns the lab's directory, and its name there.
-func (l *labFlags) place() (dir, name string) {
+// location returns the lab's directory, and its name there.
+func (l *labFlags) location() (dir, name string) {
 	dir, name = lab.Named(l.name)
 	if l.dir != "" {
 		dir = l.dir
@@ -96,7 +96,7 @@ func (l *labFlags) flags() string {
 }
 
 func (l *labFlags) open() (*lab.Lab, error) {
-	dir, _ := l.place()
+	dir, _ := l.location()
 	return lab.Open(dir)
 }
 
@@ -128,7 +128,7 @@ func upCommand() *cobra.Command {
 			return err
 		}
 
-		options.Dir, options.Name = which.place()
+		options.Dir, options.Name = which.location()
 		options.Pods = options.Cluster && *pods
 		options.BinDir, options.Progress = filepath.Dir(self), c.ErrOrStderr()
 

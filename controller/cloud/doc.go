@@ -9,9 +9,10 @@
 // plans them in the same way.
 //
 // Planning is per owner. NodePool returns what a Node asks for, or refuses it. Pool.Plan compares
-// that with what was observed (Seen) and returns the ordered steps that are possible now. Release
-// returns the steps that remove a pool. The caller executes steps, adds their results by Seen.After
-// and plans again, without another look at Neutron. After an error the caller must observe anew.
+// that with what was observed (Observation) and returns the ordered steps that are possible now.
+// Release returns the steps that remove a pool. The caller executes steps, adds their results by
+// Observation.After and plans again, without another look at Neutron. After an error the caller
+// must observe anew.
 //
 // Names are deterministic: network and trunk are <cluster>-<node>, a port is <cluster>-<node>-<address>
 // and has that address. A port's VLAN tag is its place in the pool's subnets. So nothing needs to

@@ -22,7 +22,7 @@ type Record struct {
 
 // Record returns what the node may use now: ports that are in its trunk by the right tag. Published
 // ports that disappeared or changed are marked held.
-func (p Pool) Record(s Seen) Record {
+func (p Pool) Record(s Observation) Record {
 	groups := slices.Sorted(slices.Values(p.Groups))
 
 	vif, trouble := p.findVIF(s)
@@ -49,7 +49,7 @@ func (p Pool) Record(s Seen) Record {
 }
 
 // gateways returns the addresses of the pool's router in the network, sorted.
-func (p Pool) gateways(network Network, s Seen) []Gateway {
+func (p Pool) gateways(network Network, s Observation) []Gateway {
 	bits := map[string]int{}
 	for _, n := range s.Subnets {
 		bits[n.ID] = n.Prefix.Bits()
@@ -62,7 +62,7 @@ func (p Pool) gateways(network Network, s Seen) []Gateway {
 			continue
 		}
 
-		for _, f := range port.Fixed {
+		for _, f := range port.FixedIPs {
 			if n, ok := bits[f.Subnet]; ok {
 				out = append(out, Gateway{netip.PrefixFrom(f.Address, n), port.MAC})
 			}
@@ -85,7 +85,7 @@ func lines(st state, trunk Trunk) []Line {
 		}
 
 		l := Line{Port: sl.port.ID, MAC: sl.port.MAC, Tag: sl.tag, Groups: sl.port.Groups}
-		for _, f := range sl.port.Fixed {
+		for _, f := range sl.port.FixedIPs {
 			l.Addresses = append(l.Addresses, f.Address)
 		}
 

@@ -47,8 +47,8 @@ type Rule struct {
 
 func (r Rule) String() string { return r.Direction + " " + r.EtherType }
 
-// Fixed is an address that a port has, and the ID of its subnet.
-type Fixed struct {
+// FixedIP is an address that a port has, and the ID of its subnet.
+type FixedIP struct {
 	Subnet  string
 	Address netip.Addr
 }
@@ -58,7 +58,7 @@ type Port struct {
 	ID, Name, Description, Network, Project string
 	MAC                                     string // lower case; "" in a request leaves it to Neutron
 	Device, Owner                           string // device_id and device_owner
-	Fixed                                   []Fixed
+	FixedIPs                                []FixedIP
 	// Groups are the UUIDs of its security groups, sorted. Nil means that they are unknown, and
 	// []string{} that the port has none. In a request they must be known.
 	Groups []string
@@ -66,7 +66,7 @@ type Port struct {
 
 // has reports whether the port has the address.
 func (p Port) has(a netip.Addr) bool {
-	for _, f := range p.Fixed {
+	for _, f := range p.FixedIPs {
 		if f.Address == a {
 			return true
 		}

@@ -110,7 +110,7 @@ func newScene(t *testing.T, node, config string) *scene {
 
 	s.cloud = cloudtest.New(cloud.Port{
 		ID: "vif", Project: "project", MAC: "fa:16:3e:00:00:aa", Network: "vms", Device: "server1",
-		Fixed: []cloud.Fixed{{Subnet: "vms", Address: netip.MustParseAddr("10.0.0.11")}},
+		FixedIPs: []cloud.FixedIP{{Subnet: "vms", Address: netip.MustParseAddr("10.0.0.11")}},
 	})
 
 	return s
@@ -307,7 +307,7 @@ func (s *scene) change(t *testing.T, f []string) {
 		case "project":
 			v.Project = f[2]
 		case "address":
-			v.Fixed[0].Address = netip.MustParseAddr(f[2])
+			v.FixedIPs[0].Address = netip.MustParseAddr(f[2])
 		case "owner":
 			v.Owner = f[2]
 		case "server": // vif server [ID]
@@ -323,7 +323,7 @@ func (s *scene) change(t *testing.T, f []string) {
 		*seen = seen.After(cloud.DeletePort{Port: port(f[1]).ID}, cloud.Result{})
 	case "delete-subnet": // with its ports
 		for _, p := range seen.Ports {
-			if p.Fixed[0].Subnet == f[1] {
+			if p.FixedIPs[0].Subnet == f[1] {
 				s.change(t, []string{"delete", p.ID})
 			}
 		}
@@ -343,7 +343,7 @@ func (s *scene) change(t *testing.T, f []string) {
 	case "delete-trunk":
 		*seen = seen.After(cloud.DeleteTrunk{Trunk: f[1]}, cloud.Result{})
 	case "readdress":
-		port(f[1]).Fixed[0].Address = netip.MustParseAddr(f[2])
+		port(f[1]).FixedIPs[0].Address = netip.MustParseAddr(f[2])
 	case "mac":
 		port(f[1]).MAC = f[2]
 	case "groups": // groups PORT GROUP...; "?": Neutron does not say which
@@ -380,7 +380,7 @@ func (s *scene) do(t *testing.T, f []string) {
 		step = cloud.CreateNetwork{Name: f[1], Description: "another's"}
 	case "port":
 		step = cloud.CreatePorts{Ports: []cloud.Port{{
-			Name: "another's", Network: "n1", Fixed: []cloud.Fixed{{Subnet: "s1", Address: netip.MustParseAddr(f[1])}},
+			Name: "another's", Network: "n1", FixedIPs: []cloud.FixedIP{{Subnet: "s1", Address: netip.MustParseAddr(f[1])}},
 			Groups: []string{},
 		}}}
 	case "trunk":

@@ -14,7 +14,7 @@ type Plan struct {
 // builder collects a plan and counts what the quotas leave.
 type builder struct {
 	Plan
-	seen   Seen
+	seen   Observation
 	quotas Quotas
 }
 
@@ -41,7 +41,7 @@ func (b *builder) take(resource string, q *Quota, wanted int) int {
 // Plan returns the steps from what was seen to the pool. It returns no step when the pool is
 // complete, or when only problems are left. A pool grows when less than a tenth of it is free, and
 // never shrinks.
-func (p Pool) Plan(s Seen) Plan {
+func (p Pool) Plan(s Observation) Plan {
 	b := builder{seen: s, quotas: s.Quotas}
 
 	vif, trouble := p.findVIF(s)
@@ -71,7 +71,7 @@ func (p Pool) Plan(s Seen) Plan {
 }
 
 // checkVIF returns why nothing is made or repaired for the VIF now.
-func (p Pool) checkVIF(vif Port, st state, s Seen) *Problem {
+func (p Pool) checkVIF(vif Port, st state, s Observation) *Problem {
 	switch {
 	case vif.Device == "":
 		return problem(VIFWithoutVM, "plan pool of node %s: port %s has no VM (its device_id is "+
@@ -112,7 +112,7 @@ func (p Pool) checkMTU(network Network, vifMTU int) *Problem {
 
 // findVIF returns the node's VIF. A node must not take another's: the port has to have the node's
 // InternalIP, which NodePool compared with the VIF's address.
-func (p Pool) findVIF(s Seen) (Port, *Problem) {
+func (p Pool) findVIF(s Observation) (Port, *Problem) {
 	var found []Port
 
 	for _, v := range s.VIFs {
@@ -181,7 +181,7 @@ func (t Trunk) isPools(name, description string) bool {
 }
 
 // ownedSubports returns the pool's ports in the trunk, in the order of their tags.
-func (st *state) ownedSubports(s Seen, t Trunk) []Subport {
+func (st *state) ownedSubports(s Observation, t Trunk) []Subport {
 	own := map[string]bool{}
 	for _, port := range s.Ports {
 		_, own[port.ID] = st.owned(port)
@@ -374,7 +374,7 @@ func (st *state) strayed(sl slot) bool {
 }
 
 // foreignTags returns the ports in the trunk that are not the pool's, by tag.
-func foreignTags(st *state, s Seen, trunk Trunk) map[int]string {
+func foreignTags(st *state, s Observation, trunk Trunk) map[int]string {
 	own := st.ownedSubports(s, trunk)
 	foreign := map[int]string{}
 
@@ -419,7 +419,7 @@ func (p Pool) reportTaken(b *builder, st *state, foreign map[int]string) {
 func (p Pool) port(st *state, sl slot, published []Line) Port {
 	port := Port{
 		Name: portName(st.name, sl.fixed[0].Address), Description: p.Description(),
-		Network: st.network.ID, Fixed: sl.fixed, Groups: p.Groups,
+		Network: st.network.ID, FixedIPs: sl.fixed, Groups: p.Groups,
 	}
 	if l, ok := publishedFor(published, sl.fixed[0].Address); ok {
 		port.MAC = l.MAC

@@ -7,7 +7,7 @@ import (
 
 // Release returns the steps that remove the pool of a node that has left, in order. A trunk that the
 // pool did not make stays, and so does a network in which there are other ports.
-func Release(c Config, node string, s Seen) Plan {
+func Release(c Config, node string, s Observation) Plan {
 	b := builder{seen: s}
 	st := state{name: poolName(c.Cluster, node)}
 	mark := description(c.Cluster, node)

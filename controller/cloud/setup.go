@@ -27,11 +27,11 @@ type Setup struct {
 	ServiceCIDRs []netip.Prefix // addresses of Services, which no other network may have
 }
 
-// SetupSeen is what was observed of a project for a Setup. In Seen, it has the networks that the
-// credentials may see, the subnets of the project and of the VMs' network, the ports of this
-// network and of the router, and the quotas.
-type SetupSeen struct {
-	Seen
+// SetupObservation is what was observed of a project for a Setup. In Observation, it has the
+// networks that the credentials may see, the subnets of the project and of the VMs' network, the
+// ports of this network and of the router, and the quotas.
+type SetupObservation struct {
+	Observation
 	Extensions     []string // aliases of Neutron's extensions
 	Routers        []Router
 	SubnetPools    []SubnetPool
@@ -39,7 +39,7 @@ type SetupSeen struct {
 }
 
 // After returns s as it is once the step is done.
-func (s SetupSeen) After(step Step, r Result) SetupSeen {
+func (s SetupObservation) After(step Step, r Result) SetupObservation {
 	switch step := step.(type) {
 	case CreateRouter:
 		s.Routers = append(slices.Clip(s.Routers), r.Router)
@@ -68,7 +68,7 @@ func (s SetupSeen) After(step Step, r Result) SetupSeen {
 
 		s.Quotas.Rules.Used++
 	default:
-		s.Seen = s.Seen.After(step, r)
+		s.Observation = s.Observation.After(step, r)
 	}
 
 	return s
@@ -76,8 +76,8 @@ func (s SetupSeen) After(step Step, r Result) SetupSeen {
 
 // Plan returns the steps from what was seen to the setup that are possible now. If it returns
 // problems, nothing must be made. It returns neither when the setup is complete.
-func (s Setup) Plan(seen SetupSeen) Plan {
-	b := &builder{seen: seen.Seen}
+func (s Setup) Plan(seen SetupObservation) Plan {
+	b := &builder{seen: seen.Observation}
 	if missing := MissingExtensions(seen.Extensions); len(missing) > 0 {
 		b.report(problem(MissingExtension, "the cloud's Neutron lacks the extension %s, which "+
 			"underlay mode needs: ask the operator of the cloud to enable it",
@@ -114,7 +114,7 @@ func MissingExtensions(aliases []string) []string {
 
 // Complete returns the configuration of the cluster's pools, with the IDs of all objects. It must
 // not be called before Plan has returned neither steps nor problems.
-func (s Setup) Complete(seen SetupSeen) Config {
+func (s Setup) Complete(seen SetupObservation) Config {
 	st := s.inspect(&builder{}, seen)
 	c := s.Config
 	c.Router, c.SubnetPool, c.SubnetPool6 = st.router.ID, st.subnetPool.ID, st.subnetPool6.ID
@@ -128,7 +128,7 @@ func (s Setup) Complete(seen SetupSeen) Config {
 
 // Inventory returns a line for each object of the setup that there is, such as
 // "router k8s (c0ffee00-…)".
-func (s Setup) Inventory(seen SetupSeen) []string {
+func (s Setup) Inventory(seen SetupObservation) []string {
 	st := s.inspect(&builder{}, seen)
 
 	var lines []string
@@ -183,7 +183,7 @@ func (s Setup) subnetPool6Name() string       { return s.Cluster + "-6" }
 func (s Setup) ipv6() bool { return s.SubnetPool6 != "" || s.Prefix6.IsValid() }
 
 // hasPools reports whether the cluster has the pool of a node already.
-func (s Setup) hasPools(seen SetupSeen) bool {
+func (s Setup) hasPools(seen SetupObservation) bool {
 	return slices.ContainsFunc(seen.Networks, func(n Network) bool {
 		node, is := strings.CutPrefix(n.Name, poolName(s.Cluster, ""))
 		return is && n.Project == s.Project && n.Description == description(s.Cluster, node)
@@ -203,7 +203,7 @@ type setupState struct {
 }
 
 // inspect finds the objects of the setup, and reports those that cannot be used.
-func (s Setup) inspect(b *builder, seen SetupSeen) setupState {
+func (s Setup) inspect(b *builder, seen SetupObservation) setupState {
 	var st setupState
 
 	st.vms = s.findVMNetwork(b, seen)
@@ -237,7 +237,7 @@ func (s Setup) inspect(b *builder, seen SetupSeen) setupState {
 }
 
 // findVMNetwork returns the network of the VMs.
-func (s Setup) findVMNetwork(b *builder, seen SetupSeen) Network {
+func (s Setup) findVMNetwork(b *builder, seen SetupObservation) Network {
 	foreign := func(n Network) bool { return n.External && n.Project != s.Project }
 
 	n, ok := findNetwork(b, "--vm-network", s.VMNetwork, without(seen.Networks, foreign))
@@ -257,7 +257,7 @@ func (s Setup) findVMNetwork(b *builder, seen SetupSeen) Network {
 }
 
 // findExternalNetwork returns the network of the router's external gateway.
-func (s Setup) findExternalNetwork(b *builder, seen SetupSeen) Network {
+func (s Setup) findExternalNetwork(b *builder, seen SetupObservation) Network {
 	is := func(n Network) bool { return n.ID == s.ExternalNetwork || n.Name == s.ExternalNetwork }
 
 	external := without(seen.Networks, func(n Network) bool { return !n.External })
@@ -342,7 +342,7 @@ func label(name, id string) string {
 }
 
 // networkLabel returns the name and ID of a network that the credentials may not see.
-func networkLabel(seen SetupSeen, id string) string {
+func networkLabel(seen SetupObservation, id string) string {
 	for _, n := range seen.Networks {
 		if n.ID == id {
 			return n.label()

@@ -20,7 +20,7 @@ import (
 // setupScene is a project in which a cluster is set up. Its do answers as Neutron does.
 type setupScene struct {
 	setup cloud.Setup
-	seen  cloud.SetupSeen
+	seen  cloud.SetupObservation
 	made  map[string]int
 }
 
@@ -33,8 +33,8 @@ func newSetupScene() *setupScene {
 			Prefix:       netip.MustParsePrefix("10.244.0.0/16"),
 			ServiceCIDRs: []netip.Prefix{netip.MustParsePrefix("10.96.0.0/16")},
 		},
-		seen: cloud.SetupSeen{
-			Seen: cloud.Seen{
+		seen: cloud.SetupObservation{
+			Observation: cloud.Observation{
 				Networks: []cloud.Network{
 					{ID: "n1", Name: "vms", Project: "project"},
 					{ID: "n2", Name: "public", Project: "operator", External: true},
@@ -105,7 +105,7 @@ func (s *setupScene) do(step cloud.Step) {
 func (s *setupScene) interfaceOf(router string, n cloud.Subnet) cloud.Port {
 	return cloud.Port{
 		ID: s.id("i"), Network: n.Network, Device: router, Owner: "network:router_interface",
-		Fixed: []cloud.Fixed{{Subnet: n.ID, Address: n.Gateway}},
+		FixedIPs: []cloud.FixedIP{{Subnet: n.ID, Address: n.Gateway}},
 	}
 }
 
@@ -253,7 +253,7 @@ var setupCases = []struct {
 	{"the gateway's address is taken", func(s *setupScene) {
 		s.seen.Ports = []cloud.Port{{
 			ID: "i1", Network: "n1", Device: "vm", Owner: "compute:nova",
-			Fixed: []cloud.Fixed{{Subnet: "s1", Address: netip.MustParseAddr("10.0.0.1")}},
+			FixedIPs: []cloud.FixedIP{{Subnet: "s1", Address: netip.MustParseAddr("10.0.0.1")}},
 		}}
 	}},
 	{"the VMs' subnet has no gateway", func(s *setupScene) {

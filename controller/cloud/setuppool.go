@@ -40,7 +40,7 @@ const (
 )
 
 // findSubnetPool returns the subnet pool of a family. It has no ID if it does not exist yet.
-func (s Setup) findSubnetPool(b *builder, seen SetupSeen, w wantedPool) SubnetPool {
+func (s Setup) findSubnetPool(b *builder, seen SetupObservation, w wantedPool) SubnetPool {
 	var found []SubnetPool
 
 	for _, p := range seen.SubnetPools {
@@ -144,8 +144,8 @@ func prefixList(all []netip.Prefix) string {
 }
 
 // planSubnetPools makes the missing subnet pools.
-func (s Setup) planSubnetPools(b *builder, st setupState) needs {
-	var n needs
+func (s Setup) planSubnetPools(b *builder, st setupState) quotaNeeds {
+	var n quotaNeeds
 
 	plan := func(w wantedPool, have SubnetPool) {
 		if have.ID != "" || w.id != "" {
@@ -180,7 +180,7 @@ type addresses struct {
 
 // checkOverlaps reports networks that have the same addresses: those of pods, of Services, of the
 // VMs, and the others of the router. Subnets that were taken from pods' subnet pool are part of it.
-func (s Setup) checkOverlaps(b *builder, seen SetupSeen, st setupState) {
+func (s Setup) checkOverlaps(b *builder, seen SetupObservation, st setupState) {
 	var others []addresses
 
 	services := addresses{remedy: "if the cluster has other addresses of Services, give them by " +
@@ -254,7 +254,7 @@ var allowAll = [...]Rule{
 
 // findSecurityGroups finds the security groups of Config. If Config has none, it finds the group of an
 // earlier setup, which has no ID if it does not exist yet.
-func (s Setup) findSecurityGroups(b *builder, seen SetupSeen, st *setupState) {
+func (s Setup) findSecurityGroups(b *builder, seen SetupObservation, st *setupState) {
 	for _, id := range s.Groups {
 		i := slices.IndexFunc(seen.SecurityGroups, func(g SecurityGroup) bool { return g.ID == id })
 		if i < 0 {
@@ -292,8 +292,8 @@ func (s Setup) findSecurityGroups(b *builder, seen SetupSeen, st *setupState) {
 }
 
 // planSecurityGroup makes the security group that allows everything, or its missing rules.
-func (s Setup) planSecurityGroup(b *builder, st setupState) needs {
-	var n needs
+func (s Setup) planSecurityGroup(b *builder, st setupState) quotaNeeds {
+	var n quotaNeeds
 
 	switch {
 	case len(s.Groups) > 0:

@@ -1,12 +1,12 @@
 package cloud
 
-// needs are numbers of objects that are to be made, by their quota.
-type needs struct {
+// quotaNeeds are numbers of objects that are to be made, by their quota.
+type quotaNeeds struct {
 	networks, subnets, ports, trunks            int
 	routers, subnetPools, securityGroups, rules int
 }
 
-func (n *needs) add(o needs) {
+func (n *quotaNeeds) add(o quotaNeeds) {
 	n.networks += o.networks
 	n.subnets += o.subnets
 	n.ports += o.ports
@@ -18,7 +18,7 @@ func (n *needs) add(o needs) {
 }
 
 // smallestPool returns what the smallest pool of a node needs.
-func (s Setup) smallestPool() needs {
+func (s Setup) smallestPool() quotaNeeds {
 	subnets := 1
 	if s.ipv6() {
 		subnets = 2
@@ -26,11 +26,11 @@ func (s Setup) smallestPool() needs {
 
 	const metadata = 1 // Neutron makes a port for OVN's metadata in each network
 
-	return needs{networks: 1, subnets: subnets, ports: fewestPorts + subnets + metadata, trunks: 1}
+	return quotaNeeds{networks: 1, subnets: subnets, ports: fewestPorts + subnets + metadata, trunks: 1}
 }
 
 // check reports the quotas that do not leave room for what is needed.
-func (n needs) check(b *builder, have Quotas) {
+func (n quotaNeeds) check(b *builder, have Quotas) {
 	for _, q := range []struct {
 		resource string
 		needed   int

@@ -7,7 +7,7 @@ import (
 
 // findRouter returns the router of the setup: that of Config, else that of the VMs' network, else that
 // of an earlier setup. It has no ID if it does not exist yet.
-func (s Setup) findRouter(seen SetupSeen, vms Network) (Router, *Problem) {
+func (s Setup) findRouter(seen SetupObservation, vms Network) (Router, *Problem) {
 	id, trouble := s.chooseRouter(seen, vms)
 	if id == "" {
 		return Router{}, trouble
@@ -36,7 +36,7 @@ func (s Setup) findRouter(seen SetupSeen, vms Network) (Router, *Problem) {
 
 // RouterCandidates returns the IDs of routers outside of the project's own list that Plan may need:
 // that of Config, and those with an interface in the VMs' network.
-func (s Setup) RouterCandidates(seen SetupSeen) []string {
+func (s Setup) RouterCandidates(seen SetupObservation) []string {
 	all := attachedRouters(seen, s.vmNetwork(seen))
 	if s.Router != "" && !slices.Contains(all, s.Router) {
 		all = append(all, s.Router)
@@ -47,18 +47,18 @@ func (s Setup) RouterCandidates(seen SetupSeen) []string {
 
 // RouterID returns the ID of the setup's router, or "" if there is none yet, or none that can be
 // used.
-func (s Setup) RouterID(seen SetupSeen) string {
+func (s Setup) RouterID(seen SetupObservation) string {
 	r, _ := s.findRouter(seen, s.vmNetwork(seen))
 	return r.ID
 }
 
 // vmNetwork returns the network of the VMs, without an ID if there is none, or more than one.
-func (s Setup) vmNetwork(seen SetupSeen) Network {
+func (s Setup) vmNetwork(seen SetupObservation) Network {
 	return s.findVMNetwork(&builder{}, seen)
 }
 
 // chooseRouter returns the ID of the router, or "" if there is none yet or a problem.
-func (s Setup) chooseRouter(seen SetupSeen, vms Network) (string, *Problem) {
+func (s Setup) chooseRouter(seen SetupObservation, vms Network) (string, *Problem) {
 	attached := attachedRouters(seen, vms)
 	if s.Router != "" {
 		if len(attached) > 0 && !slices.Contains(attached, s.Router) {
@@ -101,7 +101,7 @@ func (s Setup) chooseRouter(seen SetupSeen, vms Network) (string, *Problem) {
 }
 
 // attachedRouters returns the IDs of routers with an interface in the network, sorted.
-func attachedRouters(seen SetupSeen, n Network) []string {
+func attachedRouters(seen SetupObservation, n Network) []string {
 	var out []string
 
 	for _, p := range seen.Ports {
@@ -117,8 +117,8 @@ func attachedRouters(seen SetupSeen, n Network) []string {
 
 // planRouter makes the router, or completes it: with the external gateway that the operator wants,
 // and an interface in each subnet of the VMs.
-func (s Setup) planRouter(b *builder, st setupState) needs {
-	var n needs
+func (s Setup) planRouter(b *builder, st setupState) quotaNeeds {
+	var n quotaNeeds
 	if st.refusedRouter {
 		return n
 	}

@@ -24,14 +24,14 @@ type state struct {
 // slot is a place in the pool: a tag and the addresses that go with it.
 type slot struct {
 	tag     int
-	fixed   []Fixed
+	fixed   []FixedIP
 	port    Port   // ID "" if there is none
 	blocked bool   // another port has the address
 	blocker string // ID of that port if it is neither the pool's nor Neutron's own
 }
 
 // inspect sorts what was seen of a cluster's pool for a node. length is that of missing subnets.
-func inspect(cluster, node string, length int, s Seen) state {
+func inspect(cluster, node string, length int, s Observation) state {
 	st := state{name: poolName(cluster, node)}
 	st.findNetwork(description(cluster, node), s)
 
@@ -46,7 +46,7 @@ func inspect(cluster, node string, length int, s Seen) state {
 }
 
 // findNetwork chooses the network with most ports; others are copies.
-func (st *state) findNetwork(description string, s Seen) {
+func (st *state) findNetwork(description string, s Observation) {
 	var own []Network
 
 	for _, n := range s.Networks {
@@ -65,7 +65,7 @@ func (st *state) findNetwork(description string, s Seen) {
 	st.network, st.copies = own[0], own[1:]
 }
 
-func portsOf(s Seen, network string) int {
+func portsOf(s Observation, network string) int {
 	n := 0
 
 	for _, p := range s.Ports {
@@ -78,7 +78,7 @@ func portsOf(s Seen, network string) int {
 }
 
 // findSubnets takes the subnets by their names. Of equal names the one in use is the pool's.
-func (st *state) findSubnets(s Seen) {
+func (st *state) findSubnets(s Observation) {
 	var all []Subnet
 
 	for _, n := range s.Subnets {
@@ -113,7 +113,7 @@ func (st *state) findSubnets(s Seen) {
 	}
 }
 
-func portsIn(s Seen, subnet string) int {
+func portsIn(s Observation, subnet string) int {
 	n := 0
 
 	for _, p := range s.Ports {
@@ -139,7 +139,7 @@ func subnetIndex(pool, name string) (int, bool) {
 }
 
 // findPorts makes the slots of all subnets and puts the pool's ports into them.
-func (st *state) findPorts(length int, s Seen) {
+func (st *state) findPorts(length int, s Observation) {
 	byAddress := map[netip.Addr]Port{}
 
 	for _, p := range s.Ports {
@@ -151,7 +151,7 @@ func (st *state) findPorts(length int, s Seen) {
 			st.strays = append(st.strays, p)
 		}
 
-		for _, f := range p.Fixed {
+		for _, f := range p.FixedIPs {
 			byAddress[f.Address] = p
 		}
 	}
@@ -165,9 +165,9 @@ func (st *state) findPorts(length int, s Seen) {
 		}
 
 		for tag := base + 2; tag <= base+capacity(n.Prefix.Bits())+1 && tag <= lastTag; tag++ {
-			sl := slot{tag: tag, fixed: []Fixed{{n.ID, host(n.Prefix, tag-base)}}}
+			sl := slot{tag: tag, fixed: []FixedIP{{n.ID, host(n.Prefix, tag-base)}}}
 			if st.six.ID != "" {
-				sl.fixed = append(sl.fixed, Fixed{st.six.ID, host(st.six.Prefix, tag)})
+				sl.fixed = append(sl.fixed, FixedIP{st.six.ID, host(st.six.Prefix, tag)})
 			}
 
 			if p, ok := byAddress[sl.fixed[0].Address]; ok {

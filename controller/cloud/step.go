@@ -119,7 +119,7 @@ func (s CreatePorts) String() string {
 	for _, p := range s.Ports {
 		b.WriteByte(' ')
 
-		for i, f := range p.Fixed {
+		for i, f := range p.FixedIPs {
 			if i > 0 {
 				b.WriteByte(',')
 			}

@@ -112,7 +112,7 @@ func await(ctx context.Context, client kubernetes.Interface, o Options) error {
 		if err == nil {
 			if n, err := find(nodes, o.Node); err != nil {
 				return err
-			} else if o.Back && !isExit(n) {
+			} else if o.Back && !isEgressGateway(n) {
 				return nil // other nodes do not use its gateway
 			}
 
@@ -123,7 +123,7 @@ func await(ctx context.Context, client kubernetes.Interface, o Options) error {
 			}
 
 			if len(left) != last {
-				fmt.Fprintf(o.Out, "pods on %s %s\n", strings.Join(few(left), ", "), verb)
+				fmt.Fprintf(o.Out, "pods on %s %s\n", strings.Join(shortenList(left), ", "), verb)
 			}
 
 			last = len(left)
@@ -136,7 +136,7 @@ func await(ctx context.Context, client kubernetes.Interface, o Options) error {
 			}
 
 			late := fmt.Errorf("not done after %s: pods on %s %s; the controller writes their routes: does it run, and what does its /readyz say? The annotation %s stays as it is now",
-				o.Timeout, strings.Join(few(left), ", "), verb, annotation.DrainGateway)
+				o.Timeout, strings.Join(shortenList(left), ", "), verb, annotation.DrainGateway)
 
 			return errors.Join(late, err)
 		case <-time.After(poll):

@@ -47,7 +47,7 @@ func check(nodes []corev1.Node, n *corev1.Node) error {
 
 	for i := range nodes {
 		other := &nodes[i]
-		if plan.LeavesByOthers(other) {
+		if plan.UsesEgressGateways(other) {
 			bare = append(bare, other.Name)
 			continue
 		}
@@ -62,15 +62,15 @@ func check(nodes []corev1.Node, n *corev1.Node) error {
 
 		others++
 
-		if isExit(other) {
+		if isEgressGateway(other) {
 			exits++
 		}
 	}
 
 	switch {
-	case len(bare) > 0 && exits == 0 && isExit(n):
+	case len(bare) > 0 && exits == 0 && isEgressGateway(n):
 		return fmt.Errorf("%w: pods on %s have none of their own, and could not leave the cluster",
-			ErrLast, strings.Join(few(bare), ", "))
+			ErrLast, strings.Join(shortenList(bare), ", "))
 	case others == 0:
 		return fmt.Errorf("%w: load balancers would be told that no node serves", ErrLast)
 	}
@@ -78,11 +78,11 @@ func check(nodes []corev1.Node, n *corev1.Node) error {
 	return nil
 }
 
-// isExit reports whether pods of other nodes can leave by the node's gateway. A gateway without NAT
-// would get no replies for them.
-func isExit(n *corev1.Node) bool {
+// isEgressGateway reports whether pods of other nodes can leave by the node's gateway. A gateway
+// without NAT would get no replies for them.
+func isEgressGateway(n *corev1.Node) bool {
 	routable, err := annotation.ParseRoutablePods(n.Annotations)
-	return plan.IsExit(n) && (err != nil || !routable)
+	return plan.MayBeEgressGateway(n) && (err != nil || !routable)
 }
 
 // ready reports whether the node is ready. A node without that condition counts as ready.
@@ -99,13 +99,13 @@ func remaining(nodes []corev1.Node, name string, back bool) []string {
 
 	for i := range nodes {
 		n := &nodes[i]
-		if !plan.LeavesByOthers(n) {
+		if !plan.UsesEgressGateways(n) {
 			continue
 		}
 
 		by, err := annotation.ParseLeavesBy(n.Annotations)
 		if back {
-			if err == nil && (slices.Contains(by, name) || len(by) >= plan.MostExits) {
+			if err == nil && (slices.Contains(by, name) || len(by) >= plan.MaxEgressGateways) {
 				continue
 			}
 
@@ -128,7 +128,7 @@ func outcome(nodes []corev1.Node, back bool) string {
 	var bare []string
 
 	for i := range nodes {
-		if plan.LeavesByOthers(&nodes[i]) {
+		if plan.UsesEgressGateways(&nodes[i]) {
 			bare = append(bare, nodes[i].Name)
 		}
 	}
@@ -137,14 +137,14 @@ func outcome(nodes []corev1.Node, back bool) string {
 	case len(bare) == 0:
 		return "no node is without a gateway, so there were no routes to change"
 	case back:
-		return "pods on " + strings.Join(few(bare), ", ") + " may leave by it again"
+		return "pods on " + strings.Join(shortenList(bare), ", ") + " may leave by it again"
 	}
 
-	return "pods on " + strings.Join(few(bare), ", ") + " leave by other gateways"
+	return "pods on " + strings.Join(shortenList(bare), ", ") + " leave by other gateways"
 }
 
-// few shortens a list for output.
-func few(names []string) []string {
+// shortenList shortens a list for output.
+func shortenList(names []string) []string {
 	const most = 5
 	if len(names) > most {
 		return append(slices.Clone(names[:most]), fmt.Sprintf("and %d more", len(names)-most))

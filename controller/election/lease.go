@@ -63,13 +63,13 @@ func (l *lease) onLoss(f func(error)) {
 func (l *lease) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []byte, error) {
 	record, raw, err := l.Interface.Get(ctx)
 	if err == nil {
-		l.saw(record)
+		l.recordSeen(record)
 	}
 
 	return record, raw, err
 }
 
-func (l *lease) saw(record *resourcelock.LeaderElectionRecord) {
+func (l *lease) recordSeen(record *resourcelock.LeaderElectionRecord) {
 	l.mu.Lock()
 	l.holder = record.HolderIdentity
 	over := l.held && (record.HolderIdentity != l.Identity() || record.LeaderTransitions != l.transitions)
@@ -91,7 +91,7 @@ func (l *lease) Create(ctx context.Context, record resourcelock.LeaderElectionRe
 
 	err := l.Interface.Create(ctx, record)
 	if err == nil {
-		l.wrote(record, sent)
+		l.recordWritten(record, sent)
 	}
 
 	return err
@@ -112,15 +112,15 @@ func (l *lease) Update(ctx context.Context, record resourcelock.LeaderElectionRe
 
 	err := l.Interface.Update(ctx, record)
 	if err == nil {
-		l.wrote(record, sent)
+		l.recordWritten(record, sent)
 	}
 
 	return err
 }
 
-// wrote records a write that the API server has accepted. The lease runs from the time at which it
-// was sent, because the time of arrival is unknown.
-func (l *lease) wrote(record resourcelock.LeaderElectionRecord, sent time.Duration) {
+// recordWritten records a write that the API server has accepted. The lease runs from the time at
+// which it was sent, because the time of arrival is unknown.
+func (l *lease) recordWritten(record resourcelock.LeaderElectionRecord, sent time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 

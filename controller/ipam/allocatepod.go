@@ -46,7 +46,7 @@ func (a *Allocator) Pod(
 	}
 
 	pod := PodOf(p)
-	a.yield(p)
+	a.yieldToAnnotations(p)
 
 	if held := a.pods.Held(pod); len(onePerSubnet(held, subnets)) != max(len(held), 1) {
 		if held == nil {
@@ -59,10 +59,10 @@ func (a *Allocator) Pod(
 	return a.network(pod), conflict, err
 }
 
-// yield releases an allocation that is not written yet if the pod's annotation has other addresses
-// by now. Another leader wrote these first, and the pod's interface may have them already. The pod
-// then counts as a pod without allocation that has addresses in its annotation.
-func (a *Allocator) yield(p *corev1.Pod) {
+// yieldToAnnotations releases an allocation that is not written yet if the pod's annotation has
+// other addresses by now. Another leader wrote these first, and the pod's interface may have them
+// already. The pod then counts as a pod without allocation that has addresses in its annotation.
+func (a *Allocator) yieldToAnnotations(p *corev1.Pod) {
 	pod := PodOf(p)
 	if !a.unwritten[pod] {
 		return

@@ -117,7 +117,7 @@ func TestPod(t *testing.T) {
 				t.Errorf("addresses (-want +got):\n%s", diff)
 			}
 
-			a.Written(ipam.PodOf(tt.pod))
+			a.RecordWritten(ipam.PodOf(tt.pod))
 
 			again, conflict, err := a.Pod(node, tt.pod, noPods)
 			if !slices.Equal(again.Addresses, got.Addresses) || !errors.Is(err, tt.err) || err == nil && conflict != nil {
@@ -168,7 +168,7 @@ func TestMoveIgnoresTheAnnotation(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	a.Written(ipam.PodOf(pod))
+	a.RecordWritten(ipam.PodOf(pod))
 	a.ReleaseNode("n")
 
 	node, pod = newNode("n", 1, "10.0.0.16/28", "fd00::/64"), newPod("a", "n", "10.0.0.25/28", "fd00::9/64")
@@ -195,14 +195,14 @@ func TestUnwrittenAllocationYields(t *testing.T) {
 	}{
 		{"in no annotation", func(*ipam.Allocator) {}, "", "10.0.0.3/28"},
 		{"never written", func(*ipam.Allocator) {}, "10.0.0.9/28", "10.0.0.9/28"},
-		{"written", func(a *ipam.Allocator) { a.Written(ipam.PodOf(newPod("a", "n"))) }, "10.0.0.9/28", "10.0.0.3/28"},
+		{"written", func(a *ipam.Allocator) { a.RecordWritten(ipam.PodOf(newPod("a", "n"))) }, "10.0.0.9/28", "10.0.0.3/28"},
 		{
 			"seen in the annotation", func(a *ipam.Allocator) { _, _, _ = a.Pod(node, newPod("a", "n", "10.0.0.3/28"), noPods) },
 			"10.0.0.9/28", "10.0.0.3/28",
 		},
 		{
 			"another pod was written and released", func(a *ipam.Allocator) {
-				a.Written(ipam.PodOf(newPod("other", "n")))
+				a.RecordWritten(ipam.PodOf(newPod("other", "n")))
 				a.ReleasePods("ns/other")
 			}, "10.0.0.9/28", "10.0.0.9/28",
 		},

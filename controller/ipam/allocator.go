@@ -150,8 +150,8 @@ func (a *Allocator) join(node string, id int) (join annotation.Join, err error) 
 	return join, nil
 }
 
-// Written records that the pod's annotations have its allocation.
-func (a *Allocator) Written(pod Pod) {
+// RecordWritten records that the pod's annotations have its allocation.
+func (a *Allocator) RecordWritten(pod Pod) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 
@@ -178,12 +178,12 @@ func (a *Allocator) ReleasePods(name string, keep ...string) {
 		func(p Pod, _ bool) bool { return p.Name == name && !slices.Contains(keep, p.UID) })
 }
 
-// Freed returns the addresses that were released since the last call.
-func (a *Allocator) Freed() []netip.Addr {
+// TakeFreed returns the addresses that were released since the last call.
+func (a *Allocator) TakeFreed() []netip.Addr {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 
-	return a.pods.Freed()
+	return a.pods.TakeFreed()
 }
 
 // Nodes returns the names of the nodes with subnets, in no order.

@@ -209,7 +209,7 @@ func (h *cluster) planPod(p *corev1.Pod) {
 	case h.r.IntN(4) > 0:
 		p.Annotations[annotation.PodNetworks] = annotation.FormatPod(network)
 		if h.r.IntN(4) > 0 { // else the answer is lost
-			h.a.Written(ipam.PodOf(p))
+			h.a.RecordWritten(ipam.PodOf(p))
 			h.inOVN[ipam.PodOf(p)] = network
 		}
 	}

@@ -22,7 +22,7 @@ type Pods struct {
 	owner map[netip.Addr]Pod
 	macs  map[station]Pod
 	asked map[Pod]station // the inverse of macs
-	freed []netip.Addr    // since Freed was called
+	freed []netip.Addr    // since TakeFreed was called
 }
 
 // station is a requested MAC address in one node's network.
@@ -331,8 +331,8 @@ func (p *Pods) releaseAddresses(pod Pod, others ...netip.Prefix) {
 	}
 }
 
-// Freed returns the addresses that were released since the last call.
-func (p *Pods) Freed() []netip.Addr {
+// TakeFreed returns the addresses that were released since the last call.
+func (p *Pods) TakeFreed() []netip.Addr {
 	freed := p.freed
 	p.freed = nil
 

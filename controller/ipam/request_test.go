@@ -79,13 +79,13 @@ func TestHeldAddressesStay(t *testing.T) {
 		t.Errorf("after a family has gone (-want +got):\n%s", diff)
 	}
 
-	if diff := cmp.Diff(addrs("fd00::3"), p.Freed(), cmp.Comparer(func(a, b netip.Addr) bool { return a == b })); diff != "" {
+	if diff := cmp.Diff(addrs("fd00::3"), p.TakeFreed(), cmp.Comparer(func(a, b netip.Addr) bool { return a == b })); diff != "" {
 		t.Errorf("freed (-want +got):\n%s", diff)
 	}
 
 	allocate("10.0.1.0/24")
 
-	if got := p.Freed(); len(got) != 1 || got[0] != netip.MustParseAddr("10.0.0.3") {
+	if got := p.TakeFreed(); len(got) != 1 || got[0] != netip.MustParseAddr("10.0.0.3") {
 		t.Errorf("freed by a move: %v", got)
 	}
 
@@ -107,7 +107,7 @@ func TestHeldAddressesStay(t *testing.T) {
 
 	p.Release("ns/a")
 
-	if p.Len() != 0 || len(p.Freed()) != 1 {
+	if p.Len() != 0 || len(p.TakeFreed()) != 1 {
 		t.Error("a released pod has addresses")
 	}
 }

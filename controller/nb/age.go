@@ -27,8 +27,8 @@ func forgetsUsed(schema string) bool {
 	return err1 == nil && err2 == nil && (major < 7 || major == 7 && minor < 1)
 }
 
-// suit returns the rows with options that suit the database's OVN.
-func (d *DB) suit(rows []plan.Row) []plan.Row {
+// supportedRows returns the rows with options that suit the database's OVN.
+func (d *DB) supportedRows(rows []plan.Row) []plan.Row {
 	d.mu.Lock()
 	old := d.forgetsUsed
 	d.mu.Unlock()

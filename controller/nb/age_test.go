@@ -14,7 +14,7 @@ func TestNeighbourAgeSuitsTheRelease(t *testing.T) {
 		planned := []plan.Row{plan.LogicalSwitch{Name: "join"}, plan.LogicalRouter{Name: "GR_a", Options: map[string]string{plan.NeighbourAge: "60"}}, plan.LogicalRouter{Name: "r"}}
 		d := &DB{forgetsUsed: forgetsUsed(version)}
 
-		rows := d.suit(planned)
+		rows := d.supportedRows(planned)
 		if got := rows[1].(plan.LogicalRouter).Options[plan.NeighbourAge]; got != want {
 			t.Errorf("schema %q: %q seconds, want %q", version, got, want)
 		}

@@ -121,7 +121,7 @@ func (b *batch) hasColumn(table, column string) bool {
 		return false
 	}
 
-	_, ok := layouts.of(row.Elem())[column]
+	_, ok := layouts.layoutOf(row.Elem())[column]
 
 	return ok
 }

@@ -68,7 +68,7 @@ func (d *DB) commit(
 	var planned []plan.Key
 
 	for _, k := range keys {
-		if err := b.add(k, d.suit(want[k])); err != nil {
+		if err := b.add(k, d.supportedRows(want[k])); err != nil {
 			errs[k] = err
 			continue
 		}
@@ -118,12 +118,12 @@ type refusedError struct{ err error }
 func (e *refusedError) Error() string { return e.err.Error() }
 
 func (d *DB) transact(ctx context.Context, conn client.Client, ops []ovsdb.Operation) error {
-	head := d.head()
+	head := d.termWait()
 	results, err := send(ctx, conn, slices.Concat(head, ops)...)
 	d.noteWrite(err)
 
 	if err == nil {
-		d.members.wrote(ops, results[len(head):])
+		d.members.touchWritten(ops, results[len(head):])
 	}
 
 	counts := map[string]uint64{}
@@ -140,9 +140,9 @@ func (d *DB) transact(ctx context.Context, conn client.Client, ops []ovsdb.Opera
 	return nil
 }
 
-// head returns the first operation of a transaction: the wait for the claimed term, if there is
+// termWait returns the first operation of a transaction: the wait for the claimed term, if there is
 // one.
-func (d *DB) head() []ovsdb.Operation {
+func (d *DB) termWait() []ovsdb.Operation {
 	if term, ok := d.claimed(); ok {
 		return []ovsdb.Operation{term.wait()}
 	}

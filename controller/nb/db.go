@@ -201,7 +201,7 @@ func (d *DB) connect(ctx context.Context) (client.Client, <-chan struct{}, error
 	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
 	defer cancel()
 
-	f, err := d.fit(ctx, opts)
+	f, err := d.fitModels(ctx, opts)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -16,19 +16,19 @@ import (
 
 const database = "OVN_Northbound"
 
-// fitting is the usable part of a database. Its schema may be older or newer than that of the
+// usableSchema is the usable part of a database. Its schema may be older or newer than that of the
 // generated models.
-type fitting struct {
+type usableSchema struct {
 	model   model.ClientDBModel
 	missing []string // used by plans but not in the schema, as Table or Table.column, sorted
 	tables  map[string]model.Model
 	version string // of the schema
 }
 
-// fit compares the models with a schema. For each table it returns the generated type. If columns
-// are missing or have another type, it returns a type without them.
-func fit(schema ovsdb.DatabaseSchema) (*fitting, error) {
-	f := &fitting{tables: map[string]model.Model{}, version: schema.Version}
+// fitModels compares the models with a schema. For each table it returns the generated type. If
+// columns are missing or have another type, it returns a type without them.
+func fitModels(schema ovsdb.DatabaseSchema) (*usableSchema, error) {
+	f := &usableSchema{tables: map[string]model.Model{}, version: schema.Version}
 	for table, m := range models() {
 		columns := schema.Table(table)
 		if columns == nil {
@@ -84,7 +84,7 @@ func fitRow(schema *ovsdb.TableSchema, t reflect.Type) (row reflect.Type, remove
 }
 
 // indexes returns the indexes that Commit uses.
-func (f *fitting) indexes() map[string][]model.ClientIndex {
+func (f *usableSchema) indexes() map[string][]model.ClientIndex {
 	owner := model.ColumnKey{Column: "external_ids", Key: ownerID}
 	out := map[string][]model.ClientIndex{}
 
@@ -105,7 +105,7 @@ func (f *fitting) indexes() map[string][]model.ClientIndex {
 
 // monitor returns options for exactly the columns that Commit compares. Others are left out, for
 // example "up", which northd writes to every port.
-func (f *fitting) monitor() []client.MonitorOption {
+func (f *usableSchema) monitor() []client.MonitorOption {
 	var out []client.MonitorOption
 
 	for _, table := range slices.Sorted(maps.Keys(f.tables)) {
@@ -123,9 +123,9 @@ func (f *fitting) monitor() []client.MonitorOption {
 	return out
 }
 
-// fit requests the schema on a connection of its own, because the client needs its model before it
-// connects.
-func (d *DB) fit(ctx context.Context, opts []client.Option) (*fitting, error) {
+// fitModels requests the schema on a connection of its own, because the client needs its model
+// before it connects.
+func (d *DB) fitModels(ctx context.Context, opts []client.Option) (*usableSchema, error) {
 	none, err := model.NewClientDBModel(database, nil)
 	if err != nil {
 		return nil, err
@@ -141,7 +141,7 @@ func (d *DB) fit(ctx context.Context, opts []client.Option) (*fitting, error) {
 		return nil, err
 	}
 
-	f, err := fit(conn.Schema())
+	f, err := fitModels(conn.Schema())
 	if err != nil {
 		return nil, fmt.Errorf("fit models to schema: %w", err)
 	}
@@ -156,7 +156,7 @@ var without = map[string]string{
 }
 
 // logMissing logs the missing tables and columns if they differ from the last call.
-func (d *DB) logMissing(f *fitting) {
+func (d *DB) logMissing(f *usableSchema) {
 	d.mu.Lock()
 	same := slices.Equal(d.missing, f.missing)
 	d.missing, d.forgetsUsed = f.missing, forgetsUsed(f.version)

@@ -67,22 +67,22 @@ func inOrder(rows map[string]model.Model) []model.Model {
 	return out
 }
 
-// named caches the UUID of a row by its name, so that a row with all pods in one of its columns is
-// not copied for each pod that refers to it. Deleted rows stay in the cache until the next full
+// uuidCache caches the UUID of a row by its name, so that a row with all pods in one of its columns
+// is not copied for each pod that refers to it. Deleted rows stay in the cache until the next full
 // sync: callers must check that the row still exists.
-type named struct {
+type uuidCache struct {
 	mu    sync.Mutex // guards uuids
 	uuids map[ref]string
 }
 
-func (n *named) get(r ref) string {
+func (n *uuidCache) get(r ref) string {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 
 	return n.uuids[r]
 }
 
-func (n *named) set(r ref, uuid string) {
+func (n *uuidCache) set(r ref, uuid string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 
@@ -94,7 +94,7 @@ func (n *named) set(r ref, uuid string) {
 }
 
 // reset empties the cache, because another connection may have other rows.
-func (n *named) reset() {
+func (n *uuidCache) reset() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 
@@ -102,7 +102,7 @@ func (n *named) reset() {
 }
 
 // changed removes a row's name from the cache if its name or its owner has changed.
-func (n *named) changed(table string, old, now model.Model) {
+func (n *uuidCache) changed(table string, old, now model.Model) {
 	if nameOf(old) == nameOf(now) && externalIDs(old)[ownerID] == externalIDs(now)[ownerID] {
 		return
 	}

@@ -17,7 +17,7 @@ type members struct {
 	cache   *cache.TableCache
 	columns map[string]*column // by Table.column
 	usage   usage
-	names   named
+	names   uuidCache
 
 	mu      sync.Mutex // guards touched
 	touched map[string]map[string]bool
@@ -64,8 +64,8 @@ func (m *members) touch(table, uuid string) {
 	}
 }
 
-// took returns the rows touched since its last call, or nil the first time.
-func (m *members) took(kind string) map[string]bool {
+// takeTouched returns the rows touched since its last call, or nil the first time.
+func (m *members) takeTouched(kind string) map[string]bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 
@@ -87,8 +87,8 @@ func (m *members) events() cache.EventHandler {
 	}
 }
 
-// wrote touches the rows that a transaction has changed.
-func (m *members) wrote(ops []ovsdb.Operation, results []ovsdb.OperationResult) {
+// touchWritten touches the rows that a transaction has changed.
+func (m *members) touchWritten(ops []ovsdb.Operation, results []ovsdb.OperationResult) {
 	named := map[string]string{}
 
 	for i, op := range ops {
@@ -121,11 +121,11 @@ func (m *members) learn(c *cache.TableCache, u usage) {
 
 // has reports whether the parent's column refers to the row.
 func (m *members) has(p membership, parent, uuid string) bool {
-	return slices.Contains(m.of(p.parent.table + "." + p.column)[uuid], parent)
+	return slices.Contains(m.indexOf(p.parent.table + "." + p.column)[uuid], parent)
 }
 
-// of returns the index of the column, given as Table.column.
-func (m *members) of(kind string) map[string][]string {
+// indexOf returns the index of the column, given as Table.column.
+func (m *members) indexOf(kind string) map[string][]string {
 	table, name := splitParent(kind)
 
 	c := m.columns[kind]
@@ -135,7 +135,7 @@ func (m *members) of(kind string) map[string][]string {
 	}
 
 	if rows := m.cache.Table(table); !c.fresh && rows != nil {
-		touched := m.took(kind) // before reading: a row touched later is read in the next batch
+		touched := m.takeTouched(kind) // before reading: a row touched later is read in the next batch
 		if few := len(touched) <= len(c.rows)/4; c.whole && few {
 			for uuid := range touched {
 				c.replace(uuid, c.rows[uuid], rows.Row(uuid))
@@ -152,13 +152,13 @@ func (m *members) of(kind string) map[string][]string {
 
 // children returns the rows that a row refers to by the column.
 func (m *members) children(kind, parent string) []string {
-	m.of(kind)
+	m.indexOf(kind)
 	return references(m.columns[kind].rows[parent], m.columns[kind].name)
 }
 
-// ours reports whether a row that was read for the column belongs to one of our owners, or to a
+// isOurs reports whether a row that was read for the column belongs to one of our owners, or to a
 // table without owners.
-func (m *members) ours(kind, parent string) bool {
+func (m *members) isOurs(kind, parent string) bool {
 	table, _ := splitParent(kind)
 	return !tables[table].hasIDs || externalIDs(m.columns[kind].rows[parent])[ownerID] != ""
 }
@@ -272,8 +272,8 @@ func (b *batch) removalOps(r *record, resolve func(ref) string) []ovsdb.Operatio
 			})
 		}
 
-		for _, parent := range slices.Sorted(slices.Values(b.members.of(kind)[r.uuid])) {
-			if !planned(parent) && b.members.ours(kind, parent) {
+		for _, parent := range slices.Sorted(slices.Values(b.members.indexOf(kind)[r.uuid])) {
+			if !planned(parent) && b.members.isOurs(kind, parent) {
 				ops = append(ops, removal(table, parent, column, r.uuid))
 			}
 		}

@@ -58,7 +58,7 @@ func (b *batch) removals(s staleRow, from func(parent string) bool) []ovsdb.Oper
 
 	for _, kind := range tables[s.table].parents {
 		table, column := splitParent(kind)
-		for _, parent := range slices.Sorted(slices.Values(b.members.of(kind)[s.uuid])) {
+		for _, parent := range slices.Sorted(slices.Values(b.members.indexOf(kind)[s.uuid])) {
 			if from(parent) {
 				ops = append(ops, removal(table, parent, column, s.uuid))
 			}
@@ -92,7 +92,7 @@ func (b *batch) orphanOps(s staleRow) []ovsdb.Operation {
 	for _, child := range slices.Sorted(maps.Keys(tables)) {
 		for _, kind := range tables[child].parents {
 			table, column := splitParent(kind)
-			if table != s.table || b.schema.Tables[child].IsRoot || b.weak(table, column) {
+			if table != s.table || b.schema.Tables[child].IsRoot || b.isWeakReference(table, column) {
 				continue
 			}
 
@@ -110,11 +110,11 @@ func (b *batch) forgetOps(child, uuid string) []ovsdb.Operation {
 
 	for _, kind := range tables[child].parents {
 		table, column := splitParent(kind)
-		if !b.weak(table, column) {
+		if !b.isWeakReference(table, column) {
 			continue
 		}
 
-		for _, parent := range slices.Sorted(slices.Values(b.members.of(kind)[uuid])) {
+		for _, parent := range slices.Sorted(slices.Values(b.members.indexOf(kind)[uuid])) {
 			ops = append(ops, removal(table, parent, column, uuid))
 		}
 	}
@@ -122,8 +122,8 @@ func (b *batch) forgetOps(child, uuid string) []ovsdb.Operation {
 	return ops
 }
 
-// weak reports whether the column's references are weak: they do not keep a row alive.
-func (b *batch) weak(table, column string) bool {
+// isWeakReference reports whether the column's references are weak: they do not keep a row alive.
+func (b *batch) isWeakReference(table, column string) bool {
 	c := b.schema.Table(table).Column(column)
 	if c == nil || c.TypeObj == nil || c.TypeObj.Key == nil {
 		return false

@@ -44,7 +44,7 @@ func (t *layoutTable) learn(row reflect.Type) {
 	t.all.Store(&all)
 }
 
-func (t *layoutTable) of(row reflect.Type) map[string]int { return (*t.all.Load())[row] }
+func (t *layoutTable) layoutOf(row reflect.Type) map[string]int { return (*t.all.Load())[row] }
 
 // shapes has the field tags of the plan.Row types, by type.
 var shapes = func() map[reflect.Type]shape {
@@ -129,7 +129,7 @@ func readShape(row plan.Row) shape {
 func fieldOf(m model.Model, column string) (reflect.Value, bool) {
 	v := reflect.ValueOf(m).Elem()
 
-	i, ok := layouts.of(v.Type())[column]
+	i, ok := layouts.layoutOf(v.Type())[column]
 	if !ok {
 		return reflect.Value{}, false
 	}

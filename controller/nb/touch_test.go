@@ -68,7 +68,7 @@ func TestMembersFollowTouchedRows(t *testing.T) {
 		fresh.begin(conn.Cache())
 
 		for _, kind := range []string{"Logical_Switch.ports", "Port_Group.ports"} {
-			known, read := db.members.of(kind), fresh.of(kind)
+			known, read := db.members.indexOf(kind), fresh.indexOf(kind)
 			for _, m := range []map[string][]string{known, read} {
 				for _, parents := range m {
 					slices.Sort(parents)

@@ -12,9 +12,9 @@ import (
 
 // Observe returns what there is of a pool, without what was published. VIFs are among it if vif is
 // not nil, and so is VIFMTU as long as the pool has no network.
-func (c *Client) Observe(ctx context.Context, pool string, vif *PortFilter) (cloud.Seen, error) {
+func (c *Client) Observe(ctx context.Context, pool string, vif *PortFilter) (cloud.Observation, error) {
 	var (
-		s   cloud.Seen
+		s   cloud.Observation
 		err error
 	)
 	if s.Quotas, err = c.Quotas(ctx); err != nil {
@@ -68,7 +68,7 @@ func (c *Client) mtu(ctx context.Context, network string) (int, error) {
 
 // trunks returns the trunks on the VIFs and those with the pool's name. Where a port is in neither,
 // its trunk is looked for in the whole project.
-func (c *Client) trunks(ctx context.Context, pool string, s cloud.Seen) ([]cloud.Trunk, error) {
+func (c *Client) trunks(ctx context.Context, pool string, s cloud.Observation) ([]cloud.Trunk, error) {
 	found, err := c.Trunks(ctx, TrunkFilter{Name: pool})
 	if err != nil {
 		return nil, err
@@ -109,7 +109,7 @@ func (c *Client) trunks(ctx context.Context, pool string, s cloud.Seen) ([]cloud
 	return found, err
 }
 
-// Do executes a step of a plan. The result is for Seen.After.
+// Do executes a step of a plan. The result is for Observation.After.
 func (c *Client) Do(ctx context.Context, step cloud.Step) (cloud.Result, error) {
 	var (
 		r   cloud.Result

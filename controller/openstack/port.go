@@ -57,7 +57,7 @@ func objects(all []ports.Port) ([]cloud.Port, error) {
 				return nil, fmt.Errorf("read port %s: %w", p.ID, err)
 			}
 
-			object.Fixed = append(object.Fixed, cloud.Fixed{Subnet: f.SubnetID, Address: a})
+			object.FixedIPs = append(object.FixedIPs, cloud.FixedIP{Subnet: f.SubnetID, Address: a})
 		}
 
 		out = append(out, object)
@@ -82,7 +82,7 @@ func (c *Client) CreatePorts(ctx context.Context, wanted []cloud.Port) ([]cloud.
 		}
 
 		fixed := []map[string]string{}
-		for _, f := range p.Fixed {
+		for _, f := range p.FixedIPs {
 			fixed = append(fixed, map[string]string{"subnet_id": f.Subnet, "ip_address": f.Address.String()})
 		}
 

@@ -21,9 +21,9 @@ import (
 
 // ObserveSetup returns what there is of the setup. Without an extension that it needs, it returns
 // the extensions only.
-func (c *Client) ObserveSetup(ctx context.Context, s cloud.Setup) (cloud.SetupSeen, error) {
+func (c *Client) ObserveSetup(ctx context.Context, s cloud.Setup) (cloud.SetupObservation, error) {
 	var (
-		seen cloud.SetupSeen
+		seen cloud.SetupObservation
 		err  error
 	)
 	if seen.Extensions, err = c.Extensions(ctx); err != nil {
@@ -62,7 +62,7 @@ func (c *Client) ObserveSetup(ctx context.Context, s cloud.Setup) (cloud.SetupSe
 }
 
 // observeVMNetwork adds the subnets and ports of the VMs' network.
-func (c *Client) observeVMNetwork(ctx context.Context, s cloud.Setup, seen *cloud.SetupSeen) error {
+func (c *Client) observeVMNetwork(ctx context.Context, s cloud.Setup, seen *cloud.SetupObservation) error {
 	for _, n := range seen.Networks {
 		if n.ID != s.VMNetwork && n.Name != s.VMNetwork {
 			continue
@@ -90,7 +90,7 @@ func (c *Client) observeVMNetwork(ctx context.Context, s cloud.Setup, seen *clou
 
 // observeRouter adds the project's routers, those of the VMs' network, and the ports of the setup's
 // router.
-func (c *Client) observeRouter(ctx context.Context, s cloud.Setup, seen *cloud.SetupSeen) error {
+func (c *Client) observeRouter(ctx context.Context, s cloud.Setup, seen *cloud.SetupObservation) error {
 	var err error
 	if seen.Routers, err = c.routers(ctx, routers.ListOpts{ProjectID: c.project}); err != nil {
 		return err

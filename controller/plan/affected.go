@@ -50,8 +50,8 @@ func versions[T any](old, now any) (was, is *T) {
 	return was, is
 }
 
-// itself adds the key of the changed object.
-func itself(_ *Cluster, keys keySet, old, now any) {
+// affectsItself adds the key of the changed object.
+func affectsItself(_ *Cluster, keys keySet, old, now any) {
 	for _, v := range []any{old, now} {
 		if o, ok := v.(metav1.Object); ok {
 			keys.add(Key{KindOf(v), o.GetNamespace(), o.GetName()})
@@ -102,7 +102,7 @@ func nodeChanged(c *Cluster, keys keySet, old, now any) {
 
 	if subnets || addresses ||
 		changed(annotation.RoutablePods, annotation.ManagementMACs, annotation.DrainGateway) {
-		exitAffects(c, keys, was, is)
+		egressGatewayAffects(c, keys, was, is)
 	}
 
 	for _, n := range []*corev1.Node{was, is} {
@@ -163,15 +163,15 @@ func eitherName(was, is *corev1.Node) string {
 	return was.Name
 }
 
-// exitAffects adds the nodes without a gateway if the node is, or was, a possible exit for their
-// pods.
-func exitAffects(c *Cluster, keys keySet, was, is *corev1.Node) {
-	if (was == nil || !IsExit(was)) && (is == nil || !IsExit(is)) {
+// egressGatewayAffects adds the nodes without a gateway if the node is, or was, a possible egress
+// gateway for their pods.
+func egressGatewayAffects(c *Cluster, keys keySet, was, is *corev1.Node) {
+	if (was == nil || !MayBeEgressGateway(was)) && (is == nil || !MayBeEgressGateway(is)) {
 		return
 	}
 
 	for n := range Objects[corev1.Node](c, KindNode) {
-		if LeavesByOthers(n) {
+		if UsesEgressGateways(n) {
 			keys.add(NodeKey(n.Name))
 		}
 	}
@@ -183,7 +183,7 @@ func podChanged(c *Cluster, keys keySet, old, now any) {
 		return
 	}
 
-	itself(c, keys, old, now)
+	affectsItself(c, keys, old, now)
 
 	for _, p := range []*corev1.Pod{was, is} {
 		if p != nil {
@@ -207,7 +207,7 @@ func podDiffers(was, is *corev1.Pod) bool {
 }
 
 func serviceChanged(c *Cluster, keys keySet, old, now any) {
-	itself(c, keys, old, now)
+	affectsItself(c, keys, old, now)
 
 	was, is := versions[corev1.Service](old, now)
 	for _, s := range []*corev1.Service{was, is} {

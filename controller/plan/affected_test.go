@@ -170,8 +170,8 @@ func annotate(name string, node *corev1.Node, key, value, want string) event {
 	return edit(name, node, func(n *corev1.Node) { n.Annotations[key] = value }, want)
 }
 
-// bareNode returns a node whose pods leave by the gateways of other nodes.
-func bareNode(i int) *corev1.Node {
+// nodeWithoutGateway returns a node whose pods leave by the gateways of other nodes.
+func nodeWithoutGateway(i int) *corev1.Node {
 	n := simNode(i)
 	n.Annotations[annotation.GatewayConfig] = `{"default": {"mode": ""}}`
 
@@ -196,11 +196,11 @@ func hostPort(number int32) corev1.ContainerPort {
 	return corev1.ContainerPort{HostPort: number, ContainerPort: 8080}
 }
 
-// TestNodeAffects checks what each change of a node affects: node1 is an exit for the pods of
-// node3, its pods are "host", which has a host port, and "plain"; the port of pod node1 in
+// TestNodeAffects checks what each change of a node affects: node1 is an egress gateway for the
+// pods of node3, its pods are "host", which has a host port, and "plain"; the port of pod node1 in
 // namespace breth0 has the name of the node's external port.
 func TestNodeAffects(t *testing.T) {
-	one, bare := simNode(1), bareNode(3)
+	one, bare := simNode(1), nodeWithoutGateway(3)
 	np, ip := simService(1, "NodePort"), simService(2, "ClusterIP")
 	objects := []runtime.Object{one, simNode(2), bare, podAt("ns", "plain", 1), podAt("ns", "host", 1, hostPort(81)), podAt("ns", "far", 2), podAt("breth0", "node1", 2), np, ip}
 
@@ -235,19 +235,19 @@ func TestNodeAffects(t *testing.T) {
 		annotate("drained", one, annotation.DrainGateway, "true", "node/node3"),
 		annotate("malformed MTU", one, annotation.PodMTU, "x", addresses),
 		annotate("malformed port range", one, annotation.SNATPortRange, "x", addresses),
-		annotate("exits", bare, annotation.LeavesBy, `["node1"]`, "node/node3"),
+		annotate("egress gateways", bare, annotation.LeavesBy, `["node1"]`, "node/node3"),
 		edit("zone", one, func(n *corev1.Node) { n.Labels[corev1.LabelTopologyZone] = "other" }, services),
-		// A node that is no exit affects no other node.
+		// A node that is no egress gateway affects no other node.
 		annotate("drained without a gateway", bare, annotation.DrainGateway, "true", ""),
 		annotate("management port without a gateway", bare, annotation.ManagementMACs, `{"default": "0a:58:0a:f4:01:09"}`, "node/node3"),
 	})
 	t.Run("added", func(t *testing.T) {
 		checkEvents(t, slices.DeleteFunc(slices.Clone(objects), func(o runtime.Object) bool { return o == one }), []event{
-			{"exit", nil, one, all},
-			{"no exit", nil, inLocal, strings.Replace(all, "node/node3; ", "", 1)},
+			{"egress gateway", nil, one, all},
+			{"no egress gateway", nil, inLocal, strings.Replace(all, "node/node3; ", "", 1)},
 		})
 	})
-	t.Run("becomes an exit", func(t *testing.T) {
+	t.Run("becomes an egress gateway", func(t *testing.T) {
 		checkEvents(t, append(slices.DeleteFunc(slices.Clone(objects), func(o runtime.Object) bool { return o == one }), inLocal), []event{
 			{"", inLocal, one, "node/node1; node/node3; " + services + "; pod/breth0/node1; pod/ns/host"},
 		})
@@ -291,7 +291,7 @@ func TestSlicesAffect(t *testing.T) {
 }
 
 // TestFrontsAffect checks that a Service or a pod with host ports affects those that request the
-// same fronts, because these may move between them, and no others.
+// same frontends, because these may move between them, and no others.
 func TestFrontsAffect(t *testing.T) {
 	service := func(i int, ip string, port, nodePort int32) *corev1.Service {
 		s := simService(i, "ClusterIP")

@@ -12,17 +12,17 @@ import (
 	services "github.com/ovn-ebpf/ovn-ebpf/service"
 )
 
-// claimant is an object that requests fronts.
+// claimant is an object that requests frontends.
 type claimant struct {
 	services.Owner
 	svc *corev1.Service // or
 	pod *corev1.Pod
 }
 
-// claims decides which fronts an object gets.
+// claims decides which frontends an object gets.
 type claims struct {
 	cluster      *Cluster
-	control      func() services.ControlPlane // read once, and only for fronts that it can keep
+	control      func() services.ControlPlane // read once, and only for frontends that it can keep
 	self         services.Owner
 	nodes        *servers
 	shortfall    *shortfall
@@ -31,7 +31,7 @@ type claims struct {
 	hostRequests map[*corev1.Pod]hostRequest
 }
 
-// request lists the fronts that a service requests in addition to its cluster IPs.
+// request lists the frontends that a service requests in addition to its cluster IPs.
 type request struct {
 	external map[netip.Addr]bool
 	ports    map[requestedPort]bool
@@ -57,14 +57,14 @@ func newClaims(c *Cluster, self services.Owner, nodes *servers, u *shortfall) *c
 	}
 }
 
-// keep returns the fronts that self gets and adds the reason for each of the others to the
+// keepOwned returns the frontends that self gets and adds the reason for each of the others to the
 // shortfall. It changes the slice.
-func (c *claims) keep(proto corev1.Protocol, fronts []front) []front {
+func (c *claims) keepOwned(proto corev1.Protocol, fronts []frontend) []frontend {
 	if !c.contested(proto, fronts) {
 		return fronts
 	}
 
-	return slices.DeleteFunc(fronts, func(f front) bool {
+	return slices.DeleteFunc(fronts, func(f frontend) bool {
 		if !f.external {
 			return false // the API server allocates cluster IPs
 		}
@@ -95,9 +95,9 @@ func (c *claims) keep(proto corev1.Protocol, fronts []front) []front {
 }
 
 // contested reports whether another owner, the nodes or the control plane may have one of the
-// fronts of a port.
-func (c *claims) contested(proto corev1.Protocol, fronts []front) bool {
-	var nodePort, anyNodePort uint16 // already looked up: many fronts share one port
+// frontends of a port.
+func (c *claims) contested(proto corev1.Protocol, fronts []frontend) bool {
+	var nodePort, anyNodePort uint16 // already looked up: many frontends share one port
 
 	for _, f := range fronts {
 		port := f.addr.Port()
@@ -127,9 +127,9 @@ func (c *claims) contested(proto corev1.Protocol, fronts []front) bool {
 	return false
 }
 
-// holder returns the first claimant that requests the front and precedes self, if any. on is the
+// holder returns the first claimant that requests the frontend and precedes self, if any. on is the
 // node that has the address, or nil.
-func (c *claims) holder(proto corev1.Protocol, f front, on *server) (claimant, bool) {
+func (c *claims) holder(proto corev1.Protocol, f frontend, on *server) (claimant, bool) {
 	port := f.addr.Port()
 
 	found := c.preceding(frontValue(proto, f.addr.Addr().String(), port))
@@ -170,7 +170,7 @@ func (c *claims) preceding(value string) []claimant {
 	return out
 }
 
-// requests reports whether the claimant requests the front.
+// requests reports whether the claimant requests the frontend.
 func (c *claims) requests(o claimant, proto corev1.Protocol, addr netip.AddrPort, on *server) bool {
 	if o.pod != nil {
 		if on == nil || o.pod.Spec.NodeName != on.name {
@@ -206,7 +206,7 @@ func (c *claims) requests(o claimant, proto corev1.Protocol, addr netip.AddrPort
 		on != nil && w.ports[requestedPort{proto, number, true}] && slices.Contains(on.nodePorts, a)
 }
 
-// serviceRequest is called once per service, because two services may share thousands of fronts.
+// serviceRequest is called once per service, because two services may share thousands of frontends.
 func (c *claims) serviceRequest(svc *corev1.Service) request {
 	model := services.New(c.cluster.Config.services(), svc, nil)
 	if model == nil || c.cluster.refused(model.Key) != nil {

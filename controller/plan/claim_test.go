@@ -11,8 +11,9 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/test/randomtest"
 )
 
-// TestContested checks that contested finds every front that another owner may hold and no others.
-// It spares objects without a conflict, which are almost all, the search for each front's holder.
+// TestContested checks that contested finds every frontend that another owner may hold and no
+// others. It spares objects without a conflict, which are almost all, the search for each
+// frontend's holder.
 func TestContested(t *testing.T) {
 	seed := randomtest.Seed(t)
 	r := rand.New(rand.NewPCG(seed, 0))
@@ -32,9 +33,9 @@ func TestContested(t *testing.T) {
 
 		want := false
 
-		fronts := make([]front, r.IntN(5))
+		fronts := make([]frontend, r.IntN(5))
 		for i := range fronts {
-			f := front{addr: netip.AddrPortFrom(addrs[r.IntN(3)], ports[2+r.IntN(2)]), external: r.IntN(4) > 0}
+			f := frontend{addr: netip.AddrPortFrom(addrs[r.IntN(3)], ports[2+r.IntN(2)]), external: r.IntN(4) > 0}
 			if r.IntN(30) == 0 {
 				f.addr = netip.AddrPortFrom(f.addr.Addr(), ports[r.IntN(2)])
 			}

@@ -9,8 +9,8 @@ import (
 	services "github.com/ovn-ebpf/ovn-ebpf/service"
 )
 
-// serviceConflicts adds the owners that request the same front as this version of a Service: the
-// front may move between them.
+// serviceConflicts adds the owners that request the same frontend as this version of a Service: the
+// frontend may move between them.
 func (c *Cluster) serviceConflicts(keys keySet, obj *corev1.Service) {
 	svc := services.New(c.Config.services(), obj, nil)
 	if svc == nil {

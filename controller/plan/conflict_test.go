@@ -19,9 +19,9 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/test/randomtest"
 )
 
-// TestOldestGetsFront checks conflicts about fronts of random Services and pods with host ports. Of
-// all objects that are served at a front when they are alone in the cluster, exactly the one that
-// precedes the others is served there, and the errors of the others name it.
+// TestOldestGetsFront checks conflicts about frontends of random Services and pods with host ports.
+// Of all objects that are served at a frontend when they are alone in the cluster, exactly the one
+// that precedes the others is served there, and the errors of the others name it.
 func TestOldestGetsFront(t *testing.T) {
 	seed := randomtest.Seed(t)
 	r := rand.New(rand.NewPCG(seed, 0))
@@ -157,7 +157,7 @@ func frontsOf(t *testing.T, c *plan.Cluster, owner services.Owner) (fronts []str
 	return fronts, refused
 }
 
-// frontInError returns a front as errors name it.
+// frontInError returns a frontend as errors name it.
 func frontInError(vip string) string {
 	i := strings.LastIndex(vip, ":")
 	return fmt.Sprintf("TCP port %s of %s", vip[i+1:], strings.Trim(vip[:i], "[]"))

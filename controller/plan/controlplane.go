@@ -15,7 +15,7 @@ func (c *Cluster) ControlPlaneAffects(was, now services.ControlPlane) []Key {
 	return keys.sorted()
 }
 
-// controlPlane returns the servers at whose ports no front is served.
+// controlPlane returns the servers at whose ports no frontend is served.
 func (c *Cluster) controlPlane() services.ControlPlane {
 	slices := index[discoveryv1.EndpointSlice](c, KindEndpointSlice, ByService,
 		corev1.NamespaceDefault+"/kubernetes")
@@ -28,7 +28,7 @@ func (c *Cluster) controlPlane() services.ControlPlane {
 	return c.Servers().With(found)
 }
 
-// apiServersAffect adds the owners of fronts at API servers that a slice of default/kubernetes
+// apiServersAffect adds the owners of frontends at API servers that a slice of default/kubernetes
 // adds or removes.
 func (c *Cluster) apiServersAffect(keys keySet, was, is *discoveryv1.EndpointSlice) {
 	read := func(s *discoveryv1.EndpointSlice) services.ControlPlane {
@@ -42,7 +42,7 @@ func (c *Cluster) apiServersAffect(keys keySet, was, is *discoveryv1.EndpointSli
 	c.controlPlaneAffects(keys, read(was), read(is))
 }
 
-// controlPlaneAffects adds the owners that request fronts at servers that differ.
+// controlPlaneAffects adds the owners that request frontends at servers that differ.
 func (c *Cluster) controlPlaneAffects(keys keySet, was, is services.ControlPlane) {
 	for _, at := range append(was.Without(is), is.Without(was)...) {
 		address := at.Addr().String()

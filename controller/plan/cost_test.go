@@ -41,7 +41,7 @@ var hostile = []struct {
 	{"policy: selectors", 20_000, func(n int) []k8sruntime.Object { return policyWith(selectors(n, 1)...) }},
 	{"policy: labels of a selector", 40_000, func(n int) []k8sruntime.Object { return policyWith(selectors(1, n)...) }},
 	{"policy: values of a requirement", 60_000, func(n int) []k8sruntime.Object {
-		s := &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "a", Operator: metav1.LabelSelectorOpNotIn, Values: each(n, text)}}}
+		s := &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "a", Operator: metav1.LabelSelectorOpNotIn, Values: each(n, paddedValue)}}}
 		return policyWith(networkingv1.NetworkPolicyPeer{PodSelector: s})
 	}},
 	{"policy: labels of the subject", 40_000, func(n int) []k8sruntime.Object {
@@ -68,7 +68,7 @@ var hostile = []struct {
 	}},
 	{"policy: named ports and selectors", 20_000, func(n int) []k8sruntime.Object {
 		objects := policyPorts(n, func(i int) networkingv1.NetworkPolicyPort {
-			name := intstr.FromString(text(i))
+			name := intstr.FromString(paddedValue(i))
 			return networkingv1.NetworkPolicyPort{Port: &name}
 		})
 		objects[0].(*networkingv1.NetworkPolicy).Spec.Egress[0].To = selectors(n, 1)
@@ -176,7 +176,7 @@ func each(n int, f func(int) string) []string {
 	return out
 }
 
-func text(i int) string { return fmt.Sprintf("v%06d", i) }
+func paddedValue(i int) string { return fmt.Sprintf("v%06d", i) }
 
 // scattered4 and scattered6 return single addresses that are far from each other.
 func scattered4(i int) string {
@@ -199,7 +199,7 @@ func selectors(n, labels int) []networkingv1.NetworkPolicyPeer {
 	for i := range n {
 		s := &metav1.LabelSelector{MatchLabels: map[string]string{}}
 		for l := range labels {
-			s.MatchLabels[text(i*labels+l)] = "x"
+			s.MatchLabels[paddedValue(i*labels+l)] = "x"
 		}
 
 		out = append(out, networkingv1.NetworkPolicyPeer{PodSelector: s})
@@ -253,7 +253,7 @@ func serviceWith(ports, external, ingress, endpoints int) []k8sruntime.Object {
 	var of []discoveryv1.EndpointPort
 
 	for i := range ports {
-		name, number := text(i), int32(1+i%60000)
+		name, number := paddedValue(i), int32(1+i%60000)
 		svc.Spec.Ports = append(svc.Spec.Ports, corev1.ServicePort{Name: name, Port: number})
 		of = append(of, discoveryv1.EndpointPort{Name: &name, Port: &number})
 	}

@@ -16,20 +16,21 @@ func (s *service) endpoints(port services.Port, is4 bool) []services.Endpoint {
 		s.shortfall.add("endpoint %s of slice %s: %s", a, slice, why)
 	})
 	if services.ExceedsBackends(all) {
-		s.boundedIn(is4)
+		s.addReducedFamily(is4)
 	}
 
 	return slices.DeleteFunc(all, func(e services.Endpoint) bool { return e.State < services.Terminating })
 }
 
-// boundedIn adds to the shortfall, once for each family, that frontends use some endpoints only.
-func (s *service) boundedIn(is4 bool) {
+// addReducedFamily adds to the shortfall, once for each family, that frontends use some endpoints
+// only.
+func (s *service) addReducedFamily(is4 bool) {
 	family := services.FamilyName(is4)
-	if slices.Contains(s.bounded, family) {
+	if slices.Contains(s.reducedFamilies, family) {
 		return
 	}
 
-	s.bounded = append(s.bounded, family)
+	s.reducedFamilies = append(s.reducedFamilies, family)
 	s.shortfall.add("more than %d %s endpoints: each frontend uses at most %d of them",
 		services.MaxFrontendBackends, family, services.MaxFrontendBackends)
 }
@@ -85,9 +86,9 @@ func newTargets(all []services.Endpoint, nodes *servers) *targets {
 	return t
 }
 
-// of returns the backends for clients at the switch or router of node n. n is nil for clients at no
-// particular node.
-func (t *targets) of(n *server, local, router bool) string {
+// backendsFor returns the backends for clients at the switch or router of node n. n is nil for
+// clients at no particular node.
+func (t *targets) backendsFor(n *server, local, router bool) string {
 	_, host := t.hosts[n]
 
 	mask := n
@@ -120,7 +121,7 @@ func (t *targets) of(n *server, local, router bool) string {
 // answerByRouter reports whether a backend may be a host address that its gateway router does not
 // own. If such a host saw the client's address, its replies would bypass the router and never be
 // un-NATed.
-func (t *targets) answerByRouter(f front) bool {
+func (t *targets) answerByRouter(f frontend) bool {
 	if f.of == nil {
 		return len(t.apart) > 0
 	}

@@ -4,8 +4,8 @@ package plan
 // returns the rows, the bytes that remain, and what is refused.
 func BalancersWithin(c *Cluster, key Key, text int) (rows []Row, left int, refused error) {
 	s := c.newService(key)
-	s.text = text
+	s.remainingBytes = text
 	rows = sortRows(s.balancers())
 
-	return rows, s.text, unserved(s.shortfall...)
+	return rows, s.remainingBytes, newUnserved(s.shortfall...)
 }

@@ -183,7 +183,7 @@ func (n node) defaultRows(gr string, cfg Config) []Row {
 func (n node) masqueradeRows(gr string) []Row {
 	var rows []Row
 
-	for _, a := range n.shared() {
+	for _, a := range n.sharedAddresses() {
 		m := masquerade.Of(a.Is4())
 		port := externalPort + n.name
 

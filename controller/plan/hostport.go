@@ -32,7 +32,7 @@ func hostPortRows(c *Cluster, pod *services.Pod, obj *corev1.Node) ([]Row, error
 	}
 
 	if why := c.refused(pod.Key); why != nil {
-		return nil, unserved(why)
+		return nil, newUnserved(why)
 	}
 
 	u := shortfall(pod.Refused)
@@ -40,7 +40,7 @@ func hostPortRows(c *Cluster, pod *services.Pod, obj *corev1.Node) ([]Row, error
 	byProtocol := map[corev1.Protocol]map[string]string{}
 
 	for _, port := range pod.Ports {
-		for _, f := range claims.keep(port.Protocol, podFronts(pod, port, n)) {
+		for _, f := range claims.keepOwned(port.Protocol, podFronts(pod, port, n)) {
 			if byProtocol[port.Protocol] == nil {
 				byProtocol[port.Protocol] = map[string]string{}
 			}
@@ -64,16 +64,16 @@ func hostPortRows(c *Cluster, pod *services.Pod, obj *corev1.Node) ([]Row, error
 		})
 	}
 
-	return rows, unserved(u...)
+	return rows, newUnserved(u...)
 }
 
 // podFronts returns the addresses and ports at which the port is served.
-func podFronts(pod *services.Pod, port services.HostPort, n *server) []front {
-	var out []front
+func podFronts(pod *services.Pod, port services.HostPort, n *server) []frontend {
+	var out []frontend
 
 	for _, a := range n.nodePorts {
 		if _, ok := pod.Backend(port, a.Is4()); ok && port.Wants(a) {
-			out = append(out, front{addr: netip.AddrPortFrom(a, port.Number), of: n, external: true})
+			out = append(out, frontend{addr: netip.AddrPortFrom(a, port.Number), of: n, external: true})
 		}
 	}
 
@@ -96,7 +96,7 @@ func hostPod(pod *corev1.Pod) *services.Pod {
 	return services.NewPod(pod, addrs)
 }
 
-// hostRequest lists the fronts that a pod requests on its node.
+// hostRequest lists the frontends that a pod requests on its node.
 type hostRequest struct {
 	pod   *services.Pod
 	ports map[requestedPort][]services.HostPort
@@ -117,9 +117,9 @@ func podRequest(obj *corev1.Pod) hostRequest {
 	return w
 }
 
-// requests reports whether one of the host ports is this front of the node.
+// requests reports whether one of the host ports is this frontend of the node.
 func (w hostRequest) requests(proto corev1.Protocol, addr netip.AddrPort, n *server) bool {
-	same := func(f front) bool { return f.addr == addr }
+	same := func(f frontend) bool { return f.addr == addr }
 
 	return slices.ContainsFunc(w.ports[requestedPort{proto, addr.Port(), true}],
 		func(port services.HostPort) bool { return slices.ContainsFunc(podFronts(w.pod, port, n), same) })

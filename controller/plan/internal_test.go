@@ -26,7 +26,7 @@ func TestUnservedText(t *testing.T) {
 			s.add("p%d", i)
 		}
 
-		if got := fmt.Sprint(unserved(s...)); got != want {
+		if got := fmt.Sprint(newUnserved(s...)); got != want {
 			t.Errorf("%d parts: %q, want %q", n, got, want)
 		}
 	}
@@ -36,11 +36,11 @@ func TestUnservedText(t *testing.T) {
 // all prefixes, beyond it they admit no client.
 func TestSourcesText(t *testing.T) {
 	announced := []netip.Addr{netip.MustParseAddr("203.0.113.1"), netip.MustParseAddr("203.0.113.2")}
-	s := &service{Service: &services.Service{}, served: []servedPort{
+	s := &service{Service: &services.Service{}, servedPorts: []servedPort{
 		{corev1.ProtocolTCP, 80, announced[:1]}, {corev1.ProtocolTCP, 81, announced}, {corev1.ProtocolTCP, 82, announced[:1]},
 	}}
 
-	half := strings.Repeat("x", maxServiceText/2)
+	half := strings.Repeat("x", maxServiceBytes/2)
 	for _, tc := range []struct {
 		refused string
 		all     []bool // which ACLs drop all clients
@@ -52,7 +52,7 @@ func TestSourcesText(t *testing.T) {
 		s.shortfall = nil
 
 		rows := s.sourcesACLs(true, announced, []string{tc.refused})
-		if got := fmt.Sprint(unserved(s.shortfall...)); got != tc.event || len(rows) != len(tc.all) {
+		if got := fmt.Sprint(newUnserved(s.shortfall...)); got != tc.event || len(rows) != len(tc.all) {
 			t.Fatalf("%d bytes: %d ACLs, error %q, want %q", len(tc.refused), len(rows), got, tc.event)
 		}
 
@@ -118,14 +118,14 @@ func TestUsagesAreKept(t *testing.T) {
 
 	policies := make([]networkingv1.NetworkPolicy, maxUsages+1)
 	for i := range maxUsages {
-		us.of(&policies[i])
+		us.usageOf(&policies[i])
 	}
 
-	if first := us.of(&policies[0]); first != us.of(&policies[0]) || len(us.known) != maxUsages {
+	if first := us.usageOf(&policies[0]); first != us.usageOf(&policies[0]) || len(us.known) != maxUsages {
 		t.Errorf("%d usages are kept, want %d, each once", len(us.known), maxUsages)
 	}
 
-	if us.of(&policies[maxUsages]); len(us.known) != 1 {
+	if us.usageOf(&policies[maxUsages]); len(us.known) != 1 {
 		t.Errorf("%d usages are kept after the limit, want 1", len(us.known))
 	}
 }

@@ -68,7 +68,7 @@ func TestPolicyLimits(t *testing.T) {
 			return egressTo(nil, networkingv1.NetworkPolicyPeer{PodSelector: &metav1.LabelSelector{
 				MatchLabels: map[string]string{"a": "x"},
 				MatchExpressions: []metav1.LabelSelectorRequirement{
-					{Key: "b", Operator: metav1.LabelSelectorOpExists}, {Key: "c", Operator: metav1.LabelSelectorOpIn, Values: each(n, text)},
+					{Key: "b", Operator: metav1.LabelSelectorOpExists}, {Key: "c", Operator: metav1.LabelSelectorOpIn, Values: each(n, paddedValue)},
 				},
 			}})
 		}},
@@ -117,9 +117,9 @@ func TestPolicyLimits(t *testing.T) {
 	}
 }
 
-// TestPartsBeyondBoundsCount checks that the bounds still hold after the first peer or port beyond
+// TestPartsBeyondLimitsCount checks that the bounds still hold after the first peer or port beyond
 // them.
-func TestPartsBeyondBoundsCount(t *testing.T) {
+func TestPartsBeyondLimitsCount(t *testing.T) {
 	p := policyWith()[0].(*networkingv1.NetworkPolicy)
 
 	p.Spec = egressTo(nil, append(selectors(1, 4097), selectors(300, 1)...)...)
@@ -130,8 +130,8 @@ func TestPartsBeyondBoundsCount(t *testing.T) {
 	p.Spec = egressTo(named(200), selectors(1, 1)...)
 	pod := hostilePod(1)
 
-	pod.Labels = map[string]string{text(0): "x"}
-	for i, name := range []string{text(127), text(128), text(150)} {
+	pod.Labels = map[string]string{paddedValue(0): "x"}
+	for i, name := range []string{paddedValue(127), paddedValue(128), paddedValue(150)} {
 		pod.Spec.Containers = append(pod.Spec.Containers, corev1.Container{Ports: []corev1.ContainerPort{{Name: name, ContainerPort: int32(1 + i)}}})
 	}
 
@@ -175,7 +175,7 @@ func portsFrom(first, n int) []networkingv1.NetworkPolicyPort {
 func named(n int) []networkingv1.NetworkPolicyPort {
 	out := make([]networkingv1.NetworkPolicyPort, n)
 	for i := range out {
-		port := intstr.FromString(text(i))
+		port := intstr.FromString(paddedValue(i))
 		out[i].Port = &port
 	}
 
@@ -240,7 +240,7 @@ func TestMalformedPartsAreLeftOut(t *testing.T) {
 	bad := &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "a", Operator: "x"}}}
 	zero, web, udp := intstr.FromInt32(0), intstr.FromString("web"), corev1.ProtocolUDP
 	pod := hostilePod(1)
-	pod.Labels = map[string]string{text(0): "x"}
+	pod.Labels = map[string]string{paddedValue(0): "x"}
 	pod.Spec.Containers = []corev1.Container{{Ports: []corev1.ContainerPort{{Name: "web", ContainerPort: 8080}}}}
 
 	valid, large := selectors(1, 1)[0], selectors(1, 4097)[0]

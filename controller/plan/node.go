@@ -104,9 +104,10 @@ func (n node) joined() bool {
 	return n.chassis != "" && (n.join.IPv4.IsValid() || n.join.IPv6.IsValid())
 }
 
-// shared returns the addresses that the gateway router has in common with the host, at most one per
-// family. It returns none where the router has a network interface, and so an address, of its own.
-func (n node) shared() []netip.Addr {
+// sharedAddresses returns the addresses that the gateway router has in common with the host, at
+// most one per family. It returns none where the router has a network interface, and so an address,
+// of its own.
+func (n node) sharedAddresses() []netip.Addr {
 	var out []netip.Addr
 
 	for _, p := range n.gateway.Addresses {
@@ -171,8 +172,8 @@ func nodeRows(c *Cluster, key Key) ([]Row, error) {
 	switch {
 	case n.hasGateway():
 		rows = append(rows, n.gatewayRows(c.Config)...)
-	case n.leavesByOthers() && n.joined():
-		rows = append(rows, n.exitRows(c)...)
+	case n.usesEgressGateways() && n.joined():
+		rows = append(rows, n.egressRows(c)...)
 	}
 
 	return rows, nil
@@ -194,7 +195,7 @@ func (n node) switchRows() []Row {
 	}
 
 	port, options := "rtos-"+n.name, map[string]string(nil)
-	if n.leavesByOthers() {
+	if n.usesEgressGateways() {
 		options = map[string]string{"route_table": hostsRouteTable}
 	}
 

@@ -52,7 +52,7 @@ func podRows(c *Cluster, key Key) ([]Row, error) {
 	}
 
 	if err := c.uplinkPortTaken(key); err != nil {
-		return nil, unserved(err)
+		return nil, newUnserved(err)
 	}
 
 	addresses := PortAddresses(network)

@@ -79,15 +79,15 @@ func isolates(p *networkingv1.NetworkPolicy) (in, out bool) {
 
 // rulesOf returns the rules in the directions that the policy isolates, within its bounds.
 func rulesOf(p *networkingv1.NetworkPolicy) []rule {
-	if subjectExceeds(p) {
+	if podSelectorExceeds(p) {
 		return nil
 	}
 
 	var out []rule
 
-	left := newBounds(p)
+	left := newRemainingLimits(p)
 	add := func(r rule) {
-		if left.take(&r) {
+		if left.takeRule(&r) {
 			out = append(out, r)
 		}
 	}
@@ -122,10 +122,10 @@ func policyRows(c *Cluster, key Key) ([]Row, error) {
 	}
 
 	var wrong shortfall
-	checkFlows(flows, closed, &wrong)
+	addExceededFlows(flows, closed, &wrong)
 	checkPolicy(p, &wrong)
 	rules := rulesOf(p)
-	checkBounds(p, rules, &wrong)
+	addExceededLimits(p, rules, &wrong)
 
 	matches, prefixes := make([]match, 0, len(rules)), maxPolicyPrefixes
 	for _, r := range rules {
@@ -134,7 +134,7 @@ func policyRows(c *Cluster, key Key) ([]Row, error) {
 
 	u, ok := usageOf(p)
 	if !ok {
-		return nil, unserved(wrong...)
+		return nil, newUnserved(wrong...)
 	}
 
 	logging, err := c.aclLogging(p.Namespace)
@@ -146,7 +146,7 @@ func policyRows(c *Cluster, key Key) ([]Row, error) {
 
 	for i, r := range rules {
 		acls, groups := c.ruleRows(u.subject, r, matches[i])
-		if closed[r.side] != served {
+		if closed[r.side] != directionServed {
 			acls = nil
 		}
 
@@ -160,7 +160,7 @@ func policyRows(c *Cluster, key Key) ([]Row, error) {
 		}
 	}
 
-	return uniqueRows(rows), unserved(wrong...)
+	return uniqueRows(rows), newUnserved(wrong...)
 }
 
 // ruleRows returns the ACLs of a rule: one for each family and protocol that it names, and for its
@@ -202,7 +202,7 @@ func (c *Cluster) ruleRows(subject selector, r rule, m match) (acls []ACL, group
 			g := named.group(number)
 			groups = append(groups, PortGroup{
 				Name:        g,
-				ExternalIDs: map[string]string{"pods": named.text() + " " + strconv.Itoa(number)},
+				ExternalIDs: map[string]string{"pods": named.canonicalText() + " " + strconv.Itoa(number)},
 			})
 
 			pods := group

@@ -44,9 +44,9 @@ type budgeted struct {
 type closure uint8
 
 const (
-	served      closure = iota
-	beyondOwn           // the direction itself exceeds maxDirectionFlows
-	beyondOlder         // older policies leave too few of maxNamespaceFlows
+	directionServed       closure = iota
+	exceedsDirectionLimit         // the direction itself exceeds maxDirectionFlows
+	exceedsNamespaceLimit         // older policies leave too few of maxNamespaceFlows
 )
 
 // olderFirst orders policies. The names decide only between objects that have no UIDs.
@@ -64,12 +64,12 @@ func (bs *budgets) plan(
 	bs.mu.Lock()
 	defer bs.mu.Unlock()
 
-	b := bs.of(c, key.Namespace)
+	b := bs.budgetOf(c, key.Namespace)
 	b.refresh(c, key)
 
 	e := b.byName[key.Name]
 	if e == nil {
-		bs.tidy(key.Namespace)
+		bs.dropEmptyBudget(key.Namespace)
 		return nil, flows, closed
 	}
 
@@ -81,12 +81,12 @@ func (bs *budgets) plan(
 // changed adds the policies whose plans change because these have changed, or the numbers of their
 // named ports. Policies that have not been planned yet will be.
 func (bs *budgets) changed(c *Cluster, keys, policies keySet) {
-	bs.each(c, keys, policies, func(b *budget, k Key) { b.refresh(c, k) })
+	bs.updateBudgets(c, keys, policies, func(b *budget, k Key) { b.refresh(c, k) })
 }
 
 // podChanged does the same for policies that name ports of a pod.
 func (bs *budgets) podChanged(c *Cluster, keys, policies keySet, pod *corev1.Pod) {
-	bs.each(c, keys, policies, func(b *budget, k Key) {
+	bs.updateBudgets(c, keys, policies, func(b *budget, k Key) {
 		e := b.byName[k.Name]
 		if e == nil || e.policy != get[networkingv1.NetworkPolicy](c, k) {
 			b.refresh(c, k)
@@ -98,7 +98,7 @@ func (bs *budgets) podChanged(c *Cluster, keys, policies keySet, pod *corev1.Pod
 	})
 }
 
-func (bs *budgets) each(c *Cluster, keys, policies keySet, update func(*budget, Key)) {
+func (bs *budgets) updateBudgets(c *Cluster, keys, policies keySet, update func(*budget, Key)) {
 	if len(policies) == 0 {
 		return
 	}
@@ -109,7 +109,7 @@ func (bs *budgets) each(c *Cluster, keys, policies keySet, update func(*budget, 
 	namespaces := map[string]*budget{}
 
 	for k := range policies {
-		b := bs.of(c, k.Namespace)
+		b := bs.budgetOf(c, k.Namespace)
 		update(b, k)
 		namespaces[k.Namespace] = b
 	}
@@ -124,12 +124,12 @@ func (bs *budgets) each(c *Cluster, keys, policies keySet, update func(*budget, 
 			}
 		}
 
-		bs.tidy(namespace)
+		bs.dropEmptyBudget(namespace)
 	}
 }
 
-// tidy drops the budget of a namespace without policies.
-func (bs *budgets) tidy(namespace string) {
+// dropEmptyBudget drops the budget of a namespace without policies.
+func (bs *budgets) dropEmptyBudget(namespace string) {
 	if len(bs.known[namespace].policies) == 0 {
 		delete(bs.known, namespace)
 	}
@@ -143,8 +143,8 @@ func (bs *budgets) forget() {
 	bs.known = nil
 }
 
-// of returns the namespace's budget.
-func (bs *budgets) of(c *Cluster, namespace string) *budget {
+// budgetOf returns the namespace's budget.
+func (bs *budgets) budgetOf(c *Cluster, namespace string) *budget {
 	if b := bs.known[namespace]; b != nil {
 		return b
 	}
@@ -230,11 +230,11 @@ func (b *budget) divide() {
 		for side, n := range e.flows {
 			switch {
 			case n > maxDirectionFlows:
-				e.closed[side] = beyondOwn
+				e.closed[side] = exceedsDirectionLimit
 			case n > left:
-				e.closed[side] = beyondOlder
+				e.closed[side] = exceedsNamespaceLimit
 			default:
-				e.closed[side] = served
+				e.closed[side] = directionServed
 				left -= n
 			}
 		}

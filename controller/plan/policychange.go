@@ -18,7 +18,7 @@ func policyChanged(c *Cluster, keys keySet, old, now any) {
 	}
 
 	changed := keySet{}
-	itself(c, changed, old, now)
+	affectsItself(c, changed, old, now)
 	maps.Copy(keys, changed)
 	c.budgets.changed(c, keys, changed)
 
@@ -88,7 +88,7 @@ func (c *Cluster) addNamedPorts(keys keySet, pod *corev1.Pod) {
 
 	namespace, naming := c.Namespace(pod.Namespace), keySet{}
 	for _, p := range c.candidates(pod, namespace) {
-		if slices.ContainsFunc(c.usages.of(p).named, func(n namedPort) bool {
+		if slices.ContainsFunc(c.usages.usageOf(p).named, func(n namedPort) bool {
 			return n.matches(pod, namespace) && len(n.numbersOf(pod)) > 0
 		}) {
 			naming.add(PolicyKey(p.Namespace, p.Name))
@@ -140,7 +140,7 @@ func (c *Cluster) addNaming(keys keySet, pods bool) {
 	naming := keySet{}
 
 	for p := range Objects[networkingv1.NetworkPolicy](c, KindPolicy) {
-		if slices.ContainsFunc(c.usages.of(p).named, func(n namedPort) bool { return n.namespaces != nil }) {
+		if slices.ContainsFunc(c.usages.usageOf(p).named, func(n namedPort) bool { return n.namespaces != nil }) {
 			naming.add(PolicyKey(p.Namespace, p.Name))
 		}
 	}
@@ -155,7 +155,7 @@ func (c *Cluster) addNaming(keys keySet, pods bool) {
 // addPolicies adds the namespace's policies and the selectors of their pods.
 func (c *Cluster) addPolicies(keys keySet, namespace string) {
 	for _, p := range index[networkingv1.NetworkPolicy](c, KindPolicy, ByPods, "in "+namespace) {
-		subject := c.usages.of(p).groups[0]
+		subject := c.usages.usageOf(p).groups[0]
 		keys.add(PolicyKey(p.Namespace, p.Name), SelectorKey(subject.name))
 	}
 }

@@ -76,7 +76,7 @@ func costOf(p *networkingv1.NetworkPolicy) policyCost {
 
 		seen := map[string]bool{} // two ports of a rule may have the same name
 		for _, n := range r.named(u.subject) {
-			if text := n.text(); !seen[text] {
+			if text := n.canonicalText(); !seen[text] {
 				seen[text] = true
 
 				cost.named = append(cost.named, namedCost{

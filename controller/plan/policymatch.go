@@ -65,7 +65,7 @@ func (r rule) peerMatch(wrong *shortfall, left *int) (terms []term, noPeer bool)
 	own := maxRulePrefixes
 
 	for i, peer := range r.from {
-		if is(r.overPeers, i) {
+		if isMarked(r.overPeers, i) {
 			continue
 		}
 
@@ -175,7 +175,7 @@ func (r rule) portMatch(wrong *shortfall) (terms []term, none bool) {
 	ranges := map[string]map[string]int{"tcp": {}, "udp": {}, "sctp": {}} // the masks of each range
 
 	for i, port := range r.ports {
-		if is(r.overPorts, i) {
+		if isMarked(r.overPorts, i) {
 			continue
 		}
 

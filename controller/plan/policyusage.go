@@ -32,7 +32,7 @@ func usageOf(p *networkingv1.NetworkPolicy) (usage, bool) {
 	}
 
 	u := usage{subject: selector{namespace: p.Namespace, pods: &p.Spec.PodSelector}}
-	if subjectExceeds(p) { // selecting the pods would cost too much: isolate all
+	if podSelectorExceeds(p) { // selecting the pods would cost too much: isolate all
 		u.subject.pods = &metav1.LabelSelector{}
 	}
 
@@ -74,7 +74,7 @@ type namedSelector struct {
 // maxUsages limits the cache, because it may hold deleted policies.
 const maxUsages = 10000
 
-func (us *usages) of(p *networkingv1.NetworkPolicy) *knownUsage {
+func (us *usages) usageOf(p *networkingv1.NetworkPolicy) *knownUsage {
 	us.mu.Lock()
 	defer us.mu.Unlock()
 
@@ -104,7 +104,7 @@ func (r rule) selectors() []selector {
 	var out []selector
 
 	for i, peer := range r.from {
-		if !isPods(peer) || is(r.overPeers, i) {
+		if !isPods(peer) || isMarked(r.overPeers, i) {
 			continue
 		}
 
@@ -141,7 +141,7 @@ func (r rule) named(subject selector) []namedPort {
 	var out []namedPort
 
 	for i, port := range r.ports {
-		if is(r.overPorts, i) || port.Port == nil || port.Port.Type != intstr.String ||
+		if isMarked(r.overPorts, i) || port.Port == nil || port.Port.Type != intstr.String ||
 			checkPort(port) != nil {
 			continue
 		}
@@ -155,10 +155,12 @@ func (r rule) named(subject selector) []namedPort {
 	return out
 }
 
-func (n namedPort) text() string { return n.selector.text() + ", port " + n.protocol + " " + n.name }
+func (n namedPort) canonicalText() string {
+	return n.selector.canonicalText() + ", port " + n.protocol + " " + n.name
+}
 
 func (n namedPort) group(number int) string {
-	return groupName("port", n.policy, n.text(), strconv.Itoa(number))
+	return groupName("port", n.policy, n.canonicalText(), strconv.Itoa(number))
 }
 
 // numbersOf returns the numbers of the pod's port. The API server allows only one.

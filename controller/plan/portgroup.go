@@ -27,7 +27,7 @@ func selectorRows(c *Cluster, key Key) ([]Row, error) {
 	)
 
 	for _, p := range index[networkingv1.NetworkPolicy](c, KindPolicy, BySelector, key.Name) {
-		known := c.usages.of(p) // cached: hashing the groups again for each of them would be costly
+		known := c.usages.usageOf(p) // cached: hashing the groups again for each of them would be costly
 		for i, g := range known.groups {
 			if g.name != key.Name {
 				continue
@@ -47,7 +47,7 @@ func selectorRows(c *Cluster, key Key) ([]Row, error) {
 		return nil, nil
 	}
 
-	rows := []Row{PortGroup{Name: key.Name, ExternalIDs: map[string]string{"pods": found.text()}}}
+	rows := []Row{PortGroup{Name: key.Name, ExternalIDs: map[string]string{"pods": found.canonicalText()}}}
 	logging, _ := c.aclLogging(found.namespace) // the policies report the error
 
 	for _, d := range []struct {
@@ -108,7 +108,7 @@ func (c *Cluster) groups(pod *corev1.Pod) []string {
 	var out []string
 
 	for _, p := range c.candidates(pod, namespace) {
-		known := c.usages.of(p)
+		known := c.usages.usageOf(p)
 		for _, g := range known.groups {
 			if g.matches(pod, namespace) {
 				out = append(out, g.name)

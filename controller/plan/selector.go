@@ -44,18 +44,19 @@ func (s selector) matches(pod *corev1.Pod, namespace *corev1.Namespace) bool {
 	return namespace != nil && selects(s.namespaces, namespace.Labels) && selects(s.pods, pod.Labels)
 }
 
-// text is equal for selectors that select the same pods, as far as the selectors alone show.
-func (s selector) text() string {
+// canonicalText is equal for selectors that select the same pods, as far as the selectors alone
+// show.
+func (s selector) canonicalText() string {
 	where := "namespace " + s.namespace
 	if s.namespaces != nil {
-		where = "namespaces " + labelText(s.namespaces)
+		where = "namespaces " + canonicalLabels(s.namespaces)
 	}
 
-	return where + ", pods " + labelText(s.pods)
+	return where + ", pods " + canonicalLabels(s.pods)
 }
 
 // group returns the name of the port group of the selected pods.
-func (s selector) group() string { return groupName("selector", s.text()) }
+func (s selector) group() string { return groupName("selector", s.canonicalText()) }
 
 // groupName returns the name of a port group from its identifying parts. It is a symbol in OVN's
 // expressions and begins with a letter. 96 bits of the hash make a collision infeasible.
@@ -64,8 +65,8 @@ func groupName(parts ...string) string {
 	return "a" + hex.EncodeToString(sum[:12])
 }
 
-// labelText returns a label selector's requirements, sorted, or "all".
-func labelText(s *metav1.LabelSelector) string {
+// canonicalLabels returns a label selector's requirements, sorted, or "all".
+func canonicalLabels(s *metav1.LabelSelector) string {
 	var parts []string
 	for k, v := range s.MatchLabels {
 		parts = append(parts, k+"="+v)

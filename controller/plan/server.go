@@ -117,7 +117,7 @@ func newServer(node *corev1.Node, cfg Config) *server {
 
 	s := &server{
 		name: n.name, zone: node.Labels[corev1.LabelTopologyZone],
-		own: n.shared(), addresses: n.addresses(cfg), router: n.hasGateway(),
+		own: n.sharedAddresses(), addresses: n.addresses(cfg), router: n.hasGateway(),
 	}
 	if s.router && n.gateway.NodePorts {
 		s.nodePorts = s.addresses

@@ -20,12 +20,12 @@ const hairpinAddresses = "169.254.169.5 fd69::5"
 // service renders a Service as load balancers.
 type service struct {
 	*services.Service
-	nodes     *servers // empty: no node differs from another
-	claims    *claims
-	shortfall shortfall
-	text      int          // remaining bytes for its load balancers
-	served    []servedPort // set by place
-	bounded   []string     // families with more endpoints than a frontend uses, set by place
+	nodes           *servers // empty: no node differs from another
+	claims          *claims
+	shortfall       shortfall
+	remainingBytes  int          // remaining bytes for its load balancers
+	servedPorts     []servedPort // set by vipsByScope
+	reducedFamilies []string     // families with more endpoints than a frontend uses, set by vipsByScope
 }
 
 // servedPort is a port with the external addresses at which the service got it.
@@ -43,7 +43,7 @@ type servedPort struct {
 func serviceRows(c *Cluster, key Key) ([]Row, error) {
 	served := services.Key{Kind: services.KindService, Namespace: key.Namespace, Name: key.Name}
 	if why := c.refused(served); why != nil {
-		return nil, unserved(why)
+		return nil, newUnserved(why)
 	}
 
 	s := c.newService(key)
@@ -54,7 +54,7 @@ func serviceRows(c *Cluster, key Key) ([]Row, error) {
 	rows := s.balancers()
 	rows = append(rows, s.sourceRows()...)
 
-	return rows, unserved(s.shortfall...)
+	return rows, newUnserved(s.shortfall...)
 }
 
 // newService returns nil if there is no such Service, or it is not served.
@@ -74,7 +74,9 @@ func (c *Cluster) newService(key Key) *service {
 		nodes = c.servers()
 	}
 
-	s := &service{Service: model, nodes: nodes, text: maxServiceText, shortfall: slices.Clone(model.Refused)}
+	s := &service{
+		Service: model, nodes: nodes, remainingBytes: maxServiceBytes, shortfall: slices.Clone(model.Refused),
+	}
 	s.claims = newClaims(c, model.Owner, s.nodes, &s.shortfall)
 
 	return s
@@ -84,8 +86,8 @@ func (c *Cluster) newService(key Key) *service {
 func (s *service) balancers() []Row {
 	var rows []Row
 
-	for proto, placed := range s.place() {
-		for at, here := range placed {
+	for proto, byScope := range s.vipsByScope() {
+		for at, here := range byScope {
 			for suffix, vips := range split(at.suffix(), here.vips) {
 				row := s.loadBalancer(proto, suffix, vips)
 				row.Groups, row.Switches, row.Routers = here.parents(at)

@@ -37,7 +37,7 @@ func serviceCIDRRows(c *Cluster, key Key) ([]Row, error) {
 		}
 	}
 
-	return nil, unserved(wrong...)
+	return nil, newUnserved(wrong...)
 }
 
 func prefixText(prefixes []netip.Prefix) string {

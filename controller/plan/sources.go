@@ -55,8 +55,8 @@ func (s *service) sourceRows() []Row {
 	return rows
 }
 
-// guarded is a set of ports of one protocol that are served at the same announced addresses.
-type guarded struct {
+// guardedPorts is a set of ports of one protocol that are served at the same announced addresses.
+type guardedPorts struct {
 	proto corev1.Protocol
 	at    []string
 	ports []int
@@ -67,9 +67,9 @@ type guarded struct {
 func (s *service) sourcesACLs(is4 bool, announced []netip.Addr, refused []string) []Row {
 	var order []string
 
-	groups := map[string]*guarded{}
+	groups := map[string]*guardedPorts{}
 
-	for _, port := range s.served {
+	for _, port := range s.servedPorts {
 		var at []string
 		for _, a := range port.at {
 			if slices.Contains(announced, a) {
@@ -85,7 +85,7 @@ func (s *service) sourcesACLs(is4 bool, announced []netip.Addr, refused []string
 
 		id := string(port.proto) + " " + strings.Join(at, " ")
 		if groups[id] == nil {
-			groups[id], order = &guarded{proto: port.proto, at: at}, append(order, id)
+			groups[id], order = &guardedPorts{proto: port.proto, at: at}, append(order, id)
 		}
 
 		groups[id].ports = append(groups[id].ports, port.number)
@@ -95,9 +95,9 @@ func (s *service) sourcesACLs(is4 bool, announced []netip.Addr, refused []string
 
 	size := 0
 	for _, id := range order {
-		if size += len(strings.Join(refused, ", ")); size > maxServiceText {
+		if size += len(strings.Join(refused, ", ")); size > maxServiceBytes {
 			s.shortfall.add("loadBalancerSourceRanges: their ACLs would be longer than %d bytes: no client may come",
-				maxServiceText)
+				maxServiceBytes)
 
 			refused = []string{wholeFamily(is4).String()}
 		}
@@ -108,7 +108,7 @@ func (s *service) sourcesACLs(is4 bool, announced []netip.Addr, refused []string
 	return rows
 }
 
-func (s *service) sourcesACL(g guarded, family string, refused []string) Row {
+func (s *service) sourcesACL(g guardedPorts, family string, refused []string) Row {
 	slices.Sort(g.ports)
 	g.ports = slices.Compact(g.ports)
 	proto := strings.ToLower(string(g.proto))

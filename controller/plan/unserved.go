@@ -36,8 +36,8 @@ func (s *shortfall) add(format string, args ...any) {
 	}
 }
 
-// unserved returns the errors as one, nil if all are nil.
-func unserved(errs ...error) error {
+// newUnserved returns the errors as one, nil if all are nil.
+func newUnserved(errs ...error) error {
 	e := &Unserved{}
 
 	for _, err := range errs {

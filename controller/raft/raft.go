@@ -41,14 +41,14 @@ type Server struct {
 	Clustered   bool  // the fields below are valid, except Size
 	Cluster, ID string
 	Leader      bool
-	Connected   bool   // to a majority of the cluster
-	Index       int    // of the log entry that clients see
-	Local       *Local // nil if its control socket is not on this machine
-	Size        int64  // of its file; 0 if unknown
+	Connected   bool         // to a majority of the cluster
+	Index       int          // of the log entry that clients see
+	Local       *LocalStatus // nil if its control socket is not on this machine
+	Size        int64        // of its file; 0 if unknown
 }
 
-// Local is the state that only a server's control socket reports.
-type Local struct {
+// LocalStatus is the state that only a server's control socket reports.
+type LocalStatus struct {
 	ID                       string
 	Role                     string // leader, follower, candidate
 	Term                     int
@@ -171,28 +171,28 @@ func uuid(column json.RawMessage) string {
 	return pair[1]
 }
 
-func askControl(ctx context.Context, path, name string) (Local, error) {
+func askControl(ctx context.Context, path, name string) (LocalStatus, error) {
 	if path == "" {
-		return Local{}, errors.New("no control socket is known")
+		return LocalStatus{}, errors.New("no control socket is known")
 	}
 
 	conn, err := dial(ctx, "unix:"+path, nil)
 	if err != nil {
-		return Local{}, err
+		return LocalStatus{}, err
 	}
 	defer conn.Close()
 
 	var status string
 	if err := call(ctx, conn, "cluster/status", []string{name}, &status); err != nil {
-		return Local{}, err
+		return LocalStatus{}, err
 	}
 
 	return parse(status)
 }
 
 // parse reads the reply to cluster/status (ovsdb/raft.c of OVS).
-func parse(status string) (Local, error) {
-	var l Local
+func parse(status string) (LocalStatus, error) {
+	var l LocalStatus
 
 	members := false
 	for line := range strings.Lines(status) {
@@ -230,13 +230,13 @@ func parse(status string) (Local, error) {
 		}
 
 		if err != nil {
-			return Local{}, fmt.Errorf("read cluster/status: line %q, %d numbers: %w",
+			return LocalStatus{}, fmt.Errorf("read cluster/status: line %q, %d numbers: %w",
 				strings.TrimSpace(line), n, err)
 		}
 	}
 
 	if l.ID == "" || l.Role == "" {
-		return Local{}, fmt.Errorf("read cluster/status: no server in %.200q", status)
+		return LocalStatus{}, fmt.Errorf("read cluster/status: no server in %.200q", status)
 	}
 
 	return l, nil

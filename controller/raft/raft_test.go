@@ -264,7 +264,7 @@ Servers:
 func TestParse(t *testing.T) {
 	got, err := parse(status)
 
-	want := Local{ID: "4e4df89d-fef2-4780-a1fe-8547b55a97d3", Role: "candidate", Term: 7, First: 2, Next: 41, NotCommitted: 3, NotApplied: 4, Servers: 2}
+	want := LocalStatus{ID: "4e4df89d-fef2-4780-a1fe-8547b55a97d3", Role: "candidate", Term: 7, First: 2, Next: 41, NotCommitted: 3, NotApplied: 4, Servers: 2}
 	if diff := cmp.Diff(want, got); err != nil || diff != "" {
 		t.Errorf("error %v %s", err, diff)
 	}

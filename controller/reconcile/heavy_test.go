@@ -11,7 +11,7 @@ import (
 // TestHeavyKeysGoLast: a key whose rows were large goes alone and after the others of its
 // batch, until its rows are small again.
 func TestHeavyKeysGoLast(t *testing.T) {
-	h, none := heavy{}, func(plan.Key) bool { return false }
+	h, none := largeKeys{}, func(plan.Key) bool { return false }
 	acl := func(n int) []plan.Row { return []plan.Row{plan.ACL{Match: strings.Repeat("x", n)}} }
 	large, vips, small := plan.PolicyKey("a", "large"), plan.ServiceKey("a", "large"), plan.PodKey("b", "small")
 	h.note(large, acl(heavyRows))

@@ -19,18 +19,18 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/controller/reconcile/churntest"
 )
 
-// stage is a property's cluster without chance: what happens is the test's.
-type stage struct {
+// scriptedCluster is a property's cluster without chance: what happens is the test's.
+type scriptedCluster struct {
 	*property
 
 	mu     sync.Mutex // guards events
 	events []string   // object, reason and message
 }
 
-func newStage(t *testing.T) *stage {
+func newScriptedCluster(t *testing.T) *scriptedCluster {
 	t.Helper()
 
-	s := &stage{}
+	s := &scriptedCluster{}
 	broadcaster := record.NewBroadcaster()
 	t.Cleanup(broadcaster.Shutdown)
 	broadcaster.StartEventWatcher(func(e *corev1.Event) {
@@ -49,15 +49,15 @@ func newStage(t *testing.T) *stage {
 	return s
 }
 
-// said returns the events that have the text.
-func (s *stage) said(text string) []string {
+// eventsWith returns the events that have the text.
+func (s *scriptedCluster) eventsWith(text string) []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 
 	return slices.DeleteFunc(slices.Clone(s.events), func(e string) bool { return !strings.Contains(e, text) })
 }
 
-func (s *stage) eventually(what string, holds func() bool) {
+func (s *scriptedCluster) eventually(what string, holds func() bool) {
 	s.t.Helper()
 	nbtest.Eventually(s.t, what, func() bool {
 		for _, name := range standinNames() {
@@ -68,12 +68,12 @@ func (s *stage) eventually(what string, holds func() bool) {
 	})
 }
 
-func (s *stage) hears(event string) {
+func (s *scriptedCluster) waitForEvent(event string) {
 	s.t.Helper()
-	s.eventually("event "+event, func() bool { return len(s.said(event)) > 0 })
+	s.eventually("event "+event, func() bool { return len(s.eventsWith(event)) > 0 })
 }
 
-func (s *stage) node(name, subnets string) {
+func (s *scriptedCluster) node(name, subnets string) {
 	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: map[string]string{}}}
 	if subnets != "" {
 		n.Annotations[annotation.NodeSubnets] = `{"default":[` + subnets + `]}`
@@ -82,7 +82,7 @@ func (s *stage) node(name, subnets string) {
 	s.api.Put(n)
 }
 
-func (s *stage) pod(name, node, request string) {
+func (s *scriptedCluster) pod(name, node, request string) {
 	p := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, Annotations: map[string]string{}},
 		Spec:       corev1.PodSpec{NodeName: node},
@@ -95,24 +95,24 @@ func (s *stage) pod(name, node, request string) {
 }
 
 // network is the pod's, as its annotation says.
-func (s *stage) network(name string) (out annotation.Pod) {
+func (s *scriptedCluster) network(name string) (out annotation.Pod) {
 	churntest.Edit(s.api, churntest.Pods, "ns/"+name, func(p *corev1.Pod) { out, _ = annotation.ParsePod(p.Annotations) })
 	return out
 }
 
-func (s *stage) subnets(node string) (out []netip.Prefix) {
+func (s *scriptedCluster) subnets(node string) (out []netip.Prefix) {
 	churntest.Edit(s.api, churntest.Nodes, node, func(n *corev1.Node) { out, _ = annotation.ParseNodeSubnets(n.Annotations) })
 	return out
 }
 
-func (s *stage) has(name, address string) bool {
+func (s *scriptedCluster) has(name, address string) bool {
 	return slices.ContainsFunc(s.network(name).Addresses, func(a netip.Prefix) bool { return a.Addr().String() == address })
 }
 
 // A pod may ask for addresses; what it cannot have is an event on it, once, and
 // heals as soon as it can.
 func TestStaticAddresses(t *testing.T) {
-	s := newStage(t)
+	s := newScriptedCluster(t)
 	s.node("node1", "")
 	s.eventually("the node has subnets", func() bool { return s.subnets("node1") != nil })
 	s.pod("fixed", "node1", `{"name":"default","ips":["10.128.0.20","fd00:10:128::20"],"mac":"02:00:00:00:00:20"}`)
@@ -136,10 +136,10 @@ func TestStaticAddresses(t *testing.T) {
 	} {
 		name := fmt.Sprint("wrong", i)
 		s.pod(name, "node1", tt.request)
-		s.hears("pod " + name + " CannotAllocate")
+		s.waitForEvent("pod " + name + " CannotAllocate")
 
-		if len(s.said(tt.event)) == 0 {
-			t.Errorf("request %s: %v, want %q", tt.request, s.said("pod "+name), tt.event)
+		if len(s.eventsWith(tt.event)) == 0 {
+			t.Errorf("request %s: %v, want %q", tt.request, s.eventsWith("pod "+name), tt.event)
 		}
 	}
 
@@ -151,8 +151,8 @@ func TestStaticAddresses(t *testing.T) {
 	s.eventually("an address that is free again is given to who waited for it", func() bool { return s.has("wrong0", "10.128.0.20") })
 	s.eventually("so is a MAC address", func() bool { return s.network("wrong1").MAC.String() == "02:00:00:00:00:20" })
 
-	for _, e := range s.said("wrong3 CannotAllocate") {
-		if n := len(s.said(e)); n > 1 {
+	for _, e := range s.eventsWith("wrong3 CannotAllocate") {
+		if n := len(s.eventsWith(e)); n > 1 {
 			t.Errorf("event said %d times: %s", n, e)
 		}
 	}
@@ -160,13 +160,13 @@ func TestStaticAddresses(t *testing.T) {
 
 // Nodes keep what they have; of two that claim the same, the older does.
 func TestClaimedSubnets(t *testing.T) {
-	s := newStage(t)
+	s := newScriptedCluster(t)
 	s.node("older", `"10.128.0.64/27","fd00:10:128:9::/64"`)
 	s.eventually("the annotation is taken as it is", func() bool {
 		return s.server.Nbctl("--bare", "--columns=name", "find", "logical_switch", "name=older") != ""
 	})
 	s.node("younger", `"10.128.0.64/27","fd00:10:128:9::/64"`)
-	s.hears("node younger Reallocated")
+	s.waitForEvent("node younger Reallocated")
 	s.eventually("the younger gets another", func() bool {
 		return len(s.subnets("younger")) == 2 && s.subnets("younger")[0].String() == "10.128.0.0/27"
 	})
@@ -188,9 +188,9 @@ func TestClaimedSubnets(t *testing.T) {
 	s.eventually("so is a pod's", func() bool { return slices.Equal(s.network("a").Addresses, before.Addresses) })
 
 	s.node("foreign", `"192.168.7.0/24"`)
-	s.hears("node foreign CannotAllocate invalid: subnet 192.168.7.0/24")
+	s.waitForEvent("node foreign CannotAllocate invalid: subnet 192.168.7.0/24")
 	s.pod("stranded", "foreign", "")
-	s.hears("pod stranded CannotAllocate")
+	s.waitForEvent("pod stranded CannotAllocate")
 	s.eventually("it does not keep the rest from being ready", func() bool { return s.now.loop.Ready() == nil })
 
 	if lines := strings.Join(s.now.loop.Failing(), "\n"); !strings.Contains(lines, "node/foreign: ") || !strings.Contains(lines, "pod/ns/stranded: ") {
@@ -206,7 +206,7 @@ func TestClaimedSubnets(t *testing.T) {
 
 // Rows that others wrote stay as they are, and what collides with them is an event.
 func TestForeignRows(t *testing.T) {
-	s := newStage(t)
+	s := newScriptedCluster(t)
 	s.server.Nbctl("ls-add", "theirs", "--", "lsp-add", "theirs", "ns_clash", "--", "lr-add", "their-router",
 		"--", "set", "logical_switch_port", "ns_clash", "external_ids:whose=theirs")
 
@@ -218,7 +218,7 @@ func TestForeignRows(t *testing.T) {
 	s.node("node1", "")
 	s.pod("clash", "node1", "")
 	s.pod("fine", "node1", "")
-	s.hears("pod clash CannotWrite")
+	s.waitForEvent("pod clash CannotWrite")
 	s.eventually("its neighbour has a port", func() bool {
 		return s.server.Nbctl("--bare", "--columns=name", "find", "logical_switch_port", "name=ns_fine") != ""
 	})
@@ -236,7 +236,7 @@ func TestForeignRows(t *testing.T) {
 
 // TestNamesThatMeet: a node may be called like a switch of ours, and a pod's port like a node's.
 func TestNamesThatMeet(t *testing.T) {
-	s := newStage(t)
+	s := newScriptedCluster(t)
 	count := func(table, name string) int {
 		return len(strings.Fields(s.server.Nbctl("--bare", "--columns=_uuid", "find", table, "name="+name)))
 	}
@@ -264,7 +264,7 @@ func TestNamesThatMeet(t *testing.T) {
 	s.eventually("the name is the node's", func() bool {
 		return s.server.Nbctl("--bare", "--columns=type", "find", "logical_switch_port", "name=ns_node1") == "localnet"
 	})
-	s.hears("pod node1 NotServed")
+	s.waitForEvent("pod node1 NotServed")
 	s.api.Remove(churntest.Nodes, "node1")
 	s.eventually("the pod has its port again", func() bool {
 		return s.server.Nbctl("--bare", "--columns=type,options", "find", "logical_switch_port", "name=ns_node1") != "localnet" && count("logical_switch_port", "ns_node1") == 1 && len(s.now.loop.Failing()) == 0

@@ -105,7 +105,7 @@ func New(o Options) *Loop {
 			Joined:      o.Joined,
 			Log:         o.Log,
 		},
-		pace:     pace{tell: o.Busy},
+		pace:     pace{reportBusy: o.Busy},
 		identity: o.Identity,
 		clock:    o.Clock,
 	}
@@ -176,8 +176,8 @@ func (l *Loop) enqueue(k plan.Key) {
 	l.queue.Add(k)
 }
 
-// taking reports whether enqueue queues keys now.
-func (l *Loop) taking() bool {
+// acceptsKeys reports whether enqueue queues keys now.
+func (l *Loop) acceptsKeys() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 
@@ -277,9 +277,9 @@ const calmAfter = 2 * time.Second
 // pace calls a function when more than a batch of keys begins to wait, and when that ends. The zero
 // value calls no function.
 type pace struct {
-	tell func(busy bool)
-	calm bool      // as told last
-	busy time.Time // when more than a batch waited last
+	reportBusy   func(busy bool)
+	reportedCalm bool      // as told last
+	busy         time.Time // when more than a batch waited last
 }
 
 // begin is called by a new leader, which has all keys to reconcile.
@@ -291,8 +291,8 @@ func (p *pace) note(waiting int, now time.Time) {
 		p.busy = now
 	}
 
-	if calm := now.Sub(p.busy) > calmAfter; calm != p.calm && p.tell != nil {
-		p.calm = calm
-		p.tell(!calm)
+	if calm := now.Sub(p.busy) > calmAfter; calm != p.reportedCalm && p.reportBusy != nil {
+		p.reportedCalm = calm
+		p.reportBusy(!calm)
 	}
 }

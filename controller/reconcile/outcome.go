@@ -76,8 +76,8 @@ func (w *worker) settle(k plan.Key, result string) {
 	w.queue.Done(k)
 }
 
-// again queues a key once more whose object another client changed while it was annotated.
-func (w *worker) again(k plan.Key) {
+// requeueKey queues a key once more whose object another client changed while it was annotated.
+func (w *worker) requeueKey(k plan.Key) {
 	w.counts.key(k.Kind, "conflict")
 	w.queue.AddRateLimited(k)
 	w.queue.Done(k)

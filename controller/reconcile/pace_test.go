@@ -9,7 +9,7 @@ import (
 func TestPaceOfWork(t *testing.T) {
 	var told []bool
 
-	p := pace{tell: func(busy bool) { told = append(told, busy) }}
+	p := pace{reportBusy: func(busy bool) { told = append(told, busy) }}
 	p.begin()
 	begun := p.busy
 

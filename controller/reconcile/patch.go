@@ -204,7 +204,7 @@ func leavesBy(c *plan.Cluster, k plan.Key) *patch {
 	}
 
 	has, told := n.Annotations[annotation.LeavesBy]
-	if !plan.LeavesByOthers(n) {
+	if !plan.UsesEgressGateways(n) {
 		if !told {
 			return nil
 		}
@@ -212,7 +212,7 @@ func leavesBy(c *plan.Cluster, k plan.Key) *patch {
 		return &patch{of: &n.ObjectMeta, remove: []string{annotation.LeavesBy}}
 	}
 
-	want := annotation.FormatLeavesBy(plan.Exits(c, n))
+	want := annotation.FormatLeavesBy(plan.EgressGateways(c, n))
 	if has == want {
 		return nil
 	}

@@ -10,7 +10,7 @@ import (
 // TestBeyondSupportedSize checks that the node after the last supported one gets a subnet and an
 // Event, and that no node before it gets an Event.
 func TestBeyondSupportedSize(t *testing.T) {
-	s := newStage(t)
+	s := newScriptedCluster(t)
 	for i := range plan.SupportedNodes {
 		s.node(fmt.Sprintf("node%03d", i), "")
 	}
@@ -26,12 +26,12 @@ func TestBeyondSupportedSize(t *testing.T) {
 	}
 	s.eventually("as many nodes as are supported have subnets", all)
 
-	if early := s.said("BeyondSupportedSize"); len(early) > 0 {
+	if early := s.eventsWith("BeyondSupportedSize"); len(early) > 0 {
 		t.Errorf("events in a cluster of supported size: %v", early)
 	}
 
 	s.node("onemore", "")
-	s.hears(fmt.Sprintf("node onemore BeyondSupportedSize the cluster has %d nodes with a pod subnet, and %d are supported",
+	s.waitForEvent(fmt.Sprintf("node onemore BeyondSupportedSize the cluster has %d nodes with a pod subnet, and %d are supported",
 		plan.SupportedNodes+1, plan.SupportedNodes))
 	s.eventually("the node has subnets", func() bool { return s.subnets("onemore") != nil })
 }

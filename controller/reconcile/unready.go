@@ -47,14 +47,14 @@ func (l *Loop) reportUnready(ctx context.Context) error {
 		if n++; n == unreadyLooks {
 			text := err.Error()
 			l.log.Warn("not ready", "reason", text)
-			l.events.Event(l.itself(), corev1.EventTypeWarning, reasonUnready,
+			l.events.Event(l.controllerObject(), corev1.EventTypeWarning, reasonUnready,
 				text[:min(len(text), unreadyText)])
 		}
 	}
 }
 
-// itself returns the object that stands for the controllers in Events.
-func (l *Loop) itself() runtime.Object {
+// controllerObject returns the object that stands for the controllers in Events.
+func (l *Loop) controllerObject() runtime.Object {
 	if l.election == nil {
 		return &corev1.Namespace{
 			TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Namespace"},

@@ -122,11 +122,11 @@ func (w *waiting) referring(rows []plan.Row) []plan.Key {
 // alone, after the other keys of its batch. These need not wait until it is planned and written.
 const heavyRows = 1 << 20
 
-// heavy are the keys whose rows were large when they were last planned.
-type heavy map[plan.Key]struct{}
+// largeKeys are the keys whose rows were large when they were last planned.
+type largeKeys map[plan.Key]struct{}
 
 // note records the size of the key's rows.
-func (h heavy) note(k plan.Key, rows []plan.Row) {
+func (h largeKeys) note(k plan.Key, rows []plan.Row) {
 	if plan.Size(rows) >= heavyRows {
 		h[k] = struct{}{}
 	} else {
@@ -136,7 +136,7 @@ func (h heavy) note(k plan.Key, rows []plan.Row) {
 
 // batches returns the keys in the groups and the order in which they must be reconciled. Owners for
 // which alone returns true are treated like heavy ones.
-func (h heavy) batches(keys []plan.Key, alone func(plan.Key) bool) [][]plan.Key {
+func (h largeKeys) batches(keys []plan.Key, alone func(plan.Key) bool) [][]plan.Key {
 	var (
 		light []plan.Key
 		out   [][]plan.Key

@@ -70,7 +70,7 @@ func (l *Loop) handle(i *informer.Informer) (cache.ResourceEventHandlerRegistrat
 }
 
 func (l *Loop) changed(old, now any) {
-	if !l.taking() {
+	if !l.acceptsKeys() {
 		return // on standby, skip computing the affected keys
 	}
 
@@ -81,7 +81,7 @@ func (l *Loop) changed(old, now any) {
 
 // ServersChanged must be called after the result of Options.Servers has changed.
 func (l *Loop) ServersChanged(was, now services.ControlPlane) {
-	if !l.taking() {
+	if !l.acceptsKeys() {
 		return // a new leader begins with all keys
 	}
 

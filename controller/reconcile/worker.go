@@ -28,7 +28,7 @@ type worker struct {
 	pending   map[plan.Key]struct{} // keys of the full sync that are not done
 	syncing   uint64                // the database connection that the full sync is of; 0: none was begun
 	synced    uint64                // the database connection whose full sync is done
-	heavy     heavy
+	heavy     largeKeys
 	throttle  throttle
 }
 
@@ -45,7 +45,7 @@ func newWorker(
 		queue:     q,
 		waiting:   newWaiting(),
 		pending:   map[plan.Key]struct{}{},
-		heavy:     heavy{},
+		heavy:     largeKeys{},
 		throttle:  newThrottle(),
 	}
 }
@@ -182,16 +182,16 @@ func (w *worker) reconcile(ctx context.Context, keys []plan.Key) {
 		switch err := patchErrs[k]; {
 		case err == nil:
 			pod := ipam.Pod{Name: k.Namespace + "/" + k.Name, UID: string(todo.patches[k].of.UID)}
-			w.allocator.Written(pod)
+			w.allocator.RecordWritten(pod)
 			w.settle(k, "patched")
 		case errors.Is(err, errConflict):
-			w.again(k)
+			w.requeueKey(k)
 		default:
 			w.fail(k, reasonOf(err), err)
 		}
 	}
 
-	w.wake(w.waiting.wanting(w.allocator.Freed()))
+	w.wake(w.waiting.wanting(w.allocator.TakeFreed()))
 }
 
 func (w *worker) prepare(k plan.Key, todo *work) {

@@ -128,8 +128,8 @@ func (r *reporter) problems(ctx context.Context, all []problemOf, now time.Time)
 	return errors.Join(errs...)
 }
 
-// unserved writes an Event about each NetworkPolicy that has none yet.
-func (r *reporter) unserved(ctx context.Context, all []*networkingv1.NetworkPolicy) error {
+// reportUnserved writes an Event about each NetworkPolicy that has none yet.
+func (r *reporter) reportUnserved(ctx context.Context, all []*networkingv1.NetworkPolicy) error {
 	slices.SortFunc(all, func(a, b *networkingv1.NetworkPolicy) int {
 		return strings.Compare(a.Namespace+"/"+a.Name, b.Namespace+"/"+b.Name)
 	})

@@ -35,8 +35,8 @@ type leader struct {
 	problems *problems
 
 	// The fields below belong to the goroutine of syncNodes.
-	told   map[string]*cloud.Record // published by the last leader, and not given to pools yet
-	wanted map[string]cloud.Pool    // as given to pools
+	published map[string]*cloud.Record // published by the last leader, and not given to pools yet
+	wanted    map[string]cloud.Pool    // as given to pools
 }
 
 // newLeader reads what the last leader has published. It waits for the API server, and for the
@@ -48,7 +48,7 @@ func (c *controller) newLeader(ctx context.Context, term *election.Term) (*leade
 	wait := func(why string) { c.status.waitFor(&c.status.begin, why, c.log) }
 
 	err := loop.Insist(ctx, wait, func() (err error) {
-		l.told, err = l.maps.read(ctx)
+		l.published, err = l.maps.read(ctx)
 		return err
 	})
 	if err != nil {
@@ -117,7 +117,7 @@ func (l *leader) run(ctx context.Context) error {
 			Resync: compareEvery,
 			Log:    l.log,
 			Apply: func(ctx context.Context) error {
-				return reporter.unserved(ctx, list[*networkingv1.NetworkPolicy](l.objects.policies))
+				return reporter.reportUnserved(ctx, list[*networkingv1.NetworkPolicy](l.objects.policies))
 			},
 		})
 	})
@@ -186,14 +186,14 @@ func (l *leader) syncNode(n *corev1.Node, pods int) {
 		return
 	}
 
-	l.pools.Set(pool, l.told[n.Name])
-	delete(l.told, n.Name)
+	l.pools.Set(pool, l.published[n.Name])
+	delete(l.published, n.Name)
 	l.wanted[n.Name] = pool
 }
 
 // known returns the nodes that have a pool.
 func (l *leader) known() []string {
-	known := slices.AppendSeq(slices.Collect(maps.Keys(l.told)), maps.Keys(l.wanted))
+	known := slices.AppendSeq(slices.Collect(maps.Keys(l.published)), maps.Keys(l.wanted))
 	slices.Sort(known)
 
 	return slices.Compact(known)
@@ -220,8 +220,8 @@ func (l *leader) release(ctx context.Context, name string) error {
 	l.log.Info("the node is gone, its pool is released at once if its VM is gone, too",
 		"node", name, "otherwise-after", after)
 	l.problems.set(name, ofNode, nil)
-	l.pools.Release(cloud.Pool{Config: l.plan, Node: name}, l.told[name], after)
-	delete(l.told, name)
+	l.pools.Release(cloud.Pool{Config: l.plan, Node: name}, l.published[name], after)
+	delete(l.published, name)
 
 	return nil
 }

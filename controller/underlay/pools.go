@@ -20,8 +20,8 @@ import (
 // package openstack.
 type Neutron interface {
 	// Observe returns what there is of a pool. VIFs are among it if vif is not nil.
-	Observe(ctx context.Context, pool string, vif *openstack.PortFilter) (cloud.Seen, error)
-	// Do executes a step of a plan. The result is for Seen.After.
+	Observe(ctx context.Context, pool string, vif *openstack.PortFilter) (cloud.Observation, error)
+	// Do executes a step of a plan. The result is for Observation.After.
 	Do(ctx context.Context, step cloud.Step) (cloud.Result, error)
 }
 
@@ -52,24 +52,24 @@ type Pools struct {
 }
 
 // node is the state of one pool. While busy is set, the worker that set it owns all fields but
-// pool, left, releaseAt, fresh and stale.
+// pool, releasing, releaseAt, changedSince and observeAgain.
 type node struct {
-	pool      cloud.Pool
-	left      bool      // the pool is to be released
-	releaseAt time.Time // of a pool that is left: when it is released although the node's VM exists
-	fresh     bool      // pool, left or releaseAt have changed since the last turn
-	stale     bool      // seen is to be observed again
-	busy      bool
+	pool         cloud.Pool
+	releasing    bool      // the pool is to be released
+	releaseAt    time.Time // when a pool is released although the node's VM exists
+	changedSince bool      // pool, releasing or releaseAt have changed since the last turn
+	observeAgain bool      // seen is to be observed again
+	busy         bool
 
-	seen     *cloud.Seen     // nil: to be observed
-	told     *cloud.Record   // what was published last; nil: nothing
-	planned  []cloud.Problem // of the last plan without steps
-	repair   *cloud.Problem  // of ports that are being repaired; it stays the same until the pool is complete
-	refusal  *cloud.Problem  // of the last request; nil if it did not fail, or may succeed soon
-	reported []cloud.Problem
-	failures int       // of turns, in a row
-	refused  time.Time // the first of the requests to OpenStack that failed in a row; zero: the last one did not
-	due      time.Time // of the next turn
+	seen      *cloud.Observation // nil: to be observed
+	published *cloud.Record      // what was published last; nil: nothing
+	planned   []cloud.Problem    // of the last plan without steps
+	repair    *cloud.Problem     // of ports that are being repaired; it stays the same until the pool is complete
+	refusal   *cloud.Problem     // of the last request; nil if it did not fail, or may succeed soon
+	reported  []cloud.Problem
+	failures  int       // of turns, in a row
+	refused   time.Time // the first of the requests to OpenStack that failed in a row; zero: the last one did not
+	nextTurn  time.Time // of the next turn
 
 	status Status // after the last turn; guarded by mu
 }
@@ -97,7 +97,7 @@ func NewPools(o Options) (*Pools, error) {
 // Set makes the pool the wanted one of its node. told is what was published for it before this
 // process started; nil if there is nothing. A node that waits after an error goes on waiting.
 func (p *Pools) Set(pool cloud.Pool, told *cloud.Record) {
-	p.want(pool, told, func(n *node) { n.left = false })
+	p.want(pool, told, func(n *node) { n.releasing = false })
 }
 
 // Release removes the node's pool: at once if its VIF does not exist or has no VM, and otherwise
@@ -105,8 +105,8 @@ func (p *Pools) Set(pool cloud.Pool, told *cloud.Record) {
 // pool.
 func (p *Pools) Release(pool cloud.Pool, told *cloud.Record, after time.Duration) {
 	p.want(pool, told, func(n *node) {
-		n.left, n.releaseAt = true, time.Now().Add(after)
-		n.stale = true // the VM may be gone since the last look
+		n.releasing, n.releaseAt = true, time.Now().Add(after)
+		n.observeAgain = true // the VM may be gone since the last look
 	})
 }
 
@@ -116,11 +116,11 @@ func (p *Pools) want(pool cloud.Pool, told *cloud.Record, change func(*node)) {
 
 	n := p.nodes[pool.Node]
 	if n == nil {
-		n = &node{told: told}
+		n = &node{published: told}
 		p.nodes[pool.Node] = n
 	}
 
-	n.pool, n.fresh = pool, true
+	n.pool, n.changedSince = pool, true
 	change(n)
 	p.wake()
 }
@@ -134,7 +134,7 @@ func (p *Pools) Status() []Status {
 
 	for _, n := range p.nodes {
 		s := n.status
-		s.Node, s.Pods, s.Leaving = n.pool.Node, n.pool.Pods, n.left
+		s.Node, s.Pods, s.Leaving = n.pool.Node, n.pool.Pods, n.releasing
 		out = append(out, s)
 	}
 
@@ -188,7 +188,7 @@ func (p *Pools) serve(ctx context.Context) {
 // turn is what a worker does with a node: its wishes at the time of take.
 type turn struct {
 	pool      cloud.Pool
-	left      bool
+	releasing bool
 	releaseAt time.Time
 }
 
@@ -216,9 +216,9 @@ func (p *Pools) take(now time.Time) (*node, turn, time.Duration, <-chan struct{}
 	for _, n := range p.nodes {
 		switch {
 		case n.busy:
-		case n.due.After(now) && (!n.fresh || n.failures > 0):
-			wait = min(wait, n.due.Sub(now))
-		case best == nil || n.before(best):
+		case n.nextTurn.After(now) && (!n.changedSince || n.failures > 0):
+			wait = min(wait, n.nextTurn.Sub(now))
+		case best == nil || n.hasPriorityOver(best):
 			best = n
 		}
 	}
@@ -227,16 +227,16 @@ func (p *Pools) take(now time.Time) (*node, turn, time.Duration, <-chan struct{}
 		return nil, turn{}, wait, p.changed
 	}
 
-	if best.stale {
+	if best.observeAgain {
 		best.seen = nil
 	}
 
-	best.busy, best.fresh, best.stale = true, false, false
+	best.busy, best.changedSince, best.observeAgain = true, false, false
 
-	return best, turn{best.pool, best.left, best.releaseAt}, 0, p.changed
+	return best, turn{best.pool, best.releasing, best.releaseAt}, 0, p.changed
 }
 
-func (n *node) before(o *node) bool {
+func (n *node) hasPriorityOver(o *node) bool {
 	a, b := n.free(), o.free()
 	return a < b || a == b && n.pool.Node < o.pool.Node
 }
@@ -244,13 +244,13 @@ func (n *node) before(o *node) bool {
 // free returns the free ports of a pool. One that is to be released is served after the others.
 func (n *node) free() int {
 	switch {
-	case n.left:
+	case n.releasing:
 		return 1 << 16
-	case n.told == nil:
+	case n.published == nil:
 		return -n.pool.Pods
 	}
 
-	return n.told.Free(n.pool.Pods)
+	return n.published.Free(n.pool.Pods)
 }
 
 // put returns the node after its turn.
@@ -262,8 +262,8 @@ func (p *Pools) put(n *node, t turn, r result, err error) {
 	n.busy = false
 
 	n.status = Status{Problems: n.problems(), Err: err}
-	if n.told != nil {
-		for _, l := range n.told.Lines {
+	if n.published != nil {
+		for _, l := range n.published.Lines {
 			if l.Held {
 				n.status.Held++
 			} else {
@@ -276,15 +276,15 @@ func (p *Pools) put(n *node, t turn, r result, err error) {
 
 	switch {
 	case err != nil:
-		n.due = now.Add(p.backoff(n, err))
+		n.nextTurn = now.Add(p.backoff(n, err))
 	case r == more:
-		n.due = time.Time{}
+		n.nextTurn = time.Time{}
 	case r == waiting:
-		n.due = t.releaseAt
-	case t.left && n.left:
+		n.nextTurn = t.releaseAt
+	case t.releasing && n.releasing:
 		delete(p.nodes, t.pool.Node)
 	default:
-		n.due = now.Add(p.interval(n))
+		n.nextTurn = now.Add(p.interval(n))
 	}
 }
 
@@ -373,7 +373,7 @@ func (p *Pools) fail(n *node, t turn, err error) {
 }
 
 func (p *Pools) step(ctx context.Context, n *node, t turn) (result, error) {
-	resyncDue := n.failures == 0 && !n.due.IsZero() && !time.Now().Before(n.due)
+	resyncDue := n.failures == 0 && !n.nextTurn.IsZero() && !time.Now().Before(n.nextTurn)
 	look := n.seen == nil || resyncDue
 
 	if look {
@@ -382,14 +382,14 @@ func (p *Pools) step(ctx context.Context, n *node, t turn) (result, error) {
 		}
 	}
 
-	if t.left && n.hasVM() && time.Now().Before(t.releaseAt) {
+	if t.releasing && n.hasVM() && time.Now().Before(t.releaseAt) {
 		n.seen, n.planned, n.repair = nil, nil, nil
 		return waiting, nil
 	}
 
 	n.seen.Published = nil
-	if n.told != nil {
-		n.seen.Published = n.told.Lines
+	if n.published != nil {
+		n.seen.Published = n.published.Lines
 	}
 
 	plan := n.plan(t)
@@ -397,7 +397,7 @@ func (p *Pools) step(ctx context.Context, n *node, t turn) (result, error) {
 	case len(plan.Steps) == 0:
 		n.planned, n.repair = plan.Problems, nil // problems of earlier plans change with each step
 		return complete, nil
-	case t.left:
+	case t.releasing:
 		n.repair = nil
 	case look && n.repair == nil: // only a look finds what others have changed
 		n.repair = t.pool.Record(*n.seen).Repairs(t.pool.Node)
@@ -421,7 +421,7 @@ func (n *node) hasVM() bool {
 }
 
 func (n *node) plan(t turn) cloud.Plan {
-	if t.left {
+	if t.releasing {
 		return cloud.Release(t.pool.Config, t.pool.Node, *n.seen)
 	}
 
@@ -432,9 +432,9 @@ func (p *Pools) observe(ctx context.Context, n *node, t turn) error {
 	var vif *openstack.PortFilter
 
 	switch {
-	case t.left && (n.told == nil || n.told.VIF == ""):
-	case t.left:
-		vif = &openstack.PortFilter{ID: n.told.VIF}
+	case t.releasing && (n.published == nil || n.published.VIF == ""):
+	case t.releasing:
+		vif = &openstack.PortFilter{ID: n.published.VIF}
 	case t.pool.VIF.ID != "":
 		vif = &openstack.PortFilter{ID: t.pool.VIF.ID}
 	default:
@@ -477,7 +477,7 @@ func (p *Pools) report(n *node, t turn) {
 // publish publishes the pool if it has changed. A pool that is released has its record deleted at
 // the end. It may also have a ConfigMap that could not be read, so nothing is known of it here.
 func (p *Pools) publish(ctx context.Context, n *node, t turn, r result) error {
-	if t.left {
+	if t.releasing {
 		if r != complete {
 			return nil
 		}
@@ -486,13 +486,13 @@ func (p *Pools) publish(ctx context.Context, n *node, t turn, r result) error {
 			return fmt.Errorf("publish release of node %s: %w", t.pool.Node, err)
 		}
 
-		n.told = nil
+		n.published = nil
 
 		return nil
 	}
 
 	record := t.pool.Record(*n.seen)
-	if n.told != nil && record.Equal(*n.told) || n.told == nil && len(record.Lines) == 0 {
+	if n.published != nil && record.Equal(*n.published) || n.published == nil && len(record.Lines) == 0 {
 		return nil
 	}
 
@@ -500,7 +500,7 @@ func (p *Pools) publish(ctx context.Context, n *node, t turn, r result) error {
 		return fmt.Errorf("publish pool of node %s: %w", t.pool.Node, err)
 	}
 
-	n.told = &record
+	n.published = &record
 
 	return nil
 }

@@ -29,9 +29,9 @@ type faulty struct {
 }
 
 // Observe implements Neutron.
-func (f *faulty) Observe(ctx context.Context, pool string, vif *openstack.PortFilter) (cloud.Seen, error) {
+func (f *faulty) Observe(ctx context.Context, pool string, vif *openstack.PortFilter) (cloud.Observation, error) {
 	if err := f.begin(nil); err != nil {
-		return cloud.Seen{}, err
+		return cloud.Observation{}, err
 	}
 
 	return f.Neutron.Observe(ctx, pool, vif)
@@ -95,7 +95,7 @@ func newBench(t *testing.T) *bench {
 		v := vif(n)
 		vifs = append(vifs, cloud.Port{
 			ID: v.ID, Project: project, Network: "vms", MAC: v.MAC.String(), Device: fmt.Sprint("server", n),
-			Fixed: []cloud.Fixed{{Subnet: "vms", Address: v.Address}},
+			FixedIPs: []cloud.FixedIP{{Subnet: "vms", Address: v.Address}},
 		})
 	}
 
@@ -347,7 +347,7 @@ func TestPools_takenPlaces(t *testing.T) {
 		b := newBench(t)
 		b.set(1)
 		pass(0)
-		b.neutron.With(func(s *cloud.Seen) {
+		b.neutron.With(func(s *cloud.Observation) {
 			s.Trunks[0].Subports = append(s.Trunks[0].Subports, cloud.Subport{Port: "other", Tag: 30})
 			s.Ports[5].Name = "another's"
 		})
@@ -373,10 +373,10 @@ func TestPools_vmDeleted(t *testing.T) {
 
 		_, made := b.neutron.calls()
 
-		b.neutron.With(func(s *cloud.Seen) { s.VIFs[0].Device = "" })
+		b.neutron.With(func(s *cloud.Observation) { s.VIFs[0].Device = "" })
 		pass(resync)
 		b.checkReports("VIFWithoutVM: ")
-		b.neutron.With(func(s *cloud.Seen) {
+		b.neutron.With(func(s *cloud.Observation) {
 			s.Trunks = nil
 			for i := range s.Ports {
 				if s.Ports[i].Owner == "trunk:subport" {
@@ -385,7 +385,7 @@ func TestPools_vmDeleted(t *testing.T) {
 			}
 		})
 		pass(resync)
-		b.neutron.With(func(s *cloud.Seen) { s.VIFs = s.VIFs[1:] })
+		b.neutron.With(func(s *cloud.Observation) { s.VIFs = s.VIFs[1:] })
 		pass(resync)
 
 		if _, steps := b.neutron.calls(); steps != made {
@@ -401,18 +401,18 @@ func TestPools_vmDeleted(t *testing.T) {
 // Ports that another program deletes, retags or readdresses, and ports whose trunk it deletes, are
 // held until they are repaired. The repair is one problem, and the ports are as before.
 func TestPools_repairs(t *testing.T) {
-	for name, change := range map[string]func(s *cloud.Seen){
-		"a port is deleted": func(s *cloud.Seen) {
+	for name, change := range map[string]func(s *cloud.Observation){
+		"a port is deleted": func(s *cloud.Observation) {
 			s.Trunks[0].Subports = slices.Delete(s.Trunks[0].Subports, 3, 4)
 			s.Ports = slices.Delete(s.Ports, 4, 5) // the first one is the router's
 		},
-		"a port is retagged": func(s *cloud.Seen) { s.Trunks[0].Subports[3].Tag = 999 },
-		"a port has another address": func(s *cloud.Seen) {
+		"a port is retagged": func(s *cloud.Observation) { s.Trunks[0].Subports[3].Tag = 999 },
+		"a port has another address": func(s *cloud.Observation) {
 			const unused = "10.244.0.15"
 
-			s.Ports[4].Fixed = []cloud.Fixed{{Subnet: s.Subnets[0].ID, Address: netip.MustParseAddr(unused)}}
+			s.Ports[4].FixedIPs = []cloud.FixedIP{{Subnet: s.Subnets[0].ID, Address: netip.MustParseAddr(unused)}}
 		},
-		"the trunk is deleted": func(s *cloud.Seen) {
+		"the trunk is deleted": func(s *cloud.Observation) {
 			s.Trunks = nil
 			for i := range s.Ports[1:] {
 				s.Ports[1+i].Owner = ""
@@ -448,7 +448,7 @@ func TestPools_repairs(t *testing.T) {
 
 func (b *bench) checkEmpty() {
 	b.t.Helper()
-	b.neutron.With(func(s *cloud.Seen) {
+	b.neutron.With(func(s *cloud.Observation) {
 		if len(s.Networks)+len(s.Subnets)+len(s.Ports)+len(s.Trunks) > 0 {
 			b.t.Errorf("left in Neutron: %+v", s)
 		}
@@ -465,7 +465,7 @@ func TestPools_releaseLooksAgain(t *testing.T) {
 		b := newBench(t)
 		b.set(1)
 		pass(0)
-		b.neutron.With(func(s *cloud.Seen) { s.VIFs[0].Device = "" })
+		b.neutron.With(func(s *cloud.Observation) { s.VIFs[0].Device = "" })
 		b.release(time.Hour)
 		pass(0)
 		b.checkEmpty()
@@ -478,7 +478,7 @@ func TestPools_waitingHasNoProblems(t *testing.T) {
 		b := newBench(t)
 		b.set(1)
 		pass(0)
-		b.neutron.With(func(s *cloud.Seen) { s.Trunks[0].Subports[3].Tag = 999 })
+		b.neutron.With(func(s *cloud.Observation) { s.Trunks[0].Subports[3].Tag = 999 })
 		b.fail(&openstack.Error{Kind: openstack.Conflict}, isStep[cloud.RemoveSubports])
 		pass(resync)
 		b.checkReports("PortsRepaired: ")

@@ -150,7 +150,7 @@ func TestPools_trunkOfLostAnswer(t *testing.T) {
 func TestPools_quota(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t)
-		b.neutron.With(func(s *cloud.Seen) { s.Quotas.Ports.Limit = 12 })
+		b.neutron.With(func(s *cloud.Observation) { s.Quotas.Ports.Limit = 12 })
 		b.set(1)
 		pass(5 * time.Second)
 		b.checkReports("QuotaExceeded: quota of ports: limit 12, used 12, wanted 3: raise the project's quota")
@@ -159,7 +159,7 @@ func TestPools_quota(t *testing.T) {
 			t.Errorf("%d ports, want the 10 that fit", got)
 		}
 
-		b.neutron.With(func(s *cloud.Seen) { s.Quotas.Ports.Limit = -1 })
+		b.neutron.With(func(s *cloud.Observation) { s.Quotas.Ports.Limit = -1 })
 		pass(retry)
 		b.checkReports("QuotaExceeded: ", "")
 	})

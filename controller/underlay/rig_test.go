@@ -90,7 +90,7 @@ func newRig(t *testing.T) *rig {
 		v := vif(n)
 		vifs = append(vifs, cloud.Port{
 			ID: v.ID, Project: project, MAC: v.MAC.String(), Device: fmt.Sprint("server", n),
-			Fixed: []cloud.Fixed{{Subnet: "vms", Address: v.Address}},
+			FixedIPs: []cloud.FixedIP{{Subnet: "vms", Address: v.Address}},
 		})
 	}
 

@@ -66,7 +66,7 @@ func TestRun_publishesPools(t *testing.T) {
 
 	r.deleteNode(1)
 	r.awaitPorts(1, -1)
-	r.neutron.With(func(s *cloud.Seen) {
+	r.neutron.With(func(s *cloud.Observation) {
 		if len(s.Networks)+len(s.Subnets)+len(s.Ports)+len(s.Trunks) > 0 {
 			t.Errorf("left in Neutron: %+v", s)
 		}
@@ -120,7 +120,7 @@ func TestRun_takeoverKeepsMACAddresses(t *testing.T) {
 
 	gone := before.Lines[4].Port
 
-	r.neutron.With(func(s *cloud.Seen) {
+	r.neutron.With(func(s *cloud.Observation) {
 		s.Ports = slices.DeleteFunc(s.Ports, func(p cloud.Port) bool { return p.ID == gone })
 		s.Trunks[0].Subports = slices.DeleteFunc(s.Trunks[0].Subports, func(p cloud.Subport) bool { return p.Port == gone })
 	})
@@ -184,7 +184,7 @@ func TestLeader_keepsPoolOfUnseenNode(t *testing.T) {
 	l := &leader{
 		controller: &controller{client: r.client, objects: objects, log: log},
 		maps:       &configMaps{}, pools: pools, problems: newProblems(),
-		told: map[string]*cloud.Record{nodeName(1): nil, nodeName(2): nil}, wanted: map[string]cloud.Pool{},
+		published: map[string]*cloud.Record{nodeName(1): nil, nodeName(2): nil}, wanted: map[string]cloud.Pool{},
 	}
 	r.join(1)
 
@@ -281,7 +281,7 @@ func TestRun_reportsProblems(t *testing.T) {
 	r.join(2)
 	r.awaitPorts(2, 13)
 	two.awaitReadyz(http.StatusOK, "node node1: ForeignVIF: ")
-	r.neutron.With(func(s *cloud.Seen) { s.VIFs = s.VIFs[:2] }) // the VM of node3 is of another project
+	r.neutron.With(func(s *cloud.Observation) { s.VIFs = s.VIFs[:2] }) // the VM of node3 is of another project
 	r.join(3)
 	r.awaitEvents("UnknownVIF", "Node node3: find VIF of node node3: the project has no port "+vif(3).ID)
 	two.awaitMetric(`ovnkube_controller_pools{state="problem"} 1`)
@@ -329,7 +329,7 @@ func TestRun_releaseAfter(t *testing.T) {
 	r.awaitPorts(1, 13)
 	r.awaitPorts(2, 13)
 
-	r.neutron.With(func(s *cloud.Seen) { s.VIFs[0].Device = "" })
+	r.neutron.With(func(s *cloud.Observation) { s.VIFs[0].Device = "" })
 	r.deleteNode(2)
 	c.awaitMetric(`ovnkube_controller_pools{state="leaving"} 1`)
 	r.deleteNode(1)

@@ -33,7 +33,7 @@ func allPlanted() []planted {
 	return []planted{
 		{
 			"faults: a lost pod port is not restored", "f", Faults, 10 * time.Second, "^port of a pod deleted",
-			plant{"agent/podnet/keep.go", map[string]string{"\treturn k.Wirer.connect(ctx, p)\n": "\treturn nil\n"}},
+			plant{"agent/podnet/keep.go", map[string]string{"\treturn k.Interfaces.connect(ctx, p)\n": "\treturn nil\n"}},
 			"pod to pod, one node",
 		},
 		{

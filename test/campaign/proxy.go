@@ -108,14 +108,14 @@ func (p *proxy) serve(ctx context.Context, client net.Conn) {
 	defer stop()
 
 	go func() {
-		p.carry(ctx, server, client)
+		p.copyStream(ctx, server, client)
 		server.Close()
 	}()
 
-	p.carry(ctx, client, server)
+	p.copyStream(ctx, client, server)
 }
 
-func (p *proxy) carry(ctx context.Context, to, from net.Conn) {
+func (p *proxy) copyStream(ctx context.Context, to, from net.Conn) {
 	buf := make([]byte, 64<<10)
 	for {
 		n, err := from.Read(buf)

@@ -63,8 +63,8 @@ func TestErrorKinds(t *testing.T) {
 		do   func(context.Context) error
 	}{
 		{"address in use", openstack.Conflict, func(ctx context.Context) error {
-			fixed := []cloud.Fixed{{Subnet: subnet.ID, Address: line.Addresses[0]}}
-			_, err := p.client.CreatePorts(ctx, []cloud.Port{{Network: r.Network, Fixed: fixed, Groups: []string{}}})
+			fixed := []cloud.FixedIP{{Subnet: subnet.ID, Address: line.Addresses[0]}}
+			_, err := p.client.CreatePorts(ctx, []cloud.Port{{Network: r.Network, FixedIPs: fixed, Groups: []string{}}})
 
 			return err
 		}},

@@ -200,7 +200,7 @@ func TestKilledAnywhere(t *testing.T) {
 	random := rand.New(rand.NewPCG(randomtest.Seed(t), 0))
 	pool := p.pool(p.vm("10.0.0.16"), 0)
 	kills, refused := 0, 0
-	walk := func(plan func(cloud.Seen) cloud.Plan) {
+	walk := func(plan func(cloud.Observation) cloud.Plan) {
 		s := p.observe(pool, nil)
 		for range 1000 {
 			steps := plan(s).Steps
@@ -244,7 +244,7 @@ func TestKilledAnywhere(t *testing.T) {
 		t.Errorf("%d lines, %d networks, %d subnets, %d trunks, %d ports", n, len(s.Networks), len(s.Subnets), len(s.Trunks), len(s.Ports))
 	}
 
-	walk(func(s cloud.Seen) cloud.Plan { return cloud.Release(p.config, pool.Node, s) })
+	walk(func(s cloud.Observation) cloud.Plan { return cloud.Release(p.config, pool.Node, s) })
 
 	if left := p.named(pool.Name()); len(left) > 0 {
 		t.Errorf("left: %v", left)

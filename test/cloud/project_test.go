@@ -180,7 +180,7 @@ func (p *project) pool(n *corev1.Node, pods int) cloud.Pool {
 }
 
 // observe returns what there is of the pool.
-func (p *project) observe(pool cloud.Pool, published []cloud.Line) cloud.Seen {
+func (p *project) observe(pool cloud.Pool, published []cloud.Line) cloud.Observation {
 	p.t.Helper()
 
 	s, err := p.client.Observe(p.ctx, pool.Name(), &openstack.PortFilter{ID: pool.VIF.ID})

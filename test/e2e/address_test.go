@@ -92,7 +92,7 @@ func (a ownAddress) isGateways(t *testing.T, p netip.Prefix, host ...netip.Prefi
 func (a ownAddress) leavesFrom(t *testing.T, p netip.Prefix) {
 	t.Helper()
 	within(t, "a pod's connection from "+p.Addr().String(), func() error {
-		seen, err := a.exits(t, "a", a.v6)
+		seen, err := a.clientAddresses(t, "a", a.v6)
 		if err == nil && !slices.Equal(seen, []netip.Addr{p.Addr()}) {
 			err = fmt.Errorf("from %v", seen)
 		}

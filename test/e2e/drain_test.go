@@ -30,7 +30,7 @@ func testDrain(t *testing.T, c *Cluster) {
 		t.Fatal(err)
 	}
 
-	c.toldOf(t, svc, 200, 200)
+	c.loadBalancerGets(t, svc, 200, 200)
 	pings := c.pingsOn(t)
 	inbound := c.hold(t, "connection that came in by node4", "ext", port(c.node(4)(false), nodePort), time.Hour)
 
@@ -45,7 +45,7 @@ func testDrain(t *testing.T, c *Cluster) {
 		c.leavesBy(t, pod, 3)
 	}
 
-	c.toldOf(t, svc, 503, 503)
+	c.loadBalancerGets(t, svc, 503, 503)
 	c.saysDrained(t, true)
 	t.Run("controller restarted", func(t *testing.T) {
 		if err := c.StopController(syscall.SIGKILL); err != nil {
@@ -75,7 +75,7 @@ func testDrain(t *testing.T, c *Cluster) {
 		c.leavesBy(t, pod, 3, 4)
 	}
 
-	c.toldOf(t, svc, 200, 200)
+	c.loadBalancerGets(t, svc, 200, 200)
 	c.saysDrained(t, false)
 
 	for _, p := range pings {
@@ -122,8 +122,9 @@ func (c *Cluster) node4s(t *testing.T, args ...string) string {
 	return out
 }
 
-// toldOf waits for these responses of node4's health checks, of the Service and of the node.
-func (c *Cluster) toldOf(t *testing.T, svc *corev1.Service, service, proxy int) {
+// loadBalancerGets waits for these responses of node4's health checks, of the Service and of the
+// node.
+func (c *Cluster) loadBalancerGets(t *testing.T, svc *corev1.Service, service, proxy int) {
 	t.Helper()
 
 	client, err := c.Client("ext")

@@ -38,8 +38,8 @@ func testExplain(t *testing.T, c *Cluster) {
 	})
 }
 
-// told is the result of explain for a packet.
-type told struct {
+// explanation is the result of explain for a packet.
+type explanation struct {
 	Reason, Verdict, OVN, Protocol string
 	Source, Destination            netip.Addr
 	SourcePort, DestinationPort    uint16
@@ -49,11 +49,11 @@ func (c *Cluster) explain(args ...string) []string {
 	return append([]string{c.Binary("ovnkube"), "gateway", "explain", "-json", "-pin-dir", c.Node(1).PinDir, "-run-dir", c.Node(1).RunDir}, args...)
 }
 
-func (c *Cluster) asked(t *testing.T, args ...string) []told {
+func (c *Cluster) asked(t *testing.T, args ...string) []explanation {
 	t.Helper()
 	out := c.execute(t, "node1", c.explain(args...)...)
 
-	var all []told
+	var all []explanation
 	if err := json.Unmarshal([]byte(out), &all); err != nil || len(all) == 0 {
 		t.Fatalf("explain %v: %v: %s", args, err, out)
 	}
@@ -85,7 +85,7 @@ func (c *Cluster) explained(t *testing.T, send func() error, args ...string) {
 	}
 }
 
-func (c *Cluster) countedAs(t *testing.T, told told) uint64 {
+func (c *Cluster) countedAs(t *testing.T, told explanation) uint64 {
 	t.Helper()
 
 	if c.flows {
@@ -109,7 +109,7 @@ func (c *Cluster) countedAs(t *testing.T, told told) uint64 {
 }
 
 // flowsCounted is countedAs with counters of flows.
-func (c *Cluster) flowsCounted(t *testing.T, told told) uint64 {
+func (c *Cluster) flowsCounted(t *testing.T, told explanation) uint64 {
 	t.Helper()
 	out := c.execute(t, "node1", c.Binary("ovnkube"), "gateway", "counters", "-all", "-json", "-run-dir", c.Node(1).RunDir)
 

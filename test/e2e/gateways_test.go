@@ -30,7 +30,7 @@ func TestGateways(t *testing.T) {
 	}
 
 	for i := range 2 {
-		c.becomeBare(t, i+1)
+		c.removeGateway(t, i+1)
 	}
 
 	for i := range 2 {
@@ -43,7 +43,7 @@ func TestGateways(t *testing.T) {
 		c.leavesBy(t, pod, 3, 4)
 	}
 
-	t.Run("paths", func(t *testing.T) { testBarePaths(t, c) })
+	t.Run("paths", func(t *testing.T) { testPathsWithoutGateway(t, c) })
 	t.Run("masquerade networks", func(t *testing.T) { testMasquerade(t, c) })
 	t.Run("pods' tunnels", func(t *testing.T) { c.forgesTunnelPackets(t) })
 	t.Run("drain", func(t *testing.T) { testDrain(t, c) })
@@ -67,8 +67,8 @@ func TestGateways(t *testing.T) {
 	})
 }
 
-// becomeBare removes the gateway of a live node.
-func (c *Cluster) becomeBare(t *testing.T, i int) { c.restartAgent(t, i, "--gateway-mode=none") }
+// removeGateway removes the gateway of a live node.
+func (c *Cluster) removeGateway(t *testing.T, i int) { c.restartAgent(t, i, "--gateway-mode=none") }
 
 // restartAgent restarts the agent and waits until it is ready. A cleanup may call it, too.
 func (c *Cluster) restartAgent(t *testing.T, i int, args ...string) {
@@ -102,9 +102,9 @@ func (c *Cluster) startAgent(t *testing.T, i int, args ...string) {
 	}
 }
 
-// exits makes several connections to the outside host and returns the client addresses that it saw,
-// sorted.
-func (c *Cluster) exits(t *testing.T, pod string, v6 bool) ([]netip.Addr, error) {
+// clientAddresses makes several connections to the outside host and returns the client addresses
+// that it saw, sorted.
+func (c *Cluster) clientAddresses(t *testing.T, pod string, v6 bool) ([]netip.Addr, error) {
 	const requests = 32
 
 	out, err := c.Exec(t.Context(), host(pod), c.traffic("tcp", "-n", strconv.Itoa(requests), "-timeout", "3s", port(outside(v6), outsidePort).String())...)
@@ -147,7 +147,7 @@ func (c *Cluster) leavesBy(t *testing.T, pod string, nodes ...int) {
 		began := time.Now()
 
 		within(t, fmt.Sprintf("pod %s leaves by nodes %v", pod, nodes), func() error {
-			seen, err := c.exits(t, pod, v6)
+			seen, err := c.clientAddresses(t, pod, v6)
 			if err == nil && !slices.Equal(seen, want) {
 				err = fmt.Errorf("it leaves as %v, want %v", seen, want)
 			}
@@ -158,8 +158,8 @@ func (c *Cluster) leavesBy(t *testing.T, pod string, nodes ...int) {
 	}
 }
 
-// testBarePaths covers the paths from and to pods and hosts of a node without a gateway.
-func testBarePaths(t *testing.T, c *Cluster) {
+// testPathsWithoutGateway covers the paths from and to pods and hosts of a node without a gateway.
+func testPathsWithoutGateway(t *testing.T, c *Cluster) {
 	pod := only(c.pod("a"))
 	for _, p := range []*Path{
 		{Name: "pod to pod, one node", From: host("a"), To: c.pod("b"), Port: podPort, Server: "b", Client: pod},

@@ -24,8 +24,8 @@ import (
 // unanswered is an address of no network of the lab.
 var unanswered = netip.MustParseAddr("203.0.113.99")
 
-// isTold waits for a NotServed Event about an object of the namespace default.
-func (c *Cluster) isTold(t *testing.T, name, text string) {
+// waitForEvent waits for a NotServed Event about an object of the namespace default.
+func (c *Cluster) waitForEvent(t *testing.T, name, text string) {
 	t.Helper()
 
 	client, err := c.Kubernetes()
@@ -113,9 +113,9 @@ func testServiceAtNode(t *testing.T, c *Cluster) {
 	c.tempService(t, lab.ServiceSpec{Name: "taker", Ports: ports(), Pods: []*lab.Pod{c.Pods["a"]}, Change: func(s *corev1.ServiceSpec) {
 		s.ExternalIPs = []string{own[0].String(), own[1].String()}
 	}})
-	c.isTold(t, "taker", "--allow-external-ips")
+	c.waitForEvent(t, "taker", "--allow-external-ips")
 	c.tempService(t, lab.ServiceSpec{Name: "announced", Type: corev1.ServiceTypeLoadBalancer, Ports: ports(), Pods: []*lab.Pod{c.Pods["a"]}, Ingress: own})
-	c.isTold(t, "announced", "TCP port 40003 of "+own[0].String()+": the host's connections use this port")
+	c.waitForEvent(t, "announced", "TCP port 40003 of "+own[0].String()+": the host's connections use this port")
 
 	check := func(when string) {
 		for i, v6 := range []bool{false, true} {
@@ -440,7 +440,7 @@ func testManyPortRanges(t *testing.T, c *Cluster) {
 			t.Error(err)
 		}
 	})
-	c.isTold(t, "ranges", "4096")
+	c.waitForEvent(t, "ranges", "4096")
 	c.execute(t, "central", "ovn-nbctl", "--db="+c.NBAddress(), "--wait=hv", "--timeout=60", "sync")
 
 	if after := flows(); after > before+1000 {

@@ -52,7 +52,7 @@ func testServiceAtAPIServer(t *testing.T, c *Cluster) {
 	}
 
 	c.tempService(t, lab.ServiceSpec{Name: "control", Ports: ports, Change: func(s *corev1.ServiceSpec) { s.ExternalIPs = []string{api.String()} }})
-	c.isTold(t, "control", "TCP port 6443 of "+api.String()+": it is the API server's")
+	c.waitForEvent(t, "control", "TCP port 6443 of "+api.String()+": it is the API server's")
 	c.awaitNB(t, "the other port", "Load_Balancer", fmt.Sprintf(`vips{>=}{"%s"=""}`, port(api, free)), "external_ids:ovn-ebpf.io/owner=service/default/control")
 
 	reaches("Service added")
@@ -114,8 +114,8 @@ func testDatabasePorts(t *testing.T, c *Cluster) {
 		t.Fatal(err)
 	}
 
-	c.isTold(t, "database", fmt.Sprintf("TCP port 6642 of %s: it is the node's own", own[0]))
-	c.isTold(t, "database-pod", fmt.Sprintf("TCP port 6642 of %s: it is the node's own", own[0]))
+	c.waitForEvent(t, "database", fmt.Sprintf("TCP port 6642 of %s: it is the node's own", own[0]))
+	c.waitForEvent(t, "database-pod", fmt.Sprintf("TCP port 6642 of %s: it is the node's own", own[0]))
 
 	check := func(when string) {
 		t.Helper()
@@ -174,7 +174,7 @@ func testTunnelEndpoint(t *testing.T, c *Cluster) {
 			t.Error(err)
 		}
 	})
-	c.isTold(t, svc.Name, "UDP port 6081 outside of the pods is the tunnels'")
+	c.waitForEvent(t, svc.Name, "UDP port 6081 outside of the pods is the tunnels'")
 
 	const id = "seen-at-node2"
 

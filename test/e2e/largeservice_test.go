@@ -53,7 +53,7 @@ func testLargeService(t *testing.T, c *Cluster) {
 	}
 
 	for _, family := range []string{"IPv4", "IPv6"} {
-		c.isTold(t, "large", "more than 400 "+family+" endpoints: each frontend uses at most 400 of them")
+		c.waitForEvent(t, "large", "more than 400 "+family+" endpoints: each frontend uses at most 400 of them")
 	}
 
 	c.isHealthy(t)

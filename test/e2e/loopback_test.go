@@ -51,7 +51,7 @@ func testLoopback(t *testing.T, c *Cluster) {
 	c.hostPortPod(t, "asks", "127.0.0.53", "127.0.0.1")
 
 	for _, what := range []string{"UDP port 53 of 127.0.0.53", "TCP port 10259 of 127.0.0.1", "TCP port 10257 of 127.0.0.1"} {
-		c.isTold(t, "asks", what+": a socket of the host is open on this port")
+		c.waitForEvent(t, "asks", what+": a socket of the host is open on this port")
 	}
 
 	c.loopbackPorts(t, "with the pods")

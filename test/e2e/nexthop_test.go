@@ -36,7 +36,7 @@ func testNextHopMoves(t *testing.T, c *Cluster) {
 	first := c.extMAC(t)
 	defer func() {
 		c.setExtMAC(t, first)
-		c.tellNextHop(t, first)
+		c.setNextHopMAC(t, first)
 		c.reachBeyond(t)
 	}()
 
@@ -66,14 +66,14 @@ func testNextHopMoves(t *testing.T, c *Cluster) {
 				c.setExtMAC(t, mac)
 
 				if how == "told" {
-					c.tellNextHop(t, mac)
+					c.setNextHopMAC(t, mac)
 				}
 
 				c.reportsNothing(t, before) // the fault is too new
 			case "agent restarted":
 				c.killAgent(t, 1)
 				c.setExtMAC(t, mac)
-				c.tellNextHop(t, mac)
+				c.setNextHopMAC(t, mac)
 				c.awaitReport(t, 0, "", map[string]string{"agent": "degraded: does not answer"})
 				c.startAgent(t, 1)
 
@@ -114,7 +114,7 @@ func (c *Cluster) outdatedRouter(t *testing.T, was, mac string) {
 
 	c.stopped(t, "node1-ovn-controller", func() {
 		c.setExtMAC(t, mac)
-		c.tellNextHop(t, mac)
+		c.setNextHopMAC(t, mac)
 		c.hasFault(t, 1, fault, true)
 		c.awaitReport(t, http.StatusOK, "degraded: "+fault, map[string]string{"environment": "degraded: " + fault, "ovn": "broken: ovn-controller does not"})
 		c.awaitNodeEvent(t, "node1", "NextHopUnreachable", fault, events)
@@ -126,8 +126,8 @@ func (c *Cluster) outdatedRouter(t *testing.T, was, mac string) {
 	c.hasFault(t, 1, fault, false)
 }
 
-// tellNextHop gives the kernels of all nodes the link-layer address of the outside host.
-func (c *Cluster) tellNextHop(t *testing.T, mac string) {
+// setNextHopMAC gives the kernels of all nodes the link-layer address of the outside host.
+func (c *Cluster) setNextHopMAC(t *testing.T, mac string) {
 	t.Helper()
 
 	for _, n := range c.Nodes() {

@@ -47,8 +47,8 @@ func (c *Cluster) older(t *testing.T, on, by string, to netip.AddrPort) olderCli
 	return olderClient{c.run(t, name, on, c.traffic("await", to.String(), "-timeout", (20*time.Second*patience()).String())...), by, on, to}
 }
 
-// served checks that the client was answered within 2 s after the frontend's creation.
-func (o olderClient) served(t *testing.T, created time.Time) {
+// waitServed checks that the client was answered within 2 s after the frontend's creation.
+func (o olderClient) waitServed(t *testing.T, created time.Time) {
 	t.Helper()
 
 	var r traffic.AwaitReport
@@ -62,7 +62,7 @@ func (o olderClient) served(t *testing.T, created time.Time) {
 		return
 	}
 
-	if late := r.At.Sub(created); late > servedWithin() {
+	if late := r.At.Sub(created); late > serviceTimeout() {
 		t.Errorf("%s: answered %v after the frontend's creation", o.name, late)
 	} else {
 		t.Logf("%s: answered after %v, %d unanswered, %d connects", o.name, late.Round(time.Millisecond), r.Sent, r.Connects)
@@ -73,9 +73,9 @@ func (o olderClient) served(t *testing.T, created time.Time) {
 	}
 }
 
-// servedWithin is the time from the creation of a frontend until an older client is answered. In the
-// emulated machine, the controller and OVN alone take a quarter of a minute.
-func servedWithin() time.Duration {
+// serviceTimeout is the time from the creation of a frontend until an older client is answered. In
+// the emulated machine, the controller and OVN alone take a quarter of a minute.
+func serviceTimeout() time.Duration {
 	if patience() > 1 {
 		return time.Minute
 	}
@@ -148,7 +148,7 @@ func testOlderClients(t *testing.T, c *Cluster) {
 	})
 
 	for _, o := range clients {
-		o.served(t, created)
+		o.waitServed(t, created)
 	}
 
 	for _, s := range syns {
@@ -163,7 +163,7 @@ func testOlderClients(t *testing.T, c *Cluster) {
 
 	created = c.addHostPort(t)
 	for _, o := range ofPod {
-		o.served(t, created)
+		o.waitServed(t, created)
 	}
 
 	unharmed(t)

@@ -51,7 +51,7 @@ func (c *Cluster) barred(t *testing.T, reason string, source netip.Addr, to neti
 
 	const datagrams = 3
 
-	as := told{Reason: reason, Verdict: "drop"}
+	as := explanation{Reason: reason, Verdict: "drop"}
 
 	counted, got := c.countedAs(t, as), c.datagrams(t, "a")
 	for range datagrams {

@@ -22,7 +22,7 @@ import (
 
 // reader runs the commands of documents in a lab.
 type reader struct {
-	*typist
+	*operatorShell
 	test    *testing.T // the whole test
 	dir     string     // working directory, with deploy/ and the file
 	replace []string
@@ -31,7 +31,7 @@ type reader struct {
 // newReader replaces the example addresses and names of the documents.
 func newReader(t *testing.T, l *lab.Lab, ovnkube string) *reader {
 	t.Helper()
-	r := &reader{typist: newTypist(t, l, ovnkube), test: t, dir: t.TempDir()}
+	r := &reader{operatorShell: newOperatorShell(t, l, ovnkube), test: t, dir: t.TempDir()}
 
 	root, err := filepath.Abs("../..")
 	if err != nil {

@@ -226,7 +226,7 @@ func testClash(t *testing.T, c *Cluster) {
 		t.Fatal(err)
 	}
 
-	c.isTold(t, "a-second", "service default/first has it")
+	c.waitForEvent(t, "a-second", "service default/first has it")
 	c.sees(t, host("d"), c.cluster("a-second"), servicePort, "c")
 
 	for _, from := range []string{"ext", host("d"), "node3"} {

@@ -53,7 +53,7 @@ func testForgedSlice(t *testing.T, c *Cluster) {
 		c.restartAgent(t, 1)
 	}
 
-	c.isTold(t, svc.Name, "TCP port 22 of a node is the node's own; if the pods of the Service use the host's network, install")
+	c.waitForEvent(t, svc.Name, "TCP port 22 of a node is the node's own; if the pods of the Service use the host's network, install")
 }
 
 // forgedSlice returns a slice of the Service with one endpoint, which claims to be the control

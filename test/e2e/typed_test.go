@@ -47,7 +47,7 @@ func TestTyped(t *testing.T) {
 	}
 
 	downAfter(t, l, o)
-	k := newTypist(t, l, filepath.Join(o.BinDir, "ovnkube"))
+	k := newOperatorShell(t, l, filepath.Join(o.BinDir, "ovnkube"))
 	c := &Cluster{Lab: l, Pods: map[string]*lab.Pod{}, Services: map[string]*corev1.Service{}, dir: o.Dir, bin: o.BinDir, wiring: wiringOf(o)}
 	c.tool = trafficTool(c)
 
@@ -86,7 +86,7 @@ func TestTyped(t *testing.T) {
 }
 
 // first runs a line of the first generation unchanged, with this lab's values for its variables.
-func (k *typist) first(t *testing.T, i int, line string) {
+func (k *operatorShell) first(t *testing.T, i int, line string) {
 	t.Helper()
 
 	n, server := k.Node(i), k.apiServer
@@ -101,7 +101,7 @@ func (k *typist) first(t *testing.T, i int, line string) {
 
 // servePlain serves the API by plain HTTP on the master, as old API servers and kubectl proxy do,
 // and creates a token for the other nodes.
-func (k *typist) servePlain(t *testing.T) {
+func (k *operatorShell) servePlain(t *testing.T) {
 	t.Helper()
 
 	client, err := k.Kubernetes()
@@ -166,7 +166,7 @@ func (k *typist) servePlain(t *testing.T) {
 // introduce configures the databases in every node's OVS, and settings that only this lab needs:
 // its nodes share a file system, and the userspace datapath needs an address for its tunnels and a
 // gateway, as tunnels use its bridge.
-func (k *typist) introduce(t *testing.T) {
+func (k *operatorShell) introduce(t *testing.T) {
 	t.Helper()
 
 	for _, n := range k.Nodes() {
@@ -183,7 +183,7 @@ func (k *typist) introduce(t *testing.T) {
 
 // join runs the commands on master and minion, each of which acts as controller until the watcher
 // starts.
-func (k *typist) join(t *testing.T) {
+func (k *operatorShell) join(t *testing.T) {
 	t.Helper()
 
 	for _, line := range k.block(t, 2, 3) {
@@ -200,7 +200,7 @@ func (k *typist) join(t *testing.T) {
 }
 
 // gateways runs the commands on the gateways with a dedicated and a shared NIC.
-func (k *typist) gateways(t *testing.T) {
+func (k *operatorShell) gateways(t *testing.T) {
 	t.Helper()
 
 	if out, err := k.Exec(t.Context(), "ext", "ip", "addr", "add", firstNextHop, "dev", "eth0"); err != nil {
@@ -225,7 +225,7 @@ func (k *typist) gateways(t *testing.T) {
 
 // traffic checks one path of each kind: between pods, out through the gateways, in to a Service
 // through each gateway, and from and to every host. The documents' network has one family.
-func (k *typist) traffic(t *testing.T, c *Cluster, gateways map[int]netip.Addr) {
+func (k *operatorShell) traffic(t *testing.T, c *Cluster, gateways map[int]netip.Addr) {
 	for name, node := range map[string]int{"a": 1, "c": 2} {
 		if err := c.addPod(t.Context(), name, k.Node(node).Name); err != nil {
 			t.Fatal(err)

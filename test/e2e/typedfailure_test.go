@@ -7,7 +7,7 @@ import (
 
 // failsToInit runs a gateway-init with a missing NIC on the minion. Settings and agent must be
 // restored.
-func (k *typist) failsToInit(t *testing.T) {
+func (k *operatorShell) failsToInit(t *testing.T) {
 	t.Helper()
 
 	const settings = "ovs-vsctl get Open_vSwitch . external_ids"

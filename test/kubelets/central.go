@@ -159,7 +159,7 @@ func (t *central) loseOne(ctx context.Context) error {
 	for _, p := range pods {
 		if !slices.Contains(lead, p.Name) {
 			t.phase("one member killed: " + p.Name)
-			return t.without(ctx, []corev1.Pod{p}, func() error { return t.served(ctx, "a new pod without that member") })
+			return t.without(ctx, []corev1.Pod{p}, func() error { return t.waitServed(ctx, "a new pod without that member") })
 		}
 	}
 
@@ -195,7 +195,7 @@ func (t *central) loseLeader(ctx context.Context) error {
 
 			t.step("%s leads the Northbound and %s the Southbound database", now[0], now[1])
 
-			return t.served(ctx, "a new pod without the last leader")
+			return t.waitServed(ctx, "a new pod without the last leader")
 		})
 		if err != nil {
 			return err
@@ -307,7 +307,7 @@ func (t *central) replaced(ctx context.Context, change func() error) error {
 		return err
 	}
 
-	return t.served(ctx, "a new pod")
+	return t.waitServed(ctx, "a new pod")
 }
 
 // restore changes OVN's databases behind the controller's back and restores a backup of before. The
@@ -369,7 +369,7 @@ func (t *central) restore(ctx context.Context) error {
 		return err
 	}
 
-	return t.served(ctx, "a new pod after the restore")
+	return t.waitServed(ctx, "a new pod after the restore")
 }
 
 // sampleBackup is the backup in docs/install.md.
@@ -578,8 +578,8 @@ func (t *central) probe(ctx context.Context) (string, error) {
 	return name, t.trafficPod(ctx, name, node, "tcp", t.servers.pod4.String(), "-timeout", flowsPatience.String())
 }
 
-// served creates a pod and waits until the server has answered it.
-func (t *central) served(ctx context.Context, what string) error {
+// waitServed creates a pod and waits until the server has answered it.
+func (t *central) waitServed(ctx context.Context, what string) error {
 	name, err := t.probe(ctx)
 	if err != nil {
 		return err

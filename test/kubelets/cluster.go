@@ -34,9 +34,9 @@ type Options struct {
 	// Release is a directory with the packed chart and the images of `make release`, which Up
 	// installs on machines without OVN and Open vSwitch. Down does not need it.
 	Release string
-	// Bare omits network and DNS: Deployment installs the network. Every node may run a controller,
-	// and has OVN and Open vSwitch of its own.
-	Bare bool
+	// NoNetwork omits network and DNS: Deployment installs the network. Every node may run a
+	// controller, and has OVN and Open vSwitch of its own.
+	NoNetwork bool
 	// Members is the number of nodes of OVN's databases, which are in the control plane: 1
 	// (default) or 3.
 	Members int
@@ -139,7 +139,7 @@ func Up(ctx context.Context, o Options) (*Cluster, error) {
 	}
 
 	c.lab, err = lab.Up(ctx, lab.Options{
-		Dir: o.Dir, Name: o.Name, Owned: true, Nodes: o.Nodes, Hosts: true, Blank: !o.Bare, BinDir: o.BinDir, CacheDir: o.CacheDir,
+		Dir: o.Dir, Name: o.Name, Owned: true, Nodes: o.Nodes, Hosts: true, Blank: !o.NoNetwork, BinDir: o.BinDir, CacheDir: o.CacheDir,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("start cluster: %w", err)
@@ -180,7 +180,7 @@ func (c *Cluster) up(ctx context.Context) error {
 
 	c.step("%d kubelets", c.opts.Nodes)
 
-	if c.opts.Bare {
+	if c.opts.NoNetwork {
 		return nil
 	}
 

@@ -21,7 +21,7 @@ var corednsManifest string
 
 // deploy installs the release's chart by the command of docs/install.md. DNS is included.
 func (c *Cluster) deploy(ctx context.Context) error {
-	if err := c.tellBlankNodes(ctx); err != nil {
+	if err := c.configureBlankNodes(ctx); err != nil {
 		return err
 	}
 
@@ -149,8 +149,8 @@ func (c *Cluster) settings(n *lab.Node) []string {
 	return []string{"external_ids:ovn-ebpf-encap-ip=" + n.Encap.String()}
 }
 
-// tellNodes writes the settings on nodes with Open vSwitch.
-func (c *Cluster) tellNodes(ctx context.Context) error {
+// configureNodes writes the settings on nodes with Open vSwitch.
+func (c *Cluster) configureNodes(ctx context.Context) error {
 	for _, n := range c.lab.Nodes() {
 		own := c.settings(n)
 		if own == nil {
@@ -165,8 +165,8 @@ func (c *Cluster) tellNodes(ctx context.Context) error {
 	return nil
 }
 
-// tellBlankNodes writes the settings into the database that Open vSwitch will find.
-func (c *Cluster) tellBlankNodes(ctx context.Context) error {
+// configureBlankNodes writes the settings into the database that Open vSwitch will find.
+func (c *Cluster) configureBlankNodes(ctx context.Context) error {
 	for _, n := range c.lab.Nodes() {
 		own := c.settings(n)
 		if own == nil {

@@ -24,7 +24,7 @@ const (
 // controllers, updates it while pods and Services change, and uninstalls it. It runs the commands
 // of docs/install.md. The update must complete, no two controllers may lead at the same time, and
 // OVN's database must contain the changes. In the end nodes and cluster must be unchanged, except
-// for what the document lists. The cluster must be without our network (Options.Bare).
+// for what the document lists. The cluster must be without our network (Options.NoNetwork).
 func (c *Cluster) Deployment(ctx context.Context, tool string, controllers int) error {
 	d := &deployment{Cluster: c, tool: tool, controllers: controllers}
 	if err := d.run(ctx); err != nil {
@@ -52,7 +52,7 @@ func (d *deployment) run(ctx context.Context) error {
 		return err
 	}
 
-	if err := d.tellNodes(ctx); err != nil {
+	if err := d.configureNodes(ctx); err != nil {
 		return err
 	}
 

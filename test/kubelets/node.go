@@ -98,7 +98,7 @@ func (c *Cluster) awaitRegistered(ctx context.Context) error {
 	patch := []byte(`{"metadata":{"labels":{"node-role.kubernetes.io/control-plane":""}}}`)
 
 	for i, n := range c.lab.Nodes() {
-		if i >= c.opts.Members && !c.opts.Bare {
+		if i >= c.opts.Members && !c.opts.NoNetwork {
 			break
 		}
 

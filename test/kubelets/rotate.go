@@ -226,7 +226,7 @@ func (t *central) changeAuthorities(ctx context.Context) error {
 
 	t.step("%s has a certificate of the next authority", node.Name)
 
-	return t.served(ctx, "a new pod")
+	return t.waitServed(ctx, "a new pod")
 }
 
 // deleteCentral deletes the pod of OVN's databases. When it is back, all ovn-controllers must
@@ -269,7 +269,7 @@ func (t *central) deleteCentral(ctx context.Context) error {
 	}
 
 	for range t.opts.Nodes {
-		if err := t.served(ctx, "a new pod"); err != nil {
+		if err := t.waitServed(ctx, "a new pod"); err != nil {
 			return err
 		}
 	}
@@ -347,7 +347,7 @@ func (t *central) fillDisk(ctx context.Context) error {
 		return err
 	}
 
-	return t.served(ctx, "a new pod")
+	return t.waitServed(ctx, "a new pod")
 }
 
 func (t *central) chassisDir(n *lab.Node) string {

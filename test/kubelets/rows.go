@@ -120,21 +120,21 @@ func parseDump(dump []byte, skip func(table, column string) bool) (map[string]ro
 func (r row) line(digests map[string]string) string {
 	parts := []string{r.table}
 	for i, column := range r.columns {
-		parts = append(parts, column+"="+text(r.cells[i], digests))
+		parts = append(parts, column+"="+formatValue(r.cells[i], digests))
 	}
 
 	return strings.Join(parts, " ")
 }
 
-// text returns a value of OVSDB's JSON. Sets and maps are sorted after the replacement.
-func text(value any, digests map[string]string) string {
+// formatValue returns a value of OVSDB's JSON. Sets and maps are sorted after the replacement.
+func formatValue(value any, digests map[string]string) string {
 	switch v := value.(type) {
 	case string:
 		return uuidPattern.ReplaceAllStringFunc(v, func(uuid string) string { return "@" + digests[uuid] })
 	case []any:
 		var parts []string
 		for _, e := range v {
-			parts = append(parts, text(e, digests))
+			parts = append(parts, formatValue(e, digests))
 		}
 
 		if len(v) == 2 && (v[0] == "set" || v[0] == "map") {
@@ -142,7 +142,7 @@ func text(value any, digests map[string]string) string {
 			if elements, is := v[1].([]any); is {
 				parts = nil
 				for _, e := range elements {
-					parts = append(parts, text(e, digests))
+					parts = append(parts, formatValue(e, digests))
 				}
 
 				slices.Sort(parts)

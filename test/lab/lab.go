@@ -177,7 +177,7 @@ func (l *Lab) claim() error {
 	}
 
 	l.state = state{
-		Name: o.Name, Nodes: o.Nodes, NodeNames: o.NodeNames, Kube: o.Kube, Cluster: o.Cluster, Bare: o.Bare, Datapath: o.Datapath, Platform: o.Platform, Cache: o.CacheDir, BinDir: o.BinDir,
+		Name: o.Name, Nodes: o.Nodes, NodeNames: o.NodeNames, Kube: o.Kube, Cluster: o.Cluster, Bare: o.NoAgent, Datapath: o.Datapath, Platform: o.Platform, Cache: o.CacheDir, BinDir: o.BinDir,
 		Uplink: o.Uplink, AgentArgs: o.AgentArgs, ExternalIPs: o.ExternalIPs, By: *by, Owned: o.Owned, Pods: o.Pods, Programs: l.state.Programs,
 		VMs: o.VMs, Cloud: o.Cloud,
 	}
@@ -277,7 +277,7 @@ func load(dir string) (*Lab, error) {
 		}
 	}
 
-	l.opts.Kube, l.opts.Cluster, l.opts.Bare, l.opts.Pods = l.state.Kube, l.state.Cluster, l.state.Bare, l.state.Pods
+	l.opts.Kube, l.opts.Cluster, l.opts.NoAgent, l.opts.Pods = l.state.Kube, l.state.Cluster, l.state.Bare, l.state.Pods
 	if l.state.Kube {
 		// It is missing if Up was killed early.
 		if l.kube, err = kube.Open(l.path("kube")); err != nil && !errors.Is(err, os.ErrNotExist) {

@@ -34,7 +34,7 @@ type Options struct {
 	Kube    bool // also an API server, with a Node object per node
 	Cluster bool // also controller and agents; implies Kube
 	Pods    bool // also scheduler, controller manager, kubectl and a stand-in kubelet per node, which runs pods; implies Cluster
-	Bare    bool // connect ovn-controller without an agent; implied without Kube
+	NoAgent bool // connect ovn-controller without an agent; implied without Kube
 	Hosts   bool // machines only: tests start the agents later
 	Blank   bool // machines with neither OVN nor Open vSwitch; implies Hosts
 
@@ -90,7 +90,7 @@ func (o Options) withDefaults() (Options, error) {
 	o.Kube = o.Kube || o.Cluster
 	o.Hosts = o.Hosts || o.Blank
 
-	o.Bare = o.Bare || !o.Kube && !o.Hosts || o.VMs > 0
+	o.NoAgent = o.NoAgent || !o.Kube && !o.Hosts || o.VMs > 0
 	if o.Progress == nil {
 		o.Progress = io.Discard
 	}

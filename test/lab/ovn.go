@@ -159,8 +159,8 @@ func (l *Lab) startSwitch(ctx context.Context, n *Node, systemID string) error {
 		"external_ids:ovn-remote-probe-interval=" + probeInterval, "external_ids:ovn-openflow-probe-interval=0",
 		"other_config:max-idle=30000",
 	}
-	if l.opts.Bare {
-		settings = append(settings, l.bareSettings(n)...)
+	if l.opts.NoAgent {
+		settings = append(settings, l.settingsWithoutAgent(n)...)
 	}
 
 	argv := append([]string{"--timeout=30", "--db=" + n.OVSDB, "--no-wait", "init", "--", "set", "Open_vSwitch", "."}, settings...)
@@ -198,9 +198,9 @@ func (l *Lab) startOVNController(n *Node) error {
 	return err
 }
 
-// bareSettings are the minimum for ovn-controller to register a chassis. With them, tunnels work on
-// the kernel datapath only.
-func (l *Lab) bareSettings(n *Node) []string {
+// settingsWithoutAgent are the minimum for ovn-controller to register a chassis. With them, tunnels
+// work on the kernel datapath only.
+func (l *Lab) settingsWithoutAgent(n *Node) []string {
 	settings := []string{
 		"external_ids:hostname=" + n.Name, "external_ids:ovn-remote=" + l.SBAddress(),
 		"external_ids:ovn-encap-type=geneve", "external_ids:ovn-encap-ip=" + n.IP4.String(),

@@ -156,7 +156,7 @@ func (l *Lab) startOVN(ctx context.Context) error {
 		l.step("%s: %s, %s", n.Name, n.IP4, n.IP6)
 	}
 
-	if !l.opts.Bare {
+	if !l.opts.NoAgent {
 		return nil
 	}
 

@@ -80,7 +80,7 @@ func instrument(pkg *loaded, skip map[string]bool) (instrumented, error) {
 		at := 0
 		for _, d := range f.Decls {
 			b.Write(source[at:w.offset(d.Pos())])
-			b.WriteString(w.text(d))
+			b.WriteString(w.sourceOf(d))
 			at = w.offset(d.End())
 		}
 
@@ -118,8 +118,8 @@ func (w *writer) skipped(at token.Pos) bool {
 	return w.skip[fmt.Sprintf("%s:%d", p.Filename, p.Line)]
 }
 
-// text returns a node with its mutants.
-func (w *writer) text(n ast.Node) string {
+// sourceOf returns a node with its mutants.
+func (w *writer) sourceOf(n ast.Node) string {
 	out := ""
 
 	switch n := n.(type) {
@@ -197,7 +197,7 @@ func (w *writer) whole(n ast.Node) string {
 	at := w.offset(n.Pos())
 	for _, c := range children {
 		b.Write(w.source[at:w.offset(c.Pos())])
-		b.WriteString(w.text(c))
+		b.WriteString(w.sourceOf(c))
 		at = w.offset(c.End())
 	}
 
@@ -215,14 +215,14 @@ func (w *writer) binary(n *ast.BinaryExpr) string {
 	x, y := w.original(n.X), w.original(n.Y)
 	switch n.Op {
 	case token.EQL, token.NEQ:
-		return fmt.Sprintf("((%s %s %s) != mutantIs(%d))", w.text(n.X), n.Op, w.text(n.Y), w.add(negation, n.OpPos))
+		return fmt.Sprintf("((%s %s %s) != mutantIs(%d))", w.sourceOf(n.X), n.Op, w.sourceOf(n.Y), w.add(negation, n.OpPos))
 	case token.LSS, token.GTR, token.LEQ, token.GEQ:
 		at, not := w.add(boundary, n.OpPos), w.add(negation, n.OpPos)
-		return fmt.Sprintf("((%s %s %s) != (mutantIs(%d) || mutantIs(%d) && %s == %s))", w.text(n.X), n.Op, w.text(n.Y), not, at, x, y)
+		return fmt.Sprintf("((%s %s %s) != (mutantIs(%d) || mutantIs(%d) && %s == %s))", w.sourceOf(n.X), n.Op, w.sourceOf(n.Y), not, at, x, y)
 	case token.LAND:
-		return fmt.Sprintf("mutantAnd(%d, %s, func() bool { return %s })", w.add(logical, n.OpPos), w.text(n.X), w.text(n.Y))
+		return fmt.Sprintf("mutantAnd(%d, %s, func() bool { return %s })", w.add(logical, n.OpPos), w.sourceOf(n.X), w.sourceOf(n.Y))
 	case token.LOR:
-		return fmt.Sprintf("!mutantAnd(%d, !(%s), func() bool { return !(%s) })", w.add(logical, n.OpPos), w.text(n.X), w.text(n.Y))
+		return fmt.Sprintf("!mutantAnd(%d, !(%s), func() bool { return !(%s) })", w.add(logical, n.OpPos), w.sourceOf(n.X), w.sourceOf(n.Y))
 	}
 
 	op, kind := inverse(n.Op)
@@ -234,7 +234,7 @@ func (w *writer) binary(n *ast.BinaryExpr) string {
 
 	id, text := w.add(kind, n.OpPos), w.original(n)
 	if w.pkg.info.Types[n].Value == nil { // a part of a constant must stay constant
-		text = fmt.Sprintf("%s %s %s", w.text(n.X), n.Op, w.text(n.Y))
+		text = fmt.Sprintf("%s %s %s", w.sourceOf(n.X), n.Op, w.sourceOf(n.Y))
 	}
 
 	return fmt.Sprintf("mutantOr[%s](%d, %s, func() %s { return (%s) %s (%s) })", typ, id, text, typ, x, op, y)
@@ -260,7 +260,7 @@ func (w *writer) assign(n *ast.AssignStmt) string {
 		cases += fmt.Sprintf("case mutantIs(%d): %s = %s %s (%s); ", w.add(kind, n.TokPos), x, x, op, y)
 	}
 
-	return fmt.Sprintf("func() { switch { %sdefault: %s %s %s } }()", cases, x, n.Tok, w.text(n.Rhs[0]))
+	return fmt.Sprintf("func() { switch { %sdefault: %s %s %s } }()", cases, x, n.Tok, w.sourceOf(n.Rhs[0]))
 }
 
 // typeOf returns how the file writes the type of a number. It returns false for other types, and for

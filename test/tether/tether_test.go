@@ -333,7 +333,10 @@ func TestCheck(t *testing.T) {
 	}
 
 	for _, c := range []struct{ role, vm, unit, want string }{
-		{"", "", "", "does not call tether.Main"}, {"inside", "", "", ""}, {"isolated", "", "", ""}, {"", "6.12", "", ""},
+		{"", "", "", "does not call tether.Main"},
+		{"inside", "", "", ""},
+		{"isolated", "", "", ""},
+		{"", "6.12", "", ""},
 		{"inside", "", "yes", "skipped: it starts daemons"},
 	} {
 		t.Setenv("OVN_EBPF_TETHER", c.role)

@@ -35,8 +35,8 @@ type Class struct{ Direction, Port, Verdict string }
 
 func classOf(c bpf.Counter) Class { return Class{c.Direction, c.Port, c.Verdict} }
 
-// Busy is a flow and its rate per second.
-type Busy struct {
+// RatedFlow is a flow and its rate per second.
+type RatedFlow struct {
 	Flow
 	Rate Rate
 }
@@ -45,7 +45,7 @@ type Busy struct {
 type Group struct {
 	Class Class
 	Rate  Rate
-	Flows []Busy // busiest first
+	Flows []RatedFlow // busiest first
 }
 
 // Tally sums up a sample.
@@ -112,13 +112,13 @@ func (t *Tally) Groups(before, after []bpf.Counter, seconds float64, most int) [
 
 		all := exact[flow.Reason]
 		share := Rate{all.Packets * seen.Packets / sum.Packets, all.Bytes * seen.Bytes / max(sum.Bytes, 1)}
-		g.Flows = append(g.Flows, Busy{flow, share})
+		g.Flows = append(g.Flows, RatedFlow{flow, share})
 	}
 
 	out := make([]Group, 0, len(groups))
 	for _, g := range groups {
 		slices.SortFunc(g.Flows,
-			func(a, b Busy) int { return cmp.Or(byRate(a.Rate, b.Rate), byFlow(a.Flow, b.Flow)) })
+			func(a, b RatedFlow) int { return cmp.Or(byRate(a.Rate, b.Rate), byFlow(a.Flow, b.Flow)) })
 		g.Flows = g.Flows[:min(most, len(g.Flows))]
 		out = append(out, *g)
 	}

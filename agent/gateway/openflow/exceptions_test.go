@@ -69,8 +69,8 @@ func fewerHeaders(b []byte, at int) []byte {
 	return short
 }
 
-// place is a node with its model, which learns.
-type place struct {
+// modelledNode is a node with its model, which learns.
+type modelledNode struct {
 	node  *corpus.Node
 	model verdict.Model
 }
@@ -85,7 +85,7 @@ type exception struct {
 const reassembled = "fragment: reassembled in zone 64003"
 
 // exceptionOf returns the difference between flows and model for a packet, or nil.
-func (at place) exceptionOf(dir verdict.Direction, f *verdict.Frame, r verdict.Reason) *exception {
+func (at modelledNode) exceptionOf(dir verdict.Direction, f *verdict.Frame, r verdict.Reason) *exception {
 	n, m, p := at.node, at.model, &f.IP
 
 	to := netip.AddrPortFrom(p.Dst, p.DstPort)
@@ -157,7 +157,7 @@ func isBefore(a, b verdict.Reason) bool {
 // fromListener reports whether OVN sends f from the port of a listening host socket that would
 // receive the replies: those to a frontend go to its Service. Flows read neither the ports of a
 // fragment nor headers behind another network's tag.
-func (at place) fromListener(f *verdict.Frame) bool {
+func (at modelledNode) fromListener(f *verdict.Frame) bool {
 	n, p := at.node, &f.IP
 	if n.Config.Local || p.Proto != corpus.ProtoTCP || p.Position != verdict.Unfragmented || p.Src != n.Config.Node4 && p.Src != n.Config.Node6 {
 		return false
@@ -185,7 +185,7 @@ func looksInRange(n *corpus.Node, port uint16) bool {
 }
 
 // inner reports whether an address is internal and not the host's.
-func (at place) inner(a netip.Addr) bool {
+func (at modelledNode) inner(a netip.Addr) bool {
 	length := func(prefixes []netip.Prefix) (n int) {
 		for _, p := range prefixes {
 			if p.Contains(a) {

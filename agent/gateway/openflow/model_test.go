@@ -33,7 +33,7 @@ func portsOf(v verdict.Verdict) []string {
 
 // check compares one frame's trace with the model and returns the exception that applied, or "".
 // Both learn from it.
-func (r *rig) check(t *testing.T, at place, dir verdict.Direction, frame []byte) string {
+func (r *rig) check(t *testing.T, at modelledNode, dir verdict.Direction, frame []byte) string {
 	t.Helper()
 
 	m := at.model
@@ -134,7 +134,7 @@ func checkTag(t *testing.T, pops, pushes bool, trace ovs.Trace) {
 func TestCorpus(t *testing.T) {
 	r := newRig(t)
 
-	var at place
+	var at modelledNode
 
 	exceptions, cases := map[string]int{}, 0
 
@@ -144,7 +144,7 @@ func TestCorpus(t *testing.T) {
 		}
 
 		if c.Node != at.node {
-			at = place{c.Node, c.Node.Model(now)}
+			at = modelledNode{c.Node, c.Node.Model(now)}
 			r.install(t, c.Node)
 		}
 
@@ -173,7 +173,7 @@ func TestRandom(t *testing.T) {
 
 	for range frames / perNode {
 		n := g.Node()
-		at := place{n, n.Model(now)}
+		at := modelledNode{n, n.Model(now)}
 		r.install(t, n)
 
 		start := time.Now()

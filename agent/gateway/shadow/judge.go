@@ -50,7 +50,7 @@ func (j *judge) judge(s bpf.Sample) (outcome, string, error) {
 		x, err := j.rules.Explain(s.From, q.frame)
 		failed = ignoreShort(err)
 
-		return owned(x)
+		return socketLookup(x)
 	})
 
 	if failed != nil {
@@ -61,11 +61,11 @@ func (j *judge) judge(s bpf.Sample) (outcome, string, error) {
 		return same, model, nil
 	}
 
-	return j.again(s.From, q)
+	return j.compareStable(s.From, q)
 }
 
-// again compares the current decisions while the entries are stable.
-func (j *judge) again(dir verdict.Direction, q question) (outcome, string, error) {
+// compareStable compares the current decisions while the entries are stable.
+func (j *judge) compareStable(dir verdict.Direction, q question) (outcome, string, error) {
 	for range tries {
 		before, err := j.look(q)
 		if err != nil {
@@ -88,7 +88,7 @@ func (j *judge) again(dir verdict.Direction, q question) (outcome, string, error
 			continue
 		}
 
-		model := j.decide(q, before, x.At, func() bool { return owned(x) })
+		model := j.decide(q, before, x.At, func() bool { return socketLookup(x) })
 		if model == x.Reason && !short || moved(before.config) {
 			return changed, model, nil
 		}
@@ -132,9 +132,9 @@ func (j *judge) decide(q question, s *seen, at time.Duration, owns func() bool) 
 	return m.Decide(q.dir, q.read, at).Reason.String()
 }
 
-// owned returns the socket lookup's result. Only the kernel knows its sockets, so the model reuses
-// the result that the rules got.
-func owned(x bpf.Explanation) bool {
+// socketLookup returns the socket lookup's result. Only the kernel knows its sockets, so the model
+// reuses the result that the rules got.
+func socketLookup(x bpf.Explanation) bool {
 	return slices.ContainsFunc(x.Steps, func(s bpf.Step) bool { return s.Asked == "socket" && s.Number != 0 })
 }
 

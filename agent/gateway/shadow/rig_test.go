@@ -233,11 +233,11 @@ func (r *rig) set(t *testing.T, n *corpus.Node) {
 
 	addrs, owners := map[netip.Addr]verdict.AddrKind{}, map[verdict.ServiceKey]verdict.ServiceOwner{}
 	for a, k := range n.Addrs {
-		addrs[a] = verdict.AddrKind(k)
+		addrs[a] = k
 	}
 
 	for k, o := range n.Services {
-		owners[k] = verdict.ServiceOwner(o)
+		owners[k] = o
 	}
 
 	var protos []verdict.NSKey

@@ -41,7 +41,7 @@ func TestExistingBridge(t *testing.T) {
 	ip(t, "addr add 169.254.169.2/29 dev "+bridgeName)
 
 	carried := 0
-	r.opts.Carry = func(context.Context) error {
+	r.opts.OnPortAdded = func(context.Context) error {
 		carried++
 		return exec.Command("ovs-ofctl", "-O", "OpenFlow13", "add-flow", "unix:"+r.sw.Dir+"/"+bridgeName+".mgmt", "actions=NORMAL").Run()
 	}

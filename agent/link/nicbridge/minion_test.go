@@ -221,7 +221,7 @@ func runMinion(dir, ovsdb, ovsDir string) error {
 	s := gateway.Settings{
 		Wiring: gateway.Wiring{Uplink: nicbridge.NICName, Bridge: nicbridge.BridgeName, Layout: verdict.Direct, Backend: gateway.EBPF},
 		Cluster: gateway.Cluster{
-			SNATPorts: cluster.PortRange{First: 49152, Last: 65535}, None: true,
+			SNATPorts: cluster.PortRange{First: 49152, Last: 65535}, NoGateway: true,
 			PodCIDRs: []netip.Prefix{netip.MustParsePrefix("10.244.0.0/16")}, ServiceCIDRs: []netip.Prefix{netip.MustParsePrefix("10.96.0.0/16")},
 		},
 		PinDir: filepath.Join(dir, "bpf/node"), RunDir: dir, OVSRunDir: ovsDir, NotHost: []string{nicbridge.BridgeName},

@@ -76,8 +76,8 @@ func free(nic netlink.Link) error {
 	return fmt.Errorf("%s is a port of %s %s", nic.Attrs().Name, master.Type(), master.Attrs().Name)
 }
 
-// forward makes all changes, and verifies the gateways.
-func (m *mover) forward(ctx context.Context) error {
+// applyMove makes all changes, and verifies the gateways.
+func (m *mover) applyMove(ctx context.Context) error {
 	s := m.snap
 
 	err := m.do(ctx, "add bridge "+s.Bridge,
@@ -97,16 +97,16 @@ func (m *mover) forward(ctx context.Context) error {
 	}
 
 	for _, step := range []func() error{
-		func() error { return m.addAddresses(ctx, of(bridge), s.NIC, s.Had.Addresses) },
-		func() error { return m.addNeighbours(ctx, of(bridge)) },
+		func() error { return m.addAddresses(ctx, deviceOf(bridge), s.NIC, s.Had.Addresses) },
+		func() error { return m.addNeighbours(ctx, deviceOf(bridge)) },
 		func() error {
 			return m.do(ctx, "add port "+s.NIC, func() error { return m.Switch.AddPort(ctx, s.Bridge, s.NIC) })
 		},
-		func() error { return m.carry(ctx) },
-		func() error { return m.moveRoutes(ctx, of(nic), of(bridge)) },
+		func() error { return m.runOnPortAdded(ctx) },
+		func() error { return m.moveRoutes(ctx, deviceOf(nic), deviceOf(bridge)) },
 		func() error { return m.moveRules(ctx, s.NIC, s.Bridge) },
-		func() error { return m.emptyNIC(ctx, of(nic)) },
-		func() error { return m.settle(ctx, of(bridge)) },
+		func() error { return m.emptyNIC(ctx, deviceOf(nic)) },
+		func() error { return m.settle(ctx, deviceOf(bridge)) },
 		func() error { return m.do(ctx, "ask the gateways", func() error { return s.verify(ctx) }) },
 		func() error {
 			s.BridgeIndex = bridge.Attrs().Index
@@ -170,12 +170,12 @@ func (m *mover) readyBridge(ctx context.Context) (netlink.Link, error) {
 	return bridge, m.do(ctx, "set "+s.Bridge+" up", func() error { return link.SetUp(s.Bridge) })
 }
 
-func (m *mover) carry(ctx context.Context) error {
-	if m.Carry == nil {
+func (m *mover) runOnPortAdded(ctx context.Context) error {
+	if m.OnPortAdded == nil {
 		return nil
 	}
 
-	return m.do(ctx, "make the bridge carry the host", func() error { return m.Carry(ctx) })
+	return m.do(ctx, "make the bridge carry the host", func() error { return m.OnPortAdded(ctx) })
 }
 
 // emptyNIC removes the addresses from the NIC. The bridge has them now.

@@ -30,9 +30,9 @@ type Options struct {
 	Bridge string // only for Move; the other functions read it from the snapshot
 	Dir    string // of snapshot, lock and the watchdog's log; on a tmpfs
 	Switch Switch
-	// Carry makes the bridge pass packets between NIC and host, right after the NIC became its port.
-	// It is nil if the bridge does so already, as a new one does.
-	Carry func(ctx context.Context) error
+	// OnPortAdded makes the bridge pass packets between NIC and host, right after the NIC became
+	// its port. It is nil if the bridge does so already, as a new one does.
+	OnPortAdded func(ctx context.Context) error
 	// Watchdog is the command that runs Watch; arguments are appended. With nil there is no watchdog,
 	// and a killed mover leaves a half-moved NIC.
 	Watchdog []string
@@ -120,7 +120,7 @@ func Move(ctx context.Context, o Options) error {
 	if err == nil {
 		defer stop()
 
-		err = m.forward(ctx)
+		err = m.applyMove(ctx)
 	}
 
 	if err == nil {
@@ -132,7 +132,7 @@ func Move(ctx context.Context, o Options) error {
 		return err
 	}
 
-	if undo := m.undo(context.WithoutCancel(ctx)); undo != nil {
+	if undo := m.restoreSnapshot(context.WithoutCancel(ctx)); undo != nil {
 		return errors.Join(err, undo)
 	}
 
@@ -171,7 +171,7 @@ func Restore(ctx context.Context, o Options) error {
 	}
 	defer stop()
 
-	return m.undo(ctx)
+	return m.restoreSnapshot(ctx)
 }
 
 // Recover undoes a move that a crash interrupted, or that lost the host's addresses because the
@@ -216,7 +216,7 @@ func (o Options) recover(ctx context.Context) (bool, error) {
 
 	o.Log.Warn("unfinished move of a NIC, undoing it", "nic", o.NIC, "bridge", s.Bridge, "phase", s.Phase)
 
-	return true, (&mover{Options: o, snap: s}).undo(ctx)
+	return true, (&mover{Options: o, snap: s}).restoreSnapshot(ctx)
 }
 
 // holds reports whether the bridge is the device that the addresses were moved to, and still has

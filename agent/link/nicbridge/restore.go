@@ -21,8 +21,9 @@ const (
 	vswitchdTime = 5 * time.Second
 )
 
-// undo restores NIC and bridge to the snapshot from any state. It may be repeated after an error.
-func (m *mover) undo(ctx context.Context) error {
+// restoreSnapshot restores NIC and bridge to the snapshot from any state. It may be repeated after
+// an error.
+func (m *mover) restoreSnapshot(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, undoTimeout)
 	defer cancel()
 
@@ -45,7 +46,7 @@ func (m *mover) undo(ctx context.Context) error {
 		return err
 	}
 
-	if err := m.back(ctx); err != nil {
+	if err := m.moveBack(ctx); err != nil {
 		return fmt.Errorf("restore %s from %s: %w", m.NIC, m.snap.Bridge, err)
 	}
 
@@ -54,7 +55,7 @@ func (m *mover) undo(ctx context.Context) error {
 	return m.setPhase(Restored)
 }
 
-func (m *mover) back(ctx context.Context) error {
+func (m *mover) moveBack(ctx context.Context) error {
 	s := m.snap
 
 	l, err := netlink.LinkByName(s.NIC)
@@ -62,12 +63,12 @@ func (m *mover) back(ctx context.Context) error {
 		return fmt.Errorf("read device %s: %w", s.NIC, err)
 	}
 
-	nic, bridge := of(l), device{s.Bridge, -1}
+	nic, bridge := deviceOf(l), device{s.Bridge, -1}
 
 	var onBridge [][]byte
 
 	if b, err := netlink.LinkByName(s.Bridge); err == nil {
-		bridge = of(b)
+		bridge = deviceOf(b)
 		if onBridge, err = addrsOf(bridge.index); err != nil {
 			return err
 		}
@@ -89,7 +90,7 @@ func (m *mover) back(ctx context.Context) error {
 		func() error { return m.settings(ctx, s.NIC, s.Sysctls.NIC) },
 		func() error { return m.promiscuous(ctx) },
 		func() error { return m.setting(ctx, s.NIC, "ipv6/addr_gen_mode", s.Sysctls.NIC["ipv6/addr_gen_mode"]) },
-		func() error { return m.deleteAddresses(ctx, nic, m.made) },
+		func() error { return m.deleteAddresses(ctx, nic, m.kernelGenerated) },
 	} {
 		if err := step(); err != nil {
 			return err
@@ -123,9 +124,9 @@ func (m *mover) promiscuous(ctx context.Context) error {
 	return m.do(ctx, "set "+m.snap.NIC+" not promiscuous", func() error { return netlink.SetPromiscOff(l) })
 }
 
-// made reports whether the kernel generated the address when IPv6 was enabled again. Addresses from
-// router advertisements stay.
-func (m *mover) made(msg []byte) bool {
+// kernelGenerated reports whether the kernel generated the address when IPv6 was enabled again.
+// Addresses from router advertisements stay.
+func (m *mover) kernelGenerated(msg []byte) bool {
 	a, err := parseAddr(msg)
 
 	return err == nil && a.is6() && !a.dynamic() && a.key.Addr().IsLinkLocalUnicast() &&
@@ -216,11 +217,11 @@ func (m *mover) emptyBridge(ctx context.Context) error {
 	}
 
 	ours := func(msg []byte) bool { return lookup(msg, s.Had.Addresses) != nil }
-	if err := m.deleteAddresses(ctx, of(l), ours); err != nil {
+	if err := m.deleteAddresses(ctx, deviceOf(l), ours); err != nil {
 		return err
 	}
 
-	if err := m.deleteNeighbours(ctx, of(l)); err != nil {
+	if err := m.deleteNeighbours(ctx, deviceOf(l)); err != nil {
 		return err
 	}
 

@@ -22,7 +22,7 @@ func (m *mover) moveRoutes(ctx context.Context, from, to device) error {
 		}
 	}
 
-	if err := m.deleteRoutes(ctx, to, func(r route) bool { return m.stray(r, wanted) }); err != nil {
+	if err := m.deleteRoutes(ctx, to, func(r route) bool { return m.isStrayRoute(r, wanted) }); err != nil {
 		return err
 	}
 
@@ -187,9 +187,9 @@ func (m *mover) deleteRoutes(ctx context.Context, of device, unwanted func(route
 	return nil
 }
 
-// stray reports whether the kernel created the route with a moved address, and the NIC did not have
-// it.
-func (m *mover) stray(r route, wanted []wantedRoute) bool {
+// isStrayRoute reports whether the kernel created the route with a moved address, and the NIC did
+// not have it.
+func (m *mover) isStrayRoute(r route, wanted []wantedRoute) bool {
 	made := slices.ContainsFunc(m.snap.Had.Addresses, func(msg []byte) bool {
 		a, err := parseAddr(msg)
 		return err == nil && r.connected(a)

@@ -101,7 +101,7 @@ func (m *mover) addAddresses(ctx context.Context, to device, from string, msgs [
 			return err
 		}
 
-		what := "add address " + text(msg) + " to " + to.name
+		what := "add address " + addressText(msg) + " to " + to.name
 		if err := m.send(ctx, what, unix.RTM_NEWADDR, unix.NLM_F_CREATE|unix.NLM_F_EXCL, out); err != nil {
 			return err
 		}
@@ -138,7 +138,7 @@ func (m *mover) trueFlags(ctx context.Context, to device, from string, msgs [][]
 			return err
 		}
 
-		what := "set flags of " + text(msg) + " on " + to.name
+		what := "set flags of " + addressText(msg) + " on " + to.name
 		if err := m.send(ctx, what, unix.RTM_NEWADDR, unix.NLM_F_REPLACE, out); err != nil {
 			return err
 		}
@@ -161,7 +161,7 @@ func (m *mover) deleteAddresses(ctx context.Context, of device, unwanted func(ms
 			continue
 		}
 
-		what := "delete address " + text(list[i]) + " of " + of.name
+		what := "delete address " + addressText(list[i]) + " of " + of.name
 		if err := m.send(ctx, what, unix.RTM_DELADDR, 0, list[i]); err != nil {
 			return err
 		}
@@ -272,7 +272,7 @@ func (m *mover) deleteRule(ctx context.Context, msg []byte, name string) error {
 	return m.send(ctx, "delete rule for "+name, unix.RTM_DELRULE, 0, old)
 }
 
-func text(msg []byte) string {
+func addressText(msg []byte) string {
 	a, err := parseAddr(msg)
 	if err != nil {
 		return "?"
@@ -295,4 +295,4 @@ func linkNamed(ctx context.Context, name string) (netlink.Link, error) {
 	}
 }
 
-func of(l netlink.Link) device { return device{l.Attrs().Name, l.Attrs().Index} }
+func deviceOf(l netlink.Link) device { return device{l.Attrs().Name, l.Attrs().Index} }

@@ -217,7 +217,7 @@ func (w *watchdog) restoreOnce(ctx context.Context, s *Snapshot) error {
 		return err
 	}
 
-	return (&mover{Options: o, snap: s}).undo(ctx)
+	return (&mover{Options: o, snap: s}).restoreSnapshot(ctx)
 }
 
 // unreachable allows restoring the kernel's part while OVS is unreachable.

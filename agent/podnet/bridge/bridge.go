@@ -102,7 +102,7 @@ func (b *Bridge) Reset(ctx context.Context, host string) error {
 		return err
 	}
 
-	return b.OVS.Settle(ctx)
+	return b.OVS.WaitApplied(ctx)
 }
 
 // Release removes the port.

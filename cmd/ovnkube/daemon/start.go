@@ -83,13 +83,13 @@ func (p *Process) goUp() {
 			null.Close()
 		}
 
-		p.say(up)
+		p.notifyParent(up)
 		p.up.Close()
 	})
 }
 
-// say sends a line to the waiting parent, if any.
-func (p *Process) say(line string) {
+// notifyParent sends a line to the waiting parent, if any.
+func (p *Process) notifyParent(line string) {
 	if p.up != nil {
 		_, _ = fmt.Fprintln(p.up, line)
 	}
@@ -145,7 +145,7 @@ func (p *Process) Progress(part, missing string) {
 	if len(all) == 0 || !p.untilReady {
 		p.goUp()
 	} else {
-		p.say(waits)
+		p.notifyParent(waits)
 	}
 
 	if len(all) == 0 {

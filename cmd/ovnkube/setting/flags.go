@@ -17,7 +17,7 @@ func (s *Set) Declare(f *flag.FlagSet, role Role) {
 			continue
 		}
 
-		f.Var(&given{bool: a.Bool, shared: true, set: func(v string) error {
+		f.Var(&recordedFlag{bool: a.Bool, shared: true, set: func(v string) error {
 			if a.Deprecated {
 				s.note("-"+a.Flag, "deprecated, use -"+a.For)
 			}
@@ -31,12 +31,12 @@ func (s *Set) Declare(f *flag.FlagSet, role Role) {
 		}}, a.Flag, "")
 	}
 
-	for _, u := range s.Unused {
+	for _, u := range s.UnusedNames {
 		if u.Flag == "" {
 			continue
 		}
 
-		f.Var(&given{bool: u.Bool, shared: true, set: func(v string) error {
+		f.Var(&recordedFlag{bool: u.Bool, shared: true, set: func(v string) error {
 			asks, err := u.asks(Entry{Value: v})
 			if err == nil && asks {
 				s.note("-"+u.Flag, "no effect: "+u.Why)
@@ -68,8 +68,8 @@ func (s *Set) note(flag, message string) {
 	}
 }
 
-// given is a flag that records that it was given.
-type given struct {
+// recordedFlag is a flag that records that it was given.
+type recordedFlag struct {
 	get    func() string // nil: no value
 	set    func(string) error
 	bool   bool
@@ -79,11 +79,11 @@ type given struct {
 // Shared reports whether Declare has declared the flag with this value: a setting of a role, an
 // alias or an unused flag. Other flags belong to one command.
 func Shared(v any) bool {
-	g, ok := v.(*given)
+	g, ok := v.(*recordedFlag)
 	return ok && g.shared
 }
 
-func (g *given) String() string {
+func (g *recordedFlag) String() string {
 	if g == nil || g.get == nil {
 		return ""
 	}
@@ -91,12 +91,12 @@ func (g *given) String() string {
 	return g.get()
 }
 
-func (g *given) Set(v string) error { return g.set(v) }
+func (g *recordedFlag) Set(v string) error { return g.set(v) }
 
-func (g *given) IsBoolFlag() bool { return g.bool }
+func (g *recordedFlag) IsBoolFlag() bool { return g.bool }
 
 // Type is for pflag, which uses it to format a flag.
-func (g *given) Type() string {
+func (g *recordedFlag) Type() string {
 	if g.bool {
 		return "bool"
 	}
@@ -124,7 +124,7 @@ func (s *Set) DeclareSome(f *flag.FlagSet, names ...string) {
 }
 
 func (s *Set) declare(f *flag.FlagSet, o *Setting, shared bool) {
-	f.Var(&given{
+	f.Var(&recordedFlag{
 		get: o.Value.String, bool: isBool(o.Value), shared: shared,
 		set: func(v string) error { return s.give("-"+o.Flag, []Assignment{{o.Flag, v}}) },
 	}, o.Flag, o.Usage)

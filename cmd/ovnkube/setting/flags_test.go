@@ -38,7 +38,7 @@ func TestRoleHasItsFlags(t *testing.T) {
 					{Flag: "old-second", For: "second"},
 					{Flag: "old-all", For: "all"},
 				},
-				Unused: []Unused{{Section: "file", Key: "nothing", Why: "why"}, {Flag: "unused", Why: "why"}},
+				UnusedNames: []UnusedName{{Section: "file", Key: "nothing", Why: "why"}, {Flag: "unused", Why: "why"}},
 			})
 			f := flag.NewFlagSet("", flag.ContinueOnError)
 			s.Declare(f, tt.role)
@@ -71,7 +71,7 @@ func TestShownDefault(t *testing.T) {
 		}
 	}
 
-	for _, zero := range []*given{nil, {}} {
+	for _, zero := range []*recordedFlag{nil, {}} {
 		if got := zero.String(); got != "" {
 			t.Errorf("%v shows %q", zero, got)
 		}

@@ -255,7 +255,7 @@ func (s *Set) file(f *File) ([]candidate, []Problem) {
 
 // meaning is the meaning of a file's key; the zero value is an unknown key.
 type meaning struct {
-	unused     *Unused
+	unused     *UnusedName
 	to         func(string) ([]Assignment, error)
 	bool       bool
 	deprecated string // the key to use
@@ -284,8 +284,8 @@ func (s *Set) key(section, key string) meaning {
 		}
 	}
 
-	for i := range s.Unused {
-		if u := &s.Unused[i]; u.Section == section && u.Key == key {
+	for i := range s.UnusedNames {
+		if u := &s.UnusedNames[i]; u.Section == section && u.Key == key {
 			return meaning{unused: u}
 		}
 	}
@@ -294,7 +294,7 @@ func (s *Set) key(section, key string) meaning {
 }
 
 // asks reports whether an entry enables an unsupported feature.
-func (u *Unused) asks(e Entry) (bool, error) {
+func (u *UnusedName) asks(e Entry) (bool, error) {
 	if !u.Bool {
 		return e.Value != "", nil
 	}
@@ -316,7 +316,7 @@ func (s *Set) sections() []string {
 		all[a.Section] = true
 	}
 
-	for _, u := range s.Unused {
+	for _, u := range s.UnusedNames {
 		all[u.Section] = true
 	}
 

@@ -34,7 +34,7 @@ func newSet() (*Set, *word) {
 			{Flag: "old", Section: "old", Key: "nb", Deprecated: true, For: "nb-address"},
 			{Section: "default", Key: "local", For: "nb-address", Bool: true, To: When(true, "nb-address", "local")},
 		},
-		Unused: []Unused{{Flag: "unused", Section: "default", Key: "unused", Bool: true, Why: "not needed here"}},
+		UnusedNames: []UnusedName{{Flag: "unused", Section: "default", Key: "unused", Bool: true, Why: "not needed here"}},
 	}), v
 }
 

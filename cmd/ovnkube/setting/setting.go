@@ -71,9 +71,9 @@ type Alias struct {
 // Assignment is a value for the setting with that flag.
 type Assignment struct{ Flag, Value string }
 
-// Unused is a name of ovn-kubernetes without a meaning here. Its use causes a warning with the
+// UnusedName is a name of ovn-kubernetes without a meaning here. Its use causes a warning with the
 // reason; a false boolean does not count as use.
-type Unused struct {
+type UnusedName struct {
 	Flag, Section, Key string // Flag may be ""
 	Bool               bool
 	Why                string
@@ -81,9 +81,9 @@ type Unused struct {
 
 // Table lists all settings.
 type Table struct {
-	Settings []*Setting
-	Aliases  []Alias
-	Unused   []Unused
+	Settings    []*Setting
+	Aliases     []Alias
+	UnusedNames []UnusedName
 }
 
 // byFlag returns a setting; an unknown name is a programming error.

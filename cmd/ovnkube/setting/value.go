@@ -9,14 +9,14 @@ import (
 )
 
 // Text returns a setting for a string that satisfies all checks.
-func Text(p *string, check ...func(string) error) *text { return &text{p, check} }
+func Text(p *string, check ...func(string) error) *textValue { return &textValue{p, check} }
 
-type text struct {
+type textValue struct {
 	p     *string
 	check []func(string) error
 }
 
-func (t *text) String() string {
+func (t *textValue) String() string {
 	if t == nil || t.p == nil {
 		return ""
 	}
@@ -24,7 +24,7 @@ func (t *text) String() string {
 	return *t.p
 }
 
-func (t *text) Set(s string) error {
+func (t *textValue) Set(s string) error {
 	for _, check := range t.check {
 		if err := check(s); err != nil {
 			return err
@@ -37,10 +37,10 @@ func (t *text) Set(s string) error {
 }
 
 // Choice returns a setting for one of the given words.
-func Choice(p *string, words ...string) *choice { return &choice{text{p, nil}, words} }
+func Choice(p *string, words ...string) *choice { return &choice{textValue{p, nil}, words} }
 
 type choice struct {
-	text
+	textValue
 	words []string
 }
 
@@ -49,7 +49,7 @@ func (c *choice) String() string {
 		return ""
 	}
 
-	return c.text.String()
+	return c.textValue.String()
 }
 
 func (c *choice) Set(s string) error {
@@ -57,7 +57,7 @@ func (c *choice) Set(s string) error {
 		return fmt.Errorf("%q is not one of: %s", s, strings.Join(c.words, ", "))
 	}
 
-	return c.text.Set(s)
+	return c.textValue.Set(s)
 }
 
 // Words returns the valid words.

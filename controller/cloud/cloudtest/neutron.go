@@ -16,9 +16,9 @@ import (
 func failure(kind openstack.Kind) error { return &openstack.Error{Kind: kind, Call: "stand-in"} }
 
 // Neutron is a project with the rules of Neutron that plans depend on. Its methods may be called
-// concurrently. While they may be, Seen must be used inside of With only.
+// concurrently. While they may be, Observation must be used inside of With only.
 type Neutron struct {
-	Seen cloud.Seen
+	Seen cloud.Observation
 	// ID returns the ID of the n-th object of a kind: n(etwork), s(ubnet), t(runk) or p(ort).
 	ID func(kind string, n int) string
 
@@ -35,7 +35,7 @@ func New(vifs ...cloud.Port) *Neutron {
 	none := cloud.Quota{Limit: -1}
 
 	return &Neutron{
-		Seen: cloud.Seen{
+		Seen: cloud.Observation{
 			VIFs:   vifs,
 			Quotas: cloud.Quotas{Networks: none, Subnets: none, Ports: none, Trunks: none},
 		},
@@ -46,7 +46,7 @@ func New(vifs ...cloud.Port) *Neutron {
 }
 
 // With calls f with what there is, which f may change. Nothing else happens meanwhile.
-func (c *Neutron) With(f func(*cloud.Seen)) {
+func (c *Neutron) With(f func(*cloud.Observation)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 
@@ -59,11 +59,11 @@ func UUID(kind string, n int) string {
 }
 
 // Observe returns what there is of a pool, as openstack.Client does.
-func (c *Neutron) Observe(_ context.Context, pool string, vif *openstack.PortFilter) (cloud.Seen, error) {
+func (c *Neutron) Observe(_ context.Context, pool string, vif *openstack.PortFilter) (cloud.Observation, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 
-	out := cloud.Seen{Quotas: c.Seen.Quotas}
+	out := cloud.Observation{Quotas: c.Seen.Quotas}
 
 	wanted := map[string]bool{} // VIFs and ports of the pool
 
@@ -220,7 +220,7 @@ func (c *Neutron) addInterface(step cloud.AddInterface) (cloud.Result, error) {
 		if n.ID == step.Subnet {
 			p := cloud.Port{
 				ID: c.id("p"), Network: n.Network, Device: step.Router, Owner: "network:router_interface",
-				Fixed: []cloud.Fixed{{Subnet: n.ID, Address: n.Gateway}},
+				FixedIPs: []cloud.FixedIP{{Subnet: n.ID, Address: n.Gateway}},
 			}
 			p.MAC = c.mac()
 
@@ -263,7 +263,7 @@ func (c *Neutron) createPorts(step cloud.CreatePorts) (cloud.Result, error) {
 func (c *Neutron) free(p cloud.Port) error {
 	for _, have := range c.Seen.Ports {
 		if have.Network == p.Network && (have.MAC == p.MAC ||
-			slices.ContainsFunc(p.Fixed, func(f cloud.Fixed) bool { return slices.Contains(have.Fixed, f) })) {
+			slices.ContainsFunc(p.FixedIPs, func(f cloud.FixedIP) bool { return slices.Contains(have.FixedIPs, f) })) {
 			return failure(openstack.Conflict)
 		}
 	}

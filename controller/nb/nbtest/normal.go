@@ -74,7 +74,7 @@ func normalize(dump []byte) ([]string, error) {
 				row.columns[t.Headings[i]] = cell
 			}
 
-			uuid := text(row.columns["_uuid"], nil)
+			uuid := formatValues(row.columns["_uuid"], nil)
 			delete(row.columns, "_uuid")
 			names[uuid] = row.name()
 			rows = append(rows, row)
@@ -101,22 +101,22 @@ func normalize(dump []byte) ([]string, error) {
 
 // name identifies the row in its table by values that are equal in equivalent databases.
 func (r dumpRow) name() string {
-	ids := text(r.columns["external_ids"], nil)
+	ids := formatValues(r.columns["external_ids"], nil)
 	if strings.Contains(ids, "ovn-ebpf.io/owner") {
-		return r.table + "(" + ids + text(r.columns["name"], nil) + ")"
+		return r.table + "(" + ids + formatValues(r.columns["name"], nil) + ")"
 	}
 
-	if name := text(r.columns["name"], nil); name != "" {
+	if name := formatValues(r.columns["name"], nil); name != "" {
 		return r.table + "(" + name + ")"
 	}
 
-	return fmt.Sprintf("%s(%.4x)", r.table, sha256.Sum256([]byte(r.text(map[string]string{}))))
+	return fmt.Sprintf("%s(%.4x)", r.table, sha256.Sum256([]byte(r.formatValues(map[string]string{}))))
 }
 
-func (r dumpRow) text(names map[string]string) string {
+func (r dumpRow) formatValues(names map[string]string) string {
 	var parts []string
 	for column, v := range r.columns {
-		parts = append(parts, column+"="+text(v, names))
+		parts = append(parts, column+"="+formatValues(v, names))
 	}
 
 	slices.Sort(parts)
@@ -124,7 +124,7 @@ func (r dumpRow) text(names map[string]string) string {
 	return strings.Join(parts, " ")
 }
 
-func text(v any, names map[string]string) string { return strings.Join(values(v, names), ", ") }
+func formatValues(v any, names map[string]string) string { return strings.Join(values(v, names), ", ") }
 
 // values returns the elements of an OVSDB value (RFC 7047, 5.1), sorted. UUIDs are replaced by row
 // names unless names is nil.
@@ -147,13 +147,13 @@ func values(v any, names map[string]string) []string {
 	case "set":
 		elements, _ := list[1].([]any)
 		for _, e := range elements {
-			out = append(out, text(e, names))
+			out = append(out, formatValues(e, names))
 		}
 	case "map":
 		elements, _ := list[1].([]any)
 		for _, e := range elements {
 			if pair, ok := e.([]any); ok && len(pair) == 2 {
-				out = append(out, text(pair[0], names)+":"+text(pair[1], names))
+				out = append(out, formatValues(pair[0], names)+":"+formatValues(pair[1], names))
 			}
 		}
 	}

@@ -87,7 +87,7 @@ func run(ctx context.Context, args []string, stdout io.Writer) (err error) {
 		return kubelets.Down(ctx, o)
 	}
 
-	o.Bare = *deployment != ""
+	o.NoNetwork = *deployment != ""
 	if *central {
 		o.Members = 3
 	}
@@ -101,7 +101,7 @@ func run(ctx context.Context, args []string, stdout io.Writer) (err error) {
 
 	defer func() { err = errors.Join(err, c.Down(context.WithoutCancel(ctx))) }()
 
-	if o.Bare {
+	if o.NoNetwork {
 		err = c.Deployment(ctx, *deployment, *controllers)
 	} else {
 		err = c.Confined(ctx)

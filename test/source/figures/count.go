@@ -29,18 +29,18 @@ type figures struct {
 	tooLong       []string // lines of the product over 120 columns that no string fills, as FILE:LINE
 }
 
-// bound is how bad a count may be. Lower it when the prose has become better.
-type bound struct {
+// limit is how bad a count may be. Lower it when the prose has become better.
+type limit struct {
 	what  string
 	value func(figures) float64
 	most  float64
 }
 
-// bounds returns the highest permitted counts.
-func bounds() []bound {
+// limits returns the highest permitted counts.
+func limits() []limit {
 	share := func(part, of int) float64 { return 100 * float64(part) / float64(max(of, 1)) }
 
-	return []bound{
+	return []limit{
 		{"prose lines over 100 columns, %", func(f figures) float64 { return share(f.wide, f.lines) }, 2},
 		{"prose lines over 100 columns in Markdown, %", func(f figures) float64 { return share(f.pageWide, f.pageLines) }, 1},
 		{"sentences over 30 words in Markdown and its tables, %", func(f figures) float64 { return share(f.long, f.sentences) }, 1},
@@ -51,7 +51,7 @@ func bounds() []bound {
 	}
 }
 
-func (f figures) check(bounds []bound) error {
+func (f figures) check(bounds []limit) error {
 	var errs []error
 
 	for _, b := range bounds {
@@ -65,7 +65,7 @@ func (f figures) check(bounds []bound) error {
 
 func (f figures) prose() string {
 	var b strings.Builder
-	for _, x := range bounds() {
+	for _, x := range limits() {
 		fmt.Fprintf(&b, "%10.4g  %s (at most %.4g)\n", x.value(f), x.what, x.most)
 	}
 

@@ -56,12 +56,12 @@ func TestCommonPackages(t *testing.T) {
 }
 
 func TestCheck(t *testing.T) {
-	if err := (figures{}).check(bounds()); err != nil {
+	if err := (figures{}).check(limits()); err != nil {
 		t.Errorf("a tree without prose: %v", err)
 	}
 
 	bad := figures{lines: 1, wide: 1, pageLines: 1, pageWide: 1, sentences: 1, long: 1, persons: 1e6, saysWhether: 1e6, inside: 1, tooLong: []string{"a.go:1"}}
-	if err := bad.check(bounds()); err == nil || strings.Count(err.Error(), "at most") != len(bounds()) {
+	if err := bad.check(limits()); err == nil || strings.Count(err.Error(), "at most") != len(limits()) {
 		t.Errorf("bounds that are all missed: %v", err)
 	}
 }

@@ -50,7 +50,7 @@ func run(args []string, stdout io.Writer) error {
 			fmt.Fprintln(stdout, line+": the line is too long")
 		}
 
-		return now.check(bounds())
+		return now.check(limits())
 	}
 
 	if *before != "" {

@@ -12,19 +12,19 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/verdict"
 )
 
-// A node without a gateway (Cluster.None) has nothing of the agent on its uplink and no reserved
-// port. Its host's sockets still reach Services. The agent removes the gateway of an earlier agent.
-// On the userspace datapath the wiring of layout direct stays, because the tunnels need it; OVN is
-// not connected to it.
+// A node without a gateway (Cluster.NoGateway) has nothing of the agent on its uplink and no
+// reserved port. Its host's sockets still reach Services. The agent removes the gateway of an
+// earlier agent. On the userspace datapath the wiring of layout direct stays, because the tunnels
+// need it; OVN is not connected to it.
 
-// bare reports whether layout and backend are unused on the node.
-func (s Settings) bare() bool { return s.None && !s.Userspace() }
+// hasNoGateway reports whether layout and backend are unused on the node.
+func (s Settings) hasNoGateway() bool { return s.NoGateway && !s.Userspace() }
 
-// settle completes or undoes an interrupted move. It returns the settings for the device that has
-// the host's addresses: the uplink, or the bridge if an operator moved them there. taken reports
-// that an agent in layout bridged moved them to the bridge; they must then move back. During a move
-// settle returns nicbridge.ErrUnderWay (wrapped).
-func (t *topology) settle(ctx context.Context) (at Settings, taken bool, err error) {
+// finishMove completes or undoes an interrupted move. It returns the settings for the device that
+// has the host's addresses: the uplink, or the bridge if an operator moved them there. taken
+// reports that an agent in layout bridged moved them to the bridge; they must then move back.
+// During a move finishMove returns nicbridge.ErrUnderWay (wrapped).
+func (t *topology) finishMove(ctx context.Context) (at Settings, taken bool, err error) {
 	if _, err := nicbridge.Load(t.s.RunDir, t.s.Uplink); errors.Is(err, fs.ErrNotExist) {
 		return t.s, false, nil
 	}
@@ -38,7 +38,7 @@ func (t *topology) settle(ctx context.Context) (at Settings, taken bool, err err
 	case err != nil || snapshot.Phase != nicbridge.Done:
 		return t.s, false, err
 	case snapshot.Asked && snapshot.Bridge == t.s.Bridge:
-		return t.s.placed(verdict.Bridged), false, nil
+		return t.s.withAddressesOf(verdict.Bridged), false, nil
 	}
 
 	return t.s, true, nil
@@ -60,7 +60,7 @@ func (t *topology) dropBridge(ctx context.Context, h Host) error {
 	}
 
 	was := t.s
-	was.None = false
+	was.NoGateway = false
 	// A move that starts after this check creates the bridge again.
 	return nicbridge.Undisturbed(t.s.RunDir, t.s.Uplink, func() error {
 		if s, err := nicbridge.Load(t.s.RunDir, t.s.Uplink); err == nil && s.Phase != nicbridge.Restored {
@@ -75,9 +75,9 @@ func (t *topology) dropBridge(ctx context.Context, h Host) error {
 	})
 }
 
-// mapping returns the bridge to which OVN's physical network is mapped, or "".
-func (s Settings) mapping() string {
-	if s.None {
+// mappedBridge returns the bridge to which OVN's physical network is mapped, or "".
+func (s Settings) mappedBridge() string {
+	if s.NoGateway {
 		return ""
 	}
 

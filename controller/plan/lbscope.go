@@ -9,9 +9,9 @@ import (
 	services "github.com/ovn-ebpf/ovn-ebpf/service"
 )
 
-// where identifies a load balancer of a service by its place: all switches and routers, all
+// lbScope identifies a load balancer of a service by its scope: all switches and routers, all
 // switches, all routers, certain nodes, or the nodes without a load balancer of their own.
-type where struct {
+type lbScope struct {
 	kind       kind
 	node       string // the first of certain nodes; "": all nodes, or the remaining ones
 	each       bool   // nodes differ
@@ -26,7 +26,7 @@ const (
 	atRouters
 )
 
-func (w where) suffix() string {
+func (w lbScope) suffix() string {
 	text := [...]string{"cluster", "switches", "routers"}[w.kind]
 	switch {
 	case w.each && w.node == "":
@@ -42,67 +42,67 @@ func (w where) suffix() string {
 	return text
 }
 
-// front is one address and port at which the service is served.
-type front struct {
+// frontend is one address and port at which the service is served.
+type frontend struct {
 	addr netip.AddrPort
 	of   *server // the node if it is a node port, or nil
-	// external is set for fronts that clients outside of the cluster use.
+	// external is set for frontends that clients outside of the cluster use.
 	external bool
 	// Only endpoints on the node where the client arrives are used.
 	localAtSwitch, localAtRouter bool
 }
 
-// placements has, for one protocol, the VIPs of each place.
-type placements map[where]*placed
+// vipScopes has, for one protocol, the VIPs of each scope.
+type vipScopes map[lbScope]*scopedVIPs
 
-type placed struct {
+type scopedVIPs struct {
 	vips  map[string]string // VIP → backends
 	nodes []*server         // the nodes of the load balancer, if nodes differ
 }
 
-func (p placements) add(w where, vip netip.AddrPort, backends string) {
+func (p vipScopes) add(w lbScope, vip netip.AddrPort, backends string) {
 	if p[w] == nil {
-		p[w] = &placed{vips: map[string]string{}}
+		p[w] = &scopedVIPs{vips: map[string]string{}}
 	}
 
 	p[w].vips[vip.String()] = backends
 }
 
-// answers holds the backends of the named nodes, and those of all other nodes.
-type answers struct {
+// nodeBackends holds the backends of the named nodes, and those of all other nodes.
+type nodeBackends struct {
 	others string
-	by     map[*server]string
+	byNode map[*server]string
 }
 
-func (a answers) of(n *server) string {
-	if text, ok := a.by[n]; ok {
+func (a nodeBackends) forNode(n *server) string {
+	if text, ok := a.byNode[n]; ok {
 		return text
 	}
 
 	return a.others
 }
 
-// difference is a front whose backends depend on the node.
+// difference is a frontend whose backends depend on the node.
 type difference struct {
 	vip netip.AddrPort
-	answers
+	nodeBackends
 }
 
-// place returns the placements of each protocol.
-func (s *service) place() map[corev1.Protocol]placements {
-	out := map[corev1.Protocol]placements{}
-	differ := map[corev1.Protocol]map[where][]difference{}
+// vipsByScope returns the VIPs of each protocol by scope.
+func (s *service) vipsByScope() map[corev1.Protocol]vipScopes {
+	out := map[corev1.Protocol]vipScopes{}
+	differ := map[corev1.Protocol]map[lbScope][]difference{}
 
 	for _, port := range s.Ports {
 		proto := port.Protocol
 
 		served := servedPort{proto: proto, number: int(port.Number)}
 		if out[proto] == nil {
-			out[proto], differ[proto] = placements{}, map[where][]difference{}
+			out[proto], differ[proto] = vipScopes{}, map[lbScope][]difference{}
 		}
 
 		for _, is4 := range []bool{true, false} {
-			if fronts := s.fronts(port, is4); len(fronts) > 0 {
+			if fronts := s.frontends(port, is4); len(fronts) > 0 {
 				t := newTargets(s.endpoints(port, is4), s.nodes)
 
 				for _, f := range fronts {
@@ -110,28 +110,28 @@ func (s *service) place() map[corev1.Protocol]placements {
 						served.at = append(served.at, f.addr.Addr())
 					}
 
-					s.placeFront(out[proto], differ[proto], f, t)
+					s.addFrontend(out[proto], differ[proto], f, t)
 				}
 			}
 		}
 
-		s.served = append(s.served, served)
+		s.servedPorts = append(s.servedPorts, served)
 	}
 
-	for proto, placed := range out {
+	for proto, byScope := range out {
 		for at, list := range differ[proto] {
-			placed.addDifferences(at, list, s.nodes.list)
+			byScope.addDifferences(at, list, s.nodes.list)
 		}
 	}
 
 	return out
 }
 
-// fronts returns the fronts of the port in one family that the service gets.
-func (s *service) fronts(port services.Port, is4 bool) []front {
-	var out []front
+// frontends returns the frontends of the port in one family that the service gets.
+func (s *service) frontends(port services.Port, is4 bool) []frontend {
+	var out []frontend
 	for _, a := range services.OfFamily(s.ClusterIPs, is4) {
-		out = append(out, front{
+		out = append(out, frontend{
 			addr:          netip.AddrPortFrom(a, port.Number),
 			localAtSwitch: s.InternalLocal,
 			localAtRouter: s.InternalLocal,
@@ -142,16 +142,16 @@ func (s *service) fronts(port services.Port, is4 bool) []front {
 		return nil // the service does not have this family
 	}
 
-	if s.text < 0 {
+	if s.remainingBytes < 0 {
 		s.shortfall.add("port %d: the service's load balancers would be longer than %d bytes",
-			port.Number, maxServiceText)
+			port.Number, maxServiceBytes)
 
 		return nil
 	}
 
 	// Inside the cluster an external address is only another name of the service.
 	for _, a := range services.OfFamily(s.External, is4) {
-		out = append(out, front{
+		out = append(out, frontend{
 			addr:          netip.AddrPortFrom(a, port.Number),
 			external:      true,
 			localAtRouter: s.ExternalLocal,
@@ -161,7 +161,7 @@ func (s *service) fronts(port services.Port, is4 bool) []front {
 	if port.NodePort != 0 {
 		for _, n := range s.nodes.list {
 			for _, a := range services.OfFamily(n.nodePorts, is4) {
-				out = append(out, front{
+				out = append(out, frontend{
 					addr: netip.AddrPortFrom(a, port.NodePort), of: n, external: true,
 					localAtSwitch: s.ExternalLocal, localAtRouter: s.ExternalLocal,
 				})
@@ -169,53 +169,53 @@ func (s *service) fronts(port services.Port, is4 bool) []front {
 		}
 	}
 
-	return s.claims.keep(port.Protocol, out)
+	return s.claims.keepOwned(port.Protocol, out)
 }
 
-// placeFront adds the front to the placements, or to differ where backends depend on the node.
-func (s *service) placeFront(p placements, differ map[where][]difference, f front, t *targets) {
-	switches := s.answers(f, t, f.localAtSwitch, false)
-	routers := s.answers(f, t, f.localAtRouter, true)
+// addFrontend adds the frontend to the VIPs, or to differ where backends depend on the node.
+func (s *service) addFrontend(p vipScopes, differ map[lbScope][]difference, f frontend, t *targets) {
+	switches := s.nodeBackends(f, t, f.localAtSwitch, false)
+	routers := s.nodeBackends(f, t, f.localAtRouter, true)
 
-	if s.text < 0 {
+	if s.remainingBytes < 0 {
 		s.shortfall.add("port %d: the service's load balancers would be longer than %d bytes",
-			f.addr.Port(), maxServiceText)
+			f.addr.Port(), maxServiceBytes)
 
 		return
 	}
 
 	keep := f.external && f.localAtRouter && !t.answerByRouter(f)
-	if len(switches.by) == 0 && len(routers.by) == 0 && switches.others == routers.others && !keep {
-		p.add(where{}, f.addr, switches.others)
+	if len(switches.byNode) == 0 && len(routers.byNode) == 0 && switches.others == routers.others && !keep {
+		p.add(lbScope{}, f.addr, switches.others)
 		return
 	}
 
 	for _, side := range []struct {
-		where   where
-		answers answers
-	}{{where{kind: atSwitches}, switches}, {where{kind: atRouters, keepClient: keep}, routers}} {
-		if len(side.answers.by) == 0 {
-			p.add(side.where, f.addr, side.answers.others)
+		lbScope      lbScope
+		nodeBackends nodeBackends
+	}{{lbScope{kind: atSwitches}, switches}, {lbScope{kind: atRouters, keepClient: keep}, routers}} {
+		if len(side.nodeBackends.byNode) == 0 {
+			p.add(side.lbScope, f.addr, side.nodeBackends.others)
 			continue
 		}
 
-		side.where.each = true
-		differ[side.where] = append(differ[side.where], difference{f.addr, side.answers})
+		side.lbScope.each = true
+		differ[side.lbScope] = append(differ[side.lbScope], difference{f.addr, side.nodeBackends})
 	}
 }
 
-// answers returns the backends by node, where they differ. A node port has the same backends for
-// all clients, because it is always served on its own node.
-func (s *service) answers(f front, t *targets, local, router bool) answers {
+// nodeBackends returns the backends by node, where they differ. A node port has the same backends
+// for all clients, because it is always served on its own node.
+func (s *service) nodeBackends(f frontend, t *targets, local, router bool) nodeBackends {
 	if f.of != nil {
-		out := answers{others: t.of(f.of, local, router)}
-		s.text -= maxVIPText + len(out.others)
+		out := nodeBackends{others: t.backendsFor(f.of, local, router)}
+		s.remainingBytes -= maxVIPBytes + len(out.others)
 
 		return out
 	}
 
-	out := answers{others: t.of(nil, local, router)}
-	s.text -= maxVIPText + len(out.others)
+	out := nodeBackends{others: t.backendsFor(nil, local, router)}
+	s.remainingBytes -= maxVIPBytes + len(out.others)
 
 	var last string // nodes of a zone have the same backends
 
@@ -224,17 +224,17 @@ func (s *service) answers(f front, t *targets, local, router bool) answers {
 			continue
 		}
 
-		if s.text < 0 {
+		if s.remainingBytes < 0 {
 			return out // it is not served
 		}
 
-		if text := t.of(n, local, router); text != out.others {
-			if out.by == nil {
-				out.by = map[*server]string{}
+		if text := t.backendsFor(n, local, router); text != out.others {
+			if out.byNode == nil {
+				out.byNode = map[*server]string{}
 			}
 
-			if out.by[n] = text; text != last {
-				s.text, last = s.text-maxVIPText-len(text), text
+			if out.byNode[n] = text; text != last {
+				s.remainingBytes, last = s.remainingBytes-maxVIPBytes-len(text), text
 			}
 		}
 	}
@@ -242,21 +242,21 @@ func (s *service) answers(f front, t *targets, local, router bool) answers {
 	return out
 }
 
-// maxVIPText is the length of an IPv6 address with its port.
-const maxVIPText = 48
+// maxVIPBytes is the length of an IPv6 address with its port.
+const maxVIPBytes = 48
 
 // addDifferences adds a load balancer with the whole list for nodes that differ in one of its
-// fronts. Nodes with the same backends share it. The other nodes share one, too.
-func (p placements) addDifferences(at where, list []difference, all []*server) {
+// frontends. Nodes with the same backends share it. The other nodes share one, too.
+func (p vipScopes) addDifferences(at lbScope, list []difference, all []*server) {
 	special := map[*server]struct{}{}
 
 	for _, d := range list {
-		for n := range d.by {
+		for n := range d.byNode {
 			special[n] = struct{}{}
 		}
 	}
 
-	first := map[string]where{} // by all backends
+	first := map[string]lbScope{} // by all backends
 
 	var others []*server
 
@@ -268,7 +268,7 @@ func (p placements) addDifferences(at where, list []difference, all []*server) {
 
 		texts := make([]string, len(list))
 		for i, d := range list {
-			texts[i] = d.of(n)
+			texts[i] = d.forNode(n)
 		}
 
 		same := strings.Join(texts, " ")
@@ -295,7 +295,7 @@ func (p placements) addDifferences(at where, list []difference, all []*server) {
 }
 
 // parents returns the rows that refer to the load balancer.
-func (p placed) parents(w where) (groups, switches, routers []string) {
+func (p scopedVIPs) parents(w lbScope) (groups, switches, routers []string) {
 	switch {
 	case !w.each:
 		return []string{[...]string{clusterLBGroup, switchLBGroup, routerLBGroup}[w.kind]}, nil, nil

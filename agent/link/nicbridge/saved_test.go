@@ -36,14 +36,14 @@ func TestKept(t *testing.T) {
 		sh(d, "ip route add 10.96."+octet+".0/24 via 169.254.169.4 dev $d src 169.254.169.2 mtu 1400; ip route add 10.99."+octet+".0/24 via 10.77."+octet+".1")
 	}
 
-	whole, err := Keep("kept0", nil)
+	whole, err := ReadDevice("kept0", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 
 	named := []netip.Prefix{netip.MustParsePrefix("10.96.1.0/24"), netip.MustParsePrefix("169.254.169.4/32"), netip.MustParsePrefix("fd69:1::2/128")}
 
-	part, err := Keep("kept1", func(p netip.Prefix) bool { return slices.Contains(named, p) })
+	part, err := ReadDevice("kept1", func(p netip.Prefix) bool { return slices.Contains(named, p) })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -58,11 +58,11 @@ func TestKept(t *testing.T) {
 		t.Fatal("nothing is changed")
 	}
 
-	if err := whole.Return(); err != nil {
+	if err := whole.Restore(); err != nil {
 		t.Error(err)
 	}
 
-	if err := part.Return(); err != nil {
+	if err := part.Restore(); err != nil {
 		t.Error(err)
 	}
 
@@ -81,7 +81,7 @@ func TestKept(t *testing.T) {
 
 	sh("kept1", "ip route add 10.97.1.0/24 dev $d; ip addr add 10.79.1.2/24 dev $d")
 
-	if err := part.Return(); err != nil {
+	if err := part.Restore(); err != nil {
 		t.Error(err)
 	}
 

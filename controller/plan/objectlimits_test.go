@@ -17,9 +17,9 @@ import (
 	services "github.com/ovn-ebpf/ovn-ebpf/service"
 )
 
-// TestPolicyBounds checks a policy that exceeds a bound: the excess allows nothing, the rest still
-// applies, the pods of the policy are isolated, and an Event names the bound.
-func TestPolicyBounds(t *testing.T) {
+// TestPolicySizeLimits checks a policy that exceeds a bound: the excess allows nothing, the rest
+// still applies, the pods of the policy are isolated, and an Event names the bound.
+func TestPolicySizeLimits(t *testing.T) {
 	small := block("192.0.2.0/24", nil)
 	ports := func(n int, named bool) []networkingv1.NetworkPolicyPort {
 		var out []networkingv1.NetworkPolicyPort
@@ -27,7 +27,7 @@ func TestPolicyBounds(t *testing.T) {
 		for i := range n {
 			port := intstr.FromInt32(int32(2 * (i + 1)))
 			if named {
-				port = intstr.FromString(text(i))
+				port = intstr.FromString(paddedValue(i))
 			}
 
 			out = append(out, networkingv1.NetworkPolicyPort{Port: &port})
@@ -122,8 +122,8 @@ func planPolicy(t *testing.T, p *networkingv1.NetworkPolicy) (allow []string, dr
 	return allow, drop, event
 }
 
-// TestSourceBounds checks that too many source ranges admit no client.
-func TestSourceBounds(t *testing.T) {
+// TestSourceRangeLimits checks that too many source ranges admit no client.
+func TestSourceRangeLimits(t *testing.T) {
 	for _, tc := range []struct {
 		name   string
 		ranges []string
@@ -163,9 +163,9 @@ func TestSourceBounds(t *testing.T) {
 	}
 }
 
-// TestServiceBounds checks that the part of a Service within a bound is served and the excess is
-// not.
-func TestServiceBounds(t *testing.T) {
+// TestServiceSizeLimits checks that the part of a Service within a bound is served and the excess
+// is not.
+func TestServiceSizeLimits(t *testing.T) {
 	for _, tc := range []struct {
 		ports, external, ingress, endpoints int
 		served                              int

@@ -12,22 +12,22 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/cluster/annotation"
 )
 
-// MostExits is the highest number of gateways that the pods of one node without a gateway use. It
-// bounds the node's rows and the number of BFD sessions of a gateway.
-const MostExits = 8
+// MaxEgressGateways is the highest number of gateways that the pods of one node without a gateway
+// use. It bounds the node's rows and the number of BFD sessions of a gateway.
+const MaxEgressGateways = 8
 
-// LeavesByOthers reports whether the node's annotations state that it has no gateway. Its pods then
-// leave by gateways of other nodes, and its rows depend on those.
-func LeavesByOthers(obj *corev1.Node) bool {
+// UsesEgressGateways reports whether the node's annotations state that it has no gateway. Its pods
+// then leave by gateways of other nodes, and its rows depend on those.
+func UsesEgressGateways(obj *corev1.Node) bool {
 	n := node{}
-	return optional(&n.gateway, obj.Annotations, annotation.ParseGateway) == nil && n.leavesByOthers()
+	return optional(&n.gateway, obj.Annotations, annotation.ParseGateway) == nil && n.usesEgressGateways()
 }
 
-func (n node) leavesByOthers() bool { return n.gateway.Mode == annotation.GatewayModeDisabled }
+func (n node) usesEgressGateways() bool { return n.gateway.Mode == annotation.GatewayModeDisabled }
 
-// IsExit reports whether pods of nodes without a gateway may leave by the node, now or once its
-// other annotations are set.
-func IsExit(obj *corev1.Node) bool {
+// MayBeEgressGateway reports whether pods of nodes without a gateway may leave by the node, now or
+// once its other annotations are set.
+func MayBeEgressGateway(obj *corev1.Node) bool {
 	var n node
 
 	err := optional(&n.gateway, obj.Annotations, annotation.ParseGateway)
@@ -35,47 +35,47 @@ func IsExit(obj *corev1.Node) bool {
 	return err == nil && n.gateway.Mode == annotation.GatewayModeShared
 }
 
-// isExit reports whether the node is an exit now. A node in local mode is not, because its host
-// owns the ports of outgoing connections. A node without NAT is not, because replies to another
-// node's pods would have no way back.
-func (n node) isExit() bool {
+// isEgressGateway reports whether the node is an egress gateway now. A node in local mode is not,
+// because its host owns the ports of outgoing connections. A node without NAT is not, because
+// replies to another node's pods would have no way back.
+func (n node) isEgressGateway() bool {
 	return n.hasGateway() && len(n.subnets) > 0 && n.gateway.Mode == annotation.GatewayModeShared &&
 		!n.routable && !n.drained
 }
 
-// Exits returns the names of the nodes by whose gateways the node's pods leave, sorted. It returns
-// none for a node with a gateway of its own.
-func Exits(c *Cluster, obj *corev1.Node) []string {
-	if !LeavesByOthers(obj) {
+// EgressGateways returns the names of the nodes by whose gateways the node's pods leave, sorted. It
+// returns none for a node with a gateway of its own.
+func EgressGateways(c *Cluster, obj *corev1.Node) []string {
+	if !UsesEgressGateways(obj) {
 		return nil
 	}
 
 	var names []string
-	for _, n := range c.exits(obj.Name) {
+	for _, n := range c.egressGateways(obj.Name) {
 		names = append(names, n.name)
 	}
 
 	return names
 }
 
-// exits returns the gateways by which the node's pods leave, by name. With more than MostExits
-// candidates, each node gets a stable choice of its own: it changes only when one of the chosen
-// gateways changes.
-func (c *Cluster) exits(name string) []node {
+// egressGateways returns the gateways by which the node's pods leave, by name. With more than
+// MaxEgressGateways candidates, each node gets a stable choice of its own: it changes only when one
+// of the chosen gateways changes.
+func (c *Cluster) egressGateways(name string) []node {
 	var out []node
 
 	for other := range Objects[corev1.Node](c, KindNode) {
-		if !IsExit(other) {
+		if !MayBeEgressGateway(other) {
 			continue
 		}
 
 		// A malformed node is reported when it is planned itself.
-		if n, err := parseNode(other, c.Config); err == nil && n.isExit() {
+		if n, err := parseNode(other, c.Config); err == nil && n.isEgressGateway() {
 			out = append(out, n)
 		}
 	}
 
-	if len(out) > MostExits {
+	if len(out) > MaxEgressGateways {
 		weight := func(n node) uint64 {
 			h := fnv.New64a()
 			_, _ = h.Write([]byte(name + " " + n.name)) // a hash returns no error
@@ -84,7 +84,7 @@ func (c *Cluster) exits(name string) []node {
 		}
 
 		slices.SortFunc(out, func(a, b node) int { return cmp.Compare(weight(a), weight(b)) })
-		out = out[:MostExits]
+		out = out[:MaxEgressGateways]
 	}
 
 	slices.SortFunc(out, func(a, b node) int { return strings.Compare(a.name, b.name) })
@@ -92,17 +92,17 @@ func (c *Cluster) exits(name string) []node {
 	return out
 }
 
-// exitRows returns a router that takes the place of the node's gateway router. It is bound to the
+// egressRows returns a router that takes the place of the node's gateway router. It is bound to the
 // node, because OVN needs that for BFD, and it is connected to the join switch only. It sends pods'
 // packets to the gateway routers of other nodes, which translate them. Replies bypass this router.
-func (n node) exitRows(c *Cluster) []Row {
+func (n node) egressRows(c *Cluster) []Row {
 	gr := gatewayRouter + n.name
 	router := LogicalRouter{Name: gr, Options: map[string]string{
 		"chassis": n.chassis, "always_learn_from_arp_request": "false", "dynamic_neigh_routers": "true",
 	}}
 	rows := append([]Row{router}, joinPorts(gr, n.joins(), nil)...)
 
-	exits := c.exits(n.name)
+	exits := c.egressGateways(n.name)
 	for _, own := range n.joins() {
 		is4, here := own.Addr().Is4(), own.Addr().String()
 		rows = append(rows, podRoutes(gr, joinAddress(own).Addr().String(), is4, c.Config)...)
@@ -123,14 +123,14 @@ func (n node) exitRows(c *Cluster) []Row {
 		}
 
 		for _, exit := range exits {
-			rows = append(rows, n.exitRoutes(exit, is4, len(exits) > 1)...)
+			rows = append(rows, n.egressRoutes(exit, is4, len(exits) > 1)...)
 		}
 	}
 
 	return rows
 }
 
-// exitRoutes returns the routes to one gateway:
+// egressRoutes returns the routes to one gateway:
 //   - a default route;
 //   - where there is another gateway for fallback, two longer routes that exist while the gateway's
 //     agent answers BFD.
@@ -141,7 +141,7 @@ func (n node) exitRows(c *Cluster) []Row {
 // because each ignores a peer that does not know its discriminator yet. OVN also requires the
 // watched address to be the route's next hop. So the next hop is the management port of the
 // gateway's node, where the agent runs, with the link-layer address of the gateway router.
-func (n node) exitRoutes(exit node, is4, watched bool) []Row {
+func (n node) egressRoutes(exit node, is4, watched bool) []Row {
 	theirs := exit.joinAddress(is4)
 	if !theirs.IsValid() {
 		return nil

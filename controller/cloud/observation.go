@@ -4,8 +4,8 @@ import (
 	"slices"
 )
 
-// Seen is what was observed of a pool. Nothing in it is changed by this package.
-type Seen struct {
+// Observation is what was observed of a pool. Nothing in it is changed by this package.
+type Observation struct {
 	VIFs      []Port    // ports that may be the node's VIF: by its ID, or by its MAC
 	VIFMTU    int       // of the network of the first VIF, bytes; 0 if it was not observed
 	Networks  []Network // with the pool's name
@@ -29,7 +29,7 @@ type Result struct {
 }
 
 // After returns s as it is once the step is done. A step that made nothing new has no result.
-func (s Seen) After(step Step, r Result) Seen {
+func (s Observation) After(step Step, r Result) Observation {
 	switch step := step.(type) {
 	case CreateNetwork:
 		s.Networks = append(slices.Clip(s.Networks), r.Network)
@@ -78,7 +78,7 @@ func (s Seen) After(step Step, r Result) Seen {
 
 // in reports whether the port has an address of the subnet.
 func (p Port) in(subnet string) bool {
-	return slices.ContainsFunc(p.Fixed, func(f Fixed) bool { return f.Subnet == subnet })
+	return slices.ContainsFunc(p.FixedIPs, func(f FixedIP) bool { return f.Subnet == subnet })
 }
 
 // without returns the elements that do not match, in new memory.
@@ -98,7 +98,7 @@ func changed(all []Trunk, id string, change func([]Subport) []Subport) []Trunk {
 }
 
 // Elsewhere returns the subports among the ports that are in none of the trunks.
-func (s Seen) Elsewhere(trunks []Trunk) []string {
+func (s Observation) Elsewhere(trunks []Trunk) []string {
 	in := map[string]bool{}
 
 	for _, t := range trunks {

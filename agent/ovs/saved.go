@@ -11,23 +11,23 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/ovsdb/vswitch"
 )
 
-// Kept is the configuration of a node's OVS before the first agent, as far as the agent changes it.
-// Missing entries did not exist.
-type Kept struct {
-	Settings   map[string]string        // external_ids of Open_vSwitch; "" for a key that did not exist
-	Bridges    map[string]KeptBridge    // by name
-	Interfaces map[string]KeptInterface // by name
+// SavedConfig is the configuration of a node's OVS before the first agent, as far as the agent
+// changes it. Missing entries did not exist.
+type SavedConfig struct {
+	Settings   map[string]string         // external_ids of Open_vSwitch; "" for a key that did not exist
+	Bridges    map[string]SavedBridge    // by name
+	Interfaces map[string]SavedInterface // by name
 }
 
-// KeptBridge is the part of a bridge that SyncBridge writes.
-type KeptBridge struct {
+// SavedBridge is the part of a bridge that SyncBridge writes.
+type SavedBridge struct {
 	DatapathType string
 	FailMode     *string
 	OtherConfig  map[string]string
 }
 
-// KeptInterface is the part of an interface that SyncBridge and SyncPort write.
-type KeptInterface struct {
+// SavedInterface is the part of an interface that SyncBridge and SyncPort write.
+type SavedInterface struct {
 	MAC         *string
 	MTURequest  *int
 	ExternalIDs map[string]string
@@ -41,12 +41,12 @@ func settingKeys() []string {
 		bridgeMappings)
 }
 
-// Keep reads the configuration of these bridges and interfaces.
-func (c *Client) Keep(ctx context.Context, bridges, interfaces []string) (Kept, error) {
-	k := Kept{
+// ReadConfig reads the configuration of these bridges and interfaces.
+func (c *Client) ReadConfig(ctx context.Context, bridges, interfaces []string) (SavedConfig, error) {
+	k := SavedConfig{
 		Settings:   map[string]string{},
-		Bridges:    map[string]KeptBridge{},
-		Interfaces: map[string]KeptInterface{},
+		Bridges:    map[string]SavedBridge{},
+		Interfaces: map[string]SavedInterface{},
 	}
 
 	root, err := c.root(ctx)
@@ -54,7 +54,7 @@ func (c *Client) Keep(ctx context.Context, bridges, interfaces []string) (Kept, 
 		return k, err
 	}
 
-	for _, key := range append(settingKeys(), beforeKey) {
+	for _, key := range append(settingKeys(), previousSettingsKey) {
 		k.Settings[key] = root.ExternalIDs[key]
 	}
 
@@ -65,7 +65,7 @@ func (c *Client) Keep(ctx context.Context, bridges, interfaces []string) (Kept, 
 		}
 
 		if b != nil {
-			k.Bridges[name] = KeptBridge{b.DatapathType, b.FailMode, b.OtherConfig}
+			k.Bridges[name] = SavedBridge{b.DatapathType, b.FailMode, b.OtherConfig}
 		}
 	}
 
@@ -76,7 +76,7 @@ func (c *Client) Keep(ctx context.Context, bridges, interfaces []string) (Kept, 
 		}
 
 		if i != nil {
-			k.Interfaces[name] = KeptInterface{i.MAC, i.MTURequest, keptIDs(i.ExternalIDs)}
+			k.Interfaces[name] = SavedInterface{i.MAC, i.MTURequest, keptIDs(i.ExternalIDs)}
 		}
 	}
 
@@ -92,7 +92,7 @@ func keptIDs(ids map[string]string) map[string]string {
 }
 
 // Restore writes k back, in one transaction. It does not recreate rows that no longer exist.
-func (c *Client) Restore(ctx context.Context, k Kept) error {
+func (c *Client) Restore(ctx context.Context, k SavedConfig) error {
 	root, err := c.root(ctx)
 	if err != nil {
 		return err
@@ -117,7 +117,7 @@ func (c *Client) Restore(ctx context.Context, k Kept) error {
 	return nil
 }
 
-func (e *edit) restoreBridge(ctx context.Context, name string, was KeptBridge) error {
+func (e *edit) restoreBridge(ctx context.Context, name string, was SavedBridge) error {
 	have, err := e.c.bridge(ctx, name)
 	if err != nil || have == nil {
 		return err
@@ -134,7 +134,7 @@ func (e *edit) restoreBridge(ctx context.Context, name string, was KeptBridge) e
 	return nil
 }
 
-func (e *edit) restoreInterface(ctx context.Context, name string, was KeptInterface) error {
+func (e *edit) restoreInterface(ctx context.Context, name string, was SavedInterface) error {
 	have, err := e.c.iface(ctx, name)
 	if err != nil || have == nil {
 		return err

@@ -21,11 +21,11 @@ const (
 	maxNamedPorts     = 128      // of a policy, counted once per selector
 	maxDirectionFlows = 4096     // of a policy's ACLs of one direction, on each node (policycost.go)
 	maxNamespaceFlows = 16384    // of all policies of a namespace
-	maxServiceText    = 16 << 20 // bytes of all VIPs and backends of a Service's load balancers
+	maxServiceBytes   = 16 << 20 // bytes of all VIPs and backends of a Service's load balancers
 )
 
-// terms returns the number of terms that a pod is compared with.
-func terms(s *metav1.LabelSelector) int {
+// selectorTerms returns the number of terms that a pod is compared with.
+func selectorTerms(s *metav1.LabelSelector) int {
 	if s == nil {
 		return 0
 	}
@@ -38,21 +38,23 @@ func terms(s *metav1.LabelSelector) int {
 	return n
 }
 
-// subjectExceeds reports whether the policy's own selector exceeds the bound.
-func subjectExceeds(p *networkingv1.NetworkPolicy) bool {
-	return terms(&p.Spec.PodSelector) > maxSelectorTerms
+// podSelectorExceeds reports whether the policy's own selector exceeds the bound.
+func podSelectorExceeds(p *networkingv1.NetworkPolicy) bool {
+	return selectorTerms(&p.Spec.PodSelector) > maxSelectorTerms
 }
 
-// bounds holds what remains of a policy's bounds while its rules are counted.
-type bounds struct{ rules, selectors, terms, named int }
+// remainingLimits holds what remains of a policy's bounds while its rules are counted.
+type remainingLimits struct{ rules, selectors, terms, named int }
 
-func newBounds(p *networkingv1.NetworkPolicy) bounds {
-	return bounds{maxRules, maxSelectors, maxSelectorTerms - terms(&p.Spec.PodSelector), maxNamedPorts}
+func newRemainingLimits(p *networkingv1.NetworkPolicy) remainingLimits {
+	terms := maxSelectorTerms - selectorTerms(&p.Spec.PodSelector)
+
+	return remainingLimits{maxRules, maxSelectors, terms, maxNamedPorts}
 }
 
-// take marks the peers and ports of the rule that exceed the bounds. It returns false if the rule
-// itself does.
-func (b *bounds) take(r *rule) bool {
+// takeRule marks the peers and ports of the rule that exceed the bounds. It returns false if the
+// rule itself does.
+func (b *remainingLimits) takeRule(r *rule) bool {
 	if b.rules--; b.rules < 0 {
 		return false
 	}
@@ -64,9 +66,9 @@ func (b *bounds) take(r *rule) bool {
 			continue
 		}
 
-		n := terms(peer.NamespaceSelector) + terms(peer.PodSelector)
+		n := selectorTerms(peer.NamespaceSelector) + selectorTerms(peer.PodSelector)
 		if b.selectors == 0 || b.terms < n {
-			r.overPeers = mark(r.overPeers, i, len(r.from))
+			r.overPeers = markIndex(r.overPeers, i, len(r.from))
 			continue
 		}
 
@@ -84,7 +86,7 @@ func (b *bounds) take(r *rule) bool {
 		}
 
 		if i >= maxRulePorts || b.named < n {
-			r.overPorts = mark(r.overPorts, i, len(r.ports))
+			r.overPorts = markIndex(r.overPorts, i, len(r.ports))
 			continue
 		}
 
@@ -94,15 +96,15 @@ func (b *bounds) take(r *rule) bool {
 	return true
 }
 
-// checkFlows adds the directions that are closed because of their flows.
-func checkFlows(flows perSide[int], closed perSide[closure], wrong *shortfall) {
+// addExceededFlows adds the directions that are closed because of their flows.
+func addExceededFlows(flows perSide[int], closed perSide[closure], wrong *shortfall) {
 	for _, d := range []direction{ingress(), egress()} {
 		switch n := flows[d.side]; closed[d.side] {
-		case served:
-		case beyondOwn:
+		case directionServed:
+		case exceedsDirectionLimit:
 			wrong.add("spec.%s: its rules cost %d flows of each node, at most %d are served: the policy allows nothing in this direction",
 				d.rules, n, maxDirectionFlows)
-		case beyondOlder:
+		case exceedsNamespaceLimit:
 			// The text has no sum of the namespace: a change of one policy would change the Events of all
 			// younger ones that are closed.
 			wrong.add("spec.%s: with the %d flows of its rules the policies of the namespace, oldest first, would cost more than %d flows of each node: the policy allows nothing in this direction",
@@ -111,7 +113,7 @@ func checkFlows(flows perSide[int], closed perSide[closure], wrong *shortfall) {
 	}
 }
 
-func mark(over []bool, i, n int) []bool {
+func markIndex(over []bool, i, n int) []bool {
 	if over == nil {
 		over = make([]bool, n)
 	}
@@ -121,12 +123,12 @@ func mark(over []bool, i, n int) []bool {
 	return over
 }
 
-// is reports whether i is marked. A nil slice marks no index.
-func is(over []bool, i int) bool { return over != nil && over[i] }
+// isMarked reports whether i is marked. A nil slice marks no index.
+func isMarked(over []bool, i int) bool { return over != nil && over[i] }
 
-// checkBounds adds the parts of the policy that exceed its bounds.
-func checkBounds(p *networkingv1.NetworkPolicy, rules []rule, wrong *shortfall) {
-	if subjectExceeds(p) {
+// addExceededLimits adds the parts of the policy that exceed its bounds.
+func addExceededLimits(p *networkingv1.NetworkPolicy, rules []rule, wrong *shortfall) {
+	if podSelectorExceeds(p) {
 		wrong.add("spec.podSelector: more than %d labels, requirements and values: the policy is for all pods of the namespace, and allows nothing",
 			maxSelectorTerms)
 

@@ -14,9 +14,9 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/test/lab"
 )
 
-// typist runs commands on a node as an operator does: by name and with default paths. A mount
-// namespace gives each node of the lab these paths.
-type typist struct {
+// operatorShell runs commands on a node as an operator does: by name and with default paths. A
+// mount namespace gives each node of the lab these paths.
+type operatorShell struct {
 	*lab.Lab
 	bin                      string // links to ovnkube with names of the first generation
 	blocks                   [][]string
@@ -24,11 +24,11 @@ type typist struct {
 	mounts                   map[string]string // further paths and their sources on a node; NODE is its name
 }
 
-// newTypist creates the links as in the document, and the mount points.
-func newTypist(t *testing.T, l *lab.Lab, ovnkube string) *typist {
+// newOperatorShell creates the links as in the document, and the mount points.
+func newOperatorShell(t *testing.T, l *lab.Lab, ovnkube string) *operatorShell {
 	t.Helper()
 
-	k := &typist{Lab: l, bin: filepath.Join(t.TempDir(), "bin"), blocks: codeBlocks(t, "../../docs/first-generation.md")}
+	k := &operatorShell{Lab: l, bin: filepath.Join(t.TempDir(), "bin"), blocks: codeBlocks(t, "../../docs/first-generation.md")}
 	if err := os.Mkdir(k.bin, 0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -86,7 +86,7 @@ func codeBlocks(t *testing.T, path string) [][]string {
 
 // block returns the i-th code block. If it does not have n lines, the document has changed, and the
 // caller must change, too.
-func (k *typist) block(t *testing.T, i, n int) []string {
+func (k *operatorShell) block(t *testing.T, i, n int) []string {
 	t.Helper()
 
 	if len(k.blocks) <= i || len(k.blocks[i]) != n {
@@ -97,7 +97,7 @@ func (k *typist) block(t *testing.T, i, n int) []string {
 }
 
 // try runs a line on the i-th node.
-func (k *typist) try(ctx context.Context, i int, line string) (string, error) {
+func (k *operatorShell) try(ctx context.Context, i int, line string) (string, error) {
 	cmd, err := k.shell(ctx, i, line)
 	if err != nil {
 		return "", err
@@ -112,7 +112,7 @@ func (k *typist) try(ctx context.Context, i int, line string) (string, error) {
 }
 
 // shell returns the command for a line on the i-th node.
-func (k *typist) shell(ctx context.Context, i int, line string) (*exec.Cmd, error) {
+func (k *operatorShell) shell(ctx context.Context, i int, line string) (*exec.Cmd, error) {
 	n := k.Node(i)
 
 	logs := filepath.Join(n.RunDir, "log")
@@ -136,7 +136,7 @@ func (k *typist) shell(ctx context.Context, i int, line string) (*exec.Cmd, erro
 }
 
 // types runs a line that must succeed.
-func (k *typist) types(t *testing.T, i int, format string, args ...any) string {
+func (k *operatorShell) types(t *testing.T, i int, format string, args ...any) string {
 	t.Helper()
 
 	line := fmt.Sprintf(format, args...)

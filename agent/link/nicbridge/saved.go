@@ -11,23 +11,23 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Kept is a device's configuration before a temporary change.
-type Kept struct {
+// SavedDevice is a device's configuration before a temporary change.
+type SavedDevice struct {
 	Device  string
 	Whole   bool // the device has no other user: additions are removed
 	Had     Config
 	Sysctls map[string]string
 }
 
-// Keep reads the device: its addresses, routes, permanent neighbours and settings. With only, it
-// reads just the matching ones of these and the setting rp_filter. It changes nothing.
-func Keep(name string, only func(netip.Prefix) bool) (Kept, error) {
+// ReadDevice reads the device: its addresses, routes, permanent neighbours and settings. With only,
+// it reads just the matching ones of these and the setting rp_filter. It changes nothing.
+func ReadDevice(name string, only func(netip.Prefix) bool) (SavedDevice, error) {
 	l, err := netlink.LinkByName(name)
 	if err != nil {
-		return Kept{}, fmt.Errorf("read device %s: %w", name, err)
+		return SavedDevice{}, fmt.Errorf("read device %s: %w", name, err)
 	}
 
-	k := Kept{Device: name, Whole: only == nil, Sysctls: readSysctls(name)}
+	k := SavedDevice{Device: name, Whole: only == nil, Sysctls: readSysctls(name)}
 	if k.Had, err = readConfig(name, l.Attrs().Index); err != nil {
 		return k, err
 	}
@@ -60,8 +60,8 @@ func Keep(name string, only func(netip.Prefix) bool) (Kept, error) {
 
 const rpFilter = "ipv4/rp_filter"
 
-// Return restores the device's configuration. A missing device is an error.
-func (k Kept) Return() error {
+// Restore restores the device's configuration. A missing device is an error.
+func (k SavedDevice) Restore() error {
 	l, err := netlink.LinkByName(k.Device)
 	if err != nil {
 		return fmt.Errorf("read device %s: %w", k.Device, err)
@@ -69,7 +69,7 @@ func (k Kept) Return() error {
 
 	index := l.Attrs().Index
 
-	errs := []error{k.returnAddresses(index), k.returnRoutes(index)}
+	errs := []error{k.restoreAddresses(index), k.restoreRoutes(index)}
 	for _, msg := range k.Had.Neighbours {
 		again, err := retargetNeigh(msg, index)
 		if err == nil {
@@ -90,7 +90,7 @@ func (k Kept) Return() error {
 	return nil
 }
 
-func (k Kept) returnAddresses(index int) error {
+func (k SavedDevice) restoreAddresses(index int) error {
 	have, err := addrsOf(index)
 	if err != nil {
 		return err
@@ -139,8 +139,8 @@ func sameLife(msg, now []byte) bool {
 		(was.dynamic() && is.dynamic() || bytes.Equal(was.life[:preferredAndValid], is.life[:preferredAndValid]))
 }
 
-// returnRoutes adds routes without a next hop first, because others depend on them.
-func (k Kept) returnRoutes(index int) error {
+// restoreRoutes adds routes without a next hop first, because others depend on them.
+func (k SavedDevice) restoreRoutes(index int) error {
 	all, err := routes()
 	if err != nil {
 		return err

@@ -16,9 +16,10 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/controller/reconcile"
 )
 
-// TestManyExits checks the choice among many gateways. Each node without a gateway uses eight of
-// them, every gateway is used, and the removal of one gateway changes only the nodes that used it.
-func TestManyExits(t *testing.T) {
+// TestEgressGateways_atMostEight checks the choice among many gateways. Each node without a gateway
+// uses eight of them, every gateway is used, and the removal of one gateway changes only the nodes
+// that used it.
+func TestEgressGateways_atMostEight(t *testing.T) {
 	const gateways, others = 20, 60
 
 	objects := func(without string) []runtime.Object {
@@ -45,7 +46,7 @@ func TestManyExits(t *testing.T) {
 
 		return out
 	}
-	all, one := exitsOf(t, objects("")), exitsOf(t, objects("gw7"))
+	all, one := egressNextHops(t, objects("")), egressNextHops(t, objects("gw7"))
 	used := map[string]int{}
 
 	for name, exits := range all {
@@ -69,8 +70,8 @@ func TestManyExits(t *testing.T) {
 	t.Log("nodes by gateway:", slices.Sorted(maps.Values(used)))
 }
 
-// exitsOf returns the default routes of each node without a gateway, sorted.
-func exitsOf(t *testing.T, objects []runtime.Object) map[string][]string {
+// egressNextHops returns the default routes of each node without a gateway, sorted.
+func egressNextHops(t *testing.T, objects []runtime.Object) map[string][]string {
 	t.Helper()
 
 	c, err := reconcile.NewCluster(plan.Config{ClusterCIDRs: prefixes("10.244.0.0/16"), JoinSubnets: prefixes("100.64.0.0/16")}, objects...)
