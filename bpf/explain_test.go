@@ -48,13 +48,13 @@ var deciding = map[string][]string{
 // The explanation of every named case equals its decision, with the deciding entry. Explaining does
 // not count, learn or delete.
 func TestExplainer_Explain(t *testing.T) {
-	for layout, name := range corpusLayouts {
-		t.Run(string(name), func(t *testing.T) {
-			r := newRig(t, verdict.Layout(layout))
+	for _, layout := range corpusLayouts {
+		t.Run(layout.String(), func(t *testing.T) {
+			r := newRig(t, layout)
 			attach(t, r.node0, r.g)
 
 			e := r.explainer(t)
-			if e.Layout != verdict.Layout(layout) {
+			if e.Layout != layout {
 				t.Fatalf("explains layout %s", e.Layout)
 			}
 
@@ -71,7 +71,7 @@ func TestExplainer_Explain(t *testing.T) {
 			}
 
 			for _, c := range corpus.Cases() {
-				if !c.In(name) {
+				if !c.In(layout) {
 					continue
 				}
 

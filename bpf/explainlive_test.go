@@ -245,15 +245,15 @@ func (r *liveRig) whereto(dir verdict.Direction, decided string) []string {
 func TestExplainer_Explain_live(t *testing.T) {
 	needTCX(t)
 
-	for layout, name := range corpusLayouts {
-		t.Run(string(name), func(t *testing.T) {
-			r := newLiveRig(t, verdict.Layout(layout))
+	for _, layout := range corpusLayouts {
+		t.Run(layout.String(), func(t *testing.T) {
+			r := newLiveRig(t, layout)
 			e := r.explainer(t)
 
 			var cases []corpus.Case
 
 			for i, c := range corpus.Cases() {
-				if c.In(name) && (i%5 == 0 || !testing.Short()) {
+				if c.In(layout) && (i%5 == 0 || !testing.Short()) {
 					cases = append(cases, c)
 				}
 			}

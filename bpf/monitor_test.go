@@ -80,17 +80,17 @@ func (m *Monitor) next(t *testing.T, n int) (out []Sample) {
 // Samples match the programs' decisions in every layout. The counters are the same as without a
 // monitor.
 func TestMonitor(t *testing.T) {
-	for layout, name := range corpusLayouts {
-		t.Run(string(name), func(t *testing.T) {
+	for _, layout := range corpusLayouts {
+		t.Run(layout.String(), func(t *testing.T) {
 			needTCX(t)
-			n, g := quietNode(t, verdict.Layout(layout), vethWire)
+			n, g := quietNode(t, layout, vethWire)
 
 			m := n.monitor(t, MonitorOptions{Rate: 1000})
 			if ahead := n.ahead(t, g); ahead != 0 {
 				t.Errorf("%d foreign programs ahead while one monitors", ahead)
 			}
 
-			sent := mixed(t, n, verdict.Layout(layout))
+			sent := mixed(t, n, layout)
 			for i, s := range m.next(t, len(sent)) {
 				want := sent[i]
 				if s.Reason != want.reason || s.Len != len(want.frame) || !bytes.Equal(s.Frame, want.frame[:min(len(want.frame), Snap)]) {

@@ -17,7 +17,7 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/verdict/corpus"
 )
 
-var corpusLayouts = [...]verdict.Layout{verdict.Direct: verdict.Direct, verdict.Bridged: verdict.Bridged, verdict.Dedicated: verdict.Dedicated}
+var corpusLayouts = [...]verdict.Layout{verdict.Direct, verdict.Bridged, verdict.Dedicated}
 
 // rig runs a layout's programs as if on a node of the corpus.
 type rig struct {

@@ -4,7 +4,7 @@ import "fmt"
 
 // Layout is the wiring of uplink, gateway bridge and host. It determines how a backend hands a
 // packet over. The rules do not depend on it.
-type Layout uint8
+type Layout uint
 
 const (
 	// Direct has the uplink outside OVS, with the host's addresses. OVN's packets enter the bridge
@@ -34,5 +34,5 @@ func (l Layout) String() string {
 		return layoutNames[l]
 	}
 
-	return fmt.Sprintf("layout %d", uint8(l))
+	return fmt.Sprintf("layout %d", uint(l))
 }
