@@ -174,7 +174,7 @@ func (a *agent) run(ctx context.Context, registry *prometheus.Registry) error {
 
 	a.build()
 
-	if layoutName(a.cfg.Settings) == verdict.Direct.String() {
+	if s := a.cfg.Settings; !s.NoGateway && s.Layout == verdict.Direct {
 		a.hostSent = &metrics.HostSent{
 			Device: func() (packets, bytes uint64, err error) { return link.Sent(a.cfg.Uplink) },
 		}

@@ -53,7 +53,7 @@ func nodeAnnotations(
 		annotation.PodMTU:        strconv.Itoa(mtu),
 		annotation.RoutablePods:  strconv.FormatBool(cfg.Routable),
 		annotation.TunnelAddress: c.tunnel.String(),
-		annotation.SNATPortRange: fmt.Sprintf("%d-%d", cfg.SNATPorts.First, cfg.SNATPorts.Last),
+		annotation.SNATPortRange: cfg.SNATPorts.String(),
 	}
 	if plan, err := management.PlanFor(subnets, nil); err == nil {
 		out[annotation.ManagementMACs] = annotation.FormatManagementMAC(plan.MAC)

@@ -21,18 +21,18 @@ type Counter struct {
 	Bytes     uint64 // of frames on the wire, without preamble, checksum and VLAN tags that the NIC has removed
 }
 
-// counterOf returns the counter of a reason, without counts.
-func counterOf(r verdict.Reason) Counter {
-	c := Counter{Port: "ovn", Direction: "tx", Verdict: r.Verdict().String(), Reason: r.String()}
+// CounterOf returns the counter of a rule, without counts.
+func CounterOf(r verdict.Rule) Counter {
+	c := Counter{Port: "ovn", Direction: "tx", Verdict: r.Verdict.String(), Reason: r.Name}
 
-	switch r.Direction() {
+	switch r.Direction {
 	case verdict.FromWire:
 		c.Port, c.Direction = c.Verdict, "rx"
 	case verdict.FromHost:
 		c.Port = "host"
 	}
 
-	if r.Verdict() == verdict.Drop {
+	if r.Verdict == verdict.Drop {
 		c.Port = "none"
 	}
 
@@ -63,7 +63,7 @@ func sumCounters(cpus []gatewayCells) []Counter {
 	counters := make([]Counter, verdict.ReasonCount)
 
 	for i := range counters {
-		c := counterOf(verdict.Reason(i))
+		c := CounterOf(verdict.Reason(i).Rule())
 
 		for _, cpu := range cpus {
 			c.Packets += cpu.Reason[i].Packets

@@ -300,7 +300,7 @@ func (e *Explainer) Explain(dir verdict.Direction, frame []byte) (Explanation, e
 	}
 
 	out := Explanation{
-		Counter: counterOf(verdict.Reason(run.Reason)), Short: run.Quick < verdict.ReasonCount, At: now,
+		Counter: CounterOf(verdict.Reason(run.Reason).Rule()), Short: run.Quick < verdict.ReasonCount, At: now,
 	}
 
 	for _, n := range run.Notes[:run.Count] {

@@ -182,7 +182,7 @@ func (o MonitorOptions) filter() monitorLookFor {
 	f := monitorLookFor{Rate: o.Rate, Port: bePort(o.Port), Proto: o.Proto}
 
 	for i := range verdict.ReasonCount {
-		if o.Want == nil || o.Want(counterOf(verdict.Reason(i))) {
+		if o.Want == nil || o.Want(CounterOf(verdict.Reason(i).Rule())) {
 			f.Reasons[i/64] |= 1 << (i % 64)
 		}
 	}
@@ -231,7 +231,7 @@ func (m *Monitor) Read() (Sample, error) {
 	}
 
 	return Sample{
-		Counter: counterOf(verdict.Reason(s.Reason)),
+		Counter: CounterOf(verdict.Reason(s.Reason).Rule()),
 		Time:    m.booted.Add(time.Duration(s.Ns)),
 		At:      time.Duration(s.Ns),
 		L3:      int(s.L3),

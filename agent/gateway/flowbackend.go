@@ -101,21 +101,7 @@ func FlowReasons() []bpf.Counter {
 }
 
 func counterOf(c openflow.Count) bpf.Counter {
-	out := bpf.Counter{Direction: "tx", Verdict: c.Verdict.String(), Reason: c.Reason}
-	switch {
-	case c.Verdict == verdict.Drop && c.Direction == verdict.FromWire:
-		out.Direction, out.Port = "rx", "none"
-	case c.Verdict == verdict.Drop:
-		out.Port = "none"
-	case c.Direction == verdict.FromOVN, c.Direction == verdict.FromPod:
-		out.Port = "ovn"
-	case c.Direction == verdict.FromHost:
-		out.Port = "host"
-	default:
-		out.Direction, out.Port = "rx", c.Verdict.String()
-	}
-
-	return out
+	return bpf.CounterOf(verdict.Rule{Name: c.Reason, Verdict: c.Verdict, Direction: c.Direction})
 }
 
 func newFlowCounts(s Settings) *ovs.FlowCounts {

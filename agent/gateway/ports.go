@@ -53,7 +53,7 @@ func formatPorts(ranges []cluster.PortRange) string {
 			continue
 		}
 
-		out = append(out, fmt.Sprintf("%d-%d", r.First, r.Last))
+		out = append(out, r.String())
 	}
 
 	return strings.Join(out, ",")
@@ -85,7 +85,7 @@ func subtractPorts(from, take []cluster.PortRange) []cluster.PortRange {
 		var next []cluster.PortRange
 
 		for _, r := range out {
-			if t.Last < r.First || t.First > r.Last {
+			if !t.Overlaps(r) {
 				next = append(next, r)
 				continue
 			}

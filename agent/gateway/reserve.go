@@ -64,7 +64,7 @@ func portsLeft(local, have string, want []cluster.PortRange) error {
 
 	left := 0
 	for _, r := range subtractPorts(picks, append(taken, want...)) {
-		left += int(r.Last) - int(r.First) + 1
+		left += r.Len()
 	}
 
 	if left < minLocalPorts {

@@ -108,7 +108,7 @@ func portUse(tracked []ovs.TrackedConnection, node []netip.Addr, ports cluster.P
 			continue
 		}
 
-		if !slices.Contains(node, local.Addr()) || local.Port() < ports.First || local.Port() > ports.Last {
+		if !slices.Contains(node, local.Addr()) || !ports.Contains(local.Port()) {
 			continue
 		}
 

@@ -239,7 +239,7 @@ func (t *tracker) seed(ctx context.Context, programs *bpf.Gateway, n Node) error
 // noteUse publishes how full the SNAT range is. It warns once for each remote towards which the
 // range is nearly full, because the affected pods get no reason for failed connections.
 func (t *tracker) noteUse(uses []PortUse) {
-	size := int(t.s.SNATPorts.Last) - int(t.s.SNATPorts.First) + 1
+	size := t.s.SNATPorts.Len()
 	warned := map[PortUse]bool{}
 
 	for _, u := range uses {

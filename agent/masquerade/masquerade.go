@@ -51,8 +51,8 @@ func (c Config) Validate() error {
 		return errors.New("no pod subnet")
 	}
 
-	if c.Ports.First == 0 || c.Ports.Last < c.Ports.First {
-		return fmt.Errorf("port range %d-%d", c.Ports.First, c.Ports.Last)
+	if !c.Ports.IsValid() {
+		return fmt.Errorf("port range %s", c.Ports)
 	}
 
 	for _, p := range slices.Concat(c.Pods, c.Cluster, c.Routable, c.Tunnels) {
