@@ -136,8 +136,8 @@ static __always_inline int is_own_source(struct __sk_buff *skb, const struct dev
 }
 
 /*
- * Reports whether a socket of the VM may receive the packet. Otherwise the packet answers one that
- * the VM has sent to a load balancer, and the load balancer must translate the answer.
+ * Reports whether a socket of the VM may receive the packet. Otherwise the packet answers a packet
+ * from the VM to a load balancer, and the load balancer must translate the answer.
  */
 static __always_inline int has_socket(struct __sk_buff *skb, const struct packet *p)
 {

@@ -202,7 +202,7 @@ static __noinline int may_leave(struct __sk_buff *skb, const struct packet *p, i
 	return learn(skb, p);
 }
 
-/* Reports whether the packet is a Service's reply to one that the host forwarded. */
+/* Reports whether the packet is a Service's reply to a packet that the host forwarded. */
 static __always_inline int is_from_service(const struct packet *p)
 {
 	return p->v6 ? in_prefixes6(&p->src, cfg.svc6, cfg.svc6_count)

@@ -45,7 +45,7 @@ func TestGateway_UpdateServices(t *testing.T) {
 		{"another owner", map[verdict.ServiceKey]verdict.ServiceOwner{key(31000): verdict.ServiceHost}, nil, 1, map[uint16]string{31000: "service_host"}},
 		{"one for another", map[verdict.ServiceKey]verdict.ServiceOwner{key(31002): verdict.ServiceOVN}, []verdict.ServiceKey{key(31000)}, 2, map[uint16]string{31000: "default", 31002: "service"}},
 		{"added and removed: added", map[verdict.ServiceKey]verdict.ServiceOwner{key(31002): verdict.ServiceOVN}, []verdict.ServiceKey{key(31002)}, 0, map[uint16]string{31002: "service"}},
-		{"what is not there", nil, []verdict.ServiceKey{key(31000)}, 0, map[uint16]string{31000: "default"}},
+		{"an absent entry", nil, []verdict.ServiceKey{key(31000)}, 0, map[uint16]string{31000: "default"}},
 		{"the last", nil, []verdict.ServiceKey{key(31001), key(31002)}, 2, map[uint16]string{31001: "default", 31002: "default"}},
 	} {
 		writes, err := g.UpdateServices(c.add, c.remove)

@@ -65,7 +65,7 @@ func TestSettings(t *testing.T) {
 
 	want.EncapIP = "172.30.1.12" // a key that changes is replaced
 
-	want.SystemID = "other" // one that is set is kept
+	want.SystemID = "other" // a system-id that is set is kept
 	if id, err := c.SyncSettings(t.Context(), want); err != nil || id != "node1" {
 		t.Fatalf("system-id %q, error %v", id, err)
 	}

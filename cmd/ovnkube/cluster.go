@@ -216,7 +216,7 @@ func (a *apiServer) settings() []*setting.Setting {
 			Env:        "K8S_APISERVER",
 			ExternalID: "k8s-api-server",
 			Value:      serverURL{&a.url},
-			Usage:      "`URL` of the API server, if there is no kubeconfig; HOST:PORT is plain HTTP",
+			Usage:      "`URL` of the API server without a kubeconfig; HOST:PORT is plain HTTP",
 		},
 		{
 			Flag:       "k8s-token",

@@ -65,7 +65,7 @@ func addressOf(proto, text string) (netip.AddrPort, error) {
 	case "tcp", "udp", "sctp":
 		ap, err := netip.ParseAddrPort(text)
 		if err != nil {
-			return ap, fmt.Errorf("%q is no address with a port, such as 192.0.2.10:80 or [2001:db8::1]:80",
+			return ap, fmt.Errorf("%q is not an address with a port, such as 192.0.2.10:80 or [2001:db8::1]:80",
 				text)
 		}
 

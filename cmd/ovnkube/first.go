@@ -136,7 +136,7 @@ func (s *settings) checkMember(ctx context.Context, bridge, nic string) error {
 	case err != nil:
 		return err
 	case have != bridge:
-		return fmt.Errorf("there is no bridge %s in OVS: create it with 'ovn-k8s-util nics-to-bridge %s'",
+		return fmt.Errorf("OVS has no bridge %s: create it with 'ovn-k8s-util nics-to-bridge %s'",
 			bridge, nic)
 	case port != nic:
 		return fmt.Errorf("the NIC in bridge %s is %q, not %s", bridge, port, nic)

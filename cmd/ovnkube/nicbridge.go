@@ -123,7 +123,7 @@ func bridgesToNICs(f *flag.FlagSet) action {
 
 		snapshot, err := nicbridge.Load(m.agent.runDir, nic)
 		if err == nil && snapshot.Bridge != bridge || errors.Is(err, fs.ErrNotExist) {
-			return fmt.Errorf("%s was not made by nics-to-bridge since the node booted: there is no record of what %s had",
+			return fmt.Errorf("%s was not made by nics-to-bridge since the node booted: the settings of %s are not recorded",
 				bridge, nic)
 		}
 

@@ -324,7 +324,7 @@ func (j *overlayJoin) check() (controller.Config, error) {
 	for _, part := range j.subnet {
 		inside := func(all clusterSubnet) bool { return all.prefix.Overlaps(part) && all.prefix.Bits() < part.Bits() }
 		if !slices.ContainsFunc(j.cluster.subnets, inside) {
-			errs = append(errs, fmt.Errorf("switch subnet %s is no part of the cluster's, %s",
+			errs = append(errs, fmt.Errorf("switch subnet %s is not in the cluster's subnets, %s",
 				part, j.cluster.subnets.String()))
 		}
 	}

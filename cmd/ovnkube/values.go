@@ -246,7 +246,7 @@ func hostPort(s string) error {
 
 	_, port, err := net.SplitHostPort(s)
 	if err != nil {
-		return fmt.Errorf("%q is no address with a port like 0.0.0.0:9410", s)
+		return fmt.Errorf("%q is not an address with a port like 0.0.0.0:9410", s)
 	}
 
 	if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {

@@ -137,7 +137,7 @@ func (v *Verbosity) Set(spec string) error {
 		case slices.Contains(destinations, word) && !haveTo:
 			to, haveTo = word, true
 		default:
-			return fmt.Errorf("%q: %q is no level (off, emer, err, warn, info, dbg) and no destination (console, file, syslog)",
+			return fmt.Errorf("%q: %q is neither a level (off, emer, err, warn, info, dbg) nor a destination (console, file, syslog)",
 				spec, word)
 		}
 	}

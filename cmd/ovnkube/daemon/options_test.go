@@ -34,8 +34,8 @@ func TestOptions(t *testing.T) {
 		{"-vsyslog:off", " false  syslog:off <nil> <nil>"},
 		{"-vwarn --verbose=console:err", " false  warn console:err ERROR WARN"},
 		{"--pidfile=", "empty file name"},
-		{"-vfile:loud", `"loud" is no level`},
-		{"-vfile:info:info", `"info" is no level`},
+		{"-vfile:loud", `"loud" is neither a level`},
+		{"-vfile:info:info", `"info" is neither a level`},
 	} {
 		t.Run(tt.line, func(t *testing.T) {
 			var o Options
