@@ -30,7 +30,7 @@ LDFLAGS := -s -w -X $(VERSIONS).Version=$(VERSION) -X $(VERSIONS).Commit=$(COMMI
 GOLANGCI := $(OVN_EBPF_CACHE)/tools/golangci-lint
 SCALE := bench/results/scale
 COMMA := ,
-RACE_TESTS := ./agent/... ./atomicfile/... ./authority/... ./bench/... ./bpf/... ./cluster/... ./cmd/... ./cni/... ./controller/... ./listener/... ./loop/... ./metric/... ./ovnd/... ./ovsdb/... ./service/...
+RACE_TESTS := ./agent/... ./atomicfile/... ./authority/... ./bench/... ./bpf/... ./cluster/... ./cmd/... ./cni/... ./controller/... ./keyfile/... ./listener/... ./loop/... ./metric/... ./ovnd/... ./ovsdb/... ./service/...
 # nicbridge moves a NIC in one goroutine, and its tests take minutes.
 RACE_LEFT := agent/link/nicbridge$$
 

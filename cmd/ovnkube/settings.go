@@ -14,7 +14,7 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/agent/ovs"
 	"github.com/ovn-ebpf/ovn-ebpf/cmd/ovnkube/daemon"
 	"github.com/ovn-ebpf/ovn-ebpf/cmd/ovnkube/setting"
-	"github.com/ovn-ebpf/ovn-ebpf/controller/keyfile"
+	"github.com/ovn-ebpf/ovn-ebpf/keyfile"
 )
 
 // defaultConfigFile is read if it exists.

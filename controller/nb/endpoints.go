@@ -9,7 +9,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/ovn-ebpf/ovn-ebpf/controller/keyfile"
+	"github.com/ovn-ebpf/ovn-ebpf/keyfile"
 )
 
 // Parse splits a comma-separated list of OVSDB endpoints and checks each:

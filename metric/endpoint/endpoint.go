@@ -15,7 +15,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/ovn-ebpf/ovn-ebpf/controller/keyfile"
+	"github.com/ovn-ebpf/ovn-ebpf/keyfile"
 	"github.com/ovn-ebpf/ovn-ebpf/listener"
 )
 
