@@ -312,7 +312,8 @@ func (r *rig) deviceDeleted(t *testing.T) {
 
 	bridge := func() string { return r.sw.Vsctl(t, "get", "Bridge", "breth0", "_uuid") }
 
-	same := bridge()
+	// A round that saw the deleted bridge's row has perhaps already made the device anew.
+	same, repairs := bridge(), r.repairs("bridge_device")
 	for range 2 {
 		before, err := r.bridge()
 		if err != nil {
@@ -331,7 +332,7 @@ func (r *rig) deviceDeleted(t *testing.T) {
 		r.awaitReady()
 	}
 
-	if n := r.repairs("bridge_device"); n != 2 {
+	if n := r.repairs("bridge_device") - repairs; n != 2 {
 		t.Errorf("%d repairs of the device, want 2", n)
 	}
 
