@@ -12,6 +12,7 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/agent/link"
 	"github.com/ovn-ebpf/ovn-ebpf/bpf"
 	"github.com/ovn-ebpf/ovn-ebpf/cluster"
+	model "github.com/ovn-ebpf/ovn-ebpf/service"
 	"github.com/ovn-ebpf/ovn-ebpf/verdict"
 )
 
@@ -95,7 +96,7 @@ func (u *hostUse) syncSockets(programs *bpf.Gateway) error {
 	for _, s := range now {
 		if !slices.Contains(before, s) {
 			u.log.Warn("a host socket listens inside the SNAT port range; it takes precedence over pods there and adds a cost per packet",
-				"local", s.Local, "protocol", s.Proto)
+				"local", s.Local, "protocol", model.ProtocolName(s.Proto))
 		}
 	}
 

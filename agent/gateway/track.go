@@ -19,6 +19,7 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/agent/ovs"
 	"github.com/ovn-ebpf/ovn-ebpf/bpf"
 	"github.com/ovn-ebpf/ovn-ebpf/loop"
+	model "github.com/ovn-ebpf/ovn-ebpf/service"
 	"github.com/ovn-ebpf/ovn-ebpf/verdict"
 )
 
@@ -250,7 +251,7 @@ func (t *tracker) noteUse(uses []PortUse) {
 		key := PortUse{Proto: u.Proto, Remote: u.Remote}
 		if warned[key] = true; !t.warned[key] {
 			t.log.Warn("the SNAT port range is nearly exhausted towards a remote: pod connections to it will fail",
-				"remote", u.Remote, "protocol", u.Proto, "used", u.Ports, "of", size)
+				"remote", u.Remote, "protocol", model.ProtocolName(u.Proto), "used", u.Ports, "of", size)
 		}
 	}
 

@@ -3,7 +3,6 @@ package metrics
 
 import (
 	"log/slog"
-	"strconv"
 	"sync"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -14,6 +13,7 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/agent/podnet"
 	"github.com/ovn-ebpf/ovn-ebpf/bpf"
 	"github.com/ovn-ebpf/ovn-ebpf/metric"
+	"github.com/ovn-ebpf/ovn-ebpf/service"
 	"github.com/ovn-ebpf/ovn-ebpf/version"
 )
 
@@ -131,7 +131,7 @@ func (c *Collector) putPortUse(put putter, stats gateway.Stats) {
 	for _, u := range stats.PortUse {
 		most = max(most, u.Ports)
 		if 2*u.Ports >= stats.SNATPorts {
-			put("ovnkube_gateway_snat_remote_ports_used", float64(u.Ports), strconv.Itoa(int(u.Proto)),
+			put("ovnkube_gateway_snat_remote_ports_used", float64(u.Ports), service.ProtocolName(u.Proto),
 				u.Remote.String())
 		}
 	}

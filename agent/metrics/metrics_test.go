@@ -215,7 +215,7 @@ ovs_vswitchd_datapath_lookups_total{result="missed"} 2
 ovnkube_gateway_repairs_total{part="flows"} 3
 # HELP ovnkube_gateway_snat_remote_ports_used Ports of the SNAT range that connections to a remote use. Only the ten fullest remotes are shown, if they use at least half of the ports.
 # TYPE ovnkube_gateway_snat_remote_ports_used gauge
-ovnkube_gateway_snat_remote_ports_used{protocol="6",remote="192.0.2.1:443"} 91
+ovnkube_gateway_snat_remote_ports_used{protocol="TCP",remote="192.0.2.1:443"} 91
 # HELP ovnkube_gateway_snat_remote_ports_used_max Ports of the SNAT range that connections to the fullest remote use.
 # TYPE ovnkube_gateway_snat_remote_ports_used_max gauge
 ovnkube_gateway_snat_remote_ports_used_max 91

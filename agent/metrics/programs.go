@@ -9,6 +9,7 @@ import (
 
 	"github.com/ovn-ebpf/ovn-ebpf/bpf"
 	"github.com/ovn-ebpf/ovn-ebpf/metric"
+	"github.com/ovn-ebpf/ovn-ebpf/service"
 )
 
 // counters reads the counters of the pinned programs or of their replacement.
@@ -94,7 +95,8 @@ func (c *Collector) putServices(put putter, ch chan<- prometheus.Metric) {
 	for _, n := range counts {
 		labels := was[n.ServicePort]
 		if labels == nil {
-			labels = c.set.Labels(packets, n.Namespace, n.Name, strconv.Itoa(int(n.Port)), protocols[n.Proto])
+			labels = c.set.Labels(packets, n.Namespace, n.Name, strconv.Itoa(int(n.Port)),
+				service.ProtocolName(n.Proto))
 		}
 
 		c.services[n.ServicePort] = labels
@@ -102,9 +104,6 @@ func (c *Collector) putServices(put putter, ch chan<- prometheus.Metric) {
 		c.set.PutLabeled(ch, bytes, float64(n.Bytes), labels)
 	}
 }
-
-// protocols are the protocols of Services, in Kubernetes' spelling.
-var protocols = map[uint8]string{6: "TCP", 17: "UDP", 132: "SCTP"}
 
 // putShortcuts sends nothing while shortcuts are off.
 func (c *Collector) putShortcuts(put putter) {

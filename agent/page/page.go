@@ -15,6 +15,7 @@ import (
 
 	"github.com/ovn-ebpf/ovn-ebpf/agent/gateway"
 	"github.com/ovn-ebpf/ovn-ebpf/bpf"
+	"github.com/ovn-ebpf/ovn-ebpf/service"
 	"github.com/ovn-ebpf/ovn-ebpf/verdict"
 )
 
@@ -140,9 +141,6 @@ type Frontend struct {
 	Service  string     `json:"service"` // namespace/name:port/protocol
 }
 
-// protocols are the protocols of Services.
-var protocols = map[uint8]string{6: "TCP", 17: "UDP", 132: "SCTP"}
-
 // Frontends returns the frontends, sorted.
 func Frontends(of map[verdict.ServiceKey]bpf.ServicePort) []Frontend {
 	out := make([]Frontend, 0, len(of))
@@ -151,7 +149,7 @@ func Frontends(of map[verdict.ServiceKey]bpf.ServicePort) []Frontend {
 			k.Addr,
 			k.Proto,
 			k.Port,
-			fmt.Sprintf("%s/%s:%d/%s", p.Namespace, p.Name, p.Port, protocols[p.Proto]),
+			fmt.Sprintf("%s/%s:%d/%s", p.Namespace, p.Name, p.Port, service.ProtocolName(p.Proto)),
 		})
 	}
 
