@@ -8,8 +8,8 @@
 // TestEndToEnd is one lab. Its gateways are configured by OVN_EBPF_E2E_LAYOUT (direct, bridged,
 // dedicated), OVN_EBPF_E2E_BACKEND (ebpf, openflow) and OVN_EBPF_E2E_LOCAL. Natively, on OVS's
 // userspace datapath, it runs in layout direct, and in layout bridged with openflow. test/vm/suite
-// runs all combinations on the kernel datapath. The table in musts_test.go lists the requirements
-// from field experience.
+// runs all combinations on the kernel datapath. The table in requirements_test.go lists the
+// requirements that experience in the field has shown.
 //
 // TestNested is a lab in underlay mode: its nodes are VMs, and its pods are nested ports.
 package e2e

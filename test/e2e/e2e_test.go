@@ -64,7 +64,7 @@ func TestEndToEnd(t *testing.T) {
 
 	t.Run("agent restarts under load", func(t *testing.T) { testRestart(t, c) })
 	t.Run("repair", func(t *testing.T) { testRepair(t, c) })
-	t.Run("paths after the faults", func(t *testing.T) { testSomePaths(t, c, mustPaths()...) })
+	t.Run("paths after the faults", func(t *testing.T) { testSomePaths(t, c, requiredPaths()...) })
 	t.Run("shadow", func(t *testing.T) { testShadow(t, c) }) // after all other requests to agents
 
 	if c.hasShortcuts() {

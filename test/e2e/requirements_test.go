@@ -10,10 +10,11 @@ import (
 	"testing"
 )
 
-// musts is the list "What must be right" of the design notes, in its order, with the tests of each
-// item. A test skips itself in layouts where it does not apply. test/vm/suite -a runs all others in
-// layouts direct and bridged, and in the other layouts those whose outcome depends on the datapath.
-var musts = []struct {
+// requirements are those of the design notes ("What must be right"), in the same order, with the
+// tests of each. A test skips itself in layouts where it does not apply. test/vm/suite -a runs all
+// others in layouts direct and bridged, and in the other layouts those whose outcome depends on the
+// datapath.
+var requirements = []struct {
 	item  string
 	tests []string // below TestEndToEnd, or top-level
 }{
@@ -48,12 +49,12 @@ var musts = []struct {
 	{"a host process listening inside the SNAT range", []string{"field/a host process that listens inside the SNAT range"}},
 }
 
-// mustPaths returns the paths in the list, for runs without all paths.
-func mustPaths() []string {
+// requiredPaths returns the paths in the list, for runs without all paths.
+func requiredPaths() []string {
 	var names []string
 
-	for _, m := range musts {
-		for _, name := range m.tests {
+	for _, r := range requirements {
+		for _, name := range r.tests {
 			if path, found := strings.CutPrefix(name, "paths/"); found {
 				names = append(names, path)
 			}
@@ -63,8 +64,8 @@ func mustPaths() []string {
 	return names
 }
 
-// Every item names existing tests.
-func TestMusts(t *testing.T) {
+// Every requirement names tests that exist.
+func TestRequirements_nameTests(t *testing.T) {
 	known := []string{"agent restarts under load", "TestGatewayVLAN", "TestUplinks/VLAN uplink", "TestUplinks/bond failover with a new MAC"}
 	for _, f := range fieldTests {
 		known = append(known, "field/"+f.name)
@@ -78,17 +79,17 @@ func TestMusts(t *testing.T) {
 		known = append(known, "paths/"+p.Name)
 	}
 
-	for _, m := range musts {
-		for _, name := range m.tests {
+	for _, r := range requirements {
+		for _, name := range r.tests {
 			if !slices.Contains(known, name) {
-				t.Errorf("%s: there is no test %q", m.item, name)
+				t.Errorf("%s: there is no test %q", r.item, name)
 			}
 		}
 	}
 }
 
-// The tests that test/vm/suite selects by name exist. A regular expression without a match would
-// pass.
+// TestSuiteSelects checks that the tests exist that test/vm/suite selects by name. A regular
+// expression without a match would pass.
 func TestSuiteSelects(t *testing.T) {
 	text, err := os.ReadFile("../vm/suite")
 	if err != nil {
