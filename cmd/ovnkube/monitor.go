@@ -18,16 +18,18 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/verdict"
 )
 
-const monitorDetail = `While it runs, separate programs run before the gateway's, with the same rules on the same packets and tables.
-They do not count, learn or send, and disappear when it ends or is killed. An idle monitor costs nothing.
-It ends with Ctrl-C, or after -count packets. Needs Linux 6.6 and the eBPF backend.
+const monitorDetail = `It prints packets while the gateway decides about them, until Ctrl-C or until -count packets are printed.
+It attaches its own programs before those of the gateway. They apply the same rules to the same tables, but do
+not count, learn or send. They are removed when the command ends, even if it is killed. While no monitor runs,
+it costs nothing. It needs Linux 6.6 and the eBPF backend.
 
-  ovnkube gateway monitor                                  a sample of everything, at most 10 per second
-  ovnkube gateway monitor -address 203.0.113.9 -rate 1000  one client
-  ovnkube gateway monitor -verdict drop                    what the guards stop
-  ovnkube gateway monitor -port 30080 -pcap /tmp/x.pcapng  frames, each with its verdict as the comment
+  ovnkube gateway monitor                                  a sample of all packets, at most 10 per second
+  ovnkube gateway monitor -address 203.0.113.9 -rate 1000  packets of one client
+  ovnkube gateway monitor -verdict drop                    packets that the gateway drops
+  ovnkube gateway monitor -port 30080 -pcap /tmp/x.pcapng  a capture file, with the verdict of each frame as comment
 
-A GSO packet is one line. For ICMP errors, -address and -port refer to the outer packet. ARP has neither.`
+A GSO packet is one line. For ICMP errors, -address and -port refer to the outer packet. ARP packets never
+match -address, -port or -protocol.`
 
 // watch holds the flags of monitor.
 type watch struct {
@@ -45,20 +47,20 @@ func newWatch(f *flag.FlagSet) *watch {
 	f.IntVar(&w.port, "port", 0, "only packets from or to this `port`")
 	f.StringVar(&w.protocol, "protocol", "", "only this `protocol`: tcp, udp, sctp, icmp, icmp6 or a number")
 	f.StringVar(&w.reasons, "reason", "",
-		"only these `reasons`, by commas, as in 'ovnkube gateway counters -all'")
-	f.StringVar(&w.verdicts, "verdict", "", "only these `verdicts`, by commas: host, ovn, both, out, drop")
+		"only these `reasons`, separated by commas; 'ovnkube gateway counters -all' lists them")
+	f.StringVar(&w.verdicts, "verdict", "", "only these `verdicts`, separated by commas: host, ovn, both, out, drop")
 	f.IntVar(&w.rate, "rate", 10, "maximum number of `packets` per second")
-	f.IntVar(&w.count, "count", 0, "number of `packets` after which to end; 0: never")
-	f.BoolVar(&w.json, "json", false, "one JSON object per line")
+	f.IntVar(&w.count, "count", 0, "end after this number of `packets`; 0: never")
+	f.BoolVar(&w.json, "json", false, "print one JSON object per line")
 	f.StringVar(&w.pcap, "pcap", "",
-		"write frames to this `file` (pcapng, - for the output), the verdict as the comment; no lines")
+		"write frames to this pcapng `file` instead of printing lines; - is the standard output")
 
 	return w
 }
 
 // decision is an output line of -json.
 type decision struct {
-	Time time.Time `json:"time" doc:"when it was decided"`
+	Time time.Time `json:"time" doc:"time of the decision"`
 	outcome
 	packetFields
 }
@@ -141,8 +143,8 @@ func (w *watch) follow(ctx context.Context, m *bpf.Monitor, print func(bpf.Sampl
 	return nil
 }
 
-// printer returns a function that prints a sample and one that ends the output. The names are for
-// -json.
+// printer returns a function that prints a sample, and a function that ends the output. Only -json
+// uses the names.
 func (w *watch) printer(
 	ctx context.Context,
 	stdout io.Writer,
@@ -198,7 +200,7 @@ func (w *watch) printer(
 	return print, done, nil
 }
 
-// decisionOf returns the frame and its decision, without the names of pod and Service.
+// decisionOf returns the frame and the decision about it, without the names of pod and Service.
 func decisionOf(s bpf.Sample) (d decision, whole []byte) {
 	whole, length := tagged(s)
 
@@ -225,7 +227,7 @@ func cutLast(s, sep string) (before, after string, found bool) {
 
 const tagLen = 4
 
-// tagged restores the VLAN tag that reception removed.
+// tagged returns the frame and its length with the VLAN tag that the kernel removed on reception.
 func tagged(s bpf.Sample) (whole []byte, length int) {
 	if s.TPID == 0 || len(s.Frame) < 12 {
 		return s.Frame, s.Len
@@ -236,7 +238,7 @@ func tagged(s bpf.Sample) (whole []byte, length int) {
 	return slices.Concat(s.Frame[:12], tag, s.Frame[12:]), s.Len + tagLen
 }
 
-// options checks the flags.
+// options checks the flags and converts them.
 func (w *watch) options() (bpf.MonitorOptions, error) {
 	o := bpf.MonitorOptions{Port: uint16(w.port), Rate: uint32(w.rate)}
 	if w.port < 0 || w.port > 65535 {
@@ -289,7 +291,7 @@ func (w *watch) options() (bpf.MonitorOptions, error) {
 	return o, nil
 }
 
-// prefixOf parses an address or a prefix; "" is an invalid prefix.
+// prefixOf parses an address or a prefix. It returns an invalid prefix for "".
 func prefixOf(s string) (netip.Prefix, error) {
 	if s == "" {
 		return netip.Prefix{}, nil
@@ -307,7 +309,7 @@ func prefixOf(s string) (netip.Prefix, error) {
 	return p, nil
 }
 
-// oneOf splits a list and checks that each word is known.
+// oneOf splits a list and checks that it has only known words. of returns the word of a counter.
 func oneOf(name, list string, known []bpf.Counter, of func(bpf.Counter) string) ([]string, error) {
 	if list == "" {
 		return nil, nil

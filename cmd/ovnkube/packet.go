@@ -11,38 +11,38 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/verdict"
 )
 
-// outcome is the source and the decision of a packet, in the JSON of monitor and explain. The tag
-// doc is its description in the documents.
+// outcome is the origin of a packet and the decision about it, in the JSON of monitor and explain.
+// The tag doc describes a field in the documents.
 type outcome struct {
-	From      string `json:"from" doc:"wire: from the uplink; ovn: from OVN; host: from the host, in layout bridged"`
-	Direction string `json:"direction" doc:"rx: from the wire; tx: to the wire"`
-	Verdict   string `json:"verdict" doc:"host, ovn, both, out or drop"`
-	Reason    string `json:"reason" doc:"the rule that decides, as in 'ovnkube gateway counters -all'"`
-	Length    int    `json:"length" doc:"bytes of the frame; of a GSO packet, all of it"`
+	From      string `json:"from" doc:"origin of the packet: wire (the uplink), ovn (OVN), or host (the host, in layout bridged)"`
+	Direction string `json:"direction" doc:"rx: received from the wire; tx: sent to the wire"`
+	Verdict   string `json:"verdict" doc:"receiver of the packet: host, ovn, both, out (the wire), or drop (none)"`
+	Reason    string `json:"reason" doc:"name of the rule that decides, as in 'ovnkube gateway counters -all'"`
+	Length    int    `json:"length" doc:"length of the frame in bytes; for a GSO packet, of the whole packet"`
 }
 
-// packetFields are the fields of a packet, in the same JSON.
+// packetFields are the fields of a packet in the same JSON.
 type packetFields struct {
-	SourceMAC       string     `json:"sourceMAC" doc:"Ethernet source"`
-	DestinationMAC  string     `json:"destinationMAC" doc:"Ethernet destination"`
-	VLAN            uint16     `json:"vlan,omitempty" doc:"VLAN of the tag"`
-	Protocol        string     `json:"protocol" doc:"tcp, udp, sctp, icmp, icmp6, arp, the number of another IP protocol, or 0x and the EtherType of what is neither IP nor ARP"`
-	Source          netip.Addr `json:"source,omitzero" doc:"source address as on the wire; of ARP the sender's"`
-	SourcePort      uint16     `json:"sourcePort,omitempty" doc:"of TCP, UDP and SCTP; not in a later fragment"`
-	Destination     netip.Addr `json:"destination,omitzero" doc:"destination address as on the wire; of ARP the target's"`
-	DestinationPort uint16     `json:"destinationPort,omitempty" doc:"of TCP, UDP and SCTP; not in a later fragment"`
-	TCPFlags        []string   `json:"tcpFlags,omitempty" doc:"those that are set: fin, syn, rst, psh, ack, urg, ece, cwr"`
-	ICMPType        *uint8     `json:"icmpType,omitempty" doc:"type, a number"`
-	ICMPCode        *uint8     `json:"icmpCode,omitempty" doc:"code, a number"`
+	SourceMAC       string     `json:"sourceMAC" doc:"source MAC address"`
+	DestinationMAC  string     `json:"destinationMAC" doc:"destination MAC address"`
+	VLAN            uint16     `json:"vlan,omitempty" doc:"VLAN ID of the tag"`
+	Protocol        string     `json:"protocol" doc:"tcp, udp, sctp, icmp, icmp6 or arp; for other IP protocols, the number; for other frames, 0x and the EtherType"`
+	Source          netip.Addr `json:"source,omitzero" doc:"source address on the wire; for ARP, the sender's"`
+	SourcePort      uint16     `json:"sourcePort,omitempty" doc:"source port of TCP, UDP or SCTP; later fragments have none"`
+	Destination     netip.Addr `json:"destination,omitzero" doc:"destination address on the wire; for ARP, the target's"`
+	DestinationPort uint16     `json:"destinationPort,omitempty" doc:"destination port of TCP, UDP or SCTP; later fragments have none"`
+	TCPFlags        []string   `json:"tcpFlags,omitempty" doc:"flags that are set: fin, syn, rst, psh, ack, urg, ece, cwr"`
+	ICMPType        *uint8     `json:"icmpType,omitempty" doc:"ICMP type, a number"`
+	ICMPCode        *uint8     `json:"icmpCode,omitempty" doc:"ICMP code, a number"`
 	ICMPID          *uint16    `json:"icmpID,omitempty" doc:"identifier of an echo request or reply"`
-	Fragment        string     `json:"fragment,omitempty" doc:"first or later, of a fragmented packet"`
-	Quoted          *quoted    `json:"quoted,omitempty" doc:"the packet that an ICMP error is about: protocol, source, sourcePort, destination, destinationPort"`
-	Pod             string     `json:"pod,omitempty" doc:"namespace/name of the pod of this node that sends or receives the packet, as the connection tracker knows it"`
-	PodAddress      netip.Addr `json:"podAddress,omitzero" doc:"address of the pod, which may be another node's"`
-	Service         string     `json:"service,omitempty" doc:"namespace/name:port/protocol of the Service at the destination, or of an answer at the source"`
+	Fragment        string     `json:"fragment,omitempty" doc:"position of a fragment: first or later"`
+	Quoted          *quoted    `json:"quoted,omitempty" doc:"packet that an ICMP error quotes, with protocol, source, sourcePort, destination, destinationPort"`
+	Pod             string     `json:"pod,omitempty" doc:"namespace/name of the pod on this node that sends or receives the packet"`
+	PodAddress      netip.Addr `json:"podAddress,omitzero" doc:"address of the pod; the pod may run on another node"`
+	Service         string     `json:"service,omitempty" doc:"namespace/name:port/protocol of the Service at the destination; for direction tx, at the source"`
 }
 
-// quoted is the packet quoted by an ICMP error.
+// quoted is the packet that an ICMP error quotes.
 type quoted struct {
 	Protocol        string     `json:"protocol"`
 	Source          netip.Addr `json:"source"`
@@ -51,7 +51,7 @@ type quoted struct {
 	DestinationPort uint16     `json:"destinationPort,omitempty"`
 }
 
-// fieldsOf parses a frame. Unreadable fields are omitted.
+// fieldsOf parses a frame. It omits fields that it cannot read.
 func fieldsOf(b []byte) packetFields {
 	f := verdict.Parse(b)
 

@@ -130,7 +130,7 @@ func TestDocumentFields(t *testing.T) {
 func fieldTable(t *testing.T, of, without reflect.Type) string {
 	t.Helper()
 
-	out := "| field | |\n|---|---|\n"
+	out := "| field | meaning |\n|---|---|\n"
 
 	for _, f := range reflect.VisibleFields(of) {
 		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")

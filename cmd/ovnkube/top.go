@@ -17,15 +17,15 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/verdict"
 )
 
-const topDetail = `It shows each class of packets, by source and receiver, with its rate and its busiest flows, and then the busiest
-Service ports. Rates of classes and Services are exact, from counters. Rates of flows are estimated from a sample
-of all packets up to -rate per second. It costs as much as 'ovnkube gateway monitor', and nothing when it does not
-run. On a terminal the display is refreshed; Ctrl-C ends it.
-Needs Linux 6.6 and the eBPF backend.
+const topDetail = `It shows classes of packets, by origin and receiver. Each class has its rate and its busiest flows. The busiest
+Service ports follow. Rates of classes and Services are exact, because they come from counters. Rates of flows
+are estimated from a sample of at most -rate packets per second. It costs as much as 'ovnkube gateway monitor',
+and nothing while it does not run. On a terminal, it redraws the screen until Ctrl-C.
+It needs Linux 6.6 and the eBPF backend.
 
-  ovnkube gateway top                     every two seconds
-  ovnkube gateway top -once -interval 10s ten seconds, once
-  ovnkube gateway top -once -json         for scripts`
+  ovnkube gateway top                      new rates every two seconds
+  ovnkube gateway top -once -interval 10s  rates of the next ten seconds
+  ovnkube gateway top -once -json          output for scripts`
 
 // top holds the flags of the command.
 type top struct {
@@ -39,10 +39,10 @@ type top struct {
 func topCommand(f *flag.FlagSet) action {
 	o := &top{finder: newPinFinder(f)}
 	f.DurationVar(&o.interval, "interval", 2*time.Second, "`time` over which rates are measured")
-	f.IntVar(&o.rows, "rows", 5, "maximum number of flows per class, and of Service `ports`")
+	f.IntVar(&o.rows, "rows", 5, "maximum `number` of flows per class, and of Service ports")
 	f.IntVar(&o.rate, "rate", 20000, "maximum number of sampled `packets` per second")
 	f.BoolVar(&o.once, "once", false, "end after one interval")
-	f.BoolVar(&o.json, "json", false, "one JSON object per interval")
+	f.BoolVar(&o.json, "json", false, "print one JSON object per interval")
 
 	return o.run
 }
@@ -168,10 +168,10 @@ func (o *top) measureInterval(ctx context.Context, m *bpf.Monitor) (picture, err
 	return p, err
 }
 
-// sample adds decisions until the given time, or until ctx ends.
+// sample adds decisions to the tally until the given time, or until ctx ends.
 func (o *top) sample(ctx context.Context, m *bpf.Monitor, tally *busy.Tally, until time.Time) error {
 	for ctx.Err() == nil && time.Now().Before(until) {
-		// Short steps, so that Ctrl-C takes effect quickly.
+		// Short steps let Ctrl-C take effect quickly.
 		next := time.Now().Add(200 * time.Millisecond)
 		if next.After(until) {
 			next = until
