@@ -59,7 +59,7 @@ func TestNamespaceCannotFillTables(t *testing.T) {
 			t.Errorf("%s: %d frontends, want %d", what, got, entries)
 		}
 
-		for table, n := range r.to.gateway.Unwritten() {
+		for table, n := range r.programs.Load().Unwritten() {
 			if n != 0 {
 				t.Errorf("%s: %d entries have no room in %s", what, n, table)
 			}

@@ -177,5 +177,5 @@ func (s *Services) readFlows() ([]ovs.FrontFlow, error) {
 		openflow.CountOf(verdict.ServiceHosted).Number,
 	}
 
-	return ovs.ReadFrontFlows(ctx, s.s.OVSRunDir, s.s.Bridge, numbers)
+	return ovs.ReadFrontFlows(ctx, s.settings.OVSRunDir, s.settings.Bridge, numbers)
 }

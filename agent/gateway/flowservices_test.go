@@ -85,7 +85,7 @@ func TestFlowServices(t *testing.T) {
 func TestFlowCountsFollowServices(t *testing.T) {
 	r := newServingRig(t)
 	f := newFlowServices(Settings{Wiring: Wiring{Backend: OpenFlow, Layout: verdict.Bridged}, CountServices: 10})
-	r.to.flows = f
+	r.flows = f
 	fronts := func(want ...int) {
 		t.Helper()
 

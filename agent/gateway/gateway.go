@@ -95,19 +95,8 @@ func New(o Options) *Gateway {
 	}
 	p.flows = newFlowTable(p, o.OVS)
 	p.tracker = &tracker{s: o.Settings, log: o.Log, record: record, wake: wake, connected: p.flows.connected}
-	p.services = &Services{
-		untranslated: newUntranslated(p),
-		s:            o.Settings,
-		log:          o.Log,
-		record:       record,
-		loopWake:     loop.NewSignal(),
-		wake:         wake,
-		changed:      o.Changed,
-		flows:        newFlowServices(o.Settings),
-		serving:      newServing(o.Source, o.Settings.Shares),
-	}
+	p.services = newServices(p, o)
 
-	p.services.serving.budgeted = o.Budgeted
 	if p.shortcuts = o.ShortcutManager; p.shortcuts == nil {
 		p.shortcuts = NewShortcutManager(o.Settings, o.OVS, o.Log)
 	}

@@ -79,7 +79,7 @@ func TestFailedGateFallsBack(t *testing.T) {
 	defer gate.Close()
 
 	u := &hostUse{s: Settings{Cluster: Cluster{SNATPorts: cluster.PortRange{First: 49152, Last: 65535}}}, log: log, record: newRecorder(log), gate: gate}
-	if err := u.syncSockets(r.to.gateway); err != nil || u.scannedAt.IsZero() {
+	if err := u.syncSockets(r.programs.Load()); err != nil || u.scannedAt.IsZero() {
 		t.Errorf("fallback: error %v, listed at %v", err, u.scannedAt)
 	}
 
@@ -90,11 +90,11 @@ func TestFailedGateFallsBack(t *testing.T) {
 	u.scannedAt = u.scannedAt.Add(-2 * resync)
 	before := u.scannedAt
 
-	if err := r.to.gateway.Close(); err != nil {
+	if err := r.programs.Load().Close(); err != nil {
 		t.Fatal(err)
 	}
 
-	if err := u.syncSockets(r.to.gateway); err == nil || !u.scannedAt.Equal(before) {
+	if err := u.syncSockets(r.programs.Load()); err == nil || !u.scannedAt.Equal(before) {
 		t.Errorf("neither gate nor programs can be written: error %v, listed at %v, before at %v", err, u.scannedAt, before)
 	}
 }

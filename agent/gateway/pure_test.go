@@ -206,7 +206,9 @@ func TestServiceAddresses(t *testing.T) {
 		}
 	}
 
-	sn := Source{Zone: func() string { return "" }}.serviceNode(h, n, s, facts{})
+	services := &Services{settings: s, source: Source{Zone: func() string { return "" }}}
+
+	sn := services.serviceNode(h, n, facts{})
 	for _, a := range sn.Own {
 		if within(s.ServiceCIDRs, a) {
 			t.Errorf("sockets' own addresses %v", sn.Own)

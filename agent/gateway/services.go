@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"maps"
 	"net/netip"
+	"reflect"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -19,8 +20,31 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/verdict"
 )
 
+// Source provides the objects that need frontends: Services with their EndpointSlices, and pods
+// with host ports. The loop calls its functions, so they must not block. Callers must not modify
+// the results.
+type Source struct {
+	Node    string
+	Keys    func() ([]service.Key, bool) // false: not known yet
+	Objects func(service.Key) service.Objects
+	Zone    func() string // the node's zone, or ""
+	// Peers returns the addresses by which other nodes are known, and all addresses of their hosts,
+	// each sorted. It is nil if there are no peers.
+	Peers func() (known, hosts []netip.Addr)
+	// Addresses returns the Node's InternalIPs and the gateway's addresses in its annotation, both
+	// empty while the Node is not known. It may be nil.
+	Addresses func() (internal, annotated []netip.Addr)
+	// ControlPlane returns the servers at whose ports no frontend is served. The gateway must be
+	// triggered when its result changes. It may be nil.
+	ControlPlane func() model.ControlPlane
+	// Refused is called with the reasons when the parts of an object that this node does not serve
+	// have changed. It must not block. It may be nil.
+	Refused func(service.Key, []string)
+}
+
 // Services plans the frontends of Services and keeps their tables: those of the programs, those of
-// the host's sockets, and the map from flow counters to Services.
+// the host's sockets, and the map from flow counters to Services. The methods that write tables are
+// in tables.go.
 //
 // The gateway's loop makes the first plan and the first write. After that a separate loop writes
 // the changes of Services, with pauses in proportion to the work. It defers to the gateway's loop
@@ -28,43 +52,81 @@ import (
 //
 // Exported methods are safe for concurrent use.
 type Services struct {
-	s        Settings
+	settings Settings
+	source   Source
 	log      *slog.Logger
 	record   *recorder
 	loopWake loop.Signal
-	wake     loop.Signal   // triggers the gateway's loop
-	changed  func()        // called when the result of Redirects changes
-	flows    *flowServices // nil where flows do not count Services
+	wake     loop.Signal       // triggers the gateway's loop
+	changed  func()            // called when the result of Redirects changes
+	budgeted func(service.Key) // see Options.Budgeted; may be nil
+	flows    *flowServices     // nil where flows do not count Services
 
 	untranslated *untranslated
 
-	counting  atomic.Pointer[bpf.Gateway] // programs that count
 	redirects atomic.Pointer[map[verdict.ServiceKey]service.Redirect]
+	programs  atomic.Pointer[bpf.Gateway] // programs with the frontends; nil: none. Set under mu
 
-	mu               sync.Mutex // guards the fields below, except the changed keys of serving
-	serving          *serving
-	host             hostTables
-	frontendPrograms *bpf.Gateway // programs with the frontends
-	current          bool         // the plans are completely written
+	dirtyMu sync.Mutex // guards dirty; never held for long, because informers call Changed
+	dirty   map[service.Key]bool
+
+	mu sync.Mutex // guards the fields below
+
+	// The plans.
+	accounts *model.Accounts // of all objects, served or not
+	tables   *service.Tables
+	node     service.Node             // the node of the plans
+	known    bool                     // the tables are complete
+	refused  map[service.Key][]string // not empty
+	current  bool                     // the plans are completely written
+
+	// The kernel's tables.
+	synced    bool // they hold the tables as of the last Changes
+	wroteOnce bool // the first write is over
+	// writes is the number of entries written or deleted since the start. Full syncs of the gateway's
+	// table do not count.
+	writes int
+
+	// The programs for the host's own sockets.
+	sock     *bpf.Sock
+	lookup   *bpf.Lookup
+	openedAt time.Time // of the last attempt
+	// socketsSettled reports that the tables of the host's sockets were complete once, or are known
+	// not to work.
+	socketsSettled bool
+	goneEndpoints  []netip.AddrPort
+	newFrontends   []verdict.ServiceKey // new frontends; sockets of the host may be older
+
 	// worked is the time that planning and writing have taken since the last pause was over, and
 	// lastEnded is when they ended last.
 	worked    time.Duration
 	lastEnded time.Time
 }
 
-// hostTables are the programs for the host's own sockets.
-type hostTables struct {
-	sock   *bpf.Sock
-	lookup *bpf.Lookup
-	tried  time.Time
-	// settled reports that the tables of the host's sockets were complete once, or are known not to
-	// work.
-	settled bool
+func newServices(p parts, o Options) *Services {
+	return &Services{
+		settings:     p.s,
+		source:       o.Source,
+		log:          p.log,
+		record:       p.record,
+		loopWake:     loop.NewSignal(),
+		wake:         p.wake,
+		changed:      o.Changed,
+		budgeted:     o.Budgeted,
+		flows:        newFlowServices(p.s),
+		untranslated: newUntranslated(p),
+		dirty:        map[service.Key]bool{},
+		accounts:     model.NewAccounts(p.s.Shares),
+		tables:       service.NewTables(),
+		refused:      map[service.Key][]string{},
+	}
 }
 
 // Changed must be called when the objects of a key have changed.
 func (s *Services) Changed(k service.Key) {
-	s.serving.changed(k)
+	s.dirtyMu.Lock()
+	s.dirty[k] = true
+	s.dirtyMu.Unlock()
 	s.loopWake.Trigger()
 }
 
@@ -73,7 +135,7 @@ func (s *Services) Refused(k service.Key) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 
-	return s.serving.accounts.Refused(k) != nil
+	return s.accounts.Refused(k) != nil
 }
 
 // Redirects returns, in local gateway mode, the backends to which the host's nftables redirect
@@ -93,7 +155,7 @@ func (s *Services) Counts() (counts []bpf.ServiceCount, uncounted int, err error
 		return s.flows.counts(s.readFlows)
 	}
 
-	if p := s.counting.Load(); p != nil {
+	if p := s.programs.Load(); p != nil {
 		return p.ServiceCounts()
 	}
 
@@ -107,12 +169,16 @@ func (s *Services) Frontends() map[verdict.ServiceKey]bpf.ServicePort {
 		return s.flows.frontends()
 	}
 
-	if p := s.counting.Load(); p != nil {
+	if p := s.programs.Load(); p != nil {
 		return p.Frontends()
 	}
 
 	return nil
 }
+
+// Redirected must be called in local gateway mode when the host's nftables redirect UDP frontends
+// to other destinations than before. Connections to others are deleted.
+func (s *Services) Redirected(to map[netip.AddrPort][]netip.AddrPort) { s.untranslated.redirected(to) }
 
 // run writes changes of Services until ctx ends.
 func (s *Services) run(ctx context.Context) error {
@@ -166,180 +232,20 @@ func (s *Services) update() bool {
 	defer s.mu.Unlock()
 	defer s.work()()
 
-	if !s.current || s.s.CountsFlows() {
+	if !s.current || s.settings.CountsFlows() {
 		return false
 	}
 
-	before := s.serving.vips()
-	s.serving.plan(s.serving.node)
-	s.publishRedirects()
+	before := s.tables.VIPs()
+	s.planChanges(s.node)
 
 	// The programs must learn an address before its ports.
-	if !s.s.NoGateway && !slices.Equal(before, s.serving.vips()) {
+	if !s.settings.NoGateway && !slices.Equal(before, s.tables.VIPs()) {
 		s.current = false
 		return false
 	}
 
 	return s.writeTables() == nil // on an error the gateway's round writes again and reports
-}
-
-// plan plans everything for a node. The plans are kept until write.
-func (s *Services) plan(h Host, n Node, f facts) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	defer s.work()()
-
-	s.current = false
-	s.serving.plan(s.serving.source.serviceNode(h, n, s.s, f))
-	s.publishRedirects()
-}
-
-// Redirected must be called in local gateway mode when the host's nftables redirect UDP frontends
-// to other destinations than before. Connections to others are deleted.
-func (s *Services) Redirected(to map[netip.AddrPort][]netip.AddrPort) { s.untranslated.redirected(to) }
-
-// publishRedirects publishes the redirects if they changed.
-func (s *Services) publishRedirects() {
-	if !s.s.Local || !s.serving.known {
-		return
-	}
-
-	now := s.serving.redirects()
-	if maps.EqualFunc(now, s.Redirects(), service.Redirect.Equal) {
-		s.redirects.CompareAndSwap(nil, &now)
-		return
-	}
-
-	s.redirects.Store(&now)
-	s.changed()
-}
-
-// vips returns the Service addresses that OVN owns.
-func (s *Services) vips() []netip.Addr {
-	if s.s.NoGateway {
-		return nil
-	}
-
-	s.mu.Lock()
-	defer s.mu.Unlock()
-
-	return s.serving.vips()
-}
-
-// frontends returns all frontends, for a backend without tables.
-func (s *Services) frontends() map[verdict.ServiceKey]verdict.ServiceOwner {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-
-	return s.serving.frontends()
-}
-
-// settled reports whether the host's sockets reach Services without a route.
-func (s *Services) settled() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-
-	return s.host.settled
-}
-
-// openHost loads missing programs for the host's sockets, at most once per resync. behind includes
-// the lookup of listeners behind externalTrafficPolicy Local. Only the programs at the uplink use
-// that one, and its tables exist already.
-func (s *Services) openHost(behind bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-
-	x := &s.host
-	if s.s.NoEBPF != "" || x.sock != nil && (x.lookup != nil || !behind) || time.Since(x.tried) < resync {
-		return
-	}
-
-	x.tried = time.Now()
-
-	if x.sock == nil {
-		options := bpf.CgroupOptions{PinDir: s.s.PinDir, CgroupPath: s.s.CgroupPath, Sizes: s.s.sizes, Log: s.log}
-		sock, err := bpf.OpenSock(options)
-		s.record.degraded(partSockets, err)
-
-		if err == nil {
-			x.sock = sock
-		}
-	}
-
-	if x.lookup == nil && behind {
-		lookup, err := bpf.OpenLookup(bpf.LookupOptions{PinDir: s.s.PinDir, Sizes: s.s.sizes, Log: s.log})
-		s.record.degraded(partLookup, err)
-
-		if err == nil {
-			x.lookup = lookup
-		}
-	}
-}
-
-// write updates the tables to the plans. programs are those at the uplink, or nil.
-func (s *Services) write(programs *bpf.Gateway) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	defer s.work()()
-
-	s.frontendPrograms = programs
-	s.counting.Store(programs)
-
-	return s.writeTables()
-}
-
-// writeTables writes the changes. The gateway's tables and those of the host's sockets are
-// independent: an error in one does not stop the other.
-func (s *Services) writeTables() (err error) {
-	x := &s.host
-	defer func() {
-		x.settled = x.settled || s.serving.known // a failure has been recorded as degraded by now
-		s.current = err == nil && s.serving.known
-	}()
-
-	err = s.serving.write(writers{gateway: s.frontendPrograms, sock: x.sock, lookup: x.lookup, flows: s.flows})
-	s.recordUnwritten()
-	s.record.degraded(partDestroy, s.serving.destroy(x.sock))
-
-	if x.sock == nil {
-		return err
-	}
-
-	if theirs := (sockError{}); errors.As(err, &theirs) {
-		s.record.degraded(partSockets, theirs)
-		x.sock.Close()
-		x.sock = nil
-
-		return s.serving.write(writers{gateway: s.frontendPrograms, lookup: x.lookup, flows: s.flows})
-	}
-
-	if !s.serving.known {
-		return err // attached programs continue with their tables
-	}
-
-	attached, sockErr := x.sock.Attached()
-	if sockErr == nil && !attached {
-		sockErr = x.sock.Attach()
-	}
-
-	s.record.degraded(partSockets, sockErr)
-
-	return err
-}
-
-// recordUnwritten records the entries that the tables have no room for.
-func (s *Services) recordUnwritten() {
-	if s.frontendPrograms != nil {
-		s.record.unwritten(s.frontendPrograms.Unwritten())
-	}
-
-	if s.host.sock != nil {
-		s.record.unwritten(s.host.sock.Unwritten())
-	}
-
-	if s.host.lookup != nil {
-		s.record.unwritten(s.host.lookup.Unwritten())
-	}
 }
 
 // await returns an error while writing would replace a working backend of an earlier agent before
@@ -350,51 +256,46 @@ func (s *Services) recordUnwritten() {
 //   - the agent's flows are missing: then nothing decides about packets, and the host takes
 //     precedence
 func (s *Services) await(ctx context.Context) error {
-	if _, known := s.serving.source.Keys(); known {
+	if _, known := s.source.Keys(); known {
 		return nil
 	}
 
-	first, others, err := ovs.OwnFlows(ctx, s.s.OVSRunDir, s.s.Bridge)
+	first, others, err := ovs.OwnFlows(ctx, s.settings.OVSRunDir, s.settings.Bridge)
 	if err != nil {
 		return nil // no bridge, or ovs-vswitchd is down: no backend is active
 	}
 
-	byPrograms, byFlows := first > 0 && deciding(s.s.PinDir), others > 0
-	if byFlows && !byPrograms || byPrograms && s.s.Backend == OpenFlow {
+	byPrograms, byFlows := first > 0 && deciding(s.settings.PinDir), others > 0
+	if byFlows && !byPrograms || byPrograms && s.settings.Backend == OpenFlow {
 		return errors.New("Services are not known yet: the backend of an earlier agent stays active until then")
 	}
 
 	return nil
 }
 
-// close leaves attachments in place. Nothing is written afterwards.
-func (s *Services) close() {
+// plan plans everything for a node. The plans are kept until write.
+func (s *Services) plan(h Host, n Node, f facts) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	defer s.work()()
 
-	if s.host.sock != nil {
-		s.host.sock.Close()
-	}
-
-	if s.host.lookup != nil {
-		s.host.lookup.Close()
-	}
-
-	s.host, s.current = hostTables{}, false
+	s.current = false
+	s.planChanges(s.serviceNode(h, n, f))
 }
 
 // serviceNode returns the node as input of the plans.
-func (s Source) serviceNode(h Host, n Node, set Settings, f facts) service.Node {
+func (s *Services) serviceNode(h Host, n Node, f facts) service.Node {
+	set := s.settings
 	ephemeral := set.ephemeral(h)
 
 	var control model.ControlPlane
-	if s.ControlPlane != nil {
-		control = s.ControlPlane()
+	if s.source.ControlPlane != nil {
+		control = s.source.ControlPlane()
 	}
 
 	return service.Node{
 		Ephemeral: ephemeral, UDP: openUDP(h, ephemeral), TCP: loopbackTCP(h, ephemeral),
-		Name: s.Node, Zone: s.Zone(), NodePorts: set.NodePorts,
+		Name: s.source.Node, Zone: s.source.Zone(), NodePorts: set.NodePorts,
 		Local: set.Local, Lookup: set.Backend == EBPF && set.NoEBPF == "",
 		Addresses: nodeAddrs(n), Own: ownAddrs(h, set), Hosts: f.hosts,
 		Cluster: model.Config{
@@ -402,4 +303,133 @@ func (s Source) serviceNode(h Host, n Node, set Settings, f facts) service.Node 
 			ExternalIPs: set.ExternalIPs, ControlPlane: control, TrustEndpointSlices: set.TrustSlices,
 		},
 	}
+}
+
+// planChanges updates the tables for the changed keys, and for those that a budget lets in or out
+// because of the changes. On the first call, and when the node changed, it plans all of them. While
+// the cluster state is unknown, the kernel's tables stay as they are. The caller must hold the lock.
+func (s *Services) planChanges(n service.Node) {
+	keys := s.takeDirty() // before reading the objects
+	if !s.known || !reflect.DeepEqual(n, s.node) {
+		all, ok := s.source.Keys()
+		if s.known = ok; !ok {
+			return
+		}
+
+		// A deleted object still has a plan.
+		keys = slices.Concat(all, s.accounts.Keys())
+		s.node = n
+	}
+
+	read, moved := map[service.Key]model.Meaning{}, map[service.Key]bool{}
+	for _, k := range keys {
+		if _, again := read[k]; again {
+			continue
+		}
+
+		read[k] = s.meaning(k)
+		for _, o := range s.accounts.Set(k, read[k], s.node.Cluster) {
+			moved[o] = true
+			if s.budgeted != nil {
+				s.budgeted(o)
+			}
+		}
+	}
+
+	for k := range moved { // let in or out by the change of another object
+		if _, is := read[k]; !is {
+			read[k] = s.meaning(k)
+		}
+	}
+
+	for k, m := range read {
+		var p *service.Plan
+		if s.accounts.Refused(k) == nil {
+			p = service.New(m, &s.node)
+		}
+
+		s.tables.Set(k, p)
+		s.reportRefused(k, p)
+	}
+
+	s.publishRedirects()
+}
+
+// takeDirty returns and clears the changed keys.
+func (s *Services) takeDirty() []service.Key {
+	s.dirtyMu.Lock()
+	defer s.dirtyMu.Unlock()
+
+	out := slices.Collect(maps.Keys(s.dirty))
+	clear(s.dirty)
+
+	return out
+}
+
+func (s *Services) meaning(k service.Key) model.Meaning {
+	return s.source.Objects(k).Meaning(s.node.Cluster)
+}
+
+// reportRefused reports a change of what the node refuses of an object.
+func (s *Services) reportRefused(k service.Key, p *service.Plan) {
+	var now []string
+	if p != nil {
+		now = p.Refused
+	}
+
+	if slices.Equal(now, s.refused[k]) {
+		return
+	}
+
+	if s.refused[k] = now; len(now) == 0 {
+		delete(s.refused, k)
+	}
+
+	if s.source.Refused != nil {
+		s.source.Refused(k, now)
+	}
+}
+
+// publishRedirects publishes, in local gateway mode, the redirects if they changed.
+func (s *Services) publishRedirects() {
+	if !s.settings.Local {
+		return
+	}
+
+	now := s.tables.Redirects()
+	if maps.EqualFunc(now, s.Redirects(), service.Redirect.Equal) {
+		s.redirects.CompareAndSwap(nil, &now)
+		return
+	}
+
+	s.redirects.Store(&now)
+	s.changed()
+}
+
+// vips returns the Service addresses that OVN owns, sorted.
+func (s *Services) vips() []netip.Addr {
+	if s.settings.NoGateway {
+		return nil
+	}
+
+	s.mu.Lock()
+	defer s.mu.Unlock()
+
+	return s.tables.VIPs()
+}
+
+// frontends returns all frontends, for a backend without tables.
+func (s *Services) frontends() map[verdict.ServiceKey]verdict.ServiceOwner {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+
+	return s.tables.Frontends()
+}
+
+// settled reports whether the host's sockets reach Services without a route.
+func (s *Services) settled() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+
+	return s.socketsSettled
 }

@@ -3,7 +3,6 @@ package gateway
 import (
 	"context"
 	"errors"
-	"log/slog"
 	"net/netip"
 	"slices"
 	"testing"
@@ -16,7 +15,6 @@ import (
 
 	"github.com/ovn-ebpf/ovn-ebpf/agent/link"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/service"
-	"github.com/ovn-ebpf/ovn-ebpf/loop"
 	"github.com/ovn-ebpf/ovn-ebpf/verdict"
 )
 
@@ -87,12 +85,14 @@ func TestRestartAdoptsServiceTables(t *testing.T) {
 
 	r.restart(t)
 
-	r.known = false
-	if r.plan(r.node) || r.write(r.to) != nil || r.entries(t) != want {
+	r.listed = false
+	r.planChanges(r.node)
+
+	if r.known || r.writeChanges() != nil || r.entries(t) != want {
 		t.Errorf("%d frontends before the cluster is known, want %d", r.entries(t), want)
 	}
 
-	r.known = true
+	r.listed = true
 	delete(r.objects, serviceKey(4)) // while no agent ran
 
 	if r.sync(t); r.entries(t) != want-3 {
@@ -125,10 +125,10 @@ func TestRestartAdoptsServiceTables(t *testing.T) {
 		t.Errorf("%d frontends with one address, want %d", r.entries(t), 3)
 	}
 	// After a failed write, the tables are written in full as soon as possible.
-	r.to.gateway.Close()
+	r.programs.Load().Close()
 	r.set(serviceKey(4), numbered(4, 1))
 
-	if r.plan(r.node); r.write(r.to) == nil {
+	if r.planChanges(r.node); r.writeChanges() == nil {
 		t.Error("written to closed tables")
 	}
 
@@ -189,15 +189,13 @@ func TestGone(t *testing.T) {
 // error, and where flows hold the frontends.
 func TestServicesOwnLoop(t *testing.T) {
 	r := newServingRig(t)
-	log := slog.New(slog.DiscardHandler)
-	s := &Services{
-		s: Settings{Wiring: Wiring{Backend: EBPF}}, log: log, record: newRecorder(log),
-		loopWake: loop.NewSignal(), wake: loop.NewSignal(), changed: func() {}, serving: r.serving,
-	}
+	s := r.Services
+	s.close() // the gateway's table alone
+
 	round := func() {
 		t.Helper()
 
-		if r.plan(r.node); s.write(r.to.gateway) != nil {
+		if s.planChanges(r.node); s.write(s.programs.Load()) != nil {
 			t.Error("not written")
 		}
 	}
@@ -229,13 +227,13 @@ func TestServicesOwnLoop(t *testing.T) {
 	check("an address that goes", false, 4)
 	round()
 
-	s.s.Layout, s.s.Backend = verdict.Bridged, OpenFlow
+	s.settings.Layout, s.settings.Backend = verdict.Bridged, OpenFlow
 
 	check("flows", false, 3)
 
-	s.s.Backend = EBPF
+	s.settings.Backend = EBPF
 
-	r.to.gateway.Close()
+	r.programs.Load().Close()
 	r.set(serviceKey(8), numbered(8, 1))
 
 	for range 2 {
@@ -304,16 +302,18 @@ func TestServicesRestInProportion(t *testing.T) {
 }
 
 func TestServiceNode(t *testing.T) {
-	s := Source{Node: "node1", Zone: func() string { return "zone1" }}
 	h := Host{Addresses: []link.Address{address("172.30.0.11/24", "eth0"), address("fe80::1/64", "eth0"), address("10.244.0.2/24", "ovn-k8s-mp0")}}
 	n := Node{
 		Addresses: []netip.Prefix{netip.MustParsePrefix("172.30.0.11/24")},
 		HostCIDRs: []netip.Prefix{netip.MustParsePrefix("172.30.0.11/24"), netip.MustParsePrefix("172.30.0.77/24")},
 	}
-	set := Settings{Wiring: Wiring{Backend: EBPF}}
+	s := &Services{
+		settings: Settings{Wiring: Wiring{Backend: EBPF}},
+		source:   Source{Node: "node1", Zone: func() string { return "zone1" }},
+	}
 	f := facts{hosts: []netip.Addr{netip.MustParseAddr("172.30.0.12")}, joins: []netip.Prefix{netip.MustParsePrefix("100.64.0.0/16")}}
 
-	got := s.serviceNode(h, n, set, f)
+	got := s.serviceNode(h, n, f)
 	if got.Name != "node1" || got.Zone != "zone1" || !got.Lookup || len(got.Addresses) != 2 || len(got.Own) != 3 {
 		t.Errorf("node %+v", got)
 	}
@@ -322,8 +322,8 @@ func TestServiceNode(t *testing.T) {
 		t.Errorf("node %+v, want what the gateway was told", got)
 	}
 
-	for _, without := range []Settings{{Wiring: Wiring{Backend: OpenFlow}}, {Wiring: set.Wiring, NoEBPF: "no kernel for it"}} {
-		if s.serviceNode(h, n, without, f).Lookup {
+	for _, without := range []Settings{{Wiring: Wiring{Backend: OpenFlow}}, {Wiring: s.settings.Wiring, NoEBPF: "no kernel for it"}} {
+		if s.settings = without; s.serviceNode(h, n, f).Lookup {
 			t.Errorf("%+v: no program gives packets to sockets", without)
 		}
 	}
@@ -337,23 +337,23 @@ func TestWriteErrors(t *testing.T) {
 	fails := func(theirs bool) {
 		t.Helper()
 
-		if !r.plan(r.node) {
+		if r.planChanges(r.node); !r.known {
 			t.Fatal("the cluster is not known")
 		}
 
-		if err := r.write(r.to); err == nil || errors.As(err, &sockError{}) != theirs {
+		if err := r.writeChanges(); err == nil || errors.As(err, &sockError{}) != theirs {
 			t.Errorf("error %v: of the sockets' tables %t, want %t", err, !theirs, theirs)
 		}
 	}
 
-	if err := r.to.lookup.Close(); err != nil {
+	if err := r.lookup.Close(); err != nil {
 		t.Fatal(err)
 	}
 
 	fails(false)
 	r.restart(t)
 
-	if err := r.to.sock.Close(); err != nil {
+	if err := r.sock.Close(); err != nil {
 		t.Fatal(err)
 	}
 

@@ -66,10 +66,11 @@ func BenchmarkServices(b *testing.B) {
 		var held float64
 
 		timed(b, func() {
-			r.serving = newServing(r.source, r.shares)
+			r.renew()
+
 			held = heap()
 		}, func() {
-			if !r.plan(r.node) {
+			if r.planChanges(r.node); !r.known {
 				b.Fatal("the cluster is not known")
 			}
 		})

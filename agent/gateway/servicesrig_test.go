@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"fmt"
+	"log/slog"
 	"net/netip"
 	"path/filepath"
 	"strconv"
@@ -15,24 +16,24 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/agent/service"
 	"github.com/ovn-ebpf/ovn-ebpf/bpf"
 	"github.com/ovn-ebpf/ovn-ebpf/cluster"
+	"github.com/ovn-ebpf/ovn-ebpf/loop"
 	model "github.com/ovn-ebpf/ovn-ebpf/service"
 	"github.com/ovn-ebpf/ovn-ebpf/verdict"
 )
 
 // servingRig contains the kernel tables of Services, with programs that are not attached.
 type servingRig struct {
-	*serving
+	*Services
 	node    service.Node
 	objects map[service.Key]service.Objects
-	known   bool
-	to      writers
+	listed  bool   // the keys are known
 	dir     string // of the pins
 	shares  model.Shares
 }
 
 func newServingRig(t testing.TB) *servingRig {
 	t.Helper()
-	r := &servingRig{objects: map[service.Key]service.Objects{}, known: true, shares: model.Shares{Namespace: 200_000}, dir: filepath.Join(t.TempDir(), "bpf", "node")}
+	r := &servingRig{objects: map[service.Key]service.Objects{}, listed: true, shares: model.Shares{Namespace: 200_000}, dir: filepath.Join(t.TempDir(), "bpf", "node")}
 	t.Cleanup(func() { _ = syscall.Unmount(filepath.Dir(r.dir), 0) })
 
 	r.node = service.Node{
@@ -45,6 +46,7 @@ func newServingRig(t testing.TB) *servingRig {
 	}
 	r.node.Own = r.node.Addresses
 	t.Cleanup(r.close)
+	r.renew()
 	r.restart(t)
 
 	return r
@@ -54,7 +56,16 @@ func newServingRig(t testing.TB) *servingRig {
 func (r *servingRig) restart(t testing.TB) {
 	t.Helper()
 	r.open(t)
-	r.serving = newServing(Source{
+	r.renew()
+}
+
+// renew replaces the agent's state. The open tables stay open.
+func (r *servingRig) renew() {
+	log, was := slog.New(slog.DiscardHandler), r.Services
+	r.Services = newServices(parts{
+		s:   Settings{Wiring: Wiring{Backend: EBPF}, Cluster: Cluster{Shares: r.shares}},
+		log: log, record: newRecorder(log), wake: loop.NewSignal(),
+	}, Options{Changed: func() {}, Source: Source{
 		Node: "node1", Zone: func() string { return "" }, Objects: func(k service.Key) service.Objects { return r.objects[k] },
 		Keys: func() ([]service.Key, bool) {
 			var out []service.Key
@@ -62,15 +73,23 @@ func (r *servingRig) restart(t testing.TB) {
 				out = append(out, k)
 			}
 
-			return out, r.known
+			return out, r.listed
 		},
-	}, r.shares)
+	}})
+
+	if was != nil {
+		r.programs.Store(was.programs.Load())
+		r.sock, r.lookup = was.sock, was.lookup
+	}
 }
 
+// close closes the tables.
 func (r *servingRig) close() {
-	if r.to != (writers{}) {
-		_, _, _ = r.to.gateway.Close(), r.to.sock.Close(), r.to.lookup.Close()
+	if g := r.programs.Load(); g != nil {
+		_ = g.Close()
 	}
+
+	r.Services.close()
 }
 
 func (r *servingRig) open(t testing.TB) {
@@ -84,17 +103,15 @@ func (r *servingRig) open(t testing.TB) {
 		t.Fatal(err)
 	}
 
-	s, err := bpf.OpenSock(bpf.CgroupOptions{PinDir: r.dir, CgroupPath: t.TempDir()})
-	if err != nil {
+	r.programs.Store(g)
+
+	if r.sock, err = bpf.OpenSock(bpf.CgroupOptions{PinDir: r.dir, CgroupPath: t.TempDir()}); err != nil {
 		t.Fatal(err)
 	}
 
-	l, err := bpf.OpenLookup(bpf.LookupOptions{PinDir: r.dir})
-	if err != nil {
+	if r.lookup, err = bpf.OpenLookup(bpf.LookupOptions{PinDir: r.dir}); err != nil {
 		t.Fatal(err)
 	}
-
-	r.to = writers{gateway: g, sock: s, lookup: l}
 }
 
 // set sets the objects of the key, as an informer would.
@@ -103,7 +120,7 @@ func (r *servingRig) set(k service.Key, o service.Objects) {
 		delete(r.objects, k)
 	}
 
-	r.changed(k)
+	r.Changed(k)
 }
 
 // sync is one round of the loop. It returns the number of written entries.
@@ -111,11 +128,11 @@ func (r *servingRig) sync(t testing.TB) int {
 	t.Helper()
 
 	before := r.writes
-	if !r.plan(r.node) {
+	if r.planChanges(r.node); !r.known {
 		t.Fatal("the cluster is not known")
 	}
 
-	if err := r.write(r.to); err != nil {
+	if err := r.writeChanges(); err != nil {
 		t.Fatal(err)
 	}
 

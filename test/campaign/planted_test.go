@@ -48,7 +48,7 @@ func allPlanted() []planted {
 		{
 			"api: a removed UDP endpoint ends the host's own sockets", "a", API, 20 * time.Second, "^attack: a slice names a server",
 			plant{"agent/gateway/tables.go", map[string]string{
-				"\t_, err := link.DestroyUDP(gone, sock.Translated)\n": "\t_, err := link.DestroyUDP(gone, func(uint64, netip.AddrPort) (bool, error) { return true, nil })\n",
+				"\t_, err := link.DestroyUDP(gone, s.sock.Translated)\n": "\t_, err := link.DestroyUDP(gone, func(uint64, netip.AddrPort) (bool, error) { return true, nil })\n",
 			}},
 			"host to outside, udp v4 lost ",
 		},
