@@ -1,5 +1,5 @@
 // Package loop runs level-triggered reconciliation: it calls one function after every wake-up and
-// after every failure. Insist is for the steps of a start.
+// after every failure. Every is for what nothing wakes, Insist for the steps of a start.
 package loop
 
 import (
@@ -92,6 +92,22 @@ func Pause(ctx context.Context, d time.Duration) bool {
 		return false
 	case <-time.After(d):
 		return true
+	}
+}
+
+// Every calls do at each end of a period until ctx ends, and returns nil. A call that takes longer than
+// a period delays the next one.
+func Every(ctx context.Context, period time.Duration, do func()) error {
+	ticker := time.NewTicker(period)
+	defer ticker.Stop()
+
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticker.C:
+			do()
+		}
 	}
 }
 

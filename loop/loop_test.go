@@ -7,6 +7,8 @@ import (
 	"os"
 	"slices"
 	"testing"
+	"testing/synctest"
+	"time"
 )
 
 func TestRun(t *testing.T) {
@@ -56,4 +58,24 @@ func TestInsist_reportsUntilSuccess(t *testing.T) {
 	if err := Insist(ctx, func(string) {}, func() error { return os.ErrNotExist }); !errors.Is(err, context.Canceled) {
 		t.Errorf("cancelled: %v", err)
 	}
+}
+
+func TestEvery(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+
+		var at []time.Duration
+
+		began := time.Now()
+
+		err := Every(ctx, time.Second, func() {
+			if at = append(at, time.Since(began)); len(at) == 2 {
+				cancel()
+			}
+		})
+		if err != nil || !slices.Equal(at, []time.Duration{time.Second, 2 * time.Second}) {
+			t.Errorf("called after %v, error %v", at, err)
+		}
+	})
 }

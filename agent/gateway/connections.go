@@ -67,20 +67,11 @@ func (c *connections) list() ([]link.Socket, error) {
 
 // run triggers wake when the connections differ from those in the flows, until ctx ends.
 func (c *connections) run(ctx context.Context, wake loop.Signal) error {
-	tick := time.NewTicker(connectionScan)
-	defer tick.Stop()
-
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-tick.C:
-		}
-
+	return loop.Every(ctx, connectionScan, func() {
 		if c.changed() {
 			wake.Trigger()
 		}
-	}
+	})
 }
 
 // changed ignores errors, because the next round of the gateway reports them.

@@ -135,10 +135,8 @@ func (t *flowTable) retrySync(ctx context.Context, sync func() error) error {
 			return nil
 		}
 
-		select {
-		case <-ctx.Done():
+		if !loop.Pause(ctx, 100*time.Millisecond) {
 			return err
-		case <-time.After(100 * time.Millisecond):
 		}
 	}
 
@@ -148,18 +146,12 @@ func (t *flowTable) retrySync(ctx context.Context, sync func() error) error {
 // static plans the flows that accompany programs.
 func (t *flowTable) static(st state, ports openflow.Ports) openflow.Change {
 	return t.planner.Static(openflow.StaticInput{
-		Layout:  staticLayouts[t.s.Layout],
+		Layout:  t.s.Layout,
 		Ports:   ports,
 		VLAN:    t.s.VLAN,
 		EncapIP: st.config.EncapIP,
 		Hairpin: st.hairpin(),
 	})
-}
-
-var staticLayouts = map[verdict.Layout]verdict.Layout{
-	verdict.Direct:    verdict.Direct,
-	verdict.Bridged:   verdict.Bridged,
-	verdict.Dedicated: verdict.Dedicated,
 }
 
 // bridgePorts returns the numbers of the uplink's port and of the patch port to br-int.

@@ -6,11 +6,11 @@ import (
 	"reflect"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"golang.org/x/sync/errgroup"
 
 	"github.com/ovn-ebpf/ovn-ebpf/bpf"
+	"github.com/ovn-ebpf/ovn-ebpf/loop"
 )
 
 // programs is the backend of eBPF programs at uplink and bridge. The flows beside them are static.
@@ -38,26 +38,17 @@ func (p *programs) run(ctx context.Context) error {
 }
 
 func (p *programs) guard(ctx context.Context) error {
-	ticker := time.NewTicker(attachedCheck)
-	defer ticker.Stop()
-
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-ticker.C:
-		}
-
+	return loop.Every(ctx, attachedCheck, func() {
 		gw := p.guarded.Load()
 		if gw == nil {
-			continue
+			return
 		}
 
 		if uplink, bridge, err := p.attached(gw); err != nil || !uplink || !bridge {
 			p.guarded.Store(nil) // until they are attached again
 			p.wake.Trigger()
 		}
-	}
+	})
 }
 
 func (p *programs) attached(gw *bpf.Gateway) (uplink, bridge bool, err error) {

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/ovn-ebpf/ovn-ebpf/bpf"
+	"github.com/ovn-ebpf/ovn-ebpf/loop"
 	"github.com/ovn-ebpf/ovn-ebpf/verdict"
 )
 
@@ -92,10 +93,8 @@ func (s *Shadow) Run(ctx context.Context) error {
 
 		said = fails
 
-		select {
-		case <-ctx.Done():
+		if !loop.Pause(ctx, patience) {
 			return nil
-		case <-time.After(patience):
 		}
 	}
 }
