@@ -101,7 +101,7 @@ func (u *hostUse) syncSockets(programs *bpf.Gateway) error {
 	}
 
 	u.sockets, u.scannedAt = sockets, time.Now()
-	u.record.setListeners(len(now))
+	u.record.set(func(s *Stats) { s.Listeners = len(now) })
 
 	return nil
 }

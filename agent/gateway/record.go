@@ -95,19 +95,13 @@ func newRecorder(log *slog.Logger) *recorder {
 // repaired counts a correction of a state that had been right.
 func (r *recorder) repaired(part string) {
 	r.log.Info("repaired", "part", part)
-	r.mu.Lock()
-	defer r.mu.Unlock()
-
-	r.stats.Repairs[part]++
+	r.set(func(s *Stats) { s.Repairs[part]++ })
 }
 
 // restoredRoutes counts a route that was added again.
 func (r *recorder) restoredRoutes(device string, at time.Time) {
 	r.repaired("routes")
-	r.mu.Lock()
-	defer r.mu.Unlock()
-
-	r.stats.Restored = RestoredRoutes{Device: device, At: at}
+	r.set(func(s *Stats) { s.Restored = RestoredRoutes{Device: device, At: at} })
 }
 
 // degraded records the error of an optional part. A nil error means that it works.
@@ -173,25 +167,12 @@ func (r *recorder) unwritten(tables map[string]int) {
 	r.degraded(partTables, err)
 }
 
-func (r *recorder) setListeners(n int) {
+// set changes a part of the Stats.
+func (r *recorder) set(change func(*Stats)) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 
-	r.stats.Listeners = n
-}
-
-func (r *recorder) setShortcuts(s ShortcutStats) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-
-	r.stats.Shortcuts = &s
-}
-
-func (r *recorder) setPortUse(uses []PortUse, size int) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-
-	r.stats.PortUse, r.stats.SNATPorts = uses, size
+	change(&r.stats)
 }
 
 // read returns a copy.

@@ -142,31 +142,26 @@ func (m *ShortcutManager) syncAttachments() {
 		return
 	}
 
-	var gone []int
-
-	for ifindex, port := range m.ports {
-		if _, err := net.InterfaceByIndex(ifindex); err == nil {
-			m.attachPod(port)
-			continue
-		}
-
-		delete(m.ports, ifindex)
-		m.setFaultLocked(device(ifindex), m.gw.DetachPod(ifindex))
-		gone = append(gone, ifindex)
-	}
-
 	attached, err := m.gw.Pods()
 	m.setFaultLocked(inPins, err)
 
-	for _, ifindex := range attached {
-		if _, known := m.ports[ifindex]; known {
-			continue
-		}
+	devices := slices.AppendSeq(attached, maps.Keys(m.ports))
+	slices.Sort(devices)
 
-		if _, err := net.InterfaceByIndex(ifindex); err != nil {
+	var gone []int
+
+	for _, ifindex := range slices.Compact(devices) {
+		_, err := net.InterfaceByIndex(ifindex)
+		port, known := m.ports[ifindex]
+
+		switch {
+		case err != nil:
+			delete(m.ports, ifindex)
 			m.setFaultLocked(device(ifindex), m.gw.DetachPod(ifindex))
 			gone = append(gone, ifindex)
-		} else if len(m.observers) > 0 { // of an earlier load, and not listed yet
+		case known:
+			m.attachPod(port)
+		case len(m.observers) > 0: // of an earlier load, and not listed yet
 			m.setFaultLocked(device(ifindex), m.gw.AttachPod(ifindex, 0, false))
 		}
 	}
@@ -240,7 +235,7 @@ func (m *ShortcutManager) recordStats() {
 		}
 	}
 
-	m.record.setShortcuts(s)
+	m.record.set(func(stats *Stats) { stats.Shortcuts = &s })
 }
 
 // cause names an observer. There are few different ones, as they are labels of a metric.
@@ -305,10 +300,8 @@ func (m *ShortcutManager) followFlows(ctx context.Context, changed loop.Signal) 
 
 		m.forgetShortcuts()
 
-		select {
-		case <-ctx.Done():
+		if !loop.Pause(ctx, forgetPause) {
 			return nil
-		case <-time.After(forgetPause):
 		}
 	}
 }

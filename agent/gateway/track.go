@@ -62,20 +62,11 @@ type tracking struct {
 // run reads conntrack every half minute and triggers the gateway's loop with the result. It runs
 // apart from that loop, because a dump of many connections takes seconds.
 func (t *tracker) run(ctx context.Context) error {
-	ticker := time.NewTicker(resync)
-	defer ticker.Stop()
-
 	last := time.Now()
 
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-ticker.C:
-		}
-
+	return loop.Every(ctx, resync, func() {
 		if !t.connected() || !shouldDump(t.noneLeft.Load(), time.Since(last)) {
-			continue
+			return
 		}
 
 		d := t.read(ctx)
@@ -85,7 +76,7 @@ func (t *tracker) run(ctx context.Context) error {
 		t.dump = d
 		t.mu.Unlock()
 		t.wake.Trigger()
-	}
+	})
 }
 
 // shouldDump reports whether to read conntrack again. none means that no connection from before a
@@ -256,5 +247,5 @@ func (t *tracker) noteUse(uses []PortUse) {
 	}
 
 	t.warned = warned
-	t.record.setPortUse(uses[:min(len(uses), mostUses)], size)
+	t.record.set(func(s *Stats) { s.PortUse, s.SNATPorts = uses[:min(len(uses), mostUses)], size })
 }
