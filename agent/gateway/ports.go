@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strconv"
@@ -24,13 +25,10 @@ func parsePorts(s string) ([]cluster.PortRange, error) {
 			to = from
 		}
 
-		first, err := strconv.ParseUint(from, 10, 16)
-		if err != nil {
-			return nil, fmt.Errorf("parse ports %q: %w", f, err)
-		}
+		first, errFirst := strconv.ParseUint(from, 10, 16)
+		last, errLast := strconv.ParseUint(to, 10, 16)
 
-		last, err := strconv.ParseUint(to, 10, 16)
-		if err != nil {
+		if err := cmp.Or(errFirst, errLast); err != nil {
 			return nil, fmt.Errorf("parse ports %q: %w", f, err)
 		}
 

@@ -337,7 +337,17 @@ func TestEphemeralPortsRemain(t *testing.T) {
 		{"again, with ours reserved", "1024\t65535", "30000-32767,49152-65535", ""},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			err := portsLeft(tc.local, tc.have, want)
+			local, err := parsePorts(strings.ReplaceAll(tc.local, "\t", "-"))
+			if err != nil {
+				t.Fatal(err)
+			}
+
+			have, err := parsePorts(tc.have)
+			if err != nil {
+				t.Fatal(err)
+			}
+
+			err = portsLeft(local, have, want)
 			if tc.want == "" && err != nil || tc.want != "" && (err == nil || !strings.Contains(err.Error(), tc.want)) {
 				t.Errorf("got %v, want %q", err, tc.want)
 			}

@@ -38,12 +38,12 @@ func (s Settings) reserved() []cluster.PortRange {
 // checkPorts returns an error if the reservation would leave the host without ephemeral ports, for
 // example because its ephemeral range is the SNAT range.
 func checkPorts(want []cluster.PortRange) error {
-	local, err := link.ReadSysctl(localSysctl)
+	local, err := readPorts(localSysctl)
 	if err != nil {
 		return err
 	}
 
-	have, err := link.ReadSysctl(reservedSysctl)
+	have, err := readPorts(reservedSysctl)
 	if err != nil {
 		return err
 	}
@@ -51,25 +51,15 @@ func checkPorts(want []cluster.PortRange) error {
 	return portsLeft(local, have, want)
 }
 
-func portsLeft(local, have string, want []cluster.PortRange) error {
-	picks, err := parsePorts(strings.Join(strings.Fields(local), "-"))
-	if err != nil {
-		return fmt.Errorf("sysctl %s: %w", localSysctl, err)
-	}
-
-	taken, err := parsePorts(have)
-	if err != nil {
-		return fmt.Errorf("sysctl %s: %w", reservedSysctl, err)
-	}
-
+func portsLeft(local, have, want []cluster.PortRange) error {
 	left := 0
-	for _, r := range subtractPorts(picks, append(taken, want...)) {
+	for _, r := range subtractPorts(local, slices.Concat(have, want)) {
 		left += r.Len()
 	}
 
 	if left < minLocalPorts {
 		return fmt.Errorf("reserve ports %s: only %d of the host's ephemeral ports %s would remain, need %d: change sysctl %s or the SNAT port range",
-			formatPorts(want), left, formatPorts(picks), minLocalPorts, localSysctl)
+			formatPorts(want), left, formatPorts(local), minLocalPorts, localSysctl)
 	}
 
 	return nil
@@ -78,7 +68,7 @@ func portsLeft(local, have string, want []cluster.PortRange) error {
 // Unreserved returns the ports of want that the host may choose for its own connections, such as
 // "49152-65535". It returns "" if there are none.
 func Unreserved(want ...cluster.PortRange) (string, error) {
-	have, err := readReserved()
+	have, err := readPorts(reservedSysctl)
 	if err != nil {
 		return "", err
 	}
@@ -86,35 +76,32 @@ func Unreserved(want ...cluster.PortRange) (string, error) {
 	return formatPorts(subtractPorts(want, have)), nil
 }
 
-func readReserved() ([]cluster.PortRange, error) {
-	value, err := link.ReadSysctl(reservedSysctl)
+// readPorts reads a sysctl that is a list of ports, such as reservedSysctl, or the first and the last
+// port of a range, such as localSysctl.
+func readPorts(sysctl string) ([]cluster.PortRange, error) {
+	value, err := link.ReadSysctl(sysctl)
 	if err != nil {
 		return nil, err
 	}
 
-	have, err := parsePorts(value)
+	ports, err := parsePorts(strings.Join(strings.Fields(value), "-"))
 	if err != nil {
-		return nil, fmt.Errorf("sysctl %s: %w", reservedSysctl, err)
+		return nil, fmt.Errorf("sysctl %s: %w", sysctl, err)
 	}
 
-	return have, nil
+	return ports, nil
 }
 
 // readEphemeral returns the ports among which the host's kernel chooses for its own connections.
 func readEphemeral() ([]cluster.PortRange, error) {
-	value, err := link.ReadSysctl(localSysctl)
+	local, err := readPorts(localSysctl)
 	if err != nil {
 		return nil, err
 	}
 
-	picks, err := parsePorts(strings.Join(strings.Fields(value), "-"))
-	if err != nil {
-		return nil, fmt.Errorf("sysctl %s: %w", localSysctl, err)
-	}
+	have, err := readPorts(reservedSysctl)
 
-	have, err := readReserved()
-
-	return subtractPorts(picks, have), err
+	return subtractPorts(local, have), err
 }
 
 // ephemeral returns the host's ephemeral ports that no frontend gets. Ports that the agent reserves
@@ -150,7 +137,7 @@ func contains(ports []cluster.PortRange, port uint16) bool {
 // reservePorts excludes want from the host's ephemeral ports. Foreign entries stay. Added ports are
 // first recorded in rundir, so that releasePorts removes only these.
 func reservePorts(rundir string, want []cluster.PortRange) error {
-	have, err := readReserved()
+	have, err := readPorts(reservedSysctl)
 	if err != nil {
 		return err
 	}
@@ -184,7 +171,7 @@ func releasePorts(rundir string) error {
 		return err
 	}
 
-	have, err := readReserved()
+	have, err := readPorts(reservedSysctl)
 	if err != nil {
 		return err
 	}
