@@ -286,13 +286,3 @@ func hops(h Host, w Wiring) ([]link.Hop, error) {
 
 	return out, nil
 }
-
-// ReadNode returns the node's current state.
-func ReadNode(s Settings) (Node, error) {
-	h, err := observe(s.Wiring, knownAddresses{})
-	if err != nil {
-		return Node{}, err
-	}
-
-	return nodeOf(h, s), nil
-}

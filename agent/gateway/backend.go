@@ -5,6 +5,7 @@ import (
 	"log/slog"
 
 	"github.com/ovn-ebpf/ovn-ebpf/agent/link"
+	"github.com/ovn-ebpf/ovn-ebpf/agent/ovs"
 	"github.com/ovn-ebpf/ovn-ebpf/bpf"
 	"github.com/ovn-ebpf/ovn-ebpf/loop"
 )
@@ -51,7 +52,8 @@ type parts struct {
 func newBackend(p parts) backend {
 	leftover := leftover{s: p.s, log: p.log}
 	if p.s.Backend == OpenFlow {
-		return &flowBackend{parts: p, leftover: leftover, counts: newFlowCounts(p.s)}
+		counts := ovs.NewFlowCounts(p.s.OVSRunDir, p.s.Bridge, flowNumbers())
+		return &flowBackend{parts: p, leftover: leftover, counts: counts}
 	}
 
 	return &programs{parts: p, leftover: leftover}

@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"context"
+	"math"
 	"slices"
 
 	"golang.org/x/sync/errgroup"
@@ -87,25 +88,14 @@ func (f *flowBackend) counters(ctx context.Context) ([]bpf.Counter, error) {
 		return nil, err
 	}
 
-	return flowCounters(func(n uint8) ovs.FlowCount { return sums[n] }), nil
+	return flowCounters(sums), nil
 }
 
 // FlowReasons lists the reasons that the OpenFlow backend counts. The counts are zero.
-func FlowReasons() []bpf.Counter {
-	var out []bpf.Counter
-	for _, c := range openflow.Counts() {
-		out = append(out, counterOf(c))
-	}
-
-	return out
-}
+func FlowReasons() []bpf.Counter { return flowCounters(flowSums{}) }
 
 func counterOf(c openflow.Count) bpf.Counter {
 	return bpf.CounterOf(verdict.Rule{Name: c.Reason, Verdict: c.Verdict, Direction: c.Direction})
-}
-
-func newFlowCounts(s Settings) *ovs.FlowCounts {
-	return ovs.NewFlowCounts(s.OVSRunDir, s.Bridge, flowNumbers())
 }
 
 func flowNumbers() []uint8 {
@@ -129,15 +119,18 @@ func ReadFlowCounters(ctx context.Context, ovsRunDir, bridge string) ([]bpf.Coun
 		return nil, err
 	}
 
-	return flowCounters(func(n uint8) ovs.FlowCount { return sums[n] }), nil
+	return flowCounters(sums), nil
 }
 
-func flowCounters(sum func(number uint8) ovs.FlowCount) []bpf.Counter {
+// flowSums are the counts of flows by the number of their reason.
+type flowSums = [math.MaxUint8 + 1]ovs.FlowCount
+
+func flowCounters(sums flowSums) []bpf.Counter {
 	var out []bpf.Counter
 
 	for _, c := range openflow.Counts() {
 		n := counterOf(c)
-		n.Packets, n.Bytes = sum(c.Number).Packets, sum(c.Number).Bytes
+		n.Packets, n.Bytes = sums[c.Number].Packets, sums[c.Number].Bytes
 		out = append(out, n)
 	}
 

@@ -2,10 +2,8 @@ package gateway
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
 	"log/slog"
 	"net/netip"
 	"os"
@@ -36,14 +34,14 @@ const inheritanceFile = "taken-over.json"
 // Inherited reports whether the node was taken over from ovn-kubernetes since boot and not restored
 // yet.
 func Inherited(rundir string) bool {
-	_, err := loadInheritance(rundir)
-	return err == nil
+	_, is := loadInheritance(rundir)
+	return is
 }
 
 // InheritedWiring returns the wiring with which the node was taken over.
 func InheritedWiring(rundir string) (Wiring, bool) {
-	in, err := loadInheritance(rundir)
-	return in.Wiring, err == nil
+	in, is := loadInheritance(rundir)
+	return in.Wiring, is
 }
 
 // TakeOver records ovn-kubernetes' configuration of the node. It does so only if the bridge has
@@ -124,28 +122,10 @@ func (in inheritance) save(rundir string) error {
 	return nil
 }
 
-// loadInheritance reads the record. It returns fs.ErrNotExist (wrapped) if there is none from this
-// boot.
-func loadInheritance(rundir string) (inheritance, error) {
-	var in inheritance
-
-	path := filepath.Join(rundir, inheritanceFile)
-
-	b, err := os.ReadFile(path)
-	if err != nil {
-		return in, fmt.Errorf("read the recorded configuration: %w", err)
-	}
-
-	if err := json.Unmarshal(b, &in); err != nil {
-		return in, fmt.Errorf("read the recorded configuration %s: %w", path, err)
-	}
-
-	if in.Boot != nicbridge.BootID() {
-		return in, fmt.Errorf("read the recorded configuration %s: from an earlier boot: %w",
-			path, fs.ErrNotExist)
-	}
-
-	return in, nil
+// loadInheritance reads the record. It returns false if there is none from this boot.
+func loadInheritance(rundir string) (inheritance, bool) {
+	in, err := newRunFile[inheritance](rundir, inheritanceFile).read()
+	return in, err == nil && in.Boot != "" && in.Boot == nicbridge.BootID()
 }
 
 // restoreNode is like Cleanup, for a node that was taken over. The flows come first: once they are
@@ -182,7 +162,7 @@ func restoreNode(ctx context.Context, in inheritance, s Settings, o *ovs.Client,
 // for example after a restart of ovs-vswitchd, the bridge becomes a learning switch until
 // ovnkube-node writes its own flows.
 func restoreFlows(ctx context.Context, in inheritance, s Settings, o *ovs.Client, log *slog.Logger) error {
-	n, err := ReadNode(s)
+	h, err := observe(s.Wiring, knownAddresses{})
 	if err != nil {
 		return err
 	}
@@ -204,7 +184,7 @@ func restoreFlows(ctx context.Context, in inheritance, s Settings, o *ovs.Client
 		log.Warn("connections in which the remote sends first will be reset", "error", err)
 	}
 
-	connections := takenOver(tracked, nodeAddrs(n), cluster.PortRange{})
+	connections := takenOver(tracked, nodeAddrs(nodeOf(h, s)), cluster.PortRange{})
 
 	handover := openflow.Handover(ports, connectionsOf(connections))
 

@@ -25,16 +25,14 @@ func (s Settings) hasNoGateway() bool { return s.NoGateway && !s.Userspace() }
 // reports that an agent in layout bridged moved them to the bridge; they must then move back.
 // During a move finishMove returns nicbridge.ErrUnderWay (wrapped).
 func (t *topology) finishMove(ctx context.Context) (at Settings, taken bool, err error) {
-	if _, err := nicbridge.Load(t.s.RunDir, t.s.Uplink); errors.Is(err, fs.ErrNotExist) {
-		return t.s, false, nil
-	}
-
 	if err := Recover(ctx, t.s, t.ovs); err != nil {
 		return t.s, false, err
 	}
 
 	snapshot, err := nicbridge.Load(t.s.RunDir, t.s.Uplink)
 	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return t.s, false, nil
 	case err != nil || snapshot.Phase != nicbridge.Done:
 		return t.s, false, err
 	case snapshot.Asked && snapshot.Bridge == t.s.Bridge:
