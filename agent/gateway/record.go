@@ -28,21 +28,6 @@ const (
 	partUntranslated = "older_connections" // deletion of connections that are older than their frontend
 )
 
-// healthyParts lists every optional part as healthy.
-func healthyParts() map[string]string {
-	parts := []string{
-		partSockets, partGate, partScan, partProtos, partAhead, partLookup, partDestroy, partShortcuts,
-		partTables, partUntranslated,
-	}
-
-	out := map[string]string{}
-	for _, part := range parts {
-		out[part] = ""
-	}
-
-	return out
-}
-
 // Stats are counted since the start.
 type Stats struct {
 	Repairs   map[string]uint64 // by part, after it was right once
@@ -76,8 +61,8 @@ type recorder struct {
 	stats Stats
 }
 
-// newRecorder lists every kind of repair at zero, so that the first repair shows up as a change of
-// the metric.
+// newRecorder lists every kind of repair at zero and every optional part as healthy, so that the first
+// repair or fault shows up as a change of the metric.
 func newRecorder(log *slog.Logger) *recorder {
 	return &recorder{log: log, stats: Stats{
 		Repairs: map[string]uint64{
@@ -88,7 +73,19 @@ func newRecorder(log *slog.Logger) *recorder {
 			"bridge_device": 0,
 			"routes":        0,
 		},
-		Degraded: healthyParts(),
+		Degraded: map[string]string{
+			partSockets:      "",
+			partGate:         "",
+			partScan:         "",
+			partProtos:       "",
+			partAhead:        "",
+			partLookup:       "",
+			partDestroy:      "",
+			partShortcuts:    "",
+			partTracking:     "",
+			partTables:       "",
+			partUntranslated: "",
+		},
 	}}
 }
 
