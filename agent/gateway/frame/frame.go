@@ -51,14 +51,34 @@ func (s Spec) Bytes() ([]byte, error) {
 		return nil, fmt.Errorf("make %s packet: %w", s.Proto, err)
 	}
 
+	return serialize(s.Proto+" packet", stack)
+}
+
+// serialize returns the bytes of the layers. what names them in an error.
+func serialize(what string, stack []gopacket.SerializableLayer) ([]byte, error) {
 	buf := gopacket.NewSerializeBuffer()
 	options := gopacket.SerializeOptions{FixLengths: true, ComputeChecksums: true}
 
 	if err := gopacket.SerializeLayers(buf, options, stack...); err != nil {
-		return nil, fmt.Errorf("make %s packet: %w", s.Proto, err)
+		return nil, fmt.Errorf("make %s: %w", what, err)
 	}
 
 	return buf.Bytes(), nil
+}
+
+// arp returns an ARP packet. A request does not know the target's MAC address, which is zero.
+func arp(operation uint16, sender, target Host) *layers.ARP {
+	return &layers.ARP{
+		AddrType:          layers.LinkTypeEthernet,
+		Protocol:          layers.EthernetTypeIPv4,
+		HwAddressSize:     6,
+		ProtAddressSize:   4,
+		Operation:         operation,
+		SourceHwAddress:   sender.MAC,
+		SourceProtAddress: sender.Addr.AsSlice(),
+		DstHwAddress:      target.MAC,
+		DstProtAddress:    target.Addr.AsSlice(),
+	}
 }
 
 func (s Spec) layers() ([]gopacket.SerializableLayer, error) {
@@ -82,17 +102,7 @@ func (s Spec) layers() ([]gopacket.SerializableLayer, error) {
 			return nil, errors.New("ARP is IPv4 only; for IPv6 use icmp of type 135 or 136")
 		}
 
-		return append(stack, &layers.ARP{
-			AddrType:          layers.LinkTypeEthernet,
-			Protocol:          layers.EthernetTypeIPv4,
-			HwAddressSize:     6,
-			ProtAddressSize:   4,
-			Operation:         layers.ARPRequest,
-			SourceHwAddress:   s.SrcMAC,
-			SourceProtAddress: src.AsSlice(),
-			DstHwAddress:      make([]byte, 6),
-			DstProtAddress:    dst.AsSlice(),
-		}), nil
+		return append(stack, arp(layers.ARPRequest, Host{s.SrcMAC, src}, Host{make([]byte, 6), dst})), nil
 	}
 
 	proto, err := Protocol(s.Proto, src.Is6())

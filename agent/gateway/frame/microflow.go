@@ -2,6 +2,7 @@ package frame
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/gopacket/gopacket"
@@ -48,11 +49,8 @@ func Microflow(frame []byte) string {
 
 // other reports whether a protocol has no transport header that names it.
 func other(p layers.IPProtocol) bool {
-	switch p {
-	case layers.IPProtocolTCP, layers.IPProtocolUDP, layers.IPProtocolSCTP,
-		layers.IPProtocolICMPv4, layers.IPProtocolICMPv6:
-		return false
-	}
-
-	return true
+	return !slices.Contains([]layers.IPProtocol{
+		layers.IPProtocolTCP, layers.IPProtocolUDP, layers.IPProtocolSCTP,
+		layers.IPProtocolICMPv4, layers.IPProtocolICMPv6,
+	}, p)
 }
