@@ -157,7 +157,8 @@ func flow(p *Packet) FlowKey {
 	}
 }
 
-func datagram(p *Packet) *FragKey {
+// Datagram returns the datagram that a fragment belongs to.
+func (p *Packet) Datagram() *FragKey {
 	k := &FragKey{Src: p.Src, Dst: p.Dst, ID: p.FragID}
 	if !p.V6 {
 		k.Proto = p.Proto
@@ -166,8 +167,8 @@ func datagram(p *Packet) *FragKey {
 	return k
 }
 
-// reversed swaps source and destination of p: its destination is then the local side.
-func reversed(p *Packet) *Packet {
+// Reversed returns a copy with source and destination swapped.
+func (p *Packet) Reversed() *Packet {
 	q := *p
 	q.Src, q.Dst, q.SrcPort, q.DstPort = p.Dst, p.Src, p.DstPort, p.SrcPort
 

@@ -79,7 +79,7 @@ func (m Model) guarded(f *Frame) Decision {
 		return Decision{Reason: OutPlain}
 	}
 
-	q := reversed(p)
+	q := p.Reversed()
 	switch {
 	case q.Proto == protoUDP && q.Position != Later && m.byPort(q, true) == HostSocket,
 		!hasPorts(q.Proto) && !q.icmp() && m.hostProto(q):

@@ -80,7 +80,7 @@ func (m Model) admitted(f *Frame, now time.Duration) Decision {
 
 	d := Decision{Reason: m.ip(p, f.Dst.group(), now)}
 	if p.Position == First {
-		d.Remember = datagram(p)
+		d.Remember = p.Datagram()
 	}
 
 	if d.Reason == Takeover { // the agent reads the entry's age to detect that it has ended
@@ -180,7 +180,7 @@ func (m Model) unclaimed(p *Packet) Reason {
 }
 
 func (m Model) laterFragment(p *Packet, now time.Duration) Reason {
-	if first, ok := m.Tables.Frags[*datagram(p)]; ok && now-first.Seen < FragmentTimeout {
+	if first, ok := m.Tables.Frags[*p.Datagram()]; ok && now-first.Seen < FragmentTimeout {
 		switch first.Owner {
 		case OVN:
 			return FragmentOVN
@@ -326,7 +326,7 @@ func (m Model) icmpError(p *Packet, now time.Duration) Reason {
 
 // sender applies the rules to the sender of a quoted packet.
 func (m Model) sender(quote *Packet, now time.Duration) Reason {
-	q := reversed(quote)
+	q := quote.Reversed()
 	switch {
 	case q.Position == Later, q.mapped(q.Dst):
 		return NotOurs

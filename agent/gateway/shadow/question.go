@@ -93,14 +93,11 @@ func addPacket(k *bpf.Keys, p *verdict.Packet) {
 		return
 	}
 
-	turned := *p
-	turned.Src, turned.Dst, turned.SrcPort, turned.DstPort = p.Dst, p.Src, p.DstPort, p.SrcPort
-
-	for _, q := range []*verdict.Packet{p, &turned} {
+	for _, q := range []*verdict.Packet{p, p.Reversed()} {
 		addAddrs(k, q.Dst)
 
 		if q.Position == verdict.Later {
-			k.Datagrams = append(k.Datagrams, datagram(q))
+			k.Datagrams = append(k.Datagrams, *q.Datagram())
 		}
 
 		if q.Proto != protoTCP && q.Proto != protoUDP && q.Proto != protoSCTP {
@@ -122,13 +119,4 @@ func addPacket(k *bpf.Keys, p *verdict.Packet) {
 			k.Ports = append(k.Ports, bpf.SocketKey{Proto: q.Proto, Port: q.DstPort})
 		}
 	}
-}
-
-func datagram(p *verdict.Packet) verdict.FragKey {
-	k := verdict.FragKey{Src: p.Src, Dst: p.Dst, ID: p.FragID}
-	if !p.V6 {
-		k.Proto = p.Proto
-	}
-
-	return k
 }
