@@ -67,11 +67,11 @@ func (g *Gateway) apply(ctx context.Context) error {
 		errUplink = link.DisableLRO(g.s.Uplink)
 	}
 
-	settled := g.services.settled()
+	settled := g.services.settled.Load()
 	errBridge := g.topology.syncBridge(ctx, &h, n, settled)
 
 	err = errors.Join(errRoutes, errUplink, errBridge, g.applyBackend(ctx, h, n))
-	if g.services.settled() && !settled && errBridge == nil {
+	if g.services.settled.Load() && !settled && errBridge == nil {
 		err = errors.Join(err, g.topology.syncHairpin(n, true)) // routes that had to wait for the backend
 	}
 
@@ -215,8 +215,7 @@ func (g *Gateway) syncBridgedBackend(ctx context.Context) error {
 // plan plans the Services for the node and returns the desired state.
 func (g *Gateway) plan(h Host, n Node) state {
 	f := g.inputs.read()
-	g.services.plan(h, n, f)
-	f.vips, f.repair = g.services.vips(), g.repair
+	f.vips, f.repair = g.services.plan(h, n, f), g.repair
 	f.taken, f.unread = g.tracker.outsideRange, !g.tracker.dumpSucceeded
 
 	return newState(h, n, g.s, f)

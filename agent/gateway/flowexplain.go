@@ -144,13 +144,11 @@ func explanation(steps []ovs.Step, size int) (FlowExplanation, error) {
 		}
 
 		c, counted := counts[s.Number]
-		switch {
-		case longer: // although OVS counts the branch for short packets
-			c := openflow.CountOf(verdict.Oversized)
-			x.Counter, x.Packet = counterOf(c), c.Packet
+		if longer { // although OVS counts the branch for short packets
+			c, counted = openflow.CountOf(verdict.Oversized), true
+		}
 
-			return x, nil
-		case counted:
+		if counted {
 			x.Counter, x.Packet = counterOf(c), c.Packet
 			return x, nil
 		}

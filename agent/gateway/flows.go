@@ -16,8 +16,7 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/verdict"
 )
 
-// flowTable keeps the bridge's flows up to date. Only the gateway's loop calls its methods, except
-// run and connected.
+// flowTable keeps the bridge's flows up to date. Only the gateway's loop calls its methods, except run.
 type flowTable struct {
 	s      Settings
 	ovs    *ovs.Client
@@ -58,9 +57,6 @@ func (t *flowTable) run(ctx context.Context) error {
 		t.wake.Trigger()
 	})
 }
-
-// connected reports whether the OpenFlow connection is up.
-func (t *flowTable) connected() bool { return t.up.Load() }
 
 // invalidate makes the next sync compare all flows with those on the bridge.
 func (t *flowTable) invalidate() { t.lost.Store(true) }

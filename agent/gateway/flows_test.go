@@ -35,7 +35,7 @@ func TestFlowsOfADeletedBridgeAreWrittenAgain(t *testing.T) {
 
 	connected := func(want bool) func() error {
 		return func() error {
-			if table.connected() != want {
+			if table.up.Load() != want {
 				return errors.New("not yet")
 			}
 

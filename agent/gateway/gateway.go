@@ -94,7 +94,7 @@ func New(o Options) *Gateway {
 		host:   &hostUse{s: o.Settings, log: o.Log, record: record},
 	}
 	p.flows = newFlowTable(p, o.OVS)
-	p.tracker = &tracker{s: o.Settings, log: o.Log, record: record, wake: wake, connected: p.flows.connected}
+	p.tracker = &tracker{s: o.Settings, log: o.Log, record: record, wake: wake, connected: p.flows.up.Load}
 	p.services = newServices(p, o)
 
 	if p.shortcuts = o.ShortcutManager; p.shortcuts == nil {

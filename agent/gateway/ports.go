@@ -46,12 +46,12 @@ func formatPorts(ranges []cluster.PortRange) string {
 	var out []string
 
 	for _, r := range ranges {
+		text := r.String()
 		if r.First == r.Last {
-			out = append(out, strconv.Itoa(int(r.First)))
-			continue
+			text = strconv.Itoa(int(r.First))
 		}
 
-		out = append(out, r.String())
+		out = append(out, text)
 	}
 
 	return strings.Join(out, ",")

@@ -66,6 +66,9 @@ type Services struct {
 
 	redirects atomic.Pointer[map[verdict.ServiceKey]service.Redirect]
 	programs  atomic.Pointer[bpf.Gateway] // programs with the frontends; nil: none. Set under mu
+	// settled reports that the host's sockets reach Services without a route: their tables were
+	// complete once, or are known not to work.
+	settled atomic.Bool
 
 	dirtyMu sync.Mutex // guards dirty; never held for long, because informers call Changed
 	dirty   map[service.Key]bool
@@ -88,14 +91,11 @@ type Services struct {
 	writes int
 
 	// The programs for the host's own sockets.
-	sock     *bpf.Sock
-	lookup   *bpf.Lookup
-	openedAt time.Time // of the last attempt
-	// socketsSettled reports that the tables of the host's sockets were complete once, or are known
-	// not to work.
-	socketsSettled bool
-	goneEndpoints  []netip.AddrPort
-	newFrontends   []verdict.ServiceKey // new frontends; sockets of the host may be older
+	sock          *bpf.Sock
+	lookup        *bpf.Lookup
+	openedAt      time.Time // of the last attempt
+	goneEndpoints []netip.AddrPort
+	newFrontends  []verdict.ServiceKey // new frontends; sockets of the host may be older
 
 	// worked is the time that planning and writing have taken since the last pause was over, and
 	// lastEnded is when they ended last.
@@ -273,14 +273,21 @@ func (s *Services) await(ctx context.Context) error {
 	return nil
 }
 
-// plan plans everything for a node. The plans are kept until write.
-func (s *Services) plan(h Host, n Node, f facts) {
+// plan plans everything for a node. The plans are kept until write. It returns the Service addresses
+// that OVN owns, sorted.
+func (s *Services) plan(h Host, n Node, f facts) (vips []netip.Addr) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	defer s.work()()
 
 	s.current = false
 	s.planChanges(s.serviceNode(h, n, f))
+
+	if s.settings.NoGateway {
+		return nil
+	}
+
+	return s.tables.VIPs()
 }
 
 // serviceNode returns the node as input of the plans.
@@ -406,30 +413,10 @@ func (s *Services) publishRedirects() {
 	s.changed()
 }
 
-// vips returns the Service addresses that OVN owns, sorted.
-func (s *Services) vips() []netip.Addr {
-	if s.settings.NoGateway {
-		return nil
-	}
-
-	s.mu.Lock()
-	defer s.mu.Unlock()
-
-	return s.tables.VIPs()
-}
-
 // frontends returns all frontends, for a backend without tables.
 func (s *Services) frontends() map[verdict.ServiceKey]verdict.ServiceOwner {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 
 	return s.tables.Frontends()
-}
-
-// settled reports whether the host's sockets reach Services without a route.
-func (s *Services) settled() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-
-	return s.socketsSettled
 }

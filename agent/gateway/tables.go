@@ -62,7 +62,7 @@ func (s *Services) write(programs *bpf.Gateway) error {
 // independent: an error in one does not stop the other.
 func (s *Services) writeTables() (err error) {
 	defer func() {
-		s.socketsSettled = s.socketsSettled || s.known // a failure has been recorded as degraded by now
+		s.settled.Store(s.settled.Load() || s.known) // a failure has been recorded as degraded by now
 		s.current = err == nil && s.known
 	}()
 
