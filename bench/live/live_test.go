@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/procfs"
 )
 
 // serve serves the peer and returns the address.
@@ -180,25 +181,35 @@ func TestRounds(t *testing.T) {
 	}
 }
 
-func TestParse(t *testing.T) {
-	busy, err := busyTime("cpu  100 20 30 1000 500 4 5 6 50 0\ncpu0 1\n")
-	if err != nil || busy != 1650*time.Millisecond {
-		t.Errorf("busy %s, %v: want user, nice, system, irq, softirq and steal", busy, err)
+func TestRead(t *testing.T) {
+	cpu := procfs.CPUStat{User: 1, Nice: 0.2, System: 0.3, Idle: 10, Iowait: 5, IRQ: 0.04, SoftIRQ: 0.05, Steal: 0.06, Guest: 0.5}
+	if busy := busyTime(cpu); busy.Round(time.Millisecond) != 1650*time.Millisecond {
+		t.Errorf("busy %s: want user, nice, system, irq, softirq and steal", busy)
 	}
 
-	dev := "Inter-| Receive\n face |bytes packets\n  eth0: 100 7 0 0 0 0 0 0 200 8 0\neth01: 1 1 0 0 0 0 0 0 1 1 0\n"
-	if n, err := packetsOf(dev, "eth0"); err != nil || n != 15 {
-		t.Errorf("%d packets, %v", n, err)
+	first, err := read(netip.MustParseAddr("127.0.0.1"))
+	if err != nil || first.Busy <= 0 {
+		t.Fatalf("used %+v, %v: want CPU time", first, err)
 	}
 
-	for _, bad := range []string{"", "cpu 1 2\n", "cpu a b c d e f g h\n"} {
-		if _, err := busyTime(bad); err == nil {
-			t.Errorf("parsed %q", bad)
-		}
+	// A datagram to itself is sent and received.
+	c, err := net.Dial("udp", "127.0.0.1:9")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+
+	if _, err := c.Write([]byte("x")); err != nil {
+		t.Fatal(err)
 	}
 
-	if _, err := packetsOf(dev, "eth1"); err == nil {
-		t.Error("eth1 is not there")
+	second, err := read(netip.MustParseAddr("127.0.0.1"))
+	if used := second.since(first); err != nil || used.Packets < 2 || used.Busy < 0 {
+		t.Errorf("used %+v, %v: want the datagram, sent and received", used, err)
+	}
+
+	if u, err := read(netip.MustParseAddr("192.0.2.1")); err == nil {
+		t.Errorf("used %+v by an interface that does not exist", u)
 	}
 }
 

@@ -1,13 +1,14 @@
 package results
 
 import (
+	"cmp"
 	"context"
-	"os"
 	"os/exec"
 	"runtime"
-	"strconv"
 	"strings"
 	"time"
+
+	"github.com/prometheus/procfs"
 
 	"github.com/ovn-ebpf/ovn-ebpf/test/platform"
 )
@@ -17,15 +18,50 @@ import (
 func Describe(ctx context.Context, kind string) Run {
 	return Run{
 		Kind: kind, Date: time.Now().UTC().Format(time.RFC3339), Commit: commit(ctx), Platform: platform.Name(),
-		Machine: Machine{
-			CPU: field("/proc/cpuinfo", "model name"), Cores: runtime.NumCPU(), Memory: memory(), Kernel: first(ctx, "uname", "-sr"), Load: load(),
-		},
+		Machine: machine(ctx),
 		Versions: strings.Join([]string{
 			"Go " + strings.TrimPrefix(runtime.Version(), "go"), "Open vSwitch " + last(first(ctx, "ovs-vswitchd", "--version"), "(Open vSwitch) "),
 			"OVN " + last(first(ctx, "ovn-northd", "--version"), "ovn-northd "),
 			"QEMU " + last(first(ctx, "qemu-system-x86_64", "--version"), "version "), "nftables " + last(first(ctx, "nft", "--version"), "nftables v"),
 		}, ", "),
 	}
+}
+
+// machine describes this machine. What /proc does not have is unknown, or zero.
+func machine(ctx context.Context) Machine {
+	m := Machine{CPU: "unknown", Cores: runtime.NumCPU(), Kernel: first(ctx, "uname", "-sr")}
+
+	proc, err := procfs.NewDefaultFS()
+	if err != nil {
+		return m
+	}
+
+	if cpus, err := proc.CPUInfo(); err == nil && len(cpus) > 0 {
+		m.CPU = cmp.Or(cpus[0].ModelName, m.CPU)
+	}
+
+	if memory, err := proc.Meminfo(); err == nil && memory.MemTotal != nil {
+		m.Memory = int(*memory.MemTotal / 1024)
+	}
+
+	m.Load = Load()
+
+	return m
+}
+
+// Load returns the load average of the last minute, or 0 if it cannot be read.
+func Load() float64 {
+	proc, err := procfs.NewDefaultFS()
+	if err != nil {
+		return 0
+	}
+
+	load, err := proc.LoadAvg()
+	if err != nil {
+		return 0
+	}
+
+	return load.Load1
 }
 
 // commit returns the measured commit, or unknown without git.
@@ -55,50 +91,4 @@ func last(text, mark string) string {
 	word, _, _ := strings.Cut(rest, " ")
 
 	return word
-}
-
-// field returns the value of name in a file of /proc.
-func field(path, name string) string {
-	text, err := os.ReadFile(path)
-	if err != nil {
-		return "unknown"
-	}
-
-	for line := range strings.Lines(string(text)) {
-		if key, value, ok := strings.Cut(line, ":"); ok && strings.TrimSpace(key) == name {
-			return strings.TrimSpace(value)
-		}
-	}
-
-	return "unknown"
-}
-
-func memory() int {
-	kib := 0
-
-	for _, c := range strings.TrimSuffix(field("/proc/meminfo", "MemTotal"), " kB") {
-		if c < '0' || c > '9' {
-			return 0
-		}
-
-		kib = 10*kib + int(c-'0')
-	}
-
-	return kib / 1024
-}
-
-func load() float64 {
-	text, err := os.ReadFile("/proc/loadavg")
-	if err != nil {
-		return 0
-	}
-
-	word, _, _ := strings.Cut(string(text), " ")
-
-	average, err := strconv.ParseFloat(word, 64)
-	if err != nil {
-		return 0
-	}
-
-	return average
 }

@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"syscall"
 	"time"
+
+	"github.com/ovn-ebpf/ovn-ebpf/bench/results"
 )
 
 const latencyMetric = "ovnkube_controller_event_latency_seconds"
@@ -106,7 +108,7 @@ func (b *bench) measure(ctx context.Context, pods int) (s size, err error) {
 		return s, err
 	}
 
-	s = size{Pods: pods, Load: load()}
+	s = size{Pods: pods, Load: results.Load()}
 
 	steps := []struct {
 		name string
