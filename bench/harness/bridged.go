@@ -32,7 +32,7 @@ const uplinkPort, patchPort = 1, 2
 
 func (b *bridged) setup(ctx context.Context) error {
 	b.layout = verdict.Bridged
-	if err := b.ovs.bridgedHost(ctx); err != nil {
+	if err := b.ovs.secureHost(ctx); err != nil {
 		return err
 	}
 
@@ -57,14 +57,14 @@ func (b *bridged) setup(ctx context.Context) error {
 }
 
 // bridgedHost creates breth0 with the uplink as a port and the node's addresses, and br-int beside
-// it.
-func (o ovs) bridgedHost(ctx context.Context) error {
+// it. The settings of breth0 are added to its MAC address.
+func (o ovs) bridgedHost(ctx context.Context, settings, snatPorts string) error {
 	if err := o.start(ctx); err != nil {
 		return err
 	}
 
-	if err := o.vsctl(ctx, fmt.Sprintf(`add-br breth0 -- set bridge breth0 fail-mode=secure other_config:hwaddr=%s
-		-- add-port breth0 eth0 -- set interface eth0 ofport_request=%d`, nodeMAC, uplinkPort)); err != nil {
+	if err := o.vsctl(ctx, fmt.Sprintf(`add-br breth0 -- set bridge breth0 %s other_config:hwaddr=%s
+		-- add-port breth0 eth0 -- set interface eth0 ofport_request=%d`, settings, nodeMAC, uplinkPort)); err != nil {
 		return err
 	}
 
@@ -72,7 +72,12 @@ func (o ovs) bridgedHost(ctx context.Context) error {
 		return err
 	}
 
-	if err := o.integration(ctx, ":49152-65535", "breth0"); err != nil {
+	return o.integration(ctx, snatPorts, "breth0")
+}
+
+// secureHost is bridgedHost for our own flows: breth0 forwards nothing without them.
+func (o ovs) secureHost(ctx context.Context) error {
+	if err := o.bridgedHost(ctx, "fail-mode=secure", ":49152-65535"); err != nil {
 		return err
 	}
 

@@ -34,20 +34,7 @@ func (*helper) traits() traits {
 }
 
 func (h *helper) setup(ctx context.Context) error {
-	if err := h.ovs.start(ctx); err != nil {
-		return err
-	}
-
-	if err := h.ovs.vsctl(ctx, `add-br breth0 -- set bridge breth0 other_config:hwaddr=`+nodeMAC+`
-		-- add-port breth0 eth0 -- set interface eth0 ofport_request=1`); err != nil {
-		return err
-	}
-
-	if err := hostAddresses(ctx, "breth0"); err != nil {
-		return err
-	}
-
-	if err := h.ovs.integration(ctx, "", "breth0"); err != nil {
+	if err := h.ovs.bridgedHost(ctx, "", ""); err != nil {
 		return err
 	}
 
@@ -76,22 +63,12 @@ func (h *helper) setup(ctx context.Context) error {
 // watch checks that the test's packets used their flows.
 func (h *helper) watch(ctx context.Context, t test) (func(int) error, error) {
 	if t.nodePort() {
-		if err := h.nodePorts(ctx); err != nil {
+		if err := h.servicePorts(ctx); err != nil {
 			return nil, err
 		}
 	}
 
-	before, err := h.ovs.counters(ctx)
-	if err != nil {
-		return nil, err
-	}
-
-	return func(ops int) error {
-		after, err := h.ovs.counters(ctx)
-		if err != nil {
-			return err
-		}
-
+	return h.ovs.watchFlows(ctx, t, func(ops int, packets map[uint64]int) error {
 		want := map[uint64]int{fromUplink: t.packets(ops), others: t.packets(ops)}
 		if t.northSouth() {
 			want = map[uint64]int{fromUplink: t.packets(ops), established: t.packets(ops), fromPods: t.packets(ops)}
@@ -110,22 +87,18 @@ func (h *helper) watch(ctx context.Context, t test) (func(int) error, error) {
 
 		for _, cookie := range []uint64{fromPods, fromUplink, established, related, others, toServices} {
 			what := fmt.Sprintf("packets by breth0's flow %#x", cookie)
-			if err := t.expect(what, after[cookie]-before[cookie], want[cookie]); err != nil {
+			if err := t.expect(what, packets[cookie], want[cookie]); err != nil {
 				return err
 			}
 		}
 
 		return nil
-	}, nil
+	})
 }
 
-// nodePorts adds the first generation's NodePort flow, which sends the packets to OVN before
+// servicePorts adds the first generation's NodePort flow, which sends the packets to OVN before
 // conntrack.
-func (h *helper) nodePorts(ctx context.Context) error {
-	if err := h.ovs.nodePorts(ctx); err != nil {
-		return err
-	}
-
+func (h *helper) servicePorts(ctx context.Context) error {
 	return h.ovs.flows(ctx, "breth0", fmt.Sprintf(`
 		cookie=%[1]d,priority=100,in_port=1,tcp,tp_dst=%[2]d,actions=output:2
 		cookie=%[1]d,priority=100,in_port=1,tcp,tp_dst=%[3]d,actions=output:2

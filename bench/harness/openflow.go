@@ -36,7 +36,7 @@ const (
 )
 
 func (v *flowed) setup(ctx context.Context) error {
-	if err := v.ovs.bridgedHost(ctx); err != nil {
+	if err := v.ovs.secureHost(ctx); err != nil {
 		return err
 	}
 
@@ -91,23 +91,7 @@ func flowInput(mac verdict.MAC, count int) openflow.Input {
 // watch checks that the test's packets matched the flows, and that only North-South tests have
 // packets from OVN.
 func (v *flowed) watch(ctx context.Context, t test) (func(int) error, error) {
-	if t.nodePort() {
-		if err := v.ovs.nodePorts(ctx); err != nil {
-			return nil, err
-		}
-	}
-
-	before, err := v.ovs.counters(ctx)
-	if err != nil {
-		return nil, err
-	}
-
-	return func(ops int) error {
-		after, err := v.ovs.counters(ctx)
-		if err != nil {
-			return err
-		}
-
+	return v.ovs.watchFlows(ctx, t, func(ops int, packets map[uint64]int) error {
 		fromOVN := 0
 		if t.northSouth() || t.nodePort() {
 			fromOVN = t.packets(ops)
@@ -118,12 +102,12 @@ func (v *flowed) watch(ctx context.Context, t test) (func(int) error, error) {
 			fromWire *= 2
 		}
 
-		if err := t.expect("packets from the wire by the flows", after[flowFromWire]-before[flowFromWire], fromWire); err != nil {
+		if err := t.expect("packets from the wire by the flows", packets[flowFromWire], fromWire); err != nil {
 			return err
 		}
 
-		return t.expect("packets from OVN by the flows", after[flowFromOVN]-before[flowFromOVN], fromOVN)
-	}, nil
+		return t.expect("packets from OVN by the flows", packets[flowFromOVN], fromOVN)
+	})
 }
 
 // Input of the programs and the flows about the node.

@@ -45,20 +45,7 @@ const (
 )
 
 func (v *ovnk) setup(ctx context.Context) error {
-	if err := v.ovs.start(ctx); err != nil {
-		return err
-	}
-
-	if err := v.ovs.vsctl(ctx, fmt.Sprintf(`add-br breth0 -- set bridge breth0 other_config:hwaddr=%s
-		-- add-port breth0 eth0 -- set interface eth0 ofport_request=%d`, nodeMAC, uplinkPort)); err != nil {
-		return err
-	}
-
-	if err := hostAddresses(ctx, "breth0"); err != nil {
-		return err
-	}
-
-	if err := v.ovs.integration(ctx, "", "breth0"); err != nil {
+	if err := v.ovs.bridgedHost(ctx, "", ""); err != nil {
 		return err
 	}
 
@@ -187,46 +174,26 @@ func ovnkNodePorts(services int) string {
 
 // watch checks that the test's packets used exactly the flows that are theirs.
 func (v *ovnk) watch(ctx context.Context, t test) (func(int) error, error) {
-	if t.nodePort() {
-		if err := v.ovs.nodePorts(ctx); err != nil {
-			return nil, err
-		}
-	}
-
-	before, err := v.ovs.counters(ctx)
-	if err != nil {
-		return nil, err
-	}
-
-	return func(ops int) error {
-		after, err := v.ovs.counters(ctx)
-		if err != nil {
-			return err
-		}
-
-		counts := map[uint64]int{}
-		for cookie := uint64(ovnkFromWire); cookie < ovnkLast; cookie++ {
-			counts[cookie] = after[cookie] - before[cookie]
-		}
+	return v.ovs.watchFlows(ctx, t, func(ops int, counts map[uint64]int) error {
 		// The host's connections are marked by its first answer.
 		counts[ovnkToHost] += counts[ovnkNewToHost]
-		delete(counts, ovnkNewToHost)
+		counts[ovnkNewToHost] = 0
 
 		want := ovnkUses(t)
 
-		for cookie, n := range counts {
+		for cookie := uint64(ovnkFromWire); cookie < ovnkLast; cookie++ {
 			packets := 0
 			if slices.Contains(want, cookie) {
 				packets = t.packets(ops)
 			}
 
-			if err := t.expect(fmt.Sprintf("packets by breth0's flow %#x", cookie), n, packets); err != nil {
+			if err := t.expect(fmt.Sprintf("packets by breth0's flow %#x", cookie), counts[cookie], packets); err != nil {
 				return err
 			}
 		}
 
 		return nil
-	}, nil
+	})
 }
 
 // ovnkUses returns the cookies of the flows that handle the test's packets.

@@ -122,6 +122,38 @@ func (o ovs) counters(ctx context.Context) (map[uint64]int, error) {
 	return counts, err
 }
 
+// watchFlows prepares breth0 for the test. The result calls check with the packets that breth0's
+// flows have counted since then, by cookie.
+func (o ovs) watchFlows(
+	ctx context.Context,
+	t test,
+	check func(ops int, packets map[uint64]int) error,
+) (func(ops int) error, error) {
+	if t.nodePort() {
+		if err := o.nodePorts(ctx); err != nil {
+			return nil, err
+		}
+	}
+
+	before, err := o.counters(ctx)
+	if err != nil {
+		return nil, err
+	}
+
+	return func(ops int) error {
+		packets, err := o.counters(ctx)
+		if err != nil {
+			return err
+		}
+
+		for cookie, n := range before {
+			packets[cookie] -= n
+		}
+
+		return check(ops, packets)
+	}, nil
+}
+
 // integration creates br-int with the pod and a Geneve port, and flows equivalent to OVN's for
 // these packets: route, rewrite both MACs, decrement the TTL, and NAT North-South in one conntrack
 // zone, committing every packet as OVN does. It is the same for all variants except for the SNAT
