@@ -65,15 +65,7 @@ func bound(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 
 	fmt.Fprint(stdout, boundTable(r.Measures))
 
-	if err := r.Write(*out); err != nil {
-		return err
-	}
-
-	if *keep {
-		return r.Keep()
-	}
-
-	return nil
+	return write(&r, *out, *keep)
 }
 
 // measureBound returns what the test has written.

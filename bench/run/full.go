@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"path/filepath"
@@ -61,17 +60,13 @@ func full(ctx context.Context, c config, harness string, stdout, stderr io.Write
 		return err
 	}
 
-	if err := saveReport(c.out, &r, "full.md"); err != nil {
+	if err := save(c, &r, "full.md"); err != nil {
 		return err
 	}
 
 	fmt.Fprintf(stdout, "Linux %s:\n\n%s\nAll of it: %s\n", r.Rows[0].Kernel, bench.Table(r.Rows, bench.Bars()), filepath.Join(c.out, "full.md"))
 
-	if c.keep {
-		err = r.Keep()
-	}
-
-	return errors.Join(err, report.Flat(r.Sweeps))
+	return report.Flat(r.Sweeps)
 }
 
 // sweepBoot is one boot of a sweep: a variant at several sizes.

@@ -258,7 +258,7 @@ func measure(ctx context.Context, c config, harness string, stdout, stderr io.Wr
 		r.Samples = samples
 	}
 
-	if err := save(c, &r); err != nil {
+	if err := save(c, &r, "report.md"); err != nil {
 		return err
 	}
 

@@ -61,7 +61,7 @@ func TestSave(t *testing.T) {
 	r := results.Describe(t.Context(), results.Packets)
 
 	r.Rows = rows
-	if err := save(config{out: dir}, &r); err != nil {
+	if err := save(config{out: dir}, &r, "report.md"); err != nil {
 		t.Fatal(err)
 	}
 

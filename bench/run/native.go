@@ -59,15 +59,11 @@ func native(ctx context.Context, args []string, stdout, stderr io.Writer) error 
 		}
 	}
 
-	if err := r.Write(*out); err != nil {
+	if err := write(&r, *out, *keep); err != nil {
 		return err
 	}
 
 	fmt.Fprintf(stdout, "%d benchmarks: %s\n", len(r.Measures), *out)
-
-	if *keep {
-		return r.Keep()
-	}
 
 	return nil
 }

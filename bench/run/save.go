@@ -9,26 +9,24 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/bench/results"
 )
 
-// save writes the run and its report.
-func save(c config, r *results.Run) error {
-	if err := saveReport(c.out, r, "report.md"); err != nil {
-		return err
+// write writes the run, and also puts it into bench/results if it is to be kept.
+func write(r *results.Run, path string, keep bool) error {
+	err := r.Write(path)
+	if err == nil && keep {
+		err = r.Keep()
 	}
 
-	if c.keep {
-		return r.Keep()
-	}
-
-	return nil
+	return err
 }
 
-// saveReport writes the run and its report under that name.
-func saveReport(dir string, r *results.Run, name string) error {
-	if err := r.Write(filepath.Join(dir, r.Kind+".txt")); err != nil {
+// save writes the run, and its report under that name.
+func save(c config, r *results.Run, name string) error {
+	if err := write(r, filepath.Join(c.out, r.Kind+".txt"), c.keep); err != nil {
 		return err
 	}
 
-	if err := os.WriteFile(filepath.Join(dir, name), []byte(report.Page(report.Runs{r.Kind: r})), 0o644); err != nil {
+	page := report.Page(report.Runs{r.Kind: r})
+	if err := os.WriteFile(filepath.Join(c.out, name), []byte(page), 0o644); err != nil {
 		return fmt.Errorf("save report: %w", err)
 	}
 

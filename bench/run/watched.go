@@ -49,15 +49,7 @@ func watched(ctx context.Context, args []string, stdout, stderr io.Writer) error
 
 	fmt.Fprint(stdout, table)
 
-	if err := r.Write(*out); err != nil {
-		return err
-	}
-
-	if *keep {
-		return r.Keep()
-	}
-
-	return nil
+	return write(&r, *out, *keep)
 }
 
 // measureWatched returns the output of the benchmark.
