@@ -50,8 +50,7 @@ func (c *Client) networks(ctx context.Context, o networks.ListOpts) ([]cloud.Net
 		return all, err
 	}
 
-	return list(c, "list networks", networks.List(c.network, o), ctx, extract,
-		func(n network) (cloud.Network, error) { return n.object(), nil })
+	return list(c, "list networks", networks.List(c.network, o), ctx, extract, valid(network.object))
 }
 
 // CreateNetwork makes a network of the project.
@@ -119,17 +118,12 @@ func (c *Client) CreateSubnet(ctx context.Context, s cloud.CreateSubnet) (cloud.
 		version = gophercloud.IPv6
 	}
 
-	return call(c, "create subnet", func() (cloud.Subnet, error) {
-		n, err := subnets.Create(ctx, c.network, subnets.CreateOpts{
+	return create(c, "create subnet", func() (*subnets.Subnet, error) {
+		return subnets.Create(ctx, c.network, subnets.CreateOpts{
 			NetworkID: s.Network, Name: s.Name, IPVersion: version,
 			SubnetPoolID: s.SubnetPool, Prefixlen: s.Length, EnableDHCP: &dhcp,
 		}).Extract()
-		if err != nil {
-			return cloud.Subnet{}, err
-		}
-
-		return subnet(*n)
-	})
+	}, subnet)
 }
 
 // DeleteSubnet deletes a subnet that no port uses.
@@ -139,16 +133,10 @@ func (c *Client) DeleteSubnet(ctx context.Context, id string) error {
 
 // AddInterface gives the router the subnet's gateway address. It returns the ID of the port.
 func (c *Client) AddInterface(ctx context.Context, router, subnet string) (string, error) {
-	return call(c, "add router interface", func() (string, error) {
-		opts := routers.AddInterfaceOpts{SubnetID: subnet}
-
-		i, err := routers.AddInterface(ctx, c.network, router, opts).Extract()
-		if err != nil {
-			return "", err
-		}
-
-		return i.PortID, nil
-	})
+	return create(c, "add router interface", func() (*routers.InterfaceInfo, error) {
+		o := routers.AddInterfaceOpts{SubnetID: subnet}
+		return routers.AddInterface(ctx, c.network, router, o).Extract()
+	}, valid(func(i routers.InterfaceInfo) string { return i.PortID }))
 }
 
 // RemoveInterface takes the router out of the subnet.

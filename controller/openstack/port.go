@@ -19,48 +19,30 @@ type PortFilter struct{ ID, Network, MAC, Device string }
 
 // Ports returns the ports that the filter selects and the credentials may see.
 func (c *Client) Ports(ctx context.Context, f PortFilter) ([]cloud.Port, error) {
-	return call(c, "list ports", func() ([]cloud.Port, error) {
-		pages, err := ports.List(c.network, ports.ListOpts{
-			ID: f.ID, NetworkID: f.Network, MACAddress: f.MAC, DeviceID: f.Device,
-		}).AllPages(ctx)
-		if err != nil {
-			return nil, err
-		}
+	o := ports.ListOpts{ID: f.ID, NetworkID: f.Network, MACAddress: f.MAC, DeviceID: f.Device}
 
-		all, err := ports.ExtractPorts(pages)
-		if err != nil {
-			return nil, err
-		}
-
-		return objects(all)
-	})
+	return list(c, "list ports", ports.List(c.network, o), ctx, ports.ExtractPorts, port)
 }
 
-func objects(all []ports.Port) ([]cloud.Port, error) {
-	var out []cloud.Port
-
-	for _, p := range all {
-		object := cloud.Port{
-			ID:          p.ID,
-			Name:        p.Name,
-			Description: p.Description,
-			Network:     p.NetworkID,
-			Project:     p.ProjectID,
-			MAC:         strings.ToLower(p.MACAddress),
-			Device:      p.DeviceID,
-			Owner:       p.DeviceOwner,
-			Groups:      sorted(p.SecurityGroups),
-		}
-		for _, f := range p.FixedIPs {
-			a, err := netip.ParseAddr(f.IPAddress)
-			if err != nil {
-				return nil, fmt.Errorf("read port %s: %w", p.ID, err)
-			}
-
-			object.FixedIPs = append(object.FixedIPs, cloud.FixedIP{Subnet: f.SubnetID, Address: a})
+func port(p ports.Port) (cloud.Port, error) {
+	out := cloud.Port{
+		ID:          p.ID,
+		Name:        p.Name,
+		Description: p.Description,
+		Network:     p.NetworkID,
+		Project:     p.ProjectID,
+		MAC:         strings.ToLower(p.MACAddress),
+		Device:      p.DeviceID,
+		Owner:       p.DeviceOwner,
+		Groups:      sorted(p.SecurityGroups),
+	}
+	for _, f := range p.FixedIPs {
+		a, err := netip.ParseAddr(f.IPAddress)
+		if err != nil {
+			return out, fmt.Errorf("read port %s: %w", p.ID, err)
 		}
 
-		out = append(out, object)
+		out.FixedIPs = append(out.FixedIPs, cloud.FixedIP{Subnet: f.SubnetID, Address: a})
 	}
 
 	return out, nil
@@ -86,15 +68,15 @@ func (c *Client) CreatePorts(ctx context.Context, wanted []cloud.Port) ([]cloud.
 			fixed = append(fixed, map[string]string{"subnet_id": f.Subnet, "ip_address": f.Address.String()})
 		}
 
-		port := map[string]any{
+		one := map[string]any{
 			"network_id": p.Network, "name": p.Name, "description": p.Description, "fixed_ips": fixed,
 			"security_groups": p.Groups,
 		}
 		if p.MAC != "" {
-			port["mac_address"] = p.MAC
+			one["mac_address"] = p.MAC
 		}
 
-		request.Ports = append(request.Ports, port)
+		request.Ports = append(request.Ports, one)
 	}
 
 	return call(c, name, func() ([]cloud.Port, error) {
@@ -109,7 +91,7 @@ func (c *Client) CreatePorts(ctx context.Context, wanted []cloud.Port) ([]cloud.
 			return nil, err
 		}
 
-		return objects(made.Ports)
+		return objects(made.Ports, port)
 	})
 }
 
@@ -141,40 +123,17 @@ type TrunkFilter struct{ Name, Port string }
 
 // Trunks returns the project's trunks that the filter selects, with their subports.
 func (c *Client) Trunks(ctx context.Context, f TrunkFilter) ([]cloud.Trunk, error) {
-	return call(c, "list trunks", func() ([]cloud.Trunk, error) {
-		opts := trunks.ListOpts{Name: f.Name, PortID: f.Port, ProjectID: c.project}
+	o := trunks.ListOpts{Name: f.Name, PortID: f.Port, ProjectID: c.project}
 
-		pages, err := trunks.List(c.network, opts).AllPages(ctx)
-		if err != nil {
-			return nil, err
-		}
-
-		all, err := trunks.ExtractTrunks(pages)
-		if err != nil {
-			return nil, err
-		}
-
-		var out []cloud.Trunk
-		for _, t := range all {
-			out = append(out, trunk(t))
-		}
-
-		return out, nil
-	})
+	return list(c, "list trunks", trunks.List(c.network, o), ctx, trunks.ExtractTrunks, valid(trunk))
 }
 
 // CreateTrunk makes a trunk of the port.
 func (c *Client) CreateTrunk(ctx context.Context, s cloud.CreateTrunk) (cloud.Trunk, error) {
-	return call(c, "create trunk", func() (cloud.Trunk, error) {
-		opts := trunks.CreateOpts{Name: s.Name, Description: s.Description, PortID: s.Port}
-
-		t, err := trunks.Create(ctx, c.network, opts).Extract()
-		if err != nil {
-			return cloud.Trunk{}, err
-		}
-
-		return trunk(*t), nil
-	})
+	return create(c, "create trunk", func() (*trunks.Trunk, error) {
+		o := trunks.CreateOpts{Name: s.Name, Description: s.Description, PortID: s.Port}
+		return trunks.Create(ctx, c.network, o).Extract()
+	}, valid(trunk))
 }
 
 // DeleteTrunk deletes a trunk.

@@ -146,24 +146,67 @@ func list[A, B any](
 			return nil, err
 		}
 
-		var out []B
-
-		for _, a := range all {
-			b, err := object(a)
-			if err != nil {
-				return nil, err
-			}
-
-			out = append(out, b)
-		}
-
-		return out, nil
+		return objects(all, object)
 	})
 }
 
+func objects[A, B any](all []A, object func(A) (B, error)) ([]B, error) {
+	var out []B
+
+	for _, a := range all {
+		b, err := object(a)
+		if err != nil {
+			return nil, err
+		}
+
+		out = append(out, b)
+	}
+
+	return out, nil
+}
+
+// create makes a request that makes an object, and converts the object.
+func create[A, B any](
+	c *Client, name string, request func() (*A, error), object func(A) (B, error),
+) (B, error) {
+	return call(c, name, func() (out B, err error) {
+		a, err := request()
+		if err != nil {
+			return out, err
+		}
+
+		return object(*a)
+	})
+}
+
+// valid is a conversion of objects that always succeeds.
+func valid[A, B any](object func(A) B) func(A) (B, error) {
+	return func(a A) (B, error) { return object(a), nil }
+}
+
+// withIDs returns the project's objects, and those with the IDs. get returns the objects of a
+// project, or those with an ID.
+func withIDs[T any](
+	project string, ids []string, get func(project, id string) ([]T, error), idOf func(T) string,
+) ([]T, error) {
+	out, err := get(project, "")
+	for _, id := range ids {
+		known := slices.ContainsFunc(out, func(have T) bool { return idOf(have) == id })
+		if err != nil || id == "" || known {
+			continue
+		}
+
+		var more []T
+
+		more, err = get("", id)
+		out = append(out, more...)
+	}
+
+	return out, err
+}
+
 func (c *Client) routers(ctx context.Context, o routers.ListOpts) ([]cloud.Router, error) {
-	return list(c, "list routers", routers.List(c.network, o), ctx, routers.ExtractRouters,
-		func(r routers.Router) (cloud.Router, error) { return router(r), nil })
+	return list(c, "list routers", routers.List(c.network, o), ctx, routers.ExtractRouters, valid(router))
 }
 
 func router(r routers.Router) cloud.Router {
@@ -175,19 +218,14 @@ func router(r routers.Router) cloud.Router {
 
 // CreateRouter makes a router of the project.
 func (c *Client) CreateRouter(ctx context.Context, s cloud.CreateRouter) (cloud.Router, error) {
-	return call(c, "create router", func() (cloud.Router, error) {
+	return create(c, "create router", func() (*routers.Router, error) {
 		o := routers.CreateOpts{Name: s.Name, Description: s.Description}
 		if s.External != "" {
 			o.GatewayInfo = &routers.GatewayInfo{NetworkID: s.External}
 		}
 
-		r, err := routers.Create(ctx, c.network, o).Extract()
-		if err != nil {
-			return cloud.Router{}, err
-		}
-
-		return router(*r), nil
-	})
+		return routers.Create(ctx, c.network, o).Extract()
+	}, valid(router))
 }
 
 // SetGateway gives the router its external gateway in the network.
@@ -202,25 +240,14 @@ func (c *Client) SetGateway(ctx context.Context, id, network string) error {
 
 // subnetPools returns the project's subnet pools, and those with the IDs.
 func (c *Client) subnetPools(ctx context.Context, ids ...string) ([]cloud.SubnetPool, error) {
-	get := func(o subnetpools.ListOpts) ([]cloud.SubnetPool, error) {
+	get := func(project, id string) ([]cloud.SubnetPool, error) {
+		o := subnetpools.ListOpts{ProjectID: project, ID: id}
+
 		return list(c, "list subnet pools", subnetpools.List(c.network, o), ctx,
 			subnetpools.ExtractSubnetPools, subnetPool)
 	}
 
-	out, err := get(subnetpools.ListOpts{ProjectID: c.project})
-	for _, id := range ids {
-		known := slices.ContainsFunc(out, func(p cloud.SubnetPool) bool { return p.ID == id })
-		if err != nil || id == "" || known {
-			continue
-		}
-
-		var more []cloud.SubnetPool
-
-		more, err = get(subnetpools.ListOpts{ID: id})
-		out = append(out, more...)
-	}
-
-	return out, err
+	return withIDs(c.project, ids, get, func(p cloud.SubnetPool) string { return p.ID })
 }
 
 func subnetPool(p subnetpools.SubnetPool) (cloud.SubnetPool, error) {
@@ -244,40 +271,24 @@ func subnetPool(p subnetpools.SubnetPool) (cloud.SubnetPool, error) {
 func (c *Client) CreateSubnetPool(
 	ctx context.Context, s cloud.CreateSubnetPool,
 ) (cloud.SubnetPool, error) {
-	return call(c, "create subnet pool", func() (cloud.SubnetPool, error) {
-		p, err := subnetpools.Create(ctx, c.network, subnetpools.CreateOpts{
+	return create(c, "create subnet pool", func() (*subnetpools.SubnetPool, error) {
+		return subnetpools.Create(ctx, c.network, subnetpools.CreateOpts{
 			Name: s.Name, Description: s.Description, Prefixes: []string{s.Prefix.String()},
 			MinPrefixLen: s.Shortest, DefaultPrefixLen: s.Default, MaxPrefixLen: s.Longest,
 		}).Extract()
-		if err != nil {
-			return cloud.SubnetPool{}, err
-		}
-
-		return subnetPool(*p)
-	})
+	}, subnetPool)
 }
 
 // securityGroups returns the project's security groups, and those with the IDs.
 func (c *Client) securityGroups(ctx context.Context, ids []string) ([]cloud.SecurityGroup, error) {
-	get := func(o groups.ListOpts) ([]cloud.SecurityGroup, error) {
+	get := func(project, id string) ([]cloud.SecurityGroup, error) {
+		o := groups.ListOpts{ProjectID: project, ID: id}
+
 		return list(c, "list security groups", groups.List(c.network, o), ctx, groups.ExtractGroups,
-			func(g groups.SecGroup) (cloud.SecurityGroup, error) { return securityGroup(g), nil })
+			valid(securityGroup))
 	}
 
-	out, err := get(groups.ListOpts{ProjectID: c.project})
-	for _, id := range ids {
-		known := slices.ContainsFunc(out, func(g cloud.SecurityGroup) bool { return g.ID == id })
-		if err != nil || known {
-			continue
-		}
-
-		var more []cloud.SecurityGroup
-
-		more, err = get(groups.ListOpts{ID: id})
-		out = append(out, more...)
-	}
-
-	return out, err
+	return withIDs(c.project, ids, get, func(g cloud.SecurityGroup) string { return g.ID })
 }
 
 func securityGroup(g groups.SecGroup) cloud.SecurityGroup {
@@ -305,16 +316,10 @@ func allowsAll(r rules.SecGroupRule) bool {
 func (c *Client) CreateSecurityGroup(
 	ctx context.Context, name, description string,
 ) (cloud.SecurityGroup, error) {
-	return call(c, "create security group", func() (cloud.SecurityGroup, error) {
+	return create(c, "create security group", func() (*groups.SecGroup, error) {
 		o := groups.CreateOpts{Name: name, Description: description}
-
-		g, err := groups.Create(ctx, c.network, o).Extract()
-		if err != nil {
-			return cloud.SecurityGroup{}, err
-		}
-
-		return securityGroup(*g), nil
-	})
+		return groups.Create(ctx, c.network, o).Extract()
+	}, valid(securityGroup))
 }
 
 // CreateRule adds a rule that allows all packets of its direction and family to a security group.
