@@ -170,13 +170,5 @@ func (l Line) equal(o Line) bool {
 
 // Free returns how many of the ports can be taken if pods use so many.
 func (r Record) Free(pods int) int {
-	n := -pods
-
-	for _, l := range r.Lines {
-		if !l.Held {
-			n++
-		}
-	}
-
-	return n
+	return count(r.Lines, func(l Line) bool { return !l.Held }) - pods
 }

@@ -86,6 +86,24 @@ func without[T any](all []T, match func(T) bool) []T {
 	return slices.DeleteFunc(slices.Clone(all), match)
 }
 
+// only returns the elements that match, in new memory.
+func only[T any](all []T, match func(T) bool) []T {
+	return without(all, func(e T) bool { return !match(e) })
+}
+
+// count returns how many elements match.
+func count[T any](all []T, match func(T) bool) int {
+	n := 0
+
+	for _, e := range all {
+		if match(e) {
+			n++
+		}
+	}
+
+	return n
+}
+
 func changed(all []Trunk, id string, change func([]Subport) []Subport) []Trunk {
 	all = slices.Clone(all)
 	for i := range all {

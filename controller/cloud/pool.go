@@ -113,13 +113,9 @@ func (p Pool) checkMTU(network Network, vifMTU int) *Problem {
 // findVIF returns the node's VIF. A node must not take another's: the port has to have the node's
 // InternalIP, which NodePool compared with the VIF's address.
 func (p Pool) findVIF(s Observation) (Port, *Problem) {
-	var found []Port
-
-	for _, v := range s.VIFs {
-		if p.VIF.ID == v.ID || p.VIF.ID == "" && v.MAC == p.VIF.MAC.String() && v.has(p.VIF.Address) {
-			found = append(found, v)
-		}
-	}
+	found := only(s.VIFs, func(v Port) bool {
+		return p.VIF.ID == v.ID || p.VIF.ID == "" && v.MAC == p.VIF.MAC.String() && v.has(p.VIF.Address)
+	})
 
 	switch {
 	case len(found) == 0 && p.VIF.ID != "":
@@ -162,11 +158,7 @@ func (p Pool) planTrunks(b *builder, st *state, vif Port) Trunk {
 			continue
 		}
 
-		b.removeSubports(t, st.ownedSubports(b.seen, t))
-
-		if t.isPools(p.Name(), p.Description()) && len(t.Subports) == len(st.ownedSubports(b.seen, t)) {
-			b.add(DeleteTrunk{t.ID})
-		}
+		b.releaseTrunk(st, t, p.Description())
 	}
 
 	if trunk.ID == "" && b.take("trunk", &b.quotas.Trunks, 1) == 1 {
@@ -176,8 +168,15 @@ func (p Pool) planTrunks(b *builder, st *state, vif Port) Trunk {
 	return trunk
 }
 
-func (t Trunk) isPools(name, description string) bool {
-	return t.Name == name && t.Description == description
+// releaseTrunk takes the pool's ports out of a trunk, and deletes the trunk if it is the pool's and
+// has no others.
+func (b *builder) releaseTrunk(st *state, t Trunk, description string) {
+	owned := st.ownedSubports(b.seen, t)
+	b.removeSubports(t, owned)
+
+	if t.Name == st.name && t.Description == description && len(t.Subports) == len(owned) {
+		b.add(DeleteTrunk{t.ID})
+	}
 }
 
 // ownedSubports returns the pool's ports in the trunk, in the order of their tags.
@@ -314,13 +313,7 @@ func (p Pool) planPorts(b *builder, st *state, trunk Trunk) {
 		missing       []Port
 	)
 
-	have := 0
-
-	for _, sl := range st.slots {
-		if sl.port.ID != "" {
-			have++
-		}
-	}
+	have := count(st.slots, func(sl slot) bool { return sl.port.ID != "" })
 
 	for _, sl := range st.slots {
 		switch tag, in := tags[sl.port.ID]; {
@@ -433,14 +426,11 @@ func (p Pool) port(st *state, sl slot, published []Line) Port {
 
 // planGrowth adds a subnet to a complete pool of which less than a tenth is free.
 func (p Pool) planGrowth(b *builder, st *state, trunk Trunk) {
-	ports, size := 0, 0
-
-	tags := trunk.tags()
-	for _, sl := range st.slots {
-		if _, in := tags[sl.port.ID]; in {
-			ports++
-		}
-	}
+	tags, size := trunk.tags(), 0
+	ports := count(st.slots, func(sl slot) bool {
+		_, in := tags[sl.port.ID]
+		return in
+	})
 
 	for _, n := range st.subnets {
 		size += 1 << (32 - n.Prefix.Bits())

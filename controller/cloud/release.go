@@ -13,11 +13,7 @@ func Release(c Config, node string, s Observation) Plan {
 	mark := description(c.Cluster, node)
 
 	for _, t := range s.Trunks {
-		b.removeSubports(t, st.ownedSubports(s, t))
-
-		if t.isPools(st.name, mark) && len(t.Subports) == len(st.ownedSubports(s, t)) {
-			b.add(DeleteTrunk{t.ID})
-		}
+		b.releaseTrunk(&st, t, mark)
 	}
 
 	for _, n := range s.Networks {

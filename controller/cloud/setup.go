@@ -211,11 +211,9 @@ func (s Setup) inspect(b *builder, seen SetupObservation) setupState {
 		st.external = s.findExternalNetwork(b, seen)
 	}
 
-	for _, n := range seen.Subnets {
-		if n.Network == st.vms.ID && (n.Prefix.Addr().Is4() || s.ipv6()) {
-			st.subnets = append(st.subnets, n)
-		}
-	}
+	st.subnets = only(seen.Subnets, func(n Subnet) bool {
+		return n.Network == st.vms.ID && (n.Prefix.Addr().Is4() || s.ipv6())
+	})
 
 	slices.SortFunc(st.subnets, func(a, b Subnet) int { return a.Prefix.Compare(b.Prefix) })
 
@@ -260,7 +258,7 @@ func (s Setup) findVMNetwork(b *builder, seen SetupObservation) Network {
 func (s Setup) findExternalNetwork(b *builder, seen SetupObservation) Network {
 	is := func(n Network) bool { return n.ID == s.ExternalNetwork || n.Name == s.ExternalNetwork }
 
-	external := without(seen.Networks, func(n Network) bool { return !n.External })
+	external := only(seen.Networks, func(n Network) bool { return n.External })
 	if !slices.ContainsFunc(external, is) && slices.ContainsFunc(seen.Networks, is) {
 		b.report(problem(InvalidNetwork, "network %s is not external, so a router cannot have "+
 			"its external gateway in it: name an external one by --external-network (%s), or "+
@@ -277,18 +275,11 @@ func (s Setup) findExternalNetwork(b *builder, seen SetupObservation) Network {
 
 // findNetwork returns the network with the name or ID.
 func findNetwork(b *builder, flag, wanted string, all []Network) (n Network, ok bool) {
-	var named []Network
-
-	for _, n := range all {
-		if n.ID == wanted {
-			return n, true
-		}
-
-		if n.Name == wanted {
-			named = append(named, n)
-		}
+	if i := slices.IndexFunc(all, func(n Network) bool { return n.ID == wanted }); i >= 0 {
+		return all[i], true
 	}
 
+	named := only(all, func(n Network) bool { return n.Name == wanted })
 	switch len(named) {
 	case 1:
 		return named[0], true

@@ -41,16 +41,11 @@ const (
 
 // findSubnetPool returns the subnet pool of a family. It has no ID if it does not exist yet.
 func (s Setup) findSubnetPool(b *builder, seen SetupObservation, w wantedPool) SubnetPool {
-	var found []SubnetPool
+	found := only(seen.SubnetPools, func(p SubnetPool) bool {
+		own := p.Name == w.name && p.Description == s.subnetPoolDescription() && p.Project == s.Project
 
-	for _, p := range seen.SubnetPools {
-		own := p.Name == w.name && p.Description == s.subnetPoolDescription()
-
-		own = own && p.Project == s.Project
-		if w.id != "" && p.ID == w.id || w.id == "" && own {
-			found = append(found, p)
-		}
-	}
+		return w.id != "" && p.ID == w.id || w.id == "" && own
+	})
 
 	switch {
 	case len(found) == 0 && w.id != "":
@@ -272,13 +267,9 @@ func (s Setup) findSecurityGroups(b *builder, seen SetupObservation, st *setupSt
 		return
 	}
 
-	var own []SecurityGroup
-
-	for _, g := range seen.SecurityGroups {
-		if g.Name == s.Cluster && g.Description == s.groupDescription() && g.Project == s.Project {
-			own = append(own, g)
-		}
-	}
+	own := only(seen.SecurityGroups, func(g SecurityGroup) bool {
+		return g.Name == s.Cluster && g.Description == s.groupDescription() && g.Project == s.Project
+	})
 
 	switch len(own) {
 	case 0:

@@ -47,14 +47,7 @@ func inspect(cluster, node string, length int, s Observation) state {
 
 // findNetwork chooses the network with most ports; others are copies.
 func (st *state) findNetwork(description string, s Observation) {
-	var own []Network
-
-	for _, n := range s.Networks {
-		if n.Name == st.name && n.Description == description {
-			own = append(own, n)
-		}
-	}
-
+	own := only(s.Networks, func(n Network) bool { return n.Name == st.name && n.Description == description })
 	if len(own) == 0 {
 		return
 	}
@@ -66,26 +59,12 @@ func (st *state) findNetwork(description string, s Observation) {
 }
 
 func portsOf(s Observation, network string) int {
-	n := 0
-
-	for _, p := range s.Ports {
-		if p.Network == network {
-			n++
-		}
-	}
-
-	return n
+	return count(s.Ports, func(p Port) bool { return p.Network == network })
 }
 
 // findSubnets takes the subnets by their names. Of equal names the one in use is the pool's.
 func (st *state) findSubnets(s Observation) {
-	var all []Subnet
-
-	for _, n := range s.Subnets {
-		if n.Network == st.network.ID {
-			all = append(all, n)
-		}
-	}
+	all := only(s.Subnets, func(n Subnet) bool { return n.Network == st.network.ID })
 
 	slices.SortFunc(all, func(a, b Subnet) int {
 		return cmp.Or(cmp.Compare(portsIn(s, b.ID), portsIn(s, a.ID)), strings.Compare(a.ID, b.ID))
@@ -114,15 +93,7 @@ func (st *state) findSubnets(s Observation) {
 }
 
 func portsIn(s Observation, subnet string) int {
-	n := 0
-
-	for _, p := range s.Ports {
-		if p.in(subnet) {
-			n++
-		}
-	}
-
-	return n
+	return count(s.Ports, func(p Port) bool { return p.in(subnet) })
 }
 
 // mostSubnets bounds the index in a subnet's name: a trunk has no tags for more.
