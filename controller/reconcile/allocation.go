@@ -46,7 +46,7 @@ func (w *worker) allocateNode(k plan.Key, n *corev1.Node) (*patch, error) {
 		return nil, err
 	}
 
-	want, remove := map[string]string{}, []string(nil)
+	want := map[string]any{}
 
 	holder, err := w.chassisHolder(n)
 	if err != nil {
@@ -60,7 +60,7 @@ func (w *worker) allocateNode(k plan.Key, n *corev1.Node) (*patch, error) {
 			"%s: node %[1]s gets no traffic of pods until its Open vSwitch has another one",
 			n.Name, n.Annotations[annotation.ChassisID], holder))
 	case holder == "" && told != "":
-		remove = append(remove, annotation.ChassisTakenBy)
+		want[annotation.ChassisTakenBy] = nil
 	}
 
 	if have, err := annotation.ParseNodeID(n.Annotations); err != nil || have != node.ID {
@@ -78,11 +78,7 @@ func (w *worker) allocateNode(k plan.Key, n *corev1.Node) (*patch, error) {
 		want[annotation.NodeJoin] = annotation.FormatJoin(node.Join)
 	}
 
-	if len(want)+len(remove) == 0 {
-		return nil, nil
-	}
-
-	return &patch{of: &n.ObjectMeta, annotations: want, remove: remove}, nil
+	return annotate(&n.ObjectMeta, want), nil
 }
 
 // warnOfSize reports a node that joins a cluster of the largest supported size. It is served all
@@ -108,7 +104,7 @@ func (w *worker) allocatePod(k plan.Key, n *corev1.Node, p *corev1.Pod) (*patch,
 	case errors.Is(err, ipam.ErrNodeBehind):
 		return nil, err
 	case err != nil && len(network.Addresses) == 0 && annotated(p):
-		return &patch{of: &p.ObjectMeta, remove: []string{annotation.PodNetworks, annotation.FirstPod}}, nil
+		return annotate(&p.ObjectMeta, map[string]any{annotation.PodNetworks: nil, annotation.FirstPod: nil}), nil
 	case err != nil:
 		return nil, fmt.Errorf("node %q: %w", n.Name, err)
 	case len(network.Addresses) == 0:
@@ -130,10 +126,7 @@ func annotated(p *corev1.Pod) bool {
 // are. It removes the first generation's annotation if that differs and this controller does not
 // write it.
 func (w *worker) restore(p *corev1.Pod, network annotation.Pod) *patch {
-	want := map[string]string{}
-
-	var remove []string
-
+	want := map[string]any{}
 	if text := annotation.FormatPod(network); p.Annotations[annotation.PodNetworks] != text {
 		want[annotation.PodNetworks] = text
 	}
@@ -144,14 +137,10 @@ func (w *worker) restore(p *corev1.Pod, network annotation.Pod) *patch {
 	case w.first:
 		want[annotation.FirstPod] = text
 	case has:
-		remove = append(remove, annotation.FirstPod)
+		want[annotation.FirstPod] = nil
 	}
 
-	if len(want) == 0 && len(remove) == 0 {
-		return nil
-	}
-
-	return &patch{of: &p.ObjectMeta, annotations: want, remove: remove}
+	return annotate(&p.ObjectMeta, want)
 }
 
 // allocated reports whether the pods' ports have the addresses that are allocated to the pods. An

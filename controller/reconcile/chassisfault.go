@@ -70,12 +70,12 @@ func (l *Loop) writeChassisFaults(ctx context.Context, t *term, before map[strin
 			continue
 		}
 
-		p := &patch{of: &n.ObjectMeta, annotations: map[string]string{annotation.ChassisFault: fault}}
+		want := map[string]any{annotation.ChassisFault: fault}
 		if fault == "" {
-			p = &patch{of: &n.ObjectMeta, remove: []string{annotation.ChassisFault}}
+			want[annotation.ChassisFault] = nil
 		}
 
-		patches[plan.NodeKey(n.Name)] = p
+		patches[plan.NodeKey(n.Name)] = annotate(&n.ObjectMeta, want)
 	}
 
 	clear(before)

@@ -35,10 +35,10 @@ func TestLeavesBy(t *testing.T) {
 		gw2  []string
 		want *patch
 	}{
-		{"nothing told", node("a", ""), nil, &patch{annotations: map[string]string{annotation.LeavesBy: `["gw1","gw2"]`}}},
+		{"nothing told", node("a", ""), nil, &patch{annotations: map[string]any{annotation.LeavesBy: `["gw1","gw2"]`}}},
 		{"told", node("a", "", annotation.LeavesBy, `["gw1","gw2"]`), nil, nil},
-		{"one is drained", node("a", "", annotation.LeavesBy, `["gw1","gw2"]`), drained, &patch{annotations: map[string]string{annotation.LeavesBy: `["gw1"]`}}},
-		{"it has one again", node("a", "shared", annotation.LeavesBy, `["gw1"]`), nil, &patch{remove: []string{annotation.LeavesBy}}},
+		{"one is drained", node("a", "", annotation.LeavesBy, `["gw1","gw2"]`), drained, &patch{annotations: map[string]any{annotation.LeavesBy: `["gw1"]`}}},
+		{"it has one again", node("a", "shared", annotation.LeavesBy, `["gw1"]`), nil, &patch{annotations: map[string]any{annotation.LeavesBy: nil}}},
 		{"it has one", node("a", "local"), nil, nil},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -31,9 +31,17 @@ var errConflict = errors.New("the object has changed")
 // were planned. Or it holds a condition for the status of a Node, of any version.
 type patch struct {
 	of          *metav1.ObjectMeta // never changed
-	annotations map[string]string
-	remove      []string
+	annotations map[string]any     // the new values; nil removes an annotation
 	condition   *corev1.NodeCondition
+}
+
+// annotate returns the patch that makes these annotations, or nil if there are none.
+func annotate(of *metav1.ObjectMeta, annotations map[string]any) *patch {
+	if len(annotations) == 0 {
+		return nil
+	}
+
+	return &patch{of: of, annotations: annotations}
 }
 
 // stillFits reports whether the patch's inputs are the same in a later version of the object.
@@ -45,16 +53,7 @@ func (p *patch) stillFits(now metav1.Object) bool {
 
 // body returns the merge patch for a version of the object.
 func (p *patch) body(version string) []byte {
-	annotations := map[string]any{}
-	for name, value := range p.annotations {
-		annotations[name] = value
-	}
-
-	for _, name := range p.remove {
-		annotations[name] = nil
-	}
-
-	return annotation.Patch(metav1.ObjectMeta{UID: p.of.UID, ResourceVersion: version}, annotations)
+	return annotation.Patch(metav1.ObjectMeta{UID: p.of.UID, ResourceVersion: version}, p.annotations)
 }
 
 // statusBody returns the strategic merge patch of the status. It leaves other conditions alone.
@@ -203,19 +202,16 @@ func leavesBy(c *plan.Cluster, k plan.Key) *patch {
 		return nil
 	}
 
+	want := map[string]any{}
 	has, told := n.Annotations[annotation.LeavesBy]
+
 	if !plan.UsesEgressGateways(n) {
-		if !told {
-			return nil
+		if told {
+			want[annotation.LeavesBy] = nil
 		}
-
-		return &patch{of: &n.ObjectMeta, remove: []string{annotation.LeavesBy}}
+	} else if text := annotation.FormatLeavesBy(plan.EgressGateways(c, n)); text != has {
+		want[annotation.LeavesBy] = text
 	}
 
-	want := annotation.FormatLeavesBy(plan.EgressGateways(c, n))
-	if has == want {
-		return nil
-	}
-
-	return &patch{of: &n.ObjectMeta, annotations: map[string]string{annotation.LeavesBy: want}}
+	return annotate(&n.ObjectMeta, want)
 }

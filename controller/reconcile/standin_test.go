@@ -172,10 +172,12 @@ func (s *standinAPI) annotate(_ context.Context, k plan.Key, p *patch, version s
 		annotations = map[string]string{}
 	}
 
-	maps.Copy(annotations, p.annotations)
-
-	for _, name := range p.remove {
-		delete(annotations, name)
+	for name, value := range p.annotations {
+		if text, is := value.(string); is {
+			annotations[name] = text
+		} else {
+			delete(annotations, name)
+		}
 	}
 
 	if !maps.Equal(annotations, c.GetAnnotations()) {
