@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"log/slog"
 	"time"
+
+	"github.com/ovn-ebpf/ovn-ebpf/loop"
 )
 
 // Northd waits for this member's databases, converts each to the schema of the installed OVN where
@@ -74,10 +76,8 @@ func await(ctx context.Context, ready func() error) error {
 			return nil
 		}
 
-		select {
-		case <-ctx.Done():
+		if !loop.Pause(ctx, 200*time.Millisecond) {
 			return fmt.Errorf("%w (%w)", err, ctx.Err())
-		case <-time.After(200 * time.Millisecond):
 		}
 	}
 }

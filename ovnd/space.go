@@ -7,6 +7,8 @@ import (
 	"log/slog"
 	"syscall"
 	"time"
+
+	"github.com/ovn-ebpf/ovn-ebpf/loop"
 )
 
 const (
@@ -45,10 +47,8 @@ func (c Central) awaitSpace(ctx context.Context, log *slog.Logger) error {
 			log.Warn("waiting for space", "error", err)
 		}
 
-		select {
-		case <-ctx.Done():
+		if !loop.Pause(ctx, spaceLook) {
 			return fmt.Errorf("%w (%w)", err, ctx.Err())
-		case <-time.After(spaceLook):
 		}
 	}
 }

@@ -11,6 +11,8 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/util/flowcontrol"
+
+	"github.com/ovn-ebpf/ovn-ebpf/loop"
 )
 
 // UserAgent is the name of the controllers in requests to the API server, and in Events.
@@ -63,10 +65,8 @@ func Probe(ctx context.Context, client kubernetes.Interface, report func(error),
 
 		answers = err == nil
 
-		select {
-		case <-ctx.Done():
+		if !loop.Pause(ctx, interval) {
 			return nil
-		case <-time.After(interval):
 		}
 	}
 }

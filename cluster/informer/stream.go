@@ -16,6 +16,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/watch"
+
+	"github.com/ovn-ebpf/ovn-ebpf/loop"
 )
 
 const (
@@ -89,10 +91,8 @@ func (s *stream) watch(ctx context.Context, o metav1.ListOptions) (watch.Interfa
 
 		away = away || !apierrors.IsTooManyRequests(err)
 
-		select {
-		case <-ctx.Done():
+		if !loop.Pause(ctx, pause.Step()) {
 			return nil, ctx.Err()
-		case <-time.After(pause.Step()):
 		}
 	}
 }

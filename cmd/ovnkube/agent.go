@@ -23,6 +23,7 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/cluster"
 	"github.com/ovn-ebpf/ovn-ebpf/cmd/ovnkube/daemon"
 	"github.com/ovn-ebpf/ovn-ebpf/cmd/ovnkube/setting"
+	"github.com/ovn-ebpf/ovn-ebpf/loop"
 	"github.com/ovn-ebpf/ovn-ebpf/verdict"
 )
 
@@ -525,11 +526,9 @@ func (s *settings) awaitAgentEnd(ctx context.Context, log *slog.Logger) error {
 			log.Info("waiting for the agent on this node to end", "pid-file", path)
 		}
 
-		select {
-		case <-ctx.Done():
+		if !loop.Pause(ctx, 100*time.Millisecond) {
 			return fmt.Errorf("clean up node: an agent still runs and would undo the cleanup, stop it first (pid file %s)",
 				path)
-		case <-time.After(100 * time.Millisecond):
 		}
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/ovn-kubernetes/libovsdb/client"
 
 	"github.com/ovn-ebpf/ovn-ebpf/controller/plan"
+	"github.com/ovn-ebpf/ovn-ebpf/loop"
 )
 
 const (
@@ -174,10 +175,7 @@ func (d *DB) Run(ctx context.Context) error {
 		d.log.Warn("no connection to northbound database",
 			"endpoints", d.endpoints, "error", err, "retry", wait)
 
-		select {
-		case <-ctx.Done():
-		case <-time.After(wait):
-		}
+		loop.Pause(ctx, wait)
 
 		wait = min(2*wait, backoffMax)
 	}

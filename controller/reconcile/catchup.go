@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strconv"
 	"time"
 
@@ -11,6 +12,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/ovn-ebpf/ovn-ebpf/loop"
 )
 
 const (
@@ -70,10 +73,8 @@ func (r resource) catchUp(ctx context.Context, listed []metav1.Object, log *slog
 	listedAt := time.Now()
 
 	for len(missing) > 0 {
-		select {
-		case <-ctx.Done():
+		if !loop.Pause(ctx, catchUpPoll) {
 			return ctx.Err()
-		case <-time.After(catchUpPoll):
 		}
 
 		if time.Since(listedAt) > relistEvery {
@@ -124,19 +125,12 @@ func resourceVersion(o metav1.Object) uint64 {
 	return v
 }
 
+// still returns those of the objects that exist now. It changes the slice.
 func still(objects, now []metav1.Object) []metav1.Object {
 	uids := map[types.UID]bool{}
 	for _, o := range now {
 		uids[o.GetUID()] = true
 	}
 
-	var out []metav1.Object
-
-	for _, o := range objects {
-		if uids[o.GetUID()] {
-			out = append(out, o)
-		}
-	}
-
-	return out
+	return slices.DeleteFunc(objects, func(o metav1.Object) bool { return !uids[o.GetUID()] })
 }

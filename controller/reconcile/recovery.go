@@ -2,13 +2,13 @@ package reconcile
 
 import (
 	"context"
-	"time"
 
 	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/ovn-ebpf/ovn-ebpf/controller/ipam"
+	"github.com/ovn-ebpf/ovn-ebpf/loop"
 )
 
 // recoverAllocator returns an allocator with the allocations that OVN and annotations hold. It
@@ -38,10 +38,8 @@ func (l *Loop) recoverAllocator(ctx context.Context) (*ipam.Allocator, error) {
 
 		l.log.Warn("cannot read allocations", "error", err, "retry", wait)
 
-		select {
-		case <-ctx.Done():
+		if !loop.Pause(ctx, wait) {
 			return nil, ctx.Err()
-		case <-time.After(wait):
 		}
 
 		wait = min(2*wait, retryMax)

@@ -18,6 +18,7 @@ import (
 
 	"github.com/ovn-ebpf/ovn-ebpf/cluster/informer"
 	"github.com/ovn-ebpf/ovn-ebpf/controller/plan"
+	"github.com/ovn-ebpf/ovn-ebpf/loop"
 )
 
 // watchRetryMax is short: one controller is no load, and all nodes wait for it.
@@ -215,10 +216,8 @@ func (l *Loop) follow(ctx context.Context, o optional) {
 			logged = text
 		}
 
-		select {
-		case <-ctx.Done():
+		if !loop.Pause(ctx, again) {
 			return
-		case <-time.After(again):
 		}
 	}
 }

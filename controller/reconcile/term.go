@@ -8,6 +8,7 @@ import (
 
 	"github.com/ovn-ebpf/ovn-ebpf/controller/election"
 	"github.com/ovn-ebpf/ovn-ebpf/controller/nb"
+	"github.com/ovn-ebpf/ovn-ebpf/loop"
 )
 
 // lostFenced is the reason of a LostError when another replica has claimed the database, or when it
@@ -45,10 +46,8 @@ func (t *term) begin(ctx context.Context) error {
 			t.loop.log.Warn("cannot claim the database", "error", err, "retry", wait)
 		}
 
-		select {
-		case <-ctx.Done():
+		if !loop.Pause(ctx, wait) {
 			return context.Cause(ctx)
-		case <-time.After(wait):
 		}
 
 		wait = min(2*wait, time.Second)

@@ -9,6 +9,8 @@ import (
 	"os/exec"
 	"syscall"
 	"time"
+
+	"github.com/ovn-ebpf/ovn-ebpf/loop"
 )
 
 // insideEnv marks the background process and tells how long the parent waits. The process writes to
@@ -113,10 +115,8 @@ func Stop(ctx context.Context, pidfile string) error {
 			return err
 		}
 
-		select {
-		case <-ctx.Done():
+		if !loop.Pause(ctx, poll) {
 			return fmt.Errorf("process %d of %s does not end: %w", pid, pidfile, context.Cause(ctx))
-		case <-time.After(poll):
 		}
 	}
 }
