@@ -5,7 +5,6 @@ package metric
 import (
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
@@ -147,22 +146,4 @@ func One(is bool) float64 {
 	}
 
 	return 0
-}
-
-// Markdown formats the Table for a document.
-func (t Table) Markdown() string {
-	var b strings.Builder
-	b.WriteString("| name | type | labels | meaning |\n|---|---|---|---|\n")
-
-	for _, f := range t {
-		labels := strings.Join(f.Labels, "`, `")
-		if labels != "" {
-			labels = "`" + labels + "`"
-		}
-
-		fmt.Fprintf(&b, "| `%s` | %s | %s | %s |\n", f.Name, f.Kind, labels,
-			strings.ReplaceAll(f.Help, "|", `\|`))
-	}
-
-	return b.String()
 }

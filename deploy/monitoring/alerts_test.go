@@ -10,7 +10,7 @@ import (
 
 	"sigs.k8s.io/yaml"
 
-	"github.com/ovn-ebpf/ovn-ebpf/deploy/monitoring"
+	promtest "github.com/ovn-ebpf/ovn-ebpf/test/prometheus"
 )
 
 // casesFile has the rule tests of all alerts, as promtool reads them.
@@ -54,9 +54,9 @@ func (c alertCase) checks(alert string) bool {
 // has reports whether the case has series of a selector's metric. up is
 // a metric of every job.
 func (c alertCase) has(selector string) bool {
-	name := monitoring.Name(selector)
+	name := promtest.MetricOf(selector)
 	for _, s := range c.Series {
-		if monitoring.Name(s.Series) == name && (name != "up" || job.FindString(s.Series) == job.FindString(selector)) {
+		if promtest.MetricOf(s.Series) == name && (name != "up" || job.FindString(s.Series) == job.FindString(selector)) {
 			return true
 		}
 	}
@@ -93,7 +93,7 @@ func TestAlertCases(t *testing.T) {
 		cases[c.Name] = c
 	}
 
-	_, rules, err := monitoring.Rules()
+	_, rules, err := promtest.Rules()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -118,7 +118,7 @@ func TestAlertCases(t *testing.T) {
 			t.Errorf("%q: the alert is not expected to stay silent", quiet.Name)
 		}
 
-		for _, s := range monitoring.Selectors(r.Expr) {
+		for _, s := range promtest.Selectors(r.Expr) {
 			if !quiet.has(s) {
 				t.Errorf("%q: %s is missing, so silence proves nothing", quiet.Name, s)
 			}
@@ -132,7 +132,7 @@ func TestAlertCases(t *testing.T) {
 			t.Errorf("%q: the alert itself is expected to fire: %v, want %v", missing.Name, missing.fires(r.Alert), slices.Contains(firesWithout, r.Alert))
 		}
 
-		if !slices.ContainsFunc(rules, func(other monitoring.Rule) bool { return missing.fires(other.Alert) }) {
+		if !slices.ContainsFunc(rules, func(other promtest.Rule) bool { return missing.fires(other.Alert) }) {
 			t.Errorf("%q: nothing fires, so the fault that takes the series away goes unnoticed", missing.Name)
 		}
 	}

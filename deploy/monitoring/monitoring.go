@@ -1,115 +1,12 @@
-// Package monitoring has the dashboards and alerts beside it, and reads their
-// queries for tests.
+// Package monitoring has the dashboards and alerts beside it.
 package monitoring
 
-import (
-	"embed"
-	"encoding/json"
-	"fmt"
-	"path"
-	"regexp"
-	"slices"
-	"strings"
-
-	"sigs.k8s.io/yaml"
-)
+import "embed"
 
 // RulesFile is the name of the file of alerts.
 const RulesFile = "rules.yaml"
 
+// Files are RulesFile, and the dashboards in the directory dashboards.
+//
 //go:embed rules.yaml dashboards/*.json
-var files embed.FS
-
-// Query is one of a dashboard's, with its variables in it.
-type Query struct {
-	Dashboard, Panel, Expr string
-}
-
-// Rule is an alert.
-type Rule struct {
-	Alert       string            `json:"alert"`
-	Expr        string            `json:"expr"`
-	For         string            `json:"for"`
-	Labels      map[string]string `json:"labels"`
-	Annotations map[string]string `json:"annotations"`
-}
-
-// Rules returns the text of RulesFile, and the alerts in it.
-func Rules() (text []byte, rules []Rule, err error) {
-	if text, err = files.ReadFile(RulesFile); err != nil {
-		return nil, nil, err
-	}
-
-	var file struct {
-		Groups []struct {
-			Name  string `json:"name"`
-			Rules []Rule `json:"rules"`
-		} `json:"groups"`
-	}
-	if err := yaml.UnmarshalStrict(text, &file); err != nil {
-		return nil, nil, fmt.Errorf("read %s: %w", RulesFile, err)
-	}
-
-	for _, g := range file.Groups {
-		rules = append(rules, g.Rules...)
-	}
-
-	return text, rules, nil
-}
-
-// Queries returns the queries of all panels of all dashboards.
-func Queries() ([]Query, error) {
-	names, err := files.ReadDir("dashboards")
-	if err != nil {
-		return nil, err
-	}
-
-	var out []Query
-
-	for _, n := range names {
-		text, err := files.ReadFile(path.Join("dashboards", n.Name()))
-		if err != nil {
-			return nil, err
-		}
-
-		var d struct {
-			Panels []struct {
-				Title   string
-				Targets []struct{ Expr string }
-			}
-		}
-		if err := json.Unmarshal(text, &d); err != nil {
-			return nil, fmt.Errorf("read dashboard %s: %w", n.Name(), err)
-		}
-
-		for _, p := range d.Panels {
-			for _, t := range p.Targets {
-				out = append(out, Query{n.Name(), p.Title, t.Expr})
-			}
-		}
-	}
-
-	return out, nil
-}
-
-// selector is a metric of ours, or up, with what is wanted of its labels.
-var selector = regexp.MustCompile(`\b(?:up|(?:ovnkube|ovn|ovs)_[a-z0-9_]+)\b(?:\{[^}]*\})?`)
-
-// Selectors returns what an expression reads, each once.
-func Selectors(expr string) []string {
-	found := selector.FindAllString(expr, -1)
-	slices.Sort(found)
-
-	return slices.Compact(found)
-}
-
-// Name returns a selector's metric.
-func Name(selector string) string {
-	name, _, _ := strings.Cut(selector, "{")
-	return name
-}
-
-// Substitute fills in a dashboard's variables: all nodes, and the range of a rate.
-func Substitute(expr, rate string) string {
-	return strings.NewReplacer("$node", ".*", "$__rate_interval", rate).Replace(expr)
-}
+var Files embed.FS

@@ -15,6 +15,7 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/controller"
 	"github.com/ovn-ebpf/ovn-ebpf/deploy/monitoring"
 	"github.com/ovn-ebpf/ovn-ebpf/metric"
+	promtest "github.com/ovn-ebpf/ovn-ebpf/test/prometheus"
 )
 
 // known are the series there are, by name.
@@ -33,30 +34,30 @@ func known() map[string]bool {
 
 // Every query reads metrics that there are.
 func TestNames(t *testing.T) {
-	queries, err := monitoring.Queries()
+	queries, err := promtest.Queries()
 	if err != nil || len(queries) == 0 {
 		t.Fatalf("%d queries, %v", len(queries), err)
 	}
 
-	_, rules, err := monitoring.Rules()
+	_, rules, err := promtest.Rules()
 	if err != nil || len(rules) == 0 {
 		t.Fatalf("%d rules, %v", len(rules), err)
 	}
 
 	for _, r := range rules {
-		queries = append(queries, monitoring.Query{Dashboard: monitoring.RulesFile, Panel: r.Alert, Expr: r.Expr})
+		queries = append(queries, promtest.Query{Dashboard: monitoring.RulesFile, Panel: r.Alert, Expr: r.Expr})
 	}
 
 	names := known()
 
 	for _, q := range queries {
-		selectors := monitoring.Selectors(q.Expr)
+		selectors := promtest.Selectors(q.Expr)
 		if len(selectors) == 0 {
 			t.Errorf("%s: %s reads nothing: %s", q.Dashboard, q.Panel, q.Expr)
 		}
 
 		for _, s := range selectors {
-			if !names[monitoring.Name(s)] {
+			if !names[promtest.MetricOf(s)] {
 				t.Errorf("%s: %s reads %s, which no part of ours exports", q.Dashboard, q.Panel, s)
 			}
 		}
@@ -70,7 +71,7 @@ func TestRunbook(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	_, rules, err := monitoring.Rules()
+	_, rules, err := promtest.Rules()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -122,7 +123,7 @@ func TestDocumentListsAlerts(t *testing.T) {
 
 	listed, want := regexp.MustCompile("OVNEBPF[A-Za-z]+").FindAllString(table, -1), []string(nil)
 
-	_, rules, err := monitoring.Rules()
+	_, rules, err := promtest.Rules()
 	if err != nil {
 		t.Fatal(err)
 	}

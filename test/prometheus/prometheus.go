@@ -1,5 +1,5 @@
-// Package prometheus runs Debian's Prometheus with the rules of deploy/monitoring, for tests that
-// ask it what dashboards and alerts ask.
+// Package prometheus reads the queries of dashboards and alerts, and runs Debian's Prometheus with
+// the rules of deploy/monitoring, for tests that ask it these queries.
 package prometheus
 
 import (
@@ -39,7 +39,7 @@ func Start(t *testing.T, targets ...Target) Server {
 			target.Job, i, strings.TrimPrefix(target.URL, "http://"), target.Instance, target.Job)
 	}
 
-	text, _, err := monitoring.Rules()
+	text, _, err := Rules()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -84,33 +84,33 @@ func Start(t *testing.T, targets ...Target) Server {
 func (s Server) HasAll(t *testing.T, leaveOut func(metric string) bool) {
 	t.Helper()
 
-	queries, err := monitoring.Queries()
+	queries, err := Queries()
 	if err != nil {
 		t.Fatal(err)
 	}
 
-	_, rules, err := monitoring.Rules()
+	_, rules, err := Rules()
 	if err != nil {
 		t.Fatal(err)
 	}
 
 	for _, r := range rules {
-		for _, sel := range monitoring.Selectors(r.Expr) {
-			queries = append(queries, monitoring.Query{Dashboard: monitoring.RulesFile, Panel: r.Alert, Expr: sel})
+		for _, sel := range Selectors(r.Expr) {
+			queries = append(queries, Query{Dashboard: monitoring.RulesFile, Panel: r.Alert, Expr: sel})
 		}
 	}
 
 	all := len(queries)
-	queries = slices.DeleteFunc(queries, func(q monitoring.Query) bool {
-		return slices.ContainsFunc(monitoring.Selectors(q.Expr), func(sel string) bool { return leaveOut(monitoring.Name(sel)) })
+	queries = slices.DeleteFunc(queries, func(q Query) bool {
+		return slices.ContainsFunc(Selectors(q.Expr), func(sel string) bool { return leaveOut(MetricOf(sel)) })
 	})
 	asked := len(queries)
 
 	eventually(t, func() error {
 		var errs []error
 
-		queries = slices.DeleteFunc(queries, func(q monitoring.Query) bool {
-			err := s.hasData(monitoring.Substitute(q.Expr, "1m"))
+		queries = slices.DeleteFunc(queries, func(q Query) bool {
+			err := s.hasData(Substitute(q.Expr, "1m"))
 			if err != nil {
 				errs = append(errs, fmt.Errorf("%s: %s: %w", q.Dashboard, q.Panel, err))
 			}
