@@ -234,17 +234,8 @@ func in(addrs []netip.Addr, subnet netip.Prefix) (netip.Addr, bool) {
 
 // within reports whether there is exactly one address per subnet.
 func within(addresses, subnets []netip.Prefix) bool {
-	if len(addresses) != len(subnets) {
-		return false
-	}
-
-	for i, s := range subnets {
-		if addresses[i].Masked() != s.Masked() {
-			return false
-		}
-	}
-
-	return true
+	return slices.EqualFunc(addresses, subnets,
+		func(a, s netip.Prefix) bool { return a.Masked() == s.Masked() })
 }
 
 // free searches from the last allocated address to the end of the subnet, then from its beginning.
@@ -293,15 +284,13 @@ func (p *Pods) pool(subnet netip.Prefix) *pool {
 func (p *Pods) Release(name string, keep ...string) {
 	for uid := range p.held[name] {
 		if !slices.Contains(keep, uid) {
-			p.release(Pod{name, uid})
+			p.ReleaseOne(Pod{name, uid})
 		}
 	}
 }
 
 // ReleaseOne releases one pod's allocation.
-func (p *Pods) ReleaseOne(pod Pod) { p.release(pod) }
-
-func (p *Pods) release(pod Pod) {
+func (p *Pods) ReleaseOne(pod Pod) {
 	p.releaseAddresses(pod)
 	p.releaseMAC(pod)
 }
