@@ -212,7 +212,7 @@ func (a *agentFlags) settings() []*setting.Setting {
 			Flag:    "healthz-bind-address",
 			Section: "kubernetes",
 			Key:     "healthz-bind-address",
-			Value:   setting.Text(&a.healthAddress, hostPort),
+			Value:   setting.Text(&a.healthAddress, optional(hostPort)),
 			Usage:   "`address` of the node's health check for load balancers, kube-proxy's /healthz and /livez; empty: not served",
 		},
 		{

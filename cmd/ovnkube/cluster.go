@@ -163,7 +163,7 @@ func (c *clusterFlags) settings() []*setting.Setting {
 			Flag:    "metrics-bind-address",
 			Section: "metrics",
 			Key:     "bind-address",
-			Value:   setting.Text(&c.metricsAddress, hostPort),
+			Value:   setting.Text(&c.metricsAddress, optional(hostPort)),
 			Usage:   "`address` for /metrics, /healthz and /readyz, and the agent's status page /",
 		},
 		{

@@ -60,9 +60,7 @@ func (p programs) packetContext() packetContext {
 }
 
 func (p programs) explain(_ context.Context, from string, f []byte) (answer, error) {
-	origins := map[string]verdict.Direction{"wire": verdict.FromWire, "ovn": verdict.FromOVN, "host": verdict.FromHost}
-
-	x, err := p.Explain(origins[from], f)
+	x, err := p.Explain(sides[from], f)
 	if err != nil {
 		return answer{}, err
 	}

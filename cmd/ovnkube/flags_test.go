@@ -3,14 +3,18 @@ package main
 import (
 	"bytes"
 	"context"
+	"io"
 	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
+	"github.com/ovn-ebpf/ovn-ebpf/cmd/commandline"
 	"github.com/ovn-ebpf/ovn-ebpf/cmd/ovnkube/setting"
 )
+
+func exitCode(err error, stderr io.Writer) int { return commandline.Status("ovnkube", err, stderr) }
 
 // The command lines in the second generation's documents are understood, with one dash or two.
 func TestSecondGeneration(t *testing.T) {

@@ -57,8 +57,6 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	return commandline.Run(ctx, root(), args, stdout, stderr)
 }
 
-func exitCode(err error, stderr io.Writer) int { return commandline.Status("ovnkube", err, stderr) }
-
 const controllerDetail = `It needs the API server, and OVN's Northbound and Southbound databases. Of several controllers one leads.
 It serves /metrics, /healthz and /readyz on ` + controllerMetrics + `.
 

@@ -49,7 +49,7 @@ func (o *openstackFlags) settings() []*setting.Setting {
 			Flag:    "clouds-file",
 			Section: openstackSection,
 			Key:     "clouds-file",
-			Value:   setting.Text(&o.cloudsFile, optionalPath),
+			Value:   setting.Text(&o.cloudsFile, optional(absolute)),
 			About:   []string{"open cloud"},
 			Usage: "`path` of clouds.yaml; default: that of OpenStack's own clients: the working directory, " +
 				"~/.config/openstack, /etc/openstack",
@@ -64,19 +64,19 @@ func (o *openstackFlags) settings() []*setting.Setting {
 		},
 		{
 			Flag: "router-id", Section: openstackSection, Key: "router-id",
-			Value: setting.Text(&o.router, optionalUUID),
+			Value: setting.Text(&o.router, optional(annotation.CheckUUID)),
 			Usage: "in underlay mode, the `UUID` of the Neutron router that connects the networks of pods",
 		},
 		{
 			Flag: "subnet-pool", Section: openstackSection, Key: "subnet-pool",
-			Value: setting.Text(&o.subnetPool, optionalUUID),
+			Value: setting.Text(&o.subnetPool, optional(annotation.CheckUUID)),
 			Usage: "in underlay mode, the `UUID` of the Neutron subnet pool with the IPv4 addresses of pods",
 		},
 		{
 			Flag:    "subnet-pool-6",
 			Section: openstackSection,
 			Key:     "subnet-pool-6",
-			Value:   setting.Text(&o.subnetPool6, optionalUUID),
+			Value:   setting.Text(&o.subnetPool6, optional(annotation.CheckUUID)),
 			Usage: "in underlay mode, the `UUID` of the Neutron subnet pool with the IPv6 addresses of pods; " +
 				"default: pods have IPv4 addresses only",
 		},
@@ -216,12 +216,4 @@ func clusterName(s string) error {
 	}
 
 	return nil
-}
-
-func optionalPath(s string) error {
-	if s == "" {
-		return nil
-	}
-
-	return absolute(s)
 }

@@ -78,57 +78,62 @@ const (
 	noOffload  = "smart NICs are not supported"
 )
 
+// unusedNames are keys and flags of ovn-kubernetes.
+type unusedNames []setting.UnusedName
+
+// add adds pairs of a key and a flag.
+func (n *unusedNames) add(section, why string, isBool bool, pairs ...string) {
+	for i := 0; i < len(pairs); i += 2 {
+		*n = append(*n,
+			setting.UnusedName{Section: section, Key: pairs[i], Flag: pairs[i+1], Bool: isBool, Why: why})
+	}
+}
+
 // unused returns the keys and flags of ovn-kubernetes without a meaning here.
 func unused() []setting.UnusedName {
-	var list []setting.UnusedName
+	var list unusedNames
 
-	add := func(section, why string, isBool bool, pairs ...string) {
-		for i := 0; i < len(pairs); i += 2 {
-			list = append(list,
-				setting.UnusedName{Section: section, Key: pairs[i], Flag: pairs[i+1], Bool: isBool, Why: why})
-		}
-	}
-	add("default", ownZones, false, "conntrack-zone", "conntrack-zone")
-	add("default", ovnsOwn, false,
+	list.add("default", ownZones, false, "conntrack-zone", "conntrack-zone")
+	list.add("default", ovnsOwn, false,
 		"inactivity-probe", "inactivity-probe",
 		"openflow-probe", "openflow-probe",
 		"ofctrl-wait-before-clear", "ofctrl-wait-before-clear",
 		"lflow-cache-limit", "lflow-cache-limit",
 		"lflow-cache-limit-kb", "lflow-cache-limit-kb")
-	add("default", ovnsOwn, true, "monitor-all", "monitor-all", "enable-lflow-cache", "enable-lflow-cache")
-	add("default", notNeeded, false, "routable-mtu", "routable-mtu", "db-txn-timeout", "db-txn-timeout")
-	add("default", notNeeded, true, "enable-udp-aggregation", "")
-	add("default", noZones, false, "zone", "zone")
-	add("default", notServed, false, "udn-allowed-default-services", "udn-allowed-default-services")
-	add("logging", "errors of the CNI plugin and of database clients are in the logs of agent and controller", false,
+	list.add("default", ovnsOwn, true, "monitor-all", "monitor-all", "enable-lflow-cache", "enable-lflow-cache")
+	list.add("default", notNeeded, false, "routable-mtu", "routable-mtu", "db-txn-timeout", "db-txn-timeout")
+	list.add("default", notNeeded, true, "enable-udp-aggregation", "")
+	list.add("default", noZones, false, "zone", "zone")
+	list.add("default", notServed, false, "udn-allowed-default-services", "udn-allowed-default-services")
+	list.add("logging", "errors of the CNI plugin and of database clients are in the logs of agent and controller", false,
 		"cnilogfile", "cnilogfile",
 		"libovsdblogfile", "libovsdblogfile")
-	add("monitoring", ovsExport, false,
+	list.add("monitoring", ovsExport, false,
 		"netflow-targets", "netflow-targets",
 		"sflow-targets", "sflow-targets",
 		"ipfix-targets", "ipfix-targets")
-	add("ipfix", ovsExport, false,
+	list.add("ipfix", ovsExport, false,
 		"sampling", "ipfix-sampling",
 		"cache-max-flows", "ipfix-cache-max-flows",
 		"cache-active-timeout", "ipfix-cache-active-timeout")
-	add("cni", "the plugin is always ovn-k8s-cni-overlay", false, "plugin", "cni-plugin")
-	add("kubernetes", "ovn-ebpf does not request certificates: set kubeconfig", false,
+	list.add("cni", "the plugin is always ovn-k8s-cni-overlay", false, "plugin", "cni-plugin")
+	list.add("kubernetes", "ovn-ebpf does not request certificates: set kubeconfig", false,
 		"bootstrap-kubeconfig", "bootstrap-kubeconfig",
 		"cert-dir", "cert-dir",
 		"cert-duration", "cert-duration")
-	add("kubernetes", notNeeded, false,
+	list.add("kubernetes", notNeeded, false,
 		"ovn-config-namespace", "ovn-config-namespace",
 		"host-network-namespace", "host-network-namespace",
 		"platform-type", "platform-type",
 		"dns-service-namespace", "dns-service-namespace",
 		"dns-service-name", "dns-service-name")
-	add("kubernetes", notServed, false, "no-hostsubnet-nodes", "no-hostsubnet-nodes")
-	add("kubernetes", notServed, true, "ovn-empty-lb-events", "ovn-empty-lb-events")
-	add("kubernetes", notNeeded, true, "disable-requestedchassis", "disable-requestedchassis")
-	add("kubernetes", notMetrics, false, "ovn-metrics-bind-address", "")
-	add("kubernetes", notMetrics, true, "metrics-enable-pprof", "")
-	add("metrics", notMetrics, false, "ovn-metrics-bind-address", "ovn-metrics-bind-address")
-	add("metrics", notMetrics, true,
+	list.add("kubernetes", notServed, false, "no-hostsubnet-nodes", "no-hostsubnet-nodes")
+	list.add("kubernetes", notServed, true, "ovn-empty-lb-events", "ovn-empty-lb-events")
+	list.add("kubernetes", notNeeded, true, "disable-requestedchassis", "disable-requestedchassis")
+	list.add("kubernetes", notMetrics, false, "ovn-metrics-bind-address", "")
+	list.add("kubernetes", notMetrics, true, "metrics-enable-pprof", "")
+	list.add("metrics", notMetrics, false, "ovn-metrics-bind-address", "ovn-metrics-bind-address")
+	list.add("metrics", notMetrics, true,
 		"export-ovs-metrics", "export-ovs-metrics",
 		"enable-pprof", "metrics-enable-pprof",
 		"enable-config-duration", "metrics-enable-config-duration",
@@ -136,9 +141,9 @@ func unused() []setting.UnusedName {
 
 	for _, short := range []string{"nb", "sb"} {
 		section := map[string]string{"nb": "ovnnorth", "sb": "ovnsouth"}[short]
-		add(section, "servers are verified by their CA, whatever their names", false,
+		list.add(section, "servers are verified by their CA, whatever their names", false,
 			"cert-common-name", short+"-cert-common-name")
-		add(section, databases, false,
+		list.add(section, databases, false,
 			"election-timer", short+"-raft-election-timer",
 			"run-dir", short+"-run-dir",
 			"db-location", short+"-db-location",
@@ -151,47 +156,41 @@ func unused() []setting.UnusedName {
 }
 
 func unusedGateway() []setting.UnusedName {
-	var list []setting.UnusedName
+	var list unusedNames
 
-	add := func(section, why string, isBool bool, pairs ...string) {
-		for i := 0; i < len(pairs); i += 2 {
-			list = append(list,
-				setting.UnusedName{Section: section, Key: pairs[i], Flag: pairs[i+1], Bool: isBool, Why: why})
-		}
-	}
-	add("gateway", notServed, false, "egw-interface", "exgw-interface")
-	add("gateway", noOffload, false,
+	list.add("gateway", notServed, false, "egw-interface", "exgw-interface")
+	list.add("gateway", noOffload, false,
 		"gateway-accelerated-interface", "gateway-accelerated-interface",
 		"router-subnet", "gateway-router-subnet")
-	add("gateway", "always 169.254.169.0/29 and fd69::/125", false,
+	list.add("gateway", "always 169.254.169.0/29 and fd69::/125", false,
 		"v4-masquerade-subnet", "gateway-v4-masquerade-subnet",
 		"v6-masquerade-subnet", "gateway-v6-masquerade-subnet")
-	add("gateway", notServed, true,
+	list.add("gateway", notServed, true,
 		"disable-snat-multiple-gws", "disable-snat-multiple-gws",
 		"allow-no-uplink", "allow-no-uplink")
-	add("gateway", notNeeded, true,
+	list.add("gateway", notNeeded, true,
 		"disable-pkt-mtu-check", "disable-pkt-mtu-check",
 		"disable-forwarding", "disable-forwarding",
 		"single-node", "single-node")
-	add("masterha", "derived from election-lease-duration", false,
+	list.add("masterha", "derived from election-lease-duration", false,
 		"election-renew-deadline", "ha-election-renew-deadline",
 		"election-retry-period", "ha-election-retry-period")
-	add("clustermgrha", "ovn-ebpf has one kind of controller: see [masterha]", false,
+	list.add("clustermgrha", "ovn-ebpf has one kind of controller: see [masterha]", false,
 		"election-lease-duration", "cluster-manager-ha-election-lease-duration",
 		"election-renew-deadline", "cluster-manager-ha-election-renew-deadline",
 		"election-retry-period", "cluster-manager-ha-election-retry-period")
-	add("clustermanager", noZones, false,
+	list.add("clustermanager", noZones, false,
 		"v4-transit-subnet", "cluster-manager-v4-transit-subnet",
 		"v6-transit-subnet", "cluster-manager-v6-transit-subnet")
-	add("hybridoverlay", notServed, true, "enabled", "enable-hybrid-overlay")
-	add("hybridoverlay", notServed, false,
+	list.add("hybridoverlay", notServed, true, "enabled", "enable-hybrid-overlay")
+	list.add("hybridoverlay", notServed, false,
 		"cluster-subnets", "hybrid-overlay-cluster-subnets",
 		"hybrid-overlay-vxlan-port", "hybrid-overlay-vxlan-port")
-	add("ovnkubenode", noOffload, false,
+	list.add("ovnkubenode", noOffload, false,
 		"mode", "ovnkube-node-mode",
 		"mgmt-port-netdev", "ovnkube-node-mgmt-port-netdev",
 		"mgmt-port-dp-resource-name", "ovnkube-node-mgmt-port-dp-resource-name")
-	add("ovnkubenode", notNeeded, true, "disable-ovn-iface-id-ver", "disable-ovn-iface-id-ver")
+	list.add("ovnkubenode", notNeeded, true, "disable-ovn-iface-id-ver", "disable-ovn-iface-id-ver")
 
 	features := []string{
 		"enable-admin-network-policy", "enable-egress-ip", "enable-egress-firewall", "enable-egress-qos",
@@ -202,10 +201,10 @@ func unusedGateway() []setting.UnusedName {
 		"enable-observability", "enable-network-qos",
 	}
 	for _, name := range features {
-		add("ovnkubernetesfeature", notServed, true, name, name)
+		list.add("ovnkubernetesfeature", notServed, true, name, name)
 	}
 
-	add("ovnkubernetesfeature", notServed, false,
+	list.add("ovnkubernetesfeature", notServed, false,
 		"egressip-reachability-total-timeout", "egressip-reachability-total-timeout",
 		"egressip-node-healthcheck-port", "egressip-node-healthcheck-port",
 		"advertised-udn-isolation-mode", "advertised-udn-isolation-mode")

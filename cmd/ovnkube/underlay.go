@@ -37,7 +37,7 @@ func (u *underlayFlags) settings() []*setting.Setting {
 			Flag:    "vif-id",
 			Section: "underlay",
 			Key:     "vif-id",
-			Value:   setting.Text(&u.vif, optionalUUID),
+			Value:   setting.Text(&u.vif, optional(annotation.CheckUUID)),
 			About:   []string{"VIF"},
 			Usage:   "in underlay mode, the `UUID` of the Neutron port of the VM's interface; default: the controller finds it by its MAC address",
 		},
@@ -49,14 +49,6 @@ func (u *underlayFlags) settings() []*setting.Setting {
 			Usage:   "in underlay mode, the `seconds` for which a port rests after its pod has gone, so that load balancers and neighbours forget its address",
 		},
 	}
-}
-
-func optionalUUID(s string) error {
-	if s == "" {
-		return nil
-	}
-
-	return annotation.CheckUUID(s)
 }
 
 // underlayConfig returns the configuration of the agent in underlay mode.

@@ -239,18 +239,30 @@ func joined[T fmt.Stringer](list []T) string {
 
 // The functions below check settings that remain strings.
 
-func hostPort(s string) error {
-	if s == "" {
-		return nil
-	}
+// optional returns check for a setting that may be empty.
+func optional(check func(string) error) func(string) error {
+	return func(s string) error {
+		if s == "" {
+			return nil
+		}
 
+		return check(s)
+	}
+}
+
+func hostPort(s string) error {
 	_, port, err := net.SplitHostPort(s)
 	if err != nil {
 		return fmt.Errorf("%q is not an address with a port like 0.0.0.0:9410", s)
 	}
 
+	return checkPort(port, s)
+}
+
+// checkPort checks the port of an address.
+func checkPort(port, address string) error {
 	if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
-		return fmt.Errorf("port %q of %q is not 1..65535", port, s)
+		return fmt.Errorf("port %q of %q is not 1..65535", port, address)
 	}
 
 	return nil
@@ -300,8 +312,8 @@ func (u serverURL) Set(s string) error {
 			s)
 	}
 
-	if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
-		return fmt.Errorf("port %q of %q is not 1..65535", port, s)
+	if err := checkPort(port, s); err != nil {
+		return err
 	}
 
 	*u.p = "http://" + s
