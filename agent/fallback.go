@@ -55,7 +55,7 @@ func (a *agent) reportFallback(ctx context.Context) error {
 		return nil
 	}
 
-	a.log.Warn(message)
+	a.log.Warn("kernel cannot run the eBPF programs", "reason", reason, "message", message)
 
 	reported := false
 

@@ -439,7 +439,8 @@ func (w *switchWait) run(ctx context.Context, patience time.Duration) error {
 			return err
 		}
 
-		w.log.Warn(w.found(err))
+		w.found(err)
+		w.log.Warn("waiting for Open vSwitch", "error", err)
 
 		if !reported {
 			warnNode(ctx, w.config.API(w.log), w.config.NodeName, agentenv.NotReady, *w.why.Load(), w.log)
@@ -452,12 +453,10 @@ func (w *switchWait) run(ctx context.Context, patience time.Duration) error {
 	}
 }
 
-// found keeps, and returns, the text about the last attempt.
-func (w *switchWait) found(err error) string {
+// found keeps the text about the last attempt.
+func (w *switchWait) found(err error) {
 	text := fmt.Sprintf("the agent waits for Open vSwitch: %v; look at the node's pod of ovn-ebpf-ovs", err)
 	w.why.Store(&text)
-
-	return text
 }
 
 func certificatesCommand(f *flag.FlagSet) action {
