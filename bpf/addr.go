@@ -35,25 +35,13 @@ func (g *Gateway) SyncAddrs(want map[netip.Addr]verdict.AddrKind) error {
 	// The digest must cover the table: bits are added before entries and removed after them.
 	err = errors.Join(err, g.digest.addHosts(hosts, former))
 
-	var put, late tableWrites[gatewayAddr]
+	writes, unwritten := 0, 0
 	if err == nil {
-		put, err = putEntries(g.objs.HostAddrs, entries)
+		writes, unwritten, err = syncEntries(g.objs.HostAddrs, entries)
 	}
 
-	pruned := 0
-	if err == nil {
-		pruned, err = pruneEntries(g.objs.HostAddrs, entries)
-	}
-
-	if err == nil && len(put.full) > 0 {
-		over := overflow[gatewayAddr, uint8]{}
-		over.add(put.full, entries)
-		late, err = writeOverflow(over, g.objs.HostAddrs)
-		left += len(over)
-	}
-
-	g.unwrittenAddrs = left
-	if put.written+pruned+late.written > 0 {
+	g.unwrittenAddrs = left + unwritten
+	if writes > 0 {
 		err = errors.Join(err, g.ForgetShortcuts())
 	}
 

@@ -142,7 +142,7 @@ func (g *Gateway) Attached() (uplink, bridge bool, err error) {
 		up := false
 		if ifindex != 0 {
 			if up, err = g.attacher.isUp(h, g.prog(h), ifindex); err != nil {
-				return false, false, fmt.Errorf("inspect attachment of %s: %w", h.name, err)
+				return false, false, err
 			}
 		}
 
@@ -270,6 +270,16 @@ func dropLink(path string) error {
 func removeIfThere(path string) error {
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
+	}
+
+	return nil
+}
+
+func unpinMaps(pinDir string, names ...string) error {
+	for _, name := range names {
+		if err := removeIfThere(filepath.Join(pinDir, name)); err != nil {
+			return fmt.Errorf("unpin map: %w", err)
+		}
 	}
 
 	return nil

@@ -2,6 +2,7 @@ package bpf
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
 	"net"
 	"os"
@@ -83,6 +84,15 @@ func (a attacher) detach(h hook) error {
 
 // isUp reports whether the hook has prog on that interface. With 0 any interface counts.
 func (a attacher) isUp(h hook, prog *ebpf.Program, ifindex int) (bool, error) {
+	up, err := a.holds(h, prog, ifindex)
+	if err != nil {
+		return false, fmt.Errorf("inspect attachment of %s: %w", h.name, err)
+	}
+
+	return up, nil
+}
+
+func (a attacher) holds(h hook, prog *ebpf.Program, ifindex int) (bool, error) {
 	id, err := programID(prog)
 	if err != nil {
 		return false, err

@@ -100,6 +100,26 @@ func words(a netip.Addr) (w [4]uint32) {
 	return w
 }
 
+// addrOf is the inverse of words.
+func addrOf(w [4]uint32) netip.Addr {
+	var b []byte
+	for _, v := range w {
+		b = binary.NativeEndian.AppendUint32(b, v)
+	}
+
+	return netip.AddrFrom16([16]byte(b)).Unmap()
+}
+
+// addr4Of returns the IPv4 address of the last of the words.
+func addr4Of(w uint32) netip.Addr {
+	return netip.AddrFrom4([4]byte(binary.NativeEndian.AppendUint32(nil, w)))
+}
+
+// addrPort returns an address and port of the programs' tables.
+func addrPort(addr [4]uint32, port uint16) netip.AddrPort {
+	return netip.AddrPortFrom(addrOf(addr), bePort(port))
+}
+
 func netmask(p netip.Prefix) (net, mask [4]uint32) {
 	bits := p.Bits()
 	if p.Addr().Is4() {
@@ -154,8 +174,7 @@ func prefixes(list []netip.Prefix, v4 *prefixes4, v6 *prefixes6) (n4, n6 uint8) 
 // listPrefixes is the inverse of prefixes, IPv4 first.
 func listPrefixes(n4 uint8, v4 prefixes4, n6 uint8, v6 prefixes6) (list []netip.Prefix) {
 	for _, p := range v4[:min(n4, maxPrefixes)] {
-		addr := addrOf([4]uint32{2: binary.NativeEndian.Uint32([]byte{0, 0, 0xff, 0xff}), 3: p.Net})
-		list = append(list, netip.PrefixFrom(addr, bits.OnesCount32(p.Mask)))
+		list = append(list, netip.PrefixFrom(addr4Of(p.Net), bits.OnesCount32(p.Mask)))
 	}
 
 	for _, p := range v6[:min(n6, maxPrefixes)] {

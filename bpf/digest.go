@@ -1,7 +1,6 @@
 package bpf
 
 import (
-	"encoding/binary"
 	"errors"
 	"math/bits"
 	"net/netip"
@@ -155,15 +154,15 @@ func (d *digest) count(users, delta map[uint16]int) error {
 func (d *digest) writePorts() error {
 	var words [1024]uint64
 	for port := range d.services {
-		setBit(&words, port)
+		setBit(words[:], port)
 	}
 
 	for port := range d.takeover {
-		setBit(&words, port)
+		setBit(words[:], port)
 	}
 
 	if d.bfd {
-		setBit(&words, bfdPort)
+		setBit(words[:], uint16(bfdPort))
 	}
 
 	return d.ports.Set(&words)
@@ -174,37 +173,24 @@ func (d *digest) writeHosts(more []netip.Addr, former bool) error {
 
 	for _, list := range [][]netip.Addr{d.nodes, d.addrs, more} {
 		for _, a := range list {
-			bit := hostBit(a)
-			words[bit/64] |= 1 << (bit % 64)
+			setBit(words[:], hostBit(a))
 		}
 	}
 
-	var has uint8
-	if former {
-		has = 1
-	}
-
-	return errors.Join(d.former.Set(has), d.hosts.Set(&words))
+	return errors.Join(d.former.Set(flag(former)), d.hosts.Set(&words))
 }
 
-// hostBit is host_bit of maps.h.
+// hostBit returns the bit that may_be_host of maps.h tests.
 func hostBit(a netip.Addr) uint32 {
 	w := words(a)
 	if a.Is4() {
-		return w[3] * 0x9e3779b1 >> (32 - bits.TrailingZeros(hostWords*64))
+		return hash(w[3])
 	}
 
-	return (w[0] ^ w[1] ^ w[2] ^ w[3]) * 0x9e3779b1 >> (32 - bits.TrailingZeros(hostWords*64))
+	return hash(w[0] ^ w[1] ^ w[2] ^ w[3])
 }
 
-func setBit(bits *[1024]uint64, port uint16) { bits[port/64] |= 1 << (port % 64) }
+// hash returns a bit of a digest of hostWords words.
+func hash(x uint32) uint32 { return x * 0x9e3779b1 >> (32 - bits.TrailingZeros(hostWords*64)) }
 
-// addrOf is the inverse of words.
-func addrOf(w [4]uint32) netip.Addr {
-	var b []byte
-	for _, v := range w {
-		b = binary.NativeEndian.AppendUint32(b, v)
-	}
-
-	return netip.AddrFrom16([16]byte(b)).Unmap()
-}
+func setBit[N uint16 | uint32](words []uint64, bit N) { words[bit/64] |= 1 << (bit % 64) }

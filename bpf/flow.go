@@ -3,7 +3,6 @@ package bpf
 import (
 	"errors"
 	"fmt"
-	"net/netip"
 	"time"
 
 	"github.com/cilium/ebpf"
@@ -23,8 +22,8 @@ func flowCell(k verdict.FlowKey) gatewayFlowKey {
 func flowOf(k gatewayFlowKey) verdict.FlowKey {
 	return verdict.FlowKey{
 		Proto:  k.Proto,
-		Remote: netip.AddrPortFrom(addrOf(k.Remote.W), bePort(k.RemotePort)),
-		Local:  netip.AddrPortFrom(addrOf(k.Local.W), bePort(k.LocalPort)),
+		Remote: addrPort(k.Remote.W, k.RemotePort),
+		Local:  addrPort(k.Local.W, k.LocalPort),
 	}
 }
 

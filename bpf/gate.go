@@ -12,9 +12,9 @@ import (
 // raw socket, the protocol belongs to the host from the socket's creation until
 // Gateway.SyncHostProtos. IPv4 loopback is ignored. The methods are not safe for concurrent use.
 type Gate struct {
-	opts  CgroupOptions
-	objs  gateObjects
-	hooks []cgroupHook
+	cgroupPrograms
+
+	objs gateObjects
 }
 
 // OpenGate loads the programs, over the table of a gateway that was opened before. The error wraps
@@ -25,7 +25,7 @@ func OpenGate(opts CgroupOptions) (*Gate, error) {
 		return nil, fmt.Errorf("read gate programs: %w", err)
 	}
 
-	g := &Gate{}
+	g := &Gate{cgroupPrograms: cgroupPrograms{kind: "gate"}}
 	if g.opts, err = opts.load(spec, spec.Variables[gateVarHostNetns], &g.objs); err != nil {
 		return nil, fmt.Errorf("load gate programs: %w", err)
 	}
@@ -39,23 +39,6 @@ func OpenGate(opts CgroupOptions) (*Gate, error) {
 	}
 
 	return g, nil
-}
-
-// Attach attaches the programs to the cgroup, beside foreign ones. It replaces programs of an
-// earlier load, each atomically. It is idempotent.
-func (g *Gate) Attach() error {
-	for _, h := range g.hooks {
-		if err := attachCgroup(g.opts.PinDir, g.opts.CgroupPath, h); err != nil {
-			return fmt.Errorf("attach gate programs: %w", err)
-		}
-	}
-
-	return nil
-}
-
-// Attached reports whether all programs are attached to the cgroup and belong to this load.
-func (g *Gate) Attached() (bool, error) {
-	return attachedCgroup(g.opts.PinDir, g.opts.CgroupPath, g.hooks)
 }
 
 // Sync opens the gate for exactly two sets of ports: those that scan returns, and those that were
@@ -72,20 +55,12 @@ func (g *Gate) Sync(scan func() ([]SocketKey, error)) error {
 		return fmt.Errorf("sync gate: %w", err)
 	}
 
-	var seen gatePortBits
-
-	for _, s := range sockets {
-		switch s.Proto {
-		case protoTCP:
-			setBit(&seen.Tcp, s.Port)
-		case protoUDP:
-			setBit(&seen.Udp, s.Port)
-		default:
-			return fmt.Errorf("sync gate: protocol %d is neither TCP nor UDP", s.Proto)
-		}
+	seen, err := portBits(sockets)
+	if err == nil {
+		err = g.write(gatePortBits(seen))
 	}
 
-	if err := g.write(seen); err != nil {
+	if err != nil {
 		return fmt.Errorf("sync gate: %w", err)
 	}
 
@@ -148,15 +123,7 @@ func union(a, b gatePortBits) gatePortBits {
 
 // Detach detaches the programs and removes their pins, but keeps the gateway's table. Afterwards
 // only Close may be called.
-func (g *Gate) Detach() error {
-	for _, h := range g.hooks {
-		if err := detachCgroup(g.opts.PinDir, h.name); err != nil {
-			return err
-		}
-	}
-
-	return unpinMaps(g.opts.PinDir, gateMapGateRecent)
-}
+func (g *Gate) Detach() error { return g.detach(gateMapGateRecent) }
 
 // Close releases this load. Attached programs stay attached and pinned.
 func (g *Gate) Close() error { return g.objs.Close() }

@@ -92,16 +92,8 @@ type objects struct {
 // maps with a different layout. It attaches nothing: programs that an earlier Open attached stay
 // until Attach.
 func Open(opts Options) (*Gateway, error) {
-	if opts.Log == nil {
-		opts.Log = slog.New(slog.DiscardHandler)
-	}
-
 	if err := opts.Config.Validate(); err != nil {
 		return nil, fmt.Errorf("check gateway config: %w", err)
-	}
-
-	if err := preparePinDir(opts.PinDir); err != nil {
-		return nil, err
 	}
 
 	spec, err := loadGateway()
@@ -115,8 +107,11 @@ func Open(opts Options) (*Gateway, error) {
 		return nil, fmt.Errorf("prepare shortcuts: %w", err)
 	}
 
-	err = errors.Join(dropIncompatible(spec, opts.PinDir, opts.Log), dropAbandoned(opts.PinDir))
-	if err != nil {
+	if err := preparePins(spec, opts.PinDir, opts.Log); err != nil {
+		return nil, err
+	}
+
+	if err := unpinMaps(opts.PinDir, abandoned...); err != nil {
 		return nil, err
 	}
 
@@ -221,28 +216,21 @@ func (g *Gateway) Close() error {
 	return err
 }
 
-// abandoned are maps that earlier versions pinned.
+// abandoned are maps that earlier versions pinned. Open unpins them. Attached programs of an earlier
+// version keep their maps.
 var abandoned = []string{"flows"}
 
-// dropAbandoned unpins abandoned maps. Attached programs of an earlier version keep their maps.
-func dropAbandoned(dir string) error {
-	var errs []error
-
-	for _, name := range abandoned {
-		if err := os.Remove(filepath.Join(dir, name)); !errors.Is(err, fs.ErrNotExist) {
-			errs = append(errs, err)
-		}
+// preparePins creates the pin directory and unpins maps of another version with a different layout.
+// log may be nil.
+func preparePins(spec *ebpf.CollectionSpec, dir string, log *slog.Logger) error {
+	if log == nil {
+		log = slog.New(slog.DiscardHandler)
 	}
 
-	if err := errors.Join(errs...); err != nil {
-		return fmt.Errorf("unpin map of an earlier version: %w", err)
+	if err := preparePinDir(dir); err != nil {
+		return err
 	}
 
-	return nil
-}
-
-// dropIncompatible unpins maps of another version with a different layout.
-func dropIncompatible(spec *ebpf.CollectionSpec, dir string, log *slog.Logger) error {
 	for name, want := range spec.Maps {
 		if want.Pinning != ebpf.PinByName {
 			continue

@@ -31,7 +31,7 @@ func TestOpen_again(t *testing.T) {
 
 	before := counts(t, n.pinDir)
 
-	sizes, err := TableSizes(n.pinDir)
+	sizes, err := tableSizes(n.pinDir)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -83,7 +83,7 @@ func TestGateway_sync(t *testing.T) {
 	runStep(t, n, g, 3, nodePort)
 	runStep(t, n, g, 4, rx(v4.rx(v4.remote, v4.node, protoTCP, tcp(4000, 30090, flagSYN)), retRedirect, "service"))
 
-	sizes, err := TableSizes(n.pinDir)
+	sizes, err := tableSizes(n.pinDir)
 	if err != nil || sizes["services"] != 2 {
 		t.Errorf("services %d, %v; want 2", sizes["services"], err)
 	}
@@ -104,7 +104,7 @@ func TestGateway_SyncServices_many(t *testing.T) {
 			t.Fatal(err)
 		}
 
-		sizes, err := TableSizes(n.pinDir)
+		sizes, err := tableSizes(n.pinDir)
 		if err != nil || sizes["services"] != keep {
 			t.Errorf("services %d, %v; want %d", sizes["services"], err, keep)
 		}
@@ -156,7 +156,7 @@ func TestOpen_replacesIncompatibleMap(t *testing.T) {
 		t.Errorf("ns has keys of %d bytes", got)
 	}
 
-	sizes, err := TableSizes(n.pinDir)
+	sizes, err := tableSizes(n.pinDir)
 	if err != nil || sizes["services"] != 8 {
 		t.Errorf("services %d, %v; want 8", sizes["services"], err)
 	}

@@ -1,7 +1,6 @@
 package bpf
 
 import (
-	"errors"
 	"fmt"
 	"log/slog"
 	"net/netip"
@@ -32,14 +31,6 @@ type Lookup struct {
 
 // OpenLookup opens the pinned table or creates it.
 func OpenLookup(opts LookupOptions) (*Lookup, error) {
-	if opts.Log == nil {
-		opts.Log = slog.New(slog.DiscardHandler)
-	}
-
-	if err := preparePinDir(opts.PinDir); err != nil {
-		return nil, err
-	}
-
 	spec, err := loadLookup()
 	if err != nil {
 		return nil, fmt.Errorf("read lookup programs: %w", err)
@@ -47,7 +38,7 @@ func OpenLookup(opts LookupOptions) (*Lookup, error) {
 
 	opts.Sizes.apply(spec)
 
-	if err := dropIncompatible(spec, opts.PinDir, opts.Log); err != nil {
+	if err := preparePins(spec, opts.PinDir, opts.Log); err != nil {
 		return nil, err
 	}
 
@@ -80,55 +71,12 @@ func (l *Lookup) Sync(want map[verdict.ServiceKey]netip.AddrPort) (writes int, e
 		table[key] = lookupLookupTarget{Addr: lookupAddr{W: words(to.Addr())}, Port: bePort(to.Port())}
 	}
 
-	if writes, err = l.write(table); err != nil {
+	writes, l.unwritten, err = syncEntries(l.targets, table)
+	if err != nil {
 		return writes, fmt.Errorf("sync lookup targets: %w", err)
 	}
 
 	return writes, nil
-}
-
-func (l *Lookup) write(want map[lookupServiceKey]lookupLookupTarget) (writes int, err error) {
-	have, err := readTable[lookupServiceKey, lookupLookupTarget](l.targets)
-	if err != nil {
-		return 0, err
-	}
-
-	left := overflow[lookupServiceKey, lookupLookupTarget]{}
-
-	for k, to := range want {
-		if old, ok := have[k]; ok && old == to {
-			continue
-		}
-
-		err := l.targets.Put(k, to)
-		if isFull(err) {
-			left[k] = to
-			continue
-		}
-
-		if err != nil {
-			return writes, err
-		}
-
-		writes++
-	}
-
-	for k := range have {
-		if _, ok := want[k]; ok {
-			continue
-		}
-
-		if err := l.targets.Delete(k); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
-			return writes, err
-		}
-
-		writes++
-	}
-
-	put, err := writeOverflow(left, l.targets)
-	l.unwritten = len(left)
-
-	return writes + put.written, err
 }
 
 // Remove removes the pin. Afterwards only Close may be called.

@@ -188,12 +188,7 @@ func (o MonitorOptions) filter() monitorLookFor {
 	}
 
 	if o.Addrs.IsValid() {
-		bits := o.Addrs.Bits()
-		if o.Addrs.Addr().Is4() {
-			bits += 96
-		}
-
-		f.Addr.W, f.Mask.W = words(o.Addrs.Masked().Addr()), maskWords(bits)
+		f.Addr.W, f.Mask.W = netmask(o.Addrs)
 	}
 
 	if o.Addrs.IsValid() || o.Port != 0 || o.Proto != 0 {
@@ -201,20 +196,6 @@ func (o MonitorOptions) filter() monitorLookFor {
 	}
 
 	return f
-}
-
-// maskWords returns a mask of bits ones, in the format of words.
-func maskWords(bits int) (w [4]uint32) {
-	var b [16]byte
-	for i := range bits {
-		b[i/8] |= 0x80 >> (i % 8)
-	}
-
-	for i := range w {
-		w[i] = binary.NativeEndian.Uint32(b[4*i:])
-	}
-
-	return w
 }
 
 // Read waits for a sample. It returns os.ErrDeadlineExceeded at the deadline and os.ErrClosed after

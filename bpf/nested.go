@@ -58,20 +58,12 @@ type Nested struct {
 // It adopts the pinned state of an earlier load and replaces its programs, each atomically. Pods
 // without a device are disconnected. If the NIC was recreated, LoadNested must be called again.
 func LoadNested(o NestedOptions) (*Nested, error) {
-	if o.Log == nil {
-		o.Log = slog.New(slog.DiscardHandler)
-	}
-
-	if err := preparePinDir(o.PinDir); err != nil {
-		return nil, err
-	}
-
 	spec, err := loadNested()
 	if err != nil {
 		return nil, fmt.Errorf("read programs for nested pods: %w", err)
 	}
 
-	if err := dropIncompatible(spec, o.PinDir, o.Log); err != nil {
+	if err := preparePins(spec, o.PinDir, o.Log); err != nil {
 		return nil, err
 	}
 
@@ -153,12 +145,7 @@ func (n *Nested) Attach() error {
 
 // Attached reports whether this load's program is attached at the NIC.
 func (n *Nested) Attached() (bool, error) {
-	up, err := n.attacher.isUp(nestedWire, n.objs.NestedFromWire, n.nic)
-	if err != nil {
-		return false, fmt.Errorf("inspect attachment of %s: %w", nestedWire.name, err)
-	}
-
-	return up, nil
+	return n.attacher.isUp(nestedWire, n.objs.NestedFromWire, n.nic)
 }
 
 func (n *Nested) attachPod(ifindex int) error {
@@ -173,14 +160,7 @@ func (n *Nested) attachPod(ifindex int) error {
 // PodAttached reports whether this load's program is attached at the pod's device. Connect repairs
 // it.
 func (n *Nested) PodAttached(ifindex int) (bool, error) {
-	h := nestedPodHook(ifindex)
-
-	up, err := n.attacher.isUp(h, n.objs.NestedFromPod, ifindex)
-	if err != nil {
-		return false, fmt.Errorf("inspect attachment of %s: %w", h.name, err)
-	}
-
-	return up, nil
+	return n.attacher.isUp(nestedPodHook(ifindex), n.objs.NestedFromPod, ifindex)
 }
 
 // SetHost sets the VM's own addresses. New addresses are written before stale ones are deleted. It
@@ -191,13 +171,9 @@ func (n *Nested) SetHost(addresses []netip.Addr) error {
 		want[nestedAddr{W: words(a)}] = 1
 	}
 
-	put, err := putEntries(n.objs.NestedHost, want)
-	if err == nil && len(put.full) > 0 {
-		err = fmt.Errorf("no room for %d of %d addresses", len(put.full), len(want))
-	}
-
-	if _, pruneErr := pruneEntries(n.objs.NestedHost, want); pruneErr != nil {
-		err = errors.Join(err, pruneErr)
+	_, unwritten, err := syncEntries(n.objs.NestedHost, want)
+	if err == nil && unwritten > 0 {
+		err = fmt.Errorf("no room for %d of %d addresses", unwritten, len(want))
 	}
 
 	if err != nil {
@@ -345,16 +321,9 @@ func (n *Nested) release(tag, ifindex uint32) error {
 	}
 
 	// A crash may have left a device whose tag's entry has been cleared.
-	var former []uint32
-
-	err := eachEntry(n.objs.NestedDevices, func(other uint32, d nestedDevice) {
-		if other != ifindex && uint32(d.Tag) == tag {
-			former = append(former, other)
-		}
+	_, err := deleteEntries(n.objs.NestedDevices, func(other uint32, d nestedDevice) bool {
+		return other != ifindex && uint32(d.Tag) == tag
 	})
-	for _, other := range former {
-		err = errors.Join(err, n.objs.NestedDevices.Delete(other))
-	}
 
 	return err
 }
@@ -447,7 +416,7 @@ func (d nestedDevice) pod(vlan nestedVlan) NestedPod {
 		Limited: vlan.has(nestedVlanFlagVLAN_LIMITED),
 	}
 	if d.Flags&uint32(nestedDeviceFlagDEVICE_IP4) != 0 {
-		p.Addresses = append(p.Addresses, addrOf([4]uint32{2: words(netip.IPv4Unspecified())[2], 3: d.Ip4}))
+		p.Addresses = append(p.Addresses, addr4Of(d.Ip4))
 	}
 
 	if d.Flags&uint32(nestedDeviceFlagDEVICE_IP6) != 0 {

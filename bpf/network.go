@@ -2,9 +2,7 @@ package bpf
 
 import (
 	"encoding/binary"
-	"errors"
 	"fmt"
-	"math/bits"
 	"net/netip"
 	"slices"
 
@@ -76,18 +74,10 @@ func (k gatewayNetworkKey) prefix() netip.Prefix {
 
 // pruneNetworks deletes unwanted entries of a kind.
 func pruneNetworks(m *ebpf.Map, want map[gatewayNetworkKey]uint8, kind uint8) error {
-	var stale []gatewayNetworkKey
-
-	err := eachEntry(m, func(k gatewayNetworkKey, v uint8) {
-		if _, ok := want[k]; !ok && v == kind {
-			stale = append(stale, k)
-		}
+	_, err := deleteEntries(m, func(k gatewayNetworkKey, v uint8) bool {
+		_, ok := want[k]
+		return !ok && v == kind
 	})
-	for _, k := range stale {
-		if err := m.Delete(k); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
-			return err
-		}
-	}
 
 	return err
 }
@@ -130,7 +120,7 @@ func (b *internalBits) add(p netip.Prefix) {
 
 		at := binary.BigEndian.Uint16(first[:])
 		for i := range 1 << max(bits4-p.Bits(), 0) {
-			setBit(&b.v4, binary.NativeEndian.Uint16(binary.BigEndian.AppendUint16(nil, at+uint16(i))))
+			setBit(b.v4[:], binary.NativeEndian.Uint16(binary.BigEndian.AppendUint16(nil, at+uint16(i))))
 		}
 
 		return
@@ -148,7 +138,6 @@ func (b *internalBits) add(p netip.Prefix) {
 		a := p.Addr().As16()
 		a[bits6/8-1] |= byte(i)
 		w := words(netip.AddrFrom16(a))
-		bit := (w[0] ^ w[1]<<16) * 0x9e3779b1 >> (32 - bits.TrailingZeros(hostWords*64))
-		b.v6[bit/64] |= 1 << (bit % 64)
+		setBit(b.v6[:], hash(w[0]^w[1]<<16))
 	}
 }

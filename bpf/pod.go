@@ -242,9 +242,3 @@ func PodReceived(pinDir string, ifindex int) (packets, bytes uint64, err error) 
 
 	return packets, bytes, nil
 }
-
-// podAttached reports whether the pod's device has this load's program.
-func (g *Gateway) podAttached(ifindex int) (bool, error) {
-	h := podHookOf(ifindex, g.opts.podProgram())
-	return g.attacher.isUp(h, g.prog(h), ifindex)
-}

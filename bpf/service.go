@@ -23,12 +23,9 @@ func (g *Gateway) SyncServices(want map[verdict.ServiceKey]verdict.ServiceOwner)
 		return fmt.Errorf("sync services: %w", err)
 	}
 
-	var stale []gatewayServiceKey
-
-	err = eachEntry(g.objs.Services, func(k gatewayServiceKey, _ uint8) {
-		if _, ok := entries[k]; !ok {
-			stale = append(stale, k)
-		}
+	stale, err := findKeys(g.objs.Services, func(k gatewayServiceKey, _ uint8) bool {
+		_, ok := entries[k]
+		return !ok
 	})
 	if err == nil {
 		clear(g.unwritten)

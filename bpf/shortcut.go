@@ -82,12 +82,8 @@ func prepareShortcuts(spec *ebpf.CollectionSpec, opts Options) error {
 // dropShortcuts unpins the state of shortcuts that an earlier load had on. Programs on pods go with
 // it.
 func dropShortcuts(opts Options) error {
-	errs := []error{opts.attacher().dropDevices(podHook+"_", true)}
-	for _, name := range shortcutMaps {
-		errs = append(errs, removeIfThere(filepath.Join(opts.PinDir, name)))
-	}
-
-	if err := errors.Join(errs...); err != nil {
+	err := errors.Join(opts.attacher().dropDevices(podHook+"_", true), unpinMaps(opts.PinDir, shortcutMaps...))
+	if err != nil {
 		return fmt.Errorf("turn shortcuts off: %w", err)
 	}
 
@@ -121,10 +117,28 @@ func openShortcutMap(pinDir, name string) (*ebpf.Map, error) {
 	return m, nil
 }
 
-func raiseEpoch(m *ebpf.Map) error {
-	var epoch uint32
+func readEpoch(pinDir string) (uint32, error) {
+	m, err := openShortcutMap(pinDir, "shortcut_epoch")
+	if err != nil {
+		return 0, err
+	}
+	defer m.Close()
+
+	return epochOf(m)
+}
+
+func epochOf(m *ebpf.Map) (epoch uint32, err error) {
 	if err := m.Lookup(uint32(0), &epoch); err != nil {
-		return fmt.Errorf("read epoch of shortcuts: %w", err)
+		return 0, fmt.Errorf("read epoch of shortcuts: %w", err)
+	}
+
+	return epoch, nil
+}
+
+func raiseEpoch(m *ebpf.Map) error {
+	epoch, err := epochOf(m)
+	if err != nil {
+		return err
 	}
 
 	if err := m.Put(uint32(0), epoch+1); err != nil {
@@ -150,19 +164,9 @@ func (g *Gateway) DeleteShortcuts(ifindexes []int) error {
 		return nil
 	}
 
-	var keys []gatewayShortcutKey
-
-	err := eachEntry(g.objs.Shortcuts, func(k gatewayShortcutKey, s gatewayShortcut) {
-		if slices.Contains(ifindexes, int(s.Device)) {
-			keys = append(keys, k)
-		}
+	_, err := deleteEntries(g.objs.Shortcuts, func(_ gatewayShortcutKey, s gatewayShortcut) bool {
+		return slices.Contains(ifindexes, int(s.Device))
 	})
-	for _, k := range keys {
-		if gone := g.objs.Shortcuts.Delete(k); !errors.Is(gone, ebpf.ErrKeyNotExist) {
-			err = errors.Join(err, gone)
-		}
-	}
-
 	if err != nil {
 		return fmt.Errorf("delete shortcuts of interfaces %v: %w", ifindexes, err)
 	}
@@ -192,15 +196,9 @@ func Shortcuts(pinDir string, f func(Shortcut)) error {
 	}
 	defer m.Close()
 
-	epochs, err := openShortcutMap(pinDir, "shortcut_epoch")
+	epoch, err := readEpoch(pinDir)
 	if err != nil {
 		return err
-	}
-	defer epochs.Close()
-
-	var epoch uint32
-	if err := epochs.Lookup(uint32(0), &epoch); err != nil {
-		return fmt.Errorf("read epoch of shortcuts: %w", err)
 	}
 
 	now, err := monotonicNow()
@@ -219,8 +217,8 @@ func Shortcuts(pinDir string, f func(Shortcut)) error {
 func shortcutOf(k gatewayShortcutKey, s gatewayShortcut, epoch uint32, now time.Duration) Shortcut {
 	out := Shortcut{
 		FromWire: k.Origin == uint8(gatewayOriginORIGIN_WIRE), Proto: k.Proto,
-		Src: addrPort(s.WasSrc, k.Sport), Dst: addrPort(s.WasDst, k.Dport),
-		NewSrc: addrPort(s.Src, s.Sport), NewDst: addrPort(s.Dst, s.Dport),
+		Src: addrPort(s.WasSrc.W, k.Sport), Dst: addrPort(s.WasDst.W, k.Dport),
+		NewSrc: addrPort(s.Src.W, s.Sport), NewDst: addrPort(s.Dst.W, s.Dport),
 		Device: int(s.Device), Longest: int(s.Longest), Hops: int(s.Hops), Renewals: s.Renewals,
 	}
 	if s.Until != 0 && s.Epoch == epoch {
@@ -228,10 +226,6 @@ func shortcutOf(k gatewayShortcutKey, s gatewayShortcut, epoch uint32, now time.
 	}
 
 	return out
-}
-
-func addrPort(a gatewayAddr, port uint16) netip.AddrPort {
-	return netip.AddrPortFrom(addrOf(a.W), bePort(port))
 }
 
 // ShortcutCounts are counts since the state was first pinned.
@@ -273,14 +267,8 @@ func ReadShortcutCounts(pinDir string) (ShortcutCounts, error) {
 		out.Mismatched += c.Mismatched
 	}
 
-	epochs, err := openShortcutMap(pinDir, "shortcut_epoch")
-	if err != nil {
+	if out.Epoch, err = readEpoch(pinDir); err != nil {
 		return out, err
-	}
-	defer epochs.Close()
-
-	if err := epochs.Lookup(uint32(0), &out.Epoch); err != nil {
-		return out, fmt.Errorf("read epoch of shortcuts: %w", err)
 	}
 
 	pods, err := openShortcutMap(pinDir, "short_pods")

@@ -350,7 +350,7 @@ func (m *shortModel) compare(t *testing.T) {
 	}
 
 	err := eachEntry(m.g.objs.Shortcuts, func(k gatewayShortcutKey, s gatewayShortcut) {
-		key := verdict.Tuple{FromWire: k.Origin == 1, Proto: k.Proto, Src: addrPort(s.WasSrc, k.Sport), Dst: addrPort(s.WasDst, k.Dport)}
+		key := verdict.Tuple{FromWire: k.Origin == 1, Proto: k.Proto, Src: addrPort(s.WasSrc.W, k.Sport), Dst: addrPort(s.WasDst.W, k.Dport)}
 		got[key] = state{s.Until == 0, key.FromWire && s.Seen == seenIn(m.model.Tables.Epoch)}
 	})
 	if err != nil {

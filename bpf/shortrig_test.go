@@ -301,3 +301,9 @@ func (r *shortRig) open(t *testing.T, c conn) {
 		r.arrive(t, c.segment(false, false, flagACK, 60))
 	}
 }
+
+// podAttached reports whether the pod's device has this load's program.
+func (g *Gateway) podAttached(ifindex int) (bool, error) {
+	h := podHookOf(ifindex, g.opts.podProgram())
+	return g.attacher.isUp(h, g.prog(h), ifindex)
+}

@@ -3,7 +3,6 @@ package bpf
 import (
 	"fmt"
 	"net/netip"
-	"path/filepath"
 	"time"
 
 	"github.com/cilium/ebpf"
@@ -43,9 +42,9 @@ type SockPort struct {
 // Both kinds of socket see the frontend as their peer address. A frontend without backends refuses
 // connections with ECONNREFUSED, before Linux 6.1 with EPERM.
 type Sock struct {
-	opts    CgroupOptions
+	cgroupPrograms
+
 	objs    sockObjects
-	hooks   []cgroupHook
 	wanted  map[string][]*sockGroup // by service; nil before the first SyncServices
 	leftOut map[string][]*sockGroup // services that the tables have no room for
 	used    sockSize                // of wanted
@@ -67,7 +66,7 @@ func OpenSock(opts CgroupOptions) (*Sock, error) {
 		return nil, fmt.Errorf("set up socket programs: %w", err)
 	}
 
-	s := &Sock{}
+	s := &Sock{cgroupPrograms: cgroupPrograms{kind: "socket"}}
 	if s.opts, err = opts.load(spec, spec.Variables[sockVarHostNetns], &s.objs); err != nil {
 		return nil, fmt.Errorf("load socket programs: %w", err)
 	}
@@ -109,60 +108,11 @@ func sockHooks(p *sockPrograms) []cgroupHook {
 	}
 }
 
-// Attach attaches the programs to the cgroup, beside foreign ones. It replaces programs of an
-// earlier load, each atomically. It is idempotent.
-func (s *Sock) Attach() error {
-	for _, h := range s.hooks {
-		if err := attachCgroup(s.opts.PinDir, s.opts.CgroupPath, h); err != nil {
-			return fmt.Errorf("attach socket programs: %w", err)
-		}
-	}
-
-	return nil
-}
-
-// Attached reports whether all programs are attached to the cgroup and belong to this load.
-func (s *Sock) Attached() (bool, error) {
-	return attachedCgroup(s.opts.PinDir, s.opts.CgroupPath, s.hooks)
-}
-
 // Detach detaches the programs, those that translate first, and removes their pins and those of the
 // tables. Afterwards only Close may be called.
 func (s *Sock) Detach() error {
-	for i := len(s.hooks) - 1; i >= 0; i-- {
-		if err := detachCgroup(s.opts.PinDir, s.hooks[i].name); err != nil {
-			return err
-		}
-	}
-
-	return unpinMaps(s.opts.PinDir, sockMapSockAddrs, sockMapSockAffinity, sockMapSockBackends,
+	return s.detach(sockMapSockAddrs, sockMapSockAffinity, sockMapSockBackends,
 		sockMapSockConnected, sockMapSockExchanges, sockMapSockExempt, sockMapSockFrontends, sockMapSockPeers)
-}
-
-// maps returns the tables.
-func (s *Sock) maps() []*ebpf.Map {
-	m := s.objs.sockMaps
-
-	return []*ebpf.Map{
-		m.SockFrontends,
-		m.SockBackends,
-		m.SockAddrs,
-		m.SockAffinity,
-		m.SockConnected,
-		m.SockExchanges,
-		m.SockExempt,
-		m.SockPeers,
-	}
-}
-
-func unpinMaps(pinDir string, names ...string) error {
-	for _, name := range names {
-		if err := removeIfThere(filepath.Join(pinDir, name)); err != nil {
-			return fmt.Errorf("unpin map: %w", err)
-		}
-	}
-
-	return nil
 }
 
 // Close releases this load. Attached programs stay attached and pinned.

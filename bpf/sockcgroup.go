@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/cilium/ebpf"
@@ -116,10 +117,6 @@ func (o CgroupOptions) load(
 ) (CgroupOptions, error) {
 	var err error
 
-	if o.Log == nil {
-		o.Log = slog.New(slog.DiscardHandler)
-	}
-
 	if o.CgroupPath == "" {
 		if o.CgroupPath, err = findCgroup(); err != nil {
 			return o, err
@@ -136,13 +133,9 @@ func (o CgroupOptions) load(
 		return o, fmt.Errorf("set the host's network namespace: %w", err)
 	}
 
-	if err := preparePinDir(o.PinDir); err != nil {
-		return o, err
-	}
-
 	o.Sizes.apply(spec)
 
-	if err := dropIncompatible(spec, o.PinDir, o.Log); err != nil {
+	if err := preparePins(spec, o.PinDir, o.Log); err != nil {
 		return o, err
 	}
 
@@ -154,6 +147,63 @@ type cgroupHook struct {
 	name   string
 	prog   *ebpf.Program
 	attach ebpf.AttachType
+}
+
+// cgroupPrograms are loaded programs, which are attached to one cgroup.
+type cgroupPrograms struct {
+	kind  string // in errors
+	opts  CgroupOptions
+	hooks []cgroupHook // in the order of attachment
+}
+
+// Attach attaches the programs to the cgroup, beside foreign ones. It replaces programs of an
+// earlier load, each atomically. It is idempotent.
+func (p *cgroupPrograms) Attach() error {
+	for _, h := range p.hooks {
+		if err := attachCgroup(p.opts.PinDir, p.opts.CgroupPath, h); err != nil {
+			return fmt.Errorf("attach %s programs: %w", p.kind, err)
+		}
+	}
+
+	return nil
+}
+
+// Attached reports whether all programs are attached to the cgroup and belong to this load.
+func (p *cgroupPrograms) Attached() (bool, error) {
+	id, err := cgroupID(p.opts.CgroupPath)
+	if err != nil {
+		return false, err
+	}
+
+	for _, h := range p.hooks {
+		cgroup, prog, err := pinnedCgroup(filepath.Join(p.opts.PinDir, h.name))
+		if err != nil || cgroup != id {
+			return false, err
+		}
+
+		own, err := programID(h.prog)
+		if err != nil {
+			return false, fmt.Errorf("inspect program %s: %w", h.name, err)
+		}
+
+		if own != prog {
+			return false, nil
+		}
+	}
+
+	return true, nil
+}
+
+// detach detaches the programs, the last attached one first. It removes their pins and those of the
+// maps.
+func (p *cgroupPrograms) detach(maps ...string) error {
+	for _, h := range slices.Backward(p.hooks) {
+		if err := dropLink(filepath.Join(p.opts.PinDir, h.name)); err != nil {
+			return fmt.Errorf("detach %s: %w", h.name, err)
+		}
+	}
+
+	return unpinMaps(p.opts.PinDir, maps...)
 }
 
 // attachCgroup attaches the hook's program to the cgroup at path, beside foreign ones. A program of
@@ -212,58 +262,6 @@ func pinnedCgroup(pin string) (cgroup uint64, prog ebpf.ProgramID, err error) {
 	}
 
 	return 0, 0, nil
-}
-
-// attachedCgroup reports whether every hook's program is attached to the cgroup at path and belongs
-// to this load.
-func attachedCgroup(pinDir, path string, hooks []cgroupHook) (bool, error) {
-	id, err := cgroupID(path)
-	if err != nil {
-		return false, err
-	}
-
-	for _, h := range hooks {
-		cgroup, prog, err := pinnedCgroup(filepath.Join(pinDir, h.name))
-		if err != nil || cgroup != id {
-			return false, err
-		}
-
-		info, err := h.prog.Info()
-		if err != nil {
-			return false, fmt.Errorf("inspect program %s: %w", h.name, err)
-		}
-
-		if own, ok := info.ID(); ok && own != prog {
-			return false, nil
-		}
-	}
-
-	return true, nil
-}
-
-// detachCgroup detaches a program. A missing program is not an error.
-func detachCgroup(pinDir, name string) error {
-	l, err := link.LoadPinnedLink(filepath.Join(pinDir, name), nil)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-
-	if err != nil {
-		return fmt.Errorf("detach %s: %w", name, err)
-	}
-
-	defer l.Close()
-
-	if err := l.Unpin(); err != nil {
-		return fmt.Errorf("detach %s: %w", name, err)
-	}
-
-	// Another process may hold the link. Without this call it would stay attached until released.
-	if err := l.Detach(); err != nil && !errors.Is(err, link.ErrNotSupported) {
-		return fmt.Errorf("detach %s: %w", name, err)
-	}
-
-	return nil
 }
 
 // netnsCookie returns the kernel's cookie of the calling thread's network namespace.

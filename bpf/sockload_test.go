@@ -68,7 +68,17 @@ func TestSock_scale(t *testing.T) {
 
 	t.Logf("one endpoint less: %v", time.Since(start))
 
-	for _, m := range s.maps() {
+	tables := s.objs.sockMaps
+	for _, m := range []*ebpf.Map{
+		tables.SockFrontends,
+		tables.SockBackends,
+		tables.SockAddrs,
+		tables.SockAffinity,
+		tables.SockConnected,
+		tables.SockExchanges,
+		tables.SockExempt,
+		tables.SockPeers,
+	} {
 		info, err := m.Info()
 		if err != nil {
 			t.Fatal(err)

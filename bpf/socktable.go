@@ -1,12 +1,10 @@
 package bpf
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"maps"
 	"net/netip"
-	"slices"
 
 	"github.com/cilium/ebpf"
 )
@@ -14,42 +12,21 @@ import (
 // SyncAddrs sets the table of the host's addresses to exactly want. Frontends with an unspecified
 // address stand for these, and always for loopback.
 func (s *Sock) SyncAddrs(want []netip.Addr) error {
-	keys := make(map[sockAddr]bool, len(want))
+	keys := make(map[sockAddr]uint8, len(want))
 	for _, a := range want {
-		keys[sockAddr{W: words(a.WithZone(""))}] = true
+		keys[sockAddr{W: words(a.WithZone(""))}] = 1
 	}
 
-	err := errors.Join(addSockAddrs(s.objs.SockAddrs, keys), pruneSockAddrs(s.objs.SockAddrs, keys))
+	_, unwritten, err := syncEntries(s.objs.SockAddrs, keys)
+	if err == nil && unwritten > 0 {
+		err = fmt.Errorf("no room for %d of %d addresses", unwritten, len(keys))
+	}
+
 	if err != nil {
 		return fmt.Errorf("sync addresses of host sockets: %w", err)
 	}
 
 	return nil
-}
-
-func addSockAddrs(m *ebpf.Map, want map[sockAddr]bool) error {
-	for k := range want {
-		if err := m.Update(k, uint8(1), ebpf.UpdateNoExist); err != nil && !errors.Is(err, ebpf.ErrKeyExist) {
-			return err
-		}
-	}
-
-	return nil
-}
-
-func pruneSockAddrs(m *ebpf.Map, want map[sockAddr]bool) error {
-	have, err := readTable[sockAddr, uint8](m)
-	for k := range have {
-		if want[k] {
-			continue
-		}
-
-		if err := m.Delete(k); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
-			return err
-		}
-	}
-
-	return err
 }
 
 // UpdateServices updates the services in changes and no others. SyncServices must be called before.
@@ -127,14 +104,7 @@ func (s *Sock) Translated(cookie uint64, peer netip.AddrPort) (bool, error) {
 	return back.addrPort() == netip.AddrPortFrom(peer.Addr().Unmap(), peer.Port()), nil
 }
 
-func (b sockBack) addrPort() netip.AddrPort {
-	var raw [16]byte
-	for i, w := range b.Addr.W {
-		binary.NativeEndian.PutUint32(raw[4*i:], w)
-	}
-
-	return netip.AddrPortFrom(netip.AddrFrom16(raw).Unmap(), bePort(b.Port))
-}
+func (b sockBack) addrPort() netip.AddrPort { return addrPort(b.Addr.W, b.Port) }
 
 func groupsOf(services []SockService) (map[string][]*sockGroup, error) {
 	groups := make(map[string][]*sockGroup, len(services))
@@ -274,29 +244,4 @@ func putAll[K, V any](m *ebpf.Map, keys []K, values []V) error {
 	}
 
 	return nil
-}
-
-// readTable returns the entries of a hash table of K to V.
-func readTable[K comparable, V any](m *ebpf.Map) (map[K]V, error) {
-	const batch = 4096
-
-	keys := make([]K, batch)
-	values := make([]V, batch)
-	table := make(map[K]V)
-
-	var cursor ebpf.MapBatchCursor
-	for {
-		n, err := m.BatchLookup(&cursor, keys, values, nil)
-		for i, k := range slices.All(keys[:n]) {
-			table[k] = values[i]
-		}
-
-		if errors.Is(err, ebpf.ErrKeyNotExist) {
-			return table, nil
-		}
-
-		if err != nil {
-			return nil, err
-		}
-	}
 }

@@ -94,7 +94,7 @@ func TestGateway_fullNSTable(t *testing.T) {
 	last := size + 4095
 	runStep(t, n, g, last, rx(v4.rx(remote(last), v4.node, protoICMP, v4.pong(uint16(last))), retNext, "icmp_echo_reply_ns"))
 
-	sizes, err := TableSizes(n.pinDir)
+	sizes, err := tableSizes(n.pinDir)
 	if err != nil || sizes["ns"] > size || sizes["ns"] < size/2 {
 		t.Errorf("ns has %d entries of %d, %v", sizes["ns"], size, err)
 	}

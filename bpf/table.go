@@ -23,24 +23,34 @@ type SocketKey struct {
 // SyncHostSockets sets the local ports for which the programs look up the owning socket. Bits of
 // ports outside the SNAT range have no effect. The change is one write.
 func (g *Gateway) SyncHostSockets(want []SocketKey) error {
-	var bits gatewayPortBits
-
-	for _, s := range want {
-		switch s.Proto {
-		case protoTCP:
-			setBit(&bits.Tcp, s.Port)
-		case protoUDP:
-			setBit(&bits.Udp, s.Port)
-		default:
-			return fmt.Errorf("sync host sockets: protocol %d is neither TCP nor UDP", s.Proto)
-		}
+	bits, err := portBits(want)
+	if err == nil {
+		err = g.objs.HostSockets.Put(uint32(0), &bits)
 	}
 
-	if err := g.objs.HostSockets.Put(uint32(0), &bits); err != nil {
+	if err != nil {
 		return fmt.Errorf("sync host sockets: %w", err)
 	}
 
 	return nil
+}
+
+// portBits returns the bitmaps in which the ports of the sockets are set.
+func portBits(sockets []SocketKey) (gatewayPortBits, error) {
+	var bits gatewayPortBits
+
+	for _, s := range sockets {
+		switch s.Proto {
+		case protoTCP:
+			setBit(bits.Tcp[:], s.Port)
+		case protoUDP:
+			setBit(bits.Udp[:], s.Port)
+		default:
+			return bits, fmt.Errorf("protocol %d is neither TCP nor UDP", s.Proto)
+		}
+	}
+
+	return bits, nil
 }
 
 // tableWrites is the result of putEntries.
@@ -88,20 +98,65 @@ func putEntries[K, V comparable](m *ebpf.Map, want map[K]V) (tableWrites[K], err
 
 // pruneEntries deletes the unwanted keys of m and returns their number.
 func pruneEntries[K comparable, V any](m *ebpf.Map, want map[K]V) (int, error) {
-	var stale []K
-
-	err := eachEntry(m, func(k K, _ V) {
-		if _, ok := want[k]; !ok {
-			stale = append(stale, k)
-		}
+	return deleteEntries(m, func(k K, _ V) bool {
+		_, ok := want[k]
+		return !ok
 	})
-	for _, k := range stale {
+}
+
+// deleteEntries deletes the entries of m that match and returns their number.
+func deleteEntries[K, V any](m *ebpf.Map, match func(K, V) bool) (int, error) {
+	keys, err := findKeys(m, match)
+	for _, k := range keys {
 		if err := m.Delete(k); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
 			return 0, err
 		}
 	}
 
-	return len(stale), err
+	return len(keys), err
+}
+
+// findKeys returns the keys of the entries of m that match. After an error it returns those that it
+// has found.
+func findKeys[K, V any](m *ebpf.Map, match func(K, V) bool) ([]K, error) {
+	var keys []K
+
+	err := eachEntry(m, func(k K, v V) {
+		if match(k, v) {
+			keys = append(keys, k)
+		}
+	})
+
+	return keys, err
+}
+
+// syncEntries sets m to exactly want. It writes new and changed entries before it deletes stale
+// ones, and then those that had no room before. It returns the number of writes and of entries
+// that have no room.
+func syncEntries[K, V comparable](m *ebpf.Map, want map[K]V) (writes, unwritten int, err error) {
+	put, err := putEntries(m, want)
+	if err != nil {
+		return put.written, 0, err
+	}
+
+	pruned, err := pruneEntries(m, want)
+	if err != nil {
+		return put.written, 0, err
+	}
+
+	left := overflow[K, V]{}
+	left.add(put.full, want)
+	late, err := writeOverflow(left, m)
+
+	return put.written + pruned + late.written, len(left), err
+}
+
+// readTable returns the entries of a hash table of K to V.
+func readTable[K comparable, V any](m *ebpf.Map) (map[K]V, error) {
+	table := make(map[K]V)
+	err := eachEntry(m, func(k K, v V) { table[k] = v })
+
+	return table, err
 }
 
 // eachEntry calls f for every entry of a hash table of K to V. It may miss keys that are added or
@@ -152,18 +207,6 @@ func Tables(pinDir string) (map[string]Table, error) {
 	}
 
 	return tables, nil
-}
-
-// TableSizes returns the entries of Tables.
-func TableSizes(pinDir string) (map[string]int, error) {
-	tables, err := Tables(pinDir)
-
-	sizes := make(map[string]int, len(tables))
-	for name, t := range tables {
-		sizes[name] = t.Entries
-	}
-
-	return sizes, err
 }
 
 func addTable[K, V any](tables map[string]Table, pinDir, name string) error {

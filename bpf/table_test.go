@@ -60,7 +60,7 @@ func TestGateway_UpdateServices(t *testing.T) {
 		}
 	}
 
-	sizes, err := TableSizes(n.pinDir)
+	sizes, err := tableSizes(n.pinDir)
 	if err != nil || sizes["services"] != len(all) {
 		t.Errorf("services %d, %v; want %d", sizes["services"], err, len(all))
 	}
@@ -274,4 +274,16 @@ func TestDeleteKeys_skipsMissing(t *testing.T) {
 	if err := m.Lookup(uint32(7), new(uint32)); err != nil {
 		t.Errorf("a key that was not to be deleted: %v", err)
 	}
+}
+
+// tableSizes returns the entries of Tables.
+func tableSizes(pinDir string) (map[string]int, error) {
+	tables, err := Tables(pinDir)
+
+	sizes := make(map[string]int, len(tables))
+	for name, t := range tables {
+		sizes[name] = t.Entries
+	}
+
+	return sizes, err
 }

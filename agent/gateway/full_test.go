@@ -30,10 +30,10 @@ func TestFullTablesLeaveGatewayReady(t *testing.T) {
 		r.objects[serviceKey(10*i)] = o
 	}
 
-	sizes := func() map[string]int {
+	tables := func() map[string]bpf.Table {
 		t.Helper()
 
-		out, err := bpf.TableSizes(r.s.PinDir)
+		out, err := bpf.Tables(r.s.PinDir)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -53,7 +53,7 @@ func TestFullTablesLeaveGatewayReady(t *testing.T) {
 		}
 
 		stats := r.gw.Stats()
-		if got := sizes(); got["services"] != frontends || got["host_addrs"] != addresses || stats.Unwritten["services"] == 0 || stats.Unwritten["host_addrs"] == 0 {
+		if got := tables(); got["services"].Entries != frontends || got["host_addrs"].Entries != addresses || stats.Unwritten["services"] == 0 || stats.Unwritten["host_addrs"] == 0 {
 			t.Errorf("tables have %v entries, without room are %v", got, stats.Unwritten)
 		}
 

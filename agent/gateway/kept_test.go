@@ -22,8 +22,8 @@ import (
 // The same holds for an address of the control plane, and for the port of the server there.
 func TestKeptPortsFollowAddresses(t *testing.T) {
 	testKeptPortsFollow(t, newRig(t, ovs.DatapathNetdev), func(r *rig, _ string) (int, error) {
-		sizes, err := bpf.TableSizes(r.s.PinDir)
-		return sizes["services"], err
+		tables, err := bpf.Tables(r.s.PinDir)
+		return tables["services"].Entries, err
 	})
 }
 

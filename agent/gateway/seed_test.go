@@ -125,13 +125,13 @@ type atAttach struct {
 
 func (a *atAttach) Handle(ctx context.Context, rec slog.Record) error {
 	if rec.Message == "program attached" {
-		sizes, err := bpf.TableSizes(a.pinDir)
+		tables, err := bpf.Tables(a.pinDir)
 		if err != nil {
 			return err
 		}
 
 		a.mu.Lock()
-		a.seeded = append(a.seeded, sizes["takeover"])
+		a.seeded = append(a.seeded, tables["takeover"].Entries)
 		a.mu.Unlock()
 	}
 

@@ -143,12 +143,12 @@ func (r *servingRig) sync(t testing.TB) int {
 func (r *servingRig) entries(t testing.TB) int {
 	t.Helper()
 
-	sizes, err := bpf.TableSizes(r.dir)
+	tables, err := bpf.Tables(r.dir)
 	if err != nil {
 		t.Fatal(err)
 	}
 
-	return sizes["services"]
+	return tables["services"].Entries
 }
 
 func serviceKey(i int) service.Key {
