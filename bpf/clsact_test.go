@@ -9,7 +9,7 @@ import (
 
 // clsact attaches like an agent through netlink.
 func (n *node) clsact() ClsactFuncs {
-	return ClsactFuncs{AttachAt: n.clsactAttach, DetachAt: n.clsactDetach, Attached: n.clsactAttached}
+	return ClsactFuncs{Attach: n.clsactAttach, Detach: n.clsactDetach, Attached: n.clsactAttached}
 }
 
 // clsactFilter is the agent's filter on a hook. Priority 2 is for tests.

@@ -16,38 +16,29 @@ import (
 // ClsactFuncs attach a program where the kernel has no tcx. The caller provides them because they
 // need netlink.
 type ClsactFuncs struct {
-	// Attach attaches the program in direct-action mode to the interface's TC ingress. It replaces a
-	// filter of the same name.
-	Attach func(ifindex, progFD int, name string) error
+	// Attach attaches the program in direct-action mode to the interface's TC ingress or egress. It
+	// replaces a filter of the same name.
+	Attach func(ifindex, progFD int, name string, egress bool) error
 	// Detach removes the filter. A missing filter or interface is not an error.
-	Detach func(ifindex int, name string) error
-	// AttachAt and DetachAt take a direction as well. If nil, only ingress is used, by the two above.
-	AttachAt func(ifindex, progFD int, name string, egress bool) error
-	DetachAt func(ifindex int, name string, egress bool) error
+	Detach func(ifindex int, name string, egress bool) error
 	// Attached reports whether the filter is attached. If nil, the filter is assumed to be attached.
 	Attached func(ifindex int, name string, egress bool) bool
 }
 
 func (c ClsactFuncs) attach(ifindex, progFD int, name string, egress bool) error {
-	switch {
-	case c.AttachAt != nil:
-		return c.AttachAt(ifindex, progFD, name, egress)
-	case c.Attach != nil && !egress:
-		return c.Attach(ifindex, progFD, name)
+	if c.Attach == nil {
+		return errors.New("kernel has no tcx, and no clsact functions are given")
 	}
 
-	return errors.New("kernel has no tcx, and no clsact functions are given")
+	return c.Attach(ifindex, progFD, name, egress)
 }
 
 func (c ClsactFuncs) detach(ifindex int, name string, egress bool) error {
-	switch {
-	case c.DetachAt != nil:
-		return c.DetachAt(ifindex, name, egress)
-	case c.Detach != nil && !egress:
-		return c.Detach(ifindex, name)
+	if c.Detach == nil {
+		return errors.New("clsact filter is attached, and no clsact functions are given")
 	}
 
-	return errors.New("clsact filter is attached, and no clsact functions are given")
+	return c.Detach(ifindex, name, egress)
 }
 
 // Options configures the pinned state and the initial settings of a gateway.

@@ -110,7 +110,6 @@ func (l *leftover) drop() error {
 // clsactFuncs returns the functions that attach programs where the kernel has no tcx.
 func clsactFuncs() bpf.ClsactFuncs {
 	return bpf.ClsactFuncs{
-		Attach: link.AttachClsact, Detach: link.DetachClsact,
-		AttachAt: link.AttachClsactAt, DetachAt: link.DetachClsactAt, Attached: link.ClsactAttachedAt,
+		Attach: link.AttachClsact, Detach: link.DetachClsact, Attached: link.ClsactAttached,
 	}
 }

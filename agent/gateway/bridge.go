@@ -230,7 +230,7 @@ const stealFilter = "ovnebpf_steal"
 // syncSteal drops the host stack's copy of packets that OVS on the userspace datapath reads from
 // the uplink. OVS takes its copy before tc ingress.
 func (t *topology) syncSteal(uplink int) error {
-	if !t.s.Userspace() || t.s.Layout == verdict.Direct || link.ClsactAttached(uplink, stealFilter) {
+	if !t.s.Userspace() || t.s.Layout == verdict.Direct || link.ClsactAttached(uplink, stealFilter, false) {
 		return nil
 	}
 

@@ -55,7 +55,7 @@ func Cleanup(ctx context.Context, s Settings, o *ovs.Client, log *slog.Logger) e
 	errs = append(errs, link.RemoveHairpin(s.Bridge, hostHairpin(bothFamilies, s)))
 
 	if l, err := link.Get(s.Uplink); err == nil && s.Layout != verdict.Direct {
-		errs = append(errs, link.DetachClsact(l.Index, stealFilter))
+		errs = append(errs, link.DetachClsact(l.Index, stealFilter, false))
 	}
 
 	switch {
@@ -104,7 +104,7 @@ func removeFilters() error {
 	errs := []error{err}
 
 	for _, f := range filters {
-		errs = append(errs, link.DetachClsactAt(f.Ifindex, f.Name, f.Egress))
+		errs = append(errs, link.DetachClsact(f.Ifindex, f.Name, f.Egress))
 	}
 
 	return errors.Join(errs...)

@@ -37,13 +37,13 @@ func TestRemoveFiltersOfPods(t *testing.T) {
 	}
 
 	clsact := clsactFuncs()
-	attachAt := clsact.AttachAt
-	clsact.AttachAt = func(ifindex, progFD int, name string, egress bool) error {
-		if err := attachAt(ifindex, progFD, name, egress); err != nil {
+	attach := clsact.Attach
+	clsact.Attach = func(ifindex, progFD int, name string, egress bool) error {
+		if err := attach(ifindex, progFD, name, egress); err != nil {
 			return err
 		}
 
-		return attachAt(ifindex, progFD, "pod_ingress_of_another", egress)
+		return attach(ifindex, progFD, "pod_ingress_of_another", egress)
 	}
 
 	gw, err := bpf.Open(bpf.Options{

@@ -140,7 +140,7 @@ func restoreNode(ctx context.Context, in inheritance, s Settings, o *ovs.Client,
 	errs := []error{err, takeDown(idle), removeFilters()}
 
 	if l, err := link.Get(s.Uplink); err == nil {
-		errs = append(errs, link.DetachClsact(l.Index, stealFilter))
+		errs = append(errs, link.DetachClsact(l.Index, stealFilter, false))
 	}
 
 	errs = append(errs, link.RemoveHairpin(s.Bridge, hostHairpin(bothFamilies, s)), o.Restore(ctx, in.OVS))

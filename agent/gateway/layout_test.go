@@ -310,7 +310,7 @@ func TestOrphanFilter(t *testing.T) {
 			t.Fatal(err)
 		}
 
-		if !link.ClsactAttached(r.uplink().Index, "uplink_ingress") {
+		if !link.ClsactAttached(r.uplink().Index, "uplink_ingress", false) {
 			t.Fatal("the filter has gone with its pin")
 		}
 	}

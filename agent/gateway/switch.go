@@ -45,7 +45,7 @@ type handover struct {
 func (h handover) Remove(ctx context.Context, bridge, device string) error {
 	errs := []error{h.beforeRemove(), h.Switch.Remove(ctx, bridge, device)}
 	if l, err := link.Get(device); err == nil {
-		errs = append(errs, link.DetachClsact(l.Index, stealFilter))
+		errs = append(errs, link.DetachClsact(l.Index, stealFilter, false))
 	}
 
 	return errors.Join(errs...)

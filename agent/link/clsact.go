@@ -20,16 +20,11 @@ type ClsactFilter struct {
 	ProgID  int
 }
 
-// AttachClsact calls AttachClsactAt for ingress.
-func AttachClsact(ifindex, progFD int, name string) error {
-	return AttachClsactAt(ifindex, progFD, name, false)
-}
-
-// AttachClsactAt attaches a program of type sched_cls, given by its descriptor, to the device's
+// AttachClsact attaches a program of type sched_cls, given by its descriptor, to the device's
 // ingress or egress, as a filter of the given name in direct-action mode. It replaces a filter of
 // that name in place, so the hook is never empty. Foreign filters keep their place. The filter
-// lives until the device is deleted or DetachClsactAt is called.
-func AttachClsactAt(ifindex, progFD int, name string, egress bool) error {
+// lives until the device is deleted or DetachClsact is called.
+func AttachClsact(ifindex, progFD int, name string, egress bool) error {
 	l, err := netlink.LinkByIndex(ifindex)
 	if err != nil {
 		return fmt.Errorf("attach %s: device %d: %w", name, ifindex, err)
@@ -65,12 +60,9 @@ func AttachClsactAt(ifindex, progFD int, name string, egress bool) error {
 	return nil
 }
 
-// DetachClsact calls DetachClsactAt for ingress.
-func DetachClsact(ifindex int, name string) error { return DetachClsactAt(ifindex, name, false) }
-
-// DetachClsactAt removes every filter of that name from the device's ingress or egress. Other
+// DetachClsact removes every filter of that name from the device's ingress or egress. Other
 // filters and the qdisc stay. A missing device or filter is not an error.
-func DetachClsactAt(ifindex int, name string, egress bool) error {
+func DetachClsact(ifindex int, name string, egress bool) error {
 	l, err := netlink.LinkByIndex(ifindex)
 	if err != nil {
 		return nil
@@ -93,19 +85,10 @@ func DetachClsactAt(ifindex int, name string, egress bool) error {
 	}
 }
 
-// ClsactAttached calls ClsactAttachedAt for ingress.
-func ClsactAttached(ifindex int, name string) bool { return ClsactAttachedAt(ifindex, name, false) }
-
-// ClsactAttachedAt reports whether the device's ingress or egress has a filter of the name.
-func ClsactAttachedAt(ifindex int, name string, egress bool) bool {
-	l, err := netlink.LinkByIndex(ifindex)
-	if err != nil {
-		return false
-	}
-
-	have, err := clsactFilters(l, egress)
-
-	return err == nil && filterNamed(have, name) != nil
+// ClsactAttached reports whether the device's ingress or egress has a filter of the name.
+func ClsactAttached(ifindex int, name string, egress bool) bool {
+	_, attached := ClsactPlace(ifindex, name, egress)
+	return attached
 }
 
 // ClsactPlace reports whether the filter is attached, and the number of foreign priorities before

@@ -50,7 +50,7 @@ func TestClsactDirections(t *testing.T) {
 	fd := program(t)
 
 	attached := func(name string) (in, out bool) {
-		return ClsactAttachedAt(dev.Index, name, false), ClsactAttachedAt(dev.Index, name, true)
+		return ClsactAttached(dev.Index, name, false), ClsactAttached(dev.Index, name, true)
 	}
 	if in, out := attached("ours"); in || out {
 		t.Errorf("device without clsact: ingress %t, egress %t", in, out)
@@ -68,13 +68,13 @@ func TestClsactDirections(t *testing.T) {
 		t.Error("device without clsact: it has a place")
 	}
 
-	must(AttachClsactAt(dev.Index, fd, "foreign", true))
+	must(AttachClsact(dev.Index, fd, "foreign", true))
 
 	for range 2 {
-		must(AttachClsactAt(dev.Index, fd, "ours", true))
+		must(AttachClsact(dev.Index, fd, "ours", true))
 	}
 
-	must(AttachClsactAt(dev.Index, fd, "later", true))
+	must(AttachClsact(dev.Index, fd, "later", true))
 
 	for name, want := range map[string]int{"foreign": 0, "ours": 1, "later": 2} {
 		if ahead, in := ClsactPlace(dev.Index, name, true); !in || ahead != want {
@@ -82,13 +82,13 @@ func TestClsactDirections(t *testing.T) {
 		}
 	}
 
-	must(DetachClsactAt(dev.Index, "later", true))
+	must(DetachClsact(dev.Index, "later", true))
 
 	if in, out := attached("ours"); in || !out {
 		t.Errorf("after attaching to egress: ingress %t, egress %t", in, out)
 	}
 
-	must(AttachClsact(dev.Index, fd, "ours"))
+	must(AttachClsact(dev.Index, fd, "ours", false))
 
 	got, err := ClsactFilters(func(name string) bool { return name == "ours" })
 	must(err)
@@ -106,19 +106,19 @@ func TestClsactDirections(t *testing.T) {
 		t.Errorf("filters %+v, want %+v", got, want)
 	}
 
-	must(DetachClsactAt(dev.Index, "ours", true))
+	must(DetachClsact(dev.Index, "ours", true))
 
 	if in, out := attached("ours"); !in || out {
 		t.Errorf("after detaching from egress: ingress %t, egress %t", in, out)
 	}
 
-	must(DetachClsact(dev.Index, "ours"))
+	must(DetachClsact(dev.Index, "ours", false))
 
 	if in, out := attached("foreign"); in || !out {
 		t.Errorf("the filter of another: ingress %t, egress %t", in, out)
 	}
 
-	must(DetachClsactAt(dev.Index+1000, "ours", true))
+	must(DetachClsact(dev.Index+1000, "ours", true))
 }
 
 func TestWatchFiltersAndReplug(t *testing.T) {
@@ -129,7 +129,7 @@ func TestWatchFiltersAndReplug(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	if err := AttachClsactAt(dev.Index, program(t), "ours", true); err != nil {
+	if err := AttachClsact(dev.Index, program(t), "ours", true); err != nil {
 		t.Fatal(err)
 	}
 

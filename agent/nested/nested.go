@@ -51,7 +51,7 @@ func clsact() bpf.ClsactFuncs {
 	return bpf.ClsactFuncs{
 		Attach:   link.AttachClsact,
 		Detach:   link.DetachClsact,
-		Attached: link.ClsactAttachedAt,
+		Attached: link.ClsactAttached,
 	}
 }
 

@@ -146,7 +146,7 @@ func TestAddCheckDel(t *testing.T) {
 		}
 	}
 
-	if l, err := link.Get(podnet.HostName("c-a", "eth0")); err != nil || !link.ClsactAttached(l.Index, "ovnebpf_steal") {
+	if l, err := link.Get(podnet.HostName("c-a", "eth0")); err != nil || !link.ClsactAttached(l.Index, "ovnebpf_steal", false) {
 		t.Errorf("the host's stack receives the pod's packets, error %v", err)
 	}
 	// ovs-vswitchd may set a new device's flags to down, when it releases an earlier one of its name.

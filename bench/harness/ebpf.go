@@ -143,7 +143,7 @@ func (e *ebpf) options() bpf.Options {
 			ServiceCIDRs: serviceCIDRs(), PodCIDRs: podCIDRs(), Internal: internalCIDRs(),
 		}},
 		Clsact: bpf.ClsactFuncs{ // Linux 6.1 has no tcx
-			Attach: link.AttachClsact, Detach: link.DetachClsact, AttachAt: link.AttachClsactAt, DetachAt: link.DetachClsactAt, Attached: link.ClsactAttachedAt,
+			Attach: link.AttachClsact, Detach: link.DetachClsact, Attached: link.ClsactAttached,
 		},
 	}
 }

@@ -102,8 +102,7 @@ func newRig(t *testing.T, layout verdict.Layout, plant func(*verdict.Config)) *r
 // clsact attaches where the kernel has no tcx.
 func clsact() bpf.ClsactFuncs {
 	return bpf.ClsactFuncs{
-		Attach: link.AttachClsact, Detach: link.DetachClsact,
-		AttachAt: link.AttachClsactAt, DetachAt: link.DetachClsactAt, Attached: link.ClsactAttachedAt,
+		Attach: link.AttachClsact, Detach: link.DetachClsact, Attached: link.ClsactAttached,
 	}
 }
 
