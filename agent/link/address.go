@@ -75,9 +75,9 @@ func SyncAddresses(device string, want []netip.Prefix) error {
 		return err
 	}
 
-	have, err := retry(func() ([]netlink.Addr, error) { return netlink.AddrList(l, netlink.FAMILY_ALL) })
+	have, err := addressesOf(l)
 	if err != nil {
-		return fmt.Errorf("list addresses of %s: %w", device, err)
+		return err
 	}
 
 	found := map[netip.Prefix]bool{}
@@ -106,6 +106,15 @@ func SyncAddresses(device string, want []netip.Prefix) error {
 	}
 
 	return nil
+}
+
+func addressesOf(l netlink.Link) ([]netlink.Addr, error) {
+	list, err := retry(func() ([]netlink.Addr, error) { return netlink.AddrList(l, netlink.FAMILY_ALL) })
+	if err != nil {
+		return nil, fmt.Errorf("list addresses of %s: %w", l.Attrs().Name, err)
+	}
+
+	return list, nil
 }
 
 func newAddr(p netip.Prefix) *netlink.Addr {

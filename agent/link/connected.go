@@ -32,9 +32,9 @@ func ConnectedRoutes(device string, known []ConnectedRoute) (have, missing []Con
 		return nil, nil, err
 	}
 
-	addrs, err := retry(func() ([]netlink.Addr, error) { return netlink.AddrList(l, netlink.FAMILY_ALL) })
+	addrs, err := addressesOf(l)
 	if err != nil {
-		return nil, nil, fmt.Errorf("list addresses of %s: %w", device, err)
+		return nil, nil, err
 	}
 
 	routes, err := retry(func() ([]netlink.Route, error) { return netlink.RouteList(nil, netlink.FAMILY_ALL) })
@@ -206,14 +206,9 @@ func AddDefaultRoute(r DefaultRoute) error {
 		return err
 	}
 
-	everything := netip.PrefixFrom(netip.IPv6Unspecified(), 0)
-	if r.NextHop.Is4() {
-		everything = netip.PrefixFrom(netip.IPv4Unspecified(), 0)
-	}
-
 	route := netlink.Route{
 		LinkIndex: l.Attrs().Index,
-		Dst:       ipNet(everything),
+		Dst:       ipNet(Everything(r.NextHop.Is4())),
 		Gw:        r.NextHop.AsSlice(),
 		Priority:  r.Metric,
 		Protocol:  netlink.RouteProtocol(r.Protocol),

@@ -46,21 +46,14 @@ func SyncHairpin(device string, h Hairpin) error {
 	}
 
 	for _, a := range h.Neighbours {
-		n := &netlink.Neigh{
-			LinkIndex:    l.Attrs().Index,
-			IP:           a.AsSlice(),
-			HardwareAddr: h.MAC,
-			State:        netlink.NUD_PERMANENT,
-			Family:       family(a),
-		}
-		if err := netlink.NeighSet(n); err != nil {
-			return fmt.Errorf("add neighbour %s of %s: %w", a, device, err)
+		if err := setNeighbour(l, a, h.MAC); err != nil {
+			return err
 		}
 	}
 
-	have, err := retry(func() ([]netlink.Route, error) { return netlink.RouteList(l, netlink.FAMILY_ALL) })
+	have, err := routesOf(l)
 	if err != nil {
-		return fmt.Errorf("list routes of %s: %w", device, err)
+		return err
 	}
 
 	wanted := map[netip.Prefix]bool{}
@@ -124,9 +117,9 @@ func family(a netip.Addr) int {
 const forever = 0xffffffff // INFINITY_LIFE_TIME of net/ipv4/devinet.c
 
 func addDeprecated(l netlink.Link, a netip.Addr) error {
-	have, err := retry(func() ([]netlink.Addr, error) { return netlink.AddrList(l, family(a)) })
+	have, err := addressesOf(l)
 	if err != nil {
-		return fmt.Errorf("list addresses of %s: %w", l.Attrs().Name, err)
+		return err
 	}
 
 	for _, h := range have {
@@ -164,9 +157,9 @@ func replaceRoute(l netlink.Link, have []netlink.Route, r Route) error {
 }
 
 func pruneRoutes(l netlink.Link, wanted map[netip.Prefix]bool) error {
-	have, err := retry(func() ([]netlink.Route, error) { return netlink.RouteList(l, netlink.FAMILY_ALL) })
+	have, err := routesOf(l)
 	if err != nil {
-		return fmt.Errorf("list routes of %s: %w", l.Attrs().Name, err)
+		return err
 	}
 
 	for _, r := range have {

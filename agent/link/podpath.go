@@ -116,7 +116,7 @@ func checkNeighbour(l netlink.Link, a netip.Addr, mac net.HardwareAddr) error {
 // hostRoute is the route from the host to a pod.
 func hostRoute(l netlink.Link, a netip.Addr) netlink.Route {
 	return netlink.Route{
-		LinkIndex: l.Attrs().Index, Dst: ipNet(netip.PrefixFrom(a, a.BitLen())),
+		LinkIndex: l.Attrs().Index, Dst: ipNet(host(a)),
 		Scope: netlink.SCOPE_LINK, Protocol: unix.RTPROT_STATIC,
 	}
 }
@@ -138,9 +138,9 @@ func setHostRoute(l netlink.Link, a netip.Addr) error {
 func checkHostRoute(l netlink.Link, a netip.Addr) error {
 	want := hostRoute(l, a)
 
-	have, err := retry(func() ([]netlink.Route, error) { return netlink.RouteList(l, family(a)) })
+	have, err := routesOf(l)
 	if err != nil {
-		return fmt.Errorf("list routes of %s: %w", l.Attrs().Name, err)
+		return err
 	}
 
 	if !slices.ContainsFunc(have, func(r netlink.Route) bool { return sameRoute(r, want) }) {

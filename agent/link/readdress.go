@@ -40,9 +40,9 @@ func ReaddressPod(p PodInterface) error {
 
 // deleteDefaults removes the device's default routes, except those through the gateways.
 func deleteDefaults(l netlink.Link, keep []netip.Addr) error {
-	routes, err := retry(func() ([]netlink.Route, error) { return netlink.RouteList(l, netlink.FAMILY_ALL) })
+	routes, err := routesOf(l)
 	if err != nil {
-		return fmt.Errorf("list routes of %s: %w", l.Attrs().Name, err)
+		return err
 	}
 
 	for _, r := range routes {

@@ -36,10 +36,8 @@ func DefaultRoutes() ([]DefaultRoute, error) {
 		var of []DefaultRoute
 
 		for _, r := range routes {
-			if r.Dst != nil {
-				if ones, _ := r.Dst.Mask.Size(); ones != 0 {
-					continue
-				}
+			if to, ok := prefixOf(r.Dst); ok && to.Bits() != 0 {
+				continue
 			}
 
 			index, gw := r.LinkIndex, r.Gw
@@ -77,9 +75,9 @@ func SyncRoutes(device string, want map[netip.Prefix]netip.Addr) error {
 		return err
 	}
 
-	have, err := retry(func() ([]netlink.Route, error) { return netlink.RouteList(l, netlink.FAMILY_ALL) })
+	have, err := routesOf(l)
 	if err != nil {
-		return fmt.Errorf("list routes of %s: %w", device, err)
+		return err
 	}
 
 	for _, r := range have {
@@ -106,6 +104,16 @@ func SyncRoutes(device string, want map[netip.Prefix]netip.Addr) error {
 	}
 
 	return nil
+}
+
+// routesOf returns the routes of the main table by the device.
+func routesOf(l netlink.Link) ([]netlink.Route, error) {
+	list, err := retry(func() ([]netlink.Route, error) { return netlink.RouteList(l, netlink.FAMILY_ALL) })
+	if err != nil {
+		return nil, fmt.Errorf("list routes of %s: %w", l.Attrs().Name, err)
+	}
+
+	return list, nil
 }
 
 // putRoute adds the route unless the device has it. The kernel announces an IPv6 route that is

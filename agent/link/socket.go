@@ -34,19 +34,10 @@ const (
 func Sockets(first, last uint16) ([]Socket, error) {
 	var out []Socket
 
-	for _, d := range []struct {
-		proto  uint8
-		family uint8
-		list   func(uint8) ([]*netlink.Socket, error)
-	}{
-		{unix.IPPROTO_TCP, unix.AF_INET, netlink.SocketDiagTCP},
-		{unix.IPPROTO_TCP, unix.AF_INET6, netlink.SocketDiagTCP},
-		{unix.IPPROTO_UDP, unix.AF_INET, netlink.SocketDiagUDP},
-		{unix.IPPROTO_UDP, unix.AF_INET6, netlink.SocketDiagUDP},
-	} {
-		all, err := retry(func() ([]*netlink.Socket, error) { return d.list(d.family) })
+	for _, proto := range []uint8{unix.IPPROTO_TCP, unix.IPPROTO_UDP} {
+		all, err := socketsOf(proto)
 		if err != nil {
-			return nil, fmt.Errorf("list sockets of protocol %d: %w", d.proto, err)
+			return nil, err
 		}
 
 		for _, s := range all {
@@ -57,16 +48,16 @@ func Sockets(first, last uint16) ([]Socket, error) {
 			}
 
 			var remote netip.AddrPort
-			if a, ok := netip.AddrFromSlice(s.ID.Destination); ok && s.ID.DestinationPort != 0 {
-				remote = netip.AddrPortFrom(a.Unmap(), s.ID.DestinationPort)
+			if s.ID.DestinationPort != 0 {
+				remote = peerOf(s)
 			}
 
 			out = append(out, Socket{
-				Proto:  d.proto,
+				Proto:  proto,
 				Local:  netip.AddrPortFrom(addr.Unmap(), s.ID.SourcePort),
 				Remote: remote,
-				Listening: s.State == tcpListen && d.proto == unix.IPPROTO_TCP ||
-					s.State == tcpClose && d.proto == unix.IPPROTO_UDP,
+				Listening: s.State == tcpListen && proto == unix.IPPROTO_TCP ||
+					s.State == tcpClose && proto == unix.IPPROTO_UDP,
 			})
 		}
 	}
@@ -78,14 +69,19 @@ func Sockets(first, last uint16) ([]Socket, error) {
 	return slices.Compact(out), nil
 }
 
-// udpSockets returns the namespace's UDP sockets of both families.
-func udpSockets() ([]*netlink.Socket, error) {
+// socketsOf returns the namespace's sockets of both families. proto is TCP or UDP.
+func socketsOf(proto uint8) ([]*netlink.Socket, error) {
+	list := netlink.SocketDiagTCP
+	if proto == unix.IPPROTO_UDP {
+		list = netlink.SocketDiagUDP
+	}
+
 	var out []*netlink.Socket
 
 	for _, family := range []uint8{unix.AF_INET, unix.AF_INET6} {
-		all, err := retry(func() ([]*netlink.Socket, error) { return netlink.SocketDiagUDP(family) })
+		all, err := retry(func() ([]*netlink.Socket, error) { return list(family) })
 		if err != nil {
-			return nil, fmt.Errorf("list UDP sockets: %w", err)
+			return nil, fmt.Errorf("list sockets of protocol %d: %w", proto, err)
 		}
 
 		out = append(out, all...)
@@ -159,7 +155,7 @@ func DestroyUDP(
 		return 0, nil
 	}
 
-	all, err := udpSockets()
+	all, err := socketsOf(unix.IPPROTO_UDP)
 	if err != nil {
 		return 0, err
 	}
@@ -181,7 +177,7 @@ func DestroyUntranslatedUDP(
 		return 0, nil
 	}
 
-	all, err := udpSockets()
+	all, err := socketsOf(unix.IPPROTO_UDP)
 	if err != nil {
 		return 0, err
 	}
@@ -254,7 +250,7 @@ func destroyConnected(
 		}
 
 		if errors.Is(err, unix.EOPNOTSUPP) {
-			return n, fmt.Errorf("destroy UDP socket to %v: %w", peer, ErrNoSocketDestroy)
+			err = ErrNoSocketDestroy
 		}
 
 		if err != nil {

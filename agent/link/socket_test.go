@@ -201,7 +201,7 @@ func TestDestroyUntranslatedUDP(t *testing.T) {
 		t.Errorf("connected again: %d, %v", n, err)
 	}
 
-	if peers, err := udpSockets(); err != nil || len(connectedTo(peers, []netip.AddrPort{ap("10.9.1.9:5353")})) != 2 {
+	if peers, err := socketsOf(unix.IPPROTO_UDP); err != nil || len(connectedTo(peers, []netip.AddrPort{ap("10.9.1.9:5353")})) != 2 {
 		t.Errorf("socket %d is not connected to the backend: %v", again, err)
 	}
 }

@@ -32,19 +32,28 @@ type PodInterface struct {
 // record exists.
 const podGroup = 0x6f766e // "ovn"
 
-// PodDevices returns the names of the host's ends of all pairs of SyncPodInterface.
-func PodDevices() ([]string, error) {
+// podDevices returns the host's ends of all pairs of SyncPodInterface.
+func podDevices() ([]netlink.Link, error) {
 	links, err := retry(netlink.LinkList)
 	if err != nil {
 		return nil, fmt.Errorf("list devices: %w", err)
 	}
 
-	var out []string
+	return slices.DeleteFunc(links, func(l netlink.Link) bool {
+		return l.Type() != "veth" || l.Attrs().Group != podGroup
+	}), nil
+}
 
+// PodDevices returns the names of the host's ends of all pairs of SyncPodInterface.
+func PodDevices() ([]string, error) {
+	links, err := podDevices()
+	if err != nil {
+		return nil, err
+	}
+
+	var out []string
 	for _, l := range links {
-		if l.Type() == "veth" && l.Attrs().Group == podGroup {
-			out = append(out, l.Attrs().Name)
-		}
+		out = append(out, l.Attrs().Name)
 	}
 
 	return out, nil
@@ -127,14 +136,9 @@ func configurePod(p PodInterface) error {
 	}
 
 	for _, gw := range p.Gateways {
-		all := netip.PrefixFrom(netip.IPv4Unspecified(), 0)
-		if gw.Is6() {
-			all = netip.PrefixFrom(netip.IPv6Unspecified(), 0)
-		}
-
 		r := netlink.Route{
 			LinkIndex: l.Attrs().Index,
-			Dst:       ipNet(all),
+			Dst:       ipNet(Everything(gw.Is4())),
 			Gw:        net.IP(gw.AsSlice()),
 			Protocol:  unix.RTPROT_STATIC,
 		}
@@ -229,17 +233,17 @@ type PodTraffic struct {
 
 // PodsTraffic returns the traffic of all pairs of SyncPodInterface, from one dump.
 func PodsTraffic() ([]PodTraffic, error) {
-	links, err := retry(netlink.LinkList)
+	links, err := podDevices()
 	if err != nil {
-		return nil, fmt.Errorf("list devices: %w", err)
+		return nil, err
 	}
 
 	out := make([]PodTraffic, 0, len(links))
 	for _, l := range links {
 		a := l.Attrs()
-		s := a.Statistics
 
-		if l.Type() != "veth" || a.Group != podGroup || s == nil {
+		s := a.Statistics
+		if s == nil {
 			continue
 		}
 

@@ -42,17 +42,18 @@ func answering(ctx context.Context, list []netip.Addr, index int) ([]netip.Addr,
 
 		over := wait(ctx, 5*poll) != nil
 
-		states, err := neighbourStates(index)
+		known, err := neighboursOn(index)
 		if err != nil {
 			return nil, err
 		}
 
 		left = slices.DeleteFunc(left, func(a netip.Addr) bool {
-			if states[a]&unix.NUD_REACHABLE != 0 {
+			state := neighbourState(known[a])
+			if state&unix.NUD_REACHABLE != 0 {
 				out = append(out, a)
 			}
 
-			return states[a]&(unix.NUD_REACHABLE|unix.NUD_PERMANENT) != 0 // a static entry proves nothing
+			return state&(unix.NUD_REACHABLE|unix.NUD_PERMANENT) != 0 // a static entry proves nothing
 		})
 
 		if len(out) > 0 && enough == nil {
@@ -75,17 +76,9 @@ func answering(ctx context.Context, list []netip.Addr, index int) ([]netip.Addr,
 
 // ask makes the kernel probe each neighbour, unless it already does.
 func ask(list []netip.Addr, index int) error {
-	msgs, err := dump(unix.RTM_GETNEIGH, neighHeader)
+	known, err := neighboursOn(index)
 	if err != nil {
-		return fmt.Errorf("list neighbours: %w", err)
-	}
-
-	known := map[netip.Addr][]byte{}
-
-	for _, m := range msgs {
-		if a, ok := neighbourOn(m, index); ok {
-			known[a] = m
-		}
+		return err
 	}
 
 	for _, a := range list {
@@ -99,7 +92,7 @@ func ask(list []netip.Addr, index int) error {
 		order.PutUint32(head[4:], uint32(index))
 
 		out := []attr{{unix.NDA_DST, a.AsSlice()}}
-		state := uint16(0)
+		state := neighbourState(known[a])
 
 		if m := known[a]; m != nil {
 			list, err := attrs(m, neighHeader)
@@ -107,7 +100,6 @@ func ask(list []netip.Addr, index int) error {
 				return err
 			}
 
-			state = order.Uint16(m[8:])
 			if mac := find(list, unix.NDA_LLADDR); mac != nil && state&(unix.NUD_STALE|unix.NUD_DELAY) != 0 {
 				order.PutUint16(head[8:], unix.NUD_PROBE)
 
@@ -142,21 +134,31 @@ func neighbourOn(msg []byte, index int) (netip.Addr, bool) {
 	return netip.AddrFromSlice(find(list, unix.NDA_DST))
 }
 
-func neighbourStates(index int) (map[netip.Addr]uint16, error) {
+// neighboursOn returns the neighbours on the device, also those without a link-layer address.
+func neighboursOn(index int) (map[netip.Addr][]byte, error) {
 	msgs, err := dump(unix.RTM_GETNEIGH, neighHeader)
 	if err != nil {
 		return nil, fmt.Errorf("list neighbours: %w", err)
 	}
 
-	out := map[netip.Addr]uint16{}
+	out := map[netip.Addr][]byte{}
 
 	for _, m := range msgs {
 		if a, ok := neighbourOn(m, index); ok {
-			out[a] = order.Uint16(m[8:])
+			out[a] = m
 		}
 	}
 
 	return out, nil
+}
+
+// neighbourState returns the NUD state in a message, or 0 without one.
+func neighbourState(msg []byte) uint16 {
+	if msg == nil {
+		return 0
+	}
+
+	return order.Uint16(msg[8:])
 }
 
 // verify returns errSilent if none of the gateways that answered through the NIC answers through
@@ -199,7 +201,7 @@ func forget(list []netip.Addr, index int) error {
 
 	for _, m := range msgs {
 		a, ok := neighbourOn(m, index)
-		if !ok || !slices.Contains(list, a) || order.Uint16(m[8:])&unix.NUD_PERMANENT != 0 {
+		if !ok || !slices.Contains(list, a) || neighbourState(m)&unix.NUD_PERMANENT != 0 {
 			continue
 		}
 

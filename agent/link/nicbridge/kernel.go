@@ -130,9 +130,8 @@ func neighsOf(index int) ([][]byte, error) {
 			return nil, fmt.Errorf("list neighbours: %w", err)
 		}
 
-		state := order.Uint16(m[8:])
 		if find(list, unix.NDA_LLADDR) != nil &&
-			state&(unix.NUD_NOARP|unix.NUD_FAILED|unix.NUD_INCOMPLETE) == 0 {
+			neighbourState(m)&(unix.NUD_NOARP|unix.NUD_FAILED|unix.NUD_INCOMPLETE) == 0 {
 			out = append(out, m)
 		}
 	}

@@ -259,30 +259,22 @@ func retargetNeigh(msg []byte, to int) ([]byte, error) {
 }
 
 // canonicalRoute returns a comparable form of a route: attributes sorted, without the lifetime.
-func canonicalRoute(msg []byte) string {
-	list, err := attrs(msg, routeHeader)
-	if err != nil {
-		return string(msg)
-	}
-
-	list = slices.DeleteFunc(list, func(a attr) bool { return a.typ() == unix.RTA_EXPIRES })
-
-	return canonical(msg[:routeHeader], list)
-}
+func canonicalRoute(msg []byte) string { return canonical(msg, routeHeader, unix.RTA_EXPIRES) }
 
 // canonicalRule returns a comparable form of a rule.
-func canonicalRule(msg []byte) string {
-	list, err := attrs(msg, ruleHeader)
+func canonicalRule(msg []byte) string { return canonical(msg, ruleHeader) }
+
+// canonical returns the message with its attributes sorted, without those of the given types.
+func canonical(msg []byte, header int, without ...uint16) string {
+	list, err := attrs(msg, header)
 	if err != nil {
 		return string(msg)
 	}
 
-	return canonical(msg[:ruleHeader], list)
-}
-
-func canonical(header []byte, list []attr) string {
+	list = slices.DeleteFunc(list, func(a attr) bool { return slices.Contains(without, a.typ()) })
 	slices.SortStableFunc(list, func(a, b attr) int { return cmp.Compare(a.typ(), b.typ()) })
-	return string(build(header, list))
+
+	return string(build(msg[:header], list))
 }
 
 func cstring(b []byte) string {

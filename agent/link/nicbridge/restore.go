@@ -245,9 +245,8 @@ func (s *Snapshot) nextHops() (out []netip.Addr) {
 		}
 
 		for i, hop := range r.hops {
-			g := hop
-			if hop.IsValid() && r.devices[i] == s.Link.Index && !slices.Contains(out, g) {
-				out = append(out, g)
+			if hop.IsValid() && r.devices[i] == s.Link.Index && !slices.Contains(out, hop) {
+				out = append(out, hop)
 			}
 		}
 	}

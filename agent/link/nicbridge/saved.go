@@ -35,7 +35,7 @@ func ReadDevice(name string, only func(netip.Prefix) bool) (SavedDevice, error) 
 	k.Had.Rules = nil
 
 	k.Had.Neighbours = slices.DeleteFunc(k.Had.Neighbours,
-		func(msg []byte) bool { return order.Uint16(msg[8:])&unix.NUD_PERMANENT == 0 })
+		func(msg []byte) bool { return neighbourState(msg)&unix.NUD_PERMANENT == 0 })
 	if k.Whole {
 		return k, nil
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"slices"
 	"time"
 
 	"github.com/vishvananda/netlink"
@@ -155,14 +156,13 @@ func (m *mover) deleteAddresses(ctx context.Context, of device, unwanted func(ms
 		return err
 	}
 
-	list := inOrder(have)
-	for i := len(list) - 1; i >= 0; i-- {
-		if !unwanted(list[i]) {
+	for _, msg := range slices.Backward(inOrder(have)) {
+		if !unwanted(msg) {
 			continue
 		}
 
-		what := "delete address " + addressText(list[i]) + " of " + of.name
-		if err := m.send(ctx, what, unix.RTM_DELADDR, 0, list[i]); err != nil {
+		what := "delete address " + addressText(msg) + " of " + of.name
+		if err := m.send(ctx, what, unix.RTM_DELADDR, 0, msg); err != nil {
 			return err
 		}
 	}
@@ -189,7 +189,7 @@ func (m *mover) addNeighbours(ctx context.Context, to device) error {
 			return err
 		}
 
-		permanent := order.Uint16(msg[8:])&unix.NUD_PERMANENT != 0
+		permanent := neighbourState(msg)&unix.NUD_PERMANENT != 0
 		if known[string(find(list, unix.NDA_DST))] && !permanent {
 			continue
 		}
