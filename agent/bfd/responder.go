@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
+
+	"github.com/ovn-ebpf/ovn-ebpf/loop"
 )
 
 // Port is the UDP port of BFD (RFC 5881).
@@ -27,7 +29,7 @@ type Responder struct {
 	works func() bool
 	log   *slog.Logger
 	port  uint16
-	wake  chan struct{} // one slot
+	wake  loop.Signal
 
 	mu   sync.Mutex // guards the following fields
 	want settings
@@ -41,7 +43,7 @@ type settings struct {
 // New returns a Responder without addresses. works reports whether this node's gateway is usable;
 // it is called about once per second and peer.
 func New(works func() bool, log *slog.Logger) *Responder {
-	return &Responder{works: works, log: log, port: Port, wake: make(chan struct{}, 1)}
+	return &Responder{works: works, log: log, port: Port, wake: loop.NewSignal()}
 }
 
 // Set sets the own addresses and the networks of accepted peers.
@@ -52,10 +54,7 @@ func (r *Responder) Set(addresses []netip.Addr, peers []netip.Prefix) {
 	r.mu.Unlock()
 
 	if changed {
-		select {
-		case r.wake <- struct{}{}:
-		default:
-		}
+		r.wake.Trigger()
 	}
 }
 
@@ -106,10 +105,7 @@ func (r *Responder) keepServing(ctx context.Context, own netip.Addr, peers []net
 			said = text
 		}
 
-		select {
-		case <-ctx.Done():
-		case <-time.After(retry):
-		}
+		loop.Pause(ctx, retry)
 	}
 }
 

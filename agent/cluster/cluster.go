@@ -20,6 +20,7 @@ import (
 
 	"github.com/ovn-ebpf/ovn-ebpf/cluster/annotation"
 	"github.com/ovn-ebpf/ovn-ebpf/cluster/informer"
+	"github.com/ovn-ebpf/ovn-ebpf/loop"
 	"github.com/ovn-ebpf/ovn-ebpf/service"
 )
 
@@ -58,7 +59,7 @@ type Cluster struct {
 	pools    *informer.Informer // the node's ConfigMap with its pool of ports; nil in overlay mode
 
 	mu      sync.Mutex // guards waiters
-	waiters map[types.NamespacedName]map[chan struct{}]bool
+	waiters map[types.NamespacedName]map[loop.Signal]bool
 }
 
 // New builds the informers of overlay mode; Run starts them.
@@ -113,7 +114,7 @@ func newCluster(config *rest.Config, node string, h Handlers, log *slog.Logger) 
 
 	c := &Cluster{
 		node: node, client: client, dialer: dialer, log: log, handlers: h.filled(),
-		waiters: map[types.NamespacedName]map[chan struct{}]bool{},
+		waiters: map[types.NamespacedName]map[loop.Signal]bool{},
 	}
 	pods := c.options("pods", &corev1.Pod{})
 	pods.Select = func(o *metav1.ListOptions) {
@@ -185,12 +186,8 @@ func (c *Cluster) Behind() error {
 // Node returns the agent's own Node, or nil while there is none. Only its labels, annotations,
 // taints and addresses are kept.
 func (c *Cluster) Node() *corev1.Node {
-	o, ok, err := c.nodes.GetStore().GetByKey(c.node)
-	if err != nil || !ok {
-		return nil
-	}
-
-	return o.(*corev1.Node)
+	n, _ := get[corev1.Node](c.nodes.GetStore(), c.node)
+	return n
 }
 
 // Pool returns the data of the ConfigMap with the node's pool of ports, or false while there is
@@ -221,13 +218,13 @@ func (c *Cluster) Annotate(ctx context.Context, annotations map[string]string) e
 	return nil
 }
 
-func (c *Cluster) wait(key types.NamespacedName, wake chan struct{}, on bool) {
+func (c *Cluster) wait(key types.NamespacedName, wake loop.Signal, on bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 
 	if on {
 		if c.waiters[key] == nil {
-			c.waiters[key] = map[chan struct{}]bool{}
+			c.waiters[key] = map[loop.Signal]bool{}
 		}
 
 		c.waiters[key][wake] = true
@@ -249,10 +246,7 @@ func (c *Cluster) wakeAll() {
 
 	for _, waiters := range c.waiters {
 		for wake := range waiters {
-			select {
-			case wake <- struct{}{}:
-			default:
-			}
+			wake.Trigger()
 		}
 	}
 }
@@ -263,9 +257,6 @@ func (c *Cluster) wakeWaiters(pod *corev1.Pod) {
 	defer c.mu.Unlock()
 
 	for wake := range c.waiters[types.NamespacedName{Namespace: pod.Namespace, Name: pod.Name}] {
-		select {
-		case wake <- struct{}{}:
-		default:
-		}
+		wake.Trigger()
 	}
 }

@@ -11,6 +11,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/ovn-ebpf/ovn-ebpf/loop"
 )
 
 // ErrPodGone is returned (wrapped) for a pod that no longer exists in the API server, or was
@@ -103,7 +105,7 @@ func (c *Cluster) WaitPod(
 	ref PodRef,
 	ready func(*corev1.Pod) error,
 ) (*corev1.Pod, error) {
-	wake := make(chan struct{}, 1)
+	wake := loop.NewSignal()
 
 	c.wait(ref.key(), wake, true)
 	defer c.wait(ref.key(), wake, false)
@@ -130,10 +132,10 @@ func (c *Cluster) WaitPod(
 // the pod is gone. stop must be called.
 func (c *Cluster) FollowPod(ctx context.Context, ref PodRef) (followed context.Context, stop func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
-	wake := make(chan struct{}, 1)
+	wake := loop.NewSignal()
 	c.wait(ref.key(), wake, true)
 
-	wake <- struct{}{}
+	wake.Trigger()
 	go func() {
 		defer c.wait(ref.key(), wake, false)
 

@@ -71,7 +71,7 @@ func NewAffinityFlows(rundir, bridge string, changed func()) *AffinityFlows {
 // does nothing.
 func RemoveAffinityFlows(ctx context.Context, rundir string) error {
 	s := FlowSync{RunDir: rundir, Bridge: IntegrationBridge, OnlyOwn: true}
-	if !reachable(ctx, s.target()) {
+	if !reachable(ctx, rundir, IntegrationBridge) {
 		return nil
 	}
 
@@ -107,7 +107,7 @@ func (a *AffinityFlows) follow(ctx context.Context) error {
 		a.mu.Unlock()
 
 		err := monitorFlows(ctx, a.RunDir, a.Bridge, newConnections, a.handleLine)
-		if ctx.Err() == nil && reachable(ctx, bridgeTarget(a.RunDir, a.Bridge)) {
+		if ctx.Err() == nil && reachable(ctx, a.RunDir, a.Bridge) {
 			a.result(err)
 		}
 
@@ -236,10 +236,10 @@ func (a *AffinityFlows) result(err error) {
 }
 
 // reachable reports whether ovs-vswitchd listens at the bridge's socket.
-func reachable(ctx context.Context, target string) bool {
+func reachable(ctx context.Context, rundir, bridge string) bool {
 	var d net.Dialer
 
-	conn, err := d.DialContext(ctx, "unix", strings.TrimPrefix(target, "unix:"))
+	conn, err := d.DialContext(ctx, "unix", bridgeSocket(rundir, bridge))
 	if err != nil {
 		return false
 	}

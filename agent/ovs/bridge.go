@@ -81,7 +81,7 @@ func (c *Client) addUplink(ctx context.Context, bridge, device string) error {
 	iface := &vswitch.Interface{UUID: "iface", Name: device}
 	port := &vswitch.Port{UUID: "port", Name: device, Interfaces: []string{iface.UUID}}
 	e.create(iface, port)
-	e.setKeys(have, &have.ExternalIDs, have.ExternalIDs, map[string]string{uplinkKey: device})
+	e.setKeys(have, &have.ExternalIDs, map[string]string{uplinkKey: device})
 	e.insert(have, &have.Ports, port.UUID)
 
 	return e.commit(ctx)
@@ -144,7 +144,7 @@ func (e *edit) updateBridge(ctx context.Context, have *vswitch.Bridge, want Brid
 		e.update(have, row, &row.DatapathType, &row.FailMode)
 	}
 
-	e.setKeys(have, &have.OtherConfig, have.OtherConfig, want.otherConfig())
+	e.setKeys(have, &have.OtherConfig, want.otherConfig())
 
 	iface, err := e.c.iface(ctx, want.Name)
 	if err != nil || iface == nil || want.MTU == 0 ||

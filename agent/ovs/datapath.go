@@ -2,6 +2,7 @@ package ovs
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -74,13 +75,8 @@ func (s HostSwitch) CheckDatapath(ctx context.Context, bridge string, genlFamily
 }
 
 func firstLine(b []byte) string {
-	for i, c := range b {
-		if c == '\n' {
-			return string(b[:i])
-		}
-	}
-
-	return string(b)
+	line, _, _ := bytes.Cut(b, []byte("\n"))
+	return string(line)
 }
 
 // DatapathStats are the statistics of all datapaths of a node's ovs-vswitchd.

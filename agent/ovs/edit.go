@@ -50,9 +50,11 @@ func (e *edit) remove(row model.Model, field any, uuids ...string) {
 	e.mutate(row, model.Mutation{Field: field, Mutator: ovsdb.MutateOperationDelete, Value: uuids})
 }
 
-// setKeys sets the keys of want in a field of the row that now is have. An empty value removes a
-// key. An insert does not replace a key (RFC 7047, 5.1), hence the deletion first.
-func (e *edit) setKeys(row model.Model, field any, have, want map[string]string) {
+// setKeys sets the keys of want in a field of the row, which has the present keys. An empty value
+// removes a key. An insert does not replace a key (RFC 7047, 5.1), hence the deletion first.
+func (e *edit) setKeys(row model.Model, field *map[string]string, want map[string]string) {
+	have := *field
+
 	var stale []string
 
 	insert := map[string]string{}

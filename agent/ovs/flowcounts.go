@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"path/filepath"
 	"time"
 )
 
@@ -125,7 +124,7 @@ func (c *FlowCounts) serveConnection(ctx context.Context, l *ledger) error {
 }
 
 func (c *FlowCounts) dial(ctx context.Context) (net.Conn, error) {
-	return dialOpenFlow(ctx, filepath.Join(c.RunDir, c.Bridge+".mgmt"), removalsRequest())
+	return dialOpenFlow(ctx, bridgeSocket(c.RunDir, c.Bridge), removalsRequest())
 }
 
 var errNeverUp = errors.New("connection ended before a first reply")

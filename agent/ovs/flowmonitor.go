@@ -51,7 +51,7 @@ type FlowWatch struct {
 func (w *FlowWatch) Run(ctx context.Context) error {
 	w.lost(nil)
 
-	wake := make(chan struct{}, 1)
+	wake := loop.NewSignal()
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return w.rescan(ctx, wake) })
 	group.Go(func() error {
@@ -71,12 +71,11 @@ func (w *FlowWatch) Run(ctx context.Context) error {
 	return group.Wait()
 }
 
-func (w *FlowWatch) target() string { return bridgeTarget(w.RunDir, w.Bridge) }
+// bridgeSocket returns the path of the bridge's OpenFlow socket.
+func bridgeSocket(rundir, bridge string) string { return filepath.Join(rundir, bridge+".mgmt") }
 
-// bridgeTarget is the bridge's OpenFlow socket, for ovs-ofctl.
-func bridgeTarget(rundir, bridge string) string {
-	return "unix:" + filepath.Join(rundir, bridge+".mgmt")
-}
+// bridgeTarget returns the bridge's OpenFlow socket as ovs-ofctl names it.
+func bridgeTarget(rundir, bridge string) string { return "unix:" + bridgeSocket(rundir, bridge) }
 
 // lost notes that flows are not known. err is nil before the first connection.
 func (w *FlowWatch) lost(err error) {
@@ -101,7 +100,7 @@ func (w *FlowWatch) set(observed string) {
 }
 
 // once reads events until the connection ends. The first are the present flows.
-func (w *FlowWatch) once(ctx context.Context, wake chan<- struct{}) error {
+func (w *FlowWatch) once(ctx context.Context, wake loop.Signal) error {
 	return monitorFlows(ctx, w.RunDir, w.Bridge, "", func(line string) {
 		if strings.HasPrefix(line, eventPrefix) {
 			w.event(line)
@@ -187,7 +186,7 @@ func learnedAffinity(event string) bool {
 
 // connect notes that changes from here on are events. ovs-ofctl still sets the format of packet-in
 // messages, and drops the events that arrive before the answer.
-func (w *FlowWatch) connect(wake chan<- struct{}) {
+func (w *FlowWatch) connect(wake loop.Signal) {
 	w.mu.Lock()
 	connected := w.connected
 	w.connected = true
@@ -198,16 +197,12 @@ func (w *FlowWatch) connect(wake chan<- struct{}) {
 	}
 
 	w.Changed()
-
-	select {
-	case wake <- struct{}{}:
-	default: // it is awake
-	}
+	wake.Trigger()
 }
 
 // rescan reads all flows at first, and while the bridge is observed: an event of a flow that is
 // modified has only its new actions.
-func (w *FlowWatch) rescan(ctx context.Context, wake <-chan struct{}) error {
+func (w *FlowWatch) rescan(ctx context.Context, wake loop.Signal) error {
 	wait := cmp.Or(w.Rescan, flowRescan)
 	for next := wait; ; {
 		select {
@@ -233,7 +228,7 @@ func (w *FlowWatch) dump(ctx context.Context) error {
 		return nil
 	}
 
-	flows, err := dumpFlows(ctx, w.target())
+	flows, err := dumpFlows(ctx, bridgeTarget(w.RunDir, w.Bridge))
 
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
-	"path/filepath"
 	"strings"
 
 	"github.com/ovn-ebpf/ovn-ebpf/ovsdb/vswitch"
@@ -88,8 +87,7 @@ func parseTunnelNeighbours(reply string) map[netip.Addr]net.HardwareAddr {
 // (66 in 23.03), so it is found by what it does: other flows for the address go on to a table.
 func RouterNeighbour(ctx context.Context, rundir string, a netip.Addr) (net.HardwareAddr, error) {
 	for _, match := range nextHopMatches(a) {
-		out, err := ofctl(ctx, nil, "dump-flows", "unix:"+filepath.Join(rundir, IntegrationBridge+".mgmt"),
-			match)
+		out, err := ofctl(ctx, nil, "dump-flows", bridgeTarget(rundir, IntegrationBridge), match)
 		if err != nil {
 			return nil, fmt.Errorf("read neighbours of logical routers: %w", err)
 		}

@@ -65,7 +65,7 @@ func (c *Client) writeZeroSNAT(ctx context.Context, from, to string) error {
 	}
 
 	e := c.edit()
-	e.setKeys(d, &d.Capabilities, d.Capabilities, map[string]string{zeroSNAT: to})
+	e.setKeys(d, &d.Capabilities, map[string]string{zeroSNAT: to})
 
 	if err := e.commit(ctx); err != nil {
 		return fmt.Errorf("write capability %s of datapath %s: %w", zeroSNAT, DatapathNetdev, err)

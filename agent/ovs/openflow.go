@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"path/filepath"
 	"time"
 )
 
@@ -26,7 +25,7 @@ const (
 func WatchBridge(ctx context.Context, rundir, bridge string, up, down func()) error {
 	const first, most = 50 * time.Millisecond, time.Second
 
-	path := filepath.Join(rundir, bridge+".mgmt")
+	path := bridgeSocket(rundir, bridge)
 	wait := first
 
 	for ctx.Err() == nil {

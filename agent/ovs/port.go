@@ -126,7 +126,7 @@ func (e *edit) updateIface(have *vswitch.Interface, want Port) {
 	}
 
 	e.update(have, row, fields...)
-	e.setKeys(have, &have.ExternalIDs, have.ExternalIDs, want.ExternalIDs)
+	e.setKeys(have, &have.ExternalIDs, want.ExternalIDs)
 }
 
 // RemovePort deletes the port. A missing port is not an error.

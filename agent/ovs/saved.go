@@ -99,7 +99,7 @@ func (c *Client) Restore(ctx context.Context, k SavedConfig) error {
 	}
 
 	e := c.edit()
-	e.setKeys(root, &root.ExternalIDs, root.ExternalIDs, k.Settings)
+	e.setKeys(root, &root.ExternalIDs, k.Settings)
 
 	var errs []error
 	for name, was := range k.Bridges {
@@ -149,7 +149,7 @@ func (e *edit) restoreInterface(ctx context.Context, name string, was SavedInter
 	}
 
 	maps.Copy(want, was.ExternalIDs)
-	e.setKeys(have, &have.ExternalIDs, have.ExternalIDs, want)
+	e.setKeys(have, &have.ExternalIDs, want)
 
 	return nil
 }
@@ -160,9 +160,7 @@ const PredecessorCookie = "0xdeff105"
 
 // PredecessorFlows returns the bridge's flows of ovn-kubernetes, sorted, as input for ReturnFlows.
 func PredecessorFlows(ctx context.Context, rundir, bridge string) ([]string, error) {
-	s := FlowSync{RunDir: rundir, Bridge: bridge}
-
-	out, err := dumpFlows(ctx, s.target())
+	out, err := dumpFlows(ctx, bridgeTarget(rundir, bridge))
 	if err != nil {
 		return nil, fmt.Errorf("read flows of %s: %w", bridge, err)
 	}

@@ -108,7 +108,7 @@ func (c *Client) SyncSettings(ctx context.Context, s Settings) (systemID string,
 	}
 
 	e := c.edit()
-	e.setKeys(root, &root.ExternalIDs, root.ExternalIDs, want)
+	e.setKeys(root, &root.ExternalIDs, want)
 
 	if err := e.commit(ctx); err != nil {
 		return "", fmt.Errorf("write OVS settings: %w", err)
@@ -194,7 +194,7 @@ func (c *Client) SetExternalIDs(ctx context.Context, want map[string]string) err
 	}
 
 	e := c.edit()
-	e.setKeys(root, &root.ExternalIDs, root.ExternalIDs, want)
+	e.setKeys(root, &root.ExternalIDs, want)
 
 	if err := e.commit(ctx); err != nil {
 		return fmt.Errorf("write external_ids of Open_vSwitch: %w", err)
