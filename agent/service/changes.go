@@ -247,55 +247,38 @@ func (t *Tables) SocketFrontends(keys []verdict.ServiceKey, own []netip.Addr) []
 	return slices.Compact(out)
 }
 
-// Frontends returns the gateway's whole table.
-func (t *Tables) Frontends() map[verdict.ServiceKey]verdict.ServiceOwner {
-	out := make(map[verdict.ServiceKey]verdict.ServiceOwner, len(t.holders))
+// tableOf returns the values of all frontends that have one.
+func tableOf[V any](t *Tables, value func(frontendState) (V, bool)) map[verdict.ServiceKey]V {
+	out := make(map[verdict.ServiceKey]V)
+
 	for k := range t.holders {
-		if s := t.frontendState(k); s.owner != 0 {
-			out[k] = s.owner
+		if v, has := value(t.frontendState(k)); has {
+			out[k] = v
 		}
 	}
 
 	return out
+}
+
+// Frontends returns the gateway's whole table.
+func (t *Tables) Frontends() map[verdict.ServiceKey]verdict.ServiceOwner {
+	return tableOf(t, func(s frontendState) (verdict.ServiceOwner, bool) { return s.owner, s.owner != 0 })
 }
 
 // Counts returns, for each frontend of the gateway, the Service port that counts its packets.
 func (t *Tables) Counts() map[verdict.ServiceKey]bpf.ServicePort {
-	out := make(map[verdict.ServiceKey]bpf.ServicePort, len(t.holders))
-	for k := range t.holders {
-		if s := t.frontendState(k); s.port != (bpf.ServicePort{}) {
-			out[k] = s.port
-		}
-	}
-
-	return out
+	return tableOf(t, func(s frontendState) (bpf.ServicePort, bool) { return s.port, s.port != (bpf.ServicePort{}) })
 }
 
 // Lookups returns the host sockets behind all frontends of verdict.ServiceHost.
 func (t *Tables) Lookups() map[verdict.ServiceKey]netip.AddrPort {
-	out := map[verdict.ServiceKey]netip.AddrPort{}
-
-	for k := range t.holders {
-		if s := t.frontendState(k); s.local.IsValid() {
-			out[k] = s.local
-		}
-	}
-
-	return out
+	return tableOf(t, func(s frontendState) (netip.AddrPort, bool) { return s.local, s.local.IsValid() })
 }
 
 // Redirects returns the destinations to which the host redirects traffic at frontends in local
 // gateway mode. Each connection goes to one of them.
 func (t *Tables) Redirects() map[verdict.ServiceKey]Redirect {
-	out := map[verdict.ServiceKey]Redirect{}
-
-	for k := range t.holders {
-		if s := t.frontendState(k); len(s.redirect.To) > 0 {
-			out[k] = s.redirect
-		}
-	}
-
-	return out
+	return tableOf(t, func(s frontendState) (Redirect, bool) { return s.redirect, len(s.redirect.To) > 0 })
 }
 
 // Sockets returns all Services for the host's sockets, sorted by key.

@@ -79,42 +79,45 @@ func (a *Agent) read(metrics string) error {
 		return err
 	}
 
-	for _, m := range families["ovnkube_gateway_degraded"].GetMetric() {
-		if m.GetGauge().GetValue() != 0 && len(m.GetLabel()) > 0 {
-			a.Degraded = append(a.Degraded, m.GetLabel()[0].GetValue())
-		}
-	}
+	a.Degraded = nonzero(families, "ovnkube_gateway_degraded", label)
+	a.Full = nonzero(families, "ovnkube_gateway_table_unwritten", func(m *dto.Metric) string {
+		return fmt.Sprintf("%s (%.0f entries)", label(m), m.GetGauge().GetValue())
+	})
 
-	for _, m := range families["ovnkube_gateway_table_unwritten"].GetMetric() {
-		if n := m.GetGauge().GetValue(); n != 0 && len(m.GetLabel()) > 0 {
-			a.Full = append(a.Full, fmt.Sprintf("%s (%.0f entries)", m.GetLabel()[0].GetValue(), n))
-		}
-	}
-
-	for _, m := range families["ovnkube_gateway_drained"].GetMetric() {
-		a.Drained = m.GetGauge().GetValue() != 0
-	}
-
-	for _, m := range families["ovnkube_gateway_snat_remote_ports_used_max"].GetMetric() {
-		a.Ports = m.GetGauge().GetValue()
-	}
-
-	for _, m := range families["ovnkube_gateway_snat_ports"].GetMetric() {
-		a.Of = m.GetGauge().GetValue()
-	}
-
-	for _, m := range families["ovnkube_gateway_shortcut_prevented"].GetMetric() {
-		if m.GetGauge().GetValue() != 0 && len(m.GetLabel()) > 0 {
-			a.NoShortcuts = append(a.NoShortcuts, m.GetLabel()[0].GetValue())
-		}
-	}
-
-	for _, m := range families["ovnkube_gateway_shortcut_limited_pods"].GetMetric() {
-		a.Limited, a.Reasons = m.GetGauge().GetValue(), true
-	}
+	drained, _ := gauge(families, "ovnkube_gateway_drained")
+	a.Drained = drained != 0
+	a.Ports, _ = gauge(families, "ovnkube_gateway_snat_remote_ports_used_max")
+	a.Of, _ = gauge(families, "ovnkube_gateway_snat_ports")
+	a.NoShortcuts = nonzero(families, "ovnkube_gateway_shortcut_prevented", label)
+	a.Limited, a.Reasons = gauge(families, "ovnkube_gateway_shortcut_limited_pods")
 
 	return nil
 }
+
+// gauge returns the value of a gauge without labels.
+func gauge(families map[string]*dto.MetricFamily, name string) (value float64, known bool) {
+	for _, m := range families[name].GetMetric() {
+		return m.GetGauge().GetValue(), true
+	}
+
+	return 0, false
+}
+
+// nonzero returns the texts of the gauges of a name that are not zero and have a label.
+func nonzero(families map[string]*dto.MetricFamily, name string, text func(*dto.Metric) string) []string {
+	var out []string
+
+	for _, m := range families[name].GetMetric() {
+		if m.GetGauge().GetValue() != 0 && len(m.GetLabel()) > 0 {
+			out = append(out, text(m))
+		}
+	}
+
+	return out
+}
+
+// label returns the value of the first label.
+func label(m *dto.Metric) string { return m.GetLabel()[0].GetValue() }
 
 func parse(metrics string) (map[string]*dto.MetricFamily, error) {
 	parser := expfmt.NewTextParser(model.UTF8Validation)

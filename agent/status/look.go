@@ -253,13 +253,8 @@ func lookPrograms(r Record) Programs {
 }
 
 func layoutOf(name string) verdict.Layout {
-	for _, l := range []verdict.Layout{verdict.Direct, verdict.Bridged, verdict.Dedicated} {
-		if l.String() == name {
-			return l
-		}
-	}
-
-	return verdict.Direct
+	l, _ := verdict.ParseLayout(name) // the zero value is Direct
+	return l
 }
 
 // hasAddress reports whether a device has a global address.
