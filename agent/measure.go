@@ -31,25 +31,19 @@ func (a *agent) source() metrics.Source {
 			Backend: string(a.cfg.Backend), Layout: layoutName(a.cfg.Settings), Datapath: a.cfg.Datapath,
 			Uplink: a.cfg.Uplink, NoEBPF: a.cfg.NoEBPF,
 		},
-		Datapath: func() (ovs.DatapathStats, error) {
-			ctx, cancel := context.WithTimeout(context.Background(), scrapeWait)
-			defer cancel()
-
+		Datapath: atScrape(func(ctx context.Context) (ovs.DatapathStats, error) {
 			return ovs.ReadDatapathStats(ctx, a.cfg.OVSRunDir)
-		},
-		Southbound: func() (bool, error) {
-			ctx, cancel := context.WithTimeout(context.Background(), scrapeWait)
-			defer cancel()
-
+		}),
+		Southbound: atScrape(func(ctx context.Context) (bool, error) {
 			return ovs.ControllerConnected(ctx, a.cfg.OVNRunDir)
-		},
+		}),
 	}
 	if a.cfg.CountPods > 0 {
 		s.Pods = a.meter().Read
 	}
 
 	if a.cfg.CountsFlows() {
-		s.Counters = a.counters
+		s.Counters = atScrape(a.gateway.Counters)
 	}
 
 	if a.shadow != nil {
@@ -78,16 +72,23 @@ func (a *agent) meter() *podnet.Meter {
 	return m
 }
 
-// counters returns the decisions of programs or flows.
-func (a *agent) counters() ([]bpf.Counter, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), scrapeWait)
-	defer cancel()
+// atScrape returns read without a context, which waits for a daemon as long as a scrape may.
+func atScrape[T any](read func(context.Context) (T, error)) func() (T, error) {
+	return func() (T, error) {
+		ctx, cancel := context.WithTimeout(context.Background(), scrapeWait)
+		defer cancel()
 
-	return a.gateway.Counters(ctx)
+		return read(ctx)
+	}
 }
 
 func (a *agent) pageSource() page.Source {
 	s := a.cfg.Settings
+	counters := atScrape(a.gateway.Counters) // the decisions of programs or flows
+
+	if sent, decided := a.hostSent, counters; sent != nil {
+		counters = func() ([]bpf.Counter, error) { return sent.Append(decided) }
+	}
 
 	return page.Source{
 		Info: page.Info{
@@ -98,13 +99,7 @@ func (a *agent) pageSource() page.Source {
 			Uplink:   s.Uplink,
 			Bridge:   s.Bridge,
 		},
-		Counters: func() ([]bpf.Counter, error) {
-			if a.hostSent == nil {
-				return a.counters()
-			}
-
-			return a.hostSent.Append(a.counters)
-		}, Stats: a.gateway.Stats, Frontends: a.gateway.Services().Frontends,
+		Counters: counters, Stats: a.gateway.Stats, Frontends: a.gateway.Services().Frontends,
 	}
 }
 

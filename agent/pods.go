@@ -9,7 +9,6 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/agent/assignment"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/cluster"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/cniserver"
-	"github.com/ovn-ebpf/ovn-ebpf/agent/gateway"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/link"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/ovs"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/podnet"
@@ -28,7 +27,7 @@ func (a *agent) cniServer(
 		Connector: connector, Dir: podRecords(a.cfg), Observe: durations.ObservePhase,
 	}
 	if a.cfg.NoShortcuts() == "" {
-		interfaces.OnDeviceAdded = func(d podnet.Device) { a.shortcuts.Add(gateway.PodPort(d)) }
+		interfaces.OnDeviceAdded = a.shortcuts.Add
 	}
 
 	var steal *bpf.Steal
@@ -60,14 +59,7 @@ func (a *agent) cniServer(
 		Log:         a.log,
 	}
 	if interfaces.OnDeviceAdded != nil {
-		keeper.Devices = func(all []podnet.Device) {
-			var ports []gateway.PodPort
-			for _, d := range all {
-				ports = append(ports, gateway.PodPort(d))
-			}
-
-			a.shortcuts.Sync(ports)
-		}
+		keeper.Devices = a.shortcuts.Sync
 	}
 
 	server := cniserver.New(cniserver.Options{

@@ -148,8 +148,8 @@ func (m Model) asked(p *Packet, now time.Duration) bool {
 	return ok && now-last < timeout
 }
 
-// flow returns the connection that p belongs to. The source of p is the remote side.
-func flow(p *Packet) FlowKey {
+// Flow returns the connection that p belongs to. The source of p is the remote side.
+func (p *Packet) Flow() FlowKey {
 	return FlowKey{
 		Proto:  p.Proto,
 		Remote: netip.AddrPortFrom(p.Src, p.SrcPort),

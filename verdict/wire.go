@@ -84,7 +84,7 @@ func (m Model) admitted(f *Frame, now time.Duration) Decision {
 	}
 
 	if d.Reason == Takeover { // the agent reads the entry's age to detect that it has ended
-		k := flow(p)
+		k := p.Flow()
 		d.LearnFlow = &k
 	}
 
@@ -217,7 +217,7 @@ func (m Model) byPort(p *Packet, quoted bool) Reason {
 			return m.inRange(p, begins)
 		}
 
-		if _, ok := m.Tables.Flows[flow(p)]; ok && m.Config.Takeover && !begins {
+		if _, ok := m.Tables.Flows[p.Flow()]; ok && m.Config.Takeover && !begins {
 			return Takeover
 		}
 	}
@@ -246,7 +246,7 @@ func (m Model) hostSocket(p *Packet) bool {
 		return false
 	}
 
-	return m.Tables.HostSocket(Socket(flow(p)))
+	return m.Tables.HostSocket(Socket(p.Flow()))
 }
 
 // hostConnection reports whether p comes from the peer of a connected host socket. begins means
@@ -256,7 +256,7 @@ func (m Model) hostConnection(p *Packet, begins bool) bool {
 		return false
 	}
 
-	switch m.Tables.HostConnection(Socket(flow(p))) {
+	switch m.Tables.HostConnection(Socket(p.Flow())) {
 	case Connected:
 		return true
 	case TimeWait:

@@ -25,14 +25,14 @@ import (
 func TestParseArgsNeedsPod(t *testing.T) {
 	for _, tc := range []struct {
 		args string
-		want podID
+		want cluster.PodRef
 		err  bool
 	}{
-		{"IgnoreUnknown=1;K8S_POD_NAMESPACE=default;K8S_POD_NAME=web;K8S_POD_UID=u", podID{"default", "web", "u"}, false},
-		{"K8S_POD_NAMESPACE=default;K8S_POD_NAME=web", podID{"default", "web", ""}, false},
-		{"K8S_POD_NAMESPACE=default", podID{namespace: "default"}, true},
-		{"", podID{}, true},
-		{";;=;", podID{}, true},
+		{"IgnoreUnknown=1;K8S_POD_NAMESPACE=default;K8S_POD_NAME=web;K8S_POD_UID=u", cluster.PodRef{Namespace: "default", Name: "web", UID: "u"}, false},
+		{"K8S_POD_NAMESPACE=default;K8S_POD_NAME=web", cluster.PodRef{Namespace: "default", Name: "web"}, false},
+		{"K8S_POD_NAMESPACE=default", cluster.PodRef{Namespace: "default"}, true},
+		{"", cluster.PodRef{}, true},
+		{";;=;", cluster.PodRef{}, true},
 	} {
 		got, err := parseArgs(tc.args)
 		if got != tc.want || (err != nil) != tc.err {

@@ -232,36 +232,34 @@ func (s *Server) reportMistake(ctx context.Context, pod *corev1.Pod, err error) 
 }
 
 func podRef(req cni.Request) (cluster.PodRef, error) {
-	id, err := parseArgs(req.Args)
+	ref, err := parseArgs(req.Args)
 	if err != nil {
-		return cluster.PodRef{}, types.NewError(types.ErrInvalidEnvironmentVariables, err.Error(),
+		return ref, types.NewError(types.ErrInvalidEnvironmentVariables, err.Error(),
 			"only a Kubernetes runtime can call this plugin")
 	}
 
-	return cluster.PodRef{Namespace: id.namespace, Name: id.name, UID: id.uid}, nil
+	return ref, nil
 }
 
-type podID struct{ namespace, name, uid string }
-
 // parseArgs parses CNI_ARGS as set by Kubernetes' runtimes.
-func parseArgs(args string) (podID, error) {
-	var id podID
+func parseArgs(args string) (cluster.PodRef, error) {
+	var ref cluster.PodRef
 
 	for f := range strings.SplitSeq(args, ";") {
 		k, v, _ := strings.Cut(f, "=")
 		switch k {
 		case "K8S_POD_NAMESPACE":
-			id.namespace = v
+			ref.Namespace = v
 		case "K8S_POD_NAME":
-			id.name = v
+			ref.Name = v
 		case "K8S_POD_UID":
-			id.uid = v
+			ref.UID = v
 		}
 	}
 
-	if id.namespace == "" || id.name == "" {
-		return id, fmt.Errorf("CNI_ARGS %q: no K8S_POD_NAMESPACE and K8S_POD_NAME", args)
+	if ref.Namespace == "" || ref.Name == "" {
+		return ref, fmt.Errorf("CNI_ARGS %q: no K8S_POD_NAMESPACE and K8S_POD_NAME", args)
 	}
 
-	return id, nil
+	return ref, nil
 }

@@ -16,6 +16,7 @@ import (
 	cniversion "github.com/containernetworking/cni/pkg/version"
 
 	"github.com/ovn-ebpf/ovn-ebpf/agent/cluster"
+	"github.com/ovn-ebpf/ovn-ebpf/agent/link"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/ovs"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/podnet"
 	"github.com/ovn-ebpf/ovn-ebpf/cni"
@@ -44,12 +45,7 @@ func result(p podnet.Pod, host, version string) (json.RawMessage, error) {
 	}
 
 	for _, gw := range p.Gateways {
-		all := netip.PrefixFrom(netip.IPv4Unspecified(), 0)
-		if gw.Is6() {
-			all = netip.PrefixFrom(netip.IPv6Unspecified(), 0)
-		}
-
-		r.Routes = append(r.Routes, &types.Route{Dst: ipNet(all), GW: gw.AsSlice()})
+		r.Routes = append(r.Routes, &types.Route{Dst: ipNet(link.Everything(gw.Is4())), GW: gw.AsSlice()})
 	}
 
 	v, err := r.GetAsVersion(orDefault(version))

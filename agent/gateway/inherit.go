@@ -186,16 +186,7 @@ func restoreFlows(ctx context.Context, in inheritance, s Settings, o *ovs.Client
 
 	connections := takenOver(tracked, nodeAddrs(nodeOf(h, s)), cluster.PortRange{})
 
-	handover := openflow.Handover(ports, connectionsOf(connections))
+	handover := openflow.Handover(ports, connections)
 
 	return ovs.ReturnFlows(ctx, s.OVSRunDir, s.Bridge, in.Flows, handover)
-}
-
-func connectionsOf(keys []verdict.FlowKey) []openflow.Connection {
-	var out []openflow.Connection
-	for _, k := range keys {
-		out = append(out, openflow.Connection{Proto: k.Proto, Local: k.Local, Remote: k.Remote})
-	}
-
-	return out
 }

@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/ovn-ebpf/ovn-ebpf/agent/link"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/ovs"
 	"github.com/ovn-ebpf/ovn-ebpf/bpf"
 	"github.com/ovn-ebpf/ovn-ebpf/loop"
@@ -57,12 +58,6 @@ func (s Settings) NoShortcuts() string {
 	return ""
 }
 
-// PodPort is the host's end of a pod's interface.
-type PodPort struct {
-	Ifindex, MTU int
-	Limited      bool // it has a bandwidth limit, which is set on this device
-}
-
 // ShortcutManager keeps the programs of shortcuts on the pods' devices. A failure costs a pod its
 // shortcuts and nothing else. Its methods are safe for concurrent use.
 type ShortcutManager struct {
@@ -73,7 +68,7 @@ type ShortcutManager struct {
 
 	mu        sync.Mutex   // guards the fields below, and calls of gw
 	gw        *bpf.Gateway // nil before loading
-	ports     map[int]PodPort
+	ports     map[int]link.PodDevice
 	observers map[string]string // what looks at single packets, or may do so, by source
 	faults    map[string]error  // by source
 }
@@ -82,13 +77,13 @@ type ShortcutManager struct {
 // has shortcuts.
 func NewShortcutManager(s Settings, o *ovs.Client, log *slog.Logger) *ShortcutManager {
 	return &ShortcutManager{
-		s: s, ovs: o, log: log, ports: make(map[int]PodPort), faults: make(map[string]error),
+		s: s, ovs: o, log: log, ports: make(map[int]link.PodDevice), faults: make(map[string]error),
 		observers: map[string]string{inFlows: ovs.NotRead, inOVSDB: ovs.NotRead},
 	}
 }
 
 // Add attaches the program to a new pod's device, or remembers it until the programs are loaded.
-func (m *ShortcutManager) Add(port PodPort) {
+func (m *ShortcutManager) Add(port link.PodDevice) {
 	if m.s.NoShortcuts() != "" {
 		return
 	}
@@ -106,7 +101,7 @@ func (m *ShortcutManager) Add(port PodPort) {
 
 // Sync makes the programs cover the given devices. Others stay as long as they exist: one that has
 // come meanwhile may be missing from the list, and the device of a pod that has left is removed.
-func (m *ShortcutManager) Sync(ports []PodPort) {
+func (m *ShortcutManager) Sync(ports []link.PodDevice) {
 	if m.s.NoShortcuts() != "" {
 		return
 	}
@@ -169,7 +164,7 @@ func (m *ShortcutManager) syncAttachments() {
 	m.setFaultLocked(inEntries, m.gw.DeleteShortcuts(gone))
 }
 
-func (m *ShortcutManager) attachPod(port PodPort) {
+func (m *ShortcutManager) attachPod(port link.PodDevice) {
 	err := m.gw.AttachPod(port.Ifindex, port.MTU, !port.Limited && len(m.observers) == 0)
 	m.setFaultLocked(device(port.Ifindex), err)
 }

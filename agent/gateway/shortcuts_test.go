@@ -120,11 +120,11 @@ func TestPods(t *testing.T) {
 		})
 	}
 
-	p.Add(PodPort{Ifindex: devices[0], MTU: 1400})
+	p.Add(link.PodDevice{Ifindex: devices[0], MTU: 1400})
 	because(0, "OVSDB not read yet", "flows of br-int not read yet")
 	p.usePrograms(gw)
 	want("flows are not read yet", 1, 0)
-	p.Add(PodPort{Ifindex: devices[1], MTU: 1400, Limited: true})
+	p.Add(link.PodDevice{Ifindex: devices[1], MTU: 1400, Limited: true})
 	want("a limited pod", 2, 0)
 
 	testnode.Background(t, p.Run)
@@ -167,10 +167,10 @@ func TestPods(t *testing.T) {
 	flow("ip,nw_src=192.0.2.1,actions=controller(userdata=00.00.00.07.00.00.00.00),output:1")
 	want("a logged flow", 2, 0)
 	because(1, "flows of br-int log, sample, meter or queue packets, or are of stateless ACLs")
-	p.Sync([]PodPort{{Ifindex: devices[0], MTU: 1400}})
+	p.Sync([]link.PodDevice{{Ifindex: devices[0], MTU: 1400}})
 	want("a pod that is not in the list yet", 2, 0)
-	p.Add(PodPort{Ifindex: 1 << 30, MTU: 1400})
-	p.Add(PodPort{Ifindex: devices[0], MTU: 1400})
+	p.Add(link.PodDevice{Ifindex: 1 << 30, MTU: 1400})
+	p.Add(link.PodDevice{Ifindex: devices[0], MTU: 1400})
 
 	if fault := p.record.read().Degraded[partShortcuts]; !strings.Contains(fault, "interface 1073741824") {
 		t.Errorf("a pod without a device: degraded %q", fault)
@@ -180,7 +180,7 @@ func TestPods(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	p.Sync([]PodPort{{Ifindex: devices[0], MTU: 1400}})
+	p.Sync([]link.PodDevice{{Ifindex: devices[0], MTU: 1400}})
 	want("a pod that is gone", 1, 0)
 
 	if fault := p.record.read().Degraded[partShortcuts]; fault != "" {

@@ -28,6 +28,12 @@ type PodInterface struct {
 	Egress, Ingress uint64
 }
 
+// PodDevice is the host's end of a pod's interface.
+type PodDevice struct {
+	Ifindex, MTU int
+	Limited      bool // it has a bandwidth limit in either direction
+}
+
 // podGroup is the device group of the host's ends. It identifies the agent's pairs even if no other
 // record exists.
 const podGroup = 0x6f766e // "ovn"

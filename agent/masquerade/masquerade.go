@@ -78,26 +78,23 @@ func Script(c Config) string {
 	b.WriteString("\tchain postrouting {\n\t\ttype nat hook postrouting priority srcnat; policy accept;\n")
 	fmt.Fprintf(&b, "\t\toifname { \"lo\", %q } return\n", c.Port)
 
-	for _, family := range []struct {
-		name string
-		is   func(netip.Addr) bool
-	}{{"ip", netip.Addr.Is4}, {"ip6", netip.Addr.Is6}} {
+	for _, family := range families {
 		pods := set(c.Pods, family.is)
 		if pods == "" {
 			continue
 		}
 
 		if s := set(c.Routable, family.is); s != "" {
-			fmt.Fprintf(&b, "\t\t%s saddr { %s } return\n", family.name, s)
+			fmt.Fprintf(&b, "\t\t%s saddr { %s } return\n", family.ip, s)
 		}
 
 		if s := set(slices.Concat(c.Cluster, c.Pods), family.is); s != "" {
-			fmt.Fprintf(&b, "\t\t%s saddr { %s } %[1]s daddr { %[3]s } return\n", family.name, pods, s)
+			fmt.Fprintf(&b, "\t\t%s saddr { %s } %[1]s daddr { %[3]s } return\n", family.ip, pods, s)
 		}
 
 		fmt.Fprintf(&b, "\t\t%s saddr { %s } meta l4proto { tcp, udp, sctp } masquerade to :%d-%d\n",
-			family.name, pods, c.Ports.First, c.Ports.Last)
-		fmt.Fprintf(&b, "\t\t%s saddr { %s } masquerade\n", family.name, pods)
+			family.ip, pods, c.Ports.First, c.Ports.Last)
+		fmt.Fprintf(&b, "\t\t%s saddr { %s } masquerade\n", family.ip, pods)
 	}
 
 	b.WriteString("\t}\n" + tunnels(c) + probes(c) + redirects(c.Redirects) + "}\n")

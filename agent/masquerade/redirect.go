@@ -8,23 +8,14 @@ import (
 	"slices"
 	"strings"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/ovn-ebpf/ovn-ebpf/agent/service"
 	"github.com/ovn-ebpf/ovn-ebpf/verdict"
 )
 
-// protocol returns nft's name of a protocol, or "" if it has no ports.
-func protocol(number uint8) string {
-	switch number {
-	case 6:
-		return "tcp"
-	case 17:
-		return "udp"
-	case 132:
-		return "sctp"
-	}
-
-	return ""
-}
+// protocols are nft's names of the protocols with ports.
+var protocols = map[uint8]string{unix.IPPROTO_TCP: "tcp", unix.IPPROTO_UDP: "udp", unix.IPPROTO_SCTP: "sctp"}
 
 // redirects returns the chains that redirect traffic at frontends, or "" if there are none.
 // Frontends with one target are elements of one map. Those with several targets use a chain per
@@ -57,11 +48,11 @@ func (r *redirector) family(ip, kind string, is4 bool) {
 	for _, k := range r.keys {
 		to := slices.DeleteFunc(slices.Clone(r.fronts[k].To),
 			func(a netip.AddrPort) bool { return a.Addr().Is4() != is4 })
-		if k.Addr.Is4() != is4 || len(to) == 0 || protocol(k.Proto) == "" {
+		if k.Addr.Is4() != is4 || len(to) == 0 || protocols[k.Proto] == "" {
 			continue
 		}
 
-		front := fmt.Sprintf("%s . %s . %d", k.Addr, protocol(k.Proto), k.Port)
+		front := fmt.Sprintf("%s . %s . %d", k.Addr, protocols[k.Proto], k.Port)
 		if from := r.fronts[k].From; len(from) > 0 {
 			ranged = append(ranged, front+" : jump "+r.only(ip, from))
 		}

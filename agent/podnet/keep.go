@@ -38,7 +38,7 @@ type Keeper struct {
 	// Readdressed, if not nil, is called after a pod's interface has got other addresses.
 	Readdressed func(ctx context.Context, now Pod, was AssignedAddresses)
 	// Devices, if not nil, is called with the devices of all pods after each pass.
-	Devices func([]Device)
+	Devices func([]link.PodDevice)
 	// Recreate makes the Keeper create a pod's device again if it is gone while the pod's network
 	// namespace is still there.
 	Recreate bool
@@ -156,7 +156,7 @@ func (k *Keeper) report(records map[string]Pod) {
 		return
 	}
 
-	var out []Device
+	var out []link.PodDevice
 
 	for host, p := range records {
 		if l, err := link.Get(host); err == nil && p.MTU != 0 { // 0: created by an agent without records

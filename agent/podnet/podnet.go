@@ -71,14 +71,8 @@ type InterfaceManager struct {
 	NoChecksum    bool                                   // pods' devices must not leave checksums to be computed later
 	Dir           string                                 // of the records
 	Observe       func(phase string, took time.Duration) // may be nil
-	OnDeviceAdded func(Device)                           // called with each new pod's device; may be nil
+	OnDeviceAdded func(link.PodDevice)                   // called with each new pod's device; may be nil
 	OnRemoved     func(host string)                      // called when nothing of an interface is left; may be nil
-}
-
-// Device is the host's end of a pod's interface.
-type Device struct {
-	Ifindex, MTU int
-	Limited      bool // in either direction
 }
 
 // HostName returns the name of the host's end of the veth pair. It is at most 15 characters long
@@ -151,8 +145,8 @@ func (w *InterfaceManager) connect(ctx context.Context, p Pod) error {
 	return w.Connector.Connect(ctx, host, p)
 }
 
-func deviceOf(ifindex int, p Pod) Device {
-	return Device{Ifindex: ifindex, MTU: p.MTU, Limited: p.IngressRate != 0 || p.EgressRate != 0}
+func deviceOf(ifindex int, p Pod) link.PodDevice {
+	return link.PodDevice{Ifindex: ifindex, MTU: p.MTU, Limited: p.IngressRate != 0 || p.EgressRate != 0}
 }
 
 func (w *InterfaceManager) observe(phase string, took time.Duration) {

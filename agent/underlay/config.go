@@ -6,6 +6,7 @@ package underlay
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"path/filepath"
 	"time"
@@ -126,8 +127,10 @@ func (c Config) Fail(failure error) error {
 // Pool returns the ports of the node's pool as the agent knows them. It reads the agent's records
 // and the last valid ConfigMap, so it works without an agent and without the API server.
 func Pool(runDir, node string, rest time.Duration, now time.Time) ([]pool.Status, error) {
-	p := &ports{cfg: Config{NodeName: node, RunDir: runDir, Rest: rest}, pool: pool.New(node, rest)}
-	if err := p.restore(now); err != nil {
+	cfg := Config{NodeName: node, RunDir: runDir, Rest: rest}
+
+	p, err := openPorts(cfg, now, slog.New(slog.DiscardHandler))
+	if err != nil {
 		return nil, err
 	}
 

@@ -78,7 +78,7 @@ func (p *ports) restore(now time.Time) error {
 	}
 
 	for _, lost := range p.pool.Restore(claims, state.Released, now) {
-		p.warn("two interfaces have the same port, the newer one keeps it",
+		p.log.Warn("two interfaces have the same port, the newer one keeps it",
 			"tag", lost.Tag, "pod", lost.Owner.Pod, "container", lost.Owner.ContainerID)
 	}
 
@@ -114,18 +114,11 @@ func (p *ports) readState() (pool.State, error) {
 
 	state, err := pool.DecodeState(b)
 	if err != nil {
-		p.warn("the state of the pool is not used", "file", p.cfg.stateFile(), "error", err)
+		p.log.Warn("the state of the pool is not used", "file", p.cfg.stateFile(), "error", err)
 		return pool.State{}, nil
 	}
 
 	return state, nil
-}
-
-// warn logs a message; tools have no log.
-func (p *ports) warn(message string, args ...any) {
-	if p.log != nil {
-		p.log.Warn(message, args...)
-	}
 }
 
 func claimOf(pod podnet.Pod) pool.Claim {

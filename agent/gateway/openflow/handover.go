@@ -2,14 +2,9 @@ package openflow
 
 import (
 	"fmt"
-	"net/netip"
-)
 
-// Connection is a connection between OVN and a remote.
-type Connection struct {
-	Proto         uint8
-	Local, Remote netip.AddrPort
-}
+	"github.com/ovn-ebpf/ovn-ebpf/verdict"
+)
 
 // PredecessorZone is the conntrack zone in which flow-based gateways distinguish host and pod
 // connections: the helper of the first generation, and current ovn-kubernetes.
@@ -25,7 +20,7 @@ const (
 // a packet from the wire to the host unless its zone lists the connection as OVN's. Connections
 // made under this agent are not in the zone. Each gets a flow that commits it to the zone with its
 // next packet, and that expires when no packets arrive.
-func Handover(ports Ports, connections []Connection) []string {
+func Handover(ports Ports, connections []verdict.FlowKey) []string {
 	var out []string
 
 	if ports.Uplink == 0 || ports.Patch == 0 {

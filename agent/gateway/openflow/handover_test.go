@@ -5,14 +5,16 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/ovn-ebpf/ovn-ebpf/verdict"
 )
 
 func TestHandover(t *testing.T) {
 	ap := netip.MustParseAddrPort
-	list := []Connection{
-		{protoTCP, ap("172.30.0.11:50000"), ap("198.51.100.1:443")},
-		{protoUDP, ap("[fd00:172:30::11]:50001"), ap("[2001:db8::1]:53")},
-		{1, ap("172.30.0.11:7"), ap("198.51.100.1:0")}, // ICMP has no ports
+	list := []verdict.FlowKey{
+		{Proto: protoTCP, Local: ap("172.30.0.11:50000"), Remote: ap("198.51.100.1:443")},
+		{Proto: protoUDP, Local: ap("[fd00:172:30::11]:50001"), Remote: ap("[2001:db8::1]:53")},
+		{Proto: 1, Local: ap("172.30.0.11:7"), Remote: ap("198.51.100.1:0")}, // ICMP has no ports
 	}
 
 	const first, then = "priority=65000,idle_timeout=3600,", ",actions=ct(commit,zone=64000,exec(load:1->NXM_NX_CT_MARK[])),output:2"

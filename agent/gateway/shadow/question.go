@@ -110,11 +110,7 @@ func addPacket(k *bpf.Keys, p *verdict.Packet) {
 
 		k.Services = append(k.Services, verdict.ServiceKey{Addr: q.Dst, Proto: q.Proto, Port: q.DstPort})
 
-		k.Flows = append(k.Flows, verdict.FlowKey{
-			Proto:  q.Proto,
-			Remote: netip.AddrPortFrom(q.Src, q.SrcPort),
-			Local:  netip.AddrPortFrom(q.Dst, q.DstPort),
-		})
+		k.Flows = append(k.Flows, q.Flow())
 		if q.Proto != protoSCTP {
 			k.Ports = append(k.Ports, bpf.SocketKey{Proto: q.Proto, Port: q.DstPort})
 		}
