@@ -80,7 +80,8 @@ func (a *agentFlags) settings() []*setting.Setting {
 			Section: "kubernetes",
 			Key:     "node-name",
 			Value:   setting.Text(&a.nodeName),
-			Usage:   "`name` of this node's Node object; default: the host name; also set by -init-node",
+			Usage: "`name` of this node's Node object; default: the host name. The flag -init-node also " +
+				"sets it",
 		},
 		{
 			Flag:    "ovsdb",
@@ -95,21 +96,24 @@ func (a *agentFlags) settings() []*setting.Setting {
 			Section: "ovspaths",
 			Key:     "run-dir",
 			Value:   setting.Text(&a.ovsRunDir, absolute),
-			Usage:   "`directory` of the bridges' management sockets",
+			Usage:   "`directory` with the management sockets of Open vSwitch's bridges",
 		},
 		{
 			Flag:    "ovn-rundir",
 			Section: "ovspaths",
 			Key:     "ovn-run-dir",
 			Value:   setting.Text(&a.ovnRunDir, absolute),
-			Usage:   "`directory` of ovn-controller's pid file and control socket",
+			Usage:   "`directory` with ovn-controller's pid file and control socket",
 		},
 		{
 			Flag:    "chassis-name",
 			Section: "default",
 			Key:     "chassis-name",
 			Value:   setting.Choice(&a.chassisName, chassisSystemID, chassisNode),
-			Usage:   "`source` of the name of the node's chassis: system-id keeps the system-id of Open vSwitch, if it is set; node always sets it to the Node's name, which the node's certificate for the Southbound database has",
+			Usage: "`source` of the node's chassis name in OVN: system-id or node. With system-id, the " +
+				"agent keeps the system-id of Open vSwitch, if it is set. With node, the agent always " +
+				"sets the system-id to the name of the Node. The chart sets node, because the node's " +
+				"certificate has this name",
 		},
 		{
 			Flag:    "datapath",
@@ -117,7 +121,8 @@ func (a *agentFlags) settings() []*setting.Setting {
 			Key:     "datapath",
 			Value:   setting.Choice(&a.datapath, "", "system", "netdev"),
 			About:   []string{"datapath"},
-			Usage:   "Open vSwitch datapath `type`, system or netdev; default: system if the kernel supports it",
+			Usage: "`type` of the Open vSwitch datapath: system or netdev; default: system if the kernel " +
+				"supports it, otherwise netdev",
 		},
 		{
 			Flag:    "gateway-interface",
@@ -125,7 +130,8 @@ func (a *agentFlags) settings() []*setting.Setting {
 			Key:     "interface",
 			Value:   setting.Text(&a.uplink),
 			About:   []string{"gateway interface", "uplink"},
-			Usage:   "network `interface` of the uplink; default: that of the default route. In layout bridged also its OVS bridge",
+			Usage: "network `interface` of the uplink; default: the interface of the default route. In " +
+				"bridged, the value may also be the uplink's Open vSwitch bridge",
 		},
 		{
 			Flag:    "gateway-nexthop",
@@ -133,7 +139,8 @@ func (a *agentFlags) settings() []*setting.Setting {
 			Key:     "next-hop",
 			Value:   &a.nextHops,
 			About:   []string{"next hop"},
-			Usage:   "next `hops` of the gateway router, separated by commas; default: those of the default routes",
+			Usage: "next `hops` of the gateway router, separated by commas; default: the next hops of " +
+				"the default routes",
 		},
 		{
 			Flag:    "encap-ip",
@@ -141,7 +148,8 @@ func (a *agentFlags) settings() []*setting.Setting {
 			Key:     "encap-ip",
 			Value:   &a.encapIP,
 			About:   []string{"encap address"},
-			Usage:   "`address` of the Geneve tunnels; default: the node's. The userspace datapath needs a separate one",
+			Usage: "`address` of the node for Geneve tunnels; default: the node's address. The userspace " +
+				"datapath of Open vSwitch needs a separate address",
 		},
 		{
 			Flag:    "encap-port",
@@ -170,7 +178,8 @@ func (a *agentFlags) settings() []*setting.Setting {
 			Key:     "service-node-port-range",
 			Value:   &a.nodePortRange,
 			About:   []string{"NodePort range"},
-			Usage:   "`ports` FIRST-LAST of NodePorts, as the API server's flag of this name; the host does not choose them for its own connections",
+			Usage: "`ports` FIRST-LAST of NodePorts, as in the API server's flag of this name. The host " +
+				"does not choose these ports for its own connections",
 		},
 		{
 			Flag:    "pin-dir",
@@ -178,7 +187,7 @@ func (a *agentFlags) settings() []*setting.Setting {
 			Key:     "pin-dir",
 			Value:   setting.Text(&a.pinDir),
 			About:   []string{"pin directory"},
-			Usage:   "`directory` of the pinned eBPF programs and maps",
+			Usage:   "`directory` in which eBPF programs and maps are pinned",
 		},
 		{
 			Flag:    "cni-socket",
@@ -192,49 +201,55 @@ func (a *agentFlags) settings() []*setting.Setting {
 			Section: "cni",
 			Key:     "conf-dir",
 			Value:   setting.Text(&a.cniConfDir),
-			Usage:   "`directory` for the CNI configuration, written when the node is ready; empty: not written",
+			Usage: "`directory` in which the agent writes the CNI configuration when the node is ready " +
+				"(empty: none)",
 		},
 		{
 			Flag:    "cni-exclusive",
 			Section: "cni",
 			Key:     "exclusive",
 			Value:   setting.Switch(&a.cniExclusive),
-			Usage:   "while the node is ready, rename other networks' files in --cni-conf-dir (NAME.ovn-ebpf-kept), so that the runtime uses this network; --cleanup restores them",
+			Usage: "rename the CNI configurations of other networks in --cni-conf-dir while the node is " +
+				"ready. The container runtime then uses this network. The new names end in " +
+				".ovn-ebpf-kept. The agent's flag --cleanup restores the old names",
 		},
 		{
 			Flag:    "cgroup-path",
 			Section: "default",
 			Key:     "cgroup-path",
 			Value:   setting.Text(&a.cgroupPath),
-			Usage:   "mount `directory` of cgroup2; default: detected",
+			Usage:   "`directory` where cgroup2 is mounted; default: detected",
 		},
 		{
 			Flag:    "healthz-bind-address",
 			Section: "kubernetes",
 			Key:     "healthz-bind-address",
 			Value:   setting.Text(&a.healthAddress, optional(hostPort)),
-			Usage:   "`address` of the node's health check for load balancers, kube-proxy's /healthz and /livez; empty: not served",
+			Usage: "`address` of the node's health check for load balancers (empty: none). The health " +
+				"check has the paths /healthz and /livez, as that of kube-proxy",
 		},
 		{
 			Flag:    "counted-pods",
 			Section: "metrics",
 			Key:     "counted-pods",
 			Value:   setting.Number(&a.countPods, 0, 10000),
-			Usage:   "maximum number of `pods` on the node with their own packet, byte and drop counters; 0: none",
+			Usage: "maximum number of `pods` per node that have packet, byte and drop counters of their " +
+				"own (0: none)",
 		},
 		{
 			Flag:    "avoid-null-nat",
 			Section: "default",
 			Key:     "avoid-null-nat",
 			Value:   setting.Switch(&a.avoidNullNAT),
-			Usage:   "on the userspace datapath of Open vSwitch before 3.3, keep OVN from using NAT without effect, on which ovs-vswitchd may abort",
+			Usage: "keep OVN from installing NAT flows that translate nothing. On the userspace datapath " +
+				"of Open vSwitch before 3.3, ovs-vswitchd may abort at such flows",
 		},
 		{
 			Flag:    "run-dir",
 			Section: "default",
 			Key:     "run-dir",
 			Value:   setting.Text(&a.runDir, absolute),
-			Usage:   "`directory` of the agent's state until the next boot",
+			Usage:   "`directory` of the agent's state, which is not needed after a reboot",
 		},
 	}
 	list = append(list, a.gateway.settings()...)

@@ -53,41 +53,41 @@ func schemaOfChart(t *testing.T) object {
 		config[key] = schemaOf(t, key, s)
 	}
 
-	config["KUBERNETES_SERVICE_HOST"] = object{"type": "string", "minLength": 1, "description": "an address of the API server that needs no Service"}
-	config["KUBERNETES_SERVICE_PORT"] = object{"type": []string{"integer", "string"}, "minimum": 1, "maximum": 65535, "pattern": "^[1-9][0-9]{0,4}$", "description": "its port"}
+	config["KUBERNETES_SERVICE_HOST"] = object{"type": "string", "minLength": 1, "description": "an address of the API server that is reachable without Services"}
+	config["KUBERNETES_SERVICE_PORT"] = object{"type": []string{"integer", "string"}, "minimum": 1, "maximum": 65535, "pattern": "^[1-9][0-9]{0,4}$", "description": "the API server's port at this address"}
 
 	return object{
 		"$schema": "http://json-schema.org/draft-07/schema#", "type": "object", "additionalProperties": false,
 		"properties": object{
-			"global":          object{"type": "object", "description": "what a parent chart gives to all of its charts; not used"},
-			"image":           object{"type": "string", "minLength": 1, "description": "the image of controller, agent and plugin"},
-			"replicas":        object{"type": "integer", "minimum": 1, "description": "controllers; each needs a host of its own"},
-			"controllerUser":  object{"type": "integer", "minimum": 0, "description": "the controller's user; 0: root"},
-			"databasesSecret": object{"type": "string", "minLength": 1, "description": "the Secret with the files of ssl: databases"},
-			"uninstall":       object{"type": "boolean", "description": "clean up the nodes instead of running on them"},
+			"global":          object{"type": "object", "description": "values that a parent chart passes to all of its charts; not used"},
+			"image":           object{"type": "string", "minLength": 1, "description": "the image of the controller, the agent and the CNI plugin"},
+			"replicas":        object{"type": "integer", "minimum": 1, "description": "number of controllers; each one needs its own node"},
+			"controllerUser":  object{"type": "integer", "minimum": 0, "description": "UID of the controller's process; 0 is root"},
+			"databasesSecret": object{"type": "string", "minLength": 1, "description": "the Secret with the certificates and keys for ssl: databases"},
+			"uninstall":       object{"type": "boolean", "description": "remove controller and agents, and clean up the nodes"},
 			"config":          object{"type": "object", "additionalProperties": false, "properties": config},
 			"ovn": object{"type": "object", "additionalProperties": false, "properties": object{
-				"host":     object{"type": "boolean", "description": "others run OVN's databases and northd"},
+				"host":     object{"type": "boolean", "description": "OVN's databases and northd are not installed by the chart"},
 				"image":    object{"type": "string", "minLength": 1, "description": "the image of OVN and Open vSwitch"},
-				"replicas": object{"type": "integer", "enum": []int{1, 3}, "description": "members of the databases; each is a node of the control plane"},
+				"replicas": object{"type": "integer", "enum": []int{1, 3}, "description": "number of members of OVN's databases; each one is a node of the control plane"},
 				"backup": object{"type": "object", "additionalProperties": false, "properties": object{
-					"schedule":  object{"type": "string", "description": "when to back up, as a CronJob has it; none: no backups"},
-					"directory": object{"type": "string", "pattern": "^/", "description": "where, on the node of the first member"},
-					"keep":      object{"type": "integer", "minimum": 1, "description": "how many stay"},
+					"schedule":  object{"type": "string", "description": "schedule of the backups, in the format of CronJobs; empty: no backups"},
+					"directory": object{"type": "string", "pattern": "^/", "description": "directory of the backups on the node of the first member"},
+					"keep":      object{"type": "integer", "minimum": 1, "description": "number of backups that are kept"},
 				}},
 				"volume": object{"type": "object", "additionalProperties": false, "properties": object{
-					"size":         object{"type": "string", "pattern": "^([1-9][0-9]*(Mi|Gi|Ti|M|G|T))?$", "description": "of a PersistentVolumeClaim for each member's databases; none: a directory of its node"},
-					"storageClass": object{"type": "string", "description": "of these claims; none: the cluster's default"},
+					"size":         object{"type": "string", "pattern": "^([1-9][0-9]*(Mi|Gi|Ti|M|G|T))?$", "description": "size of a PersistentVolumeClaim for each member's databases; empty: a directory of the member's node"},
+					"storageClass": object{"type": "string", "description": "storage class of these claims; empty: the cluster's default"},
 				}},
 				"members": object{
-					"type": "object", "description": "addresses of the members by their nodes; default: Helm chooses nodes of the control plane",
+					"type": "object", "description": "the members' addresses by the names of their nodes; empty: Helm chooses nodes of the control plane",
 					"additionalProperties": object{"type": "string", "pattern": "^[0-9a-fA-F.:]+$"},
 				},
 			}},
 			"ovs": object{"type": "object", "additionalProperties": false, "properties": object{
-				"host":     object{"type": "boolean", "description": "nodes have Open vSwitch and ovn-controller of their own"},
-				"image":    object{"type": "string", "description": "the image of Open vSwitch and ovn-controller; default: ovn.image"},
-				"datapath": object{"enum": []string{"system", "netdev"}, "description": "the kernel's, or Open vSwitch's own"},
+				"host":     object{"type": "boolean", "description": "Open vSwitch of the nodes is not installed by the chart"},
+				"image":    object{"type": "string", "description": "the image of Open vSwitch and ovn-controller; empty: ovn.image"},
+				"datapath": object{"enum": []string{"system", "netdev"}, "description": "datapath of Open vSwitch: the kernel's (system), or its own (netdev)"},
 			}},
 		},
 	}

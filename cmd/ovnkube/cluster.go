@@ -73,14 +73,18 @@ func newClusterFlags(metricsAddress string) *clusterFlags {
 
 func mustPrefix(s string) netip.Prefix { return netip.MustParsePrefix(s) }
 
+// sameValue ends the usage text of settings that must agree. Without the agreement, controller and
+// agents would decide differently about the same packet or object.
+const sameValue = ". The controller and all agents must have the same value"
+
 func (c *clusterFlags) settings() []*setting.Setting {
 	list := []*setting.Setting{
 		{
 			Flag: "mode", Section: "default", Key: "mode",
 			Value: setting.Choice(&c.mode, modeOverlay, modeUnderlay),
-			Usage: "`network` of pods, the same on controller and agents: overlay: Geneve tunnels between " +
-				"nodes with Open vSwitch; underlay: nodes are VMs of an OpenStack project, and each pod has " +
-				"a port of its own in the project's network",
+			Usage: "`network` of pods: overlay or underlay. With overlay, Geneve tunnels connect the Open " +
+				"vSwitch of all nodes. With underlay, each pod has a Neutron port of its own, on nodes " +
+				"that are VMs of an OpenStack project (docs/underlay.md)" + sameValue,
 		},
 		{
 			Flag:    "cluster-subnets",
@@ -88,7 +92,8 @@ func (c *clusterFlags) settings() []*setting.Setting {
 			Key:     "cluster-subnets",
 			Value:   &c.subnets,
 			About:   []string{"cluster subnet"},
-			Usage:   "pod `networks` CIDR[/HOSTLEN], separated by commas; HOSTLEN is the prefix length per node",
+			Usage: "pod `networks` CIDR[/HOSTLEN], separated by commas. HOSTLEN is the prefix length of " +
+				"each node's subnet. Without it, the length is 24 for IPv4 and 64 for IPv6" + sameValue,
 		},
 		{
 			Flag:    "k8s-service-cidrs",
@@ -96,7 +101,8 @@ func (c *clusterFlags) settings() []*setting.Setting {
 			Key:     "service-cidrs",
 			Value:   &c.serviceCIDRs,
 			About:   []string{"service CIDR"},
-			Usage:   "service `networks`, separated by commas; must cover the API server's",
+			Usage: "Service `networks`, separated by commas. The networks must contain all Service " +
+				"networks of the API server (its flag --service-cluster-ip-range)" + sameValue,
 		},
 		{
 			Flag:    "allow-external-ips",
@@ -104,21 +110,30 @@ func (c *clusterFlags) settings() []*setting.Setting {
 			Key:     "allow-external-ips",
 			Value:   optionalPrefixes{&c.externalIPs},
 			About:   []string{"external IPs"},
-			Usage:   "`networks` allowed for externalIPs of Services, separated by commas; default: none, so no externalIP is served. A Service's author can intercept the cluster's traffic to any allowed address (CVE-2020-8554)",
+			Usage: "`networks` that externalIPs of Services may be in, separated by commas; default: none. " +
+				"The author of a Service can intercept the cluster's traffic to any address in these " +
+				"networks (CVE-2020-8554)" + sameValue,
 		},
 		{
 			Flag:    "allow-pod-tunnels",
 			Section: "kubernetes",
 			Key:     "allow-pod-tunnels",
 			Value:   tunnelRanges{optionalPrefixes{&c.podTunnels}},
-			Usage:   "`networks` to which pods may send Geneve packets (UDP port 6081), for tunnels of their own to hosts outside of the cluster, separated by commas; never covers nodes; the same on controller and agents; default: none",
+			Usage: "`networks` outside of the cluster to which pods may send Geneve packets (UDP port " +
+				"6081), separated by commas; default: none. Set it if pods have Geneve tunnels of their " +
+				"own. Addresses of nodes are always excluded. At most four networks of each IP family are " +
+				"possible" + sameValue,
 		},
 		{
 			Flag:    "trust-endpoint-slices",
 			Section: "kubernetes",
 			Key:     "trust-endpoint-slices",
 			Value:   setting.Switch(&c.trustSlices),
-			Usage:   "trust EndpointSlices with the label of the control plane at the ports that are kept for hosts; the same on controller and agents. Set it only if the admission policy ovn-ebpf-endpoint-slices is in force, which denies this label to others; the chart sets it when it installs the policy",
+			Usage: "allow endpoints of the control plane's EndpointSlices at ports that are reserved for " +
+				"hosts. Ports of ssh, kubelet and other programs are reserved (docs/services.md). A label " +
+				"identifies the control plane's EndpointSlices. The admission policy " +
+				"ovn-ebpf-endpoint-slices keeps other clients from writing this label, so set the value " +
+				"true only if the policy is installed. The chart does so" + sameValue,
 		},
 		{
 			Flag:    "namespace-frontends",
@@ -126,7 +141,10 @@ func (c *clusterFlags) settings() []*setting.Setting {
 			Key:     "namespace-frontends",
 			Value:   setting.Number(&c.shares.Namespace, 1, 131072),
 			About:   []string{"frontends of a namespace"},
-			Usage:   "`number` of frontends (ports times addresses) that the Services of a namespace may have; the same on controller and agents. The namespace has the same share of backends and of external addresses, and two flows on each node for each frontend. Its oldest Services are served first",
+			Usage: "maximum `number` of frontends of all Services in a namespace. A Service has a " +
+				"frontend for each of its ports at each of its addresses. The limits for backends, " +
+				"external addresses and flows change in proportion (docs/services.md). If a namespace " +
+				"exceeds a limit, its oldest Services are served" + sameValue,
 		},
 		{
 			Flag:    "service-table-share",
@@ -134,7 +152,8 @@ func (c *clusterFlags) settings() []*setting.Setting {
 			Key:     "service-table-share",
 			Value:   setting.Number(&c.shares.Tables, 1, 95),
 			About:   []string{"share of Services in the tables"},
-			Usage:   "`percent` of a node's tables for the Services of all namespaces, the same on controller and agents; the rest is for host ports of pods",
+			Usage: "`percentage` of a node's Service tables that the Services of all namespaces may use. " +
+				"The rest is reserved for host ports of pods" + sameValue,
 		},
 		{
 			Flag:    "mtu",
@@ -142,7 +161,7 @@ func (c *clusterFlags) settings() []*setting.Setting {
 			Key:     "mtu",
 			Value:   setting.Number(&c.mtu, 0, 65535),
 			About:   []string{"MTU"},
-			Usage:   "MTU of pods in `bytes`; 0: the uplink's minus the encapsulation",
+			Usage:   "MTU of pods in `bytes` (0: the MTU of the uplink minus the encapsulation)",
 		},
 		{
 			Flag:    "snat-port-range",
@@ -150,21 +169,24 @@ func (c *clusterFlags) settings() []*setting.Setting {
 			Key:     "snat-port-range",
 			Value:   &c.snatPorts,
 			About:   []string{"SNAT port range"},
-			Usage:   "local `ports` FIRST-LAST reserved for OVN on every gateway: pods' connections leave from these ports, those of the host never do",
+			Usage: "`ports` FIRST-LAST that are reserved for OVN's SNAT on every gateway. Connections of " +
+				"pods leave the node from these ports, and the host does not choose them for its own " +
+				"connections",
 		},
 		{
 			Flag:    "gateway-bfd",
 			Section: "gateway",
 			Key:     "bfd",
 			Value:   setting.Switch(&c.bfd),
-			Usage:   "monitor the gateways' next hops with BFD; its packets go to the host and to OVN",
+			Usage: "monitor the next hops of the gateway routers with BFD. BFD packets from the uplink " +
+				"are delivered to both the host and OVN" + sameValue,
 		},
 		{
 			Flag:    "metrics-bind-address",
 			Section: "metrics",
 			Key:     "bind-address",
 			Value:   setting.Text(&c.metricsAddress, optional(hostPort)),
-			Usage:   "`address` for /metrics, /healthz and /readyz, and the agent's status page /",
+			Usage:   "`address` of /metrics, /healthz and /readyz, and of the agent's status page at /",
 		},
 		{
 			Flag:    "node-server-cert",
@@ -172,7 +194,8 @@ func (c *clusterFlags) settings() []*setting.Setting {
 			Key:     "node-server-cert",
 			Value:   setting.Text(&c.metricsTLS.Certificate),
 			About:   []string{"metrics certificate"},
-			Usage:   "PEM `file` with the certificate that makes --metrics-bind-address HTTPS; read at each connection",
+			Usage: "PEM `file` with the certificate for HTTPS at --metrics-bind-address. Without a " +
+				"certificate, the address serves HTTP. The file is read at each connection",
 		},
 		{
 			Flag:    "node-server-privkey",
@@ -188,7 +211,9 @@ func (c *clusterFlags) settings() []*setting.Setting {
 			Key:     "client-ca-file",
 			Value:   setting.Text(&c.metricsTLS.ClientCA),
 			About:   []string{"metrics client CA"},
-			Usage:   "PEM `file` with CA certificates: /metrics and / require a client certificate signed by one of them, /healthz and /readyz do not",
+			Usage: "PEM `file` with the CA certificates of clients of --metrics-bind-address. If it is " +
+				"set, /metrics and / require a client certificate that one of these CAs has signed. " +
+				"/healthz and /readyz do not",
 		},
 	}
 	list = append(list, c.api.settings()...)
@@ -207,7 +232,8 @@ func (a *apiServer) settings() []*setting.Setting {
 			Env:     "KUBECONFIG",
 			Value:   setting.Text(&a.kubeconfig),
 			About:   []string{"kubeconfig"},
-			Usage:   "`file` with the API server's address and credentials; default: the pod's service account",
+			Usage: "`file` with the API server's address and credentials; default: the pod's service " +
+				"account",
 		},
 		{
 			Flag:       "k8s-apiserver",
@@ -216,7 +242,7 @@ func (a *apiServer) settings() []*setting.Setting {
 			Env:        "K8S_APISERVER",
 			ExternalID: "k8s-api-server",
 			Value:      serverURL{&a.url},
-			Usage:      "`URL` of the API server without a kubeconfig; HOST:PORT is plain HTTP",
+			Usage:      "`URL` of the API server. HOST:PORT means plain HTTP",
 		},
 		{
 			Flag:       "k8s-token",
@@ -234,7 +260,8 @@ func (a *apiServer) settings() []*setting.Setting {
 			Key:     "tokenfile",
 			Env:     "K8S_TOKEN_FILE",
 			Value:   setting.Text(&a.tokenFile),
-			Usage:   "`file` with that token, reread periodically; takes precedence over --k8s-token",
+			Usage: "`file` with the bearer token for --k8s-apiserver. The file is read again " +
+				"periodically. It takes precedence over --k8s-token",
 		},
 		{
 			Flag:       "k8s-cacert",
@@ -243,7 +270,8 @@ func (a *apiServer) settings() []*setting.Setting {
 			Env:        "K8S_CACERT",
 			ExternalID: "k8s-ca-certificate",
 			Value:      setting.Text(&a.caFile),
-			Usage:      "`file` with the CA certificate of --k8s-apiserver, or the PEM text itself",
+			Usage: "`file` with the CA certificate of --k8s-apiserver, or the certificate itself in " +
+				"PEM format",
 		},
 	}
 }
@@ -266,7 +294,8 @@ func database(
 			ExternalID: externalID,
 			Value:      setting.Text(address, endpoints),
 			About:      []string{about},
-			Usage:      "`address` of OVN's " + name + " database, unix:PATH, tcp:IP:PORT or ssl:IP:PORT; several members of a raft cluster separated by commas",
+			Usage: "`addresses` of OVN's " + name + " database, separated by commas. Each address is unix:PATH, " +
+				"tcp:IP:PORT or ssl:IP:PORT. A raft cluster has an address for each member",
 		},
 		{
 			Flag:    short + "-client-privkey",
@@ -274,7 +303,8 @@ func database(
 			Key:     "client-privkey",
 			Value:   setting.Text(&files.Key),
 			About:   []string{about + ": load certificate"},
-			Usage: "PEM `file` with the private key for an ssl: address of the " + name + " database; default for ssl: addresses: " +
+			Usage: "PEM `file` with the client's private key for the " + name + " database; " +
+				"default: for ssl: addresses, " +
 				sslFile(short, "privkey.pem"),
 		},
 		{
@@ -283,7 +313,8 @@ func database(
 			Key:     "client-cert",
 			Value:   setting.Text(&files.Certificate),
 			About:   []string{about + ": load certificate"},
-			Usage: "PEM `file` with the certificate of that key; default for ssl: addresses: " +
+			Usage: "PEM `file` with the client's certificate for the " + name + " database; " +
+				"default: for ssl: addresses, " +
 				sslFile(short, "cert.pem"),
 		},
 		{
@@ -292,7 +323,8 @@ func database(
 			Key:     "client-cacert",
 			Value:   setting.Text(&files.CA),
 			About:   []string{about + ": load CA"},
-			Usage: "PEM `file` with the CA certificate of the " + name + " database; default for ssl: addresses: " +
+			Usage: "PEM `file` with the CA certificate of the " + name + " database; " +
+				"default: for ssl: addresses, " +
 				sslFile(short, "ca.cert"),
 		},
 	}
@@ -322,35 +354,36 @@ func (l *logFlags) settings() []*setting.Setting {
 			Section: "logging",
 			Key:     "loglevel",
 			Value:   setting.Number(&l.level, 0, 10),
-			Usage:   "1 errors, 2 and 3 warnings, 4 information, 5 everything (`level`)",
+			Usage: "`level` of the log: errors (0 or 1), also warnings (2 or 3), also information (4), " +
+				"or everything (5 to 10)",
 		},
 		{
 			Flag:    "logfile",
 			Section: "logging",
 			Key:     "logfile",
 			Value:   setting.Text(&l.file),
-			Usage:   "append the log to this `file` instead of standard error",
+			Usage:   "`file` to which the log is appended; default: none, the log goes to standard error",
 		},
 		{
 			Flag:    "logfile-maxsize",
 			Section: "logging",
 			Key:     "logfile-maxsize",
 			Value:   setting.Number(&l.megabytes, 1, 1<<20),
-			Usage:   "size in `MB` at which the log file is rotated",
+			Usage:   "size of the log file in `MB` at which it is rotated",
 		},
 		{
 			Flag:    "logfile-maxbackups",
 			Section: "logging",
 			Key:     "logfile-maxbackups",
 			Value:   setting.Number(&l.backups, 0, 1<<20),
-			Usage:   "`number` of rotated files to keep; 0: all",
+			Usage:   "maximum `number` of rotated log files (0: no limit)",
 		},
 		{
 			Flag:    "logfile-maxage",
 			Section: "logging",
 			Key:     "logfile-maxage",
 			Value:   setting.Number(&l.daysKept, 0, 1<<20),
-			Usage:   "`days` to keep rotated files; 0: forever",
+			Usage:   "maximum age of rotated log files in `days` (0: no limit)",
 		},
 	}
 }

@@ -19,9 +19,9 @@ import (
 func configCommands() *command {
 	return &command{
 		name: "config", group: groupLook, summary: "show and check the configuration",
-		detail: `A setting is given by a flag, else by an environment variable (OVNKUBE_ and the flag's name,
-as OVNKUBE_MTU), else in the file, else in external_ids of Open vSwitch, else it has its
-default. docs/configuration.md lists them all.`,
+		detail: `The value of a setting is taken from the first of these sources that has it: the flag, the
+environment variable (OVNKUBE_CLUSTER_SUBNETS for --cluster-subnets), the configuration file,
+external_ids of Open vSwitch, the default. docs/configuration.md lists all settings.`,
 		children: []*command{
 			{
 				name:    "show",
@@ -30,11 +30,12 @@ default. docs/configuration.md lists them all.`,
 			},
 			{
 				name:      "check",
-				summary:   "list all mistakes in a configuration file, with their lines",
+				summary:   "list all errors in a configuration file, with their lines",
 				arguments: "[FILE]",
 				setup:     configCheckCommand,
-				detail: `Mistakes prevent a role from starting: exit status 1. Warnings are about settings without effect
-or with a better name. Environment and external_ids are ignored; flags count.`,
+				detail: `If there are errors, the exit status is 1, and the controller or the agent would not start with this
+file. Warnings report settings without effect or with a better name. The command also checks its
+flags, but not the environment and external_ids.`,
 			},
 		},
 	}
@@ -141,7 +142,7 @@ func configCheckCommand(f *flag.FlagSet) action {
 			}
 
 			n := mistakes(problems)
-			fmt.Fprintf(env.stdout, "%d mistakes, %d warnings\n", n, len(problems)-n)
+			fmt.Fprintf(env.stdout, "%d errors, %d warnings\n", n, len(problems)-n)
 		}
 
 		if mistakes(problems) > 0 {
@@ -157,7 +158,7 @@ func severity(p setting.Problem) string {
 		return "warning"
 	}
 
-	return "mistake"
+	return "error"
 }
 
 func mistakes(problems []setting.Problem) int {
@@ -172,7 +173,7 @@ func mistakes(problems []setting.Problem) int {
 	return n
 }
 
-// check returns all mistakes in the file and the flags, for every role.
+// check returns all errors in the file and the flags, for every role.
 func (s *settings) check() ([]setting.Problem, error) {
 	nothing := func(string) (string, bool) { return "", false }
 

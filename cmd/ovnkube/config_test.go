@@ -18,16 +18,16 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/cmd/ovnkube/setting"
 )
 
-// mark matches "# mistake: TEXT" or "# warning: TEXT" in a broken file, about its own line, or with
+// mark matches "# error: TEXT" or "# warning: TEXT" in a broken file, about its own line, or with
 // ^ about the previous line.
-var mark = regexp.MustCompile(`# (\^?)(mistake|warning): (.*\S)`)
+var mark = regexp.MustCompile(`# (\^?)(error|warning): (.*\S)`)
 
 type expected struct {
 	line          int
 	severity, say string
 }
 
-// config check reports exactly the mistakes of each file, with their lines.
+// config check reports exactly the errors of each file, with their lines.
 func TestConfigCheckReportsEachMistake(t *testing.T) {
 	files, err := filepath.Glob("testdata/broken/*.conf")
 	if err != nil || len(files) < 20 {
@@ -52,9 +52,9 @@ func TestConfigCheckReportsEachMistake(t *testing.T) {
 				t.Fatalf("%v: %s%s", err, stdout.String(), stderr.String())
 			}
 
-			broken := slices.ContainsFunc(want, func(e expected) bool { return e.severity == "mistake" })
+			broken := slices.ContainsFunc(want, func(e expected) bool { return e.severity == "error" })
 			if code := exitCode(runErr, &stderr); code != map[bool]int{true: 1}[broken] {
-				t.Errorf("exit status %d, mistakes expected: %v", code, broken)
+				t.Errorf("exit status %d, errors expected: %v", code, broken)
 			}
 
 			compare(t, path, want, got)

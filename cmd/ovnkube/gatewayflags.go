@@ -40,9 +40,11 @@ func (g *gatewayFlags) settings() []*setting.Setting {
 			Value: setting.Choice(&g.layout, verdict.Direct.String(), verdict.Bridged.String(),
 				verdict.Dedicated.String()),
 			About: []string{"layout"},
-			Usage: `how the uplink is wired (` + "`layout`" + `): direct: not in OVS, with the host's addresses and routes;
-bridged: a port of the OVS bridge breth0, which has the host's addresses and is created if needed;
-dedicated: a port of the bridge, without addresses of the host`,
+			Usage: "`layout` of the uplink: direct, bridged or dedicated. In direct, the uplink is not in " +
+				"Open vSwitch and keeps the host's addresses and routes. In bridged, the uplink is a port " +
+				"of the Open vSwitch bridge breth0, which has the host's addresses. The agent creates " +
+				"this bridge if it is missing. In dedicated, the uplink is a port of the bridge, and has " +
+				"no addresses of the host (docs/layouts.md)",
 		},
 		{
 			Flag:    "gateway-backend",
@@ -50,7 +52,8 @@ dedicated: a port of the bridge, without addresses of the host`,
 			Key:     "backend",
 			Value:   setting.Choice(&g.backend, string(gateway.EBPF), string(gateway.OpenFlow)),
 			About:   []string{"backend"},
-			Usage:   "`backend` that distinguishes traffic of host and OVN: ebpf, or openflow (layout bridged only)",
+			Usage: "`backend` that decides whether the host or OVN gets a packet: ebpf or openflow. The " +
+				"backend openflow needs layout bridged",
 		},
 		{
 			Flag:    "gateway-vlanid",
@@ -58,7 +61,8 @@ dedicated: a port of the bridge, without addresses of the host`,
 			Key:     "vlan-id",
 			Value:   setting.Number(&g.vlan, 0, 4094),
 			About:   []string{"VLAN"},
-			Usage:   "`VLAN` of the node on the uplink, not in layout direct; 0: untagged",
+			Usage: "`VLAN` ID of the node's packets on the uplink (0: untagged). Layout direct does not " +
+				"support tags",
 		},
 		{
 			Flag:    "gateway-mode",
@@ -66,15 +70,18 @@ dedicated: a port of the bridge, without addresses of the host`,
 			Key:     "mode",
 			Value:   &g.mode,
 			About:   []string{"gateway mode"},
-			Usage: `how traffic of the node's pods leaves the cluster (` + "`mode`" + `): shared: through OVN, with the node's address; local: by the host's routes;
-none: by the gateways of other nodes in mode shared, without changes to this node's uplink`,
+			Usage: "`mode` in which packets of the node's pods leave the cluster: shared, local or none. " +
+				"In shared, the packets leave through OVN, with the node's address. In local, the packets " +
+				"follow the host's routes. In none, they leave through the gateways of other nodes in " +
+				"mode shared, and the agent does not change this node's uplink",
 		},
 		{
 			Flag:    "routable-pods",
 			Section: "gateway",
 			Key:     "routable-pods",
 			Value:   setting.Switch(&g.routable),
-			Usage:   "pod addresses are routable outside: pod traffic leaves without NAT",
+			Usage: "do not translate the addresses of pods, because the network outside of the cluster " +
+				"has routes to them",
 		},
 		{
 			Flag:    "gateway-address",
@@ -82,30 +89,33 @@ none: by the gateways of other nodes in mode shared, without changes to this nod
 			Key:     "address",
 			Value:   &g.addresses,
 			About:   []string{"gateway address"},
-			Usage:   "the gateway router's `addresses` with prefix length, one per family, separated by commas; layout dedicated only",
+			Usage: "`addresses` of the gateway router with prefix length, separated by commas. Set one " +
+				"address per IP family, and only in layout dedicated",
 		},
 		{
 			Flag:    "gateway-shortcuts",
 			Section: "gateway",
 			Key:     "shortcuts",
 			Value:   setting.Choice(&g.shortcuts, shortcutsAuto, shortcutsOff),
-			Usage: `whether established North-South connections of pods bypass OVS by eBPF (` + "`mode`" + `): off, or
-auto: where it is supported; see docs/shortcuts.md`,
+			Usage: "`mode` of shortcuts: auto or off. With auto, established North-South connections of " +
+				"pods bypass Open vSwitch where this is supported (docs/shortcuts.md)",
 		},
 		{
 			Flag:    "counted-service-ports",
 			Section: "metrics",
 			Key:     "counted-service-ports",
 			Value:   setting.Number(&g.countServices, 0, 100000),
-			Usage:   "maximum number of Service `ports` with their own packet counters at the uplink; 0: none",
+			Usage: "maximum number of Service `ports` that have packet counters of their own at the " +
+				"uplink (0: none)",
 		},
 		{
 			Flag:    "gateway-shadow-rate",
 			Section: "gateway",
 			Key:     "shadow-rate",
 			Value:   setting.Number(&g.shadowRate, 0, 100000),
-			Usage: `maximum ` + "`rate`" + ` of decisions per second to compare with the Go model of the rules; 0: none, at no cost.
-Mismatches are counted and logged. Separate programs decide every packet a second time; needs Linux 6.6`,
+			Usage: "maximum `rate` of packet decisions per second to compare with the Go model of the " +
+				"rules (0: none). Mismatches are counted and logged. With a rate, separate programs " +
+				"decide every packet a second time. These programs need Linux 6.6 or newer",
 		},
 	}
 }

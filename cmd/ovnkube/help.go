@@ -53,7 +53,7 @@ func shortenHelp(root *cobra.Command) {
 
 		if shared > 0 && c != root {
 			fmt.Fprintf(c.OutOrStdout(),
-				"\nSettings are flags as well, %d here: 'ovnkube help settings' lists them, 'ovnkube help settings mtu'\nthose with that word.\n",
+				"\nThis command also has a flag for each of %d settings. 'ovnkube help settings' lists them,\n'ovnkube help settings WORD' those that contain WORD.\n",
 				shared)
 		}
 	})
@@ -64,9 +64,10 @@ func shortenHelp(root *cobra.Command) {
 func printSettings(words []string, w io.Writer) {
 	s := newSettings("")
 
-	fmt.Fprint(w, `A setting is given by a flag, else by an environment variable (OVNKUBE_ and the flag's name, as OVNKUBE_MTU), else
-in the file (`+defaultConfigFile+`), else in external_ids of Open vSwitch, else it has its default.
-'ovnkube config show' prints the values and where they are from; docs/configuration.md has this as tables.
+	fmt.Fprint(w, `The value of a setting is taken from the first of these sources that has it: the flag, the environment variable
+(OVNKUBE_CLUSTER_SUBNETS for --cluster-subnets), the configuration file (`+defaultConfigFile+`),
+external_ids of Open vSwitch, the default. 'ovnkube config show' prints the values and their sources.
+docs/configuration.md has this list as tables.
 `)
 
 	for _, o := range s.Settings {
@@ -108,7 +109,7 @@ in the file (`+defaultConfigFile+`), else in external_ids of Open vSwitch, else 
 		return
 	}
 
-	fmt.Fprint(w, "\nTaken without effect, because ovn-kubernetes has them:\n")
+	fmt.Fprint(w, "\nFlags of ovn-kubernetes that are accepted without effect:\n")
 
 	for _, u := range s.UnusedNames {
 		if u.Flag != "" {

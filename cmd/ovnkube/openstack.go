@@ -43,7 +43,8 @@ func (o *openstackFlags) settings() []*setting.Setting {
 			Key:     "cloud",
 			Value:   setting.Text(&o.cloud),
 			About:   []string{"open cloud"},
-			Usage:   "in underlay mode, the `name` of the entry of clouds.yaml with the credentials of the project",
+			Usage: "in underlay mode, the `name` of the entry of clouds.yaml with the credentials of the " +
+				"OpenStack project. Required",
 		},
 		{
 			Flag:    "clouds-file",
@@ -51,41 +52,44 @@ func (o *openstackFlags) settings() []*setting.Setting {
 			Key:     "clouds-file",
 			Value:   setting.Text(&o.cloudsFile, optional(absolute)),
 			About:   []string{"open cloud"},
-			Usage: "`path` of clouds.yaml; default: that of OpenStack's own clients: the working directory, " +
-				"~/.config/openstack, /etc/openstack",
+			Usage: "in underlay mode, the `path` of clouds.yaml; default: found in the working directory, " +
+				"~/.config/openstack or /etc/openstack",
 		},
 		{
 			Flag:    "cluster-name",
 			Section: openstackSection,
 			Key:     "cluster-name",
 			Value:   setting.Text(&o.clusterName, clusterName),
-			Usage: "in underlay mode, the `name` of this cluster in Neutron; networks, trunks and ports have " +
-				"names that begin with it. Clusters in one project need different names",
+			Usage: "in underlay mode, the `name` of this cluster in Neutron. The names of the cluster's " +
+				"networks, trunks and ports begin with it. Clusters in the same project need different names",
 		},
 		{
 			Flag: "router-id", Section: openstackSection, Key: "router-id",
 			Value: setting.Text(&o.router, optional(annotation.CheckUUID)),
-			Usage: "in underlay mode, the `UUID` of the Neutron router that connects the networks of pods",
+			Usage: "in underlay mode, the `UUID` of the Neutron router that connects the networks of " +
+				"pods. Required",
 		},
 		{
 			Flag: "subnet-pool", Section: openstackSection, Key: "subnet-pool",
 			Value: setting.Text(&o.subnetPool, optional(annotation.CheckUUID)),
-			Usage: "in underlay mode, the `UUID` of the Neutron subnet pool with the IPv4 addresses of pods",
+			Usage: "in underlay mode, the `UUID` of the Neutron subnet pool with the IPv4 addresses of " +
+				"pods. Required",
 		},
 		{
 			Flag:    "subnet-pool-6",
 			Section: openstackSection,
 			Key:     "subnet-pool-6",
 			Value:   setting.Text(&o.subnetPool6, optional(annotation.CheckUUID)),
-			Usage: "in underlay mode, the `UUID` of the Neutron subnet pool with the IPv6 addresses of pods; " +
-				"default: pods have IPv4 addresses only",
+			Usage: "in underlay mode, the `UUID` of the Neutron subnet pool with the IPv6 addresses of " +
+				"pods; default: none, pods have only IPv4 addresses",
 		},
 		{
 			Flag:    "security-groups",
 			Section: openstackSection,
 			Key:     "security-groups",
 			Value:   &o.groups,
-			Usage:   "in underlay mode, the `UUIDs` of the Neutron security groups of pods, separated by commas",
+			Usage: "in underlay mode, the `UUIDs` of the Neutron security groups of pods, separated by " +
+				"commas. Required",
 		},
 		{
 			Flag: "request-rate", Section: openstackSection, Key: "request-rate",
@@ -95,24 +99,24 @@ func (o *openstackFlags) settings() []*setting.Setting {
 		{
 			Flag: "workers", Section: openstackSection, Key: "workers",
 			Value: setting.Number(&o.workerCount, 1, 64),
-			Usage: "in underlay mode, the `number` of nodes that the controller serves at the same time; " +
-				"also the maximum number of pending requests to OpenStack",
+			Usage: "in underlay mode, the `number` of nodes that the controller serves at the same time. " +
+				"The controller also has at most this number of pending requests to OpenStack",
 		},
 		{
 			Flag:    "max-ports",
 			Section: openstackSection,
 			Key:     "max-ports",
 			Value:   setting.Number(&o.mostPorts, 0, 4093),
-			Usage: "in underlay mode, the maximum `number` of ports for the pods of a node; default: 0, which is " +
-				"as many as the node has VLAN tags for",
+			Usage: "in underlay mode, the maximum `number` of ports for the pods of a node (0: the number " +
+				"of VLAN tags of the node)",
 		},
 		{
 			Flag:    "release-after",
 			Section: openstackSection,
 			Key:     "release-after",
 			Value:   setting.Seconds(&o.releaseAfter),
-			Usage: "in underlay mode, the `seconds` from the deletion of a Node to that of its ports in Neutron, " +
-				"if its VM still exists. Without the VM, the ports are deleted at once",
+			Usage: "in underlay mode, the `seconds` from the deletion of a Node to the deletion of its " +
+				"ports in Neutron. If the Node's VM no longer exists, its ports are deleted at once",
 		},
 	}
 }

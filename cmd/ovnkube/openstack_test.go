@@ -49,9 +49,9 @@ func TestConfigCheck_openstack(t *testing.T) {
 		args []string
 		want string
 	}{
-		{[]string{"--mode=underlay"}, "0 mistakes"},
-		{[]string{"--mode=underlay", "--workers=3"}, "4 mistakes"},
-		{[]string{"--mode=overlay", "--workers=3"}, "0 mistakes"},
+		{[]string{"--mode=underlay"}, "0 errors"},
+		{[]string{"--mode=underlay", "--workers=3"}, "4 errors"},
+		{[]string{"--mode=overlay", "--workers=3"}, "0 errors"},
 	} {
 		var stdout, stderr bytes.Buffer
 

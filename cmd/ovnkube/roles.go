@@ -53,7 +53,7 @@ func (c *controllerFlags) settings() []*setting.Setting {
 			Section: "masterha",
 			Key:     "identity",
 			Value:   setting.Text(&c.identity),
-			Usage:   "`name` of this replica in the election; default: host name and process ID",
+			Usage:   "`name` of this replica in the leader election; default: host name and process ID",
 		},
 		{
 			Flag:    "lease-namespace",
@@ -61,49 +61,57 @@ func (c *controllerFlags) settings() []*setting.Setting {
 			Key:     "lease-namespace",
 			Value:   setting.Text(&c.leaseNamespace),
 			About:   []string{"leader election"},
-			Usage:   "`namespace` of the election's Lease",
+			Usage:   "`namespace` of the Lease for the leader election",
 		},
 		{
 			Flag:    "leader-elect",
 			Section: "masterha",
 			Key:     "leader-elect",
 			Value:   setting.Switch(&c.leaderElect),
-			Usage:   "write only while holding the Lease",
+			Usage: "elect a leader among the controller's replicas. With false, the controller writes " +
+				"without holding the Lease",
 		},
 		{
 			Flag:    "ha-election-lease-duration",
 			Section: "masterha",
 			Key:     "election-lease-duration",
 			Value:   setting.Seconds(&c.lease),
-			Usage:   "`seconds` until another replica replaces a silent leader",
+			Usage:   "`seconds` after which another replica replaces a leader that has not renewed the Lease",
 		},
 		{
 			Flag:    "pod-annotation-ovn",
 			Section: "kubernetes",
 			Key:     "pod-annotation-ovn",
 			Value:   setting.Switch(&c.first),
-			Usage:   "annotate pods as the first generation did, too: ovn, with ip_address, mac_address and gateway_ip",
+			Usage: "also write the pod annotation ovn of the first generation, with ip_address, " +
+				"mac_address and gateway_ip",
 		},
 		{
 			Flag:    "allocate-node-subnets",
 			Section: "default",
 			Key:     "allocate-node-subnets",
 			Value:   setting.Choice(&c.allocate, allocateAlways, allocateJoined),
-			Usage:   "which nodes get a subnet (`when`): always: every Node; joined: Nodes with an agent, so that the setup of a node can assign one",
+			Usage: "`nodes` that get a pod subnet: every Node (always), or only Nodes with an agent " +
+				"(joined). With joined, the setup of a node can choose its subnet first " +
+				"(docs/first-generation.md)",
 		},
 		{
 			Flag:    "remove-chassis",
 			Section: "ovnsouth",
 			Key:     "remove-chassis",
 			Value:   setting.Switch(&c.removeChassis),
-			Usage:   "delete the chassis of deleted nodes from the Southbound database; false: wait until ovnkube container remove-chassis has deleted them, where only clients of its unix socket may write",
+			Usage: "delete the chassis of deleted nodes from the Southbound database. With false, the " +
+				"controller waits until another program has deleted the chassis. In the chart, this is " +
+				"the container chassis, because the chart's Southbound database accepts writes only at " +
+				"its unix socket",
 		},
 		{
 			Flag:    "acl-logging-rate-limit",
 			Section: "logging",
 			Key:     "acl-logging-rate-limit",
 			Value:   setting.Number(&c.aclLogRate, 0, 1<<20),
-			Usage:   "maximum `messages` per second and ACL in namespaces with logging of policy decisions (annotation k8s.ovn.org/acl-logging)",
+			Usage: "maximum `messages` per second for each ACL that logs policy decisions. ACLs log in " +
+				"namespaces with the annotation k8s.ovn.org/acl-logging",
 		},
 		{
 			Flag:    "gateway-v4-join-subnet",

@@ -71,7 +71,7 @@ const (
 	notServed  = "ovn-ebpf does not have this feature"
 	notNeeded  = "ovn-ebpf does not need it"
 	databases  = "the chart starts the databases, not the controller or the agent (docs/install.md)"
-	ownZones   = "OVN chooses its zones, and the gateway needs none: it decides by the packet's port"
+	ownZones   = "OVN chooses its conntrack zones, and the gateway needs none"
 	ovsExport  = "set the exporters of Open vSwitch with ovs-vsctl"
 	notMetrics = "ovn-ebpf does not serve these metrics"
 	noZones    = "ovn-ebpf has one zone: all nodes share OVN's databases"
@@ -117,7 +117,7 @@ func unused() []setting.UnusedName {
 		"cache-max-flows", "ipfix-cache-max-flows",
 		"cache-active-timeout", "ipfix-cache-active-timeout")
 	list.add("cni", "the plugin is always ovn-k8s-cni-overlay", false, "plugin", "cni-plugin")
-	list.add("kubernetes", "ovn-ebpf does not request certificates: set kubeconfig", false,
+	list.add("kubernetes", "ovn-ebpf does not request certificates, use kubeconfig", false,
 		"bootstrap-kubeconfig", "bootstrap-kubeconfig",
 		"cert-dir", "cert-dir",
 		"cert-duration", "cert-duration")
@@ -141,7 +141,7 @@ func unused() []setting.UnusedName {
 
 	for _, short := range []string{"nb", "sb"} {
 		section := map[string]string{"nb": "ovnnorth", "sb": "ovnsouth"}[short]
-		list.add(section, "servers are verified by their CA, whatever their names", false,
+		list.add(section, "the CA of a server's certificate is checked, but not its name", false,
 			"cert-common-name", short+"-cert-common-name")
 		list.add(section, databases, false,
 			"election-timer", short+"-raft-election-timer",
@@ -162,7 +162,7 @@ func unusedGateway() []setting.UnusedName {
 	list.add("gateway", noOffload, false,
 		"gateway-accelerated-interface", "gateway-accelerated-interface",
 		"router-subnet", "gateway-router-subnet")
-	list.add("gateway", "always 169.254.169.0/29 and fd69::/125", false,
+	list.add("gateway", "the networks are always 169.254.169.0/29 and fd69::/125", false,
 		"v4-masquerade-subnet", "gateway-v4-masquerade-subnet",
 		"v6-masquerade-subnet", "gateway-v6-masquerade-subnet")
 	list.add("gateway", notServed, true,
@@ -172,10 +172,10 @@ func unusedGateway() []setting.UnusedName {
 		"disable-pkt-mtu-check", "disable-pkt-mtu-check",
 		"disable-forwarding", "disable-forwarding",
 		"single-node", "single-node")
-	list.add("masterha", "derived from election-lease-duration", false,
+	list.add("masterha", "ovn-ebpf derives it from election-lease-duration", false,
 		"election-renew-deadline", "ha-election-renew-deadline",
 		"election-retry-period", "ha-election-retry-period")
-	list.add("clustermgrha", "ovn-ebpf has one kind of controller: see [masterha]", false,
+	list.add("clustermgrha", "ovn-ebpf has one kind of controller, with its settings in [masterha]", false,
 		"election-lease-duration", "cluster-manager-ha-election-lease-duration",
 		"election-renew-deadline", "cluster-manager-ha-election-renew-deadline",
 		"election-retry-period", "cluster-manager-ha-election-retry-period")

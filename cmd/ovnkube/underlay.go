@@ -31,7 +31,8 @@ func (u *underlayFlags) settings() []*setting.Setting {
 			Key:     "interface",
 			Value:   setting.Text(&u.nic),
 			About:   []string{"NIC"},
-			Usage:   "in underlay mode, the VM's network `interface`; default: that of the default route",
+			Usage: "in underlay mode, the network `interface` of the VM; default: the interface of the " +
+				"default route",
 		},
 		{
 			Flag:    "vif-id",
@@ -39,14 +40,16 @@ func (u *underlayFlags) settings() []*setting.Setting {
 			Key:     "vif-id",
 			Value:   setting.Text(&u.vif, optional(annotation.CheckUUID)),
 			About:   []string{"VIF"},
-			Usage:   "in underlay mode, the `UUID` of the Neutron port of the VM's interface; default: the controller finds it by its MAC address",
+			Usage: "in underlay mode, the `UUID` of the Neutron port of the VM's interface; default: " +
+				"found by the interface's MAC address",
 		},
 		{
 			Flag:    "underlay-rest",
 			Section: "underlay",
 			Key:     "rest",
 			Value:   setting.Seconds(&u.rest),
-			Usage:   "in underlay mode, the `seconds` for which a port rests after its pod has gone, so that load balancers and neighbours forget its address",
+			Usage: "in underlay mode, the `seconds` for which no new pod gets the port of a deleted pod. " +
+				"In this time, load balancers and neighbours forget the port's address",
 		},
 	}
 }
