@@ -83,22 +83,21 @@ docs/configuration.md has this list as tables.
 
 		placeholder, usage := flag.UnquoteUsage(&flag.Flag{Name: o.Flag, Usage: o.Usage, Value: o.Value})
 
-		text := fmt.Sprintf("\n--%s %s\n    %s",
-			o.Flag, placeholder, strings.ReplaceAll(usage, "\n", "\n    "))
 		if d := o.Value.String(); d != "" {
-			text += fmt.Sprintf(" (default %s)", d)
+			usage += fmt.Sprintf(" (default %s)", d)
 		} else if o.Flag == "metrics-bind-address" {
-			text += fmt.Sprintf(" (default controller %s, agent %s)", controllerMetrics, agentMetrics)
+			usage += fmt.Sprintf(" (default controller %s, agent %s)", controllerMetrics, agentMetrics)
 		}
 
-		text += fmt.Sprintf("\n    file: [%s] %s", o.Section, o.Key)
+		text := fmt.Sprintf("\n--%s %s%s\n    file: [%s] %s", o.Flag, placeholder, indented(usage), o.Section, o.Key)
 		if len(others) > 0 {
 			text += "; also " + strings.Join(others, ", ")
 		}
 
+		searched := strings.ToLower(strings.Join(strings.Fields(text), " "))
 		has := func(word string) bool {
 			return word == role || role == "" && (word == "controller" || word == "agent") ||
-				strings.Contains(strings.ToLower(text), strings.ToLower(word))
+				strings.Contains(searched, strings.ToLower(word))
 		}
 		if !slices.ContainsFunc(words, func(word string) bool { return !has(word) }) {
 			fmt.Fprintln(w, text)
@@ -118,13 +117,34 @@ docs/configuration.md has this list as tables.
 	}
 }
 
+// indented returns the words of a text in lines of at most 100 characters, each after a line feed
+// and four spaces.
+func indented(text string) string {
+	var b strings.Builder
+
+	const width = 100
+	column := width
+
+	for _, word := range strings.Fields(text) {
+		if column+1+len(word) > width {
+			b.WriteString("\n   ")
+			column = 3
+		}
+
+		b.WriteString(" " + word)
+		column += 1 + len(word)
+	}
+
+	return b.String()
+}
+
 // printClassic prints the flags of ovnkube without a command.
 func printClassic(root *cobra.Command, w io.Writer) {
-	fmt.Fprint(w, `Without a command ovnkube is started as the second generation is:
+	fmt.Fprint(w, `Without a command, ovnkube takes the flags of ovn-kubernetes:
   ovnkube -init-master=NAME ...   runs the controller
   ovnkube -init-node=NAME ...     runs the node agent
-Both may be given in one process. Single and double dashes are the same. Every setting
-is a flag: 'ovnkube help settings' lists them. The other flags:
+One process can run both. Single and double dashes are the same. Every setting is a flag:
+'ovnkube help settings' lists them. The other flags:
 
 `)
 
