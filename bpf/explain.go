@@ -28,8 +28,8 @@ var programsByOrigin = [...]string{
 // globals are the data of one load of the programs. They have no pins.
 var globals = []string{".data.config", ".data.ports", ".data.hosts", ".data.nets"}
 
-// Explainer reports what the attached programs would do with a packet. It runs their rules over
-// their tables. It does not count, learn or send.
+// Explainer reports what the attached programs would do with a packet. It runs the rules of this
+// binary on their tables. It does not count, learn or send.
 type Explainer struct {
 	Layout verdict.Layout
 	Config Config // the programs' configuration at the last read
@@ -46,9 +46,9 @@ type Explanation struct {
 	At      time.Duration // time of the run, on CLOCK_MONOTONIC
 }
 
-// OpenExplainer finds the programs pinned in pinDir and loads their rules a second time. It returns
-// ErrNotAttached if there are none. It also fails if an agent of another version has tables with a
-// different layout.
+// OpenExplainer finds the programs pinned in pinDir and loads the rules of this binary for their
+// tables. It returns ErrNotAttached if there are none. It also fails if an agent of another version
+// has tables with a different layout.
 func OpenExplainer(pinDir string) (*Explainer, error) {
 	live, err := findLive(pinDir)
 	if err != nil {

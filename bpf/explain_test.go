@@ -23,7 +23,7 @@ var deciding = map[string][]string{
 	"service":            {"service: OVN's load balancers serve it"},
 	"service_host":       {"service: a socket of the host serves it"},
 	"service_local":      {"service: OVN's load balancers serve it", "service: a socket of the host serves it"},
-	"snat_port":          {"gate: no socket of the host has this port", "socket: no host socket owns the packet"},
+	"snat_port":          {"socket port: no socket of the host has this port", "socket: no host socket owns the packet"},
 	"host_socket":        {"socket: a host socket owns the packet"},
 	"takeover":           {"takeover: a connection of OVN from before the takeover"},
 	"icmp_echo_reply_ns": {"exchange: OVN has begun it"},

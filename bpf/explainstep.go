@@ -8,8 +8,8 @@ import (
 
 // Step is one lookup of a rule, and its result.
 type Step struct {
-	// Asked is "address", "service", "range", "gate", "socket", "exchange", "takeover", "fragment",
-	// "protocol", "network", "learn" or "remember".
+	// Asked is "address", "service", "range", "socket port", "socket", "exchange", "takeover",
+	// "fragment", "protocol", "network", "learn" or "remember".
 	Asked string
 
 	Addr   netip.Addr    // of the frontend or the host, or of the remote
@@ -79,7 +79,7 @@ var questions = map[explainAsked]question{
 		"formerly the host's",
 	}},
 	explainAskedASKED_SERVICE: {"service", []string{
-		"none",
+		"not a frontend",
 		"OVN's load balancers serve it",
 		"a socket of the host serves it",
 	}},
@@ -87,7 +87,7 @@ var questions = map[explainAsked]question{
 		"not in OVN's SNAT range %s",
 		"in OVN's SNAT range %s",
 	}},
-	explainAskedASKED_GATE: {"gate", []string{
+	explainAskedASKED_GATE: {"socket port", []string{
 		"no socket of the host has this port",
 		"a socket of the host may have this port",
 	}},

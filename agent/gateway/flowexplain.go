@@ -39,8 +39,8 @@ type FlowStep struct {
 }
 
 func (s FlowStep) String() string {
-	return fmt.Sprintf("%s: %s: %s",
-		s.Table, cmp.Or(s.Match, "any other"), cmp.Or(strings.Join(s.Actions, ", "), "drop"))
+	return fmt.Sprintf("table %s, %s: %s",
+		s.Table, cmp.Or(s.Match, "any other packet"), cmp.Or(strings.Join(s.Actions, ", "), "drop"))
 }
 
 // FlowSource locates the flows.

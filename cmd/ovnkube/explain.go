@@ -16,16 +16,16 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/verdict"
 )
 
-const explainDetail = `It runs the rules of the attached programs, with their tables, on a packet that you describe, and shows
-who gets the packet and which entry decides. With the backend openflow, ovs-vswitchd traces the packet
-through the flows. It does not count, learn or send. Addresses are those on the wire at the uplink; a packet
-from OVN has the node's address, after SNAT.
+const explainDetail = `It applies the gateway's rules to a packet that you describe, with the tables of the attached programs. It
+prints who receives the packet, and which lookups decide. With the backend openflow, ovs-vswitchd traces the
+packet through the flows. It does not count, learn or send anything. Describe the packet as it is at the
+uplink: a packet from OVN has the node's address as its source, after SNAT.
 
   ovnkube gateway explain tcp 203.0.113.9:4242 192.0.2.10:30080    a connection from outside to a NodePort
   ovnkube gateway explain icmp 203.0.113.9 192.0.2.10              a ping of the node
   ovnkube gateway explain -icmp-type reply -icmp-id 77 icmp 203.0.113.9 192.0.2.10
   ovnkube gateway explain -from ovn udp 192.0.2.10:50001 203.0.113.9:53
-  ovnkube gateway explain -pcap dump.pcap -packet 17               a frame that was captured
+  ovnkube gateway explain -pcap dump.pcap -packet 17               a captured frame
 
 Without -tcp-flags, a TCP packet is explained twice: as a SYN and as a later packet.`
 
@@ -41,11 +41,11 @@ type question struct {
 type answer struct {
 	outcome
 	packetFields
-	Layout  string `json:"layout" doc:"layout of the gateway: direct, bridged or dedicated"`
+	Layout  string `json:"layout" doc:"[layout](layouts.md) of the gateway: direct, bridged or dedicated"`
 	Backend string `json:"backend" doc:"backend of the gateway: ebpf or openflow"`
-	Rule    string `json:"rule" doc:"description of the packets to which the rule applies"`
+	Rule    string `json:"rule" doc:"the packets to which the rule applies, as in [verdicts.md](verdicts.md)"`
 	Meaning string `json:"meaning" doc:"description of the verdict"`
-	Steps   []step `json:"steps" doc:"lookups of the rules, in order"`
+	Lookups []step `json:"lookups" doc:"lookups of the rules in the tables, in order; with the backend openflow, the flows that the packet matches"`
 	OVN     string `json:"ovn,omitempty" doc:"output of ovn-trace, with -ovn-trace"`
 
 	frame []byte
@@ -53,12 +53,12 @@ type answer struct {
 
 // step is one lookup of the rules and its result, or a flow that the packet matches.
 type step struct {
-	Asked    string     `json:"asked" doc:"kind of the lookup: address, service, range, gate, socket, exchange, takeover, fragment, protocol, network, learn or remember; with flows, the subject of their table"`
+	Kind     string     `json:"kind" doc:"kind of the lookup, as in [Kinds of lookups](#kinds-of-lookups); of a flow, the name of its table"`
 	Address  netip.Addr `json:"address,omitzero" doc:"the address that was looked up"`
-	Port     uint16     `json:"port,omitempty" doc:"the port that was looked up; for ICMP, the identifier"`
+	Port     uint16     `json:"port,omitempty" doc:"the port that was looked up; for an ICMP echo, its identifier"`
 	Protocol string     `json:"protocol,omitempty" doc:"the protocol that was looked up"`
-	Answer   string     `json:"answer,omitempty" doc:"the result, in words"`
-	Idle     float64    `json:"idleSeconds,omitempty" doc:"seconds since the entry was last used"`
+	Result   string     `json:"result,omitempty" doc:"result of the lookup, in words"`
+	Idle     float64    `json:"idleSeconds,omitempty" doc:"seconds since the entry that was found was last used; only for exchange, takeover and fragment"`
 	Match    string     `json:"match,omitempty" doc:"match of the flow, as ovs-ofctl prints it; missing if the flow matches every packet"`
 	Actions  []string   `json:"actions,omitempty" doc:"actions of the flow; missing if the flow drops the packet"`
 
@@ -73,24 +73,24 @@ func explainCommand(f *flag.FlagSet) action {
 	southbound.Usage, southbound.DefValue = "southbound database `address` for ovn-trace; default: ovn-trace's own", ""
 
 	f.StringVar(&q.from, "from", "wire",
-		"where the packet comes from (`side`): wire, it arrives at the uplink; ovn, OVN sends it; host, the host sends it in layout bridged")
-	f.StringVar(&q.flags, "tcp-flags", "", "`flags` of a TCP packet by commas: syn, ack, fin, rst, psh")
+		"source of the packet (`side`): wire: it arrives at the uplink; ovn: OVN sends it; host: the host sends it, in layout bridged")
+	f.StringVar(&q.flags, "tcp-flags", "", "`flags` of a TCP packet, separated by commas: syn, ack, fin, rst, psh; default: explain ack and syn")
 	f.StringVar(&q.icmpType, "icmp-type", "request",
 		"`type` of an ICMP packet: request, reply, or TYPE[/CODE] in numbers")
 	f.IntVar(&q.icmpID, "icmp-id", 1, "`identifier` of an ICMP echo")
-	f.IntVar(&q.payload, "payload", 0, "`bytes` behind the transport header")
-	f.IntVar(&q.vlan, "vlan", -1, "the packet's `VLAN`, 0 for none; default: the gateway's")
+	f.IntVar(&q.payload, "payload", 0, "number of payload `bytes` after the transport header")
+	f.IntVar(&q.vlan, "vlan", -1, "`VLAN` of the packet, 0 for none; default: the gateway's")
 	f.StringVar(&q.srcMAC, "src-mac", "",
-		"its source MAC `address`; default: the node's, or that of a neighbour")
+		"source MAC `address`; default: a neighbour's, or the node's if the packet is not from the wire")
 	f.StringVar(&q.dstMAC, "dst-mac", "",
-		"its destination MAC `address`; default: the node's, or that of a neighbour")
-	f.StringVar(&q.hex, "frame", "", "the whole Ethernet frame in `hex`, in place of arguments")
-	f.StringVar(&q.pcap, "pcap", "", "`file` with captured frames, pcap or pcapng, in place of arguments")
+		"destination MAC `address`; default: the node's, or a neighbour's if the packet is not from the wire")
+	f.StringVar(&q.hex, "frame", "", "the whole Ethernet frame in `hex`, instead of arguments")
+	f.StringVar(&q.pcap, "pcap", "", "`file` with captured frames, pcap or pcapng, instead of arguments")
 	f.IntVar(&q.packet, "packet", 1, "`number` of the frame in the file, from 1")
 	f.StringVar(&q.node, "ovn-trace", "",
-		"also run ovn-trace for the packet as the first of a connection, entering at the `node` of this name")
-	f.StringVar(&q.bridge, "bridge", "", "the gateway `bridge`, for ovn-trace; default: the agent's")
-	f.BoolVar(&q.json, "json", false, "an array of objects")
+		"also run ovn-trace for a packet from the wire, as the first of a connection that enters OVN at this `node`")
+	f.StringVar(&q.bridge, "bridge", "", "gateway `bridge` for ovn-trace; default: the agent's")
+	f.BoolVar(&q.json, "json", false, "print a JSON array of objects")
 
 	return q.run
 }
@@ -213,7 +213,7 @@ func describe(f []byte, from, layout, backend string, c bpf.Counter, rule string
 		Backend:      backend,
 		Rule:         rule,
 		Meaning:      meaning(c),
-		Steps:        append([]step{}, steps...),
+		Lookups:      append([]step{}, steps...),
 		frame:        f,
 	}
 }
@@ -222,20 +222,16 @@ func describe(f []byte, from, layout, backend string, c bpf.Counter, rule string
 func meaning(c bpf.Counter) string {
 	switch c.Verdict {
 	case "host":
-		if c.Direction == "tx" {
-			return "up to the host's stack"
-		}
-
-		return "the host's stack gets it, OVN does not"
+		return "the host's network stack receives the packet"
 	case "ovn":
-		return "the gateway bridge gets it, and so OVN's gateway router; the host does not"
+		return "OVN's gateway router receives the packet, through the gateway bridge"
 	case "both":
-		return "the host's stack and OVN get a copy each"
+		return "the host's network stack and OVN's gateway router each receive a copy"
 	case "out":
-		return "it leaves by the uplink"
+		return "the packet leaves through the uplink"
 	}
 
-	return "it is dropped"
+	return "the packet is dropped"
 }
 
 func printAnswers(w io.Writer, answers []answer) error {
@@ -244,18 +240,18 @@ func printAnswers(w io.Writer, answers []answer) error {
 			fmt.Fprintln(w)
 		}
 
-		layout := a.Layout
+		layout, label := a.Layout, "lookups"
 		if a.Backend != string(gateway.EBPF) {
-			layout += ", backend " + a.Backend
+			layout, label = layout+", backend "+a.Backend, "flows"
 		}
 
 		fmt.Fprintf(w, "packet   from %s, layout %s: %s\n", a.From, layout, frame.Describe(a.frame))
 
-		for n, s := range a.Steps {
-			fmt.Fprintf(w, "%-9s%d. %s\n", map[bool]string{true: "asked"}[n == 0], n+1, s.text)
+		for n, s := range a.Lookups {
+			fmt.Fprintf(w, "%-9s%d. %s\n", map[bool]string{true: label}[n == 0], n+1, s.text)
 		}
 
-		fmt.Fprintf(w, "decided  %s: %s\n", a.Reason, a.Rule)
+		fmt.Fprintf(w, "reason   %s (%s)\n", a.Reason, a.Rule)
 
 		if _, err := fmt.Fprintf(w, "verdict  %s: %s\n", a.Verdict, a.Meaning); err != nil {
 			return err

@@ -69,10 +69,10 @@ func (p programs) explain(_ context.Context, from string, f []byte) (answer, err
 
 	for _, s := range x.Steps {
 		out := step{
-			Asked:   s.Asked,
+			Kind:    s.Asked,
 			Address: s.Addr,
 			Port:    s.Port,
-			Answer:  s.Answer,
+			Result:  s.Answer,
 			Idle:    s.Age.Seconds(),
 			text:    s.String(),
 		}
@@ -115,7 +115,7 @@ func (x flows) explain(ctx context.Context, from string, f []byte) (answer, erro
 
 	var steps []step
 	for _, s := range e.Steps {
-		steps = append(steps, step{Asked: s.Table, Match: s.Match, Actions: s.Actions, text: s.String()})
+		steps = append(steps, step{Kind: s.Table, Match: s.Match, Actions: s.Actions, text: s.String()})
 	}
 
 	return describe(f, from, x.wiring.Layout, string(gateway.OpenFlow), e.Counter, e.Packet, steps), nil

@@ -20,7 +20,7 @@ import (
 //
 // OVN 25.03 has ct_snat for every packet to an address of the gateway router's SNAT, and 23.03 not
 // for those of a load balancer. ovn-trace ends there, although a new connection goes on unchanged.
-// Then the load balancer's logical flow is shown, and a second trace begins behind it.
+// Then the output has the load balancer's logical flow, and a second trace that begins behind it.
 func (q *question) trace(ctx context.Context, f []byte) (string, error) {
 	flow := frame.Microflow(f)
 
@@ -36,7 +36,7 @@ func (q *question) trace(ctx context.Context, f []byte) (string, error) {
 		return "", err
 	}
 
-	out += "\n# ovn-trace ends at ct_snat. A new connection goes on: it has no SNAT to undo."
+	out += "\n# ovn-trace stops at ct_snat. OVN itself continues there for a new connection, which has no SNAT to undo."
 
 	lb, ok := balancedBy(flows, flow)
 	if !ok {
@@ -53,7 +53,7 @@ func (q *question) trace(ctx context.Context, f []byte) (string, error) {
 		return "", err
 	}
 
-	return fmt.Sprintf("%s\n# From here on with the backend %s:\n%s", out, lb.backend, rest), nil
+	return fmt.Sprintf("%s\n# Trace from the load balancer to its first backend, %s:\n%s", out, lb.backend, rest), nil
 }
 
 func (q *question) traceFrom(ctx context.Context, datapath, port, flow string) (string, error) {

@@ -14,9 +14,9 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/bpf"
 )
 
-const shortcutsDetail = `A shortcut takes the packets of one direction of an established connection of a pod past OVS. It holds for
-one second; then OVS decides again. --flush ends all of them: each connection passes OVS once more, and
-nothing is lost. Needs --gateway-shortcuts=auto.`
+const shortcutsDetail = `With a shortcut, the packets of one direction of an established connection of a pod bypass OVS. It is valid
+for one second. Then packets go through OVS again and renew it. --flush ends all shortcuts: the next packets
+of each connection go through OVS, and no packet is lost. Needs --gateway-shortcuts=auto.`
 
 // shortcuts holds the flags of the command.
 type shortcuts struct {

@@ -87,7 +87,7 @@ var tableNames = [...]string{
 	"address",
 	"claimed address",
 	"range",
-	"gate",
+	"socket port",
 	"takeover",
 	"protocol",
 	"exchange",
@@ -119,7 +119,7 @@ const TableLonger = int(tableSize)
 // TableName returns the topic of a table.
 func TableName(n int) string {
 	if n < 0 || n >= len(tableNames) {
-		return fmt.Sprintf("table %d", n)
+		return strconv.Itoa(n)
 	}
 
 	return tableNames[n]
@@ -135,6 +135,6 @@ func DescribeAction(action string) string {
 			return s
 		}
 
-		return "asks " + TableName(n)
+		return "continue in table " + TableName(n)
 	})
 }
