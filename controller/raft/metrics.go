@@ -10,8 +10,8 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/metric"
 )
 
-// wait limits the time for the replies of all servers.
-const wait = 3 * time.Second
+// replyTimeout limits the time for the replies of all servers.
+const replyTimeout = 3 * time.Second
 
 // Metrics returns the metrics of OVN's databases. A metric that ovn-kubernetes has, too, has its
 // name. The label of a server is its endpoint, because a server that does not answer has no known
@@ -66,30 +66,30 @@ func (c *Collector) Describe(ch chan<- *prometheus.Desc) { c.set.Describe(ch) }
 
 // Collect implements prometheus.Collector.
 func (c *Collector) Collect(ch chan<- prometheus.Metric) {
-	ctx, cancel := context.WithTimeout(context.Background(), wait)
+	ctx, cancel := context.WithTimeout(context.Background(), replyTimeout)
 	defer cancel()
 
-	answers := make([]chan []Server, len(c.databases))
+	statuses := make([]chan []Server, len(c.databases))
 	for i, d := range c.databases {
-		answers[i] = make(chan []Server, 1)
-		go func() { answers[i] <- d.Ask(ctx) }()
+		statuses[i] = make(chan []Server, 1)
+		go func() { statuses[i] <- d.Status(ctx) }()
 	}
 
 	for i, d := range c.databases {
-		for _, s := range <-answers[i] {
+		for _, s := range <-statuses[i] {
 			if s.Err != nil {
 				c.log.Debug("a database's server does not answer", "error", s.Err)
 			}
 
-			s.put(func(name string, v float64, more ...string) {
+			s.putValues(func(name string, v float64, more ...string) {
 				c.set.Put(ch, "ovn_db_"+name, v, append([]string{d.Name, s.Endpoint}, more...)...)
 			})
 		}
 	}
 }
 
-// put sends the known values.
-func (s Server) put(put func(name string, v float64, more ...string)) {
+// putValues calls put for each known value, with the labels that only this metric has.
+func (s Server) putValues(put func(name string, v float64, more ...string)) {
 	put("up", metric.One(s.Err == nil))
 
 	if s.Size > 0 {

@@ -18,52 +18,56 @@ import (
 
 // Database is one of OVN's databases, with the addresses of its servers.
 type Database struct {
-	Name      string // OVN_Northbound
-	Endpoints []string
-	TLS       nb.TLS
-	Control   string // control socket of the server on this machine, if any
+	Name      string   // OVN_Northbound or OVN_Southbound
+	Endpoints []string // of the servers: unix:PATH, tcp:IP:PORT or ssl:IP:PORT
+	TLS       nb.TLS   // for ssl endpoints
+	Control   string   // path of this machine's control socket, for tcp and ssl endpoints; "": none
 }
 
 // Northbound returns the Northbound database, with OVN's default control socket.
 func Northbound(endpoints []string, files nb.TLS) Database {
-	return Database{"OVN_Northbound", endpoints, files, "/run/ovn/ovnnb_db.ctl"}
+	return Database{
+		Name: "OVN_Northbound", Endpoints: endpoints, TLS: files, Control: "/run/ovn/ovnnb_db.ctl",
+	}
 }
 
 // Southbound returns the Southbound database, with OVN's default control socket.
 func Southbound(endpoints []string, files nb.TLS) Database {
-	return Database{"OVN_Southbound", endpoints, files, "/run/ovn/ovnsb_db.ctl"}
+	return Database{
+		Name: "OVN_Southbound", Endpoints: endpoints, TLS: files, Control: "/run/ovn/ovnsb_db.ctl",
+	}
 }
 
 // Server is the state of one server, as it reports it.
 type Server struct {
 	Endpoint    string
-	Err         error // why it did not answer; then all other fields are zero
-	Clustered   bool  // the fields below are valid, except Size
-	Cluster, ID string
-	Leader      bool
+	Err         error        // why it did not answer; then all fields but Endpoint are zero
+	Clustered   bool         // otherwise it is standalone, and only Size is valid of the fields below
+	Cluster, ID string       // identifiers of the cluster and of the server
+	Leader      bool         // of the cluster
 	Connected   bool         // to a majority of the cluster
 	Index       int          // of the log entry that clients see
 	Local       *LocalStatus // nil if its control socket is not on this machine
-	Size        int64        // of its file; 0 if unknown
+	Size        int64        // of its database file in bytes; 0 if unknown
 }
 
 // LocalStatus is the state that only a server's control socket reports.
 type LocalStatus struct {
-	ID                       string
-	Role                     string // leader, follower, candidate
+	ID                       string // of the server
+	Role                     string // leader, follower or candidate
 	Term                     int
-	First, Next              int // indexes of log entries
-	NotCommitted, NotApplied int
+	First, Next              int // indexes of the first log entry, and of the next one
+	NotCommitted, NotApplied int // numbers of log entries
 	Servers                  int // members that it knows
 }
 
-// Ask queries all servers concurrently. The result has the order of the endpoints.
-func (d Database) Ask(ctx context.Context) []Server {
+// Status queries all servers concurrently. The result has the order of the endpoints.
+func (d Database) Status(ctx context.Context) []Server {
 	out := make([]Server, len(d.Endpoints))
 
 	var group sync.WaitGroup
 	for i, e := range d.Endpoints {
-		group.Go(func() { out[i] = d.ask(ctx, e) })
+		group.Go(func() { out[i] = d.serverStatus(ctx, e) })
 	}
 
 	group.Wait()
@@ -71,8 +75,10 @@ func (d Database) Ask(ctx context.Context) []Server {
 	return out
 }
 
-func (d Database) ask(ctx context.Context, endpoint string) Server {
-	s, err := d.askServer(ctx, endpoint)
+// serverStatus queries one server. The control socket and the database's file add to the result if
+// they can be read.
+func (d Database) serverStatus(ctx context.Context, endpoint string) Server {
+	s, err := d.readServerTable(ctx, endpoint)
 	s.Endpoint = endpoint
 
 	if err != nil {
@@ -80,29 +86,37 @@ func (d Database) ask(ctx context.Context, endpoint string) Server {
 		return s
 	}
 
-	control, own := d.Control, false
-	if socket, is := strings.CutPrefix(endpoint, "unix:"); is {
-		control, own = strings.TrimSuffix(socket, filepath.Ext(socket))+".ctl", true
-	}
+	control, onThisMachine := d.controlSocket(endpoint)
 
 	if s.Clustered {
-		// The socket may be missing, or that of another server.
-		local, err := askControl(ctx, control, d.Name)
+		// The control socket may be missing, or belong to another server.
+		local, err := readControlStatus(ctx, control, d.Name)
 		if err == nil && local.ID == s.ID {
-			s.Local, own = &local, true
+			s.Local, onThisMachine = &local, true
 		}
 	}
 
-	if own {
-		s.Size = size(control)
+	if onThisMachine {
+		s.Size = databaseFileSize(control)
 	}
 
 	return s
 }
 
-// size returns the size of the database's file, which is beside the control socket or in one of
-// OVN's directories. It returns 0 if there is none.
-func size(control string) int64 {
+// controlSocket returns the path of the control socket that may be the server's. A server with a
+// unix endpoint is on this machine, and has its control socket beside it.
+func (d Database) controlSocket(endpoint string) (path string, onThisMachine bool) {
+	socket, isUnix := strings.CutPrefix(endpoint, "unix:")
+	if !isUnix {
+		return d.Control, false
+	}
+
+	return strings.TrimSuffix(socket, filepath.Ext(socket)) + ".ctl", true
+}
+
+// databaseFileSize returns the size of the database's file, which is beside the control socket or
+// in one of OVN's directories. It returns 0 if there is none.
+func databaseFileSize(control string) int64 {
 	name := strings.TrimSuffix(filepath.Base(control), ".ctl") + ".db"
 	for _, dir := range []string{filepath.Dir(control), "/var/lib/ovn", "/etc/ovn"} {
 		if info, err := os.Stat(filepath.Join(dir, name)); err == nil {
@@ -113,14 +127,15 @@ func size(control string) int64 {
 	return 0
 }
 
-// askServer reads the row of the database _Server.
-func (d Database) askServer(ctx context.Context, endpoint string) (Server, error) {
-	files, err := d.TLS.Config([]string{endpoint})
+// readServerTable reads the state that a server reports to its clients: the row of this database in
+// the database _Server (ovsdb-server(5)).
+func (d Database) readServerTable(ctx context.Context, endpoint string) (Server, error) {
+	tlsConfig, err := d.TLS.Config([]string{endpoint})
 	if err != nil {
 		return Server{}, err
 	}
 
-	conn, err := dial(ctx, endpoint, files)
+	conn, err := dial(ctx, endpoint, tlsConfig)
 	if err != nil {
 		return Server{}, err
 	}
@@ -156,7 +171,8 @@ func (d Database) askServer(ctx context.Context, endpoint string) (Server, error
 		Cluster:   uuid(row.Cid),
 		ID:        uuid(row.Sid),
 	}
-	_ = json.Unmarshal(row.Index, &s.Index) // an empty set before the first entry
+	// Before the first log entry, the column is an empty set, and Index stays 0.
+	_ = json.Unmarshal(row.Index, &s.Index)
 
 	return s, nil
 }
@@ -171,7 +187,8 @@ func uuid(column json.RawMessage) string {
 	return pair[1]
 }
 
-func askControl(ctx context.Context, path, name string) (LocalStatus, error) {
+// readControlStatus reads the state that the server of a control socket reports there.
+func readControlStatus(ctx context.Context, path, database string) (LocalStatus, error) {
 	if path == "" {
 		return LocalStatus{}, errors.New("no control socket is known")
 	}
@@ -183,55 +200,49 @@ func askControl(ctx context.Context, path, name string) (LocalStatus, error) {
 	defer conn.Close()
 
 	var status string
-	if err := call(ctx, conn, "cluster/status", []string{name}, &status); err != nil {
+	if err := call(ctx, conn, "cluster/status", []string{database}, &status); err != nil {
 		return LocalStatus{}, err
 	}
 
-	return parse(status)
+	return parseClusterStatus(status)
 }
 
-// parse reads the reply to cluster/status (ovsdb/raft.c of OVS).
-func parse(status string) (LocalStatus, error) {
+// parseClusterStatus reads the reply to cluster/status (ovsdb/raft.c of OVS): lines of the form
+// "key: value", then the list of the members, with a line for each.
+func parseClusterStatus(status string) (LocalStatus, error) {
 	var l LocalStatus
 
-	members := false
-	for line := range strings.Lines(status) {
-		if members {
-			if strings.HasPrefix(line, "    ") {
-				l.Servers++
-			}
+	fields, members, _ := strings.Cut(status, "\nServers:")
 
-			continue
-		}
-
+	for line := range strings.Lines(fields) {
 		key, value, _ := strings.Cut(strings.TrimSpace(line), ":")
 		value = strings.TrimSpace(value)
 
-		var (
-			n   int
-			err error
-		)
+		var err error
 
 		switch key {
-		case "Server ID": // short, then the whole in parentheses
+		case "Server ID": // the first four digits, and the complete UUID in parentheses
 			_, l.ID, _ = strings.Cut(strings.TrimSuffix(value, ")"), "(")
 		case "Role":
 			l.Role = value
 		case "Term":
-			n, err = fmt.Sscanf(value, "%d", &l.Term)
+			_, err = fmt.Sscanf(value, "%d", &l.Term)
 		case "Log":
-			n, err = fmt.Sscanf(value, "[%d, %d]", &l.First, &l.Next)
+			_, err = fmt.Sscanf(value, "[%d, %d]", &l.First, &l.Next)
 		case "Entries not yet committed":
-			n, err = fmt.Sscanf(value, "%d", &l.NotCommitted)
+			_, err = fmt.Sscanf(value, "%d", &l.NotCommitted)
 		case "Entries not yet applied":
-			n, err = fmt.Sscanf(value, "%d", &l.NotApplied)
-		case "Servers":
-			members = true
+			_, err = fmt.Sscanf(value, "%d", &l.NotApplied)
 		}
 
 		if err != nil {
-			return LocalStatus{}, fmt.Errorf("read cluster/status: line %q, %d numbers: %w",
-				strings.TrimSpace(line), n, err)
+			return LocalStatus{}, fmt.Errorf("read cluster/status: line %q: %w", strings.TrimSpace(line), err)
+		}
+	}
+
+	for line := range strings.Lines(members) {
+		if strings.HasPrefix(line, "    ") {
+			l.Servers++
 		}
 	}
 
@@ -242,8 +253,8 @@ func parse(status string) (LocalStatus, error) {
 	return l, nil
 }
 
-// dial connects to an OVSDB endpoint or, as unix:, to a control socket: both speak JSON-RPC.
-func dial(ctx context.Context, endpoint string, files *tls.Config) (net.Conn, error) {
+// dial connects to an OVSDB endpoint, or to a control socket as unix:PATH. Both speak JSON-RPC.
+func dial(ctx context.Context, endpoint string, tlsConfig *tls.Config) (net.Conn, error) {
 	kind, address, _ := strings.Cut(endpoint, ":")
 
 	var d net.Dialer
@@ -252,7 +263,7 @@ func dial(ctx context.Context, endpoint string, files *tls.Config) (net.Conn, er
 	case "unix":
 		return d.DialContext(ctx, "unix", address)
 	case "ssl":
-		return (&tls.Dialer{NetDialer: &d, Config: files}).DialContext(ctx, "tcp", address)
+		return (&tls.Dialer{NetDialer: &d, Config: tlsConfig}).DialContext(ctx, "tcp", address)
 	default:
 		return d.DialContext(ctx, "tcp", address)
 	}
@@ -260,7 +271,9 @@ func dial(ctx context.Context, endpoint string, files *tls.Config) (net.Conn, er
 
 // call sends one request and reads its reply. The connection must not be used again.
 func call(ctx context.Context, conn net.Conn, method string, params, result any) error {
-	defer context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })()
+	// A deadline in the past ends the Write or Read below as soon as ctx ends.
+	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
+	defer stop()
 
 	const id = 1
 
@@ -286,12 +299,16 @@ func call(ctx context.Context, conn net.Conn, method string, params, result any)
 			return errors.Join(ctx.Err(), err)
 		}
 
-		switch {
-		case reply.Method != "" || reply.ID != float64(id): // a request of the server
-		case reply.Error != nil:
-			return fmt.Errorf("%s: %v", method, reply.Error)
-		default:
-			return json.Unmarshal(reply.Result, result)
+		// The server may send requests of its own, such as an echo. They need no reply, because
+		// this connection is closed soon.
+		if reply.Method != "" || reply.ID != float64(id) { // JSON numbers become float64
+			continue
 		}
+
+		if reply.Error != nil {
+			return fmt.Errorf("%s: %v", method, reply.Error)
+		}
+
+		return json.Unmarshal(reply.Result, result)
 	}
 }

@@ -201,9 +201,9 @@ func TestStandalone(t *testing.T) {
 		t.Errorf("%v", got)
 	}
 
-	asked := Southbound([]string{s.Endpoint}, nb.TLS{}).Ask(t.Context())
-	if len(asked) != 1 || asked[0].Err == nil || !strings.Contains(asked[0].Err.Error(), "OVN_Southbound") || !strings.Contains(asked[0].Err.Error(), "no such database") {
-		t.Errorf("%+v", asked)
+	servers := Southbound([]string{s.Endpoint}, nb.TLS{}).Status(t.Context())
+	if len(servers) != 1 || servers[0].Err == nil || !strings.Contains(servers[0].Err.Error(), "OVN_Southbound") || !strings.Contains(servers[0].Err.Error(), "no such database") {
+		t.Errorf("%+v", servers)
 	}
 }
 
@@ -231,9 +231,9 @@ func TestSilent(t *testing.T) {
 		}
 	}()
 
-	asked := Northbound([]string{"unix:" + l.Addr().String()}, nb.TLS{}).Ask(ctx)
-	if asked[0].Err == nil || !strings.Contains(asked[0].Err.Error(), "context canceled") {
-		t.Errorf("%+v", asked)
+	servers := Northbound([]string{"unix:" + l.Addr().String()}, nb.TLS{}).Status(ctx)
+	if servers[0].Err == nil || !strings.Contains(servers[0].Err.Error(), "context canceled") {
+		t.Errorf("%+v", servers)
 	}
 }
 
@@ -261,8 +261,8 @@ Servers:
     1234 (1234 at tcp:127.0.0.1:16698) last msg 300 ms ago
 `
 
-func TestParse(t *testing.T) {
-	got, err := parse(status)
+func TestParseClusterStatus(t *testing.T) {
+	got, err := parseClusterStatus(status)
 
 	want := LocalStatus{ID: "4e4df89d-fef2-4780-a1fe-8547b55a97d3", Role: "candidate", Term: 7, First: 2, Next: 41, NotCommitted: 3, NotApplied: 4, Servers: 2}
 	if diff := cmp.Diff(want, got); err != nil || diff != "" {
@@ -270,16 +270,16 @@ func TestParse(t *testing.T) {
 	}
 
 	for _, bad := range []string{"", "no such database", strings.Replace(status, "Term: 7", "Term: x", 1)} {
-		if got, err := parse(bad); err == nil {
+		if got, err := parseClusterStatus(bad); err == nil {
 			t.Errorf("%.20q is %+v", bad, got)
 		}
 	}
 }
 
-func FuzzParse(f *testing.F) {
+func FuzzParseClusterStatus(f *testing.F) {
 	f.Add(status)
 	f.Fuzz(func(t *testing.T, s string) {
-		if l, err := parse(s); err == nil && (l.ID == "" || l.Role == "") {
+		if l, err := parseClusterStatus(s); err == nil && (l.ID == "" || l.Role == "") {
 			t.Errorf("%q is %+v", s, l)
 		}
 	})

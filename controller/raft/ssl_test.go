@@ -38,7 +38,7 @@ func selfSigned(t *testing.T, name string) nb.TLS {
 	return nb.TLS{Key: base + ".key", Certificate: base + ".crt", CA: base + ".crt"}
 }
 
-// A server is asked over ssl with the controller's files, and only by who proves itself.
+// The server answers over ssl if the files of the controller authenticate both sides.
 func TestSSL(t *testing.T) {
 	s := nbtest.Start(t)
 	ours, theirs := selfSigned(t, "ours"), selfSigned(t, "theirs")
@@ -64,25 +64,25 @@ func TestSSL(t *testing.T) {
 
 	endpoints := []string{"ssl:127.0.0.1:" + port}
 
-	var asked []Server
+	var servers []Server
 
 	nbtest.Eventually(t, "an answer over ssl", func() bool {
-		asked = Northbound(endpoints, ours).Ask(t.Context())
-		return asked[0].Err == nil
+		servers = Northbound(endpoints, ours).Status(t.Context())
+		return servers[0].Err == nil
 	})
 
-	if asked[0].Clustered || asked[0].Local != nil {
-		t.Errorf("%+v", asked[0])
+	if servers[0].Clustered || servers[0].Local != nil {
+		t.Errorf("%+v", servers[0])
 	}
 
 	for what, files := range map[string]nb.TLS{"an authority that has not signed the server": theirs, "no files": {}} {
-		if asked := Northbound(endpoints, files).Ask(t.Context()); asked[0].Err == nil {
-			t.Errorf("%s: %+v", what, asked)
+		if servers := Northbound(endpoints, files).Status(t.Context()); servers[0].Err == nil {
+			t.Errorf("%s: %+v", what, servers)
 		}
 	}
 
 	foreign := nb.TLS{Key: theirs.Key, Certificate: theirs.Certificate, CA: ours.CA}
-	if asked := Northbound(endpoints, foreign).Ask(t.Context()); asked[0].Err == nil || !strings.Contains(asked[0].Err.Error(), endpoints[0]) {
-		t.Errorf("a client that the server does not know: %+v", asked)
+	if servers := Northbound(endpoints, foreign).Status(t.Context()); servers[0].Err == nil || !strings.Contains(servers[0].Err.Error(), endpoints[0]) {
+		t.Errorf("a client that the server does not know: %+v", servers)
 	}
 }
