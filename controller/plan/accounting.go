@@ -33,9 +33,9 @@ func (c *Cluster) refused(k services.Key) error {
 	return c.accounts().Refused(k)
 }
 
-// account takes the current version of an object into account. It adds the owners whose rows change
-// because a budget lets them in or out.
-func (c *Cluster) account(keys keySet, k services.Key) {
+// updateAccounts takes the current version of an object into account. It adds the owners whose rows
+// change because a budget lets them in or out.
+func (c *Cluster) updateAccounts(keys keySet, k services.Key) {
 	c.accounting.mu.Lock()
 	changed := c.accounts().Set(k, c.meaning(k), c.Config.services())
 	c.accounting.mu.Unlock()
@@ -45,7 +45,7 @@ func (c *Cluster) account(keys keySet, k services.Key) {
 			keys.add(PodKey(k.Namespace, k.Name))
 
 			if pod := c.Pod(k.Namespace, k.Name); pod != nil {
-				c.podConflicts(keys, pod)
+				c.addPodConflicts(keys, pod)
 			}
 
 			continue
@@ -54,7 +54,7 @@ func (c *Cluster) account(keys keySet, k services.Key) {
 		keys.add(ServiceKey(k.Namespace, k.Name))
 
 		if svc := c.Service(k.Namespace, k.Name); svc != nil {
-			c.serviceConflicts(keys, svc)
+			c.addServiceConflicts(keys, svc)
 		}
 	}
 }

@@ -12,20 +12,20 @@ import (
 	services "github.com/ovn-ebpf/ovn-ebpf/service"
 )
 
-// Affected returns the owners whose rows may change when an object changes, sorted. Both versions
-// have the same type; old is nil for a new object, now for a deleted one. A change that no plan
-// reads affects no owner.
+// Affected returns the owners whose rows may change when an object changes, sorted. It must be
+// called after the change is in the cluster's stores. Both versions have the same type; old is nil
+// for a new object, now for a deleted one. A change that no plan reads affects no owner.
 func Affected(c *Cluster, old, now any) []Key {
 	keys := keySet{}
 
-	of := KindOf(now)
+	kind := KindOf(now)
 	if now == nil {
-		of = KindOf(old)
+		kind = KindOf(old)
 	}
 
 	for _, k := range Kinds() {
-		if add := k.entry().changed[of]; add != nil {
-			add(c, keys, old, now)
+		if addAffected := k.entry().changed[kind]; addAffected != nil {
+			addAffected(c, keys, old, now)
 		}
 	}
 
@@ -50,8 +50,13 @@ func versions[T any](old, now any) (was, is *T) {
 	return was, is
 }
 
-// affectsItself adds the key of the changed object.
-func affectsItself(_ *Cluster, keys keySet, old, now any) {
+// existing returns the versions of an object that are not nil.
+func existing[T any](was, is *T) []*T {
+	return slices.DeleteFunc([]*T{was, is}, func(v *T) bool { return v == nil })
+}
+
+// addItself adds the key of the changed object.
+func addItself(_ *Cluster, keys keySet, old, now any) {
 	for _, v := range []any{old, now} {
 		if o, ok := v.(metav1.Object); ok {
 			keys.add(Key{KindOf(v), o.GetNamespace(), o.GetName()})
@@ -59,67 +64,117 @@ func affectsItself(_ *Cluster, keys keySet, old, now any) {
 	}
 }
 
-// nodeChanged adds:
-//   - the node, also when the controller's own annotations change: the store may have been stale
-//     when they were compared;
-//   - the node, while it has the condition NetworkUnavailable;
-//   - the nodes with the same system-id;
-//   - the address sets of all hosts, and of the hosts in PodTunnels;
-//   - the node's pods, if their switch or subnets are added or removed;
-//   - the node's pods with host ports, if its addresses change;
-//   - Services that depend on nodes.
-//
-// A node with a malformed annotation serves nothing, so an annotation that becomes malformed, or no
-// longer is, affects as much as the addresses.
+// nodeChange has the versions of a Node, and the differences that affect several kinds of owners.
+// All differences are true if the Node is created or deleted.
+type nodeChange struct {
+	was, is             *corev1.Node // nil if the Node is created or deleted
+	subnetsChanged      bool         // of its pods, and so its switch
+	hostsChanged        bool         // the addresses of its host
+	reachabilityChanged bool         // host addresses, gateway, chassis, or whether it serves anything
+}
+
+func newNodeChange(was, is *corev1.Node, cfg Config) nodeChange {
+	ch := nodeChange{was: was, is: is}
+
+	ch.subnetsChanged = ch.annotationsChanged(annotation.NodeSubnets)
+	ch.hostsChanged = ch.createdOrDeleted() ||
+		!slices.Equal(annotation.HostAddresses(was), annotation.HostAddresses(is))
+
+	// A node with a malformed annotation serves nothing.
+	ch.reachabilityChanged = ch.hostsChanged ||
+		ch.annotationsChanged(annotation.GatewayConfig, annotation.HostCIDRs, annotation.ChassisID,
+			annotation.ChassisTakenBy, annotation.NodeJoin) ||
+		(ch.annotationsChanged(annotation.OfNodes()...) && validityChanged(was, is, cfg))
+
+	return ch
+}
+
+func (ch nodeChange) createdOrDeleted() bool { return ch.was == nil || ch.is == nil }
+
+// annotationsChanged reports whether one of the annotations differs.
+func (ch nodeChange) annotationsChanged(names ...string) bool {
+	return ch.createdOrDeleted() || annotationsDiffer(ch.was.Annotations, ch.is.Annotations, names...)
+}
+
+func (ch nodeChange) zoneChanged() bool {
+	return ch.createdOrDeleted() ||
+		ch.was.Labels[corev1.LabelTopologyZone] != ch.is.Labels[corev1.LabelTopologyZone]
+}
+
+// nodeChanged adds, depending on what has changed in a Node:
+//   - the node itself, and other nodes: see addNodes;
+//   - the cluster's own rows, which have the address sets of hosts: see addHostSets;
+//   - pods of the node, and a pod whose port has the name of one of the node's: see addNodePods;
+//   - Services: see addNodeServices.
 func nodeChanged(c *Cluster, keys keySet, old, now any) {
 	was, is := versions[corev1.Node](old, now)
-	name := eitherName(was, is)
-	exists := was == nil || is == nil
-	changed := func(names ...string) bool {
-		return exists || annotated(was.Annotations, is.Annotations, names...)
+	ch := newNodeChange(was, is, c.Config)
+
+	addNodes(c, keys, ch)
+	addHostSets(c, keys, ch)
+	addNodePods(c, keys, ch)
+	addNodeServices(c, keys, ch)
+}
+
+// addNodes adds:
+//   - the node itself, if its rows depend on the change, or while it has the condition
+//     NetworkUnavailable, which is removed after its rows are written. This includes annotations that
+//     only the controller writes: when it last compared them with its rows, its store may have been
+//     stale;
+//   - the nodes that have its former or new system-id, if it has changed;
+//   - the nodes without a gateway, if this node may be an egress gateway for them.
+func addNodes(c *Cluster, keys keySet, ch nodeChange) {
+	settingsChanged := ch.annotationsChanged(annotation.NodeID, annotation.ManagementMACs,
+		annotation.SNATPortRange, annotation.PodMTU, annotation.RoutablePods, annotation.GatewayRoutes,
+		annotation.LeavesBy)
+	if ch.subnetsChanged || ch.reachabilityChanged || settingsChanged ||
+		(ch.is != nil && networkUnavailable(ch.is)) {
+		keys.add(NodeKey(eitherName(ch.was, ch.is)))
 	}
 
-	subnets := changed(annotation.NodeSubnets)
-	hosts := exists || !slices.Equal(annotation.HostAddresses(was), annotation.HostAddresses(is))
+	if ch.annotationsChanged(annotation.ChassisID) {
+		addChassisSharers(c, keys, ch.was, ch.is)
+	}
 
-	gateway := changed(annotation.GatewayConfig, annotation.HostCIDRs, annotation.ChassisID,
-		annotation.ChassisTakenBy, annotation.NodeJoin)
-	addresses := gateway || hosts || changed(annotation.OfNodes()...) && corrected(was, is, c.Config)
+	if ch.subnetsChanged || ch.reachabilityChanged ||
+		ch.annotationsChanged(annotation.RoutablePods, annotation.ManagementMACs, annotation.DrainGateway) {
+		addEgressUsers(c, keys, ch.was, ch.is)
+	}
+}
 
-	if changed(annotation.HostCIDRs) || hosts && len(c.Config.PodTunnels) > 0 {
+// addHostSets adds the key of the address sets of all hosts, and of the hosts in PodTunnels.
+func addHostSets(c *Cluster, keys keySet, ch nodeChange) {
+	if ch.annotationsChanged(annotation.HostCIDRs) || (ch.hostsChanged && len(c.Config.PodTunnels) > 0) {
 		keys.add(ClusterKey())
 	}
+}
 
-	if changed(annotation.ChassisID) {
-		chassisAffects(c, keys, was, is)
-	}
-
-	settings := changed(annotation.NodeID, annotation.ManagementMACs, annotation.SNATPortRange,
-		annotation.PodMTU, annotation.RoutablePods, annotation.GatewayRoutes, annotation.LeavesBy)
-	if subnets || addresses || settings || !exists && networkUnavailable(is) {
-		keys.add(NodeKey(name))
-	}
-
-	if subnets || addresses ||
-		changed(annotation.RoutablePods, annotation.ManagementMACs, annotation.DrainGateway) {
-		egressGatewayAffects(c, keys, was, is)
-	}
-
-	for _, n := range []*corev1.Node{was, is} {
-		if n != nil && changed(annotation.GatewayConfig) {
-			if k := uplinkConflict(n); c.Object(k) != nil {
-				keys.add(k)
-			}
-		}
-	}
-
-	for _, p := range c.NodePods(name) {
-		if subnets || addresses && services.HasHostPorts(p) {
+// addNodePods adds:
+//   - all pods of the node, if its switch or its subnets are added, changed or removed;
+//   - its pods with host ports, if the way to the node changes;
+//   - a pod of any node whose port would have the name of the node's external port, if that changes.
+func addNodePods(c *Cluster, keys keySet, ch nodeChange) {
+	for _, p := range c.NodePods(eitherName(ch.was, ch.is)) {
+		if ch.subnetsChanged || (ch.reachabilityChanged && services.HasHostPorts(p)) {
 			keys.add(PodKey(p.Namespace, p.Name))
 		}
 	}
 
-	if !addresses && !subnets && was.Labels[corev1.LabelTopologyZone] == is.Labels[corev1.LabelTopologyZone] {
+	if !ch.annotationsChanged(annotation.GatewayConfig) {
+		return
+	}
+
+	for _, n := range existing(ch.was, ch.is) {
+		if k := uplinkConflict(n); c.Object(k) != nil {
+			keys.add(k)
+		}
+	}
+}
+
+// addNodeServices adds the Services whose rows depend on nodes, if these rows read what has
+// changed.
+func addNodeServices(c *Cluster, keys keySet, ch nodeChange) {
+	if !ch.reachabilityChanged && !ch.subnetsChanged && !ch.zoneChanged() {
 		return
 	}
 
@@ -130,21 +185,22 @@ func nodeChanged(c *Cluster, keys keySet, old, now any) {
 	}
 }
 
-// corrected reports whether exactly one of the versions has a malformed annotation.
-func corrected(was, is *corev1.Node, cfg Config) bool {
+// validityChanged reports whether exactly one of the versions has a malformed annotation.
+func validityChanged(was, is *corev1.Node, cfg Config) bool {
 	_, before := parseNode(was, cfg)
 	_, after := parseNode(is, cfg)
 
 	return (before == nil) != (after == nil)
 }
 
-// chassisAffects adds the nodes that have the node's former or new system-id: only one may keep it.
-func chassisAffects(c *Cluster, keys keySet, was, is *corev1.Node) {
+// addChassisSharers adds the nodes that have the node's former or new system-id: only one of them
+// may keep it.
+func addChassisSharers(c *Cluster, keys keySet, was, is *corev1.Node) {
 	ids := map[string]bool{}
 
-	for _, n := range []*corev1.Node{was, is} {
-		if n != nil && n.Annotations[annotation.ChassisID] != "" {
-			ids[n.Annotations[annotation.ChassisID]] = true
+	for _, n := range existing(was, is) {
+		if id := n.Annotations[annotation.ChassisID]; id != "" {
+			ids[id] = true
 		}
 	}
 
@@ -155,6 +211,7 @@ func chassisAffects(c *Cluster, keys keySet, was, is *corev1.Node) {
 	}
 }
 
+// eitherName returns the name of an object of which at least one version is not nil.
 func eitherName(was, is *corev1.Node) string {
 	if is != nil {
 		return is.Name
@@ -163,10 +220,10 @@ func eitherName(was, is *corev1.Node) string {
 	return was.Name
 }
 
-// egressGatewayAffects adds the nodes without a gateway if the node is, or was, a possible egress
-// gateway for their pods.
-func egressGatewayAffects(c *Cluster, keys keySet, was, is *corev1.Node) {
-	if (was == nil || !MayBeEgressGateway(was)) && (is == nil || !MayBeEgressGateway(is)) {
+// addEgressUsers adds the nodes without a gateway if the node is, or was, a possible egress gateway
+// for their pods.
+func addEgressUsers(c *Cluster, keys keySet, was, is *corev1.Node) {
+	if !slices.ContainsFunc(existing(was, is), MayBeEgressGateway) {
 		return
 	}
 
@@ -177,66 +234,67 @@ func egressGatewayAffects(c *Cluster, keys keySet, was, is *corev1.Node) {
 	}
 }
 
+// podChanged adds the pod, the owners that request its host ports, the policies that name its
+// ports, and the owners that a budget lets in or out because of its host ports.
 func podChanged(c *Cluster, keys keySet, old, now any) {
 	was, is := versions[corev1.Pod](old, now)
 	if was != nil && is != nil && !podDiffers(was, is) {
 		return
 	}
 
-	affectsItself(c, keys, old, now)
+	addItself(c, keys, old, now)
 
-	for _, p := range []*corev1.Pod{was, is} {
-		if p != nil {
-			c.podConflicts(keys, p)
-			c.addNamedPorts(keys, p)
-		}
-	}
+	for _, p := range existing(was, is) {
+		c.addPodConflicts(keys, p)
+		c.addNamedPorts(keys, p)
 
-	for _, p := range []*corev1.Pod{was, is} {
 		if services.HasHostPorts(p) {
-			c.account(keys, services.OwnerOfPod(p).Key)
+			c.updateAccounts(keys, services.OwnerOfPod(p).Key)
 		}
 	}
 }
 
+// podDiffers reports whether two versions of a pod differ in what rows depend on.
 func podDiffers(was, is *corev1.Pod) bool {
 	return was.UID != is.UID || was.Spec.NodeName != is.Spec.NodeName || NeedsPort(was) != NeedsPort(is) ||
-		annotated(was.Annotations, is.Annotations, annotation.PodNetworks, annotation.FirstPod,
+		annotationsDiffer(was.Annotations, is.Annotations, annotation.PodNetworks, annotation.FirstPod,
 			annotation.DefaultNetwork) ||
 		!maps.Equal(was.Labels, is.Labels)
 }
 
+// serviceChanged adds the Service, the owners that request its frontends, and the owners that a
+// budget lets in or out because of it.
 func serviceChanged(c *Cluster, keys keySet, old, now any) {
-	affectsItself(c, keys, old, now)
+	addItself(c, keys, old, now)
 
 	was, is := versions[corev1.Service](old, now)
-	for _, s := range []*corev1.Service{was, is} {
-		if s != nil {
-			c.serviceConflicts(keys, s)
-			c.account(keys, services.OwnerOfService(s).Key)
-		}
+	for _, s := range existing(was, is) {
+		c.addServiceConflicts(keys, s)
+		c.updateAccounts(keys, services.OwnerOfService(s).Key)
 	}
 }
 
+// sliceChanged adds the slice's Service, and the owners that a budget lets in or out because of it.
+// If the slice lists API servers, it adds the owners of frontends at their addresses.
 func sliceChanged(c *Cluster, keys keySet, old, now any) {
 	was, is := versions[discoveryv1.EndpointSlice](old, now)
-	c.apiServersAffect(keys, was, is)
+	c.addAPIServerClaimants(keys, was, is)
 
-	for _, s := range []*discoveryv1.EndpointSlice{was, is} {
-		if s != nil && s.Labels[discoveryv1.LabelServiceName] != "" {
-			keys.add(ServiceKey(s.Namespace, s.Labels[discoveryv1.LabelServiceName]))
-			c.account(keys, services.Key{
-				Kind:      services.KindService,
-				Namespace: s.Namespace,
-				Name:      s.Labels[discoveryv1.LabelServiceName],
-			})
+	for _, s := range existing(was, is) {
+		name := s.Labels[discoveryv1.LabelServiceName]
+		if name == "" {
+			continue
 		}
+
+		keys.add(ServiceKey(s.Namespace, name))
+		c.updateAccounts(keys, services.Key{Kind: services.KindService, Namespace: s.Namespace, Name: name})
 	}
 }
 
-// annotated reports whether one of the annotations was added, removed or changed. The removal of an
-// empty annotation is a change, because its writer waits for it.
-func annotated(was, is map[string]string, names ...string) bool {
+// annotationsDiffer reports whether one of the annotations was added, removed or changed. An empty
+// annotation differs from none: when the controller removes an annotation, it plans the object
+// again only after this change.
+func annotationsDiffer(was, is map[string]string, names ...string) bool {
 	return slices.ContainsFunc(names, func(name string) bool {
 		before, had := was[name]
 		after, has := is[name]

@@ -9,9 +9,9 @@ import (
 	services "github.com/ovn-ebpf/ovn-ebpf/service"
 )
 
-// serviceConflicts adds the owners that request the same frontend as this version of a Service: the
+// addServiceConflicts adds the owners that request a frontend of this version of a Service: the
 // frontend may move between them.
-func (c *Cluster) serviceConflicts(keys keySet, obj *corev1.Service) {
+func (c *Cluster) addServiceConflicts(keys keySet, obj *corev1.Service) {
 	svc := services.New(c.Config.services(), obj, nil)
 	if svc == nil {
 		return
@@ -43,9 +43,10 @@ func (c *Cluster) othersRequest(a netip.Addr, than *corev1.Service) bool {
 		func(o *corev1.Service) bool { return o.Name != than.Name || o.Namespace != than.Namespace })
 }
 
-// podConflicts does the same for a pod's host ports. It looks up the addresses of the pod's node
-// one by one, because many Services may request the port on addresses that belong to no node.
-func (c *Cluster) podConflicts(keys keySet, pod *corev1.Pod) {
+// addPodConflicts adds the owners that request a host port of this version of a pod. It looks up
+// the addresses of the pod's node one by one, because many Services may request the port on
+// addresses that belong to no node.
+func (c *Cluster) addPodConflicts(keys keySet, pod *corev1.Pod) {
 	if !services.HasHostPorts(pod) {
 		return
 	}

@@ -10,7 +10,7 @@ import (
 // ControlPlaneAffects returns the owners whose rows may change after a change of Servers, sorted.
 func (c *Cluster) ControlPlaneAffects(was, now services.ControlPlane) []Key {
 	keys := keySet{}
-	c.controlPlaneAffects(keys, was, now)
+	c.addControlPlaneClaimants(keys, was, now)
 
 	return keys.sorted()
 }
@@ -28,9 +28,9 @@ func (c *Cluster) controlPlane() services.ControlPlane {
 	return c.Servers().With(found)
 }
 
-// apiServersAffect adds the owners of frontends at API servers that a slice of default/kubernetes
-// adds or removes.
-func (c *Cluster) apiServersAffect(keys keySet, was, is *discoveryv1.EndpointSlice) {
+// addAPIServerClaimants adds the owners of frontends at API servers that a slice of
+// default/kubernetes adds or removes.
+func (c *Cluster) addAPIServerClaimants(keys keySet, was, is *discoveryv1.EndpointSlice) {
 	read := func(s *discoveryv1.EndpointSlice) services.ControlPlane {
 		if s == nil || !services.IsAPIServerService(s.Namespace, s.Labels[discoveryv1.LabelServiceName]) {
 			return services.ControlPlane{}
@@ -39,11 +39,11 @@ func (c *Cluster) apiServersAffect(keys keySet, was, is *discoveryv1.EndpointSli
 		return services.APIServers([]*discoveryv1.EndpointSlice{s}, c.Config.ServiceCIDRs)
 	}
 
-	c.controlPlaneAffects(keys, read(was), read(is))
+	c.addControlPlaneClaimants(keys, read(was), read(is))
 }
 
-// controlPlaneAffects adds the owners that request frontends at servers that differ.
-func (c *Cluster) controlPlaneAffects(keys keySet, was, is services.ControlPlane) {
+// addControlPlaneClaimants adds the owners that request frontends at servers that differ.
+func (c *Cluster) addControlPlaneClaimants(keys keySet, was, is services.ControlPlane) {
 	for _, at := range append(was.Without(is), is.Without(was)...) {
 		address := at.Addr().String()
 		c.addClaimants(keys, frontValue(corev1.ProtocolTCP, address, at.Port()), nil)

@@ -72,7 +72,7 @@ func newKinds() [kindEnd]entry {
 			types:    networkingv1.AddToScheme,
 			optional: true, // Kubernetes 1.33
 			rows:     serviceCIDRRows,
-			changed:  map[Kind]change{KindServiceCIDR: affectsItself},
+			changed:  map[Kind]change{KindServiceCIDR: addItself},
 		},
 		KindNode: {
 			name:   "node",

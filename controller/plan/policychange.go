@@ -18,7 +18,7 @@ func policyChanged(c *Cluster, keys keySet, old, now any) {
 	}
 
 	changed := keySet{}
-	affectsItself(c, changed, old, now)
+	addItself(c, changed, old, now)
 	maps.Copy(keys, changed)
 	c.budgets.changed(c, keys, changed)
 
@@ -117,8 +117,8 @@ func namespaceChanged(c *Cluster, keys keySet, old, now any) {
 		name, is, isLabels = after.Name, after.Annotations[ACLLogging], after.Labels
 	}
 
-	exists := before == nil || after == nil
-	if exists || !maps.Equal(wasLabels, isLabels) {
+	createdOrDeleted := before == nil || after == nil
+	if createdOrDeleted || !maps.Equal(wasLabels, isLabels) {
 		pods := index[corev1.Pod](c, KindPod, ByNamespace, name)
 		for _, p := range pods {
 			if NeedsPort(p) {
@@ -129,7 +129,7 @@ func namespaceChanged(c *Cluster, keys keySet, old, now any) {
 		c.addNaming(keys, len(pods) > 0)
 	}
 
-	if exists || was != is {
+	if createdOrDeleted || was != is {
 		c.addPolicies(keys, name)
 	}
 }
