@@ -36,6 +36,8 @@ func (w *worker) allocate(k plan.Key) (*patch, error) {
 	return nil, nil
 }
 
+// allocateNode returns the patch of the Node's annotations from the allocator and about its
+// system-id, nil if they are right.
 func (w *worker) allocateNode(k plan.Key, n *corev1.Node) (*patch, error) {
 	node, conflict, err := w.allocator.Node(n, w.cluster.NodePods)
 	if conflict != nil {
@@ -53,13 +55,13 @@ func (w *worker) allocateNode(k plan.Key, n *corev1.Node) (*patch, error) {
 		return nil, err
 	}
 
-	switch told := n.Annotations[annotation.ChassisTakenBy]; {
-	case holder != "" && told != holder:
+	switch current := n.Annotations[annotation.ChassisTakenBy]; {
+	case holder != "" && current != holder:
 		want[annotation.ChassisTakenBy] = holder
 		w.report(k, reasonChassisTaken, fmt.Errorf("node %s has the system-id %q, which is that of node "+
 			"%s: node %[1]s gets no traffic of pods until its Open vSwitch has another one",
 			n.Name, n.Annotations[annotation.ChassisID], holder))
-	case holder == "" && told != "":
+	case holder == "" && current != "":
 		want[annotation.ChassisTakenBy] = nil
 	}
 

@@ -51,8 +51,9 @@ func (w *worker) dropChassis(ctx context.Context, want map[plan.Key][]plan.Row) 
 	}
 }
 
+// removeChassis removes a chassis while this term lasts.
 func (w *worker) removeChassis(ctx context.Context, name string) error {
-	return w.chassis.RemoveChassis(ctx, name, sb.Fence{Term: w.term.claim.Token(), Holds: w.term.check})
+	return w.chassis.RemoveChassis(ctx, name, sb.Fence{Term: w.term.claim.Token(), Holds: w.term.holdInDatabase})
 }
 
 // hasChassis reports whether a node that exists has the chassis. A renamed node has it under its

@@ -11,9 +11,9 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/controller/plan"
 )
 
-// TestLeavesBy: a node without a gateway tells whose its pods leave by, once, and
-// no longer when it has one.
-func TestLeavesBy(t *testing.T) {
+// TestLeavesByPatch: a node without a gateway gets the annotation, once, and loses it when it has a
+// gateway.
+func TestLeavesByPatch(t *testing.T) {
 	node := func(name, mode string, more ...string) *corev1.Node {
 		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, UID: "1", Annotations: map[string]string{
 			annotation.GatewayConfig: `{"default":{"mode":"` + mode + `","mac-address":"02:00:00:00:00:01","ip-addresses":["192.0.2.1/24"]}}`,
@@ -35,8 +35,8 @@ func TestLeavesBy(t *testing.T) {
 		gw2  []string
 		want *patch
 	}{
-		{"nothing told", node("a", ""), nil, &patch{annotations: map[string]any{annotation.LeavesBy: `["gw1","gw2"]`}}},
-		{"told", node("a", "", annotation.LeavesBy, `["gw1","gw2"]`), nil, nil},
+		{"no annotation", node("a", ""), nil, &patch{annotations: map[string]any{annotation.LeavesBy: `["gw1","gw2"]`}}},
+		{"right annotation", node("a", "", annotation.LeavesBy, `["gw1","gw2"]`), nil, nil},
 		{"one is drained", node("a", "", annotation.LeavesBy, `["gw1","gw2"]`), drained, &patch{annotations: map[string]any{annotation.LeavesBy: `["gw1"]`}}},
 		{"it has one again", node("a", "shared", annotation.LeavesBy, `["gw1"]`), nil, &patch{annotations: map[string]any{annotation.LeavesBy: nil}}},
 		{"it has one", node("a", "local"), nil, nil},
@@ -48,10 +48,10 @@ func TestLeavesBy(t *testing.T) {
 			}
 
 			if tt.want != nil {
-				tt.want.of = &tt.node.ObjectMeta
+				tt.want.object = &tt.node.ObjectMeta
 			}
 
-			if diff := cmp.Diff(tt.want, leavesBy(c, plan.NodeKey("a")), cmp.AllowUnexported(patch{})); diff != "" {
+			if diff := cmp.Diff(tt.want, leavesByPatch(c, plan.NodeKey("a")), cmp.AllowUnexported(patch{})); diff != "" {
 				t.Errorf("patch (-want +got):\n%s", diff)
 			}
 		})

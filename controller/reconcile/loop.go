@@ -85,7 +85,7 @@ type source struct {
 	resources []resource
 	informers []*informer.Informer // of the resources
 	optional  []optional
-	annotate  annotator
+	patcher   patcher
 }
 
 // New returns a loop that is not running. The database's loop must not run yet either.

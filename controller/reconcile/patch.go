@@ -19,57 +19,62 @@ import (
 )
 
 const (
-	parallelPatches = 8 // requests that a batch has under way
-	patchAttempts   = 3 // at an object that others change all the time
+	maxParallelPatches = 8 // requests of a batch at the same time
+	maxPatchAttempts   = 3 // for an object that other clients change all the time
 )
 
 // errConflict is returned for a patch of an object that another client has changed since it was
 // planned. The watch brings the change, and the object is planned again.
 var errConflict = errors.New("the object has changed")
 
-// patch holds annotations for one object, identified by its UID, in the version from which they
-// were planned. Or it holds a condition for the status of a Node, of any version.
+// patch changes one object, identified by its UID, in one of two ways:
+//
+//   - It sets and removes annotations. They were computed from the other annotations of the object,
+//     so the patch applies only to the version from which they were computed.
+//   - It sets a condition in the status of a Node, whatever the Node's version.
 type patch struct {
-	of          *metav1.ObjectMeta // never changed
-	annotations map[string]any     // the new values; nil removes an annotation
-	condition   *corev1.NodeCondition
+	object      *metav1.ObjectMeta    // as it was when the patch was computed; must not be modified
+	annotations map[string]any        // the new values; nil removes an annotation
+	condition   *corev1.NodeCondition // if not nil, annotations is empty
 }
 
 // annotate returns the patch that makes these annotations, or nil if there are none.
-func annotate(of *metav1.ObjectMeta, annotations map[string]any) *patch {
+func annotate(object *metav1.ObjectMeta, annotations map[string]any) *patch {
 	if len(annotations) == 0 {
 		return nil
 	}
 
-	return &patch{of: of, annotations: annotations}
+	return &patch{object: object, annotations: annotations}
 }
 
-// stillFits reports whether the patch's inputs are the same in a later version of the object.
-// Kubelet and other clients write to the object at the same time.
-func (p *patch) stillFits(now metav1.Object) bool {
-	return now.GetUID() == p.of.UID &&
-		maps.Equal(stripAnnotations(now.GetAnnotations()), stripAnnotations(p.of.Annotations))
+// stillApplies reports whether the annotations from which the patch was computed are the same in a
+// later version of the object. Kubelet and other clients write to the object at the same time.
+func (p *patch) stillApplies(current metav1.Object) bool {
+	return current.GetUID() == p.object.UID &&
+		maps.Equal(stripAnnotations(current.GetAnnotations()), stripAnnotations(p.object.Annotations))
 }
 
-// body returns the merge patch for a version of the object.
-func (p *patch) body(version string) []byte {
-	return annotation.Patch(metav1.ObjectMeta{UID: p.of.UID, ResourceVersion: version}, p.annotations)
+// annotationBody returns the merge patch of the annotations. The API server rejects it if the
+// object has another UID or version.
+func (p *patch) annotationBody(version string) []byte {
+	return annotation.Patch(metav1.ObjectMeta{UID: p.object.UID, ResourceVersion: version}, p.annotations)
 }
 
-// statusBody returns the strategic merge patch of the status. It leaves other conditions alone.
-func (p *patch) statusBody() []byte {
+// conditionBody returns the strategic merge patch of the status. The API server merges conditions
+// by type, so other conditions stay, and no version check is needed.
+func (p *patch) conditionBody() []byte {
 	b, err := json.Marshal(map[string]any{
-		"metadata": map[string]any{"uid": p.of.UID},
+		"metadata": map[string]any{"uid": p.object.UID},
 		"status":   map[string]any{"conditions": []*corev1.NodeCondition{p.condition}},
 	})
 	if err != nil {
-		panic(err) // only strings and times
+		panic(err) // it has only strings and times
 	}
 
 	return b
 }
 
-// patchAll writes annotations and returns the errors. A deleted object is not an error: the watch
+// patchAll writes the patches and returns the errors. A deleted object is not an error: the watch
 // reports it.
 func (t *term) patchAll(ctx context.Context, patches map[plan.Key]*patch) map[plan.Key]error {
 	errs := map[plan.Key]error{}
@@ -77,8 +82,9 @@ func (t *term) patchAll(ctx context.Context, patches map[plan.Key]*patch) map[pl
 		return errs
 	}
 
-	// The API server does not know terms.
-	if err := t.check(ctx); err != nil {
+	// The API server cannot reject writes of a former leader, so check the term in the database
+	// first.
+	if err := t.holdInDatabase(ctx); err != nil {
 		for k := range patches {
 			errs[k] = err
 		}
@@ -89,7 +95,7 @@ func (t *term) patchAll(ctx context.Context, patches map[plan.Key]*patch) map[pl
 	var mu sync.Mutex // guards errs
 
 	var group errgroup.Group
-	group.SetLimit(parallelPatches)
+	group.SetLimit(maxParallelPatches)
 
 	for k, p := range patches {
 		group.Go(func() error {
@@ -110,108 +116,120 @@ func (t *term) patchAll(ctx context.Context, patches map[plan.Key]*patch) map[pl
 	return errs
 }
 
-// patch writes annotations if the inputs of their plan are unchanged. When another part of the
-// object has changed, it reads the object and writes again.
+// patch writes a patch. If the object has another version by now, patch reads the object. It writes
+// again if the patch still applies, and returns errConflict otherwise. An error of the API server
+// is an apiError, except that a deleted object is its NotFound error.
 func (t *term) patch(ctx context.Context, k plan.Key, p *patch) error {
-	version := p.of.ResourceVersion
+	version := p.object.ResourceVersion
 
-	for range patchAttempts {
+	for range maxPatchAttempts {
 		if err := t.Hold(ctx); err != nil {
 			return err
 		}
 
-		err := t.loop.annotate.write(ctx, k, p, version)
+		err := t.loop.patcher.write(ctx, k, p, version)
 		if err == nil || apierrors.IsNotFound(err) {
 			return err
 		}
 
 		if !apierrors.IsConflict(err) {
-			return &apiError{fmt.Errorf("annotate %s: %w", k, err)}
+			return &apiError{fmt.Errorf("patch %s: %w", k, err)}
 		}
 
-		now, err := t.loop.annotate.read(ctx, k)
+		current, err := t.loop.patcher.read(ctx, k)
 		switch {
 		case apierrors.IsNotFound(err):
 			return err
 		case err != nil:
 			return &apiError{fmt.Errorf("read %s again: %w", k, err)}
-		case !p.stillFits(now):
-			return fmt.Errorf("annotate %s: %w", k, errConflict)
+		case !p.stillApplies(current):
+			return fmt.Errorf("patch %s: %w", k, errConflict)
 		}
 
-		version = now.GetResourceVersion()
+		version = current.GetResourceVersion()
 	}
 
-	return fmt.Errorf("annotate %s: %w %d times", k, errConflict, patchAttempts)
+	return fmt.Errorf("patch %s: gave up after %d attempts: %w", k, maxPatchAttempts, errConflict)
 }
 
-// annotator reads objects from the API server, without an informer, and writes annotations.
-type annotator struct {
+// patcher reads objects from the API server, without an informer, and writes patches to them.
+type patcher struct {
 	read  func(context.Context, plan.Key) (metav1.Object, error)
 	write func(ctx context.Context, k plan.Key, p *patch, version string) error
 }
 
-func newAnnotator(client rest.Interface) annotator {
-	of := map[plan.Kind]objects{}
+func newPatcher(client rest.Interface) patcher {
+	byKind := map[plan.Kind]objects{}
 	for _, r := range plan.Resources() {
-		of[r.Kind] = objects{client, r}
+		byKind[r.Kind] = objects{client: client, Resource: r}
 	}
 
-	return annotator{
-		read: func(ctx context.Context, k plan.Key) (metav1.Object, error) { return of[k.Kind].read(ctx, k) },
+	return patcher{
+		read: func(ctx context.Context, k plan.Key) (metav1.Object, error) {
+			return byKind[k.Kind].read(ctx, k)
+		},
 		write: func(ctx context.Context, k plan.Key, p *patch, version string) error {
 			if p.condition != nil {
-				return of[k.Kind].patchStatus(ctx, k, p.statusBody())
+				return byKind[k.Kind].patchStatus(ctx, k, p.conditionBody())
 			}
 
-			return of[k.Kind].patch(ctx, k, p.body(version))
+			return byKind[k.Kind].patch(ctx, k, p.annotationBody(version))
 		},
 	}
 }
 
-// networkAvailable returns the condition of a Node that has become available for pods, nil if it
-// has the right condition. It is written after the node's rows.
-func networkAvailable(c *plan.Cluster, k plan.Key) *patch {
+// nodeOf returns the Node of a key. It returns nil if the key is of another kind, or the Node does
+// not exist.
+func nodeOf(c *plan.Cluster, k plan.Key) *corev1.Node {
 	if k.Kind != plan.KindNode {
 		return nil
 	}
 
-	n := c.Node(k.Name)
+	return c.Node(k.Name)
+}
+
+// networkAvailablePatch returns the patch that sets the condition NetworkUnavailable of a Node to
+// false. It returns nil if the condition is right, or if the Node is not ready for pods. The patch
+// is written after the node's rows.
+func networkAvailablePatch(c *plan.Cluster, k plan.Key) *patch {
+	n := nodeOf(c, k)
 	if n == nil || !plan.NetworkBecomesAvailable(c, n) {
 		return nil
 	}
 
 	now := metav1.Now()
 
-	return &patch{of: &n.ObjectMeta, condition: &corev1.NodeCondition{
+	return &patch{object: &n.ObjectMeta, condition: &corev1.NodeCondition{
 		Type: corev1.NodeNetworkUnavailable, Status: corev1.ConditionFalse, Reason: "NetworkReady",
 		Message: "ovn-ebpf has set up the node's network", LastHeartbeatTime: now, LastTransitionTime: now,
 	}}
 }
 
-// leavesBy returns the annotation that names the gateways by which the pods of a node without a
-// gateway leave, nil if it is right already. It is computed before the node's rows are planned and
-// written after them: a gateway that is no longer named is in no route.
-func leavesBy(c *plan.Cluster, k plan.Key) *patch {
-	if k.Kind != plan.KindNode {
-		return nil
-	}
-
-	n := c.Node(k.Name)
+// leavesByPatch returns the patch of the annotation leaves-by of a Node. If the node has no
+// gateway, the annotation names the gateways by which its pods' packets leave the cluster. Other
+// nodes have no such annotation. It returns nil if the annotation is right.
+//
+// The patch is computed before the node's rows are planned, and written after them. So once the
+// annotation no longer names a gateway, no route in the rows uses it.
+func leavesByPatch(c *plan.Cluster, k plan.Key) *patch {
+	n := nodeOf(c, k)
 	if n == nil {
 		return nil
 	}
 
-	want := map[string]any{}
-	has, told := n.Annotations[annotation.LeavesBy]
-
+	current, exists := n.Annotations[annotation.LeavesBy]
 	if !plan.UsesEgressGateways(n) {
-		if told {
-			want[annotation.LeavesBy] = nil
+		if !exists {
+			return nil
 		}
-	} else if text := annotation.FormatLeavesBy(plan.EgressGateways(c, n)); text != has {
-		want[annotation.LeavesBy] = text
+
+		return annotate(&n.ObjectMeta, map[string]any{annotation.LeavesBy: nil})
 	}
 
-	return annotate(&n.ObjectMeta, want)
+	want := annotation.FormatLeavesBy(plan.EgressGateways(c, n))
+	if current == want {
+		return nil
+	}
+
+	return annotate(&n.ObjectMeta, map[string]any{annotation.LeavesBy: want})
 }

@@ -39,7 +39,7 @@ func NewClient(config *rest.Config) (rest.Interface, error) {
 	return client, nil
 }
 
-// objects are the API server's objects of a resource. They implement informer.Client.
+// objects reads and writes the API server's objects of a resource. It implements informer.Client.
 type objects struct {
 	client rest.Interface
 	plan.Resource
@@ -56,6 +56,7 @@ func (o objects) Watch(ctx context.Context, options metav1.ListOptions) (watch.I
 	return o.request(o.client.Get(), options).Watch(ctx)
 }
 
+// request makes r a request for the objects in all namespaces.
 func (o objects) request(r *rest.Request, options metav1.ListOptions) *rest.Request {
 	r = r.AbsPath(o.path()...).
 		SpecificallyVersionedParams(&options, metav1.ParameterCodec, schema.GroupVersion{Version: "v1"})
@@ -95,7 +96,7 @@ func (o objects) patchStatus(ctx context.Context, k plan.Key, body []byte) error
 		Error()
 }
 
-// path returns that of all objects.
+// path returns the path of all objects.
 func (o objects) path() []string {
 	if o.Group == "" {
 		return []string{"api", o.Version, o.Resource.Resource}
@@ -104,7 +105,7 @@ func (o objects) path() []string {
 	return []string{"apis", o.Group, o.Version, o.Resource.Resource}
 }
 
-// pathOf returns that of one object.
+// pathOf returns the path of one object.
 func (o objects) pathOf(k plan.Key) []string {
 	p := o.path()
 	if !o.Namespaced {
@@ -125,11 +126,11 @@ type resource struct {
 
 // newSource makes the cluster's stores those of informers of all resources.
 func newSource(client rest.Interface, c *plan.Cluster, log *slog.Logger) source {
-	s := source{annotate: newAnnotator(client)}
+	s := source{patcher: newPatcher(client)}
 	c.Stores = map[plan.Kind]plan.Store{}
 
 	for _, r := range plan.Resources() {
-		api, name := objects{client, r}, r.Resource
+		api, name := objects{client: client, Resource: r}, r.Resource
 		i := informer.New(api, informer.Options{
 			Name:      name,
 			Example:   r.Object,

@@ -135,8 +135,8 @@ func (s *standinAPI) Edit(resource, key string, change func(metav1.Object)) {
 
 var errDown = errors.New("no route to API server")
 
-// annotate fails as requests do: it may have been done all the same.
-func (s *standinAPI) annotate(_ context.Context, k plan.Key, p *patch, version string) error {
+// patch fails as requests do: it may have been done all the same.
+func (s *standinAPI) patch(_ context.Context, k plan.Key, p *patch, version string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 
@@ -161,7 +161,7 @@ func (s *standinAPI) annotate(_ context.Context, k plan.Key, p *patch, version s
 		return apierrors.NewNotFound(what, key)
 	}
 
-	if obj.GetUID() != p.of.UID || obj.GetResourceVersion() != version {
+	if obj.GetUID() != p.object.UID || obj.GetResourceVersion() != version {
 		return apierrors.NewConflict(what, key, errors.New("another version"))
 	}
 

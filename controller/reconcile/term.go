@@ -54,9 +54,9 @@ func (t *term) begin(ctx context.Context) error {
 	}
 }
 
-// check is Hold that also asks the database whether the term is still this replica's. It precedes
-// requests that the database cannot refuse.
-func (t *term) check(ctx context.Context) error {
+// holdInDatabase is Hold that also reads from the database whether the term is still this
+// replica's. It precedes requests to other servers, which would accept them from a former leader.
+func (t *term) holdInDatabase(ctx context.Context) error {
 	if err := t.Hold(ctx); err != nil {
 		return err
 	}

@@ -128,10 +128,10 @@ func (w *worker) feed() int {
 // work is the outcome of a batch of keys.
 type work struct {
 	rows       map[plan.Key][]plan.Row
-	unserved   map[plan.Key]error // what the rows do not say, though the object does
-	unassigned map[plan.Key]error // why a pod has no address, and so no rows
-	patches    map[plan.Key]*patch
-	after      map[plan.Key]*patch // once the rows are written
+	unserved   map[plan.Key]error  // why the rows leave out a part of the object
+	unassigned map[plan.Key]error  // why a pod has no address, and so no rows
+	patches    map[plan.Key]*patch // of annotations that the rows need
+	after      map[plan.Key]*patch // written after the rows
 }
 
 // reconcile makes the rows that each key owns equal to the cluster. A key that fails is queued
@@ -181,7 +181,7 @@ func (w *worker) reconcile(ctx context.Context, keys []plan.Key) {
 	for k := range todo.patches {
 		switch err := patchErrs[k]; {
 		case err == nil:
-			pod := ipam.Pod{Name: k.Namespace + "/" + k.Name, UID: string(todo.patches[k].of.UID)}
+			pod := ipam.Pod{Name: k.Namespace + "/" + k.Name, UID: string(todo.patches[k].object.UID)}
 			w.allocator.RecordWritten(pod)
 			w.settle(k, "patched")
 		case errors.Is(err, errConflict):
@@ -194,6 +194,8 @@ func (w *worker) reconcile(ctx context.Context, keys []plan.Key) {
 	w.wake(w.waiting.wanting(w.allocator.TakeFreed()))
 }
 
+// prepare adds the work for a key to todo. It finishes the key itself if the key has no work,
+// cannot be planned, or has to wait.
 func (w *worker) prepare(k plan.Key, todo *work) {
 	p, err := w.allocate(k)
 	if errors.Is(err, ipam.ErrNodeBehind) {
@@ -207,7 +209,7 @@ func (w *worker) prepare(k plan.Key, todo *work) {
 	if err != nil {
 		w.counts.allocation(k.Kind, err)
 
-		if k.Kind == plan.KindPod { // what is there is an earlier pod's of that name, or wrong
+		if k.Kind == plan.KindPod { // its present rows are wrong, or of an earlier pod with its name
 			todo.rows[k], todo.unassigned[k] = nil, err
 		} else {
 			w.fail(k, reasonCannotAllocate, err)
@@ -221,9 +223,9 @@ func (w *worker) prepare(k plan.Key, todo *work) {
 		return
 	}
 
-	told := leavesBy(&w.cluster, k)
-	if told == nil { // otherwise the changed annotation enqueues the node again
-		told = networkAvailable(&w.cluster, k)
+	after := leavesByPatch(&w.cluster, k)
+	if after == nil { // otherwise the changed annotation enqueues the node again
+		after = networkAvailablePatch(&w.cluster, k)
 	}
 
 	rows, err := plan.Rows(&w.cluster, k)
@@ -244,8 +246,8 @@ func (w *worker) prepare(k plan.Key, todo *work) {
 	w.heavy.note(k, rows)
 
 	todo.rows[k] = rows
-	if told != nil {
-		todo.after[k] = told
+	if after != nil {
+		todo.after[k] = after
 	}
 
 	if err != nil {
@@ -253,6 +255,7 @@ func (w *worker) prepare(k plan.Key, todo *work) {
 	}
 }
 
+// commit writes the rows, then the patches that follow them, and settles the keys.
 func (w *worker) commit(ctx context.Context, todo work) {
 	want := todo.rows
 	w.dropChassis(ctx, want)
