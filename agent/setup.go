@@ -232,7 +232,7 @@ func (a *agent) refusedChassis(ctx context.Context) (bool, error) {
 		return true, nil
 	}
 
-	return a.cluster.HasChassis(id) && (refused || node.Annotations[annotation.ChassisID] != id), nil
+	return a.cluster.ChassisTaken(id) && (refused || node.Annotations[annotation.ChassisID] != id), nil
 }
 
 // awaitMove waits until no NIC is being moved to or from a bridge. Before that, the location of the

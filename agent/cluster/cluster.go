@@ -28,7 +28,7 @@ import (
 // handlers are skipped.
 type Handlers struct {
 	Node    func()            // the agent's own Node has changed
-	Peers   func()            // the result of Peers or HasChassis has changed
+	Peers   func()            // the result of Peers or ChassisTaken has changed
 	Service func(service.Key) // the result of Objects has changed for this key
 	Synced  func()            // once, when all lists are complete
 
@@ -70,8 +70,8 @@ func New(config *rest.Config, node string, h Handlers, log *slog.Logger) (*Clust
 	}
 
 	slices := c.options("endpoint slices", &discoveryv1.EndpointSlice{})
-	slices.Select = func(o *metav1.ListOptions) { o.LabelSelector = proxied }
-	slices.Indexers = cache.Indexers{byService: serviceOf}
+	slices.Select = func(o *metav1.ListOptions) { o.LabelSelector = servedSlices }
+	slices.Indexers = cache.Indexers{byService: indexByService}
 	c.nodes = informer.New(c.client.CoreV1().Nodes(), c.options("nodes", &corev1.Node{}))
 	c.services = informer.New(c.client.CoreV1().Services(""), c.options("services", &corev1.Service{}))
 	c.slices = informer.New(c.client.DiscoveryV1().EndpointSlices(""), slices)
@@ -160,7 +160,7 @@ func (c *Cluster) Run(ctx context.Context) error {
 	return nil
 }
 
-// Missing returns the informer that has not been filled yet, or "".
+// Missing returns a message about an informer that has not been filled yet, or "".
 func (c *Cluster) Missing() string {
 	for _, i := range c.informers() {
 		if !i.HasSynced() {
@@ -170,6 +170,9 @@ func (c *Cluster) Missing() string {
 
 	return ""
 }
+
+// synced reports whether all informers have been filled.
+func (c *Cluster) synced() bool { return c.Missing() == "" }
 
 // Behind returns the reason why a copy may be older than the API server's objects, or nil. A copy
 // that has not been filled yet is left to Missing.
@@ -186,7 +189,7 @@ func (c *Cluster) Behind() error {
 // Node returns the agent's own Node, or nil while there is none. Only its labels, annotations,
 // taints and addresses are kept.
 func (c *Cluster) Node() *corev1.Node {
-	n, _ := get[corev1.Node](c.nodes.GetStore(), c.node)
+	n, _ := getObject[corev1.Node](c.nodes.GetStore(), c.node)
 	return n
 }
 
@@ -195,7 +198,7 @@ func (c *Cluster) Node() *corev1.Node {
 func (c *Cluster) Pool() (data map[string]string, ok bool) {
 	key := annotation.PoolNamespace + "/" + annotation.PoolPrefix + c.node
 
-	m, ok := get[corev1.ConfigMap](c.pools.GetStore(), key)
+	m, ok := getObject[corev1.ConfigMap](c.pools.GetStore(), key)
 	if !ok {
 		return nil, false
 	}
@@ -259,4 +262,17 @@ func (c *Cluster) wakeWaiters(pod *corev1.Pod) {
 	for wake := range c.waiters[types.NamespacedName{Namespace: pod.Namespace, Name: pod.Name}] {
 		wake.Trigger()
 	}
+}
+
+// getObject returns the object with a key of the form namespace/name, or name, from an informer's
+// store. It returns false if there is none.
+func getObject[T any](store cache.Store, key string) (*T, bool) {
+	o, ok, err := store.GetByKey(key)
+	if err != nil || !ok {
+		return nil, false
+	}
+
+	t, ok := o.(*T)
+
+	return t, ok
 }

@@ -309,7 +309,7 @@ func TestCluster(t *testing.T) {
 		t.Errorf("own node %+v", n)
 	}
 
-	if n, ok := get[corev1.Node](r.nodes.GetStore(), "node2"); !ok || n.Annotations["foreign"] != "" || len(n.Labels) != 0 {
+	if n, ok := getObject[corev1.Node](r.nodes.GetStore(), "node2"); !ok || n.Annotations["foreign"] != "" || len(n.Labels) != 0 {
 		t.Errorf("other node %+v", n)
 	}
 

@@ -45,7 +45,7 @@ func (r PodRef) static() bool { return r.UID != "" && !strings.Contains(r.UID, "
 
 // lookup returns the pod from the informer.
 func (c *Cluster) lookup(ref PodRef) (*corev1.Pod, error) {
-	pod, ok := get[corev1.Pod](c.pods.GetStore(), ref.String())
+	pod, ok := getObject[corev1.Pod](c.pods.GetStore(), ref.String())
 	if !ok {
 		return nil, fmt.Errorf("it is not known on node %s", c.node)
 	}

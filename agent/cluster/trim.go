@@ -71,7 +71,7 @@ func (t *trimmer) trimNode(n *corev1.Node) {
 	names := []string{
 		// annotation.HostAddresses reads these.
 		annotation.HostCIDRs, annotation.GatewayConfig, annotation.NodeSubnets, annotation.TunnelAddress,
-		// HasChassis reads these.
+		// ChassisTaken reads these.
 		annotation.ChassisID, annotation.ChassisTakenBy,
 	}
 	for _, name := range names {

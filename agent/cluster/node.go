@@ -1,0 +1,124 @@
+package cluster
+
+import (
+	"net/netip"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/ovn-ebpf/ovn-ebpf/cluster/annotation"
+)
+
+// Peers returns addresses of the other nodes, sorted. published has the host addresses that their
+// agents have published, and their tunnel addresses. For a node without published host addresses,
+// it has the Node's InternalIPs instead. hosts has all addresses at which the hosts can be reached:
+// see annotation.HostAddresses.
+func (c *Cluster) Peers() (published, hosts []netip.Addr) {
+	for _, o := range c.nodes.GetStore().List() {
+		n := o.(*corev1.Node)
+		if n.Name == c.node {
+			continue
+		}
+
+		published = append(published, peerAddrs(n)...)
+		hosts = append(hosts, annotation.HostAddresses(n)...)
+	}
+
+	slices.SortFunc(published, netip.Addr.Compare)
+	slices.SortFunc(hosts, netip.Addr.Compare)
+
+	return slices.Compact(published), slices.Compact(hosts)
+}
+
+// Zone returns the zone label of the agent's own Node, or "".
+func (c *Cluster) Zone() string {
+	if n := c.Node(); n != nil {
+		return n.Labels[corev1.LabelTopologyZone]
+	}
+
+	return ""
+}
+
+// deletionTaint is set by the cluster autoscaler on a node that it is about to delete (kube-proxy's
+// KEP 3836).
+const deletionTaint = "ToBeDeletedByClusterAutoscaler"
+
+// Leaving reports whether the agent's own Node is about to be deleted.
+func (c *Cluster) Leaving() bool {
+	n := c.Node()
+
+	return n != nil && (n.DeletionTimestamp != nil ||
+		slices.ContainsFunc(n.Spec.Taints, func(t corev1.Taint) bool { return t.Key == deletionTaint }))
+}
+
+// Drained reports whether the agent's own gateway is drained.
+func (c *Cluster) Drained() bool {
+	n := c.Node()
+	return n != nil && annotation.Drained(n.Annotations)
+}
+
+// Addresses returns the InternalIPs of the agent's own Node, and the gateway's addresses in its
+// annotation. Both are empty while the Node is not known.
+func (c *Cluster) Addresses() (internal, annotated []netip.Addr) {
+	n := c.Node()
+	if n == nil {
+		return nil, nil
+	}
+
+	// A malformed annotation is ignored, because the agent will overwrite it.
+	if gateway, err := annotation.ParseGateway(n.Annotations); err == nil {
+		for _, p := range gateway.Addresses {
+			annotated = append(annotated, p.Addr())
+		}
+	}
+
+	return internalIPs(n), annotated
+}
+
+// ChassisTaken reports whether another Node has the system-id, and the controller has not decided
+// that this other Node must change it.
+func (c *Cluster) ChassisTaken(id string) bool {
+	for _, o := range c.nodes.GetStore().List() {
+		n := o.(*corev1.Node)
+		if n.Name != c.node && n.Annotations[annotation.ChassisID] == id &&
+			n.Annotations[annotation.ChassisTakenBy] == "" {
+			return true
+		}
+	}
+
+	return false
+}
+
+// internalIPs returns the Node's addresses of the type InternalIP.
+func internalIPs(n *corev1.Node) []netip.Addr {
+	var out []netip.Addr
+
+	for _, a := range n.Status.Addresses {
+		if ip, err := netip.ParseAddr(a.Address); err == nil && a.Type == corev1.NodeInternalIP {
+			out = append(out, ip.Unmap())
+		}
+	}
+
+	return out
+}
+
+// peerAddrs returns the host addresses that another node's agent has published, and its tunnel
+// address. Without published host addresses, it returns the Node's InternalIPs instead of them.
+func peerAddrs(n *corev1.Node) []netip.Addr {
+	var out []netip.Addr
+
+	prefixes, err := annotation.ParseHostCIDRs(n.Annotations)
+	for _, p := range prefixes {
+		out = append(out, p.Addr().Unmap())
+	}
+
+	if err != nil || len(out) == 0 {
+		out = internalIPs(n)
+	}
+
+	if a, ok := annotation.ParseTunnelAddress(n.Annotations); ok {
+		out = append(out, a)
+	}
+
+	return out
+}
