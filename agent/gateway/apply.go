@@ -67,11 +67,11 @@ func (g *Gateway) apply(ctx context.Context) error {
 		errUplink = link.DisableLRO(g.s.Uplink)
 	}
 
-	settled := g.services.settled.Load()
-	errBridge := g.topology.syncBridge(ctx, &h, n, settled)
+	servesServices := g.services.settled.Load()
+	errBridge := g.topology.syncBridge(ctx, &h, n, servesServices)
 
 	err = errors.Join(errRoutes, errUplink, errBridge, g.applyBackend(ctx, h, n))
-	if g.services.settled.Load() && !settled && errBridge == nil {
+	if g.services.settled.Load() && !servesServices && errBridge == nil {
 		err = errors.Join(err, g.topology.syncHairpin(n, true)) // routes that had to wait for the backend
 	}
 

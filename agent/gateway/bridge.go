@@ -98,8 +98,8 @@ func Resolve(ctx context.Context, o *ovs.Client, s Settings) (Wiring, error) {
 }
 
 // syncBridge configures the bridge for the layout and reads its internal port again after a change.
-// settled means that the host's sockets reach Services without a route.
-func (t *topology) syncBridge(ctx context.Context, h *Host, n Node, settled bool) error {
+// servesServices means that the agent serves the Services of the host's sockets: see syncHairpin.
+func (t *topology) syncBridge(ctx context.Context, h *Host, n Node, servesServices bool) error {
 	want := ovs.Bridge{Name: t.s.Bridge, HWAddr: h.Uplink.MAC.String(), MTU: h.Uplink.MTU}
 	if t.s.Layout == verdict.Bridged {
 		want.FailMode = ovs.FailStandalone // the host depends on the bridge; its other settings belong to the host
@@ -129,7 +129,7 @@ func (t *topology) syncBridge(ctx context.Context, h *Host, n Node, settled bool
 		}
 	}
 
-	if err := t.syncHairpin(n, settled); err != nil {
+	if err := t.syncHairpin(n, servesServices); err != nil {
 		return err
 	}
 
@@ -203,7 +203,7 @@ func (t *topology) prepareBridge(n Node) error {
 
 	want := bridgeAddresses(t.s)
 	for _, a := range hostHairpin(n, t.s).Addresses {
-		want = append(want, single(a)) // owned by syncHairpin
+		want = append(want, hostPrefix(a)) // owned by syncHairpin
 	}
 
 	if err := link.SyncAddresses(t.s.Bridge, want); err != nil {

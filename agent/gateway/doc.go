@@ -16,7 +16,7 @@
 //	recorder        record.go                         repairs and what optional parts lack
 //	View            gateway.go                        the node and the fault that others see
 //
-// Pure functions compute what should be (desired.go, state.go, model.go, hairpin.go, networks.go,
+// Pure functions compute what should be (desired.go, state.go, mtu.go, hairpin.go, networks.go,
 // takeover.go, ports.go, and the packages service, verdict and openflow). apply.go has the parts
 // bring it about, in the order in which a node never black-holes its host: host addresses before
 // programs, programs before flows, flows before the bridge mapping that connects OVN, and a

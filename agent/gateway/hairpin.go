@@ -12,48 +12,76 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/verdict"
 )
 
-// hostHairpin returns the host's configuration on the bridge for traffic to OVN. Traffic to
-// Services that no socket program translates, such as forwarded packets, goes through the node's
-// gateway router. The configuration also gives OVN's replies a path back.
+// The hairpin is the path between the node's host and OVN's gateway router through the gateway
+// bridge. Both have the same address, so each sends to the other at a masquerade address, which
+// flows of the bridge translate. It carries packets to Services that no socket program translates,
+// such as forwarded packets, and packets from OVN to the host, such as for endpoints on the host's
+// network.
+
+// hostHairpin returns the host's part of the hairpin: addresses, neighbours and routes on the
+// bridge. It is empty in layout dedicated, where the host has no address on the bridge, and without
+// a gateway.
 func hostHairpin(n Node, s Settings) link.Hairpin {
-	var h link.Hairpin
 	if s.Layout == verdict.Dedicated || s.NoGateway {
-		return h
+		return link.Hairpin{}
 	}
 
-	h.MAC, _ = net.ParseMAC(masquerade.MAC) // masquerade.MAC is a valid constant
+	mac, err := net.ParseMAC(masquerade.MAC)
+	if err != nil {
+		panic(err) // it is a constant
+	}
 
-	for _, p := range n.Addresses {
-		m := masquerade.Of(p.Addr().Is4())
-		h.Addresses = append(h.Addresses, m.Host)
-		h.Neighbours = append(h.Neighbours, m.NextHop)
-		h.Routes = append(h.Routes, link.Route{Prefix: single(m.NextHop), Source: m.Host})
+	h := link.Hairpin{MAC: mac}
 
-		if slices.Contains(n.Gone, p) { // the kernel has removed the route with its source
-			h.Keep = append(h.Keep, single(m.OVN))
-		} else {
-			h.Routes = append(h.Routes,
-				link.Route{Prefix: single(m.OVN), NextHop: m.NextHop, Source: p.Addr()})
-		}
+	for _, own := range n.Addresses {
+		mtu := s.PodMTU(n.Uplink.MTU, own.Addr())
 
-		for _, c := range s.ServiceCIDRs {
-			if c.Addr().Is4() == p.Addr().Is4() {
-				h.Routes = append(h.Routes, link.Route{
-					Prefix:  c,
-					NextHop: m.NextHop,
-					Source:  m.Host,
-					MTU:     s.PodMTU(n.Uplink.MTU, p.Addr()),
-				})
-			}
-		}
+		addOVNPath(&h, own.Addr(), slices.Contains(n.Gone, own))
+		h.Routes = append(h.Routes, serviceRoutes(s.ServiceCIDRs, own.Addr().Is4(), mtu)...)
 	}
 
 	return h
 }
 
-func single(a netip.Addr) netip.Prefix { return netip.PrefixFrom(a, a.BitLen()) }
+// addOVNPath adds what one family needs to reach OVN: the host's masquerade address, the next hop,
+// and a route to OVN's masquerade address, with the host's own address as source.
+func addOVNPath(h *link.Hairpin, own netip.Addr, gone bool) {
+	m := masquerade.Of(own.Is4())
 
-// withoutServiceRoutes removes the routes to Services, except those that an earlier agent created.
+	h.Addresses = append(h.Addresses, m.Host)
+	h.Neighbours = append(h.Neighbours, m.NextHop)
+	h.Routes = append(h.Routes, link.Route{Prefix: hostPrefix(m.NextHop), Source: m.Host})
+
+	// If the host has just lost its address, the kernel has removed the route with this source, and
+	// would reject it. A route that is still there must not be removed.
+	if gone {
+		h.Keep = append(h.Keep, hostPrefix(m.OVN))
+		return
+	}
+
+	h.Routes = append(h.Routes, link.Route{Prefix: hostPrefix(m.OVN), NextHop: m.NextHop, Source: own})
+}
+
+// serviceRoutes returns the routes to the service networks of a family. Their source is the host's
+// masquerade address, at which OVN can send replies to the host.
+func serviceRoutes(services []netip.Prefix, is4 bool, mtu int) []link.Route {
+	var out []link.Route
+
+	m := masquerade.Of(is4)
+	for _, p := range services {
+		if p.Addr().Is4() == is4 {
+			out = append(out, link.Route{Prefix: p, NextHop: m.NextHop, Source: m.Host, MTU: mtu})
+		}
+	}
+
+	return out
+}
+
+// hostPrefix returns the prefix that contains only a.
+func hostPrefix(a netip.Addr) netip.Prefix { return netip.PrefixFrom(a, a.BitLen()) }
+
+// withoutServiceRoutes returns a copy of h that does not add the routes to Services. If an earlier
+// agent has added them, it keeps them.
 func withoutServiceRoutes(h link.Hairpin, services []netip.Prefix) link.Hairpin {
 	h.Routes = slices.DeleteFunc(slices.Clone(h.Routes),
 		func(r link.Route) bool { return slices.Contains(services, r.Prefix) })
@@ -62,12 +90,12 @@ func withoutServiceRoutes(h link.Hairpin, services []netip.Prefix) link.Hairpin 
 	return h
 }
 
-// syncHairpin configures the host's side of the bridge. The bridge must be up. A route to Services
-// makes the host's sockets use the masquerade address as source. Where kube-proxy has served them
-// until now, the route is added only once the agent serves them.
-func (t *topology) syncHairpin(n Node, settled bool) error {
+// syncHairpin configures the host's side of the bridge. The bridge must be up. servesServices means
+// that the agent serves Services to the host's sockets. Until then, kube-proxy may serve them, and
+// syncHairpin adds no routes to Services: with these, sockets use the masquerade address as source.
+func (t *topology) syncHairpin(n Node, servesServices bool) error {
 	h := hostHairpin(n, t.s)
-	if !settled {
+	if !servesServices {
 		h = withoutServiceRoutes(h, t.s.ServiceCIDRs)
 	}
 
@@ -75,27 +103,12 @@ func (t *topology) syncHairpin(n Node, settled bool) error {
 		return nil
 	}
 
-	// As seen from the uplink, packets from OVN have the node's own addresses.
+	// 2 is loose mode. Strict reverse path filtering would drop packets from OVN whose source the
+	// host reaches by the uplink. If the bridge is missing, SyncHairpin returns the error.
 	err := link.WriteSysctl("net/ipv4/conf/"+t.s.Bridge+"/rp_filter", "2")
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
 
 	return link.SyncHairpin(t.s.Bridge, h)
-}
-
-// Geneve overhead with OVN's header: outer IP, UDP, Geneve with one option, inner Ethernet.
-const overheadIPv4, overheadIPv6 = 58, 78
-
-// PodMTU returns the configured MTU of pods. Without one it derives the MTU from the uplink's and
-// from the family of the tunnel address.
-func (c Cluster) PodMTU(uplink int, encap netip.Addr) int {
-	switch {
-	case c.MTU != 0:
-		return c.MTU
-	case encap.Is6():
-		return uplink - overheadIPv6
-	default:
-		return uplink - overheadIPv4
-	}
 }

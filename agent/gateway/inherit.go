@@ -97,7 +97,7 @@ func keepDevices(s Settings) ([]nicbridge.SavedDevice, error) {
 	}
 
 	for _, a := range h.Addresses {
-		ours[single(a)] = true
+		ours[hostPrefix(a)] = true
 	}
 
 	bridge, err := nicbridge.ReadDevice(s.Bridge, func(p netip.Prefix) bool { return ours[p] })

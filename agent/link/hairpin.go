@@ -14,14 +14,14 @@ import (
 // protocol marks the agent's routes on a device that also has foreign ones (rtm_protocol).
 const protocol = 111
 
-// Hairpin is the host's configuration on the gateway bridge for reaching OVN, beside the bridge's
-// own.
+// Hairpin is the host's configuration on the gateway bridge for reaching OVN, in addition to the
+// bridge's own addresses and routes.
 type Hairpin struct {
 	Addresses  []netip.Addr // deprecated, so the kernel never selects them as source
 	Neighbours []netip.Addr // permanent, all with MAC
 	MAC        net.HardwareAddr
 	Routes     []Route
-	Keep       []netip.Prefix // routes to these are not added, but kept if present
+	Keep       []netip.Prefix // an existing route to one of these is not removed, even if Routes lacks it
 }
 
 // Route is a static route. Without a NextHop it is direct.

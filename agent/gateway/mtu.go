@@ -1,0 +1,20 @@
+package gateway
+
+import "net/netip"
+
+// Overhead of a Geneve tunnel with OVN's header: outer IP, UDP, Geneve with one option, inner
+// Ethernet.
+const overheadIPv4, overheadIPv6 = 58, 78
+
+// PodMTU returns the configured MTU of pods. Without one, it derives the MTU from the uplink's and
+// from the family of the tunnel address.
+func (c Cluster) PodMTU(uplink int, tunnel netip.Addr) int {
+	switch {
+	case c.MTU != 0:
+		return c.MTU
+	case tunnel.Is6():
+		return uplink - overheadIPv6
+	default:
+		return uplink - overheadIPv4
+	}
+}
