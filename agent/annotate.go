@@ -26,7 +26,7 @@ func nodeAnnotations(
 	c chassis,
 	subnets []netip.Prefix,
 ) map[string]string {
-	mtu := cfg.PodMTU(n.Uplink.MTU, encapAddress(cfg, n))
+	mtu := cfg.PodMTU(n.Uplink.MTU, n.TunnelAddress(cfg.EncapIP))
 
 	own := annotation.Gateway{Mode: annotation.GatewayModeDisabled}
 	if !cfg.NoGateway {
@@ -149,7 +149,7 @@ func (a *agent) exchange(ctx context.Context) error {
 		return nil // reported by the gateway
 	}
 
-	a.mtu.Store(int64(a.cfg.PodMTU(n.Uplink.MTU, encapAddress(a.cfg, n))))
+	a.mtu.Store(int64(a.cfg.PodMTU(n.Uplink.MTU, n.TunnelAddress(a.cfg.EncapIP))))
 
 	if a.cluster.Missing() != "" {
 		return nil // reported by the cluster

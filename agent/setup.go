@@ -143,19 +143,6 @@ func findUplink(name string) (string, error) {
 	return device, nil
 }
 
-// encapAddress returns the configured address, or that of the node.
-func encapAddress(cfg Config, n gateway.Node) netip.Addr {
-	if cfg.EncapIP.IsValid() {
-		return cfg.EncapIP
-	}
-
-	if a := n.Address(true); a.IsValid() {
-		return a
-	}
-
-	return n.Address(false)
-}
-
 // chassis is the node in OVN.
 type chassis struct {
 	id     string     // the system-id of Open vSwitch
@@ -172,7 +159,7 @@ func (a *agent) tunnelAddress() (netip.Addr, error) {
 
 	if a.gateway != nil && cfg.Layout != verdict.Dedicated {
 		n, _ := a.gateway.View().Node()
-		if encap := encapAddress(cfg, n); encap.IsValid() {
+		if encap := n.TunnelAddress(cfg.EncapIP); encap.IsValid() {
 			return encap, nil
 		}
 	}

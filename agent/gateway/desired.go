@@ -109,6 +109,20 @@ func (n Node) Address(is4 bool) netip.Addr {
 	return netip.Addr{}
 }
 
+// TunnelAddress returns the address of the node's tunnels: the configured one, or else the node's
+// own, IPv4 first. Without either it returns the zero Addr.
+func (n Node) TunnelAddress(configured netip.Addr) netip.Addr {
+	if configured.IsValid() {
+		return configured
+	}
+
+	if a := n.Address(true); a.IsValid() {
+		return a
+	}
+
+	return n.Address(false)
+}
+
 // Stranded returns the node's addresses whose family has no route to other networks.
 func (n Node) Stranded() []netip.Prefix {
 	var out []netip.Prefix

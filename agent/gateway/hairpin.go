@@ -32,10 +32,9 @@ func hostHairpin(n Node, s Settings) link.Hairpin {
 	}
 
 	h := link.Hairpin{MAC: mac}
+	mtu := s.PodMTU(n.Uplink.MTU, n.TunnelAddress(s.Tunnel))
 
 	for _, own := range n.Addresses {
-		mtu := s.PodMTU(n.Uplink.MTU, own.Addr())
-
 		addOVNPath(&h, own.Addr(), slices.Contains(n.Gone, own))
 		h.Routes = append(h.Routes, serviceRoutes(s.ServiceCIDRs, own.Addr().Is4(), mtu)...)
 	}
@@ -62,8 +61,8 @@ func addOVNPath(h *link.Hairpin, own netip.Addr, gone bool) {
 	h.Routes = append(h.Routes, link.Route{Prefix: hostPrefix(m.OVN), NextHop: m.NextHop, Source: own})
 }
 
-// serviceRoutes returns the routes to the service networks of a family. Their source is the host's
-// masquerade address, at which OVN can send replies to the host.
+// serviceRoutes returns the routes to the service networks of a family, with the MTU of pods. Their
+// source is the host's masquerade address, at which OVN can send replies to the host.
 func serviceRoutes(services []netip.Prefix, is4 bool, mtu int) []link.Route {
 	var out []link.Route
 

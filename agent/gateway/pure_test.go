@@ -426,6 +426,35 @@ func TestHostHairpin(t *testing.T) {
 	}
 }
 
+// TestHostHairpin_mtuOfPods checks that routes of both families have the MTU of pods, which depends
+// on the family of the tunnels.
+func TestHostHairpin_mtuOfPods(t *testing.T) {
+	n := Node{Uplink: link.Link{MTU: 1500}, Addresses: []netip.Prefix{netip.MustParsePrefix("172.30.0.11/24"), netip.MustParsePrefix("fd00::11/64")}}
+
+	for tunnel, want := range map[string]int{"": 1442, "172.30.1.11": 1442, "fd00::11": 1422} {
+		s := Settings{Cluster: Cluster{ServiceCIDRs: []netip.Prefix{netip.MustParsePrefix("10.96.0.0/16"), netip.MustParsePrefix("fd00:96::/112")}}}
+		s.Tunnel, _ = netip.ParseAddr(tunnel) // "" is the default
+
+		services := 0
+
+		for _, r := range hostHairpin(n, s).Routes {
+			if !slices.Contains(s.ServiceCIDRs, r.Prefix) {
+				continue
+			}
+
+			services++
+
+			if r.MTU != want {
+				t.Errorf("tunnel address %q: route to %v has the MTU %d, want %d", tunnel, r.Prefix, r.MTU, want)
+			}
+		}
+
+		if services != 2 {
+			t.Errorf("tunnel address %q: %d routes to Services, want 2", tunnel, services)
+		}
+	}
+}
+
 // TestWithoutServiceRoutes checks that routes that wait for Services are neither added nor removed.
 func TestWithoutServiceRoutes(t *testing.T) {
 	services := []netip.Prefix{netip.MustParsePrefix("10.96.0.0/16")}
