@@ -33,7 +33,7 @@ func (m Model) spoofed(f *Frame) bool {
 		p := &f.IP
 
 		return m.internal(p.V6, p.Src) ||
-			f.Whole && p.neighbour() && p.ICMPType == icmp6Advert && p.Target.IsValid() &&
+			f.Whole && p.isNeighbourDiscovery() && p.ICMPType == icmp6Advert && p.Target.IsValid() &&
 				m.internal(true, p.Target)
 	}
 

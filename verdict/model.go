@@ -128,7 +128,7 @@ func (m Model) snat(port uint16) bool { return m.Config.SNATPorts.Contains(port)
 // exchange returns the exchange that p belongs to. The source of p is the remote side.
 func exchange(p *Packet) NSKey {
 	k := NSKey{Remote: p.Src, Proto: p.Proto}
-	if p.icmp() {
+	if p.isICMP() {
 		k.ID = p.EchoID
 	}
 
@@ -141,7 +141,7 @@ func (m Model) asked(p *Packet, now time.Duration) bool {
 	last, ok := m.Tables.NS[exchange(p)]
 
 	timeout := ProtoTimeout
-	if p.icmp() {
+	if p.isICMP() {
 		timeout = EchoTimeout
 	}
 

@@ -20,7 +20,7 @@ func (m Model) fromOVN(f *Frame) Decision {
 		return Decision{Reason: EncapOut}
 	case m.podTunnel(f):
 		return Decision{Reason: PodTunnel}
-	case isIP(f) && p.tooBig() && m.to(p, AddrPeer):
+	case isIP(f) && p.isTooBig() && m.to(p, AddrPeer):
 		return Decision{Reason: PMTUD}
 	case isIP(f) && (m.to(p, AddrHost) || contains(m.Config.ServiceCIDRs, p.V6, p.Src)):
 		return Decision{Reason: Hairpin}
@@ -32,7 +32,7 @@ func (m Model) fromOVN(f *Frame) Decision {
 		return Decision{Reason: Unsnated}
 	case !m.Config.InSync && m.announcesOther(f):
 		return Decision{Reason: GARPGuard}
-	case f.Type == etherARP, isIP(f) && f.Whole && p.neighbour():
+	case f.Type == etherARP, isIP(f) && f.Whole && p.isNeighbourDiscovery():
 		return Decision{Reason: NeighbourOut}
 	case !isIP(f):
 		return Decision{Reason: OutPlain}
@@ -62,7 +62,7 @@ func (m Model) neighbourOfFormer(f *Frame) bool {
 		return m.kind(f.ARP.Sender) == AddrFormer
 	}
 
-	return isIP(f) && f.IP.neighbour() && m.fromFormer(&f.IP)
+	return isIP(f) && f.IP.isNeighbourDiscovery() && m.fromFormer(&f.IP)
 }
 
 // guarded decides IP that may leave the node.
@@ -82,9 +82,9 @@ func (m Model) guarded(f *Frame) Decision {
 	q := p.Reversed()
 	switch {
 	case q.Proto == protoUDP && q.Position != Later && m.byPort(q, true) == HostSocket,
-		!hasPorts(q.Proto) && !q.icmp() && m.hostProto(q):
+		!hasPorts(q.Proto) && !q.isICMP() && m.hostProto(q):
 		return Decision{Reason: HostOwned}
-	case !hasPorts(q.Proto) && !q.icmp(), q.icmp() && q.Position != Later && q.echo():
+	case !hasPorts(q.Proto) && !q.isICMP(), q.isICMP() && q.Position != Later && q.isEchoRequest():
 		k := exchange(q)
 		return Decision{Reason: OutLearned, Learn: &k}
 	}
@@ -130,8 +130,8 @@ func (m Model) tunnel(f *Frame) bool {
 	return m.isGeneve(p) && m.encap(p.Src)
 }
 
-// announcesOther reports whether f is an unsolicited announcement of an address that is not this
-// node's. Replies do not count.
+// announcesOther reports whether f is an unsolicited announcement of an address that is neither the
+// host's nor the link-local address of the node's gateway router. Replies do not count.
 func (m Model) announcesOther(f *Frame) bool {
 	if !f.Whole {
 		return false
@@ -144,7 +144,7 @@ func (m Model) announcesOther(f *Frame) bool {
 
 	p := &f.IP
 
-	return p.neighbour() && p.ICMPType == icmp6Advert && p.Target.IsValid() && !p.Solicited &&
+	return p.isNeighbourDiscovery() && p.ICMPType == icmp6Advert && p.Target.IsValid() && !p.Solicited &&
 		!m.host(p.Target) && p.Target != m.Config.NodeMAC.LinkLocal()
 }
 

@@ -90,7 +90,8 @@ type Packet struct {
 	Quote            *Packet    // of an ICMP error; nil: not readable
 }
 
-func (p *Packet) icmp() bool {
+// isICMP reports whether p is ICMP of its IP version. A later fragment may be, too.
+func (p *Packet) isICMP() bool {
 	if p.V6 {
 		return p.Proto == protoICMPv6
 	}
@@ -133,7 +134,7 @@ func Parse(b []byte) Frame {
 		f.ARP, f.Whole = parseARP(b)
 	case etherIPv4, etherIPv6:
 		f.Whole = f.IP.parse(b, f.Type == etherIPv6)
-		if f.Whole && f.IP.icmp() && f.IP.Position != Later {
+		if f.Whole && f.IP.isICMP() && f.IP.Position != Later {
 			f.IP.parseICMP(b)
 		}
 
@@ -261,7 +262,7 @@ func (p *Packet) fragment(h []byte) Position {
 
 // parseL4 needs eight bytes. An ICMP error must quote at least as many (RFC 792).
 func (p *Packet) parseL4(b []byte, l4 int) bool {
-	if p.Position == Later || !hasPorts(p.Proto) && !p.icmp() {
+	if p.Position == Later || !hasPorts(p.Proto) && !p.isICMP() {
 		return true
 	}
 
@@ -270,7 +271,7 @@ func (p *Packet) parseL4(b []byte, l4 int) bool {
 	}
 
 	b = b[l4:]
-	if p.icmp() {
+	if p.isICMP() {
 		p.ICMPType, p.ICMPCode, p.EchoID = b[0], b[1], binary.BigEndian.Uint16(b[4:])
 		return true
 	}
@@ -291,12 +292,12 @@ func (p *Packet) parseICMP(b []byte) {
 	body := b[l4+8:]
 
 	switch {
-	case p.icmpError():
+	case p.isICMPError():
 		var q Packet
 		if q.parse(body, p.V6) {
 			p.Quote = &q
 		}
-	case p.neighbour() && (p.ICMPType == icmp6Solicit || p.ICMPType == icmp6Advert) && len(body) >= 16:
+	case p.isNeighbourDiscovery() && (p.ICMPType == icmp6Solicit || p.ICMPType == icmp6Advert) && len(body) >= 16:
 		p.Target = netip.AddrFrom16([16]byte(body[:16])).Unmap()
 		p.Solicited = p.ICMPType == icmp6Advert && b[l4+4]&advertSolicited != 0
 	}

@@ -72,7 +72,7 @@ func (m Model) admitted(f *Frame, now time.Duration) Decision {
 		return Decision{Reason: Malformed}
 	case f.Type == etherARP:
 		return Decision{Reason: m.arp(&f.ARP)}
-	case f.IP.neighbour():
+	case f.IP.isNeighbourDiscovery():
 		return Decision{Reason: m.neighbour(&f.IP)}
 	}
 
@@ -159,7 +159,7 @@ func (m Model) ip(p *Packet, group bool, now time.Duration) Reason {
 		return m.laterFragment(p, now)
 	case hasPorts(p.Proto):
 		return m.byPort(p, false)
-	case p.icmp():
+	case p.isICMP():
 		return m.byICMP(p, now)
 	case m.hostProto(p):
 		return ProtoHost
@@ -291,15 +291,15 @@ func (m Model) bfd(p *Packet) bool {
 
 func (m Model) byICMP(p *Packet, now time.Duration) Reason {
 	switch {
-	case p.icmpError():
+	case p.isICMPError():
 		return m.icmpError(p, now)
-	case p.echoReply() && m.node(p.Dst) && m.asked(p, now):
+	case p.isEchoReply() && m.node(p.Dst) && m.asked(p, now):
 		return ICMPEchoReplyNS
 	case !m.host(p.Dst):
 		return NotOurs
-	case p.echoReply():
+	case p.isEchoReply():
 		return ICMPEchoReply
-	case p.echo():
+	case p.isEchoRequest():
 		return ICMPEcho
 	}
 
@@ -317,7 +317,7 @@ func (m Model) icmpError(p *Packet, now time.Duration) Reason {
 		return ICMPErrorOVN
 	case sender == ICMPEchoReplyNS:
 		return ICMPErrorEcho
-	case p.tooBig() && m.kind(p.Dst) == AddrVIP && !m.Config.Local && sender != ServiceHosted:
+	case p.isTooBig() && m.kind(p.Dst) == AddrVIP && !m.Config.Local && sender != ServiceHosted:
 		return ICMPVIP
 	}
 
@@ -339,11 +339,11 @@ func (m Model) sender(quote *Packet, now time.Duration) Reason {
 		return Geneve
 	case hasPorts(q.Proto):
 		return m.byPort(q, true)
-	case !q.icmp() && m.hostProto(q):
+	case !q.isICMP() && m.hostProto(q):
 		return ProtoHost
-	case m.node(q.Dst) && !q.icmp() && m.asked(q, now):
+	case m.node(q.Dst) && !q.isICMP() && m.asked(q, now):
 		return ProtoNS
-	case m.node(q.Dst) && q.echo() && m.asked(q, now):
+	case m.node(q.Dst) && q.isEchoRequest() && m.asked(q, now):
 		return ICMPEchoReplyNS
 	}
 
