@@ -36,14 +36,14 @@ static __always_inline int go_short(struct __sk_buff *skb, __u32 reason)
 
 static __always_inline __u32 count_wire(struct __sk_buff *skb, __u32 reason)
 {
-	reason = settled_wire(reason);
+	reason = final_wire_reason(reason);
 	count(skb, reason);
 	return reason;
 }
 
 static __always_inline __u32 count_ovn(struct __sk_buff *skb, __u32 reason)
 {
-	reason = settled_ovn(reason);
+	reason = final_ovn_reason(reason);
 	count(skb, reason);
 	return reason;
 }

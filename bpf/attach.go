@@ -18,22 +18,22 @@ type attachedTo struct {
 	uplink, bridge int
 }
 
-func (a *attachedTo) set(bridge bool, ifindex int) {
+func (a *attachedTo) set(onBridge bool, ifindex int) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 
-	if bridge {
+	if onBridge {
 		a.bridge = ifindex
 	} else {
 		a.uplink = ifindex
 	}
 }
 
-func (a *attachedTo) get(bridge bool) int {
+func (a *attachedTo) get(onBridge bool) int {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 
-	if bridge {
+	if onBridge {
 		return a.bridge
 	}
 
@@ -52,15 +52,16 @@ func (g *Gateway) AttachUplink(ifindex int) error { return g.attachSide(false, i
 // called first: the uplink's egress program relies on it to separate the host's packets from OVN's.
 func (g *Gateway) AttachBridge(ifindex int) error { return g.attachSide(true, ifindex) }
 
-func (g *Gateway) attachSide(bridge bool, ifindex int) error {
-	g.at.set(bridge, ifindex)
+// attachSide attaches the layout's programs for the bridge or for the uplink.
+func (g *Gateway) attachSide(onBridge bool, ifindex int) error {
+	g.at.set(onBridge, ifindex)
 
 	for _, h := range g.hooks() {
-		if h.bridge != bridge {
+		if h.onBridge != onBridge {
 			continue
 		}
 
-		if err := g.attacher.attach(h, g.prog(h), ifindex); err != nil {
+		if err := g.attacher.attach(h, g.programOf(h), ifindex); err != nil {
 			return fmt.Errorf("attach %s to interface %d: %w", h.name, ifindex, err)
 		}
 	}
@@ -114,7 +115,7 @@ func (g *Gateway) dropOtherLayouts() error {
 	keep := make(map[string]bool)
 	for _, h := range g.hooks() {
 		keep[h.name] = true
-		if up, err := g.attacher.isUp(h, g.prog(h), 0); !up || err != nil {
+		if up, err := g.attacher.isUp(h, g.programOf(h), 0); !up || err != nil {
 			return err
 		}
 	}
@@ -136,17 +137,18 @@ func (g *Gateway) dropOtherLayouts() error {
 // attached, and belongs to this load.
 func (g *Gateway) Attached() (uplink, bridge bool, err error) {
 	uplink, bridge = true, true
+
 	for _, h := range g.hooks() {
-		ifindex := g.at.get(h.bridge)
+		ifindex := g.at.get(h.onBridge)
 
 		up := false
 		if ifindex != 0 {
-			if up, err = g.attacher.isUp(h, g.prog(h), ifindex); err != nil {
+			if up, err = g.attacher.isUp(h, g.programOf(h), ifindex); err != nil {
 				return false, false, err
 			}
 		}
 
-		if h.bridge {
+		if h.onBridge {
 			bridge = bridge && up
 		} else {
 			uplink = uplink && up

@@ -180,7 +180,7 @@ func (d *digest) writeHosts(more []netip.Addr, former bool) error {
 	return errors.Join(d.former.Set(flag(former)), d.hosts.Set(&words))
 }
 
-// hostBit returns the bit that may_be_host of maps.h tests.
+// hostBit returns the number of the bit that may_be_host in maps.h tests for an address.
 func hostBit(a netip.Addr) uint32 {
 	w := words(a)
 	if a.Is4() {

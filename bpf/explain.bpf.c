@@ -51,10 +51,10 @@ int explain_wire(struct __sk_buff *skb)
 	if (!e)
 		return TC_ACT_SHOT;
 
-	e->reason = settled_wire(bounded_reason(from_wire(skb)));
+	e->reason = final_wire_reason(bounded_reason(from_wire(skb)));
 	e->silent = 1;
 	quick = quick_from_wire(skb, 1);
-	e->quick = quick == UNSURE ? REASON_MAX : settled_wire(quick);
+	e->quick = quick == UNSURE ? REASON_MAX : final_wire_reason(quick);
 	return TC_ACT_UNSPEC;
 }
 
@@ -67,10 +67,10 @@ int explain_ovn(struct __sk_buff *skb)
 	if (!e)
 		return TC_ACT_SHOT;
 
-	e->reason = settled_ovn(bounded_reason(from_ovn(skb)));
+	e->reason = final_ovn_reason(bounded_reason(from_ovn(skb)));
 	e->silent = 1;
 	quick = quick_from_ovn(skb);
-	e->quick = quick == UNSURE ? REASON_MAX : settled_ovn(quick);
+	e->quick = quick == UNSURE ? REASON_MAX : final_ovn_reason(quick);
 	return TC_ACT_UNSPEC;
 }
 

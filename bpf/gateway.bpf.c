@@ -4,8 +4,11 @@
 /* clang-format on */
 // SPDX-License-Identifier: (GPL-2.0-only OR Apache-2.0)
 /*
- * The gateway demultiplexer. One NIC and one address have two owners: the host and OVN's gateway
- * router. Each program maps packet -> reason -> act(), and act() is the only exit.
+ * The programs of the gateway, which demultiplex packets: the host and OVN's gateway router share
+ * one NIC and one address. Most programs find the reason of a packet (quick.h, verdict.h, out.h),
+ * and pass it to the function of their layout in act.h, which counts the packet and executes the
+ * verdict. Programs for shortcuts, and for packets that another program has decided already, need
+ * no reason.
  */
 #include <linux/bpf.h>
 #include <linux/pkt_cls.h>
@@ -23,16 +26,20 @@
 
 char _license[] SEC("license") = "GPL";
 
-/* For bpf2go: the type information lacks enums that no map uses. */
+/*
+ * bpf2go makes Go types of these enums from the object's type information. Clang leaves out the
+ * enums that no variable uses: the maps have the enums' values as __u8.
+ */
 const enum addr_kind *unused_kind __attribute__((unused));
 const enum service_owner *unused_owner __attribute__((unused));
 const enum frag_owner *unused_fragment __attribute__((unused));
 const enum network *unused_network __attribute__((unused));
 const enum origin *unused_origin __attribute__((unused));
 
-static __always_inline __u32 wire_reason(struct __sk_buff *skb, int tags)
+/* Decides packets from the wire, by the short path if it can. may_be_tagged: see quick.h. */
+static __always_inline __u32 wire_reason(struct __sk_buff *skb, int may_be_tagged)
 {
-	int reason = quick_from_wire(skb, tags);
+	int reason = quick_from_wire(skb, may_be_tagged);
 
 	if (reason != UNSURE)
 		return reason;
@@ -58,7 +65,10 @@ static __always_inline __u32 host_reason(struct __sk_buff *skb)
 	return reason != UNSURE ? reason : bounded_reason(from_host(skb));
 }
 
-/* direct: the host owns the uplink, OVN's packets arrive through the bridge */
+/*
+ * Layout direct: the host owns the uplink, and OVN's packets arrive through the bridge. The gateway
+ * network has no VLAN tag here (Go refuses the setting), so may_be_tagged is 0.
+ */
 
 SEC("tc")
 int uplink_ingress(struct __sk_buff *skb)
@@ -72,7 +82,7 @@ int bridge_ingress(struct __sk_buff *skb)
 	return direct_ovn(skb, ovn_reason(skb));
 }
 
-/* bridged: OVS owns the uplink, the host's address is on the bridge */
+/* Layout bridged: OVS owns the uplink, and the host's address is on the bridge. */
 
 SEC("tc")
 int bridged_uplink_in(struct __sk_buff *skb)
@@ -80,6 +90,11 @@ int bridged_uplink_in(struct __sk_buff *skb)
 	return bridged_wire(skb, wire_reason(skb, 1));
 }
 
+/*
+ * Three kinds of packets leave by the uplink: packets that a program has decided, counted and sent
+ * past OVS (of the host, or of a pod with a shortcut); packets of the host that the bridge's flows
+ * forward while no program is attached to the bridge's egress; and packets of OVN.
+ */
 SEC("tc")
 int bridged_uplink_out(struct __sk_buff *skb)
 {
@@ -90,19 +105,21 @@ int bridged_uplink_out(struct __sk_buff *skb)
 	return bridged_ovn(skb, ovn_reason(skb));
 }
 
+/* From the bridge to the host. bridged_uplink_in has decided and counted these packets. */
 SEC("tc")
 int bridged_bridge_in(struct __sk_buff *skb)
 {
 	return bridged_flood(skb);
 }
 
+/* From the host to the bridge. */
 SEC("tc")
 int bridged_bridge_out(struct __sk_buff *skb)
 {
 	return bridged_host(skb, host_reason(skb));
 }
 
-/* dedicated: only OVN uses the uplink */
+/* Layout dedicated: only OVN uses the uplink. */
 
 SEC("tc")
 int dedicated_uplink_in(struct __sk_buff *skb)
@@ -116,7 +133,10 @@ int dedicated_uplink_out(struct __sk_buff *skb)
 	return dedicated_ovn(skb, ovn_reason(skb));
 }
 
-/* shortcuts: at the host's end of each pod's device; see past.h */
+/*
+ * Shortcuts: at the host's end of each pod's device. In layout direct, no program is at the
+ * uplink's egress, so the packets need no mark: see from_pod() in past.h.
+ */
 
 SEC("tc")
 int pod_direct(struct __sk_buff *skb)

@@ -6,7 +6,9 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/verdict"
 )
 
-// Names of the hooks, used for pinned links and for clsact filters.
+// Names of the hooks. The files of pinned links and the clsact filters have these names, so
+// programs of earlier versions are found by them: they never change. The programs in gateway.bpf.c
+// have names of their own. In layout direct, they have the same names as their hooks.
 const (
 	uplinkIngress = "uplink_ingress"
 	uplinkEgress  = "uplink_egress"
@@ -14,14 +16,16 @@ const (
 	bridgeEgress  = "bridge_egress"
 )
 
-// hook is an attachment point of a program in some layout.
+// hook is an attachment point of a program. Ingress and egress are those of the device, as the host
+// sees it: packets from OVN to the host arrive at the bridge's ingress.
 type hook struct {
-	name    string
-	program string // of the layout
-	bridge  bool   // on the gateway bridge, otherwise on the uplink
-	egress  bool
+	name     string
+	program  string // name of the program in a layout, or of a pod's; empty in allHooks
+	onBridge bool   // on the gateway bridge's internal port, otherwise on the uplink or a pod's device
+	egress   bool   // otherwise at ingress
 }
 
+// attachType returns the type of the hook for tcx.
 func (h hook) attachType() ebpf.AttachType {
 	if h.egress {
 		return ebpf.AttachTCXEgress
@@ -30,18 +34,20 @@ func (h hook) attachType() ebpf.AttachType {
 	return ebpf.AttachTCXIngress
 }
 
-// layoutHooks are the hooks of each layout in the order of attachment per device. Programs on the
-// host's egress path come last.
+// layoutHooks are the hooks of each layout. They are attached in this order on each device. First
+// are the hooks that decide packets, in the order of verdict.Direction: from the wire, from OVN,
+// from the host. So the first hook is always uplink ingress, on which layoutOf and tests rely. A
+// hook that decides nothing follows them.
 var layoutHooks = [...][]hook{
 	verdict.Direct: {
 		{name: uplinkIngress, program: "uplink_ingress"},
-		{name: bridgeIngress, program: "bridge_ingress", bridge: true},
+		{name: bridgeIngress, program: "bridge_ingress", onBridge: true},
 	},
 	verdict.Bridged: {
 		{name: uplinkIngress, program: "bridged_uplink_in"},
 		{name: uplinkEgress, program: "bridged_uplink_out", egress: true},
-		{name: bridgeEgress, program: "bridged_bridge_out", bridge: true, egress: true},
-		{name: bridgeIngress, program: "bridged_bridge_in", bridge: true},
+		{name: bridgeEgress, program: "bridged_bridge_out", onBridge: true, egress: true},
+		{name: bridgeIngress, program: "bridged_bridge_in", onBridge: true},
 	},
 	verdict.Dedicated: {
 		{name: uplinkIngress, program: "dedicated_uplink_in"},
@@ -49,15 +55,18 @@ var layoutHooks = [...][]hook{
 	},
 }
 
-// allHooks are the hooks of all layouts, those of the uplink first.
+// allHooks are the hooks of all layouts, without programs. They are detached in this order. Uplink
+// ingress is first: without its program, OVN gets no more packets in layout direct, and the host
+// gets all of them, even if a later hook cannot be detached.
 var allHooks = []hook{
 	{name: uplinkIngress},
 	{name: uplinkEgress, egress: true},
-	{name: bridgeIngress, bridge: true},
-	{name: bridgeEgress, bridge: true, egress: true},
+	{name: bridgeIngress, onBridge: true},
+	{name: bridgeEgress, onBridge: true, egress: true},
 }
 
 // hooks returns the hooks of g's layout.
 func (g *Gateway) hooks() []hook { return layoutHooks[g.opts.Config.Layout] }
 
-func (g *Gateway) prog(h hook) *ebpf.Program { return g.progs[h.program] }
+// programOf returns the loaded program for a hook of g's layout or of a pod.
+func (g *Gateway) programOf(h hook) *ebpf.Program { return g.progs[h.program] }

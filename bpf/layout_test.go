@@ -71,7 +71,7 @@ func pinnedHooks(t *testing.T, n *node) []string {
 		}
 
 		ifindex := n.uplink
-		if h.bridge {
+		if h.onBridge {
 			ifindex = n.bridge
 		}
 

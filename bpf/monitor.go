@@ -178,8 +178,9 @@ func (m *Monitor) attach() error {
 	return nil
 }
 
-func (o MonitorOptions) filter() monitorLookFor {
-	f := monitorLookFor{Rate: o.Rate, Port: bePort(o.Port), Proto: o.Proto}
+// filter returns o in the format of the programs.
+func (o MonitorOptions) filter() monitorSampleFilter {
+	f := monitorSampleFilter{Rate: o.Rate, Port: bePort(o.Port), Proto: o.Proto}
 
 	for i := range verdict.ReasonCount {
 		if o.Want == nil || o.Want(CounterOf(verdict.Reason(i).Rule())) {
@@ -192,7 +193,7 @@ func (o MonitorOptions) filter() monitorLookFor {
 	}
 
 	if o.Addrs.IsValid() || o.Port != 0 || o.Proto != 0 {
-		f.ByPacket = 1
+		f.MatchHeaders = 1
 	}
 
 	return f
@@ -215,8 +216,8 @@ func (m *Monitor) Read() (Sample, error) {
 		Counter: CounterOf(verdict.Reason(s.Reason).Rule()),
 		Time:    m.booted.Add(time.Duration(s.Ns)),
 		At:      time.Duration(s.Ns),
-		L3:      int(s.L3),
-		From:    verdict.Direction(s.Side),
+		L3:      int(s.L3Len),
+		From:    verdict.Direction(s.Direction),
 		Len:     int(s.Len),
 		TPID:    uint16(s.Tag >> 16),
 		TCI:     uint16(s.Tag),

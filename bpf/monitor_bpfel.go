@@ -180,23 +180,6 @@ type monitorFragSeen struct {
 	Pad   [7]uint8
 }
 
-type monitorLookFor struct {
-	_       structs.HostLayout
-	Reasons [2]uint64
-	Addr    struct {
-		_ structs.HostLayout
-		W [4]uint32
-	}
-	Mask struct {
-		_ structs.HostLayout
-		W [4]uint32
-	}
-	Rate     uint32
-	Port     uint16
-	Proto    uint8
-	ByPacket uint8
-}
-
 type monitorNetworkKey struct {
 	_    structs.HostLayout
 	Bits uint32
@@ -218,16 +201,33 @@ type monitorPortBits struct {
 }
 
 type monitorSample struct {
-	_        structs.HostLayout
-	Ns       uint64
-	Reason   uint32
-	Len      uint32
-	Captured uint32
-	Tag      uint32
-	L3       uint32
-	Side     uint8
-	Pad      [3]uint8
-	Frame    [192]uint8
+	_         structs.HostLayout
+	Ns        uint64
+	Reason    uint32
+	Len       uint32
+	Captured  uint32
+	Tag       uint32
+	L3Len     uint32
+	Direction uint8
+	Pad       [3]uint8
+	Frame     [192]uint8
+}
+
+type monitorSampleFilter struct {
+	_       structs.HostLayout
+	Reasons [2]uint64
+	Addr    struct {
+		_ structs.HostLayout
+		W [4]uint32
+	}
+	Mask struct {
+		_ structs.HostLayout
+		W [4]uint32
+	}
+	Rate         uint32
+	Port         uint16
+	Proto        uint8
+	MatchHeaders uint8
 }
 
 type monitorSeen struct {
@@ -270,10 +270,10 @@ const (
 	monitorVarHostDigest    = "host_digest"
 	monitorVarInternal4     = "internal4"
 	monitorVarInternal6     = "internal6"
+	monitorVarMatches       = "matches"
 	monitorVarMissed        = "missed"
-	monitorVarSecond        = "second"
+	monitorVarSecondStart   = "second_start"
 	monitorVarSpecialPorts  = "special_ports"
-	monitorVarTaken         = "taken"
 	monitorVarUnusedReason  = "unused_reason"
 	monitorVarUnusedSample  = "unused_sample"
 )
@@ -355,10 +355,10 @@ type monitorVariableSpecs struct {
 	HostDigest    *ebpf.VariableSpec `ebpf:"host_digest"`
 	Internal4     *ebpf.VariableSpec `ebpf:"internal4"`
 	Internal6     *ebpf.VariableSpec `ebpf:"internal6"`
+	Matches       *ebpf.VariableSpec `ebpf:"matches"`
 	Missed        *ebpf.VariableSpec `ebpf:"missed"`
-	Second        *ebpf.VariableSpec `ebpf:"second"`
+	SecondStart   *ebpf.VariableSpec `ebpf:"second_start"`
 	SpecialPorts  *ebpf.VariableSpec `ebpf:"special_ports"`
-	Taken         *ebpf.VariableSpec `ebpf:"taken"`
 	UnusedReason  *ebpf.VariableSpec `ebpf:"unused_reason"`
 	UnusedSample  *ebpf.VariableSpec `ebpf:"unused_sample"`
 }
@@ -425,10 +425,10 @@ type monitorVariables struct {
 	HostDigest    *ebpf.Variable `ebpf:"host_digest"`
 	Internal4     *ebpf.Variable `ebpf:"internal4"`
 	Internal6     *ebpf.Variable `ebpf:"internal6"`
+	Matches       *ebpf.Variable `ebpf:"matches"`
 	Missed        *ebpf.Variable `ebpf:"missed"`
-	Second        *ebpf.Variable `ebpf:"second"`
+	SecondStart   *ebpf.Variable `ebpf:"second_start"`
 	SpecialPorts  *ebpf.Variable `ebpf:"special_ports"`
-	Taken         *ebpf.Variable `ebpf:"taken"`
 	UnusedReason  *ebpf.Variable `ebpf:"unused_reason"`
 	UnusedSample  *ebpf.Variable `ebpf:"unused_sample"`
 }

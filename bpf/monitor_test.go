@@ -239,7 +239,7 @@ func (n *node) running(t *testing.T, g *Gateway) (sum int) {
 
 	for _, h := range g.hooks() {
 		ifindex := n.uplink
-		if h.bridge {
+		if h.onBridge {
 			ifindex = n.bridge
 		}
 

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR Apache-2.0) */
-/* ARP and neighbour discovery: which side may answer, and which side must receive. */
+/*
+ * ARP and neighbour discovery. For packets from the wire: which side receives them, and so which
+ * side may answer. For packets from OVN: which of them announce an address.
+ */
 #ifndef __NEIGH_H
 #define __NEIGH_H
 
@@ -12,6 +15,7 @@
 #include "parse.h"
 #include "prefix.h"
 
+/* ARP for IPv4 over Ethernet, after the Ethernet header (RFC 826). */
 struct arp_packet {
 	__be16 htype;
 	__be16 ptype;
@@ -24,11 +28,19 @@ struct arp_packet {
 	__be32 tpa;
 } __attribute__((packed));
 
-#define ND_SOLICITED 0x40 /* RFC 4861, 4.4 */
+/*
+ * Solicitations and advertisements have this format (RFC 4861, 4.3 and 4.4): four bytes of ICMP
+ * header, four bytes of which only advertisements use the first one, and the target.
+ */
+#define ND_FLAGS_OFFSET 4
+#define ND_TARGET_OFFSET 8
+#define ND_SOLICITED 0x40 /* flag: the advertisement is an answer */
+
 #define ARP_OP_REQUEST 1
 #define ARP_OP_REPLY 2
 
-static __always_inline int nd(struct __sk_buff *skb, const struct packet *p)
+/* Decides neighbour discovery from the wire: see is_nd(). */
+static __always_inline int nd_reason(struct __sk_buff *skb, const struct packet *p)
 {
 	struct addr target;
 
@@ -38,7 +50,7 @@ static __always_inline int nd(struct __sk_buff *skb, const struct packet *p)
 	case ND_ROUTER_ADVERT:
 		return REASON_ROUTER_ADVERT;
 	case ND_NEIGHBOR_SOLICIT:
-		if (bpf_skb_load_bytes(skb, p->l4 + 8, &target, sizeof(target)))
+		if (bpf_skb_load_bytes(skb, p->l4 + ND_TARGET_OFFSET, &target, sizeof(target)))
 			return REASON_MALFORMED;
 
 		switch (kind_of(&target)) {
@@ -49,30 +61,38 @@ static __always_inline int nd(struct __sk_buff *skb, const struct packet *p)
 		case ADDR_OVN:
 			return REASON_ND_SOLICIT_OVN;
 		}
-		return REASON_ND_OTHER;
 	}
 
 	return REASON_ND_OTHER;
 }
 
+/* Reports whether the packet is neighbour discovery, which must not be fragmented (RFC 6980). */
 static __always_inline int is_nd(const struct packet *p)
 {
 	return p->v6 && is_icmp(p) && p->frag == FRAG_NONE && p->icmp_type >= ND_ROUTER_SOLICIT &&
 	       p->icmp_type <= ND_REDIRECT;
 }
 
-/* Reports whether an advertisement claims an internal address. */
+/*
+ * Reports whether the packet is a neighbour advertisement for an internal address. An advertisement
+ * claims its target, and not its source address, which the caller checks for all packets.
+ */
 static __always_inline int claims_internal(struct __sk_buff *skb, const struct packet *p)
 {
 	struct addr target;
 
 	return is_nd(p) && p->icmp_type == ND_NEIGHBOR_ADVERT &&
-	       !bpf_skb_load_bytes(skb, p->l4 + 8, &target, sizeof(target)) &&
+	       !bpf_skb_load_bytes(skb, p->l4 + ND_TARGET_OFFSET, &target, sizeof(target)) &&
 	       is_internal(1, &target);
 }
 
-/* foreign: of another network, although untagged. */
-static __noinline int arp(struct __sk_buff *skb, int foreign)
+/*
+ * Decides ARP from the wire. foreign: the frame is of another network. It has no tag, but the
+ * gateway network has one. The host's stack accepts such a frame, so a spoofed sender is dropped
+ * even there, before all other rules. The target's kind precedes the test for gratuitous ARP, so an
+ * announcement of a local address goes where a request for this address goes.
+ */
+static __noinline int arp_reason(struct __sk_buff *skb, int foreign)
 {
 	struct arp_packet a;
 	struct addr sender, target;
@@ -101,10 +121,14 @@ static __noinline int arp(struct __sk_buff *skb, int foreign)
 		return REASON_ARP_REQUEST_OVN;
 	}
 
+	/* gratuitous ARP announces the sender's address: the sender asks for itself (RFC 5227) */
 	return a.spa == a.tpa ? REASON_ARP_GRATUITOUS : REASON_ARP_OTHER;
 }
 
-/* Reports whether it is an unsolicited ARP announcement of an address that is not this node's. */
+/*
+ * Reports whether OVN's packet is gratuitous ARP, as request or reply, for an address that is not
+ * the host's. OVN's gateway router shares an address with the host, and may always announce it.
+ */
 static __always_inline int announces_other4(struct __sk_buff *skb)
 {
 	struct arp_packet a;
@@ -118,7 +142,11 @@ static __always_inline int announces_other4(struct __sk_buff *skb)
 	return !is_host(&target);
 }
 
-/* The same for neighbour discovery. A solicited advertisement is a reply. */
+/*
+ * Reports whether OVN's packet, which is_nd(), is an unsolicited advertisement for an address that
+ * is neither the host's nor the link-local address of the node's gateway router. A solicited
+ * advertisement is a reply.
+ */
 static __always_inline int announces_other6(struct __sk_buff *skb, const struct packet *p)
 {
 	struct {
@@ -128,7 +156,8 @@ static __always_inline int announces_other6(struct __sk_buff *skb, const struct 
 	} h;
 
 	if (p->icmp_type != ND_NEIGHBOR_ADVERT ||
-	    bpf_skb_load_bytes(skb, p->l4 + 4, &h, sizeof(h)) || h.flags & ND_SOLICITED)
+	    bpf_skb_load_bytes(skb, p->l4 + ND_FLAGS_OFFSET, &h, sizeof(h)) ||
+	    h.flags & ND_SOLICITED)
 		return 0;
 	return !is_host(&h.target) && !addr_eq(&h.target, &cfg.gr_lla);
 }

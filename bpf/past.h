@@ -169,7 +169,11 @@ static __noinline int observe(struct __sk_buff *skb, struct shortcut *s, const s
 	return 0;
 }
 
-/* Handles a pod's packet, at the host's end of its device. mark: for the uplink's program, or 0. */
+/*
+ * Handles a pod's packet, at the host's end of its device. With a valid shortcut, the packet passes
+ * OVS to the uplink. mark is for a program at the uplink's egress, which lets packets with this
+ * mark pass: see send_past(). In layout direct there is no such program, and mark is 0.
+ */
 static __always_inline int from_pod(struct __sk_buff *skb, __u32 mark)
 {
 	struct shortcut *s;

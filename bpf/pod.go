@@ -79,7 +79,7 @@ func (g *Gateway) attachPod(h hook, ifindex, mtu int, short bool) error {
 		return err
 	}
 
-	if err := g.attacher.attach(h, g.prog(h), ifindex); err != nil {
+	if err := g.attacher.attach(h, g.programOf(h), ifindex); err != nil {
 		return err
 	}
 
@@ -149,7 +149,7 @@ func (g *Gateway) AdoptPods() error {
 		}
 
 		h := podHookOf(ifindex, g.opts.podProgram())
-		errs = append(errs, g.attacher.attach(h, g.prog(h), ifindex))
+		errs = append(errs, g.attacher.attach(h, g.programOf(h), ifindex))
 	}
 
 	errs = append(errs, g.DeleteShortcuts(gone))

@@ -170,8 +170,11 @@ static __always_inline int quick_ip6(struct __sk_buff *skb, struct quick *q, voi
 	return quick_port(skb, q);
 }
 
-/* tags: the network may have a tag. */
-static __always_inline int quick_from_wire(struct __sk_buff *skb, int tags)
+/*
+ * Decides packets from the wire. may_be_tagged: the gateway network may have a VLAN tag, which is
+ * never so in layout direct. It is constant in each program, so layout direct saves the tests.
+ */
+static __always_inline int quick_from_wire(struct __sk_buff *skb, int may_be_tagged)
 {
 	void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
 	__be16 *proto = data + offsetof(struct ethhdr, h_proto);
@@ -180,7 +183,7 @@ static __always_inline int quick_from_wire(struct __sk_buff *skb, int tags)
 
 	if ((void *)q.tcp + sizeof(struct udphdr) > end || skb->pkt_type != PACKET_HOST)
 		return UNSURE;
-	if (tags ? is_foreign(skb) : skb->vlan_present)
+	if (may_be_tagged ? is_foreign(skb) : skb->vlan_present)
 		return UNSURE;
 
 	if (*proto != bpf_htons(ETH_P_IP))

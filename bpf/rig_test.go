@@ -197,7 +197,7 @@ func (r *rig) send(t testing.TB, dir verdict.Direction, frame []byte) result {
 	t.Helper()
 
 	h, ifindex := r.hook(dir), r.uplink
-	if h.bridge {
+	if h.onBridge {
 		ifindex = r.bridge
 	}
 

@@ -305,5 +305,5 @@ func (r *shortRig) open(t *testing.T, c conn) {
 // podAttached reports whether the pod's device has this load's program.
 func (g *Gateway) podAttached(ifindex int) (bool, error) {
 	h := podHookOf(ifindex, g.opts.podProgram())
-	return g.attacher.isUp(h, g.prog(h), ifindex)
+	return g.attacher.isUp(h, g.programOf(h), ifindex)
 }

@@ -45,7 +45,7 @@ func Hooks(pinDir string, layout verdict.Layout, clsact FindFilter) ([]Hooked, e
 }
 
 func hookedAt(pinDir string, h hook, clsact FindFilter) (Hooked, error) {
-	out := Hooked{Name: h.name, Bridge: h.bridge}
+	out := Hooked{Name: h.name, Bridge: h.onBridge}
 
 	at, err := pinnedTCX(filepath.Join(pinDir, h.name))
 	if err != nil {

@@ -144,11 +144,12 @@ func syncEntries[K, V comparable](m *ebpf.Map, want map[K]V) (writes, unwritten 
 		return put.written, 0, err
 	}
 
-	left := overflow[K, V]{}
-	left.add(put.full, want)
-	late, err := writeOverflow(left, m)
+	// The deletions may have made room.
+	noRoom := overflow[K, V]{}
+	noRoom.add(put.full, want)
+	retried, err := writeOverflow(noRoom, m)
 
-	return put.written + pruned + late.written, len(left), err
+	return put.written + pruned + retried.written, len(noRoom), err
 }
 
 // readTable returns the entries of a hash table of K to V.

@@ -20,7 +20,7 @@ func newTagger(t testing.TB, g *Gateway) *tagger {
 
 	tg := &tagger{progs: make(map[string]*ebpf.Program)}
 	for _, h := range g.hooks() {
-		tg.progs[h.name] = tagging(t, g.prog(h))
+		tg.progs[h.name] = tagging(t, g.programOf(h))
 	}
 
 	return tg

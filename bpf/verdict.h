@@ -122,15 +122,15 @@ static __always_inline int admitted(struct __sk_buff *skb, const struct packet *
 	int reason;
 
 	if (is_nd(p))
-		return nd(skb, p);
+		return nd_reason(skb, p);
 	reason = by_address(skb, p);
 	if (reason >= 0)
 		return reason;
 	return p->frag == FRAG_LATER ? later_fragment(p) : owner(skb, p);
 }
 
-/* foreign: untagged on a node with a gateway VLAN. The host's stack accepts the packet. */
-static __noinline int ip(struct __sk_buff *skb, int foreign)
+/* Decides IP from the wire. foreign: see arp_reason() in neigh.h. */
+static __noinline int ip_reason(struct __sk_buff *skb, int foreign)
 {
 	struct packet p = {};
 	int bad, reason = REASON_MALFORMED;
@@ -198,9 +198,9 @@ __noinline int from_wire(struct __sk_buff *skb)
 	if (skb->pkt_type > PACKET_MULTICAST)
 		return REASON_OTHER_MAC;
 	if (skb->protocol == bpf_htons(ETH_P_ARP))
-		return arp(skb, foreign);
+		return arp_reason(skb, foreign);
 	if (skb->protocol == bpf_htons(ETH_P_IP) || skb->protocol == bpf_htons(ETH_P_IPV6))
-		return ip(skb, foreign);
+		return ip_reason(skb, foreign);
 	return foreign ? REASON_VLAN : REASON_NOT_IP;
 }
 
