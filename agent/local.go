@@ -118,9 +118,9 @@ func (a *agent) hostsInPodTunnels() []netip.Addr {
 		return nil
 	}
 
-	known, hosts := a.cluster.Peers()
+	published, hosts := a.cluster.Peers()
 
-	return slices.DeleteFunc(slices.Concat(known, hosts), func(host netip.Addr) bool {
+	return slices.DeleteFunc(slices.Concat(published, hosts), func(host netip.Addr) bool {
 		return !slices.ContainsFunc(a.cfg.PodTunnels, func(p netip.Prefix) bool { return p.Contains(host) })
 	})
 }

@@ -11,8 +11,8 @@ import (
 // Inputs holds what other parts of the agent report to the gateway. Each change triggers the
 // gateway's loop. Its methods are safe for concurrent use.
 type Inputs struct {
-	wake      loop.Signal                        // triggers the gateway's loop
-	readPeers func() (known, hosts []netip.Addr) // Source.Peers, or nil
+	wake      loop.Signal                            // triggers the gateway's loop
+	readPeers func() (published, hosts []netip.Addr) // Source.Peers, or nil
 	former    *formerAddresses
 	stale     atomic.Bool // the result of readPeers changed
 
@@ -50,18 +50,18 @@ func (i *Inputs) set(change func(*facts)) {
 // read returns the facts. Peers change in bursts, so read fetches them here and not at each
 // notification.
 func (i *Inputs) read() facts {
-	var known, hosts []netip.Addr
+	var published, hosts []netip.Addr
 
 	read := i.stale.Swap(false) && i.readPeers != nil
 	if read {
-		known, hosts = i.readPeers()
+		published, hosts = i.readPeers()
 	}
 
 	i.mu.Lock()
 	defer i.mu.Unlock()
 
 	if read {
-		i.facts.peers, i.facts.hosts = known, hosts
+		i.facts.peers, i.facts.hosts = published, hosts
 	}
 
 	f := i.facts
