@@ -86,6 +86,21 @@ func (u Units) most(o Units) Units {
 	}
 }
 
+func (u Units) least(o Units) Units {
+	return Units{
+		min(u.Frontends, o.Frontends),
+		min(u.Backends, o.Backends),
+		min(u.Addresses, o.Addresses),
+		min(u.Local, o.Local),
+		min(u.Flows, o.Flows),
+	}
+}
+
+// numbers returns the numbers of u, to look at them one by one.
+func (u *Units) numbers() [5]*int {
+	return [...]*int{&u.Frontends, &u.Backends, &u.Addresses, &u.Local, &u.Flows}
+}
+
 // times returns u * n / d. Products do not overflow on machines with 32 bits.
 func (u Units) times(n, d int) Units {
 	scale := func(v int) int { return int(int64(v) * int64(n) / int64(d)) }
@@ -380,6 +395,7 @@ type Accounts struct {
 	services *Ledger
 	pods     map[string]*Ledger // by node
 	nodes    map[Key]string     // of the pods
+	changed  map[string]bool    // nodes of the pods that have changed since the last Settle
 }
 
 // NewAccounts returns empty Accounts.
@@ -389,35 +405,32 @@ func NewAccounts(shares Shares) *Accounts {
 		services: NewLedger(shares.Services()),
 		pods:     map[string]*Ledger{},
 		nodes:    map[Key]string{},
+		changed:  map[string]bool{},
 	}
 }
 
-// Set records an object's meaning, which is empty for an object without frontends. It returns the
-// keys of the objects that are served now and were not before, or the reverse, in any order.
-func (a *Accounts) Set(k Key, m Meaning, cfg Config) []Key {
-	if k.Kind == KindService {
-		if m.Service == nil {
-			return a.services.Delete(k)
-		}
-
-		return a.services.Set(m.Service.Owner, m.Units(cfg))
+// Set records an object's meaning, which is empty for an object without frontends. Settle must be
+// called before Refused.
+func (a *Accounts) Set(k Key, m Meaning, cfg Config) {
+	switch {
+	case k.Kind == KindService && m.Service == nil:
+		a.services.Delete(k)
+		return
+	case k.Kind == KindService:
+		a.services.Set(m.Service.Owner, m.Units(cfg))
+		return
 	}
-
-	var changed []Key
 
 	node, known := a.nodes[k]
 	if known && (m.Pod == nil || m.Pod.Node != node) {
-		l := a.pods[node]
-		changed = l.Delete(k)
+		a.pods[node].Delete(k)
 		delete(a.nodes, k)
 
-		if l.Len() == 0 {
-			delete(a.pods, node)
-		}
+		a.changed[node] = true
 	}
 
 	if m.Pod == nil {
-		return changed
+		return
 	}
 
 	l := a.pods[m.Pod.Node]
@@ -426,9 +439,29 @@ func (a *Accounts) Set(k Key, m Meaning, cfg Config) []Key {
 		a.pods[m.Pod.Node] = l
 	}
 
-	a.nodes[k] = m.Pod.Node
+	l.Set(m.Pod.Owner, m.Units(cfg))
 
-	return append(changed, l.Set(m.Pod.Owner, m.Units(cfg))...)
+	a.nodes[k] = m.Pod.Node
+	a.changed[m.Pod.Node] = true
+}
+
+// Settle decides which objects are served. It returns the keys of those that are served now and
+// were not at the last Settle, or the reverse, in any order.
+func (a *Accounts) Settle() []Key {
+	out := a.services.Settle()
+
+	for node := range a.changed {
+		l := a.pods[node]
+		out = append(out, l.Settle()...)
+
+		if l.Len() == 0 {
+			delete(a.pods, node)
+		}
+	}
+
+	clear(a.changed)
+
+	return out
 }
 
 // Keys returns the keys of all objects, in any order.

@@ -147,6 +147,8 @@ func (w *world) accounts() *service.Accounts {
 		a.Set(k, o.Meaning(w.config()), w.config())
 	}
 
+	a.Settle()
+
 	return a
 }
 

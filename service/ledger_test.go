@@ -27,61 +27,78 @@ func owner(namespace, name string, age int, uid string) Owner {
 // decide is the rule of a Ledger, applied to all objects at once. It returns the reason of each
 // object that is not served.
 func decide(b Budget, all map[Key]asked) map[Key]verdict {
-	order := slices.SortedFunc(maps.Values(all), func(x, y asked) int {
-		return (&entry{Owner: x.Owner}).compare(&entry{Owner: y.Owner})
-	})
 	out := map[Key]verdict{}
-	// admit lets the first objects in that the limit has room for.
-	admit := func(objects []asked, limit Units, else_ verdict) (in []asked, used Units) {
-		for i, o := range objects {
-			if !used.plus(o.units).within(limit) {
-				for _, o := range objects[i:] {
-					out[o.Key] = else_
-				}
+	requests, objects := map[string]Units{}, map[string][]asked{}
 
-				return objects[:i], used
+	for _, o := range slices.SortedFunc(maps.Values(all), func(x, y asked) int {
+		return (&entry{Owner: x.Owner}).compare(&entry{Owner: y.Owner})
+	}) {
+		if !o.units.within(b.Namespace) {
+			out[o.Key] = oversized
+		} else if sum := requests[o.Namespace].plus(o.units); !sum.within(b.Namespace) {
+			out[o.Key] = outOfSpace
+		} else {
+			requests[o.Namespace] = sum
+			objects[o.Namespace] = append(objects[o.Namespace], o)
+		}
+	}
+
+	isFirst := func(namespace string) bool { return namespace == "default" || namespace == "kube-system" }
+	// serve divides the total among the namespaces and returns the units of the objects that are
+	// served.
+	serve := func(first bool, total Units) (served Units) {
+		share := fairly(requests, func(n string) bool { return isFirst(n) == first }, total)
+
+		for namespace, list := range objects {
+			if isFirst(namespace) != first {
+				continue
 			}
 
-			used = used.plus(o.units)
+			var used Units
+
+			for _, o := range list {
+				if !used.plus(o.units).within(share) {
+					out[o.Key] = outOfShare
+					continue
+				}
+
+				used, served = used.plus(o.units), served.plus(o.units)
+			}
 		}
 
-		return objects, used
-	}
-	byNamespace := map[string][]asked{}
-
-	for _, o := range order {
-		if o.units.within(b.Namespace) {
-			byNamespace[o.Namespace] = append(byNamespace[o.Namespace], o)
-		} else {
-			out[o.Key] = oversized
-		}
+		return served
 	}
 
-	within := map[Key]bool{}
-
-	for _, objects := range byNamespace {
-		in, _ := admit(objects, b.Namespace, outOfSpace)
-		for _, o := range in {
-			within[o.Key] = true
-		}
-	}
-
-	var first, rest []asked
-
-	for _, o := range order {
-		switch {
-		case !within[o.Key]:
-		case o.Namespace == "default" || o.Namespace == "kube-system":
-			first = append(first, o)
-		default:
-			rest = append(rest, o)
-		}
-	}
-
-	_, used := admit(first, b.Total, outOfTotal)
-	admit(rest, b.Total.minus(used.most(b.Reserve)), outOfTotal)
+	used := serve(true, b.Total)
+	serve(false, b.Total.minus(used.most(b.Reserve)))
 
 	return out
+}
+
+// fairly returns the share of each namespace. It raises each number until the total is granted or
+// all requests are.
+func fairly(requests map[string]Units, counts func(namespace string) bool, total Units) (share Units) {
+	for i, number := range share.numbers() {
+		granted, most := 0, 0
+
+		for granted <= *total.numbers()[i] && *number <= 300 {
+			*number++
+			granted, most = 0, 0
+
+			for namespace, r := range requests {
+				if counts(namespace) {
+					granted += min(*number, *r.numbers()[i])
+					most = max(most, *r.numbers()[i])
+				}
+			}
+		}
+
+		if *number--; granted <= *total.numbers()[i] && most <= *number {
+			*number = 1 << 30
+		}
+	}
+
+	return share
 }
 
 // TestLedger_dependsOnObjectsAlone adds, changes, recreates and deletes objects at random. After
@@ -95,7 +112,7 @@ func TestLedger_dependsOnObjectsAlone(t *testing.T) {
 	for range 15 {
 		namespace := 20 + r.IntN(40)
 		b := Budget{Namespace: Units{namespace, 2 * namespace, namespace, namespace, 2 * namespace}, Total: Units{100, 200, 60, 60, 300}, Reserve: Units{10, 20, 6, 6, 30}}
-		l, all, told := NewLedger(b), map[Key]asked{}, map[Key]verdict{}
+		l, all, told, written := NewLedger(b), map[Key]asked{}, map[Key]verdict{}, map[Key]bool{}
 
 		for step := range 400 {
 			names := []string{"default", "kube-system", "a", "b", "c", "d"}
@@ -109,18 +126,25 @@ func TestLedger_dependsOnObjectsAlone(t *testing.T) {
 				o.units.Backends = 1000
 			}
 
-			var changed []Key
-
 			if r.IntN(3) == 0 {
 				delete(all, o.Key)
 				delete(told, o.Key)
-				changed = l.Delete(o.Key)
+				delete(written, o.Key)
+				l.Delete(o.Key)
 			} else {
 				all[o.Key] = o
-				changed = append(l.Set(o.Owner, o.units), o.Key)
+				written[o.Key] = true
+				l.Set(o.Owner, o.units)
+			}
+
+			if r.IntN(3) == 0 { // several changes at once
+				continue
 			}
 
 			want := decide(b, all)
+			changed := slices.AppendSeq(l.Settle(), maps.Keys(written))
+			clear(written)
+
 			for _, k := range changed {
 				if v, refused := want[k]; refused {
 					told[k] = v
@@ -151,7 +175,7 @@ func TestLedger_dependsOnObjectsAlone(t *testing.T) {
 				t.Fatalf("step %d: not served (-by the rule +as told by the changes):\n%s", step, diff)
 			}
 
-			if l.Len() != len(all) || len(l.first.entries)+len(l.rest.entries) > len(all) {
+			if l.Len() != len(all) {
 				t.Fatalf("step %d: %d objects, want %d", step, l.Len(), len(all))
 			}
 		}
@@ -160,50 +184,152 @@ func TestLedger_dependsOnObjectsAlone(t *testing.T) {
 			l.Delete(k)
 		}
 
-		if l.Len()+len(l.namespaces)+len(l.first.entries)+len(l.rest.entries) != 0 || l.first.used != (Units{}) || l.rest.used != (Units{}) {
-			t.Fatalf("after all are deleted: %+v", l)
+		l.Settle()
+
+		if diff := cmp.Diff(NewLedger(b), l, cmp.AllowUnexported(Ledger{}, division{}, Budget{})); diff != "" {
+			t.Fatalf("after all are deleted (-empty +got):\n%s", diff)
 		}
 	}
 
-	for _, v := range []verdict{oversized, outOfSpace, outOfTotal, fitsBudgets} {
+	for _, v := range []verdict{oversized, outOfSpace, outOfShare, fitsBudgets} {
 		if seen[v] < 50 {
 			t.Errorf("verdict %d was seen %d times", v, seen[v])
 		}
 	}
 }
 
-// TestLedger_changesAreLocal checks that a change names no object of another namespace while the
-// total has room, and that it looks at few others even in a full cluster.
+// TestLedger_changesAreLocal checks that a change names objects of other namespaces only if they
+// request more than their share.
 func TestLedger_changesAreLocal(t *testing.T) {
 	b := Budget{Namespace: Units{Frontends: 100}, Total: Units{Frontends: 10_000}}
 	l := NewLedger(b)
-
+	set := func(namespace, name string, age, fronts int) []Key {
+		l.Set(owner(namespace, name, age, ""), Units{Frontends: fronts})
+		return l.Settle()
+	}
 	name := func(i int) string { return fmt.Sprintf("n%d", i) }
-	for i := range 200 { // in order of age: the first half is served
+	served := func(i int) (n int) {
 		for j := range 10 {
-			l.Set(owner(name(i), fmt.Sprint(j), 10*i+j, ""), Units{Frontends: 10})
+			if l.Refused(Key{KindService, name(i), fmt.Sprint(j)}) == nil {
+				n++
+			}
+		}
+
+		return n
+	}
+
+	for i := range 100 { // exactly the total
+		for j := range 10 {
+			if changed := set(name(i), fmt.Sprint(j), 10*i+j, 10); changed != nil {
+				t.Fatalf("an object with room: %v are told", changed)
+			}
 		}
 	}
 
-	served := func(i int) bool { return l.Refused(Key{KindService, name(i), "9"}) == nil }
-	if !served(99) || served(100) {
-		t.Fatalf("namespace 99 is served: %t, namespace 100: %t", served(99), served(100))
+	for i := range 40 { // the total in 140 parts is 71, and 100 are left if 40 have 40 each
+		for j := range 4 {
+			set(name(100+i), fmt.Sprint(j), j, 10)
+		}
 	}
 
-	if changed := l.Delete(Key{KindService, name(3), "0"}); len(changed) != 1 || changed[0].Namespace != name(100) {
-		t.Errorf("one goes: %v are told, want one of namespace 100", changed)
+	if served(0) != 8 || served(99) != 8 || served(100) != 10 { // 6 do not exist
+		t.Fatalf("served: %d and %d of 10 objects, and %d of 4, want 8 and 4", served(0), served(99), served(100)-6)
 	}
 
-	if changed := l.Set(owner(name(3), "1", 31, ""), Units{Frontends: 30}); len(changed) != 2 {
-		t.Errorf("one grows: %v are told, want two", changed)
+	for what, change := range map[string]func() []Key{
+		"a namespace beyond its share gets smaller": func() []Key { return set(name(3), "9", 39, 5) },
+		"an object of a namespace below its share":  func() []Key { return set(name(139), "4", 4, 0) },
+		"an object changes that is not served":      func() []Key { return set(name(4), "8", 48, 9) },
+		"a namespace with an object that uses none": func() []Key { return set("new", "0", 0, 0) },
+		"nothing": func() []Key { return set(name(4), "8", 48, 9) },
+	} {
+		if changed := change(); len(changed) != 0 {
+			t.Errorf("%s: %v are told", what, changed)
+		}
 	}
 
-	if changed := l.Set(owner(name(3), "1", 31, ""), Units{Frontends: 30}); changed != nil {
-		t.Errorf("nothing changed: %v are told", changed)
+	l.Delete(Key{KindService, name(100), "0"})
+	l.Delete(Key{KindService, name(101), "0"})
+
+	for _, k := range l.Settle() { // 20 more for 100 namespaces: less than an object each
+		t.Errorf("two objects go: %v is told", k)
 	}
 
-	if changed := l.Set(owner("default", "new", 1e6, ""), Units{Frontends: 10}); len(changed) != 1 || l.Refused(Key{KindService, "default", "new"}) != nil {
-		t.Errorf("a new object of namespace default: %v are told", changed)
+	if changed := set("default", "new", 1e6, 100); l.Refused(Key{KindService, "default", "new"}) != nil {
+		t.Errorf("a new object of namespace default is not served; %v are told", changed)
+	}
+}
+
+// TestLedger_sharesAreKept is a tenant with large Services in seven namespaces. They were created
+// before all others and have become large later. No object of a namespace that requests less than its
+// share may lose anything.
+func TestLedger_sharesAreKept(t *testing.T) {
+	l := NewLedger(Shares{}.Services())
+	large := Units{Frontends: 8060, Backends: 1, Addresses: 64, Local: 8060, Flows: 32305}
+	victims := map[Key]bool{}
+
+	for i := range 7 {
+		l.Set(owner(fmt.Sprint("attacker", i), "s", i, ""), Units{Frontends: 1})
+	}
+
+	for i := range 500 {
+		o := owner(fmt.Sprint("victim", i%20), fmt.Sprint(i), 1000+i, "")
+		l.Set(o, Units{Frontends: 4, Backends: 12, Addresses: 1, Local: 3, Flows: 30})
+		victims[o.Key] = true
+	}
+
+	if refused := l.Settle(); refused != nil {
+		t.Fatalf("before the attack: %v", refused)
+	}
+
+	for i := range 7 {
+		l.Set(owner(fmt.Sprint("attacker", i), "s", i, ""), large)
+	}
+
+	beyond := 0
+
+	for _, k := range l.Settle() {
+		if beyond++; victims[k] {
+			t.Errorf("%s: %v", k, l.Refused(k))
+		}
+	}
+
+	for k := range victims {
+		if err := l.Refused(k); err != nil {
+			t.Errorf("%s: %v", k, err)
+		}
+	}
+
+	// The victims use 1,500 of 53,084, and 6 namespaces of 8,060 have room beside them.
+	if beyond == 0 {
+		t.Error("the attacker's objects have room: the test shows nothing")
+	}
+}
+
+// TestLedger_skipsWhatDoesNotFit checks that younger objects are served if an older one does not fit.
+func TestLedger_skipsWhatDoesNotFit(t *testing.T) {
+	l := NewLedger(Budget{Namespace: Units{Frontends: 10}, Total: Units{Frontends: 15}})
+	for _, o := range []struct {
+		namespace string
+		age       int
+		fronts    int
+	}{{"a", 1, 6}, {"a", 2, 5}, {"a", 3, 4}, {"b", 1, 5}, {"b", 2, 3}, {"b", 3, 2}, {"c", 1, 1}} {
+		l.Set(owner(o.namespace, fmt.Sprint(o.age), o.age, ""), Units{Frontends: o.fronts})
+	}
+
+	want := map[Key]verdict{ // c leaves 14, so the share is 7
+		{KindService, "a", "2"}: outOfSpace,
+		{KindService, "a", "3"}: outOfShare,
+		{KindService, "b", "2"}: outOfShare,
+	}
+	got := map[Key]verdict{}
+
+	for _, k := range l.Settle() {
+		got[k] = l.entries[k].verdict
+	}
+
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("not served (-want +got):\n%s", diff)
 	}
 }
 
@@ -249,10 +375,12 @@ func TestAccounts_Refused_namesUnits(t *testing.T) {
 	set(owner("default", "s", 4, ""), Units{Frontends: 16384})
 	set(owner("flows", "s", 5, ""), Units{Frontends: 1, Flows: 32769})
 
+	a.Settle()
+
 	for key, want := range map[Key]string{
 		{KindService, "big", "s"}:      "the Service needs 2 frontends, 40000 backends: a namespace may have at most 16384 frontends, 32768 backends (--namespace-frontends)",
 		{KindService, "full", "young"}: "the Service needs 1 frontends, 1 external addresses: older objects of the namespace leave less of its budget of 16384 frontends, 8192 external addresses (--namespace-frontends)",
-		{KindService, "tenant6", "s"}:  "the Service needs 16384 frontends: older objects of all namespaces leave less of the 106168 frontends that nodes have room for (--service-table-share)",
+		{KindService, "tenant6", "s"}:  "the Service needs 16384 frontends: older objects of the namespace leave less of its share of the 106168 frontends that nodes have room for (--service-table-share)",
 		{KindService, "flows", "s"}:    "the Service needs 1 frontends, 32769 flows on each node: a namespace may have at most 16384 frontends, 32768 flows on each node (--namespace-frontends)",
 		{KindService, "default", "s"}:  "<nil>",
 		{KindService, "x", "unknown"}:  "<nil>",
@@ -283,7 +411,9 @@ func TestAccounts_Refused_namesUnits(t *testing.T) {
 		{Meaning{}, 0, ""},
 		{Meaning{}, 0, ""},
 	} {
-		if told := a.Set(key, step.m, Config{}); len(told) != step.told {
+		a.Set(key, step.m, Config{})
+
+		if told := a.Settle(); len(told) != step.told {
 			t.Errorf("%v are told, want %d", told, step.told)
 		}
 

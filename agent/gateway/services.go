@@ -328,24 +328,24 @@ func (s *Services) planChanges(n service.Node) {
 		s.node = n
 	}
 
-	read, moved := map[service.Key]model.Meaning{}, map[service.Key]bool{}
+	read := map[service.Key]model.Meaning{}
+
 	for _, k := range keys {
 		if _, again := read[k]; again {
 			continue
 		}
 
 		read[k] = s.meaning(k)
-		for _, o := range s.accounts.Set(k, read[k], s.node.Cluster) {
-			moved[o] = true
-			if s.budgeted != nil {
-				s.budgeted(o)
-			}
-		}
+		s.accounts.Set(k, read[k], s.node.Cluster)
 	}
 
-	for k := range moved { // let in or out by the change of another object
-		if _, is := read[k]; !is {
+	for _, k := range s.accounts.Settle() {
+		if _, is := read[k]; !is { // let in or out by the change of another object
 			read[k] = s.meaning(k)
+		}
+
+		if s.budgeted != nil {
+			s.budgeted(k)
 		}
 	}
 

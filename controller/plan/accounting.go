@@ -37,7 +37,8 @@ func (c *Cluster) refused(k services.Key) error {
 // change because a budget lets them in or out.
 func (c *Cluster) updateAccounts(keys keySet, k services.Key) {
 	c.accounting.mu.Lock()
-	changed := c.accounts().Set(k, c.meaning(k), c.Config.services())
+	c.accounts().Set(k, c.meaning(k), c.Config.services())
+	changed := c.accounts().Settle()
 	c.accounting.mu.Unlock()
 
 	for _, k := range changed {
@@ -77,6 +78,8 @@ func (c *Cluster) accounts() *services.Accounts {
 			take(services.OwnerOfPod(pod).Key)
 		}
 	}
+
+	a.Settle()
 
 	c.accounting.accounts = a
 
