@@ -95,6 +95,7 @@ docs/configuration.md has this list as tables.
 		}
 
 		searched := strings.ToLower(strings.Join(strings.Fields(text), " "))
+
 		has := func(word string) bool {
 			return word == role || role == "" && (word == "controller" || word == "agent") ||
 				strings.Contains(searched, strings.ToLower(word))
@@ -123,11 +124,13 @@ func indented(text string) string {
 	var b strings.Builder
 
 	const width = 100
+
 	column := width
 
 	for _, word := range strings.Fields(text) {
 		if column+1+len(word) > width {
 			b.WriteString("\n   ")
+
 			column = 3
 		}
 
