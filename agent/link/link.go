@@ -160,7 +160,8 @@ func Delete(name string) error {
 		return err
 	}
 
-	if err := netlink.LinkDel(l); err != nil {
+	err = netlink.LinkDel(l)
+	if err != nil && !errors.Is(err, unix.ENODEV) { // it may go at the same time, with a pod's namespace
 		return fmt.Errorf("delete device %s: %w", name, err)
 	}
 
