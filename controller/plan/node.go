@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/netip"
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -56,7 +57,19 @@ func parseNode(obj *corev1.Node, cfg Config) (node, error) {
 
 	n.snatPorts, err = parsePortRange(a[annotation.SNATPortRange], cfg.SNATPorts)
 
-	return n, errors.Join(append(errs, err)...)
+	return n, errors.Join(append(errs, err, n.checkInterfaceID())...)
+}
+
+// checkInterfaceID returns an error if the gateway's port does not have the name of the node's bridge
+// and the node. An agent could take over a port of another node otherwise, because ports have their
+// names from this annotation.
+func (n node) checkInterfaceID() error {
+	id := n.gateway.InterfaceID
+	if len(n.gateway.Addresses) == 0 || strings.HasSuffix(id, "_"+n.name) {
+		return nil // without addresses the node has no gateway
+	}
+
+	return fmt.Errorf("parse annotation %s: interface-id %q is not <bridge>_%s", annotation.GatewayConfig, id, n.name)
 }
 
 // ChassisOf returns the name of the node's chassis, or "". A node whose system-id another node

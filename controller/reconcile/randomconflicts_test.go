@@ -113,7 +113,7 @@ func conflictNode(i int, address string) *corev1.Node {
 	return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("node", i), Annotations: map[string]string{
 		"k8s.ovn.org/node-subnets":                    fmt.Sprintf(`{"default": ["10.244.%d.0/24"]}`, i),
 		"k8s.ovn.org/node-gateway-router-lrp-ifaddrs": fmt.Sprintf(`{"default": {"ipv4": "100.64.0.%d/16"}}`, i+1),
-		"k8s.ovn.org/l3-gateway-config":               fmt.Sprintf(`{"default": {"mode": "shared", "interface-id": "b", "mac-address": "02:00:00:00:00:01", "ip-addresses": [%q], "node-port-enable": "true"}}`, address),
+		"k8s.ovn.org/l3-gateway-config":               fmt.Sprintf(`{"default": {"mode": "shared", "interface-id": "b_node%d", "mac-address": "02:00:00:00:00:01", "ip-addresses": [%q], "node-port-enable": "true"}}`, i, address),
 		"k8s.ovn.org/node-chassis-id":                 fmt.Sprint("node", i),
 		"k8s.ovn.org/host-cidrs":                      fmt.Sprintf(`[%q]`, address),
 	}}}
