@@ -29,7 +29,10 @@ func TestEgressGateways_atMostEight(t *testing.T) {
 			name, gateway := fmt.Sprintf("n%d", i), annotation.Gateway{Mode: annotation.GatewayModeDisabled}
 			if i <= gateways {
 				name = fmt.Sprintf("gw%d", i)
-				gateway = annotation.Gateway{Mode: annotation.GatewayModeShared, MAC: "02:00:00:00:00:01", Addresses: prefixes(fmt.Sprintf("172.30.0.%d/24", i))}
+				gateway = annotation.Gateway{
+					Mode: annotation.GatewayModeShared, InterfaceID: "breth0_" + name, MAC: "02:00:00:00:00:01",
+					Addresses: prefixes(fmt.Sprintf("172.30.0.%d/24", i)),
+				}
 			}
 
 			if name == without {

@@ -16,7 +16,7 @@ import (
 func TestLeavesByPatch(t *testing.T) {
 	node := func(name, mode string, more ...string) *corev1.Node {
 		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, UID: "1", Annotations: map[string]string{
-			annotation.GatewayConfig: `{"default":{"mode":"` + mode + `","mac-address":"02:00:00:00:00:01","ip-addresses":["192.0.2.1/24"]}}`,
+			annotation.GatewayConfig: `{"default":{"mode":"` + mode + `","interface-id":"breth0_` + name + `","mac-address":"02:00:00:00:00:01","ip-addresses":["192.0.2.1/24"]}}`,
 			annotation.ChassisID:     name,
 			annotation.NodeSubnets:   `{"default":["10.244.1.0/24"]}`,
 			annotation.NodeJoin:      `{"default":{"ipv4":"100.64.0.2/16"}}`,
