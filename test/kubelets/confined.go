@@ -23,7 +23,7 @@ type confinement struct {
 	filters      int // number of seccomp filters
 }
 
-// agentCapabilities are those of docs/install.md.
+// agentCapabilities are those of docs/chart.md.
 const agentCapabilities = 1<<unix.CAP_NET_ADMIN | 1<<unix.CAP_SYS_ADMIN | 1<<unix.CAP_PERFMON | 1<<unix.CAP_BPF
 
 // containers are the network's, by name. The roles have a filter of their own beside the runtime's.

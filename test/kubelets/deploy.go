@@ -45,7 +45,7 @@ func (c *Cluster) deploy(ctx context.Context) error {
 		return err
 	}
 
-	if _, err := c.typing.chapter(ctx, installing); err != nil {
+	if err := c.typing.install(ctx, installing); err != nil {
 		return err
 	}
 

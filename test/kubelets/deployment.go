@@ -140,9 +140,9 @@ func (d *deployment) install(ctx context.Context) error {
 	case kubectl:
 		_, err = d.typing.chapter(ctx, installingPlain)
 	case helmOVS:
-		_, err = d.typing.chapter(ctx, installing)
+		err = d.typing.install(ctx, installing)
 	default:
-		_, err = d.typing.chapter(ctx, installingOnOthers,
+		err = d.typing.install(ctx, installingOnOthers,
 			"ssl:192.0.2.1:6641", d.lab.NBAddress(), "ssl:192.0.2.1:6642", d.lab.SBAddress())
 	}
 

@@ -83,6 +83,9 @@ type typing struct {
 const (
 	// documentChart is the packed chart's file in the document.
 	documentChart = "ovn-ebpf-1.2.3.tgz"
+	// sampleHost and samplePort set the API server's address in the document's helm install.
+	sampleHost = "KUBERNETES_SERVICE_HOST=192.0.2.10"
+	samplePort = "KUBERNETES_SERVICE_PORT=6443"
 	// valuesFile has the cluster's values, in the working directory.
 	valuesFile = "values.yaml"
 )
@@ -146,8 +149,20 @@ func (t *typing) chapter(ctx context.Context, heading string, replace ...string)
 	return out.String(), nil
 }
 
+// install types a chapter that installs the chart, with the address of this cluster's API server.
+// The replacements are as in chapter.
+func (t *typing) install(ctx context.Context, heading string, replace ...string) error {
+	server := t.c.serverAddress()
+
+	_, err := t.chapter(ctx, heading, append(replace,
+		sampleHost, "KUBERNETES_SERVICE_HOST="+server.Addr().String(),
+		samplePort, fmt.Sprintf("KUBERNETES_SERVICE_PORT=%d", server.Port()))...)
+
+	return err
+}
+
 // script returns the commands of each block below a heading. Commands that need all of the chart's
-// values get the cluster's.
+// values get the file with the cluster's, unless the document already names this file.
 func script(blocks []document.Block, heading string) (scripts []string) {
 	for _, b := range blocks {
 		if b.Heading != heading {
@@ -158,8 +173,10 @@ func script(blocks []document.Block, heading string) (scripts []string) {
 
 		for _, c := range b.Commands() {
 			line := c.Line
-			if strings.HasPrefix(line, "helm install ") || strings.HasPrefix(line, "helm template ") {
-				line += " -f " + valuesFile
+
+			needsValues := strings.HasPrefix(line, "helm install ") || strings.HasPrefix(line, "helm template ")
+			if file := " -f " + valuesFile; needsValues && !strings.Contains(line, file) {
+				line += file
 			}
 
 			lines = append(lines, line)

@@ -31,16 +31,37 @@ func TestChapters(t *testing.T) {
 	}
 }
 
+// TestSampleAddressesOccur: the document's commands that install the chart have the addresses that
+// clusters replace by their own, and plain manifests have the values of a file.
+func TestSampleAddressesOccur(t *testing.T) {
+	blocks := installBlocks(t)
+
+	for heading, want := range map[string][]string{
+		installing:         {sampleHost, samplePort},
+		installingOnOthers: {sampleHost, samplePort, "ssl:192.0.2.1:6641", "ssl:192.0.2.1:6642"},
+		installingPlain:    {" -f " + valuesFile + " "},
+		updatingPlain:      {" -f " + valuesFile + " "},
+		uninstallingPlain:  {" -f " + valuesFile + " "},
+	} {
+		text := strings.Join(script(blocks, heading), "\n")
+		for _, w := range want {
+			if strings.Count(text, w) != 1 {
+				t.Errorf("%q has %d times %q, want it once:\n%s", heading, strings.Count(text, w), w, text)
+			}
+		}
+	}
+}
+
 // TestValuesAreAppended: Helm's commands that know no values of a release get the cluster's.
 func TestValuesAreAppended(t *testing.T) {
-	blocks, err := document.Blocks("# a\n```\nhelm install x\nhelm upgrade x\n```\n## b\n```\nhelm template x > y\nkubectl get z\n```\n```\none\n```\n")
+	blocks, err := document.Blocks("# a\n```\nhelm install x\nhelm upgrade x\n```\n## b\n```\nhelm template x > y\nhelm template -f values.yaml x\nkubectl get z\n```\n```\none\n```\n")
 	if err != nil {
 		t.Fatal(err)
 	}
 
 	got := [][]string{script(blocks, "a"), script(blocks, "b"), script(blocks, "c")}
 
-	want := [][]string{{"helm install x -f values.yaml\nhelm upgrade x"}, {"helm template x > y -f values.yaml\nkubectl get z", "one"}, nil}
+	want := [][]string{{"helm install x -f values.yaml\nhelm upgrade x"}, {"helm template x > y -f values.yaml\nhelm template -f values.yaml x\nkubectl get z", "one"}, nil}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("scripts (-want +got):\n%s", diff)
 	}

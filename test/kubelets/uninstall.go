@@ -103,7 +103,7 @@ func (c *Cluster) daemons(ctx context.Context) (ids []string, err error) {
 		}
 	}
 
-	if want := 5*c.opts.Members + 4*c.opts.Nodes; len(ids) != want { // as in docs/install.md
+	if want := 5*c.opts.Members + 4*c.opts.Nodes; len(ids) != want { // as in docs/chart.md
 		return nil, fmt.Errorf("%d containers of OVN and Open vSwitch, want %d: %q", len(ids), want, ids)
 	}
 
