@@ -121,8 +121,8 @@ func (a *agentFlags) settings() []*setting.Setting {
 			Key:     "datapath",
 			Value:   setting.Choice(&a.datapath, "", "system", "netdev"),
 			About:   []string{"datapath"},
-			Usage: "`type` of the Open vSwitch datapath: system or netdev; default: system if the kernel " +
-				"supports it, otherwise netdev",
+			Usage: "`type` of the Open vSwitch datapath: system (in the kernel) or netdev (in userspace); " +
+				"default: system if the kernel supports it, otherwise netdev",
 		},
 		{
 			Flag:    "gateway-interface",
@@ -131,7 +131,7 @@ func (a *agentFlags) settings() []*setting.Setting {
 			Value:   setting.Text(&a.uplink),
 			About:   []string{"gateway interface", "uplink"},
 			Usage: "network `interface` of the uplink; default: the interface of the default route. In " +
-				"bridged, the value may also be the uplink's Open vSwitch bridge",
+				"layout bridged, the value may also be the uplink's Open vSwitch bridge",
 		},
 		{
 			Flag:    "gateway-nexthop",
@@ -148,8 +148,10 @@ func (a *agentFlags) settings() []*setting.Setting {
 			Key:     "encap-ip",
 			Value:   &a.encapIP,
 			About:   []string{"encap address"},
-			Usage: "`address` of the node for Geneve tunnels; default: the node's address. The userspace " +
-				"datapath of Open vSwitch needs a separate address",
+			Usage: "`address` of the node for Geneve tunnels; default: the node's address. With datapath " +
+				"netdev, layout direct needs a separate address, in a subnet in which the node has no other " +
+				"address. The agent configures this address on the gateway bridge. Layout bridged does not " +
+				"support the setting with datapath netdev",
 		},
 		{
 			Flag:    "encap-port",

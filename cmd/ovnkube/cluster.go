@@ -161,7 +161,9 @@ func (c *clusterFlags) settings() []*setting.Setting {
 			Key:     "mtu",
 			Value:   setting.Number(&c.mtu, 0, 65535),
 			About:   []string{"MTU"},
-			Usage:   "MTU of pods in `bytes` (0: the MTU of the uplink minus the encapsulation)",
+			Usage: "MTU of pods in `bytes` (0: the MTU of the uplink minus the encapsulation). Each agent " +
+				"publishes the MTU of its node's pods. The controller uses its own value, or 1400 if that is " +
+				"0, for nodes that have published none",
 		},
 		{
 			Flag:    "snat-port-range",
@@ -171,15 +173,17 @@ func (c *clusterFlags) settings() []*setting.Setting {
 			About:   []string{"SNAT port range"},
 			Usage: "`ports` FIRST-LAST that are reserved for OVN's SNAT on every gateway. Connections of " +
 				"pods leave the node from these ports, and the host does not choose them for its own " +
-				"connections",
+				"connections. Each agent publishes its own value. The controller uses its value for nodes " +
+				"that have published none",
 		},
 		{
 			Flag:    "gateway-bfd",
 			Section: "gateway",
 			Key:     "bfd",
 			Value:   setting.Switch(&c.bfd),
-			Usage: "monitor the next hops of the gateway routers with BFD. BFD packets from the uplink " +
-				"are delivered to both the host and OVN" + sameValue,
+			Usage: "monitor the next hops of the gateway routers with BFD. OVN uses a next hop only while " +
+				"its BFD session is up, so set the value true only if all these routers run BFD. BFD " +
+				"packets from the uplink are delivered to both the host and OVN" + sameValue,
 		},
 		{
 			Flag:    "metrics-bind-address",

@@ -18,60 +18,158 @@ var update = flag.Bool("update", false, "write the tables of docs/configuration.
 func TestDocument(t *testing.T) {
 	s := newSettings("")
 	document.Check(t, "../../docs/configuration.md", map[string]string{
-		"settings": settingsTables(s), "sources": sourceTable(s), "aliases": aliasTable(s), "unused": unusedTable(s),
+		"settings": settingsTables(t, s), "sources": sourceTable(s), "aliases": aliasTable(s), "unused": unusedTable(s),
 	}, *update, "go test ./cmd/ovnkube -run TestDocument -update")
 }
 
-// settingsTables returns a table of settings for each heading. A cell has the first sentence of a
-// setting's usage. Further sentences are in a list below the table.
-func settingsTables(s *settings) string {
-	is := func(role setting.Role, underlay bool) func(*setting.Setting) bool {
-		return func(o *setting.Setting) bool {
-			return o.Role == role && strings.HasPrefix(o.Usage, underlayOnly) == underlay
-		}
+// tables are the tables of settings. Each has a heading, which begins with the programs that have the
+// settings (see programsOf), and the flags of its rows.
+var tables = []struct {
+	heading string
+	flags   []string
+}{
+	{"Controller and agent, with the same value", []string{
+		"mode", "cluster-subnets", "k8s-service-cidrs", "allow-external-ips", "allow-pod-tunnels",
+		"trust-endpoint-slices", "namespace-frontends", "service-table-share", "gateway-bfd",
+	}},
+	{"Controller and agent: MTU and SNAT ports", []string{"mtu", "snat-port-range"}},
+	{"Controller and agent: API server", []string{
+		"kubeconfig", "k8s-apiserver", "k8s-token", "k8s-token-file", "k8s-cacert",
+	}},
+	{"Controller and agent: OVN's databases", []string{
+		"nb-address", "nb-client-privkey", "nb-client-cert", "nb-client-cacert",
+		"sb-address", "sb-client-privkey", "sb-client-cert", "sb-client-cacert",
+	}},
+	{"Controller and agent: metrics and logs", []string{
+		"metrics-bind-address", "node-server-cert", "node-server-privkey", "metrics-client-ca-file",
+		"loglevel", "logfile", "logfile-maxsize", "logfile-maxbackups", "logfile-maxage",
+	}},
+	{"Controller", []string{
+		"leader-elect", "identity", "lease-namespace", "ha-election-lease-duration",
+		"allocate-node-subnets", "gateway-v4-join-subnet", "gateway-v6-join-subnet",
+		"remove-chassis", "acl-logging-rate-limit", "pod-annotation-ovn",
+	}},
+	{"Controller in underlay mode", []string{
+		"cloud", "clouds-file", "cluster-name", "router-id", "subnet-pool", "subnet-pool-6",
+		"security-groups", "max-ports", "release-after", "request-rate", "workers",
+	}},
+	{"Agent: node and Open vSwitch", []string{
+		"node-name", "run-dir", "pin-dir", "cgroup-path", "ovsdb", "ovs-rundir", "ovn-rundir",
+		"chassis-name", "datapath", "avoid-null-nat", "encap-ip", "encap-port", "encap-type",
+	}},
+	{"Agent: gateway", []string{
+		"gateway-interface", "gateway-layout", "gateway-backend", "gateway-mode", "gateway-nexthop",
+		"gateway-address", "gateway-vlanid", "routable-pods", "nodeport", "service-node-port-range",
+		"gateway-shortcuts", "gateway-shadow-rate",
+	}},
+	{"Agent: pods and CNI", []string{"cni-socket", "cni-conf-dir", "cni-exclusive"}},
+	{"Agent: metrics and health", []string{
+		"healthz-bind-address", "counted-pods", "counted-service-ports",
+	}},
+	{"Agent in underlay mode", []string{"underlay-interface", "vif-id", "underlay-rest"}},
+}
+
+// settingsTables returns the tables of settings. A cell has the first sentence of a setting's usage.
+// Further sentences are in a list below the table, and an arrow in the cell points to them. Every
+// setting must be in one table.
+func settingsTables(t *testing.T, s *settings) string {
+	t.Helper()
+
+	missing := map[string]*setting.Setting{}
+	for _, o := range s.Settings {
+		missing[o.Flag] = o
 	}
-	same := func(o *setting.Setting) bool { return strings.HasSuffix(o.Usage, sameValue) }
 
 	var b strings.Builder
 
-	for _, part := range []struct {
-		heading string
-		has     func(*setting.Setting) bool
-	}{
-		{"Controller and agent, with the same value", same},
-		{"Controller and agent", func(o *setting.Setting) bool { return o.Role == 0 && !same(o) }},
-		{"Controller", is(roleController, false)},
-		{"Controller in underlay mode", is(roleController, true)},
-		{"Agent", is(roleAgent, false)},
-		{"Agent in underlay mode", is(roleAgent, true)},
-	} {
-		var notes strings.Builder
+	for _, table := range tables {
+		var notes noteList
 
-		fmt.Fprintf(&b, "\n### %s\n\n| flag | key of the file | default | meaning |\n|---|---|---|---|\n", part.heading)
+		fmt.Fprintf(&b, "\n### %s\n\n| flag | key of the file | default | meaning |\n|---|---|---|---|\n", table.heading)
 
-		for _, o := range s.Settings {
-			if !part.has(o) {
-				continue
+		for _, name := range table.flags {
+			o := missing[name]
+			if o == nil {
+				t.Fatalf("table %q: setting %s does not exist, or is also in another table", table.heading, name)
+			}
+
+			delete(missing, name)
+
+			if programs, _, _ := strings.Cut(table.heading, ":"); programs != programsOf(o) {
+				t.Errorf("table %q has setting %s of: %s", table.heading, name, programsOf(o))
 			}
 
 			meaning, dflt, note := explained(o)
-			fmt.Fprintf(&b, "| `%s` | `[%s] %s` | %s | %s |\n", o.Flag, o.Section, o.Key, dflt, meaning)
-
 			if note != "" {
-				fmt.Fprintf(&notes, "%s\n", wrapped("- **`"+o.Flag+"`.** "+note))
+				meaning += " ↓"
+
+				notes.add(name, note)
 			}
+
+			fmt.Fprintf(&b, "| `%s` | `[%s] %s` | %s | %s |\n", name, o.Section, o.Key, dflt, meaning)
 		}
 
-		if notes.Len() > 0 {
-			b.WriteString("\n" + notes.String())
-		}
+		b.WriteString(notes.String())
+	}
+
+	for name, o := range missing {
+		t.Errorf("setting %s is in no table: add it to one of: %s", name, programsOf(o))
 	}
 
 	return b.String() + "\n"
 }
 
+// programsOf returns the programs that have a setting, as in the headings of tables.
+func programsOf(o *setting.Setting) string {
+	programs := map[setting.Role]string{
+		0: "Controller and agent", roleController: "Controller", roleAgent: "Agent",
+	}[o.Role]
+
+	switch {
+	case strings.HasSuffix(o.Usage, sameValue):
+		return programs + ", with the same value"
+	case strings.HasPrefix(o.Usage, underlayOnly):
+		return programs + " in underlay mode"
+	}
+
+	return programs
+}
+
+// noteList is the list below a table. Settings with the same note share an item.
+type noteList []struct{ names, note string }
+
+func (l *noteList) add(flag, note string) {
+	name := "`" + flag + "`"
+
+	for i, n := range *l {
+		if n.note == note {
+			(*l)[i].names += ", " + name
+			return
+		}
+	}
+
+	*l = append(*l, struct{ names, note string }{name, note})
+}
+
+func (l noteList) String() string {
+	var b strings.Builder
+
+	for i, n := range l {
+		if i == 0 {
+			b.WriteString("\n")
+		}
+
+		b.WriteString(wrapped("- **"+n.names+".** "+n.note) + "\n")
+	}
+
+	return b.String()
+}
+
 // underlayOnly begins the usage of settings that only underlay mode has.
 const underlayOnly = "in underlay mode, "
+
+// required is the note of settings that have no default and must be set.
+const required = "Required."
 
 var (
 	otherDocument = regexp.MustCompile(`\(docs/([a-z-]+\.md)\)`)
@@ -101,15 +199,15 @@ func explained(o *setting.Setting) (meaning, dflt, note string) {
 	}
 
 	meaning, dflt, _ = strings.Cut(meaning, "; default: ")
-	if o.Flag == "metrics-bind-address" {
+
+	switch value := o.Value.String(); {
+	case note == required:
+		dflt, note = "required", ""
+	case value != "":
+		dflt = "`" + value + "`"
+	case o.Flag == "metrics-bind-address":
 		dflt = "`" + controllerMetrics + "` of the controller, `" + agentMetrics + "` of the agent"
-	}
-
-	if v := o.Value.String(); v != "" {
-		dflt = "`" + v + "`"
-	}
-
-	if dflt == "" {
+	case dflt == "":
 		dflt = "none"
 	}
 
