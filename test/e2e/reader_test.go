@@ -11,6 +11,7 @@ import (
 	"syscall"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
@@ -79,7 +80,7 @@ func newReader(t *testing.T, l *lab.Lab, ovnkube string) *reader {
 }
 
 // populate creates the objects that the documents refer to: pods and a policy of networkpolicy.md,
-// and traffic.
+// and a NodePort of explain.md.
 func (r *reader) populate(t *testing.T) {
 	t.Helper()
 
@@ -98,11 +99,41 @@ func (r *reader) populate(t *testing.T) {
 
 	r.addPolicy(t)
 
+	r.addNodePort(t, pods["web-0"])
+
 	web, db := pods["web-0"].IP4().As4(), pods["db-0"].IP4()
 	mac := func(a [4]byte) string { return fmt.Sprintf("0a:58:%02x:%02x:%02x:%02x", a[0], a[1], a[2], a[3]) }
 	router := web
 	router[3] = 1
 	r.replace = append(r.replace, "0a:58:0a:f4:01:05", mac(web), "0a:58:0a:f4:01:01", mac(router), "10.244.1.5", pods["web-0"].IP4().String(), "10.244.1.6", db.String())
+}
+
+// addNodePort creates the Service prod/web with a server in the pod, and waits until its NodePort
+// accepts connections.
+func (r *reader) addNodePort(t *testing.T, web *lab.Pod) {
+	t.Helper()
+
+	const port, nodePort = 8080, 30080
+
+	_, err := r.AddService(t.Context(), lab.ServiceSpec{
+		Namespace: web.Namespace, Name: "web", Type: corev1.ServiceTypeNodePort, Pods: []*lab.Pod{web},
+		Ports: []corev1.ServicePort{{Port: 80, TargetPort: intstr.FromInt32(port), NodePort: nodePort}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	_, err = r.Serve(t.Context(), "pod:"+web.Namespace+"/"+web.Name, "documents-web", "-name", web.Name, "-tcp", fmt.Sprintf(":%d", port))
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	within(t, "connect to the NodePort", func() error {
+		connect := fmt.Sprintf("exec 3<>/dev/tcp/%s/%d", r.Node(1).IP4, nodePort)
+		_, err := r.Exec(t.Context(), "ext", "timeout", "2", "bash", "-c", connect)
+
+		return err
+	})
 }
 
 // begin starts a command and returns the path of its output file.
