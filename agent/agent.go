@@ -234,7 +234,7 @@ func (a *agent) openOVS(ctx context.Context) error {
 
 	err = loop.Insist(ctx, a.ready.Starting, func() error {
 		return errors.Join(gateway.Recover(ctx, a.cfg.Settings, a.ovs),
-			gateway.TakeOver(ctx, a.cfg.Settings, a.ovs, a.log))
+			gateway.RecordTakeover(ctx, a.cfg.Settings, a.ovs, a.log))
 	})
 	if err != nil {
 		a.ovs.Close()

@@ -31,7 +31,7 @@ func Cleanup(ctx context.Context, cfg Config, log *slog.Logger) error {
 
 	errs = append(errs, removeFile(cfg.CNISocket), removeMasquerade(ctx), status.Remove(cfg.RunDir))
 	errs = append(errs, ovs.RemoveAffinityFlows(ctx, cfg.OVSRunDir))
-	inherited := gateway.Inherited(cfg.RunDir)
+	takenOver := gateway.TakenOver(cfg.RunDir)
 
 	o, settings, err := dialOwn(ctx, cfg)
 	if err != nil {
@@ -43,7 +43,7 @@ func Cleanup(ctx context.Context, cfg Config, log *slog.Logger) error {
 			errs = append(errs, o.AllowNullNAT(ctx))
 		}
 
-		if inherited { // pods keep using the inherited port
+		if takenOver { // pods keep using the existing port
 			errs = append(errs, os.RemoveAll(podRecords(cfg)))
 		} else {
 			errs = append(errs, removePods(ctx, o, podRecords(cfg)), management.Cleanup(ctx, o))
@@ -51,7 +51,7 @@ func Cleanup(ctx context.Context, cfg Config, log *slog.Logger) error {
 	}
 
 	errs = append(errs, gateway.Cleanup(ctx, settings, o, log))
-	if o != nil && !inherited { // ovn-controller runs until the node no longer needs it
+	if o != nil && !takenOver { // ovn-controller runs until the node no longer needs it
 		errs = append(errs, o.RestoreSettings(ctx))
 	}
 
@@ -62,7 +62,7 @@ func Cleanup(ctx context.Context, cfg Config, log *slog.Logger) error {
 // bridge would cut the host off. Without a connection it returns the settings known so far.
 func dialOwn(ctx context.Context, cfg Config) (*ovs.Client, gateway.Settings, error) {
 	s := cfg.Defaulted()
-	if w, is := gateway.InheritedWiring(cfg.RunDir); is {
+	if w, is := gateway.TakeoverWiring(cfg.RunDir); is {
 		s.Wiring, s.NotHost = w, notHost(w)
 		o, err := dialShortly(ctx, cfg)
 

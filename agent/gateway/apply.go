@@ -25,7 +25,7 @@ func (g *Gateway) apply(ctx context.Context) error {
 	}
 
 	errRoutes := g.topology.routes.keepRoutes(reliedOn(h, g.s), &h, time.Now())
-	if g.s.hasNoGateway() {
+	if g.s.leavesUplinkAlone() {
 		return errors.Join(errRoutes, g.applyWithoutGateway(ctx, h))
 	}
 
@@ -75,7 +75,7 @@ func (g *Gateway) apply(ctx context.Context) error {
 		err = errors.Join(err, g.topology.syncHairpin(n, true)) // routes that had to wait for the backend
 	}
 
-	g.repair = g.repair || err == nil
+	g.wasInPlace = g.wasInPlace || err == nil
 
 	return err
 }
@@ -107,14 +107,15 @@ func checkEthernet(d link.Link) error {
 	return nil
 }
 
-// applyWithoutGateway is like apply, for a node without a gateway (see Settings.hasNoGateway).
+// applyWithoutGateway is like apply, for a node on which the agent uses neither bridge nor backend (see
+// Settings.leavesUplinkAlone). It removes those of an earlier agent.
 func (g *Gateway) applyWithoutGateway(ctx context.Context, h Host) error {
 	if err := g.topology.ovs.SyncBridgeMapping(ctx, Network, ""); err != nil {
 		return err
 	}
 
-	at, taken, err := g.topology.finishMove(ctx)
-	if err == nil && taken {
+	located, mustReturn, err := g.topology.finishMove(ctx)
+	if err == nil && mustReturn {
 		err = g.leaveBridge(ctx, h)
 	}
 
@@ -122,23 +123,23 @@ func (g *Gateway) applyWithoutGateway(ctx context.Context, h Host) error {
 		return err
 	}
 
-	if h, err = g.view.observe(); err != nil { // settle may have changed it
+	if h, err = g.view.observe(); err != nil { // the addresses may have moved
 		return err
 	}
 
-	n := g.view.derive(h, at)
+	n := g.view.derive(h, located)
 	g.view.setNode(n, g.log)
 
 	if len(n.Addresses) == 0 {
-		return fmt.Errorf("%s has no address", at.HostDevice())
+		return fmt.Errorf("%s has no address", located.HostDevice())
 	}
 
 	if err := g.backend.detach(); err != nil {
 		return err
 	}
 
-	if at.Layout != verdict.Bridged {
-		if err := g.topology.dropBridge(ctx, h); err != nil {
+	if located.Layout != verdict.Bridged && h.Bridge != nil {
+		if err := g.topology.removeBridge(ctx); err != nil {
 			return err
 		}
 	}
@@ -215,8 +216,9 @@ func (g *Gateway) syncBridgedBackend(ctx context.Context) error {
 // plan plans the Services for the node and returns the desired state.
 func (g *Gateway) plan(h Host, n Node) state {
 	f := g.inputs.read()
-	f.vips, f.repair = g.services.plan(h, n, f), g.repair
-	f.taken, f.unread = g.tracker.outsideRange, !g.tracker.dumpSucceeded
+	f.vips = g.services.plan(h, n, f)
+	f.outsideRange, f.notTracked = g.tracker.outsideRange, !g.tracker.dumpSucceeded
+	f.wasInPlace = g.wasInPlace
 
 	return newState(h, n, g.s, f)
 }

@@ -88,7 +88,7 @@ func Resolve(ctx context.Context, o *ovs.Client, s Settings) (Wiring, error) {
 		return w, nil // the move will be undone
 	}
 
-	if s.hasNoGateway() {
+	if s.leavesUplinkAlone() {
 		return w, nil // any bridge may have a foreign owner
 	}
 

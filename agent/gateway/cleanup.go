@@ -41,8 +41,8 @@ func Cleanup(ctx context.Context, s Settings, o *ovs.Client, log *slog.Logger) e
 		return fmt.Errorf("clean up gateway: the host's addresses are on an OVS bridge and OVSDB is unreachable: nothing was changed")
 	}
 
-	if in, is := loadInheritance(s.RunDir); is {
-		return restoreNode(ctx, in, s, o, log)
+	if record, found := loadTakeover(s.RunDir); found {
+		return undoTakeover(ctx, record, s, o, log)
 	}
 
 	var errs []error

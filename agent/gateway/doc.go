@@ -2,27 +2,41 @@
 // layouts (verdict.Direct, Bridged, Dedicated) and with one of two backends: eBPF programs at the uplink
 // and the bridge, or OpenFlow flows on the bridge.
 //
-// Gateway is a loop over parts, each with its own state. No part knows the Gateway:
+// # Parts
+//
+// Gateway is a loop over parts, each with its own state. No part refers to the Gateway:
 //
 //	part            file                              state
-//	Inputs          inputs.go                         what other parts of the agent tell
+//	Inputs          inputs.go                         what other parts of the agent report
 //	formerAddresses former.go                         addresses that the host has lost
-//	tracker         track.go, takeover.go             connections of before a takeover, use of the SNAT range
-//	Services        services.go, tables.go            frontends and their tables; a loop of its own
-//	topology        bridge.go, move.go, nogateway.go  uplink, bridge and what the host has on it
-//	backend         backend.go                        whose a packet is: programs.go or flowbackend.go
+//	tracker         track.go, conntrack.go            connections from before a takeover, use of the SNAT range
+//	Services        services.go, tables.go, pace.go   frontends and their tables; a loop of its own
+//	untranslated    untranslated.go                   connections that are older than their frontend
+//	topology        bridge.go, move.go, nogateway.go  uplink, bridge, and the host's configuration on them
+//	routeKeeper     routes.go                         the host's routes, which it restores
+//	addressKeeper   address.go                        the gateway's addresses, kept while the host lacks them
+//	backend         backend.go                        the owner of a packet: programs.go or flowbackend.go
 //	flowTable       flows.go                          the bridge's flows, of either backend
-//	hostUse         host.go                           what the host itself uses of the node's addresses
-//	recorder        record.go                         repairs and what optional parts lack
-//	View            gateway.go                        the node and the fault that others see
+//	hostUse         host.go                           ports and protocols that the host itself uses
+//	ShortcutManager shortcuts.go                      programs on pods' devices
+//	recorder        record.go                         repairs, and faults of optional parts
+//	View            gateway.go                        the node and the fault, for other parts of the agent
 //
-// Pure functions compute what should be (desired.go, state.go, mtu.go, hairpin.go, networks.go,
-// takeover.go, ports.go, and the packages service, verdict and openflow). apply.go has the parts
-// bring it about, in the order in which a node never black-holes its host: host addresses before
-// programs, programs before flows, flows before the bridge mapping that connects OVN, and a
-// replacement before what it replaces goes.
+// # A round
+//
+// Pure functions compute the desired state (desired.go, state.go, mtu.go, hairpin.go, networks.go,
+// conntrack.go, ports.go, and the packages service, verdict and openflow). apply.go has the parts apply
+// it, in an order that never cuts the host off: host addresses before programs, programs before flows,
+// flows before the bridge mapping that connects OVN, and a replacement before what it replaces.
 //
 // A change of a device, an address, a filter, the OVS database, the OpenFlow connection or an input
-// runs the whole of it again. A change of a Service runs it only if more than the Services' tables
-// changes. Programs that were detached are looked for four times per second.
+// runs the whole round again. A change of a Service runs it only if more than the Services' tables
+// changes. The attachments of programs are checked four times per second.
+//
+// # Takeover
+//
+// A takeover is the start of an agent on a node where pods have connections on ports outside of the SNAT
+// range, because they began with another gateway, such as ovn-kubernetes, or with another range. These
+// connections continue (track.go). On a node of ovn-kubernetes, the agent also records the node's
+// configuration, and Cleanup restores it (takeover.go).
 package gateway

@@ -63,7 +63,7 @@ func (f *flowBackend) syncFlows(ctx context.Context, st state) error {
 	sockets := slices.Concat(f.host.sockets, connections)
 
 	return f.flows.sync(ctx, st, func(st state, ports openflow.Ports) openflow.Change {
-		return f.flows.planner.Flows(st.input(ports, frontends, sockets, f.host.protos))
+		return f.flows.planner.Flows(st.flowInput(ports, frontends, sockets, f.host.protos))
 	})
 }
 
@@ -108,7 +108,7 @@ func flowNumbers() []uint8 {
 }
 
 // CountsFlows reports whether flows decide and count.
-func (s Settings) CountsFlows() bool { return s.Backend == OpenFlow && !s.hasNoGateway() }
+func (s Settings) CountsFlows() bool { return s.Backend == OpenFlow && !s.leavesUplinkAlone() }
 
 // ReadFlowCounters returns the decisions of the flows on a bridge, each counted since the flow was
 // written. It needs no agent. Only a running agent knows the counts of flows that were replaced

@@ -16,7 +16,9 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/verdict"
 )
 
-// flowTable keeps the bridge's flows up to date. Only the gateway's loop calls its methods, except run.
+// flowTable keeps the bridge's flows up to date, those of either backend. The eBPF backend has a few
+// flows that pass packets to and from its programs; with the OpenFlow backend, flows do everything. Only
+// the gateway's loop calls its methods, except run.
 type flowTable struct {
 	s      Settings
 	ovs    *ovs.Client
@@ -24,51 +26,54 @@ type flowTable struct {
 	record *recorder
 	wake   loop.Signal // triggers the gateway's loop
 
-	up   atomic.Bool // whether the OpenFlow connection is up
-	lost atomic.Bool // the bridge's flows may differ from those written
-
-	planner    openflow.Planner
-	written    ovs.FlowSync
-	comparedAt time.Time
-	moving     bool // the uplink just became a port, and ovs-vswitchd has answered
+	connected   atomic.Bool // whether the OpenFlow connection is up
+	maybeLost   atomic.Bool // the bridge's flows may differ from those written
+	justJoined  bool        // the uplink became a port a moment ago; ovs-vswitchd answers
+	planner     openflow.Planner
+	bridgeFlows ovs.FlowSync
+	comparedAt  time.Time // last comparison of all flows with those on the bridge
 }
 
 func newFlowTable(p parts, o *ovs.Client) *flowTable {
 	t := &flowTable{s: p.s, ovs: o, log: p.log, record: p.record, wake: p.wake}
-	t.written.RunDir, t.written.Bridge = p.s.OVSRunDir, p.s.Bridge
+	t.bridgeFlows = ovs.FlowSync{RunDir: p.s.OVSRunDir, Bridge: p.s.Bridge}
 
-	if Inherited(p.s.RunDir) {
-		t.written.Evict = ovs.PredecessorCookie
+	if TakenOver(p.s.RunDir) { // the agent's first flows replace those of ovn-kubernetes
+		t.bridgeFlows.Evict = ovs.PredecessorCookie
 	}
 
 	return t
 }
 
-// run watches the OpenFlow connection until ctx ends. Flows do not survive ovs-vswitchd.
+// run watches the OpenFlow connection until ctx ends. A lost connection may mean that ovs-vswitchd has
+// ended or that the bridge was deleted, and flows survive neither.
 func (t *flowTable) run(ctx context.Context) error {
-	return ovs.WatchBridge(ctx, t.s.OVSRunDir, t.s.Bridge, func() {
-		t.up.Store(true)
-		t.lost.Store(true)
+	connected := func() {
+		t.connected.Store(true)
+		t.invalidate()
 		t.wake.Trigger()
-	}, func() {
-		t.up.Store(false)
-		t.lost.Store(true) // a move of the uplink writes without a connection
-		t.log.Warn("OpenFlow connection lost, writing flows again", "bridge", t.s.Bridge)
+	}
+	disconnected := func() {
+		t.connected.Store(false)
+		t.invalidate() // at once: retrySync writes before the connection is up again
+		t.log.Warn("OpenFlow connection lost, writing flows again once it is back", "bridge", t.s.Bridge)
 		t.wake.Trigger()
-	})
+	}
+
+	return ovs.WatchBridge(ctx, t.s.OVSRunDir, t.s.Bridge, connected, disconnected)
 }
 
 // invalidate makes the next sync compare all flows with those on the bridge.
-func (t *flowTable) invalidate() { t.lost.Store(true) }
+func (t *flowTable) invalidate() { t.maybeLost.Store(true) }
 
-// sync writes the planned flows to the bridge and only then lets ovn-controller connect it. Without
-// flows OVN's packets would be lost. Without programs they would reach the host's stack.
+// sync writes the planned flows to the bridge and only then lets ovn-controller connect it to OVN:
+// without flows, the bridge would lose OVN's packets or flood them.
 func (t *flowTable) sync(
 	ctx context.Context,
 	st state,
 	plan func(state, openflow.Ports) openflow.Change,
 ) error {
-	if !t.up.Load() && !t.moving {
+	if !t.connected.Load() && !t.justJoined {
 		return fmt.Errorf("bridge %s: no OpenFlow connection: is ovs-vswitchd running?", t.s.Bridge)
 	}
 
@@ -81,28 +86,29 @@ func (t *flowTable) sync(
 		}
 	}
 
-	if err := t.write(ctx, plan(st, ports), st.repair); err != nil {
-		t.lost.Store(true)
+	if err := t.write(ctx, plan(st, ports), st.wasInPlace); err != nil {
+		t.invalidate()
 		return err
 	}
 
 	return t.ovs.SyncBridgeMapping(ctx, Network, t.s.mappedBridge())
 }
 
-// write writes the changed flows. It compares all flows with those on the bridge after they may
-// have been lost, and every resync/2.
-func (t *flowTable) write(ctx context.Context, change openflow.Change, repair bool) error {
-	if lost := t.lost.Swap(false); !lost && time.Since(t.comparedAt) < resync/2 {
-		_, err := t.written.Update(ctx, change.Write, change.Gone)
+// write writes the changed flows. It compares all flows with those on the bridge after they may have
+// been lost, and otherwise at most twice per resync.
+func (t *flowTable) write(ctx context.Context, change openflow.Change, wasInPlace bool) error {
+	if lost := t.maybeLost.Swap(false); !lost && time.Since(t.comparedAt) < resync/2 {
+		_, err := t.bridgeFlows.Update(ctx, change.Write, change.Gone)
 		return err
 	}
 
-	messages, err := t.written.All(ctx, t.planner.All())
+	messages, err := t.bridgeFlows.All(ctx, t.planner.All())
 	if err != nil {
 		return err
 	}
 
-	if messages > 0 && repair && change.Empty() {
+	// The flows have changed although the plan has not: another process did it, or ovs-vswitchd restarted.
+	if messages > 0 && change.Empty() && wasInPlace {
 		t.record.repaired("flows")
 	}
 
@@ -111,19 +117,20 @@ func (t *flowTable) write(ctx context.Context, change openflow.Change, repair bo
 	return nil
 }
 
-// replace writes these flows instead of the planned ones, until the next sync.
-func (t *flowTable) replace(ctx context.Context, flows []string) error {
-	t.lost.Store(true)
-	_, err := t.written.All(ctx, flows)
+// writeTemporary writes these flows instead of the planned ones, until the next sync.
+func (t *flowTable) writeTemporary(ctx context.Context, flows []string) error {
+	t.invalidate()
+	_, err := t.bridgeFlows.All(ctx, flows)
 
 	return err
 }
 
-// retrySync retries sync while ovs-vswitchd may still be busy with the uplink, which just became a
-// port.
+// retrySync retries sync for half a second after the uplink became a port, while ovs-vswitchd may still
+// be busy with that. sync then does not wait until run has connected, because the host's traffic depends on
+// the flows.
 func (t *flowTable) retrySync(ctx context.Context, sync func() error) error {
-	t.moving = true
-	defer func() { t.moving = false }()
+	t.justJoined = true
+	defer func() { t.justJoined = false }()
 
 	var err error
 	for range 5 {
@@ -139,8 +146,8 @@ func (t *flowTable) retrySync(ctx context.Context, sync func() error) error {
 	return err
 }
 
-// static plans the flows that accompany programs.
-func (t *flowTable) static(st state, ports openflow.Ports) openflow.Change {
+// planStatic plans the flows of the eBPF backend.
+func (t *flowTable) planStatic(st state, ports openflow.Ports) openflow.Change {
 	return t.planner.Static(openflow.StaticInput{
 		Layout:  t.s.Layout,
 		Ports:   ports,
@@ -174,19 +181,20 @@ func bridgePorts(ctx context.Context, o *ovs.Client, bridge, uplink string) (ope
 // PatchPort returns the number of the gateway bridge's patch port to OVN, or 0 if there is none.
 func PatchPort(ctx context.Context, o *ovs.Client, bridge string) (uint32, error) {
 	patches, err := o.PatchPorts(ctx, bridge)
-	return patches[patchPort(slices.Sorted(maps.Keys(patches)), bridge)], err
+	return patches[ownPatchPort(slices.Sorted(maps.Keys(patches)), bridge)], err // 0 without a name
 }
 
-// patchPort selects, from names, the patch port that ovn-controller created for the agent's
-// localnet port. It returns "" if there is none. The name starts with the bridge's name. For
-// further networks, ovn-kubernetes puts the network's name into the port's name as well.
-func patchPort(names []string, bridge string) string {
-	best := ""
-	for _, n := range names {
-		if strings.HasPrefix(n, "patch-"+bridge+"_") && (best == "" || len(n) < len(best)) {
-			best = n
+// ownPatchPort selects, from sorted names, the patch port that ovn-controller created for the agent's
+// localnet port. It returns "" if there is none. The name starts with the bridge's name. For further
+// networks, ovn-kubernetes puts the network's name into the port's name as well, so the shortest name is
+// the agent's.
+func ownPatchPort(names []string, bridge string) string {
+	shortest := ""
+	for _, name := range names {
+		if strings.HasPrefix(name, "patch-"+bridge+"_") && (shortest == "" || len(name) < len(shortest)) {
+			shortest = name
 		}
 	}
 
-	return best
+	return shortest
 }

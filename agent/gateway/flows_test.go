@@ -35,7 +35,7 @@ func TestFlowsOfADeletedBridgeAreWrittenAgain(t *testing.T) {
 
 	connected := func(want bool) func() error {
 		return func() error {
-			if table.up.Load() != want {
+			if table.connected.Load() != want {
 				return errors.New("not yet")
 			}
 
@@ -43,11 +43,11 @@ func TestFlowsOfADeletedBridgeAreWrittenAgain(t *testing.T) {
 		}
 	}
 	testnode.Eventually(t, "connected", connected(true))
-	table.lost.Store(false) // all flows have been written
+	table.maybeLost.Store(false) // all flows have been written
 	sw.Vsctl(t, "del-br", "breth0")
 	testnode.Eventually(t, "not connected", connected(false))
 	testnode.Eventually(t, "flows are lost", func() error {
-		if !table.lost.Load() {
+		if !table.maybeLost.Load() {
 			return errors.New("the flows count as written")
 		}
 

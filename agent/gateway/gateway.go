@@ -64,7 +64,8 @@ type Gateway struct {
 	services *Services
 	topology *topology
 	backend  backend
-	repair   bool // a round has succeeded; owned by the loop
+
+	wasInPlace bool // a round has succeeded, so corrections count as repairs; owned by the loop
 }
 
 // Options configures New.
@@ -94,7 +95,7 @@ func New(o Options) *Gateway {
 		host:   &hostUse{s: o.Settings, log: o.Log, record: record},
 	}
 	p.flows = newFlowTable(p, o.OVS)
-	p.tracker = &tracker{s: o.Settings, log: o.Log, record: record, wake: wake, connected: p.flows.up.Load}
+	p.tracker = &tracker{s: o.Settings, log: o.Log, record: record, wake: wake, connected: p.flows.connected.Load}
 	p.services = newServices(p, o)
 
 	if p.shortcuts = o.ShortcutManager; p.shortcuts == nil {

@@ -178,7 +178,7 @@ func (t *topology) prepareUplinkJoin(ctx context.Context) error {
 		return err
 	}
 
-	return t.flows.replace(ctx, openflow.Joining(patch, t.s.Userspace()))
+	return t.flows.writeTemporary(ctx, openflow.Joining(patch, t.s.Userspace()))
 }
 
 // leaveBridge takes the uplink out of the bridge and moves the host's addresses back to it.

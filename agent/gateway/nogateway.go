@@ -14,40 +14,42 @@ import (
 
 // A node without a gateway (Cluster.NoGateway) has nothing of the agent on its uplink and no
 // reserved port. Its host's sockets still reach Services. The agent removes the gateway of an
-// earlier agent. On the userspace datapath the wiring of layout direct stays, because the tunnels
-// need it; OVN is not connected to it.
+// earlier agent.
+//
+// On the userspace datapath such a node keeps the bridge of layout direct and the programs, because
+// the tunnels need them. OVN is not connected to the bridge.
 
-// hasNoGateway reports whether layout and backend are unused on the node.
-func (s Settings) hasNoGateway() bool { return s.NoGateway && !s.Userspace() }
+// leavesUplinkAlone reports whether the agent needs neither bridge nor backend on the node.
+func (s Settings) leavesUplinkAlone() bool { return s.NoGateway && !s.Userspace() }
 
-// finishMove completes or undoes an interrupted move. It returns the settings for the device that
-// has the host's addresses: the uplink, or the bridge if an operator moved them there. taken
-// reports that an agent in layout bridged moved them to the bridge; they must then move back.
-// During a move finishMove returns nicbridge.ErrUnderWay (wrapped).
-func (t *topology) finishMove(ctx context.Context) (at Settings, taken bool, err error) {
+// finishMove completes or undoes an interrupted move of the host's addresses. It returns the
+// settings for the device that has them: the uplink, or the bridge if an operator moved them there.
+// mustReturn means that an earlier agent moved them to the bridge for layout bridged, so they must
+// move back. During a move, finishMove returns nicbridge.ErrUnderWay (wrapped).
+func (t *topology) finishMove(ctx context.Context) (located Settings, mustReturn bool, err error) {
 	if err := Recover(ctx, t.s, t.ovs); err != nil {
 		return t.s, false, err
 	}
 
 	snapshot, err := nicbridge.Load(t.s.RunDir, t.s.Uplink)
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return t.s, false, nil
-	case err != nil || snapshot.Phase != nicbridge.Done:
+	if errors.Is(err, fs.ErrNotExist) {
+		return t.s, false, nil // never moved
+	}
+
+	if err != nil || snapshot.Phase != nicbridge.Done {
 		return t.s, false, err
-	case snapshot.Asked && snapshot.Bridge == t.s.Bridge:
+	}
+
+	requestedByOperator := snapshot.Asked
+	if requestedByOperator && snapshot.Bridge == t.s.Bridge {
 		return t.s.withAddressesOf(verdict.Bridged), false, nil
 	}
 
 	return t.s, true, nil
 }
 
-// dropBridge removes the gateway bridge if the agent owns it.
-func (t *topology) dropBridge(ctx context.Context, h Host) error {
-	if h.Bridge == nil {
-		return nil
-	}
-
+// removeBridge removes the gateway bridge if it exists and belongs to the agent.
+func (t *topology) removeBridge(ctx context.Context) error {
 	err := t.ovs.CheckGateway(ctx, t.s.Uplink, t.s.Bridge)
 	if errors.Is(err, ovs.ErrForeign) {
 		return nil
@@ -57,15 +59,18 @@ func (t *topology) dropBridge(ctx context.Context, h Host) error {
 		return err
 	}
 
-	was := t.s
-	was.NoGateway = false
-	// A move that starts after this check creates the bridge again.
+	earlier := t.s
+	earlier.NoGateway = false // the hairpin is that of an agent with a gateway
+
+	// No move can begin while this function runs. One that waits creates the bridge again.
 	return nicbridge.Undisturbed(t.s.RunDir, t.s.Uplink, func() error {
-		if s, err := nicbridge.Load(t.s.RunDir, t.s.Uplink); err == nil && s.Phase != nicbridge.Restored {
+		// A move may have ended since finishMove, so the bridge has the host's addresses.
+		snapshot, err := nicbridge.Load(t.s.RunDir, t.s.Uplink)
+		if err == nil && snapshot.Phase != nicbridge.Restored {
 			return fmt.Errorf("remove bridge %s: %w", t.s.Bridge, nicbridge.ErrUnderWay)
 		}
 
-		if err := link.RemoveHairpin(t.s.Bridge, hostHairpin(bothFamilies, was)); err != nil {
+		if err := link.RemoveHairpin(t.s.Bridge, hostHairpin(bothFamilies, earlier)); err != nil {
 			return err
 		}
 

@@ -68,7 +68,7 @@ func (p *programs) sync(ctx context.Context, st state) error {
 }
 
 func (p *programs) syncFlows(ctx context.Context, st state) error {
-	return p.flows.sync(ctx, st, p.flows.static)
+	return p.flows.sync(ctx, st, p.flows.planStatic)
 }
 
 // syncHooks loads the programs once, then keeps settings, tables and attachments up to date. Tables
@@ -110,7 +110,7 @@ func (p *programs) syncHooks(ctx context.Context, st state) error {
 			return err
 		}
 
-		if st.repair {
+		if st.wasInPlace { // at the start, the configuration is logged anyway
 			p.log.Info("program settings changed", "config", st.config)
 		}
 

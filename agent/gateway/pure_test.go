@@ -473,7 +473,7 @@ func TestWithoutServiceRoutes(t *testing.T) {
 	}
 }
 
-func TestPatchPort(t *testing.T) {
+func TestOwnPatchPort(t *testing.T) {
 	for _, tc := range []struct {
 		want  string
 		names []string
@@ -483,7 +483,7 @@ func TestPatchPort(t *testing.T) {
 		{"patch-breth0_n-to-br-int", []string{"patch-aux", "patch-breth0_n-to-br-int", "patch-breth0_o-to-br-int"}},
 		{"patch-breth0_node1-to-br-int", []string{"patch-breth0_blue_node1-to-br-int", "patch-breth0_node1-to-br-int"}},
 	} {
-		if got := patchPort(tc.names, "breth0"); got != tc.want {
+		if got := ownPatchPort(tc.names, "breth0"); got != tc.want {
 			t.Errorf("%v: got %q, want %q", tc.names, got, tc.want)
 		}
 	}

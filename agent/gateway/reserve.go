@@ -23,7 +23,7 @@ const (
 
 // reserved returns the ports that the host's kernel must not choose as ephemeral ports.
 func (s Settings) reserved() []cluster.PortRange {
-	if s.hasNoGateway() {
+	if s.leavesUplinkAlone() {
 		return nil
 	}
 
@@ -107,7 +107,7 @@ func readEphemeral() ([]cluster.PortRange, error) {
 // ephemeral returns the host's ephemeral ports that no frontend gets. Ports that the agent reserves
 // do not count, even while another program has removed the reservation.
 func (s Settings) ephemeral(h Host) []cluster.PortRange {
-	if s.hasNoGateway() {
+	if s.leavesUplinkAlone() {
 		return nil // no packets from outside go to frontends
 	}
 

@@ -66,7 +66,7 @@ func TestAttachWaitsForConntrack(t *testing.T) {
 		t.Errorf("without ovs-vswitchd: %v", err)
 	}
 
-	tr.since = time.Now().Add(-firstDump)
+	tr.startedAt = time.Now().Add(-firstDumpWait)
 	if err := tr.sync(t.Context(), Node{}); err != nil || tr.dumpSucceeded {
 		t.Errorf("a while later: %v, dump succeeded %t", err, tr.dumpSucceeded)
 	}

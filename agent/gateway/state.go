@@ -14,7 +14,8 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/verdict"
 )
 
-// facts are the inputs of a state beside host and settings.
+// facts are the inputs of a state beside host and settings. The first group is from other parts of
+// the agent (see Inputs), the second from parts of the gateway.
 type facts struct {
 	inSync bool           // ovn-controller has the southbound database's contents
 	peers  []netip.Addr   // other nodes' addresses
@@ -23,10 +24,10 @@ type facts struct {
 	joins  []netip.Prefix // the networks of the gateway routers
 	pods   []netip.Prefix // this node's pod subnets
 
-	vips   []netip.Addr      // Service addresses that OVN owns
-	taken  []verdict.FlowKey // OVN's connections from before a takeover
-	unread bool              // conntrack was not read yet, so such connections may exist
-	repair bool              // a round has succeeded: later corrections count as repairs
+	vips         []netip.Addr      // Service addresses that OVN owns
+	outsideRange []verdict.FlowKey // OVN's connections from before a takeover
+	notTracked   bool              // conntrack was not read yet, so such connections may exist
+	wasInPlace   bool              // a round has succeeded, so corrections count as repairs
 }
 
 // state is everything that decides the owner of a packet, for either backend.
@@ -35,35 +36,37 @@ type state struct {
 	node   Node
 	config bpf.Config
 	addrs  map[netip.Addr]verdict.AddrKind
-	flows  []verdict.FlowKey // OVN's connections with ports outside the SNAT range
-	repair bool              // a round has succeeded
+
+	outsideRange []verdict.FlowKey // OVN's connections with ports outside the SNAT range
+	wasInPlace   bool              // see facts
 }
 
 // newState returns the state of a node. An address of several kinds gets the first of: host, VIP,
-// peer, former. Until conntrack was read, the connections that an earlier agent recorded still
-// count.
+// peer, former. Until conntrack was read, Config.Takeover is set, so the programs use the connections
+// that an earlier agent has left in their table.
 func newState(h Host, n Node, s Settings, f facts) state {
 	st := state{
 		host:   h,
 		node:   n,
 		config: programConfig(h, n, s, f),
 		addrs:  map[netip.Addr]verdict.AddrKind{},
-		flows:  f.taken,
-		repair: f.repair,
-	}
-	st.config.Takeover = f.unread || len(f.taken) > 0
 
-	enter := func(kind verdict.AddrKind, addrs []netip.Addr) {
+		outsideRange: f.outsideRange,
+		wasInPlace:   f.wasInPlace,
+	}
+	st.config.Takeover = f.notTracked || len(f.outsideRange) > 0
+
+	addMissing := func(kind verdict.AddrKind, addrs []netip.Addr) {
 		for _, a := range addrs {
-			if _, taken := st.addrs[a]; !taken {
+			if _, exists := st.addrs[a]; !exists {
 				st.addrs[a] = kind
 			}
 		}
 	}
-	enter(verdict.AddrHost, hostAddrs(h))
-	enter(verdict.AddrVIP, f.vips)
-	enter(verdict.AddrPeer, f.peers)
-	enter(verdict.AddrFormer, f.former)
+	addMissing(verdict.AddrHost, hostAddrs(h))
+	addMissing(verdict.AddrVIP, f.vips)
+	addMissing(verdict.AddrPeer, f.peers)
+	addMissing(verdict.AddrFormer, f.former)
 
 	return st
 }
@@ -71,14 +74,16 @@ func newState(h Host, n Node, s Settings, f facts) state {
 // programConfig returns the programs' settings. Without a bridge that is up, Bridge is 0 and every
 // packet goes to the host.
 func programConfig(h Host, n Node, s Settings, f facts) bpf.Config {
+	const ipv4, ipv6 = true, false
+
 	c := bpf.Config{Uplink: h.Uplink.Index, Layout: s.Layout, Config: verdict.Config{
-		Node4: n.Address(true), Node6: n.Address(false),
+		Node4: n.Address(ipv4), Node6: n.Address(ipv6),
 		SNATPorts: s.SNATPorts, GenevePort: model.TunnelPort,
 		ServiceCIDRs: s.ServiceCIDRs, PodCIDRs: s.PodCIDRs, PodTunnels: s.PodTunnels,
 		Masquerade: masqueradeNetworks(), Internal: internal(s, f), External: external(h, n, s, f),
 		Mode: verdict.Mode{VLAN: s.VLAN, Local: s.Local, BFD: s.BFD, InSync: f.inSync},
 	}}
-	copy(c.NodeMAC[:], h.Uplink.MAC) // applyBackend has checked its length
+	copy(c.NodeMAC[:], h.Uplink.MAC) // of the same length: see checkEthernet
 
 	if s.Routable {
 		c.RoutablePods = f.pods
@@ -103,8 +108,9 @@ func masqueradeNetworks() []netip.Prefix {
 	return []netip.Prefix{masquerade.Of(true).Subnet, masquerade.Of(false).Subnet}
 }
 
-// input converts the state for the OpenFlow backend.
-func (st state) input(
+// flowInput converts the state for the OpenFlow backend. Flows do not use the age of a connection, so
+// it is 0.
+func (st state) flowInput(
 	ports openflow.Ports,
 	services map[verdict.ServiceKey]verdict.ServiceOwner,
 	sockets []link.Socket,
@@ -120,7 +126,7 @@ func (st state) input(
 		tables.HostProtos[k] = true
 	}
 
-	for _, k := range st.flows {
+	for _, k := range st.outsideRange {
 		tables.Flows[k] = 0
 	}
 
@@ -167,18 +173,20 @@ func (st state) hairpin() openflow.Hairpin {
 const ipvsDevice = "kube-ipvs0"
 
 // serviceAddrs returns those host addresses that are only Service addresses. OVN sends no packets
-// there: its load balancers translate them before.
+// there: its load balancers translate them before. An address that another device has as well is the
+// host's own.
 func serviceAddrs(h Host, services []netip.Prefix) map[netip.Addr]bool {
 	out := map[netip.Addr]bool{}
+	isService := func(a link.Address) bool { return a.Device == ipvsDevice || within(services, a.Prefix.Addr()) }
 
 	for _, a := range h.Addresses {
-		if a.Device == ipvsDevice || within(services, a.Prefix.Addr()) {
+		if isService(a) {
 			out[a.Prefix.Addr()] = true
 		}
 	}
 
-	for _, a := range h.Addresses { // an address that another device has as well is the host's own
-		if a.Device != ipvsDevice && !within(services, a.Prefix.Addr()) {
+	for _, a := range h.Addresses {
+		if !isService(a) {
 			delete(out, a.Prefix.Addr())
 		}
 	}

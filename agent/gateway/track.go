@@ -28,12 +28,13 @@ const (
 	fullShare     = 0.9             // share of the SNAT range in use towards one remote: new connections soon fail
 	mostTracked   = 200_000         // larger tables are not dumped: the cost outweighs the benefit
 	rareDumps     = 5 * time.Minute // between dumps that only measure the use of the SNAT range
-	firstDump     = 5 * time.Second // time that a starting gateway waits for ovs-vswitchd
+	firstDumpWait = 5 * time.Second // a starting gateway waits so long for ovs-vswitchd
 	trackedSysctl = "net/netfilter/nf_conntrack_count"
 )
 
 // tracker reads conntrack. It determines which connections from before a takeover belong to OVN,
-// and how full the SNAT range is.
+// and how full the SNAT range is. Its method run reads; the gateway's loop calls the other methods and
+// processes what was read.
 type tracker struct {
 	s         Settings
 	log       *slog.Logger
@@ -44,19 +45,25 @@ type tracker struct {
 	noneLeft atomic.Bool // no connection from before a takeover is left
 
 	mu   sync.Mutex // guards dump
-	dump *dump      // nil: the gateway's loop has processed it
+	dump *dump      // the last of run; nil: the gateway's loop has processed it
 
 	tracking // owned by the gateway's loop
 }
 
 // tracking is the state that the gateway's loop derives from conntrack dumps.
 type tracking struct {
-	since         time.Time         // time of the first sync
+	startedAt     time.Time         // of the first sync
 	dumpAttempted bool              // a first dump was attempted
 	dumpSucceeded bool              // a dump has succeeded
-	outsideRange  []verdict.FlowKey // OVN's connections outside the SNAT range that still exist, sorted
+	outsideRange  []verdict.FlowKey // OVN's connections from before a takeover that still exist, sorted
 	seeded        bool              // they are in the programs' table
-	warned        map[PortUse]bool  // remotes already warned about, with Ports 0
+	warned        map[PortUse]bool  // remotes already warned about; as a key, Ports is 0
+}
+
+// dump is a conntrack reading.
+type dump struct {
+	list []ovs.TrackedConnection
+	err  error
 }
 
 // run reads conntrack every half minute and triggers the gateway's loop with the result. It runs
@@ -65,7 +72,7 @@ func (t *tracker) run(ctx context.Context) error {
 	last := time.Now()
 
 	return loop.Every(ctx, resync, func() {
-		if !t.connected() || !shouldDump(t.noneLeft.Load(), time.Since(last)) {
+		if !t.connected() || !isDumpDue(t.noneLeft.Load(), time.Since(last)) {
 			return
 		}
 
@@ -79,9 +86,11 @@ func (t *tracker) run(ctx context.Context) error {
 	})
 }
 
-// shouldDump reports whether to read conntrack again. none means that no connection from before a
+// isDumpDue reports whether to read conntrack again. noneLeft means that no connection from before a
 // takeover is left.
-func shouldDump(none bool, since time.Duration) bool { return !none || since >= rareDumps }
+func isDumpDue(noneLeft bool, sinceLast time.Duration) bool {
+	return !noneLeft || sinceLast >= rareDumps
+}
 
 // read reads conntrack, unless it is empty or too large.
 func (t *tracker) read(ctx context.Context) *dump {
@@ -130,16 +139,11 @@ func (t *tracker) count(ctx context.Context) (int, error) {
 	return n, nil
 }
 
-// dump is a conntrack reading that the loop has not processed yet.
-type dump struct {
-	list []ovs.TrackedConnection
-	err  error
-}
-
-// sync processes the last dump. The first one must come before anything is attached, written or
-// moved: the connections of an earlier gateway must be known, or the host's stack would reset them.
-// Until then sync returns an error while ovs-vswitchd does not answer, for at most firstDump. After
-// that it continues without, because in layout bridged the host needs the programs.
+// sync processes the last dump of run. The first call reads conntrack itself. It must come before
+// anything is attached, written or moved: the connections of an earlier gateway must be known, or the
+// host's stack would reset them. While ovs-vswitchd does not answer, sync returns an error, for at most
+// firstDumpWait. After that the gateway starts without a dump, because in layout bridged the host needs
+// the programs.
 func (t *tracker) sync(ctx context.Context, n Node) error {
 	t.mu.Lock()
 	d := t.dump
@@ -147,12 +151,12 @@ func (t *tracker) sync(ctx context.Context, n Node) error {
 	t.mu.Unlock()
 
 	if d == nil && !t.dumpAttempted {
-		if t.since.IsZero() {
-			t.since = time.Now()
+		if t.startedAt.IsZero() {
+			t.startedAt = time.Now()
 		}
 
 		d = t.read(ctx)
-		if d.err != nil && !t.connected() && time.Since(t.since) < firstDump {
+		if d.err != nil && !t.connected() && time.Since(t.startedAt) < firstDumpWait {
 			return fmt.Errorf("earlier connections unknown: %w", d.err)
 		}
 
@@ -160,13 +164,14 @@ func (t *tracker) sync(ctx context.Context, n Node) error {
 	}
 
 	if d != nil {
-		t.note(*d, n)
+		t.process(*d, n)
 	}
 
 	return nil
 }
 
-func (t *tracker) note(d dump, n Node) {
+// process derives the tracking state from a dump. An error is recorded, and the state stays.
+func (t *tracker) process(d dump, n Node) {
 	t.record.degraded(partTracking, d.err)
 
 	if d.err != nil {
@@ -175,8 +180,8 @@ func (t *tracker) note(d dump, n Node) {
 
 	addrs := nodeAddrs(n)
 
-	now := t.takenOver(d.list, addrs)
-	if t.dumpSucceeded { // later connections are not from before
+	now := t.ovnConnections(d.list, addrs)
+	if t.dumpSucceeded { // connections that are new since then did not begin before the takeover
 		now = slices.DeleteFunc(now, func(k verdict.FlowKey) bool { return !containsFlow(t.outsideRange, k) })
 	} else if len(now) > 0 {
 		t.log.Info("connections from before the takeover belong to OVN", "count", len(now))
@@ -188,25 +193,26 @@ func (t *tracker) note(d dump, n Node) {
 
 	t.dumpSucceeded, t.outsideRange = true, now
 	t.noneLeft.Store(len(now) == 0)
-	t.noteUse(portUse(d.list, addrs, t.s.SNATPorts))
+	t.recordPortUse(countPortUse(d.list, addrs, t.s.SNATPorts))
 }
 
-// takenOver returns OVN's connections from before. It leaves out those of host sockets, if the
-// kernel can list them.
-func (t *tracker) takenOver(tracked []ovs.TrackedConnection, node []netip.Addr) []verdict.FlowKey {
-	flows := takenOver(tracked, node, t.s.SNATPorts)
+// ovnConnections returns OVN's connections outside the SNAT range. It leaves out those of host
+// sockets, if the kernel can list them.
+func (t *tracker) ovnConnections(tracked []ovs.TrackedConnection, node []netip.Addr) []verdict.FlowKey {
+	flows := connectionsOutside(t.s.SNATPorts, tracked, node)
 	if len(flows) == 0 {
 		return nil
 	}
 
-	sockets, err := link.Sockets(1, math.MaxUint16)
+	sockets, err := link.Sockets(1, math.MaxUint16) // every port
 	t.record.degraded(partScan, err)
 
 	return withoutHostFlows(flows, sockets)
 }
 
-// seed writes the remaining connections from before to the programs' table. The first time it reads
-// conntrack again, because pods opened connections while the programs loaded.
+// seed writes the connections from before a takeover to the programs' table, and deletes those that
+// have ended. The first time it reads conntrack again, because pods opened connections while the
+// programs loaded. If that fails, it continues with those of the last dump.
 func (t *tracker) seed(ctx context.Context, programs *bpf.Gateway, n Node) error {
 	if !t.dumpSucceeded {
 		return nil
@@ -214,7 +220,7 @@ func (t *tracker) seed(ctx context.Context, programs *bpf.Gateway, n Node) error
 
 	if !t.seeded {
 		if d := t.read(ctx); d.err == nil {
-			t.outsideRange = t.takenOver(d.list, nodeAddrs(n))
+			t.outsideRange = t.ovnConnections(d.list, nodeAddrs(n))
 			t.noneLeft.Store(len(t.outsideRange) == 0)
 		}
 
@@ -225,12 +231,14 @@ func (t *tracker) seed(ctx context.Context, programs *bpf.Gateway, n Node) error
 		t.seeded = true
 	}
 
-	return programs.Flows(func(k verdict.FlowKey, _ time.Duration) bool { return containsFlow(t.outsideRange, k) })
+	stillExists := func(k verdict.FlowKey, _ time.Duration) bool { return containsFlow(t.outsideRange, k) }
+
+	return programs.Flows(stillExists)
 }
 
-// noteUse publishes how full the SNAT range is. It warns once for each remote towards which the
+// recordPortUse publishes how full the SNAT range is. It warns once for each remote towards which the
 // range is nearly full, because the affected pods get no reason for failed connections.
-func (t *tracker) noteUse(uses []PortUse) {
+func (t *tracker) recordPortUse(uses []PortUse) {
 	size := t.s.SNATPorts.Len()
 	warned := map[PortUse]bool{}
 
@@ -240,7 +248,9 @@ func (t *tracker) noteUse(uses []PortUse) {
 		}
 
 		key := PortUse{Proto: u.Proto, Remote: u.Remote}
-		if warned[key] = true; !t.warned[key] {
+		warned[key] = true
+
+		if !t.warned[key] {
 			t.log.Warn("the SNAT port range is nearly exhausted towards a remote: pod connections to it will fail",
 				"remote", u.Remote, "protocol", model.ProtocolName(u.Proto), "used", u.Ports, "of", size)
 		}
