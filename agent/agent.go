@@ -316,7 +316,7 @@ func (a *agent) build() {
 			a.environment.Trigger()
 			a.ready.Changed.Trigger()
 		},
-		Budgeted: func(k service.Key) { a.health.Changed(k) },
+		BudgetChanged: func(k service.Key) { a.health.Changed(k) },
 	})
 	a.health = healthcheck.New(healthcheck.Options{
 		Node:    a.cfg.NodeName,
@@ -364,7 +364,7 @@ func (a *agent) controlPlane() model.ControlPlane {
 // servedObjects returns the objects of a key, or none if a budget refuses them: their health check
 // would draw a load balancer's traffic to a node that refuses it.
 func (a *agent) servedObjects(k service.Key) service.Objects {
-	if a.gateway.Services().Refused(k) {
+	if a.gateway.Services().OverBudget(k) {
 		return service.Objects{}
 	}
 

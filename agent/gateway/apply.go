@@ -34,7 +34,7 @@ func (g *Gateway) apply(ctx context.Context) error {
 		return fmt.Errorf("this node serves no North-South traffic: %s", g.s.NoEBPF)
 	}
 
-	if err := g.services.await(ctx); err != nil {
+	if err := g.services.checkReplaceable(ctx); err != nil {
 		// The API server may be out of reach because the host has lost its address: report that.
 		if n := g.view.derive(h, g.s); len(n.Gone) > 0 {
 			g.view.setNode(n, g.log)
@@ -67,12 +67,12 @@ func (g *Gateway) apply(ctx context.Context) error {
 		errUplink = link.DisableLRO(g.s.Uplink)
 	}
 
-	servesServices := g.services.settled.Load()
+	servesServices := g.services.hostServed.Load()
 	errBridge := g.topology.syncBridge(ctx, &h, n, servesServices)
 
 	err = errors.Join(errRoutes, errUplink, errBridge, g.applyBackend(ctx, h, n))
-	if g.services.settled.Load() && !servesServices && errBridge == nil {
-		err = errors.Join(err, g.topology.syncHairpin(n, true)) // routes that had to wait for the backend
+	if g.services.hostServed.Load() && !servesServices && errBridge == nil {
+		err = errors.Join(err, g.topology.syncHairpin(n, true)) // adds the routes to Services at once
 	}
 
 	g.wasInPlace = g.wasInPlace || err == nil
@@ -107,8 +107,8 @@ func checkEthernet(d link.Link) error {
 	return nil
 }
 
-// applyWithoutGateway is like apply, for a node on which the agent uses neither bridge nor backend (see
-// Settings.leavesUplinkAlone). It removes those of an earlier agent.
+// applyWithoutGateway is like apply, for a node on which the agent uses neither bridge nor backend
+// (see Settings.leavesUplinkAlone). It removes those of an earlier agent.
 func (g *Gateway) applyWithoutGateway(ctx context.Context, h Host) error {
 	if err := g.topology.ovs.SyncBridgeMapping(ctx, Network, ""); err != nil {
 		return err
@@ -149,7 +149,7 @@ func (g *Gateway) applyWithoutGateway(ctx context.Context, h Host) error {
 	}
 
 	g.services.plan(h, n, g.inputs.read())
-	g.services.openHost(false)
+	g.services.openHost(socketsOnly)
 
 	return g.services.write(nil)
 }

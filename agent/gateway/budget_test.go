@@ -77,7 +77,7 @@ func TestNamespaceCannotFillTables(t *testing.T) {
 		}
 	}
 	told := map[service.Key]bool{}
-	r.budgeted = func(k service.Key) { told[k] = true }
+	r.budgetChanged = func(k service.Key) { told[k] = true }
 
 	check("all", largeFronts+4, 0)
 

@@ -61,9 +61,9 @@ func connectionsOutside(
 	return slices.Compact(out)
 }
 
-// withoutHostFlows returns the connections that no host socket owns. A connection of a pod that ended
-// lately may have the addresses and ports of one of the host, and the host takes precedence. TCP
-// listeners own no connection.
+// withoutHostFlows returns the connections that no host socket owns. A connection of a pod that
+// ended lately may have the addresses and ports of one of the host, and the host takes precedence.
+// TCP listeners own no connection.
 func withoutHostFlows(flows []verdict.FlowKey, sockets []link.Socket) []verdict.FlowKey {
 	byPort := map[uint16][]link.Socket{}
 	for _, s := range sockets {
@@ -75,8 +75,9 @@ func withoutHostFlows(flows []verdict.FlowKey, sockets []link.Socket) []verdict.
 	})
 }
 
-// owns reports whether packets of the connection reach the socket. The caller has compared the local
-// ports. A socket at :: may receive IPv4 as well. An unconnected UDP socket receives from any remote.
+// owns reports whether packets of the connection reach the socket. The caller has compared the
+// local ports. A socket at :: may receive IPv4 as well. An unconnected UDP socket receives from any
+// remote.
 func owns(s link.Socket, k verdict.FlowKey) bool {
 	bound, local := s.Local.Addr(), k.Local.Addr()
 	hasLocal := bound == local || bound.IsUnspecified() && (bound.Is6() || local.Is4())
@@ -89,7 +90,8 @@ func compareFlows(a, b verdict.FlowKey) int {
 	return cmp.Or(cmp.Compare(a.Proto, b.Proto), a.Local.Compare(b.Local), a.Remote.Compare(b.Remote))
 }
 
-// containsFlow reports whether a sorted list contains the connection. On a busy node the list is long.
+// containsFlow reports whether a sorted list contains the connection. On a busy node the list is
+// long.
 func containsFlow(list []verdict.FlowKey, k verdict.FlowKey) bool {
 	_, found := slices.BinarySearchFunc(list, k, compareFlows)
 	return found
@@ -102,8 +104,8 @@ type PortUse struct {
 	Ports  int
 }
 
-// countPortUse returns the use of the range per remote, fullest first. A port in use for one remote is
-// free for any other. Each of the node's addresses has all ports, so it has results of its own.
+// countPortUse returns the use of the range per remote, fullest first. A port in use for one remote
+// is free for any other. Each of the node's addresses has all ports, so it has results of its own.
 func countPortUse(tracked []ovs.TrackedConnection, node []netip.Addr, ports cluster.PortRange) []PortUse {
 	type pair struct {
 		proto  uint8

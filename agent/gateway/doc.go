@@ -1,6 +1,6 @@
 // Package gateway keeps the node's North-South gateway in its desired state, in one of three
-// layouts (verdict.Direct, Bridged, Dedicated) and with one of two backends: eBPF programs at the uplink
-// and the bridge, or OpenFlow flows on the bridge.
+// layouts (verdict.Direct, Bridged, Dedicated) and with one of two backends: eBPF programs at the
+// uplink and the bridge, or OpenFlow flows on the bridge.
 //
 // # Parts
 //
@@ -25,9 +25,10 @@
 // # A round
 //
 // Pure functions compute the desired state (desired.go, state.go, mtu.go, hairpin.go, networks.go,
-// conntrack.go, ports.go, and the packages service, verdict and openflow). apply.go has the parts apply
-// it, in an order that never cuts the host off: host addresses before programs, programs before flows,
-// flows before the bridge mapping that connects OVN, and a replacement before what it replaces.
+// conntrack.go, ports.go, and the packages service, verdict and openflow). apply.go has the parts
+// apply it, in an order that never cuts the host off: host addresses before programs, programs
+// before flows, flows before the bridge mapping that connects OVN, and a replacement before what it
+// replaces.
 //
 // A change of a device, an address, a filter, the OVS database, the OpenFlow connection or an input
 // runs the whole round again. A change of a Service runs it only if more than the Services' tables
@@ -35,8 +36,8 @@
 //
 // # Takeover
 //
-// A takeover is the start of an agent on a node where pods have connections on ports outside of the SNAT
-// range, because they began with another gateway, such as ovn-kubernetes, or with another range. These
-// connections continue (track.go). On a node of ovn-kubernetes, the agent also records the node's
-// configuration, and Cleanup restores it (takeover.go).
+// A takeover is the start of an agent on a node where pods have connections on ports outside of the
+// SNAT range, because they began with another gateway, such as ovn-kubernetes, or with another
+// range. These connections continue (track.go). On a node of ovn-kubernetes, the agent also records
+// the node's configuration, and Cleanup restores it (takeover.go).
 package gateway

@@ -47,7 +47,7 @@ func (f *flowBackend) sync(ctx context.Context, st state) error {
 		return err
 	}
 
-	f.services.openHost(false)
+	f.services.openHost(socketsOnly)
 
 	return f.services.write(nil)
 }

@@ -16,9 +16,9 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/verdict"
 )
 
-// flowTable keeps the bridge's flows up to date, those of either backend. The eBPF backend has a few
-// flows that pass packets to and from its programs; with the OpenFlow backend, flows do everything. Only
-// the gateway's loop calls its methods, except run.
+// flowTable keeps the bridge's flows up to date, those of either backend. The eBPF backend has a
+// few flows that pass packets to and from its programs; with the OpenFlow backend, flows do
+// everything. Only the gateway's loop calls its methods, except run.
 type flowTable struct {
 	s      Settings
 	ovs    *ovs.Client
@@ -45,8 +45,8 @@ func newFlowTable(p parts, o *ovs.Client) *flowTable {
 	return t
 }
 
-// run watches the OpenFlow connection until ctx ends. A lost connection may mean that ovs-vswitchd has
-// ended or that the bridge was deleted, and flows survive neither.
+// run watches the OpenFlow connection until ctx ends. A lost connection may mean that ovs-vswitchd
+// has ended or that the bridge was deleted, and flows survive neither.
 func (t *flowTable) run(ctx context.Context) error {
 	connected := func() {
 		t.connected.Store(true)
@@ -94,8 +94,8 @@ func (t *flowTable) sync(
 	return t.ovs.SyncBridgeMapping(ctx, Network, t.s.mappedBridge())
 }
 
-// write writes the changed flows. It compares all flows with those on the bridge after they may have
-// been lost, and otherwise at most twice per resync.
+// write writes the changed flows. It compares all flows with those on the bridge after they may
+// have been lost, and otherwise at most twice per resync.
 func (t *flowTable) write(ctx context.Context, change openflow.Change, wasInPlace bool) error {
 	if lost := t.maybeLost.Swap(false); !lost && time.Since(t.comparedAt) < resync/2 {
 		_, err := t.bridgeFlows.Update(ctx, change.Write, change.Gone)
@@ -107,7 +107,8 @@ func (t *flowTable) write(ctx context.Context, change openflow.Change, wasInPlac
 		return err
 	}
 
-	// The flows have changed although the plan has not: another process did it, or ovs-vswitchd restarted.
+	// The flows have changed although the plan has not: another process did it, or ovs-vswitchd
+	// restarted.
 	if messages > 0 && change.Empty() && wasInPlace {
 		t.record.repaired("flows")
 	}
@@ -125,9 +126,9 @@ func (t *flowTable) writeTemporary(ctx context.Context, flows []string) error {
 	return err
 }
 
-// retrySync retries sync for half a second after the uplink became a port, while ovs-vswitchd may still
-// be busy with that. sync then does not wait until run has connected, because the host's traffic depends on
-// the flows.
+// retrySync retries sync for half a second after the uplink became a port, while ovs-vswitchd may
+// still be busy with that. sync then does not wait until run has connected, because the host's
+// traffic depends on the flows.
 func (t *flowTable) retrySync(ctx context.Context, sync func() error) error {
 	t.justJoined = true
 	defer func() { t.justJoined = false }()
@@ -184,10 +185,10 @@ func PatchPort(ctx context.Context, o *ovs.Client, bridge string) (uint32, error
 	return patches[ownPatchPort(slices.Sorted(maps.Keys(patches)), bridge)], err // 0 without a name
 }
 
-// ownPatchPort selects, from sorted names, the patch port that ovn-controller created for the agent's
-// localnet port. It returns "" if there is none. The name starts with the bridge's name. For further
-// networks, ovn-kubernetes puts the network's name into the port's name as well, so the shortest name is
-// the agent's.
+// ownPatchPort selects, from sorted names, the patch port that ovn-controller created for the
+// agent's localnet port. It returns "" if there is none. The name starts with the bridge's name.
+// For further networks, ovn-kubernetes puts the network's name into the port's name as well, so the
+// shortest name is the agent's.
 func ownPatchPort(names []string, bridge string) string {
 	shortest := ""
 	for _, name := range names {

@@ -14,40 +14,45 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/verdict"
 )
 
-// flowServices sums the counts of frontend flows by Service port. A rewritten flow starts at zero;
-// packets that it counted after the last read are lost.
-type flowServices struct {
-	most int // limit of Service ports with counts
+// flowServiceCounts sums the counts of frontend flows by Service port. A rewritten flow starts at
+// zero, and packets that it counted after the last read are lost. Its methods are safe for
+// concurrent use.
+type flowServiceCounts struct {
+	maxPorts int // limit of Service ports with counts
 
 	mu    sync.Mutex // guards the fields below
 	ports map[verdict.ServiceKey]bpf.ServicePort
-	takes uint64
-	last  map[verdict.ServiceKey]ovs.FlowCount // counts at the last read
-	sums  map[bpf.ServicePort]ovs.FlowCount
+	reads uint64                               // completed
+	last  map[verdict.ServiceKey]ovs.FlowCount // counts of the flows at the last read
+	sums  map[bpf.ServicePort]ovs.FlowCount    // of the ports with counts
 }
 
-// newFlowServices returns nil if flows do not count or counting is disabled.
-func newFlowServices(s Settings) *flowServices {
+// newFlowServiceCounts returns nil if flows do not count or counting is disabled.
+func newFlowServiceCounts(s Settings) *flowServiceCounts {
 	if !s.CountsFlows() || s.Local || s.CountServices <= 0 {
 		return nil
 	}
 
-	return &flowServices{
-		most:  s.CountServices,
-		ports: map[verdict.ServiceKey]bpf.ServicePort{},
-		sums:  map[bpf.ServicePort]ovs.FlowCount{},
+	return &flowServiceCounts{
+		maxPorts: s.CountServices,
+		ports:    map[verdict.ServiceKey]bpf.ServicePort{},
+		sums:     map[bpf.ServicePort]ovs.FlowCount{},
 	}
 }
 
-// set maps frontends to Service ports; the zero port removes a frontend. full means that changes
-// lists all frontends.
-func (f *flowServices) set(changes map[verdict.ServiceKey]bpf.ServicePort, full bool) {
+// setFrontends maps exactly these frontends to Service ports.
+func (f *flowServiceCounts) setFrontends(all map[verdict.ServiceKey]bpf.ServicePort) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 
-	if full {
-		clear(f.ports)
-	}
+	clear(f.ports)
+	maps.Copy(f.ports, all)
+}
+
+// updateFrontends maps changed frontends to Service ports. The zero port removes a frontend.
+func (f *flowServiceCounts) updateFrontends(changes map[verdict.ServiceKey]bpf.ServicePort) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
 
 	for k, port := range changes {
 		if port == (bpf.ServicePort{}) {
@@ -59,37 +64,38 @@ func (f *flowServices) set(changes map[verdict.ServiceKey]bpf.ServicePort, full 
 }
 
 // frontends returns the Service port of every frontend.
-func (f *flowServices) frontends() map[verdict.ServiceKey]bpf.ServicePort {
+func (f *flowServiceCounts) frontends() map[verdict.ServiceKey]bpf.ServicePort {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 
 	return maps.Clone(f.ports)
 }
 
-// counts reads the flows and returns the sums. On a read error it returns the previous sums.
-func (f *flowServices) counts(
-	read func() ([]ovs.FrontFlow, error),
+// read reads the flows and returns the sums. uncounted is the number of ports beyond the limit.
+// After an error of readFlows it returns the previous sums, or the error if there are none.
+func (f *flowServiceCounts) read(
+	readFlows func() ([]ovs.FrontFlow, error),
 ) (counts []bpf.ServiceCount, uncounted int, err error) {
 	f.mu.Lock()
-	takes := f.takes
+	readsBefore := f.reads
 	f.mu.Unlock()
 
-	flows, err := read()
+	flows, err := readFlows() // slow
 
 	f.mu.Lock()
 	defer f.mu.Unlock()
 
 	switch {
-	case err != nil && f.takes == 0:
+	case err != nil && f.reads == 0:
 		return nil, 0, err
-	case err == nil && f.takes == takes: // otherwise a concurrent read has finished, maybe with newer counts
-		f.take(flows)
-		f.takes++
+	case err == nil && f.reads == readsBefore: // otherwise a concurrent read has finished, maybe with newer counts
+		f.add(flows)
+		f.reads++
 	}
 
-	uncounted = f.room()
-	for port, n := range f.sums {
-		counts = append(counts, bpf.ServiceCount{ServicePort: port, Packets: n.Packets, Bytes: n.Bytes})
+	uncounted = f.allocateSums()
+	for port, sum := range f.sums {
+		counts = append(counts, bpf.ServiceCount{ServicePort: port, Packets: sum.Packets, Bytes: sum.Bytes})
 	}
 
 	slices.SortFunc(counts,
@@ -98,66 +104,69 @@ func (f *flowServices) counts(
 	return counts, uncounted, nil
 }
 
-// take adds the counts since the last read. The first read adds nothing, because the flows may be
-// from an earlier agent.
-func (f *flowServices) take(flows []ovs.FrontFlow) {
-	f.room()
+// add adds what the flows have counted since the last read to the sums. The first read adds
+// nothing, because the flows may be from an earlier agent. The caller must hold mu.
+func (f *flowServiceCounts) add(flows []ovs.FrontFlow) {
+	f.allocateSums()
 
+	isFirstRead := f.last == nil
 	now := make(map[verdict.ServiceKey]ovs.FlowCount, len(flows))
-	for _, x := range flows {
-		k := verdict.ServiceKey{Addr: x.Addr, Proto: x.Proto, Port: x.Port}
-		now[k] = x.FlowCount
-		port := f.ports[k]
-		sum, counted := f.sums[port]
 
-		if !counted || f.last == nil {
+	for _, flow := range flows {
+		k := verdict.ServiceKey{Addr: flow.Addr, Proto: flow.Proto, Port: flow.Port}
+		now[k] = flow.FlowCount
+		port := f.ports[k]
+
+		sum, isCounted := f.sums[port]
+		if !isCounted || isFirstRead {
 			continue
 		}
 
-		more, was := x.FlowCount, f.last[k]
-		if more.Packets >= was.Packets && more.Bytes >= was.Bytes {
-			more = ovs.FlowCount{Packets: more.Packets - was.Packets, Bytes: more.Bytes - was.Bytes}
+		// A lower count than before is that of a rewritten flow, all of it since the last read.
+		added, before := flow.FlowCount, f.last[k]
+		if added.Packets >= before.Packets && added.Bytes >= before.Bytes {
+			added = ovs.FlowCount{Packets: added.Packets - before.Packets, Bytes: added.Bytes - before.Bytes}
 		}
 
-		f.sums[port] = ovs.FlowCount{Packets: sum.Packets + more.Packets, Bytes: sum.Bytes + more.Bytes}
+		f.sums[port] = ovs.FlowCount{Packets: sum.Packets + added.Packets, Bytes: sum.Bytes + added.Bytes}
 	}
 
 	f.last = now
 }
 
-// room allocates sums for ports, up to the limit, and releases those of deleted ports. It returns
-// the number of ports without a sum.
-func (f *flowServices) room() (without int) {
-	there := make(map[bpf.ServicePort]bool, len(f.ports))
+// allocateSums allocates sums for ports, up to the limit, and releases those of deleted ports. It
+// returns the number of ports without a sum. The caller must hold mu.
+func (f *flowServiceCounts) allocateSums() (uncounted int) {
+	existing := make(map[bpf.ServicePort]bool, len(f.ports))
 
-	var come []bpf.ServicePort
+	var added []bpf.ServicePort
 
 	for _, port := range f.ports {
-		if _, has := f.sums[port]; !has && !there[port] {
-			come = append(come, port)
+		if _, hasSum := f.sums[port]; !hasSum && !existing[port] {
+			added = append(added, port)
 		}
 
-		there[port] = true
+		existing[port] = true
 	}
 
 	for port := range f.sums {
-		if !there[port] {
+		if !existing[port] {
 			delete(f.sums, port)
 		}
 	}
 
-	slices.SortFunc(come, comparePorts)
+	slices.SortFunc(added, comparePorts) // so that the choice does not depend on the order of the map
 
-	for _, port := range come {
-		if len(f.sums) >= f.most {
-			without++
+	for _, port := range added {
+		if len(f.sums) >= f.maxPorts {
+			uncounted++
 			continue
 		}
 
 		f.sums[port] = ovs.FlowCount{}
 	}
 
-	return without
+	return uncounted
 }
 
 func comparePorts(a, b bpf.ServicePort) int {
@@ -165,11 +174,12 @@ func comparePorts(a, b bpf.ServicePort) int {
 		cmp.Compare(a.Port, b.Port), cmp.Compare(a.Proto, b.Proto))
 }
 
-// readWait limits the time that ovs-vswitchd may take to list the frontend flows.
-const readWait = 2 * time.Second
+// readTimeout limits the time that ovs-vswitchd may take to list the frontend flows.
+const readTimeout = 2 * time.Second
 
+// readFlows reads the frontends' flows with their counts.
 func (s *Services) readFlows() ([]ovs.FrontFlow, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), readWait)
+	ctx, cancel := context.WithTimeout(context.Background(), readTimeout)
 	defer cancel()
 
 	numbers := []uint8{

@@ -25,13 +25,13 @@ func TestFlowServices(t *testing.T) {
 		return ovs.FrontFlow{Addr: a, Proto: 6, Port: port, FlowCount: ovs.FlowCount{Packets: packets, Bytes: 100 * packets}}
 	}
 	flows := Wiring{Backend: OpenFlow, Layout: verdict.Bridged}
-	f := newFlowServices(Settings{Wiring: flows, CountServices: 2})
-	f.set(map[verdict.ServiceKey]bpf.ServicePort{key(a, 30001): port("one"), key(b, 30001): port("one"), key(a, 30002): port("two")}, true)
+	f := newFlowServiceCounts(Settings{Wiring: flows, CountServices: 2})
+	f.setFrontends(map[verdict.ServiceKey]bpf.ServicePort{key(a, 30001): port("one"), key(b, 30001): port("one"), key(a, 30002): port("two")})
 
 	check := func(what string, flows []ovs.FrontFlow, uncounted int, want map[string]uint64) {
 		t.Helper()
 
-		counts, over, err := f.counts(func() ([]ovs.FrontFlow, error) { return flows, nil })
+		counts, over, err := f.read(func() ([]ovs.FrontFlow, error) { return flows, nil })
 
 		got := map[string]uint64{}
 		for _, c := range counts {
@@ -46,7 +46,7 @@ func TestFlowServices(t *testing.T) {
 		}
 	}
 
-	if _, _, err := f.counts(func() ([]ovs.FrontFlow, error) { return nil, errors.New("no switch") }); err == nil {
+	if _, _, err := f.read(func() ([]ovs.FrontFlow, error) { return nil, errors.New("no switch") }); err == nil {
 		t.Error("counts without a read")
 	}
 
@@ -54,19 +54,19 @@ func TestFlowServices(t *testing.T) {
 	check("earlier counts are not attributed", first, 0, map[string]uint64{"one": 0, "two": 0})
 	check("a Service at two addresses, one of them new", []ovs.FrontFlow{flow(a, 30001, 9), flow(b, 30001, 4), flow(a, 30002, 1), flow(a, 9, 5)}, 0, map[string]uint64{"one": 6, "two": 0})
 	check("a flow is written again", []ovs.FrontFlow{flow(a, 30001, 3), flow(b, 30001, 4), flow(a, 30002, 2)}, 0, map[string]uint64{"one": 9, "two": 1})
-	f.set(map[verdict.ServiceKey]bpf.ServicePort{key(a, 30003): port("three")}, false)
+	f.updateFrontends(map[verdict.ServiceKey]bpf.ServicePort{key(a, 30003): port("three")})
 	check("no room for a third", []ovs.FrontFlow{flow(a, 30001, 3), flow(b, 30001, 4), flow(a, 30002, 2), flow(a, 30003, 8)}, 1, map[string]uint64{"one": 9, "two": 1})
-	f.set(map[verdict.ServiceKey]bpf.ServicePort{key(a, 30002): {}}, false)
+	f.updateFrontends(map[verdict.ServiceKey]bpf.ServicePort{key(a, 30002): {}})
 	check("one goes, the third has room and begins", []ovs.FrontFlow{flow(a, 30001, 3), flow(b, 30001, 4), flow(a, 30003, 10)}, 0, map[string]uint64{"one": 9, "three": 2})
-	f.set(map[verdict.ServiceKey]bpf.ServicePort{key(a, 30003): port("three")}, true)
+	f.setFrontends(map[verdict.ServiceKey]bpf.ServicePort{key(a, 30003): port("three")})
 	check("only the third is left", []ovs.FrontFlow{flow(a, 30003, 10)}, 0, map[string]uint64{"three": 2})
 
-	counts, _, err := f.counts(func() ([]ovs.FrontFlow, error) { return nil, errors.New("no switch") })
+	counts, _, err := f.read(func() ([]ovs.FrontFlow, error) { return nil, errors.New("no switch") })
 	if len(counts) != 1 || counts[0].Packets != 2 || err != nil {
 		t.Errorf("without the switch it is what it was: %+v, error %v", counts, err)
 	}
 	// During this read a concurrent one finishes with later counts.
-	counts, _, err = f.counts(func() ([]ovs.FrontFlow, error) {
+	counts, _, err = f.read(func() ([]ovs.FrontFlow, error) {
 		check("the other", []ovs.FrontFlow{flow(a, 30003, 15)}, 0, map[string]uint64{"three": 7})
 		return []ovs.FrontFlow{flow(a, 30003, 12)}, nil
 	})
@@ -75,7 +75,7 @@ func TestFlowServices(t *testing.T) {
 	}
 
 	for _, s := range []Settings{{Wiring: Wiring{Backend: EBPF, Layout: verdict.Bridged}, CountServices: 2}, {Wiring: flows, Cluster: Cluster{Local: true}, CountServices: 2}, {Wiring: flows}} {
-		if newFlowServices(s) != nil {
+		if newFlowServiceCounts(s) != nil {
 			t.Errorf("counted: %+v", s)
 		}
 	}
@@ -84,8 +84,8 @@ func TestFlowServices(t *testing.T) {
 // The owner of a frontend's counts follows the Services, whatever backend is written.
 func TestFlowCountsFollowServices(t *testing.T) {
 	r := newServingRig(t)
-	f := newFlowServices(Settings{Wiring: Wiring{Backend: OpenFlow, Layout: verdict.Bridged}, CountServices: 10})
-	r.flows = f
+	f := newFlowServiceCounts(Settings{Wiring: Wiring{Backend: OpenFlow, Layout: verdict.Bridged}, CountServices: 10})
+	r.flowCounts = f
 	fronts := func(want ...int) {
 		t.Helper()
 

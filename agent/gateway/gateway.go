@@ -77,10 +77,10 @@ type Options struct {
 	// Changed is called when the result of View.Node, View.Missing or Services.Redirects changes.
 	// It must not block.
 	Changed func()
-	// Budgeted is called when the result of Services.Refused may have changed for a key. It must
-	// not block. It may be nil.
-	Budgeted func(service.Key)
-	Log      *slog.Logger
+	// BudgetChanged is called when the result of Services.OverBudget may have changed for a key. It
+	// must not block. It may be nil.
+	BudgetChanged func(service.Key)
+	Log           *slog.Logger
 }
 
 // New returns a Gateway. It does nothing before Run.

@@ -89,7 +89,7 @@ func (p *programs) syncHooks(ctx context.Context, st state) error {
 		return err
 	}
 
-	p.services.openHost(true)
+	p.services.openHost(withLookup)
 	p.host.openGate()
 
 	if err := p.host.syncSockets(p.gw); err != nil {

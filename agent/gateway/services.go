@@ -43,12 +43,15 @@ type Source struct {
 }
 
 // Services plans the frontends of Services and keeps their tables: those of the programs, those of
-// the host's sockets, and the map from flow counters to Services. The methods that write tables are
-// in tables.go.
+// the host's sockets, and the map from flow counters to Services.
 //
-// The gateway's loop makes the first plan and the first write. After that a separate loop writes
-// the changes of Services, with pauses in proportion to the work. It defers to the gateway's loop
-// when more than these tables changes: a Service address, a flow, or after an error.
+// Its work has two halves. This file plans: it computes the desired tables from the objects.
+// tables.go writes: it brings the kernel's tables in line with the desired ones.
+//
+// Two loops do this work. The gateway's loop makes the first plan and the first write (plan,
+// write). After that a separate loop plans and writes the changes of Services (run), with pauses in
+// proportion to the work. It leaves a change to the gateway's loop if more than these tables
+// changes, such as a Service address or a flow, and after an error.
 //
 // Exported methods are safe for concurrent use.
 type Services struct {
@@ -56,69 +59,60 @@ type Services struct {
 	source   Source
 	log      *slog.Logger
 	record   *recorder
-	loopWake loop.Signal
-	wake     loop.Signal       // triggers the gateway's loop
-	changed  func()            // called when the result of Redirects changes
-	budgeted func(service.Key) // see Options.Budgeted; may be nil
-	flows    *flowServices     // nil where flows do not count Services
+	ownWake  loop.Signal // triggers run
+	wake     loop.Signal // triggers the gateway's loop
 
+	redirectsChanged func()
+	budgetChanged    func(service.Key) // may be nil
+
+	flowCounts   *flowServiceCounts // nil where flows do not count Services
 	untranslated *untranslated
 
 	redirects atomic.Pointer[map[verdict.ServiceKey]service.Redirect]
 	programs  atomic.Pointer[bpf.Gateway] // programs with the frontends; nil: none. Set under mu
-	// settled reports that the host's sockets reach Services without a route: their tables were
+	// hostServed reports that the host's sockets reach Services without a route: their tables were
 	// complete once, or are known not to work.
-	settled atomic.Bool
+	hostServed atomic.Bool
 
 	dirtyMu sync.Mutex // guards dirty; never held for long, because informers call Changed
 	dirty   map[service.Key]bool
 
 	mu sync.Mutex // guards the fields below
+	servicePlans
+	tableWriter
+	pacer pacer
+}
 
-	// The plans.
+// servicePlans is the desired state: the plans of all objects, and the tables that follow from
+// them.
+type servicePlans struct {
 	accounts *model.Accounts // of all objects, served or not
 	tables   *service.Tables
-	node     service.Node             // the node of the plans
-	known    bool                     // the tables are complete
-	refused  map[service.Key][]string // not empty
-	current  bool                     // the plans are completely written
-
-	// The kernel's tables.
-	synced    bool // they hold the tables as of the last Changes
-	wroteOnce bool // the first write is over
-	// writes is the number of entries written or deleted since the start. Full syncs of the gateway's
-	// table do not count.
-	writes int
-
-	// The programs for the host's own sockets.
-	sock          *bpf.Sock
-	lookup        *bpf.Lookup
-	openedAt      time.Time // of the last attempt
-	goneEndpoints []netip.AddrPort
-	newFrontends  []verdict.ServiceKey // new frontends; sockets of the host may be older
-
-	// worked is the time that planning and writing have taken since the last pause was over, and
-	// lastEnded is when they ended last.
-	worked    time.Duration
-	lastEnded time.Time
+	node     service.Node // for which the plans are
+	// planned means that every object has its plan. Before, the desired tables are incomplete and
+	// nothing is written.
+	planned bool
+	refused map[service.Key][]string // why parts of an object are not served; no empty lists
 }
 
 func newServices(p parts, o Options) *Services {
 	return &Services{
-		settings:     p.s,
-		source:       o.Source,
-		log:          p.log,
-		record:       p.record,
-		loopWake:     loop.NewSignal(),
-		wake:         p.wake,
-		changed:      o.Changed,
-		budgeted:     o.Budgeted,
-		flows:        newFlowServices(p.s),
-		untranslated: newUntranslated(p),
-		dirty:        map[service.Key]bool{},
-		accounts:     model.NewAccounts(p.s.Shares),
-		tables:       service.NewTables(),
-		refused:      map[service.Key][]string{},
+		settings:         p.s,
+		source:           o.Source,
+		log:              p.log,
+		record:           p.record,
+		ownWake:          loop.NewSignal(),
+		wake:             p.wake,
+		redirectsChanged: o.Changed,
+		budgetChanged:    o.BudgetChanged,
+		flowCounts:       newFlowServiceCounts(p.s),
+		untranslated:     newUntranslated(p),
+		dirty:            map[service.Key]bool{},
+		servicePlans: servicePlans{
+			accounts: model.NewAccounts(p.s.Shares),
+			tables:   service.NewTables(),
+			refused:  map[service.Key][]string{},
+		},
 	}
 }
 
@@ -127,11 +121,11 @@ func (s *Services) Changed(k service.Key) {
 	s.dirtyMu.Lock()
 	s.dirty[k] = true
 	s.dirtyMu.Unlock()
-	s.loopWake.Trigger()
+	s.ownWake.Trigger()
 }
 
-// Refused reports whether an object is not served because of a budget.
-func (s *Services) Refused(k service.Key) bool {
+// OverBudget reports whether an object is not served because of a budget.
+func (s *Services) OverBudget(k service.Key) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 
@@ -151,8 +145,8 @@ func (s *Services) Redirects() map[verdict.ServiceKey]service.Redirect {
 // Counts returns the packets that arrived at the uplink for each Service port. uncounted is the
 // number of ports beyond the limit.
 func (s *Services) Counts() (counts []bpf.ServiceCount, uncounted int, err error) {
-	if s.flows != nil {
-		return s.flows.counts(s.readFlows)
+	if s.flowCounts != nil {
+		return s.flowCounts.read(s.readFlows)
 	}
 
 	if p := s.programs.Load(); p != nil {
@@ -165,8 +159,8 @@ func (s *Services) Counts() (counts []bpf.ServiceCount, uncounted int, err error
 // Frontends returns the Service port of every frontend, counted or beyond the limit. It is empty
 // where Services are not counted.
 func (s *Services) Frontends() map[verdict.ServiceKey]bpf.ServicePort {
-	if s.flows != nil {
-		return s.flows.frontends()
+	if s.flowCounts != nil {
+		return s.flowCounts.frontends()
 	}
 
 	if p := s.programs.Load(); p != nil {
@@ -177,13 +171,14 @@ func (s *Services) Frontends() map[verdict.ServiceKey]bpf.ServicePort {
 }
 
 // Redirected must be called in local gateway mode when the host's nftables redirect UDP frontends
-// to other destinations than before. Connections to others are deleted.
+// to other destinations than before. to has these frontends with their destinations. Connections to
+// any other destination are deleted.
 func (s *Services) Redirected(to map[netip.AddrPort][]netip.AddrPort) { s.untranslated.redirected(to) }
 
 // run writes changes of Services until ctx ends.
 func (s *Services) run(ctx context.Context) error {
-	return loop.Run(ctx, loop.Options{Name: "services", Wake: s.loopWake, Apply: func(ctx context.Context) error {
-		if s.rest(ctx) && !s.update() {
+	return loop.Run(ctx, loop.Options{Name: "services", Wake: s.ownWake, Apply: func(ctx context.Context) error {
+		if s.rest(ctx) && !s.updateAlone() {
 			s.wake.Trigger()
 		}
 
@@ -191,48 +186,24 @@ func (s *Services) run(ctx context.Context) error {
 	}, Log: s.log})
 }
 
-// Limits of the time that changes of Services take. Services with thousands of frontends that come
-// and go again and again would keep the node's CPUs busy otherwise, and pods would start late.
-const (
-	restFactor  = 15 // a pause is this much longer than the work before it
-	longestRest = time.Second
-)
-
 // rest waits until the tables may change again, and returns false when ctx ends. Changes that come
-// meanwhile are merged. The time since the last work counts, so a change after a quiet time does
-// not wait.
+// meanwhile are merged.
 func (s *Services) rest(ctx context.Context) bool {
 	s.mu.Lock()
-	end := s.restEnd()
+	end := s.pacer.restEnd()
 	s.mu.Unlock()
 
 	return ctx.Err() == nil && loop.Pause(ctx, time.Until(end))
 }
 
-// restEnd returns when the tables may change again. The caller must hold the lock.
-func (s *Services) restEnd() time.Time { return s.lastEnded.Add(min(restFactor*s.worked, longestRest)) }
-
-// work counts the time that planning or writing takes. The caller must hold the lock until it calls
-// the result.
-func (s *Services) work() (end func()) {
-	began := time.Now()
-	if !began.Before(s.restEnd()) {
-		s.worked = 0
-	}
-
-	return func() {
-		s.lastEnded = time.Now()
-		s.worked += s.lastEnded.Sub(began)
-	}
-}
-
-// update plans and writes the changes. It returns false if a round of the gateway must do it.
-func (s *Services) update() bool {
+// updateAlone plans and writes the changes without a round of the gateway. It returns false if they
+// need one.
+func (s *Services) updateAlone() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	defer s.work()()
+	defer s.pacer.startWork()()
 
-	if !s.current || s.settings.CountsFlows() {
+	if !s.upToDate || s.settings.CountsFlows() {
 		return false
 	}
 
@@ -241,21 +212,21 @@ func (s *Services) update() bool {
 
 	// The programs must learn an address before its ports.
 	if !s.settings.NoGateway && !slices.Equal(before, s.tables.VIPs()) {
-		s.current = false
+		s.upToDate = false
 		return false
 	}
 
 	return s.writeTables() == nil // on an error the gateway's round writes again and reports
 }
 
-// await returns an error while writing would replace a working backend of an earlier agent before
-// any Service is known. The new backend would pass connections to NodePorts to the host, which
-// refuses them. It does not wait when:
+// checkReplaceable returns an error while the agent would replace a working backend of an earlier
+// agent before it knows any Service. The new backend would pass connections to NodePorts to the
+// host, which refuses them. There is no error when:
 //
 //   - programs replace programs: they continue with the pinned tables
 //   - the agent's flows are missing: then nothing decides about packets, and the host takes
 //     precedence
-func (s *Services) await(ctx context.Context) error {
+func (s *Services) checkReplaceable(ctx context.Context) error {
 	if _, known := s.source.Keys(); known {
 		return nil
 	}
@@ -265,6 +236,8 @@ func (s *Services) await(ctx context.Context) error {
 		return nil // no bridge, or ovs-vswitchd is down: no backend is active
 	}
 
+	// Flows in other tables than the first are those of the OpenFlow backend, or, beside programs,
+	// those of the hairpin.
 	byPrograms, byFlows := first > 0 && deciding(s.settings.PinDir), others > 0
 	if byFlows && !byPrograms || byPrograms && s.settings.Backend == OpenFlow {
 		return errors.New("Services are not known yet: the backend of an earlier agent stays active until then")
@@ -273,14 +246,14 @@ func (s *Services) await(ctx context.Context) error {
 	return nil
 }
 
-// plan plans everything for a node. The plans are kept until write. It returns the Service addresses
-// that OVN owns, sorted.
+// plan updates the desired tables for a node. The caller must call write afterwards. plan returns
+// the Service addresses that OVN owns, sorted.
 func (s *Services) plan(h Host, n Node, f facts) (vips []netip.Addr) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	defer s.work()()
+	defer s.pacer.startWork()()
 
-	s.current = false
+	s.upToDate = false
 	s.planChanges(s.serviceNode(h, n, f))
 
 	if s.settings.NoGateway {
@@ -301,25 +274,37 @@ func (s *Services) serviceNode(h Host, n Node, f facts) service.Node {
 	}
 
 	return service.Node{
-		Ephemeral: ephemeral, UDP: openUDP(h, ephemeral), TCP: loopbackTCP(h, ephemeral),
-		Name: s.source.Node, Zone: s.source.Zone(), NodePorts: set.NodePorts,
-		Local: set.Local, Lookup: set.Backend == EBPF && set.NoEBPF == "",
-		Addresses: nodeAddrs(n), Own: ownAddrs(h, set), Hosts: f.hosts,
+		Name:      s.source.Node,
+		Zone:      s.source.Zone(),
+		NodePorts: set.NodePorts,
+		Local:     set.Local,
+		Lookup:    set.Backend == EBPF && set.NoEBPF == "",
+		Addresses: nodeAddrs(n),
+		Own:       ownAddrs(h, set),
+		Hosts:     f.hosts,
+		Ephemeral: ephemeral,
+		UDP:       openUDP(h, ephemeral),
+		TCP:       loopbackTCP(h, ephemeral),
 		Cluster: model.Config{
-			Pods: set.PodCIDRs, Services: set.ServiceCIDRs, Join: f.joins,
-			ExternalIPs: set.ExternalIPs, ControlPlane: control, TrustEndpointSlices: set.TrustSlices,
+			Pods:                set.PodCIDRs,
+			Services:            set.ServiceCIDRs,
+			Join:                f.joins,
+			ExternalIPs:         set.ExternalIPs,
+			ControlPlane:        control,
+			TrustEndpointSlices: set.TrustSlices,
 		},
 	}
 }
 
-// planChanges updates the tables for the changed keys, and for those that a budget lets in or out
-// because of the changes. On the first call, and when the node changed, it plans all of them. While
-// the cluster state is unknown, the kernel's tables stay as they are. The caller must hold the lock.
+// planChanges updates the desired tables for the changed keys, and for those that a budget lets in
+// or out because of the changes. On the first call, and when the node changed, it plans all of
+// them. While the cluster's Services are not known, the kernel's tables stay as they are. The
+// caller must hold mu.
 func (s *Services) planChanges(n service.Node) {
-	keys := s.takeDirty() // before reading the objects
-	if !s.known || !reflect.DeepEqual(n, s.node) {
-		all, ok := s.source.Keys()
-		if s.known = ok; !ok {
+	keys := s.takeDirty() // before reading the objects, so that no later change is lost
+	if !s.planned || !reflect.DeepEqual(n, s.node) {
+		all, known := s.source.Keys()
+		if s.planned = known; !known {
 			return
 		}
 
@@ -328,31 +313,10 @@ func (s *Services) planChanges(n service.Node) {
 		s.node = n
 	}
 
-	read := map[service.Key]model.Meaning{}
-
-	for _, k := range keys {
-		if _, again := read[k]; again {
-			continue
-		}
-
-		read[k] = s.meaning(k)
-		s.accounts.Set(k, read[k], s.node.Cluster)
-	}
-
-	for _, k := range s.accounts.Settle() {
-		if _, is := read[k]; !is { // let in or out by the change of another object
-			read[k] = s.meaning(k)
-		}
-
-		if s.budgeted != nil {
-			s.budgeted(k)
-		}
-	}
-
-	for k, m := range read {
-		var p *service.Plan
+	for k, meaning := range s.account(keys) {
+		var p *service.Plan // nil: not served
 		if s.accounts.Refused(k) == nil {
-			p = service.New(m, &s.node)
+			p = service.New(meaning, &s.node)
 		}
 
 		s.tables.Set(k, p)
@@ -360,6 +324,33 @@ func (s *Services) planChanges(n service.Node) {
 	}
 
 	s.publishRedirects()
+}
+
+// account charges the objects of the keys to the budgets of their namespaces. It returns the
+// meaning of these objects, and of all others that a budget lets in or out now.
+func (s *Services) account(keys []service.Key) map[service.Key]model.Meaning {
+	meanings := map[service.Key]model.Meaning{}
+
+	for _, k := range keys {
+		if _, repeated := meanings[k]; repeated {
+			continue
+		}
+
+		meanings[k] = s.meaning(k)
+		s.accounts.Set(k, meanings[k], s.node.Cluster)
+	}
+
+	for _, k := range s.accounts.Settle() {
+		if _, changed := meanings[k]; !changed { // let in or out by the change of another object
+			meanings[k] = s.meaning(k)
+		}
+
+		if s.budgetChanged != nil {
+			s.budgetChanged(k)
+		}
+	}
+
+	return meanings
 }
 
 // takeDirty returns and clears the changed keys.
@@ -377,7 +368,8 @@ func (s *Services) meaning(k service.Key) model.Meaning {
 	return s.source.Objects(k).Meaning(s.node.Cluster)
 }
 
-// reportRefused reports a change of what the node refuses of an object.
+// reportRefused calls Source.Refused if the parts that the node does not serve of an object
+// changed.
 func (s *Services) reportRefused(k service.Key, p *service.Plan) {
 	var now []string
 	if p != nil {
@@ -405,12 +397,11 @@ func (s *Services) publishRedirects() {
 
 	now := s.tables.Redirects()
 	if maps.EqualFunc(now, s.Redirects(), service.Redirect.Equal) {
-		s.redirects.CompareAndSwap(nil, &now)
 		return
 	}
 
 	s.redirects.Store(&now)
-	s.changed()
+	s.redirectsChanged()
 }
 
 // frontends returns all frontends, for a backend without tables.

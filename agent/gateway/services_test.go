@@ -88,7 +88,7 @@ func TestRestartAdoptsServiceTables(t *testing.T) {
 	r.listed = false
 	r.planChanges(r.node)
 
-	if r.known || r.writeChanges() != nil || r.entries(t) != want {
+	if r.planned || r.writeChanges() != nil || r.entries(t) != want {
 		t.Errorf("%d frontends before the cluster is known, want %d", r.entries(t), want)
 	}
 
@@ -202,7 +202,7 @@ func TestServicesOwnLoop(t *testing.T) {
 	check := func(what string, alone bool, entries int) {
 		t.Helper()
 
-		if got := s.update(); got != alone {
+		if got := s.updateAlone(); got != alone {
 			t.Errorf("%s: without a round of the gateway: %t, want %t", what, got, alone)
 		}
 
@@ -237,7 +237,7 @@ func TestServicesOwnLoop(t *testing.T) {
 	r.set(serviceKey(8), numbered(8, 1))
 
 	for range 2 {
-		if s.update() {
+		if s.updateAlone() {
 			t.Error("written to closed tables")
 		}
 	}
@@ -252,7 +252,7 @@ func TestServicesRestInProportion(t *testing.T) {
 		work := func(d time.Duration) {
 			s.mu.Lock()
 			defer s.mu.Unlock()
-			defer s.work()()
+			defer s.pacer.startWork()()
 
 			time.Sleep(d)
 		}
@@ -337,7 +337,7 @@ func TestWriteErrors(t *testing.T) {
 	fails := func(theirs bool) {
 		t.Helper()
 
-		if r.planChanges(r.node); !r.known {
+		if r.planChanges(r.node); !r.planned {
 			t.Fatal("the cluster is not known")
 		}
 

@@ -70,7 +70,7 @@ func BenchmarkServices(b *testing.B) {
 
 			held = heap()
 		}, func() {
-			if r.planChanges(r.node); !r.known {
+			if r.planChanges(r.node); !r.planned {
 				b.Fatal("the cluster is not known")
 			}
 		})

@@ -128,7 +128,7 @@ func (r *servingRig) sync(t testing.TB) int {
 	t.Helper()
 
 	before := r.writes
-	if r.planChanges(r.node); !r.known {
+	if r.planChanges(r.node); !r.planned {
 		t.Fatal("the cluster is not known")
 	}
 

@@ -42,8 +42,8 @@ type state struct {
 }
 
 // newState returns the state of a node. An address of several kinds gets the first of: host, VIP,
-// peer, former. Until conntrack was read, Config.Takeover is set, so the programs use the connections
-// that an earlier agent has left in their table.
+// peer, former. Until conntrack was read, Config.Takeover is set, so the programs use the
+// connections that an earlier agent has left in their table.
 func newState(h Host, n Node, s Settings, f facts) state {
 	st := state{
 		host:   h,
@@ -108,8 +108,8 @@ func masqueradeNetworks() []netip.Prefix {
 	return []netip.Prefix{masquerade.Of(true).Subnet, masquerade.Of(false).Subnet}
 }
 
-// flowInput converts the state for the OpenFlow backend. Flows do not use the age of a connection, so
-// it is 0.
+// flowInput converts the state for the OpenFlow backend. Flows do not use the age of a connection,
+// so it is 0.
 func (st state) flowInput(
 	ports openflow.Ports,
 	services map[verdict.ServiceKey]verdict.ServiceOwner,
@@ -173,8 +173,8 @@ func (st state) hairpin() openflow.Hairpin {
 const ipvsDevice = "kube-ipvs0"
 
 // serviceAddrs returns those host addresses that are only Service addresses. OVN sends no packets
-// there: its load balancers translate them before. An address that another device has as well is the
-// host's own.
+// there: its load balancers translate them before. An address that another device has as well is
+// the host's own.
 func serviceAddrs(h Host, services []netip.Prefix) map[netip.Addr]bool {
 	out := map[netip.Addr]bool{}
 	isService := func(a link.Address) bool { return a.Device == ipvsDevice || within(services, a.Prefix.Addr()) }

@@ -7,17 +7,46 @@ import (
 	"time"
 
 	"github.com/ovn-ebpf/ovn-ebpf/agent/link"
+	"github.com/ovn-ebpf/ovn-ebpf/agent/service"
 	"github.com/ovn-ebpf/ovn-ebpf/bpf"
+	"github.com/ovn-ebpf/ovn-ebpf/verdict"
 )
 
-// openHost loads missing programs for the host's sockets, at most once per resync. behind includes
-// the lookup of listeners behind externalTrafficPolicy Local. Only the programs at the uplink use
-// that one, and its tables exist already.
-func (s *Services) openHost(behind bool) {
+// tableWriter is the state of the kernel's tables: how far they agree with the desired ones, and
+// the programs that use them. The methods of Services in this file own it.
+type tableWriter struct {
+	sock     *bpf.Sock   // programs for the host's own sockets; nil: not loaded
+	lookup   *bpf.Lookup // finds listeners behind externalTrafficPolicy Local; nil: not loaded
+	openedAt time.Time   // of the last attempt to load them
+
+	upToDate  bool // the last plans are completely written, so updateAlone may write the next changes
+	synced    bool // the tables hold what the last Changes have led to; false: write everything
+	wroteOnce bool // the first write is over
+	// writes is the number of entries written or deleted since the start. Full syncs of the
+	// gateway's table do not count.
+	writes int
+
+	// For destroy: UDP endpoints that were removed, and frontends that are younger than some
+	// sockets.
+	goneEndpoints []netip.AddrPort
+	newFrontends  []verdict.ServiceKey
+}
+
+// Arguments of openHost.
+const (
+	socketsOnly = false
+	withLookup  = true
+)
+
+// openHost loads missing programs for the host's sockets, at most once per resync. With the
+// argument withLookup it also loads the lookup of listeners behind externalTrafficPolicy Local.
+// Only the programs at the uplink use that one.
+func (s *Services) openHost(withLookup bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 
-	if s.settings.NoEBPF != "" || s.sock != nil && (s.lookup != nil || !behind) || time.Since(s.openedAt) < resync {
+	complete := s.sock != nil && (s.lookup != nil || !withLookup)
+	if s.settings.NoEBPF != "" || complete || time.Since(s.openedAt) < resync {
 		return
 	}
 
@@ -35,7 +64,7 @@ func (s *Services) openHost(behind bool) {
 		s.record.degraded(partSockets, err)
 	}
 
-	if s.lookup == nil && behind {
+	if s.lookup == nil && withLookup {
 		options := bpf.LookupOptions{PinDir: set.PinDir, Sizes: set.sizes, Log: s.log}
 		if s.lookup, err = bpf.OpenLookup(options); err == nil {
 			s.synced = false
@@ -45,11 +74,12 @@ func (s *Services) openHost(behind bool) {
 	}
 }
 
-// write updates the tables to the plans. programs are those at the uplink, or nil.
+// write brings the kernel's tables in line with the desired ones. programs are those at the uplink,
+// or nil.
 func (s *Services) write(programs *bpf.Gateway) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	defer s.work()()
+	defer s.pacer.startWork()()
 
 	if s.programs.Swap(programs) != programs {
 		s.synced = false
@@ -58,49 +88,53 @@ func (s *Services) write(programs *bpf.Gateway) error {
 	return s.writeTables()
 }
 
-// writeTables writes the changes. The gateway's tables and those of the host's sockets are
-// independent: an error in one does not stop the other.
+// writeTables writes the changes, ends sockets that would miss them, and attaches the programs for
+// the host's sockets. A fault of these programs is recorded and is no error. The caller must hold
+// mu.
 func (s *Services) writeTables() (err error) {
 	defer func() {
-		s.settled.Store(s.settled.Load() || s.known) // a failure has been recorded as degraded by now
-		s.current = err == nil && s.known
+		// A failure of the sockets' tables has been recorded as degraded by now.
+		s.hostServed.Store(s.hostServed.Load() || s.planned)
+		s.upToDate = err == nil && s.planned
 	}()
 
 	err = s.writeChanges()
 	s.recordUnwritten()
-	s.record.degraded(partDestroy, s.destroy())
+	s.record.degraded(partDestroy, s.destroySockets())
 
 	if s.sock == nil {
 		return err
 	}
 
-	if theirs := (sockError{}); errors.As(err, &theirs) {
-		s.record.degraded(partSockets, theirs)
+	// Continue without the programs for the host's sockets. openHost loads them again later.
+	if tableErr := (sockError{}); errors.As(err, &tableErr) {
+		s.record.degraded(partSockets, tableErr)
 		s.sock.Close()
 		s.sock = nil
 
 		return s.writeChanges()
 	}
 
-	if !s.known {
-		return err // attached programs continue with their tables
+	if !s.planned {
+		return err // programs that an earlier agent attached continue with their tables
 	}
 
-	attached, sockErr := s.sock.Attached()
-	if sockErr == nil && !attached {
-		sockErr = s.sock.Attach()
+	attached, attachErr := s.sock.Attached()
+	if attachErr == nil && !attached {
+		attachErr = s.sock.Attach()
 	}
 
-	s.record.degraded(partSockets, sockErr)
+	s.record.degraded(partSockets, attachErr)
 
 	return err
 }
 
-// writeChanges writes the changes to the kernel's tables. On the first call, after an error, and for
-// new programs, it writes everything. A full table is not an error: it gets what it has room for, see
+// writeChanges writes the changes to the kernel's tables. On the first call, after an error, and
+// for new programs, it writes everything. The tables are independent: an error in one does not stop
+// the others. A full table is not an error: it gets what it has room for, see
 // bpf.Gateway.Unwritten.
 func (s *Services) writeChanges() error {
-	if !s.known {
+	if !s.planned {
 		return nil
 	}
 
@@ -112,37 +146,17 @@ func (s *Services) writeChanges() error {
 	}
 
 	s.wroteOnce = true
-	full := !s.synced
+	all := !s.synced
 	s.synced = false // unknown until the write succeeds
 
-	var errs []error
+	// The lookups come before the gateway's table, which sends packets for these listeners to the
+	// host.
+	errs := []error{s.writeLookups(c, all), s.writeGateway(c, all)}
 
-	if l := s.lookup; l != nil && (full || len(c.Lookups)+len(c.Unlookups) > 0) {
-		// Socket lookups come before the gateway's table: it sends packets for these sockets to the
-		// host.
-		n, err := l.Sync(s.tables.Lookups())
-		s.writes += n
-
-		errs = append(errs, err)
-	}
-
-	if g := s.programs.Load(); g != nil && full {
-		errs = append(errs, g.SyncServices(s.tables.Frontends()), g.SyncServiceCounts(s.tables.Counts()))
-	} else if g != nil {
-		n, err := g.UpdateServices(c.Set, c.Unset)
-		s.writes += n
-
-		errs = append(errs, err, g.CountServices(c.Counts))
-	}
-
-	if f := s.flows; f != nil && full {
-		f.set(s.tables.Counts(), true)
-	} else if f != nil {
-		f.set(c.Counts, false)
-	}
+	s.setFlowCounts(c, all)
 
 	if s.sock != nil {
-		if err := s.writeSockets(c.Sockets, full); err != nil {
+		if err := s.writeSockets(c.Sockets, all); err != nil {
 			errs = append(errs, sockError{err})
 		}
 	}
@@ -153,49 +167,81 @@ func (s *Services) writeChanges() error {
 	return err
 }
 
+// writeLookups writes the table of listeners behind externalTrafficPolicy Local. It is small, so it
+// is always written as a whole.
+func (s *Services) writeLookups(c service.Changes, all bool) error {
+	if s.lookup == nil || !all && len(c.Lookups)+len(c.Unlookups) == 0 {
+		return nil
+	}
+
+	n, err := s.lookup.Sync(s.tables.Lookups())
+	s.writes += n
+
+	return err
+}
+
+// writeGateway writes the table of the programs at the uplink, and the ports for which they count.
+func (s *Services) writeGateway(c service.Changes, all bool) error {
+	programs := s.programs.Load()
+	switch {
+	case programs == nil:
+		return nil
+	case all:
+		return errors.Join(programs.SyncServices(s.tables.Frontends()), programs.SyncServiceCounts(s.tables.Counts()))
+	}
+
+	n, err := programs.UpdateServices(c.Set, c.Unset)
+	s.writes += n
+
+	return errors.Join(err, programs.CountServices(c.Counts))
+}
+
+// setFlowCounts sets the ports for which flows count, with the OpenFlow backend.
+func (s *Services) setFlowCounts(c service.Changes, all bool) {
+	switch {
+	case s.flowCounts == nil:
+	case all:
+		s.flowCounts.setFrontends(s.tables.Counts())
+	default:
+		s.flowCounts.updateFrontends(c.Counts)
+	}
+}
+
 // sockError is an error of the host's socket tables. The node works without them.
 type sockError struct{ error }
 
 func (e sockError) Unwrap() error { return e.error }
 
-func (s *Services) writeSockets(changes []bpf.SockService, full bool) error {
-	err := s.sock.SyncAddrs(s.node.Own)
+// writeSockets writes the tables of the programs for the host's sockets.
+func (s *Services) writeSockets(changes []bpf.SockService, all bool) error {
+	addrsErr := s.sock.SyncAddrs(s.node.Own)
 
 	var (
-		n         int
-		updateErr error
+		n           int
+		servicesErr error
 	)
-	if full {
-		n, updateErr = s.sock.SyncServices(s.tables.Sockets())
+	if all {
+		n, servicesErr = s.sock.SyncServices(s.tables.Sockets())
 	} else if len(changes) > 0 {
-		n, updateErr = s.sock.UpdateServices(changes)
+		n, servicesErr = s.sock.UpdateServices(changes)
 	}
 
 	s.writes += n
+
 	for _, a := range s.sock.GoneUDP() { // includes endpoints removed while no agent ran
 		if !s.tables.Answers(a) {
 			s.goneEndpoints = append(s.goneEndpoints, a)
 		}
 	}
 
-	return errors.Join(err, updateErr)
+	return errors.Join(addrsErr, servicesErr)
 }
 
-// takeGone returns removed UDP endpoints and clears the list.
-func (s *Services) takeGone() []netip.AddrPort {
-	out := s.goneEndpoints
-	s.goneEndpoints = nil
-
-	slices.SortFunc(out, netip.AddrPort.Compare)
-
-	return slices.DeleteFunc(slices.Compact(out), s.tables.Answers) // the endpoint may be back
-}
-
-// destroy destroys UDP sockets of the host: those that a frontend connected to removed endpoints,
-// and those that connected to a frontend before it existed. Without programs for sockets
-// there are none. It retries failures on the next call. If the kernel does not support it, the
-// error wraps link.ErrNoSocketDestroy.
-func (s *Services) destroy() error {
+// destroySockets destroys UDP sockets of the host that would otherwise keep an old destination.
+// These are connected to a removed endpoint by a frontend, or to a frontend since before it
+// existed. Without programs for sockets there are none. It retries failures on the next call. If
+// the kernel does not support it, the error wraps link.ErrNoSocketDestroy.
+func (s *Services) destroySockets() error {
 	gone := s.takeGone()
 	if s.sock == nil {
 		s.newFrontends = nil
@@ -208,20 +254,30 @@ func (s *Services) destroy() error {
 	}
 
 	if err != nil || !s.synced {
-		return err // without programs, a client that connects again would not be translated
+		return err // a client that connects to a frontend again might not be translated yet
 	}
 
-	older := s.newFrontends
+	fresh := s.newFrontends
 	s.newFrontends = nil
 
-	frontends := s.tables.SocketFrontends(older, s.node.Own)
+	frontends := s.tables.SocketFrontends(fresh, s.node.Own)
 
 	_, err = link.DestroyUntranslatedUDP(frontends, s.node.Own, s.sock.Translated)
 	if err != nil && !errors.Is(err, link.ErrNoSocketDestroy) {
-		s.newFrontends = older
+		s.newFrontends = fresh
 	}
 
 	return err
+}
+
+// takeGone returns removed UDP endpoints and clears the list.
+func (s *Services) takeGone() []netip.AddrPort {
+	gone := s.goneEndpoints
+	s.goneEndpoints = nil
+
+	slices.SortFunc(gone, netip.AddrPort.Compare)
+
+	return slices.DeleteFunc(slices.Compact(gone), s.tables.Answers) // the endpoint may be back
 }
 
 // recordUnwritten records the entries that the tables have no room for.
@@ -252,5 +308,5 @@ func (s *Services) close() {
 		s.lookup.Close()
 	}
 
-	s.sock, s.lookup, s.current = nil, nil, false
+	s.sock, s.lookup, s.upToDate = nil, nil, false
 }

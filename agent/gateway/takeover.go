@@ -18,11 +18,11 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/verdict"
 )
 
-// takeoverRecord is a node's configuration by ovn-kubernetes when the first agent started. It covers
-// everything that an agent changes, so that Cleanup can restore the node.
+// takeoverRecord is a node's configuration by ovn-kubernetes when the first agent started. It
+// covers everything that an agent changes, so that Cleanup can restore the node.
 type takeoverRecord struct {
-	// Boot identifies the boot in which the record was made. After a reboot the record does not count:
-	// interface indexes and port numbers have changed, and the flows are gone.
+	// Boot identifies the boot in which the record was made. After a reboot the record does not
+	// count: interface indexes and port numbers have changed, and the flows are gone.
 	Boot    string
 	Wiring  Wiring         // of the agent that took over
 	Ports   openflow.Ports // the port numbers in Flows
@@ -46,9 +46,9 @@ func TakeoverWiring(rundir string) (Wiring, bool) {
 	return record.Wiring, found
 }
 
-// RecordTakeover records ovn-kubernetes' configuration of the node, before the agent replaces it. It
-// does so only if the bridge has flows of ovn-kubernetes and no record exists. It changes nothing
-// else.
+// RecordTakeover records ovn-kubernetes' configuration of the node, before the agent replaces it.
+// It does so only if the bridge has flows of ovn-kubernetes and no record exists. It changes
+// nothing else.
 func RecordTakeover(ctx context.Context, s Settings, o *ovs.Client, log *slog.Logger) error {
 	if s.Layout != verdict.Bridged || TakenOver(s.RunDir) {
 		return nil
@@ -60,8 +60,8 @@ func RecordTakeover(ctx context.Context, s Settings, o *ovs.Client, log *slog.Lo
 
 	flows, err := ovs.PredecessorFlows(ctx, s.OVSRunDir, s.Bridge)
 	if err != nil {
-		// ovs-vswitchd is down. The bridge's flows ended with it, so there are none to record, and the
-		// agent starts without them.
+		// ovs-vswitchd is down. The bridge's flows ended with it, so there are none to record, and
+		// the agent starts without them.
 		log.Warn("cannot check the node for flows of ovn-kubernetes", "error", err)
 		return nil
 	}
@@ -136,11 +136,11 @@ func loadTakeover(rundir string) (takeoverRecord, bool) {
 	return record, err == nil && record.Boot != "" && record.Boot == nicbridge.BootID()
 }
 
-// undoTakeover is Cleanup for a node that was taken over. Pods, management port, patch ports and the
-// bridge mapping stay, because ovnkube-node continues to use them.
+// undoTakeover is Cleanup for a node that was taken over. Pods, management port, patch ports and
+// the bridge mapping stay, because ovnkube-node continues to use them.
 func undoTakeover(ctx context.Context, record takeoverRecord, s Settings, o *ovs.Client, log *slog.Logger) error {
-	// The flows come first. Once they are written, the node's packets take their former path, with and
-	// without the agent's programs.
+	// The flows come first. Once they are written, the node's packets take their former path, with
+	// and without the agent's programs.
 	if err := returnFlows(ctx, record, s, o, log); err != nil {
 		return fmt.Errorf("restore node: nothing was changed: %w", err)
 	}
@@ -171,12 +171,12 @@ func undoTakeover(ctx context.Context, record takeoverRecord, s Settings, o *ovs
 	return os.Remove(filepath.Join(s.RunDir, takeoverFile))
 }
 
-// returnFlows replaces the agent's flows by the recorded ones, and by one flow for each connection of
-// pods. ovn-kubernetes' flows look up OVN's connections in a conntrack zone, in which those of the
-// agent's time are missing. Their flows add them to that zone (see openflow.Handover).
+// returnFlows replaces the agent's flows by the recorded ones, and by one flow for each connection
+// of pods. ovn-kubernetes' flows look up OVN's connections in a conntrack zone, in which those of
+// the agent's time are missing. Their flows add them to that zone (see openflow.Handover).
 //
-// The recorded flows refer to ports by number. If the numbers changed, for example after a restart of
-// ovs-vswitchd, the bridge becomes a learning switch until ovnkube-node writes its own flows.
+// The recorded flows refer to ports by number. If the numbers changed, for example after a restart
+// of ovs-vswitchd, the bridge becomes a learning switch until ovnkube-node writes its own flows.
 func returnFlows(ctx context.Context, record takeoverRecord, s Settings, o *ovs.Client, log *slog.Logger) error {
 	h, err := observe(s.Wiring, knownAddresses{})
 	if err != nil {

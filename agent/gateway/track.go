@@ -33,8 +33,8 @@ const (
 )
 
 // tracker reads conntrack. It determines which connections from before a takeover belong to OVN,
-// and how full the SNAT range is. Its method run reads; the gateway's loop calls the other methods and
-// processes what was read.
+// and how full the SNAT range is. Its method run reads; the gateway's loop calls the other methods
+// and processes what was read.
 type tracker struct {
 	s         Settings
 	log       *slog.Logger
@@ -86,8 +86,8 @@ func (t *tracker) run(ctx context.Context) error {
 	})
 }
 
-// isDumpDue reports whether to read conntrack again. noneLeft means that no connection from before a
-// takeover is left.
+// isDumpDue reports whether to read conntrack again. noneLeft means that no connection from before
+// a takeover is left.
 func isDumpDue(noneLeft bool, sinceLast time.Duration) bool {
 	return !noneLeft || sinceLast >= rareDumps
 }
@@ -140,10 +140,10 @@ func (t *tracker) count(ctx context.Context) (int, error) {
 }
 
 // sync processes the last dump of run. The first call reads conntrack itself. It must come before
-// anything is attached, written or moved: the connections of an earlier gateway must be known, or the
-// host's stack would reset them. While ovs-vswitchd does not answer, sync returns an error, for at most
-// firstDumpWait. After that the gateway starts without a dump, because in layout bridged the host needs
-// the programs.
+// anything is attached, written or moved: the connections of an earlier gateway must be known, or
+// the host's stack would reset them. While ovs-vswitchd does not answer, sync returns an error, for
+// at most firstDumpWait. After that the gateway starts without a dump, because in layout bridged
+// the host needs the programs.
 func (t *tracker) sync(ctx context.Context, n Node) error {
 	t.mu.Lock()
 	d := t.dump
@@ -236,8 +236,8 @@ func (t *tracker) seed(ctx context.Context, programs *bpf.Gateway, n Node) error
 	return programs.Flows(stillExists)
 }
 
-// recordPortUse publishes how full the SNAT range is. It warns once for each remote towards which the
-// range is nearly full, because the affected pods get no reason for failed connections.
+// recordPortUse publishes how full the SNAT range is. It warns once for each remote towards which
+// the range is nearly full, because the affected pods get no reason for failed connections.
 func (t *tracker) recordPortUse(uses []PortUse) {
 	size := t.s.SNATPorts.Len()
 	warned := map[PortUse]bool{}

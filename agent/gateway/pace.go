@@ -1,0 +1,34 @@
+package gateway
+
+import "time"
+
+// Limits of the time that changes of Services take. Services with thousands of frontends that come
+// and go again and again would keep the node's CPUs busy otherwise, and pods would start late.
+const (
+	restFactor  = 15 // a pause is this much longer than the work before it
+	longestRest = time.Second
+)
+
+// pacer computes the pauses between changes of Services, in proportion to the time that the changes
+// took. Its caller serializes the calls.
+type pacer struct {
+	worked  time.Duration // since the last pause was over
+	endedAt time.Time     // end of the last work
+}
+
+// restEnd returns when the pause after the last work is over. The time since the work counts, so a
+// change after a quiet time does not wait.
+func (p *pacer) restEnd() time.Time { return p.endedAt.Add(min(restFactor*p.worked, longestRest)) }
+
+// startWork starts to measure the time of a change. The caller must call end when the work is done.
+func (p *pacer) startWork() (end func()) {
+	began := time.Now()
+	if !began.Before(p.restEnd()) {
+		p.worked = 0
+	}
+
+	return func() {
+		p.endedAt = time.Now()
+		p.worked += p.endedAt.Sub(began)
+	}
+}
