@@ -204,7 +204,7 @@ func TestDuplicateAddressIsGone(t *testing.T) {
 func TestBrokenRecordOfAddresses(t *testing.T) {
 	r := newKeeperRig(t)
 
-	path := filepath.Join(r.s.RunDir, chosenRecord)
+	path := filepath.Join(r.s.RunDir, addressFile)
 	if err := os.WriteFile(path, []byte("{"), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -213,7 +213,7 @@ func TestBrokenRecordOfAddresses(t *testing.T) {
 
 	b, err := os.ReadFile(path)
 
-	var c chosen
+	var c addressing
 	if err != nil || json.Unmarshal(b, &c) != nil || len(c.Addresses) != 2 {
 		t.Errorf("record %q, %v", b, err)
 	}

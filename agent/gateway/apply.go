@@ -30,7 +30,9 @@ func (g *Gateway) apply(ctx context.Context) error {
 	}
 
 	if g.s.NoEBPF != "" && g.s.Backend == EBPF {
-		g.view.setNode(g.view.derive(h, g.s), g.log) // pods still get their network
+		// The controller needs the node even so: pods get their network.
+		g.view.setNode(g.view.derive(h, g.s), g.log)
+
 		return fmt.Errorf("this node serves no North-South traffic: %s", g.s.NoEBPF)
 	}
 
@@ -54,28 +56,36 @@ func (g *Gateway) apply(ctx context.Context) error {
 	}
 
 	n := g.view.derive(h, g.s)
-	was, _ := g.view.Node()
-	g.former.compare(was, n, h)
+	before, _ := g.view.Node()
+	g.former.compare(before, n, h)
 	g.view.setNode(n, g.log)
 
 	if len(n.Addresses) == 0 {
 		return errors.Join(fmt.Errorf("%s has no address", g.s.HostDevice()), g.backend.passToHost())
 	}
 
+	err = errors.Join(errRoutes, g.applyLayout(ctx, h, n))
+	g.wasInPlace = g.wasInPlace || err == nil
+
+	return err
+}
+
+// applyLayout reconciles uplink, bridge and backend with the host.
+func (g *Gateway) applyLayout(ctx context.Context, h Host, n Node) error {
 	var errUplink error
-	if g.s.Layout == verdict.Direct { // a port of OVS has no address
+	if g.s.Layout == verdict.Direct { // in other layouts, the uplink is a port of OVS
 		errUplink = link.DisableLRO(g.s.Uplink)
 	}
 
-	servesServices := g.services.hostServed.Load()
-	errBridge := g.topology.syncBridge(ctx, &h, n, servesServices)
+	servedBefore := g.services.hostServed.Load()
+	errBridge := g.topology.syncBridge(ctx, &h, n, servedBefore)
+	err := errors.Join(errUplink, errBridge, g.applyBackend(ctx, h, n))
 
-	err = errors.Join(errRoutes, errUplink, errBridge, g.applyBackend(ctx, h, n))
-	if g.services.hostServed.Load() && !servesServices && errBridge == nil {
-		err = errors.Join(err, g.topology.syncHairpin(n, true)) // adds the routes to Services at once
+	// The backend has written the first Services for the host's sockets, so the routes to Services
+	// do not wait for the next round.
+	if g.services.hostServed.Load() && !servedBefore && errBridge == nil {
+		err = errors.Join(err, g.topology.syncHairpin(n, true))
 	}
-
-	g.wasInPlace = g.wasInPlace || err == nil
 
 	return err
 }
@@ -157,19 +167,23 @@ func (g *Gateway) applyWithoutGateway(ctx context.Context, h Host) error {
 // transferUplink puts the uplink into the bridge or takes it out, as the layout requires, and moves
 // the host's addresses with it. It returns the host as read afterwards.
 func (g *Gateway) transferUplink(ctx context.Context, h Host) (Host, error) {
-	due, err := g.topology.requiredTransfer(ctx, h)
-	if err != nil || due == noTransfer {
+	required, err := g.topology.requiredTransfer(ctx, h)
+	if err != nil || required == noTransfer {
 		return h, err
 	}
 
-	from := map[transfer]verdict.Layout{joinTransfer: verdict.Direct, leaveTransfer: verdict.Bridged}[due]
+	// The addresses are still where the old layout has them.
+	oldLayout := verdict.Direct
+	if required == leaveTransfer {
+		oldLayout = verdict.Bridged
+	}
 
-	n := nodeOf(h, g.s.withAddressesOf(from)) // addresses after the move
+	n := nodeOf(h, g.s.withAddressesOf(oldLayout))
 	if err := g.tracker.sync(ctx, n); err != nil {
 		return h, err
 	}
 
-	if due == leaveTransfer {
+	if required == leaveTransfer {
 		err = g.leaveBridge(ctx, h)
 	} else {
 		prepare := func() error { return g.backend.prepare(programConfig(h, n, g.s, facts{})) }
@@ -185,7 +199,7 @@ func (g *Gateway) transferUplink(ctx context.Context, h Host) (Host, error) {
 
 // leaveBridge takes the uplink out of the bridge.
 func (g *Gateway) leaveBridge(ctx context.Context, h Host) error {
-	st := g.plan(h, nodeOf(h, g.s.withAddressesOf(verdict.Bridged))) // addresses after the move
+	st := g.plan(h, nodeOf(h, g.s.withAddressesOf(verdict.Bridged))) // they are still on the bridge
 	if err := g.backend.prepare(st.config); err != nil {
 		return err
 	}
@@ -223,7 +237,7 @@ func (g *Gateway) plan(h Host, n Node) state {
 	return newState(h, n, g.s, f)
 }
 
-// observe reads the host.
+// observe reads the host. View.observe adds what depends on its sockets.
 func observe(w Wiring, known knownAddresses) (Host, error) {
 	h := Host{Known: known}
 
@@ -248,14 +262,14 @@ func observe(w Wiring, known knownAddresses) (Host, error) {
 		return h, err
 	}
 
-	h.Hops, err = hops(h, w)
+	h.Hops, err = readHops(h, w)
 
 	return h, err
 }
 
-// hops returns the kernel's routes from the node's addresses to the networks outside. Either device
-// may have the addresses: a move of the uplink takes them along.
-func hops(h Host, w Wiring) ([]link.Hop, error) {
+// readHops returns the kernel's routes from the node's addresses to the networks outside. Either
+// device may have the addresses: a move of the uplink takes them along.
+func readHops(h Host, w Wiring) ([]link.Hop, error) {
 	if w.Layout == verdict.Dedicated {
 		return nil, nil // its next hops are configured
 	}
@@ -268,20 +282,20 @@ func hops(h Host, w Wiring) ([]link.Hop, error) {
 	var out []link.Hop
 
 	for _, device := range devices {
-		of := slices.DeleteFunc(slices.Clone(h.Addresses),
+		addresses := slices.DeleteFunc(slices.Clone(h.Addresses),
 			func(a link.Address) bool { return a.Device != device || a.LinkLocal || a.Duplicate })
 		for _, is4 := range []bool{true, false} {
-			source, ok := preferred(of, h.Known, is4)
-			if !ok {
+			source, found := preferred(addresses, h.Known, is4)
+			if !found {
 				continue
 			}
 
-			have, err := link.Hops(device, source.Addr())
+			routes, err := link.Hops(device, source.Addr())
 			if err != nil && !errors.Is(err, link.ErrNotFound) {
 				return nil, err
 			}
 
-			out = append(out, have...)
+			out = append(out, routes...)
 		}
 	}
 

@@ -23,22 +23,25 @@ type topology struct {
 	record *recorder
 	flows  *flowTable
 	routes *routeKeeper
-	moves  moves
+
+	moveAttempts moveAttempts
 }
 
 // watch triggers the gateway's loop when uplink, bridge or their OVSDB rows change, until ctx ends.
 func (t *topology) watch(ctx context.Context, wake loop.Signal) error {
-	defer t.ovs.Watch(t.concerned, wake)()
+	defer t.ovs.Watch(t.isOwnRow, wake)()
 
 	return link.Watch(ctx, t.log, func(device string) {
-		if device == "" || device == t.s.Uplink || device == t.s.Bridge || t.routes.watches(device) {
+		anyMayHaveChanged := device == ""
+		if anyMayHaveChanged || device == t.s.Uplink || device == t.s.Bridge || t.routes.watches(device) {
 			wake.Trigger()
 		}
 	})
 }
 
-// concerned reports whether an OVSDB row describes the uplink or the bridge.
-func (t *topology) concerned(table, name string) bool {
+// isOwnRow reports whether an OVSDB row describes the uplink, the bridge or its patch port, or all
+// of Open vSwitch.
+func (t *topology) isOwnRow(table, name string) bool {
 	switch table {
 	case "Open_vSwitch":
 		return true
@@ -81,10 +84,11 @@ func Resolve(ctx context.Context, o *ovs.Client, s Settings) (Wiring, error) {
 	}
 
 	if nic := nicOfMove(s.RunDir, w.Uplink); nic != "" && w.Layout == verdict.Direct {
-		w.Bridge, w.Uplink = w.Uplink, nic
+		w.Bridge, w.Uplink = w.Uplink, nic // the given uplink is the bridge
 	}
 
-	if s.Wiring = w; w.Layout == verdict.Direct && addressesMoved(s) {
+	s.Wiring = w
+	if w.Layout == verdict.Direct && addressesMoved(s) {
 		return w, nil // the move will be undone
 	}
 
@@ -97,28 +101,16 @@ func Resolve(ctx context.Context, o *ovs.Client, s Settings) (Wiring, error) {
 	return w, err
 }
 
-// syncBridge configures the bridge for the layout and reads its internal port again after a change.
-// servesServices means that the agent serves the Services of the host's sockets: see syncHairpin.
+// syncBridge configures the bridge for the layout. Afterwards it reads the bridge's device and the
+// host's addresses into h again. servesServices means that the agent serves the Services of the
+// host's sockets: see syncHairpin.
 func (t *topology) syncBridge(ctx context.Context, h *Host, n Node, servesServices bool) error {
-	want := ovs.Bridge{Name: t.s.Bridge, HWAddr: h.Uplink.MAC.String(), MTU: h.Uplink.MTU}
-	if t.s.Layout == verdict.Bridged {
-		want.FailMode = ovs.FailStandalone // the host depends on the bridge; its other settings belong to the host
-		want.Existing = true               // only the move creates it, with the host's addresses
-	} else {
-		want.DatapathType, want.FailMode = t.s.Datapath, ovs.FailSecure
-		want.OtherConfig = map[string]string{"disable-in-band": "true"}
-	}
-
-	if t.s.Layout == verdict.Dedicated {
-		want.Uplink = t.s.Uplink
-	}
-
-	if err := t.ovs.SyncBridge(ctx, want); err != nil {
+	if err := t.ovs.SyncBridge(ctx, t.desiredBridge(h.Uplink)); err != nil {
 		return err
 	}
 
 	if h.Bridge == nil {
-		if err := t.renewBridge(ctx, h); err != nil {
+		if err := t.reopenDevice(ctx, h); err != nil {
 			return err
 		}
 	}
@@ -143,7 +135,8 @@ func (t *topology) syncBridge(ctx context.Context, h *Host, n Node, servesServic
 		return err
 	}
 
-	if !slices.Equal(b.MAC, h.Uplink.MAC) || b.MTU != want.MTU {
+	// ovs-vswitchd may need a moment. A change of the device starts the next round.
+	if !slices.Equal(b.MAC, h.Uplink.MAC) || b.MTU != h.Uplink.MTU {
 		return fmt.Errorf("bridge %s: address %s and MTU %d do not yet match uplink values %s and %d",
 			t.s.Bridge, b.MAC, b.MTU, h.Uplink.MAC, h.Uplink.MTU)
 	}
@@ -151,31 +144,59 @@ func (t *topology) syncBridge(ctx context.Context, h *Host, n Node, servesServic
 	return nil
 }
 
-// renewBridge makes ovs-vswitchd open the bridge's device again after it was deleted. Only the
-// userspace datapath needs this: the kernel datapath refuses to delete the device.
-func (t *topology) renewBridge(ctx context.Context, h *Host) error {
-	if t.s.Userspace() {
-		renewed, err := t.ovs.RenewDevice(ctx, t.s.OVSRunDir, t.s.Bridge)
-		if err != nil {
-			return fmt.Errorf("bridge %s: device deleted: %w", t.s.Bridge, err)
-		}
+// desiredBridge returns the bridge's configuration in OVSDB. In layout bridged, most of it belongs
+// to the host.
+func (t *topology) desiredBridge(uplink link.Link) ovs.Bridge {
+	b := ovs.Bridge{Name: t.s.Bridge, HWAddr: uplink.MAC.String(), MTU: uplink.MTU}
 
-		if renewed {
-			b, err := link.Get(t.s.Bridge)
-			if err == nil {
-				t.record.repaired("bridge_device")
+	if t.s.Layout == verdict.Bridged {
+		b.FailMode = ovs.FailStandalone // the host depends on the bridge, with and without flows
+		b.Existing = true               // only the move creates it, with the host's addresses
 
-				h.Bridge = &b
-			}
-
-			return err
-		}
+		return b
 	}
 
-	return fmt.Errorf("bridge %s: device missing: is ovs-vswitchd running?", t.s.Bridge)
+	b.DatapathType, b.FailMode = t.s.Datapath, ovs.FailSecure
+	b.OtherConfig = map[string]string{"disable-in-band": "true"}
+
+	if t.s.Layout == verdict.Dedicated {
+		b.Uplink = t.s.Uplink
+	}
+
+	return b
 }
 
-// prepareBridge stops the host's stack from sending on the internal port, then sets the port up.
+// reopenDevice makes ovs-vswitchd open the bridge's device again after it was deleted. Only the
+// userspace datapath needs this: the kernel datapath refuses to delete the device.
+func (t *topology) reopenDevice(ctx context.Context, h *Host) error {
+	missing := fmt.Errorf("bridge %s: device missing: is ovs-vswitchd running?", t.s.Bridge)
+	if !t.s.Userspace() {
+		return missing
+	}
+
+	reopened, err := t.ovs.RenewDevice(ctx, t.s.OVSRunDir, t.s.Bridge)
+	if err != nil {
+		return fmt.Errorf("bridge %s: device deleted: %w", t.s.Bridge, err)
+	}
+
+	if !reopened {
+		return missing
+	}
+
+	b, err := link.Get(t.s.Bridge)
+	if err != nil {
+		return err
+	}
+
+	t.record.repaired("bridge_device")
+
+	h.Bridge = &b
+
+	return nil
+}
+
+// prepareBridge configures the bridge's internal port in the layouts in which OVN alone uses it. It
+// stops the host's stack from sending and answering there, then sets the port up.
 func (t *topology) prepareBridge(n Node) error {
 	if t.wantsIPv6(n) {
 		// A generated link-local address would equal the uplink's, because both have the same MAC.
@@ -192,7 +213,8 @@ func (t *topology) prepareBridge(n Node) error {
 	}
 
 	if !t.s.Userspace() {
-		if err := link.WriteSysctl("net/ipv4/conf/"+t.s.Bridge+"/arp_ignore", "8"); err != nil {
+		const never = "8"
+		if err := link.WriteSysctl("net/ipv4/conf/"+t.s.Bridge+"/arp_ignore", never); err != nil {
 			return err
 		}
 	}
@@ -210,6 +232,7 @@ func (t *topology) prepareBridge(n Node) error {
 		return err
 	}
 
+	// A flush may have removed the encap address's route.
 	_, err := link.RestoreConnectedRoutes(t.s.Bridge, bridgeAddresses(t.s))
 
 	return err

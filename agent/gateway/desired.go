@@ -34,15 +34,16 @@ type Node struct {
 	Gone      []netip.Prefix // those of Addresses that the host has lost a short time ago
 }
 
-// overlap returns an error when an address or next hop of the host lies in a pod network, or when a
-// host address lies in the network of the encap address. The routes to these networks use the
-// management port and the bridge, and would divert packets from the host's neighbours and routers.
-// Service networks need no check: they have no route, and a node-local DNS cache or kube-proxy may
-// own addresses there.
-func overlap(h Host, s Settings) error {
+// checkOverlap returns an error when an address or next hop of the host lies in a pod network, or
+// when a host address lies in the network of the encap address. The routes to these networks use
+// the management port and the bridge, and would divert packets from the host's neighbours and
+// routers. Service networks need no check: they have no route, and a node-local DNS cache or
+// kube-proxy may own addresses there.
+func checkOverlap(h Host, s Settings) error {
+	isHostDevice := func(device string) bool { return !slices.Contains(s.NotHost, device) }
+
 	for _, a := range h.Addresses {
-		if s.Encap.IsValid() && s.Encap.Overlaps(a.Prefix) && !a.LinkLocal &&
-			!slices.Contains(s.NotHost, a.Device) {
+		if s.Encap.IsValid() && s.Encap.Overlaps(a.Prefix) && !a.LinkLocal && isHostDevice(a.Device) {
 			return fmt.Errorf("encap address %s is in the network of host address %s on %s",
 				s.Encap, a.Prefix, a.Device)
 		}
@@ -50,21 +51,21 @@ func overlap(h Host, s Settings) error {
 
 	for _, p := range s.PodCIDRs {
 		for _, a := range h.Addresses {
-			if p.Contains(a.Prefix.Addr()) && !slices.Contains(s.NotHost, a.Device) {
+			if p.Contains(a.Prefix.Addr()) && isHostDevice(a.Device) {
 				return fmt.Errorf("network %s of the cluster contains host address %s on %s",
 					p, a.Prefix.Addr(), a.Device)
 			}
 		}
 
 		for _, r := range h.Defaults {
-			if p.Contains(r.NextHop) && !slices.Contains(s.NotHost, r.Device) {
+			if p.Contains(r.NextHop) && isHostDevice(r.Device) {
 				return fmt.Errorf("network %s of the cluster contains next hop %s of the host on %s",
 					p, r.NextHop, r.Device)
 			}
 		}
 
 		for _, r := range h.Hops {
-			if p.Contains(r.Via) && !slices.Contains(s.NotHost, r.Device) {
+			if p.Contains(r.Via) && isHostDevice(r.Device) {
 				return fmt.Errorf("network %s of the cluster contains next hop %s of the host on %s",
 					p, r.Via, r.Device)
 			}
@@ -128,7 +129,7 @@ func (n Node) Stranded() []netip.Prefix {
 	var out []netip.Prefix
 
 	for _, p := range n.Addresses {
-		if !n.leaves(p.Addr().Is4()) {
+		if !n.hasRoute(p.Addr().Is4()) {
 			out = append(out, p)
 		}
 	}
@@ -136,8 +137,8 @@ func (n Node) Stranded() []netip.Prefix {
 	return out
 }
 
-// leaves reports whether the gateway router has a route of the family to other networks.
-func (n Node) leaves(is4 bool) bool {
+// hasRoute reports whether the gateway router has a route of the family to other networks.
+func (n Node) hasRoute(is4 bool) bool {
 	return slices.ContainsFunc(n.NextHops, func(a netip.Addr) bool { return a.Is4() == is4 }) ||
 		slices.ContainsFunc(n.Routes, func(r link.Hop) bool { return r.Prefix.Addr().Is4() == is4 })
 }
@@ -147,25 +148,27 @@ func (n Node) leaves(is4 bool) bool {
 // family, and later releases take one only for a router that resolves no neighbours.
 func (n Node) StandIns() map[netip.Addr]netip.Addr {
 	out := map[netip.Addr]netip.Addr{}
-	next := netip.AddrFrom4([4]byte{169, 254, 0, 1}) // FRRouting shows such routes with this next hop, too
+	free := netip.AddrFrom4([4]byte{169, 254, 0, 1}) // FRRouting shows such routes with this next hop, too
 
 	for _, r := range n.Routes {
 		if _, known := out[r.Via]; known || !r.Via.Is6() || r.Prefix.Addr().Is6() {
 			continue
 		}
 
-		for slices.ContainsFunc(n.Routes, func(o link.Hop) bool { return o.Via == next }) {
-			next = next.Next()
+		for slices.ContainsFunc(n.Routes, func(o link.Hop) bool { return o.Via == free }) {
+			free = free.Next()
 		}
 
-		out[r.Via], next = next, next.Next()
+		out[r.Via] = free
+		free = free.Next()
 	}
 
 	return out
 }
 
-// setRoutes sets the gateway router's routes of a family, by a next hop if that says all.
-func (n *Node) setRoutes(routes []link.Hop) {
+// addRoutes adds the gateway router's routes of a family. A single default route by a next hop of
+// the family goes to NextHops, all others to Routes.
+func (n *Node) addRoutes(routes []link.Hop) {
 	if len(routes) == 1 {
 		only := routes[0]
 		is4 := only.Prefix.Addr().Is4()
@@ -222,7 +225,7 @@ func nodeOf(h Host, s Settings) Node {
 	}
 
 	for _, is4 := range []bool{true, false} {
-		n.setRoutes(hopsOf(h.Hops, device, is4))
+		n.addRoutes(hopsOf(h.Hops, device, is4))
 	}
 
 	return n

@@ -19,7 +19,7 @@ func EncapAddress(s Settings) (netip.Addr, error) {
 		return netip.Addr{}, err
 	}
 
-	last, _ := newRunFile[chosen](s.RunDir, chosenRecord).read() // the gateway reports an error
+	last, _ := newRunFile[addressing](s.RunDir, addressFile).read() // the gateway reports an error
 	h.Known.InUse = addrsOf(last.Addresses)
 
 	return encapAddress(h, s), nil

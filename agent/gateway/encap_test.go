@@ -54,15 +54,15 @@ func TestEncapAddress(t *testing.T) {
 }
 
 // TestMoves undoes every attempt. Each may have interrupted the host's network for a while.
-func TestMoves(t *testing.T) {
-	var m moves
+func TestMoveAttempts(t *testing.T) {
+	var m moveAttempts
 
 	start := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 
 	var at []time.Duration
 
 	for now := start; now.Before(start.Add(24 * time.Hour)); now = now.Add(5 * time.Second) {
-		if m.next(now) == nil {
+		if m.start(now) == nil {
 			at = append(at, now.Sub(start))
 		}
 	}

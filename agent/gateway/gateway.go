@@ -47,7 +47,7 @@ func CheckOverlap(s Settings) error {
 		return err
 	}
 
-	return overlap(h, s)
+	return checkOverlap(h, s)
 }
 
 // Gateway is the reconcile loop. It reads the host and makes each part apply its own state. No part
@@ -211,7 +211,7 @@ func (v *View) Node() (Node, bool) {
 }
 
 // Overlap is CheckOverlap for the host as last observed.
-func (v *View) Overlap() error { return overlap(v.lastHost(), v.s) }
+func (v *View) Overlap() error { return checkOverlap(v.lastHost(), v.s) }
 
 // DefaultRoutes returns the host's default routes as last observed.
 func (v *View) DefaultRoutes() []link.DefaultRoute { return v.lastHost().Defaults }

@@ -16,7 +16,7 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/verdict"
 )
 
-// moveOptions returns the options of nicbridge.
+// moveOptions returns the options with which nicbridge moves the uplink.
 func moveOptions(s Settings, o *ovs.Client) nicbridge.Options {
 	return nicbridge.Options{
 		NIC: s.Uplink, Bridge: s.Bridge, Dir: s.RunDir, Watchdog: s.Watchdog,
@@ -32,7 +32,7 @@ func addressesMoved(s Settings) bool {
 
 // nicOfMove returns the NIC whose addresses were moved to the bridge, or "".
 func nicOfMove(rundir, bridge string) string {
-	nic := strings.TrimPrefix(bridge, "br")
+	nic := strings.TrimPrefix(bridge, "br") // nicbridge has named the bridge after the NIC
 
 	snapshot, err := nicbridge.Load(rundir, nic)
 	if err != nil || snapshot.Phase != nicbridge.Done || snapshot.Bridge != bridge {
@@ -85,8 +85,8 @@ func (t *topology) requiredTransfer(ctx context.Context, h Host) (transfer, erro
 	}
 
 	member, err := checkBridge(ctx, t.ovs, t.s.Wiring)
-	// After a reboot OVSDB still lists the uplink as a port, but the boot has assigned the addresses
-	// to the uplink.
+	// After a reboot OVSDB still lists the uplink as a port, but the boot has assigned the
+	// addresses to the uplink.
 	if err != nil || t.s.Layout != verdict.Bridged || member && !addressesOnUplink(h, t.s) {
 		return noTransfer, err
 	}
@@ -104,8 +104,8 @@ func (t *topology) joinBridge(
 	prepare func() error,
 	syncBackend func(context.Context) error,
 ) error {
-	own := func(a link.Address) bool { return a.Device == t.s.Uplink && !a.LinkLocal }
-	if !slices.ContainsFunc(h.Addresses, own) {
+	onUplink := func(a link.Address) bool { return a.Device == t.s.Uplink && !a.LinkLocal }
+	if !slices.ContainsFunc(h.Addresses, onUplink) {
 		return t.rejoin(ctx, h)
 	}
 
@@ -114,11 +114,11 @@ func (t *topology) joinBridge(
 			t.s.VLAN, t.s.Uplink, t.s.Bridge)
 	}
 
-	if err := t.moves.next(time.Now()); err != nil {
+	if err := t.moveAttempts.start(time.Now()); err != nil {
 		return err
 	}
 
-	if h.Bridge != nil && t.s.Userspace() { // the tunnels now end at the host's address
+	if h.Bridge != nil && t.s.Userspace() { // the encap address: tunnels now end at the host's address
 		if err := link.SyncAddresses(t.s.Bridge, nil); err != nil {
 			return err
 		}
@@ -128,7 +128,8 @@ func (t *topology) joinBridge(
 		return err
 	}
 
-	t.flows.invalidate() // the bridge may have been deleted a moment ago, or the move creates it
+	// The bridge may have no flows: it was deleted a moment ago, or the move creates it.
+	t.flows.invalidate()
 
 	if h.Bridge != nil {
 		if err := t.prepareUplinkJoin(ctx); err != nil {
@@ -144,18 +145,19 @@ func (t *topology) joinBridge(
 		return err
 	}
 
-	t.flows.invalidate()
+	t.flows.invalidate() // compare those that syncBackend wrote once more, now that the bridge is at rest
 
 	return nil
 }
 
-// prepareTimeout limits the wait for ovs-vswitchd, which may be dead. The gateway's loop has other
-// work.
+// prepareTimeout limits the wait for ovs-vswitchd, which may have ended. It keeps the gateway's
+// loop from its other work.
 const prepareTimeout = 10 * time.Second
 
-// prepareUplinkJoin readies the bridge of layout direct for the uplink. It sets the fail mode now,
-// because ovs-vswitchd deletes all flows then, and flows that are right while the uplink becomes a
-// port. A bridge that OVS does not have needs nothing: the move creates it, standalone.
+// prepareUplinkJoin readies the bridge of layout direct for the uplink. First it sets the fail
+// mode, because ovs-vswitchd deletes all flows when that changes. Then it writes flows that are
+// right while the uplink becomes a port. A bridge that OVS does not have needs nothing: the move
+// creates it, standalone.
 func (t *topology) prepareUplinkJoin(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, prepareTimeout)
 	defer cancel()
@@ -182,7 +184,8 @@ func (t *topology) prepareUplinkJoin(ctx context.Context) error {
 }
 
 // leaveBridge takes the uplink out of the bridge and moves the host's addresses back to it.
-// beforeRemove switches the backend over immediately before.
+// beforeRemove switches the backend over immediately before. The programs of the new layout are
+// then in place, so the Switch does not detach them, unlike that of HostSwitch.
 func (t *topology) leaveBridge(ctx context.Context, beforeRemove func() error) error {
 	o := moveOptions(t.s, t.ovs)
 	o.Log = t.log
@@ -196,23 +199,28 @@ func (t *topology) leaveBridge(ctx context.Context, beforeRemove func() error) e
 		return err
 	}
 
-	t.flows.invalidate()
+	t.flows.invalidate() // a bridge that the move had created was deleted with them
 
 	return nil
 }
 
-// rejoin is like joinBridge, for an uplink without addresses. Either the uplink was taken out of
-// the bridge, or the bridge was deleted with the host's addresses, or the database of Open vSwitch is
-// a new one, and the bridge's device is left with the host's addresses.
+// rejoin is like joinBridge, for an uplink without addresses. One of these has happened:
+//
+//   - The uplink was taken out of the bridge, which has the host's addresses.
+//   - OVS has a new database. Only the bridge's device is left, with the host's addresses.
+//   - The bridge was deleted with the host's addresses.
 func (t *topology) rejoin(ctx context.Context, h Host) error {
-	switch {
-	case len(nodeOf(h, t.s).Addresses) > 0:
-		t.flows.invalidate()
-		sw := HostSwitch(t.ovs, t.s.Datapath, t.s.PinDir)
+	hostIsOnBridge := len(nodeOf(h, t.s).Addresses) > 0
 
-		err := sw.AddPort(ctx, t.s.Bridge, t.s.Uplink)
+	switch {
+	case hostIsOnBridge:
+		t.flows.invalidate()
+
+		hostSwitch := HostSwitch(t.ovs, t.s.Datapath, t.s.PinDir)
+
+		err := hostSwitch.AddPort(ctx, t.s.Bridge, t.s.Uplink)
 		if errors.Is(err, ovs.ErrNotFound) && addressesMoved(t.s) { // the agent has made the bridge
-			err = t.renewMoved(ctx, sw, h)
+			err = t.recreateBridge(ctx, hostSwitch, h)
 		}
 
 		if err == nil {
@@ -221,36 +229,36 @@ func (t *topology) rejoin(ctx context.Context, h Host) error {
 
 		return err
 	case addressesMoved(t.s):
-		return Recover(ctx, t.s, t.ovs)
+		return Recover(ctx, t.s, t.ovs) // moves them back to the uplink
 	default:
 		return fmt.Errorf("uplink %s is not a port of bridge %s and has no addresses to move there",
 			t.s.Uplink, t.s.Bridge)
 	}
 }
 
-// renewMoved makes the bridge again around its device, which has the host's addresses. If the device
-// is gone, or goes meanwhile because the bridge was deleted, it undoes the move instead.
-func (t *topology) renewMoved(ctx context.Context, sw nicbridge.Switch, h Host) error {
+// recreateBridge makes the bridge again around its device, which has the host's addresses. If the
+// device is gone, or goes meanwhile because the bridge was deleted, it undoes the move instead.
+func (t *topology) recreateBridge(ctx context.Context, hostSwitch nicbridge.Switch, h Host) error {
 	if err := Recover(ctx, t.s, t.ovs); err != nil || !addressesMoved(t.s) {
 		return err
 	}
 
-	if err := sw.AddBridge(ctx, t.s.Bridge, h.Uplink.MAC.String(), h.Uplink.MTU); err != nil {
+	if err := hostSwitch.AddBridge(ctx, t.s.Bridge, h.Uplink.MAC.String(), h.Uplink.MTU); err != nil {
 		return err
 	}
 
-	if err := sw.AddPort(ctx, t.s.Bridge, t.s.Uplink); err != nil {
+	if err := hostSwitch.AddPort(ctx, t.s.Bridge, t.s.Uplink); err != nil {
 		return err
 	}
 
-	return Recover(ctx, t.s, t.ovs)
+	return Recover(ctx, t.s, t.ovs) // again: the device may have gone meanwhile
 }
 
-// moves spaces the attempts to move the host's addresses. Each attempt that is undone, by the agent
-// or by the watchdog, interrupts the host.
-type moves struct {
-	tried int
-	again time.Time // earliest time
+// moveAttempts spaces the attempts to move the host's addresses. Each attempt that is undone, by
+// the agent or by the watchdog, interrupts the host.
+type moveAttempts struct {
+	started   int
+	notBefore time.Time // of the next one
 }
 
 const (
@@ -258,15 +266,15 @@ const (
 	mostDoublings = 6 // a wait of about an hour
 )
 
-// next returns an error if it is too early for another attempt.
-func (m *moves) next(now time.Time) error {
-	if now.Before(m.again) {
+// start counts an attempt, or returns an error if it is too early for one.
+func (m *moveAttempts) start(now time.Time) error {
+	if now.Before(m.notBefore) {
 		return fmt.Errorf("the host's addresses were moved back to the uplink: next attempt not before %s",
-			m.again.Format(time.TimeOnly))
+			m.notBefore.Format(time.TimeOnly))
 	}
 
-	m.again = now.Add(firstMoveWait << min(m.tried, mostDoublings))
-	m.tried++
+	m.notBefore = now.Add(firstMoveWait << min(m.started, mostDoublings))
+	m.started++
 
 	return nil
 }

@@ -317,7 +317,7 @@ func TestOverlap(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			got := ""
-			if err := overlap(tc.host, s); err != nil {
+			if err := checkOverlap(tc.host, s); err != nil {
 				got = err.Error()
 			}
 

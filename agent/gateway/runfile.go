@@ -55,11 +55,11 @@ func (f runFile[T]) write(value T) error {
 	return nil
 }
 
-// removeRunFiles removes the files of chosenRecord and routesRecord, if they exist.
+// removeRunFiles removes the files of addressFile and routesRecord, if they exist.
 func removeRunFiles(rundir string) error {
 	var errs []error
 
-	for _, name := range []string{chosenRecord, routesRecord} {
+	for _, name := range []string{addressFile, routesRecord} {
 		if err := os.Remove(filepath.Join(rundir, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			errs = append(errs, fmt.Errorf("remove the agent's record: %w", err))
 		}
