@@ -57,7 +57,7 @@ func (g *Gateway) apply(ctx context.Context) error {
 
 	n := g.view.derive(h, g.s)
 	before, _ := g.view.Node()
-	g.former.compare(before, n, h)
+	g.former.update(before, n, h)
 	g.view.setNode(n, g.log)
 
 	if len(n.Addresses) == 0 {

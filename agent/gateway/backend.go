@@ -21,12 +21,13 @@ type backend interface {
 
 	// prepare does the slow work before the uplink joins or leaves the bridge.
 	prepare(config bpf.Config) error
-	// syncFlows writes the bridge's flows; syncHooks syncs the programs at uplink and bridge. During a
-	// move the caller chooses the order.
+	// syncFlows writes the bridge's flows; syncHooks syncs the programs at uplink and bridge.
+	// During a move the caller chooses the order.
 	syncFlows(ctx context.Context, st state) error
 	syncHooks(ctx context.Context, st state) error
 
-	// passToHost leaves every packet to the host until the next sync.
+	// passToHost leaves every packet to the host until the next sync. It is for a node whose
+	// addresses are not known.
 	passToHost() error
 	// detach removes the backend from uplink and bridge.
 	detach() error
@@ -50,59 +51,61 @@ type parts struct {
 }
 
 func newBackend(p parts) backend {
-	leftover := leftover{s: p.s, log: p.log}
+	earlier := earlierPrograms{s: p.s, log: p.log}
 	if p.s.Backend == OpenFlow {
 		counts := ovs.NewFlowCounts(p.s.OVSRunDir, p.s.Bridge, flowNumbers())
-		return &flowBackend{parts: p, leftover: leftover, counts: counts}
+		return &flowBackend{parts: p, earlier: earlier, counts: counts}
 	}
 
-	return &programs{parts: p, leftover: leftover}
+	return &programs{parts: p, earlier: earlier}
 }
 
-// leftover holds programs that an earlier agent attached and this one does not use.
-type leftover struct {
-	s    Settings
-	log  *slog.Logger
-	idle *bpf.Gateway // opened only to detach it
-	gone bool
+// earlierPrograms removes programs that an earlier agent attached and this one does not use.
+type earlierPrograms struct {
+	s       Settings
+	log     *slog.Logger
+	opened  *bpf.Gateway // by open, for remove; nil: not opened
+	removed bool
 }
 
-// open opens the pinned programs, if any, so that drop is fast.
-func (l *leftover) open() error {
-	if l.gone || !hooked(l.s.PinDir) {
+// open opens the pinned programs, if any, so that remove is fast.
+func (e *earlierPrograms) open() error {
+	if e.removed || !hasHookPins(e.s.PinDir) {
 		return nil
 	}
 
 	var err error
 
-	l.idle, err = openIdle(l.s, l.log)
+	e.opened, err = openIdle(e.s, e.log)
 
 	return err
 }
 
-// drop detaches the programs and removes their pins.
-func (l *leftover) drop() error {
-	if l.gone {
+// remove detaches the programs and removes their pins.
+func (e *earlierPrograms) remove() error {
+	if e.removed {
 		return nil
 	}
 
-	if !hooked(l.s.PinDir) { // pins that remain belong to the host's socket programs
+	if !hasHookPins(e.s.PinDir) { // pins that remain belong to the host's socket programs
 		err := removeFilters()
-		l.gone = err == nil
+		e.removed = err == nil
 
 		return err
 	}
 
-	idle := l.idle
-	if l.idle = nil; idle == nil {
+	opened := e.opened
+	e.opened = nil // takeDown closes it, also after an error
+
+	if opened == nil {
 		var err error
-		if idle, err = openIdle(l.s, l.log); err != nil {
+		if opened, err = openIdle(e.s, e.log); err != nil {
 			return err
 		}
 	}
 
-	err := takeDown(idle)
-	l.gone = err == nil
+	err := takeDown(opened)
+	e.removed = err == nil
 
 	return err
 }

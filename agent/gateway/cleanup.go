@@ -18,8 +18,8 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/verdict"
 )
 
-// hooks are the names of the agent's clsact filters at uplink and bridge. At pods' devices there
-// are those that bpf.IsPodHook matches.
+// hooks are the names of the agent's programs at uplink and bridge, as pins and as clsact filters.
+// At pods' devices there are those that bpf.IsPodHook matches.
 var hooks = [...]string{"uplink_ingress", "uplink_egress", "bridge_ingress", "bridge_egress"}
 
 // Cleanup removes the gateway from the node. It removes, in this order:
@@ -52,6 +52,7 @@ func Cleanup(ctx context.Context, s Settings, o *ovs.Client, log *slog.Logger) e
 
 	idle, err := openIdle(s, log)
 	errs = append(errs, err, takeDown(idle), removeFilters())
+
 	errs = append(errs, link.RemoveHairpin(s.Bridge, hostHairpin(bothFamilies, s)))
 
 	if l, err := link.Get(s.Uplink); err == nil && s.Layout != verdict.Direct {
@@ -59,11 +60,11 @@ func Cleanup(ctx context.Context, s Settings, o *ovs.Client, log *slog.Logger) e
 	}
 
 	switch {
-	case o == nil:
+	case o == nil: // the bridge stays
 	case addressesMoved(s):
-		m := moveOptions(s, o)
-		m.Log = log
-		errs = append(errs, nicbridge.Restore(ctx, m), o.RemoveBridge(ctx, s.Bridge))
+		move := moveOptions(s, o)
+		move.Log = log
+		errs = append(errs, nicbridge.Restore(ctx, move), o.RemoveBridge(ctx, s.Bridge))
 	case s.Layout == verdict.Bridged:
 		errs = append(errs, removeFlows(ctx, s, o))
 	default:
@@ -79,7 +80,8 @@ var bothFamilies = Node{Addresses: []netip.Prefix{
 }}
 
 // removeFlows removes the agent's flows from a bridge that the host depends on. One flow must carry
-// the host's traffic afterwards: a foreign one, or a NORMAL flow of the agent.
+// the host's traffic afterwards: a foreign one, or a flow of the agent by which the bridge is a
+// learning switch.
 func removeFlows(ctx context.Context, s Settings, o *ovs.Client) error {
 	if _, err := o.OFPorts(ctx, s.Bridge); errors.Is(err, ovs.ErrNotFound) {
 		return nil
@@ -90,7 +92,8 @@ func removeFlows(ctx context.Context, s Settings, o *ovs.Client) error {
 		return nil
 	}
 
-	// A foreign flow has the same table, priority and match.
+	// Probably, a foreign flow has the same table, priority and match. Otherwise, this fails as
+	// well.
 	_, err = ovs.SyncBundle(ctx, s.OVSRunDir, s.Bridge, nil)
 
 	return err
@@ -110,15 +113,15 @@ func removeFilters() error {
 	return errors.Join(errs...)
 }
 
-// deciding reports whether pins of gateway programs at uplink or bridge exist.
-func deciding(pinDir string) bool {
-	return slices.ContainsFunc(hooks[:], func(name string) bool { return pinned(pinDir, name+"*") })
+// hasGatewayPins reports whether pins of programs at uplink or bridge exist, which decide packets.
+func hasGatewayPins(pinDir string) bool {
+	return slices.ContainsFunc(hooks[:], func(name string) bool { return hasPin(pinDir, name+"*") })
 }
 
-// hooked reports whether pins of attached gateway programs exist, those at pods' devices included.
-func hooked(pinDir string) bool { return deciding(pinDir) || pinned(pinDir, bpf.PodPins) }
+// hasHookPins reports whether pins of programs at uplink, bridge or pods' devices exist.
+func hasHookPins(pinDir string) bool { return hasGatewayPins(pinDir) || hasPin(pinDir, bpf.PodPins) }
 
-func pinned(pinDir, pattern string) bool {
+func hasPin(pinDir, pattern string) bool {
 	pins, err := filepath.Glob(filepath.Join(pinDir, pattern))
 	return err == nil && len(pins) > 0
 }
@@ -138,7 +141,7 @@ func openIdle(s Settings, log *slog.Logger) (*bpf.Gateway, error) {
 	return bpf.Open(bpf.Options{PinDir: s.PinDir, Config: idle, Log: log, Clsact: clsactFuncs()})
 }
 
-// takeDown detaches the programs and removes the pins. A nil g is a no-op.
+// takeDown detaches the programs, removes the pins and closes g. A nil g is a no-op.
 func takeDown(g *bpf.Gateway) error {
 	if g == nil {
 		return nil

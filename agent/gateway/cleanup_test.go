@@ -77,8 +77,8 @@ func TestRemoveFiltersOfPods(t *testing.T) {
 		return out
 	}
 
-	if hooked(pinDir) {
-		t.Error("hooked before anything is attached")
+	if hasHookPins(pinDir) {
+		t.Error("pins before anything is attached")
 	}
 
 	if err := gw.AttachPod(pod.Index, 1400, true); err != nil {
@@ -89,8 +89,8 @@ func TestRemoveFiltersOfPods(t *testing.T) {
 		t.Fatalf("filters %q, want two", got)
 	}
 
-	if !hooked(pinDir) || deciding(pinDir) {
-		t.Errorf("with a program at a pod's device alone: hooked %t, deciding %t", hooked(pinDir), deciding(pinDir))
+	if !hasHookPins(pinDir) || hasGatewayPins(pinDir) {
+		t.Errorf("with a program at a pod's device alone: hooked %t, deciding %t", hasHookPins(pinDir), hasGatewayPins(pinDir))
 	}
 
 	pins, err := filepath.Glob(filepath.Join(pinDir, bpf.PodPins))

@@ -14,21 +14,21 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/verdict"
 )
 
-// connectionScan is how often the host's connections at frontends are listed for flows.
-const connectionScan = 2 * time.Second
+// connectionScanInterval is how often run lists the host's connections at frontends.
+const connectionScanInterval = 2 * time.Second
 
-// connections are the host's connections at frontends on its own addresses. Such a connection may
-// be older than the frontend, or bound to the port. The programs look it up in the kernel for each
-// packet. Flows cannot do that, so each of these connections has a flow. Its methods are safe for
-// concurrent use.
-type connections struct {
-	mu    sync.Mutex
+// frontendConnections are, for the OpenFlow backend, the host's own connections whose local address
+// and port are those of a frontend. Such a connection may be older than the frontend, or bound to
+// the port. The eBPF programs look it up in the kernel for each packet. Flows cannot do that, so
+// each of these connections has a flow. Its methods are safe for concurrent use.
+type frontendConnections struct {
+	mu    sync.Mutex             // guards the fields below
 	ports map[bpf.SocketKey]bool // of the frontends
-	last  []link.Socket          // in the flows
+	last  []link.Socket          // connections for which there are flows
 }
 
-// at sets the frontends and returns the connections for their flows.
-func (c *connections) at(
+// listAt sets the frontends and returns the connections at them, for which the caller writes flows.
+func (c *frontendConnections) listAt(
 	frontends map[verdict.ServiceKey]verdict.ServiceOwner,
 	addrs map[netip.Addr]verdict.AddrKind,
 ) ([]link.Socket, error) {
@@ -53,29 +53,31 @@ func (c *connections) at(
 	return now, err
 }
 
-func (c *connections) list() ([]link.Socket, error) {
+// list returns the connections at the frontends. The caller must hold mu.
+func (c *frontendConnections) list() ([]link.Socket, error) {
 	if len(c.ports) == 0 {
 		return nil, nil
 	}
 
-	all, err := link.Sockets(1, math.MaxUint16)
+	sockets, err := link.Sockets(1, math.MaxUint16) // every port
 
-	return slices.DeleteFunc(all, func(s link.Socket) bool {
-		return !s.Remote.IsValid() || !c.ports[bpf.SocketKey{Proto: s.Proto, Port: s.Local.Port()}]
+	return slices.DeleteFunc(sockets, func(s link.Socket) bool {
+		isConnected := s.Remote.IsValid()
+		return !isConnected || !c.ports[bpf.SocketKey{Proto: s.Proto, Port: s.Local.Port()}]
 	}), err
 }
 
 // run triggers wake when the connections differ from those in the flows, until ctx ends.
-func (c *connections) run(ctx context.Context, wake loop.Signal) error {
-	return loop.Every(ctx, connectionScan, func() {
-		if c.changed() {
+func (c *frontendConnections) run(ctx context.Context, wake loop.Signal) error {
+	return loop.Every(ctx, connectionScanInterval, func() {
+		if c.haveChanged() {
 			wake.Trigger()
 		}
 	})
 }
 
-// changed ignores errors, because the next round of the gateway reports them.
-func (c *connections) changed() bool {
+// haveChanged also returns true after an error, because the next round of the gateway reports it.
+func (c *frontendConnections) haveChanged() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 

@@ -110,13 +110,13 @@ func TestDedicatedWithholdsNothing(t *testing.T) {
 	for layout, has := range map[verdict.Layout]bool{verdict.Direct: true, verdict.Bridged: true, verdict.Dedicated: false} {
 		s := Settings{Wiring: Wiring{Layout: layout}, Cluster: Cluster{SNATPorts: cluster.PortRange{First: 49152, Last: 65535}}}
 
-		protos, err := hostProtos(s)
+		protos, err := readHostProtos(s)
 		if err != nil {
 			t.Fatal(err)
 		}
 
-		if got := len(gated(s)) > 0; got != has {
-			t.Errorf("%s: gated %v", layout, gated(s))
+		if got := len(lookupPorts(s)) > 0; got != has {
+			t.Errorf("%s: gated %v", layout, lookupPorts(s))
 		}
 
 		if got := len(protos) > 0; got != has {

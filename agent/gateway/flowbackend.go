@@ -17,11 +17,12 @@ import (
 // programs.
 type flowBackend struct {
 	parts
-	leftover    leftover
+	earlier     earlierPrograms
 	counts      *ovs.FlowCounts
-	connections connections
+	connections frontendConnections
 }
 
+// run watches flows and the host's connections until ctx ends.
 func (f *flowBackend) run(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return f.flows.run(ctx) })
@@ -33,7 +34,7 @@ func (f *flowBackend) run(ctx context.Context) error {
 
 // sync writes the flows before it removes the programs that they replace.
 func (f *flowBackend) sync(ctx context.Context, st state) error {
-	f.host.syncProtos(nil)
+	f.host.syncProtos(nil) // nil: for flows
 
 	if err := f.host.syncSockets(nil); err != nil || st.host.Bridge == nil {
 		return err
@@ -55,7 +56,7 @@ func (f *flowBackend) sync(ctx context.Context, st state) error {
 func (f *flowBackend) syncFlows(ctx context.Context, st state) error {
 	frontends := f.services.frontends()
 
-	connections, err := f.connections.at(frontends, st.addrs)
+	connections, err := f.connections.listAt(frontends, st.addrs)
 	if err != nil {
 		return err
 	}
@@ -67,14 +68,16 @@ func (f *flowBackend) syncFlows(ctx context.Context, st state) error {
 	})
 }
 
-func (f *flowBackend) syncHooks(context.Context, state) error { return f.leftover.drop() }
+// syncHooks removes the programs of an earlier agent.
+func (f *flowBackend) syncHooks(context.Context, state) error { return f.earlier.remove() }
 
-func (f *flowBackend) prepare(bpf.Config) error { return f.leftover.open() }
+// prepare opens these programs, so that syncHooks is fast.
+func (f *flowBackend) prepare(bpf.Config) error { return f.earlier.open() }
 
 // passToHost does nothing: the host's flows depend neither on its address nor on OVN.
 func (f *flowBackend) passToHost() error { return nil }
 
-func (f *flowBackend) detach() error { return f.leftover.drop() }
+func (f *flowBackend) detach() error { return f.earlier.remove() }
 
 func (f *flowBackend) close() error {
 	f.host.close()

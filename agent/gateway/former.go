@@ -22,8 +22,8 @@ import (
 // owner of the address.
 const (
 	maxFormer  = 64 // hosts with temporary IPv6 addresses get new ones every day
-	firstFlush = 250 * time.Millisecond
-	flushes    = 12 // the last one about eight minutes after the first
+	firstWait  = 250 * time.Millisecond
+	maxFlushes = 12 // the last one about eight minutes after the first
 )
 
 // formerAddresses holds addresses that the host no longer has. Its methods are safe for concurrent
@@ -32,7 +32,7 @@ type formerAddresses struct {
 	ovsRunDir string
 	log       *slog.Logger
 	wake      loop.Signal // triggers the gateway's loop
-	own       loop.Signal // an address was added
+	added     loop.Signal // triggers run
 
 	mu    sync.Mutex         // guards addrs
 	addrs map[netip.Addr]int // number of flushes per address
@@ -43,7 +43,7 @@ func newFormer(ovsRunDir string, wake loop.Signal, log *slog.Logger) *formerAddr
 		ovsRunDir: ovsRunDir,
 		log:       log,
 		wake:      wake,
-		own:       loop.NewSignal(),
+		added:     loop.NewSignal(),
 		addrs:     map[netip.Addr]int{},
 	}
 }
@@ -59,19 +59,19 @@ func (f *formerAddresses) add(addrs []netip.Addr) {
 		}
 
 		if len(f.addrs) >= maxFormer {
-			delete(f.addrs, oldest(f.addrs))
+			delete(f.addrs, mostFlushed(f.addrs))
 		}
 
 		f.addrs[a] = 0
-		f.own.Trigger()
+		f.added.Trigger()
 		f.wake.Trigger()
 	}
 }
 
-// oldest returns the address with the most flushes.
-func oldest(former map[netip.Addr]int) (found netip.Addr) {
-	for a, times := range former {
-		if !found.IsValid() || times > former[found] {
+// mostFlushed returns the address with the most flushes, which is one of the oldest.
+func mostFlushed(former map[netip.Addr]int) (found netip.Addr) {
+	for a, flushes := range former {
+		if !found.IsValid() || flushes > former[found] {
 			found = a
 		}
 	}
@@ -87,15 +87,17 @@ func (f *formerAddresses) list() []netip.Addr {
 	return slices.Collect(maps.Keys(f.addrs))
 }
 
-// compare records those addresses of the previous node state that neither the host nor the node has
-// any more.
-func (f *formerAddresses) compare(was, is Node, h Host) {
-	now := append(hostAddrs(h), addrsOf(is.Gone)...)
+// update records those addresses of the previous node state that neither the host nor the node has
+// any more. It forgets former addresses that are back.
+func (f *formerAddresses) update(before, now Node, h Host) {
+	present := append(hostAddrs(h), addrsOf(now.Gone)...) // the gateway keeps the latter for a while
+	isPresent := func(a netip.Addr) bool { return slices.Contains(present, a) }
 
 	f.mu.Lock()
-	maps.DeleteFunc(f.addrs, func(a netip.Addr, _ int) bool { return slices.Contains(now, a) })
+	maps.DeleteFunc(f.addrs, func(a netip.Addr, _ int) bool { return isPresent(a) })
 	f.mu.Unlock()
-	f.add(slices.DeleteFunc(addrsOf(was.HostCIDRs), func(a netip.Addr) bool { return slices.Contains(now, a) }))
+
+	f.add(slices.DeleteFunc(addrsOf(before.HostCIDRs), isPresent))
 }
 
 // run flushes the connection tracker until ctx ends.
@@ -112,36 +114,36 @@ func (f *formerAddresses) run(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case <-again:
-		case <-f.own:
+		case <-f.added:
 		}
 	}
 }
 
-// flush deletes the connections of every former address once. It returns the wait before the next
-// flush, or 0 if none is due.
+// flush deletes the connections of every former address once, except of those with maxFlushes. It
+// returns the wait before the next flush, or 0 if none is due.
 func (f *formerAddresses) flush(ctx context.Context) (wait time.Duration) {
 	f.mu.Lock()
 	due := maps.Clone(f.addrs)
 	f.mu.Unlock()
-	maps.DeleteFunc(due, func(_ netip.Addr, times int) bool { return times >= flushes })
+	maps.DeleteFunc(due, func(_ netip.Addr, flushes int) bool { return flushes >= maxFlushes })
 
-	for a, times := range due {
+	for a, flushes := range due {
 		err := ovs.ForgetAddress(ctx, f.ovsRunDir, a)
-		if err != nil && times == 0 {
-			f.log.Warn("cannot delete connections of a removed address", "address", a, "error", err)
-		}
 
-		if err == nil && times == 0 {
+		isFirst := flushes == 0 // only this one is logged
+		if isFirst && err != nil {
+			f.log.Warn("cannot delete connections of a removed address", "address", a, "error", err)
+		} else if isFirst {
 			f.log.Info("connections of a removed address deleted", "address", a)
 		}
 
-		if next := firstFlush << times; wait == 0 || next < wait {
+		if next := firstWait << flushes; wait == 0 || next < wait {
 			wait = next
 		}
 
 		f.mu.Lock()
-		if _, still := f.addrs[a]; still {
-			f.addrs[a] = times + 1
+		if _, isFormer := f.addrs[a]; isFormer { // unless the host has it again
+			f.addrs[a] = flushes + 1
 		}
 		f.mu.Unlock()
 	}

@@ -48,7 +48,7 @@ func TestFullTablesLeaveGatewayReady(t *testing.T) {
 			t.Error(err)
 		}
 
-		if p, ok := r.gw.backend.(*programs); !ok || p.guarded.Load() == nil {
+		if p, ok := r.gw.backend.(*programs); !ok || p.watched.Load() == nil {
 			t.Error("the programs are not attached")
 		}
 

@@ -17,44 +17,65 @@ import (
 )
 
 // hostUse tracks which parts of the node's addresses the host itself uses: sockets inside the SNAT
-// range, and protocols without ports. Only the gateway's loop uses it.
+// range, and protocols without ports. Packets for these are the host's, not OVN's. Only the
+// gateway's loop uses it.
+//
+// With the eBPF backend, the gate (bpf.Gate) helps: programs that run when a socket of the host
+// binds a port. They enter the port in the table of ports for which the gateway's programs look up
+// the owner. Without them, a new socket is found by the next scan.
 type hostUse struct {
 	s      Settings
 	log    *slog.Logger
 	record *recorder
 
-	gate      *bpf.Gate
-	noGate    bool // no gate is wanted, and none is attached
-	tried     time.Time
+	gate         *bpf.Gate // nil: not loaded
+	gateUnneeded bool      // and none is attached
+	gateTriedAt  time.Time // last attempt to load it
+
 	sockets   []link.Socket // last scan
 	scannedAt time.Time
-	protos    []verdict.NSKey // last read
+	protos    []verdict.NSKey // last scan
 }
 
-// openGate loads and attaches the gate, at most once per resync.
-func (u *hostUse) openGate() {
-	if u.s.NoEBPF != "" || u.gate != nil || u.noGate || time.Since(u.tried) < resync {
+// ensureGate makes the gate be as the layout needs it. After an error it tries again in the next
+// resync.
+func (u *hostUse) ensureGate() {
+	if u.s.NoEBPF != "" || u.gate != nil || u.gateUnneeded || time.Since(u.gateTriedAt) < resync {
 		return
 	}
 
-	u.tried = time.Now()
-	u.record.degraded(partGate, u.attachGate())
+	u.gateTriedAt = time.Now()
+
+	if u.s.Layout == verdict.Dedicated {
+		u.record.degraded(partGate, u.removeGate())
+	} else {
+		u.record.degraded(partGate, u.attachGate())
+	}
 }
 
-// attachGate attaches the gate, or detaches an earlier layout's gate in layout dedicated. There the
-// node's address belongs to OVN alone, so no gate is needed.
-func (u *hostUse) attachGate() error {
-	gate, err := bpf.OpenGate(bpf.CgroupOptions{PinDir: u.s.PinDir, CgroupPath: u.s.CgroupPath, Log: u.log})
-	switch {
-	case u.s.Layout == verdict.Dedicated && errors.Is(err, bpf.ErrNoCgroup):
-		u.noGate = true
-		return nil
-	case err != nil:
-		return err
-	case u.s.Layout == verdict.Dedicated:
+// removeGate detaches the gate of an earlier layout. In layout dedicated the node's address belongs
+// to OVN alone, so no gate is needed.
+func (u *hostUse) removeGate() error {
+	gate, err := bpf.OpenGate(u.gateOptions())
+	if err == nil {
 		err = errors.Join(gate.Detach(), gate.Close())
-		u.noGate = err == nil
+	} else if errors.Is(err, bpf.ErrNoCgroup) {
+		err = nil // without a cgroup, none can be attached
+	}
 
+	u.gateUnneeded = err == nil
+
+	return err
+}
+
+func (u *hostUse) gateOptions() bpf.CgroupOptions {
+	return bpf.CgroupOptions{PinDir: u.s.PinDir, CgroupPath: u.s.CgroupPath, Log: u.log}
+}
+
+// attachGate loads and attaches the gate.
+func (u *hostUse) attachGate() error {
+	gate, err := bpf.OpenGate(u.gateOptions())
+	if err != nil {
 		return err
 	}
 
@@ -76,23 +97,25 @@ func (u *hostUse) syncSockets(programs *bpf.Gateway) error {
 		return nil
 	}
 
-	sockets, scan := link.Sockets(u.s.SNATPorts.First, u.s.SNATPorts.Last)
-	u.record.degraded(partScan, scan)
+	sockets, scanErr := link.Sockets(u.s.SNATPorts.First, u.s.SNATPorts.Last)
+	u.record.degraded(partScan, scanErr)
 
-	if scan != nil && programs == nil {
-		return scan
+	if programs == nil && scanErr != nil {
+		return scanErr
 	}
 
-	if err := u.syncGate(programs); err != nil {
-		return err
+	if programs != nil {
+		if err := u.syncLookups(programs); err != nil {
+			return err
+		}
 	}
 
-	if scan != nil {
+	if scanErr != nil { // the programs look up every port
 		u.scannedAt = time.Now()
 		return nil
 	}
 
-	now, before := listeners(sockets), listeners(u.sockets)
+	now, before := onlyListening(sockets), onlyListening(u.sockets)
 	for _, s := range now {
 		if !slices.Contains(before, s) {
 			u.log.Warn("a host socket listens inside the SNAT port range; it takes precedence over pods there and adds a cost per packet",
@@ -106,22 +129,11 @@ func (u *hostUse) syncSockets(programs *bpf.Gateway) error {
 	return nil
 }
 
-// syncGate writes the ports for which the programs must look up the owning socket.
-func (u *hostUse) syncGate(programs *bpf.Gateway) error {
-	if programs == nil {
-		return nil
-	}
-
+// syncLookups writes the ports for which the programs must look up the owning socket. It does so by
+// the gate, which knows of later binds. If that does not work, it writes them without the gate.
+func (u *hostUse) syncLookups(programs *bpf.Gateway) error {
 	if u.gate != nil {
-		attached, err := u.gate.Attached()
-		if err == nil && !attached {
-			err = u.gate.Attach()
-		}
-
-		if err == nil {
-			err = u.gate.Sync(func() ([]bpf.SocketKey, error) { return gated(u.s), nil })
-		}
-
+		err := u.syncGate()
 		u.record.degraded(partGate, err)
 
 		if err == nil {
@@ -129,14 +141,27 @@ func (u *hostUse) syncGate(programs *bpf.Gateway) error {
 		}
 	}
 
-	return programs.SyncHostSockets(gated(u.s))
+	return programs.SyncHostSockets(lookupPorts(u.s))
+}
+
+func (u *hostUse) syncGate() error {
+	attached, err := u.gate.Attached()
+	if err == nil && !attached {
+		err = u.gate.Attach()
+	}
+
+	if err != nil {
+		return err
+	}
+
+	return u.gate.Sync(func() ([]bpf.SocketKey, error) { return lookupPorts(u.s), nil })
 }
 
 // syncProtos reads the host's protocols and writes them to the programs, if any. After an error the
 // previous ones stay.
 func (u *hostUse) syncProtos(programs *bpf.Gateway) {
 	scan := func() ([]verdict.NSKey, error) {
-		protos, err := hostProtos(u.s)
+		protos, err := readHostProtos(u.s)
 		if err == nil {
 			u.protos = protos
 		}
@@ -160,11 +185,11 @@ func (u *hostUse) close() {
 	}
 }
 
-// hostProtos returns the protocols without ports that the host uses: its tunnels by peer, and its
-// raw sockets. A tunnel without a remote end is left out, because it would claim every peer's
+// readHostProtos returns the protocols without ports that the host uses: its tunnels by peer, and
+// its raw sockets. A tunnel without a remote end is left out, because it would claim every peer's
 // packets for the host. In layout dedicated the list is empty, because the node's address belongs
 // to OVN alone.
-func hostProtos(s Settings) ([]verdict.NSKey, error) {
+func readHostProtos(s Settings) ([]verdict.NSKey, error) {
 	if s.Layout == verdict.Dedicated {
 		return nil, nil
 	}
@@ -181,22 +206,37 @@ func hostProtos(s Settings) ([]verdict.NSKey, error) {
 	return out, errors.Join(errTunnels, errRaw)
 }
 
-// gated returns the ports of the SNAT range that a host socket uses, including sockets that may
-// listen or connect later. In layout dedicated no host socket has the node's address.
-func gated(s Settings) []bpf.SocketKey {
+// lookupPorts returns the ports of the SNAT range that a host socket uses, including sockets that
+// may listen or connect later. In layout dedicated no host socket has the node's address.
+func lookupPorts(s Settings) []bpf.SocketKey {
 	if s.Layout == verdict.Dedicated {
 		return nil
 	}
 
 	ports := s.SNATPorts
-	sockets, scan := link.Sockets(ports.First, ports.Last)
-	bound, scanBound := link.BoundTCP(ports.First, ports.Last)
+	sockets, err := link.Sockets(ports.First, ports.Last)
+	bound, boundErr := link.BoundTCP(ports.First, ports.Last)
 
-	return gateKeys(append(sockets, bound...), errors.Join(scan, scanBound), ports)
+	return lookupPortsOf(append(sockets, bound...), errors.Join(err, boundErr), ports)
 }
 
-// socketKeys returns the ports that host sockets use, sorted and without duplicates. For these the
-// gateway must look up the owner of a packet in the kernel.
+// lookupPortsOf returns the ports to look up in the kernel, from a scan of the host's sockets in a
+// range. If the scan failed, it returns every port of the range.
+func lookupPortsOf(sockets []link.Socket, scanErr error, ports cluster.PortRange) []bpf.SocketKey {
+	if scanErr == nil {
+		return socketKeys(sockets)
+	}
+
+	var out []bpf.SocketKey
+	for port := int(ports.First); port <= int(ports.Last); port++ { // an int, as the last may be 65535
+		out = append(out, bpf.SocketKey{Proto: unix.IPPROTO_TCP, Port: uint16(port)},
+			bpf.SocketKey{Proto: unix.IPPROTO_UDP, Port: uint16(port)})
+	}
+
+	return out
+}
+
+// socketKeys returns the ports that host sockets use, sorted and without duplicates.
 func socketKeys(sockets []link.Socket) []bpf.SocketKey {
 	var out []bpf.SocketKey
 	for _, s := range sockets {
@@ -210,23 +250,7 @@ func socketKeys(sockets []link.Socket) []bpf.SocketKey {
 	return slices.Compact(out)
 }
 
-// gateKeys returns the ports to look up in the kernel, from a scan of the host's sockets in a
-// range. If the scan failed, it returns every port of the range.
-func gateKeys(sockets []link.Socket, scan error, ports cluster.PortRange) []bpf.SocketKey {
-	if scan == nil {
-		return socketKeys(sockets)
-	}
-
-	var out []bpf.SocketKey
-	for port := int(ports.First); port <= int(ports.Last); port++ {
-		out = append(out, bpf.SocketKey{Proto: unix.IPPROTO_TCP, Port: uint16(port)},
-			bpf.SocketKey{Proto: unix.IPPROTO_UDP, Port: uint16(port)})
-	}
-
-	return out
-}
-
-// listeners returns the sockets that deserve a warning to the operator.
-func listeners(sockets []link.Socket) []link.Socket {
+// onlyListening returns the listening ones, which deserve a warning to the operator.
+func onlyListening(sockets []link.Socket) []link.Socket {
 	return slices.DeleteFunc(slices.Clone(sockets), func(s link.Socket) bool { return !s.Listening })
 }

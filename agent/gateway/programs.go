@@ -16,44 +16,46 @@ import (
 // programs is the backend of eBPF programs at uplink and bridge. The flows beside them are static.
 type programs struct {
 	parts
-	leftover leftover
+	earlier earlierPrograms
 
-	gw      *bpf.Gateway // nil before loading
-	config  bpf.Config   // written to gw
-	uplink  int          // ifindex attached to, or 0
-	bridge  int
-	cleared bool // with Cluster.NoGateway: frontends of an earlier agent were removed
+	gw              *bpf.Gateway // nil before loading
+	config          bpf.Config   // written to gw
+	uplinkIndex     int          // of the device attached to, or 0
+	bridgeIndex     int
+	servicesCleared bool // with Cluster.NoGateway: frontends of an earlier agent were removed
 
-	probing sync.Mutex                  // serializes checks of the attachments
-	guarded atomic.Pointer[bpf.Gateway] // set once attached everywhere
+	checkMu sync.Mutex                  // serializes checks of the attachments
+	watched atomic.Pointer[bpf.Gateway] // programs whose attachments watchAttachments checks; nil: none
 }
 
 // run triggers the gateway's loop when an attached program was detached or flows were lost.
 func (p *programs) run(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return p.flows.run(ctx) })
-	group.Go(func() error { return p.guard(ctx) })
+	group.Go(func() error { return p.watchAttachments(ctx) })
 
 	return group.Wait()
 }
 
-func (p *programs) guard(ctx context.Context) error {
+// watchAttachments triggers the gateway's loop when programs that were attached to uplink and
+// bridge no longer are.
+func (p *programs) watchAttachments(ctx context.Context) error {
 	return loop.Every(ctx, attachedCheck, func() {
-		gw := p.guarded.Load()
+		gw := p.watched.Load()
 		if gw == nil {
 			return
 		}
 
-		if uplink, bridge, err := p.attached(gw); err != nil || !uplink || !bridge {
-			p.guarded.Store(nil) // until they are attached again
+		if onUplink, onBridge, err := p.areAttached(gw); err != nil || !onUplink || !onBridge {
+			p.watched.Store(nil) // until attach has attached them again
 			p.wake.Trigger()
 		}
 	})
 }
 
-func (p *programs) attached(gw *bpf.Gateway) (uplink, bridge bool, err error) {
-	p.probing.Lock()
-	defer p.probing.Unlock()
+func (p *programs) areAttached(gw *bpf.Gateway) (onUplink, onBridge bool, err error) {
+	p.checkMu.Lock()
+	defer p.checkMu.Unlock()
 
 	return gw.Attached()
 }
@@ -90,13 +92,13 @@ func (p *programs) syncHooks(ctx context.Context, st state) error {
 	}
 
 	p.services.openHost(withLookup)
-	p.host.openGate()
+	p.host.ensureGate()
 
 	if err := p.host.syncSockets(p.gw); err != nil {
 		return err
 	}
 
-	if err := p.services.write(p.withServices()); err != nil {
+	if err := p.services.write(p.servingPrograms()); err != nil {
 		return err
 	}
 
@@ -146,8 +148,8 @@ func (p *programs) prepare(config bpf.Config) error {
 	return nil
 }
 
-// withServices returns the programs that serve frontends, or nil on a node without a gateway.
-func (p *programs) withServices() *bpf.Gateway {
+// servingPrograms returns the programs that serve frontends, or nil on a node without a gateway.
+func (p *programs) servingPrograms() *bpf.Gateway {
 	if p.s.NoGateway {
 		return nil
 	}
@@ -155,14 +157,14 @@ func (p *programs) withServices() *bpf.Gateway {
 	return p.gw
 }
 
-// clearServices removes the frontends of an earlier agent from a node without a gateway.
+// clearServices removes the frontends of an earlier agent on a node without a gateway.
 func (p *programs) clearServices() error {
-	if !p.s.NoGateway || p.cleared {
+	if !p.s.NoGateway || p.servicesCleared {
 		return nil
 	}
 
 	err := p.gw.SyncServices(nil)
-	p.cleared = err == nil
+	p.servicesCleared = err == nil
 
 	return err
 }
@@ -170,51 +172,51 @@ func (p *programs) clearServices() error {
 // attach attaches the programs. The bridge comes first, because it must receive what the uplink's
 // programs hand over.
 func (p *programs) attach(h Host) error {
-	onUplink, onBridge, err := p.attached(p.gw)
+	onUplink, onBridge, err := p.areAttached(p.gw)
 	if err != nil {
 		return err
 	}
 
-	if h.Bridge != nil && (!onBridge || p.bridge != h.Bridge.Index) {
+	if h.Bridge != nil && (!onBridge || p.bridgeIndex != h.Bridge.Index) {
 		if err := p.gw.AttachBridge(h.Bridge.Index); err != nil {
 			return err
 		}
 
-		p.noteAttached("attach_bridge", &p.bridge, h.Bridge.Index)
+		p.noteAttached("attach_bridge", &p.bridgeIndex, h.Bridge.Index)
 	}
 
-	if !onUplink || p.uplink != h.Uplink.Index {
+	if !onUplink || p.uplinkIndex != h.Uplink.Index {
 		if err := p.gw.AttachUplink(h.Uplink.Index); err != nil {
 			return err
 		}
 
-		p.noteAttached("attach_uplink", &p.uplink, h.Uplink.Index)
+		p.noteAttached("attach_uplink", &p.uplinkIndex, h.Uplink.Index)
 	}
 
 	if h.Bridge != nil {
-		p.guarded.Store(p.gw)
+		p.watched.Store(p.gw)
 	}
 
-	p.checkAhead(h.Uplink.Index)
+	p.reportForeignAhead(h.Uplink.Index)
 
 	return nil
 }
 
-// noteAttached records that a program is attached to the device with this index. to is the field
-// for the index.
-func (p *programs) noteAttached(part string, to *int, index int) {
-	if *to != 0 {
+// noteAttached records that a program is attached to the device with this index. field is the one
+// of p for the index. If it was attached before, this is a repair.
+func (p *programs) noteAttached(part string, field *int, index int) {
+	if *field != 0 {
 		p.record.repaired(part)
 	}
 
-	*to = index
+	*field = index
 	p.log.Info("program attached", "part", part, "ifindex", index)
 }
 
-// checkAhead reports foreign programs before the agent's on the uplink. Such a program may let
-// packets bypass the agent's. The agent attaches at the head, so it normally decides first. A
+// reportForeignAhead reports foreign programs before the agent's on the uplink. Such a program may
+// let packets bypass the agent's. The agent attaches at the head, so it normally decides first. A
 // program attached later can still be placed before it, and stays there.
-func (p *programs) checkAhead(uplink int) {
+func (p *programs) reportForeignAhead(uplink int) {
 	n, err := p.gw.Ahead(uplink)
 	if err == nil && n > 0 {
 		err = fmt.Errorf("%d foreign tcx programs run before the agent's on %s", n, p.s.Uplink)
@@ -223,6 +225,7 @@ func (p *programs) checkAhead(uplink int) {
 	p.record.degraded(partAhead, err)
 }
 
+// passToHost sets the settings for a node without a bridge (see programConfig).
 func (p *programs) passToHost() error {
 	if p.gw == nil || p.config.Bridge == 0 {
 		return nil
@@ -241,8 +244,8 @@ func (p *programs) passToHost() error {
 }
 
 func (p *programs) detach() error {
-	p.guarded.Store(nil)
-	return p.leftover.drop()
+	p.watched.Store(nil)
+	return p.earlier.remove()
 }
 
 func (p *programs) counters(context.Context) ([]bpf.Counter, error) {

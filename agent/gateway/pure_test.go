@@ -94,7 +94,7 @@ func TestSockets(t *testing.T) {
 		t.Error(diff)
 	}
 
-	if got := listeners(sockets); len(got) != 1 || got[0] != sockets[0] {
+	if got := onlyListening(sockets); len(got) != 1 || got[0] != sockets[0] {
 		t.Errorf("listeners %v", got)
 	}
 }
@@ -104,12 +104,12 @@ func TestGateKeys(t *testing.T) {
 	ports := cluster.PortRange{First: 65534, Last: 65535}
 
 	sockets := []link.Socket{{Proto: 17, Local: netip.MustParseAddrPort("0.0.0.0:65534")}}
-	if got := gateKeys(sockets, nil, ports); !slices.Equal(got, []bpf.SocketKey{{Proto: 17, Port: 65534}}) {
+	if got := lookupPortsOf(sockets, nil, ports); !slices.Equal(got, []bpf.SocketKey{{Proto: 17, Port: 65534}}) {
 		t.Errorf("asks for %v, want the socket's port alone", got)
 	}
 
 	every := []bpf.SocketKey{{Proto: 6, Port: 65534}, {Proto: 17, Port: 65534}, {Proto: 6, Port: 65535}, {Proto: 17, Port: 65535}}
-	if got := gateKeys(nil, errors.New("no inet_diag"), ports); !slices.Equal(got, every) {
+	if got := lookupPortsOf(nil, errors.New("no inet_diag"), ports); !slices.Equal(got, every) {
 		t.Errorf("asks for %v, want %v", got, every)
 	}
 }
@@ -274,7 +274,7 @@ func TestFormerAddressesAreBounded(t *testing.T) {
 	f := newFormer("", loop.NewSignal(), slog.New(slog.DiscardHandler))
 	f.add([]netip.Addr{netip.MustParseAddr("192.0.2.1")})
 
-	f.addrs[netip.MustParseAddr("192.0.2.1")] = flushes
+	f.addrs[netip.MustParseAddr("192.0.2.1")] = maxFlushes
 	for i := range maxFormer {
 		f.add([]netip.Addr{netip.AddrFrom4([4]byte{198, 51, 100, byte(i)})})
 	}

@@ -238,7 +238,7 @@ func (s *Services) checkReplaceable(ctx context.Context) error {
 
 	// Flows in other tables than the first are those of the OpenFlow backend, or, beside programs,
 	// those of the hairpin.
-	byPrograms, byFlows := first > 0 && deciding(s.settings.PinDir), others > 0
+	byPrograms, byFlows := first > 0 && hasGatewayPins(s.settings.PinDir), others > 0
 	if byFlows && !byPrograms || byPrograms && s.settings.Backend == OpenFlow {
 		return errors.New("Services are not known yet: the backend of an earlier agent stays active until then")
 	}
