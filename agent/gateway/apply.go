@@ -24,7 +24,7 @@ func (g *Gateway) apply(ctx context.Context) error {
 		return errors.Join(err, g.backend.passToHost())
 	}
 
-	errRoutes := g.topology.routes.keepRoutes(reliedOn(h, g.s), &h, time.Now())
+	errRoutes := g.topology.routes.keepRoutes(neededDevices(h, g.s), &h, time.Now())
 	if g.s.leavesUplinkAlone() {
 		return errors.Join(errRoutes, g.applyWithoutGateway(ctx, h))
 	}

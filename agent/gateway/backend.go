@@ -26,8 +26,8 @@ type backend interface {
 	syncFlows(ctx context.Context, st state) error
 	syncHooks(ctx context.Context, st state) error
 
-	// passToHost leaves every packet to the host until the next sync. It is for a node whose
-	// addresses are not known.
+	// passToHost leaves every packet to the host until the next sync. It is for a host that
+	// cannot be read or has no address.
 	passToHost() error
 	// detach removes the backend from uplink and bridge.
 	detach() error

@@ -188,7 +188,7 @@ func (t *topology) reopenDevice(ctx context.Context, h *Host) error {
 		return err
 	}
 
-	t.record.repaired("bridge_device")
+	t.record.countRepair("bridge_device")
 
 	h.Bridge = &b
 

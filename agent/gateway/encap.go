@@ -25,24 +25,25 @@ func EncapAddress(s Settings) (netip.Addr, error) {
 	return encapAddress(h, s), nil
 }
 
+// encapAddress is the pure part of EncapAddress.
 func encapAddress(h Host, s Settings) netip.Addr {
-	var places []Settings
+	var candidates []Settings // by where the addresses may be, the likeliest first
 
 	switch s.Layout {
 	case verdict.Dedicated:
 		for _, r := range h.Defaults {
-			at := s.withAddressesOf(verdict.Direct)
-			at.Uplink, at.Addresses = r.Device, nil
-			places = append(places, at)
+			onDevice := s.withAddressesOf(verdict.Direct)
+			onDevice.Uplink, onDevice.Addresses = r.Device, nil
+			candidates = append(candidates, onDevice)
 		}
 	case verdict.Bridged:
-		places = []Settings{s, s.withAddressesOf(verdict.Direct)}
+		candidates = []Settings{s, s.withAddressesOf(verdict.Direct)}
 	default:
-		places = []Settings{s, s.withAddressesOf(verdict.Bridged)}
+		candidates = []Settings{s, s.withAddressesOf(verdict.Bridged)}
 	}
 
-	for _, at := range places {
-		n := nodeOf(h, at)
+	for _, candidate := range candidates {
+		n := nodeOf(h, candidate)
 		for _, is4 := range []bool{true, false} {
 			if a := n.Address(is4); a.IsValid() {
 				return a
@@ -54,6 +55,7 @@ func encapAddress(h Host, s Settings) netip.Addr {
 }
 
 // withAddressesOf returns the settings with the host's addresses where the given layout has them.
+// In layout bridged, the bridge is a device of the host.
 func (s Settings) withAddressesOf(layout verdict.Layout) Settings {
 	s.Layout = layout
 	if layout == verdict.Bridged {

@@ -46,9 +46,9 @@ func (s FlowStep) String() string {
 // FlowSource locates the flows.
 type FlowSource struct{ OVSDB, OVSRunDir, Bridge, Uplink string }
 
-// OpenFlowExplainer returns an explainer for a bridge. It looks up the bridge's ports and connects
-// to ovs-vswitchd.
-func OpenFlowExplainer(ctx context.Context, at FlowSource) (*FlowExplainer, error) {
+// DialFlowExplainer returns an explainer for a bridge. It looks up the bridge's ports and connects
+// to ovs-vswitchd. The caller must close the explainer.
+func DialFlowExplainer(ctx context.Context, at FlowSource) (*FlowExplainer, error) {
 	uplink, err := link.Get(at.Uplink)
 	if err != nil {
 		return nil, fmt.Errorf("uplink: %w", err)
@@ -98,7 +98,9 @@ func (e *FlowExplainer) Explain(
 	switch dir {
 	case verdict.FromWire:
 		in.Port = fmt.Sprint(e.ports.Uplink)
-	case verdict.FromOVN: // these packets make flows learn
+	case verdict.FromOVN:
+		// Such packets make flows learn, and ovs-vswitchd does that for a traced frame, too. It
+		// does not for a traced flow, so describe the packet as one.
 		if e.ports.Patch == 0 {
 			return FlowExplanation{}, errors.New("explain frame: ovn-controller has not connected the bridge to OVN")
 		}
@@ -116,8 +118,9 @@ func (e *FlowExplainer) Explain(
 	return explanation(trace.Steps(), ethernet+verdict.Parse(frame).Length)
 }
 
-// explanation interprets the steps of a frame of size bytes. A flow that checks the packet length
-// yields both branches in the trace.
+// explanation interprets the steps of a frame of size bytes. The trace ends at the first flow that
+// counts. If a flow checks the length of the packet, the trace has both branches, and explanation
+// leaves out the one for other lengths.
 func explanation(steps []ovs.Step, size int) (FlowExplanation, error) {
 	var x FlowExplanation
 
@@ -126,35 +129,44 @@ func explanation(steps []ovs.Step, size int) (FlowExplanation, error) {
 		counts[c.Number] = c
 	}
 
-	asked, long := false, false
+	lengthChecked, isTooLong := false, false
 
 	for _, s := range steps {
-		longer := s.Table == openflow.TableLonger && s.Match != ""
-		if asked && longer != long {
+		isForTooLong := s.Table == openflow.TableLonger && s.Match != ""
+		if lengthChecked && isForTooLong != isTooLong {
 			continue
 		}
 
 		x.Steps = append(x.Steps, flowStep(s))
 
-		most := 0
-		for _, a := range s.Actions {
-			if _, err := fmt.Sscanf(a, "check_pkt_larger(%d)", &most); err == nil {
-				asked, long = true, size > most
-			}
+		if limit, found := lengthLimit(s.Actions); found {
+			lengthChecked, isTooLong = true, size > limit
 		}
 
-		c, counted := counts[s.Number]
-		if longer { // although OVS counts the branch for short packets
-			c, counted = openflow.CountOf(verdict.Oversized), true
+		c, isCounted := counts[s.Number]
+		if isForTooLong { // the flow's number is that of short packets
+			c, isCounted = openflow.CountOf(verdict.Oversized), true
 		}
 
-		if counted {
+		if isCounted {
 			x.Counter, x.Packet = counterOf(c), c.Packet
 			return x, nil
 		}
 	}
 
 	return x, errors.New("explain frame: no flow in the trace belongs to this agent's version")
+}
+
+// lengthLimit returns the length that the last check among the actions allows.
+func lengthLimit(actions []string) (limit int, found bool) {
+	for _, a := range actions {
+		var n int
+		if _, err := fmt.Sscanf(a, "check_pkt_larger(%d)", &n); err == nil {
+			limit, found = n, true
+		}
+	}
+
+	return limit, found
 }
 
 func flowStep(s ovs.Step) FlowStep {

@@ -110,7 +110,7 @@ func (t *flowTable) write(ctx context.Context, change openflow.Change, wasInPlac
 	// The flows have changed although the plan has not: another process did it, or ovs-vswitchd
 	// restarted.
 	if messages > 0 && change.Empty() && wasInPlace {
-		t.record.repaired("flows")
+		t.record.countRepair("flows")
 	}
 
 	t.comparedAt = time.Now()

@@ -73,7 +73,7 @@ func TestNodeOf_routes(t *testing.T) {
 				}
 			}
 
-			for _, p := range external(h, n, s, facts{}) {
+			for _, p := range externalNetworks(h, n, s, facts{}) {
 				if p.Bits() < 24 {
 					t.Errorf("external network %s", p)
 				}

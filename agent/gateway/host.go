@@ -47,9 +47,9 @@ func (u *hostUse) ensureGate() {
 	u.gateTriedAt = time.Now()
 
 	if u.s.Layout == verdict.Dedicated {
-		u.record.degraded(partGate, u.removeGate())
+		u.record.setFault(partGate, u.removeGate())
 	} else {
-		u.record.degraded(partGate, u.attachGate())
+		u.record.setFault(partGate, u.attachGate())
 	}
 }
 
@@ -98,7 +98,7 @@ func (u *hostUse) syncSockets(programs *bpf.Gateway) error {
 	}
 
 	sockets, scanErr := link.Sockets(u.s.SNATPorts.First, u.s.SNATPorts.Last)
-	u.record.degraded(partScan, scanErr)
+	u.record.setFault(partScan, scanErr)
 
 	if programs == nil && scanErr != nil {
 		return scanErr
@@ -124,7 +124,7 @@ func (u *hostUse) syncSockets(programs *bpf.Gateway) error {
 	}
 
 	u.sockets, u.scannedAt = sockets, time.Now()
-	u.record.set(func(s *Stats) { s.Listeners = len(now) })
+	u.record.change(func(s *Stats) { s.Listeners = len(now) })
 
 	return nil
 }
@@ -134,7 +134,7 @@ func (u *hostUse) syncSockets(programs *bpf.Gateway) error {
 func (u *hostUse) syncLookups(programs *bpf.Gateway) error {
 	if u.gate != nil {
 		err := u.syncGate()
-		u.record.degraded(partGate, err)
+		u.record.setFault(partGate, err)
 
 		if err == nil {
 			return nil
@@ -176,7 +176,7 @@ func (u *hostUse) syncProtos(programs *bpf.Gateway) {
 		_, err = scan()
 	}
 
-	u.record.degraded(partProtos, err)
+	u.record.setFault(partProtos, err)
 }
 
 func (u *hostUse) close() {

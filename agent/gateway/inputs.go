@@ -14,7 +14,8 @@ type Inputs struct {
 	wake      loop.Signal                            // triggers the gateway's loop
 	readPeers func() (published, hosts []netip.Addr) // Source.Peers, or nil
 	former    *formerAddresses
-	stale     atomic.Bool // the result of readPeers changed
+
+	peersChanged atomic.Bool // the result of readPeers differs from facts
 
 	mu    sync.Mutex // guards facts
 	facts facts
@@ -22,8 +23,8 @@ type Inputs struct {
 
 // SetInSync sets whether ovn-controller has the contents of the southbound database. Before that,
 // OVN announces no address of another node.
-func (i *Inputs) SetInSync(is bool) {
-	i.set(func(f *facts) { f.inSync = is })
+func (i *Inputs) SetInSync(inSync bool) {
+	i.set(func(f *facts) { f.inSync = inSync })
 }
 
 // SetSubnets sets the node's pod subnets and the networks of the gateway routers.
@@ -33,13 +34,14 @@ func (i *Inputs) SetSubnets(pods, joins []netip.Prefix) {
 
 // PeersChanged must be called when the result of Source.Peers changes.
 func (i *Inputs) PeersChanged() {
-	i.stale.Store(true)
+	i.peersChanged.Store(true)
 	i.wake.Trigger()
 }
 
 // AddFormerAddresses records addresses that the node had under an earlier agent and has lost since.
 func (i *Inputs) AddFormerAddresses(addrs []netip.Addr) { i.former.add(addrs) }
 
+// set changes some of the facts.
 func (i *Inputs) set(change func(*facts)) {
 	i.mu.Lock()
 	change(&i.facts)
@@ -52,15 +54,15 @@ func (i *Inputs) set(change func(*facts)) {
 func (i *Inputs) read() facts {
 	var published, hosts []netip.Addr
 
-	read := i.stale.Swap(false) && i.readPeers != nil
-	if read {
-		published, hosts = i.readPeers()
+	readPeers := i.peersChanged.Swap(false) && i.readPeers != nil
+	if readPeers {
+		published, hosts = i.readPeers() // without the lock
 	}
 
 	i.mu.Lock()
 	defer i.mu.Unlock()
 
-	if read {
+	if readPeers {
 		i.facts.peers, i.facts.hosts = published, hosts
 	}
 

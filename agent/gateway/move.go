@@ -224,7 +224,7 @@ func (t *topology) rejoin(ctx context.Context, h Host) error {
 		}
 
 		if err == nil {
-			t.record.repaired("uplink_port")
+			t.record.countRepair("uplink_port")
 		}
 
 		return err

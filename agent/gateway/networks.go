@@ -5,16 +5,16 @@ import (
 	"slices"
 )
 
-// shortestInternal limits the size of internal networks, so that a very large one cannot cut the
-// host off.
-const shortestInternal = 8
+// minInternalBits limits the size of internal networks, so that a very large one, such as 0.0.0.0/0
+// in an annotation, cannot cut the host off.
+const minInternalBits = 8
 
-// internal returns the cluster's own networks, which never appear on the wire: the host routes them
-// to the management port or the bridge. Pod networks are excluded if pods are routable from
-// outside.
-func internal(s Settings, f facts) []netip.Prefix {
-	out := slices.Concat(s.ServiceCIDRs, masqueradeNetworks(), f.joins) // joins is from an annotation of the Node
-	out = slices.DeleteFunc(out, func(p netip.Prefix) bool { return p.Bits() < shortestInternal })
+// internalNetworks returns the cluster's own networks, which never appear on the wire: the host
+// routes them to the management port or the bridge. Pod networks are excluded if pods are routable
+// from outside.
+func internalNetworks(s Settings, f facts) []netip.Prefix {
+	out := slices.Concat(s.ServiceCIDRs, masqueradeNetworks(), f.joins)
+	out = slices.DeleteFunc(out, func(p netip.Prefix) bool { return p.Bits() < minInternalBits })
 
 	if !s.Routable {
 		out = append(out, s.PodCIDRs...)
@@ -23,10 +23,11 @@ func internal(s Settings, f facts) []netip.Prefix {
 	return sortedPrefixes(out)
 }
 
-// external returns the networks that must stay reachable for the host: those of the uplink, the
-// next hops, and the addresses of other hosts. A dynamic IPv6 address counts only if it is the
-// node's, because any peer on the link can cause one with a router advertisement.
-func external(h Host, n Node, s Settings, f facts) []netip.Prefix {
+// externalNetworks returns the networks that must stay reachable for the host: those of the uplink,
+// the next hops, and the addresses of other hosts. A dynamic IPv6 address counts only if it is the
+// node's, because any peer on the link can cause one with a router advertisement. Only those that
+// overlap an internal network are listed, as the programs check internal networks alone.
+func externalNetworks(h Host, n Node, s Settings, f facts) []netip.Prefix {
 	out := append(slices.Clone(n.Addresses), bridgeAddresses(s)...)
 	for _, a := range h.Addresses {
 		ip := a.Prefix.Addr()
@@ -58,13 +59,14 @@ func external(h Host, n Node, s Settings, f facts) []netip.Prefix {
 		}
 	}
 
-	in := internal(s, f)
+	internal := internalNetworks(s, f)
 
 	return slices.DeleteFunc(sortedPrefixes(out), func(p netip.Prefix) bool {
-		return !slices.ContainsFunc(in, p.Overlaps)
+		return !slices.ContainsFunc(internal, p.Overlaps)
 	})
 }
 
+// sortedPrefixes returns the networks of the prefixes, sorted and without duplicates.
 func sortedPrefixes(prefixes []netip.Prefix) []netip.Prefix {
 	out := make([]netip.Prefix, 0, len(prefixes))
 	for _, p := range prefixes {

@@ -84,7 +84,7 @@ func (p *programs) syncHooks(ctx context.Context, st state) error {
 		return err
 	}
 
-	p.record.unwritten(p.gw.Unwritten())
+	p.record.setUnwritten(p.gw.Unwritten())
 	p.host.syncProtos(p.gw)
 
 	if err := p.clearServices(); err != nil {
@@ -206,7 +206,7 @@ func (p *programs) attach(h Host) error {
 // of p for the index. If it was attached before, this is a repair.
 func (p *programs) noteAttached(part string, field *int, index int) {
 	if *field != 0 {
-		p.record.repaired(part)
+		p.record.countRepair(part)
 	}
 
 	*field = index
@@ -222,7 +222,7 @@ func (p *programs) reportForeignAhead(uplink int) {
 		err = fmt.Errorf("%d foreign tcx programs run before the agent's on %s", n, p.s.Uplink)
 	}
 
-	p.record.degraded(partAhead, err)
+	p.record.setFault(partAhead, err)
 }
 
 // passToHost sets the settings for a node without a bridge (see programConfig).

@@ -30,7 +30,7 @@ const (
 
 // Stats are counted since the start.
 type Stats struct {
-	Repairs   map[string]uint64 // by part, after it was right once
+	Repairs   map[string]uint64 // by part: corrections of a state that had been right
 	Listeners int               // host sockets that listen inside the SNAT range
 	SNATPorts int               // size of the SNAT range, 0 if unknown
 	PortUse   []PortUse         // remotes with the highest use of the SNAT range, highest first
@@ -61,8 +61,8 @@ type recorder struct {
 	stats Stats
 }
 
-// newRecorder lists every kind of repair at zero and every optional part as healthy, so that the first
-// repair or fault shows up as a change of the metric.
+// newRecorder lists every kind of repair at zero and every optional part as healthy, so that the
+// first repair or fault shows up as a change of the metric.
 func newRecorder(log *slog.Logger) *recorder {
 	return &recorder{log: log, stats: Stats{
 		Repairs: map[string]uint64{
@@ -89,26 +89,27 @@ func newRecorder(log *slog.Logger) *recorder {
 	}}
 }
 
-// repaired counts a correction of a state that had been right.
-func (r *recorder) repaired(part string) {
+// countRepair counts a correction of a state that had been right.
+func (r *recorder) countRepair(part string) {
 	r.log.Info("repaired", "part", part)
-	r.set(func(s *Stats) { s.Repairs[part]++ })
+	r.change(func(s *Stats) { s.Repairs[part]++ })
 }
 
-// restoredRoutes counts a route that was added again.
-func (r *recorder) restoredRoutes(device string, at time.Time) {
-	r.repaired("routes")
-	r.set(func(s *Stats) { s.Restored = RestoredRoutes{Device: device, At: at} })
+// countRestoredRoute counts a route that was added again.
+func (r *recorder) countRestoredRoute(device string, at time.Time) {
+	r.countRepair("routes")
+	r.change(func(s *Stats) { s.Restored = RestoredRoutes{Device: device, At: at} })
 }
 
-// degraded records the error of an optional part. A nil error means that it works.
-func (r *recorder) degraded(part string, err error) {
+// setFault records the error of an optional part. A nil error means that it works. Only a change is
+// logged.
+func (r *recorder) setFault(part string, err error) {
 	text := ""
 	if err != nil {
 		text = err.Error()
 	}
 
-	if !r.note(part, text) {
+	if !r.setFaultText(part, text) {
 		return
 	}
 
@@ -119,8 +120,8 @@ func (r *recorder) degraded(part string, err error) {
 	}
 }
 
-// note reports whether the part's text has changed.
-func (r *recorder) note(part, text string) bool {
+// setFaultText sets the text of the part's fault, and reports whether it has changed.
+func (r *recorder) setFaultText(part, text string) (changed bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 
@@ -135,8 +136,9 @@ func (r *recorder) note(part, text string) bool {
 	return true
 }
 
-// unwritten records the entries without room of some tables. The node works without these entries.
-func (r *recorder) unwritten(tables map[string]int) {
+// setUnwritten records the numbers of entries without room, for the tables of one caller. The node
+// works without these entries.
+func (r *recorder) setUnwritten(tables map[string]int) {
 	r.mu.Lock()
 
 	next := maps.Clone(r.stats.Unwritten) // readers share the previous map
@@ -161,18 +163,18 @@ func (r *recorder) unwritten(tables map[string]int) {
 		err = errors.New(strings.Join(full, "; "))
 	}
 
-	r.degraded(partTables, err)
+	r.setFault(partTables, err)
 }
 
-// set changes a part of the Stats.
-func (r *recorder) set(change func(*Stats)) {
+// change changes a part of the Stats.
+func (r *recorder) change(change func(*Stats)) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 
 	change(&r.stats)
 }
 
-// read returns a copy.
+// read returns a copy of the Stats. Its maps are not changed afterwards.
 func (r *recorder) read() Stats {
 	r.mu.Lock()
 	defer r.mu.Unlock()

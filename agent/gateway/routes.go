@@ -16,10 +16,11 @@ import (
 const (
 	// flushTime is the longest time in which a flush of a device removes its routes.
 	flushTime = 2 * time.Second
-	// managerTime is how long a default route that was flushed is left to the network manager.
+	// managerTime is how long the agent leaves a flushed default route to the network manager,
+	// which may add it again.
 	managerTime = 5 * time.Second
-	// routesRecord is the file in the run directory with the routes seen last.
-	routesRecord = "host-routes.json"
+	// routesFile is the file in the run directory with the routes seen last.
+	routesFile = "host-routes.json"
 )
 
 // knownRoutes are the host's routes as seen last.
@@ -31,8 +32,12 @@ type knownRoutes struct {
 // routeKeeper adds routes of the host again that "ip route flush" or a network manager has removed:
 // the connected routes of the devices that the node's traffic needs, and the default routes that
 // were removed with them. A default route that was removed alone stays removed, because its
-// operator wants that. The gateway keeps the routes outside that are gone for up to flushTime,
-// because a network manager may replace them. Only the gateway's loop uses it.
+// operator wants that.
+//
+// It also hides short losses from the gateway: a route to other networks counts as present for
+// flushTime after it was removed, because a network manager may replace it.
+//
+// Only the gateway's loop uses it.
 type routeKeeper struct {
 	file   runFile[knownRoutes]
 	wake   loop.Signal // triggers the gateway's loop
@@ -41,14 +46,15 @@ type routeKeeper struct {
 
 	changed func() // called when a route was added again
 
-	devices atomic.Pointer[[]string] // of the last call of keep
-	known   knownRoutes
-	unread  bool
-	hops    []link.Hop                      // as seen last, or kept
-	hopless map[link.Hop]time.Time          // hops that are kept, and since when they are gone
-	lost    map[link.DefaultRoute]time.Time // default routes that are gone
-	flushed map[string]time.Time            // devices whose connected routes were gone
-	rests   map[link.ConnectedRoute]time.Time
+	devices atomic.Pointer[[]string] // of the last call of keepRoutes
+	known   knownRoutes              // as in the file
+	isRead  bool                     // the file was read
+	hops    []link.Hop               // result of the last keepHops
+
+	hopLostSince     map[link.Hop]time.Time            // of hops that are kept
+	defaultLostSince map[link.DefaultRoute]time.Time   // of known default routes
+	flushedAt        map[string]time.Time              // last loss of connected routes, by device
+	inactiveSince    map[link.ConnectedRoute]time.Time // see inactive
 }
 
 func newRouteKeeper(
@@ -59,88 +65,89 @@ func newRouteKeeper(
 	log *slog.Logger,
 ) *routeKeeper {
 	return &routeKeeper{
-		file:    newRunFile[knownRoutes](s.RunDir, routesRecord),
+		file:    newRunFile[knownRoutes](s.RunDir, routesFile),
 		wake:    wake,
 		record:  record,
 		changed: changed,
 		log:     log,
-		unread:  true,
-		hopless: map[link.Hop]time.Time{},
-		lost:    map[link.DefaultRoute]time.Time{},
-		flushed: map[string]time.Time{},
-		rests:   map[link.ConnectedRoute]time.Time{},
+
+		hopLostSince:     map[link.Hop]time.Time{},
+		defaultLostSince: map[link.DefaultRoute]time.Time{},
+		flushedAt:        map[string]time.Time{},
+		inactiveSince:    map[link.ConnectedRoute]time.Time{},
 	}
 }
 
-// keepRoutes adds the missing routes of the devices, and default routes of the host that are gone
-// for a short time to h.Defaults and h.Hops.
+// keepRoutes adds missing routes of the devices to the kernel. To h.Defaults and h.Hops it adds the
+// routes that are gone for a short time.
 func (k *routeKeeper) keepRoutes(devices []string, h *Host, now time.Time) error {
 	k.devices.Store(&devices)
 
-	if k.unread {
+	if !k.isRead {
 		var err error
 		if k.known, err = k.file.read(); err != nil {
 			k.log.Warn("cannot read the host's last routes", "error", err)
 		}
 
-		k.unread = false
+		k.isRead = true
 	}
 
-	seen, err := k.connected(devices, now)
-	seen.Defaults = slices.Clone(h.Defaults)
+	connected, err := k.restoreConnected(devices, now) // before restoreDefault, which uses flushedAt
+	errs := []error{err}
 
 	var kept []link.DefaultRoute
 
 	for _, r := range k.known.Defaults {
 		if slices.Contains(h.Defaults, r) {
-			delete(k.lost, r)
+			delete(k.defaultLostSince, r)
 			continue
 		}
 
-		wanted, err2 := k.missing(r, devices, h, now)
-		err = errors.Join(err, err2)
+		keep, err := k.restoreDefault(r, devices, h, now)
+		errs = append(errs, err)
 
-		if wanted {
-			seen.Defaults = append(seen.Defaults, r)
+		if keep {
 			kept = append(kept, r)
 		}
 	}
 
 	h.Defaults = append(h.Defaults, kept...)
 	k.keepHops(h, kept, now)
-	k.set(seen)
+	k.setKnown(knownRoutes{Connected: connected, Defaults: slices.Clone(h.Defaults)})
 
-	return err
+	return errors.Join(errs...)
 }
 
-// keepHops adds hops that are gone for a short time, or whose default route is kept, where the
-// device has no others of the family.
+// keepHops adds hops to h.Hops that are gone for a short time, or whose default route is kept. It
+// adds none where the device has others of the family.
 func (k *routeKeeper) keepHops(h *Host, kept []link.DefaultRoute, now time.Time) {
-	none := func(device string, is4 bool) bool { return len(hopsOf(h.Hops, device, is4)) == 0 }
-	add := slices.Clone(h.Hops)
-	gone := map[link.Hop]time.Time{}
+	hasNone := func(device string, is4 bool) bool { return len(hopsOf(h.Hops, device, is4)) == 0 }
+	withLost := slices.Clone(h.Hops)
+	lostSince := map[link.Hop]time.Time{}
 
 	for _, r := range k.hops {
-		if !none(r.Device, r.Prefix.Addr().Is4()) {
+		if !hasNone(r.Device, r.Prefix.Addr().Is4()) {
 			continue
 		}
 
-		since, known := k.hopless[r]
+		since, known := k.hopLostSince[r]
 		if !known {
 			since = now
 
-			time.AfterFunc(flushTime, k.wake.Trigger)
+			time.AfterFunc(flushTime, k.wake.Trigger) // then a round gives the hop up
 		}
 
 		if now.Sub(since) < flushTime {
-			gone[r], add = since, append(add, r)
+			lostSince[r] = since
+			withLost = append(withLost, r)
 		}
 	}
 
-	h.Hops, k.hopless = add, gone
+	h.Hops = withLost // only now, because hasNone looks at h.Hops
+	k.hopLostSince = lostSince
 
 	for _, r := range kept {
-		if is4 := r.NextHop.Is4(); none(r.Device, is4) {
+		if is4 := r.NextHop.Is4(); hasNone(r.Device, is4) {
 			h.Hops = append(h.Hops, link.Hop{Device: r.Device, Prefix: link.Everything(is4), Via: r.NextHop})
 		}
 	}
@@ -154,10 +161,11 @@ func (k *routeKeeper) watches(device string) bool {
 	return devices != nil && slices.Contains(*devices, device)
 }
 
-// connected adds missing connected routes, and returns all.
-func (k *routeKeeper) connected(devices []string, now time.Time) (knownRoutes, error) {
+// restoreConnected adds missing connected routes to the kernel. It returns all that are known
+// afterwards.
+func (k *routeKeeper) restoreConnected(devices []string, now time.Time) ([]link.ConnectedRoute, error) {
 	var (
-		all  knownRoutes
+		all  []link.ConnectedRoute
 		errs []error
 	)
 
@@ -173,8 +181,8 @@ func (k *routeKeeper) connected(devices []string, now time.Time) (knownRoutes, e
 				func(r link.ConnectedRoute) bool { return r.Device != device })
 		}
 
-		all.Connected = append(append(all.Connected, have...), missing...)
-		all.Connected = append(all.Connected, k.resting(device, all.Connected, now)...)
+		all = slices.Concat(all, have, missing)
+		all = append(all, k.inactive(device, all, now)...)
 
 		for _, r := range missing {
 			if err := link.AddConnectedRoute(r); err != nil {
@@ -183,19 +191,19 @@ func (k *routeKeeper) connected(devices []string, now time.Time) (knownRoutes, e
 			}
 
 			k.log.Warn("a connected route was removed; added it again", "device", device, "route", r.Prefix)
-			k.record.restoredRoutes(device, now)
+			k.record.countRestoredRoute(device, now)
 			k.changed()
-			k.flushed[device] = now
+			k.flushedAt[device] = now
 		}
 	}
 
 	return all, errors.Join(errs...)
 }
 
-// resting returns the known routes of a device that are neither there nor missing, because their
+// inactive returns the known routes of a device that are neither present nor missing, because their
 // address is gone or the device is down. They stay known for a while: the address may come back
 // without them.
-func (k *routeKeeper) resting(
+func (k *routeKeeper) inactive(
 	device string,
 	active []link.ConnectedRoute,
 	now time.Time,
@@ -210,79 +218,84 @@ func (k *routeKeeper) resting(
 		}
 
 		if slices.ContainsFunc(active, same) {
-			delete(k.rests, r)
+			delete(k.inactiveSince, r)
 			continue
 		}
 
-		since, known := k.rests[r]
+		since, known := k.inactiveSince[r]
 		if !known {
-			since, k.rests[r] = now, now
+			since = now
+			k.inactiveSince[r] = now
 		}
 
 		if now.Sub(since) < addressHold {
 			out = append(out, r)
 		} else {
-			delete(k.rests, r)
+			delete(k.inactiveSince, r)
 		}
 	}
 
 	return out
 }
 
-// missing decides about a default route that is gone. It is wanted while it may have been flushed.
-// If it was, and no network manager replaces it, missing adds it again.
-func (k *routeKeeper) missing(
+// restoreDefault decides about a default route that is gone. keep is true while the route may have
+// been flushed. If it was flushed, and no network manager replaces it, restoreDefault adds it
+// again.
+func (k *routeKeeper) restoreDefault(
 	r link.DefaultRoute,
 	devices []string,
 	h *Host,
 	now time.Time,
-) (wanted bool, err error) {
-	since, known := k.lost[r]
+) (keep bool, err error) {
+	since, known := k.defaultLostSince[r]
 	if !known {
-		since, k.lost[r] = now, now
+		since = now
+		k.defaultLostSince[r] = now
+
 		time.AfterFunc(flushTime, k.wake.Trigger)
 		time.AfterFunc(managerTime, k.wake.Trigger)
 	}
 
-	replaced := slices.ContainsFunc(h.Defaults,
+	isReplaced := slices.ContainsFunc(h.Defaults,
 		func(o link.DefaultRoute) bool { return o.NextHop.Is4() == r.NextHop.Is4() })
-	at, flushed := k.flushed[r.Device]
-	flushed = flushed && at.Sub(since).Abs() < flushTime && slices.Contains(devices, r.Device)
+	isAdvertised := r.Protocol == unix.RTPROT_RA // the kernel adds it again with the next advertisement
+	flushedAt, wasFlushed := k.flushedAt[r.Device]
+	wasFlushed = wasFlushed && flushedAt.Sub(since).Abs() < flushTime && slices.Contains(devices, r.Device)
 
 	switch {
-	case replaced, r.Protocol == unix.RTPROT_RA, !flushed && now.Sub(since) >= flushTime:
-		delete(k.lost, r)
+	case isReplaced, isAdvertised, !wasFlushed && now.Sub(since) >= flushTime:
+		delete(k.defaultLostSince, r)
 		return false, nil
-	case flushed && now.Sub(since) >= managerTime:
+	case wasFlushed && now.Sub(since) >= managerTime:
 		if err := link.AddDefaultRoute(r); err != nil {
 			return true, err
 		}
 
-		delete(k.lost, r)
+		delete(k.defaultLostSince, r)
 		k.log.Warn("a default route was removed with the connected routes; added it again",
 			"device", r.Device, "next hop", r.NextHop)
-		k.record.restoredRoutes(r.Device, now)
+		k.record.countRestoredRoute(r.Device, now)
 		k.changed()
 	}
 
 	return true, nil
 }
 
-// set records changed routes.
-func (k *routeKeeper) set(seen knownRoutes) {
-	if slices.Equal(seen.Connected, k.known.Connected) && slices.Equal(seen.Defaults, k.known.Defaults) {
+// setKnown writes changed routes to the file.
+func (k *routeKeeper) setKnown(now knownRoutes) {
+	if slices.Equal(now.Connected, k.known.Connected) && slices.Equal(now.Defaults, k.known.Defaults) {
 		return
 	}
 
-	k.known = seen
-	if err := k.file.write(seen); err != nil {
+	k.known = now
+	if err := k.file.write(now); err != nil {
 		k.log.Warn("cannot record the host's routes", "error", err)
 	}
 }
 
-// reliedOn returns the devices whose routes the node's traffic needs: that of the host's addresses,
-// the bridge, and that of the tunnels.
-func reliedOn(h Host, s Settings) []string {
+// neededDevices returns the devices whose routes the node's traffic needs: that of the host's
+// addresses, the bridge, and that of the tunnels.
+func neededDevices(h Host, s Settings) []string {
 	var out []string
 
 	add := func(device string) {
@@ -313,7 +326,7 @@ func reliedOn(h Host, s Settings) []string {
 // MissingRoutes returns the connected routes of the host that the last agent has seen and that were
 // removed since. rundir is the agent's run directory.
 func MissingRoutes(rundir string) ([]link.ConnectedRoute, error) {
-	known, err := newRunFile[knownRoutes](rundir, routesRecord).read()
+	known, err := newRunFile[knownRoutes](rundir, routesFile).read()
 	if err != nil {
 		return nil, err
 	}

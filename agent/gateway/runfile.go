@@ -11,7 +11,8 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/atomicfile"
 )
 
-// runFile is a file in the agent's run directory, with a value that the next agent continues with.
+// runFile is a JSON file in the agent's run directory, with a value with which the next agent
+// continues.
 type runFile[T any] struct{ path string }
 
 func newRunFile[T any](rundir, name string) runFile[T] {
@@ -55,11 +56,11 @@ func (f runFile[T]) write(value T) error {
 	return nil
 }
 
-// removeRunFiles removes the files of addressFile and routesRecord, if they exist.
+// removeRunFiles removes addressFile and routesFile, if they exist.
 func removeRunFiles(rundir string) error {
 	var errs []error
 
-	for _, name := range []string{addressFile, routesRecord} {
+	for _, name := range []string{addressFile, routesFile} {
 		if err := os.Remove(filepath.Join(rundir, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			errs = append(errs, fmt.Errorf("remove the agent's record: %w", err))
 		}

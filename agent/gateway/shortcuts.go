@@ -183,7 +183,7 @@ func (m *ShortcutManager) setFaultLocked(source string, err error) {
 		errs = append(errs, m.faults[source])
 	}
 
-	m.record.degraded(partShortcuts, errors.Join(errs...))
+	m.record.setFault(partShortcuts, errors.Join(errs...))
 }
 
 // setFault is setFaultLocked for callers without the lock.
@@ -230,7 +230,7 @@ func (m *ShortcutManager) recordStats() {
 		}
 	}
 
-	m.record.set(func(stats *Stats) { stats.Shortcuts = &s })
+	m.record.change(func(stats *Stats) { stats.Shortcuts = &s })
 }
 
 // cause names an observer. There are few different ones, as they are labels of a metric.

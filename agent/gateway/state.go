@@ -80,7 +80,7 @@ func programConfig(h Host, n Node, s Settings, f facts) bpf.Config {
 		Node4: n.Address(ipv4), Node6: n.Address(ipv6),
 		SNATPorts: s.SNATPorts, GenevePort: model.TunnelPort,
 		ServiceCIDRs: s.ServiceCIDRs, PodCIDRs: s.PodCIDRs, PodTunnels: s.PodTunnels,
-		Masquerade: masqueradeNetworks(), Internal: internal(s, f), External: external(h, n, s, f),
+		Masquerade: masqueradeNetworks(), Internal: internalNetworks(s, f), External: externalNetworks(h, n, s, f),
 		Mode: verdict.Mode{VLAN: s.VLAN, Local: s.Local, BFD: s.BFD, InSync: f.inSync},
 	}}
 	copy(c.NodeMAC[:], h.Uplink.MAC) // of the same length: see checkEthernet

@@ -61,7 +61,7 @@ func (s *Services) openHost(withLookup bool) {
 			s.synced = false
 		}
 
-		s.record.degraded(partSockets, err)
+		s.record.setFault(partSockets, err)
 	}
 
 	if s.lookup == nil && withLookup {
@@ -70,7 +70,7 @@ func (s *Services) openHost(withLookup bool) {
 			s.synced = false
 		}
 
-		s.record.degraded(partLookup, err)
+		s.record.setFault(partLookup, err)
 	}
 }
 
@@ -100,7 +100,7 @@ func (s *Services) writeTables() (err error) {
 
 	err = s.writeChanges()
 	s.recordUnwritten()
-	s.record.degraded(partDestroy, s.destroySockets())
+	s.record.setFault(partDestroy, s.destroySockets())
 
 	if s.sock == nil {
 		return err
@@ -108,7 +108,7 @@ func (s *Services) writeTables() (err error) {
 
 	// Continue without the programs for the host's sockets. openHost loads them again later.
 	if tableErr := (sockError{}); errors.As(err, &tableErr) {
-		s.record.degraded(partSockets, tableErr)
+		s.record.setFault(partSockets, tableErr)
 		s.sock.Close()
 		s.sock = nil
 
@@ -124,7 +124,7 @@ func (s *Services) writeTables() (err error) {
 		attachErr = s.sock.Attach()
 	}
 
-	s.record.degraded(partSockets, attachErr)
+	s.record.setFault(partSockets, attachErr)
 
 	return err
 }
@@ -283,15 +283,15 @@ func (s *Services) takeGone() []netip.AddrPort {
 // recordUnwritten records the entries that the tables have no room for.
 func (s *Services) recordUnwritten() {
 	if programs := s.programs.Load(); programs != nil {
-		s.record.unwritten(programs.Unwritten())
+		s.record.setUnwritten(programs.Unwritten())
 	}
 
 	if s.sock != nil {
-		s.record.unwritten(s.sock.Unwritten())
+		s.record.setUnwritten(s.sock.Unwritten())
 	}
 
 	if s.lookup != nil {
-		s.record.unwritten(s.lookup.Unwritten())
+		s.record.setUnwritten(s.lookup.Unwritten())
 	}
 }
 

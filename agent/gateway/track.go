@@ -172,7 +172,7 @@ func (t *tracker) sync(ctx context.Context, n Node) error {
 
 // process derives the tracking state from a dump. An error is recorded, and the state stays.
 func (t *tracker) process(d dump, n Node) {
-	t.record.degraded(partTracking, d.err)
+	t.record.setFault(partTracking, d.err)
 
 	if d.err != nil {
 		return
@@ -205,7 +205,7 @@ func (t *tracker) ovnConnections(tracked []ovs.TrackedConnection, node []netip.A
 	}
 
 	sockets, err := link.Sockets(1, math.MaxUint16) // every port
-	t.record.degraded(partScan, err)
+	t.record.setFault(partScan, err)
 
 	return withoutHostFlows(flows, sockets)
 }
@@ -257,5 +257,5 @@ func (t *tracker) recordPortUse(uses []PortUse) {
 	}
 
 	t.warned = warned
-	t.record.set(func(s *Stats) { s.PortUse, s.SNATPorts = uses[:min(len(uses), mostUses)], size })
+	t.record.change(func(s *Stats) { s.PortUse, s.SNATPorts = uses[:min(len(uses), mostUses)], size })
 }

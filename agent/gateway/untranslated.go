@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -22,12 +23,13 @@ import (
 // conntrack keeps it for as long as the client sends from the same port, so the client would never
 // reach the Service. The agent deletes these connections when OVN's flows for the frontend are in
 // Open vSwitch. The flows of the datapath follow them up to a second later. Until then, a packet
-// may open the connection again, so the agent looks more than once.
+// may open the connection again, so the agent looks more than once. A look dumps conntrack, and
+// deletes such connections of all frontends that are due.
 const (
 	firstLook   = 250 * time.Millisecond // usually, the datapath has the flows by then
 	lookPause   = time.Second            // the least time between two dumps
 	restPerLook = 4                      // the least ratio of pause to look, because a look keeps a CPU busy
-	looks       = 6                      // the last one 16 s after the flows: a busy Open vSwitch is slow
+	maxLooks    = 6                      // the last one 16 s after the flows: a busy Open vSwitch is slow
 	steadyLooks = 3                      // with lookPause between them; then each pause is twice as long
 	followTries = 10                     // failures, one a second, that are no fault: Open vSwitch starts
 	mostPerLook = 10_000                 // deleted connections; each costs ovs-vswitchd a request
@@ -40,20 +42,19 @@ type untranslated struct {
 	record    *recorder
 	ovsRunDir string
 	read      func(context.Context) *dump
-	own       loop.Signal // something was added
+	added     loop.Signal // something was added; triggers runLooks
 
 	mu        sync.Mutex // guards the fields below
 	frontends map[ovs.VIP]deletionProgress
 	redirects map[netip.AddrPort][]netip.AddrPort // see redirected
-	// unfollowed is why OVN's flows are not followed, or nil. failedLook is the error of the last
-	// look.
-	unfollowed, failedLook error
+	watchErr  error                               // why OVN's flows are not followed, or nil
+	lookErr   error                               // of the last look, or nil
 }
 
 // deletionProgress is the progress for one frontend.
 type deletionProgress struct {
-	looks int
-	next  time.Time
+	looks int       // so far
+	next  time.Time // when the next look is due
 }
 
 func newUntranslated(p parts) *untranslated {
@@ -62,7 +63,7 @@ func newUntranslated(p parts) *untranslated {
 		record:    p.record,
 		ovsRunDir: p.s.OVSRunDir,
 		read:      p.tracker.read,
-		own:       loop.NewSignal(),
+		added:     loop.NewSignal(),
 		frontends: map[ovs.VIP]deletionProgress{},
 		redirects: map[netip.AddrPort][]netip.AddrPort{},
 	}
@@ -77,7 +78,7 @@ func (u *untranslated) add(vip ovs.VIP) {
 	defer u.mu.Unlock()
 
 	u.frontends[vip] = deletionProgress{next: time.Now().Add(firstLook)}
-	u.own.Trigger()
+	u.added.Trigger()
 }
 
 // redirected records UDP frontends at which the host's nftables redirect to other destinations than
@@ -91,63 +92,65 @@ func (u *untranslated) redirected(to map[netip.AddrPort][]netip.AddrPort) {
 	defer u.mu.Unlock()
 
 	maps.Copy(u.redirects, to)
-	u.own.Trigger()
+	u.added.Trigger()
 }
 
 // run follows OVN's frontends until ctx ends, those of the agent's start included: one may have
 // appeared while no agent ran.
 func (u *untranslated) run(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
-	group.Go(func() error { return ovs.WatchVIPs(ctx, u.ovsRunDir, u.add, u.failed()) })
-	group.Go(func() error { return u.lookAgain(ctx) })
+	group.Go(func() error { return ovs.WatchVIPs(ctx, u.ovsRunDir, u.add, u.watchReporter()) })
+	group.Go(func() error { return u.runLooks(ctx) })
 
 	return group.Wait()
 }
 
-// failed returns a function that records whether OVN's flows are followed. It is called each second
-// while they are not.
-func (u *untranslated) failed() func(error) {
-	times := 0
+// watchReporter returns a function that records whether OVN's flows are followed. WatchVIPs calls
+// it each second while they are not.
+func (u *untranslated) watchReporter() func(error) {
+	failures := 0
 
 	return func(err error) {
-		if times++; err == nil {
-			times = 0
+		if err == nil {
+			failures = 0
+		} else {
+			failures++
 		}
 
-		if err == nil || times > followTries {
-			u.report(func() { u.unfollowed = err })
+		if err == nil || failures > followTries {
+			u.setFault(func() { u.watchErr = err })
 		}
 	}
 }
 
-// report changes one of the errors and records both.
-func (u *untranslated) report(change func()) {
+// setFault changes one of the errors and records both.
+func (u *untranslated) setFault(change func()) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 
 	change()
-	u.record.degraded(partUntranslated, errors.Join(u.unfollowed, u.failedLook))
+	u.record.setFault(partUntranslated, errors.Join(u.watchErr, u.lookErr))
 }
 
-// lookAgain looks for connections until ctx ends, at most once in lookPause.
-func (u *untranslated) lookAgain(ctx context.Context) error {
+// runLooks looks for connections until ctx ends, at most once in lookPause.
+func (u *untranslated) runLooks(ctx context.Context) error {
 	for {
 		var again <-chan time.Time
-		if next := u.next(); !next.IsZero() {
+		if next := u.nextLook(); !next.IsZero() {
 			again = time.After(time.Until(next))
 		}
 
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-u.own:
+		case <-u.added:
 			continue
 		case <-again:
 		}
 
 		began := time.Now()
 
-		u.deleteExisting(ctx)
+		u.look(ctx)
 
 		if !loop.Pause(ctx, max(lookPause, restPerLook*time.Since(began))) {
 			return nil
@@ -155,8 +158,8 @@ func (u *untranslated) lookAgain(ctx context.Context) error {
 	}
 }
 
-// next returns when the next look is due, or the zero time if none is.
-func (u *untranslated) next() (next time.Time) {
+// nextLook returns when the next look is due, or the zero time if none is.
+func (u *untranslated) nextLook() (next time.Time) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 
@@ -164,41 +167,41 @@ func (u *untranslated) next() (next time.Time) {
 		return time.Now()
 	}
 
-	for _, l := range u.frontends {
-		if next.IsZero() || l.next.Before(next) {
-			next = l.next
+	for _, progress := range u.frontends {
+		if next.IsZero() || progress.next.Before(next) {
+			next = progress.next
 		}
 	}
 
 	return next
 }
 
-// deleteExisting deletes the connections that exist now. After an error, everything stays due.
-func (u *untranslated) deleteExisting(ctx context.Context) {
+// look deletes the connections that exist now. After an error, everything stays due.
+func (u *untranslated) look(ctx context.Context) {
 	u.mu.Lock()
 	frontends, redirects := maps.Clone(u.frontends), u.redirects
 	u.redirects = map[netip.AddrPort][]netip.AddrPort{}
 	u.mu.Unlock()
 
-	err := u.forgetRedirected(redirects)
-	if len(frontends) > 0 {
-		done, errOVN := u.forget(ctx, frontends)
-		if done {
-			u.note(frontends)
-		}
+	hostErr := u.deleteRedirected(redirects)
 
-		if err == nil {
-			err = errOVN
+	var ovnErr error
+
+	if len(frontends) > 0 {
+		var done bool
+		if done, ovnErr = u.deleteUntranslated(ctx, frontends); done {
+			u.countLook(frontends)
 		}
 	}
 
-	if ctx.Err() == nil {
-		u.report(func() { u.failedLook = err })
+	if ctx.Err() == nil { // at the end of the agent, errors mean nothing
+		u.setFault(func() { u.lookErr = cmp.Or(hostErr, ovnErr) })
 	}
 }
 
-// forget deletes the datapath's connections, and reports whether none is left.
-func (u *untranslated) forget(
+// deleteUntranslated deletes the datapath's connections to the frontends, and reports whether it
+// has deleted all that it found.
+func (u *untranslated) deleteUntranslated(
 	ctx context.Context,
 	frontends map[ovs.VIP]deletionProgress,
 ) (done bool, err error) {
@@ -217,8 +220,9 @@ func (u *untranslated) forget(
 	return err == nil && len(found) <= mostPerLook, err
 }
 
-// forgetRedirected deletes the host's own connections.
-func (u *untranslated) forgetRedirected(redirects map[netip.AddrPort][]netip.AddrPort) error {
+// deleteRedirected deletes the host's own connections to frontends with changed redirects. After an
+// error it remembers the redirects for the next look.
+func (u *untranslated) deleteRedirected(redirects map[netip.AddrPort][]netip.AddrPort) error {
 	if len(redirects) == 0 {
 		return nil
 	}
@@ -228,7 +232,7 @@ func (u *untranslated) forgetRedirected(redirects map[netip.AddrPort][]netip.Add
 		u.mu.Lock()
 		defer u.mu.Unlock()
 
-		maps.Copy(redirects, u.redirects) // newer
+		maps.Copy(redirects, u.redirects) // those that were added meanwhile take precedence
 		u.redirects = redirects
 
 		return err
@@ -241,24 +245,29 @@ func (u *untranslated) forgetRedirected(redirects map[netip.AddrPort][]netip.Add
 	return nil
 }
 
-// note counts a look for the frontends that were due. Frontends that were added meanwhile stay.
-func (u *untranslated) note(frontends map[ovs.VIP]deletionProgress) {
+// countLook counts a look for the frontends that were due, of those before the look. A frontend
+// that was added again meanwhile starts anew.
+func (u *untranslated) countLook(frontends map[ovs.VIP]deletionProgress) {
 	now := time.Now()
 
 	u.mu.Lock()
 	defer u.mu.Unlock()
 
-	for k, l := range frontends {
-		if u.frontends[k] != l || l.next.After(now) {
+	for vip, progress := range frontends {
+		wasAddedAgain := u.frontends[vip] != progress
+		if wasAddedAgain || progress.next.After(now) {
 			continue
 		}
 
-		l.looks++
+		progress.looks++
 
-		l.next = now.Add(pauseAfter(l.looks))
-		if u.frontends[k] = l; l.looks >= looks {
-			delete(u.frontends, k)
+		if progress.looks >= maxLooks {
+			delete(u.frontends, vip)
+			continue
 		}
+
+		progress.next = now.Add(pauseAfter(progress.looks))
+		u.frontends[vip] = progress
 	}
 }
 
@@ -270,8 +279,10 @@ func untranslatedTo(
 ) []ovs.TrackedConnection {
 	return slices.DeleteFunc(slices.Clone(list), func(t ovs.TrackedConnection) bool {
 		to := t.Original.Dst
-		_, is := frontends[ovs.VIP{Proto: t.Proto, At: to}]
+		_, isToFrontend := frontends[ovs.VIP{Proto: t.Proto, At: to}]
+		isTranslated := t.Reply.Src != to
+		mayContinue := t.Proto != unix.IPPROTO_UDP && !t.Opening // the server has answered
 
-		return !is || t.Reply.Src != to || t.Proto != unix.IPPROTO_UDP && !t.Opening
+		return !isToFrontend || isTranslated || mayContinue
 	})
 }

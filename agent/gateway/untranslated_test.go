@@ -159,7 +159,7 @@ func TestUntranslated_atScale(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 
 	began, ended := time.Now(), make(chan error)
-	go func() { ended <- u.lookAgain(ctx) }() // without br-int
+	go func() { ended <- u.runLooks(ctx) }() // without br-int
 
 	for i := range fronts {
 		u.add(frontend(i))
@@ -245,7 +245,7 @@ func TestUntranslatedTo(t *testing.T) {
 // TestUntranslated_looksAgain: each frontend has its own looks, with pauses that become longer.
 func TestUntranslated_looksAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		u := &untranslated{own: loop.NewSignal(), frontends: map[ovs.VIP]deletionProgress{}}
+		u := &untranslated{added: loop.NewSignal(), frontends: map[ovs.VIP]deletionProgress{}}
 		first := ovs.VIP{Proto: unix.IPPROTO_UDP, At: netip.MustParseAddrPort("10.96.0.9:53")}
 		second := ovs.VIP{Proto: unix.IPPROTO_TCP, At: netip.MustParseAddrPort("10.96.0.9:53")}
 
@@ -255,7 +255,7 @@ func TestUntranslated_looksAgain(t *testing.T) {
 
 		var at []time.Duration
 
-		for next := u.next(); !next.IsZero(); next = u.next() {
+		for next := u.nextLook(); !next.IsZero(); next = u.nextLook() {
 			if !added && next.Sub(begin) > 3*time.Second {
 				time.Sleep(time.Until(begin.Add(3 * time.Second)))
 
@@ -267,7 +267,7 @@ func TestUntranslated_looksAgain(t *testing.T) {
 			}
 
 			time.Sleep(time.Until(next))
-			u.note(maps.Clone(u.frontends))
+			u.countLook(maps.Clone(u.frontends))
 
 			at = append(at, time.Since(begin))
 		}

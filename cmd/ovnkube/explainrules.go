@@ -43,7 +43,7 @@ func rulesOf(ctx context.Context, at agentInfo) (rules, error) {
 
 	w := record.Wiring
 
-	x, err := gateway.OpenFlowExplainer(ctx, gateway.FlowSource{
+	x, err := gateway.DialFlowExplainer(ctx, gateway.FlowSource{
 		OVSDB: record.Paths.OVSDB, OVSRunDir: record.Paths.OVSRunDir, Bridge: w.Bridge, Uplink: w.Uplink,
 	})
 	if err != nil {
