@@ -31,14 +31,14 @@ func (g *Gateway) apply(ctx context.Context) error {
 
 	if g.s.NoEBPF != "" && g.s.Backend == EBPF {
 		// The controller needs the node even so: pods get their network.
-		g.view.setNode(g.view.derive(h, g.s), g.log)
+		g.view.setNode(g.view.deriveNode(h, g.s), g.log)
 
 		return fmt.Errorf("this node serves no North-South traffic: %s", g.s.NoEBPF)
 	}
 
 	if err := g.services.checkReplaceable(ctx); err != nil {
 		// The API server may be out of reach because the host has lost its address: report that.
-		if n := g.view.derive(h, g.s); len(n.Gone) > 0 {
+		if n := g.view.deriveNode(h, g.s); len(n.Gone) > 0 {
 			g.view.setNode(n, g.log)
 		}
 
@@ -55,7 +55,7 @@ func (g *Gateway) apply(ctx context.Context) error {
 		return errors.Join(err, g.backend.passToHost())
 	}
 
-	n := g.view.derive(h, g.s)
+	n := g.view.deriveNode(h, g.s)
 	before, _ := g.view.Node()
 	g.former.update(before, n, h)
 	g.view.setNode(n, g.log)
@@ -137,7 +137,7 @@ func (g *Gateway) applyWithoutGateway(ctx context.Context, h Host) error {
 		return err
 	}
 
-	n := g.view.derive(h, located)
+	n := g.view.deriveNode(h, located)
 	g.view.setNode(n, g.log)
 
 	if len(n.Addresses) == 0 {

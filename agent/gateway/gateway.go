@@ -22,9 +22,11 @@ import (
 const (
 	// Network is the name of the physical network in OVN's localnet ports.
 	Network = "physnet"
-	// resync is only a safety net: all inputs are watched.
+	// resync is the time between rounds without a change. It is only a safety net, because all
+	// inputs are watched. Optional parts that failed are retried in this interval, too.
 	resync = 30 * time.Second
-	// Detaching a tcx link causes no event, so attachments are polled.
+	// attachedCheck is the interval of checks whether programs are attached. Detaching a tcx link
+	// causes no event.
 	attachedCheck = 250 * time.Millisecond
 )
 
@@ -87,6 +89,8 @@ type Options struct {
 func New(o Options) *Gateway {
 	o.Settings = o.Settings.Defaulted()
 	wake, record := loop.NewSignal(), newRecorder(o.Log)
+
+	// Each part gets those before it.
 	p := parts{
 		s:      o.Settings,
 		log:    o.Log,
@@ -98,7 +102,8 @@ func New(o Options) *Gateway {
 	p.tracker = &tracker{s: o.Settings, log: o.Log, record: record, wake: wake, connected: p.flows.connected.Load}
 	p.services = newServices(p, o)
 
-	if p.shortcuts = o.ShortcutManager; p.shortcuts == nil {
+	p.shortcuts = o.ShortcutManager
+	if p.shortcuts == nil {
 		p.shortcuts = NewShortcutManager(o.Settings, o.OVS, o.Log)
 	}
 
@@ -178,7 +183,7 @@ func (g *Gateway) Services() *Services { return g.services }
 // View returns the gateway's state as other parts of the agent see it.
 func (g *Gateway) View() *View { return g.view }
 
-// Stats returns a copy.
+// Stats returns what the parts have recorded.
 func (g *Gateway) Stats() Stats { return g.record.read() }
 
 // Counters returns the backend's decisions, by reason. Programs count since the node's start, flows
@@ -195,11 +200,11 @@ type View struct {
 	cluster   func() (internal, annotated []netip.Addr) // Source.Addresses, or nil
 	addresses *addressKeeper
 
-	mu    sync.Mutex // guards the fields below
-	host  Host       // as read last; zero before
-	node  Node
-	known bool   // node is valid
-	fault string // why the state differs from the desired one, or ""
+	mu      sync.Mutex // guards the fields below
+	host    Host       // as read last; zero before
+	node    Node
+	hasNode bool   // node was observed
+	fault   string // why the state differs from the desired one, or ""
 }
 
 // Node returns the node as last observed, and false before the first observation.
@@ -207,7 +212,7 @@ func (v *View) Node() (Node, bool) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 
-	return v.node, v.known
+	return v.node, v.hasNode
 }
 
 // Overlap is CheckOverlap for the host as last observed.
@@ -231,11 +236,13 @@ func (v *View) Missing() string {
 	return v.fault
 }
 
-// derive returns the node, with the addresses that it keeps although the host has lost them.
-func (v *View) derive(h Host, s Settings) Node {
+// deriveNode returns the node, with the addresses that it keeps although the host has lost them.
+func (v *View) deriveNode(h Host, s Settings) Node {
 	n := nodeOf(h, s)
-	if len(s.Addresses) > 0 {
-		return n // configured, not the host's
+
+	areConfigured := len(s.Addresses) > 0 // and not the host's
+	if areConfigured {
+		return n
 	}
 
 	return v.addresses.keepAddresses(n, h, time.Now())
@@ -245,13 +252,13 @@ func (v *View) derive(h Host, s Settings) Node {
 func (v *View) setNode(n Node, log *slog.Logger) {
 	v.mu.Lock()
 
-	same := reflect.DeepEqual(n, v.node)
-	if !same {
-		v.node, v.known = n, true
+	changed := !reflect.DeepEqual(n, v.node)
+	if changed {
+		v.node, v.hasNode = n, true
 	}
 	v.mu.Unlock()
 
-	if same {
+	if !changed {
 		return
 	}
 

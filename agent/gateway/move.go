@@ -189,7 +189,7 @@ func (t *topology) prepareUplinkJoin(ctx context.Context) error {
 func (t *topology) leaveBridge(ctx context.Context, beforeRemove func() error) error {
 	o := moveOptions(t.s, t.ovs)
 	o.Log = t.log
-	o.Switch = handover{
+	o.Switch = releasingSwitch{
 		Switch:       ovs.HostSwitch{Client: t.ovs, DatapathType: t.s.Datapath},
 		beforeRemove: beforeRemove,
 	}

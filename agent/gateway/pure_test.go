@@ -347,7 +347,7 @@ func TestEphemeralPortsRemain(t *testing.T) {
 				t.Fatal(err)
 			}
 
-			err = portsLeft(local, have, want)
+			err = checkRemaining(local, have, want)
 			if tc.want == "" && err != nil || tc.want != "" && (err == nil || !strings.Contains(err.Error(), tc.want)) {
 				t.Errorf("got %v, want %q", err, tc.want)
 			}

@@ -48,10 +48,12 @@ func checkPorts(want []cluster.PortRange) error {
 		return err
 	}
 
-	return portsLeft(local, have, want)
+	return checkRemaining(local, have, want)
 }
 
-func portsLeft(local, have, want []cluster.PortRange) error {
+// checkRemaining returns an error if too few of the local ports are in neither of the other lists:
+// have, which are reserved, and want, which are about to be.
+func checkRemaining(local, have, want []cluster.PortRange) error {
 	left := 0
 	for _, r := range subtractPorts(local, slices.Concat(have, want)) {
 		left += r.Len()
@@ -76,8 +78,8 @@ func Unreserved(want ...cluster.PortRange) (string, error) {
 	return formatPorts(subtractPorts(want, have)), nil
 }
 
-// readPorts reads a sysctl that is a list of ports, such as reservedSysctl, or the first and the last
-// port of a range, such as localSysctl.
+// readPorts reads a sysctl that is a list of ports, such as reservedSysctl, or the first and the
+// last port of a range, such as localSysctl.
 func readPorts(sysctl string) ([]cluster.PortRange, error) {
 	value, err := link.ReadSysctl(sysctl)
 	if err != nil {
@@ -108,21 +110,21 @@ func readEphemeral() ([]cluster.PortRange, error) {
 // do not count, even while another program has removed the reservation.
 func (s Settings) ephemeral(h Host) []cluster.PortRange {
 	if s.leavesUplinkAlone() {
-		return nil // no packets from outside go to frontends
+		return nil // packets from outside reach no frontend, so all of the ports can have one
 	}
 
 	return subtractPorts(h.Ephemeral, s.reserved())
 }
 
 // openUDP returns the host's unconnected UDP sockets outside of its ephemeral ports, where clients
-// come and go.
+// come and go. No frontend may take such a port from the host.
 func openUDP(h Host, ephemeral []cluster.PortRange) []netip.AddrPort {
 	return slices.DeleteFunc(slices.Clone(h.UDP),
 		func(a netip.AddrPort) bool { return contains(ephemeral, a.Port()) })
 }
 
-// loopbackTCP returns the host's TCP listeners that connections to loopback addresses reach, outside
-// of its ephemeral ports.
+// loopbackTCP returns the host's TCP listeners that connections to loopback addresses reach,
+// outside of its ephemeral ports.
 func loopbackTCP(h Host, ephemeral []cluster.PortRange) []netip.AddrPort {
 	return slices.DeleteFunc(slices.Clone(h.TCP), func(a netip.AddrPort) bool {
 		onLoopback := a.Addr().IsUnspecified() || a.Addr().IsLoopback()
@@ -192,6 +194,7 @@ func releasePorts(rundir string) error {
 	return nil
 }
 
+// readRecord returns the ports that the agent has reserved, or nothing without a record.
 func readRecord(rundir string) ([]cluster.PortRange, error) {
 	b, err := os.ReadFile(filepath.Join(rundir, reservedRecord))
 	if errors.Is(err, os.ErrNotExist) {

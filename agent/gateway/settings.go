@@ -34,14 +34,14 @@ type Settings struct {
 	Watchdog   []string // command of nicbridge's watchdog, nil for none
 	CgroupPath string   // cgroup2 mount, "" to detect it
 	NotHost    []string // devices with addresses that are not node addresses
-	NoEBPF     string   // why programs cannot run here, or ""
+	NoEBPF     string   // why the kernel cannot run the programs, or ""
 
 	CountServices int  // limit of Service ports with packet counts
 	Shortcuts     bool // where supported: established connections of pods past OVS
 
 	forceClsact bool          // in tests: behave like a kernel without tcx
 	sizes       bpf.Sizes     // in tests: small tables
-	addressHold time.Duration // in tests: a short time instead of addressHold
+	addressHold time.Duration // in tests: replaces the constant addressHold; 0: it does not
 }
 
 // Wiring is how the gateway is connected.
@@ -113,33 +113,33 @@ func (s Settings) Validate() error {
 func (w Wiring) Validate() error {
 	var errs []error
 
-	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
+	reject := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
 	if w.Layout > verdict.Dedicated {
-		bad("gateway %s: want direct, bridged or dedicated", w.Layout)
+		reject("gateway %s: want direct, bridged or dedicated", w.Layout)
 	}
 
 	if !slices.Contains([]Backend{"", EBPF, OpenFlow}, w.Backend) {
-		bad("gateway backend %q: want ebpf or openflow", w.Backend)
+		reject("gateway backend %q: want ebpf or openflow", w.Backend)
 	}
 
 	if w.Backend == OpenFlow && w.Layout != verdict.Bridged {
-		bad("gateway backend openflow: only in layout bridged, where OVS sees every packet")
+		reject("gateway backend openflow: only in layout bridged, where OVS sees every packet")
 	}
 
 	if w.VLAN != 0 && w.Layout != verdict.Bridged && w.Layout != verdict.Dedicated {
-		bad("gateway VLAN %d: not in layout direct; give the VLAN device as the uplink", w.VLAN)
+		reject("gateway VLAN %d: not in layout direct; give the VLAN device as the uplink", w.VLAN)
 	}
 
-	if w.VLAN > 4094 {
-		bad("gateway VLAN %d: want 1..4094", w.VLAN)
+	if w.VLAN > 4094 { // 4095 is reserved (IEEE 802.1Q)
+		reject("gateway VLAN %d: want 1..4094", w.VLAN)
 	}
 
 	if w.Datapath == ovs.DatapathNetdev && w.Layout == verdict.Bridged && w.Backend != OpenFlow {
-		bad("layout bridged on the userspace datapath: OVS reads packets before eBPF sees them: use backend openflow or layout direct")
+		reject("layout bridged on the userspace datapath: OVS reads packets before eBPF sees them: use backend openflow or layout direct")
 	}
 
 	if w.Datapath == ovs.DatapathNetdev && w.Layout == verdict.Dedicated {
-		bad("layout dedicated on the userspace datapath: tunnels need an address on a bridge; use layout direct")
+		reject("layout dedicated on the userspace datapath: tunnels need an address on a bridge; use layout direct")
 	}
 
 	return errors.Join(append(errs, w.validateAddresses())...)

@@ -22,7 +22,8 @@ import (
 
 const (
 	forgetPause = 100 * time.Millisecond // between two changes of the epoch
-	// revalidation is when OVS has applied a change of flows to those of its datapath at the latest.
+	// revalidation is when OVS has applied a change of flows to those of its datapath at the
+	// latest.
 	revalidation  = time.Second
 	settingsRetry = time.Second // after an error
 	// Sources of observers and faults.
@@ -58,8 +59,13 @@ func (s Settings) NoShortcuts() string {
 	return ""
 }
 
-// ShortcutManager keeps the programs of shortcuts on the pods' devices. A failure costs a pod its
-// shortcuts and nothing else. Its methods are safe for concurrent use.
+// ShortcutManager keeps the programs of shortcuts on the pods' devices. With a shortcut, packets of
+// an established connection of a pod bypass OVS. A failure costs a pod its shortcuts and nothing
+// else. Its methods are safe for concurrent use.
+//
+// No pod has shortcuts while OVS has an observer: something that looks at single packets, such as a
+// mirror or a flow that logs. A change of OVN's flows raises the epoch: then every shortcut is
+// void, and connections pass OVS again until they get a new one.
 type ShortcutManager struct {
 	s      Settings
 	ovs    *ovs.Client
@@ -69,7 +75,7 @@ type ShortcutManager struct {
 	mu        sync.Mutex   // guards the fields below, and calls of gw
 	gw        *bpf.Gateway // nil before loading
 	ports     map[int]link.PodDevice
-	observers map[string]string // what looks at single packets, or may do so, by source
+	observers map[string]string // the observer, or why none can be excluded, by source
 	faults    map[string]error  // by source
 }
 
@@ -131,7 +137,8 @@ func (m *ShortcutManager) usePrograms(gw *bpf.Gateway) {
 	m.syncAttachments()
 }
 
-// syncAttachments attaches and detaches what differs.
+// syncAttachments attaches the program to the known devices, and detaches it from devices that are
+// gone. The caller must hold mu.
 func (m *ShortcutManager) syncAttachments() {
 	if m.gw == nil {
 		return
@@ -152,27 +159,31 @@ func (m *ShortcutManager) syncAttachments() {
 		switch {
 		case err != nil:
 			delete(m.ports, ifindex)
-			m.setFaultLocked(device(ifindex), m.gw.DetachPod(ifindex))
+			m.setFaultLocked(sourceOf(ifindex), m.gw.DetachPod(ifindex))
 			gone = append(gone, ifindex)
 		case known:
 			m.attachPod(port)
-		case len(m.observers) > 0: // of an earlier load, and not listed yet
-			m.setFaultLocked(device(ifindex), m.gw.AttachPod(ifindex, 0, false))
+		case len(m.observers) > 0:
+			// The program of an earlier agent, for a pod that is not listed yet. Turn its shortcuts
+			// off; its MTU is not known and not needed.
+			m.setFaultLocked(sourceOf(ifindex), m.gw.AttachPod(ifindex, 0, false))
 		}
 	}
 
 	m.setFaultLocked(inEntries, m.gw.DeleteShortcuts(gone))
 }
 
+// attachPod attaches the program, or updates what it may do. The caller must hold mu.
 func (m *ShortcutManager) attachPod(port link.PodDevice) {
 	err := m.gw.AttachPod(port.Ifindex, port.MTU, !port.Limited && len(m.observers) == 0)
-	m.setFaultLocked(device(port.Ifindex), err)
+	m.setFaultLocked(sourceOf(port.Ifindex), err)
 }
 
-func device(ifindex int) string { return "interface " + strconv.Itoa(ifindex) }
+// sourceOf names a device as a source of faults.
+func sourceOf(ifindex int) string { return "interface " + strconv.Itoa(ifindex) }
 
-// setFaultLocked records the error of a source; nil: it works. The part is degraded by the errors
-// of all sources. The caller holds mu.
+// setFaultLocked records the error of a source; nil: it works. The fault of the part consists of
+// the errors of all sources. The caller must hold mu.
 func (m *ShortcutManager) setFaultLocked(source string, err error) {
 	if m.faults[source] = err; err == nil {
 		delete(m.faults, source)
@@ -203,21 +214,23 @@ func (m *ShortcutManager) setObserver(source, what string) {
 		return
 	}
 
-	before := len(m.observers)
-	if m.observers[source] = what; what == "" {
+	wereAllowed := len(m.observers) == 0
+
+	m.observers[source] = what
+	if what == "" {
 		delete(m.observers, source)
 	}
 
 	m.recordStats()
 
-	if (before == 0) != (len(m.observers) == 0) {
-		m.log.Info("shortcuts of pods changed",
-			"observer", source, "what", what, "allowed", len(m.observers) == 0)
+	areAllowed := len(m.observers) == 0
+	if areAllowed != wereAllowed {
+		m.log.Info("shortcuts of pods changed", "observer", source, "what", what, "allowed", areAllowed)
 		m.syncAttachments()
 	}
 }
 
-// recordStats records why pods have no shortcuts.
+// recordStats records why pods have no shortcuts. The caller must hold mu.
 func (m *ShortcutManager) recordStats() {
 	var s ShortcutStats
 	for _, source := range slices.Sorted(maps.Keys(m.observers)) {
