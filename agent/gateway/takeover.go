@@ -201,6 +201,7 @@ func returnFlows(ctx context.Context, record takeoverRecord, s Settings, o *ovs.
 	}
 
 	var noPorts cluster.PortRange // so connections on every port count
+
 	connections := connectionsOutside(noPorts, tracked, nodeAddrs(nodeOf(h, s)))
 
 	return ovs.ReturnFlows(ctx, s.OVSRunDir, s.Bridge, record.Flows, openflow.Handover(ports, connections))
