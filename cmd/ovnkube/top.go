@@ -137,7 +137,7 @@ func (o *top) measureInterval(ctx context.Context, m *bpf.Monitor) (picture, err
 		return p, err
 	}
 
-	tally := busy.New()
+	tally := busy.New(m.Layout)
 	if err := o.sample(ctx, m, tally, begun.Add(o.interval)); err != nil {
 		return p, err
 	}

@@ -50,12 +50,15 @@ type Group struct {
 
 // Tally sums up a sample.
 type Tally struct {
+	layout  verdict.Layout
 	flows   map[Flow]Rate
 	reasons map[string]Rate
 }
 
-// New returns an empty Tally.
-func New() *Tally { return &Tally{map[Flow]Rate{}, map[string]Rate{}} }
+// New returns an empty Tally for a sample of a gateway in that layout.
+func New(layout verdict.Layout) *Tally {
+	return &Tally{layout: layout, flows: map[Flow]Rate{}, reasons: map[string]Rate{}}
+}
 
 // Add records a decision on a frame of length bytes. f may be parsed from its first bytes only.
 func (t *Tally) Add(reason string, f verdict.Frame, length int) {
@@ -94,7 +97,7 @@ func (t *Tally) Groups(before, after []bpf.Counter, seconds float64, most int) [
 
 		rate := Rate{float64(c.Packets - b.Packets), float64(c.Bytes - b.Bytes)}.times(1 / seconds)
 		class := classOf(c)
-		reason := sampledAs(c.Reason)
+		reason := t.sampledAs(c.Reason)
 		classes[reason], exact[reason] = class, exact[reason].plus(rate)
 
 		if groups[class] == nil {
@@ -132,13 +135,17 @@ func (t *Tally) Groups(before, after []bpf.Counter, seconds float64, most int) [
 	return out
 }
 
-// sampledAs returns the reason that samples have: they are taken before a shortcut is asked for.
-func sampledAs(reason string) string {
-	switch reason {
-	case verdict.SNATCached.String():
+// sampledAs returns the reason in samples of packets that the gateway counts for reason. The sampling
+// programs do not look up shortcuts, so their samples have the reason without a shortcut. In layout
+// direct, packets that pods send by a shortcut pass no sampling program: OutCached has no samples.
+func (t *Tally) sampledAs(reason string) string {
+	switch {
+	case reason == verdict.SNATCached.String():
 		return verdict.SNATPort.String()
-	case verdict.ServiceCached.String():
+	case reason == verdict.ServiceCached.String():
 		return verdict.Service.String()
+	case reason == verdict.OutCached.String() && t.layout == verdict.Bridged:
+		return verdict.OutPlain.String()
 	}
 
 	return reason

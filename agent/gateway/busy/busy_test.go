@@ -21,7 +21,7 @@ func counters(packets map[string]uint64) []bpf.Counter {
 
 // What is known exactly is shared as the sample is; other classes stay apart.
 func TestGroups(t *testing.T) {
-	f, tally := corpus.V4, New()
+	f, tally := corpus.V4, New(verdict.Direct)
 	add := func(times int, reason string, frame []byte) {
 		for range times {
 			tally.Add(reason, verdict.Parse(frame), 100)
@@ -68,5 +68,21 @@ func TestGroups(t *testing.T) {
 
 	if all := tally.Groups(before, after, 2, 9); len(all[0].Flows) != 2 || all[0].Flows[1].Rate.Packets != 100 {
 		t.Errorf("%+v", all[0])
+	}
+}
+
+// In layout bridged the uplink's sampling program sees the packets that pods send by a shortcut. In
+// layout direct none does, so they must not raise the rates of flows without a shortcut.
+func TestGroups_shortcutsOfPods(t *testing.T) {
+	before, after := counters(nil), counters(map[string]uint64{"out": 10, "out_cached": 90})
+
+	for layout, want := range map[verdict.Layout]float64{verdict.Direct: 10, verdict.Bridged: 100} {
+		tally := New(layout)
+		tally.Add("out", verdict.Parse(corpus.V4.Tx(corpus.V4.Node, corpus.V4.Remote, corpus.UDP(50000, 53))), 100)
+
+		got := tally.Groups(before, after, 1, 5)
+		if len(got) != 1 || len(got[0].Flows) != 1 || got[0].Rate.Packets != 100 || got[0].Flows[0].Rate.Packets != want {
+			t.Errorf("layout %s: got %+v, want a class of 100 packets and a flow of %v", layout, got, want)
+		}
 	}
 }
