@@ -30,6 +30,12 @@ func (r Rate) plus(s Rate) Rate { return Rate{r.Packets + s.Packets, r.Bytes + s
 
 func (r Rate) times(f float64) Rate { return Rate{r.Packets * f, r.Bytes * f} }
 
+// share returns the part of r that one flow has, if sampled of all sampled packets are the flow's.
+func (r Rate) share(sampled, all Rate) Rate {
+	// without sampled bytes, 0/0 would be NaN, which JSON cannot express
+	return Rate{r.Packets * sampled.Packets / all.Packets, r.Bytes * sampled.Bytes / max(all.Bytes, 1)}
+}
+
 // Class is the origin of packets, and the verdict on them.
 type Class struct{ Direction, Port, Verdict string }
 
@@ -48,11 +54,11 @@ type Group struct {
 	Flows []RatedFlow // busiest first
 }
 
-// Tally sums up a sample.
+// Tally sums up a sample. Its Rates are totals, not per second.
 type Tally struct {
 	layout  verdict.Layout
 	flows   map[Flow]Rate
-	reasons map[string]Rate
+	reasons map[string]Rate // sums of the flows of each reason
 }
 
 // New returns an empty Tally for a sample of a gateway in that layout.
@@ -62,7 +68,14 @@ func New(layout verdict.Layout) *Tally {
 
 // Add records a decision on a frame of length bytes. f may be parsed from its first bytes only.
 func (t *Tally) Add(reason string, f verdict.Frame, length int) {
+	flow, packet := flowOf(reason, f), Rate{1, float64(length)}
+	t.flows[flow] = t.flows[flow].plus(packet)
+	t.reasons[reason] = t.reasons[reason].plus(packet)
+}
+
+func flowOf(reason string, f verdict.Frame) Flow {
 	flow := Flow{Type: f.Type, Reason: reason}
+
 	switch p := &f.IP; {
 	case p.Src.IsValid() && p.Dst.IsValid():
 		flow.Proto = p.Proto
@@ -71,68 +84,58 @@ func (t *Tally) Add(reason string, f verdict.Frame, length int) {
 		flow.Src, flow.Dst = netip.AddrPortFrom(f.ARP.Sender, 0), netip.AddrPortFrom(f.ARP.Target, 0)
 	}
 
-	one := Rate{1, float64(length)}
-	t.flows[flow] = t.flows[flow].plus(one)
-	t.reasons[reason] = t.reasons[reason].plus(one)
+	return flow
 }
 
-// Groups returns the classes that had packets, busiest first, each with up to most flows. The exact
-// count of a reason between before and after is divided among its flows in proportion to the
+// Groups returns the classes that had packets, busiest first, each with up to maxFlows flows. The
+// exact count of a reason between before and after is divided among its flows in proportion to the
 // sample. The result is exact if the sample contains every packet.
-func (t *Tally) Groups(before, after []bpf.Counter, seconds float64, most int) []Group {
-	had := map[string]bpf.Counter{}
-	for _, c := range before {
-		had[c.Reason] = c
+func (t *Tally) Groups(before, after []bpf.Counter, seconds float64, maxFlows int) []Group {
+	counted := t.countedRates(before, after, seconds)
+	groups := groupByClass(counted)
+	totals := totalByReason(counted)
+
+	for flow, sampled := range t.flows {
+		total, ok := totals[flow.Reason]
+		if !ok {
+			continue // packets are sampled before they are counted, here after the last read
+		}
+
+		rate := total.rate.share(sampled, t.reasons[flow.Reason])
+		g := groups[total.class]
+		g.Flows = append(g.Flows, RatedFlow{flow, rate})
 	}
 
-	groups := map[Class]*Group{}
-	classes := map[string]Class{}
-	exact := map[string]Rate{}
+	return busiestFirst(groups, maxFlows)
+}
+
+// countedRate is the exact rate of the packets of one counter, or of all counters of a reason.
+type countedRate struct {
+	class  Class
+	reason string // in the sample, see sampledAs
+	rate   Rate
+}
+
+// countedRates returns the rates of the counters that have increased, in the order of after.
+func (t *Tally) countedRates(before, after []bpf.Counter, seconds float64) []countedRate {
+	previous := map[string]bpf.Counter{}
+	for _, c := range before {
+		previous[c.Reason] = c
+	}
+
+	var rates []countedRate
 
 	for _, c := range after {
-		b := had[c.Reason]
-		if c.Packets <= b.Packets {
+		p := previous[c.Reason]
+		if c.Packets <= p.Packets {
 			continue
 		}
 
-		rate := Rate{float64(c.Packets - b.Packets), float64(c.Bytes - b.Bytes)}.times(1 / seconds)
-		class := classOf(c)
-		reason := t.sampledAs(c.Reason)
-		classes[reason], exact[reason] = class, exact[reason].plus(rate)
-
-		if groups[class] == nil {
-			groups[class] = &Group{Class: class}
-		}
-
-		groups[class].Rate = groups[class].Rate.plus(rate)
+		increase := Rate{float64(c.Packets - p.Packets), float64(c.Bytes - p.Bytes)}
+		rates = append(rates, countedRate{classOf(c), t.sampledAs(c.Reason), increase.times(1 / seconds)})
 	}
 
-	for flow, seen := range t.flows {
-		g, sum := groups[classes[flow.Reason]], t.reasons[flow.Reason]
-		if g == nil || exact[flow.Reason].Packets == 0 {
-			continue // sampled before its counter was incremented
-		}
-
-		all := exact[flow.Reason]
-		share := Rate{all.Packets * seen.Packets / sum.Packets, all.Bytes * seen.Bytes / max(sum.Bytes, 1)}
-		g.Flows = append(g.Flows, RatedFlow{flow, share})
-	}
-
-	out := make([]Group, 0, len(groups))
-	for _, g := range groups {
-		slices.SortFunc(g.Flows,
-			func(a, b RatedFlow) int { return cmp.Or(byRate(a.Rate, b.Rate), byFlow(a.Flow, b.Flow)) })
-		g.Flows = g.Flows[:min(most, len(g.Flows))]
-		out = append(out, *g)
-	}
-
-	name := func(g Group) string { return g.Class.Direction + g.Class.Port + g.Class.Verdict }
-
-	slices.SortFunc(out, func(a, b Group) int {
-		return cmp.Or(byRate(a.Rate, b.Rate), cmp.Compare(name(a), name(b)))
-	})
-
-	return out
+	return rates
 }
 
 // sampledAs returns the reason in samples of packets that the gateway counts for reason. The sampling
@@ -151,6 +154,54 @@ func (t *Tally) sampledAs(reason string) string {
 	return reason
 }
 
+// groupByClass returns a group without flows for each class.
+func groupByClass(counted []countedRate) map[Class]*Group {
+	groups := map[Class]*Group{}
+
+	for _, c := range counted {
+		if groups[c.class] == nil {
+			groups[c.class] = &Group{Class: c.class}
+		}
+
+		groups[c.class].Rate = groups[c.class].Rate.plus(c.rate)
+	}
+
+	return groups
+}
+
+// totalByReason adds up the rates that have the same reason in the sample. They have the same class.
+func totalByReason(counted []countedRate) map[string]countedRate {
+	totals := map[string]countedRate{}
+
+	for _, c := range counted {
+		c.rate = c.rate.plus(totals[c.reason].rate)
+		totals[c.reason] = c
+	}
+
+	return totals
+}
+
+// busiestFirst sorts the groups and their flows, and keeps up to maxFlows flows of each.
+func busiestFirst(groups map[Class]*Group, maxFlows int) []Group {
+	sorted := make([]Group, 0, len(groups))
+
+	for _, g := range groups {
+		slices.SortFunc(g.Flows, func(a, b RatedFlow) int {
+			return cmp.Or(byRate(a.Rate, b.Rate), byFlow(a.Flow, b.Flow))
+		})
+
+		g.Flows = g.Flows[:min(maxFlows, len(g.Flows))]
+		sorted = append(sorted, *g)
+	}
+
+	slices.SortFunc(sorted, func(a, b Group) int {
+		return cmp.Or(byRate(a.Rate, b.Rate), byClass(a.Class, b.Class))
+	})
+
+	return sorted
+}
+
+// byRate compares for a descending order.
 func byRate(a, b Rate) int {
 	return cmp.Or(cmp.Compare(b.Bytes, a.Bytes), cmp.Compare(b.Packets, a.Packets))
 }
@@ -158,4 +209,9 @@ func byRate(a, b Rate) int {
 func byFlow(a, b Flow) int {
 	return cmp.Or(a.Src.Compare(b.Src), a.Dst.Compare(b.Dst), cmp.Compare(a.Proto, b.Proto),
 		cmp.Compare(a.Reason, b.Reason), cmp.Compare(a.Type, b.Type))
+}
+
+func byClass(a, b Class) int {
+	return cmp.Or(cmp.Compare(a.Direction, b.Direction), cmp.Compare(a.Port, b.Port),
+		cmp.Compare(a.Verdict, b.Verdict))
 }
