@@ -64,7 +64,7 @@ static __always_inline int direct_wire(struct __sk_buff *skb, __u32 reason)
 	if (reason == REASON_SERVICE)
 		count_service(skb);
 	if (wire_to_ovn(reason)) {
-		give_hash(skb);
+		ensure_hash(skb);
 		return bpf_redirect(cfg.bridge, 0);
 	}
 
@@ -137,7 +137,7 @@ static __always_inline int bridged_wire(struct __sk_buff *skb, __u32 reason)
 	if (wire_to_both(reason))
 		copy_up(skb);
 	else
-		give_hash(skb);
+		ensure_hash(skb);
 	skb->mark = MARK_OVN;
 	return TC_ACT_UNSPEC;
 }
@@ -194,7 +194,7 @@ static __always_inline int dedicated_wire(struct __sk_buff *skb, __u32 reason)
 		return TC_ACT_SHOT;
 	if (reason == REASON_SERVICE)
 		count_service(skb);
-	give_hash(skb);
+	ensure_hash(skb);
 	return TC_ACT_UNSPEC;
 }
 

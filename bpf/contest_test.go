@@ -47,7 +47,7 @@ func newContest(t *testing.T, f family) *contest {
 	})
 
 	var err error
-	if c.gate, err = OpenGate(opts); err != nil {
+	if c.gate, err = LoadGate(opts); err != nil {
 		t.Fatal(err)
 	}
 

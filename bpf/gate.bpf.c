@@ -4,9 +4,9 @@
 /* clang-format on */
 // SPDX-License-Identifier: (GPL-2.0-only OR Apache-2.0)
 /*
- * The gate of the host's sockets. When a socket binds, and again when it connects, the gate makes
- * the gateway's programs look up the owner of its port. When a raw socket is created, its protocol
- * becomes the host's.
+ * Keeps host_sockets up to date, the ports that sockets of the host may have. When a socket binds,
+ * and again when it connects, its port is set. bpf/gate.go clears the ports that no socket has any
+ * more. When a raw socket is created, its protocol is added to host_protos.
  */
 #include <linux/bpf.h>
 #include <linux/in.h>
@@ -24,9 +24,9 @@
 char _license[] SEC("license") = "GPL";
 
 const volatile __u64 host_netns = 0;
-__u32 period = 0; /* its lowest bit selects the half of gate_recent that is written */
+__u32 period = 0; /* Go counts it; its lowest bit is the key in gate_recent that is written */
 
-/* Ports that were bound in this period and in the previous one. */
+/* Ports that were bound in this period, and in the one before: see nextPeriod() in gate.go. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 2);
@@ -39,11 +39,13 @@ static __always_inline void set_bit(struct port_bits *bits, __u32 proto, __u32 p
 {
 	__u64 *words = proto == IPPROTO_TCP ? bits->tcp : bits->udp;
 
+	/* the verifier must see the bound in the register that is used */
 	asm volatile("%0 &= 0xffff" : "+r"(port));
 	__sync_fetch_and_or(&words[port >> 6], 1ull << (port & 63));
 }
 
-static __always_inline int open_gate(__u32 port, __u32 proto)
+/* Returns 1, which lets the socket's call continue. */
+static __always_inline int record_port(__u32 port, __u32 proto)
 {
 	__u32 zero = 0, now = period & 1;
 	struct port_bits *bits;
@@ -59,7 +61,8 @@ static __always_inline int open_gate(__u32 port, __u32 proto)
 	return 1;
 }
 
-static __always_inline int is_ours(__u32 port, __u32 proto, __u64 netns)
+/* Reports whether a socket needs a bit: it is the host's, and has a port. */
+static __always_inline int is_host_port(__u32 port, __u32 proto, __u64 netns)
 {
 	return port && (proto == IPPROTO_TCP || proto == IPPROTO_UDP) && netns == host_netns;
 }
@@ -70,40 +73,40 @@ static __always_inline int is_loopback(__u32 ip4)
 	return (ip4 & bpf_htonl(0xff000000)) == bpf_htonl(0x7f000000);
 }
 
-static __always_inline int bound(struct bpf_sock *ctx)
+static __always_inline int after_bind(struct bpf_sock *ctx)
 {
 	__u32 port = ctx->src_port, proto = ctx->protocol;
 
-	if (!is_ours(port, proto, bpf_get_netns_cookie(ctx)))
+	if (!is_host_port(port, proto, bpf_get_netns_cookie(ctx)))
 		return 1;
-	return open_gate(port, proto);
+	return record_port(port, proto);
 }
 
 /*
- * The lists that Go scans do not contain TCP sockets that are only bound, so a socket's bit may be
- * cleared before it connects. If a socket has no port, the kernel chooses one outside the reserved
- * ports.
+ * Sets the port again. The lists that Go scans do not contain TCP sockets that are only bound, so
+ * Go may have cleared it since. For a socket without a port, the kernel will choose one, but never
+ * from the SNAT range, because the agent reserves that.
  */
-static __always_inline int connects(struct bpf_sock_addr *ctx)
+static __always_inline int before_connect(struct bpf_sock_addr *ctx)
 {
 	struct bpf_sock *sk = ctx->sk;
 	__u32 port = sk ? sk->src_port : 0;
 
-	if (!port || !is_ours(port, ctx->protocol, bpf_get_netns_cookie(ctx)))
+	if (!port || !is_host_port(port, ctx->protocol, bpf_get_netns_cookie(ctx)))
 		return 1;
-	return open_gate(port, ctx->protocol);
+	return record_port(port, ctx->protocol);
 }
 
 SEC("cgroup/post_bind4")
 int gate_post_bind4(struct bpf_sock *ctx)
 {
-	return is_loopback(ctx->src_ip4) ? 1 : bound(ctx);
+	return is_loopback(ctx->src_ip4) ? 1 : after_bind(ctx);
 }
 
 SEC("cgroup/post_bind6")
 int gate_post_bind6(struct bpf_sock *ctx)
 {
-	return bound(ctx);
+	return after_bind(ctx);
 }
 
 SEC("cgroup/connect4")
@@ -111,17 +114,17 @@ int gate_connect4(struct bpf_sock_addr *ctx)
 {
 	struct bpf_sock *sk = ctx->sk;
 
-	return sk && is_loopback(sk->src_ip4) ? 1 : connects(ctx);
+	return sk && is_loopback(sk->src_ip4) ? 1 : before_connect(ctx);
 }
 
 SEC("cgroup/connect6")
 int gate_connect6(struct bpf_sock_addr *ctx)
 {
-	return connects(ctx);
+	return before_connect(ctx);
 }
 
 /* Same as HostProtos in agent/link: other rules cover ICMP and protocols with ports. */
-static __always_inline int is_claim(__u32 proto)
+static __always_inline int needs_host_protos(__u32 proto)
 {
 	switch (proto) {
 	case IPPROTO_TCP:
@@ -134,17 +137,21 @@ static __always_inline int is_claim(__u32 proto)
 	return 1;
 }
 
-/* Claims the protocol for any peer, because the socket is not connected yet. A scan narrows it. */
+/*
+ * Adds the protocol of a raw socket with any peer, because the socket is not connected yet. Go's
+ * next scan replaces the entry by one with the peer.
+ */
 SEC("cgroup/sock_create")
 int gate_sock_create(struct bpf_sock *ctx)
 {
 	struct ns_key k = { .proto = ctx->protocol };
 	__u8 one = 1;
 
-	if (ctx->type != SOCK_RAW || !is_claim(ctx->protocol) ||
+	if (ctx->type != SOCK_RAW || !needs_host_protos(ctx->protocol) ||
 	    bpf_get_netns_cookie(ctx) != host_netns)
 		return 1;
 
+	/* any peer is :: or, for IPv4, ::ffff:0.0.0.0 */
 	if (ctx->family == AF_INET)
 		k.remote.w[2] = bpf_htonl(0xffff);
 	else if (ctx->family != AF_INET6)

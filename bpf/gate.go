@@ -7,19 +7,24 @@ import (
 	"github.com/cilium/ebpf"
 )
 
-// Gate opens the gateway's gate for a host socket when it binds, and again when it connects. From
-// then on the programs look up the owner of packets to its port. Sync closes the gate again. For a
-// raw socket, the protocol belongs to the host from the socket's creation until
-// Gateway.SyncHostProtos. IPv4 loopback is ignored. The methods are not safe for concurrent use.
+// Gate keeps the bitmap of ports that host sockets may have. Only for packets to these ports, the
+// gateway's programs look up whether a host socket owns the packet.
+//
+// The programs of Gate set the bit of a port when a socket binds to it, and again when this socket
+// connects. Sync clears the bits of ports that no socket has any more. When a raw socket is
+// created, the programs also add its protocol to the protocols of the host, until
+// Gateway.SyncHostProtos. They ignore sockets that are bound to IPv4 loopback. The methods are not
+// safe for concurrent use.
 type Gate struct {
 	cgroupPrograms
 
 	objs gateObjects
 }
 
-// OpenGate loads the programs, over the table of a gateway that was opened before. The error wraps
-// ErrNoCgroup if there is no cgroup to attach to. Gateway.SyncHostSockets works without a Gate.
-func OpenGate(opts CgroupOptions) (*Gate, error) {
+// LoadGate loads the programs. A Gateway must have been opened before, because its bitmap is
+// shared. The error wraps ErrNoCgroup if there is no cgroup to attach to. Without a Gate,
+// Gateway.SyncHostSockets writes the bitmap.
+func LoadGate(opts CgroupOptions) (*Gate, error) {
 	spec, err := loadGate()
 	if err != nil {
 		return nil, fmt.Errorf("read gate programs: %w", err)
@@ -41,33 +46,41 @@ func OpenGate(opts CgroupOptions) (*Gate, error) {
 	return g, nil
 }
 
-// Sync opens the gate for exactly two sets of ports: those that scan returns, and those that were
-// bound since the Sync before the last one. The second set is needed because sock_diag before Linux
-// 6.8 does not list a TCP socket that is bound but neither listens nor is connected. A socket that
-// binds during Sync is missing for at most the duration of the call. If scan fails nothing changes.
+// Sync sets exactly the bits of two sets of ports: those that scan returns, and those that sockets
+// have bound since the previous call began. The second set is needed because sock_diag before Linux
+// 6.8 does not list a TCP socket that is bound but neither listens nor is connected. The port of a
+// socket that binds during Sync is missing for at most the duration of the call. If scan fails, the
+// bitmap does not change.
 func (g *Gate) Sync(scan func() ([]SocketKey, error)) error {
-	if err := g.nextPeriod(); err != nil {
-		return fmt.Errorf("sync gate: %w", err)
-	}
-
-	sockets, err := scan()
-	if err != nil {
-		return fmt.Errorf("sync gate: %w", err)
-	}
-
-	seen, err := portBits(sockets)
-	if err == nil {
-		err = g.write(gatePortBits(seen))
-	}
-
-	if err != nil {
+	if err := g.sync(scan); err != nil {
 		return fmt.Errorf("sync gate: %w", err)
 	}
 
 	return nil
 }
 
-// nextPeriod makes the hooks write to the half of gate_recent that is two periods old.
+func (g *Gate) sync(scan func() ([]SocketKey, error)) error {
+	if err := g.nextPeriod(); err != nil {
+		return err
+	}
+
+	sockets, err := scan()
+	if err != nil {
+		return err
+	}
+
+	scanned, err := portBits(sockets)
+	if err != nil {
+		return err
+	}
+
+	return g.write(gatePortBits(scanned))
+}
+
+// nextPeriod begins a period: from one Sync to the next. The map gate_recent has a bitmap for ports
+// bound in this period, and one for the period before. The programs take the lowest bit of period
+// as index of the bitmap to write. It still has the ports of the period before the last one, so it
+// is cleared first.
 func (g *Gate) nextPeriod() error {
 	var period uint32
 	if err := g.objs.Period.Get(&period); err != nil {
@@ -82,34 +95,36 @@ func (g *Gate) nextPeriod() error {
 	return g.objs.Period.Set(period)
 }
 
-// write may overwrite the bit of a socket that binds at the same moment. The hook has stored the
-// port in gate_recent before, so write reads gate_recent afterwards and repeats new ports.
-func (g *Gate) write(seen gatePortBits) error {
+// write replaces the bitmap by scanned and the recently bound ports. It may overwrite the bit of a
+// socket that binds at the same moment. The program has stored this port in gate_recent before, so
+// write reads gate_recent again, and repeats until there are no new ports.
+func (g *Gate) write(scanned gatePortBits) error {
 	recent, err := g.recent()
-	for err == nil {
-		bits := union(seen, recent)
-		if err = g.objs.HostSockets.Put(uint32(0), &bits); err != nil {
-			break
+	if err != nil {
+		return err
+	}
+
+	for {
+		bits := union(scanned, recent)
+		if err := g.objs.HostSockets.Put(uint32(0), &bits); err != nil {
+			return err
 		}
 
-		previous := recent
-
-		recent, err = g.recent()
-		if recent == previous {
+		written := recent
+		if recent, err = g.recent(); err != nil || recent == written {
 			return err
 		}
 	}
-
-	return err
 }
 
+// recent returns the ports that were bound in this period and in the one before.
 func (g *Gate) recent() (gatePortBits, error) {
-	var halves [2]gatePortBits
+	var bitmaps [2]gatePortBits
 
-	err := errors.Join(g.objs.GateRecent.Lookup(uint32(0), &halves[0]),
-		g.objs.GateRecent.Lookup(uint32(1), &halves[1]))
+	err := errors.Join(g.objs.GateRecent.Lookup(uint32(0), &bitmaps[0]),
+		g.objs.GateRecent.Lookup(uint32(1), &bitmaps[1]))
 
-	return union(halves[0], halves[1]), err
+	return union(bitmaps[0], bitmaps[1]), err
 }
 
 func union(a, b gatePortBits) gatePortBits {
@@ -121,8 +136,8 @@ func union(a, b gatePortBits) gatePortBits {
 	return a
 }
 
-// Detach detaches the programs and removes their pins, but keeps the gateway's table. Afterwards
-// only Close may be called.
+// Detach detaches the programs and removes their pins, but keeps the bitmap, which belongs to the
+// gateway. Afterwards only Close may be called.
 func (g *Gate) Detach() error { return g.detach(gateMapGateRecent) }
 
 // Close releases this load. Attached programs stay attached and pinned.

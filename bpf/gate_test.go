@@ -59,7 +59,7 @@ func newGateHost(t *testing.T) *gateHost {
 func (h *gateHost) open(t *testing.T) *Gate {
 	t.Helper()
 
-	g, err := OpenGate(h.opts)
+	g, err := LoadGate(h.opts)
 
 	var verifier *ebpf.VerifierError
 	if errors.As(err, &verifier) {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR Apache-2.0) */
-/* Ports and protocols of the host's own sockets. The gate writes them, the gateway reads them. */
+/* Ports and protocols of the host's own sockets. gate.bpf.c writes them, the gateway reads them. */
 #ifndef __HOST_H
 #define __HOST_H
 
@@ -18,7 +18,10 @@ struct {
 	__uint(pinning, LIBBPF_PIN_BY_NAME);
 } host_protos SEC(".maps");
 
-/* Ports on which a socket may be. */
+/*
+ * Ports that a socket of the host may have. A packet to another port needs no socket lookup, so in
+ * names this bitmap is the gate.
+ */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1);

@@ -243,7 +243,7 @@ func TestGateway_Detach_takesAll(t *testing.T) {
 	h := &sockHost{namespace: n.namespace, pinDir: n.pinDir, cgroup: testnode.Cgroup(t)}
 	h.open(t, webService(backAddrs...))
 
-	gate, err := OpenGate(CgroupOptions{PinDir: n.pinDir, CgroupPath: h.cgroup})
+	gate, err := LoadGate(CgroupOptions{PinDir: n.pinDir, CgroupPath: h.cgroup})
 	if err == nil {
 		t.Cleanup(func() { gate.Close() })
 

@@ -56,7 +56,7 @@ func (u *hostUse) ensureGate() {
 // removeGate detaches the gate of an earlier layout. In layout dedicated the node's address belongs
 // to OVN alone, so no gate is needed.
 func (u *hostUse) removeGate() error {
-	gate, err := bpf.OpenGate(u.gateOptions())
+	gate, err := bpf.LoadGate(u.gateOptions())
 	if err == nil {
 		err = errors.Join(gate.Detach(), gate.Close())
 	} else if errors.Is(err, bpf.ErrNoCgroup) {
@@ -74,7 +74,7 @@ func (u *hostUse) gateOptions() bpf.CgroupOptions {
 
 // attachGate loads and attaches the gate.
 func (u *hostUse) attachGate() error {
-	gate, err := bpf.OpenGate(u.gateOptions())
+	gate, err := bpf.LoadGate(u.gateOptions())
 	if err != nil {
 		return err
 	}

@@ -72,7 +72,7 @@ func TestFailedGateFallsBack(t *testing.T) {
 	r := newServingRig(t)
 	log := slog.New(slog.DiscardHandler)
 
-	gate, err := bpf.OpenGate(bpf.CgroupOptions{PinDir: r.dir, CgroupPath: t.TempDir()}) // no cgroup
+	gate, err := bpf.LoadGate(bpf.CgroupOptions{PinDir: r.dir, CgroupPath: t.TempDir()}) // no cgroup
 	if err != nil {
 		t.Fatal(err)
 	}
