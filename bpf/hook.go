@@ -6,9 +6,8 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/verdict"
 )
 
-// Names of the hooks. The files of pinned links and the clsact filters have these names, so
-// programs of earlier versions are found by them: they never change. The programs in gateway.bpf.c
-// have names of their own. In layout direct, they have the same names as their hooks.
+// Names of the hooks. The files of pinned links and the clsact filters have these names. They must
+// never change, because the programs of earlier versions are found by them.
 const (
 	uplinkIngress = "uplink_ingress"
 	uplinkEgress  = "uplink_egress"
@@ -39,6 +38,8 @@ func (h hook) attachType() ebpf.AttachType {
 // from the host. So the first hook is always uplink ingress, on which layoutOf and tests rely. A
 // hook that decides nothing follows them.
 var layoutHooks = [...][]hook{
+	// The programs of this layout in gateway.bpf.c happen to have the names of their hooks. They
+	// could be renamed, the hooks could not.
 	verdict.Direct: {
 		{name: uplinkIngress, program: "uplink_ingress"},
 		{name: bridgeIngress, program: "bridge_ingress", onBridge: true},

@@ -1,19 +1,19 @@
-// Package verdict is the language of the gateway, and its specification. The language are the keys
-// and kinds of the tables, the reasons, the layouts and the configuration. Package bpf encodes them
-// for the eBPF programs, and package openflow renders them as flows.
+// Package verdict has the terms of the gateway, and its specification. The terms are the keys and
+// kinds of the tables, the reasons, the layouts and the configuration. Package bpf encodes them for
+// the eBPF programs, and package openflow renders them as flows.
 //
-// The specification is a model of the demultiplexer. It decides packets that arrive
-// at a node's uplink, packets that OVN sends and, where the host sends through the gateway bridge,
-// packets of the host. Each decision has a reason.
+// The specification is a model of the demultiplexer. It decides packets that arrive at a node's
+// uplink, packets that OVN sends and, where the host sends through the gateway bridge, packets of
+// the host. Each decision has a reason.
 //
 // It is a model, not a data path. Input is a frame, the configuration, the tables and the time.
 // Output is a reason, the verdict that it implies, and the changes to the tables. The model does no
 // I/O and reads no clock. Every backend is tested against it, packet by packet. The table of cases
 // in docs/verdicts.md is generated from it.
 //
-// The model does not depend on the layout, nor on how a backend executes a verdict. It includes known
-// weaknesses of the data path, so that changing them is a decision: length fields of packets are
-// not checked, and early fragments go to both sides.
+// The model does not depend on the layout, nor on how a backend executes a verdict. It includes
+// known weaknesses of the data path, so that changing them is a decision: length fields of packets
+// are not checked, and early fragments go to both sides.
 //
 // Package corpus has the packets for the tests of the backends.
 package verdict

@@ -163,8 +163,8 @@ func (d *decided) checkBarred(t *testing.T) {
 	}
 }
 
-// firstDropped reports whether the first fragment of the packet's datagram was dropped. The host may
-// have got the address after that.
+// firstDropped reports whether the first fragment of the packet's datagram was dropped. The host
+// may have got the address after that.
 func (d *decided) firstDropped() bool {
 	p := &d.frame.IP
 	for datagram, first := range d.model.Tables.Frags {

@@ -2,39 +2,39 @@ package verdict
 
 import "net/netip"
 
-// internal reports whether a, from a header of that version, is in a network of the cluster that
-// never appears on the wire. The longest prefix decides; at equal length External takes precedence.
-// Addresses of other nodes are on the wire regardless of network.
-func (m Model) internal(v6 bool, a netip.Addr) bool {
-	in, out := longest(m.Config.Internal, v6, a), longest(m.Config.External, v6, a)
-	return in > out && m.kind(a) != AddrPeer
+// isInternal reports whether a, from a header of that IP version, is in a network of the cluster
+// that never appears on the wire. The longest prefix decides; at equal length External takes
+// precedence. Addresses of other nodes are on the wire regardless of network.
+func (m Model) isInternal(v6 bool, a netip.Addr) bool {
+	internal, external := longest(m.Config.Internal, v6, a), longest(m.Config.External, v6, a)
+	return internal > external && m.kindOf(a) != AddrPeer
 }
 
-// longest returns the length of the longest prefix of that version that contains a, or -1.
+// longest returns the length of the longest prefix of that IP version that contains a, or -1.
 func longest(prefixes []netip.Prefix, v6 bool, a netip.Addr) int {
-	n := -1
+	length := -1
 
 	for _, p := range prefixes {
 		if p.Addr().Is4() != v6 && p.Contains(a) {
-			n = max(n, p.Bits())
+			length = max(length, p.Bits())
 		}
 	}
 
-	return n
+	return length
 }
 
-// spoofed reports whether the sender of f has an address that cannot be on the wire. f is addressed
-// to this node or to a group. Addresses of malformed packets count as well.
-func (m Model) spoofed(f *Frame) bool {
+// isSpoofed reports whether the sender of f has an address that cannot be on the wire. f is
+// addressed to this node or to a group. Addresses of malformed packets count as well.
+func (m Model) isSpoofed(f *Frame) bool {
 	switch f.Type {
 	case etherARP:
-		return f.Whole && m.internal(false, f.ARP.Sender)
+		return f.Whole && m.isInternal(false, f.ARP.Sender)
 	case etherIPv4, etherIPv6:
 		p := &f.IP
 
-		return m.internal(p.V6, p.Src) ||
+		return m.isInternal(p.V6, p.Src) ||
 			f.Whole && p.isNeighbourDiscovery() && p.ICMPType == icmp6Advert && p.Target.IsValid() &&
-				m.internal(true, p.Target)
+				m.isInternal(true, p.Target)
 	}
 
 	return false
@@ -43,7 +43,7 @@ func (m Model) spoofed(f *Frame) bool {
 // entersInternal reports whether f is addressed to an internal address that is not the host's. The
 // host would forward it.
 func (m Model) entersInternal(f *Frame) bool {
-	return isIP(f) && m.internal(f.IP.V6, f.IP.Dst) && !m.host(f.IP.Dst)
+	return isIP(f) && m.isInternal(f.IP.V6, f.IP.Dst) && !m.isHost(f.IP.Dst)
 }
 
 // reachesListener reports whether a packet to an internal address, decided by r, reaches a listener
@@ -54,7 +54,7 @@ func (m Model) reachesListener(r Reason, dst netip.Addr) bool {
 		ICMPVIP, NDVIP, NDSolicit, NDSolicitOVN:
 		return m.Config.Connected
 	case ICMPErrorOVN, ICMPErrorEcho, ICMPErrorHost:
-		return m.Config.Connected && m.kind(dst) == AddrVIP
+		return m.Config.Connected && m.kindOf(dst) == AddrVIP
 	}
 
 	return false

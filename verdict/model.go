@@ -12,9 +12,9 @@ const (
 	EchoTimeout = 60 * time.Second
 	// FragmentTimeout is how long later fragments are matched to their first.
 	FragmentTimeout = 30 * time.Second
-	// ProtoTimeout is how long a protocol without ports is matched to OVN's last packet to the peer.
-	// It equals the timeout of Linux' conntrack for unknown protocols. Connections from before a
-	// takeover have no timeout here: the agent seeds them and removes them.
+	// ProtoTimeout is how long a protocol without ports is matched to OVN's last packet to the
+	// peer. It equals the timeout of Linux' conntrack for unknown protocols. Connections from
+	// before a takeover have no timeout here: the agent seeds them and removes them.
 	ProtoTimeout = 600 * time.Second
 
 	bfdPort = 3784 // single hop (RFC 5881)
@@ -77,7 +77,7 @@ type Model struct {
 func (m Model) Decide(dir Direction, f Frame, now time.Duration) Decision {
 	switch dir {
 	case FromOVN:
-		d := m.fromOVN(m.behindTag(f))
+		d := m.fromOVN(&f)
 		if !m.Config.Connected && d.Verdict() != Host {
 			d.Reason = NoUplink
 		}
@@ -97,14 +97,14 @@ func (m Model) Decide(dir Direction, f Frame, now time.Duration) Decision {
 	return d
 }
 
-// node reports whether a is one of the addresses that OVN's router shares with the host.
-func (m Model) node(a netip.Addr) bool {
+// isNode reports whether a is one of the addresses that OVN's router shares with the host.
+func (m Model) isNode(a netip.Addr) bool {
 	return a.IsValid() && (a == m.Config.Node4 || a == m.Config.Node6)
 }
 
-// kind returns the kind of a.
-func (m Model) kind(a netip.Addr) AddrKind {
-	if m.node(a) {
+// kindOf returns the kind of a.
+func (m Model) kindOf(a netip.Addr) AddrKind {
+	if m.isNode(a) {
 		return AddrHost
 	}
 
@@ -119,11 +119,13 @@ func (m Model) kind(a netip.Addr) AddrKind {
 	return AddrNone
 }
 
-func (m Model) host(a netip.Addr) bool { return m.kind(a) == AddrHost }
+// isHost reports whether the host has a; OVN's router may share it.
+func (m Model) isHost(a netip.Addr) bool { return m.kindOf(a) == AddrHost }
 
-func (m Model) encap(a netip.Addr) bool { return a.IsValid() && a == m.Config.EncapIP }
+// isEncap reports whether a is the tunnel address of the userspace datapath.
+func (m Model) isEncap(a netip.Addr) bool { return a.IsValid() && a == m.Config.EncapIP }
 
-func (m Model) snat(port uint16) bool { return m.Config.SNATPorts.Contains(port) }
+func (m Model) inSNATRange(port uint16) bool { return m.Config.SNATPorts.Contains(port) }
 
 // exchange returns the exchange that p belongs to. The source of p is the remote side.
 func exchange(p *Packet) NSKey {
@@ -135,9 +137,9 @@ func exchange(p *Packet) NSKey {
 	return k
 }
 
-// asked reports whether OVN recently began the exchange of p. The source of p is the remote side.
-// Echo identifiers expire sooner, because other hosts reuse them.
-func (m Model) asked(p *Packet, now time.Duration) bool {
+// ovnHasBegun reports whether OVN recently began the exchange of p. The source of p is the remote
+// side. Echo identifiers expire sooner, because other hosts reuse them.
+func (m Model) ovnHasBegun(p *Packet, now time.Duration) bool {
 	last, ok := m.Tables.NS[exchange(p)]
 
 	timeout := ProtoTimeout
@@ -169,8 +171,9 @@ func (p *Packet) Datagram() *FragKey {
 
 // Reversed returns a copy with source and destination swapped.
 func (p *Packet) Reversed() *Packet {
-	q := *p
-	q.Src, q.Dst, q.SrcPort, q.DstPort = p.Dst, p.Src, p.DstPort, p.SrcPort
+	reversed := *p
+	reversed.Src, reversed.Dst = p.Dst, p.Src
+	reversed.SrcPort, reversed.DstPort = p.DstPort, p.SrcPort
 
-	return &q
+	return &reversed
 }

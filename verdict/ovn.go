@@ -2,33 +2,38 @@ package verdict
 
 import "net/netip"
 
-// behindTag returns f as seen by a reader that accepts only the gateway network's tag.
-func (m Model) behindTag(f Frame) *Frame {
-	if f.Tagged && !m.ourTag(&f) {
-		return &Frame{Dst: f.Dst, Src: f.Src, Tagged: true, Type: etherVLAN}
+// fromOVN decides packets that OVN sends to the uplink. The first rule that applies decides:
+//
+//  1. packets of tunnels, which have their own addresses and limits
+//  2. packets that must go to the host or be dropped whatever their MAC address is, because they
+//     never leave the node
+//  3. packets with a wrong MAC address: all others may leave
+//  4. ARP, neighbour discovery and BFD, which the gateway router itself sends
+//  5. IP packets that OVN did not translate as it should
+//  6. all other IP packets: leaving
+func (m Model) fromOVN(f *Frame) Decision {
+	if f.Tagged && !m.hasOurTag(f) {
+		return m.withForeignTag(f)
 	}
 
-	return &f
-}
-
-func isIP(f *Frame) bool { return f.Type == etherIPv4 || f.Type == etherIPv6 }
-
-func (m Model) fromOVN(f *Frame) Decision {
 	p := &f.IP
 	switch {
-	case m.tunnel(f):
+	case m.isFromEncap(f):
 		return Decision{Reason: EncapOut}
-	case m.podTunnel(f):
+	case m.isForbiddenTunnel(f): // before Hairpin, which would accept a tunnel packet to the host
 		return Decision{Reason: PodTunnel}
-	case isIP(f) && p.isTooBig() && m.to(p, AddrPeer):
+
+	case isIP(f) && p.isTooBig() && m.isTo(p, AddrPeer): // would reduce the path MTU of a tunnel
 		return Decision{Reason: PMTUD}
-	case isIP(f) && (m.to(p, AddrHost) || contains(m.Config.ServiceCIDRs, p.V6, p.Src)):
+	case isIP(f) && (m.isTo(p, AddrHost) || contains(m.Config.ServiceCIDRs, p.V6, p.Src)):
 		return Decision{Reason: Hairpin}
+
 	case f.Src != m.Config.NodeMAC:
 		return Decision{Reason: BadMAC}
-	case isIP(f) && f.Whole && m.bfd(p):
+
+	case isIP(f) && f.Whole && m.isBFD(p): // before HostOwned: the source port may be in the SNAT range
 		return Decision{Reason: BFDOut}
-	case m.neighbourOfFormer(f):
+	case m.isNeighbourOfFormer(f): // before GARPGuard and NeighbourOut, which may let it leave
 		return Decision{Reason: Unsnated}
 	case !m.Config.InSync && m.announcesOther(f):
 		return Decision{Reason: GARPGuard}
@@ -36,78 +41,103 @@ func (m Model) fromOVN(f *Frame) Decision {
 		return Decision{Reason: NeighbourOut}
 	case !isIP(f):
 		return Decision{Reason: OutPlain}
+
 	case contains(m.Config.ServiceCIDRs, p.V6, p.Dst), contains(m.Config.Masquerade, p.V6, p.Dst):
 		return Decision{Reason: SvcLeak}
 	case contains(m.Config.PodCIDRs, p.V6, p.Src) && !contains(m.Config.RoutablePods, p.V6, p.Src),
-		m.fromFormer(p):
+		m.isFromFormer(p):
 		return Decision{Reason: Unsnated}
 	}
 
-	return m.guarded(f)
+	return m.leaving(f)
 }
 
-// fromFormer reports whether p is from a former address of the node.
-func (m Model) fromFormer(p *Packet) bool {
-	return p.Src.IsValid() && !p.mapped(p.Src) && m.kind(p.Src) == AddrFormer
-}
-
-// neighbourOfFormer reports whether f is ARP or neighbour discovery from a former address of the
-// node. It would claim the address, which another machine may have by then.
-func (m Model) neighbourOfFormer(f *Frame) bool {
-	if !f.Whole {
-		return false
+// withForeignTag decides packets with another tag than the gateway network's. What follows the tag
+// is not parsed.
+func (m Model) withForeignTag(f *Frame) Decision {
+	if f.Src != m.Config.NodeMAC {
+		return Decision{Reason: BadMAC}
 	}
 
-	if f.Type == etherARP {
-		return m.kind(f.ARP.Sender) == AddrFormer
-	}
-
-	return isIP(f) && f.IP.isNeighbourDiscovery() && m.fromFormer(&f.IP)
+	return Decision{Reason: OutPlain}
 }
 
-// guarded decides IP that may leave the node.
-func (m Model) guarded(f *Frame) Decision {
+// leaving decides IP packets that no other rule has stopped. Only those from an address of the node
+// can be for the host, or have replies that the gateway must recognize.
+func (m Model) leaving(f *Frame) Decision {
 	p := &f.IP
-	ours := f.Whole && m.node(p.Src) && !p.mapped(p.Src)
+	fromNode := f.Whole && m.isNode(p.Src) && !p.isMapped(p.Src)
 
 	switch {
 	case m.Config.Local && m.Config.MTU > 0 && f.Length > m.Config.MTU:
 		return Decision{Reason: Oversized}
-	case m.Config.Local && ours && hasPorts(p.Proto):
-		return Decision{Reason: LocalOut}
-	case !ours:
+	case !fromNode:
 		return Decision{Reason: OutPlain}
+	case m.Config.Local && hasPorts(p.Proto):
+		return Decision{Reason: LocalOut}
 	}
 
-	q := p.Reversed()
-	switch {
-	case q.Proto == protoUDP && q.Position != Later && m.byPort(q, true) == HostSocket,
-		!hasPorts(q.Proto) && !q.isICMP() && m.hostProto(q):
+	reply := p.Reversed()
+	if m.isRepliedToHost(reply) {
 		return Decision{Reason: HostOwned}
-	case !hasPorts(q.Proto) && !q.isICMP(), q.isICMP() && q.Position != Later && q.isEchoRequest():
-		k := exchange(q)
+	}
+
+	if !hasPorts(p.Proto) && (!p.isICMP() || p.Position != Later && p.isEchoRequest()) {
+		k := exchange(reply)
 		return Decision{Reason: OutLearned, Learn: &k}
 	}
 
 	return Decision{Reason: OutPlain}
 }
 
-// to reports whether p is addressed to an address of kind k. The address also counts if p is
-// otherwise malformed.
-func (m Model) to(p *Packet, k AddrKind) bool {
-	return p.Dst.IsValid() && !p.mapped(p.Dst) && m.kind(p.Dst) == k
+// isRepliedToHost reports whether the host would receive the reply to a packet of OVN. If a pod
+// could send such a packet, it could impersonate the host.
+func (m Model) isRepliedToHost(reply *Packet) bool {
+	if reply.Proto == protoUDP {
+		return reply.Position != Later && m.replyByPort(reply) == HostSocket
+	}
+
+	return !hasPorts(reply.Proto) && !reply.isICMP() && m.isHostProto(reply)
 }
 
-// podTunnel reports whether f is a tunnel packet that a pod must not send. OVN would translate its
-// source to the node's address, from which other nodes accept tunnel packets. So the packet could
-// deliver anything to their pods. Replies are not excepted: a pod may answer a forged request.
-func (m Model) podTunnel(f *Frame) bool {
+func isIP(f *Frame) bool { return f.Type == etherIPv4 || f.Type == etherIPv6 }
+
+// isFromFormer reports whether p is from a former address of the node.
+func (m Model) isFromFormer(p *Packet) bool {
+	return p.Src.IsValid() && !p.isMapped(p.Src) && m.kindOf(p.Src) == AddrFormer
+}
+
+// isNeighbourOfFormer reports whether f is ARP or neighbour discovery from a former address of the
+// node. It would claim the address, which another machine may have by then.
+func (m Model) isNeighbourOfFormer(f *Frame) bool {
+	if !f.Whole {
+		return false
+	}
+
+	if f.Type == etherARP {
+		return m.kindOf(f.ARP.Sender) == AddrFormer
+	}
+
+	return isIP(f) && f.IP.isNeighbourDiscovery() && m.isFromFormer(&f.IP)
+}
+
+// isTo reports whether p is addressed to an address of that kind. The address also counts if p is
+// otherwise malformed.
+func (m Model) isTo(p *Packet, kind AddrKind) bool {
+	return p.Dst.IsValid() && !p.isMapped(p.Dst) && m.kindOf(p.Dst) == kind
+}
+
+// isForbiddenTunnel reports whether f is a tunnel packet that a pod must not send. OVN would
+// translate its source to the node's address, from which other nodes accept tunnel packets. So the
+// packet could deliver anything to their pods. Replies are not excepted: a pod may answer a forged
+// request.
+func (m Model) isForbiddenTunnel(f *Frame) bool {
 	p := &f.IP
 	if !f.Whole || !isIP(f) || !m.isGeneve(p) {
 		return false
 	}
 
-	return m.to(p, AddrHost) || m.to(p, AddrPeer) || !contains(m.Config.PodTunnels, p.V6, p.Dst)
+	return m.isTo(p, AddrHost) || m.isTo(p, AddrPeer) || !contains(m.Config.PodTunnels, p.V6, p.Dst)
 }
 
 // isGeneve reports whether p is for the port of tunnels.
@@ -115,19 +145,20 @@ func (m Model) isGeneve(p *Packet) bool {
 	return p.Position != Later && p.Proto == protoUDP && p.DstPort == m.Config.GenevePort
 }
 
-// tunnel reports whether the userspace datapath's own tunnel sent f.
-func (m Model) tunnel(f *Frame) bool {
+// isFromEncap reports whether f is from the tunnel address of the userspace datapath: Geneve, or
+// ARP for its peers.
+func (m Model) isFromEncap(f *Frame) bool {
 	if !f.Whole {
 		return false
 	}
 
 	if f.Type == etherARP {
-		return m.encap(f.ARP.Sender)
+		return m.isEncap(f.ARP.Sender)
 	}
 
 	p := &f.IP
 
-	return m.isGeneve(p) && m.encap(p.Src)
+	return m.isGeneve(p) && m.isEncap(p.Src)
 }
 
 // announcesOther reports whether f is an unsolicited announcement of an address that is neither the
@@ -139,16 +170,17 @@ func (m Model) announcesOther(f *Frame) bool {
 
 	if f.Type == etherARP {
 		a := &f.ARP
-		return (a.Op == arpRequest || a.Op == arpReply) && a.Sender == a.Target && !m.host(a.Target)
+		return (a.Op == arpRequest || a.Op == arpReply) && a.Sender == a.Target && !m.isHost(a.Target)
 	}
 
 	p := &f.IP
 
 	return p.isNeighbourDiscovery() && p.ICMPType == icmp6Advert && p.Target.IsValid() && !p.Solicited &&
-		!m.host(p.Target) && p.Target != m.Config.NodeMAC.LinkLocal()
+		!m.isHost(p.Target) && p.Target != m.Config.NodeMAC.LinkLocal()
 }
 
-// contains reports whether a prefix of that version contains a, from a header of that version.
+// contains reports whether one of the prefixes contains a. The prefix must have the IP version of
+// the header that a is from.
 func contains(prefixes []netip.Prefix, v6 bool, a netip.Addr) bool {
 	for _, p := range prefixes {
 		if p.Addr().Is4() != v6 && p.Contains(a) {

@@ -30,7 +30,7 @@ const (
 // MAC is an Ethernet address.
 type MAC [6]byte
 
-func (m MAC) group() bool { return m[0]&1 != 0 }
+func (m MAC) isGroup() bool { return m[0]&1 != 0 }
 
 // LinkLocal returns the address that OVN gives a router port with this MAC address (RFC 4291,
 // modified EUI-64).
@@ -46,15 +46,15 @@ func (m MAC) String() string { return net.HardwareAddr(m[:]).String() }
 // Frame contains the fields of an Ethernet frame that the rules use.
 type Frame struct {
 	Dst, Src MAC
-	Tagged   bool   // IEEE 802.1Q or 802.1ad
-	Priority bool   // either tag with VLAN 0: the kernel treats the frame as untagged
-	VID      uint16 // of the tag
-	Type     uint16 // EtherType after an 802.1Q or priority tag; that of the tag itself if parsing stops there
-	Length   int    // bytes after the EtherType
-	Whole    bool   // ARP or IP, and well formed
-	ARP      ARP    // if whole
-	IP       Packet // if not Whole, only the addresses, provided the fixed header is complete
-	Segment  *Segment
+	Tagged   bool     // IEEE 802.1Q or 802.1ad
+	Priority bool     // either tag with VLAN 0: the kernel treats the frame as untagged
+	VID      uint16   // of the tag
+	Type     uint16   // EtherType after an 802.1Q or priority tag; that of the tag itself if parsing stops there
+	Length   int      // bytes after the EtherType
+	Whole    bool     // ARP or IP, and well formed
+	ARP      ARP      // if whole
+	IP       Packet   // if not Whole, only the addresses, provided the fixed header is complete
+	Segment  *Segment // nil if no shortcut can rewrite the packet
 }
 
 // ARP is an ARP packet for IPv4 over Ethernet.
@@ -99,9 +99,9 @@ func (p *Packet) isICMP() bool {
 	return p.Proto == protoICMP
 }
 
-// mapped reports whether a, one of p's addresses, is an IPv4-mapped address in an IPv6 header. It
+// isMapped reports whether a, one of p's addresses, is an IPv4-mapped address in an IPv6 header. It
 // must not be treated as the IPv4 address.
-func (p *Packet) mapped(a netip.Addr) bool { return p.V6 && a.Is4() }
+func (p *Packet) isMapped(a netip.Addr) bool { return p.V6 && a.Is4() }
 
 func hasPorts(proto uint8) bool {
 	return proto == protoTCP || proto == protoUDP || proto == protoSCTP

@@ -3,6 +3,7 @@ package verdict
 import (
 	"encoding/binary"
 	"net/netip"
+	"slices"
 	"time"
 )
 
@@ -13,15 +14,16 @@ type Tuple struct {
 	Src, Dst netip.AddrPort
 }
 
-// Shortcut is what OVS has made of the packets of a tuple.
+// Shortcut is how OVS has translated the packets of a tuple. Packets with a valid shortcut are
+// translated in the same way, past OVS.
 type Shortcut struct {
-	Until          time.Duration // OVS must be asked from then on; 0: at once
+	Until          time.Duration // then a packet must go through OVS again; 0: the next packet must
 	Epoch          uint32
 	Device         int // the pod's
 	Src, Dst       netip.AddrPort
 	DstMAC, SrcMAC MAC
 	From           MAC // source MAC address of the pod's packets
-	Longest        int // length of IP packets that OVS is known to pass
+	Longest        int // length of IP packets that OVS is known to let through
 	Hops           uint8
 	Seen           bool // from the wire: a packet has gone to OVS since the last renewal, and in this epoch
 }
@@ -77,10 +79,11 @@ func parseSegment(b []byte, v6 bool) *Segment {
 	return s
 }
 
+// parseL4 reads TCP's flags, and reports whether a shortcut can rewrite the header.
 func (s *Segment) parseL4(b []byte) bool {
 	switch s.Proto {
 	case protoUDP:
-		return b[6]|b[7] != 0 // no checksum
+		return b[6]|b[7] != 0 // 0: the sender has computed no checksum
 	case protoTCP:
 		if len(b) < 20 {
 			return false
@@ -94,26 +97,28 @@ func (s *Segment) parseL4(b []byte) bool {
 	return false
 }
 
-func (m Model) valid(s Shortcut, now time.Duration) bool {
+// isValid reports whether s may be used: its lease has not ended, and no configuration has changed.
+func (m Model) isValid(s Shortcut, now time.Duration) bool {
 	return s.Until > now && s.Epoch == m.Tables.Epoch
 }
 
-// bypassOVS decides a packet from the wire that is OVN's by d.
+// bypassOVS changes d, the decision for a packet from the wire, if the packet is OVN's and has a
+// shortcut.
 func (m Model) bypassOVS(f *Frame, now time.Duration, d *Decision) {
 	p := f.Segment
 	if p == nil || d.Reason != SNATPort && d.Reason != Service {
 		return
 	}
 
-	k := p.tuple(true)
-	s, ok := m.Tables.Shortcuts[k]
+	tuple := p.tuple(true)
+	s, ok := m.Tables.Shortcuts[tuple]
 
 	switch {
 	case !ok:
 	case p.Flags&(flagFIN|flagRST) != 0:
-		d.Ends = &k
-	case p.Flags&flagSYN != 0 || !m.valid(s, now):
-		d.Seen = &k
+		d.Ends = &tuple
+	case p.Flags&flagSYN != 0 || !m.isValid(s, now):
+		d.Seen = &tuple
 	case p.Hops <= s.Hops || p.Length > s.Longest || !m.Tables.Pods[s.Device]:
 	default:
 		d.Past = &s
@@ -121,29 +126,29 @@ func (m Model) bypassOVS(f *Frame, now time.Duration, d *Decision) {
 	}
 }
 
-// FromPod decides a packet that a pod sends, from that device. Without a valid shortcut ok is false:
-// the packet goes to OVS and is not counted there. The decision may still end a shortcut.
+// FromPod decides a packet that a pod sends, from that device. Without a valid shortcut ok is
+// false: the packet goes to OVS and is not counted there. The decision may still end a shortcut.
 func (m Model) FromPod(device int, f Frame, now time.Duration) (d Decision, ok bool) {
 	p := f.Segment
-	if !m.Config.Connected || p == nil || m.inside(&f.IP) || m.isGeneve(&f.IP) {
+	if !m.Config.Connected || p == nil || m.isInside(&f.IP) || m.isGeneve(&f.IP) {
 		return d, false
 	}
 
-	k := p.tuple(false)
-	s, found := m.Tables.Shortcuts[k]
+	tuple := p.tuple(false)
+	s, found := m.Tables.Shortcuts[tuple]
 
 	switch {
 	case !found || s.Device != device:
 	case p.Flags&(flagFIN|flagRST|flagSYN) != 0:
-		d.Ends = &k
+		d.Ends = &tuple
 
-		other := Tuple{FromWire: true, Proto: p.Proto, Src: s.Dst, Dst: s.Src}
+		fromWire := Tuple{FromWire: true, Proto: p.Proto, Src: s.Dst, Dst: s.Src}
 
-		w, found := m.Tables.Shortcuts[other]
-		if found && w.Device == device && p.Flags&(flagFIN|flagRST) != 0 {
-			d.Closes = &other
+		other, found := m.Tables.Shortcuts[fromWire]
+		if found && other.Device == device && p.Flags&(flagFIN|flagRST) != 0 {
+			d.Closes = &fromWire
 		}
-	case !m.valid(s, now) || p.Length > s.Longest || p.Hops <= s.Hops || f.Src != s.From:
+	case !m.isValid(s, now) || p.Length > s.Longest || p.Hops <= s.Hops || f.Src != s.From:
 	case p.Proto == protoUDP && m.Tables.HostPort != nil && m.Tables.HostPort(protoUDP, s.Src.Port()):
 	default:
 		return Decision{Reason: OutCached, Past: &s}, true
@@ -152,63 +157,80 @@ func (m Model) FromPod(device int, f Frame, now time.Duration) (d Decision, ok b
 	return d, false
 }
 
-// inside reports whether a pod's packet is to a pod or a Service.
-func (m Model) inside(p *Packet) bool {
+// isInside reports whether a pod's packet is to a pod or a Service.
+func (m Model) isInside(p *Packet) bool {
 	return contains(m.Config.PodCIDRs, p.V6, p.Dst) || contains(m.Config.ServiceCIDRs, p.V6, p.Dst)
 }
 
-// Rewrite returns the frame as it leaves. It must have a Segment.
+// Rewrite returns the frame as s translates it. The frame must have a Segment.
 func (s Shortcut) Rewrite(frame []byte) []byte {
-	out := append([]byte(nil), frame...)
-	ip := out[14:]
-
-	l4, check, addrs := 40, 6, ip[8:40]
-	if out[12] == etherIPv4>>8 && out[13] == etherIPv4&0xff {
-		l4, addrs = 20, ip[12:20]
-	}
-
-	proto := ip[6]
-	if l4 == 20 {
-		proto = ip[9]
-	}
-
-	if proto == protoTCP {
-		check = 16
-	}
-
-	previous := append(append([]byte(nil), addrs...), ip[l4:l4+4]...)
-	header := append([]byte(nil), ip[:20]...)
-
+	out := slices.Clone(frame)
 	copy(out, s.DstMAC[:])
 	copy(out[6:], s.SrcMAC[:])
-	copy(addrs, append(s.Src.Addr().AsSlice(), s.Dst.Addr().AsSlice()...))
-	binary.BigEndian.PutUint16(ip[l4:], s.Src.Port())
-	binary.BigEndian.PutUint16(ip[l4+2:], s.Dst.Port())
 
-	if l4 == 20 {
-		ip[8] -= s.Hops
-		updateChecksum(ip[10:], header, ip[:20], 10)
-	} else {
-		ip[7] -= s.Hops
+	h := rewritableOf(out)
+	ipBefore, l4Before := slices.Clone(h.ip), slices.Concat(h.addrs, h.ports)
+
+	copy(h.addrs, slices.Concat(s.Src.Addr().AsSlice(), s.Dst.Addr().AsSlice()))
+	binary.BigEndian.PutUint16(h.ports, s.Src.Port())
+	binary.BigEndian.PutUint16(h.ports[2:], s.Dst.Port())
+	*h.hops -= s.Hops
+
+	if h.ipChecksum != nil {
+		updateChecksum(h.ipChecksum, ipBefore, h.ip)
 	}
 
-	updateChecksum(ip[l4+check:], previous, append(append([]byte(nil), addrs...), ip[l4:l4+4]...), -1)
+	updateChecksum(h.l4Checksum, l4Before, slices.Concat(h.addrs, h.ports))
 
-	if proto == protoUDP && binary.BigEndian.Uint16(ip[l4+check:]) == 0 {
-		binary.BigEndian.PutUint16(ip[l4+check:], 0xffff)
+	if h.proto == protoUDP && binary.BigEndian.Uint16(h.l4Checksum) == 0 {
+		binary.BigEndian.PutUint16(h.l4Checksum, 0xffff) // 0 would mean no checksum
 	}
 
 	return out
 }
 
-// updateChecksum adapts a checksum to data that has changed (RFC 1624), without the word at except.
-func updateChecksum(check, before, after []byte, except int) {
+// rewritable has the parts of a frame that Rewrite reads or changes. The slices share the frame's
+// memory.
+type rewritable struct {
+	ip         []byte // header without options
+	ipChecksum []byte // nil for IPv6
+	proto      uint8
+	hops       *uint8 // TTL or hop limit
+	addrs      []byte // source and destination
+	ports      []byte // source and destination
+	l4Checksum []byte
+}
+
+func rewritableOf(frame []byte) rewritable {
+	var (
+		r  rewritable
+		l4 []byte
+		b  = frame[14:]
+	)
+
+	if binary.BigEndian.Uint16(frame[12:]) == etherIPv4 {
+		r.ip, l4 = b[:20], b[20:]
+		r.hops, r.proto, r.ipChecksum, r.addrs = &b[8], b[9], b[10:12], b[12:20]
+	} else {
+		r.ip, l4 = b[:40], b[40:]
+		r.proto, r.hops, r.addrs = b[6], &b[7], b[8:40]
+	}
+
+	r.ports, r.l4Checksum = l4[:4], l4[6:8]
+	if r.proto == protoTCP {
+		r.l4Checksum = l4[16:18]
+	}
+
+	return r
+}
+
+// updateChecksum adapts a checksum to data that has changed (RFC 1624). If the data contains the
+// checksum, it must not have changed yet.
+func updateChecksum(check, before, after []byte) {
 	sum := uint32(^binary.BigEndian.Uint16(check))
 
 	for i := 0; i < len(before); i += 2 {
-		if i != except {
-			sum += uint32(^binary.BigEndian.Uint16(before[i:])) + uint32(binary.BigEndian.Uint16(after[i:]))
-		}
+		sum += uint32(^binary.BigEndian.Uint16(before[i:])) + uint32(binary.BigEndian.Uint16(after[i:]))
 	}
 
 	for sum > 0xffff {

@@ -107,8 +107,8 @@ type Tables struct {
 	// HostSocket reports whether a host socket owns packets to its port, for gated ports. A TCP
 	// listener owns only the ACK that answers its SYN cookie.
 	HostSocket func(Socket) bool
-	// HostConnection returns the state of the host's connection with that pair of addresses. Listeners
-	// and unconnected sockets have none.
+	// HostConnection returns the state of the host's connection with that pair of addresses.
+	// Listeners and unconnected sockets have none.
 	HostConnection func(Socket) ConnectionState
 	Past
 }

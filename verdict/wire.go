@@ -15,39 +15,27 @@ const (
 	flagACK = 0x10
 )
 
-// foreign reports whether f belongs to another network, which may use the same addresses. A
-// priority tag (VLAN 0) does not count as a tag.
-func (m Model) foreign(f *Frame) bool {
-	if m.Config.VLAN == 0 {
-		return f.Tagged && !f.Priority
-	}
-
-	return !m.ourTag(f)
-}
-
-// ourTag reports whether f has the gateway network's tag, and no second one.
-func (m Model) ourTag(f *Frame) bool {
-	return m.Config.VLAN != 0 && f.VID == m.Config.VLAN && !isTag(f.Type)
-}
-
-func isTag(etherType uint16) bool { return etherType == etherVLAN || etherType == etherQinQ }
-
+// fromWire decides packets that arrive at the uplink.
+//
+// A spoofed source is dropped before anything else is known of a packet to this node. This includes
+// untagged packets of another network, because the host's stack accepts them. Packets to an
+// internal address are dropped last, because admitted finds whether they have a listener there.
 func (m Model) fromWire(f *Frame, now time.Duration) Decision {
-	untagged := !f.Tagged || f.Priority
-	toUs := f.Dst == m.Config.NodeMAC || f.Dst.group()
+	isUntagged := !f.Tagged || f.Priority
+	isToUs := f.Dst == m.Config.NodeMAC || f.Dst.isGroup()
 
 	switch {
 	case f.Priority && isTag(f.Type):
 		return Decision{Reason: NestedTag}
-	case m.foreign(f) && (!untagged || !toUs):
+	case m.isForeign(f) && (!isUntagged || !isToUs):
 		return Decision{Reason: VLAN}
-	case toUs && m.spoofed(f):
+	case isToUs && m.isSpoofed(f):
 		return Decision{Reason: SpoofedSource}
-	case m.foreign(f) && m.entersInternal(f): // the host's stack accepts untagged packets
+	case m.isForeign(f) && m.entersInternal(f): // the host's stack accepts untagged packets
 		return Decision{Reason: ClusterDestination}
-	case m.foreign(f):
+	case m.isForeign(f):
 		return Decision{Reason: VLAN}
-	case !toUs:
+	case !isToUs:
 		return Decision{Reason: OtherMAC}
 	}
 
@@ -63,12 +51,29 @@ func (m Model) fromWire(f *Frame, now time.Duration) Decision {
 	return d
 }
 
+// isForeign reports whether f belongs to another network, which may use the same addresses. A
+// priority tag (VLAN 0) does not count as a tag.
+func (m Model) isForeign(f *Frame) bool {
+	if m.Config.VLAN == 0 {
+		return f.Tagged && !f.Priority
+	}
+
+	return !m.hasOurTag(f)
+}
+
+// hasOurTag reports whether f has the gateway network's tag, and no second one.
+func (m Model) hasOurTag(f *Frame) bool {
+	return m.Config.VLAN != 0 && f.VID == m.Config.VLAN && !isTag(f.Type)
+}
+
+func isTag(etherType uint16) bool { return etherType == etherVLAN || etherType == etherQinQ }
+
 // admitted decides packets of the gateway's network that are not spoofed.
 func (m Model) admitted(f *Frame, now time.Duration) Decision {
 	switch {
 	case f.Type != etherARP && !isIP(f):
 		return Decision{Reason: NotIP}
-	case !f.Whole, f.IP.mapped(f.IP.Dst):
+	case !f.Whole, f.IP.isMapped(f.IP.Dst):
 		return Decision{Reason: Malformed}
 	case f.Type == etherARP:
 		return Decision{Reason: m.arp(&f.ARP)}
@@ -78,7 +83,7 @@ func (m Model) admitted(f *Frame, now time.Duration) Decision {
 
 	p := &f.IP
 
-	d := Decision{Reason: m.ip(p, f.Dst.group(), now)}
+	d := Decision{Reason: m.ip(p, f.Dst.isGroup(), now)}
 	if p.Position == First {
 		d.Remember = p.Datagram()
 	}
@@ -91,6 +96,8 @@ func (m Model) admitted(f *Frame, now time.Duration) Decision {
 	return d
 }
 
+// arp decides ARP. The target's kind precedes the test for an announcement, so an announcement of a
+// local address goes where a request for this address goes.
 func (m Model) arp(a *ARP) Reason {
 	if a.Op == arpReply {
 		return ARPReply
@@ -100,7 +107,7 @@ func (m Model) arp(a *ARP) Reason {
 		return ARPOther
 	}
 
-	switch m.kind(a.Target) {
+	switch m.kindOf(a.Target) {
 	case AddrVIP:
 		return ARPVIP
 	case AddrHost:
@@ -116,6 +123,7 @@ func (m Model) arp(a *ARP) Reason {
 	return ARPOther
 }
 
+// neighbour decides neighbour discovery.
 func (m Model) neighbour(p *Packet) Reason {
 	switch {
 	case p.ICMPType == icmp6Advert:
@@ -128,7 +136,7 @@ func (m Model) neighbour(p *Packet) Reason {
 		return Malformed
 	}
 
-	switch m.kind(p.Target) {
+	switch m.kindOf(p.Target) {
 	case AddrVIP:
 		return NDVIP
 	case AddrHost:
@@ -145,25 +153,25 @@ func (m Model) neighbour(p *Packet) Reason {
 func (m Model) ip(p *Packet, group bool, now time.Duration) Reason {
 	geneve := m.isGeneve(p)
 	switch {
-	case geneve && m.encap(p.Dst):
+	case geneve && m.isEncap(p.Dst):
 		return GeneveOVN
-	case geneve && m.host(p.Dst):
+	case geneve && m.isHost(p.Dst):
 		return Geneve
 	case group:
 		return Multicast
-	case contains(m.Config.RoutablePods, p.V6, p.Dst) && !m.host(p.Dst):
+	case contains(m.Config.RoutablePods, p.V6, p.Dst) && !m.isHost(p.Dst):
 		return PodAddress
-	case m.kind(p.Dst) == AddrOVN:
+	case m.kindOf(p.Dst) == AddrOVN:
 		return OVNAddress
 	case p.Position == Later:
 		return m.laterFragment(p, now)
 	case hasPorts(p.Proto):
-		return m.byPort(p, false)
+		return m.byPort(p)
 	case p.isICMP():
 		return m.byICMP(p, now)
-	case m.hostProto(p):
+	case m.isHostProto(p):
 		return ProtoHost
-	case m.node(p.Dst) && m.asked(p, now):
+	case m.isNode(p.Dst) && m.ovnHasBegun(p, now):
 		return ProtoNS
 	}
 
@@ -172,13 +180,14 @@ func (m Model) ip(p *Packet, group bool, now time.Duration) Reason {
 
 // unclaimed decides packets that OVN does not claim.
 func (m Model) unclaimed(p *Packet) Reason {
-	if m.host(p.Dst) {
+	if m.isHost(p.Dst) {
 		return Default
 	}
 
 	return NotOurs
 }
 
+// laterFragment decides a fragment that has no ports or ICMP type, as the first one was decided.
 func (m Model) laterFragment(p *Packet, now time.Duration) Reason {
 	if first, ok := m.Tables.Frags[*p.Datagram()]; ok && now-first.Seen < FragmentTimeout {
 		switch first.Owner {
@@ -191,29 +200,43 @@ func (m Model) laterFragment(p *Packet, now time.Duration) Reason {
 		}
 	}
 
-	if k := m.kind(p.Dst); k == AddrHost || k == AddrVIP {
+	if k := m.kindOf(p.Dst); k == AddrHost || k == AddrVIP {
 		return FragmentEarly
 	}
 
 	return NotOurs
 }
 
-// byPort decides by the local port. quoted means that p is the reversed quote of an ICMP error.
-func (m Model) byPort(p *Packet, quoted bool) Reason {
+// byPort decides packets with ports, by the local port.
+func (m Model) byPort(p *Packet) Reason {
+	begins := p.Proto == protoTCP && p.Flags&(flagFIN|flagSYN|flagRST|flagACK) == flagSYN
+
+	return m.portOwner(p, begins)
+}
+
+// replyByPort decides the reply to a packet as byPort would. reply is the reversed packet. It
+// begins no connection, because its flags are those of the packet.
+func (m Model) replyByPort(reply *Packet) Reason {
+	const begins = false
+
+	return m.portOwner(reply, begins)
+}
+
+// portOwner decides by the local port. begins means that p opens a connection.
+func (m Model) portOwner(p *Packet, begins bool) Reason {
 	owner := m.Tables.Services[ServiceKey{Addr: p.Dst, Proto: p.Proto, Port: p.DstPort}]
-	begins := !quoted && p.Proto == protoTCP && p.Flags&(flagFIN|flagSYN|flagRST|flagACK) == flagSYN
 
 	switch {
 	case owner != ServiceNone && m.Config.Local:
 		return ServiceLocal
-	case owner == ServiceOVN && m.host(p.Dst) && m.hostConnection(p, begins):
+	case owner == ServiceOVN && m.isHost(p.Dst) && m.isOfHost(p, begins):
 		return HostConnection
 	case owner == ServiceOVN:
 		return Service
 	case owner == ServiceHost:
 		return ServiceHosted
-	case m.node(p.Dst) && !m.Config.Local:
-		if m.snat(p.DstPort) {
+	case m.isNode(p.Dst) && !m.Config.Local:
+		if m.inSNATRange(p.DstPort) {
 			return m.inRange(p, begins)
 		}
 
@@ -222,7 +245,7 @@ func (m Model) byPort(p *Packet, quoted bool) Reason {
 		}
 	}
 
-	if m.bfd(p) && m.host(p.Dst) {
+	if m.isBFD(p) && m.isHost(p.Dst) {
 		return BFD
 	}
 
@@ -234,14 +257,15 @@ func (m Model) inRange(p *Packet, begins bool) Reason {
 	switch {
 	case begins:
 		return SNATSyn
-	case m.hostSocket(p):
+	case m.isOfHostSocket(p):
 		return HostSocket
 	}
 
 	return SNATPort
 }
 
-func (m Model) hostSocket(p *Packet) bool {
+// isOfHostSocket reports whether a host socket owns p.
+func (m Model) isOfHostSocket(p *Packet) bool {
 	if p.Proto != protoTCP && p.Proto != protoUDP || m.Tables.HostSocket == nil {
 		return false
 	}
@@ -249,9 +273,9 @@ func (m Model) hostSocket(p *Packet) bool {
 	return m.Tables.HostSocket(Socket(p.Flow()))
 }
 
-// hostConnection reports whether p comes from the peer of a connected host socket. begins means
+// isOfHost reports whether p comes from the peer of a connected host socket. begins means
 // that p opens a connection, which may replace one in TIME_WAIT.
-func (m Model) hostConnection(p *Packet, begins bool) bool {
+func (m Model) isOfHost(p *Packet, begins bool) bool {
 	if p.Proto != protoTCP && p.Proto != protoUDP || m.Tables.HostConnection == nil {
 		return false
 	}
@@ -266,12 +290,12 @@ func (m Model) hostConnection(p *Packet, begins bool) bool {
 	return false
 }
 
-// hostProto reports whether p may belong to the host. The source of p is the remote side.
-func (m Model) hostProto(p *Packet) bool {
-	one := NSKey{Remote: p.Src, Proto: p.Proto}
-	every := NSKey{Remote: AnyRemote(p.V6), Proto: p.Proto}
+// isHostProto reports whether p may belong to the host. The source of p is the remote side.
+func (m Model) isHostProto(p *Packet) bool {
+	withPeer := NSKey{Remote: p.Src, Proto: p.Proto}
+	withAny := NSKey{Remote: AnyRemote(p.V6), Proto: p.Proto}
 
-	return m.node(p.Dst) && (m.Tables.HostProtos[one] || m.Tables.HostProtos[every])
+	return m.isNode(p.Dst) && (m.Tables.HostProtos[withPeer] || m.Tables.HostProtos[withAny])
 }
 
 // AnyRemote returns the wildcard remote of a protocol that the host uses with any peer: it has an
@@ -284,18 +308,19 @@ func AnyRemote(v6 bool) netip.Addr {
 	return netip.IPv4Unspecified()
 }
 
-// bfd reports whether p belongs to a BFD session. BFD packets are too short to be fragmented.
-func (m Model) bfd(p *Packet) bool {
+// isBFD reports whether p belongs to a BFD session. BFD packets are too short to be fragmented.
+func (m Model) isBFD(p *Packet) bool {
 	return m.Config.BFD && p.Proto == protoUDP && p.DstPort == bfdPort && p.Position == Unfragmented
 }
 
+// byICMP decides ICMP packets other than later fragments.
 func (m Model) byICMP(p *Packet, now time.Duration) Reason {
 	switch {
 	case p.isICMPError():
 		return m.icmpError(p, now)
-	case p.isEchoReply() && m.node(p.Dst) && m.asked(p, now):
+	case p.isEchoReply() && m.isNode(p.Dst) && m.ovnHasBegun(p, now):
 		return ICMPEchoReplyNS
-	case !m.host(p.Dst):
+	case !m.isHost(p.Dst):
 		return NotOurs
 	case p.isEchoReply():
 		return ICMPEchoReply
@@ -306,10 +331,11 @@ func (m Model) byICMP(p *Packet, now time.Duration) Reason {
 	return Default
 }
 
+// icmpError decides ICMP errors: they go to the sender of the packet that they quote.
 func (m Model) icmpError(p *Packet, now time.Duration) Reason {
 	sender := NotOurs
 	if p.Quote != nil {
-		sender = m.sender(p.Quote, now)
+		sender = m.senderOf(p.Quote, now)
 	}
 
 	switch {
@@ -317,33 +343,34 @@ func (m Model) icmpError(p *Packet, now time.Duration) Reason {
 		return ICMPErrorOVN
 	case sender == ICMPEchoReplyNS:
 		return ICMPErrorEcho
-	case p.isTooBig() && m.kind(p.Dst) == AddrVIP && !m.Config.Local && sender != ServiceHosted:
+	case p.isTooBig() && m.kindOf(p.Dst) == AddrVIP && !m.Config.Local && sender != ServiceHosted:
 		return ICMPVIP
 	}
 
 	return ICMPErrorHost
 }
 
-// sender applies the rules to the sender of a quoted packet.
-func (m Model) sender(quote *Packet, now time.Duration) Reason {
-	q := quote.Reversed()
+// senderOf returns the reason that the reply to a quoted packet would have, because the reply goes
+// to the sender.
+func (m Model) senderOf(quote *Packet, now time.Duration) Reason {
+	reply := quote.Reversed()
 	switch {
-	case q.Position == Later, q.mapped(q.Dst):
+	case reply.Position == Later, reply.isMapped(reply.Dst):
 		return NotOurs
-	case q.Proto == protoUDP && q.SrcPort == m.Config.GenevePort:
-		// Its source port is a hash, and no claim to the SNAT range.
-		if m.encap(q.Dst) {
+	case reply.Proto == protoUDP && reply.SrcPort == m.Config.GenevePort:
+		// The tunnel's source port is a hash, and no claim to the SNAT range.
+		if m.isEncap(reply.Dst) {
 			return GeneveOVN
 		}
 
 		return Geneve
-	case hasPorts(q.Proto):
-		return m.byPort(q, true)
-	case !q.isICMP() && m.hostProto(q):
+	case hasPorts(reply.Proto):
+		return m.replyByPort(reply)
+	case !reply.isICMP() && m.isHostProto(reply):
 		return ProtoHost
-	case m.node(q.Dst) && !q.isICMP() && m.asked(q, now):
+	case m.isNode(reply.Dst) && !reply.isICMP() && m.ovnHasBegun(reply, now):
 		return ProtoNS
-	case m.node(q.Dst) && q.isEchoRequest() && m.asked(q, now):
+	case m.isNode(reply.Dst) && reply.isEchoRequest() && m.ovnHasBegun(reply, now):
 		return ICMPEchoReplyNS
 	}
 
