@@ -43,7 +43,7 @@ _Static_assert(sizeof(struct shortcut_key) == 16, "shortcut_key is shared with G
  * Differences are those of a ones' complement sum.
  */
 struct shortcut {
-	__u64 until; /* 0: a packet must pass OVS first */
+	__u64 until; /* end of the lease; 0: a packet must go through OVS first */
 	__u32 epoch;
 	__u32 device;	 /* from the wire: the pod's; from a pod: where the packet must come from */
 	struct addr src; /* after the translation */
@@ -52,7 +52,7 @@ struct shortcut {
 	__be16 dport;
 	__u8 macs[12]; /* destination and source, after */
 	__u8 from[6];  /* source MAC address of the pod's packet; from the wire: unused */
-	__u16 longest; /* length of IP packets that OVS is known to pass */
+	__u16 longest; /* length of IP packets that OVS is known to let through */
 	__u16 ip_diff; /* IPv4: of the header; IPv6: of the data that CHECKSUM_COMPLETE covers */
 	__u8 hops;     /* decrement of TTL or hop limit */
 	/*
@@ -79,8 +79,8 @@ _Static_assert(sizeof(struct shortcut) == 128, "shortcut is shared with Go");
 struct pod_port {
 	__u32 mtu;     /* 0: its packets must not become shortcuts */
 	__u32 number;  /* of its counts in pod_received */
-	__u32 longest; /* length of the device's IP packets that OVS is known to pass */
-	__u32 epoch;   /* in which OVS passed it */
+	__u32 longest; /* length of the device's IP packets that OVS is known to let through */
+	__u32 epoch;   /* in which OVS let a packet of this length through */
 };
 
 /* Packets that a pod received past its device. The numbers of deleted pods are used again. */
@@ -96,7 +96,7 @@ struct shortcut_counts {
 	__u64 created;	  /* entries, not in place of another */
 	__u64 renewed;	  /* connections, by a packet of each direction */
 	__u64 unseen;	  /* packets of pods that found no slot */
-	__u64 mismatched; /* entries in use that OVS contradicted: see contradicted() */
+	__u64 mismatched; /* entries in use that OVS contradicted: see count_contradiction() */
 };
 _Static_assert(sizeof(struct shortcut_counts) == 32, "shortcut_counts is shared with Go");
 

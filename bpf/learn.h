@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR Apache-2.0) */
-/* Makes and renews shortcuts from packets of pods, before and after OVS. */
+/*
+ * Makes and renews shortcuts from packets of pods. enters_ovs() remembers a packet in a slot.
+ * leaves_ovs() compares the packet with its slot, and so learns how OVS translates the connection.
+ */
 #ifndef __LEARN_H
 #define __LEARN_H
 
@@ -26,8 +29,8 @@ struct {
 	__type(value, __u32);
 } unanswered SEC(".maps");
 
-#define ALL_TRIES 4
-#define TRY_EVERY 8
+#define ALL_TRIES 4 /* first packets of a connection, which are all observed */
+#define TRY_EVERY 8 /* one of so many later packets is observed */
 
 /*
  * Counts a packet that could be observed, and reports whether to observe it. If a connection cannot
@@ -46,71 +49,77 @@ static __always_inline __u32 *unanswered_of(const struct tuple *t)
 {
 	__u32 i = digest(&t->src) ^ digest(&t->dst) ^ *(const __u32 *)&t->sport;
 
-	i = i * 0x9e3779b1 >> 20;
+	i = i * 0x9e3779b1 >> 20; /* the upper 12 bits of a multiplicative hash: 4096 cells */
 	return bpf_map_lookup_elem(&unanswered, &i);
 }
 
-/* The same for a connection without an entry, as long as its packets follow closely. */
+/*
+ * The same for a connection of UDP without an entry. The count begins anew when now >> 30 changes,
+ * so about every second.
+ */
 static __always_inline int may_be_answered(const struct tuple *t, __u64 now)
 {
 	__u32 *cell = unanswered_of(t), since = now >> 30 << 8;
 	__u8 tries;
-	int is;
+	int try;
 
 	if (!cell)
 		return 1;
 
 	tries = (*cell & ~0xffU) == since ? *cell : 0;
-	is = is_worth_a_try(&tries);
+	try = is_worth_a_try(&tries);
 	*cell = since | tries;
-	return is;
+	return try;
 }
 
-/* Remembers a packet on its way into OVS. */
+/*
+ * Remembers a packet on its way into OVS, in a slot. too_long: the packet has a valid shortcut, but
+ * is longer than that allows.
+ */
 static __noinline int enters_ovs(struct __sk_buff *skb, const struct plain *p,
 				 const struct tuple *t, __u64 now, int too_long)
 {
 	__u32 device = skb->ifindex, number;
 	struct shortcut_counts *counts;
 	struct pod_port *port;
-	struct slot *s;
+	struct slot *slot;
 
 	port = bpf_map_lookup_elem(&short_pods, &device);
 	if (!port || !port->mtu || cfg.local || cfg.vlan || skb->mark)
 		return 0;
 
-	s = claim_slot(now, &number);
-	if (!s) {
+	slot = claim_slot(now, &number);
+	if (!slot) {
 		counts = counts_of_cpu();
 		if (counts)
 			counts->unseen++;
 		return 0;
 	}
 
-	s->t = *t;
-	copy_mac(s->macs, p->eth + ETH_ALEN);
-	copy_mac(s->macs + ETH_ALEN, p->eth);
+	slot->t = *t;
+	copy_mac(slot->macs, p->eth + ETH_ALEN);
+	copy_mac(slot->macs + ETH_ALEN, p->eth);
 
-	s->epoch = current_epoch();
-	s->device = device;
-	s->mtu = port->mtu;
-	s->number = port->number;
-	s->longest = port->epoch == s->epoch ? port->longest : 0;
+	slot->epoch = current_epoch();
+	slot->device = device;
+	slot->mtu = port->mtu;
+	slot->number = port->number;
+	slot->longest = port->epoch == slot->epoch ? port->longest : 0;
 
-	s->len = skb->len;
-	s->priority = skb->priority;
-	s->sequence = sequence_of(p);
-	s->start = *(__u32 *)p->ip;
-	s->id = id_of(p);
+	slot->len = skb->len;
+	slot->priority = skb->priority;
+	slot->sequence = sequence_of(p);
+	slot->start = *(__u32 *)p->ip;
+	slot->id = id_of(p);
 
-	s->hops = p->hops;
-	s->flags = p->flags;
-	s->v6 = p->v6;
-	s->too_long = too_long;
-	s->print = print_of(skb, p);
+	slot->hops = p->hops;
+	slot->flags = p->flags;
+	slot->v6 = p->v6;
+	slot->too_long = too_long;
+	slot->print = print_of(skb, p);
 
 	/* written last, because it ends SLOT_BUSY */
-	s->at = now;
+	slot->at = now;
 	skb->tc_index = number + 1;
 	return 0;
 }
@@ -131,7 +140,8 @@ static __always_inline int is_same(const struct shortcut *s, const struct shortc
  * announced since. A busy connection's entry ends with its lease and is made again at once, so each
  * lease is compared. old may be NULL.
  */
-static __always_inline void contradicted(const struct shortcut *old, const struct shortcut *now)
+static __always_inline void count_contradiction(const struct shortcut *old,
+						const struct shortcut *now)
 {
 	struct shortcut_counts *counts;
 
@@ -143,9 +153,9 @@ static __always_inline void contradicted(const struct shortcut *old, const struc
 		counts->mismatched++;
 }
 
-/* Writes an entry. fresh: not in place of another. */
+/* Writes an entry. is_new: not in place of another. */
 static __always_inline void put_shortcut(const struct tuple *t, int v6, struct shortcut *s,
-					 int fresh)
+					 int is_new)
 {
 	struct shortcut_counts *counts = counts_of_cpu();
 	struct shortcut_key k;
@@ -155,94 +165,95 @@ static __always_inline void put_shortcut(const struct tuple *t, int v6, struct s
 	s->was_dst = t->dst;
 	if (bpf_map_update_elem(&shortcuts, &k, s, BPF_ANY) || !counts)
 		return;
-	if (fresh)
+	if (is_new)
 		counts->created++;
 }
 
-/* Reports whether w is the entry for packets from the wire as OVS translates now. */
-static __always_inline int is_learned_in(const struct shortcut *w, const struct slot *o)
+/* Reports whether s is the entry for packets from the wire as OVS translates now. */
+static __always_inline int is_learned_in(const struct shortcut *s, const struct slot *slot)
 {
-	return addr_eq(&w->src, &o->t.dst) && addr_eq(&w->dst, &o->t.src) &&
-	       w->sport == o->t.dport && w->dport == o->t.sport && w->hops == o->hops &&
-	       same_macs(w->macs, o->macs) && w->device == o->device && w->number == o->number &&
-	       w->longest == o->mtu;
+	return addr_eq(&s->src, &slot->t.dst) && addr_eq(&s->dst, &slot->t.src) &&
+	       s->sport == slot->t.dport && s->dport == slot->t.sport && s->hops == slot->hops &&
+	       same_macs(s->macs, slot->macs) && s->device == slot->device &&
+	       s->number == slot->number && s->longest == slot->mtu;
 }
 
 /*
  * Writes the entry for packets from the wire as OVS translates now. It is not valid yet. The entry
  * has the MAC addresses that the pod used, exchanged. old: the entry in its place, or NULL.
  */
-static __noinline int learn_in(const struct tuple *wire, const struct slot *o, struct shortcut *old)
+static __noinline int learn_in(const struct tuple *wire, const struct slot *slot,
+			       struct shortcut *old)
 {
 	struct shortcut n = {};
 
-	n.epoch = o->epoch;
-	n.device = o->device;
-	n.number = o->number;
-	n.src = o->t.dst;
-	n.dst = o->t.src;
-	n.sport = o->t.dport;
-	n.dport = o->t.sport;
-	n.hops = o->hops; /* now the difference */
-	n.longest = o->mtu;
-	copy_macs(n.macs, o->macs);
+	n.epoch = slot->epoch;
+	n.device = slot->device;
+	n.number = slot->number;
+	n.src = slot->t.dst;
+	n.dst = slot->t.src;
+	n.sport = slot->t.dport;
+	n.dport = slot->t.sport;
+	n.hops = slot->hops; /* now the difference */
+	n.longest = slot->mtu;
+	copy_macs(n.macs, slot->macs);
 
-	contradicted(old, &n);
-	set_diffs(&n, wire, o->v6);
-	put_shortcut(wire, o->v6, &n, !old);
+	count_contradiction(old, &n);
+	set_diffs(&n, wire, slot->v6);
+	put_shortcut(wire, slot->v6, &n, !old);
 	return 0;
 }
 
 /* Reports whether s is the entry for packets of the pod as OVS translates now. */
-static __always_inline int is_learned_out(const struct shortcut *s, const struct slot *o,
+static __always_inline int is_learned_out(const struct shortcut *s, const struct slot *slot,
 					  const struct tuple *out, const void *macs)
 {
 	return addr_eq(&s->src, &out->src) && addr_eq(&s->dst, &out->dst) &&
-	       s->sport == out->sport && s->dport == out->dport && s->hops == o->hops &&
-	       same_macs(s->macs, macs) && s->device == o->device && is_mac(s->from, o->macs);
+	       s->sport == out->sport && s->dport == out->dport && s->hops == slot->hops &&
+	       same_macs(s->macs, macs) && s->device == slot->device && is_mac(s->from, slot->macs);
 }
 
 /* Renews or writes the entry for packets of the pod. out: as they are after OVS. */
-static __noinline int learn_out(const struct slot *o, const struct tuple *out, const void *macs,
+static __noinline int learn_out(const struct slot *slot, const struct tuple *out, const void *macs,
 				__u32 len, __u64 now)
 {
-	struct shortcut n = {}, *old = find_shortcut(&o->t, o->v6);
+	struct shortcut n = {}, *old = find_shortcut(&slot->t, slot->v6);
 	__u32 *cell;
 
-	if (old && old->epoch == o->epoch && old->longest > len)
+	if (old && old->epoch == slot->epoch && old->longest > len)
 		len = old->longest;
 
-	if (old && is_learned_out(old, o, out, macs)) {
+	if (old && is_learned_out(old, slot, out, macs)) {
 		/* an entry of another epoch is invalid until its epoch is set, so that is last */
 		old->longest = len;
 		old->seen = 0;
-		if (o->used)
+		if (slot->used)
 			old->tries = 0;
-		old->renewals = old->epoch == o->epoch ? old->renewals + 1 : 0;
+		old->renewals = old->epoch == slot->epoch ? old->renewals + 1 : 0;
 		old->until = now + lease_ns;
-		old->epoch = o->epoch;
+		old->epoch = slot->epoch;
 		return 0;
 	}
 
 	n.until = now + lease_ns;
-	n.epoch = o->epoch;
-	n.device = o->device;
+	n.epoch = slot->epoch;
+	n.device = slot->device;
 	n.src = out->src;
 	n.dst = out->dst;
 	n.sport = out->sport;
 	n.dport = out->dport;
 	copy_macs(n.macs, macs);
-	copy_mac(n.from, o->macs);
+	copy_mac(n.from, slot->macs);
 	n.longest = len;
-	n.hops = o->hops;
-	set_diffs(&n, &o->t, o->v6);
+	n.hops = slot->hops;
+	set_diffs(&n, &slot->t, slot->v6);
 
-	contradicted(old, &n);
+	count_contradiction(old, &n);
 	if (old && old->epoch == n.epoch)
 		n.renewals = old->renewals + 1;
-	put_shortcut(&o->t, o->v6, &n, !old);
+	put_shortcut(&slot->t, slot->v6, &n, !old);
 
-	cell = unanswered_of(&o->t);
+	cell = unanswered_of(&slot->t);
 	if (!old && cell)
 		*cell = 0;
 
@@ -250,34 +261,34 @@ static __noinline int learn_out(const struct slot *o, const struct tuple *out, c
 }
 
 /*
- * Raises the length of packets that OVS is known to pass, of the connection and of the device.
- * Returns the device's.
+ * Raises the length of packets that OVS is known to let through, of the connection and of the
+ * device. Returns the device's length.
  */
-static __noinline __u32 learn_length(const struct slot *o, __u32 len)
+static __noinline __u32 learn_length(const struct slot *slot, __u32 len)
 {
-	__u32 device = o->device;
+	__u32 device = slot->device;
 	struct pod_port *port;
 	struct shortcut *s;
 
-	if (len <= o->longest && !o->too_long)
-		return o->longest;
+	if (len <= slot->longest && !slot->too_long)
+		return slot->longest;
 
-	s = find_shortcut(&o->t, o->v6);
+	s = find_shortcut(&slot->t, slot->v6);
 	port = bpf_map_lookup_elem(&short_pods, &device);
-	if (port && port->epoch == o->epoch && port->longest > len) {
+	if (port && port->epoch == slot->epoch && port->longest > len) {
 		len = port->longest;
 	} else if (port) {
 		port->longest = len;
-		port->epoch = o->epoch;
+		port->epoch = slot->epoch;
 	}
 
-	if (s && s->epoch == o->epoch && s->device == o->device && len > s->longest)
+	if (s && s->epoch == slot->epoch && s->device == slot->device && len > s->longest)
 		s->longest = len;
 	return len;
 }
 
 /* Learns from a packet of the slot that has left OVS. */
-static __always_inline void learn_shortcut(struct __sk_buff *skb, struct slot *o, __u64 now)
+static __always_inline void learn_shortcut(struct __sk_buff *skb, struct slot *slot, __u64 now)
 {
 	struct tuple out, wire = {};
 	struct shortcut_counts *counts;
@@ -285,14 +296,15 @@ static __always_inline void learn_shortcut(struct __sk_buff *skb, struct slot *o
 	struct plain p;
 	__u32 len;
 
-	if (!plain(skb, &p, &out, ORIGIN_POD) || !is_of_slot(skb, &p, o))
+	if (!plain(skb, &p, &out, ORIGIN_POD) || !is_of_slot(skb, &p, slot))
 		return;
 	/* a Service may have changed the port */
 	if (is_geneve_port(p.proto, out.dport))
 		return;
 
-	o->hops -= p.hops;
-	if (o->hops > MAX_HOPS || o->epoch != current_epoch() || o->print != print_of(skb, &p))
+	slot->hops -= p.hops;
+	if (slot->hops > MAX_HOPS || slot->epoch != current_epoch() ||
+	    slot->print != print_of(skb, &p))
 		return;
 
 	wire.src = out.dst;
@@ -302,9 +314,9 @@ static __always_inline void learn_shortcut(struct __sk_buff *skb, struct slot *o
 	wire.proto = out.proto;
 	wire.origin = ORIGIN_WIRE;
 
-	s = find_shortcut(&wire, o->v6);
-	if (!s || !is_learned_in(s, o)) {
-		learn_in(&wire, o, s);
+	s = find_shortcut(&wire, slot->v6);
+	if (!s || !is_learned_in(s, slot)) {
+		learn_in(&wire, slot, s);
 		return;
 	}
 
@@ -314,21 +326,21 @@ static __always_inline void learn_shortcut(struct __sk_buff *skb, struct slot *o
 		return;
 	}
 
-	len = learn_length(o, ip_len(skb, &p));
+	len = learn_length(slot, ip_len(skb, &p));
 	/* see short.h: a packet from the wire must have entered OVS before this one of the pod */
-	if (s->seen != seen_in(o->epoch))
+	if (s->seen != seen_in(slot->epoch))
 		return;
 
 	s->seen = 0;
-	o->used = s->used;
+	slot->used = s->used;
 	s->used = 0;
-	s->epoch = o->epoch;
+	s->epoch = slot->epoch;
 	s->until = now + lease_ns;
 	s->renewals++;
 	counts = counts_of_cpu();
 	if (counts)
 		counts->renewed++;
-	learn_out(o, &out, p.eth, len, now);
+	learn_out(slot, &out, p.eth, len, now);
 }
 
 /* Handles a packet that OVS has sent, with its final reason. */
@@ -336,16 +348,16 @@ static __noinline int leaves_ovs(struct __sk_buff *skb, __u32 reason)
 {
 	__u32 number = skb->tc_index - 1;
 	__u64 now = bpf_ktime_get_coarse_ns();
-	struct slot *o;
+	struct slot *slot;
 
 	skb->tc_index = 0;
-	o = take_slot(number, now);
-	if (!o)
+	slot = take_slot(number, now);
+	if (!slot)
 		return 0;
 
 	if (reason == REASON_OUT)
-		learn_shortcut(skb, o, now);
-	o->at = SLOT_FREE;
+		learn_shortcut(skb, slot, now);
+	slot->at = SLOT_FREE;
 	return 0;
 }
 

@@ -27,7 +27,10 @@ static __always_inline int send_past(struct __sk_buff *skb, __u32 mark)
 	return bpf_redirect(cfg.uplink, 0);
 }
 
-/* Reports, at the uplink's egress, whether the program at the packet's sender has counted it. */
+/*
+ * Reports, at the uplink's egress, whether send_past() has sent the packet, so that another program
+ * has already decided and counted it. If so, restores the packet's own mark.
+ */
 static __always_inline int was_sent_past(struct __sk_buff *skb)
 {
 	if (skb->mark != MARK_HOST_SENT && (!shortcuts_on || skb->mark != MARK_POD_SENT))
@@ -44,13 +47,13 @@ static __noinline int shortcut_in(struct __sk_buff *skb, __u32 reason)
 {
 	struct shortcut *s;
 	struct plain p;
-	struct tuple k;
+	struct tuple t;
 	struct pod_cell *received;
 	__u32 device, number;
 
-	if (!plain(skb, &p, &k, ORIGIN_WIRE))
+	if (!plain(skb, &p, &t, ORIGIN_WIRE))
 		return 0;
-	s = find_shortcut(&k, p.v6);
+	s = find_shortcut(&t, p.v6);
 	if (!s)
 		return 0;
 
@@ -98,7 +101,10 @@ static __always_inline int is_inside(const struct addr *dst, int v6)
 	       in_prefixes4(dst->w[3], cfg.svc4, cfg.svc4_count);
 }
 
-/* Returns 0 if the digest of internal networks shows that it is neither: see may_be_internal4(). */
+/*
+ * Returns 0 if the address is certainly neither, by the digest of internal networks: see
+ * may_be_internal4().
+ */
 static __always_inline int may_be_inside(const struct addr *dst, int v6)
 {
 	return v6 ? may_be_internal6(dst->w[0], dst->w[1]) : may_be_internal4(dst->w[3]);
@@ -120,14 +126,14 @@ static __always_inline int may_be_host_port(const struct plain *p, const struct 
 #define LAST_PACKETS 3
 
 /*
- * Handles the end of a connection by the pod: both directions pass OVS from now on. The few packets
- * that still follow are not worth observing. If many follow, only one direction is closed, and the
- * connection is observed again.
+ * Handles the end of a connection by the pod: both directions go through OVS from now on. The few
+ * packets that still follow are not worth observing. If many follow, only one direction is closed,
+ * and the connection is observed again.
  */
 static __noinline int end_connection(struct shortcut *s, __u32 proto, int v6)
 {
 	struct tuple wire = {};
-	struct shortcut *w;
+	struct shortcut *other;
 
 	s->until = 0;
 	s->seen = 1;
@@ -139,18 +145,18 @@ static __noinline int end_connection(struct shortcut *s, __u32 proto, int v6)
 	wire.proto = proto;
 	wire.origin = ORIGIN_WIRE;
 
-	w = find_shortcut(&wire, v6);
-	if (w && w->device == s->device) {
-		w->until = 0;
-		w->seen = 0;
+	other = find_shortcut(&wire, v6);
+	if (other && other->device == s->device) {
+		other->until = 0;
+		other->seen = 0;
 	}
 	return 0;
 }
 
 /*
- * Remembers a packet that passes OVS, if it can show how OVS translates its connection. Connections
- * inside the cluster are never observed, so they have no shortcut. If the networks change, the
- * epoch changes, too.
+ * Remembers a packet that goes through OVS, if it can show how OVS translates its connection.
+ * Connections inside the cluster are never observed, so they have no shortcut. If the cluster's
+ * networks change, the epoch changes, too. s is the packet's entry, or NULL.
  */
 static __noinline int observe(struct __sk_buff *skb, struct shortcut *s, const struct plain *p,
 			      const struct tuple *t, __u64 now)
@@ -170,33 +176,33 @@ static __noinline int observe(struct __sk_buff *skb, struct shortcut *s, const s
 }
 
 /*
- * Handles a pod's packet, at the host's end of its device. With a valid shortcut, the packet passes
- * OVS to the uplink. mark is for a program at the uplink's egress, which lets packets with this
- * mark pass: see send_past(). In layout direct there is no such program, and mark is 0.
+ * Handles a pod's packet, at the host's end of its device. With a valid shortcut, the packet goes
+ * past OVS to the uplink. mark is for a program at the uplink's egress, which lets packets with
+ * this mark pass: see send_past(). In layout direct there is no such program, and mark is 0.
  */
 static __always_inline int from_pod(struct __sk_buff *skb, __u32 mark)
 {
 	struct shortcut *s;
 	struct plain p;
-	struct tuple k;
+	struct tuple t;
 	__u64 now;
 
-	/* a program or a filter in the pod may have set it */
+	/* a program or a filter in the pod may have set it; OVS would carry it to the uplink */
 	if (skb->tc_index)
 		skb->tc_index = 0;
 
 	/* a tag that the pod has set would stay on the packet */
-	if (skb->vlan_present || !connected() || !plain(skb, &p, &k, ORIGIN_POD))
+	if (skb->vlan_present || !connected() || !plain(skb, &p, &t, ORIGIN_POD))
 		return TC_ACT_UNSPEC;
 	/* each tunnel packet of a pod is checked where it leaves OVS */
-	if (is_geneve_port(p.proto, k.dport))
+	if (is_geneve_port(p.proto, t.dport))
 		return TC_ACT_UNSPEC;
 	/* most of a pod's packets may be to other pods, and need no search in the table */
-	if (may_be_inside(&k.dst, p.v6) && is_inside(&k.dst, p.v6))
+	if (may_be_inside(&t.dst, p.v6) && is_inside(&t.dst, p.v6))
 		return TC_ACT_UNSPEC;
 
 	now = bpf_ktime_get_coarse_ns();
-	s = find_shortcut(&k, p.v6);
+	s = find_shortcut(&t, p.v6);
 	if (s && s->device != skb->ifindex)
 		s = NULL;
 
@@ -213,7 +219,7 @@ static __always_inline int from_pod(struct __sk_buff *skb, __u32 mark)
 		/* the verifier of Linux 6.1 forgets the fields of p once its address is passed */
 		struct plain seen = p;
 
-		observe(skb, s, &seen, &k, now);
+		observe(skb, s, &seen, &t, now);
 		return TC_ACT_UNSPEC;
 	}
 	if (p.hops <= s->hops || !is_mac(s->from, p.eth + ETH_ALEN) || may_be_host_port(&p, s))

@@ -3,9 +3,9 @@
  * Shortcuts: established North-South connections of pods past OVS. No component configures them. An
  * entry records how OVS translated a packet. The packet is observed at the pod's device, before it
  * enters OVS, and again when it has left OVS with the verdict `out`. An entry holds for one lease.
- * Then one packet of each direction must pass OVS again, the pod's last. So a changed policy, route
- * or translation ends an entry without a message to these programs, and conntrack and the flows of
- * the datapath stay alive.
+ * Then one packet of each direction must go through OVS again, the pod's last. So a changed policy,
+ * route or translation ends an entry without a message to these programs, and conntrack and the
+ * flows of the datapath stay alive.
  *
  * The pod's packet must be the last, because OVN's ACLs are stateful. If a new policy forbids a
  * connection, the first packet that meets the drop marks the connection, and then both directions
@@ -22,7 +22,7 @@
 #include "entry.h"
 #include "maps.h"
 
-/* If off, the verifier removes this code from the programs. */
+/* Go sets both before it loads the programs. If off, the verifier removes this code from them. */
 const volatile __u8 shortcuts_on;
 const volatile __u64 lease_ns = 1000000000;
 
@@ -73,11 +73,13 @@ struct {
 	__uint(pinning, LIBBPF_PIN_BY_NAME);
 } pod_received SEC(".maps");
 
+/* Returns a hash of the address. The factors are odd constants of common integer hashes. */
 static __always_inline __u32 digest(const struct addr *a)
 {
 	return (a->w[0] ^ a->w[1]) * 0x9e3779b1 + a->w[2] * 0x85ebca6b + a->w[3];
 }
 
+/* Makes the key of a tuple. Adjacent fields are written as one word, to save instructions. */
 static __always_inline void key_of(struct shortcut_key *k, const struct tuple *t, int v6)
 {
 	k->src = v6 ? digest(&t->src) : t->src.w[3];
@@ -111,12 +113,16 @@ static __always_inline __u32 current_epoch(void)
 	return epoch ? *epoch : 0;
 }
 
-/* Returns `seen` for a packet from the wire. A packet of an earlier epoch proves nothing. */
+/*
+ * Returns the value of the field seen for a packet that enters OVS from the wire: the top bit, and
+ * the epoch's lower bits. A packet of an earlier epoch proves nothing.
+ */
 static __always_inline __u8 seen_in(__u32 epoch)
 {
 	return 0x80 | (epoch & 0x7f);
 }
 
+/* Reports whether the lease has not ended, and the epoch is the current one. */
 static __always_inline int is_valid(const struct shortcut *s, __u64 now)
 {
 	return s->until > now && s->epoch == current_epoch();

@@ -17,21 +17,21 @@
 #include "plain.h"
 #include "rewrite.h"
 
-#define SLOT_NS 100000000ULL
+#define SLOT_NS 100000000ULL /* a packet needs less time in OVS, if it is not lost */
 #define SLOT_FREE 0
 #define SLOT_BUSY 1 /* a program is reading or writing it */
-#define PRINT 8	    /* bytes of the payload that must be the same */
+#define PRINT 8	    /* bytes of the payload that identify a packet, see print_of() */
 
 const volatile __u32 slots_per_cpu = 1; /* Go sets it: a power of two */
 
 struct slot {
-	__u64 at; /* SLOT_FREE, SLOT_BUSY, or when its packet went into OVS */
+	__u64 at; /* SLOT_FREE, SLOT_BUSY, or when its packet entered OVS */
 	struct tuple t;
 	__u8 macs[12]; /* source and destination */
 	__u32 epoch;
 	__u32 device;
-	__u32 mtu;
-	__u32 number;
+	__u32 mtu;     /* the pod's */
+	__u32 number;  /* of the pod's counts in pod_received */
 	__u32 longest; /* the device's, see pod_port; 0: of another epoch */
 	__u32 len;
 	__u32 priority;
@@ -43,7 +43,7 @@ struct slot {
 	__u8 flags;
 	__u8 v6;
 	__u8 too_long; /* it has a valid entry, but is longer than that allows */
-	__u8 used;     /* the entry for packets from the wire was */
+	__u8 used;     /* the entry for packets from the wire was used since the last renewal */
 	__u8 pad[5];
 };
 
@@ -59,6 +59,7 @@ struct {
 	__uint(pinning, LIBBPF_PIN_BY_NAME);
 } slots SEC(".maps");
 
+/* The number of slots that this CPU has tried to claim. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, 1);
@@ -66,11 +67,13 @@ struct {
 	__type(value, __u32);
 } next_slot SEC(".maps");
 
+/* Returns the sequence number of TCP, otherwise 0. */
 static __always_inline __u32 sequence_of(const struct plain *p)
 {
 	return p->proto == IPPROTO_TCP ? *(__u32 *)(p->l4 + 4) : 0;
 }
 
+/* Returns the ID of IPv4, otherwise 0. */
 static __always_inline __be16 id_of(const struct plain *p)
 {
 	return p->v6 ? 0 : ((struct iphdr *)p->ip)->id;
@@ -127,14 +130,18 @@ static __always_inline struct slot *take_slot(__u32 number, __u64 now)
 	return __sync_val_compare_and_swap(&s->at, at, SLOT_BUSY) == at ? s : NULL;
 }
 
-/* Reports whether the packet is the slot's, and a shortcut can do all that OVS did to it. */
+/*
+ * Reports whether the packet is the slot's, and a shortcut can do all that OVS did to it: it does
+ * not set a mark, a VLAN tag or a priority.
+ */
 static __always_inline int is_of_slot(struct __sk_buff *skb, const struct plain *p,
-				      const struct slot *o)
+				      const struct slot *slot)
 {
-	if (o->t.proto != p->proto || o->len != skb->len || o->flags != p->flags ||
-	    o->sequence != sequence_of(p) || o->start != *(__u32 *)p->ip || o->id != id_of(p))
+	if (slot->t.proto != p->proto || slot->len != skb->len || slot->flags != p->flags ||
+	    slot->sequence != sequence_of(p) || slot->start != *(__u32 *)p->ip ||
+	    slot->id != id_of(p))
 		return 0;
-	return !skb->mark && !skb->vlan_present && skb->priority == o->priority;
+	return !skb->mark && !skb->vlan_present && skb->priority == slot->priority;
 }
 
 #endif /* __SLOT_H */
