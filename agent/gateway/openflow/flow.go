@@ -42,19 +42,34 @@ const (
 )
 
 const (
-	icmp4Reply  = 0
-	icmp4Echo   = 8
-	icmp6Echo   = 128
-	icmp6Reply  = 129
-	icmp6Advert = 136
-	ndFirst     = 133 // router solicitation
-	ndLast      = 137 // redirect
+	arpRequest = 1
+	arpReply   = 2
+
+	icmp4Reply         = 0
+	icmp4Unreachable   = 3
+	icmp4FragNeeded    = 4 // code of icmp4Unreachable
+	icmp4Echo          = 8
+	icmp6TooBig        = 2
+	icmp6Echo          = 128
+	icmp6Reply         = 129
+	icmp6RouterSolicit = 133
+	icmp6RouterAdvert  = 134
+	icmp6Solicit       = 135
+	icmp6Advert        = 136
+	icmp6Redirect      = 137
 
 	protoTCP  = 6
 	protoUDP  = 17
 	protoSCTP = 132
 
 	bfdPort = 3784
+)
+
+var (
+	// icmp4Errors are unreachable, source quench, redirect, time exceeded and parameter problem.
+	icmp4Errors = [...]int{icmp4Unreachable, 4, 5, 11, 12}
+	// icmp6Neighbour are the types of neighbour discovery.
+	icmp6Neighbour = [...]int{icmp6RouterSolicit, icmp6RouterAdvert, icmp6Solicit, icmp6Advert, icmp6Redirect}
 )
 
 // match is a list of match fields in ovs-ofctl syntax.
@@ -93,6 +108,7 @@ var order = [...]string{
 	"tcp_flags",
 }
 
+// rank returns the place of f in order.
 func (f field) rank() int {
 	if f.value == "" {
 		return slices.Index(order[:], "")
@@ -158,6 +174,7 @@ func proto(word string, a netip.Addr) match {
 	return on(word)
 }
 
+// words are the keywords of the protocols with ports, for IPv4.
 var words = map[uint8]string{protoTCP: "tcp", protoUDP: "udp", protoSCTP: "sctp"}
 
 func (m match) String() string {
@@ -199,6 +216,7 @@ func (f *flows) count(number uint8, t table, priority int, m match, actions ...s
 	*f = append(*f, b.String()+" actions="+strings.Join(actions, ",")+suffix(number))
 }
 
+// sorted returns the flows without repetitions. It reorders f.
 func (f flows) sorted() []string {
 	slices.Sort(f)
 	return slices.Compact(f)

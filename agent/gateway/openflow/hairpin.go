@@ -71,17 +71,20 @@ func (e entry) flow(f *flows, above int, m match, actions ...string) {
 // add appends the flows. Packets to the host are not recirculated: they have passed all of OVN's
 // tables, and the userspace datapath drops a packet at its seventh recirculation.
 func (h Hairpin) add(f *flows, fromOVN, fromHost entry) {
-	up, down := append([]string{toSender}, fromOVN.after...), append([]string{toSender}, fromHost.after...)
+	toHost := append([]string{toSender}, fromOVN.after...)
+	toOVN := append([]string{toSender}, fromHost.after...)
 
 	for _, v := range h.families() {
-		any, other := ip(v.node), func(a netip.Addr) bool { return a.Is4() == v.node.Is4() }
+		packets := ip(v.node)
+		isOfFamily := func(a netip.Addr) bool { return a.Is4() == v.node.Is4() }
+
 		source := ct("commit", zoneSource, "nat(src=%s)", v.ovn)
 		destination := ct("commit", zoneDestination, "nat(dst=%s)", v.node)
-		fromOVN.flow(f, 0, any.to(v.host), append([]string{destination, source}, up...)...)
+		fromOVN.flow(f, 0, packets.to(v.host), append([]string{destination, source}, toHost...)...)
 
 		for _, a := range h.HostAddrs {
-			if other(a) && a != v.node && a != v.host {
-				fromOVN.flow(f, 0, any.to(a), append([]string{source}, up...)...)
+			if isOfFamily(a) && a != v.node && a != v.host {
+				fromOVN.flow(f, 0, packets.to(a), append([]string{source}, toHost...)...)
 			}
 		}
 
@@ -89,28 +92,28 @@ func (h Hairpin) add(f *flows, fromOVN, fromHost entry) {
 		next := fmt.Sprintf("table=%d", tableHairpin)
 
 		for _, p := range h.ServiceCIDRs {
-			if !other(p.Addr()) {
+			if !isOfFamily(p.Addr()) {
 				continue
 			}
 
 			back := ct("", zoneDestination, "nat")
-			fromOVN.flow(f, 10, any.fromNet(p).to(v.host), append([]string{back}, up...)...)
-			fromHost.flow(f, 20, any.from(v.host).toNet(p), down...)
-			fromHost.flow(f, 10, any.toNet(p), ct("commit,"+next, zoneDestination, "nat(src=%s)", v.host))
+			fromOVN.flow(f, 10, packets.fromNet(p).to(v.host), append([]string{back}, toHost...)...)
+			fromHost.flow(f, 20, packets.from(v.host).toNet(p), toOVN...)
+			fromHost.flow(f, 10, packets.toNet(p), ct("commit,"+next, zoneDestination, "nat(src=%s)", v.host))
 		}
 
-		fromHost.flow(f, 10, any.to(v.ovn), ct("", zoneSource, "nat"), ct(next, zoneDestination, "nat"))
+		fromHost.flow(f, 10, packets.to(v.ovn), ct("", zoneSource, "nat"), ct(next, zoneDestination, "nat"))
 
 		for _, p := range h.Masquerade {
-			if other(p.Addr()) {
+			if isOfFamily(p.Addr()) {
 				f.count(fromHost.number, fromHost.table, fromHost.priority,
-					append(any.toNet(p), fromHost.match...), "drop")
+					append(packets.toNet(p), fromHost.match...), "drop")
 			}
 		}
 	}
 
 	if len(h.families()) > 0 {
-		f.add(tableHairpin, 50, nil, down...)
+		f.add(tableHairpin, 50, nil, toOVN...)
 	}
 }
 
@@ -125,7 +128,7 @@ func ct(first string, zone int, nat string, args ...any) string {
 
 // hairpin adds the flows to the tables of OVN's and the host's packets.
 func (b *builder) hairpin() {
-	if !b.connected() {
+	if !b.isConnected() {
 		return
 	}
 

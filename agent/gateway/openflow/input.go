@@ -38,12 +38,14 @@ func Flows(in Input) []string {
 	return p.All()
 }
 
-// demultiplexer adds everything except the flows of single frontends.
+// demultiplexer adds everything except the flows of single frontends. Each method adds the flows of
+// one table, or of a few. The tables are in the order in which packets pass them: from the wire,
+// from OVN, from the host.
 func (b *builder) demultiplexer() {
 	b.ports()
 	b.internal()
 
-	if b.connected() {
+	if b.isConnected() {
 		b.l2()
 		b.addresses()
 		b.ours()
@@ -52,10 +54,10 @@ func (b *builder) demultiplexer() {
 	}
 
 	if b.in.Ports.Patch != 0 {
-		b.same()
+		b.compareARP()
 		b.ovn()
 		b.guard()
-		b.leave()
+		b.leaving()
 	}
 
 	b.host()
@@ -75,9 +77,9 @@ type builder struct {
 	toOVN  []string // actions for a packet as received from the wire
 	toHost []string
 	both   []string
-	up     []string // to the host, for a packet from OVN: its MAC is the next hop's
-	out    []string // for a packet from OVN
-	kinds  map[netip.Addr]verdict.AddrKind
+	up     []string                        // to the host, for a packet from OVN: its MAC is the next hop's
+	out    []string                        // to the wire, for a packet from OVN
+	kinds  map[netip.Addr]verdict.AddrKind // of every known address
 }
 
 func newBuilder(in Input) *builder {
@@ -93,16 +95,16 @@ func newBuilder(in Input) *builder {
 	b.both = slices.Concat(b.toOVN, b.toHost)
 
 	b.out = []string{"drop"}
-	if b.connected() {
+	if b.isConnected() {
 		b.out = []string{output(in.Ports.Uplink)}
 	}
 
-	b.kinds = b.addrs()
+	b.kinds = b.kindsOfAddrs()
 
 	return b
 }
 
-func (b *builder) connected() bool {
+func (b *builder) isConnected() bool {
 	return b.c.Connected && b.in.Ports.Patch != 0 && b.in.Ports.Uplink != 0
 }
 
@@ -115,10 +117,10 @@ func valid(addrs ...netip.Addr) []netip.Addr {
 	return slices.DeleteFunc(addrs, func(a netip.Addr) bool { return !a.IsValid() })
 }
 
-func (b *builder) node(a netip.Addr) bool { return slices.Contains(b.nodes(), a) }
+func (b *builder) isNode(a netip.Addr) bool { return slices.Contains(b.nodes(), a) }
 
-// addrs returns every known address with its kind, as the model does.
-func (b *builder) addrs() map[netip.Addr]verdict.AddrKind {
+// kindsOfAddrs returns every known address with its kind, as the model does.
+func (b *builder) kindsOfAddrs() map[netip.Addr]verdict.AddrKind {
 	kinds := map[netip.Addr]verdict.AddrKind{b.c.NodeMAC.LinkLocal(): verdict.AddrOVN}
 	maps.Copy(kinds, b.in.Tables.Addrs)
 

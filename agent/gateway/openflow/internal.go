@@ -18,11 +18,10 @@ func networkPriority(p netip.Prefix, external int) int { return prefixFlow + 2*p
 // internal drops packets from or to the cluster's own networks that arrive from the wire. It uses
 // three tables in front of tableL2. They exist even while the bridge is not connected.
 func (b *builder) internal() {
-	claim, sender := resubmit(tableSender), resubmit(tableInward)
 	advert := on("icmp6").with("icmp_type", icmp6Advert).with("icmp_code", 0)
 
-	b.add(tableClaim, 0, nil, claim)
-	b.add(tableSender, 0, nil, sender)
+	b.add(tableClaim, 0, nil, resubmit(tableSender))
+	b.add(tableSender, 0, nil, resubmit(tableInward))
 	b.add(tableInward, 0, nil, resubmit(tableL2))
 
 	for _, p := range b.c.Internal {
@@ -52,7 +51,7 @@ func (b *builder) internal() {
 		}
 	}
 
-	b.inner()
+	b.internalAddrs()
 }
 
 // onWire admits packets from or to p, which lies in an internal network.
@@ -69,24 +68,24 @@ func (b *builder) onWire(priority int, p netip.Prefix) {
 	}
 }
 
-// inner admits packets to an internal address of a Service or of OVN. It drops those that turn out
-// to have no listener there.
-func (b *builder) inner() {
-	if !b.connected() {
+// internalAddrs admits packets to an internal address of a Service or of OVN. It drops those that
+// turn out to have no listener there.
+func (b *builder) internalAddrs() {
+	if !b.isConnected() {
 		return
 	}
 
-	for a := range b.claimed() {
+	for a := range b.addrsByPort() {
 		if b.kinds[a] != verdict.AddrHost && b.isInternal(a) {
-			b.enter(a)
-			b.leftover(a)
+			b.admit(a)
+			b.dropUnserved(a)
 		}
 	}
 
 	// Outside internal networks, unclaimed packets go to the host anyway.
 	for k := range b.in.Tables.Services {
 		word := words[k.Proto]
-		if !b.c.Local || word == "" || !b.claims(k.Addr) {
+		if !b.c.Local || word == "" || !b.isByPort(k.Addr) {
 			continue
 		}
 
@@ -98,7 +97,7 @@ func (b *builder) inner() {
 
 	for a, kind := range b.kinds {
 		if kind == verdict.AddrOVN && b.isInternal(a) {
-			b.enter(a)
+			b.admit(a)
 		}
 	}
 
@@ -109,21 +108,21 @@ func (b *builder) inner() {
 	}
 }
 
-// isInternal does what the model's internal does, without the check for other nodes.
+// isInternal does what the model's isInternal does, without the check for other nodes.
 func (b *builder) isInternal(a netip.Addr) bool {
 	return longest(b.c.Internal, a) > longest(b.c.External, a)
 }
 
 func longest(prefixes []netip.Prefix, a netip.Addr) int {
-	n := -1
+	length := -1
 
 	for _, p := range prefixes {
 		if p.Contains(a) {
-			n = max(n, p.Bits())
+			length = max(length, p.Bits())
 		}
 	}
 
-	return n
+	return length
 }
 
 // toNode adds the node's MAC and the gateway network's tag.
@@ -135,8 +134,8 @@ func (b *builder) toNode(m match) match {
 	return m.with("dl_dst", b.c.NodeMAC.String())
 }
 
-// enter admits packets to a. Neighbour discovery must have a target address of this node.
-func (b *builder) enter(a netip.Addr) {
+// admit admits packets to a. Neighbour discovery must have a target address of this node.
+func (b *builder) admit(a netip.Addr) {
 	b.add(tableInward, addressFlow, b.toNode(ip(a).to(a)), resubmit(tableL2))
 
 	if a.Is4() {
@@ -144,20 +143,20 @@ func (b *builder) enter(a netip.Addr) {
 	}
 
 	nd := b.toNode(on("icmp6").to(a))
-	for _, kind := range []int{133, 134, 135, 136, 137} {
+	for _, kind := range icmp6Neighbour {
 		b.decide(verdict.ClusterDestination, tableInward, addressFlow+10, nd.with("icmp_type", kind), "drop")
 	}
 
 	for target, kind := range b.kinds {
 		if _, ok := neighbourReasons[kind]; ok && target.Is6() {
-			solicit := nd.with("icmp_type", 135).with("icmp_code", 0).with("nd_target", target)
+			solicit := nd.with("icmp_type", icmp6Solicit).with("icmp_code", 0).with("nd_target", target)
 			b.add(tableInward, addressFlow+20, solicit, resubmit(tableL2))
 		}
 	}
 }
 
-// leftover drops packets to a without a listener.
-func (b *builder) leftover(a netip.Addr) {
+// dropUnserved drops packets to a without a listener.
+func (b *builder) dropUnserved(a netip.Addr) {
 	drop := func(t table, priority int, m match) { b.decide(verdict.ClusterDestination, t, priority, m, "drop") }
 	drop(tableOurs, 1010, ip(a).to(a).with("nw_frag", "yes"))
 	drop(tableRest, 350, ip(a).to(a))

@@ -30,13 +30,13 @@ func (b *builder) ours() {
 // owns them, like every packet that no flow claims.
 func (b *builder) services() iter.Seq2[verdict.ServiceKey, verdict.ServiceOwner] {
 	return func(yield func(verdict.ServiceKey, verdict.ServiceOwner) bool) {
-		if b.c == nil || b.c.Local || !b.connected() {
+		if b.c == nil || b.c.Local || !b.isConnected() {
 			return
 		}
 
 		for k, owner := range b.in.Tables.Services {
 			geneve := k.Proto == protoUDP && k.Port == b.c.GenevePort && b.kinds[k.Addr] == verdict.AddrHost
-			if words[k.Proto] == "" || owner == verdict.ServiceNone || geneve || !b.claims(k.Addr) {
+			if words[k.Proto] == "" || owner == verdict.ServiceNone || geneve || !b.isByPort(k.Addr) {
 				continue
 			}
 
@@ -107,7 +107,7 @@ func (b *builder) snatRange() {
 		b.add(tableTakeover, 400, on(word).with("tcp_flags", pureSYN), resubmit(tableRest))
 	}
 
-	if g := b.c.GenevePort; b.inRange(g) {
+	if g := b.c.GenevePort; b.inSNATRange(g) {
 		b.decide(verdict.Geneve, tableRange, 500, on("udp").with("tp_dst", g), b.toHost...)
 		b.decide(verdict.Geneve, tableRange, 500, on("udp6").with("tp_dst", g), b.toHost...)
 	}
@@ -116,7 +116,7 @@ func (b *builder) snatRange() {
 	b.sockets()
 
 	for k := range b.in.Tables.Flows {
-		if word, ok := words[k.Proto]; ok && b.c.Takeover && b.node(k.Local.Addr()) {
+		if word, ok := words[k.Proto]; ok && b.c.Takeover && b.isNode(k.Local.Addr()) {
 			b.decide(verdict.Takeover, tableTakeover, 300, connection(word, k.Local, k.Remote), b.toOVN...)
 		}
 	}
@@ -124,7 +124,7 @@ func (b *builder) snatRange() {
 	b.add(tableTakeover, 0, nil, resubmit(tableRest))
 }
 
-func (b *builder) inRange(port uint16) bool { return b.c.SNATPorts.Contains(port) }
+func (b *builder) inSNATRange(port uint16) bool { return b.c.SNATPorts.Contains(port) }
 
 // connection matches packets from a remote socket to a local one.
 func connection(word string, local, remote netip.AddrPort) match {
@@ -137,11 +137,11 @@ func connection(word string, local, remote netip.AddrPort) match {
 func (b *builder) sockets() {
 	for _, s := range b.in.Sockets {
 		word, ok := words[s.Proto]
-		if !ok || !b.inRange(s.Local.Port()) {
+		if !ok || !b.inSNATRange(s.Local.Port()) {
 			continue
 		}
 
-		for _, a := range b.listens(s.Local.Addr()) {
+		for _, a := range b.listeningAddrs(s.Local.Addr()) {
 			port := proto(word, a).with("tp_dst", s.Local.Port())
 			b.add(tableRange, 300, port, resubmit(tableGated))
 
@@ -157,8 +157,8 @@ func (b *builder) sockets() {
 	b.decide(verdict.SNATPort, tableGated, 0, nil, b.toOVN...)
 }
 
-// listens returns the node's addresses on which a socket bound to a receives packets.
-func (b *builder) listens(a netip.Addr) []netip.Addr {
+// listeningAddrs returns the node's addresses on which a socket bound to a receives packets.
+func (b *builder) listeningAddrs(a netip.Addr) []netip.Addr {
 	a = a.Unmap()
 
 	var out []netip.Addr
@@ -179,7 +179,7 @@ func (b *builder) rest() {
 		b.decide(verdict.Default, tableRest, 310, on(word+"6"), b.toHost...)
 	}
 
-	for a := range b.claimed() {
+	for a := range b.addrsByPort() {
 		if b.kinds[a] != verdict.AddrHost {
 			b.decide(verdict.NotOurs, tableRest, 340, ip(a).to(a), b.toHost...)
 		}

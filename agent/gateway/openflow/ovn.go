@@ -11,11 +11,12 @@ import (
 
 const etherHeader = 14
 
-// ovn decides packets from OVN, by destination.
+// ovn decides packets from OVN, by destination. Packets too big for a tunnel take the same rules in
+// tableTooBig, and one more.
 func (b *builder) ovn() {
 	b.podTunnels()
-	b.add(tableOVN, 900, on("icmp").with("icmp_type", 3).with("icmp_code", 4), resubmit(tableTooBig))
-	b.add(tableOVN, 900, on("icmp6").with("icmp_type", 2), resubmit(tableTooBig))
+	b.add(tableOVN, 900, on("icmp").with("icmp_type", icmp4Unreachable).with("icmp_code", icmp4FragNeeded), resubmit(tableTooBig))
+	b.add(tableOVN, 900, on("icmp6").with("icmp_type", icmp6TooBig), resubmit(tableTooBig))
 
 	for a, kind := range b.kinds {
 		switch kind {
@@ -43,8 +44,8 @@ func (b *builder) ovn() {
 // never excepted. The agent's own tunnels reach the bridge by the host's port, and not by OVN's.
 func (b *builder) podTunnels() {
 	geneve := func(a netip.Addr) match { return proto("udp", a).with("tp_dst", b.c.GenevePort) }
-	for _, any := range []netip.Addr{netip.IPv4Unspecified(), netip.IPv6Unspecified()} {
-		b.decide(verdict.PodTunnel, tableOVN, 910, geneve(any), "drop")
+	for _, version := range []netip.Addr{netip.IPv4Unspecified(), netip.IPv6Unspecified()} {
+		b.decide(verdict.PodTunnel, tableOVN, 910, geneve(version), "drop")
 	}
 
 	for _, p := range b.c.PodTunnels {
@@ -81,7 +82,7 @@ func (b *builder) guard() {
 
 	b.decide(verdict.NeighbourOut, tableGuard, 800, on("arp"), b.out...)
 
-	for kind := ndFirst; kind <= ndLast; kind++ {
+	for _, kind := range icmp6Neighbour {
 		b.decide(verdict.NeighbourOut, tableGuard, 800, on("icmp6").with("icmp_type", kind), b.out...)
 	}
 
@@ -116,7 +117,7 @@ func (b *builder) former() {
 			continue
 		}
 
-		for kind := ndFirst; kind <= ndLast; kind++ {
+		for _, kind := range icmp6Neighbour {
 			b.decide(verdict.Unsnated, tableGuard, 830,
 				on("icmp6").with("icmp_type", kind).with("ipv6_src", a), "drop")
 		}
@@ -142,7 +143,7 @@ func (b *builder) announcements() {
 
 	b.decide(verdict.NeighbourOut, tableGuard, 820, advert.with("nd_target", "::"), b.out...) // truncated
 
-	for _, op := range []int{1, 2} {
+	for _, op := range []int{arpRequest, arpReply} {
 		b.add(tableGuard, 810, on("arp").with("arp_op", op), "load:0->NXM_NX_REG0[]", resubmit(tableSame))
 	}
 
@@ -154,9 +155,9 @@ func (b *builder) announcements() {
 	b.decide(verdict.GARPGuard, tableGuard, 810, advert, "drop")
 }
 
-// leave sends permitted packets out. It first learns the replies that the local port alone would
+// leaving sends permitted packets out. It first learns the replies that the local port alone would
 // not identify. In local gateway mode the host forwards the packets.
-func (b *builder) leave() {
+func (b *builder) leaving() {
 	b.learnProtos()
 	b.hostOwned()
 	b.decide(verdict.OutPlain, tableOut, 0, nil, b.out...)
@@ -201,8 +202,8 @@ func (b *builder) learnProtos() {
 	b.decide(verdict.OutPlain, tableOut, 450, on("ipv6").with("nw_frag", "later"), b.out...)
 
 	for _, a := range b.nodes() {
-		l := learn(a) + ",NXM_OF_IP_PROTO[]," + turned(a)
-		b.decide(verdict.OutLearned, tableOut, 400, ip(a).from(a), b.learning(l)...)
+		reply := learn(a) + ",NXM_OF_IP_PROTO[]," + reversedAddrs(a)
+		b.decide(verdict.OutLearned, tableOut, 400, ip(a).from(a), b.learnAndSend(reply)...)
 	}
 }
 
@@ -211,12 +212,12 @@ func (b *builder) learnProtos() {
 func (b *builder) hostOwned() {
 	for _, s := range b.in.Sockets {
 		word, ok := words[s.Proto]
-		if !ok || b.c.Local || s.Proto == protoSCTP || !b.inRange(s.Local.Port()) ||
+		if !ok || b.c.Local || s.Proto == protoSCTP || !b.inSNATRange(s.Local.Port()) ||
 			s.Proto == protoTCP && s.Remote.IsValid() {
 			continue
 		}
 
-		for _, a := range b.listens(s.Local.Addr()) {
+		for _, a := range b.listeningAddrs(s.Local.Addr()) {
 			k := verdict.ServiceKey{Addr: a, Proto: s.Proto, Port: s.Local.Port()}
 			if b.in.Tables.Services[k] != verdict.ServiceNone {
 				continue // the reply would go to the Service
@@ -247,39 +248,42 @@ func (b *builder) hostOwned() {
 	}
 }
 
-// learning returns the actions for packets that learn a flow.
-func (b *builder) learning(l string) []string {
-	if !b.connected() { // a drop stands alone
-		return []string{l + learnedMark}
+// learnAndSend returns the actions that learn the flow of a reply, and then send the packet. reply
+// is from learn, with all match fields.
+func (b *builder) learnAndSend(reply string) []string {
+	actions := []string{reply + setLearned}
+	if !b.isConnected() { // b.out is a drop, which OVS refuses beside other actions
+		return actions
 	}
 
-	return append([]string{l + learnedMark}, b.out...)
+	return append(actions, b.out...)
 }
 
 const (
-	learnedFor  = int(verdict.ProtoTimeout / time.Second)
-	learnedMost = 16384 // in total: a pod may send to any number of peers
-	learnedMark = ",load:0x1->NXM_NX_REG1[0])"
+	learnedFor   = int(verdict.ProtoTimeout / time.Second)
+	learnedLimit = 16384                        // in total: a pod may send to any number of peers
+	setLearned   = ",load:0x1->NXM_NX_REG1[0])" // ends the action of learn: the learned flow sets reg1
 )
 
 // learn returns the start of the action that learns the reply to a packet of a's version. The
 // learned flow expires when no such packet was sent for a while. It is removed with the flow that
 // learned it.
 func learn(a netip.Addr) string {
-	kind := "0x800"
+	etherType := "0x800"
 	if a.Is6() {
-		kind = "0x86dd"
+		etherType = "0x86dd"
 	}
 
 	return fmt.Sprintf("learn(table=%d,hard_timeout=%d,priority=100,delete_learned,cookie=%s,limit=%d,eth_type=%s",
-		tableLearned, learnedFor, learnedCookie, learnedMost, kind)
+		tableLearned, learnedFor, learnedCookie, learnedLimit, etherType)
 }
 
 // learnedCookie is ovs.LearnedCookie.
 const learnedCookie = "0x6f766e656c726e"
 
-// turned copies the addresses in reverse.
-func turned(a netip.Addr) string {
+// reversedAddrs are the match fields of learn for the reply's addresses: those of the packet,
+// reversed.
+func reversedAddrs(a netip.Addr) string {
 	if a.Is4() {
 		return "NXM_OF_IP_SRC[]=NXM_OF_IP_DST[],NXM_OF_IP_DST[]=NXM_OF_IP_SRC[]"
 	}

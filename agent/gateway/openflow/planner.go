@@ -23,8 +23,8 @@ func (c Change) Empty() bool { return len(c.Write)+len(c.Gone) == 0 }
 type Planner struct {
 	fixed  []string // all flows except those of frontends, sorted
 	fronts map[verdict.ServiceKey]front
-	toOVN  string // the actions used in fronts
-	toHost string
+	// the actions of the flows in fronts
+	toOVN, toHost string
 }
 
 // front is the flow of a frontend.
@@ -66,6 +66,7 @@ func (p *Planner) All() []string {
 	return all
 }
 
+// setFixed merges the sorted lists of old and new flows.
 func (p *Planner) setFixed(want []string, c *Change) {
 	have := p.fixed
 	p.fixed = want
@@ -91,8 +92,8 @@ func (p *Planner) setFixed(want []string, c *Change) {
 	}
 
 	c.Gone = slices.DeleteFunc(c.Gone, func(flow string) bool {
-		w, is := written[Match(flow)]
-		return is && countedAs(w) == countedAs(flow)
+		replacement, ok := written[Match(flow)]
+		return ok && countedAs(replacement) == countedAs(flow)
 	})
 }
 
@@ -126,51 +127,65 @@ func (p *Planner) setFronts(b *builder, c *Change) {
 	p.outdate(verdict.ServiceHost, toHost != p.toHost)
 	p.toOVN, p.toHost = toOVN, toHost
 
-	left := len(p.fronts)
+	unseen := len(p.fronts)
+
 	for k, owner := range b.services() {
-		f, had := p.fronts[k]
-		if had {
-			left--
+		if p.setFront(k, owner, c) {
+			unseen--
 		}
-
-		if f.owner == owner {
-			continue
-		}
-
-		actions, reason := toOVN, verdict.Service
-		if owner == verdict.ServiceHost {
-			actions, reason = toHost, verdict.ServiceHosted
-		}
-
-		was := f.flow
-		f = front{owner, frontend(k, actions+suffix(number(reason)))}
-		p.fronts[k] = f
-
-		if had && countedAs(was) != countedAs(f.flow) {
-			c.gone(was)
-		}
-
-		c.Write = append(c.Write, f.flow)
 	}
 
-	if left == 0 {
-		return
+	if unseen > 0 {
+		p.dropStaleFronts(b, c)
+	}
+}
+
+// setFront plans the flow of a frontend, if its owner or the owner's actions have changed. It
+// reports whether the previous plan had this frontend.
+func (p *Planner) setFront(k verdict.ServiceKey, owner verdict.ServiceOwner, c *Change) (existed bool) {
+	old, existed := p.fronts[k]
+	if old.owner == owner {
+		return existed
 	}
 
-	served := maps.Collect(b.services())
+	actions, reason := p.toOVN, verdict.Service
+	if owner == verdict.ServiceHost {
+		actions, reason = p.toHost, verdict.ServiceHosted
+	}
+
+	flow := frontend(k, actions+suffix(number(reason)))
+	p.fronts[k] = front{owner, flow}
+
+	if existed && countedAs(old.flow) != countedAs(flow) {
+		c.gone(old.flow)
+	}
+
+	c.Write = append(c.Write, flow)
+
+	return existed
+}
+
+// dropStaleFronts drops the flows of frontends that b does not have.
+func (p *Planner) dropStaleFronts(b *builder, c *Change) {
+	wanted := maps.Collect(b.services())
+
 	for k, f := range p.fronts {
-		if _, ok := served[k]; !ok {
+		if _, ok := wanted[k]; !ok {
 			delete(p.fronts, k)
 			c.gone(f.flow)
 		}
 	}
 }
 
-// outdate marks an owner's flows to be rewritten if their actions changed. With the same match they
-// replace the old flows.
-func (p *Planner) outdate(owner verdict.ServiceOwner, other bool) {
+// outdate marks an owner's flows to be rewritten, if that owner's actions have changed. With the
+// same match they replace the old flows.
+func (p *Planner) outdate(owner verdict.ServiceOwner, haveChanged bool) {
+	if !haveChanged {
+		return
+	}
+
 	for k, f := range p.fronts {
-		if other && f.owner == owner {
+		if f.owner == owner {
 			f.owner = verdict.ServiceNone
 			p.fronts[k] = f
 		}

@@ -68,12 +68,14 @@ func suffix(number uint8) string {
 // decide adds a flow with a verdict and its reason. Packets that would leave or be dropped have
 // their own reason while an interface is missing.
 func (b *builder) decide(r verdict.Reason, t table, priority int, m match, actions ...string) {
-	b.count(number(b.reason(r)), t, priority, m, actions...)
+	b.count(number(b.finalReason(r)), t, priority, m, actions...)
 }
 
-func (b *builder) reason(r verdict.Reason) verdict.Reason {
-	out := r.Verdict() == verdict.Out || r.Verdict() == verdict.Drop && r.Direction() != verdict.FromWire
-	if out && r != verdict.HostOut && !b.connected() {
+// finalReason returns the reason under which packets with r are counted: NoUplink for those from
+// OVN that would not stay on the node.
+func (b *builder) finalReason(r verdict.Reason) verdict.Reason {
+	leavesNode := r.Verdict() == verdict.Out || r.Verdict() == verdict.Drop && r.Direction() != verdict.FromWire
+	if leavesNode && r != verdict.HostOut && !b.isConnected() {
 		return verdict.NoUplink
 	}
 

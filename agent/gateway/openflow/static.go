@@ -61,13 +61,13 @@ func (f *flows) direct(in StaticInput) {
 	case e.Is4():
 		f.add(tablePort, 200, append(on("udp"), encap...).with("tp_dst", service.TunnelPort), "IN_PORT")
 		f.add(tablePort, 200, append(on("arp"), encap...).with("arp_spa", e), "IN_PORT")
-		f.add(tablePort, 200, append(on("arp"), encap...).with("arp_tpa", e).with("arp_op", 2), "IN_PORT")
+		f.add(tablePort, 200, append(on("arp"), encap...).with("arp_tpa", e).with("arp_op", arpReply), "IN_PORT")
 	case e.Is6():
 		f.add(tablePort, 200, append(on("udp6"), encap...).with("tp_dst", service.TunnelPort), "IN_PORT")
 		nd := append(on("icmp6"), encap...)
-		f.add(tablePort, 200, nd.from(e).with("icmp_type", 135).with("icmp_code", 0), "IN_PORT")
-		f.add(tablePort, 200, nd.from(e).with("icmp_type", 136).with("icmp_code", 0), "IN_PORT")
-		f.add(tablePort, 200, nd.to(e).with("icmp_type", 136).with("icmp_code", 0), "IN_PORT")
+		f.add(tablePort, 200, nd.from(e).with("icmp_type", icmp6Solicit).with("icmp_code", 0), "IN_PORT")
+		f.add(tablePort, 200, nd.from(e).with("icmp_type", icmp6Advert).with("icmp_code", 0), "IN_PORT")
+		f.add(tablePort, 200, nd.to(e).with("icmp_type", icmp6Advert).with("icmp_code", 0), "IN_PORT")
 	}
 
 	// Packets from the wire arrive through LOCAL as well. They must not match flows for OVN's packets.
@@ -75,11 +75,11 @@ func (f *flows) direct(in StaticInput) {
 		entry{priority: 140, match: fromHost, after: []string{"ALL"}})
 }
 
-// Joining returns the flows of a bridge that the uplink is about to join, sorted. patch is OVN's patch
-// port, or 0 without one. OVN's packets pass as in layout Direct: the programs still bring them to
-// LOCAL. The number of the uplink's port is not known yet. On the kernel datapath this port brings
-// what the programs pass to the host. On the userspace datapath it brings a copy of every packet,
-// which is dropped: the host's stack would reset OVN's connections.
+// Joining returns the flows of a bridge that the uplink is about to join, sorted. patch is OVN's
+// patch port, or 0 without one. OVN's packets pass as in layout Direct: the programs still bring
+// them to LOCAL. The number of the uplink's port is not known yet. On the kernel datapath this port
+// brings what the programs pass to the host. On the userspace datapath it brings a copy of every
+// packet, which is dropped: the host's stack would reset OVN's connections.
 func Joining(patch uint32, userspace bool) []string {
 	var f flows
 	f.add(tablePort, 2, match{}.fromLocal(), "drop")

@@ -33,22 +33,23 @@ func (b *builder) ports() {
 
 	uplink := match{}.with("in_port", b.in.Ports.Uplink)
 
-	other, without := verdict.PassUnconfigured, verdict.VLAN
-	if b.connected() {
-		other = verdict.OtherMAC
+	otherMAC := verdict.PassUnconfigured
+	if b.isConnected() {
+		otherMAC = verdict.OtherMAC
 	}
 
+	withoutTag := verdict.VLAN
 	if b.c.VLAN == 0 {
-		without = other
+		withoutTag = otherMAC
 	}
 
-	b.decide(without, tablePort, 50, uplink, local)
+	b.decide(withoutTag, tablePort, 50, uplink, local)
 	b.priorityTags(uplink)
 
 	ours := uplink
 	if n := b.c.VLAN; n != 0 {
 		ours = uplink.with("dl_vlan", n)
-		b.decide(other, tablePort, 60, ours, b.toHost...)
+		b.decide(otherMAC, tablePort, 60, ours, b.toHost...)
 
 		for _, second := range secondTag {
 			b.decide(verdict.VLAN, tablePort, 200, ours.with("dl_type", second), local)
@@ -62,7 +63,7 @@ func (b *builder) ports() {
 	b.add(tablePort, 100, ours.with("dl_dst", b.c.NodeMAC.String()), resubmit(tableClaim))
 	b.add(tablePort, 100, ours.with("dl_dst", group), resubmit(tableClaim))
 
-	if !b.connected() {
+	if !b.isConnected() {
 		b.decide(verdict.PassUnconfigured, tableL2, 0, nil, b.toHost...)
 	}
 }
@@ -90,21 +91,21 @@ func (b *builder) fromOVN(patch match) {
 // l2 decides neighbour protocols and multicast.
 func (b *builder) l2() {
 	arp := on("arp")
-	b.decide(verdict.ARPReply, tableL2, 300, arp.with("arp_op", 2), b.both...)
-	b.add(tableL2, 280, arp.with("arp_op", 1), "load:0->NXM_NX_REG0[]", resubmit(tableSame))
+	b.decide(verdict.ARPReply, tableL2, 300, arp.with("arp_op", arpReply), b.both...)
+	b.add(tableL2, 280, arp.with("arp_op", arpRequest), "load:0->NXM_NX_REG0[]", resubmit(tableSame))
 	b.decide(verdict.ARPOther, tableL2, 270, arp, b.toHost...)
 
 	icmp6 := on("icmp6")
 	b.decide(verdict.Malformed, tableL2, 310, on("ipv6").with("ipv6_dst", "::ffff:0.0.0.0/96"), b.toHost...)
-	b.decide(verdict.RouterAdvert, tableL2, 300, icmp6.with("icmp_type", 134), b.both...)
+	b.decide(verdict.RouterAdvert, tableL2, 300, icmp6.with("icmp_type", icmp6RouterAdvert), b.both...)
 	b.decide(verdict.NDAdvert, tableL2, 300, icmp6.with("icmp_type", icmp6Advert), b.both...)
 
-	for _, kind := range []int{133, 135, 137} {
+	for _, kind := range []int{icmp6RouterSolicit, icmp6Solicit, icmp6Redirect} {
 		b.decide(verdict.NDOther, tableL2, 280, icmp6.with("icmp_type", kind), b.toHost...)
 	}
 
 	for a, kind := range b.kinds {
-		asked, ok := neighbourReasons[kind]
+		reasons, ok := neighbourReasons[kind]
 		if !ok {
 			continue
 		}
@@ -115,10 +116,10 @@ func (b *builder) l2() {
 		}
 
 		if a.Is4() {
-			b.decide(asked.arp, tableL2, 290, arp.with("arp_tpa", a).with("arp_op", 1), actions...)
+			b.decide(reasons.arp, tableL2, 290, arp.with("arp_tpa", a).with("arp_op", arpRequest), actions...)
 		} else {
-			solicit := icmp6.with("icmp_type", 135).with("icmp_code", 0).with("nd_target", a)
-			b.decide(asked.solicit, tableL2, 290, solicit, actions...)
+			solicit := icmp6.with("icmp_type", icmp6Solicit).with("icmp_code", 0).with("nd_target", a)
+			b.decide(reasons.solicit, tableL2, 290, solicit, actions...)
 		}
 	}
 
@@ -138,10 +139,10 @@ var neighbourReasons = map[verdict.AddrKind]struct{ arp, solicit verdict.Reason 
 	verdict.AddrOVN:  {verdict.ARPRequestOVN, verdict.NDSolicitOVN},
 }
 
-// same compares sender and target of an ARP packet. OpenFlow has no such match, so the flows
+// compareARP compares sender and target of an ARP packet. OpenFlow has no such match, so the flows
 // compare four bits at a time. They start with the last bits, which differ most often, so that the
 // datapath mask stays short. reg0 counts the steps.
-func (b *builder) same() {
+func (b *builder) compareARP() {
 	const steps = 8
 	for step := range steps {
 		for bits := range uint32(16) {
@@ -169,7 +170,7 @@ func (b *builder) same() {
 	b.decide(verdict.NeighbourOut, tableSame, 0, patch, b.out...) // they differ
 	b.decide(verdict.GARPGuard, tableSameEnd, 0, patch, "drop")
 
-	if b.connected() {
+	if b.isConnected() {
 		b.decide(verdict.ARPOther, tableSame, 0, uplink, b.toHost...)
 		b.decide(verdict.ARPGratuitous, tableSameEnd, 0, uplink, b.both...)
 	}
@@ -186,7 +187,7 @@ func reg(n int) string {
 
 // addresses decides by the destination of IP packets to the node's MAC.
 func (b *builder) addresses() {
-	for a := range b.claimed() {
+	for a := range b.addrsByPort() {
 		reassemble := fmt.Sprintf("ct(table=%d,zone=%d)", tableOurs, reassembly)
 		b.add(tableAddress, 310, ip(a).to(a).with("nw_frag", "yes"), reassemble)
 		b.add(tableAddress, 300, ip(a).to(a), resubmit(tableOurs))
@@ -212,35 +213,35 @@ func (b *builder) addresses() {
 	b.decide(verdict.NotIP, tableAddress, 0, nil, b.toHost...)
 }
 
-// claimed returns the addresses with decisions by port: the host's, the VIPs, and other addresses
-// of Services.
-func (b *builder) claimed() map[netip.Addr]bool {
-	out := map[netip.Addr]bool{}
+// addrsByPort returns the addresses whose packets are decided by port: the host's, the VIPs, and
+// other addresses of Services.
+func (b *builder) addrsByPort() map[netip.Addr]bool {
+	addrs := map[netip.Addr]bool{}
 
 	for a, kind := range b.kinds {
 		if kind == verdict.AddrHost || kind == verdict.AddrVIP && !contains(b.c.RoutablePods, a) {
-			out[a] = true
+			addrs[a] = true
 		}
 	}
 
 	for k := range b.in.Tables.Services {
-		if b.claims(k.Addr) {
-			out[k.Addr] = true
+		if b.isByPort(k.Addr) {
+			addrs[k.Addr] = true
 		}
 	}
 
-	return out
+	return addrs
 }
 
-// claims reports whether a Service on the address is decided by port.
-func (b *builder) claims(a netip.Addr) bool {
+// isByPort reports whether the packets of a Service on the address are decided by port.
+func (b *builder) isByPort(a netip.Addr) bool {
 	return b.kinds[a] != verdict.AddrOVN && !contains(b.c.RoutablePods, a)
 }
 
 // icmpErrors sends ICMP errors to both sides, because flows cannot match the quoted packet. IPv6
 // errors are all types below 128. A type cannot be masked, so it is copied to a register first.
 func (b *builder) icmpErrors(t table, priority int) {
-	for _, kind := range []int{3, 4, 5, 11, 12} {
+	for _, kind := range icmp4Errors {
 		b.count(errorToBoth, t, priority, on("icmp").with("icmp_type", kind), b.both...)
 	}
 
