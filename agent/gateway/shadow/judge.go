@@ -19,12 +19,12 @@ type outcome int
 const (
 	same outcome = iota
 	different
-	changed // the tables or the matched entries changed meanwhile
-	cut     // the deciding bytes may be beyond the capture
+	changed // not compared: configuration or entries changed meanwhile
+	cut     // not compared: the deciding bytes may be beyond the capture
 )
 
-// tries limits the reads of entries that keep changing.
-const tries = 5
+// maxTries limits the reads of entries that keep changing.
+const maxTries = 5
 
 // judge compares decisions of one load of the programs.
 type judge struct {
@@ -32,25 +32,27 @@ type judge struct {
 	plant func(*verdict.Config) // in tests: a fault in the model's input
 }
 
-// judge compares a sample with the model's decision.
-func (j *judge) judge(s bpf.Sample) (outcome, string, error) {
-	q, ok := ask(s)
+// compare compares a sample with the model's decision. It returns the outcome and the model's
+// reason.
+func (j *judge) compare(s bpf.Sample) (outcome, string, error) {
+	q, ok := newQuestion(s)
 	if !ok {
 		return cut, "", nil
 	}
 
-	now, err := j.look(q)
+	current, err := j.readState(q)
 	if err != nil {
 		return 0, "", err
 	}
 
 	var failed error
 
-	model := j.decide(q, now, s.At, func() bool {
+	// the socket lookup costs a dry run, which few packets need
+	model := j.decide(q, current, s.At, func() bool {
 		x, err := j.rules.Explain(s.From, q.frame)
 		failed = ignoreShort(err)
 
-		return socketLookup(x)
+		return hasSocket(x)
 	})
 
 	if failed != nil {
@@ -64,22 +66,23 @@ func (j *judge) judge(s bpf.Sample) (outcome, string, error) {
 	return j.compareStable(s.From, q)
 }
 
-// compareStable compares the current decisions while the entries are stable.
+// compareStable compares the decisions that rules and model make now, with equal entries before and
+// after. The sample's own decision may have met other entries.
 func (j *judge) compareStable(dir verdict.Direction, q question) (outcome, string, error) {
-	for range tries {
-		before, err := j.look(q)
+	for range maxTries {
+		before, err := j.readState(q)
 		if err != nil {
 			return 0, "", err
 		}
 
 		x, err := j.rules.Explain(dir, q.frame)
-		short := errors.Is(err, bpf.ErrShortWay)
+		pathsDiffer := errors.Is(err, bpf.ErrShortWay)
 
 		if err = ignoreShort(err); err != nil {
 			return 0, "", err
 		}
 
-		after, err := j.look(q)
+		after, err := j.readState(q)
 		if err != nil {
 			return 0, "", err
 		}
@@ -88,8 +91,8 @@ func (j *judge) compareStable(dir verdict.Direction, q question) (outcome, strin
 			continue
 		}
 
-		model := j.decide(q, before, x.At, func() bool { return socketLookup(x) })
-		if model == x.Reason && !short || moved(before.config) {
+		model := j.decide(q, before, x.At, func() bool { return hasSocket(x) })
+		if model == x.Reason && !pathsDiffer || hasNewMAC(before.config) {
 			return changed, model, nil
 		}
 
@@ -99,15 +102,16 @@ func (j *judge) compareStable(dir verdict.Direction, q question) (outcome, strin
 	return changed, "", nil
 }
 
-// moved reports whether the uplink has another MAC address than the programs are configured with.
-// The kernel tells the programs by its address whether a frame is for the host, so they differ from
-// the model until the agent has followed, as after the failover of a bond.
-func moved(c bpf.Config) bool {
+// hasNewMAC reports whether the uplink has another MAC address than the programs are configured
+// with. The kernel tells the programs by its address whether a frame is for the host, so they
+// differ from the model until the agent has followed, as after the failover of a bond.
+func hasNewMAC(c bpf.Config) bool {
 	uplink, err := net.InterfaceByIndex(c.Uplink)
 	return err == nil && len(uplink.HardwareAddr) > 0 && !bytes.Equal(uplink.HardwareAddr, c.NodeMAC[:])
 }
 
-func (j *judge) look(q question) (*seen, error) {
+// readState reads the configuration and all entries that may decide q.
+func (j *judge) readState(q question) (*state, error) {
 	if err := j.rules.ReadConfig(); err != nil {
 		return nil, err
 	}
@@ -117,28 +121,29 @@ func (j *judge) look(q question) (*seen, error) {
 		return nil, fmt.Errorf("compare with the model: %w", err)
 	}
 
-	return &seen{config: j.rules.Config, entries: entries}, nil
+	return &state{config: j.rules.Config, entries: entries}, nil
 }
 
-// decide returns the model's reason at a time on CLOCK_MONOTONIC.
-func (j *judge) decide(q question, s *seen, at time.Duration, owns func() bool) string {
+// decide returns the model's reason at a time on CLOCK_MONOTONIC. isOfSocket reports whether a host
+// socket owns the packet.
+func (j *judge) decide(q question, s *state, at time.Duration, isOfSocket func() bool) string {
 	c := s.config.Model()
 	if j.plant != nil {
 		j.plant(c)
 	}
 
-	m := verdict.Model{Config: c, Tables: s.tables(owns)}
+	m := verdict.Model{Config: c, Tables: s.tables(isOfSocket)}
 
-	return m.Decide(q.dir, q.read, at).Reason.String()
+	return m.Decide(q.dir, q.parsed, at).Reason.String()
 }
 
-// socketLookup returns the socket lookup's result. Only the kernel knows its sockets, so the model
-// reuses the result that the rules got.
-func socketLookup(x bpf.Explanation) bool {
+// hasSocket returns the result of the rules' socket lookup. Only the kernel knows its sockets, so
+// the model reuses the result that the rules got.
+func hasSocket(x bpf.Explanation) bool {
 	return slices.ContainsFunc(x.Steps, func(s bpf.Step) bool { return s.Asked == "socket" && s.Number != 0 })
 }
 
-// ignoreShort ignores bpf.ErrShortWay, because the explanation is valid nevertheless.
+// ignoreShort ignores bpf.ErrShortWay: short and full path differ, but the explanation is valid.
 func ignoreShort(err error) error {
 	if errors.Is(err, bpf.ErrShortWay) {
 		return nil
@@ -147,21 +152,21 @@ func ignoreShort(err error) error {
 	return err
 }
 
-// seen is the state that the programs decide by.
-type seen struct {
+// state is what the programs decide by.
+type state struct {
 	config  bpf.Config
 	entries bpf.Entries
 }
 
-// tables converts the entries for the model. owns reports whether a host socket owns the packet to
-// a gated port or a frontend.
-func (s *seen) tables(owns func() bool) *verdict.Tables {
+// tables converts the entries for the model. It calls isOfSocket for packets to a port that host
+// sockets may have, or to a frontend.
+func (s *state) tables(isOfSocket func() bool) *verdict.Tables {
 	t := &s.entries.Tables
 	t.HostSocket = func(k verdict.Socket) bool {
-		return s.entries.Gated[bpf.SocketKey{Proto: k.Proto, Port: k.Local.Port()}] && owns()
+		return s.entries.Gated[bpf.SocketKey{Proto: k.Proto, Port: k.Local.Port()}] && isOfSocket()
 	}
 	t.HostConnection = func(verdict.Socket) verdict.ConnectionState {
-		if owns() {
+		if isOfSocket() {
 			return verdict.Connected
 		}
 

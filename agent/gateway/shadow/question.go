@@ -21,37 +21,38 @@ const (
 
 // question is the input of the model for one sample.
 type question struct {
-	dir   verdict.Direction
-	frame []byte // complete, with its tag; missing bytes are zero
-	read  verdict.Frame
-	keys  bpf.Keys
+	dir    verdict.Direction
+	frame  []byte // complete, with its tag; missing bytes are zero
+	parsed verdict.Frame
+	keys   bpf.Keys
 }
 
 // fillings are bytes that read as other headers than zeros do: IPv4, IPv6, neither.
 var fillings = []byte{0x45, 0x60, 0xff}
 
-// ask converts a sample to a question. It returns false if the deciding bytes may be missing from
-// the capture.
-func ask(s bpf.Sample) (question, bool) {
-	q := question{dir: s.From, frame: whole(s, 0)}
-	q.read = verdict.Parse(q.frame)
+// newQuestion converts a sample to a question. It returns false if the deciding bytes may be
+// missing from the capture.
+func newQuestion(s bpf.Sample) (question, bool) {
+	q := question{dir: s.From, frame: wireFrame(s, 0)}
+	q.parsed = verdict.Parse(q.frame)
 
+	// The missing bytes do not matter if the frame reads the same with any of them.
 	if etherLen+s.L3 > len(s.Frame) {
 		for _, fill := range fillings {
-			if !reflect.DeepEqual(q.read, verdict.Parse(whole(s, fill))) {
+			if !reflect.DeepEqual(q.parsed, verdict.Parse(wireFrame(s, fill))) {
 				return q, false
 			}
 		}
 	}
 
-	q.keys = keys(&q.read)
+	q.keys = keysOf(&q.parsed)
 
 	return q, true
 }
 
-// whole returns the frame in its length on the wire, padded with fill. For a GSO packet it returns
-// the first segment.
-func whole(s bpf.Sample, fill byte) []byte {
+// wireFrame returns the frame in its length on the wire, padded with fill. For a GSO packet it
+// returns the first segment.
+func wireFrame(s bpf.Sample, fill byte) []byte {
 	b := slices.Clone(s.Frame[:min(len(s.Frame), etherLen+s.L3)])
 	for len(b) < etherLen+s.L3 {
 		b = append(b, fill)
@@ -66,9 +67,9 @@ func whole(s bpf.Sample, fill byte) []byte {
 	return slices.Concat(b[:etherAddrs], tag, b[etherAddrs:])
 }
 
-// keys returns all table keys that a rule may look up for f: from the packet and from the packet it
-// quotes, both as they are and reversed.
-func keys(f *verdict.Frame) bpf.Keys {
+// keysOf returns all table keys that a rule may look up for f: from the packet and from the packet
+// it quotes, both as they are and reversed.
+func keysOf(f *verdict.Frame) bpf.Keys {
 	var k bpf.Keys
 	addAddrs(&k, f.ARP.Sender, f.ARP.Target, f.IP.Target)
 	addPacket(&k, &f.IP)

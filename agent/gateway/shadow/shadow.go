@@ -16,9 +16,9 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/verdict"
 )
 
-// patience is the idle time after which Shadow checks whether the programs were replaced, and the
-// wait for missing programs.
-const patience = time.Second
+// checkInterval is how often Shadow checks whether the programs were replaced, and whether missing
+// programs are there.
+const checkInterval = time.Second
 
 // Options configures New.
 type Options struct {
@@ -73,7 +73,7 @@ func (s *Shadow) Stats() Stats {
 // Run compares until ctx ends, across reloads of the programs. It must run in their network
 // namespace. It returns nil, early if the kernel has no tcx.
 func (s *Shadow) Run(ctx context.Context) error {
-	said := false
+	hasWarned := false
 
 	for {
 		err := s.follow(ctx)
@@ -86,14 +86,15 @@ func (s *Shadow) Run(ctx context.Context) error {
 			return nil
 		}
 
-		fails := err != nil && !errors.Is(err, bpf.ErrNotAttached)
-		if fails && !said {
+		// without programs there is nothing to compare, which is no fault
+		isFault := err != nil && !errors.Is(err, bpf.ErrNotAttached)
+		if isFault && !hasWarned {
 			s.o.Log.Warn("decisions are not compared with the model, trying again", "error", err)
 		}
 
-		said = fails
+		hasWarned = isFault
 
-		if !loop.Pause(ctx, patience) {
+		if !loop.Pause(ctx, checkInterval) {
 			return nil
 		}
 	}
@@ -118,7 +119,7 @@ func (s *Shadow) follow(ctx context.Context) error {
 
 	j := &judge{rules: rules, plant: s.plant}
 	for ctx.Err() == nil && !m.Stale() {
-		if err := s.round(ctx, m, j); err != nil {
+		if err := s.compareSamples(ctx, m, j); err != nil {
 			return err
 		}
 	}
@@ -126,9 +127,9 @@ func (s *Shadow) follow(ctx context.Context) error {
 	return nil
 }
 
-// round compares for a limited time.
-func (s *Shadow) round(ctx context.Context, m *bpf.Monitor, j *judge) error {
-	end := time.Now().Add(patience)
+// compareSamples compares samples for one checkInterval.
+func (s *Shadow) compareSamples(ctx context.Context, m *bpf.Monitor, j *judge) error {
+	end := time.Now().Add(checkInterval)
 	m.SetDeadline(end)
 
 	defer context.AfterFunc(ctx, func() { m.SetDeadline(time.Now()) })()
@@ -149,8 +150,9 @@ func (s *Shadow) round(ctx context.Context, m *bpf.Monitor, j *judge) error {
 	return nil
 }
 
+// compare compares one sample, and counts the outcome.
 func (s *Shadow) compare(m *bpf.Monitor, j *judge, sample bpf.Sample) {
-	got, model, err := j.judge(sample)
+	got, model, err := j.compare(sample)
 	if got == different && m.Stale() {
 		got = changed // the judge's rules are of a former load, which does not know new entries
 	}

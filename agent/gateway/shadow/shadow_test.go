@@ -292,13 +292,13 @@ func TestWhole(t *testing.T) {
 		for _, captured := range []int{14, 34, 60, bpf.Snap} {
 			s := bpf.Sample{Len: len(frame), L3: len(frame) - etherLen, TPID: tpid, TCI: tci, Frame: frame[:min(captured, len(frame))]}
 
-			q, ok := ask(s)
+			q, ok := newQuestion(s)
 			if !ok {
 				cuts++
 				continue
 			}
 
-			if diff := cmp.Diff(verdict.Parse(c.Frame), q.read, cmpopts.EquateComparable(netip.Addr{}, netip.AddrPort{})); diff != "" {
+			if diff := cmp.Diff(verdict.Parse(c.Frame), q.parsed, cmpopts.EquateComparable(netip.Addr{}, netip.AddrPort{})); diff != "" {
 				t.Errorf("%s, %d bytes captured (-frame +question):\n%s", c.Name, captured, diff)
 			}
 
