@@ -31,7 +31,7 @@ func (g *Gateway) SyncAddrs(want map[netip.Addr]verdict.AddrKind) error {
 		former = former || kind == verdict.AddrFormer
 	}
 
-	left, err := g.fitAddrs(entries)
+	excluded, err := g.fitAddrs(entries)
 	// The digest must cover the table: bits are added before entries and removed after them.
 	err = errors.Join(err, g.digest.addHosts(hosts, former))
 
@@ -40,7 +40,7 @@ func (g *Gateway) SyncAddrs(want map[netip.Addr]verdict.AddrKind) error {
 		writes, unwritten, err = syncEntries(g.objs.HostAddrs, entries)
 	}
 
-	g.unwrittenAddrs = left + unwritten
+	g.unwrittenAddrs = excluded + unwritten
 	if writes > 0 {
 		err = errors.Join(err, g.ForgetShortcuts())
 	}
@@ -71,9 +71,10 @@ func (g *Gateway) fitAddrs(entries map[gatewayAddr]uint8) (int, error) {
 
 	removed := 0
 
-	for _, present := range []bool{false, true} {
+	for _, present := range []bool{false, true} { // first those that are not in the table
 		for k, kind := range entries {
-			if _, is := have[k]; verdict.AddrKind(kind) == verdict.AddrVIP && is == present && removed < excess {
+			_, exists := have[k]
+			if verdict.AddrKind(kind) == verdict.AddrVIP && exists == present && removed < excess {
 				delete(entries, k)
 
 				removed++

@@ -40,17 +40,23 @@ func (a *attachedTo) get(onBridge bool) int {
 	return a.uplink
 }
 
+// Values of hook.onBridge.
+const (
+	atUplink = false
+	atBridge = true
+)
+
 // AttachUplink attaches the layout's programs for the uplink to ifindex:
 //
 //   - A program attached there before, of this or another layout, is replaced atomically.
 //   - A program on another or a deleted interface is detached after the new one is attached.
 //   - Hooks that only another layout uses are detached last, when all programs of this one are
 //     attached.
-func (g *Gateway) AttachUplink(ifindex int) error { return g.attachSide(false, ifindex) }
+func (g *Gateway) AttachUplink(ifindex int) error { return g.attachSide(atUplink, ifindex) }
 
 // AttachBridge is AttachUplink for the gateway bridge's internal port. In layout bridged it must be
 // called first: the uplink's egress program relies on it to separate the host's packets from OVN's.
-func (g *Gateway) AttachBridge(ifindex int) error { return g.attachSide(true, ifindex) }
+func (g *Gateway) AttachBridge(ifindex int) error { return g.attachSide(atBridge, ifindex) }
 
 // attachSide attaches the layout's programs for the bridge or for the uplink.
 func (g *Gateway) attachSide(onBridge bool, ifindex int) error {
@@ -66,62 +72,22 @@ func (g *Gateway) attachSide(onBridge bool, ifindex int) error {
 		}
 	}
 
-	return g.dropOtherLayouts()
+	return g.detachOtherLayouts()
 }
 
-func updateLink(path string, prog *ebpf.Program) error {
-	l, err := link.LoadPinnedLink(path, nil)
-	if err != nil {
-		return err
-	}
-	defer l.Close()
-
-	return l.Update(prog)
-}
-
-// tcx is the state of a pinned link. All zero means no link, or that its interface is gone.
-type tcx struct {
-	ifindex int
-	prog    ebpf.ProgramID
-}
-
-func pinnedTCX(path string) (tcx, error) {
-	l, err := link.LoadPinnedLink(path, nil)
-	if errors.Is(err, fs.ErrNotExist) {
-		return tcx{}, nil
-	}
-
-	if err != nil {
-		return tcx{}, err
-	}
-
-	defer l.Close()
-
-	info, err := l.Info()
-	if err != nil {
-		return tcx{}, err
-	}
-
-	if t := info.TCX(); t != nil && t.Ifindex != 0 {
-		return tcx{ifindex: int(t.Ifindex), prog: info.Program}, nil
-	}
-
-	return tcx{}, nil
-}
-
-// dropOtherLayouts detaches the hooks that this layout does not use, if all of its own programs are
-// attached.
-func (g *Gateway) dropOtherLayouts() error {
-	keep := make(map[string]bool)
+// detachOtherLayouts detaches the hooks that this layout does not use, if all of its own programs
+// are attached.
+func (g *Gateway) detachOtherLayouts() error {
+	used := make(map[string]bool)
 	for _, h := range g.hooks() {
-		keep[h.name] = true
-		if up, err := g.attacher.isUp(h, g.programOf(h), 0); !up || err != nil {
+		used[h.name] = true
+		if up, err := g.attacher.isUp(h, g.programOf(h), anyInterface); !up || err != nil {
 			return err
 		}
 	}
 
 	for _, h := range allHooks {
-		if keep[h.name] {
+		if used[h.name] {
 			continue
 		}
 
@@ -156,17 +122,6 @@ func (g *Gateway) Attached() (uplink, bridge bool, err error) {
 	}
 
 	return uplink, bridge, nil
-}
-
-func programID(p *ebpf.Program) (ebpf.ProgramID, error) {
-	info, err := p.Info()
-	if err != nil {
-		return 0, err
-	}
-
-	id, _ := info.ID()
-
-	return id, nil
 }
 
 // Ahead returns the number of foreign programs before the agent's on a tcx hook of the interface.
@@ -204,7 +159,7 @@ func (g *Gateway) Detach() error {
 		}
 	}
 
-	if err := g.attacher.dropDevices(podHook+"_", true); err != nil {
+	if err := g.attacher.dropDevices(podHook + "_"); err != nil {
 		return fmt.Errorf("detach programs of pods: %w", err)
 	}
 
@@ -237,13 +192,56 @@ func Unhook(pinDir string) error {
 		}
 	}
 
-	if err := (attacher{pinDir: pinDir}).dropDevices(podHook+"_", false); err != nil {
+	if err := (attacher{pinDir: pinDir}).dropDeviceLinks(podHook + "_"); err != nil {
 		errs = append(errs, fmt.Errorf("detach programs of pods: %w", err))
 	}
 
 	return errors.Join(errs...)
 }
 
+// tcx is the state of a pinned link. All zero means no link, or that its interface is gone.
+type tcx struct {
+	ifindex int
+	prog    ebpf.ProgramID
+}
+
+// pinnedTCX returns the state of the link at path.
+func pinnedTCX(path string) (tcx, error) {
+	l, err := link.LoadPinnedLink(path, nil)
+	if errors.Is(err, fs.ErrNotExist) {
+		return tcx{}, nil
+	}
+
+	if err != nil {
+		return tcx{}, err
+	}
+
+	defer l.Close()
+
+	info, err := l.Info()
+	if err != nil {
+		return tcx{}, err
+	}
+
+	if t := info.TCX(); t != nil && t.Ifindex != 0 {
+		return tcx{ifindex: int(t.Ifindex), prog: info.Program}, nil
+	}
+
+	return tcx{}, nil
+}
+
+// updateLink replaces the program of a pinned link, atomically.
+func updateLink(path string, prog *ebpf.Program) error {
+	l, err := link.LoadPinnedLink(path, nil)
+	if err != nil {
+		return err
+	}
+	defer l.Close()
+
+	return l.Update(prog)
+}
+
+// dropLink detaches and unpins the link at path, if there is one.
 func dropLink(path string) error {
 	l, err := link.LoadPinnedLink(path, nil)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -285,4 +283,15 @@ func unpinMaps(pinDir string, names ...string) error {
 	}
 
 	return nil
+}
+
+func programID(p *ebpf.Program) (ebpf.ProgramID, error) {
+	info, err := p.Info()
+	if err != nil {
+		return 0, err
+	}
+
+	id, _ := info.ID()
+
+	return id, nil
 }

@@ -37,6 +37,7 @@ func (a attacher) attach(h hook, prog *ebpf.Program, ifindex int) error {
 	return err
 }
 
+// attachTCX is attach with a tcx link. It returns link.ErrNotSupported before Linux 6.6.
 func (a attacher) attachTCX(h hook, prog *ebpf.Program, ifindex int) error {
 	path := a.pin(h)
 
@@ -68,23 +69,29 @@ func (a attacher) attachTCX(h hook, prog *ebpf.Program, ifindex int) error {
 		return err
 	}
 
-	return a.dropClsact(h, 0)
+	return a.dropClsact(h, noInterface)
 }
 
 func (a attacher) pin(h hook) string { return filepath.Join(a.pinDir, h.name) }
 
 // detach removes the hook's program from every interface. Interfaces may be gone.
 func (a attacher) detach(h hook) error {
-	if err := a.dropClsact(h, 0); err != nil {
+	if err := a.dropClsact(h, noInterface); err != nil {
 		return err
 	}
 
 	return dropLink(a.pin(h))
 }
 
-// isUp reports whether the hook has prog on that interface. With 0 any interface counts.
+// Values in place of an interface index. The kernel's indexes begin at 1.
+const (
+	anyInterface = 0
+	noInterface  = 0
+)
+
+// isUp reports whether the hook has prog on that interface, or on anyInterface.
 func (a attacher) isUp(h hook, prog *ebpf.Program, ifindex int) (bool, error) {
-	up, err := a.holds(h, prog, ifindex)
+	up, err := a.isAttached(h, prog, ifindex)
 	if err != nil {
 		return false, fmt.Errorf("inspect attachment of %s: %w", h.name, err)
 	}
@@ -92,7 +99,7 @@ func (a attacher) isUp(h hook, prog *ebpf.Program, ifindex int) (bool, error) {
 	return up, nil
 }
 
-func (a attacher) holds(h hook, prog *ebpf.Program, ifindex int) (bool, error) {
+func (a attacher) isAttached(h hook, prog *ebpf.Program, ifindex int) (bool, error) {
 	id, err := programID(prog)
 	if err != nil {
 		return false, err
@@ -100,51 +107,74 @@ func (a attacher) holds(h hook, prog *ebpf.Program, ifindex int) (bool, error) {
 
 	at, err := pinnedTCX(a.pin(h))
 	if err != nil || at.ifindex != 0 {
-		return at.prog == id && (ifindex == 0 || at.ifindex == ifindex), err
+		return at.prog == id && (ifindex == anyInterface || at.ifindex == ifindex), err
 	}
 
 	return a.isUpByClsact(h, id, ifindex)
 }
 
-// dropDevices detaches the programs of all hooks that are named prefix and an interface index.
-// If filters is false, clsact filters stay, and so do their pins, by which they are found again.
-func (a attacher) dropDevices(prefix string, filters bool) error {
-	entries, err := os.ReadDir(a.pinDir)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
+// dropDevices detaches the programs of all hooks that are named prefix and an interface index. All
+// of them are at ingress.
+func (a attacher) dropDevices(prefix string) error {
+	pins, err := a.pinsOf(prefix)
+	if err != nil {
+		return err
 	}
 
+	errs := []error{a.dropDeviceLinks(prefix)}
+
+	for _, pin := range pins {
+		name, suffix, isClsact := strings.Cut(pin, clsactInfix)
+		if !isClsact {
+			continue
+		}
+
+		// Without a device there is no filter.
+		if ifindex, err := strconv.Atoi(suffix); err == nil {
+			if _, err := net.InterfaceByIndex(ifindex); err == nil {
+				errs = append(errs, a.clsact.detach(ifindex, name, hook{}.egress))
+			}
+		}
+
+		errs = append(errs, removeIfThere(filepath.Join(a.pinDir, pin)))
+	}
+
+	return errors.Join(errs...)
+}
+
+// dropDeviceLinks is dropDevices for tcx links. Clsact filters stay, and so do their pins, by which
+// they are found again.
+func (a attacher) dropDeviceLinks(prefix string) error {
+	pins, err := a.pinsOf(prefix)
 	if err != nil {
 		return err
 	}
 
 	var errs []error
 
-	for _, e := range entries {
-		if !strings.HasPrefix(e.Name(), prefix) {
-			continue
+	for _, pin := range pins {
+		if !strings.Contains(pin, clsactInfix) {
+			errs = append(errs, dropLink(filepath.Join(a.pinDir, pin)))
 		}
-
-		path := filepath.Join(a.pinDir, e.Name())
-
-		name, ifindex, isClsact := strings.Cut(e.Name(), clsactInfix)
-		if !isClsact {
-			errs = append(errs, dropLink(path))
-			continue
-		}
-
-		if !filters {
-			continue
-		}
-
-		if i, err := strconv.Atoi(ifindex); err == nil {
-			if _, gone := net.InterfaceByIndex(i); gone == nil {
-				errs = append(errs, a.clsact.detach(i, name, false))
-			}
-		}
-
-		errs = append(errs, removeIfThere(path))
 	}
 
 	return errors.Join(errs...)
+}
+
+// pinsOf returns the names of the pins that begin with prefix. The directory may be gone.
+func (a attacher) pinsOf(prefix string) ([]string, error) {
+	entries, err := os.ReadDir(a.pinDir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+
+	var names []string
+
+	for _, e := range entries {
+		if strings.HasPrefix(e.Name(), prefix) {
+			names = append(names, e.Name())
+		}
+	}
+
+	return names, err
 }

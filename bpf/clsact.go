@@ -16,6 +16,7 @@ import (
 // clsact filter itself has no pin.
 const clsactInfix = "_clsact_"
 
+// attachClsact is attach with a clsact filter.
 func (a attacher) attachClsact(h hook, prog *ebpf.Program, ifindex int) error {
 	if err := a.clsact.attach(ifindex, prog.FD(), h.name, h.egress); err != nil {
 		return err
@@ -120,7 +121,7 @@ func (a attacher) isUpByClsact(h hook, id ebpf.ProgramID, ifindex int) (bool, er
 			continue
 		}
 
-		if there := a.clsact.Attached; there == nil || there(at, h.name, h.egress) {
+		if isAttached := a.clsact.Attached; isAttached == nil || isAttached(at, h.name, h.egress) {
 			return true, nil
 		}
 	}

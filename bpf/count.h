@@ -38,6 +38,7 @@ static __noinline int gso_header_len(struct __sk_buff *skb)
 	return in.l4 + l4_len(skb, &in);
 }
 
+/* Adds the packet to a cell, a GSO packet as its segments. */
 static __always_inline void add(struct __sk_buff *skb, struct cell *c)
 {
 	add_packet(skb, c);
@@ -45,6 +46,7 @@ static __always_inline void add(struct __sk_buff *skb, struct cell *c)
 		add_segments(skb, c, gso_header_len(skb));
 }
 
+/* Counts the packet by its reason. */
 static __always_inline void count(struct __sk_buff *skb, __u32 reason)
 {
 	struct cells *cells;

@@ -72,6 +72,7 @@ func (d *digest) addHosts(more []netip.Addr, former bool) error {
 	return d.writeHosts(more, former || d.hasFormer)
 }
 
+// setHosts replaces the host addresses.
 func (d *digest) setHosts(addrs []netip.Addr, former bool) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -89,6 +90,7 @@ func (d *digest) addNetworks(more []netip.Prefix) error {
 	return d.writeNetworks(more)
 }
 
+// setNetworks replaces the internal networks.
 func (d *digest) setNetworks(networks []netip.Prefix) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -125,6 +127,7 @@ func (d *digest) countServices(ports map[uint16]int) error { return d.count(d.se
 
 func (d *digest) countTakeover(ports map[uint16]int) error { return d.count(d.takeover, ports) }
 
+// count adds delta to the numbers of users of each port, and writes the bits if one changes.
 func (d *digest) count(users, delta map[uint16]int) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -136,12 +139,15 @@ func (d *digest) count(users, delta map[uint16]int) error {
 			continue
 		}
 
-		was := users[port]
-		if users[port] = was + n; users[port] <= 0 {
+		before := users[port]
+		after := before + n
+
+		users[port] = after
+		if after <= 0 {
 			delete(users, port)
 		}
 
-		changed = changed || was == 0 || was+n <= 0
+		changed = changed || before == 0 || after <= 0
 	}
 
 	if !changed {
@@ -151,6 +157,7 @@ func (d *digest) count(users, delta map[uint16]int) error {
 	return d.writePorts()
 }
 
+// writePorts sets exactly the bits of ports in use.
 func (d *digest) writePorts() error {
 	var words [1024]uint64
 	for port := range d.services {
@@ -168,6 +175,7 @@ func (d *digest) writePorts() error {
 	return d.ports.Set(&words)
 }
 
+// writeHosts sets exactly the bits of the host's addresses, including more.
 func (d *digest) writeHosts(more []netip.Addr, former bool) error {
 	var words [hostWords]uint64
 
@@ -190,7 +198,8 @@ func hostBit(a netip.Addr) uint32 {
 	return hash(w[0] ^ w[1] ^ w[2] ^ w[3])
 }
 
-// hash returns a bit of a digest of hostWords words.
+// hash returns the number of a bit in a digest of hostWords words: the upper bits of a
+// multiplicative hash. The programs compute the same.
 func hash(x uint32) uint32 { return x * 0x9e3779b1 >> (32 - bits.TrailingZeros(hostWords*64)) }
 
 func setBit[N uint16 | uint32](words []uint64, bit N) { words[bit/64] |= 1 << (bit % 64) }

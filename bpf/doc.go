@@ -36,9 +36,9 @@
 // interface of the configuration is 0, every packet passes to OVS, whose flows carry the host's
 // traffic; no_uplink drops in direct only. Host packets that OVS' flows send to the uplink have the
 // mark 0x686f: they pass as host_out. A packet that a program redirects past OVS to the uplink of
-// layout bridged has the mark 0x6873, or 0x7073 if it is a pod's, until the uplink's egress, where it
-// gets its own mark back. Pods cannot set these marks, because the kernel clears the mark of a packet
-// that leaves a network namespace.
+// layout bridged has the mark 0x6873, or 0x7073 if it is a pod's, until the uplink's egress, where
+// it gets its own mark back. Pods cannot set these marks, because the kernel clears the mark of a
+// packet that leaves a network namespace.
 //
 // # Short path
 //
@@ -71,9 +71,9 @@
 //
 // # Nested pods
 //
-// nested.bpf.c is for a node that is a virtual machine with a port of a hypervisor's OVN as its NIC.
-// The node then has no gateway. Each pod is a nested port, and its packets have the port's VLAN tag
-// on the NIC. LoadNested attaches two programs:
+// nested.bpf.c is for a node that is a virtual machine with a port of a hypervisor's OVN as its
+// NIC. The node then has no gateway. Each pod is a nested port, and its packets have the port's
+// VLAN tag on the NIC. LoadNested attaches two programs:
 //
 //	hook                           program           direction, reason: what it does
 //	nested_wire: NIC's ingress     nested_from_wire  rx  in: to the pod with that tag, without the tag
@@ -95,8 +95,8 @@
 // that the VM sent to a load balancer, and goes out. Later fragments follow the first one. The
 // programs know only the VM's IPv4 addresses.
 //
-// The maps nested_tags, nested_devices, nested_host, nested_frags and nested_counts, and the links or
-// clsact programs of the hooks, are pinned. RemoveNested removes them.
+// The maps nested_tags, nested_devices, nested_host, nested_frags and nested_counts, and the links
+// or clsact programs of the hooks, are pinned. RemoveNested removes them.
 //
 // # Explaining
 //

@@ -83,6 +83,7 @@ func lookUp[Key comparable, Value, K, V any](
 	return out, nil
 }
 
+// readGates returns the ports that a host socket may have, see Gate.
 func readGates(m *ebpf.Map, ports []SocketKey) (map[SocketKey]bool, error) {
 	out := make(map[SocketKey]bool)
 	if len(ports) == 0 {
@@ -95,12 +96,12 @@ func readGates(m *ebpf.Map, ports []SocketKey) (map[SocketKey]bool, error) {
 	}
 
 	for _, p := range ports {
-		of := &bits.Tcp
+		bitmap := &bits.Tcp
 		if p.Proto == protoUDP {
-			of = &bits.Udp
+			bitmap = &bits.Udp
 		}
 
-		if of[p.Port/64]>>(p.Port%64)&1 == 1 {
+		if bitmap[p.Port/64]>>(p.Port%64)&1 == 1 {
 			out[p] = true
 		}
 	}

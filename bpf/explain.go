@@ -132,6 +132,7 @@ func (l *live) close() {
 	}
 }
 
+// findLive finds the attached programs by their pins.
 func findLive(pinDir string) (*live, error) {
 	l := &live{maps: make(map[string]*ebpf.Map)}
 
@@ -150,7 +151,7 @@ func findLive(pinDir string) (*live, error) {
 			l.uplink = ifindex
 		}
 
-		err = l.add(h, prog)
+		err = l.adoptMaps(h, prog)
 		prog.Close()
 
 		if err != nil {
@@ -192,8 +193,9 @@ func attachedProgram(pinDir string, h hook) (*ebpf.Program, int, error) {
 	return nil, 0, err
 }
 
-// add adopts the maps of the hook's program.
-func (l *live) add(h hook, prog *ebpf.Program) error {
+// adoptMaps adds the global data of the hook's program. From the program at uplink ingress it also
+// learns the layout.
+func (l *live) adoptMaps(h hook, prog *ebpf.Program) error {
 	info, err := prog.Info()
 	if err != nil {
 		return err
@@ -316,9 +318,9 @@ func (e *Explainer) Explain(dir verdict.Direction, frame []byte) (Explanation, e
 
 // untag removes the outer tag of a frame. It returns protocol and TCI, or 0 without a tag.
 func untag(frame []byte) (proto, tci uint16, rest []byte) {
-	at := func(i int) uint16 { return uint16(frame[i])<<8 | uint16(frame[i+1]) }
+	word := func(i int) uint16 { return uint16(frame[i])<<8 | uint16(frame[i+1]) }
 
-	proto = at(12)
+	proto = word(12)
 	if proto != unix.ETH_P_8021Q && proto != unix.ETH_P_8021AD {
 		return 0, 0, frame
 	}
@@ -327,7 +329,7 @@ func untag(frame []byte) (proto, tci uint16, rest []byte) {
 		return proto, 0, frame[:12]
 	}
 
-	return proto, at(14), append(append([]byte(nil), frame[:12]...), frame[16:]...)
+	return proto, word(14), append(append([]byte(nil), frame[:12]...), frame[16:]...)
 }
 
 func ageOf(now time.Duration, ns uint64) time.Duration {

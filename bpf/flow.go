@@ -73,18 +73,20 @@ func (g *Gateway) Flows(keep func(f verdict.FlowKey, age time.Duration) bool) er
 			stale = append(stale, k)
 		}
 	})
-	gone := make(map[uint16]int)
+
+	// by port: the negative number of deleted flows
+	deleted := make(map[uint16]int)
 
 	for _, k := range stale {
 		if e := g.objs.Takeover.Delete(k); e == nil {
-			gone[bePort(k.LocalPort)]--
+			deleted[bePort(k.LocalPort)]--
 		} else if !errors.Is(e, ebpf.ErrKeyNotExist) {
 			err = errors.Join(err, e)
 			break
 		}
 	}
 
-	if err = errors.Join(err, g.digest.countTakeover(gone)); err != nil {
+	if err = errors.Join(err, g.digest.countTakeover(deleted)); err != nil {
 		return fmt.Errorf("drain flows: %w", err)
 	}
 
@@ -104,8 +106,8 @@ func (g *Gateway) restoreFlows() error {
 // for it stays, or a later scan finds it, because a scan follows every change of the table. If scan
 // fails nothing changes.
 func (g *Gateway) SyncHostProtos(scan func() ([]verdict.NSKey, error)) error {
-	const most = 10 // limit while sockets keep changing
-	for range most {
+	const maxScans = 10 // limit while sockets keep changing
+	for range maxScans {
 		want, err := scan()
 		if err != nil {
 			return fmt.Errorf("sync host protocols: %w", err)
@@ -124,6 +126,7 @@ func (g *Gateway) SyncHostProtos(scan func() ([]verdict.NSKey, error)) error {
 	return nil
 }
 
+// putHostProtos sets the table to exactly want, and reports whether that changed it.
 func (g *Gateway) putHostProtos(want []verdict.NSKey) (changed bool, err error) {
 	entries := make(map[gatewayNsKey]uint8, len(want))
 	for _, k := range want {
@@ -140,7 +143,7 @@ func (g *Gateway) putHostProtos(want []verdict.NSKey) (changed bool, err error) 
 	return done.written > 0 || gone > 0, err
 }
 
-// monotonicNow is bpf_ktime_get_ns.
+// monotonicNow returns the time on the clock of bpf_ktime_get_ns().
 func monotonicNow() (time.Duration, error) {
 	var now unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &now); err != nil {

@@ -207,8 +207,8 @@ func (g *Gateway) Close() error {
 	return err
 }
 
-// abandoned are maps that earlier versions pinned. Open unpins them. Attached programs of an earlier
-// version keep their maps.
+// abandoned are maps that earlier versions pinned. Open unpins them. Attached programs of an
+// earlier version keep their maps.
 var abandoned = []string{"flows"}
 
 // preparePins creates the pin directory and unpins maps of another version with a different layout.

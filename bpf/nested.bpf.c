@@ -44,6 +44,7 @@ static __noinline int header_len(struct __sk_buff *skb)
 	return p.l4 + l4_len(skb, &p);
 }
 
+/* Counts the packet by its reason. */
 static __always_inline void count(struct __sk_buff *skb, __u32 reason)
 {
 	struct cell *c;
@@ -70,6 +71,7 @@ static __always_inline int deliver(struct __sk_buff *skb, const struct vlan *vla
 	return bpf_redirect_peer(ifindex, 0);
 }
 
+/* Counts a packet from the wire, and executes the decision. */
 static __always_inline int wire_exit(struct __sk_buff *skb, __u32 reason, const struct vlan *vlan)
 {
 	count(skb, reason);
@@ -167,6 +169,7 @@ static __always_inline int later_is_for_host(const struct packet *p)
 	return !seen || seen->owner == FRAG_HOST || bpf_ktime_get_ns() - seen->ns >= FRAG_TIMEOUT;
 }
 
+/* Stores where the later fragments of the packet go. */
 static __always_inline void remember(const struct packet *p, int for_host)
 {
 	struct frag_seen now = {
@@ -179,7 +182,10 @@ static __always_inline void remember(const struct packet *p, int for_host)
 	bpf_map_update_elem(&nested_frags, &k, &now, BPF_ANY);
 }
 
-/* Reports whether a packet to one of the VM's addresses is for the VM itself. */
+/*
+ * Reports whether a packet to one of the VM's addresses is for the VM itself. own: the packet has
+ * the addresses of the pod that sends it.
+ */
 static __always_inline int is_for_host(struct __sk_buff *skb, const struct packet *p, int own)
 {
 	int for_host;
@@ -212,6 +218,7 @@ static __always_inline __u32 pod_reason(struct __sk_buff *skb, const struct devi
 	return own ? NESTED_HOST : NESTED_SPOOFED_SOURCE;
 }
 
+/* Counts a packet from a pod, and executes the decision. tag: the pod's. */
 static __always_inline int pod_exit(struct __sk_buff *skb, __u32 reason, __u16 tag)
 {
 	count(skb, reason);

@@ -437,7 +437,7 @@ func RemoveNested(pinDir string, clsact ClsactFuncs) error {
 	}
 
 	a := attacher{pinDir: pinDir, clsact: clsact}
-	if err := errors.Join(a.detach(nestedWire), a.dropDevices(nestedPodPrefix, true)); err != nil {
+	if err := errors.Join(a.detach(nestedWire), a.dropDevices(nestedPodPrefix)); err != nil {
 		return fmt.Errorf("detach programs of nested pods: %w", err)
 	}
 

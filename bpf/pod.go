@@ -26,8 +26,8 @@ func (o Options) podProgram() string {
 	return podPrograms[o.Config.Layout]
 }
 
-// IsPodHook reports whether name is that of the hook at a pod's device. Its clsact filter and its pins
-// begin with it.
+// IsPodHook reports whether name is that of the hook at a pod's device. Its clsact filter and its
+// pins begin with it.
 func IsPodHook(name string) bool {
 	ifindex, found := strings.CutPrefix(name, podHook+"_")
 	_, err := strconv.Atoi(ifindex)
@@ -72,7 +72,7 @@ func (g *Gateway) attachPod(h hook, ifindex, mtu int, short bool) error {
 
 	known := err == nil
 	if errors.Is(err, ebpf.ErrKeyNotExist) {
-		have.Number, err = g.numberPod(key)
+		have.Number, err = g.assignNumber(key)
 	}
 
 	if err != nil {
@@ -98,8 +98,8 @@ func (g *Gateway) attachPod(h hook, ifindex, mtu int, short bool) error {
 	return g.ForgetShortcuts() // also packets inside OVS, whose slots have the former lengths
 }
 
-// numberPod gives a device a number of its own, with counts that begin at zero.
-func (g *Gateway) numberPod(ifindex uint32) (uint32, error) {
+// assignNumber gives a device a number of its own, with counts that begin at zero.
+func (g *Gateway) assignNumber(ifindex uint32) (uint32, error) {
 	taken := make(map[uint32]bool)
 
 	err := eachEntry(g.objs.ShortPods, func(_ uint32, p gatewayPodPort) { taken[p.Number] = true })
@@ -110,15 +110,15 @@ func (g *Gateway) numberPod(ifindex uint32) (uint32, error) {
 	room := g.objs.PodReceived.MaxEntries()
 	for n := range room {
 		if !taken[n] {
-			return n, g.ownCounts(n, ifindex)
+			return n, g.resetCounts(n, ifindex)
 		}
 	}
 
 	return 0, fmt.Errorf("%d pods have shortcuts, which is all that there is room for", room)
 }
 
-// ownCounts sets the counts of a number to zero, and the device that they are of; 0: none.
-func (g *Gateway) ownCounts(number, ifindex uint32) error {
+// resetCounts sets the counts of a number to zero, and their device to ifindex; 0: none.
+func (g *Gateway) resetCounts(number, ifindex uint32) error {
 	cpus, err := ebpf.PossibleCPU()
 	if err != nil {
 		return err
@@ -173,7 +173,7 @@ func (g *Gateway) DetachPod(ifindex int) error {
 	)
 	switch err := g.objs.ShortPods.Lookup(uint32(ifindex), &have); {
 	case err == nil: // the counts first: the number is free afterwards
-		errs = append(errs, g.ownCounts(have.Number, 0), g.objs.ShortPods.Delete(uint32(ifindex)))
+		errs = append(errs, g.resetCounts(have.Number, 0), g.objs.ShortPods.Delete(uint32(ifindex)))
 	case !errors.Is(err, ebpf.ErrKeyNotExist):
 		errs = append(errs, err)
 	}

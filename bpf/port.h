@@ -17,6 +17,7 @@
 #define TCP_ACK 0x10
 #define BFD_PORT 3784 /* single hop, RFC 5881 */
 
+/* The same as service_owner(), without a note. The digest saves most lookups. */
 static __always_inline __u32 find_service(const struct packet *p)
 {
 	struct service_key k = {};
@@ -40,6 +41,7 @@ static __always_inline __u32 service_owner(const struct packet *p)
 	return owner;
 }
 
+/* Reports whether the packet opens a TCP connection: of these four flags, it has only SYN. */
 static __always_inline int is_pure_syn(struct __sk_buff *skb, const struct packet *p)
 {
 	__u8 flags;

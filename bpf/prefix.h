@@ -64,13 +64,13 @@ static __noinline int network_of(const struct addr *a)
 {
 	struct network_key k = { .bits = 128 };
 	__u8 *network;
-	int is;
+	int kind;
 
 	k.addr = *a;
 	network = bpf_map_lookup_elem(&networks, &k);
-	is = network ? *network : 0;
-	note(ASKED_NETWORK, is, a, 0, 0, NULL);
-	return is;
+	kind = network ? *network : 0;
+	note(ASKED_NETWORK, kind, a, 0, 0, NULL);
+	return kind;
 }
 
 /*

@@ -13,6 +13,7 @@
 #include "plain.h"
 #include "types.h"
 
+/* Adds as checksums are added: the carry is added, too (ones' complement). */
 static __always_inline __u32 add32(__u32 a, __u32 b)
 {
 	a += b;
@@ -25,6 +26,7 @@ static __always_inline __u32 diff32(__u32 sum, __u32 old, __u32 new)
 	return add32(add32(sum, ~old), new);
 }
 
+/* Folds a sum of 32 bits to 16 bits. */
 static __always_inline __u16 fold(__u32 sum)
 {
 	sum = (sum & 0xffff) + (sum >> 16);
@@ -40,6 +42,7 @@ static __always_inline __u32 diff_addr(__u32 sum, const struct addr *old, const 
 	return sum;
 }
 
+/* Returns both ports as one word. */
 static __always_inline __u32 ports_of(const __be16 *sport)
 {
 	return *(const __u32 *)sport;
@@ -56,6 +59,7 @@ static __always_inline void set_diffs(struct shortcut *s, const struct tuple *t,
 	s->ip_diff = fold(add32(s->addr_diff, (__u16)~bpf_htons(v6 ? s->hops : s->hops << 8)));
 }
 
+/* Copies both MAC addresses of a frame. */
 static __always_inline void copy_macs(void *to, const void *from)
 {
 	/* a single MAC address is aligned to two bytes only, but a pair is aligned to four */
@@ -91,7 +95,7 @@ static __always_inline void rewrite4(struct iphdr *ip, const struct shortcut *s)
 {
 	__u32 sum = (__u16)~ip->check + s->ip_diff;
 
-	sum = (sum & 0xffff) + (sum >> 16);
+	sum = (sum & 0xffff) + (sum >> 16); /* once is enough: the sum has at most one carry */
 	ip->check = ~sum;
 	ip->ttl -= s->hops;
 	ip->saddr = s->src.w[3];

@@ -11,7 +11,7 @@
 #include "parse.h"
 #include "types.h"
 
-/* Returns the length of the transport header at off, or 0 if it is unknown. */
+/* Returns the length of the packet's transport header, or 0 if it is unknown. */
 static __always_inline __u32 l4_len(struct __sk_buff *skb, const struct packet *p)
 {
 	__u8 doff;
@@ -23,6 +23,7 @@ static __always_inline __u32 l4_len(struct __sk_buff *skb, const struct packet *
 	return (doff >> 4) * 4;
 }
 
+/* Counts the packet once, with its length. */
 static __always_inline void add_packet(struct __sk_buff *skb, struct cell *c)
 {
 	c->packets += 1;

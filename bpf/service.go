@@ -79,8 +79,8 @@ func serviceEntries(owners map[verdict.ServiceKey]verdict.ServiceOwner) (map[gat
 	return entries, nil
 }
 
-// changeServices adds the ports of entries to the digest, writes the entries, then deletes stale. Then
-// it writes the entries for which there was no room before.
+// changeServices adds the ports of entries to the digest, writes the entries, then deletes stale.
+// Then it writes the entries for which there was no room before.
 func (g *Gateway) changeServices(
 	entries map[gatewayServiceKey]uint8,
 	stale []gatewayServiceKey,

@@ -28,7 +28,7 @@ type ServiceCount struct {
 	Packets, Bytes uint64
 }
 
-// serviceCounts allocates the cells.
+// serviceCounts assigns cells of a counter array to Service ports.
 type serviceCounts struct {
 	slots, counts *ebpf.Map
 	max           int
@@ -38,7 +38,8 @@ type serviceCounts struct {
 	ports map[ServicePort]*serviceSlot
 	free  []uint32
 	next  uint32
-	over  map[verdict.ServiceKey]ServicePort // without a cell
+	// frontends whose port has no cell
+	uncounted map[verdict.ServiceKey]ServicePort
 }
 
 type serviceSlot struct {
@@ -46,14 +47,14 @@ type serviceSlot struct {
 	fronts int
 }
 
-func newServiceCounts(slots, counts *ebpf.Map, most int) *serviceCounts {
+func newServiceCounts(slots, counts *ebpf.Map, limit int) *serviceCounts {
 	return &serviceCounts{
-		slots:  slots,
-		counts: counts,
-		max:    most,
-		front:  map[verdict.ServiceKey]ServicePort{},
-		ports:  map[ServicePort]*serviceSlot{},
-		over:   map[verdict.ServiceKey]ServicePort{},
+		slots:     slots,
+		counts:    counts,
+		max:       limit,
+		front:     map[verdict.ServiceKey]ServicePort{},
+		ports:     map[ServicePort]*serviceSlot{},
+		uncounted: map[verdict.ServiceKey]ServicePort{},
 	}
 }
 
@@ -76,19 +77,19 @@ func (g *Gateway) CountServices(changes map[verdict.ServiceKey]ServicePort) erro
 			errs = append(errs, c.release(k))
 		}
 
-		delete(c.over, k)
+		delete(c.uncounted, k)
 	}
 
 	for k, port := range changes {
 		if port != (ServicePort{}) && c.front[k] != port {
-			errs = append(errs, c.give(k, port))
+			errs = append(errs, c.assign(k, port))
 		}
 	}
 
-	for k, port := range maps.Clone(c.over) { // a cell may have been released
+	for k, port := range maps.Clone(c.uncounted) { // a cell may have been released
 		if c.ports[port] != nil || len(c.free) > 0 {
-			delete(c.over, k)
-			errs = append(errs, c.give(k, port))
+			delete(c.uncounted, k)
+			errs = append(errs, c.assign(k, port))
 		}
 	}
 
@@ -104,7 +105,7 @@ func (g *Gateway) SyncServiceCounts(want map[verdict.ServiceKey]ServicePort) err
 	changes := maps.Clone(want)
 	c := g.counts
 	c.mu.Lock()
-	for _, have := range []map[verdict.ServiceKey]ServicePort{c.front, c.over} {
+	for _, have := range []map[verdict.ServiceKey]ServicePort{c.front, c.uncounted} {
 		for k := range have {
 			if _, ok := want[k]; !ok {
 				changes[k] = ServicePort{}
@@ -140,12 +141,12 @@ func (c *serviceCounts) release(k verdict.ServiceKey) error {
 	return nil
 }
 
-// give makes a frontend count in its port's cell.
-func (c *serviceCounts) give(k verdict.ServiceKey, port ServicePort) error {
+// assign makes a frontend count in its port's cell.
+func (c *serviceCounts) assign(k verdict.ServiceKey, port ServicePort) error {
 	s := c.ports[port]
 	if s == nil {
-		if s = c.take(); s == nil {
-			c.over[k] = port
+		if s = c.takeCell(); s == nil {
+			c.uncounted[k] = port
 			return nil
 		}
 
@@ -164,7 +165,7 @@ func (c *serviceCounts) give(k verdict.ServiceKey, port ServicePort) error {
 	}
 
 	if isFull(err) {
-		c.over[k] = port
+		c.uncounted[k] = port
 		return nil
 	}
 
@@ -176,7 +177,8 @@ func (c *serviceCounts) give(k verdict.ServiceKey, port ServicePort) error {
 	return err
 }
 
-func (c *serviceCounts) take() *serviceSlot {
+// takeCell returns a cell that no port has, or nil if there is none.
+func (c *serviceCounts) takeCell() *serviceSlot {
 	if n := len(c.free); n > 0 {
 		s := &serviceSlot{index: c.free[n-1]}
 		c.free = c.free[:n-1]
@@ -223,12 +225,12 @@ func (g *Gateway) ServiceCounts() (counts []ServiceCount, uncounted int, err err
 			cmp.Compare(a.Port, b.Port), cmp.Compare(a.Proto, b.Proto))
 	})
 
-	over := map[ServicePort]bool{}
-	for _, port := range c.over {
-		over[port] = true
+	withoutCell := map[ServicePort]bool{}
+	for _, port := range c.uncounted {
+		withoutCell[port] = true
 	}
 
-	return counts, len(over), nil
+	return counts, len(withoutCell), nil
 }
 
 // readCells returns the first n cells of an array, each per CPU.
@@ -262,7 +264,7 @@ func (g *Gateway) Frontends() map[verdict.ServiceKey]ServicePort {
 	defer c.mu.Unlock()
 
 	out := maps.Clone(c.front)
-	maps.Copy(out, c.over)
+	maps.Copy(out, c.uncounted)
 
 	return out
 }

@@ -21,8 +21,8 @@ const (
 )
 
 // ShortcutOptions configures shortcuts: established North-South connections of pods past OVS. The
-// zero value turns them off: no program is loaded for pods, and those of the uplink have no code for
-// them.
+// zero value turns them off: no program is loaded for pods, and those of the uplink have no code
+// for them.
 type ShortcutOptions struct {
 	On      bool
 	Lease   time.Duration // how long an entry holds without OVS; 0: one second
@@ -65,6 +65,7 @@ func prepareShortcuts(spec *ebpf.CollectionSpec, opts Options) error {
 		return err
 	}
 
+	// a power of two, because the programs mask the number of a slot
 	perCPU := maxSlotsPerCPU
 	for perCPU > 1 && perCPU*cpus > maxSlots {
 		perCPU /= 2
@@ -82,7 +83,7 @@ func prepareShortcuts(spec *ebpf.CollectionSpec, opts Options) error {
 // dropShortcuts unpins the state of shortcuts that an earlier load had on. Programs on pods go with
 // it.
 func dropShortcuts(opts Options) error {
-	err := errors.Join(opts.attacher().dropDevices(podHook+"_", true), unpinMaps(opts.PinDir, shortcutMaps...))
+	err := errors.Join(opts.attacher().dropDevices(podHook+"_"), unpinMaps(opts.PinDir, shortcutMaps...))
 	if err != nil {
 		return fmt.Errorf("turn shortcuts off: %w", err)
 	}
@@ -93,7 +94,7 @@ func dropShortcuts(opts Options) error {
 // ErrNoShortcuts means that shortcuts are off on this node.
 var ErrNoShortcuts = errors.New("shortcuts are off")
 
-// ForgetShortcuts ends every shortcut at once: each connection asks OVS again.
+// ForgetShortcuts ends every shortcut at once: each connection goes through OVS again.
 func ForgetShortcuts(pinDir string) error {
 	m, err := openShortcutMap(pinDir, "shortcut_epoch")
 	if err != nil {
@@ -157,8 +158,8 @@ func (g *Gateway) ForgetShortcuts() error {
 	return raiseEpoch(g.objs.ShortcutEpoch)
 }
 
-// DeleteShortcuts deletes the entries of pods' interfaces. After DetachPod no program uses them; this
-// makes room for others.
+// DeleteShortcuts deletes the entries of pods' interfaces. After DetachPod no program uses them;
+// this makes room for others.
 func (g *Gateway) DeleteShortcuts(ifindexes []int) error {
 	if len(ifindexes) == 0 || g.opts.podProgram() == "" {
 		return nil
@@ -182,9 +183,9 @@ type Shortcut struct {
 	NewSrc   netip.AddrPort
 	NewDst   netip.AddrPort
 	Device   int           // the pod's
-	Longest  int           // length of IP packets
+	Longest  int           // length of IP packets that OVS is known to let through
 	Hops     int           // decrement of TTL or hop limit
-	Left     time.Duration // until OVS must be asked again; 0 or less: not in use
+	Left     time.Duration // until the connection must go through OVS again; 0: not in use
 	Renewals uint32
 }
 
@@ -233,16 +234,16 @@ type ShortcutCounts struct {
 	Created uint64 // entries
 	Renewed uint64 // connections, by a packet of each direction through OVS
 	Unseen  uint64 // packets of pods that found no slot: they went through OVS unobserved
-	// Mismatched counts entries in use that OVS contradicted when their connection passed it again,
-	// without a change of flows or configuration since they were made.
+	// Mismatched counts entries in use that OVS contradicted when their connection went through it
+	// again, without a change of flows or configuration since they were made.
 	Mismatched uint64
 	Epoch      uint32
 	Entries    int
 	Pods       int // devices whose packets may become shortcuts
 }
 
-// Evicted returns about how many entries have made room for others. The kernel does not count them. It
-// may fall by a few between two calls, because entries come while they are counted.
+// Evicted returns about how many entries have made room for others. The kernel does not count them.
+// It may fall by a few between two calls, because entries come while they are counted.
 func (c ShortcutCounts) Evicted() uint64 { return c.Created - min(c.Created, uint64(c.Entries)) }
 
 // ReadShortcutCounts returns ErrNoShortcuts while shortcuts are off.

@@ -21,12 +21,14 @@ char _license[] SEC("license") = "GPL";
 const volatile __u64 host_netns = 0;
 const volatile __u8 has_set_retval = 0; /* since Linux 6.1 for these hooks */
 
-static __always_inline int is_ours(struct bpf_sock_addr *ctx)
+/* Reports whether the socket is a TCP or UDP socket of the host's network namespace. */
+static __always_inline int is_translated(struct bpf_sock_addr *ctx)
 {
 	return (ctx->protocol == IPPROTO_TCP || ctx->protocol == IPPROTO_UDP) &&
 	       bpf_get_netns_cookie(ctx) == host_netns;
 }
 
+/* load4 and load6 read the address of the call, store4 and store6 replace it. */
 static __always_inline void load4(struct bpf_sock_addr *ctx, struct back *b)
 {
 	b->addr.w[0] = 0;
@@ -119,6 +121,7 @@ static __always_inline int is_exempt(struct bpf_sock_addr *ctx)
 	return !!bpf_map_lookup_elem(&sock_exempt, &cookie);
 }
 
+/* Replaces dst, the destination of connect(), by a backend if it is a frontend. */
 static __noinline int translate_connect(struct bpf_sock_addr *ctx, struct back *dst)
 {
 	struct front_key want = { .addr = dst->addr, .port = dst->port, .proto = ctx->protocol };
@@ -126,7 +129,7 @@ static __noinline int translate_connect(struct bpf_sock_addr *ctx, struct back *
 	int answer;
 	struct back front;
 
-	concrete(&want.addr);
+	replace_unspecified(&want.addr);
 	answer = choose(&want, 0, &c);
 	if (answer != ANSWER_PASS && is_exempt(ctx))
 		answer = ANSWER_PASS;
@@ -142,12 +145,15 @@ static __noinline int translate_connect(struct bpf_sock_addr *ctx, struct back *
 	return answer;
 }
 
-/* Stores both directions. Usually both already exist. */
+/*
+ * Stores both directions of an exchange: the backend of a frontend, and the frontend of a backend.
+ * Usually both already exist. known: the first one does.
+ */
 static __noinline void remember(__u64 cookie, const struct back *front, const struct choice *c,
 				int known)
 {
 	struct exchange_key key = { .cookie = cookie, .peer = *front };
-	struct choice asked = { .back = *front };
+	struct choice requested = { .back = *front };
 	struct choice *old;
 
 	if (!known)
@@ -157,9 +163,10 @@ static __noinline void remember(__u64 cookie, const struct back *front, const st
 	key.reply = 1;
 	old = bpf_map_lookup_elem(&sock_exchanges, &key);
 	if (!old || !back_eq(&old->back, front))
-		bpf_map_update_elem(&sock_exchanges, &key, &asked, BPF_ANY);
+		bpf_map_update_elem(&sock_exchanges, &key, &requested, BPF_ANY);
 }
 
+/* The same for a packet of an unconnected UDP socket, which keeps its backend. */
 static __noinline int translate_send(struct bpf_sock_addr *ctx, struct back *dst)
 {
 	struct front_key want = { .addr = dst->addr, .port = dst->port, .proto = IPPROTO_UDP };
@@ -168,7 +175,7 @@ static __noinline int translate_send(struct bpf_sock_addr *ctx, struct back *dst
 	int answer;
 	__u32 slot = ~0u;
 
-	concrete(&want.addr);
+	replace_unspecified(&want.addr);
 	key.peer = (struct back){ .addr = want.addr, .port = want.port };
 	last = bpf_map_lookup_elem(&sock_exchanges, &key);
 	if (last) {
@@ -186,12 +193,12 @@ static __noinline int translate_send(struct bpf_sock_addr *ctx, struct back *dst
 	return answer;
 }
 
-/* Finds the frontend that the socket used for a packet from src. */
-static __noinline int asked_for(struct bpf_sock_addr *ctx, struct back *src)
+/* Replaces src, a peer of the socket, by the frontend for which the socket got it as backend. */
+static __noinline int restore_frontend(struct bpf_sock_addr *ctx, struct back *src)
 {
 	struct bpf_sock *sk = ctx->sk;
 	struct exchange_key key = { .peer = *src, .reply = 1 };
-	struct choice *asked;
+	struct choice *requested;
 	struct peer *p;
 
 	if (sk) {
@@ -205,11 +212,11 @@ static __noinline int asked_for(struct bpf_sock_addr *ctx, struct back *src)
 	if (ctx->protocol != IPPROTO_UDP)
 		return 0;
 	key.cookie = bpf_get_socket_cookie(ctx);
-	asked = bpf_map_lookup_elem(&sock_exchanges, &key);
-	if (!asked)
+	requested = bpf_map_lookup_elem(&sock_exchanges, &key);
+	if (!requested)
 		return 0;
 
-	*src = asked->back;
+	*src = requested->back;
 	return 1;
 }
 
@@ -219,7 +226,7 @@ int sock_connect4(struct bpf_sock_addr *ctx)
 	struct back dst;
 	int answer;
 
-	if (!is_ours(ctx))
+	if (!is_translated(ctx))
 		return 1;
 
 	load4(ctx, &dst);
@@ -237,7 +244,7 @@ int sock_connect6(struct bpf_sock_addr *ctx)
 	struct back dst;
 	int answer;
 
-	if (!is_ours(ctx))
+	if (!is_translated(ctx))
 		return 1;
 
 	load6(ctx, &dst);
@@ -255,7 +262,7 @@ int sock_sendmsg4(struct bpf_sock_addr *ctx)
 	struct back dst;
 	int answer;
 
-	if (!is_ours(ctx))
+	if (!is_translated(ctx))
 		return 1;
 
 	load4(ctx, &dst);
@@ -273,7 +280,7 @@ int sock_sendmsg6(struct bpf_sock_addr *ctx)
 	struct back dst;
 	int answer;
 
-	if (!is_ours(ctx))
+	if (!is_translated(ctx))
 		return 1;
 
 	load6(ctx, &dst);
@@ -285,26 +292,27 @@ int sock_sendmsg6(struct bpf_sock_addr *ctx)
 	return 1;
 }
 
-static __always_inline int tell4(struct bpf_sock_addr *ctx)
+/* Makes the socket see the frontend as its peer. */
+static __always_inline int show_frontend4(struct bpf_sock_addr *ctx)
 {
 	struct back src;
 
-	if (!is_ours(ctx))
+	if (!is_translated(ctx))
 		return 1;
 	load4(ctx, &src);
-	if (asked_for(ctx, &src))
+	if (restore_frontend(ctx, &src))
 		store4(ctx, &src);
 	return 1;
 }
 
-static __always_inline int tell6(struct bpf_sock_addr *ctx)
+static __always_inline int show_frontend6(struct bpf_sock_addr *ctx)
 {
 	struct back src;
 
-	if (!is_ours(ctx))
+	if (!is_translated(ctx))
 		return 1;
 	load6(ctx, &src);
-	if (asked_for(ctx, &src))
+	if (restore_frontend(ctx, &src))
 		store6(ctx, &src);
 	return 1;
 }
@@ -312,23 +320,23 @@ static __always_inline int tell6(struct bpf_sock_addr *ctx)
 SEC("cgroup/recvmsg4")
 int sock_recvmsg4(struct bpf_sock_addr *ctx)
 {
-	return tell4(ctx);
+	return show_frontend4(ctx);
 }
 
 SEC("cgroup/recvmsg6")
 int sock_recvmsg6(struct bpf_sock_addr *ctx)
 {
-	return tell6(ctx);
+	return show_frontend6(ctx);
 }
 
 SEC("cgroup/getpeername4")
 int sock_getpeername4(struct bpf_sock_addr *ctx)
 {
-	return tell4(ctx);
+	return show_frontend4(ctx);
 }
 
 SEC("cgroup/getpeername6")
 int sock_getpeername6(struct bpf_sock_addr *ctx)
 {
-	return tell6(ctx);
+	return show_frontend6(ctx);
 }

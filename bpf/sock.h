@@ -24,6 +24,7 @@ _Static_assert(sizeof(struct front_key) == 20, "front_key is shared with Go");
  */
 #define FRONT_NOT_LOOPBACK 0x80000000u
 
+/* A frontend: it leads to a set of backends. */
 struct front {
 	__u32 set;
 	__u32 count;	/* number of backends in the set; 0: refuse */
@@ -31,12 +32,14 @@ struct front {
 };
 _Static_assert(sizeof(struct front) == 12, "front is shared with Go");
 
+/* A place in a set of backends. */
 struct back_key {
 	__u32 set;
 	__u32 slot;
 };
 _Static_assert(sizeof(struct back_key) == 8, "back_key is shared with Go");
 
+/* A backend. In choices of replies and in struct peer it may also be a frontend. */
 struct back {
 	struct addr addr;
 	__be16 port;
@@ -51,6 +54,7 @@ struct choice {
 	__u32 slot;
 };
 
+/* The choice that a set's next connections keep: session affinity. */
 struct stuck {
 	__u64 ns; /* of the last use */
 	struct choice choice;
@@ -88,7 +92,7 @@ struct {
 	__uint(pinning, LIBBPF_PIN_BY_NAME);
 } sock_backends SEC(".maps");
 
-/* The host's addresses except loopback: the meaning of a wildcard frontend, see is_own. */
+/* The host's addresses except loopback: the meaning of a wildcard frontend, see is_own(). */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 8192);
@@ -128,6 +132,7 @@ struct {
 	__uint(pinning, LIBBPF_PIN_BY_NAME);
 } sock_connected SEC(".maps");
 
+/* Exchanges of unconnected UDP sockets: what each peer stands for, see struct exchange_key. */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, 65536);

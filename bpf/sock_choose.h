@@ -12,7 +12,7 @@
 
 #include "sock.h"
 
-#define SCAN_SLOTS 64
+#define SCAN_SLOTS 64 /* slots that are searched for a backend that has moved */
 #define ATTEMPTS 4
 #define NS_PER_SEC 1000000000ull
 
@@ -34,7 +34,7 @@ static __always_inline int back_eq(const struct back *a, const struct back *b)
 }
 
 /* Replaces the unspecified address, which means loopback to connect(). */
-static __always_inline void concrete(struct addr *a)
+static __always_inline void replace_unspecified(struct addr *a)
 {
 	if (a->w[0] || a->w[1] || a->w[3])
 		return;
@@ -53,7 +53,7 @@ static __always_inline int is_loopback(const struct addr *a)
 
 /*
  * Reports whether the host has the address. This is IsOwn of the Go package service, where
- * sock_addrs has the addresses of the host's interfaces, and concrete() has replaced the
+ * sock_addrs has the addresses of the host's interfaces, and replace_unspecified() has replaced the
  * unspecified address.
  */
 static __always_inline int is_own(const struct addr *a)
@@ -61,6 +61,7 @@ static __always_inline int is_own(const struct addr *a)
 	return is_loopback(a) || bpf_map_lookup_elem(&sock_addrs, a);
 }
 
+/* Finds the frontend of a destination. */
 __noinline int find_front(const struct front_key *want, struct front *out)
 {
 	struct front_key key;
@@ -93,6 +94,7 @@ __noinline int find_front(const struct front_key *want, struct front *out)
 	return 1;
 }
 
+/* Reports whether the slot of the choice's set has the chosen backend. */
 static __always_inline int in_slot(const struct choice *c, __u32 slot)
 {
 	struct back_key key = { .set = c->set, .slot = slot };
@@ -106,7 +108,7 @@ static __always_inline int in_slot(const struct choice *c, __u32 slot)
  * Reports whether the frontend still has this backend. If others were removed, it may have moved to
  * one of their slots.
  */
-__noinline int still_there(const struct front *f, struct choice *c)
+__noinline int has_backend(const struct front *f, struct choice *c)
 {
 	__u32 i;
 
@@ -128,7 +130,7 @@ __noinline int still_there(const struct front *f, struct choice *c)
 }
 
 /* Uses the backend of the last connections, unless the affinity has expired. */
-__noinline int stick(const struct front *f, struct choice *c)
+__noinline int use_affinity(const struct front *f, struct choice *c)
 {
 	struct stuck *s;
 	__u64 now;
@@ -143,13 +145,14 @@ __noinline int stick(const struct front *f, struct choice *c)
 	if (!s || now - s->ns >= f->affinity * NS_PER_SEC)
 		return 0;
 	*c = s->choice;
-	if (!still_there(f, c))
+	if (!has_backend(f, c))
 		return 0;
 	s->ns = now;
 	return 1;
 }
 
-static __always_inline void stick_to(const struct choice *c)
+/* Stores the choice for later connections. */
+static __always_inline void store_affinity(const struct choice *c)
 {
 	struct stuck s = { .ns = bpf_ktime_get_ns(), .choice = *c };
 	__u32 set = c->set;
@@ -169,11 +172,12 @@ __noinline int pick(const struct front *f, __u64 cookie, struct choice *c)
 
 	if (!f || !c || !f->count)
 		return 0;
-	if (f->affinity && stick(f, c))
+	if (f->affinity && use_affinity(f, c))
 		return 1;
 
 	key.set = f->set;
 	if (cookie)
+		/* a multiplicative hash, because cookies are consecutive numbers */
 		key.slot = (__u32)(cookie * 0x9e3779b97f4a7c15ull >> 32) % f->count;
 	else
 		key.slot = bpf_get_prandom_u32() % f->count;
@@ -185,12 +189,15 @@ __noinline int pick(const struct front *f, __u64 cookie, struct choice *c)
 	c->set = key.set;
 	c->slot = key.slot;
 	if (f->affinity)
-		stick_to(c);
+		store_affinity(c);
 
 	return 1;
 }
 
-/* cookie 0: for a connection. Otherwise c contains the socket's last choice on entry, or set 0. */
+/*
+ * Chooses a backend for a destination. cookie 0: for a connection. Otherwise c contains the
+ * socket's last choice on entry, or set 0.
+ */
 __noinline int choose(const struct front_key *want, __u64 cookie, struct choice *c)
 {
 	struct front f = {};
@@ -205,7 +212,7 @@ __noinline int choose(const struct front_key *want, __u64 cookie, struct choice 
 			return ANSWER_PASS;
 		if (!f.count)
 			return ANSWER_REFUSE;
-		if (cookie && c->set && still_there(&f, c))
+		if (cookie && c->set && has_backend(&f, c))
 			return ANSWER_BACKEND;
 		if (pick(&f, cookie, c))
 			return ANSWER_BACKEND;

@@ -32,6 +32,10 @@ static __noinline int has_cookie(struct __sk_buff *skb, const struct packet *p, 
 	return !bpf_tcp_check_syncookie(sk, &ip, len, &tcp, sizeof(tcp));
 }
 
+/*
+ * Reports whether a TCP socket owns the packet. A listener owns only the ACK that answers its SYN
+ * cookie, and never a quoted packet.
+ */
 static __always_inline int lookup_tcp(struct __sk_buff *skb, const struct packet *p,
 				      struct bpf_sock_tuple *t, __u32 len, int quoted)
 {
@@ -50,6 +54,7 @@ static __always_inline int lookup_tcp(struct __sk_buff *skb, const struct packet
 	return owns;
 }
 
+/* Reports whether a UDP socket owns the packet. */
 static __always_inline int lookup_udp(struct __sk_buff *skb, struct bpf_sock_tuple *t, __u32 len)
 {
 	struct bpf_sock *sk;

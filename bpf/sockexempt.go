@@ -10,10 +10,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ExemptSocket excludes a TCP socket of this process from the translation by Sock. It must be called
-// before the socket connects, and needs no Sock: the programs and tables in pinDir may be those of an
-// earlier process. Without such a table, because nothing is attached or because the programs are of
-// a version without exemptions, it does nothing.
+// ExemptSocket excludes a TCP socket of this process from the translation by Sock. It must be
+// called before the socket connects, and needs no Sock: the programs and tables in pinDir may be
+// those of an earlier process. Without such a table, because nothing is attached or because the
+// programs are of a version without exemptions, it does nothing.
 func ExemptSocket(pinDir string, fd uintptr) error {
 	m, err := ebpf.LoadPinnedMap(filepath.Join(pinDir, sockMapSockExempt), nil)
 	if errors.Is(err, fs.ErrNotExist) {

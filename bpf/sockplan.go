@@ -250,11 +250,11 @@ func (s *sockState) plan(affected map[sockFrontKey]bool, released []uint32) sock
 
 	for _, g := range ordered {
 		for _, f := range won[g] {
-			s.point(&p, f, sockFront{Set: g.set, Count: uint32(len(g.backs)), Affinity: g.affinity})
+			s.setFront(&p, f, sockFront{Set: g.set, Count: uint32(len(g.backs)), Affinity: g.affinity})
 		}
 	}
 
-	s.sweep(&p, released)
+	s.deleteReleased(&p, released)
 
 	return p
 }

@@ -60,18 +60,18 @@ func arrange(old, want []sockBack) []sockBack {
 		}
 	}
 
-	at := 0
+	free := 0
 
 	for _, b := range want {
 		if !missing[b] {
 			continue
 		}
 
-		for out[at] != (sockBack{}) {
-			at++
+		for out[free] != (sockBack{}) {
+			free++
 		}
 
-		out[at] = b
+		out[free] = b
 	}
 
 	return out
@@ -88,8 +88,8 @@ func appendSlots(keys []sockBackKey, set uint32, first int, slots []sockBack) []
 	return keys
 }
 
-// point plans the write, if needed, that makes a frontend lead to a set.
-func (s *sockState) point(p *sockPlan, f sockFrontKey, to sockFront) {
+// setFront plans the write, if needed, that makes a frontend lead to a set.
+func (s *sockState) setFront(p *sockPlan, f sockFrontKey, to sockFront) {
 	have, exists := s.fronts[f]
 	if exists && have == to {
 		return
@@ -104,8 +104,8 @@ func (s *sockState) point(p *sockPlan, f sockFrontKey, to sockFront) {
 	p.fronts = append(p.fronts, to)
 }
 
-// sweep plans the deletion of released sets without an owner.
-func (s *sockState) sweep(p *sockPlan, released []uint32) {
+// deleteReleased plans the deletion of released sets without an owner.
+func (s *sockState) deleteReleased(p *sockPlan, released []uint32) {
 	slices.Sort(released)
 
 	for _, id := range slices.Compact(released) {
@@ -120,11 +120,13 @@ func (s *sockState) sweep(p *sockPlan, released []uint32) {
 	}
 }
 
+// putFront adds a frontend to the state.
 func (s *sockState) putFront(f sockFrontKey, to sockFront) {
 	s.fronts[f] = to
 	s.users[to.Set]++
 }
 
+// dropFront removes a frontend from the state.
 func (s *sockState) dropFront(f sockFrontKey) {
 	set := s.fronts[f].Set
 	delete(s.fronts, f)
@@ -149,6 +151,7 @@ func (u *udpBackends) use(set uint32, proto uint8, slots []sockBack) {
 	}
 }
 
+// replace records that the slots of a set have changed. Other sets than those of UDP are ignored.
 func (u *udpBackends) replace(set uint32, old, now []sockBack) {
 	if !u.sets[set] {
 		return

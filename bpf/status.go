@@ -109,7 +109,7 @@ func isMonitor(id ebpf.ProgramID) bool {
 }
 
 // SocketHooks returns the names of the programs for the host's sockets that are not attached to a
-// cgroup. services translate connections to Services; gate is the bind gate.
+// cgroup. services translate connections to Services; gate are those of Gate.
 func SocketHooks(pinDir string) (services, gate []string, err error) {
 	missing := func(names []string) (out []string) {
 		for _, name := range names {

@@ -34,7 +34,8 @@ static __always_inline __u32 bounded_reason(__u64 reason)
 	return reason;
 }
 
-static __always_inline int owner(struct __sk_buff *skb, const struct packet *p)
+/* Decides IP packets to this node by their protocol, and by port or exchange. */
+static __always_inline int owner_reason(struct __sk_buff *skb, const struct packet *p)
 {
 	if (has_ports(p->proto))
 		return port_owner(skb, p, 0);
@@ -48,7 +49,8 @@ static __always_inline int owner(struct __sk_buff *skb, const struct packet *p)
 	return is_host(&p->dst) ? REASON_DEFAULT : REASON_NOT_OURS;
 }
 
-static __always_inline int geneve(const struct packet *p)
+/* Decides Geneve by its destination. Returns -1 if this is no tunnel address of the node. */
+static __always_inline int geneve_reason(const struct packet *p)
 {
 	if (cfg.has_encap && addr_eq(&p->dst, &cfg.encap))
 		return REASON_GENEVE_OVN;
@@ -61,7 +63,7 @@ static __always_inline int by_address(struct __sk_buff *skb, const struct packet
 	__u32 kind;
 
 	if (is_geneve(p)) {
-		int reason = geneve(p);
+		int reason = geneve_reason(p);
 
 		if (reason >= 0)
 			return reason;
@@ -117,6 +119,7 @@ __noinline int goes_inward(const struct packet *p, int reason)
 	return is_internal(p->v6, &dst) && !is_host(&dst) && !is_served(&dst, reason);
 }
 
+/* Decides well-formed IP packets of the gateway's network that are not spoofed. */
 static __always_inline int admitted(struct __sk_buff *skb, const struct packet *p)
 {
 	int reason;
@@ -126,7 +129,7 @@ static __always_inline int admitted(struct __sk_buff *skb, const struct packet *
 	reason = by_address(skb, p);
 	if (reason >= 0)
 		return reason;
-	return p->frag == FRAG_LATER ? later_fragment(p) : owner(skb, p);
+	return p->frag == FRAG_LATER ? later_fragment(p) : owner_reason(skb, p);
 }
 
 /* Decides IP from the wire. foreign: see arp_reason() in neigh.h. */
@@ -158,6 +161,7 @@ static __always_inline int has_our_tag(struct __sk_buff *skb)
 	       skb->protocol != bpf_htons(ETH_P_8021Q) && skb->protocol != bpf_htons(ETH_P_8021AD);
 }
 
+/* Reports whether the packet is of another network, by its tag. */
 static __always_inline int is_foreign(struct __sk_buff *skb)
 {
 	if (!cfg.vlan)
