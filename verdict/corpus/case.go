@@ -27,19 +27,21 @@ type row struct {
 	frame []byte
 	want  verdict.Reason
 	local verdict.Reason // in local gateway mode
-	bad   bool           // the case is Mangled
+
+	isMangled bool
 }
 
+// rx returns a case of a frame from the wire, tx one from OVN, and hx one from the host.
 func rx(name string, want verdict.Reason, frame []byte) row {
-	return row{name, verdict.FromWire, frame, want, want, false}
+	return row{name: name, dir: verdict.FromWire, frame: frame, want: want, local: want}
 }
 
 func tx(name string, want verdict.Reason, frame []byte) row {
-	return row{name, verdict.FromOVN, frame, want, want, false}
+	return row{name: name, dir: verdict.FromOVN, frame: frame, want: want, local: want}
 }
 
 func hx(name string, want verdict.Reason, frame []byte) row {
-	return row{name, verdict.FromHost, frame, want, want, false}
+	return row{name: name, dir: verdict.FromHost, frame: frame, want: want, local: want}
 }
 
 // inLocal sets the reason of r in local gateway mode.
@@ -48,8 +50,9 @@ func (r row) inLocal(want verdict.Reason) row {
 	return r
 }
 
+// mangled marks r as Mangled.
 func (r row) mangled() row {
-	r.bad = true
+	r.isMangled = true
 	return r
 }
 
@@ -87,13 +90,14 @@ func Cases() []Case {
 	return all
 }
 
+// expand returns the cases of s for one node and family.
 func (s set) expand(n *Node, f Family) []Case {
 	var cases []Case
 
 	for _, r := range s.rows(f) {
 		c := Case{
 			Name: n.Name + "/" + f.Name + "/" + r.dir.String() + "/" + s.name + "/" + r.name, Layouts: s.layouts,
-			Node: n, Dir: r.dir, Frame: r.frame, Want: r.want, Mangled: r.bad,
+			Node: n, Dir: r.dir, Frame: r.frame, Want: r.want, Mangled: r.isMangled,
 		}
 		if n.Config.Local {
 			c.Want = r.local

@@ -59,6 +59,7 @@ func (n *Node) Model(now time.Duration) verdict.Model {
 	return verdict.Model{Config: &n.Config, Tables: n.Tables(now)}
 }
 
+// hostConnection is Tables.HostConnection: it knows no TIME_WAIT.
 func (n *Node) hostConnection(k verdict.Socket) verdict.ConnectionState {
 	if slices.Contains(n.Sockets, verdict.Socket{Proto: k.Proto, Local: k.Local, Remote: k.Remote}) {
 		return verdict.Connected
@@ -67,6 +68,8 @@ func (n *Node) hostConnection(k verdict.Socket) verdict.ConnectionState {
 	return verdict.NotConnected
 }
 
+// hostSocket is Tables.HostSocket. A TCP listener owns no packet, because none answers a SYN
+// cookie.
 func (n *Node) hostSocket(k verdict.Socket) bool {
 	return slices.ContainsFunc(n.Sockets, func(s verdict.Socket) bool {
 		if s.Proto != k.Proto || s.Local != k.Local {

@@ -43,15 +43,16 @@ func sets() []set {
 
 // special returns the sets of nodes with special configurations.
 func special() []set {
+	// without optional features
 	plain := func(n *Node) {
 		n.Config.Mode = verdict.Mode{InSync: true, Local: n.Config.Local}
 		n.Config.RoutablePods, n.Config.Masquerade, n.Config.External = nil, nil, nil
 		n.Config.PodTunnels = nil
 	}
 	open := func(n *Node) { n.Config.Internal = nil }
-	apart := func(n *Node) { n.Config.Connected = false }
-	moved := func(n *Node) { n.Config.SNATPorts = cluster.PortRange{First: 32768, Last: 40959} }
-	early := func(n *Node) { n.Config.InSync = false }
+	disconnected := func(n *Node) { n.Config.Connected = false }
+	otherRange := func(n *Node) { n.Config.SNATPorts = cluster.PortRange{First: 32768, Last: 40959} }
+	notInSync := func(n *Node) { n.Config.InSync = false }
 	tunnel := func(f Family) func(*Node) { return func(n *Node) { n.Config.EncapIP = f.Encap } }
 	only4 := func(n *Node) { n.Config.Node6 = netip.Addr{} }
 	only6 := func(n *Node) { n.Config.Node4 = netip.Addr{} }
@@ -59,10 +60,10 @@ func special() []set {
 
 	return []set{
 		{name: "off", rows: plainRows, families: both, nodes: modes("plain", plain)},
-		{name: "no interface", rows: apartRows, families: both, nodes: modes("apart", apart)},
+		{name: "no interface", rows: apartRows, families: both, nodes: modes("apart", disconnected)},
 		{name: "open", rows: openRows, families: both, nodes: modes("open", open)},
-		{name: "range", rows: rangeRows, families: both, nodes: modes("other range", moved)},
-		{name: "guard", rows: guardRows, families: both, nodes: modes("not in sync", early)},
+		{name: "range", rows: rangeRows, families: both, nodes: modes("other range", otherRange)},
+		{name: "guard", rows: guardRows, families: both, nodes: modes("not in sync", notInSync)},
 		{name: "tunnel", rows: tunnelRows, families: v4, nodes: modes("tunnel v4", tunnel(V4))},
 		{name: "tunnel", rows: tunnelRows, families: v6, nodes: modes("tunnel v6", tunnel(V6))},
 		{name: "one family", rows: oneFamilyRows, families: v6, nodes: modes("only v4", only4)},

@@ -22,7 +22,7 @@ func FromCapture(path string, n int) ([]byte, error) {
 	}
 	defer f.Close()
 
-	frame, err := nth(bufio.NewReader(f), n)
+	frame, err := nthFrame(bufio.NewReader(f), n)
 	if err != nil {
 		return nil, fmt.Errorf("read frame %d of %s: %w", n, path, err)
 	}
@@ -30,12 +30,13 @@ func FromCapture(path string, n int) ([]byte, error) {
 	return frame, nil
 }
 
-func nth(in *bufio.Reader, n int) ([]byte, error) {
+// nthFrame returns frame number n of a capture.
+func nthFrame(in *bufio.Reader, n int) ([]byte, error) {
 	if n < 1 {
 		return nil, fmt.Errorf("frame numbers start at 1")
 	}
 
-	packets, link, err := open(in)
+	packets, link, err := openCapture(in)
 	if err != nil {
 		return nil, err
 	}
@@ -59,13 +60,14 @@ func nth(in *bufio.Reader, n int) ([]byte, error) {
 	}
 }
 
-func open(in *bufio.Reader) (gopacket.PacketDataSource, layers.LinkType, error) {
+// openCapture returns a reader of pcap or pcapng, and the link type of the frames.
+func openCapture(in *bufio.Reader) (gopacket.PacketDataSource, layers.LinkType, error) {
 	magic, err := in.Peek(4)
 	if err != nil {
 		return nil, 0, fmt.Errorf("not a capture file: %w", err)
 	}
 
-	if string(magic) == "\x0a\x0d\x0d\x0a" {
+	if string(magic) == "\x0a\x0d\x0d\x0a" { // the first block of pcapng
 		r, err := pcapgo.NewNgReader(in, pcapgo.DefaultNgReaderOptions)
 		if err != nil {
 			return nil, 0, err
@@ -100,7 +102,7 @@ func Describe(frame []byte) string {
 			parts = append(parts, fmt.Sprintf("ARP %d for %s", l.Operation, target))
 		case *layers.TCP:
 			parts = append(parts,
-				fmt.Sprintf("TCP %d->%d [%s]", l.SrcPort, l.DstPort, strings.Join(flags(l), ",")))
+				fmt.Sprintf("TCP %d->%d [%s]", l.SrcPort, l.DstPort, strings.Join(flagNames(l), ",")))
 		case *layers.UDP:
 			parts = append(parts, fmt.Sprintf("UDP %d->%d", l.SrcPort, l.DstPort))
 		case *layers.SCTP:
@@ -117,7 +119,8 @@ func Describe(frame []byte) string {
 	return fmt.Sprintf("%s, %d bytes", strings.Join(parts, ", "), len(frame))
 }
 
-func flags(t *layers.TCP) []string {
+// flagNames returns the names of the flags that are set.
+func flagNames(t *layers.TCP) []string {
 	var out []string
 
 	for _, f := range []struct {

@@ -81,28 +81,21 @@ func arp(operation uint16, sender, target Host) *layers.ARP {
 	}
 }
 
+// layers returns the layers from Ethernet to the payload.
 func (s Spec) layers() ([]gopacket.SerializableLayer, error) {
 	src, dst := s.Src.Addr(), s.Dst.Addr()
 	if !src.IsValid() || !dst.IsValid() || src.Is4() != dst.Is4() {
 		return nil, fmt.Errorf("addresses %s and %s differ in family", src, dst)
 	}
 
-	kind := layers.EthernetTypeIPv6
-	if src.Is4() {
-		kind = layers.EthernetTypeIPv4
-	}
-
-	if s.Proto == "arp" {
-		kind = layers.EthernetTypeARP
-	}
-
-	stack := s.ethernet(kind)
 	if s.Proto == "arp" {
 		if !src.Is4() {
 			return nil, errors.New("ARP is IPv4 only; for IPv6 use icmp of type 135 or 136")
 		}
 
-		return append(stack, arp(layers.ARPRequest, Host{s.SrcMAC, src}, Host{make([]byte, 6), dst})), nil
+		request := arp(layers.ARPRequest, Host{s.SrcMAC, src}, Host{make([]byte, 6), dst})
+
+		return append(s.ethernet(layers.EthernetTypeARP), request), nil
 	}
 
 	proto, err := Protocol(s.Proto, src.Is6())
@@ -110,11 +103,14 @@ func (s Spec) layers() ([]gopacket.SerializableLayer, error) {
 		return nil, err
 	}
 
-	var network gopacket.NetworkLayer
+	var (
+		stack   []gopacket.SerializableLayer
+		network gopacket.NetworkLayer
+	)
 
 	if src.Is4() {
 		ip := &layers.IPv4{Version: 4, TTL: 64, Protocol: proto, SrcIP: src.AsSlice(), DstIP: dst.AsSlice()}
-		network, stack = ip, append(stack, ip)
+		network, stack = ip, append(s.ethernet(layers.EthernetTypeIPv4), ip)
 	} else {
 		ip := &layers.IPv6{
 			Version:    6,
@@ -123,7 +119,7 @@ func (s Spec) layers() ([]gopacket.SerializableLayer, error) {
 			SrcIP:      src.AsSlice(),
 			DstIP:      dst.AsSlice(),
 		}
-		network, stack = ip, append(stack, ip)
+		network, stack = ip, append(s.ethernet(layers.EthernetTypeIPv6), ip)
 	}
 
 	transport, err := s.transport(proto, network)
@@ -134,6 +130,8 @@ func (s Spec) layers() ([]gopacket.SerializableLayer, error) {
 	return append(append(stack, transport...), gopacket.Payload(make([]byte, s.Payload))), nil
 }
 
+// ethernet returns the Ethernet header, and the VLAN tag if there is one. kind is the EtherType of
+// the payload.
 func (s Spec) ethernet(kind layers.EthernetType) []gopacket.SerializableLayer {
 	eth := &layers.Ethernet{SrcMAC: s.SrcMAC, DstMAC: s.DstMAC, EthernetType: kind}
 	if s.VLAN == 0 {
@@ -145,6 +143,7 @@ func (s Spec) ethernet(kind layers.EthernetType) []gopacket.SerializableLayer {
 	return []gopacket.SerializableLayer{eth, &layers.Dot1Q{VLANIdentifier: s.VLAN, Type: kind}}
 }
 
+// transport returns the transport header, or nothing for other protocols.
 func (s Spec) transport(
 	proto layers.IPProtocol,
 	network gopacket.NetworkLayer,
@@ -178,10 +177,10 @@ func (s Spec) tcp(network gopacket.NetworkLayer) ([]gopacket.SerializableLayer, 
 		}
 	}
 
-	has := func(f string) bool { return slices.Contains(s.Flags, f) }
+	isSet := func(f string) bool { return slices.Contains(s.Flags, f) }
 	tcp := &layers.TCP{
 		SrcPort: layers.TCPPort(s.Src.Port()), DstPort: layers.TCPPort(s.Dst.Port()), Window: 65535,
-		SYN: has("syn"), ACK: has("ack"), FIN: has("fin"), RST: has("rst"), PSH: has("psh"),
+		SYN: isSet("syn"), ACK: isSet("ack"), FIN: isSet("fin"), RST: isSet("rst"), PSH: isSet("psh"),
 	}
 
 	return []gopacket.SerializableLayer{tcp}, tcp.SetNetworkLayerForChecksum(network)
@@ -199,7 +198,7 @@ func (s Spec) icmp6(network gopacket.NetworkLayer) ([]gopacket.SerializableLayer
 	case layers.ICMPv6TypeNeighborAdvertisement:
 		out = append(out, &layers.ICMPv6NeighborAdvertisement{TargetAddress: s.Src.Addr().AsSlice()})
 	default:
-		out = append(out, gopacket.Payload(make([]byte, 4)))
+		out = append(out, gopacket.Payload(make([]byte, 4))) // the header's last word
 	}
 
 	return out, icmp.SetNetworkLayerForChecksum(network)

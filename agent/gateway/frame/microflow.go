@@ -22,13 +22,13 @@ func Microflow(frame []byte) string {
 		case *layers.IPv4:
 			add("ip4.src == %s && ip4.dst == %s && ip.ttl == %d", l.SrcIP, l.DstIP, l.TTL)
 
-			if other(l.Protocol) {
+			if isUnnamed(l.Protocol) {
 				add("ip.proto == %d", l.Protocol)
 			}
 		case *layers.IPv6:
 			add("ip6.src == %s && ip6.dst == %s && ip.ttl == %d", l.SrcIP, l.DstIP, l.HopLimit)
 
-			if other(l.NextHeader) {
+			if isUnnamed(l.NextHeader) {
 				add("ip.proto == %d", l.NextHeader)
 			}
 		case *layers.TCP:
@@ -47,8 +47,9 @@ func Microflow(frame []byte) string {
 	return strings.Join(terms, " && ")
 }
 
-// other reports whether a protocol has no transport header that names it.
-func other(p layers.IPProtocol) bool {
+// isUnnamed reports whether a protocol needs a term of its own: no term of a transport header names
+// it.
+func isUnnamed(p layers.IPProtocol) bool {
 	return !slices.Contains([]layers.IPProtocol{
 		layers.IPProtocolTCP, layers.IPProtocolUDP, layers.IPProtocolSCTP,
 		layers.IPProtocolICMPv4, layers.IPProtocolICMPv6,

@@ -41,7 +41,7 @@ func NewWriter(w io.Writer, device string, snap int) (*Writer, error) {
 // Write adds a frame, which may be truncated. length is its full length in bytes.
 func (w *Writer) Write(at time.Time, frame []byte, length int, comment string) error {
 	le, ns := binary.LittleEndian, uint64(at.UnixNano())
-	b := make([]byte, 4, 64+len(frame)+len(comment)) // interface 0
+	b := make([]byte, 4, 64+len(frame)+len(comment)) // the first field is the interface's number, 0
 	b = le.AppendUint32(b, uint32(ns>>32))
 	b = le.AppendUint32(b, uint32(ns))
 	b = le.AppendUint32(b, uint32(len(frame)))
@@ -57,6 +57,7 @@ func (w *Writer) Write(at time.Time, frame []byte, length int, comment string) e
 	return nil
 }
 
+// block returns a block with its length before and after the body.
 func block(kind uint32, body []byte) []byte {
 	le, length := binary.LittleEndian, uint32(12+len(body))
 	b := le.AppendUint32(nil, kind)
@@ -66,6 +67,7 @@ func block(kind uint32, body []byte) []byte {
 	return le.AppendUint32(b, length)
 }
 
+// option appends an option to the body of a block.
 func option(b []byte, kind uint16, value []byte) []byte {
 	b = binary.LittleEndian.AppendUint16(b, kind)
 	b = binary.LittleEndian.AppendUint16(b, uint16(len(value)))

@@ -15,7 +15,9 @@ const etherHeader = 14
 // tableTooBig, and one more.
 func (b *builder) ovn() {
 	b.podTunnels()
-	b.add(tableOVN, 900, on("icmp").with("icmp_type", icmp4Unreachable).with("icmp_code", icmp4FragNeeded), resubmit(tableTooBig))
+
+	fragNeeded := on("icmp").with("icmp_type", icmp4Unreachable).with("icmp_code", icmp4FragNeeded)
+	b.add(tableOVN, 900, fragNeeded, resubmit(tableTooBig))
 	b.add(tableOVN, 900, on("icmp6").with("icmp_type", icmp6TooBig), resubmit(tableTooBig))
 
 	for a, kind := range b.kinds {
