@@ -136,9 +136,13 @@ func haveTCX(ifindex int) error {
 	return err
 }
 
+// attach attaches a sampling program before each deciding program, if that is attached.
 func (m *Monitor) attach() error {
 	for _, h := range layoutHooks[m.Layout] {
 		name := monitorProgram(m.Layout, h)
+		if name == "" {
+			continue
+		}
 
 		prog, ifindex, err := attachedProgram(m.pinDir, h)
 		if err != nil {
@@ -154,10 +158,6 @@ func (m *Monitor) attach() error {
 
 		if err != nil {
 			return fmt.Errorf("inspect program of %s: %w", h.name, err)
-		}
-
-		if name == "" {
-			continue
 		}
 
 		m.decidingPrograms[h.name] = id

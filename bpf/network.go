@@ -12,32 +12,36 @@ import (
 // syncNetworks sets the table of networks to exactly those of c. Entries that make an address
 // internal are added last and deleted first.
 func (g *Gateway) syncNetworks(c Config) error {
-	want := networkEntries(c)
-	err := g.digest.addNetworks(c.Internal)
-
-	for _, kind := range []gatewayNetwork{gatewayNetworkNETWORK_EXTERNAL, gatewayNetworkNETWORK_INTERNAL} {
-		for k, v := range want {
-			if err == nil && v == uint8(kind) {
-				err = g.objs.Networks.Put(k, v)
-			}
-		}
-	}
-
-	for _, kind := range []gatewayNetwork{gatewayNetworkNETWORK_INTERNAL, gatewayNetworkNETWORK_EXTERNAL} {
-		if err == nil {
-			err = pruneNetworks(g.objs.Networks, want, uint8(kind))
-		}
-	}
-
-	if err == nil {
-		err = g.digest.setNetworks(c.Internal)
-	}
-
-	if err != nil {
+	if err := g.changeNetworks(c); err != nil {
 		return fmt.Errorf("sync networks: %w", err)
 	}
 
 	return nil
+}
+
+func (g *Gateway) changeNetworks(c Config) error {
+	const internal, external = gatewayNetworkNETWORK_INTERNAL, gatewayNetworkNETWORK_EXTERNAL
+
+	// The digest must cover the table: bits are added before entries and removed after them.
+	if err := g.digest.addNetworks(c.Internal); err != nil {
+		return err
+	}
+
+	want := networkEntries(c)
+
+	for _, kind := range []gatewayNetwork{external, internal} {
+		if err := putNetworks(g.objs.Networks, want, uint8(kind)); err != nil {
+			return err
+		}
+	}
+
+	for _, kind := range []gatewayNetwork{internal, external} {
+		if err := pruneNetworks(g.objs.Networks, want, uint8(kind)); err != nil {
+			return err
+		}
+	}
+
+	return g.digest.setNetworks(c.Internal)
 }
 
 // networkEntries returns the table for c. A network of both kinds is external.
@@ -54,6 +58,7 @@ func networkEntries(c Config) map[gatewayNetworkKey]uint8 {
 	return want
 }
 
+// networkKey returns the key of a prefix. IPv4 is stored inside ::ffff:0:0/96.
 func networkKey(p netip.Prefix) gatewayNetworkKey {
 	k := gatewayNetworkKey{Bits: uint32(p.Bits()), Addr: gatewayAddr{W: words(p.Masked().Addr())}}
 	if p.Addr().Is4() {
@@ -63,6 +68,7 @@ func networkKey(p netip.Prefix) gatewayNetworkKey {
 	return k
 }
 
+// prefix is the inverse of networkKey.
 func (k gatewayNetworkKey) prefix() netip.Prefix {
 	a := addrOf(k.Addr.W)
 	if a.Is4() {
@@ -70,6 +76,21 @@ func (k gatewayNetworkKey) prefix() netip.Prefix {
 	}
 
 	return netip.PrefixFrom(a, int(k.Bits))
+}
+
+// putNetworks writes the wanted entries of a kind.
+func putNetworks(m *ebpf.Map, want map[gatewayNetworkKey]uint8, kind uint8) error {
+	for k, v := range want {
+		if v != kind {
+			continue
+		}
+
+		if err := m.Put(k, v); err != nil {
+			return err
+		}
+	}
+
+	return nil
 }
 
 // pruneNetworks deletes unwanted entries of a kind.
@@ -118,9 +139,9 @@ func (b *internalBits) add(p netip.Prefix) {
 	if a := p.Addr(); a.Is4() {
 		first := a.As4()
 
-		at := binary.BigEndian.Uint16(first[:])
+		index := binary.BigEndian.Uint16(first[:])
 		for i := range 1 << max(bits4-p.Bits(), 0) {
-			setBit(b.v4[:], binary.NativeEndian.Uint16(binary.BigEndian.AppendUint16(nil, at+uint16(i))))
+			setBit(b.v4[:], bePort(index+uint16(i)))
 		}
 
 		return

@@ -138,9 +138,10 @@ func (t *Tally) countedRates(before, after []bpf.Counter, seconds float64) []cou
 	return rates
 }
 
-// sampledAs returns the reason in samples of packets that the gateway counts for reason. The sampling
-// programs do not look up shortcuts, so their samples have the reason without a shortcut. In layout
-// direct, packets that pods send by a shortcut pass no sampling program: OutCached has no samples.
+// sampledAs returns the reason in samples of packets that the gateway counts for reason. The
+// sampling programs do not look up shortcuts, so their samples have the reason without a shortcut.
+// In layout direct, packets that pods send by a shortcut pass no sampling program: OutCached has no
+// samples.
 func (t *Tally) sampledAs(reason string) string {
 	switch {
 	case reason == verdict.SNATCached.String():
@@ -169,7 +170,8 @@ func groupByClass(counted []countedRate) map[Class]*Group {
 	return groups
 }
 
-// totalByReason adds up the rates that have the same reason in the sample. They have the same class.
+// totalByReason adds up the rates that have the same reason in the sample. They have the same
+// class.
 func totalByReason(counted []countedRate) map[string]countedRate {
 	totals := map[string]countedRate{}
 
