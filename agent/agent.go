@@ -36,43 +36,54 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/verdict"
 )
 
-// agent holds the parts of a running agent and their shared state.
+// agent holds the parts of a running agent and their shared state. Each part is a loop of its own.
+// The parts know each other only by the functions that follow and build give them.
 type agent struct {
 	cfg      Config // with the settings completed by Run
 	detected detected
 	log      *slog.Logger
-	ready    *readiness.Readiness
-	page     *page.Page
-	nodeWake loop.Signal // triggered when the Node, or its desired annotations, have changed
-	ovsWake  loop.Signal // triggered when the settings in OVS, or their inputs, have changed
-	podsWake loop.Signal // triggered when the controller's annotation of a pod has changed
 
-	ovs         *ovs.Client
-	chassis     atomic.Pointer[chassis] // as written to OVS last
-	cluster     *cluster.Cluster
-	servers     *controlplane.Finder
-	gateway     *gateway.Gateway
-	shortcuts   *gateway.ShortcutManager
-	affinity    *ovs.AffinityFlows
-	management  *management.Port
-	responder   *responder
-	neighbours  *neighbour.Resolver
+	// What the node reports: /readyz, the status page, and Events about faults. Run builds these.
+	ready       *readiness.Readiness
+	page        *page.Page
 	environment *environment.Watch
-	shadow      *shadow.Shadow // nil: comparison is off
-	health      *healthcheck.Server
-	refused     *refusals
-	mtu         atomic.Int64 // of pods; 0 while unknown
-	nodeFault   atomic.Pointer[string]
 
-	// The node loop owns these.
-	notLocal   bool                                    // leftovers of local gateway mode are removed
-	redirected map[verdict.ServiceKey]service.Redirect // redirects of local gateway mode
+	// Sources about the cluster. follow builds them.
+	cluster *cluster.Cluster
+	servers *controlplane.Finder
 
-	forwardWake  loop.Signal            // triggers a probe through the hook forward
-	forwardFault atomic.Pointer[string] // result of the probes, "" without a fault; nil before the first
+	// Parts that need Open vSwitch. openOVS opens the client, and build builds the others.
+	ovs        *ovs.Client
+	gateway    *gateway.Gateway
+	shortcuts  *gateway.ShortcutManager
+	affinity   *ovs.AffinityFlows
+	management *management.Port
+	responder  *responder
+	neighbours *neighbour.Resolver
+	health     *healthcheck.Server
+	refused    *refusals
+	shadow     *shadow.Shadow    // nil: comparison is off
+	hostSent   *metrics.HostSent // nil except in layout direct, where no program sees what the host sends
 
-	hostSent *metrics.HostSent
+	// Signals that wake the agent's own loops.
+	nodeWake    loop.Signal // the Node, or its desired annotations, have changed
+	ovsWake     loop.Signal // the settings in OVS, or their inputs, have changed
+	podsWake    loop.Signal // the controller's annotation of a pod has changed
+	forwardWake loop.Signal // a probe through the hook forward is due
+
+	// Results of loops that other goroutines read.
+	chassis      atomic.Pointer[chassis] // as written to OVS last
+	mtu          atomic.Int64            // of pods; 0 while unknown
+	nodeFault    atomic.Pointer[string]  // error of the last syncNode, or ""; nil before the first
+	forwardFault atomic.Pointer[string]  // result of the probes, "" without a fault; nil before the first
+
+	// The loop of syncNode owns these.
+	noLeftovers bool                                    // leftovers of local gateway mode are removed
+	redirected  map[verdict.ServiceKey]service.Redirect // redirects of local gateway mode
 }
+
+// detected says which settings are not configured, so the agent detected them at its start.
+type detected struct{ uplink, datapath bool }
 
 // Run runs the node agent. It returns nil when ctx ends. It returns an error for faults that
 // waiting cannot repair: an invalid cfg, a kernel without a required feature, a missing uplink. On
@@ -82,17 +93,19 @@ func Run(ctx context.Context, cfg Config, log *slog.Logger) error {
 		return fmt.Errorf("check configuration: %w", err)
 	}
 
-	if err := status.CheckMode(cfg.RunDir, false); err != nil {
+	const underlay = false
+	if err := status.CheckMode(cfg.RunDir, underlay); err != nil {
 		return err
 	}
 
-	noEBPF := bpf.Supported()
+	// A kernel without eBPF has a fallback, but an agent without privileges cannot work at all.
+	noEBPF, noNetns := bpf.Supported(), link.CheckEnterNetns()
 	if errors.Is(noEBPF, bpf.ErrPrivilege) {
-		return errors.Join(noEBPF, link.CheckEnterNetns())
+		return errors.Join(noEBPF, noNetns)
 	}
 
-	if err := link.CheckEnterNetns(); err != nil {
-		return err
+	if noNetns != nil {
+		return noNetns
 	}
 
 	if err := allowSysctls(log); err != nil {
@@ -112,11 +125,9 @@ func Run(ctx context.Context, cfg Config, log *slog.Logger) error {
 		return fmt.Errorf("check configuration: %w", err)
 	}
 
-	found := detected{uplink: cfg.Uplink == "", datapath: cfg.Datapath == ""}
-	cfg.Settings = fallBack(settings, noEBPF)
 	a := &agent{
 		cfg:         cfg,
-		detected:    found,
+		detected:    detected{uplink: cfg.Uplink == "", datapath: cfg.Datapath == ""},
 		log:         log,
 		ready:       readiness.New(log),
 		nodeWake:    loop.NewSignal(),
@@ -125,19 +136,29 @@ func Run(ctx context.Context, cfg Config, log *slog.Logger) error {
 		forwardWake: loop.NewSignal(),
 	}
 
+	a.cfg.Settings = fallBack(settings, noEBPF)
 	a.page = page.New(a.ready.Missing)
+
 	if err := a.follow(); err != nil {
 		return err
 	}
 
+	return a.start(ctx)
+}
+
+// start serves HTTP and watches the environment while run starts and runs the other parts, so the
+// node's state is also visible while a part waits.
+func (a *agent) start(ctx context.Context) error {
 	registry := prometheus.NewRegistry()
 
-	listener, err := cfg.listen(log)
+	listener, err := a.cfg.listen(a.log)
 	if err != nil {
 		return err
 	}
 
 	group, ctx := errgroup.WithContext(ctx)
+	// The copy of the configuration is needed because openOVS completes the settings meanwhile.
+	cfg := a.cfg
 	group.Go(func() error { return cfg.serveHTTP(ctx, listener, a.ready, registry, a.page) })
 
 	if cfg.Begun != nil {
@@ -174,12 +195,6 @@ func (a *agent) run(ctx context.Context, registry *prometheus.Registry) error {
 
 	a.build()
 
-	if s := a.cfg.Settings; !s.NoGateway && s.Layout == verdict.Direct {
-		a.hostSent = &metrics.HostSent{
-			Device: func() (packets, bytes uint64, err error) { return link.Sent(a.cfg.Uplink) },
-		}
-	}
-
 	durations := cniserver.NewDurations()
 	registry.MustRegister(metrics.New(a.source()), durations)
 	a.page.Set(a.pageSource())
@@ -189,7 +204,7 @@ func (a *agent) run(ctx context.Context, registry *prometheus.Registry) error {
 		return err
 	}
 
-	if steal != nil {
+	if steal != nil { // only the userspace datapath has this program
 		defer steal.Close()
 	}
 
@@ -200,16 +215,9 @@ func (a *agent) run(ctx context.Context, registry *prometheus.Registry) error {
 	return a.runParts(ctx, server, keeper)
 }
 
-// layoutName returns the layout as shown in metrics: "none" for a node without a gateway.
-func layoutName(s gateway.Settings) string {
-	if s.NoGateway {
-		return "none"
-	}
-
-	return s.Layout.String()
-}
-
-// openOVS waits for ovsdb-server and writes the settings first.
+// openOVS connects to ovsdb-server, which it waits for. It completes the settings of the gateway
+// from the database, takes the node over from an earlier network if there is one, and writes the
+// settings for ovn-controller. On an error, the connection is closed.
 func (a *agent) openOVS(ctx context.Context) error {
 	err := loop.Insist(ctx, a.ready.Starting, func() (err error) {
 		dial, cancel := context.WithTimeout(ctx, 10*time.Second)
@@ -223,7 +231,7 @@ func (a *agent) openOVS(ctx context.Context) error {
 		return err
 	}
 
-	// Resolving is the only step here whose errors are permanent.
+	// The errors of resolve are permanent. Those of the other steps are retried.
 	a.cfg.Settings, err = resolve(ctx, a.cfg.Settings, a.ovs)
 	if err != nil {
 		a.ovs.Close()
@@ -340,7 +348,8 @@ func (a *agent) build() {
 		},
 	})
 	a.affinity = ovs.NewAffinityFlows(a.cfg.OVSRunDir, ovs.IntegrationBridge, a.environment.Trigger)
-	a.responder, a.shadow = a.newResponder(), a.newShadow()
+	a.responder = a.newResponder()
+	a.shadow = a.newShadow()
 	a.neighbours = neighbour.New(neighbour.Options{
 		OVS:       a.ovs,
 		RunDir:    a.cfg.OVSRunDir,
@@ -354,6 +363,12 @@ func (a *agent) build() {
 		},
 		Log: a.log,
 	})
+
+	if s := a.cfg.Settings; !s.NoGateway && s.Layout == verdict.Direct {
+		a.hostSent = &metrics.HostSent{
+			Device: func() (packets, bytes uint64, err error) { return link.Sent(a.cfg.Uplink) },
+		}
+	}
 }
 
 // controlPlane returns the servers that the settings and the slices of default/kubernetes name.
@@ -371,7 +386,8 @@ func (a *agent) servedObjects(k service.Key) service.Objects {
 	return a.cluster.Objects(k)
 }
 
-// addParts registers the parts for the readiness check.
+// addParts registers the lines of the parts in /readyz, and the checks of faults.go. The order is
+// that of the lines.
 func (a *agent) addParts() {
 	a.ready.Add(func() string {
 		if !a.ovs.Connected() {
@@ -389,68 +405,87 @@ func (a *agent) addParts() {
 
 		return ""
 	})
-	a.ready.Add(a.unannotated)
+	a.ready.Add(a.unpublishedLine)
 	a.ready.Add(a.chassisTaken)
 	a.ready.Add(a.management.Missing)
 	a.environment.Add(a.addressGone, a.addressDiffers, a.routesRemoved, a.nextHopDiffers, a.chassisTakenFault,
-		a.chassisDiffers, a.networksOverlap, a.defaultRouteElsewhere, a.noNextHop(true), a.noNextHop(false),
+		a.chassisDiffers, a.networksOverlap, a.defaultRouteElsewhere, a.noIPv4NextHop, a.noIPv6NextHop,
 		a.kernelDatapathUnused, a.kernelDatapathMissing, a.otherNetworkFirst, a.certificateInvalid,
 		a.affinityLosesPackets, a.forwardDropped, clusterNotFollowed(a.cluster.Behind))
 }
 
+// runParts runs all parts until ctx ends or one of them fails, which ends the others. The parts
+// start in no particular order: each one waits for what it needs.
 func (a *agent) runParts(ctx context.Context, server *cniserver.Server, keeper *podnet.Keeper) error {
-	group, ctx := errgroup.WithContext(ctx)
-	group.Go(func() error { return a.cluster.Run(ctx) })
-	group.Go(func() error { return a.servers.Run(ctx) })
-	group.Go(func() error { return a.followAddresses(ctx) })
-	group.Go(func() error { return a.gateway.Run(ctx) })
-	group.Go(func() error { return a.shortcuts.Run(ctx) })
-	group.Go(func() error { return a.affinity.Run(ctx) })
-	group.Go(func() error { return a.management.Run(ctx) })
-	group.Go(func() error { return a.responder.Run(ctx) })
-	group.Go(func() error { return a.neighbours.Run(ctx) })
-	group.Go(func() error { return a.health.Run(ctx) })
-	group.Go(func() error { return a.refused.run(ctx) })
-	group.Go(func() error {
-		leaving := func() bool { return a.cluster.Leaving() || a.cluster.Drained() }
-		proxy := healthcheck.Proxy{
-			Addr:    a.cfg.HealthAddr,
-			Healthy: a.serves,
-			Leaving: leaving,
-			Log:     a.log,
-		}
+	parts := []func(context.Context) error{
+		// the cluster, and the connections to the API server
+		a.cluster.Run,
+		a.servers.Run,
+		a.followAddresses,
 
-		return proxy.Run(ctx)
-	})
-	group.Go(func() error {
-		return loop.Run(ctx, loop.Options{
-			Name:   "node annotations",
-			Wake:   a.nodeWake,
-			Apply:  a.syncNode,
-			Resync: time.Minute,
-			Log:    a.log,
-		})
-	})
-	group.Go(func() error { return a.watchController(ctx) })
-	group.Go(func() error { return a.reportFallback(ctx) })
-	group.Go(func() error { return a.keepSettings(ctx) })
-	group.Go(func() error { return server.Run(ctx, a.ready.Changed.Trigger) })
-	group.Go(func() error { return keeper.Run(ctx) })
+		// the node's settings
+		a.keepSettings,
+		a.keepAnnotations,
+		a.watchController,
+		a.announce,
 
+		// traffic of the node
+		a.gateway.Run,
+		a.shortcuts.Run,
+		a.affinity.Run,
+		a.management.Run,
+		a.responder.Run,
+		a.neighbours.Run,
+
+		// pods
+		func(ctx context.Context) error { return server.Run(ctx, a.ready.Changed.Trigger) },
+		keeper.Run,
+
+		// health checks of load balancers, and Events
+		a.health.Run,
+		a.healthProxy().Run,
+		a.refused.run,
+		a.reportFallback,
+	}
 	if a.cfg.Local {
-		group.Go(func() error { return a.watchForward(ctx) })
+		parts = append(parts, a.watchForward)
 	}
 
 	if a.shadow != nil {
-		group.Go(func() error { return a.shadow.Run(ctx) })
+		parts = append(parts, a.shadow.Run)
 	}
 
-	group.Go(func() error { return a.announce(ctx) })
+	group, ctx := errgroup.WithContext(ctx)
+	for _, run := range parts {
+		group.Go(func() error { return run(ctx) })
+	}
 
 	return group.Wait()
 }
 
-// sharedNextHops returns the next hops that the gateway router and the host have in common.
+// healthProxy returns the server of kube-proxy's health check.
+func (a *agent) healthProxy() healthcheck.Proxy {
+	return healthcheck.Proxy{
+		Addr:    a.cfg.HealthAddr,
+		Healthy: a.serves,
+		Leaving: func() bool { return a.cluster.Leaving() || a.cluster.Drained() },
+		Log:     a.log,
+	}
+}
+
+// keepAnnotations keeps the Node's annotations as syncNode writes them, until ctx ends.
+func (a *agent) keepAnnotations(ctx context.Context) error {
+	return loop.Run(ctx, loop.Options{
+		Name:   "node annotations",
+		Wake:   a.nodeWake,
+		Apply:  a.syncNode,
+		Resync: time.Minute,
+		Log:    a.log,
+	})
+}
+
+// sharedNextHops returns the next hops that the gateway router and the host have in common. Without
+// a gateway, or in local gateway mode, there are none.
 func (a *agent) sharedNextHops() neighbour.NextHops {
 	next := neighbour.NextHops{Device: a.cfg.HostDevice()}
 
@@ -459,10 +494,11 @@ func (a *agent) sharedNextHops() neighbour.NextHops {
 		return next
 	}
 
-	next.Hops, next.MAC, next.VLAN = slices.Clone(n.NextHops), n.Uplink.MAC, a.cfg.VLAN
+	next.Hops = slices.Clone(n.NextHops)
 	next.StandIns = n.StandIns()
+	next.MAC, next.VLAN = n.Uplink.MAC, a.cfg.VLAN
 
-	for _, r := range n.Routes {
+	for _, r := range n.Routes { // an IPv6 next hop of an IPv4 route is among the stand-ins
 		if r.Via.IsValid() && r.Via.Is4() == r.Prefix.Addr().Is4() && !slices.Contains(next.Hops, r.Via) {
 			next.Hops = append(next.Hops, r.Via)
 		}
@@ -478,13 +514,14 @@ func (a *agent) sharedNextHops() neighbour.NextHops {
 // serves reports whether Services are served completely.
 func (a *agent) serves() bool { return a.gateway.View().Missing() == "" && a.cluster.Missing() == "" }
 
-// keepSettings rewrites the settings in OVS when they are changed by others, when the node's
-// address changes, or when ovs-vswitchd reports the capabilities of its datapath. It follows a
-// changed system-id.
+// keepSettings keeps the settings in OVS as syncOVS writes them, until ctx ends. Besides other
+// programs that change them, ovs-vswitchd triggers it when it reports the capabilities of its
+// datapath.
 func (a *agent) keepSettings(ctx context.Context) error {
-	settings := func(table, _ string) bool { return table == "Open_vSwitch" || table == "Datapath" }
+	hasSettings := func(table, _ string) bool { return table == "Open_vSwitch" || table == "Datapath" }
 
-	defer a.ovs.Watch(settings, a.ovsWake)()
+	stopWatch := a.ovs.Watch(hasSettings, a.ovsWake)
+	defer stopWatch()
 
 	return loop.Run(ctx, loop.Options{
 		Name: "OVS settings", Wake: a.ovsWake, Resync: time.Minute, Log: a.log,

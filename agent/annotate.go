@@ -17,109 +17,6 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/cluster/annotation"
 )
 
-// nodeAnnotations returns the agent's annotations of its Node. The management port's address
-// depends on the subnet from the controller; with nil subnets it is omitted.
-func nodeAnnotations(
-	cfg Config,
-	n gateway.Node,
-	routes []annotation.Route,
-	c chassis,
-	subnets []netip.Prefix,
-) map[string]string {
-	mtu := cfg.PodMTU(n.Uplink.MTU, n.TunnelAddress(cfg.EncapIP))
-
-	own := annotation.Gateway{Mode: annotation.GatewayModeDisabled}
-	if !cfg.NoGateway {
-		own = annotation.Gateway{
-			Mode:        mode(cfg.Settings),
-			VLAN:        int(cfg.VLAN),
-			InterfaceID: cfg.Bridge + "_" + cfg.NodeName,
-			MAC:         n.Uplink.MAC.String(),
-			Addresses:   n.Addresses,
-			NextHops:    n.NextHops,
-			NodePorts:   cfg.NodePorts,
-		}
-	}
-
-	if cfg.NoGateway {
-		routes = nil
-	}
-
-	out := map[string]string{
-		annotation.GatewayConfig: annotation.FormatGateway(own),
-		annotation.GatewayRoutes: annotation.FormatGatewayRoutes(routes),
-		annotation.ChassisID:     c.id,
-		annotation.HostCIDRs:     annotation.FormatHostCIDRs(n.HostCIDRs),
-		annotation.PodMTU:        strconv.Itoa(mtu),
-		annotation.RoutablePods:  strconv.FormatBool(cfg.Routable),
-		annotation.TunnelAddress: c.tunnel.String(),
-		annotation.SNATPortRange: cfg.SNATPorts.String(),
-	}
-	if plan, err := management.PlanFor(subnets, nil); err == nil {
-		out[annotation.ManagementMACs] = annotation.FormatManagementMAC(plan.MAC)
-	}
-
-	return out
-}
-
-// gatewayRoutes returns the gateway router's routes beside those by next hops. The router cannot
-// resolve an IPv6 next hop of an IPv4 route, so the route has the link-layer address that mac
-// returns. While mac does not know this address, the route keeps the published one. A route without
-// any is left out.
-func gatewayRoutes(
-	node *corev1.Node,
-	n gateway.Node,
-	mac func(netip.Addr) net.HardwareAddr,
-) []annotation.Route {
-	published, _ := annotation.ParseGatewayRoutes(node.Annotations) // a malformed annotation is overwritten
-	standIns := n.StandIns()
-
-	var out []annotation.Route
-
-	for _, hop := range n.Routes {
-		r := annotation.Route{To: hop.Prefix, Via: hop.Via}
-		if standIn, ok := standIns[hop.Via]; ok && hop.Prefix.Addr().Is4() {
-			r.Via = standIn
-			r.MAC = mac(hop.Via).String()
-
-			same := func(o annotation.Route) bool { return o.To == r.To && o.Via == r.Via }
-			if was := slices.IndexFunc(published, same); r.MAC == "" && was >= 0 {
-				r.MAC = published[was].MAC
-			}
-
-			if r.MAC == "" {
-				continue
-			}
-		}
-
-		out = append(out, r)
-	}
-
-	return out
-}
-
-func mode(s gateway.Settings) string {
-	if s.Local {
-		return annotation.GatewayModeLocal
-	}
-
-	return annotation.GatewayModeShared
-}
-
-// differing returns the annotations of want that the node lacks. An equivalent, more detailed
-// gateway annotation of ovn-kubernetes stays.
-func differing(node *corev1.Node, want map[string]string) map[string]string {
-	out := maps.Clone(want)
-	maps.DeleteFunc(out, func(k, v string) bool {
-		_, set := node.Annotations[k]
-
-		return node.Annotations[k] == v || v == annotation.NoGatewayRoutes && !set ||
-			k == annotation.GatewayConfig && annotation.SameGateway(node.Annotations[k], v)
-	})
-
-	return out
-}
-
 // syncNode publishes the node's state to the controller and applies the controller's subnet to the
 // management port.
 func (a *agent) syncNode(ctx context.Context) error {
@@ -136,13 +33,7 @@ func (a *agent) syncNode(ctx context.Context) error {
 	return err
 }
 
-// unpublished returns the node's annotations that the API server does not have yet.
-func (a *agent) unpublished(node *corev1.Node, n gateway.Node, subnets []netip.Prefix) map[string]string {
-	routes := gatewayRoutes(node, n, a.neighbours.MAC)
-
-	return differing(node, nodeAnnotations(a.cfg, n, routes, *a.chassis.Load(), subnets))
-}
-
+// exchange does the work of syncNode. Faults that other parts report are not errors here.
 func (a *agent) exchange(ctx context.Context) error {
 	n, known := a.gateway.View().Node()
 	if !known {
@@ -161,10 +52,12 @@ func (a *agent) exchange(ctx context.Context) error {
 	}
 
 	subnets, err := annotation.ParseNodeSubnets(node.Annotations)
-	if err == nil {
-		a.management.Set(subnets, joinSubnets(node), int(a.mtu.Load()))
-		a.serveBFD(subnets, joinSubnets(node))
-		a.gateway.Inputs().SetSubnets(subnets, joinSubnets(node))
+	if err == nil { // the management port reports an error
+		join := joinSubnets(node)
+
+		a.management.Set(subnets, join, int(a.mtu.Load()))
+		a.serveBFD(subnets, join)
+		a.gateway.Inputs().SetSubnets(subnets, join)
 
 		if err := a.syncMasquerade(ctx, subnets); err != nil {
 			return err
@@ -175,7 +68,7 @@ func (a *agent) exchange(ctx context.Context) error {
 		return nil
 	}
 
-	a.gateway.Inputs().AddFormerAddresses(lost(node, n))
+	a.gateway.Inputs().AddFormerAddresses(lostAddresses(node, n))
 
 	if missing := a.unpublished(node, n, subnets); len(missing) > 0 {
 		return a.cluster.Annotate(ctx, missing)
@@ -184,29 +77,16 @@ func (a *agent) exchange(ctx context.Context) error {
 	return nil
 }
 
-// lost returns the gateway addresses that the API server still has but the host has lost, for
-// example while no agent ran.
-func lost(node *corev1.Node, n gateway.Node) []netip.Addr {
-	written, err := annotation.ParseGateway(node.Annotations)
-	if err != nil {
-		return nil // it will be overwritten
-	}
+// unpublished returns the node's annotations that the API server does not have yet.
+func (a *agent) unpublished(node *corev1.Node, n gateway.Node, subnets []netip.Prefix) map[string]string {
+	routes := gatewayRoutes(node, n, a.neighbours.MAC)
 
-	var out []netip.Addr
-
-	for _, p := range written.Addresses {
-		has := func(own netip.Prefix) bool { return own.Addr() == p.Addr() }
-		if !slices.ContainsFunc(n.HostCIDRs, has) && !slices.ContainsFunc(n.Addresses, has) {
-			out = append(out, p.Addr())
-		}
-	}
-
-	return out
+	return differing(node, nodeAnnotations(a.cfg, n, routes, *a.chassis.Load(), subnets))
 }
 
-// unannotated returns the annotations that the API server does not have yet, or "". Until then the
-// cluster uses outdated addresses of the node.
-func (a *agent) unannotated() string {
+// unpublishedLine returns a line of /readyz about the annotations that the API server does not have
+// yet, or "". Without them, the cluster uses outdated addresses of the node.
+func (a *agent) unpublishedLine() string {
 	n, known := a.gateway.View().Node()
 	node := a.cluster.Node()
 
@@ -224,6 +104,132 @@ func (a *agent) unannotated() string {
 	names := strings.Join(slices.Sorted(maps.Keys(missing)), ", ")
 
 	return "node " + a.cfg.NodeName + ": the API server does not have its " + names + " yet"
+}
+
+// differing returns the annotations of want that the node lacks. A Node without the annotation of
+// routes counts as one without routes. An equivalent, more detailed gateway annotation of
+// ovn-kubernetes stays.
+func differing(node *corev1.Node, want map[string]string) map[string]string {
+	out := maps.Clone(want)
+	maps.DeleteFunc(out, func(k, v string) bool {
+		published, exists := node.Annotations[k]
+
+		return published == v || v == annotation.NoGatewayRoutes && !exists ||
+			k == annotation.GatewayConfig && annotation.SameGateway(published, v)
+	})
+
+	return out
+}
+
+// nodeAnnotations returns the agent's annotations of its Node. The management port's address
+// depends on the subnet from the controller; with nil subnets it is omitted.
+func nodeAnnotations(
+	cfg Config,
+	n gateway.Node,
+	routes []annotation.Route,
+	c chassis,
+	subnets []netip.Prefix,
+) map[string]string {
+	mtu := cfg.PodMTU(n.Uplink.MTU, n.TunnelAddress(cfg.EncapIP))
+
+	config := annotation.Gateway{Mode: annotation.GatewayModeDisabled}
+	if !cfg.NoGateway {
+		config = annotation.Gateway{
+			Mode:        mode(cfg.Settings),
+			VLAN:        int(cfg.VLAN),
+			InterfaceID: cfg.Bridge + "_" + cfg.NodeName,
+			MAC:         n.Uplink.MAC.String(),
+			Addresses:   n.Addresses,
+			NextHops:    n.NextHops,
+			NodePorts:   cfg.NodePorts,
+		}
+	}
+
+	if cfg.NoGateway {
+		routes = nil
+	}
+
+	out := map[string]string{
+		annotation.GatewayConfig: annotation.FormatGateway(config),
+		annotation.GatewayRoutes: annotation.FormatGatewayRoutes(routes),
+		annotation.ChassisID:     c.id,
+		annotation.HostCIDRs:     annotation.FormatHostCIDRs(n.HostCIDRs),
+		annotation.PodMTU:        strconv.Itoa(mtu),
+		annotation.RoutablePods:  strconv.FormatBool(cfg.Routable),
+		annotation.TunnelAddress: c.tunnel.String(),
+		annotation.SNATPortRange: cfg.SNATPorts.String(),
+	}
+	if plan, err := management.PlanFor(subnets, nil); err == nil {
+		out[annotation.ManagementMACs] = annotation.FormatManagementMAC(plan.MAC)
+	}
+
+	return out
+}
+
+// mode returns the gateway's mode as the annotation names it.
+func mode(s gateway.Settings) string {
+	if s.Local {
+		return annotation.GatewayModeLocal
+	}
+
+	return annotation.GatewayModeShared
+}
+
+// gatewayRoutes returns the gateway router's routes beside those by next hops.
+//
+// The router cannot resolve an IPv6 next hop of an IPv4 route, so such a route also has the next
+// hop's link-layer address, which mac returns. While mac does not know it, the route keeps the
+// link-layer address that is published for it. If none is published, the route is left out.
+func gatewayRoutes(
+	node *corev1.Node,
+	n gateway.Node,
+	mac func(netip.Addr) net.HardwareAddr,
+) []annotation.Route {
+	published, _ := annotation.ParseGatewayRoutes(node.Annotations) // a malformed annotation is overwritten
+	standIns := n.StandIns()
+
+	var out []annotation.Route
+
+	for _, hop := range n.Routes {
+		r := annotation.Route{To: hop.Prefix, Via: hop.Via}
+		if standIn, ok := standIns[hop.Via]; ok && hop.Prefix.Addr().Is4() {
+			r.Via = standIn
+			r.MAC = mac(hop.Via).String()
+
+			isSame := func(o annotation.Route) bool { return o.To == r.To && o.Via == r.Via }
+			if i := slices.IndexFunc(published, isSame); r.MAC == "" && i >= 0 {
+				r.MAC = published[i].MAC
+			}
+
+			if r.MAC == "" {
+				continue
+			}
+		}
+
+		out = append(out, r)
+	}
+
+	return out
+}
+
+// lostAddresses returns the gateway addresses that the API server still has but the host has lost, for
+// example while no agent ran.
+func lostAddresses(node *corev1.Node, n gateway.Node) []netip.Addr {
+	published, err := annotation.ParseGateway(node.Annotations)
+	if err != nil {
+		return nil // it will be overwritten
+	}
+
+	var out []netip.Addr
+
+	for _, p := range published.Addresses {
+		isSame := func(own netip.Prefix) bool { return own.Addr() == p.Addr() }
+		if !slices.ContainsFunc(n.HostCIDRs, isSame) && !slices.ContainsFunc(n.Addresses, isSame) {
+			out = append(out, p.Addr())
+		}
+	}
+
+	return out
 }
 
 // joinSubnets returns the networks of the gateway routers that the controller has assigned. The

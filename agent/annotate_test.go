@@ -41,14 +41,14 @@ func TestLostAddresses(t *testing.T) {
 			told := annotation.FormatGateway(annotation.Gateway{Mode: annotation.GatewayModeShared, MAC: "02:00:00:00:00:01", Addresses: tc.told})
 			node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{annotation.GatewayConfig: told}}}
 
-			got := lost(node, gateway.Node{Addresses: tc.has, HostCIDRs: tc.host})
+			got := lostAddresses(node, gateway.Node{Addresses: tc.has, HostCIDRs: tc.host})
 			if diff := cmp.Diff(tc.want, got, cmpopts.EquateComparable(netip.Addr{})); diff != "" {
 				t.Error(diff)
 			}
 		})
 	}
 
-	if got := lost(&corev1.Node{}, gateway.Node{}); got != nil {
+	if got := lostAddresses(&corev1.Node{}, gateway.Node{}); got != nil {
 		t.Errorf("no annotation: %v", got)
 	}
 }

@@ -17,13 +17,13 @@ func (a *agent) announce(ctx context.Context) error {
 		Log:       a.log,
 	}
 
-	var preferred bool // the runtime prefers another network
+	var prefersOther bool // the runtime prefers another network
 
 	return loop.Run(ctx, loop.Options{
 		Name: "CNI configuration", Wake: a.ready.Changed, Resync: 5 * time.Second, Log: a.log,
 		Apply: func(ctx context.Context) error {
-			if is := a.otherNetworkFirst(ctx) != nil; is != preferred {
-				preferred = is
+			if now := a.otherNetworkFirst(ctx) != nil; now != prefersOther {
+				prefersOther = now
 
 				a.environment.Trigger()
 			}

@@ -49,14 +49,14 @@ func (e socketExemption) control(_, address string, conn syscall.RawConn) error 
 		return nil
 	}
 
-	var failed error
+	var exemptErr error
 
-	if err := conn.Control(func(fd uintptr) { failed = bpf.ExemptSocket(e.pinDir, fd) }); err != nil {
+	if err := conn.Control(func(fd uintptr) { exemptErr = bpf.ExemptSocket(e.pinDir, fd) }); err != nil {
 		return err
 	}
 
-	if failed != nil {
-		e.log.Warn("connection to the API server may be translated", "to", to, "error", failed)
+	if exemptErr != nil {
+		e.log.Warn("connection to the API server may be translated", "to", to, "error", exemptErr)
 	}
 
 	return nil

@@ -31,6 +31,8 @@ func Cleanup(ctx context.Context, cfg Config, log *slog.Logger) error {
 
 	errs = append(errs, removeFile(cfg.CNISocket), removeMasquerade(ctx), status.Remove(cfg.RunDir))
 	errs = append(errs, ovs.RemoveAffinityFlows(ctx, cfg.OVSRunDir))
+
+	// Read this before gateway.Cleanup, which removes the record of a takeover.
 	takenOver := gateway.TakenOver(cfg.RunDir)
 
 	o, settings, err := dialOwn(ctx, cfg)
@@ -43,7 +45,7 @@ func Cleanup(ctx context.Context, cfg Config, log *slog.Logger) error {
 			errs = append(errs, o.AllowNullNAT(ctx))
 		}
 
-		if takenOver { // pods keep using the existing port
+		if takenOver { // pods and their management port keep working in the network that gets the node back
 			errs = append(errs, os.RemoveAll(podRecords(cfg)))
 		} else {
 			errs = append(errs, removePods(ctx, o, podRecords(cfg)), management.Cleanup(ctx, o))
@@ -62,7 +64,7 @@ func Cleanup(ctx context.Context, cfg Config, log *slog.Logger) error {
 // bridge would cut the host off. Without a connection it returns the settings known so far.
 func dialOwn(ctx context.Context, cfg Config) (*ovs.Client, gateway.Settings, error) {
 	s := cfg.Defaulted()
-	if w, is := gateway.TakeoverWiring(cfg.RunDir); is {
+	if w, takenOver := gateway.TakeoverWiring(cfg.RunDir); takenOver {
 		s.Wiring, s.NotHost = w, notHost(w)
 		o, err := dialShortly(ctx, cfg)
 
@@ -100,6 +102,7 @@ func dialOwn(ctx context.Context, cfg Config) (*ovs.Client, gateway.Settings, er
 	return o, s, nil
 }
 
+// dialShortly gives up after a few seconds, unlike the agent, because an operator waits for Cleanup.
 func dialShortly(ctx context.Context, cfg Config) (*ovs.Client, error) {
 	dial, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
@@ -107,7 +110,7 @@ func dialShortly(ctx context.Context, cfg Config) (*ovs.Client, error) {
 	return ovs.Dial(dial, cfg.OVSDB)
 }
 
-// removePods removes pods' interfaces, including those without a port.
+// removePods removes pods' interfaces, including those without a port in OVS, and their records.
 func removePods(ctx context.Context, o *ovs.Client, records string) error {
 	return errors.Join(bridge.Cleanup(ctx, o), os.RemoveAll(records))
 }

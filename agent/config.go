@@ -35,8 +35,8 @@ type Config struct {
 	Databases []string
 	// ChassisOfNode names the chassis after the Node, whatever system-id is set.
 	ChassisOfNode bool
-	// CertificateFile has the node's certificate for the Southbound database, if its directory is
-	// there.
+	// CertificateFile has the node's certificate for the Southbound database. If its directory does
+	// not exist, others give ovn-controller its certificate.
 	CertificateFile string
 	EncapIP         netip.Addr // zero: the node's address; the userspace datapath needs a separate one
 	EncapBits       int        // prefix length of EncapIP on the userspace datapath; 0 = 24 or 64
@@ -59,7 +59,7 @@ type Config struct {
 // minSNATPort is the first port that needs no privilege to bind.
 const minSNATPort = 1024
 
-// Validate returns all mistakes joined; each names its field.
+// Validate returns all mistakes joined. Each names its field.
 func (c Config) Validate() error {
 	var errs []error
 
@@ -121,6 +121,7 @@ func (c Config) Validate() error {
 	return errors.Join(append(errs, overlaps(c.PodCIDRs, c.ServiceCIDRs)...)...)
 }
 
+// validateAddresses checks the addresses of daemons and listeners.
 func (c Config) validateAddresses() error {
 	var errs []error
 
@@ -152,6 +153,7 @@ func (c Config) validateAddresses() error {
 	return errors.Join(errs...)
 }
 
+// validateGateway checks the gateway's settings.
 func (c Config) validateGateway() error {
 	if c.Layout == verdict.Dedicated && c.Uplink == "" {
 		return errors.New("gateway interface: layout dedicated wants one: the interface of the default route belongs to the host")
@@ -178,19 +180,19 @@ func checkDatabase(address string) error {
 }
 
 // overlaps returns an error for each pair of overlapping networks.
-func overlaps(cluster, service []netip.Prefix) []error {
-	type named struct {
+func overlaps(podCIDRs, serviceCIDRs []netip.Prefix) []error {
+	type network struct {
 		what   string
 		prefix netip.Prefix
 	}
 
-	var all []named
-	for _, p := range cluster {
-		all = append(all, named{"cluster subnet", p})
+	var all []network
+	for _, p := range podCIDRs {
+		all = append(all, network{"cluster subnet", p})
 	}
 
-	for _, p := range service {
-		all = append(all, named{"service CIDR", p})
+	for _, p := range serviceCIDRs {
+		all = append(all, network{"service CIDR", p})
 	}
 
 	var errs []error
@@ -206,7 +208,8 @@ func overlaps(cluster, service []netip.Prefix) []error {
 	return errs
 }
 
-// encapPrefix returns EncapIP with its prefix length on the gateway bridge.
+// encapPrefix returns EncapIP with its prefix length on the gateway bridge: EncapBits, or that of a
+// usual network, /24 or /64.
 func (c Config) encapPrefix() netip.Prefix {
 	bits := c.EncapBits
 	switch {

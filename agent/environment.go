@@ -11,16 +11,16 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/bpf"
 )
 
-// Directories of databases in Debian's and Fedora's packages, and of the chart's databases. OVN's
-// are there where its central part runs on this node.
+// Directories of databases. Those of OVN exist only on nodes with OVN's central part.
 const (
-	ovsDatabase = "/etc/openvswitch"
-	ovnDatabase = "/var/lib/ovn"
-	ovnOfFedora = "/etc/ovn"
-	ofChart     = "/var/lib/ovn-ebpf"
+	ovsDatabase       = "/etc/openvswitch"
+	ovnDatabaseDebian = "/var/lib/ovn"
+	ovnDatabaseFedora = "/etc/ovn"
+	ovnDatabaseChart  = "/var/lib/ovn-ebpf"
 )
 
-// watchEnvironment builds the watch of what the agent needs of the node but cannot repair.
+// watchEnvironment builds the watch for faults of the node that the agent cannot repair. api is the
+// configuration of the client that compares the clocks.
 func (a *agent) watchEnvironment(api *rest.Config) error {
 	client, err := rest.HTTPClientFor(api)
 	if err != nil {
@@ -34,14 +34,14 @@ func (a *agent) watchEnvironment(api *rest.Config) error {
 
 	o := environment.Options{
 		Server: server.String(), Client: client, Warn: a.cluster.Warn, Log: a.log,
-		Dirs:    []string{a.cfg.RunDir, a.cfg.OVSRunDir, ovsDatabase, ovnDatabase, ovnOfFedora, ofChart},
+		Dirs:    []string{a.cfg.RunDir, a.cfg.OVSRunDir, ovsDatabase, ovnDatabaseDebian, ovnDatabaseFedora, ovnDatabaseChart},
 		Missing: a.ready.Missing,
 	}
 	if a.cfg.CNIConfDir != "" {
 		o.Dirs = append(o.Dirs, a.cfg.CNIConfDir)
 	}
 
-	if a.cfg.CgroupPath == "" {
+	if a.cfg.CgroupPath == "" { // not configured, so the agent looks for the mount itself
 		o.Cgroup = bpf.CheckCgroup
 	}
 

@@ -10,8 +10,8 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/verdict"
 )
 
-// fallBack returns the settings for a kernel that cannot run eBPF for the reason noEBPF; nil means
-// that it can. In layout bridged, flows replace the programs. The other layouts have no
+// fallBack returns the settings for a kernel that cannot run eBPF for the reason noEBPF. A nil
+// reason means that it can. In layout bridged, flows replace the programs. The other layouts have no
 // replacement: the gateway leaves the host alone and reports the fault.
 func fallBack(s gateway.Settings, noEBPF error) gateway.Settings {
 	if noEBPF == nil {
@@ -32,8 +32,8 @@ const (
 	eventNoGateway = "NoGateway"
 )
 
-// fallback returns the Event for a node that cannot run eBPF, or "".
-func fallback(s gateway.Settings) (reason, message string) {
+// fallbackEvent returns the Event for a node that cannot run eBPF, or "".
+func fallbackEvent(s gateway.Settings) (reason, message string) {
 	switch {
 	case s.NoEBPF == "":
 		return "", ""
@@ -49,7 +49,7 @@ func fallback(s gateway.Settings) (reason, message string) {
 
 // reportFallback logs the fallback and writes one Event about the Node.
 func (a *agent) reportFallback(ctx context.Context) error {
-	reason, message := fallback(a.cfg.Settings)
+	reason, message := fallbackEvent(a.cfg.Settings)
 	if reason == "" {
 		<-ctx.Done()
 		return nil

@@ -42,7 +42,7 @@ func TestFallBack(t *testing.T) {
 	} {
 		s := fallBack(gateway.Settings{Wiring: gateway.Wiring{Layout: tc.layout, Backend: gateway.EBPF}}, tc.noEBPF)
 
-		event, message := fallback(s)
+		event, message := fallbackEvent(s)
 		if s.Backend != tc.backend || event != tc.event || message != tc.message {
 			t.Errorf("%s, %v: backend %s, event %s %q", tc.layout, tc.noEBPF, s.Backend, event, message)
 		}

@@ -23,6 +23,10 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/verdict"
 )
 
+// The methods of this file with a context are checks of package environment. Each finds one fault
+// that the agent cannot repair. They are ordered by subject: addresses, routes, chassis, datapath,
+// others.
+
 // addressGone finds a gateway address that the host has lost. The gateway keeps it for a while.
 func (a *agent) addressGone(context.Context) *environment.Fault {
 	n, known := a.gateway.View().Node()
@@ -37,74 +41,38 @@ func (a *agent) addressGone(context.Context) *environment.Fault {
 	return &environment.Fault{Reason: environment.GatewayAddressGone, Text: text}
 }
 
-// chassisTaken returns why the node has no chassis in OVN, or "".
-func (a *agent) chassisTaken() string {
-	node := a.cluster.Node()
-	if node == nil || node.Annotations[annotation.ChassisTakenBy] == "" {
-		return ""
+// addressDiffers finds a gateway whose address is not the Node's InternalIP, because no device of
+// the host has the InternalIP. In layout dedicated, the gateway's address is never the host's.
+func (a *agent) addressDiffers(context.Context) *environment.Fault {
+	n, known := a.gateway.View().Node()
+	if !known || a.cfg.Layout == verdict.Dedicated {
+		return nil
 	}
 
-	return fmt.Sprintf("node %s has the system-id %q of node %s, which keeps it: "+
-		"give this node's Open vSwitch another one (ovs-vsctl set Open_vSwitch . external_ids:system-id=%s)",
-		a.cfg.NodeName, a.chassis.Load().id, node.Annotations[annotation.ChassisTakenBy], a.cfg.NodeName)
-}
+	internalIPs, _ := a.cluster.Addresses()
+	onHost := func(ip netip.Addr) bool {
+		return slices.ContainsFunc(n.HostCIDRs, func(p netip.Prefix) bool { return p.Addr() == ip })
+	}
 
-// chassisTakenFault is chassisTaken for an Event.
-func (a *agent) chassisTakenFault(context.Context) *environment.Fault {
-	if text := a.chassisTaken(); text != "" {
-		return &environment.Fault{Reason: environment.ChassisTaken, Text: text}
+	for _, is4 := range []bool{true, false} {
+		otherFamily := func(ip netip.Addr) bool { return ip.Is4() != is4 }
+		internal := slices.DeleteFunc(slices.Clone(internalIPs), otherFamily)
+
+		used := n.Address(is4)
+		if !used.IsValid() || len(internal) == 0 || slices.ContainsFunc(internal, onHost) {
+			continue
+		}
+
+		text := fmt.Sprintf(
+			"the gateway uses %s, because no device of the host has the Node's InternalIP %s; "+
+				"restore that address in the host's network configuration, or start kubelet with --node-ip=%s",
+			used, internal[0], used)
+
+		return &environment.Fault{Reason: environment.GatewayAddressDiffers, Text: text}
 	}
 
 	return nil
 }
-
-// chassisDiffers finds a chassis in the Southbound database that is not as the node is. The
-// controller compares them.
-func (a *agent) chassisDiffers(context.Context) *environment.Fault {
-	node := a.cluster.Node()
-	if node == nil || node.Annotations[annotation.ChassisFault] == "" {
-		return nil
-	}
-
-	return &environment.Fault{
-		Reason: environment.ChassisDiffers,
-		Text:   node.Annotations[annotation.ChassisFault],
-	}
-}
-
-// nextHopDiffers finds next hops that do not answer, or that the gateway router has at another
-// link-layer address than the host.
-func (a *agent) nextHopDiffers(context.Context) *environment.Fault {
-	if text := a.neighbours.Fault(); text != "" {
-		return &environment.Fault{Reason: environment.NextHopUnreachable, Text: text}
-	}
-
-	return nil
-}
-
-// recent is how long a fault that is over is shown.
-const recent = time.Minute
-
-// routesRemoved finds out that routes of the host were removed. They are there again.
-func (a *agent) routesRemoved(context.Context) *environment.Fault {
-	was := a.gateway.Stats().Restored
-	if at := a.management.Restored(); at.After(was.At) {
-		was = gateway.RestoredRoutes{Device: management.Name, At: at}
-	}
-
-	if was.At.IsZero() || time.Since(was.At) > recent {
-		return nil
-	}
-
-	text := fmt.Sprintf("routes of %s were removed at %s and added again; find out who flushes them: "+
-		"a network manager (journalctl -u systemd-networkd -u NetworkManager), or an operator",
-		was.Device, was.At.UTC().Format(time.RFC3339))
-
-	return &environment.Fault{Reason: environment.RoutesRemoved, Text: text}
-}
-
-// detected says which settings the agent found at its start because they are not configured.
-type detected struct{ uplink, datapath bool }
 
 // networksOverlap finds an address of the host that was added to a network of pods or of the
 // tunnels.
@@ -143,46 +111,171 @@ func (a *agent) defaultRouteElsewhere(context.Context) *environment.Fault {
 	return &environment.Fault{Reason: environment.DefaultRouteElsewhere, Text: text}
 }
 
-// noNextHop returns a check of a family. It finds a cluster that has pods of the family, on a node
-// whose gateway has an address, but whose host has no route to other networks by the uplink.
-func (a *agent) noNextHop(is4 bool) environment.Check {
+// noIPv4NextHop is noNextHop for IPv4.
+func (a *agent) noIPv4NextHop(ctx context.Context) *environment.Fault { return a.noNextHop(ctx, true) }
+
+// noIPv6NextHop is noNextHop for IPv6.
+func (a *agent) noIPv6NextHop(ctx context.Context) *environment.Fault { return a.noNextHop(ctx, false) }
+
+// noNextHop finds a gateway that has an address of a family but no route to other networks, in a
+// cluster whose pods have addresses of that family.
+func (a *agent) noNextHop(ctx context.Context, is4 bool) *environment.Fault {
 	reason, family := environment.NoIPv6NextHop, "IPv6"
 	if is4 {
 		reason, family = environment.NoIPv4NextHop, "IPv4"
 	}
 
+	n, known := a.gateway.View().Node()
+	if !known || a.cfg.NoGateway || a.cfg.Local {
+		return nil
+	}
+
 	inFamily := func(p netip.Prefix) bool { return p.Addr().Is4() == is4 }
+	if !slices.ContainsFunc(a.cfg.PodCIDRs, inFamily) || !slices.ContainsFunc(n.Stranded(), inFamily) {
+		return nil
+	}
 
-	return func(ctx context.Context) *environment.Fault {
-		n, known := a.gateway.View().Node()
-		if !known || a.cfg.NoGateway || a.cfg.Local {
-			return nil
-		}
+	if a.defaultRouteElsewhere(ctx) != nil {
+		return nil // that fault names the cause, and has better advice
+	}
 
-		if !slices.ContainsFunc(a.cfg.PodCIDRs, inFamily) || !slices.ContainsFunc(n.Stranded(), inFamily) {
-			return nil
-		}
+	elsewhere := ""
 
-		if a.defaultRouteElsewhere(ctx) != nil {
-			return nil
-		}
+	device, err := link.OutsideDevice(is4)
+	if err == nil && device != "" && device != a.cfg.HostDevice() {
+		elsewhere = " (the host uses " + device + ")"
+	}
 
-		elsewhere := ""
+	text := fmt.Sprintf(
+		"no default route of %[1]s by %[2]s%[3]s: pods of this node reach only the network of %[2]s over %[1]s; "+
+			"add such a route to the host, or configure --gateway-nexthop", family, a.cfg.HostDevice(), elsewhere)
 
-		device, err := link.OutsideDevice(is4)
-		if err == nil && device != "" && device != a.cfg.HostDevice() {
-			elsewhere = " (the host uses " + device + ")"
-		}
+	return &environment.Fault{Reason: reason, Text: text}
+}
 
-		text := fmt.Sprintf(
-			"no default route of %[1]s by %[2]s%[3]s: pods of this node reach only the network of %[2]s over %[1]s; "+
-				"add such a route to the host, or configure --gateway-nexthop", family, a.cfg.HostDevice(), elsewhere)
+// nextHopDiffers finds next hops that do not answer, or whose link-layer address in the gateway
+// router differs from the one that the host uses.
+func (a *agent) nextHopDiffers(context.Context) *environment.Fault {
+	if text := a.neighbours.Fault(); text != "" {
+		return &environment.Fault{Reason: environment.NextHopUnreachable, Text: text}
+	}
 
-		return &environment.Fault{Reason: reason, Text: text}
+	return nil
+}
+
+// shownAfterwards is how long removed routes are reported after the agent has added them again.
+const shownAfterwards = time.Minute
+
+// routesRemoved finds routes of the host that somebody removed and the agent has added again. The
+// next removal may interrupt traffic, so the fault is reported although it is repaired.
+func (a *agent) routesRemoved(context.Context) *environment.Fault {
+	last := a.gateway.Stats().Restored
+	if at := a.management.Restored(); at.After(last.At) {
+		last = gateway.RestoredRoutes{Device: management.Name, At: at}
+	}
+
+	if last.At.IsZero() || time.Since(last.At) > shownAfterwards {
+		return nil
+	}
+
+	text := fmt.Sprintf("routes of %s were removed at %s and added again; find out who flushes them: "+
+		"a network manager (journalctl -u systemd-networkd -u NetworkManager), or an operator",
+		last.Device, last.At.UTC().Format(time.RFC3339))
+
+	return &environment.Fault{Reason: environment.RoutesRemoved, Text: text}
+}
+
+// chassisTaken returns why the node has no chassis in OVN, or "". It is a line of /readyz.
+func (a *agent) chassisTaken() string {
+	node := a.cluster.Node()
+	if node == nil || node.Annotations[annotation.ChassisTakenBy] == "" {
+		return ""
+	}
+
+	return fmt.Sprintf("node %s has the system-id %q of node %s, which keeps it: "+
+		"give this node's Open vSwitch another one (ovs-vsctl set Open_vSwitch . external_ids:system-id=%s)",
+		a.cfg.NodeName, a.chassis.Load().id, node.Annotations[annotation.ChassisTakenBy], a.cfg.NodeName)
+}
+
+// chassisTakenFault returns the text of chassisTaken as a fault, so that it also gets an Event.
+func (a *agent) chassisTakenFault(context.Context) *environment.Fault {
+	if text := a.chassisTaken(); text != "" {
+		return &environment.Fault{Reason: environment.ChassisTaken, Text: text}
+	}
+
+	return nil
+}
+
+// chassisDiffers finds a chassis in the Southbound database that does not match the node. The
+// controller compares the two, and annotates the Node with the difference.
+func (a *agent) chassisDiffers(context.Context) *environment.Fault {
+	node := a.cluster.Node()
+	if node == nil || node.Annotations[annotation.ChassisFault] == "" {
+		return nil
+	}
+
+	return &environment.Fault{
+		Reason: environment.ChassisDiffers,
+		Text:   node.Annotations[annotation.ChassisFault],
 	}
 }
 
-// kernelDatapathUnused finds a kernel that has got the datapath after the agent had chosen the
+// certificateInvalid finds a certificate for the Southbound database that is missing, damaged, for
+// another node or not valid now, so ovn-controller cannot connect.
+func (a *agent) certificateInvalid(context.Context) *environment.Fault {
+	file := a.cfg.CertificateFile
+	if !a.cfg.ChassisOfNode || file == "" {
+		return nil
+	}
+
+	if _, err := os.Stat(filepath.Dir(file)); errors.Is(err, fs.ErrNotExist) {
+		return nil // others give ovn-controller its certificate
+	}
+
+	const advice = "; look at the log of container certificate in the node's pod of ovn-ebpf-ovn-controller, " +
+		"and at that of Deployment ovn-ebpf-certificates"
+
+	invalid := func(format string, args ...any) *environment.Fault {
+		text := "the node's certificate for the Southbound database " + fmt.Sprintf(format, args...) +
+			", so ovn-controller cannot connect" + advice
+
+		return &environment.Fault{Reason: environment.CertificateInvalid, Text: text}
+	}
+
+	pair, err := tls.LoadX509KeyPair(file, file)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return invalid("is missing (%s)", file)
+	case err != nil:
+		return invalid("is damaged: %v", err)
+	case pair.Leaf.Subject.CommonName != a.cfg.NodeName:
+		return invalid("is of %q, not of node %q", pair.Leaf.Subject.CommonName, a.cfg.NodeName)
+	case time.Now().After(pair.Leaf.NotAfter):
+		return invalid("expired at %s", pair.Leaf.NotAfter.UTC().Format(time.RFC3339))
+	case time.Now().Before(pair.Leaf.NotBefore):
+		return invalid("is valid from %s, which is later than this node's clock",
+			pair.Leaf.NotBefore.UTC().Format(time.RFC3339))
+	}
+
+	return nil
+}
+
+// kernelDatapathMissing finds a kernel without the datapath that the node uses. Open vSwitch reports
+// this only in its log.
+func (a *agent) kernelDatapathMissing(context.Context) *environment.Fault {
+	if a.cfg.Userspace() || link.HasGenericFamily(ovs.KernelFamily) {
+		return nil
+	}
+
+	return &environment.Fault{
+		Reason: environment.KernelDatapathMissing,
+		Text: "the kernel has no openvswitch, so Open vSwitch forwards nothing; " +
+			"load the module (modprobe openvswitch), " +
+			"or use the slower userspace datapath (--datapath netdev, in the chart ovs.datapath=netdev)",
+	}
+}
+
+// kernelDatapathUnused finds a kernel that got the module openvswitch after the agent had chosen the
 // userspace datapath.
 func (a *agent) kernelDatapathUnused(context.Context) *environment.Fault {
 	if !a.detected.datapath || !a.cfg.Userspace() || !link.HasGenericFamily(ovs.KernelFamily) {
@@ -194,6 +287,28 @@ func (a *agent) kernelDatapathUnused(context.Context) *environment.Fault {
 		Text: "the kernel has openvswitch since the agent started, " +
 			"and the node still uses the slower userspace datapath; restart the agent, or configure --datapath netdev",
 	}
+}
+
+// affinityLosesPackets finds a node that cannot write its flows for session affinity.
+func (a *agent) affinityLosesPackets(context.Context) *environment.Fault {
+	err := a.affinity.Fault()
+	if err == nil {
+		return nil
+	}
+
+	text := fmt.Sprintf("Services with sessionAffinity ClientIP lose the first packet of each client: %v; "+
+		"find out what keeps ovs-ofctl from the flows of %s", err, ovs.IntegrationBridge)
+
+	return &environment.Fault{Reason: environment.AffinityLosesPackets, Text: text}
+}
+
+// forwardDropped finds chains of other programs that drop packets of pods in local gateway mode.
+func (a *agent) forwardDropped(context.Context) *environment.Fault {
+	if text := a.forwardFault.Load(); text != nil && *text != "" {
+		return &environment.Fault{Reason: environment.ForwardDropped, Text: *text}
+	}
+
+	return nil
 }
 
 // otherNetworkFirst finds CNI configurations of other networks that container runtimes prefer to
@@ -225,80 +340,26 @@ func (a *agent) otherNetworkFirst(context.Context) *environment.Fault {
 	return &environment.Fault{Reason: environment.OtherNetworkFirst, Text: text}
 }
 
-// kernelDatapathMissing finds a kernel without the datapath that the node uses. Open vSwitch writes
-// that into its log only.
-func (a *agent) kernelDatapathMissing(context.Context) *environment.Fault {
-	if a.cfg.Userspace() || link.HasGenericFamily(ovs.KernelFamily) {
-		return nil
-	}
-
-	return &environment.Fault{
-		Reason: environment.KernelDatapathMissing,
-		Text: "the kernel has no openvswitch, so Open vSwitch forwards nothing; " +
-			"load the module (modprobe openvswitch), " +
-			"or use the slower userspace datapath (--datapath netdev, in the chart ovs.datapath=netdev)",
-	}
-}
-
-// addressDiffers finds a gateway whose address is not the Node's InternalIP, because no device of
-// the host has that.
-func (a *agent) addressDiffers(context.Context) *environment.Fault {
-	n, known := a.gateway.View().Node()
-	if !known || a.cfg.Layout == verdict.Dedicated {
-		return nil
-	}
-
-	internal, _ := a.cluster.Addresses()
-
-	for _, is4 := range []bool{true, false} {
-		own := n.Address(is4)
-		of := slices.DeleteFunc(slices.Clone(internal), func(ip netip.Addr) bool { return ip.Is4() != is4 })
-
-		isHost := func(ip netip.Addr) bool {
-			return slices.ContainsFunc(n.HostCIDRs, func(p netip.Prefix) bool { return p.Addr() == ip })
-		}
-		if own.IsValid() && len(of) > 0 && !slices.ContainsFunc(of, isHost) {
-			text := fmt.Sprintf(
-				"the gateway uses %s, because no device of the host has the Node's InternalIP %s; "+
-					"restore that address in the host's network configuration, or start kubelet with --node-ip=%s",
-				own, of[0], own)
-
-			return &environment.Fault{Reason: environment.GatewayAddressDiffers, Text: text}
-		}
-	}
-
-	return nil
-}
-
-// forwardDropped finds chains of other programs that drop packets of pods in local gateway mode.
-func (a *agent) forwardDropped(context.Context) *environment.Fault {
-	if text := a.forwardFault.Load(); text != nil && *text != "" {
-		return &environment.Fault{Reason: environment.ForwardDropped, Text: *text}
-	}
-
-	return nil
-}
-
-// notFollowed is the time for which the agent's copies of the cluster's objects may be behind, for
+// followGrace is the time for which the agent's copies of the cluster's objects may be behind, for
 // example while the API server is restarted.
-const notFollowed = 30 * time.Second
+const followGrace = 30 * time.Second
 
 // clusterNotFollowed returns a check for copies of the cluster's objects that have been behind for
 // a while. The node continues with them. behind returns the reason why a copy is behind, or nil.
 func clusterNotFollowed(behind func() error) environment.Check {
-	var since time.Time
+	var behindSince time.Time // zero: the copies are up to date
 
 	return func(context.Context) *environment.Fault {
 		err := behind()
 		switch {
 		case err == nil:
-			since = time.Time{}
+			behindSince = time.Time{}
 			return nil
-		case since.IsZero():
-			since = time.Now()
+		case behindSince.IsZero():
+			behindSince = time.Now()
 		}
 
-		if time.Since(since) < notFollowed {
+		if time.Since(behindSince) < followGrace {
 			return nil
 		}
 
@@ -307,57 +368,4 @@ func clusterNotFollowed(behind func() error) environment.Check {
 
 		return &environment.Fault{Reason: environment.ClusterNotFollowed, Text: text}
 	}
-}
-
-// certificateInvalid finds a node whose certificate for the Southbound database is missing, has
-// another name or has expired: with it, ovn-controller cannot connect.
-func (a *agent) certificateInvalid(context.Context) *environment.Fault {
-	file := a.cfg.CertificateFile
-	if !a.cfg.ChassisOfNode || file == "" {
-		return nil
-	}
-
-	if _, err := os.Stat(filepath.Dir(file)); errors.Is(err, fs.ErrNotExist) {
-		return nil // others give ovn-controller its certificate
-	}
-
-	const helps = "; look at the log of container certificate in the node's pod of ovn-ebpf-ovn-controller, " +
-		"and at that of Deployment ovn-ebpf-certificates"
-
-	invalid := func(format string, args ...any) *environment.Fault {
-		text := "the node's certificate for the Southbound database " + fmt.Sprintf(format, args...) +
-			": ovn-controller cannot connect" + helps
-
-		return &environment.Fault{Reason: environment.CertificateInvalid, Text: text}
-	}
-
-	pair, err := tls.LoadX509KeyPair(file, file)
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return invalid("is missing (%s)", file)
-	case err != nil:
-		return invalid("is damaged: %v", err)
-	case pair.Leaf.Subject.CommonName != a.cfg.NodeName:
-		return invalid("is of %q, not of node %q", pair.Leaf.Subject.CommonName, a.cfg.NodeName)
-	case time.Now().After(pair.Leaf.NotAfter):
-		return invalid("expired at %s", pair.Leaf.NotAfter.UTC().Format(time.RFC3339))
-	case time.Now().Before(pair.Leaf.NotBefore):
-		return invalid("is valid from %s, which is later than this node's clock",
-			pair.Leaf.NotBefore.UTC().Format(time.RFC3339))
-	}
-
-	return nil
-}
-
-// affinityLosesPackets finds flows for session affinity that cannot be written.
-func (a *agent) affinityLosesPackets(context.Context) *environment.Fault {
-	err := a.affinity.Fault()
-	if err == nil {
-		return nil
-	}
-
-	text := fmt.Sprintf("Services with sessionAffinity ClientIP lose the first packet of each client: %v; "+
-		"find out what keeps ovs-ofctl from the flows of %s", err, ovs.IntegrationBridge)
-
-	return &environment.Fault{Reason: environment.AffinityLosesPackets, Text: text}
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/metric/endpoint"
 )
 
-// listen listens on the metrics address; it returns nil if there is none.
+// listen listens on the metrics address. It returns nil if there is none.
 func (c Config) listen(log *slog.Logger) (net.Listener, error) {
 	if c.MetricsAddr == "" {
 		return nil, nil

@@ -17,11 +17,11 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/verdict"
 )
 
-// syncMasquerade translates, in local gateway mode, packets of pods that leave through the host to
-// the host's address. In other modes it removes leftovers of local mode.
+// syncMasquerade makes the host translate packets of pods to its own address in local gateway mode,
+// in which they leave through the host. In other modes it removes leftovers of local mode.
 func (a *agent) syncMasquerade(ctx context.Context, subnets []netip.Prefix) error {
 	if !a.cfg.Local {
-		if a.notLocal {
+		if a.noLeftovers {
 			return nil
 		}
 
@@ -29,7 +29,7 @@ func (a *agent) syncMasquerade(ctx context.Context, subnets []netip.Prefix) erro
 			a.log.Info("cannot check for leftovers of local gateway mode", "error", err)
 		}
 
-		a.notLocal = true
+		a.noLeftovers = true // also after an error: see there
 
 		return nil
 	}
@@ -58,7 +58,7 @@ func (a *agent) syncMasquerade(ctx context.Context, subnets []netip.Prefix) erro
 	}
 
 	if a.forwardFault.Load() == nil {
-		a.forwardWake.Trigger() // its first look
+		a.forwardWake.Trigger() // the first probe
 	}
 
 	a.dropRedirected(c.Redirects)
@@ -73,7 +73,7 @@ const probeEvery, probeSoon = 10 * time.Second, 3 * time.Second
 // pods.
 func (a *agent) watchForward(ctx context.Context) error {
 	probe := masquerade.NewProbe(management.Name, a.cfg.OVSRunDir)
-	forwards := 0
+	forwarding := 0 // families that the host forwarded at the last look
 
 	return loop.Run(ctx, loop.Options{
 		Name:   "probes through the hook forward",
@@ -92,17 +92,18 @@ func (a *agent) watchForward(ctx context.Context) error {
 				return err
 			}
 
-			if r.Forwards < forwards { // others have changed the table or sysctls
+			if r.Forwards < forwarding { // others have changed the table or sysctls
 				a.nodeWake.Trigger()
 			}
 
-			forwards = r.Forwards
+			forwarding = r.Forwards
+
 			if r.Unsure {
 				time.AfterFunc(probeSoon, a.forwardWake.Trigger)
 			}
 
 			text := masquerade.Describe(r.Dropped, management.Name)
-			if was := a.forwardFault.Swap(&text); was == nil || *was != text {
+			if before := a.forwardFault.Swap(&text); before == nil || *before != text {
 				a.environment.Trigger()
 			}
 
@@ -127,27 +128,28 @@ func (a *agent) hostsInPodTunnels() []netip.Addr {
 
 // dropRedirected makes the gateway delete the host's UDP connections to frontends with changed
 // redirects, so that the kernel redirects them again.
-func (a *agent) dropRedirected(now map[verdict.ServiceKey]service.Redirect) {
-	changed := map[netip.AddrPort][]netip.AddrPort{}
+func (a *agent) dropRedirected(redirects map[verdict.ServiceKey]service.Redirect) {
+	targets := map[netip.AddrPort][]netip.AddrPort{} // by changed frontend; nil: it has no redirect now
 
-	for k, r := range now {
+	for k, r := range redirects {
 		before, known := a.redirected[k]
 		if k.Proto == unix.IPPROTO_UDP && (!known || !slices.Equal(before.To, r.To)) {
-			changed[netip.AddrPortFrom(k.Addr, k.Port)] = r.To
+			targets[netip.AddrPortFrom(k.Addr, k.Port)] = r.To
 		}
 	}
 
 	for k := range a.redirected {
-		if _, still := now[k]; k.Proto == unix.IPPROTO_UDP && !still {
-			changed[netip.AddrPortFrom(k.Addr, k.Port)] = nil
+		if _, still := redirects[k]; k.Proto == unix.IPPROTO_UDP && !still {
+			targets[netip.AddrPortFrom(k.Addr, k.Port)] = nil
 		}
 	}
 
-	a.gateway.Services().Redirected(changed)
-	a.redirected = now
+	a.gateway.Services().Redirected(targets)
+	a.redirected = redirects
 }
 
-// removeMasquerade does nothing without nft: local gateway mode needs nft, so it cannot have run.
+// removeMasquerade removes the table of local gateway mode. Without nft there is nothing to remove,
+// because local gateway mode needs nft and so cannot have run.
 func removeMasquerade(ctx context.Context) error {
 	if _, err := exec.LookPath("nft"); err != nil {
 		return nil

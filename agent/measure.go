@@ -55,7 +55,17 @@ func (a *agent) source() metrics.Source {
 	return s
 }
 
-// meter returns the meter of pods' traffic, with what shortcuts deliver past the devices' counters.
+// layoutName returns the layout as shown in metrics: "none" for a node without a gateway.
+func layoutName(s gateway.Settings) string {
+	if s.NoGateway {
+		return "none"
+	}
+
+	return s.Layout.String()
+}
+
+// meter returns the meter of pods' traffic. It adds the packets that shortcuts deliver past the
+// counters of pods' devices.
 func (a *agent) meter() *podnet.Meter {
 	m := &podnet.Meter{Dir: podRecords(a.cfg), Most: a.cfg.CountPods}
 	if a.cfg.NoShortcuts() == "" {
@@ -72,7 +82,7 @@ func (a *agent) meter() *podnet.Meter {
 	return m
 }
 
-// atScrape returns read without a context, which waits for a daemon as long as a scrape may.
+// atScrape returns a function that calls read with a context that ends after scrapeWait.
 func atScrape[T any](read func(context.Context) (T, error)) func() (T, error) {
 	return func() (T, error) {
 		ctx, cancel := context.WithTimeout(context.Background(), scrapeWait)
@@ -82,12 +92,14 @@ func atScrape[T any](read func(context.Context) (T, error)) func() (T, error) {
 	}
 }
 
+// pageSource returns the inputs of the status page.
 func (a *agent) pageSource() page.Source {
 	s := a.cfg.Settings
-	counters := atScrape(a.gateway.Counters) // the decisions of programs or flows
+	decisions := atScrape(a.gateway.Counters) // of programs or flows
 
-	if sent, decided := a.hostSent, counters; sent != nil {
-		counters = func() ([]bpf.Counter, error) { return sent.Append(decided) }
+	counters := decisions
+	if a.hostSent != nil {
+		counters = func() ([]bpf.Counter, error) { return a.hostSent.Append(decisions) }
 	}
 
 	return page.Source{

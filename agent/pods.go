@@ -16,8 +16,9 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/bpf"
 )
 
-// cniServer builds the server of the CNI plugin and the keeper of pods' ports. The program is nil
-// on the kernel datapath.
+// cniServer builds the server of the CNI plugin, the keeper of pods' ports, and the program for
+// pods' devices on the userspace datapath, which is nil on the kernel datapath. The caller closes
+// the program.
 func (a *agent) cniServer(
 	durations *cniserver.Durations,
 ) (*cniserver.Server, *podnet.Keeper, *bpf.Steal, error) {
@@ -84,17 +85,18 @@ func podRecords(cfg Config) string { return filepath.Join(cfg.RunDir, podnet.Rec
 // eventReaddressed is the reason of the Event about a pod's changed addresses.
 const eventReaddressed = "Readdressed"
 
-// podReaddressed writes an Event, as the pod's status keeps the addresses from ADD.
-func (a *agent) podReaddressed(ctx context.Context, now podnet.Pod, was podnet.AssignedAddresses) {
+// podReaddressed writes an Event about a pod whose addresses have changed. Its status keeps the
+// addresses that it got at its start.
+func (a *agent) podReaddressed(ctx context.Context, now podnet.Pod, before podnet.AssignedAddresses) {
 	namespace, name, _ := strings.Cut(now.LogicalPort, "_")
 
 	pod := a.cluster.Pod(cluster.PodRef{Namespace: namespace, Name: name, UID: now.UID})
-	if pod == nil {
+	if pod == nil { // it was deleted meanwhile
 		return
 	}
 
 	text := fmt.Sprintf("the pod's addresses were %v when it started, and are %v now; "+
-		"its status has the former ones until it is created again", was.Addresses, now.Addresses)
+		"its status has the former ones until it is created again", before.Addresses, now.Addresses)
 	if err := a.cluster.WarnPod(ctx, pod, eventReaddressed, text); err != nil {
 		a.log.Warn("cannot write an event", "error", err)
 	}

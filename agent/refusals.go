@@ -22,14 +22,14 @@ import (
 // part. The controller writes Events with the same reason about parts that no node serves.
 const eventNotServed = "NotServed"
 
-const (
-	mostRefused = 5 // bounds the text of an Event
-	// A tenant decides how often the reasons change. Events beyond this rate wait, and an object's
-	// newer reasons replace its older ones.
-	eventsPerSecond, eventBurst = 1, 20
-)
+// maxRefused is the number of reasons in one Event. Others are counted.
+const maxRefused = 5
 
-// refusals writes Events about what the node refuses of Services and pods.
+// Limits of all Events of a refusals. A tenant decides how often the reasons change. Events beyond
+// this rate wait, and an object's newer reasons replace its older ones.
+const eventsPerSecond, eventBurst = 1, 20
+
+// refusals writes Events about the parts of Services and pods that the node refuses to serve.
 type refusals struct {
 	node    string
 	cluster *cluster.Cluster
@@ -37,8 +37,8 @@ type refusals struct {
 	wake    loop.Signal
 	limit   flowcontrol.RateLimiter
 
-	mu      sync.Mutex // guards changed
-	changed map[service.Key][]string
+	mu      sync.Mutex               // guards changed
+	changed map[service.Key][]string // reasons without an Event yet; none: the object is served
 }
 
 func newRefusals(node string, c *cluster.Cluster, log *slog.Logger) *refusals {
@@ -64,6 +64,7 @@ func (r *refusals) run(ctx context.Context) error {
 	})
 }
 
+// write writes an Event for each object whose reasons have changed.
 func (r *refusals) write(ctx context.Context) error {
 	var errs []error
 
@@ -87,6 +88,7 @@ func (r *refusals) write(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
+// keys returns the objects whose reasons have changed, in a fixed order.
 func (r *refusals) keys() []service.Key {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -94,6 +96,7 @@ func (r *refusals) keys() []service.Key {
 	return slices.SortedFunc(maps.Keys(r.changed), service.Key.Compare)
 }
 
+// take removes and returns the reasons of an object.
 func (r *refusals) take(k service.Key) []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -114,13 +117,14 @@ func (r *refusals) noteFailedEvent(k service.Key, reasons []string) {
 	}
 }
 
+// warn writes one Event. An object that no longer exists gets none.
 func (r *refusals) warn(ctx context.Context, k service.Key, reasons []string) error {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
 
 	text := fmt.Sprintf("node %s: not served: %s",
-		r.node, strings.Join(reasons[:min(len(reasons), mostRefused)], "; "))
-	if more := len(reasons) - mostRefused; more > 0 {
+		r.node, strings.Join(reasons[:min(len(reasons), maxRefused)], "; "))
+	if more := len(reasons) - maxRefused; more > 0 {
 		text += fmt.Sprintf("; and %d more", more)
 	}
 

@@ -18,40 +18,41 @@ type responder struct {
 	*bfd.Responder
 	gatewayFault func() string // fault of the gateway, or ""
 
-	mu   sync.Mutex // guards good
-	good time.Time  // time of the last check without a fault
+	mu       sync.Mutex // guards lastGood
+	lastGood time.Time  // time of the last check without a fault; initially the start
 }
 
 func (a *agent) newResponder() *responder {
-	e := &responder{gatewayFault: func() string { return a.gateway.View().Missing() }, good: time.Now()}
-	e.Responder = bfd.New(e.gatewayWorks, a.log)
+	r := &responder{gatewayFault: func() string { return a.gateway.View().Missing() }, lastGood: time.Now()}
+	r.Responder = bfd.New(r.gatewayWorks, a.log)
 
-	return e
+	return r
 }
 
-func (e *responder) gatewayWorks() bool {
-	missing := e.gatewayFault()
+// gatewayWorks reports whether the gateway had no fault within responderGrace.
+func (r *responder) gatewayWorks() bool {
+	fault := r.gatewayFault()
 
-	e.mu.Lock()
-	defer e.mu.Unlock()
+	r.mu.Lock()
+	defer r.mu.Unlock()
 
-	if missing == "" {
-		e.good = time.Now()
+	if fault == "" {
+		r.lastGood = time.Now()
 	}
 
-	return time.Since(e.good) < responderGrace
+	return time.Since(r.lastGood) < responderGrace
 }
 
 // serveBFD serves BFD at the management port to peers in the join networks. Gateways in local mode
 // serve no other nodes.
 func (a *agent) serveBFD(subnets, join []netip.Prefix) {
-	var own []netip.Addr
+	var local []netip.Addr // none: BFD is not served
 
 	if plan, err := management.PlanFor(subnets, nil); err == nil && !a.cfg.NoGateway && !a.cfg.Local {
 		for _, p := range plan.Addresses {
-			own = append(own, p.Addr())
+			local = append(local, p.Addr())
 		}
 	}
 
-	a.responder.Set(own, join)
+	a.responder.Set(local, join)
 }

@@ -20,9 +20,7 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/verdict"
 )
 
-const maxDeviceName = 15
-
-// gatewaySettings detects the settings that are not configured. It fails for permanent errors: no
+// gatewaySettings detects the settings that are not configured. Its errors are permanent: no
 // uplink, a bridge name that is too long, a missing encap address.
 func gatewaySettings(cfg Config, log *slog.Logger) (gateway.Settings, error) {
 	s := cfg.Defaulted()
@@ -67,6 +65,7 @@ func gatewaySettings(cfg Config, log *slog.Logger) (gateway.Settings, error) {
 // bridgePrefix and the uplink's name form the bridge's name, as in ovn-kubernetes.
 const bridgePrefix = "br"
 
+// withUplink returns s with the uplink, and the names that depend on it.
 func withUplink(s gateway.Settings, uplink string) gateway.Settings {
 	s.Uplink, s.Bridge = uplink, bridgePrefix+uplink
 	s.NotHost = notHost(s.Wiring)
@@ -74,6 +73,10 @@ func withUplink(s gateway.Settings, uplink string) gateway.Settings {
 	return s
 }
 
+// maxDeviceName is the kernel's limit (IFNAMSIZ) without the final zero.
+const maxDeviceName = 15
+
+// checkBridgeName returns an error if the kernel cannot have a device with the name of the bridge.
 func checkBridgeName(s gateway.Settings) error {
 	if len(s.Bridge) > maxDeviceName {
 		return fmt.Errorf("uplink %s: the bridge's name %s is longer than %d characters",
@@ -93,7 +96,8 @@ func notHost(w gateway.Wiring) []string {
 	return []string{w.Bridge, management.Name}
 }
 
-// resolve completes the settings from OVS. It fails for permanent errors, such as a foreign bridge.
+// resolve completes the settings from OVS. Its errors are permanent: a foreign bridge, or a name
+// that is too long. After any other error of OVS, the settings stay as they are.
 func resolve(ctx context.Context, s gateway.Settings, o *ovs.Client) (gateway.Settings, error) {
 	w, err := gateway.Resolve(ctx, o, s)
 	if errors.Is(err, ovs.ErrForeign) {
@@ -122,6 +126,8 @@ func allowSysctls(log *slog.Logger) error {
 	return nil
 }
 
+// findUplink returns the configured name if there is such a device, or else the device of the
+// default route.
 func findUplink(name string) (string, error) {
 	if name != "" {
 		if _, err := link.Get(name); err != nil {
@@ -146,7 +152,7 @@ func findUplink(name string) (string, error) {
 // chassis is the node in OVN.
 type chassis struct {
 	id     string     // the system-id of Open vSwitch
-	tunnel netip.Addr // of the node's tunnels
+	tunnel netip.Addr // address of the node's end of all tunnels
 }
 
 // tunnelAddress returns the address of the node's tunnels: the configured one, or else that of the
@@ -172,8 +178,8 @@ func (a *agent) tunnelAddress() (netip.Addr, error) {
 	return encap, err
 }
 
-// syncOVS writes the settings for ovn-controller and reads the system-id. Reinstalling Open vSwitch
-// changes it, and so may an operator.
+// syncOVS writes the settings for ovn-controller, and updates a.chassis. The system-id changes when
+// Open vSwitch is installed again, or an operator sets another one.
 func (a *agent) syncOVS(ctx context.Context) error {
 	cfg := a.cfg
 
@@ -196,17 +202,18 @@ func (a *agent) syncOVS(ctx context.Context) error {
 	}
 
 	now := chassis{id, encap}
-	if was := a.chassis.Swap(&now); was != nil && *was != now {
-		a.log.Info("the node's chassis has changed", "system-id", id, "tunnels", encap, "before", *was)
+	if before := a.chassis.Swap(&now); before != nil && *before != now {
+		a.log.Info("the node's chassis has changed", "system-id", id, "tunnels", encap, "before", *before)
 		a.nodeWake.Trigger()
 	}
 
 	return nil
 }
 
-// refusedChassis reports whether another node keeps this node's system-id: because the controller
-// says so, or, until it does, because another node had the system-id first. While the Node is not
-// known, it is as the last agent has left it.
+// refusedChassis reports whether another node keeps this node's system-id. The controller decides
+// that. Until it has decided, the system-id is refused if another node had it first, which means
+// that this Node's annotation does not have it yet, or it was refused before. While the Node is not
+// known, the result is that of the last agent, which OVS keeps.
 func (a *agent) refusedChassis(ctx context.Context) (bool, error) {
 	id, refused, err := a.ovs.Chassis(ctx, a.cfg.NodeName)
 	node := a.cluster.Node()
@@ -222,19 +229,19 @@ func (a *agent) refusedChassis(ctx context.Context) (bool, error) {
 	return a.cluster.ChassisTaken(id) && (refused || node.Annotations[annotation.ChassisID] != id), nil
 }
 
-// awaitMove waits until no NIC is being moved to or from a bridge. Before that, the location of the
-// host's addresses and routes is not settled. It returns an error when ctx ends.
+// awaitMove waits until no NIC is being moved to or from a bridge. During such a move, the host's
+// addresses and routes change from one device to another. It returns an error when ctx ends.
 func awaitMove(ctx context.Context, rundir string, log *slog.Logger) error {
-	report := func(what string) {
-		if what != "" {
-			log.Info("waiting for a move of the host's addresses", "move", what)
+	report := func(move string) { // "": there is none any more
+		if move != "" {
+			log.Info("waiting for a move of the host's addresses", "move", move)
 		}
 	}
 
 	return loop.Insist(ctx, report, func() error { return gateway.Moving(rundir) })
 }
 
-// paths returns where "ovnkube status" looks.
+// paths returns the files, sockets and addresses that "ovnkube status" reads.
 func (c Config) paths() status.Paths {
 	p := status.Paths{
 		PinDir:     c.PinDir,
@@ -261,7 +268,8 @@ func (c Config) Fail(failure error) error {
 	return status.Complete(c.RunDir, r)
 }
 
-// record writes the agent's configuration for "ovnkube status". The gateway does not depend on it.
+// record writes the agent's configuration for "ovnkube status". An error is only logged, because
+// nothing else reads the record.
 func (a *agent) record() {
 	c, s := a.cfg, a.cfg.Settings
 

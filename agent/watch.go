@@ -23,10 +23,10 @@ func (a *agent) watchController(ctx context.Context) error {
 	ticker := time.NewTicker(controllerCheck)
 	defer ticker.Stop()
 
-	was, said := false, ""
+	wasConnected, lastError := false, ""
 
 	for {
-		is, err := ovs.ControllerConnected(ctx, a.cfg.OVNRunDir)
+		isConnected, err := ovs.ControllerConnected(ctx, a.cfg.OVNRunDir)
 		if ctx.Err() != nil {
 			return nil
 		}
@@ -36,17 +36,17 @@ func (a *agent) watchController(ctx context.Context) error {
 			text = err.Error()
 		}
 
-		if text != said && text != "" {
+		if text != lastError && text != "" {
 			a.log.Warn("ovn-controller did not answer, assuming that it is out of sync",
 				"error", err, "ovn-rundir", a.cfg.OVNRunDir)
 		}
 
-		if is != was {
-			a.log.Info("connection of ovn-controller to the southbound database changed", "connected", is)
-			a.gateway.Inputs().SetInSync(is)
+		if isConnected != wasConnected {
+			a.log.Info("connection of ovn-controller to the southbound database changed", "connected", isConnected)
+			a.gateway.Inputs().SetInSync(isConnected)
 		}
 
-		was, said = is, text
+		wasConnected, lastError = isConnected, text
 
 		select {
 		case <-ctx.Done():
@@ -56,8 +56,8 @@ func (a *agent) watchController(ctx context.Context) error {
 	}
 }
 
-// followAddresses keeps connections to the API server from hanging on an address that the host has
-// lost.
+// followAddresses tells the cluster's client the host's addresses until ctx ends. The client closes
+// connections from an address that the host has lost, which would otherwise hang.
 func (a *agent) followAddresses(ctx context.Context) error {
 	wake := loop.NewSignal()
 	group, ctx := errgroup.WithContext(ctx)
@@ -69,17 +69,17 @@ func (a *agent) followAddresses(ctx context.Context) error {
 			Resync: time.Minute,
 			Log:    a.log,
 			Apply: func(context.Context) error {
-				have, err := link.Addresses()
+				addresses, err := link.Addresses()
 				if err != nil {
 					return err
 				}
 
-				var addrs []netip.Addr
-				for _, h := range have {
-					addrs = append(addrs, h.Prefix.Addr())
+				var ips []netip.Addr
+				for _, a := range addresses {
+					ips = append(ips, a.Prefix.Addr())
 				}
 
-				a.cluster.FollowAddresses(addrs)
+				a.cluster.FollowAddresses(ips)
 
 				return nil
 			},
