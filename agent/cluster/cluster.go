@@ -58,8 +58,8 @@ type Cluster struct {
 	slices   *informer.Informer // nil in underlay mode
 	pools    *informer.Informer // the node's ConfigMap with its pool of ports; nil in overlay mode
 
-	mu      sync.Mutex // guards waiters
-	waiters map[types.NamespacedName]map[loop.Signal]bool
+	mu      sync.Mutex                                    // guards waiters
+	waiters map[types.NamespacedName]map[loop.Signal]bool // triggered by changes of a pod, by its name
 }
 
 // New builds the informers of overlay mode; Run starts them.
@@ -95,6 +95,7 @@ func NewUnderlay(config *rest.Config, node string, h Handlers, log *slog.Logger)
 	return c, c.watch()
 }
 
+// named returns the field selector of the object with a name.
 func named(name string) string { return fields.OneTermEqualSelector("metadata.name", name).String() }
 
 // newCluster builds what both modes have: the client, and the informer of the node's pods.
@@ -132,6 +133,7 @@ func (c *Cluster) options(name string, example runtime.Object) informer.Options 
 	}
 }
 
+// informers returns the informers of the mode.
 func (c *Cluster) informers() []*informer.Informer {
 	all := []*informer.Informer{c.nodes, c.pods, c.services, c.slices, c.pools}
 	return slices.DeleteFunc(all, func(i *informer.Informer) bool { return i == nil })
@@ -221,24 +223,27 @@ func (c *Cluster) Annotate(ctx context.Context, annotations map[string]string) e
 	return nil
 }
 
-func (c *Cluster) wait(key types.NamespacedName, wake loop.Signal, on bool) {
+// addWaiter makes changes of the pod, and of the agent's own Node, trigger wake until remove is
+// called.
+func (c *Cluster) addWaiter(pod types.NamespacedName, wake loop.Signal) (remove func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 
-	if on {
-		if c.waiters[key] == nil {
-			c.waiters[key] = map[loop.Signal]bool{}
-		}
-
-		c.waiters[key][wake] = true
-
-		return
+	if c.waiters[pod] == nil {
+		c.waiters[pod] = map[loop.Signal]bool{}
 	}
 
-	delete(c.waiters[key], wake)
+	c.waiters[pod][wake] = true
 
-	if len(c.waiters[key]) == 0 {
-		delete(c.waiters, key)
+	return func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+
+		delete(c.waiters[pod], wake)
+
+		if len(c.waiters[pod]) == 0 {
+			delete(c.waiters, pod)
+		}
 	}
 }
 

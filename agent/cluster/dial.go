@@ -15,11 +15,11 @@ import (
 type dialer struct {
 	dial func(ctx context.Context, network, address string) (net.Conn, error)
 
-	mu      sync.Mutex // guards the following fields
-	had     map[netip.Addr]bool
-	conns   map[*conn]bool
-	dialing map[int]context.CancelFunc
-	next    int
+	mu        sync.Mutex                 // guards the following fields
+	hostAddrs map[netip.Addr]bool        // at the last call of follow
+	conns     map[*conn]bool             // open connections
+	dialing   map[int]context.CancelFunc // dials that have not ended, by a number
+	nextDial  int                        // number of the next dial
 }
 
 // Dial returns a function for rest.Config's Dial. It detects a dead peer within 25 s, also while no
@@ -49,6 +49,7 @@ func newDialer(dial func(context.Context, string, string) (net.Conn, error)) *di
 	return &dialer{dial: dial, conns: map[*conn]bool{}, dialing: map[int]context.CancelFunc{}}
 }
 
+// conn is a connection of the dialer, which forgets it when it is closed.
 type conn struct {
 	net.Conn
 	from *dialer
@@ -69,8 +70,8 @@ func (d *dialer) DialContext(ctx context.Context, network, address string) (net.
 	defer cancel()
 
 	d.mu.Lock()
-	id := d.next
-	d.next++
+	id := d.nextDial
+	d.nextDial++
 	d.dialing[id] = cancel
 	d.mu.Unlock()
 
@@ -97,12 +98,13 @@ func (d *dialer) DialContext(ctx context.Context, network, address string) (net.
 	return c, nil
 }
 
-// follow takes the host's current addresses. It closes connections from other addresses and makes
-// pending dials start again. It returns the number of closed connections.
+// follow takes the host's current addresses. It closes connections from other addresses and returns
+// their number. If an address was lost, it also makes the pending dials fail, because any of them may
+// use that address. The client dials again.
 func (d *dialer) follow(addrs []netip.Addr) int {
-	now := map[netip.Addr]bool{}
+	current := map[netip.Addr]bool{}
 	for _, a := range addrs {
-		now[a.WithZone("")] = true
+		current[a.WithZone("")] = true
 	}
 
 	d.mu.Lock()
@@ -110,29 +112,30 @@ func (d *dialer) follow(addrs []netip.Addr) int {
 	var gone []*conn
 
 	for c := range d.conns {
-		if a := localAddr(c); a.IsValid() && !a.IsLoopback() && !now[a] {
+		if a := localAddr(c); a.IsValid() && !a.IsLoopback() && !current[a] {
 			gone = append(gone, c)
 		}
 	}
 
-	for a := range d.had {
-		if !now[a] {
+	for a := range d.hostAddrs {
+		if !current[a] {
 			for _, cancel := range d.dialing {
 				cancel()
 			}
 		}
 	}
 
-	d.had = now
+	d.hostAddrs = current
 	d.mu.Unlock()
 
-	for _, c := range gone {
+	for _, c := range gone { // Close takes the mutex
 		c.Close()
 	}
 
 	return len(gone)
 }
 
+// localAddr returns the address of the host's end, or the zero Addr for a connection without TCP.
 func localAddr(c net.Conn) netip.Addr {
 	tcp, ok := c.LocalAddr().(*net.TCPAddr)
 	if !ok {

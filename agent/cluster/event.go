@@ -48,7 +48,8 @@ func (c *Cluster) watch() error {
 	return nil
 }
 
-// changed handles a change of an object; old or now is nil if it did not or does not exist.
+// changed calls the handlers for a change of an object. old is nil for a new object, and now for a
+// deleted one. Objects are handled in both forms, because the new one may belong to another Service.
 func (c *Cluster) changed(old, now any) {
 	for _, o := range []any{old, now} {
 		switch o := o.(type) {
@@ -73,27 +74,31 @@ func (c *Cluster) changed(old, now any) {
 		}
 	}
 
-	before, _ := old.(*corev1.Pod)
-	after, _ := now.(*corev1.Pod)
+	oldPod, _ := old.(*corev1.Pod)
+	newPod, _ := now.(*corev1.Pod)
 
-	if before != nil && after != nil &&
-		before.Annotations[annotation.PodNetworks] != after.Annotations[annotation.PodNetworks] {
+	if oldPod != nil && newPod != nil &&
+		oldPod.Annotations[annotation.PodNetworks] != newPod.Annotations[annotation.PodNetworks] {
 		c.handlers.Readdressed()
 	}
 
-	was, _ := old.(*corev1.Node)
-	is, _ := now.(*corev1.Node)
+	oldNode, _ := old.(*corev1.Node)
+	newNode, _ := now.(*corev1.Node)
+	c.nodeChanged(oldNode, newNode)
+}
 
+// nodeChanged calls the handlers for a change of a Node. Both are nil for objects of other types.
+func (c *Cluster) nodeChanged(old, now *corev1.Node) {
 	switch {
-	case was == nil && is == nil:
-	case was != nil && was.Name == c.node || is != nil && is.Name == c.node:
+	case old == nil && now == nil:
+	case old != nil && old.Name == c.node || now != nil && now.Name == c.node:
 		c.wakeAll() // pods may be waiting for a change of the Node
 		c.handlers.Node()
-	case was == nil || is == nil ||
-		!slices.Equal(peerAddrs(was), peerAddrs(is)) ||
-		!slices.Equal(annotation.HostAddresses(was), annotation.HostAddresses(is)) ||
-		was.Annotations[annotation.ChassisID] != is.Annotations[annotation.ChassisID] ||
-		was.Annotations[annotation.ChassisTakenBy] != is.Annotations[annotation.ChassisTakenBy]:
+	case old == nil || now == nil ||
+		!slices.Equal(peerAddrs(old), peerAddrs(now)) ||
+		!slices.Equal(annotation.HostAddresses(old), annotation.HostAddresses(now)) ||
+		old.Annotations[annotation.ChassisID] != now.Annotations[annotation.ChassisID] ||
+		old.Annotations[annotation.ChassisTakenBy] != now.Annotations[annotation.ChassisTakenBy]:
 		c.handlers.Peers()
 	}
 }

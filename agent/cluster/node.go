@@ -9,10 +9,8 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/cluster/annotation"
 )
 
-// Peers returns addresses of the other nodes, sorted. published has the host addresses that their
-// agents have published, and their tunnel addresses. For a node without published host addresses,
-// it has the Node's InternalIPs instead. hosts has all addresses at which the hosts can be reached:
-// see annotation.HostAddresses.
+// Peers returns addresses of the other nodes in two sorted lists without duplicates. published has
+// those of peerAddrs. hosts has those of annotation.HostAddresses, at which the hosts can be reached.
 func (c *Cluster) Peers() (published, hosts []netip.Addr) {
 	for _, o := range c.nodes.GetStore().List() {
 		n := o.(*corev1.Node)
@@ -51,14 +49,14 @@ func (c *Cluster) Leaving() bool {
 		slices.ContainsFunc(n.Spec.Taints, func(t corev1.Taint) bool { return t.Key == deletionTaint }))
 }
 
-// Drained reports whether the agent's own gateway is drained.
+// Drained reports whether an operator has drained the agent's own gateway.
 func (c *Cluster) Drained() bool {
 	n := c.Node()
 	return n != nil && annotation.Drained(n.Annotations)
 }
 
-// Addresses returns the InternalIPs of the agent's own Node, and the gateway's addresses in its
-// annotation. Both are empty while the Node is not known.
+// Addresses returns the InternalIPs of the agent's own Node, and the addresses that its annotation
+// gives to the gateway. Both are empty while the Node is not known.
 func (c *Cluster) Addresses() (internal, annotated []netip.Addr) {
 	n := c.Node()
 	if n == nil {

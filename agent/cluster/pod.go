@@ -35,15 +35,17 @@ func (r PodRef) key() types.NamespacedName {
 	return types.NamespacedName{Namespace: r.Namespace, Name: r.Name}
 }
 
+// isOf reports whether the pod has the UID of the reference, as the API server's or the kubelet's UID.
 func (r PodRef) isOf(p *corev1.Pod) bool {
 	return r.UID == "" || string(p.UID) == r.UID || p.Annotations[mirrorOf] == r.UID
 }
 
-// static reports whether the UID is the kubelet's own UID of a static pod, which has no dashes. The
-// pod's mirror may be written after its sandbox.
-func (r PodRef) static() bool { return r.UID != "" && !strings.Contains(r.UID, "-") }
+// isStatic reports whether the UID is the kubelet's own UID of a static pod, which has no dashes. The
+// pod's mirror may be written after its sandbox, so a missing mirror does not mean that the pod is
+// gone.
+func (r PodRef) isStatic() bool { return r.UID != "" && !strings.Contains(r.UID, "-") }
 
-// lookup returns the pod from the informer.
+// lookup returns the pod from the informer. Its error is a phrase about the pod that callers complete.
 func (c *Cluster) lookup(ref PodRef) (*corev1.Pod, error) {
 	pod, ok := getObject[corev1.Pod](c.pods.GetStore(), ref.String())
 	if !ok {
@@ -80,12 +82,12 @@ func (c *Cluster) PodGone(ctx context.Context, ref PodRef) (bool, error) {
 	pod, err := c.client.CoreV1().Pods(ref.Namespace).Get(ctx, ref.Name, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err):
-		return !ref.static(), nil
+		return !ref.isStatic(), nil
 	case err != nil:
 		return false, fmt.Errorf("ask for pod %s: %w", ref, err)
 	}
 
-	return !ref.static() && !ref.isOf(pod) || pod.Spec.NodeName != c.node, nil
+	return !ref.isStatic() && !ref.isOf(pod) || pod.Spec.NodeName != c.node, nil
 }
 
 // PodLeft is PodGone for a pod of that name and UID. It returns an error while the lists are
@@ -107,8 +109,8 @@ func (c *Cluster) WaitPod(
 ) (*corev1.Pod, error) {
 	wake := loop.NewSignal()
 
-	c.wait(ref.key(), wake, true)
-	defer c.wait(ref.key(), wake, false)
+	removeWaiter := c.addWaiter(ref.key(), wake)
+	defer removeWaiter()
 
 	for {
 		pod, err := c.lookup(ref)
@@ -133,11 +135,11 @@ func (c *Cluster) WaitPod(
 func (c *Cluster) FollowPod(ctx context.Context, ref PodRef) (followed context.Context, stop func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	wake := loop.NewSignal()
-	c.wait(ref.key(), wake, true)
+	removeWaiter := c.addWaiter(ref.key(), wake)
 
-	wake.Trigger()
+	wake.Trigger() // the pod may be gone already
 	go func() {
-		defer c.wait(ref.key(), wake, false)
+		defer removeWaiter()
 
 		for {
 			select {

@@ -16,16 +16,17 @@ import (
 type trimmer struct {
 	node    string
 	yes, no bool              // shared by all endpoints, never modified
-	some    map[string]string // a selector shared by all Services with a selector, never modified
+	anyPods map[string]string // replaces the selector of each Service that has one, never modified
 
-	mu    sync.Mutex // guards names
-	names map[string]*string
+	mu        sync.Mutex         // guards nodeNames
+	nodeNames map[string]*string // each name once, shared by all endpoints of the node
 }
 
 func newTrimmer(node string) *trimmer {
-	return &trimmer{node: node, yes: true, some: map[string]string{"": ""}, names: map[string]*string{}}
+	return &trimmer{node: node, yes: true, anyPods: map[string]string{"": ""}, nodeNames: map[string]*string{}}
 }
 
+// trim is the Transform of an informer. It modifies the object, and never fails.
 func (t *trimmer) trim(o any) (any, error) {
 	switch o := o.(type) {
 	case *corev1.Node:
@@ -35,7 +36,7 @@ func (t *trimmer) trim(o any) (any, error) {
 	case *corev1.Service:
 		o.ObjectMeta = meta(o.ObjectMeta, service.ProxyNameLabel, corev1.IsHeadlessService)
 		if len(o.Spec.Selector) > 0 {
-			o.Spec.Selector = t.some // package service only checks that a selector exists
+			o.Spec.Selector = t.anyPods // package service only checks that a selector exists
 		}
 
 		o.Status.Conditions = nil
@@ -53,6 +54,8 @@ func (t *trimmer) trim(o any) (any, error) {
 	return o, nil
 }
 
+// trimNode keeps the labels, annotations, taints and addresses of the agent's own Node. Of other
+// Nodes it keeps the addresses, and the annotations that methods of Cluster read.
 func (t *trimmer) trimNode(n *corev1.Node) {
 	taints := n.Spec.Taints
 	n.Spec = corev1.NodeSpec{}
@@ -65,7 +68,7 @@ func (t *trimmer) trimNode(n *corev1.Node) {
 		return
 	}
 
-	said := n.Annotations
+	published := n.Annotations
 	n.ObjectMeta = meta(n.ObjectMeta)
 
 	names := []string{
@@ -75,42 +78,45 @@ func (t *trimmer) trimNode(n *corev1.Node) {
 		annotation.ChassisID, annotation.ChassisTakenBy,
 	}
 	for _, name := range names {
-		if v, ok := said[name]; ok {
+		if v, ok := published[name]; ok {
 			metav1.SetMetaDataAnnotation(&n.ObjectMeta, name, v)
 		}
 	}
 }
 
-// trimEndpoint shares values that many endpoints have in common.
+// trimEndpoint keeps the fields that package service reads, and makes many endpoints share equal
+// values. Like kube-proxy, it ignores all addresses of an endpoint but the first.
 func (t *trimmer) trimEndpoint(e *discoveryv1.Endpoint) {
 	*e = discoveryv1.Endpoint{
 		Addresses: e.Addresses[:min(1, len(e.Addresses))],
 		Conditions: discoveryv1.EndpointConditions{
-			Ready:       t.flag(e.Conditions.Ready),
-			Serving:     t.flag(e.Conditions.Serving),
-			Terminating: t.flag(e.Conditions.Terminating),
+			Ready:       t.shareFlag(e.Conditions.Ready),
+			Serving:     t.shareFlag(e.Conditions.Serving),
+			Terminating: t.shareFlag(e.Conditions.Terminating),
 		},
-		NodeName: t.name(e.NodeName),
+		NodeName: t.shareName(e.NodeName),
 		Hints:    e.Hints,
 	}
 }
 
-func (t *trimmer) name(s *string) *string {
-	if s == nil {
+// shareName returns the pointer to the first string that was equal to this one.
+func (t *trimmer) shareName(name *string) *string {
+	if name == nil {
 		return nil
 	}
 
 	t.mu.Lock()
 	defer t.mu.Unlock()
 
-	if t.names[*s] == nil {
-		t.names[*s] = s
+	if t.nodeNames[*name] == nil {
+		t.nodeNames[*name] = name
 	}
 
-	return t.names[*s]
+	return t.nodeNames[*name]
 }
 
-func (t *trimmer) flag(b *bool) *bool {
+// shareFlag returns a pointer to the trimmer's own value.
+func (t *trimmer) shareFlag(b *bool) *bool {
 	switch {
 	case b == nil:
 		return nil

@@ -60,13 +60,13 @@ const (
 )
 
 const (
-	every    = 30 * time.Second
-	again    = time.Minute     // between two Events of one reason: a fault may come and go
-	wait     = 3 * time.Second // for one answer
-	maxSkew  = 5 * time.Minute // Kubernetes' own certificates and leases tolerate less than an hour
-	minFree  = 1 << 20         // bytes
-	maxReply = 64              // bytes of kube-proxy's answer
-	maxEvent = 900             // bytes; the API server refuses messages of more than 1,024
+	interval = 30 * time.Second // between two looks at the whole environment
+	eventGap = time.Minute      // between two Events of one reason: a fault may come and go
+	wait     = 3 * time.Second  // for one answer
+	maxSkew  = 5 * time.Minute  // Kubernetes' own certificates and leases tolerate less than an hour
+	minFree  = 1 << 20          // bytes
+	maxReply = 64               // bytes of kube-proxy's answer
+	maxEvent = 900              // bytes; the API server refuses messages of more than 1,024
 )
 
 // Options configure a Watch.
@@ -115,21 +115,21 @@ type Watch struct {
 	Options
 	client http.Client // for kube-proxy
 
-	wake loop.Signal      // triggers a look
-	due  loop.Signal      // triggers report
-	now  func() time.Time // time.Now, except in tests
+	wake     loop.Signal      // triggers runChecks
+	newFault loop.Signal      // triggers report
+	now      func() time.Time // time.Now, except in tests
 
 	mu      sync.Mutex // guards the following fields
 	faults  []Fault
 	checks  []Check              // see Add
-	active  map[string]bool      // reasons of faults that have or get an Event
-	said    map[string]time.Time // when the last fault of a reason began that has or gets an Event
+	active  map[string]bool      // reasons of present faults that have or get an Event
+	begun   map[string]time.Time // by reason: when the last fault began that has or gets an Event
 	pending map[string]Fault     // Events to write, by reason
 
-	// The following are owned by the goroutine that looks.
-	looked  time.Time // when the whole environment was looked at last
-	found   []Fault   // at that time
-	unready int       // looks in a row at which something was missing
+	// The goroutine of runChecks owns these.
+	lastLook time.Time // when the whole environment was looked at last
+	found    []Fault   // at that time
+	unready  int       // looks in a row at which something was missing
 }
 
 // Check returns a fault, or nil.
@@ -142,8 +142,8 @@ func New(o Options) *Watch {
 	}
 
 	return &Watch{
-		Options: o, wake: loop.NewSignal(), due: loop.NewSignal(), now: time.Now,
-		said: map[string]time.Time{}, pending: map[string]Fault{},
+		Options: o, wake: loop.NewSignal(), newFault: loop.NewSignal(), now: time.Now,
+		begun: map[string]time.Time{}, pending: map[string]Fault{},
 		client: http.Client{Timeout: wait, Transport: &http.Transport{DisableKeepAlives: true}},
 	}
 }
@@ -174,7 +174,7 @@ func (w *Watch) Run(ctx context.Context) error {
 		return loop.Run(ctx, loop.Options{
 			Name:   "environment",
 			Wake:   w.wake,
-			Resync: every,
+			Resync: interval,
 			Log:    w.Log,
 			Apply: func(ctx context.Context) error {
 				w.runChecks(ctx)
@@ -184,7 +184,7 @@ func (w *Watch) Run(ctx context.Context) error {
 	})
 	group.Go(func() error { // separate, because the API server may not answer
 		return loop.Run(ctx, loop.Options{
-			Name: "events about the environment", Wake: w.due, Log: w.Log, Apply: w.report,
+			Name: "events about the environment", Wake: w.newFault, Log: w.Log, Apply: w.report,
 		})
 	})
 
@@ -197,8 +197,8 @@ func (w *Watch) runChecks(ctx context.Context) {
 	added := w.checks
 	w.mu.Unlock()
 
-	if now := w.now(); now.Sub(w.looked) >= every {
-		w.looked = now
+	if now := w.now(); now.Sub(w.lastLook) >= interval {
+		w.lastLook = now
 
 		w.found = run(ctx, []Check{w.kubeProxy, w.clock, w.disk, w.cgroup, w.switchAborts})
 		if f := w.notReady(); f != nil {
@@ -217,6 +217,7 @@ func (w *Watch) runChecks(ctx context.Context) {
 	w.begin(found)
 }
 
+// run returns the faults that the checks find.
 func run(ctx context.Context, checks []Check) []Fault {
 	var found []Fault
 
@@ -241,7 +242,8 @@ func (w *Watch) notReady() *Fault {
 		return nil
 	}
 
-	if w.unready++; w.unready < 2 {
+	w.unready++
+	if w.unready < 2 {
 		return nil
 	}
 
@@ -261,14 +263,16 @@ func (w *Watch) begin(found []Fault) {
 		switch {
 		case w.active[f.Reason]:
 			active[f.Reason] = true
-		case w.now().Sub(w.said[f.Reason]) >= again: // otherwise later, if it lasts
+		case w.now().Sub(w.begun[f.Reason]) >= eventGap: // otherwise later, if it lasts
 			w.Log.Warn("fault of the node's environment", "reason", f.Reason, "fault", f.Text)
-			active[f.Reason], w.said[f.Reason], w.pending[f.Reason] = true, w.now(), f
+			active[f.Reason] = true
+			w.begun[f.Reason] = w.now()
+			w.pending[f.Reason] = f
 		}
 	}
 
 	w.active = active
-	w.due.Trigger()
+	w.newFault.Trigger()
 }
 
 // report writes an Event for each fault that has begun. A fault that has ended before the API

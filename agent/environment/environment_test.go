@@ -24,7 +24,7 @@ type rig struct {
 }
 
 func (r *rig) look(ctx context.Context) error {
-	r.clock = r.clock.Add(every)
+	r.clock = r.clock.Add(interval)
 	r.runChecks(ctx)
 
 	return r.report(ctx)
@@ -312,7 +312,7 @@ func TestAddedChecks(t *testing.T) {
 		{"a", time.Second, 1},
 		{"", time.Second, 1},
 		{"b", time.Second, 1}, // too soon
-		{"b", again, 2},
+		{"b", eventGap, 2},
 		{"", time.Second, 2},
 	} {
 		r.clock = r.clock.Add(step.after)
