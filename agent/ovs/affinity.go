@@ -18,6 +18,7 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/loop"
 )
 
+// Times and limits of AffinityFlows.
 const (
 	affinityPause  = 50 * time.Millisecond // between two reads of the agent's flows
 	affinityRetry  = 100 * time.Millisecond
@@ -57,7 +58,7 @@ type AffinityFlows struct {
 	learners  learners
 	connected bool      // events arrive
 	complete  bool      // the flows that existed at the connection are known
-	last      time.Time // of the connection, and of the last event
+	lastLine  time.Time // when the monitor sent its last line
 	failures  int       // in a row
 	fault     error
 }
@@ -108,9 +109,8 @@ func (a *AffinityFlows) follow(ctx context.Context) error {
 
 		err := monitorFlows(ctx, a.RunDir, a.Bridge, newConnections, a.handleLine)
 		if ctx.Err() == nil && reachable(ctx, a.RunDir, a.Bridge) {
-			a.result(err)
+			a.noteResult(err)
 		}
-
 		loop.Pause(ctx, affinityRetry)
 	}
 
@@ -122,7 +122,7 @@ func (a *AffinityFlows) handleLine(line string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 
-	a.last = time.Now()
+	a.lastLine = time.Now()
 	if strings.HasPrefix(line, eventPrefix) {
 		if a.learners.event(line) {
 			a.wake.Trigger()
@@ -140,47 +140,47 @@ func (a *AffinityFlows) handleLine(line string) {
 
 // maintainFlows writes the flows when OVN's have changed, and reads its own from time to time.
 func (a *AffinityFlows) maintainFlows(ctx context.Context) error {
-	next := affinityResync
+	wait := affinityResync
 
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-a.wake:
-		case <-time.After(next):
+		case <-time.After(wait):
 		}
 
 		want, connected, complete := a.wanted()
-		next = affinityResync
 
+		wait = affinityResync
 		if !connected {
 			continue
 		}
 
 		if !complete {
-			next = affinitySettle
+			wait = affinitySettle
 		}
-
 		err := a.sync(ctx, want, complete)
 		if ctx.Err() != nil {
 			return nil
 		}
 
-		a.result(err)
-
+		a.noteResult(err)
 		if err != nil {
-			next = time.Second
+			wait = time.Second
 		}
 
 		loop.Pause(ctx, affinityPause)
 	}
 }
 
+// wanted returns the agent's flows, whether OVN's flows are followed, and whether all of them are
+// known.
 func (a *AffinityFlows) wanted() (flows []string, connected, complete bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 
-	a.complete = a.complete || time.Since(a.last) >= affinitySettle
+	a.complete = a.complete || time.Since(a.lastLine) >= affinitySettle
 
 	return a.learners.wanted(), a.connected, a.complete
 }
@@ -210,8 +210,8 @@ func (a *AffinityFlows) sync(ctx context.Context, want []string, complete bool) 
 	return err
 }
 
-// result notes whether the flows could be kept.
-func (a *AffinityFlows) result(err error) {
+// noteResult notes whether the flows could be kept.
+func (a *AffinityFlows) noteResult(err error) {
 	a.mu.Lock()
 
 	a.failures++
@@ -219,7 +219,8 @@ func (a *AffinityFlows) result(err error) {
 		a.failures = 0
 	}
 
-	was := a.fault
+	before := a.fault
+
 	switch {
 	case err == nil:
 		a.fault = nil
@@ -227,7 +228,7 @@ func (a *AffinityFlows) result(err error) {
 		a.fault = err
 	}
 
-	changed := (was == nil) != (a.fault == nil)
+	changed := (before == nil) != (a.fault == nil)
 	a.mu.Unlock()
 
 	if changed {
@@ -263,13 +264,14 @@ type logicalTable struct {
 	table    uint8
 }
 
+// learner is a flow of OVN that learns.
 type learner struct {
 	logicalTable
 	learned uint8 // the table of the learned flows
 	ends    bool  // the packet ends there
 }
 
-// uses counts a stage's flows.
+// uses counts the learners of a table of a logical switch or router.
 type uses struct {
 	ending, others int
 	learned        uint8 // the table of the learned flows
@@ -311,27 +313,29 @@ func (l *learners) event(line string) bool {
 	return changed
 }
 
-// count adds n to the uses of the flow's stage, and reports whether this is the first or the last.
+// count adds n to the uses of the flow's table, and reports whether the flow is the first or was the
+// last of its kind there.
 func (l *learners) count(f learner, n int) bool {
 	u := l.tables[f.logicalTable]
-	of := &u.others
+	u.learned = f.learned
 
+	counter := &u.others
 	if f.ends {
-		of = &u.ending
+		counter = &u.ending
 	}
 
-	before := *of
-	*of += n
+	before := *counter
+	*counter += n
 
-	u.learned = f.learned
-	if l.tables[f.logicalTable] = u; u.ending+u.others == 0 {
+	l.tables[f.logicalTable] = u
+	if u.ending+u.others == 0 {
 		delete(l.tables, f.logicalTable)
 	}
 
-	return (before == 0) != (*of == 0)
+	return (before == 0) != (*counter == 0)
 }
 
-// Values of register 15, the logical output port, while OVN's flows of a stage are looked up for
+// Values of register 15, the logical output port, while OVN's flows of a table are looked up for
 // the second time. OVN sets the output port in later tables.
 const (
 	lookedUp   = "0x6f766e61" // until a flow of the agent has found that OVN's flows do not match
@@ -346,7 +350,7 @@ const keepPorts = "multipath(symmetric_l3l4+udp,0,modulo_n,1,0,NXM_NX_REG15[0])"
 func (l *learners) wanted() []string {
 	var flows []string
 
-	tables := map[uint8]bool{}
+	learnedTables := map[uint8]bool{}
 
 	for _, s := range slices.SortedFunc(maps.Keys(l.tables), func(a, b logicalTable) int {
 		return cmp.Or(cmp.Compare(a.table, b.table), cmp.Compare(a.metadata, b.metadata))
@@ -356,7 +360,7 @@ func (l *learners) wanted() []string {
 			continue
 		}
 
-		tables[u.learned] = true
+		learnedTables[u.learned] = true
 		flows = append(flows,
 			fmt.Sprintf("table=%d,priority=101,reg15=0,metadata=%#x actions=load:%s->NXM_NX_REG15[],"+
 				"resubmit(,%d),resubmit(,%d),load:0->NXM_NX_REG15[],resubmit(,%d)",
@@ -365,7 +369,7 @@ func (l *learners) wanted() []string {
 				s.table, lookedUp, s.metadata, notLearned))
 	}
 
-	for _, t := range slices.Sorted(maps.Keys(tables)) {
+	for _, t := range slices.Sorted(maps.Keys(learnedTables)) {
 		flows = append(flows,
 			// The packet was learned from.
 			fmt.Sprintf("table=%d,priority=65535,reg15=%s actions=%s", t, lookedUp, keepPorts),

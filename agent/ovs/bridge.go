@@ -20,7 +20,7 @@ type Bridge struct {
 	OtherConfig  map[string]string
 	Existing     bool   // do not create the bridge: ErrNotFound if it is missing
 	Uplink       string // device that must be a port; "" leaves ports unchanged
-	moved        bool   // of HostSwitch: a new bridge has no fail mode and has movedKey
+	moved        bool   // HostSwitch creates it: a new bridge has no fail mode, and is marked by movedKey
 }
 
 // IntegrationBridge is OVN's bridge.
@@ -87,6 +87,7 @@ func (c *Client) addUplink(ctx context.Context, bridge, device string) error {
 	return e.commit(ctx)
 }
 
+// otherConfig returns the keys that the bridge must have in other_config.
 func (want Bridge) otherConfig() map[string]string {
 	out := map[string]string{}
 	if want.HWAddr != "" {
@@ -98,6 +99,7 @@ func (want Bridge) otherConfig() map[string]string {
 	return out
 }
 
+// createBridge adds the operations that create the bridge and its internal port.
 func (e *edit) createBridge(ctx context.Context, want Bridge) error {
 	root, err := e.c.root(ctx)
 	if err != nil {
@@ -132,14 +134,17 @@ func (e *edit) createBridge(ctx context.Context, want Bridge) error {
 	return nil
 }
 
+// updateBridge adds the operations that make an existing bridge as wanted.
 func (e *edit) updateBridge(ctx context.Context, have *vswitch.Bridge, want Bridge) error {
-	is := FailStandalone // the default of OVS
+	currentMode := FailStandalone // the default of OVS
 	if have.FailMode != nil {
-		is = *have.FailMode
+		currentMode = *have.FailMode
 	}
 
-	datapath, mode := cmp.Or(want.DatapathType, have.DatapathType), cmp.Or(want.FailMode, is)
-	if have.DatapathType != datapath || mode != is {
+	datapath := cmp.Or(want.DatapathType, have.DatapathType)
+	mode := cmp.Or(want.FailMode, currentMode)
+
+	if have.DatapathType != datapath || mode != currentMode {
 		row := &vswitch.Bridge{UUID: have.UUID, DatapathType: datapath, FailMode: &mode}
 		e.update(have, row, &row.DatapathType, &row.FailMode)
 	}
@@ -193,18 +198,18 @@ func (c *Client) Disconnect(ctx context.Context, name string) error {
 		return err
 	}
 
-	pairs := map[string]bool{}
+	unwanted := map[string]bool{}
 
 	for port, peer := range own {
 		if peers[peer] == port && strings.HasPrefix(port, "patch-"+IntegrationBridge+"-to-") {
-			pairs[port], pairs[peer] = true, true
+			unwanted[port], unwanted[peer] = true, true
 		}
 	}
 
-	return c.removePorts(ctx, func(i *vswitch.Interface) bool { return pairs[i.Name] })
+	return c.removePorts(ctx, func(i *vswitch.Interface) bool { return unwanted[i.Name] })
 }
 
-// patches returns the bridge's patch ports with their peers, none if there is no bridge.
+// patches returns the peers of the bridge's patch ports, by port. A missing bridge has none.
 func (c *Client) patches(ctx context.Context, bridge string) (map[string]string, error) {
 	row, err := c.bridge(ctx, bridge)
 	if err != nil || row == nil {
@@ -243,6 +248,7 @@ func (c *Client) iface(ctx context.Context, name string) (*vswitch.Interface, er
 	return first(rows(ctx, c, "interface "+name, func(i *vswitch.Interface) bool { return i.Name == name }))
 }
 
+// first returns the first of the rows, or nil if there are none.
 func first[T any](rows []*T, err error) (*T, error) {
 	if len(rows) == 0 {
 		return nil, err
@@ -251,6 +257,7 @@ func first[T any](rows []*T, err error) (*T, error) {
 	return rows[0], nil
 }
 
+// optional returns a pointer to v for an optional column, or nil for 0.
 func optional(v int) *int {
 	if v == 0 {
 		return nil
@@ -272,6 +279,7 @@ func (c *Client) PatchPorts(ctx context.Context, bridge string) (map[string]uint
 	return c.ofports(ctx, bridge, func(i *vswitch.Interface) bool { return i.Type == "patch" })
 }
 
+// ofports returns the OFPorts of the matching interfaces.
 func (c *Client) ofports(
 	ctx context.Context,
 	bridge string,

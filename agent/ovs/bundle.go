@@ -125,15 +125,17 @@ func OwnFlows(ctx context.Context, rundir, bridge string) (first, others int, er
 	return first, others, nil
 }
 
+// target is the bridge's address for ovs-ofctl.
 func (s *FlowSync) target() string { return bridgeTarget(s.RunDir, s.Bridge) }
 
+// read reads the bridge's flows, and notes the foreign ones for Update.
 func (s *FlowSync) read(ctx context.Context) (flowTable, error) {
-	var which []string
+	var filter []string
 	if s.OnlyOwn {
-		which = append(which, "cookie="+Cookie+"/"+CookieMask)
+		filter = append(filter, "cookie="+Cookie+"/"+CookieMask)
 	}
 
-	out, err := dumpFlows(ctx, s.target(), which...)
+	out, err := dumpFlows(ctx, s.target(), filter...)
 	if err != nil {
 		return flowTable{}, err
 	}
@@ -149,6 +151,7 @@ func (s *FlowSync) read(ctx context.Context) (flowTable, error) {
 	return t, nil
 }
 
+// write runs the lines of ovs-ofctl as one atomic bundle.
 func (s *FlowSync) write(ctx context.Context, mods []string) error {
 	_, err := ofctl(ctx, []byte(strings.Join(mods, "")), "--bundle", "add-flows", s.target(), "-")
 	if err != nil {
@@ -165,8 +168,10 @@ type flowTable struct {
 	evicted bool              // there are flows to evict
 }
 
-func dumpFlows(ctx context.Context, target string, which ...string) (string, error) {
-	out, err := ofctl(ctx, nil, append([]string{"--no-stats", "dump-flows", target}, which...)...)
+// dumpFlows returns the flows that match a filter of ovs-ofctl, one per line. Without a filter it
+// returns all.
+func dumpFlows(ctx context.Context, target string, filter ...string) (string, error) {
+	out, err := ofctl(ctx, nil, append([]string{"--no-stats", "dump-flows", target}, filter...)...)
 	return string(out), err
 }
 
@@ -240,15 +245,14 @@ func (t flowTable) diff(want []string) ([]string, error) {
 			return nil, fmt.Errorf("flow %q: %w", flow, err)
 		}
 
-		if _, was, _ := cutNumber(have); found && was != number {
+		if _, oldNumber, _ := cutNumber(have); found && oldNumber != number {
 			mods = append(mods, deletion(key))
 		}
 
 		flag := ""
-		if number != 0 {
+		if number != 0 { // FlowCounts needs the final count
 			flag = "send_flow_rem,"
 		}
-
 		mods = append(mods,
 			fmt.Sprintf("add cookie=%#x,%s%s,actions=%s\n", numbered(number), flag, key, actions))
 	}
@@ -260,6 +264,7 @@ func (t flowTable) diff(want []string) ([]string, error) {
 	return mods, nil
 }
 
+// deletion returns the line that deletes the agent's flow with this table, priority and match.
 func deletion(key string) string {
 	return fmt.Sprintf("delete_strict cookie=%s/%s,%s\n", Cookie, CookieMask, key)
 }
@@ -294,8 +299,10 @@ func FlowNumber(cookie string) (number uint8, ours bool) {
 	return uint8(n >> numberAt), err == nil && n&cookieMask == cookieBits
 }
 
+// numbered returns the cookie of the agent's flows with a number.
 func numbered(number uint8) uint64 { return uint64(number)<<numberAt | cookieBits }
 
+// ofctl runs ovs-ofctl and returns its output.
 func ofctl(ctx context.Context, stdin []byte, args ...string) ([]byte, error) {
 	args = append([]string{"-O", "OpenFlow14", "--timeout=10"}, args...)
 	cmd := exec.CommandContext(ctx, "ovs-ofctl", args...)

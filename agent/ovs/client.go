@@ -83,19 +83,25 @@ func Dial(ctx context.Context, address string) (*Client, error) {
 // monitor selects the columns that the agent reads. It excludes statistics, which would trigger an
 // update every five seconds.
 func monitor(db client.Client) *client.Monitor {
-	o, b, p, i, q := &vswitch.OpenvSwitch{}, &vswitch.Bridge{}, &vswitch.Port{}, &vswitch.Interface{}, &vswitch.QoS{}
-	d := &vswitch.Datapath{}
+	var (
+		o vswitch.OpenvSwitch
+		b vswitch.Bridge
+		p vswitch.Port
+		i vswitch.Interface
+		q vswitch.QoS
+		d vswitch.Datapath
+	)
 
 	return db.NewMonitor(
-		client.WithTable(o, &o.ExternalIDs, &o.OtherConfig, &o.Bridges, &o.OVSVersion, &o.CurCfg,
+		client.WithTable(&o, &o.ExternalIDs, &o.OtherConfig, &o.Bridges, &o.OVSVersion, &o.CurCfg,
 			&o.Datapaths),
-		client.WithTable(b, &b.Name, &b.Ports, &b.DatapathType, &b.FailMode, &b.OtherConfig, &b.ExternalIDs,
+		client.WithTable(&b, &b.Name, &b.Ports, &b.DatapathType, &b.FailMode, &b.OtherConfig, &b.ExternalIDs,
 			&b.Mirrors, &b.Sflow, &b.Netflow, &b.IPFIX),
-		client.WithTable(p, &p.Name, &p.Interfaces, &p.OtherConfig, &p.QOS),
-		client.WithTable(i, &i.Name, &i.Type, &i.ExternalIDs, &i.MAC, &i.MTURequest, &i.Options, &i.Ofport,
+		client.WithTable(&p, &p.Name, &p.Interfaces, &p.OtherConfig, &p.QOS),
+		client.WithTable(&i, &i.Name, &i.Type, &i.ExternalIDs, &i.MAC, &i.MTURequest, &i.Options, &i.Ofport,
 			&i.Ifindex, &i.Error),
-		client.WithTable(q, &q.Type, &q.ExternalIDs),
-		client.WithTable(d, &d.Capabilities),
+		client.WithTable(&q, &q.Type, &q.ExternalIDs),
+		client.WithTable(&d, &d.Capabilities),
 	)
 }
 
@@ -130,6 +136,7 @@ func (c *Client) Watch(match func(table, name string) bool, wake loop.Signal) (s
 	}
 }
 
+// changed triggers the watchers of a row.
 func (c *Client) changed(table string, row model.Model) {
 	name := ""
 

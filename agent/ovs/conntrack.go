@@ -58,6 +58,7 @@ func ConntrackCount(ctx context.Context, rundir string) (int, error) {
 	return parseCount(out)
 }
 
+// parseCount reads the reply of dpctl/ct-get-nconns.
 func parseCount(out string) (int, error) {
 	n, err := strconv.Atoi(strings.TrimSpace(out))
 	if err != nil {
@@ -128,6 +129,7 @@ func (t Tuple) match(proto uint8) string {
 		src, t.Src.Addr(), dst, t.Dst.Addr(), proto, t.Src.Port(), t.Dst.Port())
 }
 
+// askConntrack sends a command about the connection tracker to ovs-vswitchd.
 func askConntrack(ctx context.Context, rundir string, command ...string) (string, error) {
 	out, err := askSwitch(ctx, rundir, command...)
 	if err != nil {
@@ -166,6 +168,8 @@ func parseTracked(line string) (TrackedConnection, bool) {
 	return t, t.Proto != 0 && ok1 && ok2
 }
 
+// protocolOf returns the number of a protocol, from its name in OVS or its number as text. It returns
+// 0 for other texts.
 func protocolOf(name string) uint8 {
 	switch name {
 	case "icmp":
@@ -193,42 +197,41 @@ func group(s, open string) string {
 	return inside
 }
 
+// parseTuple reads "src=10.0.0.1,dst=10.0.0.2,sport=1,dport=2". Other fields are ignored.
 func parseTuple(s string) (Tuple, bool) {
 	var (
-		t     Tuple
-		addrs [2]netip.Addr
-		ports [2]uint16
+		src, dst         netip.Addr
+		srcPort, dstPort uint16
 	)
-
 	for f := range strings.SplitSeq(s, ",") {
 		key, value, _ := strings.Cut(f, "=")
 		switch key {
 		case "src", "dst":
 			a, err := netip.ParseAddr(value)
 			if err != nil {
-				return t, false
+				return Tuple{}, false
 			}
 
-			addrs[index(key == "dst")] = a
+			if key == "src" {
+				src = a
+			} else {
+				dst = a
+			}
 		case "sport", "dport":
 			n, err := strconv.ParseUint(value, 10, 16)
 			if err != nil {
-				return t, false
+				return Tuple{}, false
 			}
 
-			ports[index(key == "dport")] = uint16(n)
+			if key == "sport" {
+				srcPort = uint16(n)
+			} else {
+				dstPort = uint16(n)
+			}
 		}
 	}
 
-	t.Src, t.Dst = netip.AddrPortFrom(addrs[0], ports[0]), netip.AddrPortFrom(addrs[1], ports[1])
+	t := Tuple{Src: netip.AddrPortFrom(src, srcPort), Dst: netip.AddrPortFrom(dst, dstPort)}
 
-	return t, addrs[0].IsValid() && addrs[1].IsValid()
-}
-
-func index(second bool) int {
-	if second {
-		return 1
-	}
-
-	return 0
+	return t, src.IsValid() && dst.IsValid()
 }

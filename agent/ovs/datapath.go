@@ -74,6 +74,7 @@ func (s HostSwitch) CheckDatapath(ctx context.Context, bridge string, genlFamily
 		bridge, reason)
 }
 
+// firstLine returns the first line of a program's output.
 func firstLine(b []byte) string {
 	line, _, _ := bytes.Cut(b, []byte("\n"))
 	return string(line)
@@ -95,6 +96,7 @@ func ReadDatapathStats(ctx context.Context, rundir string) (DatapathStats, error
 	return parseDatapathStats(reply)
 }
 
+// parseDatapathStats sums the statistics of all datapaths in the reply of dpctl/show.
 func parseDatapathStats(show string) (DatapathStats, error) {
 	var sum DatapathStats
 

@@ -27,6 +27,8 @@ func (e *edit) add(ops []ovsdb.Operation, err error) {
 	}
 }
 
+// create adds the rows. Within the transaction, the UUID field is a name by which other rows refer to
+// a new one.
 func (e *edit) create(rows ...model.Model) {
 	for _, row := range rows {
 		e.add(e.c.db.Create(row))
@@ -60,28 +62,29 @@ func (e *edit) setKeys(row model.Model, field *map[string]string, want map[strin
 	insert := map[string]string{}
 
 	for _, k := range slices.Sorted(maps.Keys(want)) {
-		old, ok := have[k]
-		if ok && old != want[k] || ok && want[k] == "" {
+		old, exists := have[k]
+		if exists && (old != want[k] || want[k] == "") {
 			stale = append(stale, k)
 		}
 
-		if want[k] != "" && (!ok || old != want[k]) {
+		if want[k] != "" && (!exists || old != want[k]) {
 			insert[k] = want[k]
 		}
 	}
 
-	var out []model.Mutation
+	var mutations []model.Mutation
 	if len(stale) > 0 {
-		out = append(out, model.Mutation{Field: field, Mutator: ovsdb.MutateOperationDelete, Value: stale})
+		mutations = append(mutations, model.Mutation{Field: field, Mutator: ovsdb.MutateOperationDelete, Value: stale})
 	}
 
 	if len(insert) > 0 {
-		out = append(out, model.Mutation{Field: field, Mutator: ovsdb.MutateOperationInsert, Value: insert})
+		mutations = append(mutations, model.Mutation{Field: field, Mutator: ovsdb.MutateOperationInsert, Value: insert})
 	}
 
-	e.mutate(row, out...)
+	e.mutate(row, mutations...)
 }
 
+// mutate adds the mutations of a row, if there are any.
 func (e *edit) mutate(row model.Model, mutations ...model.Mutation) {
 	if len(mutations) > 0 {
 		e.add(e.c.db.Where(row).Mutate(row, mutations...))

@@ -19,10 +19,12 @@ type FlowCount struct{ Packets, Bytes uint64 }
 // that is lost when a flow is deleted or the switch ends.
 type FlowCounts struct {
 	RunDir, Bridge string
-	ask            chan chan<- answer
-	numbers        []uint8 // numbers that flows may have
+
+	requests chan chan<- answer // from Read to Run: where to send the answer
+	numbers  []uint8            // numbers that flows may have
 }
 
+// numbers is one more than the largest number of a flow.
 const numbers = 256
 
 // answer is the result of a Read.
@@ -33,7 +35,7 @@ type answer struct {
 
 // NewFlowCounts returns a FlowCounts for flows of these numbers.
 func NewFlowCounts(rundir, bridge string, numbers []uint8) *FlowCounts {
-	return &FlowCounts{RunDir: rundir, Bridge: bridge, numbers: numbers, ask: make(chan chan<- answer)}
+	return &FlowCounts{RunDir: rundir, Bridge: bridge, numbers: numbers, requests: make(chan chan<- answer)}
 }
 
 // Read returns the current sums by number, or the last ones without a switch. Run must be running.
@@ -41,7 +43,7 @@ func NewFlowCounts(rundir, bridge string, numbers []uint8) *FlowCounts {
 func (c *FlowCounts) Read(ctx context.Context) ([numbers]FlowCount, error) {
 	got := make(chan answer, 1)
 	select {
-	case c.ask <- got:
+	case c.requests <- got:
 	case <-ctx.Done():
 		return [numbers]FlowCount{}, fmt.Errorf("read counts of flows of %s: %w", c.Bridge, ctx.Err())
 	}
@@ -62,31 +64,36 @@ func (c *FlowCounts) Read(ctx context.Context) ([numbers]FlowCount, error) {
 func (c *FlowCounts) Run(ctx context.Context) error {
 	l := &ledger{}
 
-	const first, most = 50 * time.Millisecond, time.Second
+	const firstWait, maxWait = 50 * time.Millisecond, time.Second
 
-	wait := first
+	wait := firstWait
 
 	for ctx.Err() == nil {
 		if err := c.serveConnection(ctx, l); err == nil {
-			wait = first // the connection was up
+			wait = firstWait // the connection was up
 		}
 
-		retry := time.After(wait)
-		wait = min(2*wait, most)
-
-		for again := false; !again; {
-			select {
-			case <-ctx.Done():
-				return nil
-			case asker := <-c.ask:
-				asker <- l.answer()
-			case <-retry:
-				again = true
-			}
-		}
+		c.answerDisconnected(ctx, l, wait)
+		wait = min(2*wait, maxWait)
 	}
 
 	return nil
+}
+
+// answerDisconnected answers calls of Read with the last sums for a while, or until ctx ends.
+func (c *FlowCounts) answerDisconnected(ctx context.Context, l *ledger, wait time.Duration) {
+	retry := time.After(wait)
+
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case reader := <-c.requests:
+			reader <- l.answer()
+		case <-retry:
+			return
+		}
+	}
 }
 
 // serveConnection keeps the ledger over one connection. It returns nil if the connection was up.
@@ -123,6 +130,7 @@ func (c *FlowCounts) serveConnection(ctx context.Context, l *ledger) error {
 	return c.serve(conn, packets, l)
 }
 
+// dial connects to the bridge, and asks for notifications about deleted flows.
 func (c *FlowCounts) dial(ctx context.Context) (net.Conn, error) {
 	return dialOpenFlow(ctx, bridgeSocket(c.RunDir, c.Bridge), removalsRequest())
 }
@@ -132,35 +140,35 @@ var errNeverUp = errors.New("connection ended before a first reply")
 // serve answers calls of Read. At most one round of requests is pending. The first round starts
 // without a call and sets the origin of the sums.
 func (c *FlowCounts) serve(conn net.Conn, packets <-chan ofPacket, l *ledger) error {
-	up := false
+	isUp := false // the first round is complete
 
 	l.connect()
 
-	var asker chan<- answer
+	var reader chan<- answer // the call that waits for the pending round, or nil
 
 	if err := c.begin(conn, l); err != nil {
 		return err
 	}
 
 	for {
-		ask := c.ask
-		if asker != nil || !up {
-			ask = nil
+		requests := c.requests
+		if reader != nil || !isUp {
+			requests = nil // blocks: a round is pending
 		}
 
 		select {
-		case asker = <-ask:
+		case reader = <-requests:
 			if err := c.begin(conn, l); err != nil {
-				asker <- l.answer()
+				reader <- l.answer()
 				return nil
 			}
 		case p, ok := <-packets:
-			if !ok {
-				if asker != nil {
-					asker <- l.answer()
+			if !ok { // the connection has ended
+				if reader != nil {
+					reader <- l.answer()
 				}
 
-				if !up {
+				if !isUp {
 					return errNeverUp
 				}
 
@@ -175,24 +183,27 @@ func (c *FlowCounts) serve(conn net.Conn, packets <-chan ofPacket, l *ledger) er
 				continue
 			}
 
-			if l.settle(!up); asker != nil {
-				asker <- l.answer()
+			l.settle(!isUp)
+
+			if reader != nil {
+				reader <- l.answer()
 			}
 
-			up, asker = true, nil
+			isUp, reader = true, nil
 		}
 	}
 }
 
-// begin asks for the counts of all numbers.
+// begin starts a round: it asks for the counts of all numbers.
 func (c *FlowCounts) begin(conn net.Conn, l *ledger) error {
 	l.begin(len(c.numbers))
-	_, err := conn.Write(c.askSums())
+	_, err := conn.Write(c.sumRequests())
 
 	return err
 }
 
-func (c *FlowCounts) askSums() []byte {
+// sumRequests returns a sumRequest for each number.
+func (c *FlowCounts) sumRequests() []byte {
 	var b []byte
 	for _, n := range c.numbers {
 		b = append(b, sumRequest(n)...)
@@ -238,23 +249,27 @@ func sumRequest(number uint8) []byte {
 
 // ReadFlowSums sums, by number (FlowSync), the counts of the flows on the bridge, each since it was
 // written. It needs only ovs-vswitchd. Counts of deleted flows are not included.
-func ReadFlowSums(ctx context.Context, rundir, bridge string, of []uint8) ([numbers]FlowCount, error) {
-	c := NewFlowCounts(rundir, bridge, of)
+func ReadFlowSums(
+	ctx context.Context,
+	rundir, bridge string,
+	flowNumbers []uint8,
+) ([numbers]FlowCount, error) {
+	c := NewFlowCounts(rundir, bridge, flowNumbers)
 
 	var l ledger
-	l.begin(len(of))
-	err := c.once(ctx, "counts of flows", c.askSums(), l.take)
+	l.begin(len(flowNumbers))
+	err := c.exchange(ctx, "counts of flows", c.sumRequests(), l.take)
 
-	return l.round, err
+	return l.replies, err
 }
 
-// once sends a request over its own connection and calls take for each message until take returns
-// true. what is used in errors.
-func (c *FlowCounts) once(
+// exchange sends requests over a connection of their own, and calls take for each message until take
+// returns true. what names the result in errors.
+func (c *FlowCounts) exchange(
 	ctx context.Context,
 	what string,
-	question []byte,
-	take func(ofPacket) (all bool),
+	requests []byte,
+	take func(ofPacket) (complete bool),
 ) error {
 	conn, err := c.dial(ctx)
 	if err != nil {
@@ -263,7 +278,7 @@ func (c *FlowCounts) once(
 	defer conn.Close()
 	defer context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })()
 
-	if _, err := conn.Write(question); err != nil {
+	if _, err := conn.Write(requests); err != nil {
 		return fmt.Errorf("ask %s for %s: %w", c.Bridge, what, err)
 	}
 

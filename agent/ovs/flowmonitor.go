@@ -41,9 +41,9 @@ type FlowWatch struct {
 	Rescan time.Duration // 0: 30 s
 
 	mu        sync.Mutex // guards the fields below, and calls of Observed and Failed
-	observed  string
-	connected bool   // events are coming
-	events    uint64 // that a dump from before them does not have
+	observed  string     // argument of the last call of Observed
+	connected bool       // events arrive
+	changes   uint64     // number of calls of set: a dump that began before the last one is outdated
 }
 
 // Run follows the flows until ctx ends. It does not return errors: without ovs-vswitchd it tries
@@ -56,7 +56,7 @@ func (w *FlowWatch) Run(ctx context.Context) error {
 	group.Go(func() error { return w.rescan(ctx, wake) })
 	group.Go(func() error {
 		for ctx.Err() == nil {
-			err := w.once(ctx, wake)
+			err := w.readEvents(ctx, wake)
 			if ctx.Err() == nil {
 				w.lost(err)
 			}
@@ -90,22 +90,22 @@ func (w *FlowWatch) lost(err error) {
 	}
 }
 
-// set is called with mu held.
+// set calls Observed if its argument changes. mu must be held.
 func (w *FlowWatch) set(observed string) {
-	w.events++
+	w.changes++
 	if w.observed != observed {
 		w.observed = observed
 		w.Observed(observed)
 	}
 }
 
-// once reads events until the connection ends. The first are the present flows.
-func (w *FlowWatch) once(ctx context.Context, wake loop.Signal) error {
+// readEvents reads events until the connection ends. The first are the present flows.
+func (w *FlowWatch) readEvents(ctx context.Context, wake loop.Signal) error {
 	return monitorFlows(ctx, w.RunDir, w.Bridge, "", func(line string) {
 		if strings.HasPrefix(line, eventPrefix) {
-			w.event(line)
+			w.handleEvent(line)
 		} else {
-			w.connect(wake)
+			w.handleAnswer(wake)
 		}
 	})
 }
@@ -162,7 +162,8 @@ func readMonitor(out io.Reader, handle func(line string)) (last string) {
 	}
 }
 
-func (w *FlowWatch) event(line string) {
+// handleEvent handles the event of a flow.
+func (w *FlowWatch) handleEvent(line string) {
 	if learnedAffinity(line) {
 		return
 	}
@@ -184,18 +185,17 @@ func learnedAffinity(event string) bool {
 	return strings.Contains(event, " table=78 idle_timeout=")
 }
 
-// connect notes that changes from here on are events. ovs-ofctl still sets the format of packet-in
-// messages, and drops the events that arrive before the answer.
-func (w *FlowWatch) connect(wake loop.Signal) {
+// handleAnswer notes that changes from here on are events, and triggers a dump. ovs-ofctl still sets
+// the format of packet-in messages, and drops the events that arrive before the answer to that.
+func (w *FlowWatch) handleAnswer(wake loop.Signal) {
 	w.mu.Lock()
-	connected := w.connected
+	wasConnected := w.connected
 	w.connected = true
 	w.mu.Unlock()
 
-	if connected {
+	if wasConnected { // the head of a later message
 		return
 	}
-
 	w.Changed()
 	wake.Trigger()
 }
@@ -203,17 +203,20 @@ func (w *FlowWatch) connect(wake loop.Signal) {
 // rescan reads all flows at first, and while the bridge is observed: an event of a flow that is
 // modified has only its new actions.
 func (w *FlowWatch) rescan(ctx context.Context, wake loop.Signal) error {
-	wait := cmp.Or(w.Rescan, flowRescan)
-	for next := wait; ; {
+	interval := cmp.Or(w.Rescan, flowRescan)
+	wait := interval
+
+	for {
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-wake:
-		case <-time.After(next):
+		case <-time.After(wait):
 		}
 
-		if next = wait; w.dump(ctx) != nil {
-			next = min(wait, time.Second)
+		wait = interval
+		if w.dump(ctx) != nil {
+			wait = min(interval, time.Second)
 		}
 	}
 }
@@ -221,7 +224,8 @@ func (w *FlowWatch) rescan(ctx context.Context, wake loop.Signal) error {
 // dump reads all flows, if it must be known whether the bridge is observed.
 func (w *FlowWatch) dump(ctx context.Context) error {
 	w.mu.Lock()
-	needed, events := w.connected && w.observed != "", w.events
+	needed := w.connected && w.observed != ""
+	before := w.changes
 	w.mu.Unlock()
 
 	if !needed {
@@ -233,14 +237,15 @@ func (w *FlowWatch) dump(ctx context.Context) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 
-	if ctx.Err() != nil || w.events != events {
+	if ctx.Err() != nil || w.changes != before {
 		return ctx.Err() // changes that arrived meanwhile are newer
 	}
 
-	if w.Failed(err); err != nil {
+	w.Failed(err)
+
+	if err != nil {
 		return err
 	}
-
 	w.set(observing(flows))
 
 	return nil
@@ -305,8 +310,8 @@ func (c *Client) PacketObserver(ctx context.Context, bridges ...string) (string,
 			"NetFlow":  b.Netflow != nil,
 			"IPFIX":    b.IPFIX != nil,
 		}
-		for what, set := range observers {
-			if set {
+		for what, exists := range observers {
+			if exists {
 				return what + " on " + name, nil
 			}
 		}

@@ -63,8 +63,8 @@ func (c *Client) portBeside(ctx context.Context, bridge string, names ...string)
 
 // CheckMember does what CheckGateway does, for layouts in which the uplink is a port of the bridge.
 // The uplink must be a port of that bridge or of none. Beside it the bridge must have only its
-// internal port and patch ports. is reports whether the uplink is a port already.
-func (c *Client) CheckMember(ctx context.Context, uplink, bridge string) (is bool, err error) {
+// internal port and patch ports. isMember reports whether the uplink is a port already.
+func (c *Client) CheckMember(ctx context.Context, uplink, bridge string) (isMember bool, err error) {
 	owner, err := c.bridgeWith(ctx, uplink)
 	if err != nil {
 		return false, err
@@ -158,13 +158,14 @@ func (c *Client) bridgeWith(ctx context.Context, device string) (string, error) 
 	return "", nil
 }
 
+// bridges returns the rows of all bridges.
 func (c *Client) bridges(ctx context.Context) ([]*vswitch.Bridge, error) {
 	return rows(ctx, c, "bridges", func(*vswitch.Bridge) bool { return true })
 }
 
 // bridgePort is an interface of a port.
 type bridgePort struct {
-	port string
+	port string // name of the port
 	*vswitch.Interface
 }
 
@@ -185,17 +186,18 @@ func (c *Client) bridgePorts(ctx context.Context, b *vswitch.Bridge) ([]bridgePo
 		case <-time.After(5 * time.Millisecond): // wait for consistent tables
 		}
 
-		again := &vswitch.Bridge{UUID: b.UUID}
-		if err := c.db.Get(ctx, again); errors.Is(err, client.ErrNotFound) {
+		reread := &vswitch.Bridge{UUID: b.UUID}
+		if err := c.db.Get(ctx, reread); errors.Is(err, client.ErrNotFound) {
 			return nil, nil // the bridge is gone as well
 		} else if err != nil {
 			return nil, fmt.Errorf("read bridge %s: %w", b.Name, err)
 		}
 
-		b = again
+		b = reread
 	}
 }
 
+// portsOf is bridgePorts without a repetition.
 func (c *Client) portsOf(ctx context.Context, b *vswitch.Bridge) ([]bridgePort, error) {
 	var out []bridgePort
 

@@ -16,31 +16,33 @@ type FrontFlow struct {
 
 // ReadFrontFlows returns the flows of these numbers (FlowSync) that match one destination, each
 // with its count since it was written.
-func ReadFrontFlows(ctx context.Context, rundir, bridge string, of []uint8) ([]FrontFlow, error) {
-	var question []byte
+func ReadFrontFlows(ctx context.Context, rundir, bridge string, flowNumbers []uint8) ([]FrontFlow, error) {
+	var requests []byte
 
-	for _, n := range of {
+	for _, n := range flowNumbers {
 		m := sumRequest(n)
 		binary.BigEndian.PutUint16(m[ofHeaderLen:], ofFlowStats) // the same request, but per flow
-		question = append(question, m...)
+		requests = append(requests, m...)
 	}
 
 	var out []FrontFlow
 
-	left := len(of)
-
-	err := NewFlowCounts(rundir, bridge, of).once(ctx, "flows", question, func(p ofPacket) (all bool) {
+	outstanding := len(flowNumbers) // requests whose last reply has not arrived
+	take := func(p ofPacket) (complete bool) {
 		if p.kind != ofMultipartReply || len(p.body) < 8 || binary.BigEndian.Uint16(p.body) != ofFlowStats {
 			return false
 		}
 
 		out = append(out, parseFrontFlows(p.body[8:])...)
-		if more := binary.BigEndian.Uint16(p.body[2:])&1 != 0; !more {
-			left--
+
+		if binary.BigEndian.Uint16(p.body[2:])&moreReplies == 0 {
+			outstanding--
 		}
 
-		return left == 0
-	})
+		return outstanding == 0
+	}
+
+	err := NewFlowCounts(rundir, bridge, flowNumbers).exchange(ctx, "flows", requests, take)
 	if err != nil {
 		return nil, err
 	}
@@ -48,11 +50,16 @@ func ReadFrontFlows(ctx context.Context, rundir, bridge string, of []uint8) ([]F
 	return out, nil
 }
 
-const ofFlowStats = 1
+// Of OpenFlow 1.4: the type of a multipart message about flows, and the flag of all replies but the
+// last.
+const (
+	ofFlowStats = 1
+	moreReplies = 1 // OFPMPF_REPLY_MORE
+)
 
 // parseFrontFlows reads entries of a reply (OpenFlow 1.4, 7.3.5.2).
 func parseFrontFlows(b []byte) []FrontFlow {
-	const fixed, match = 48, 4
+	const fixed, match = 48, 4 // lengths of an entry before its match, and of the match's header
 
 	var out []FrontFlow
 
@@ -64,7 +71,7 @@ func parseFrontFlows(b []byte) []FrontFlow {
 			return out
 		}
 
-		if f, is := parseDestination(b[fixed+match : fixed+fields]); is {
+		if f, isFront := parseDestination(b[fixed+match : fixed+fields]); isFront {
 			f.FlowCount = countAt(b[32:])
 			out = append(out, f)
 		}
@@ -75,15 +82,14 @@ func parseFrontFlows(b []byte) []FrontFlow {
 	return out
 }
 
-// parseDestination reads the fields of a match.
-func parseDestination(b []byte) (f FrontFlow, is bool) {
+// parseDestination reads the fields of a match. It returns false unless they name one destination.
+func parseDestination(b []byte) (f FrontFlow, isFront bool) {
 	const (
 		basic, masked                                      = 0x8000, 1
 		ipProto, ipv4Dst, tcpDst, udpDst, sctpDst, ipv6Dst = 10, 12, 14, 16, 18, 27
 	)
 
-	port := false
-
+	hasPort := false
 	for len(b) >= 4 {
 		class, field, size := binary.BigEndian.Uint16(b), b[2], int(b[3])
 		if len(b) < 4+size {
@@ -106,10 +112,10 @@ func parseDestination(b []byte) (f FrontFlow, is bool) {
 			f.Addr, _ = netip.AddrFromSlice(value)
 		case tcpDst, udpDst, sctpDst:
 			if size == 2 {
-				f.Port, port = binary.BigEndian.Uint16(value), true
+				f.Port, hasPort = binary.BigEndian.Uint16(value), true
 			}
 		}
 	}
 
-	return f, f.Addr.IsValid() && f.Proto != 0 && port
+	return f, f.Addr.IsValid() && f.Proto != 0 && hasPort
 }

@@ -49,9 +49,9 @@ func (s HostSwitch) AddPort(ctx context.Context, bridge, device string) error {
 	}
 
 	wake := loop.NewSignal()
-	own := func(table, name string) bool { return table == vswitch.InterfaceTable && name == device }
+	isDevice := func(table, name string) bool { return table == vswitch.InterfaceTable && name == device }
 
-	stop := s.Client.Watch(own, wake)
+	stop := s.Client.Watch(isDevice, wake)
 	defer stop()
 
 	if err := s.Client.SyncPort(ctx, Port{Bridge: bridge, Name: device, Transient: true}); err != nil {

@@ -2,26 +2,34 @@ package ovs
 
 import "encoding/binary"
 
-// ledger computes the sum of each number from existing and deleted flows.
+// ledger computes the sums of FlowCounts, from counts of the existing flows and notifications about
+// deleted flows. A round asks for the counts of all numbers, and has a reply for each number. All
+// arrays are indexed by number.
 type ledger struct {
-	live  [numbers]FlowCount // of the existing flows, at the last round
-	gone  [numbers]FlowCount // of deleted flows, from notifications
-	total [numbers]FlowCount // of both, at the last round
-	begun [numbers]FlowCount // total at the first round, which is subtracted
-	known bool               // a first round is complete
-	then  [numbers]FlowCount // gone at the start of the connection
+	existing [numbers]FlowCount // of the existing flows, at the last round
+	deleted  [numbers]FlowCount // of deleted flows, from notifications
+	total    [numbers]FlowCount // of both, at the last round
+	origin   [numbers]FlowCount // total at the first round, which the sums leave out
+	known    bool               // a first round is complete
 
-	round [numbers]FlowCount // replies of the current round
-	went  [numbers]FlowCount // gone at the time of each reply
-	left  int                // outstanding replies
+	deletedAtConnect [numbers]FlowCount // deleted at the start of the connection
+
+	replies        [numbers]FlowCount // of the current round
+	deletedAtReply [numbers]FlowCount // deleted at the time of each reply
+	outstanding    int                // replies that the round lacks
 }
 
 // connect starts a connection.
-func (l *ledger) connect() { l.then, l.left = l.gone, 0 }
+func (l *ledger) connect() {
+	l.deletedAtConnect = l.deleted
+	l.outstanding = 0
+}
 
-// begin starts a round.
+// begin starts a round with this number of replies.
 func (l *ledger) begin(replies int) {
-	l.round, l.went, l.left = [numbers]FlowCount{}, l.gone, replies
+	l.replies = [numbers]FlowCount{}
+	l.deletedAtReply = l.deleted
+	l.outstanding = replies
 }
 
 // take reads one message and reports whether the round is complete.
@@ -31,59 +39,62 @@ func (l *ledger) take(p ofPacket) (complete bool) {
 		cookie := binary.BigEndian.Uint64(p.body)
 		if cookie&cookieMask == cookieBits {
 			n := cookie >> numberAt
-			l.gone[n] = l.gone[n].plus(countAt(p.body[24:]))
+			l.deleted[n] = l.deleted[n].plus(countAt(p.body[24:]))
 		}
-	case p.kind == ofMultipartReply && len(p.body) >= 32 && p.xid < numbers && l.left > 0:
-		l.round[p.xid] = countAt(p.body[8:])
-		l.went[p.xid] = l.gone[p.xid]
-		l.left--
+	case p.kind == ofMultipartReply && len(p.body) >= 32 && p.xid < numbers && l.outstanding > 0:
+		l.replies[p.xid] = countAt(p.body[8:])
+		l.deletedAtReply[p.xid] = l.deleted[p.xid]
+		l.outstanding--
 
-		return l.left == 0
+		return l.outstanding == 0
 	}
 
 	return false
 }
 
-// settle ends a round. fresh means that it is the connection's first round. If the flows then have
-// lower counts than before, they were rewritten, and all earlier flows were deleted without
-// notification.
+// settle ends a round. isFirst means that it is the connection's first round. If the existing flows
+// then have lower counts than before, they were rewritten, and all earlier flows were deleted without
+// notification. So what they had counted is added to the deleted ones.
 //
 // OVS reports the count of a deleted flow with a delay. The total stays constant meanwhile.
-func (l *ledger) settle(fresh bool) {
+func (l *ledger) settle(isFirst bool) {
 	if !l.known {
-		for n := range l.begun {
-			l.begun[n] = l.round[n].plus(l.went[n])
+		for n := range l.origin {
+			l.origin[n] = l.replies[n].plus(l.deletedAtReply[n])
 		}
 
-		l.total, l.known = l.begun, true
+		l.total, l.known = l.origin, true
 	}
 
-	anew := fresh && packets(&l.round) < packets(&l.live)
-	for n := range l.live {
-		if anew {
-			lost := l.total[n].minus(l.then[n])
-			l.gone[n], l.went[n] = l.gone[n].plus(lost), l.went[n].plus(lost)
+	rewritten := isFirst && packets(&l.replies) < packets(&l.existing)
+	for n := range l.existing {
+		if rewritten {
+			lost := l.total[n].minus(l.deletedAtConnect[n])
+			l.deleted[n] = l.deleted[n].plus(lost)
+			l.deletedAtReply[n] = l.deletedAtReply[n].plus(lost)
 		}
 
-		now := l.round[n].plus(l.went[n])
+		now := l.replies[n].plus(l.deletedAtReply[n])
 		l.total[n] = FlowCount{max(l.total[n].Packets, now.Packets), max(l.total[n].Bytes, now.Bytes)}
 	}
 
-	l.live = l.round
+	l.existing = l.replies
 }
 
-func packets(of *[numbers]FlowCount) (n uint64) {
-	for _, c := range of {
+// packets sums the packets of all numbers.
+func packets(counts *[numbers]FlowCount) (n uint64) {
+	for _, c := range counts {
 		n += c.Packets
 	}
 
 	return n
 }
 
+// answer returns the sums since the first round.
 func (l *ledger) answer() answer {
 	a := answer{known: l.known}
 	for n := range a.sums {
-		a.sums[n] = l.total[n].minus(l.begun[n])
+		a.sums[n] = l.total[n].minus(l.origin[n])
 	}
 
 	return a
@@ -98,6 +109,7 @@ func (c FlowCount) minus(d FlowCount) FlowCount {
 	return FlowCount{c.Packets - d.Packets, c.Bytes - d.Bytes}
 }
 
+// countAt reads the packets and bytes at the start of b.
 func countAt(b []byte) FlowCount {
 	return FlowCount{binary.BigEndian.Uint64(b), binary.BigEndian.Uint64(b[8:])}
 }

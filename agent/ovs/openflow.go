@@ -23,14 +23,14 @@ const (
 // recreated. Each of these loses the bridge's flows. It calls down when the connection is lost.
 // Both are called from one goroutine and must not block.
 func WatchBridge(ctx context.Context, rundir, bridge string, up, down func()) error {
-	const first, most = 50 * time.Millisecond, time.Second
+	const firstWait, maxWait = 50 * time.Millisecond, time.Second
 
 	path := bridgeSocket(rundir, bridge)
-	wait := first
+	wait := firstWait
 
 	for ctx.Err() == nil {
 		if err := holdOpenFlow(ctx, path, up); err == nil {
-			wait = first // the connection was up
+			wait = firstWait // the connection was up
 
 			if ctx.Err() == nil {
 				down()
@@ -42,7 +42,7 @@ func WatchBridge(ctx context.Context, rundir, bridge string, up, down func()) er
 		case <-time.After(wait):
 		}
 
-		wait = min(2*wait, most)
+		wait = min(2*wait, maxWait)
 	}
 
 	return nil
@@ -56,8 +56,9 @@ func holdOpenFlow(ctx context.Context, path string, up func()) error {
 		return err
 	}
 	defer conn.Close()
-	defer context.AfterFunc(ctx, func() { conn.Close() })()
 
+	// The end of ctx interrupts the reads below. The returned function cancels that.
+	defer context.AfterFunc(ctx, func() { conn.Close() })()
 	established := false
 
 	for {
@@ -107,6 +108,7 @@ type ofPacket struct {
 	body []byte
 }
 
+// ofMessage returns a message with its header.
 func ofMessage(kind byte, xid uint32, body []byte) []byte {
 	m := make([]byte, ofHeaderLen, ofHeaderLen+len(body))
 	m[0], m[1] = ofVersion, kind
@@ -116,6 +118,7 @@ func ofMessage(kind byte, xid uint32, body []byte) []byte {
 	return append(m, body...)
 }
 
+// readOpenFlow reads one message.
 func readOpenFlow(r io.Reader) (ofPacket, error) {
 	var h [ofHeaderLen]byte
 	if _, err := io.ReadFull(r, h[:]); err != nil {

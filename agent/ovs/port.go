@@ -49,6 +49,7 @@ func (c *Client) SyncPort(ctx context.Context, want Port) error {
 	return nil
 }
 
+// syncPort adds the operations of SyncPort.
 func (e *edit) syncPort(ctx context.Context, want Port) error {
 	bridge, err := e.c.existingBridge(ctx, want.Bridge)
 	if err != nil {
@@ -81,6 +82,7 @@ func (e *edit) syncPort(ctx context.Context, want Port) error {
 	return nil
 }
 
+// createPort adds the operations that create the port.
 func (e *edit) createPort(ctx context.Context, bridge *vswitch.Bridge, want Port) error {
 	iface := &vswitch.Interface{
 		UUID: "iface", Name: want.Name, Type: want.Type,
@@ -110,6 +112,7 @@ func (e *edit) createPort(ctx context.Context, bridge *vswitch.Bridge, want Port
 	return nil
 }
 
+// updateIface adds the operations that make an existing interface as wanted.
 func (e *edit) updateIface(have *vswitch.Interface, want Port) {
 	row := &vswitch.Interface{UUID: have.UUID}
 
@@ -140,6 +143,7 @@ func (c *Client) RemovePorts(ctx context.Context, key, value string) error {
 	return c.removePorts(ctx, func(i *vswitch.Interface) bool { return i.ExternalIDs[key] == value })
 }
 
+// removePorts deletes the ports with a matching interface.
 func (c *Client) removePorts(ctx context.Context, match func(*vswitch.Interface) bool) error {
 	names, err := c.ports(ctx, match)
 	if err != nil {
@@ -208,7 +212,9 @@ func (c *Client) Installed(ctx context.Context, name string) (bool, error) {
 func (c *Client) WaitInstalled(ctx context.Context, name string) error {
 	wake := loop.NewSignal()
 
-	stop := c.Watch(func(table, n string) bool { return table == vswitch.InterfaceTable && n == name }, wake)
+	isPort := func(table, row string) bool { return table == vswitch.InterfaceTable && row == name }
+
+	stop := c.Watch(isPort, wake)
 	defer stop()
 
 	for {

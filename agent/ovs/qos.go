@@ -29,6 +29,7 @@ func (e *edit) handsOff(ctx context.Context) (*string, error) {
 	return &row.UUID, nil
 }
 
+// ownQoS returns the QoS rows of handsOff.
 func (c *Client) ownQoS(ctx context.Context) ([]*vswitch.QoS, error) {
 	return rows(ctx, c, "QoS", func(q *vswitch.QoS) bool { return q.ExternalIDs["owner"] == owner })
 }

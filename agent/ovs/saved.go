@@ -35,9 +35,10 @@ type SavedInterface struct {
 
 // settingKeys are the keys that SyncSettings and SyncBridgeMapping write.
 func settingKeys() []string {
-	want, keep := settingsFor(Settings{Remote: "is named"})
+	// Without a Remote, the result would lack ovn-remote.
+	want, defaults := settingsFor(Settings{Remote: "any"})
 
-	return append(slices.Concat(slices.Collect(maps.Keys(want)), slices.Collect(maps.Keys(keep))),
+	return append(slices.Concat(slices.Collect(maps.Keys(want)), slices.Collect(maps.Keys(defaults))),
 		bridgeMappings)
 }
 
@@ -102,14 +103,13 @@ func (c *Client) Restore(ctx context.Context, k SavedConfig) error {
 	e.setKeys(root, &root.ExternalIDs, k.Settings)
 
 	var errs []error
-	for name, was := range k.Bridges {
-		errs = append(errs, e.restoreBridge(ctx, name, was))
+	for name, saved := range k.Bridges {
+		errs = append(errs, e.restoreBridge(ctx, name, saved))
 	}
 
-	for name, was := range k.Interfaces {
-		errs = append(errs, e.restoreInterface(ctx, name, was))
+	for name, saved := range k.Interfaces {
+		errs = append(errs, e.restoreInterface(ctx, name, saved))
 	}
-
 	if err := errors.Join(append(errs, e.commit(ctx))...); err != nil {
 		return fmt.Errorf("restore the OVS configuration: %w", err)
 	}
@@ -117,7 +117,8 @@ func (c *Client) Restore(ctx context.Context, k SavedConfig) error {
 	return nil
 }
 
-func (e *edit) restoreBridge(ctx context.Context, name string, was SavedBridge) error {
+// restoreBridge adds the operations that restore a bridge, if it exists.
+func (e *edit) restoreBridge(ctx context.Context, name string, saved SavedBridge) error {
 	have, err := e.c.bridge(ctx, name)
 	if err != nil || have == nil {
 		return err
@@ -125,30 +126,31 @@ func (e *edit) restoreBridge(ctx context.Context, name string, was SavedBridge) 
 
 	row := &vswitch.Bridge{
 		UUID:         have.UUID,
-		DatapathType: was.DatapathType,
-		FailMode:     was.FailMode,
-		OtherConfig:  was.OtherConfig,
+		DatapathType: saved.DatapathType,
+		FailMode:     saved.FailMode,
+		OtherConfig:  saved.OtherConfig,
 	}
 	e.update(have, row, &row.DatapathType, &row.FailMode, &row.OtherConfig)
 
 	return nil
 }
 
-func (e *edit) restoreInterface(ctx context.Context, name string, was SavedInterface) error {
+// restoreInterface adds the operations that restore an interface, if it exists.
+func (e *edit) restoreInterface(ctx context.Context, name string, saved SavedInterface) error {
 	have, err := e.c.iface(ctx, name)
 	if err != nil || have == nil {
 		return err
 	}
 
-	row := &vswitch.Interface{UUID: have.UUID, MAC: was.MAC, MTURequest: was.MTURequest}
+	row := &vswitch.Interface{UUID: have.UUID, MAC: saved.MAC, MTURequest: saved.MTURequest}
 	e.update(have, row, &row.MAC, &row.MTURequest)
 
 	want := map[string]string{}
 	for key := range keptIDs(have.ExternalIDs) {
-		want[key] = was.ExternalIDs[key] // "" for the agent's key
+		want[key] = saved.ExternalIDs[key] // "", which removes it, for a key of the agent
 	}
 
-	maps.Copy(want, was.ExternalIDs)
+	maps.Copy(want, saved.ExternalIDs)
 	e.setKeys(have, &have.ExternalIDs, want)
 
 	return nil

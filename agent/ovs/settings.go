@@ -11,6 +11,7 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/ovsdb/vswitch"
 )
 
+// bridgeMappings is the key that maps OVN's physical networks to bridges.
 const bridgeMappings = "ovn-bridge-mappings"
 
 // Settings are the keys in external_ids of Open_vSwitch that ovn-controller reads.
@@ -39,15 +40,15 @@ const previousSettingsKey = "ovn-ebpf-before"
 
 // previousSettings returns the record of previousSettingsKey.
 func previousSettings(ids map[string]string) (string, error) {
-	had := map[string]string{}
+	previous := map[string]string{}
 
 	for _, key := range settingKeys() {
 		if value := ids[key]; value != "" && key != bridgeMappings { // foreign mappings stay as they are
-			had[key] = value
+			previous[key] = value
 		}
 	}
 
-	text, err := json.Marshal(had)
+	text, err := json.Marshal(previous)
 	if err != nil {
 		return "", fmt.Errorf("record OVS settings: %w", err)
 	}
@@ -63,13 +64,13 @@ func (c *Client) RestoreSettings(ctx context.Context) error {
 		return err
 	}
 
-	text, noted := root.ExternalIDs[previousSettingsKey]
-	if !noted {
+	text, recorded := root.ExternalIDs[previousSettingsKey]
+	if !recorded {
 		return nil
 	}
 
-	had := map[string]string{}
-	if err := json.Unmarshal([]byte(text), &had); err != nil {
+	previous := map[string]string{}
+	if err := json.Unmarshal([]byte(text), &previous); err != nil {
 		return fmt.Errorf("restore OVS settings: read external_ids:%s: %w", previousSettingsKey, err)
 	}
 
@@ -77,31 +78,32 @@ func (c *Client) RestoreSettings(ctx context.Context) error {
 
 	for _, key := range settingKeys() {
 		if key != bridgeMappings {
-			want[key] = had[key]
+			want[key] = previous[key] // "" removes a key that did not exist
 		}
 	}
 
 	return c.SetExternalIDs(ctx, want)
 }
 
-// SyncSettings writes s and returns the node's system-id. It records the previous values. It keeps
-// existing probe intervals, ovn-monitor-all and, unless it is fixed, system-id.
+// SyncSettings writes s and returns the node's system-id. Existing probe intervals, ovn-monitor-all
+// and, unless it is fixed, system-id stay as they are. The first call on a node records the previous
+// values for RestoreSettings.
 func (c *Client) SyncSettings(ctx context.Context, s Settings) (systemID string, err error) {
 	root, err := c.root(ctx)
 	if err != nil {
 		return "", err
 	}
 
-	want, keep := settingsFor(s)
+	want, defaults := settingsFor(s)
 	syncRefusedRemote(want, root.ExternalIDs, s.Refused)
 
-	for k, v := range keep {
+	for k, v := range defaults {
 		if root.ExternalIDs[k] == "" {
 			want[k] = v
 		}
 	}
 
-	if _, noted := root.ExternalIDs[previousSettingsKey]; !noted {
+	if _, recorded := root.ExternalIDs[previousSettingsKey]; !recorded {
 		if want[previousSettingsKey], err = previousSettings(root.ExternalIDs); err != nil {
 			return "", err
 		}
@@ -121,15 +123,18 @@ func (c *Client) SyncSettings(ctx context.Context, s Settings) (systemID string,
 	return s.SystemID, nil
 }
 
-// syncRefusedRemote removes ovn-remote from have, or restores it.
+// syncRefusedRemote makes want remove ovn-remote and keep its value under refusedKey if refused is
+// set. Otherwise it makes want restore ovn-remote, if it was removed. have are the present keys.
 func syncRefusedRemote(want, have map[string]string, refused bool) {
-	stored, was := have[refusedKey]
+	stored, wasRefused := have[refusedKey]
+
 	switch {
 	case refused:
-		want["ovn-remote"], want[refusedKey] = "", cmp.Or(have["ovn-remote"], stored, noRemote)
-	case was:
+		want["ovn-remote"] = "" // removes the key
+		want[refusedKey] = cmp.Or(have["ovn-remote"], stored, noRemote)
+	case wasRefused:
 		want[refusedKey] = ""
-		if _, set := want["ovn-remote"]; !set && stored != noRemote {
+		if _, configured := want["ovn-remote"]; !configured && stored != noRemote {
 			want["ovn-remote"] = stored
 		}
 	}
@@ -148,8 +153,8 @@ func (c *Client) Chassis(ctx context.Context, fallback string) (systemID string,
 	return cmp.Or(root.ExternalIDs["system-id"], fallback), refused, nil
 }
 
-// settingsFor splits s into keys to enforce and keys that are only defaults.
-func settingsFor(s Settings) (want, keep map[string]string) {
+// settingsFor splits s into keys to enforce, and defaults for keys that are not set.
+func settingsFor(s Settings) (want, defaults map[string]string) {
 	want = map[string]string{
 		"ovn-remote":               s.Remote,
 		"ovn-encap-type":           "geneve",
@@ -157,7 +162,7 @@ func settingsFor(s Settings) (want, keep map[string]string) {
 		"ovn-bridge-datapath-type": s.DatapathType,
 		"hostname":                 s.Hostname,
 	}
-	keep = map[string]string{
+	defaults = map[string]string{
 		"ovn-monitor-all":             "true",
 		"ovn-openflow-probe-interval": "180",
 		"ovn-remote-probe-interval":   "180000",
@@ -166,14 +171,14 @@ func settingsFor(s Settings) (want, keep map[string]string) {
 	if s.FixedSystemID {
 		want["system-id"] = s.SystemID
 	} else {
-		keep["system-id"] = s.SystemID
+		defaults["system-id"] = s.SystemID
 	}
 
 	if s.Remote == "" {
 		delete(want, "ovn-remote") // set by the operator of ovn-controller
 	}
 
-	return want, keep
+	return want, defaults
 }
 
 // ExternalIDs returns a copy of the external_ids of Open_vSwitch.
@@ -266,6 +271,7 @@ func mergeMapping(current, network, bridge string) string {
 	return strings.Join(out, ",")
 }
 
+// root returns the only row of the table Open_vSwitch.
 func (c *Client) root(ctx context.Context) (*vswitch.OpenvSwitch, error) {
 	all, err := rows(ctx, c, "table Open_vSwitch", func(*vswitch.OpenvSwitch) bool { return true })
 	if err != nil {

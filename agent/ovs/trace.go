@@ -46,17 +46,17 @@ func (c *Control) Close() error { return c.conn.Close() }
 // Call runs one command and returns its output. After a connection error, including the end of ctx,
 // the connection is unusable.
 func (c *Control) Call(ctx context.Context, method string, params ...string) (string, error) {
-	if err := ctx.Err(); err != nil { // AfterFunc may run after the reply
+	if err := ctx.Err(); err != nil { // otherwise the reply could arrive before AfterFunc runs
 		return "", fmt.Errorf("call %s: %w", method, err)
 	}
+	// A deadline in the past ends the reads and writes. The returned function cancels that.
 	defer context.AfterFunc(ctx, func() { _ = c.conn.SetDeadline(time.Unix(1, 0)) })()
 
 	c.id++
 
 	if params == nil {
-		params = []string{}
+		params = []string{} // as JSON [], because OVS rejects null
 	}
-
 	request, err := json.Marshal(map[string]any{"id": c.id, "method": method, "params": params})
 	if err != nil {
 		return "", err

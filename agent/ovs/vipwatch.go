@@ -25,8 +25,7 @@ type VIP struct {
 // the error each time, and with nil once the flows are followed.
 func WatchVIPs(ctx context.Context, rundir string, added func(VIP), failed func(error)) error {
 	for ctx.Err() == nil {
-		// Each VIP has flows for every logical switch and router, so the flows are kept as hashes.
-		seed, flows, count := maphash.MakeSeed(), map[uint64]VIP{}, map[VIP]int{}
+		flows := newVIPFlows()
 
 		err := monitorFlows(ctx, rundir, IntegrationBridge, newConnections, func(line string) {
 			if !strings.HasPrefix(line, eventPrefix) {
@@ -34,29 +33,8 @@ func WatchVIPs(ctx context.Context, rundir string, added func(VIP), failed func(
 				return
 			}
 
-			kind, key, actions := parseEvent(line)
-			vip, is := parseVIP(key)
-			has := kind != "DELETED" && strings.Contains(actions, "group:") // OVN selects a backend by a group
-			flow := maphash.String(seed, key)
-
-			was, had := flows[flow]
-			if !is || has && had {
-				return
-			}
-
-			if had {
-				delete(flows, flow)
-
-				if count[was]--; count[was] == 0 {
-					delete(count, was)
-				}
-			}
-
-			if has {
-				flows[flow] = vip
-				if count[vip]++; count[vip] == 1 {
-					added(vip)
-				}
+			if vip, isFirst := flows.event(line); isFirst {
+				added(vip)
 			}
 		})
 		if ctx.Err() == nil {
@@ -69,10 +47,54 @@ func WatchVIPs(ctx context.Context, rundir string, added func(VIP), failed func(
 	return nil
 }
 
+// vipFlows are the flows with backends of all VIPs. Each VIP has flows for every logical switch and
+// router, so the flows are kept as hashes.
+type vipFlows struct {
+	seed  maphash.Seed
+	flows map[uint64]VIP // by the hash of table and match
+	count map[VIP]int    // number of flows
+}
+
+func newVIPFlows() vipFlows {
+	return vipFlows{seed: maphash.MakeSeed(), flows: map[uint64]VIP{}, count: map[VIP]int{}}
+}
+
+// event notes an event of the monitor, and reports whether a VIP has got its first flow with backends.
+func (v vipFlows) event(line string) (vip VIP, isFirst bool) {
+	kind, key, actions := parseEvent(line)
+
+	vip, isVIP := parseVIP(key)
+	hasBackends := kind != "DELETED" && strings.Contains(actions, "group:") // OVN selects a backend by a group
+	hash := maphash.String(v.seed, key)
+
+	before, hadBackends := v.flows[hash]
+	if !isVIP || hasBackends && hadBackends {
+		return VIP{}, false
+	}
+
+	if hadBackends {
+		delete(v.flows, hash)
+
+		v.count[before]--
+		if v.count[before] == 0 {
+			delete(v.count, before)
+		}
+	}
+
+	if !hasBackends {
+		return VIP{}, false
+	}
+
+	v.flows[hash] = vip
+	v.count[vip]++
+
+	return vip, v.count[vip] == 1
+}
+
 // parseVIP returns the VIP of a flow with this table and match, such as
 //
 //	21 ct_state=+new+trk,udp,metadata=0x5,nw_dst=10.96.0.9,tp_dst=53
-func parseVIP(key string) (vip VIP, is bool) {
+func parseVIP(key string) (vip VIP, isVIP bool) {
 	_, match, _ := strings.Cut(key, " ")
 
 	var (
