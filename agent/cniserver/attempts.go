@@ -14,14 +14,15 @@ var (
 // attempts are the ADDs under way. Each pod has at most one, the latest: an earlier one could still
 // write and take the port away from it.
 type attempts struct {
-	mu  sync.Mutex // guards all
-	all map[string]*attempt
+	mu  sync.Mutex          // guards all
+	all map[string]*attempt // by namespace/name of the pod
 }
 
+// attempt is an ADD under way.
 type attempt struct {
 	container string
 	cancel    context.CancelCauseFunc
-	done      chan struct{}
+	done      chan struct{} // closed when the attempt has ended and cleaned up
 }
 
 func newAttempts() *attempts { return &attempts{all: map[string]*attempt{}} }
@@ -29,26 +30,25 @@ func newAttempts() *attempts { return &attempts{all: map[string]*attempt{}} }
 // begin cancels the pod's previous attempt and waits until it has cleaned up. end must be called.
 func (a *attempts) begin(ctx context.Context, pod, container string) (own context.Context, end func()) {
 	own, cancel := context.WithCancelCause(ctx)
-	it := &attempt{container: container, cancel: cancel, done: make(chan struct{})}
+	current := &attempt{container: container, cancel: cancel, done: make(chan struct{})}
 
 	a.mu.Lock()
-	before := a.all[pod]
-	a.all[pod] = it
+	previous := a.all[pod]
+	a.all[pod] = current
 	a.mu.Unlock()
 
-	if before != nil {
-		before.cancel(errLaterSandbox)
-		<-before.done
+	if previous != nil {
+		previous.cancel(errLaterSandbox)
+		<-previous.done
 	}
-
 	return own, func() {
 		a.mu.Lock()
-		if a.all[pod] == it {
+		if a.all[pod] == current {
 			delete(a.all, pod)
 		}
 		a.mu.Unlock()
 		cancel(nil)
-		close(it.done)
+		close(current.done)
 	}
 }
 
@@ -57,22 +57,23 @@ func (a *attempts) stop(container string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 
-	for _, it := range a.all {
-		if it.container == container {
-			it.cancel(errDeleted)
+	for _, other := range a.all {
+		if other.container == container {
+			other.cancel(errDeleted)
 		}
 	}
 }
 
 // locks serialises by key. A waiter gives up when its context ends.
 type locks struct {
-	mu   sync.Mutex // guards held
-	held map[string]*lock
+	mu   sync.Mutex       // guards held
+	held map[string]*lock // by key, of keys with users
 }
 
+// lock is the lock of a key.
 type lock struct {
-	token chan struct{}
-	users int
+	token chan struct{} // holds one value while the lock is taken
+	users int           // the holder and the waiters
 }
 
 func newLocks() *locks { return &locks{held: map[string]*lock{}} }
@@ -119,6 +120,7 @@ func (l *locks) try(key string) (release func(), ok bool) {
 	}, true
 }
 
+// leave ends the use of a lock by a former holder or waiter.
 func (l *locks) leave(key string, k *lock) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -23,6 +23,7 @@ func bandwidth(annotations map[string]string) (ingress, egress uint64, err error
 	return ingress, egress, err
 }
 
+// rate returns the limit in an annotation, or 0 without it.
 func rate(annotations map[string]string, key string) (uint64, error) {
 	text, set := annotations[key]
 	if !set {
@@ -34,8 +35,8 @@ func rate(annotations map[string]string, key string) (uint64, error) {
 		return 0, fmt.Errorf("annotation %s=%q: %w", key, text, err)
 	}
 
-	const least, most = 1e3, 1e15
-	if q.Value() < least || q.Value() > most {
+	const minRate, maxRate = 1e3, 1e15
+	if q.Value() < minRate || q.Value() > maxRate {
 		return 0, fmt.Errorf("annotation %s=%q: want 1k to 1P bits a second", key, text)
 	}
 

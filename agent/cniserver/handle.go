@@ -26,12 +26,15 @@ const (
 // checkTimeout bounds a CHECK, which waits only for data in transit.
 const checkTimeout = 10 * time.Second
 
-// mostSaid bounds the number of remembered complaints.
-const mostSaid = 1000
+// maxReported bounds the number of remembered mistakes.
+const (
+	maxReported = 1000
+	// eventBadBandwidth is the reason of the Event about a malformed bandwidth annotation.
+	eventBadBandwidth = "InvalidBandwidth"
+)
 
-// eventBadBandwidth is the reason of the Event about a malformed bandwidth annotation.
-const eventBadBandwidth = "InvalidBandwidth"
-
+// handle runs a command and returns its result. A DEL first ends an ADD of the container, so that it
+// does not wait for it. Commands for one container then run one after another.
 func (s *Server) handle(ctx context.Context, req cni.Request) (json.RawMessage, error) {
 	conf, err := cni.ParseNetConf(req.Config)
 	if err != nil {
@@ -89,6 +92,7 @@ func (s *Server) status() error {
 		"the node is not ready for new pods: "+strings.Join(missing, "; "), "")
 }
 
+// add creates the interface of a pod and returns the CNI result.
 func (s *Server) add(ctx context.Context, req cni.Request, conf cni.NetConf) (json.RawMessage, error) {
 	start := time.Now()
 
@@ -124,7 +128,7 @@ func (s *Server) add(ctx context.Context, req cni.Request, conf cni.NetConf) (js
 		return nil, withCause(ctx, err)
 	}
 
-	if err := s.settled(ctx, ref, pod); err != nil {
+	if err := s.undoUnlessSettled(ctx, ref, pod); err != nil {
 		return nil, err
 	}
 
@@ -133,9 +137,9 @@ func (s *Server) add(ctx context.Context, req cni.Request, conf cni.NetConf) (js
 	return result(pod, host, conf.CNIVersion)
 }
 
-// settled fails an ADD during which the pod's addresses have changed. The runtime repeats it and
-// gets the right ones.
-func (s *Server) settled(ctx context.Context, ref cluster.PodRef, added podnet.Pod) error {
+// undoUnlessSettled fails an ADD during which the pod's addresses have changed. The runtime repeats it
+// and gets the right ones.
+func (s *Server) undoUnlessSettled(ctx context.Context, ref cluster.PodRef, added podnet.Pod) error {
 	err := s.o.Source.Settled(ctx, ref, added)
 	if err == nil {
 		return nil
@@ -164,7 +168,7 @@ func (s *Server) check(ctx context.Context, req cni.Request, conf cni.NetConf) e
 		return err
 	}
 
-	was, known := s.o.Interfaces.Record(req.ContainerID, req.Interface)
+	added, known := s.o.Interfaces.Record(req.ContainerID, req.Interface)
 	if !known {
 		if gone, _ := s.o.Cluster.PodGone(ctx, ref); gone {
 			return fmt.Errorf("pod %s: %w", ref, cluster.ErrPodGone)
@@ -173,15 +177,15 @@ func (s *Server) check(ctx context.Context, req cni.Request, conf cni.NetConf) e
 		return fmt.Errorf("container %s has no interface %s from an ADD", req.ContainerID, req.Interface)
 	}
 
-	if err := s.o.Source.Settled(ctx, ref, was); err != nil {
+	if err := s.o.Source.Settled(ctx, ref, added); err != nil {
 		return err
 	}
 
-	if err := checkPrevious(conf, was); err != nil {
+	if err := checkPrevious(conf, added); err != nil {
 		return err
 	}
 
-	return s.o.Interfaces.Check(ctx, was)
+	return s.o.Interfaces.Check(ctx, added)
 }
 
 // pod waits until the pod can get an interface, and returns it.
@@ -207,30 +211,32 @@ func (s *Server) pod(ctx context.Context, req cni.Request, ref cluster.PodRef) (
 	return p, nil
 }
 
-// reportMistake writes one Event about the pod's mistake.
+// reportMistake writes one Event about the pod's mistake, and returns the CNI error.
 func (s *Server) reportMistake(ctx context.Context, pod *corev1.Pod, err error) error {
-	said := string(pod.UID) + err.Error()
+	name := pod.Namespace + "/" + pod.Name
+	report := string(pod.UID) + err.Error()
 
 	s.mu.Lock()
+	isReported := s.reported[name] == report
 
-	before := s.said[pod.Namespace+"/"+pod.Name] == said
-	if len(s.said) > mostSaid {
-		clear(s.said)
+	if len(s.reported) > maxReported {
+		clear(s.reported)
 	}
 
-	s.said[pod.Namespace+"/"+pod.Name] = said
+	s.reported[name] = report
 	s.mu.Unlock()
 
-	if !before {
+	if !isReported {
 		if err := s.o.Cluster.WarnPod(ctx, pod, eventBadBandwidth, err.Error()); err != nil {
 			s.o.Log.Warn("cannot write an event", "error", err)
 		}
 	}
 
-	return types.NewError(cni.CodeBadPod, fmt.Sprintf("pod %s/%s: %v", pod.Namespace, pod.Name, err),
+	return types.NewError(cni.CodeBadPod, fmt.Sprintf("pod %s: %v", name, err),
 		"correct or remove the annotation")
 }
 
+// podRef returns the pod that a request names.
 func podRef(req cni.Request) (cluster.PodRef, error) {
 	ref, err := parseArgs(req.Args)
 	if err != nil {

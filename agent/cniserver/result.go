@@ -24,7 +24,7 @@ import (
 
 // result returns the CNI result of an ADD, in the version of the configuration.
 func result(p podnet.Pod, host, version string) (json.RawMessage, error) {
-	pod := 1
+	podEnd := 1 // index in Interfaces
 
 	r := &current.Result{
 		CNIVersion: current.ImplementedSpecVersion,
@@ -34,7 +34,7 @@ func result(p podnet.Pod, host, version string) (json.RawMessage, error) {
 		},
 	}
 	for _, a := range p.Addresses {
-		ip := &current.IPConfig{Interface: &pod, Address: ipNet(a)}
+		ip := &current.IPConfig{Interface: &podEnd, Address: ipNet(a)}
 		for _, gw := range p.Gateways {
 			if gw.Is4() == a.Addr().Is4() {
 				ip.Gateway = gw.AsSlice()
@@ -70,7 +70,8 @@ func checkVersion(version string) error {
 	return nil
 }
 
-// checkPrevious compares with the runtime's result of ADD, to which later plugins may have added.
+// checkPrevious returns an error unless the runtime's result of ADD has the pod's addresses. Later
+// plugins may have added others.
 func checkPrevious(conf cni.NetConf, p podnet.Pod) error {
 	if conf.RawPrevResult == nil {
 		return nil
@@ -101,8 +102,9 @@ func ipNet(p netip.Prefix) net.IPNet {
 
 // asCNIError returns err as a CNI error: what happened, its code, and advice.
 func asCNIError(req cni.Request, err error) *types.Error {
-	if e := (*types.Error)(nil); errors.As(err, &e) {
-		return e
+	var cniErr *types.Error
+	if errors.As(err, &cniErr) {
+		return cniErr
 	}
 
 	code, advice := types.ErrInternal, "see the log of ovnkube's agent on this node"

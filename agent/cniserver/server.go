@@ -49,7 +49,8 @@ type Options struct {
 	Source     Source
 	Interfaces *podnet.InterfaceManager
 	Keeper     *podnet.Keeper
-	// Status returns what the node lacks, and whether existing pods are affected as well.
+	// Status returns what the node lacks for new pods. limited reports whether existing pods may have
+	// lost connectivity as well.
 	Status       func() (missing []string, limited bool)
 	Observe      func(command string, failed bool, took time.Duration)
 	ObservePhase func(phase string, took time.Duration) // of an ADD
@@ -64,13 +65,13 @@ type Server struct {
 
 	listening atomic.Bool
 
-	mu   sync.Mutex        // guards said
-	said map[string]string // last complaint by pod UID
+	mu       sync.Mutex        // guards reported
+	reported map[string]string // UID and mistake of the last Event, by namespace/name of the pod
 }
 
 // New returns a Server that does not listen yet.
 func New(o Options) *Server {
-	return &Server{o: o, locks: newLocks(), attempts: newAttempts(), said: map[string]string{}}
+	return &Server{o: o, locks: newLocks(), attempts: newAttempts(), reported: map[string]string{}}
 }
 
 // Missing returns what keeps the server from serving requests, or "".
@@ -125,7 +126,7 @@ func (s *Server) Run(ctx context.Context, ready func()) error {
 	return nil
 }
 
-// listen replaces the socket of an agent that was killed.
+// listen listens on a unix socket for root only. It replaces the socket of an agent that was killed.
 func listen(path string) (net.Listener, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return nil, fmt.Errorf("make directory of CNI socket: %w", err)
@@ -151,6 +152,7 @@ func listen(path string) (net.Listener, error) {
 	return l, nil
 }
 
+// serve handles one request of the plugin.
 func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	start := time.Now()
 

@@ -17,8 +17,9 @@ import (
 )
 
 // culprits returns the chains that drop packets of a family. Only a traced probe shows exactly
-// which rule drops it. Chains behind that one do not see the packet: those with the policy drop are
-// added, because they probably drop it, too. Nftables does not show the chains of iptables-legacy.
+// which rule drops it, but there are no traced replies. Chains behind that rule do not see the packet:
+// those with the policy drop are added, because they probably drop it, too. Without such a chain, the
+// culprits are those of iptables-legacy, which nftables does not show, or else all chains.
 func (p *Probe) culprits(ctx context.Context, f family, s source, replies bool) ([]string, error) {
 	chains, err := otherChains(ctx, f)
 	if err != nil {
@@ -40,8 +41,8 @@ func (p *Probe) culprits(ctx context.Context, f family, s source, replies bool) 
 	}
 
 	for _, c := range chains {
-		named := func(s string) bool { return strings.HasPrefix(s, c.name()+" ") }
-		if c.Policy == "drop" && !slices.ContainsFunc(found, named) {
+		isChain := func(s string) bool { return strings.HasPrefix(s, c.name()+" ") }
+		if c.Policy == "drop" && !slices.ContainsFunc(found, isChain) {
 			found = append(found, c.name()+" (policy drop)")
 		}
 	}
@@ -50,7 +51,7 @@ func (p *Probe) culprits(ctx context.Context, f family, s source, replies bool) 
 		return found, nil
 	}
 
-	if found, err = legacy(f); found != nil || err != nil {
+	if found, err = legacyTables(f); found != nil || err != nil {
 		return found, err
 	}
 
@@ -99,8 +100,8 @@ func otherChains(ctx context.Context, f family) ([]chain, error) {
 	return chains, nil
 }
 
-// legacy returns the tables of iptables-legacy that have a chain FORWARD.
-func legacy(f family) ([]string, error) {
+// legacyTables returns the tables of iptables-legacy that have a chain FORWARD.
+func legacyTables(f family) ([]string, error) {
 	b, err := os.ReadFile("/proc/net/" + f.ip + "_tables_names")
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, fmt.Errorf("list tables of iptables-legacy: %w", err)
@@ -124,8 +125,9 @@ func legacy(f family) ([]string, error) {
 	return out, nil
 }
 
-// traceFor bounds a trace. nft does not say when it has begun.
-const traceFor, traceAgain = 3 * time.Second, 200 * time.Millisecond
+// traceFor bounds a trace, and traceGap is the time between two probes. Several are sent because nft
+// does not say when it has begun to trace.
+const traceFor, traceGap = 3 * time.Second, 200 * time.Millisecond
 
 // trace sends traced probes and returns the chain and the rule or policy that drops them, or "".
 func (p *Probe) trace(ctx context.Context, s source) (string, error) {
@@ -152,7 +154,7 @@ func (p *Probe) trace(ctx context.Context, s source) (string, error) {
 	}()
 
 	for i := 0; ctx.Err() == nil; i++ { // the host may have no route to some targets
-		probe := packet{netip.AddrPortFrom(s.targets[i%len(s.targets)], kinds[0].port), kinds[0].proto}
+		probe := packet{netip.AddrPortFrom(s.targets[i%len(s.targets)], probeKinds[0].port), probeKinds[0].proto}
 		if err := p.send(ctx, s, probe, tracedPort); err != nil && ctx.Err() == nil {
 			cancel()
 
@@ -163,7 +165,7 @@ func (p *Probe) trace(ctx context.Context, s source) (string, error) {
 
 		select {
 		case <-ctx.Done():
-		case <-time.After(traceAgain):
+		case <-time.After(traceGap):
 		}
 	}
 
@@ -173,11 +175,14 @@ func (p *Probe) trace(ctx context.Context, s source) (string, error) {
 	return found, nil
 }
 
+// traceLine matches a line about a traced packet: its ID, the family, table and name of a chain, and
+// what happened there.
 var traceLine = regexp.MustCompile(`^trace id (\S+) (\S+) (\S+) (\S+) (.*)`)
 
 // maxRule is the length of a rule in a message.
 const maxRule = 80
 
+// ruleCounter matches the counter of a rule, which would change the message at each look.
 var ruleCounter = regexp.MustCompile(`counter packets \d+ bytes \d+ ?`)
 
 // readTrace reads the output of nft monitor trace until a probe ends. It returns what dropped the
@@ -194,9 +199,10 @@ func readTrace(in io.Reader) string {
 
 		id, table, name, event := m[1], m[2]+" "+m[3], m[4], strings.TrimSpace(m[5])
 
-		_, ours := base[id]
+		_, isProbe := base[id]
+
 		switch rule, drops := strings.CutSuffix(event, " (verdict drop)"); {
-		case !ours && (table != own || name != enterChain):
+		case !isProbe && (table != own || name != enterChain): // a packet of another trace
 		case strings.HasPrefix(event, "packet:"):
 			base[id] = table + " " + name
 		case (drops || event == "policy drop") && table == own:

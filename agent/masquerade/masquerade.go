@@ -74,6 +74,8 @@ func (c Config) Validate() error {
 // keep their address.
 func Script(c Config) string {
 	var b strings.Builder
+
+	// The first line makes the second one succeed without a table.
 	fmt.Fprintf(&b, "table inet %s\ndelete table inet %[1]s\ntable inet %[1]s {\n", Table)
 	b.WriteString("\tchain postrouting {\n\t\ttype nat hook postrouting priority srcnat; policy accept;\n")
 	fmt.Fprintf(&b, "\t\toifname { \"lo\", %q } return\n", c.Port)
@@ -104,19 +106,21 @@ func Script(c Config) string {
 
 // set returns the prefixes of one family as elements of an nftables set: sorted, and without nested
 // prefixes, which nft rejects.
-func set(list []netip.Prefix, is func(netip.Addr) bool) string {
-	var own []netip.Prefix
+func set(list []netip.Prefix, isFamily func(netip.Addr) bool) string {
+	var ofFamily []netip.Prefix
 
 	for _, p := range list {
-		if is(p.Addr()) {
-			own = append(own, p.Masked())
+		if isFamily(p.Addr()) {
+			ofFamily = append(ofFamily, p.Masked())
 		}
 	}
 
-	slices.SortFunc(own, func(a, b netip.Prefix) int { return a.Bits() - b.Bits() })
+	// The shortest prefixes first, so that a nested one finds the one around it.
+	slices.SortFunc(ofFamily, func(a, b netip.Prefix) int { return a.Bits() - b.Bits() })
 
 	var kept []netip.Prefix
-	for _, p := range own {
+
+	for _, p := range ofFamily {
 		if !slices.ContainsFunc(kept, func(k netip.Prefix) bool { return k.Overlaps(p) }) {
 			kept = append(kept, p)
 		}
@@ -139,7 +143,7 @@ func Sync(ctx context.Context, c Config) error {
 		return fmt.Errorf("check masquerade config: %w", err)
 	}
 
-	if err := forward(c); err != nil {
+	if err := enableForwarding(c); err != nil {
 		return err
 	}
 
@@ -160,10 +164,10 @@ func Remove(ctx context.Context) error {
 	return nil
 }
 
-// forward enables forwarding between the devices. IPv4 has a setting per input device. IPv6 only
+// enableForwarding enables forwarding between the devices. IPv4 has a setting per input device. IPv6 only
 // has a global one, which ends router advertisements on devices that accept them only while not
 // forwarding, and deletes default routes learned there.
-func forward(c Config) error {
+func enableForwarding(c Config) error {
 	v4 := slices.ContainsFunc(c.Pods, func(p netip.Prefix) bool { return p.Addr().Is4() })
 	v6 := slices.ContainsFunc(c.Pods, func(p netip.Prefix) bool { return p.Addr().Is6() })
 
@@ -184,10 +188,9 @@ func forward(c Config) error {
 	}
 
 	err := link.WriteSysctl("net/ipv6/conf/all/forwarding", "1")
-	if errors.Is(err, os.ErrNotExist) {
+	if errors.Is(err, os.ErrNotExist) { // a kernel without IPv6
 		return nil
 	}
-
 	return err
 }
 

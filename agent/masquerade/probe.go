@@ -29,6 +29,7 @@ var families = []family{
 	{"ip6", "IPv6", netip.MustParseAddr("2001:503:ba3e::2:30")},
 }
 
+// is reports whether an address is of the family.
 func (f family) is(a netip.Addr) bool { return a.Is4() == (f.ip == "ip") }
 
 // Source ports of probes. No other packet has them and the address of the node's router.
@@ -37,9 +38,8 @@ const (
 	tracedPort = 2 // nft monitor trace shows what happens to these probes
 )
 
-// kinds are probes of connections that a firewall is likely to allow. A firewall may allow some of
-// them only.
-var kinds = []struct {
+// probeKinds are connections that a firewall is likely to allow. It may allow only some of them.
+var probeKinds = []struct {
 	proto string
 	port  uint16
 }{{"tcp", 443}, {"tcp", 80}, {"udp", 53}}
@@ -89,6 +89,7 @@ func probes(c Config) string {
 		"\tchain leave {\n" + hook + "2147483647; policy accept;\n" + leave.String() + "\t}\n"
 }
 
+// enterChain is the first chain of the hook forward.
 const enterChain = "enter"
 
 // Names of counters, without the family.
@@ -115,7 +116,7 @@ type Probe struct {
 	// Send gives a frame to the host as if the management port had received it.
 	Send func(ctx context.Context, frame []byte) error
 
-	last map[string]uint64 // counters at the begin of the last look; nil before the first one
+	last map[string]uint64 // counters at the start of the last look; nil before the first one
 }
 
 // NewProbe returns a Probe through a port of OVN's bridge. rundir is that of ovs-vswitchd.
@@ -180,12 +181,10 @@ const minReplies = 3
 func (p *Probe) Look(ctx context.Context) (Result, error) {
 	var out Result
 
-	begin, err := readCounters(ctx)
+	current, err := readCounters(ctx)
 	if err != nil {
 		return out, err
 	}
-
-	last := p.last
 
 	sources, err := p.sources()
 	if err != nil {
@@ -193,8 +192,8 @@ func (p *Probe) Look(ctx context.Context) (Result, error) {
 	}
 
 	for _, f := range families {
-		source, has := sources[f]
-		if !has {
+		source, exists := sources[f]
+		if !exists {
 			continue
 		}
 
@@ -211,9 +210,9 @@ func (p *Probe) Look(ctx context.Context) (Result, error) {
 
 		d := Dropped{Family: f.name, Replies: outcome == passed}
 		switch {
-		case outcome == passed && !repliesDropped(last, begin, f):
+		case outcome == passed && !repliesDropped(p.last, current, f):
 			continue
-		case outcome == dropped && last != nil && begin[newLeave+"_"+f.ip] > last[newLeave+"_"+f.ip]:
+		case outcome == dropped && connectionsBegun(p.last, current, f):
 			out.Unsure = true
 			continue
 		}
@@ -225,9 +224,16 @@ func (p *Probe) Look(ctx context.Context) (Result, error) {
 		out.Dropped = append(out.Dropped, d)
 	}
 
-	p.last = begin
-
+	p.last = current
 	return out, nil
+}
+
+// connectionsBegun reports whether packets that begin a connection of a pod have passed the hook
+// between two looks.
+func connectionsBegun(last, now map[string]uint64, f family) bool {
+	begun := newLeave + "_" + f.ip
+
+	return last != nil && now[begun] > last[begun]
 }
 
 // repliesDropped reports whether replies have entered the hook between two looks and none has left.
@@ -304,7 +310,7 @@ func (p *Probe) probe(ctx context.Context, f family, s source) (outcome, error) 
 	var all []packet
 
 	for _, to := range s.targets {
-		for _, k := range kinds {
+		for _, k := range probeKinds {
 			all = append(all, packet{netip.AddrPortFrom(to, k.port), k.proto})
 		}
 	}
@@ -344,7 +350,7 @@ func (p *Probe) sendProbes(ctx context.Context, f family, s source, probes []pac
 		}
 	}
 
-	got, since := absent, time.Now()
+	best, since := absent, time.Now() // the best outcome so far, and when it began
 
 	for wait := pause; ; wait = min(2*wait, passage) {
 		now, err := readCounters(ctx)
@@ -357,14 +363,13 @@ func (p *Probe) sendProbes(ctx context.Context, f family, s source, probes []pac
 			return passed, nil
 		case now[entered] < before[entered]: // the table was written again
 			return p.sendProbes(ctx, f, s, probes)
-		case now[entered] > before[entered] && got == absent:
-			got, since = dropped, time.Now()
+		case now[entered] > before[entered] && best == absent:
+			best, since = dropped, time.Now() // unless it leaves the hook within passage
 		}
 
-		if got == absent && time.Since(since) > arrival || got == dropped && time.Since(since) > passage {
-			return got, nil
+		if best == absent && time.Since(since) > arrival || best == dropped && time.Since(since) > passage {
+			return best, nil
 		}
-
 		select {
 		case <-ctx.Done():
 			return absent, ctx.Err()
@@ -373,6 +378,7 @@ func (p *Probe) sendProbes(ctx context.Context, f family, s source, probes []pac
 	}
 }
 
+// send sends one probe from the given source port.
 func (p *Probe) send(ctx context.Context, s source, probe packet, from uint16) error {
 	spec := frame.Spec{
 		SrcMAC: s.host.MAC,

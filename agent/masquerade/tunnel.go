@@ -20,12 +20,13 @@ import (
 func tunnels(c Config) string {
 	var b strings.Builder
 
-	chain := func(hook, verdict string) {
+	// addChain adds a base chain, of the name of its hook.
+	addChain := func(hook, verdict string) {
 		fmt.Fprintf(&b, "\tchain %s {\n\t\ttype filter hook %[1]s priority filter; policy accept;\n", hook)
 		fmt.Fprintf(&b, "\t\tiifname %q udp dport %d %s\n\t}\n", c.Port, model.TunnelPort, verdict)
 	}
 
-	chain("input", "drop")
+	addChain("input", "drop")
 
 	b.WriteString("\tchain tunnels {\n")
 
@@ -33,7 +34,7 @@ func tunnels(c Config) string {
 		name string
 		is   func(netip.Addr) bool
 	}{{"ip", netip.Addr.Is4}, {"ip6", netip.Addr.Is6}} {
-		if s := set(single(c.Hosts), family.is); s != "" {
+		if s := set(singleAddresses(c.Hosts), family.is); s != "" {
 			fmt.Fprintf(&b, "\t\t%s daddr { %s } drop\n", family.name, s)
 		}
 
@@ -44,13 +45,13 @@ func tunnels(c Config) string {
 
 	b.WriteString("\t\tdrop\n\t}\n")
 
-	chain("forward", "goto tunnels") // nft wants the chain tunnels to exist
+	addChain("forward", "goto tunnels") // after the chain tunnels, which nft must know already
 
 	return b.String()
 }
 
-// single returns prefixes of one address each.
-func single(addresses []netip.Addr) []netip.Prefix {
+// singleAddresses returns prefixes of one address each.
+func singleAddresses(addresses []netip.Addr) []netip.Prefix {
 	out := make([]netip.Prefix, 0, len(addresses))
 	for _, a := range addresses {
 		out = append(out, netip.PrefixFrom(a, a.BitLen()))

@@ -74,11 +74,13 @@ func (e *edit) setKeys(row model.Model, field *map[string]string, want map[strin
 
 	var mutations []model.Mutation
 	if len(stale) > 0 {
-		mutations = append(mutations, model.Mutation{Field: field, Mutator: ovsdb.MutateOperationDelete, Value: stale})
+		mutations = append(mutations,
+			model.Mutation{Field: field, Mutator: ovsdb.MutateOperationDelete, Value: stale})
 	}
 
 	if len(insert) > 0 {
-		mutations = append(mutations, model.Mutation{Field: field, Mutator: ovsdb.MutateOperationInsert, Value: insert})
+		mutations = append(mutations,
+			model.Mutation{Field: field, Mutator: ovsdb.MutateOperationInsert, Value: insert})
 	}
 
 	e.mutate(row, mutations...)

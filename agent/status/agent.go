@@ -15,6 +15,9 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/agent/environment"
 )
 
+// maxPage bounds a page of the agent. Metrics of a large node have some megabytes.
+const maxPage = 16 << 20
+
 // Agent is the state reported by the running agent.
 type Agent struct {
 	Served   bool     // it is configured to serve
@@ -25,14 +28,16 @@ type Agent struct {
 	Warnings []string // about the node's environment
 	Drained  bool     // the gateway is drained
 	Full     []string // tables without room for all entries
-	Ports    float64  // of the SNAT range, in use towards the remote with the most ports
-	Of       float64  // size of the range; 0 if unknown
 
-	Reasons     bool     // the following fields are known
-	NoShortcuts []string // why no pod has shortcuts at present
-	Limited     float64  // pods without shortcuts because of a bandwidth limit
+	PortsUsed float64 // ports of the SNAT range towards the remote with the most of them
+	SNATPorts float64 // size of the range; 0 if unknown
+
+	ReasonsKnown bool     // the following fields are known
+	NoShortcuts  []string // why no pod has shortcuts at present
+	LimitedPods  float64  // pods without shortcuts because of a bandwidth limit
 }
 
+// askAgent reads /readyz and /metrics of the agent.
 func askAgent(ctx context.Context, p Paths) Agent {
 	if p.Metrics == "" {
 		return Agent{}
@@ -67,14 +72,14 @@ func askAgent(ctx context.Context, p Paths) Agent {
 		return a // the metrics need a client certificate, or an agent that has started: their values are omitted
 	}
 
-	a.Err = a.read(body)
+	a.Err = a.readMetrics(body)
 
 	return a
 }
 
-// read takes the facts that only the metrics have.
-func (a *Agent) read(metrics string) error {
-	families, err := parse(metrics)
+// readMetrics takes the facts that only the metrics have.
+func (a *Agent) readMetrics(metrics string) error {
+	families, err := parseMetrics(metrics)
 	if err != nil {
 		return err
 	}
@@ -86,10 +91,10 @@ func (a *Agent) read(metrics string) error {
 
 	drained, _ := gauge(families, "ovnkube_gateway_drained")
 	a.Drained = drained != 0
-	a.Ports, _ = gauge(families, "ovnkube_gateway_snat_remote_ports_used_max")
-	a.Of, _ = gauge(families, "ovnkube_gateway_snat_ports")
+	a.PortsUsed, _ = gauge(families, "ovnkube_gateway_snat_remote_ports_used_max")
+	a.SNATPorts, _ = gauge(families, "ovnkube_gateway_snat_ports")
 	a.NoShortcuts = nonzero(families, "ovnkube_gateway_shortcut_prevented", label)
-	a.Limited, a.Reasons = gauge(families, "ovnkube_gateway_shortcut_limited_pods")
+	a.LimitedPods, a.ReasonsKnown = gauge(families, "ovnkube_gateway_shortcut_limited_pods")
 
 	return nil
 }
@@ -119,7 +124,8 @@ func nonzero(families map[string]*dto.MetricFamily, name string, text func(*dto.
 // label returns the value of the first label.
 func label(m *dto.Metric) string { return m.GetLabel()[0].GetValue() }
 
-func parse(metrics string) (map[string]*dto.MetricFamily, error) {
+// parseMetrics reads Prometheus' text format.
+func parseMetrics(metrics string) (map[string]*dto.MetricFamily, error) {
 	parser := expfmt.NewTextParser(model.UTF8Validation)
 
 	families, err := parser.TextToMetricFamilies(strings.NewReader(metrics))
@@ -130,6 +136,7 @@ func parse(metrics string) (map[string]*dto.MetricFamily, error) {
 	return families, nil
 }
 
+// get requests a page of the agent.
 func get(ctx context.Context, url string) (code int, body string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
@@ -153,7 +160,7 @@ func get(ctx context.Context, url string) (code int, body string, err error) {
 	}
 	defer response.Body.Close()
 
-	b, err := io.ReadAll(io.LimitReader(response.Body, 1<<24))
+	b, err := io.ReadAll(io.LimitReader(response.Body, maxPage))
 
 	return response.StatusCode, string(b), err
 }

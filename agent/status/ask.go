@@ -27,7 +27,7 @@ func Services(ctx context.Context, p Paths) (map[string]ServiceCount, error) {
 		return nil, err
 	}
 
-	families, err := parse(body)
+	families, err := parseMetrics(body)
 	if err != nil {
 		return nil, err
 	}
@@ -79,13 +79,15 @@ func Frontends(ctx context.Context, p Paths) (map[Frontend]string, error) {
 	return out, nil
 }
 
+// serviceName returns namespace/name:port/protocol from the labels of a metric.
 func serviceName(m *dto.Metric) string {
-	of := map[string]string{}
+	labels := map[string]string{}
 	for _, l := range m.GetLabel() {
-		of[l.GetName()] = l.GetValue()
+		labels[l.GetName()] = l.GetValue()
 	}
 
-	return fmt.Sprintf("%s/%s:%s/%s", of["namespace"], of["service"], of["port"], of["protocol"])
+	return fmt.Sprintf("%s/%s:%s/%s",
+		labels["namespace"], labels["service"], labels["port"], labels["protocol"])
 }
 
 // ask reads a page of the agent. what is the page's content, for errors.

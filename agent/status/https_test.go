@@ -32,7 +32,7 @@ func TestAskAgentTLS(t *testing.T) {
 	p := Paths{Metrics: strings.TrimPrefix(server.URL, "https://"), MetricsTLS: true}
 	for _, protected = range []bool{false, true} {
 		a := askAgent(t.Context(), p)
-		if a.Err != nil || len(a.Missing) != 2 || !slices.Equal(a.Faults, []string{"a third; mend it"}) || (a.Of == 7) == protected {
+		if a.Err != nil || len(a.Missing) != 2 || !slices.Equal(a.Faults, []string{"a third; mend it"}) || (a.SNATPorts == 7) == protected {
 			t.Errorf("protected %t: %+v", protected, a)
 		}
 	}

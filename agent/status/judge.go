@@ -49,13 +49,14 @@ const (
 	readJournal = "see the agent's log and /readyz; the agent repairs this if it can"
 )
 
-// judge collects checks; repair is the advice for faults that the agent repairs.
+// judge collects the checks of a node. Each method but add checks one part.
 type judge struct {
 	Facts
 	checks []Check
-	repair string
+	repair string // advice for faults that the agent repairs
 }
 
+// add adds the check of a part. The format and its arguments make the detail.
 func (j *judge) add(name string, s State, do, format string, args ...any) {
 	if s == Right {
 		do = ""
@@ -112,11 +113,43 @@ func (j *judge) node() {
 	j.cni()
 }
 
+// agent checks whether the agent runs and is ready, and passes on the faults that it reports.
 func (j *judge) agent() {
-	a := j.Agent
+	j.agentReadiness()
 
-	without := slices.DeleteFunc(slices.Clone(a.Degraded),
-		func(part string) bool { return part == "tables" }) // it has its own check
+	a := j.Agent
+	if len(a.Full) > 0 {
+		j.add("tables", Degraded,
+			"find the Services with many ports, addresses or endpoints (docs/services.md, Budgets); everything else works",
+			"full, these have no room for: %s", strings.Join(a.Full, ", "))
+	}
+
+	faults := a.Faults
+	if j.Host.Forward != "" {
+		faults = append(slices.Clip(faults), j.Host.Forward)
+	}
+
+	for _, fault := range faults { // the advice follows a semicolon
+		what, do, _ := strings.Cut(fault, "; ")
+		j.add("environment", Degraded, cmp.Or(do, "see docs/status.md"), "%s", what)
+	}
+
+	for _, warning := range a.Warnings {
+		j.add("environment", Right, "", "%s", warning)
+	}
+
+	if a.Drained {
+		j.add("drained", Degraded, "ovnkube node undrain-gateway "+j.Record.Node+", when maintenance is over",
+			"the gateway is drained: load balancers and nodes without a gateway use other nodes")
+	}
+}
+
+// agentReadiness checks whether the agent runs and is ready.
+func (j *judge) agentReadiness() {
+	a := j.Agent
+	// A full table has its own check.
+	without := slices.DeleteFunc(slices.Clone(a.Degraded), func(part string) bool { return part == "tables" })
+
 	switch {
 	case (a.Err != nil || !a.Served) && j.Record.Failure != "":
 		state := Degraded // an earlier agent's work goes on
@@ -141,33 +174,9 @@ func (j *judge) agent() {
 	default:
 		j.add("agent", Right, "", "ready")
 	}
-
-	if len(a.Full) > 0 {
-		j.add("tables", Degraded,
-			"find the Services with many ports, addresses or endpoints (docs/services.md, Budgets); everything else works",
-			"full, these have no room for: %s", strings.Join(a.Full, ", "))
-	}
-
-	faults := a.Faults
-	if j.Host.Forward != "" {
-		faults = append(slices.Clip(faults), j.Host.Forward)
-	}
-
-	for _, fault := range faults {
-		what, do, _ := strings.Cut(fault, "; ")
-		j.add("environment", Degraded, cmp.Or(do, "see docs/status.md"), "%s", what)
-	}
-
-	for _, warning := range a.Warnings {
-		j.add("environment", Right, "", "%s", warning)
-	}
-
-	if a.Drained {
-		j.add("drained", Degraded, "ovnkube node undrain-gateway "+j.Record.Node+", when maintenance is over",
-			"the gateway is drained: load balancers and nodes without a gateway use other nodes")
-	}
 }
 
+// ovsdb checks the connection to Open vSwitch's database.
 func (j *judge) ovsdb() {
 	if err := j.Switch.Err; err != nil {
 		j.add("ovsdb", Broken,
@@ -220,6 +229,7 @@ func (j *judge) devices() {
 	}
 }
 
+// bridge checks the gateway bridge, and whether the uplink is where the layout puts it.
 func (j *judge) bridge() {
 	w, h := j.Record.Wiring, j.Host
 	switch {
@@ -239,7 +249,7 @@ func (j *judge) bridge() {
 	}
 
 	if s := j.Switch; s.Err == nil {
-		want := w.Bridge
+		want := w.Bridge // the bridge that must have the uplink; "": none
 		if w.Layout == verdict.Direct.String() {
 			want = ""
 		}
@@ -269,6 +279,7 @@ func (j *judge) bridge() {
 	j.add("bridge", Right, "", "%s is up and mapped to OVN", w.Bridge)
 }
 
+// flows checks the gateway's flows on its bridge.
 func (j *judge) flows() {
 	s := j.Switch
 
@@ -289,6 +300,7 @@ func (j *judge) flows() {
 	}
 }
 
+// ports checks that OVN and the host use different ports.
 func (j *judge) ports() {
 	r := j.Record
 	switch {
@@ -296,10 +308,10 @@ func (j *judge) ports() {
 		j.add("ports", Broken, j.repair,
 			"%s are not reserved (net.ipv4.ip_local_reserved_ports): the host may use ports of OVN",
 			j.Host.Unreserved)
-	case j.Agent.Of > 0 && j.Agent.Ports >= 0.9*j.Agent.Of:
+	case j.Agent.SNATPorts > 0 && j.Agent.PortsUsed >= 0.9*j.Agent.SNATPorts:
 		j.add("ports", Degraded, "widen --snat-port-range, or spread the clients over nodes",
-			"%.0f of %.0f ports in use towards one remote: new connections soon fail", j.Agent.Ports,
-			j.Agent.Of)
+			"%.0f of %.0f ports in use towards one remote: new connections soon fail", j.Agent.PortsUsed,
+			j.Agent.SNATPorts)
 	case j.Host.Listeners > 0:
 		j.add("ports", Degraded, "bind them below "+fmt.Sprint(r.Ports.First),
 			"%d host sockets listen inside %d-%d, which costs time per packet", j.Host.Listeners,
@@ -309,15 +321,7 @@ func (j *judge) ports() {
 	}
 }
 
-// device returns the device that hooks are attached to.
-func (j *judge) device(bridge bool) Device {
-	if bridge {
-		return j.Host.Bridge
-	}
-
-	return j.Host.Uplink
-}
-
+// programs checks the gateway's programs. The hook of each must be at its device, as the first.
 func (j *judge) programs() {
 	w := j.Record.Wiring
 	switch {
@@ -345,7 +349,12 @@ func (j *judge) programs() {
 	ahead := 0
 
 	for _, h := range j.Programs.Hooks {
-		if d := j.device(h.Bridge); h.Ifindex == 0 || d.Err == nil && h.Ifindex != d.Index {
+		device := j.Host.Uplink
+		if h.Bridge {
+			device = j.Host.Bridge
+		}
+
+		if h.Ifindex == 0 || device.Err == nil && h.Ifindex != device.Index {
 			off = append(off, h.Name)
 		}
 
@@ -374,7 +383,7 @@ func (j *judge) shortcuts() {
 		j.add("shortcuts", Right, "", "none, not supported here: %s", w.NoShortcuts)
 	case j.Programs.ShortcutsErr != nil:
 		j.add("shortcuts", Degraded, j.repair+"; connections pass OVS", "none: %v", j.Programs.ShortcutsErr)
-	case !a.Reasons:
+	case !a.ReasonsKnown:
 		j.add("shortcuts", Right, "",
 			"%d interfaces of pods may have them; %d entries; the agent does not give the reasons of others",
 			c.Pods, c.Entries)
@@ -383,29 +392,32 @@ func (j *judge) shortcuts() {
 	default:
 		j.add("shortcuts", Right, "",
 			"%d interfaces of pods may have them, %.0f may not because of a bandwidth limit; %d entries",
-			c.Pods, a.Limited, c.Entries)
+			c.Pods, a.LimitedPods, c.Entries)
 	}
 }
 
+// sockets checks the programs for the host's own sockets: those that translate Services, and those
+// that keep binds out of the SNAT range.
 func (j *judge) sockets() {
 	if j.Record.Wiring.NoEBPF != "" || j.Programs.Err != nil {
 		return
 	}
 
-	gate := j.Record.Wiring.Backend == string(gateway.EBPF) && !j.Record.hasNoGateway()
+	needsBindHooks := j.Record.Wiring.Backend == string(gateway.EBPF) && !j.Record.hasNoGateway()
 	switch {
 	case len(j.Programs.NoService) > 0:
 		j.add("sockets", Degraded, j.repair+"; cgroup2 must be mounted",
 			"host sockets reach Services without translation, on a longer path: %d programs missing",
 			len(j.Programs.NoService))
-	case gate && len(j.Programs.NoGate) > 0:
+	case needsBindHooks && len(j.Programs.NoBind) > 0:
 		j.add("sockets", Degraded, j.repair+"; cgroup2 must be mounted",
-			"binds inside the SNAT range are seen late: %d programs missing", len(j.Programs.NoGate))
+			"binds inside the SNAT range are seen late: %d programs missing", len(j.Programs.NoBind))
 	default:
 		j.add("sockets", Right, "", "host sockets reach Services")
 	}
 }
 
+// ovn checks ovn-controller and the address of the node's tunnels.
 func (j *judge) ovn() {
 	ids, c := j.Switch.ExternalIDs, j.Controller
 
@@ -422,7 +434,7 @@ func (j *judge) ovn() {
 			ids["ovn-remote"])
 	case j.Switch.Err != nil:
 		j.add("ovn", Right, "", "ovn-controller is connected")
-	case !j.Host.has(encap):
+	case !j.Host.hasIP(encap):
 		j.add("ovn", Broken, j.repair,
 			"the tunnel address %s (ovn-encap-ip) is not this node's: other nodes cannot reach its pods",
 			encap)
@@ -432,6 +444,7 @@ func (j *judge) ovn() {
 	}
 }
 
+// management checks the management port.
 func (j *judge) management() {
 	m := j.Host.Management
 	switch {
@@ -445,17 +458,19 @@ func (j *judge) management() {
 	}
 }
 
+// cni checks the agent's socket, and that the container runtime uses our configuration.
 func (j *judge) cni() {
-	var lacks, do []string
+	var faults, do []string
+
 	if err := j.CNI.Socket; err != nil {
-		lacks = append(lacks, fmt.Sprintf("no pod starts or stops: %v", err))
+		faults = append(faults, fmt.Sprintf("no pod starts or stops: %v", err))
 	}
 
 	if err := j.CNI.ConfList; err != nil {
-		lacks = append(lacks, fmt.Sprintf("the runtime has no configuration: %v", err))
+		faults = append(faults, fmt.Sprintf("the runtime has no configuration: %v", err))
 	}
 
-	if lacks != nil {
+	if faults != nil {
 		do = append(do, j.repair)
 	}
 
@@ -466,14 +481,14 @@ func (j *judge) cni() {
 	}
 
 	if earlier != nil {
-		lacks = append(lacks, fmt.Sprintf("new pods get another network: the runtime takes %s before %s",
+		faults = append(faults, fmt.Sprintf("new pods get another network: the runtime takes %s before %s",
 			strings.Join(named, ", "), filepath.Base(j.Record.Paths.ConfList)))
 		do = append(do, "remove "+strings.Join(earlier, " ")+
 			", or start the agent with --cni-exclusive, which sets such files aside")
 	}
 
-	if lacks != nil {
-		j.add("cni", Broken, strings.Join(do, "; "), "%s", strings.Join(lacks, "; "))
+	if faults != nil {
+		j.add("cni", Broken, strings.Join(do, "; "), "%s", strings.Join(faults, "; "))
 		return
 	}
 

@@ -67,7 +67,7 @@ type Switch struct {
 // Programs is the state of the eBPF programs.
 type Programs struct {
 	Hooks             []bpf.Hooked
-	NoService, NoGate []string // missing hooks of host sockets
+	NoService, NoBind []string // missing hooks of host sockets: for Services, and for binds
 	Counters          []bpf.Counter
 	Err               error
 	Shortcuts         bpf.ShortcutCounts
@@ -89,9 +89,7 @@ type CNI struct {
 // Look reads all facts. It needs root and changes nothing. Without an agent in local gateway mode,
 // it sends probes, which do not leave the node.
 func Look(ctx context.Context, r Record) Facts {
-	f := Facts{Record: r}
-
-	f.Agent = askAgent(ctx, r.Paths)
+	f := Facts{Record: r, Agent: askAgent(ctx, r.Paths)}
 	if r.Underlay() {
 		f.Nested = lookNested(r)
 	} else {
@@ -103,7 +101,7 @@ func Look(ctx context.Context, r Record) Facts {
 		f.CNI.Others, _ = cniconf.Others(filepath.Dir(r.Paths.ConfList)) // ConfList reports the same error
 	}
 
-	f.CNI.Socket = answers(r.Paths.CNISocket)
+	f.CNI.Socket = checkSocket(r.Paths.CNISocket)
 
 	return f
 }
@@ -124,8 +122,8 @@ func (f *Facts) lookGateway(ctx context.Context) {
 	f.Controller.Connected, f.Controller.Err = ovs.ControllerConnected(ctx, r.Paths.OVNRunDir)
 }
 
-// answers returns nil if a unix socket accepts connections.
-func answers(path string) error {
+// checkSocket returns an error unless a unix socket accepts connections.
+func checkSocket(path string) error {
 	conn, err := net.DialTimeout("unix", path, wait)
 	if err != nil {
 		return err
@@ -134,6 +132,7 @@ func answers(path string) error {
 	return conn.Close()
 }
 
+// lookHost reads the kernel's devices, addresses, routes and sockets.
 func lookHost(r Record) Host {
 	device := func(name string) Device {
 		l, err := link.Get(name)
@@ -145,24 +144,25 @@ func lookHost(r Record) Host {
 		Management: device(management.Name),
 	}
 
-	var errs [5]error
+	var (
+		errs [5]error
+		own  []netip.Prefix
+	)
 
 	h.Addresses, errs[0] = link.Addresses()
-	h.NoRoute, errs[3] = missingRoutes(r)
+	h.NoRoute, errs[1] = missingRoutes(r)
 
 	if r.Paths.RunDir != "" && r.Wiring.Layout != verdict.Dedicated.String() {
-		var own []netip.Prefix
-
-		own, errs[4] = gateway.RecordedAddresses(r.Paths.RunDir)
-		h.Gone = slices.DeleteFunc(own, func(p netip.Prefix) bool { return h.has(p.Addr().String()) })
+		own, errs[2] = gateway.RecordedAddresses(r.Paths.RunDir)
+		h.Gone = slices.DeleteFunc(own, func(p netip.Prefix) bool { return h.hasIP(p.Addr().String()) })
 	}
 
 	if !r.hasNoGateway() {
-		h.Unreserved, errs[1] = gateway.Unreserved(r.reserved()...)
+		h.Unreserved, errs[3] = gateway.Unreserved(r.reserved()...)
 
 		var sockets []link.Socket
 
-		sockets, errs[2] = link.Sockets(r.Ports.First, r.Ports.Last)
+		sockets, errs[4] = link.Sockets(r.Ports.First, r.Ports.Last)
 		for _, s := range sockets {
 			if s.Listening {
 				h.Listeners++
@@ -196,12 +196,13 @@ func missingRoutes(r Record) ([]link.ConnectedRoute, error) {
 		return nil, nil
 	}
 
-	missing, err := gateway.MissingRoutes(r.Paths.RunDir)
-	of, err2 := management.MissingRoutes()
+	ofGateway, err1 := gateway.MissingRoutes(r.Paths.RunDir)
+	ofManagement, err2 := management.MissingRoutes()
 
-	return append(missing, of...), errors.Join(err, err2)
+	return append(ofGateway, ofManagement...), errors.Join(err1, err2)
 }
 
+// lookSwitch reads the database and the flows of Open vSwitch.
 func lookSwitch(ctx context.Context, r Record) Switch {
 	ctx, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
@@ -230,6 +231,7 @@ func lookSwitch(ctx context.Context, r Record) Switch {
 	return s
 }
 
+// lookPrograms reads the pinned programs and their counters.
 func lookPrograms(r Record) Programs {
 	var p Programs
 	if r.Wiring.NoEBPF != "" {
@@ -246,12 +248,13 @@ func lookPrograms(r Record) Programs {
 		p.Shortcuts, p.ShortcutsErr = bpf.ReadShortcutCounts(r.Paths.PinDir)
 	}
 
-	p.NoService, p.NoGate, errs[2] = bpf.SocketHooks(r.Paths.PinDir)
+	p.NoService, p.NoBind, errs[2] = bpf.SocketHooks(r.Paths.PinDir)
 	p.Err = errors.Join(errs[:]...)
 
 	return p
 }
 
+// layoutOf returns the layout of a Record, or Direct for an unknown name.
 func layoutOf(name string) verdict.Layout {
 	l, _ := verdict.ParseLayout(name) // the zero value is Direct
 	return l
@@ -263,8 +266,8 @@ func (h Host) hasAddress(device string) bool {
 		func(a link.Address) bool { return a.Device == device && !a.LinkLocal })
 }
 
-// has reports whether any device has the address.
-func (h Host) has(address string) bool {
+// hasIP reports whether any device has the address.
+func (h Host) hasIP(address string) bool {
 	return slices.ContainsFunc(h.Addresses,
 		func(a link.Address) bool { return a.Prefix.Addr().String() == address })
 }

@@ -59,6 +59,7 @@ type Paths struct {
 	ConfList   string `json:"confList,omitempty"` // "": not written
 }
 
+// fileName is the name of the record in the run directory.
 const fileName = "agent.json"
 
 // ModeUnderlay is the Mode of a node in underlay mode. It has no gateway, so nothing else of Wiring
@@ -76,13 +77,12 @@ func CheckMode(dir string, inUnderlay bool) error {
 		return nil //nolint:nilerror // a record that cannot be read must not keep an agent from starting
 	}
 
-	was, is := "overlay", ModeUnderlay
+	lastMode, newMode := "overlay", ModeUnderlay
 	if r.Underlay() {
-		was, is = is, was
+		lastMode, newMode = newMode, lastMode
 	}
-
 	return fmt.Errorf("start in %s mode: the node is in %s mode: first run 'ovnkube agent --cleanup' there, which removes its pods' interfaces",
-		is, was)
+		newMode, lastMode)
 }
 
 // IsUnderlay reports whether the last agent of the node ran in underlay mode. It returns ErrNone
@@ -99,6 +99,7 @@ func IsUnderlay(dir string) (bool, error) {
 // ErrNone is returned (wrapped) when no agent has run since the last boot.
 var ErrNone = errors.New("no agent has run on this node since it booted")
 
+// ports returns the SNAT range.
 func (r Record) ports() cluster.PortRange {
 	return cluster.PortRange{First: r.Ports.First, Last: r.Ports.Last}
 }
@@ -165,7 +166,7 @@ func Read(dir string) (Record, error) {
 // Complete writes r, or, if the directory has the record of an agent, that record with r's Failure.
 // It is for agents that have no configuration yet.
 func Complete(dir string, r Record) error {
-	known, err := Read(dir)
+	existing, err := Read(dir)
 	switch {
 	case errors.Is(err, ErrNone):
 		return Write(dir, r)
@@ -173,9 +174,9 @@ func Complete(dir string, r Record) error {
 		return err
 	}
 
-	known.Failure = r.Failure
+	existing.Failure = r.Failure
 
-	return Write(dir, known)
+	return Write(dir, existing)
 }
 
 // Remove removes the record, if it exists.

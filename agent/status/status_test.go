@@ -23,7 +23,7 @@ func right() Facts {
 	f.Record.Node = "node1"
 	f.Record.Wiring = Wiring{Layout: "direct", Backend: "ebpf", Mode: "shared", Datapath: "system", Uplink: "eth0", Bridge: "breth0"}
 	f.Record.Ports.First, f.Record.Ports.Last = 49152, 65535
-	f.Agent = Agent{Served: true, Of: 16384}
+	f.Agent = Agent{Served: true, SNATPorts: 16384}
 	mac := net.HardwareAddr{2, 0, 0, 0, 0, 1}
 	device := func(name string, index int) Device {
 		return Device{Link: link.Link{Name: name, Index: index, MAC: mac, Up: true}}
@@ -99,7 +99,7 @@ func TestFaultFailsOwnCheck(t *testing.T) {
 		{"no bridge", func(f *Facts) { f.Host.Bridge.Err = gone }, "bridge", Broken, "gone"},
 		{"bridged, uplink not in it", func(f *Facts) { bridged(f); f.Switch.Member = "" }, "bridge", Broken, "eth0 is not a port of breth0"},
 		{"bridged, address on the uplink", func(f *Facts) { bridged(f); f.Host.Addresses[0].Device = "eth0" }, "uplink", Broken, "breth0 has no address"},
-		{"range nearly full", func(f *Facts) { f.Agent.Ports = 15000 }, "ports", Degraded, "15000 of 16384"},
+		{"range nearly full", func(f *Facts) { f.Agent.PortsUsed = 15000 }, "ports", Degraded, "15000 of 16384"},
 		{"host listens in it", func(f *Facts) { f.Host.Listeners = 2 }, "ports", Degraded, "2 host sockets"},
 		{"program on another device", func(f *Facts) { f.Programs.Hooks[1].Ifindex = 9 }, "programs", Broken, "not attached: bridge_ingress"},
 		{"foreign program before ours", func(f *Facts) { f.Programs.Hooks[0].Ahead = 1 }, "programs", Degraded, "1 programs of others"},
@@ -109,7 +109,7 @@ func TestFaultFailsOwnCheck(t *testing.T) {
 			f.Record.Wiring.NoEBPF, f.Record.Wiring.Backend = "kernel lacks it", "openflow"
 		}, "programs", Degraded, "flows do their work"},
 		{"no cgroup2", func(f *Facts) { f.Programs.NoService = []string{"sock_connect4"} }, "sockets", Degraded, "1 programs missing"},
-		{"late binds", func(f *Facts) { f.Programs.NoGate = []string{"gate_connect4"} }, "sockets", Degraded, "seen late"},
+		{"late binds", func(f *Facts) { f.Programs.NoBind = []string{"gate_connect4"} }, "sockets", Degraded, "seen late"},
 		{"another network's configuration later", func(f *Facts) { f.CNI.Others = []cniconf.OtherNetwork{{Path: "/etc/cni/net.d/87-podman.conflist"}} }, "", Right, ""},
 		{"another network's configuration earlier", func(f *Facts) {
 			f.Record.Paths.ConfList = "/etc/cni/net.d/10-ovn-kubernetes.conflist"
@@ -146,10 +146,10 @@ func TestShortcutsReason(t *testing.T) {
 	for want, change := range map[string]func(*Facts){
 		"none, not supported here: userspace datapath": func(f *Facts) { f.Record.Wiring.NoShortcuts = "userspace datapath" },
 		"none at present: a mirror on br-int, sFlow on breth0": func(f *Facts) {
-			f.Agent.Reasons, f.Agent.NoShortcuts = true, []string{"a mirror on br-int", "sFlow on breth0"}
+			f.Agent.ReasonsKnown, f.Agent.NoShortcuts = true, []string{"a mirror on br-int", "sFlow on breth0"}
 		},
 		"4 interfaces of pods may have them, 2 may not because of a bandwidth limit; 7 entries": func(f *Facts) {
-			f.Agent.Reasons, f.Agent.Limited, f.Programs.Shortcuts = true, 2, bpf.ShortcutCounts{Pods: 4, Entries: 7}
+			f.Agent.ReasonsKnown, f.Agent.LimitedPods, f.Programs.Shortcuts = true, 2, bpf.ShortcutCounts{Pods: 4, Entries: 7}
 		},
 		"1 interfaces of pods may have them; 2 entries; the agent does not give the reasons of others": func(f *Facts) {
 			f.Programs.Shortcuts = bpf.ShortcutCounts{Pods: 1, Entries: 2}
@@ -228,7 +228,7 @@ func TestAgentMetrics(t *testing.T) {
 		"# TYPE ovnkube_gateway_shortcut_prevented gauge\n# TYPE ovnkube_gateway_shortcut_limited_pods gauge\n" +
 		"ovnkube_gateway_shortcut_prevented{cause=\"hw-offload\"} 1\novnkube_gateway_shortcut_limited_pods 3\n" +
 		"ovnkube_gateway_degraded{part=\"bind_gate\"} 1\novnkube_gateway_degraded{part=\"sockets\"} 0\novnkube_gateway_snat_ports 16384\novnkube_gateway_snat_remote_ports_used_max 12\n")
-	if err != nil || len(a.Degraded) != 1 || a.Degraded[0] != "bind_gate" || a.Ports != 12 || a.Of != 16384 || a.Limited != 3 || !a.Reasons || !slices.Equal(a.NoShortcuts, []string{"hw-offload"}) ||
+	if err != nil || len(a.Degraded) != 1 || a.Degraded[0] != "bind_gate" || a.PortsUsed != 12 || a.SNATPorts != 16384 || a.LimitedPods != 3 || !a.ReasonsKnown || !slices.Equal(a.NoShortcuts, []string{"hw-offload"}) ||
 		!slices.Equal(a.Full, []string{"services (12 entries)"}) {
 		t.Errorf("%+v, %v", a, err)
 	}
