@@ -108,6 +108,7 @@ func SyncAddresses(device string, want []netip.Prefix) error {
 	return nil
 }
 
+// addressesOf returns the addresses of a device.
 func addressesOf(l netlink.Link) ([]netlink.Addr, error) {
 	list, err := retry(func() ([]netlink.Addr, error) { return netlink.AddrList(l, netlink.FAMILY_ALL) })
 	if err != nil {
@@ -117,6 +118,7 @@ func addressesOf(l netlink.Link) ([]netlink.Addr, error) {
 	return list, nil
 }
 
+// newAddr returns an address to add to a device.
 func newAddr(p netip.Prefix) *netlink.Addr {
 	a := &netlink.Addr{IPNet: ipNet(p)}
 	if p.Addr().Is6() {
@@ -130,6 +132,7 @@ func ipNet(p netip.Prefix) *net.IPNet {
 	return &net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}
 }
 
+// prefixOf returns an address of netlink with its prefix length, or false for a missing one.
 func prefixOf(n *net.IPNet) (netip.Prefix, bool) {
 	if n == nil {
 		return netip.Prefix{}, false
@@ -145,9 +148,11 @@ func prefixOf(n *net.IPNet) (netip.Prefix, bool) {
 	return netip.PrefixFrom(a.Unmap(), bits), true
 }
 
-// retry repeats a dump if a change interrupted it.
+// retry repeats a dump that a change interrupted. The last attempt may be incomplete, and then returns
+// the error.
 func retry[T any](list func() ([]T, error)) ([]T, error) {
-	for range 10 {
+	const retries = 10
+	for range retries {
 		out, err := list()
 		if !errors.Is(err, netlink.ErrDumpInterrupted) {
 			return out, err

@@ -65,7 +65,7 @@ func AttachClsact(ifindex, progFD int, name string, egress bool) error {
 func DetachClsact(ifindex int, name string, egress bool) error {
 	l, err := netlink.LinkByIndex(ifindex)
 	if err != nil {
-		return nil
+		return nil // the device is gone, with its filters
 	}
 
 	for {
@@ -133,7 +133,7 @@ func ClsactFilters(match func(name string) bool) ([]ClsactFilter, error) {
 			have, err := clsactFilters(l, egress)
 			if err != nil {
 				if _, gone := netlink.LinkByIndex(l.Attrs().Index); gone != nil {
-					break
+					break // the device was deleted meanwhile
 				}
 
 				return nil, err
@@ -158,6 +158,7 @@ func ClsactFilters(match func(name string) bool) ([]ClsactFilter, error) {
 	return out, nil
 }
 
+// clsactParent returns the handle of a direction.
 func clsactParent(egress bool) uint32 {
 	if egress {
 		return netlink.HANDLE_MIN_EGRESS
@@ -180,6 +181,7 @@ func clsactFilters(l netlink.Link, egress bool) ([]netlink.Filter, error) {
 	return slices.DeleteFunc(all, func(f netlink.Filter) bool { return f.Attrs().Parent != parent }), nil
 }
 
+// filterNamed returns the BPF filter of a name, or nil.
 func filterNamed(filters []netlink.Filter, name string) *netlink.BpfFilter {
 	for _, f := range filters {
 		if b, ok := f.(*netlink.BpfFilter); ok && b.Name == name {

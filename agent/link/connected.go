@@ -45,48 +45,49 @@ func ConnectedRoutes(device string, known []ConnectedRoute) (have, missing []Con
 	for _, a := range addrs {
 		p, ok := prefixOf(a.IPNet)
 		if !ok || p.IsSingleIP() && p.Addr().Is4() || a.Peer != nil && !a.Peer.IP.Equal(a.IP) {
-			continue
+			continue // such an address has no connected route to its own network
 		}
 
 		network := p.Masked()
-		of := func(r ConnectedRoute) bool { return r.Device == device && r.Prefix == network }
 
-		if slices.ContainsFunc(have, of) || slices.ContainsFunc(missing, of) {
+		toNetwork := func(r ConnectedRoute) bool { return r.Device == device && r.Prefix == network }
+		if slices.ContainsFunc(have, toNetwork) || slices.ContainsFunc(missing, toNetwork) {
+			continue // another address of the device is in the same network
+		}
+
+		byDevice := func(r netlink.Route) bool { return r.LinkIndex == l.Attrs().Index && connects(r, network) }
+		if i := slices.IndexFunc(routes, byDevice); i >= 0 {
+			have = append(have, connectedRoute(device, network, routes[i]))
 			continue
 		}
 
-		here := func(r netlink.Route) bool { return r.LinkIndex == l.Attrs().Index && connects(r, network) }
-		if i := slices.IndexFunc(routes, here); i >= 0 {
-			have = append(have, connected(device, network, routes[i]))
-			continue
-		}
-
-		other := slices.ContainsFunc(routes, func(r netlink.Route) bool {
+		hasOther := slices.ContainsFunc(routes, func(r netlink.Route) bool {
 			to, ok := prefixOf(r.Dst)
 			return ok && to == network && !network.Addr().IsLinkLocalUnicast() // each device has fe80::/64
 		})
-		if i := slices.IndexFunc(known, of); i >= 0 && !other {
-			missing = append(missing, from(known[i], p.Addr(), addrs))
+		if i := slices.IndexFunc(known, toNetwork); i >= 0 && !hasOther {
+			missing = append(missing, withSource(known[i], p.Addr(), addrs))
 		}
 	}
 
 	return have, missing, nil
 }
 
-// from returns the route. If the device has lost the address that is its source, the source is
-// replaced.
-func from(r ConnectedRoute, source netip.Addr, of []netlink.Addr) ConnectedRoute {
-	has := func(a netlink.Addr) bool {
+// withSource returns the route. If its source is not among the addresses of the device any more, the
+// route gets another source.
+func withSource(r ConnectedRoute, source netip.Addr, addresses []netlink.Addr) ConnectedRoute {
+	isSource := func(a netlink.Addr) bool {
 		p, ok := prefixOf(a.IPNet)
 		return ok && p.Addr() == r.Source
 	}
-	if r.Source.IsValid() && !slices.ContainsFunc(of, has) {
+	if r.Source.IsValid() && !slices.ContainsFunc(addresses, isSource) {
 		r.Source = source
 	}
 
 	return r
 }
 
+// inVRF reports whether the device belongs to a VRF, whose routes are in a table of their own.
 func inVRF(l netlink.Link) (bool, error) {
 	if l.Attrs().MasterIndex == 0 {
 		return false, nil
@@ -108,7 +109,8 @@ func connects(r netlink.Route, network netip.Prefix) bool {
 		len(r.MultiPath) == 0
 }
 
-func connected(device string, network netip.Prefix, r netlink.Route) ConnectedRoute {
+// connectedRoute returns the kernel's route to a network of the device.
+func connectedRoute(device string, network netip.Prefix, r netlink.Route) ConnectedRoute {
 	out := ConnectedRoute{Device: device, Prefix: network, Metric: r.Priority, Protocol: int(r.Protocol)}
 	if a, ok := netip.AddrFromSlice(r.Src); ok {
 		out.Source = a.Unmap()

@@ -63,16 +63,16 @@ func parseConntrackStat(s string) (map[string]uint64, error) {
 	return sum, nil
 }
 
-// ForgetUDP deletes UDP connections from the kernel's connection tracker. by maps destinations to
-// their current endpoints. A connection to a destination is deleted if another endpoint answers it.
-// Otherwise each packet of a client that keeps its port would renew the old entry, and none would
-// get the new translation. Only the zone of the host's own traffic is changed. ForgetUDP returns
-// the number of deleted entries.
-func ForgetUDP(by map[netip.AddrPort][]netip.AddrPort) (int, error) {
+// ForgetUDP deletes UDP connections from the kernel's connection tracker, and returns their number.
+// endpoints has the current endpoints of destinations. A connection to a destination is deleted if
+// another endpoint answers it. Otherwise each packet of a client that keeps its port would renew the
+// old entry, and none would get the new translation. Only the zone of the host's own traffic is
+// changed.
+func ForgetUDP(endpoints map[netip.AddrPort][]netip.AddrPort) (int, error) {
 	forgotten := 0
 
 	for _, family := range []netlink.InetFamily{unix.AF_INET, unix.AF_INET6} {
-		n, err := netlink.ConntrackDeleteFilters(netlink.ConntrackTable, family, answeredByOthers(by))
+		n, err := netlink.ConntrackDeleteFilters(netlink.ConntrackTable, family, answeredByOthers(endpoints))
 		if err != nil {
 			return forgotten, fmt.Errorf("delete conntrack entries: %w", err)
 		}
@@ -83,7 +83,7 @@ func ForgetUDP(by map[netip.AddrPort][]netip.AddrPort) (int, error) {
 	return forgotten, nil
 }
 
-// answeredByOthers is the filter of ForgetUDP.
+// answeredByOthers is the filter of ForgetUDP. It maps destinations to their endpoints.
 type answeredByOthers map[netip.AddrPort][]netip.AddrPort
 
 // MatchConntrackFlow implements netlink.CustomConntrackFilter.
@@ -92,10 +92,10 @@ func (f answeredByOthers) MatchConntrackFlow(flow *netlink.ConntrackFlow) bool {
 		return false
 	}
 
-	to, okTo := netip.AddrFromSlice(flow.Forward.DstIP)
-	by, okBy := netip.AddrFromSlice(flow.Reverse.SrcIP)
-	allowed, asked := f[netip.AddrPortFrom(to.Unmap(), flow.Forward.DstPort)]
+	destination, hasDestination := netip.AddrFromSlice(flow.Forward.DstIP)
+	answerer, hasAnswerer := netip.AddrFromSlice(flow.Reverse.SrcIP)
+	endpoints, listed := f[netip.AddrPortFrom(destination.Unmap(), flow.Forward.DstPort)]
 
-	return okTo && okBy && asked &&
-		!slices.Contains(allowed, netip.AddrPortFrom(by.Unmap(), flow.Reverse.SrcPort))
+	return hasDestination && hasAnswerer && listed &&
+		!slices.Contains(endpoints, netip.AddrPortFrom(answerer.Unmap(), flow.Reverse.SrcPort))
 }

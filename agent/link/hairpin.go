@@ -104,8 +104,10 @@ func RemoveHairpin(device string, h Hairpin) error {
 	return errors.Join(errs...)
 }
 
+// host returns the prefix that has only the address.
 func host(a netip.Addr) netip.Prefix { return netip.PrefixFrom(a, a.BitLen()) }
 
+// family returns netlink's number of the address's family.
 func family(a netip.Addr) int {
 	if a.Is4() {
 		return netlink.FAMILY_V4
@@ -114,8 +116,12 @@ func family(a netip.Addr) int {
 	return netlink.FAMILY_V6
 }
 
-const forever = 0xffffffff // INFINITY_LIFE_TIME of net/ipv4/devinet.c
+// forever is the lifetime of an address that does not expire (INFINITY_LIFE_TIME of
+// net/ipv4/devinet.c).
+const forever = 0xffffffff
 
+// addDeprecated adds an address that the kernel never selects as a source: it is valid forever, but
+// its preferred lifetime is over.
 func addDeprecated(l netlink.Link, a netip.Addr) error {
 	have, err := addressesOf(l)
 	if err != nil {
@@ -136,6 +142,7 @@ func addDeprecated(l netlink.Link, a netip.Addr) error {
 	return nil
 }
 
+// replaceRoute makes the device have the route. have are its present routes.
 func replaceRoute(l netlink.Link, have []netlink.Route, r Route) error {
 	route := netlink.Route{LinkIndex: l.Attrs().Index, Dst: ipNet(r.Prefix), Protocol: protocol, MTU: r.MTU}
 	if r.NextHop.IsValid() {
@@ -156,6 +163,7 @@ func replaceRoute(l netlink.Link, have []netlink.Route, r Route) error {
 	return nil
 }
 
+// pruneRoutes deletes the agent's routes by the device to prefixes that are not wanted.
 func pruneRoutes(l netlink.Link, wanted map[netip.Prefix]bool) error {
 	have, err := routesOf(l)
 	if err != nil {

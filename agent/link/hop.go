@@ -23,7 +23,7 @@ type Hop struct {
 // region is a part of the addresses outside. A default route covers it whole.
 type region struct {
 	probes []netip.Addr // addresses in it, to which few hosts have routes of their own
-	bits   int          // the longest prefix that covers it
+	bits   int          // length of the longest prefix that covers it
 	local  bool         // the host may reach it by other routes than the rest
 }
 
@@ -77,7 +77,7 @@ func Hops(device string, source netip.Addr) ([]Hop, error) {
 
 	var out []Hop
 
-	all := true
+	coversAll := true // all regions have a route; local ones need none
 
 	for _, r := range regions(source.Is4()) {
 		hop, ok, err := r.hop(l, source)
@@ -86,17 +86,18 @@ func Hops(device string, source netip.Addr) ([]Hop, error) {
 		}
 
 		if !ok {
-			all = all && r.local
+			coversAll = coversAll && r.local
 			continue
 		}
 
-		if hop.Device = device; !slices.Contains(out, hop) {
+		hop.Device = device
+		if !slices.Contains(out, hop) {
 			out = append(out, hop)
 		}
 	}
 
-	same := func(h Hop) bool { return h.Via == out[0].Via }
-	if all && !slices.ContainsFunc(out, func(h Hop) bool { return !same(h) }) {
+	differs := func(h Hop) bool { return h.Via != out[0].Via }
+	if coversAll && !slices.ContainsFunc(out, differs) { // then out is not empty
 		return []Hop{{Device: device, Prefix: Everything(source.Is4()), Via: out[0].Via}}, nil
 	}
 
@@ -105,7 +106,8 @@ func Hops(device string, source netip.Addr) ([]Hop, error) {
 	return out, nil
 }
 
-// hop returns the kernel's route to the region by the device.
+// hop returns the kernel's route to the region by the device. It returns false if there is none that
+// covers the region.
 func (r region) hop(l netlink.Link, source netip.Addr) (Hop, bool, error) {
 	index := l.Attrs().Index
 	for _, to := range r.probes {

@@ -50,6 +50,7 @@ func List() ([]Link, error) {
 	return out, nil
 }
 
+// linkOf returns the state of a device of netlink.
 func linkOf(l netlink.Link) Link {
 	a := l.Attrs()
 
@@ -100,6 +101,7 @@ func Sent(name string) (packets, bytes uint64, err error) {
 	return s.TxPackets, s.TxBytes, nil
 }
 
+// find returns the device, or ErrNotFound (wrapped).
 func find(name string) (netlink.Link, error) {
 	l, err := netlink.LinkByName(name)
 	if missing := (netlink.LinkNotFoundError{}); errors.As(err, &missing) {

@@ -19,8 +19,12 @@ type Neighbour struct {
 // NeighbourTowards returns the neighbour that is the next hop for the address.
 func NeighbourTowards(a netip.Addr) (Neighbour, error) {
 	routes, err := netlink.RouteGet(a.AsSlice())
-	if err != nil || len(routes) == 0 {
-		return Neighbour{}, fmt.Errorf("find route to %s: %w", a, errors.Join(err))
+	if err == nil && len(routes) == 0 {
+		err = errors.New("the kernel returned none")
+	}
+
+	if err != nil {
+		return Neighbour{}, fmt.Errorf("find route to %s: %w", a, err)
 	}
 
 	device := nameOf(routes[0].LinkIndex)
@@ -112,6 +116,7 @@ func ProbeNeighbours(neighbours []Neighbour) error {
 	return errors.Join(errs...)
 }
 
+// probe makes the kernel resolve or confirm one neighbour, whose entry has this state if it is known.
 func probe(n netlink.Neigh, state int, known bool) error {
 	const settled = netlink.NUD_REACHABLE | netlink.NUD_STALE | netlink.NUD_DELAY
 

@@ -8,6 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// Commands and a flag of linux/ethtool.h.
 const (
 	ethtoolGetFlags = 0x25    // ETHTOOL_GFLAGS
 	ethtoolSetFlags = 0x26    // ETHTOOL_SFLAGS

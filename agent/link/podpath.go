@@ -75,6 +75,7 @@ func (p PodPath) visit(
 	})
 }
 
+// setNeighbour adds the permanent entry, unless the device has it.
 func setNeighbour(l netlink.Link, a netip.Addr, mac net.HardwareAddr) error {
 	if checkNeighbour(l, a, mac) == nil {
 		return nil
@@ -104,8 +105,8 @@ func checkNeighbour(l netlink.Link, a netip.Addr, mac net.HardwareAddr) error {
 	}
 
 	for _, n := range list {
-		is, ok := netip.AddrFromSlice(n.IP)
-		if ok && is.Unmap() == a && n.State == netlink.NUD_PERMANENT && slices.Equal(n.HardwareAddr, mac) {
+		addr, ok := netip.AddrFromSlice(n.IP)
+		if ok && addr.Unmap() == a && n.State == netlink.NUD_PERMANENT && slices.Equal(n.HardwareAddr, mac) {
 			return nil
 		}
 	}
@@ -121,6 +122,7 @@ func hostRoute(l netlink.Link, a netip.Addr) netlink.Route {
 	}
 }
 
+// setHostRoute adds the route, unless the device has it.
 func setHostRoute(l netlink.Link, a netip.Addr) error {
 	if checkHostRoute(l, a) == nil {
 		return nil

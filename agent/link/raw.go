@@ -74,12 +74,12 @@ func readRaw(r io.Reader) ([]HostProto, error) {
 			return nil, fmt.Errorf("line %q is truncated", lines.Text())
 		}
 
-		local, proto, err := rawEnd(f[1])
+		local, proto, err := parseRawEnd(f[1])
 		if err != nil {
 			return nil, err
 		}
 
-		remote, _, err := rawEnd(f[2])
+		remote, _, err := parseRawEnd(f[2])
 		if err != nil {
 			return nil, err
 		}
@@ -94,8 +94,8 @@ func readRaw(r io.Reader) ([]HostProto, error) {
 	return out, lines.Err()
 }
 
-// rawEnd parses "0100007F:0059". The address consists of words in host byte order.
-func rawEnd(s string) (netip.Addr, uint16, error) {
+// parseRawEnd parses "0100007F:0059". The address consists of words in host byte order.
+func parseRawEnd(s string) (netip.Addr, uint16, error) {
 	words, number, ok := strings.Cut(s, ":")
 	n, err := strconv.ParseUint(number, 16, 16)
 	b, errHex := hex.DecodeString(words)

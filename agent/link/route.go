@@ -33,7 +33,7 @@ func DefaultRoutes() ([]DefaultRoute, error) {
 			return nil, fmt.Errorf("list routes: %w", err)
 		}
 
-		var of []DefaultRoute
+		var ofFamily []DefaultRoute
 
 		for _, r := range routes {
 			if to, ok := prefixOf(r.Dst); ok && to.Bits() != 0 {
@@ -52,7 +52,7 @@ func DefaultRoutes() ([]DefaultRoute, error) {
 				continue
 			}
 
-			of = append(of, DefaultRoute{
+			ofFamily = append(ofFamily, DefaultRoute{
 				Device:   l.Attrs().Name,
 				NextHop:  hop.Unmap(),
 				Metric:   r.Priority,
@@ -60,8 +60,8 @@ func DefaultRoutes() ([]DefaultRoute, error) {
 			})
 		}
 
-		slices.SortStableFunc(of, func(a, b DefaultRoute) int { return a.Metric - b.Metric })
-		out = append(out, of...)
+		slices.SortStableFunc(ofFamily, func(a, b DefaultRoute) int { return a.Metric - b.Metric })
+		out = append(out, ofFamily...)
 	}
 
 	return out, nil

@@ -42,7 +42,7 @@ func Shape(device string, rate uint64) error {
 		return nil
 	}
 
-	bytes := max(rate/8, 1)
+	bytes := max(rate/8, 1) // per second, not 0: the time of a bucket is divided by it
 	burst := min(max(uint64(float64(bytes)*shapeWindow), minBurst), math.MaxUint32/4)
 
 	q := &netlink.Tbf{

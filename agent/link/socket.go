@@ -105,8 +105,8 @@ func Receivers() (tcp, udp []netip.AddrPort, err error) {
 	return tcp, udp, nil
 }
 
-// localAddresses returns the local addresses of the namespace's sockets of a protocol and state.
-// Only these pass from the kernel. Sorted, without duplicates.
+// localAddresses returns the local addresses of the namespace's sockets of a protocol and state,
+// sorted and without duplicates. The kernel selects the sockets, because a host may have many others.
 func localAddresses(proto, state uint8) ([]netip.AddrPort, error) {
 	var out []netip.AddrPort
 
@@ -195,13 +195,14 @@ func DestroyUntranslatedUDP(
 // receivesAt reports whether the socket may receive packets to an address of the namespace. A
 // socket on :: may also receive those of IPv4.
 func receivesAt(s *netlink.Socket, to netip.AddrPort) bool {
-	at, _ := netip.AddrFromSlice(s.ID.Source)
-	at = at.Unmap()
+	local, _ := netip.AddrFromSlice(s.ID.Source)
+	local = local.Unmap()
 
 	return s.ID.SourcePort == to.Port() &&
-		(at == to.Addr() || at.IsUnspecified() && (at.Is6() || to.Addr().Is4()))
+		(local == to.Addr() || local.IsUnspecified() && (local.Is6() || to.Addr().Is4()))
 }
 
+// peerOf returns the socket's remote address.
 func peerOf(s *netlink.Socket) netip.AddrPort {
 	addr, _ := netip.AddrFromSlice(s.ID.Destination)
 	return netip.AddrPortFrom(addr.Unmap(), s.ID.DestinationPort)
@@ -225,22 +226,22 @@ func connectedTo(all []*netlink.Socket, peers []netip.AddrPort) []*netlink.Socke
 	return out
 }
 
-// destroyConnected destroys those of the sockets that a frontend connected to their peer, or those
-// that no frontend connected.
+// destroyConnected destroys, with byFrontend, those of the sockets that a frontend connected to their
+// peer, and otherwise those that no frontend connected.
 func destroyConnected(
 	sockets []*netlink.Socket,
 	translated func(cookie uint64, peer netip.AddrPort) (bool, error),
-	ours bool,
+	byFrontend bool,
 ) (n int, err error) {
 	for _, s := range sockets {
 		peer := peerOf(s)
 
-		is, err := translated(uint64(s.ID.Cookie[1])<<32|uint64(s.ID.Cookie[0]), peer)
+		isTranslated, err := translated(uint64(s.ID.Cookie[1])<<32|uint64(s.ID.Cookie[0]), peer)
 		if err != nil {
 			return n, fmt.Errorf("destroy UDP socket to %v: %w", peer, err)
 		}
 
-		if is != ours {
+		if isTranslated != byFrontend {
 			continue
 		}
 
@@ -273,7 +274,7 @@ func destroy(s *netlink.Socket) error {
 	return err
 }
 
-// destroyRequest is struct inet_diag_req_v2 of linux/inet_diag.h for that UDP socket.
+// destroyRequest is struct inet_diag_req_v2 of linux/inet_diag.h for one UDP socket.
 type destroyRequest netlink.Socket
 
 func (r *destroyRequest) Len() int { return diagRequestLen }
@@ -331,6 +332,7 @@ func BoundTCP(first, last uint16) ([]Socket, error) {
 // stateRequest is struct inet_diag_req_v2 of linux/inet_diag.h for the sockets of one state.
 type stateRequest struct{ family, proto, state uint8 }
 
+// diagRequestLen is the length of struct inet_diag_req_v2.
 const diagRequestLen = 56
 
 func (r stateRequest) Len() int { return diagRequestLen }

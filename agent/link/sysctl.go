@@ -38,6 +38,7 @@ func WriteSysctl(key, value string) error {
 	return nil
 }
 
+// netSysctls is the directory of the network sysctls.
 const netSysctls = "/proc/sys/net"
 
 // AllowSysctls makes the network sysctls writable in this mount namespace, and reports whether they

@@ -58,6 +58,7 @@ func HostProtos() ([]HostProto, error) {
 	return slices.Compact(out), nil
 }
 
+// compareProtos defines the order of results.
 func compareProtos(a, b HostProto) int {
 	return cmp.Or(a.Remote.Compare(b.Remote), cmp.Compare(a.Proto, b.Proto))
 }
@@ -70,20 +71,20 @@ func tunnelProtos(l netlink.Link) []HostProto {
 	case *netlink.Gretap:
 		return protosTo(t.Remote, t.Local, t.EncapType, unix.IPPROTO_GRE)
 	case *netlink.Iptun:
-		return protosTo(t.Remote, t.Local, t.EncapType, inner(t.Proto, unix.IPPROTO_IPIP)...)
+		return protosTo(t.Remote, t.Local, t.EncapType, innerProtos(t.Proto, unix.IPPROTO_IPIP)...)
 	case *netlink.Sittun:
-		protos := inner(t.Proto, unix.IPPROTO_IPV6, unix.IPPROTO_IPIP)
+		protos := innerProtos(t.Proto, unix.IPPROTO_IPV6, unix.IPPROTO_IPIP)
 		return protosTo(t.Remote, t.Local, t.EncapType, protos...)
 	case *netlink.Ip6tnl:
-		protos := inner(t.Proto, unix.IPPROTO_IPV6, unix.IPPROTO_IPIP)
+		protos := innerProtos(t.Proto, unix.IPPROTO_IPV6, unix.IPPROTO_IPIP)
 		return protosTo(t.Remote, t.Local, t.EncapType, protos...)
 	}
 
 	return nil
 }
 
-// inner returns the protocol that a tunnel is bound to, or all that it may carry.
-func inner(proto uint8, all ...uint8) []uint8 {
+// innerProtos returns the protocol that a tunnel is bound to, or all that it may carry.
+func innerProtos(proto uint8, all ...uint8) []uint8 {
 	if proto != 0 {
 		return []uint8{proto}
 	}
@@ -91,6 +92,7 @@ func inner(proto uint8, all ...uint8) []uint8 {
 	return all
 }
 
+// protosTo returns the protocols of a tunnel to a remote address, or none for a tunnel over UDP.
 func protosTo(remote, local net.IP, encap uint16, protos ...uint8) []HostProto {
 	if encap != 0 { // over UDP
 		return nil
@@ -117,7 +119,7 @@ func stateProtos(states []netlink.XfrmState, own []Address) []HostProto {
 	var out []HostProto
 
 	for _, s := range states {
-		if s.Encap != nil {
+		if s.Encap != nil { // over UDP
 			continue
 		}
 

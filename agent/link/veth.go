@@ -68,7 +68,7 @@ func PodDevices() ([]string, error) {
 // SyncPodInterface creates the pair as described and sets both ends up. It keeps a correct pair and
 // replaces any other device of those names.
 func SyncPodInterface(p PodInterface) error {
-	if podInterfaceMatches(p) == nil {
+	if CheckPodInterface(p) == nil {
 		return nil
 	}
 
@@ -105,14 +105,14 @@ func SyncPodInterface(p PodInterface) error {
 	return InNetns(p.Netns, func() error { return configurePod(p) })
 }
 
-// configurePod runs in the pod's namespace.
+// configurePod configures the pod's end. It must run in the pod's namespace.
 func configurePod(p PodInterface) error {
 	if err := SetUp("lo"); err != nil {
 		return err
 	}
 
-	v6 := slices.ContainsFunc(p.Addresses, func(a netip.Prefix) bool { return a.Addr().Is6() })
-	if v6 {
+	has6 := slices.ContainsFunc(p.Addresses, func(a netip.Prefix) bool { return a.Addr().Is6() })
+	if has6 {
 		if err := QuietIPv6(p.Name); err != nil {
 			return err
 		}
@@ -157,9 +157,7 @@ func configurePod(p PodInterface) error {
 }
 
 // CheckPodInterface returns an error that describes a deviation, or nil.
-func CheckPodInterface(p PodInterface) error { return podInterfaceMatches(p) }
-
-func podInterfaceMatches(p PodInterface) error {
+func CheckPodInterface(p PodInterface) error {
 	host, err := Get(p.HostName)
 	if err != nil {
 		return err
@@ -169,7 +167,7 @@ func podInterfaceMatches(p PodInterface) error {
 		return fmt.Errorf("device %s is down", p.HostName)
 	}
 
-	if err := limited(p.HostName, p.Ingress); err != nil {
+	if err := checkLimit(p.HostName, p.Ingress); err != nil {
 		return err
 	}
 
@@ -184,7 +182,7 @@ func podInterfaceMatches(p PodInterface) error {
 				p.Name, p.Netns, pod.MAC, pod.MTU, pod.Up, p.MAC, p.MTU)
 		}
 
-		if err := limited(p.Name, p.Egress); err != nil {
+		if err := checkLimit(p.Name, p.Egress); err != nil {
 			return err
 		}
 
@@ -194,8 +192,8 @@ func podInterfaceMatches(p PodInterface) error {
 		}
 
 		for _, want := range p.Addresses {
-			wanted := func(a Address) bool { return a.Prefix == want && a.Device == p.Name }
-			if !slices.ContainsFunc(have, wanted) {
+			isWanted := func(a Address) bool { return a.Prefix == want && a.Device == p.Name }
+			if !slices.ContainsFunc(have, isWanted) {
 				return fmt.Errorf("device %s in %s: no address %s", p.Name, p.Netns, want)
 			}
 		}
@@ -215,9 +213,9 @@ func podInterfaceMatches(p PodInterface) error {
 	})
 }
 
-// limited returns an error if the device's limit differs from rate, compared in whole bytes per
+// checkLimit returns an error if the device's limit differs from rate, compared in whole bytes per
 // second.
-func limited(device string, rate uint64) error {
+func checkLimit(device string, rate uint64) error {
 	have, err := Shaped(device)
 	if err == nil && have/8 != rate/8 {
 		err = fmt.Errorf("device %s: limited to %d bit/s, want %d", device, have, rate)

@@ -64,6 +64,7 @@ func firstErrors() (errs <-chan error, send func(error)) {
 	}
 }
 
+// watchOnce is Watch until events may have been lost, and then returns the reason.
 func watchOnce(ctx context.Context, changed func(string)) error {
 	done := make(chan struct{})
 	defer close(done)
@@ -152,14 +153,14 @@ func nameOf(index int) string {
 }
 
 // leadsOutside reports whether Hops may return the route.
-func leadsOutside(r netlink.Route) bool {
-	to, ok := prefixOf(r.Dst)
+func leadsOutside(route netlink.Route) bool {
+	to, ok := prefixOf(route.Dst)
 	if !ok {
-		to = Everything(r.Family == unix.AF_INET)
+		to = Everything(route.Family == unix.AF_INET)
 	}
 
-	return slices.ContainsFunc(regions(to.Addr().Is4()), func(of region) bool {
-		return to.Bits() <= of.bits && slices.ContainsFunc(of.probes, to.Contains)
+	return slices.ContainsFunc(regions(to.Addr().Is4()), func(r region) bool {
+		return to.Bits() <= r.bits && slices.ContainsFunc(r.probes, to.Contains)
 	})
 }
 
@@ -241,6 +242,7 @@ func WatchNeighbours(ctx context.Context, log *slog.Logger, changed func(Neighbo
 	return keepWatching(ctx, log, watch, lost)
 }
 
+// watchNeighbours is WatchNeighbours until events may have been lost, and then returns the reason.
 func watchNeighbours(ctx context.Context, changed func(Neighbour)) error {
 	done := make(chan struct{})
 	defer close(done)

@@ -223,7 +223,7 @@ func TestRecord(t *testing.T) {
 func TestAgentMetrics(t *testing.T) {
 	var a Agent
 
-	err := a.read("# TYPE ovnkube_gateway_degraded gauge\n# TYPE ovnkube_gateway_snat_ports gauge\n# TYPE ovnkube_gateway_snat_remote_ports_used_max gauge\n" +
+	err := a.readMetrics("# TYPE ovnkube_gateway_degraded gauge\n# TYPE ovnkube_gateway_snat_ports gauge\n# TYPE ovnkube_gateway_snat_remote_ports_used_max gauge\n" +
 		"# TYPE ovnkube_gateway_table_unwritten gauge\novnkube_gateway_table_unwritten{table=\"services\"} 12\novnkube_gateway_table_unwritten{table=\"host_addrs\"} 0\n" +
 		"# TYPE ovnkube_gateway_shortcut_prevented gauge\n# TYPE ovnkube_gateway_shortcut_limited_pods gauge\n" +
 		"ovnkube_gateway_shortcut_prevented{cause=\"hw-offload\"} 1\novnkube_gateway_shortcut_limited_pods 3\n" +
