@@ -67,9 +67,9 @@ func layoutName(s gateway.Settings) string {
 // meter returns the meter of pods' traffic. It adds the packets that shortcuts deliver past the
 // counters of pods' devices.
 func (a *agent) meter() *podnet.Meter {
-	m := &podnet.Meter{Dir: podRecords(a.cfg), Most: a.cfg.CountPods}
+	m := &podnet.Meter{Dir: podRecords(a.cfg), Max: a.cfg.CountPods}
 	if a.cfg.NoShortcuts() == "" {
-		m.Past = func(ifindex int) (packets, bytes uint64) {
+		m.Uncounted = func(ifindex int) (packets, bytes uint64) {
 			packets, bytes, err := bpf.PodReceived(a.cfg.PinDir, ifindex)
 			if err != nil {
 				a.log.Debug("cannot read what a pod received", "ifindex", ifindex, "error", err)

@@ -60,7 +60,7 @@ func (a *agent) cniServer(
 		Log:         a.log,
 	}
 	if interfaces.OnDeviceAdded != nil {
-		keeper.Devices = a.shortcuts.Sync
+		keeper.OnPass = a.shortcuts.Sync
 	}
 
 	server := cniserver.New(cniserver.Options{

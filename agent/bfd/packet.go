@@ -37,6 +37,7 @@ type Packet struct {
 	MinTx, MinRx time.Duration
 }
 
+// The format of control packets (RFC 5880, 4.1).
 const (
 	version   = 1
 	packetLen = 24
@@ -72,6 +73,7 @@ func Parse(b []byte) (Packet, error) {
 	return p, nil
 }
 
+// micro reads a time in microseconds.
 func micro(b []byte) time.Duration {
 	return time.Duration(binary.BigEndian.Uint32(b)) * time.Microsecond
 }

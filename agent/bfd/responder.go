@@ -22,6 +22,7 @@ import (
 // Port is the UDP port of BFD (RFC 5881).
 const Port = 3784
 
+// retry is the wait before an address that could not be used is tried again.
 const retry = 2 * time.Second
 
 // Responder answers BFD at addresses of the host. Its methods are safe for concurrent use.
@@ -35,9 +36,10 @@ type Responder struct {
 	want settings
 }
 
+// settings are the arguments of Set.
 type settings struct {
-	addresses []netip.Addr
-	peers     []netip.Prefix
+	addresses []netip.Addr   // own
+	peers     []netip.Prefix // networks of accepted peers
 }
 
 // New returns a Responder without addresses. works reports whether this node's gateway is usable;
@@ -89,8 +91,9 @@ func (r *Responder) Run(ctx context.Context) error {
 	return nil
 }
 
+// keepServing answers at one address until ctx ends. It logs a repeated error once.
 func (r *Responder) keepServing(ctx context.Context, own netip.Addr, peers []netip.Prefix) {
-	said := ""
+	lastError := ""
 
 	for ctx.Err() == nil {
 		err := r.serve(ctx, own, peers)
@@ -98,11 +101,11 @@ func (r *Responder) keepServing(ctx context.Context, own netip.Addr, peers []net
 			return
 		}
 
-		if text := fmt.Sprint(err); text != said {
+		if text := fmt.Sprint(err); text != lastError {
 			r.log.Warn("cannot answer BFD, nodes without a gateway cannot detect faults of this one",
 				"error", err)
 
-			said = text
+			lastError = text
 		}
 
 		loop.Pause(ctx, retry)
@@ -117,13 +120,15 @@ func (r *Responder) serve(ctx context.Context, own netip.Addr, peers []netip.Pre
 		return fmt.Errorf("answer BFD at %s: %w", own, err)
 	}
 	defer conn.Close()
+
+	// The end of ctx interrupts the read below. The returned function cancels that.
 	defer context.AfterFunc(ctx, func() { conn.Close() })()
 
 	sessions := map[netip.AddrPort]*session{}
 	buffer := make([]byte, 128)
 
 	for {
-		if err := conn.SetReadDeadline(r.speak(conn, sessions)); err != nil {
+		if err := conn.SetReadDeadline(r.sendDue(conn, sessions)); err != nil {
 			return fmt.Errorf("answer BFD at %s: %w", own, err)
 		}
 
@@ -157,24 +162,24 @@ func (r *Responder) serve(ctx context.Context, own netip.Addr, peers []netip.Pre
 
 		before := s.state
 		if s.receive(p, time.Now(), r.works()) {
-			s.next = time.Time{}
+			s.next = time.Time{} // answer at once
 		}
 
-		r.note(addr, before, s.state)
+		r.logChange(addr, before, s.state)
 	}
 }
 
-// speak sends all due packets and returns the time of the next one.
-func (r *Responder) speak(conn *net.UDPConn, sessions map[netip.AddrPort]*session) time.Time {
+// sendDue sends all due packets and returns the time of the next one.
+func (r *Responder) sendDue(conn *net.UDPConn, sessions map[netip.AddrPort]*session) time.Time {
 	now := time.Now()
 	next := now.Add(time.Hour)
 
 	for to, s := range sessions {
 		before := s.state
-		due, gone := s.tick(now, r.works())
-		r.note(to.Addr(), before, s.state)
+		due, expired := s.tick(now, r.works())
+		r.logChange(to.Addr(), before, s.state)
 
-		if gone {
+		if expired {
 			delete(sessions, to)
 			continue
 		}
@@ -192,7 +197,8 @@ func (r *Responder) speak(conn *net.UDPConn, sessions map[netip.AddrPort]*sessio
 	return next
 }
 
-func (r *Responder) note(peer netip.Addr, before, now State) {
+// logChange logs that a session has come up or gone down.
+func (r *Responder) logChange(peer netip.Addr, before, now State) {
 	if before != now && (before == Up || now == Up) {
 		r.log.Info("BFD session changed its state", "peer", peer, "state", now.String())
 	}

@@ -16,7 +16,7 @@ const (
 
 // session is the state machine of a session with one peer. It does no I/O.
 type session struct {
-	local, remote uint32
+	local, remote uint32 // discriminators; remote is 0 while unknown
 	state         State
 	peer          Packet    // the last packet
 	heard         time.Time // time of the last packet
@@ -28,7 +28,7 @@ func newSession(own, peer netip.Addr) *session {
 	h := fnv.New32a()
 	_, _ = h.Write([]byte(own.String() + " " + peer.String())) // a hash returns no error
 
-	return &session{local: max(h.Sum32(), 1), state: Down}
+	return &session{local: max(h.Sum32(), 1), state: Down} // a discriminator must not be 0
 }
 
 // receive handles a packet of the peer (RFC 5880, 6.8.6). It reports whether to answer at once. If
@@ -38,18 +38,18 @@ func (s *session) receive(p Packet, now time.Time, works bool) (answer bool) {
 		return false // a packet of another session
 	}
 
-	fresh := s.heard.IsZero()
+	isFirst := s.heard.IsZero()
 	s.remote, s.peer, s.heard = p.Mine, p, now
 
 	before := s.state
 	switch {
 	case !works:
 		s.state = AdminDown
-	case fresh && p.State == Up:
+	case isFirst && p.State == Up:
 		s.state = Up // the session was up with the previous agent
 	case p.State == AdminDown:
 		s.state = Down
-	case s.state == AdminDown, s.state == Down:
+	case s.state == AdminDown, s.state == Down: // Up is of a session that this end has lost
 		s.state = map[State]State{Down: Init, Init: Up, Up: Down}[p.State]
 	case s.state == Init && p.State >= Init:
 		s.state = Up
@@ -57,12 +57,12 @@ func (s *session) receive(p Packet, now time.Time, works bool) (answer bool) {
 		s.state = Down
 	}
 
-	return p.Poll || s.state != before || fresh
+	return p.Poll || s.state != before || isFirst
 }
 
 // tick applies the passing of time: silence takes the session down and finally deletes it. It
-// reports whether a packet is due, and whether the session is gone.
-func (s *session) tick(now time.Time, works bool) (speak, gone bool) {
+// reports whether a packet is due, and whether the session has expired.
+func (s *session) tick(now time.Time, works bool) (due, expired bool) {
 	silence := now.Sub(s.heard)
 	if silence > forget {
 		return false, true

@@ -22,15 +22,16 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/loop"
 )
 
+// Times of the checks of next hops.
 const (
 	// hopCheck is how often the kernel's entries of next hops are checked, because entries that no
 	// packet of the host uses cause no event.
 	hopCheck = 5 * time.Second
-	// routerCheck is how often the gateway router's next hops are compared that were right: they
-	// expire.
+	// routerCheck is how often a next hop is compared that the gateway router knew at the last
+	// comparison: its entry expires.
 	routerCheck = 30 * time.Second
-	// hopRetry is the wait after an answer was given to the gateway router, until ovn-controller
-	// must have a flow for it. After hopFault, hopCheck is the wait.
+	// hopRetry is the wait after an answer to the gateway router, for ovn-controller to write its flow.
+	// When the fault is older than hopFault, the wait is hopCheck.
 	hopRetry = time.Second
 	// hopFault is how long a next hop may differ before that is a fault.
 	hopFault = 15 * time.Second
@@ -41,13 +42,13 @@ type hops struct {
 	wake loop.Signal
 
 	mu    sync.Mutex                      // guards wrong and macs
-	wrong map[netip.Addr]fault            // next hops that are not as the kernel has them
+	wrong map[netip.Addr]fault            // next hops that the gateway router does not have as the kernel does
 	macs  map[netip.Addr]net.HardwareAddr // of next hops with a stand-in, as the kernel had them last
 
-	right map[netip.Addr]checked // owned by followHops' goroutine: next hops that the gateway router knows
+	right map[netip.Addr]checked // next hops that the gateway router knows; owned by the loop of syncHops
 }
 
-// fault is what is wrong with a next hop, and since when something is.
+// fault is what is wrong with a next hop now, and since when anything has been.
 type fault struct {
 	since time.Time
 	text  string
@@ -98,9 +99,12 @@ func (r *Resolver) MAC(hop netip.Addr) net.HardwareAddr {
 
 // followHops keeps the gateway router's next hops as the kernel has them.
 func (r *Resolver) followHops(ctx context.Context) error {
-	defer r.OVS.Watch(func(table, name string) bool { // the patch port of the gateway router
+	isPatchPort := func(table, name string) bool { // or the bridge's device
 		return table == "Interface" && (strings.HasPrefix(name, "patch-") || name == r.Bridge)
-	}, r.hops.wake)()
+	}
+
+	stop := r.OVS.Watch(isPatchPort, r.hops.wake)
+	defer stop()
 
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error {
@@ -129,8 +133,8 @@ func (r *Resolver) followHops(ctx context.Context) error {
 // hop is a next hop and the address by which the gateway router knows it.
 type hop struct{ addr, router netip.Addr }
 
-// standIn reports whether the router knows the next hop by another address.
-func (h hop) standIn() bool { return h.addr != h.router }
+// hasStandIn reports whether the router knows the next hop by another address.
+func (h hop) hasStandIn() bool { return h.addr != h.router }
 
 // all returns all next hops, those with a stand-in last.
 func (n NextHops) all() []hop {
@@ -158,14 +162,13 @@ func (r *Resolver) noteMAC(hop netip.Addr, mac net.HardwareAddr) {
 	}
 }
 
-// syncHops has the kernel ask for each next hop that it has not heard for a while, and gives the
-// gateway router the kernel's answer where it has another one or none.
+// syncHops has the kernel ask for each next hop that it has not heard for a while. If the gateway
+// router has no link-layer address for a next hop, or another one, it gets the kernel's.
 func (r *Resolver) syncHops(ctx context.Context) error {
 	next := r.NextHops()
 	if len(next.all()) == 0 {
 		clear(r.hops.right)
-		r.note(nil)
-
+		r.noteFaults(nil)
 		return nil
 	}
 
@@ -175,11 +178,11 @@ func (r *Resolver) syncHops(ctx context.Context) error {
 	}
 
 	var (
-		ask  []link.Neighbour
-		errs []error
+		unconfirmed []link.Neighbour
+		errs        []error
 	)
 
-	faults := map[netip.Addr]string{}
+	faults := map[netip.Addr]string{} // by the router's address of a next hop
 
 	for _, h := range next.all() {
 		hop := h.router
@@ -191,8 +194,8 @@ func (r *Resolver) syncHops(ctx context.Context) error {
 			continue
 		}
 
-		if !confirmed && !slices.Contains(ask, n) {
-			ask = append(ask, n)
+		if !confirmed && !slices.Contains(unconfirmed, n) {
+			unconfirmed = append(unconfirmed, n)
 		}
 
 		if mac == nil {
@@ -202,7 +205,7 @@ func (r *Resolver) syncHops(ctx context.Context) error {
 			continue
 		}
 
-		if h.standIn() {
+		if h.hasStandIn() {
 			r.noteMAC(h.addr, mac)
 		}
 
@@ -210,37 +213,37 @@ func (r *Resolver) syncHops(ctx context.Context) error {
 			continue
 		}
 
-		if was := r.hops.right[hop]; was.mac == mac.String() && time.Since(was.at) < routerCheck {
+		if last := r.hops.right[hop]; last.mac == mac.String() && time.Since(last.at) < routerCheck {
 			continue
 		}
 
 		delete(r.hops.right, hop)
 
-		has, err := ovs.RouterNeighbour(ctx, r.RunDir, hop)
+		routerMAC, err := ovs.RouterNeighbour(ctx, r.RunDir, hop)
 		if err != nil {
 			errs = append(errs, err)
 			continue
 		}
 
-		if bytes.Equal(has, mac) {
+		if bytes.Equal(routerMAC, mac) {
 			r.hops.right[hop] = checked{mac.String(), time.Now()}
 			continue
 		}
 
 		faults[hop] = fmt.Sprintf("the gateway router sends to next hop %s at %s, and the host has it at %s: "+
 			"pods reach no other network by it; check that ovn-controller is connected to the southbound database",
-			h.addr, orNone(has), mac)
+			h.addr, orNone(routerMAC), mac)
 
-		if !h.standIn() {
+		if !h.hasStandIn() {
 			errs = append(errs, r.announce(ctx, next, hop, mac, port))
 		}
 	}
 
-	r.note(faults)
-
-	return errors.Join(append(errs, link.ProbeNeighbours(ask))...)
+	r.noteFaults(faults)
+	return errors.Join(append(errs, link.ProbeNeighbours(unconfirmed))...)
 }
 
+// orNone returns the link-layer address for a message.
 func orNone(mac net.HardwareAddr) string {
 	if mac == nil {
 		return "no address"
@@ -249,7 +252,8 @@ func orNone(mac net.HardwareAddr) string {
 	return mac.String()
 }
 
-// announce answers to the gateway router, at a port of the bridge, for a next hop.
+// announce sends the gateway router an ARP or neighbour discovery reply in the name of a next hop. port
+// is the bridge's port to OVN.
 func (r *Resolver) announce(
 	ctx context.Context,
 	next NextHops,
@@ -259,7 +263,7 @@ func (r *Resolver) announce(
 ) error {
 	i := slices.IndexFunc(next.Addrs, func(a netip.Addr) bool { return a.Is4() == hop.Is4() })
 	if i < 0 {
-		return nil
+		return nil // the gateway router has no address of this family yet
 	}
 
 	answer, err := frame.Answer(frame.Host{MAC: mac, Addr: hop},
@@ -269,30 +273,30 @@ func (r *Resolver) announce(
 	}
 
 	r.hops.mu.Lock()
-	was, again := r.hops.wrong[hop]
+	known, isKnown := r.hops.wrong[hop]
 	r.hops.mu.Unlock()
 
-	if !again {
+	if !isKnown {
 		r.Log.Info("giving the gateway router the link-layer address of its next hop",
 			"next hop", hop, "address", mac.String())
 	}
 
-	if !again || time.Since(was.since) < hopFault {
+	if !isKnown || time.Since(known.since) < hopFault {
 		time.AfterFunc(hopRetry, r.hops.wake.Trigger)
 	}
 
 	return ovs.SendTo(ctx, r.RunDir, r.Bridge, strconv.FormatUint(uint64(port), 10), answer)
 }
 
-// note records the faults of next hops.
-func (r *Resolver) note(faults map[netip.Addr]string) {
+// noteFaults records the present faults of next hops.
+func (r *Resolver) noteFaults(faults map[netip.Addr]string) {
 	r.hops.mu.Lock()
 	before, wrong := r.hops.wrong, map[netip.Addr]fault{}
 
 	for hop, text := range faults {
 		since := time.Now()
-		if was, known := before[hop]; known {
-			since = was.since
+		if previous, known := before[hop]; known {
+			since = previous.since
 		}
 
 		wrong[hop] = fault{since, text}

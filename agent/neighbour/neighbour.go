@@ -31,6 +31,7 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/loop"
 )
 
+// Times of the probes of tunnels' other ends.
 const (
 	// An unknown neighbour is probed after these waits; the last one repeats forever, as a node may
 	// be down for long.
@@ -73,7 +74,7 @@ type Resolver struct {
 	Options
 	wake loop.Signal
 
-	refreshed time.Time // owned by Run's goroutine
+	refreshed time.Time // when all tunnels' other ends were probed last; owned by resolveTunnels
 	hops      *hops
 }
 
@@ -110,7 +111,7 @@ func (r *Resolver) resolveTunnels(ctx context.Context) error {
 	stop := r.OVS.Watch(relevant, changed)
 	defer stop()
 
-	said, wait := "", firstWait
+	lastError, wait := "", firstWait
 
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -120,18 +121,19 @@ func (r *Resolver) resolveTunnels(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case <-timer.C:
-			all, err := r.step(ctx)
-
+			allKnown, err := r.probePeers(ctx)
 			text := ""
 			if err != nil && ctx.Err() == nil {
 				text = err.Error()
 			}
 
-			if text != said && text != "" {
+			if text != lastError && text != "" {
 				r.Log.Warn("cannot resolve neighbours", "error", err)
 			}
 
-			if said = text; all {
+			lastError = text
+
+			if allKnown {
 				wait = lastWait
 			}
 
@@ -150,16 +152,18 @@ func (r *Resolver) resolveTunnels(ctx context.Context) error {
 	}
 }
 
-// step probes unknown neighbours, and all tunnels' other ends every refreshEvery. It reports
-// whether all were known.
-func (r *Resolver) step(ctx context.Context) (all bool, err error) {
-	missing, err := r.unknownPeers(ctx)
-	err = errors.Join(err, link.ProbeNeighbours(missing))
+// probePeers probes tunnels' other ends that are unknown, and all of them every refreshEvery. It reports
+// whether none had to be probed.
+func (r *Resolver) probePeers(ctx context.Context) (allKnown bool, err error) {
+	due, err := r.duePeers(ctx)
+	err = errors.Join(err, link.ProbeNeighbours(due))
 
-	return len(missing) == 0 && err == nil, err
+	return len(due) == 0 && err == nil, err
 }
 
-func (r *Resolver) unknownPeers(ctx context.Context) ([]link.Neighbour, error) {
+// duePeers returns the neighbours to probe. It also gives the userspace datapath the addresses that only
+// the kernel knows.
+func (r *Resolver) duePeers(ctx context.Context) ([]link.Neighbour, error) {
 	if !r.Tunnels {
 		return nil, nil
 	}

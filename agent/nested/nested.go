@@ -118,8 +118,8 @@ func (n *Network) Close() {
 	n.programs = nil
 }
 
-// do calls f with the programs, or returns an error while there are none.
-func (n *Network) do(f func(*bpf.Nested) error) error {
+// withPrograms calls f with the programs, or returns errNoNIC while there are none.
+func (n *Network) withPrograms(f func(*bpf.Nested) error) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 
@@ -146,7 +146,7 @@ func (n *Network) Connect(_ context.Context, host string, p podnet.Pod) error {
 		return err
 	}
 
-	return n.do(func(programs *bpf.Nested) error { return programs.Connect(nestedPod(l.Index, p)) })
+	return n.withPrograms(func(programs *bpf.Nested) error { return programs.Connect(nestedPod(l.Index, p)) })
 }
 
 // Await does nothing: a connected device passes packets at once.
@@ -163,14 +163,14 @@ func (n *Network) Check(_ context.Context, host string, p podnet.Pod) error {
 		return err
 	}
 
-	return n.do(func(programs *bpf.Nested) error {
+	return n.withPrograms(func(programs *bpf.Nested) error {
 		pods, err := programs.Pods()
 		if err != nil {
 			return err
 		}
 
 		want := nestedPod(l.Index, p)
-		if !slices.ContainsFunc(pods, func(have bpf.NestedPod) bool { return same(have, want) }) {
+		if !slices.ContainsFunc(pods, func(have bpf.NestedPod) bool { return equalPods(have, want) }) {
 			return fmt.Errorf("device %s: the programs do not have tag %d with %s and %v",
 				host, p.Tag, p.MAC, p.Addresses)
 		}
@@ -179,6 +179,7 @@ func (n *Network) Check(_ context.Context, host string, p podnet.Pod) error {
 	})
 }
 
+// checkAttached returns an error unless the pod's device has its program.
 func checkAttached(programs *bpf.Nested, host string, ifindex int) error {
 	attached, err := programs.PodAttached(ifindex)
 	if err == nil && !attached {
@@ -206,12 +207,12 @@ func (n *Network) Release(_ context.Context, host string) error {
 		return err
 	}
 
-	err = n.do(func(programs *bpf.Nested) error {
+	err = n.withPrograms(func(programs *bpf.Nested) error {
 		pods, err := programs.Pods()
 		errs := []error{err}
 
 		for _, p := range pods {
-			if name, there := devices[p.Ifindex]; !there || name == host {
+			if name, exists := devices[p.Ifindex]; !exists || name == host {
 				errs = append(errs, programs.Disconnect(p.Ifindex))
 			}
 		}
@@ -235,20 +236,20 @@ func (n *Network) List(context.Context) (map[string]podnet.Connection, error) {
 	}
 
 	out := map[string]podnet.Connection{}
-	err = n.do(func(programs *bpf.Nested) error {
+	err = n.withPrograms(func(programs *bpf.Nested) error {
 		pods, err := programs.Pods()
 		if err != nil {
 			return err
 		}
 
 		for _, have := range pods {
-			host, there := devices[have.Ifindex]
-			if !there || checkAttached(programs, host, have.Ifindex) != nil {
+			host, exists := devices[have.Ifindex]
+			if !exists || checkAttached(programs, host, have.Ifindex) != nil {
 				continue
 			}
 
-			out[host] = podnet.Connection{Is: func(p podnet.Pod) bool {
-				return same(have, nestedPod(have.Ifindex, p)) && link.CheckPodPath(path(host, p)) == nil
+			out[host] = podnet.Connection{IsOf: func(p podnet.Pod) bool {
+				return equalPods(have, nestedPod(have.Ifindex, p)) && link.CheckPodPath(path(host, p)) == nil
 			}}
 		}
 
@@ -306,6 +307,7 @@ func devices() (map[int]string, error) {
 	return out, nil
 }
 
+// nestedPod returns the entries of a pod in the programs' maps.
 func nestedPod(ifindex int, p podnet.Pod) bpf.NestedPod {
 	return bpf.NestedPod{
 		Tag:       p.Tag,
@@ -316,8 +318,8 @@ func nestedPod(ifindex int, p podnet.Pod) bpf.NestedPod {
 	}
 }
 
-// same reports whether two pods are equal. The order of addresses does not matter.
-func same(a, b bpf.NestedPod) bool {
+// equalPods reports whether two pods are equal. The order of addresses does not matter.
+func equalPods(a, b bpf.NestedPod) bool {
 	addresses := func(p bpf.NestedPod) []netip.Addr {
 		return slices.SortedFunc(slices.Values(p.Addresses), netip.Addr.Compare)
 	}
@@ -326,6 +328,7 @@ func same(a, b bpf.NestedPod) bool {
 		slices.Equal(addresses(a), addresses(b))
 }
 
+// path returns the direct path between the host and a pod.
 func path(host string, p podnet.Pod) link.PodPath {
 	out := link.PodPath{
 		HostName: host, Netns: p.Netns, Name: p.Interface, MAC: p.MAC, Addresses: p.IPs(),

@@ -92,7 +92,7 @@ func (r *rig) pass(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 
-	r.keeper.Devices = func([]link.PodDevice) { cancel() }
+	r.keeper.OnPass = func([]link.PodDevice) { cancel() }
 	if err := r.keeper.Run(ctx); err != nil {
 		t.Error(err)
 	}

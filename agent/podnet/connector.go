@@ -21,7 +21,7 @@ type Connector interface {
 	Release(ctx context.Context, host string) error
 }
 
-// Attached knows which devices are connected.
+// Attached lists the devices that are connected.
 type Attached interface {
 	// List returns the connections by the devices' names.
 	List(ctx context.Context) (map[string]Connection, error)
@@ -33,5 +33,5 @@ type Attached interface {
 type Connection struct {
 	ContainerID, LogicalPort, UID string // of its pod; each may be ""
 
-	Is func(p Pod) bool // reports whether this is the connection of p, with all its addresses
+	IsOf func(p Pod) bool // reports whether this is the connection of p, with all its addresses
 }

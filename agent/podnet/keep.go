@@ -36,9 +36,9 @@ type Keeper struct {
 	// they are unknown. With a nil Assigned, addresses are not checked.
 	Assigned func(namespace, name, uid string) (AssignedAddresses, bool)
 	// Readdressed, if not nil, is called after a pod's interface has got other addresses.
-	Readdressed func(ctx context.Context, now Pod, was AssignedAddresses)
-	// Devices, if not nil, is called with the devices of all pods after each pass.
-	Devices func([]link.PodDevice)
+	Readdressed func(ctx context.Context, now Pod, before AssignedAddresses)
+	// OnPass, if not nil, is called with the devices of all pods after each pass.
+	OnPass func([]link.PodDevice)
 	// Recreate makes the Keeper create a pod's device again if it is gone while the pod's network
 	// namespace is still there.
 	Recreate bool
@@ -53,9 +53,10 @@ func (k *Keeper) Run(ctx context.Context) error {
 	if k.Wake == nil {
 		k.Wake = loop.NewSignal()
 	}
-	defer k.Attached.Watch(k.Wake)()
+	stop := k.Attached.Watch(k.Wake)
+	defer stop()
 
-	var last time.Time
+	var lastEnd time.Time // of the last pass
 
 	return loop.Run(ctx, loop.Options{
 		Name:   "pods' ports",
@@ -63,14 +64,14 @@ func (k *Keeper) Run(ctx context.Context) error {
 		Resync: keepResync,
 		Log:    k.Log,
 		Apply: func(ctx context.Context) error {
-			if wait := time.Until(last.Add(keepPause)); wait > 0 {
+			if wait := time.Until(lastEnd.Add(keepPause)); wait > 0 {
 				select {
 				case <-ctx.Done():
 					return nil
 				case <-time.After(wait):
 				}
 			}
-			defer func() { last = time.Now() }()
+			defer func() { lastEnd = time.Now() }()
 
 			return k.pass(ctx)
 		},
@@ -100,6 +101,7 @@ func (k *Keeper) find(ctx context.Context) (f foundParts, err error) {
 	return f, err
 }
 
+// pass restores what pods have lost, and then removes what has no pod.
 func (k *Keeper) pass(ctx context.Context) error {
 	f, err := k.find(ctx)
 	if err != nil {
@@ -107,18 +109,19 @@ func (k *Keeper) pass(ctx context.Context) error {
 	}
 
 	var errs []error
+
 	// If a pod has two sandboxes, the later one owns the logical port.
-	newest := slices.SortedFunc(maps.Keys(f.records),
+	newestFirst := slices.SortedFunc(maps.Keys(f.records),
 		func(a, b string) int { return f.records[b].Time.Compare(f.records[a].Time) })
-	for _, host := range newest {
-		if !owns(f.connections[host], f.records[host]) {
+	for _, host := range newestFirst {
+		if !isOf(f.connections[host], f.records[host]) {
 			errs = append(errs, k.restore(ctx, host, f.records[host]))
 		}
 	}
 
 	if k.Assigned != nil {
-		for _, host := range newest {
-			if !owns(f.connections[host], f.records[host]) {
+		for _, host := range newestFirst {
+			if !isOf(f.connections[host], f.records[host]) {
 				continue // restored above, or a later sandbox owns the port
 			}
 
@@ -139,20 +142,20 @@ func (k *Keeper) pass(ctx context.Context) error {
 	}
 
 	for _, host := range slices.Sorted(maps.Keys(f.records)) {
-		if err := k.judge(ctx, host, f.records[host]); err != nil {
+		if err := k.removeIfGone(ctx, host, f.records[host]); err != nil {
 			errs = append(errs, err)
 			break // the API server does not answer: remove no pod
 		}
 	}
 
-	k.report(f.records)
+	k.reportDevices(f.records)
 
 	return errors.Join(errs...)
 }
 
-// report reports the devices that are still there.
-func (k *Keeper) report(records map[string]Pod) {
-	if k.Devices == nil {
+// reportDevices calls OnPass with the devices that exist.
+func (k *Keeper) reportDevices(records map[string]Pod) {
+	if k.OnPass == nil {
 		return
 	}
 
@@ -164,11 +167,11 @@ func (k *Keeper) report(records map[string]Pod) {
 		}
 	}
 
-	k.Devices(out)
+	k.OnPass(out)
 }
 
-// owns reports whether a connection is that of the pod.
-func owns(c Connection, p Pod) bool { return c.Is != nil && c.Is(p) }
+// isOf reports whether there is a connection, and it is that of the pod.
+func isOf(c Connection, p Pod) bool { return c.IsOf != nil && c.IsOf(p) }
 
 // restore connects a pod again. It does not ask the API server whether the pod still exists: an
 // unreachable API server must not keep a pod without a connection.
@@ -184,7 +187,7 @@ func (k *Keeper) restore(ctx context.Context, host string, p Pod) error {
 	}
 
 	if _, err := link.Get(host); errors.Is(err, link.ErrNotFound) {
-		return k.recreate(ctx, host, p) // or judge will remove the rest
+		return k.recreate(ctx, host, p) // if it creates nothing, removeIfGone removes the rest
 	}
 
 	connections, err := k.Attached.List(ctx)
@@ -198,7 +201,7 @@ func (k *Keeper) restore(ctx context.Context, host string, p Pod) error {
 		}
 	}
 
-	if owns(connections[host], p) {
+	if isOf(connections[host], p) {
 		return nil
 	}
 
@@ -218,8 +221,9 @@ func (k *Keeper) recreate(ctx context.Context, host string, p Pod) error {
 	return k.Interfaces.createParts(ctx, p)
 }
 
-// judge removes all parts of a pod that is gone, and sets its device up if it is down.
-func (k *Keeper) judge(ctx context.Context, host string, p Pod) error {
+// removeIfGone removes all parts of a pod that is gone. The device of another pod is set up if it is
+// down.
+func (k *Keeper) removeIfGone(ctx context.Context, host string, p Pod) error {
 	release, free := k.Try(p.ContainerID)
 	if !free {
 		return nil
@@ -250,6 +254,7 @@ func (k *Keeper) judge(ctx context.Context, host string, p Pod) error {
 	return err
 }
 
+// drop removes all parts of an interface.
 func (k *Keeper) drop(ctx context.Context, host, why string) error {
 	k.Log.Info("removing a port without a pod", "port", host, "reason", why)
 
@@ -271,12 +276,15 @@ func (k *Keeper) Collect(ctx context.Context, valid []Attachment) error {
 		return err
 	}
 
-	keep, containers := map[string]bool{}, map[string]bool{}
+	keep := map[string]bool{}       // by host interface
+	containers := map[string]bool{} // of valid attachments
+
 	for _, a := range valid {
-		keep[HostName(a.ContainerID, a.Interface)], containers[a.ContainerID] = true, true
+		keep[HostName(a.ContainerID, a.Interface)] = true
+		containers[a.ContainerID] = true
 	}
 
-	owners := map[string]string{}
+	owners := map[string]string{} // container of each host interface; "": unknown
 	for _, host := range f.devices {
 		owners[host] = ""
 	}
@@ -285,7 +293,7 @@ func (k *Keeper) Collect(ctx context.Context, valid []Attachment) error {
 		owners[host] = c.ContainerID
 
 		_, recorded := f.records[host]
-		if !recorded && containers[c.ContainerID] { // of another plugin, under another name
+		if !recorded && containers[c.ContainerID] { // an earlier plugin made it, under another name
 			keep[host] = true
 		}
 	}

@@ -21,15 +21,15 @@ type Traffic struct {
 // Meter reads the pods' traffic from the kernel's device statistics. It caches only the owner of
 // each device.
 type Meter struct {
-	Dir  string                                    // of the records
-	Past func(ifindex int) (packets, bytes uint64) // received past the device's counters; nil: none
-	Most int                                       // at most this many interfaces are read, the oldest first
-
-	mu     sync.Mutex       // guards the following fields
-	owners map[string]Owner // by host interface; the name is unique per container interface
+	Dir string // of the records
+	Max int    // at most this many interfaces are read, the oldest first
+	// Uncounted returns what a pod has received past its device's counters. With nil, there is nothing.
+	Uncounted func(ifindex int) (packets, bytes uint64)
+	mu        sync.Mutex       // guards the following fields
+	owners    map[string]Owner // by host interface; the name is unique per container interface
 }
 
-// Read returns the traffic of at most m.Most interfaces, sorted by owner, and the number of omitted
+// Read returns the traffic of at most m.Max interfaces, sorted by owner, and the number of omitted
 // ones. It costs one dump of the kernel's devices, and one file read per device that is new since
 // the last call.
 func (m *Meter) Read() (traffic []Traffic, more int, err error) {
@@ -38,19 +38,19 @@ func (m *Meter) Read() (traffic []Traffic, more int, err error) {
 		return nil, 0, err
 	}
 
-	if m.Past != nil {
+	if m.Uncounted != nil {
 		for i, d := range devices {
-			packets, bytes := m.Past(d.Index)
+			packets, bytes := m.Uncounted(d.Index)
 			devices[i].Received.Packets += packets
 			devices[i].Received.Bytes += bytes
 		}
 	}
 
 	m.mu.Lock()
-	was := m.owners // replaced, never modified
+	lastOwners := m.owners // replaced, never modified
 	m.mu.Unlock()
-	traffic, owners, more := meter(devices, m.Most, func(host string) (Owner, bool) {
-		if o, known := was[host]; known {
+	traffic, owners, more := meter(devices, m.Max, func(host string) (Owner, bool) {
+		if o, known := lastOwners[host]; known {
 			return o, true
 		}
 
@@ -66,17 +66,20 @@ func (m *Meter) Read() (traffic []Traffic, more int, err error) {
 	return traffic, more, nil
 }
 
-// meter takes the oldest devices that have an owner. If a pod has two sandboxes, because one is
-// being removed, the later one counts.
+// meter returns the traffic of the oldest devices that have an owner, all owners by device, and the
+// number of owners without traffic in the result. If a pod has two sandboxes, because one is being
+// removed, the later one counts.
 func meter(
 	devices []link.PodTraffic,
-	most int,
+	maxOwners int,
 	owner func(host string) (Owner, bool),
 ) (out []Traffic, owners map[string]Owner, more int) {
 	devices = slices.SortedFunc(slices.Values(devices),
 		func(a, b link.PodTraffic) int { return cmp.Compare(a.Index, b.Index) })
 
-	owners, at := make(map[string]Owner, len(devices)), make(map[Owner]int, len(devices))
+	owners = make(map[string]Owner, len(devices))
+	indexes := make(map[Owner]int, len(devices)) // in out; maxOwners for an owner that is not there
+
 	for _, d := range devices {
 		o, known := owner(d.Name)
 		if !known {
@@ -86,16 +89,16 @@ func meter(
 		owners[d.Name] = o
 		t := Traffic{o, d.Received, d.Sent}
 
-		i, again := at[o]
+		i, seen := indexes[o]
 		switch {
-		case again && i < most:
+		case seen && i < maxOwners:
 			out[i] = t
-		case again:
-		case len(out) < most:
-			at[o] = len(out)
+		case seen:
+		case len(out) < maxOwners:
+			indexes[o] = len(out)
 			out = append(out, t)
 		default:
-			at[o] = most
+			indexes[o] = maxOwners
 			more++
 		}
 	}

@@ -31,7 +31,7 @@ const pods = 250
 func BenchmarkMeter(b *testing.B) {
 	dir := b.TempDir()
 	makePods(b, dir)
-	m := &podnet.Meter{Dir: dir, Most: pods}
+	m := &podnet.Meter{Dir: dir, Max: pods}
 	read := func(b *testing.B) {
 		b.Helper()
 

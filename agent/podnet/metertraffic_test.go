@@ -9,7 +9,7 @@ import (
 // TestMeterCountsPods: a pod's packets are reported under its name while it exists.
 func TestMeterCountsPods(t *testing.T) {
 	r := newRig(t)
-	m := &podnet.Meter{Dir: r.Dir, Most: 10}
+	m := &podnet.Meter{Dir: r.Dir, Max: 10}
 
 	read := func() map[string]podnet.Traffic {
 		t.Helper()

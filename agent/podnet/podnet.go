@@ -130,7 +130,8 @@ func (w *InterfaceManager) createParts(ctx context.Context, p Pod) error {
 	return w.connect(ctx, p)
 }
 
-// connect connects the host's end.
+// connect connects the host's end. OnDeviceAdded is called before that, because packets may flow at
+// once.
 func (w *InterfaceManager) connect(ctx context.Context, p Pod) error {
 	host := HostName(p.ContainerID, p.Interface)
 	if w.OnDeviceAdded != nil {
@@ -145,10 +146,12 @@ func (w *InterfaceManager) connect(ctx context.Context, p Pod) error {
 	return w.Connector.Connect(ctx, host, p)
 }
 
+// deviceOf returns the host's end of a pod's interface.
 func deviceOf(ifindex int, p Pod) link.PodDevice {
 	return link.PodDevice{Ifindex: ifindex, MTU: p.MTU, Limited: p.IngressRate != 0 || p.EgressRate != 0}
 }
 
+// observe calls Observe, if it is set.
 func (w *InterfaceManager) observe(phase string, took time.Duration) {
 	if w.Observe != nil {
 		w.Observe(phase, took)
@@ -198,6 +201,7 @@ func (w *InterfaceManager) remove(ctx context.Context, host string) error {
 	return nil
 }
 
+// spec returns the veth pair of a pod.
 func (w *InterfaceManager) spec(p Pod) link.PodInterface {
 	return link.PodInterface{
 		HostName:   HostName(p.ContainerID, p.Interface),

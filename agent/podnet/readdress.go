@@ -29,8 +29,8 @@ const readdressAfter = 2 * time.Second
 
 // addressMismatch is an annotation that differs from a pod's interface.
 type addressMismatch struct {
-	says  string
-	since time.Time
+	assigned string // the addresses in the annotation
+	since    time.Time
 }
 
 // readdress gives a pod's interface the addresses that the controller assigns, if they differ from
@@ -39,25 +39,29 @@ type addressMismatch struct {
 func (k *Keeper) readdress(ctx context.Context, host string, p Pod) error {
 	namespace, name, _ := strings.Cut(p.LogicalPort, "_")
 
-	now, known := k.Assigned(namespace, name, p.UID)
-	same := slices.Equal(now.Addresses, p.Addresses) && slices.Equal(now.MAC, p.MAC) &&
-		slices.Equal(now.Gateways, p.Gateways)
+	assigned, known := k.Assigned(namespace, name, p.UID)
 
-	if !known || same {
+	isSame := slices.Equal(assigned.Addresses, p.Addresses) && slices.Equal(assigned.MAC, p.MAC) &&
+		slices.Equal(assigned.Gateways, p.Gateways)
+	if !known || isSame {
 		delete(k.mismatches, host)
 		return nil
 	}
 
-	if d := k.mismatches[host]; d.says != now.String() {
+	mismatch := k.mismatches[host]
+
+	switch {
+	case mismatch.assigned != assigned.String(): // it is new, or has changed
 		if k.mismatches == nil {
 			k.mismatches = map[string]addressMismatch{}
 		}
 
-		k.mismatches[host] = addressMismatch{now.String(), time.Now()}
+		k.mismatches[host] = addressMismatch{assigned.String(), time.Now()}
+
 		time.AfterFunc(readdressAfter, k.Wake.Trigger)
 
 		return nil
-	} else if time.Since(d.since) < readdressAfter {
+	case time.Since(mismatch.since) < readdressAfter:
 		return nil
 	}
 
@@ -72,10 +76,11 @@ func (k *Keeper) readdress(ctx context.Context, host string, p Pod) error {
 		return nil // deleted since
 	}
 
-	was := AssignedAddresses{p.MAC, p.Addresses, p.Gateways}
-	p.MAC, p.Addresses, p.Gateways = now.MAC, now.Addresses, now.Gateways
+	before := AssignedAddresses{p.MAC, p.Addresses, p.Gateways}
+	p.MAC, p.Addresses, p.Gateways = assigned.MAC, assigned.Addresses, assigned.Gateways
+
 	k.Log.Warn("changing the addresses of a pod interface",
-		"pod", p.LogicalPort, "port", host, "was", was.String(), "now", now.String())
+		"pod", p.LogicalPort, "port", host, "was", before.String(), "now", assigned.String())
 
 	if err := k.Interfaces.readdress(ctx, p); err != nil {
 		return fmt.Errorf("give pod %s its addresses: %w", p.LogicalPort, err)
@@ -84,7 +89,7 @@ func (k *Keeper) readdress(ctx context.Context, host string, p Pod) error {
 	delete(k.mismatches, host)
 
 	if k.Readdressed != nil {
-		k.Readdressed(ctx, p, was)
+		k.Readdressed(ctx, p, before)
 	}
 
 	return nil

@@ -17,9 +17,10 @@ import (
 // RecordDir is the directory of the records below the agent's run directory.
 const RecordDir = "pods"
 
-// recordSuffix is what a record's name has behind the host's end's.
+// recordSuffix follows the name of the host's end in the name of a record.
 const recordSuffix = ".json"
 
+// recordPath returns the path of the record of a host's end.
 func (w *InterfaceManager) recordPath(host string) string {
 	return filepath.Join(w.Dir, host+recordSuffix)
 }
@@ -27,7 +28,7 @@ func (w *InterfaceManager) recordPath(host string) string {
 // record writes p to disk atomically.
 func (w *InterfaceManager) record(p Pod) error {
 	host := HostName(p.ContainerID, p.Interface)
-	if p.Time.IsZero() { // keeps the order of two sandboxes
+	if p.Time.IsZero() { // otherwise it is recorded again, and keeps its place in the order of sandboxes
 		p.Time = time.Now()
 	}
 
@@ -47,6 +48,7 @@ func (w *InterfaceManager) record(p Pod) error {
 	return nil
 }
 
+// forget removes a record, if it exists.
 func (w *InterfaceManager) forget(host string) error {
 	if err := os.Remove(w.recordPath(host)); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("remove record of %s: %w", host, err)
@@ -60,6 +62,7 @@ func (w *InterfaceManager) Record(containerID, iface string) (p Pod, known bool)
 	return readRecord(w.Dir, HostName(containerID, iface))
 }
 
+// readRecord returns the record of a host's end, or false without a valid one.
 func readRecord(dir, host string) (p Pod, known bool) {
 	b, err := os.ReadFile(filepath.Join(dir, host+recordSuffix))
 	return p, err == nil && json.Unmarshal(b, &p) == nil

@@ -77,9 +77,9 @@ func (b *Bridge) Check(ctx context.Context, host string, p podnet.Pod) error {
 	want := externalIDs(p)
 	want[ovs.Installed] = "true"
 
-	for k, want := range want {
-		if ids[k] != want {
-			return fmt.Errorf("port %s: external_ids:%s is %q, want %q", host, k, ids[k], want)
+	for key, value := range want {
+		if ids[key] != value {
+			return fmt.Errorf("port %s: external_ids:%s is %q, want %q", host, key, ids[key], value)
 		}
 	}
 
@@ -91,10 +91,10 @@ func (b *Bridge) Check(ctx context.Context, host string, p podnet.Pod) error {
 // device. ovs-vswitchd does not notice a port that is removed and added between two of its passes,
 // so Reset waits for a pass.
 func (b *Bridge) Reset(ctx context.Context, host string) error {
-	_, _, noPort := b.OVS.Port(ctx, host)
-	_, noDevice := link.Get(host)
+	_, _, portErr := b.OVS.Port(ctx, host)
+	_, deviceErr := link.Get(host)
 
-	if errors.Is(noPort, ovs.ErrNotFound) && errors.Is(noDevice, link.ErrNotFound) {
+	if errors.Is(portErr, ovs.ErrNotFound) && errors.Is(deviceErr, link.ErrNotFound) {
 		return nil
 	}
 
@@ -123,7 +123,7 @@ func (b *Bridge) List(ctx context.Context) (map[string]podnet.Connection, error)
 	for host, ids := range ports {
 		out[host] = podnet.Connection{
 			ContainerID: ids[ovs.Sandbox], LogicalPort: ids[ovs.IfaceID], UID: ids[ovs.IfaceIDVer],
-			Is: func(p podnet.Pod) bool { return has(ids, externalIDs(p)) },
+			IsOf: func(p podnet.Pod) bool { return hasIDs(ids, externalIDs(p)) },
 		}
 	}
 
@@ -135,7 +135,8 @@ func (b *Bridge) Watch(wake loop.Signal) (stop func()) {
 	return b.OVS.Watch(func(table, _ string) bool { return table == "Port" || table == "Bridge" }, wake)
 }
 
-func has(ids, want map[string]string) bool {
+// hasIDs reports whether the external_ids have all that are wanted.
+func hasIDs(ids, want map[string]string) bool {
 	for id, value := range want {
 		if ids[id] != value {
 			return false
@@ -145,6 +146,7 @@ func has(ids, want map[string]string) bool {
 	return true
 }
 
+// externalIDs returns the external_ids of a pod's port.
 func externalIDs(p podnet.Pod) map[string]string {
 	var ips []string
 	for _, a := range p.IPs() {
