@@ -15,6 +15,7 @@ type address struct {
 	life  []byte // struct ifa_cacheinfo: starts with preferred and valid seconds
 }
 
+// parseAddr reads an address message.
 func parseAddr(msg []byte) (address, error) {
 	list, err := attrs(msg, addrHeader)
 	if err != nil {
@@ -75,15 +76,15 @@ func renewed(msg []byte, others [][]byte) []byte {
 	}
 
 	for _, o := range others {
-		b, err := parseAddr(o)
-		if err != nil || b.key != a.key || b.life == nil {
+		other, err := parseAddr(o)
+		if err != nil || other.key != a.key || other.life == nil {
 			continue
 		}
 
 		list, _ := attrs(msg, addrHeader)
 		for i := range list {
 			if list[i].typ() == unix.IFA_CACHEINFO {
-				list[i].data = b.life
+				list[i].data = other.life
 			}
 		}
 
@@ -97,7 +98,7 @@ func renewed(msg []byte, others [][]byte) []byte {
 func lookup(msg []byte, others [][]byte) []byte {
 	a, err := parseAddr(msg)
 	for _, o := range others {
-		if b, err2 := parseAddr(o); err == nil && err2 == nil && a.key == b.key {
+		if other, otherErr := parseAddr(o); err == nil && otherErr == nil && a.key == other.key {
 			return o
 		}
 	}

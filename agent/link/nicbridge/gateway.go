@@ -23,20 +23,20 @@ const (
 // errSilent means that no gateway that answered before answers now.
 var errSilent = errors.New("no gateway answers")
 
-// answering returns the neighbours that answer through the device. The kernel sends ARP or
-// neighbour discovery.
-func answering(ctx context.Context, list []netip.Addr, index int) ([]netip.Addr, error) {
+// answeringNeighbours returns the neighbours that answer through the device within answerTime. After the
+// first answer, it waits for the others for moreTime only. The kernel sends ARP or neighbour discovery.
+func answeringNeighbours(ctx context.Context, list []netip.Addr, index int) ([]netip.Addr, error) {
 	ctx, cancel := context.WithTimeout(ctx, answerTime)
 	defer cancel()
 
 	var (
 		out    []netip.Addr
-		enough <-chan time.Time
+		enough <-chan time.Time // set after the first answer
 	)
 
 	left := slices.Clone(list)
 	for len(left) > 0 {
-		if err := ask(left, index); err != nil {
+		if err := probeNeighbours(left, index); err != nil {
 			return nil, err
 		}
 
@@ -74,8 +74,8 @@ func answering(ctx context.Context, list []netip.Addr, index int) ([]netip.Addr,
 	return out, nil
 }
 
-// ask makes the kernel probe each neighbour, unless it already does.
-func ask(list []netip.Addr, index int) error {
+// probeNeighbours makes the kernel probe each neighbour, unless it already does.
+func probeNeighbours(list []netip.Addr, index int) error {
 	known, err := neighboursOn(index)
 	if err != nil {
 		return err
@@ -95,12 +95,12 @@ func ask(list []netip.Addr, index int) error {
 		state := neighbourState(known[a])
 
 		if m := known[a]; m != nil {
-			list, err := attrs(m, neighHeader)
+			entry, err := attrs(m, neighHeader)
 			if err != nil {
 				return err
 			}
 
-			if mac := find(list, unix.NDA_LLADDR); mac != nil && state&(unix.NUD_STALE|unix.NUD_DELAY) != 0 {
+			if mac := find(entry, unix.NDA_LLADDR); mac != nil && state&(unix.NUD_STALE|unix.NUD_DELAY) != 0 {
 				order.PutUint16(head[8:], unix.NUD_PROBE)
 
 				out = append(out, attr{unix.NDA_LLADDR, mac})
@@ -111,7 +111,7 @@ func ask(list []netip.Addr, index int) error {
 			continue
 		}
 
-		if order.Uint16(head[8:]) == 0 {
+		if order.Uint16(head[8:]) == 0 { // no entry to probe: the kernel resolves the address anew
 			head[10] = unix.NTF_USE
 		}
 
@@ -173,7 +173,7 @@ func (s *Snapshot) verify(ctx context.Context) error {
 		return fmt.Errorf("read bridge %s: %w", s.Bridge, err)
 	}
 
-	if err := forget(s.Gateways, bridge.Attrs().Index); err != nil {
+	if err := markStale(s.Gateways, bridge.Attrs().Index); err != nil {
 		return err
 	}
 
@@ -181,7 +181,7 @@ func (s *Snapshot) verify(ctx context.Context) error {
 	defer cancel()
 
 	for {
-		got, err := answering(ctx, s.Gateways, bridge.Attrs().Index)
+		got, err := answeringNeighbours(ctx, s.Gateways, bridge.Attrs().Index)
 		if err != nil || len(got) > 0 {
 			return err
 		}
@@ -192,8 +192,8 @@ func (s *Snapshot) verify(ctx context.Context) error {
 	}
 }
 
-// forget marks the neighbours as stale, so that only a new answer counts.
-func forget(list []netip.Addr, index int) error {
+// markStale marks the neighbours as stale, so that only a new answer counts.
+func markStale(list []netip.Addr, index int) error {
 	msgs, err := neighsOf(index)
 	if err != nil {
 		return err

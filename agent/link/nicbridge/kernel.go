@@ -48,6 +48,7 @@ func send(kind, flags int, msg []byte) error {
 	return err
 }
 
+// addrsOf returns the addresses of a device.
 func addrsOf(index int) ([][]byte, error) {
 	all, err := dump(unix.RTM_GETADDR, addrHeader)
 	if err != nil {
@@ -88,6 +89,7 @@ func routes() ([]route, error) {
 	return out, nil
 }
 
+// rulesNaming returns the routing rules for packets from or to a device.
 func rulesNaming(device string) ([][]byte, error) {
 	all, err := dump(unix.RTM_GETRULE, ruleHeader)
 	if err != nil {
@@ -110,7 +112,7 @@ func rulesNaming(device string) ([][]byte, error) {
 	return out, nil
 }
 
-// neighsOf returns the neighbours with a known link-layer address.
+// neighsOf returns the neighbours on a device with a known link-layer address.
 func neighsOf(index int) ([][]byte, error) {
 	all, err := dump(unix.RTM_GETNEIGH, neighHeader)
 	if err != nil {
@@ -139,7 +141,7 @@ func neighsOf(index int) ([][]byte, error) {
 	return out, nil
 }
 
-// Of linux/openvswitch.h.
+// Names and numbers of linux/openvswitch.h.
 const (
 	vportFamily   = "ovs_vport"
 	vportVersion  = 1
@@ -166,9 +168,9 @@ func deleteVport(datapath int, device string) error {
 	return nil
 }
 
-// ownSetting reports whether settings does not write the IPv6 setting: it has its own step and
-// order, or is not a setting.
-func ownSetting(name string) bool {
+// isSpecial reports whether mover.settings does not write the IPv6 setting, because it has its own step
+// and order, or depends on the device.
+func isSpecial(name string) bool {
 	switch name {
 	case "disable_ipv6", "addr_gen_mode", "stable_secret", "mtu":
 		return true
@@ -194,13 +196,13 @@ func readSysctls(device string) map[string]string {
 	return out
 }
 
-// common returns the settings of want that need no specific order and differ from have. It skips
-// settings that have lacks.
-func common(want, have map[string]string) []string {
+// differingSettings returns the settings of want that need no specific order and differ from have. It
+// skips settings that have lacks.
+func differingSettings(want, have map[string]string) []string {
 	var out []string
 
 	for _, k := range slices.Sorted(maps.Keys(want)) {
-		if v, ok := have[k]; ok && v != want[k] && !ownSetting(filepath.Base(k)) {
+		if v, ok := have[k]; ok && v != want[k] && !isSpecial(filepath.Base(k)) {
 			out = append(out, k)
 		}
 	}
@@ -208,6 +210,7 @@ func common(want, have map[string]string) []string {
 	return out
 }
 
+// writeSysctl writes a setting with a name of readSysctls.
 func writeSysctl(device, key, value string) error {
 	return link.WriteSysctl("net/"+filepath.Dir(key)+"/conf/"+device+"/"+filepath.Base(key), value)
 }

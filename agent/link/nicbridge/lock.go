@@ -89,8 +89,10 @@ func tryClaim(dir, nic string) (release func(), err error) {
 	return release, nil
 }
 
+// claimSuffix ends the names of claims.
 const claimSuffix = ".mover"
 
+// claimPath returns the path of a NIC's claim.
 func claimPath(dir, nic string) string { return filepath.Join(dir, "nic-"+nic+claimSuffix) }
 
 // UnderWay returns the NIC that a live process is moving to a bridge or back, or "". A late mover

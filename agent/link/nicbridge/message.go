@@ -21,17 +21,19 @@ const (
 	nextHop     = 8
 )
 
+// Constants of linux/netlink.h, rtnetlink.h and fib_rules.h that package unix lacks.
 const (
 	nlaTypeMask    = 0x3fff
 	rtaNextHopID   = 30 // RTA_NH_ID
 	ruleInvert     = 0x2
 	fraIIFName     = 3
 	fraOIFName     = 17
-	userHZ         = 100
+	userHZ         = 100 // ticks per second in lifetimes
 	addrFlagsToSet = unix.IFA_F_NODAD | unix.IFA_F_HOMEADDRESS | unix.IFA_F_MANAGETEMPADDR |
 		unix.IFA_F_NOPREFIXROUTE | unix.IFA_F_MCAUTOJOIN
 )
 
+// order is the byte order of netlink.
 var order = binary.NativeEndian
 
 // attr is one attribute. kind includes the kernel's flag bits.
@@ -63,6 +65,7 @@ func attrs(msg []byte, header int) ([]attr, error) {
 	return out, nil
 }
 
+// build returns the message with a fixed part and attributes.
 func build(header []byte, list []attr) []byte {
 	out := bytes.Clone(header)
 	for _, a := range list {
@@ -75,6 +78,7 @@ func build(header []byte, list []attr) []byte {
 	return out
 }
 
+// find returns the data of the first attribute of a type, or nil.
 func find(list []attr, typ uint16) []byte {
 	for _, a := range list {
 		if a.typ() == typ {
@@ -85,6 +89,7 @@ func find(list []attr, typ uint16) []byte {
 	return nil
 }
 
+// u32 reads a number, or returns 0 if there is none.
 func u32(b []byte) uint32 {
 	if len(b) < 4 {
 		return 0
@@ -101,8 +106,8 @@ type device struct {
 	index int
 }
 
-// retargetAddr returns the message that adds the address to a device. With noDAD an IPv6 address is
-// usable at once.
+// retargetAddr returns the message that adds the address to the device named to, instead of the device
+// named from. With noDAD an IPv6 address is usable at once.
 func retargetAddr(msg []byte, from, to string, index int, noDAD bool) ([]byte, error) {
 	list, err := attrs(msg, addrHeader)
 	if err != nil {
@@ -122,8 +127,7 @@ func retargetAddr(msg []byte, from, to string, index int, noDAD bool) ([]byte, e
 		flags |= unix.IFA_F_NODAD
 	}
 
-	head[2] = 0
-
+	head[2] = 0 // the flags are in an attribute
 	var out []attr
 
 	for _, a := range list {
@@ -198,6 +202,7 @@ func expiry(a attr, family byte) attr {
 	return attr{unix.RTA_EXPIRES, put32(max(1, u32(a.data[expires:])/userHZ))}
 }
 
+// retargetHops changes the device of the next hops of a multipath route.
 func retargetHops(b []byte, from, to int) []byte {
 	b = bytes.Clone(b)
 	for at := 0; at+nextHop <= len(b); {
@@ -277,6 +282,7 @@ func canonical(msg []byte, header int, without ...uint16) string {
 	return string(build(msg[:header], list))
 }
 
+// cstring returns the text before the final zero.
 func cstring(b []byte) string {
 	s, _, _ := strings.Cut(string(b), "\x00")
 	return s

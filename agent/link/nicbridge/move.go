@@ -22,7 +22,7 @@ func prepare(ctx context.Context, o Options) (*mover, error) {
 		return nil, fmt.Errorf("read device: %w", err)
 	}
 
-	if err := free(nic); err != nil {
+	if err := checkMaster(nic); err != nil {
 		return nil, err
 	}
 
@@ -34,18 +34,18 @@ func prepare(ctx context.Context, o Options) (*mover, error) {
 		o.Log.Warn("moving a NIC that another program configures", "nic", o.NIC, "owner", owner.program)
 	}
 
-	if file := keptAtBoot("/"); file != "" {
+	if file := keepsTransientPorts("/"); file != "" {
 		o.Log.Warn("after a reboot the NIC will be a port of OVS without the host's addresses until the agent runs: have OVS started with --delete-transient-ports",
 			"nic", o.NIC, "file", file)
 	}
 
-	snap, err := take(nic, o.Bridge)
+	snap, err := takeSnapshot(nic, o.Bridge)
 	if err != nil {
 		return nil, err
 	}
 
 	snap.Asked = o.Asked
-	if snap.Gateways, err = answering(ctx, snap.nextHops(), snap.Link.Index); err != nil {
+	if snap.Gateways, err = answeringNeighbours(ctx, snap.nextHops(), snap.Link.Index); err != nil {
 		return nil, err
 	}
 
@@ -57,8 +57,8 @@ func prepare(ctx context.Context, o Options) (*mover, error) {
 	return &mover{Options: o, snap: snap}, snap.save(o.Dir)
 }
 
-// free returns an error if the device cannot become a port of OVS.
-func free(nic netlink.Link) error {
+// checkMaster returns an error if the device is a port of something else than OVS.
+func checkMaster(nic netlink.Link) error {
 	index := nic.Attrs().MasterIndex
 	if index == 0 {
 		return nil
@@ -170,6 +170,7 @@ func (m *mover) readyBridge(ctx context.Context) (netlink.Link, error) {
 	return bridge, m.do(ctx, "set "+s.Bridge+" up", func() error { return link.SetUp(s.Bridge) })
 }
 
+// runOnPortAdded calls OnPortAdded, if it is set.
 func (m *mover) runOnPortAdded(ctx context.Context) error {
 	if m.OnPortAdded == nil {
 		return nil
@@ -190,7 +191,7 @@ func (m *mover) emptyNIC(ctx context.Context, nic device) error {
 // settle ends the temporary settings of the move.
 func (m *mover) settle(ctx context.Context, bridge device) error {
 	s := m.snap
-	if err := m.trueFlags(ctx, bridge, s.NIC, s.Had.Addresses); err != nil {
+	if err := m.clearNoDAD(ctx, bridge, s.NIC, s.Had.Addresses); err != nil {
 		return err
 	}
 
@@ -203,7 +204,7 @@ func (m *mover) settle(ctx context.Context, bridge device) error {
 	return m.setting(ctx, bridge.name, "ipv4/rp_filter", s.Sysctls.NIC["ipv4/rp_filter"])
 }
 
-// setPhase requires the lock.
+// setPhase writes the progress of the move into the snapshot. It requires the lock.
 func (m *mover) setPhase(p Phase) error {
 	m.snap.Phase = p
 	return m.snap.save(m.Dir)

@@ -53,6 +53,7 @@ var ErrUnderWay = errors.New("a move is under way")
 // errOvertaken means that the watchdog has started to restore the NIC.
 var errOvertaken = errors.New("the watchdog restores")
 
+// complete checks the options and sets defaults.
 func (o *Options) complete() error {
 	if o.NIC == "" || o.NIC == o.Bridge || o.Dir == "" || o.Switch == nil {
 		return fmt.Errorf("check options: NIC %q, bridge %q, directory %q: need distinct names and a switch",
@@ -98,13 +99,13 @@ func Move(ctx context.Context, o Options) error {
 
 	old, err := Load(o.Dir, o.NIC)
 	switch {
-	case errors.Is(err, fs.ErrNotExist) || err == nil && old.Phase == Restored:
+	case errors.Is(err, fs.ErrNotExist) || err == nil && old.Phase == Restored: // the NIC is not moved
 	case err != nil:
 		return err
 	case old.Phase == Done && old.holds() && old.Bridge != o.Bridge:
 		return fmt.Errorf("move %s to %s: it is on %s", o.NIC, o.Bridge, old.Bridge)
 	case old.Phase == Done && old.holds():
-		return o.ask(old)
+		return o.recordAsked(old)
 	default:
 		if _, err := o.recover(ctx); err != nil {
 			return err
@@ -128,7 +129,7 @@ func Move(ctx context.Context, o Options) error {
 	}
 
 	err = fmt.Errorf("move %s to %s: %w", o.NIC, o.Bridge, err)
-	if errors.Is(err, errOvertaken) {
+	if errors.Is(err, errOvertaken) { // the watchdog restores the NIC
 		return err
 	}
 
@@ -192,8 +193,8 @@ func Recover(ctx context.Context, o Options) (bool, error) {
 	return o.recover(ctx)
 }
 
-// ask records that an operator requested a move that was already made.
-func (o *Options) ask(s *Snapshot) error {
+// recordAsked records that an operator requested a move that was already made.
+func (o *Options) recordAsked(s *Snapshot) error {
 	if s.Asked || !o.Asked {
 		return nil
 	}

@@ -28,15 +28,15 @@ func (o *owner) Unwrap() error { return ErrOwned }
 // systemd-networkd by their state files, and a DHCP client by its command line. root is the parent
 // of /run and /proc. Only processes of this network namespace count.
 func findOwner(root, nic string, index int) *owner {
-	file := strconv.Itoa(index)
+	file := strconv.Itoa(index) // both name the files of devices by their index
 
-	managed, ok := setting(filepath.Join(root, "run/NetworkManager/devices", file), "managed")
+	managed, ok := readKey(filepath.Join(root, "run/NetworkManager/devices", file), "managed")
 	if ok && managed != "false" && managed != "0" {
 		return &owner{nic, "NetworkManager", "make it unmanaged (nmcli device set " + nic +
 			" managed no, and unmanaged-devices in NetworkManager.conf) and give the addresses statically"}
 	}
 
-	state, ok := setting(filepath.Join(root, "run/systemd/netif/links", file), "ADMIN_STATE")
+	state, ok := readKey(filepath.Join(root, "run/systemd/netif/links", file), "ADMIN_STATE")
 	if ok && state != "unmanaged" {
 		return &owner{
 			nic,
@@ -53,8 +53,8 @@ func findOwner(root, nic string, index int) *owner {
 	return nil
 }
 
-// setting reads one KEY=VALUE line.
-func setting(path, key string) (string, bool) {
+// readKey returns the value of a KEY=VALUE line, or false if the file has none.
+func readKey(path, key string) (string, bool) {
 	b, err := os.ReadFile(path)
 	if err != nil {
 		return "", false
@@ -71,7 +71,7 @@ func setting(path, key string) (string, bool) {
 
 // dhcpClient returns the DHCP client of the device, with its process ID.
 func dhcpClient(root, nic string) string {
-	here, _ := os.Readlink(filepath.Join(root, "proc/self/ns/net"))
+	ownNetns, _ := os.Readlink(filepath.Join(root, "proc/self/ns/net"))
 
 	processes, _ := filepath.Glob(filepath.Join(root, "proc/[0-9]*"))
 	for _, p := range processes {
@@ -84,14 +84,14 @@ func dhcpClient(root, nic string) string {
 
 		program := filepath.Base(strings.TrimSuffix(argv[0], ":"))
 		if !slices.Contains([]string{"dhclient", "dhcpcd", "udhcpc"}, program) ||
-			!slices.Contains(argv[1:], nic) && !alone(root, argv[1:]) {
+			!slices.Contains(argv[1:], nic) && !usesAllDevices(root, argv[1:]) {
 			continue
 		}
 
 		// The kernel hides the namespace of a process with more capabilities. Such a process may be in
 		// this one.
-		there, err := os.Readlink(filepath.Join(p, "ns/net"))
-		if errors.Is(err, fs.ErrPermission) || err == nil && there == here {
+		itsNetns, err := os.Readlink(filepath.Join(p, "ns/net"))
+		if errors.Is(err, fs.ErrPermission) || err == nil && itsNetns == ownNetns {
 			return program + " (process " + filepath.Base(p) + ")"
 		}
 	}
@@ -99,8 +99,8 @@ func dhcpClient(root, nic string) string {
 	return ""
 }
 
-// alone reports whether the arguments name no device. Such a client uses all devices.
-func alone(root string, args []string) bool {
+// usesAllDevices reports whether the arguments of a DHCP client name no device.
+func usesAllDevices(root string, args []string) bool {
 	return !slices.ContainsFunc(args, func(a string) bool {
 		if a == "" || strings.ContainsAny(a, "/.") {
 			return false
@@ -115,12 +115,12 @@ func alone(root string, args []string) bool {
 // Files in which distributions configure the options of ovs-ctl.
 var startFiles = []string{"etc/default/openvswitch-switch", "etc/sysconfig/openvswitch"}
 
-// keptAtBoot returns the file that makes Open vSwitch keep transient ports at start. The NIC would
+// keepsTransientPorts returns the file that makes Open vSwitch keep transient ports at start. The NIC would
 // then be a port of the bridge right after a reboot, while the bridge lacks the host's addresses
 // until an agent runs. It returns "" if Open vSwitch deletes them, or if no file exists. root is
 // the parent of /etc.
-func keptAtBoot(root string) string {
-	kept := ""
+func keepsTransientPorts(root string) string {
+	file := "" // the last one that exists
 
 	for _, name := range startFiles {
 		path := filepath.Join(root, name)
@@ -130,8 +130,7 @@ func keptAtBoot(root string) string {
 			continue
 		}
 
-		kept = path
-
+		file = path
 		for line := range strings.Lines(string(b)) {
 			line = strings.TrimSpace(line)
 			if !strings.HasPrefix(line, "#") && strings.Contains(line, "--delete-transient-ports") {
@@ -140,5 +139,5 @@ func keptAtBoot(root string) string {
 		}
 	}
 
-	return kept
+	return file
 }

@@ -55,6 +55,7 @@ func (m *mover) restoreSnapshot(ctx context.Context) error {
 	return m.setPhase(Restored)
 }
 
+// moveBack restores everything but the phase. Each step changes nothing if it was done before.
 func (m *mover) moveBack(ctx context.Context) error {
 	s := m.snap
 
@@ -63,7 +64,7 @@ func (m *mover) moveBack(ctx context.Context) error {
 		return fmt.Errorf("read device %s: %w", s.NIC, err)
 	}
 
-	nic, bridge := deviceOf(l), device{s.Bridge, -1}
+	nic, bridge := deviceOf(l), device{s.Bridge, -1} // -1: there is no such device
 
 	var onBridge [][]byte
 
@@ -83,12 +84,12 @@ func (m *mover) moveBack(ctx context.Context) error {
 		func() error { return m.moveRoutes(ctx, bridge, nic) },
 		func() error { return m.moveRules(ctx, s.Bridge, s.NIC) },
 		func() error { return m.leaveBridge(ctx) },
-		func() error { return m.leftBridge(ctx) },
+		func() error { return m.emptyRemainingBridge(ctx) },
 		// Again, because removing the last address of a device deletes its neighbours.
 		func() error { return m.addNeighbours(ctx, nic) },
-		func() error { return m.trueFlags(ctx, nic, s.NIC, s.Had.Addresses) },
+		func() error { return m.clearNoDAD(ctx, nic, s.NIC, s.Had.Addresses) },
 		func() error { return m.settings(ctx, s.NIC, s.Sysctls.NIC) },
-		func() error { return m.promiscuous(ctx) },
+		func() error { return m.clearPromiscuous(ctx) },
 		func() error { return m.setting(ctx, s.NIC, "ipv6/addr_gen_mode", s.Sysctls.NIC["ipv6/addr_gen_mode"]) },
 		func() error { return m.deleteAddresses(ctx, nic, m.kernelGenerated) },
 	} {
@@ -100,8 +101,8 @@ func (m *mover) moveBack(ctx context.Context) error {
 	return nil
 }
 
-// leftBridge empties the bridge if it still exists and stays.
-func (m *mover) leftBridge(ctx context.Context) error {
+// emptyRemainingBridge empties the bridge, unless it is deleted meanwhile.
+func (m *mover) emptyRemainingBridge(ctx context.Context) error {
 	err := m.emptyBridge(ctx)
 	if _, gone := netlink.LinkByName(m.snap.Bridge); gone != nil {
 		return nil // deleted with the port, perhaps meanwhile
@@ -110,8 +111,8 @@ func (m *mover) leftBridge(ctx context.Context) error {
 	return err
 }
 
-// promiscuous clears the flag that a dead ovs-vswitchd has left set.
-func (m *mover) promiscuous(ctx context.Context) error {
+// clearPromiscuous clears the flag that a dead ovs-vswitchd has left set.
+func (m *mover) clearPromiscuous(ctx context.Context) error {
 	l, err := netlink.LinkByName(m.snap.NIC)
 	if err != nil {
 		return fmt.Errorf("read device %s: %w", m.snap.NIC, err)
@@ -168,7 +169,7 @@ func (m *mover) fillNIC(ctx context.Context, nic device, onBridge [][]byte) erro
 func (m *mover) leaveBridge(ctx context.Context) error {
 	s := m.snap
 	err := m.do(ctx, "remove port "+s.NIC, func() error { return m.Switch.Remove(ctx, s.Bridge, s.NIC) })
-	patience := time.Now().Add(vswitchdTime)
+	deadline := time.Now().Add(vswitchdTime)
 
 	for {
 		l, lerr := netlink.LinkByName(s.NIC)
@@ -181,7 +182,7 @@ func (m *mover) leaveBridge(ctx context.Context) error {
 			return err
 		}
 
-		if err != nil || time.Now().After(patience) {
+		if err != nil || time.Now().After(deadline) {
 			m.Log.Warn("ovs-vswitchd does not release the NIC, removing it from the datapath", "nic", s.NIC)
 
 			deleteNIC := func() error { return deleteVport(master, s.NIC) }

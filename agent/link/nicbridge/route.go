@@ -1,6 +1,7 @@
 package nicbridge
 
 import (
+	"bytes"
 	"net/netip"
 	"slices"
 
@@ -18,10 +19,11 @@ type route struct {
 	group    string       // the kernel's sort key: routes of one group are adjacent
 	devices  []int
 	hops     []netip.Addr // next hops per device, same order; invalid for none
-	byObject bool
-	cloned   bool
+	byObject bool         // its next hops are in a nexthop object
+	cloned   bool         // a cache entry of IPv6
 }
 
+// parseRoute reads a route message.
 func parseRoute(msg []byte) (route, error) {
 	list, err := attrs(msg, routeHeader)
 	if err != nil {
@@ -61,23 +63,26 @@ func parseRoute(msg []byte) (route, error) {
 			break
 		}
 
-		of, err := attrs(hops[:n], nextHop)
+		hop, err := attrs(hops[:n], nextHop)
 		if err != nil {
 			return route{}, err
 		}
 
-		r.addHop(int(order.Uint32(hops[4:])), of)
+		r.addHop(int(order.Uint32(hops[4:])), hop)
 		hops = hops[min((n+3)&^3, len(hops)):]
 	}
 
-	key := []byte{msg[0], msg[1], msg[2], msg[3]}
-	key = append(key, put32(r.table)...)
-	key = append(key, put32(r.metric)...)
-	r.group = string(append(append(key, find(list, unix.RTA_DST)...), find(list, unix.RTA_SRC)...))
+	sortKey := bytes.Clone(msg[:4]) // family, lengths of the prefixes, TOS
+	sortKey = append(sortKey, put32(r.table)...)
+	sortKey = append(sortKey, put32(r.metric)...)
+	sortKey = append(sortKey, find(list, unix.RTA_DST)...)
+	sortKey = append(sortKey, find(list, unix.RTA_SRC)...)
+	r.group = string(sortKey)
 
 	return r, nil
 }
 
+// addHop adds the device and next hop of a list of attributes.
 func (r *route) addHop(device int, list []attr) {
 	gw := find(list, unix.RTA_GATEWAY)
 	if via := find(list, unix.RTA_VIA); len(via) > 2 { // of another family: struct rtvia
@@ -89,9 +94,11 @@ func (r *route) addHop(device int, list []attr) {
 	r.devices, r.hops = append(r.devices, device), append(r.hops, hop)
 }
 
+// by reports whether the route uses the device.
 func (r route) by(device int) bool { return slices.Contains(r.devices, device) }
 
-func (r route) gateway() bool {
+// hasGateway reports whether the route has a next hop.
+func (r route) hasGateway() bool {
 	return slices.ContainsFunc(r.hops, netip.Addr.IsValid)
 }
 
@@ -101,14 +108,15 @@ func (r route) advertised() bool {
 	return r.family == unix.AF_INET6 && r.protocol == unix.RTPROT_RA
 }
 
-// automatic reports whether the route depends on an address.
+// automatic reports whether the kernel adds and removes the route with an address of the host: it is in
+// the table local.
 func (r route) automatic() bool {
 	return r.table == unix.RT_TABLE_LOCAL && r.protocol == unix.RTPROT_KERNEL
 }
 
-// connected reports whether the kernel created the route with the address.
+// connected reports whether the kernel created the route with the address, in another table.
 func (r route) connected(a address) bool {
-	if r.protocol != unix.RTPROT_KERNEL || r.gateway() || r.table == unix.RT_TABLE_LOCAL {
+	if r.protocol != unix.RTPROT_KERNEL || r.hasGateway() || r.table == unix.RT_TABLE_LOCAL {
 		return false
 	}
 

@@ -31,12 +31,12 @@ func (m *mover) moveRoutes(ctx context.Context, from, to device) error {
 		return err
 	}
 
-	there := map[string]bool{}
+	moved := map[string]bool{}
 	for _, w := range old {
-		there[canonicalRoute(w.msg)] = true
+		moved[canonicalRoute(w.msg)] = true
 	}
 
-	return m.deleteRoutes(ctx, from, func(r route) bool { return there[key(r)] })
+	return m.deleteRoutes(ctx, from, func(r route) bool { return moved[key(r)] })
 }
 
 // wantedRoute is a route with its intended position.
@@ -57,13 +57,13 @@ func (m *mover) plan(index int) ([]wantedRoute, error) {
 			return nil, err
 		}
 
-		p, err := parseRoute(msg)
+		parsed, err := parseRoute(msg)
 		if err != nil {
 			return nil, err
 		}
 
-		w := wantedRoute{p, r.First, r.Shared}
-		if p.gateway() {
+		w := wantedRoute{parsed, r.First, r.Shared}
+		if parsed.hasGateway() {
 			via = append(via, w)
 		} else {
 			direct = append(direct, w)
@@ -73,6 +73,8 @@ func (m *mover) plan(index int) ([]wantedRoute, error) {
 	return append(arrange(direct), arrange(via)...), nil
 }
 
+// arrange returns the routes in the order of addition: those for the front of their group in reverse
+// order, then the others.
 func arrange(list []wantedRoute) []wantedRoute {
 	var front, back []wantedRoute
 
@@ -99,6 +101,7 @@ func key(r route) string {
 	return canonicalRoute(msg)
 }
 
+// addRoute adds a route at its position, unless it is there.
 func (m *mover) addRoute(ctx context.Context, w wantedRoute, from, to device) error {
 	have, err := routes()
 	if err != nil {
@@ -116,8 +119,8 @@ func (m *mover) addRoute(ctx context.Context, w wantedRoute, from, to device) er
 
 	what := "add route " + destination(w.route) + " to " + to.name
 	if i >= 0 { // created by the kernel with the address, after foreign routes
-		take := "take route " + destination(w.route) + " of " + to.name + " to put it first"
-		if err := m.send(ctx, take, unix.RTM_DELROUTE, 0, w.msg); err != nil {
+		takeAway := "take route " + destination(w.route) + " of " + to.name + " to put it first"
+		if err := m.send(ctx, takeAway, unix.RTM_DELROUTE, 0, w.msg); err != nil {
 			return err
 		}
 	}
@@ -127,7 +130,7 @@ func (m *mover) addRoute(ctx context.Context, w wantedRoute, from, to device) er
 	switch {
 	case w.family == unix.AF_INET && !w.first:
 		flags |= unix.NLM_F_APPEND
-	case w.family == unix.AF_INET6 && w.gateway():
+	case w.family == unix.AF_INET6 && w.hasGateway():
 		flags |= unix.NLM_F_REPLACE // otherwise the kernel would merge it into a multipath route
 	}
 
@@ -160,8 +163,10 @@ func (m *mover) addAdvertised(ctx context.Context, w wantedRoute, have []route, 
 	return m.send(ctx, what, unix.RTM_NEWROUTE, unix.NLM_F_CREATE, msg)
 }
 
+// sameHops reports whether two routes have the same next hops.
 func sameHops(a, b route) bool { return slices.Equal(a.hops, b.hops) }
 
+// deleteRoutes deletes the unwanted routes by the device.
 func (m *mover) deleteRoutes(ctx context.Context, of device, unwanted func(route) bool) error {
 	have, err := routes()
 	if err != nil {
@@ -190,16 +195,17 @@ func (m *mover) deleteRoutes(ctx context.Context, of device, unwanted func(route
 // isStrayRoute reports whether the kernel created the route with a moved address, and the NIC did
 // not have it.
 func (m *mover) isStrayRoute(r route, wanted []wantedRoute) bool {
-	made := slices.ContainsFunc(m.snap.Had.Addresses, func(msg []byte) bool {
+	kernelMade := slices.ContainsFunc(m.snap.Had.Addresses, func(msg []byte) bool {
 		a, err := parseAddr(msg)
 		return err == nil && r.connected(a)
 	})
 
 	isWanted := func(w wantedRoute) bool { return canonicalRoute(w.msg) == key(r) }
 
-	return made && !slices.ContainsFunc(wanted, isWanted)
+	return kernelMade && !slices.ContainsFunc(wanted, isWanted)
 }
 
+// destination returns the destination and table of a route for people.
 func destination(r route) string {
 	if !r.dst.IsValid() {
 		return fmt.Sprintf("default, family %d, table %d", r.family, r.table)

@@ -79,7 +79,7 @@ func (k SavedDevice) Restore() error {
 		errs = append(errs, err)
 	}
 
-	for _, key := range common(k.Sysctls, readSysctls(k.Device)) {
+	for _, key := range differingSettings(k.Sysctls, readSysctls(k.Device)) {
 		errs = append(errs, writeSysctl(k.Device, key, k.Sysctls[key]))
 	}
 
@@ -90,6 +90,7 @@ func (k SavedDevice) Restore() error {
 	return nil
 }
 
+// restoreAddresses adds missing addresses, and removes additions from a Whole device.
 func (k SavedDevice) restoreAddresses(index int) error {
 	have, err := addrsOf(index)
 	if err != nil {
@@ -124,22 +125,30 @@ func (k SavedDevice) restoreAddresses(index int) error {
 	return errors.Join(errs...)
 }
 
-// sameLife reports whether an address has the same preferred and valid lifetime. now may be nil.
-func sameLife(msg, now []byte) bool {
-	was, err := parseAddr(msg)
-	if err != nil || now == nil {
+// sameLife reports whether the saved and the present message of an address have the same preferred and
+// valid lifetime. Lifetimes that expire count as the same. present may be nil.
+func sameLife(saved, present []byte) bool {
+	before, err := parseAddr(saved)
+	if err != nil || present == nil {
 		return false
 	}
 
-	is, err := parseAddr(now)
+	now, err := parseAddr(present)
+	if err != nil {
+		return false
+	}
 
-	const preferredAndValid = 8
+	const preferredAndValid = 8 // bytes
+	if len(before.life) < preferredAndValid || len(now.life) < preferredAndValid {
+		return false
+	}
 
-	return err == nil && len(was.life) >= preferredAndValid && len(is.life) >= preferredAndValid &&
-		(was.dynamic() && is.dynamic() || bytes.Equal(was.life[:preferredAndValid], is.life[:preferredAndValid]))
+	return before.dynamic() && now.dynamic() ||
+		bytes.Equal(before.life[:preferredAndValid], now.life[:preferredAndValid])
 }
 
-// restoreRoutes adds routes without a next hop first, because others depend on them.
+// restoreRoutes adds missing routes, and removes additions from a Whole device. It adds routes without a
+// next hop first, because others depend on them.
 func (k SavedDevice) restoreRoutes(index int) error {
 	all, err := routes()
 	if err != nil {
@@ -161,9 +170,9 @@ func (k SavedDevice) restoreRoutes(index int) error {
 
 	var errs []error
 
-	for _, gateway := range []bool{false, true} {
+	for _, withGateway := range []bool{false, true} {
 		for _, r := range had {
-			if r.gateway() != gateway || r.advertised() || slices.ContainsFunc(all, same(r)) {
+			if r.hasGateway() != withGateway || r.advertised() || slices.ContainsFunc(all, same(r)) {
 				continue
 			}
 

@@ -29,6 +29,7 @@ const (
 	Restored  Phase = "restored"
 )
 
+// version is the version of the snapshot's format.
 const version = 1
 
 // Snapshot is the state of the NIC before the move, and the progress of the move.
@@ -80,6 +81,7 @@ type Sysctls struct {
 	NIC, Bridge map[string]string
 }
 
+// snapshotPath returns the path of a NIC's snapshot.
 func snapshotPath(dir, nic string) string { return filepath.Join(dir, "nic-"+nic+".json") }
 
 // Load returns the snapshot of a moved NIC. It returns fs.ErrNotExist (wrapped) if there is none
@@ -139,8 +141,8 @@ func BootID() string {
 	return strings.TrimSpace(string(b))
 }
 
-// take reads the NIC. It changes nothing.
-func take(nic netlink.Link, bridge string) (*Snapshot, error) {
+// takeSnapshot reads the NIC. It changes nothing.
+func takeSnapshot(nic netlink.Link, bridge string) (*Snapshot, error) {
 	a := nic.Attrs()
 	s := &Snapshot{
 		Version: version,
@@ -170,6 +172,7 @@ func take(nic netlink.Link, bridge string) (*Snapshot, error) {
 	return s, nil
 }
 
+// readConfig reads the addresses, routes, rules and neighbours of a device.
 func readConfig(name string, index int) (Config, error) {
 	var c Config
 
@@ -184,9 +187,12 @@ func readConfig(name string, index int) (Config, error) {
 			return c, err
 		}
 
-		if a.flags&unix.IFA_F_DADFAILED == 0 { // another host has it
-			c.Addresses, c.Text = append(c.Addresses, m), append(c.Text, a.key.String())
+		if a.flags&unix.IFA_F_DADFAILED != 0 {
+			continue // another host has the address
 		}
+
+		c.Addresses = append(c.Addresses, m)
+		c.Text = append(c.Text, a.key.String())
 	}
 
 	all, err := routes()
@@ -203,11 +209,11 @@ func readConfig(name string, index int) (Config, error) {
 			return c, fmt.Errorf("%s has a route by a nexthop object, which cannot be moved", name)
 		}
 
-		other := func(o route) bool { return o.group == r.group && !o.by(index) }
+		isOfOther := func(o route) bool { return o.group == r.group && !o.by(index) }
 		c.Routes = append(c.Routes, Route{
 			Message: r.msg,
-			First:   !slices.ContainsFunc(all[:i], other),
-			Shared:  slices.ContainsFunc(all, other),
+			First:   !slices.ContainsFunc(all[:i], isOfOther),
+			Shared:  slices.ContainsFunc(all, isOfOther),
 		})
 	}
 

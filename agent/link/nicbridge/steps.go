@@ -18,10 +18,11 @@ const poll = 20 * time.Millisecond
 type mover struct {
 	Options
 	snap *Snapshot
-	held bool // the lock is held for all steps
+	held bool // the mover holds the lock for all steps, as a restoration does
 }
 
-// do makes one change.
+// do makes one change, called what in errors. If another process may hold the lock, do takes it and
+// checks that the watchdog has not started to restore the NIC meanwhile.
 func (m *mover) do(ctx context.Context, what string, change func() error) error {
 	if m.hook != nil {
 		if err := m.hook(what); err != nil {
@@ -57,10 +58,12 @@ func (m *mover) do(ctx context.Context, what string, change func() error) error 
 	return nil
 }
 
+// send sends one message to the kernel.
 func (m *mover) send(ctx context.Context, what string, kind, flags int, msg []byte) error {
 	return m.do(ctx, what, func() error { return send(kind, flags, msg) })
 }
 
+// setting writes a per-interface setting, unless the device has the value or lacks the setting.
 func (m *mover) setting(ctx context.Context, device, key, value string) error {
 	if v, ok := readSysctls(device)[key]; !ok || v == value {
 		return nil
@@ -70,10 +73,10 @@ func (m *mover) setting(ctx context.Context, device, key, value string) error {
 		func() error { return writeSysctl(device, key, value) })
 }
 
-// settings writes those settings to a device that need no specific order.
-func (m *mover) settings(ctx context.Context, device string, want map[string]string, but ...string) error {
-	for _, key := range common(want, readSysctls(device)) {
-		if len(but) > 0 && key == but[0] {
+// settings writes those settings to a device that need no specific order, except some.
+func (m *mover) settings(ctx context.Context, device string, want map[string]string, except ...string) error {
+	for _, key := range differingSettings(want, readSysctls(device)) {
+		if slices.Contains(except, key) {
 			continue
 		}
 
@@ -111,9 +114,9 @@ func (m *mover) addAddresses(ctx context.Context, to device, from string, msgs [
 	return nil
 }
 
-// trueFlags clears the flag that skipped duplicate address detection, unless the address had it
+// clearNoDAD clears the flag that skipped duplicate address detection, unless the address had it
 // before. It does not start detection.
-func (m *mover) trueFlags(ctx context.Context, to device, from string, msgs [][]byte) error {
+func (m *mover) clearNoDAD(ctx context.Context, to device, from string, msgs [][]byte) error {
 	for _, msg := range msgs {
 		a, err := parseAddr(msg)
 		if err != nil || !a.is6() || a.flags&unix.IFA_F_NODAD != 0 {
@@ -125,12 +128,12 @@ func (m *mover) trueFlags(ctx context.Context, to device, from string, msgs [][]
 			return err
 		}
 
-		cur := lookup(msg, have)
-		if cur == nil {
+		current := lookup(msg, have)
+		if current == nil {
 			continue
 		}
 
-		if b, err := parseAddr(cur); err != nil || b.flags&unix.IFA_F_NODAD == 0 {
+		if c, err := parseAddr(current); err != nil || c.flags&unix.IFA_F_NODAD == 0 {
 			continue
 		}
 
@@ -170,6 +173,7 @@ func (m *mover) deleteAddresses(ctx context.Context, of device, unwanted func(ms
 	return nil
 }
 
+// addNeighbours adds the neighbours of the snapshot. An entry that the kernel has learned since stays.
 func (m *mover) addNeighbours(ctx context.Context, to device) error {
 	have, err := neighsOf(to.index)
 	if err != nil {
@@ -210,6 +214,7 @@ func (m *mover) addNeighbours(ctx context.Context, to device) error {
 	return nil
 }
 
+// deleteNeighbours deletes the neighbours of the snapshot from a device.
 func (m *mover) deleteNeighbours(ctx context.Context, of device) error {
 	for _, msg := range m.snap.Had.Neighbours {
 		out, err := retargetNeigh(msg, of.index)
@@ -232,14 +237,14 @@ func (m *mover) moveRules(ctx context.Context, from, to string) error {
 		return err
 	}
 
-	there := map[string]bool{}
+	existing := map[string]bool{}
 
 	for _, msg := range have {
-		if msg, err = retargetRule(msg, "", ""); err != nil {
+		if msg, err = retargetRule(msg, "", ""); err != nil { // only for the form of a request
 			return err
 		}
 
-		there[canonicalRule(msg)] = true
+		existing[canonicalRule(msg)] = true
 	}
 
 	for _, msg := range m.snap.Had.Rules {
@@ -248,7 +253,7 @@ func (m *mover) moveRules(ctx context.Context, from, to string) error {
 			return err
 		}
 
-		if !there[canonicalRule(add)] {
+		if !existing[canonicalRule(add)] {
 			err := m.send(ctx, "add rule for "+to, unix.RTM_NEWRULE, unix.NLM_F_CREATE|unix.NLM_F_EXCL, add)
 			if err != nil {
 				return err
@@ -263,6 +268,7 @@ func (m *mover) moveRules(ctx context.Context, from, to string) error {
 	return nil
 }
 
+// deleteRule deletes a rule of the snapshot in the form for another device.
 func (m *mover) deleteRule(ctx context.Context, msg []byte, name string) error {
 	old, err := retargetRule(msg, m.snap.NIC, name)
 	if err != nil {
@@ -272,6 +278,7 @@ func (m *mover) deleteRule(ctx context.Context, msg []byte, name string) error {
 	return m.send(ctx, "delete rule for "+name, unix.RTM_DELRULE, 0, old)
 }
 
+// addressText returns the address of a message for people.
 func addressText(msg []byte) string {
 	a, err := parseAddr(msg)
 	if err != nil {
@@ -295,4 +302,5 @@ func linkNamed(ctx context.Context, name string) (netlink.Link, error) {
 	}
 }
 
+// deviceOf returns the device of netlink as an end of a move.
 func deviceOf(l netlink.Link) device { return device{l.Attrs().Name, l.Attrs().Index} }

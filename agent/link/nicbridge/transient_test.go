@@ -34,7 +34,7 @@ func TestKeptAtBoot(t *testing.T) {
 			want = path
 		}
 
-		if got := keptAtBoot(root); got != want {
+		if got := keepsTransientPorts(root); got != want {
 			t.Errorf("%s: %q, want %q", tt.name, got, want)
 		}
 	}

@@ -16,6 +16,7 @@ import (
 	"time"
 )
 
+// Times and limits of the watchdog.
 const (
 	grace     = 5 * time.Second  // beyond the mover's own timeout
 	probation = 10 * time.Second // after a successful move
@@ -109,17 +110,17 @@ func Watch(
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 
-	late := errors.New("the mover is late")
+	// The mover has until its deadline, or until its end of the pipe is closed.
+	errLate := errors.New("the mover is late")
 
-	over, end := context.WithTimeoutCause(ctx, time.Duration(seconds)*time.Second, late)
-	defer end()
+	mover, stop := context.WithTimeoutCause(ctx, time.Duration(seconds)*time.Second, errLate)
+	defer stop()
 
-	over, died := context.WithCancelCause(over)
-
+	mover, end := context.WithCancelCause(mover)
 	go func() {
 		_, _ = io.Copy(io.Discard, parent)
 
-		died(errors.New("the mover is dead"))
+		end(errors.New("the mover is dead"))
 	}()
 
 	if _, err := ready.Write([]byte{1}); err != nil {
@@ -128,19 +129,20 @@ func Watch(
 
 	ready.Close()
 
-	return w.run(ctx, over)
+	return w.run(ctx, mover)
 }
 
+// watchdog watches one move.
 type watchdog struct {
 	dir, nic string
 	dial     func(context.Context) (Switch, error)
 	log      *slog.Logger
 }
 
-// run returns when there is nothing left to watch. over ends with the mover.
-func (w *watchdog) run(ctx, over context.Context) error {
+// run returns when there is nothing left to watch. mover ends when the mover has ended or is late.
+func (w *watchdog) run(ctx, mover context.Context) error {
 	for {
-		alive := over.Err() == nil // read first: a snapshot that is read after the mover's end is final
+		alive := mover.Err() == nil // read first: a snapshot that is read after the mover's end is final
 
 		s, err := Load(w.dir, w.nic)
 		switch {
@@ -152,13 +154,13 @@ func (w *watchdog) run(ctx, over context.Context) error {
 			return nil
 		case alive:
 		case s.Phase == Done:
-			return w.prove(ctx)
+			return w.watchGateways(ctx)
 		default:
-			w.log.Warn("restoring the NIC", "cause", context.Cause(over), "phase", s.Phase)
+			w.log.Warn("restoring the NIC", "cause", context.Cause(mover), "phase", s.Phase)
 			return w.restore(ctx, s)
 		}
 
-		_ = wait(over, 5*poll) // the cause is handled above
+		_ = wait(mover, 5*poll) // the cause is handled above
 
 		if err := ctx.Err(); err != nil {
 			return nil
@@ -166,8 +168,8 @@ func (w *watchdog) run(ctx, over context.Context) error {
 	}
 }
 
-// prove watches a move that its mover reported as successful.
-func (w *watchdog) prove(ctx context.Context) error {
+// watchGateways restores the NIC if the gateways stop answering soon after a successful move.
+func (w *watchdog) watchGateways(ctx context.Context) error {
 	trial, cancel := context.WithTimeout(ctx, probation)
 	defer cancel()
 
@@ -186,6 +188,7 @@ func (w *watchdog) prove(ctx context.Context) error {
 	return nil
 }
 
+// restore restores the NIC, and retries after errors.
 func (w *watchdog) restore(ctx context.Context, s *Snapshot) (err error) {
 	for range attempts {
 		if err = w.restoreOnce(ctx, s); err == nil {
@@ -202,6 +205,7 @@ func (w *watchdog) restore(ctx context.Context, s *Snapshot) (err error) {
 	return err
 }
 
+// restoreOnce is restore without a repetition.
 func (w *watchdog) restoreOnce(ctx context.Context, s *Snapshot) error {
 	ctx, cancel := context.WithTimeout(ctx, undoTimeout)
 	defer cancel()
