@@ -43,7 +43,7 @@ type previousState struct {
 
 // frontendState is the service that packets at a frontend get.
 type frontendState struct {
-	by       model.Owner // zero if no object holds the frontend
+	holder   model.Owner // zero if no object holds the frontend
 	owner    verdict.ServiceOwner
 	local    netip.AddrPort
 	redirect Redirect // shared with a plan, never modified
@@ -59,6 +59,8 @@ func newPreviousState() previousState {
 	}
 }
 
+// noteFrontend records the state of a frontend, unless it was recorded since the last Changes. So do
+// the other methods for their entries.
 func (b previousState) noteFrontend(t *Tables, k verdict.ServiceKey) {
 	if _, ok := b.frontends[k]; !ok {
 		b.frontends[k] = t.frontendState(k)
@@ -87,55 +89,31 @@ func (b previousState) noteAddresses(t *Tables, p Plan) {
 
 // Changes returns what has changed since the last call.
 func (t *Tables) Changes() Changes {
-	b := t.before
+	before := t.before
 	t.before = newPreviousState()
+
 	c := Changes{
 		Set:     map[verdict.ServiceKey]verdict.ServiceOwner{},
 		Counts:  map[verdict.ServiceKey]bpf.ServicePort{},
 		Lookups: map[verdict.ServiceKey]netip.AddrPort{},
 	}
 
-	for k, was := range b.frontends {
-		is := t.frontendState(k)
+	for k, old := range before.frontends {
+		c.addFrontend(k, old, t.frontendState(k))
+	}
 
-		c.Redirects = c.Redirects || !was.redirect.Equal(is.redirect)
-		if is.port != was.port {
-			c.Counts[k] = is.port
-		}
-
-		if is.by.Key != (Key{}) && (is.by.Key != was.by.Key || !is.by.Created.Equal(was.by.Created)) {
-			c.New = append(c.New, k)
-		}
-
-		switch is.owner {
-		case was.owner:
-		case 0:
-			c.Unset = append(c.Unset, k)
-		default:
-			c.Set[k] = is.owner
-		}
-
-		switch {
-		case is.local == was.local:
-		case !is.local.IsValid():
-			c.Unlookups = append(c.Unlookups, k)
-		default:
-			c.Lookups[k] = is.local
+	for k, old := range before.sockets {
+		if now := t.sockets(k); !slices.EqualFunc(old.Ports, now.Ports, equalPorts) {
+			c.Sockets = append(c.Sockets, now)
 		}
 	}
 
-	for k, was := range b.sockets {
-		if is := t.sockets(k); !slices.EqualFunc(was.Ports, is.Ports, equalPorts) {
-			c.Sockets = append(c.Sockets, is)
-		}
+	for a, existed := range before.vips {
+		c.VIPs = c.VIPs || existed != (t.vips[a] > 0)
 	}
 
-	for a, was := range b.vips {
-		c.VIPs = c.VIPs || was != (t.vips[a] > 0)
-	}
-
-	for a, was := range b.udp {
-		if was && t.udp[a] == 0 {
+	for a, answered := range before.udp {
+		if answered && t.udp[a] == 0 {
 			c.Gone = append(c.Gone, a)
 		}
 	}
@@ -149,10 +127,41 @@ func (t *Tables) Changes() Changes {
 	return c
 }
 
+// addFrontend adds what has changed at a frontend.
+func (c *Changes) addFrontend(k verdict.ServiceKey, old, now frontendState) {
+	c.Redirects = c.Redirects || !old.redirect.Equal(now.redirect)
+
+	if now.port != old.port {
+		c.Counts[k] = now.port
+	}
+
+	isHeld := now.holder.Key != (Key{})
+	if isHeld && (now.holder.Key != old.holder.Key || !now.holder.Created.Equal(old.holder.Created)) {
+		c.New = append(c.New, k)
+	}
+
+	switch now.owner {
+	case old.owner:
+	case 0:
+		c.Unset = append(c.Unset, k)
+	default:
+		c.Set[k] = now.owner
+	}
+
+	switch {
+	case now.local == old.local:
+	case !now.local.IsValid():
+		c.Unlookups = append(c.Unlookups, k)
+	default:
+		c.Lookups[k] = now.local
+	}
+}
+
 func sortSockets(s []bpf.SockService) {
 	slices.SortFunc(s, func(a, b bpf.SockService) int { return strings.Compare(a.Key, b.Key) })
 }
 
+// equalPorts reports whether two ports of a Service are the same for the host's sockets.
 func equalPorts(a, b bpf.SockPort) bool {
 	return a.Proto == b.Proto && a.Affinity == b.Affinity && a.NotLoopback == b.NotLoopback &&
 		slices.Equal(a.Frontends, b.Frontends) && slices.Equal(a.Backends, b.Backends)
@@ -166,7 +175,7 @@ func (t *Tables) frontendState(k verdict.ServiceKey) frontendState {
 	}
 
 	f, _ := h.plan.frontend(k)
-	s := frontendState{by: h.owner(), owner: f.Owner}
+	s := frontendState{holder: h.owner(), owner: f.Owner}
 
 	if f.Owner != 0 {
 		g := h.plan.Groups[f.Group]

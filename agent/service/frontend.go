@@ -10,11 +10,12 @@ import (
 // frontends builds the frontends of one protocol. SCTP has no frontends for sockets, as the kernel
 // has no hook for connecting SCTP sockets.
 type frontends struct {
-	proto uint8
-	host  bool // a host socket takes connections to the host's own addresses
-	node  *Node
+	proto    uint8
+	toSocket bool // a host socket takes connections to the host's own addresses
+	node     *Node
 }
 
+// key returns the key of a frontend.
 func (f frontends) key(a netip.Addr, port uint16) verdict.ServiceKey {
 	return verdict.ServiceKey{Addr: a, Proto: f.proto, Port: port}
 }
@@ -22,7 +23,7 @@ func (f frontends) key(a netip.Addr, port uint16) verdict.ServiceKey {
 // owner returns the owner of packets to a. The host's stack would drop packets to an address that
 // the host does not have; OVN sends them back by the hairpin.
 func (f frontends) owner(a netip.Addr) verdict.ServiceOwner {
-	if f.host && f.node.owns(a) {
+	if f.toSocket && f.node.owns(a) {
 		return verdict.ServiceHost
 	}
 
@@ -56,12 +57,12 @@ func (f frontends) external(port uint16, addrs []netip.Addr) []Frontend {
 // nodePort returns frontends for outside clients at addrs, and for the host's sockets at the
 // unspecified address.
 func (f frontends) nodePort(port uint16, is4 bool, addrs []netip.Addr) []Frontend {
-	every := netip.IPv6Unspecified()
+	allOfHost := netip.IPv6Unspecified()
 	if is4 {
-		every = netip.IPv4Unspecified()
+		allOfHost = netip.IPv4Unspecified()
 	}
 
-	out := f.internal(port, []netip.Addr{every})
+	out := f.internal(port, []netip.Addr{allOfHost})
 	for _, a := range addrs {
 		out = append(out, Frontend{Key: f.key(a, port), Owner: f.owner(a)})
 	}

@@ -17,7 +17,7 @@ type Node struct {
 	NodePorts bool         // whether node ports and host ports are served on this node
 	Local     bool         // local gateway mode: the host redirects arriving traffic by Group.Redirect
 	Lookup    bool         // whether traffic can be handed to a host socket: verdict.ServiceHost
-	Addresses []netip.Addr // serve node ports for outside clients: the node's host-cidrs
+	Addresses []netip.Addr // the node's host-cidrs, at which outside clients reach node ports
 	// Own are all addresses of the host without those of Services, also on the bridge, also link-local
 	// ones. They have no zones.
 	Own []netip.Addr
@@ -67,13 +67,14 @@ func (n *Node) outside(is4 bool) []netip.Addr {
 
 // isHost reports whether the address belongs to the host of this or another node.
 func (n *Node) isHost(a netip.Addr) bool {
-	_, of := slices.BinarySearchFunc(n.Hosts, a, netip.Addr.Compare)
-	return of || n.owns(a)
+	_, isOther := slices.BinarySearchFunc(n.Hosts, a, netip.Addr.Compare)
+
+	return isOther || n.owns(a)
 }
 
-// taken returns the reason why a frontend at an address of the host belongs to the host itself, or
-// "". asked reports whether a tenant chose the port: a host port, or a port of an external IP.
-func (n *Node) taken(k verdict.ServiceKey, asked bool) string {
+// takenByHost returns the reason why a frontend at an address of the host belongs to the host itself,
+// or "". isChosen reports whether a tenant chose the port: a host port, or a port of an external IP.
+func (n *Node) takenByHost(k verdict.ServiceKey, isChosen bool) string {
 	if !model.IsOwn(k.Addr, n.has) {
 		return ""
 	}
@@ -91,7 +92,7 @@ func (n *Node) taken(k verdict.ServiceKey, asked bool) string {
 		sockets = n.TCP
 	}
 
-	if asked && slices.ContainsFunc(sockets, func(s netip.AddrPort) bool { return receives(s, k) }) {
+	if isChosen && slices.ContainsFunc(sockets, func(s netip.AddrPort) bool { return receives(s, k) }) {
 		return "a socket of the host is open on this port"
 	}
 
@@ -106,17 +107,17 @@ func receives(socket netip.AddrPort, k verdict.ServiceKey) bool {
 		return false
 	}
 
-	a := socket.Addr()
-	if k.Addr.IsUnspecified() && a.Is4() == k.Addr.Is4() {
-		return !a.IsLoopback()
+	local := socket.Addr()
+	if k.Addr.IsUnspecified() && local.Is4() == k.Addr.Is4() {
+		return !local.IsLoopback()
 	}
 
-	return a == k.Addr || a.IsUnspecified() && (a.Is6() || k.Addr.Is4())
+	return local == k.Addr || local.IsUnspecified() && (local.Is6() || k.Addr.Is4())
 }
 
-// keeps reports whether a frontend is reserved for the node itself or for the control plane. The
-// controller reports it. clusterIPs are those of the frontend's Service.
-func (n *Node) keeps(k verdict.ServiceKey, clusterIPs []netip.Addr) bool {
+// reserves reports whether a frontend is reserved for the node itself or for the control plane. The
+// controller writes the Event about it. clusterIPs are those of the frontend's Service.
+func (n *Node) reserves(k verdict.ServiceKey, clusterIPs []netip.Addr) bool {
 	proto, at := model.ProtocolOf(k.Proto), netip.AddrPortFrom(k.Addr, k.Port)
 	if model.Keeps(proto, at, n.isHost) {
 		return true
@@ -134,6 +135,7 @@ func (n *Node) keeps(k verdict.ServiceKey, clusterIPs []netip.Addr) bool {
 		return false
 	}
 
+	// The frontend stands for all addresses of the host.
 	return n.Cluster.ControlPlane.ServesAt(k.Port, func(a netip.Addr) bool {
 		return a.Is4() == k.Addr.Is4() && (a.IsLoopback() || n.owns(a))
 	})

@@ -106,7 +106,7 @@ func New(m model.Meaning, n *Node) *Plan {
 	}
 
 	p.Frontends = slices.DeleteFunc(p.Frontends, func(f Frontend) bool {
-		if n.keeps(f.Key, clusterIPs) {
+		if n.reserves(f.Key, clusterIPs) {
 			// The controller reports it, except at an address at which only the agent serves host
 			// ports.
 			if m.Pod != nil && !f.Key.Addr.IsUnspecified() && !n.Cluster.ServesNodePorts(f.Key.Addr) {
@@ -116,9 +116,9 @@ func New(m model.Meaning, n *Node) *Plan {
 			return true
 		}
 
-		asked := m.Pod != nil || m.Service.HasExternalIP(f.Key.Addr) && f.Key.Port == f.Port
+		isChosen := m.Pod != nil || m.Service.HasExternalIP(f.Key.Addr) && f.Key.Port == f.Port
 
-		return p.recordRefused(f, n.taken(f.Key, asked))
+		return p.recordRefused(f, n.takenByHost(f.Key, isChosen))
 	})
 	if len(p.Frontends)+len(p.Refused) == 0 {
 		return nil
@@ -165,7 +165,7 @@ func (p *Plan) add(g Group, fronts []Frontend) {
 	}
 }
 
-// sort also removes duplicates; of two equal frontends the first one stays.
+// sort sorts the lists and removes duplicates. If two frontends have the same key, the first one stays.
 func (p *Plan) sort() {
 	slices.SortStableFunc(p.Frontends, func(a, b Frontend) int { return compareKeys(a.Key, b.Key) })
 	p.Frontends = slices.CompactFunc(p.Frontends, func(a, b Frontend) bool { return a.Key == b.Key })
@@ -189,6 +189,7 @@ func (p *Plan) frontend(k verdict.ServiceKey) (Frontend, bool) {
 	return p.Frontends[i], true
 }
 
+// equal reports whether two plans are the same.
 func (p *Plan) equal(o *Plan) bool {
 	return p.Created.Equal(o.Created) &&
 		slices.Equal(p.Frontends, o.Frontends) &&
@@ -198,6 +199,7 @@ func (p *Plan) equal(o *Plan) bool {
 		slices.Equal(p.Refused, o.Refused)
 }
 
+// equal reports whether frontends of both can share one group.
 func (g Group) equal(o Group) bool {
 	return g.Proto == o.Proto && g.Affinity == o.Affinity &&
 		g.NotLoopback == o.NotLoopback && g.Local == o.Local &&
@@ -206,6 +208,7 @@ func (g Group) equal(o Group) bool {
 		slices.Equal(g.From, o.From)
 }
 
+// compareKeys defines the order of frontends.
 func compareKeys(a, b verdict.ServiceKey) int {
 	return cmp.Or(a.Addr.Compare(b.Addr), cmp.Compare(a.Proto, b.Proto), cmp.Compare(a.Port, b.Port))
 }

@@ -32,15 +32,16 @@ func planService(svc *model.Service, n *Node) *Plan {
 
 // addresses are the addresses of one family at which a Service is reachable.
 type addresses struct {
-	is4     bool
-	cluster []netip.Addr
-	open    []netip.Addr // external addresses, for all clients
-	ranged  []netip.Addr // external addresses restricted to the source ranges
-	ranges  []netip.Prefix
-	admits  bool         // whether the ranges include the node itself
-	nodes   []netip.Addr // serve node ports
+	is4        bool
+	cluster    []netip.Addr
+	open       []netip.Addr // external addresses, for all clients
+	ranged     []netip.Addr // external addresses restricted to the source ranges
+	ranges     []netip.Prefix
+	admitsNode bool         // the ranges include the node itself
+	nodes      []netip.Addr // serve node ports
 }
 
+// addressesOf returns the addresses of one family. Cluster IPs that the host itself has are left to it.
 func addressesOf(svc *model.Service, is4 bool, n *Node) addresses {
 	out := addresses{
 		is4:    is4,
@@ -54,13 +55,14 @@ func addressesOf(svc *model.Service, is4 bool, n *Node) addresses {
 		out.ranged = model.OfFamily(svc.Announced, is4)
 		out.open = slices.DeleteFunc(out.open,
 			func(a netip.Addr) bool { return slices.Contains(out.ranged, a) })
-		out.admits = slices.ContainsFunc(out.ranges,
+		out.admitsNode = slices.ContainsFunc(out.ranges,
 			func(p netip.Prefix) bool { return slices.ContainsFunc(n.Addresses, p.Contains) })
 	}
 
 	return out
 }
 
+// servicePort is a port of a Service, with its endpoints of one family.
 type servicePort struct {
 	model.Port
 	proto     uint8
@@ -71,6 +73,8 @@ type servicePort struct {
 // external addresses and node ports, whatever externalTrafficPolicy says: traffic from the node
 // itself is internal (kube-proxy's nftables proxier, "short-circuit local traffic").
 func (p *Plan) addPort(svc *model.Service, a addresses, port servicePort, n *Node) {
+	// near are the endpoints that the slices' hints give to this node, or all of them. here are those on
+	// this node, for the policies Local.
 	near := model.Usable(model.NewHints(port.endpoints).For(n.Name, n.Zone))
 	if len(near) == 0 {
 		near = model.Usable(port.endpoints)
@@ -107,16 +111,17 @@ func (p *Plan) addPort(svc *model.Service, a addresses, port servicePort, n *Nod
 		ranged.From = a.ranges
 	}
 
-	if !a.admits {
+	if !a.admitsNode {
 		ranged.Backends = nil
 	}
 
-	front := frontends{proto: port.proto, host: external.Local.IsValid(), node: n}
+	front := frontends{proto: port.proto, toSocket: external.Local.IsValid(), node: n}
 	p.add(internal, front.internal(port.Number, a.cluster))
 	p.add(external, front.external(port.Number, a.open))
-	through := front
-	through.host = false
-	p.add(ranged, through.external(port.Number, a.ranged))
+
+	rangedFront := front
+	rangedFront.toSocket = false // as ranged has no Local
+	p.add(ranged, rangedFront.external(port.Number, a.ranged))
 
 	if port.NodePort > 0 && n.NodePorts {
 		p.add(external, front.nodePort(port.NodePort, a.is4, a.nodes))
@@ -164,6 +169,7 @@ func hostSocket(here []model.Endpoint, n *Node) netip.AddrPort {
 	return netip.AddrPort{}
 }
 
+// addrs returns the addresses of endpoints.
 func addrs(in []model.Endpoint) []netip.AddrPort {
 	var out []netip.AddrPort
 	for _, e := range in {

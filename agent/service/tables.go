@@ -18,21 +18,23 @@ type Tables struct {
 	claimants map[Key]*claimant
 	holders   map[verdict.ServiceKey]*claimant   // the object that holds each frontend
 	waiting   map[verdict.ServiceKey][]*claimant // other claimants, best first; no empty lists
-	vips      map[netip.Addr]int                 // number of plans that have it
-	udp       map[netip.AddrPort]int             // likewise
-	before    previousState
+	vips      map[netip.Addr]int                 // number of plans that have the address
+	udp       map[netip.AddrPort]int             // number of plans that have the endpoint
+	before    previousState                      // at the last call of Changes
 }
 
+// claimant is an object with a plan.
 type claimant struct {
 	key  Key
 	plan *Plan
 }
 
-// precedes reports whether c wins a conflict with o.
-func (c *claimant) precedes(o *claimant) bool {
-	return c.owner().Precedes(o.owner())
+// precedes reports whether c wins a conflict with other.
+func (c *claimant) precedes(other *claimant) bool {
+	return c.owner().Precedes(other.owner())
 }
 
+// owner returns the object as the model's owner of frontends.
 func (c *claimant) owner() model.Owner {
 	return model.Owner{Key: c.key, Created: c.plan.Created}
 }
@@ -70,10 +72,10 @@ func (t *Tables) Len() int { return len(t.claimants) }
 // Keys returns the keys of all objects that have a plan, in any order.
 func (t *Tables) Keys() []Key { return slices.Collect(maps.Keys(t.claimants)) }
 
-// replace changes a claimant's plan. First it records the previous state of all entries that
-// change, including those of waiting claimants.
+// replace changes a claimant's plan. c is nil for a new claimant, and p to delete it. First replace
+// records the previous state of all entries that change, including those of waiting claimants.
 func (t *Tables) replace(k Key, c *claimant, p *Plan) {
-	var old Plan
+	var old, now Plan // without a plan: empty
 
 	if c == nil {
 		c = &claimant{key: k}
@@ -81,12 +83,11 @@ func (t *Tables) replace(k Key, c *claimant, p *Plan) {
 		old = *c.plan
 	}
 
-	var now Plan
 	if p != nil {
 		now = *p
 	}
 
-	t.note(k, old, now)
+	t.notePrevious(k, old, now)
 
 	for _, f := range old.Frontends {
 		if _, stays := now.frontend(f.Key); !stays {
@@ -111,8 +112,8 @@ func (t *Tables) replace(k Key, c *claimant, p *Plan) {
 	count(t.udp, old.UDP, now.UDP)
 }
 
-// note records the previous state of all entries that plans of k mention.
-func (t *Tables) note(k Key, plans ...Plan) {
+// notePrevious records the previous state of all entries that plans of k mention.
+func (t *Tables) notePrevious(k Key, plans ...Plan) {
 	t.before.noteSockets(t, k)
 
 	for _, p := range plans {
@@ -123,8 +124,8 @@ func (t *Tables) note(k Key, plans ...Plan) {
 				t.before.noteSockets(t, h.key)
 			}
 
-			for _, r := range t.waiting[f.Key] {
-				t.before.noteSockets(t, r.key)
+			for _, w := range t.waiting[f.Key] {
+				t.before.noteSockets(t, w.key)
 			}
 		}
 
@@ -132,6 +133,7 @@ func (t *Tables) note(k Key, plans ...Plan) {
 	}
 }
 
+// claim makes c the holder of a frontend, or one of those that wait for it.
 func (t *Tables) claim(c *claimant, k verdict.ServiceKey) {
 	holder := t.holders[k]
 	if holder == nil {
@@ -139,48 +141,52 @@ func (t *Tables) claim(c *claimant, k verdict.ServiceKey) {
 		return
 	}
 
+	loser := c
 	if c.precedes(holder) {
-		t.holders[k], c = c, holder
+		t.holders[k], loser = c, holder
 	}
 
-	r := append(slices.Clip(t.waiting[k]), c)
-	slices.SortFunc(r, func(a, b *claimant) int {
+	waiting := append(slices.Clip(t.waiting[k]), loser)
+	slices.SortFunc(waiting, func(a, b *claimant) int {
 		if a.precedes(b) {
 			return -1
 		}
 
 		return 1
 	})
-	t.waiting[k] = r
+	t.waiting[k] = waiting
 }
 
+// release ends the claim of c to a frontend. If c holds the frontend, the next claimant gets it.
 func (t *Tables) release(c *claimant, k verdict.ServiceKey) {
-	r := t.waiting[k]
+	waiting := t.waiting[k]
+
 	switch {
 	case t.holders[k] != c:
-		r = slices.DeleteFunc(r, func(o *claimant) bool { return o == c })
-	case len(r) > 0:
-		t.holders[k], r = r[0], r[1:]
+		waiting = slices.DeleteFunc(waiting, func(w *claimant) bool { return w == c })
+	case len(waiting) > 0:
+		t.holders[k], waiting = waiting[0], waiting[1:]
 	default:
 		delete(t.holders, k)
 	}
 
-	if len(r) == 0 {
+	if len(waiting) == 0 {
 		delete(t.waiting, k)
 	} else {
-		t.waiting[k] = r
+		t.waiting[k] = waiting
 	}
 }
 
-// count increments the count of each of now and decrements that of each of old.
-func count[K comparable](m map[K]int, old, now []K) {
+// count increments the count of each element of now, and decrements that of each element of old.
+func count[K comparable](counts map[K]int, old, now []K) {
 	for _, k := range now {
-		m[k]++
+		counts[k]++
 	}
 
 	for _, k := range old {
-		if m[k]--; m[k] == 0 {
-			delete(m, k)
+		counts[k]--
+		if counts[k] == 0 {
+			delete(counts, k)
 		}
 	}
 }
