@@ -51,15 +51,15 @@ func (s Source) Pod(ctx context.Context, ref cluster.PodRef, _ podnet.Attachment
 }
 
 // Settled returns an error if the controller has changed the addresses since the ADD.
-func (s Source) Settled(ctx context.Context, ref cluster.PodRef, was podnet.Pod) error {
-	now, _, err := s.wait(ctx, ref)
+func (s Source) Settled(ctx context.Context, ref cluster.PodRef, added podnet.Pod) error {
+	assigned, _, err := s.wait(ctx, ref)
 	if err != nil {
 		return err
 	}
 
-	if !slices.Equal(was.Addresses, now.Addresses) || !bytes.Equal(was.MAC, now.MAC) {
+	if !slices.Equal(added.Addresses, assigned.Addresses) || !bytes.Equal(added.MAC, assigned.MAC) {
 		return fmt.Errorf("pod %s has %v and %s, the controller assigned %v and %s",
-			ref, was.Addresses, was.MAC, now.Addresses, now.MAC)
+			ref, added.Addresses, added.MAC, assigned.Addresses, assigned.MAC)
 	}
 
 	return nil
@@ -83,6 +83,7 @@ func (s Source) Assigned(ref cluster.PodRef) (podnet.AssignedAddresses, bool) {
 	}, true
 }
 
+// wait waits until the pod has a valid annotation, and returns it with the pod.
 func (s Source) wait(
 	ctx context.Context,
 	ref cluster.PodRef,
@@ -111,5 +112,5 @@ func (s Source) read(p *corev1.Pod) (annotation.Pod, error) {
 		return network, errors.New("the API server has no Node of that name")
 	}
 
-	return network, consistent(network, node.Annotations)
+	return network, checkConsistent(network, node.Annotations)
 }

@@ -12,10 +12,10 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/cluster/annotation"
 )
 
-// consistent returns an error unless network is valid for a pod on the node with these annotations.
+// checkConsistent returns an error unless network is valid for a pod on the node with these annotations.
 // The pod's creator can write its annotation, and the agent may see that before the controller
 // corrects it.
-func consistent(network annotation.Pod, node map[string]string) error {
+func checkConsistent(network annotation.Pod, node map[string]string) error {
 	subnets, err := annotation.ParseNodeSubnets(node)
 	if err != nil {
 		return fmt.Errorf("the node's subnets: %w", err)
@@ -33,12 +33,13 @@ func consistent(network annotation.Pod, node map[string]string) error {
 			return fmt.Errorf("address %s is not in a subnet of the node %v", a, subnets)
 		}
 
-		router, port, broadcast := reserved(subnet)
+		router, port, broadcast := reservedAddresses(subnet)
 		if a.Addr() == subnet.Addr() || a.Addr() == router || a.Addr() == port || a.Addr() == broadcast {
 			return fmt.Errorf("address %s is reserved", a)
 		}
 
-		used, gateways = append(used, subnet), append(gateways, router)
+		used = append(used, subnet)
+		gateways = append(gateways, router)
 	}
 
 	if len(used) == 0 {
@@ -49,12 +50,12 @@ func consistent(network annotation.Pod, node map[string]string) error {
 		return fmt.Errorf("gateways %v differ from the node's router %v", network.Gateways, gateways)
 	}
 
-	return consistentMAC(network, subnets, node)
+	return checkMAC(network, subnets, node)
 }
 
-// reserved returns the addresses of the router and the management port, and IPv4's broadcast
-// address.
-func reserved(subnet netip.Prefix) (router, port, broadcast netip.Addr) {
+// reservedAddresses returns the addresses of the router and the management port, and IPv4's broadcast
+// address. For IPv6, broadcast is the zero Addr.
+func reservedAddresses(subnet netip.Prefix) (router, port, broadcast netip.Addr) {
 	router = subnet.Addr().Next()
 	if subnet.Addr().Is4() {
 		b := subnet.Addr().As4()
@@ -68,7 +69,9 @@ func reserved(subnet netip.Prefix) (router, port, broadcast netip.Addr) {
 	return router, router.Next(), broadcast
 }
 
-func consistentMAC(network annotation.Pod, subnets []netip.Prefix, node map[string]string) error {
+// checkMAC returns an error for a MAC address that the node itself uses, or that belongs to another IP
+// address.
+func checkMAC(network annotation.Pod, subnets []netip.Prefix, node map[string]string) error {
 	if err := annotation.CheckMAC(network.MAC); err != nil {
 		return fmt.Errorf("MAC address: %w", err)
 	}
@@ -76,7 +79,7 @@ func consistentMAC(network annotation.Pod, subnets []netip.Prefix, node map[stri
 	var own []net.HardwareAddr
 
 	for _, s := range subnets {
-		router, port, _ := reserved(s.Masked())
+		router, port, _ := reservedAddresses(s.Masked())
 		own = append(own, management.MAC(router), management.MAC(port))
 	}
 
@@ -95,10 +98,11 @@ func consistentMAC(network annotation.Pod, subnets []netip.Prefix, node map[stri
 		return fmt.Errorf("MAC address %s is the node's own", network.MAC)
 	}
 
-	kept := management.MAC(subnets[0].Addr())[:2]
-	derived := func(a netip.Prefix) bool { return bytes.Equal(management.MAC(a.Addr()), network.MAC) }
+	// All derived MAC addresses begin with the same bytes, whatever the IP address.
+	derivedPrefix := management.MAC(subnets[0].Addr())[:2]
 
-	if bytes.Equal(network.MAC[:2], kept) && !slices.ContainsFunc(network.Addresses, derived) {
+	isDerivedFrom := func(a netip.Prefix) bool { return bytes.Equal(management.MAC(a.Addr()), network.MAC) }
+	if bytes.Equal(network.MAC[:2], derivedPrefix) && !slices.ContainsFunc(network.Addresses, isDerivedFrom) {
 		return fmt.Errorf("MAC address %s is reserved for the IP address that it is derived from",
 			network.MAC)
 	}

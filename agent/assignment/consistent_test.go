@@ -43,7 +43,7 @@ func TestHarmfulAnnotationsAreRefused(t *testing.T) {
 		p := good()
 		change(&p)
 
-		if err := consistent(p, node); err != nil {
+		if err := checkConsistent(p, node); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -56,7 +56,7 @@ func TestHarmfulAnnotationsAreRefused(t *testing.T) {
 		p := good()
 
 		p.MAC = mac(s)
-		if consistent(p, node) == nil {
+		if checkConsistent(p, node) == nil {
 			t.Errorf("MAC address %s is accepted", s)
 		}
 	}
@@ -70,14 +70,14 @@ func TestHarmfulAnnotationsAreRefused(t *testing.T) {
 			p.Addresses[i] = netip.MustParsePrefix(a)
 
 			p.MAC = derived(p.Addresses[0])
-			if consistent(p, node) == nil {
+			if checkConsistent(p, node) == nil {
 				t.Errorf("address %s is accepted", a)
 			}
 
 			p = good()
 
 			p.Gateways[i] = p.Addresses[i].Addr()
-			if consistent(p, node) == nil {
+			if checkConsistent(p, node) == nil {
 				t.Errorf("gateway %s is accepted", p.Gateways[i])
 			}
 		}
@@ -95,12 +95,12 @@ func TestHarmfulAnnotationsAreRefused(t *testing.T) {
 		p := good()
 		change(&p)
 
-		if consistent(p, node) == nil {
+		if checkConsistent(p, node) == nil {
 			t.Errorf("%s: accepted", name)
 		}
 	}
 
-	if consistent(good(), nil) == nil {
+	if checkConsistent(good(), nil) == nil {
 		t.Error("accepted on a node without subnets")
 	}
 }

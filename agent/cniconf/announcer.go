@@ -29,20 +29,20 @@ type Announcer struct {
 	Exclusive bool   // hide the configurations of other networks from runtimes
 	Log       *slog.Logger
 
-	written bool      // by this agent
-	was     bool      // whether the node was ready
-	lost    time.Time // start of the unready time; the zero time while the node is ready
+	written      bool      // this agent has written the configuration
+	wasReady     bool      // the node was ready at the last Step
+	unreadySince time.Time // the zero time while the node is ready
 }
 
 // Step writes the configuration when nothing is missing, withdraws it when the node stays unready,
 // and logs changes of the readiness.
 func (a *Announcer) Step(missing []string, now time.Time) error {
 	ready := len(missing) == 0
-	if ready != a.was {
+	if ready != a.wasReady {
 		a.Log.Info("readiness", "ready", ready, "missing", missing)
 	}
 
-	a.was = ready
+	a.wasReady = ready
 	if a.Dir == "" {
 		return nil
 	}
@@ -51,7 +51,8 @@ func (a *Announcer) Step(missing []string, now time.Time) error {
 	_, err := os.Stat(path)
 	exists := err == nil
 
-	want := a.want(ready, exists, now)
+	keep := a.shouldExist(ready, exists, now)
+
 	switch {
 	case ready && (!a.written || !exists): // replaces one of another version as well
 		err := write(a.Dir, a.Socket)
@@ -60,7 +61,7 @@ func (a *Announcer) Step(missing []string, now time.Time) error {
 		return errors.Join(err, a.setOthersAside())
 	case ready:
 		return a.setOthersAside()
-	case !want && exists:
+	case !keep && exists:
 		a.Log.Warn("withdrawing the CNI configuration of an unready node", "missing", missing)
 		return remove(path)
 	}
@@ -68,20 +69,21 @@ func (a *Announcer) Step(missing []string, now time.Time) error {
 	return nil
 }
 
-// want reports whether the configuration should exist.
-func (a *Announcer) want(ready, exists bool, now time.Time) bool {
+// shouldExist reports whether the configuration should exist.
+func (a *Announcer) shouldExist(ready, exists bool, now time.Time) bool {
 	if ready {
-		a.lost = time.Time{}
+		a.unreadySince = time.Time{}
 		return true
 	}
 
-	if a.lost.IsZero() {
-		a.lost = now
+	if a.unreadySince.IsZero() {
+		a.unreadySince = now
 	}
 
-	return exists && now.Sub(a.lost) < withdrawAfter
+	return exists && now.Sub(a.unreadySince) < withdrawAfter
 }
 
+// setOthersAside sets the configurations of other networks aside, if the Announcer is Exclusive.
 func (a *Announcer) setOthersAside() error {
 	if !a.Exclusive {
 		return nil
@@ -124,6 +126,7 @@ func write(dir, socket string) error {
 	return nil
 }
 
+// remove removes a file, if it exists.
 func remove(path string) error {
 	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("remove CNI configuration: %w", err)

@@ -16,7 +16,7 @@ import (
 type check struct {
 	name      service.Key
 	port      uint16
-	endpoints atomic.Int64
+	endpoints atomic.Int64 // ready and on this node
 	healthy   func() bool
 	server    io.Closer
 }
@@ -33,6 +33,7 @@ func newCheck(k service.Key, w wanted, l net.Listener, pool *listener.Pool, heal
 	return c
 }
 
+// close ends the listener and its connections.
 func (c *check) close() { c.server.Close() }
 
 // answer is the response body, in kube-proxy's format.
@@ -53,6 +54,7 @@ func (c *check) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
 	reply(w, a.LocalEndpoints > 0 && a.ServiceProxyHealthy, a)
 }
 
+// reply answers with status 200 or 503 and a body in JSON.
 func reply(w http.ResponseWriter, ok bool, body any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("X-Content-Type-Options", "nosniff")

@@ -22,8 +22,8 @@ import (
 // ReasonFailed is the reason of Events about a port on which the Server cannot listen.
 const ReasonFailed = "FailedToStartServiceHealthcheck"
 
-// maxConnections bounds the connections of all Services' health checks together, as a namespace may
-// have any number of Services; and those of the node's health check.
+// maxConnections bounds the connections of all Services' health checks together, because a namespace
+// may have any number of Services. It is also the bound for the node's health check.
 const maxConnections = 256
 
 // Options configure a Server.
@@ -46,16 +46,16 @@ type Server struct {
 	mu      sync.Mutex // guards changed
 	changed map[service.Key]bool
 
-	// Owned by the goroutine in Run:
-	serving map[service.Key]*check
-	said    map[service.Key]string // errors already reported by Events
+	// The goroutine of Run owns these.
+	serving  map[service.Key]*check
+	reported map[service.Key]string // error of the last Event
 }
 
 // New returns a Server that does not run yet.
 func New(o Options) *Server {
 	return &Server{
 		o: o, wake: loop.NewSignal(), pool: listener.NewPool(maxConnections), changed: map[service.Key]bool{},
-		serving: map[service.Key]*check{}, said: map[service.Key]string{},
+		serving: map[service.Key]*check{}, reported: map[service.Key]string{},
 	}
 }
 
@@ -65,14 +65,15 @@ func (s *Server) Changed(k service.Key) {
 		return
 	}
 
-	s.note(k)
+	s.noteChanged(k)
 	s.wake.Trigger()
 }
 
 // Synced notes that Keys is complete.
 func (s *Server) Synced() { s.wake.Trigger() }
 
-func (s *Server) note(k service.Key) {
+// noteChanged marks a Service for the next sync.
+func (s *Server) noteChanged(k service.Key) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 
@@ -114,7 +115,7 @@ func (s *Server) sync(ctx context.Context) error {
 		}
 
 		if w.port == 0 {
-			delete(s.said, k)
+			delete(s.reported, k)
 			continue
 		}
 
@@ -125,20 +126,21 @@ func (s *Server) sync(ctx context.Context) error {
 
 	for _, k := range slices.SortedFunc(maps.Keys(want), service.Key.Compare) {
 		if err := s.serve(k, want[k]); err != nil {
-			s.note(k) // no wake-up: the error causes a retry
+			s.noteChanged(k) // no wake-up: the error causes a retry
 
 			errs = append(errs, err)
-			s.reportErrors(ctx, k, err)
+			s.reportError(ctx, k, err)
 
 			continue
 		}
 
-		delete(s.said, k)
+		delete(s.reported, k)
 	}
 
 	return errors.Join(errs...)
 }
 
+// serve opens the listener of a Service, or updates the number of its endpoints.
 func (s *Server) serve(k service.Key, w wanted) error {
 	if c := s.serving[k]; c != nil {
 		c.endpoints.Store(int64(w.endpoints))
@@ -157,22 +159,22 @@ func (s *Server) serve(k service.Key, w wanted) error {
 	return nil
 }
 
-// reportErrors writes one Event about the Service for each error.
-func (s *Server) reportErrors(ctx context.Context, k service.Key, err error) {
+// reportError writes an Event about the Service, unless the last one had the same error.
+func (s *Server) reportError(ctx context.Context, k service.Key, err error) {
 	svc := s.o.Objects(k).Service
-	if svc == nil || s.said[k] == err.Error() {
+	if svc == nil || s.reported[k] == err.Error() {
 		return
 	}
 
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
 
-	if failed := s.o.Warn(ctx, svc, ReasonFailed, fmt.Sprintf("node %s: %v", s.o.Node, err)); failed != nil {
-		s.o.Log.Warn("cannot write event", "error", failed)
+	if warnErr := s.o.Warn(ctx, svc, ReasonFailed, fmt.Sprintf("node %s: %v", s.o.Node, err)); warnErr != nil {
+		s.o.Log.Warn("cannot write event", "error", warnErr)
 		return
 	}
 
-	s.said[k] = err.Error()
+	s.reported[k] = err.Error()
 }
 
 // wanted is the health check of a Service; port 0 means none.
@@ -181,6 +183,7 @@ type wanted struct {
 	endpoints int // ready and on this node
 }
 
+// wants returns the health check of a Service on this node.
 func wants(o service.Objects, node string) wanted {
 	svc := service.New(service.Config{}, o.Service, o.Slices)
 	if svc == nil || svc.HealthCheckPort == 0 {

@@ -35,6 +35,7 @@ func (p Proxy) Run(ctx context.Context) error {
 	})
 }
 
+// serve serves until ctx ends or the port cannot be used.
 func (p Proxy) serve(ctx context.Context) error {
 	l, err := net.Listen("tcp", p.Addr)
 	if err != nil {

@@ -17,7 +17,7 @@ const (
 type Plan struct {
 	MAC       net.HardwareAddr
 	Addresses []netip.Prefix
-	Routes    map[netip.Prefix]netip.Addr
+	Routes    map[netip.Prefix]netip.Addr // next hops by destination
 }
 
 // PlanFor derives the port's addresses and routes from the node's subnets. In each subnet, .1 is
@@ -33,13 +33,13 @@ func PlanFor(subnets, networks []netip.Prefix) (Plan, error) {
 		own := nth(s, portHost)
 
 		p.Addresses = append(p.Addresses, netip.PrefixFrom(own, s.Bits()))
-		if p.MAC == nil || own.Is4() {
+		if p.MAC == nil || own.Is4() { // the IPv4 address counts, if there is one
 			p.MAC = MAC(own)
 		}
 
-		for _, c := range networks {
-			if c.Addr().Is4() == own.Is4() && c.Masked() != s.Masked() {
-				p.Routes[c.Masked()] = nth(s, gatewayHost)
+		for _, n := range networks {
+			if n.Addr().Is4() == own.Is4() && n.Masked() != s.Masked() {
+				p.Routes[n.Masked()] = nth(s, gatewayHost)
 			}
 		}
 	}

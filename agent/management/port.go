@@ -39,12 +39,11 @@ type Port struct {
 	o    Options
 	wake loop.Signal
 
-	mu      sync.Mutex // guards the following fields
-	subnets []netip.Prefix
-	join    []netip.Prefix
-	mtu     int
-	fault   string
-
+	mu       sync.Mutex     // guards the following fields
+	subnets  []netip.Prefix // of the node
+	join     []netip.Prefix // networks of the gateway routers
+	mtu      int
+	fault    string    // see Missing
 	restored time.Time // see Restored
 }
 
@@ -121,7 +120,7 @@ func (p *Port) Run(ctx context.Context) error {
 		return loop.Run(ctx, loop.Options{
 			Name:   "management port",
 			Wake:   p.wake,
-			Apply:  p.step,
+			Apply:  p.syncState,
 			Resync: time.Minute,
 			Log:    p.o.Log,
 		})
@@ -130,7 +129,8 @@ func (p *Port) Run(ctx context.Context) error {
 	return group.Wait()
 }
 
-func (p *Port) step(ctx context.Context) error {
+// syncState calls sync with the present state, and stores its result for Missing.
+func (p *Port) syncState(ctx context.Context) error {
 	p.mu.Lock()
 	subnets, join, mtu := p.subnets, p.join, p.mtu
 	p.mu.Unlock()
@@ -167,14 +167,15 @@ func (p *Port) sync(ctx context.Context, subnets, join []netip.Prefix, mtu int) 
 		return "", err
 	}
 
-	done, err := p.o.OVS.Installed(ctx, Name)
-	if err != nil || done {
+	installed, err := p.o.OVS.Installed(ctx, Name)
+	if err != nil || installed {
 		return "", err
 	}
 
 	return "ovn-controller has not installed its flows yet: is it running, and connected to the southbound database?", nil
 }
 
+// apply makes the port, its device, addresses and routes as planned.
 func (p *Port) apply(ctx context.Context, subnets, join []netip.Prefix, mtu int) error {
 	plan, err := PlanFor(subnets, slices.Concat(p.o.Cluster, join))
 	if err != nil {
@@ -196,7 +197,7 @@ func (p *Port) apply(ctx context.Context, subnets, join []netip.Prefix, mtu int)
 		return err
 	}
 
-	if err := p.device(ctx); err != nil {
+	if err := p.ensureDevice(ctx); err != nil {
 		return err
 	}
 
@@ -234,20 +235,21 @@ func (p *Port) apply(ctx context.Context, subnets, join []netip.Prefix, mtu int)
 	return link.SyncRoutes(Name, plan.Routes)
 }
 
-// device returns an error if the port's device is missing. It recreates a deleted device.
-func (p *Port) device(ctx context.Context) error {
-	_, err := link.Get(Name)
-	if !errors.Is(err, link.ErrNotFound) || p.o.Datapath != ovs.DatapathNetdev {
-		return err
+// ensureDevice returns an error if the port's device is missing. On the userspace datapath, it recreates
+// a deleted device: ovs-vswitchd does not.
+func (p *Port) ensureDevice(ctx context.Context) error {
+	_, missing := link.Get(Name)
+	if !errors.Is(missing, link.ErrNotFound) || p.o.Datapath != ovs.DatapathNetdev {
+		return missing
 	}
 
-	renewed, err2 := p.o.OVS.RenewDevice(ctx, p.o.RunDir, Name)
-	if err2 != nil {
-		return err2
+	renewed, err := p.o.OVS.RenewDevice(ctx, p.o.RunDir, Name)
+	if err != nil {
+		return err
 	}
 
 	if !renewed {
-		return err
+		return missing
 	}
 
 	p.o.Log.Info("recreated the device of the management port")
@@ -259,5 +261,5 @@ func (p *Port) device(ctx context.Context) error {
 
 // Cleanup removes the port, if it exists.
 func Cleanup(ctx context.Context, o *ovs.Client) error {
-	return errors.Join(o.RemovePort(ctx, Name))
+	return o.RemovePort(ctx, Name)
 }

@@ -16,7 +16,7 @@ type HostSent struct {
 	Device func() (packets, bytes uint64, err error) // reads the uplink's counters
 
 	mu             sync.Mutex // guards the following fields
-	looks          uint64
+	calls          uint64     // of Append that have set the following fields
 	packets, bytes derived
 }
 
@@ -24,7 +24,7 @@ type HostSent struct {
 // returns the programs' counters and an error.
 func (h *HostSent) Append(read func() ([]bpf.Counter, error)) ([]bpf.Counter, error) {
 	h.mu.Lock()
-	looks := h.looks
+	calls := h.calls
 	h.mu.Unlock()
 	// The device comes first: a packet of OVN is counted by the programs before it is sent. In the
 	// other order, packets of OVN sent meanwhile would be counted as the host's.
@@ -39,22 +39,23 @@ func (h *HostSent) Append(read func() ([]bpf.Counter, error)) ([]bpf.Counter, er
 		return counters, fmt.Errorf("derive what the host sends: %w", deviceErr)
 	}
 
-	var out bpf.Counter
+	var ovn bpf.Counter // what OVN has sent
 
 	for _, n := range counters {
 		if n.Port == "ovn" && n.Verdict == "out" {
-			out.Packets += n.Packets
-			out.Bytes += n.Bytes
+			ovn.Packets += n.Packets
+			ovn.Bytes += n.Bytes
 		}
 	}
 
 	h.mu.Lock()
 	defer h.mu.Unlock()
 
-	if h.looks == looks { // otherwise a concurrent call was faster, perhaps with later figures
-		h.packets.look(packets, out.Packets, looks == 0)
-		h.bytes.look(bytes, out.Bytes, looks == 0)
-		h.looks++
+	if h.calls == calls { // otherwise a concurrent call was faster, perhaps with later figures
+		isFirst := calls == 0
+		h.packets.update(packets, ovn.Packets, isFirst)
+		h.bytes.update(bytes, ovn.Bytes, isFirst)
+		h.calls++
 	}
 
 	return append(counters, bpf.Counter{
@@ -71,12 +72,13 @@ func (h *HostSent) Append(read func() ([]bpf.Counter, error)) ([]bpf.Counter, er
 // lag, but it never decreases.
 type derived struct {
 	device, ovn uint64 // at the last call
-	sum         int64
-	shown       int64
+	sum         int64  // of all differences; it may decrease
+	shown       int64  // the largest sum so far
 }
 
-func (d *derived) look(device, ovn uint64, first bool) {
-	if !first {
+// update takes the present counters. The first ones are the origin of the sum.
+func (d *derived) update(device, ovn uint64, isFirst bool) {
+	if !isFirst {
 		more := int64(device - d.device)
 		if device < d.device { // a new device of the same name
 			more = int64(device)

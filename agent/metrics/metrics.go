@@ -61,15 +61,15 @@ type Collector struct {
 
 // New returns an unregistered Collector. It has all metrics of the Table but the histograms.
 func New(s Source) *Collector {
-	var at metric.Table
+	var table metric.Table
 
-	for _, f := range Table() {
-		if f.Kind != metric.Histogram {
-			at = append(at, f)
+	for _, m := range Table() {
+		if m.Kind != metric.Histogram { // package cniserver observes those
+			table = append(table, m)
 		}
 	}
 
-	return &Collector{s: s, set: metric.NewSet(at)}
+	return &Collector{s: s, set: metric.NewSet(table)}
 }
 
 // Describe implements prometheus.Collector.
@@ -120,6 +120,7 @@ func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 // putter sends a value of a metric in the Table.
 type putter func(name string, v float64, labels ...string)
 
+// putPortUse sends how full the SNAT range is. Remotes with less than half of it share one value.
 func (c *Collector) putPortUse(put putter, stats gateway.Stats) {
 	if stats.SNATPorts == 0 {
 		return
@@ -127,18 +128,19 @@ func (c *Collector) putPortUse(put putter, stats gateway.Stats) {
 
 	put("ovnkube_gateway_snat_ports", float64(stats.SNATPorts))
 
-	most := 0
+	maxUsed := 0
 	for _, u := range stats.PortUse {
-		most = max(most, u.Ports)
+		maxUsed = max(maxUsed, u.Ports)
 		if 2*u.Ports >= stats.SNATPorts {
 			put("ovnkube_gateway_snat_remote_ports_used", float64(u.Ports), service.ProtocolName(u.Proto),
 				u.Remote.String())
 		}
 	}
 
-	put("ovnkube_gateway_snat_remote_ports_used_max", float64(most))
+	put("ovnkube_gateway_snat_remote_ports_used_max", float64(maxUsed))
 }
 
+// putFailures sends the packets that the kernel's connection tracker has lost.
 func (c *Collector) putFailures(put putter) {
 	if c.s.Failures == nil {
 		return

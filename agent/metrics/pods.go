@@ -7,7 +7,7 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/metric"
 )
 
-// Like cadvisor's container_network_receive and _transmit.
+// Prefixes of the names of pods' metrics, like cadvisor's container_network_receive and _transmit.
 const (
 	podReceived = "ovnkube_node_pod_network_receive"
 	podSent     = "ovnkube_node_pod_network_transmit"
@@ -29,11 +29,11 @@ func (c *Collector) putPods(put putter, ch chan<- prometheus.Metric) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 
-	was := c.pods
+	lastLabels := c.pods
 	c.pods = make(map[podnet.Owner]metric.Labels, len(traffic))
 
 	for _, t := range traffic {
-		labels := was[t.Owner]
+		labels := lastLabels[t.Owner]
 		if labels == nil {
 			labels = c.set.Labels(podReceived+"_packets_total", t.Namespace, t.Pod, t.Interface)
 		}

@@ -89,11 +89,11 @@ func (c *Collector) putServices(put putter, ch chan<- prometheus.Metric) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 
-	was := c.services
+	lastLabels := c.services
 	c.services = make(map[bpf.ServicePort]metric.Labels, len(counts))
 
 	for _, n := range counts {
-		labels := was[n.ServicePort]
+		labels := lastLabels[n.ServicePort]
 		if labels == nil {
 			labels = c.set.Labels(packets, n.Namespace, n.Name, strconv.Itoa(int(n.Port)),
 				service.ProtocolName(n.Proto))
@@ -105,7 +105,7 @@ func (c *Collector) putServices(put putter, ch chan<- prometheus.Metric) {
 	}
 }
 
-// putShortcuts sends nothing while shortcuts are off.
+// putShortcuts sends the counts of shortcuts, or nothing while they are off.
 func (c *Collector) putShortcuts(put putter) {
 	counts, err := bpf.ReadShortcutCounts(c.s.PinDir)
 	if err != nil {
@@ -128,10 +128,10 @@ func (c *Collector) putShortcuts(put putter) {
 // evictions makes a counter of ShortcutCounts.Evicted, which may fall. It starts at zero. Its
 // methods are safe for concurrent use.
 type evictions struct {
-	mu    sync.Mutex // guards the fields below
-	known bool
-	most  uint64 // the largest Evicted so far
-	total uint64
+	mu      sync.Mutex // guards the fields below
+	known   bool       // next was called
+	highest uint64     // the largest Evicted so far
+	total   uint64     // evictions since the first call
 }
 
 // next returns the evictions since the first call.
@@ -141,10 +141,11 @@ func (e *evictions) next(c bpf.ShortcutCounts) uint64 {
 
 	now := c.Evicted()
 	switch {
-	case !e.known, c.Created < e.most: // the first call, or the state was pinned anew
-		e.known, e.most = true, now
-	case now > e.most:
-		e.total, e.most = e.total+now-e.most, now
+	case !e.known, c.Created < e.highest: // the first call, or the state was pinned anew
+		e.known, e.highest = true, now
+	case now > e.highest:
+		e.total += now - e.highest
+		e.highest = now
 	}
 
 	return e.total

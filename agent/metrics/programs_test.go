@@ -24,7 +24,7 @@ func TestDerived(t *testing.T) {
 		{1020, 407, 13},
 		{3, 408, 15}, // a new device
 	} {
-		if d.look(look.device, look.ovn, i == 0); d.shown != look.want {
+		if d.update(look.device, look.ovn, i == 0); d.shown != look.want {
 			t.Errorf("look %d: %d, want %d", i, d.shown, look.want)
 		}
 	}

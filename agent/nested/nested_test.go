@@ -167,12 +167,12 @@ func TestNetwork_connectsPods(t *testing.T) {
 	}
 
 	connections, err := r.network.List(t.Context())
-	if err != nil || len(connections) != 2 || !connections[host].Is(b) || connections[host].Is(a) {
+	if err != nil || len(connections) != 2 || !connections[host].IsOf(b) || connections[host].IsOf(a) {
 		t.Errorf("connections %v, error %v", connections, err)
 	}
 
 	limited := b
-	if limited.IngressRate = 1e6; connections[host].Is(limited) {
+	if limited.IngressRate = 1e6; connections[host].IsOf(limited) {
 		t.Error("the connection is that of a pod with a limit")
 	}
 

@@ -65,8 +65,8 @@ type Counter struct {
 // Page serves the status page. Before Set it shows what the start waits for.
 type Page struct {
 	missing func() []string
-	now     func() time.Time
-	source  atomic.Pointer[Source]
+	now     func() time.Time       // time.Now, except in tests
+	source  atomic.Pointer[Source] // nil before Set
 }
 
 // New returns a Page. missing returns why the agent is not ready.
@@ -142,9 +142,9 @@ type Frontend struct {
 }
 
 // Frontends returns the frontends, sorted.
-func Frontends(of map[verdict.ServiceKey]bpf.ServicePort) []Frontend {
-	out := make([]Frontend, 0, len(of))
-	for k, p := range of {
+func Frontends(servicePorts map[verdict.ServiceKey]bpf.ServicePort) []Frontend {
+	out := make([]Frontend, 0, len(servicePorts))
+	for k, p := range servicePorts {
 		out = append(out, Frontend{
 			k.Addr,
 			k.Proto,
@@ -161,6 +161,7 @@ func Frontends(of map[verdict.ServiceKey]bpf.ServicePort) []Frontend {
 	return out
 }
 
+// services serves /services.json.
 func (p *Page) services(w http.ResponseWriter, _ *http.Request) {
 	out := []Frontend{}
 	if source := p.source.Load(); source != nil && source.Frontends != nil {

@@ -150,16 +150,17 @@ func (p *Pool) Take(o Owner, now time.Time) (port annotation.PoolPort, early boo
 
 	var chosen Status
 
-	none := &NoPortError{Node: p.node}
+	noPort := &NoPortError{Node: p.node}
+
 	for tag := range p.ports {
 		s := p.status(tag, now)
-		none.Ports++
+		noPort.Ports++
 
 		switch s.State {
 		case Used, Missing:
-			none.Used++
+			noPort.Used++
 		case Held:
-			none.Held++
+			noPort.Held++
 		case Free, Resting:
 			if chosen.State == "" || p.prefers(tag, chosen.Port.Tag) {
 				chosen = s
@@ -168,7 +169,7 @@ func (p *Pool) Take(o Owner, now time.Time) (port annotation.PoolPort, early boo
 	}
 
 	if chosen.State == "" {
-		return annotation.PoolPort{}, false, none
+		return annotation.PoolPort{}, false, noPort
 	}
 
 	p.claim(Claim{Tag: chosen.Port.Tag, Owner: o, Port: chosen.Port})
@@ -178,7 +179,8 @@ func (p *Pool) Take(o Owner, now time.Time) (port annotation.PoolPort, early boo
 
 // prefers reports whether Take prefers the first of two unclaimed tags.
 func (p *Pool) prefers(a, b int) bool {
-	order := p.released[a].Compare(p.released[b])
+	order := p.released[a].Compare(p.released[b]) // the zero time, of a port that was never used, is first
+
 	return order < 0 || order == 0 && a < b
 }
 
@@ -238,6 +240,7 @@ func (p *Pool) Ports(now time.Time) []Status {
 // Counts returns the number of ports in each state. All states are present.
 func (p *Pool) Counts(now time.Time) map[PortState]int { return count(p.Ports(now)) }
 
+// count returns the number of ports in each state.
 func count(ports []Status) map[PortState]int {
 	counts := map[PortState]int{Free: 0, Resting: 0, Used: 0, Held: 0, Missing: 0}
 	for _, s := range ports {
@@ -286,6 +289,7 @@ func (p *Pool) hasAddressOf(port annotation.PoolPort) bool {
 	return slices.ContainsFunc(port.Addresses, func(a netip.Addr) bool { return p.addresses[a] })
 }
 
+// restLeft returns for how long the port of a tag still rests.
 func (p *Pool) restLeft(tag int, now time.Time) time.Duration {
 	at, ok := p.released[tag]
 	if !ok {
@@ -295,6 +299,7 @@ func (p *Pool) restLeft(tag int, now time.Time) time.Duration {
 	return max(0, p.rest-now.Sub(at))
 }
 
+// claim gives the tag to the owner of a claim.
 func (p *Pool) claim(c Claim) {
 	p.claims[c.Tag] = c
 
@@ -323,4 +328,5 @@ func sameIdentity(a, b annotation.PoolPort) bool {
 	return bytes.Equal(a.MAC, b.MAC) && slices.Equal(a.Addresses, b.Addresses)
 }
 
+// key returns the interface without its pod.
 func (o Owner) key() podInterface { return podInterface{o.ContainerID, o.Interface} }

@@ -48,7 +48,7 @@ func Table(w io.Writer, node string, ports []Status) error {
 // describe returns the state of the port for people.
 func (s Status) describe() string {
 	switch {
-	case s.State == Resting:
+	case s.State == Resting: // rounded up, as 0s would look free
 		return fmt.Sprintf("resting %s", (s.Rest + time.Second - 1).Truncate(time.Second))
 	case s.State == Used && s.Port.Held:
 		return "used, held"

@@ -21,8 +21,8 @@ type Readiness struct {
 	mu      sync.Mutex // guards the following fields
 	parts   []func() string
 	faults  func() []string // of the environment, which do not make the node unready; may be nil
-	started bool            // the parts are registered
-	start   string          // what the start waits for, or ""
+	started bool            // all parts are registered
+	waiting string          // what the start waits for, or ""
 }
 
 // New returns the readiness of an agent that starts.
@@ -51,11 +51,11 @@ func (r *Readiness) Starting(why string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 
-	if why != r.start && why != "" {
+	if why != r.waiting && why != "" {
 		r.log.Warn("waiting", "for", why)
 	}
 
-	r.start = why
+	r.waiting = why
 }
 
 // SetFaults registers the function that returns the lines about faults of the node's environment.
@@ -71,12 +71,12 @@ func (r *Readiness) SetFaults(faults func() []string) {
 // none.
 func (r *Readiness) Missing() []string {
 	r.mu.Lock()
-	parts, started, start := r.parts, r.started, r.start
+	parts, started, waiting := r.parts, r.started, r.waiting
 	r.mu.Unlock()
 
 	var out []string
 	if !started {
-		out = append(out, cmp.Or(start, "starting"))
+		out = append(out, cmp.Or(waiting, "starting"))
 	}
 
 	for _, p := range parts {
@@ -94,6 +94,7 @@ func (r *Readiness) Register(mux *http.ServeMux) {
 	mux.HandleFunc("GET /readyz", r.serve)
 }
 
+// serve serves /readyz: a line for each missing item or "ok", and then the faults.
 func (r *Readiness) serve(w http.ResponseWriter, _ *http.Request) {
 	if missing := r.Missing(); len(missing) > 0 {
 		w.WriteHeader(http.StatusServiceUnavailable)

@@ -94,7 +94,7 @@ func (c Config) configMap() string {
 	return fmt.Sprintf("ConfigMap %s/%s%s", annotation.PoolNamespace, annotation.PoolPrefix, c.NodeName)
 }
 
-// record is for "ovnkube status".
+// record returns the configuration for "ovnkube status".
 func (c Config) record() status.Record {
 	r := status.Record{
 		Node:    c.NodeName,
@@ -119,7 +119,8 @@ func (c Config) record() status.Record {
 // be invalid.
 func (c Config) Fail(failure error) error {
 	r := c.record()
-	r.Wiring, r.Failure = status.Wiring{}, failure.Error() // the agent has not got to work
+	r.Wiring = status.Wiring{} // the agent has not got to work
+	r.Failure = failure.Error()
 
 	return status.Complete(c.RunDir, r)
 }

@@ -65,6 +65,7 @@ type collector struct {
 	log   *slog.Logger
 }
 
+// newCollector returns an unregistered collector.
 func newCollector(a *agent) *collector { return &collector{a, metric.NewSet(table()), a.log} }
 
 // Describe implements prometheus.Collector.

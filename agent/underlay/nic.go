@@ -20,6 +20,9 @@ type nic struct {
 	host    []netip.Addr // all addresses of the VM
 }
 
+// ethernetLen is the length of an Ethernet address.
+const ethernetLen = 6
+
 // findNIC returns the configured NIC, or that of the default route.
 func findNIC(name string) (nic, error) {
 	if name == "" {
@@ -38,7 +41,7 @@ func findNIC(name string) (nic, error) {
 		return nic{}, fmt.Errorf("find NIC: %w", err)
 	}
 
-	if len(l.MAC) != 6 {
+	if len(l.MAC) != ethernetLen {
 		return nic{}, fmt.Errorf("find NIC: device %s has no Ethernet address", name)
 	}
 
@@ -121,6 +124,7 @@ func (a *agent) syncNIC(ctx context.Context) error {
 	return errors.Join(err, a.announceNIC(ctx, n))
 }
 
+// useNIC finds the NIC and attaches the programs to it. With an error, the NIC may still be used.
 func (a *agent) useNIC() (nic, error) {
 	n, err := findNIC(a.cfg.Interface)
 	if err != nil {
@@ -143,13 +147,14 @@ func (a *agent) useNIC() (nic, error) {
 	return n, n.check(mtu)
 }
 
+// setNICFault stores the error of syncNIC for nicMissing.
 func (a *agent) setNICFault(err error) {
 	text := ""
 	if err != nil {
 		text = err.Error()
 	}
 
-	if was := a.nicFault.Swap(&text); was == nil || *was != text {
+	if before := a.nicFault.Swap(&text); before == nil || *before != text {
 		a.ready.Changed.Trigger()
 	}
 }

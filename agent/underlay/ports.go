@@ -31,8 +31,8 @@ type ports struct {
 	tags      []int             // of the last valid ConfigMap
 	lastValid pool.State        // the last valid ConfigMap, without released tags
 	fault     string            // why the current ConfigMap is not used, or ""
-	results   map[string]uint64 // of take, by result
-	early     uint64            // ports that were taken before they had rested
+	results   map[string]uint64 // number of calls of take, by result
+	early     uint64            // number of ports that were taken before they had rested
 }
 
 // Results of take.
@@ -96,8 +96,7 @@ func (p *ports) restore(now time.Time) error {
 		return err
 	}
 
-	p.set(list, state)
-
+	p.setPorts(list, state)
 	return nil
 }
 
@@ -121,6 +120,7 @@ func (p *ports) readState() (pool.State, error) {
 	return state, nil
 }
 
+// claimOf returns the port that a pod has by its record.
 func claimOf(pod podnet.Pod) pool.Claim {
 	port := annotation.PoolPort{ID: pod.Port, Tag: pod.Tag, MAC: pod.MAC, Addresses: pod.IPs()}
 	owner := pool.Owner{ContainerID: pod.ContainerID, Interface: pod.Interface, Pod: pod.Name(), UID: pod.UID}
@@ -128,8 +128,8 @@ func claimOf(pod podnet.Pod) pool.Claim {
 	return pool.Claim{Tag: pod.Tag, Owner: owner, Port: port}
 }
 
-// set makes the ports of a valid ConfigMap the node's.
-func (p *ports) set(list []annotation.PoolPort, text pool.State) {
+// setPorts makes the ports of a valid ConfigMap with this text the node's.
+func (p *ports) setPorts(list []annotation.PoolPort, text pool.State) {
 	p.pool.SetPorts(list)
 	p.lastValid = pool.State{Node: text.Node, Ports: text.Ports}
 	p.tags = p.tags[:0]
@@ -158,34 +158,33 @@ func (p *ports) update(data map[string]string, now time.Time) error {
 	}
 
 	p.known, p.fault = known, ""
-	p.set(list, text)
-
+	p.setPorts(list, text)
 	return p.save(now)
 }
 
 // parse returns the content of a ConfigMap of this node, completed by what is known from earlier
 // ones.
 func (p *ports) parse(text pool.State) (annotation.Pool, []annotation.PoolPort, error) {
-	of := p.cfg.configMap()
+	name := p.cfg.configMap()
 
 	next, err := annotation.ParsePool(text.Node)
 	if err != nil {
-		return next, nil, fmt.Errorf("%s: %w", of, err)
+		return next, nil, fmt.Errorf("%s: %w", name, err)
 	}
 
 	if next.Node != p.cfg.NodeName {
 		return next, nil, fmt.Errorf("%s: %s: node: it is the pool of node %s",
-			of, annotation.PoolNode, next.Node)
+			name, annotation.PoolNode, next.Node)
 	}
 
 	if p.cfg.VIF != "" && next.VIF != "" && next.VIF != p.cfg.VIF {
 		return next, nil, fmt.Errorf("%s: %s: vif: it is the pool of VIF %s, and this node has VIF %s",
-			of, annotation.PoolNode, next.VIF, p.cfg.VIF)
+			name, annotation.PoolNode, next.VIF, p.cfg.VIF)
 	}
 
 	list, err := annotation.ParsePoolPorts(text.Ports)
 	if err != nil {
-		return next, nil, fmt.Errorf("%s: %w", of, err)
+		return next, nil, fmt.Errorf("%s: %w", name, err)
 	}
 
 	// The controller leaves out what it cannot see at the moment.
@@ -230,7 +229,7 @@ func (p *ports) take(a podnet.Attachment, name, uid string, now time.Time) (podn
 	p.mu.Lock()
 	defer p.mu.Unlock()
 
-	if !p.complete() {
+	if !p.isComplete() {
 		p.results[resultNoPool]++
 		return podnet.Pod{}, errNoPool
 	}
@@ -269,25 +268,26 @@ func (p *ports) configure(port annotation.PoolPort) (podnet.Pod, error) {
 		}
 
 		pod.Addresses = append(pod.Addresses, netip.PrefixFrom(a, gateway.Bits()))
-		pod.Gateways, pod.GatewayMACs = append(pod.Gateways, gateway.Addr()), append(pod.GatewayMACs, mac)
+		pod.Gateways = append(pod.Gateways, gateway.Addr())
+		pod.GatewayMACs = append(pod.GatewayMACs, mac)
 	}
 
 	return pod, nil
 }
 
 // has reports whether the interface still has the port of its ADD.
-func (p *ports) has(was podnet.Pod) bool {
+func (p *ports) has(added podnet.Pod) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 
-	port, ok := p.pool.Port(was.ContainerID, was.Interface)
+	port, ok := p.pool.Port(added.ContainerID, added.Interface)
 
-	return ok && port.Tag == was.Tag && slices.Equal(port.MAC, was.MAC)
+	return ok && port.Tag == added.Tag && slices.Equal(port.MAC, added.MAC)
 }
 
-// removed releases the port of an interface whose parts are all removed. host is the name of
-// the host's end.
-func (p *ports) removed(host string, now time.Time) {
+// releaseHost releases the port of the interface whose host's end has the name. All parts of the
+// interface must be removed.
+func (p *ports) releaseHost(host string, now time.Time) {
 	for _, a := range p.owners() {
 		if podnet.HostName(a.ContainerID, a.Interface) == host {
 			p.release(a, now)
@@ -323,7 +323,8 @@ func (p *ports) release(a podnet.Attachment, now time.Time) {
 }
 
 // sweep releases the ports of ADDs that ended before the interface had a record, and that the
-// runtime has not deleted. try blocks requests for a container.
+// runtime has not deleted. recorded reports whether an interface has a record. try blocks requests for
+// a container until release, and returns false while one is under way.
 func (p *ports) sweep(
 	recorded func(podnet.Attachment) bool,
 	try func(container string) (release func(), ok bool),
@@ -342,8 +343,8 @@ func (p *ports) sweep(
 	}
 }
 
-// complete reports whether pods can get ports: the network and its gateways are known.
-func (p *ports) complete() bool {
+// isComplete reports whether pods can get ports: the network and its gateways are known.
+func (p *ports) isComplete() bool {
 	return p.lastValid.Node != "" && p.known.MTU != 0 && len(p.known.Gateways) > 0
 }
 
@@ -352,7 +353,7 @@ func (p *ports) missing() string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 
-	if p.complete() {
+	if p.isComplete() {
 		return ""
 	}
 
@@ -371,8 +372,8 @@ func (p *ports) network() (tags []int, mtu int) {
 	return slices.Clone(p.tags), p.known.MTU
 }
 
-// faults returns why the current ConfigMap is not used although an earlier one is.
-func (p *ports) faults() string {
+// staleReason returns why the current ConfigMap is not used although an earlier one is, or "".
+func (p *ports) staleReason() string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 
@@ -390,6 +391,7 @@ type stats struct {
 	early   uint64
 }
 
+// stats returns the present numbers.
 func (p *ports) stats(now time.Time) stats {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -133,8 +133,8 @@ func TestPorts_takeReturnsTheInterface(t *testing.T) {
 		t.Errorf("stats %+v, want results %v", s, want)
 	}
 
-	p.removed(podnet.HostName("b", "eth0"), time.Now())
-	p.removed(podnet.HostName("unknown", "eth0"), time.Now())
+	p.releaseHost(podnet.HostName("b", "eth0"), time.Now())
+	p.releaseHost(podnet.HostName("unknown", "eth0"), time.Now())
 
 	if tag := mustTake(t, p, "c").Tag; tag != 3 || p.stats(time.Now()).early != 1 {
 		t.Errorf("the resting port: tag %d, %d early", tag, p.stats(time.Now()).early)
@@ -189,8 +189,8 @@ func TestPorts_invalidConfigMapKeepsTheLastValidPool(t *testing.T) {
 	} {
 		err := p.update(tc.data, time.Now())
 		for _, say := range tc.say {
-			if err == nil || !strings.Contains(err.Error(), say) || !strings.Contains(p.faults(), say) {
-				t.Errorf("%s: error %v, faults %q; want %q", tc.name, err, p.faults(), say)
+			if err == nil || !strings.Contains(err.Error(), say) || !strings.Contains(p.staleReason(), say) {
+				t.Errorf("%s: error %v, faults %q; want %q", tc.name, err, p.staleReason(), say)
 			}
 		}
 
@@ -202,8 +202,8 @@ func TestPorts_invalidConfigMapKeepsTheLastValidPool(t *testing.T) {
 
 	mustTake(t, p, "a")
 
-	if err := p.update(valid, time.Now()); err != nil || p.faults() != "" {
-		t.Errorf("valid again: error %v, faults %q", err, p.faults())
+	if err := p.update(valid, time.Now()); err != nil || p.staleReason() != "" {
+		t.Errorf("valid again: error %v, faults %q", err, p.staleReason())
 	}
 }
 
@@ -233,8 +233,8 @@ func TestPorts_firstConfigMapInvalidIsMissing(t *testing.T) {
 		t.Error("no error")
 	}
 
-	if !strings.Contains(p.missing(), "parse "+annotation.PoolNode) || p.faults() != "" {
-		t.Errorf("missing %q, faults %q", p.missing(), p.faults())
+	if !strings.Contains(p.missing(), "parse "+annotation.PoolNode) || p.staleReason() != "" {
+		t.Errorf("missing %q, faults %q", p.missing(), p.staleReason())
 	}
 }
 
@@ -287,7 +287,7 @@ func TestOpenPorts_knowsWhatTheLastAgentLeft(t *testing.T) {
 
 	mustTake(t, p, "a")
 	mustTake(t, p, "b")
-	p.removed(podnet.HostName("b", "eth0"), time.Now())
+	p.releaseHost(podnet.HostName("b", "eth0"), time.Now())
 	writeRecord(t, cfg, podnet.Pod{ContainerID: "a", Port: portID(2), Tag: 2, Time: time.Now()})
 
 	next := newPorts(t, cfg)
@@ -309,7 +309,7 @@ func TestOpenPorts_knowsWhatTheLastAgentLeft(t *testing.T) {
 		t.Errorf("Pool returns %+v, error %v", listed, err)
 	}
 
-	next.removed(podnet.HostName("a", "eth0"), time.Now())
+	next.releaseHost(podnet.HostName("a", "eth0"), time.Now())
 
 	if s := next.stats(time.Now()); s.states[pool.Used] != 0 || s.states[pool.Resting] != 2 {
 		t.Errorf("after the release: %v", s.states)
@@ -354,7 +354,7 @@ func TestOpenPorts_newerOfTwoRecordsHasThePort(t *testing.T) {
 		t.Errorf("connect the older one: %v", err)
 	}
 
-	p.removed(podnet.HostName("old", "eth0"), time.Now())
+	p.releaseHost(podnet.HostName("old", "eth0"), time.Now())
 
 	if !p.has(newer) {
 		t.Error("the end of the older interface has released the port")

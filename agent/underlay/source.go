@@ -24,9 +24,12 @@ type source struct {
 
 var _ cniserver.Source = source{}
 
-// Pod takes a port for the pod, which must be in the informer's copy. It makes no request.
+// Pod takes a port for the pod. It waits until the informer has the pod, and makes no request for the
+// port.
 func (s source) Pod(ctx context.Context, ref cluster.PodRef, a podnet.Attachment) (podnet.Pod, error) {
-	object, err := s.cluster.WaitPod(ctx, ref, func(*corev1.Pod) error { return nil })
+	anyState := func(*corev1.Pod) error { return nil }
+
+	object, err := s.cluster.WaitPod(ctx, ref, anyState)
 	if err != nil {
 		return podnet.Pod{}, err
 	}
@@ -43,9 +46,9 @@ func (s source) Pod(ctx context.Context, ref cluster.PodRef, a podnet.Attachment
 }
 
 // Settled returns an error if the interface no longer has its port.
-func (s source) Settled(_ context.Context, ref cluster.PodRef, was podnet.Pod) error {
-	if !s.ports.has(was) {
-		return fmt.Errorf("pod %s has port %s with tag %d, which is not its own", ref, was.Port, was.Tag)
+func (s source) Settled(_ context.Context, ref cluster.PodRef, added podnet.Pod) error {
+	if !s.ports.has(added) {
+		return fmt.Errorf("pod %s has port %s with tag %d, which is not its own", ref, added.Port, added.Tag)
 	}
 
 	return nil
@@ -57,6 +60,7 @@ type connector struct {
 	ports *ports
 }
 
+// errNotOwner is returned for an interface whose port another interface has.
 var errNotOwner = errors.New("the port belongs to another pod")
 
 // Connect refuses the record of an interface whose port was given to another one.

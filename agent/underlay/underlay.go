@@ -47,9 +47,11 @@ type agent struct {
 	server  *cniserver.Server
 	keeper  *podnet.Keeper
 
-	nicWake, poolWake loop.Signal
-	nicFault          atomic.Pointer[string]
-	reportedFault     string // the fault of the last Event; owned by the pool's loop
+	nicWake  loop.Signal // triggers syncNIC
+	poolWake loop.Signal // triggers syncPool
+
+	nicFault      atomic.Pointer[string] // error of the last syncNIC, or ""; nil before the first
+	reportedFault string                 // the fault of the last Event; owned by the loop of syncPool
 }
 
 // Run runs the agent until ctx ends; then it returns nil. It returns an error for faults that
@@ -59,7 +61,8 @@ func Run(ctx context.Context, cfg Config, log *slog.Logger) error {
 		return fmt.Errorf("check configuration: %w", err)
 	}
 
-	if err := status.CheckMode(cfg.RunDir, true); err != nil {
+	const inUnderlay = true
+	if err := status.CheckMode(cfg.RunDir, inUnderlay); err != nil {
 		return err
 	}
 
@@ -134,7 +137,7 @@ func (a *agent) build() error {
 func (a *agent) buildServer(durations *cniserver.Durations) {
 	interfaces := &podnet.InterfaceManager{
 		Connector: connector{a.network, a.ports}, Dir: a.cfg.records(), Observe: durations.ObservePhase,
-		OnRemoved: func(host string) { a.ports.removed(host, time.Now()) },
+		OnRemoved: func(host string) { a.ports.releaseHost(host, time.Now()) },
 	}
 	a.keeper = &podnet.Keeper{
 		Interfaces: interfaces,
@@ -164,7 +167,7 @@ func (a *agent) addParts() {
 	a.ready.Add(a.ports.missing)
 	a.ready.Add(a.server.Missing)
 	a.ready.SetFaults(func() []string {
-		if fault := a.ports.faults(); fault != "" {
+		if fault := a.ports.staleReason(); fault != "" {
 			return []string{environment.Prefix + "the node keeps its last valid pool: " + fault}
 		}
 
@@ -237,8 +240,8 @@ func (a *agent) announce(ctx context.Context) error {
 
 // syncPool takes over the node's ConfigMap, and releases the ports of ADDs that never ended.
 func (a *agent) syncPool(ctx context.Context) error {
-	a.ports.sweep(func(at podnet.Attachment) bool {
-		_, recorded := a.keeper.Interfaces.Record(at.ContainerID, at.Interface)
+	a.ports.sweep(func(attachment podnet.Attachment) bool {
+		_, recorded := a.keeper.Interfaces.Record(attachment.ContainerID, attachment.Interface)
 		return recorded
 	}, a.server.Try)
 
