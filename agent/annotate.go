@@ -212,8 +212,8 @@ func gatewayRoutes(
 	return out
 }
 
-// lostAddresses returns the gateway addresses that the API server still has but the host has lost, for
-// example while no agent ran.
+// lostAddresses returns the gateway addresses that the API server still has but the host has lost,
+// for example while no agent ran.
 func lostAddresses(node *corev1.Node, n gateway.Node) []netip.Addr {
 	published, err := annotation.ParseGateway(node.Annotations)
 	if err != nil {

@@ -102,7 +102,8 @@ func dialOwn(ctx context.Context, cfg Config) (*ovs.Client, gateway.Settings, er
 	return o, s, nil
 }
 
-// dialShortly gives up after a few seconds, unlike the agent, because an operator waits for Cleanup.
+// dialShortly gives up after a few seconds, unlike the agent, because an operator waits for
+// Cleanup.
 func dialShortly(ctx context.Context, cfg Config) (*ovs.Client, error) {
 	dial, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()

@@ -34,7 +34,9 @@ func (a *agent) watchEnvironment(api *rest.Config) error {
 
 	o := environment.Options{
 		Server: server.String(), Client: client, Warn: a.cluster.Warn, Log: a.log,
-		Dirs:    []string{a.cfg.RunDir, a.cfg.OVSRunDir, ovsDatabase, ovnDatabaseDebian, ovnDatabaseFedora, ovnDatabaseChart},
+		Dirs: []string{
+			a.cfg.RunDir, a.cfg.OVSRunDir, ovsDatabase, ovnDatabaseDebian, ovnDatabaseFedora, ovnDatabaseChart,
+		},
 		Missing: a.ready.Missing,
 	}
 	if a.cfg.CNIConfDir != "" {

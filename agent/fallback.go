@@ -11,8 +11,8 @@ import (
 )
 
 // fallBack returns the settings for a kernel that cannot run eBPF for the reason noEBPF. A nil
-// reason means that it can. In layout bridged, flows replace the programs. The other layouts have no
-// replacement: the gateway leaves the host alone and reports the fault.
+// reason means that it can. In layout bridged, flows replace the programs. The other layouts have
+// no replacement: the gateway leaves the host alone and reports the fault.
 func fallBack(s gateway.Settings, noEBPF error) gateway.Settings {
 	if noEBPF == nil {
 		return s

@@ -260,8 +260,8 @@ func (a *agent) certificateInvalid(context.Context) *environment.Fault {
 	return nil
 }
 
-// kernelDatapathMissing finds a kernel without the datapath that the node uses. Open vSwitch reports
-// this only in its log.
+// kernelDatapathMissing finds a kernel without the datapath that the node uses. Open vSwitch
+// reports this only in its log.
 func (a *agent) kernelDatapathMissing(context.Context) *environment.Fault {
 	if a.cfg.Userspace() || link.HasGenericFamily(ovs.KernelFamily) {
 		return nil
@@ -275,8 +275,8 @@ func (a *agent) kernelDatapathMissing(context.Context) *environment.Fault {
 	}
 }
 
-// kernelDatapathUnused finds a kernel that got the module openvswitch after the agent had chosen the
-// userspace datapath.
+// kernelDatapathUnused finds a kernel that got the module openvswitch after the agent had chosen
+// the userspace datapath.
 func (a *agent) kernelDatapathUnused(context.Context) *environment.Fault {
 	if !a.detected.datapath || !a.cfg.Userspace() || !link.HasGenericFamily(ovs.KernelFamily) {
 		return nil

@@ -12,9 +12,9 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/cluster/annotation"
 )
 
-// checkConsistent returns an error unless network is valid for a pod on the node with these annotations.
-// The pod's creator can write its annotation, and the agent may see that before the controller
-// corrects it.
+// checkConsistent returns an error unless network is valid for a pod on the node with these
+// annotations. The pod's creator can write its annotation, and the agent may see that before the
+// controller corrects it.
 func checkConsistent(network annotation.Pod, node map[string]string) error {
 	subnets, err := annotation.ParseNodeSubnets(node)
 	if err != nil {
@@ -53,8 +53,8 @@ func checkConsistent(network annotation.Pod, node map[string]string) error {
 	return checkMAC(network, subnets, node)
 }
 
-// reservedAddresses returns the addresses of the router and the management port, and IPv4's broadcast
-// address. For IPv6, broadcast is the zero Addr.
+// reservedAddresses returns the addresses of the router and the management port, and IPv4's
+// broadcast address. For IPv6, broadcast is the zero Addr.
 func reservedAddresses(subnet netip.Prefix) (router, port, broadcast netip.Addr) {
 	router = subnet.Addr().Next()
 	if subnet.Addr().Is4() {
@@ -69,8 +69,8 @@ func reservedAddresses(subnet netip.Prefix) (router, port, broadcast netip.Addr)
 	return router, router.Next(), broadcast
 }
 
-// checkMAC returns an error for a MAC address that the node itself uses, or that belongs to another IP
-// address.
+// checkMAC returns an error for a MAC address that the node itself uses, or that belongs to another
+// IP address.
 func checkMAC(network annotation.Pod, subnets []netip.Prefix, node map[string]string) error {
 	if err := annotation.CheckMAC(network.MAC); err != nil {
 		return fmt.Errorf("MAC address: %w", err)

@@ -99,8 +99,8 @@ func (d *dialer) DialContext(ctx context.Context, network, address string) (net.
 }
 
 // follow takes the host's current addresses. It closes connections from other addresses and returns
-// their number. If an address was lost, it also makes the pending dials fail, because any of them may
-// use that address. The client dials again.
+// their number. If an address was lost, it also makes the pending dials fail, because any of them
+// may use that address. The client dials again.
 func (d *dialer) follow(addrs []netip.Addr) int {
 	current := map[netip.Addr]bool{}
 	for _, a := range addrs {

@@ -49,7 +49,8 @@ func (c *Cluster) watch() error {
 }
 
 // changed calls the handlers for a change of an object. old is nil for a new object, and now for a
-// deleted one. Objects are handled in both forms, because the new one may belong to another Service.
+// deleted one. Objects are handled in both forms, because the new one may belong to another
+// Service.
 func (c *Cluster) changed(old, now any) {
 	for _, o := range []any{old, now} {
 		switch o := o.(type) {

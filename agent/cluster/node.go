@@ -10,7 +10,8 @@ import (
 )
 
 // Peers returns addresses of the other nodes in two sorted lists without duplicates. published has
-// those of peerAddrs. hosts has those of annotation.HostAddresses, at which the hosts can be reached.
+// those of peerAddrs. hosts has those of annotation.HostAddresses, at which the hosts can be
+// reached.
 func (c *Cluster) Peers() (published, hosts []netip.Addr) {
 	for _, o := range c.nodes.GetStore().List() {
 		n := o.(*corev1.Node)

@@ -35,17 +35,19 @@ func (r PodRef) key() types.NamespacedName {
 	return types.NamespacedName{Namespace: r.Namespace, Name: r.Name}
 }
 
-// isOf reports whether the pod has the UID of the reference, as the API server's or the kubelet's UID.
+// isOf reports whether the pod has the UID of the reference, as the API server's or the kubelet's
+// UID.
 func (r PodRef) isOf(p *corev1.Pod) bool {
 	return r.UID == "" || string(p.UID) == r.UID || p.Annotations[mirrorOf] == r.UID
 }
 
-// isStatic reports whether the UID is the kubelet's own UID of a static pod, which has no dashes. The
-// pod's mirror may be written after its sandbox, so a missing mirror does not mean that the pod is
-// gone.
+// isStatic reports whether the UID is the kubelet's own UID of a static pod, which has no dashes.
+// The pod's mirror may be written after its sandbox, so a missing mirror does not mean that the pod
+// is gone.
 func (r PodRef) isStatic() bool { return r.UID != "" && !strings.Contains(r.UID, "-") }
 
-// lookup returns the pod from the informer. Its error is a phrase about the pod that callers complete.
+// lookup returns the pod from the informer. Its error is a phrase about the pod that callers
+// complete.
 func (c *Cluster) lookup(ref PodRef) (*corev1.Pod, error) {
 	pod, ok := getObject[corev1.Pod](c.pods.GetStore(), ref.String())
 	if !ok {

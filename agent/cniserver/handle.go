@@ -33,8 +33,8 @@ const (
 	eventBadBandwidth = "InvalidBandwidth"
 )
 
-// handle runs a command and returns its result. A DEL first ends an ADD of the container, so that it
-// does not wait for it. Commands for one container then run one after another.
+// handle runs a command and returns its result. A DEL first ends an ADD of the container, so that
+// it does not wait for it. Commands for one container then run one after another.
 func (s *Server) handle(ctx context.Context, req cni.Request) (json.RawMessage, error) {
 	conf, err := cni.ParseNetConf(req.Config)
 	if err != nil {
@@ -137,8 +137,8 @@ func (s *Server) add(ctx context.Context, req cni.Request, conf cni.NetConf) (js
 	return result(pod, host, conf.CNIVersion)
 }
 
-// undoUnlessSettled fails an ADD during which the pod's addresses have changed. The runtime repeats it
-// and gets the right ones.
+// undoUnlessSettled fails an ADD during which the pod's addresses have changed. The runtime repeats
+// it and gets the right ones.
 func (s *Server) undoUnlessSettled(ctx context.Context, ref cluster.PodRef, added podnet.Pod) error {
 	err := s.o.Source.Settled(ctx, ref, added)
 	if err == nil {

@@ -49,8 +49,8 @@ type Options struct {
 	Source     Source
 	Interfaces *podnet.InterfaceManager
 	Keeper     *podnet.Keeper
-	// Status returns what the node lacks for new pods. limited reports whether existing pods may have
-	// lost connectivity as well.
+	// Status returns what the node lacks for new pods. limited reports whether existing pods may
+	// have lost connectivity as well.
 	Status       func() (missing []string, limited bool)
 	Observe      func(command string, failed bool, took time.Duration)
 	ObservePhase func(phase string, took time.Duration) // of an ADD
@@ -126,7 +126,8 @@ func (s *Server) Run(ctx context.Context, ready func()) error {
 	return nil
 }
 
-// listen listens on a unix socket for root only. It replaces the socket of an agent that was killed.
+// listen listens on a unix socket for root only. It replaces the socket of an agent that was
+// killed.
 func listen(path string) (net.Listener, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return nil, fmt.Errorf("make directory of CNI socket: %w", err)

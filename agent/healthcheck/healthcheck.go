@@ -22,8 +22,8 @@ import (
 // ReasonFailed is the reason of Events about a port on which the Server cannot listen.
 const ReasonFailed = "FailedToStartServiceHealthcheck"
 
-// maxConnections bounds the connections of all Services' health checks together, because a namespace
-// may have any number of Services. It is also the bound for the node's health check.
+// maxConnections bounds the connections of all Services' health checks together, because a
+// namespace may have any number of Services. It is also the bound for the node's health check.
 const maxConnections = 256
 
 // Options configure a Server.

@@ -148,8 +148,8 @@ func prefixOf(n *net.IPNet) (netip.Prefix, bool) {
 	return netip.PrefixFrom(a.Unmap(), bits), true
 }
 
-// retry repeats a dump that a change interrupted. The last attempt may be incomplete, and then returns
-// the error.
+// retry repeats a dump that a change interrupted. The last attempt may be incomplete, and then
+// returns the error.
 func retry[T any](list func() ([]T, error)) ([]T, error) {
 	const retries = 10
 	for range retries {

@@ -73,8 +73,8 @@ func ConnectedRoutes(device string, known []ConnectedRoute) (have, missing []Con
 	return have, missing, nil
 }
 
-// withSource returns the route. If its source is not among the addresses of the device any more, the
-// route gets another source.
+// withSource returns the route. If its source is not among the addresses of the device any more,
+// the route gets another source.
 func withSource(r ConnectedRoute, source netip.Addr, addresses []netlink.Addr) ConnectedRoute {
 	isSource := func(a netlink.Addr) bool {
 		p, ok := prefixOf(a.IPNet)

@@ -65,8 +65,8 @@ func parseConntrackStat(s string) (map[string]uint64, error) {
 
 // ForgetUDP deletes UDP connections from the kernel's connection tracker, and returns their number.
 // endpoints has the current endpoints of destinations. A connection to a destination is deleted if
-// another endpoint answers it. Otherwise each packet of a client that keeps its port would renew the
-// old entry, and none would get the new translation. Only the zone of the host's own traffic is
+// another endpoint answers it. Otherwise each packet of a client that keeps its port would renew
+// the old entry, and none would get the new translation. Only the zone of the host's own traffic is
 // changed.
 func ForgetUDP(endpoints map[netip.AddrPort][]netip.AddrPort) (int, error) {
 	forgotten := 0

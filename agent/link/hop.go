@@ -106,8 +106,8 @@ func Hops(device string, source netip.Addr) ([]Hop, error) {
 	return out, nil
 }
 
-// hop returns the kernel's route to the region by the device. It returns false if there is none that
-// covers the region.
+// hop returns the kernel's route to the region by the device. It returns false if there is none
+// that covers the region.
 func (r region) hop(l netlink.Link, source netip.Addr) (Hop, bool, error) {
 	index := l.Attrs().Index
 	for _, to := range r.probes {

@@ -116,7 +116,8 @@ func ProbeNeighbours(neighbours []Neighbour) error {
 	return errors.Join(errs...)
 }
 
-// probe makes the kernel resolve or confirm one neighbour, whose entry has this state if it is known.
+// probe makes the kernel resolve or confirm one neighbour, whose entry has this state if it is
+// known.
 func probe(n netlink.Neigh, state int, known bool) error {
 	const settled = netlink.NUD_REACHABLE | netlink.NUD_STALE | netlink.NUD_DELAY
 

@@ -9,8 +9,8 @@ import (
 )
 
 const (
-	// shapeWindow is the time that a full bucket lasts at the rate. The queue behind it has the same
-	// size.
+	// shapeWindow is the time that a full bucket lasts at the rate. The queue behind it has the
+	// same size.
 	shapeWindow = 0.02 // s
 	// minBurst is the minimum bucket size. A bucket smaller than a segment that the stack passes as
 	// one packet would stall slow rates.

@@ -106,7 +106,8 @@ func Receivers() (tcp, udp []netip.AddrPort, err error) {
 }
 
 // localAddresses returns the local addresses of the namespace's sockets of a protocol and state,
-// sorted and without duplicates. The kernel selects the sockets, because a host may have many others.
+// sorted and without duplicates. The kernel selects the sockets, because a host may have many
+// others.
 func localAddresses(proto, state uint8) ([]netip.AddrPort, error) {
 	var out []netip.AddrPort
 
@@ -226,8 +227,8 @@ func connectedTo(all []*netlink.Socket, peers []netip.AddrPort) []*netlink.Socke
 	return out
 }
 
-// destroyConnected destroys, with byFrontend, those of the sockets that a frontend connected to their
-// peer, and otherwise those that no frontend connected.
+// destroyConnected destroys, with byFrontend, those of the sockets that a frontend connected to
+// their peer, and otherwise those that no frontend connected.
 func destroyConnected(
 	sockets []*netlink.Socket,
 	translated func(cookie uint64, peer netip.AddrPort) (bool, error),

@@ -205,8 +205,8 @@ func (p *Port) apply(ctx context.Context, subnets, join []netip.Prefix, mtu int)
 		return err
 	}
 
-	// Loose mode: packets from a pod to its own node arrive here, whatever route the host has to the
-	// pod.
+	// Loose mode: packets from a pod to its own node arrive here, whatever route the host has to
+	// the pod.
 	if err := link.WriteSysctl("net/ipv4/conf/"+Name+"/rp_filter", "2"); err != nil {
 		return err
 	}
@@ -235,8 +235,8 @@ func (p *Port) apply(ctx context.Context, subnets, join []netip.Prefix, mtu int)
 	return link.SyncRoutes(Name, plan.Routes)
 }
 
-// ensureDevice returns an error if the port's device is missing. On the userspace datapath, it recreates
-// a deleted device: ovs-vswitchd does not.
+// ensureDevice returns an error if the port's device is missing. On the userspace datapath, it
+// recreates a deleted device: ovs-vswitchd does not.
 func (p *Port) ensureDevice(ctx context.Context) error {
 	_, missing := link.Get(Name)
 	if !errors.Is(missing, link.ErrNotFound) || p.o.Datapath != ovs.DatapathNetdev {

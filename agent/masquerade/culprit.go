@@ -17,9 +17,10 @@ import (
 )
 
 // culprits returns the chains that drop packets of a family. Only a traced probe shows exactly
-// which rule drops it, but there are no traced replies. Chains behind that rule do not see the packet:
-// those with the policy drop are added, because they probably drop it, too. Without such a chain, the
-// culprits are those of iptables-legacy, which nftables does not show, or else all chains.
+// which rule drops it, but there are no traced replies. Chains behind that rule do not see the
+// packet: those with the policy drop are added, because they probably drop it, too. Without such a
+// chain, the culprits are those of iptables-legacy, which nftables does not show, or else all
+// chains.
 func (p *Probe) culprits(ctx context.Context, f family, s source, replies bool) ([]string, error) {
 	chains, err := otherChains(ctx, f)
 	if err != nil {
@@ -125,8 +126,8 @@ func legacyTables(f family) ([]string, error) {
 	return out, nil
 }
 
-// traceFor bounds a trace, and traceGap is the time between two probes. Several are sent because nft
-// does not say when it has begun to trace.
+// traceFor bounds a trace, and traceGap is the time between two probes. Several are sent because
+// nft does not say when it has begun to trace.
 const traceFor, traceGap = 3 * time.Second, 200 * time.Millisecond
 
 // trace sends traced probes and returns the chain and the rule or policy that drops them, or "".
@@ -175,8 +176,8 @@ func (p *Probe) trace(ctx context.Context, s source) (string, error) {
 	return found, nil
 }
 
-// traceLine matches a line about a traced packet: its ID, the family, table and name of a chain, and
-// what happened there.
+// traceLine matches a line about a traced packet: its ID, the family, table and name of a chain,
+// and what happened there.
 var traceLine = regexp.MustCompile(`^trace id (\S+) (\S+) (\S+) (\S+) (.*)`)
 
 // maxRule is the length of a rule in a message.

@@ -164,9 +164,9 @@ func Remove(ctx context.Context) error {
 	return nil
 }
 
-// enableForwarding enables forwarding between the devices. IPv4 has a setting per input device. IPv6 only
-// has a global one, which ends router advertisements on devices that accept them only while not
-// forwarding, and deletes default routes learned there.
+// enableForwarding enables forwarding between the devices. IPv4 has a setting per input device.
+// IPv6 only has a global one, which ends router advertisements on devices that accept them only
+// while not forwarding, and deletes default routes learned there.
 func enableForwarding(c Config) error {
 	v4 := slices.ContainsFunc(c.Pods, func(p netip.Prefix) bool { return p.Addr().Is4() })
 	v6 := slices.ContainsFunc(c.Pods, func(p netip.Prefix) bool { return p.Addr().Is6() })

@@ -18,8 +18,8 @@ import (
 var protocols = map[uint8]string{unix.IPPROTO_TCP: "tcp", unix.IPPROTO_UDP: "udp", unix.IPPROTO_SCTP: "sctp"}
 
 // redirects returns the chains that redirect traffic at frontends, or "" if there are none.
-// Frontends with one target are elements of one map. Those with several targets jump to a chain, which
-// picks a random target. Frontends with equal lists of targets share a chain.
+// Frontends with one target are elements of one map. Those with several targets jump to a chain,
+// which picks a random target. Frontends with equal lists of targets share a chain.
 func redirects(fronts map[verdict.ServiceKey]service.Redirect) string {
 	r := redirector{fronts: fronts, chains: map[string]string{}}
 	r.keys = slices.SortedFunc(maps.Keys(fronts), func(a, b verdict.ServiceKey) int {
@@ -44,9 +44,9 @@ type redirector struct {
 	rules   strings.Builder      // of the chain prerouting
 }
 
-// addFamily adds the frontends of a family, which nft calls ip and whose addresses have the type kind.
-// Clients outside a frontend's ranges are dropped first. Then at most one of the other two rules has
-// the frontend.
+// addFamily adds the frontends of a family, which nft calls ip and whose addresses have the type
+// kind. Clients outside a frontend's ranges are dropped first. Then at most one of the other two
+// rules has the frontend.
 func (r *redirector) addFamily(ip, kind string, is4 bool) {
 	var single, several, ranged []string // elements: with one target, with several, with client ranges
 

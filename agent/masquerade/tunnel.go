@@ -8,15 +8,16 @@ import (
 	model "github.com/ovn-ebpf/ovn-ebpf/service"
 )
 
-// tunnels returns the chains that drop Geneve packets of pods. Otherwise the host would translate the
-// source of such a packet to its own address, which is a tunnel endpoint of the other nodes.
+// tunnels returns the chains that drop Geneve packets of pods. Otherwise the host would translate
+// the source of such a packet to its own address, which is a tunnel endpoint of the other nodes.
 //
-// An ACL of the node's switch drops most of these packets (controller/plan/tunnel.go). But an ACL does
-// not drop replies, and no eBPF program of the gateway sees a pod's packet before the host has
+// An ACL of the node's switch drops most of these packets (controller/plan/tunnel.go). But an ACL
+// does not drop replies, and no eBPF program of the gateway sees a pod's packet before the host has
 // translated it. Therefore these chains look at every packet that enters by the management port,
 // whatever its connection and its source. The host's own tunnels do not use this port.
 //
-// A packet to one of the host's own addresses takes the hook input, where no destination is allowed.
+// A packet to one of the host's own addresses takes the hook input, where no destination is
+// allowed.
 func tunnels(c Config) string {
 	var b strings.Builder
 

@@ -30,8 +30,8 @@ const (
 	// routerCheck is how often a next hop is compared that the gateway router knew at the last
 	// comparison: its entry expires.
 	routerCheck = 30 * time.Second
-	// hopRetry is the wait after an answer to the gateway router, for ovn-controller to write its flow.
-	// When the fault is older than hopFault, the wait is hopCheck.
+	// hopRetry is the wait after an answer to the gateway router, for ovn-controller to write its
+	// flow. When the fault is older than hopFault, the wait is hopCheck.
 	hopRetry = time.Second
 	// hopFault is how long a next hop may differ before that is a fault.
 	hopFault = 15 * time.Second
@@ -252,8 +252,8 @@ func orNone(mac net.HardwareAddr) string {
 	return mac.String()
 }
 
-// announce sends the gateway router an ARP or neighbour discovery reply in the name of a next hop. port
-// is the bridge's port to OVN.
+// announce sends the gateway router an ARP or neighbour discovery reply in the name of a next hop.
+// port is the bridge's port to OVN.
 func (r *Resolver) announce(
 	ctx context.Context,
 	next NextHops,

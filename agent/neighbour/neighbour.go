@@ -102,8 +102,8 @@ func (r *Resolver) Run(ctx context.Context) error {
 func (r *Resolver) resolveTunnels(ctx context.Context) error {
 	changed := loop.NewSignal()
 
-	// Tunnels, and the bridge's device: the userspace datapath forgets the neighbours of a recreated
-	// device.
+	// Tunnels, and the bridge's device: the userspace datapath forgets the neighbours of a
+	// recreated device.
 	relevant := func(table, name string) bool {
 		return table == "Interface" && (strings.HasPrefix(name, "ovn") || name == r.Bridge)
 	}
@@ -152,8 +152,8 @@ func (r *Resolver) resolveTunnels(ctx context.Context) error {
 	}
 }
 
-// probePeers probes tunnels' other ends that are unknown, and all of them every refreshEvery. It reports
-// whether none had to be probed.
+// probePeers probes tunnels' other ends that are unknown, and all of them every refreshEvery. It
+// reports whether none had to be probed.
 func (r *Resolver) probePeers(ctx context.Context) (allKnown bool, err error) {
 	due, err := r.duePeers(ctx)
 	err = errors.Join(err, link.ProbeNeighbours(due))
@@ -161,8 +161,8 @@ func (r *Resolver) probePeers(ctx context.Context) (allKnown bool, err error) {
 	return len(due) == 0 && err == nil, err
 }
 
-// duePeers returns the neighbours to probe. It also gives the userspace datapath the addresses that only
-// the kernel knows.
+// duePeers returns the neighbours to probe. It also gives the userspace datapath the addresses that
+// only the kernel knows.
 func (r *Resolver) duePeers(ctx context.Context) ([]link.Neighbour, error) {
 	if !r.Tunnels {
 		return nil, nil

@@ -313,8 +313,8 @@ func (l *learners) event(line string) bool {
 	return changed
 }
 
-// count adds n to the uses of the flow's table, and reports whether the flow is the first or was the
-// last of its kind there.
+// count adds n to the uses of the flow's table, and reports whether the flow is the first or was
+// the last of its kind there.
 func (l *learners) count(f learner, n int) bool {
 	u := l.tables[f.logicalTable]
 	u.learned = f.learned

@@ -168,8 +168,8 @@ func parseTracked(line string) (TrackedConnection, bool) {
 	return t, t.Proto != 0 && ok1 && ok2
 }
 
-// protocolOf returns the number of a protocol, from its name in OVS or its number as text. It returns
-// 0 for other texts.
+// protocolOf returns the number of a protocol, from its name in OVS or its number as text. It
+// returns 0 for other texts.
 func protocolOf(name string) uint8 {
 	switch name {
 	case "icmp":

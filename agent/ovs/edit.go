@@ -27,8 +27,8 @@ func (e *edit) add(ops []ovsdb.Operation, err error) {
 	}
 }
 
-// create adds the rows. Within the transaction, the UUID field is a name by which other rows refer to
-// a new one.
+// create adds the rows. Within the transaction, the UUID field is a name by which other rows refer
+// to a new one.
 func (e *edit) create(rows ...model.Model) {
 	for _, row := range rows {
 		e.add(e.c.db.Create(row))

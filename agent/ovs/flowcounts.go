@@ -263,8 +263,8 @@ func ReadFlowSums(
 	return l.replies, err
 }
 
-// exchange sends requests over a connection of their own, and calls take for each message until take
-// returns true. what names the result in errors.
+// exchange sends requests over a connection of their own, and calls take for each message until
+// take returns true. what names the result in errors.
 func (c *FlowCounts) exchange(
 	ctx context.Context,
 	what string,

@@ -27,9 +27,9 @@ const NotRead = "not read yet"
 // FlowWatch follows the flows of a bridge.
 type FlowWatch struct {
 	RunDir, Bridge string
-	// Changed is called after flows have changed, and after the connection to the bridge was made or
-	// lost. A change within the first moments of a connection may be missed. A caller that depends on
-	// all changes has to look once more a second later.
+	// Changed is called after flows have changed, and after the connection to the bridge was made
+	// or lost. A change within the first moments of a connection may be missed. A caller that
+	// depends on all changes has to look once more a second later.
 	Changed func()
 	// Observed is called with a flow that looks at single packets, as soon as there is one, with
 	// NotRead while flows are not known, and with "" once all are known and none is such a flow.
@@ -185,8 +185,9 @@ func learnedAffinity(event string) bool {
 	return strings.Contains(event, " table=78 idle_timeout=")
 }
 
-// handleAnswer notes that changes from here on are events, and triggers a dump. ovs-ofctl still sets
-// the format of packet-in messages, and drops the events that arrive before the answer to that.
+// handleAnswer notes that changes from here on are events, and triggers a dump. ovs-ofctl still
+// sets the format of packet-in messages, and drops the events that arrive before the answer to
+// that.
 func (w *FlowWatch) handleAnswer(wake loop.Signal) {
 	w.mu.Lock()
 	wasConnected := w.connected

@@ -53,8 +53,8 @@ func (l *ledger) take(p ofPacket) (complete bool) {
 }
 
 // settle ends a round. isFirst means that it is the connection's first round. If the existing flows
-// then have lower counts than before, they were rewritten, and all earlier flows were deleted without
-// notification. So what they had counted is added to the deleted ones.
+// then have lower counts than before, they were rewritten, and all earlier flows were deleted
+// without notification. So what they had counted is added to the deleted ones.
 //
 // OVS reports the count of a deleted flow with a delay. The total stays constant meanwhile.
 func (l *ledger) settle(isFirst bool) {

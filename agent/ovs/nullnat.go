@@ -44,8 +44,8 @@ func (c *Client) AllowNullNAT(ctx context.Context) error {
 	return c.writeZeroSNAT(ctx, "false", "true")
 }
 
-// writeZeroSNAT changes the capability from one value to another. With a third value, or without the
-// userspace datapath, it changes nothing.
+// writeZeroSNAT changes the capability from one value to another. With a third value, or without
+// the userspace datapath, it changes nothing.
 func (c *Client) writeZeroSNAT(ctx context.Context, from, to string) error {
 	root, err := c.root(ctx)
 	if err != nil {

@@ -86,8 +86,8 @@ func (c *Client) RestoreSettings(ctx context.Context) error {
 }
 
 // SyncSettings writes s and returns the node's system-id. Existing probe intervals, ovn-monitor-all
-// and, unless it is fixed, system-id stay as they are. The first call on a node records the previous
-// values for RestoreSettings.
+// and, unless it is fixed, system-id stay as they are. The first call on a node records the
+// previous values for RestoreSettings.
 func (c *Client) SyncSettings(ctx context.Context, s Settings) (systemID string, err error) {
 	root, err := c.root(ctx)
 	if err != nil {

@@ -59,7 +59,8 @@ func newVIPFlows() vipFlows {
 	return vipFlows{seed: maphash.MakeSeed(), flows: map[uint64]VIP{}, count: map[VIP]int{}}
 }
 
-// event notes an event of the monitor, and reports whether a VIP has got its first flow with backends.
+// event notes an event of the monitor, and reports whether a VIP has got its first flow with
+// backends.
 func (v vipFlows) event(line string) (vip VIP, isFirst bool) {
 	kind, key, actions := parseEvent(line)
 

@@ -221,8 +221,8 @@ func (k *Keeper) recreate(ctx context.Context, host string, p Pod) error {
 	return k.Interfaces.createParts(ctx, p)
 }
 
-// removeIfGone removes all parts of a pod that is gone. The device of another pod is set up if it is
-// down.
+// removeIfGone removes all parts of a pod that is gone. The device of another pod is set up if it
+// is down.
 func (k *Keeper) removeIfGone(ctx context.Context, host string, p Pod) error {
 	release, free := k.Try(p.ContainerID)
 	if !free {

@@ -23,7 +23,8 @@ type Traffic struct {
 type Meter struct {
 	Dir string // of the records
 	Max int    // at most this many interfaces are read, the oldest first
-	// Uncounted returns what a pod has received past its device's counters. With nil, there is nothing.
+	// Uncounted returns what a pod has received past its device's counters. With nil, there is
+	// nothing.
 	Uncounted func(ifindex int) (packets, bytes uint64)
 	mu        sync.Mutex       // guards the following fields
 	owners    map[string]Owner // by host interface; the name is unique per container interface

@@ -59,8 +59,8 @@ func newPreviousState() previousState {
 	}
 }
 
-// noteFrontend records the state of a frontend, unless it was recorded since the last Changes. So do
-// the other methods for their entries.
+// noteFrontend records the state of a frontend, unless it was recorded since the last Changes. So
+// do the other methods for their entries.
 func (b previousState) noteFrontend(t *Tables, k verdict.ServiceKey) {
 	if _, ok := b.frontends[k]; !ok {
 		b.frontends[k] = t.frontendState(k)

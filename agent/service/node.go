@@ -18,12 +18,12 @@ type Node struct {
 	Local     bool         // local gateway mode: the host redirects arriving traffic by Group.Redirect
 	Lookup    bool         // whether traffic can be handed to a host socket: verdict.ServiceHost
 	Addresses []netip.Addr // the node's host-cidrs, at which outside clients reach node ports
-	// Own are all addresses of the host without those of Services, also on the bridge, also link-local
-	// ones. They have no zones.
+	// Own are all addresses of the host without those of Services, also on the bridge, also
+	// link-local ones. They have no zones.
 	Own []netip.Addr
 
-	// Ephemeral are the ports among which the host's kernel chooses for its connections. No frontend
-	// gets them at an address of the host.
+	// Ephemeral are the ports among which the host's kernel chooses for its connections. No
+	// frontend gets them at an address of the host.
 	Ephemeral []cluster.PortRange
 	// UDP are the local addresses of the host's UDP sockets that are not connected, except on
 	// ephemeral ports. No host port and no external IP gets their ports at an address of the host.
@@ -43,8 +43,8 @@ func (n *Node) local(e model.Endpoint) bool {
 	return e.Node == n.Name || e.Node == "" && n.owns(e.Addr.Addr())
 }
 
-// owns reports whether an address is one of this node's: of the host, or one at which it serves node
-// ports.
+// owns reports whether an address is one of this node's: of the host, or one at which it serves
+// node ports.
 func (n *Node) owns(a netip.Addr) bool {
 	return model.IsOwn(a, func(a netip.Addr) bool { return n.has(a) || slices.Contains(n.Addresses, a) })
 }
@@ -72,8 +72,9 @@ func (n *Node) isHost(a netip.Addr) bool {
 	return isOther || n.owns(a)
 }
 
-// takenByHost returns the reason why a frontend at an address of the host belongs to the host itself,
-// or "". isChosen reports whether a tenant chose the port: a host port, or a port of an external IP.
+// takenByHost returns the reason why a frontend at an address of the host belongs to the host
+// itself, or "". isChosen reports whether a tenant chose the port: a host port, or a port of an
+// external IP.
 func (n *Node) takenByHost(k verdict.ServiceKey, isChosen bool) string {
 	if !model.IsOwn(k.Addr, n.has) {
 		return ""

@@ -165,7 +165,8 @@ func (p *Plan) add(g Group, fronts []Frontend) {
 	}
 }
 
-// sort sorts the lists and removes duplicates. If two frontends have the same key, the first one stays.
+// sort sorts the lists and removes duplicates. If two frontends have the same key, the first one
+// stays.
 func (p *Plan) sort() {
 	slices.SortStableFunc(p.Frontends, func(a, b Frontend) int { return compareKeys(a.Key, b.Key) })
 	p.Frontends = slices.CompactFunc(p.Frontends, func(a, b Frontend) bool { return a.Key == b.Key })

@@ -41,7 +41,8 @@ type addresses struct {
 	nodes      []netip.Addr // serve node ports
 }
 
-// addressesOf returns the addresses of one family. Cluster IPs that the host itself has are left to it.
+// addressesOf returns the addresses of one family. Cluster IPs that the host itself has are left to
+// it.
 func addressesOf(svc *model.Service, is4 bool, n *Node) addresses {
 	out := addresses{
 		is4:    is4,
@@ -73,8 +74,8 @@ type servicePort struct {
 // external addresses and node ports, whatever externalTrafficPolicy says: traffic from the node
 // itself is internal (kube-proxy's nftables proxier, "short-circuit local traffic").
 func (p *Plan) addPort(svc *model.Service, a addresses, port servicePort, n *Node) {
-	// near are the endpoints that the slices' hints give to this node, or all of them. here are those on
-	// this node, for the policies Local.
+	// near are the endpoints that the slices' hints give to this node, or all of them. here are
+	// those on this node, for the policies Local.
 	near := model.Usable(model.NewHints(port.endpoints).For(n.Name, n.Zone))
 	if len(near) == 0 {
 		near = model.Usable(port.endpoints)

@@ -323,8 +323,8 @@ func (p *ports) release(a podnet.Attachment, now time.Time) {
 }
 
 // sweep releases the ports of ADDs that ended before the interface had a record, and that the
-// runtime has not deleted. recorded reports whether an interface has a record. try blocks requests for
-// a container until release, and returns false while one is under way.
+// runtime has not deleted. recorded reports whether an interface has a record. try blocks requests
+// for a container until release, and returns false while one is under way.
 func (p *ports) sweep(
 	recorded func(podnet.Attachment) bool,
 	try func(container string) (release func(), ok bool),

@@ -24,8 +24,8 @@ type source struct {
 
 var _ cniserver.Source = source{}
 
-// Pod takes a port for the pod. It waits until the informer has the pod, and makes no request for the
-// port.
+// Pod takes a port for the pod. It waits until the informer has the pod, and makes no request for
+// the port.
 func (s source) Pod(ctx context.Context, ref cluster.PodRef, a podnet.Attachment) (podnet.Pod, error) {
 	anyState := func(*corev1.Pod) error { return nil }
 

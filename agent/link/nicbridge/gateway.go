@@ -23,8 +23,9 @@ const (
 // errSilent means that no gateway that answered before answers now.
 var errSilent = errors.New("no gateway answers")
 
-// answeringNeighbours returns the neighbours that answer through the device within answerTime. After the
-// first answer, it waits for the others for moreTime only. The kernel sends ARP or neighbour discovery.
+// answeringNeighbours returns the neighbours that answer through the device within answerTime.
+// After the first answer, it waits for the others for moreTime only. The kernel sends ARP or
+// neighbour discovery.
 func answeringNeighbours(ctx context.Context, list []netip.Addr, index int) ([]netip.Addr, error) {
 	ctx, cancel := context.WithTimeout(ctx, answerTime)
 	defer cancel()

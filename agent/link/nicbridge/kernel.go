@@ -168,8 +168,8 @@ func deleteVport(datapath int, device string) error {
 	return nil
 }
 
-// isSpecial reports whether mover.settings does not write the IPv6 setting, because it has its own step
-// and order, or depends on the device.
+// isSpecial reports whether mover.settings does not write the IPv6 setting, because it has its own
+// step and order, or depends on the device.
 func isSpecial(name string) bool {
 	switch name {
 	case "disable_ipv6", "addr_gen_mode", "stable_secret", "mtu":
@@ -196,8 +196,8 @@ func readSysctls(device string) map[string]string {
 	return out
 }
 
-// differingSettings returns the settings of want that need no specific order and differ from have. It
-// skips settings that have lacks.
+// differingSettings returns the settings of want that need no specific order and differ from have.
+// It skips settings that have lacks.
 func differingSettings(want, have map[string]string) []string {
 	var out []string
 

@@ -106,8 +106,8 @@ type device struct {
 	index int
 }
 
-// retargetAddr returns the message that adds the address to the device named to, instead of the device
-// named from. With noDAD an IPv6 address is usable at once.
+// retargetAddr returns the message that adds the address to the device named to, instead of the
+// device named from. With noDAD an IPv6 address is usable at once.
 func retargetAddr(msg []byte, from, to string, index int, noDAD bool) ([]byte, error) {
 	list, err := attrs(msg, addrHeader)
 	if err != nil {

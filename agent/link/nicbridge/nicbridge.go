@@ -33,8 +33,8 @@ type Options struct {
 	// OnPortAdded makes the bridge pass packets between NIC and host, right after the NIC became
 	// its port. It is nil if the bridge does so already, as a new one does.
 	OnPortAdded func(ctx context.Context) error
-	// Watchdog is the command that runs Watch; arguments are appended. With nil there is no watchdog,
-	// and a killed mover leaves a half-moved NIC.
+	// Watchdog is the command that runs Watch; arguments are appended. With nil there is no
+	// watchdog, and a killed mover leaves a half-moved NIC.
 	Watchdog []string
 	Timeout  time.Duration // for the whole move; 0 means a minute
 	Force    bool          // also move a NIC that a DHCP client or a network manager owns
@@ -221,9 +221,9 @@ func (o Options) recover(ctx context.Context) (bool, error) {
 }
 
 // holds reports whether the bridge is the device that the addresses were moved to, and still has
-// addresses of the host. They may differ from the moved ones: an operator may have replaced one, and
-// a network manager that restarts removes one for seconds. A bridge that was deleted and made again
-// must have every moved address.
+// addresses of the host. They may differ from the moved ones: an operator may have replaced one,
+// and a network manager that restarts removes one for seconds. A bridge that was deleted and made
+// again must have every moved address.
 func (s *Snapshot) holds() bool {
 	bridge, err := netlink.LinkByName(s.Bridge)
 	if err != nil {

@@ -88,8 +88,8 @@ func dhcpClient(root, nic string) string {
 			continue
 		}
 
-		// The kernel hides the namespace of a process with more capabilities. Such a process may be in
-		// this one.
+		// The kernel hides the namespace of a process with more capabilities. Such a process may be
+		// in this one.
 		itsNetns, err := os.Readlink(filepath.Join(p, "ns/net"))
 		if errors.Is(err, fs.ErrPermission) || err == nil && itsNetns == ownNetns {
 			return program + " (process " + filepath.Base(p) + ")"
@@ -115,10 +115,10 @@ func usesAllDevices(root string, args []string) bool {
 // Files in which distributions configure the options of ovs-ctl.
 var startFiles = []string{"etc/default/openvswitch-switch", "etc/sysconfig/openvswitch"}
 
-// keepsTransientPorts returns the file that makes Open vSwitch keep transient ports at start. The NIC would
-// then be a port of the bridge right after a reboot, while the bridge lacks the host's addresses
-// until an agent runs. It returns "" if Open vSwitch deletes them, or if no file exists. root is
-// the parent of /etc.
+// keepsTransientPorts returns the file that makes Open vSwitch keep transient ports at start. The
+// NIC would then be a port of the bridge right after a reboot, while the bridge lacks the host's
+// addresses until an agent runs. It returns "" if Open vSwitch deletes them, or if no file exists.
+// root is the parent of /etc.
 func keepsTransientPorts(root string) string {
 	file := "" // the last one that exists
 

@@ -108,8 +108,8 @@ func (r route) advertised() bool {
 	return r.family == unix.AF_INET6 && r.protocol == unix.RTPROT_RA
 }
 
-// automatic reports whether the kernel adds and removes the route with an address of the host: it is in
-// the table local.
+// automatic reports whether the kernel adds and removes the route with an address of the host: it
+// is in the table local.
 func (r route) automatic() bool {
 	return r.table == unix.RT_TABLE_LOCAL && r.protocol == unix.RTPROT_KERNEL
 }

@@ -73,8 +73,8 @@ func (m *mover) plan(index int) ([]wantedRoute, error) {
 	return append(arrange(direct), arrange(via)...), nil
 }
 
-// arrange returns the routes in the order of addition: those for the front of their group in reverse
-// order, then the others.
+// arrange returns the routes in the order of addition: those for the front of their group in
+// reverse order, then the others.
 func arrange(list []wantedRoute) []wantedRoute {
 	var front, back []wantedRoute
 

@@ -125,8 +125,8 @@ func (k SavedDevice) restoreAddresses(index int) error {
 	return errors.Join(errs...)
 }
 
-// sameLife reports whether the saved and the present message of an address have the same preferred and
-// valid lifetime. Lifetimes that expire count as the same. present may be nil.
+// sameLife reports whether the saved and the present message of an address have the same preferred
+// and valid lifetime. Lifetimes that expire count as the same. present may be nil.
 func sameLife(saved, present []byte) bool {
 	before, err := parseAddr(saved)
 	if err != nil || present == nil {
@@ -147,8 +147,8 @@ func sameLife(saved, present []byte) bool {
 		bytes.Equal(before.life[:preferredAndValid], now.life[:preferredAndValid])
 }
 
-// restoreRoutes adds missing routes, and removes additions from a Whole device. It adds routes without a
-// next hop first, because others depend on them.
+// restoreRoutes adds missing routes, and removes additions from a Whole device. It adds routes
+// without a next hop first, because others depend on them.
 func (k SavedDevice) restoreRoutes(index int) error {
 	all, err := routes()
 	if err != nil {

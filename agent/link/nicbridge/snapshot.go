@@ -41,8 +41,8 @@ type Snapshot struct {
 	Time    time.Time
 	NIC     string
 	Bridge  string
-	// BridgeIndex is that of the bridge's device when the move had ended; 0: it has not, or an earlier
-	// version moved the addresses.
+	// BridgeIndex is that of the bridge's device when the move had ended; 0: it has not, or an
+	// earlier version moved the addresses.
 	BridgeIndex int
 	Link        Link
 	Gateways    []netip.Addr // next hops through the NIC that answered before the move

@@ -173,7 +173,8 @@ func (m *mover) deleteAddresses(ctx context.Context, of device, unwanted func(ms
 	return nil
 }
 
-// addNeighbours adds the neighbours of the snapshot. An entry that the kernel has learned since stays.
+// addNeighbours adds the neighbours of the snapshot. An entry that the kernel has learned since
+// stays.
 func (m *mover) addNeighbours(ctx context.Context, to device) error {
 	have, err := neighsOf(to.index)
 	if err != nil {
