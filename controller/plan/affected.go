@@ -234,7 +234,7 @@ func addEgressUsers(c *Cluster, keys keySet, was, is *corev1.Node) {
 	}
 }
 
-// podChanged adds the pod, the owners that request its host ports, the policies that name its
+// podChanged adds the pod, the owners that claim its host ports, the policies that name its
 // ports, and the owners that a budget lets in or out because of its host ports.
 func podChanged(c *Cluster, keys keySet, old, now any) {
 	was, is := versions[corev1.Pod](old, now)
@@ -262,7 +262,7 @@ func podDiffers(was, is *corev1.Pod) bool {
 		!maps.Equal(was.Labels, is.Labels)
 }
 
-// serviceChanged adds the Service, the owners that request its frontends, and the owners that a
+// serviceChanged adds the Service, the owners that claim its frontends, and the owners that a
 // budget lets in or out because of it.
 func serviceChanged(c *Cluster, keys keySet, old, now any) {
 	addItself(c, keys, old, now)

@@ -12,243 +12,321 @@ import (
 	services "github.com/ovn-ebpf/ovn-ebpf/service"
 )
 
-// claimant is an object that requests frontends.
-type claimant struct {
-	services.Owner
-	svc *corev1.Service // or
-	pod *corev1.Pod
+// arbiter decides which of the frontends that one owner claims it gets. Services claim external
+// addresses and node ports, pods claim host ports. A claim fails if the frontend is reserved for the
+// node or the control plane, or if another owner that precedes this one claims it, too.
+type arbiter struct {
+	cluster   *Cluster
+	owner     services.Owner
+	nodes     *serviceNodes
+	shortfall *shortfall // of the owner: gets the reason for each frontend that it does not get
+
+	// controlPlane reads the cluster's control plane at most once, and only if the owner claims a
+	// frontend outside of the Service network.
+	controlPlane func() services.ControlPlane
+
+	// Caches, because two Services may share thousands of frontends.
+	preceding     map[string][]claimant // by value of ByFrontend, the claimants that precede the owner
+	serviceClaims map[*corev1.Service]serviceClaim
+	podClaims     map[*corev1.Pod]podClaim
 }
 
-// claims decides which frontends an object gets.
-type claims struct {
-	cluster      *Cluster
-	control      func() services.ControlPlane // read once, and only for frontends that it can keep
-	self         services.Owner
-	nodes        *servers
-	shortfall    *shortfall
-	older        map[string][]claimant // by index value, the claimants that precede self
-	request      map[*corev1.Service]request
-	hostRequests map[*corev1.Pod]hostRequest
-}
-
-// request lists the frontends that a service requests in addition to its cluster IPs.
-type request struct {
-	external map[netip.Addr]bool
-	ports    map[requestedPort]bool
-	is4, is6 bool // families of the service
-}
-
-type requestedPort struct {
-	proto  corev1.Protocol
-	number uint16
-	node   bool // a node port
-}
-
-func newClaims(c *Cluster, self services.Owner, nodes *servers, u *shortfall) *claims {
-	return &claims{
-		cluster:      c,
-		control:      sync.OnceValue(c.controlPlane),
-		self:         self,
-		nodes:        nodes,
-		shortfall:    u,
-		older:        map[string][]claimant{},
-		request:      map[*corev1.Service]request{},
-		hostRequests: map[*corev1.Pod]hostRequest{},
+func newArbiter(c *Cluster, owner services.Owner, nodes *serviceNodes, s *shortfall) *arbiter {
+	return &arbiter{
+		cluster:       c,
+		owner:         owner,
+		nodes:         nodes,
+		shortfall:     s,
+		controlPlane:  sync.OnceValue(c.controlPlane),
+		preceding:     map[string][]claimant{},
+		serviceClaims: map[*corev1.Service]serviceClaim{},
+		podClaims:     map[*corev1.Pod]podClaim{},
 	}
 }
 
-// keepOwned returns the frontends that self gets and adds the reason for each of the others to the
-// shortfall. It changes the slice.
-func (c *claims) keepOwned(proto corev1.Protocol, fronts []frontend) []frontend {
-	if !c.contested(proto, fronts) {
-		return fronts
+// grant returns the frontends of one port that the owner gets, and adds the reason for each of the
+// others to the shortfall. It changes the slice.
+func (a *arbiter) grant(proto corev1.Protocol, frontends []frontend) []frontend {
+	if !a.contested(proto, frontends) {
+		return frontends
 	}
 
-	return slices.DeleteFunc(fronts, func(f frontend) bool {
-		if !f.external {
-			return false // the API server allocates cluster IPs
+	return slices.DeleteFunc(frontends, func(f frontend) bool {
+		reason := a.refusal(proto, f)
+		if reason != "" {
+			a.shortfall.add("%s port %d of %s: %s", proto, f.addr.Port(), f.addr.Addr(), reason)
 		}
 
-		on := f.of
-		if on == nil {
-			on = c.nodes.byAddr[f.addr.Addr()]
-		}
-
-		why := ""
-
-		isHost := func(a netip.Addr) bool { return f.of != nil || c.nodes.isHost(a) }
-		if services.Keeps(proto, f.addr, isHost) {
-			why = "it is the node's own"
-		} else if kept := c.control().Keeps(proto, f.addr); kept != "" {
-			why = kept
-		} else if holder, ok := c.holder(proto, f, on); ok {
-			kind := strings.ToLower(holder.Kind.String())
-			why = kind + " " + holder.Namespace + "/" + holder.Name + " has it"
-		}
-
-		if why != "" {
-			c.shortfall.add("%s port %d of %s: %s", proto, f.addr.Port(), f.addr.Addr(), why)
-		}
-
-		return why != ""
+		return reason != ""
 	})
 }
 
-// contested reports whether another owner, the nodes or the control plane may have one of the
-// frontends of a port.
-func (c *claims) contested(proto corev1.Protocol, fronts []frontend) bool {
-	var nodePort, anyNodePort uint16 // already looked up: many frontends share one port
+// contested reports whether one of the frontends of a port may be reserved, or claimed by a
+// preceding owner. If not, which is the common case, no frontend needs a search of its own.
+func (a *arbiter) contested(proto corev1.Protocol, frontends []frontend) bool {
+	// Thousands of frontends, one for each node, share one or two port numbers. Each number is looked
+	// up once.
+	claimedNodePorts, claimedPorts := map[uint16]bool{}, map[uint16]bool{}
 
-	for _, f := range fronts {
+	for _, f := range frontends {
+		if !f.external {
+			continue
+		}
+
 		port := f.addr.Port()
-		switch {
-		case !f.external:
-			continue
-		case services.IsKept(proto, port) || c.control().Keeps(proto, f.addr) != "":
-			return true
-		case f.of != nil && nodePort == port:
-			continue
-		case f.of != nil:
-			nodePort = port
-			if len(c.preceding(frontValue(proto, anyExternal, port))) > 0 {
-				return true
-			}
-		case len(c.preceding(frontValue(proto, f.addr.Addr().String(), port))) > 0:
+		if services.IsKept(proto, port) || a.controlPlane().Keeps(proto, f.addr) != "" {
 			return true
 		}
 
-		if anyNodePort != port && len(c.preceding(frontValue(proto, anyNode, port))) > 0 {
+		claimedPorts[port] = true
+
+		if f.node != nil {
+			claimedNodePorts[port] = true
+		} else if a.precedingClaims(proto, f.addr.Addr().String(), port) {
 			return true
 		}
+	}
 
-		anyNodePort = port
+	for port := range claimedNodePorts { // a Service may claim it at an external IP that is a node's
+		if a.precedingClaims(proto, anyExternal, port) {
+			return true
+		}
+	}
+
+	for port := range claimedPorts {
+		if a.precedingClaims(proto, anyNode, port) {
+			return true
+		}
 	}
 
 	return false
 }
 
-// holder returns the first claimant that requests the frontend and precedes self, if any. on is the
-// node that has the address, or nil.
-func (c *claims) holder(proto corev1.Protocol, f frontend, on *server) (claimant, bool) {
-	port := f.addr.Port()
+// precedingClaims reports whether an owner that precedes this one has the value in ByFrontend.
+func (a *arbiter) precedingClaims(proto corev1.Protocol, address string, port uint16) bool {
+	return len(a.precedingClaimants(frontendValue(proto, address, port))) > 0
+}
 
-	found := c.preceding(frontValue(proto, f.addr.Addr().String(), port))
-	if on != nil {
-		found = append(slices.Clip(found), c.preceding(frontValue(proto, anyNode, port))...)
+// refusal returns the reason why the owner does not get the frontend, or "".
+func (a *arbiter) refusal(proto corev1.Protocol, f frontend) string {
+	if !f.external {
+		return "" // the API server allocates each cluster IP to one Service
 	}
 
-	var first claimant
+	// An external IP may be the address of a node, too.
+	node := f.node
+	if node == nil {
+		node = a.nodes.byAddr[f.addr.Addr()]
+	}
 
-	ok := false
-	for _, o := range found {
-		if (!ok || o.Precedes(first.Owner)) && c.requests(o, proto, f.addr, on) {
-			first, ok = o, true
+	isHost := func(addr netip.Addr) bool { return f.node != nil || a.nodes.isHost(addr) }
+	if services.Keeps(proto, f.addr, isHost) {
+		return "it is the node's own"
+	}
+
+	if reason := a.controlPlane().Keeps(proto, f.addr); reason != "" {
+		return reason
+	}
+
+	if holder, ok := a.holder(proto, f.addr, node); ok {
+		return strings.ToLower(holder.Kind.String()) + " " + holder.Namespace + "/" + holder.Name + " has it"
+	}
+
+	return ""
+}
+
+// holder returns the first of the preceding claimants that claim the frontend, if any. node is the
+// node that has the address, or nil.
+func (a *arbiter) holder(proto corev1.Protocol, addr netip.AddrPort, node *serviceNode) (claimant, bool) {
+	candidates := a.precedingClaimants(frontendValue(proto, addr.Addr().String(), addr.Port()))
+	if node != nil {
+		atNodes := a.precedingClaimants(frontendValue(proto, anyNode, addr.Port()))
+		candidates = slices.Concat(candidates, atNodes) // not append: candidates is in the cache
+	}
+
+	var (
+		first claimant
+		found bool
+	)
+
+	for _, o := range candidates {
+		if (!found || o.Precedes(first.Owner)) && a.claims(o, proto, addr, node) {
+			first, found = o, true
 		}
 	}
 
-	return first, ok
+	return first, found
 }
 
-// preceding returns the objects under the index value that precede self.
-func (c *claims) preceding(value string) []claimant {
-	if out, ok := c.older[value]; ok {
+// claimant is an owner that claims frontends. Either svc or pod is set.
+type claimant struct {
+	services.Owner
+	svc *corev1.Service
+	pod *corev1.Pod
+}
+
+// precedingClaimants returns the claimants with the value in ByFrontend that precede the owner.
+func (a *arbiter) precedingClaimants(value string) []claimant {
+	if out, ok := a.preceding[value]; ok {
 		return out
 	}
 
 	var out []claimant
-	for _, svc := range index[corev1.Service](c.cluster, KindService, ByFront, value) {
+	for _, svc := range index[corev1.Service](a.cluster, KindService, ByFrontend, value) {
 		out = append(out, claimant{Owner: services.OwnerOfService(svc), svc: svc})
 	}
 
-	for _, pod := range index[corev1.Pod](c.cluster, KindPod, ByFront, value) {
+	for _, pod := range index[corev1.Pod](a.cluster, KindPod, ByFrontend, value) {
 		out = append(out, claimant{Owner: services.OwnerOfPod(pod), pod: pod})
 	}
 
-	out = slices.DeleteFunc(out, func(o claimant) bool { return !o.Precedes(c.self) })
-	c.older[value] = out
+	out = slices.DeleteFunc(out, func(o claimant) bool { return !o.Precedes(a.owner) })
+	a.preceding[value] = out
 
 	return out
 }
 
-// requests reports whether the claimant requests the frontend.
-func (c *claims) requests(o claimant, proto corev1.Protocol, addr netip.AddrPort, on *server) bool {
+// claims reports whether the claimant claims the frontend. node is the node that has the address,
+// or nil.
+func (a *arbiter) claims(o claimant, proto corev1.Protocol, addr netip.AddrPort, node *serviceNode) bool {
 	if o.pod != nil {
-		if on == nil || o.pod.Spec.NodeName != on.name {
-			return false
-		}
-
-		w, ok := c.hostRequests[o.pod]
-		if !ok {
-			if c.cluster.refused(o.Key) == nil {
-				w = podRequest(o.pod)
-			}
-
-			c.hostRequests[o.pod] = w
-		}
-
-		return w.requests(proto, addr, on)
+		return node != nil && o.pod.Spec.NodeName == node.name && a.podClaim(o.pod).has(proto, addr, node)
 	}
 
-	w, ok := c.request[o.svc]
-	if !ok {
-		w = c.serviceRequest(o.svc)
-		c.request[o.svc] = w
+	return a.serviceClaim(o.svc).has(proto, addr, node)
+}
+
+// serviceClaim lists the frontends that a Service claims. The zero value has none.
+type serviceClaim struct {
+	external         map[netip.Addr]bool
+	ports            map[claimedPort]bool
+	hasIPv4, hasIPv6 bool // families of the Service
+}
+
+// claimedPort is a port at which a Service or a pod claims frontends.
+type claimedPort struct {
+	proto   corev1.Protocol
+	number  uint16
+	atNodes bool // at nodes' addresses: a node port or a host port; otherwise at external addresses
+}
+
+// serviceClaim returns the claim of a Service. A Service that is beyond its budget claims nothing.
+func (a *arbiter) serviceClaim(svc *corev1.Service) serviceClaim {
+	claim, ok := a.serviceClaims[svc]
+	if ok {
+		return claim
 	}
 
-	a := addr.Addr()
-	if has := a.Is4() && w.is4 || !a.Is4() && w.is6; !has {
+	model := services.New(a.cluster.Config.services(), svc, nil)
+	if model != nil && a.cluster.refused(model.Key) == nil {
+		claim = newServiceClaim(model)
+	}
+
+	a.serviceClaims[svc] = claim
+
+	return claim
+}
+
+func newServiceClaim(svc *services.Service) serviceClaim {
+	claim := serviceClaim{
+		external: map[netip.Addr]bool{},
+		ports:    map[claimedPort]bool{},
+		hasIPv4:  svc.HasFamily(true),
+		hasIPv6:  svc.HasFamily(false),
+	}
+	for _, addr := range svc.External {
+		claim.external[addr] = true
+	}
+
+	for _, p := range svc.Ports {
+		claim.ports[claimedPort{proto: p.Protocol, number: p.Number}] = true
+		if p.NodePort != 0 {
+			claim.ports[claimedPort{proto: p.Protocol, number: p.NodePort, atNodes: true}] = true
+		}
+	}
+
+	return claim
+}
+
+// has reports whether the Service claims the frontend. node is the node that has the address, or
+// nil.
+func (s serviceClaim) has(proto corev1.Protocol, frontend netip.AddrPort, node *serviceNode) bool {
+	addr, number := frontend.Addr(), frontend.Port()
+	if hasFamily := addr.Is4() && s.hasIPv4 || !addr.Is4() && s.hasIPv6; !hasFamily {
 		return false
 	}
 
-	number := addr.Port()
+	isExternal := s.external[addr] && s.ports[claimedPort{proto: proto, number: number}]
+	isNodePort := node != nil && s.ports[claimedPort{proto: proto, number: number, atNodes: true}] &&
+		slices.Contains(node.nodePortAddresses, addr)
 
-	return w.external[a] && w.ports[requestedPort{proto, number, false}] ||
-		on != nil && w.ports[requestedPort{proto, number, true}] && slices.Contains(on.nodePorts, a)
+	return isExternal || isNodePort
 }
 
-// serviceRequest is called once per service, because two services may share thousands of frontends.
-func (c *claims) serviceRequest(svc *corev1.Service) request {
-	model := services.New(c.cluster.Config.services(), svc, nil)
-	if model == nil || c.cluster.refused(model.Key) != nil {
-		return request{}
-	}
-
-	w := request{
-		external: map[netip.Addr]bool{},
-		ports:    map[requestedPort]bool{},
-		is4:      model.HasFamily(true),
-		is6:      model.HasFamily(false),
-	}
-	for _, a := range model.External {
-		w.external[a] = true
-	}
-
-	for _, p := range model.Ports {
-		w.ports[requestedPort{p.Protocol, p.Number, false}] = true
-		if p.NodePort != 0 {
-			w.ports[requestedPort{p.Protocol, p.NodePort, true}] = true
-		}
-	}
-
-	return w
+// podClaim lists the host ports that a pod claims on its node. The zero value has none.
+type podClaim struct {
+	pod   *services.Pod
+	ports map[claimedPort][]services.HostPort
 }
 
-// ByFront is the index of services and pods by the ports that they request outside of the service
-// network, and of services by the external addresses that they request.
-const ByFront = "front"
+// podClaim returns the claim of a pod. A pod that is beyond its budget claims nothing.
+func (a *arbiter) podClaim(pod *corev1.Pod) podClaim {
+	claim, ok := a.podClaims[pod]
+	if ok {
+		return claim
+	}
 
-// Placeholders for an address in a value of ByFront.
+	if a.cluster.refused(services.OwnerOfPod(pod).Key) == nil {
+		claim = newPodClaim(hostPod(pod))
+	}
+
+	a.podClaims[pod] = claim
+
+	return claim
+}
+
+// newPodClaim returns the claim of a pod, which may be nil.
+func newPodClaim(pod *services.Pod) podClaim {
+	if pod == nil {
+		return podClaim{}
+	}
+
+	claim := podClaim{pod, map[claimedPort][]services.HostPort{}}
+	for _, port := range pod.Ports {
+		p := claimedPort{proto: port.Protocol, number: port.Number, atNodes: true}
+		claim.ports[p] = append(claim.ports[p], port)
+	}
+
+	return claim
+}
+
+// has reports whether one of the host ports is this frontend of the pod's node.
+func (p podClaim) has(proto corev1.Protocol, addr netip.AddrPort, node *serviceNode) bool {
+	isIt := func(f frontend) bool { return f.addr == addr }
+
+	return slices.ContainsFunc(p.ports[claimedPort{proto: proto, number: addr.Port(), atNodes: true}],
+		func(port services.HostPort) bool {
+			return slices.ContainsFunc(hostPortFrontends(p.pod, port, node), isIt)
+		})
+}
+
+// ByFrontend is the index of Services and pods by the ports that they claim outside of the Service
+// network, and of Services by the external addresses that they claim.
+const ByFrontend = "front"
+
+// Placeholders for an address in a value of ByFrontend.
 const (
 	anyNode     = "node"     // a node port or a host port
 	anyExternal = "external" // any external address
 )
 
-func frontValue(proto corev1.Protocol, where string, port uint16) string {
-	return string(proto) + "/" + where + "/" + strconv.Itoa(int(port))
+// frontendValue returns a value of ByFrontend. The address may be a placeholder.
+func frontendValue(proto corev1.Protocol, address string, port uint16) string {
+	return string(proto) + "/" + address + "/" + strconv.Itoa(int(port))
 }
 
-// ServiceFronts is the index function of services for ByFront.
-func ServiceFronts(obj any) ([]string, error) {
+// ServiceFrontends is the index function of Services for ByFrontend.
+func ServiceFrontends(obj any) ([]string, error) {
 	svc, ok := obj.(*corev1.Service)
 	if !ok {
 		return nil, nil
@@ -257,29 +335,29 @@ func ServiceFronts(obj any) ([]string, error) {
 	external, ports := services.Asked(svc)
 
 	var out []string
-	for _, a := range external {
-		out = append(out, a.String())
+	for _, addr := range external {
+		out = append(out, addr.String())
 	}
 
 	for _, p := range ports {
-		for _, a := range external {
-			out = append(out, frontValue(p.Protocol, a.String(), p.Number))
+		for _, addr := range external {
+			out = append(out, frontendValue(p.Protocol, addr.String(), p.Number))
 		}
 
 		if len(external) > 0 {
-			out = append(out, frontValue(p.Protocol, anyExternal, p.Number))
+			out = append(out, frontendValue(p.Protocol, anyExternal, p.Number))
 		}
 
 		if p.NodePort != 0 {
-			out = append(out, frontValue(p.Protocol, anyNode, p.NodePort))
+			out = append(out, frontendValue(p.Protocol, anyNode, p.NodePort))
 		}
 	}
 
 	return out, nil
 }
 
-// PodFronts is the index function of pods for ByFront.
-func PodFronts(obj any) ([]string, error) {
+// PodFrontends is the index function of pods for ByFrontend.
+func PodFrontends(obj any) ([]string, error) {
 	pod, ok := obj.(*corev1.Pod)
 	if !ok {
 		return nil, nil
@@ -289,7 +367,7 @@ func PodFronts(obj any) ([]string, error) {
 
 	ports, _ := services.HostPorts(pod)
 	for _, p := range ports {
-		out = append(out, frontValue(p.Protocol, anyNode, p.Number))
+		out = append(out, frontendValue(p.Protocol, anyNode, p.Number))
 	}
 
 	return out, nil

@@ -23,11 +23,11 @@ func TestContested(t *testing.T) {
 	for range 5000 {
 		proto := []corev1.Protocol{corev1.ProtocolTCP, corev1.ProtocolUDP}[r.IntN(2)]
 		none := func() services.ControlPlane { return services.ControlPlane{} }
-		c := &claims{control: none, older: map[string][]claimant{}}
+		c := &arbiter{controlPlane: none, preceding: map[string][]claimant{}}
 
 		for _, port := range ports {
 			for _, where := range []string{anyNode, anyExternal, addrs[0].String(), addrs[1].String(), addrs[2].String()} {
-				c.older[frontValue(proto, where, port)] = make([]claimant, max(0, r.IntN(16)-14))
+				c.preceding[frontendValue(proto, where, port)] = make([]claimant, max(0, r.IntN(16)-14))
 			}
 		}
 
@@ -42,16 +42,16 @@ func TestContested(t *testing.T) {
 
 			where := f.addr.Addr().String()
 			if r.IntN(2) == 0 {
-				f.of, where = &server{}, anyExternal
+				f.node, where = &serviceNode{}, anyExternal
 			}
 
 			port := f.addr.Port()
 			fronts[i] = f
-			want = want || f.external && (services.IsKept(proto, port) || len(c.older[frontValue(proto, where, port)]) > 0 || len(c.older[frontValue(proto, anyNode, port)]) > 0)
+			want = want || f.external && (services.IsKept(proto, port) || len(c.preceding[frontendValue(proto, where, port)]) > 0 || len(c.preceding[frontendValue(proto, anyNode, port)]) > 0)
 		}
 
 		if got := c.contested(proto, fronts); got != want {
-			t.Fatalf("contested(%+v) = %t with %v", fronts, got, c.older)
+			t.Fatalf("contested(%+v) = %t with %v", fronts, got, c.preceding)
 		}
 	}
 }

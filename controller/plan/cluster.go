@@ -48,10 +48,10 @@ type Cluster struct {
 	// result, the caller plans the owners of ControlPlaneAffects again. Nil: there are none.
 	Servers func() services.ControlPlane
 
-	lastServers atomic.Pointer[servers] // result of the last call of servers
-	usages      usages                  // of the policies
-	accounting  accounting              // of Services and host ports
-	budgets     budgets                 // of the policies' namespaces
+	lastServiceNodes atomic.Pointer[serviceNodes] // result of the last call of serviceNodes
+	usages           usages                       // of the policies
+	accounting       accounting                   // of Services and host ports
+	budgets          budgets                      // of the policies' namespaces
 }
 
 // Names of the indexes of a Cluster's stores.

@@ -1,13 +1,16 @@
 package plan
 
 import (
+	"slices"
+
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 
 	services "github.com/ovn-ebpf/ovn-ebpf/service"
 )
 
-// ControlPlaneAffects returns the owners whose rows may change after a change of Servers, sorted.
+// ControlPlaneAffects returns the owners whose rows may change after the result of Servers has
+// changed, sorted: those that claim frontends at the API servers and OVN databases.
 func (c *Cluster) ControlPlaneAffects(was, now services.ControlPlane) []Key {
 	keys := keySet{}
 	c.addControlPlaneClaimants(keys, was, now)
@@ -15,23 +18,24 @@ func (c *Cluster) ControlPlaneAffects(was, now services.ControlPlane) []Key {
 	return keys.sorted()
 }
 
-// controlPlane returns the servers at whose ports no frontend is served.
+// controlPlane returns the API servers and OVN databases: those of the settings, and the API servers
+// that default/kubernetes lists. No frontend is served at their ports.
 func (c *Cluster) controlPlane() services.ControlPlane {
-	slices := index[discoveryv1.EndpointSlice](c, KindEndpointSlice, ByService,
+	endpointSlices := index[discoveryv1.EndpointSlice](c, KindEndpointSlice, ByService,
 		corev1.NamespaceDefault+"/kubernetes")
 
-	found := services.APIServers(slices, c.Config.ServiceCIDRs)
+	apiServers := services.APIServers(endpointSlices, c.Config.ServiceCIDRs)
 	if c.Servers == nil {
-		return found
+		return apiServers
 	}
 
-	return c.Servers().With(found)
+	return c.Servers().With(apiServers)
 }
 
 // addAPIServerClaimants adds the owners of frontends at API servers that a slice of
 // default/kubernetes adds or removes.
 func (c *Cluster) addAPIServerClaimants(keys keySet, was, is *discoveryv1.EndpointSlice) {
-	read := func(s *discoveryv1.EndpointSlice) services.ControlPlane {
+	apiServers := func(s *discoveryv1.EndpointSlice) services.ControlPlane {
 		if s == nil || !services.IsAPIServerService(s.Namespace, s.Labels[discoveryv1.LabelServiceName]) {
 			return services.ControlPlane{}
 		}
@@ -39,18 +43,19 @@ func (c *Cluster) addAPIServerClaimants(keys keySet, was, is *discoveryv1.Endpoi
 		return services.APIServers([]*discoveryv1.EndpointSlice{s}, c.Config.ServiceCIDRs)
 	}
 
-	c.addControlPlaneClaimants(keys, read(was), read(is))
+	c.addControlPlaneClaimants(keys, apiServers(was), apiServers(is))
 }
 
-// addControlPlaneClaimants adds the owners that request frontends at servers that differ.
+// addControlPlaneClaimants adds the owners that claim frontends at servers that only one of the
+// versions has.
 func (c *Cluster) addControlPlaneClaimants(keys keySet, was, is services.ControlPlane) {
-	for _, at := range append(was.Without(is), is.Without(was)...) {
-		address := at.Addr().String()
-		c.addClaimants(keys, frontValue(corev1.ProtocolTCP, address, at.Port()), nil)
-		c.addClaimants(keys, frontValue(corev1.ProtocolTCP, anyNode, at.Port()), nil)
+	for _, server := range slices.Concat(was.Without(is), is.Without(was)) {
+		address := server.Addr().String()
+		c.addClaimants(keys, frontendValue(corev1.ProtocolTCP, address, server.Port()), nil)
+		c.addClaimants(keys, frontendValue(corev1.ProtocolTCP, anyNode, server.Port()), nil)
 
-		for _, kept := range services.KeptPorts() {
-			c.addClaimants(keys, frontValue(kept.Protocol, address, kept.Number), nil)
+		for _, reserved := range services.KeptPorts() {
+			c.addClaimants(keys, frontendValue(reserved.Protocol, address, reserved.Number), nil)
 		}
 	}
 }

@@ -12,12 +12,8 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/cluster/annotation"
 )
 
-// MaxEgressGateways is the highest number of gateways that the pods of one node without a gateway
-// use. It bounds the node's rows and the number of BFD sessions of a gateway.
-const MaxEgressGateways = 8
-
 // UsesEgressGateways reports whether the node's annotations state that it has no gateway. Its pods
-// then leave by gateways of other nodes, and its rows depend on those.
+// then leave by egress gateways, which are the gateways of other nodes, and its rows depend on those.
 func UsesEgressGateways(obj *corev1.Node) bool {
 	n := node{}
 	return optional(&n.gateway, obj.Annotations, annotation.ParseGateway) == nil && n.usesEgressGateways()
@@ -58,6 +54,10 @@ func EgressGateways(c *Cluster, obj *corev1.Node) []string {
 	return names
 }
 
+// MaxEgressGateways is the highest number of gateways that the pods of one node without a gateway
+// use. It bounds the node's rows and the number of BFD sessions of a gateway.
+const MaxEgressGateways = 8
+
 // egressGateways returns the gateways by which the node's pods leave, by name. With more than
 // MaxEgressGateways candidates, each node gets a stable choice of its own: it changes only when one
 // of the chosen gateways changes.
@@ -76,9 +76,10 @@ func (c *Cluster) egressGateways(name string) []node {
 	}
 
 	if len(out) > MaxEgressGateways {
-		weight := func(n node) uint64 {
+		// Rendezvous hashing: each pair of nodes has a weight, and the lowest are chosen.
+		weight := func(gateway node) uint64 {
 			h := fnv.New64a()
-			_, _ = h.Write([]byte(name + " " + n.name)) // a hash returns no error
+			_, _ = h.Write([]byte(name + " " + gateway.name)) // a hash returns no error
 
 			return h.Sum64()
 		}
@@ -100,13 +101,13 @@ func (n node) egressRows(c *Cluster) []Row {
 	router := LogicalRouter{Name: gr, Options: map[string]string{
 		"chassis": n.chassis, "always_learn_from_arp_request": "false", "dynamic_neigh_routers": "true",
 	}}
-	rows := append([]Row{router}, joinPorts(gr, n.joins(), nil)...)
+	rows := append([]Row{router}, joinPorts(gr, n.joinPrefixes(), nil)...)
 
-	exits := c.egressGateways(n.name)
-	for _, own := range n.joins() {
-		is4, here := own.Addr().Is4(), own.Addr().String()
-		rows = append(rows, podRoutes(gr, joinAddress(own).Addr().String(), is4, c.Config)...)
-		rows = append(rows, StaticRoute{Router: clusterRouter, Prefix: here, NextHop: here})
+	gateways := c.egressGateways(n.name)
+	for _, own := range n.joinPrefixes() {
+		is4, hop := own.Addr().Is4(), own.Addr().String()
+		rows = append(rows, podRoutes(gr, clusterRouterAddress(own).Addr().String(), is4, c.Config)...)
+		rows = append(rows, StaticRoute{Router: clusterRouter, Prefix: hop, NextHop: hop})
 
 		for _, subnet := range n.subnets {
 			if subnet.Addr().Is4() == is4 {
@@ -117,13 +118,13 @@ func (n node) egressRows(c *Cluster) []Row {
 					RouteTable: hostsRouteTable,
 					Policy:     "src-ip",
 					Prefix:     subnet.Masked().String(),
-					NextHop:    here,
+					NextHop:    hop,
 				})
 			}
 		}
 
-		for _, exit := range exits {
-			rows = append(rows, n.egressRoutes(exit, is4, len(exits) > 1)...)
+		for _, gateway := range gateways {
+			rows = append(rows, n.egressRoutes(gateway, is4, len(gateways) > 1)...)
 		}
 	}
 
@@ -132,46 +133,59 @@ func (n node) egressRows(c *Cluster) []Row {
 
 // egressRoutes returns the routes to one gateway:
 //   - a default route;
-//   - where there is another gateway for fallback, two longer routes that exist while the gateway's
-//     agent answers BFD.
+//   - if there is another gateway as a fallback, two longer routes, each to one half of all addresses.
+//     OVN uses them while the gateway's agent answers BFD, and prefers them to the default route.
 //
-// If no agent answers, all gateways are used as if they worked.
+// If no agent answers, only the default routes remain, so all gateways are used as if they worked.
 //
 // OVN cannot watch the gateway router itself: two OVN BFD endpoints never establish a session,
 // because each ignores a peer that does not know its discriminator yet. OVN also requires the
 // watched address to be the route's next hop. So the next hop is the management port of the
 // gateway's node, where the agent runs, with the link-layer address of the gateway router.
-func (n node) egressRoutes(exit node, is4, watched bool) []Row {
-	theirs := exit.joinAddress(is4)
-	if !theirs.IsValid() {
+func (n node) egressRoutes(gateway node, is4, hasFallback bool) []Row {
+	gatewayHop := gateway.joinAddress(is4)
+	if !gatewayHop.IsValid() {
 		return nil
 	}
 
-	gr, whole, halves := gatewayRouter+n.name, "::/0", []string{"::/1", "8000::/1"}
+	gr, halves := gatewayRouter+n.name, []string{"::/1", "8000::/1"}
 	if is4 {
-		whole, halves = "0.0.0.0/0", []string{"0.0.0.0/1", "128.0.0.0/1"}
+		halves = []string{"0.0.0.0/1", "128.0.0.0/1"}
 	}
 
-	rows := []Row{StaticRoute{Router: gr, Prefix: whole, NextHop: theirs.String()}}
+	rows := []Row{StaticRoute{Router: gr, Prefix: wholeFamily(is4).String(), NextHop: gatewayHop.String()}}
 
-	subnet, ok := firstOfFamily(exit.subnets, is4)
-	if !watched || !ok || exit.management == nil {
+	subnet, ok := firstOfFamily(gateway.subnets, is4)
+	if !hasFallback || !ok || gateway.management == nil {
 		return rows
 	}
 
 	port, agent := joinPort+gr, ManagementAddress(subnet).Addr().String()
-	watch := BFD{Port: port, Destination: agent}
+	session := BFD{Port: port, Destination: agent}
 
-	rows = append(rows, watch, StaticMACBinding{
-		Port: port, IP: agent, MAC: MAC(exit.joins()[0].Addr()).String(), Override: true,
+	rows = append(rows, session, StaticMACBinding{
+		Port: port, IP: agent, MAC: MAC(gateway.joinPrefixes()[0].Addr()).String(), Override: true,
 	})
 	for _, half := range halves {
 		rows = append(rows, StaticRoute{
-			Router: gr, Prefix: half, NextHop: agent, OutputPort: port, BFD: watch.ID(),
+			Router: gr, Prefix: half, NextHop: agent, OutputPort: port, BFD: session.ID(),
 		})
 	}
 
 	return rows
+}
+
+// joinPrefixes returns the addresses of the node's router on the join switch, at most one per family.
+func (n node) joinPrefixes() []netip.Prefix {
+	var out []netip.Prefix
+
+	for _, p := range []netip.Prefix{n.join.IPv4, n.join.IPv6} {
+		if p.IsValid() {
+			out = append(out, p)
+		}
+	}
+
+	return out
 }
 
 // joinAddress returns the address of the node's router on the join switch in the family, or the

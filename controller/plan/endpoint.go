@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -9,8 +10,9 @@ import (
 	services "github.com/ovn-ebpf/ovn-ebpf/service"
 )
 
-// endpoints returns the endpoints of one service port and family. Endpoints that must not receive
-// connections are left out and added to the shortfall.
+// endpoints returns the endpoints of one service port and family that new or established
+// connections use. Endpoints that must not receive connections are left out and added to the
+// shortfall.
 func (s *service) endpoints(port services.Port, is4 bool) []services.Endpoint {
 	all := s.Endpoints(port, is4, s.nodes.isHost, func(slice string, a netip.Addr, why string) {
 		s.shortfall.add("endpoint %s of slice %s: %s", a, slice, why)
@@ -35,47 +37,41 @@ func (s *service) addReducedFamily(is4 bool) {
 		services.MaxFrontendBackends, family, services.MaxFrontendBackends)
 }
 
-// nodeOf returns the node that the slice names, or else the node that has the address.
-func (s *servers) nodeOf(e services.Endpoint) *server {
-	if e.Node != "" {
-		return s.byName[e.Node]
-	}
-
-	return s.byAddr[e.Addr.Addr()]
-}
-
-// targets holds the endpoints of a service port and family, by the node of the client.
+// targets holds the endpoints of a Service's port and family, by the nodes whose clients use them.
 type targets struct {
 	all      []services.Endpoint
-	text     string                          // backends of all
-	at       map[*server][]services.Endpoint // on each node
-	hosts    map[*server]struct{}            // nodes with an endpoint at their own address
-	apart    map[*server]struct{}            // nodes with an endpoint at a host address other than the router's
+	allText  string // backends of all
+	byNode   map[*serviceNode][]services.Endpoint
 	hints    services.Hints
 	zoneText map[string]string // backends of hints.Zones
+
+	// Nodes with an endpoint at an address that their gateway router and their host have in common.
+	atSharedAddress map[*serviceNode]struct{}
+	// Nodes with an endpoint at another address of their host.
+	atHostAddress map[*serviceNode]struct{}
 }
 
-func newTargets(all []services.Endpoint, nodes *servers) *targets {
+func newTargets(all []services.Endpoint, nodes *serviceNodes) *targets {
 	t := &targets{
-		all:      all,
-		text:     backends(all, nil),
-		at:       map[*server][]services.Endpoint{},
-		hosts:    map[*server]struct{}{},
-		apart:    map[*server]struct{}{},
-		hints:    services.NewHints(all),
-		zoneText: map[string]string{},
+		all:             all,
+		allText:         backends(all, nil),
+		byNode:          map[*serviceNode][]services.Endpoint{},
+		hints:           services.NewHints(all),
+		zoneText:        map[string]string{},
+		atSharedAddress: map[*serviceNode]struct{}{},
+		atHostAddress:   map[*serviceNode]struct{}{},
 	}
 	for _, e := range all {
 		if node := nodes.nodeOf(e); node != nil {
-			t.at[node] = append(t.at[node], e)
+			t.byNode[node] = append(t.byNode[node], e)
 		}
 
 		switch n := nodes.byAddr[e.Addr.Addr()]; {
 		case n == nil:
-		case slices.Contains(n.own, e.Addr.Addr()):
-			t.hosts[n] = struct{}{}
+		case slices.Contains(n.sharedAddresses, e.Addr.Addr()):
+			t.atSharedAddress[n] = struct{}{}
 		default:
-			t.apart[n] = struct{}{}
+			t.atHostAddress[n] = struct{}{}
 		}
 	}
 
@@ -86,80 +82,77 @@ func newTargets(all []services.Endpoint, nodes *servers) *targets {
 	return t
 }
 
-// backendsFor returns the backends for clients at the switch or router of node n. n is nil for
+// backendsFor returns the backends for clients of node n, at its switch or its router. n is nil for
 // clients at no particular node.
-func (t *targets) backendsFor(n *server, local, router bool) string {
-	_, host := t.hosts[n]
-
-	mask := n
-	if !router || !host {
-		mask = nil // no address to translate
+func (t *targets) backendsFor(n *serviceNode, side lbSide) string {
+	// The node whose own address must be replaced, see backends.
+	var router *serviceNode
+	if _, ok := t.atSharedAddress[n]; ok && side.place == atRouters {
+		router = n
 	}
 
 	switch {
-	case local && n == nil:
+	case side.onlyLocal && n == nil:
 		return ""
-	case local:
-		return backends(t.at[n], mask)
+	case side.onlyLocal:
+		return backends(t.byNode[n], router)
 	case n == nil:
-		return t.text
-	case len(t.hints.Nodes[n.name]) == 0 && mask == nil && t.zoneText[n.zone] != "": // the same as below, written once
+		return t.allText
+	}
+
+	// Without hints for the node itself, all nodes of a zone use the same text.
+	if router == nil && len(t.hints.Nodes[n.name]) == 0 && t.zoneText[n.zone] != "" {
 		return t.zoneText[n.zone]
 	}
 
 	if near := t.hints.For(n.name, n.zone); len(near) > 0 {
-		return backends(near, mask)
+		return backends(near, router)
 	}
 
-	if mask == nil {
-		return t.text
+	if router == nil {
+		return t.allText
 	}
 
-	return backends(t.all, mask)
+	return backends(t.all, router)
 }
 
-// answerByRouter reports whether a backend may be a host address that its gateway router does not
-// own. If such a host saw the client's address, its replies would bypass the router and never be
-// un-NATed.
-func (t *targets) answerByRouter(f frontend) bool {
-	if f.of == nil {
-		return len(t.apart) > 0
+// mayBypassRouter reports whether replies to the frontend's clients might not pass the gateway
+// router and never be un-NATed: a backend may be a host address that the router does not own. Such a
+// host must not see the client's address.
+func (t *targets) mayBypassRouter(f frontend) bool {
+	if f.node == nil {
+		return len(t.atHostAddress) > 0
 	}
 
-	_, ok := t.apart[f.of]
+	_, ok := t.atHostAddress[f.node]
 
 	return ok
 }
 
-// special returns the nodes whose backends may differ from those of other nodes.
-func (t *targets) special(all []*server, local, router bool) []*server {
-	var out []*server
-
+// mayDiffer returns the nodes whose backends on this side may differ from those of other nodes. all
+// are all nodes.
+func (t *targets) mayDiffer(all []*serviceNode, side lbSide) []*serviceNode {
 	switch {
-	case local:
-		for n := range t.at {
-			out = append(out, n)
-		}
+	case side.onlyLocal:
+		return slices.Collect(maps.Keys(t.byNode))
 	case len(t.hints.Nodes) > 0 || len(t.hints.Zones) > 0:
 		return all
-	case router:
-		for n := range t.hosts {
-			out = append(out, n)
-		}
+	case side.place == atRouters:
+		return slices.Collect(maps.Keys(t.atSharedAddress))
 	}
 
-	return out
+	return nil
 }
 
 // backends returns the usable endpoints in OVN's format: sorted, separated by commas, "" if there
 // are none. A node's router cannot send to the host behind its own address, so it uses the host's
 // masquerade address. router is nil where this does not matter.
-func backends(all []services.Endpoint, router *server) string {
+func backends(endpoints []services.Endpoint, router *serviceNode) string {
 	var addrs []netip.AddrPort
 
-	for _, e := range services.Usable(all) {
+	for _, e := range services.Usable(endpoints) {
 		addr := e.Addr
-		if router != nil && slices.Contains(router.own, addr.Addr()) {
+		if router != nil && slices.Contains(router.sharedAddresses, addr.Addr()) {
 			addr = netip.AddrPortFrom(masquerade.Of(addr.Addr().Is4()).Host, addr.Port())
 		}
 

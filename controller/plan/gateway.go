@@ -10,16 +10,16 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/cluster/masquerade"
 )
 
-// NeighbourAge is the option of a Logical_Router with the time in seconds after which a learned
-// neighbour is forgotten that the router does not use. Without it a router never notices that a
-// neighbour has got another link-layer address, unless the neighbour says so.
-const NeighbourAge = "mac_binding_age_threshold"
-
 // gatewayRows returns the node's gateway router between the join switch and the physical network,
 // its external switch, its routes, its source NAT, and the cluster router's routes to it.
 func (n node) gatewayRows(cfg Config) []Row {
-	gr := "GR_" + n.name
-	addresses := strings.Join(addrStrings(n.gateway.Addresses), ",")
+	gr := gatewayRouter + n.name
+
+	var addresses []string
+	for _, p := range n.gateway.Addresses {
+		addresses = append(addresses, p.Addr().String())
+	}
+
 	router := LogicalRouter{
 		Name: gr,
 		Options: map[string]string{
@@ -30,40 +30,33 @@ func (n node) gatewayRows(cfg Config) []Row {
 			NeighbourAge:                    "60",
 		},
 		LoadBalancerGroups: []string{clusterLBGroup, routerLBGroup},
-		ExternalIDs:        map[string]string{"physical_ips": addresses},
+		ExternalIDs:        map[string]string{"physical_ips": strings.Join(addresses, ",")},
 	}
 	joinOptions := map[string]string{"gateway_mtu": strconv.Itoa(n.mtu)}
-	rows := append([]Row{router}, joinPorts(gr, n.joins(), joinOptions)...)
+	rows := append([]Row{router}, joinPorts(gr, n.joinPrefixes(), joinOptions)...)
 	rows = append(rows, n.externalRows(gr)...)
 	rows = append(rows, n.routeRows(gr, cfg)...)
 	rows = append(rows, n.defaultRows(gr, cfg)...)
 	rows = append(rows, n.masqueradeRows(gr)...)
 	rows = append(rows, n.hostRows(gr)...)
 
-	if n.routable {
+	if n.routable { // the outside network has routes to pods: no NAT
 		return rows
 	}
 
 	return append(rows, n.natRows(gr, cfg)...)
 }
 
-func (n node) joins() []netip.Prefix {
-	var out []netip.Prefix
-
-	for _, p := range []netip.Prefix{n.join.IPv4, n.join.IPv6} {
-		if p.IsValid() {
-			out = append(out, p)
-		}
-	}
-
-	return out
-}
+// NeighbourAge is the option of a Logical_Router with the time in seconds after which a learned
+// neighbour is forgotten that the router does not use. Without it a router never notices that a
+// neighbour has got another link-layer address, unless the neighbour says so.
+const NeighbourAge = "mac_binding_age_threshold"
 
 // externalRows returns the rows that connect the gateway router to the node's bridge.
 func (n node) externalRows(gr string) []Row {
-	sw := "ext_" + n.name
-	inside := routerPort(sw, "etor-"+gr, "rtoe-"+gr)
-	inside.Addresses = []string{n.gateway.MAC}
+	sw, port := "ext_"+n.name, externalPort+n.name
+	peer := routerPort(sw, "etor-"+gr, port)
+	peer.Addresses = []string{n.gateway.MAC}
 
 	return []Row{
 		LogicalSwitch{Name: sw},
@@ -77,9 +70,9 @@ func (n node) externalRows(gr string) []Row {
 			Tag:       n.gateway.VLAN,
 		},
 		LogicalRouterPort{
-			Router: gr, Name: "rtoe-" + gr, MAC: n.gateway.MAC, Networks: prefixStrings(n.gateway.Addresses),
+			Router: gr, Name: port, MAC: n.gateway.MAC, Networks: prefixStrings(n.gateway.Addresses),
 		},
-		inside,
+		peer,
 	}
 }
 
@@ -93,42 +86,42 @@ func (n node) externalRows(gr string) []Row {
 func (n node) routeRows(gr string, cfg Config) []Row {
 	var rows []Row
 
-	for _, own := range n.joins() {
+	for _, own := range n.joinPrefixes() {
 		is4 := own.Addr().Is4()
-		up, down := joinAddress(own).Addr().String(), own.Addr().String()
+		clusterHop, gatewayHop := clusterRouterAddress(own).Addr().String(), own.Addr().String()
 
-		rows = append(rows, podRoutes(gr, up, is4, cfg)...)
+		rows = append(rows, podRoutes(gr, clusterHop, is4, cfg)...)
 		for _, subnet := range n.subnets {
 			if subnet.Addr().Is4() != is4 {
 				continue
 			}
 
-			out := down
+			hop := gatewayHop
 			if n.gateway.Mode == annotation.GatewayModeLocal {
-				out = ManagementAddress(subnet).Addr().String()
+				hop = ManagementAddress(subnet).Addr().String()
 			}
 
 			rows = append(rows, StaticRoute{
-				Router: clusterRouter, Policy: "src-ip", Prefix: subnet.Masked().String(), NextHop: out,
+				Router: clusterRouter, Policy: "src-ip", Prefix: subnet.Masked().String(), NextHop: hop,
 			})
 		}
 
-		rows = append(rows, StaticRoute{Router: clusterRouter, Prefix: down, NextHop: down})
+		rows = append(rows, StaticRoute{Router: clusterRouter, Prefix: gatewayHop, NextHop: gatewayHop})
 	}
 
 	return rows
 }
 
-// podRoutes returns routes from a gateway router to pods by the cluster router. The MAC address of
-// the cluster router is written, not learned: a router that learns an address queues four packets
-// and drops the rest.
-func podRoutes(gr, up string, is4 bool, cfg Config) []Row {
-	mac := MAC(joinAddress(cfg.JoinSubnets[0]).Addr()).String()
-	rows := []Row{StaticMACBinding{Port: joinPort + gr, IP: up, MAC: mac, Override: true}}
+// podRoutes returns routes from a gateway router to pods by the cluster router, whose address on the
+// join switch is hop. The MAC address of the cluster router is written, not learned: a router that
+// learns an address queues four packets and drops the rest.
+func podRoutes(gr, hop string, is4 bool, cfg Config) []Row {
+	mac := MAC(clusterRouterAddress(cfg.JoinSubnets[0]).Addr()).String()
+	rows := []Row{StaticMACBinding{Port: joinPort + gr, IP: hop, MAC: mac, Override: true}}
 
 	for _, cidr := range cfg.ClusterCIDRs {
 		if cidr.Addr().Is4() == is4 {
-			rows = append(rows, StaticRoute{Router: gr, Prefix: cidr.Masked().String(), NextHop: up})
+			rows = append(rows, StaticRoute{Router: gr, Prefix: cidr.Masked().String(), NextHop: hop})
 		}
 	}
 
@@ -140,12 +133,12 @@ func podRoutes(gr, up string, is4 bool, cfg Config) []Row {
 func (n node) defaultRows(gr string, cfg Config) []Row {
 	var routes []annotation.Route
 	for _, hop := range n.gateway.NextHops {
-		routes = append(routes, annotation.Route{To: defaultPrefix(hop), Via: hop})
+		routes = append(routes, annotation.Route{To: wholeFamily(hop.Is4()), Via: hop})
 	}
 
 	var rows []Row
 
-	seen := map[netip.Addr]bool{}
+	seen := map[netip.Addr]bool{} // next hops that have their rows
 
 	for _, r := range append(routes, n.routes...) {
 		route := StaticRoute{Router: gr, Prefix: r.To.Masked().String(), OutputPort: externalPort + n.name}
@@ -153,20 +146,19 @@ func (n node) defaultRows(gr string, cfg Config) []Row {
 			route.NextHop = r.Via.WithZone("").String()
 		}
 
-		binding := StaticMACBinding{Port: route.OutputPort, IP: route.NextHop, MAC: r.MAC, Override: true}
-		watch := BFD{Port: route.OutputPort, Destination: route.NextHop}
+		var hopRow Row
 
-		switch first := !seen[r.Via]; {
+		switch {
 		case !r.Via.IsValid():
 		case r.MAC != "":
-			if first {
-				rows = append(rows, binding)
-			}
+			hopRow = StaticMACBinding{Port: route.OutputPort, IP: route.NextHop, MAC: r.MAC, Override: true}
 		case cfg.BFD:
-			route.BFD = watch.ID()
-			if first {
-				rows = append(rows, watch)
-			}
+			session := BFD{Port: route.OutputPort, Destination: route.NextHop}
+			route.BFD, hopRow = session.ID(), session
+		}
+
+		if hopRow != nil && !seen[r.Via] {
+			rows = append(rows, hopRow)
 		}
 
 		seen[r.Via] = true
@@ -203,27 +195,19 @@ func (n node) masqueradeRows(gr string) []Row {
 func (n node) hostRows(gr string) []Row {
 	var rows []Row
 
-	for _, own := range n.joins() {
+	for _, own := range n.joinPrefixes() {
 		is4 := own.Addr().Is4()
 		rows = append(rows, RouterPolicy{
 			Router:   gr,
 			Priority: managementPolicyPriority,
 			Action:   "reroute",
 			Match: fmt.Sprintf("inport == %q && %s.dst == $%s && !ct.rpl",
-				externalPort+n.name, family(own.Addr()), hostAddresses(is4)),
-			NextHops: []string{joinAddress(own).Addr().String()},
+				externalPort+n.name, familyWord(is4), hostSetName(is4)),
+			NextHops: []string{clusterRouterAddress(own).Addr().String()},
 		})
 	}
 
 	return rows
-}
-
-func defaultPrefix(hop netip.Addr) netip.Prefix {
-	if hop.Is4() {
-		return netip.PrefixFrom(netip.IPv4Unspecified(), 0)
-	}
-
-	return netip.PrefixFrom(netip.IPv6Unspecified(), 0)
 }
 
 // natRows returns rows that translate pods to the node's address of their family. The source ports
@@ -241,13 +225,4 @@ func (n node) natRows(gr string, cfg Config) []Row {
 	}
 
 	return rows
-}
-
-func addrStrings(prefixes []netip.Prefix) []string {
-	out := make([]string, len(prefixes))
-	for i, p := range prefixes {
-		out[i] = p.Addr().String()
-	}
-
-	return out
 }

@@ -3,7 +3,6 @@ package plan
 import (
 	"fmt"
 	"net/netip"
-	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -12,17 +11,18 @@ import (
 	services "github.com/ovn-ebpf/ovn-ebpf/service"
 )
 
-// hostPortRows returns a load balancer for each protocol. It keeps the client's address, because
-// the pod's replies leave by the same node.
+// hostPortRows returns the load balancers of a pod's host ports on its node, one for each protocol.
+// They keep the client's address, because the pod's replies leave by the same node. pod is nil for a
+// pod without host ports.
 func hostPortRows(c *Cluster, pod *services.Pod, obj *corev1.Node) ([]Row, error) {
 	if pod == nil {
 		return nil, nil
 	}
 
-	nodes := c.servers()
+	nodes := c.serviceNodes()
 
 	n := nodes.byName[obj.Name]
-	if n == nil {
+	if n == nil { // the node has no switch or a malformed annotation: only the latter is an error
 		_, err := parseNode(obj, c.Config)
 		if err != nil {
 			err = fmt.Errorf("node %q: %w", obj.Name, err)
@@ -31,16 +31,16 @@ func hostPortRows(c *Cluster, pod *services.Pod, obj *corev1.Node) ([]Row, error
 		return nil, err
 	}
 
-	if why := c.refused(pod.Key); why != nil {
-		return nil, newUnserved(why)
+	if beyondBudget := c.refused(pod.Key); beyondBudget != nil {
+		return nil, newUnserved(beyondBudget)
 	}
 
-	u := shortfall(pod.Refused)
-	claims := newClaims(c, pod.Owner, nodes, &u)
+	unserved := shortfall(pod.Refused)
+	arbiter := newArbiter(c, pod.Owner, nodes, &unserved)
 	byProtocol := map[corev1.Protocol]map[string]string{}
 
 	for _, port := range pod.Ports {
-		for _, f := range claims.keepOwned(port.Protocol, podFronts(pod, port, n)) {
+		for _, f := range arbiter.grant(port.Protocol, hostPortFrontends(pod, port, n)) {
 			if byProtocol[port.Protocol] == nil {
 				byProtocol[port.Protocol] = map[string]string{}
 			}
@@ -64,16 +64,16 @@ func hostPortRows(c *Cluster, pod *services.Pod, obj *corev1.Node) ([]Row, error
 		})
 	}
 
-	return rows, newUnserved(u...)
+	return rows, newUnserved(unserved...)
 }
 
-// podFronts returns the addresses and ports at which the port is served.
-func podFronts(pod *services.Pod, port services.HostPort, n *server) []frontend {
+// hostPortFrontends returns the frontends of a host port on the pod's node.
+func hostPortFrontends(pod *services.Pod, port services.HostPort, n *serviceNode) []frontend {
 	var out []frontend
 
-	for _, a := range n.nodePorts {
+	for _, a := range n.nodePortAddresses {
 		if _, ok := pod.Backend(port, a.Is4()); ok && port.Wants(a) {
-			out = append(out, frontend{addr: netip.AddrPortFrom(a, port.Number), of: n, external: true})
+			out = append(out, frontend{addr: netip.AddrPortFrom(a, port.Number), node: n, external: true})
 		}
 	}
 
@@ -94,33 +94,4 @@ func hostPod(pod *corev1.Pod) *services.Pod {
 	}
 
 	return services.NewPod(pod, addrs)
-}
-
-// hostRequest lists the frontends that a pod requests on its node.
-type hostRequest struct {
-	pod   *services.Pod
-	ports map[requestedPort][]services.HostPort
-}
-
-func podRequest(obj *corev1.Pod) hostRequest {
-	pod := hostPod(obj)
-	if pod == nil {
-		return hostRequest{}
-	}
-
-	w := hostRequest{pod, map[requestedPort][]services.HostPort{}}
-	for _, port := range pod.Ports {
-		k := requestedPort{port.Protocol, port.Number, true}
-		w.ports[k] = append(w.ports[k], port)
-	}
-
-	return w
-}
-
-// requests reports whether one of the host ports is this frontend of the node.
-func (w hostRequest) requests(proto corev1.Protocol, addr netip.AddrPort, n *server) bool {
-	same := func(f frontend) bool { return f.addr == addr }
-
-	return slices.ContainsFunc(w.ports[requestedPort{proto, addr.Port(), true}],
-		func(port services.HostPort) bool { return slices.ContainsFunc(podFronts(w.pod, port, n), same) })
 }

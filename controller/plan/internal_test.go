@@ -94,17 +94,17 @@ func TestIndexes(t *testing.T) {
 		{"service's slice", ServiceOf, slice, "[ns/s]"},
 		{"slice of no service", ServiceOf, &discoveryv1.EndpointSlice{}, "[]"},
 		{"pod's namespace", NamespaceOf, pod, "[ns]"},
-		{"service with an address", ServiceFronts, &corev1.Service{Spec: corev1.ServiceSpec{
+		{"service with an address", ServiceFrontends, &corev1.Service{Spec: corev1.ServiceSpec{
 			ExternalIPs: []string{"203.0.113.9"}, Ports: []corev1.ServicePort{{Port: 80, NodePort: 30080}},
 		}}, "[203.0.113.9 TCP/203.0.113.9/80 TCP/external/80 TCP/node/30080]"},
-		{"service with a cluster IP only", ServiceFronts, &corev1.Service{Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 80}}}}, "[]"},
+		{"service with a cluster IP only", ServiceFrontends, &corev1.Service{Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 80}}}}, "[]"},
 	} {
 		if got, err := tc.index(tc.obj); fmt.Sprint(got) != tc.want || err != nil {
 			t.Errorf("%s: %v, %v, want %s", tc.name, got, err, tc.want)
 		}
 	}
 
-	for i, index := range []func(any) ([]string, error){NodeOf, ServiceOf, NamespaceOf, ServiceFronts, PodFronts, PortNamesOf, PodsOf, SelectorsOf} {
+	for i, index := range []func(any) ([]string, error){NodeOf, ServiceOf, NamespaceOf, ServiceFrontends, PodFrontends, PortNamesOf, PodsOf, SelectorsOf} {
 		if got, err := index(&corev1.Node{}); got != nil || err != nil {
 			t.Errorf("index %d of another kind: %v, %v", i, got, err)
 		}
@@ -170,27 +170,27 @@ func TestOwnedPorts(t *testing.T) {
 	}
 }
 
-// TestSpecial checks that without hints and traffic policies only routers of nodes with an endpoint
+// TestMayDiffer checks that without hints and traffic policies only routers of nodes with an endpoint
 // on their host are planned apart: a Service must not cost more because there are many nodes.
-func TestSpecial(t *testing.T) {
-	a, b := &server{name: "a"}, &server{name: "b"}
-	plain := &targets{at: map[*server][]services.Endpoint{a: nil}, hosts: map[*server]struct{}{b: {}}}
+func TestMayDiffer(t *testing.T) {
+	a, b := &serviceNode{name: "a"}, &serviceNode{name: "b"}
+	plain := &targets{byNode: map[*serviceNode][]services.Endpoint{a: nil}, atSharedAddress: map[*serviceNode]struct{}{b: {}}}
 	nodes, zones := *plain, *plain
 
 	nodes.hints.Nodes, zones.hints.Zones = map[string][]services.Endpoint{"a": nil}, map[string][]services.Endpoint{"z": nil}
 	for _, tc := range []struct {
-		name          string
-		targets       *targets
-		local, router bool
-		want          []*server
+		name    string
+		targets *targets
+		side    lbSide
+		want    []*serviceNode
 	}{
-		{"switches", plain, false, false, nil},
-		{"routers", plain, false, true, []*server{b}},
-		{"local", plain, true, true, []*server{a}},
-		{"hints for nodes", &nodes, false, false, []*server{a, b}},
-		{"hints for zones", &zones, false, false, []*server{a, b}},
+		{"switches", plain, lbSide{atSwitches, false}, nil},
+		{"routers", plain, lbSide{atRouters, false}, []*serviceNode{b}},
+		{"local", plain, lbSide{atRouters, true}, []*serviceNode{a}},
+		{"hints for nodes", &nodes, lbSide{atSwitches, false}, []*serviceNode{a, b}},
+		{"hints for zones", &zones, lbSide{atSwitches, false}, []*serviceNode{a, b}},
 	} {
-		if got := tc.targets.special([]*server{a, b}, tc.local, tc.router); fmt.Sprint(got) != fmt.Sprint(tc.want) {
+		if got := tc.targets.mayDiffer([]*serviceNode{a, b}, tc.side); fmt.Sprint(got) != fmt.Sprint(tc.want) {
 			t.Errorf("%s: %v, want %v", tc.name, got, tc.want)
 		}
 	}

@@ -86,7 +86,7 @@ func newKinds() [kindEnd]entry {
 			object:     (*corev1.Service)(nil),
 			resource:   core.WithResource("services"),
 			types:      corev1.AddToScheme,
-			indexes:    Indexes{ByFront: ServiceFronts},
+			indexes:    Indexes{ByFrontend: ServiceFrontends},
 			rows:       serviceRows,
 			changed:    map[Kind]change{KindService: serviceChanged, KindEndpointSlice: sliceChanged},
 		},
@@ -112,7 +112,7 @@ func newKinds() [kindEnd]entry {
 			types:      corev1.AddToScheme,
 			indexes: Indexes{
 				ByNode:      NodeOf,
-				ByFront:     PodFronts,
+				ByFrontend:  PodFrontends,
 				ByNamespace: NamespaceOf,
 				ByPortName:  PortNamesOf,
 			},

@@ -9,47 +9,50 @@ import (
 	services "github.com/ovn-ebpf/ovn-ebpf/service"
 )
 
-// lbScope identifies a load balancer of a service by its scope: all switches and routers, all
-// switches, all routers, certain nodes, or the nodes without a load balancer of their own.
+// lbScope says which switches and routers have a load balancer of a Service: those of all nodes, of
+// certain nodes, or of the nodes without a load balancer of their own.
 type lbScope struct {
-	kind       kind
-	node       string // the first of certain nodes; "": all nodes, or the remaining ones
-	each       bool   // nodes differ
+	place      lbPlace
+	byNode     bool   // nodes differ
+	node       string // if nodes differ: the first of those that share the load balancer; "": the others
 	keepClient bool   // a router does not translate the client's address
 }
 
-type kind uint8
+// lbPlace is where a load balancer handles packets. Switches have the clients inside of the
+// cluster, routers those outside.
+type lbPlace uint8
 
 const (
-	everywhere kind = iota
+	everywhere lbPlace = iota
 	atSwitches
 	atRouters
 )
 
-func (w lbScope) suffix() string {
-	text := [...]string{"cluster", "switches", "routers"}[w.kind]
+// suffix returns the part of the load balancer's name that distinguishes it from the Service's
+// others.
+func (scope lbScope) suffix() string {
+	text := [...]string{"cluster", "switches", "routers"}[scope.place]
 	switch {
-	case w.each && w.node == "":
+	case scope.byNode && scope.node == "":
 		text += "_others"
-	case w.each:
-		text += "_node_" + w.node
+	case scope.byNode:
+		text += "_node_" + scope.node
 	}
 
-	if w.keepClient {
+	if scope.keepClient {
 		text += "_local"
 	}
 
 	return text
 }
 
-// frontend is one address and port at which the service is served.
+// frontend is one address and port at which a Service or a pod is served.
 type frontend struct {
-	addr netip.AddrPort
-	of   *server // the node if it is a node port, or nil
-	// external is set for frontends that clients outside of the cluster use.
-	external bool
-	// Only endpoints on the node where the client arrives are used.
-	localAtSwitch, localAtRouter bool
+	addr     netip.AddrPort
+	node     *serviceNode // of a node port or host port, otherwise nil
+	external bool         // for clients outside of the cluster
+	// Clients use only endpoints on the node where they arrive.
+	localAtSwitches, localAtRouters bool
 }
 
 // vipScopes has, for one protocol, the VIPs of each scope.
@@ -57,251 +60,300 @@ type vipScopes map[lbScope]*scopedVIPs
 
 type scopedVIPs struct {
 	vips  map[string]string // VIP → backends
-	nodes []*server         // the nodes of the load balancer, if nodes differ
+	nodes []*serviceNode    // the nodes of the load balancer, if nodes differ
 }
 
-func (p vipScopes) add(w lbScope, vip netip.AddrPort, backends string) {
-	if p[w] == nil {
-		p[w] = &scopedVIPs{vips: map[string]string{}}
+func (v vipScopes) add(scope lbScope, vip netip.AddrPort, backends string) {
+	if v[scope] == nil {
+		v[scope] = &scopedVIPs{vips: map[string]string{}}
 	}
 
-	p[w].vips[vip.String()] = backends
+	v[scope].vips[vip.String()] = backends
+}
+
+// parents returns the rows that refer to the load balancer with these VIPs.
+func (v scopedVIPs) parents(scope lbScope) (groups, switches, routers []string) {
+	switch {
+	case !scope.byNode:
+		return []string{[...]string{clusterLBGroup, switchLBGroup, routerLBGroup}[scope.place]}, nil, nil
+	case scope.place == atSwitches:
+		for _, n := range v.nodes {
+			switches = append(switches, nodeSwitch(n.name))
+		}
+	default:
+		for _, n := range v.nodes {
+			if n.hasGatewayRouter {
+				routers = append(routers, gatewayRouter+n.name)
+			}
+		}
+	}
+
+	return nil, switches, routers
+}
+
+// vipCollector collects the VIPs of a Service in one protocol.
+type vipCollector struct {
+	uniform   vipScopes                  // nodes do not differ
+	differing map[lbScope][]differingVIP // in the order of the frontends
+}
+
+// differingVIP is a VIP with other backends on some nodes.
+type differingVIP struct {
+	vip netip.AddrPort
+	nodeBackends
 }
 
 // nodeBackends holds the backends of the named nodes, and those of all other nodes.
 type nodeBackends struct {
 	others string
-	byNode map[*server]string
+	byNode map[*serviceNode]string
 }
 
-func (a nodeBackends) forNode(n *server) string {
-	if text, ok := a.byNode[n]; ok {
+func (b nodeBackends) forNode(n *serviceNode) string {
+	if text, ok := b.byNode[n]; ok {
 		return text
 	}
 
-	return a.others
+	return b.others
 }
 
-// difference is a frontend whose backends depend on the node.
-type difference struct {
-	vip netip.AddrPort
-	nodeBackends
-}
-
-// vipsByScope returns the VIPs of each protocol by scope.
+// vipsByScope returns the VIPs of each protocol by scope. It sets servedPorts.
 func (s *service) vipsByScope() map[corev1.Protocol]vipScopes {
-	out := map[corev1.Protocol]vipScopes{}
-	differ := map[corev1.Protocol]map[lbScope][]difference{}
+	collectors := map[corev1.Protocol]*vipCollector{}
 
 	for _, port := range s.Ports {
-		proto := port.Protocol
-
-		served := servedPort{proto: proto, number: int(port.Number)}
-		if out[proto] == nil {
-			out[proto], differ[proto] = vipScopes{}, map[lbScope][]difference{}
+		if collectors[port.Protocol] == nil {
+			collectors[port.Protocol] = &vipCollector{vipScopes{}, map[lbScope][]differingVIP{}}
 		}
 
-		for _, is4 := range []bool{true, false} {
-			if fronts := s.frontends(port, is4); len(fronts) > 0 {
-				t := newTargets(s.endpoints(port, is4), s.nodes)
-
-				for _, f := range fronts {
-					if f.external && f.of == nil {
-						served.at = append(served.at, f.addr.Addr())
-					}
-
-					s.addFrontend(out[proto], differ[proto], f, t)
-				}
-			}
-		}
-
-		s.servedPorts = append(s.servedPorts, served)
+		s.addPort(collectors[port.Protocol], port)
 	}
 
-	for proto, byScope := range out {
-		for at, list := range differ[proto] {
-			byScope.addDifferences(at, list, s.nodes.list)
-		}
+	out := map[corev1.Protocol]vipScopes{}
+	for proto, collector := range collectors {
+		out[proto] = collector.scopes(s.nodes.list)
 	}
 
 	return out
 }
 
-// frontends returns the frontends of the port in one family that the service gets.
+// addPort adds the VIPs of a port in both families, and appends it to servedPorts.
+func (s *service) addPort(collector *vipCollector, port services.Port) {
+	served := servedPort{proto: port.Protocol, number: int(port.Number)}
+
+	for _, is4 := range []bool{true, false} {
+		frontends := s.frontends(port, is4)
+		if len(frontends) == 0 {
+			continue
+		}
+
+		t := newTargets(s.endpoints(port, is4), s.nodes)
+
+		for _, f := range frontends {
+			if f.external && f.node == nil {
+				served.external = append(served.external, f.addr.Addr())
+			}
+
+			s.addFrontend(collector, f, t)
+		}
+	}
+
+	s.servedPorts = append(s.servedPorts, served)
+}
+
+// frontends returns the frontends of the port in one family that the Service gets.
 func (s *service) frontends(port services.Port, is4 bool) []frontend {
 	var out []frontend
 	for _, a := range services.OfFamily(s.ClusterIPs, is4) {
 		out = append(out, frontend{
-			addr:          netip.AddrPortFrom(a, port.Number),
-			localAtSwitch: s.InternalLocal,
-			localAtRouter: s.InternalLocal,
+			addr:            netip.AddrPortFrom(a, port.Number),
+			localAtSwitches: s.InternalLocal,
+			localAtRouters:  s.InternalLocal,
 		})
 	}
 
 	if len(out) == 0 {
-		return nil // the service does not have this family
+		return nil // the Service does not have this family
 	}
 
 	if s.remainingBytes < 0 {
-		s.shortfall.add("port %d: the service's load balancers would be longer than %d bytes",
-			port.Number, maxServiceBytes)
-
+		s.addTooManyBytes(port.Number)
 		return nil
 	}
 
-	// Inside the cluster an external address is only another name of the service.
+	// Inside the cluster an external address is only another name of the Service.
 	for _, a := range services.OfFamily(s.External, is4) {
 		out = append(out, frontend{
-			addr:          netip.AddrPortFrom(a, port.Number),
-			external:      true,
-			localAtRouter: s.ExternalLocal,
+			addr:           netip.AddrPortFrom(a, port.Number),
+			external:       true,
+			localAtRouters: s.ExternalLocal,
 		})
 	}
 
 	if port.NodePort != 0 {
 		for _, n := range s.nodes.list {
-			for _, a := range services.OfFamily(n.nodePorts, is4) {
+			for _, a := range services.OfFamily(n.nodePortAddresses, is4) {
 				out = append(out, frontend{
-					addr: netip.AddrPortFrom(a, port.NodePort), of: n, external: true,
-					localAtSwitch: s.ExternalLocal, localAtRouter: s.ExternalLocal,
+					addr:            netip.AddrPortFrom(a, port.NodePort),
+					node:            n,
+					external:        true,
+					localAtSwitches: s.ExternalLocal,
+					localAtRouters:  s.ExternalLocal,
 				})
 			}
 		}
 	}
 
-	return s.claims.keepOwned(port.Protocol, out)
+	return s.arbiter.grant(port.Protocol, out)
 }
 
-// addFrontend adds the frontend to the VIPs, or to differ where backends depend on the node.
-func (s *service) addFrontend(p vipScopes, differ map[lbScope][]difference, f frontend, t *targets) {
-	switches := s.nodeBackends(f, t, f.localAtSwitch, false)
-	routers := s.nodeBackends(f, t, f.localAtRouter, true)
+// lbSide is one of the two places of load balancers, with the traffic policy of a frontend there.
+type lbSide struct {
+	place     lbPlace // atSwitches or atRouters
+	onlyLocal bool    // clients use only endpoints on their own node
+}
+
+// addFrontend adds a VIP for the frontend: one for all places if they have the same backends,
+// otherwise one for switches and one for routers.
+func (s *service) addFrontend(collector *vipCollector, f frontend, t *targets) {
+	switchSide, routerSide := lbSide{atSwitches, f.localAtSwitches}, lbSide{atRouters, f.localAtRouters}
+	switches := s.backendsByNode(f, t, switchSide)
+	routers := s.backendsByNode(f, t, routerSide)
 
 	if s.remainingBytes < 0 {
-		s.shortfall.add("port %d: the service's load balancers would be longer than %d bytes",
-			f.addr.Port(), maxServiceBytes)
-
+		s.addTooManyBytes(f.addr.Port())
 		return
 	}
 
-	keep := f.external && f.localAtRouter && !t.answerByRouter(f)
-	if len(switches.byNode) == 0 && len(routers.byNode) == 0 && switches.others == routers.others && !keep {
-		p.add(lbScope{}, f.addr, switches.others)
+	keepClient := f.external && f.localAtRouters && !t.mayBypassRouter(f)
+
+	isUniform := len(switches.byNode) == 0 && len(routers.byNode) == 0 && switches.others == routers.others
+	if isUniform && !keepClient {
+		collector.uniform.add(lbScope{place: everywhere}, f.addr, switches.others)
 		return
 	}
 
-	for _, side := range []struct {
-		lbScope      lbScope
-		nodeBackends nodeBackends
-	}{{lbScope{kind: atSwitches}, switches}, {lbScope{kind: atRouters, keepClient: keep}, routers}} {
-		if len(side.nodeBackends.byNode) == 0 {
-			p.add(side.lbScope, f.addr, side.nodeBackends.others)
-			continue
-		}
-
-		side.lbScope.each = true
-		differ[side.lbScope] = append(differ[side.lbScope], difference{f.addr, side.nodeBackends})
-	}
+	collector.add(lbScope{place: atSwitches}, f.addr, switches)
+	collector.add(lbScope{place: atRouters, keepClient: keepClient}, f.addr, routers)
 }
 
-// nodeBackends returns the backends by node, where they differ. A node port has the same backends
-// for all clients, because it is always served on its own node.
-func (s *service) nodeBackends(f frontend, t *targets, local, router bool) nodeBackends {
-	if f.of != nil {
-		out := nodeBackends{others: t.backendsFor(f.of, local, router)}
-		s.remainingBytes -= maxVIPBytes + len(out.others)
+// addTooManyBytes adds to the shortfall that a port is not served, because remainingBytes is
+// negative.
+func (s *service) addTooManyBytes(port uint16) {
+	s.shortfall.add("port %d: the service's load balancers would be longer than %d bytes", port, maxServiceBytes)
+}
 
+// backendsByNode returns the backends of the frontend on one side, and subtracts their length from
+// remainingBytes. If these become negative, the result is incomplete and must not be used.
+func (s *service) backendsByNode(f frontend, t *targets, side lbSide) nodeBackends {
+	// A node port has the same backends for all clients, because it is always served on its own node.
+	// For other frontends, f.node is nil: clients at no particular node.
+	out := nodeBackends{others: t.backendsFor(f.node, side)}
+	s.remainingBytes -= maxVIPBytes + len(out.others)
+
+	if f.node != nil {
 		return out
 	}
 
-	out := nodeBackends{others: t.backendsFor(nil, local, router)}
-	s.remainingBytes -= maxVIPBytes + len(out.others)
+	var last string // nodes of a zone have the same backends, which are counted once
 
-	var last string // nodes of a zone have the same backends
-
-	for _, n := range t.special(s.nodes.list, local, router) {
-		if router && !n.router {
+	for _, n := range t.mayDiffer(s.nodes.list, side) {
+		if side.place == atRouters && !n.hasGatewayRouter {
 			continue
 		}
 
 		if s.remainingBytes < 0 {
-			return out // it is not served
+			return out
 		}
 
-		if text := t.backendsFor(n, local, router); text != out.others {
-			if out.byNode == nil {
-				out.byNode = map[*server]string{}
-			}
+		text := t.backendsFor(n, side)
+		if text == out.others {
+			continue
+		}
 
-			if out.byNode[n] = text; text != last {
-				s.remainingBytes, last = s.remainingBytes-maxVIPBytes-len(text), text
-			}
+		if out.byNode == nil {
+			out.byNode = map[*serviceNode]string{}
+		}
+
+		out.byNode[n] = text
+		if text != last {
+			s.remainingBytes -= maxVIPBytes + len(text)
+			last = text
 		}
 	}
 
 	return out
 }
 
-// maxVIPBytes is the length of an IPv6 address with its port.
+// maxVIPBytes is the length of the longest VIP: an IPv6 address in brackets with its port.
 const maxVIPBytes = 48
 
-// addDifferences adds a load balancer with the whole list for nodes that differ in one of its
-// frontends. Nodes with the same backends share it. The other nodes share one, too.
-func (p vipScopes) addDifferences(at lbScope, list []difference, all []*server) {
-	special := map[*server]struct{}{}
+// add adds a VIP to the scope.
+func (v *vipCollector) add(scope lbScope, vip netip.AddrPort, backends nodeBackends) {
+	if len(backends.byNode) == 0 {
+		v.uniform.add(scope, vip, backends.others)
+		return
+	}
 
-	for _, d := range list {
+	scope.byNode = true
+	v.differing[scope] = append(v.differing[scope], differingVIP{vip, backends})
+}
+
+// scopes returns all VIPs, those that differ by the nodes that share them.
+func (v *vipCollector) scopes(nodes []*serviceNode) vipScopes {
+	out := v.uniform
+	for scope, vips := range v.differing {
+		out.addDiffering(scope, vips, nodes)
+	}
+
+	return out
+}
+
+// addDiffering adds a load balancer with all of the VIPs for the nodes that differ in one of them.
+// Nodes with the same backends share it. The other nodes share one, too.
+func (v vipScopes) addDiffering(scope lbScope, vips []differingVIP, nodes []*serviceNode) {
+	differs := map[*serviceNode]bool{}
+
+	for _, d := range vips {
 		for n := range d.byNode {
-			special[n] = struct{}{}
+			differs[n] = true
 		}
 	}
 
-	first := map[string]lbScope{} // by all backends
+	sharedScopes := map[string]lbScope{} // by the backends of all VIPs
 
-	var others []*server
+	var others []*serviceNode
 
-	for _, n := range all { // by name
-		if _, ok := special[n]; !ok {
+	for _, n := range nodes {
+		if !differs[n] {
 			others = append(others, n)
 			continue
 		}
 
-		texts := make([]string, len(list))
-		for i, d := range list {
+		texts := make([]string, len(vips))
+		for i, d := range vips {
 			texts[i] = d.forNode(n)
 		}
 
-		same := strings.Join(texts, " ")
+		allBackends := strings.Join(texts, " ")
 
-		w, ok := first[same]
+		shared, ok := sharedScopes[allBackends]
 		if !ok {
-			w = at
-			w.node = n.name
-			first[same] = w
+			shared = scope
+			shared.node = n.name
+			sharedScopes[allBackends] = shared
 
-			for i, d := range list {
-				p.add(w, d.vip, texts[i])
+			for i, d := range vips {
+				v.add(shared, d.vip, texts[i])
 			}
 		}
 
-		p[w].nodes = append(p[w].nodes, n)
+		v[shared].nodes = append(v[shared].nodes, n)
 	}
 
-	for _, d := range list {
-		p.add(at, d.vip, d.others)
+	for _, d := range vips {
+		v.add(scope, d.vip, d.others)
 	}
 
-	p[at].nodes = others
-}
-
-// parents returns the rows that refer to the load balancer.
-func (p scopedVIPs) parents(w lbScope) (groups, switches, routers []string) {
-	switch {
-	case !w.each:
-		return []string{[...]string{clusterLBGroup, switchLBGroup, routerLBGroup}[w.kind]}, nil, nil
-	case w.kind == atSwitches:
-		return nil, names(p.nodes, w.kind), nil
-	}
-
-	return nil, nil, names(p.nodes, w.kind)
+	v[scope].nodes = others
 }

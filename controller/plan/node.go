@@ -256,7 +256,7 @@ func (n node) managementRows(cfg Config) []Row {
 			Router:   clusterRouter,
 			Priority: managementPolicyPriority,
 			Action:   "reroute",
-			Match:    fmt.Sprintf("inport == %q && %s.dst == %s /* %s */", "rtos-"+n.name, family(a), a, n.name),
+			Match:    fmt.Sprintf("inport == %q && %s.dst == %s /* %s */", "rtos-"+n.name, familyWord(a.Is4()), a, n.name),
 			NextHops: []string{ManagementAddress(subnet).Addr().String()},
 		}, StaticRoute{
 			Router:     clusterRouter,
@@ -268,14 +268,6 @@ func (n node) managementRows(cfg Config) []Row {
 	}
 
 	return rows
-}
-
-func family(a netip.Addr) string {
-	if a.Is4() {
-		return "ip4"
-	}
-
-	return "ip6"
 }
 
 // trimNode keeps the fields that plans and allocation read, and the condition NetworkUnavailable.

@@ -80,11 +80,11 @@ func selectorRows(c *Cluster, key Key) ([]Row, error) {
 // opposite direction, and a policy would not cut it.
 func (n node) nodeACL() Row {
 	hairpin := strings.Fields(hairpinAddresses)
-	own := map[string][]string{"ip4": {hairpin[0]}, "ip6": {hairpin[1]}}
+	sources := map[bool][]string{true: {hairpin[0]}, false: {hairpin[1]}} // by family (is4)
 
 	for _, s := range n.subnets {
 		a := ManagementAddress(s).Addr()
-		own[family(a)] = append(own[family(a)], a.String())
+		sources[a.Is4()] = append(sources[a.Is4()], a.String())
 	}
 
 	in := rule{direction: ingress()}
@@ -95,7 +95,7 @@ func (n node) nodeACL() Row {
 		Label:     aclLabel("node", n.name),
 		Direction: in.lport,
 		Priority:  allowPriority,
-		Match:     disjunction(in.setMatch("ip4", own["ip4"]), in.setMatch("ip6", own["ip6"])),
+		Match:     disjunction(in.setMatch("ip4", sources[true]), in.setMatch("ip6", sources[false])),
 		Action:    "allow-related",
 	}
 }

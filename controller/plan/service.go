@@ -17,22 +17,22 @@ import (
 // service. They are those of ovn-kubernetes, so that policies written for it keep working.
 const hairpinAddresses = "169.254.169.5 fd69::5"
 
-// service renders a Service as load balancers.
+// service renders one Service as load balancers.
 type service struct {
 	*services.Service
-	nodes           *servers // empty: no node differs from another
-	claims          *claims
+	nodes           *serviceNodes // empty if no row depends on nodes
+	arbiter         *arbiter
 	shortfall       shortfall
-	remainingBytes  int          // remaining bytes for its load balancers
+	remainingBytes  int          // what its load balancers may still need; negative: they exceed maxServiceBytes
 	servedPorts     []servedPort // set by vipsByScope
 	reducedFamilies []string     // families with more endpoints than a frontend uses, set by vipsByScope
 }
 
-// servedPort is a port with the external addresses at which the service got it.
+// servedPort is a port with the external addresses at which the Service got it.
 type servedPort struct {
-	proto  corev1.Protocol
-	number int
-	at     []netip.Addr
+	proto    corev1.Protocol
+	number   int
+	external []netip.Addr
 }
 
 // serviceRows returns, for each protocol, one load balancer for all switches and gateway routers,
@@ -41,9 +41,9 @@ type servedPort struct {
 // different backend lists, which is limited by the nodes with endpoints of the service, or by
 // zones.
 func serviceRows(c *Cluster, key Key) ([]Row, error) {
-	served := services.Key{Kind: services.KindService, Namespace: key.Namespace, Name: key.Name}
-	if why := c.refused(served); why != nil {
-		return nil, newUnserved(why)
+	account := services.Key{Kind: services.KindService, Namespace: key.Namespace, Name: key.Name}
+	if beyondBudget := c.refused(account); beyondBudget != nil {
+		return nil, newUnserved(beyondBudget)
 	}
 
 	s := c.newService(key)
@@ -69,33 +69,34 @@ func (c *Cluster) newService(key Key) *service {
 		return nil
 	}
 
-	nodes := &servers{}
+	nodes := &serviceNodes{}
 	if NeedsNodes(c, svc) {
-		nodes = c.servers()
+		nodes = c.serviceNodes()
 	}
 
 	s := &service{
 		Service: model, nodes: nodes, remainingBytes: maxServiceBytes, shortfall: slices.Clone(model.Refused),
 	}
-	s.claims = newClaims(c, model.Owner, s.nodes, &s.shortfall)
+	s.arbiter = newArbiter(c, model.Owner, s.nodes, &s.shortfall)
 
 	return s
 }
 
-// balancers returns the load balancers.
+// balancers returns the Service's load balancers, unsorted. It sets servedPorts.
 func (s *service) balancers() []Row {
 	var rows []Row
 
 	for proto, byScope := range s.vipsByScope() {
-		for at, here := range byScope {
-			for suffix, vips := range split(at.suffix(), here.vips) {
+		for scope, scoped := range byScope {
+			for suffix, vips := range split(scope.suffix(), scoped.vips) {
 				row := s.loadBalancer(proto, suffix, vips)
-				row.Groups, row.Switches, row.Routers = here.parents(at)
+				row.Groups, row.Switches, row.Routers = scoped.parents(scope)
 
-				if at.keepClient {
+				if scope.keepClient {
 					row.Options["skip_snat"] = "true"
 				}
 
+				// A scope may have no members, such as the other nodes if all nodes differ.
 				if len(row.Groups)+len(row.Switches)+len(row.Routers) > 0 {
 					rows = append(rows, row)
 				}

@@ -33,18 +33,9 @@ func serviceCIDRRows(c *Cluster, key Key) ([]Row, error) {
 		if slices.ContainsFunc(c.Config.ClusterCIDRs, sameFamily) &&
 			!slices.ContainsFunc(c.Config.ServiceCIDRs, covers) {
 			wrong.add("service network %s of the API server: outside the service networks %s (--k8s-service-cidrs)",
-				p, prefixText(c.Config.ServiceCIDRs))
+				p, strings.Join(prefixStrings(c.Config.ServiceCIDRs), ","))
 		}
 	}
 
 	return nil, newUnserved(wrong...)
-}
-
-func prefixText(prefixes []netip.Prefix) string {
-	var out []string
-	for _, p := range prefixes {
-		out = append(out, p.String())
-	}
-
-	return strings.Join(out, ",")
 }

@@ -71,7 +71,7 @@ func (s *service) sourcesACLs(is4 bool, announced []netip.Addr, refused []string
 
 	for _, port := range s.servedPorts {
 		var at []string
-		for _, a := range port.at {
+		for _, a := range port.external {
 			if slices.Contains(announced, a) {
 				at = append(at, a.String())
 			}
@@ -123,21 +123,4 @@ func (s *service) sourcesACL(g guardedPorts, family string, refused []string) Ro
 		Match: conjunction(to.setMatch(family, g.at), proto+".dst == "+set(g.ports),
 			from.setMatch(family, slices.Clone(refused))),
 	}
-}
-
-func wholeFamily(is4 bool) netip.Prefix {
-	if is4 {
-		return netip.PrefixFrom(netip.IPv4Unspecified(), 0)
-	}
-
-	return netip.PrefixFrom(netip.IPv6Unspecified(), 0)
-}
-
-// familyWord returns the family in OVN's matches.
-func familyWord(is4 bool) string {
-	if is4 {
-		return "ip4"
-	}
-
-	return "ip6"
 }

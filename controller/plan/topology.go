@@ -1,6 +1,14 @@
 package plan
 
-import "net/netip"
+import (
+	"net/netip"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/ovn-ebpf/ovn-ebpf/cluster/annotation"
+	services "github.com/ovn-ebpf/ovn-ebpf/service"
+)
 
 // Names of rows that exist once, and prefixes of names.
 const (
@@ -15,34 +23,18 @@ const (
 	joinPort        = "rtoj-" // followed by a router's name: its port on the join switch
 )
 
-// nodeSwitch returns the name of the node's switch. It is the node's name, unless another switch
-// has this name. Node names have no underscore, so the alternative is never a node's name.
-func nodeSwitch(node string) string {
-	if node == joinSwitch {
-		return "node_" + node
-	}
-
-	return node
-}
-
-// hostAddresses returns the name of the family's set of all nodes' addresses.
-func hostAddresses(is4 bool) string {
-	if is4 {
-		return "ovnebpf_hosts_v4"
-	}
-
-	return "ovnebpf_hosts_v6"
-}
-
-// clusterRows returns the cluster router, the join switch that connects it to the gateway routers,
-// and the groups of load balancers and client ports. The load balancers of services are in groups,
-// so that a service changes without touching switches and routers. There is one group for all
-// switches and gateway routers, and one for each of the two kinds. It also returns the address sets to
-// which rows of nodes refer.
+// clusterRows returns the rows that exist once:
+//   - the cluster router, and the join switch that connects it to the gateway routers;
+//   - the groups of load balancers: one for all switches and gateway routers, and one for each of the
+//     two kinds. Load balancers of Services are in groups, so that a Service changes without touching
+//     switches and routers;
+//   - the group of ports by which clients come;
+//   - the address sets to which rows of nodes refer;
+//   - the meter of ACL logs.
 func clusterRows(c *Cluster, _ Key) ([]Row, error) {
 	var addresses []netip.Prefix
 	for _, subnet := range c.Config.JoinSubnets {
-		addresses = append(addresses, joinAddress(subnet))
+		addresses = append(addresses, clusterRouterAddress(subnet))
 	}
 
 	router := LogicalRouter{
@@ -63,7 +55,7 @@ func clusterRows(c *Cluster, _ Key) ([]Row, error) {
 		PortGroup{Name: clientsGroup},
 	}
 	for _, is4 := range []bool{true, false} {
-		rows = append(rows, AddressSet{Name: hostAddresses(is4), Addresses: c.hosts(is4)})
+		rows = append(rows, AddressSet{Name: hostSetName(is4), Addresses: c.hostAddresses(is4)})
 	}
 
 	rows = append(rows, tunnelSets(c)...)
@@ -74,10 +66,47 @@ func clusterRows(c *Cluster, _ Key) ([]Row, error) {
 	return append(rows, meterRows(c)...), nil
 }
 
-// joinAddress returns the cluster router's address on the join switch.
-func joinAddress(subnet netip.Prefix) netip.Prefix { return nth(subnet, 1) }
+// nodeSwitch returns the name of the node's switch. It is the node's name, unless another switch
+// has this name. Node names have no underscore, so the alternative is never a node's name.
+func nodeSwitch(node string) string {
+	if node == joinSwitch {
+		return "node_" + node
+	}
 
-// joinPorts returns the ports that connect a router to the join switch.
+	return node
+}
+
+// hostAddresses returns the addresses of all nodes' hosts in the family that clients may use, sorted.
+func (c *Cluster) hostAddresses(is4 bool) []string {
+	var all []netip.Addr
+
+	for node := range Objects[corev1.Node](c, KindNode) {
+		// A malformed annotation is reported when the node is planned itself.
+		var cidrs []netip.Prefix
+		if err := optional(&cidrs, node.Annotations, annotation.ParseHostCIDRs); err == nil {
+			all = append(all, services.OfFamily(usable(cidrs, c.Config), is4)...)
+		}
+	}
+
+	slices.SortFunc(all, netip.Addr.Compare)
+
+	return addrStrings(slices.Compact(all))
+}
+
+// hostSetName returns the name of the address set with hostAddresses.
+func hostSetName(is4 bool) string {
+	if is4 {
+		return "ovnebpf_hosts_v4"
+	}
+
+	return "ovnebpf_hosts_v6"
+}
+
+// clusterRouterAddress returns the cluster router's address on the join switch: the subnet's first.
+func clusterRouterAddress(subnet netip.Prefix) netip.Prefix { return nth(subnet, 1) }
+
+// joinPorts returns the two ports that connect a router to the join switch. addresses are those of
+// the router there, at least one.
 func joinPorts(router string, addresses []netip.Prefix, options map[string]string) []Row {
 	return []Row{
 		LogicalRouterPort{

@@ -8,9 +8,6 @@ import (
 	services "github.com/ovn-ebpf/ovn-ebpf/service"
 )
 
-// tunnelPackets matches Geneve packets, by which the nodes send each other the packets of pods.
-func tunnelPackets() string { return fmt.Sprintf("udp.dst == %d", services.TunnelPort) }
-
 // tunnelRows returns ACLs that drop Geneve packets from pods to destinations outside of the pod
 // networks. The gateway router would translate the source of such a packet to the node's address,
 // which is a tunnel endpoint of the other nodes. They would take the inner packet for one of OVN's.
@@ -29,21 +26,22 @@ func tunnelPackets() string { return fmt.Sprintf("udp.dst == %d", services.Tunne
 // The address sets have one owner, so both change at once when PodTunnels changes, while the ACLs
 // stay the same.
 func (n node) tunnelRows(cfg Config) []Row {
-	outside, hosts := map[bool]string{}, map[bool][]string{}
+	// By family (is4): a match of the destinations outside, and the hosts as addresses and sets.
+	outsideMatch, hosts := map[bool]string{}, map[bool][]string{}
 
 	for _, s := range n.subnets {
 		a := ManagementAddress(s).Addr()
 		hosts[a.Is4()] = append(hosts[a.Is4()], a.String())
 	}
 
-	for is4, family := range map[bool]string{true: "ip4", false: "ip6"} {
+	for _, is4 := range []bool{true, false} {
 		if _, whole := cfg.outside(is4); whole {
-			outside[is4] = family
+			outsideMatch[is4] = familyWord(is4) // no set exists then, see tunnelSets
 			continue
 		}
 
-		outside[is4] = family + ".dst == $" + outsideNetworks(is4)
-		hosts[is4] = append(hosts[is4], "$"+tunnelHosts(is4))
+		outsideMatch[is4] = familyWord(is4) + ".dst == $" + outsideSetName(is4)
+		hosts[is4] = append(hosts[is4], "$"+tunnelHostSetName(is4))
 	}
 
 	out := rule{direction: egress()}
@@ -61,10 +59,13 @@ func (n node) tunnelRows(cfg Config) []Row {
 	}
 
 	return []Row{
-		acl("tunnel", outside[true], outside[false]),
+		acl("tunnel", outsideMatch[true], outsideMatch[false]),
 		acl("tunnel-hosts", out.setMatch("ip4", hosts[true]), out.setMatch("ip6", hosts[false])),
 	}
 }
+
+// tunnelPackets returns a match of Geneve packets, by which nodes send each other the packets of pods.
+func tunnelPackets() string { return fmt.Sprintf("udp.dst == %d", services.TunnelPort) }
 
 // outside returns the family's addresses outside of the pod networks and of PodTunnels, as the
 // fewest prefixes. It returns whole, and no prefixes, if these are all addresses.
@@ -72,21 +73,17 @@ func (n node) tunnelRows(cfg Config) []Row {
 // One network of n bits leaves n prefixes, and each is a flow. OVN would make as many flows of a
 // comparison with "!=", but of two networks it would make the product.
 func (cfg Config) outside(is4 bool) (prefixes []netip.Prefix, whole bool) {
-	allowed := slices.Concat(networksOf(cfg.ClusterCIDRs, is4), networksOf(cfg.PodTunnels, is4))
+	allowed := slices.Concat(ofFamily(cfg.ClusterCIDRs, is4), ofFamily(cfg.PodTunnels, is4))
 	if len(allowed) == 0 {
 		return nil, true
 	}
 
-	all, most := netip.PrefixFrom(netip.IPv6Unspecified(), 0), 0
-	if is4 {
-		all = netip.PrefixFrom(netip.IPv4Unspecified(), 0)
-	}
-
+	limit := 0 // never exceeded: each network splits off one prefix for each of its bits
 	for _, p := range allowed {
-		most += p.Bits()
+		limit += p.Bits()
 	}
 
-	prefixes, _ = subtract(all, allowed, most)
+	prefixes, _ = subtract(wholeFamily(is4), allowed, limit)
 
 	return prefixes, false
 }
@@ -103,8 +100,8 @@ func tunnelSets(c *Cluster) []Row {
 		}
 
 		rows = append(rows,
-			AddressSet{Name: outsideNetworks(is4), Addresses: prefixStrings(prefixes)},
-			AddressSet{Name: tunnelHosts(is4), Addresses: c.hostsIn(networksOf(c.Config.PodTunnels, is4))})
+			AddressSet{Name: outsideSetName(is4), Addresses: prefixStrings(prefixes)},
+			AddressSet{Name: tunnelHostSetName(is4), Addresses: c.hostsIn(ofFamily(c.Config.PodTunnels, is4))})
 	}
 
 	return rows
@@ -114,7 +111,7 @@ func tunnelSets(c *Cluster) []Row {
 func (c *Cluster) hostsIn(networks []netip.Prefix) []string {
 	var found []netip.Addr
 
-	for a := range c.servers().hosts {
+	for a := range c.serviceNodes().hosts {
 		if contains(networks, a) {
 			found = append(found, a)
 		}
@@ -122,16 +119,11 @@ func (c *Cluster) hostsIn(networks []netip.Prefix) []string {
 
 	slices.SortFunc(found, netip.Addr.Compare)
 
-	var out []string
-	for _, a := range found {
-		out = append(out, a.String())
-	}
-
-	return out
+	return addrStrings(found)
 }
 
-// outsideNetworks returns the name of the family's set of the networks of Config.outside.
-func outsideNetworks(is4 bool) string {
+// outsideSetName returns the name of the family's address set with the networks of Config.outside.
+func outsideSetName(is4 bool) string {
 	if is4 {
 		return "ovnebpf_outside_v4"
 	}
@@ -139,8 +131,8 @@ func outsideNetworks(is4 bool) string {
 	return "ovnebpf_outside_v6"
 }
 
-// tunnelHosts returns the name of the family's set of hosts in PodTunnels.
-func tunnelHosts(is4 bool) string {
+// tunnelHostSetName returns the name of the family's address set with the hosts in PodTunnels.
+func tunnelHostSetName(is4 bool) string {
 	if is4 {
 		return "ovnebpf_tunnels_v4"
 	}
