@@ -64,9 +64,9 @@ func (a *arbiter) grant(proto corev1.Protocol, frontends []frontend) []frontend 
 // contested reports whether one of the frontends of a port may be reserved, or claimed by a
 // preceding owner. If not, which is the common case, no frontend needs a search of its own.
 func (a *arbiter) contested(proto corev1.Protocol, frontends []frontend) bool {
-	// Thousands of frontends, one for each node, share one or two port numbers. Each number is looked
-	// up once.
-	claimedNodePorts, claimedPorts := map[uint16]bool{}, map[uint16]bool{}
+	// Thousands of frontends, one for each node, share at most two port numbers. The numbers are
+	// collected, and each is looked up once.
+	var ports, nodePorts []uint16
 
 	for _, f := range frontends {
 		if !f.external {
@@ -78,28 +78,37 @@ func (a *arbiter) contested(proto corev1.Protocol, frontends []frontend) bool {
 			return true
 		}
 
-		claimedPorts[port] = true
+		ports = appendNew(ports, port)
 
 		if f.node != nil {
-			claimedNodePorts[port] = true
+			nodePorts = appendNew(nodePorts, port)
 		} else if a.precedingClaims(proto, f.addr.Addr().String(), port) {
 			return true
 		}
 	}
 
-	for port := range claimedNodePorts { // a Service may claim it at an external IP that is a node's
+	for _, port := range nodePorts { // a Service may claim it at an external IP that is a node's
 		if a.precedingClaims(proto, anyExternal, port) {
 			return true
 		}
 	}
 
-	for port := range claimedPorts {
+	for _, port := range ports {
 		if a.precedingClaims(proto, anyNode, port) {
 			return true
 		}
 	}
 
 	return false
+}
+
+// appendNew appends the number if it is not in the slice.
+func appendNew(numbers []uint16, number uint16) []uint16 {
+	if slices.Contains(numbers, number) {
+		return numbers
+	}
+
+	return append(numbers, number)
 }
 
 // precedingClaims reports whether an owner that precedes this one has the value in ByFrontend.
