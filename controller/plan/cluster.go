@@ -49,7 +49,7 @@ type Cluster struct {
 	Servers func() services.ControlPlane
 
 	lastServiceNodes atomic.Pointer[serviceNodes] // result of the last call of serviceNodes
-	usages           usages                       // of the policies
+	usages           usageCache                   // of the policies
 	accounting       accounting                   // of Services and host ports
 	budgets          budgets                      // of the policies' namespaces
 }

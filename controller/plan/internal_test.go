@@ -114,24 +114,24 @@ func TestIndexes(t *testing.T) {
 // TestUsagesAreKept checks that the usage of a policy is computed once, and that few old ones are
 // kept.
 func TestUsagesAreKept(t *testing.T) {
-	var us usages
+	var us usageCache
 
 	policies := make([]networkingv1.NetworkPolicy, maxUsages+1)
 	for i := range maxUsages {
-		us.usageOf(&policies[i])
+		us.of(&policies[i])
 	}
 
-	if first := us.usageOf(&policies[0]); first != us.usageOf(&policies[0]) || len(us.known) != maxUsages {
-		t.Errorf("%d usages are kept, want %d, each once", len(us.known), maxUsages)
+	if first := us.of(&policies[0]); first != us.of(&policies[0]) || len(us.cached) != maxUsages {
+		t.Errorf("%d usages are kept, want %d, each once", len(us.cached), maxUsages)
 	}
 
-	if us.usageOf(&policies[maxUsages]); len(us.known) != 1 {
-		t.Errorf("%d usages are kept after the limit, want 1", len(us.known))
+	if us.of(&policies[maxUsages]); len(us.cached) != 1 {
+		t.Errorf("%d usages are kept after the limit, want 1", len(us.cached))
 	}
 }
 
-// TestNamedPorts checks that only containers with named ports that run as long as the pod remain.
-func TestNamedPorts(t *testing.T) {
+// TestNamedPortContainers checks that only containers with named ports that run as long as the pod remain.
+func TestNamedPortContainers(t *testing.T) {
 	always := corev1.ContainerRestartPolicyAlways
 	web := []corev1.ContainerPort{{Name: "web", ContainerPort: 80, HostPort: 80}, {ContainerPort: 81}}
 	pod := &corev1.Pod{Spec: corev1.PodSpec{
@@ -140,7 +140,7 @@ func TestNamedPorts(t *testing.T) {
 	}}
 
 	want := fmt.Sprint([]corev1.Container{{Ports: []corev1.ContainerPort{{Name: "web", ContainerPort: 80}}}, {Ports: []corev1.ContainerPort{{Name: "web", ContainerPort: 80}}}})
-	if got := fmt.Sprint(NamedPorts(pod)); got != want {
+	if got := fmt.Sprint(namedPortContainers(pod)); got != want {
 		t.Errorf("named ports %s, want %s", got, want)
 	}
 }

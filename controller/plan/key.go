@@ -23,34 +23,17 @@ func NodeKey(name string) Key { return Key{Kind: KindNode, Name: name} }
 // PodKey owns a pod's port.
 func PodKey(namespace, name string) Key { return Key{KindPod, namespace, name} }
 
-// externalPort followed by a node's name is the port between its gateway router and the physical
-// network.
-const externalPort = "rtoe-" + gatewayRouter
-
-// OwnedPorts returns the ports of the key whose rows are in tables without external_ids. Only a
-// node has such ports: those of its router.
-func OwnedPorts(k Key) []string {
-	if k.Kind != KindNode {
-		return nil
-	}
-
-	return []string{externalPort + k.Name, joinPort + gatewayRouter + k.Name}
-}
-
-// PortOwner is the inverse of OwnedPorts: it returns the key that owns the port.
-func PortOwner(port string) (Key, bool) {
-	for _, prefix := range []string{externalPort, joinPort + gatewayRouter} {
-		if name, ok := strings.CutPrefix(port, prefix); ok && name != "" {
-			return NodeKey(name), true
-		}
-	}
-
-	return Key{}, false
-}
-
 // ServiceKey owns a service's load balancers.
 func ServiceKey(namespace, name string) Key { return Key{KindService, namespace, name} }
 
+// SelectorKey owns the port group of that name. Its members are the pods of one selector of
+// policies.
+func SelectorKey(group string) Key { return Key{Kind: KindSelector, Name: group} }
+
+// PolicyKey owns the rows that allow the connections of a NetworkPolicy.
+func PolicyKey(namespace, name string) Key { return Key{KindPolicy, namespace, name} }
+
+// String returns the key as it is stored in rows.
 func (k Key) String() string {
 	if k.Kind == KindCluster {
 		return k.Kind.String()
@@ -110,4 +93,25 @@ func ParseKey(s string) (Key, error) {
 	}
 
 	return Key{}, fmt.Errorf("parse owner key %q: not cluster, %s", s, strings.Join(forms, ", "))
+}
+
+// OwnedPorts returns the names of the key's ports to which rows in tables without external_ids refer:
+// the owner of such a row follows from its port. Only a node has such ports, those of its router.
+func OwnedPorts(k Key) []string {
+	if k.Kind != KindNode {
+		return nil
+	}
+
+	return []string{externalPort + k.Name, joinPort + gatewayRouter + k.Name}
+}
+
+// PortOwner is the inverse of OwnedPorts: it returns the key that owns the port.
+func PortOwner(port string) (Key, bool) {
+	for _, prefix := range []string{externalPort, joinPort + gatewayRouter} {
+		if name, ok := strings.CutPrefix(port, prefix); ok && name != "" {
+			return NodeKey(name), true
+		}
+	}
+
+	return Key{}, false
 }

@@ -52,54 +52,78 @@ func newRemainingLimits(p *networkingv1.NetworkPolicy) remainingLimits {
 	return remainingLimits{maxRules, maxSelectors, terms, maxNamedPorts}
 }
 
-// takeRule marks the peers and ports of the rule that exceed the bounds. It returns false if the
-// rule itself does.
+// takeRule subtracts the rule from the limits, and marks its peers and ports that exceed them. It
+// returns false if the rule itself exceeds them.
 func (b *remainingLimits) takeRule(r *rule) bool {
 	if b.rules--; b.rules < 0 {
 		return false
 	}
 
-	pods := 0
+	selectors := b.takePeers(r)
 
-	for i, peer := range r.from {
-		if !isPods(peer) {
-			continue
-		}
-
-		n := selectorTerms(peer.NamespaceSelector) + selectorTerms(peer.PodSelector)
-		if b.selectors == 0 || b.terms < n {
-			r.overPeers = markIndex(r.overPeers, i, len(r.from))
-			continue
-		}
-
-		b.selectors, b.terms, pods = b.selectors-1, b.terms-n, pods+1
-	}
-
-	if r.lport == ingress().lport || len(r.from) == 0 {
-		pods = 1
+	// A named port counts once for each selector of the pods that have it. For ingress, that is the
+	// policy's own selector. For egress, it is each peer, or the selector of all pods.
+	if r.side == ingressSide || len(r.from) == 0 {
+		selectors = 1
 	}
 
 	for i, port := range r.ports {
-		n := 0
+		cost := 0
 		if port.Port != nil && port.Port.Type == intstr.String {
-			n = pods
+			cost = selectors
 		}
 
-		if i >= maxRulePorts || b.named < n {
-			r.overPorts = markIndex(r.overPorts, i, len(r.ports))
+		if i >= maxRulePorts || b.named < cost {
+			r.excessPorts = markIndex(r.excessPorts, i, len(r.ports))
 			continue
 		}
 
-		b.named -= n
+		b.named -= cost
 	}
 
 	return true
 }
 
-// addExceededFlows adds the directions that are closed because of their flows.
-func addExceededFlows(flows perSide[int], closed perSide[closure], wrong *shortfall) {
+// takePeers subtracts the selectors of the rule's peers. It returns the number of those that do not
+// exceed the limits.
+func (b *remainingLimits) takePeers(r *rule) (selectors int) {
+	for i, peer := range r.from {
+		if !selectsPods(peer) {
+			continue
+		}
+
+		terms := selectorTerms(peer.NamespaceSelector) + selectorTerms(peer.PodSelector)
+		if b.selectors == 0 || b.terms < terms {
+			r.excessPeers = markIndex(r.excessPeers, i, len(r.from))
+			continue
+		}
+
+		b.selectors--
+		b.terms -= terms
+		selectors++
+	}
+
+	return selectors
+}
+
+// markIndex marks index i of n. A nil slice marks no index, so rules within the limits need none.
+func markIndex(marks []bool, i, n int) []bool {
+	if marks == nil {
+		marks = make([]bool, n)
+	}
+
+	marks[i] = true
+
+	return marks
+}
+
+// isMarked reports whether index i is marked.
+func isMarked(marks []bool, i int) bool { return marks != nil && marks[i] }
+
+// addExceededFlows adds to wrong the directions that are closed because of their flows.
+func addExceededFlows(flows perSide[int], states perSide[directionState], wrong *shortfall) {
 	for _, d := range []direction{ingress(), egress()} {
-		switch n := flows[d.side]; closed[d.side] {
+		switch n := flows[d.side]; states[d.side] {
 		case directionServed:
 		case exceedsDirectionLimit:
 			wrong.add("spec.%s: its rules cost %d flows of each node, at most %d are served: the policy allows nothing in this direction",
@@ -113,20 +137,8 @@ func addExceededFlows(flows perSide[int], closed perSide[closure], wrong *shortf
 	}
 }
 
-func markIndex(over []bool, i, n int) []bool {
-	if over == nil {
-		over = make([]bool, n)
-	}
-
-	over[i] = true
-
-	return over
-}
-
-// isMarked reports whether i is marked. A nil slice marks no index.
-func isMarked(over []bool, i int) bool { return over != nil && over[i] }
-
-// addExceededLimits adds the parts of the policy that exceed its bounds.
+// addExceededLimits adds to wrong the parts of the policy that exceed its bounds. rules are the rules
+// within the bounds.
 func addExceededLimits(p *networkingv1.NetworkPolicy, rules []rule, wrong *shortfall) {
 	if podSelectorExceeds(p) {
 		wrong.add("spec.podSelector: more than %d labels, requirements and values: the policy is for all pods of the namespace, and allows nothing",
@@ -135,35 +147,36 @@ func addExceededLimits(p *networkingv1.NetworkPolicy, rules []rule, wrong *short
 		return
 	}
 
-	in, out := isolates(p)
+	isolatesIngress, isolatesEgress := isolates(p)
 
-	wanted := 0
-	if in {
-		wanted = len(p.Spec.Ingress)
+	all := 0
+	if isolatesIngress {
+		all = len(p.Spec.Ingress)
 	}
 
-	if out {
-		wanted += len(p.Spec.Egress)
+	if isolatesEgress {
+		all += len(p.Spec.Egress)
 	}
 
-	if wanted > len(rules) {
-		wrong.add("spec: the last %d rules: a policy has at most %d", wanted-len(rules), maxRules)
+	if all > len(rules) {
+		wrong.add("spec: the last %d rules: a policy has at most %d", all-len(rules), maxRules)
 	}
 
 	for _, r := range rules {
-		if r.overPeers != nil {
+		if r.excessPeers != nil {
 			wrong.add("spec.%s[%d].%s[%d] and maybe others: the policy has at most %d selectors with %d labels, requirements and values",
-				r.rules, r.index, r.peers, slices.Index(r.overPeers, true), maxSelectors, maxSelectorTerms)
+				r.rules, r.index, r.peers, slices.Index(r.excessPeers, true), maxSelectors, maxSelectorTerms)
 		}
 
-		if r.overPorts != nil {
+		if r.excessPorts != nil {
 			wrong.add("spec.%s[%d].ports[%d] and maybe others: a rule has at most %d ports, a policy %d with names, counted for each selector",
-				r.rules, r.index, slices.Index(r.overPorts, true), maxRulePorts, maxNamedPorts)
+				r.rules, r.index, slices.Index(r.excessPorts, true), maxRulePorts, maxNamedPorts)
 		}
 	}
 }
 
-// Size returns how many bytes of the rows one object controls: matches, VIPs and backends.
+// Size returns the number of bytes in those columns that grow with an object: matches, VIPs and
+// backends.
 func Size(rows []Row) int {
 	n := 0
 

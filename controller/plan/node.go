@@ -229,6 +229,34 @@ func (n node) switchRows() []Row {
 	}
 }
 
+// nodeACL allows connections that the node's pods always accept: those from their own node by its
+// management port, including kubelet's probes, and those that a pod makes to itself by a Service.
+//
+// The ACL is stateful. Therefore OVN tracks every connection of the switch from its first packet,
+// even before any policy exists. A connection that is first seen in its middle may be taken for the
+// opposite direction, and a policy would not cut it.
+func (n node) nodeACL() Row {
+	hairpin := strings.Fields(hairpinAddresses)
+	sources := map[bool][]string{true: {hairpin[0]}, false: {hairpin[1]}} // by family (is4)
+
+	for _, s := range n.subnets {
+		a := ManagementAddress(s).Addr()
+		sources[a.Is4()] = append(sources[a.Is4()], a.String())
+	}
+
+	in := rule{direction: ingress()}
+
+	return ACL{
+		Switch:    nodeSwitch(n.name),
+		Rule:      "node",
+		Label:     aclLabel("node", n.name),
+		Direction: in.lport,
+		Priority:  allowPriority,
+		Match:     disjunction(in.setMatch("ip4", sources[true]), in.setMatch("ip6", sources[false])),
+		Action:    "allow-related",
+	}
+}
+
 // boundary returns the row that makes the switch's router port one of the node's chassis. Other
 // chassis tunnel the packets for this switch to it from the router, and have no flows for the
 // switch. Without it each node has the flows of all switches, for all load balancers and policies.

@@ -60,7 +60,7 @@ func podRows(c *Cluster, key Key) ([]Row, error) {
 
 	return append(rows, LogicalSwitchPort{
 		Switch:       nodeSwitch(obj.Name),
-		Groups:       c.groups(pod),
+		Groups:       c.portGroups(pod),
 		Name:         podPort(pod.Namespace, pod.Name),
 		Incarnation:  string(pod.UID),
 		Addresses:    []string{addresses},
@@ -115,7 +115,7 @@ func trimPod(obj any) {
 	if p, ok := obj.(*corev1.Pod); ok {
 		p.Spec = corev1.PodSpec{
 			NodeName: p.Spec.NodeName, HostNetwork: p.Spec.HostNetwork,
-			Containers: append(services.HostPortContainers(p), NamedPorts(p)...),
+			Containers: append(services.HostPortContainers(p), namedPortContainers(p)...),
 		}
 		p.Status = corev1.PodStatus{Phase: p.Status.Phase, PodIPs: p.Status.PodIPs}
 	}

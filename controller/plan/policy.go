@@ -63,7 +63,7 @@ type rule struct {
 	from   []networkingv1.NetworkPolicyPeer // "to", for egress
 	ports  []networkingv1.NetworkPolicyPort
 	// Peers and ports that exceed the policy's bounds; they allow no traffic. Nil: there are none.
-	overPeers, overPorts []bool
+	excessPeers, excessPorts []bool
 }
 
 // isolates returns the directions in which the policy isolates pods. Without policyTypes the
@@ -116,13 +116,13 @@ func rulesOf(p *networkingv1.NetworkPolicy) []rule {
 // peer or port allows no traffic. A policy with a malformed podSelector applies to no pod. So a
 // mistake neither opens nor closes more than the rest of the policy.
 func policyRows(c *Cluster, key Key) ([]Row, error) {
-	p, flows, closed := c.budgets.plan(c, key)
+	p, flows, states := c.budgets.plan(c, key)
 	if p == nil {
 		return nil, nil
 	}
 
 	var wrong shortfall
-	addExceededFlows(flows, closed, &wrong)
+	addExceededFlows(flows, states, &wrong)
 	checkPolicy(p, &wrong)
 	rules := rulesOf(p)
 	addExceededLimits(p, rules, &wrong)
@@ -146,7 +146,7 @@ func policyRows(c *Cluster, key Key) ([]Row, error) {
 
 	for i, r := range rules {
 		acls, groups := c.ruleRows(u.subject, r, matches[i])
-		if closed[r.side] != directionServed {
+		if states[r.side] != directionServed {
 			acls = nil
 		}
 
@@ -197,8 +197,8 @@ func (c *Cluster) ruleRows(subject selector, r rule, m match) (acls []ACL, group
 		add(id, group, m.peers, m.ports)
 	}
 
-	for _, named := range r.named(subject) {
-		for _, number := range c.numbers(named) {
+	for _, named := range r.namedPorts(subject) {
+		for _, number := range c.namedPortNumbers(named) {
 			g := named.group(number)
 			groups = append(groups, PortGroup{
 				Name:        g,

@@ -9,95 +9,101 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 )
 
-// budgets divides the flows of each namespace among its policies, the oldest first: a direction
-// that does not fit in what the older ones leave is closed and uses none. They are updated by the
-// change of one policy, because a namespace may have thousands.
+// budgets divides the flows of each namespace among its policies, the oldest first. A direction of a
+// policy is closed if it does not fit in what the older ones leave. It then allows nothing and uses
+// no flows. A change of one policy updates its namespace's budget, which is not computed anew,
+// because a namespace may have thousands of policies.
 //
 // A budget is a function of the stores only. But a change of one policy may open or close others.
-// So the budget notes for each policy what its last plan was based on, and changed adds the
-// policies for which that differs now. A comparison of the objects before and after one change
-// would not be enough: the stores may be several changes ahead, and none of them alone may make the
-// difference.
+// So the budget notes for each policy which directions were closed in its last plan, and addChanged
+// adds the policies for which that differs now. A comparison of the objects before and after one
+// change would not be enough: the stores may be several changes ahead, and none of them alone may
+// make the difference.
 type budgets struct {
-	mu    sync.Mutex         // guards known and what it refers to
-	known map[string]*budget // by namespace
+	mu          sync.Mutex         // guards byNamespace and what it refers to
+	byNamespace map[string]*budget // only those that have been used
 }
 
 // budget has the policies of a namespace, the oldest first.
 type budget struct {
-	policies []*budgeted
-	byName   map[string]*budgeted
-	moved    bool // a cost or the order has changed since the plans were last compared
+	policies    []*budgetMember
+	byName      map[string]*budgetMember
+	isRedivided bool // states may differ from those of the last plans, which have not been compared yet
 }
 
-// budgeted is a policy with its place in the budget.
-type budgeted struct {
-	policy  *networkingv1.NetworkPolicy
-	cost    policyCost
-	flows   perSide[int]
-	closed  perSide[closure]
-	planned perSide[closure] // as of its last plan
-	known   bool             // planned is valid
+// budgetMember is a policy with its part of the budget.
+type budgetMember struct {
+	policy *networkingv1.NetworkPolicy
+	cost   policyCost
+	flows  perSide[int] // of cost
+	states perSide[directionState]
+
+	isPlanned     bool
+	plannedStates perSide[directionState] // as of its last plan, if it has been planned
 }
 
-// closure is the decision about a direction: served, or the bound that it exceeds.
-type closure uint8
+// directionState is the decision about a direction of a policy: it is served, or it is closed because
+// it exceeds a bound.
+type directionState uint8
 
 const (
-	directionServed       closure = iota
-	exceedsDirectionLimit         // the direction itself exceeds maxDirectionFlows
-	exceedsNamespaceLimit         // older policies leave too few of maxNamespaceFlows
+	directionServed       directionState = iota
+	exceedsDirectionLimit                // the direction itself exceeds maxDirectionFlows
+	exceedsNamespaceLimit                // older policies leave too few of maxNamespaceFlows
 )
 
 // olderFirst orders policies. The names decide only between objects that have no UIDs.
-func olderFirst(a, b *budgeted) int {
+func olderFirst(a, b *budgetMember) int {
 	return cmp.Or(a.policy.CreationTimestamp.Compare(b.policy.CreationTimestamp.Time),
 		cmp.Compare(a.policy.UID, b.policy.UID), cmp.Compare(a.policy.Name, b.policy.Name))
 }
 
-// plan returns the policy, its flows, and which directions are closed, and notes these. The policy
-// is nil if it does not exist.
+// plan returns the policy, its flows and the states of its directions, and notes that the policy is
+// planned with these. The policy is nil if it does not exist.
 func (bs *budgets) plan(
 	c *Cluster,
 	key Key,
-) (p *networkingv1.NetworkPolicy, flows perSide[int], closed perSide[closure]) {
+) (p *networkingv1.NetworkPolicy, flows perSide[int], states perSide[directionState]) {
 	bs.mu.Lock()
 	defer bs.mu.Unlock()
 
 	b := bs.budgetOf(c, key.Namespace)
 	b.refresh(c, key)
 
-	e := b.byName[key.Name]
-	if e == nil {
+	m := b.byName[key.Name]
+	if m == nil {
 		bs.dropEmptyBudget(key.Namespace)
-		return nil, flows, closed
+		return nil, flows, states
 	}
 
-	e.planned, e.known = e.closed, true
+	m.plannedStates, m.isPlanned = m.states, true
 
-	return e.policy, e.flows, e.closed
+	return m.policy, m.flows, m.states
 }
 
-// changed adds the policies whose plans change because these have changed, or the numbers of their
-// named ports. Policies that have not been planned yet will be.
-func (bs *budgets) changed(c *Cluster, keys, policies keySet) {
+// addChanged adds the policies that are opened or closed because the given policies, or the numbers
+// of their named ports, have changed. It adds no policy that has not been planned yet, because its
+// first plan will use the current states.
+func (bs *budgets) addChanged(c *Cluster, keys, policies keySet) {
 	bs.updateBudgets(c, keys, policies, func(b *budget, k Key) { b.refresh(c, k) })
 }
 
-// podChanged does the same for policies that name ports of a pod.
-func (bs *budgets) podChanged(c *Cluster, keys, policies keySet, pod *corev1.Pod) {
+// addPodChanged does the same as addChanged for policies that name ports of a pod which has changed.
+func (bs *budgets) addPodChanged(c *Cluster, keys, policies keySet, pod *corev1.Pod) {
 	bs.updateBudgets(c, keys, policies, func(b *budget, k Key) {
-		e := b.byName[k.Name]
-		if e == nil || e.policy != get[networkingv1.NetworkPolicy](c, k) {
+		m := b.byName[k.Name]
+		if m == nil || m.policy != get[networkingv1.NetworkPolicy](c, k) {
 			b.refresh(c, k)
 			return
 		}
 
-		e.cost.recount(c, pod)
-		b.update(e)
+		m.cost.updateNumbers(c, pod)
+		b.updateFlows(m)
 	})
 }
 
+// updateBudgets calls update for each of the policies and its namespace's budget. Then it adds the
+// policies with states that differ from those of their last plans.
 func (bs *budgets) updateBudgets(c *Cluster, keys, policies keySet, update func(*budget, Key)) {
 	if len(policies) == 0 {
 		return
@@ -115,11 +121,12 @@ func (bs *budgets) updateBudgets(c *Cluster, keys, policies keySet, update func(
 	}
 
 	for namespace, b := range namespaces {
-		if b.moved {
-			b.moved = false
-			for _, e := range b.policies {
-				if e.known && e.planned != e.closed {
-					keys.add(PolicyKey(namespace, e.policy.Name))
+		if b.isRedivided {
+			b.isRedivided = false
+
+			for _, m := range b.policies {
+				if m.isPlanned && m.plannedStates != m.states {
+					keys.add(PolicyKey(namespace, m.policy.Name))
 				}
 			}
 		}
@@ -130,8 +137,8 @@ func (bs *budgets) updateBudgets(c *Cluster, keys, policies keySet, update func(
 
 // dropEmptyBudget drops the budget of a namespace without policies.
 func (bs *budgets) dropEmptyBudget(namespace string) {
-	if len(bs.known[namespace].policies) == 0 {
-		delete(bs.known, namespace)
+	if len(bs.byNamespace[namespace].policies) == 0 {
+		delete(bs.byNamespace, namespace)
 	}
 }
 
@@ -140,20 +147,21 @@ func (bs *budgets) forget() {
 	bs.mu.Lock()
 	defer bs.mu.Unlock()
 
-	bs.known = nil
+	bs.byNamespace = nil
 }
 
-// budgetOf returns the namespace's budget.
+// budgetOf returns the namespace's budget. The caller must hold the lock.
 func (bs *budgets) budgetOf(c *Cluster, namespace string) *budget {
-	if b := bs.known[namespace]; b != nil {
+	if b := bs.byNamespace[namespace]; b != nil {
 		return b
 	}
 
-	b := &budget{byName: map[string]*budgeted{}, moved: true}
+	b := &budget{byName: map[string]*budgetMember{}, isRedivided: true}
 
-	for _, p := range index[networkingv1.NetworkPolicy](c, KindPolicy, ByPods, "in "+namespace) {
+	// The index also has policies of other namespaces with peers in this one.
+	for _, p := range index[networkingv1.NetworkPolicy](c, KindPolicy, ByPods, inNamespace(namespace)) {
 		if p.Namespace == namespace {
-			b.byName[p.Name] = newBudgeted(c, p)
+			b.byName[p.Name] = newBudgetMember(c, p)
 			b.policies = append(b.policies, b.byName[p.Name])
 		}
 	}
@@ -161,35 +169,36 @@ func (bs *budgets) budgetOf(c *Cluster, namespace string) *budget {
 	slices.SortFunc(b.policies, olderFirst)
 	b.divide()
 
-	if bs.known == nil {
-		bs.known = map[string]*budget{}
+	if bs.byNamespace == nil {
+		bs.byNamespace = map[string]*budget{}
 	}
 
-	bs.known[namespace] = b
+	bs.byNamespace[namespace] = b
 
 	return b
 }
 
-func newBudgeted(c *Cluster, p *networkingv1.NetworkPolicy) *budgeted {
-	e := &budgeted{policy: p, cost: costOf(p)}
-	e.cost.count(c)
-	e.flows = e.cost.flows()
+func newBudgetMember(c *Cluster, p *networkingv1.NetworkPolicy) *budgetMember {
+	m := &budgetMember{policy: p, cost: costOf(p)}
+	m.cost.readNumbers(c)
+	m.flows = m.cost.flows()
 
-	return e
+	return m
 }
 
-// refresh reads the policy and the numbers of its named ports again.
+// refresh reads the policy and the numbers of its named ports again. It adds or removes a policy that
+// was created or deleted.
 func (b *budget) refresh(c *Cluster, key Key) {
-	p, was := get[networkingv1.NetworkPolicy](c, key), b.byName[key.Name]
-	if was != nil && was.policy == p {
-		was.cost.count(c)
-		b.update(was)
+	p, before := get[networkingv1.NetworkPolicy](c, key), b.byName[key.Name]
+	if before != nil && before.policy == p {
+		before.cost.readNumbers(c)
+		b.updateFlows(before)
 
 		return
 	}
 
-	if was != nil {
-		if i, ok := slices.BinarySearchFunc(b.policies, was, olderFirst); ok {
+	if before != nil {
+		if i, ok := slices.BinarySearchFunc(b.policies, before, olderFirst); ok {
 			b.policies = slices.Delete(b.policies, i, i+1)
 		}
 
@@ -197,44 +206,44 @@ func (b *budget) refresh(c *Cluster, key Key) {
 	}
 
 	if p != nil {
-		is := newBudgeted(c, p)
-		if was != nil {
-			is.planned, is.known = was.planned, was.known
+		after := newBudgetMember(c, p)
+		if before != nil {
+			after.plannedStates, after.isPlanned = before.plannedStates, before.isPlanned
 		}
 
-		i, _ := slices.BinarySearchFunc(b.policies, is, olderFirst)
-		b.policies = slices.Insert(b.policies, i, is)
-		b.byName[key.Name] = is
+		i, _ := slices.BinarySearchFunc(b.policies, after, olderFirst)
+		b.policies = slices.Insert(b.policies, i, after)
+		b.byName[key.Name] = after
 	}
 
-	if was != nil || p != nil {
+	if before != nil || p != nil {
 		b.divide()
 	}
 }
 
-// update divides the budget again if the policy's flows have changed.
-func (b *budget) update(e *budgeted) {
-	if flows := e.cost.flows(); flows != e.flows {
-		e.flows = flows
+// updateFlows divides the budget again if the member's cost has changed.
+func (b *budget) updateFlows(m *budgetMember) {
+	if flows := m.cost.flows(); flows != m.flows {
+		m.flows = flows
 
 		b.divide()
 	}
 }
 
-// divide decides which directions are closed.
+// divide sets the states of all members.
 func (b *budget) divide() {
-	b.moved = true
+	b.isRedivided = true
 	left := maxNamespaceFlows
 
-	for _, e := range b.policies {
-		for side, n := range e.flows {
+	for _, m := range b.policies {
+		for side, n := range m.flows {
 			switch {
 			case n > maxDirectionFlows:
-				e.closed[side] = exceedsDirectionLimit
+				m.states[side] = exceedsDirectionLimit
 			case n > left:
-				e.closed[side] = exceedsNamespaceLimit
+				m.states[side] = exceedsNamespaceLimit
 			default:
-				e.closed[side] = directionServed
+				m.states[side] = directionServed
 				left -= n
 			}
 		}

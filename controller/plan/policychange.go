@@ -20,7 +20,7 @@ func policyChanged(c *Cluster, keys keySet, old, now any) {
 	changed := keySet{}
 	addItself(c, changed, old, now)
 	maps.Copy(keys, changed)
-	c.budgets.changed(c, keys, changed)
+	c.budgets.addChanged(c, keys, changed)
 
 	for _, p := range []*networkingv1.NetworkPolicy{was, is} {
 		names, _ := SelectorsOf(p) // it returns no error
@@ -82,13 +82,13 @@ func (c *Cluster) addPods(keys keySet, s selector) {
 // addNamedPorts adds the policies that name a port of the pod, and those that are opened or closed
 // because of that.
 func (c *Cluster) addNamedPorts(keys keySet, pod *corev1.Pod) {
-	if len(NamedPorts(pod)) == 0 {
+	if len(namedPortContainers(pod)) == 0 {
 		return
 	}
 
 	namespace, naming := c.Namespace(pod.Namespace), keySet{}
-	for _, p := range c.candidates(pod, namespace) {
-		if slices.ContainsFunc(c.usages.usageOf(p).named, func(n namedPort) bool {
+	for _, p := range c.candidatePolicies(pod, namespace) {
+		if slices.ContainsFunc(c.usages.of(p).named, func(n namedPort) bool {
 			return n.matches(pod, namespace) && len(n.numbersOf(pod)) > 0
 		}) {
 			naming.add(PolicyKey(p.Namespace, p.Name))
@@ -96,7 +96,7 @@ func (c *Cluster) addNamedPorts(keys keySet, pod *corev1.Pod) {
 	}
 
 	maps.Copy(keys, naming)
-	c.budgets.podChanged(c, keys, naming, pod)
+	c.budgets.addPodChanged(c, keys, naming, pod)
 }
 
 // namespaceChanged adds the owners that a change of a namespace may affect. Its labels affect its
@@ -140,7 +140,7 @@ func (c *Cluster) addNaming(keys keySet, pods bool) {
 	naming := keySet{}
 
 	for p := range Objects[networkingv1.NetworkPolicy](c, KindPolicy) {
-		if slices.ContainsFunc(c.usages.usageOf(p).named, func(n namedPort) bool { return n.namespaces != nil }) {
+		if slices.ContainsFunc(c.usages.of(p).named, func(n namedPort) bool { return n.namespaces != nil }) {
 			naming.add(PolicyKey(p.Namespace, p.Name))
 		}
 	}
@@ -148,14 +148,14 @@ func (c *Cluster) addNaming(keys keySet, pods bool) {
 	maps.Copy(keys, naming)
 
 	if pods {
-		c.budgets.changed(c, keys, naming)
+		c.budgets.addChanged(c, keys, naming)
 	}
 }
 
 // addPolicies adds the namespace's policies and the selectors of their pods.
 func (c *Cluster) addPolicies(keys keySet, namespace string) {
-	for _, p := range index[networkingv1.NetworkPolicy](c, KindPolicy, ByPods, "in "+namespace) {
-		subject := c.usages.usageOf(p).groups[0]
+	for _, p := range index[networkingv1.NetworkPolicy](c, KindPolicy, ByPods, inNamespace(namespace)) {
+		subject := c.usages.of(p).groups[0] // ByPods has only policies with a usage
 		keys.add(PolicyKey(p.Namespace, p.Name), SelectorKey(subject.name))
 	}
 }

@@ -53,6 +53,8 @@ type namedCost struct {
 	numbers []int // sorted
 }
 
+// costOf returns the cost of a policy, which may be nil. Its named ports have no numbers yet, see
+// readNumbers.
 func costOf(p *networkingv1.NetworkPolicy) policyCost {
 	var cost policyCost
 
@@ -61,7 +63,7 @@ func costOf(p *networkingv1.NetworkPolicy) policyCost {
 		return cost
 	}
 
-	var wrong shortfall
+	var wrong shortfall // for match; the plan of the policy reports it
 
 	prefixes := maxPolicyPrefixes
 	for _, r := range rulesOf(p) {
@@ -71,18 +73,19 @@ func costOf(p *networkingv1.NetworkPolicy) policyCost {
 		}
 
 		if !m.noPort {
-			cost.fixed[r.side] += flows(m.peers, m.ports)
+			cost.fixed[r.side] += aclFlows(m.peers, m.ports)
 		}
 
 		seen := map[string]bool{} // two ports of a rule may have the same name
-		for _, n := range r.named(u.subject) {
+		for _, n := range r.namedPorts(u.subject) {
 			if text := n.canonicalText(); !seen[text] {
 				seen[text] = true
 
+				// The name of the port group does not affect the number of flows.
 				cost.named = append(cost.named, namedCost{
 					namedPort: n,
 					side:      r.side,
-					flows:     flows(r.namedPeers(m, ""), []term{{values: 1}}),
+					flows:     aclFlows(r.namedPeers(m, ""), []term{{values: 1}}),
 				})
 			}
 		}
@@ -91,8 +94,8 @@ func costOf(p *networkingv1.NetworkPolicy) policyCost {
 	return cost
 }
 
-// flows returns the flows of one ACL for each pair of a peer and a port.
-func flows(peers, ports []term) int {
+// aclFlows returns the flows of the ACLs of a rule, one ACL for each pair of a peer and a port.
+func aclFlows(peers, ports []term) int {
 	n := 0
 
 	for _, peer := range orAll(peers) {
@@ -124,16 +127,17 @@ func (cost policyCost) flows() perSide[int] {
 	return out
 }
 
-// count reads the numbers that pods have for the named ports.
-func (cost policyCost) count(c *Cluster) {
+// readNumbers sets the numbers that pods have for the named ports.
+func (cost policyCost) readNumbers(c *Cluster) {
 	for i := range cost.named {
-		cost.named[i].numbers = c.numbers(cost.named[i].namedPort)
+		cost.named[i].numbers = c.namedPortNumbers(cost.named[i].namedPort)
 	}
 }
 
-// recount does the same for the numbers of one pod, which exists, has changed or has ended. It does
-// not read all pods for a number that another pod still has.
-func (cost policyCost) recount(c *Cluster, pod *corev1.Pod) {
+// updateNumbers does the same as readNumbers, but only for the numbers that one version of a pod has.
+// The pod may have changed or ended since. It does not read all pods for a number that another pod
+// still has.
+func (cost policyCost) updateNumbers(c *Cluster, pod *corev1.Pod) {
 	namespace := c.Namespace(pod.Namespace)
 
 	for i := range cost.named {
@@ -181,7 +185,7 @@ func rangeMasks(first, last int32) int {
 // bound.
 func (c *Cluster) PolicyFlows(namespace, name string) (ingress, egress int) {
 	cost := costOf(get[networkingv1.NetworkPolicy](c, PolicyKey(namespace, name)))
-	cost.count(c)
+	cost.readNumbers(c)
 	flows := cost.flows()
 
 	return flows[ingressSide], flows[egressSide]

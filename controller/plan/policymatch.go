@@ -65,14 +65,14 @@ func (r rule) peerMatch(wrong *shortfall, left *int) (terms []term, noPeer bool)
 	own := maxRulePrefixes
 
 	for i, peer := range r.from {
-		if isMarked(r.overPeers, i) {
+		if isMarked(r.excessPeers, i) {
 			continue
 		}
 
 		field := fmt.Sprintf("spec.%s[%d].%s[%d]", r.rules, r.index, r.peers, i)
 
 		switch {
-		case isPods(peer):
+		case selectsPods(peer):
 			s := peerSelector(r.policy.Namespace, peer)
 			if err := s.check(); err == nil {
 				v4, v6 = append(v4, "$"+s.group()+"_ip4"), append(v6, "$"+s.group()+"_ip6")
@@ -175,7 +175,7 @@ func (r rule) portMatch(wrong *shortfall) (terms []term, none bool) {
 	ranges := map[string]map[string]int{"tcp": {}, "udp": {}, "sctp": {}} // the masks of each range
 
 	for i, port := range r.ports {
-		if isMarked(r.overPorts, i) {
+		if isMarked(r.excessPorts, i) {
 			continue
 		}
 
@@ -212,7 +212,7 @@ func (r rule) portMatch(wrong *shortfall) (terms []term, none bool) {
 		}
 
 		if len(numbers) > 0 {
-			texts = slices.Insert(texts, 0, proto+".dst == "+set(numbers))
+			texts = slices.Insert(texts, 0, proto+".dst == "+numberSet(numbers))
 		}
 
 		if text := disjunction(texts...); text != "" {
@@ -223,7 +223,7 @@ func (r rule) portMatch(wrong *shortfall) (terms []term, none bool) {
 	return terms, len(terms) == 0
 }
 
-func set(numbers []int) string {
+func numberSet(numbers []int) string {
 	if len(numbers) == 1 {
 		return fmt.Sprint(numbers[0])
 	}

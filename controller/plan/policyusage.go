@@ -14,11 +14,11 @@ import (
 	services "github.com/ovn-ebpf/ovn-ebpf/service"
 )
 
-// usage has the port groups that a policy needs. The plans of pods, selectors and policies all use
-// it, so they agree on the groups and their members. A group that is left out because it is
-// malformed is not referred to by any row.
+// usage says which port groups a policy uses: one for each selector, and one for each number of a
+// named port. The plans of pods, selectors and policies all use it, so they agree on the groups and
+// their members. A malformed selector has no group, and no row refers to it.
 type usage struct {
-	subject selector
+	subject selector    // the policy's own pods
 	in, out bool        // directions in which the subject's pods are isolated
 	peers   []selector  // of rules
 	named   []namedPort // of rules
@@ -43,7 +43,7 @@ func usageOf(p *networkingv1.NetworkPolicy) (usage, bool) {
 
 	for _, r := range rulesOf(p) {
 		u.peers = append(u.peers, r.selectors()...)
-		u.named = append(u.named, r.named(u.subject)...)
+		u.named = append(u.named, r.namedPorts(u.subject)...)
 	}
 
 	return u, true
@@ -52,16 +52,16 @@ func usageOf(p *networkingv1.NetworkPolicy) (usage, bool) {
 // selectors returns all selectors of the usage that have a port group.
 func (u usage) selectors() []selector { return append([]selector{u.subject}, u.peers...) }
 
-// usages caches the usage of policies, so that it is not computed for every pod. A policy in a
+// usageCache caches the usage of policies, so that it is not computed for every pod. A policy in a
 // store is never changed, only replaced.
-type usages struct {
-	mu    sync.Mutex // guards known
-	known map[*networkingv1.NetworkPolicy]*knownUsage
+type usageCache struct {
+	mu     sync.Mutex // guards cached
+	cached map[*networkingv1.NetworkPolicy]*cachedUsage
 }
 
-// knownUsage is empty for a policy that applies to no pod.
-type knownUsage struct {
-	groups  []namedSelector // the subject first
+// cachedUsage is empty for a policy that applies to no pod.
+type cachedUsage struct {
+	groups  []namedSelector // of usage.selectors, so the subject is first
 	named   []namedPort
 	in, out bool
 }
@@ -71,32 +71,33 @@ type namedSelector struct {
 	name string // of its group
 }
 
-// maxUsages limits the cache, because it may hold deleted policies.
+// maxUsages is the size at which the cache is emptied, because it may hold deleted policies.
 const maxUsages = 10000
 
-func (us *usages) usageOf(p *networkingv1.NetworkPolicy) *knownUsage {
+// of returns the usage of a policy, which must not be changed.
+func (us *usageCache) of(p *networkingv1.NetworkPolicy) *cachedUsage {
 	us.mu.Lock()
 	defer us.mu.Unlock()
 
-	if k := us.known[p]; k != nil {
-		return k
+	if u := us.cached[p]; u != nil {
+		return u
 	}
 
-	if us.known == nil || len(us.known) >= maxUsages {
-		us.known = map[*networkingv1.NetworkPolicy]*knownUsage{}
+	if us.cached == nil || len(us.cached) >= maxUsages {
+		us.cached = map[*networkingv1.NetworkPolicy]*cachedUsage{}
 	}
 
-	k := &knownUsage{}
+	out := &cachedUsage{}
 	if u, ok := usageOf(p); ok {
-		k.named, k.in, k.out = u.named, u.in, u.out
+		out.named, out.in, out.out = u.named, u.in, u.out
 		for _, s := range u.selectors() {
-			k.groups = append(k.groups, namedSelector{s, s.group()})
+			out.groups = append(out.groups, namedSelector{s, s.group()})
 		}
 	}
 
-	us.known[p] = k
+	us.cached[p] = out
 
-	return k
+	return out
 }
 
 // selectors returns the selectors of the rule's peers that are pods.
@@ -104,7 +105,7 @@ func (r rule) selectors() []selector {
 	var out []selector
 
 	for i, peer := range r.from {
-		if !isPods(peer) || isMarked(r.overPeers, i) {
+		if !selectsPods(peer) || isMarked(r.excessPeers, i) {
 			continue
 		}
 
@@ -116,37 +117,39 @@ func (r rule) selectors() []selector {
 	return out
 }
 
-func isPods(p networkingv1.NetworkPolicyPeer) bool {
+// selectsPods reports whether a peer of a rule is a selector of pods, and not a block of addresses.
+func selectsPods(p networkingv1.NetworkPolicyPeer) bool {
 	return p.IPBlock == nil && (p.PodSelector != nil || p.NamespaceSelector != nil)
 }
 
-// namedPort is a port that a rule refers to by name. Each pod may have another number for it. The
-// selected pods that have the same number form a group of the policy.
+// namedPort is a port that a rule refers to by name, with a selector of the pods that have it. Each
+// pod may have another number for it. The selected pods that have the same number form a group of
+// the policy.
 type namedPort struct {
 	selector
-	policy, protocol, name string
+	policy, protocol, name string // policy is "namespace/name"
 }
 
-// named returns the rule's named ports, each with the pods that have the port: the policy's own
+// namedPorts returns the rule's named ports, each with the pods that have the port: the policy's own
 // pods for ingress, the peers for egress.
-func (r rule) named(subject selector) []namedPort {
-	where := []selector{subject}
-	if r.lport == egress().lport {
-		where = r.selectors()
-		if len(r.from) == 0 {
-			where = []selector{{namespaces: &metav1.LabelSelector{}, pods: &metav1.LabelSelector{}}}
+func (r rule) namedPorts(subject selector) []namedPort {
+	owners := []selector{subject} // of the ports
+	if r.side == egressSide {
+		owners = r.selectors()
+		if len(r.from) == 0 { // all pods
+			owners = []selector{{namespaces: &metav1.LabelSelector{}, pods: &metav1.LabelSelector{}}}
 		}
 	}
 
 	var out []namedPort
 
 	for i, port := range r.ports {
-		if isMarked(r.overPorts, i) || port.Port == nil || port.Port.Type != intstr.String ||
+		if isMarked(r.excessPorts, i) || port.Port == nil || port.Port.Type != intstr.String ||
 			checkPort(port) != nil {
 			continue
 		}
 
-		for _, s := range where {
+		for _, s := range owners {
 			policy := r.policy.Namespace + "/" + r.policy.Name
 			out = append(out, namedPort{s, policy, portProtocol(port), port.Port.StrVal})
 		}
@@ -155,19 +158,21 @@ func (r rule) named(subject selector) []namedPort {
 	return out
 }
 
+// canonicalText is equal for named ports of a policy that have the same groups.
 func (n namedPort) canonicalText() string {
 	return n.selector.canonicalText() + ", port " + n.protocol + " " + n.name
 }
 
+// group returns the name of the port group of the selected pods that have the number.
 func (n namedPort) group(number int) string {
 	return groupName("port", n.policy, n.canonicalText(), strconv.Itoa(number))
 }
 
-// numbersOf returns the numbers of the pod's port. The API server allows only one.
+// numbersOf returns the numbers that the pod has for the port. The API server allows only one.
 func (n namedPort) numbersOf(pod *corev1.Pod) []int {
 	var out []int
 
-	for _, c := range NamedPorts(pod) {
+	for _, c := range namedPortContainers(pod) {
 		for _, port := range c.Ports {
 			if port.Name == n.name &&
 				strings.EqualFold(string(services.Protocol(port.Protocol)), n.protocol) {
@@ -179,8 +184,8 @@ func (n namedPort) numbersOf(pod *corev1.Pod) []int {
 	return out
 }
 
-// numbers returns the numbers that the port has in all selected pods, sorted.
-func (c *Cluster) numbers(n namedPort) []int {
+// namedPortNumbers returns the numbers that the port has in all selected pods, sorted.
+func (c *Cluster) namedPortNumbers(n namedPort) []int {
 	value := portNameValue(n.namespace, n.protocol, n.name)
 
 	var out []int
@@ -196,8 +201,8 @@ func (c *Cluster) numbers(n namedPort) []int {
 	return slices.Compact(out)
 }
 
-// hasNumber reports whether a selected pod has the number for the port. It first looks at the
-// current version of the given pod.
+// hasNumber reports whether any selected pod has the number for the port. It looks at the current
+// version of the pod first, because that saves the search in most cases.
 func (c *Cluster) hasNumber(n namedPort, number int, first *corev1.Pod) bool {
 	has := func(pod *corev1.Pod) bool {
 		return NeedsPort(pod) && slices.Contains(n.numbersOf(pod), number) &&
@@ -223,7 +228,7 @@ func PortNamesOf(obj any) ([]string, error) {
 
 	var out []string
 
-	for _, c := range NamedPorts(p) {
+	for _, c := range namedPortContainers(p) {
 		for _, port := range c.Ports {
 			proto := strings.ToLower(string(services.Protocol(port.Protocol)))
 			out = append(out, portNameValue(p.Namespace, proto, port.Name),
@@ -234,16 +239,17 @@ func PortNamesOf(obj any) ([]string, error) {
 	return out, nil
 }
 
+// portNameValue returns a value of ByPortName. An empty namespace stands for all namespaces.
 func portNameValue(namespace, protocol, name string) string {
 	return namespace + "/" + protocol + "/" + name
 }
 
-// NamedPorts returns the pod's containers, including sidecars (restartable init containers),
-// reduced to their named ports.
-func NamedPorts(p *corev1.Pod) []corev1.Container {
+// namedPortContainers returns those of the pod's containers that have named ports, reduced to these
+// ports. Sidecars (restartable init containers) are included.
+func namedPortContainers(p *corev1.Pod) []corev1.Container {
 	var out []corev1.Container
 
-	add := func(c corev1.Container) {
+	addContainer := func(c corev1.Container) {
 		var ports []corev1.ContainerPort
 
 		for _, port := range c.Ports {
@@ -262,12 +268,12 @@ func NamedPorts(p *corev1.Pod) []corev1.Container {
 	}
 
 	for _, c := range p.Spec.Containers {
-		add(c)
+		addContainer(c)
 	}
 
 	for _, c := range p.Spec.InitContainers {
 		if c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways {
-			add(c)
+			addContainer(c)
 		}
 	}
 

@@ -3,32 +3,24 @@ package plan
 import (
 	"maps"
 	"slices"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// SelectorKey owns the port group of that name. Its members are the pods of one selector of
-// policies.
-func SelectorKey(group string) Key { return Key{Kind: KindSelector, Name: group} }
-
-// PolicyKey owns the rows that allow the connections of a NetworkPolicy.
-func PolicyKey(namespace, name string) Key { return Key{KindPolicy, namespace, name} }
-
 // selectorRows returns the port group of the pods that a selector selects. It exists while a policy
 // has this selector. If these pods are the subject of a policy, the rows include the ACLs that drop
 // all connections that no policy allows.
 func selectorRows(c *Cluster, key Key) ([]Row, error) {
 	var (
-		found   *selector
-		in, out bool
+		found                           *selector
+		isolatesIngress, isolatesEgress bool
 	)
 
 	for _, p := range index[networkingv1.NetworkPolicy](c, KindPolicy, BySelector, key.Name) {
-		known := c.usages.usageOf(p) // cached: hashing the groups again for each of them would be costly
-		for i, g := range known.groups {
+		used := c.usages.of(p) // cached, because hashing the names of all groups again would be costly
+		for i, g := range used.groups {
 			if g.name != key.Name {
 				continue
 			}
@@ -37,8 +29,9 @@ func selectorRows(c *Cluster, key Key) ([]Row, error) {
 				found = &g.selector
 			}
 
-			if i == 0 {
-				in, out = in || known.in, out || known.out
+			if isSubject := i == 0; isSubject {
+				isolatesIngress = isolatesIngress || used.in
+				isolatesEgress = isolatesEgress || used.out
 			}
 		}
 	}
@@ -52,9 +45,9 @@ func selectorRows(c *Cluster, key Key) ([]Row, error) {
 
 	for _, d := range []struct {
 		direction
-		wanted bool
-	}{{ingress(), in}, {egress(), out}} {
-		if d.wanted {
+		isolated bool
+	}{{ingress(), isolatesIngress}, {egress(), isolatesEgress}} {
+		if d.isolated {
 			// ARP is not IP, and OVN lets neighbour discovery pass before ACLs.
 			rows = append(rows, ACL{
 				Group:     key.Name,
@@ -72,50 +65,22 @@ func selectorRows(c *Cluster, key Key) ([]Row, error) {
 	return rows, nil
 }
 
-// nodeACL allows connections that the node's pods always accept: those from their own node by its
-// management port, including kubelet's probes, and those that a pod makes to itself by a Service.
-//
-// The ACL is stateful. Therefore OVN tracks every connection of the switch from its first packet,
-// even before any policy exists. A connection that is first seen in its middle may be taken for the
-// opposite direction, and a policy would not cut it.
-func (n node) nodeACL() Row {
-	hairpin := strings.Fields(hairpinAddresses)
-	sources := map[bool][]string{true: {hairpin[0]}, false: {hairpin[1]}} // by family (is4)
-
-	for _, s := range n.subnets {
-		a := ManagementAddress(s).Addr()
-		sources[a.Is4()] = append(sources[a.Is4()], a.String())
-	}
-
-	in := rule{direction: ingress()}
-
-	return ACL{
-		Switch:    nodeSwitch(n.name),
-		Rule:      "node",
-		Label:     aclLabel("node", n.name),
-		Direction: in.lport,
-		Priority:  allowPriority,
-		Match:     disjunction(in.setMatch("ip4", sources[true]), in.setMatch("ip6", sources[false])),
-		Action:    "allow-related",
-	}
-}
-
-// groups returns the port groups of the pod's port, sorted. There may be thousands of policies, so
+// portGroups returns the names of the port groups of the pod's port, sorted. There may be thousands of policies, so
 // only those that may select the pod are checked.
-func (c *Cluster) groups(pod *corev1.Pod) []string {
+func (c *Cluster) portGroups(pod *corev1.Pod) []string {
 	namespace := c.Namespace(pod.Namespace)
 
 	var out []string
 
-	for _, p := range c.candidates(pod, namespace) {
-		known := c.usages.usageOf(p)
-		for _, g := range known.groups {
+	for _, p := range c.candidatePolicies(pod, namespace) {
+		used := c.usages.of(p)
+		for _, g := range used.groups {
 			if g.matches(pod, namespace) {
 				out = append(out, g.name)
 			}
 		}
 
-		for _, n := range known.named {
+		for _, n := range used.named {
 			if n.matches(pod, namespace) {
 				for _, number := range n.numbersOf(pod) {
 					out = append(out, n.group(number))
@@ -130,13 +95,13 @@ func (c *Cluster) groups(pod *corev1.Pod) []string {
 }
 
 // candidates returns the policies that may select the pod, without duplicates.
-func (c *Cluster) candidates(pod *corev1.Pod, namespace *corev1.Namespace) []*networkingv1.NetworkPolicy {
-	values := []string{"in " + pod.Namespace, "any"}
+func (c *Cluster) candidatePolicies(pod *corev1.Pod, namespace *corev1.Namespace) []*networkingv1.NetworkPolicy {
+	values := []string{inNamespace(pod.Namespace), anyPod}
 	if namespace != nil {
-		values = append(values, labelValues("namespace", namespace.Labels)...)
+		values = append(values, labelValues(namespaceLabels, namespace.Labels)...)
 	}
 
-	values = append(values, labelValues("pod", pod.Labels)...)
+	values = append(values, labelValues(podLabels, pod.Labels)...)
 
 	var out []*networkingv1.NetworkPolicy
 
@@ -153,6 +118,18 @@ func (c *Cluster) candidates(pod *corev1.Pod, namespace *corev1.Namespace) []*ne
 	return out
 }
 
+// Values of ByPods are requirements that a pod meets or not. Those of labels are
+// "pod KEY", "pod KEY=VALUE", and the same for the labels of the pod's namespace.
+const (
+	anyPod          = "any" // every pod meets it
+	podLabels       = "pod"
+	namespaceLabels = "namespace"
+)
+
+// inNamespace returns the value of ByPods that the namespace's pods meet.
+func inNamespace(namespace string) string { return "in " + namespace }
+
+// labelValues returns the values of ByPods that labels meet. of is podLabels or namespaceLabels.
 func labelValues(of string, labels map[string]string) []string {
 	out := make([]string, 0, 2*len(labels))
 	for k, v := range labels {
@@ -186,26 +163,28 @@ func PodsOf(obj any) ([]string, error) {
 	return slices.Compact(out), nil
 }
 
-// requirement returns values of which every selected pod has at least one.
+// requirement returns values of ByPods of which every selected pod meets at least one.
 func (s selector) requirement() []string {
 	if s.namespaces == nil {
-		return []string{"in " + s.namespace}
+		return []string{inNamespace(s.namespace)}
 	}
 
-	if r := labelRequirement("namespace", s.namespaces); r != nil {
+	if r := labelRequirement(namespaceLabels, s.namespaces); r != nil {
 		return r
 	}
 
-	if r := labelRequirement("pod", s.pods); r != nil {
+	if r := labelRequirement(podLabels, s.pods); r != nil {
 		return r
 	}
 
-	return []string{"any"}
+	return []string{anyPod}
 }
 
+// labelRequirement returns values of ByPods of which labels that the selector selects meet at least
+// one, or nil if there are no such values.
 func labelRequirement(of string, s *metav1.LabelSelector) []string {
 	for _, k := range slices.Sorted(maps.Keys(s.MatchLabels)) {
-		return []string{of + " " + k + "=" + s.MatchLabels[k]}
+		return []string{of + " " + k + "=" + s.MatchLabels[k]} // any one of them suffices: the first
 	}
 
 	for _, e := range s.MatchExpressions {

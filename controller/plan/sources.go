@@ -120,7 +120,7 @@ func (s *service) sourcesACL(g guardedPorts, family string, refused []string) Ro
 		Direction: to.lport,
 		Priority:  sourcesPriority,
 		Action:    "drop",
-		Match: conjunction(to.setMatch(family, g.at), proto+".dst == "+set(g.ports),
+		Match: conjunction(to.setMatch(family, g.at), proto+".dst == "+numberSet(g.ports),
 			from.setMatch(family, slices.Clone(refused))),
 	}
 }

@@ -21,6 +21,8 @@ const (
 	hostsRouteTable = "hosts" // routes to other nodes' hosts, for gateway routers and pods without one
 	gatewayRouter   = "GR_"   // followed by a node's name
 	joinPort        = "rtoj-" // followed by a router's name: its port on the join switch
+	// Followed by a node's name: the port of its gateway router to the physical network.
+	externalPort = "rtoe-" + gatewayRouter
 )
 
 // clusterRows returns the rows that exist once:
