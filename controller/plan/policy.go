@@ -16,20 +16,79 @@ const (
 	denyPriority  = 1000
 )
 
+// policyRows returns the ACLs that allow what the policy's rules allow: one for each family and
+// protocol of a rule, and further ones for named ports. They apply to the port group of the
+// policy's current pods. The ACLs that drop the rest belong to the selector (selectorRows).
+//
+// Malformed parts, and parts that exceed their bounds, are left out and named by the error. Such a
+// peer or port allows no traffic. A policy with a malformed podSelector applies to no pod. So a
+// mistake neither opens nor closes more than the rest of the policy.
+func policyRows(c *Cluster, key Key) ([]Row, error) {
+	p, flows, states := c.budgets.plan(c, key)
+	if p == nil {
+		return nil, nil
+	}
+
+	var wrong shortfall
+
+	addExceededFlows(flows, states, &wrong)
+	checkPolicy(p, &wrong)
+
+	rules := rulesOf(p)
+	addExceededLimits(p, rules, &wrong)
+
+	// All matches are made first, so that wrong is complete if the policy applies to no pod.
+	remainingPrefixes := maxPolicyPrefixes
+	matches := make([]match, 0, len(rules))
+
+	for _, r := range rules {
+		matches = append(matches, r.match(&wrong, &remainingPrefixes))
+	}
+
+	u, ok := usageOf(p)
+	if !ok {
+		return nil, newUnserved(wrong...)
+	}
+
+	logging, err := c.aclLogging(p.Namespace)
+	if err != nil {
+		wrong.add("%v", err)
+	}
+
+	var rows []Row
+
+	for i, r := range rules {
+		acls, groups := c.ruleRows(u.subject, r, matches[i])
+		if states[r.side] != directionServed {
+			acls = nil // the groups remain, see ruleRows
+		}
+
+		for _, acl := range acls {
+			acl.Label = aclLabel(p.Namespace, p.Name, r.name, strconv.Itoa(r.index))
+			rows = append(rows, acl.logged(logging.Allow))
+		}
+
+		for _, g := range groups {
+			rows = append(rows, g)
+		}
+	}
+
+	return uniqueRows(rows), newUnserved(wrong...)
+}
+
 // direction describes one of the two directions of policies in OVN's terms. They are seen from the
 // switch: a packet to a pod leaves the switch by the pod's port.
 type direction struct {
-	name       string // as in policyTypes
-	side       int    // of a perSide
-	rules      string // field names, for errors
-	peers      string
-	lport      string // of ACLs
-	self, peer string // of matches
-	options    map[string]string
+	name    string            // as in policyTypes
+	side    int               // of a perSide
+	rules   string            // the policy's field with the rules, for errors
+	peers   string            // a rule's field with the peers, for errors
+	lport   string            // ACLs: the direction
+	options map[string]string // ACLs
+	self    string            // matches: the field with the pod's port
+	peer    string            // matches: whether the peer is the source or the destination
 }
 
-// An egress policy is about the final destination of a connection, so it is evaluated after load
-// balancing. To allow a Service, a policy allows its pods.
 func ingress() direction {
 	return direction{
 		name:  "Ingress",
@@ -42,6 +101,8 @@ func ingress() direction {
 	}
 }
 
+// egress is evaluated after load balancing, because an egress policy is about the final destination
+// of a connection. To allow a Service, a policy allows its pods.
 func egress() direction {
 	return direction{
 		name:    "Egress",
@@ -85,82 +146,27 @@ func rulesOf(p *networkingv1.NetworkPolicy) []rule {
 
 	var out []rule
 
-	left := newRemainingLimits(p)
+	limits := newRemainingLimits(p)
 	add := func(r rule) {
-		if left.takeRule(&r) {
+		if limits.takeRule(&r) {
 			out = append(out, r)
 		}
 	}
 
-	in, e := isolates(p)
-	if in {
+	isolatesIngress, isolatesEgress := isolates(p)
+	if isolatesIngress {
 		for i, r := range p.Spec.Ingress {
 			add(rule{direction: ingress(), policy: p, index: i, from: r.From, ports: r.Ports})
 		}
 	}
 
-	if e {
+	if isolatesEgress {
 		for i, r := range p.Spec.Egress {
 			add(rule{direction: egress(), policy: p, index: i, from: r.To, ports: r.Ports})
 		}
 	}
 
 	return out
-}
-
-// policyRows returns the ACLs that allow what the policy's rules allow: one for each family and
-// protocol of a rule, and further ones for named ports. They apply to the port group of the
-// policy's current pods. The ACLs that drop the rest belong to the selector (selectorRows).
-//
-// Malformed parts, and parts that exceed their bounds, are left out and named by the error. Such a
-// peer or port allows no traffic. A policy with a malformed podSelector applies to no pod. So a
-// mistake neither opens nor closes more than the rest of the policy.
-func policyRows(c *Cluster, key Key) ([]Row, error) {
-	p, flows, states := c.budgets.plan(c, key)
-	if p == nil {
-		return nil, nil
-	}
-
-	var wrong shortfall
-	addExceededFlows(flows, states, &wrong)
-	checkPolicy(p, &wrong)
-	rules := rulesOf(p)
-	addExceededLimits(p, rules, &wrong)
-
-	matches, prefixes := make([]match, 0, len(rules)), maxPolicyPrefixes
-	for _, r := range rules {
-		matches = append(matches, r.match(&wrong, &prefixes))
-	}
-
-	u, ok := usageOf(p)
-	if !ok {
-		return nil, newUnserved(wrong...)
-	}
-
-	logging, err := c.aclLogging(p.Namespace)
-	if err != nil {
-		wrong.add("%v", err)
-	}
-
-	var rows []Row
-
-	for i, r := range rules {
-		acls, groups := c.ruleRows(u.subject, r, matches[i])
-		if states[r.side] != directionServed {
-			acls = nil
-		}
-
-		for _, acl := range acls {
-			acl.Label = aclLabel(p.Namespace, p.Name, r.name, strconv.Itoa(r.index))
-			rows = append(rows, acl.logged(logging.Allow))
-		}
-
-		for _, g := range groups {
-			rows = append(rows, g)
-		}
-	}
-
-	return uniqueRows(rows), newUnserved(wrong...)
 }
 
 // ruleRows returns the ACLs of a rule: one for each family and protocol that it names, and for its
@@ -172,11 +178,11 @@ func (c *Cluster) ruleRows(subject selector, r rule, m match) (acls []ACL, group
 	}
 
 	group := subject.group()
-	add := func(id, pods string, peers, ports []term) {
+	addACLs := func(id, podGroup string, peers, ports []term) {
 		for _, peer := range orAll(peers) {
 			for _, port := range orAll(ports) {
 				if peer.text == "" && port.text == "" {
-					port.text = "ip"
+					port.text = "ip" // all IP packets: ARP is not for policies
 				}
 
 				acls = append(acls, ACL{
@@ -184,7 +190,7 @@ func (c *Cluster) ruleRows(subject selector, r rule, m match) (acls []ACL, group
 					Rule:      strings.Join(strings.Fields(id+" "+peer.name+" "+port.name), " "),
 					Direction: r.lport,
 					Priority:  allowPriority,
-					Match:     conjunction(r.self+" == @"+pods, peer.text, port.text),
+					Match:     conjunction(r.self+" == @"+podGroup, peer.text, port.text),
 					Action:    "allow-related",
 					Options:   r.options,
 				})
@@ -194,24 +200,24 @@ func (c *Cluster) ruleRows(subject selector, r rule, m match) (acls []ACL, group
 
 	id := strconv.Itoa(r.index)
 	if !m.noPort {
-		add(id, group, m.peers, m.ports)
+		addACLs(id, group, m.peers, m.ports)
 	}
 
 	for _, named := range r.namedPorts(subject) {
 		for _, number := range c.namedPortNumbers(named) {
-			g := named.group(number)
+			numberGroup := named.group(number)
 			groups = append(groups, PortGroup{
-				Name:        g,
+				Name:        numberGroup,
 				ExternalIDs: map[string]string{"pods": named.canonicalText() + " " + strconv.Itoa(number)},
 			})
 
-			pods := group
+			podGroup := group // the pods to which the ACL applies
 			if r.side == ingressSide {
-				pods = g
+				podGroup = numberGroup
 			}
 
 			port := []term{{text: fmt.Sprintf("%s.dst == %d", named.protocol, number), values: 1}}
-			add(id+" "+g, pods, r.namedPeers(m, g), port)
+			addACLs(id+" "+numberGroup, podGroup, r.namedPeers(m, numberGroup), port)
 		}
 	}
 
@@ -241,7 +247,7 @@ func uniqueRows(rows []Row) []Row {
 	})
 }
 
-// checkPolicy adds the errors of a policy as a whole.
+// checkPolicy adds to wrong the errors of a policy that are not those of a rule.
 func checkPolicy(p *networkingv1.NetworkPolicy, wrong *shortfall) {
 	if err := checkLabels(&p.Spec.PodSelector); err != nil {
 		wrong.add("spec.podSelector.%v", err)

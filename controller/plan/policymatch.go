@@ -42,27 +42,28 @@ func orAll(terms []term) []term {
 	return terms
 }
 
-// match adds malformed parts to wrong. It subtracts the prefixes of its blocks from the prefixes
-// that the policy has left.
-func (r rule) match(wrong *shortfall, prefixes *int) match {
+// match returns the match of the rule, and adds malformed parts to wrong. It subtracts the prefixes of
+// the rule's blocks from remainingPrefixes, which are those that the policy may still have.
+func (r rule) match(wrong *shortfall, remainingPrefixes *int) match {
 	var m match
 
-	m.peers, m.noPeer = r.peerMatch(wrong, prefixes)
-	m.ports, m.noPort = r.portMatch(wrong)
+	m.peers, m.noPeer = r.peerTerms(wrong, remainingPrefixes)
+	m.ports, m.noPort = r.portTerms(wrong)
 
 	return m
 }
 
-// peerMatch returns one comparison per family, whatever the number of peers: one set has the
-// address sets of the groups and the prefixes of all blocks.
-func (r rule) peerMatch(wrong *shortfall, left *int) (terms []term, noPeer bool) {
+// peerTerms returns one comparison per family, whatever the number of peers: one set has the address
+// sets of the groups and the prefixes of all blocks. noPeer is set if the rule has peers, but no
+// valid one.
+func (r rule) peerTerms(wrong *shortfall, remainingPrefixes *int) (terms []term, noPeer bool) {
 	if len(r.from) == 0 {
 		return nil, false
 	}
 
 	var v4, v6 []string
 
-	own := maxRulePrefixes
+	ruleRemaining := maxRulePrefixes
 
 	for i, peer := range r.from {
 		if isMarked(r.excessPeers, i) {
@@ -84,12 +85,14 @@ func (r rule) peerMatch(wrong *shortfall, left *int) (terms []term, noPeer bool)
 		case peer.PodSelector != nil || peer.NamespaceSelector != nil:
 			wrong.add("%s: ipBlock together with a selector", field)
 		default:
-			prefixes, err := blockPrefixes(peer.IPBlock, min(own, *left))
+			prefixes, err := blockPrefixes(peer.IPBlock, min(ruleRemaining, *remainingPrefixes))
 			if err != nil {
 				wrong.add("%s.ipBlock.%v", field, err)
 			}
 
-			own, *left = own-len(prefixes), *left-len(prefixes)
+			ruleRemaining -= len(prefixes)
+			*remainingPrefixes -= len(prefixes)
+
 			for _, p := range prefixes {
 				if p.Addr().Is4() {
 					v4 = append(v4, p.String())
@@ -110,32 +113,41 @@ func (r rule) groupTerms(group string) []term {
 	return r.familyTerms([]string{"$" + group + "_ip4"}, []string{"$" + group + "_ip6"})
 }
 
+// familyTerms returns a term for each family with values.
 func (r rule) familyTerms(v4, v6 []string) []term {
 	terms := []term{r.setTerm("ip4", v4), r.setTerm("ip6", v6)}
 	return slices.DeleteFunc(terms, func(t term) bool { return t.text == "" })
 }
 
+// setMatch returns the text of setTerm.
 func (r rule) setMatch(family string, set []string) string { return r.setTerm(family, set).text }
 
+// setTerm returns the comparison of the peer's address with a set of addresses, prefixes and names of
+// address sets. Its text is "" for an empty set. It sorts the set.
 func (r rule) setTerm(family string, set []string) term {
 	slices.Sort(set)
-
 	set = slices.Compact(set)
+
+	out := term{name: family, values: 1}
+
 	switch {
 	case len(set) == 0:
 		return term{}
 	case slices.Contains(set, "0.0.0.0/0") || slices.Contains(set, "::/0"):
-		return term{family, family, 1}
+		out.text = family
 	case len(set) == 1:
-		return term{family, family + "." + r.peer + " == " + set[0], 1}
+		out.text = family + "." + r.peer + " == " + set[0]
+	default:
+		out.text = family + "." + r.peer + " == {" + strings.Join(set, ", ") + "}"
+		out.values = len(set)
 	}
 
-	return term{family, family + "." + r.peer + " == {" + strings.Join(set, ", ") + "}", len(set)}
+	return out
 }
 
-// blockPrefixes returns the block without its exceptions, as at most the given number of prefixes.
-// OVN would expand a chain of "!=" to the product of all exceptions' bits.
-func blockPrefixes(b *networkingv1.IPBlock, most int) ([]netip.Prefix, error) {
+// blockPrefixes returns the block without its exceptions, as at most limit prefixes. OVN would expand
+// a chain of "!=" to the product of all exceptions' bits.
+func blockPrefixes(b *networkingv1.IPBlock, limit int) ([]netip.Prefix, error) {
 	cidr, err := netip.ParsePrefix(b.CIDR)
 	if err != nil {
 		return nil, fmt.Errorf("cidr %q: not an address and a prefix length", b.CIDR)
@@ -155,7 +167,7 @@ func blockPrefixes(b *networkingv1.IPBlock, most int) ([]netip.Prefix, error) {
 		holes = append(holes, except)
 	}
 
-	out, ok := subtract(cidr, holes, most)
+	out, ok := subtract(cidr, holes, limit)
 	if !ok {
 		return nil, fmt.Errorf("cidr: the blocks without their exceptions are more than %d prefixes of a rule or %d of a policy",
 			maxRulePrefixes, maxPolicyPrefixes)
@@ -164,15 +176,17 @@ func blockPrefixes(b *networkingv1.IPBlock, most int) ([]netip.Prefix, error) {
 	return out, nil
 }
 
-// portMatch covers the ports with a number and those without a port. Named ports have ACLs of their
-// own (ruleRows).
-func (r rule) portMatch(wrong *shortfall) (terms []term, none bool) {
+// portTerms returns one comparison per protocol. It covers the ports with a number and the protocols
+// without a port. Named ports have ACLs of their own (ruleRows). noPort is set if the rule has ports,
+// but none for these comparisons.
+func (r rule) portTerms(wrong *shortfall) (terms []term, noPort bool) {
 	if len(r.ports) == 0 {
 		return nil, false
 	}
 
+	// All by protocol.
 	single, whole := map[string][]int{}, map[string]bool{}
-	ranges := map[string]map[string]int{"tcp": {}, "udp": {}, "sctp": {}} // the masks of each range
+	ranges := map[string]map[string]int{"tcp": {}, "udp": {}, "sctp": {}} // comparison → its masks
 
 	for i, port := range r.ports {
 		if isMarked(r.excessPorts, i) {
@@ -188,7 +202,7 @@ func (r rule) portMatch(wrong *shortfall) (terms []term, none bool) {
 		switch {
 		case port.Port == nil:
 			whole[proto] = true
-		case port.Port.Type == intstr.String:
+		case port.Port.Type == intstr.String: // a named port
 		case port.EndPort != nil:
 			text := fmt.Sprintf("%d <= %s.dst <= %d", port.Port.IntVal, proto, *port.EndPort)
 			ranges[proto][text] = rangeMasks(port.Port.IntVal, *port.EndPort)
@@ -198,31 +212,39 @@ func (r rule) portMatch(wrong *shortfall) (terms []term, none bool) {
 	}
 
 	for _, proto := range []string{"tcp", "udp", "sctp"} {
-		if whole[proto] {
-			terms = append(terms, term{proto, proto, 1})
-			continue
-		}
-
-		slices.Sort(single[proto])
-		numbers := slices.Compact(single[proto])
-
-		values, texts := len(numbers), slices.Sorted(maps.Keys(ranges[proto]))
-		for _, masks := range ranges[proto] {
-			values += masks
-		}
-
-		if len(numbers) > 0 {
-			texts = slices.Insert(texts, 0, proto+".dst == "+numberSet(numbers))
-		}
-
-		if text := disjunction(texts...); text != "" {
-			terms = append(terms, term{proto, text, values})
+		switch {
+		case whole[proto]:
+			terms = append(terms, term{name: proto, text: proto, values: 1})
+		case len(single[proto])+len(ranges[proto]) > 0:
+			terms = append(terms, portTerm(proto, single[proto], ranges[proto]))
 		}
 	}
 
 	return terms, len(terms) == 0
 }
 
+// portTerm returns the comparison with single ports and with ranges, which have the number of their
+// masks.
+func portTerm(proto string, single []int, ranges map[string]int) term {
+	slices.Sort(single)
+	single = slices.Compact(single)
+
+	var comparisons []string
+	if len(single) > 0 {
+		comparisons = append(comparisons, proto+".dst == "+numberSet(single))
+	}
+
+	values := len(single)
+
+	for _, comparison := range slices.Sorted(maps.Keys(ranges)) {
+		comparisons = append(comparisons, comparison)
+		values += ranges[comparison]
+	}
+
+	return term{name: proto, text: disjunction(comparisons...), values: values}
+}
+
+// numberSet returns one number as it is, and several as a set of OVN's expressions.
 func numberSet(numbers []int) string {
 	if len(numbers) == 1 {
 		return fmt.Sprint(numbers[0])
@@ -240,6 +262,7 @@ func portProtocol(p networkingv1.NetworkPolicyPort) string {
 	return strings.ToLower(string(services.Protocol(*p.Protocol)))
 }
 
+// checkPort returns the error of a malformed port of a rule.
 func checkPort(p networkingv1.NetworkPolicyPort) error {
 	if p.Protocol != nil {
 		switch *p.Protocol {
@@ -277,7 +300,8 @@ func conjunction(terms ...string) string {
 	return strings.Join(terms, " && ")
 }
 
-// disjunction joins the non-empty terms with ||, in parentheses if needed.
+// disjunction joins the non-empty terms with ||. It adds parentheses to several terms, and to a range,
+// which is several comparisons.
 func disjunction(terms ...string) string {
 	terms = slices.DeleteFunc(terms, func(s string) bool { return s == "" })
 
