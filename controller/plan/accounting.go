@@ -9,8 +9,8 @@ import (
 )
 
 // accounting decides which Services and pods with host ports are served within their budgets. It is
-// built from the stores when it is first used. Afterwards Affected keeps it up to date, and names
-// the owners that a change lets in or out.
+// built from the stores when it is first used. Afterwards Affected keeps it up to date, and returns
+// the owners that a change lets into a budget or out of it.
 type accounting struct {
 	mu       sync.Mutex         // guards accounts
 	accounts *services.Accounts // nil: not built
@@ -41,6 +41,7 @@ func (c *Cluster) updateAccounts(keys keySet, k services.Key) {
 	changed := c.accounts().Settle()
 	c.accounting.mu.Unlock()
 
+	// The frontends of these owners may move to other owners or come from them.
 	for _, k := range changed {
 		if k.Kind == services.KindPod {
 			keys.add(PodKey(k.Namespace, k.Name))
@@ -60,33 +61,35 @@ func (c *Cluster) updateAccounts(keys keySet, k services.Key) {
 	}
 }
 
-// accounts returns the accounts of the cluster. The caller must hold the lock.
+// accounts returns the accounts of the cluster, and builds them if needed. The caller must hold the
+// lock.
 func (c *Cluster) accounts() *services.Accounts {
 	if c.accounting.accounts != nil {
 		return c.accounting.accounts
 	}
 
-	a := services.NewAccounts(c.Config.Shares)
-	take := func(k services.Key) { a.Set(k, c.meaning(k), c.Config.services()) }
+	accounts := services.NewAccounts(c.Config.Shares)
+	set := func(k services.Key) { accounts.Set(k, c.meaning(k), c.Config.services()) }
 
 	for svc := range Objects[corev1.Service](c, KindService) {
-		take(services.OwnerOfService(svc).Key)
+		set(services.OwnerOfService(svc).Key)
 	}
 
 	for pod := range Objects[corev1.Pod](c, KindPod) {
 		if services.HasHostPorts(pod) {
-			take(services.OwnerOfPod(pod).Key)
+			set(services.OwnerOfPod(pod).Key)
 		}
 	}
 
-	a.Settle()
+	accounts.Settle()
 
-	c.accounting.accounts = a
+	c.accounting.accounts = accounts
 
-	return a
+	return accounts
 }
 
-// meaning returns the meaning of an object as it is in the store.
+// meaning returns what the object in the store asks for, as package service interprets it. It is empty
+// if the object does not exist.
 func (c *Cluster) meaning(k services.Key) services.Meaning {
 	if k.Kind == services.KindPod {
 		return services.Meaning{Pod: services.NewPod(c.Pod(k.Namespace, k.Name), nil)}
@@ -97,5 +100,5 @@ func (c *Cluster) meaning(k services.Key) services.Meaning {
 		return services.Meaning{}
 	}
 
-	return services.Meaning{Service: services.New(c.Config.services(), svc, c.slices(svc))}
+	return services.Meaning{Service: services.New(c.Config.services(), svc, c.slicesOf(svc))}
 }

@@ -7,15 +7,29 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/ovn-ebpf/ovn-ebpf/cluster"
 	services "github.com/ovn-ebpf/ovn-ebpf/service"
 )
 
-// Config holds the settings of the plan. All prefixes are masked. Those of ExternalIPs and PodTunnels may
-// overlap others.
+// Cluster is the observed cluster: what plans read. Its caches follow from the stores. Its methods may
+// be called concurrently.
+type Cluster struct {
+	Config Config
+	Stores map[Kind]Store // one for each kind with a Resource, with its indexes; never changed
+	// Servers returns the API servers and databases that the settings name. After a change of the
+	// result, the caller plans the owners of ControlPlaneAffects again. Nil: there are none.
+	Servers func() services.ControlPlane
+
+	lastServiceNodes atomic.Pointer[serviceNodes] // result of the last call of serviceNodes
+	usages           usageCache                   // of the policies
+	accounting       accounting                   // of Services and host ports
+	budgets          budgets                      // of the policies' namespaces
+}
+
+// Config holds the settings of the plan. All prefixes are masked. Those of ExternalIPs and PodTunnels
+// may overlap others.
 type Config struct {
 	ClusterCIDRs []netip.Prefix // pods' addresses
 	ServiceCIDRs []netip.Prefix
@@ -39,20 +53,6 @@ type Store interface {
 
 // SupportedNodes is the size of the largest supported cluster. docs/scale.md has the figures.
 const SupportedNodes = 100
-
-// Cluster is the observed cluster.
-type Cluster struct {
-	Config Config
-	Stores map[Kind]Store // one for each kind with a Resource, with its indexes; never changed
-	// Servers returns the API servers and databases that the settings name. After a change of the
-	// result, the caller plans the owners of ControlPlaneAffects again. Nil: there are none.
-	Servers func() services.ControlPlane
-
-	lastServiceNodes atomic.Pointer[serviceNodes] // result of the last call of serviceNodes
-	usages           usageCache                   // of the policies
-	accounting       accounting                   // of Services and host ports
-	budgets          budgets                      // of the policies' namespaces
-}
 
 // Names of the indexes of a Cluster's stores.
 const (
@@ -109,7 +109,8 @@ func (c *Cluster) NodePods(name string) []*corev1.Pod {
 	return index[corev1.Pod](c, KindPod, ByNode, name)
 }
 
-func (c *Cluster) slices(service *corev1.Service) []*discoveryv1.EndpointSlice {
+// slicesOf returns the EndpointSlices of a Service.
+func (c *Cluster) slicesOf(service *corev1.Service) []*discoveryv1.EndpointSlice {
 	return index[discoveryv1.EndpointSlice](c, KindEndpointSlice, ByService,
 		service.Namespace+"/"+service.Name)
 }
@@ -128,6 +129,7 @@ func (c *Cluster) Object(k Key) runtime.Object {
 	return o
 }
 
+// get returns the owner's object, whose type is *T, or nil.
 func get[T any](c *Cluster, k Key) *T {
 	obj, _, _ := c.Stores[k.Kind].GetByKey(k.object()) // an in-memory store returns no error
 	t, _ := obj.(*T)
@@ -135,6 +137,7 @@ func get[T any](c *Cluster, k Key) *T {
 	return t
 }
 
+// index returns the objects of the kind, whose type is *T, with a value in the named index.
 func index[T any](c *Cluster, k Kind, name, value string) []*T {
 	objs, err := c.Stores[k].ByIndex(name, value)
 	if err != nil {
@@ -160,28 +163,4 @@ func Objects[T any](c *Cluster, k Kind) iter.Seq[*T] {
 			}
 		}
 	}
-}
-
-// Keys returns the keys of all owners in the cluster, sorted. They are planned anew, so it drops
-// what earlier plans have noted: the stores may have changed without a call of Affected.
-func (c *Cluster) Keys() []Key {
-	c.budgets.forget()
-
-	var keys []Key
-
-	for _, k := range Kinds() {
-		switch e := k.entry(); {
-		case e.rows == nil:
-		case e.keys != nil:
-			keys = append(keys, e.keys(c)...)
-		default:
-			for _, obj := range c.Stores[k].List() {
-				if o, ok := obj.(metav1.Object); ok {
-					keys = append(keys, Key{k, o.GetNamespace(), o.GetName()})
-				}
-			}
-		}
-	}
-
-	return sortKeys(keys)
 }

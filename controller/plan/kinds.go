@@ -12,8 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// Kind is a kind of row owners, of objects that plans read, or of both. Kinds are sorted in the
-// order in which a cold start plans them: rows of a later kind refer to those of earlier kinds.
+// Kind is a kind of row owners, of objects that plans read, or of both. The order of the kinds is that
+// in which a cold start plans them: rows of a later kind refer to those of earlier kinds.
 type Kind uint8
 
 // The kinds. Each has an entry below.
@@ -57,6 +57,7 @@ type entry struct {
 // change adds the keys of the owners whose rows a change of an object may change.
 type change func(c *Cluster, keys keySet, old, now any)
 
+// newKinds returns the entries of all kinds, by Kind.
 func newKinds() [kindEnd]entry {
 	core, networking := corev1.SchemeGroupVersion, networkingv1.SchemeGroupVersion
 
@@ -149,12 +150,13 @@ func (k Kind) entry() *entry {
 	kinds.Do(func() { kinds.entries = newKinds() })
 
 	if k >= kindEnd {
-		k = 0
+		k = 0 // no kind, so its entry is empty
 	}
 
 	return &kinds.entries[k]
 }
 
+// String returns the kind's name in owners' names and metrics.
 func (k Kind) String() string {
 	if name := k.entry().name; name != "" {
 		return name

@@ -14,9 +14,44 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/cluster/annotation"
 )
 
-// managementPolicyPriority is higher than the priority of egress policies and lower than none that
-// pods need. The node's own addresses are always reached by its management port.
-const managementPolicyPriority = 1004
+// nodeRows returns:
+//   - the node's switch with its router port and management port;
+//   - the policies that route its pods to its own addresses;
+//   - the routes by which gateway routers reach those addresses;
+//   - its gateway.
+//
+// Rows that need an annotation that is not set yet are left out.
+func nodeRows(c *Cluster, key Key) ([]Row, error) {
+	obj := c.Node(key.Name)
+	if obj == nil {
+		return nil, nil
+	}
+
+	n, err := parseNode(obj, c.Config)
+	if err != nil || len(n.subnets) == 0 {
+		return nil, err
+	}
+
+	rows := append(n.switchRows(), n.nodeACL(), n.masqueradeACL())
+	rows = append(rows, n.tunnelRows(c.Config)...)
+
+	if n.chassis != "" {
+		rows = append(rows, n.gatewayChassis())
+	}
+
+	if n.management != nil {
+		rows = append(rows, n.managementRows(c.Config)...)
+	}
+
+	switch {
+	case n.hasGateway():
+		rows = append(rows, n.gatewayRows(c.Config)...)
+	case n.usesEgressGateways() && n.canJoin():
+		rows = append(rows, n.egressRows(c)...)
+	}
+
+	return rows, nil
+}
 
 // node holds the parsed annotations of a node. An annotation that is not set yet is zero.
 type node struct {
@@ -34,6 +69,7 @@ type node struct {
 	drained    bool // its gateway must not get new traffic
 }
 
+// parseNode returns an error if an annotation is malformed.
 func parseNode(obj *corev1.Node, cfg Config) (node, error) {
 	n := node{
 		name:    obj.Name,
@@ -94,6 +130,7 @@ func optional[T any](to *T, annotations map[string]string, parse func(map[string
 	return err
 }
 
+// parsePortRange parses <first>-<last>. An empty text has the default.
 func parsePortRange(s string, defaults cluster.PortRange) (cluster.PortRange, error) {
 	if s == "" {
 		return defaults, nil
@@ -109,11 +146,11 @@ func parsePortRange(s string, defaults cluster.PortRange) (cluster.PortRange, er
 
 // hasGateway reports whether all settings of the gateway router are known.
 func (n node) hasGateway() bool {
-	return len(n.gateway.Addresses) > 0 && n.gateway.Mode != annotation.GatewayModeDisabled && n.joined()
+	return len(n.gateway.Addresses) > 0 && n.gateway.Mode != annotation.GatewayModeDisabled && n.canJoin()
 }
 
-// joined reports whether the node's router can be connected to the join switch.
-func (n node) joined() bool {
+// canJoin reports whether the node's router can be connected to the join switch.
+func (n node) canJoin() bool {
 	return n.chassis != "" && (n.join.IPv4.IsValid() || n.join.IPv6.IsValid())
 }
 
@@ -138,6 +175,7 @@ func (n node) addresses(cfg Config) []netip.Addr {
 	return usable(append(slices.Clone(n.gateway.Addresses), n.hostCIDRs...), cfg)
 }
 
+// usable returns the prefixes' addresses at which node ports may be served, sorted.
 func usable(prefixes []netip.Prefix, cfg Config) []netip.Addr {
 	var out []netip.Addr
 
@@ -153,45 +191,7 @@ func usable(prefixes []netip.Prefix, cfg Config) []netip.Addr {
 	return slices.Compact(out)
 }
 
-// nodeRows returns:
-//   - the node's switch with its router port and management port;
-//   - the policies that route its pods to its own addresses;
-//   - the routes by which gateway routers reach those addresses;
-//   - its gateway.
-//
-// Rows that need an annotation that is not set yet are left out.
-func nodeRows(c *Cluster, key Key) ([]Row, error) {
-	obj := c.Node(key.Name)
-	if obj == nil {
-		return nil, nil
-	}
-
-	n, err := parseNode(obj, c.Config)
-	if err != nil || len(n.subnets) == 0 {
-		return nil, err
-	}
-
-	rows := append(n.switchRows(), n.nodeACL(), n.masqueradeACL())
-	rows = append(rows, n.tunnelRows(c.Config)...)
-
-	if n.chassis != "" {
-		rows = append(rows, n.boundary())
-	}
-
-	if n.management != nil {
-		rows = append(rows, n.managementRows(c.Config)...)
-	}
-
-	switch {
-	case n.hasGateway():
-		rows = append(rows, n.gatewayRows(c.Config)...)
-	case n.usesEgressGateways() && n.joined():
-		rows = append(rows, n.egressRows(c)...)
-	}
-
-	return rows, nil
-}
-
+// switchRows returns the node's switch, and the two ports that connect it to the cluster router.
 func (n node) switchRows() []Row {
 	otherConfig := map[string]string{}
 	if p, ok := firstOfFamily(n.subnets, true); ok {
@@ -207,13 +207,14 @@ func (n node) switchRows() []Row {
 		networks = append(networks, RouterAddress(s).String())
 	}
 
-	port, options := "rtos-"+n.name, map[string]string(nil)
+	var options map[string]string
 	if n.usesEgressGateways() {
 		options = map[string]string{"route_table": hostsRouteTable}
 	}
 
-	up := routerPort(nodeSwitch(n.name), "stor-"+n.name, port)
-	up.Groups = []string{clientsGroup}
+	port := switchRouterPort + n.name
+	peer := routerPort(nodeSwitch(n.name), "stor-"+n.name, port)
+	peer.Groups = []string{clientsGroup}
 
 	return []Row{
 		LogicalSwitch{
@@ -225,7 +226,7 @@ func (n node) switchRows() []Row {
 			Router: clusterRouter, Name: port, Networks: networks,
 			MAC: MAC(RouterAddress(n.subnets[0]).Addr()).String(), Options: options,
 		},
-		up,
+		peer,
 	}
 }
 
@@ -257,14 +258,20 @@ func (n node) nodeACL() Row {
 	}
 }
 
-// boundary returns the row that makes the switch's router port one of the node's chassis. Other
+// gatewayChassis returns the row that makes the switch's router port one of the node's chassis. Other
 // chassis tunnel the packets for this switch to it from the router, and have no flows for the
 // switch. Without it each node has the flows of all switches, for all load balancers and policies.
-func (n node) boundary() Row {
-	port := "rtos-" + n.name
+func (n node) gatewayChassis() Row {
+	port := switchRouterPort + n.name
 	return GatewayChassis{Port: port, Name: port + "-chassis", Chassis: n.chassis, Priority: 1}
 }
 
+// managementPolicyPriority is the highest priority of all router policies, because pods always reach
+// their node's own addresses by its management port.
+const managementPolicyPriority = 1004
+
+// managementRows returns the node's management port, and for each of the host's addresses a policy that
+// leads the node's pods, and a route that leads gateway routers, to that port.
 func (n node) managementRows(cfg Config) []Row {
 	addresses := n.management.String()
 	for _, s := range n.subnets {
@@ -284,7 +291,7 @@ func (n node) managementRows(cfg Config) []Row {
 			Router:   clusterRouter,
 			Priority: managementPolicyPriority,
 			Action:   "reroute",
-			Match:    fmt.Sprintf("inport == %q && %s.dst == %s /* %s */", "rtos-"+n.name, familyWord(a.Is4()), a, n.name),
+			Match:    fmt.Sprintf("inport == %q && %s.dst == %s /* %s */", switchRouterPort+n.name, familyWord(a.Is4()), a, n.name),
 			NextHops: []string{ManagementAddress(subnet).Addr().String()},
 		}, StaticRoute{
 			Router:     clusterRouter,
@@ -298,7 +305,8 @@ func (n node) managementRows(cfg Config) []Row {
 	return rows
 }
 
-// trimNode keeps the fields that plans and allocation read, and the condition NetworkUnavailable.
+// trimNode drops all fields except those that plans and allocation read, and the condition
+// NetworkUnavailable.
 func trimNode(obj any) {
 	if n, ok := obj.(*corev1.Node); ok {
 		n.Spec = corev1.NodeSpec{}
@@ -332,5 +340,5 @@ func NetworkBecomesAvailable(c *Cluster, obj *corev1.Node) bool {
 
 	n, err := parseNode(obj, c.Config)
 
-	return err == nil && len(n.subnets) > 0 && n.management != nil && n.joined() && n.gateway.Mode != ""
+	return err == nil && len(n.subnets) > 0 && n.management != nil && n.canJoin() && n.gateway.Mode != ""
 }

@@ -51,11 +51,13 @@ func podRows(c *Cluster, key Key) ([]Row, error) {
 		}
 	}
 
-	if err := c.uplinkPortTaken(key); err != nil {
+	if err := c.checkPortName(key); err != nil {
 		return nil, newUnserved(err)
 	}
 
 	addresses := PortAddresses(network)
+
+	// The error may be an Unserved: the pod gets its port even if host ports are not served.
 	rows, err := hostPortRows(c, hostPod(pod), obj)
 
 	return append(rows, LogicalSwitchPort{
@@ -74,10 +76,10 @@ func podRows(c *Cluster, key Key) ([]Row, error) {
 // underscore.
 func podPort(namespace, name string) string { return namespace + "_" + name }
 
-// uplinkPortTaken returns an error if the pod's port would have the name of a node's external port,
+// checkPortName returns an error if the pod's port would have the name of a node's external port,
 // <bridge>_<node>. The node takes precedence, whichever is older.
-func (c *Cluster) uplinkPortTaken(key Key) error {
-	n := c.Node(key.Name)
+func (c *Cluster) checkPortName(key Key) error {
+	n := c.Node(key.Name) // the only node whose external port can have this name
 	if n == nil || uplinkConflict(n) != key {
 		return nil
 	}
@@ -109,8 +111,8 @@ func PortAddresses(network annotation.Pod) string {
 	return out
 }
 
-// trimPod keeps the fields that plans and allocation read, because the stores hold the whole
-// cluster.
+// trimPod drops all fields except those that plans and allocation read, because the stores hold the
+// whole cluster.
 func trimPod(obj any) {
 	if p, ok := obj.(*corev1.Pod); ok {
 		p.Spec = corev1.PodSpec{

@@ -50,7 +50,7 @@ func policyRows(c *Cluster, key Key) ([]Row, error) {
 		return nil, newUnserved(wrong...)
 	}
 
-	logging, err := c.aclLogging(p.Namespace)
+	logging, err := c.aclLoggingOf(p.Namespace)
 	if err != nil {
 		wrong.add("%v", err)
 	}
@@ -182,7 +182,7 @@ func (c *Cluster) ruleRows(subject selector, r rule, m match) (acls []ACL, group
 		for _, peer := range orAll(peers) {
 			for _, port := range orAll(ports) {
 				if peer.text == "" && port.text == "" {
-					port.text = "ip" // all IP packets: ARP is not for policies
+					port.text = "ip" // policies are about IP packets only
 				}
 
 				acls = append(acls, ACL{

@@ -21,8 +21,9 @@ const DefaultACLLogRate = 20
 // aclLogging has the severities of a namespace's denied and allowed connections; "" is not logged.
 type aclLogging struct{ Deny, Allow string }
 
-// aclLogging returns the valid part of the annotation together with the error.
-func (c *Cluster) aclLogging(namespace string) (aclLogging, error) {
+// aclLoggingOf returns the valid part of the namespace's annotation, together with an error if another
+// part is not valid.
+func (c *Cluster) aclLoggingOf(namespace string) (aclLogging, error) {
 	ns := c.Namespace(namespace)
 	if ns == nil || ns.Annotations[ACLLogging] == "" {
 		return aclLogging{}, nil
@@ -60,11 +61,11 @@ func (a ACL) logged(severity string) ACL {
 // aclLabel returns the name of an ACL in the log, in the format of ovn-kubernetes:
 // NP:<namespace>:<policy>:<direction>:<rule>. A denial has no policy and rule.
 func aclLabel(parts ...string) string {
-	const most = 63
+	const maxBytes = 63 // OVN's limit of ACL.name
 
-	s := "NP:" + strings.Join(parts, ":")
+	label := "NP:" + strings.Join(parts, ":")
 
-	return s[:min(len(s), most)]
+	return label[:min(len(label), maxBytes)]
 }
 
 // meterRows returns the meter. It exists even if no ACL uses it.

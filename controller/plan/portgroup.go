@@ -41,7 +41,7 @@ func selectorRows(c *Cluster, key Key) ([]Row, error) {
 	}
 
 	rows := []Row{PortGroup{Name: key.Name, ExternalIDs: map[string]string{"pods": found.canonicalText()}}}
-	logging, _ := c.aclLogging(found.namespace) // the policies report the error
+	logging, _ := c.aclLoggingOf(found.namespace) // the policies report the error
 
 	for _, d := range []struct {
 		direction

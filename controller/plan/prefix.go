@@ -12,10 +12,10 @@ import (
 // It sorts the holes and walks them once. Each step emits a prefix or splits the holes: n holes
 // need at most n + limit steps.
 func subtract(p netip.Prefix, holes []netip.Prefix, limit int) ([]netip.Prefix, bool) {
-	s := sweep{limit: limit}
-	s.prefix(p.Masked(), disjoint(holes, p))
+	s := subtraction{limit: limit}
+	s.add(p.Masked(), disjoint(holes, p))
 
-	return s.out, !s.over
+	return s.out, !s.isOverLimit
 }
 
 // disjoint returns the prefixes that overlap p, sorted, without those inside other prefixes.
@@ -31,7 +31,7 @@ func disjoint(prefixes []netip.Prefix, p netip.Prefix) []netip.Prefix {
 
 	n := 0
 	for _, q := range out {
-		if n == 0 || !out[n-1].Overlaps(q) { // the wider one comes first
+		if n == 0 || !out[n-1].Overlaps(q) { // of two that overlap, the wider one comes first
 			out[n] = q
 			n++
 		}
@@ -40,26 +40,27 @@ func disjoint(prefixes []netip.Prefix, p netip.Prefix) []netip.Prefix {
 	return out[:n]
 }
 
-type sweep struct {
-	limit int
-	out   []netip.Prefix
-	over  bool
+// subtraction collects the prefixes of the result of subtract.
+type subtraction struct {
+	limit       int
+	out         []netip.Prefix
+	isOverLimit bool
 }
 
-// prefix adds p without the holes. The holes are disjoint, sorted and overlap p.
-func (s *sweep) prefix(p netip.Prefix, holes []netip.Prefix) {
+// add adds p without the holes. The holes are disjoint, sorted and overlap p.
+func (s *subtraction) add(p netip.Prefix, holes []netip.Prefix) {
 	switch {
-	case s.over:
+	case s.isOverLimit:
 	case len(holes) == 0 && len(s.out) == s.limit:
-		s.over = true
+		s.isOverLimit = true
 	case len(holes) == 0:
 		s.out = append(s.out, p)
-	case holes[0].Bits() <= p.Bits(): // all of p
-	default:
+	case holes[0].Bits() <= p.Bits(): // the hole covers p
+	default: // both halves of p, each with its holes
 		high := setBit(p.Addr(), p.Bits())
 		n := sort.Search(len(holes), func(i int) bool { return holes[i].Addr().Compare(high) >= 0 })
-		s.prefix(netip.PrefixFrom(p.Addr(), p.Bits()+1), holes[:n])
-		s.prefix(netip.PrefixFrom(high, p.Bits()+1), holes[n:])
+		s.add(netip.PrefixFrom(p.Addr(), p.Bits()+1), holes[:n])
+		s.add(netip.PrefixFrom(high, p.Bits()+1), holes[n:])
 	}
 }
 
@@ -78,6 +79,7 @@ func setBit(a netip.Addr, n int) netip.Addr {
 	return netip.AddrFrom16(b)
 }
 
+// comparePrefix orders prefixes by address. At the same address, the wider one comes first.
 func comparePrefix(a, b netip.Prefix) int {
 	if c := a.Addr().Compare(b.Addr()); c != 0 {
 		return c

@@ -57,14 +57,15 @@ func serviceRows(c *Cluster, key Key) ([]Row, error) {
 	return rows, newUnserved(s.shortfall...)
 }
 
-// newService returns nil if there is no such Service, or it is not served.
+// newService reads the Service and its slices. It returns nil if there is no such Service, or it is
+// not served.
 func (c *Cluster) newService(key Key) *service {
 	svc := c.Service(key.Namespace, key.Name)
 	if svc == nil {
 		return nil
 	}
 
-	model := services.New(c.Config.services(), svc, c.slices(svc))
+	model := services.New(c.Config.services(), svc, c.slicesOf(svc))
 	if model == nil {
 		return nil
 	}
@@ -107,13 +108,13 @@ func (s *service) balancers() []Row {
 	return rows
 }
 
-// balancerVIPs is the number of VIPs from which a load balancer is divided. OVN makes the flows of
-// a whole load balancer again if one of its VIPs changes.
+// balancerVIPs is the number of VIPs that a load balancer has at most on average: with more, it is
+// divided. OVN makes the flows of a whole load balancer again if one of its VIPs changes.
 const balancerVIPs = 128
 
-// split divides the VIPs of one place among load balancers, by suffix of their names. The number of
-// load balancers is a power of two, and a VIP's place depends on the VIP alone, so that few VIPs
-// move if some come or go.
+// split divides the VIPs of one scope among load balancers, by suffix of their names. The number of
+// load balancers is a power of two, and a VIP's load balancer depends on the VIP and this number
+// alone. So few VIPs move if others are added or removed.
 func split(suffix string, vips map[string]string) map[string]map[string]string {
 	n := uint32(1)
 	for len(vips) > int(n)*balancerVIPs {
@@ -150,6 +151,7 @@ func (cfg Config) services() services.Config {
 	}
 }
 
+// loadBalancer returns a load balancer of the Service without its parents.
 func (s *service) loadBalancer(proto corev1.Protocol, suffix string, vips map[string]string) LoadBalancer {
 	options := loadBalancerOptions(proto)
 	if s.Affinity > 0 {
@@ -165,6 +167,7 @@ func (s *service) loadBalancer(proto corev1.Protocol, suffix string, vips map[st
 	}
 }
 
+// loadBalancerOptions returns the options of every load balancer of the protocol, in a map of its own.
 func loadBalancerOptions(proto corev1.Protocol) map[string]string {
 	options := map[string]string{
 		"event":              "false",
@@ -187,5 +190,5 @@ const longestAffinity = 65535
 
 // NeedsNodes reports whether the Service's rows depend on nodes.
 func NeedsNodes(c *Cluster, svc *corev1.Service) bool {
-	return c.Config.services().DependsOnNodes(svc, c.slices(svc))
+	return c.Config.services().DependsOnNodes(svc, c.slicesOf(svc))
 }

@@ -20,8 +20,8 @@ const clientsGroup = "ovnebpf_clients"
 const sourcesPriority = 1100
 
 // sourceRows returns ACLs that drop packets to the announced addresses of a Service from outside
-// its loadBalancerSourceRanges, before translation. They are built from the ports that place has
-// served. Nodes refuse the connections of host sockets themselves (agent/service).
+// its loadBalancerSourceRanges, before translation. They are for servedPorts, so vipsByScope must
+// have been called. Nodes refuse the connections of host sockets themselves (agent/service).
 func (s *service) sourceRows() []Row {
 	if len(s.Announced) == 0 {
 		return nil
@@ -35,12 +35,12 @@ func (s *service) sourceRows() []Row {
 	var rows []Row
 
 	for _, is4 := range []bool{true, false} {
-		announced, of := services.OfFamily(s.Announced, is4), s.SourceRanges(is4)
-		if len(of) == 0 || len(announced) == 0 {
+		announced, ranges := services.OfFamily(s.Announced, is4), s.SourceRanges(is4)
+		if len(ranges) == 0 || len(announced) == 0 {
 			continue
 		}
 
-		refused, ok := subtract(wholeFamily(is4), of, services.MaxSourcePrefixes)
+		refused, ok := subtract(wholeFamily(is4), ranges, services.MaxSourcePrefixes)
 		if !ok {
 			s.shortfall.add("loadBalancerSourceRanges: what is outside of those of %s is more than %d prefixes: no client may come",
 				services.FamilyName(is4), services.MaxSourcePrefixes)
@@ -57,44 +57,18 @@ func (s *service) sourceRows() []Row {
 
 // guardedPorts is a set of ports of one protocol that are served at the same announced addresses.
 type guardedPorts struct {
-	proto corev1.Protocol
-	at    []string
-	ports []int
+	proto     corev1.Protocol
+	addresses []string // sorted
+	ports     []int
 }
 
 // sourcesACLs returns one ACL for all ports that are served at the same addresses, because there
 // may be many prefixes.
 func (s *service) sourcesACLs(is4 bool, announced []netip.Addr, refused []string) []Row {
-	var order []string
-
-	groups := map[string]*guardedPorts{}
-
-	for _, port := range s.servedPorts {
-		var at []string
-		for _, a := range port.external {
-			if slices.Contains(announced, a) {
-				at = append(at, a.String())
-			}
-		}
-
-		if len(at) == 0 {
-			continue
-		}
-
-		slices.Sort(at)
-
-		id := string(port.proto) + " " + strings.Join(at, " ")
-		if groups[id] == nil {
-			groups[id], order = &guardedPorts{proto: port.proto, at: at}, append(order, id)
-		}
-
-		groups[id].ports = append(groups[id].ports, port.number)
-	}
-
 	var rows []Row
 
 	size := 0
-	for _, id := range order {
+	for _, ports := range s.groupServedPorts(announced) {
 		if size += len(strings.Join(refused, ", ")); size > maxServiceBytes {
 			s.shortfall.add("loadBalancerSourceRanges: their ACLs would be longer than %d bytes: no client may come",
 				maxServiceBytes)
@@ -102,17 +76,54 @@ func (s *service) sourcesACLs(is4 bool, announced []netip.Addr, refused []string
 			refused = []string{wholeFamily(is4).String()}
 		}
 
-		rows = append(rows, s.sourcesACL(*groups[id], familyWord(is4), refused))
+		rows = append(rows, s.sourcesACL(*ports, familyWord(is4), refused))
 	}
 
 	return rows
 }
 
+// groupServedPorts returns the ports that are served at announced addresses of one family, in the order
+// of the Service's ports.
+func (s *service) groupServedPorts(announced []netip.Addr) []*guardedPorts {
+	var out []*guardedPorts
+
+	byAddresses := map[string]*guardedPorts{}
+
+	for _, port := range s.servedPorts {
+		var addresses []string
+		for _, a := range port.external {
+			if slices.Contains(announced, a) {
+				addresses = append(addresses, a.String())
+			}
+		}
+
+		if len(addresses) == 0 {
+			continue
+		}
+
+		slices.Sort(addresses)
+
+		id := string(port.proto) + " " + strings.Join(addresses, " ")
+
+		group := byAddresses[id]
+		if group == nil {
+			group = &guardedPorts{proto: port.proto, addresses: addresses}
+			byAddresses[id] = group
+			out = append(out, group)
+		}
+
+		group.ports = append(group.ports, port.number)
+	}
+
+	return out
+}
+
+// sourcesACL returns the ACL that drops packets to the ports from the refused addresses.
 func (s *service) sourcesACL(g guardedPorts, family string, refused []string) Row {
 	slices.Sort(g.ports)
 	g.ports = slices.Compact(g.ports)
 	proto := strings.ToLower(string(g.proto))
-	to, from := rule{direction: egress()}, rule{direction: ingress()}
+	to, from := rule{direction: egress()}, rule{direction: ingress()} // match destinations, and sources
 
 	return ACL{
 		Group:     clientsGroup,
@@ -120,7 +131,7 @@ func (s *service) sourcesACL(g guardedPorts, family string, refused []string) Ro
 		Direction: to.lport,
 		Priority:  sourcesPriority,
 		Action:    "drop",
-		Match: conjunction(to.setMatch(family, g.at), proto+".dst == "+numberSet(g.ports),
+		Match: conjunction(to.setMatch(family, g.addresses), proto+".dst == "+numberSet(g.ports),
 			from.setMatch(family, slices.Clone(refused))),
 	}
 }

@@ -25,6 +25,7 @@ func Format(rows []Row) string {
 				name = "in " + parent
 			}
 
+			// The ID shows the name already, and Incarnation is not a column.
 			text := formatValue(v.Field(i).Interface())
 			if text != "" && name != "" && (name != "name" || !strings.HasPrefix(r.ID(), text)) {
 				fmt.Fprintf(&b, "  %s: %s\n", name, text)
@@ -35,6 +36,7 @@ func Format(rows []Row) string {
 	return b.String()
 }
 
+// formatValue returns the text of a field, or "" for an empty one. A bool is never empty.
 func formatValue(v any) string {
 	switch v := v.(type) {
 	case string:

@@ -10,19 +10,23 @@ import (
 	services "github.com/ovn-ebpf/ovn-ebpf/service"
 )
 
-// Names of rows that exist once, and prefixes of names.
+// Names of rows that exist once.
 const (
 	clusterRouter   = "ovn_cluster_router"
 	joinSwitch      = "join"
-	clusterLBGroup  = "clusterLBGroup"
+	clusterLBGroup  = "clusterLBGroup" // load balancers of all switches and gateway routers
 	switchLBGroup   = "clusterSwitchLBGroup"
 	routerLBGroup   = "clusterRouterLBGroup"
 	physicalNetwork = "physnet"
 	hostsRouteTable = "hosts" // routes to other nodes' hosts, for gateway routers and pods without one
-	gatewayRouter   = "GR_"   // followed by a node's name
-	joinPort        = "rtoj-" // followed by a router's name: its port on the join switch
-	// Followed by a node's name: the port of its gateway router to the physical network.
-	externalPort = "rtoe-" + gatewayRouter
+)
+
+// Prefixes of names. A node's or a router's name follows.
+const (
+	gatewayRouter    = "GR_"                   // node: its gateway router
+	switchRouterPort = "rtos-"                 // node: the cluster router's port to its switch
+	externalPort     = "rtoe-" + gatewayRouter // node: its gateway router's port to the physical network
+	joinPort         = "rtoj-"                 // router: its port on the join switch
 )
 
 // clusterRows returns the rows that exist once:

@@ -24,7 +24,8 @@ func (e *Unserved) Error() string {
 	return "not served: " + strings.Join(e.Parts, "; ")
 }
 
-// shortfall collects the errors of one object.
+// shortfall collects the parts of one object that are not served, as errors with their causes. It
+// ignores further ones beyond maxParts.
 type shortfall []error
 
 // maxParts is the highest number of parts that an Unserved names.
@@ -36,7 +37,7 @@ func (s *shortfall) add(format string, args ...any) {
 	}
 }
 
-// newUnserved returns the errors as one, nil if all are nil.
+// newUnserved returns an *Unserved with the errors that are not nil, or nil if there are none.
 func newUnserved(errs ...error) error {
 	e := &Unserved{}
 
