@@ -43,16 +43,16 @@ func (s keySet) add(keys ...Key) {
 func (s keySet) sorted() []Key { return slices.SortedFunc(maps.Keys(s), Key.Compare) }
 
 // versions returns both versions of an object by their type; a missing version is nil.
-func versions[T any](old, now any) (was, is *T) {
-	was, _ = old.(*T)
-	is, _ = now.(*T)
+func versions[T any](old, now any) (before, after *T) {
+	before, _ = old.(*T)
+	after, _ = now.(*T)
 
-	return was, is
+	return before, after
 }
 
 // existing returns the versions of an object that are not nil.
-func existing[T any](was, is *T) []*T {
-	return slices.DeleteFunc([]*T{was, is}, func(v *T) bool { return v == nil })
+func existing[T any](before, after *T) []*T {
+	return slices.DeleteFunc([]*T{before, after}, func(v *T) bool { return v == nil })
 }
 
 // addItself adds the key of the changed object.
@@ -67,38 +67,38 @@ func addItself(_ *Cluster, keys keySet, old, now any) {
 // nodeChange has the versions of a Node, and the differences that affect several kinds of owners.
 // All differences are true if the Node is created or deleted.
 type nodeChange struct {
-	was, is             *corev1.Node // nil if the Node is created or deleted
+	before, after       *corev1.Node // nil if the Node is created or deleted
 	subnetsChanged      bool         // of its pods, and so its switch
 	hostsChanged        bool         // the addresses of its host
 	reachabilityChanged bool         // host addresses, gateway, chassis, or whether it serves anything
 }
 
-func newNodeChange(was, is *corev1.Node, cfg Config) nodeChange {
-	ch := nodeChange{was: was, is: is}
+func newNodeChange(before, after *corev1.Node, cfg Config) nodeChange {
+	ch := nodeChange{before: before, after: after}
 
 	ch.subnetsChanged = ch.annotationsChanged(annotation.NodeSubnets)
 	ch.hostsChanged = ch.createdOrDeleted() ||
-		!slices.Equal(annotation.HostAddresses(was), annotation.HostAddresses(is))
+		!slices.Equal(annotation.HostAddresses(before), annotation.HostAddresses(after))
 
 	// A node with a malformed annotation serves nothing.
 	ch.reachabilityChanged = ch.hostsChanged ||
 		ch.annotationsChanged(annotation.GatewayConfig, annotation.HostCIDRs, annotation.ChassisID,
 			annotation.ChassisTakenBy, annotation.NodeJoin) ||
-		(ch.annotationsChanged(annotation.OfNodes()...) && validityChanged(was, is, cfg))
+		(ch.annotationsChanged(annotation.OfNodes()...) && validityChanged(before, after, cfg))
 
 	return ch
 }
 
-func (ch nodeChange) createdOrDeleted() bool { return ch.was == nil || ch.is == nil }
+func (ch nodeChange) createdOrDeleted() bool { return ch.before == nil || ch.after == nil }
 
 // annotationsChanged reports whether one of the annotations differs.
 func (ch nodeChange) annotationsChanged(names ...string) bool {
-	return ch.createdOrDeleted() || annotationsDiffer(ch.was.Annotations, ch.is.Annotations, names...)
+	return ch.createdOrDeleted() || annotationsDiffer(ch.before.Annotations, ch.after.Annotations, names...)
 }
 
 func (ch nodeChange) zoneChanged() bool {
 	return ch.createdOrDeleted() ||
-		ch.was.Labels[corev1.LabelTopologyZone] != ch.is.Labels[corev1.LabelTopologyZone]
+		ch.before.Labels[corev1.LabelTopologyZone] != ch.after.Labels[corev1.LabelTopologyZone]
 }
 
 // nodeChanged adds, depending on what has changed in a Node:
@@ -107,8 +107,8 @@ func (ch nodeChange) zoneChanged() bool {
 //   - pods of the node, and a pod whose port has the name of one of the node's: see addNodePods;
 //   - Services: see addNodeServices.
 func nodeChanged(c *Cluster, keys keySet, old, now any) {
-	was, is := versions[corev1.Node](old, now)
-	ch := newNodeChange(was, is, c.Config)
+	before, after := versions[corev1.Node](old, now)
+	ch := newNodeChange(before, after, c.Config)
 
 	addNodes(c, keys, ch)
 	addHostSets(c, keys, ch)
@@ -128,17 +128,17 @@ func addNodes(c *Cluster, keys keySet, ch nodeChange) {
 		annotation.SNATPortRange, annotation.PodMTU, annotation.RoutablePods, annotation.GatewayRoutes,
 		annotation.LeavesBy)
 	if ch.subnetsChanged || ch.reachabilityChanged || settingsChanged ||
-		(ch.is != nil && networkUnavailable(ch.is)) {
-		keys.add(NodeKey(eitherName(ch.was, ch.is)))
+		(ch.after != nil && networkUnavailable(ch.after)) {
+		keys.add(NodeKey(eitherName(ch.before, ch.after)))
 	}
 
 	if ch.annotationsChanged(annotation.ChassisID) {
-		addChassisSharers(c, keys, ch.was, ch.is)
+		addChassisSharers(c, keys, ch.before, ch.after)
 	}
 
 	if ch.subnetsChanged || ch.reachabilityChanged ||
 		ch.annotationsChanged(annotation.RoutablePods, annotation.ManagementMACs, annotation.DrainGateway) {
-		addEgressUsers(c, keys, ch.was, ch.is)
+		addEgressUsers(c, keys, ch.before, ch.after)
 	}
 }
 
@@ -154,7 +154,7 @@ func addHostSets(c *Cluster, keys keySet, ch nodeChange) {
 //   - its pods with host ports, if the way to the node changes;
 //   - a pod of any node whose port would have the name of the node's external port, if that changes.
 func addNodePods(c *Cluster, keys keySet, ch nodeChange) {
-	for _, p := range c.NodePods(eitherName(ch.was, ch.is)) {
+	for _, p := range c.NodePods(eitherName(ch.before, ch.after)) {
 		if ch.subnetsChanged || (ch.reachabilityChanged && services.HasHostPorts(p)) {
 			keys.add(PodKey(p.Namespace, p.Name))
 		}
@@ -164,7 +164,7 @@ func addNodePods(c *Cluster, keys keySet, ch nodeChange) {
 		return
 	}
 
-	for _, n := range existing(ch.was, ch.is) {
+	for _, n := range existing(ch.before, ch.after) {
 		if k := uplinkConflict(n); c.Object(k) != nil {
 			keys.add(k)
 		}
@@ -186,19 +186,19 @@ func addNodeServices(c *Cluster, keys keySet, ch nodeChange) {
 }
 
 // validityChanged reports whether exactly one of the versions has a malformed annotation.
-func validityChanged(was, is *corev1.Node, cfg Config) bool {
-	_, before := parseNode(was, cfg)
-	_, after := parseNode(is, cfg)
+func validityChanged(before, after *corev1.Node, cfg Config) bool {
+	_, errBefore := parseNode(before, cfg)
+	_, errAfter := parseNode(after, cfg)
 
-	return (before == nil) != (after == nil)
+	return (errBefore == nil) != (errAfter == nil)
 }
 
 // addChassisSharers adds the nodes that have the node's former or new system-id: only one of them
 // may keep it.
-func addChassisSharers(c *Cluster, keys keySet, was, is *corev1.Node) {
+func addChassisSharers(c *Cluster, keys keySet, before, after *corev1.Node) {
 	ids := map[string]bool{}
 
-	for _, n := range existing(was, is) {
+	for _, n := range existing(before, after) {
 		if id := n.Annotations[annotation.ChassisID]; id != "" {
 			ids[id] = true
 		}
@@ -212,18 +212,18 @@ func addChassisSharers(c *Cluster, keys keySet, was, is *corev1.Node) {
 }
 
 // eitherName returns the name of an object of which at least one version is not nil.
-func eitherName(was, is *corev1.Node) string {
-	if is != nil {
-		return is.Name
+func eitherName(before, after *corev1.Node) string {
+	if after != nil {
+		return after.Name
 	}
 
-	return was.Name
+	return before.Name
 }
 
 // addEgressUsers adds the nodes without a gateway if the node is, or was, a possible egress gateway
 // for their pods.
-func addEgressUsers(c *Cluster, keys keySet, was, is *corev1.Node) {
-	if !slices.ContainsFunc(existing(was, is), MayBeEgressGateway) {
+func addEgressUsers(c *Cluster, keys keySet, before, after *corev1.Node) {
+	if !slices.ContainsFunc(existing(before, after), MayBeEgressGateway) {
 		return
 	}
 
@@ -237,14 +237,14 @@ func addEgressUsers(c *Cluster, keys keySet, was, is *corev1.Node) {
 // podChanged adds the pod, the owners that claim its host ports, the policies that name its
 // ports, and the owners that a budget lets in or out because of its host ports.
 func podChanged(c *Cluster, keys keySet, old, now any) {
-	was, is := versions[corev1.Pod](old, now)
-	if was != nil && is != nil && !podDiffers(was, is) {
+	before, after := versions[corev1.Pod](old, now)
+	if before != nil && after != nil && !podDiffers(before, after) {
 		return
 	}
 
 	addItself(c, keys, old, now)
 
-	for _, p := range existing(was, is) {
+	for _, p := range existing(before, after) {
 		c.addPodConflicts(keys, p)
 		c.addNamedPorts(keys, p)
 
@@ -255,11 +255,12 @@ func podChanged(c *Cluster, keys keySet, old, now any) {
 }
 
 // podDiffers reports whether two versions of a pod differ in what rows depend on.
-func podDiffers(was, is *corev1.Pod) bool {
-	return was.UID != is.UID || was.Spec.NodeName != is.Spec.NodeName || NeedsPort(was) != NeedsPort(is) ||
-		annotationsDiffer(was.Annotations, is.Annotations, annotation.PodNetworks, annotation.FirstPod,
+func podDiffers(before, after *corev1.Pod) bool {
+	return before.UID != after.UID || before.Spec.NodeName != after.Spec.NodeName ||
+		NeedsPort(before) != NeedsPort(after) ||
+		annotationsDiffer(before.Annotations, after.Annotations, annotation.PodNetworks, annotation.FirstPod,
 			annotation.DefaultNetwork) ||
-		!maps.Equal(was.Labels, is.Labels)
+		!maps.Equal(before.Labels, after.Labels)
 }
 
 // serviceChanged adds the Service, the owners that claim its frontends, and the owners that a
@@ -267,8 +268,8 @@ func podDiffers(was, is *corev1.Pod) bool {
 func serviceChanged(c *Cluster, keys keySet, old, now any) {
 	addItself(c, keys, old, now)
 
-	was, is := versions[corev1.Service](old, now)
-	for _, s := range existing(was, is) {
+	before, after := versions[corev1.Service](old, now)
+	for _, s := range existing(before, after) {
 		c.addServiceConflicts(keys, s)
 		c.updateAccounts(keys, services.OwnerOfService(s).Key)
 	}
@@ -277,10 +278,10 @@ func serviceChanged(c *Cluster, keys keySet, old, now any) {
 // sliceChanged adds the slice's Service, and the owners that a budget lets in or out because of it.
 // If the slice lists API servers, it adds the owners of frontends at their addresses.
 func sliceChanged(c *Cluster, keys keySet, old, now any) {
-	was, is := versions[discoveryv1.EndpointSlice](old, now)
-	c.addAPIServerClaimants(keys, was, is)
+	before, after := versions[discoveryv1.EndpointSlice](old, now)
+	c.addAPIServerClaimants(keys, before, after)
 
-	for _, s := range existing(was, is) {
+	for _, s := range existing(before, after) {
 		name := s.Labels[discoveryv1.LabelServiceName]
 		if name == "" {
 			continue
@@ -294,11 +295,11 @@ func sliceChanged(c *Cluster, keys keySet, old, now any) {
 // annotationsDiffer reports whether one of the annotations was added, removed or changed. An empty
 // annotation differs from none: when the controller removes an annotation, it plans the object
 // again only after this change.
-func annotationsDiffer(was, is map[string]string, names ...string) bool {
+func annotationsDiffer(before, after map[string]string, names ...string) bool {
 	return slices.ContainsFunc(names, func(name string) bool {
-		before, had := was[name]
-		after, has := is[name]
+		oldValue, had := before[name]
+		newValue, has := after[name]
 
-		return had != has || before != after
+		return had != has || oldValue != newValue
 	})
 }

@@ -11,9 +11,9 @@ import (
 
 // ControlPlaneAffects returns the owners whose rows may change after the result of Servers has
 // changed, sorted: those that claim frontends at the API servers and OVN databases.
-func (c *Cluster) ControlPlaneAffects(was, now services.ControlPlane) []Key {
+func (c *Cluster) ControlPlaneAffects(before, after services.ControlPlane) []Key {
 	keys := keySet{}
-	c.addControlPlaneClaimants(keys, was, now)
+	c.addControlPlaneClaimants(keys, before, after)
 
 	return keys.sorted()
 }
@@ -34,7 +34,7 @@ func (c *Cluster) controlPlane() services.ControlPlane {
 
 // addAPIServerClaimants adds the owners of frontends at API servers that a slice of
 // default/kubernetes adds or removes.
-func (c *Cluster) addAPIServerClaimants(keys keySet, was, is *discoveryv1.EndpointSlice) {
+func (c *Cluster) addAPIServerClaimants(keys keySet, before, after *discoveryv1.EndpointSlice) {
 	apiServers := func(s *discoveryv1.EndpointSlice) services.ControlPlane {
 		if s == nil || !services.IsAPIServerService(s.Namespace, s.Labels[discoveryv1.LabelServiceName]) {
 			return services.ControlPlane{}
@@ -43,13 +43,13 @@ func (c *Cluster) addAPIServerClaimants(keys keySet, was, is *discoveryv1.Endpoi
 		return services.APIServers([]*discoveryv1.EndpointSlice{s}, c.Config.ServiceCIDRs)
 	}
 
-	c.addControlPlaneClaimants(keys, apiServers(was), apiServers(is))
+	c.addControlPlaneClaimants(keys, apiServers(before), apiServers(after))
 }
 
 // addControlPlaneClaimants adds the owners that claim frontends at servers that only one of the
 // versions has.
-func (c *Cluster) addControlPlaneClaimants(keys keySet, was, is services.ControlPlane) {
-	for _, server := range slices.Concat(was.Without(is), is.Without(was)) {
+func (c *Cluster) addControlPlaneClaimants(keys keySet, before, after services.ControlPlane) {
+	for _, server := range slices.Concat(before.Without(after), after.Without(before)) {
 		address := server.Addr().String()
 		c.addClaimants(keys, frontendValue(corev1.ProtocolTCP, address, server.Port()), nil)
 		c.addClaimants(keys, frontendValue(corev1.ProtocolTCP, anyNode, server.Port()), nil)

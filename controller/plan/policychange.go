@@ -9,11 +9,14 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 )
 
-// policyChanged adds the owners that a change of a policy's spec may affect. Pods are affected if a
-// group that they may be in is added to the policy. A removed group takes its members with it.
+// policyChanged adds the owners that a change of a policy's spec may affect:
+//   - the policy, and others of its namespace that a budget opens or closes because of it;
+//   - the selectors of both versions;
+//   - the pods that a group of the new version selects, if the old version does not have the group. A
+//     removed group takes its members with it.
 func policyChanged(c *Cluster, keys keySet, old, now any) {
-	was, is := versions[networkingv1.NetworkPolicy](old, now)
-	if was != nil && is != nil && was.UID == is.UID && reflect.DeepEqual(was.Spec, is.Spec) {
+	before, after := versions[networkingv1.NetworkPolicy](old, now)
+	if before != nil && after != nil && before.UID == after.UID && reflect.DeepEqual(before.Spec, after.Spec) {
 		return
 	}
 
@@ -22,16 +25,16 @@ func policyChanged(c *Cluster, keys keySet, old, now any) {
 	maps.Copy(keys, changed)
 	c.budgets.addChanged(c, keys, changed)
 
-	for _, p := range []*networkingv1.NetworkPolicy{was, is} {
+	for _, p := range existing(before, after) {
 		names, _ := SelectorsOf(p) // it returns no error
 		for _, name := range names {
 			keys.add(SelectorKey(name))
 		}
 	}
 
-	before, after := policyGroups(was), policyGroups(is)
-	for name, s := range after {
-		if _, had := before[name]; !had {
+	oldGroups, newGroups := policyGroups(before), policyGroups(after)
+	for name, s := range newGroups {
+		if _, had := oldGroups[name]; !had {
 			c.addPods(keys, s)
 		}
 	}
@@ -104,21 +107,10 @@ func (c *Cluster) addNamedPorts(keys keySet, pod *corev1.Pod) {
 // of its policies.
 func namespaceChanged(c *Cluster, keys keySet, old, now any) {
 	before, after := versions[corev1.Namespace](old, now)
-
-	var (
-		name, was, is       string
-		wasLabels, isLabels map[string]string
-	)
-	if before != nil {
-		name, was, wasLabels = before.Name, before.Annotations[ACLLogging], before.Labels
-	}
-
-	if after != nil {
-		name, is, isLabels = after.Name, after.Annotations[ACLLogging], after.Labels
-	}
-
 	createdOrDeleted := before == nil || after == nil
-	if createdOrDeleted || !maps.Equal(wasLabels, isLabels) {
+	name := existing(before, after)[0].Name
+
+	if createdOrDeleted || !maps.Equal(before.Labels, after.Labels) {
 		pods := index[corev1.Pod](c, KindPod, ByNamespace, name)
 		for _, p := range pods {
 			if NeedsPort(p) {
@@ -126,17 +118,18 @@ func namespaceChanged(c *Cluster, keys keySet, old, now any) {
 			}
 		}
 
-		c.addNaming(keys, len(pods) > 0)
+		c.addPoliciesNamingPorts(keys, len(pods) > 0)
 	}
 
-	if createdOrDeleted || was != is {
+	if createdOrDeleted || before.Annotations[ACLLogging] != after.Annotations[ACLLogging] {
 		c.addPolicies(keys, name)
 	}
 }
 
-// addNaming adds the policies that name ports of pods in namespaces with certain labels. If pods is
-// set, the ports may have other numbers now.
-func (c *Cluster) addNaming(keys keySet, pods bool) {
+// addPoliciesNamingPorts adds the policies that name ports of pods in namespaces with certain labels,
+// after the labels of a namespace have changed. If it has pods, these ports may have other numbers
+// now, which may open or close policies.
+func (c *Cluster) addPoliciesNamingPorts(keys keySet, hasPods bool) {
 	naming := keySet{}
 
 	for p := range Objects[networkingv1.NetworkPolicy](c, KindPolicy) {
@@ -147,7 +140,7 @@ func (c *Cluster) addNaming(keys keySet, pods bool) {
 
 	maps.Copy(keys, naming)
 
-	if pods {
+	if hasPods {
 		c.budgets.addChanged(c, keys, naming)
 	}
 }
