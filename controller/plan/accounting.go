@@ -88,8 +88,8 @@ func (c *Cluster) accounts() *services.Accounts {
 	return accounts
 }
 
-// meaning returns what the object in the store asks for, as package service interprets it. It is empty
-// if the object does not exist.
+// meaning returns what the object in the store asks for, as package service interprets it. It is
+// empty if the object does not exist.
 func (c *Cluster) meaning(k services.Key) services.Meaning {
 	if k.Kind == services.KindPod {
 		return services.Meaning{Pod: services.NewPod(c.Pod(k.Namespace, k.Name), nil)}

@@ -13,8 +13,8 @@ import (
 )
 
 // arbiter decides which of the frontends that one owner claims it gets. Services claim external
-// addresses and node ports, pods claim host ports. A claim fails if the frontend is reserved for the
-// node or the control plane, or if another owner that precedes this one claims it, too.
+// addresses and node ports, pods claim host ports. A claim fails if the frontend is reserved for
+// the node or the control plane, or if another owner that precedes this one claims it, too.
 type arbiter struct {
 	cluster   *Cluster
 	owner     services.Owner

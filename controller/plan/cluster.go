@@ -13,8 +13,8 @@ import (
 	services "github.com/ovn-ebpf/ovn-ebpf/service"
 )
 
-// Cluster is the observed cluster: what plans read. Its caches follow from the stores. Its methods may
-// be called concurrently.
+// Cluster is the observed cluster: what plans read. Its caches follow from the stores. Its methods
+// may be called concurrently.
 type Cluster struct {
 	Config Config
 	Stores map[Kind]Store // one for each kind with a Resource, with its indexes; never changed
@@ -28,8 +28,8 @@ type Cluster struct {
 	budgets          budgets                      // of the policies' namespaces
 }
 
-// Config holds the settings of the plan. All prefixes are masked. Those of ExternalIPs and PodTunnels
-// may overlap others.
+// Config holds the settings of the plan. All prefixes are masked. Those of ExternalIPs and
+// PodTunnels may overlap others.
 type Config struct {
 	ClusterCIDRs []netip.Prefix // pods' addresses
 	ServiceCIDRs []netip.Prefix

@@ -67,8 +67,8 @@ func (c *Cluster) addPodConflicts(keys keySet, pod *corev1.Pod) {
 	}
 }
 
-// addClaimants adds the owners with a value of ByFrontend. It adds only the pods that filter accepts;
-// a nil filter accepts all.
+// addClaimants adds the owners with a value of ByFrontend. It adds only the pods that filter
+// accepts; a nil filter accepts all.
 func (c *Cluster) addClaimants(keys keySet, value string, filter func(*corev1.Pod) bool) {
 	for _, o := range index[corev1.Service](c, KindService, ByFrontend, value) {
 		keys.add(ServiceKey(o.Namespace, o.Name))

@@ -18,8 +18,8 @@ func (c *Cluster) ControlPlaneAffects(before, after services.ControlPlane) []Key
 	return keys.sorted()
 }
 
-// controlPlane returns the API servers and OVN databases: those of the settings, and the API servers
-// that default/kubernetes lists. No frontend is served at their ports.
+// controlPlane returns the API servers and OVN databases: those of the settings, and the API
+// servers that default/kubernetes lists. No frontend is served at their ports.
 func (c *Cluster) controlPlane() services.ControlPlane {
 	endpointSlices := index[discoveryv1.EndpointSlice](c, KindEndpointSlice, ByService,
 		corev1.NamespaceDefault+"/kubernetes")

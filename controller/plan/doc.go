@@ -10,9 +10,9 @@
 // annotations, see package annotation), reads no clock and does no I/O. Rows refer to each other by
 // name; package nb resolves the names.
 //
-// The entry points are Rows and Keys (plan.go), and Affected, which returns the owners to plan again
-// after a change (affected.go). Kinds and their functions are listed in kinds.go. The other files hold
-// the rows of one kind each, or a part of them:
+// The entry points are Rows and Keys (plan.go), and Affected, which returns the owners to plan
+// again after a change (affected.go). Kinds and their functions are listed in kinds.go. The other
+// files hold the rows of one kind each, or a part of them:
 //   - cluster: topology.go, policylog.go;
 //   - nodes: node.go, gateway.go, egress.go, masquerade.go, tunnel.go;
 //   - pods: pod.go, hostport.go;

@@ -13,7 +13,8 @@ import (
 )
 
 // UsesEgressGateways reports whether the node's annotations state that it has no gateway. Its pods
-// then leave by egress gateways, which are the gateways of other nodes, and its rows depend on those.
+// then leave by egress gateways, which are the gateways of other nodes, and its rows depend on
+// those.
 func UsesEgressGateways(obj *corev1.Node) bool {
 	n := node{}
 	return optional(&n.gateway, obj.Annotations, annotation.ParseGateway) == nil && n.usesEgressGateways()
@@ -111,8 +112,8 @@ func (n node) egressRows(c *Cluster) []Row {
 
 		for _, subnet := range n.subnets {
 			if subnet.Addr().Is4() == is4 {
-				// The node's switch reads this table. OVN from 25.03 on finds no other route for it, also
-				// by the source.
+				// The node's switch reads this table. OVN from 25.03 on finds no other route for
+				// it, also by the source.
 				rows = append(rows, StaticRoute{
 					Router:     clusterRouter,
 					RouteTable: hostsRouteTable,
@@ -175,7 +176,8 @@ func (n node) egressRoutes(gateway node, is4, hasFallback bool) []Row {
 	return rows
 }
 
-// joinPrefixes returns the addresses of the node's router on the join switch, at most one per family.
+// joinPrefixes returns the addresses of the node's router on the join switch, at most one per
+// family.
 func (n node) joinPrefixes() []netip.Prefix {
 	var out []netip.Prefix
 

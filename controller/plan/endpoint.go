@@ -117,8 +117,8 @@ func (t *targets) backendsFor(n *serviceNode, side lbSide) string {
 }
 
 // mayBypassRouter reports whether replies to the frontend's clients might not pass the gateway
-// router and never be un-NATed: a backend may be a host address that the router does not own. Such a
-// host must not see the client's address.
+// router and never be un-NATed: a backend may be a host address that the router does not own. Such
+// a host must not see the client's address.
 func (t *targets) mayBypassRouter(f frontend) bool {
 	if f.node == nil {
 		return len(t.atHostAddress) > 0

@@ -112,9 +112,9 @@ func (n node) routeRows(gr string, cfg Config) []Row {
 	return rows
 }
 
-// podRoutes returns routes from a gateway router to pods by the cluster router, whose address on the
-// join switch is hop. The MAC address of the cluster router is written, not learned: a router that
-// learns an address queues four packets and drops the rest.
+// podRoutes returns routes from a gateway router to pods by the cluster router, whose address on
+// the join switch is hop. The MAC address of the cluster router is written, not learned: a router
+// that learns an address queues four packets and drops the rest.
 func podRoutes(gr, hop string, is4 bool, cfg Config) []Row {
 	mac := MAC(clusterRouterAddress(cfg.JoinSubnets[0]).Addr()).String()
 	rows := []Row{StaticMACBinding{Port: joinPort + gr, IP: hop, MAC: mac, Override: true}}

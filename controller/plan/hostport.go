@@ -12,8 +12,8 @@ import (
 )
 
 // hostPortRows returns the load balancers of a pod's host ports on its node, one for each protocol.
-// They keep the client's address, because the pod's replies leave by the same node. pod is nil for a
-// pod without host ports.
+// They keep the client's address, because the pod's replies leave by the same node. pod is nil for
+// a pod without host ports.
 func hostPortRows(c *Cluster, pod *services.Pod, obj *corev1.Node) ([]Row, error) {
 	if pod == nil {
 		return nil, nil

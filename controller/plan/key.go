@@ -95,8 +95,9 @@ func ParseKey(s string) (Key, error) {
 	return Key{}, fmt.Errorf("parse owner key %q: not cluster, %s", s, strings.Join(forms, ", "))
 }
 
-// OwnedPorts returns the names of the key's ports to which rows in tables without external_ids refer:
-// the owner of such a row follows from its port. Only a node has such ports, those of its router.
+// OwnedPorts returns the names of the key's ports to which rows in tables without external_ids
+// refer: the owner of such a row follows from its port. Only a node has such ports, those of its
+// router.
 func OwnedPorts(k Key) []string {
 	if k.Kind != KindNode {
 		return nil

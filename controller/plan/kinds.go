@@ -12,8 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// Kind is a kind of row owners, of objects that plans read, or of both. The order of the kinds is that
-// in which a cold start plans them: rows of a later kind refer to those of earlier kinds.
+// Kind is a kind of row owners, of objects that plans read, or of both. The order of the kinds is
+// that in which a cold start plans them: rows of a later kind refer to those of earlier kinds.
 type Kind uint8
 
 // The kinds. Each has an entry below.
@@ -49,8 +49,8 @@ type entry struct {
 	rows func(*Cluster, Key) ([]Row, error)
 	keys func(*Cluster) []Key // nil: one key for each object
 
-	// changed has an entry for each kind of object that this kind's rows depend on. The function adds
-	// the keys of the rows that a change of such an object may change.
+	// changed has an entry for each kind of object that this kind's rows depend on. The function
+	// adds the keys of the rows that a change of such an object may change.
 	changed map[Kind]change
 }
 

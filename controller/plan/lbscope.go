@@ -240,14 +240,15 @@ func (s *service) addFrontend(collector *vipCollector, f frontend, t *targets) {
 // addTooManyBytes adds to the shortfall that a port is not served, because remainingBytes is
 // negative.
 func (s *service) addTooManyBytes(port uint16) {
-	s.shortfall.add("port %d: the service's load balancers would be longer than %d bytes", port, maxServiceBytes)
+	s.shortfall.add("port %d: the service's load balancers would be longer than %d bytes",
+		port, maxServiceBytes)
 }
 
 // backendsByNode returns the backends of the frontend on one side, and subtracts their length from
 // remainingBytes. If these become negative, the result is incomplete and must not be used.
 func (s *service) backendsByNode(f frontend, t *targets, side lbSide) nodeBackends {
-	// A node port has the same backends for all clients, because it is always served on its own node.
-	// For other frontends, f.node is nil: clients at no particular node.
+	// A node port has the same backends for all clients, because it is always served on its own
+	// node. For other frontends, f.node is nil: clients at no particular node.
 	out := nodeBackends{others: t.backendsFor(f.node, side)}
 	s.remainingBytes -= maxVIPBytes + len(out.others)
 

@@ -129,16 +129,16 @@ func addExceededFlows(flows perSide[int], states perSide[directionState], wrong 
 			wrong.add("spec.%s: its rules cost %d flows of each node, at most %d are served: the policy allows nothing in this direction",
 				d.rules, n, maxDirectionFlows)
 		case exceedsNamespaceLimit:
-			// The text has no sum of the namespace: a change of one policy would change the Events of all
-			// younger ones that are closed.
+			// The text has no sum of the namespace: a change of one policy would change the Events
+			// of all younger ones that are closed.
 			wrong.add("spec.%s: with the %d flows of its rules the policies of the namespace, oldest first, would cost more than %d flows of each node: the policy allows nothing in this direction",
 				d.rules, n, maxNamespaceFlows)
 		}
 	}
 }
 
-// addExceededLimits adds to wrong the parts of the policy that exceed its bounds. rules are the rules
-// within the bounds.
+// addExceededLimits adds to wrong the parts of the policy that exceed its bounds. rules are the
+// rules within the bounds.
 func addExceededLimits(p *networkingv1.NetworkPolicy, rules []rule, wrong *shortfall) {
 	if podSelectorExceeds(p) {
 		wrong.add("spec.podSelector: more than %d labels, requirements and values: the policy is for all pods of the namespace, and allows nothing",

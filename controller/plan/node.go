@@ -96,9 +96,9 @@ func parseNode(obj *corev1.Node, cfg Config) (node, error) {
 	return n, errors.Join(append(errs, err, n.checkInterfaceID())...)
 }
 
-// checkInterfaceID returns an error if the gateway's port does not have the name of the node's bridge
-// and the node. An agent could take over a port of another node otherwise, because ports have their
-// names from this annotation.
+// checkInterfaceID returns an error if the gateway's port does not have the name of the node's
+// bridge and the node. An agent could take over a port of another node otherwise, because ports
+// have their names from this annotation.
 func (n node) checkInterfaceID() error {
 	id := n.gateway.InterfaceID
 	if len(n.gateway.Addresses) == 0 || strings.HasSuffix(id, "_"+n.name) {
@@ -258,20 +258,20 @@ func (n node) nodeACL() Row {
 	}
 }
 
-// gatewayChassis returns the row that makes the switch's router port one of the node's chassis. Other
-// chassis tunnel the packets for this switch to it from the router, and have no flows for the
+// gatewayChassis returns the row that makes the switch's router port one of the node's chassis.
+// Other chassis tunnel the packets for this switch to it from the router, and have no flows for the
 // switch. Without it each node has the flows of all switches, for all load balancers and policies.
 func (n node) gatewayChassis() Row {
 	port := switchRouterPort + n.name
 	return GatewayChassis{Port: port, Name: port + "-chassis", Chassis: n.chassis, Priority: 1}
 }
 
-// managementPolicyPriority is the highest priority of all router policies, because pods always reach
-// their node's own addresses by its management port.
+// managementPolicyPriority is the highest priority of all router policies, because pods always
+// reach their node's own addresses by its management port.
 const managementPolicyPriority = 1004
 
-// managementRows returns the node's management port, and for each of the host's addresses a policy that
-// leads the node's pods, and a route that leads gateway routers, to that port.
+// managementRows returns the node's management port, and for each of the host's addresses a policy
+// that leads the node's pods, and a route that leads gateway routers, to that port.
 func (n node) managementRows(cfg Config) []Row {
 	addresses := n.management.String()
 	for _, s := range n.subnets {
@@ -291,14 +291,15 @@ func (n node) managementRows(cfg Config) []Row {
 			Router:   clusterRouter,
 			Priority: managementPolicyPriority,
 			Action:   "reroute",
-			Match:    fmt.Sprintf("inport == %q && %s.dst == %s /* %s */", switchRouterPort+n.name, familyWord(a.Is4()), a, n.name),
+			Match: fmt.Sprintf("inport == %q && %s.dst == %s /* %s */",
+				switchRouterPort+n.name, familyWord(a.Is4()), a, n.name),
 			NextHops: []string{ManagementAddress(subnet).Addr().String()},
 		}, StaticRoute{
 			Router:     clusterRouter,
 			RouteTable: hostsRouteTable,
 			Prefix:     netip.PrefixFrom(a, a.BitLen()).String(),
 			NextHop:    ManagementAddress(subnet).Addr().String(),
-			OutputPort: "rtos-" + n.name,
+			OutputPort: switchRouterPort + n.name,
 		})
 	}
 

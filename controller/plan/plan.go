@@ -28,9 +28,9 @@ func Rows(c *Cluster, key Key) ([]Row, error) {
 	return sortRows(rows), err
 }
 
-// Keys returns the keys of all owners in the cluster, sorted. The caller plans them all again. So Keys
-// drops the budgets of policies, which would be wrong if the stores have changed without a call of
-// Affected.
+// Keys returns the keys of all owners in the cluster, sorted. The caller plans them all again. So
+// Keys drops the budgets of policies, which would be wrong if the stores have changed without a
+// call of Affected.
 func (c *Cluster) Keys() []Key {
 	c.budgets.forget()
 

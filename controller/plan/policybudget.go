@@ -9,9 +9,9 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 )
 
-// budgets divides the flows of each namespace among its policies, the oldest first. A direction of a
-// policy is closed if it does not fit in what the older ones leave. It then allows nothing and uses
-// no flows. A change of one policy updates its namespace's budget, which is not computed anew,
+// budgets divides the flows of each namespace among its policies, the oldest first. A direction of
+// a policy is closed if it does not fit in what the older ones leave. It then allows nothing and
+// uses no flows. A change of one policy updates its namespace's budget, which is not computed anew,
 // because a namespace may have thousands of policies.
 //
 // A budget is a function of the stores only. But a change of one policy may open or close others.
@@ -42,8 +42,8 @@ type budgetMember struct {
 	plannedStates perSide[directionState] // as of its last plan, if it has been planned
 }
 
-// directionState is the decision about a direction of a policy: it is served, or it is closed because
-// it exceeds a bound.
+// directionState is the decision about a direction of a policy: it is served, or it is closed
+// because it exceeds a bound.
 type directionState uint8
 
 const (
@@ -88,7 +88,8 @@ func (bs *budgets) addChanged(c *Cluster, keys, policies keySet) {
 	bs.updateBudgets(c, keys, policies, func(b *budget, k Key) { b.refresh(c, k) })
 }
 
-// addPodChanged does the same as addChanged for policies that name ports of a pod which has changed.
+// addPodChanged does the same as addChanged for policies that name ports of a pod which has
+// changed.
 func (bs *budgets) addPodChanged(c *Cluster, keys, policies keySet, pod *corev1.Pod) {
 	bs.updateBudgets(c, keys, policies, func(b *budget, k Key) {
 		m := b.byName[k.Name]
@@ -186,8 +187,8 @@ func newBudgetMember(c *Cluster, p *networkingv1.NetworkPolicy) *budgetMember {
 	return m
 }
 
-// refresh reads the policy and the numbers of its named ports again. It adds or removes a policy that
-// was created or deleted.
+// refresh reads the policy and the numbers of its named ports again. It adds or removes a policy
+// that was created or deleted.
 func (b *budget) refresh(c *Cluster, key Key) {
 	p, before := get[networkingv1.NetworkPolicy](c, key), b.byName[key.Name]
 	if before != nil && before.policy == p {

@@ -126,9 +126,9 @@ func namespaceChanged(c *Cluster, keys keySet, old, now any) {
 	}
 }
 
-// addPoliciesNamingPorts adds the policies that name ports of pods in namespaces with certain labels,
-// after the labels of a namespace have changed. If it has pods, these ports may have other numbers
-// now, which may open or close policies.
+// addPoliciesNamingPorts adds the policies that name ports of pods in namespaces with certain
+// labels, after the labels of a namespace have changed. If it has pods, these ports may have other
+// numbers now, which may open or close policies.
 func (c *Cluster) addPoliciesNamingPorts(keys keySet, hasPods bool) {
 	naming := keySet{}
 

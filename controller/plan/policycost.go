@@ -134,9 +134,9 @@ func (cost policyCost) readNumbers(c *Cluster) {
 	}
 }
 
-// updateNumbers does the same as readNumbers, but only for the numbers that one version of a pod has.
-// The pod may have changed or ended since. It does not read all pods for a number that another pod
-// still has.
+// updateNumbers does the same as readNumbers, but only for the numbers that one version of a pod
+// has. The pod may have changed or ended since. It does not read all pods for a number that another
+// pod still has.
 func (cost policyCost) updateNumbers(c *Cluster, pod *corev1.Pod) {
 	namespace := c.Namespace(pod.Namespace)
 

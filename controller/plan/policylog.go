@@ -21,8 +21,8 @@ const DefaultACLLogRate = 20
 // aclLogging has the severities of a namespace's denied and allowed connections; "" is not logged.
 type aclLogging struct{ Deny, Allow string }
 
-// aclLoggingOf returns the valid part of the namespace's annotation, together with an error if another
-// part is not valid.
+// aclLoggingOf returns the valid part of the namespace's annotation, together with an error if
+// another part is not valid.
 func (c *Cluster) aclLoggingOf(namespace string) (aclLogging, error) {
 	ns := c.Namespace(namespace)
 	if ns == nil || ns.Annotations[ACLLogging] == "" {

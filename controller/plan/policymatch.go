@@ -42,8 +42,8 @@ func orAll(terms []term) []term {
 	return terms
 }
 
-// match returns the match of the rule, and adds malformed parts to wrong. It subtracts the prefixes of
-// the rule's blocks from remainingPrefixes, which are those that the policy may still have.
+// match returns the match of the rule, and adds malformed parts to wrong. It subtracts the prefixes
+// of the rule's blocks from remainingPrefixes, which are those that the policy may still have.
 func (r rule) match(wrong *shortfall, remainingPrefixes *int) match {
 	var m match
 
@@ -53,9 +53,9 @@ func (r rule) match(wrong *shortfall, remainingPrefixes *int) match {
 	return m
 }
 
-// peerTerms returns one comparison per family, whatever the number of peers: one set has the address
-// sets of the groups and the prefixes of all blocks. noPeer is set if the rule has peers, but no
-// valid one.
+// peerTerms returns one comparison per family, whatever the number of peers: one set has the
+// address sets of the groups and the prefixes of all blocks. noPeer is set if the rule has peers,
+// but no valid one.
 func (r rule) peerTerms(wrong *shortfall, remainingPrefixes *int) (terms []term, noPeer bool) {
 	if len(r.from) == 0 {
 		return nil, false
@@ -122,8 +122,8 @@ func (r rule) familyTerms(v4, v6 []string) []term {
 // setMatch returns the text of setTerm.
 func (r rule) setMatch(family string, set []string) string { return r.setTerm(family, set).text }
 
-// setTerm returns the comparison of the peer's address with a set of addresses, prefixes and names of
-// address sets. Its text is "" for an empty set. It sorts the set.
+// setTerm returns the comparison of the peer's address with a set of addresses, prefixes and names
+// of address sets. Its text is "" for an empty set. It sorts the set.
 func (r rule) setTerm(family string, set []string) term {
 	slices.Sort(set)
 	set = slices.Compact(set)
@@ -145,8 +145,8 @@ func (r rule) setTerm(family string, set []string) term {
 	return out
 }
 
-// blockPrefixes returns the block without its exceptions, as at most limit prefixes. OVN would expand
-// a chain of "!=" to the product of all exceptions' bits.
+// blockPrefixes returns the block without its exceptions, as at most limit prefixes. OVN would
+// expand a chain of "!=" to the product of all exceptions' bits.
 func blockPrefixes(b *networkingv1.IPBlock, limit int) ([]netip.Prefix, error) {
 	cidr, err := netip.ParsePrefix(b.CIDR)
 	if err != nil {
@@ -176,9 +176,9 @@ func blockPrefixes(b *networkingv1.IPBlock, limit int) ([]netip.Prefix, error) {
 	return out, nil
 }
 
-// portTerms returns one comparison per protocol. It covers the ports with a number and the protocols
-// without a port. Named ports have ACLs of their own (ruleRows). noPort is set if the rule has ports,
-// but none for these comparisons.
+// portTerms returns one comparison per protocol. It covers the ports with a number and the
+// protocols without a port. Named ports have ACLs of their own (ruleRows). noPort is set if the
+// rule has ports, but none for these comparisons.
 func (r rule) portTerms(wrong *shortfall) (terms []term, noPort bool) {
 	if len(r.ports) == 0 {
 		return nil, false
@@ -300,8 +300,8 @@ func conjunction(terms ...string) string {
 	return strings.Join(terms, " && ")
 }
 
-// disjunction joins the non-empty terms with ||. It adds parentheses to several terms, and to a range,
-// which is several comparisons.
+// disjunction joins the non-empty terms with ||. It adds parentheses to several terms, and to a
+// range, which is several comparisons.
 func disjunction(terms ...string) string {
 	terms = slices.DeleteFunc(terms, func(s string) bool { return s == "" })
 

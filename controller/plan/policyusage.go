@@ -130,8 +130,8 @@ type namedPort struct {
 	policy, protocol, name string // policy is "namespace/name"
 }
 
-// namedPorts returns the rule's named ports, each with the pods that have the port: the policy's own
-// pods for ingress, the peers for egress.
+// namedPorts returns the rule's named ports, each with the pods that have the port: the policy's
+// own pods for ingress, the peers for egress.
 func (r rule) namedPorts(subject selector) []namedPort {
 	owners := []selector{subject} // of the ports
 	if r.side == egressSide {

@@ -65,8 +65,8 @@ func selectorRows(c *Cluster, key Key) ([]Row, error) {
 	return rows, nil
 }
 
-// portGroups returns the names of the port groups of the pod's port, sorted. There may be thousands of policies, so
-// only those that may select the pod are checked.
+// portGroups returns the names of the port groups of the pod's port, sorted. There may be thousands
+// of policies, so only those that may select the pod are checked.
 func (c *Cluster) portGroups(pod *corev1.Pod) []string {
 	namespace := c.Namespace(pod.Namespace)
 

@@ -34,8 +34,8 @@ func peerSelector(namespace string, peer networkingv1.NetworkPolicyPeer) selecto
 	return s
 }
 
-// matches reports whether the selector selects the pod. namespace is the pod's. It may be nil if the
-// store does not have it: then a selector of namespaces by their labels does not match.
+// matches reports whether the selector selects the pod. namespace is the pod's. It may be nil if
+// the store does not have it: then a selector of namespaces by their labels does not match.
 func (s selector) matches(pod *corev1.Pod, namespace *corev1.Namespace) bool {
 	if s.namespaces == nil {
 		return s.namespace == pod.Namespace && selects(s.pods, pod.Labels)

@@ -167,7 +167,8 @@ func (s *service) loadBalancer(proto corev1.Protocol, suffix string, vips map[st
 	}
 }
 
-// loadBalancerOptions returns the options of every load balancer of the protocol, in a map of its own.
+// loadBalancerOptions returns the options of every load balancer of the protocol, in a map of its
+// own.
 func loadBalancerOptions(proto corev1.Protocol) map[string]string {
 	options := map[string]string{
 		"event":              "false",

@@ -102,7 +102,8 @@ func newServiceNodes(objs []any, last *serviceNodes, cfg Config) *serviceNodes {
 
 	slices.SortFunc(s.list, func(a, b *serviceNode) int { return strings.Compare(a.name, b.name) })
 
-	// If two nodes have the same address, the one with the lower name gets it, so it is written last.
+	// If two nodes have the same address, the one with the lower name gets it, so it is written
+	// last.
 	for _, n := range slices.Backward(s.list) {
 		for _, a := range n.addresses {
 			s.byAddr[a] = n
@@ -148,8 +149,8 @@ func (s *serviceNodes) nodeOf(e services.Endpoint) *serviceNode {
 	return s.byAddr[e.Addr.Addr()]
 }
 
-// VIPShare returns which part of a frontend one VIP of an owner is. A node port is one frontend, but
-// a VIP for each node, so its VIPs are shares of it. All other VIPs are whole frontends.
+// VIPShare returns which part of a frontend one VIP of an owner is. A node port is one frontend,
+// but a VIP for each node, so its VIPs are shares of it. All other VIPs are whole frontends.
 func (c *Cluster) VIPShare(owner Key, vip string) float64 {
 	if owner.Kind != KindService {
 		return 1

@@ -82,8 +82,8 @@ func (s *service) sourcesACLs(is4 bool, announced []netip.Addr, refused []string
 	return rows
 }
 
-// groupServedPorts returns the ports that are served at announced addresses of one family, in the order
-// of the Service's ports.
+// groupServedPorts returns the ports that are served at announced addresses of one family, in the
+// order of the Service's ports.
 func (s *service) groupServedPorts(announced []netip.Addr) []*guardedPorts {
 	var out []*guardedPorts
 
@@ -91,6 +91,7 @@ func (s *service) groupServedPorts(announced []netip.Addr) []*guardedPorts {
 
 	for _, port := range s.servedPorts {
 		var addresses []string
+
 		for _, a := range port.external {
 			if slices.Contains(announced, a) {
 				addresses = append(addresses, a.String())

@@ -82,7 +82,8 @@ func nodeSwitch(node string) string {
 	return node
 }
 
-// hostAddresses returns the addresses of all nodes' hosts in the family that clients may use, sorted.
+// hostAddresses returns the addresses of all nodes' hosts in the family that clients may use,
+// sorted.
 func (c *Cluster) hostAddresses(is4 bool) []string {
 	var all []netip.Addr
 

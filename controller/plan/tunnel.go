@@ -17,7 +17,8 @@ import (
 // address of an endpoint here, which is a pod or not.
 //
 // An ACL without connection state does not drop replies. A host that sends a pod a packet from port
-// 6081 gets the pod's reply. The gateway therefore drops Geneve packets of pods regardless of state.
+// 6081 gets the pod's reply. The gateway therefore drops Geneve packets of pods regardless of
+// state.
 //
 // The first ACL matches everything outside of the pod networks and of PodTunnels. The second one
 // matches hosts within these: the management port of this node, which is in a pod network, and the
@@ -64,7 +65,8 @@ func (n node) tunnelRows(cfg Config) []Row {
 	}
 }
 
-// tunnelPackets returns a match of Geneve packets, by which nodes send each other the packets of pods.
+// tunnelPackets returns a match of Geneve packets, by which nodes send each other the packets of
+// pods.
 func tunnelPackets() string { return fmt.Sprintf("udp.dst == %d", services.TunnelPort) }
 
 // outside returns the family's addresses outside of the pod networks and of PodTunnels, as the
