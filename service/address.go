@@ -8,7 +8,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// parseAddrs skips texts that are not addresses: some fields may contain a name instead.
+// parseAddrs parses addresses. It skips texts that are not addresses, because some fields may contain
+// a name instead.
 func parseAddrs(texts ...string) []netip.Addr {
 	var out []netip.Addr
 
@@ -34,15 +35,18 @@ func OfFamily(addrs []netip.Addr, is4 bool) []netip.Addr {
 	return out
 }
 
+// sorted sorts the addresses in place and removes duplicates.
 func sorted(addrs []netip.Addr) []netip.Addr {
 	slices.SortFunc(addrs, netip.Addr.Compare)
 	return slices.Compact(addrs)
 }
 
+// within reports whether one of the prefixes contains the address.
 func within(prefixes []netip.Prefix, a netip.Addr) bool {
 	return slices.ContainsFunc(prefixes, func(p netip.Prefix) bool { return p.Contains(a) })
 }
 
+// prefixList returns the prefixes as text, for messages.
 func prefixList(prefixes []netip.Prefix) string {
 	var out []string
 	for _, p := range prefixes {

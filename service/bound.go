@@ -59,17 +59,23 @@ func ingressIPs(svc *corev1.Service) []string {
 
 // servicePorts returns the Service's first ports, up to the bounds.
 func servicePorts(svc *corev1.Service, slices []*discoveryv1.EndpointSlice) []corev1.ServicePort {
-	addresses, endpoints := 2+len(externalIPs(svc))+len(ingress(svc)), 1
+	const clusterIPs = 2 // at most, one of each family
+
+	addresses := clusterIPs + len(externalIPs(svc)) + len(ingress(svc))
+
+	endpoints := 1 // so that the quotient below is finite
 	for _, s := range slices {
 		endpoints += len(s.Endpoints)
 	}
 
-	most := min(MaxServicePorts, MaxServiceFronts/addresses, max(1, MaxBackends/endpoints))
+	// One port is always within the bounds, however many endpoints it has.
+	limit := min(MaxServicePorts, MaxServiceFronts/addresses, max(1, MaxBackends/endpoints))
 
-	return svc.Spec.Ports[:min(len(svc.Spec.Ports), most)]
+	return svc.Spec.Ports[:min(len(svc.Spec.Ports), limit)]
 }
 
-// KeptPort is a port that no Service and no pod gets at any address of a host.
+// KeptPort is a port that is kept for the hosts: no Service and no pod gets it at any address of a
+// host.
 type KeptPort struct {
 	Protocol corev1.Protocol // TCP or UDP
 	Number   uint16
@@ -109,9 +115,9 @@ func IsKept(proto corev1.Protocol, port uint16) bool {
 	return false
 }
 
-// Keeps reports whether a frontend is reserved for the node itself. isHost reports whether an
-// interface of a host has an address. Other hosts do not publish their link-local addresses, so
-// each link-local address counts as an address of a host.
+// Keeps reports whether a frontend is reserved for the node itself: one of KeptPorts at an address of
+// a host. isHost reports whether an interface of a host has an address. Other hosts do not publish
+// their link-local addresses, so each link-local address counts as an address of a host.
 func Keeps(proto corev1.Protocol, at netip.AddrPort, isHost func(netip.Addr) bool) bool {
 	if !IsKept(proto, at.Port()) {
 		return false

@@ -13,7 +13,6 @@ import (
 // Server is a kind of server that every node needs.
 type Server uint8
 
-// The kinds of servers.
 const (
 	APIServer Server = iota + 1
 	Database         // of OVN
@@ -42,6 +41,7 @@ func NewControlPlane(kind Server, at []netip.AddrPort, services []netip.Prefix) 
 	return c
 }
 
+// add may only be called before the ControlPlane is returned to a caller.
 func (c *ControlPlane) add(at netip.AddrPort, kind Server) {
 	if c.servers == nil {
 		c.servers, c.addrs = map[netip.AddrPort]Server{}, map[netip.Addr]struct{}{}
@@ -63,8 +63,8 @@ func APIServers(eps []*discoveryv1.EndpointSlice, services []netip.Prefix) Contr
 				continue
 			}
 
-			for _, e := range slice.Endpoints {
-				for _, a := range parseAddrs(e.Addresses[:min(1, len(e.Addresses))]...) { // agents keep only the first
+			for j := range slice.Endpoints {
+				for _, a := range endpointAddrs(&slice.Endpoints[j]) {
 					at = append(at, netip.AddrPortFrom(a, number))
 				}
 			}
@@ -90,8 +90,8 @@ func (c ControlPlane) With(o ControlPlane) ControlPlane {
 
 	var out ControlPlane
 
-	for _, of := range []ControlPlane{o, c} {
-		for at, kind := range of.servers {
+	for _, part := range []ControlPlane{o, c} { // c last, so that its servers replace those of o
+		for at, kind := range part.servers {
 			out.add(at, kind)
 		}
 	}
@@ -102,7 +102,8 @@ func (c ControlPlane) With(o ControlPlane) ControlPlane {
 // Equal reports whether both are the same.
 func (c ControlPlane) Equal(o ControlPlane) bool { return maps.Equal(c.servers, o.servers) }
 
-// Without returns the addresses of c that are not the same server's in o, sorted.
+// Without returns the addresses of c's servers, except those at which o has a server of the same
+// kind. They are sorted.
 func (c ControlPlane) Without(o ControlPlane) []netip.AddrPort {
 	var out []netip.AddrPort
 
@@ -117,7 +118,7 @@ func (c ControlPlane) Without(o ControlPlane) []netip.AddrPort {
 	return out
 }
 
-// ServesAt reports whether a server has the TCP port at an address that is accepted.
+// ServesAt reports whether a server has the TCP port at an address for which accept returns true.
 func (c ControlPlane) ServesAt(port uint16, accept func(netip.Addr) bool) bool {
 	for at := range c.servers {
 		if at.Port() == port && accept(at.Addr()) {
@@ -128,8 +129,8 @@ func (c ControlPlane) ServesAt(port uint16, accept func(netip.Addr) bool) bool {
 	return false
 }
 
-// Keeps returns the reason why a frontend belongs to the control plane, or "". The kept ports are
-// the control plane's at each of its addresses, as they are a host's.
+// Keeps returns the reason why a frontend is reserved for the control plane, or "". At the addresses
+// of its servers, KeptPorts are reserved as they are at the addresses of hosts.
 func (c ControlPlane) Keeps(proto corev1.Protocol, at netip.AddrPort) string {
 	if len(c.servers) == 0 {
 		return ""
@@ -144,7 +145,7 @@ func (c ControlPlane) Keeps(proto corev1.Protocol, at netip.AddrPort) string {
 		}
 	}
 
-	if _, ok := c.addrs[at.Addr()]; ok && IsKept(proto, at.Port()) {
+	if _, isServer := c.addrs[at.Addr()]; isServer && IsKept(proto, at.Port()) {
 		return "the address is that of a server of the control plane"
 	}
 

@@ -43,9 +43,9 @@ func (s *Service) Endpoints(
 	isHost func(netip.Addr) bool,
 	refuse func(slice string, a netip.Addr, why string),
 ) []Endpoint {
-	kind := discoveryv1.AddressTypeIPv6
+	family := discoveryv1.AddressTypeIPv6
 	if is4 {
-		kind = discoveryv1.AddressTypeIPv4
+		family = discoveryv1.AddressTypeIPv4
 	}
 
 	if s.target == nil {
@@ -56,18 +56,16 @@ func (s *Service) Endpoints(
 
 	for _, slice := range s.slices {
 		number, ok := s.target.port(slice, port)
-		if !ok || slice.AddressType != kind {
+		if !ok || slice.AddressType != family {
 			continue
 		}
 
-		from := s.authorOf(slice, number)
+		writtenBy := s.authorOf(slice, number)
 		for i := range slice.Endpoints {
 			e := &slice.Endpoints[i]
-			// All addresses of an endpoint are equivalent; consumers may use only the first one
-			// (API of EndpointSlice).
-			for _, a := range OfFamily(parseAddrs(e.Addresses[:min(1, len(e.Addresses))]...), is4) {
+			for _, a := range OfFamily(endpointAddrs(e), is4) {
 				addr := netip.AddrPortFrom(a, number)
-				if why := s.cfg.refuseEndpoint(addr, port.Protocol, isHost, from); why == "" {
+				if why := s.cfg.refuseEndpoint(addr, port.Protocol, isHost, writtenBy); why == "" {
 					out = append(out, newEndpoint(e, addr))
 				} else if refuse != nil {
 					refuse(slice.Name, a, why)
@@ -81,10 +79,17 @@ func (s *Service) Endpoints(
 			return c
 		}
 
-		return int(b.State) - int(a.State)
+		return int(b.State) - int(a.State) // the better state first, which CompactFunc keeps
 	})
 
 	return slices.CompactFunc(out, func(a, b Endpoint) bool { return a.Addr == b.Addr })
+}
+
+// endpointAddrs returns the first address of an endpoint, or none if it is not an address. All
+// addresses of an endpoint are equivalent, and consumers may use only the first one (API of
+// EndpointSlice). Agents do not store the others.
+func endpointAddrs(e *discoveryv1.Endpoint) []netip.Addr {
+	return parseAddrs(e.Addresses[:min(1, len(e.Addresses))]...)
 }
 
 // ReadyOn returns the number of ready endpoints on a node, for the health check of a load balancer.
@@ -97,20 +102,20 @@ func (s *Service) ReadyOn(node string) int {
 	most := 0
 
 	for _, slice := range s.slices {
-		of := found[slice.AddressType]
-		if of == nil {
-			continue
+		addresses := found[slice.AddressType]
+		if addresses == nil {
+			continue // neither IPv4 nor IPv6
 		}
 
 		for i := range slice.Endpoints {
 			e := &slice.Endpoints[i]
 			if e.NodeName != nil && *e.NodeName == node && stateOf(e.Conditions) == Ready &&
 				len(e.Addresses) > 0 {
-				of[e.Addresses[0]] = struct{}{}
+				addresses[e.Addresses[0]] = struct{}{}
 			}
 		}
 
-		most = max(most, len(of))
+		most = max(most, len(addresses))
 	}
 
 	return most
@@ -141,8 +146,8 @@ func stateOf(c discoveryv1.EndpointConditions) State {
 	return Gone
 }
 
-// Usable returns the ready endpoints, or the terminating ones if none is ready, at most
-// MaxFrontendBackends.
+// Usable returns the endpoints that get new connections: the ready ones, or the terminating ones if
+// none is ready. It returns at most MaxFrontendBackends.
 func Usable(in []Endpoint) []Endpoint { return limitEndpoints(usableEndpoints(in)) }
 
 // ExceedsBackends reports whether Usable leaves out endpoints because of the bound.
@@ -229,6 +234,8 @@ func (h Hints) For(node, zone string) []Endpoint {
 	return h.Zones[zone]
 }
 
+// byHint maps the names in the hints of ready endpoints to the endpoints with such a hint. It returns
+// nil unless every ready endpoint has at least one.
 func byHint(in []Endpoint, names func(*discoveryv1.EndpointHints) []string) map[string][]Endpoint {
 	var out map[string][]Endpoint
 
@@ -268,7 +275,7 @@ func (c Config) refuseEndpoint(
 	addr netip.AddrPort,
 	proto corev1.Protocol,
 	isHost func(netip.Addr) bool,
-	from author,
+	writtenBy author,
 ) string {
 	a := addr.Addr()
 	switch {
@@ -282,9 +289,9 @@ func (c Config) refuseEndpoint(
 		return "inside the join network"
 	case isTunnel(proto, addr.Port()) && (isHost(a) || len(c.Pods) > 0 && !within(c.Pods, a)):
 		return fmt.Sprintf("%s port %d outside of the pods is the tunnels'", proto, addr.Port())
-	case from != controlPlane && IsKept(proto, addr.Port()) && isHost(a):
+	case writtenBy != controlPlane && IsKept(proto, addr.Port()) && isHost(a):
 		why := fmt.Sprintf("%s port %d of a node is the node's own", proto, addr.Port())
-		if from == claimsControlPlane {
+		if writtenBy == claimsControlPlane {
 			why += "; if the pods of the Service use the host's network, install the chart's admission policies" +
 				" and set --trust-endpoint-slices"
 		}
@@ -350,8 +357,8 @@ func byName(in []*discoveryv1.EndpointSlice) []*discoveryv1.EndpointSlice {
 
 	return slices.DeleteFunc(out, func(s *discoveryv1.EndpointSlice) bool {
 		_, headless := s.Labels[corev1.IsHeadlessService]
-		_, other := s.Labels[ProxyNameLabel]
+		_, hasOtherProxy := s.Labels[ProxyNameLabel]
 
-		return headless || other
+		return headless || hasOtherProxy
 	})
 }

@@ -13,7 +13,7 @@ type HostPort struct {
 	Protocol  corev1.Protocol // TCP, UDP or SCTP
 	Number    uint16          // on the node
 	Container uint16          // of the pod
-	At        netip.Addr      // unspecified: all addresses of its family; zero: all of the node
+	At        netip.Addr      // unspecified: all addresses of its family; zero: all addresses of the node
 }
 
 // Pod is a pod whose host ports are served at addresses of its node.
@@ -48,18 +48,18 @@ func HasHostPorts(pod *corev1.Pod) bool {
 
 // hasHostPort reports whether HostPortContainers returns a container.
 func hasHostPort(pod *corev1.Pod) bool {
-	has := func(c *corev1.Container) bool {
+	declares := func(c *corev1.Container) bool {
 		return slices.ContainsFunc(c.Ports, func(p corev1.ContainerPort) bool { return p.HostPort != 0 })
 	}
 
 	for i := range pod.Spec.InitContainers {
-		if c := &pod.Spec.InitContainers[i]; runsBeside(c) && has(c) {
+		if c := &pod.Spec.InitContainers[i]; runsBeside(c) && declares(c) {
 			return true
 		}
 	}
 
 	for i := range pod.Spec.Containers {
-		if has(&pod.Spec.Containers[i]) {
+		if declares(&pod.Spec.Containers[i]) {
 			return true
 		}
 	}
@@ -67,7 +67,7 @@ func hasHostPort(pod *corev1.Pod) bool {
 	return false
 }
 
-// runsBeside reports whether an init container runs as long as the pod.
+// runsBeside reports whether an init container runs as long as the pod: it is a sidecar container.
 func runsBeside(c *corev1.Container) bool {
 	return c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways
 }
@@ -99,12 +99,13 @@ func HostPorts(pod *corev1.Pod) (ports []HostPort, refused []error) {
 		return nil, nil
 	}
 
-	all := 0
+	total := 0
 
 	for _, c := range HostPortContainers(pod) {
 		for _, p := range c.Ports {
-			if all++; all > MaxHostPorts {
-				continue
+			total++
+			if total > MaxHostPorts {
+				continue // only counted, for the error below
 			}
 
 			port, err := newHostPort(p)
@@ -117,14 +118,15 @@ func HostPorts(pod *corev1.Pod) (ports []HostPort, refused []error) {
 		}
 	}
 
-	if all > MaxHostPorts {
+	if total > MaxHostPorts {
 		refused = append(refused,
-			fmt.Errorf("the last %d host ports: a pod has at most %d", all-MaxHostPorts, MaxHostPorts))
+			fmt.Errorf("the last %d host ports: a pod has at most %d", total-MaxHostPorts, MaxHostPorts))
 	}
 
 	return ports, refused
 }
 
+// newHostPort returns an error for a port that cannot be served.
 func newHostPort(p corev1.ContainerPort) (HostPort, error) {
 	out := HostPort{
 		Protocol:  Protocol(p.Protocol),
@@ -141,7 +143,7 @@ func newHostPort(p corev1.ContainerPort) (HostPort, error) {
 
 	a, err := netip.ParseAddr(p.HostIP)
 	if err != nil || a.Zone() != "" {
-		// The API server does not validate it.
+		// The API server does not validate host IPs.
 		return out, fmt.Errorf("host port %d: host IP %q is not an address", p.HostPort, p.HostIP)
 	}
 

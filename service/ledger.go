@@ -15,8 +15,8 @@ import (
 //
 //   - Within a namespace, the oldest objects come first. An object that does not fit into what older
 //     ones leave of the namespace's budget is skipped.
-//   - The namespaces default and kube-system precede the others, and may use the whole total. The
-//     others share what these two leave, at most the total without the reserve.
+//   - The privileged namespaces, default and kube-system, precede the others, and may use the whole
+//     total. The others share what these two leave, at most the total without the reserve.
 //   - If the namespaces request more of a unit than there is, each gets the smaller of its request
 //     and a fair share, which is the same for all of them. A namespace that requests less than its
 //     share loses nothing. In a namespace that requests more, the oldest objects come first, and an
@@ -31,30 +31,34 @@ type Ledger struct {
 	budget     Budget
 	entries    map[Key]*entry
 	namespaces map[string]*account
-	first      division // of the total among default and kube-system
-	rest       division // of the remainder among the other namespaces
+	privileged division // of the total among default and kube-system
+	others     division // of the remainder among the other namespaces
 
-	previousVerdicts map[*entry]verdict // of entries whose verdict was set since the last Settle
+	// previousVerdicts has the entries whose verdict was set since the last Settle, with the verdict
+	// before.
+	previousVerdicts map[*entry]verdict
 }
 
-// verdict is the decision about an object: served, or the budget that it exceeds.
+// verdict is the decision about an object: it fits, or the limit that it exceeds.
 type verdict uint8
 
 const (
-	unknown    verdict = iota
-	oversized          // exceeds its namespace's budget alone
-	outOfSpace         // exceeds its namespace's budget beside older objects
-	outOfShare         // exceeds its namespace's share of the total beside older objects
-	fitsBudgets
+	undecided   verdict = iota // before the first Settle
+	oversized                  // exceeds its namespace's budget alone
+	outOfSpace                 // exceeds its namespace's budget beside older objects
+	outOfShare                 // exceeds its namespace's share of the total beside older objects
+	fitsBudgets                // is served
 )
 
+// entry is an object with its verdict.
 type entry struct {
 	Owner
-	units     Units
-	requested bool // the namespace's budget has room for it
-	verdict   verdict
+	units         Units
+	isInNamespace bool // the namespace's budget has room for it
+	verdict       verdict
 }
 
+// compare orders entries by age.
 func (e *entry) compare(o *entry) int {
 	return cmp.Or(e.Created.Compare(o.Created), cmp.Compare(e.UID, o.UID), e.Compare(o.Key))
 }
@@ -63,21 +67,17 @@ func (e *entry) compare(o *entry) int {
 type account struct {
 	namespace string
 	entries   []*entry // by age
-	request   Units    // of the entries for which the namespace's budget has room
-	served    Units    // of the entries that are served
+	request   Units    // sum of the entries for which the namespace's budget has room
+	served    Units    // sum of the entries that are served
 }
 
 // division divides units among namespaces.
 type division struct {
 	accounts map[*account]struct{}
 	changed  map[*account]struct{} // since the last Settle
-	request  Units                 // of all accounts
-	served   Units                 // of all accounts
-	share    Units                 // that each namespace may use; math.MaxInt is no limit
-}
-
-func newDivision() division {
-	return division{accounts: map[*account]struct{}{}, changed: map[*account]struct{}{}, share: unlimited}
+	request  Units                 // sum of all accounts
+	served   Units                 // sum of all accounts
+	share    Units                 // the units that each namespace may use, or unlimited
 }
 
 // NewLedger returns an empty Ledger.
@@ -86,10 +86,14 @@ func NewLedger(b Budget) *Ledger {
 		budget:           b,
 		entries:          map[Key]*entry{},
 		namespaces:       map[string]*account{},
-		first:            newDivision(),
-		rest:             newDivision(),
+		privileged:       newDivision(),
+		others:           newDivision(),
 		previousVerdicts: map[*entry]verdict{},
 	}
+}
+
+func newDivision() division {
+	return division{accounts: map[*account]struct{}{}, changed: map[*account]struct{}{}, share: unlimited}
 }
 
 // Len returns the number of objects.
@@ -128,16 +132,20 @@ func (l *Ledger) Delete(k Key) {
 	delete(l.previousVerdicts, e)
 }
 
-// Settle decides about all objects. It returns the keys of those that are served now and were not
-// at the last Settle, or the reverse. New objects that are not served are among them.
+// Settle decides about all objects. It returns the keys of those whose verdict is another one than
+// at the last Settle. New objects are among them only if they are not served.
 func (l *Ledger) Settle() []Key {
-	l.settle(&l.first, l.budget.Total)
-	l.settle(&l.rest, l.budget.Total.minus(l.first.served.most(l.budget.Reserve)))
+	l.divide(&l.privileged, l.budget.Total)
+
+	// The other namespaces cannot use the reserve, even if the privileged ones leave a part of it.
+	used := l.privileged.served.larger(l.budget.Reserve)
+	l.divide(&l.others, l.budget.Total.minus(used))
 
 	var out []Key
 
-	for e, was := range l.previousVerdicts {
-		if e.verdict != was && (was != unknown || e.verdict != fitsBudgets) {
+	for e, previous := range l.previousVerdicts {
+		isNewAndServed := previous == undecided && e.verdict == fitsBudgets
+		if e.verdict != previous && !isNewAndServed {
 			out = append(out, e.Key)
 		}
 	}
@@ -148,14 +156,14 @@ func (l *Ledger) Settle() []Key {
 }
 
 // Refused returns the reason why an object is not served. It is nil for objects that are served,
-// and for unknown ones. It changes only together with the object or with whether it is served.
+// and for unknown ones. The reason changes only if the object changes or Settle returns its key.
 func (l *Ledger) Refused(k Key) error {
 	e := l.entries[k]
 	if e == nil || e.verdict == fitsBudgets {
 		return nil
 	}
 
-	budget, setting := l.budget.Namespace, l.budget.settings[0]
+	budget, setting := l.budget.Namespace, l.budget.namespaceSetting
 	why := "a namespace may have at most %s (%s)"
 
 	switch e.verdict {
@@ -164,8 +172,8 @@ func (l *Ledger) Refused(k Key) error {
 	case outOfShare:
 		why = "older objects of the namespace leave less of its share of the %s that nodes have room for (%s)"
 
-		budget, setting = l.budget.Total, l.budget.settings[1]
-		if !privileged(k.Namespace) {
+		budget, setting = l.budget.Total, l.budget.totalSetting
+		if !isPrivileged(k.Namespace) {
 			budget = budget.minus(l.budget.Reserve)
 		}
 	}
@@ -173,16 +181,17 @@ func (l *Ledger) Refused(k Key) error {
 	return fmt.Errorf("the %s needs %s: "+why, e.Kind, e.units, budget.describe(e.units), setting)
 }
 
-// privileged reports whether the namespace comes before the others.
-func privileged(namespace string) bool {
+// isPrivileged reports whether the namespace precedes the others.
+func isPrivileged(namespace string) bool {
 	return namespace == corev1.NamespaceDefault || namespace == metav1.NamespaceSystem
 }
 
-// changedAccount returns the account of a namespace, for a change. It adds the account if needed.
+// changedAccount returns the account of a namespace, and marks it as changed. It adds the account if
+// needed.
 func (l *Ledger) changedAccount(namespace string) *account {
-	d := &l.rest
-	if privileged(namespace) {
-		d = &l.first
+	d := &l.others
+	if isPrivileged(namespace) {
+		d = &l.privileged
 	}
 
 	a := l.namespaces[namespace]
@@ -209,8 +218,8 @@ func (a *account) remove(e *entry) {
 	a.entries = slices.Delete(a.entries, i, i+1)
 }
 
-// settle divides the total among the namespaces and decides about their objects.
-func (l *Ledger) settle(d *division, total Units) {
+// divide divides the total among the namespaces and decides about their objects.
+func (l *Ledger) divide(d *division, total Units) {
 	for a := range d.changed {
 		d.request = d.request.minus(a.request)
 		a.applyBudget(l.budget.Namespace)
@@ -226,8 +235,8 @@ func (l *Ledger) settle(d *division, total Units) {
 	}
 
 	for a := range affected {
-		if _, changed := d.changed[a]; !changed && a.request.within(previous.least(d.share)) {
-			continue // it gets its request with either share
+		if _, changed := d.changed[a]; !changed && a.request.within(previous.smaller(d.share)) {
+			continue // the namespace gets all that it requests with either share
 		}
 
 		d.served = d.served.minus(a.served)
@@ -243,19 +252,21 @@ func (l *Ledger) settle(d *division, total Units) {
 	clear(d.changed)
 }
 
-// applyBudget decides for which objects the namespace's budget has room.
+// applyBudget decides for which objects the namespace's budget has room, and adds them up.
 func (a *account) applyBudget(limit Units) {
 	a.request = Units{}
 
 	for _, e := range a.entries {
 		sum := a.request.plus(e.units)
-		if e.requested = sum.within(limit); e.requested {
+
+		e.isInNamespace = sum.within(limit)
+		if e.isInNamespace {
 			a.request = sum
 		}
 	}
 }
 
-// applyShare decides which objects are served.
+// applyShare decides which objects of the namespace are served, and adds them up.
 func (l *Ledger) applyShare(a *account, share Units) {
 	a.served = Units{}
 
@@ -263,11 +274,11 @@ func (l *Ledger) applyShare(a *account, share Units) {
 		sum := a.served.plus(e.units)
 
 		switch {
-		case e.requested && sum.within(share):
+		case e.isInNamespace && sum.within(share):
 			a.served = sum
 
 			l.setVerdict(e, fitsBudgets)
-		case e.requested:
+		case e.isInNamespace:
 			l.setVerdict(e, outOfShare)
 		case e.units.within(l.budget.Namespace):
 			l.setVerdict(e, outOfSpace)
@@ -277,12 +288,14 @@ func (l *Ledger) applyShare(a *account, share Units) {
 	}
 }
 
+// setVerdict changes an entry's verdict. Settle compares the last one with the one before the first
+// change.
 func (l *Ledger) setVerdict(e *entry, v verdict) {
 	if e.verdict == v {
 		return
 	}
 
-	if _, ok := l.previousVerdicts[e]; !ok {
+	if _, known := l.previousVerdicts[e]; !known {
 		l.previousVerdicts[e] = e.verdict
 	}
 
@@ -319,19 +332,20 @@ func (d *division) fairShare(total Units) Units {
 }
 
 // waterLevel returns the largest number for which the sum of min(request, number) is at most total.
-// The sum of the requests must be larger. It sorts the requests.
+// The sum of the requests must be larger than total. waterLevel sorts the requests.
 func waterLevel(requests []int, total int) int {
 	slices.Sort(requests)
 
-	left := total
+	remaining := total
 
 	for i, request := range requests {
-		if equal := left / (len(requests) - i); request > equal {
+		// Each smaller request is granted whole. The larger ones share the remainder equally.
+		if equal := remaining / (len(requests) - i); request > equal {
 			return equal
 		}
 
-		left -= request
+		remaining -= request
 	}
 
-	return math.MaxInt
+	return math.MaxInt // not reached if the sum of the requests is larger than total
 }

@@ -70,7 +70,7 @@ func decide(b Budget, all map[Key]asked) map[Key]verdict {
 	}
 
 	used := serve(true, b.Total)
-	serve(false, b.Total.minus(used.most(b.Reserve)))
+	serve(false, b.Total.minus(used.larger(b.Reserve)))
 
 	return out
 }
@@ -422,7 +422,7 @@ func TestAccounts_Refused_namesUnits(t *testing.T) {
 		}
 	}
 
-	if len(a.pods)+len(a.nodes) != 0 {
+	if len(a.pods)+len(a.nodeOf) != 0 {
 		t.Errorf("ledgers of %d nodes are left", len(a.pods))
 	}
 }

@@ -46,7 +46,7 @@ func (k Key) Compare(o Key) int {
 type Owner struct {
 	Key
 	Created time.Time
-	UID     types.UID // for Ledger, see there
+	UID     types.UID // the order of objects of the same age in a Ledger
 }
 
 // Precedes reports whether o gets a frontend that both claim. The older object wins; at the same
@@ -65,7 +65,7 @@ func ownerOf(kind Kind, m metav1.ObjectMeta) Owner {
 	return Owner{Key{kind, m.Namespace, m.Name}, m.CreationTimestamp.Time, m.UID}
 }
 
-// Objects holds the cluster's objects of one Key, nil if absent. They are only read.
+// Objects holds the cluster's objects of one Key, nil if absent. This package does not modify them.
 type Objects struct {
 	Service *corev1.Service
 	Slices  []*discoveryv1.EndpointSlice // of the Service, in any order

@@ -19,7 +19,9 @@ const ProxyNameLabel = "service.kubernetes.io/service-proxy-name"
 
 // Config holds the cluster's settings for Services.
 type Config struct {
-	Pods, Services, Join []netip.Prefix // Pods empty: of both families
+	// Pods, Services and Join are the networks of pods, of cluster IPs and between OVN's routers.
+	// Without Pods, pods have addresses of both families.
+	Pods, Services, Join []netip.Prefix
 	// ExternalIPs are the allowed ranges of external IPs. Without ranges, no external IP is served.
 	ExternalIPs []netip.Prefix
 	// ControlPlane are the servers at whose ports no frontend is served.
@@ -28,7 +30,7 @@ type Config struct {
 	TrustEndpointSlices bool
 }
 
-// Service is a Service that is served here. Lists of addresses are sorted and without duplicates.
+// Service is the meaning of a Service that is served here. Lists of addresses are sorted and without duplicates.
 type Service struct {
 	Owner
 	ClusterIPs []netip.Addr // at least one; in order of the Service
@@ -43,12 +45,12 @@ type Service struct {
 	HealthCheckPort              uint16        // node port of the health check; 0: none
 	Refused                      []error       // parts that are not served, with the reason
 
-	cfg  Config
-	open []netip.Addr // external IPs
+	cfg         Config
+	externalIPs []netip.Addr // those that are served
 
 	ranges []string
 	slices []*discoveryv1.EndpointSlice // by name
-	target targets                      // nil until Endpoints is called
+	target targets                      // the index of slices; nil until Endpoints is called
 
 	hasSelector, isAPIServer bool // see authorOf
 }
@@ -64,12 +66,12 @@ type Port struct {
 // New returns the meaning of the Service, or nil if it is not served here. eps are its endpoint
 // slices in any order. Callers that need only the frontends may pass nil.
 func New(cfg Config, svc *corev1.Service, eps []*discoveryv1.EndpointSlice) *Service {
-	if svc == nil || !proxied(svc) {
+	if svc == nil || !isProxied(svc) {
 		return nil
 	}
 
-	own := clusterIPs(svc)
-	if len(own) == 0 {
+	allClusterIPs := clusterIPs(svc)
+	if len(allClusterIPs) == 0 {
 		return nil // headless
 	}
 
@@ -84,17 +86,17 @@ func New(cfg Config, svc *corev1.Service, eps []*discoveryv1.EndpointSlice) *Ser
 		ranges:          svc.Spec.LoadBalancerSourceRanges,
 		slices:          byName(eps),
 		hasSelector:     len(svc.Spec.Selector) > 0,
-		isAPIServer:     svc.Namespace == corev1.NamespaceDefault && svc.Name == "kubernetes",
+		isAPIServer:     IsAPIServerService(svc.Namespace, svc.Name),
 	}
-	for _, a := range own {
+	for _, a := range allClusterIPs {
 		if !cfg.hasFamily(a.Is4()) {
 			s.refuse("cluster IP %s: the cluster has no %s", a, FamilyName(a.Is4()))
 			continue
 		}
 
 		if len(cfg.Services) > 0 && !within(cfg.Services, a) {
-			// Pods and host sockets still reach it. Packets that nodes forward do not, and the checks of
-			// networks do not cover it.
+			// Serve the address all the same: pods and host sockets reach it. Packets that nodes forward
+			// do not, and the checks of networks do not cover it.
 			s.refuse("cluster IP %s: outside the service networks %s (--k8s-service-cidrs)",
 				a, prefixList(cfg.Services))
 		}
@@ -102,24 +104,25 @@ func New(cfg Config, svc *corev1.Service, eps []*discoveryv1.EndpointSlice) *Ser
 		s.ClusterIPs = append(s.ClusterIPs, a)
 	}
 
-	s.addExternal(svc, own)
+	s.addExternal(svc, allClusterIPs)
 	s.addPorts(svc)
 
 	return s
 }
 
+// refuse records a part of the Service that is not served.
 func (s *Service) refuse(format string, args ...any) {
 	s.Refused = append(s.Refused, fmt.Errorf(format, args...))
 }
 
-// proxied reports whether this proxy serves the Service. It does not serve an ExternalName, a
+// isProxied reports whether this proxy serves the Service. It does not serve an ExternalName, a
 // Service of another proxy, or one with the label for headless Services. As in kube-proxy, that
 // label counts regardless of a cluster IP.
-func proxied(svc *corev1.Service) bool {
-	_, other := svc.Labels[ProxyNameLabel]
+func isProxied(svc *corev1.Service) bool {
+	_, hasOtherProxy := svc.Labels[ProxyNameLabel]
 	_, headless := svc.Labels[corev1.IsHeadlessService]
 
-	return !other && !headless && svc.Spec.Type != corev1.ServiceTypeExternalName
+	return !hasOtherProxy && !headless && svc.Spec.Type != corev1.ServiceTypeExternalName
 }
 
 // HasFamily reports whether the Service has a cluster IP of the family.
@@ -142,13 +145,13 @@ func clusterIPs(svc *corev1.Service) []netip.Addr {
 }
 
 // addExternal sets External and Announced.
-func (s *Service) addExternal(svc *corev1.Service, own []netip.Addr) {
-	always := func(netip.Addr) error { return nil }
-	take := func(what string, texts []string, allowed func(netip.Addr) error) (out []netip.Addr) {
+func (s *Service) addExternal(svc *corev1.Service, clusterIPs []netip.Addr) {
+	// parse returns the addresses that can be served, and refuses the others.
+	parse := func(what string, texts []string, check func(netip.Addr) error) (out []netip.Addr) {
 		for _, text := range texts {
-			a, err := s.cfg.parseExternalIP(text, own)
+			a, err := s.cfg.parseExternalIP(text, clusterIPs)
 			if err == nil {
-				err = allowed(a)
+				err = check(a)
 			}
 
 			if err != nil {
@@ -162,9 +165,11 @@ func (s *Service) addExternal(svc *corev1.Service, own []netip.Addr) {
 		return out
 	}
 
-	s.open = sorted(take("external IP", externalIPs(svc), s.cfg.allowsExternalIP))
-	announced := sorted(take("load balancer address", ingressIPs(svc), always))
-	s.External = sorted(slices.Concat(s.open, announced))
+	anyAddress := func(netip.Addr) error { return nil }
+
+	s.externalIPs = sorted(parse("external IP", externalIPs(svc), s.cfg.checkExternalIP))
+	announced := sorted(parse("load balancer address", ingressIPs(svc), anyAddress))
+	s.External = sorted(slices.Concat(s.externalIPs, announced))
 	s.Announced = slices.DeleteFunc(announced, s.HasExternalIP)
 
 	if n := len(svc.Spec.ExternalIPs); n > MaxExternalIPs {
@@ -178,13 +183,13 @@ func (s *Service) addExternal(svc *corev1.Service, own []netip.Addr) {
 }
 
 // HasExternalIP reports whether the address is one of the Service's external IPs that are served.
-func (s *Service) HasExternalIP(a netip.Addr) bool { return slices.Contains(s.open, a) }
+func (s *Service) HasExternalIP(a netip.Addr) bool { return slices.Contains(s.externalIPs, a) }
 
-// allowsExternalIP returns an error for an address outside of the configured ranges. Kubernetes
+// checkExternalIP returns an error for an address outside of the configured ranges. Kubernetes
 // accepts any external IP, so the author of a Service could intercept the cluster's traffic to that
 // address (CVE-2020-8554). The addresses of a load balancer need no permission, because only the
 // control plane writes them.
-func (c Config) allowsExternalIP(a netip.Addr) error {
+func (c Config) checkExternalIP(a netip.Addr) error {
 	switch {
 	case len(c.ExternalIPs) == 0:
 		return errors.New("not in the ranges of --allow-external-ips (none are set)")
@@ -197,8 +202,7 @@ func (c Config) allowsExternalIP(a netip.Addr) error {
 
 // parseExternalIP parses an address outside of the cluster. It refuses addresses inside of it,
 // because the author of a Service must not intercept traffic to other Services, pods or gateways.
-// own are the Service's cluster IPs.
-func (c Config) parseExternalIP(text string, own []netip.Addr) (netip.Addr, error) {
+func (c Config) parseExternalIP(text string, clusterIPs []netip.Addr) (netip.Addr, error) {
 	a, err := netip.ParseAddr(text)
 	if a = a.Unmap(); err != nil || a.Zone() != "" {
 		return netip.Addr{}, errors.New("not an address")
@@ -208,7 +212,7 @@ func (c Config) parseExternalIP(text string, own []netip.Addr) (netip.Addr, erro
 		return netip.Addr{}, fmt.Errorf("the cluster has no %s", FamilyName(a.Is4()))
 	}
 
-	if len(OfFamily(own, a.Is4())) == 0 {
+	if len(OfFamily(clusterIPs, a.Is4())) == 0 {
 		return netip.Addr{}, fmt.Errorf("the service has no %s cluster IP", FamilyName(a.Is4()))
 	}
 
@@ -248,20 +252,20 @@ func (c Config) hasFamily(is4 bool) bool {
 
 // addPorts sets Ports.
 func (s *Service) addPorts(svc *corev1.Service) {
-	within := servicePorts(svc, s.slices)
-	for _, p := range within {
+	served := servicePorts(svc, s.slices)
+	for _, p := range served {
 		if port, ok := newPort(p); ok {
 			s.Ports = append(s.Ports, port)
 		}
 	}
 
-	if all := len(svc.Spec.Ports); all > len(within) {
+	if all := len(svc.Spec.Ports); all > len(served) {
 		s.refuse("the last %d ports: a service has at most %d, %d times its addresses and %d times its endpoints",
-			all-len(within), MaxServicePorts, MaxServiceFronts, MaxBackends)
+			all-len(served), MaxServicePorts, MaxServiceFronts, MaxBackends)
 	}
 }
 
-// newPort returns false for a port that API servers refuse.
+// newPort returns a port of a Service, or false for a port that the API server refuses.
 func newPort(p corev1.ServicePort) (Port, bool) {
 	out := Port{
 		Name:     p.Name,
@@ -328,6 +332,7 @@ func (c Config) nodesMatter(slice *discoveryv1.EndpointSlice) bool {
 	return false
 }
 
+// affinity returns for how long a client keeps its endpoint, or 0 without session affinity.
 func affinity(svc *corev1.Service) time.Duration {
 	if svc.Spec.SessionAffinity != corev1.ServiceAffinityClientIP {
 		return 0
@@ -335,9 +340,9 @@ func affinity(svc *corev1.Service) time.Duration {
 
 	seconds := corev1.DefaultClientIPServiceAffinitySeconds
 
-	c := svc.Spec.SessionAffinityConfig
-	if c != nil && c.ClientIP != nil && c.ClientIP.TimeoutSeconds != nil {
-		seconds = *c.ClientIP.TimeoutSeconds
+	config := svc.Spec.SessionAffinityConfig
+	if config != nil && config.ClientIP != nil && config.ClientIP.TimeoutSeconds != nil {
+		seconds = *config.ClientIP.TimeoutSeconds
 	}
 
 	return time.Duration(seconds) * time.Second

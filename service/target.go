@@ -11,11 +11,13 @@ import (
 // the product of both.
 type targets map[*discoveryv1.EndpointSlice]map[targetName]uint16
 
+// targetName identifies a port of a slice: a service port refers to it by both.
 type targetName struct {
 	name  string
 	proto corev1.Protocol
 }
 
+// fewPorts is the number of ports up to which a slice is searched.
 const fewPorts = 8
 
 func newTargets(slices []*discoveryv1.EndpointSlice) targets {
@@ -26,15 +28,15 @@ func newTargets(slices []*discoveryv1.EndpointSlice) targets {
 			continue
 		}
 
-		of := make(map[targetName]uint16, len(s.Ports))
+		numbers := make(map[targetName]uint16, len(s.Ports))
 		for i := range s.Ports {
 			name, number, ok := targetPort(&s.Ports[i])
-			if _, again := of[name]; ok && !again { // the first counts
-				of[name] = number
+			if _, duplicate := numbers[name]; ok && !duplicate { // as in a search, the first one counts
+				numbers[name] = number
 			}
 		}
 
-		out[s] = of
+		out[s] = numbers
 	}
 
 	return out
@@ -44,8 +46,8 @@ func newTargets(slices []*discoveryv1.EndpointSlice) targets {
 // none.
 func (t targets) port(slice *discoveryv1.EndpointSlice, port Port) (uint16, bool) {
 	want := targetName{port.Name, port.Protocol}
-	if of, many := t[slice]; many {
-		number, ok := of[want]
+	if numbers, indexed := t[slice]; indexed {
+		number, ok := numbers[want]
 		return number, ok
 	}
 
@@ -58,7 +60,8 @@ func (t targets) port(slice *discoveryv1.EndpointSlice, port Port) (uint16, bool
 	return 0, false
 }
 
-// targetPort returns false for a port without a number.
+// targetPort returns the name and number of a port, or false for a port without a number. Fields that
+// the API server would set have their default values.
 func targetPort(p *discoveryv1.EndpointPort) (name targetName, port uint16, ok bool) {
 	name.proto = corev1.ProtocolTCP
 	if p.Name != nil {
