@@ -26,8 +26,7 @@ type ClusterSubnet struct {
 	HostLen int
 }
 
-// Config is what Run needs. The zero value of a field has no meaning of its
-// own unless said.
+// Config is what Run needs. Validate names the fields that must be set.
 type Config struct {
 	RestConfig           *rest.Config
 	NBAddress, SBAddress string   // endpoints, separated by commas; see nb.Parse. SBAddress may be ""
@@ -36,11 +35,11 @@ type Config struct {
 	ClusterSubnets       []ClusterSubnet
 	ServiceCIDRs         []netip.Prefix
 	JoinSubnets          []netip.Prefix    // one for each family of ClusterSubnets; more are ignored
-	ExternalIPs          []netip.Prefix    // where Services' external IPs may be; nil: nowhere
-	PodTunnels           []netip.Prefix    // where else pods may send Geneve packets; never to nodes
+	ExternalIPs          []netip.Prefix    // allowed ranges of Services' external IPs; nil: none are allowed
+	PodTunnels           []netip.Prefix    // outside of the pods, where pods may send Geneve packets; never to nodes
 	TrustSlices          bool              // only the control plane can write EndpointSlices with its label
 	Shares               service.Shares    // budgets of Services and host ports
-	SNATPorts            cluster.PortRange // of nodes without a range of their own
+	SNATPorts            cluster.PortRange // of nodes whose annotation has no range
 	MTU                  int               // of pods; 0: 1400
 	BFD                  bool              // watch gateway routers' next hops
 	ACLLogRate           int               // messages a second and ACL; 0: plan.DefaultACLLogRate
@@ -48,26 +47,26 @@ type Config struct {
 	LeaseNamespace       string
 	Lease                time.Duration // how long a silent leader keeps the others waiting; 0: 15 s
 	FirstAnnotation      bool          // annotate pods as the first generation did, too
-	Joined               bool          // give a node a subnet when its agent has come, not before
+	WaitForAgent         bool          // give a node a subnet only after its agent has written its annotations
 	ChassisRemover       bool          // another process removes the chassis of deleted nodes (sb.RemoveStale)
 	LeaderElect          bool          // false: leads until another controller claims its database, then ends
 	MetricsAddr          string        // where to serve HTTP; "": nowhere
 	MetricsTLS           endpoint.TLS
 
-	// Begun is called when Run has begun to work, with whom to ask what is missing; "":
-	// ready. It may be nil.
+	// Begun, if not nil, is called when Run starts to work. missing returns why the controller is not
+	// ready, or "" if it is.
 	Begun func(missing func() string) `json:"-"`
 
-	// Clock is what the lease runs by; nil: the time since the machine's boot. It never goes
-	// back, and goes on while the process is stopped or the machine suspended.
+	// Clock is the clock of the lease; nil: the time since the machine's boot. It must never go back,
+	// and must continue while the process is stopped or the machine is suspended.
 	Clock func() time.Duration `json:"-"`
 
-	// Busy is called with true when more than a few changes wait, and with false when they no longer
-	// do. Pace returns such a function. It may be nil.
+	// Busy is called with true when more than a few changes begin to wait, and with false when that
+	// ends. Pace returns such a function. Busy may be nil.
 	Busy func(busy bool) `json:"-"`
 }
 
-// Validate returns every mistake there is, joined.
+// Validate returns all errors of the configuration, joined.
 func (c Config) Validate() error {
 	errs := []error{
 		c.validateAddresses(),
@@ -85,7 +84,8 @@ func (c Config) Validate() error {
 	}
 
 	if c.MTU != 0 {
-		errs = append(errs, annotation.CheckPodMTU(c.MTU, c.hasFamily(false)))
+		hasIPv6 := c.hasFamily(false)
+		errs = append(errs, annotation.CheckPodMTU(c.MTU, hasIPv6))
 	}
 
 	return errors.Join(errs...)
@@ -121,6 +121,7 @@ func (c Config) validateAddresses() error {
 	return errors.Join(errs...)
 }
 
+// checkDatabase checks the endpoints of a database and the files for them.
 func checkDatabase(address string, files nb.TLS) error {
 	endpoints, err := nb.Parse(address)
 	if err != nil {
@@ -138,7 +139,8 @@ func (c Config) validateSubnets() error {
 	var errs []error
 
 	for _, s := range c.ClusterSubnets {
-		longest := 29 // room for router, management port and a few pods
+		// A node's subnet needs room for the router, the management port and a few pods.
+		longest := 29
 		if s.Prefix.Addr().Is6() {
 			longest = 125
 		}
@@ -163,7 +165,7 @@ func (c Config) validateSubnets() error {
 	return errors.Join(errs...)
 }
 
-// validateJoin wants a join subnet for each family of the pods.
+// validateJoin checks that each family of the pods has exactly one join subnet.
 func (c Config) validateJoin() error {
 	var errs []error
 
@@ -188,6 +190,7 @@ func (c Config) validateJoin() error {
 	return errors.Join(errs...)
 }
 
+// hasFamily reports whether pods have addresses of the family.
 func (c Config) hasFamily(is4 bool) bool {
 	for _, s := range c.ClusterSubnets {
 		if s.Prefix.Addr().Is4() == is4 {
@@ -198,23 +201,24 @@ func (c Config) hasFamily(is4 bool) bool {
 	return false
 }
 
+// validateOverlap checks that no network of the cluster overlaps another.
 func (c Config) validateOverlap() error {
-	type named struct {
-		what   string
+	type network struct {
+		kind   string
 		prefix netip.Prefix
 	}
 
-	var all []named
+	var all []network
 	for _, s := range c.ClusterSubnets {
-		all = append(all, named{"cluster subnet", s.Prefix})
+		all = append(all, network{"cluster subnet", s.Prefix})
 	}
 
 	for _, p := range c.ServiceCIDRs {
-		all = append(all, named{"service CIDR", p})
+		all = append(all, network{"service CIDR", p})
 	}
 
 	for _, p := range c.JoinSubnets {
-		all = append(all, named{"join subnet", p})
+		all = append(all, network{"join subnet", p})
 	}
 
 	var errs []error
@@ -222,7 +226,7 @@ func (c Config) validateOverlap() error {
 	for i, a := range all {
 		for _, b := range all[i+1:] {
 			if a.prefix.Overlaps(b.prefix) {
-				errs = append(errs, fmt.Errorf("%s %s overlaps %s %s", a.what, a.prefix, b.what, b.prefix))
+				errs = append(errs, fmt.Errorf("%s %s overlaps %s %s", a.kind, a.prefix, b.kind, b.prefix))
 			}
 		}
 	}
@@ -230,6 +234,7 @@ func (c Config) validateOverlap() error {
 	return errors.Join(errs...)
 }
 
+// plan returns the settings of plans.
 func (c Config) plan() plan.Config {
 	p := plan.Config{
 		ServiceCIDRs: c.ServiceCIDRs,
@@ -259,6 +264,7 @@ func (c Config) plan() plan.Config {
 	return p
 }
 
+// subnets returns ClusterSubnets for the allocator.
 func (c Config) subnets() []ipam.Subnet {
 	var out []ipam.Subnet
 	for _, s := range c.ClusterSubnets {

@@ -23,20 +23,20 @@ import (
 )
 
 // Run runs the controller until the context ends, and then returns nil. It waits for a database or
-// an API server that it cannot reach, and returns an error only for what waiting does not cure.
+// an API server that it cannot reach. It returns an error only for faults that waiting cannot repair.
 func Run(ctx context.Context, cfg Config, log *slog.Logger) error {
 	if err := cfg.Validate(); err != nil {
 		return fmt.Errorf("invalid configuration: %w", err)
 	}
 
-	config := apiserver.ControllerConfig(cfg.RestConfig)
+	restConfig := apiserver.ControllerConfig(cfg.RestConfig)
 
-	client, err := kubernetes.NewForConfig(config)
+	client, err := kubernetes.NewForConfig(restConfig)
 	if err != nil {
 		return fmt.Errorf("create API client: %w", err)
 	}
 
-	objects, err := reconcile.NewClient(config)
+	objects, err := reconcile.NewClient(restConfig)
 	if err != nil {
 		return err
 	}
@@ -54,7 +54,7 @@ func Run(ctx context.Context, cfg Config, log *slog.Logger) error {
 	db := nb.New(endpoints, log)
 	db.UseTLS(cfg.NBTLS)
 
-	var loop *reconcile.Loop
+	var loop *reconcile.Loop // set before servers.Run calls Changed
 
 	servers, err := controlplane.New(controlplane.Options{
 		API: cfg.RestConfig, Databases: cfg.Databases, Services: cfg.ServiceCIDRs, Log: log,
@@ -65,21 +65,22 @@ func Run(ctx context.Context, cfg Config, log *slog.Logger) error {
 	}
 
 	loop = reconcile.New(reconcile.Options{
-		Servers:  servers.Found,
-		Client:   client,
-		Objects:  objects,
-		DB:       db,
-		Plan:     cfg.plan(),
-		Subnets:  cfg.subnets(),
-		Election: cfg.election(identity),
-		First:    cfg.FirstAnnotation,
-		Joined:   cfg.Joined,
-		Log:      log,
-		Chassis:  cfg.southbound(log),
-		Busy:     cfg.Busy,
-		Identity: identity,
-		Clock:    cfg.Clock,
+		Servers:         servers.Found,
+		Client:          client,
+		Objects:         objects,
+		DB:              db,
+		Plan:            cfg.plan(),
+		Subnets:         cfg.subnets(),
+		Election:        cfg.election(identity),
+		FirstAnnotation: cfg.FirstAnnotation,
+		WaitForAgent:    cfg.WaitForAgent,
+		Log:             log,
+		Chassis:         cfg.southbound(log),
+		Busy:            cfg.Busy,
+		Identity:        identity,
+		Clock:           cfg.Clock,
 	})
+
 	group, ctx := errgroup.WithContext(ctx)
 
 	if cfg.MetricsAddr != "" {
@@ -114,7 +115,7 @@ func Run(ctx context.Context, cfg Config, log *slog.Logger) error {
 // southbound returns the database with the chassis of nodes; nil if none is configured.
 func (c Config) southbound(log *slog.Logger) reconcile.Southbound {
 	endpoints, err := nb.Parse(c.SBAddress)
-	if c.SBAddress == "" || err != nil { // Validate has said so
+	if c.SBAddress == "" || err != nil { // Validate has returned the error
 		return nil
 	}
 
@@ -126,10 +127,10 @@ func (c Config) southbound(log *slog.Logger) reconcile.Southbound {
 	return db
 }
 
-// databases shows how the servers of OVN's databases do.
+// databases returns the metrics of OVN's databases.
 func (c Config) databases(northbound []string, log *slog.Logger) prometheus.Collector {
 	all := []raft.Database{raft.Northbound(northbound, c.NBTLS)}
-	if endpoints, err := nb.Parse(c.SBAddress); c.SBAddress != "" && err == nil { // Validate has said so
+	if endpoints, err := nb.Parse(c.SBAddress); c.SBAddress != "" && err == nil { // Validate has returned an error
 		all = append(all, raft.Southbound(endpoints, c.SBTLS))
 	}
 
@@ -139,6 +140,7 @@ func (c Config) databases(northbound []string, log *slog.Logger) prometheus.Coll
 // Metrics returns the metrics that the controller serves.
 func Metrics() metric.Table { return append(reconcile.Metrics(), raft.Metrics()...) }
 
+// election returns the configuration of the election; nil: this replica always leads.
 func (c Config) election(identity string) *election.Config {
 	if !c.LeaderElect {
 		return nil
@@ -147,8 +149,8 @@ func (c Config) election(identity string) *election.Config {
 	return &election.Config{Identity: identity, Namespace: c.LeaseNamespace, Lease: c.Lease}
 }
 
-// Handler serves /metrics, /healthz and /readyz. A controller that is ready lists each owner whose
-// rows differ from the object through the object's own fault.
+// Handler serves /metrics, /healthz and /readyz. If the controller is ready, /readyz lists the owners
+// whose rows differ from the cluster because of their objects (Loop.Failing).
 func Handler(loop *reconcile.Loop, databases prometheus.Collector, t endpoint.TLS) http.Handler {
 	return endpoint.Handler(endpoint.Pages{
 		Collectors: []prometheus.Collector{loop.Collector(), databases},

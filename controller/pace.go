@@ -5,14 +5,15 @@ import (
 	"runtime"
 )
 
-// Pace returns what to give Config.Busy in a process that is the controller and nothing
-// else: a calm controller has one processor (GOMAXPROCS, see package runtime), a busy one
-// as many as there are. A trickle of changes is one goroutine's work after another's; a second
-// processor is woken for each, finds little to do and sleeps again, for an eighth of the CPU
-// that a change takes: compare bench/scale with GOMAXPROCS=2. GOMAXPROCS in the environment
-// is left alone.
+// Pace returns a function for Config.Busy, for processes that run nothing but the controller. It
+// limits a calm controller to one processor (GOMAXPROCS, see package runtime), and lets a busy one
+// use all. If the environment sets GOMAXPROCS, Pace returns nil.
+//
+// A single change passes from one goroutine to the next. With two processors, each step wakes the
+// second one, which finds little to do and sleeps again. That takes an eighth of a change's CPU time
+// (bench/scale with GOMAXPROCS=2).
 func Pace() func(busy bool) {
-	if _, set := os.LookupEnv("GOMAXPROCS"); set {
+	if _, isSet := os.LookupEnv("GOMAXPROCS"); isSet {
 		return nil
 	}
 

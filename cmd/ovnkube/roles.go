@@ -168,7 +168,7 @@ func (c *controllerFlags) config(cluster *clusterFlags) (controller.Config, erro
 		BFD:             cluster.bfd,
 		ACLLogRate:      c.aclLogRate,
 		FirstAnnotation: c.first,
-		Joined:          c.allocate == allocateJoined,
+		WaitForAgent:    c.allocate == allocateJoined,
 		ChassisRemover:  !c.removeChassis,
 	}
 

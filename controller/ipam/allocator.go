@@ -23,9 +23,9 @@ const maxNodes = 1 << 16
 type Settings struct {
 	Subnets     []Subnet // of nodes' pods
 	JoinSubnets []netip.Prefix
-	// Joined: a node gets a subnet when its agent has come, not before.
-	Joined bool
-	Log    *slog.Logger // of allocations that are found twice
+	// WaitForAgent: a node gets a subnet only after its agent has written its annotations.
+	WaitForAgent bool
+	Log          *slog.Logger // of allocations that are found twice
 }
 
 // Allocator holds all allocations of a cluster. It allocates for nodes and pods and returns the
@@ -76,7 +76,7 @@ func (a *Allocator) Node(
 			err, annotation.NodeSubnets)
 	}
 
-	if a.settings.Joined && a.nodes.Held(n.Name) == nil && n.Annotations[annotation.ChassisID] == "" {
+	if a.settings.WaitForAgent && a.nodes.Held(n.Name) == nil && n.Annotations[annotation.ChassisID] == "" {
 		return Node{}, conflict, nil // its administrator may have a subnet for it
 	}
 

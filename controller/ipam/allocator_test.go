@@ -71,7 +71,7 @@ func asksFor(p *corev1.Pod, request string) *corev1.Pod {
 // TestNode: what a node gets, by its annotations and by what the cluster has left.
 func TestNode(t *testing.T) {
 	joined := settings()
-	joined.Joined = true
+	joined.WaitForAgent = true
 	ready := newNode("n", 0)
 	ready.Annotations[annotation.ChassisID] = "c"
 	smallJoin, one := settings(), settings()

@@ -36,15 +36,16 @@ func (w *worker) allocate(k plan.Key) (*patch, error) {
 	return nil, nil
 }
 
-// allocateNode returns the patch of the Node's annotations from the allocator and about its
-// system-id, nil if they are right.
+// allocateNode allocates for a Node. It returns the patch that writes the allocation into the Node's
+// annotations, with the holder of the Node's system-id if that is another Node. It returns nil if the
+// annotations are right.
 func (w *worker) allocateNode(k plan.Key, n *corev1.Node) (*patch, error) {
 	node, conflict, err := w.allocator.Node(n, w.cluster.NodePods)
 	if conflict != nil {
 		w.report(k, reasonReallocated, conflict)
 	}
 
-	if err != nil || node.ID == 0 {
+	if err != nil || node.ID == 0 { // no id: the node waits for its agent
 		return nil, err
 	}
 
@@ -65,7 +66,7 @@ func (w *worker) allocateNode(k plan.Key, n *corev1.Node) (*patch, error) {
 		want[annotation.ChassisTakenBy] = nil
 	}
 
-	if have, err := annotation.ParseNodeID(n.Annotations); err != nil || have != node.ID {
+	if id, err := annotation.ParseNodeID(n.Annotations); err != nil || id != node.ID {
 		want[annotation.NodeID] = strconv.Itoa(node.ID)
 	}
 
@@ -73,19 +74,19 @@ func (w *worker) allocateNode(k plan.Key, n *corev1.Node) (*patch, error) {
 	if err != nil || !slices.Equal(subnets, node.Subnets) {
 		want[annotation.NodeSubnets] = annotation.FormatNodeSubnets(node.Subnets)
 
-		w.warnOfSize(k)
+		w.warnIfTooLarge(k) // only once for each node: when it gets its subnets
 	}
 
-	if have, err := annotation.ParseJoin(n.Annotations); err != nil || have != node.Join {
+	if join, err := annotation.ParseJoin(n.Annotations); err != nil || join != node.Join {
 		want[annotation.NodeJoin] = annotation.FormatJoin(node.Join)
 	}
 
-	return annotate(&n.ObjectMeta, want), nil
+	return newAnnotationPatch(&n.ObjectMeta, want), nil
 }
 
-// warnOfSize reports a node that joins a cluster of the largest supported size. It is served all
-// the same.
-func (w *worker) warnOfSize(k plan.Key) {
+// warnIfTooLarge reports a node with which the cluster is larger than supported. The node is served
+// all the same.
+func (w *worker) warnIfTooLarge(k plan.Key) {
 	if n := w.allocator.Usage(0).Nodes; n > plan.SupportedNodes {
 		w.log.Warn("cluster is larger than supported",
 			"nodes", n, "supported", plan.SupportedNodes, "node", k.Name)
@@ -94,8 +95,11 @@ func (w *worker) warnOfSize(k plan.Key) {
 	}
 }
 
-// allocatePod also removes the annotations of a pod without allocation that cannot have the
-// annotated addresses. Otherwise the next leader would take these addresses for the pod's.
+// allocatePod allocates for a pod. It returns the patch that writes the allocation into the pod's
+// annotations, or nil if they are right.
+//
+// If a pod without allocation cannot have the addresses in its annotations, the patch removes the
+// annotations. Otherwise the next leader would take these addresses for the pod's.
 func (w *worker) allocatePod(k plan.Key, n *corev1.Node, p *corev1.Pod) (*patch, error) {
 	network, conflict, err := w.allocator.Pod(n, p, w.cluster.NodePods)
 	if conflict != nil {
@@ -105,52 +109,54 @@ func (w *worker) allocatePod(k plan.Key, n *corev1.Node, p *corev1.Pod) (*patch,
 	switch {
 	case errors.Is(err, ipam.ErrNodeBehind):
 		return nil, err
-	case err != nil && len(network.Addresses) == 0 && annotated(p):
-		return annotate(&p.ObjectMeta, map[string]any{annotation.PodNetworks: nil, annotation.FirstPod: nil}), nil
+	case err != nil && len(network.Addresses) == 0 && hasAddressAnnotation(p):
+		return newAnnotationPatch(&p.ObjectMeta, map[string]any{annotation.PodNetworks: nil, annotation.FirstPod: nil}), nil
 	case err != nil:
 		return nil, fmt.Errorf("node %q: %w", n.Name, err)
 	case len(network.Addresses) == 0:
 		return nil, nil
 	}
 
-	return w.restore(p, network), nil
+	return w.podAnnotationsPatch(p, network), nil
 }
 
-// annotated reports whether the pod has an annotation with addresses. The annotation may be empty.
-func annotated(p *corev1.Pod) bool {
-	_, has := p.Annotations[annotation.PodNetworks]
-	_, first := p.Annotations[annotation.FirstPod]
+// hasAddressAnnotation reports whether the pod has an annotation for addresses, which may be empty.
+func hasAddressAnnotation(p *corev1.Pod) bool {
+	_, hasNetworks := p.Annotations[annotation.PodNetworks]
+	_, hasFirst := p.Annotations[annotation.FirstPod]
 
-	return has || first
+	return hasNetworks || hasFirst
 }
 
-// restore returns the patch that makes the pod's annotations equal to its allocation, nil if they
-// are. It removes the first generation's annotation if that differs and this controller does not
-// write it.
-func (w *worker) restore(p *corev1.Pod, network annotation.Pod) *patch {
+// podAnnotationsPatch returns the patch that makes the pod's annotations equal to its allocation, or
+// nil if they are. If the first generation's annotation differs and this controller does not write it,
+// the patch removes it.
+func (w *worker) podAnnotationsPatch(p *corev1.Pod, network annotation.Pod) *patch {
 	want := map[string]any{}
 	if text := annotation.FormatPod(network); p.Annotations[annotation.PodNetworks] != text {
 		want[annotation.PodNetworks] = text
 	}
 
-	text, said := annotation.FormatFirstPod(network), p.Annotations[annotation.FirstPod]
-	switch _, has := p.Annotations[annotation.FirstPod]; {
-	case said == text:
-	case w.first:
+	text := annotation.FormatFirstPod(network)
+	switch current, exists := p.Annotations[annotation.FirstPod]; {
+	case current == text:
+		// It is right.
+	case w.firstAnnotation:
 		want[annotation.FirstPod] = text
-	case has:
+	case exists:
 		want[annotation.FirstPod] = nil
 	}
 
-	return annotate(&p.ObjectMeta, want)
+	return newAnnotationPatch(&p.ObjectMeta, want)
 }
 
-// allocated reports whether the pods' ports have the addresses that are allocated to the pods. An
-// annotation may have changed since it was compared; that change enqueues the key again.
-func (w *worker) allocated(rows []plan.Row) bool {
+// hasAllocatedAddresses reports whether the ports in the rows have the addresses that are allocated to
+// their pods. Ports are planned from annotations, and an annotation may have changed since allocate
+// compared it. That change enqueues the key again.
+func (w *worker) hasAllocatedAddresses(rows []plan.Row) bool {
 	for _, r := range rows {
 		port, ok := r.(plan.LogicalSwitchPort)
-		if !ok || port.Incarnation == "" {
+		if !ok || port.Incarnation == "" { // not the port of a pod
 			continue
 		}
 
@@ -169,7 +175,7 @@ func (w *worker) allocated(rows []plan.Row) bool {
 
 // release frees what the key's object no longer needs. The database must hold exactly the key's
 // rows. It reports whether it freed a node's id and subnets.
-func (w *worker) release(k plan.Key, rows []plan.Row) (node bool) {
+func (w *worker) release(k plan.Key, rows []plan.Row) (freedNode bool) {
 	switch k.Kind {
 	case plan.KindNode:
 		if len(rows) == 0 && w.cluster.Node(k.Name) == nil {
@@ -196,8 +202,8 @@ func (w *worker) release(k plan.Key, rows []plan.Row) (node bool) {
 	return false
 }
 
-// allocatedTo returns the keys of all objects with an allocation, in no order.
-func (w *worker) allocatedTo() []plan.Key {
+// allocatedKeys returns the keys of all objects with an allocation, in any order.
+func (w *worker) allocatedKeys() []plan.Key {
 	var out []plan.Key
 	for _, name := range w.allocator.Nodes() {
 		out = append(out, plan.NodeKey(name))

@@ -17,14 +17,14 @@ import (
 )
 
 const (
-	pageSize    = 1000
-	catchUpPoll = 20 * time.Millisecond
-	relistEvery = 2 * time.Second
+	pageSize    = 1000                  // objects in one reply of the API server
+	catchUpPoll = 20 * time.Millisecond // between two looks into the informer's store
+	relistEvery = 2 * time.Second       // because objects may have been deleted since they were listed
 )
 
-// all lists the resource from the API server, stripped. An object whose version the store already
+// listAll lists the resource from the API server, stripped. An object whose version the store already
 // has is the store's own, so the cluster is not in memory twice.
-func (r resource) all(ctx context.Context) ([]metav1.Object, error) {
+func (r resource) listAll(ctx context.Context) ([]metav1.Object, error) {
 	var out []metav1.Object
 
 	options := metav1.ListOptions{Limit: pageSize}
@@ -36,15 +36,15 @@ func (r resource) all(ctx context.Context) ([]metav1.Object, error) {
 
 		err = meta.EachListItem(page, func(obj runtime.Object) error {
 			if o, ok := obj.(metav1.Object); ok {
-				s := r.stored(o)
-				if s != nil && resourceVersion(s) == resourceVersion(o) && s.GetUID() == o.GetUID() {
-					out = append(out, s)
+				stored := r.stored(o)
+				if stored != nil && resourceVersion(stored) == resourceVersion(o) && stored.GetUID() == o.GetUID() {
+					out = append(out, stored)
 					return nil
 				}
 			}
 
-			kept, err := strip(obj)
-			if o, ok := kept.(metav1.Object); ok {
+			stripped, err := strip(obj)
+			if o, ok := stripped.(metav1.Object); ok {
 				out = append(out, o)
 			}
 
@@ -65,11 +65,11 @@ func (r resource) all(ctx context.Context) ([]metav1.Object, error) {
 	}
 }
 
-// catchUp waits until the store has seen everything that was listed. Planning from an older state
-// than the last leader's would remove rows that it has written. It returns an error only when the
-// context ends.
+// catchUp waits until the store has seen all objects that were listed. If this leader planned from an
+// older state than the last leader, it would remove rows that the last leader has written. catchUp
+// returns an error only when the context ends.
 func (r resource) catchUp(ctx context.Context, listed []metav1.Object, log *slog.Logger) error {
-	missing := r.behind(listed)
+	missing := r.notYetStored(listed)
 	listedAt := time.Now()
 
 	for len(missing) > 0 {
@@ -80,25 +80,25 @@ func (r resource) catchUp(ctx context.Context, listed []metav1.Object, log *slog
 		if time.Since(listedAt) > relistEvery {
 			log.Warn("watch is behind the API server", "resource", r.name, "objects", len(missing))
 
-			if now, err := r.all(ctx); err == nil { // what is gone by now need not be seen
-				missing = still(missing, now)
+			if now, err := r.listAll(ctx); err == nil { // do not wait for objects that were deleted meanwhile
+				missing = keepExisting(missing, now)
 			}
 
 			listedAt = time.Now()
 		}
 
-		missing = r.behind(missing)
+		missing = r.notYetStored(missing)
 	}
 
 	return nil
 }
 
-// behind returns the objects that the store lacks or has in an older version.
-func (r resource) behind(objects []metav1.Object) []metav1.Object {
+// notYetStored returns the objects that the store lacks or has in an older version.
+func (r resource) notYetStored(objects []metav1.Object) []metav1.Object {
 	var out []metav1.Object
 
 	for _, o := range objects {
-		if s := r.stored(o); s == nil || resourceVersion(s) < resourceVersion(o) {
+		if stored := r.stored(o); stored == nil || resourceVersion(stored) < resourceVersion(o) {
 			out = append(out, o)
 		}
 	}
@@ -114,19 +114,19 @@ func (r resource) stored(o metav1.Object) metav1.Object {
 	}
 
 	obj, _, _ := r.store.GetByKey(key) // an in-memory store returns no error
-	s, _ := obj.(metav1.Object)
+	object, _ := obj.(metav1.Object)
 
-	return s
+	return object
 }
 
-// version returns the object's resource version, comparable within a resource.
+// resourceVersion returns the object's resource version, comparable within a resource.
 func resourceVersion(o metav1.Object) uint64 {
 	v, _ := strconv.ParseUint(o.GetResourceVersion(), 10, 64) // Kubernetes 1.35: always a decimal number
 	return v
 }
 
-// still returns those of the objects that exist now. It changes the slice.
-func still(objects, now []metav1.Object) []metav1.Object {
+// keepExisting removes the objects that are not in now. It modifies the slice objects.
+func keepExisting(objects, now []metav1.Object) []metav1.Object {
 	uids := map[types.UID]bool{}
 	for _, o := range now {
 		uids[o.GetUID()] = true

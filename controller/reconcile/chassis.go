@@ -18,11 +18,14 @@ type Southbound interface {
 	ListChassis(ctx context.Context) (map[string]sb.Chassis, error)
 }
 
-// dropChassis removes the chassis of deleted nodes before their rows, and the former chassis of a
-// node whose system-id has changed. ovn-controller cannot register a new chassis while an old one
-// has the node's tunnel address. The rows name the chassis, also for the next leader after a crash.
-// A key whose chassis cannot be removed is left out and keeps its rows until the next attempt.
-func (w *worker) dropChassis(ctx context.Context, want map[plan.Key][]plan.Row) {
+// removeOldChassis removes the chassis of deleted nodes, and the former chassis of a node whose
+// system-id has changed. ovn-controller cannot register a new chassis while an old one has the node's
+// tunnel address. removeOldChassis must be called before the rows are written: only the old rows name
+// the chassis, also for the next leader after a crash.
+//
+// A key whose chassis cannot be removed is deleted from want, and keeps its rows until the next
+// attempt.
+func (w *worker) removeOldChassis(ctx context.Context, want map[plan.Key][]plan.Row) {
 	if w.chassis == nil {
 		return
 	}
@@ -32,16 +35,17 @@ func (w *worker) dropChassis(ctx context.Context, want map[plan.Key][]plan.Row) 
 			continue
 		}
 
-		now := "" // unknown for a node whose agent has not written it
+		current := "" // of a deleted node
 		if n := w.cluster.Node(k.Name); n != nil {
-			if now = plan.ChassisOf(n); now == "" {
-				continue
+			current = plan.ChassisOf(n)
+			if current == "" {
+				continue // the node's agent has not written its chassis yet
 			}
 		}
 
-		name, err := w.db.Chassis(k)
-		if err == nil && name != "" && name != now && !w.hasChassis(name) {
-			err = w.removeChassis(ctx, name)
+		old, err := w.db.Chassis(k)
+		if err == nil && old != "" && old != current && !w.isUsed(old) {
+			err = w.removeChassis(ctx, old)
 		}
 
 		if err != nil {
@@ -56,9 +60,9 @@ func (w *worker) removeChassis(ctx context.Context, name string) error {
 	return w.chassis.RemoveChassis(ctx, name, sb.Fence{Term: w.term.claim.Token(), Holds: w.term.holdInDatabase})
 }
 
-// hasChassis reports whether a node that exists has the chassis. A renamed node has it under its
-// new name.
-func (l *Loop) hasChassis(name string) bool {
+// isUsed reports whether an existing Node has the chassis. A renamed node has the same chassis under
+// its new name.
+func (l *Loop) isUsed(name string) bool {
 	for n := range plan.Objects[corev1.Node](&l.cluster, plan.KindNode) {
 		if n.Annotations[annotation.ChassisID] == name {
 			return true
@@ -68,7 +72,7 @@ func (l *Loop) hasChassis(name string) bool {
 	return false
 }
 
-// chassisHolder returns the name of the node that keeps the node's system-id, or "" if that is the
+// chassisHolder returns the name of the node that may use the node's system-id, or "" if that is the
 // node itself. Machines that are copied from one image may have the same system-id, and only one
 // can be that chassis: the node whose rows have it in the Northbound database, or else the oldest.
 func (w *worker) chassisHolder(n *corev1.Node) (string, error) {
@@ -77,34 +81,34 @@ func (w *worker) chassisHolder(n *corev1.Node) (string, error) {
 		return "", nil
 	}
 
-	var same, hold []*corev1.Node
+	var sharing, bound []*corev1.Node // with this system-id: in the annotation, and also in the rows
 
 	for o := range plan.Objects[corev1.Node](&w.cluster, plan.KindNode) {
 		if o.Annotations[annotation.ChassisID] == id {
-			same = append(same, o)
+			sharing = append(sharing, o)
 		}
 	}
 
-	if len(same) < 2 {
+	if len(sharing) < 2 {
 		return "", nil
 	}
 
-	for _, o := range same {
-		has, err := w.db.Chassis(plan.NodeKey(o.Name))
+	for _, o := range sharing {
+		inRows, err := w.db.Chassis(plan.NodeKey(o.Name))
 		if err != nil {
 			return "", err
 		}
 
-		if has == id {
-			hold = append(hold, o)
+		if inRows == id {
+			bound = append(bound, o)
 		}
 	}
 
-	if len(hold) == 0 {
-		hold = same
+	if len(bound) == 0 {
+		bound = sharing
 	}
 
-	holder := slices.MinFunc(hold, func(a, b *corev1.Node) int {
+	holder := slices.MinFunc(bound, func(a, b *corev1.Node) int {
 		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
 	})
 	if holder.Name == n.Name {

@@ -16,22 +16,23 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/controller/sb"
 )
 
-// chassisLook is how often the leader compares the Nodes with their chassis. A fault is written
-// when two looks in a row have found it.
-const chassisLook = 15 * time.Second
+// chassisCheckInterval is how often the leader compares the Nodes with their chassis. A fault is
+// written when two checks in a row have found it.
+const chassisCheckInterval = 15 * time.Second
 
 // checkChassis compares each Node with its chassis in the Southbound database, and writes the
-// difference to the Node, whose agent shows it. An agent cannot look itself: it has no access to
+// difference to the Node, whose agent shows it. An agent cannot do this: it has no access to
 // that database.
 func (l *Loop) checkChassis(ctx context.Context, t *term) error {
 	if l.chassis == nil {
 		return nil
 	}
 
-	tick := time.NewTicker(chassisLook)
+	tick := time.NewTicker(chassisCheckInterval)
 	defer tick.Stop()
 
-	before, said := map[string]string{}, ""
+	previous := map[string]string{} // faults by node
+	logged := ""
 
 	for {
 		select {
@@ -41,32 +42,33 @@ func (l *Loop) checkChassis(ctx context.Context, t *term) error {
 		}
 
 		text := ""
-		if err := l.writeChassisFaults(ctx, t, before); err != nil && ctx.Err() == nil {
+		if err := l.writeChassisFaults(ctx, t, previous); err != nil && ctx.Err() == nil {
 			text = err.Error()
 		}
 
-		if text != said && text != "" {
+		if text != logged && text != "" {
 			l.log.Warn("cannot compare nodes with their chassis", "error", text)
 		}
 
-		said = text
+		logged = text
 	}
 }
 
-// writeChassisFaults looks once. before has the faults of the last look by node.
-func (l *Loop) writeChassisFaults(ctx context.Context, t *term, before map[string]string) error {
+// writeChassisFaults checks all Nodes once. previous has the faults of the last check by node, and is
+// updated.
+func (l *Loop) writeChassisFaults(ctx context.Context, t *term, previous map[string]string) error {
 	all, err := l.chassis.ListChassis(ctx)
 	if err != nil {
 		return err
 	}
 
-	now, patches := map[string]string{}, map[plan.Key]*patch{}
+	current, patches := map[string]string{}, map[plan.Key]*patch{}
 
 	for n := range plan.Objects[corev1.Node](&l.cluster, plan.KindNode) {
 		fault := chassisFault(n, all)
-		now[n.Name] = fault
+		current[n.Name] = fault
 
-		if fault != before[n.Name] || fault == n.Annotations[annotation.ChassisFault] {
+		if fault != previous[n.Name] || fault == n.Annotations[annotation.ChassisFault] {
 			continue
 		}
 
@@ -75,13 +77,13 @@ func (l *Loop) writeChassisFaults(ctx context.Context, t *term, before map[strin
 			want[annotation.ChassisFault] = nil
 		}
 
-		patches[plan.NodeKey(n.Name)] = annotate(&n.ObjectMeta, want)
+		patches[plan.NodeKey(n.Name)] = newAnnotationPatch(&n.ObjectMeta, want)
 	}
 
-	clear(before)
-	maps.Copy(before, now)
+	clear(previous)
+	maps.Copy(previous, current)
 
-	errs := t.patchAll(ctx, patches) // the next look tries again
+	errs := t.patchAll(ctx, patches) // the next check retries those that fail
 
 	return errors.Join(slices.Collect(maps.Values(errs))...)
 }
@@ -89,9 +91,9 @@ func (l *Loop) writeChassisFaults(ctx context.Context, t *term, before map[strin
 // chassisFault returns how a Node's chassis differs from what the node's agent has published, or
 // "".
 func chassisFault(n *corev1.Node, all map[string]sb.Chassis) string {
-	id, tunnels := plan.ChassisOf(n), n.Annotations[annotation.TunnelAddress]
-	if id == "" || tunnels == "" {
-		return "" // no agent has come, or the agent says itself what is wrong
+	id, address := plan.ChassisOf(n), n.Annotations[annotation.TunnelAddress]
+	if id == "" || address == "" {
+		return "" // the agent has not written them yet, or itself reports what is wrong
 	}
 
 	c, registered := all[id]
@@ -102,9 +104,9 @@ func chassisFault(n *corev1.Node, all map[string]sb.Chassis) string {
 	case c.Hostname != n.Name:
 		return fmt.Sprintf("chassis %q of node %s is registered by host %q: pods of one of the two are cut off; give each Open vSwitch a system-id of its own",
 			id, n.Name, c.Hostname)
-	case !slices.Contains(c.IPs, tunnels):
+	case !slices.Contains(c.IPs, address):
 		return fmt.Sprintf("chassis %q of node %s has the tunnel address %s in the Southbound database, not %s: other nodes cannot reach its pods; check that ovn-controller is connected",
-			id, n.Name, strings.Join(c.IPs, ", "), tunnels)
+			id, n.Name, strings.Join(c.IPs, ", "), address)
 	}
 
 	return ""

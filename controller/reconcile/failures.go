@@ -20,11 +20,12 @@ type failures struct {
 }
 
 type failure struct {
-	text     string
-	reported time.Time
+	text     string    // of the error
+	reported time.Time // when set last returned true
 }
 
-// set records the owner's error and reports whether it is new.
+// set records the owner's error and reports whether it must be reported: it is new, or was last
+// reported repeatEvery ago.
 func (f *failures) set(k plan.Key, text string, now time.Time) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()

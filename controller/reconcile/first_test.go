@@ -48,7 +48,7 @@ func TestLoopFirstAnnotation(t *testing.T) {
 func TestLoopJoined(t *testing.T) {
 	config := kubetest.Start(t).RestConfig()
 	client := kubernetes.NewForConfigOrDie(config)
-	startLoopWith(t, config, nbtest.Start(t).Endpoint, func(o *reconcile.Options) { o.Joined = true })
+	startLoopWith(t, config, nbtest.Start(t).Endpoint, func(o *reconcile.Options) { o.WaitForAgent = true })
 
 	annotate := func(name string, annotations map[string]string) {
 		t.Helper()

@@ -10,8 +10,8 @@ import (
 // lag records since when owners have been waiting for the database to follow the cluster.
 type lag struct {
 	mu      sync.Mutex             // guards all below
-	waiting map[plan.Key]time.Time // the first event since the owner was last taken up
-	taken   map[plan.Key]time.Time // the first event of what is under way, or is tried again
+	waiting map[plan.Key]time.Time // first event of owners that are in the queue
+	taken   map[plan.Key]time.Time // first event of owners that are being reconciled, or are retried
 }
 
 func newLag() lag {
@@ -28,7 +28,8 @@ func (l *lag) begin(k plan.Key, now time.Time) {
 	}
 }
 
-// take records that the owner's reconciliation begins: a later event counts as another one.
+// take records that the owner's reconciliation begins. A later event is not part of it, so it waits
+// separately.
 func (l *lag) take(k plan.Key) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -72,6 +73,7 @@ func (l *lag) oldest() (k plan.Key, since time.Time, n int) {
 	return k, since, len(l.waiting) + len(l.taken)
 }
 
+// reset forgets all owners.
 func (l *lag) reset() {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -24,56 +24,60 @@ import (
 )
 
 const (
-	batchSize   = 64
-	syncBatch   = 256                  // of a full sync, where no event waits for a key
-	coalesce    = 8 * time.Millisecond // northd recomputes for each transaction
-	retryMin    = 50 * time.Millisecond
-	retryMax    = 30 * time.Second
-	resyncEvery = 10 * time.Minute
+	batchSize     = 64                   // keys that are reconciled in one transaction
+	syncBatchSize = 256                  // the same in a full sync, where no event waits for a key
+	coalesce      = 8 * time.Millisecond // between two batches, because northd recomputes for each transaction
+	retryMin      = 50 * time.Millisecond
+	retryMax      = 30 * time.Second
+	resyncEvery   = 10 * time.Minute
 )
 
 // Options configure a Loop.
 type Options struct {
-	Client   kubernetes.Interface // for leases and events
+	Client   kubernetes.Interface // for leases and Events
 	Objects  rest.Interface       // for all objects, from NewClient
-	DB       *nb.DB               // its Run is the caller's
+	DB       *nb.DB               // the caller calls its Run
 	Plan     plan.Config
 	Servers  func() services.ControlPlane // see plan.Cluster
-	Subnets  []ipam.Subnet                // where nodes' subnets come from
+	Subnets  []ipam.Subnet                // the ranges of nodes' subnets
 	Election *election.Config             // nil: always leads
-	Chassis  Southbound                   // nil: chassis stay
-	First    bool                         // annotate pods as the first generation did, too
-	Joined   bool                         // give a node a subnet when its agent has come, not before
-	Busy     func(bool)                   // gets whether more than a few changes wait; may be nil
+	Chassis  Southbound                   // nil: chassis of deleted nodes are not removed
 	Identity string                       // in the database's term; "": the election's
-	Clock    func() time.Duration         // that the lease runs by; nil: election.BootClock
+	Clock    func() time.Duration         // for the lease; nil: election.BootClock
 	Log      *slog.Logger
+
+	FirstAnnotation bool // also write pods' annotation of the first generation
+	WaitForAgent    bool // give a node a subnet only after its agent has written its annotations
+
+	// Busy is called with true when more than a batch of changes begins to wait, and with false when
+	// that ends. It may be nil.
+	Busy func(busy bool)
 }
 
 // Loop keeps the Northbound database equal to the cluster. Run must be called once.
 type Loop struct {
-	client     kubernetes.Interface
-	objects    rest.Interface
-	db         *nb.DB
-	cluster    plan.Cluster
-	election   *election.Config
-	log        *slog.Logger
-	events     record.EventRecorder // nil: events are dropped
-	chassis    Southbound           // nil: chassis stay
-	identity   string               // see Options.Identity
-	clock      func() time.Duration // see Options.Clock
-	first      bool                 // see Options.First
-	pace       pace                 // the leader's
-	allocation ipam.Settings
-	source     // set before it leads
-	account
+	client          kubernetes.Interface
+	objects         rest.Interface
+	db              *nb.DB
+	cluster         plan.Cluster
+	election        *election.Config
+	log             *slog.Logger
+	events          record.EventRecorder // nil: Events are dropped
+	chassis         Southbound           // see Options.Chassis
+	identity        string               // see Options.Identity
+	clock           func() time.Duration // see Options.Clock
+	firstAnnotation bool                 // see Options.FirstAnnotation
+	pace            pace                 // only the leader's worker uses it
+	allocation      ipam.Settings
+	source          // set by watch, before the loop can lead
+	progress
 
-	mu    sync.Mutex // guards queue
-	queue workqueue.TypedRateLimitingInterface[plan.Key]
+	mu    sync.Mutex                                     // guards queue
+	queue workqueue.TypedRateLimitingInterface[plan.Key] // nil while this replica does not lead
 }
 
-// account holds what readiness and metrics report of the work.
-type account struct {
+// progress holds what readiness and metrics report of the work.
+type progress struct {
 	status   status
 	counts   counts
 	lag      lag
@@ -91,19 +95,19 @@ type source struct {
 // New returns a loop that is not running. The database's loop must not run yet either.
 func New(o Options) *Loop {
 	l := &Loop{
-		client:   o.Client,
-		objects:  o.Objects,
-		db:       o.DB,
-		cluster:  plan.Cluster{Config: o.Plan, Servers: o.Servers},
-		election: o.Election,
-		log:      o.Log,
-		chassis:  o.Chassis,
-		first:    o.First,
+		client:          o.Client,
+		objects:         o.Objects,
+		db:              o.DB,
+		cluster:         plan.Cluster{Config: o.Plan, Servers: o.Servers},
+		election:        o.Election,
+		log:             o.Log,
+		chassis:         o.Chassis,
+		firstAnnotation: o.FirstAnnotation,
 		allocation: ipam.Settings{
-			Subnets:     o.Subnets,
-			JoinSubnets: o.Plan.JoinSubnets,
-			Joined:      o.Joined,
-			Log:         o.Log,
+			Subnets:      o.Subnets,
+			JoinSubnets:  o.Plan.JoinSubnets,
+			WaitForAgent: o.WaitForAgent,
+			Log:          o.Log,
 		},
 		pace:     pace{reportBusy: o.Busy},
 		identity: o.Identity,
@@ -113,8 +117,11 @@ func New(o Options) *Loop {
 		l.identity = o.Election.Identity
 	}
 
-	l.counts, l.lag, l.failures.keys = newCounts(), newLag(), map[plan.Key]failure{}
-	l.db.OnChange(l.enqueue) // what others change or delete is put right at once
+	l.counts = newCounts()
+	l.lag = newLag()
+	l.failures.keys = map[plan.Key]failure{}
+
+	l.db.OnChange(l.enqueue) // changes by other clients are undone at once
 
 	return l
 }
@@ -132,7 +139,7 @@ func (l *Loop) Run(ctx context.Context) error {
 	group.Go(func() error { return apiserver.Probe(ctx, l.client, l.status.setAPI, l.log) })
 	group.Go(func() error { return l.reportUnready(ctx) })
 	group.Go(func() error {
-		wait, err := l.watch(ctx)
+		waitForCluster, err := l.watch(ctx)
 		if err != nil {
 			return err
 		}
@@ -141,8 +148,8 @@ func (l *Loop) Run(ctx context.Context) error {
 			go l.follow(ctx, o)
 		}
 
-		if wait() != nil {
-			return nil // only when the context has ended
+		if waitForCluster() != nil {
+			return nil // the context has ended
 		}
 
 		// Without an election this replica is never a standby. A standby would be ready now.
@@ -156,8 +163,8 @@ func (l *Loop) Run(ctx context.Context) error {
 	return group.Wait()
 }
 
-// everything returns the key whose reconciliation enqueues all other keys.
-func everything() plan.Key { return plan.Key{} }
+// fullSyncKey returns the key whose reconciliation enqueues all other keys.
+func fullSyncKey() plan.Key { return plan.Key{} }
 
 // enqueue queues a key for reconciliation. Without leadership it does nothing: a new leader begins
 // with all keys.
@@ -169,7 +176,7 @@ func (l *Loop) enqueue(k plan.Key) {
 		return
 	}
 
-	if k != everything() {
+	if k != fullSyncKey() {
 		l.lag.begin(k, time.Now())
 	}
 
@@ -191,36 +198,46 @@ func (l *Loop) setQueue(q workqueue.TypedRateLimitingInterface[plan.Key]) {
 	l.queue = q
 }
 
-// lead reconciles until the context, that of the term, ends. If leadership is lost, it returns a
-// LostError, and nothing more is written.
+// lead reconciles until the context of the term ends. If leadership is lost, it returns a LostError,
+// and nothing more is written.
 func (l *Loop) lead(ctx context.Context, held *election.Term) error {
 	l.log.Info("leading")
 	defer l.log.Info("no longer leading")
 
-	l.pace.begin()
-	defer l.pace.begin()
+	l.pace.reset()
+	defer l.pace.reset()
 
 	t := &term{Term: held, loop: l}
 
 	l.status.set(func(s *status) { s.leading, s.lost = true, nil })
 	defer l.status.set(func(s *status) {
-		s.leading, s.term, s.begun, s.synced, s.pending, s.allocator = false, 0, false, 0, 0, nil
+		s.leading, s.term, s.allocator = false, 0, nil
+		s.begun, s.synced, s.pending = false, 0, 0
 	})
 
-	// The term first: only this replica changes what is read after it.
+	// Claim the database before reading allocations, so that nobody else changes them afterwards.
 	if err := t.begin(ctx); err != nil {
 		return t.end(ctx)
 	}
 
 	allocator, err := l.recoverAllocator(ctx)
 	if err != nil {
-		return t.end(ctx) // only when the context has ended
+		return t.end(ctx) // the context has ended
 	}
 
 	l.status.set(func(s *status) { s.allocator = allocator })
 	l.lag.reset()
 	l.failures.reset()
 
+	if err := l.work(ctx, t, allocator); err != nil {
+		return err
+	}
+
+	return t.end(ctx)
+}
+
+// work reconciles all keys, and then those that change, until the context ends.
+func (l *Loop) work(ctx context.Context, t *term, allocator *ipam.Allocator) error {
 	limiter := workqueue.NewTypedItemExponentialFailureRateLimiter[plan.Key](retryMin, retryMax)
 	queue := workqueue.NewTypedRateLimitingQueue(limiter)
 
@@ -230,31 +247,26 @@ func (l *Loop) lead(ctx context.Context, held *election.Term) error {
 	l.setQueue(queue)
 	defer l.setQueue(nil)
 
-	l.cluster.ForgetAccounts() // a standby does not follow changes
+	// The accounts are old, because a standby does not follow changes. From here on enqueue does.
+	l.cluster.ForgetAccounts()
 
-	group, working := errgroup.WithContext(ctx)
-	group.Go(func() error { return l.askForEverything(working) })
-	group.Go(func() error { return l.checkChassis(working, t) })
-	group.Go(func() error {
-		return newWorker(l, t, allocator, queue).run(working)
-	})
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error { return l.requestFullSyncs(ctx) })
+	group.Go(func() error { return l.checkChassis(ctx, t) })
+	group.Go(func() error { return newWorker(l, t, allocator, queue).run(ctx) })
 
-	if err := group.Wait(); err != nil {
-		return err
-	}
-
-	return t.end(ctx)
+	return group.Wait()
 }
 
-// askForEverything enqueues a full sync now, after each new connection to the database, and at
+// requestFullSyncs enqueues a full sync now, after each new connection to the database, and at
 // intervals.
-func (l *Loop) askForEverything(ctx context.Context) error {
+func (l *Loop) requestFullSyncs(ctx context.Context) error {
 	select {
-	case <-l.db.Connected(): // a connection from before: what comes now is its full sync
+	case <-l.db.Connected(): // an earlier connection: the full sync that is enqueued below is its first
 	default:
 	}
 
-	l.enqueue(everything())
+	l.enqueue(fullSyncKey())
 
 	tick := time.NewTicker(resyncEvery)
 	defer tick.Stop()
@@ -267,31 +279,32 @@ func (l *Loop) askForEverything(ctx context.Context) error {
 		case <-tick.C:
 		}
 
-		l.enqueue(everything())
+		l.enqueue(fullSyncKey())
 	}
 }
 
-// calmAfter is how long at most a batch must have waited before the loop counts as calm.
+// calmAfter is the time without more than a batch of waiting keys, after which the loop counts as
+// calm.
 const calmAfter = 2 * time.Second
 
 // pace calls a function when more than a batch of keys begins to wait, and when that ends. The zero
 // value calls no function.
 type pace struct {
 	reportBusy   func(busy bool)
-	reportedCalm bool      // as told last
-	busy         time.Time // when more than a batch waited last
+	reportedCalm bool      // the last call of reportBusy had false
+	lastBusy     time.Time // when more than a batch waited last
 }
 
-// begin is called by a new leader, which has all keys to reconcile.
-func (p *pace) begin() { p.note(batchSize+1, time.Now()) }
+// reset makes the pace busy: a new leader has all keys to reconcile.
+func (p *pace) reset() { p.update(batchSize+1, time.Now()) }
 
-// note records how many keys wait.
-func (p *pace) note(waiting int, now time.Time) {
+// update records the number of keys that wait.
+func (p *pace) update(waiting int, now time.Time) {
 	if waiting > batchSize {
-		p.busy = now
+		p.lastBusy = now
 	}
 
-	if calm := now.Sub(p.busy) > calmAfter; calm != p.reportedCalm && p.reportBusy != nil {
+	if calm := now.Sub(p.lastBusy) > calmAfter; calm != p.reportedCalm && p.reportBusy != nil {
 		p.reportedCalm = calm
 		p.reportBusy(!calm)
 	}

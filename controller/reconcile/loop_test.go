@@ -32,7 +32,7 @@ import (
 // two nodes of four pods.
 func startLoop(t *testing.T, config *rest.Config, endpoint string, election *election.Config) *reconcile.Loop {
 	t.Helper()
-	return startLoopWith(t, config, endpoint, func(o *reconcile.Options) { o.Election, o.First = election, true })
+	return startLoopWith(t, config, endpoint, func(o *reconcile.Options) { o.Election, o.FirstAnnotation = election, true })
 }
 
 // startLoopWith is startLoop with other options.

@@ -39,7 +39,7 @@ func newCounts() counts {
 		c.losses.WithLabelValues(reason)
 	}
 
-	c.commits.WithLabelValues() // there from the start, at zero
+	c.commits.WithLabelValues() // shown from the start, at zero
 	c.latencies.WithLabelValues()
 
 	for _, kind := range []plan.Kind{plan.KindNode, plan.KindPod} {
@@ -51,11 +51,14 @@ func newCounts() counts {
 	return c
 }
 
-func (c *counts) lost(reason string) { c.losses.WithLabelValues(reason).Inc() }
+// countLoss counts a loss of leadership.
+func (c *counts) countLoss(reason string) { c.losses.WithLabelValues(reason).Inc() }
 
-func (c *counts) latency(d time.Duration) { c.latencies.WithLabelValues().Observe(d.Seconds()) }
+// observeLatency records the time from an event of an owner until its rows were written.
+func (c *counts) observeLatency(d time.Duration) { c.latencies.WithLabelValues().Observe(d.Seconds()) }
 
-func (c *counts) allocation(kind plan.Kind, err error) {
+// countAllocationFailure counts a failed allocation.
+func (c *counts) countAllocationFailure(kind plan.Kind, err error) {
 	reason := "invalid"
 
 	switch {
@@ -68,7 +71,8 @@ func (c *counts) allocation(kind plan.Kind, err error) {
 	c.allocations.WithLabelValues(kind.String(), reason).Inc()
 }
 
-func (c *counts) key(kind plan.Kind, result string) {
+// countKey counts a reconciliation. Kind 0 is that of fullSyncKey.
+func (c *counts) countKey(kind plan.Kind, result string) {
 	label := "everything"
 	if kind != 0 {
 		label = kind.String()
@@ -77,7 +81,8 @@ func (c *counts) key(kind plan.Kind, result string) {
 	c.keys.WithLabelValues(label, result).Inc()
 }
 
-func (c *counts) commit(d time.Duration) { c.commits.WithLabelValues().Observe(d.Seconds()) }
+// observeCommit records the duration of a commit.
+func (c *counts) observeCommit(d time.Duration) { c.commits.WithLabelValues().Observe(d.Seconds()) }
 
 // Collector returns all metrics of the loop and its database.
 func (l *Loop) Collector() prometheus.Collector { return collector{l} }
@@ -107,12 +112,12 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 
 	leading, pending, allocator := l.status.leadership()
 	put("leader", metric.One(leading))
-	put("term", float64(l.status.claimed()))
+	put("term", float64(l.status.claimedTerm()))
 	put("ready", metric.One(l.Ready() == nil))
 	put("northbound_connected", metric.One(l.db.Ready() == nil))
 
-	for _, what := range l.db.Missing() {
-		put("northbound_schema_missing", 1, what)
+	for _, tableOrColumn := range l.db.Missing() {
+		put("northbound_schema_missing", 1, tableOrColumn)
 	}
 
 	put("sync_pending_owners", float64(pending))
@@ -142,7 +147,7 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 	}
 }
 
-// putUsage puts zeros on standby: only the leader has an allocator.
+// putUsage sends the usage of nodes' subnets. On standby, allocator is nil and the values are 0.
 func putUsage(put putter, allocator *ipam.Allocator) {
 	var u ipam.Usage
 	if allocator != nil {
@@ -165,7 +170,7 @@ func putUsage(put putter, allocator *ipam.Allocator) {
 	}
 }
 
-// putter sends a value of Metrics, whose prefix the name lacks.
+// putter sends a value of a metric, whose name is given without the prefix "ovnkube_controller_".
 type putter func(name string, v float64, labels ...string)
 
 func (l *Loop) queueLen() int {

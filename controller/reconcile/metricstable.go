@@ -6,7 +6,7 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/metric"
 )
 
-// Metrics is what the controller shows.
+// Metrics returns the metrics of the controller's loop.
 func Metrics() metric.Table {
 	gauge := func(name, help string, labels ...string) metric.Family {
 		return metric.Family{
@@ -83,8 +83,8 @@ func Metrics() metric.Table {
 	}
 }
 
-// latencyBuckets are from 1 ms to 30 s. They are close, and 20 ms, which 99 of 100 events
-// shall take at most, is the bound of one.
+// latencyBuckets returns the bounds of buckets from 1 ms to 30 s: six per factor of ten. One bound is
+// 20 ms, because 99 of 100 events must take at most 20 ms.
 func latencyBuckets() []float64 {
 	var out []float64
 
@@ -94,5 +94,5 @@ func latencyBuckets() []float64 {
 		}
 	}
 
-	return out[:len(out)-2]
+	return out[:len(out)-2] // without 50 s and 70 s
 }

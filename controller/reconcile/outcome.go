@@ -7,11 +7,11 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/controller/plan"
 )
 
-// enqueueEverything begins a full sync of all objects, all owners in the database, all objects with
-// an allocation and all that wait for a retry. Objects may have been deleted while nothing could be
-// written.
-func (w *worker) enqueueEverything() error {
-	generation := w.db.Generation() // before the owners are read: a later connection asks again
+// beginFullSync begins a full sync: it puts all keys into the backlog. Objects may have been deleted
+// while nothing could be written, so owners in the database, objects with an allocation and owners
+// that wait for a retry are keys, too.
+func (w *worker) beginFullSync() error {
+	generation := w.db.Generation() // before the owners are read: a later connection begins another full sync
 
 	owners, unknown, err := w.db.Owners()
 	if err != nil {
@@ -26,8 +26,8 @@ func (w *worker) enqueueEverything() error {
 	clear(w.pending)
 
 	w.backlog = nil
-	for _, k := range slices.Concat(w.cluster.Keys(), owners, w.allocatedTo(), w.failures.owners()) {
-		if _, twice := w.pending[k]; !twice {
+	for _, k := range slices.Concat(w.cluster.Keys(), owners, w.allocatedKeys(), w.failures.owners()) {
+		if _, duplicate := w.pending[k]; !duplicate {
 			w.pending[k] = struct{}{}
 			w.backlog = append(w.backlog, k)
 			w.queue.Forget(k)
@@ -39,11 +39,12 @@ func (w *worker) enqueueEverything() error {
 	return nil
 }
 
-// done ends the work on a key: the database holds its rows. Parts of the object that could not be
-// served become an Event. They are tried again only when something changes.
+// done ends the work on a key: the database holds its rows. unserved, if not nil, names the parts of
+// the object that could not be served, and becomes an Event. They are tried again only when something
+// changes.
 func (w *worker) done(k plan.Key, unserved error) {
-	w.note(k, unserved)
-	w.settle(k, "ok")
+	w.recordUnserved(k, unserved)
+	w.finish(k, "ok")
 }
 
 // postpone queues a key again whose namespace has used up its share of changes (throttle). The key
@@ -51,14 +52,14 @@ func (w *worker) done(k plan.Key, unserved error) {
 func (w *worker) postpone(k plan.Key, wait time.Duration) {
 	delete(w.pending, k)
 	w.lag.done(k)
-	w.settle(k, "postponed")
+	w.finish(k, "postponed")
 	w.queue.AddAfter(k, wait)
 }
 
-// note records which parts of the object could not be served.
-func (w *worker) note(k plan.Key, unserved error) {
+// recordUnserved records which parts of the object could not be served; nil is none.
+func (w *worker) recordUnserved(k plan.Key, unserved error) {
 	delete(w.pending, k)
-	w.waiting.forget(k)
+	w.waitlist.forget(k)
 
 	if unserved != nil {
 		if w.failures.set(k, unserved.Error(), time.Now()) {
@@ -70,31 +71,32 @@ func (w *worker) note(k plan.Key, unserved error) {
 	}
 }
 
-func (w *worker) settle(k plan.Key, result string) {
-	w.counts.key(k.Kind, result)
+// finish ends the work on a key, and resets its backoff. The result is for metrics.
+func (w *worker) finish(k plan.Key, result string) {
+	w.counts.countKey(k.Kind, result)
 	w.queue.Forget(k)
 	w.queue.Done(k)
 }
 
 // requeueKey queues a key once more whose object another client changed while it was annotated.
 func (w *worker) requeueKey(k plan.Key) {
-	w.counts.key(k.Kind, "conflict")
+	w.counts.countKey(k.Kind, "conflict")
 	w.queue.AddRateLimited(k)
 	w.queue.Done(k)
 }
 
-// fail queues a key again with backoff. An error of the key itself does not affect the replica's
-// readiness. It becomes an Event with that reason, unless the reason is empty.
+// fail queues a key again with backoff. If the key itself is the cause of the error, the replica
+// stays ready. The error becomes an Event with that reason, unless the reason is empty.
 func (w *worker) fail(k plan.Key, reason string, err error) {
-	if !transient(err) {
+	if !isTransient(err) {
 		delete(w.pending, k)
 		w.lag.done(k)
 	}
 
-	w.waiting.note(k, err)
+	w.waitlist.record(k, err)
 
 	switch {
-	case k == everything():
+	case k == fullSyncKey():
 		w.log.Warn("full sync failed", "error", err)
 	case w.failures.set(k, err.Error(), time.Now()):
 		w.log.Warn("reconcile failed", "owner", k.String(), "error", err)
@@ -104,7 +106,7 @@ func (w *worker) fail(k plan.Key, reason string, err error) {
 		}
 	}
 
-	w.counts.key(k.Kind, "error")
+	w.counts.countKey(k.Kind, "error")
 	w.queue.AddRateLimited(k)
 	w.queue.Done(k)
 }
@@ -114,16 +116,16 @@ func (w *worker) firstSync() bool { return w.synced != w.syncing || w.syncing ==
 
 // publish updates what Ready and the metrics read.
 func (w *worker) publish() {
-	done := false
+	isNewlySynced := false
 	if w.syncing != 0 && len(w.pending) == 0 {
-		done = w.synced != w.syncing
+		isNewlySynced = w.synced != w.syncing
 		w.synced = w.syncing
 	}
 
 	begun, pending := w.syncing != 0, len(w.pending)
 	w.status.set(func(s *status) { s.begun, s.synced, s.pending = begun, w.synced, pending })
 
-	if done {
+	if isNewlySynced {
 		w.log.Info("database equals the cluster")
 	}
 }

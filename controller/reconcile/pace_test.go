@@ -10,8 +10,8 @@ func TestPaceOfWork(t *testing.T) {
 	var told []bool
 
 	p := pace{reportBusy: func(busy bool) { told = append(told, busy) }}
-	p.begin()
-	begun := p.busy
+	p.reset()
+	begun := p.lastBusy
 
 	for _, step := range []struct {
 		after   time.Duration // the beginning
@@ -30,17 +30,17 @@ func TestPaceOfWork(t *testing.T) {
 		{20 * time.Second, 0, []bool{false}},
 	} {
 		told = nil
-		if p.note(step.waiting, begun.Add(step.after)); !slices.Equal(told, step.want) {
+		if p.update(step.waiting, begun.Add(step.after)); !slices.Equal(told, step.want) {
 			t.Errorf("%v, %d wait: told %v, want %v", step.after, step.waiting, told, step.want)
 		}
 	}
 
 	told = nil
-	if p.begin(); !slices.Equal(told, []bool{true}) {
+	if p.reset(); !slices.Equal(told, []bool{true}) {
 		t.Errorf("leading again: told %v, want that it is busy", told)
 	}
 
 	var none pace
-	none.begin()
-	none.note(1, time.Now().Add(time.Hour))
+	none.reset()
+	none.update(1, time.Now().Add(time.Hour))
 }

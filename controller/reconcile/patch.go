@@ -38,8 +38,9 @@ type patch struct {
 	condition   *corev1.NodeCondition // if not nil, annotations is empty
 }
 
-// annotate returns the patch that makes these annotations, or nil if there are none.
-func annotate(object *metav1.ObjectMeta, annotations map[string]any) *patch {
+// newAnnotationPatch returns the patch that sets and removes these annotations, or nil if there are
+// none.
+func newAnnotationPatch(object *metav1.ObjectMeta, annotations map[string]any) *patch {
 	if len(annotations) == 0 {
 		return nil
 	}
@@ -223,7 +224,7 @@ func leavesByPatch(c *plan.Cluster, k plan.Key) *patch {
 			return nil
 		}
 
-		return annotate(&n.ObjectMeta, map[string]any{annotation.LeavesBy: nil})
+		return newAnnotationPatch(&n.ObjectMeta, map[string]any{annotation.LeavesBy: nil})
 	}
 
 	want := annotation.FormatLeavesBy(plan.EgressGateways(c, n))
@@ -231,5 +232,5 @@ func leavesByPatch(c *plan.Cluster, k plan.Key) *patch {
 		return nil
 	}
 
-	return annotate(&n.ObjectMeta, map[string]any{annotation.LeavesBy: want})
+	return newAnnotationPatch(&n.ObjectMeta, map[string]any{annotation.LeavesBy: want})
 }

@@ -11,10 +11,10 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/loop"
 )
 
-// recoverAllocator returns an allocator with the allocations that OVN and annotations hold. It
-// lists from the API server, because the informers may not have seen the last leader's writes yet;
-// on return they have. It waits for the database, whose addresses of pods go before their
-// annotations. It fails only when the context ends.
+// recoverAllocator returns an allocator with the allocations in OVN and in annotations. Of a pod's
+// addresses, those in OVN take precedence, so recoverAllocator waits for the database. It lists from
+// the API server, because the informers may not have seen the last leader's writes yet. On return they
+// have. It returns an error only when the context ends.
 func (l *Loop) recoverAllocator(ctx context.Context) (*ipam.Allocator, error) {
 	wait := retryMin
 
@@ -46,6 +46,7 @@ func (l *Loop) recoverAllocator(ctx context.Context) (*ipam.Allocator, error) {
 	}
 }
 
+// tryRecover makes one attempt to recover the allocator.
 func (l *Loop) tryRecover(ctx context.Context) (*ipam.Allocator, error) {
 	lists, err := l.listAll(ctx)
 	if err != nil {
@@ -70,7 +71,7 @@ func (l *Loop) tryRecover(ctx context.Context) (*ipam.Allocator, error) {
 	}
 
 	a := ipam.NewAllocator(l.allocation)
-	a.Recover(only[*corev1.Node](lists), only[*corev1.Pod](lists), ports)
+	a.Recover(objectsOf[*corev1.Node](lists), objectsOf[*corev1.Pod](lists), ports)
 
 	for i, r := range l.resources {
 		if err := r.catchUp(ctx, lists[i], l.log); err != nil {
@@ -81,8 +82,8 @@ func (l *Loop) tryRecover(ctx context.Context) (*ipam.Allocator, error) {
 	return a, nil
 }
 
-// only returns the objects of one type.
-func only[T metav1.Object](lists [][]metav1.Object) []T {
+// objectsOf returns the objects of one type.
+func objectsOf[T metav1.Object](lists [][]metav1.Object) []T {
 	var out []T
 
 	for _, list := range lists {
@@ -103,7 +104,7 @@ func (l *Loop) listAll(ctx context.Context) ([][]metav1.Object, error) {
 	group, ctx := errgroup.WithContext(ctx)
 	for i, r := range l.resources {
 		group.Go(func() (err error) {
-			lists[i], err = r.all(ctx)
+			lists[i], err = r.listAll(ctx)
 			return err
 		})
 	}

@@ -12,13 +12,13 @@ import (
 
 // Reasons of the Events about objects that cannot be served.
 const (
-	reasonCannotPlan     = "CannotPlan"     // it says what cannot be planned
-	reasonNotServed      = "NotServed"      // parts of what it says cannot be served, the rest is
-	reasonCannotAllocate = "CannotAllocate" // an address, id or subnet is exhausted, taken or never to be had
-	reasonCannotWrite    = "CannotWrite"    // the database refuses its rows
+	reasonCannotPlan     = "CannotPlan"     // no rows can be made from the object
+	reasonNotServed      = "NotServed"      // parts of the object cannot be served; the others are
+	reasonCannotAllocate = "CannotAllocate" // an address, id or subnet is exhausted, taken or invalid
+	reasonCannotWrite    = "CannotWrite"    // the database refuses the object's rows
 	reasonCannotAnnotate = "CannotAnnotate" // the API server refuses the annotation
 	reasonChassisTaken   = "ChassisTaken"   // another node has the same system-id and keeps it
-	reasonReallocated    = "Reallocated"    // what it claimed is another's, so it gets something else
+	reasonReallocated    = "Reallocated"    // the annotated values are another object's, so it gets others
 
 	reasonBeyondSize = "BeyondSupportedSize" // the cluster is larger than supported; the node is served
 )
@@ -36,17 +36,17 @@ type apiError struct{ err error }
 func (e *apiError) Error() string { return e.err.Error() }
 func (e *apiError) Unwrap() error { return e.err }
 
-// refused reports whether the API server understood the request and refused it.
-func (e *apiError) refused() bool {
+// isRefused reports whether the API server understood the request and refused it.
+func (e *apiError) isRefused() bool {
 	return apierrors.IsInvalid(e.err) || apierrors.IsForbidden(e.err) || apierrors.IsBadRequest(e.err)
 }
 
-// transient reports whether an error comes from a connection or the server's disk, not from the
+// isTransient reports whether an error comes from a connection or the server's disk, not from the
 // key.
-func transient(err error) bool {
+func isTransient(err error) bool {
 	var api *apiError
 	if errors.As(err, &api) {
-		return !api.refused()
+		return !api.isRefused()
 	}
 
 	return errors.Is(err, nb.ErrNotConnected) || errors.Is(err, nb.ErrStorage)
@@ -60,7 +60,7 @@ func reasonOf(err error) string {
 		missing *nb.MissingRowError
 	)
 	switch {
-	case transient(err) || errors.As(err, &missing):
+	case isTransient(err) || errors.As(err, &missing):
 		return ""
 	case errors.As(err, &api):
 		return reasonCannotAnnotate

@@ -21,7 +21,8 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/loop"
 )
 
-// watchRetryMax is short: one controller is no load, and all nodes wait for it.
+// watchRetryMax bounds the backoff of watches. It is short, because one controller is hardly any load
+// for the API server, and all nodes wait for it.
 const watchRetryMax = 2 * time.Second
 
 // NewClient returns a client of the API server for the objects of all kinds.
@@ -47,17 +48,17 @@ type objects struct {
 
 // List returns the objects in all namespaces.
 func (o objects) List(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
-	return o.request(o.client.Get(), options).Do(ctx).Get()
+	return o.requestAll(o.client.Get(), options).Do(ctx).Get()
 }
 
 // Watch watches the objects in all namespaces.
 func (o objects) Watch(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
 	options.Watch = true
-	return o.request(o.client.Get(), options).Watch(ctx)
+	return o.requestAll(o.client.Get(), options).Watch(ctx)
 }
 
-// request makes r a request for the objects in all namespaces.
-func (o objects) request(r *rest.Request, options metav1.ListOptions) *rest.Request {
+// requestAll makes r a request for the objects in all namespaces.
+func (o objects) requestAll(r *rest.Request, options metav1.ListOptions) *rest.Request {
 	r = r.AbsPath(o.path()...).
 		SpecificallyVersionedParams(&options, metav1.ParameterCodec, schema.GroupVersion{Version: "v1"})
 	if options.TimeoutSeconds != nil {
@@ -115,8 +116,8 @@ func (o objects) pathOf(k plan.Key) []string {
 	return append(p[:len(p)-1], "namespaces", k.Namespace, p[len(p)-1], k.Name)
 }
 
-// resource is a kind of objects that plans read: the informer's store, and the API server's own
-// answer.
+// resource is a kind of objects that plans read. store is the informer's, and may be behind the API
+// server; list asks the API server.
 type resource struct {
 	kind  plan.Kind
 	name  string
@@ -124,7 +125,8 @@ type resource struct {
 	list  func(context.Context, metav1.ListOptions) (runtime.Object, error)
 }
 
-// newSource makes the cluster's stores those of informers of all resources.
+// newSource makes an informer for each resource, and sets the cluster's stores to the stores of these
+// informers. The informers do not run yet.
 func newSource(client rest.Interface, c *plan.Cluster, log *slog.Logger) source {
 	s := source{patcher: newPatcher(client)}
 	c.Stores = map[plan.Kind]plan.Store{}
@@ -153,6 +155,7 @@ func newSource(client rest.Interface, c *plan.Cluster, log *slog.Logger) source 
 	return s
 }
 
+// indexers returns the indexes that plans use in the store of a resource.
 func indexers(r plan.Resource) cache.Indexers {
 	out := cache.Indexers{}
 	for name, f := range r.Indexes {
@@ -162,7 +165,7 @@ func indexers(r plan.Resource) cache.Indexers {
 	return out
 }
 
-// NewCluster returns a cluster of these objects.
+// NewCluster returns a cluster of these objects, without informers, for tests and tools.
 func NewCluster(cfg plan.Config, objects ...runtime.Object) (*plan.Cluster, error) {
 	c := &plan.Cluster{Config: cfg, Stores: map[plan.Kind]plan.Store{}}
 	stores := map[plan.Kind]cache.Indexer{}
@@ -192,11 +195,11 @@ type optional struct {
 	list func(context.Context, metav1.ListOptions) (runtime.Object, error)
 }
 
-// follow watches an optional resource until ctx ends. An API server that lacks it is asked again
-// every few minutes, because it may be updated. Readiness does not wait for it: no row depends on
-// it.
+// follow watches an optional resource until ctx ends. If the API server lacks the resource, follow
+// asks again every few minutes, because the server may be updated. Readiness does not wait for the
+// resource, because no row depends on it.
 func (l *Loop) follow(ctx context.Context, o optional) {
-	const soon, late = 5 * time.Second, 5 * time.Minute
+	const errorRetry, missingRetry = 5 * time.Second, 5 * time.Minute
 
 	logged := ""
 
@@ -207,9 +210,9 @@ func (l *Loop) follow(ctx context.Context, o optional) {
 			return
 		}
 
-		again, text := soon, err.Error()
+		retry, text := errorRetry, err.Error()
 		if apierrors.IsNotFound(err) {
-			again, text = late, "the API server has no such resource"
+			retry, text = missingRetry, "the API server has no such resource"
 		}
 
 		if text != logged && ctx.Err() == nil {
@@ -217,7 +220,7 @@ func (l *Loop) follow(ctx context.Context, o optional) {
 			logged = text
 		}
 
-		if !loop.Pause(ctx, again) {
+		if !loop.Pause(ctx, retry) {
 			return
 		}
 	}

@@ -10,9 +10,9 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/controller/ipam"
 )
 
-// grace is how long the database may be behind the cluster while this replica is ready. Under
+// maxLag is how long the database may be behind the cluster while this replica is ready. Under
 // constant change it is never equal for long.
-const grace = time.Second
+const maxLag = time.Second
 
 // maxListed bounds how many failing owners readiness lists.
 const maxListed = 100
@@ -20,16 +20,16 @@ const maxListed = 100
 // status is read by readiness and metrics, possibly while the loop works.
 type status struct {
 	mu       sync.Mutex // guards all below
-	api      error
-	watching bool // the informers have the whole cluster
+	api      error      // of the last probe of the API server
+	watching bool       // the informers have the whole cluster
 	leading  bool
-	term     uint64              // that was claimed; 0: none yet
+	term     uint64              // the number of the claimed term; 0: none yet
 	late     bool                // the lease is not renewed in time: nothing is written
-	lost     *election.LostError // why this replica leads no more, until it is known who does
-	begun    bool                // a full sync was begun since
+	lost     *election.LostError // why this replica no longer leads, until the new leader is known
+	begun    bool                // a full sync was begun since this replica leads
 	synced   uint64              // the database connection whose full sync is done
 	pending  int                 // keys of the last full sync that are not done
-	// allocator is nil while this replica does not lead, and until the allocations are read.
+	// allocator is nil while this replica does not lead, and until it has read the allocations.
 	allocator *ipam.Allocator
 }
 
@@ -49,7 +49,8 @@ func (s *status) leadership() (leading bool, pending int, a *ipam.Allocator) {
 	return s.leading, s.pending, s.allocator
 }
 
-func (s *status) claimed() uint64 {
+// claimedTerm returns the number of the claimed term, or 0.
+func (s *status) claimedTerm() uint64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 
@@ -61,6 +62,7 @@ func (s *status) claimed() uint64 {
 // Otherwise it returns everything that is missing.
 func (l *Loop) Ready() error {
 	db, generation := l.db.Ready(), l.db.Generation()
+
 	s := &l.status
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -99,7 +101,7 @@ func (l *Loop) Ready() error {
 		errs = append(errs, s.lost)
 	}
 
-	if k, since, n := l.lag.oldest(); s.leading && n > 0 && time.Since(since) > grace {
+	if k, since, n := l.lag.oldest(); s.leading && n > 0 && time.Since(since) > maxLag {
 		errs = append(errs, fmt.Errorf("%d owners wait, %s for %s",
 			n, k, time.Since(since).Round(time.Second)))
 	}
@@ -108,8 +110,8 @@ func (l *Loop) Ready() error {
 }
 
 // Failing returns a line for each owner whose rows differ from the cluster, with the reason. Most
-// often its object asks for what cannot be done. After a hundred owners a line has the number of
-// the rest.
+// often its object requests something impossible. After maxListed owners, a line has the number of the
+// others.
 func (l *Loop) Failing() []string {
 	lines, total := l.failures.list(maxListed)
 	if total > len(lines) {

@@ -16,7 +16,7 @@ import (
 const lostFenced = "fenced"
 
 // term is a period in which this replica leads. The worker calls Hold before each write. Each
-// transaction waits for the term in the database.
+// transaction to the Northbound database is conditional on the claim.
 type term struct {
 	*election.Term
 	loop  *Loop
@@ -50,7 +50,7 @@ func (t *term) begin(ctx context.Context) error {
 			return context.Cause(ctx)
 		}
 
-		wait = min(2*wait, time.Second)
+		wait = min(2*wait, time.Second) // not retryMax: the cluster has no leader meanwhile
 	}
 }
 
@@ -61,11 +61,11 @@ func (t *term) holdInDatabase(ctx context.Context) error {
 		return err
 	}
 
-	return t.note(ctx, t.loop.db.Holds(ctx))
+	return t.loseIfFenced(ctx, t.loop.db.Holds(ctx))
 }
 
-// note ends the term if the error means that it is over, and returns the error.
-func (t *term) note(ctx context.Context, err error) error {
+// loseIfFenced ends the term if the error means that it is over, and returns the error.
+func (t *term) loseIfFenced(ctx context.Context, err error) error {
 	if errors.Is(err, nb.ErrFenced) && ctx.Err() == nil {
 		t.Lose(lostFenced, t.explain(ctx, err))
 	}
@@ -75,9 +75,9 @@ func (t *term) note(ctx context.Context, err error) error {
 
 // explain returns an error that names the holder of the database.
 func (t *term) explain(ctx context.Context, err error) error {
-	now, asked := t.loop.db.Term(ctx)
+	now, readErr := t.loop.db.Term(ctx)
 	switch {
-	case asked != nil:
+	case readErr != nil:
 		return err
 	case now == nil:
 		return fmt.Errorf("%w: the northbound database has no term, this was %s", err, t.claim)
@@ -96,7 +96,8 @@ type supersededError struct{ err error }
 func (e *supersededError) Error() string { return e.err.Error() }
 func (e *supersededError) Unwrap() error { return e.err }
 
-// end logs and returns why the term is over, if it ended by accident.
+// end returns nil if the context ended on purpose. If leadership was lost, it logs and returns the
+// LostError.
 func (t *term) end(ctx context.Context) error {
 	var lost *election.LostError
 	if !errors.As(context.Cause(ctx), &lost) {
@@ -104,7 +105,7 @@ func (t *term) end(ctx context.Context) error {
 	}
 
 	t.loop.log.Warn("leadership lost", "reason", lost.Reason, "error", lost.Err)
-	t.loop.counts.lost(lost.Reason)
+	t.loop.counts.countLoss(lost.Reason)
 	t.loop.status.set(func(s *status) { s.lost = lost })
 
 	return lost

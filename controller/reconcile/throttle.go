@@ -27,9 +27,9 @@ const (
 // throttle limits how fast the load balancers of each namespace change: those of its Services and of
 // its pods' host ports. The first full sync of a connection is not limited.
 type throttle struct {
-	limits map[string]*rate.Limiter // by namespace; of those with changes in the last seconds
-	// leaving has the VIPs that the database still has, although their owners do not want them
-	// any more.
+	limits map[string]*rate.Limiter // of the namespaces with changes in the last seconds
+	// leaving maps VIPs that the database still has, although their owners no longer want them, to
+	// these owners.
 	leaving map[string]plan.Key
 	// urgent has the owners of such VIPs that an object of another namespace wants. They are not
 	// limited: until the VIPs are removed, the former owner may get the other object's connections.
@@ -44,24 +44,24 @@ func newThrottle() throttle {
 	}
 }
 
-// wait returns how long a Service must wait because its namespace has changed too much. Other
-// owners have more than load balancers, and never wait.
+// wait returns how long a Service must wait because its namespace has changed too much. Other kinds
+// never wait, because they have other rows than load balancers, too.
 func (t *throttle) wait(k plan.Key) time.Duration {
-	if _, urgent := t.urgent[k]; urgent || k.Kind != plan.KindService {
+	if _, isUrgent := t.urgent[k]; isUrgent || k.Kind != plan.KindService {
 		return 0
 	}
 
-	return t.until(k.Namespace)
+	return t.namespaceWait(k.Namespace)
 }
 
-// limited reports whether the owner may have to wait. Such owners are reconciled one after another,
+// isLimited reports whether the owner may have to wait. Such owners are reconciled one after another,
 // after the others of their batch: each uses up what its namespace may change.
-func (t *throttle) limited(k plan.Key) bool {
+func (t *throttle) isLimited(k plan.Key) bool {
 	return k.Kind == plan.KindService && t.limits[k.Namespace] != nil
 }
 
-// until returns how long it takes until the namespace may change something.
-func (t *throttle) until(namespace string) time.Duration {
+// namespaceWait returns how long it takes until the namespace may change something.
+func (t *throttle) namespaceWait(namespace string) time.Duration {
 	l := t.limits[namespace]
 	if l == nil {
 		return 0
@@ -72,49 +72,52 @@ func (t *throttle) until(namespace string) time.Duration {
 	return max(0, time.Duration(missing/unitsPerSecond*float64(time.Second)))
 }
 
-// share is a namespace's allowance for one commit.
-type share struct {
+// namespaceAllowance is a namespace's allowance for one commit.
+type namespaceAllowance struct {
 	nb.Allowance
-	of float64 // Left before the commit
+	initial float64 // Left before the commit
 }
 
-// shares returns the allowances for one commit, by namespace, and those of the owners.
-func (t *throttle) shares(
+// allowances returns the allowances for one commit, by namespace and by owner. The owners of a
+// namespace have the same one. Owners that are not limited have none. vipShare is nb.Allowance.Share.
+func (t *throttle) allowances(
 	want map[plan.Key][]plan.Row,
-	part func(plan.Key, string) float64,
-) (map[string]*share, map[plan.Key]*nb.Allowance) {
-	shares, allowed := map[string]*share{}, map[plan.Key]*nb.Allowance{}
+	vipShare func(plan.Key, string) float64,
+) (map[string]*namespaceAllowance, map[plan.Key]*nb.Allowance) {
+	byNamespace, byOwner := map[string]*namespaceAllowance{}, map[plan.Key]*nb.Allowance{}
 
 	for k := range want {
-		if _, urgent := t.urgent[k]; urgent || k.Kind != plan.KindService && k.Kind != plan.KindPod {
+		if _, isUrgent := t.urgent[k]; isUrgent || k.Kind != plan.KindService && k.Kind != plan.KindPod {
 			continue
 		}
 
-		s := shares[k.Namespace]
-		if s == nil {
+		a := byNamespace[k.Namespace]
+		if a == nil {
 			left := float64(unitsPerCommit)
 			if l := t.limits[k.Namespace]; l != nil {
 				left = max(0, min(left, l.Tokens()))
 			}
 
-			s = &share{nb.Allowance{Left: left, Share: part}, left}
-			shares[k.Namespace] = s
+			a = &namespaceAllowance{nb.Allowance{Left: left, Share: vipShare}, left}
+			byNamespace[k.Namespace] = a
 		}
 
-		allowed[k] = &s.Allowance
+		byOwner[k] = &a.Allowance
 	}
 
-	return shares, allowed
+	return byNamespace, byOwner
 }
 
-// spend accounts for a commit.
-func (t *throttle) spend(want map[plan.Key][]plan.Row, shares map[string]*share) {
-	maps.DeleteFunc(t.leaving, func(_ string, k plan.Key) bool { _, in := want[k]; return in })
+// spend accounts for a commit of these rows with the allowances of their namespaces, which are nil in
+// a full sync.
+func (t *throttle) spend(want map[plan.Key][]plan.Row, byNamespace map[string]*namespaceAllowance) {
+	// The allowances have the VIPs that these owners have still not removed.
+	maps.DeleteFunc(t.leaving, func(_ string, k plan.Key) bool { _, committed := want[k]; return committed })
 
 	compared := plannedVIPs(want)
 
-	for namespace, s := range shares {
-		for k, vips := range s.Held {
+	for namespace, a := range byNamespace {
+		for k, vips := range a.Held {
 			for _, vip := range vips {
 				t.leaving[vip] = k
 			}
@@ -122,7 +125,7 @@ func (t *throttle) spend(want map[plan.Key][]plan.Row, shares map[string]*share)
 			compared[namespace] += len(vips)
 		}
 
-		spent := s.of - s.Left + float64(compared[namespace]/vipsPerUnit)
+		spent := a.initial - a.Left + float64(compared[namespace]/vipsPerUnit)
 		if spent == 0 {
 			continue
 		}
@@ -134,7 +137,7 @@ func (t *throttle) spend(want map[plan.Key][]plan.Row, shares map[string]*share)
 		}
 
 		now := time.Now()
-		for n := int(math.Ceil(spent)); n > 0; n -= unitsAtOnce { // more than a limiter takes at once
+		for n := int(math.Ceil(spent)); n > 0; n -= unitsAtOnce { // a limiter takes no more at once
 			l.ReserveN(now, min(n, unitsAtOnce))
 		}
 	}
@@ -146,7 +149,7 @@ func (t *throttle) spend(want map[plan.Key][]plan.Row, shares map[string]*share)
 	}
 }
 
-// plannedVIPs returns the numbers of the VIPs of Services, by namespace.
+// plannedVIPs returns the number of VIPs of the Services of each namespace.
 func plannedVIPs(want map[plan.Key][]plan.Row) map[string]int {
 	n := map[string]int{}
 
@@ -165,9 +168,9 @@ func plannedVIPs(want map[plan.Key][]plan.Row) map[string]int {
 	return n
 }
 
-// hurry returns the owners of leaving VIPs that an owner of another namespace wants. They become
-// urgent.
-func (t *throttle) hurry(want map[plan.Key][]plan.Row) []plan.Key {
+// markUrgent makes the owners of leaving VIPs urgent if the rows of another namespace have these VIPs.
+// It returns the owners that were not urgent before.
+func (t *throttle) markUrgent(want map[plan.Key][]plan.Row) []plan.Key {
 	if len(t.leaving) == 0 {
 		return nil
 	}
@@ -182,8 +185,8 @@ func (t *throttle) hurry(want map[plan.Key][]plan.Row) []plan.Key {
 			}
 
 			for vip := range lb.VIPs {
-				owner, leaves := t.leaving[vip]
-				if _, already := t.urgent[owner]; leaves && !already && owner.Namespace != k.Namespace {
+				owner, isLeaving := t.leaving[vip]
+				if _, isUrgent := t.urgent[owner]; isLeaving && !isUrgent && owner.Namespace != k.Namespace {
 					t.urgent[owner] = struct{}{}
 					out = append(out, owner)
 				}

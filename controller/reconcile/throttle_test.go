@@ -16,29 +16,29 @@ func TestThrottle(t *testing.T) {
 	spend := func(units float64) {
 		t.Helper()
 
-		shares, allowed := th.shares(want, nil)
-		if len(allowed) != 4 || allowed[a] != allowed[b] || allowed[a] == allowed[other] || allowed[plan.PodKey("a", "p")] != allowed[a] {
-			t.Fatalf("allowances %v: want one for each namespace, and none for the node", allowed)
+		byNamespace, byOwner := th.allowances(want, nil)
+		if len(byOwner) != 4 || byOwner[a] != byOwner[b] || byOwner[a] == byOwner[other] || byOwner[plan.PodKey("a", "p")] != byOwner[a] {
+			t.Fatalf("allowances %v: want one for each namespace, and none for the node", byOwner)
 		}
 
-		allowed[a].Left -= units
+		byOwner[a].Left -= units
 
-		th.spend(want, shares)
+		th.spend(want, byNamespace)
 	}
 	spend(0)
 
-	if th.limited(a) || th.wait(a) != 0 {
+	if th.isLimited(a) || th.wait(a) != 0 {
 		t.Error("a namespace without changes is limited")
 	}
 
 	spend(unitsPerCommit)
 
-	if !th.limited(a) || th.wait(a) != 0 {
+	if !th.isLimited(a) || th.wait(a) != 0 {
 		t.Error("a namespace must wait after its first commit")
 	}
 
-	if shares, _ := th.shares(want, nil); shares["a"].Left < unitsPerCommit || shares["b"].Left != unitsPerCommit {
-		t.Errorf("a may change %g, b %g, want at least %d each", shares["a"].Left, shares["b"].Left, unitsPerCommit)
+	if byNamespace, _ := th.allowances(want, nil); byNamespace["a"].Left < unitsPerCommit || byNamespace["b"].Left != unitsPerCommit {
+		t.Errorf("a may change %g, b %g, want at least %d each", byNamespace["a"].Left, byNamespace["b"].Left, unitsPerCommit)
 	}
 
 	spend(unitsPerCommit)
@@ -51,12 +51,12 @@ func TestThrottle(t *testing.T) {
 		}
 	}
 
-	if shares, _ := th.shares(want, nil); shares["a"].Left != 0 {
-		t.Errorf("a may change %g, want nothing", shares["a"].Left)
+	if byNamespace, _ := th.allowances(want, nil); byNamespace["a"].Left != 0 {
+		t.Errorf("a may change %g, want nothing", byNamespace["a"].Left)
 	}
 
 	for _, k := range []plan.Key{other, plan.PodKey("a", "p"), plan.NodeKey("n")} {
-		if th.wait(k) != 0 || th.limited(k) {
+		if th.wait(k) != 0 || th.isLimited(k) {
 			t.Errorf("%v must wait", k)
 		}
 	}
@@ -68,27 +68,27 @@ func TestThrottleHurries(t *testing.T) {
 	th := newThrottle()
 	old := plan.ServiceKey("a", "old")
 	gone := map[plan.Key][]plan.Row{old: nil}
-	shares, allowed := th.shares(gone, nil)
-	allowed[old].Left -= unitsPerCommit + 2*unitsAtOnce
-	allowed[old].Held = map[plan.Key][]string{old: {"10.96.0.1:80", "10.96.0.1:81"}}
+	byNamespace, byOwner := th.allowances(gone, nil)
+	byOwner[old].Left -= unitsPerCommit + 2*unitsAtOnce
+	byOwner[old].Held = map[plan.Key][]string{old: {"10.96.0.1:80", "10.96.0.1:81"}}
 
-	th.spend(gone, shares)
+	th.spend(gone, byNamespace)
 
 	wants := func(k plan.Key, vip string) map[plan.Key][]plan.Row {
 		return map[plan.Key][]plan.Row{k: {plan.LoadBalancer{Name: "new", VIPs: map[string]string{vip: ""}}}}
 	}
 	for _, none := range []map[plan.Key][]plan.Row{wants(plan.ServiceKey("a", "new"), "10.96.0.1:80"), wants(plan.ServiceKey("b", "new"), "10.96.0.2:80")} {
-		if got := th.hurry(none); len(got) > 0 || th.wait(old) == 0 {
+		if got := th.markUrgent(none); len(got) > 0 || th.wait(old) == 0 {
 			t.Errorf("%v makes %v urgent", none, got)
 		}
 	}
 
-	if got := th.hurry(wants(plan.ServiceKey("b", "new"), "10.96.0.1:81")); !slices.Equal(got, []plan.Key{old}) {
+	if got := th.markUrgent(wants(plan.ServiceKey("b", "new"), "10.96.0.1:81")); !slices.Equal(got, []plan.Key{old}) {
 		t.Errorf("urgent %v, want %v", got, old)
 	}
 
-	if _, allowed := th.shares(gone, nil); th.wait(old) != 0 || len(allowed) > 0 {
-		t.Errorf("the urgent owner waits %v, allowances %v", th.wait(old), allowed)
+	if _, byOwner := th.allowances(gone, nil); th.wait(old) != 0 || len(byOwner) > 0 {
+		t.Errorf("the urgent owner waits %v, allowances %v", th.wait(old), byOwner)
 	}
 
 	th.spend(gone, nil)
@@ -111,12 +111,12 @@ func TestThrottleCountsPlanning(t *testing.T) {
 		}
 
 		want := map[plan.Key][]plan.Row{k: {lb}}
-		shares, _ := th.shares(want, nil)
-		th.spend(want, shares)
+		byNamespace, _ := th.allowances(want, nil)
+		th.spend(want, byNamespace)
 	}
 	spend(vipsPerUnit - 1)
 
-	if th.limited(k) {
+	if th.isLimited(k) {
 		t.Error("a small Service counts although it does not change")
 	}
 
@@ -131,10 +131,10 @@ func TestThrottleCountsPlanning(t *testing.T) {
 	}
 
 	gone := map[plan.Key][]plan.Row{k: nil} // the database still has its VIPs
-	shares, allowed := th.shares(gone, nil)
-	allowed[k].Held = map[plan.Key][]string{k: make([]string, vips)}
+	byNamespace, byOwner := th.allowances(gone, nil)
+	byOwner[k].Held = map[plan.Key][]string{k: make([]string, vips)}
 
-	th.spend(gone, shares)
+	th.spend(gone, byNamespace)
 
 	least += vips / vipsPerUnit * time.Second / unitsPerSecond
 	if wait := th.wait(k); wait < least-time.Second/4 || wait > least {

@@ -15,12 +15,12 @@ import (
 const reasonUnready = "ControllerNotReady"
 
 const (
-	unreadyLooks = 5       // in a row: a restart of a database takes less
-	unreadyText  = 1 << 10 // bytes of an Event's message that the API server accepts
+	unreadyChecks = 5       // that must fail in a row; a restart of a database takes less time
+	maxEventText  = 1 << 10 // bytes of an Event's message that the API server accepts
 )
 
-// reportUnready writes an Event each time that this replica leads and has not been ready for the
-// length of two leases, which is half a minute by default. The Event is about the election's Lease,
+// reportUnready writes an Event when this replica leads and has not been ready for two durations of
+// the lease, which is half a minute by default. The Event is about the election's Lease,
 // or about namespace kube-system without an election.
 func (l *Loop) reportUnready(ctx context.Context) error {
 	lease := election.DefaultDuration
@@ -28,10 +28,10 @@ func (l *Loop) reportUnready(ctx context.Context) error {
 		lease = l.election.Duration()
 	}
 
-	tick := time.NewTicker(2 * lease / unreadyLooks)
+	tick := time.NewTicker(2 * lease / unreadyChecks)
 	defer tick.Stop()
 
-	for n := 0; ; {
+	for failed := 0; ; {
 		select {
 		case <-ctx.Done():
 			return nil
@@ -40,15 +40,16 @@ func (l *Loop) reportUnready(ctx context.Context) error {
 
 		err := l.Ready()
 		if err == nil || !l.Leading() {
-			n = 0
+			failed = 0
 			continue
 		}
 
-		if n++; n == unreadyLooks {
+		failed++
+		if failed == unreadyChecks { // not more often: one Event for each failure
 			text := err.Error()
 			l.log.Warn("not ready", "reason", text)
 			l.events.Event(l.controllerObject(), corev1.EventTypeWarning, reasonUnready,
-				text[:min(len(text), unreadyText)])
+				text[:min(len(text), maxEventText)])
 		}
 	}
 }

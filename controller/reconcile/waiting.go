@@ -11,36 +11,37 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/controller/plan"
 )
 
-// wakePerAddress bounds how many owners are woken when an address is released. The owner that
-// waits longest takes it; the others are a reserve in case it no longer needs it.
+// wakePerAddress bounds how many owners are woken when an address is released. The owner that has
+// waited longest takes the address. The others get it if that owner no longer needs it.
 const wakePerAddress = 16
 
-// waiting are owners that failed because another owner has what they need. They are planned again
-// when it is released, not only after their backoff.
-type waiting struct {
-	serial    uint64
-	addresses map[plan.Key]wish
-	nodes     map[plan.Key]struct{}           // for a node's id or subnet
-	rows      map[plan.Key]nb.MissingRowError // for a row of another owner
+// waitlist has the owners that failed because another owner has what they need. They are planned
+// again when that is released, not only after their backoff.
+type waitlist struct {
+	serial    uint64                          // of the last addressWait
+	addresses map[plan.Key]addressWait        // owners that wait for an address
+	nodes     map[plan.Key]struct{}           // Nodes that wait for a node id or a subnet
+	rows      map[plan.Key]nb.MissingRowError // owners that wait for a row of another owner
 }
 
-type wish struct {
+// addressWait is the wait for any address of a prefix.
+type addressWait struct {
 	prefix netip.Prefix
-	serial uint64 // who came first
+	serial uint64 // grows with each new wait
 }
 
-func newWaiting() waiting {
-	return waiting{
-		addresses: map[plan.Key]wish{},
+func newWaitlist() waitlist {
+	return waitlist{
+		addresses: map[plan.Key]addressWait{},
 		nodes:     map[plan.Key]struct{}{},
 		rows:      map[plan.Key]nb.MissingRowError{},
 	}
 }
 
-// note records what the owner waits for now, if the error says so. The owner keeps the place in the
-// queue of its first wait.
-func (w *waiting) note(k plan.Key, err error) {
-	old, had := w.addresses[k]
+// record records what the owner waits for now, if the error names it. If the owner already waited for
+// the same prefix, it keeps its place.
+func (w *waitlist) record(k plan.Key, err error) {
+	wait, hasWaited := w.addresses[k]
 	w.forget(k)
 
 	var (
@@ -49,12 +50,12 @@ func (w *waiting) note(k plan.Key, err error) {
 	)
 	switch {
 	case errors.As(err, &unavailable):
-		if !had || old.prefix != unavailable.For {
+		if !hasWaited || wait.prefix != unavailable.For {
 			w.serial++
-			old = wish{unavailable.For, w.serial}
+			wait = addressWait{unavailable.For, w.serial}
 		}
 
-		w.addresses[k] = old
+		w.addresses[k] = wait
 	case k.Kind == plan.KindNode && (errors.Is(err, ipam.ErrExhausted) || errors.Is(err, ipam.ErrTaken)):
 		w.nodes[k] = struct{}{}
 	case errors.As(err, &missing):
@@ -62,14 +63,16 @@ func (w *waiting) note(k plan.Key, err error) {
 	}
 }
 
-func (w *waiting) forget(k plan.Key) {
+// forget removes an owner that no longer waits.
+func (w *waitlist) forget(k plan.Key) {
 	delete(w.addresses, k)
 	delete(w.nodes, k)
 	delete(w.rows, k)
 }
 
-// wanting returns the owners that the released addresses may help, the longest waiting first.
-func (w *waiting) wanting(released []netip.Addr) []plan.Key {
+// wanting returns the owners that wait for one of the released addresses. For each address, those
+// that have waited longest come first.
+func (w *waitlist) wanting(released []netip.Addr) []plan.Key {
 	if len(w.addresses) == 0 {
 		return nil
 	}
@@ -79,8 +82,8 @@ func (w *waiting) wanting(released []netip.Addr) []plan.Key {
 	for _, a := range released {
 		var keys []plan.Key
 
-		for k, want := range w.addresses {
-			if want.prefix.Contains(a) {
+		for k, wait := range w.addresses {
+			if wait.prefix.Contains(a) {
 				keys = append(keys, k)
 			}
 		}
@@ -95,20 +98,20 @@ func (w *waiting) wanting(released []netip.Addr) []plan.Key {
 }
 
 // referring returns the owners that wait for one of the rows.
-func (w *waiting) referring(rows []plan.Row) []plan.Key {
+func (w *waitlist) referring(rows []plan.Row) []plan.Key {
 	if len(w.rows) == 0 || len(rows) == 0 {
 		return nil
 	}
 
-	there := map[nb.MissingRowError]bool{}
+	present := map[nb.MissingRowError]bool{}
 	for _, r := range rows {
-		there[nb.MissingRowError{Table: r.Table(), ID: r.ID()}] = true
+		present[nb.MissingRowError{Table: r.Table(), ID: r.ID()}] = true
 	}
 
 	var out []plan.Key
 
 	for k, missing := range w.rows {
-		if there[missing] {
+		if present[missing] {
 			out = append(out, k)
 		}
 	}
@@ -118,15 +121,15 @@ func (w *waiting) referring(rows []plan.Row) []plan.Key {
 	return out
 }
 
-// heavyRows is the size of rows, in bytes of matches and VIPs, from which a key is reconciled
-// alone, after the other keys of its batch. These need not wait until it is planned and written.
+// heavyRows is the size of rows, in bytes of matches and VIPs, from which a key is heavy. A heavy key
+// is reconciled alone, after the other keys of its batch, so that they need not wait for it.
 const heavyRows = 1 << 20
 
-// largeKeys are the keys whose rows were large when they were last planned.
-type largeKeys map[plan.Key]struct{}
+// heavyKeys are the keys that were heavy when they were last planned.
+type heavyKeys map[plan.Key]struct{}
 
-// note records the size of the key's rows.
-func (h largeKeys) note(k plan.Key, rows []plan.Row) {
+// record records whether the key is heavy with these rows.
+func (h heavyKeys) record(k plan.Key, rows []plan.Row) {
 	if plan.Size(rows) >= heavyRows {
 		h[k] = struct{}{}
 	} else {
@@ -134,16 +137,16 @@ func (h largeKeys) note(k plan.Key, rows []plan.Row) {
 	}
 }
 
-// batches returns the keys in the groups and the order in which they must be reconciled. Owners for
-// which alone returns true are treated like heavy ones.
-func (h largeKeys) batches(keys []plan.Key, alone func(plan.Key) bool) [][]plan.Key {
+// batches returns the keys in the groups and the order in which they must be reconciled. Keys for
+// which isLimited returns true are treated like heavy ones.
+func (h heavyKeys) batches(keys []plan.Key, isLimited func(plan.Key) bool) [][]plan.Key {
 	var (
 		light []plan.Key
 		out   [][]plan.Key
 	)
 
 	for _, k := range keys {
-		if _, is := h[k]; is || alone(k) {
+		if _, heavy := h[k]; heavy || isLimited(k) {
 			out = append(out, []plan.Key{k})
 		} else {
 			light = append(light, k)

@@ -14,20 +14,21 @@ import (
 	services "github.com/ovn-ebpf/ovn-ebpf/service"
 )
 
-// watch makes the loop's cluster the informers' stores and starts them. It
-// returns a wait for the first complete picture. They end with the context.
-func (l *Loop) watch(ctx context.Context) (wait func() error, err error) {
+// watch makes the informers' stores the loop's cluster, and starts the informers, which run until the
+// context ends. waitForCluster waits until the stores have the whole cluster, except optional
+// resources. It returns an error only when the context ends.
+func (l *Loop) watch(ctx context.Context) (waitForCluster func() error, err error) {
 	l.source = newSource(l.objects, &l.cluster, l.log)
 
 	var synced []cache.InformerSynced
 
 	for _, i := range l.informers {
-		reg, err := l.handle(i)
+		registration, err := l.handle(i)
 		if err != nil {
 			return nil, err
 		}
 
-		synced = append(synced, reg.HasSynced)
+		synced = append(synced, registration.HasSynced)
 	}
 
 	for _, o := range l.optional {
@@ -51,7 +52,7 @@ func (l *Loop) watch(ctx context.Context) (wait func() error, err error) {
 
 // handle makes the loop process the informer's changes.
 func (l *Loop) handle(i *informer.Informer) (cache.ResourceEventHandlerRegistration, error) {
-	reg, err := i.AddEventHandler(cache.ResourceEventHandlerFuncs{
+	registration, err := i.AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc:    func(obj any) { l.changed(nil, obj) },
 		UpdateFunc: func(old, obj any) { l.changed(old, obj) },
 		DeleteFunc: func(obj any) {
@@ -66,9 +67,11 @@ func (l *Loop) handle(i *informer.Informer) (cache.ResourceEventHandlerRegistrat
 		return nil, fmt.Errorf("watch cluster: %w", err)
 	}
 
-	return reg, nil
+	return registration, nil
 }
 
+// changed enqueues the keys whose rows depend on an object. old is nil for a new object, now for a
+// deleted one.
 func (l *Loop) changed(old, now any) {
 	if !l.acceptsKeys() {
 		return // on standby, skip computing the affected keys

@@ -5,9 +5,9 @@ import (
 	"errors"
 	"maps"
 	"slices"
+	"sync"
 	"time"
 
-	"golang.org/x/sync/errgroup"
 	"k8s.io/client-go/util/workqueue"
 
 	"github.com/ovn-ebpf/ovn-ebpf/controller/ipam"
@@ -15,21 +15,22 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/controller/plan"
 )
 
-// worker reconciles keys, a batch at a time, in one goroutine that owns the
-// allocator and the account of the full sync.
+// worker reconciles keys, a batch at a time, in one goroutine. Only this goroutine uses the fields.
 type worker struct {
 	*Loop
-	term      *term
-	allocator *ipam.Allocator
-	queue     workqueue.TypedRateLimitingInterface[plan.Key]
-	begun     time.Time  // the last batch
-	backlog   []plan.Key // of a full sync, to be enqueued when events leave room
-	waiting   waiting
-	pending   map[plan.Key]struct{} // keys of the full sync that are not done
-	syncing   uint64                // the database connection that the full sync is of; 0: none was begun
-	synced    uint64                // the database connection whose full sync is done
-	heavy     largeKeys
-	throttle  throttle
+	term       *term
+	allocator  *ipam.Allocator
+	queue      workqueue.TypedRateLimitingInterface[plan.Key]
+	batchBegun time.Time // when the last batch was taken from the queue
+	waitlist   waitlist
+	heavy      heavyKeys
+	throttle   throttle
+
+	// A full sync belongs to a connection to the database, given as nb.DB.Generation; 0 is none.
+	backlog []plan.Key            // keys that are enqueued when the queue is empty
+	pending map[plan.Key]struct{} // keys that are not done
+	syncing uint64                // the connection whose full sync has begun last
+	synced  uint64                // the connection whose full sync was done last
 }
 
 func newWorker(
@@ -43,13 +44,14 @@ func newWorker(
 		term:      t,
 		allocator: a,
 		queue:     q,
-		waiting:   newWaiting(),
+		waitlist:  newWaitlist(),
 		pending:   map[plan.Key]struct{}{},
-		heavy:     largeKeys{},
+		heavy:     heavyKeys{},
 		throttle:  newThrottle(),
 	}
 }
 
+// run reconciles keys until the queue is shut down or the term is over.
 func (w *worker) run(ctx context.Context) error {
 	for {
 		keys := w.next(ctx)
@@ -57,9 +59,9 @@ func (w *worker) run(ctx context.Context) error {
 			return nil
 		}
 
-		w.pace.note(len(keys)+w.queue.Len()+len(w.backlog), w.begun)
+		w.pace.update(len(keys)+w.queue.Len()+len(w.backlog), w.batchBegun)
 
-		for i, batch := range w.heavy.batches(keys, w.throttle.limited) {
+		for i, batch := range w.heavy.batches(keys, w.throttle.isLimited) {
 			if i > 0 && w.term.Hold(ctx) != nil {
 				return nil
 			}
@@ -72,24 +74,24 @@ func (w *worker) run(ctx context.Context) error {
 }
 
 // next waits for work and returns up to batchSize keys, or a batch of the full sync. It returns
-// none when the queue was shut down. The first key after a pause is returned at once; keys that
-// follow soon after it are batched.
+// none when the queue was shut down. The first key after a pause is returned at once. Keys that
+// follow within coalesce are batched.
 func (w *worker) next(ctx context.Context) []plan.Key {
-	size := max(batchSize, w.feed())
+	size := max(batchSize, w.feedBacklog())
 
 	k, shutdown := w.queue.Get()
 	if shutdown {
 		return nil
 	}
 
-	if pause := coalesce - time.Since(w.begun); pause > 0 && w.queue.Len() < size-1 {
+	if pause := coalesce - time.Since(w.batchBegun); pause > 0 && w.queue.Len() < size-1 {
 		select {
 		case <-ctx.Done():
 		case <-time.After(pause):
 		}
 	}
 
-	w.begun = time.Now()
+	w.batchBegun = time.Now()
 
 	keys := []plan.Key{k}
 	for len(keys) < size && w.queue.Len() > 0 {
@@ -108,14 +110,14 @@ func (w *worker) next(ctx context.Context) []plan.Key {
 	return keys
 }
 
-// feed enqueues the next batch of the full sync when the queue is empty, so that no event waits
-// behind more than one such batch. It returns the number of keys.
-func (w *worker) feed() int {
+// feedBacklog enqueues the next batch of the full sync when the queue is empty, so that no event
+// waits behind more than one such batch. It returns the number of keys.
+func (w *worker) feedBacklog() int {
 	if w.queue.Len() > 0 {
 		return 0
 	}
 
-	n := min(len(w.backlog), syncBatch)
+	n := min(len(w.backlog), syncBatchSize)
 	for _, k := range w.backlog[:n] {
 		w.queue.Add(k)
 	}
@@ -125,31 +127,36 @@ func (w *worker) feed() int {
 	return n
 }
 
-// work is the outcome of a batch of keys.
-type work struct {
-	rows       map[plan.Key][]plan.Row
-	unserved   map[plan.Key]error  // why the rows leave out a part of the object
-	unassigned map[plan.Key]error  // why a pod has no address, and so no rows
-	patches    map[plan.Key]*patch // of annotations that the rows need
-	after      map[plan.Key]*patch // written after the rows
+// batch is what must be written for a batch of keys. A key has an allocation, or it has rows.
+type batch struct {
+	allocations map[plan.Key]*patch // annotations with which the key must be planned again
+	rows        map[plan.Key][]plan.Row
+	unserved    map[plan.Key]error  // why the rows leave out a part of the object
+	unassigned  map[plan.Key]error  // why a pod has no address, and so no rows
+	later       map[plan.Key]*patch // patches that are written after the key's rows
+}
+
+func newBatch() batch {
+	return batch{
+		allocations: map[plan.Key]*patch{},
+		rows:        map[plan.Key][]plan.Row{},
+		unserved:    map[plan.Key]error{},
+		unassigned:  map[plan.Key]error{},
+		later:       map[plan.Key]*patch{},
+	}
 }
 
 // reconcile makes the rows that each key owns equal to the cluster. A key that fails is queued
-// again with backoff; the others are unaffected. A key whose object gets an annotation is not
-// planned now: the watch brings the new version and enqueues the key.
+// again with backoff; the others are unaffected. If the annotations of a key's object do not have
+// its allocation, they are written and the key gets no rows now: the watch brings the new version
+// and enqueues the key.
 func (w *worker) reconcile(ctx context.Context, keys []plan.Key) {
-	todo := work{
-		rows:       map[plan.Key][]plan.Row{},
-		unserved:   map[plan.Key]error{},
-		unassigned: map[plan.Key]error{},
-		patches:    map[plan.Key]*patch{},
-		after:      map[plan.Key]*patch{},
-	}
+	b := newBatch()
 
 	for _, k := range keys {
-		if k == everything() {
-			switch err := w.enqueueEverything(); {
-			case err == nil, errors.Is(err, nb.ErrNotConnected): // the next connection asks again
+		if k == fullSyncKey() {
+			switch err := w.beginFullSync(); {
+			case err == nil, errors.Is(err, nb.ErrNotConnected): // the next connection enqueues it again
 				w.done(k, nil)
 			default:
 				w.fail(k, "", err)
@@ -163,27 +170,24 @@ func (w *worker) reconcile(ctx context.Context, keys []plan.Key) {
 			continue
 		}
 
-		w.prepare(k, &todo)
+		w.prepare(k, &b)
 	}
 
 	var (
 		patchErrs map[plan.Key]error
-		group     errgroup.Group
+		group     sync.WaitGroup
 	)
-	group.Go(func() error {
-		patchErrs = w.term.patchAll(ctx, todo.patches)
-		return nil
-	})
-	w.commit(ctx, todo)
 
-	_ = group.Wait() // the errors are in patchErrs
+	group.Go(func() { patchErrs = w.term.patchAll(ctx, b.allocations) })
+	w.commit(ctx, b)
+	group.Wait()
 
-	for k := range todo.patches {
+	for k, p := range b.allocations {
 		switch err := patchErrs[k]; {
 		case err == nil:
-			pod := ipam.Pod{Name: k.Namespace + "/" + k.Name, UID: string(todo.patches[k].object.UID)}
+			pod := ipam.Pod{Name: k.Namespace + "/" + k.Name, UID: string(p.object.UID)}
 			w.allocator.RecordWritten(pod)
-			w.settle(k, "patched")
+			w.finish(k, "patched")
 		case errors.Is(err, errConflict):
 			w.requeueKey(k)
 		default:
@@ -191,26 +195,29 @@ func (w *worker) reconcile(ctx context.Context, keys []plan.Key) {
 		}
 	}
 
-	w.wake(w.waiting.wanting(w.allocator.TakeFreed()))
+	w.wake(w.waitlist.wanting(w.allocator.TakeFreed()))
 }
 
-// prepare adds the work for a key to todo. It finishes the key itself if the key has no work,
-// cannot be planned, or has to wait.
-func (w *worker) prepare(k plan.Key, todo *work) {
-	p, err := w.allocate(k)
+// prepare adds what must be written for a key to the batch. It finishes the key itself if nothing has
+// to be written, or if the key cannot be planned or has to wait.
+func (w *worker) prepare(k plan.Key, b *batch) {
+	allocation, err := w.allocate(k)
 	if errors.Is(err, ipam.ErrNodeBehind) {
+		// The change of the node's annotation enqueues the pod.
 		delete(w.pending, k)
 		w.lag.done(k)
-		w.settle(k, "ok")
+		w.finish(k, "ok")
 
 		return
 	}
 
 	if err != nil {
-		w.counts.allocation(k.Kind, err)
+		w.counts.countAllocationFailure(k.Kind, err)
 
-		if k.Kind == plan.KindPod { // its present rows are wrong, or of an earlier pod with its name
-			todo.rows[k], todo.unassigned[k] = nil, err
+		if k.Kind == plan.KindPod {
+			// Remove the present rows: they are wrong, or an earlier pod of that name had them.
+			b.rows[k] = nil
+			b.unassigned[k] = err
 		} else {
 			w.fail(k, reasonCannotAllocate, err)
 		}
@@ -218,14 +225,14 @@ func (w *worker) prepare(k plan.Key, todo *work) {
 		return
 	}
 
-	if p != nil {
-		todo.patches[k] = p
+	if allocation != nil {
+		b.allocations[k] = allocation
 		return
 	}
 
-	after := leavesByPatch(&w.cluster, k)
-	if after == nil { // otherwise the changed annotation enqueues the node again
-		after = networkAvailablePatch(&w.cluster, k)
+	later := leavesByPatch(&w.cluster, k)
+	if later == nil { // otherwise the changed annotation enqueues the node again
+		later = networkAvailablePatch(&w.cluster, k)
 	}
 
 	rows, err := plan.Rows(&w.cluster, k)
@@ -236,103 +243,118 @@ func (w *worker) prepare(k plan.Key, todo *work) {
 		return
 	}
 
-	if !w.allocated(rows) {
+	if !w.hasAllocatedAddresses(rows) {
 		w.queue.AddRateLimited(k)
 		w.queue.Done(k)
 
 		return
 	}
 
-	w.heavy.note(k, rows)
+	w.heavy.record(k, rows)
 
-	todo.rows[k] = rows
-	if after != nil {
-		todo.after[k] = after
+	b.rows[k] = rows
+	if later != nil {
+		b.later[k] = later
 	}
 
 	if err != nil {
-		todo.unserved[k] = err
+		b.unserved[k] = err
 	}
 }
 
-// commit writes the rows, then the patches that follow them, and settles the keys.
-func (w *worker) commit(ctx context.Context, todo work) {
-	want := todo.rows
-	w.dropChassis(ctx, want)
+// commit writes the rows, then the later patches, and finishes the keys that have rows.
+func (w *worker) commit(ctx context.Context, b batch) {
+	w.removeOldChassis(ctx, b.rows)
 
-	if len(want) == 0 {
+	if len(b.rows) == 0 {
 		return
 	}
 
 	var (
-		shares  map[string]*share
-		allowed map[plan.Key]*nb.Allowance
+		byNamespace map[string]*namespaceAllowance
+		byOwner     map[plan.Key]*nb.Allowance
 	)
 
 	if !w.firstSync() {
-		for _, k := range w.throttle.hurry(want) {
+		for _, k := range w.throttle.markUrgent(b.rows) {
 			w.enqueue(k)
 		}
 
-		shares, allowed = w.throttle.shares(want, w.cluster.VIPShare)
+		byNamespace, byOwner = w.throttle.allowances(b.rows, w.cluster.VIPShare)
 	}
 
-	start, before := time.Now(), w.db.Stats().Transactions
-	errs := w.db.CommitWithin(ctx, want, allowed)
-	w.throttle.spend(want, shares)
+	begun := time.Now()
+	transactions := w.db.Stats().Transactions
+
+	errs := w.db.CommitWithin(ctx, b.rows, byOwner)
+	w.throttle.spend(b.rows, byNamespace)
 
 	for _, err := range errs {
-		if w.term.note(ctx, err) != nil && ctx.Err() != nil {
-			return // the term is over, and with it the account of its work
+		if w.term.loseIfFenced(ctx, err) != nil && ctx.Err() != nil {
+			return // the term is over, and the next one begins with all keys
 		}
 	}
 
-	end, wrote := time.Now(), w.db.Stats().Transactions != before
-	w.counts.commit(end.Sub(start))
-	maps.DeleteFunc(todo.after, func(k plan.Key, _ *patch) bool {
-		_, in := want[k]
-		return !in || errs[k] != nil
-	})
-	maps.Copy(errs, w.term.patchAll(ctx, todo.after))
+	written := time.Now()
+	w.counts.observeCommit(written.Sub(begun))
 
-	for k, rows := range want {
+	hasChanged := w.db.Stats().Transactions != transactions
+
+	// A later patch is written only if the rows of its key were.
+	maps.DeleteFunc(b.later, func(k plan.Key, _ *patch) bool {
+		_, planned := b.rows[k]
+		return !planned || errs[k] != nil
+	})
+	maps.Copy(errs, w.term.patchAll(ctx, b.later))
+
+	for k, rows := range b.rows {
 		if err := errs[k]; err != nil {
 			w.fail(k, reasonOf(err), err)
 			continue
 		}
 
-		if since, ok := w.lag.done(k); ok && wrote {
-			w.counts.latency(end.Sub(since))
+		if since, ok := w.lag.done(k); ok && hasChanged {
+			w.counts.observeLatency(written.Sub(since))
 		}
 
-		node := w.release(k, rows)
-		if err := todo.unassigned[k]; err != nil {
-			w.fail(k, reasonCannotAllocate, err)
-		} else if held(allowed[k], k) {
-			w.note(k, todo.unserved[k])
-			w.postpone(k, w.throttle.until(k.Namespace))
-		} else {
-			w.done(k, todo.unserved[k])
-		}
-
-		w.wake(w.waiting.referring(rows))
-
-		if node {
-			w.wake(slices.SortedFunc(maps.Keys(w.waiting.nodes), plan.Key.Compare))
-		}
+		w.finishWritten(k, rows, &b, isHeld(byOwner[k], k))
 	}
 }
 
-func held(a *nb.Allowance, k plan.Key) bool {
+// finishWritten finishes a key whose rows are in the database, except for load balancers that its
+// namespace's allowance has held. It wakes the owners that waited for these rows, or for what the
+// key no longer needs.
+func (w *worker) finishWritten(k plan.Key, rows []plan.Row, b *batch, isHeld bool) {
+	freedNode := w.release(k, rows)
+
+	if err := b.unassigned[k]; err != nil {
+		w.fail(k, reasonCannotAllocate, err)
+	} else if isHeld {
+		w.recordUnserved(k, b.unserved[k])
+		w.postpone(k, w.throttle.namespaceWait(k.Namespace))
+	} else {
+		w.done(k, b.unserved[k])
+	}
+
+	w.wake(w.waitlist.referring(rows))
+
+	if freedNode {
+		w.wake(slices.SortedFunc(maps.Keys(w.waitlist.nodes), plan.Key.Compare))
+	}
+}
+
+// isHeld reports whether the allowance has held load balancers of the owner.
+func isHeld(a *nb.Allowance, k plan.Key) bool {
 	if a == nil {
 		return false
 	}
 
-	_, in := a.Held[k]
+	_, held := a.Held[k]
 
-	return in
+	return held
 }
 
+// wake queues keys at once, without their backoff.
 func (w *worker) wake(keys []plan.Key) {
 	for _, k := range keys {
 		w.queue.Forget(k)
