@@ -13,33 +13,33 @@ import (
 // neighbours in use: the router resolves them again, and loses packets meanwhile.
 const oldNeighbourAge = "300"
 
-// forgetsUsed reports whether an OVN with this schema of the Northbound database forgets neighbours
+// schemaForgetsUsed reports whether an OVN with this schema of the Northbound database forgets neighbours
 // that are in use. The schema of OVN 23.09 is 7.1.0.
-func forgetsUsed(schema string) bool {
+func schemaForgetsUsed(schema string) bool {
 	parts := strings.Split(schema, ".")
 	if len(parts) < 2 {
 		return false
 	}
 
-	major, err1 := strconv.Atoi(parts[0])
-	minor, err2 := strconv.Atoi(parts[1])
+	major, majorErr := strconv.Atoi(parts[0])
+	minor, minorErr := strconv.Atoi(parts[1])
 
-	return err1 == nil && err2 == nil && (major < 7 || major == 7 && minor < 1)
+	return majorErr == nil && minorErr == nil && (major < 7 || major == 7 && minor < 1)
 }
 
-// supportedRows returns the rows with options that suit the database's OVN.
+// supportedRows returns the rows with options that suit the database's OVN. It does not modify rows.
 func (d *DB) supportedRows(rows []plan.Row) []plan.Row {
 	d.mu.Lock()
-	old := d.forgetsUsed
+	forgetsUsed := d.forgetsUsed
 	d.mu.Unlock()
 
-	if !old {
+	if !forgetsUsed {
 		return rows
 	}
 
 	for i, row := range rows {
-		router, is := row.(plan.LogicalRouter)
-		if !is || router.Options[plan.NeighbourAge] == "" {
+		router, ok := row.(plan.LogicalRouter)
+		if !ok || router.Options[plan.NeighbourAge] == "" {
 			continue
 		}
 

@@ -12,7 +12,7 @@ func TestNeighbourAgeSuitsTheRelease(t *testing.T) {
 		"7.1.0": "60", "7.11.0": "60", "8.0.0": "60", "": "60",
 	} {
 		planned := []plan.Row{plan.LogicalSwitch{Name: "join"}, plan.LogicalRouter{Name: "GR_a", Options: map[string]string{plan.NeighbourAge: "60"}}, plan.LogicalRouter{Name: "r"}}
-		d := &DB{forgetsUsed: forgetsUsed(version)}
+		d := &DB{forgetsUsed: schemaForgetsUsed(version)}
 
 		rows := d.supportedRows(planned)
 		if got := rows[1].(plan.LogicalRouter).Options[plan.NeighbourAge]; got != want {

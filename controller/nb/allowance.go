@@ -34,6 +34,7 @@ type Allowance struct {
 // vipUnits are the flows that OVN makes on each node of a VIP without backends.
 const vipUnits = 4
 
+// hold records an owner in Held, with VIPs that the database keeps.
 func (a *Allowance) hold(key plan.Key, leaving ...string) {
 	if a.Held == nil {
 		a.Held = map[plan.Key][]string{}
@@ -48,9 +49,10 @@ type balancerRow struct {
 	record     *record   // nil: it is not planned
 	stale      *staleRow // nil: it is planned
 	have, want map[string]string
-	held       bool // its other columns must stay as they are
+	isHeld     bool // the row must stay as it is
 }
 
+// protocol returns the load balancer's protocol.
 func (r *balancerRow) protocol() string {
 	if r.record != nil {
 		text, _ := r.record.columns["protocol"].(string)
@@ -67,27 +69,39 @@ func (r *balancerRow) protocol() string {
 
 // vipChange is a difference of one VIP in all load balancers of its owner.
 type vipChange struct {
-	vip   string
-	rows  []*balancerRow // those in which it differs
-	units float64
-	had   bool // a load balancer in the database has the VIP
-	has   bool // a planned one has it
+	vip           string
+	rows          []*balancerRow // those in which it differs
+	units         float64
+	before, after bool // a load balancer has the VIP: in the database, in the plan
 }
 
 // rank is the place of the change among others: removals are first, and additions last.
 func (c *vipChange) rank() int {
 	switch {
-	case !c.has:
+	case !c.after:
 		return 0
-	case c.had:
+	case c.before:
 		return 1
 	}
 
 	return 2
 }
 
-// restrict leaves out what exceeds the allowance of the owner's load balancers.
+// restrict leaves out the changes of the owner's load balancers that exceed the allowance.
 func (b *batch) restrict(key plan.Key, a *Allowance) {
+	rows := b.balancerRows(key)
+	b.holdRows(key, a, rows)
+
+	partial := a.holdVIPs(key, rows)
+	for _, r := range rows {
+		if vips, isPartial := partial[r]; r.isHeld || isPartial {
+			b.applyHold(key, r, vips)
+		}
+	}
+}
+
+// balancerRows returns the owner's load balancers, planned and stale, sorted by ID.
+func (b *batch) balancerRows(key plan.Key) []*balancerRow {
 	var rows []*balancerRow
 
 	for _, r := range b.records[key] {
@@ -105,13 +119,19 @@ func (b *batch) restrict(key plan.Key, a *Allowance) {
 
 	slices.SortFunc(rows, func(x, y *balancerRow) int { return cmp.Compare(x.id, y.id) })
 
+	return rows
+}
+
+// holdRows spends the allowance on load balancers of which something else than VIPs changes: OVN makes
+// the flows of all their VIPs again. It marks those that exceed the allowance as held.
+func (b *batch) holdRows(key plan.Key, a *Allowance, rows []*balancerRow) {
 	for _, r := range rows {
 		if r.record == nil || r.record.old == nil || !b.differs(r.record) {
 			continue
 		}
 
 		if a.Left <= 0 {
-			r.held = true
+			r.isHeld = true
 
 			a.hold(key)
 
@@ -122,47 +142,54 @@ func (b *batch) restrict(key plan.Key, a *Allowance) {
 			a.Left -= a.units(key, vip, backends, "")
 		}
 	}
+}
 
-	next := map[*balancerRow]map[string]string{} // of the rows in which a VIP stays as it is
+// holdVIPs spends the allowance on changes of VIPs. It returns the VIPs of load balancers in which not
+// all changes are made now.
+func (a *Allowance) holdVIPs(key plan.Key, rows []*balancerRow) map[*balancerRow]map[string]string {
+	partial := map[*balancerRow]map[string]string{}
 
 	for _, c := range a.vipChanges(key, rows) {
-		if a.Left <= 0 || slices.ContainsFunc(c.rows, func(r *balancerRow) bool { return r.held }) {
-			a.hold(key)
-
-			if !c.has {
-				a.hold(key, c.vip)
-			}
-
-			for _, r := range c.rows {
-				if next[r] == nil {
-					next[r] = map[string]string{}
-					maps.Copy(next[r], r.want)
-				}
-
-				delete(next[r], c.vip)
-
-				if backends, had := r.have[c.vip]; had {
-					next[r][c.vip] = backends
-				}
-			}
-
+		if a.Left > 0 && !slices.ContainsFunc(c.rows, func(r *balancerRow) bool { return r.isHeld }) {
+			a.Left -= c.units
 			continue
 		}
 
-		a.Left -= c.units
+		a.hold(key)
+
+		if !c.after {
+			a.hold(key, c.vip)
+		}
+
+		for _, r := range c.rows {
+			if partial[r] == nil {
+				partial[r] = map[string]string{}
+				maps.Copy(partial[r], r.want)
+			}
+
+			delete(partial[r], c.vip)
+
+			if backends, had := r.have[c.vip]; had {
+				partial[r][c.vip] = backends
+			}
+		}
 	}
 
-	for _, r := range rows {
-		vips, partial := next[r]
-		switch {
-		case r.held || partial && r.stale == nil && r.record.old == nil && len(vips) == 0:
-			b.records[key] = slices.DeleteFunc(b.records[key], func(o *record) bool { return o == r.record })
-		case !partial || r.stale != nil && len(vips) == 0:
-		case r.stale != nil:
-			r.stale.keep = vips
-		default:
-			r.record.columns["vips"] = vips
-		}
+	return partial
+}
+
+// applyHold makes a load balancer stay as it is if it is held, and otherwise have these VIPs.
+func (b *batch) applyHold(key plan.Key, r *balancerRow, vips map[string]string) {
+	isEmptyInsert := r.stale == nil && r.record.old == nil && len(vips) == 0
+
+	switch {
+	case r.isHeld || isEmptyInsert:
+		b.records[key] = slices.DeleteFunc(b.records[key], func(o *record) bool { return o == r.record })
+	case r.stale == nil:
+		r.record.columns["vips"] = vips
+	case len(vips) > 0:
+		r.stale.keep = vips
+	default: // a stale load balancer without VIPs is deleted
 	}
 }
 
@@ -200,10 +227,11 @@ func (a *Allowance) vipChanges(key plan.Key, rows []*balancerRow) []*vipChange {
 	changes := slices.Collect(maps.Values(found))
 	for _, c := range changes {
 		for _, r := range c.rows {
-			before, was := r.have[c.vip]
-			after, is := r.want[c.vip]
-			c.had, c.has = c.had || was, c.has || is
-			c.units += a.units(key, c.vip, before, after)
+			have, had := r.have[c.vip]
+			want, wanted := r.want[c.vip]
+			c.before = c.before || had
+			c.after = c.after || wanted
+			c.units += a.units(key, c.vip, have, want)
 		}
 	}
 
@@ -227,6 +255,7 @@ func (a *Allowance) units(key plan.Key, vip, before, after string) float64 {
 	return units
 }
 
+// backendsOf splits the backends of a VIP.
 func backendsOf(text string) []string {
 	if text == "" {
 		return nil
@@ -235,6 +264,7 @@ func backendsOf(text string) []string {
 	return strings.Split(text, ",")
 }
 
+// vipsOf returns the VIPs of a load balancer in the database, or nil without one.
 func vipsOf(m model.Model) map[string]string {
 	if m == nil {
 		return nil
@@ -258,7 +288,7 @@ func (b *batch) differs(r *record) bool {
 
 	row, err := b.difference(r, m, others)
 	if err != nil {
-		return false // so does this
+		return false // writeRecord reports this error, too
 	}
 
 	if len(row) > 0 {
@@ -285,8 +315,8 @@ func (b *batch) keepVIPs(s staleRow) (*ovsdb.Operation, error) {
 	return b.write(r, m, []string{"vips"})
 }
 
-// copies returns the allowances as they are now.
-func copies(allowed map[plan.Key]*Allowance, keys []plan.Key) map[*Allowance]Allowance {
+// copyAllowances returns copies of the allowances of the keys, to restore them if a commit fails.
+func copyAllowances(allowed map[plan.Key]*Allowance, keys []plan.Key) map[*Allowance]Allowance {
 	out := map[*Allowance]Allowance{}
 
 	for _, k := range keys {

@@ -66,6 +66,28 @@ func (b *batch) add(key plan.Key, rows []plan.Row) error {
 		return err
 	}
 
+	b.records[key] = b.newRecords(key, rows, have)
+
+	for identity, remaining := range have {
+		for _, m := range remaining {
+			b.stale[key] = append(b.stale[key], staleRow{table: identity.table, uuid: uuidOf(m), row: m})
+		}
+	}
+
+	slices.SortFunc(b.stale[key], func(x, y staleRow) int {
+		return cmp.Or(cmp.Compare(x.table, y.table), cmp.Compare(x.uuid, y.uuid))
+	})
+
+	if a := b.allowed[key]; a != nil {
+		b.restrict(key, a)
+	}
+
+	return nil
+}
+
+// newRecords returns the planned rows with their states in the database. It removes from have the
+// rows that it finds there.
+func (b *batch) newRecords(key plan.Key, rows []plan.Row, have map[ref][]model.Model) []*record {
 	var records []*record
 
 	for _, row := range rows {
@@ -92,23 +114,7 @@ func (b *batch) add(key plan.Key, rows []plan.Row) error {
 		records = append(records, r)
 	}
 
-	b.records[key] = records
-
-	for identity, rest := range have {
-		for _, m := range rest {
-			b.stale[key] = append(b.stale[key], staleRow{table: identity.table, uuid: uuidOf(m), row: m})
-		}
-	}
-
-	slices.SortFunc(b.stale[key], func(x, y staleRow) int {
-		return cmp.Or(cmp.Compare(x.table, y.table), cmp.Compare(x.uuid, y.uuid))
-	})
-
-	if a := b.allowed[key]; a != nil {
-		b.restrict(key, a)
-	}
-
-	return nil
+	return records
 }
 
 // hasTable reports whether the database's schema has the table. The model is fitted to that schema.
@@ -195,10 +201,26 @@ func (b *batch) lookup(r ref) model.Model {
 // that refers to a row that neither exists nor is inserted is left out and gets its error in errs.
 func (b *batch) operations(errs map[plan.Key]error) []ovsdb.Operation {
 	targets := b.resolve(errs)
-	resolve := func(t ref) string { return targets[t] }
 
-	var ops, removed []ovsdb.Operation
+	ops := b.recordOps(targets, errs)
+	staleOps, roots := b.staleOps(errs)
+	ops = append(ops, staleOps...)
 
+	// Root rows are last, because their operations depend on the rows that the others change.
+	changed := changedRows(ops)
+	for _, s := range roots {
+		ops = append(ops, b.deleteRootOps(s, changed)...)
+	}
+
+	return ops
+}
+
+// recordOps returns the operations for the planned rows: inserts and updates, then additions to
+// parents, then removals from parents.
+func (b *batch) recordOps(targets map[ref]string, errs map[plan.Key]error) []ovsdb.Operation {
+	var ops, removals []ovsdb.Operation
+
+	resolve := func(r ref) string { return targets[r] }
 	additions := map[addition][]string{}
 
 	for _, key := range slices.SortedFunc(maps.Keys(b.records), plan.Key.Compare) {
@@ -215,18 +237,21 @@ func (b *batch) operations(errs map[plan.Key]error) []ovsdb.Operation {
 
 			for _, p := range r.parents {
 				if r.old == nil || !b.members.has(p, targets[p.parent], r.uuid) {
-					at := addition{p.parent.table, targets[p.parent], p.column}
-					additions[at] = append(additions[at], r.uuid)
+					to := addition{p.parent.table, targets[p.parent], p.column}
+					additions[to] = append(additions[to], r.uuid)
 				}
 			}
 
-			removed = append(removed, b.removalOps(r, resolve)...)
+			removals = append(removals, b.removalOps(r, resolve)...)
 		}
 	}
 
-	ops = append(append(ops, additionOps(additions)...), removed...)
+	return slices.Concat(ops, additionOps(additions), removals)
+}
 
-	var roots []staleRow
+// staleOps returns the operations for stale rows of non-root tables, and for those that keep VIPs. It
+// returns the stale rows of root tables separately.
+func (b *batch) staleOps(errs map[plan.Key]error) (ops []ovsdb.Operation, roots []staleRow) {
 
 	for _, key := range slices.SortedFunc(maps.Keys(b.records), plan.Key.Compare) {
 		for _, s := range b.stale[key] {
@@ -250,12 +275,7 @@ func (b *batch) operations(errs map[plan.Key]error) []ovsdb.Operation {
 		}
 	}
 
-	changed := changedRows(ops)
-	for _, s := range roots {
-		ops = append(ops, b.deleteRootOps(s, changed)...)
-	}
-
-	return ops
+	return ops, roots
 }
 
 // resolve finds the UUID of every referenced row, or its name in this transaction. It drops the
@@ -289,6 +309,8 @@ func (b *batch) resolve(errs map[plan.Key]error) map[ref]string {
 	}
 }
 
+// resolveKey adds the rows that the records refer to to targets. It returns the first reference to a
+// row that does not exist, or to a column that the schema lacks.
 func (b *batch) resolveKey(records []*record, targets map[ref]string) *ref {
 	for _, r := range records {
 		for _, p := range r.parents {
@@ -314,6 +336,7 @@ func (b *batch) resolveKey(records []*record, targets map[ref]string) *ref {
 	return nil
 }
 
+// targets returns all rows that the record refers to, or that must refer to it.
 func (r *record) targets() []ref {
 	var out []ref
 	for _, refs := range r.refs {

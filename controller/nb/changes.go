@@ -10,60 +10,62 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/controller/plan"
 )
 
-// watcher notifies owners of changes to their rows that another client has made.
-type watcher struct {
+// changeHandler notifies owners of changes to their rows that another client has made.
+type changeHandler struct {
 	cache  *cache.TableCache
 	echoes *echoes
 	send   func(plan.Key)
 }
 
-// changes notifies the owners of rows that are updated, deleted or removed from their parents. It
-// ignores:
+// newChangeHandler returns a handler of the cache's events. It notifies the owners of rows that are
+// updated, deleted or removed from their parents. It ignores:
 //   - columns that plans do not set;
 //   - new rows, which no plan contains;
 //   - the writes of this process.
-func changes(c *cache.TableCache, e *echoes, send func(plan.Key)) cache.EventHandler {
-	w := watcher{c, e, send}
-	return &cache.EventHandlerFuncs{UpdateFunc: w.updated, DeleteFunc: w.deleted}
+func newChangeHandler(c *cache.TableCache, e *echoes, send func(plan.Key)) cache.EventHandler {
+	h := changeHandler{c, e, send}
+	return &cache.EventHandlerFuncs{UpdateFunc: h.handleUpdate, DeleteFunc: h.handleDelete}
 }
 
-func (w watcher) updated(table string, old, now model.Model) {
-	if managedDiffer(table, old, now) && !w.echoes.written(table, now) {
-		w.notify(table, old)
+func (h changeHandler) handleUpdate(table string, old, now model.Model) {
+	if managedDiffer(table, old, now) && !h.echoes.takeWritten(table, now) {
+		h.notify(table, old)
 	}
 
-	w.lost(table, old, now)
+	h.notifyRemoved(table, old, now)
 }
 
-func (w watcher) deleted(table string, row model.Model) {
-	if !w.echoes.deleted(row) {
-		w.notify(table, row)
+func (h changeHandler) handleDelete(table string, row model.Model) {
+	if !h.echoes.takeDeleted(row) {
+		h.notify(table, row)
 	}
 
-	w.lost(table, row, nil)
+	h.notifyRemoved(table, row, nil)
 }
 
-// lost notifies the owners of rows that only the old version referred to. Rows that were deleted as
+// notifyRemoved notifies the owners of rows that only the old version referred to. Rows that were deleted as
 // well have their own event.
-func (w watcher) lost(table string, old, now model.Model) {
+func (h changeHandler) notifyRemoved(table string, old, now model.Model) {
 	for _, c := range children[table] {
 		removed, _ := differing(references(old, c.column), references(now, c.column))
 		for _, uuid := range removed {
-			if rows := w.cache.Table(c.table); rows != nil && rows.HasRow(uuid) {
+			if rows := h.cache.Table(c.table); rows != nil && rows.HasRow(uuid) {
 				if row := rows.Row(uuid); row != nil {
-					w.notify(c.table, row)
+					h.notify(c.table, row)
 				}
 			}
 		}
 	}
 }
 
-func (w watcher) notify(table string, row model.Model) {
+// notify notifies the owner of a row, if it has one.
+func (h changeHandler) notify(table string, row model.Model) {
 	if k, err := plan.ParseKey(ownerOf(table, row)); err == nil {
-		w.send(k)
+		h.send(k)
 	}
 }
 
+// managedDiffer reports whether the columns that plans set, or external_ids, differ.
 func managedDiffer(table string, old, now model.Model) bool {
 	for _, column := range tables[table].columns {
 		a, ok := fieldOf(old, column)
@@ -117,14 +119,14 @@ func (e *echoes) reset() {
 	e.rows = nil
 }
 
-// written reports whether a changed row is as this process wrote it.
-func (e *echoes) written(table string, now model.Model) bool {
+// takeWritten removes the write of a row, and reports whether the row is as this process wrote it.
+func (e *echoes) takeWritten(table string, now model.Model) bool {
 	want, ok := e.take(uuidOf(now))
 	return ok && want != nil && !managedDiffer(table, want, now)
 }
 
-// deleted reports whether this process deleted the row.
-func (e *echoes) deleted(row model.Model) bool {
+// takeDeleted removes the write of a row, and reports whether this process deleted the row.
+func (e *echoes) takeDeleted(row model.Model) bool {
 	want, ok := e.take(uuidOf(row))
 	return ok && want == nil
 }

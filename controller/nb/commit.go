@@ -55,6 +55,8 @@ func (d *DB) CommitWithin(
 	return errs
 }
 
+// commit commits some of the keys, and adds their errors to errs. It divides them if the database
+// refuses the transaction.
 func (d *DB) commit(
 	ctx context.Context,
 	conn client.Client,
@@ -63,7 +65,8 @@ func (d *DB) commit(
 	allowed map[plan.Key]*Allowance,
 	errs map[plan.Key]error,
 ) {
-	b, before := newBatch(conn, &d.members, allowed), copies(allowed, keys)
+	b := newBatch(conn, &d.members, allowed)
+	allowances := copyAllowances(allowed, keys)
 
 	var planned []plan.Key
 
@@ -94,8 +97,8 @@ func (d *DB) commit(
 
 	d.echoes.forget(b.writes)
 
-	for a, was := range before {
-		*a = was
+	for a, original := range allowances {
+		*a = original // nothing was spent
 	}
 
 	var refused *refusedError
@@ -117,6 +120,7 @@ type refusedError struct{ err error }
 
 func (e *refusedError) Error() string { return e.err.Error() }
 
+// transact sends one transaction, conditional on the term, and counts it.
 func (d *DB) transact(ctx context.Context, conn client.Client, ops []ovsdb.Operation) error {
 	head := d.termWait()
 	results, err := send(ctx, conn, slices.Concat(head, ops)...)
@@ -144,18 +148,10 @@ func (d *DB) transact(ctx context.Context, conn client.Client, ops []ovsdb.Opera
 // one.
 func (d *DB) termWait() []ovsdb.Operation {
 	if term, ok := d.claimed(); ok {
-		return []ovsdb.Operation{term.wait()}
+		return []ovsdb.Operation{term.waitOp()}
 	}
 
 	return nil
-}
-
-func refusal(err error, details []ovsdb.OperationError) error {
-	for _, d := range details {
-		err = fmt.Errorf("%w: %w", err, d)
-	}
-
-	return err
 }
 
 // Owners returns the keys of all owners of rows in the database, sorted, and the values of
@@ -169,7 +165,7 @@ func (d *DB) Owners() ([]plan.Key, []string, error) {
 	d.committing.Lock() // protects members and usage, which the next commit uses
 	defer d.committing.Unlock()
 
-	seen := map[string]map[string]bool{} // tables by owner
+	tablesOf := map[string]map[string]bool{} // tables by owner
 
 	cache := conn.Cache()
 	if cache == nil {
@@ -184,23 +180,23 @@ func (d *DB) Owners() ([]plan.Key, []string, error) {
 
 		for _, row := range table.RowsShallow() {
 			if owner := ownerOf(name, row); owner != "" && owner != termOwner {
-				if seen[owner] == nil {
-					seen[owner] = map[string]bool{}
+				if tablesOf[owner] == nil {
+					tablesOf[owner] = map[string]bool{}
 				}
 
-				seen[owner][name] = true
+				tablesOf[owner][name] = true
 			}
 		}
 	}
 
-	d.members.learn(cache, countUsage(seen))
+	d.members.learn(cache, countUsage(tablesOf))
 
 	var (
 		keys    []plan.Key
 		unknown []string
 	)
 
-	for _, s := range slices.Sorted(maps.Keys(seen)) {
+	for _, s := range slices.Sorted(maps.Keys(tablesOf)) {
 		if k, err := plan.ParseKey(s); err == nil {
 			keys = append(keys, k)
 		} else {
@@ -227,25 +223,26 @@ type Stats struct {
 	Operations           map[string]uint64 // "insert", "update", "mutate", "delete"
 }
 
+// stats are Stats for concurrent use.
 type stats struct {
-	mu sync.Mutex // guards s
-	s  Stats
+	mu    sync.Mutex // guards total
+	total Stats
 }
 
-func newStats() *stats { return &stats{s: Stats{Operations: map[string]uint64{}}} }
+func newStats() *stats { return &stats{total: Stats{Operations: map[string]uint64{}}} }
 
 func (s *stats) count(ops map[string]uint64, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 
-	s.s.Transactions++
+	s.total.Transactions++
 	if err != nil {
-		s.s.Failed++
+		s.total.Failed++
 		return
 	}
 
 	for op, n := range ops {
-		s.s.Operations[op] += n
+		s.total.Operations[op] += n
 	}
 }
 
@@ -254,7 +251,7 @@ func (d *DB) Stats() Stats {
 	d.stats.mu.Lock()
 	defer d.stats.mu.Unlock()
 
-	out := d.stats.s
+	out := d.stats.total
 	out.Operations = maps.Clone(out.Operations)
 
 	return out

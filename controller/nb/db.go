@@ -49,12 +49,12 @@ type DB struct {
 
 	mu         sync.Mutex // guards all below
 	conn       client.Client
-	reason     error // why conn is nil
-	generation uint64
+	reason     error    // why conn is nil
+	generation uint64   // see Generation
 	unwritable error    // the last write's ErrStorage; nil after a write that was stored
 	missing    []string // see Missing
 
-	forgetsUsed bool // see forgetsUsed
+	forgetsUsed bool // see schemaForgetsUsed
 
 	term *Term // of the last Claim; nil: transactions are unconditional
 }
@@ -114,6 +114,7 @@ func (d *DB) noteWrite(err error) {
 	}
 }
 
+// client returns the connection, or ErrNotConnected (wrapped).
 func (d *DB) client() (client.Client, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -126,7 +127,8 @@ func (d *DB) client() (client.Client, error) {
 	return d.conn, nil
 }
 
-func (d *DB) set(conn client.Client, reason error) {
+// setConnection records a new connection, or why there is none.
+func (d *DB) setConnection(conn client.Client, reason error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 
@@ -155,15 +157,15 @@ func (d *DB) Run(ctx context.Context) error {
 			wait = backoffMin
 
 			d.log.Info("connected to northbound database", "endpoint", conn.CurrentEndpoint())
-			d.set(conn, nil)
+			d.setConnection(conn, nil)
 
 			select {
 			case d.connected <- struct{}{}:
-			default:
+			default: // the value of an earlier connection was not received yet
 			}
 
-			err = watch(ctx, conn, lost)
-			d.set(nil, err)
+			err = awaitLoss(ctx, conn, lost)
+			d.setConnection(nil, err)
 			conn.Close()
 		}
 
@@ -171,7 +173,7 @@ func (d *DB) Run(ctx context.Context) error {
 			break
 		}
 
-		d.set(nil, err)
+		d.setConnection(nil, err)
 		d.log.Warn("no connection to northbound database",
 			"endpoints", d.endpoints, "error", err, "retry", wait)
 
@@ -199,12 +201,12 @@ func (d *DB) connect(ctx context.Context) (client.Client, <-chan struct{}, error
 	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
 	defer cancel()
 
-	f, err := d.fitModels(ctx, opts)
+	schema, err := d.readSchema(ctx, opts)
 	if err != nil {
 		return nil, nil, err
 	}
 
-	conn, err := client.NewOVSDBClient(f.model, opts...)
+	conn, err := client.NewOVSDBClient(schema.model, opts...)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -224,7 +226,7 @@ func (d *DB) connect(ctx context.Context) (client.Client, <-chan struct{}, error
 
 	if d.changed != nil {
 		d.echoes.reset()
-		cache.AddEventHandler(changes(cache, d.echoes, d.changed))
+		cache.AddEventHandler(newChangeHandler(cache, d.echoes, d.changed))
 	}
 
 	go func() {
@@ -232,18 +234,18 @@ func (d *DB) connect(ctx context.Context) (client.Client, <-chan struct{}, error
 		close(lost)
 	}()
 
-	if _, err := conn.Monitor(ctx, conn.NewMonitor(f.monitor()...)); err != nil {
+	if _, err := conn.Monitor(ctx, conn.NewMonitor(schema.monitorOptions()...)); err != nil {
 		conn.Close()
 		return nil, nil, fmt.Errorf("monitor tables: %w", err)
 	}
 
-	d.logMissing(f)
+	d.logMissing(schema)
 
 	return conn, lost, nil
 }
 
-// watch returns when the connection is lost or does not reply to a probe.
-func watch(ctx context.Context, conn client.Client, lost <-chan struct{}) error {
+// awaitLoss returns when the connection is lost or does not reply to a probe, or when ctx ends.
+func awaitLoss(ctx context.Context, conn client.Client, lost <-chan struct{}) error {
 	tick := time.NewTicker(probeInterval)
 	defer tick.Stop()
 

@@ -61,7 +61,7 @@ func (t TLS) Config(endpoints []string) (*tls.Config, error) {
 			strings.Join(endpoints, ","))
 	}
 
-	own, err := t.own()
+	keyPair, err := t.readKeyPair()
 	if err != nil {
 		return nil, fmt.Errorf("load certificate %s with key %s: %w", t.Certificate, t.Key, err)
 	}
@@ -78,13 +78,14 @@ func (t TLS) Config(endpoints []string) (*tls.Config, error) {
 
 	return &tls.Config{
 		MinVersion:         tls.VersionTLS12,
-		Certificates:       []tls.Certificate{own},
+		Certificates:       []tls.Certificate{keyPair},
 		InsecureSkipVerify: true, // VerifyConnection verifies the chain without the name
 		VerifyConnection:   func(s tls.ConnectionState) error { return signedBy(authorities, s.PeerCertificates) },
 	}, nil
 }
 
-func (t TLS) own() (tls.Certificate, error) {
+// readKeyPair reads the client's key and certificate.
+func (t TLS) readKeyPair() (tls.Certificate, error) {
 	key, err := keyfile.Read(t.Key)
 	if err != nil {
 		return tls.Certificate{}, err
@@ -104,14 +105,14 @@ func signedBy(authorities *x509.CertPool, chain []*x509.Certificate) error {
 		return errors.New("verify database server: no certificate")
 	}
 
-	between := x509.NewCertPool()
+	intermediates := x509.NewCertPool()
 	for _, c := range chain[1:] {
-		between.AddCert(c)
+		intermediates.AddCert(c)
 	}
 
 	// Certificates of "ovs-pki" have no extended key usages, or arbitrary ones.
 	_, err := chain[0].Verify(x509.VerifyOptions{
-		Roots: authorities, Intermediates: between, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageAny},
+		Roots: authorities, Intermediates: intermediates, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageAny},
 	})
 	if err != nil {
 		return fmt.Errorf("verify database server: %w", err)

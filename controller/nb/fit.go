@@ -103,9 +103,9 @@ func (f *usableSchema) indexes() map[string][]model.ClientIndex {
 	return out
 }
 
-// monitor returns options for exactly the columns that Commit compares. Others are left out, for
+// monitorOptions returns options for exactly the columns that Commit compares. Others are left out, for
 // example "up", which northd writes to every port.
-func (f *usableSchema) monitor() []client.MonitorOption {
+func (f *usableSchema) monitorOptions() []client.MonitorOption {
 	var out []client.MonitorOption
 
 	for _, table := range slices.Sorted(maps.Keys(f.tables)) {
@@ -123,15 +123,15 @@ func (f *usableSchema) monitor() []client.MonitorOption {
 	return out
 }
 
-// fitModels requests the schema on a connection of its own, because the client needs its model
-// before it connects.
-func (d *DB) fitModels(ctx context.Context, opts []client.Option) (*usableSchema, error) {
-	none, err := model.NewClientDBModel(database, nil)
+// readSchema reads the database's schema and fits the models to it. It uses a separate connection,
+// because a client needs its model before it connects.
+func (d *DB) readSchema(ctx context.Context, opts []client.Option) (*usableSchema, error) {
+	noModels, err := model.NewClientDBModel(database, nil)
 	if err != nil {
 		return nil, err
 	}
 
-	conn, err := client.NewOVSDBClient(none, opts...)
+	conn, err := client.NewOVSDBClient(noModels, opts...)
 	if err != nil {
 		return nil, err
 	}
@@ -149,26 +149,26 @@ func (d *DB) fitModels(ctx context.Context, opts []client.Option) (*usableSchema
 	return f, nil
 }
 
-// without describes the effect of a missing table. For other tables and columns the name already
-// describes the feature.
-var without = map[string]string{
+// consequences describes what does not work without a table. For other tables and columns the name
+// already describes the feature.
+var consequences = map[string]string{
 	nbmodel.StaticMACBindingTable: "on nodes in shared gateway mode Services cannot reach the node's own host or be reached from it, and nodes without a gateway do not detect that a gateway has failed (requires OVN 22.06)",
 }
 
 // logMissing logs the missing tables and columns if they differ from the last call.
 func (d *DB) logMissing(f *usableSchema) {
 	d.mu.Lock()
-	same := slices.Equal(d.missing, f.missing)
-	d.missing, d.forgetsUsed = f.missing, forgetsUsed(f.version)
+	isKnown := slices.Equal(d.missing, f.missing)
+	d.missing, d.forgetsUsed = f.missing, schemaForgetsUsed(f.version)
 	d.mu.Unlock()
 
-	if same {
+	if isKnown {
 		return
 	}
 
 	for _, what := range f.missing {
 		d.log.Warn("northbound schema has no such table or column",
-			"schema", f.version, "missing", what, "without", without[what])
+			"schema", f.version, "missing", what, "without", consequences[what])
 	}
 }
 

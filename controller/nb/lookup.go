@@ -13,9 +13,9 @@ import (
 	nbmodel "github.com/ovn-ebpf/ovn-ebpf/ovsdb/nb"
 )
 
-// The functions below query the cache's indexes with a model. A query with a condition would take
-// an eighth more CPU per commit. The cache uses the first index with a match, so the model must
-// match in only one index.
+// The functions below query the cache's indexes with a model, because a query with a condition would
+// take an eighth more CPU time per commit. The cache uses the first index with a match, so the model
+// must match in only one index: noMatch excludes the other.
 
 // noMatch is neither an owner's key nor a row's name. An empty string would match rows without
 // them.
@@ -41,6 +41,7 @@ func rowsOfPort(c *cache.TableCache, table, port string) (map[string]model.Model
 	return rowsLike(c, table, map[string]any{portColumn: port})
 }
 
+// rowsLike returns copies of the rows that an index finds by the columns.
 func rowsLike(c *cache.TableCache, table string, columns map[string]any) (map[string]model.Model, error) {
 	t, row := c.Table(table), c.DatabaseModel().Types()[table]
 	if t == nil || row == nil {
@@ -75,43 +76,45 @@ type uuidCache struct {
 	uuids map[ref]string
 }
 
-func (n *uuidCache) get(r ref) string {
-	n.mu.Lock()
-	defer n.mu.Unlock()
+// get returns the UUID of a row, or "" if it is not cached.
+func (c *uuidCache) get(r ref) string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 
-	return n.uuids[r]
+	return c.uuids[r]
 }
 
-func (n *uuidCache) set(r ref, uuid string) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
+// set caches the UUID of a row.
+func (c *uuidCache) set(r ref, uuid string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 
-	if n.uuids == nil {
-		n.uuids = map[ref]string{}
+	if c.uuids == nil {
+		c.uuids = map[ref]string{}
 	}
 
-	n.uuids[r] = uuid
+	c.uuids[r] = uuid
 }
 
 // reset empties the cache, because another connection may have other rows.
-func (n *uuidCache) reset() {
-	n.mu.Lock()
-	defer n.mu.Unlock()
+func (c *uuidCache) reset() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 
-	n.uuids = nil
+	c.uuids = nil
 }
 
-// changed removes a row's name from the cache if its name or its owner has changed.
-func (n *uuidCache) changed(table string, old, now model.Model) {
+// update removes a row from the cache if its name or its owner has changed.
+func (c *uuidCache) update(table string, old, now model.Model) {
 	if nameOf(old) == nameOf(now) && externalIDs(old)[ownerID] == externalIDs(now)[ownerID] {
 		return
 	}
 
-	n.mu.Lock()
-	defer n.mu.Unlock()
+	c.mu.Lock()
+	defer c.mu.Unlock()
 
-	delete(n.uuids, ref{table, nameOf(old)})
-	delete(n.uuids, ref{table, nameOf(now)})
+	delete(c.uuids, ref{table, nameOf(old)})
+	delete(c.uuids, ref{table, nameOf(now)})
 }
 
 // uuidNamed returns the UUID of the row that lookup returns, or "" for none.

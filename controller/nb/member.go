@@ -10,17 +10,17 @@ import (
 	"github.com/ovn-kubernetes/libovsdb/ovsdb"
 )
 
-// members indexes which rows refer to a row, by column. It is kept from one batch to the next: only
-// rows that were touched since are read again. One batch at a time uses it; only touch is safe for
-// concurrent use.
+// members indexes which rows refer to a row, by column. A column is given by its path, Table.column.
+// The index is kept from one batch to the next: only rows that were touched since are read again. One
+// batch at a time uses it; only touch is safe for concurrent use.
 type members struct {
 	cache   *cache.TableCache
-	columns map[string]*column // by Table.column
+	columns map[string]*column // by path
 	usage   usage
 	names   uuidCache
 
-	mu      sync.Mutex // guards touched
-	touched map[string]map[string]bool
+	mu      sync.Mutex                 // guards touched
+	touched map[string]map[string]bool // UUIDs of parents, by path; a missing path was never read
 }
 
 // column is one column of all rows of a table.
@@ -28,8 +28,8 @@ type column struct {
 	name    string
 	rows    map[string]model.Model // as read, by UUID
 	parents map[string][]string    // the UUIDs of the parents of a row, by UUID
-	whole   bool                   // read since the connection began or since Owners
-	fresh   bool                   // read since the batch began
+	isWhole bool                   // all rows were read since the connection began, or since Owners
+	isFresh bool                   // touched rows were read since the batch began
 }
 
 // begin starts a batch on a connection's cache.
@@ -37,13 +37,15 @@ func (m *members) begin(c *cache.TableCache) {
 	m.connect(c)
 
 	for _, c := range m.columns {
-		c.fresh = false
+		c.isFresh = false
 	}
 }
 
+// connect empties the index if the cache is another connection's.
 func (m *members) connect(c *cache.TableCache) {
 	if m.cache != c {
 		m.cache, m.columns, m.usage = c, map[string]*column{}, nil
+
 		m.mu.Lock()
 		m.touched = map[string]map[string]bool{}
 		m.mu.Unlock()
@@ -58,21 +60,21 @@ func (m *members) touch(table, uuid string) {
 	defer m.mu.Unlock()
 
 	for _, c := range children[table] {
-		if of := m.touched[table+"."+c.column]; of != nil {
-			of[uuid] = true
+		if uuids := m.touched[table+"."+c.column]; uuids != nil {
+			uuids[uuid] = true
 		}
 	}
 }
 
 // takeTouched returns the rows touched since its last call, or nil the first time.
-func (m *members) takeTouched(kind string) map[string]bool {
+func (m *members) takeTouched(path string) map[string]bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 
-	last := m.touched[kind]
-	m.touched[kind] = map[string]bool{}
+	touched := m.touched[path]
+	m.touched[path] = map[string]bool{}
 
-	return last
+	return touched
 }
 
 // events returns a handler that touches every row that changes in the cache.
@@ -81,7 +83,7 @@ func (m *members) events() cache.EventHandler {
 		AddFunc: func(table string, row model.Model) { m.touch(table, uuidOf(row)) },
 		UpdateFunc: func(table string, old, row model.Model) {
 			m.touch(table, uuidOf(row))
-			m.names.changed(table, old, row)
+			m.names.update(table, old, row)
 		},
 		DeleteFunc: func(table string, row model.Model) { m.touch(table, uuidOf(row)) },
 	}
@@ -89,11 +91,11 @@ func (m *members) events() cache.EventHandler {
 
 // touchWritten touches the rows that a transaction has changed.
 func (m *members) touchWritten(ops []ovsdb.Operation, results []ovsdb.OperationResult) {
-	named := map[string]string{}
+	inserted := map[string]string{} // UUIDs by the names in the transaction
 
 	for i, op := range ops {
 		if op.Op == ovsdb.OperationInsert && i < len(results) {
-			named[op.UUIDName] = results[i].UUID.GoUUID
+			inserted[op.UUIDName] = results[i].UUID.GoUUID
 			m.touch(op.Table, results[i].UUID.GoUUID)
 		}
 	}
@@ -101,7 +103,7 @@ func (m *members) touchWritten(ops []ovsdb.Operation, results []ovsdb.OperationR
 	for _, op := range ops {
 		for _, where := range op.Where {
 			if uuid, ok := where.Value.(ovsdb.UUID); ok {
-				m.touch(op.Table, cmp.Or(named[uuid.GoUUID], uuid.GoUUID))
+				m.touch(op.Table, cmp.Or(inserted[uuid.GoUUID], uuid.GoUUID))
 			}
 		}
 	}
@@ -115,7 +117,7 @@ func (m *members) learn(c *cache.TableCache, u usage) {
 
 	m.usage = u
 	for _, c := range m.columns {
-		c.whole = false
+		c.isWhole = false
 	}
 }
 
@@ -124,19 +126,21 @@ func (m *members) has(p membership, parent, uuid string) bool {
 	return slices.Contains(m.indexOf(p.parent.table + "." + p.column)[uuid], parent)
 }
 
-// indexOf returns the index of the column, given as Table.column.
-func (m *members) indexOf(kind string) map[string][]string {
-	table, name := splitParent(kind)
+// indexOf returns the UUIDs of the parents that refer to a row by the column, by the row's UUID.
+func (m *members) indexOf(path string) map[string][]string {
+	table, name := splitParent(path)
 
-	c := m.columns[kind]
+	c := m.columns[path]
 	if c == nil {
 		c = &column{name: name, rows: map[string]model.Model{}, parents: map[string][]string{}}
-		m.columns[kind] = c
+		m.columns[path] = c
 	}
 
-	if rows := m.cache.Table(table); !c.fresh && rows != nil {
-		touched := m.takeTouched(kind) // before reading: a row touched later is read in the next batch
-		if few := len(touched) <= len(c.rows)/4; c.whole && few {
+	if rows := m.cache.Table(table); !c.isFresh && rows != nil {
+		touched := m.takeTouched(path) // before reading: a row touched later is read in the next batch
+
+		// Reading a row alone copies it, so reading all is faster if many were touched.
+		if isFew := len(touched) <= len(c.rows)/4; c.isWhole && isFew {
 			for uuid := range touched {
 				c.replace(uuid, c.rows[uuid], rows.Row(uuid))
 			}
@@ -144,42 +148,43 @@ func (m *members) indexOf(kind string) map[string][]string {
 			c.read(rows.RowsShallow())
 		}
 
-		c.fresh, c.whole = true, true
+		c.isFresh, c.isWhole = true, true
 	}
 
 	return c.parents
 }
 
 // children returns the rows that a row refers to by the column.
-func (m *members) children(kind, parent string) []string {
-	m.indexOf(kind)
-	return references(m.columns[kind].rows[parent], m.columns[kind].name)
+func (m *members) children(path, parent string) []string {
+	m.indexOf(path)
+	return references(m.columns[path].rows[parent], m.columns[path].name)
 }
 
 // isOurs reports whether a row that was read for the column belongs to one of our owners, or to a
 // table without owners.
-func (m *members) isOurs(kind, parent string) bool {
-	table, _ := splitParent(kind)
-	return !tables[table].hasIDs || externalIDs(m.columns[kind].rows[parent])[ownerID] != ""
+func (m *members) isOurs(path, parent string) bool {
+	table, _ := splitParent(path)
+	return !tables[table].hasIDs || externalIDs(m.columns[path].rows[parent])[ownerID] != ""
 }
 
+// read replaces all rows of the column.
 func (c *column) read(rows map[string]model.Model) {
-	for uuid, was := range c.rows {
+	for uuid, old := range c.rows {
 		if rows[uuid] == nil {
-			c.replace(uuid, was, nil)
+			c.replace(uuid, old, nil)
 		}
 	}
 
-	for uuid, is := range rows {
-		if was := c.rows[uuid]; was != is {
-			c.replace(uuid, was, is)
+	for uuid, now := range rows {
+		if old := c.rows[uuid]; old != now {
+			c.replace(uuid, old, now)
 		}
 	}
 }
 
-// replace updates the index after the references of a row have changed from was to is.
-func (c *column) replace(parent string, was, is model.Model) {
-	removed, added := differing(references(was, c.name), references(is, c.name))
+// replace updates the index after a row has changed. old is nil for a new row, now for a deleted one.
+func (c *column) replace(parent string, old, now model.Model) {
+	removed, added := differing(references(old, c.name), references(now, c.name))
 	for _, uuid := range removed {
 		c.forget(uuid, parent)
 	}
@@ -188,12 +193,12 @@ func (c *column) replace(parent string, was, is model.Model) {
 		c.parents[uuid] = append(c.parents[uuid], parent)
 	}
 
-	if is == nil {
+	if now == nil {
 		delete(c.rows, parent)
 		return
 	}
 
-	c.rows[parent] = is
+	c.rows[parent] = now
 }
 
 // differing returns the elements that only one of the sets has. The cache keeps the order of
@@ -212,21 +217,23 @@ func differing(old, now []string) (removed, added []string) {
 		return removed, added
 	}
 
-	came := make(map[string]bool, len(added))
+	// An element in both lists is at another index, but in both sets.
+	isAdded := make(map[string]bool, len(added))
 	for _, uuid := range added {
-		came[uuid] = true
+		isAdded[uuid] = true
 	}
 
 	removed = slices.DeleteFunc(removed, func(uuid string) bool {
-		moved := came[uuid]
-		delete(came, uuid)
+		inBoth := isAdded[uuid]
+		delete(isAdded, uuid)
 
-		return moved
+		return inBoth
 	})
 
-	return removed, slices.DeleteFunc(added, func(uuid string) bool { return !came[uuid] })
+	return removed, slices.DeleteFunc(added, func(uuid string) bool { return !isAdded[uuid] })
 }
 
+// forget removes a parent of a row.
 func (c *column) forget(uuid, parent string) {
 	left := slices.DeleteFunc(c.parents[uuid], func(p string) bool { return p == parent })
 	if len(left) == 0 {
@@ -237,6 +244,7 @@ func (c *column) forget(uuid, parent string) {
 	c.parents[uuid] = left
 }
 
+// references returns the UUIDs in a column of a row. The row may be nil.
 func references(m model.Model, column string) []string {
 	if m == nil {
 		return nil
@@ -252,19 +260,19 @@ func references(m model.Model, column string) []string {
 	return uuids
 }
 
-// removalOps takes a remaining row out of parents that the plan no longer names, if we own those
-// parents. Other clients may refer to our rows, too. Only rows of tables with several kinds of
-// parents change parents: in other tables the parent is part of the row's identity.
+// removalOps removes an existing row from parents that the plan no longer names. It leaves parents of
+// other clients, which may refer to our rows, too. Only rows of tables with several parent columns
+// change parents: in other tables the parent is part of the row's identity.
 func (b *batch) removalOps(r *record, resolve func(ref) string) []ovsdb.Operation {
-	kinds := tables[r.table].parents
-	if r.old == nil || len(kinds) < 2 {
+	paths := tables[r.table].parents
+	if r.old == nil || len(paths) < 2 {
 		return nil
 	}
 
 	var ops []ovsdb.Operation
 
-	for _, kind := range kinds {
-		table, column := splitParent(kind)
+	for _, path := range paths {
+		table, column := splitParent(path)
 
 		planned := func(parent string) bool {
 			return slices.ContainsFunc(r.parents, func(p membership) bool {
@@ -272,8 +280,8 @@ func (b *batch) removalOps(r *record, resolve func(ref) string) []ovsdb.Operatio
 			})
 		}
 
-		for _, parent := range slices.Sorted(slices.Values(b.members.indexOf(kind)[r.uuid])) {
-			if !planned(parent) && b.members.isOurs(kind, parent) {
+		for _, parent := range slices.Sorted(slices.Values(b.members.indexOf(path)[r.uuid])) {
+			if !planned(parent) && b.members.isOurs(path, parent) {
 				ops = append(ops, removal(table, parent, column, r.uuid))
 			}
 		}
@@ -282,6 +290,7 @@ func (b *batch) removalOps(r *record, resolve func(ref) string) []ovsdb.Operatio
 	return ops
 }
 
+// removal returns the operation that removes a row from a column of its parent.
 func removal(table, parent, column, uuid string) ovsdb.Operation {
 	return ovsdb.Operation{
 		Op: ovsdb.OperationMutate, Table: table, Where: whereUUID(parent),

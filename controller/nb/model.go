@@ -10,9 +10,10 @@ import (
 	nbmodel "github.com/ovn-ebpf/ovn-ebpf/ovsdb/nb"
 )
 
+// Keys of external_ids.
 const (
-	ownerID = "ovn-ebpf.io/owner"
-	rowID   = "ovn-ebpf.io/id"
+	ownerID = "ovn-ebpf.io/owner" // the plan.Key of the row's owner
+	rowID   = "ovn-ebpf.io/id"    // the plan.Row ID, if it is not the name
 )
 
 // models returns the generated models of the tables of all plan.Row types.
@@ -44,7 +45,7 @@ func monitored(table string) []string {
 	out := append([]string{"external_ids", "name"}, tables[table].columns...)
 	for _, s := range tables {
 		for _, parent := range s.parents {
-			if of, column := splitParent(parent); of == table {
+			if parentTable, column := splitParent(parent); parentTable == table {
 				out = append(out, column)
 			}
 		}
@@ -59,6 +60,7 @@ func monitored(table string) []string {
 // owner of its port.
 const portColumn = "logical_port"
 
+// ownedByPort reports whether rows of the table belong to the owner of their port.
 func ownedByPort(table string) bool { return table == nbmodel.StaticMACBindingTable }
 
 // ownerOf returns the key of a row's owner as text, or "".

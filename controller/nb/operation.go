@@ -12,6 +12,7 @@ import (
 // addition is a column of a parent that rows are added to.
 type addition struct{ table, uuid, column string }
 
+// additionOps returns the operations that add rows, given by their UUIDs, to columns of parents.
 func additionOps(additions map[addition][]string) []ovsdb.Operation {
 	compare := func(a, b addition) int {
 		return cmp.Or(cmp.Compare(a.table, b.table), cmp.Compare(a.uuid, b.uuid),
@@ -19,13 +20,13 @@ func additionOps(additions map[addition][]string) []ovsdb.Operation {
 	}
 
 	var ops []ovsdb.Operation
-	for _, at := range slices.SortedFunc(maps.Keys(additions), compare) {
+	for _, parent := range slices.SortedFunc(maps.Keys(additions), compare) {
 		ops = append(ops, ovsdb.Operation{
 			Op:    ovsdb.OperationMutate,
-			Table: at.table,
-			Where: whereUUID(at.uuid),
+			Table: parent.table,
+			Where: whereUUID(parent.uuid),
 			Mutations: []ovsdb.Mutation{
-				*ovsdb.NewMutation(at.column, ovsdb.MutateOperationInsert, uuidSet(additions[at]...)),
+				*ovsdb.NewMutation(parent.column, ovsdb.MutateOperationInsert, uuidSet(additions[parent]...)),
 			},
 		})
 	}
@@ -33,15 +34,16 @@ func additionOps(additions map[addition][]string) []ovsdb.Operation {
 	return ops
 }
 
-// deleteOps removes a row of a non-root table. Such a row disappears with its last reference, so it
-// is taken out of all its parents. Weak references are included: ovsdb-server 3.1 keeps a weak
-// reference to a deleted row forever if the same transaction changes another column of the parent.
+// deleteOps deletes a row of a non-root table. Such a row disappears with its last reference, so the
+// operations remove it from all its parents. They include weak references: ovsdb-server 3.1 keeps a
+// weak reference to a deleted row forever if the same transaction changes another column of the
+// parent.
 func (b *batch) deleteOps(s staleRow) []ovsdb.Operation {
 	return b.removals(s, func(string) bool { return true })
 }
 
-// deleteRootOps deletes a row of a root table, which has only weak references. It is taken out of
-// the parents that the transaction changes anyway.
+// deleteRootOps deletes a row of a root table, which has only weak references. For the reason in
+// deleteOps, the operations remove the row from those parents that the transaction changes otherwise.
 func (b *batch) deleteRootOps(s staleRow, changed map[string]bool) []ovsdb.Operation {
 	var ops []ovsdb.Operation
 	if len(changed) > 0 {
@@ -53,12 +55,13 @@ func (b *batch) deleteRootOps(s staleRow, changed map[string]bool) []ovsdb.Opera
 	return append(ops, ovsdb.Operation{Op: ovsdb.OperationDelete, Table: s.table, Where: whereUUID(s.uuid)})
 }
 
+// removals returns the operations that remove a row from the parents for which from returns true.
 func (b *batch) removals(s staleRow, from func(parent string) bool) []ovsdb.Operation {
 	var ops []ovsdb.Operation
 
-	for _, kind := range tables[s.table].parents {
-		table, column := splitParent(kind)
-		for _, parent := range slices.Sorted(slices.Values(b.members.indexOf(kind)[s.uuid])) {
+	for _, path := range tables[s.table].parents {
+		table, column := splitParent(path)
+		for _, parent := range slices.Sorted(slices.Values(b.members.indexOf(path)[s.uuid])) {
 			if from(parent) {
 				ops = append(ops, removal(table, parent, column, s.uuid))
 			}
@@ -83,21 +86,22 @@ func changedRows(ops []ovsdb.Operation) map[string]bool {
 	return changed
 }
 
-// orphanOps takes rows that only this row refers to strongly out of the parents with weak
-// references to them. A row that this row refers to weakly stays where it is: deleting one group of
-// a pod's port does not remove the port from its other groups.
+// orphanOps handles the children of a row that is deleted. A child with a strong reference from the
+// row disappears with it, so the operations remove the child from its parents with weak references. A
+// child with a weak reference stays: deleting one group of a pod's port does not remove the port from
+// its other groups.
 func (b *batch) orphanOps(s staleRow) []ovsdb.Operation {
 	var ops []ovsdb.Operation
 
 	for _, child := range slices.Sorted(maps.Keys(tables)) {
-		for _, kind := range tables[child].parents {
-			table, column := splitParent(kind)
+		for _, path := range tables[child].parents {
+			table, column := splitParent(path)
 			if table != s.table || b.schema.Tables[child].IsRoot || b.isWeakReference(table, column) {
 				continue
 			}
 
-			for _, uuid := range b.members.children(kind, s.uuid) {
-				ops = append(ops, b.forgetOps(child, uuid)...)
+			for _, uuid := range b.members.children(path, s.uuid) {
+				ops = append(ops, b.weakRemovals(child, uuid)...)
 			}
 		}
 	}
@@ -105,16 +109,17 @@ func (b *batch) orphanOps(s staleRow) []ovsdb.Operation {
 	return ops
 }
 
-func (b *batch) forgetOps(child, uuid string) []ovsdb.Operation {
+// weakRemovals removes a row of the table child from its parents with weak references.
+func (b *batch) weakRemovals(child, uuid string) []ovsdb.Operation {
 	var ops []ovsdb.Operation
 
-	for _, kind := range tables[child].parents {
-		table, column := splitParent(kind)
+	for _, path := range tables[child].parents {
+		table, column := splitParent(path)
 		if !b.isWeakReference(table, column) {
 			continue
 		}
 
-		for _, parent := range slices.Sorted(slices.Values(b.members.indexOf(kind)[uuid])) {
+		for _, parent := range slices.Sorted(slices.Values(b.members.indexOf(path)[uuid])) {
 			ops = append(ops, removal(table, parent, column, uuid))
 		}
 	}
@@ -129,11 +134,12 @@ func (b *batch) isWeakReference(table, column string) bool {
 		return false
 	}
 
-	kind, err := c.TypeObj.Key.RefType()
+	refType, err := c.TypeObj.Key.RefType()
 
-	return err == nil && kind == ovsdb.Weak
+	return err == nil && refType == ovsdb.Weak
 }
 
+// whereUUID is the condition that selects the row with the UUID.
 func whereUUID(uuid string) []ovsdb.Condition {
 	return []ovsdb.Condition{ovsdb.NewCondition("_uuid", ovsdb.ConditionEqual, ovsdb.UUID{GoUUID: uuid})}
 }
@@ -147,7 +153,8 @@ func uuidSet(uuids ...string) ovsdb.OvsSet {
 	return set
 }
 
-func splitParent(s string) (table, column string) {
-	table, column, _ = strings.Cut(s, ".")
+// splitParent splits a path, Table.column.
+func splitParent(path string) (table, column string) {
+	table, column, _ = strings.Cut(path, ".")
 	return table, column
 }

@@ -51,7 +51,7 @@ func newRecord(key plan.Key, row plan.Row) *record {
 		value := v.Field(f.index).Interface()
 		switch {
 		case f.parentTable != "":
-			for _, name := range names(value) {
+			for _, name := range refNames(value) {
 				if name != "" {
 					r.parents = append(r.parents, membership{ref{f.parentTable, name}, f.parentOfColumn})
 				}
@@ -59,7 +59,7 @@ func newRecord(key plan.Key, row plan.Row) *record {
 		case f.target != "":
 			r.refs[f.column] = []ref{}
 
-			for _, name := range names(value) {
+			for _, name := range refNames(value) {
 				if name != "" {
 					r.refs[f.column] = append(r.refs[f.column], ref{f.target, name})
 				}
@@ -92,7 +92,8 @@ func (r *record) externalIDs() map[string]string {
 	return ids
 }
 
-func names(v any) []string {
+// refNames returns the names in a field that refers to rows.
+func refNames(v any) []string {
 	switch v := v.(type) {
 	case string:
 		return []string{v}

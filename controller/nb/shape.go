@@ -30,6 +30,7 @@ type layoutTable struct {
 	all atomic.Pointer[map[reflect.Type]map[string]int]
 }
 
+// learn adds the layout of a type.
 func (t *layoutTable) learn(row reflect.Type) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -95,10 +96,11 @@ type shape struct {
 // field is one field of a plan.Row struct.
 type field struct {
 	index                       int
-	column, target              string
-	parentTable, parentOfColumn string
+	column, target              string // the tags ovsdb and ref: the column, and the table that it refers to
+	parentTable, parentOfColumn string // the tag parent: the column of the parent that refers to the row
 }
 
+// readShape reads the field tags of a plan.Row type.
 func readShape(row plan.Row) shape {
 	s := shape{table: row.Table()}
 	if m := models()[row.Table()]; m != nil {
@@ -137,11 +139,13 @@ func fieldOf(m model.Model, column string) (reflect.Value, bool) {
 	return v.Field(i), true
 }
 
+// uuidOf returns a row's UUID.
 func uuidOf(m model.Model) string {
 	f, _ := fieldOf(m, "_uuid")
 	return f.String()
 }
 
+// externalIDs returns a row's external_ids, or nil if its table has none.
 func externalIDs(m model.Model) map[string]string {
 	f, ok := fieldOf(m, "external_ids")
 	if !ok {
@@ -153,6 +157,7 @@ func externalIDs(m model.Model) map[string]string {
 	return ids
 }
 
+// nameOf returns a row's name, or "" if its table has none.
 func nameOf(m model.Model) string {
 	f, ok := fieldOf(m, "name")
 	if !ok {

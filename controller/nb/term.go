@@ -78,7 +78,7 @@ func (d *DB) Claim(ctx context.Context, holder string) (Term, error) {
 			next.Number = max(next.Number, old.Number+1)
 		}
 
-		err = claim(ctx, conn, old, next)
+		err = replaceTerm(ctx, conn, old, next)
 		d.noteWrite(err)
 
 		if err == nil {
@@ -112,7 +112,7 @@ func (d *DB) Holds(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, commitTimeout)
 	defer cancel()
 
-	if _, err := send(ctx, conn, term.wait()); err != nil {
+	if _, err := send(ctx, conn, term.waitOp()); err != nil {
 		return fmt.Errorf("check term: %w", err)
 	}
 
@@ -144,6 +144,7 @@ func (d *DB) claimed() (Term, bool) {
 	return *d.term, true
 }
 
+// readTerm reads the term from the database. It returns nil if there is none.
 func readTerm(ctx context.Context, conn client.Client) (*Term, error) {
 	results, err := send(ctx, conn, ovsdb.Operation{
 		Op: ovsdb.OperationSelect, Table: termTable, Where: whereTerm(), Columns: []string{"external_ids"},
@@ -164,18 +165,18 @@ func textOf(m ovsdb.OvsMap, key string) string {
 	return s
 }
 
-// claim replaces the old term by the next one if the database still has the old term. A nil old
+// replaceTerm replaces the old term by the next one if the database still has the old term. A nil old
 // term means that there must be none.
-func claim(ctx context.Context, conn client.Client, old *Term, next Term) error {
+func replaceTerm(ctx context.Context, conn client.Client, old *Term, next Term) error {
 	row := ovsdb.Row{"external_ids": next.ids()}
 	write := ovsdb.Operation{Op: ovsdb.OperationUpdate, Table: termTable, Where: whereTerm(), Row: row}
-	wait := none()
+	wait := waitForNoTerm()
 
 	if old == nil {
 		row["name"] = termRow
 		write = ovsdb.Operation{Op: ovsdb.OperationInsert, Table: termTable, Row: row, UUIDName: "term"}
 	} else {
-		wait = old.includes()
+		wait = old.waitForClaim()
 	}
 
 	_, err := send(ctx, conn, wait, write)
@@ -183,6 +184,7 @@ func claim(ctx context.Context, conn client.Client, old *Term, next Term) error 
 	return err
 }
 
+// ids returns the external_ids of the term's row.
 func (t Term) ids() ovsdb.OvsMap {
 	m := ovsdb.OvsMap{GoMap: map[any]any{}}
 	for k, v := range t.pairs() {
@@ -201,13 +203,13 @@ func (t Term) pairs() map[string]string {
 	}
 }
 
-// wait returns the head of a transaction that fails outside of this term.
-func (t Term) wait() ovsdb.Operation {
+// waitOp returns the first operation of a transaction that must fail outside of this term.
+func (t Term) waitOp() ovsdb.Operation {
 	return waitFor(ovsdb.WaitConditionEqual, []string{"external_ids"}, ovsdb.Row{"external_ids": t.ids()})
 }
 
-// includes is like wait, for a row that another client wrote: it compares only the claim.
-func (t Term) includes() ovsdb.Operation {
+// waitForClaim is like waitOp, for a row that another client wrote: it compares only the claim.
+func (t Term) waitForClaim() ovsdb.Operation {
 	op := waitFor(ovsdb.WaitConditionEqual, []string{"name"}, ovsdb.Row{"name": termRow})
 
 	pairs := ovsdb.OvsMap{GoMap: map[any]any{}}
@@ -220,16 +222,17 @@ func (t Term) includes() ovsdb.Operation {
 	return op
 }
 
-// none returns an operation that fails if the database has a term.
-func none() ovsdb.Operation {
+// waitForNoTerm returns an operation that fails if the database has a term.
+func waitForNoTerm() ovsdb.Operation {
 	return waitFor(ovsdb.WaitConditionNotEqual, []string{"name"}, ovsdb.Row{"name": termRow})
 }
 
+// waitFor returns a wait until the columns of the term's row equal those of row, or do not.
 func waitFor(until ovsdb.WaitCondition, columns []string, row ovsdb.Row) ovsdb.Operation {
-	now := 0 // milliseconds: a wait fails at once if its condition does not hold
+	timeout := 0 // milliseconds: a wait fails at once if its condition does not hold
 
 	return ovsdb.Operation{
-		Op: ovsdb.OperationWait, Table: termTable, Timeout: &now, Where: whereTerm(),
+		Op: ovsdb.OperationWait, Table: termTable, Timeout: &timeout, Where: whereTerm(),
 		Columns: columns, Until: string(until), Rows: []ovsdb.Row{row},
 	}
 }
@@ -255,19 +258,23 @@ func send(ctx context.Context, conn client.Client, ops ...ovsdb.Operation) ([]ov
 		return nil, ErrFenced
 	}
 
-	if r, full := storageFault(results); full {
+	if r, found := storageFault(results); found {
 		return nil, fmt.Errorf("%w (%s): free space on its disk", ErrStorage, r.Details)
 	}
 
 	if details, failed := ovsdb.CheckOperationResults(results, ops); failed != nil {
-		return nil, &refusedError{refusal(failed, details)}
+		for _, d := range details {
+			failed = fmt.Errorf("%w: %w", failed, d)
+		}
+
+		return nil, &refusedError{failed}
 	}
 
 	return results, nil
 }
 
-// storageFault returns the result with which ovsdb-server says that it could not write its file. It
-// follows the results of the operations.
+// storageFault returns the result with which ovsdb-server reports that it could not write its file.
+// This result follows those of the operations.
 func storageFault(results []ovsdb.OperationResult) (ovsdb.OperationResult, bool) {
 	for _, r := range results {
 		if r.Error == ioError {
