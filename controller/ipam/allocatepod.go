@@ -20,11 +20,12 @@ func PodOf(p *corev1.Pod) Pod {
 	return Pod{Name: p.Namespace + "/" + p.Name, UID: string(p.UID)}
 }
 
-// Pod returns the pod's addresses and MAC address on its node, which it allocates once. It returns
-// the zero annotation.Pod while the node has no subnets. A pod without allocation may have
-// addresses in its annotation (see claimed). If these are not available it gets others, and
-// conflict is the reason. After an error it returns the pod's earlier allocation. podsOf returns
-// the pods of a node.
+// Pod returns the pod's addresses and MAC address on its node. It allocates them if the pod has none
+// in the node's subnets. While the node has no subnets, it returns the zero annotation.Pod.
+//
+// A pod without allocation may have addresses in its annotation (see claimed). If these are not
+// available, the pod gets others, and conflict is the reason. After an error, Pod returns the pod's
+// earlier allocation. podsOf returns the pods of a node.
 func (a *Allocator) Pod(
 	n *corev1.Node,
 	p *corev1.Pod,
@@ -33,22 +34,24 @@ func (a *Allocator) Pod(
 	a.mu.Lock()
 	defer a.mu.Unlock()
 
-	_ = a.holdNode(n, podsOf) // its error is returned where the node itself is looked at, which may be later
+	_ = a.holdNode(n, podsOf) // Node returns the error, when the node itself is reconciled
 	subnets := a.nodes.Held(n.Name)
 
-	said, err := annotation.ParseNodeSubnets(n.Annotations)
+	annotated, err := annotation.ParseNodeSubnets(n.Annotations)
 	if err != nil {
 		return annotation.Pod{}, nil, nil // without subnets the pod has no rows
 	}
 
-	if !slices.Equal(said, subnets) {
+	if !slices.Equal(annotated, subnets) {
 		return annotation.Pod{}, nil, ErrNodeBehind
 	}
 
 	pod := PodOf(p)
 	a.yieldToAnnotations(p)
 
-	if held := a.pods.Held(pod); len(onePerSubnet(held, subnets)) != max(len(held), 1) {
+	// Keep an allocation whose addresses are all in the node's subnets.
+	held := a.pods.Held(pod)
+	if len(held) == 0 || len(onePerSubnet(held, subnets)) != len(held) {
 		if held == nil {
 			a.unwritten[pod] = true
 		}
@@ -68,10 +71,10 @@ func (a *Allocator) yieldToAnnotations(p *corev1.Pod) {
 		return
 	}
 
-	said, err := annotation.ParsePod(p.Annotations)
+	annotated, err := annotation.ParsePod(p.Annotations)
 	switch {
-	case err != nil:
-	case slices.Equal(said.Addresses, a.pods.Held(pod)):
+	case err != nil: // no addresses are annotated
+	case slices.Equal(annotated.Addresses, a.pods.Held(pod)):
 		delete(a.unwritten, pod)
 	default:
 		a.pods.ReleaseOne(pod)
@@ -86,6 +89,7 @@ func (a *Allocator) Network(pod Pod) annotation.Pod {
 	return a.network(pod)
 }
 
+// network is Network for callers that hold mu.
 func (a *Allocator) network(pod Pod) annotation.Pod {
 	network := annotation.Pod{Addresses: a.pods.Held(pod), MAC: a.pods.MAC(pod)}
 	if len(network.Addresses) == 0 {
@@ -96,16 +100,17 @@ func (a *Allocator) network(pod Pod) annotation.Pod {
 		network.MAC = plan.MAC(network.Addresses[0].Addr())
 	}
 
-	for _, a := range network.Addresses {
-		network.Gateways = append(network.Gateways, plan.RouterAddress(a).Addr())
+	for _, address := range network.Addresses {
+		network.Gateways = append(network.Gateways, plan.RouterAddress(address).Addr())
 	}
 
 	return network
 }
 
-// allocate gives the pod its annotated addresses, else the requested ones, else any.
+// allocate gives the pod its annotated addresses if they are free, or else the requested ones, or else
+// any. conflict is the reason why it does not get the annotated ones.
 func (a *Allocator) allocate(node string, p *corev1.Pod, subnets []netip.Prefix) (conflict, err error) {
-	if err := a.nodes.Outside(node); err != nil {
+	if err := a.nodes.CheckInside(node); err != nil {
 		return nil, err
 	}
 
@@ -114,7 +119,9 @@ func (a *Allocator) allocate(node string, p *corev1.Pod, subnets []netip.Prefix)
 		return nil, err
 	}
 
-	pod, had := PodOf(p), a.network(PodOf(p))
+	pod := PodOf(p)
+	previous := a.network(pod)
+
 	if err := a.checkRequest(pod, node, request, subnets); err != nil {
 		return nil, err
 	}
@@ -122,7 +129,7 @@ func (a *Allocator) allocate(node string, p *corev1.Pod, subnets []netip.Prefix)
 	if claim := a.claimed(p, subnets); claim != nil {
 		_, conflict = a.pods.Allocate(pod, subnets, claim...)
 		if conflict == nil {
-			return nil, a.holdMAC(pod, node, subnets, had.MAC, request.MAC)
+			return nil, a.holdMAC(pod, node, subnets, previous.MAC, request.MAC)
 		}
 	}
 
@@ -130,21 +137,21 @@ func (a *Allocator) allocate(node string, p *corev1.Pod, subnets []netip.Prefix)
 		return conflict, err
 	}
 
-	return conflict, a.holdMAC(pod, node, subnets, had.MAC, request.MAC)
+	return conflict, a.holdMAC(pod, node, subnets, previous.MAC, request.MAC)
 }
 
-// claimed returns the annotated addresses of a pod without allocation. They must fulfil what
-// requested ones must: in the node's subnets, at most one per subnet.
+// claimed returns the annotated addresses of a pod without allocation. It returns nil unless all of
+// them are in the node's subnets, at most one per subnet.
 func (a *Allocator) claimed(p *corev1.Pod, subnets []netip.Prefix) []netip.Addr {
-	said, err := annotation.ParsePod(p.Annotations)
+	annotated, err := annotation.ParsePod(p.Annotations)
 	if err != nil || a.pods.Held(PodOf(p)) != nil ||
-		len(onePerSubnet(said.Addresses, subnets)) != len(said.Addresses) {
+		len(onePerSubnet(annotated.Addresses, subnets)) != len(annotated.Addresses) {
 		return nil
 	}
 
 	var out []netip.Addr
-	for _, a := range said.Addresses {
-		out = append(out, a.Addr())
+	for _, address := range annotated.Addresses {
+		out = append(out, address.Addr())
 	}
 
 	return out

@@ -25,7 +25,7 @@ type Settings struct {
 	JoinSubnets []netip.Prefix
 	// WaitForAgent: a node gets a subnet only after its agent has written its annotations.
 	WaitForAgent bool
-	Log          *slog.Logger // of allocations that are found twice
+	Log          *slog.Logger // warns of values that two owners claim at a recovery
 }
 
 // Allocator holds all allocations of a cluster. It allocates for nodes and pods and returns the
@@ -37,9 +37,9 @@ type Allocator struct {
 	mu    sync.Mutex // guards all below
 	nodes *Nodes
 	pods  *Pods
-	macs  map[string][]string // of nodes' own ports, by node
-	ports map[Pod]Port        // what OVN has of pods that are not recovered yet
-	// unwritten are pods whose addresses are allocated and, as far as is known, in no annotation yet.
+	macs  map[string][]string // MAC addresses of nodes' own ports, by node
+	ports map[Pod]Port        // ports in OVN of pods whose allocation is not recovered yet
+	// unwritten has the pods with an allocation that may not be in their annotation yet.
 	unwritten map[Pod]bool
 }
 
@@ -58,11 +58,13 @@ type Node struct {
 	Join    annotation.Join
 }
 
-// Node returns the node's allocation and completes it. It returns the zero Node for a node that
-// gets nothing before its agent has come. An allocation stays, whatever happens to the annotation.
-// If the annotation of a new node has another node's id or subnet, it gets others, and conflict is
-// the reason. A node whose subnets are outside the cluster's gets nothing. podsOf returns the pods
-// of a node.
+// Node returns the node's allocation, after allocating the parts that it lacks. With WaitForAgent, it
+// returns the zero Node before the node's agent has written its annotations. A node keeps its
+// allocation if its annotation is changed.
+//
+// If the annotation of a new node has another node's id or subnet, the node gets others, and conflict
+// is the reason. If the node's subnets are outside the cluster's, Node returns an error. podsOf
+// returns the pods of a node.
 func (a *Allocator) Node(
 	n *corev1.Node,
 	podsOf func(node string) []*corev1.Pod,
@@ -71,13 +73,13 @@ func (a *Allocator) Node(
 	defer a.mu.Unlock()
 
 	conflict = a.holdNode(n, podsOf)
-	if err := a.nodes.Outside(n.Name); err != nil {
+	if err := a.nodes.CheckInside(n.Name); err != nil {
 		return Node{}, conflict, fmt.Errorf("%w: remove annotation %s for another, or add its network to the cluster's",
 			err, annotation.NodeSubnets)
 	}
 
 	if a.settings.WaitForAgent && a.nodes.Held(n.Name) == nil && n.Annotations[annotation.ChassisID] == "" {
-		return Node{}, conflict, nil // its administrator may have a subnet for it
+		return Node{}, conflict, nil // until then, an administrator may annotate the subnet
 	}
 
 	if node.ID, err = a.nodes.ID(n.Name); err != nil {
@@ -97,16 +99,17 @@ func (a *Allocator) Node(
 	return node, conflict, nil
 }
 
-// holdNode allocates what the node's annotations name, unless the node has an allocation. A subnet
-// outside the cluster's is replaced by the annotation's. Unless podsOf is nil it also allocates the
-// annotated addresses of the node's pods: a node that comes back must not give them to other pods.
+// holdNode allocates the values in the node's annotations, unless the node has an allocation. It
+// replaces a subnet outside the cluster's by the annotated one. If podsOf is not nil, it also allocates
+// the annotated addresses of the node's pods, so that a node that was deleted and comes back does not
+// give them to other pods.
 func (a *Allocator) holdNode(n *corev1.Node, podsOf func(node string) []*corev1.Pod) error {
 	var errs []error
 	if id, err := annotation.ParseNodeID(n.Annotations); err == nil && !a.nodes.HasID(n.Name) {
 		errs = append(errs, a.nodes.HoldID(n.Name, id))
 	}
 
-	if a.nodes.Outside(n.Name) != nil {
+	if a.nodes.CheckInside(n.Name) != nil {
 		a.nodes.ReleaseSubnets(n.Name)
 	}
 
@@ -127,12 +130,13 @@ func (a *Allocator) holdNode(n *corev1.Node, podsOf func(node string) []*corev1.
 	return errors.Join(errs...)
 }
 
-// older sorts by age, then by name.
+// older compares by age, then by name.
 func older[T metav1.Object](x, y T) int {
 	return cmp.Or(x.GetCreationTimestamp().Compare(y.GetCreationTimestamp().Time),
 		cmp.Compare(x.GetNamespace(), y.GetNamespace()), cmp.Compare(x.GetName(), y.GetName()))
 }
 
+// join returns the join addresses of the node with the id.
 func (a *Allocator) join(node string, id int) (join annotation.Join, err error) {
 	for _, s := range a.settings.JoinSubnets {
 		p, err := JoinAddress(s, id)
@@ -209,13 +213,14 @@ func (a *Allocator) Pods() map[Pod][]netip.Prefix {
 
 // Usage is how much of what can be allocated is in use.
 type Usage struct {
-	Nodes, Addresses int
-	Full             int // nodes' subnets without a free address
+	Nodes, Addresses int // nodes with subnets, and addresses of pods
+	Full             int // number of nodes' subnets without a free address
 	Fullest          []SubnetUsage
-	Cluster          map[netip.Prefix]struct{ Used, Room int }
+	// Cluster has the numbers of nodes' subnets, by cluster subnet.
+	Cluster map[netip.Prefix]struct{ Used, Room int }
 }
 
-// SubnetUsage is that of one subnet of a node.
+// SubnetUsage is the usage of one subnet of a node.
 type SubnetUsage struct {
 	Node       string
 	Subnet     netip.Prefix
@@ -239,12 +244,12 @@ func (a *Allocator) Usage(n int) Usage {
 	u := Usage{Nodes: a.nodes.Len(), Addresses: a.pods.Len(), Cluster: a.nodes.Capacity()}
 	for node, subnets := range a.nodes.All() {
 		for _, s := range subnets {
-			one := SubnetUsage{node, s, a.pods.Used(s), Capacity(s)}
-			if one.Used >= one.Room {
+			usage := SubnetUsage{node, s, a.pods.Used(s), Capacity(s)}
+			if usage.Used >= usage.Room {
 				u.Full++
 			}
 
-			u.Fullest = append(u.Fullest, one)
+			u.Fullest = append(u.Fullest, usage)
 		}
 	}
 

@@ -1,8 +1,10 @@
-// Package ipam hands out what must be unique in a cluster: node ids, nodes'
-// pod subnets, and pods' addresses.
+// Package ipam allocates the values that must be unique in a cluster: node ids, nodes' pod subnets,
+// and pods' addresses and MAC addresses.
 //
-// Allocations live in annotations. At start the caller holds what the annotations say (Hold), and
-// only then allocates; so a crash loses nothing. What was handed out stays its owner's until it is
-// released, whatever an annotation says meanwhile. The package is pure bookkeeping: no clock, no
-// I/O. A type here has one owner at a time.
+// The caller writes allocations into annotations. A new leader first recovers the allocations that
+// OVN and annotations have (Allocator.Recover), and only then allocates, so a crash loses nothing. An
+// owner keeps an allocation until it is released, even if its annotation is changed.
+//
+// The package uses no clock and does no I/O, except for logs. In names, to hold a value is to
+// allocate this value, instead of any free one.
 package ipam

@@ -51,11 +51,10 @@ func (a *Allocator) checkMAC(
 		return fmt.Errorf("%w: %w", ErrInvalid, err)
 	}
 
-	derived := bytes.Equal(mac[:2], plan.MAC(subnets[0].Addr())[:2])
-
-	own := slices.ContainsFunc(addresses,
+	hasDerivedForm := bytes.Equal(mac[:2], plan.MAC(subnets[0].Addr())[:2])
+	isDerived := slices.ContainsFunc(addresses,
 		func(addr netip.Addr) bool { return bytes.Equal(plan.MAC(addr), mac) })
-	if derived && !own || slices.Contains(a.macs[node], mac.String()) {
+	if hasDerivedForm && !isDerived || slices.Contains(a.macs[node], mac.String()) {
 		return fmt.Errorf("%w: MAC address %s is the node's own, or kept for the address that it is made from",
 			ErrInvalid, mac)
 	}
@@ -63,8 +62,9 @@ func (a *Allocator) checkMAC(
 	return a.pods.CheckMAC(pod, subnets[0], mac)
 }
 
-// checkRequest refuses a requested MAC address that the pod cannot have. One that spells an
-// address may be requested with that address alone, as the pod's first.
+// checkRequest returns an error for a requested MAC address that the pod cannot have. A MAC that is
+// derived from an IP address may only be requested together with this address, in the node's first
+// subnet.
 func (a *Allocator) checkRequest(pod Pod, node string, r annotation.Request, subnets []netip.Prefix) error {
 	if r.MAC == nil {
 		return nil
@@ -76,9 +76,9 @@ func (a *Allocator) checkRequest(pod Pod, node string, r annotation.Request, sub
 	return a.checkMAC(pod, node, subnets, r.MAC, first...)
 }
 
-// holdMAC gives the pod, which has addresses, the first of the candidates that it may have,
-// else the one derived from its first address, else one made from its UID: derived ones of
-// IPv6 addresses may meet.
+// holdMAC gives the pod, which must have addresses, the first MAC that it may have: one of the
+// candidates, or the one derived from its first address, or one made from its UID. The last ones are
+// needed because MACs derived from two IPv6 addresses may be equal.
 func (a *Allocator) holdMAC(
 	pod Pod,
 	node string,
@@ -91,13 +91,13 @@ func (a *Allocator) holdMAC(
 	}
 
 	derived := plan.MAC(addresses[0])
-	for _, mac := range slices.Concat(candidates, []net.HardwareAddr{derived}, madeFrom(pod.UID)) {
+	for _, mac := range slices.Concat(candidates, []net.HardwareAddr{derived}, macsFromUID(pod.UID)) {
 		if mac == nil || a.checkMAC(pod, node, subnets, mac, addresses...) != nil {
 			continue
 		}
 
 		if addresses[0].Is4() && bytes.Equal(mac, derived) {
-			mac = nil // no two addresses have the same one
+			mac = nil // HoldMAC need not record it: no two IPv4 addresses have the same derived MAC
 		}
 
 		return a.pods.HoldMAC(pod, subnets[0], mac)
@@ -106,8 +106,9 @@ func (a *Allocator) holdMAC(
 	return fmt.Errorf("allocate MAC address for pod %s: %w", pod.Name, ErrExhausted)
 }
 
-// madeFrom returns locally administered MAC addresses, always the same of one UID.
-func madeFrom(uid string) []net.HardwareAddr {
+// macsFromUID returns locally administered MAC addresses, always the same for a UID. Several are enough
+// to find a free one, because each has 40 bits of a hash.
+func macsFromUID(uid string) []net.HardwareAddr {
 	out := make([]net.HardwareAddr, 4)
 	for i := range out {
 		sum := sha256.Sum256(fmt.Append(nil, uid, i))

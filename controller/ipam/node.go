@@ -38,10 +38,10 @@ type Subnet struct {
 type Nodes struct {
 	subnets []Subnet
 	maxID   int
-	ids     map[int]string          // id → node
-	byName  map[string]int          // node → id
-	parts   map[netip.Prefix]string // subnet → node
-	held    map[string][]netip.Prefix
+	ids     map[int]string            // id → node
+	byName  map[string]int            // node → id
+	parts   map[netip.Prefix]string   // subnet → node
+	held    map[string][]netip.Prefix // node → subnets
 }
 
 // NewNodes returns Nodes without allocations. The largest id is maxID.
@@ -111,7 +111,9 @@ func (n *Nodes) HoldSubnets(node string, subnets []netip.Prefix) error {
 	return nil
 }
 
+// overlap returns the node, other than except, that has a subnet which overlaps s, or "".
 func (n *Nodes) overlap(s netip.Prefix, except string) string {
+	// Most subnets have the same length, so look for the same subnet first.
 	if owner, ok := n.parts[s]; ok && owner != except {
 		return owner
 	}
@@ -128,12 +130,12 @@ func (n *Nodes) overlap(s netip.Prefix, except string) string {
 // Held returns the node's subnets, masked, nil if it has none.
 func (n *Nodes) Held(node string) []netip.Prefix { return n.held[node] }
 
-// Outside returns ErrInvalid if the node has a subnet, of a family that the
-// cluster has, that is in no subnet of the cluster.
-func (n *Nodes) Outside(node string) error {
+// CheckInside returns ErrInvalid (wrapped) if the node has a subnet outside of the cluster's subnets.
+// Subnets of a family that the cluster lacks are ignored.
+func (n *Nodes) CheckInside(node string) error {
 	for _, h := range n.held[node] {
-		around := func(s Subnet) bool { return s.Prefix.Bits() <= h.Bits() && s.Prefix.Contains(h.Addr()) }
-		if slices.Contains(n.families(), h.Addr().Is4()) && !slices.ContainsFunc(n.subnets, around) {
+		contains := func(s Subnet) bool { return s.Prefix.Bits() <= h.Bits() && s.Prefix.Contains(h.Addr()) }
+		if slices.Contains(n.families(), h.Addr().Is4()) && !slices.ContainsFunc(n.subnets, contains) {
 			return fmt.Errorf("%w: subnet %s of node %q is outside of the cluster's subnets",
 				ErrInvalid, h, node)
 		}
@@ -147,7 +149,7 @@ func (n *Nodes) Outside(node string) error {
 func (n *Nodes) Capacity() map[netip.Prefix]struct{ Used, Room int } {
 	out := map[netip.Prefix]struct{ Used, Room int }{}
 	for _, s := range n.subnets {
-		c := struct{ Used, Room int }{Room: 1 << min(s.HostLen-s.Prefix.Bits(), 30)}
+		c := struct{ Used, Room int }{Room: 1 << min(s.HostLen-s.Prefix.Bits(), 30)} // no overflow with 32 bits
 		for part := range n.parts {
 			if s.Prefix.Contains(part.Addr()) {
 				c.Used++
@@ -163,8 +165,8 @@ func (n *Nodes) Capacity() map[netip.Prefix]struct{ Used, Room int } {
 // All returns the subnets by node. The caller must not change the map.
 func (n *Nodes) All() map[string][]netip.Prefix { return n.held }
 
-// Subnets returns the node's subnets, one of each family that the cluster has,
-// those it lacks allocated: the lowest that is free.
+// Subnets returns the node's subnets, one of each family that the cluster has. For a family that the
+// node lacks, it allocates the lowest free subnet.
 func (n *Nodes) Subnets(node string) ([]netip.Prefix, error) {
 	have := n.held[node]
 
@@ -201,6 +203,7 @@ func (n *Nodes) families() []bool {
 	return out
 }
 
+// free returns the lowest free subnet of a family.
 func (n *Nodes) free(is4 bool) (netip.Prefix, error) {
 	var tried []string
 
@@ -261,14 +264,12 @@ func JoinAddress(join netip.Prefix, id int) (netip.Prefix, error) {
 	return netip.PrefixFrom(addr, join.Bits()), nil
 }
 
-// next returns the prefix of the same length after p, invalid at the end of
-// the address space.
+// next returns the prefix of the same length after p, invalid at the end of the address space.
 func next(p netip.Prefix) netip.Prefix {
-	shift := uint(p.Addr().BitLen() - p.Bits())
-	n := new(big.Int).SetBytes(p.Addr().AsSlice())
-	n.Add(n, new(big.Int).Lsh(big.NewInt(1), shift))
+	size := new(big.Int).Lsh(big.NewInt(1), uint(p.Addr().BitLen()-p.Bits()))
+	first := new(big.Int).SetBytes(p.Addr().AsSlice())
 
-	addr := fromInt(n, p.Addr().BitLen()/8)
+	addr := fromInt(first.Add(first, size), p.Addr().BitLen()/8)
 	if !addr.IsValid() {
 		return netip.Prefix{}
 	}
@@ -282,6 +283,7 @@ func offset(a netip.Addr, n int64) netip.Addr {
 	return fromInt(sum.Add(sum, big.NewInt(n)), a.BitLen()/8)
 }
 
+// fromInt returns the number as an address of that many bytes, invalid if it does not fit.
 func fromInt(n *big.Int, size int) netip.Addr {
 	if n.BitLen() > size*8 {
 		return netip.Addr{}
@@ -292,6 +294,7 @@ func fromInt(n *big.Int, size int) netip.Addr {
 	return a
 }
 
+// ofFamily returns the first prefix of the family.
 func ofFamily(prefixes []netip.Prefix, is4 bool) (netip.Prefix, bool) {
 	for _, p := range prefixes {
 		if p.Addr().Is4() == is4 {

@@ -17,33 +17,34 @@ type Pod struct{ Name, UID string }
 // Pods allocates pods' addresses from nodes' subnets. In each subnet it continues after the last
 // allocated address, so that a released address is not reused at once.
 type Pods struct {
-	pools map[netip.Prefix]*pool
-	held  map[string]map[string][]netip.Prefix // name → UID → addresses with their subnet's length
-	owner map[netip.Addr]Pod
-	macs  map[station]Pod
-	asked map[Pod]station // the inverse of macs
-	freed []netip.Addr    // since TakeFreed was called
+	pools     map[netip.Prefix]*pool
+	held      map[string]map[string][]netip.Prefix // name → UID → addresses with their subnet's length
+	owner     map[netip.Addr]Pod
+	macs      map[station]Pod
+	stationOf map[Pod]station // the inverse of macs
+	freed     []netip.Addr    // since TakeFreed was called
 }
 
-// station is a requested MAC address in one node's network.
+// station is a MAC address in the network of one node.
 type station struct {
 	subnet netip.Prefix // the node's first
 	mac    string
 }
 
+// pool is the state of a node's subnet.
 type pool struct {
-	last netip.Addr // handed out last
+	last netip.Addr // the address that was allocated last, except requested ones
 	used int
 }
 
 // NewPods returns Pods without allocations.
 func NewPods() *Pods {
 	return &Pods{
-		pools: map[netip.Prefix]*pool{},
-		held:  map[string]map[string][]netip.Prefix{},
-		owner: map[netip.Addr]Pod{},
-		macs:  map[station]Pod{},
-		asked: map[Pod]station{},
+		pools:     map[netip.Prefix]*pool{},
+		held:      map[string]map[string][]netip.Prefix{},
+		owner:     map[netip.Addr]Pod{},
+		macs:      map[station]Pod{},
+		stationOf: map[Pod]station{},
 	}
 }
 
@@ -52,7 +53,7 @@ func NewPods() *Pods {
 // an error the pod's allocation is unchanged.
 func (p *Pods) Hold(pod Pod, addresses []netip.Prefix) error {
 	for i, a := range addresses {
-		if !usable(a.Addr(), a.Masked()) {
+		if !isUsable(a.Addr(), a.Masked()) {
 			return fmt.Errorf("hold address %s for pod %s: %w: not for pods", a, pod.Name, ErrInvalid)
 		}
 
@@ -84,6 +85,7 @@ func (p *Pods) Hold(pod Pod, addresses []netip.Prefix) error {
 	return nil
 }
 
+// takenByOther returns ErrTaken (wrapped) if another pod has the address.
 func (p *Pods) takenByOther(pod Pod, a netip.Addr) error {
 	if owner, ok := p.owner[a]; ok && owner != pod {
 		return &UnavailableError{
@@ -106,7 +108,7 @@ func (p *Pods) HoldMAC(pod Pod, subnet netip.Prefix, mac net.HardwareAddr) error
 
 	if mac != nil {
 		s := station{subnet.Masked(), string(mac)}
-		p.macs[s], p.asked[pod] = pod, s
+		p.macs[s], p.stationOf[pod] = pod, s
 	}
 
 	return nil
@@ -121,20 +123,20 @@ func (p *Pods) CheckMAC(pod Pod, subnet netip.Prefix, mac net.HardwareAddr) erro
 		return nil
 	}
 
-	until := s.subnet
+	freedBy := s.subnet // the address whose release frees the MAC address, or any of the subnet
 	if held := p.Held(owner); len(held) > 0 {
-		until = netip.PrefixFrom(held[0].Addr(), held[0].Addr().BitLen())
+		freedBy = netip.PrefixFrom(held[0].Addr(), held[0].Addr().BitLen())
 	}
 
 	return &UnavailableError{
-		until,
+		freedBy,
 		fmt.Errorf("hold MAC address %s for pod %s: %w by pod %s", mac, pod.Name, ErrTaken, owner.Name),
 	}
 }
 
 // MAC returns the MAC address that HoldMAC recorded for the pod, nil if none.
 func (p *Pods) MAC(pod Pod) net.HardwareAddr {
-	s, ok := p.asked[pod]
+	s, ok := p.stationOf[pod]
 	if !ok {
 		return nil
 	}
@@ -145,40 +147,41 @@ func (p *Pods) MAC(pod Pod) net.HardwareAddr {
 // Held returns the pod's addresses, nil if it has none.
 func (p *Pods) Held(pod Pod) []netip.Prefix { return p.held[pod.Name][pod.UID] }
 
-// Allocate returns an address in each subnet: the pod's present one, else the wanted one, else any.
+// Allocate returns an address in each subnet: the one that the pod has, or else the wanted one, or else
+// any free one.
 // For the same pod it returns the same addresses again, unless the subnets have changed. After an
 // error the pod's allocation is unchanged.
 func (p *Pods) Allocate(pod Pod, subnets []netip.Prefix, want ...netip.Addr) ([]netip.Prefix, error) {
-	have := p.Held(pod)
-	if within(have, subnets) {
-		return have, nil
+	held := p.Held(pod)
+	if isOnePerSubnet(held, subnets) {
+		return held, nil
 	}
 
-	if err := fits(want, subnets); err != nil {
+	if err := checkWanted(want, subnets); err != nil {
 		return nil, fmt.Errorf("allocate address for pod %s: %w", pod.Name, err)
 	}
 
 	var (
 		addresses []netip.Prefix
-		fresh     []netip.Addr
+		chosen    []netip.Addr // by free
 	)
 
 	for _, s := range subnets {
 		subnet := s.Masked()
 
-		if i := slices.IndexFunc(have, func(h netip.Prefix) bool { return h.Masked() == subnet }); i >= 0 {
-			addresses = append(addresses, have[i])
+		if i := slices.IndexFunc(held, func(h netip.Prefix) bool { return h.Masked() == subnet }); i >= 0 {
+			addresses = append(addresses, held[i])
 			continue
 		}
 
-		a, asked := in(want, subnet)
-		if !asked {
+		a, isWanted := firstIn(want, subnet)
+		if !isWanted {
 			var err error
 			if a, err = p.free(subnet); err != nil {
 				return nil, fmt.Errorf("allocate address for pod %s: %w", pod.Name, err)
 			}
 
-			fresh = append(fresh, a)
+			chosen = append(chosen, a)
 		}
 
 		addresses = append(addresses, netip.PrefixFrom(a, s.Bits()))
@@ -189,7 +192,7 @@ func (p *Pods) Allocate(pod Pod, subnets []netip.Prefix, want ...netip.Addr) ([]
 	}
 
 	for _, a := range addresses {
-		if slices.Contains(fresh, a.Addr()) {
+		if slices.Contains(chosen, a.Addr()) {
 			p.pool(a.Masked()).last = a.Addr()
 		}
 	}
@@ -197,8 +200,8 @@ func (p *Pods) Allocate(pod Pod, subnets []netip.Prefix, want ...netip.Addr) ([]
 	return addresses, nil
 }
 
-// fits returns ErrInvalid unless each wanted address is for pods and in a subnet of its own.
-func fits(want []netip.Addr, subnets []netip.Prefix) error {
+// checkWanted returns ErrInvalid unless each wanted address is for pods and in a subnet of its own.
+func checkWanted(want []netip.Addr, subnets []netip.Prefix) error {
 	taken := map[netip.Prefix]netip.Addr{}
 
 	for _, a := range want {
@@ -208,7 +211,7 @@ func fits(want []netip.Addr, subnets []netip.Prefix) error {
 		}
 
 		subnet := subnets[i].Masked()
-		if !usable(a, subnet) {
+		if !isUsable(a, subnet) {
 			return fmt.Errorf("%w: %s of %s is not for pods", ErrInvalid, a, subnet)
 		}
 
@@ -222,7 +225,8 @@ func fits(want []netip.Addr, subnets []netip.Prefix) error {
 	return nil
 }
 
-func in(addrs []netip.Addr, subnet netip.Prefix) (netip.Addr, bool) {
+// firstIn returns the first address in the subnet.
+func firstIn(addrs []netip.Addr, subnet netip.Prefix) (netip.Addr, bool) {
 	for _, a := range addrs {
 		if subnet.Contains(a) {
 			return a, true
@@ -232,8 +236,8 @@ func in(addrs []netip.Addr, subnet netip.Prefix) (netip.Addr, bool) {
 	return netip.Addr{}, false
 }
 
-// within reports whether there is exactly one address per subnet.
-func within(addresses, subnets []netip.Prefix) bool {
+// isOnePerSubnet reports whether there is exactly one address per subnet, in the same order.
+func isOnePerSubnet(addresses, subnets []netip.Prefix) bool {
 	return slices.EqualFunc(addresses, subnets,
 		func(a, s netip.Prefix) bool { return a.Masked() == s.Masked() })
 }
@@ -248,13 +252,13 @@ func (p *Pods) free(subnet netip.Prefix) (netip.Addr, error) {
 		start = last.Next()
 	}
 
-	for a := start; usable(a, subnet); a = a.Next() {
+	for a := start; isUsable(a, subnet); a = a.Next() {
 		if _, taken := p.owner[a]; !taken {
 			return a, nil
 		}
 	}
 
-	for a := first; a != start && usable(a, subnet); a = a.Next() {
+	for a := first; a != start && isUsable(a, subnet); a = a.Next() {
 		if _, taken := p.owner[a]; !taken {
 			return a, nil
 		}
@@ -266,12 +270,13 @@ func (p *Pods) free(subnet netip.Prefix) (netip.Addr, error) {
 	}
 }
 
-// usable reports whether the address may be a pod's in the subnet.
-func usable(a netip.Addr, subnet netip.Prefix) bool {
+// isUsable reports whether a pod may have the address in the subnet.
+func isUsable(a netip.Addr, subnet netip.Prefix) bool {
 	return a.IsValid() && subnet.Contains(a) && !a.Less(offset(subnet.Addr(), firstPodOffset)) &&
 		(a.Is6() || subnet.Contains(a.Next()))
 }
 
+// pool returns the state of a subnet, given masked.
 func (p *Pods) pool(subnet netip.Prefix) *pool {
 	if p.pools[subnet] == nil {
 		p.pools[subnet] = &pool{}
@@ -296,19 +301,20 @@ func (p *Pods) ReleaseOne(pod Pod) {
 }
 
 func (p *Pods) releaseMAC(pod Pod) {
-	if s, ok := p.asked[pod]; ok {
+	if s, ok := p.stationOf[pod]; ok {
 		delete(p.macs, s)
-		delete(p.asked, pod)
+		delete(p.stationOf, pod)
 	}
 }
 
-// releaseAddresses takes the pod's addresses, to give it the others.
-func (p *Pods) releaseAddresses(pod Pod, others ...netip.Prefix) {
+// releaseAddresses releases the pod's addresses. Those in keep do not count as freed, because the
+// caller allocates them to the pod again.
+func (p *Pods) releaseAddresses(pod Pod, keep ...netip.Prefix) {
 	for _, a := range p.Held(pod) {
 		delete(p.owner, a.Addr())
 
 		p.pool(a.Masked()).used--
-		if !slices.Contains(others, a) {
+		if !slices.Contains(keep, a) {
 			p.freed = append(p.freed, a.Addr())
 		}
 	}
@@ -356,7 +362,7 @@ func (p *Pods) Used(subnet netip.Prefix) int {
 // Capacity returns the number of pod addresses in a node's subnet, at most 1<<30.
 func Capacity(subnet netip.Prefix) int {
 	bits := subnet.Addr().BitLen() - subnet.Bits()
-	if bits > 30 {
+	if bits > 30 { // 1<<bits might not fit an int of 32 bits
 		return 1 << 30
 	}
 

@@ -18,9 +18,9 @@ type Port struct {
 	Addresses []netip.Addr
 }
 
-// Recover restores the allocations of an earlier Allocator. OVN's values go first, because an
-// annotation must not take another pod's addresses. Of two objects that claim the same value the
-// older keeps it. Recover sorts the lists.
+// Recover restores the allocations of an earlier Allocator. Values in OVN take precedence, because an
+// annotation must not take another pod's addresses. If two objects claim the same value, the older one
+// keeps it. Recover sorts the lists.
 func (a *Allocator) Recover(nodes []*corev1.Node, pods []*corev1.Pod, ports []Port) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -48,40 +48,42 @@ func (a *Allocator) Recover(nodes []*corev1.Node, pods []*corev1.Pod, ports []Po
 	a.recoverPods(pods)
 }
 
-// recoverPods holds what the pods have in OVN. In a subnet in which OVN has no address of a pod, and
-// for a pod that OVN does not know, the annotation counts afterwards. Ports of pods whose node
-// holds nothing yet stay in a.ports.
+// recoverPods allocates the addresses that the pods have in OVN, and afterwards the annotated ones of
+// pods that are not in OVN, or not in all subnets. Ports of pods whose node has no subnets yet stay in
+// a.ports.
 func (a *Allocator) recoverPods(pods []*corev1.Pod) {
 	for _, p := range pods {
 		if port, known := a.ports[PodOf(p)]; known {
-			a.recoverPod(p, prefixed(port.Addresses, a.nodes.Held(p.Spec.NodeName)), port.MAC)
+			a.recoverPod(p, withPrefixLengths(port.Addresses, a.nodes.Held(p.Spec.NodeName)), port.MAC)
 		}
 	}
 
 	for _, p := range pods {
-		said, err := annotation.ParsePod(p.Annotations)
+		annotated, err := annotation.ParsePod(p.Annotations)
 		if err != nil ||
-			len(onePerSubnet(said.Addresses, a.nodes.Held(p.Spec.NodeName))) != len(said.Addresses) {
+			len(onePerSubnet(annotated.Addresses, a.nodes.Held(p.Spec.NodeName))) != len(annotated.Addresses) {
 			continue
 		}
 
-		// Only a MAC address that is requested too is more than the annotation's word.
+		// Trust an annotated MAC address only if the pod also requests it.
 		var mac net.HardwareAddr
-		if r, err := annotation.ParseRequest(p.Annotations); err == nil && slices.Equal(r.MAC, said.MAC) {
+		if r, err := annotation.ParseRequest(p.Annotations); err == nil && slices.Equal(r.MAC, annotated.MAC) {
 			mac = r.MAC
 		}
 
-		a.recoverPod(p, said.Addresses, mac)
+		a.recoverPod(p, annotated.Addresses, mac)
 	}
 }
 
-// recoverPod gives the pod those of the addresses that are in its node's subnets, where it has none
-// yet, and the MAC address unless it has one.
+// recoverPod gives the pod an address in each of its node's subnets in which it has none yet, if one of
+// the addresses is in it. It also gives the pod the MAC address, unless the pod has one.
 func (a *Allocator) recoverPod(p *corev1.Pod, addresses []netip.Prefix, mac net.HardwareAddr) {
-	pod, had, subnets := PodOf(p), a.network(PodOf(p)), a.nodes.Held(p.Spec.NodeName)
+	pod := PodOf(p)
+	previous := a.network(pod)
+	subnets := a.nodes.Held(p.Spec.NodeName)
 
-	addresses = onePerSubnet(slices.Concat(had.Addresses, addresses), subnets)
-	if !plan.NeedsPort(p) || len(addresses) == 0 || slices.Equal(addresses, had.Addresses) {
+	addresses = onePerSubnet(slices.Concat(previous.Addresses, addresses), subnets)
+	if !plan.NeedsPort(p) || len(addresses) == 0 || slices.Equal(addresses, previous.Addresses) {
 		return
 	}
 
@@ -92,13 +94,13 @@ func (a *Allocator) recoverPod(p *corev1.Pod, addresses []netip.Prefix, mac net.
 
 	delete(a.ports, pod)
 
-	if err := a.holdMAC(pod, p.Spec.NodeName, subnets, had.MAC, mac); err != nil {
+	if err := a.holdMAC(pod, p.Spec.NodeName, subnets, previous.MAC, mac); err != nil {
 		a.settings.Log.Warn("no MAC address for a pod", "error", err)
 	}
 }
 
-// prefixed returns the addresses that are in the subnets, with their prefix lengths.
-func prefixed(addresses []netip.Addr, subnets []netip.Prefix) []netip.Prefix {
+// withPrefixLengths returns the addresses that are in the subnets, with the subnets' prefix lengths.
+func withPrefixLengths(addresses []netip.Addr, subnets []netip.Prefix) []netip.Prefix {
 	var out []netip.Prefix
 
 	for _, a := range addresses {

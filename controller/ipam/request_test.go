@@ -160,7 +160,7 @@ func TestOutsideAndCapacity(t *testing.T) {
 			t.Fatal(err)
 		}
 
-		if err := n.Outside(node); errors.Is(err, ipam.ErrInvalid) != (node == "other") {
+		if err := n.CheckInside(node); errors.Is(err, ipam.ErrInvalid) != (node == "other") {
 			t.Errorf("%s outside: %v", node, err)
 		}
 	}
@@ -170,7 +170,7 @@ func TestOutsideAndCapacity(t *testing.T) {
 	}
 
 	whole := ipam.NewNodes([]ipam.Subnet{{Prefix: netip.MustParsePrefix("10.1.0.0/24"), HostLen: 24}}, 1)
-	if err := errors.Join(whole.HoldSubnets("all", prefixes("10.1.0.0/24")), whole.Outside("all")); err != nil {
+	if err := errors.Join(whole.HoldSubnets("all", prefixes("10.1.0.0/24")), whole.CheckInside("all")); err != nil {
 		t.Errorf("a node that has the whole cluster subnet: %v", err)
 	}
 
