@@ -19,15 +19,15 @@ import (
 type Config struct {
 	RestConfig *rest.Config
 
-	Cloud, CloudsFile string // the entry of clouds.yaml, and the file; "": where OpenStack's clients look for it
-	Cluster           string // the cluster's name in Neutron
-	Router            string // UUID of the router between the networks of pods
-	SubnetPool        string // UUID of the subnet pool with the IPv4 addresses of pods
-	SubnetPool6       string // the same for IPv6; "": pods have IPv4 addresses only
-	Groups            []string
-	RequestRate       float64 // requests to OpenStack per second
-	Workers           int     // nodes that are served at the same time
-	MaxPorts          int     // per node; 0: as many as the node has VLAN tags for
+	Cloud, CloudsFile string   // the entry of clouds.yaml, and the file; "": where OpenStack's clients look for it
+	Cluster           string   // the cluster's name in Neutron
+	Router            string   // UUID of the router between the networks of pods
+	SubnetPool        string   // UUID of the subnet pool with the IPv4 addresses of pods
+	SubnetPool6       string   // the same for IPv6; "": pods have IPv4 addresses only
+	Groups            []string // UUIDs of the security groups of pods without a profile
+	RequestRate       float64  // requests to OpenStack per second
+	Workers           int      // nodes that are served at the same time
+	MaxPorts          int      // per node; 0: as many as the node has VLAN tags for
 	// ReleaseAfter is the time from the deletion of a Node to that of its pool, if the Node's VM
 	// exists.
 	ReleaseAfter time.Duration
@@ -45,54 +45,54 @@ type Config struct {
 	Open func() (client Neutron, project string, err error) `json:"-"`
 }
 
-// Intervals of Pools.
+// Intervals of Pools, see Options.
 const (
 	resync  = 10 * time.Minute
 	retry   = 30 * time.Second
 	backoff = time.Second
 )
 
-// Validate returns all mistakes joined.
+// Validate returns all errors of the configuration, joined.
 func (c Config) Validate() error {
 	var errs []error
 
-	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
+	addError := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
 
 	if c.RestConfig == nil {
-		bad("no API server")
+		addError("no API server")
 	}
 
 	if c.Cloud == "" {
-		bad("no cloud: want the name of an entry of clouds.yaml")
+		addError("no cloud: want the name of an entry of clouds.yaml")
 	}
 
 	if c.Cluster == "" {
-		bad("no cluster name")
+		addError("no cluster name")
 	}
 
 	if c.RequestRate <= 0 {
-		bad("request rate %v is not positive", c.RequestRate)
+		addError("request rate %v is not positive", c.RequestRate)
 	}
 
 	if c.Workers < 1 {
-		bad("%d workers, want at least 1", c.Workers)
+		addError("%d workers, want at least 1", c.Workers)
 	}
 
 	if c.MaxPorts < 0 {
-		bad("at most %d ports per node, want 0 or more", c.MaxPorts)
+		addError("at most %d ports per node, want 0 or more", c.MaxPorts)
 	}
 
 	if c.ReleaseAfter < 0 {
-		bad("release after %v is negative", c.ReleaseAfter)
+		addError("release after %v is negative", c.ReleaseAfter)
 	}
 
 	if c.Election.Identity == "" || c.Election.Namespace == "" {
-		bad("leader election without an identity, or without a namespace for its lease")
+		addError("leader election without an identity, or without a namespace for its lease")
 	}
 
 	if c.MetricsAddr != "" {
 		if _, _, err := net.SplitHostPort(c.MetricsAddr); err != nil {
-			bad("metrics address: %w", err)
+			addError("metrics address: %w", err)
 		}
 	}
 
@@ -130,13 +130,13 @@ func (c Config) validateObjects() error {
 // options returns the options of the client of OpenStack. A request may wait for its turn, so the
 // timeout has room for that.
 func (c Config) options(counts *counts) openstack.Options {
-	const work = time.Minute
+	const work = time.Minute // the time for the request itself
 
 	turn := time.Duration(float64(c.Workers) / c.RequestRate * float64(time.Second))
 
 	return openstack.Options{
 		Cloud: c.Cloud, File: c.CloudsFile, Rate: c.RequestRate, Workers: c.Workers, Timeout: work + turn,
-		Done: counts.request,
+		Done: counts.countRequest,
 	}
 }
 

@@ -90,11 +90,11 @@ func parseRecord(data map[string]string) (cloud.Record, error) {
 	return r, nil
 }
 
-// configMaps are the pools of nodes as the API server has them.
+// configMaps reads and writes the ConfigMaps with the pools of nodes.
 type configMaps struct {
 	cluster string // its name in Neutron
 	client  kubernetes.Interface
-	hold    func(context.Context) error // returns nil if this replica may write now
+	hold    func(context.Context) error // returns an error if this replica must not write
 	log     *slog.Logger
 
 	writes    sync.Mutex              // serializes writes to the API server
@@ -102,8 +102,8 @@ type configMaps struct {
 	published map[string]cloud.Record // changed with both locks held
 }
 
-// errNoNamespace explains a missing namespace.
-func errNoNamespace(cause error) error {
+// noNamespaceError explains a missing namespace.
+func noNamespaceError(cause error) error {
 	return fmt.Errorf("namespace %s does not exist, apply the manifests of underlay mode: %w",
 		annotation.PoolNamespace, cause)
 }
@@ -112,7 +112,7 @@ func errNoNamespace(cause error) error {
 func (c *configMaps) read(ctx context.Context) (map[string]*cloud.Record, error) {
 	_, err := c.client.CoreV1().Namespaces().Get(ctx, annotation.PoolNamespace, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
-		return nil, errNoNamespace(err)
+		return nil, noNamespaceError(err)
 	}
 
 	if err != nil {
@@ -134,8 +134,8 @@ func (c *configMaps) read(ctx context.Context) (map[string]*cloud.Record, error)
 	c.published = map[string]cloud.Record{}
 
 	for _, m := range list.Items {
-		node, is := poolNode(&m)
-		if !is {
+		node, isPool := poolNode(&m)
+		if !isPool {
 			continue
 		}
 
@@ -161,13 +161,13 @@ func (c *configMaps) vif(node string) string {
 
 // poolNode returns the node of a ConfigMap with a pool.
 func poolNode(m *corev1.ConfigMap) (string, bool) {
-	node, is := strings.CutPrefix(m.Name, annotation.PoolPrefix)
-	_, has := m.Data[annotation.PoolNode]
+	node, hasName := strings.CutPrefix(m.Name, annotation.PoolPrefix)
+	_, hasData := m.Data[annotation.PoolNode]
 
-	return node, is && has
+	return node, hasName && hasData
 }
 
-// publish makes the ConfigMap of the node that of the record, and deletes it for nil.
+// publish writes the record into the ConfigMap of the node, or deletes the ConfigMap if r is nil.
 func (c *configMaps) publish(ctx context.Context, node string, r *cloud.Record) error {
 	c.writes.Lock()
 	defer c.writes.Unlock()
@@ -196,7 +196,7 @@ func (c *configMaps) publish(ctx context.Context, node string, r *cloud.Record) 
 }
 
 // restore writes the ConfigMaps again that another client has changed or deleted. have are the
-// ConfigMaps of the informer. If the informer is behind, restore makes a request more.
+// ConfigMaps of the informer. If the informer is behind, write finds that nothing has to be written.
 func (c *configMaps) restore(ctx context.Context, have []*corev1.ConfigMap) error {
 	c.writes.Lock()
 	defer c.writes.Unlock()
@@ -204,7 +204,7 @@ func (c *configMaps) restore(ctx context.Context, have []*corev1.ConfigMap) erro
 	intact := map[string]bool{}
 
 	for _, m := range have {
-		if node, is := poolNode(m); is {
+		if node, isPool := poolNode(m); isPool {
 			r, err := parseRecord(m.Data)
 			intact[node] = err == nil && r.Equal(c.published[node])
 		}
@@ -221,10 +221,12 @@ func (c *configMaps) restore(ctx context.Context, have []*corev1.ConfigMap) erro
 	return errors.Join(errs...)
 }
 
-// write makes the ConfigMap of the node that of the record. The caller holds writes.
+// write writes the record into the ConfigMap of the node, unless it is there. The caller holds writes.
 func (c *configMaps) write(ctx context.Context, node string, r *cloud.Record) error {
-	maps, name := c.client.CoreV1().ConfigMaps(annotation.PoolNamespace), annotation.PoolPrefix+node
-	old, err := maps.Get(ctx, name, metav1.GetOptions{})
+	client := c.client.CoreV1().ConfigMaps(annotation.PoolNamespace)
+	name := annotation.PoolPrefix + node
+
+	old, err := client.Get(ctx, name, metav1.GetOptions{})
 
 	absent := apierrors.IsNotFound(err)
 	if err != nil && !absent {
@@ -249,15 +251,15 @@ func (c *configMaps) write(ctx context.Context, node string, r *cloud.Record) er
 
 	if absent {
 		m := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name}, Data: data}
-		_, err = maps.Create(ctx, m, metav1.CreateOptions{})
+		_, err = client.Create(ctx, m, metav1.CreateOptions{})
 	} else {
 		old.Data, old.BinaryData = data, nil
-		_, err = maps.Update(ctx, old, metav1.UpdateOptions{}) // of the version that was read
+		_, err = client.Update(ctx, old, metav1.UpdateOptions{}) // fails if the ConfigMap has changed since it was read
 	}
 
 	switch {
 	case absent && apierrors.IsNotFound(err):
-		return errNoNamespace(err)
+		return noNamespaceError(err)
 	case err != nil:
 		return fmt.Errorf("write ConfigMap %s: %w", name, err)
 	}
@@ -265,6 +267,7 @@ func (c *configMaps) write(ctx context.Context, node string, r *cloud.Record) er
 	return nil
 }
 
+// delete deletes the ConfigMap of the node. The caller holds writes.
 func (c *configMaps) delete(ctx context.Context, node string) error {
 	if err := c.hold(ctx); err != nil {
 		return err

@@ -30,18 +30,18 @@ const (
 // forgets Events after an hour.
 const repeatEvery = 30 * time.Minute
 
-// sources of problems of a node.
+// Sources of problems of a node.
 const (
-	ofNode = iota // its Node cannot be understood
-	ofPool        // the plan of its pool
+	ofNode = iota // malformed or conflicting values of its Node
+	ofPool        // the plan of its pool, and requests for it
 )
 
-// problems are those of all nodes. Its methods may be called concurrently.
+// problems has the problems of all nodes. Its methods may be called concurrently.
 type problems struct {
 	changed loop.Signal // triggered by set
 
-	mu  sync.Mutex // guards all
-	all map[string]*[2][]cloud.Problem
+	mu  sync.Mutex                     // guards all
+	all map[string]*[2][]cloud.Problem // by node and source
 }
 
 func newProblems() *problems {
@@ -53,40 +53,40 @@ func (p *problems) set(node string, source int, list []cloud.Problem) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 
-	of := p.all[node]
-	if of == nil {
+	bySource := p.all[node]
+	if bySource == nil {
 		if len(list) == 0 {
 			return
 		}
 
-		of = &[2][]cloud.Problem{}
-		p.all[node] = of
+		bySource = &[2][]cloud.Problem{}
+		p.all[node] = bySource
 	}
 
-	of[source] = list
-	if len(of[ofNode])+len(of[ofPool]) == 0 {
+	bySource[source] = list
+	if len(bySource[ofNode])+len(bySource[ofPool]) == 0 {
 		delete(p.all, node)
 	}
 
 	p.changed.Trigger()
 }
 
-// problemOf is a problem of a node.
-type problemOf struct {
+// nodeProblem is a problem of a node.
+type nodeProblem struct {
 	node string
 	cloud.Problem
 }
 
 // list returns all problems, sorted by node.
-func (p *problems) list() []problemOf {
+func (p *problems) list() []nodeProblem {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 
-	var out []problemOf
+	var out []nodeProblem
 
 	for _, node := range slices.Sorted(maps.Keys(p.all)) {
 		for _, problem := range slices.Concat(p.all[node][ofNode], p.all[node][ofPool]) {
-			out = append(out, problemOf{node, problem})
+			out = append(out, nodeProblem{node, problem})
 		}
 	}
 
@@ -96,20 +96,20 @@ func (p *problems) list() []problemOf {
 // reporter writes Events. It belongs to one term and one goroutine.
 type reporter struct {
 	write    func(context.Context, event.Event) error
-	reported map[problemOf]time.Time
-	policies map[types.UID]bool
+	reported map[nodeProblem]time.Time // when each problem was reported last
+	policies map[types.UID]bool        // NetworkPolicies that have an Event
 }
 
 func newReporter(write func(context.Context, event.Event) error) *reporter {
-	return &reporter{write: write, reported: map[problemOf]time.Time{}, policies: map[types.UID]bool{}}
+	return &reporter{write: write, reported: map[nodeProblem]time.Time{}, policies: map[types.UID]bool{}}
 }
 
-// problems writes an Event about each Node for each of its problems that is new, or was reported
-// long ago.
-func (r *reporter) problems(ctx context.Context, all []problemOf, now time.Time) error {
+// reportProblems writes an Event for each problem that is new, or was last reported repeatEvery ago. The
+// Event is about the Node.
+func (r *reporter) reportProblems(ctx context.Context, all []nodeProblem, now time.Time) error {
 	var errs []error
 
-	maps.DeleteFunc(r.reported, func(p problemOf, _ time.Time) bool { return !slices.Contains(all, p) })
+	maps.DeleteFunc(r.reported, func(p nodeProblem, _ time.Time) bool { return !slices.Contains(all, p) })
 
 	for _, p := range all {
 		if last, ok := r.reported[p]; ok && now.Sub(last) < repeatEvery {

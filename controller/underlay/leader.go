@@ -23,10 +23,10 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/loop"
 )
 
-// compareEvery is the interval at which Nodes and policies are looked at without a change.
+// compareEvery is the interval at which all objects are compared without a change.
 const compareEvery = time.Minute
 
-// leader is the work of a term.
+// leader is the state of this replica while it leads.
 type leader struct {
 	*controller
 	term     *election.Term
@@ -34,9 +34,9 @@ type leader struct {
 	pools    *Pools
 	problems *problems
 
-	// The fields below belong to the goroutine of syncNodes.
-	published map[string]*cloud.Record // published by the last leader, and not given to pools yet
-	wanted    map[string]cloud.Pool    // as given to pools
+	// Only the goroutine of syncNodes uses the fields below.
+	published map[string]*cloud.Record // published by the last leader, and not passed to pools yet
+	wanted    map[string]cloud.Pool    // the last pool of each node that was passed to pools
 }
 
 // newLeader reads what the last leader has published. It waits for the API server, and for the
@@ -69,7 +69,7 @@ func (c *controller) newLeader(ctx context.Context, term *election.Term) (*leade
 	return l, err
 }
 
-// permitted asks for permission before each request that changes something.
+// permitted is a Neutron that calls permit before each request that changes something.
 type permitted struct {
 	Neutron
 	permit func(context.Context) error
@@ -106,7 +106,7 @@ func (l *leader) run(ctx context.Context) error {
 			Resync: compareEvery,
 			Log:    l.log,
 			Apply: func(ctx context.Context) error {
-				return reporter.problems(ctx, l.problems.list(), time.Now())
+				return reporter.reportProblems(ctx, l.problems.list(), time.Now())
 			},
 		})
 	})
@@ -136,17 +136,17 @@ func (l *leader) run(ctx context.Context) error {
 	return group.Wait()
 }
 
-// syncNodes gives pools the wanted pool of each Node, and releases those of Nodes that are gone.
+// syncNodes passes the wanted pool of each Node to pools, and releases the pools of deleted Nodes.
 func (l *leader) syncNodes(ctx context.Context) error {
 	nodes := list[*corev1.Node](l.objects.nodes)
 	slices.SortFunc(nodes, func(a, b *corev1.Node) int { return cmp.Compare(a.Name, b.Name) })
 
-	pods, exists := l.objects.podsByNode(), map[string]bool{}
-
+	pods := l.objects.podsByNode()
+	exists := map[string]bool{}
 	taken := cloud.TakenVIFs(nodes, l.maps.vif)
 	for _, n := range nodes {
 		exists[n.Name] = true
-		if p, is := taken[n.Name]; is {
+		if p, isTaken := taken[n.Name]; isTaken {
 			l.problems.set(n.Name, ofNode, []cloud.Problem{p})
 			continue
 		}
@@ -156,7 +156,7 @@ func (l *leader) syncNodes(ctx context.Context) error {
 
 	var errs []error
 
-	for _, name := range l.known() {
+	for _, name := range l.nodesWithPool() {
 		if !exists[name] {
 			errs = append(errs, l.release(ctx, name))
 		}
@@ -165,8 +165,8 @@ func (l *leader) syncNodes(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// syncNode gives pools the wanted pool of a Node. A Node that cannot be understood keeps its pool,
-// and so does one whose agent has not announced the VIF.
+// syncNode passes the wanted pool of a Node to pools. If the Node has malformed values, or its agent has
+// not announced the VIF, it keeps the pool that it has.
 func (l *leader) syncNode(n *corev1.Node, pods int) {
 	pool, err := cloud.NodePool(l.plan, n, pods)
 
@@ -191,16 +191,16 @@ func (l *leader) syncNode(n *corev1.Node, pods int) {
 	l.wanted[n.Name] = pool
 }
 
-// known returns the nodes that have a pool.
-func (l *leader) known() []string {
-	known := slices.AppendSeq(slices.Collect(maps.Keys(l.published)), maps.Keys(l.wanted))
-	slices.Sort(known)
+// nodesWithPool returns the nodes that have a pool.
+func (l *leader) nodesWithPool() []string {
+	nodes := slices.AppendSeq(slices.Collect(maps.Keys(l.published)), maps.Keys(l.wanted))
+	slices.Sort(nodes)
 
-	return slices.Compact(known)
+	return slices.Compact(nodes)
 }
 
-// release releases the pool of a Node that is gone. The API server is asked again, because the
-// informer may not have seen a new Node yet, whose pool the last leader has made.
+// release releases the pool of a deleted Node. It asks the API server first, because the informer may
+// not have seen a new Node yet, whose pool the last leader has made.
 func (l *leader) release(ctx context.Context, name string) error {
 	_, err := l.client.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
 	switch {
@@ -213,7 +213,7 @@ func (l *leader) release(ctx context.Context, name string) error {
 	delete(l.wanted, name)
 
 	after := l.cfg.ReleaseAfter
-	if l.reclaimed(l.maps.vif(name)) {
+	if l.isAnnounced(l.maps.vif(name)) {
 		after = 0
 	}
 
@@ -226,9 +226,9 @@ func (l *leader) release(ctx context.Context, name string) error {
 	return nil
 }
 
-// reclaimed reports whether a Node exists that announces the VIF of a Node that is gone: its VM was
-// given another name.
-func (l *leader) reclaimed(vif string) bool {
+// isAnnounced reports whether a Node announces the VIF. If the VIF is that of a deleted Node, the node
+// was renamed.
+func (l *leader) isAnnounced(vif string) bool {
 	for _, p := range l.wanted {
 		if vif != "" && p.VIF.ID == vif {
 			return true

@@ -13,7 +13,7 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/version"
 )
 
-// neediestNodes bounds how many nodes have series of their own.
+// neediestNodes bounds how many nodes have their own series: those with the fewest free ports.
 const neediestNodes = 20
 
 // Metrics lists the metrics of the controller in underlay mode.
@@ -82,13 +82,13 @@ func newCounts() *counts {
 		requests:  t.Counters("ovnkube_openstack_requests_total"),
 		durations: t.Histograms("ovnkube_openstack_request_duration_seconds"),
 	}
-	c.losses.WithLabelValues(election.LostLease) // there from the start, at zero
+	c.losses.WithLabelValues(election.LostLease) // shown from the start, at zero
 
 	return c
 }
 
-// request counts a call of OpenStack's API.
-func (c *counts) request(call string, kind openstack.Kind, took time.Duration) {
+// countRequest counts a call of OpenStack's API.
+func (c *counts) countRequest(call string, kind openstack.Kind, took time.Duration) {
 	c.requests.WithLabelValues(call, kind.String()).Inc()
 	c.durations.WithLabelValues(call).Observe(took.Seconds())
 }
@@ -138,6 +138,7 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	}
 }
 
+// state returns the state of a pool for the metric pools.
 func (s Status) state() string {
 	switch {
 	case s.Leaving:

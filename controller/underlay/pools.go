@@ -19,24 +19,24 @@ import (
 // Neutron is the network service of a project, as *openstack.Client implements it. Errors are of
 // package openstack.
 type Neutron interface {
-	// Observe returns what there is of a pool. VIFs are among it if vif is not nil.
+	// Observe returns the state of a pool in Neutron. It includes VIFs only if vif is not nil.
 	Observe(ctx context.Context, pool string, vif *openstack.PortFilter) (cloud.Observation, error)
 	// Do executes a step of a plan. The result is for Observation.After.
 	Do(ctx context.Context, step cloud.Step) (cloud.Result, error)
 }
 
-// Options are what Pools needs. Client, Publish, Report and Log must be set.
+// Options configure Pools. All fields must be set.
 type Options struct {
 	Client  Neutron
 	Workers int           // nodes that are served at the same time; at least 1
-	Resync  time.Duration // between two looks at a complete pool
+	Resync  time.Duration // between two observations of a complete pool
 	Retry   time.Duration // between two attempts against a quota or a refusal
 	Backoff time.Duration // after a first error of another kind; doubled up to Retry
-	// Publish tells a node of its pool; nil: that it has none any more, or never had one. It is
-	// repeated after an error.
+	// Publish writes the record of a node's pool for the node, or deletes it if r is nil. Pools calls
+	// it again after an error.
 	Publish func(ctx context.Context, node string, r *cloud.Record) error
-	// Report is called with the problems of a pool, among them lasting errors of requests, when
-	// they have changed.
+	// Report is called with all problems of a pool, including lasting errors of requests, when they
+	// have changed.
 	Report func(node string, problems []cloud.Problem)
 	Log    *slog.Logger
 }
@@ -45,40 +45,42 @@ type Options struct {
 type Pools struct {
 	o Options
 
-	mu      sync.Mutex // guards the fields below
-	nodes   map[string]*node
-	changed chan struct{} // closed when there may be something to do
-	paused  time.Time     // OpenStack has asked for no requests until then
+	mu          sync.Mutex // guards the fields below
+	nodes       map[string]*node
+	changed     chan struct{} // closed when a node may be due
+	pausedUntil time.Time     // OpenStack has asked for no requests until then
 }
 
 // node is the state of one pool. While busy is set, the worker that set it owns all fields but
 // pool, releasing, releaseAt, changedSince and observeAgain.
 type node struct {
 	pool         cloud.Pool
-	releasing    bool      // the pool is to be released
-	releaseAt    time.Time // when a pool is released although the node's VM exists
-	changedSince bool      // pool, releasing or releaseAt have changed since the last turn
-	observeAgain bool      // seen is to be observed again
-	busy         bool
+	releasing    bool      // the pool must be released
+	releaseAt    time.Time // when the pool is released although the node's VM exists
+	changedSince bool      // pool, releasing or releaseAt have changed since the last turn began
+	observeAgain bool      // the next turn must observe the pool
+	busy         bool      // a worker has the node
 
-	seen      *cloud.Observation // nil: to be observed
+	seen      *cloud.Observation // nil: the next turn must observe the pool
 	published *cloud.Record      // what was published last; nil: nothing
-	planned   []cloud.Problem    // of the last plan without steps
-	repair    *cloud.Problem     // of ports that are being repaired; it stays the same until the pool is complete
-	refusal   *cloud.Problem     // of the last request; nil if it did not fail, or may succeed soon
-	reported  []cloud.Problem
-	failures  int       // of turns, in a row
-	refused   time.Time // the first of the requests to OpenStack that failed in a row; zero: the last one did not
-	nextTurn  time.Time // of the next turn
 
-	status Status // after the last turn; guarded by mu
+	planProblems []cloud.Problem // of the last plan without steps
+	repair       *cloud.Problem  // of ports that are being repaired; it stays the same until the pool is complete
+	refusal      *cloud.Problem  // of the last request; nil if it succeeded, or may succeed soon
+	reported     []cloud.Problem // the argument of the last call of Report
+
+	failures     int       // number of failed turns in a row
+	refusedSince time.Time // when the first of the failed requests in a row failed; zero: the last one succeeded
+	nextTurn     time.Time // when the node is due; zero: now
+
+	status Status // after the last turn; guarded by Pools.mu
 }
 
 // Status is the state of the pool of a node.
 type Status struct {
 	Node        string
-	Ports, Held int             // published; Ports without those that are held
-	Pods        int             // that use ports
+	Ports, Held int             // numbers of published ports: usable ones, and held ones
+	Pods        int             // number of pods that use ports
 	Leaving     bool            // the pool is being released
 	Problems    []cloud.Problem // of the last plan and the last request
 	Err         error           // of the last turn
@@ -94,34 +96,35 @@ func NewPools(o Options) (*Pools, error) {
 	return &Pools{o: o, nodes: map[string]*node{}, changed: make(chan struct{})}, nil
 }
 
-// Set makes the pool the wanted one of its node. told is what was published for it before this
-// process started; nil if there is nothing. A node that waits after an error goes on waiting.
-func (p *Pools) Set(pool cloud.Pool, told *cloud.Record) {
-	p.want(pool, told, func(n *node) { n.releasing = false })
+// Set makes the pool the wanted one of its node. published is the record of an earlier leader, or nil
+// without one. If the node waits after an error, it continues to wait.
+func (p *Pools) Set(pool cloud.Pool, published *cloud.Record) {
+	p.change(pool, published, func(n *node) { n.releasing = false })
 }
 
 // Release removes the node's pool: at once if its VIF does not exist or has no VM, and otherwise
 // after the time, because the VM may come back as a Node. It needs only Config and Node of the
 // pool.
-func (p *Pools) Release(pool cloud.Pool, told *cloud.Record, after time.Duration) {
-	p.want(pool, told, func(n *node) {
+func (p *Pools) Release(pool cloud.Pool, published *cloud.Record, after time.Duration) {
+	p.change(pool, published, func(n *node) {
 		n.releasing, n.releaseAt = true, time.Now().Add(after)
-		n.observeAgain = true // the VM may be gone since the last look
+		n.observeAgain = true // the VM may have been deleted since the last observation
 	})
 }
 
-func (p *Pools) want(pool cloud.Pool, told *cloud.Record, change func(*node)) {
+// change changes the node of a pool, which it adds if needed, and makes it due.
+func (p *Pools) change(pool cloud.Pool, published *cloud.Record, apply func(*node)) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 
 	n := p.nodes[pool.Node]
 	if n == nil {
-		n = &node{published: told}
+		n = &node{published: published}
 		p.nodes[pool.Node] = n
 	}
 
 	n.pool, n.changedSince = pool, true
-	change(n)
+	apply(n)
 	p.wake()
 }
 
@@ -165,7 +168,7 @@ func (p *Pools) Run(ctx context.Context) error {
 	return group.Wait()
 }
 
-// serve gives the neediest node one turn, or waits until one may be due.
+// serve gives one turn to the due node with the fewest free ports, or waits until a node may be due.
 func (p *Pools) serve(ctx context.Context) {
 	n, t, wait, changed := p.take(time.Now())
 	if n == nil {
@@ -181,11 +184,11 @@ func (p *Pools) serve(ctx context.Context) {
 		return
 	}
 
-	result, err := p.turn(ctx, n, t)
+	result, err := p.runTurn(ctx, n, t)
 	p.put(n, t, result, err)
 }
 
-// turn is what a worker does with a node: its wishes at the time of take.
+// turn has the fields of a node that may change during its turn, as they were at the beginning.
 type turn struct {
 	pool      cloud.Pool
 	releasing bool
@@ -197,16 +200,17 @@ type result int
 
 const (
 	more     result = iota // another step is possible now
-	complete               // nothing is left to do before the next look
-	waiting                // the pool is to be released at turn.releaseAt
+	complete               // nothing is left to do before the next observation
+	waiting                // the pool must not be released before turn.releaseAt
 )
 
-// take returns the due node with the fewest free ports, or how long to wait for one.
+// take returns the due node with the fewest free ports, and marks it as busy. If no node is due, it
+// returns how long to wait, and a channel that is closed if one may be due earlier.
 func (p *Pools) take(now time.Time) (*node, turn, time.Duration, <-chan struct{}) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 
-	if pause := p.paused.Sub(now); pause > 0 {
+	if pause := p.pausedUntil.Sub(now); pause > 0 {
 		return nil, turn{}, pause, p.changed
 	}
 
@@ -215,7 +219,7 @@ func (p *Pools) take(now time.Time) (*node, turn, time.Duration, <-chan struct{}
 	wait := p.o.Resync
 	for _, n := range p.nodes {
 		switch {
-		case n.busy:
+		case n.busy: // another worker has it
 		case n.nextTurn.After(now) && (!n.changedSince || n.failures > 0):
 			wait = min(wait, n.nextTurn.Sub(now))
 		case best == nil || n.hasPriorityOver(best):
@@ -236,16 +240,17 @@ func (p *Pools) take(now time.Time) (*node, turn, time.Duration, <-chan struct{}
 	return best, turn{best.pool, best.releasing, best.releaseAt}, 0, p.changed
 }
 
+// hasPriorityOver orders due nodes: by free ports, then by name.
 func (n *node) hasPriorityOver(o *node) bool {
-	a, b := n.free(), o.free()
-	return a < b || a == b && n.pool.Node < o.pool.Node
+	free, otherFree := n.free(), o.free()
+	return free < otherFree || free == otherFree && n.pool.Node < o.pool.Node
 }
 
-// free returns the free ports of a pool. One that is to be released is served after the others.
+// free returns the number of free ports of a pool, which may be negative.
 func (n *node) free() int {
 	switch {
 	case n.releasing:
-		return 1 << 16
+		return 1 << 16 // more than any pool has: such pools are served last
 	case n.published == nil:
 		return -n.pool.Pods
 	}
@@ -253,7 +258,7 @@ func (n *node) free() int {
 	return n.published.Free(n.pool.Pods)
 }
 
-// put returns the node after its turn.
+// put stores the outcome of a node's turn, and when the node is due again.
 func (p *Pools) put(n *node, t turn, r result, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -278,38 +283,38 @@ func (p *Pools) put(n *node, t turn, r result, err error) {
 	case err != nil:
 		n.nextTurn = now.Add(p.backoff(n, err))
 	case r == more:
-		n.nextTurn = time.Time{}
+		n.nextTurn = time.Time{} // now
 	case r == waiting:
 		n.nextTurn = t.releaseAt
-	case t.releasing && n.releasing:
+	case t.releasing && n.releasing: // released, and not wanted again meanwhile
 		delete(p.nodes, t.pool.Node)
 	default:
 		n.nextTurn = now.Add(p.interval(n))
 	}
 }
 
-// interval returns the time until the next look at a pool that has no steps left. Places that
-// others occupy wait for the next regular look, because a retry would cost more than these places
-// are worth.
+// interval returns the time until the next turn of a pool that has no steps left. If it only lacks
+// ports whose address or tag is in use elsewhere, it is not retried early, because a retry would cost
+// more than these ports are worth.
 func (p *Pools) interval(n *node) time.Duration {
-	if slices.ContainsFunc(n.planned, func(p cloud.Problem) bool { return !p.Partial() }) {
+	if slices.ContainsFunc(n.planProblems, func(p cloud.Problem) bool { return !p.Partial() }) {
 		return p.o.Retry
 	}
 
 	return p.o.Resync
 }
 
-// mostPause bounds the pause that OpenStack can ask for.
-const mostPause = 10 * time.Minute
+// maxPause bounds the pause that OpenStack can ask for.
+const maxPause = 10 * time.Minute
 
 // backoff returns how long a node waits after an error. If OpenStack has asked for a pause, all
 // nodes wait. The caller holds mu.
 func (p *Pools) backoff(n *node, err error) time.Duration {
 	var e *openstack.Error
 	if errors.As(err, &e) && e.RetryAfter > 0 {
-		pause := min(e.RetryAfter, mostPause)
-		if until := time.Now().Add(pause); until.After(p.paused) {
-			p.paused = until
+		pause := min(e.RetryAfter, maxPause)
+		if until := time.Now().Add(pause); until.After(p.pausedUntil) {
+			p.pausedUntil = until
 		}
 	}
 
@@ -318,26 +323,29 @@ func (p *Pools) backoff(n *node, err error) time.Duration {
 		return p.o.Retry
 	}
 
-	const most = 16 // doublings; an error that ended with the context has no failures
+	// The first failure has no doubling. If the context has ended, the error was not counted, and
+	// failures may be 0.
+	const maxDoublings = 16
 
-	return min(p.o.Retry, p.o.Backoff<<min(max(n.failures-1, 0), most))
+	return min(p.o.Retry, p.o.Backoff<<min(max(n.failures-1, 0), maxDoublings))
 }
 
-// turn observes the pool if that is needed, executes the next step of its plan, and publishes.
-func (p *Pools) turn(ctx context.Context, n *node, t turn) (result, error) {
+// runTurn observes the pool if that is needed, executes the next step of its plan, and
+// publishes the result.
+func (p *Pools) runTurn(ctx context.Context, n *node, t turn) (result, error) {
 	r, err := p.step(ctx, n, t)
 	if ctx.Err() != nil {
 		return r, err
 	}
 
 	if err != nil {
-		n.seen = nil
+		n.seen = nil // the request may have been executed
 		p.fail(n, t, err)
 
 		return r, err
 	}
 
-	n.refusal, n.refused = nil, time.Time{}
+	n.refusal, n.refusedSince = nil, time.Time{}
 	p.report(n, t)
 
 	if err := p.publish(ctx, n, t, r); err != nil {
@@ -360,11 +368,11 @@ func (p *Pools) fail(n *node, t turn, err error) {
 	var e *openstack.Error
 	if errors.As(err, &e) {
 		now := time.Now()
-		if n.refused.IsZero() {
-			n.refused = now
+		if n.refusedSince.IsZero() {
+			n.refusedSince = now
 		}
 
-		n.refusal = failure{err: e, in: err, since: n.refused, now: now}.problem(t.pool.Node)
+		n.refusal = failure{err: e, in: err, since: n.refusedSince, now: now}.problem(t.pool.Node)
 	}
 
 	p.report(n, t)
@@ -372,18 +380,19 @@ func (p *Pools) fail(n *node, t turn, err error) {
 		"node", t.pool.Node, "error", err, "kind", openstack.KindOf(err).String())
 }
 
+// step observes the pool if that is needed, and executes the next step of its plan.
 func (p *Pools) step(ctx context.Context, n *node, t turn) (result, error) {
-	resyncDue := n.failures == 0 && !n.nextTurn.IsZero() && !time.Now().Before(n.nextTurn)
-	look := n.seen == nil || resyncDue
+	isResync := n.failures == 0 && !n.nextTurn.IsZero() && !time.Now().Before(n.nextTurn)
+	mustObserve := n.seen == nil || isResync
 
-	if look {
+	if mustObserve {
 		if err := p.observe(ctx, n, t); err != nil {
 			return more, err
 		}
 	}
 
 	if t.releasing && n.hasVM() && time.Now().Before(t.releaseAt) {
-		n.seen, n.planned, n.repair = nil, nil, nil
+		n.seen, n.planProblems, n.repair = nil, nil, nil
 		return waiting, nil
 	}
 
@@ -395,11 +404,11 @@ func (p *Pools) step(ctx context.Context, n *node, t turn) (result, error) {
 	plan := n.plan(t)
 	switch {
 	case len(plan.Steps) == 0:
-		n.planned, n.repair = plan.Problems, nil // problems of earlier plans change with each step
+		n.planProblems, n.repair = plan.Problems, nil // not earlier: the problems of plans with steps change with each step
 		return complete, nil
 	case t.releasing:
 		n.repair = nil
-	case look && n.repair == nil: // only a look finds what others have changed
+	case mustObserve && n.repair == nil: // only an observation finds what others have changed
 		n.repair = t.pool.Record(*n.seen).Repairs(t.pool.Node)
 	}
 
@@ -415,11 +424,12 @@ func (p *Pools) step(ctx context.Context, n *node, t turn) (result, error) {
 	return more, nil
 }
 
-// hasVM reports whether the VIF that the node was told of was seen, and has a VM.
+// hasVM reports whether the VIF with which the pool was published exists, and has a VM.
 func (n *node) hasVM() bool {
 	return slices.ContainsFunc(n.seen.VIFs, func(v cloud.Port) bool { return v.Device != "" })
 }
 
+// plan returns the plan of a turn.
 func (n *node) plan(t turn) cloud.Plan {
 	if t.releasing {
 		return cloud.Release(t.pool.Config, t.pool.Node, *n.seen)
@@ -428,11 +438,12 @@ func (n *node) plan(t turn) cloud.Plan {
 	return t.pool.Plan(*n.seen)
 }
 
+// observe observes the pool of a node in Neutron.
 func (p *Pools) observe(ctx context.Context, n *node, t turn) error {
 	var vif *openstack.PortFilter
 
 	switch {
-	case t.releasing && (n.published == nil || n.published.VIF == ""):
+	case t.releasing && (n.published == nil || n.published.VIF == ""): // no VIF is known
 	case t.releasing:
 		vif = &openstack.PortFilter{ID: n.published.VIF}
 	case t.pool.VIF.ID != "":
@@ -451,9 +462,9 @@ func (p *Pools) observe(ctx context.Context, n *node, t turn) error {
 	return nil
 }
 
-// problems returns those of the last plan and of the last request.
+// problems returns the problems of the last plan without steps, of a repair and of the last request.
 func (n *node) problems() []cloud.Problem {
-	all := slices.Clip(n.planned)
+	all := slices.Clip(n.planProblems)
 	for _, p := range []*cloud.Problem{n.repair, n.refusal} {
 		if p != nil {
 			all = append(all, *p)
@@ -474,8 +485,8 @@ func (p *Pools) report(n *node, t turn) {
 	p.o.Report(t.pool.Node, problems)
 }
 
-// publish publishes the pool if it has changed. A pool that is released has its record deleted at
-// the end. It may also have a ConfigMap that could not be read, so nothing is known of it here.
+// publish publishes the pool if it has changed. When a pool is released, publish deletes its record at
+// the end, even if published is nil: the record of an earlier leader may be malformed.
 func (p *Pools) publish(ctx context.Context, n *node, t turn, r result) error {
 	if t.releasing {
 		if r != complete {

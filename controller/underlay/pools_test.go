@@ -276,7 +276,7 @@ func TestPools_longestPause(t *testing.T) {
 		b.set(1)
 		pass(0)
 		b.fail(nil, nil)
-		pass(mostPause + time.Second)
+		pass(maxPause + time.Second)
 
 		if got := b.ports(1); got != 13 {
 			t.Errorf("%d ports, want 13", got)

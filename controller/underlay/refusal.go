@@ -15,14 +15,14 @@ const lastsAfter = 10 * time.Second
 
 // failure is the state of a pool whose last requests to OpenStack failed.
 type failure struct {
-	err   *openstack.Error // the last one
+	err   *openstack.Error // the last error
 	in    error            // err with the step that failed
-	since time.Time        // of the first one in a row
-	now   time.Time        // of the last one
+	since time.Time        // when the first request in a row failed
+	now   time.Time        // when the last request failed
 }
 
-// problem returns the problem that the failure of a node's pool is, with its remedy. It returns nil
-// while the failure may pass by itself.
+// problem returns the failure as a problem of a node's pool, with its remedy. It returns nil while the
+// failure may pass by itself.
 func (f failure) problem(node string) *cloud.Problem {
 	since := f.since.UTC().Format(time.RFC3339)
 	problem := func(reason cloud.Reason, remedy string) *cloud.Problem {
@@ -31,7 +31,7 @@ func (f failure) problem(node string) *cloud.Problem {
 	}
 
 	switch e := f.err; {
-	case f.passes():
+	case f.mayPass():
 		return nil
 	case e.Type == openstack.TypeSubnetAllocation:
 		return problem(cloud.SubnetPoolEmpty, "the subnet pool of the pods has no prefix left: add one "+
@@ -62,9 +62,9 @@ func (f failure) problem(node string) *cloud.Problem {
 			"repaired: check Keystone and Neutron", node, since)}
 }
 
-// passes reports whether another look at Neutron, or some time, may cure the failure. Neutron
-// answers ParentPortInUse also if the port has a trunk already, which the next look finds.
-func (f failure) passes() bool {
+// mayPass reports whether another observation, or some time, may end the failure. Neutron also answers
+// ParentPortInUse if the port already has a trunk, which the next observation finds.
+func (f failure) mayPass() bool {
 	switch f.err.Kind {
 	case openstack.Quota:
 		return false
@@ -87,6 +87,7 @@ var trunkRemedies = map[string]string{
 const trunkBeforeBoot = "this release of Neutron changes no trunk on the port of a running VM: make the trunk before " +
 	"the VM boots (Cluster API: trunk: true), or update Neutron to 23.3, 24.0.1, 25.0 or later"
 
+// forbiddenRemedy returns the remedy for a request that the cloud's policy forbids.
 func forbiddenRemedy(call string) string {
 	const ask = "ask the cloud's operator to allow this request to members of the project"
 

@@ -28,11 +28,11 @@ type controller struct {
 	objects *objects
 	counts  *counts
 	status  status
-	neutron Neutron      // set before this replica stands for election
-	plan    cloud.Config // likewise
+	neutron Neutron      // set by connect, before this replica stands for election
+	plan    cloud.Config // set by connect
 
-	pools atomic.Pointer[Pools] // of the term; nil while this replica does not lead
-	// problems are those of the term.
+	// While this replica leads, the state of its pools. Nil otherwise.
+	pools    atomic.Pointer[Pools]
 	problems atomic.Pointer[problems]
 }
 
@@ -96,7 +96,7 @@ func (c *controller) run(ctx context.Context, listener net.Listener) error {
 	group.Go(func() error { return apiserver.Probe(ctx, c.client, c.status.setAPI, c.log) })
 	group.Go(func() error { return c.objects.run(ctx) })
 	group.Go(func() error {
-		if err := c.open(ctx); err != nil || ctx.Err() != nil {
+		if err := c.connect(ctx); err != nil || ctx.Err() != nil {
 			return err
 		}
 
@@ -112,9 +112,9 @@ func (c *controller) run(ctx context.Context, listener net.Listener) error {
 	return group.Wait()
 }
 
-// open connects to OpenStack. It waits while Keystone is away or refuses the credentials, and
+// connect connects to OpenStack. It waits while Keystone is away or refuses the credentials, and
 // returns an error if clouds.yaml cannot be used.
-func (c *controller) open(ctx context.Context) error {
+func (c *controller) connect(ctx context.Context) error {
 	open := c.cfg.Open
 	if open == nil {
 		open = func() (Neutron, string, error) {
@@ -123,7 +123,7 @@ func (c *controller) open(ctx context.Context) error {
 				return nil, "", err
 			}
 
-			// Neutron must answer, too. Its first answer takes a second longer than later ones.
+			// Make a first request, to see that Neutron answers. It takes a second longer than later ones.
 			_, err = client.Quotas(ctx)
 
 			return client, client.Project(), err
@@ -136,9 +136,9 @@ func (c *controller) open(ctx context.Context) error {
 
 	err := loop.Insist(ctx, wait, func() error {
 		client, project, err := open()
-		if of := (*openstack.Error)(nil); err != nil && !errors.As(err, &of) && ctx.Err() == nil {
+		if e := (*openstack.Error)(nil); err != nil && !errors.As(err, &e) && ctx.Err() == nil {
 			fatal = err
-			return nil
+			return nil // end Insist, because waiting does not help
 		}
 
 		if err == nil {
@@ -148,12 +148,13 @@ func (c *controller) open(ctx context.Context) error {
 		return err
 	})
 	if err != nil {
-		return nil // only when ctx has ended
+		return nil // ctx has ended
 	}
 
 	return fatal
 }
 
+// elect leads whenever this replica is elected, until ctx ends.
 func (c *controller) elect(ctx context.Context) error {
 	return election.Run(ctx, election.Options{
 		Config: c.cfg.Election, Client: c.client, Log: c.log,
@@ -162,7 +163,7 @@ func (c *controller) elect(ctx context.Context) error {
 	}, c.lead)
 }
 
-// lead serves the nodes until the context, that of the term, ends.
+// lead serves the nodes until the context of the term ends.
 func (c *controller) lead(ctx context.Context, term *election.Term) error {
 	c.log.Info("leading")
 	defer c.log.Info("no longer leading")
@@ -172,13 +173,13 @@ func (c *controller) lead(ctx context.Context, term *election.Term) error {
 
 	l, err := c.newLeader(ctx, term)
 	if err != nil {
-		return c.end(ctx) // only when the context has ended
+		return c.end(ctx) // the context has ended
 	}
 
 	c.pools.Store(l.pools)
+	defer c.pools.Store(nil)
 
 	c.problems.Store(l.problems)
-	defer c.pools.Store(nil)
 	defer c.problems.Store(nil)
 
 	if err := l.run(ctx); err != nil {
@@ -188,7 +189,8 @@ func (c *controller) lead(ctx context.Context, term *election.Term) error {
 	return c.end(ctx)
 }
 
-// end logs and returns why the term is over, if it ended by accident.
+// end returns nil if the context ended on purpose. If leadership was lost, it logs and returns the
+// LostError.
 func (c *controller) end(ctx context.Context) error {
 	var lost *election.LostError
 	if !errors.As(context.Cause(ctx), &lost) {

@@ -13,13 +13,13 @@ import (
 // status is read by readiness and metrics, possibly while the controller works.
 type status struct {
 	mu      sync.Mutex // guards all below
-	api     error
-	listed  bool   // the informers have the whole cluster
-	cloud   string // why OpenStack is not connected, or ""
-	begin   string // what a new leader waits for, or ""
+	api     error      // of the last probe of the API server
+	listed  bool       // the informers have the whole cluster
+	cloud   string     // why OpenStack is not connected, or ""
+	begin   string     // what this new leader waits for before it serves nodes, or ""
 	leading bool
 	late    bool                // the lease is not renewed in time: nothing is written
-	lost    *election.LostError // why this replica leads no more, until it is known who does
+	lost    *election.LostError // why this replica no longer leads, until the new leader is known
 }
 
 func (s *status) set(f func(*status)) {
@@ -43,6 +43,7 @@ func (s *status) waitFor(field *string, why string, log *slog.Logger) {
 	*field = why
 }
 
+// leads reports whether this replica leads.
 func (s *status) leads() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -50,8 +51,8 @@ func (s *status) leads() bool {
 	return s.leading
 }
 
-// ready returns what this replica lacks to serve the nodes, or to take over at once. Faults of
-// single nodes are those of failing.
+// ready returns nil if this replica serves the nodes, or could take over at once, and otherwise all
+// reasons why it does not. Problems of single nodes do not count: failing returns them.
 func (c *controller) ready() error {
 	s := &c.status
 	s.mu.Lock()
@@ -97,14 +98,14 @@ const mostListed = 100
 func (c *controller) failing() []string {
 	var lines []string
 
-	if p := c.problems.Load(); p != nil {
-		for _, p := range p.list() {
+	if problems := c.problems.Load(); problems != nil {
+		for _, p := range problems.list() {
 			lines = append(lines, fmt.Sprintf("node %s: %s: %s", p.node, p.Reason, p.Text))
 		}
 	}
 
-	if p := c.pools.Load(); p != nil {
-		for _, s := range p.Status() {
+	if pools := c.pools.Load(); pools != nil {
+		for _, s := range pools.Status() {
 			if s.Err != nil && len(s.Problems) == 0 {
 				lines = append(lines, fmt.Sprintf("node %s: %v", s.Node, s.Err))
 			}
