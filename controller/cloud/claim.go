@@ -26,13 +26,14 @@ func TakenVIFs(nodes []*corev1.Node, published func(node string) string) map[str
 			continue
 		}
 
-		had := published(n.Name)
-		all = append(all, claim{node: n, vif: vif, published: had != "" && (vif.ID == "" || vif.ID == had)})
+		publishedID := published(n.Name)
+		isPublished := publishedID != "" && (vif.ID == "" || vif.ID == publishedID)
+		all = append(all, claim{node: n, vif: vif, isPublished: isPublished})
 	}
 
 	slices.SortFunc(all, claim.compare)
 
-	byID, byAddress := map[string]string{}, map[string]string{} // the Node that has the VIF
+	byID, byAddress := map[string]string{}, map[string]string{} // names of the Nodes that have the VIFs
 	taken := map[string]Problem{}
 
 	for _, c := range all {
@@ -57,17 +58,17 @@ func TakenVIFs(nodes []*corev1.Node, published func(node string) string) map[str
 
 // claim is the VIF that a Node announces.
 type claim struct {
-	node      *corev1.Node
-	vif       annotation.VIF
-	published bool // the node's pool was published with this VIF
+	node        *corev1.Node
+	vif         annotation.VIF
+	isPublished bool // the node's pool was published with this VIF
 }
 
 // compare sorts claims by precedence.
 func (c claim) compare(o claim) int {
 	switch {
-	case c.published && !o.published:
+	case c.isPublished && !o.isPublished:
 		return -1
-	case o.published && !c.published:
+	case o.isPublished && !c.isPublished:
 		return 1
 	}
 

@@ -13,21 +13,21 @@ type Gateway struct {
 
 // Record is the published description of a node's pool.
 type Record struct {
-	VIF, Trunk, Network string // IDs; "" as long as there is none
+	VIF, Trunk, Network string // IDs; "" if it does not exist
 	MTU                 int    // bytes
 	Gateways            []Gateway
 	Groups              []string // UUIDs of a new port's security groups, sorted
 	Lines               []Line   // by tag
 }
 
-// Record returns what the node may use now: ports that are in its trunk by the right tag. Published
-// ports that disappeared or changed are marked held.
+// Record returns the description of the pool for the node. It has the ports that are in the node's trunk
+// with the right tag. Published ports that disappeared or changed are marked held.
 func (p Pool) Record(s Observation) Record {
 	groups := slices.Sorted(slices.Values(p.Groups))
 
 	vif, trouble := p.findVIF(s)
 	if trouble != nil {
-		return Record{Groups: groups, Lines: held(s.Published, nil)}
+		return Record{Groups: groups, Lines: withHeld(s.Published, nil)}
 	}
 
 	st := inspect(p.Cluster, p.Node, p.Length, s)
@@ -43,7 +43,7 @@ func (p Pool) Record(s Observation) Record {
 
 	r.Trunk = trunk.ID
 	r.Gateways = p.gateways(st.network, s)
-	r.Lines = held(s.Published, lines(st, trunk))
+	r.Lines = withHeld(s.Published, lines(st, trunk))
 
 	return r
 }
@@ -74,6 +74,7 @@ func (p Pool) gateways(network Network, s Observation) []Gateway {
 	return out
 }
 
+// lines returns the lines of the ports that are in the trunk with the right tag.
 func lines(st state, trunk Trunk) []Line {
 	tags := trunk.tags()
 
@@ -96,22 +97,21 @@ func lines(st state, trunk Trunk) []Line {
 	return out
 }
 
-// held returns the lines of now. A line whose tag was published with another MAC or other addresses
-// stays as it was published, but held. A published line whose tag is lost is held, too.
+// withHeld returns the present lines, and held lines for published ones that are no longer present. If a
+// tag is now present with another MAC or other addresses, the held line replaces the present one.
 //
-// Two kinds of published lines are dropped. If the tag has an address of another subnet now, the
-// subnet was made anew. If another tag has the port or one of its addresses now, the port has
-// moved.
-func held(published, now []Line) []Line {
-	out := slices.Clone(now)
+// Two kinds of published lines are dropped. If the tag now has an address of another subnet, the
+// subnet was replaced. If another tag now has the port or one of its addresses, the port has moved.
+func withHeld(published, present []Line) []Line {
+	out := slices.Clone(present)
 	for _, l := range published {
 		at := slices.IndexFunc(out, func(o Line) bool { return o.Tag == l.Tag })
 		if at >= 0 && (l.sameIdentity(out[at]) || l.Addresses[0] != out[at].Addresses[0]) {
-			continue
+			continue // present, or of a subnet that was replaced
 		}
 
 		if slices.ContainsFunc(out, func(o Line) bool { return o.Tag != l.Tag && l.overlaps(o) }) {
-			continue
+			continue // moved to another tag
 		}
 
 		l.Held = true
@@ -127,7 +127,7 @@ func held(published, now []Line) []Line {
 	return out
 }
 
-// sameIdentity reports whether two lines are the same port, or one is the repaired other.
+// sameIdentity reports whether two lines are the same port for pods: o may be the repaired l.
 func (l Line) sameIdentity(o Line) bool {
 	return l.Tag == o.Tag && l.MAC == o.MAC && slices.Equal(l.Addresses, o.Addresses)
 }
@@ -153,10 +153,10 @@ func (r Record) Repairs(node string) *Problem {
 	}
 
 	return problem(PortsRepaired, "repair pool of node %s: ports are not as they were made, perhaps "+
-		"because another program changed them: %s", node, enumerate(addresses, mostTaken))
+		"because another program changed them: %s", node, enumerate(addresses, maxListed))
 }
 
-// Equal reports whether both records are published alike.
+// Equal reports whether both records have the same published form.
 func (r Record) Equal(o Record) bool {
 	return r.VIF == o.VIF && r.Trunk == o.Trunk && r.Network == o.Network && r.MTU == o.MTU &&
 		slices.Equal(r.Gateways, o.Gateways) && slices.Equal(r.Groups, o.Groups) &&
@@ -168,7 +168,7 @@ func (l Line) equal(o Line) bool {
 		slices.Equal(l.Groups, o.Groups) && (l.Groups == nil) == (o.Groups == nil)
 }
 
-// Free returns how many of the ports can be taken if pods use so many.
+// Free returns the number of ports that pods can take, if that many pods use ports. It may be negative.
 func (r Record) Free(pods int) int {
 	return count(r.Lines, func(l Line) bool { return !l.Held }) - pods
 }

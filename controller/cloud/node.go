@@ -17,7 +17,7 @@ import (
 const (
 	ShortestPrefix = 20 // 4,093 ports
 	LongestPrefix  = 28 // 13 ports
-	fewestPorts    = 13
+	fewestPorts    = 13 // in a subnet of LongestPrefix
 	lastTag        = annotation.MaxTag
 	// longestName bounds a pool's name, in characters. Neutron's names have at most 255, and those
 	// of subnets and ports are longer by an address.
@@ -41,7 +41,7 @@ type Pool struct {
 	Config
 	Node   string
 	VIF    annotation.VIF
-	Server string // ID of the VM, by the Node's providerID; "" if the Node does not have it
+	Server string // ID of the VM, from the Node's providerID; "" if that has none
 	Length int    // of the prefix of each new IPv4 subnet
 	Pods   int    // pods that use ports of the pool now
 }
@@ -69,7 +69,7 @@ func nodeOf(cluster, text string) (node string, ok bool) {
 	return strings.CutSuffix(text, after)
 }
 
-// NodePool returns the pool that the node asks for. pods is the number of its pods on the pod
+// NodePool returns the wanted pool of the node. pods is the number of its pods on the pod
 // network. The error is a *Problem, or annotation.ErrNotSet (wrapped) while the agent has not
 // announced the node's VIF, or while the Node has no InternalIP.
 func NodePool(c Config, n *corev1.Node, pods int) (Pool, error) {
@@ -139,10 +139,11 @@ func server(providerID string) string {
 
 func isInternalIP(a corev1.NodeAddress) bool { return a.Type == corev1.NodeInternalIP }
 
+// hasInternalIP reports whether the address is one of the Node's InternalIPs.
 func hasInternalIP(n *corev1.Node, a netip.Addr) bool {
-	for _, have := range n.Status.Addresses {
-		ip, err := netip.ParseAddr(have.Address)
-		if isInternalIP(have) && err == nil && ip.Unmap() == a {
+	for _, address := range n.Status.Addresses {
+		ip, err := netip.ParseAddr(address.Address)
+		if isInternalIP(address) && err == nil && ip.Unmap() == a {
 			return true
 		}
 	}
@@ -150,30 +151,32 @@ func hasInternalIP(n *corev1.Node, a netip.Addr) bool {
 	return false
 }
 
-// wantedPorts returns how many ports the node is given at first: what it asks for, or the least of
-// its pod capacity, 10 per CPU and 4 per GiB; at least 13.
-func wantedPorts(n *corev1.Node, asked int) int {
-	if asked > 0 {
-		return max(asked, fewestPorts)
+// wantedPorts returns the number of ports of a new pool: the number that the node requests, or else the
+// smallest of its pod capacity, 10 per CPU and 4 per GiB. It is at least fewestPorts.
+func wantedPorts(n *corev1.Node, requested int) int {
+	if requested > 0 {
+		return max(requested, fewestPorts)
 	}
 
 	c := n.Status.Capacity
 
-	ports := int64(1) << 32
+	const unknown = 1 << 32 // more than any capacity
+
+	ports := int64(unknown)
 	if pods, ok := c[corev1.ResourcePods]; ok {
 		ports = min(ports, pods.Value())
 	}
 
 	if cpu, ok := c[corev1.ResourceCPU]; ok {
-		ports = min(ports, cpu.MilliValue()/100)
+		ports = min(ports, cpu.MilliValue()/100) // 10 per CPU
 	}
 
 	if memory, ok := c[corev1.ResourceMemory]; ok {
-		ports = min(ports, memory.Value()>>28)
+		ports = min(ports, memory.Value()>>28) // 4 per GiB
 	}
 
-	if ports == 1<<32 {
-		return fewestPorts // a Node without capacity says nothing
+	if ports == unknown {
+		return fewestPorts // the Node has no capacity yet
 	}
 
 	return max(int(ports), fewestPorts)
@@ -190,7 +193,7 @@ func prefixLength(ports int) int {
 	return ShortestPrefix
 }
 
-// capacity returns the ports of a subnet: its addresses but network, router and broadcast.
+// capacity returns the number of ports of a subnet: all addresses except network, router and broadcast.
 func capacity(length int) int { return 1<<(32-length) - 3 }
 
 // portName returns the name of the pool's port that has the address.

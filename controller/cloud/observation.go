@@ -4,7 +4,7 @@ import (
 	"slices"
 )
 
-// Observation is what was observed of a pool. Nothing in it is changed by this package.
+// Observation is the observed state of a pool. This package does not modify it.
 type Observation struct {
 	VIFs      []Port    // ports that may be the node's VIF: by its ID, or by its MAC
 	VIFMTU    int       // of the network of the first VIF, bytes; 0 if it was not observed
@@ -13,10 +13,10 @@ type Observation struct {
 	Ports     []Port    // of Networks, Neutron's own too
 	Trunks    []Trunk   // on VIFs, with the pool's name, or with a port of Ports
 	Quotas    Quotas
-	Published []Line // what the node was last told
+	Published []Line // that were published to the node last
 }
 
-// Result is what Neutron answered to a step: the objects that were made.
+// Result has the objects that a step has made, as Neutron returned them.
 type Result struct {
 	Network Network
 	Subnet  Subnet
@@ -28,7 +28,7 @@ type Result struct {
 	SecurityGroup SecurityGroup
 }
 
-// After returns s as it is once the step is done. A step that made nothing new has no result.
+// After returns the state after a step. For a step that makes no objects, the result is zero.
 func (s Observation) After(step Step, r Result) Observation {
 	switch step := step.(type) {
 	case CreateNetwork:
@@ -45,11 +45,11 @@ func (s Observation) After(step Step, r Result) Observation {
 		s.Ports = append(slices.Clip(s.Ports), r.Ports...)
 		s.Quotas.Ports.Used += len(r.Ports)
 	case AddSubports:
-		s.Trunks = changed(s.Trunks, step.Trunk, func(have []Subport) []Subport {
+		s.Trunks = withSubports(s.Trunks, step.Trunk, func(have []Subport) []Subport {
 			return append(slices.Clip(have), step.Subports...)
 		})
 	case RemoveSubports:
-		s.Trunks = changed(s.Trunks, step.Trunk, func(have []Subport) []Subport {
+		s.Trunks = withSubports(s.Trunks, step.Trunk, func(have []Subport) []Subport {
 			return without(have, func(p Subport) bool { return slices.Contains(step.Ports, p.Port) })
 		})
 	case DeletePort:
@@ -104,7 +104,8 @@ func count[T any](all []T, match func(T) bool) int {
 	return n
 }
 
-func changed(all []Trunk, id string, change func([]Subport) []Subport) []Trunk {
+// withSubports returns the trunks, in new memory, after change of the subports of one trunk.
+func withSubports(all []Trunk, id string, change func([]Subport) []Subport) []Trunk {
 	all = slices.Clone(all)
 	for i := range all {
 		if all[i].ID == id {

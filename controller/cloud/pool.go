@@ -5,13 +5,13 @@ import (
 	"strconv"
 )
 
-// Plan is what is to be done for a pool now.
+// Plan has the steps that can be done for a pool now.
 type Plan struct {
-	Steps    []Step // in order; none refers to what another one makes
+	Steps    []Step // in order; no step refers to an object that another one makes
 	Problems []Problem
 }
 
-// builder collects a plan and counts what the quotas leave.
+// builder collects a plan. It counts the planned objects as used in quotas.
 type builder struct {
 	Plan
 	seen   Observation
@@ -21,26 +21,27 @@ type builder struct {
 func (b *builder) add(s Step)        { b.Steps = append(b.Steps, s) }
 func (b *builder) report(p *Problem) { b.Problems = append(b.Problems, *p) }
 
-// take returns how many of the wanted objects the quota allows and reserves them.
-func (b *builder) take(resource string, q *Quota, wanted int) int {
-	fits := wanted
+// reserve returns how many of the wanted objects the quota allows, and counts these as used. It reports
+// a problem if they are fewer.
+func (b *builder) reserve(resource string, q *Quota, wanted int) int {
+	allowed := wanted
 	if q.Limit >= 0 {
-		fits = min(wanted, max(0, q.Limit-q.Used))
+		allowed = min(wanted, max(0, q.Limit-q.Used))
 	}
 
-	if fits < wanted {
+	if allowed < wanted {
 		b.report(problem(QuotaExceeded, "quota of %ss: limit %d, used %d, wanted %d: raise the "+
 			"project's quota", resource, q.Limit, q.Used, wanted))
 	}
 
-	q.Used += fits
+	q.Used += allowed
 
-	return fits
+	return allowed
 }
 
-// Plan returns the steps from what was seen to the pool. It returns no step when the pool is
-// complete, or when only problems are left. A pool grows when less than a tenth of it is free, and
-// never shrinks.
+// Plan returns the steps from the observed state to the wanted pool. It returns no step when the pool
+// is complete, or when problems prevent all remaining steps. A pool grows when less than a tenth of it
+// is free, and never shrinks.
 func (p Pool) Plan(s Observation) Plan {
 	b := builder{seen: s, quotas: s.Quotas}
 
@@ -56,13 +57,14 @@ func (p Pool) Plan(s Observation) Plan {
 		return b.Plan
 	}
 
-	ready := p.planNetwork(&b, &st)
+	hasNetwork := p.planNetwork(&b, &st)
 	trunk := p.planTrunks(&b, &st, vif)
 
-	if ready {
+	if hasNetwork {
 		p.planPorts(&b, &st, trunk)
 	}
 
+	// Grow only a pool that is complete, except for ports that are in use elsewhere.
 	if len(b.Steps) == 0 && !slices.ContainsFunc(b.Problems, func(p Problem) bool { return !p.Partial() }) {
 		p.planGrowth(&b, &st, trunk)
 	}
@@ -96,9 +98,9 @@ func (p Pool) checkVIF(vif Port, st state, s Observation) *Problem {
 // checkMTU returns a problem if the node's NIC cannot carry the packets of its pods' network.
 // Before that network is made, its MTU is expected to be that of the VIF's network.
 func (p Pool) checkMTU(network Network, vifMTU int) *Problem {
-	mtu, of := network.MTU, "its pods' network"
+	mtu, source := network.MTU, "its pods' network"
 	if network.ID == "" {
-		mtu, of = vifMTU, "its VIF's network"
+		mtu, source = vifMTU, "its VIF's network"
 	}
 
 	if p.VIF.MTU >= mtu {
@@ -107,11 +109,11 @@ func (p Pool) checkMTU(network Network, vifMTU int) *Problem {
 
 	return problem(MTUTooSmall,
 		"plan pool of node %s: MTU %d of its NIC is below %d of %s: raise the MTU of the NIC",
-		p.Node, p.VIF.MTU, mtu, of)
+		p.Node, p.VIF.MTU, mtu, source)
 }
 
-// findVIF returns the node's VIF. A node must not take another's: the port has to have the node's
-// InternalIP, which NodePool compared with the VIF's address.
+// findVIF returns the node's VIF. The port must have the announced address, which NodePool has compared
+// with the node's InternalIPs, so that a node cannot take the VIF of another one.
 func (p Pool) findVIF(s Observation) (Port, *Problem) {
 	found := only(s.VIFs, func(v Port) bool {
 		return p.VIF.ID == v.ID || p.VIF.ID == "" && v.MAC == p.VIF.MAC.String() && v.has(p.VIF.Address)
@@ -147,8 +149,8 @@ func (p Pool) findVIF(s Observation) (Port, *Problem) {
 	return v, nil
 }
 
-// planTrunks takes the trunk on the VIF, also if another program made it. The pool's ports leave
-// all other trunks: the node's VM has been replaced.
+// planTrunks returns the trunk on the VIF, also if another program made it, or plans a new one. It
+// removes the pool's ports from all other trunks: they are those of an earlier VM of the node.
 func (p Pool) planTrunks(b *builder, st *state, vif Port) Trunk {
 	var trunk Trunk
 
@@ -161,15 +163,15 @@ func (p Pool) planTrunks(b *builder, st *state, vif Port) Trunk {
 		b.releaseTrunk(st, t, p.Description())
 	}
 
-	if trunk.ID == "" && b.take("trunk", &b.quotas.Trunks, 1) == 1 {
+	if trunk.ID == "" && b.reserve("trunk", &b.quotas.Trunks, 1) == 1 {
 		b.add(CreateTrunk{p.Name(), p.Description(), vif.ID})
 	}
 
 	return trunk
 }
 
-// releaseTrunk takes the pool's ports out of a trunk, and deletes the trunk if it is the pool's and
-// has no others.
+// releaseTrunk removes the pool's ports from a trunk. It deletes the trunk if the pool made it and it has
+// no other ports.
 func (b *builder) releaseTrunk(st *state, t Trunk, description string) {
 	owned := st.ownedSubports(b.seen, t)
 	b.removeSubports(t, owned)
@@ -192,6 +194,7 @@ func (st *state) ownedSubports(s Observation, t Trunk) []Subport {
 	return subports
 }
 
+// removeSubports plans the removal of ports from a trunk.
 func (b *builder) removeSubports(t Trunk, subports []Subport) {
 	for batch := range slices.Chunk(subports, Batch) {
 		step := RemoveSubports{Trunk: t.ID}
@@ -203,11 +206,11 @@ func (b *builder) removeSubports(t Trunk, subports []Subport) {
 	}
 }
 
-// planNetwork brings about network, subnets and router interfaces. It reports whether ports can be
-// made in them.
+// planNetwork plans network, subnets and router interfaces. It reports whether they are complete, so
+// that ports can be made.
 func (p Pool) planNetwork(b *builder, st *state) bool {
 	if st.network.ID == "" {
-		if b.take("network", &b.quotas.Networks, 1) == 1 {
+		if b.reserve("network", &b.quotas.Networks, 1) == 1 {
 			b.add(CreateNetwork{p.Name(), p.Description()})
 		}
 
@@ -216,8 +219,8 @@ func (p Pool) planNetwork(b *builder, st *state) bool {
 
 	for _, n := range st.copies {
 		for _, t := range b.seen.Trunks {
-			elsewhere := func(s Subport) bool { return !b.inNetwork(s.Port, n) }
-			b.removeSubports(t, without(st.ownedSubports(b.seen, t), elsewhere))
+			isElsewhere := func(s Subport) bool { return !b.inNetwork(s.Port, n) }
+			b.removeSubports(t, without(st.ownedSubports(b.seen, t), isElsewhere))
 		}
 
 		b.releasePorts(st, n)
@@ -235,9 +238,10 @@ func (p Pool) planNetwork(b *builder, st *state) bool {
 	return p.planSubnets(b, st)
 }
 
+// planSubnets plans the missing subnets and their router interfaces. It reports whether none is missing.
 func (p Pool) planSubnets(b *builder, st *state) bool {
 	if len(st.subnets) == 0 {
-		st.subnets = []Subnet{{}}
+		st.subnets = []Subnet{{}} // the first one is missing
 	}
 
 	ready := true
@@ -248,7 +252,7 @@ func (p Pool) planSubnets(b *builder, st *state) bool {
 	}
 
 	if p.SubnetPool6 != "" {
-		ready = p.planSubnet(b, st.six, CreateSubnet{
+		ready = p.planSubnet(b, st.subnet6, CreateSubnet{
 			Network:    st.network.ID,
 			Name:       subnet6Name(p.Name()),
 			SubnetPool: p.SubnetPool6,
@@ -260,17 +264,17 @@ func (p Pool) planSubnets(b *builder, st *state) bool {
 	return ready
 }
 
-// planSubnet reports whether the subnet and the router's interface in it are there.
+// planSubnet plans the subnet, or the router's interface in it. It reports whether both exist.
 func (p Pool) planSubnet(b *builder, n Subnet, create CreateSubnet) bool {
 	switch {
 	case n.ID == "":
-		if b.take("subnet", &b.quotas.Subnets, 1) == 1 {
+		if b.reserve("subnet", &b.quotas.Subnets, 1) == 1 {
 			b.add(create)
 		}
 
 		return false
 	case !b.hasInterface(n, p.Router):
-		if b.take("port", &b.quotas.Ports, 1) == 1 { // Neutron counts the router's
+		if b.reserve("port", &b.quotas.Ports, 1) == 1 { // the router's port counts, too
 			b.add(AddInterface{p.Router, n.ID})
 		}
 
@@ -291,64 +295,73 @@ func hasInterface(ports []Port, n Subnet, router string) bool {
 	})
 }
 
-// planPorts repairs ports, finishes those that are in no trunk, and makes the missing ones.
+// planPorts repairs ports, adds those that are in no trunk to the pool's trunk, and makes the missing
+// ones.
 func (p Pool) planPorts(b *builder, st *state, trunk Trunk) {
 	tags := trunk.tags()
 	p.planStrays(b, st, trunk, tags)
 	foreign := foreignTags(st, b.seen, trunk)
 	p.reportTaken(b, st, foreign)
 
-	elsewhere := map[string]bool{}
-
-	for _, t := range b.seen.Trunks {
-		if t.ID != trunk.ID {
-			for _, s := range t.Subports {
-				elsewhere[s.Port] = true
-			}
-		}
-	}
+	inOtherTrunk := b.subportsOutside(trunk)
 
 	var (
 		retag, attach []Subport
 		missing       []Port
 	)
 
-	have := count(st.slots, func(sl slot) bool { return sl.port.ID != "" })
+	existing := count(st.slots, func(sl slot) bool { return sl.port.ID != "" })
 
 	for _, sl := range st.slots {
-		switch tag, in := tags[sl.port.ID]; {
-		case sl.blocked || foreign[sl.tag] != "":
+		switch tag, inTrunk := tags[sl.port.ID]; {
+		case sl.blocked || foreign[sl.tag] != "": // reportTaken has reported it, if it is a problem
 		case sl.port.ID == "":
-			if !st.strayed(sl) && (p.MaxPorts == 0 || have+len(missing) < p.MaxPorts) {
+			if !st.hasStray(sl) && (p.MaxPorts == 0 || existing+len(missing) < p.MaxPorts) {
 				missing = append(missing, p.port(st, sl, b.seen.Published))
 			}
-		case in && tag != sl.tag:
+		case inTrunk && tag != sl.tag:
 			retag = append(retag, Subport{sl.port.ID, tag})
-		case !in && !elsewhere[sl.port.ID]:
+		case !inTrunk && !inOtherTrunk[sl.port.ID]:
 			attach = append(attach, Subport{sl.port.ID, sl.tag})
 		}
 	}
 
 	b.removeSubports(trunk, retag)
 
-	if trunk.ID != "" && len(retag) == 0 { // a tag that is to be used may be one of these
+	// A port that is removed above may have the tag of a port that is added here, so it goes first.
+	if trunk.ID != "" && len(retag) == 0 {
 		for batch := range slices.Chunk(attach, Batch) {
 			b.add(AddSubports{trunk.ID, batch})
 		}
 	}
 
-	missing = missing[:b.take("port", &b.quotas.Ports, len(missing))]
+	missing = missing[:b.reserve("port", &b.quotas.Ports, len(missing))]
 	for batch := range slices.Chunk(missing, Batch) {
 		b.add(CreatePorts{batch})
 	}
 }
 
-// planStrays removes ports whose address was changed: their places are filled anew.
+// subportsOutside returns the ports that are in another trunk.
+func (b *builder) subportsOutside(trunk Trunk) map[string]bool {
+	out := map[string]bool{}
+
+	for _, t := range b.seen.Trunks {
+		if t.ID != trunk.ID {
+			for _, s := range t.Subports {
+				out[s.Port] = true
+			}
+		}
+	}
+
+	return out
+}
+
+// planStrays deletes ports whose address or MAC was changed. Later plans make their slots' ports again.
 func (p Pool) planStrays(b *builder, st *state, trunk Trunk, tags map[string]int) {
 	var subports []Subport
 
 	for _, port := range st.strays {
-		if tag, in := tags[port.ID]; in {
+		if tag, inTrunk := tags[port.ID]; inTrunk {
 			subports = append(subports, Subport{port.ID, tag})
 		}
 	}
@@ -360,8 +373,8 @@ func (p Pool) planStrays(b *builder, st *state, trunk Trunk, tags map[string]int
 	}
 }
 
-// strayed reports whether a port with the slot's name is still to be deleted.
-func (st *state) strayed(sl slot) bool {
+// hasStray reports whether a port with the slot's name must be deleted first.
+func (st *state) hasStray(sl slot) bool {
 	name := portName(st.name, sl.fixed[0].Address)
 	return slices.ContainsFunc(st.strays, func(p Port) bool { return p.Name == name })
 }
@@ -380,8 +393,8 @@ func foreignTags(st *state, s Observation, trunk Trunk) map[int]string {
 	return foreign
 }
 
-// reportTaken reports the places of the pool that other ports occupy, with those ports. The pool
-// does without these places.
+// reportTaken reports the slots of the pool whose address or tag other ports have, with those ports. The
+// pool has no port for these slots.
 func (p Pool) reportTaken(b *builder, st *state, foreign map[int]string) {
 	var addresses, tags []string
 
@@ -397,18 +410,18 @@ func (p Pool) reportTaken(b *builder, st *state, foreign map[int]string) {
 
 	if len(addresses) > 0 {
 		b.report(problem(AddressTaken, "make ports of node %s: addresses in use: %s: delete these "+
-			"ports, which are not the pool's", p.Node, enumerate(addresses, mostTaken)))
+			"ports, which are not the pool's", p.Node, enumerate(addresses, maxListed)))
 	}
 
 	if len(tags) > 0 {
 		b.report(problem(TagTaken, "make ports of node %s: VLAN tags in use: %s: take these ports, "+
-			"which are not the pool's, out of the trunk", p.Node, enumerate(tags, mostTaken)))
+			"which are not the pool's, out of the trunk", p.Node, enumerate(tags, maxListed)))
 	}
 }
 
-// port returns the request for the slot's port. A repaired port gets the published MAC. It also
-// gets the published groups, even if it had none. So a pod keeps its connections, and the repair
-// does not open it to others. If its groups are unknown, the port gets those of a new port.
+// port returns the request for the slot's port. A repaired port gets the published MAC and groups, even
+// if it had no groups, so a pod keeps its connections and the repair does not open it to others. If
+// its groups are unknown, the port gets those of a new port.
 func (p Pool) port(st *state, sl slot, published []Line) Port {
 	port := Port{
 		Name: portName(st.name, sl.fixed[0].Address), Description: p.Description(),
@@ -426,12 +439,13 @@ func (p Pool) port(st *state, sl slot, published []Line) Port {
 
 // planGrowth adds a subnet to a complete pool of which less than a tenth is free.
 func (p Pool) planGrowth(b *builder, st *state, trunk Trunk) {
-	tags, size := trunk.tags(), 0
+	tags := trunk.tags()
 	ports := count(st.slots, func(sl slot) bool {
-		_, in := tags[sl.port.ID]
-		return in
+		_, inTrunk := tags[sl.port.ID]
+		return inTrunk
 	})
 
+	size := 0 // addresses of all IPv4 subnets, each of which has a tag
 	for _, n := range st.subnets {
 		size += 1 << (32 - n.Prefix.Bits())
 	}
@@ -441,7 +455,8 @@ func (p Pool) planGrowth(b *builder, st *state, trunk Trunk) {
 		return
 	}
 
-	if size+2 > lastTag || p.MaxPorts > 0 && ports >= p.MaxPorts {
+	if size+2 > lastTag || // the first port of another subnet would have no tag
+		p.MaxPorts > 0 && ports >= p.MaxPorts {
 		if free <= 0 {
 			b.report(problem(PortsExhausted, "grow pool of node %s: %d of %d ports used, and it is at "+
 				"its maximum", p.Node, min(p.Pods, ports), ports))
@@ -450,7 +465,7 @@ func (p Pool) planGrowth(b *builder, st *state, trunk Trunk) {
 		return
 	}
 
-	if b.take("subnet", &b.quotas.Subnets, 1) == 1 {
+	if b.reserve("subnet", &b.quotas.Subnets, 1) == 1 {
 		b.add(CreateSubnet{
 			Network:    st.network.ID,
 			Name:       subnetName(p.Name(), len(st.subnets)),

@@ -42,7 +42,7 @@ const (
 	OverlappingPrefix Reason = "OverlappingPrefix" // two networks share addresses
 )
 
-// Problem is why a pool is not, or not completely, what is wanted. It is an error of one object.
+// Problem is the reason why a pool is not complete. It is an error of one object.
 type Problem struct {
 	Reason Reason
 	Text   string
@@ -50,20 +50,23 @@ type Problem struct {
 
 func (p Problem) Error() string { return p.Text }
 
-// Partial reports whether the pool is complete but for the ports that the problem names.
+// Partial reports whether the pool is complete, except for the ports that the problem names.
 func (p Problem) Partial() bool { return p.Reason == AddressTaken || p.Reason == TagTaken }
 
+// problem returns a problem with a formatted text.
 func problem(r Reason, format string, args ...any) *Problem {
 	return &Problem{Reason: r, Text: fmt.Sprintf(format, args...)}
 }
 
-// mostTaken is the number of ports that the text of a problem names. An Event has 1,024 bytes.
-const mostTaken = 5
+// maxListed is the number of ports that the text of a problem lists, because an Event has at most 1,024
+// bytes.
+const maxListed = 5
 
-// enumerate joins at most so many elements of a list, and says how many more there are.
-func enumerate(list []string, most int) string {
-	if len(list) > most {
-		return strings.Join(list[:most], ", ") + fmt.Sprintf(" and %d more", len(list)-most)
+// enumerate joins the elements of a list. If there are more than limit, it appends the number of the
+// others.
+func enumerate(list []string, limit int) string {
+	if len(list) > limit {
+		return strings.Join(list[:limit], ", ") + fmt.Sprintf(" and %d more", len(list)-limit)
 	}
 
 	return strings.Join(list, ", ")

@@ -26,22 +26,24 @@ func Release(c Config, node string, s Observation) Plan {
 	return b.Plan
 }
 
+// releasePorts deletes the pool's ports in a network.
 func (b *builder) releasePorts(st *state, n Network) {
 	for _, p := range b.seen.Ports {
-		if _, own := st.owned(p); own && p.Network == n.ID {
+		if _, isOwned := st.owned(p); isOwned && p.Network == n.ID {
 			b.add(DeletePort{p.ID})
 		}
 	}
 }
 
-// releaseNetwork deletes a network whose own ports are gone or about to be. Ports of others keep it.
+// releaseNetwork deletes a network after releasePorts. If other ports are in it, it reports them and
+// keeps the network.
 func (b *builder) releaseNetwork(n Network, router string) {
 	st := state{name: n.Name}
 
 	var others []string
 
 	for _, p := range b.seen.Ports {
-		if _, own := st.owned(p); own || p.Network != n.ID || p.isService() ||
+		if _, isOwned := st.owned(p); isOwned || p.Network != n.ID || p.isService() ||
 			p.isRouter() && p.Device == router {
 			continue
 		}
@@ -65,6 +67,7 @@ func (b *builder) releaseNetwork(n Network, router string) {
 	b.add(DeleteNetwork{n.ID})
 }
 
+// inNetwork reports whether the port is in the network.
 func (b *builder) inNetwork(port string, n Network) bool {
 	return slices.ContainsFunc(b.seen.Ports, func(p Port) bool { return p.ID == port && p.Network == n.ID })
 }

@@ -88,15 +88,16 @@ func (s Setup) Plan(seen SetupObservation) Plan {
 
 	st := s.inspect(b, seen)
 	s.checkOverlaps(b, seen, st)
-	n := s.planRouter(b, st)
-	n.add(s.planSubnetPools(b, st))
-	n.add(s.planSecurityGroup(b, st))
+
+	needs := s.planRouter(b, st)
+	needs.add(s.planSubnetPools(b, st))
+	needs.add(s.planSecurityGroup(b, st))
 
 	if !s.hasPools(seen) {
-		n.add(s.smallestPool())
+		needs.add(s.smallestPool())
 	}
 
-	n.check(b, seen.Quotas)
+	needs.check(b, seen.Quotas)
 
 	if len(b.Problems) > 0 {
 		b.Steps = nil
@@ -179,19 +180,19 @@ func (s Setup) subnetPoolDescription() string { return "ovn-ebpf pods of cluster
 func (s Setup) groupDescription() string      { return "ovn-ebpf pods of cluster " + s.Cluster }
 func (s Setup) subnetPool6Name() string       { return s.Cluster + "-6" }
 
-// ipv6 reports whether pods have IPv6 addresses, too.
-func (s Setup) ipv6() bool { return s.SubnetPool6 != "" || s.Prefix6.IsValid() }
+// hasIPv6 reports whether pods have IPv6 addresses, too.
+func (s Setup) hasIPv6() bool { return s.SubnetPool6 != "" || s.Prefix6.IsValid() }
 
 // hasPools reports whether the cluster has the pool of a node already.
 func (s Setup) hasPools(seen SetupObservation) bool {
 	return slices.ContainsFunc(seen.Networks, func(n Network) bool {
-		node, is := strings.CutPrefix(n.Name, poolName(s.Cluster, ""))
-		return is && n.Project == s.Project && n.Description == description(s.Cluster, node)
+		node, isPool := strings.CutPrefix(n.Name, poolName(s.Cluster, ""))
+		return isPool && n.Project == s.Project && n.Description == description(s.Cluster, node)
 	})
 }
 
-// setupState is what was observed of a Setup, sorted by what it is for. Objects that are to be made
-// have no ID.
+// setupState has the observed objects of a Setup, by their purpose. Objects that do not exist yet have no
+// ID.
 type setupState struct {
 	vms, external           Network
 	subnets                 []Subnet // of vms, in which the router needs an interface
@@ -212,20 +213,21 @@ func (s Setup) inspect(b *builder, seen SetupObservation) setupState {
 	}
 
 	st.subnets = only(seen.Subnets, func(n Subnet) bool {
-		return n.Network == st.vms.ID && (n.Prefix.Addr().Is4() || s.ipv6())
+		return n.Network == st.vms.ID && (n.Prefix.Addr().Is4() || s.hasIPv6())
 	})
 
 	slices.SortFunc(st.subnets, func(a, b Subnet) int { return a.Prefix.Compare(b.Prefix) })
 
-	var refused *Problem
+	var trouble *Problem
 
-	st.router, refused = s.findRouter(seen, st.vms)
-	if st.refusedRouter = refused != nil; st.refusedRouter {
-		b.report(refused)
+	st.router, trouble = s.findRouter(seen, st.vms)
+	if trouble != nil {
+		st.refusedRouter = true
+		b.report(trouble)
 	}
 
 	st.subnetPool = s.findSubnetPool(b, seen, s.ipv4Pool())
-	if s.ipv6() {
+	if s.hasIPv6() {
 		st.subnetPool6 = s.findSubnetPool(b, seen, s.ipv6Pool())
 	}
 
@@ -236,9 +238,9 @@ func (s Setup) inspect(b *builder, seen SetupObservation) setupState {
 
 // findVMNetwork returns the network of the VMs.
 func (s Setup) findVMNetwork(b *builder, seen SetupObservation) Network {
-	foreign := func(n Network) bool { return n.External && n.Project != s.Project }
+	isForeign := func(n Network) bool { return n.External && n.Project != s.Project }
 
-	n, ok := findNetwork(b, "--vm-network", s.VMNetwork, without(seen.Networks, foreign))
+	n, ok := findNetwork(b, "--vm-network", s.VMNetwork, without(seen.Networks, isForeign))
 	if !ok {
 		return n
 	}
@@ -256,10 +258,10 @@ func (s Setup) findVMNetwork(b *builder, seen SetupObservation) Network {
 
 // findExternalNetwork returns the network of the router's external gateway.
 func (s Setup) findExternalNetwork(b *builder, seen SetupObservation) Network {
-	is := func(n Network) bool { return n.ID == s.ExternalNetwork || n.Name == s.ExternalNetwork }
+	isNamed := func(n Network) bool { return n.ID == s.ExternalNetwork || n.Name == s.ExternalNetwork }
 
 	external := only(seen.Networks, func(n Network) bool { return n.External })
-	if !slices.ContainsFunc(external, is) && slices.ContainsFunc(seen.Networks, is) {
+	if !slices.ContainsFunc(external, isNamed) && slices.ContainsFunc(seen.Networks, isNamed) {
 		b.report(problem(InvalidNetwork, "network %s is not external, so a router cannot have "+
 			"its external gateway in it: name an external one by --external-network (%s), or "+
 			"omit the flag",
@@ -309,7 +311,9 @@ func networkNames(all []Network) string {
 		return "there is none"
 	}
 
-	return enumerate(slices.Compact(names), 10)
+	const limit = 10
+
+	return enumerate(slices.Compact(names), limit)
 }
 
 // ids returns an ID or name of each object, sorted.
@@ -324,6 +328,7 @@ func ids[T any](all []T, id func(T) string) []string {
 	return out
 }
 
+// label returns the name and ID of an object, for messages.
 func label(name, id string) string {
 	if name == "" || name == id {
 		return id

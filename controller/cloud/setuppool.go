@@ -9,18 +9,18 @@ import (
 
 // wantedPool is a subnet pool of a Setup.
 type wantedPool struct {
-	flag, prefixFlag         string // the flags that choose it
-	id, name                 string // id "": the one with this name, or a new one
-	prefix                   netip.Prefix
-	shortest, deflt, longest int // bounds of the prefix length of nodes' subnets, and its default
-	family                   string
-	is4                      bool
+	flag, prefixFlag                 string // the flags that choose it
+	id, name                         string // id "": the one with this name, or a new one
+	prefix                           netip.Prefix
+	shortest, defaultLength, longest int // bounds of the prefix length of nodes' subnets, and its default
+	family                           string
+	is4                              bool
 }
 
 func (s Setup) ipv4Pool() wantedPool {
 	return wantedPool{
 		flag: "--subnet-pool", prefixFlag: "--cluster-subnet", id: s.SubnetPool, name: s.Cluster,
-		prefix: s.Prefix, shortest: ShortestPrefix, deflt: defaultPrefix, longest: LongestPrefix,
+		prefix: s.Prefix, shortest: ShortestPrefix, defaultLength: defaultPrefix, longest: LongestPrefix,
 		family: "IPv4", is4: true,
 	}
 }
@@ -29,7 +29,7 @@ func (s Setup) ipv6Pool() wantedPool {
 	return wantedPool{
 		flag: "--subnet-pool-6", prefixFlag: "--cluster-subnet-6", id: s.SubnetPool6,
 		name: s.subnetPool6Name(), prefix: s.Prefix6,
-		shortest: prefix6, deflt: prefix6, longest: prefix6, family: "IPv6",
+		shortest: prefix6, defaultLength: prefix6, longest: prefix6, family: "IPv6",
 	}
 }
 
@@ -151,14 +151,14 @@ func (s Setup) planSubnetPools(b *builder, st setupState) quotaNeeds {
 
 		b.add(CreateSubnetPool{
 			Name: w.name, Description: s.subnetPoolDescription(), Prefix: w.prefix,
-			Shortest: max(w.shortest, w.prefix.Bits()), Default: max(w.deflt, w.prefix.Bits()),
+			Shortest: max(w.shortest, w.prefix.Bits()), Default: max(w.defaultLength, w.prefix.Bits()),
 			Longest: w.longest,
 		})
 	}
 
 	plan(s.ipv4Pool(), st.subnetPool)
 
-	if s.ipv6() {
+	if s.hasIPv6() {
 		plan(s.ipv6Pool(), st.subnetPool6)
 	}
 

@@ -20,7 +20,7 @@ func (n *quotaNeeds) add(o quotaNeeds) {
 // smallestPool returns what the smallest pool of a node needs.
 func (s Setup) smallestPool() quotaNeeds {
 	subnets := 1
-	if s.ipv6() {
+	if s.hasIPv6() {
 		subnets = 2
 	}
 

@@ -9,28 +9,28 @@ import (
 	"strings"
 )
 
-// state is what was observed of one pool, sorted by what it is for.
+// state has the observed objects of one pool, by their purpose.
 type state struct {
 	name    string
 	network Network   // ID "" if there is none
-	copies  []Network // the pool's too: what a request made that was sent twice
+	copies  []Network // other networks of the pool, which a repeated request has made
 	subnets []Subnet  // IPv4, by index; ID "" where one is missing
-	six     Subnet    // IPv6; ID "" if there is none
-	surplus []Subnet  // with the name of one of subnets
+	subnet6 Subnet    // IPv6; ID "" if there is none
+	surplus []Subnet  // with the same name as one of subnets, or as subnet6
 	slots   []slot
-	strays  []Port // the pool's by name, with another address
+	strays  []Port // the pool's by name, but with another address or MAC than published
 }
 
-// slot is a place in the pool: a tag and the addresses that go with it.
+// slot is the place of a port in the pool: a VLAN tag, and the addresses that belong to it.
 type slot struct {
 	tag     int
 	fixed   []FixedIP
 	port    Port   // ID "" if there is none
-	blocked bool   // another port has the address
+	blocked bool   // a port that cannot be the slot's has the address
 	blocker string // ID of that port if it is neither the pool's nor Neutron's own
 }
 
-// inspect sorts what was seen of a cluster's pool for a node. length is that of missing subnets.
+// inspect finds the objects of a node's pool. length is the prefix length of missing subnets.
 func inspect(cluster, node string, length int, s Observation) state {
 	st := state{name: poolName(cluster, node)}
 	st.findNetwork(description(cluster, node), s)
@@ -45,7 +45,7 @@ func inspect(cluster, node string, length int, s Observation) state {
 	return st
 }
 
-// findNetwork chooses the network with most ports; others are copies.
+// findNetwork chooses the network with most ports. Others are copies.
 func (st *state) findNetwork(description string, s Observation) {
 	own := only(s.Networks, func(n Network) bool { return n.Name == st.name && n.Description == description })
 	if len(own) == 0 {
@@ -58,11 +58,13 @@ func (st *state) findNetwork(description string, s Observation) {
 	st.network, st.copies = own[0], own[1:]
 }
 
+// portsOf returns the number of ports in a network.
 func portsOf(s Observation, network string) int {
 	return count(s.Ports, func(p Port) bool { return p.Network == network })
 }
 
-// findSubnets takes the subnets by their names. Of equal names the one in use is the pool's.
+// findSubnets finds the subnets by their names. If several have the same name, it chooses the one with
+// most ports.
 func (st *state) findSubnets(s Observation) {
 	all := only(s.Subnets, func(n Subnet) bool { return n.Network == st.network.ID })
 
@@ -74,8 +76,8 @@ func (st *state) findSubnets(s Observation) {
 		index, ok := subnetIndex(st.name, n.Name)
 		switch {
 		case n.Name == subnet6Name(st.name):
-			if st.six.ID == "" {
-				st.six = n
+			if st.subnet6.ID == "" {
+				st.subnet6 = n
 			} else {
 				st.surplus = append(st.surplus, n)
 			}
@@ -92,24 +94,26 @@ func (st *state) findSubnets(s Observation) {
 	}
 }
 
+// portsIn returns the number of ports in a subnet.
 func portsIn(s Observation, subnet string) int {
 	return count(s.Ports, func(p Port) bool { return p.in(subnet) })
 }
 
-// mostSubnets bounds the index in a subnet's name: a trunk has no tags for more.
-const mostSubnets = (lastTag + 1) >> (32 - LongestPrefix)
+// maxSubnets bounds the index in a subnet's name: a trunk has no tags for more subnets.
+const maxSubnets = (lastTag + 1) >> (32 - LongestPrefix)
 
 func subnetName(pool string, index int) string { return pool + "-" + strconv.Itoa(index) }
 func subnet6Name(pool string) string           { return pool + "-v6" }
 
+// subnetIndex returns the index in the name of a subnet.
 func subnetIndex(pool, name string) (int, bool) {
 	text, ok := strings.CutPrefix(name, pool+"-")
 	index, err := strconv.Atoi(text)
 
-	return index, ok && err == nil && index >= 0 && index <= mostSubnets && text == strconv.Itoa(index)
+	return index, ok && err == nil && index >= 0 && index <= maxSubnets && text == strconv.Itoa(index)
 }
 
-// findPorts makes the slots of all subnets and puts the pool's ports into them.
+// findPorts makes the slots of all subnets and assigns the pool's ports to them.
 func (st *state) findPorts(length int, s Observation) {
 	byAddress := map[netip.Addr]Port{}
 
@@ -127,7 +131,7 @@ func (st *state) findPorts(length int, s Observation) {
 		}
 	}
 
-	base := 0
+	base := 0 // the tag of the subnet's network address
 
 	for _, n := range st.subnets {
 		if n.ID == "" {
@@ -135,25 +139,15 @@ func (st *state) findPorts(length int, s Observation) {
 			continue
 		}
 
+		// The network address and the router's have no slot.
 		for tag := base + 2; tag <= base+capacity(n.Prefix.Bits())+1 && tag <= lastTag; tag++ {
-			sl := slot{tag: tag, fixed: []FixedIP{{n.ID, host(n.Prefix, tag-base)}}}
-			if st.six.ID != "" {
-				sl.fixed = append(sl.fixed, FixedIP{st.six.ID, host(st.six.Prefix, tag)})
+			sl := slot{tag: tag, fixed: []FixedIP{{n.ID, nthAddress(n.Prefix, tag-base)}}}
+			if st.subnet6.ID != "" {
+				sl.fixed = append(sl.fixed, FixedIP{st.subnet6.ID, nthAddress(st.subnet6.Prefix, tag)})
 			}
 
 			if p, ok := byAddress[sl.fixed[0].Address]; ok {
-				a, owned := st.owned(p)
-				switch {
-				case !owned:
-					sl.blocked = true
-					if !p.isService() {
-						sl.blocker = p.ID
-					}
-				case a != sl.fixed[0].Address || changedMAC(s.Published, a, p):
-					sl.blocked = true
-				default:
-					sl.port = p
-				}
+				st.assign(&sl, p, s.Published)
 			}
 
 			st.slots = append(st.slots, sl)
@@ -163,7 +157,24 @@ func (st *state) findPorts(length int, s Observation) {
 	}
 }
 
-// owned returns the address in the name of a port of the pool.
+// assign gives the slot the port that has its address, if the pool made the port for this slot.
+// Otherwise the port blocks the slot.
+func (st *state) assign(sl *slot, p Port, published []Line) {
+	a, isOwned := st.owned(p)
+	switch {
+	case !isOwned:
+		sl.blocked = true
+		if !p.isService() {
+			sl.blocker = p.ID
+		}
+	case a != sl.fixed[0].Address || changedMAC(published, a, p):
+		sl.blocked = true
+	default:
+		sl.port = p
+	}
+}
+
+// owned returns the address in the name of a port of the pool, or false for another port.
 func (st *state) owned(p Port) (netip.Addr, bool) {
 	text, ok := strings.CutPrefix(p.Name, st.name+"-")
 	if !ok || p.isRouter() || p.isService() {
@@ -192,8 +203,8 @@ func publishedFor(published []Line, a netip.Addr) (Line, bool) {
 	return published[i], true
 }
 
-// host returns the prefix's n-th address.
-func host(p netip.Prefix, n int) netip.Addr {
+// nthAddress returns the prefix's n-th address, from 0.
+func nthAddress(p netip.Prefix, n int) netip.Addr {
 	if p.Addr().Is4() {
 		a := p.Masked().Addr().As4()
 		binary.BigEndian.PutUint32(a[:], binary.BigEndian.Uint32(a[:])+uint32(n))
