@@ -1,10 +1,9 @@
-// Package annotation reads and writes the Kubernetes annotations in which the
-// controller and the node agents meet.
+// Package annotation reads and writes the Kubernetes annotations by which the controller and the
+// agents exchange values.
 //
-// Keys and JSON shapes under k8s.ovn.org are ovn-kubernetes's, so that its
-// users' tools keep working; keys under ovn-ebpf.io are this project's own.
-// Every Parse function returns ErrNotSet (wrapped) when the key is absent, and
-// an error that names the key when its value is malformed.
+// Keys and JSON formats under k8s.ovn.org are those of ovn-kubernetes, so that its users' tools keep
+// working. Keys under ovn-ebpf.io are this project's own. Every Parse function returns ErrNotSet
+// (wrapped) if the key is absent, and an error that names the key if its value is malformed.
 package annotation
 
 import (
@@ -20,7 +19,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Annotation keys, and who writes each.
+// Annotation keys. Each comment begins with the writer, and has an example of the value.
 const (
 	// controller: {"default":["10.244.0.0/24"]}
 	NodeSubnets = "k8s.ovn.org/node-subnets"
@@ -45,7 +44,7 @@ const (
 	PodMTU = "ovn-ebpf.io/pod-mtu"
 	// agent: "true" if the network outside has routes to the node's pods
 	RoutablePods = "ovn-ebpf.io/routable-pods"
-	// an operator: "true" while the node's gateway is to be spared
+	// an operator: "true" while the node's gateway must not be used
 	DrainGateway = "ovn-ebpf.io/drain-gateway"
 	// controller, on nodes without a gateway: ["gw1","gw2"]
 	LeavesBy = "ovn-ebpf.io/leaves-by"
@@ -57,7 +56,7 @@ const (
 	ChassisTakenBy = "ovn-ebpf.io/chassis-taken-by"
 	// controller, on pods
 	PodNetworks = "k8s.ovn.org/pod-networks"
-	// of the first generation, the same: {"ip_address":"10.244.1.3/24",...}
+	// controller, on pods, for tools of the first generation: {"ip_address":"10.244.1.3/24",...}
 	FirstPod = "ovn"
 
 	defaultNetwork = "default"
@@ -85,22 +84,22 @@ func OfNodes() []string {
 	}
 }
 
-// Modes of a gateway: where pods leave their node for the world outside.
+// Modes of a gateway: how packets of pods leave their node and the cluster.
 const (
-	// by the gateway router, which has the node's address
+	// GatewayModeShared: by the gateway router, which has the node's address.
 	GatewayModeShared = "shared"
-	// by the management port and the host's own routes
+	// GatewayModeLocal: by the management port and the host's own routes.
 	GatewayModeLocal = "local"
-	// GatewayModeDisabled: the node has no gateway, its pods leave by others'.
-	// In the annotation it is "", as ovn-kubernetes has it; "disabled" is read too.
+	// GatewayModeDisabled: the node has no gateway, and its pods use other nodes' gateways. The value in
+	// the annotation is "", as in ovn-kubernetes. ParseGateway also accepts "disabled".
 	GatewayModeDisabled = "disabled"
 )
 
 // ErrNotSet is returned (wrapped) when an object does not carry the annotation.
 var ErrNotSet = errors.New("annotation not set")
 
-// Join is a gateway router's addresses on the join switch, with prefix length.
-// An absent family is the zero Prefix.
+// Join has a gateway router's addresses on the join switch, with prefix length. A missing family has
+// the zero Prefix.
 type Join struct{ IPv4, IPv6 netip.Prefix }
 
 // Gateway describes a node's gateway router as the node's agent sees it.
@@ -128,6 +127,7 @@ type Pod struct {
 	Gateways  []netip.Addr
 }
 
+// get decodes the JSON value of an annotation.
 func get(annotations map[string]string, key string, into any) error {
 	v, ok := annotations[key]
 	if !ok {
@@ -141,10 +141,11 @@ func get(annotations map[string]string, key string, into any) error {
 	return nil
 }
 
+// encode returns v as JSON.
 func encode(v any) string {
 	b, err := json.Marshal(v)
 	if err != nil {
-		panic(err) // only plain maps, slices and strings come here
+		panic(err) // all callers pass types that JSON can represent
 	}
 
 	return string(b)
@@ -227,26 +228,27 @@ func ParseJoin(annotations map[string]string) (Join, error) {
 	}
 
 	var j Join
-	for _, f := range []struct {
-		s  string
-		to *netip.Prefix
+	for _, field := range []struct {
+		text   string
+		target *netip.Prefix
 	}{{m[defaultNetwork].IPv4, &j.IPv4}, {m[defaultNetwork].IPv6, &j.IPv6}} {
-		if f.s == "" {
+		if field.text == "" {
 			continue
 		}
 
-		p, err := netip.ParsePrefix(f.s)
+		p, err := netip.ParsePrefix(field.text)
 		if err != nil {
 			return Join{}, fmt.Errorf("parse annotation %s: %w", NodeJoin, err)
 		}
 
-		*f.to = p
+		*field.target = p
 	}
 
 	return j, nil
 }
 
-// gatewayJSON has the singular keys too: older readers know only those.
+// gatewayJSON also has the keys for one address and one next hop, because older readers know only
+// those.
 type gatewayJSON struct {
 	Mode        string         `json:"mode"`
 	InterfaceID string         `json:"interface-id,omitempty"`
@@ -259,8 +261,7 @@ type gatewayJSON struct {
 	VLAN        string         `json:"vlan-id,omitempty"`
 }
 
-// FormatGateway returns the value of GatewayConfig. Mode GatewayModeDisabled has
-// nothing else.
+// FormatGateway returns the value of GatewayConfig. For GatewayModeDisabled it ignores all other fields.
 func FormatGateway(g Gateway) string {
 	if g.Mode == GatewayModeDisabled {
 		return encode(map[string]gatewayJSON{defaultNetwork: {}})
@@ -281,7 +282,7 @@ func FormatGateway(g Gateway) string {
 	return encode(map[string]gatewayJSON{defaultNetwork: v})
 }
 
-// ParseGateway returns the node's gateway. Mode GatewayModeDisabled has nothing else.
+// ParseGateway returns the node's gateway. For GatewayModeDisabled all other fields are zero.
 func ParseGateway(annotations map[string]string) (Gateway, error) {
 	m := map[string]gatewayJSON{}
 	if err := get(annotations, GatewayConfig, &m); err != nil {
@@ -339,7 +340,7 @@ func FormatGatewayRoutes(routes []Route) string {
 // NoGatewayRoutes is the value of GatewayRoutes without routes. It means the same as no annotation.
 const NoGatewayRoutes = "[]"
 
-// ParseGatewayRoutes returns the gateway router's routes beside those of GatewayConfig.
+// ParseGatewayRoutes returns the gateway router's routes that GatewayConfig cannot express.
 func ParseGatewayRoutes(annotations map[string]string) ([]Route, error) {
 	var routes []Route
 	if err := get(annotations, GatewayRoutes, &routes); err != nil {
@@ -360,13 +361,13 @@ func ParseGatewayRoutes(annotations map[string]string) ([]Route, error) {
 	return routes, nil
 }
 
-// SameGateway reports whether two values of GatewayConfig say the same of what is read
-// here. ovn-kubernetes has more in it, which is its own.
+// SameGateway reports whether ParseGateway returns the same for two values of GatewayConfig. Values of
+// ovn-kubernetes have more fields, which are ignored.
 func SameGateway(a, b string) bool {
-	one, err1 := ParseGateway(map[string]string{GatewayConfig: a})
-	other, err2 := ParseGateway(map[string]string{GatewayConfig: b})
+	gatewayA, errA := ParseGateway(map[string]string{GatewayConfig: a})
+	gatewayB, errB := ParseGateway(map[string]string{GatewayConfig: b})
 
-	return err1 == nil && err2 == nil && reflect.DeepEqual(one, other)
+	return errA == nil && errB == nil && reflect.DeepEqual(gatewayA, gatewayB)
 }
 
 // ParsePodMTU returns the MTU of the node's pods, in bytes.
@@ -378,7 +379,7 @@ func ParsePodMTU(annotations map[string]string) (int, error) {
 
 	mtu, err := strconv.Atoi(v)
 	if err == nil {
-		err = CheckPodMTU(mtu, false)
+		err = CheckPodMTU(mtu, false) // the annotation does not say whether pods have IPv6
 	}
 
 	if err != nil {
@@ -388,8 +389,8 @@ func ParsePodMTU(annotations map[string]string) (int, error) {
 	return mtu, nil
 }
 
-// CheckPodMTU refuses an MTU of pods, in bytes, that no interface of theirs may have: IPv4 needs
-// 576 (RFC 791), IPv6 1280 (RFC 8200), and the length in an IP header ends at 65535.
+// CheckPodMTU returns an error for an MTU, in bytes, that a pod's interface cannot have. IPv4 needs at
+// least 576 (RFC 791) and IPv6 1280 (RFC 8200). The length in an IP header is at most 65535.
 func CheckPodMTU(mtu int, ipv6 bool) error {
 	least := 576
 	if ipv6 {
@@ -403,8 +404,8 @@ func CheckPodMTU(mtu int, ipv6 bool) error {
 	return nil
 }
 
-// ParseRoutablePods reports whether pods' addresses are known outside of the
-// cluster, so that nothing translates them.
+// ParseRoutablePods reports whether the network outside has routes to the node's pods, so that their
+// addresses are not translated.
 func ParseRoutablePods(annotations map[string]string) (bool, error) {
 	switch v, ok := annotations[RoutablePods]; {
 	case !ok:

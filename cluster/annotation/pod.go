@@ -10,7 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// podJSON has the singular keys too: older readers know only those.
+// podJSON also has the keys for one address and one gateway, because older readers know only those.
 type podJSON struct {
 	Addresses []netip.Prefix `json:"ip_addresses"`
 	MAC       string         `json:"mac_address"`
@@ -34,14 +34,15 @@ func FormatPod(p Pod) string {
 	return encode(map[string]podJSON{defaultNetwork: v})
 }
 
-// firstPodJSON has one address: there was one family.
+// firstPodJSON has one address, because the first generation had IPv4 only.
 type firstPodJSON struct {
 	Address netip.Prefix `json:"ip_address"`
 	MAC     string       `json:"mac_address"`
 	Gateway netip.Addr   `json:"gateway_ip"`
 }
 
-// FormatFirstPod returns the value of FirstPod: the IPv4 address, if there is one.
+// FormatFirstPod returns the value of FirstPod, with the IPv4 address, or else the first address. The
+// pod must have an address.
 func FormatFirstPod(p Pod) string {
 	i := max(0, slices.IndexFunc(p.Addresses, func(a netip.Prefix) bool { return a.Addr().Is4() }))
 
@@ -55,6 +56,7 @@ func FormatFirstPod(p Pod) string {
 	return encode(v)
 }
 
+// parseFirstPod returns the value of FirstPod.
 func parseFirstPod(annotations map[string]string) (Pod, error) {
 	var v firstPodJSON
 	if err := get(annotations, FirstPod, &v); err != nil {
@@ -78,8 +80,8 @@ func parseFirstPod(annotations map[string]string) (Pod, error) {
 	return p, nil
 }
 
-// ParsePod returns the pod's interface on the default network. A pod that has only the first
-// generation's annotation is understood.
+// ParsePod returns the pod's interface on the default network. If PodNetworks is not set, it reads
+// FirstPod.
 func ParsePod(annotations map[string]string) (Pod, error) {
 	m := map[string]podJSON{}
 
@@ -121,7 +123,7 @@ func FormatLeavesBy(names []string) string {
 	return encode(names)
 }
 
-// ParseLeavesBy returns the nodes by whose gateways the node's pods leave.
+// ParseLeavesBy returns the names of the nodes whose gateways the node's pods use.
 func ParseLeavesBy(annotations map[string]string) ([]string, error) {
 	var names []string
 
@@ -130,11 +132,10 @@ func ParseLeavesBy(annotations map[string]string) ([]string, error) {
 	return names, err
 }
 
-// HostAddresses returns the addresses at which the node's host is reached, as far as its Node
-// object says: host-cidrs, the gateway's addresses, the tunnels' address, the Node's status, and
-// the management port's address in each pod subnet. An annotation that is malformed adds nothing.
-// Addresses that each host has for itself alone (loopback, link-local) are not among them. The
-// result is sorted. Controller and agents must agree.
+// HostAddresses returns the addresses of the node's host in its Node object, sorted: host-cidrs, the
+// gateway's addresses, the tunnels' address, the Node's status, and the management port's address in
+// each pod subnet. It ignores malformed annotations, and loopback and link-local addresses, which
+// several hosts may have. Controller and agents use this function, because they must agree.
 func HostAddresses(n *corev1.Node) []netip.Addr {
 	var out []netip.Addr
 
@@ -144,10 +145,11 @@ func HostAddresses(n *corev1.Node) []netip.Addr {
 		}
 	}
 
-	own, _ := ParseHostCIDRs(n.Annotations) // nil if it is malformed
+	// Values that are missing or malformed are zero.
+	hostCIDRs, _ := ParseHostCIDRs(n.Annotations)
 
 	gateway, _ := ParseGateway(n.Annotations)
-	for _, p := range slices.Concat(own, gateway.Addresses) {
+	for _, p := range slices.Concat(hostCIDRs, gateway.Addresses) {
 		add(p.Addr())
 	}
 
@@ -161,7 +163,7 @@ func HostAddresses(n *corev1.Node) []netip.Addr {
 	}
 
 	for _, a := range n.Status.Addresses {
-		if ip, err := netip.ParseAddr(a.Address); err == nil { // of type Hostname it is a name
+		if ip, err := netip.ParseAddr(a.Address); err == nil { // an address of type Hostname is a name
 			add(ip)
 		}
 	}
@@ -178,7 +180,8 @@ func ParseTunnelAddress(annotations map[string]string) (netip.Addr, bool) {
 	return a.Unmap(), err == nil
 }
 
-// ManagementAddress returns the management port's address in a node subnet, the second.
+// ManagementAddress returns the management port's address in a node's subnet: the second after the
+// network address.
 func ManagementAddress(subnet netip.Prefix) netip.Prefix {
 	return netip.PrefixFrom(subnet.Masked().Addr().Next().Next(), subnet.Bits())
 }

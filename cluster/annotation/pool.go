@@ -108,6 +108,7 @@ func ParsePoolPorts(text string) ([]PoolPort, error) {
 	return ports, nil
 }
 
+// parsePoolPort parses the fields of a line. The caller has checked their number.
 func parsePoolPort(fields []string) (PoolPort, error) {
 	p := PoolPort{ID: fields[1], Held: len(fields) == 6}
 
@@ -218,6 +219,7 @@ func ParsePool(text string) (Pool, error) {
 	return p, nil
 }
 
+// checkGateways returns an error for invalid gateways, or gateways in overlapping subnets.
 func checkGateways(gateways map[netip.Prefix]string) error {
 	var checked []netip.Prefix
 
@@ -246,6 +248,7 @@ func checkGateways(gateways map[netip.Prefix]string) error {
 	return nil
 }
 
+// eachLine calls line with the fields of each line of a pool. It limits the size of a pool.
 func eachLine(text string, line func(fields []string) error) error {
 	if len(text) > maxPoolBytes {
 		return fmt.Errorf("%d bytes, want at most %d", len(text), maxPoolBytes)
@@ -272,6 +275,7 @@ const (
 	unknownGroups = "?"
 )
 
+// formatGroups returns the groups of a port as a field of a line.
 func formatGroups(groups []string) string {
 	switch {
 	case groups == nil:
@@ -283,6 +287,7 @@ func formatGroups(groups []string) string {
 	}
 }
 
+// parseGroups returns the groups in a field that formatGroups has formatted.
 func parseGroups(s string) ([]string, error) {
 	switch s {
 	case unknownGroups:

@@ -8,14 +8,14 @@ import (
 	"strings"
 )
 
-// DefaultNetwork is, on pods, the Network Plumbing Working Group's annotation for the pod's default
-// network, in which ovn-kubernetes takes requests for addresses:
-// {"name":"default","namespace":"ovn-kubernetes","ips":["10.244.0.9"],"mac":"02:00:00:00:00:09"},
-// by itself or as the only one of a list. Its short form, a name, asks for nothing.
+// DefaultNetwork is the annotation by which users request addresses for pods, as in ovn-kubernetes. The
+// Network Plumbing Working Group has defined it for the pod's default network. The value is an object,
+// or a list with one object:
+// {"name":"default","namespace":"ovn-kubernetes","ips":["10.244.0.9"],"mac":"02:00:00:00:00:09"}
+// Its short form, a name, requests no address.
 const DefaultNetwork = "v1.multus-cni.io/default-network"
 
-// Request is the addresses that a pod asks for. What is absent is for the
-// controller to choose.
+// Request has the addresses that a pod requests. The controller chooses those that are missing.
 type Request struct {
 	Addresses []netip.Addr // at most one a family
 	MAC       net.HardwareAddr
@@ -36,8 +36,8 @@ func FormatRequest(r Request) string {
 	return encode(v)
 }
 
-// ParseRequest returns the addresses that the pod asks for, the zero Request if it
-// asks for none. Addresses may carry a prefix length, which says nothing.
+// ParseRequest returns the addresses that the pod requests, or the zero Request if it requests none.
+// Addresses may have a prefix length, which is ignored.
 func ParseRequest(annotations map[string]string) (Request, error) {
 	text := strings.TrimSpace(annotations[DefaultNetwork])
 	if !strings.HasPrefix(text, "{") && !strings.HasPrefix(text, "[") {
@@ -94,6 +94,7 @@ func ParseRequest(annotations map[string]string) (Request, error) {
 	return r, nil
 }
 
+// parseRequested parses an address with or without a prefix length.
 func parseRequested(s string) (netip.Addr, error) {
 	text, _, _ := strings.Cut(s, "/")
 
@@ -113,7 +114,7 @@ func parseRequested(s string) (netip.Addr, error) {
 	return a.Unmap(), nil
 }
 
-// CheckMAC returns an error unless it is one interface's Ethernet address.
+// CheckMAC returns an error unless mac is a unicast Ethernet address.
 func CheckMAC(mac net.HardwareAddr) error {
 	const ethernet = 6
 	switch {

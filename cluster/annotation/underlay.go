@@ -16,11 +16,11 @@ const (
 
 // VIF is the virtual NIC by which a node's VM is attached to its OpenStack network.
 type VIF struct {
-	ID      string           // UUID of its Neutron port; "" where the agent does not know it
+	ID      string           // UUID of its Neutron port; "" if the agent does not know it
 	MAC     net.HardwareAddr // of the NIC
 	Address netip.Addr       // the node's, on the NIC
 	MTU     int              // of the NIC, bytes
-	Ports   int              // ports that the node asks for; 0: as many as its capacity needs
+	Ports   int              // number of ports that the node requests; 0: by its capacity
 }
 
 type vifJSON struct {
@@ -60,7 +60,7 @@ func ParseUnderlay(annotations map[string]string) (VIF, error) {
 	return VIF{ID: v.ID, MAC: mac, Address: v.Address.Unmap(), MTU: v.MTU, Ports: v.Ports}, nil
 }
 
-// ParseUnderlayPrefixLength returns the length of the node's pod subnet that its operator wants.
+// ParseUnderlayPrefixLength returns the prefix length that an operator has set for the node's pod subnet.
 func ParseUnderlayPrefixLength(annotations map[string]string) (int, error) {
 	text, ok := annotations[UnderlayPrefixLength]
 	if !ok {

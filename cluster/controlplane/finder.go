@@ -19,14 +19,14 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/service"
 )
 
-// again is the time after which names are resolved again.
-const again = time.Minute
+// resolveEvery is the interval at which names are resolved again.
+const resolveEvery = time.Minute
 
 // Options configure a Finder.
 type Options struct {
 	API       *rest.Config   // of the API server's client
 	Databases []string       // addresses of OVN's databases; those of unix sockets are skipped
-	Services  []netip.Prefix // service networks, in which no server counts
+	Services  []netip.Prefix // service networks, in which addresses are ignored
 	// Resolve returns the addresses of a name. Nil: the system's resolver.
 	Resolve func(ctx context.Context, name string) ([]netip.Addr, error)
 	Changed func(was, now service.ControlPlane) // called by Run after each change of Found; may be nil
@@ -37,7 +37,7 @@ type Options struct {
 type Finder struct {
 	o       Options
 	servers []server
-	answers map[string][]netip.Addr // by name, the last answer; owned by Run
+	answers map[string][]netip.Addr // last answer for each name; only Run uses it after New
 	found   atomic.Pointer[service.ControlPlane]
 }
 
@@ -85,6 +85,7 @@ func New(o Options) (*Finder, error) {
 	return f, nil
 }
 
+// apiServer returns the API server's address, with the default port of its scheme.
 func apiServer(config *rest.Config) (server, error) {
 	url, _, err := rest.DefaultServerUrlFor(config)
 	if err != nil {
@@ -99,6 +100,7 @@ func apiServer(config *rest.Config) (server, error) {
 	return newServer(service.APIServer, net.JoinHostPort(url.Hostname(), port))
 }
 
+// newServer returns the server at a host and port.
 func newServer(kind service.Server, at string) (server, error) {
 	host, text, err := net.SplitHostPort(at)
 	if err != nil {
@@ -125,11 +127,11 @@ func (f *Finder) Run(ctx context.Context) error {
 
 	return loop.Run(ctx, loop.Options{
 		Name: "addresses of the control plane", Wake: loop.NewSignal(),
-		Apply: f.resolve, Resync: again, Log: f.o.Log,
+		Apply: f.resolve, Resync: resolveEvery, Log: f.o.Log,
 	})
 }
 
-// names returns the hosts that are no addresses.
+// names returns the hosts that are names instead of addresses.
 func (f *Finder) names() []string {
 	var out []string
 	for _, s := range f.servers {
@@ -141,6 +143,7 @@ func (f *Finder) names() []string {
 	return out
 }
 
+// resolve resolves all names once, and calls Changed if the result of Found changes.
 func (f *Finder) resolve(ctx context.Context) error {
 	var errs []error
 

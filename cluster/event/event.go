@@ -23,11 +23,11 @@ type Event struct {
 	Component, Host string // the source; Host may be ""
 }
 
-// wait bounds a write. A repeated write may have newer content.
-const wait = 10 * time.Second
+// timeout limits a write. The caller repeats it, perhaps with newer content.
+const timeout = 10 * time.Second
 
-// mostText is the number of bytes of a message that the API server accepts.
-const mostText = 1 << 10
+// maxText is the number of bytes of a message that the API server accepts.
+const maxText = 1 << 10
 
 // Node returns a reference to a Node by which "kubectl describe node" finds the Events. As in
 // kubelet, the Node's name stands for its UID.
@@ -58,17 +58,18 @@ func (e Event) name() string {
 		fmt.Fprintf(sum, "%d:%s", len(part), part)
 	}
 
-	const mostName = 253 - len(".0123456789abcdef")
+	const maxName = 253 - len(".0123456789abcdef") // a name has at most 253 bytes
 
-	return fmt.Sprintf("%s.%016x", e.About.Name[:min(len(e.About.Name), mostName)], sum.Sum64())
+	return fmt.Sprintf("%s.%016x", e.About.Name[:min(len(e.About.Name), maxName)], sum.Sum64())
 }
 
+// create creates the Event with the name in meta.
 func (e Event) create(ctx context.Context, client kubernetes.Interface, meta metav1.ObjectMeta) error {
-	ctx, cancel := context.WithTimeout(ctx, wait)
+	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 
 	now := metav1.Now()
-	text := strings.ToValidUTF8(e.Message[:min(len(e.Message), mostText)], "")
+	text := strings.ToValidUTF8(e.Message[:min(len(e.Message), maxText)], "")
 	meta.Namespace = cmp.Or(e.About.Namespace, metav1.NamespaceDefault)
 
 	_, err := client.CoreV1().Events(meta.Namespace).Create(ctx, &corev1.Event{

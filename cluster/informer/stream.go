@@ -67,14 +67,15 @@ func (s *stream) watch(ctx context.Context, o metav1.ListOptions) (watch.Interfa
 		s.rewind(&o)
 	}
 
+	// Steps is larger than the number of steps to Cap.
 	pause := wait.Backoff{Duration: retryMin, Factor: 2, Jitter: 1, Steps: 64, Cap: s.retryMax}
 	began := time.Now()
-	away := false // the API server did not answer a request
+	wasAway := false // a request failed for another reason than its rate
 
 	for {
 		from, err := s.open(ctx, o)
 		if err == nil && !listing {
-			if err = s.continues(ctx, o.ResourceVersion, away && time.Since(began) > outage); err != nil {
+			if err = s.checkHistory(ctx, o.ResourceVersion, wasAway && time.Since(began) > outage); err != nil {
 				from.Stop()
 			}
 		}
@@ -85,11 +86,11 @@ func (s *stream) watch(ctx context.Context, o metav1.ListOptions) (watch.Interfa
 
 		s.fail(ctx, err)
 
-		if !temporary(err) {
+		if !isTemporary(err) {
 			return nil, err
 		}
 
-		away = away || !apierrors.IsTooManyRequests(err)
+		wasAway = wasAway || !apierrors.IsTooManyRequests(err)
 
 		if !loop.Pause(ctx, pause.Step()) {
 			return nil, ctx.Err()
@@ -97,14 +98,14 @@ func (s *stream) watch(ctx context.Context, o metav1.ListOptions) (watch.Interfa
 	}
 }
 
-// continues checks whether the API server still has the history in which the copy has this resource
-// version. If it may have another one, continues returns an error after which a reflector lists the
+// checkHistory checks whether the API server still has the history in which the copy has this resource
+// version. If it may have another one, checkHistory returns an error after which a reflector lists the
 // objects again. From a version above its own, the API server sends no events, not even of new
 // objects, until it has passed that version.
 //
-// continues must be called after the watch was opened, because the watch then ends if the database
+// checkHistory must be called after the watch was opened, because the watch then ends if the database
 // is restored later.
-func (s *stream) continues(ctx context.Context, version string, outage bool) error {
+func (s *stream) checkHistory(ctx context.Context, version string, afterOutage bool) error {
 	list, err := s.list(ctx, metav1.ListOptions{Limit: 1}) // without a version: the latest one
 	if err != nil {
 		return err
@@ -123,7 +124,7 @@ func (s *stream) continues(ctx context.Context, version string, outage bool) err
 			now, version))
 	}
 
-	if outage { // a restored database may have passed the copy's version
+	if afterOutage { // a restored database may have passed the copy's version
 		return apierrors.NewResourceExpired("the API server may have been restored")
 	}
 
@@ -167,13 +168,13 @@ func (s *stream) follow(from watch.Interface, listing bool) watch.Interface {
 	s.mu.Unlock()
 
 	if !listing {
-		s.set(serial, true)
+		s.setFollows(serial, true)
 	}
 
 	go func() {
 		defer close(events)
 		defer from.Stop()
-		defer s.set(serial, false)
+		defer s.setFollows(serial, false)
 
 		for {
 			select {
@@ -187,7 +188,7 @@ func (s *stream) follow(from watch.Interface, listing bool) watch.Interface {
 				if listing && e.Type == watch.Bookmark && endsList(e) {
 					listing = false
 
-					s.set(serial, true)
+					s.setFollows(serial, true)
 				}
 
 				select {
@@ -208,8 +209,8 @@ func endsList(e watch.Event) bool {
 	return err == nil && o.GetAnnotations()[metav1.InitialEventsAnnotationKey] == "true"
 }
 
-// set records whether a watch is followed. It ignores watches before the last one.
-func (s *stream) set(serial int, follows bool) {
+// setFollows records whether a watch is followed. It ignores watches before the last one.
+func (s *stream) setFollows(serial int, follows bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 
@@ -217,17 +218,17 @@ func (s *stream) set(serial int, follows bool) {
 		return
 	}
 
-	restored := s.restored
-	s.restored = restored && !follows
+	wasRestored := s.restored
+	s.restored = wasRestored && !follows // the new watch begins with a list that replaces the copy
 
 	if follows == s.follows {
 		return
 	}
 
 	now := time.Now()
-	lost := now.Sub(s.changed)
+	gap := now.Sub(s.changed)
 
-	s.late = follows && !s.changed.IsZero() && (lost > grace || restored)
+	s.late = follows && !s.changed.IsZero() && (gap > grace || wasRestored)
 	if follows && s.failed {
 		s.failed = false
 		s.log.Info("watching again", "resource", s.name)
@@ -275,9 +276,9 @@ func (s *stream) behind(now time.Time) error {
 	return nil
 }
 
-// temporary reports whether the same request may succeed later: it did not reach the API server, or
+// isTemporary reports whether the same request may succeed later: it did not reach the API server, or
 // the API server cannot answer now.
-func temporary(err error) bool {
+func isTemporary(err error) bool {
 	var status apierrors.APIStatus
 
 	return !errors.As(err, &status) ||

@@ -1,20 +1,20 @@
-// Package masquerade has the addresses by which a node's host and its gateway router talk on the
-// gateway bridge, where both have the node's own address. They are ovn-kubernetes's, and never
-// leave the node.
+// Package masquerade has the addresses by which a node's host and its gateway router communicate on
+// the gateway bridge, where both have the node's own address. They are the same as in ovn-kubernetes.
+// Packets with these addresses never leave the node.
 package masquerade
 
 import "net/netip"
 
-// Addresses are one family's.
+// Addresses are the masquerade addresses of one family.
 type Addresses struct {
 	Subnet  netip.Prefix
-	OVN     netip.Addr // what the host sees of packets from OVN
-	Host    netip.Addr // what OVN sees of the host; an address of the bridge on the host
-	NextHop netip.Addr // of either side's routes to the other; assigned to no host
+	OVN     netip.Addr // source of packets from OVN, as the host sees them
+	Host    netip.Addr // source of packets from the host, as OVN sees them; the bridge has this address
+	NextHop netip.Addr // of both sides' routes to the other; no host has this address
 }
 
-// MAC is the link-layer address that both sides have for the next
-// hop. Flows on the bridge put the node's there.
+// MAC is the link-layer address of the next hop on both sides. Flows on the bridge replace it by the
+// node's.
 const MAC = "0a:58:a9:fe:a9:04"
 
 // Zones of conntrack in which flows on the bridge translate the hairpin.

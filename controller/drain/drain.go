@@ -22,9 +22,9 @@ const poll = 500 * time.Millisecond
 // Options of Gateway.
 type Options struct {
 	Node    string
-	Back    bool          // end the drain
+	Back    bool          // end the drain instead of beginning it
 	Force   bool          // drain even the last gateway
-	Timeout time.Duration // for the routes
+	Timeout time.Duration // of the wait for the routes
 	Out     io.Writer     // progress, as text
 }
 
@@ -52,16 +52,17 @@ func Gateway(ctx context.Context, client kubernetes.Interface, o Options) error 
 		return err
 	}
 
-	said := "is drained: its load balancer health checks answer 503"
+	result := "is drained: its load balancer health checks answer 503"
 	if o.Back {
-		said = "is in use again: its load balancer health checks answer for it"
+		result = "is in use again: its load balancer health checks answer for it"
 	}
 
-	fmt.Fprintf(o.Out, "gateway of %s %s\n", o.Node, said)
+	fmt.Fprintf(o.Out, "gateway of %s %s\n", o.Node, result)
 
 	return await(ctx, client, o)
 }
 
+// list returns all Nodes.
 func list(ctx context.Context, client kubernetes.Interface) ([]corev1.Node, error) {
 	nodes, err := client.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
 	if err != nil {
@@ -71,10 +72,11 @@ func list(ctx context.Context, client kubernetes.Interface) ([]corev1.Node, erro
 	return nodes.Items, nil
 }
 
-// mark sets or removes the annotation, unless the node is in the desired state.
+// mark sets the annotation, or removes it with back, unless the node is in the desired state.
 func mark(ctx context.Context, client kubernetes.Interface, n *corev1.Node, back bool) error {
-	_, has := n.Annotations[annotation.DrainGateway]
-	if annotation.Drained(n.Annotations) != back && has != back {
+	// Any value other than "true" means that the node is not drained.
+	_, exists := n.Annotations[annotation.DrainGateway]
+	if annotation.Drained(n.Annotations) != back && exists != back {
 		return nil
 	}
 
@@ -103,7 +105,7 @@ func await(ctx context.Context, client kubernetes.Interface, o Options) error {
 		verb = "do not leave by it yet"
 	}
 
-	last := -1
+	lastPrinted := -1 // number of nodes; -1: nothing was printed
 
 	var left []string
 
@@ -122,11 +124,11 @@ func await(ctx context.Context, client kubernetes.Interface, o Options) error {
 				return nil
 			}
 
-			if len(left) != last {
+			if len(left) != lastPrinted {
 				fmt.Fprintf(o.Out, "pods on %s %s\n", strings.Join(shortenList(left), ", "), verb)
 			}
 
-			last = len(left)
+			lastPrinted = len(left)
 		}
 
 		select {
@@ -135,10 +137,10 @@ func await(ctx context.Context, client kubernetes.Interface, o Options) error {
 				return ctx.Err()
 			}
 
-			late := fmt.Errorf("not done after %s: pods on %s %s; the controller writes their routes: does it run, and what does its /readyz say? The annotation %s stays as it is now",
+			errLate := fmt.Errorf("not done after %s: pods on %s %s; the controller writes their routes: does it run, and what does its /readyz say? The annotation %s stays as it is now",
 				o.Timeout, strings.Join(shortenList(left), ", "), verb, annotation.DrainGateway)
 
-			return errors.Join(late, err)
+			return errors.Join(errLate, err)
 		case <-time.After(poll):
 		}
 	}

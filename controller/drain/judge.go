@@ -41,18 +41,18 @@ func find(nodes []corev1.Node, name string) (*corev1.Node, error) {
 // check returns ErrLast (wrapped), with the consequences, if no other gateway could take over from
 // n. Nodes that are drained or not ready do not count.
 func check(nodes []corev1.Node, n *corev1.Node) error {
-	var bare []string
+	var withoutGateway []string
 
-	exits, others := 0, 0
+	gateways, egressGateways := 0, 0 // that could take over
 
 	for i := range nodes {
 		other := &nodes[i]
 		if plan.UsesEgressGateways(other) {
-			bare = append(bare, other.Name)
+			withoutGateway = append(withoutGateway, other.Name)
 			continue
 		}
 
-		if other.Name == n.Name || annotation.Drained(other.Annotations) || !ready(other) {
+		if other.Name == n.Name || annotation.Drained(other.Annotations) || !isReady(other) {
 			continue
 		}
 
@@ -60,18 +60,18 @@ func check(nodes []corev1.Node, n *corev1.Node) error {
 			continue
 		}
 
-		others++
+		gateways++
 
 		if isEgressGateway(other) {
-			exits++
+			egressGateways++
 		}
 	}
 
 	switch {
-	case len(bare) > 0 && exits == 0 && isEgressGateway(n):
+	case len(withoutGateway) > 0 && egressGateways == 0 && isEgressGateway(n):
 		return fmt.Errorf("%w: pods on %s have none of their own, and could not leave the cluster",
-			ErrLast, strings.Join(shortenList(bare), ", "))
-	case others == 0:
+			ErrLast, strings.Join(shortenList(withoutGateway), ", "))
+	case gateways == 0:
 		return fmt.Errorf("%w: load balancers would be told that no node serves", ErrLast)
 	}
 
@@ -85,8 +85,8 @@ func isEgressGateway(n *corev1.Node) bool {
 	return plan.MayBeEgressGateway(n) && (err != nil || !routable)
 }
 
-// ready reports whether the node is ready. A node without that condition counts as ready.
-func ready(n *corev1.Node) bool {
+// isReady reports whether the node is ready. A node without that condition counts as ready.
+func isReady(n *corev1.Node) bool {
 	return !slices.ContainsFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool {
 		return c.Type == corev1.NodeReady && c.Status != corev1.ConditionTrue
 	})
@@ -125,22 +125,22 @@ func remaining(nodes []corev1.Node, name string, back bool) []string {
 
 // outcome describes the result.
 func outcome(nodes []corev1.Node, back bool) string {
-	var bare []string
+	var withoutGateway []string
 
 	for i := range nodes {
 		if plan.UsesEgressGateways(&nodes[i]) {
-			bare = append(bare, nodes[i].Name)
+			withoutGateway = append(withoutGateway, nodes[i].Name)
 		}
 	}
 
 	switch {
-	case len(bare) == 0:
+	case len(withoutGateway) == 0:
 		return "no node is without a gateway, so there were no routes to change"
 	case back:
-		return "pods on " + strings.Join(shortenList(bare), ", ") + " may leave by it again"
+		return "pods on " + strings.Join(shortenList(withoutGateway), ", ") + " may leave by it again"
 	}
 
-	return "pods on " + strings.Join(shortenList(bare), ", ") + " leave by other gateways"
+	return "pods on " + strings.Join(shortenList(withoutGateway), ", ") + " leave by other gateways"
 }
 
 // shortenList shortens a list for output.

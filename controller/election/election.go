@@ -75,7 +75,7 @@ func Run(ctx context.Context, o Options, lead func(context.Context, *Term) error
 	}
 
 	for ctx.Err() == nil {
-		if err := o.once(ctx, lead); err != nil {
+		if err := o.runOnce(ctx, lead); err != nil {
 			return err
 		}
 	}
@@ -83,17 +83,18 @@ func Run(ctx context.Context, o Options, lead func(context.Context, *Term) error
 	return nil
 }
 
-// once stands for election, and leads until the term is over.
-func (o Options) once(ctx context.Context, lead func(context.Context, *Term) error) error {
-	held, release := context.WithCancel(context.WithoutCancel(ctx))
+// runOnce stands for election, and leads until the term is over.
+func (o Options) runOnce(ctx context.Context, lead func(context.Context, *Term) error) error {
+	// The elector must keep the lease until lead has returned, so it does not end with ctx.
+	electing, release := context.WithCancel(context.WithoutCancel(ctx))
 	defer release()
 
 	elected := make(chan context.Context, 1)
 	lease := o.lease()
 
-	begin := func(ctx context.Context) { elected <- ctx }
+	started := func(ctx context.Context) { elected <- ctx }
 
-	elector, err := leaderelection.NewLeaderElector(o.elector(lease, begin))
+	elector, err := leaderelection.NewLeaderElector(o.electorConfig(lease, started))
 	if err != nil {
 		return fmt.Errorf("elect leader: %w", err)
 	}
@@ -104,7 +105,7 @@ func (o Options) once(ctx context.Context, lead func(context.Context, *Term) err
 	group.Go(func() error {
 		defer close(over)
 
-		elector.Run(held)
+		elector.Run(electing)
 
 		return nil
 	})
@@ -148,6 +149,7 @@ func ignoreLost(err error) error {
 	return err
 }
 
+// lease returns the lock for the elector.
 func (o Options) lease() *lease {
 	lock := &resourcelock.LeaseLock{
 		LeaseMeta:  metav1.ObjectMeta{Namespace: o.Namespace, Name: LeaseName},
@@ -158,7 +160,8 @@ func (o Options) lease() *lease {
 	return newLease(lock, o.Duration(), o.Clock)
 }
 
-func (o Options) elector(lock *lease, started func(context.Context)) leaderelection.LeaderElectionConfig {
+// electorConfig returns the settings of client-go's elector. They have the proportions of its defaults.
+func (o Options) electorConfig(lock *lease, started func(context.Context)) leaderelection.LeaderElectionConfig {
 	duration := lock.duration
 
 	return leaderelection.LeaderElectionConfig{

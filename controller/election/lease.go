@@ -32,12 +32,12 @@ type lease struct {
 	clock    func() time.Duration
 	duration time.Duration
 
-	mu          sync.Mutex  // guards all below
-	lost        func(error) // called once it is certain that another has had the lease
-	held        bool        // as far as this replica knows
-	holder      string      // as the API server said last
-	transitions int         // of the record that this replica holds
-	sent        time.Duration
+	mu          sync.Mutex    // guards all below
+	lost        func(error)   // called once it is certain that another has had the lease
+	held        bool          // as far as this replica knows
+	holder      string        // in the last reply of the API server
+	transitions int           // of the record that this replica holds
+	sent        time.Duration // when the last accepted write was sent
 	renewed     chan struct{} // closed at the next renewal
 }
 
@@ -69,19 +69,20 @@ func (l *lease) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []
 	return record, raw, err
 }
 
+// recordSeen compares a record that was read with this replica's, to notice another holder.
 func (l *lease) recordSeen(record *resourcelock.LeaderElectionRecord) {
 	l.mu.Lock()
 	l.holder = record.HolderIdentity
-	over := l.held && (record.HolderIdentity != l.Identity() || record.LeaderTransitions != l.transitions)
-	lost := l.lost
+	isLost := l.held && (record.HolderIdentity != l.Identity() || record.LeaderTransitions != l.transitions)
+	notify := l.lost
 
-	if over {
+	if isLost {
 		l.held = false
 	}
 	l.mu.Unlock()
 
-	if over {
-		lost(fmt.Errorf("%w: %q has it", errLeaseRefused, record.HolderIdentity))
+	if isLost {
+		notify(fmt.Errorf("%w: %q has it", errLeaseRefused, record.HolderIdentity))
 	}
 }
 

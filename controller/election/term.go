@@ -55,7 +55,7 @@ func (t *Term) Hold(ctx context.Context) error {
 			break
 		}
 
-		t.wait(ctx, renewed, t.lease.duration/3+left) // over by then
+		t.wait(ctx, renewed, t.lease.duration/3+left) // until the lease is over
 	}
 
 	if ctx.Err() != nil {
@@ -65,8 +65,8 @@ func (t *Term) Hold(ctx context.Context) error {
 	return nil
 }
 
-// wait returns at the next renewal, or when the time is over.
-func (t *Term) wait(ctx context.Context, renewed <-chan struct{}, most time.Duration) {
+// wait returns at the next renewal, or after the limit.
+func (t *Term) wait(ctx context.Context, renewed <-chan struct{}, limit time.Duration) {
 	if t.late != nil {
 		t.late(true)
 		defer t.late(false)
@@ -75,6 +75,6 @@ func (t *Term) wait(ctx context.Context, renewed <-chan struct{}, most time.Dura
 	select {
 	case <-ctx.Done():
 	case <-renewed:
-	case <-time.After(most):
+	case <-time.After(limit):
 	}
 }

@@ -74,6 +74,7 @@ func (d *DB) RemoveChassis(ctx context.Context, name string, f Fence) error {
 	return nil
 }
 
+// remove returns the number of deleted chassis.
 func (d *DB) remove(ctx context.Context, name string, f Fence) (int, error) {
 	conn, err := d.connect(ctx)
 	if err != nil {
@@ -148,11 +149,11 @@ func (f Fence) operations(ctx context.Context, conn client.Client) ([]ovsdb.Oper
 
 	row := results[0].Rows[0]
 	where := []ovsdb.Condition{ovsdb.NewCondition("_uuid", ovsdb.ConditionEqual, row["_uuid"])}
-	now := 0
+	noWait := 0 // milliseconds: the wait fails at once if its condition does not hold
 
 	ids := map[any]any{}
-	if noted, ok := row["external_ids"].(ovsdb.OvsMap); ok {
-		maps.Copy(ids, noted.GoMap)
+	if recorded, ok := row["external_ids"].(ovsdb.OvsMap); ok {
+		maps.Copy(ids, recorded.GoMap)
 	}
 
 	ids[termID] = f.Term
@@ -161,7 +162,7 @@ func (f Fence) operations(ctx context.Context, conn client.Client) ([]ovsdb.Oper
 		{
 			Op:      ovsdb.OperationWait,
 			Table:   globalTable,
-			Timeout: &now,
+			Timeout: &noWait,
 			Where:   where,
 			Columns: []string{"external_ids"},
 			Until:   string(ovsdb.WaitConditionEqual),
@@ -196,6 +197,7 @@ func (d *DB) ListChassis(ctx context.Context) (map[string]Chassis, error) {
 	return out, nil
 }
 
+// list reads all chassis with their tunnel addresses.
 func (d *DB) list(ctx context.Context) (map[string]Chassis, error) {
 	conn, err := d.connect(ctx)
 	if err != nil {

@@ -18,8 +18,8 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/loop"
 )
 
-// Reader is a database to which the controller may not write. RemoveStale, which may, runs
-// elsewhere.
+// Reader is a database to which the controller must not write. Another process, which may, runs
+// RemoveStale.
 type Reader struct{ *DB }
 
 // RemoveChassis returns an error until the chassis is gone.
@@ -37,9 +37,9 @@ func (r Reader) RemoveChassis(ctx context.Context, name string, _ Fence) error {
 	return nil
 }
 
-// staleLook is how often RemoveStale looks without a change of the Nodes: an ovn-controller that
-// still runs registers its chassis again.
-const staleLook = time.Minute
+// staleCheckInterval is how often RemoveStale checks the chassis without a change of the Nodes, because
+// an ovn-controller that still runs registers its chassis again.
+const staleCheckInterval = time.Minute
 
 // RemoveStale deletes each chassis without a Node of its name, until the context ends. All chassis
 // must be named after their Nodes.
@@ -75,14 +75,14 @@ func RemoveStale(ctx context.Context, client kubernetes.Interface, db *DB, log *
 	return loop.Run(ctx, loop.Options{
 		Name:   "chassis of deleted nodes",
 		Wake:   wake,
-		Resync: staleLook,
+		Resync: staleCheckInterval,
 		Log:    log,
 		Apply:  func(ctx context.Context) error { return removeStale(ctx, client, db, exists) },
 	})
 }
 
-// removeStale looks once. It asks the API server before it deletes, because the informer may be
-// late.
+// removeStale checks all chassis once. It asks the API server before it deletes one, because the informer
+// may be behind.
 func removeStale(ctx context.Context, client kubernetes.Interface, db *DB, exists func(string) bool) error {
 	all, err := db.ListChassis(ctx)
 	if err != nil {
@@ -109,7 +109,7 @@ func removeStale(ctx context.Context, client kubernetes.Interface, db *DB, exist
 
 // nameOnly drops all but the name of a Node.
 func nameOnly(object any) (any, error) {
-	if n, is := object.(*corev1.Node); is {
+	if n, ok := object.(*corev1.Node); ok {
 		return &corev1.Node{
 			ObjectMeta: metav1.ObjectMeta{Name: n.Name, UID: n.UID, ResourceVersion: n.ResourceVersion},
 		}, nil
