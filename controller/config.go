@@ -53,16 +53,16 @@ type Config struct {
 	MetricsAddr          string        // where to serve HTTP; "": nowhere
 	MetricsTLS           endpoint.TLS
 
-	// Begun, if not nil, is called when Run starts to work. missing returns why the controller is not
-	// ready, or "" if it is.
+	// Begun, if not nil, is called when Run starts to work. missing returns why the controller is
+	// not ready, or "" if it is.
 	Begun func(missing func() string) `json:"-"`
 
-	// Clock is the clock of the lease; nil: the time since the machine's boot. It must never go back,
-	// and must continue while the process is stopped or the machine is suspended.
+	// Clock is the clock of the lease; nil: the time since the machine's boot. It must never go
+	// back, and must continue while the process is stopped or the machine is suspended.
 	Clock func() time.Duration `json:"-"`
 
-	// Busy is called with true when more than a few changes begin to wait, and with false when that
-	// ends. Pace returns such a function. Busy may be nil.
+	// Busy is called with true when more than a few changes begin to wait, and with false when
+	// that ends. Pace returns such a function. Busy may be nil.
 	Busy func(busy bool) `json:"-"`
 }
 

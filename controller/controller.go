@@ -22,8 +22,9 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/service"
 )
 
-// Run runs the controller until the context ends, and then returns nil. It waits for a database or
-// an API server that it cannot reach. It returns an error only for faults that waiting cannot repair.
+// Run runs the controller until the context ends, and then returns nil. It waits for a database
+// or an API server that it cannot reach. It returns an error only for faults that waiting cannot
+// repair.
 func Run(ctx context.Context, cfg Config, log *slog.Logger) error {
 	if err := cfg.Validate(); err != nil {
 		return fmt.Errorf("invalid configuration: %w", err)
@@ -149,8 +150,8 @@ func (c Config) election(identity string) *election.Config {
 	return &election.Config{Identity: identity, Namespace: c.LeaseNamespace, Lease: c.Lease}
 }
 
-// Handler serves /metrics, /healthz and /readyz. If the controller is ready, /readyz lists the owners
-// whose rows differ from the cluster because of their objects (Loop.Failing).
+// Handler serves /metrics, /healthz and /readyz. If the controller is ready, /readyz lists the
+// owners whose rows differ from the cluster because of their objects (Loop.Failing).
 func Handler(loop *reconcile.Loop, databases prometheus.Collector, t endpoint.TLS) http.Handler {
 	return endpoint.Handler(endpoint.Pages{
 		Collectors: []prometheus.Collector{loop.Collector(), databases},

@@ -10,8 +10,8 @@ import (
 // use all. If the environment sets GOMAXPROCS, Pace returns nil.
 //
 // A single change passes from one goroutine to the next. With two processors, each step wakes the
-// second one, which finds little to do and sleeps again. That takes an eighth of a change's CPU time
-// (bench/scale with GOMAXPROCS=2).
+// second one, which finds little to do and sleeps again. That takes an eighth of a change's CPU
+// time (bench/scale with GOMAXPROCS=2).
 func Pace() func(busy bool) {
 	if _, isSet := os.LookupEnv("GOMAXPROCS"); isSet {
 		return nil

@@ -65,8 +65,8 @@ func (a *Accounts) setPod(k Key, p *Pod, cfg Config) {
 	a.changed[p.Node] = true
 }
 
-// Settle decides which objects are served. It returns the keys of those whose verdict has changed, as
-// Ledger.Settle does, in any order.
+// Settle decides which objects are served. It returns the keys of those whose verdict has
+// changed, as Ledger.Settle does, in any order.
 func (a *Accounts) Settle() []Key {
 	out := a.services.Settle()
 

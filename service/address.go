@@ -8,8 +8,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// parseAddrs parses addresses. It skips texts that are not addresses, because some fields may contain
-// a name instead.
+// parseAddrs parses addresses. It skips texts that are not addresses, because some fields may
+// contain a name instead.
 func parseAddrs(texts ...string) []netip.Addr {
 	var out []netip.Addr
 

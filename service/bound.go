@@ -15,16 +15,16 @@ const (
 	MaxServiceFronts = 8192    // ports times addresses, without node addresses
 	MaxBackends      = 1 << 17 // ports times endpoints
 	MaxSourceRanges  = 4096
-	// MaxSourcePrefixes bounds the prefixes that cover the addresses outside the source ranges of a
-	// family. If they are more, no client may connect.
+	// MaxSourcePrefixes bounds the prefixes that cover the addresses outside the source ranges of
+	// a family. If they are more, no client may connect.
 	MaxSourcePrefixes = 16384
 	MaxHostPorts      = 1024 // of a pod
 
 	// MaxFrontendBackends bounds the backends of one frontend. Each backend is a bucket of an
 	// OpenFlow group, and ovs-vswitchd aborts when a client asks for the description of a group
-	// that does not fit the 64 KiB of an OpenFlow message. A bucket takes up to 128 bytes: IPv6, at
-	// a gateway router, in OpenFlow 1.1 to 1.4. The bound leaves room for 160 bytes, because later
-	// versions of OVN may add actions (TestLargestGroup in controller/nb).
+	// that does not fit the 64 KiB of an OpenFlow message. A bucket takes up to 128 bytes: IPv6,
+	// at a gateway router, in OpenFlow 1.1 to 1.4. The bound leaves room for 160 bytes, because
+	// later versions of OVN may add actions (TestLargestGroup in controller/nb).
 	MaxFrontendBackends = 400
 )
 
@@ -115,9 +115,10 @@ func IsKept(proto corev1.Protocol, port uint16) bool {
 	return false
 }
 
-// Keeps reports whether a frontend is reserved for the node itself: one of KeptPorts at an address of
-// a host. isHost reports whether an interface of a host has an address. Other hosts do not publish
-// their link-local addresses, so each link-local address counts as an address of a host.
+// Keeps reports whether a frontend is reserved for the node itself: one of KeptPorts at an
+// address of a host. isHost reports whether an interface of a host has an address. Other hosts do
+// not publish their link-local addresses, so each link-local address counts as an address of a
+// host.
 func Keeps(proto corev1.Protocol, at netip.AddrPort, isHost func(netip.Addr) bool) bool {
 	if !IsKept(proto, at.Port()) {
 		return false

@@ -14,15 +14,16 @@ const (
 // Shares are the settings of budgets. Controller and agents must have the same. 0 stands for the
 // default.
 type Shares struct {
-	// Namespace is the number of frontends that the Services of a namespace may have. The namespace
-	// gets the same share of the other tables, and flowsPerFrontend flows for each frontend.
+	// Namespace is the number of frontends that the Services of a namespace may have. The
+	// namespace gets the same share of the other tables, and flowsPerFrontend flows for each
+	// frontend.
 	Namespace int
 	Tables    int // percent of a node's tables for Services; the rest is for pods' host ports
 }
 
-// flowsPerFrontend is the number of flows for each frontend in a namespace's budget. Together with
-// the flows of the namespace's policies (docs/networkpolicy.md), the default budget is less than the
-// 60,000 flows that a tenant may cost a node.
+// flowsPerFrontend is the number of flows for each frontend in a namespace's budget. Together
+// with the flows of the namespace's policies (docs/networkpolicy.md), the default budget is less
+// than the 60,000 flows that a tenant may cost a node.
 const flowsPerFrontend = 2
 
 // Validate returns an error for numbers that make no budget.

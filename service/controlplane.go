@@ -51,8 +51,8 @@ func (c *ControlPlane) add(at netip.AddrPort, kind Server) {
 	c.addrs[at.Addr()] = struct{}{}
 }
 
-// APIServers returns the API servers in the EndpointSlices of the Service default/kubernetes, which
-// the API servers write themselves. Endpoints that are not ready count, too.
+// APIServers returns the API servers in the EndpointSlices of the Service default/kubernetes,
+// which the API servers write themselves. Endpoints that are not ready count, too.
 func APIServers(eps []*discoveryv1.EndpointSlice, services []netip.Prefix) ControlPlane {
 	var at []netip.AddrPort
 
@@ -129,8 +129,8 @@ func (c ControlPlane) ServesAt(port uint16, accept func(netip.Addr) bool) bool {
 	return false
 }
 
-// Keeps returns the reason why a frontend is reserved for the control plane, or "". At the addresses
-// of its servers, KeptPorts are reserved as they are at the addresses of hosts.
+// Keeps returns the reason why a frontend is reserved for the control plane, or "". At the
+// addresses of its servers, KeptPorts are reserved as they are at the addresses of hosts.
 func (c ControlPlane) Keeps(proto corev1.Protocol, at netip.AddrPort) string {
 	if len(c.servers) == 0 {
 		return ""

@@ -72,9 +72,9 @@ func (s *Service) Units() Units {
 	return u
 }
 
-// flows returns the number of OVN's flows on each node for the Service. Traffic policies and hints
-// need no additional flows: they replace the load balancer of a switch or router, or leave endpoints
-// out.
+// flows returns the number of OVN's flows on each node for the Service. Traffic policies and
+// hints need no additional flows: they replace the load balancer of a switch or router, or leave
+// endpoints out.
 func (s *Service) flows() int64 {
 	cost := flowCostOf(s.Affinity > 0)
 	nodePorts := 0
@@ -110,10 +110,11 @@ func (s *Service) flows() int64 {
 	return total
 }
 
-// sliceFlows returns the number of flows for the endpoints of a slice, as backends of a Service with
-// that many addresses and node ports.
+// sliceFlows returns the number of flows for the endpoints of a slice, as backends of a Service
+// with that many addresses and node ports.
 func (s *Service) sliceFlows(slice *discoveryv1.EndpointSlice, cost flowCost, addresses, nodePorts int) int64 {
-	// If the slice has fewer ports than the Service, assume that it has the ports with a node port.
+	// If the slice has fewer ports than the Service, assume that it has the ports with a node
+	// port.
 	ports := min(len(s.Ports), len(slice.Ports))
 	frontends := int64(ports*addresses + min(ports, nodePorts))
 
@@ -138,8 +139,8 @@ func (s *Service) mayHaveHosts(slice *discoveryv1.EndpointSlice) bool {
 	return false
 }
 
-// rangeFlows returns the number of flows for the ACLs of loadBalancerSourceRanges, which drop packets
-// from all other addresses. Each protocol has one ACL.
+// rangeFlows returns the number of flows for the ACLs of loadBalancerSourceRanges, which drop
+// packets from all other addresses. Each protocol has one ACL.
 func (s *Service) rangeFlows(is4 bool) int {
 	announced, ranges := OfFamily(s.Announced, is4), s.SourceRanges(is4)
 	if len(announced) == 0 || len(ranges) == 0 {

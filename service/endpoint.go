@@ -33,10 +33,10 @@ type Endpoint struct {
 	hints *discoveryv1.EndpointHints
 }
 
-// Endpoints returns the endpoints of one port and family, sorted by address. An endpoint may be in
-// two slices while a controller moves it; the result has it once, in its better state. Endpoints to
-// which no connection is allowed are skipped. If refuse is not nil, it is called with each of them
-// and the reason. isHost reports whether an address belongs to a host.
+// Endpoints returns the endpoints of one port and family, sorted by address. An endpoint may be
+// in two slices while a controller moves it; the result has it once, in its better state.
+// Endpoints to which no connection is allowed are skipped. If refuse is not nil, it is called
+// with each of them and the reason. isHost reports whether an address belongs to a host.
 func (s *Service) Endpoints(
 	port Port,
 	is4 bool,
@@ -92,8 +92,8 @@ func endpointAddrs(e *discoveryv1.Endpoint) []netip.Addr {
 	return parseAddrs(e.Addresses[:min(1, len(e.Addresses))]...)
 }
 
-// ReadyOn returns the number of ready endpoints on a node, for the health check of a load balancer.
-// An endpoint in several slices, or of both families, counts once.
+// ReadyOn returns the number of ready endpoints on a node, for the health check of a load
+// balancer. An endpoint in several slices, or of both families, counts once.
 func (s *Service) ReadyOn(node string) int {
 	found := map[discoveryv1.AddressType]map[string]struct{}{
 		discoveryv1.AddressTypeIPv4: {},
@@ -146,8 +146,8 @@ func stateOf(c discoveryv1.EndpointConditions) State {
 	return Gone
 }
 
-// Usable returns the endpoints that get new connections: the ready ones, or the terminating ones if
-// none is ready. It returns at most MaxFrontendBackends.
+// Usable returns the endpoints that get new connections: the ready ones, or the terminating ones
+// if none is ready. It returns at most MaxFrontendBackends.
 func Usable(in []Endpoint) []Endpoint { return limitEndpoints(usableEndpoints(in)) }
 
 // ExceedsBackends reports whether Usable leaves out endpoints because of the bound.
@@ -196,8 +196,8 @@ func limitEndpoints(in []Endpoint) []Endpoint {
 	return chosen
 }
 
-// Hints maps nodes and zones to the ready endpoints with a hint for them. A map is nil unless every
-// ready endpoint has a hint of its kind (kube-proxy's topologyModeFromHints in 1.35).
+// Hints maps nodes and zones to the ready endpoints with a hint for them. A map is nil unless
+// every ready endpoint has a hint of its kind (kube-proxy's topologyModeFromHints in 1.35).
 type Hints struct{ Nodes, Zones map[string][]Endpoint }
 
 // NewHints reads the hints of endpoints.
@@ -234,8 +234,8 @@ func (h Hints) For(node, zone string) []Endpoint {
 	return h.Zones[zone]
 }
 
-// byHint maps the names in the hints of ready endpoints to the endpoints with such a hint. It returns
-// nil unless every ready endpoint has at least one.
+// byHint maps the names in the hints of ready endpoints to the endpoints with such a hint. It
+// returns nil unless every ready endpoint has at least one.
 func byHint(in []Endpoint, names func(*discoveryv1.EndpointHints) []string) map[string][]Endpoint {
 	var out map[string][]Endpoint
 
@@ -310,8 +310,8 @@ func isTunnel(proto corev1.Protocol, port uint16) bool {
 	return Protocol(proto) == corev1.ProtocolUDP && port == TunnelPort
 }
 
-// endpointSliceController is the manager of slices that the control plane creates for the pods of a
-// Service's selector.
+// endpointSliceController is the manager of slices that the control plane creates for the pods of
+// a Service's selector.
 const endpointSliceController = "endpointslice-controller.k8s.io"
 
 // apiServerPort is the usual port of API servers, which is one of the kept ports.

@@ -73,7 +73,8 @@ func TestService_Units_flowsOfBounds(t *testing.T) {
 	}
 }
 
-// TestOutsidePrefixes compares the bound with the prefixes that are really outside of random ranges.
+// TestOutsidePrefixes compares the bound with the prefixes that are really outside of random
+// ranges.
 func TestOutsidePrefixes(t *testing.T) {
 	seed := randomtest.Seed(t)
 	r := rand.New(rand.NewPCG(seed, 0))

@@ -93,7 +93,8 @@ func podIPs(pod *corev1.Pod) []netip.Addr {
 	return parseAddrs(texts...)
 }
 
-// HostPorts returns a pod's host ports within the bounds, and errors for those that are not served.
+// HostPorts returns a pod's host ports within the bounds, and errors for those that are not
+// served.
 func HostPorts(pod *corev1.Pod) (ports []HostPort, refused []error) {
 	if !HasHostPorts(pod) {
 		return nil, nil
@@ -162,9 +163,9 @@ func (p HostPort) Everywhere(is4 bool) bool {
 	return !p.At.IsValid() || p.At.IsUnspecified() && p.At.Is4() == is4
 }
 
-// HostPortContainers returns the pod's containers that have host ports, reduced to these ports, for
-// stores that keep nothing else. Of init containers it includes only those that run as long as the
-// pod.
+// HostPortContainers returns the pod's containers that have host ports, reduced to these ports,
+// for stores that keep nothing else. Of init containers it includes only those that run as long
+// as the pod.
 func HostPortContainers(pod *corev1.Pod) []corev1.Container {
 	var out []corev1.Container
 

@@ -24,9 +24,9 @@ import (
 //
 // Age is the creation time, then the UID, then the key.
 //
-// Set and Delete record changes, and Settle decides. Settle takes time in proportion to the objects
-// of the changed namespaces and, while the total is too small, of the namespaces that request more
-// than their share. A Ledger's methods must not be called concurrently.
+// Set and Delete record changes, and Settle decides. Settle takes time in proportion to the
+// objects of the changed namespaces and, while the total is too small, of the namespaces that
+// request more than their share. A Ledger's methods must not be called concurrently.
 type Ledger struct {
 	budget     Budget
 	entries    map[Key]*entry
@@ -34,8 +34,8 @@ type Ledger struct {
 	privileged division // of the total among default and kube-system
 	others     division // of the remainder among the other namespaces
 
-	// previousVerdicts has the entries whose verdict was set since the last Settle, with the verdict
-	// before.
+	// previousVerdicts has the entries whose verdict was set since the last Settle, with the
+	// verdict before.
 	previousVerdicts map[*entry]verdict
 }
 
@@ -186,8 +186,8 @@ func isPrivileged(namespace string) bool {
 	return namespace == corev1.NamespaceDefault || namespace == metav1.NamespaceSystem
 }
 
-// changedAccount returns the account of a namespace, and marks it as changed. It adds the account if
-// needed.
+// changedAccount returns the account of a namespace, and marks it as changed. It adds the account
+// if needed.
 func (l *Ledger) changedAccount(namespace string) *account {
 	d := &l.others
 	if isPrivileged(namespace) {
@@ -288,8 +288,8 @@ func (l *Ledger) applyShare(a *account, share Units) {
 	}
 }
 
-// setVerdict changes an entry's verdict. Settle compares the last one with the one before the first
-// change.
+// setVerdict changes an entry's verdict. Settle compares the last one with the one before the
+// first change.
 func (l *Ledger) setVerdict(e *entry, v verdict) {
 	if e.verdict == v {
 		return
@@ -331,8 +331,8 @@ func (d *division) fairShare(total Units) Units {
 	return share
 }
 
-// waterLevel returns the largest number for which the sum of min(request, number) is at most total.
-// The sum of the requests must be larger than total. waterLevel sorts the requests.
+// waterLevel returns the largest number for which the sum of min(request, number) is at most
+// total. The sum of the requests must be larger than total. waterLevel sorts the requests.
 func waterLevel(requests []int, total int) int {
 	slices.Sort(requests)
 

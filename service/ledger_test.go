@@ -261,8 +261,8 @@ func TestLedger_changesAreLocal(t *testing.T) {
 }
 
 // TestLedger_sharesAreKept is a tenant with large Services in seven namespaces. They were created
-// before all others and have become large later. No object of a namespace that requests less than its
-// share may lose anything.
+// before all others and have become large later. No object of a namespace that requests less than
+// its share may lose anything.
 func TestLedger_sharesAreKept(t *testing.T) {
 	l := NewLedger(Shares{}.Services())
 	large := Units{Frontends: 8060, Backends: 1, Addresses: 64, Local: 8060, Flows: 32305}
@@ -306,7 +306,8 @@ func TestLedger_sharesAreKept(t *testing.T) {
 	}
 }
 
-// TestLedger_skipsWhatDoesNotFit checks that younger objects are served if an older one does not fit.
+// TestLedger_skipsWhatDoesNotFit checks that younger objects are served if an older one does not
+// fit.
 func TestLedger_skipsWhatDoesNotFit(t *testing.T) {
 	l := NewLedger(Budget{Namespace: Units{Frontends: 10}, Total: Units{Frontends: 15}})
 	for _, o := range []struct {

@@ -65,7 +65,8 @@ func ownerOf(kind Kind, m metav1.ObjectMeta) Owner {
 	return Owner{Key{kind, m.Namespace, m.Name}, m.CreationTimestamp.Time, m.UID}
 }
 
-// Objects holds the cluster's objects of one Key, nil if absent. This package does not modify them.
+// Objects holds the cluster's objects of one Key, nil if absent. This package does not modify
+// them.
 type Objects struct {
 	Service *corev1.Service
 	Slices  []*discoveryv1.EndpointSlice // of the Service, in any order

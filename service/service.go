@@ -22,15 +22,18 @@ type Config struct {
 	// Pods, Services and Join are the networks of pods, of cluster IPs and between OVN's routers.
 	// Without Pods, pods have addresses of both families.
 	Pods, Services, Join []netip.Prefix
-	// ExternalIPs are the allowed ranges of external IPs. Without ranges, no external IP is served.
+	// ExternalIPs are the allowed ranges of external IPs. Without ranges, no external IP is
+	// served.
 	ExternalIPs []netip.Prefix
 	// ControlPlane are the servers at whose ports no frontend is served.
 	ControlPlane ControlPlane
-	// TrustEndpointSlices says that only the control plane can write EndpointSlices with its label.
+	// TrustEndpointSlices says that only the control plane can write EndpointSlices with its
+	// label.
 	TrustEndpointSlices bool
 }
 
-// Service is the meaning of a Service that is served here. Lists of addresses are sorted and without duplicates.
+// Service is the meaning of a Service that is served here. Lists of addresses are sorted and
+// without duplicates.
 type Service struct {
 	Owner
 	ClusterIPs []netip.Addr // at least one; in order of the Service
@@ -95,8 +98,8 @@ func New(cfg Config, svc *corev1.Service, eps []*discoveryv1.EndpointSlice) *Ser
 		}
 
 		if len(cfg.Services) > 0 && !within(cfg.Services, a) {
-			// Serve the address all the same: pods and host sockets reach it. Packets that nodes forward
-			// do not, and the checks of networks do not cover it.
+			// Serve the address all the same: pods and host sockets reach it. Packets that nodes
+			// forward do not, and the checks of networks do not cover it.
 			s.refuse("cluster IP %s: outside the service networks %s (--k8s-service-cidrs)",
 				a, prefixList(cfg.Services))
 		}
@@ -128,8 +131,8 @@ func isProxied(svc *corev1.Service) bool {
 // HasFamily reports whether the Service has a cluster IP of the family.
 func (s *Service) HasFamily(is4 bool) bool { return len(OfFamily(s.ClusterIPs, is4)) > 0 }
 
-// SourceRanges returns the ranges of one family from which clients may connect to Announced; empty:
-// all clients may. See sourceRanges.
+// SourceRanges returns the ranges of one family from which clients may connect to Announced;
+// empty: all clients may. See sourceRanges.
 func (s *Service) SourceRanges(is4 bool) []netip.Prefix { return sourceRanges(s.ranges, is4) }
 
 // TooManySourceRanges reports whether there are more than MaxSourceRanges. Then no client may
@@ -186,9 +189,9 @@ func (s *Service) addExternal(svc *corev1.Service, clusterIPs []netip.Addr) {
 func (s *Service) HasExternalIP(a netip.Addr) bool { return slices.Contains(s.externalIPs, a) }
 
 // checkExternalIP returns an error for an address outside of the configured ranges. Kubernetes
-// accepts any external IP, so the author of a Service could intercept the cluster's traffic to that
-// address (CVE-2020-8554). The addresses of a load balancer need no permission, because only the
-// control plane writes them.
+// accepts any external IP, so the author of a Service could intercept the cluster's traffic to
+// that address (CVE-2020-8554). The addresses of a load balancer need no permission, because only
+// the control plane writes them.
 func (c Config) checkExternalIP(a netip.Addr) error {
 	switch {
 	case len(c.ExternalIPs) == 0:
@@ -286,8 +289,8 @@ func portNumber(port int32) uint16 {
 	return uint16(port)
 }
 
-// Asked returns the unchecked external addresses of a Service, and its ports. Indices use it, which
-// do not depend on settings.
+// Asked returns the unchecked external addresses of a Service, and its ports. Indices use it,
+// which do not depend on settings.
 func Asked(svc *corev1.Service) (external []netip.Addr, ports []Port) {
 	for _, p := range servicePorts(svc, nil) {
 		if port, ok := newPort(p); ok {

@@ -60,8 +60,8 @@ func (t targets) port(slice *discoveryv1.EndpointSlice, port Port) (uint16, bool
 	return 0, false
 }
 
-// targetPort returns the name and number of a port, or false for a port without a number. Fields that
-// the API server would set have their default values.
+// targetPort returns the name and number of a port, or false for a port without a number. Fields
+// that the API server would set have their default values.
 func targetPort(p *discoveryv1.EndpointPort) (name targetName, port uint16, ok bool) {
 	name.proto = corev1.ProtocolTCP
 	if p.Name != nil {

@@ -1,9 +1,10 @@
 // Package annotation reads and writes the Kubernetes annotations by which the controller and the
 // agents exchange values.
 //
-// Keys and JSON formats under k8s.ovn.org are those of ovn-kubernetes, so that its users' tools keep
-// working. Keys under ovn-ebpf.io are this project's own. Every Parse function returns ErrNotSet
-// (wrapped) if the key is absent, and an error that names the key if its value is malformed.
+// Keys and JSON formats under k8s.ovn.org are those of ovn-kubernetes, so that its users' tools
+// keep working. Keys under ovn-ebpf.io are this project's own. Every Parse function returns
+// ErrNotSet (wrapped) if the key is absent, and an error that names the key if its value is
+// malformed.
 package annotation
 
 import (
@@ -90,16 +91,16 @@ const (
 	GatewayModeShared = "shared"
 	// GatewayModeLocal: by the management port and the host's own routes.
 	GatewayModeLocal = "local"
-	// GatewayModeDisabled: the node has no gateway, and its pods use other nodes' gateways. The value in
-	// the annotation is "", as in ovn-kubernetes. ParseGateway also accepts "disabled".
+	// GatewayModeDisabled: the node has no gateway, and its pods use other nodes' gateways. The
+	// value in the annotation is "", as in ovn-kubernetes. ParseGateway also accepts "disabled".
 	GatewayModeDisabled = "disabled"
 )
 
 // ErrNotSet is returned (wrapped) when an object does not carry the annotation.
 var ErrNotSet = errors.New("annotation not set")
 
-// Join has a gateway router's addresses on the join switch, with prefix length. A missing family has
-// the zero Prefix.
+// Join has a gateway router's addresses on the join switch, with prefix length. A missing family
+// has the zero Prefix.
 type Join struct{ IPv4, IPv6 netip.Prefix }
 
 // Gateway describes a node's gateway router as the node's agent sees it.
@@ -261,7 +262,8 @@ type gatewayJSON struct {
 	VLAN        string         `json:"vlan-id,omitempty"`
 }
 
-// FormatGateway returns the value of GatewayConfig. For GatewayModeDisabled it ignores all other fields.
+// FormatGateway returns the value of GatewayConfig. For GatewayModeDisabled it ignores all other
+// fields.
 func FormatGateway(g Gateway) string {
 	if g.Mode == GatewayModeDisabled {
 		return encode(map[string]gatewayJSON{defaultNetwork: {}})
@@ -337,7 +339,8 @@ func FormatGatewayRoutes(routes []Route) string {
 	return encode(routes)
 }
 
-// NoGatewayRoutes is the value of GatewayRoutes without routes. It means the same as no annotation.
+// NoGatewayRoutes is the value of GatewayRoutes without routes. It means the same as no
+// annotation.
 const NoGatewayRoutes = "[]"
 
 // ParseGatewayRoutes returns the gateway router's routes that GatewayConfig cannot express.
@@ -361,8 +364,8 @@ func ParseGatewayRoutes(annotations map[string]string) ([]Route, error) {
 	return routes, nil
 }
 
-// SameGateway reports whether ParseGateway returns the same for two values of GatewayConfig. Values of
-// ovn-kubernetes have more fields, which are ignored.
+// SameGateway reports whether ParseGateway returns the same for two values of GatewayConfig.
+// Values of ovn-kubernetes have more fields, which are ignored.
 func SameGateway(a, b string) bool {
 	gatewayA, errA := ParseGateway(map[string]string{GatewayConfig: a})
 	gatewayB, errB := ParseGateway(map[string]string{GatewayConfig: b})
@@ -389,8 +392,9 @@ func ParsePodMTU(annotations map[string]string) (int, error) {
 	return mtu, nil
 }
 
-// CheckPodMTU returns an error for an MTU, in bytes, that a pod's interface cannot have. IPv4 needs at
-// least 576 (RFC 791) and IPv6 1280 (RFC 8200). The length in an IP header is at most 65535.
+// CheckPodMTU returns an error for an MTU, in bytes, that a pod's interface cannot have. IPv4
+// needs at least 576 (RFC 791) and IPv6 1280 (RFC 8200). The length in an IP header is at most
+// 65535.
 func CheckPodMTU(mtu int, ipv6 bool) error {
 	least := 576
 	if ipv6 {
@@ -404,8 +408,8 @@ func CheckPodMTU(mtu int, ipv6 bool) error {
 	return nil
 }
 
-// ParseRoutablePods reports whether the network outside has routes to the node's pods, so that their
-// addresses are not translated.
+// ParseRoutablePods reports whether the network outside has routes to the node's pods, so that
+// their addresses are not translated.
 func ParseRoutablePods(annotations map[string]string) (bool, error) {
 	switch v, ok := annotations[RoutablePods]; {
 	case !ok:

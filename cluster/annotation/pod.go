@@ -10,7 +10,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// podJSON also has the keys for one address and one gateway, because older readers know only those.
+// podJSON also has the keys for one address and one gateway, because older readers know only
+// those.
 type podJSON struct {
 	Addresses []netip.Prefix `json:"ip_addresses"`
 	MAC       string         `json:"mac_address"`
@@ -41,8 +42,8 @@ type firstPodJSON struct {
 	Gateway netip.Addr   `json:"gateway_ip"`
 }
 
-// FormatFirstPod returns the value of FirstPod, with the IPv4 address, or else the first address. The
-// pod must have an address.
+// FormatFirstPod returns the value of FirstPod, with the IPv4 address, or else the first address.
+// The pod must have an address.
 func FormatFirstPod(p Pod) string {
 	i := max(0, slices.IndexFunc(p.Addresses, func(a netip.Prefix) bool { return a.Addr().Is4() }))
 
@@ -132,10 +133,11 @@ func ParseLeavesBy(annotations map[string]string) ([]string, error) {
 	return names, err
 }
 
-// HostAddresses returns the addresses of the node's host in its Node object, sorted: host-cidrs, the
-// gateway's addresses, the tunnels' address, the Node's status, and the management port's address in
-// each pod subnet. It ignores malformed annotations, and loopback and link-local addresses, which
-// several hosts may have. Controller and agents use this function, because they must agree.
+// HostAddresses returns the addresses of the node's host in its Node object, sorted: host-cidrs,
+// the gateway's addresses, the tunnels' address, the Node's status, and the management port's
+// address in each pod subnet. It ignores malformed annotations, and loopback and link-local
+// addresses, which several hosts may have. Controller and agents use this function, because they
+// must agree.
 func HostAddresses(n *corev1.Node) []netip.Addr {
 	var out []netip.Addr
 

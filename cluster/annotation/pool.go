@@ -37,8 +37,8 @@ type PoolPort struct {
 }
 
 // FormatPoolPorts returns the value of PoolPorts: a line per port, by tag. A line has tag, UUID,
-// MAC, addresses and groups, then "held" for a held port. Lists are separated by commas. Groups are
-// "-" if the port has none, and "?" if they are unknown.
+// MAC, addresses and groups, then "held" for a held port. Lists are separated by commas. Groups
+// are "-" if the port has none, and "?" if they are unknown.
 func FormatPoolPorts(ports []PoolPort) (string, error) {
 	byTag := slices.SortedFunc(slices.Values(ports), func(a, b PoolPort) int { return a.Tag - b.Tag })
 

@@ -8,9 +8,9 @@ import (
 	"strings"
 )
 
-// DefaultNetwork is the annotation by which users request addresses for pods, as in ovn-kubernetes. The
-// Network Plumbing Working Group has defined it for the pod's default network. The value is an object,
-// or a list with one object:
+// DefaultNetwork is the annotation by which users request addresses for pods, as in
+// ovn-kubernetes. The Network Plumbing Working Group has defined it for the pod's default
+// network. The value is an object, or a list with one object:
 // {"name":"default","namespace":"ovn-kubernetes","ips":["10.244.0.9"],"mac":"02:00:00:00:00:09"}
 // Its short form, a name, requests no address.
 const DefaultNetwork = "v1.multus-cni.io/default-network"
@@ -36,8 +36,8 @@ func FormatRequest(r Request) string {
 	return encode(v)
 }
 
-// ParseRequest returns the addresses that the pod requests, or the zero Request if it requests none.
-// Addresses may have a prefix length, which is ignored.
+// ParseRequest returns the addresses that the pod requests, or the zero Request if it requests
+// none. Addresses may have a prefix length, which is ignored.
 func ParseRequest(annotations map[string]string) (Request, error) {
 	text := strings.TrimSpace(annotations[DefaultNetwork])
 	if !strings.HasPrefix(text, "{") && !strings.HasPrefix(text, "[") {

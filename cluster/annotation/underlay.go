@@ -60,7 +60,8 @@ func ParseUnderlay(annotations map[string]string) (VIF, error) {
 	return VIF{ID: v.ID, MAC: mac, Address: v.Address.Unmap(), MTU: v.MTU, Ports: v.Ports}, nil
 }
 
-// ParseUnderlayPrefixLength returns the prefix length that an operator has set for the node's pod subnet.
+// ParseUnderlayPrefixLength returns the prefix length that an operator has set for the node's pod
+// subnet.
 func ParseUnderlayPrefixLength(annotations map[string]string) (int, error) {
 	text, ok := annotations[UnderlayPrefixLength]
 	if !ok {

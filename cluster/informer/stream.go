@@ -21,16 +21,16 @@ import (
 )
 
 const (
-	// grace is the longest gap between two watches after which the copy still counts as up to date.
-	// Short gaps are normal, because the API server ends each watch after some minutes. After a
-	// longer gap, the copy is behind until the new watch has been open for grace, in which the missed
-	// events arrive.
+	// grace is the longest gap between two watches after which the copy still counts as up to
+	// date. Short gaps are normal, because the API server ends each watch after some minutes.
+	// After a longer gap, the copy is behind until the new watch has been open for grace, in
+	// which the missed events arrive.
 	grace    = time.Second
 	retryMin = 50 * time.Millisecond
 
-	// outage is the shortest outage of the API server in which its database may have been restored,
-	// and may then have passed the copy's revision. Most failovers between API servers take less
-	// time, and the start of an API server takes more.
+	// outage is the shortest outage of the API server in which its database may have been
+	// restored, and may then have passed the copy's revision. Most failovers between API servers
+	// take less time, and the start of an API server takes more.
 	outage = 3 * time.Second
 )
 
@@ -98,13 +98,13 @@ func (s *stream) watch(ctx context.Context, o metav1.ListOptions) (watch.Interfa
 	}
 }
 
-// checkHistory checks whether the API server still has the history in which the copy has this resource
-// version. If it may have another one, checkHistory returns an error after which a reflector lists the
-// objects again. From a version above its own, the API server sends no events, not even of new
-// objects, until it has passed that version.
+// checkHistory checks whether the API server still has the history in which the copy has this
+// resource version. If it may have another one, checkHistory returns an error after which a
+// reflector lists the objects again. From a version above its own, the API server sends no
+// events, not even of new objects, until it has passed that version.
 //
-// checkHistory must be called after the watch was opened, because the watch then ends if the database
-// is restored later.
+// checkHistory must be called after the watch was opened, because the watch then ends if the
+// database is restored later.
 func (s *stream) checkHistory(ctx context.Context, version string, afterOutage bool) error {
 	list, err := s.list(ctx, metav1.ListOptions{Limit: 1}) // without a version: the latest one
 	if err != nil {
@@ -276,8 +276,8 @@ func (s *stream) behind(now time.Time) error {
 	return nil
 }
 
-// isTemporary reports whether the same request may succeed later: it did not reach the API server, or
-// the API server cannot answer now.
+// isTemporary reports whether the same request may succeed later: it did not reach the API
+// server, or the API server cannot answer now.
 func isTemporary(err error) bool {
 	var status apierrors.APIStatus
 

@@ -1,6 +1,6 @@
-// Package masquerade has the addresses by which a node's host and its gateway router communicate on
-// the gateway bridge, where both have the node's own address. They are the same as in ovn-kubernetes.
-// Packets with these addresses never leave the node.
+// Package masquerade has the addresses by which a node's host and its gateway router communicate
+// on the gateway bridge, where both have the node's own address. They are the same as in
+// ovn-kubernetes. Packets with these addresses never leave the node.
 package masquerade
 
 import "net/netip"
@@ -13,8 +13,8 @@ type Addresses struct {
 	NextHop netip.Addr // of both sides' routes to the other; no host has this address
 }
 
-// MAC is the link-layer address of the next hop on both sides. Flows on the bridge replace it by the
-// node's.
+// MAC is the link-layer address of the next hop on both sides. Flows on the bridge replace it by
+// the node's.
 const MAC = "0a:58:a9:fe:a9:04"
 
 // Zones of conntrack in which flows on the bridge translate the hairpin.

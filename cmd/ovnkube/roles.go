@@ -181,8 +181,8 @@ func (c *controllerFlags) config(cluster *clusterFlags) (controller.Config, erro
 	return config, config.Validate()
 }
 
-// controllerRun runs a controller until its context ends. It calls begun when the controller starts
-// to work.
+// controllerRun runs a controller until its context ends. It calls begun when the controller
+// starts to work.
 type controllerRun func(ctx context.Context, begun func(missing func() string)) error
 
 // newController returns the controller of the configured mode. pace makes an overlay controller

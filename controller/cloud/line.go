@@ -20,8 +20,8 @@ type Record struct {
 	Lines               []Line   // by tag
 }
 
-// Record returns the description of the pool for the node. It has the ports that are in the node's trunk
-// with the right tag. Published ports that disappeared or changed are marked held.
+// Record returns the description of the pool for the node. It has the ports that are in the
+// node's trunk with the right tag. Published ports that disappeared or changed are marked held.
 func (p Pool) Record(s Observation) Record {
 	groups := slices.Sorted(slices.Values(p.Groups))
 
@@ -97,11 +97,13 @@ func lines(st state, trunk Trunk) []Line {
 	return out
 }
 
-// withHeld returns the present lines, and held lines for published ones that are no longer present. If a
-// tag is now present with another MAC or other addresses, the held line replaces the present one.
+// withHeld returns the present lines, and held lines for published ones that are no longer
+// present. If a tag is now present with another MAC or other addresses, the held line replaces
+// the present one.
 //
 // Two kinds of published lines are dropped. If the tag now has an address of another subnet, the
-// subnet was replaced. If another tag now has the port or one of its addresses, the port has moved.
+// subnet was replaced. If another tag now has the port or one of its addresses, the port has
+// moved.
 func withHeld(published, present []Line) []Line {
 	out := slices.Clone(present)
 	for _, l := range published {
@@ -168,7 +170,8 @@ func (l Line) equal(o Line) bool {
 		slices.Equal(l.Groups, o.Groups) && (l.Groups == nil) == (o.Groups == nil)
 }
 
-// Free returns the number of ports that pods can take, if that many pods use ports. It may be negative.
+// Free returns the number of ports that pods can take, if that many pods use ports. It may be
+// negative.
 func (r Record) Free(pods int) int {
 	return count(r.Lines, func(l Line) bool { return !l.Held }) - pods
 }

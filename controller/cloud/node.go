@@ -126,8 +126,8 @@ func NodePool(c Config, n *corev1.Node, pods int) (Pool, error) {
 	return pool, nil
 }
 
-// server returns the ID of the VM in a providerID of OpenStack's cloud controller manager, which is
-// openstack:///ID or openstack://REGION/ID. It returns "" for other providers.
+// server returns the ID of the VM in a providerID of OpenStack's cloud controller manager, which
+// is openstack:///ID or openstack://REGION/ID. It returns "" for other providers.
 func server(providerID string) string {
 	rest, ok := strings.CutPrefix(providerID, "openstack://")
 	if !ok {
@@ -151,8 +151,8 @@ func hasInternalIP(n *corev1.Node, a netip.Addr) bool {
 	return false
 }
 
-// wantedPorts returns the number of ports of a new pool: the number that the node requests, or else the
-// smallest of its pod capacity, 10 per CPU and 4 per GiB. It is at least fewestPorts.
+// wantedPorts returns the number of ports of a new pool: the number that the node requests, or
+// else the smallest of its pod capacity, 10 per CPU and 4 per GiB. It is at least fewestPorts.
 func wantedPorts(n *corev1.Node, requested int) int {
 	if requested > 0 {
 		return max(requested, fewestPorts)
@@ -193,7 +193,8 @@ func prefixLength(ports int) int {
 	return ShortestPrefix
 }
 
-// capacity returns the number of ports of a subnet: all addresses except network, router and broadcast.
+// capacity returns the number of ports of a subnet: all addresses except network, router and
+// broadcast.
 func capacity(length int) int { return 1<<(32-length) - 3 }
 
 // portName returns the name of the pool's port that has the address.

@@ -21,8 +21,8 @@ type builder struct {
 func (b *builder) add(s Step)        { b.Steps = append(b.Steps, s) }
 func (b *builder) report(p *Problem) { b.Problems = append(b.Problems, *p) }
 
-// reserve returns how many of the wanted objects the quota allows, and counts these as used. It reports
-// a problem if they are fewer.
+// reserve returns how many of the wanted objects the quota allows, and counts these as used. It
+// reports a problem if they are fewer.
 func (b *builder) reserve(resource string, q *Quota, wanted int) int {
 	allowed := wanted
 	if q.Limit >= 0 {
@@ -39,9 +39,9 @@ func (b *builder) reserve(resource string, q *Quota, wanted int) int {
 	return allowed
 }
 
-// Plan returns the steps from the observed state to the wanted pool. It returns no step when the pool
-// is complete, or when problems prevent all remaining steps. A pool grows when less than a tenth of it
-// is free, and never shrinks.
+// Plan returns the steps from the observed state to the wanted pool. It returns no step when the
+// pool is complete, or when problems prevent all remaining steps. A pool grows when less than a
+// tenth of it is free, and never shrinks.
 func (p Pool) Plan(s Observation) Plan {
 	b := builder{seen: s, quotas: s.Quotas}
 
@@ -112,8 +112,8 @@ func (p Pool) checkMTU(network Network, vifMTU int) *Problem {
 		p.Node, p.VIF.MTU, mtu, source)
 }
 
-// findVIF returns the node's VIF. The port must have the announced address, which NodePool has compared
-// with the node's InternalIPs, so that a node cannot take the VIF of another one.
+// findVIF returns the node's VIF. The port must have the announced address, which NodePool has
+// compared with the node's InternalIPs, so that a node cannot take the VIF of another one.
 func (p Pool) findVIF(s Observation) (Port, *Problem) {
 	found := only(s.VIFs, func(v Port) bool {
 		return p.VIF.ID == v.ID || p.VIF.ID == "" && v.MAC == p.VIF.MAC.String() && v.has(p.VIF.Address)
@@ -170,8 +170,8 @@ func (p Pool) planTrunks(b *builder, st *state, vif Port) Trunk {
 	return trunk
 }
 
-// releaseTrunk removes the pool's ports from a trunk. It deletes the trunk if the pool made it and it has
-// no other ports.
+// releaseTrunk removes the pool's ports from a trunk. It deletes the trunk if the pool made it
+// and it has no other ports.
 func (b *builder) releaseTrunk(st *state, t Trunk, description string) {
 	owned := st.ownedSubports(b.seen, t)
 	b.removeSubports(t, owned)
@@ -206,8 +206,8 @@ func (b *builder) removeSubports(t Trunk, subports []Subport) {
 	}
 }
 
-// planNetwork plans network, subnets and router interfaces. It reports whether they are complete, so
-// that ports can be made.
+// planNetwork plans network, subnets and router interfaces. It reports whether they are complete,
+// so that ports can be made.
 func (p Pool) planNetwork(b *builder, st *state) bool {
 	if st.network.ID == "" {
 		if b.reserve("network", &b.quotas.Networks, 1) == 1 {
@@ -238,7 +238,8 @@ func (p Pool) planNetwork(b *builder, st *state) bool {
 	return p.planSubnets(b, st)
 }
 
-// planSubnets plans the missing subnets and their router interfaces. It reports whether none is missing.
+// planSubnets plans the missing subnets and their router interfaces. It reports whether none is
+// missing.
 func (p Pool) planSubnets(b *builder, st *state) bool {
 	if len(st.subnets) == 0 {
 		st.subnets = []Subnet{{}} // the first one is missing
@@ -295,8 +296,8 @@ func hasInterface(ports []Port, n Subnet, router string) bool {
 	})
 }
 
-// planPorts repairs ports, adds those that are in no trunk to the pool's trunk, and makes the missing
-// ones.
+// planPorts repairs ports, adds those that are in no trunk to the pool's trunk, and makes the
+// missing ones.
 func (p Pool) planPorts(b *builder, st *state, trunk Trunk) {
 	tags := trunk.tags()
 	p.planStrays(b, st, trunk, tags)
@@ -328,7 +329,8 @@ func (p Pool) planPorts(b *builder, st *state, trunk Trunk) {
 
 	b.removeSubports(trunk, retag)
 
-	// A port that is removed above may have the tag of a port that is added here, so it goes first.
+	// A port that is removed above may have the tag of a port that is added here, so it goes
+	// first.
 	if trunk.ID != "" && len(retag) == 0 {
 		for batch := range slices.Chunk(attach, Batch) {
 			b.add(AddSubports{trunk.ID, batch})
@@ -356,7 +358,8 @@ func (b *builder) subportsOutside(trunk Trunk) map[string]bool {
 	return out
 }
 
-// planStrays deletes ports whose address or MAC was changed. Later plans make their slots' ports again.
+// planStrays deletes ports whose address or MAC was changed. Later plans make their slots' ports
+// again.
 func (p Pool) planStrays(b *builder, st *state, trunk Trunk, tags map[string]int) {
 	var subports []Subport
 
@@ -393,8 +396,8 @@ func foreignTags(st *state, s Observation, trunk Trunk) map[int]string {
 	return foreign
 }
 
-// reportTaken reports the slots of the pool whose address or tag other ports have, with those ports. The
-// pool has no port for these slots.
+// reportTaken reports the slots of the pool whose address or tag other ports have, with those
+// ports. The pool has no port for these slots.
 func (p Pool) reportTaken(b *builder, st *state, foreign map[int]string) {
 	var addresses, tags []string
 
@@ -419,9 +422,9 @@ func (p Pool) reportTaken(b *builder, st *state, foreign map[int]string) {
 	}
 }
 
-// port returns the request for the slot's port. A repaired port gets the published MAC and groups, even
-// if it had no groups, so a pod keeps its connections and the repair does not open it to others. If
-// its groups are unknown, the port gets those of a new port.
+// port returns the request for the slot's port. A repaired port gets the published MAC and
+// groups, even if it had no groups, so a pod keeps its connections and the repair does not open
+// it to others. If its groups are unknown, the port gets those of a new port.
 func (p Pool) port(st *state, sl slot, published []Line) Port {
 	port := Port{
 		Name: portName(st.name, sl.fixed[0].Address), Description: p.Description(),

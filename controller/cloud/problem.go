@@ -58,12 +58,12 @@ func problem(r Reason, format string, args ...any) *Problem {
 	return &Problem{Reason: r, Text: fmt.Sprintf(format, args...)}
 }
 
-// maxListed is the number of ports that the text of a problem lists, because an Event has at most 1,024
-// bytes.
+// maxListed is the number of ports that the text of a problem lists, because an Event has at most
+// 1,024 bytes.
 const maxListed = 5
 
-// enumerate joins the elements of a list. If there are more than limit, it appends the number of the
-// others.
+// enumerate joins the elements of a list. If there are more than limit, it appends the number of
+// the others.
 func enumerate(list []string, limit int) string {
 	if len(list) > limit {
 		return strings.Join(list[:limit], ", ") + fmt.Sprintf(" and %d more", len(list)-limit)

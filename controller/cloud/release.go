@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// Release returns the steps that remove the pool of a node that has left, in order. A trunk that the
-// pool did not make stays, and so does a network in which there are other ports.
+// Release returns the steps that remove the pool of a node that has left, in order. A trunk that
+// the pool did not make stays, and so does a network in which there are other ports.
 func Release(c Config, node string, s Observation) Plan {
 	b := builder{seen: s}
 	st := state{name: poolName(c.Cluster, node)}
@@ -35,8 +35,8 @@ func (b *builder) releasePorts(st *state, n Network) {
 	}
 }
 
-// releaseNetwork deletes a network after releasePorts. If other ports are in it, it reports them and
-// keeps the network.
+// releaseNetwork deletes a network after releasePorts. If other ports are in it, it reports them
+// and keeps the network.
 func (b *builder) releaseNetwork(n Network, router string) {
 	st := state{name: n.Name}
 

@@ -19,9 +19,9 @@ type Setup struct {
 	VMNetwork       string // name or ID of the network of the VMs
 	ExternalNetwork string // name or ID of the network of the router's external gateway; "": none
 
-	// Prefix and Prefix6 are the addresses of pods. A subnet pool that Config names must have them.
-	// Prefix may be invalid if Config has a SubnetPool. If Prefix6 is invalid, and Config has no
-	// SubnetPool6, pods have IPv4 addresses only.
+	// Prefix and Prefix6 are the addresses of pods. A subnet pool that Config names must have
+	// them. Prefix may be invalid if Config has a SubnetPool. If Prefix6 is invalid, and Config
+	// has no SubnetPool6, pods have IPv4 addresses only.
 	Prefix, Prefix6 netip.Prefix
 
 	ServiceCIDRs []netip.Prefix // addresses of Services, which no other network may have
@@ -106,8 +106,8 @@ func (s Setup) Plan(seen SetupObservation) Plan {
 	return b.Plan
 }
 
-// MissingExtensions returns the aliases of those extensions of Neutron that underlay mode needs and
-// that are not in the list.
+// MissingExtensions returns the aliases of those extensions of Neutron that underlay mode needs
+// and that are not in the list.
 func MissingExtensions(aliases []string) []string {
 	needed := []string{"quotas", "router", "security-group", "subnet_allocation", "trunk"}
 	return without(needed, func(alias string) bool { return slices.Contains(aliases, alias) })
@@ -191,8 +191,8 @@ func (s Setup) hasPools(seen SetupObservation) bool {
 	})
 }
 
-// setupState has the observed objects of a Setup, by their purpose. Objects that do not exist yet have no
-// ID.
+// setupState has the observed objects of a Setup, by their purpose. Objects that do not exist yet
+// have no ID.
 type setupState struct {
 	vms, external           Network
 	subnets                 []Subnet // of vms, in which the router needs an interface

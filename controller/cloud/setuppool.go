@@ -174,7 +174,8 @@ type addresses struct {
 }
 
 // checkOverlaps reports networks that have the same addresses: those of pods, of Services, of the
-// VMs, and the others of the router. Subnets that were taken from pods' subnet pool are part of it.
+// VMs, and the others of the router. Subnets that were taken from pods' subnet pool are part of
+// it.
 func (s Setup) checkOverlaps(b *builder, seen SetupObservation, st setupState) {
 	var others []addresses
 
@@ -247,8 +248,8 @@ var allowAll = [...]Rule{
 	{"egress", "IPv4"}, {"egress", "IPv6"}, {"ingress", "IPv4"}, {"ingress", "IPv6"},
 }
 
-// findSecurityGroups finds the security groups of Config. If Config has none, it finds the group of an
-// earlier setup, which has no ID if it does not exist yet.
+// findSecurityGroups finds the security groups of Config. If Config has none, it finds the group
+// of an earlier setup, which has no ID if it does not exist yet.
 func (s Setup) findSecurityGroups(b *builder, seen SetupObservation, st *setupState) {
 	for _, id := range s.Groups {
 		i := slices.IndexFunc(seen.SecurityGroups, func(g SecurityGroup) bool { return g.ID == id })

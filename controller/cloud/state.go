@@ -63,8 +63,8 @@ func portsOf(s Observation, network string) int {
 	return count(s.Ports, func(p Port) bool { return p.Network == network })
 }
 
-// findSubnets finds the subnets by their names. If several have the same name, it chooses the one with
-// most ports.
+// findSubnets finds the subnets by their names. If several have the same name, it chooses the one
+// with most ports.
 func (st *state) findSubnets(s Observation) {
 	all := only(s.Subnets, func(n Subnet) bool { return n.Network == st.network.ID })
 

@@ -28,9 +28,9 @@ type Options struct {
 	Out     io.Writer     // progress, as text
 }
 
-// Gateway drains the node's gateway, or ends the drain, and waits until all nodes without a gateway
-// have their routes. It may be repeated, for example to continue an interrupted wait. After a
-// timeout the annotation stays.
+// Gateway drains the node's gateway, or ends the drain, and waits until all nodes without a
+// gateway have their routes. It may be repeated, for example to continue an interrupted wait.
+// After a timeout the annotation stays.
 func Gateway(ctx context.Context, client kubernetes.Interface, o Options) error {
 	nodes, err := list(ctx, client)
 	if err != nil {

@@ -26,8 +26,8 @@ const DefaultDuration = 15 * time.Second
 // Config names this replica and the Lease.
 type Config struct {
 	Identity, Namespace string
-	// Lease is how long the other replicas wait for a silent leader. The leader itself gives up after
-	// two thirds of it. 0: DefaultDuration.
+	// Lease is how long the other replicas wait for a silent leader. The leader itself gives up
+	// after two thirds of it. 0: DefaultDuration.
 	Lease time.Duration
 }
 
@@ -66,9 +66,9 @@ type Options struct {
 	Log    *slog.Logger
 }
 
-// Run calls lead whenever this replica is elected, until the context ends. The context of lead ends
-// with the term. When lead returns, Run releases the lease, and stands for election again. An error
-// of lead ends Run, except a LostError.
+// Run calls lead whenever this replica is elected, until the context ends. The context of lead
+// ends with the term. When lead returns, Run releases the lease, and stands for election again.
+// An error of lead ends Run, except a LostError.
 func Run(ctx context.Context, o Options, lead func(context.Context, *Term) error) error {
 	if o.Clock == nil {
 		o.Clock = BootClock
@@ -160,7 +160,8 @@ func (o Options) lease() *lease {
 	return newLease(lock, o.Duration(), o.Clock)
 }
 
-// electorConfig returns the settings of client-go's elector. They have the proportions of its defaults.
+// electorConfig returns the settings of client-go's elector. They have the proportions of its
+// defaults.
 func (o Options) electorConfig(lock *lease, started func(context.Context)) leaderelection.LeaderElectionConfig {
 	duration := lock.duration
 

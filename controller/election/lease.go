@@ -24,9 +24,9 @@ func BootClock() time.Duration {
 
 var errLeaseRefused = errors.New("the lease is another replica's")
 
-// lease is the election's Lease with the time of this replica's last renewal. The elector alone is
-// not enough: a process that was stopped renews before it looks at a clock, and gives up only after
-// failing for two thirds of the lease.
+// lease is the election's Lease with the time of this replica's last renewal. The elector alone
+// is not enough: a process that was stopped renews before it looks at a clock, and gives up only
+// after failing for two thirds of the lease.
 type lease struct {
 	resourcelock.Interface
 	clock    func() time.Duration

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// LostLease is the reason of a LostError when the lease was not renewed in time, or another replica
-// has it.
+// LostLease is the reason of a LostError when the lease was not renewed in time, or another
+// replica has it.
 const LostLease = "lease"
 
 // LostError is the cause of the end of a term that ended by accident.
@@ -28,7 +28,8 @@ type Term struct {
 	late  func(bool) // may be nil
 }
 
-// WithoutElection calls lead for a term that only Lose and the context end. Its Hold does not wait.
+// WithoutElection calls lead for a term that only Lose and the context end. Its Hold does not
+// wait.
 func WithoutElection(ctx context.Context, lead func(context.Context, *Term) error) error {
 	ctx, lose := context.WithCancelCause(ctx)
 	defer lose(nil)
@@ -40,9 +41,9 @@ func WithoutElection(ctx context.Context, lead func(context.Context, *Term) erro
 func (t *Term) Lose(reason string, err error) { t.lose(&LostError{reason, err}) }
 
 // Hold returns nil when this replica may write now. It waits while the lease is not renewed, and
-// returns the cause when the term is over: from then on nothing may be written. The context must be
-// that of the term, or derived from it. A request that is sent right after Hold has a third of the
-// lease to arrive.
+// returns the cause when the term is over: from then on nothing may be written. The context must
+// be that of the term, or derived from it. A request that is sent right after Hold has a third of
+// the lease to arrive.
 func (t *Term) Hold(ctx context.Context) error {
 	for t.lease != nil && ctx.Err() == nil {
 		left, renewed, over := t.lease.grace()

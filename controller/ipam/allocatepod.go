@@ -11,8 +11,8 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/controller/plan"
 )
 
-// ErrNodeBehind is returned for a pod whose node's annotation does not name the node's subnets. The
-// pod gets no address until the annotation is right.
+// ErrNodeBehind is returned for a pod whose node's annotation does not name the node's subnets.
+// The pod gets no address until the annotation is right.
 var ErrNodeBehind = errors.New("the node's annotation is about to change")
 
 // PodOf returns the pod as an owner of addresses.
@@ -20,12 +20,12 @@ func PodOf(p *corev1.Pod) Pod {
 	return Pod{Name: p.Namespace + "/" + p.Name, UID: string(p.UID)}
 }
 
-// Pod returns the pod's addresses and MAC address on its node. It allocates them if the pod has none
-// in the node's subnets. While the node has no subnets, it returns the zero annotation.Pod.
+// Pod returns the pod's addresses and MAC address on its node. It allocates them if the pod has
+// none in the node's subnets. While the node has no subnets, it returns the zero annotation.Pod.
 //
 // A pod without allocation may have addresses in its annotation (see claimed). If these are not
-// available, the pod gets others, and conflict is the reason. After an error, Pod returns the pod's
-// earlier allocation. podsOf returns the pods of a node.
+// available, the pod gets others, and conflict is the reason. After an error, Pod returns the
+// pod's earlier allocation. podsOf returns the pods of a node.
 func (a *Allocator) Pod(
 	n *corev1.Node,
 	p *corev1.Pod,
@@ -107,8 +107,8 @@ func (a *Allocator) network(pod Pod) annotation.Pod {
 	return network
 }
 
-// allocate gives the pod its annotated addresses if they are free, or else the requested ones, or else
-// any. conflict is the reason why it does not get the annotated ones.
+// allocate gives the pod its annotated addresses if they are free, or else the requested ones, or
+// else any. conflict is the reason why it does not get the annotated ones.
 func (a *Allocator) allocate(node string, p *corev1.Pod, subnets []netip.Prefix) (conflict, err error) {
 	if err := a.nodes.CheckInside(node); err != nil {
 		return nil, err
@@ -140,8 +140,8 @@ func (a *Allocator) allocate(node string, p *corev1.Pod, subnets []netip.Prefix)
 	return conflict, a.holdMAC(pod, node, subnets, previous.MAC, request.MAC)
 }
 
-// claimed returns the annotated addresses of a pod without allocation. It returns nil unless all of
-// them are in the node's subnets, at most one per subnet.
+// claimed returns the annotated addresses of a pod without allocation. It returns nil unless all
+// of them are in the node's subnets, at most one per subnet.
 func (a *Allocator) claimed(p *corev1.Pod, subnets []netip.Prefix) []netip.Addr {
 	annotated, err := annotation.ParsePod(p.Annotations)
 	if err != nil || a.pods.Held(PodOf(p)) != nil ||

@@ -58,13 +58,13 @@ type Node struct {
 	Join    annotation.Join
 }
 
-// Node returns the node's allocation, after allocating the parts that it lacks. With WaitForAgent, it
-// returns the zero Node before the node's agent has written its annotations. A node keeps its
-// allocation if its annotation is changed.
+// Node returns the node's allocation, after allocating the parts that it lacks. With
+// WaitForAgent, it returns the zero Node before the node's agent has written its annotations. A
+// node keeps its allocation if its annotation is changed.
 //
-// If the annotation of a new node has another node's id or subnet, the node gets others, and conflict
-// is the reason. If the node's subnets are outside the cluster's, Node returns an error. podsOf
-// returns the pods of a node.
+// If the annotation of a new node has another node's id or subnet, the node gets others, and
+// conflict is the reason. If the node's subnets are outside the cluster's, Node returns an error.
+// podsOf returns the pods of a node.
 func (a *Allocator) Node(
 	n *corev1.Node,
 	podsOf func(node string) []*corev1.Pod,
@@ -100,9 +100,9 @@ func (a *Allocator) Node(
 }
 
 // holdNode allocates the values in the node's annotations, unless the node has an allocation. It
-// replaces a subnet outside the cluster's by the annotated one. If podsOf is not nil, it also allocates
-// the annotated addresses of the node's pods, so that a node that was deleted and comes back does not
-// give them to other pods.
+// replaces a subnet outside the cluster's by the annotated one. If podsOf is not nil, it also
+// allocates the annotated addresses of the node's pods, so that a node that was deleted and comes
+// back does not give them to other pods.
 func (a *Allocator) holdNode(n *corev1.Node, podsOf func(node string) []*corev1.Pod) error {
 	var errs []error
 	if id, err := annotation.ParseNodeID(n.Annotations); err == nil && !a.nodes.HasID(n.Name) {

@@ -214,8 +214,8 @@ func TestNodeComesBack(t *testing.T) {
 	}
 }
 
-// TestNodeComesBackAfterRecovery: what OVN has of a pod counts, too, if its node had no subnets when
-// the leader changed.
+// TestNodeComesBackAfterRecovery: what OVN has of a pod counts, too, if its node had no subnets
+// when the leader changed.
 func TestNodeComesBackAfterRecovery(t *testing.T) {
 	pod, other := newPod("a", "n", "10.0.0.9/28"), newPod("other", "n", "10.0.0.5/28")
 	pod.CreationTimestamp, other.CreationTimestamp = metav1.Unix(2, 0), metav1.Unix(1, 0)
@@ -265,8 +265,8 @@ func TestRecoverLogs(t *testing.T) {
 	}
 }
 
-// TestUsage: Usage counts nodes, addresses and full subnets, and lists the fullest subnets by their
-// share in use.
+// TestUsage: Usage counts nodes, addresses and full subnets, and lists the fullest subnets by
+// their share in use.
 func TestUsage(t *testing.T) {
 	s := settings()
 	s.Subnets = s.Subnets[:1]

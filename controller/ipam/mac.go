@@ -62,9 +62,9 @@ func (a *Allocator) checkMAC(
 	return a.pods.CheckMAC(pod, subnets[0], mac)
 }
 
-// checkRequest returns an error for a requested MAC address that the pod cannot have. A MAC that is
-// derived from an IP address may only be requested together with this address, in the node's first
-// subnet.
+// checkRequest returns an error for a requested MAC address that the pod cannot have. A MAC that
+// is derived from an IP address may only be requested together with this address, in the node's
+// first subnet.
 func (a *Allocator) checkRequest(pod Pod, node string, r annotation.Request, subnets []netip.Prefix) error {
 	if r.MAC == nil {
 		return nil
@@ -77,8 +77,8 @@ func (a *Allocator) checkRequest(pod Pod, node string, r annotation.Request, sub
 }
 
 // holdMAC gives the pod, which must have addresses, the first MAC that it may have: one of the
-// candidates, or the one derived from its first address, or one made from its UID. The last ones are
-// needed because MACs derived from two IPv6 addresses may be equal.
+// candidates, or the one derived from its first address, or one made from its UID. The last ones
+// are needed because MACs derived from two IPv6 addresses may be equal.
 func (a *Allocator) holdMAC(
 	pod Pod,
 	node string,
@@ -106,8 +106,8 @@ func (a *Allocator) holdMAC(
 	return fmt.Errorf("allocate MAC address for pod %s: %w", pod.Name, ErrExhausted)
 }
 
-// macsFromUID returns locally administered MAC addresses, always the same for a UID. Several are enough
-// to find a free one, because each has 40 bits of a hash.
+// macsFromUID returns locally administered MAC addresses, always the same for a UID. Several are
+// enough to find a free one, because each has 40 bits of a hash.
 func macsFromUID(uid string) []net.HardwareAddr {
 	out := make([]net.HardwareAddr, 4)
 	for i := range out {

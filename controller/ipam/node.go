@@ -130,8 +130,8 @@ func (n *Nodes) overlap(s netip.Prefix, except string) string {
 // Held returns the node's subnets, masked, nil if it has none.
 func (n *Nodes) Held(node string) []netip.Prefix { return n.held[node] }
 
-// CheckInside returns ErrInvalid (wrapped) if the node has a subnet outside of the cluster's subnets.
-// Subnets of a family that the cluster lacks are ignored.
+// CheckInside returns ErrInvalid (wrapped) if the node has a subnet outside of the cluster's
+// subnets. Subnets of a family that the cluster lacks are ignored.
 func (n *Nodes) CheckInside(node string) error {
 	for _, h := range n.held[node] {
 		contains := func(s Subnet) bool { return s.Prefix.Bits() <= h.Bits() && s.Prefix.Contains(h.Addr()) }
@@ -144,8 +144,8 @@ func (n *Nodes) CheckInside(node string) error {
 	return nil
 }
 
-// Capacity returns, by cluster subnet, how many nodes' subnets it has room for and how many of them
-// are in use. Parts of another length than HostLen count as one.
+// Capacity returns, by cluster subnet, how many nodes' subnets it has room for and how many of
+// them are in use. Parts of another length than HostLen count as one.
 func (n *Nodes) Capacity() map[netip.Prefix]struct{ Used, Room int } {
 	out := map[netip.Prefix]struct{ Used, Room int }{}
 	for _, s := range n.subnets {
@@ -165,8 +165,8 @@ func (n *Nodes) Capacity() map[netip.Prefix]struct{ Used, Room int } {
 // All returns the subnets by node. The caller must not change the map.
 func (n *Nodes) All() map[string][]netip.Prefix { return n.held }
 
-// Subnets returns the node's subnets, one of each family that the cluster has. For a family that the
-// node lacks, it allocates the lowest free subnet.
+// Subnets returns the node's subnets, one of each family that the cluster has. For a family that
+// the node lacks, it allocates the lowest free subnet.
 func (n *Nodes) Subnets(node string) ([]netip.Prefix, error) {
 	have := n.held[node]
 
@@ -252,8 +252,8 @@ func (n *Nodes) ReleaseSubnets(node string) {
 // Len returns the number of nodes with subnets.
 func (n *Nodes) Len() int { return len(n.held) }
 
-// JoinAddress returns the address of the gateway router of the node with the id: 1+id into the join
-// subnet, after the cluster router's.
+// JoinAddress returns the address of the gateway router of the node with the id: 1+id into the
+// join subnet, after the cluster router's.
 func JoinAddress(join netip.Prefix, id int) (netip.Prefix, error) {
 	addr := offset(join.Masked().Addr(), int64(1+id))
 	if !addr.IsValid() || !join.Contains(addr) {

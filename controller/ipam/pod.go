@@ -97,8 +97,9 @@ func (p *Pods) takenByOther(pod Pod, a netip.Addr) error {
 	return nil
 }
 
-// HoldMAC records the pod's MAC address on the node with that first subnet. A nil MAC means that it
-// is derived from the IPv4 address. HoldMAC returns ErrTaken if another pod of the node has it.
+// HoldMAC records the pod's MAC address on the node with that first subnet. A nil MAC means that
+// it is derived from the IPv4 address. HoldMAC returns ErrTaken if another pod of the node has
+// it.
 func (p *Pods) HoldMAC(pod Pod, subnet netip.Prefix, mac net.HardwareAddr) error {
 	if err := p.CheckMAC(pod, subnet, mac); err != nil {
 		return err
@@ -147,10 +148,9 @@ func (p *Pods) MAC(pod Pod) net.HardwareAddr {
 // Held returns the pod's addresses, nil if it has none.
 func (p *Pods) Held(pod Pod) []netip.Prefix { return p.held[pod.Name][pod.UID] }
 
-// Allocate returns an address in each subnet: the one that the pod has, or else the wanted one, or else
-// any free one.
-// For the same pod it returns the same addresses again, unless the subnets have changed. After an
-// error the pod's allocation is unchanged.
+// Allocate returns an address in each subnet: the one that the pod has, or else the wanted one,
+// or else any free one. For the same pod it returns the same addresses again, unless the subnets
+// have changed. After an error the pod's allocation is unchanged.
 func (p *Pods) Allocate(pod Pod, subnets []netip.Prefix, want ...netip.Addr) ([]netip.Prefix, error) {
 	held := p.Held(pod)
 	if isOnePerSubnet(held, subnets) {
@@ -200,7 +200,8 @@ func (p *Pods) Allocate(pod Pod, subnets []netip.Prefix, want ...netip.Addr) ([]
 	return addresses, nil
 }
 
-// checkWanted returns ErrInvalid unless each wanted address is for pods and in a subnet of its own.
+// checkWanted returns ErrInvalid unless each wanted address is for pods and in a subnet of its
+// own.
 func checkWanted(want []netip.Addr, subnets []netip.Prefix) error {
 	taken := map[netip.Prefix]netip.Addr{}
 

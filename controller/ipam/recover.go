@@ -18,9 +18,9 @@ type Port struct {
 	Addresses []netip.Addr
 }
 
-// Recover restores the allocations of an earlier Allocator. Values in OVN take precedence, because an
-// annotation must not take another pod's addresses. If two objects claim the same value, the older one
-// keeps it. Recover sorts the lists.
+// Recover restores the allocations of an earlier Allocator. Values in OVN take precedence,
+// because an annotation must not take another pod's addresses. If two objects claim the same
+// value, the older one keeps it. Recover sorts the lists.
 func (a *Allocator) Recover(nodes []*corev1.Node, pods []*corev1.Pod, ports []Port) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -48,9 +48,9 @@ func (a *Allocator) Recover(nodes []*corev1.Node, pods []*corev1.Pod, ports []Po
 	a.recoverPods(pods)
 }
 
-// recoverPods allocates the addresses that the pods have in OVN, and afterwards the annotated ones of
-// pods that are not in OVN, or not in all subnets. Ports of pods whose node has no subnets yet stay in
-// a.ports.
+// recoverPods allocates the addresses that the pods have in OVN, and afterwards the annotated
+// ones of pods that are not in OVN, or not in all subnets. Ports of pods whose node has no
+// subnets yet stay in a.ports.
 func (a *Allocator) recoverPods(pods []*corev1.Pod) {
 	for _, p := range pods {
 		if port, known := a.ports[PodOf(p)]; known {
@@ -75,8 +75,8 @@ func (a *Allocator) recoverPods(pods []*corev1.Pod) {
 	}
 }
 
-// recoverPod gives the pod an address in each of its node's subnets in which it has none yet, if one of
-// the addresses is in it. It also gives the pod the MAC address, unless the pod has one.
+// recoverPod gives the pod an address in each of its node's subnets in which it has none yet, if
+// one of the addresses is in it. It also gives the pod the MAC address, unless the pod has one.
 func (a *Allocator) recoverPod(p *corev1.Pod, addresses []netip.Prefix, mac net.HardwareAddr) {
 	pod := PodOf(p)
 	previous := a.network(pod)
@@ -99,7 +99,8 @@ func (a *Allocator) recoverPod(p *corev1.Pod, addresses []netip.Prefix, mac net.
 	}
 }
 
-// withPrefixLengths returns the addresses that are in the subnets, with the subnets' prefix lengths.
+// withPrefixLengths returns the addresses that are in the subnets, with the subnets' prefix
+// lengths.
 func withPrefixLengths(addresses []netip.Addr, subnets []netip.Prefix) []netip.Prefix {
 	var out []netip.Prefix
 

@@ -13,8 +13,8 @@ import (
 // neighbours in use: the router resolves them again, and loses packets meanwhile.
 const oldNeighbourAge = "300"
 
-// schemaForgetsUsed reports whether an OVN with this schema of the Northbound database forgets neighbours
-// that are in use. The schema of OVN 23.09 is 7.1.0.
+// schemaForgetsUsed reports whether an OVN with this schema of the Northbound database forgets
+// neighbours that are in use. The schema of OVN 23.09 is 7.1.0.
 func schemaForgetsUsed(schema string) bool {
 	parts := strings.Split(schema, ".")
 	if len(parts) < 2 {
@@ -27,7 +27,8 @@ func schemaForgetsUsed(schema string) bool {
 	return majorErr == nil && minorErr == nil && (major < 7 || major == 7 && minor < 1)
 }
 
-// supportedRows returns the rows with options that suit the database's OVN. It does not modify rows.
+// supportedRows returns the rows with options that suit the database's OVN. It does not modify
+// rows.
 func (d *DB) supportedRows(rows []plan.Row) []plan.Row {
 	d.mu.Lock()
 	forgetsUsed := d.forgetsUsed

@@ -16,18 +16,18 @@ import (
 
 // Allowance bounds how much one Commit changes in the load balancers of some owners. Its unit is
 // a flow of each node: a VIP that is added, removed or changed is vipUnits, and one more for each
-// backend that it gets or loses. OVN needs about 0.3 ms for a unit, and nothing else of the cluster
-// proceeds meanwhile.
+// backend that it gets or loses. OVN needs about 0.3 ms for a unit, and nothing else of the
+// cluster proceeds meanwhile.
 //
 // Each VIP changes as a whole: if it moves from one load balancer to another, both are written in
 // the same transaction. The last VIP may exceed the allowance.
 type Allowance struct {
 	Left float64 // may be negative afterwards
-	// Share returns the part of its units that a VIP of an owner counts; nil stands for all. A node
-	// port is one frontend with a VIP for each node.
+	// Share returns the part of its units that a VIP of an owner counts; nil stands for all. A
+	// node port is one frontend with a VIP for each node.
 	Share func(owner plan.Key, vip string) float64
-	// Held has the owners whose load balancers are not yet as planned, and the VIPs that each of them
-	// no longer has but the database does.
+	// Held has the owners whose load balancers are not yet as planned, and the VIPs that each of
+	// them no longer has but the database does.
 	Held map[plan.Key][]string
 }
 
@@ -122,8 +122,8 @@ func (b *batch) balancerRows(key plan.Key) []*balancerRow {
 	return rows
 }
 
-// holdRows spends the allowance on load balancers of which something else than VIPs changes: OVN makes
-// the flows of all their VIPs again. It marks those that exceed the allowance as held.
+// holdRows spends the allowance on load balancers of which something else than VIPs changes: OVN
+// makes the flows of all their VIPs again. It marks those that exceed the allowance as held.
 func (b *batch) holdRows(key plan.Key, a *Allowance, rows []*balancerRow) {
 	for _, r := range rows {
 		if r.record == nil || r.record.old == nil || !b.differs(r.record) {
@@ -144,8 +144,8 @@ func (b *batch) holdRows(key plan.Key, a *Allowance, rows []*balancerRow) {
 	}
 }
 
-// holdVIPs spends the allowance on changes of VIPs. It returns the VIPs of load balancers in which not
-// all changes are made now.
+// holdVIPs spends the allowance on changes of VIPs. It returns the VIPs of load balancers in
+// which not all changes are made now.
 func (a *Allowance) holdVIPs(key plan.Key, rows []*balancerRow) map[*balancerRow]map[string]string {
 	partial := map[*balancerRow]map[string]string{}
 
@@ -193,9 +193,9 @@ func (b *batch) applyHold(key plan.Key, r *balancerRow, vips map[string]string) 
 	}
 }
 
-// vipChanges returns the differences between what the rows have and what is wanted, in the order in
-// which they are made. The changes of one load balancer follow each other, because OVN makes the
-// flows of all VIPs of a load balancer again if one of them changes.
+// vipChanges returns the differences between what the rows have and what is wanted, in the order
+// in which they are made. The changes of one load balancer follow each other, because OVN makes
+// the flows of all VIPs of a load balancer again if one of them changes.
 func (a *Allowance) vipChanges(key plan.Key, rows []*balancerRow) []*vipChange {
 	type identity struct{ protocol, vip string }
 
@@ -276,8 +276,8 @@ func vipsOf(m model.Model) map[string]string {
 	return vips
 }
 
-// differs reports whether a load balancer's place or a column other than its VIPs changes. OVN then
-// makes all of its flows again.
+// differs reports whether a load balancer's place or a column other than its VIPs changes. OVN
+// then makes all of its flows again.
 func (b *batch) differs(r *record) bool {
 	m, columns, err := r.desired(b.cache.DatabaseModel(), b.uuidNamed)
 	if err != nil {

@@ -117,7 +117,8 @@ func (b *batch) newRecords(key plan.Key, rows []plan.Row, have map[ref][]model.M
 	return records
 }
 
-// hasTable reports whether the database's schema has the table. The model is fitted to that schema.
+// hasTable reports whether the database's schema has the table. The model is fitted to that
+// schema.
 func (b *batch) hasTable(table string) bool { return b.cache.DatabaseModel().Types()[table] != nil }
 
 // hasColumn reports whether the database's schema has the column.
@@ -197,8 +198,9 @@ func (b *batch) lookup(r ref) model.Model {
 	return b.found[r]
 }
 
-// operations returns the transaction that makes the difference. It is empty if there is none. A key
-// that refers to a row that neither exists nor is inserted is left out and gets its error in errs.
+// operations returns the transaction that makes the difference. It is empty if there is none. A
+// key that refers to a row that neither exists nor is inserted is left out and gets its error in
+// errs.
 func (b *batch) operations(errs map[plan.Key]error) []ovsdb.Operation {
 	targets := b.resolve(errs)
 
@@ -249,8 +251,8 @@ func (b *batch) recordOps(targets map[ref]string, errs map[plan.Key]error) []ovs
 	return slices.Concat(ops, additionOps(additions), removals)
 }
 
-// staleOps returns the operations for stale rows of non-root tables, and for those that keep VIPs. It
-// returns the stale rows of root tables separately.
+// staleOps returns the operations for stale rows of non-root tables, and for those that keep
+// VIPs. It returns the stale rows of root tables separately.
 func (b *batch) staleOps(errs map[plan.Key]error) (ops []ovsdb.Operation, roots []staleRow) {
 
 	for _, key := range slices.SortedFunc(maps.Keys(b.records), plan.Key.Compare) {
@@ -309,8 +311,8 @@ func (b *batch) resolve(errs map[plan.Key]error) map[ref]string {
 	}
 }
 
-// resolveKey adds the rows that the records refer to to targets. It returns the first reference to a
-// row that does not exist, or to a column that the schema lacks.
+// resolveKey adds the rows that the records refer to to targets. It returns the first reference
+// to a row that does not exist, or to a column that the schema lacks.
 func (b *batch) resolveKey(records []*record, targets map[ref]string) *ref {
 	for _, r := range records {
 		for _, p := range r.parents {

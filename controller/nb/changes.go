@@ -17,8 +17,8 @@ type changeHandler struct {
 	send   func(plan.Key)
 }
 
-// newChangeHandler returns a handler of the cache's events. It notifies the owners of rows that are
-// updated, deleted or removed from their parents. It ignores:
+// newChangeHandler returns a handler of the cache's events. It notifies the owners of rows that
+// are updated, deleted or removed from their parents. It ignores:
 //   - columns that plans do not set;
 //   - new rows, which no plan contains;
 //   - the writes of this process.
@@ -43,8 +43,8 @@ func (h changeHandler) handleDelete(table string, row model.Model) {
 	h.notifyRemoved(table, row, nil)
 }
 
-// notifyRemoved notifies the owners of rows that only the old version referred to. Rows that were deleted as
-// well have their own event.
+// notifyRemoved notifies the owners of rows that only the old version referred to. Rows that were
+// deleted as well have their own event.
 func (h changeHandler) notifyRemoved(table string, old, now model.Model) {
 	for _, c := range children[table] {
 		removed, _ := differing(references(old, c.column), references(now, c.column))

@@ -144,8 +144,8 @@ func (d *DB) transact(ctx context.Context, conn client.Client, ops []ovsdb.Opera
 	return nil
 }
 
-// termWait returns the first operation of a transaction: the wait for the claimed term, if there is
-// one.
+// termWait returns the first operation of a transaction: the wait for the claimed term, if there
+// is one.
 func (d *DB) termWait() []ovsdb.Operation {
 	if term, ok := d.claimed(); ok {
 		return []ovsdb.Operation{term.waitOp()}

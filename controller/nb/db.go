@@ -27,8 +27,8 @@ const (
 // ErrNotConnected is the error of operations while there is no connection.
 var ErrNotConnected = errors.New("not connected")
 
-// ErrStorage is returned (wrapped) by writes that the server could not store in its file. The cause
-// is the server's disk, not what is written.
+// ErrStorage is returned (wrapped) by writes that the server could not store in its file. The
+// cause is the server's disk, not what is written.
 var ErrStorage = errors.New("the database server cannot write its file")
 
 var errLost = errors.New("connection lost")

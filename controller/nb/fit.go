@@ -103,8 +103,8 @@ func (f *usableSchema) indexes() map[string][]model.ClientIndex {
 	return out
 }
 
-// monitorOptions returns options for exactly the columns that Commit compares. Others are left out, for
-// example "up", which northd writes to every port.
+// monitorOptions returns options for exactly the columns that Commit compares. Others are left
+// out, for example "up", which northd writes to every port.
 func (f *usableSchema) monitorOptions() []client.MonitorOption {
 	var out []client.MonitorOption
 

@@ -13,9 +13,9 @@ import (
 	nbmodel "github.com/ovn-ebpf/ovn-ebpf/ovsdb/nb"
 )
 
-// The functions below query the cache's indexes with a model, because a query with a condition would
-// take an eighth more CPU time per commit. The cache uses the first index with a match, so the model
-// must match in only one index: noMatch excludes the other.
+// The functions below query the cache's indexes with a model, because a query with a condition
+// would take an eighth more CPU time per commit. The cache uses the first index with a match, so
+// the model must match in only one index: noMatch excludes the other.
 
 // noMatch is neither an owner's key nor a row's name. An empty string would match rows without
 // them.
@@ -68,9 +68,9 @@ func inOrder(rows map[string]model.Model) []model.Model {
 	return out
 }
 
-// uuidCache caches the UUID of a row by its name, so that a row with all pods in one of its columns
-// is not copied for each pod that refers to it. Deleted rows stay in the cache until the next full
-// sync: callers must check that the row still exists.
+// uuidCache caches the UUID of a row by its name, so that a row with all pods in one of its
+// columns is not copied for each pod that refers to it. Deleted rows stay in the cache until the
+// next full sync: callers must check that the row still exists.
 type uuidCache struct {
 	mu    sync.Mutex // guards uuids
 	uuids map[ref]string

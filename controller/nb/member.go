@@ -10,9 +10,9 @@ import (
 	"github.com/ovn-kubernetes/libovsdb/ovsdb"
 )
 
-// members indexes which rows refer to a row, by column. A column is given by its path, Table.column.
-// The index is kept from one batch to the next: only rows that were touched since are read again. One
-// batch at a time uses it; only touch is safe for concurrent use.
+// members indexes which rows refer to a row, by column. A column is given by its path,
+// Table.column. The index is kept from one batch to the next: only rows that were touched since
+// are read again. One batch at a time uses it; only touch is safe for concurrent use.
 type members struct {
 	cache   *cache.TableCache
 	columns map[string]*column // by path
@@ -53,8 +53,8 @@ func (m *members) connect(c *cache.TableCache) {
 	}
 }
 
-// touch marks a row as changed. The cache's events call it soon after a change, and commits call it
-// at once for their own writes.
+// touch marks a row as changed. The cache's events call it soon after a change, and commits call
+// it at once for their own writes.
 func (m *members) touch(table, uuid string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -182,7 +182,8 @@ func (c *column) read(rows map[string]model.Model) {
 	}
 }
 
-// replace updates the index after a row has changed. old is nil for a new row, now for a deleted one.
+// replace updates the index after a row has changed. old is nil for a new row, now for a deleted
+// one.
 func (c *column) replace(parent string, old, now model.Model) {
 	removed, added := differing(references(old, c.name), references(now, c.name))
 	for _, uuid := range removed {
@@ -260,9 +261,9 @@ func references(m model.Model, column string) []string {
 	return uuids
 }
 
-// removalOps removes an existing row from parents that the plan no longer names. It leaves parents of
-// other clients, which may refer to our rows, too. Only rows of tables with several parent columns
-// change parents: in other tables the parent is part of the row's identity.
+// removalOps removes an existing row from parents that the plan no longer names. It leaves
+// parents of other clients, which may refer to our rows, too. Only rows of tables with several
+// parent columns change parents: in other tables the parent is part of the row's identity.
 func (b *batch) removalOps(r *record, resolve func(ref) string) []ovsdb.Operation {
 	paths := tables[r.table].parents
 	if r.old == nil || len(paths) < 2 {

@@ -34,16 +34,17 @@ func additionOps(additions map[addition][]string) []ovsdb.Operation {
 	return ops
 }
 
-// deleteOps deletes a row of a non-root table. Such a row disappears with its last reference, so the
-// operations remove it from all its parents. They include weak references: ovsdb-server 3.1 keeps a
-// weak reference to a deleted row forever if the same transaction changes another column of the
-// parent.
+// deleteOps deletes a row of a non-root table. Such a row disappears with its last reference, so
+// the operations remove it from all its parents. They include weak references: ovsdb-server 3.1
+// keeps a weak reference to a deleted row forever if the same transaction changes another column
+// of the parent.
 func (b *batch) deleteOps(s staleRow) []ovsdb.Operation {
 	return b.removals(s, func(string) bool { return true })
 }
 
 // deleteRootOps deletes a row of a root table, which has only weak references. For the reason in
-// deleteOps, the operations remove the row from those parents that the transaction changes otherwise.
+// deleteOps, the operations remove the row from those parents that the transaction changes
+// otherwise.
 func (b *batch) deleteRootOps(s staleRow, changed map[string]bool) []ovsdb.Operation {
 	var ops []ovsdb.Operation
 	if len(changed) > 0 {
@@ -86,10 +87,10 @@ func changedRows(ops []ovsdb.Operation) map[string]bool {
 	return changed
 }
 
-// orphanOps handles the children of a row that is deleted. A child with a strong reference from the
-// row disappears with it, so the operations remove the child from its parents with weak references. A
-// child with a weak reference stays: deleting one group of a pod's port does not remove the port from
-// its other groups.
+// orphanOps handles the children of a row that is deleted. A child with a strong reference from
+// the row disappears with it, so the operations remove the child from its parents with weak
+// references. A child with a weak reference stays: deleting one group of a pod's port does not
+// remove the port from its other groups.
 func (b *batch) orphanOps(s staleRow) []ovsdb.Operation {
 	var ops []ovsdb.Operation
 

@@ -104,8 +104,8 @@ func refNames(v any) []string {
 	return nil
 }
 
-// desired returns the record as a model of its table with the managed columns set, and the names of
-// these columns. Columns that the schema lacks are left out.
+// desired returns the record as a model of its table with the managed columns set, and the names
+// of these columns. Columns that the schema lacks are left out.
 func (r *record) desired(db model.DatabaseModel, resolve func(ref) string) (model.Model, []string, error) {
 	m, err := db.NewModel(r.table)
 	if err != nil {

@@ -11,8 +11,8 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/controller/plan"
 )
 
-// layouts maps columns to the fields of models. Reading the tags for every row would cost more than
-// the database.
+// layouts maps columns to the fields of models. Reading the tags for every row would cost more
+// than the database.
 var layouts = func() *layoutTable {
 	t := &layoutTable{}
 	t.all.Store(&map[reflect.Type]map[string]int{})

@@ -165,8 +165,8 @@ func textOf(m ovsdb.OvsMap, key string) string {
 	return s
 }
 
-// replaceTerm replaces the old term by the next one if the database still has the old term. A nil old
-// term means that there must be none.
+// replaceTerm replaces the old term by the next one if the database still has the old term. A nil
+// old term means that there must be none.
 func replaceTerm(ctx context.Context, conn client.Client, old *Term, next Term) error {
 	row := ovsdb.Row{"external_ids": next.ids()}
 	write := ovsdb.Operation{Op: ovsdb.OperationUpdate, Table: termTable, Where: whereTerm(), Row: row}
@@ -273,8 +273,8 @@ func send(ctx context.Context, conn client.Client, ops ...ovsdb.Operation) ([]ov
 	return results, nil
 }
 
-// storageFault returns the result with which ovsdb-server reports that it could not write its file.
-// This result follows those of the operations.
+// storageFault returns the result with which ovsdb-server reports that it could not write its
+// file. This result follows those of the operations.
 func storageFault(results []ovsdb.OperationResult) (ovsdb.OperationResult, bool) {
 	for _, r := range results {
 		if r.Error == ioError {

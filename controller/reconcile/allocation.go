@@ -36,9 +36,9 @@ func (w *worker) allocate(k plan.Key) (*patch, error) {
 	return nil, nil
 }
 
-// allocateNode allocates for a Node. It returns the patch that writes the allocation into the Node's
-// annotations, with the holder of the Node's system-id if that is another Node. It returns nil if the
-// annotations are right.
+// allocateNode allocates for a Node. It returns the patch that writes the allocation into the
+// Node's annotations, with the holder of the Node's system-id if that is another Node. It returns
+// nil if the annotations are right.
 func (w *worker) allocateNode(k plan.Key, n *corev1.Node) (*patch, error) {
 	node, conflict, err := w.allocator.Node(n, w.cluster.NodePods)
 	if conflict != nil {
@@ -84,8 +84,8 @@ func (w *worker) allocateNode(k plan.Key, n *corev1.Node) (*patch, error) {
 	return newAnnotationPatch(&n.ObjectMeta, want), nil
 }
 
-// warnIfTooLarge reports a node with which the cluster is larger than supported. The node is served
-// all the same.
+// warnIfTooLarge reports a node with which the cluster is larger than supported. The node is
+// served all the same.
 func (w *worker) warnIfTooLarge(k plan.Key) {
 	if n := w.allocator.Usage(0).Nodes; n > plan.SupportedNodes {
 		w.log.Warn("cluster is larger than supported",
@@ -110,7 +110,8 @@ func (w *worker) allocatePod(k plan.Key, n *corev1.Node, p *corev1.Pod) (*patch,
 	case errors.Is(err, ipam.ErrNodeBehind):
 		return nil, err
 	case err != nil && len(network.Addresses) == 0 && hasAddressAnnotation(p):
-		return newAnnotationPatch(&p.ObjectMeta, map[string]any{annotation.PodNetworks: nil, annotation.FirstPod: nil}), nil
+		none := map[string]any{annotation.PodNetworks: nil, annotation.FirstPod: nil}
+		return newAnnotationPatch(&p.ObjectMeta, none), nil
 	case err != nil:
 		return nil, fmt.Errorf("node %q: %w", n.Name, err)
 	case len(network.Addresses) == 0:
@@ -120,7 +121,8 @@ func (w *worker) allocatePod(k plan.Key, n *corev1.Node, p *corev1.Pod) (*patch,
 	return w.podAnnotationsPatch(p, network), nil
 }
 
-// hasAddressAnnotation reports whether the pod has an annotation for addresses, which may be empty.
+// hasAddressAnnotation reports whether the pod has an annotation for addresses, which may be
+// empty.
 func hasAddressAnnotation(p *corev1.Pod) bool {
 	_, hasNetworks := p.Annotations[annotation.PodNetworks]
 	_, hasFirst := p.Annotations[annotation.FirstPod]
@@ -128,9 +130,9 @@ func hasAddressAnnotation(p *corev1.Pod) bool {
 	return hasNetworks || hasFirst
 }
 
-// podAnnotationsPatch returns the patch that makes the pod's annotations equal to its allocation, or
-// nil if they are. If the first generation's annotation differs and this controller does not write it,
-// the patch removes it.
+// podAnnotationsPatch returns the patch that makes the pod's annotations equal to its allocation,
+// or nil if they are. If the first generation's annotation differs and this controller does not
+// write it, the patch removes it.
 func (w *worker) podAnnotationsPatch(p *corev1.Pod, network annotation.Pod) *patch {
 	want := map[string]any{}
 	if text := annotation.FormatPod(network); p.Annotations[annotation.PodNetworks] != text {
@@ -150,9 +152,9 @@ func (w *worker) podAnnotationsPatch(p *corev1.Pod, network annotation.Pod) *pat
 	return newAnnotationPatch(&p.ObjectMeta, want)
 }
 
-// hasAllocatedAddresses reports whether the ports in the rows have the addresses that are allocated to
-// their pods. Ports are planned from annotations, and an annotation may have changed since allocate
-// compared it. That change enqueues the key again.
+// hasAllocatedAddresses reports whether the ports in the rows have the addresses that are
+// allocated to their pods. Ports are planned from annotations, and an annotation may have changed
+// since allocate compared it. That change enqueues the key again.
 func (w *worker) hasAllocatedAddresses(rows []plan.Row) bool {
 	for _, r := range rows {
 		port, ok := r.(plan.LogicalSwitchPort)

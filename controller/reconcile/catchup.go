@@ -22,8 +22,8 @@ const (
 	relistEvery = 2 * time.Second       // because objects may have been deleted since they were listed
 )
 
-// listAll lists the resource from the API server, stripped. An object whose version the store already
-// has is the store's own, so the cluster is not in memory twice.
+// listAll lists the resource from the API server, stripped. An object whose version the store
+// already has is the store's own, so the cluster is not in memory twice.
 func (r resource) listAll(ctx context.Context) ([]metav1.Object, error) {
 	var out []metav1.Object
 
@@ -65,9 +65,9 @@ func (r resource) listAll(ctx context.Context) ([]metav1.Object, error) {
 	}
 }
 
-// catchUp waits until the store has seen all objects that were listed. If this leader planned from an
-// older state than the last leader, it would remove rows that the last leader has written. catchUp
-// returns an error only when the context ends.
+// catchUp waits until the store has seen all objects that were listed. If this leader planned
+// from an older state than the last leader, it would remove rows that the last leader has
+// written. catchUp returns an error only when the context ends.
 func (r resource) catchUp(ctx context.Context, listed []metav1.Object, log *slog.Logger) error {
 	missing := r.notYetStored(listed)
 	listedAt := time.Now()

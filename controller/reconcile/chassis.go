@@ -19,9 +19,9 @@ type Southbound interface {
 }
 
 // removeOldChassis removes the chassis of deleted nodes, and the former chassis of a node whose
-// system-id has changed. ovn-controller cannot register a new chassis while an old one has the node's
-// tunnel address. removeOldChassis must be called before the rows are written: only the old rows name
-// the chassis, also for the next leader after a crash.
+// system-id has changed. ovn-controller cannot register a new chassis while an old one has the
+// node's tunnel address. removeOldChassis must be called before the rows are written: only the
+// old rows name the chassis, also for the next leader after a crash.
 //
 // A key whose chassis cannot be removed is deleted from want, and keeps its rows until the next
 // attempt.
@@ -60,8 +60,8 @@ func (w *worker) removeChassis(ctx context.Context, name string) error {
 	return w.chassis.RemoveChassis(ctx, name, sb.Fence{Term: w.term.claim.Token(), Holds: w.term.holdInDatabase})
 }
 
-// isUsed reports whether an existing Node has the chassis. A renamed node has the same chassis under
-// its new name.
+// isUsed reports whether an existing Node has the chassis. A renamed node has the same chassis
+// under its new name.
 func (l *Loop) isUsed(name string) bool {
 	for n := range plan.Objects[corev1.Node](&l.cluster, plan.KindNode) {
 		if n.Annotations[annotation.ChassisID] == name {
@@ -72,9 +72,10 @@ func (l *Loop) isUsed(name string) bool {
 	return false
 }
 
-// chassisHolder returns the name of the node that may use the node's system-id, or "" if that is the
-// node itself. Machines that are copied from one image may have the same system-id, and only one
-// can be that chassis: the node whose rows have it in the Northbound database, or else the oldest.
+// chassisHolder returns the name of the node that may use the node's system-id, or "" if that is
+// the node itself. Machines that are copied from one image may have the same system-id, and only
+// one can be that chassis: the node whose rows have it in the Northbound database, or else the
+// oldest.
 func (w *worker) chassisHolder(n *corev1.Node) (string, error) {
 	id := n.Annotations[annotation.ChassisID]
 	if id == "" {

@@ -54,8 +54,8 @@ func (l *Loop) checkChassis(ctx context.Context, t *term) error {
 	}
 }
 
-// writeChassisFaults checks all Nodes once. previous has the faults of the last check by node, and is
-// updated.
+// writeChassisFaults checks all Nodes once. previous has the faults of the last check by node,
+// and is updated.
 func (l *Loop) writeChassisFaults(ctx context.Context, t *term, previous map[string]string) error {
 	all, err := l.chassis.ListChassis(ctx)
 	if err != nil {

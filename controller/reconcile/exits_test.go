@@ -11,8 +11,8 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/controller/plan"
 )
 
-// TestLeavesByPatch: a node without a gateway gets the annotation, once, and loses it when it has a
-// gateway.
+// TestLeavesByPatch: a node without a gateway gets the annotation, once, and loses it when it has
+// a gateway.
 func TestLeavesByPatch(t *testing.T) {
 	node := func(name, mode string, more ...string) *corev1.Node {
 		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, UID: "1", Annotations: map[string]string{

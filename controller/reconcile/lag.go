@@ -28,8 +28,8 @@ func (l *lag) begin(k plan.Key, now time.Time) {
 	}
 }
 
-// take records that the owner's reconciliation begins. A later event is not part of it, so it waits
-// separately.
+// take records that the owner's reconciliation begins. A later event is not part of it, so it
+// waits separately.
 func (l *lag) take(k plan.Key) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -8,9 +8,9 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/controller/election"
 )
 
-// elect leads whenever this replica is elected, until the context ends. Without an election it leads
-// at once, and again when the database has lost its term. If another controller has claimed the
-// database meanwhile, elect returns an error: otherwise both would claim it in turns.
+// elect leads whenever this replica is elected, until the context ends. Without an election it
+// leads at once, and again when the database has lost its term. If another controller has claimed
+// the database meanwhile, elect returns an error: otherwise both would claim it in turns.
 func (l *Loop) elect(ctx context.Context) error {
 	if l.election == nil {
 		for ctx.Err() == nil {

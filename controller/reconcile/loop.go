@@ -26,7 +26,7 @@ import (
 const (
 	batchSize     = 64                   // keys that are reconciled in one transaction
 	syncBatchSize = 256                  // the same in a full sync, where no event waits for a key
-	coalesce      = 8 * time.Millisecond // between two batches, because northd recomputes for each transaction
+	coalesce      = 8 * time.Millisecond // between batches: northd recomputes for each
 	retryMin      = 50 * time.Millisecond
 	retryMax      = 30 * time.Second
 	resyncEvery   = 10 * time.Minute
@@ -49,8 +49,8 @@ type Options struct {
 	FirstAnnotation bool // also write pods' annotation of the first generation
 	WaitForAgent    bool // give a node a subnet only after its agent has written its annotations
 
-	// Busy is called with true when more than a batch of changes begins to wait, and with false when
-	// that ends. It may be nil.
+	// Busy is called with true when more than a batch of changes begins to wait, and with false
+	// when that ends. It may be nil.
 	Busy func(busy bool)
 }
 
@@ -198,8 +198,8 @@ func (l *Loop) setQueue(q workqueue.TypedRateLimitingInterface[plan.Key]) {
 	l.queue = q
 }
 
-// lead reconciles until the context of the term ends. If leadership is lost, it returns a LostError,
-// and nothing more is written.
+// lead reconciles until the context of the term ends. If leadership is lost, it returns a
+// LostError, and nothing more is written.
 func (l *Loop) lead(ctx context.Context, held *election.Term) error {
 	l.log.Info("leading")
 	defer l.log.Info("no longer leading")
@@ -287,8 +287,8 @@ func (l *Loop) requestFullSyncs(ctx context.Context) error {
 // calm.
 const calmAfter = 2 * time.Second
 
-// pace calls a function when more than a batch of keys begins to wait, and when that ends. The zero
-// value calls no function.
+// pace calls a function when more than a batch of keys begins to wait, and when that ends. The
+// zero value calls no function.
 type pace struct {
 	reportBusy   func(busy bool)
 	reportedCalm bool      // the last call of reportBusy had false

@@ -83,8 +83,8 @@ func Metrics() metric.Table {
 	}
 }
 
-// latencyBuckets returns the bounds of buckets from 1 ms to 30 s: six per factor of ten. One bound is
-// 20 ms, because 99 of 100 events must take at most 20 ms.
+// latencyBuckets returns the bounds of buckets from 1 ms to 30 s: six per factor of ten. One
+// bound is 20 ms, because 99 of 100 events must take at most 20 ms.
 func latencyBuckets() []float64 {
 	var out []float64
 

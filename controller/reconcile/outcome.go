@@ -7,11 +7,12 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/controller/plan"
 )
 
-// beginFullSync begins a full sync: it puts all keys into the backlog. Objects may have been deleted
-// while nothing could be written, so owners in the database, objects with an allocation and owners
-// that wait for a retry are keys, too.
+// beginFullSync begins a full sync: it puts all keys into the backlog. Objects may have been
+// deleted while nothing could be written, so owners in the database, objects with an allocation
+// and owners that wait for a retry are keys, too.
 func (w *worker) beginFullSync() error {
-	generation := w.db.Generation() // before the owners are read: a later connection begins another full sync
+	// Before the owners are read: a later connection begins another full sync.
+	generation := w.db.Generation()
 
 	owners, unknown, err := w.db.Owners()
 	if err != nil {
@@ -39,9 +40,9 @@ func (w *worker) beginFullSync() error {
 	return nil
 }
 
-// done ends the work on a key: the database holds its rows. unserved, if not nil, names the parts of
-// the object that could not be served, and becomes an Event. They are tried again only when something
-// changes.
+// done ends the work on a key: the database holds its rows. unserved, if not nil, names the parts
+// of the object that could not be served, and becomes an Event. They are tried again only when
+// something changes.
 func (w *worker) done(k plan.Key, unserved error) {
 	w.recordUnserved(k, unserved)
 	w.finish(k, "ok")

@@ -38,8 +38,8 @@ type patch struct {
 	condition   *corev1.NodeCondition // if not nil, annotations is empty
 }
 
-// newAnnotationPatch returns the patch that sets and removes these annotations, or nil if there are
-// none.
+// newAnnotationPatch returns the patch that sets and removes these annotations, or nil if there
+// are none.
 func newAnnotationPatch(object *metav1.ObjectMeta, annotations map[string]any) *patch {
 	if len(annotations) == 0 {
 		return nil
@@ -117,9 +117,9 @@ func (t *term) patchAll(ctx context.Context, patches map[plan.Key]*patch) map[pl
 	return errs
 }
 
-// patch writes a patch. If the object has another version by now, patch reads the object. It writes
-// again if the patch still applies, and returns errConflict otherwise. An error of the API server
-// is an apiError, except that a deleted object is its NotFound error.
+// patch writes a patch. If the object has another version by now, patch reads the object. It
+// writes again if the patch still applies, and returns errConflict otherwise. An error of the API
+// server is an apiError, except that a deleted object is its NotFound error.
 func (t *term) patch(ctx context.Context, k plan.Key, p *patch) error {
 	version := p.object.ResourceVersion
 

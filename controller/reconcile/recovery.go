@@ -11,10 +11,10 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/loop"
 )
 
-// recoverAllocator returns an allocator with the allocations in OVN and in annotations. Of a pod's
-// addresses, those in OVN take precedence, so recoverAllocator waits for the database. It lists from
-// the API server, because the informers may not have seen the last leader's writes yet. On return they
-// have. It returns an error only when the context ends.
+// recoverAllocator returns an allocator with the allocations in OVN and in annotations. Of a
+// pod's addresses, those in OVN take precedence, so recoverAllocator waits for the database. It
+// lists from the API server, because the informers may not have seen the last leader's writes
+// yet. On return they have. It returns an error only when the context ends.
 func (l *Loop) recoverAllocator(ctx context.Context) (*ipam.Allocator, error) {
 	wait := retryMin
 

@@ -21,8 +21,8 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/loop"
 )
 
-// watchRetryMax bounds the backoff of watches. It is short, because one controller is hardly any load
-// for the API server, and all nodes wait for it.
+// watchRetryMax bounds the backoff of watches. It is short, because one controller is hardly any
+// load for the API server, and all nodes wait for it.
 const watchRetryMax = 2 * time.Second
 
 // NewClient returns a client of the API server for the objects of all kinds.
@@ -116,8 +116,8 @@ func (o objects) pathOf(k plan.Key) []string {
 	return append(p[:len(p)-1], "namespaces", k.Namespace, p[len(p)-1], k.Name)
 }
 
-// resource is a kind of objects that plans read. store is the informer's, and may be behind the API
-// server; list asks the API server.
+// resource is a kind of objects that plans read. store is the informer's, and may be behind the
+// API server; list asks the API server.
 type resource struct {
 	kind  plan.Kind
 	name  string
@@ -125,8 +125,8 @@ type resource struct {
 	list  func(context.Context, metav1.ListOptions) (runtime.Object, error)
 }
 
-// newSource makes an informer for each resource, and sets the cluster's stores to the stores of these
-// informers. The informers do not run yet.
+// newSource makes an informer for each resource, and sets the cluster's stores to the stores of
+// these informers. The informers do not run yet.
 func newSource(client rest.Interface, c *plan.Cluster, log *slog.Logger) source {
 	s := source{patcher: newPatcher(client)}
 	c.Stores = map[plan.Kind]plan.Store{}

@@ -110,8 +110,8 @@ func (l *Loop) Ready() error {
 }
 
 // Failing returns a line for each owner whose rows differ from the cluster, with the reason. Most
-// often its object requests something impossible. After maxListed owners, a line has the number of the
-// others.
+// often its object requests something impossible. After maxListed owners, a line has the number
+// of the others.
 func (l *Loop) Failing() []string {
 	lines, total := l.failures.list(maxListed)
 	if total > len(lines) {

@@ -11,8 +11,8 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/loop"
 )
 
-// lostFenced is the reason of a LostError when another replica has claimed the database, or when it
-// is not the database that was claimed.
+// lostFenced is the reason of a LostError when another replica has claimed the database, or when
+// it is not the database that was claimed.
 const lostFenced = "fenced"
 
 // term is a period in which this replica leads. The worker calls Hold before each write. Each

@@ -18,21 +18,22 @@ const (
 	unitsPerSecond = 512
 	unitsAtOnce    = 1024 // after a pause
 	unitsPerCommit = 256  // others wait for one commit at most
-	// vipsPerUnit is the number of VIPs that the controller plans and compares in the time that OVN
-	// needs for a unit. Pods wait for that, too, and a Service that changes step by step is planned
-	// at each step.
+	// vipsPerUnit is the number of VIPs that the controller plans and compares in the time that
+	// OVN needs for a unit. Pods wait for that, too, and a Service that changes step by step is
+	// planned at each step.
 	vipsPerUnit = 32
 )
 
-// throttle limits how fast the load balancers of each namespace change: those of its Services and of
-// its pods' host ports. The first full sync of a connection is not limited.
+// throttle limits how fast the load balancers of each namespace change: those of its Services and
+// of its pods' host ports. The first full sync of a connection is not limited.
 type throttle struct {
 	limits map[string]*rate.Limiter // of the namespaces with changes in the last seconds
 	// leaving maps VIPs that the database still has, although their owners no longer want them, to
 	// these owners.
 	leaving map[string]plan.Key
 	// urgent has the owners of such VIPs that an object of another namespace wants. They are not
-	// limited: until the VIPs are removed, the former owner may get the other object's connections.
+	// limited: until the VIPs are removed, the former owner may get the other object's
+	// connections.
 	urgent map[plan.Key]struct{}
 }
 
@@ -44,8 +45,8 @@ func newThrottle() throttle {
 	}
 }
 
-// wait returns how long a Service must wait because its namespace has changed too much. Other kinds
-// never wait, because they have other rows than load balancers, too.
+// wait returns how long a Service must wait because its namespace has changed too much. Other
+// kinds never wait, because they have other rows than load balancers, too.
 func (t *throttle) wait(k plan.Key) time.Duration {
 	if _, isUrgent := t.urgent[k]; isUrgent || k.Kind != plan.KindService {
 		return 0
@@ -54,8 +55,8 @@ func (t *throttle) wait(k plan.Key) time.Duration {
 	return t.namespaceWait(k.Namespace)
 }
 
-// isLimited reports whether the owner may have to wait. Such owners are reconciled one after another,
-// after the others of their batch: each uses up what its namespace may change.
+// isLimited reports whether the owner may have to wait. Such owners are reconciled one after
+// another, after the others of their batch: each uses up what its namespace may change.
 func (t *throttle) isLimited(k plan.Key) bool {
 	return k.Kind == plan.KindService && t.limits[k.Namespace] != nil
 }
@@ -79,7 +80,8 @@ type namespaceAllowance struct {
 }
 
 // allowances returns the allowances for one commit, by namespace and by owner. The owners of a
-// namespace have the same one. Owners that are not limited have none. vipShare is nb.Allowance.Share.
+// namespace have the same one. Owners that are not limited have none. vipShare is
+// nb.Allowance.Share.
 func (t *throttle) allowances(
 	want map[plan.Key][]plan.Row,
 	vipShare func(plan.Key, string) float64,
@@ -108,8 +110,8 @@ func (t *throttle) allowances(
 	return byNamespace, byOwner
 }
 
-// spend accounts for a commit of these rows with the allowances of their namespaces, which are nil in
-// a full sync.
+// spend accounts for a commit of these rows with the allowances of their namespaces, which are
+// nil in a full sync.
 func (t *throttle) spend(want map[plan.Key][]plan.Row, byNamespace map[string]*namespaceAllowance) {
 	// The allowances have the VIPs that these owners have still not removed.
 	maps.DeleteFunc(t.leaving, func(_ string, k plan.Key) bool { _, committed := want[k]; return committed })
@@ -168,8 +170,8 @@ func plannedVIPs(want map[plan.Key][]plan.Row) map[string]int {
 	return n
 }
 
-// markUrgent makes the owners of leaving VIPs urgent if the rows of another namespace have these VIPs.
-// It returns the owners that were not urgent before.
+// markUrgent makes the owners of leaving VIPs urgent if the rows of another namespace have these
+// VIPs. It returns the owners that were not urgent before.
 func (t *throttle) markUrgent(want map[plan.Key][]plan.Row) []plan.Key {
 	if len(t.leaving) == 0 {
 		return nil

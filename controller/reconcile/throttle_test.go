@@ -98,7 +98,8 @@ func TestThrottleHurries(t *testing.T) {
 	}
 }
 
-// TestThrottleCountsPlanning checks that a Service with many VIPs counts also if none of them changes.
+// TestThrottleCountsPlanning checks that a Service with many VIPs counts also if none of them
+// changes.
 func TestThrottleCountsPlanning(t *testing.T) {
 	th := newThrottle()
 	k := plan.ServiceKey("a", "wide")

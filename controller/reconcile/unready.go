@@ -19,9 +19,9 @@ const (
 	maxEventText  = 1 << 10 // bytes of an Event's message that the API server accepts
 )
 
-// reportUnready writes an Event when this replica leads and has not been ready for two durations of
-// the lease, which is half a minute by default. The Event is about the election's Lease,
-// or about namespace kube-system without an election.
+// reportUnready writes an Event when this replica leads and has not been ready for two durations
+// of the lease, which is half a minute by default. The Event is about the election's Lease, or
+// about namespace kube-system without an election.
 func (l *Loop) reportUnready(ctx context.Context) error {
 	lease := election.DefaultDuration
 	if l.election != nil {

@@ -38,8 +38,8 @@ func newWaitlist() waitlist {
 	}
 }
 
-// record records what the owner waits for now, if the error names it. If the owner already waited for
-// the same prefix, it keeps its place.
+// record records what the owner waits for now, if the error names it. If the owner already waited
+// for the same prefix, it keeps its place.
 func (w *waitlist) record(k plan.Key, err error) {
 	wait, hasWaited := w.addresses[k]
 	w.forget(k)
@@ -121,8 +121,8 @@ func (w *waitlist) referring(rows []plan.Row) []plan.Key {
 	return out
 }
 
-// heavyRows is the size of rows, in bytes of matches and VIPs, from which a key is heavy. A heavy key
-// is reconciled alone, after the other keys of its batch, so that they need not wait for it.
+// heavyRows is the size of rows, in bytes of matches and VIPs, from which a key is heavy. A heavy
+// key is reconciled alone, after the other keys of its batch, so that they need not wait for it.
 const heavyRows = 1 << 20
 
 // heavyKeys are the keys that were heavy when they were last planned.

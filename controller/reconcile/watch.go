@@ -14,8 +14,8 @@ import (
 	services "github.com/ovn-ebpf/ovn-ebpf/service"
 )
 
-// watch makes the informers' stores the loop's cluster, and starts the informers, which run until the
-// context ends. waitForCluster waits until the stores have the whole cluster, except optional
+// watch makes the informers' stores the loop's cluster, and starts the informers, which run until
+// the context ends. waitForCluster waits until the stores have the whole cluster, except optional
 // resources. It returns an error only when the context ends.
 func (l *Loop) watch(ctx context.Context) (waitForCluster func() error, err error) {
 	l.source = newSource(l.objects, &l.cluster, l.log)

@@ -15,7 +15,8 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/controller/plan"
 )
 
-// worker reconciles keys, a batch at a time, in one goroutine. Only this goroutine uses the fields.
+// worker reconciles keys, a batch at a time, in one goroutine. Only this goroutine uses the
+// fields.
 type worker struct {
 	*Loop
 	term       *term
@@ -198,8 +199,8 @@ func (w *worker) reconcile(ctx context.Context, keys []plan.Key) {
 	w.wake(w.waitlist.wanting(w.allocator.TakeFreed()))
 }
 
-// prepare adds what must be written for a key to the batch. It finishes the key itself if nothing has
-// to be written, or if the key cannot be planned or has to wait.
+// prepare adds what must be written for a key to the batch. It finishes the key itself if nothing
+// has to be written, or if the key cannot be planned or has to wait.
 func (w *worker) prepare(k plan.Key, b *batch) {
 	allocation, err := w.allocate(k)
 	if errors.Is(err, ipam.ErrNodeBehind) {

@@ -37,8 +37,8 @@ func (r Reader) RemoveChassis(ctx context.Context, name string, _ Fence) error {
 	return nil
 }
 
-// staleCheckInterval is how often RemoveStale checks the chassis without a change of the Nodes, because
-// an ovn-controller that still runs registers its chassis again.
+// staleCheckInterval is how often RemoveStale checks the chassis without a change of the Nodes,
+// because an ovn-controller that still runs registers its chassis again.
 const staleCheckInterval = time.Minute
 
 // RemoveStale deletes each chassis without a Node of its name, until the context ends. All chassis
@@ -81,8 +81,8 @@ func RemoveStale(ctx context.Context, client kubernetes.Interface, db *DB, log *
 	})
 }
 
-// removeStale checks all chassis once. It asks the API server before it deletes one, because the informer
-// may be behind.
+// removeStale checks all chassis once. It asks the API server before it deletes one, because the
+// informer may be behind.
 func removeStale(ctx context.Context, client kubernetes.Interface, db *DB, exists func(string) bool) error {
 	all, err := db.ListChassis(ctx)
 	if err != nil {

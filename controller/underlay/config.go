@@ -40,8 +40,8 @@ type Config struct {
 	// still needs to become ready, or "".
 	Begun func(missing func() string) `json:"-"`
 
-	// Open connects to OpenStack, and returns the ID of the project. If its error is not of package
-	// openstack, Run ends. nil: openstack.Open, by Cloud and CloudsFile.
+	// Open connects to OpenStack, and returns the ID of the project. If its error is not of
+	// package openstack, Run ends. nil: openstack.Open, by Cloud and CloudsFile.
 	Open func() (client Neutron, project string, err error) `json:"-"`
 }
 

@@ -196,7 +196,8 @@ func (c *configMaps) publish(ctx context.Context, node string, r *cloud.Record) 
 }
 
 // restore writes the ConfigMaps again that another client has changed or deleted. have are the
-// ConfigMaps of the informer. If the informer is behind, write finds that nothing has to be written.
+// ConfigMaps of the informer. If the informer is behind, write finds that nothing has to be
+// written.
 func (c *configMaps) restore(ctx context.Context, have []*corev1.ConfigMap) error {
 	c.writes.Lock()
 	defer c.writes.Unlock()
@@ -221,7 +222,8 @@ func (c *configMaps) restore(ctx context.Context, have []*corev1.ConfigMap) erro
 	return errors.Join(errs...)
 }
 
-// write writes the record into the ConfigMap of the node, unless it is there. The caller holds writes.
+// write writes the record into the ConfigMap of the node, unless it is there. The caller holds
+// writes.
 func (c *configMaps) write(ctx context.Context, node string, r *cloud.Record) error {
 	client := c.client.CoreV1().ConfigMaps(annotation.PoolNamespace)
 	name := annotation.PoolPrefix + node
@@ -254,7 +256,8 @@ func (c *configMaps) write(ctx context.Context, node string, r *cloud.Record) er
 		_, err = client.Create(ctx, m, metav1.CreateOptions{})
 	} else {
 		old.Data, old.BinaryData = data, nil
-		_, err = client.Update(ctx, old, metav1.UpdateOptions{}) // fails if the ConfigMap has changed since it was read
+		// Update fails if the ConfigMap has changed since it was read.
+		_, err = client.Update(ctx, old, metav1.UpdateOptions{})
 	}
 
 	switch {

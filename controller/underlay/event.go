@@ -104,8 +104,8 @@ func newReporter(write func(context.Context, event.Event) error) *reporter {
 	return &reporter{write: write, reported: map[nodeProblem]time.Time{}, policies: map[types.UID]bool{}}
 }
 
-// reportProblems writes an Event for each problem that is new, or was last reported repeatEvery ago. The
-// Event is about the Node.
+// reportProblems writes an Event for each problem that is new, or was last reported repeatEvery
+// ago. The Event is about the Node.
 func (r *reporter) reportProblems(ctx context.Context, all []nodeProblem, now time.Time) error {
 	var errs []error
 

@@ -165,8 +165,8 @@ func (l *leader) syncNodes(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// syncNode passes the wanted pool of a Node to pools. If the Node has malformed values, or its agent has
-// not announced the VIF, it keeps the pool that it has.
+// syncNode passes the wanted pool of a Node to pools. If the Node has malformed values, or its
+// agent has not announced the VIF, it keeps the pool that it has.
 func (l *leader) syncNode(n *corev1.Node, pods int) {
 	pool, err := cloud.NodePool(l.plan, n, pods)
 
@@ -199,8 +199,8 @@ func (l *leader) nodesWithPool() []string {
 	return slices.Compact(nodes)
 }
 
-// release releases the pool of a deleted Node. It asks the API server first, because the informer may
-// not have seen a new Node yet, whose pool the last leader has made.
+// release releases the pool of a deleted Node. It asks the API server first, because the informer
+// may not have seen a new Node yet, whose pool the last leader has made.
 func (l *leader) release(ctx context.Context, name string) error {
 	_, err := l.client.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
 	switch {
@@ -226,8 +226,8 @@ func (l *leader) release(ctx context.Context, name string) error {
 	return nil
 }
 
-// isAnnounced reports whether a Node announces the VIF. If the VIF is that of a deleted Node, the node
-// was renamed.
+// isAnnounced reports whether a Node announces the VIF. If the VIF is that of a deleted Node, the
+// node was renamed.
 func (l *leader) isAnnounced(vif string) bool {
 	for _, p := range l.wanted {
 		if vif != "" && p.VIF.ID == vif {

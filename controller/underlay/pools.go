@@ -32,11 +32,11 @@ type Options struct {
 	Resync  time.Duration // between two observations of a complete pool
 	Retry   time.Duration // between two attempts against a quota or a refusal
 	Backoff time.Duration // after a first error of another kind; doubled up to Retry
-	// Publish writes the record of a node's pool for the node, or deletes it if r is nil. Pools calls
-	// it again after an error.
+	// Publish writes the record of a node's pool for the node, or deletes it if r is nil. Pools
+	// calls it again after an error.
 	Publish func(ctx context.Context, node string, r *cloud.Record) error
-	// Report is called with all problems of a pool, including lasting errors of requests, when they
-	// have changed.
+	// Report is called with all problems of a pool, including lasting errors of requests, when
+	// they have changed.
 	Report func(node string, problems []cloud.Problem)
 	Log    *slog.Logger
 }
@@ -65,12 +65,12 @@ type node struct {
 	published *cloud.Record      // what was published last; nil: nothing
 
 	planProblems []cloud.Problem // of the last plan without steps
-	repair       *cloud.Problem  // of ports that are being repaired; it stays the same until the pool is complete
+	repair       *cloud.Problem  // of ports in repair; it stays the same until the pool is complete
 	refusal      *cloud.Problem  // of the last request; nil if it succeeded, or may succeed soon
 	reported     []cloud.Problem // the argument of the last call of Report
 
 	failures     int       // number of failed turns in a row
-	refusedSince time.Time // when the first of the failed requests in a row failed; zero: the last one succeeded
+	refusedSince time.Time // when the first of the failed requests failed; zero: the last one succeeded
 	nextTurn     time.Time // when the node is due; zero: now
 
 	status Status // after the last turn; guarded by Pools.mu
@@ -96,8 +96,8 @@ func NewPools(o Options) (*Pools, error) {
 	return &Pools{o: o, nodes: map[string]*node{}, changed: make(chan struct{})}, nil
 }
 
-// Set makes the pool the wanted one of its node. published is the record of an earlier leader, or nil
-// without one. If the node waits after an error, it continues to wait.
+// Set makes the pool the wanted one of its node. published is the record of an earlier leader, or
+// nil without one. If the node waits after an error, it continues to wait.
 func (p *Pools) Set(pool cloud.Pool, published *cloud.Record) {
 	p.change(pool, published, func(n *node) { n.releasing = false })
 }
@@ -168,7 +168,8 @@ func (p *Pools) Run(ctx context.Context) error {
 	return group.Wait()
 }
 
-// serve gives one turn to the due node with the fewest free ports, or waits until a node may be due.
+// serve gives one turn to the due node with the fewest free ports, or waits until a node may be
+// due.
 func (p *Pools) serve(ctx context.Context) {
 	n, t, wait, changed := p.take(time.Now())
 	if n == nil {
@@ -204,8 +205,8 @@ const (
 	waiting                // the pool must not be released before turn.releaseAt
 )
 
-// take returns the due node with the fewest free ports, and marks it as busy. If no node is due, it
-// returns how long to wait, and a channel that is closed if one may be due earlier.
+// take returns the due node with the fewest free ports, and marks it as busy. If no node is due,
+// it returns how long to wait, and a channel that is closed if one may be due earlier.
 func (p *Pools) take(now time.Time) (*node, turn, time.Duration, <-chan struct{}) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -293,9 +294,9 @@ func (p *Pools) put(n *node, t turn, r result, err error) {
 	}
 }
 
-// interval returns the time until the next turn of a pool that has no steps left. If it only lacks
-// ports whose address or tag is in use elsewhere, it is not retried early, because a retry would cost
-// more than these ports are worth.
+// interval returns the time until the next turn of a pool that has no steps left. If it only
+// lacks ports whose address or tag is in use elsewhere, it is not retried early, because a retry
+// would cost more than these ports are worth.
 func (p *Pools) interval(n *node) time.Duration {
 	if slices.ContainsFunc(n.planProblems, func(p cloud.Problem) bool { return !p.Partial() }) {
 		return p.o.Retry
@@ -404,7 +405,8 @@ func (p *Pools) step(ctx context.Context, n *node, t turn) (result, error) {
 	plan := n.plan(t)
 	switch {
 	case len(plan.Steps) == 0:
-		n.planProblems, n.repair = plan.Problems, nil // not earlier: the problems of plans with steps change with each step
+		// Not earlier: the problems of plans with steps change with each step.
+		n.planProblems, n.repair = plan.Problems, nil
 		return complete, nil
 	case t.releasing:
 		n.repair = nil
@@ -462,7 +464,8 @@ func (p *Pools) observe(ctx context.Context, n *node, t turn) error {
 	return nil
 }
 
-// problems returns the problems of the last plan without steps, of a repair and of the last request.
+// problems returns the problems of the last plan without steps, of a repair and of the last
+// request.
 func (n *node) problems() []cloud.Problem {
 	all := slices.Clip(n.planProblems)
 	for _, p := range []*cloud.Problem{n.repair, n.refusal} {
@@ -485,8 +488,8 @@ func (p *Pools) report(n *node, t turn) {
 	p.o.Report(t.pool.Node, problems)
 }
 
-// publish publishes the pool if it has changed. When a pool is released, publish deletes its record at
-// the end, even if published is nil: the record of an earlier leader may be malformed.
+// publish publishes the pool if it has changed. When a pool is released, publish deletes its
+// record at the end, even if published is nil: the record of an earlier leader may be malformed.
 func (p *Pools) publish(ctx context.Context, n *node, t turn, r result) error {
 	if t.releasing {
 		if r != complete {

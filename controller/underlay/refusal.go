@@ -21,8 +21,8 @@ type failure struct {
 	now   time.Time        // when the last request failed
 }
 
-// problem returns the failure as a problem of a node's pool, with its remedy. It returns nil while the
-// failure may pass by itself.
+// problem returns the failure as a problem of a node's pool, with its remedy. It returns nil
+// while the failure may pass by itself.
 func (f failure) problem(node string) *cloud.Problem {
 	since := f.since.UTC().Format(time.RFC3339)
 	problem := func(reason cloud.Reason, remedy string) *cloud.Problem {
@@ -62,8 +62,8 @@ func (f failure) problem(node string) *cloud.Problem {
 			"repaired: check Keystone and Neutron", node, since)}
 }
 
-// mayPass reports whether another observation, or some time, may end the failure. Neutron also answers
-// ParentPortInUse if the port already has a trunk, which the next observation finds.
+// mayPass reports whether another observation, or some time, may end the failure. Neutron also
+// answers ParentPortInUse if the port already has a trunk, which the next observation finds.
 func (f failure) mayPass() bool {
 	switch f.err.Kind {
 	case openstack.Quota:

@@ -123,7 +123,8 @@ func (c *controller) connect(ctx context.Context) error {
 				return nil, "", err
 			}
 
-			// Make a first request, to see that Neutron answers. It takes a second longer than later ones.
+			// Make a first request, to see that Neutron answers. It takes a second longer than
+			// later ones.
 			_, err = client.Quotas(ctx)
 
 			return client, client.Project(), err

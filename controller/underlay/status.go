@@ -51,8 +51,8 @@ func (s *status) leads() bool {
 	return s.leading
 }
 
-// ready returns nil if this replica serves the nodes, or could take over at once, and otherwise all
-// reasons why it does not. Problems of single nodes do not count: failing returns them.
+// ready returns nil if this replica serves the nodes, or could take over at once, and otherwise
+// all reasons why it does not. Problems of single nodes do not count: failing returns them.
 func (c *controller) ready() error {
 	s := &c.status
 	s.mu.Lock()
@@ -93,8 +93,8 @@ func (c *controller) ready() error {
 // mostListed bounds how many lines failing returns.
 const mostListed = 100
 
-// failing returns a line for each problem of a node, and for each pool without a problem whose last
-// request failed.
+// failing returns a line for each problem of a node, and for each pool without a problem whose
+// last request failed.
 func (c *controller) failing() []string {
 	var lines []string
 

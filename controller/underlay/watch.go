@@ -19,8 +19,8 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/loop"
 )
 
-// watchRetryMax bounds the backoff of watches. It is short, because one controller is hardly any load
-// for the API server, and all nodes wait for it.
+// watchRetryMax bounds the backoff of watches. It is short, because one controller is hardly any
+// load for the API server, and all nodes wait for it.
 const watchRetryMax = 2 * time.Second
 
 // objects are the informers of what the controller reads.
