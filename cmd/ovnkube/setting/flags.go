@@ -2,87 +2,112 @@ package setting
 
 import "flag"
 
-// Declare declares flags for the settings of a role, their aliases and the unused flags. Only
-// settings have a usage text.
+// Declare declares flags for the settings of a role, for their aliases, and for all unused names.
+// Only the flags of settings have a usage text.
 func (s *Set) Declare(f *flag.FlagSet, role Role) {
-	of := func(o *Setting) bool { return o.Role == 0 || o.Role&role != 0 }
+	hasRole := func(o *Setting) bool { return o.Role == 0 || o.Role&role != 0 }
+
 	for _, o := range s.Settings {
-		if of(o) {
+		if hasRole(o) {
 			s.declare(f, o, true)
 		}
 	}
 
 	for _, a := range s.Aliases {
-		if a.Flag == "" || !of(s.byFlag(a.For)) {
-			continue
+		if a.Flag != "" && hasRole(s.byFlag(a.For)) {
+			s.declareAlias(f, a)
 		}
-
-		f.Var(&recordedFlag{bool: a.Bool, shared: true, set: func(v string) error {
-			if a.Deprecated {
-				s.note("-"+a.Flag, "deprecated, use -"+a.For)
-			}
-
-			to, err := a.assignments(v)
-			if err != nil {
-				return err
-			}
-
-			return s.give("-"+a.Flag, to)
-		}}, a.Flag, "")
 	}
 
 	for _, u := range s.UnusedNames {
-		if u.Flag == "" {
-			continue
+		if u.Flag != "" {
+			s.declareUnused(f, u)
 		}
-
-		f.Var(&recordedFlag{bool: u.Bool, shared: true, set: func(v string) error {
-			asks, err := u.asks(Entry{Value: v})
-			if err == nil && asks {
-				s.note("-"+u.Flag, "no effect: "+u.Why)
-			}
-
-			return err
-		}}, u.Flag, "")
 	}
 }
 
-func (s *Set) give(flag string, to []Assignment) error {
-	for _, a := range to {
+// DeclareSome declares flags for the settings with these names, without aliases.
+func (s *Set) DeclareSome(f *flag.FlagSet, names ...string) {
+	for _, name := range names {
+		s.declare(f, s.byFlag(name), false)
+	}
+}
+
+func (s *Set) declare(f *flag.FlagSet, o *Setting, isShared bool) {
+	f.Var(&recordedFlag{
+		get: o.Value.String, isBool: isBool(o.Value), isShared: isShared,
+		set: func(v string) error { return s.assign("-"+o.Flag, []Assignment{{o.Flag, v}}) },
+	}, o.Flag, o.Usage)
+}
+
+func (s *Set) declareAlias(f *flag.FlagSet, a Alias) {
+	set := func(v string) error {
+		if a.Deprecated {
+			s.note("-"+a.Flag, "deprecated, use -"+a.For)
+		}
+
+		assignments, err := a.assignments(v)
+		if err != nil {
+			return err
+		}
+
+		return s.assign("-"+a.Flag, assignments)
+	}
+
+	f.Var(&recordedFlag{isBool: a.Bool, isShared: true, set: set}, a.Flag, "")
+}
+
+func (s *Set) declareUnused(f *flag.FlagSet, u UnusedName) {
+	set := func(v string) error {
+		isUsed, err := u.isUsed(Entry{Value: v})
+		if err == nil && isUsed {
+			s.note("-"+u.Flag, "no effect: "+u.Why)
+		}
+
+		return err
+	}
+
+	f.Var(&recordedFlag{isBool: u.Bool, isShared: true, set: set}, u.Flag, "")
+}
+
+// assign sets settings to the values that a flag stands for.
+func (s *Set) assign(flag string, assignments []Assignment) error {
+	for _, a := range assignments {
 		o := s.byFlag(a.Flag)
 		if err := o.Value.Set(a.Value); err != nil {
 			return err
 		}
 
-		s.given[o] = Origin{CommandLine, flag}
+		s.origins[o] = Origin{CommandLine, flag}
 	}
 
 	return nil
 }
 
-// note records one warning per flag.
+// note records a warning about a flag, once if the flag is repeated.
 func (s *Set) note(flag, message string) {
-	if !s.noted[flag] {
-		s.noted[flag] = true
+	if !s.hasNote[flag] {
+		s.hasNote[flag] = true
 		s.notes = append(s.notes, Problem{Where: flag, Message: message, Warning: true})
 	}
 }
 
-// recordedFlag is a flag that records that it was given.
+// recordedFlag is the value of a flag. Its set function records where the value is from.
 type recordedFlag struct {
-	get    func() string // nil: no value
-	set    func(string) error
-	bool   bool
-	shared bool // declared by Declare, which gives a command all settings of a role
+	get      func() string // nil: the flag shows no value
+	set      func(string) error
+	isBool   bool // needs no value
+	isShared bool // declared by Declare, which gives a command all settings of a role
 }
 
 // Shared reports whether Declare has declared the flag with this value: a setting of a role, an
 // alias or an unused flag. Other flags belong to one command.
 func Shared(v any) bool {
-	g, ok := v.(*recordedFlag)
-	return ok && g.shared
+	g, isRecorded := v.(*recordedFlag)
+	return isRecorded && g.isShared
 }
 
+// String is also called on a zero value, by package flag.
 func (g *recordedFlag) String() string {
 	if g == nil || g.get == nil {
 		return ""
@@ -93,39 +118,26 @@ func (g *recordedFlag) String() string {
 
 func (g *recordedFlag) Set(v string) error { return g.set(v) }
 
-func (g *recordedFlag) IsBoolFlag() bool { return g.bool }
+// IsBoolFlag is for package flag: whether the flag needs no value.
+func (g *recordedFlag) IsBoolFlag() bool { return g.isBool }
 
 // Type is for pflag, which uses it to format a flag.
 func (g *recordedFlag) Type() string {
-	if g.bool {
+	if g.isBool {
 		return "bool"
 	}
 
 	return "value"
 }
 
-// When returns an Alias.To for a boolean that sets a setting to value if it is on, or if want is
-// false, when it is off. Otherwise it sets nothing.
-func When(want bool, name, value string) func(string) ([]Assignment, error) {
+// When returns an Alias.To for a boolean alias. If the alias has the value condition, the setting
+// with this name gets the value. Otherwise the alias has no effect.
+func When(condition bool, name, value string) func(string) ([]Assignment, error) {
 	return func(v string) ([]Assignment, error) {
-		if is, err := parseBool(v); err != nil || is != want {
+		if on, err := parseBool(v); err != nil || on != condition {
 			return nil, err
 		}
 
 		return []Assignment{{name, value}}, nil
 	}
-}
-
-// DeclareSome declares flags for the settings with these names.
-func (s *Set) DeclareSome(f *flag.FlagSet, names ...string) {
-	for _, name := range names {
-		s.declare(f, s.byFlag(name), false)
-	}
-}
-
-func (s *Set) declare(f *flag.FlagSet, o *Setting, shared bool) {
-	f.Var(&recordedFlag{
-		get: o.Value.String, bool: isBool(o.Value), shared: shared,
-		set: func(v string) error { return s.give("-"+o.Flag, []Assignment{{o.Flag, v}}) },
-	}, o.Flag, o.Usage)
 }

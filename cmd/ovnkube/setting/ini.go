@@ -19,6 +19,9 @@ type Entry struct {
 	Line         int
 }
 
+// name returns the section and the key, for messages.
+func (e Entry) name() string { return "[" + e.Section + "] " + e.Key }
+
 // File is a configuration file in the syntax of gcfg, as used by git and for ovn_k8s.conf.
 type File struct {
 	Path     string
@@ -37,7 +40,8 @@ func ReadFile(path string) (*File, error) {
 	return Parse(path, text)
 }
 
-// Parse parses text. It continues after each invalid line.
+// Parse parses text. Invalid lines are Problems of the File, and parsing continues after them. An
+// error is one of the scanner itself.
 func Parse(path string, text []byte) (*File, error) {
 	p := &parser{file: &File{Path: path}}
 
@@ -47,62 +51,68 @@ func Parse(path string, text []byte) (*File, error) {
 	}
 
 	p.source = source
-	if err := p.scan.Init(source, text, p.complain, 0); err != nil {
+	if err := p.scanner.Init(source, text, p.reportAt, 0); err != nil {
 		return nil, fmt.Errorf("read configuration %s: %w", path, err)
 	}
 
 	for p.next(); p.tok != token.EOF; p.next() {
-		p.line()
+		p.parseLine()
 	}
 
-	if p.broken != nil {
-		return nil, fmt.Errorf("read configuration %s: %w", path, p.broken)
+	if p.errScan != nil {
+		return nil, fmt.Errorf("read configuration %s: %w", path, p.errScan)
 	}
 
 	return p.file, nil
 }
 
-// parser holds the current token.
+// parser adds the content of a text to a File.
 type parser struct {
-	scan     scanner.Scanner
-	source   *token.File
-	file     *File
-	section  string
-	at       int // line of the token
-	tok      token.Token
-	lit      string
-	reported int // last line with a reported mistake: one per line is enough
-	broken   error
+	scanner scanner.Scanner
+	source  *token.File // the scanner's record of lines
+	file    *File
+	section string // of the following entries
+	errScan error  // the scanner itself failed
+
+	// The current token.
+	tok     token.Token
+	literal string
+	line    int
+
+	reportedLine int // the last line with a reported mistake: one per line is enough
 }
 
+// next reads the next token. After an error of the scanner, it is the end of the file.
 func (p *parser) next() {
-	pos, tok, lit, err := p.scan.Scan()
+	position, tok, literal, err := p.scanner.Scan()
 	if err != nil {
-		p.broken = errors.Join(p.broken, err)
+		p.errScan = errors.Join(p.errScan, err)
 		tok = token.EOF
 	}
 
-	p.tok, p.lit = tok, lit
-	if at, err := p.source.Position(pos); err == nil {
-		p.at = at.Line
+	p.tok, p.literal = tok, literal
+	if at, err := p.source.Position(position); err == nil {
+		p.line = at.Line
 	}
 }
 
-func (p *parser) complain(at token.Position, message string) { p.bad(at.Line, message) }
+// reportAt is called by the scanner for invalid text.
+func (p *parser) reportAt(at token.Position, message string) { p.report(at.Line, message) }
 
-func (p *parser) bad(line int, message string) {
-	if line == p.reported {
+func (p *parser) report(line int, message string) {
+	if line == p.reportedLine {
 		return
 	}
 
-	p.reported = line
+	p.reportedLine = line
 	p.file.Problems = append(p.file.Problems, Problem{Where: p.file.where(line), Message: message})
 }
 
-// rest skips the remainder of a line, which should be empty.
-func (p *parser) rest(what string) {
+// skipLine skips the rest of the line. Unless it is empty, it is a mistake: unexpected text in a
+// place.
+func (p *parser) skipLine(place string) {
 	if p.tok != token.EOL && p.tok != token.EOF {
-		p.bad(p.at, "unexpected text "+what)
+		p.report(p.line, "unexpected text "+place)
 	}
 
 	for p.tok != token.EOL && p.tok != token.EOF {
@@ -110,52 +120,55 @@ func (p *parser) rest(what string) {
 	}
 }
 
-func (p *parser) line() {
+// parseLine parses one line, up to its end.
+func (p *parser) parseLine() {
 	switch p.tok {
 	case token.EOL:
 	case token.LBRACK:
-		p.header()
+		p.parseHeader()
 	case token.IDENT:
-		p.entry()
+		p.parseEntry()
 	default:
-		p.bad(p.at, "want [section] or key=value")
-		p.rest("")
+		p.report(p.line, "want [section] or key=value")
+		p.skipLine("")
 	}
 }
 
-func (p *parser) header() {
-	line := p.at
+// parseHeader parses [section].
+func (p *parser) parseHeader() {
+	line := p.line
 	p.next()
 
-	name := p.lit
+	name := p.literal
 	if p.tok != token.IDENT {
-		p.bad(line, "want a section's name behind [")
-		p.rest("")
+		p.report(line, "want a section's name behind [")
+		p.skipLine("")
 
 		return
 	}
 
 	p.section = strings.ToLower(name)
 	if p.next(); p.tok != token.RBRACK {
-		p.bad(line, "want ] behind ["+name)
+		p.report(line, "want ] behind ["+name)
 	} else {
 		p.next()
 	}
 
 	p.file.Sections = append(p.file.Sections, Entry{Section: p.section, Line: line})
-	p.rest("behind the section's name")
+	p.skipLine("behind the section's name")
 }
 
-func (p *parser) entry() {
-	e := Entry{Section: p.section, Key: strings.ToLower(p.lit), Blank: true, Line: p.at}
+// parseEntry parses a key with or without a value.
+func (p *parser) parseEntry() {
+	e := Entry{Section: p.section, Key: strings.ToLower(p.literal), Blank: true, Line: p.line}
 	p.next()
 
 	if p.tok == token.ASSIGN {
 		p.next()
 
-		value, err := unquote(p.lit)
+		value, err := unquote(p.literal)
 		if err != nil {
-			p.bad(e.Line, err.Error())
+			p.report(e.Line, err.Error())
 		}
 
 		e.Value, e.Blank = value, false
@@ -163,33 +176,34 @@ func (p *parser) entry() {
 		p.next()
 	}
 
-	p.rest("behind the key " + e.Key + ": want = or nothing")
+	p.skipLine("behind the key " + e.Key + ": want = or nothing")
 
 	switch {
-	case p.reported == e.Line: // its content is unknown
+	case p.reportedLine == e.Line: // the entry is not understood
 	case e.Section == "":
-		p.bad(e.Line, "key "+e.Key+" before the first [section]")
+		p.report(e.Line, "key "+e.Key+" before the first [section]")
 	default:
 		p.file.Entries = append(p.file.Entries, e)
 	}
 }
 
-// unquote removes the quotes and escapes that the scanner has validated.
+// unquote removes the quotes and replaces the escape sequences.
 func unquote(s string) (string, error) {
 	var out strings.Builder
 
-	quoted := false
+	isQuoted := false
 
 	for i := 0; i < len(s); i++ {
 		switch {
 		case s[i] == '"':
-			quoted = !quoted
+			isQuoted = !isQuoted
 		case s[i] == '\\' && i+1 < len(s):
 			i++
+			// A backslash before the end of a line continues the value in the next line.
 			escapes := map[byte]string{'n': "\n", 't': "\t", 'b': "\b", '\n': "", '\\': `\`, '"': `"`}
 
-			plain, known := escapes[s[i]]
-			if !known {
+			plain, isKnown := escapes[s[i]]
+			if !isKnown {
 				return "", fmt.Errorf("unknown escape sequence \\%c", s[i])
 			}
 
@@ -199,11 +213,12 @@ func unquote(s string) (string, error) {
 		}
 	}
 
-	if quoted {
+	if isQuoted {
 		return "", errors.New("string not terminated")
 	}
 
 	return out.String(), nil
 }
 
+// where returns the place of a line, for messages.
 func (f *File) where(line int) string { return f.Path + ":" + strconv.Itoa(line) }

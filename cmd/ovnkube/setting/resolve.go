@@ -29,28 +29,34 @@ type Origin struct {
 	Where  string // FILE:LINE, a flag, a variable, a key of external_ids
 }
 
-// Set is a table with the given values. It is not safe for concurrent use.
+// Set is a table whose settings have values, with the origins of the values. It is not safe for
+// concurrent use.
 type Set struct {
 	Table
-	given map[*Setting]Origin
-	notes []Problem       // warnings about the command line
-	noted map[string]bool // flags with a note
-	apart map[string]bool // settings that external_ids must not set
+	origins     map[*Setting]Origin // of values that are not defaults
+	notes       []Problem           // warnings about the command line
+	hasNote     map[string]bool     // flags with a note
+	disregarded map[string]bool     // flags of settings that external_ids must not set
 }
 
 // New returns a Set with the defaults of all settings.
 func New(t Table) *Set {
-	return &Set{Table: t, given: map[*Setting]Origin{}, noted: map[string]bool{}, apart: map[string]bool{}}
+	return &Set{
+		Table:       t,
+		origins:     map[*Setting]Origin{},
+		hasNote:     map[string]bool{},
+		disregarded: map[string]bool{},
+	}
 }
 
 // Origin returns the origin of a setting's value.
-func (s *Set) Origin(name string) Origin { return s.given[s.byFlag(name)] }
+func (s *Set) Origin(name string) Origin { return s.origins[s.byFlag(name)] }
 
 // Given returns the values from the command line, by their keys in external_ids.
 func (s *Set) Given() map[string]string {
 	out := map[string]string{}
 
-	for o, from := range s.given {
+	for o, from := range s.origins {
 		if from.Source == CommandLine {
 			out[o.ExternalIDKey()] = o.Value.String()
 		}
@@ -59,11 +65,11 @@ func (s *Set) Given() map[string]string {
 	return out
 }
 
-// Disregard makes Resolve ignore these settings in external_ids: a command that sets them together
-// must not mix its values with those of an earlier command.
+// Disregard makes Resolve ignore these settings in external_ids. A command that sets them together
+// needs it, because its values must not be mixed with those of an earlier command.
 func (s *Set) Disregard(names ...string) {
 	for _, name := range names {
-		s.apart[s.byFlag(name).Flag] = true
+		s.disregarded[s.byFlag(name).Flag] = true
 	}
 }
 
@@ -72,7 +78,7 @@ func (s *Set) Disregarded() []string {
 	var out []string
 
 	for _, o := range s.Settings {
-		if s.apart[o.Flag] {
+		if s.disregarded[o.Flag] {
 			out = append(out, o.externalIDKeys()...)
 		}
 	}
@@ -87,7 +93,7 @@ func (s *Set) Put(name, value string, from Origin) error {
 		return fmt.Errorf("%s: %w", name, err)
 	}
 
-	s.given[o] = from
+	s.origins[o] = from
 
 	return nil
 }
@@ -119,17 +125,19 @@ func (s *Set) Resolve(from Sources) []Problem {
 
 	if from.File != nil {
 		found, bad := s.file(from.File)
-		all, problems = append(all, found...), append(problems, bad...)
+		all = append(all, found...)
+		problems = append(problems, bad...)
 	}
 
 	if from.Environment != nil {
 		all = append(all, s.environment(from.Environment)...)
 	}
 
-	// The winner comes last. Overridden values are checked as well: their mistakes would surface
-	// later.
+	// Higher sources are later, so that the last value remains. Values that later ones replace are
+	// set as well, because Set checks them: the mistakes would surface when the higher source has
+	// no value.
 	for _, c := range all {
-		if s.given[c.setting].Source > c.origin.Source {
+		if s.origins[c.setting].Source > c.origin.Source {
 			continue
 		}
 
@@ -140,17 +148,19 @@ func (s *Set) Resolve(from Sources) []Problem {
 			continue
 		}
 
-		s.given[c.setting] = c.origin
+		s.origins[c.setting] = c.origin
 	}
 
 	return problems
 }
 
+// externalIDs returns the values in external_ids. A setting's own key is after the general one, and
+// so wins.
 func (s *Set) externalIDs(ids map[string]string) []candidate {
 	var out []candidate
 
 	for _, o := range s.Settings {
-		if s.apart[o.Flag] {
+		if s.disregarded[o.Flag] {
 			continue
 		}
 
@@ -164,11 +174,13 @@ func (s *Set) externalIDs(ids map[string]string) []candidate {
 	return out
 }
 
+// environment returns the values of environment variables. A setting's own variable is after the
+// general one, and so wins.
 func (s *Set) environment(lookup func(string) (string, bool)) []candidate {
 	var out []candidate
 
 	for _, o := range s.Settings {
-		for _, name := range []string{o.Env, o.Variable()} { // the program's own name is more specific
+		for _, name := range []string{o.Env, o.Variable()} {
 			if name == "" {
 				continue
 			}
@@ -182,119 +194,97 @@ func (s *Set) environment(lookup func(string) (string, bool)) []candidate {
 	return out
 }
 
-// file returns the values of a file, and the problems with its keys.
+// file returns the values of a file, and the problems with its sections and keys.
 func (s *Set) file(f *File) ([]candidate, []Problem) {
-	problems := slices.Clone(f.Problems)
-	warn := func(line int, format string, args ...any) {
-		problems = append(problems,
-			Problem{Where: f.where(line), Message: fmt.Sprintf(format, args...), Warning: true})
-	}
-	bad := func(line int, err error) {
-		problems = append(problems, Problem{Where: f.where(line), Message: err.Error()})
-	}
+	r := fileReader{set: s, file: f, problems: slices.Clone(f.Problems)}
 
-	for _, h := range f.Sections {
-		if !slices.Contains(s.sections(), h.Section) {
-			warn(h.Line, "unknown section [%s]", h.Section)
+	for _, header := range f.Sections {
+		if !slices.Contains(s.sections(), header.Section) {
+			r.warn(header, "unknown section [%s]", header.Section)
 		}
 	}
 
-	var out []candidate
-
-	seen := map[string]int{}
+	lines := map[string]int{} // of keys, with their section
 
 	for _, e := range f.Entries {
-		k := s.key(e.Section, e.Key)
-		name := "[" + e.Section + "] " + e.Key
-
-		if first := seen[name]; first != 0 && k.known() {
-			warn(e.Line, "%s is set again: line %d has no effect", name, first)
+		if earlier := lines[e.name()]; earlier != 0 && s.key(e.Section, e.Key).isKnown() {
+			r.warn(e, "%s is set again: line %d has no effect", e.name(), earlier)
 		}
 
-		seen[name] = e.Line
-		switch {
-		case k.unused != nil:
-			asks, err := k.unused.asks(e)
-			if err != nil {
-				bad(e.Line, fmt.Errorf("%s: %w", name, err))
-			} else if asks {
-				warn(e.Line, "%s has no effect: %s", name, k.unused.Why)
-			}
-
-			continue
-		case !k.known():
-			if slices.Contains(s.sections(), e.Section) { // otherwise the section was reported
-				warn(e.Line, "unknown key %s%s", name, s.elsewhere(e.Key))
-			}
-
-			continue
-		case e.Blank && !k.bool:
-			bad(e.Line, fmt.Errorf("%s: no value", name))
-			continue
-		case e.Blank:
-			e.Value = "true"
-		}
-
-		if k.deprecated != "" {
-			warn(e.Line, "%s is deprecated, use %s", name, k.deprecated)
-		}
-
-		to, err := k.to(e.Value)
-		if err != nil {
-			bad(e.Line, fmt.Errorf("%s: %w", name, err))
-			continue
-		}
-
-		for _, a := range to {
-			out = append(out, candidate{s.byFlag(a.Flag), a.Value, Origin{FromFile, f.where(e.Line)}})
-		}
+		lines[e.name()] = e.Line
+		r.read(e)
 	}
 
-	return out, problems
+	return r.found, r.problems
 }
 
-// meaning is the meaning of a file's key; the zero value is an unknown key.
-type meaning struct {
-	unused     *UnusedName
-	to         func(string) ([]Assignment, error)
-	bool       bool
-	deprecated string // the key to use
+// fileReader collects the values of a file.
+type fileReader struct {
+	set      *Set
+	file     *File
+	found    []candidate
+	problems []Problem
 }
 
-func (m meaning) known() bool { return m.to != nil || m.unused != nil }
-
-func (s *Set) key(section, key string) meaning {
-	for _, o := range s.Settings {
-		if o.Section == section && o.Key == key {
-			return meaning{
-				to:   func(v string) ([]Assignment, error) { return []Assignment{{o.Flag, v}}, nil },
-				bool: isBool(o.Value),
-			}
-		}
-	}
-
-	for _, a := range s.Aliases {
-		if a.Section == section && a.Key == key {
-			m := meaning{to: a.assignments, bool: a.Bool}
-			if o := s.byFlag(a.For); a.Deprecated {
-				m.deprecated = "[" + o.Section + "] " + o.Key
-			}
-
-			return m
-		}
-	}
-
-	for i := range s.UnusedNames {
-		if u := &s.UnusedNames[i]; u.Section == section && u.Key == key {
-			return meaning{unused: u}
-		}
-	}
-
-	return meaning{}
+func (r *fileReader) warn(e Entry, format string, args ...any) {
+	r.problems = append(r.problems,
+		Problem{Where: r.file.where(e.Line), Message: fmt.Sprintf(format, args...), Warning: true})
 }
 
-// asks reports whether an entry enables an unsupported feature.
-func (u *UnusedName) asks(e Entry) (bool, error) {
+func (r *fileReader) fail(e Entry, format string, args ...any) {
+	r.problems = append(r.problems, Problem{Where: r.file.where(e.Line), Message: fmt.Sprintf(format, args...)})
+}
+
+// read adds the values of an entry, or the problem with it.
+func (r *fileReader) read(e Entry) {
+	key := r.set.key(e.Section, e.Key)
+
+	switch {
+	case key.unused != nil:
+		r.readUnused(e, key.unused)
+		return
+	case !key.isKnown():
+		if slices.Contains(r.set.sections(), e.Section) { // otherwise the section is reported
+			r.warn(e, "unknown key %s%s", e.name(), r.set.hintSections(e.Key))
+		}
+
+		return
+	case e.Blank && !key.isBool:
+		r.fail(e, "%s: no value", e.name())
+		return
+	case e.Blank:
+		e.Value = "true"
+	}
+
+	if key.replacement != "" {
+		r.warn(e, "%s is deprecated, use %s", e.name(), key.replacement)
+	}
+
+	assignments, err := key.assignments(e.Value)
+	if err != nil {
+		r.fail(e, "%s: %v", e.name(), err)
+		return
+	}
+
+	for _, a := range assignments {
+		origin := Origin{FromFile, r.file.where(e.Line)}
+		r.found = append(r.found, candidate{r.set.byFlag(a.Flag), a.Value, origin})
+	}
+}
+
+func (r *fileReader) readUnused(e Entry, u *UnusedName) {
+	isUsed, err := u.isUsed(e)
+
+	switch {
+	case err != nil:
+		r.fail(e, "%s: %v", e.name(), err)
+	case isUsed:
+		r.warn(e, "%s has no effect: %s", e.name(), u.Why)
+	}
+}
+
+// isUsed reports whether an entry, or a flag, has a value that would enable something.
+func (u *UnusedName) isUsed(e Entry) (bool, error) {
 	if !u.Bool {
 		return e.Value != "", nil
 	}
@@ -306,6 +296,48 @@ func (u *UnusedName) asks(e Entry) (bool, error) {
 	return parseBool(e.Value)
 }
 
+// fileKey is the meaning of a key in a file; the zero value is an unknown key.
+type fileKey struct {
+	unused      *UnusedName
+	assignments func(value string) ([]Assignment, error) // nil if the key is unused or unknown
+	isBool      bool                                     // needs no value
+	replacement string                                   // of a deprecated key: the key to use
+}
+
+func (k fileKey) isKnown() bool { return k.assignments != nil || k.unused != nil }
+
+// key looks up a key in the table.
+func (s *Set) key(section, key string) fileKey {
+	for _, o := range s.Settings {
+		if o.Section == section && o.Key == key {
+			return fileKey{
+				assignments: func(v string) ([]Assignment, error) { return []Assignment{{o.Flag, v}}, nil },
+				isBool:      isBool(o.Value),
+			}
+		}
+	}
+
+	for _, a := range s.Aliases {
+		if a.Section == section && a.Key == key {
+			k := fileKey{assignments: a.assignments, isBool: a.Bool}
+			if o := s.byFlag(a.For); a.Deprecated {
+				k.replacement = "[" + o.Section + "] " + o.Key
+			}
+
+			return k
+		}
+	}
+
+	for i := range s.UnusedNames {
+		if u := &s.UnusedNames[i]; u.Section == section && u.Key == key {
+			return fileKey{unused: u}
+		}
+	}
+
+	return fileKey{}
+}
+
+// sections returns all sections in which the table has keys.
 func (s *Set) sections() []string {
 	all := map[string]bool{}
 	for _, o := range s.Settings {
@@ -320,24 +352,24 @@ func (s *Set) sections() []string {
 		all[u.Section] = true
 	}
 
-	delete(all, "")
+	delete(all, "") // of names that are only flags
 
 	return slices.Sorted(maps.Keys(all))
 }
 
-// elsewhere returns a hint at the sections that have the key.
-func (s *Set) elsewhere(key string) string {
-	var in []string
+// hintSections returns a hint at the sections that have the key; "" if none has it.
+func (s *Set) hintSections(key string) string {
+	var sections []string
 
 	for _, section := range s.sections() {
-		if s.key(section, key).known() {
-			in = append(in, "["+section+"]")
+		if s.key(section, key).isKnown() {
+			sections = append(sections, "["+section+"]")
 		}
 	}
 
-	if in == nil {
+	if sections == nil {
 		return ""
 	}
 
-	return ": it belongs to " + strings.Join(in, " or ")
+	return ": it belongs to " + strings.Join(sections, " or ")
 }

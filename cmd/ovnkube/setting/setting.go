@@ -15,12 +15,12 @@ type Setting struct {
 	ExternalID   string // additional key in OVS's external_ids; "": none
 	Value        flag.Value
 	Usage        string
-	Role         Role
-	Secret       bool
-	About        []string // words that identify later errors about this setting
+	Role         Role     // the roles that have the setting; 0: all
+	Secret       bool     // the value is not printed
+	About        []string // words in the errors of later checks that are about this setting
 }
 
-// Role is a bit set of the roles that have a setting. 0 stands for all roles.
+// Role is a bit set of roles of the program.
 type Role uint8
 
 // Variable returns the name of the setting's environment variable.
@@ -28,13 +28,14 @@ func (s *Setting) Variable() string {
 	return "OVNKUBE_" + strings.ToUpper(strings.ReplaceAll(s.Flag, "-", "_"))
 }
 
-// externalIDPrefix and the flag's name form the setting's key in external_ids.
+// externalIDPrefix and the name of the flag form the setting's own key in external_ids.
 const externalIDPrefix = "ovn-ebpf-"
 
 // OwnExternalID reports whether a key of external_ids belongs to ovn-ebpf alone.
 func OwnExternalID(key string) bool { return strings.HasPrefix(key, externalIDPrefix) }
 
-// ExternalIDKey returns the key of external_ids that stores the setting.
+// ExternalIDKey returns the key of external_ids in which a command stores the setting: the one that
+// other programs read as well, if there is one.
 func (s *Setting) ExternalIDKey() string { return cmp.Or(s.ExternalID, externalIDPrefix+s.Flag) }
 
 // externalIDKeys returns the setting's keys in external_ids, the most specific last.
@@ -49,14 +50,15 @@ func (s *Setting) externalIDKeys() []string {
 
 // Shown returns the value for printing.
 func (s *Setting) Shown() string {
-	if v := s.Value.String(); !s.Secret || v == "" {
-		return v
+	v := s.Value.String()
+	if s.Secret && v != "" {
+		return "(hidden)"
 	}
 
-	return "(hidden)"
+	return v
 }
 
-// Alias is another name, on the command line or in the file.
+// Alias is another name of a setting, on the command line, in the file, or both.
 type Alias struct {
 	Flag         string // "": none
 	Section, Key string // "": none
@@ -64,7 +66,8 @@ type Alias struct {
 	For          string // flag of the setting
 	Bool         bool   // needs no value on the command line
 
-	// To returns the settings to assign; nil: For gets the value.
+	// To returns the values that settings get if the alias has a value. nil: the setting For gets the
+	// value unchanged.
 	To func(value string) ([]Assignment, error)
 }
 
@@ -79,7 +82,7 @@ type UnusedName struct {
 	Why                string
 }
 
-// Table lists all settings.
+// Table lists the settings of a program and the other names that it accepts.
 type Table struct {
 	Settings    []*Setting
 	Aliases     []Alias

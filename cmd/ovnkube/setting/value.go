@@ -8,12 +8,14 @@ import (
 	"time"
 )
 
-// Text returns a setting for a string that satisfies all checks.
-func Text(p *string, check ...func(string) error) *textValue { return &textValue{p, check} }
+// Text returns the value of a setting that is a string, and passes all checks.
+func Text(p *string, checks ...func(string) error) *textValue { return &textValue{p, checks} }
 
+// textValue and the types below are flag.Values. Their String is also called on zero values, by
+// package flag.
 type textValue struct {
-	p     *string
-	check []func(string) error
+	p      *string
+	checks []func(string) error
 }
 
 func (t *textValue) String() string {
@@ -25,7 +27,7 @@ func (t *textValue) String() string {
 }
 
 func (t *textValue) Set(s string) error {
-	for _, check := range t.check {
+	for _, check := range t.checks {
 		if err := check(s); err != nil {
 			return err
 		}
@@ -36,7 +38,7 @@ func (t *textValue) Set(s string) error {
 	return nil
 }
 
-// Choice returns a setting for one of the given words.
+// Choice returns the value of a setting that is one of the given words.
 func Choice(p *string, words ...string) *choice { return &choice{textValue{p, nil}, words} }
 
 type choice struct {
@@ -63,7 +65,7 @@ func (c *choice) Set(s string) error {
 // Words returns the valid words.
 func (c *choice) Words() []string { return c.words }
 
-// Number returns a setting for an integer from least to most.
+// Number returns the value of a setting that is an integer from least to most.
 func Number(p *int, least, most int) *number { return &number{p, least, most} }
 
 type number struct {
@@ -97,7 +99,8 @@ func (n *number) Set(s string) error {
 	return nil
 }
 
-// Seconds returns a setting for a duration of whole seconds, at least one.
+// Seconds returns the value of a setting that is a duration: whole seconds, from one second to an
+// hour.
 func Seconds(p *time.Duration) *seconds { return &seconds{p} }
 
 type seconds struct{ p *time.Duration }
@@ -121,7 +124,7 @@ func (d *seconds) Set(s string) error {
 	return nil
 }
 
-// Switch returns a setting for a boolean.
+// Switch returns the value of a setting that is a boolean.
 func Switch(p *bool) *boolean { return &boolean{p} }
 
 type boolean struct{ p *bool }
@@ -143,7 +146,7 @@ func (b *boolean) Set(s string) error {
 	return err
 }
 
-// IsBoolFlag makes package flag accept it without a value.
+// IsBoolFlag makes package flag accept the flag without a value.
 func (*boolean) IsBoolFlag() bool { return true }
 
 // parseBool accepts the words of Go's flags and of gcfg files.
@@ -158,7 +161,8 @@ func parseBool(s string) (bool, error) {
 	return false, fmt.Errorf("%q is neither true nor false", s)
 }
 
-func isBool(v any) bool {
-	b, ok := v.(interface{ IsBoolFlag() bool })
-	return ok && b.IsBoolFlag()
+// isBool reports whether a flag with this value needs no value on the command line.
+func isBool(value any) bool {
+	b, hasMethod := value.(interface{ IsBoolFlag() bool })
+	return hasMethod && b.IsBoolFlag()
 }
