@@ -9,9 +9,41 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// denied returns system calls that neither the daemons nor their child processes need, and that
-// affect more than the network: other processes, the clock, the kernel itself.
-func denied(modules bool) []uintptr {
+// Confine denies this process and its children the system calls that the daemons do not need
+// (EPERM), by a seccomp filter for all threads. It cannot be undone. If a container runtime also
+// sets a profile, the stricter result of both applies. permitModules permits loading kernel
+// modules.
+//
+// A process with CAP_SYS_ADMIN keeps privileges gained by execve, such as SELinux domain
+// transitions. Without that capability, a filter requires no_new_privs (seccomp(2)).
+func Confine(permitModules bool) error {
+	if auditArch == 0 {
+		return fmt.Errorf("confine process: no filter for %s", runtime.GOARCH)
+	}
+
+	runtime.LockOSThread() // no_new_privs is per thread until the filter is applied to all threads
+
+	defer runtime.UnlockOSThread()
+
+	filter := filterProgram(deniedCalls(permitModules))
+
+	err := install(filter)
+	if errors.Is(err, unix.EACCES) {
+		if err = unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err == nil {
+			err = install(filter)
+		}
+	}
+
+	if err != nil {
+		return fmt.Errorf("confine process: %w", err)
+	}
+
+	return nil
+}
+
+// deniedCalls returns system calls that neither the daemons nor their child processes need, and
+// that affect more than the network: other processes, the clock, the kernel itself.
+func deniedCalls(permitModules bool) []uintptr {
 	list := []uintptr{
 		unix.SYS_ACCT,
 		unix.SYS_ADD_KEY,
@@ -51,58 +83,27 @@ func denied(modules bool) []uintptr {
 		unix.SYS_USERFAULTFD,
 		unix.SYS_VHANGUP,
 	}
-	if !modules {
+	if !permitModules {
 		list = append(list, unix.SYS_FINIT_MODULE, unix.SYS_INIT_MODULE)
 	}
 
 	return append(list, deniedHere...)
 }
 
-// Confine denies this process and its children the system calls that the daemons do not need
-// (EPERM), by a seccomp filter for all threads. It cannot be undone. If a container runtime also
-// sets a profile, the stricter result of both applies. modules permits loading kernel modules.
-//
-// A process with CAP_SYS_ADMIN keeps privileges gained by execve, such as SELinux domain
-// transitions. Without that capability, a filter requires no_new_privs (seccomp(2)).
-func Confine(modules bool) error {
-	if auditArch == 0 {
-		return fmt.Errorf("confine process: no filter for %s", runtime.GOARCH)
-	}
-
-	runtime.LockOSThread() // no_new_privs is per thread until the filter is applied to all threads
-
-	defer runtime.UnlockOSThread()
-
-	filter := program(denied(modules))
-
-	err := install(filter)
-	if errors.Is(err, unix.EACCES) {
-		if err = unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err == nil {
-			err = install(filter)
-		}
-	}
-
-	if err != nil {
-		return fmt.Errorf("confine process: %w", err)
-	}
-
-	return nil
-}
-
-// program returns the filter. It denies the listed calls, and all calls of other architectures,
-// which have different numbers.
-func program(list []uintptr) []unix.SockFilter {
+// filterProgram returns the filter as a BPF program. It denies the listed calls, and all calls of
+// other architectures, which have different numbers.
+func filterProgram(calls []uintptr) []unix.SockFilter {
 	const number, arch = 0, 4 // offsets in struct seccomp_data
 
 	load := func(offset uint32) unix.SockFilter {
 		return unix.SockFilter{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: offset}
 	}
-	end := func(action uint32) unix.SockFilter {
+	exit := func(action uint32) unix.SockFilter {
 		return unix.SockFilter{Code: unix.BPF_RET | unix.BPF_K, K: action}
 	}
-	deny := end(unix.SECCOMP_RET_ERRNO | uint32(unix.EPERM))
-	// Skips the next instruction unless the comparison holds.
-	unless := func(operator uint16, k uint32) unix.SockFilter {
+	deny := exit(unix.SECCOMP_RET_ERRNO | uint32(unix.EPERM))
+	// runNextIf skips the next instruction unless the comparison holds.
+	runNextIf := func(operator uint16, k uint32) unix.SockFilter {
 		return unix.SockFilter{Code: unix.BPF_JMP | unix.BPF_K | operator, Jt: 0, Jf: 1, K: k}
 	}
 
@@ -111,16 +112,17 @@ func program(list []uintptr) []unix.SockFilter {
 		{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, Jt: 1, K: auditArch},
 		deny,
 		load(number),
-		unless(unix.BPF_JGE, foreignNumbers),
+		runNextIf(unix.BPF_JGE, foreignNumbers),
 		deny,
 	}
-	for _, nr := range list {
-		out = append(out, unless(unix.BPF_JEQ, uint32(nr)), deny)
+	for _, nr := range calls {
+		out = append(out, runNextIf(unix.BPF_JEQ, uint32(nr)), deny)
 	}
 
-	return append(out, end(unix.SECCOMP_RET_ALLOW))
+	return append(out, exit(unix.SECCOMP_RET_ALLOW))
 }
 
+// install applies the filter to all threads of the process.
 func install(filter []unix.SockFilter) error {
 	prog := unix.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]}
 

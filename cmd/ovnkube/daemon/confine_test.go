@@ -115,7 +115,7 @@ func tryDenied(modules bool) error {
 
 	var errs []error
 
-	list := denied(modules)
+	list := deniedCalls(modules)
 	for _, nr := range list {
 		if _, _, errno := unix.Syscall6(nr, none, none, none, none, none, none); errno != unix.EPERM {
 			errs = append(errs, fmt.Errorf("call %d: %w, want it denied", nr, errno))

@@ -39,7 +39,8 @@ func (o *Options) Declare(f *flag.FlagSet, name string) {
 	f.BoolVar(&o.NoChdir, "no-chdir", false, "with --detach: stay in this directory, not in /")
 }
 
-// DeclareLog declares OVS's logging flags. Programs of the second generation have other flags.
+// DeclareLog declares OVS's logging flags, for the daemons of ovn-kubernetes' first releases. Other
+// commands have the settings of the log.
 func (o *Options) DeclareLog(f *flag.FlagSet) {
 	file := filepath.Join(LogDir, o.Name+".log")
 	f.Var(optional{&o.LogFile, file}, "log-file", "append the log to `[FILE]`; without one, to "+file)
@@ -49,8 +50,8 @@ func (o *Options) DeclareLog(f *flag.FlagSet) {
 
 // optional is a string flag with an optional value, such as --pidfile.
 type optional struct {
-	to   *string
-	dflt string
+	to           *string
+	defaultValue string // without a value on the command line
 }
 
 func (o optional) IsBoolFlag() bool { return true }
@@ -69,7 +70,7 @@ func (o optional) String() string {
 func (o optional) Set(v string) error {
 	switch v {
 	case "true":
-		v = o.dflt
+		v = o.defaultValue
 	case "":
 		return fmt.Errorf("empty file name")
 	}
@@ -83,7 +84,7 @@ func (o optional) Set(v string) error {
 // level. It is a flag.Value.
 type Verbosity struct {
 	Console, File *slog.Level // nil: unchanged
-	said          []string
+	specs         []string    // as on the command line
 }
 
 // Off is above every level.
@@ -99,8 +100,10 @@ var levels = map[string]slog.Level{
 	"dbg":  slog.LevelDebug,
 }
 
+// destinations are OVS's. A level for syslog has no effect.
 var destinations = []string{"any", "console", "file", "syslog"}
 
+// separator reports whether a character separates the words of a -v.
 func separator(r rune) bool { return strings.ContainsRune(":, \t", r) }
 
 // IsBoolFlag allows --verbose without a value, which enables all messages.
@@ -114,43 +117,42 @@ func (v *Verbosity) String() string {
 		return ""
 	}
 
-	return strings.Join(v.said, " ")
+	return strings.Join(v.specs, " ")
 }
 
 // Set accepts words in any order: a destination, a level (default dbg), and a module (only "any").
 // The last value for a destination wins.
 func (v *Verbosity) Set(spec string) error {
-	if spec == "true" {
+	if spec == "true" { // the flag has no value
 		spec = "dbg"
 	}
 
-	to, level := "any", slog.LevelDebug
-
-	var haveTo, haveLevel bool
+	destination, level := "any", slog.LevelDebug
+	hasDestination, hasLevel := false, false
 
 	for _, word := range strings.FieldsFunc(strings.ToLower(spec), separator) {
 		l, isLevel := levels[word]
 		switch {
-		case isLevel && !haveLevel:
-			level, haveLevel = l, true
-		case word == "any":
-		case slices.Contains(destinations, word) && !haveTo:
-			to, haveTo = word, true
+		case isLevel && !hasLevel:
+			level, hasLevel = l, true
+		case word == "any": // any module or destination
+		case slices.Contains(destinations, word) && !hasDestination:
+			destination, hasDestination = word, true
 		default:
 			return fmt.Errorf("%q: %q is neither a level (off, emer, err, warn, info, dbg) nor a destination (console, file, syslog)",
 				spec, word)
 		}
 	}
 
-	if to == "any" || to == "console" {
+	if destination == "any" || destination == "console" {
 		v.Console = &level
 	}
 
-	if to == "any" || to == "file" {
+	if destination == "any" || destination == "file" {
 		v.File = &level
 	}
 
-	v.said = append(v.said, spec)
+	v.specs = append(v.specs, spec)
 
 	return nil
 }

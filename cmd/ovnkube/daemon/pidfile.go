@@ -35,14 +35,15 @@ func WritePIDFile(path string, overwrite bool) (*PIDFile, error) {
 		return nil, fmt.Errorf("write pid file: %w", err)
 	}
 
-	// Locks and writes the file under another name first, so that path always contains a process ID.
+	// The file is locked and written under another name first. So a reader of path always finds a
+	// process ID, and the lock of a process that lives.
 	f, err := atomicfile.Create(path, 0o644)
 	if err != nil {
 		return nil, fmt.Errorf("write pid file: %w", err)
 	}
 
 	p := &PIDFile{path: path, file: f}
-	if err := p.fill(); err != nil {
+	if err := p.lockAndCommit(); err != nil {
 		f.Abort()
 		return nil, fmt.Errorf("write pid file %s: %w", path, err)
 	}
@@ -50,7 +51,7 @@ func WritePIDFile(path string, overwrite bool) (*PIDFile, error) {
 	return p, nil
 }
 
-func (p *PIDFile) fill() error {
+func (p *PIDFile) lockAndCommit() error {
 	lock := unix.Flock_t{Type: unix.F_WRLCK}
 	if err := unix.FcntlFlock(p.file.Fd(), unix.F_SETLK, &lock); err != nil {
 		return fmt.Errorf("lock: %w", err)
@@ -70,10 +71,10 @@ func (p *PIDFile) Remove() {
 	}
 
 	p.remove.Do(func() {
-		ours, err1 := p.file.Stat()
-		there, err2 := os.Stat(p.path)
+		own, errOwn := p.file.Stat()
+		current, errCurrent := os.Stat(p.path)
 
-		if err1 == nil && err2 == nil && os.SameFile(ours, there) {
+		if errOwn == nil && errCurrent == nil && os.SameFile(own, current) {
 			_ = os.Remove(p.path) // a stale file is harmless
 		}
 

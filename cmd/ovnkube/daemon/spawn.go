@@ -13,14 +13,15 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/loop"
 )
 
-// insideEnv marks the background process and tells how long the parent waits. The process writes to
-// the descriptor a line for each thing that it waits for, and finally untilUp.
+// The protocol between the parent and the process in the background. The parent sets the
+// environment variable to the state for which it waits. The process writes lines to the file
+// descriptor: each is what the process waits for, until isUpLine ends the parent's wait.
 const (
-	insideEnv  = "OVNKUBE_DETACHED"
-	untilUp    = "up"
-	untilReady = "ready"
-	upFD       = 3
-	up         = "up"
+	backgroundEnv  = "OVNKUBE_DETACHED"
+	waitUntilUp    = "up"
+	waitUntilReady = "ready"
+	parentFD       = 3 // the first of ExtraFiles
+	isUpLine       = "up"
 )
 
 // Background describes a process to start in the background.
@@ -43,52 +44,54 @@ func Spawn(ctx context.Context, b Background) error {
 	}
 	defer read.Close()
 
-	until := untilUp
+	wait := waitUntilUp
 	if b.UntilReady {
-		until = untilReady
+		wait = waitUntilReady
 	}
 
 	child := exec.Command("/proc/self/exe") // not bound to ctx, as it outlives the wait
-	child.Args, child.Dir, child.Stderr = b.Args, b.Dir, os.Stderr
-
-	child.Env = append(os.Environ(), insideEnv+"="+until)
+	child.Args = b.Args
+	child.Dir = b.Dir
+	child.Stderr = os.Stderr
+	child.Env = append(os.Environ(), backgroundEnv+"="+wait)
 	child.ExtraFiles = []*os.File{write}
 	child.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	err = child.Start()
 
-	write.Close()
+	write.Close() // so that reading ends if the process ends
 
 	if err != nil {
 		return fmt.Errorf("start in the background: %w", err)
 	}
 
-	end := func() { _ = child.Process.Signal(syscall.SIGTERM) } // fails only after its end
-	stop := context.AfterFunc(ctx, end)
+	terminate := func() { _ = child.Process.Signal(syscall.SIGTERM) } // fails only if the process has ended
+	keepRunning := context.AfterFunc(ctx, terminate)
 
 	isUp := false
 	for lines := bufio.NewScanner(read); !isUp && lines.Scan(); {
-		isUp = lines.Text() == up
+		isUp = lines.Text() == isUpLine
 		if !isUp && b.Waiting != nil {
 			b.Waiting(lines.Text())
 		}
 	}
 
-	if !stop() {
-		return errors.Join(context.Cause(ctx), ended(child.Wait()))
+	if hasTerminated := !keepRunning(); hasTerminated {
+		return errors.Join(context.Cause(ctx), endedError(child.Wait()))
 	}
 
 	if isUp {
 		return ErrDetached
 	}
 
-	if err := ended(child.Wait()); err != nil {
+	if err := endedError(child.Wait()); err != nil {
 		return err
 	}
 
 	return errors.New("the process in the background has ended")
 }
 
-func ended(err error) error {
+// endedError returns the error for a process in the background that has failed; nil if it has not.
+func endedError(err error) error {
 	if err != nil {
 		return fmt.Errorf("the process in the background has ended: %w", err)
 	}
@@ -110,8 +113,8 @@ func Stop(ctx context.Context, pidfile string) error {
 	}
 
 	for {
-		now, err := Running(pidfile)
-		if err != nil || now != pid {
+		current, err := Running(pidfile)
+		if err != nil || current != pid {
 			return err
 		}
 

@@ -20,24 +20,24 @@ var ErrDetached = errors.New("runs in the background")
 
 // Process is a started daemon. Its methods are safe for concurrent use.
 type Process struct {
-	pidfile  *PIDFile
-	up       *os.File // nil in the foreground
-	isUp     sync.Once
-	hasEnded sync.Once
+	pidfile *PIDFile
+	parent  *os.File // pipe to the parent that waits; nil in the foreground
+	goUp    sync.Once
+	end     sync.Once
 
-	untilReady bool // the parent waits for readiness
-	ended      chan struct{}
+	waitsForReady bool          // the parent waits until the process is ready, not only until it is up
+	ended         chan struct{} // closed by End
 
 	mu      sync.Mutex        // guards missing
-	missing map[string]string // by part
+	missing map[string]string // by part; "" if the part is ready
 }
 
 // Start applies the options. Without --detach, and in the background process, it returns a Process.
 // With --detach it starts the background process with the same arguments. It returns ErrDetached
 // when that is up, or the error with which it has ended.
 func (o *Options) Start(ctx context.Context) (*Process, error) {
-	until := os.Getenv(insideEnv)
-	if o.Detach && until == "" {
+	parentWaits := os.Getenv(backgroundEnv) // "" in the foreground
+	if o.Detach && parentWaits == "" {
 		dir := "/"
 		if o.NoChdir {
 			dir = ""
@@ -46,14 +46,18 @@ func (o *Options) Start(ctx context.Context) (*Process, error) {
 		return nil, Spawn(ctx, Background{Args: os.Args, Dir: dir})
 	}
 
-	p := &Process{missing: map[string]string{}, untilReady: until == untilReady, ended: make(chan struct{})}
-	if until != "" {
-		if err := os.Unsetenv(insideEnv); err != nil { // child processes must not inherit it
+	p := &Process{
+		missing:       map[string]string{},
+		waitsForReady: parentWaits == waitUntilReady,
+		ended:         make(chan struct{}),
+	}
+	if parentWaits != "" {
+		if err := os.Unsetenv(backgroundEnv); err != nil { // child processes must not inherit it
 			return nil, err
 		}
 
-		unix.CloseOnExec(upFD)
-		p.up = os.NewFile(upFD, "up")
+		unix.CloseOnExec(parentFD)
+		p.parent = os.NewFile(parentFD, "parent")
 	}
 
 	if o.PIDFile != "" {
@@ -66,11 +70,11 @@ func (o *Options) Start(ctx context.Context) (*Process, error) {
 	return p, nil
 }
 
-// goUp ends the wait of the parent of --detach, and redirects standard input, output and error to
-// /dev/null.
-func (p *Process) goUp() {
-	p.isUp.Do(func() {
-		if p.up == nil {
+// releaseParent ends the wait of the parent of --detach, once. It redirects standard input, output
+// and error to /dev/null.
+func (p *Process) releaseParent() {
+	p.goUp.Do(func() {
+		if p.parent == nil {
 			return
 		}
 
@@ -83,15 +87,16 @@ func (p *Process) goUp() {
 			null.Close()
 		}
 
-		p.notifyParent(up)
-		p.up.Close()
+		p.notifyParent(isUpLine)
+		p.parent.Close()
 	})
 }
 
-// notifyParent sends a line to the waiting parent, if any.
+// notifyParent sends a line to the waiting parent, if any. Errors are ignored: a parent that has
+// ended does not wait.
 func (p *Process) notifyParent(line string) {
-	if p.up != nil {
-		_, _ = fmt.Fprintln(p.up, line)
+	if p.parent != nil {
+		_, _ = fmt.Fprintln(p.parent, line)
 	}
 }
 
@@ -103,24 +108,29 @@ func (p *Process) Expect(part string) {
 	p.missing[part] = "not begun"
 }
 
-// Follow polls what a part still lacks ("" for nothing), now and until End, and reports it as
-// Progress.
+// Follow reports what a part still lacks ("" for nothing) as Progress: once at the beginning, and
+// after each change until End. It polls missing in a goroutine.
 func (p *Process) Follow(part string, missing func() string) {
-	const every = 500 * time.Millisecond
+	const interval = 500 * time.Millisecond
+
 	go func() {
-		ticker := time.NewTicker(every)
+		ticker := time.NewTicker(interval)
 		defer ticker.Stop()
 
-		for last, first := "", true; ; first = false {
-			if now := missing(); first || now != last {
-				last = now
-				p.Progress(part, now)
-			}
+		reported := missing()
+		p.Progress(part, reported)
+
+		for {
 
 			select {
 			case <-p.ended:
 				return
 			case <-ticker.C:
+			}
+
+			if text := missing(); text != reported {
+				reported = text
+				p.Progress(part, text)
 			}
 		}
 	}()
@@ -132,33 +142,34 @@ func (p *Process) Progress(part, missing string) {
 	p.mu.Lock()
 	p.missing[part] = missing
 
-	var all []string
+	var lacks []string
 
 	for _, name := range slices.Sorted(maps.Keys(p.missing)) {
 		if text := p.missing[name]; text != "" {
-			all = append(all, strings.TrimPrefix(name+": "+text, ": "))
+			lacks = append(lacks, strings.TrimPrefix(name+": "+text, ": ")) // a lone part has the name ""
 		}
 	}
 	p.mu.Unlock()
 
-	waits := strings.ReplaceAll(strings.Join(all, "; "), "\n", "; ")
-	if len(all) == 0 || !p.untilReady {
-		p.goUp()
+	// One line, as the parent reads lines, and so is systemd's format.
+	text := strings.ReplaceAll(strings.Join(lacks, "; "), "\n", "; ")
+	if len(lacks) == 0 || !p.waitsForReady {
+		p.releaseParent()
 	} else {
-		p.notifyParent(waits)
+		p.notifyParent(text)
 	}
 
-	if len(all) == 0 {
+	if len(lacks) == 0 {
 		notify(daemon.SdNotifyReady + "\nSTATUS=ready")
 		return
 	}
 
-	notify("STATUS=waits for " + waits)
+	notify("STATUS=waits for " + text)
 }
 
-// End removes the pid file.
+// End ends Follow and removes the pid file. The process must not report anything afterwards.
 func (p *Process) End() {
-	p.hasEnded.Do(func() {
+	p.end.Do(func() {
 		close(p.ended)
 		notify(daemon.SdNotifyStopping)
 		p.pidfile.Remove()
