@@ -17,13 +17,11 @@ import (
 	agentcluster "github.com/ovn-ebpf/ovn-ebpf/agent/cluster"
 	agentenv "github.com/ovn-ebpf/ovn-ebpf/agent/environment"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/gateway"
-	"github.com/ovn-ebpf/ovn-ebpf/agent/status"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/underlay"
 	"github.com/ovn-ebpf/ovn-ebpf/authority"
 	"github.com/ovn-ebpf/ovn-ebpf/cluster"
 	"github.com/ovn-ebpf/ovn-ebpf/cmd/ovnkube/daemon"
 	"github.com/ovn-ebpf/ovn-ebpf/cmd/ovnkube/setting"
-	"github.com/ovn-ebpf/ovn-ebpf/loop"
 	"github.com/ovn-ebpf/ovn-ebpf/verdict"
 )
 
@@ -34,19 +32,20 @@ type agentFlags struct {
 	uplink                                string
 	gateway                               gatewayFlags
 	nextHops                              addresses
-	encapIP                               oneAddress
+	encapIP                               optionalAddress
 	encapType, encapPort                  string // each has only one valid value
-	nodePorts                             bool
+	servesNodePorts                       bool
 	nodePortRange                         cluster.PortRange
 	pinDir, cniSocket, cniConfDir, runDir string
-	cgroupPath, chassisName               string
+	cgroupPath                            string
+	chassisName                           string // chassisSystemID or chassisNode
 	healthAddress                         string
-	countPods                             int
-	avoidNullNAT, cniExclusive            bool
+	countedPods                           int // maximum number
+	avoidsNullNAT, isCNIExclusive         bool
 	underlay                              underlayFlags
 }
 
-// Sources of the name of a node's chassis.
+// Values of chassis-name: the source of the name of a node's chassis.
 const (
 	chassisSystemID = "system-id"
 	chassisNode     = "node"
@@ -54,22 +53,22 @@ const (
 
 func newAgentFlags() *agentFlags {
 	return &agentFlags{
-		ovsdb:         "unix:/run/openvswitch/db.sock",
-		ovsRunDir:     "/run/openvswitch",
-		ovnRunDir:     "/run/ovn",
-		gateway:       newGatewayFlags(),
-		nodePorts:     true,
-		pinDir:        "/sys/fs/bpf/ovn-ebpf",
-		cniSocket:     "/run/ovn-ebpf/cni.sock",
-		cniConfDir:    "/etc/cni/net.d",
-		runDir:        "/run/ovn-ebpf",
-		chassisName:   chassisSystemID,
-		nodePortRange: cluster.PortRange{First: 30000, Last: 32767},
-		healthAddress: ":10256",
-		encapType:     "geneve",
-		encapPort:     "6081",
-		countPods:     250,
-		underlay:      newUnderlayFlags(),
+		ovsdb:           "unix:/run/openvswitch/db.sock",
+		ovsRunDir:       "/run/openvswitch",
+		ovnRunDir:       "/run/ovn",
+		gateway:         newGatewayFlags(),
+		servesNodePorts: true,
+		pinDir:          "/sys/fs/bpf/ovn-ebpf",
+		cniSocket:       "/run/ovn-ebpf/cni.sock",
+		cniConfDir:      "/etc/cni/net.d",
+		runDir:          "/run/ovn-ebpf",
+		chassisName:     chassisSystemID,
+		nodePortRange:   cluster.PortRange{First: 30000, Last: 32767},
+		healthAddress:   ":10256",
+		encapType:       "geneve",
+		encapPort:       "6081",
+		countedPods:     250,
+		underlay:        newUnderlayFlags(),
 	}
 }
 
@@ -95,14 +94,14 @@ func (a *agentFlags) settings() []*setting.Setting {
 			Flag:    "ovs-rundir",
 			Section: "ovspaths",
 			Key:     "run-dir",
-			Value:   setting.Text(&a.ovsRunDir, absolute),
+			Value:   setting.Text(&a.ovsRunDir, checkAbsolute),
 			Usage:   "`directory` with the management sockets of Open vSwitch's bridges",
 		},
 		{
 			Flag:    "ovn-rundir",
 			Section: "ovspaths",
 			Key:     "ovn-run-dir",
-			Value:   setting.Text(&a.ovnRunDir, absolute),
+			Value:   setting.Text(&a.ovnRunDir, checkAbsolute),
 			Usage:   "`directory` with ovn-controller's pid file and control socket",
 		},
 		{
@@ -171,7 +170,7 @@ func (a *agentFlags) settings() []*setting.Setting {
 			Flag:    "nodeport",
 			Section: "gateway",
 			Key:     "nodeport",
-			Value:   setting.Switch(&a.nodePorts),
+			Value:   setting.Switch(&a.servesNodePorts),
 			Usage:   "serve NodePorts on the node's addresses",
 		},
 		{
@@ -195,7 +194,7 @@ func (a *agentFlags) settings() []*setting.Setting {
 			Flag:    "cni-socket",
 			Section: "cni",
 			Key:     "socket",
-			Value:   setting.Text(&a.cniSocket, absolute),
+			Value:   setting.Text(&a.cniSocket, checkAbsolute),
 			Usage:   "`path` of the unix socket for the CNI plugin",
 		},
 		{
@@ -210,7 +209,7 @@ func (a *agentFlags) settings() []*setting.Setting {
 			Flag:    "cni-exclusive",
 			Section: "cni",
 			Key:     "exclusive",
-			Value:   setting.Switch(&a.cniExclusive),
+			Value:   setting.Switch(&a.isCNIExclusive),
 			Usage: "rename the CNI configurations of other networks in --cni-conf-dir while the node is " +
 				"ready. The container runtime then uses this network. The new names end in " +
 				".ovn-ebpf-kept. The agent's flag --cleanup restores the old names",
@@ -226,7 +225,7 @@ func (a *agentFlags) settings() []*setting.Setting {
 			Flag:    "healthz-bind-address",
 			Section: "kubernetes",
 			Key:     "healthz-bind-address",
-			Value:   setting.Text(&a.healthAddress, optional(hostPort)),
+			Value:   setting.Text(&a.healthAddress, optional(checkHostPort)),
 			Usage: "`address` of the node's health check for load balancers (empty: none). The health " +
 				"check has the paths /healthz and /livez, as that of kube-proxy",
 		},
@@ -234,7 +233,7 @@ func (a *agentFlags) settings() []*setting.Setting {
 			Flag:    "counted-pods",
 			Section: "metrics",
 			Key:     "counted-pods",
-			Value:   setting.Number(&a.countPods, 0, 10000),
+			Value:   setting.Number(&a.countedPods, 0, 10000),
 			Usage: "maximum number of `pods` per node that have packet, byte and drop counters of their " +
 				"own (0: none)",
 		},
@@ -242,7 +241,7 @@ func (a *agentFlags) settings() []*setting.Setting {
 			Flag:    "avoid-null-nat",
 			Section: "default",
 			Key:     "avoid-null-nat",
-			Value:   setting.Switch(&a.avoidNullNAT),
+			Value:   setting.Switch(&a.avoidsNullNAT),
 			Usage: "keep OVN from installing NAT flows that translate nothing. On the userspace datapath " +
 				"of Open vSwitch before 3.3, ovs-vswitchd may abort at such flows",
 		},
@@ -250,7 +249,7 @@ func (a *agentFlags) settings() []*setting.Setting {
 			Flag:    "run-dir",
 			Section: "default",
 			Key:     "run-dir",
-			Value:   setting.Text(&a.runDir, absolute),
+			Value:   setting.Text(&a.runDir, checkAbsolute),
 			Usage:   "`directory` of the agent's state, which is not needed after a reboot",
 		},
 	}
@@ -264,6 +263,8 @@ func (a *agentFlags) settings() []*setting.Setting {
 	return list
 }
 
+// config returns the configuration of the agent of overlay mode. With an error, it is incomplete,
+// but enough to report the error.
 func (a *agentFlags) config(cluster *clusterFlags) (agent.Config, error) {
 	rest, err := cluster.api.restConfig()
 	if err != nil {
@@ -275,6 +276,7 @@ func (a *agentFlags) config(cluster *clusterFlags) (agent.Config, error) {
 	return config, config.Validate()
 }
 
+// uncheckedConfig returns the configuration without checking its values. rest may be nil.
 func (a *agentFlags) uncheckedConfig(cluster *clusterFlags, rest *rest.Config) agent.Config {
 	return agent.Config{
 		NodeName:        a.nodeName,
@@ -288,13 +290,13 @@ func (a *agentFlags) uncheckedConfig(cluster *clusterFlags, rest *rest.Config) a
 		CertificateFile: filepath.Join(authority.NodeDir, authority.NodeFile),
 		CNISocket:       a.cniSocket,
 		CNIConfDir:      a.cniConfDir,
-		CNIExclusive:    a.cniExclusive,
+		CNIExclusive:    a.isCNIExclusive,
 		MetricsAddr:     cluster.metricsAddress,
 		MetricsTLS:      cluster.metricsTLS,
 		HealthAddr:      a.healthAddress,
-		CountPods:       a.countPods,
+		CountPods:       a.countedPods,
 		ShadowRate:      a.gateway.shadowRate,
-		AvoidNullNAT:    a.avoidNullNAT,
+		AvoidNullNAT:    a.avoidsNullNAT,
 		Settings:        a.gatewaySettings(cluster),
 	}
 }
@@ -316,7 +318,7 @@ func (a *agentFlags) gatewaySettings(cluster *clusterFlags) gateway.Settings {
 		},
 		Cluster: gateway.Cluster{
 			SNATPorts:     cluster.snatPorts,
-			NodePorts:     a.nodePorts,
+			NodePorts:     a.servesNodePorts,
 			NodePortRange: a.nodePortRange,
 			ServiceCIDRs:  cluster.serviceCIDRs,
 			ExternalIPs:   cluster.externalIPs,
@@ -333,7 +335,7 @@ func (a *agentFlags) gatewaySettings(cluster *clusterFlags) gateway.Settings {
 		PinDir:        a.pinDir,
 		RunDir:        a.runDir,
 		OVSRunDir:     a.ovsRunDir,
-		Watchdog:      a.watchdog(),
+		Watchdog:      a.watchdogArgs(),
 		CgroupPath:    a.cgroupPath,
 		CountServices: g.countServices,
 		Shortcuts:     g.shortcuts == shortcutsAuto,
@@ -344,30 +346,24 @@ func agentCommand(f *flag.FlagSet) action {
 	s := newSettings(agentMetrics)
 	s.declare(f, roleAgent)
 	s.daemon.Declare(f, "ovnkube-agent")
-	f.BoolVar(&s.replaces, "replace", false, "first stop the agent that runs on this node, if any")
+	f.BoolVar(&s.replacesAgent, "replace", false, "first stop the agent that runs on this node, if any")
 	cleanup := f.Bool("cleanup", false,
 		"remove ovn-ebpf from this node, or hand it back to ovn-kubernetes if it was taken over, then exit")
 
 	return func(ctx context.Context, _ []string, env *environment) error {
-		return runAgent(ctx, env, s, *cleanup)
+		if *cleanup {
+			return cleanUpNode(ctx, env, s)
+		}
+
+		return runAgent(ctx, env, s)
 	}
 }
 
-func runAgent(ctx context.Context, env *environment, s *settings, cleanup bool) error {
-	log, mistakes := s.load(ctx, env)
-	if log == nil {
-		return mistakes
-	}
-
-	if s.agent.nodeName == "" {
-		var err error
-		if s.agent.nodeName, err = os.Hostname(); err != nil {
-			return err
-		}
-	}
-
-	if cleanup {
-		return s.cleanUp(ctx, mistakes, log)
+// runAgent runs the agent of the command 'ovnkube agent' or ovn-k8s-gateway-helper.
+func runAgent(ctx context.Context, env *environment, s *settings) error {
+	log, mistakes, err := s.loadForNode(ctx, env)
+	if err != nil {
+		return err
 	}
 
 	a, err := s.nodeAgent(s.cluster, log)
@@ -377,7 +373,7 @@ func runAgent(ctx context.Context, env *environment, s *settings, cleanup bool) 
 	}
 
 	return s.inDaemon(ctx, log, func(ctx context.Context, p *daemon.Process) error {
-		err := s.onlyAgent(ctx, a, func(missing func() string) { p.Follow("", missing) }, log)
+		err := s.runOnlyAgent(ctx, a, func(missing func() string) { p.Follow("", missing) }, log)
 		if err != nil && ctx.Err() == nil {
 			a.reportFailure(ctx, err, log)
 		}
@@ -386,23 +382,39 @@ func runAgent(ctx context.Context, env *environment, s *settings, cleanup bool) 
 	})
 }
 
-// nodeAgent is the agent of the configured mode.
-type nodeAgent struct {
-	name string // of the Node
-	// run calls begun when the agent starts to work.
-	run  func(ctx context.Context, begun func(missing func() string)) error
-	fail func(error) error // records an error for ovnkube status
-	api  *rest.Config      // nil if it is not configured
+// loadForNode loads the settings, with the host name as the default of the Node's name. It returns
+// mistakes of the configuration apart from err, because an agent reports them about its Node.
+func (s *settings) loadForNode(ctx context.Context, env *environment) (log *slog.Logger, mistakes, err error) {
+	log, mistakes = s.load(ctx, env)
+	if log == nil {
+		return nil, nil, mistakes // no source could be read
+	}
+
+	if s.agent.nodeName == "" {
+		if s.agent.nodeName, err = os.Hostname(); err != nil {
+			return nil, nil, err
+		}
+	}
+
+	return log, mistakes, nil
 }
 
-// nodeAgent returns the agent with its configuration. It can report an error also if the configuration
-// is invalid.
+// nodeAgent is the agent of the configured mode.
+type nodeAgent struct {
+	nodeName string // of the Node object
+	run      runFunc
+	fail     func(error) error // records an error for ovnkube status
+	api      *rest.Config      // nil if it is not configured
+}
+
+// nodeAgent returns the agent of the configured mode. If it returns an error, the configuration is
+// invalid: the agent cannot run, but can report the error.
 func (s *settings) nodeAgent(cluster *clusterFlags, log *slog.Logger) (nodeAgent, error) {
 	if cluster.mode == modeUnderlay {
 		config, err := s.agent.underlayConfig(cluster)
 
 		return nodeAgent{
-			name: config.NodeName, fail: config.Fail, api: config.RestConfig,
+			nodeName: config.NodeName, fail: config.Fail, api: config.RestConfig,
 			run: func(ctx context.Context, begun func(missing func() string)) error {
 				config.Begun = begun
 				return underlay.Run(ctx, config, log)
@@ -413,7 +425,7 @@ func (s *settings) nodeAgent(cluster *clusterFlags, log *slog.Logger) (nodeAgent
 	config, err := s.agent.config(cluster)
 
 	return nodeAgent{
-		name: config.NodeName, fail: config.Fail, api: config.API(log),
+		nodeName: config.NodeName, fail: config.Fail, api: config.API(log),
 		run: func(ctx context.Context, begun func(missing func() string)) error {
 			config.Begun = begun
 			return agent.Run(ctx, config, log)
@@ -421,58 +433,22 @@ func (s *settings) nodeAgent(cluster *clusterFlags, log *slog.Logger) (nodeAgent
 	}, err
 }
 
-// cleanUp removes what the last agent has left, also if the node is configured for the other mode by
-// now.
-func (s *settings) cleanUp(ctx context.Context, mistakes error, log *slog.Logger) error {
-	isUnderlay := s.cluster.mode == modeUnderlay
-	if was, err := status.IsUnderlay(s.agent.runDir); err == nil {
-		isUnderlay = was
-	}
-
-	var (
-		remove func(context.Context) error
-		err    error
-	)
-
-	if isUnderlay {
-		var config underlay.Config
-
-		config, err = s.agent.underlayConfig(s.cluster)
-		remove = func(context.Context) error { return underlay.Cleanup(config) }
-	} else {
-		var config agent.Config
-
-		config, err = s.agent.config(s.cluster)
-		remove = func(ctx context.Context) error {
-			return errors.Join(agent.Cleanup(ctx, config, log), s.forget(ctx))
-		}
-	}
-
-	if err := cmp.Or(mistakes, s.located(err)); err != nil {
-		return err
-	}
-
-	if err := s.awaitAgentEnd(ctx, log); err != nil {
-		return err
-	}
-
-	return remove(ctx)
-}
-
 // reportFailure records, for ovnkube status, the error with which the agent ends, and writes an
 // Event about the Node.
 func (a nodeAgent) reportFailure(ctx context.Context, failure error, log *slog.Logger) {
-	if errors.Is(failure, daemon.ErrRunning) {
-		// The record is that of the agent which runs.
-	} else if err := a.fail(failure); err != nil {
-		log.Warn("cannot record the error for ovnkube status", "error", err)
+	// If another agent runs on this node, the record is about that agent.
+	if !errors.Is(failure, daemon.ErrRunning) {
+		if err := a.fail(failure); err != nil {
+			log.Warn("cannot record the error for ovnkube status", "error", err)
+		}
 	}
 
-	warnNode(ctx, a.api, a.name, agentenv.AgentFailed, failure.Error(), log)
+	warnNode(ctx, a.api, a.nodeName, agentenv.AgentFailed, failure.Error(), log)
 }
 
-// warnNode writes an Event about the Node, as far as the API server answers. An agent that has
-// ended, or that waits to start, cannot write it itself.
+// warnNode writes an Event about a Node, for programs without a connection to the API server: an
+// agent that ends, or a program that waits for something. Without access to the API server, config
+// is nil and nothing is written.
 func warnNode(ctx context.Context, config *rest.Config, node, reason, text string, log *slog.Logger) {
 	if config == nil {
 		return
@@ -488,25 +464,27 @@ func warnNode(ctx context.Context, config *rest.Config, node, reason, text strin
 	}
 }
 
-// agentPIDFile is in the run directory, as a node has only one agent.
+// agentPIDFile is the name of the agent's pid file in the run directory. There is one file on a
+// node, and so one agent.
 const agentPIDFile = "agent.pid"
 
-// patience is the time limit for an agent's shutdown.
-const patience = 30 * time.Second
+// shutdownTimeout bounds the shutdown of an agent.
+const shutdownTimeout = 30 * time.Second
 
-// onlyAgent runs the agent, unless another one runs on this node.
-func (s *settings) onlyAgent(
+// runOnlyAgent runs the agent. If another agent runs on this node, it is stopped first with
+// --replace; otherwise runOnlyAgent returns an error.
+func (s *settings) runOnlyAgent(
 	ctx context.Context,
 	a nodeAgent,
 	begun func(missing func() string),
 	log *slog.Logger,
 ) error {
 	path := filepath.Join(s.agent.runDir, agentPIDFile)
-	if s.replaces {
-		stop, cancel := context.WithTimeout(ctx, patience)
+	if s.replacesAgent {
+		stopCtx, cancel := context.WithTimeout(ctx, shutdownTimeout)
 		defer cancel()
 
-		if err := daemon.Stop(stop, path); err != nil {
+		if err := daemon.Stop(stopCtx, path); err != nil {
 			return fmt.Errorf("stop the running agent: %w", err)
 		}
 	}
@@ -522,53 +500,4 @@ func (s *settings) onlyAgent(
 	defer lock.Remove()
 
 	return s.located(a.run(ctx, begun))
-}
-
-// awaitAgentEnd waits until no agent runs on this node, as an agent would undo the cleanup. With
-// the manifests, the cleanup starts while kubelet still stops the agent.
-func (s *settings) awaitAgentEnd(ctx context.Context, log *slog.Logger) error {
-	path := filepath.Join(s.agent.runDir, agentPIDFile)
-
-	ctx, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
-
-	for said := false; ; said = true {
-		pid, err := daemon.Running(path)
-		switch {
-		case err == nil && pid == 0:
-			return nil
-		case err != nil && !errors.Is(err, daemon.ErrRunning):
-			return err
-		case !said:
-			log.Info("waiting for the agent on this node to end", "pid-file", path)
-		}
-
-		if !loop.Pause(ctx, 100*time.Millisecond) {
-			return fmt.Errorf("clean up node: an agent still runs and would undo the cleanup, stop it first (pid file %s)",
-				path)
-		}
-	}
-}
-
-// forget removes the settings stored in OVS under keys of ovn-ebpf.
-func (s *settings) forget(ctx context.Context) error {
-	keys := map[string]string{}
-
-	for key := range s.externalIDs(ctx) {
-		if setting.OwnExternalID(key) {
-			keys[key] = ""
-		}
-	}
-
-	if len(keys) == 0 {
-		return nil
-	}
-
-	o, err := s.dialOVS(ctx)
-	if err != nil {
-		return err
-	}
-	defer o.Close()
-
-	return o.SetExternalIDs(ctx, keys)
 }

@@ -31,7 +31,7 @@ type clusterFlags struct {
 	serviceCIDRs         prefixes
 	externalIPs          prefixes
 	podTunnels           prefixes
-	trustSlices          bool
+	trustSlices          bool // believe the control plane's label of EndpointSlices
 	shares               service.Shares
 	snatPorts            cluster.PortRange
 	mtu                  int
@@ -44,10 +44,10 @@ type clusterFlags struct {
 // apiServer is the access to the API server.
 type apiServer struct{ kubeconfig, url, token, tokenFile, caFile string }
 
-// logFlags configure the log's destination and rotation.
+// logFlags configure the level, the destination and the rotation of the log.
 type logFlags struct {
 	level                        int
-	verbosity                    daemon.Verbosity // as in OVS's programs
+	verbosity                    daemon.Verbosity // from OVS's flags; takes precedence over level
 	file                         string
 	megabytes, backups, daysKept int
 }
@@ -189,7 +189,7 @@ func (c *clusterFlags) settings() []*setting.Setting {
 			Flag:    "metrics-bind-address",
 			Section: "metrics",
 			Key:     "bind-address",
-			Value:   setting.Text(&c.metricsAddress, optional(hostPort)),
+			Value:   setting.Text(&c.metricsAddress, optional(checkHostPort)),
 			Usage:   "`address` of /metrics, /healthz and /readyz, and of the agent's status page at /",
 		},
 		{
@@ -222,9 +222,9 @@ func (c *clusterFlags) settings() []*setting.Setting {
 	}
 	list = append(list, c.api.settings()...)
 	list = append(list, c.log.settings()...)
-	list = append(list, database("nb", "ovnnorth", "Northbound", &c.nbAddress, "ovn-nb", &c.nbTLS)...)
+	list = append(list, databaseSettings("nb", "ovnnorth", "Northbound", &c.nbAddress, "ovn-nb", &c.nbTLS)...)
 
-	return append(list, database("sb", "ovnsouth", "Southbound", &c.sbAddress, "ovn-remote", &c.sbTLS)...)
+	return append(list, databaseSettings("sb", "ovnsouth", "Southbound", &c.sbAddress, "ovn-remote", &c.sbTLS)...)
 }
 
 func (a *apiServer) settings() []*setting.Setting {
@@ -280,9 +280,9 @@ func (a *apiServer) settings() []*setting.Setting {
 	}
 }
 
-// database returns the settings of an OVN database: its address, and the files for ssl: addresses,
-// named as in ovn-kubernetes.
-func database(
+// databaseSettings returns the settings of an OVN database: its address, and the files for ssl:
+// addresses. They have the names of ovn-kubernetes, which begin with short: nb or sb.
+func databaseSettings(
 	short, section, name string,
 	address *string,
 	externalID string,
@@ -296,7 +296,7 @@ func database(
 			Section:    section,
 			Key:        "address",
 			ExternalID: externalID,
-			Value:      setting.Text(address, endpoints),
+			Value:      setting.Text(address, checkDatabaseAddresses),
 			About:      []string{about},
 			Usage: "`addresses` of OVN's " + name + " database, separated by commas. Each address is unix:PATH, " +
 				"tcp:IP:PORT or ssl:IP:PORT. A raft cluster has an address for each member",
@@ -334,13 +334,13 @@ func database(
 	}
 }
 
-// databases returns the addresses of both OVN databases, of all their members.
+// databases returns the addresses of all members of both OVN databases.
 func (c *clusterFlags) databases() []string {
 	var all []string
 
 	for _, address := range []string{c.nbAddress, c.sbAddress} {
 		list, err := nb.Parse(address)
-		if err == nil { // "" is none, and mistakes have been reported
+		if err == nil { // an empty address has none, and mistakes are reported elsewhere
 			all = append(all, list...)
 		}
 	}
@@ -392,10 +392,11 @@ func (l *logFlags) settings() []*setting.Setting {
 	}
 }
 
-// open returns the structured log, to which the client libraries' logs are redirected. It writes to
-// the file, if configured, or else to stderr, and to both if a verbosity of both was requested.
+// open opens the log, and redirects the logs of Kubernetes' client library to it. The log is
+// written to the file if one is configured, and otherwise to stderr. With a verbosity for the
+// console, it is also written to stderr.
 func (l *logFlags) open(stderr io.Writer) *slog.Logger {
-	level := slog.LevelInfo
+	level := slog.LevelInfo // of --loglevel 4
 	switch {
 	case l.level <= 1:
 		level = slog.LevelError
@@ -405,13 +406,13 @@ func (l *logFlags) open(stderr io.Writer) *slog.Logger {
 		level = slog.LevelDebug
 	}
 
-	to := func(w io.Writer, asked *slog.Level) slog.Handler {
-		return slog.NewTextHandler(w, &slog.HandlerOptions{Level: *cmp.Or(asked, &level)})
+	newHandler := func(w io.Writer, verbosity *slog.Level) slog.Handler {
+		return slog.NewTextHandler(w, &slog.HandlerOptions{Level: *cmp.Or(verbosity, &level)})
 	}
 
 	var handlers []slog.Handler
 	if l.file == "" || l.verbosity.Console != nil {
-		handlers = append(handlers, to(stderr, l.verbosity.Console))
+		handlers = append(handlers, newHandler(stderr, l.verbosity.Console))
 	}
 
 	if l.file != "" {
@@ -421,7 +422,7 @@ func (l *logFlags) open(stderr io.Writer) *slog.Logger {
 			MaxBackups: l.backups,
 			MaxAge:     l.daysKept,
 		}
-		handlers = append(handlers, to(file, l.verbosity.File))
+		handlers = append(handlers, newHandler(file, l.verbosity.File))
 	}
 
 	log := slog.New(slog.NewMultiHandler(handlers...))

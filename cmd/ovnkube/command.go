@@ -29,8 +29,8 @@ func (e *environment) printJSON(v any) error {
 	return encoder.Encode(v)
 }
 
-// action runs a command after flag parsing; args are the remaining arguments. They are none if the
-// command declares none.
+// action runs a command after its flags are parsed. args are the remaining arguments, which are
+// empty if the command declares none.
 type action func(ctx context.Context, args []string, env *environment) error
 
 // exitStatus sets the exit status without a message.
@@ -41,7 +41,7 @@ type exitStatus = commandline.ExitStatus
 type command struct {
 	name, arguments string
 	summary, detail string
-	group           string // of the root's commands: the heading in the root's help
+	group           string // heading in the root's help; "": the command is not at the top
 	hidden          bool
 	setup           func(*flag.FlagSet) action
 	children        []*command
@@ -58,7 +58,7 @@ func (c *command) cobra() *cobra.Command {
 	}
 	if c.setup != nil {
 		flags := flag.NewFlagSet(c.name, flag.ContinueOnError)
-		act := c.setup(flags)
+		run := c.setup(flags)
 		out.Flags().AddGoFlagSet(flags)
 		out.RunE = func(k *cobra.Command, args []string) error {
 			if c.arguments == "" {
@@ -67,7 +67,7 @@ func (c *command) cobra() *cobra.Command {
 				}
 			}
 
-			return act(k.Context(), args, &environment{k.OutOrStdout(), k.ErrOrStderr()})
+			return run(k.Context(), args, &environment{k.OutOrStdout(), k.ErrOrStderr()})
 		}
 	}
 

@@ -85,7 +85,7 @@ func configShowCommand(f *flag.FlagSet) action {
 			err = showTable(env.stdout, list)
 		}
 
-		if err == nil && mistakes(problems) > 0 {
+		if err == nil && countMistakes(problems) > 0 {
 			return exitStatus(1)
 		}
 
@@ -93,6 +93,7 @@ func configShowCommand(f *flag.FlagSet) action {
 	}
 }
 
+// showTable prints the settings for a terminal.
 func showTable(w io.Writer, list []shownSetting) error {
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(table, "SETTING\tVALUE\tFROM")
@@ -141,11 +142,11 @@ func configCheckCommand(f *flag.FlagSet) action {
 				fmt.Fprintln(env.stdout, severity(p)+":", p)
 			}
 
-			n := mistakes(problems)
+			n := countMistakes(problems)
 			fmt.Fprintf(env.stdout, "%d errors, %d warnings\n", n, len(problems)-n)
 		}
 
-		if mistakes(problems) > 0 {
+		if countMistakes(problems) > 0 {
 			return exitStatus(1)
 		}
 
@@ -161,7 +162,8 @@ func severity(p setting.Problem) string {
 	return "error"
 }
 
-func mistakes(problems []setting.Problem) int {
+// countMistakes returns the number of problems that are not warnings.
+func countMistakes(problems []setting.Problem) int {
 	n := 0
 
 	for _, p := range problems {
@@ -175,9 +177,9 @@ func mistakes(problems []setting.Problem) int {
 
 // check returns all errors in the file and the flags, for every role.
 func (s *settings) check() ([]setting.Problem, error) {
-	nothing := func(string) (string, bool) { return "", false }
+	noEnvironment := func(string) (string, bool) { return "", false }
 
-	file, err := s.readFile(nothing)
+	file, err := s.readFile(noEnvironment)
 	if err != nil {
 		return nil, err
 	}
@@ -187,21 +189,24 @@ func (s *settings) check() ([]setting.Problem, error) {
 	}
 
 	problems := s.Resolve(setting.Sources{File: file})
-	if err := s.follow(false); err != nil {
+
+	const inPod = false // its service account is not part of a file
+	if err := s.resolveConflicts(inPod); err != nil {
 		return nil, err
 	}
 
-	problems = append(append(problems, s.checkAPI()...), s.exposed()...)
-	// Checks of combined settings: each role checks its own part.
-	said := map[string]bool{}
+	problems = append(append(problems, s.checkAPI()...), s.exposedKeys()...)
 
-	s.agent.nodeName = "node"
+	// Both roles check combinations of settings. If both have a limit for the same value, the agent's
+	// message is reported, which has the stricter limit.
+	isReported := map[string]bool{}
+	s.agent.nodeName = "node" // a file for all nodes has no name, but the agent requires one
+
 	for _, err := range []error{s.checkAgent(), s.checkController()} {
 		for _, message := range lines(err) {
-			// Of two messages about one limit, only the stricter is reported.
 			subject, _, _ := strings.Cut(message, ": want ")
-			if !said[subject] {
-				said[subject] = true
+			if !isReported[subject] {
+				isReported[subject] = true
 
 				problems = append(problems, setting.Problem{Where: s.sourcesOf(message), Message: message})
 			}
@@ -233,7 +238,7 @@ func (s *settings) checkController() error {
 	cluster.api = placeholder
 
 	if cluster.mode == modeUnderlay {
-		return s.checkOpenstack(&cluster)
+		return s.checkUnderlayController(&cluster)
 	}
 
 	_, err := s.controller.config(&cluster)
@@ -241,13 +246,13 @@ func (s *settings) checkController() error {
 	return err
 }
 
-// checkOpenstack returns what the controller misses in underlay mode. A file without settings of
-// OpenStack is that of an agent, which needs none.
-func (s *settings) checkOpenstack(cluster *clusterFlags) error {
-	given := slices.ContainsFunc(s.Settings, func(o *setting.Setting) bool {
+// checkUnderlayController returns the mistakes of a controller of underlay mode. A file without
+// settings of OpenStack is for agents only, and passes.
+func (s *settings) checkUnderlayController(cluster *clusterFlags) error {
+	hasOpenstack := slices.ContainsFunc(s.Settings, func(o *setting.Setting) bool {
 		return o.Section == openstackSection && s.Origin(o.Flag).Source != setting.Default
 	})
-	if !given {
+	if !hasOpenstack {
 		return nil
 	}
 

@@ -205,7 +205,7 @@ func TestHigherSourceSelectsAPIServer(t *testing.T) {
 				t.Error(problems)
 			}
 
-			if err := s.follow(tt.inPod); err != nil || s.cluster.api != tt.want {
+			if err := s.resolveConflicts(tt.inPod); err != nil || s.cluster.api != tt.want {
 				t.Errorf("%+v, %v; want %+v", s.cluster.api, err, tt.want)
 			}
 		})

@@ -32,8 +32,8 @@ func containerCommands() *command {
 		summary: "start a daemon of OVN or Open vSwitch in a container",
 		detail:  containerDetail,
 		children: []*command{
-			{name: "ovn-nb", summary: "OVN's Northbound database", setup: centralCommand(serves(0))},
-			{name: "ovn-sb", summary: "OVN's Southbound database", setup: centralCommand(serves(1))},
+			{name: "ovn-nb", summary: "OVN's Northbound database", setup: centralCommand(prepareDatabase(northbound))},
+			{name: "ovn-sb", summary: "OVN's Southbound database", setup: centralCommand(prepareDatabase(southbound))},
 			{
 				name:      "check-member",
 				arguments: "ovn-nb|ovn-sb",
@@ -99,15 +99,19 @@ func containerCommands() *command {
 	}
 }
 
-// prepareFunc prepares a daemon and returns its command line.
+// prepareFunc prepares a daemon of OVN's control plane and returns its command line.
 type prepareFunc func(ovnd.Central, context.Context, *slog.Logger) ([]string, error)
 
-func serves(index int) prepareFunc {
+// Indexes of ovnd.Databases.
+const northbound, southbound = 0, 1
+
+func prepareDatabase(index int) prepareFunc {
 	return func(c ovnd.Central, ctx context.Context, log *slog.Logger) ([]string, error) {
 		return c.Database(ctx, ovnd.Databases()[index], log)
 	}
 }
 
+// centralDir is the default directory of OVN's databases, a volume of the chart.
 const centralDir = "/var/lib/ovn-ebpf/central"
 
 func declareTLS(f *flag.FlagSet, t *ovnd.TLS) {
@@ -116,6 +120,7 @@ func declareTLS(f *flag.FlagSet, t *ovnd.TLS) {
 	f.StringVar(&t.CA, "ca-cert", "/etc/ovn/tls/cacert.pem", "`file` of the authority's certificates")
 }
 
+// centralCommand returns the setup of a command that becomes a daemon of OVN's control plane.
 func centralCommand(prepare prepareFunc) func(*flag.FlagSet) action {
 	return func(f *flag.FlagSet) action {
 		var c ovnd.Central
@@ -132,14 +137,14 @@ func centralCommand(prepare prepareFunc) func(*flag.FlagSet) action {
 				return err
 			}
 
-			var err, err2 error
+			var errMembers, errAddress error
 
-			c.Members, err = ovnd.ParseMembers(*members)
-			if c.Address, err2 = netip.ParseAddr(*address); err2 != nil {
-				err = errors.Join(err, fmt.Errorf("parse address: %w", err2))
+			c.Members, errMembers = ovnd.ParseMembers(*members)
+			if c.Address, errAddress = netip.ParseAddr(*address); errAddress != nil {
+				errAddress = fmt.Errorf("parse address: %w", errAddress)
 			}
 
-			if err != nil {
+			if err := errors.Join(errMembers, errAddress); err != nil {
 				return err
 			}
 
@@ -185,7 +190,7 @@ func backupCommand(f *flag.FlagSet) action {
 	keep := f.Int("keep", 7, "`number` of backups that stay in the directory")
 
 	backup := func(ctx context.Context, c ovnd.Central, dir string, env *environment) error {
-		made, err := c.Backup(ctx, dir, max(*keep, 1), time.Now())
+		made, err := c.Backup(ctx, dir, max(*keep, 1), time.Now()) // the new backup always stays
 		if err != nil {
 			return err
 		}
@@ -220,6 +225,7 @@ func declareRunDirs(f *flag.FlagSet, s *ovnd.Switch) {
 		"`directory` of ovn-controller's pid file and control socket")
 }
 
+// switchCommand returns the setup of a command that becomes a daemon of Open vSwitch.
 func switchCommand(prepare func(ovnd.Switch, context.Context) ([]string, error)) func(*flag.FlagSet) action {
 	return func(f *flag.FlagSet) action {
 		var s ovnd.Switch
@@ -295,7 +301,10 @@ func checkMemberCommand(f *flag.FlagSet) action {
 	f.StringVar(&c.RunDir, "rundir", "/run/ovn", "`directory` of the servers' control sockets")
 
 	return func(ctx context.Context, args []string, _ *environment) error {
-		databases := map[string]ovnd.Database{"ovn-nb": ovnd.Databases()[0], "ovn-sb": ovnd.Databases()[1]}
+		databases := map[string]ovnd.Database{
+			"ovn-nb": ovnd.Databases()[northbound],
+			"ovn-sb": ovnd.Databases()[southbound],
+		}
 		if len(args) != 1 || databases[args[0]] == (ovnd.Database{}) {
 			return fmt.Errorf("check member of %q: want ovn-nb or ovn-sb", args)
 		}
@@ -324,7 +333,7 @@ func removeChassisCommand(f *flag.FlagSet) action {
 			return err
 		}
 
-		rest, err := s.operator(ctx, env)
+		rest, err := s.operatorConfig(ctx, env)
 		if err != nil {
 			return err
 		}
@@ -355,13 +364,13 @@ func warnOfFullDisk(ctx context.Context, c ovnd.Central, warn func(text string))
 	tick := time.NewTicker(10 * time.Second)
 	defer tick.Stop()
 
-	for full := false; ; {
+	for wasFull := false; ; {
 		err := c.CheckSpace()
-		if err != nil && !full {
+		if err != nil && !wasFull {
 			warn(err.Error())
 		}
 
-		full = err != nil
+		wasFull = err != nil
 
 		select {
 		case <-ctx.Done():
@@ -384,7 +393,7 @@ func awaitCommand(f *flag.FlagSet) action {
 	s.DeclareSome(f, "kubeconfig", "k8s-apiserver", "k8s-token", "k8s-token-file", "k8s-cacert", "node-name",
 		"run-dir", "ovs-rundir", "metrics-bind-address", "node-server-cert", "node-server-privkey",
 		"metrics-client-ca-file")
-	patience := f.Duration("report-after", 30*time.Second,
+	reportAfter := f.Duration("report-after", 30*time.Second,
 		"`time` after which the log and an Event about the Node say what this waits for")
 
 	return func(ctx context.Context, args []string, env *environment) error {
@@ -392,71 +401,73 @@ func awaitCommand(f *flag.FlagSet) action {
 			return err
 		}
 
-		rest, err := s.operator(ctx, env)
+		rest, err := s.operatorConfig(ctx, env)
 		if err != nil {
 			return err
 		}
 
 		w := &switchWait{config: s.agent.uncheckedConfig(s.cluster, rest), log: env.log()}
 
-		return w.run(ctx, *patience)
+		return w.run(ctx, *reportAfter)
 	}
 }
 
-// switchWait waits for Open vSwitch in an agent's place, and answers for it.
+// switchWait waits for Open vSwitch before the agent starts. Until then it answers the agent's
+// health checks at its metrics address, with the reason of the wait.
 type switchWait struct {
 	config agent.Config
 	log    *slog.Logger
-	why    atomic.Pointer[string]
+	reason atomic.Pointer[string] // from the last attempt
 }
 
-func (w *switchWait) run(ctx context.Context, patience time.Duration) error {
+// run returns when Open vSwitch's database is there and initialised. After reportAfter, and then
+// again each time, it logs what it waits for. The first time, it also writes an Event about the
+// Node.
+func (w *switchWait) run(ctx context.Context, reportAfter time.Duration) error {
 	ctx, end := context.WithCancel(ctx)
 	defer end()
 
-	w.found(errors.New("its database has not answered yet"))
+	w.setReason(errors.New("its database has not answered yet"))
 
-	answered := make(chan struct{})
+	serverEnded := make(chan struct{})
 	go func() {
-		defer close(answered)
+		defer close(serverEnded)
 
-		if err := w.config.Wait(ctx, func() string { return *w.why.Load() }, w.log); err != nil {
+		if err := w.config.Wait(ctx, func() string { return *w.reason.Load() }, w.log); err != nil {
 			w.log.Warn("/readyz is not answered", "error", err)
 		}
 	}()
 
 	s := ovnd.Switch{RunDir: w.config.OVSRunDir}
 
-	for reported := false; ; {
-		short, cancel := context.WithTimeout(ctx, patience)
+	for isReported := false; ; isReported = true {
+		attemptCtx, cancel := context.WithTimeout(ctx, reportAfter)
 
-		err := s.Await(short)
+		err := s.Await(attemptCtx)
 		if err == nil || ctx.Err() != nil {
 			cancel()
 			end()
-			<-answered // the agent needs the address
+			<-serverEnded // the agent serves at the same address
 
 			return err
 		}
 
-		w.found(err)
+		w.setReason(err)
 		w.log.Warn("waiting for Open vSwitch", "error", err)
 
-		if !reported {
-			warnNode(ctx, w.config.API(w.log), w.config.NodeName, agentenv.NotReady, *w.why.Load(), w.log)
-
-			reported = true
+		if !isReported {
+			warnNode(ctx, w.config.API(w.log), w.config.NodeName, agentenv.NotReady, *w.reason.Load(), w.log)
 		}
 
-		<-short.Done() // another Open vSwitch's database is an error at once
+		// Await may return early, for example if the database is that of another Open vSwitch.
+		<-attemptCtx.Done()
 		cancel()
 	}
 }
 
-// found keeps the text about the last attempt.
-func (w *switchWait) found(err error) {
+func (w *switchWait) setReason(err error) {
 	text := fmt.Sprintf("the agent waits for Open vSwitch: %v; look at the node's pod of ovn-ebpf-ovs", err)
-	w.why.Store(&text)
+	w.reason.Store(&text)
 }
 
 func certificatesCommand(f *flag.FlagSet) action {

@@ -8,7 +8,7 @@ import (
 
 // Every command in a document exists, with the flags that the document uses.
 func TestDocuments(t *testing.T) {
-	typed := commandtest.Documents(t, "../..", commandtest.Program{Names: "ovnkube|ovn-k8s-[a-z-]+", Root: root, Invoked: invoked})
+	typed := commandtest.Documents(t, "../..", commandtest.Program{Names: "ovnkube|ovn-k8s-[a-z-]+", Root: root, Invoked: commandArguments})
 	if typed < 25 {
 		t.Errorf("%d commands in the documents: are they still found?", typed)
 	}

@@ -95,41 +95,42 @@ func explainCommand(f *flag.FlagSet) action {
 	return q.run
 }
 
+// run explains each frame that the flags and arguments describe.
 func (q *question) run(ctx context.Context, args []string, env *environment) error {
-	if _, ok := sides[q.from]; !ok {
+	if _, isKnown := origins[q.from]; !isKnown {
 		return fmt.Errorf("--from %q is none of wire, ovn, host", q.from)
 	}
 
-	at, err := q.find(ctx, env)
+	found, err := q.find(ctx, env)
 	if err != nil {
 		return err
 	}
 
 	if q.bridge == "" {
-		q.bridge = cmp.Or(at.record.Wiring.Bridge, "breth0")
+		q.bridge = cmp.Or(found.record.Wiring.Bridge, "breth0")
 	}
 
-	r, err := rulesOf(ctx, at)
+	rules, err := openRules(ctx, found)
 	if err != nil {
 		return err
 	}
-	defer r.Close()
+	defer rules.Close()
 
-	frames, err := q.frames(args, r.packetContext())
+	frames, err := q.frames(args, rules.packetContext())
 	if err != nil {
 		return err
 	}
 
-	answers, known := []answer{}, newNames(at)
+	answers, podNames := []answer{}, newNames(found)
 
 	for _, f := range frames {
-		a, err := r.explain(ctx, q.from, f)
+		a, err := rules.explain(ctx, q.from, f)
 		if err != nil {
 			return err
 		}
 
 		if len(answers) > 0 && answers[0].Reason == a.Reason {
-			continue // a SYN is nothing special here
+			continue // the same rule decides about the SYN
 		}
 
 		if q.node != "" && q.from == "wire" && a.Verdict != verdict.Host.String() {
@@ -139,7 +140,7 @@ func (q *question) run(ctx context.Context, args []string, env *environment) err
 		}
 
 		if q.json {
-			known.name(ctx, a.From, &a.packetFields, verdict.Parse(a.frame).IP)
+			podNames.fill(ctx, a.From, &a.packetFields, verdict.Parse(a.frame).IP)
 		}
 
 		answers = append(answers, a)
@@ -153,7 +154,7 @@ func (q *question) run(ctx context.Context, args []string, env *environment) err
 }
 
 // frames returns the frames to explain: two for TCP without flags.
-func (q *question) frames(args []string, at packetContext) ([][]byte, error) {
+func (q *question) frames(args []string, defaults packetContext) ([][]byte, error) {
 	if (q.hex != "" || q.pcap != "") && len(args) > 0 {
 		return nil, fmt.Errorf("unexpected argument %q: the frame is given", args[0])
 	}
@@ -171,22 +172,22 @@ func (q *question) frames(args []string, at packetContext) ([][]byte, error) {
 		return [][]byte{f}, err
 	}
 
-	spec, err := q.spec(args, at)
+	spec, err := q.spec(args, defaults)
 	if err != nil {
 		return nil, err
 	}
 
-	all := [][]string{strings.Split(q.flags, ",")}
+	flagSets := [][]string{strings.Split(q.flags, ",")}
 	switch {
 	case spec.Proto == "tcp" && q.flags == "":
-		all = [][]string{{"ack"}, {"syn"}}
+		flagSets = [][]string{{"ack"}, {"syn"}}
 	case q.flags != "" && spec.Proto != "tcp":
 		return nil, fmt.Errorf("--tcp-flags with protocol %s", spec.Proto)
 	}
 
 	var out [][]byte
 
-	for _, spec.Flags = range all {
+	for _, spec.Flags = range flagSets {
 		f, err := spec.Bytes()
 		if err != nil {
 			return nil, err
@@ -198,8 +199,8 @@ func (q *question) frames(args []string, at packetContext) ([][]byte, error) {
 	return out, nil
 }
 
-// describe returns the answer for a frame that counts as c.
-func describe(f []byte, from, layout, backend string, c bpf.Counter, rule string, steps []step) answer {
+// answerFor returns the answer for a frame which the gateway counts as c.
+func answerFor(f []byte, from, layout, backend string, c bpf.Counter, rule string, steps []step) answer {
 	return answer{
 		outcome: outcome{
 			From:      from,
@@ -234,6 +235,7 @@ func meaning(c bpf.Counter) string {
 	return "the packet is dropped"
 }
 
+// printAnswers prints the answers for a terminal.
 func printAnswers(w io.Writer, answers []answer) error {
 	for i, a := range answers {
 		if i > 0 {
@@ -248,7 +250,9 @@ func printAnswers(w io.Writer, answers []answer) error {
 		fmt.Fprintf(w, "packet   from %s, layout %s: %s\n", a.From, layout, frame.Describe(a.frame))
 
 		for n, s := range a.Lookups {
-			fmt.Fprintf(w, "%-9s%d. %s\n", map[bool]string{true: label}[n == 0], n+1, s.text)
+			fmt.Fprintf(w, "%-9s%d. %s\n", label, n+1, s.text)
+
+			label = "" // only in the first line
 		}
 
 		fmt.Fprintf(w, "reason   %s (%s)\n", a.Reason, a.Rule)

@@ -11,17 +11,19 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/agent/gateway/frame"
 )
 
-// neighbour is the MAC address of an arbitrary neighbour.
-var neighbour = net.HardwareAddr{0x02, 0, 0, 0, 0, 0x01}
+// neighbourMAC stands for the MAC address of any neighbour.
+var neighbourMAC = net.HardwareAddr{0x02, 0, 0, 0, 0, 0x01}
 
-func (q *question) spec(args []string, at packetContext) (frame.Spec, error) {
+// spec returns the packet that arguments and flags describe. A packet from the wire goes from a
+// neighbour to the node, another packet from the node to a neighbour.
+func (q *question) spec(args []string, defaults packetContext) (frame.Spec, error) {
 	if len(args) != 3 {
 		return frame.Spec{}, errors.New("want PROTOCOL SOURCE DESTINATION, as in: tcp 203.0.113.9:4242 192.0.2.10:30080")
 	}
 
-	s := frame.Spec{Proto: args[0], SrcMAC: neighbour, DstMAC: at.mac, Payload: q.payload, VLAN: at.vlan}
+	s := frame.Spec{Proto: args[0], SrcMAC: neighbourMAC, DstMAC: defaults.mac, Payload: q.payload, VLAN: defaults.vlan}
 	if q.from != "wire" {
-		s.SrcMAC, s.DstMAC = at.mac, neighbour
+		s.SrcMAC, s.DstMAC = defaults.mac, neighbourMAC
 	}
 
 	if s.Proto == "arp" && q.from == "wire" {
@@ -41,16 +43,17 @@ func (q *question) spec(args []string, at packetContext) (frame.Spec, error) {
 		return s, err
 	}
 
-	for _, m := range []struct {
+	for _, flag := range []struct {
 		text string
-		to   *net.HardwareAddr
+		mac  *net.HardwareAddr
 	}{{q.srcMAC, &s.SrcMAC}, {q.dstMAC, &s.DstMAC}} {
-		if m.text == "" {
+		if flag.text == "" {
 			continue
 		}
 
-		if *m.to, err = net.ParseMAC(m.text); err != nil || len(*m.to) != 6 {
-			return s, fmt.Errorf("%q is no MAC address", m.text)
+		// ParseMAC also accepts longer addresses of other link layers.
+		if *flag.mac, err = net.ParseMAC(flag.text); err != nil || len(*flag.mac) != 6 {
+			return s, fmt.Errorf("%q is no MAC address", flag.text)
 		}
 	}
 
@@ -80,24 +83,28 @@ func addressOf(proto, text string) (netip.AddrPort, error) {
 	return netip.AddrPortFrom(a, 0), nil
 }
 
-func (q *question) icmp(v6 bool) (frame.ICMP, error) {
+// icmp parses --icmp-type: request, reply, TYPE or TYPE/CODE. The default of CODE is 0.
+func (q *question) icmp(isV6 bool) (frame.ICMP, error) {
 	out := frame.ICMP{ID: uint16(q.icmpID)}
 	switch q.icmpType {
 	case "request", "reply":
-		out.Type = frame.Echo(v6, q.icmpType == "reply")
+		out.Type = frame.Echo(isV6, q.icmpType == "reply")
 		return out, nil
 	}
 
-	kind, code, _ := strings.Cut(q.icmpType+"/0", "/")
-	code, _, _ = strings.Cut(code, "/")
-	t, err := strconv.ParseUint(kind, 10, 8)
-	c, errCode := strconv.ParseUint(code, 10, 8)
+	typeText, codeText, hasCode := strings.Cut(q.icmpType, "/")
+	if !hasCode {
+		codeText = "0"
+	}
 
-	if errors.Join(err, errCode) != nil {
+	icmpType, errType := strconv.ParseUint(typeText, 10, 8)
+	code, errCode := strconv.ParseUint(codeText, 10, 8)
+
+	if errors.Join(errType, errCode) != nil {
 		return out, fmt.Errorf("--icmp-type %q is none of request, reply, TYPE, TYPE/CODE", q.icmpType)
 	}
 
-	out.Type, out.Code = uint8(t), uint8(c)
+	out.Type, out.Code = uint8(icmpType), uint8(code)
 
 	return out, nil
 }

@@ -19,15 +19,23 @@ type rules interface {
 	Close() error
 }
 
+// origins has the values of --from.
+var origins = map[string]verdict.Direction{
+	"wire": verdict.FromWire,
+	"ovn":  verdict.FromOVN,
+	"host": verdict.FromHost,
+}
+
 // packetContext holds the properties common to packets of this node.
 type packetContext struct {
 	mac  net.HardwareAddr
 	vlan uint16
 }
 
-// rulesOf returns the attached programs, or else the flows according to the agent's record.
-func rulesOf(ctx context.Context, at agentInfo) (rules, error) {
-	e, err := bpf.OpenExplainer(at.pinDir)
+// openRules returns the attached programs. If none are attached and the agent's record has the
+// backend openflow, it returns the flows.
+func openRules(ctx context.Context, found agentInfo) (rules, error) {
+	e, err := bpf.OpenExplainer(found.pinDir)
 	if err == nil {
 		return programs{e}, nil
 	}
@@ -36,9 +44,9 @@ func rulesOf(ctx context.Context, at agentInfo) (rules, error) {
 		return nil, err
 	}
 
-	record := at.record
-	if at.errRecord != nil || record.Wiring.Backend != string(gateway.OpenFlow) {
-		return nil, fmt.Errorf("%w (does the agent run? %s)", err, at.where())
+	record := found.record
+	if found.errRecord != nil || record.Wiring.Backend != string(gateway.OpenFlow) {
+		return nil, fmt.Errorf("%w (does the agent run? %s)", err, found.where())
 	}
 
 	w := record.Wiring
@@ -53,6 +61,7 @@ func rulesOf(ctx context.Context, at agentInfo) (rules, error) {
 	return flows{x, w}, nil
 }
 
+// programs are the rules as attached eBPF programs.
 type programs struct{ *bpf.Explainer }
 
 func (p programs) packetContext() packetContext {
@@ -60,7 +69,7 @@ func (p programs) packetContext() packetContext {
 }
 
 func (p programs) explain(_ context.Context, from string, f []byte) (answer, error) {
-	x, err := p.Explain(sides[from], f)
+	x, err := p.Explain(origins[from], f)
 	if err != nil {
 		return answer{}, err
 	}
@@ -91,9 +100,10 @@ func (p programs) explain(_ context.Context, from string, f []byte) (answer, err
 		}
 	}
 
-	return describe(f, from, p.Layout.String(), string(gateway.EBPF), x.Counter, packet, steps), nil
+	return answerFor(f, from, p.Layout.String(), string(gateway.EBPF), x.Counter, packet, steps), nil
 }
 
+// flows are the rules as flows of the gateway bridge.
 type flows struct {
 	*gateway.FlowExplainer
 	wiring status.Wiring
@@ -101,14 +111,8 @@ type flows struct {
 
 func (x flows) packetContext() packetContext { return packetContext{x.NodeMAC, x.wiring.VLAN} }
 
-var sides = map[string]verdict.Direction{
-	"wire": verdict.FromWire,
-	"ovn":  verdict.FromOVN,
-	"host": verdict.FromHost,
-}
-
 func (x flows) explain(ctx context.Context, from string, f []byte) (answer, error) {
-	e, err := x.Explain(ctx, sides[from], f)
+	e, err := x.Explain(ctx, origins[from], f)
 	if err != nil {
 		return answer{}, err
 	}
@@ -118,5 +122,5 @@ func (x flows) explain(ctx context.Context, from string, f []byte) (answer, erro
 		steps = append(steps, step{Kind: s.Table, Match: s.Match, Actions: s.Actions, text: s.String()})
 	}
 
-	return describe(f, from, x.wiring.Layout, string(gateway.OpenFlow), e.Counter, e.Packet, steps), nil
+	return answerFor(f, from, x.wiring.Layout, string(gateway.OpenFlow), e.Counter, e.Packet, steps), nil
 }

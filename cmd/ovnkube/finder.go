@@ -25,7 +25,7 @@ func newFinder(f *flag.FlagSet, others ...string) finder {
 	s := newSettings("")
 	s.declareConfigFile(f)
 	s.DeclareSome(f, "run-dir")
-	f.Lookup("run-dir").Usage = "`directory` of what the agent keeps; it has the agent's other paths"
+	f.Lookup("run-dir").Usage = "`directory` of the agent's state, which has the agent's other paths"
 	s.DeclareSome(f, others...)
 
 	return finder{s}
@@ -33,31 +33,31 @@ func newFinder(f *flag.FlagSet, others ...string) finder {
 
 // newPinFinder declares --pin-dir as well, for tools that read the programs' maps.
 func newPinFinder(f *flag.FlagSet, others ...string) finder {
-	d := newFinder(f, append(others, "pin-dir")...)
+	pinFinder := newFinder(f, append(others, "pin-dir")...)
 	pins := f.Lookup("pin-dir")
 	pins.Usage, pins.DefValue = "`directory` of the pinned maps; default: the agent's", ""
 
-	return d
+	return pinFinder
 }
 
 // find reads the settings and the record. A missing record is not an error here, as maps can be
 // read without it.
-func (d finder) find(ctx context.Context, env *environment) (agentInfo, error) {
-	if err := d.resolveForTool(ctx, env); err != nil {
+func (s finder) find(ctx context.Context, env *environment) (agentInfo, error) {
+	if err := s.resolveForTool(ctx, env); err != nil {
 		return agentInfo{}, err
 	}
 
-	at := agentInfo{runDir: d.agent.runDir, pinDir: d.agent.pinDir}
-	at.record, at.errRecord = status.Read(at.runDir)
+	found := agentInfo{runDir: s.agent.runDir, pinDir: s.agent.pinDir}
+	found.record, found.errRecord = status.Read(found.runDir)
 
-	if d.Origin("pin-dir").Source == setting.Default && at.errRecord == nil {
-		at.pinDir = at.record.Paths.PinDir
+	if s.Origin("pin-dir").Source == setting.Default && found.errRecord == nil {
+		found.pinDir = found.record.Paths.PinDir
 	}
 
-	return at, nil
+	return found, nil
 }
 
-// where returns the paths, for errors.
-func (at agentInfo) where() string {
-	return fmt.Sprintf("--pin-dir is %s, --run-dir is %s", at.pinDir, at.runDir)
+// where returns the paths in which the agent was searched, for errors.
+func (found agentInfo) where() string {
+	return fmt.Sprintf("--pin-dir is %s, --run-dir is %s", found.pinDir, found.runDir)
 }

@@ -12,7 +12,8 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/verdict"
 )
 
-// Daemons of the first generation, each one of today's roles.
+// Names of two daemons of ovn-kubernetes' first releases. The first one is the controller here, the
+// second one the agent.
 const (
 	watcherName = "ovn-k8s-watcher"
 	helperName  = "ovn-k8s-gateway-helper"
@@ -21,14 +22,14 @@ const (
 func watcherCommand() *command {
 	return &command{
 		name:    watcherName,
-		group:   groupFirst,
+		group:   groupFirstReleases,
 		summary: "run the controller",
 		detail: `Cluster and API server are read from external_ids of Open vSwitch, as written by ovn-k8s-overlay or
 ovs-vsctl (k8s-api-server, k8s-ca-certificate, k8s-api-token); every setting of 'ovnkube controller' is a flag here, too.`,
 		setup: func(f *flag.FlagSet) action {
 			s := newSettings(controllerMetrics)
 			s.declare(f, roleController)
-			s.likeOVS(f, watcherName)
+			s.declareDaemonFlags(f, watcherName)
 			overlay := f.Bool("overlay", false, "the cluster's network is an OVN overlay (the only mode)")
 
 			return func(ctx context.Context, _ []string, env *environment) error {
@@ -36,11 +37,11 @@ ovs-vsctl (k8s-api-server, k8s-ca-certificate, k8s-api-token); every setting of 
 					return errors.New("--overlay is missing: OpenStack networks are not supported")
 				}
 
-				if err := s.leadAsFirst(); err != nil {
+				if err := s.defaultToFirstReleases(); err != nil {
 					return err
 				}
 
-				s.adoptLog()
+				s.applyDaemonLogFlags()
 
 				return runController(ctx, env, s)
 			}
@@ -51,7 +52,7 @@ ovs-vsctl (k8s-api-server, k8s-ca-certificate, k8s-api-token); every setting of 
 func helperCommand() *command {
 	return &command{
 		name:    helperName,
-		group:   groupFirst,
+		group:   groupFirstReleases,
 		summary: "run the node agent, layout bridged",
 		detail: `The helper's flows on the bridge are replaced by the agent's programs. It stops an agent started by ovn-k8s-overlay
 on this node. Its settings have the same sources as those of ` + watcherName + `; every setting of 'ovnkube agent' is a flag
@@ -59,7 +60,7 @@ here, too. Create the bridge with ovn-k8s-util nics-to-bridge.`,
 		setup: func(f *flag.FlagSet) action {
 			s := newSettings(agentMetrics)
 			s.declare(f, roleAgent)
-			s.likeOVS(f, helperName)
+			s.declareDaemonFlags(f, helperName)
 			bridge := f.String("physical-bridge", "", "OVS `bridge` with the NIC and the host's addresses")
 			nic := f.String("physical-interface", "", "`NIC` that is a port of the bridge")
 
@@ -68,32 +69,33 @@ here, too. Create the bridge with ovn-k8s-util nics-to-bridge.`,
 					return errors.New("--physical-bridge or --physical-interface is missing")
 				}
 
-				if err := s.checkMember(ctx, *bridge, *nic); err != nil {
+				if err := s.checkPhysicalPort(ctx, *bridge, *nic); err != nil {
 					return err
 				}
 
 				bridged := map[string]string{"gateway-layout": verdict.Bridged.String(), "gateway-interface": *nic}
-				if err := s.give(bridged, "of "+helperName); err != nil {
+				if err := s.putAll(bridged, helperName); err != nil {
 					return err
 				}
 
-				s.adoptLog()
-				s.replaces = true
+				s.applyDaemonLogFlags()
+				s.replacesAgent = true
 
-				return runAgent(ctx, env, s, false)
+				return runAgent(ctx, env, s)
 			}
 		},
 	}
 }
 
-// likeOVS declares the flags of an OVS daemon.
-func (s *settings) likeOVS(f *flag.FlagSet, name string) {
+// declareDaemonFlags declares the flags that OVS's daemons have for the background and the log.
+func (s *settings) declareDaemonFlags(f *flag.FlagSet, name string) {
 	s.daemon.Declare(f, name)
 	s.daemon.DeclareLog(f)
 }
 
-// leadAsFirst makes the controller behave as in the first generation, unless configured otherwise.
-func (s *settings) leadAsFirst() error {
+// defaultToFirstReleases makes the controller behave as in ovn-kubernetes' first releases where it
+// is not configured otherwise.
+func (s *settings) defaultToFirstReleases() error {
 	values := map[string]string{"pod-annotation-ovn": "true", "allocate-node-subnets": allocateJoined}
 	for name := range values {
 		if s.Origin(name).Source != setting.Default {
@@ -101,11 +103,11 @@ func (s *settings) leadAsFirst() error {
 		}
 	}
 
-	return s.give(values, "of the first generation")
+	return s.putAll(values, "the defaults of ovn-kubernetes' first releases")
 }
 
-// adoptLog applies OVS's log flags.
-func (s *settings) adoptLog() {
+// applyDaemonLogFlags gives the flags of OVS's daemons for the log precedence over the settings.
+func (s *settings) applyDaemonLogFlags() {
 	if s.daemon.LogFile != "" {
 		s.cluster.log.file = s.daemon.LogFile
 	}
@@ -113,8 +115,9 @@ func (s *settings) adoptLog() {
 	s.cluster.log.verbosity = s.daemon.Verbosity
 }
 
-// give sets settings as if given on the command line.
-func (s *settings) give(values map[string]string, where string) error {
+// putAll sets settings as if they were on the command line. Errors about a setting name the text
+// where as its source.
+func (s *settings) putAll(values map[string]string, where string) error {
 	var errs []error
 	for name, value := range values {
 		errs = append(errs, s.Put(name, value, setting.Origin{Source: setting.CommandLine, Where: where}))
@@ -123,19 +126,19 @@ func (s *settings) give(values map[string]string, where string) error {
 	return errors.Join(errs...)
 }
 
-// checkMember returns an error unless nic is the physical port of the bridge.
-func (s *settings) checkMember(ctx context.Context, bridge, nic string) error {
-	o, err := s.dialOVS(ctx)
+// checkPhysicalPort returns an error unless the NIC is the physical port of the bridge.
+func (s *settings) checkPhysicalPort(ctx context.Context, bridge, nic string) error {
+	client, err := s.dialOVS(ctx)
 	if err != nil {
 		return err
 	}
-	defer o.Close()
+	defer client.Close()
 
-	have, port, err := o.GatewayBridge(ctx, bridge)
+	found, port, err := client.GatewayBridge(ctx, bridge)
 	switch {
 	case err != nil:
 		return err
-	case have != bridge:
+	case found != bridge:
 		return fmt.Errorf("OVS has no bridge %s: create it with 'ovn-k8s-util nics-to-bridge %s'",
 			bridge, nic)
 	case port != nic:

@@ -56,7 +56,7 @@ func TestSecondGeneration(t *testing.T) {
 			}
 
 			if s.agent.gateway.mode != gatewayModeLocal || s.cluster.serviceCIDRs.String() != "10.96.0.0/16" || s.cluster.api.kubeconfig != "kubeconfig.yaml" ||
-				s.controller.join4.String() != "100.65.0.0/16" || s.controller.join6.String() != "fd99::/64" || !s.agent.nodePorts {
+				s.controller.join4.String() != "100.65.0.0/16" || s.controller.join6.String() != "fd99::/64" || !s.agent.servesNodePorts {
 				t.Errorf("not taken over: %+v %+v %+v", s.cluster, s.controller, s.agent)
 			}
 		})

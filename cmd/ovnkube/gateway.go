@@ -32,47 +32,49 @@ func countersCommand(f *flag.FlagSet) action {
 }
 
 func (c *counters) run(ctx context.Context, _ []string, env *environment) error {
-	counted, err := c.read(ctx, env)
+	list, err := c.read(ctx, env)
 	if err != nil {
 		return err
 	}
 
 	if !c.all {
-		counted = moved(counted)
+		list = nonZero(list)
 	}
 
 	if c.json {
-		return env.printJSON(counted)
+		return env.printJSON(list)
 	}
 
-	return counterTable(env.stdout, counted)
+	return printCounters(env.stdout, list)
 }
 
 // read returns the counters of flows or programs. With a --pin-dir other than this agent's, it
 // reads the programs of another agent.
 func (c *counters) read(ctx context.Context, env *environment) ([]bpf.Counter, error) {
-	at, err := c.find(ctx, env)
+	found, err := c.find(ctx, env)
 	if err != nil {
 		return nil, err
 	}
 
-	ours := at.errRecord == nil && at.pinDir == at.record.Paths.PinDir
-	if ours && at.record.Wiring.Backend == string(gateway.OpenFlow) {
-		return flowsCounted(ctx, at.record, env)
+	isOwnAgent := found.errRecord == nil && found.pinDir == found.record.Paths.PinDir
+	if isOwnAgent && found.record.Wiring.Backend == string(gateway.OpenFlow) {
+		return readFlowCounters(ctx, found.record, env)
 	}
 
-	counted, err := bpf.ReadCounters(at.pinDir)
+	list, err := bpf.ReadCounters(found.pinDir)
 	if err != nil {
-		return nil, fmt.Errorf("%w (are these the agent's? %s)", err, at.where())
+		return nil, fmt.Errorf("%w (are these the agent's? %s)", err, found.where())
 	}
 
-	return counted, nil
+	return list, nil
 }
 
-func flowsCounted(ctx context.Context, record status.Record, env *environment) ([]bpf.Counter, error) {
-	counted, err := status.Counters(ctx, record.Paths)
+// readFlowCounters returns the counters of flows from the agent, or from Open vSwitch if the agent
+// does not answer.
+func readFlowCounters(ctx context.Context, record status.Record, env *environment) ([]bpf.Counter, error) {
+	list, err := status.Counters(ctx, record.Paths)
 	if err == nil {
-		return counted, nil
+		return list, nil
 	}
 
 	fmt.Fprintf(env.stderr, "only the counters of current flows, since they were written: %v\n", err)
@@ -83,20 +85,22 @@ func flowsCounted(ctx context.Context, record status.Record, env *environment) (
 	return gateway.ReadFlowCounters(ctx, record.Paths.OVSRunDir, record.Wiring.Bridge)
 }
 
-// moved drops counters at zero.
-func moved(counters []bpf.Counter) []bpf.Counter {
-	some := []bpf.Counter{}
+// nonZero returns the counters that are not zero. The result is not nil, which would be null in
+// JSON.
+func nonZero(counters []bpf.Counter) []bpf.Counter {
+	out := []bpf.Counter{}
 
 	for _, c := range counters {
 		if c.Packets > 0 {
-			some = append(some, c)
+			out = append(out, c)
 		}
 	}
 
-	return some
+	return out
 }
 
-func counterTable(w io.Writer, counters []bpf.Counter) error {
+// printCounters prints the counters for a terminal.
+func printCounters(w io.Writer, counters []bpf.Counter) error {
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(table, "PORT\tDIRECTION\tVERDICT\tREASON\tPACKETS\tBYTES")
 

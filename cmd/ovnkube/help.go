@@ -15,9 +15,9 @@ import (
 
 // Headings of the root's list of commands.
 const (
-	groupRun   = "Run"
-	groupLook  = "Look"
-	groupFirst = "Commands of the first generation, also by links of their names (docs/first-generation.md)"
+	groupRun           = "Run"
+	groupLook          = "Look"
+	groupFirstReleases = "Commands of ovn-kubernetes' first releases, also by links of their names (docs/first-generation.md)"
 )
 
 // topics returns the topics of 'ovnkube help' besides commands.
@@ -28,13 +28,14 @@ func topics() []*cobra.Command {
 	}
 	settings.SetHelpFunc(func(c *cobra.Command, words []string) { printSettings(words, c.OutOrStdout()) })
 
-	classic := &cobra.Command{
-		Use:   "second-generation",
-		Short: "flags of ovnkube without a command, as the second generation has it",
+	roleFlags := &cobra.Command{
+		Use:     "ovn-kubernetes",
+		Aliases: []string{"second-generation"}, // its name in earlier versions of ovn-ebpf
+		Short:   "flags of ovnkube without a command, as in current ovn-kubernetes",
 	}
-	classic.SetHelpFunc(func(c *cobra.Command, _ []string) { printClassic(c.Root(), c.OutOrStdout()) })
+	roleFlags.SetHelpFunc(func(c *cobra.Command, _ []string) { printRoleFlags(c.Root(), c.OutOrStdout()) })
 
-	return []*cobra.Command{settings, classic}
+	return []*cobra.Command{settings, roleFlags}
 }
 
 // shortenHelp omits settings from the help of commands, and all flags from that of the root.
@@ -141,8 +142,8 @@ func indented(text string) string {
 	return b.String()
 }
 
-// printClassic prints the flags of ovnkube without a command.
-func printClassic(root *cobra.Command, w io.Writer) {
+// printRoleFlags prints the flags of ovnkube without a command, as in current ovn-kubernetes.
+func printRoleFlags(root *cobra.Command, w io.Writer) {
 	fmt.Fprint(w, `Without a command, ovnkube takes the flags of ovn-kubernetes:
   ovnkube -init-master=NAME ...   runs the controller
   ovnkube -init-node=NAME ...     runs the node agent

@@ -37,7 +37,7 @@ func TestHelpIsShort(t *testing.T) {
 
 // Flags that a command's help omits are in the help on settings, including other spellings.
 func TestEveryFlagIsDocumented(t *testing.T) {
-	settings, classic := help(t, "help", "settings"), help(t, "help", "second-generation")
+	settings, classic := help(t, "help", "settings"), help(t, "help", "ovn-kubernetes")
 	checked := 0
 	check := func(c *cobra.Command, text string) {
 		c.Flags().VisitAll(func(f *pflag.Flag) {

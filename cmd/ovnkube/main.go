@@ -18,7 +18,7 @@ import (
 )
 
 func main() {
-	args := invoked(os.Args)
+	args := commandArguments(os.Args)
 	if len(args) > 0 && args[0] == controllerRole {
 		daemon.CoarseTimers()
 	}
@@ -26,29 +26,30 @@ func main() {
 	commandline.Main("ovnkube", args, run)
 }
 
-// invoked returns the arguments of ovnkube for argv. Commands of the first generation are links to
-// ovnkube, with their own names.
-func invoked(argv []string) []string {
+// commandArguments returns the arguments of ovnkube for argv. The commands of ovn-kubernetes' first
+// releases, such as ovn-k8s-overlay, are links to ovnkube. Their name becomes the first argument.
+func commandArguments(argv []string) []string {
 	args := argv[1:]
-	if name := filepath.Base(argv[0]); strings.HasPrefix(name, firstPrefix) {
+	if name := filepath.Base(argv[0]); strings.HasPrefix(name, firstReleasesPrefix) {
 		args = append([]string{name}, args...)
 	}
 
 	return args
 }
 
-// separate maps former commands of ovnkube to the programs that replaced them.
-var separate = map[string]string{"lab": "ovnlab", "bench": "ovnbench"}
+// movedPrograms maps former commands of ovnkube to the programs that replaced them. It only
+// improves the error message.
+var movedPrograms = map[string]string{"lab": "ovnlab", "bench": "ovnbench"}
 
 const (
-	firstPrefix    = "ovn-k8s-"
-	controllerRole = "controller"
+	firstReleasesPrefix = "ovn-k8s-"
+	controllerRole      = "controller"
 )
 
 // run runs the role that the first argument names.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
-	if len(args) > 0 && separate[args[0]] != "" {
-		command := append([]string{separate[args[0]]}, args[1:]...)
+	if len(args) > 0 && movedPrograms[args[0]] != "" {
+		command := append([]string{movedPrograms[args[0]]}, args[1:]...)
 		fmt.Fprintf(stderr, "ovnkube: %s is a separate program; type: %s\n", args[0], strings.Join(command, " "))
 
 		return exitStatus(2)
@@ -72,11 +73,12 @@ Connections continue when it ends. It serves a status page, /metrics, /healthz a
 
 In underlay mode (--mode underlay) the node is a VM, and needs neither Open vSwitch nor ovn-controller.`
 
+// root returns the whole command line of ovnkube, with its help.
 func root() *cobra.Command {
 	c := tree().cobra()
 	c.Version = version.String()
 
-	for _, group := range []string{groupRun, groupLook, groupFirst} {
+	for _, group := range []string{groupRun, groupLook, groupFirstReleases} {
 		c.AddGroup(&cobra.Group{ID: group, Title: group + ":"})
 	}
 
@@ -87,11 +89,12 @@ func root() *cobra.Command {
 	return c
 }
 
+// tree declares all commands.
 func tree() *command {
 	return &command{
 		name:    "ovnkube",
 		summary: "OVN as the control plane of Kubernetes networking, eBPF at the gateway.",
-		setup:   classicCommand,
+		setup:   roleFlagsCommand,
 		children: []*command{
 			{
 				name:    controllerRole,
@@ -167,7 +170,7 @@ something is missing; 3 broken: traffic is interrupted; 1 the check failed.`,
 				hidden:    true,
 				arguments: "DIR NIC SECONDS",
 				summary:   "restore a NIC when moving its addresses fails; started by the mover",
-				setup:     watchdogSetup,
+				setup:     setupWatchdog,
 			},
 			{
 				name:    "version",

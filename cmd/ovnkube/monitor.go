@@ -31,7 +31,7 @@ it costs nothing. It needs Linux 6.6 and the eBPF backend.
 A GSO packet is one line. For ICMP errors, -address and -port refer to the outer packet. ARP packets never
 match -address, -port or -protocol.`
 
-// watch holds the flags of monitor.
+// watch holds the flags of the command.
 type watch struct {
 	finder
 	address, protocol, reasons, verdicts, pcap string
@@ -65,6 +65,7 @@ type decision struct {
 	packetFields
 }
 
+// originNames has the names of packets' origins in the output.
 var originNames = map[verdict.Direction]string{
 	verdict.FromWire: "wire", verdict.FromOVN: "ovn", verdict.FromHost: "host",
 }
@@ -75,18 +76,18 @@ func (w *watch) run(ctx context.Context, _ []string, env *environment) error {
 		return err
 	}
 
-	at, err := w.find(ctx, env)
+	found, err := w.find(ctx, env)
 	if err != nil {
 		return err
 	}
 
-	m, err := openMonitor(at, options)
+	m, err := openMonitor(found, options)
 	if err != nil {
 		return err
 	}
 	defer m.Close()
 
-	print, done, err := w.printer(ctx, env.stdout, newNames(at))
+	print, done, err := w.printer(ctx, env.stdout, newNames(found))
 	if err != nil {
 		return err
 	}
@@ -99,11 +100,12 @@ func (w *watch) run(ctx context.Context, _ []string, env *environment) error {
 	return err
 }
 
-func openMonitor(at agentInfo, o bpf.MonitorOptions) (*bpf.Monitor, error) {
-	m, err := bpf.OpenMonitor(at.pinDir, o)
+// openMonitor attaches the monitor's programs. Its errors say what the monitor needs.
+func openMonitor(found agentInfo, o bpf.MonitorOptions) (*bpf.Monitor, error) {
+	m, err := bpf.OpenMonitor(found.pinDir, o)
 	switch {
 	case errors.Is(err, bpf.ErrNotAttached):
-		return nil, fmt.Errorf("%w (does the agent run, with --gateway-backend=ebpf? %s)", err, at.where())
+		return nil, fmt.Errorf("%w (does the agent run, with --gateway-backend=ebpf? %s)", err, found.where())
 	case errors.Is(err, bpf.ErrNoTCX):
 		return nil, fmt.Errorf("%w: monitoring needs Linux 6.6 or newer", err)
 	}
@@ -113,12 +115,12 @@ func openMonitor(at agentInfo, o bpf.MonitorOptions) (*bpf.Monitor, error) {
 
 // follow prints samples until ctx ends, the count is reached, or the programs are replaced.
 func (w *watch) follow(ctx context.Context, m *bpf.Monitor, print func(bpf.Sample) error) error {
-	for n := 0; w.count == 0 || n < w.count; {
+	for printed := 0; w.count == 0 || printed < w.count; {
 		if ctx.Err() != nil {
 			return nil
 		}
 
-		m.SetDeadline(time.Now().Add(time.Second))
+		m.SetDeadline(time.Now().Add(time.Second)) // to check ctx and the programs
 
 		s, err := m.Read()
 		if errors.Is(err, os.ErrDeadlineExceeded) {
@@ -137,7 +139,7 @@ func (w *watch) follow(ctx context.Context, m *bpf.Monitor, print func(bpf.Sampl
 			return err
 		}
 
-		n++
+		printed++
 	}
 
 	return nil
@@ -150,54 +152,69 @@ func (w *watch) printer(
 	stdout io.Writer,
 	n *names,
 ) (print func(bpf.Sample) error, done func() error, err error) {
-	done = func() error { return nil }
-
-	switch {
-	case w.pcap != "":
-		out := stdout
-
-		if w.pcap != "-" {
-			f, err := os.OpenFile(w.pcap, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
-			if err != nil {
-				return nil, nil, fmt.Errorf("write capture: %w", err)
-			}
-
-			out, done = f, f.Close
-		}
-
-		capture, err := frame.NewWriter(out, "gateway", bpf.Snap+tagLen)
-		if err != nil {
-			return nil, nil, errors.Join(err, done())
-		}
-
-		print = func(s bpf.Sample) error {
-			whole, length := tagged(s)
-			comment := fmt.Sprintf("%s: %s, from %s", s.Verdict, s.Reason, originNames[s.From])
-
-			return capture.Write(s.Time, whole, length, comment)
-		}
-	case w.json:
-		encoder := json.NewEncoder(stdout)
-		encoder.SetEscapeHTML(false)
-
-		print = func(s bpf.Sample) error {
-			d, whole := decisionOf(s)
-			n.name(ctx, d.From, &d.packetFields, verdict.Parse(whole).IP)
-
-			return encoder.Encode(d)
-		}
-	default:
-		print = func(s bpf.Sample) error {
-			d, whole := decisionOf(s)
-			packet, _, _ := cutLast(frame.Describe(whole), ", ") // without the length, which is the captured one
-			_, err := fmt.Fprintf(stdout, "%s  from %-4s  %-4s  %-18s  %5d  %s\n",
-				d.Time.Format("15:04:05.000000"), d.From, d.Verdict, d.Reason, d.Length, packet)
-
-			return err
-		}
+	if w.pcap != "" {
+		return w.capturePrinter(stdout)
 	}
 
-	return print, done, nil
+	print = func(s bpf.Sample) error { return printLine(stdout, s) }
+	if w.json {
+		print = jsonPrinter(ctx, stdout, n)
+	}
+
+	return print, func() error { return nil }, nil
+}
+
+// capturePrinter writes the frames to the file of -pcap.
+func (w *watch) capturePrinter(stdout io.Writer) (print func(bpf.Sample) error, done func() error, err error) {
+	out, done := stdout, func() error { return nil }
+
+	if w.pcap != "-" {
+		file, err := os.OpenFile(w.pcap, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
+		if err != nil {
+			return nil, nil, fmt.Errorf("write capture: %w", err)
+		}
+
+		out, done = file, file.Close
+	}
+
+	capture, err := frame.NewWriter(out, "gateway", bpf.Snap+tagLen)
+	if err != nil {
+		return nil, nil, errors.Join(err, done())
+	}
+
+	return func(s bpf.Sample) error {
+		whole, length := tagged(s)
+		comment := fmt.Sprintf("%s: %s, from %s", s.Verdict, s.Reason, originNames[s.From])
+
+		return capture.Write(s.Time, whole, length, comment)
+	}, done, nil
+}
+
+func jsonPrinter(ctx context.Context, stdout io.Writer, n *names) func(bpf.Sample) error {
+	encoder := json.NewEncoder(stdout)
+	encoder.SetEscapeHTML(false)
+
+	return func(s bpf.Sample) error {
+		d, whole := decisionOf(s)
+		n.fill(ctx, d.From, &d.packetFields, verdict.Parse(whole).IP)
+
+		return encoder.Encode(d)
+	}
+}
+
+func printLine(stdout io.Writer, s bpf.Sample) error {
+	d, whole := decisionOf(s)
+
+	// Describe ends with the length of the captured part, which may be less than that of the packet.
+	packet := frame.Describe(whole)
+	if i := strings.LastIndex(packet, ", "); i >= 0 {
+		packet = packet[:i]
+	}
+
+	_, err := fmt.Fprintf(stdout, "%s  from %-4s  %-4s  %-18s  %5d  %s\n",
+		d.Time.Format("15:04:05.000000"), d.From, d.Verdict, d.Reason, d.Length, packet)
+
+	return err
 }
 
 // decisionOf returns the frame and the decision about it, without the names of pod and Service.
@@ -217,25 +234,21 @@ func decisionOf(s bpf.Sample) (d decision, whole []byte) {
 	}, whole
 }
 
-func cutLast(s, sep string) (before, after string, found bool) {
-	if i := strings.LastIndex(s, sep); i >= 0 {
-		return s[:i], s[i+len(sep):], true
-	}
-
-	return s, "", false
-}
-
+// tagLen is the length of a VLAN tag.
 const tagLen = 4
+
+// macsLen is the length of both MAC addresses of a frame. A VLAN tag follows them.
+const macsLen = 12
 
 // tagged returns the frame and its length with the VLAN tag that the kernel removed on reception.
 func tagged(s bpf.Sample) (whole []byte, length int) {
-	if s.TPID == 0 || len(s.Frame) < 12 {
+	if s.TPID == 0 || len(s.Frame) < macsLen {
 		return s.Frame, s.Len
 	}
 
 	tag := []byte{byte(s.TPID >> 8), byte(s.TPID), byte(s.TCI >> 8), byte(s.TCI)}
 
-	return slices.Concat(s.Frame[:12], tag, s.Frame[12:]), s.Len + tagLen
+	return slices.Concat(s.Frame[:macsLen], tag, s.Frame[macsLen:]), s.Len + tagLen
 }
 
 // options checks the flags and converts them.
@@ -255,12 +268,13 @@ func (w *watch) options() (bpf.MonitorOptions, error) {
 	}
 
 	if w.protocol != "" {
-		name, is6 := strings.CutSuffix(w.protocol, "icmp6")
-		if is6 {
-			name += "icmp"
+		// Protocol has the same name for ICMP of both IP families.
+		name, isV6 := w.protocol, w.protocol == "icmp6"
+		if isV6 {
+			name = "icmp"
 		}
 
-		p, err := frame.Protocol(name, is6)
+		p, err := frame.Protocol(name, isV6)
 		if err != nil {
 			return o, fmt.Errorf("-protocol: %w", err)
 		}
@@ -270,12 +284,12 @@ func (w *watch) options() (bpf.MonitorOptions, error) {
 
 	known := bpf.Reasons()
 
-	reasons, err := oneOf("-reason", w.reasons, known, func(c bpf.Counter) string { return c.Reason })
+	reasons, err := knownWords("-reason", w.reasons, known, func(c bpf.Counter) string { return c.Reason })
 	if err != nil {
 		return o, err
 	}
 
-	verdicts, err := oneOf("-verdict", w.verdicts, known, func(c bpf.Counter) string { return c.Verdict })
+	verdicts, err := knownWords("-verdict", w.verdicts, known, func(c bpf.Counter) string { return c.Verdict })
 	if err != nil {
 		return o, err
 	}
@@ -309,16 +323,17 @@ func prefixOf(s string) (netip.Prefix, error) {
 	return p, nil
 }
 
-// oneOf splits a list and checks that it has only known words. of returns the word of a counter.
-func oneOf(name, list string, known []bpf.Counter, of func(bpf.Counter) string) ([]string, error) {
+// knownWords splits the list of a flag and checks that each word is that of a known counter. wordOf
+// returns a counter's word.
+func knownWords(flag, list string, known []bpf.Counter, wordOf func(bpf.Counter) string) ([]string, error) {
 	if list == "" {
 		return nil, nil
 	}
 
 	words := strings.Split(list, ",")
 	for _, word := range words {
-		if !slices.ContainsFunc(known, func(c bpf.Counter) bool { return of(c) == word }) {
-			return nil, fmt.Errorf("%s %q is none; 'ovnkube gateway counters -all' lists them", name, word)
+		if !slices.ContainsFunc(known, func(c bpf.Counter) bool { return wordOf(c) == word }) {
+			return nil, fmt.Errorf("%s %q is none; 'ovnkube gateway counters -all' lists them", flag, word)
 		}
 	}
 

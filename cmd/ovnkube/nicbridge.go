@@ -17,16 +17,17 @@ import (
 
 func utilCommands() *command {
 	return &command{
-		name: "ovn-k8s-util", group: groupFirst, summary: "move a NIC into an OVS bridge, and back",
+		name: "ovn-k8s-util", group: groupFirstReleases, summary: "move a NIC into an OVS bridge, and back",
 		children: []*command{
 			{
 				name:      "nics-to-bridge",
 				arguments: "NIC...",
 				setup:     nicsToBridge,
 				summary:   "make each NIC a port of a new OVS bridge, brNIC, with its addresses and routes",
-				detail: `A watchdog puts everything back if this process dies or the gateways fall silent. It is what an agent with
---gateway-layout=bridged does itself; one that is started later finds it done. An agent that runs waits until it is
-done. One of a node without a gateway leaves it as it is, one of layout direct undoes it then.`,
+				detail: `A watchdog restores everything if this process dies or the gateways do not answer. An agent with
+--gateway-layout=bridged moves its uplink in the same way, and uses a bridge that this command has made. If an
+agent runs, it waits until the command ends. Then an agent of layout direct undoes the move, and an agent of a
+node without a gateway leaves it unchanged.`,
 			},
 			{
 				name:      "bridges-to-nics",
@@ -39,31 +40,38 @@ done. One of a node without a gateway leaves it as it is, one of layout direct u
 	}
 }
 
-// watchdog returns the command line of the mover's watchdog process.
-func (a *agentFlags) watchdog() []string {
+// watchdogArgs returns the command line of the watchdog, a process that restores a NIC if the
+// process that moves its addresses dies.
+func (a *agentFlags) watchdogArgs() []string {
 	return []string{
 		"/proc/self/exe", watchdogCommand,
 		"--ovsdb", a.ovsdb, "--datapath", a.datapath, "--pin-dir", a.pinDir,
 	}
 }
 
-// mover holds the settings of both commands.
+// mover moves the addresses and routes of NICs to bridges, or back. It holds the settings of both
+// commands.
 type mover struct {
 	*settings
-	force bool
+	force bool // also move a NIC that another program configures
 	log   *slog.Logger
 	ovs   *ovs.Client
 }
 
-// moving declares the flags and runs do for each argument until one fails.
-func moving(f *flag.FlagSet, what string, do func(*mover, context.Context, string) error) (*mover, action) {
+// newMover declares the flags of both commands. The action runs do for each argument until one
+// fails; argument is the kind of the arguments, for the error if there are none.
+func newMover(
+	f *flag.FlagSet,
+	argument string,
+	do func(m *mover, ctx context.Context, device string) error,
+) (*mover, action) {
 	m := &mover{settings: newSettings("")}
 	m.declareConfigFile(f)
 	m.DeclareSome(f, "ovsdb", "datapath", "run-dir", "pin-dir", "logfile", "loglevel")
 
 	return m, func(ctx context.Context, args []string, env *environment) error {
 		if len(args) == 0 {
-			return fmt.Errorf("name a %s", what)
+			return fmt.Errorf("name a %s", argument)
 		}
 
 		var err error
@@ -91,7 +99,7 @@ func (m *mover) options(nic, bridge string) nicbridge.Options {
 		NIC:      nic,
 		Bridge:   bridge,
 		Dir:      m.agent.runDir,
-		Watchdog: m.agent.watchdog(),
+		Watchdog: m.agent.watchdogArgs(),
 		Force:    m.force,
 		Log:      m.log,
 		Switch:   gateway.HostSwitch(m.ovs, m.agent.datapath, m.agent.pinDir),
@@ -99,7 +107,7 @@ func (m *mover) options(nic, bridge string) nicbridge.Options {
 }
 
 func nicsToBridge(f *flag.FlagSet) action {
-	m, act := moving(f, "NIC", func(m *mover, ctx context.Context, nic string) error {
+	m, act := newMover(f, "NIC", func(m *mover, ctx context.Context, nic string) error {
 		bridge := "br" + nic
 
 		host := ovs.HostSwitch{Client: m.ovs, DatapathType: m.agent.datapath}
@@ -118,7 +126,7 @@ func nicsToBridge(f *flag.FlagSet) action {
 }
 
 func bridgesToNICs(f *flag.FlagSet) action {
-	_, act := moving(f, "bridge", func(m *mover, ctx context.Context, bridge string) error {
+	_, act := newMover(f, "bridge", func(m *mover, ctx context.Context, bridge string) error {
 		nic := strings.TrimPrefix(bridge, "br")
 
 		snapshot, err := nicbridge.Load(m.agent.runDir, nic)
@@ -137,10 +145,11 @@ func bridgesToNICs(f *flag.FlagSet) action {
 	return act
 }
 
-// watchdogCommand runs the mover's watchdog process. Only the mover calls it.
+// watchdogCommand is the name of the command that runs the watchdog. Only the process that moves a
+// NIC starts it.
 const watchdogCommand = "nic-watchdog"
 
-func watchdogSetup(f *flag.FlagSet) action {
+func setupWatchdog(f *flag.FlagSet) action {
 	ovsdb := f.String("ovsdb", "unix:/run/openvswitch/db.sock",
 		"`address` of the node's Open vSwitch database")
 	datapath := f.String("datapath", "", "Open vSwitch datapath `type` of the bridge")
@@ -150,7 +159,7 @@ func watchdogSetup(f *flag.FlagSet) action {
 		dial := func(ctx context.Context) (nicbridge.Switch, error) {
 			c, err := ovs.Dial(ctx, *ovsdb)
 			if err != nil {
-				return gateway.LostSwitch(err, *pinDir), nil //nolint:nilerror // its methods return it
+				return gateway.LostSwitch(err, *pinDir), nil //nolint:nilerror // the switch's methods return the error
 			}
 
 			return gateway.HostSwitch(c, *datapath, *pinDir), nil

@@ -34,7 +34,7 @@ func TestNICsToBridge(t *testing.T) {
 		var stdout, stderr bytes.Buffer
 
 		argv := append([]string{"/usr/bin/ovn-k8s-util", args[0]}, append(slices.Clone(flags), args[1:]...)...)
-		err := run(context.Background(), invoked(argv), &stdout, &stderr)
+		err := run(context.Background(), commandArguments(argv), &stdout, &stderr)
 
 		return stderr.String(), exitCode(err, &stderr)
 	}
@@ -148,7 +148,7 @@ func TestLinkNameSelectsCommand(t *testing.T) {
 		{[]string{"/bin/ovnkube", "agent"}, []string{"agent"}},
 		{[]string{filepath.Join("x", "ovn-k8s-util"), "nics-to-bridge", "eth0"}, []string{"ovn-k8s-util", "nics-to-bridge", "eth0"}},
 	} {
-		if got := invoked(tt.argv); !slices.Equal(got, tt.want) {
+		if got := commandArguments(tt.argv); !slices.Equal(got, tt.want) {
 			t.Errorf("%q: %q, want %q", tt.argv, got, tt.want)
 		}
 	}

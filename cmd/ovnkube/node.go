@@ -82,12 +82,14 @@ func nodeCommands() *command {
 	}
 }
 
+// drainAction declares the flags that drain-gateway and undrain-gateway share. undo and force are
+// read when the action runs.
 func drainAction(f *flag.FlagSet, undo, force *bool) action {
 	s := operatorSettings(f)
 	timeout := f.Duration("timeout", time.Minute, "how `long` to wait for the routes")
 
 	return func(ctx context.Context, args []string, env *environment) error {
-		client, err := s.nodeClient(ctx, args, env)
+		client, err := s.clientForNode(ctx, args, env)
 		if err != nil {
 			return err
 		}
@@ -102,7 +104,7 @@ func forgetAction(f *flag.FlagSet) action {
 	s := operatorSettings(f)
 
 	return func(ctx context.Context, args []string, env *environment) error {
-		client, err := s.nodeClient(ctx, args, env)
+		client, err := s.clientForNode(ctx, args, env)
 		if err != nil {
 			return err
 		}
@@ -127,12 +129,12 @@ func mountAction(*flag.FlagSet) action {
 
 // forgetNode removes the annotations of ovn-ebpf from the Node, if it exists.
 func forgetNode(ctx context.Context, client kubernetes.Interface, name string) error {
-	ours := map[string]any{}
+	removed := map[string]any{}
 	for _, key := range annotation.OfNodes() {
-		ours[key] = nil
+		removed[key] = nil // null removes a key in a merge patch
 	}
 
-	patch := annotation.Patch(metav1.ObjectMeta{}, ours)
+	patch := annotation.Patch(metav1.ObjectMeta{}, removed)
 
 	_, err := client.CoreV1().Nodes().Patch(ctx, name, types.MergePatchType, patch, metav1.PatchOptions{})
 	if err != nil && !apierrors.IsNotFound(err) {
@@ -151,8 +153,9 @@ func operatorSettings(f *flag.FlagSet) *settings {
 	return s
 }
 
-// nodeClient returns a client for a command with a node's name as its only argument.
-func (s *settings) nodeClient(
+// clientForNode checks that the name of a node is the only argument, and returns a client of the
+// API server.
+func (s *settings) clientForNode(
 	ctx context.Context,
 	args []string,
 	env *environment,
@@ -170,7 +173,7 @@ func (s *settings) nodeClient(
 
 // apiClient returns a client of the API server for an operator command.
 func (s *settings) apiClient(ctx context.Context, env *environment) (kubernetes.Interface, error) {
-	config, err := s.operator(ctx, env)
+	config, err := s.operatorConfig(ctx, env)
 	if err != nil {
 		return nil, err
 	}
@@ -183,15 +186,15 @@ func (s *settings) apiClient(ctx context.Context, env *environment) (kubernetes.
 	return client, nil
 }
 
-// operator returns the API server access of operator commands: that of the roles, or else that of
-// kubectl.
-func (s *settings) operator(ctx context.Context, env *environment) (*rest.Config, error) {
+// operatorConfig returns the access of operator commands to the API server. It has the same sources
+// as that of controller and agent. If none has it, it is the access of kubectl.
+func (s *settings) operatorConfig(ctx context.Context, env *environment) (*rest.Config, error) {
 	if err := s.resolveForTool(ctx, env); err != nil {
 		return nil, err
 	}
 
 	api := &s.cluster.api
-	if _, inPod := os.LookupEnv("KUBERNETES_SERVICE_HOST"); api.kubeconfig == "" && api.url == "" && !inPod {
+	if _, isInPod := os.LookupEnv("KUBERNETES_SERVICE_HOST"); api.kubeconfig == "" && api.url == "" && !isInPod {
 		if home, err := os.UserHomeDir(); err == nil {
 			path := filepath.Join(home, ".kube", "config")
 			if _, err := os.Stat(path); err == nil {

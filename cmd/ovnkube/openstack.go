@@ -22,7 +22,7 @@ type openstackFlags struct {
 	subnetPool, subnetPool6  string // UUIDs
 	groups                   uuids  // security groups
 	requestRate, workerCount int
-	mostPorts                int // per node; 0: no bound
+	maxPorts                 int // per node; 0: no limit
 	releaseAfter             time.Duration
 }
 
@@ -50,7 +50,7 @@ func (o *openstackFlags) settings() []*setting.Setting {
 			Flag:    "clouds-file",
 			Section: openstackSection,
 			Key:     "clouds-file",
-			Value:   setting.Text(&o.cloudsFile, optional(absolute)),
+			Value:   setting.Text(&o.cloudsFile, optional(checkAbsolute)),
 			About:   []string{"open cloud"},
 			Usage: "in underlay mode, the `path` of clouds.yaml; default: found in the working directory, " +
 				"~/.config/openstack or /etc/openstack",
@@ -59,7 +59,7 @@ func (o *openstackFlags) settings() []*setting.Setting {
 			Flag:    "cluster-name",
 			Section: openstackSection,
 			Key:     "cluster-name",
-			Value:   setting.Text(&o.clusterName, clusterName),
+			Value:   setting.Text(&o.clusterName, checkClusterName),
 			Usage: "in underlay mode, the `name` of this cluster in Neutron. The names of the cluster's " +
 				"networks, trunks and ports begin with it. Clusters in the same project need different names",
 		},
@@ -106,7 +106,7 @@ func (o *openstackFlags) settings() []*setting.Setting {
 			Flag:    "max-ports",
 			Section: openstackSection,
 			Key:     "max-ports",
-			Value:   setting.Number(&o.mostPorts, 0, 4093),
+			Value:   setting.Number(&o.maxPorts, 0, 4093),
 			Usage: "in underlay mode, the maximum `number` of ports for the pods of a node (0: the number " +
 				"of VLAN tags of the node)",
 		},
@@ -123,7 +123,7 @@ func (o *openstackFlags) settings() []*setting.Setting {
 
 // underlayConfig returns the configuration of the controller in underlay mode.
 func (c *controllerFlags) underlayConfig(cluster *clusterFlags) (underlay.Config, error) {
-	if err := c.openstack.required(); err != nil {
+	if err := c.openstack.checkRequired(); err != nil {
 		return underlay.Config{}, err
 	}
 
@@ -154,7 +154,7 @@ func (c *controllerFlags) underlayConfig(cluster *clusterFlags) (underlay.Config
 		Groups:       o.groups,
 		RequestRate:  float64(o.requestRate),
 		Workers:      o.workerCount,
-		MaxPorts:     o.mostPorts,
+		MaxPorts:     o.maxPorts,
 		ReleaseAfter: o.releaseAfter,
 		Election:     election.Config{Identity: identity, Namespace: c.leaseNamespace, Lease: c.lease},
 		MetricsAddr:  cluster.metricsAddress,
@@ -164,21 +164,21 @@ func (c *controllerFlags) underlayConfig(cluster *clusterFlags) (underlay.Config
 	return config, config.Validate()
 }
 
-// required returns an error for each setting without a default that is not set.
-func (o *openstackFlags) required() error {
+// checkRequired returns an error for each setting without a default that is not set.
+func (o *openstackFlags) checkRequired() error {
 	var errs []error
 
 	for _, s := range []struct {
-		flag, means string
-		set         bool
+		flag, meaning string
+		isSet         bool
 	}{
 		{"cloud", "the name of an entry of clouds.yaml", o.cloud != ""},
 		{"router-id", "the UUID of a Neutron router", o.router != ""},
 		{"subnet-pool", "the UUID of a Neutron subnet pool", o.subnetPool != ""},
 		{"security-groups", "the UUIDs of Neutron security groups", len(o.groups) > 0},
 	} {
-		if !s.set {
-			errs = append(errs, fmt.Errorf("--%s is not set: underlay mode needs %s", s.flag, s.means))
+		if !s.isSet {
+			errs = append(errs, fmt.Errorf("--%s is not set: underlay mode needs %s", s.flag, s.meaning))
 		}
 	}
 
@@ -213,7 +213,7 @@ func (u *uuids) Set(s string) error {
 // this form needs no quotes anywhere, and leaves room for the name of a node and an address.
 var nameForm = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?$`)
 
-func clusterName(s string) error {
+func checkClusterName(s string) error {
 	if !nameForm.MatchString(s) {
 		return fmt.Errorf("%q is not 1 to 63 letters, digits, '-', '_' and '.', "+
 			"with a letter or digit at both ends", s)

@@ -26,7 +26,7 @@ func TestOpenstackFlags_required(t *testing.T) {
 			}
 		}
 
-		err := parsed(t, args).controller.openstack.required()
+		err := parsed(t, args).controller.openstack.checkRequired()
 		if err == nil || strings.Count(err.Error(), "is not set") != 1 ||
 			!strings.Contains(err.Error(), "--"+missing+" is not set: underlay mode needs ") {
 			t.Errorf("without --%s: %v", missing, err)
@@ -38,7 +38,7 @@ func TestOpenstackFlags_required(t *testing.T) {
 		all = append(all, "--"+flag+"="+value)
 	}
 
-	if err := parsed(t, all).controller.openstack.required(); err != nil {
+	if err := parsed(t, all).controller.openstack.checkRequired(); err != nil {
 		t.Errorf("with all settings: %v", err)
 	}
 }

@@ -16,55 +16,58 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/cmd/ovnkube/setting"
 )
 
-// trace runs ovn-trace for the frame beyond the uplink, as the first packet of a connection.
+// trace runs ovn-trace for the frame, as the first packet of a connection that OVN receives from
+// the uplink.
 //
-// OVN 25.03 has ct_snat for every packet to an address of the gateway router's SNAT, and 23.03 not
-// for those of a load balancer. ovn-trace ends there, although a new connection goes on unchanged.
-// Then the output has the load balancer's logical flow, and a second trace that begins behind it.
+// OVN 25.03 applies ct_snat to every packet to an address of the gateway router's SNAT; OVN 23.03
+// does so only if no load balancer has the address. ovn-trace stops at ct_snat, although OVN
+// continues with a new connection unchanged. In this case, trace adds the logical flow of the load
+// balancer, and a second trace that begins after it.
 func (q *question) trace(ctx context.Context, f []byte) (string, error) {
-	flow := frame.Microflow(f)
+	microflow := frame.Microflow(f)
 
-	out, err := q.traceFrom(ctx, "ext_"+q.node, q.bridge+"_"+q.node, flow)
-	if err != nil || !endsAtUnSNAT(out) {
+	out, err := q.traceFrom(ctx, "ext_"+q.node, q.bridge+"_"+q.node, microflow)
+	if err != nil || !endsAtCTSNAT(out) {
 		return out, err
 	}
 
 	router := "GR_" + q.node
 
-	flows, err := q.askOVN(ctx, "ovn-sbctl", "--no-leader-only", "lflow-list", router)
+	flows, err := q.runOVNTool(ctx, "ovn-sbctl", "--no-leader-only", "lflow-list", router)
 	if err != nil {
 		return "", err
 	}
 
 	out += "\n# ovn-trace stops at ct_snat. OVN itself continues there for a new connection, which has no SNAT to undo."
 
-	lb, ok := balancedBy(flows, flow)
-	if !ok {
+	balancer, isFound := balancerOf(flows, microflow)
+	if !isFound {
 		return out + "\n# No load balancer of " + router + " has this destination.", nil
 	}
 
-	out += "\n# " + router + " has this load balancer:\n" + lb.text
-	if !lb.backend.IsValid() {
+	out += "\n# " + router + " has this load balancer:\n" + balancer.text
+	if !balancer.backend.IsValid() {
 		return out, nil
 	}
 
-	rest, err := q.traceFrom(ctx, router, "rtoe-"+router, lb.translate(flow))
+	rest, err := q.traceFrom(ctx, router, "rtoe-"+router, balancer.translate(microflow))
 	if err != nil {
 		return "", err
 	}
 
-	return fmt.Sprintf("%s\n# Trace from the load balancer to its first backend, %s:\n%s", out, lb.backend, rest), nil
+	return fmt.Sprintf("%s\n# Trace from the load balancer to its first backend, %s:\n%s", out, balancer.backend, rest), nil
 }
 
-func (q *question) traceFrom(ctx context.Context, datapath, port, flow string) (string, error) {
-	// ovn-trace has no connection tracker, so the result is for new connections.
-	return q.askOVN(ctx, "ovn-trace", "--no-leader-only", "--summary",
+// traceFrom runs ovn-trace for a packet that enters the datapath at a port. ovn-trace has no
+// connection tracker: each --ct is the result of one lookup, so that no lookup finds a connection.
+func (q *question) traceFrom(ctx context.Context, datapath, port, microflow string) (string, error) {
+	return q.runOVNTool(ctx, "ovn-trace", "--no-leader-only", "--summary",
 		"--ct=new", "--ct=new", "--ct=new", "--ct=new",
-		datapath, fmt.Sprintf("inport == %q && %s", port, flow))
+		datapath, fmt.Sprintf("inport == %q && %s", port, microflow))
 }
 
-// askOVN runs a tool of OVN on the Southbound database and returns its output.
-func (q *question) askOVN(ctx context.Context, tool string, args ...string) (string, error) {
+// runOVNTool runs a tool of OVN on the Southbound database and returns its output.
+func (q *question) runOVNTool(ctx context.Context, tool string, args ...string) (string, error) {
 	if tls := q.cluster.sbTLS; tls.Key != "" {
 		files := []string{"--private-key=" + tls.Key, "--certificate=" + tls.Certificate, "--ca-cert=" + tls.CA}
 		args = slices.Concat(files, args)
@@ -87,9 +90,9 @@ func (q *question) askOVN(ctx context.Context, tool string, args ...string) (str
 	return strings.TrimRight(string(out), "\n"), nil
 }
 
-// endsAtUnSNAT reports whether a summary's last action is a ct_snat without an address, which
-// undoes SNAT.
-func endsAtUnSNAT(summary string) bool {
+// endsAtCTSNAT reports whether the last action of ovn-trace's summary is a ct_snat without an
+// address, which undoes SNAT.
+func endsAtCTSNAT(summary string) bool {
 	lines := strings.Split(summary, "\n")
 	for _, line := range slices.Backward(lines) {
 		if action := strings.TrimSpace(line); action != "};" && action != "}" && action != "" {
@@ -100,12 +103,12 @@ func endsAtUnSNAT(summary string) bool {
 	return false
 }
 
-// balancerFlow is a load balancer's logical flow.
+// balancerFlow is the logical flow of a load balancer for a VIP.
 type balancerFlow struct {
-	text    string // as lflow-list prints it
-	vip     netip.AddrPort
-	backend netip.AddrPort // the first one; invalid if there is none
-	forced  bool           // backends see the router's address as the source
+	text       string // as lflow-list prints it
+	vip        netip.AddrPort
+	backend    netip.AddrPort // the first one; invalid if there is none
+	forcesSNAT bool           // backends see the router's address as the source
 }
 
 var (
@@ -115,35 +118,39 @@ var (
 	backends    = regexp.MustCompile(`\bbackends=([^,;)]+)`)
 )
 
-// balancedBy returns the logical flow of a router that balances a new connection whose microflow is
-// given: that of the highest priority.
-func balancedBy(flows, microflow string) (balancerFlow, bool) {
+// balancerOf returns the logical flow of a router that balances a new connection with this
+// microflow. If several do, it is the one with the highest priority.
+func balancerOf(flows, microflow string) (balancerFlow, bool) {
 	var best balancerFlow
 
 	highest := -1
 	vip, proto := destinationOf(microflow)
 
 	for line := range strings.Lines(flows) {
-		m := lflow.FindStringSubmatch(strings.TrimRight(line, "\n"))
-		if m == nil || !strings.Contains(m[2], "ct.new") {
+		fields := lflow.FindStringSubmatch(strings.TrimRight(line, "\n"))
+		if fields == nil || !strings.Contains(fields[2], "ct.new") {
 			continue
 		}
 
-		priority, err := strconv.Atoi(m[1])
+		priority, err := strconv.Atoi(fields[1])
+		match, actions := fields[2], fields[3]
 
-		to, of := destinationOf(m[2])
+		// A flow without a protocol is that of a load balancer for all ports.
+		to, flowProto := destinationOf(match)
 		if err != nil || priority <= highest || to.Addr() != vip.Addr() ||
-			of != "" && (of != proto || to.Port() != vip.Port()) {
+			flowProto != "" && (flowProto != proto || to.Port() != vip.Port()) {
 			continue
 		}
 
-		highest, best = priority, balancerFlow{
-			text:   strings.TrimSpace(m[0]),
-			vip:    vip,
-			forced: strings.Contains(m[3], "flags.force_snat_for_lb = 1"),
+		highest = priority
+		best = balancerFlow{
+			text:       strings.TrimSpace(fields[0]),
+			vip:        vip,
+			forcesSNAT: strings.Contains(actions, "flags.force_snat_for_lb = 1"),
 		}
-		if b := backends.FindStringSubmatch(m[3]); b != nil {
-			best.backend = backend(b[1], vip.Port())
+
+		if list := backends.FindStringSubmatch(actions); list != nil {
+			best.backend = parseBackend(list[1], vip.Port())
 		}
 	}
 
@@ -152,23 +159,24 @@ func balancedBy(flows, microflow string) (balancerFlow, bool) {
 
 // destinationOf returns the address, port and protocol that an expression has for the destination.
 func destinationOf(expression string) (netip.AddrPort, string) {
-	var a netip.Addr
+	var addr netip.Addr // invalid if the expression has none
 	if m := destination.FindStringSubmatch(expression); m != nil {
-		a, _ = netip.ParseAddr(m[1]) // invalid: no address
+		addr, _ = netip.ParseAddr(m[1])
 	}
 
 	m := transport.FindStringSubmatch(expression)
 	if m == nil {
-		return netip.AddrPortFrom(a, 0), ""
+		return netip.AddrPortFrom(addr, 0), ""
 	}
 
-	port, _ := strconv.ParseUint(m[2], 10, 16)
+	port, _ := strconv.ParseUint(m[2], 10, 16) // the pattern has only digits
 
-	return netip.AddrPortFrom(a, uint16(port)), m[1]
+	return netip.AddrPortFrom(addr, uint16(port)), m[1]
 }
 
-// backend parses an address with a port, or one without, which keeps the connection's port.
-func backend(text string, port uint16) netip.AddrPort {
+// parseBackend parses an address with or without a port. Without one, the backend has the
+// connection's port.
+func parseBackend(text string, port uint16) netip.AddrPort {
 	if b, err := netip.ParseAddrPort(text); err == nil {
 		return b
 	}
@@ -187,7 +195,7 @@ func (b balancerFlow) translate(microflow string) string {
 
 	out = transport.ReplaceAllString(out,
 		fmt.Sprintf("${1}.dst == %d", cmp.Or(b.backend.Port(), b.vip.Port())))
-	if b.forced {
+	if b.forcesSNAT {
 		out += " && flags.force_snat_for_lb == 1"
 	}
 

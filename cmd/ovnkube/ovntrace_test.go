@@ -24,13 +24,13 @@ func TestTraceGoesOn(t *testing.T) {
 			"ipv6": {"ip6.dst == fd00:172:30::11", "ip6.dst == fd01::5 && ip.ttl == 64 && tcp.src == 4242 && tcp.dst == 8080 && flags.force_snat_for_lb == 1"},
 		} {
 			t.Run(version+" "+family, func(t *testing.T) {
-				if got := endsAtUnSNAT(read(version, family)); got != ends {
+				if got := endsAtCTSNAT(read(version, family)); got != ends {
 					t.Errorf("the trace ends at ct_snat: %t, want %t", got, ends)
 				}
 
 				flows, flow := read(version, "flows"), want.vip+" && ip.ttl == 64 && tcp.src == 4242 && tcp.dst == 30080"
 
-				lb, ok := balancedBy(flows, flow)
+				lb, ok := balancerOf(flows, flow)
 				if !ok || !strings.Contains(lb.text, want.vip) || !strings.Contains(lb.text, "table=") {
 					t.Fatalf("load balancer %+v, %t", lb, ok)
 				}
@@ -40,7 +40,7 @@ func TestTraceGoesOn(t *testing.T) {
 				}
 
 				for _, other := range []string{strings.Replace(flow, "30080", "30081", 1), strings.Replace(flow, "tcp", "udp", 2), strings.Replace(flow, "11 &&", "12 &&", 1)} {
-					if lb, ok := balancedBy(flows, other); ok {
+					if lb, ok := balancerOf(flows, other); ok {
 						t.Errorf("%s: load balancer %+v", other, lb)
 					}
 				}
@@ -57,7 +57,7 @@ func TestBackends(t *testing.T) {
 		"ct_lb_mark(backends=10.0.0.1:80; skip_snat);)": "ip4.dst == 10.0.0.1 && udp.dst == 80",
 		"drop;)": "",
 	} {
-		lb, ok := balancedBy(match+action, "ip4.dst == 192.0.2.1 && udp.dst == 53")
+		lb, ok := balancerOf(match+action, "ip4.dst == 192.0.2.1 && udp.dst == 53")
 		if !ok || lb.backend.IsValid() != (want != "") {
 			t.Errorf("%s: %+v, %t", action, lb, ok)
 		}

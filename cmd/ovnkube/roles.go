@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -20,16 +21,17 @@ import (
 // controllerFlags are the settings of the controller only.
 type controllerFlags struct {
 	identity, leaseNamespace string
-	leaderElect, first       bool
-	allocate                 string
+	leaderElect              bool
+	annotatesAsFirst         bool   // also write the pod annotation of ovn-kubernetes' first releases
+	allocate                 string // allocateAlways or allocateJoined
 	removeChassis            bool
 	lease                    time.Duration
-	join4, join6             prefixes
+	join4, join6             prefixes // one network each
 	aclLogRate               int
 	openstack                openstackFlags
 }
 
-// Values of allocate-node-subnets.
+// Values of allocate-node-subnets: every Node gets a pod subnet, or only Nodes with an agent.
 const allocateAlways, allocateJoined = "always", "joined"
 
 func newControllerFlags() *controllerFlags {
@@ -82,8 +84,8 @@ func (c *controllerFlags) settings() []*setting.Setting {
 			Flag:    "pod-annotation-ovn",
 			Section: "kubernetes",
 			Key:     "pod-annotation-ovn",
-			Value:   setting.Switch(&c.first),
-			Usage: "also write the pod annotation ovn of the first generation, with ip_address, " +
+			Value:   setting.Switch(&c.annotatesAsFirst),
+			Usage: "also write the pod annotation ovn of ovn-kubernetes' first releases, with ip_address, " +
 				"mac_address and gateway_ip",
 		},
 		{
@@ -117,7 +119,7 @@ func (c *controllerFlags) settings() []*setting.Setting {
 			Flag:    "gateway-v4-join-subnet",
 			Section: "gateway",
 			Key:     "v4-join-subnet",
-			Value:   family{&c.join4, true},
+			Value:   oneNetwork{&c.join4, true},
 			About:   []string{"join subnet"},
 			Usage:   "IPv4 `network` between the cluster router and the gateway routers",
 		},
@@ -125,7 +127,7 @@ func (c *controllerFlags) settings() []*setting.Setting {
 			Flag:    "gateway-v6-join-subnet",
 			Section: "gateway",
 			Key:     "v6-join-subnet",
-			Value:   family{&c.join6, false},
+			Value:   oneNetwork{&c.join6, false},
 			About:   []string{"join subnet"},
 			Usage:   "IPv6 `network` between the cluster router and the gateway routers",
 		},
@@ -139,6 +141,7 @@ func (c *controllerFlags) settings() []*setting.Setting {
 	return list
 }
 
+// config returns the configuration of the controller of overlay mode.
 func (c *controllerFlags) config(cluster *clusterFlags) (controller.Config, error) {
 	rest, err := cluster.api.restConfig()
 	if err != nil {
@@ -167,12 +170,12 @@ func (c *controllerFlags) config(cluster *clusterFlags) (controller.Config, erro
 		MetricsTLS:      cluster.metricsTLS,
 		BFD:             cluster.bfd,
 		ACLLogRate:      c.aclLogRate,
-		FirstAnnotation: c.first,
+		FirstAnnotation: c.annotatesAsFirst,
 		WaitForAgent:    c.allocate == allocateJoined,
 		ChassisRemover:  !c.removeChassis,
+		SNATPorts:       cluster.snatPorts,
 	}
 
-	config.SNATPorts = cluster.snatPorts
 	for _, s := range cluster.subnets {
 		config.ClusterSubnets = append(config.ClusterSubnets,
 			controller.ClusterSubnet{Prefix: s.prefix, HostLen: s.hostLen})
@@ -181,13 +184,13 @@ func (c *controllerFlags) config(cluster *clusterFlags) (controller.Config, erro
 	return config, config.Validate()
 }
 
-// controllerRun runs a controller until its context ends. It calls begun when the controller
-// starts to work.
-type controllerRun func(ctx context.Context, begun func(missing func() string)) error
+// runFunc runs a controller or an agent until its context ends. It calls begun when the controller
+// or agent starts to work. missing says what it still waits for; "" if it is ready.
+type runFunc func(ctx context.Context, begun func(missing func() string)) error
 
-// newController returns the controller of the configured mode. pace makes an overlay controller
-// adapt its process to its load.
-func (s *settings) newController(cluster *clusterFlags, pace bool, log *slog.Logger) (controllerRun, error) {
+// newController returns the controller of the configured mode. If the controller is alone in its
+// process, an overlay controller adapts the process to its load.
+func (s *settings) newController(cluster *clusterFlags, isAlone bool, log *slog.Logger) (runFunc, error) {
 	if cluster.mode == modeUnderlay {
 		config, err := s.controller.underlayConfig(cluster)
 		if err != nil {
@@ -205,7 +208,7 @@ func (s *settings) newController(cluster *clusterFlags, pace bool, log *slog.Log
 		return nil, s.located(err)
 	}
 
-	if pace {
+	if isAlone {
 		config.Busy = controller.Pace()
 	}
 
@@ -215,13 +218,16 @@ func (s *settings) newController(cluster *clusterFlags, pace bool, log *slog.Log
 	}, nil
 }
 
+// runController runs the controller of the command 'ovnkube controller' or ovn-k8s-watcher.
 func runController(ctx context.Context, env *environment, s *settings) error {
 	log, err := s.load(ctx, env)
 	if err != nil {
 		return err
 	}
 
-	run, err := s.newController(s.cluster, true, log)
+	const isAlone = true
+
+	run, err := s.newController(s.cluster, isAlone, log)
 	if err != nil {
 		return err
 	}
@@ -241,9 +247,9 @@ func controllerCommand(f *flag.FlagSet) action {
 	}
 }
 
-// classicCommand declares the command line of the second generation. Its roles are flags, and both
-// may run in one process.
-func classicCommand(f *flag.FlagSet) action {
+// roleFlagsCommand declares the command line of current ovn-kubernetes, which has flags instead of
+// commands: -init-master runs the controller, -init-node the agent, and one process can run both.
+func roleFlagsCommand(f *flag.FlagSet) action {
 	s := newSettings("")
 	s.declare(f, allRoles)
 	s.daemon.Declare(f, "ovnkube")
@@ -254,9 +260,11 @@ func classicCommand(f *flag.FlagSet) action {
 
 	return func(ctx context.Context, _ []string, env *environment) error {
 		if *cleanupNode != "" {
-			name := map[string]string{"node-name": *cleanupNode}
+			if err := s.putAll(map[string]string{"node-name": *cleanupNode}, "-cleanup-node"); err != nil {
+				return err
+			}
 
-			return errors.Join(s.give(name, "-cleanup-node"), runAgent(ctx, env, s, true))
+			return cleanUpNode(ctx, env, s)
 		}
 
 		if *initMaster == "" && *initNode == "" {
@@ -273,10 +281,14 @@ const (
 	agentMetrics      = "127.0.0.1:9410"
 )
 
-// runRoles runs the requested roles until one of them ends.
+// roleFunc runs one role of a process with several.
+type roleFunc func(ctx context.Context, p *daemon.Process) error
+
+// runRoles runs the controller as the replica initMaster, the agent for the Node initNode, or both,
+// until one of them ends. An empty name is a role that does not run.
 func runRoles(ctx context.Context, env *environment, s *settings, initMaster, initNode string) error {
 	if initNode != "" {
-		if err := s.give(map[string]string{"node-name": initNode}, "-init-node"); err != nil {
+		if err := s.putAll(map[string]string{"node-name": initNode}, "-init-node"); err != nil {
 			return err
 		}
 	}
@@ -286,55 +298,63 @@ func runRoles(ctx context.Context, env *environment, s *settings, initMaster, in
 		return err
 	}
 
-	address := func(dflt string) *clusterFlags {
-		own := *s.cluster
-		if own.metricsAddress == "" {
-			own.metricsAddress = dflt
-		}
-
-		return &own
-	}
-	parts := map[string]func(context.Context, *daemon.Process) error{}
+	roles := map[string]roleFunc{}
 
 	if initMaster != "" {
 		s.controller.identity = initMaster
 
-		run, err := s.newController(address(controllerMetrics), false,
-			log.With(slog.String("role", "controller")))
-		if err != nil {
+		if roles["controller"], err = s.controllerInProcess(log.With(slog.String("role", "controller"))); err != nil {
 			return err
-		}
-
-		parts["controller"] = func(ctx context.Context, p *daemon.Process) error {
-			return run(ctx, func(missing func() string) { p.Follow("controller", missing) })
 		}
 	}
 
 	if initNode != "" {
-		log := log.With(slog.String("role", "agent"))
-
-		a, err := s.nodeAgent(address(agentMetrics), log)
-		if err != nil {
-			return s.located(err)
-		}
-
-		parts["agent"] = func(ctx context.Context, p *daemon.Process) error {
-			return s.onlyAgent(ctx, a, func(missing func() string) { p.Follow("agent", missing) }, log)
+		if roles["agent"], err = s.agentInProcess(log.With(slog.String("role", "agent"))); err != nil {
+			return err
 		}
 	}
 
 	return s.inDaemon(ctx, log, func(ctx context.Context, p *daemon.Process) error {
-		for name := range parts {
+		for name := range roles {
 			p.Expect(name)
 		}
 
 		group, ctx := errgroup.WithContext(ctx)
-		for _, run := range parts {
+		for _, run := range roles {
 			group.Go(func() error { return run(ctx, p) })
 		}
 
 		return group.Wait()
 	})
+}
+
+// controllerInProcess returns the controller as one of the roles of a process.
+func (s *settings) controllerInProcess(log *slog.Logger) (roleFunc, error) {
+	const isAlone = false
+
+	run, err := s.newController(s.withMetricsAddress(controllerMetrics), isAlone, log)
+
+	return func(ctx context.Context, p *daemon.Process) error {
+		return run(ctx, func(missing func() string) { p.Follow("controller", missing) })
+	}, err
+}
+
+// agentInProcess returns the agent as one of the roles of a process.
+func (s *settings) agentInProcess(log *slog.Logger) (roleFunc, error) {
+	a, err := s.nodeAgent(s.withMetricsAddress(agentMetrics), log)
+
+	return func(ctx context.Context, p *daemon.Process) error {
+		return s.runOnlyAgent(ctx, a, func(missing func() string) { p.Follow("agent", missing) }, log)
+	}, s.located(err)
+}
+
+// withMetricsAddress returns the settings of the cluster for one of two roles of a process, whose
+// metrics addresses have different defaults.
+func (s *settings) withMetricsAddress(defaultAddress string) *clusterFlags {
+	cluster := *s.cluster
+	cluster.metricsAddress = cmp.Or(cluster.metricsAddress, defaultAddress)
+
+	return &cluster
 }
 
 // inDaemon runs a daemon in the foreground or the background, with or without a pid file.
@@ -357,8 +377,8 @@ func (s *settings) inDaemon(
 
 	defer p.End()
 
-	_, err = exec.LookPath("modprobe") // if modprobe exists, the agent uses it to load the OVS module
-	if err := daemon.Confine(err == nil); err != nil {
+	_, errModprobe := exec.LookPath("modprobe") // if it exists, the agent loads the OVS module with it
+	if err := daemon.Confine(errModprobe == nil); err != nil {
 		log.Warn("the process is not confined", "error", err)
 	}
 

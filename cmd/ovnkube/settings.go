@@ -27,18 +27,20 @@ const (
 	allRoles = roleController | roleAgent
 )
 
-// settings are all settings of the roles: the one table for flags, file keys, variables and
-// docs/configuration.md.
+// settings are the settings of all roles. Flags, keys of the configuration file, environment
+// variables and docs/configuration.md are made from its table.
 type settings struct {
 	*setting.Set
-	cluster    *clusterFlags
-	controller *controllerFlags
-	agent      *agentFlags
-	daemon     daemon.Options
-	replaces   bool // replaces an agent that runs on this node
-	configFile string
+	cluster       *clusterFlags
+	controller    *controllerFlags
+	agent         *agentFlags
+	daemon        daemon.Options
+	replacesAgent bool   // stop an agent that runs on this node, and take its place
+	configFile    string // "": the default file, if it exists
 }
 
+// newSettings returns the settings with their defaults. metricsAddress is the default of the role;
+// "" if the command has no role or both.
 func newSettings(metricsAddress string) *settings {
 	s := &settings{
 		cluster:    newClusterFlags(metricsAddress),
@@ -63,8 +65,9 @@ func (s *settings) declareConfigFile(f *flag.FlagSet) {
 		"`file` with settings; default: "+defaultConfigFile+" if it exists")
 }
 
-// load completes the command line from file, environment and OVS, and opens the log, which gets the
-// warnings. With mistakes, it returns both the log and the mistakes.
+// load completes the command line from file, environment and Open vSwitch, opens the log, and logs
+// the warnings. If values are invalid, it returns an error and the log. If a source cannot be read,
+// it returns only an error.
 func (s *settings) load(ctx context.Context, env *environment) (*slog.Logger, error) {
 	problems, err := s.resolve(ctx, os.LookupEnv)
 	if err != nil {
@@ -115,16 +118,17 @@ func (s *settings) resolve(
 		return nil, err
 	}
 
-	// Runs twice, as the address of OVS's database may itself be configured.
+	// Values in Open vSwitch need a second pass, because the address of its database is itself a
+	// setting.
 	problems := s.Resolve(sources)
 	if ids := s.externalIDs(ctx); len(ids) > 0 {
 		problems = s.Resolve(setting.Sources{File: sources.File, Environment: lookup, ExternalIDs: ids})
 	}
 
 	_, inPod := lookup("KUBERNETES_SERVICE_HOST")
-	err = s.follow(inPod)
+	err = s.resolveConflicts(inPod)
 
-	return append(problems, s.exposed()...), err
+	return append(problems, s.exposedKeys()...), err
 }
 
 // readFile reads the given file, or the default one.
@@ -146,7 +150,8 @@ func (s *settings) readFile(lookup func(string) (string, bool)) (*setting.File, 
 	return file, err
 }
 
-// externalIDs returns the external_ids of the node's OVS, or nil without OVS.
+// externalIDs returns the external_ids of the node's Open vSwitch. It returns nil if Open vSwitch
+// does not answer: a controller's host may not have it.
 func (s *settings) externalIDs(ctx context.Context) map[string]string {
 	if strings.HasPrefix(s.agent.ovsdb, "unix:") {
 		if _, err := os.Stat(strings.TrimPrefix(s.agent.ovsdb, "unix:")); err != nil {
@@ -157,13 +162,13 @@ func (s *settings) externalIDs(ctx context.Context) map[string]string {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
 
-	o, err := ovs.Dial(ctx, s.agent.ovsdb)
+	client, err := ovs.Dial(ctx, s.agent.ovsdb)
 	if err != nil {
 		return nil
 	}
-	defer o.Close()
+	defer client.Close()
 
-	ids, err := o.ExternalIDs(ctx)
+	ids, err := client.ExternalIDs(ctx)
 	if err != nil {
 		return nil
 	}
@@ -171,70 +176,71 @@ func (s *settings) externalIDs(ctx context.Context) map[string]string {
 	return ids
 }
 
-// follow derives settings from combinations. Of a kubeconfig and an API server address, the one
-// from the higher source is used. A pod's service account takes precedence over the values in OVS.
-func (s *settings) follow(inPod bool) error {
-	config, server := s.Origin("kubeconfig"), s.Origin("k8s-apiserver")
-	above := setting.Default
+// resolveConflicts decides between settings that exclude each other, and fills in defaults that
+// depend on other settings. Of a kubeconfig and the address of an API server, it keeps the one from
+// the higher source. In a pod, the service account takes precedence over an address in Open
+// vSwitch.
+func (s *settings) resolveConflicts(inPod bool) error {
+	kubeconfig, server := s.Origin("kubeconfig"), s.Origin("k8s-apiserver")
+
+	// Values for an API server's address from sources below this one are not used.
+	lowest := setting.Default
 
 	switch {
-	case config.Source > server.Source:
-		above = config.Source
+	case kubeconfig.Source > server.Source:
+		lowest = kubeconfig.Source
 	case server.Source == setting.ExternalIDs && inPod:
-		above = setting.FromFile
+		lowest = setting.FromFile
 	}
 
 	var errs []error
 
-	if above != setting.Default {
-		for _, name := range []string{"k8s-apiserver", "k8s-token", "k8s-token-file", "k8s-cacert"} {
-			if from := s.Origin(name); from.Source != setting.Default && from.Source < above {
-				where := from.Where + " is not used: the API server is reached otherwise"
-				errs = append(errs, s.Put(name, "", setting.Origin{Where: where}))
-			}
+	for _, name := range []string{"k8s-apiserver", "k8s-token", "k8s-token-file", "k8s-cacert"} {
+		if from := s.Origin(name); from.Source != setting.Default && from.Source < lowest {
+			where := from.Where + " is not used: the API server is reached otherwise"
+			errs = append(errs, s.Put(name, "", setting.Origin{Where: where}))
 		}
 	}
 
-	if config.Source != setting.Default && config.Source < server.Source {
-		where := config.Where + " is not used: k8s-apiserver is given"
+	if kubeconfig.Source != setting.Default && kubeconfig.Source < server.Source {
+		where := kubeconfig.Where + " is not used: k8s-apiserver is given"
 		errs = append(errs, s.Put("kubeconfig", "", setting.Origin{Where: where}))
 	}
 
-	errs = append(errs, s.sslFiles("nb", s.cluster.nbAddress), s.sslFiles("sb", s.cluster.sbAddress))
+	errs = append(errs,
+		s.putDefaultTLSFiles("nb", s.cluster.nbAddress), s.putDefaultTLSFiles("sb", s.cluster.sbAddress))
 
 	return errors.Join(errs...)
 }
 
-// exposed warns about private keys that other users can read: those for ssl: addresses and that of
-// a kubeconfig.
-func (s *settings) exposed() []setting.Problem {
+// exposedKeys warns about private keys that other users can read: those for ssl: addresses and that
+// of a kubeconfig.
+func (s *settings) exposedKeys() []setting.Problem {
 	var out []setting.Problem
 
-	look := func(name, path string) {
+	warnIfExposed := func(name, path string) {
 		if message := keyfile.Exposed(path); path != "" && message != "" {
 			out = append(out,
 				setting.Problem{Where: s.Origin(name).Where, Message: name + ": " + message, Warning: true})
 		}
 	}
 
-	ofDatabases := map[string]struct{ address, key string }{
-		"nb-client-privkey": {s.cluster.nbAddress, s.cluster.nbTLS.Key},
-		"sb-client-privkey": {s.cluster.sbAddress, s.cluster.sbTLS.Key},
-	}
-	for name, of := range ofDatabases {
-		if strings.Contains(","+of.address, ",ssl:") {
-			look(name, of.key)
-		}
+	if usesTLS(s.cluster.nbAddress) {
+		warnIfExposed("nb-client-privkey", s.cluster.nbTLS.Key)
 	}
 
-	look("node-server-privkey", s.cluster.metricsTLS.Key)
+	if usesTLS(s.cluster.sbAddress) {
+		warnIfExposed("sb-client-privkey", s.cluster.sbTLS.Key)
+	}
+
+	warnIfExposed("node-server-privkey", s.cluster.metricsTLS.Key)
 
 	if s.cluster.api.kubeconfig != "" {
 		if config, err := s.cluster.api.restConfig(); err == nil { // otherwise the role reports the error
-			look("kubeconfig", config.KeyFile)
+			warnIfExposed("kubeconfig", config.KeyFile)
 
 			if len(config.KeyData) > 0 && config.KeyFile == "" {
-				look("kubeconfig", s.cluster.api.kubeconfig)
+				warnIfExposed("kubeconfig", s.cluster.api.kubeconfig)
 			}
 		}
 	}
@@ -244,34 +250,38 @@ func (s *settings) exposed() []setting.Problem {
 	return out
 }
 
-// sslFiles fills in ovn-kubernetes's default files for an ssl: address.
-func (s *settings) sslFiles(short, address string) error {
-	if !strings.Contains(","+address, ",ssl:") {
+// usesTLS reports whether one of the comma-separated addresses of a database begins with ssl:.
+func usesTLS(addresses string) bool { return strings.Contains(","+addresses, ",ssl:") }
+
+// putDefaultTLSFiles sets the files for an ssl: address that are not configured to ovn-kubernetes'
+// defaults. short is the prefix of the settings: nb or sb.
+func (s *settings) putDefaultTLSFiles(short, address string) error {
+	if !usesTLS(address) {
 		return nil
 	}
 
 	var errs []error
 
-	for flag, name := range map[string]string{"privkey": "privkey.pem", "cert": "cert.pem", "cacert": "ca.cert"} {
-		flag = short + "-client-" + flag
+	for kind, file := range map[string]string{"privkey": "privkey.pem", "cert": "cert.pem", "cacert": "ca.cert"} {
+		flag := short + "-client-" + kind
 		if s.Origin(flag).Source == setting.Default {
-			errs = append(errs, s.Put(flag, sslFile(short, name), setting.Origin{Where: "of ssl: addresses"}))
+			errs = append(errs, s.Put(flag, sslFile(short, file), setting.Origin{Where: "of ssl: addresses"}))
 		}
 	}
 
 	return errors.Join(errs...)
 }
 
-// located adds to each error the sources of the settings that it is about, which may not be obvious
-// to the reader.
+// located adds to each error the sources of the settings that it is about. A user may not know that
+// a value is from Open vSwitch or the environment.
 func (s *settings) located(err error) error {
 	if err == nil {
 		return nil
 	}
 
-	if list, is := err.(interface{ Unwrap() []error }); is {
+	if joined, isJoined := err.(interface{ Unwrap() []error }); isJoined {
 		var out []error
-		for _, e := range list.Unwrap() {
+		for _, e := range joined.Unwrap() {
 			out = append(out, s.located(e))
 		}
 

@@ -39,23 +39,23 @@ func (s *shortcuts) run(ctx context.Context, args []string, env *environment) er
 		return err
 	}
 
-	at, err := s.find(ctx, env)
+	found, err := s.find(ctx, env)
 	if err != nil {
 		return err
 	}
 
 	switch {
 	case s.flush:
-		err = bpf.ForgetShortcuts(at.pinDir)
+		err = bpf.ForgetShortcuts(found.pinDir)
 	case s.count:
-		err = s.printCounts(env.stdout, at.pinDir)
+		err = s.printCounts(env.stdout, found.pinDir)
 	default:
-		err = s.list(env.stdout, at.pinDir)
+		err = s.list(env.stdout, found.pinDir)
 	}
 
 	if errors.Is(err, bpf.ErrNoShortcuts) {
 		return fmt.Errorf("%w on this node: --gateway-shortcuts is off, or its layout, mode or kernel has none (%s)",
-			err, at.where())
+			err, found.where())
 	}
 
 	return err

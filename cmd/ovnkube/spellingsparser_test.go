@@ -9,7 +9,7 @@ import (
 func understood(argv []string) string {
 	tree := root()
 
-	c, rest, err := tree.Find(commandline.Normalize(tree, invoked(argv)))
+	c, rest, err := tree.Find(commandline.Normalize(tree, commandArguments(argv)))
 	if err != nil || c.ParseFlags(rest) != nil {
 		return "error"
 	}

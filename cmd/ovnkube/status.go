@@ -10,7 +10,7 @@ import (
 )
 
 func statusCommand(f *flag.FlagSet) action {
-	finder := newFinder(f)
+	agentFinder := newFinder(f)
 	asJSON := f.Bool("json", false, "an object instead of a screen")
 
 	return func(ctx context.Context, _ []string, env *environment) error {
@@ -18,16 +18,16 @@ func statusCommand(f *flag.FlagSet) action {
 			return errors.New("only root sees all of it")
 		}
 
-		at, err := finder.find(ctx, env)
+		found, err := agentFinder.find(ctx, env)
 		if err != nil {
 			return err
 		}
 
-		if at.errRecord != nil {
-			return at.errRecord
+		if found.errRecord != nil {
+			return found.errRecord
 		}
 
-		report := status.Judge(status.Look(ctx, at.record))
+		report := status.Judge(status.Look(ctx, found.record))
 		if *asJSON {
 			err = env.printJSON(report)
 		} else {

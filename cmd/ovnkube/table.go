@@ -4,7 +4,7 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/cmd/ovnkube/setting"
 )
 
-// aliases returns other names of settings: those of ovn-kubernetes for the same setting, and its
+// aliases returns other names of settings: those that ovn-kubernetes has for the same setting, and
 // deprecated ones.
 func aliases() []setting.Alias {
 	return []setting.Alias{
@@ -67,10 +67,10 @@ func joinSubnets(list string) ([]setting.Assignment, error) {
 
 // Reasons why a name of ovn-kubernetes is unused.
 const (
-	ovnsOwn    = "set it in external_ids of Open vSwitch, where ovn-controller reads it"
-	notServed  = "ovn-ebpf does not have this feature"
+	setInOVS   = "set it in external_ids of Open vSwitch, where ovn-controller reads it"
+	noFeature  = "ovn-ebpf does not have this feature"
 	notNeeded  = "ovn-ebpf does not need it"
-	databases  = "the chart starts the databases, not the controller or the agent (docs/install.md)"
+	byChart    = "the chart starts the databases, not the controller or the agent (docs/install.md)"
 	ownZones   = "OVN chooses its conntrack zones, and the gateway needs none"
 	ovsExport  = "set the exporters of Open vSwitch with ovs-vsctl"
 	notMetrics = "ovn-ebpf does not serve these metrics"
@@ -78,10 +78,11 @@ const (
 	noOffload  = "smart NICs are not supported"
 )
 
-// unusedNames are keys and flags of ovn-kubernetes.
+// unusedNames are keys and flags of ovn-kubernetes without a meaning here.
 type unusedNames []setting.UnusedName
 
-// add adds pairs of a key and a flag.
+// add adds names of a section, with the reason why they are unused. pairs alternates keys and
+// flags; a flag may be "".
 func (n *unusedNames) add(section, why string, isBool bool, pairs ...string) {
 	for i := 0; i < len(pairs); i += 2 {
 		*n = append(*n,
@@ -94,17 +95,17 @@ func unused() []setting.UnusedName {
 	var list unusedNames
 
 	list.add("default", ownZones, false, "conntrack-zone", "conntrack-zone")
-	list.add("default", ovnsOwn, false,
+	list.add("default", setInOVS, false,
 		"inactivity-probe", "inactivity-probe",
 		"openflow-probe", "openflow-probe",
 		"ofctrl-wait-before-clear", "ofctrl-wait-before-clear",
 		"lflow-cache-limit", "lflow-cache-limit",
 		"lflow-cache-limit-kb", "lflow-cache-limit-kb")
-	list.add("default", ovnsOwn, true, "monitor-all", "monitor-all", "enable-lflow-cache", "enable-lflow-cache")
+	list.add("default", setInOVS, true, "monitor-all", "monitor-all", "enable-lflow-cache", "enable-lflow-cache")
 	list.add("default", notNeeded, false, "routable-mtu", "routable-mtu", "db-txn-timeout", "db-txn-timeout")
 	list.add("default", notNeeded, true, "enable-udp-aggregation", "")
 	list.add("default", noZones, false, "zone", "zone")
-	list.add("default", notServed, false, "udn-allowed-default-services", "udn-allowed-default-services")
+	list.add("default", noFeature, false, "udn-allowed-default-services", "udn-allowed-default-services")
 	list.add("logging", "errors of the CNI plugin and of database clients are in the logs of agent and controller", false,
 		"cnilogfile", "cnilogfile",
 		"libovsdblogfile", "libovsdblogfile")
@@ -127,8 +128,8 @@ func unused() []setting.UnusedName {
 		"platform-type", "platform-type",
 		"dns-service-namespace", "dns-service-namespace",
 		"dns-service-name", "dns-service-name")
-	list.add("kubernetes", notServed, false, "no-hostsubnet-nodes", "no-hostsubnet-nodes")
-	list.add("kubernetes", notServed, true, "ovn-empty-lb-events", "ovn-empty-lb-events")
+	list.add("kubernetes", noFeature, false, "no-hostsubnet-nodes", "no-hostsubnet-nodes")
+	list.add("kubernetes", noFeature, true, "ovn-empty-lb-events", "ovn-empty-lb-events")
 	list.add("kubernetes", notNeeded, true, "disable-requestedchassis", "disable-requestedchassis")
 	list.add("kubernetes", notMetrics, false, "ovn-metrics-bind-address", "")
 	list.add("kubernetes", notMetrics, true, "metrics-enable-pprof", "")
@@ -143,7 +144,7 @@ func unused() []setting.UnusedName {
 		section := map[string]string{"nb": "ovnnorth", "sb": "ovnsouth"}[short]
 		list.add(section, "the CA of a server's certificate is checked, but not its name", false,
 			"cert-common-name", short+"-cert-common-name")
-		list.add(section, databases, false,
+		list.add(section, byChart, false,
 			"election-timer", short+"-raft-election-timer",
 			"run-dir", short+"-run-dir",
 			"db-location", short+"-db-location",
@@ -155,17 +156,19 @@ func unused() []setting.UnusedName {
 	return append(list, unusedGateway()...)
 }
 
+// unusedGateway returns the part of the table from the section [gateway] on, in two functions
+// because of their length.
 func unusedGateway() []setting.UnusedName {
 	var list unusedNames
 
-	list.add("gateway", notServed, false, "egw-interface", "exgw-interface")
+	list.add("gateway", noFeature, false, "egw-interface", "exgw-interface")
 	list.add("gateway", noOffload, false,
 		"gateway-accelerated-interface", "gateway-accelerated-interface",
 		"router-subnet", "gateway-router-subnet")
 	list.add("gateway", "the networks are always 169.254.169.0/29 and fd69::/125", false,
 		"v4-masquerade-subnet", "gateway-v4-masquerade-subnet",
 		"v6-masquerade-subnet", "gateway-v6-masquerade-subnet")
-	list.add("gateway", notServed, true,
+	list.add("gateway", noFeature, true,
 		"disable-snat-multiple-gws", "disable-snat-multiple-gws",
 		"allow-no-uplink", "allow-no-uplink")
 	list.add("gateway", notNeeded, true,
@@ -182,8 +185,8 @@ func unusedGateway() []setting.UnusedName {
 	list.add("clustermanager", noZones, false,
 		"v4-transit-subnet", "cluster-manager-v4-transit-subnet",
 		"v6-transit-subnet", "cluster-manager-v6-transit-subnet")
-	list.add("hybridoverlay", notServed, true, "enabled", "enable-hybrid-overlay")
-	list.add("hybridoverlay", notServed, false,
+	list.add("hybridoverlay", noFeature, true, "enabled", "enable-hybrid-overlay")
+	list.add("hybridoverlay", noFeature, false,
 		"cluster-subnets", "hybrid-overlay-cluster-subnets",
 		"hybrid-overlay-vxlan-port", "hybrid-overlay-vxlan-port")
 	list.add("ovnkubenode", noOffload, false,
@@ -201,16 +204,16 @@ func unusedGateway() []setting.UnusedName {
 		"enable-observability", "enable-network-qos",
 	}
 	for _, name := range features {
-		list.add("ovnkubernetesfeature", notServed, true, name, name)
+		list.add("ovnkubernetesfeature", noFeature, true, name, name)
 	}
 
-	list.add("ovnkubernetesfeature", notServed, false,
+	list.add("ovnkubernetesfeature", noFeature, false,
 		"egressip-reachability-total-timeout", "egressip-reachability-total-timeout",
 		"egressip-node-healthcheck-port", "egressip-node-healthcheck-port",
 		"advertised-udn-isolation-mode", "advertised-udn-isolation-mode")
 
 	return append(list,
 		setting.UnusedName{Flag: "pod-ip", Why: notNeeded},
-		setting.UnusedName{Flag: "unprivileged-mode", Bool: true, Why: notServed},
-		setting.UnusedName{Flag: "enable-multicast", Bool: true, Why: notServed})
+		setting.UnusedName{Flag: "unprivileged-mode", Bool: true, Why: noFeature},
+		setting.UnusedName{Flag: "enable-multicast", Bool: true, Why: noFeature})
 }

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"io"
 	"os"
 	"slices"
 	"time"
@@ -27,24 +28,24 @@ It needs Linux 6.6 and the eBPF backend.
   ovnkube gateway top -once -interval 10s  rates of the next ten seconds
   ovnkube gateway top -once -json          output for scripts`
 
-// top holds the flags of the command.
+// top holds the flags of the command, and the agent that they lead to.
 type top struct {
 	finder
-	at         agentInfo
+	agent      agentInfo
 	interval   time.Duration
 	rows, rate int
 	once, json bool
 }
 
 func topCommand(f *flag.FlagSet) action {
-	o := &top{finder: newPinFinder(f)}
-	f.DurationVar(&o.interval, "interval", 2*time.Second, "`time` over which rates are measured")
-	f.IntVar(&o.rows, "rows", 5, "maximum `number` of flows per class, and of Service ports")
-	f.IntVar(&o.rate, "rate", 20000, "maximum number of sampled `packets` per second")
-	f.BoolVar(&o.once, "once", false, "end after one interval")
-	f.BoolVar(&o.json, "json", false, "print one JSON object per interval")
+	t := &top{finder: newPinFinder(f)}
+	f.DurationVar(&t.interval, "interval", 2*time.Second, "`time` over which rates are measured")
+	f.IntVar(&t.rows, "rows", 5, "maximum `number` of flows per class, and of Service ports")
+	f.IntVar(&t.rate, "rate", 20000, "maximum number of sampled `packets` per second")
+	f.BoolVar(&t.once, "once", false, "end after one interval")
+	f.BoolVar(&t.json, "json", false, "print one JSON object per interval")
 
-	return o.run
+	return t.run
 }
 
 // picture is one interval, as printed by -json.
@@ -78,71 +79,79 @@ type serviceShown struct {
 	Rate    busy.Rate `json:"rate"`
 }
 
-func (o *top) run(ctx context.Context, _ []string, env *environment) error {
-	if o.interval < 100*time.Millisecond || o.rows < 1 || o.rate < 1 || o.rate > 1e6 {
+func (t *top) run(ctx context.Context, _ []string, env *environment) error {
+	if t.interval < 100*time.Millisecond || t.rows < 1 || t.rate < 1 || t.rate > 1e6 {
 		return errors.New("want -interval of at least 100ms, -rows of at least 1, and -rate of 1..1000000")
 	}
 
 	var err error
-	if o.at, err = o.find(ctx, env); err != nil {
+	if t.agent, err = t.find(ctx, env); err != nil {
 		return err
 	}
 
-	m, err := openMonitor(o.at, bpf.MonitorOptions{Rate: uint32(o.rate)})
+	m, err := openMonitor(t.agent, bpf.MonitorOptions{Rate: uint32(t.rate)})
 	if err != nil {
 		return err
 	}
 	defer m.Close()
 
-	wipe := ""
-
-	if f, ok := env.stdout.(*os.File); ok && !o.json {
-		if info, err := f.Stat(); err == nil && info.Mode()&os.ModeCharDevice != 0 {
-			wipe = "\x1b[H\x1b[2J"
-		}
+	clearScreen := ""
+	if isTerminal(env.stdout) {
+		clearScreen = "\x1b[H\x1b[2J" // cursor to the top, erase all
 	}
 
 	for {
-		p, err := o.measureInterval(ctx, m)
+		p, err := t.measureInterval(ctx, m)
 		if err != nil || ctx.Err() != nil {
 			return err
 		}
 
-		if o.json {
+		if t.json {
 			err = json.NewEncoder(env.stdout).Encode(p)
 		} else {
-			_, err = fmt.Fprint(env.stdout, wipe, p.String())
+			_, err = fmt.Fprint(env.stdout, clearScreen, p.String())
 		}
 
-		if err != nil || o.once {
+		if err != nil || t.once {
 			return err
 		}
 	}
 }
 
-// measureInterval measures one interval.
-func (o *top) measureInterval(ctx context.Context, m *bpf.Monitor) (picture, error) {
+func isTerminal(w io.Writer) bool {
+	f, isFile := w.(*os.File)
+	if !isFile {
+		return false
+	}
+
+	info, err := f.Stat()
+
+	return err == nil && info.Mode()&os.ModeCharDevice != 0
+}
+
+// measureInterval samples packets for one interval. It reads the counters before and after it.
+func (t *top) measureInterval(ctx context.Context, m *bpf.Monitor) (picture, error) {
 	p := picture{Classes: []classShown{}, Services: []serviceShown{}}
 
-	missed, err := m.Missed()
+	missedBefore, err := m.Missed()
 	if err != nil {
 		return p, err
 	}
 
-	servicesBefore, note := o.services(ctx)
+	servicesBefore, note := t.services(ctx)
 	begun := time.Now()
 
-	before, err := bpf.ReadCounters(o.at.pinDir)
+	before, err := bpf.ReadCounters(t.agent.pinDir)
 	if err != nil {
 		return p, err
 	}
 
 	tally := busy.New(m.Layout)
-	if err := o.sample(ctx, m, tally, begun.Add(o.interval)); err != nil {
+	if err := t.sample(ctx, m, tally, begun.Add(t.interval)); err != nil {
 		return p, err
 	}
 
-	after, err := bpf.ReadCounters(o.at.pinDir)
+	after, err := bpf.ReadCounters(t.agent.pinDir)
 	if err != nil {
 		return p, err
 	}
@@ -150,26 +159,26 @@ func (o *top) measureInterval(ctx context.Context, m *bpf.Monitor) (picture, err
 	p.Time = time.Now()
 	p.Seconds = p.Time.Sub(begun).Seconds()
 
-	for _, g := range tally.Groups(before, after, p.Seconds, o.rows) {
-		p.Classes = append(p.Classes, show(g))
+	for _, group := range tally.Groups(before, after, p.Seconds, t.rows) {
+		p.Classes = append(p.Classes, classOf(group))
 	}
 
 	if note == "" {
 		var servicesAfter map[string]status.ServiceCount
 
-		servicesAfter, note = o.services(ctx)
-		p.Services = o.busiest(servicesBefore, servicesAfter, time.Since(begun).Seconds())
+		servicesAfter, note = t.services(ctx)
+		p.Services = t.busiest(servicesBefore, servicesAfter, time.Since(begun).Seconds())
 	}
 
 	p.Note = note
-	now, err := m.Missed()
-	p.Missed = now - missed
+	missedAfter, err := m.Missed()
+	p.Missed = missedAfter - missedBefore
 
 	return p, err
 }
 
 // sample adds decisions to the tally until the given time, or until ctx ends.
-func (o *top) sample(ctx context.Context, m *bpf.Monitor, tally *busy.Tally, until time.Time) error {
+func (t *top) sample(ctx context.Context, m *bpf.Monitor, tally *busy.Tally, until time.Time) error {
 	for ctx.Err() == nil && time.Now().Before(until) {
 		// Short steps let Ctrl-C take effect quickly.
 		next := time.Now().Add(200 * time.Millisecond)
@@ -195,9 +204,9 @@ func (o *top) sample(ctx context.Context, m *bpf.Monitor, tally *busy.Tally, unt
 	return nil
 }
 
-// services reads the counts from the agent; note explains why they are unavailable.
-func (o *top) services(ctx context.Context) (counts map[string]status.ServiceCount, note string) {
-	record, err := status.Read(o.at.runDir)
+// services reads the counts of Services from the agent. If they are unavailable, note says why.
+func (t *top) services(ctx context.Context) (counts map[string]status.ServiceCount, note string) {
+	record, err := status.Read(t.agent.runDir)
 	if err == nil {
 		counts, err = status.Services(ctx, record.Paths)
 	}
@@ -209,15 +218,16 @@ func (o *top) services(ctx context.Context) (counts map[string]status.ServiceCou
 	return counts, ""
 }
 
-func (o *top) busiest(before, after map[string]status.ServiceCount, seconds float64) []serviceShown {
+// busiest returns the Services with the highest rates, at most as many as the flag -rows allows.
+func (t *top) busiest(before, after map[string]status.ServiceCount, seconds float64) []serviceShown {
 	out := []serviceShown{}
 
 	for name, c := range after {
-		b := before[name]
-		if c.Packets > b.Packets {
+		earlier := before[name]
+		if c.Packets > earlier.Packets { // not if the counters were reset
 			rate := busy.Rate{
-				Packets: (c.Packets - b.Packets) / seconds,
-				Bytes:   (c.Bytes - b.Bytes) / seconds,
+				Packets: (c.Packets - earlier.Packets) / seconds,
+				Bytes:   (c.Bytes - earlier.Bytes) / seconds,
 			}
 			out = append(out, serviceShown{name, rate})
 		}
@@ -227,5 +237,5 @@ func (o *top) busiest(before, after map[string]status.ServiceCount, seconds floa
 		return cmp.Or(cmp.Compare(b.Rate.Bytes, a.Rate.Bytes), cmp.Compare(a.Service, b.Service))
 	})
 
-	return out[:min(o.rows, len(out))]
+	return out[:min(t.rows, len(out))]
 }

@@ -16,7 +16,7 @@ import (
 func TestTopPicture(t *testing.T) {
 	at := netip.MustParseAddrPort
 	group := func(direction, port, verdict string, flows ...busy.RatedFlow) classShown {
-		return show(busy.Group{Class: busy.Class{Direction: direction, Port: port, Verdict: verdict}, Rate: busy.Rate{Packets: 1234, Bytes: 1e6}, Flows: flows})
+		return classOf(busy.Group{Class: busy.Class{Direction: direction, Port: port, Verdict: verdict}, Rate: busy.Rate{Packets: 1234, Bytes: 1e6}, Flows: flows})
 	}
 	p := picture{
 		Time: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), Seconds: 2,

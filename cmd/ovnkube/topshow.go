@@ -5,11 +5,13 @@ import (
 	"net/netip"
 	"strings"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/ovn-ebpf/ovn-ebpf/agent/gateway/busy"
 )
 
-// show formats a class for the terminal.
-func show(g busy.Group) classShown {
+// classOf converts a class to its form in the output.
+func classOf(g busy.Group) classShown {
 	c := classShown{From: "wire", Verdict: g.Class.Verdict, Rate: g.Rate, Flows: []flowShown{}}
 	switch {
 	case g.Class.Direction == "rx":
@@ -21,15 +23,15 @@ func show(g busy.Group) classShown {
 
 	for _, b := range g.Flows {
 		f := flowShown{Protocol: protocolOf(b.Flow), Reason: b.Reason, Rate: b.Rate}
-		f.Source, f.Destination = end(b.Src), end(b.Dst)
+		f.Source, f.Destination = endpointText(b.Src), endpointText(b.Dst)
 		c.Flows = append(c.Flows, f)
 	}
 
 	return c
 }
 
-// end formats an address, with its port if it has one.
-func end(a netip.AddrPort) string {
+// endpointText formats an address, with its port if it has one.
+func endpointText(a netip.AddrPort) string {
 	switch {
 	case !a.Addr().IsValid():
 		return "-"
@@ -40,36 +42,38 @@ func end(a netip.AddrPort) string {
 	return a.String()
 }
 
+// protocolOf returns the IP protocol of a flow. For frames that are not IP, it returns the
+// EtherType.
 func protocolOf(f busy.Flow) string {
-	const arp = 0x0806
-
-	known := map[uint8]string{1: "icmp", 6: "tcp", 17: "udp", 47: "gre", 50: "esp", 58: "icmp6", 132: "sctp"}
 	switch {
-	case f.Type == arp:
+	case f.Type == unix.ETH_P_ARP:
 		return "arp"
 	case !f.Src.IsValid():
 		return fmt.Sprintf("%#04x", f.Type)
-	case known[f.Proto] != "":
-		return known[f.Proto]
+	case f.Proto == unix.IPPROTO_GRE:
+		return "gre"
+	case f.Proto == unix.IPPROTO_ESP:
+		return "esp"
 	}
 
-	return fmt.Sprint(f.Proto)
+	return protocolName(f.Proto)
 }
 
 // String formats the interval for a terminal.
 func (p picture) String() string {
 	var (
-		b   strings.Builder
-		all busy.Rate
+		b     strings.Builder
+		total busy.Rate
 	)
 	for _, c := range p.Classes {
-		all.Packets, all.Bytes = all.Packets+c.Rate.Packets, all.Bytes+c.Rate.Bytes
+		total.Packets += c.Rate.Packets
+		total.Bytes += c.Rate.Bytes
 	}
 
 	fmt.Fprintf(&b, "%s  %.1f s  %s packets/s  %s/s\n",
-		p.Time.Format("15:04:05"), p.Seconds, short(all.Packets, ""), short(all.Bytes, "B"))
+		p.Time.Format("15:04:05"), p.Seconds, short(total.Packets, ""), short(total.Bytes, "B"))
 
-	verdicts := map[string]string{
+	verdictTexts := map[string]string{
 		"host": "to the host",
 		"ovn":  "to OVN",
 		"both": "to both",
@@ -78,9 +82,8 @@ func (p picture) String() string {
 	}
 
 	for _, c := range p.Classes {
-		verdict := verdicts[c.Verdict]
 		fmt.Fprintf(&b, "\nfrom %s %s  %s packets/s  %s/s\n",
-			c.From, verdict, short(c.Rate.Packets, ""), short(c.Rate.Bytes, "B"))
+			c.From, verdictTexts[c.Verdict], short(c.Rate.Packets, ""), short(c.Rate.Bytes, "B"))
 
 		for _, f := range c.Flows {
 			fmt.Fprintf(&b, "  %9s/s %8s/s  %-5s %s > %s  %s\n", short(f.Rate.Bytes, "B"),
@@ -107,12 +110,13 @@ func (p picture) String() string {
 	return b.String()
 }
 
-// short formats a number with about three digits.
+// short formats a number with at most three digits, a prefix of the unit, and the unit: 1.5 kB,
+// 23M.
 func short(n float64, unit string) string {
 	for _, prefix := range []string{"", "k", "M", "G"} {
-		if n < 999.5 || prefix == "G" {
+		if n < 999.5 || prefix == "G" { // 999.5 is printed as 1000
 			digits := 0
-			if n < 9.95 && n > 0 {
+			if n < 9.95 && n > 0 { // 9.95 is printed as 10.0
 				digits = 1
 			}
 
@@ -128,5 +132,5 @@ func short(n float64, unit string) string {
 		n /= 1000
 	}
 
-	return ""
+	return "" // not reached: the last prefix always returns
 }

@@ -17,8 +17,8 @@ const modeOverlay, modeUnderlay = "overlay", "underlay"
 
 // underlayFlags are the settings of the agent in underlay mode.
 type underlayFlags struct {
-	nic, vif string
-	rest     time.Duration
+	nic, vif string        // vif is the UUID of the NIC's port in Neutron
+	rest     time.Duration // for which no new pod gets the port of a deleted one
 }
 
 func newUnderlayFlags() underlayFlags { return underlayFlags{rest: time.Minute} }
@@ -68,7 +68,7 @@ func (a *agentFlags) underlayConfig(cluster *clusterFlags) (underlay.Config, err
 		RunDir:       a.runDir,
 		CNISocket:    a.cniSocket,
 		CNIConfDir:   a.cniConfDir,
-		CNIExclusive: a.cniExclusive,
+		CNIExclusive: a.isCNIExclusive,
 		MetricsAddr:  cluster.metricsAddress,
 		MetricsTLS:   cluster.metricsTLS,
 	}
@@ -107,24 +107,24 @@ func underlayCommands() *command {
 }
 
 func poolCommand(f *flag.FlagSet) action {
-	finder := newFinder(f, "underlay-rest")
+	agentFinder := newFinder(f, "underlay-rest")
 	asJSON := f.Bool("json", false, "an array instead of a table")
 
 	return func(ctx context.Context, _ []string, env *environment) error {
-		at, err := finder.find(ctx, env)
+		found, err := agentFinder.find(ctx, env)
 		if err != nil {
 			return err
 		}
 
-		if at.errRecord != nil {
-			return at.errRecord
+		if found.errRecord != nil {
+			return found.errRecord
 		}
 
-		if !at.record.Underlay() {
+		if !found.record.Underlay() {
 			return errors.New("list the node's pool: this node is not in underlay mode")
 		}
 
-		ports, err := underlay.Pool(at.runDir, at.record.Node, finder.agent.underlay.rest, time.Now())
+		ports, err := underlay.Pool(found.runDir, found.record.Node, agentFinder.agent.underlay.rest, time.Now())
 		if err != nil {
 			return err
 		}
@@ -133,6 +133,6 @@ func poolCommand(f *flag.FlagSet) action {
 			return env.printJSON(ports)
 		}
 
-		return pool.Table(env.stdout, at.record.Node, ports)
+		return pool.Table(env.stdout, found.record.Node, ports)
 	}
 }

@@ -33,7 +33,7 @@ same. If a run was interrupted, the next one continues.`
 
 func underlaySetupCommands() *command {
 	return &command{
-		name: "ovn-k8s-underlay", group: groupFirst, summary: "set up the OpenStack project of " +
+		name: "ovn-k8s-underlay", group: groupFirstReleases, summary: "set up the OpenStack project of " +
 			"underlay mode",
 		children: []*command{{
 			name: "master-init",
@@ -82,10 +82,10 @@ func masterInitCommand(f *flag.FlagSet) action {
 	f.StringVar(&m.externalNetwork, "external-network", "",
 		"external `network` of the router's gateway: its name or UUID; default: the router gets "+
 			"no gateway")
-	f.Var(family{&m.prefix, true}, "cluster-subnet",
+	f.Var(oneNetwork{&m.prefix, true}, "cluster-subnet",
 		"IPv4 `network` of pods; each node gets a part of it; default: "+defaultPodPrefix+
 			", or that of --subnet-pool")
-	f.Var(family{&m.prefix6, false}, "cluster-subnet-6",
+	f.Var(oneNetwork{&m.prefix6, false}, "cluster-subnet-6",
 		"IPv6 `network` of pods; each node gets a /64 of it; default: pods have IPv4 "+
 			"addresses only")
 
@@ -94,7 +94,7 @@ func masterInitCommand(f *flag.FlagSet) action {
 			return err
 		}
 
-		if err := m.required(); err != nil {
+		if err := m.checkRequired(); err != nil {
 			return err
 		}
 
@@ -102,8 +102,8 @@ func masterInitCommand(f *flag.FlagSet) action {
 	}
 }
 
-// required returns the missing flags.
-func (m *masterInit) required() error {
+// checkRequired returns an error for each missing flag.
+func (m *masterInit) checkRequired() error {
 	var errs []error
 	if m.controller.openstack.cloud == "" {
 		errs = append(errs, errors.New("give --cloud, the name of an entry of clouds.yaml"))
@@ -131,17 +131,17 @@ func (m *masterInit) run(ctx context.Context, env *environment) error {
 
 	setup := m.setup(client.Project())
 
-	seen, err := client.ObserveSetup(ctx, setup)
+	observed, err := client.ObserveSetup(ctx, setup)
 	if err != nil {
 		return fmt.Errorf("look at project %s: %w", client.Project(), err)
 	}
 
-	run := setupRun{setup: setup, seen: seen, do: client.Do, progress: env.stderr}
+	run := setupRun{setup: setup, observed: observed, do: client.Do, progress: env.stderr}
 	if err := run.complete(ctx); err != nil {
 		return err
 	}
 
-	return printOpenstack(env.stdout, o, setup.Complete(run.seen))
+	return printOpenstack(env.stdout, o, setup.Complete(run.observed))
 }
 
 // setupTimeout bounds a request, including the time until the request rate allows it.
@@ -176,31 +176,32 @@ func (m *masterInit) setup(project string) cloud.Setup {
 // setupRun brings about a setup, step by step.
 type setupRun struct {
 	setup    cloud.Setup
-	seen     cloud.SetupObservation
+	observed cloud.SetupObservation
 	do       func(context.Context, cloud.Step) (cloud.Result, error)
 	progress io.Writer // gets a line for each object that is found or made
 }
 
 // complete executes the setup's plan to its end. It makes nothing if the plan has problems.
 func (r *setupRun) complete(ctx context.Context) error {
-	plan := r.setup.Plan(r.seen)
+	plan := r.setup.Plan(r.observed)
 	if len(plan.Problems) > 0 {
 		return r.printProblems(plan.Problems, "nothing was made")
 	}
 
-	known := r.setup.Inventory(r.seen)
+	known := r.setup.Inventory(r.observed)
 	for _, line := range known {
 		fmt.Fprintln(r.progress, "found:", line)
 	}
 
-	for last := ""; len(plan.Steps) > 0; plan = r.setup.Plan(r.seen) {
+	// Each step changes the plan: the IDs of new objects are known only afterwards.
+	for previous := ""; len(plan.Steps) > 0; plan = r.setup.Plan(r.observed) {
 		step := plan.Steps[0]
-		if step.String() == last {
+		if step.String() == previous {
 			return fmt.Errorf("%s: the request succeeded, but the object is not in Neutron's "+
 				"response", step)
 		}
 
-		last = step.String()
+		previous = step.String()
 
 		result, err := r.do(ctx, step)
 		if err != nil {
@@ -208,8 +209,8 @@ func (r *setupRun) complete(ctx context.Context) error {
 				"command continues", err, remedy(step, err))
 		}
 
-		r.seen = r.seen.After(step, result)
-		known = r.report(known)
+		r.observed = r.observed.After(step, result)
+		known = r.printNew(known)
 	}
 
 	if len(plan.Problems) > 0 {
@@ -219,16 +220,16 @@ func (r *setupRun) complete(ctx context.Context) error {
 	return nil
 }
 
-// report prints the objects that are not known yet, and returns all.
-func (r *setupRun) report(known []string) []string {
-	now := r.setup.Inventory(r.seen)
-	for _, line := range now {
+// printNew prints the objects that are not in known, and returns all.
+func (r *setupRun) printNew(known []string) []string {
+	all := r.setup.Inventory(r.observed)
+	for _, line := range all {
 		if !slices.Contains(known, line) {
 			fmt.Fprintln(r.progress, "made: ", line)
 		}
 	}
 
-	return now
+	return all
 }
 
 // printProblems prints the problems, one in a line, and returns an error with the outcome.
@@ -291,11 +292,11 @@ func printOpenstack(w io.Writer, o openstackFlags, c cloud.Config) error {
 	return err
 }
 
-// plain matches values that need no quotes in ovn_k8s.conf.
-var plain = regexp.MustCompile(`^[A-Za-z0-9_./:,@-]+$`)
+// plainValue matches values that need no quotes in ovn_k8s.conf.
+var plainValue = regexp.MustCompile(`^[A-Za-z0-9_./:,@-]+$`)
 
 func iniValue(value string) string {
-	if plain.MatchString(value) {
+	if plainValue.MatchString(value) {
 		return value
 	}
 

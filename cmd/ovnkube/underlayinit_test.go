@@ -156,7 +156,7 @@ func TestSetupRun_endsAtError(t *testing.T) {
 	var progress bytes.Buffer
 
 	r := setupRun{progress: &progress}
-	r.setup, r.seen = smallSetup()
+	r.setup, r.observed = smallSetup()
 
 	var steps []string
 
@@ -184,7 +184,7 @@ func TestSetupRun_endsAtError(t *testing.T) {
 // TestSetupRun_isNotEndless: a step whose result is not in the response is not repeated.
 func TestSetupRun_isNotEndless(t *testing.T) {
 	r := setupRun{progress: new(bytes.Buffer)}
-	r.setup, r.seen = smallSetup()
+	r.setup, r.observed = smallSetup()
 	calls := 0
 
 	r.do = func(context.Context, cloud.Step) (cloud.Result, error) {

@@ -44,8 +44,8 @@ func (p optionalPrefixes) Set(s string) error {
 // tunnelRanges are optional prefixes, at most maxTunnelRanges of a family.
 type tunnelRanges struct{ optionalPrefixes }
 
-// maxTunnelRanges is the number of prefixes for which the configuration of the eBPF programs has room
-// (MAX_PREFIXES in bpf/types.h).
+// maxTunnelRanges is the number of prefixes for which the configuration of the eBPF programs has
+// room (MAX_PREFIXES in bpf/types.h).
 const maxTunnelRanges = 4
 
 func (r tunnelRanges) Set(s string) error {
@@ -54,14 +54,19 @@ func (r tunnelRanges) Set(s string) error {
 		return err
 	}
 
-	count := map[bool]int{}
+	count4, count6 := 0, 0
+
 	for _, p := range list {
-		count[p.Addr().Is4()]++
+		if p.Addr().Is4() {
+			count4++
+		} else {
+			count6++
+		}
 	}
 
-	if count[true] > maxTunnelRanges || count[false] > maxTunnelRanges {
+	if max(count4, count6) > maxTunnelRanges {
 		return fmt.Errorf("%d IPv4 and %d IPv6 networks: at most %d of a family",
-			count[true], count[false], maxTunnelRanges)
+			count4, count6, maxTunnelRanges)
 	}
 
 	*r.prefixes = list
@@ -69,7 +74,8 @@ func (r tunnelRanges) Set(s string) error {
 	return nil
 }
 
-// parseCIDR accepts a network address only: 10.0.0.1/8 is most often a typo.
+// parseCIDR parses a network. It refuses addresses inside of a network, such as 10.0.0.1/8, because
+// they are usually typos.
 func parseCIDR(s string) (netip.Prefix, error) {
 	prefix, err := netip.ParsePrefix(s)
 	if err != nil {
@@ -83,7 +89,7 @@ func parseCIDR(s string) (netip.Prefix, error) {
 	return prefix, nil
 }
 
-// clusterSubnet is a pod network and the prefix length of a node's part of it.
+// clusterSubnet is a pod network of the cluster, and the prefix length of each node's part of it.
 type clusterSubnet struct {
 	prefix  netip.Prefix
 	hostLen int
@@ -122,6 +128,7 @@ func parseClusterSubnet(s string) (clusterSubnet, error) {
 		}
 	}
 
+	// A part with fewer than four addresses is too small for a node.
 	if subnet.hostLen < prefix.Bits() || subnet.hostLen > prefix.Addr().BitLen()-2 {
 		return clusterSubnet{}, fmt.Errorf("host prefix length %d does not fit in %s", subnet.hostLen, prefix)
 	}
@@ -154,10 +161,10 @@ func (a *addresses) Set(s string) error {
 	})
 }
 
-// oneAddress is an IP address or empty.
-type oneAddress struct{ addr netip.Addr }
+// optionalAddress is an IP address; "" is none.
+type optionalAddress struct{ addr netip.Addr }
 
-func (o *oneAddress) String() string {
+func (o *optionalAddress) String() string {
 	if !o.addr.IsValid() {
 		return ""
 	}
@@ -165,7 +172,7 @@ func (o *oneAddress) String() string {
 	return o.addr.String()
 }
 
-func (o *oneAddress) Set(s string) error {
+func (o *optionalAddress) Set(s string) error {
 	if s == "" {
 		o.addr = netip.Addr{}
 		return nil
@@ -181,31 +188,31 @@ func (o *oneAddress) Set(s string) error {
 	return nil
 }
 
-// family is one network of an IP family.
-type family struct {
+// oneNetwork is one network of a given IP family.
+type oneNetwork struct {
 	*prefixes
-	is4 bool
+	isV4 bool
 }
 
-func (f family) String() string {
-	if f.prefixes == nil {
+func (n oneNetwork) String() string {
+	if n.prefixes == nil {
 		return ""
 	}
 
-	return f.prefixes.String()
+	return n.prefixes.String()
 }
 
-func (f family) Set(s string) error {
+func (n oneNetwork) Set(s string) error {
 	var list prefixes
 	if err := list.Set(s); err != nil {
 		return err
 	}
 
-	if len(list) != 1 || list[0].Addr().Is4() != f.is4 {
-		return fmt.Errorf("%q is not one %s network", s, map[bool]string{true: "IPv4", false: "IPv6"}[f.is4])
+	if len(list) != 1 || list[0].Addr().Is4() != n.isV4 {
+		return fmt.Errorf("%q is not one %s network", s, map[bool]string{true: "IPv4", false: "IPv6"}[n.isV4])
 	}
 
-	*f.prefixes = list
+	*n.prefixes = list
 
 	return nil
 }
@@ -228,6 +235,7 @@ func setList[L ~[]T, T any](list *L, s string, parse func(part string) (T, error
 	return nil
 }
 
+// joined returns the list separated by commas.
 func joined[T fmt.Stringer](list []T) string {
 	parts := []string{}
 	for _, v := range list {
@@ -250,7 +258,7 @@ func optional(check func(string) error) func(string) error {
 	}
 }
 
-func hostPort(s string) error {
+func checkHostPort(s string) error {
 	_, port, err := net.SplitHostPort(s)
 	if err != nil {
 		return fmt.Errorf("%q is not an address with a port like 0.0.0.0:9410", s)
@@ -268,7 +276,7 @@ func checkPort(port, address string) error {
 	return nil
 }
 
-func absolute(s string) error {
+func checkAbsolute(s string) error {
 	if filepath.IsAbs(s) {
 		return nil
 	}
@@ -276,13 +284,14 @@ func absolute(s string) error {
 	return fmt.Errorf("%q is not an absolute path", s)
 }
 
-func endpoints(s string) error {
+// checkDatabaseAddresses checks the addresses of an OVN database.
+func checkDatabaseAddresses(s string) error {
 	_, err := nb.Parse(s)
 	return err
 }
 
-// serverURL is the URL of an API server. HOST:PORT is plain HTTP, as it was for the first
-// generation.
+// serverURL is the URL of an API server. HOST:PORT is plain HTTP, as in ovn-kubernetes' first
+// releases.
 type serverURL struct{ p *string }
 
 func (u serverURL) String() string {
