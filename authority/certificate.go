@@ -19,27 +19,40 @@ type pair struct {
 	key  *ecdsa.PrivateKey
 }
 
-// issue makes a certificate for name. Without a signer it is an authority of its own.
-func issue(name string, signer *pair, from time.Time, life time.Duration) (*pair, error) {
+// issueAuthority makes the certificate of a new authority, which it signs itself.
+func issueAuthority(now time.Time) (*pair, error) {
+	return issue(&x509.Certificate{
+		Subject:  pkix.Name{CommonName: "ovn-ebpf authority", Organization: []string{"ovn-ebpf"}},
+		IsCA:     true,
+		KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageCRLSign,
+	}, nil, now, authorityLife)
+}
+
+// issueMember makes a certificate with a key of its own, for servers and clients of the databases.
+func issueMember(name string, ca *pair, now time.Time) (*pair, error) {
+	return issue(&x509.Certificate{
+		Subject:     pkix.Name{CommonName: name, Organization: []string{"ovn-ebpf"}},
+		KeyUsage:    x509.KeyUsageDigitalSignature,
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
+	}, ca, now, memberLife)
+}
+
+// issue completes the template, makes a key, and lets the authority sign. Without one, the
+// certificate is signed by its own key.
+func issue(template *x509.Certificate, ca *pair, now time.Time, life time.Duration) (*pair, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
-		return nil, fmt.Errorf("issue certificate %q: %w", name, err)
+		return nil, fmt.Errorf("issue certificate %q: %w", template.Subject.CommonName, err)
 	}
 
-	template := &x509.Certificate{
-		Subject:   pkix.Name{CommonName: name, Organization: []string{"ovn-ebpf"}},
-		NotBefore: from.Add(-skew), NotAfter: from.Add(life), KeyUsage: x509.KeyUsageDigitalSignature,
-		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
+	template.NotBefore = now.Add(-clockSkew)
+	template.NotAfter = now.Add(life)
+
+	if ca == nil {
+		ca = &pair{template, key}
 	}
 
-	parent, signing := template, key
-	if signer == nil {
-		template.IsCA, template.KeyUsage, template.ExtKeyUsage = true, x509.KeyUsageCertSign|x509.KeyUsageCRLSign, nil
-	} else {
-		parent, signing = signer.cert, signer.key
-	}
-
-	cert, err := create(template, parent, key.Public(), signing)
+	cert, err := create(template, ca.cert, key.Public(), ca.key)
 	if err != nil {
 		return nil, err
 	}
@@ -47,35 +60,40 @@ func issue(name string, signer *pair, from time.Time, life time.Duration) (*pair
 	return &pair{cert, key}, nil
 }
 
-// issueNode makes the certificate of a client, with the public key and name of its request.
+// issueNode makes the certificate of a node, a client, with the public key and the name of its
+// request.
 func issueNode(
 	request *x509.CertificateRequest,
-	signer *pair,
-	from time.Time,
+	ca *pair,
+	now time.Time,
 	life time.Duration,
 ) (*x509.Certificate, error) {
 	return create(&x509.Certificate{
-		Subject:     pkix.Name{CommonName: request.Subject.CommonName},
-		NotBefore:   from.Add(-min(skew, life/10)),
-		NotAfter:    from.Add(life),
+		Subject: pkix.Name{CommonName: request.Subject.CommonName},
+		// client-go renews a certificate when a share of the time since NotBefore has passed. With a short
+		// life, the whole skew would be most of this time.
+		NotBefore:   now.Add(-min(clockSkew, life/10)),
+		NotAfter:    now.Add(life),
 		KeyUsage:    x509.KeyUsageDigitalSignature,
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
-	}, signer.cert, request.PublicKey, signer.key)
+	}, ca.cert, request.PublicKey, ca.key)
 }
 
+// create signs the template with the key of the parent.
 func create(
 	template, parent *x509.Certificate,
-	public any,
-	signing *ecdsa.PrivateKey,
+	publicKey any,
+	parentKey *ecdsa.PrivateKey,
 ) (*x509.Certificate, error) {
 	var err error
+	// A random number of 120 bits is unique without a register. The limit is 20 bytes (RFC 5280).
 	if template.SerialNumber, err = rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 120)); err != nil {
 		return nil, fmt.Errorf("issue certificate %q: %w", template.Subject.CommonName, err)
 	}
 
 	template.BasicConstraintsValid = true
 
-	der, err := x509.CreateCertificate(rand.Reader, template, parent, public, signing)
+	der, err := x509.CreateCertificate(rand.Reader, template, parent, publicKey, parentKey)
 	if err != nil {
 		return nil, fmt.Errorf("issue certificate %q: %w", template.Subject.CommonName, err)
 	}
@@ -88,7 +106,7 @@ func create(
 	return cert, nil
 }
 
-func (p *pair) certPEM() []byte { return encode("CERTIFICATE", p.cert.Raw) }
+func (p *pair) certPEM() []byte { return encodePEM("CERTIFICATE", p.cert.Raw) }
 
 func (p *pair) keyPEM() ([]byte, error) {
 	der, err := x509.MarshalPKCS8PrivateKey(p.key)
@@ -96,34 +114,35 @@ func (p *pair) keyPEM() ([]byte, error) {
 		return nil, fmt.Errorf("encode key: %w", err)
 	}
 
-	return encode("PRIVATE KEY", der), nil
+	return encodePEM("PRIVATE KEY", der), nil
 }
 
-func encode(kind string, der []byte) []byte {
-	return pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der})
+// encodePEM returns a PEM block of a type, such as CERTIFICATE.
+func encodePEM(blockType string, der []byte) []byte {
+	return pem.EncodeToMemory(&pem.Block{Type: blockType, Bytes: der})
 }
 
-// parse reads a certificate and its key.
-func parse(certPEM, keyPEM []byte) (*pair, error) {
-	c, _ := pem.Decode(certPEM)
+// parsePair parses a certificate and its key.
+func parsePair(certPEM, keyPEM []byte) (*pair, error) {
+	certBlock, _ := pem.Decode(certPEM)
 
-	k, _ := pem.Decode(keyPEM)
-	if c == nil || k == nil {
+	keyBlock, _ := pem.Decode(keyPEM)
+	if certBlock == nil || keyBlock == nil {
 		return nil, errors.New("parse certificate and key: no PEM")
 	}
 
-	cert, err := x509.ParseCertificate(c.Bytes)
+	cert, err := x509.ParseCertificate(certBlock.Bytes)
 	if err != nil {
 		return nil, fmt.Errorf("parse certificate: %w", err)
 	}
 
-	parsed, err := x509.ParsePKCS8PrivateKey(k.Bytes)
+	parsed, err := x509.ParsePKCS8PrivateKey(keyBlock.Bytes)
 	if err != nil {
 		return nil, fmt.Errorf("parse key of %q: %w", cert.Subject.CommonName, err)
 	}
 
-	key, is := parsed.(*ecdsa.PrivateKey)
-	if !is || !key.PublicKey.Equal(cert.PublicKey) {
+	key, isECDSA := parsed.(*ecdsa.PrivateKey)
+	if !isECDSA || !key.PublicKey.Equal(cert.PublicKey) {
 		return nil, fmt.Errorf("parse key of %q: it is not the certificate's", cert.Subject.CommonName)
 	}
 

@@ -1,5 +1,6 @@
 // Package authority issues the certificates of OVN's databases, their clients and the nodes, and
-// renews them before they expire. Members and the controller get theirs as Secrets. A node requests
-// its own by the CSR API, and gets it for its own name only. Kubelet replaces the files of a
-// changed Secret, and all daemons read changed files again, so nothing restarts.
+// renews them before they expire. Members of the databases and the controller get their
+// certificates as Secrets. A node requests its certificate with the CSR API, and gets it for its
+// own name only. Kubelet replaces the files of a changed Secret, and all daemons read changed files
+// again, so nothing restarts.
 package authority

@@ -15,25 +15,27 @@ import (
 	"k8s.io/client-go/util/certificate"
 )
 
-// NodeDir is the directory of a node's certificate, where the chart brings it.
+// NodeDir is the directory of a node's certificate in the chart.
 const NodeDir = "/var/lib/ovn-ebpf/chassis"
 
 // NodeFile is the name of the file with a node's certificate and its key, in this order.
-const NodeFile = nodePair + "-current.pem"
+const NodeFile = nodeFilePrefix + "-current.pem"
 
-const nodePair = "ovn-controller"
+// nodeFilePrefix begins the names of the files in NodeDir. The rest is client-go's.
+const nodeFilePrefix = "ovn-controller"
 
 // RunNode requests the node's certificate unless the directory has a valid one, and renews it
-// before it expires, until the context ends. Its file is replaced at once. A certificate with
-// another name, as on a disk that was copied from another node, is replaced, too.
+// before it expires, until the context ends. The file is replaced atomically. A certificate with
+// another name, as on a disk that was copied from another node, is replaced as well.
 //
-// client-go's certificate manager logs by klog. Its logger is the process's, so only main may set it.
+// client-go's certificate manager logs with klog. klog has one logger for the process, which the
+// caller sets.
 func RunNode(ctx context.Context, client kubernetes.Interface, node, dir string, log *slog.Logger) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return fmt.Errorf("create directory of certificates: %w", err)
 	}
 
-	store, err := certificate.NewFileStore(nodePair, dir, dir, "", "")
+	store, err := certificate.NewFileStore(nodeFilePrefix, dir, dir, "", "")
 	if err != nil {
 		return fmt.Errorf("open certificates in %s: %w", dir, err)
 	}
@@ -60,21 +62,22 @@ func RunNode(ctx context.Context, client kubernetes.Interface, node, dir string,
 	manager.Start()
 	defer manager.Stop()
 
-	report(ctx, manager, node, log)
+	logCertificates(ctx, manager, node, log)
 
 	return nil
 }
 
-// report logs each new certificate until the context ends.
-func report(ctx context.Context, manager certificate.Manager, node string, log *slog.Logger) {
+// logCertificates logs each new certificate until the context ends.
+func logCertificates(ctx context.Context, manager certificate.Manager, node string, log *slog.Logger) {
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
 
-	var last *x509.Certificate
+	var logged *x509.Certificate
+
 	for {
-		if c := manager.Current(); c != nil && (last == nil || !last.Equal(c.Leaf)) {
-			last = c.Leaf
-			log.Info("the node has its certificate", "node", node, "until", last.NotAfter)
+		if c := manager.Current(); c != nil && (logged == nil || !logged.Equal(c.Leaf)) {
+			logged = c.Leaf
+			log.Info("the node has its certificate", "node", node, "until", logged.NotAfter)
 		}
 
 		select {

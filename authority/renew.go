@@ -2,66 +2,72 @@ package authority
 
 import (
 	"bytes"
-	"crypto/x509"
 	"fmt"
 	"maps"
 	"slices"
 	"time"
 )
 
+// Lifetimes of certificates. Each is replaced when a third of its life is left.
 const (
 	authorityLife = 10 * 365 * 24 * time.Hour
-	// life of a certificate, which is renewed when a third of it is left.
-	life = 90 * 24 * time.Hour
-	// Handover is the time between a new authority's publication and its first signature, in which
-	// every node's kubelet brings the new bundle.
-	Handover = 24 * time.Hour
-	// skew is by how much clocks may differ.
-	skew = time.Hour
+	memberLife    = 90 * 24 * time.Hour // also the maximum for nodes
 )
 
-// Secrets of the two authorities. A node's certificate opens the Southbound database's port for
-// nodes only, whose server trusts no other.
+// Handover is the default time between the publication of a new authority and its first signature.
+// In this time, the kubelet of every node updates the files with the certificates to trust.
+const Handover = 24 * time.Hour
+
+// clockSkew is the difference of clocks that is tolerated: certificates begin this long ago.
+const clockSkew = time.Hour
+
+// Secrets of the two authorities. Nodes have an authority of their own. Only the server of the
+// Southbound database's port for nodes trusts it, so a node's certificate opens no other port.
 const (
-	central = "ovn-ebpf-ca"      // of the databases' members, northd and the controller
-	nodes   = "ovn-ebpf-node-ca" // of nodes
+	centralSecret = "ovn-ebpf-ca"      // of the databases' members, northd and the controller
+	nodesSecret   = "ovn-ebpf-node-ca" // of nodes
 )
 
-// rotate is a key of an authority's Secret, with any value, by which an administrator asks for the
-// next authority.
-const rotate = "rotate"
+// rotateKey is a key of an authority's Secret, with any value. An administrator adds it to replace
+// the authority before its life is over.
+const rotateKey = "rotate"
 
-var authorityNames = []string{central, nodes}
+var authoritySecrets = []string{centralSecret, nodesSecret}
 
-// holder is a Secret with a certificate, under the file names that its readers expect.
-type holder struct {
-	secret, commonName string
-	files              []files
+// memberSecret is a Secret with a certificate, under the file names that its readers expect.
+type memberSecret struct {
+	name       string
+	commonName string // of the certificate
+	files      []memberFiles
 }
 
-// files are the keys of a Secret. ca has the certificates of the authority that the reader trusts.
-type files struct{ key, cert, ca, trusts string }
+// memberFiles are keys of a Secret, which its readers see as files.
+type memberFiles struct {
+	key, cert string
+	ca        string // the certificates to trust, those of the authority trusted
+	trusted   string // an authority's Secret
+}
 
-// holders returns the Secrets with a certificate of the authority of the databases. Their servers
-// verify that it is the authority's, and look at no name.
-func holders() []holder {
-	return []holder{
-		{"ovn-ebpf-central", "ovn-central", []files{
-			{"privkey.pem", "cert.pem", "cacert.pem", central},
-			{"privkey.pem", "cert.pem", "node-cacert.pem", nodes},
+// memberSecrets returns the Secrets with a certificate of the central authority. The databases'
+// servers verify the authority of a client's certificate, but not its name.
+func memberSecrets() []memberSecret {
+	return []memberSecret{
+		{"ovn-ebpf-central", "ovn-central", []memberFiles{
+			{"privkey.pem", "cert.pem", "cacert.pem", centralSecret},
+			{"privkey.pem", "cert.pem", "node-cacert.pem", nodesSecret},
 		}},
-		{"ovn-ebpf-databases", "ovn-ebpf-controller", []files{
-			{"ovnnb-privkey.pem", "ovnnb-cert.pem", "ovnnb-ca.cert", central},
-			{"ovnsb-privkey.pem", "ovnsb-cert.pem", "ovnsb-ca.cert", central},
+		{"ovn-ebpf-databases", "ovn-ebpf-controller", []memberFiles{
+			{"ovnnb-privkey.pem", "ovnnb-cert.pem", "ovnnb-ca.cert", centralSecret},
+			{"ovnsb-privkey.pem", "ovnsb-cert.pem", "ovnsb-ca.cert", centralSecret},
 		}},
 	}
 }
 
-// secrets returns the names of all Secrets, the authorities' first.
-func secrets() []string {
-	out := slices.Clone(authorityNames)
-	for _, h := range holders() {
-		out = append(out, h.secret)
+// secretNames returns the names of all Secrets, those of the authorities first.
+func secretNames() []string {
+	out := slices.Clone(authoritySecrets)
+	for _, m := range memberSecrets() {
+		out = append(out, m.name)
 	}
 
 	return out
@@ -70,129 +76,137 @@ func secrets() []string {
 // Data are the contents of Secrets, by name and key.
 type Data map[string]map[string][]byte
 
-// signer is an authority now, and the certificates by which it is trusted.
-type signer struct {
-	*pair
-	trusted []byte
-}
+// Renew returns the Secrets that must be written, given those that exist. It replaces an unreadable
+// certificate, but returns an error for an unreadable authority: replacing it would disconnect all
+// clients that have its certificates.
+func Renew(now time.Time, handover time.Duration, existing Data) (Data, error) {
+	changed, authorities := Data{}, map[string]authorityState{}
 
-// Renew returns the Secrets that must be written, given those that exist. It makes unreadable ones
-// again, but not an authority: its loss would disconnect all clients with its certificates.
-func Renew(now time.Time, handover time.Duration, have Data) (Data, error) {
-	want, signers := Data{}, map[string]signer{}
-	for _, name := range authorityNames {
-		ca, trusted, err := authority(now, handover, name, have, want)
+	for _, name := range authoritySecrets {
+		state, err := renewAuthority(now, handover, name, existing[name])
 		if err != nil {
 			return nil, err
 		}
 
-		signers[name] = signer{ca, trusted}
+		authorities[name] = state
+
+		if state.hasChanged {
+			if changed[name], err = state.data(); err != nil {
+				return nil, err
+			}
+		}
 	}
 
-	for _, h := range holders() {
-		data, err := h.renew(now, have[h.secret], signers)
+	for _, m := range memberSecrets() {
+		data, err := m.renew(now, existing[m.name], authorities)
 		if err != nil {
 			return nil, err
 		}
 
 		if data != nil {
-			want[h.secret] = data
+			changed[m.name] = data
 		}
 	}
 
-	return want, nil
+	return changed, nil
 }
 
-// authority returns the authority that signs and the certificates to trust. It adds its
-// Secret to want if that changes. An authority is followed by the next one in two steps: first all
-// trust it, then it signs.
-func authority(now time.Time, handover time.Duration, name string, have, want Data) (*pair, []byte, error) {
-	data := have[name]
+// authorityState is the content of an authority's Secret. An authority is replaced in two steps,
+// because everyone must trust the next one before it signs: it is published as next, and after the
+// handover it takes the place of current.
+type authorityState struct {
+	current    *pair  // signs
+	next       *pair  // only trusted; nil if none is published
+	old        []byte // certificate of the previous authority, in PEM, also trusted; nil if there is none
+	hasChanged bool   // the Secret must be written
+}
+
+// renewAuthority returns the new state of an authority, given the data of its Secret.
+func renewAuthority(now time.Time, handover time.Duration, name string, data map[string][]byte) (authorityState, error) {
 	if len(data) == 0 {
-		ca, err := issue("ovn-ebpf authority", nil, now, authorityLife)
-		if err != nil {
-			return nil, nil, err
-		}
-
-		want[name], err = authorityData(ca, nil, nil)
-
-		return ca, ca.certPEM(), err
+		first, err := issueAuthority(now)
+		return authorityState{current: first, hasChanged: true}, err
 	}
 
-	ca, err := parse(data["ca.crt"], data["ca.key"])
+	current, err := parsePair(data["ca.crt"], data["ca.key"])
 	if err != nil {
-		return nil, nil, fmt.Errorf("read Secret %s: %w (delete it, and every member and node gets new certificates)",
+		return authorityState{}, fmt.Errorf("read Secret %s: %w (delete it, and every member and node gets new certificates)",
 			name, err)
 	}
 
-	var next *pair
+	state := authorityState{current: current, old: data["old.crt"]}
+
 	if len(data["next.crt"]) > 0 {
-		if next, err = parse(data["next.crt"], data["next.key"]); err != nil {
-			return nil, nil, fmt.Errorf("read Secret %s: %w", name, err)
+		if state.next, err = parsePair(data["next.crt"], data["next.key"]); err != nil {
+			return authorityState{}, fmt.Errorf("read Secret %s: %w", name, err)
 		}
 	}
 
-	old := data["old.crt"]
+	isRequested := len(data[rotateKey]) > 0
+	isOld := current.cert.NotAfter.Sub(now) < authorityLife/3
+
 	switch {
-	case next == nil && (ca.cert.NotAfter.Sub(now) < authorityLife/3 || len(data[rotate]) > 0):
-		if next, err = issue("ovn-ebpf authority", nil, now, authorityLife); err != nil {
-			return nil, nil, err
+	case state.next == nil && (isOld || isRequested):
+		if state.next, err = issueAuthority(now); err != nil {
+			return authorityState{}, err
 		}
-	case next != nil && now.Sub(next.cert.NotBefore.Add(skew)) >= handover:
-		ca, next, old = next, nil, ca.certPEM()
-	default:
-		return ca, trust(ca, next, old), nil
+
+		state.hasChanged = true
+	case state.next != nil && now.Sub(state.next.publication()) >= handover:
+		state = authorityState{current: state.next, old: current.certPEM(), hasChanged: true}
 	}
 
-	want[name], err = authorityData(ca, next, old)
-
-	return ca, trust(ca, next, old), err
+	return state, nil
 }
 
-func trust(ca, next *pair, old []byte) []byte {
-	out := ca.certPEM()
-	if next != nil {
-		out = append(out, next.certPEM()...)
+// publication returns the time at which an authority's certificate was made.
+func (p *pair) publication() time.Time { return p.cert.NotBefore.Add(clockSkew) }
+
+// trusted returns the certificates to trust, in PEM.
+func (s authorityState) trusted() []byte {
+	out := s.current.certPEM()
+	if s.next != nil {
+		out = append(out, s.next.certPEM()...)
 	}
 
-	return append(out, old...)
+	return append(out, s.old...)
 }
 
-func authorityData(ca, next *pair, old []byte) (map[string][]byte, error) {
-	key, err := ca.keyPEM()
+// data returns the content of the Secret. It does not have rotateKey: one replacement was
+// requested.
+func (s authorityState) data() (map[string][]byte, error) {
+	key, err := s.current.keyPEM()
 	if err != nil {
 		return nil, err
 	}
 
-	out := map[string][]byte{"ca.crt": ca.certPEM(), "ca.key": key}
-	if next != nil {
-		if out["next.key"], err = next.keyPEM(); err != nil {
+	out := map[string][]byte{"ca.crt": s.current.certPEM(), "ca.key": key}
+	if s.next != nil {
+		if out["next.key"], err = s.next.keyPEM(); err != nil {
 			return nil, err
 		}
 
-		out["next.crt"] = next.certPEM()
+		out["next.crt"] = s.next.certPEM()
 	}
 
-	if len(old) > 0 {
-		out["old.crt"] = old
+	if len(s.old) > 0 {
+		out["old.crt"] = s.old
 	}
 
 	return out, nil
 }
 
-// renew returns the holder's new data, or nil if the present ones stay.
-func (h holder) renew(
+// renew returns the new data of the Secret, or nil if the existing data are right.
+func (m memberSecret) renew(
 	now time.Time,
-	have map[string][]byte,
-	signers map[string]signer,
+	existing map[string][]byte,
+	authorities map[string]authorityState,
 ) (map[string][]byte, error) {
-	first, ca := h.files[0], signers[central]
-	p, err := parse(have[first.cert], have[first.key])
+	ca, files := authorities[centralSecret].current, m.files[0] // all files have the same certificate
 
-	valid := err == nil && signed(p.cert, ca.cert) &&
-		p.cert.NotAfter.Sub(now) >= life/3 && !now.Before(p.cert.NotBefore)
-	if !valid {
-		if p, err = issue(h.commonName, ca.pair, now, life); err != nil {
+	p, err := parsePair(existing[files.cert], existing[files.key])
+	if err != nil || !p.isValid(ca, now) {
+		if p, err = issueMember(m.commonName, ca, now); err != nil {
 			return nil, err
 		}
 	}
@@ -202,16 +216,23 @@ func (h holder) renew(
 		return nil, err
 	}
 
-	want := map[string][]byte{}
-	for _, f := range h.files {
-		want[f.key], want[f.cert], want[f.ca] = key, p.certPEM(), signers[f.trusts].trusted
+	data := map[string][]byte{}
+	for _, f := range m.files {
+		data[f.key] = key
+		data[f.cert] = p.certPEM()
+		data[f.ca] = authorities[f.trusted].trusted()
 	}
 
-	if maps.EqualFunc(have, want, bytes.Equal) {
+	if maps.EqualFunc(existing, data, bytes.Equal) {
 		return nil, nil
 	}
 
-	return want, nil
+	return data, nil
 }
 
-func signed(cert, by *x509.Certificate) bool { return cert.CheckSignatureFrom(by) == nil }
+// isValid reports whether the authority has signed the certificate, and a third of its life is
+// left.
+func (p *pair) isValid(ca *pair, now time.Time) bool {
+	return p.cert.CheckSignatureFrom(ca.cert) == nil &&
+		p.cert.NotAfter.Sub(now) >= memberLife/3 && !now.Before(p.cert.NotBefore)
+}

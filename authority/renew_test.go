@@ -54,22 +54,22 @@ func (w *world) verifies(cert, bundle map[string][]byte, file string) error {
 func (w *world) node(data Data) map[string][]byte {
 	w.t.Helper()
 
-	ca, err := parse(data[nodes]["ca.crt"], data[nodes]["ca.key"])
+	ca, err := parsePair(data[nodesSecret]["ca.crt"], data[nodesSecret]["ca.key"])
 	if err != nil {
 		w.t.Fatal(err)
 	}
 
-	own, err := issue("node1", nil, w.now, life)
+	own, err := issueMember("node1", ca, w.now)
 	if err != nil {
 		w.t.Fatal(err)
 	}
 
-	cert, err := issueNode(&x509.CertificateRequest{Subject: own.cert.Subject, PublicKey: own.key.Public()}, ca, w.now, life)
+	cert, err := issueNode(&x509.CertificateRequest{Subject: own.cert.Subject, PublicKey: own.key.Public()}, ca, w.now, memberLife)
 	if err != nil {
 		w.t.Fatal(err)
 	}
 
-	return map[string][]byte{"cert.pem": encode("CERTIFICATE", cert.Raw)}
+	return map[string][]byte{"cert.pem": encodePEM("CERTIFICATE", cert.Raw)}
 }
 
 // TestRenewForYears: certificates are always valid, and a holder whose files are up to Handover old
@@ -77,7 +77,7 @@ func (w *world) node(data Data) map[string][]byte {
 // databases accepts a node's certificate, except at the port for nodes.
 func TestRenewForYears(t *testing.T) {
 	w := &world{t: t, now: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC), data: Data{}}
-	if got := w.renew(); len(got) != len(secrets()) {
+	if got := w.renew(); len(got) != len(secretNames()) {
 		t.Fatalf("at first %v", got)
 	}
 
@@ -98,7 +98,7 @@ func TestRenewForYears(t *testing.T) {
 
 		changes, settled = changes+changed, changed == 0
 
-		authorities[string(w.data[central]["ca.crt"])] = true
+		authorities[string(w.data[centralSecret]["ca.crt"])] = true
 		for _, pair := range [][2]Data{{w.data, w.data}, {w.data, before}, {before, w.data}} {
 			node, member := w.node(pair[0]), pair[1]["ovn-ebpf-central"]
 
@@ -143,7 +143,7 @@ func TestRenewRepairs(t *testing.T) {
 		t.Errorf("with another's key: %v", got)
 	}
 
-	w.data[central] = map[string][]byte{"ca.crt": []byte("x")}
+	w.data[centralSecret] = map[string][]byte{"ca.crt": []byte("x")}
 	if _, err := Renew(w.now, Handover, w.data); err == nil {
 		t.Error("a damaged authority is replaced")
 	}
@@ -154,22 +154,22 @@ func TestRenewRepairs(t *testing.T) {
 func TestRotateOnRequest(t *testing.T) {
 	w := &world{t: t, now: time.Now(), data: Data{}}
 	w.renew()
-	first, node := w.data[nodes]["ca.crt"], w.node(w.data)
-	w.data[nodes] = maps.Clone(w.data[nodes])
+	first, node := w.data[nodesSecret]["ca.crt"], w.node(w.data)
+	w.data[nodesSecret] = maps.Clone(w.data[nodesSecret])
 
-	w.data[nodes]["rotate"] = []byte("now")
-	if got := w.renew(); !slices.Equal(got, []string{"ovn-ebpf-central", nodes}) {
+	w.data[nodesSecret]["rotate"] = []byte("now")
+	if got := w.renew(); !slices.Equal(got, []string{"ovn-ebpf-central", nodesSecret}) {
 		t.Fatalf("on request %v", got)
 	}
 
-	if len(w.data[nodes]["next.crt"]) == 0 || !slices.Equal(w.data[nodes]["ca.crt"], first) || len(w.data[nodes]["rotate"]) > 0 {
-		t.Errorf("keys %v", slices.Sorted(maps.Keys(w.data[nodes])))
+	if len(w.data[nodesSecret]["next.crt"]) == 0 || !slices.Equal(w.data[nodesSecret]["ca.crt"], first) || len(w.data[nodesSecret]["rotate"]) > 0 {
+		t.Errorf("keys %v", slices.Sorted(maps.Keys(w.data[nodesSecret])))
 	}
 
 	w.now = w.now.Add(Handover + time.Second)
 	w.renew()
 
-	if slices.Equal(w.data[nodes]["ca.crt"], first) {
+	if slices.Equal(w.data[nodesSecret]["ca.crt"], first) {
 		t.Error("the former authority signs on")
 	}
 

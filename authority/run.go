@@ -18,21 +18,22 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/loop"
 )
 
-// period is how often the certificates are checked. A deleted Secret is restored after it.
-const period = time.Minute
+// resync is the time between checks of the certificates. A deleted Secret is restored after it.
+const resync = time.Minute
 
-// issued is the annotation of the objects that this package created. It changes no others.
-const issued = "ovn-ebpf.io/issued"
+// issuedAnnotation is the annotation of the objects that this package created. It changes no
+// others.
+const issuedAnnotation = "ovn-ebpf.io/issued"
 
-// Trust is the ConfigMap with the certificates by which nodes know the databases, in its key
-// TrustFile.
+// Trust is the ConfigMap with the certificates by which nodes verify the databases' servers. They
+// are in its key TrustFile.
 const (
 	Trust     = "ovn-ebpf-ca"
 	TrustFile = "cacert.pem"
 )
 
-// former is the Secret with one certificate for all nodes, of releases before the CSR API's.
-const former = "ovn-ebpf-chassis"
+// formerSecret is the Secret of earlier releases, with one certificate for all nodes.
+const formerSecret = "ovn-ebpf-chassis"
 
 // Authority issues certificates.
 type Authority struct {
@@ -45,18 +46,18 @@ type Authority struct {
 
 // New returns an authority with defaults, without client and log.
 func New() *Authority {
-	return &Authority{Namespace: "ovn-ebpf", Handover: Handover, NodeLife: life}
+	return &Authority{Namespace: "ovn-ebpf", Handover: Handover, NodeLife: memberLife}
 }
 
-// Run keeps the Secrets of the namespace right and answers nodes' requests until the context ends.
+// Run renews the Secrets of the namespace, and answers nodes' requests until the context ends.
 func (a *Authority) Run(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
-	group.Go(func() error { return a.serve(ctx) })
+	group.Go(func() error { return a.answerRequests(ctx) })
 	group.Go(func() error {
 		return loop.Run(ctx, loop.Options{
 			Name:   "certificates",
 			Apply:  a.Sync,
-			Resync: min(period, a.Handover),
+			Resync: min(resync, a.Handover),
 			Log:    a.Log,
 		})
 	})
@@ -69,9 +70,9 @@ func (a *Authority) Run(ctx context.Context) error {
 // not mix. If one of the Secrets was created by others, Sync returns an error and writes nothing.
 func (a *Authority) Sync(ctx context.Context) error {
 	client := a.Client.CoreV1().Secrets(a.Namespace)
-	have, read := Data{}, map[string]*corev1.Secret{}
+	existing, objects := Data{}, map[string]*corev1.Secret{}
 
-	for _, name := range secrets() {
+	for _, name := range secretNames() {
 		s, err := client.Get(ctx, name, metav1.GetOptions{})
 		if apierrors.IsNotFound(err) {
 			continue
@@ -81,25 +82,26 @@ func (a *Authority) Sync(ctx context.Context) error {
 			return fmt.Errorf("read Secret %s: %w", name, err)
 		}
 
-		if err := created("Secret", s); err != nil {
+		if err := checkOrigin("Secret", s); err != nil {
 			return err
 		}
 
-		have[name], read[name] = s.Data, s
+		existing[name] = s.Data
+		objects[name] = s
 	}
 
-	want, err := Renew(time.Now(), a.Handover, have)
+	changed, err := Renew(time.Now(), a.Handover, existing)
 	if err != nil {
 		return err
 	}
 
-	for _, name := range secrets() {
-		data, changed := want[name]
-		if !changed {
+	for _, name := range secretNames() {
+		data, hasChanged := changed[name]
+		if !hasChanged {
 			continue
 		}
 
-		if s := read[name]; s != nil {
+		if s := objects[name]; s != nil {
 			s.Data = data
 			_, err = client.Update(ctx, s, metav1.UpdateOptions{})
 		} else {
@@ -114,12 +116,13 @@ func (a *Authority) Sync(ctx context.Context) error {
 		a.Log.Info("certificate issued", "secret", name, "keys", slices.Sorted(maps.Keys(data)))
 	}
 
-	maps.Copy(have, want)
+	maps.Copy(existing, changed)
+	trusted := existing[memberSecrets()[0].name]["cacert.pem"]
 
-	return errors.Join(a.publish(ctx, string(have[holders()[0].secret]["cacert.pem"])), a.deleteFormer(ctx))
+	return errors.Join(a.publish(ctx, string(trusted)), a.deleteFormer(ctx))
 }
 
-// publish writes the certificates by which nodes know the databases.
+// publish writes the certificates by which nodes verify the databases' servers.
 func (a *Authority) publish(ctx context.Context, trusted string) error {
 	client := a.Client.CoreV1().ConfigMaps(a.Namespace)
 
@@ -130,7 +133,7 @@ func (a *Authority) publish(ctx context.Context, trusted string) error {
 			&corev1.ConfigMap{ObjectMeta: a.meta(Trust), Data: map[string]string{TrustFile: trusted}},
 			metav1.CreateOptions{})
 	case err == nil && c.Data[TrustFile] != trusted:
-		if err = created("ConfigMap", c); err == nil {
+		if err = checkOrigin("ConfigMap", c); err == nil {
 			c.Data = map[string]string{TrustFile: trusted}
 			_, err = client.Update(ctx, c, metav1.UpdateOptions{})
 		}
@@ -143,36 +146,37 @@ func (a *Authority) publish(ctx context.Context, trusted string) error {
 	return nil
 }
 
-// deleteFormer deletes the Secret whose certificate was every node's.
+// deleteFormer deletes formerSecret, if this package created it.
 func (a *Authority) deleteFormer(ctx context.Context) error {
 	client := a.Client.CoreV1().Secrets(a.Namespace)
 
-	s, err := client.Get(ctx, former, metav1.GetOptions{})
-	if err == nil && created("Secret", s) == nil {
-		err = client.Delete(ctx, former, metav1.DeleteOptions{})
+	s, err := client.Get(ctx, formerSecret, metav1.GetOptions{})
+	if err == nil && checkOrigin("Secret", s) == nil {
+		err = client.Delete(ctx, formerSecret, metav1.DeleteOptions{})
 	}
 
 	if err != nil && !apierrors.IsNotFound(err) {
-		return fmt.Errorf("delete Secret %s: %w", former, err)
+		return fmt.Errorf("delete Secret %s: %w", formerSecret, err)
 	}
 
 	return nil
 }
 
-// created returns an error if this package did not create the object.
-func created(kind string, o metav1.Object) error {
-	if o.GetAnnotations()[issued] != "true" {
+// checkOrigin returns an error if this package did not create the object.
+func checkOrigin(kind string, o metav1.Object) error {
+	if o.GetAnnotations()[issuedAnnotation] != "true" {
 		return fmt.Errorf("renew %s %s: ovn-ebpf did not create it (no annotation %s): set ovn.host=true if the databases are not the chart's, else delete it",
-			kind, o.GetName(), issued)
+			kind, o.GetName(), issuedAnnotation)
 	}
 
 	return nil
 }
 
+// meta returns the metadata of an object that this package creates.
 func (a *Authority) meta(name string) metav1.ObjectMeta {
 	return metav1.ObjectMeta{
 		Name:        name,
 		Namespace:   a.Namespace,
-		Annotations: map[string]string{issued: "true"},
+		Annotations: map[string]string{issuedAnnotation: "true"},
 	}
 }

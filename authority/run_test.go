@@ -74,7 +74,7 @@ func TestSync(t *testing.T) {
 	}
 
 	first := sync()
-	for _, name := range secrets() {
+	for _, name := range secretNames() {
 		if len(first[name]) == 0 {
 			t.Errorf("no Secret %s", name)
 		}

@@ -34,8 +34,8 @@ const nodeNameKey = "authentication.kubernetes.io/node-name"
 // watchRetryMax is the longest pause after requests to the API server that failed.
 const watchRetryMax = 5 * time.Second
 
-// serve answers the requests to SignerName until the context ends.
-func (a *Authority) serve(ctx context.Context) error {
+// answerRequests answers the requests to SignerName until the context ends.
+func (a *Authority) answerRequests(ctx context.Context) error {
 	requests := informer.New(a.Client.CertificatesV1().CertificateSigningRequests(), informer.Options{
 		Name:     "certificate requests",
 		Example:  &certificatesv1.CertificateSigningRequest{},
@@ -61,61 +61,51 @@ func (a *Authority) serve(ctx context.Context) error {
 	defer running.Wait()
 
 	return loop.Run(ctx, loop.Options{
-		Name: "certificate requests",
-		Wake: wake,
-		Log:  a.Log,
-		Apply: func(ctx context.Context) error {
-			var errs []error
-
-			for _, o := range requests.GetStore().List() {
-				r := o.(*certificatesv1.CertificateSigningRequest)
-				if err := a.answer(ctx, r); err != nil {
-					errs = append(errs, fmt.Errorf("answer certificate request %s: %w", r.Name, err))
-				}
-			}
-
-			return errors.Join(errs...)
-		},
+		Name:  "certificate requests",
+		Wake:  wake,
+		Log:   a.Log,
+		Apply: func(ctx context.Context) error { return a.answerAll(ctx, requests.GetStore().List()) },
 	})
 }
 
-// answer approves and signs a request, or denies it. It does nothing to an answered one.
-func (a *Authority) answer(ctx context.Context, r *certificatesv1.CertificateSigningRequest) error {
-	refusals := []certificatesv1.RequestConditionType{
-		certificatesv1.CertificateDenied, certificatesv1.CertificateFailed,
+func (a *Authority) answerAll(ctx context.Context, requests []any) error {
+	var errs []error
+
+	for _, o := range requests {
+		r := o.(*certificatesv1.CertificateSigningRequest)
+		if err := a.answer(ctx, r); err != nil {
+			errs = append(errs, fmt.Errorf("answer certificate request %s: %w", r.Name, err))
+		}
 	}
-	if len(r.Status.Certificate) > 0 || hasCondition(r, refusals...) {
+
+	return errors.Join(errs...)
+}
+
+// answer approves and signs a request, or denies it. It ignores a request that has been answered.
+func (a *Authority) answer(ctx context.Context, r *certificatesv1.CertificateSigningRequest) error {
+	if len(r.Status.Certificate) > 0 ||
+		hasCondition(r, certificatesv1.CertificateDenied, certificatesv1.CertificateFailed) {
 		return nil
 	}
 
-	client, r := a.Client.CertificatesV1().CertificateSigningRequests(), r.DeepCopy()
-	approved := hasCondition(r, certificatesv1.CertificateApproved)
-	request, refused := a.check(r)
+	r = r.DeepCopy() // the informer owns the original
+
+	request, errRefused := a.check(r)
+	if errRefused != nil {
+		return ignoreChanged(a.refuse(ctx, r, errRefused))
+	}
+
+	client := a.Client.CertificatesV1().CertificateSigningRequests()
 
 	var err error
 
-	switch {
-	case refused != nil && approved: // by an administrator, who cannot change who the requester is
-		r.Status.Conditions = append(r.Status.Conditions,
-			condition(certificatesv1.CertificateFailed, refused.Error()))
-		_, err = client.UpdateStatus(ctx, r, metav1.UpdateOptions{})
-	case refused != nil:
-		r.Status.Conditions = append(r.Status.Conditions,
-			condition(certificatesv1.CertificateDenied, refused.Error()))
-		_, err = client.UpdateApproval(ctx, r.Name, r, metav1.UpdateOptions{})
-	case !approved:
-		const why = "the requester runs on the node that the certificate names"
+	if !hasCondition(r, certificatesv1.CertificateApproved) {
+		r.Status.Conditions = append(r.Status.Conditions, condition(certificatesv1.CertificateApproved,
+			"the requester runs on the node that the certificate names"))
 
-		r.Status.Conditions = append(r.Status.Conditions, condition(certificatesv1.CertificateApproved, why))
-		r, err = client.UpdateApproval(ctx, r.Name, r, metav1.UpdateOptions{})
-	}
-
-	if refused != nil && err == nil {
-		a.Log.Warn("certificate refused", "request", r.Name, "user", r.Spec.Username, "reason", refused)
-	}
-
-	if refused != nil || err != nil {
-		return ignoreChanged(err)
+		if r, err = client.UpdateApproval(ctx, r.Name, r, metav1.UpdateOptions{}); err != nil {
+			return ignoreChanged(err)
+		}
 	}
 
 	if r.Status.Certificate, err = a.sign(ctx, request, r.Spec.ExpirationSeconds); err != nil {
@@ -131,8 +121,32 @@ func (a *Authority) answer(ctx context.Context, r *certificatesv1.CertificateSig
 	return nil
 }
 
-// ignoreChanged drops the error for an object that has changed or is gone: the watch brings the
-// change.
+// refuse denies a request. A request that an administrator has approved cannot be denied any more,
+// and fails instead.
+func (a *Authority) refuse(ctx context.Context, r *certificatesv1.CertificateSigningRequest, reason error) error {
+	client := a.Client.CertificatesV1().CertificateSigningRequests()
+
+	var err error
+
+	if hasCondition(r, certificatesv1.CertificateApproved) {
+		r.Status.Conditions = append(r.Status.Conditions,
+			condition(certificatesv1.CertificateFailed, reason.Error()))
+		_, err = client.UpdateStatus(ctx, r, metav1.UpdateOptions{})
+	} else {
+		r.Status.Conditions = append(r.Status.Conditions,
+			condition(certificatesv1.CertificateDenied, reason.Error()))
+		_, err = client.UpdateApproval(ctx, r.Name, r, metav1.UpdateOptions{})
+	}
+
+	if err == nil {
+		a.Log.Warn("certificate refused", "request", r.Name, "user", r.Spec.Username, "reason", reason)
+	}
+
+	return err
+}
+
+// ignoreChanged returns nil for the error that an object has changed or is deleted. The watch then
+// calls answer again.
 func ignoreChanged(err error) error {
 	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
 		return nil
@@ -144,10 +158,10 @@ func ignoreChanged(err error) error {
 // hasCondition reports whether the request has a condition of one of the types.
 func hasCondition(
 	r *certificatesv1.CertificateSigningRequest,
-	kinds ...certificatesv1.RequestConditionType,
+	types ...certificatesv1.RequestConditionType,
 ) bool {
 	for _, c := range r.Status.Conditions {
-		if slices.Contains(kinds, c.Type) {
+		if slices.Contains(types, c.Type) {
 			return true
 		}
 	}
@@ -156,28 +170,29 @@ func hasCondition(
 }
 
 func condition(
-	kind certificatesv1.RequestConditionType,
+	conditionType certificatesv1.RequestConditionType,
 	message string,
 ) certificatesv1.CertificateSigningRequestCondition {
 	return certificatesv1.CertificateSigningRequestCondition{
-		Type:    kind,
+		Type:    conditionType,
 		Status:  corev1.ConditionTrue,
 		Reason:  "NodeName",
 		Message: message,
 	}
 }
 
-// check returns the parsed request, or an error if it must not be granted: a node's pod of ours may
-// have a client's certificate for its own node's name, and nothing else.
+// check returns the parsed request, or an error with the reason to refuse it. Only pods with
+// NodeAccount get certificates: a client certificate with the name of the pod's node, and no other
+// names.
 func (a *Authority) check(r *certificatesv1.CertificateSigningRequest) (*x509.CertificateRequest, error) {
 	if want := "system:serviceaccount:" + a.Namespace + ":" + NodeAccount; r.Spec.Username != want {
 		return nil, fmt.Errorf("the requester is %q, want %q", r.Spec.Username, want)
 	}
 
-	nodes := r.Spec.Extra[nodeNameKey]
-	if len(nodes) != 1 {
+	nodeNames := r.Spec.Extra[nodeNameKey]
+	if len(nodeNames) != 1 {
 		return nil, fmt.Errorf("the requester's token names %d nodes, want one (%s): API servers of Kubernetes 1.30 or newer write it into the tokens of pods",
-			len(nodes), nodeNameKey)
+			len(nodeNames), nodeNameKey)
 	}
 
 	block, _ := pem.Decode(r.Spec.Request)
@@ -194,9 +209,9 @@ func (a *Authority) check(r *certificatesv1.CertificateSigningRequest) (*x509.Ce
 		return nil, fmt.Errorf("check request: %w", err)
 	}
 
-	if request.Subject.CommonName != nodes[0] {
+	if request.Subject.CommonName != nodeNames[0] {
 		return nil, fmt.Errorf("the requester runs on node %q, and asks for the name %q",
-			nodes[0], request.Subject.CommonName)
+			nodeNames[0], request.Subject.CommonName)
 	}
 
 	for _, u := range r.Spec.Usages {
@@ -213,20 +228,21 @@ func (a *Authority) check(r *certificatesv1.CertificateSigningRequest) (*x509.Ce
 	return request, nil
 }
 
-// sign returns the certificate in PEM, by the authority of nodes.
+// sign returns a certificate in PEM that the authority of nodes has signed. seconds is the
+// requested life; nil: a.NodeLife.
 func (a *Authority) sign(
 	ctx context.Context,
 	request *x509.CertificateRequest,
 	seconds *int32,
 ) ([]byte, error) {
-	s, err := a.Client.CoreV1().Secrets(a.Namespace).Get(ctx, nodes, metav1.GetOptions{})
+	s, err := a.Client.CoreV1().Secrets(a.Namespace).Get(ctx, nodesSecret, metav1.GetOptions{})
 	if err != nil {
-		return nil, fmt.Errorf("read Secret %s: %w", nodes, err)
+		return nil, fmt.Errorf("read Secret %s: %w", nodesSecret, err)
 	}
 
-	ca, err := parse(s.Data["ca.crt"], s.Data["ca.key"])
+	ca, err := parsePair(s.Data["ca.crt"], s.Data["ca.key"])
 	if err != nil {
-		return nil, fmt.Errorf("read Secret %s: %w", nodes, err)
+		return nil, fmt.Errorf("read Secret %s: %w", nodesSecret, err)
 	}
 
 	life := a.NodeLife
@@ -239,5 +255,5 @@ func (a *Authority) sign(
 		return nil, err
 	}
 
-	return encode("CERTIFICATE", cert.Raw), nil
+	return encodePEM("CERTIFICATE", cert.Raw), nil
 }
