@@ -14,26 +14,26 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/atomicfile"
 )
 
-// backupName is the directory of one backup: its time, in UTC.
-const backupName = "2006-01-02T15-04-05Z"
+// backupLayout is the layout of the time, in UTC, that is the name of a backup's directory.
+const backupLayout = "2006-01-02T15-04-05Z"
 
-// unfinished is appended to the name of a backup's directory until the backup is complete.
-const unfinished = ".new"
+// unfinishedSuffix ends the name of a backup's directory until the backup is complete.
+const unfinishedSuffix = ".new"
 
-// abandoned is the age at which an unfinished backup is not in progress any more: longer than the
-// tools' timeouts.
-const abandoned = 10 * time.Minute
+// abandonedAge is the age at which an unfinished backup is no longer in progress. It is longer than
+// the timeouts of both tools.
+const abandonedAge = 10 * time.Minute
 
 var backupPattern = regexp.MustCompile(`^\d{4}-\d\d-\d\dT\d\d-\d\d-\d\dZ$`)
 
 // Backup writes both databases into a new directory below dir, and removes the oldest backups there
-// beyond the number to keep. It returns the new directory. It needs no address of its own.
+// beyond the number to keep. It returns the new directory. It does not use c.Address.
 func (c Central) Backup(ctx context.Context, dir string, keep int, now time.Time) (string, error) {
-	to := filepath.Join(dir, now.UTC().Format(backupName))
+	finished := filepath.Join(dir, now.UTC().Format(backupLayout))
 
-	half := to + unfinished
+	unfinished := finished + unfinishedSuffix
 
-	err := errors.Join(pruneUnfinished(dir, now), os.RemoveAll(half), os.MkdirAll(half, 0o700))
+	err := errors.Join(pruneUnfinished(dir, now), os.RemoveAll(unfinished), os.MkdirAll(unfinished, 0o700))
 	if err != nil {
 		return "", fmt.Errorf("back up: %w", err)
 	}
@@ -44,16 +44,16 @@ func (c Central) Backup(ctx context.Context, dir string, keep int, now time.Time
 			return "", fmt.Errorf("back up %s: %w", d.Name, err)
 		}
 
-		if err := atomicfile.Write(filepath.Join(half, d.file+".db"), out, 0o600); err != nil {
+		if err := atomicfile.Write(filepath.Join(unfinished, d.file+".db"), out, 0o600); err != nil {
 			return "", fmt.Errorf("back up %s: %w", d.Name, err)
 		}
 	}
 
-	if err := os.Rename(half, to); err != nil {
+	if err := os.Rename(unfinished, finished); err != nil {
 		return "", fmt.Errorf("back up: %w", err)
 	}
 
-	return to, prune(dir, keep)
+	return finished, prune(dir, keep)
 }
 
 // client returns the command line of ovsdb-client for a database at the remotes.
@@ -62,7 +62,8 @@ func (c Central) client(command string, d Database, remotes string) []string {
 	return append(argv, command, remotes, d.Name)
 }
 
-// pruneUnfinished removes what backups left that ended half-way: they may have filled the disk.
+// pruneUnfinished removes the directories of backups that were interrupted. They may have filled
+// the disk.
 func pruneUnfinished(dir string, now time.Time) error {
 	entries, err := os.ReadDir(dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -74,8 +75,8 @@ func pruneUnfinished(dir string, now time.Time) error {
 	}
 
 	for _, e := range entries {
-		started, err := time.Parse(backupName+unfinished, e.Name())
-		if err != nil || now.Sub(started) < abandoned {
+		started, err := time.Parse(backupLayout+unfinishedSuffix, e.Name())
+		if err != nil || now.Sub(started) < abandonedAge {
 			continue
 		}
 
@@ -87,7 +88,7 @@ func pruneUnfinished(dir string, now time.Time) error {
 	return nil
 }
 
-// prune removes all backups but the newest. Other files stay.
+// prune removes all but the newest backups. Files that are not backups stay.
 func prune(dir string, keep int) error {
 	entries, err := os.ReadDir(dir) // sorted by name, which is by time
 	if err != nil {
@@ -106,9 +107,10 @@ func prune(dir string, keep int) error {
 }
 
 // Restore replaces the rows of both databases by those of a backup's directory, each in one
-// transaction. With force the backup may be of another schema version; columns that the present one
-// does not have are left out. It runs in a member's pod, because writes to the Southbound database
-// need the server's unix socket. A follower forwards them to the leader.
+// transaction. With force, the backup may be of another schema version. Columns that the present
+// schema does not have are then left out. Restore runs in a member's pod, because writes to the
+// Southbound database need the server's unix socket. A server that is not the leader forwards them
+// to it.
 func (c Central) Restore(ctx context.Context, from string, force bool) error {
 	for _, d := range Databases() {
 		if err := c.restore(ctx, d, filepath.Join(from, d.file+".db"), force); err != nil {
@@ -120,7 +122,7 @@ func (c Central) Restore(ctx context.Context, from string, force bool) error {
 }
 
 func (c Central) restore(ctx context.Context, d Database, file string, force bool) error {
-	f, err := os.Open(file) // as it is: ovsdb-client of Open vSwitch 3.1 seeks in its input
+	f, err := os.Open(file) // not a pipe: ovsdb-client of Open vSwitch 3.1 seeks in its input
 	if err != nil {
 		return err
 	}
@@ -131,6 +133,7 @@ func (c Central) restore(ctx context.Context, d Database, file string, force boo
 		remotes = c.socket(d)
 	}
 
+	// Index 1 is after the name of the program.
 	argv := slices.Insert(c.client("restore", d, remotes), 1, "--no-leader-only")
 	if force {
 		argv = slices.Insert(argv, 1, "--force")

@@ -10,12 +10,13 @@ import (
 // TLS names the PEM files of a daemon. The daemons read them again when they change.
 type TLS struct{ Key, Cert, CA string }
 
-// options are the daemons' own flags for these files.
+// options returns the flags for these files. All daemons and tools have the same flags.
 func (t TLS) options() []string {
 	return []string{"--private-key=" + t.Key, "--certificate=" + t.Cert, "--ca-cert=" + t.CA}
 }
 
-// Central are OVN's two databases with northd, on each of one to several members.
+// Central is OVN's control plane on one member: the servers of both databases, and northd. One or
+// several members form the clusters of the databases.
 type Central struct {
 	Members []netip.Addr // of all members; the first one creates the databases
 	Address netip.Addr   // of this member
@@ -24,7 +25,7 @@ type Central struct {
 	TLS     TLS
 }
 
-// Validate returns what is wrong with the members.
+// Validate returns an error if this member is not one of the members.
 func (c Central) Validate() error {
 	if len(c.Members) == 0 {
 		return fmt.Errorf("start OVN central: no members")
@@ -32,7 +33,7 @@ func (c Central) Validate() error {
 
 	if !slices.Contains(c.Members, c.Address) {
 		return fmt.Errorf("start OVN central: this node's address %s is none of the members %s",
-			c.Address, join(c.Members))
+			c.Address, joinAddresses(c.Members))
 	}
 
 	return nil
@@ -44,6 +45,7 @@ func ParseMembers(text string) ([]netip.Addr, error) {
 	var out []netip.Addr
 
 	for part := range strings.SplitSeq(text, ",") {
+		// Without "=", Index is -1, and the whole part is the address.
 		a, err := netip.ParseAddr(strings.TrimSpace(part[strings.Index(part, "=")+1:]))
 		if err != nil {
 			return nil, fmt.Errorf("parse members %q: %w", text, err)
@@ -62,22 +64,22 @@ func ParseMembers(text string) ([]netip.Addr, error) {
 // Database is one of OVN's two databases.
 type Database struct {
 	Name   string // in OVSDB
-	file   string // of the data, socket and control socket, without extension
+	file   string // name of the data file, the socket and the control socket, without extension
 	schema string
 	port   uint16 // for clients over TLS
 	raft   uint16 // between members
-	// readOnly says that clients over TLS may not write. All clients of the unix socket may, which
-	// is in the member's pod.
+	// readOnly forbids clients over TLS to write. Clients of the unix socket, which is in the member's
+	// pod, may write.
 	readOnly bool
 }
 
 // NodePort is the port of the Southbound database for nodes (Central.Relay).
 const NodePort = 6642
 
-// relayName is the name of the relay's files.
+// relayName is the name of the relay's files, without extension.
 const relayName = "ovnsb_relay"
 
-// Databases returns both, the Northbound one first.
+// Databases returns the Northbound and the Southbound database, in this order.
 func Databases() [2]Database {
 	return [2]Database{
 		{"OVN_Northbound", "ovnnb_db", "ovn-nb.ovsschema", 6641, 6643, false},
@@ -95,6 +97,7 @@ func (c Central) remotes(d Database) string {
 	return strings.Join(out, ",")
 }
 
+// remote returns a member's address for clients, in OVSDB's syntax.
 func remote(a netip.Addr, port uint16) string { return "ssl:" + netip.AddrPortFrom(a, port).String() }
 
 // others returns the other members.
@@ -102,16 +105,19 @@ func (c Central) others() []netip.Addr {
 	return slices.DeleteFunc(slices.Clone(c.Members), func(m netip.Addr) bool { return m == c.Address })
 }
 
-// socket returns the remote of this member's own server, by which a client has no role.
+// socket returns the remote of this member's server over its unix socket, where no role restricts
+// clients.
 func (c Central) socket(d Database) string { return "unix:" + c.path(d, ".sock") }
 
+// path returns the path of a database's socket or control socket.
 func (c Central) path(d Database, extension string) string {
 	return c.RunDir + "/" + d.file + extension
 }
 
-func join(all []netip.Addr) string {
+// joinAddresses returns the addresses separated by commas.
+func joinAddresses(addresses []netip.Addr) string {
 	var out []string
-	for _, a := range all {
+	for _, a := range addresses {
 		out = append(out, a.String())
 	}
 

@@ -16,17 +16,16 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/atomicfile"
 )
 
-// probe is the time without a message after which a database asks whether its client is there. The
-// default of 5 s drops clients that compute for longer. Milliseconds.
-const probe = 60000
+// inactivityProbe is the time without a message after which a server checks that its client is
+// alive, in milliseconds. With the default of 5 s, it would drop clients that compute for longer.
+const inactivityProbe = 60000
 
-// electionTimer is the time without a leader's message after which members elect another one. With
-// the default of 1 s a slow disk or a large transaction costs an election. Milliseconds.
+// electionTimer is the time without a leader's message after which members elect another leader, in
+// milliseconds. With the default of 1 s, a slow disk or a large transaction causes an election.
 const electionTimer = 10000
 
-// Database prepares this member's database and returns its server's command line. A missing
-// database is created on the first member, once every other member says that it has none. If
-// another member has one, and on all other members, it joins them.
+// Database prepares this member's database and returns its server's command line. If the database
+// is missing, this member creates it or joins the others (joinsOthers).
 func (c Central) Database(ctx context.Context, d Database, log *slog.Logger) ([]string, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
@@ -53,16 +52,17 @@ func (c Central) Database(ctx context.Context, d Database, log *slog.Logger) ([]
 
 	return c.server(ctx, d.file, map[string]any{
 		"remotes": map[string]any{
-			"p" + c.socket(d): map[string]any{"inactivity-probe": probe},
-			c.listen(d.port):  map[string]any{"inactivity-probe": probe, "read-only": d.readOnly},
+			// The server listens at its unix socket (punix:) and over TLS (pssl:).
+			"p" + c.socket(d): map[string]any{"inactivity-probe": inactivityProbe},
+			c.listen(d.port):  map[string]any{"inactivity-probe": inactivityProbe, "read-only": d.readOnly},
 		},
 		"databases": map[string]any{file: map[string]any{}},
 	})
 }
 
 // Relay returns the command line of the server through which nodes reach the Southbound database.
-// OVN's role ovn-controller restricts its clients. The relay has a list of authorities of its own:
-// a node's certificate therefore opens this port alone, and not the ports between the members.
+// OVN's role ovn-controller restricts its clients. The relay trusts another authority than the
+// members do. So a node's certificate opens only this port, and not the ports of the members.
 func (c Central) Relay(ctx context.Context, _ *slog.Logger) ([]string, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
@@ -72,13 +72,13 @@ func (c Central) Relay(ctx context.Context, _ *slog.Logger) ([]string, error) {
 
 	return c.server(ctx, relayName, map[string]any{
 		"remotes": map[string]any{
-			c.listen(NodePort): map[string]any{"inactivity-probe": probe, "role": "ovn-controller"},
+			c.listen(NodePort): map[string]any{"inactivity-probe": inactivityProbe, "role": "ovn-controller"},
 			// The local socket is for probes.
 			"punix:" + filepath.Join(c.RunDir, relayName+".sock"): map[string]any{"read-only": true},
 		},
 		"databases": map[string]any{southbound.Name: map[string]any{
 			"service-model": "relay",
-			"source":        map[string]any{c.socket(southbound): map[string]any{"inactivity-probe": probe}},
+			"source":        map[string]any{c.socket(southbound): map[string]any{"inactivity-probe": inactivityProbe}},
 		}},
 	})
 }
@@ -92,9 +92,9 @@ func (c Central) server(ctx context.Context, name string, config map[string]any)
 
 	path := filepath.Join(c.RunDir, name)
 
-	b, err := json.Marshal(config)
+	text, err := json.Marshal(config)
 	if err == nil {
-		err = atomicfile.Write(path+".json", b, 0o644)
+		err = atomicfile.Write(path+".json", text, 0o644)
 	}
 
 	if err != nil {
@@ -108,9 +108,10 @@ func (c Central) server(ctx context.Context, name string, config map[string]any)
 		"--config-file=" + path + ".json",
 	}
 
-	return append(append(argv, c.TLS.options()...), logging...), nil
+	return append(append(argv, c.TLS.options()...), logOptions...), nil
 }
 
+// listen returns the remote at which a server of this member listens for clients over TLS.
 func (c Central) listen(port uint16) string {
 	if c.Address.Is6() {
 		return fmt.Sprintf("pssl:%d:[%s]", port, c.Address)
@@ -119,11 +120,17 @@ func (c Central) listen(port uint16) string {
 	return fmt.Sprintf("pssl:%d:%s", port, c.Address)
 }
 
-// create makes the database's file, in one step.
+// create makes the database's file: the first one of a new cluster, or one that joins the other
+// members. The file appears under its name when it is complete.
 func (c Central) create(ctx context.Context, d Database, file string, log *slog.Logger) error {
-	// A member whose process ended half-way leaves a file that nothing reads.
-	half := file + ".new"
-	if err := os.RemoveAll(half); err != nil {
+	// A process that was interrupted leaves a file that nothing reads.
+	unfinished := file + ".new"
+	if err := os.RemoveAll(unfinished); err != nil {
+		return fmt.Errorf("create %s: %w", d.Name, err)
+	}
+
+	joins, err := c.joinsOthers(ctx, d, log)
+	if err != nil {
 		return fmt.Errorf("create %s: %w", d.Name, err)
 	}
 
@@ -132,21 +139,13 @@ func (c Central) create(ctx context.Context, d Database, file string, log *slog.
 		"ovsdb-tool",
 		"--election-timer=" + strconv.Itoa(electionTimer),
 		"create-cluster",
-		half,
+		unfinished,
 		schemaPath(d.schema),
 		self,
 	}
 
-	joins := c.Address != c.Members[0]
-	if !joins {
-		var err error
-		if joins, err = c.awaitClustered(ctx, d, log); err != nil {
-			return fmt.Errorf("create %s: %w", d.Name, err)
-		}
-	}
-
 	if joins {
-		argv = []string{"ovsdb-tool", "join-cluster", half, d.Name, self}
+		argv = []string{"ovsdb-tool", "join-cluster", unfinished, d.Name, self}
 		for _, m := range c.others() {
 			argv = append(argv, remote(m, d.raft))
 		}
@@ -158,19 +157,25 @@ func (c Central) create(ctx context.Context, d Database, file string, log *slog.
 		return fmt.Errorf("create %s: %w", d.Name, err)
 	}
 
-	if err := os.Rename(half, file); err != nil {
+	if err := os.Rename(unfinished, file); err != nil {
 		return fmt.Errorf("create %s: %w", d.Name, err)
 	}
 
 	return nil
 }
 
-// awaitClustered waits until clustered knows.
-func (c Central) awaitClustered(ctx context.Context, d Database, log *slog.Logger) (joins bool, err error) {
-	last := ""
-	err = await(ctx, func() (err error) {
-		if joins, err = c.clustered(ctx, d); err != nil && err.Error() != last {
-			last = err.Error()
+// joinsOthers reports whether this member joins the others. Only the first member creates a
+// cluster, when all other members have answered that they are in none. Until then it waits.
+func (c Central) joinsOthers(ctx context.Context, d Database, log *slog.Logger) (joins bool, err error) {
+	if c.Address != c.Members[0] {
+		return true, nil
+	}
+
+	logged := ""
+	err = await(ctx, func() error {
+		var err error
+		if joins, err = c.othersHaveCluster(ctx, d); err != nil && err.Error() != logged {
+			logged = err.Error()
 			log.Warn("waiting for the other members", "database", d.Name, "error", err)
 		}
 
@@ -180,11 +185,11 @@ func (c Central) awaitClustered(ctx context.Context, d Database, log *slog.Logge
 	return joins, err
 }
 
-// clustered reports whether another member is in a cluster. A first member that lost its disk must
-// join, or there would be a second cluster, which is empty. So a member that does not answer is an
-// error, unless another one is in a cluster.
-func (c Central) clustered(ctx context.Context, d Database) (bool, error) {
-	var failed []error
+// othersHaveCluster reports whether another member is in a cluster. If the first member has lost
+// its disk, it must join this cluster: a new one would be a second cluster, without data. So it is
+// an error if a member does not answer, unless another one is in a cluster.
+func (c Central) othersHaveCluster(ctx context.Context, d Database) (bool, error) {
+	var errs []error
 
 	for _, m := range c.others() {
 		id, err := c.clusterID(ctx, d, m)
@@ -192,13 +197,14 @@ func (c Central) clustered(ctx context.Context, d Database) (bool, error) {
 			return true, nil
 		}
 
-		failed = append(failed, err)
+		errs = append(errs, err)
 	}
 
-	return false, errors.Join(failed...)
+	return false, errors.Join(errs...)
 }
 
-func (c Central) clusterID(ctx context.Context, d Database, m netip.Addr) (string, error) {
+// clusterID returns the ID of the cluster that a member is in, or "".
+func (c Central) clusterID(ctx context.Context, d Database, member netip.Addr) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
 
@@ -207,7 +213,7 @@ func (c Central) clusterID(ctx context.Context, d Database, m netip.Addr) (strin
 
 	argv := append([]string{"ovsdb-client"}, c.TLS.options()...)
 
-	out, err := run(ctx, append(argv, "query", remote(m, d.port), query)...)
+	out, err := run(ctx, append(argv, "query", remote(member, d.port), query)...)
 	if err != nil {
 		return "", err
 	}
@@ -215,10 +221,10 @@ func (c Central) clusterID(ctx context.Context, d Database, m netip.Addr) (strin
 	return parseClusterID(out)
 }
 
-// unjoined is the cluster id of a member that waits to join.
-const unjoined = "00000000-0000-0000-0000-000000000000"
+// noCluster is the cluster ID of a member that waits to join.
+const noCluster = "00000000-0000-0000-0000-000000000000"
 
-// parseClusterID returns the id in the answer to clusterID's query, or "". The column is an
+// parseClusterID returns the ID in the answer to clusterID's query, or "". The column is an
 // optional uuid: ["uuid",ID], or an empty set.
 func parseClusterID(answer []byte) (string, error) {
 	var results []struct {
@@ -230,9 +236,9 @@ func parseClusterID(answer []byte) (string, error) {
 		return "", fmt.Errorf("parse answer %q: %w", answer, err)
 	}
 
-	for _, r := range results {
-		for _, row := range r.Rows {
-			if len(row.CID) == 2 && row.CID[0] == "uuid" && row.CID[1] != unjoined {
+	for _, result := range results {
+		for _, row := range result.Rows {
+			if len(row.CID) == 2 && row.CID[0] == "uuid" && row.CID[1] != noCluster {
 				id, _ := row.CID[1].(string)
 				return id, nil
 			}

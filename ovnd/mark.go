@@ -15,6 +15,8 @@ import (
 // without it is the node's own, which ovnd must not change.
 const mark = "ovn-ebpf.io/managed"
 
+// Requests and parts of them, in the syntax of OVSDB (RFC 7047). insertRow makes the first row,
+// with the mark. findRow finds a row with the mark.
 const (
 	markMap   = `["map",[["` + mark + `","true"]]]`
 	insertRow = `["Open_vSwitch",{"op":"insert","table":"Open_vSwitch","row":{"external_ids":` + markMap + `}}]`
@@ -24,8 +26,8 @@ const (
 // errForeign is the error for a database without the mark.
 var errForeign = errors.New("it is not ovn-ebpf's (external_ids have no " + mark + "): set ovs.host=true where the node has its own Open vSwitch")
 
-// marked returns errForeign unless the answer to findRow has a row.
-func marked(answer []byte) error {
+// checkMarked returns errForeign unless the answer to findRow has a row.
+func checkMarked(answer []byte) error {
 	var results []struct {
 		Rows []json.RawMessage `json:"rows"`
 	}
@@ -40,8 +42,8 @@ func marked(answer []byte) error {
 	return nil
 }
 
-// checkFile returns an error if the database's file is there and is not marked. A running server does
-// not matter.
+// checkFile returns an error if the database's file exists and is not marked. It reads the file
+// itself, so that a server need not run.
 func (s Switch) checkFile(ctx context.Context) error {
 	if _, err := os.Stat(s.file()); errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -51,7 +53,7 @@ func (s Switch) checkFile(ctx context.Context) error {
 
 	out, err := run(ctx, "ovsdb-tool", "query", s.file(), findRow)
 	if err == nil {
-		err = marked(out)
+		err = checkMarked(out)
 	}
 
 	if err != nil {
@@ -61,8 +63,8 @@ func (s Switch) checkFile(ctx context.Context) error {
 	return nil
 }
 
-// checkServer waits until a server answers at the socket, and returns an error if its database is not
-// marked.
+// checkServer waits until a server answers at the socket, and returns an error if its database is
+// not marked.
 func (s Switch) checkServer(ctx context.Context) error {
 	var out []byte
 
@@ -71,7 +73,7 @@ func (s Switch) checkServer(ctx context.Context) error {
 		return err
 	})
 	if err == nil {
-		err = marked(out)
+		err = checkMarked(out)
 	}
 
 	if err != nil {
@@ -81,8 +83,8 @@ func (s Switch) checkServer(ctx context.Context) error {
 	return nil
 }
 
-// checkUnused returns an error if a server listens at the socket already: a second one would take the
-// socket from it.
+// checkUnused returns an error if a server listens at the socket already: a second one would take
+// the socket from it.
 func (s Switch) checkUnused() error {
 	path := filepath.Join(s.RunDir, "db.sock")
 
@@ -91,7 +93,7 @@ func (s Switch) checkUnused() error {
 		return nil // no server
 	}
 
-	used := fmt.Errorf("another Open vSwitch serves at %s: set ovs.host=true where the node has its own", path)
+	errUsed := fmt.Errorf("another Open vSwitch serves at %s: set ovs.host=true where the node has its own", path)
 
-	return errors.Join(used, conn.Close())
+	return errors.Join(errUsed, conn.Close())
 }

@@ -9,10 +9,10 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/loop"
 )
 
-// Northd waits for this member's databases, converts each to the schema of the installed OVN where
-// that is newer, and returns northd's command line. One northd of all members works at a time: the
-// one beside the leader of the Southbound database, because only clients of the unix socket write
-// there.
+// Northd waits for this member's databases, converts each of them to the schema of the installed
+// OVN if that is newer, and returns northd's command line. Of all members, one northd works at a
+// time: the one beside the leader of the Southbound database, because only clients of the unix
+// socket can write.
 func (c Central) Northd(ctx context.Context, log *slog.Logger) ([]string, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
@@ -24,20 +24,20 @@ func (c Central) Northd(ctx context.Context, log *slog.Logger) ([]string, error)
 		}
 	}
 
-	all := Databases()
+	northbound, southbound := Databases()[0], Databases()[1]
 	argv := []string{
 		"ovn-northd",
-		"--ovnnb-db=" + c.remotes(all[0]),
-		"--ovnsb-db=" + c.socket(all[1]),
+		"--ovnnb-db=" + c.remotes(northbound),
+		"--ovnsb-db=" + c.socket(southbound),
 		"--pidfile=" + c.RunDir + "/ovn-northd.pid",
 		"--unixctl=" + c.RunDir + "/ovn-northd.ctl",
 	}
 
-	return append(append(argv, c.TLS.options()...), logging...), nil
+	return append(append(argv, c.TLS.options()...), logOptions...), nil
 }
 
-// convert waits until the database is connected to its cluster, and converts it. Without the
-// conversion the data stay in the older schema, which northd supports.
+// convert waits until the database is connected to its cluster, and converts it if its schema is
+// older than the installed one.
 func (c Central) convert(ctx context.Context, d Database, log *slog.Logger) error {
 	socket := c.socket(d)
 
@@ -49,12 +49,12 @@ func (c Central) convert(ctx context.Context, d Database, log *slog.Logger) erro
 		return fmt.Errorf("wait for %s: %w", d.Name, err)
 	}
 
-	have, err := run(ctx, "ovsdb-client", "--timeout=30", "get-schema-version", socket, d.Name)
+	version, err := run(ctx, "ovsdb-client", "--timeout=30", "get-schema-version", socket, d.Name)
 	if err != nil {
 		return fmt.Errorf("compare schema of %s: %w", d.Name, err)
 	}
 
-	if older, err := olderThanInstalled(ctx, have, d.schema); err != nil || !older {
+	if isOlder, err := olderThanInstalled(ctx, version, d.schema); err != nil || !isOlder {
 		return err
 	}
 

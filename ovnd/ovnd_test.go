@@ -362,7 +362,7 @@ func TestRestore(t *testing.T) {
 		t.Error(err)
 	}
 
-	old, running := "2026-01-01T00-00-00Z.new", now.UTC().Add(time.Second).Format(backupName)+".new"
+	old, running := "2026-01-01T00-00-00Z.new", now.UTC().Add(time.Second).Format(backupLayout)+".new"
 	for _, name := range []string{old, running} {
 		if err := os.MkdirAll(filepath.Join(dir, name), 0o755); err != nil {
 			t.Fatal(err)

@@ -11,13 +11,13 @@ import (
 	"syscall"
 )
 
-// logging makes daemons log to the container's output only.
-var logging = []string{"-vconsole:info", "-vsyslog:off", "-vfile:off"}
+// logOptions make daemons log to the container's output only.
+var logOptions = []string{"-vconsole:info", "-vsyslog:off", "-vfile:off"}
 
 // run runs a tool and returns its output.
 func run(ctx context.Context, argv ...string) ([]byte, error) { return runWith(ctx, nil, argv...) }
 
-// runWith runs a tool with that input and returns its output.
+// runWith runs a tool with an input and returns its output.
 func runWith(ctx context.Context, stdin io.Reader, argv ...string) ([]byte, error) {
 	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
 
@@ -31,7 +31,7 @@ func runWith(ctx context.Context, stdin io.Reader, argv ...string) ([]byte, erro
 	return stdout.Bytes(), nil
 }
 
-// Become replaces this process by the program. It returns only an error.
+// Become replaces this process by a program. It returns only if that fails.
 func Become(argv []string) error {
 	path, err := exec.LookPath(argv[0])
 	if err != nil {
@@ -45,15 +45,16 @@ func Become(argv []string) error {
 	return nil
 }
 
-// schemaPath returns where Debian's packages, or OVN_PKGDATADIR and OVS_PKGDATADIR, have a schema.
+// schemaPath returns the path of an installed schema. The environment variables OVN_PKGDATADIR and
+// OVS_PKGDATADIR replace the directories of Debian's packages, as for OVN's own scripts.
 func schemaPath(name string) string {
 	dir, env := "/usr/share/ovn", "OVN_PKGDATADIR"
 	if name == vswitchSchema {
 		dir, env = "/usr/share/openvswitch", "OVS_PKGDATADIR"
 	}
 
-	if other := os.Getenv(env); other != "" {
-		dir = other
+	if configured := os.Getenv(env); configured != "" {
+		dir = configured
 	}
 
 	return filepath.Join(dir, name)

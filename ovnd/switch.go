@@ -18,14 +18,15 @@ const vswitchSchema = "vswitch.ovsschema"
 type Switch struct {
 	Dir       string // of the database
 	RunDir    string // of Open vSwitch's sockets
-	OVNRunDir string // of ovn-controller's
+	OVNRunDir string // of ovn-controller's pid file and control socket
 	TLS       TLS    // of ovn-controller
-	// AwaitCertificate says that ovn-controller's certificate is still to come.
+	// AwaitCertificate makes Controller wait for the files of TLS.
 	AwaitCertificate bool
-	// Host says that Open vSwitch is the node's own, so that its database has no mark.
+	// Host is set if Open vSwitch is the node's own, so that its database has no mark.
 	Host bool
 }
 
+// file is the path of the database, remote its address for clients.
 func (s Switch) file() string   { return filepath.Join(s.Dir, "conf.db") }
 func (s Switch) remote() string { return "unix:" + filepath.Join(s.RunDir, "db.sock") }
 
@@ -59,35 +60,36 @@ func (s Switch) Database(ctx context.Context) ([]string, error) {
 		"--unixctl=" + filepath.Join(s.RunDir, "ovsdb-server.ctl"),
 	}
 
-	return append(append(argv, logging...), s.file()), nil
+	return append(append(argv, logOptions...), s.file()), nil
 }
 
-// create makes the database's file with the mark, in one step.
+// create makes the database's file with the mark. The file appears under its name when it is
+// complete.
 func (s Switch) create(ctx context.Context) error {
-	half := s.file() + ".new"
-	if err := os.RemoveAll(half); err != nil {
+	unfinished := s.file() + ".new"
+	if err := os.RemoveAll(unfinished); err != nil {
 		return err
 	}
 
-	if _, err := run(ctx, "ovsdb-tool", "create", half, schemaPath(vswitchSchema)); err != nil {
+	if _, err := run(ctx, "ovsdb-tool", "create", unfinished, schemaPath(vswitchSchema)); err != nil {
 		return err
 	}
 
-	if _, err := run(ctx, "ovsdb-tool", "transact", half, insertRow); err != nil {
+	if _, err := run(ctx, "ovsdb-tool", "transact", unfinished, insertRow); err != nil {
 		return err
 	}
 
-	return os.Rename(half, s.file())
+	return os.Rename(unfinished, s.file())
 }
 
-// convert converts the database's file where its schema is older than the installed one.
+// convert converts the database's file if its schema is older than the installed one.
 func (s Switch) convert(ctx context.Context) error {
-	have, err := run(ctx, "ovsdb-tool", "db-version", s.file())
+	version, err := run(ctx, "ovsdb-tool", "db-version", s.file())
 	if err != nil {
 		return err
 	}
 
-	if older, err := olderThanInstalled(ctx, have, vswitchSchema); err != nil || !older {
+	if isOlder, err := olderThanInstalled(ctx, version, vswitchSchema); err != nil || !isOlder {
 		return err
 	}
 
@@ -96,21 +98,24 @@ func (s Switch) convert(ctx context.Context) error {
 	return err
 }
 
-// Daemon waits for the database, tells it its version, and returns ovs-vswitchd's command line.
+// Daemon waits for the database, writes the version of ovs-vswitchd into it, and returns
+// ovs-vswitchd's command line. Other programs know by the version that the database is initialised
+// (awaitRow).
 func (s Switch) Daemon(ctx context.Context) ([]string, error) {
 	if err := s.checkServer(ctx); err != nil {
 		return nil, fmt.Errorf("start ovs-vswitchd: %w", err)
 	}
 
-	version, err := run(ctx, "ovs-vswitchd", "--version")
+	output, err := run(ctx, "ovs-vswitchd", "--version")
 	if err != nil {
 		return nil, fmt.Errorf("start ovs-vswitchd: %w", err)
 	}
 
-	first, _, _ := strings.Cut(string(version), "\n")
+	// The first line is: ovs-vswitchd (Open vSwitch) 3.5.0
+	line, _, _ := strings.Cut(string(output), "\n")
 	setVersion := []string{
 		"ovs-vsctl", "--timeout=5", "--db=" + s.remote(), "--no-wait", "--", "init", "--",
-		"set", "Open_vSwitch", ".", "ovs_version=" + first[strings.LastIndex(first, " ")+1:],
+		"set", "Open_vSwitch", ".", "ovs_version=" + line[strings.LastIndex(line, " ")+1:],
 	}
 
 	err = await(ctx, func() error { _, err := run(ctx, setVersion...); return err })
@@ -120,27 +125,29 @@ func (s Switch) Daemon(ctx context.Context) ([]string, error) {
 
 	pidfile := "--pidfile=" + filepath.Join(s.RunDir, "ovs-vswitchd.pid")
 
-	return append([]string{"ovs-vswitchd", s.remote(), pidfile}, logging...), nil
+	return append([]string{"ovs-vswitchd", s.remote(), pidfile}, logOptions...), nil
 }
 
 // Controller waits for the database and the certificate, and returns ovn-controller's command line.
-// The agent tells ovn-controller its database. It is an error if another ovn-controller runs on the
-// node.
+// The agent configures ovn-controller in Open vSwitch's database. It is an error if another
+// ovn-controller runs on the node.
 func (s Switch) Controller(ctx context.Context, log *slog.Logger) ([]string, error) {
 	if err := os.MkdirAll(s.OVNRunDir, 0o755); err != nil {
 		return nil, fmt.Errorf("start ovn-controller: %w", err)
 	}
 
-	ready := s.Await // ovn-controller creates br-int at once
+	// ovn-controller changes the database at once. So it must be ovn-ebpf's, unless it is meant to
+	// be the node's own.
+	awaitDatabase := s.Await
 	if s.Host {
-		ready = s.awaitRow
+		awaitDatabase = s.awaitRow
 	}
 
-	if err := ready(ctx); err != nil {
+	if err := awaitDatabase(ctx); err != nil {
 		return nil, fmt.Errorf("start ovn-controller: %w", err)
 	}
 
-	if err := s.controllerEnded(); err != nil {
+	if err := s.checkControllerEnded(); err != nil {
 		return nil, fmt.Errorf("start ovn-controller: %w: stop the node's own one", err)
 	}
 
@@ -153,18 +160,18 @@ func (s Switch) Controller(ctx context.Context, log *slog.Logger) ([]string, err
 	pidfile := "--pidfile=" + filepath.Join(s.OVNRunDir, "ovn-controller.pid")
 	argv := []string{"ovn-controller", s.remote(), pidfile}
 
-	return append(append(argv, s.TLS.options()...), logging...), nil
+	return append(append(argv, s.TLS.options()...), logOptions...), nil
 }
 
 // awaitCertificate waits for the files of TLS.
 func (s Switch) awaitCertificate(ctx context.Context, log *slog.Logger) error {
-	last := ""
+	logged := ""
 
 	return await(ctx, func() error {
 		for _, file := range []string{s.TLS.Key, s.TLS.Cert, s.TLS.CA} {
 			if _, err := os.Stat(file); err != nil {
-				if last != file {
-					last = file
+				if logged != file {
+					logged = file
 					log.Info("waiting for the node's certificate", "file", file)
 				}
 
@@ -176,8 +183,9 @@ func (s Switch) awaitCertificate(ctx context.Context, log *slog.Logger) error {
 	})
 }
 
-// Await waits until Open vSwitch's database is there and initialised, and returns an error if it is
-// not ovn-ebpf's. An agent that starts before would not see the node's own settings in it.
+// Await waits until a server of Open vSwitch's database answers and the database is initialised. It
+// returns an error if the database is not ovn-ebpf's. An agent that starts earlier would miss
+// settings in it.
 func (s Switch) Await(ctx context.Context) error {
 	if err := s.checkServer(ctx); err != nil {
 		return err
@@ -196,46 +204,54 @@ func (s Switch) awaitRow(ctx context.Context) error {
 	})
 }
 
-// Remove waits for the end of ovn-controller, which would make its bridge again, deletes every
-// bridge, waits until ovs-vswitchd has done so, and empties the directories. Servers that still run
-// keep their open files, and end with the uninstallation. A database that is not ovn-ebpf's is an
-// error, and then nothing is removed.
+// Remove deletes every bridge and waits until ovs-vswitchd has done so. Then it empties the
+// directories. First it waits for the end of ovn-controller, which would make its bridge again.
+// Servers that still run keep their open files, and end with the uninstallation. If the database is
+// not ovn-ebpf's, Remove returns an error and removes nothing.
 func (s Switch) Remove(ctx context.Context, dirs ...string) error {
-	if err := s.checkFile(ctx); err != nil {
+	if err := s.remove(ctx, dirs); err != nil {
 		return fmt.Errorf("remove Open vSwitch: %w", err)
+	}
+
+	return nil
+}
+
+func (s Switch) remove(ctx context.Context, dirs []string) error {
+	if err := s.checkFile(ctx); err != nil {
+		return err
 	}
 
 	if _, err := os.Stat(s.file()); errors.Is(err, fs.ErrNotExist) {
-		return empty(dirs) // an earlier call has deleted the bridges
+		return emptyDirs(dirs) // an earlier call has deleted the bridges
 	} else if err != nil {
-		return fmt.Errorf("remove Open vSwitch: %w", err)
+		return err
 	}
 
-	if err := await(ctx, s.controllerEnded); err != nil {
-		return fmt.Errorf("remove Open vSwitch: %w", err)
+	if err := await(ctx, s.checkControllerEnded); err != nil {
+		return err
 	}
 
 	if err := s.checkServer(ctx); err != nil {
-		return fmt.Errorf("remove Open vSwitch: %w", err)
+		return err
 	}
 
-	out, err := run(ctx, "ovs-vsctl", "--timeout=30", "--db="+s.remote(), "list-br")
+	bridges, err := run(ctx, "ovs-vsctl", "--timeout=30", "--db="+s.remote(), "list-br")
 	if err != nil {
-		return fmt.Errorf("remove Open vSwitch: %w", err)
+		return err
 	}
 
-	for _, bridge := range strings.Fields(string(out)) {
+	for _, bridge := range strings.Fields(string(bridges)) {
 		_, err := run(ctx, "ovs-vsctl", "--timeout=60", "--db="+s.remote(), "--if-exists", "del-br", bridge)
 		if err != nil {
-			return fmt.Errorf("remove Open vSwitch: %w", err)
+			return err
 		}
 	}
 
-	return empty(dirs)
+	return emptyDirs(dirs)
 }
 
-// controllerEnded returns an error while ovn-controller answers at its control socket.
-func (s Switch) controllerEnded() error {
+// checkControllerEnded returns an error while ovn-controller answers at its control socket.
+func (s Switch) checkControllerEnded() error {
 	pid, err := os.ReadFile(filepath.Join(s.OVNRunDir, "ovn-controller.pid"))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -255,17 +271,17 @@ func (s Switch) controllerEnded() error {
 	return errors.Join(errors.New("ovn-controller still runs"), conn.Close())
 }
 
-// empty removes what is in the directories.
-func empty(dirs []string) error {
+// emptyDirs removes everything in the directories.
+func emptyDirs(dirs []string) error {
 	for _, dir := range dirs {
 		entries, err := os.ReadDir(dir)
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return fmt.Errorf("remove Open vSwitch: %w", err)
+			return err
 		}
 
 		for _, e := range entries {
 			if err := os.RemoveAll(filepath.Join(dir, e.Name())); err != nil {
-				return fmt.Errorf("remove Open vSwitch: %w", err)
+				return err
 			}
 		}
 	}

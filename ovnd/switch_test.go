@@ -259,7 +259,7 @@ func TestControllerOnTheNodesOwnSwitch(t *testing.T) {
 			return err
 		}
 
-		if s.controllerEnded() == nil {
+		if s.checkControllerEnded() == nil {
 			return errors.New("it does not listen yet")
 		}
 
