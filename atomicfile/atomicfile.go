@@ -1,5 +1,6 @@
-// Package atomicfile replaces files at once. A reader, and a crash, a full disk or a loss of
-// power at any moment, finds the content of before or all of the new one.
+// Package atomicfile replaces files atomically. At any moment, a reader finds the complete old or
+// the complete new content. The same holds after a crash, a loss of power, or an error such as a
+// full disk.
 package atomicfile
 
 import (
@@ -11,86 +12,88 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// File is the coming content of a file. It is in the same directory under a name with a dot in
-// front and ".tmp" behind, which no reader of ours and no container runtime takes for its own.
+// File is the new content of a file until Commit. It is in the same directory, under a hidden name
+// that ends in ".tmp". Readers of the directory, such as container runtimes, ignore such names.
 type File struct {
 	*os.File
-	path string
-	done bool
+	path        string // of the file that it replaces
+	isCommitted bool
 }
 
-// Create returns an empty File that will replace path, and removes what a writer that was killed
-// has left. Its directory must exist. The caller must Commit or Abort it.
+// Create returns an empty File that replaces path at Commit. The directory must exist. The caller
+// must Commit or Abort the File. Create also removes the files of writers that were killed.
 func Create(path string, mode os.FileMode) (*File, error) {
 	if err := Sweep(path); err != nil {
 		return nil, err
 	}
 
-	out, err := create(path)
-	if err == nil {
-		if err = out.Chmod(mode); err != nil {
-			out.Abort()
-		}
-	}
-
+	f, err := createLocked(path)
 	if err != nil {
 		return nil, fmt.Errorf("replace %s: %w", path, err)
 	}
 
-	return out, nil
+	if err := f.Chmod(mode); err != nil {
+		f.Abort()
+		return nil, fmt.Errorf("replace %s: %w", path, err)
+	}
+
+	return f, nil
 }
 
-// create returns a File that is locked, by which Sweep knows that its writer lives.
-func create(path string) (*File, error) {
+// createLocked returns a File that is locked. By the lock, Sweep knows that the writer is alive.
+func createLocked(path string) (*File, error) {
 	for {
-		f, err := os.CreateTemp(filepath.Dir(path), pattern(path))
+		temporary, err := os.CreateTemp(filepath.Dir(path), temporaryPattern(path))
 		if err != nil {
 			return nil, err
 		}
 
-		out := &File{File: f, path: path}
+		f := &File{File: temporary, path: path}
 
-		locked := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
-		if locked == nil && out.linked() {
-			return out, nil
+		errLock := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+		if errLock == nil && f.exists() {
+			return f, nil
 		}
 
-		out.Abort() // swept before it was locked
+		f.Abort()
 
-		if locked != nil && !errors.Is(locked, unix.EWOULDBLOCK) {
-			return nil, locked
+		// Another process's Sweep may lock or remove the file before this one has locked it: try again.
+		if errLock != nil && !errors.Is(errLock, unix.EWOULDBLOCK) {
+			return nil, errLock
 		}
 	}
 }
 
-// linked reports whether the file has a name.
-func (f *File) linked() bool {
+// exists reports whether the file still has a name.
+func (f *File) exists() bool {
 	var st unix.Stat_t
 	return unix.Fstat(int(f.Fd()), &st) == nil && st.Nlink > 0
 }
 
-func pattern(path string) string { return "." + filepath.Base(path) + ".*.tmp" }
+// temporaryPattern returns the pattern of the names of temporary files for path, as for
+// os.CreateTemp and filepath.Glob.
+func temporaryPattern(path string) string { return "." + filepath.Base(path) + ".*.tmp" }
 
-// Sweep removes what writers of path that were killed have left. The last element of path may be
-// "*", for all of a directory's.
+// Sweep removes the temporary files of writers of path that were killed. The last element of path
+// may be "*", which stands for all files of the directory.
 func Sweep(path string) error {
-	left, err := filepath.Glob(filepath.Join(filepath.Dir(path), pattern(path)))
+	leftovers, err := filepath.Glob(filepath.Join(filepath.Dir(path), temporaryPattern(path)))
 	if err != nil {
 		return fmt.Errorf("remove what is left of %s: %w", path, err)
 	}
 
-	for _, l := range left {
-		f, err := os.Open(l)
+	for _, leftover := range leftovers {
+		f, err := os.Open(leftover)
 		if errors.Is(err, os.ErrNotExist) {
-			continue // done since
+			continue // its writer has committed it in the meantime
 		}
 
 		if err != nil {
 			return fmt.Errorf("remove what is left of %s: %w", path, err)
 		}
 
-		if unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) == nil {
-			os.Remove(l)
+		if unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) == nil { // the writer does not live
+			os.Remove(leftover)
 		}
 
 		f.Close()
@@ -99,8 +102,8 @@ func Sweep(path string) error {
 	return nil
 }
 
-// Commit puts the content in place; after it returns nil, the content survives a crash. The file
-// stays open: the caller closes it. After an error the file of before is there.
+// Commit replaces the file. If Commit returns nil, the new content survives a crash. After an
+// error, the old file may still be in place. The caller closes the File, which stays open.
 func (f *File) Commit() error {
 	err := f.Sync()
 	if err == nil {
@@ -111,7 +114,7 @@ func (f *File) Commit() error {
 		return fmt.Errorf("replace %s: %w", f.path, err)
 	}
 
-	f.done = true
+	f.isCommitted = true
 	if err := syncDir(filepath.Dir(f.path)); err != nil {
 		return fmt.Errorf("replace %s: %w", f.path, err)
 	}
@@ -119,22 +122,22 @@ func (f *File) Commit() error {
 	return nil
 }
 
-// Abort closes the file, and removes what was not committed.
+// Abort closes the File. Unless it is committed, Abort removes it and the old file stays.
 func (f *File) Abort() {
 	f.Close()
 
-	if !f.done {
+	if !f.isCommitted {
 		os.Remove(f.Name())
 	}
 }
 
-// Write replaces the file at path, whose directory must exist, with one of that mode.
+// Write replaces the file at path with one of this content and mode. The directory must exist.
 func Write(path string, content []byte, mode os.FileMode) error {
 	f, err := Create(path, mode)
 	if err != nil {
 		return err
 	}
-	defer f.Abort()
+	defer f.Abort() // after Commit, it only closes the file
 
 	if _, err := f.Write(content); err != nil {
 		return fmt.Errorf("replace %s: %w", path, err)
@@ -143,6 +146,7 @@ func Write(path string, content []byte, mode os.FileMode) error {
 	return f.Commit()
 }
 
+// syncDir makes changes of names in the directory survive a crash.
 func syncDir(dir string) error {
 	d, err := os.Open(dir)
 	if err != nil {

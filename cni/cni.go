@@ -1,5 +1,6 @@
-// Package cni is the call from the CNI plugin to the node's agent: one HTTP request over a unix
-// socket with the runtime's input of the plugin.
+// Package cni defines the protocol between the CNI plugin and the node's agent: one HTTP request
+// over a unix socket for each call of the plugin. The request has the container runtime's input,
+// the response the plugin's output.
 package cni
 
 import (
@@ -45,9 +46,9 @@ type NetConf struct {
 
 // ParseNetConf parses and checks the plugin's configuration and applies the default socket. Its
 // errors are of type *types.Error.
-func ParseNetConf(b []byte) (NetConf, error) {
+func ParseNetConf(text []byte) (NetConf, error) {
 	conf := NetConf{ServerSocket: DefaultSocket}
-	if err := json.Unmarshal(b, &conf); err != nil {
+	if err := json.Unmarshal(text, &conf); err != nil {
 		return conf, types.NewError(types.ErrDecodingFailure, "parse CNI configuration: "+err.Error(),
 			"correct the plugin's part of the network configuration list")
 	}
@@ -70,11 +71,9 @@ func ParseNetConf(b []byte) (NetConf, error) {
 // Call sends the request to the agent that listens on socket. It returns the agent's own error, or
 // a *types.Error if the agent is unreachable, which runtimes retry.
 func Call(ctx context.Context, socket string, req Request) (Response, error) {
-	var resp Response
-
 	body, err := json.Marshal(req)
 	if err != nil {
-		return resp, fmt.Errorf("encode CNI request: %w", err)
+		return Response{}, fmt.Errorf("encode CNI request: %w", err)
 	}
 
 	transport := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
@@ -82,27 +81,28 @@ func Call(ctx context.Context, socket string, req Request) (Response, error) {
 	}}
 	defer transport.CloseIdleConnections()
 
-	r, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://agent"+Path, bytes.NewReader(body))
+	post, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://agent"+Path, bytes.NewReader(body))
 	if err != nil {
-		return resp, fmt.Errorf("build CNI request: %w", err)
+		return Response{}, fmt.Errorf("build CNI request: %w", err)
 	}
 
-	r.Header.Set("Content-Type", "application/json")
+	post.Header.Set("Content-Type", "application/json")
 
-	answer, err := (&http.Client{Transport: transport}).Do(r)
+	answer, err := (&http.Client{Transport: transport}).Do(post)
 	if err != nil {
-		return resp, unreachable(req.Command, "call the node's agent on "+socket+": "+err.Error())
+		return Response{}, unreachable(req.Command, "call the node's agent on "+socket+": "+err.Error())
 	}
 	defer answer.Body.Close()
 
-	raw, err := io.ReadAll(answer.Body)
+	text, err := io.ReadAll(answer.Body)
 	if err != nil {
-		return resp, unreachable(req.Command, "read the agent's answer: "+err.Error())
+		return Response{}, unreachable(req.Command, "read the agent's answer: "+err.Error())
 	}
 
-	if err := json.Unmarshal(raw, &resp); err != nil {
-		return resp, types.NewError(types.ErrInternal,
-			fmt.Sprintf("parse the agent's answer %q (%s): %v", raw, answer.Status, err),
+	var resp Response
+	if err := json.Unmarshal(text, &resp); err != nil {
+		return Response{}, types.NewError(types.ErrInternal,
+			fmt.Sprintf("parse the agent's answer %q (%s): %v", text, answer.Status, err),
 			"agent and plugin may be of different versions")
 	}
 
@@ -113,14 +113,15 @@ func Call(ctx context.Context, socket string, req Request) (Response, error) {
 	return resp, nil
 }
 
-// unreachable returns the error for an agent that does not answer.
-func unreachable(command, what string) error {
+// unreachable returns the error for an agent that does not answer. Runtimes retry after
+// ErrTryAgainLater, but the specification has an error code of its own for STATUS.
+func unreachable(command, message string) error {
 	code := types.ErrTryAgainLater
 	if command == "STATUS" {
 		code = CodeNotAvailable
 	}
 
-	return types.NewError(code, what, "ovnkube's agent must run on this node; its log lists what is missing")
+	return types.NewError(code, message, "ovnkube's agent must run on this node; its log lists what is missing")
 }
 
 // Error codes in addition to those of containernetworking/cni/pkg/types. The specification defines

@@ -1,2 +1,2 @@
-// Package deploy tests the Helm chart beside it.
+// Package deploy has only tests: of the Helm chart and of the other files in this directory.
 package deploy

@@ -1,7 +1,8 @@
 // Package keyfile reads files that only their owner should read.
 //
-// A file that is too open is a warning, not an error, other than with ssh: Secrets that a pod
-// mounts have mode 0644 unless the manifest says otherwise, and Open vSwitch asks for no mode.
+// If other users can read a key, it is a warning, not an error as with ssh. The reason is that
+// Secrets which a pod mounts have mode 0644 by default, and that Open vSwitch does not check the
+// mode.
 package keyfile
 
 import (
@@ -11,35 +12,35 @@ import (
 	"syscall"
 )
 
-// forOthers are the bits of a mode that let the group or all users in.
-const forOthers fs.FileMode = 0o077
+// othersMode are the bits of a mode that permit access to the group or to all users.
+const othersMode fs.FileMode = 0o077
 
-// Read reads the file like os.ReadFile. Its error tells the mode and owner of a file that exists.
+// Read reads the file like os.ReadFile. If the file exists, an error also has its mode and owner.
 func Read(path string) ([]byte, error) {
-	b, err := os.ReadFile(path)
+	content, err := os.ReadFile(path)
 	if err == nil {
-		return b, nil
+		return content, nil
 	}
 
-	info, statErr := os.Stat(path)
-	if statErr != nil {
+	info, errStat := os.Stat(path)
+	if errStat != nil {
 		return nil, err
 	}
 
 	owner := ""
-	if s, ok := info.Sys().(*syscall.Stat_t); ok {
-		owner = fmt.Sprintf(" of user %d, group %d", s.Uid, s.Gid)
+	if stat, isUnix := info.Sys().(*syscall.Stat_t); isUnix {
+		owner = fmt.Sprintf(" of user %d, group %d", stat.Uid, stat.Gid)
 	}
 
 	return nil, fmt.Errorf("%w: it has mode %04o%s; this is user %d",
 		err, info.Mode().Perm(), owner, os.Geteuid())
 }
 
-// Exposed returns what is wrong with the mode of a private key's file, "" if the mode is right or
-// there is no file.
+// Exposed returns a warning if other users than its owner can access the file of a private key. It
+// returns "" if they cannot, or if the file cannot be found.
 func Exposed(path string) string {
 	info, err := os.Stat(path)
-	if err != nil || info.Mode().Perm()&forOthers == 0 {
+	if err != nil || info.Mode().Perm()&othersMode == 0 {
 		return ""
 	}
 

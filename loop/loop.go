@@ -1,5 +1,6 @@
-// Package loop runs level-triggered reconciliation: it calls one function after every wake-up and
-// after every failure. Every is for what nothing wakes, Insist for the steps of a start.
+// Package loop calls functions repeatedly. Run is level-triggered reconciliation: it calls a
+// function after each wake-up and after each failure. Every calls a function periodically. Insist
+// repeats a step of a start until it succeeds.
 package loop
 
 import (
@@ -9,10 +10,11 @@ import (
 )
 
 const (
-	firstRetry = 50 * time.Millisecond
-	lastRetry  = 5 * time.Second
-	// settle merges a burst of events into one call.
-	settle = 10 * time.Millisecond
+	// Delay after the first failure, and after many.
+	minRetryDelay = 50 * time.Millisecond
+	maxRetryDelay = 5 * time.Second
+	// wakeDelay merges the wake-ups of a burst of events into one call.
+	wakeDelay = 10 * time.Millisecond
 )
 
 // Signal is a wake-up that does not queue: Triggers merge until the receiver reads the signal.
@@ -38,11 +40,11 @@ type Options struct {
 	Log    *slog.Logger
 }
 
-// Run calls Apply once, then after each wake-up and after Resync. After an error it retries with
-// growing delay (50 ms to 5 s). It returns nil when ctx ends. A repeated error is logged once, and
-// so is its end.
+// Run calls Apply at once, after each wake-up, and when Resync is over. After an error, it calls
+// Apply again with growing delay (50 ms to 5 s). It returns nil when ctx ends. An error that is
+// repeated is logged once, and so is the first success after errors.
 func Run(ctx context.Context, o Options) error {
-	last, delay := "", firstRetry
+	logged, delay := "", minRetryDelay // logged is the last error
 
 	for {
 		err := o.Apply(ctx)
@@ -50,35 +52,34 @@ func Run(ctx context.Context, o Options) error {
 			return nil
 		}
 
-		var again <-chan time.Time
+		var next <-chan time.Time // nil blocks: only a wake-up causes the next call
 
-		switch {
-		case err != nil:
-			if err.Error() != last {
+		if err != nil {
+			if err.Error() != logged {
 				o.Log.Warn("not in the desired state, retrying", "part", o.Name, "error", err)
 			}
 
-			last = err.Error()
-			again = time.After(delay)
-			delay = min(2*delay, lastRetry)
-		default:
-			if last != "" {
+			logged = err.Error()
+			next = time.After(delay)
+			delay = min(2*delay, maxRetryDelay)
+		} else {
+			if logged != "" {
 				o.Log.Info("in the desired state", "part", o.Name)
 			}
 
-			last, delay = "", firstRetry
+			logged, delay = "", minRetryDelay
 
 			if o.Resync > 0 {
-				again = time.After(o.Resync)
+				next = time.After(o.Resync)
 			}
 		}
 
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-again:
+		case <-next:
 		case <-o.Wake:
-			if !Pause(ctx, settle) {
+			if !Pause(ctx, wakeDelay) {
 				return nil
 			}
 		}
@@ -95,8 +96,8 @@ func Pause(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// Every calls do at each end of a period until ctx ends, and returns nil. A call that takes longer than
-// a period delays the next one.
+// Every calls do at each end of a period until ctx ends, and returns nil. A call that takes longer
+// than a period delays the next one.
 func Every(ctx context.Context, period time.Duration, do func()) error {
 	ticker := time.NewTicker(period)
 	defer ticker.Stop()
@@ -111,11 +112,11 @@ func Every(ctx context.Context, period time.Duration, do func()) error {
 	}
 }
 
-// Insist calls do until it succeeds or ctx ends, at growing intervals of up to five seconds. It passes
-// each error to report, and "" on success. It returns an error only if ctx ends.
+// Insist calls do until it succeeds or ctx ends, at growing intervals of up to five seconds. It
+// passes each error to report, and "" on success. It returns an error only if ctx ends.
 func Insist(ctx context.Context, report func(string), do func() error) error {
-	const first, most = 100 * time.Millisecond, 5 * time.Second
-	for wait := first; ; wait = min(2*wait, most) {
+	const minWait, maxWait = 100 * time.Millisecond, 5 * time.Second
+	for wait := minWait; ; wait = min(2*wait, maxWait) {
 		err := do()
 		if err == nil {
 			report("")

@@ -1,5 +1,5 @@
-// Package metric describes the programs' metrics for Prometheus. Collectors and docs/metrics.md are
-// made from the same Tables.
+// Package metric describes the programs' metrics for Prometheus in Tables. Collectors use the
+// Tables, and docs/metrics.md is generated from them.
 package metric
 
 import (
@@ -13,14 +13,14 @@ import (
 // Kind is the type of a metric.
 type Kind string
 
-// The kinds.
+// Kinds of metrics.
 const (
 	Counter   Kind = "counter"
 	Gauge     Kind = "gauge"
 	Histogram Kind = "histogram"
 )
 
-// Family describes all series of one name.
+// Family describes a metric: the series that have the same name.
 type Family struct {
 	Name    string
 	Kind    Kind
@@ -29,7 +29,7 @@ type Family struct {
 	Buckets []float64 // of a Histogram
 }
 
-// BuildInfo is part of each role's Table.
+// BuildInfo is a metric of every program.
 var BuildInfo = Family{
 	Name:   "ovnkube_build_info",
 	Kind:   Gauge,
@@ -50,7 +50,7 @@ func (t Table) Family(name string) Family {
 	return t[i]
 }
 
-// Histograms returns the histogram of that name.
+// Histograms returns an unregistered histogram with the description of that name.
 func (t Table) Histograms(name string) *prometheus.HistogramVec {
 	f := t.Family(name)
 	opts := prometheus.HistogramOpts{Name: f.Name, Help: f.Help, Buckets: f.Buckets}
@@ -58,13 +58,14 @@ func (t Table) Histograms(name string) *prometheus.HistogramVec {
 	return prometheus.NewHistogramVec(opts, f.Labels)
 }
 
-// Counters returns the counter of that name.
+// Counters returns an unregistered counter with the description of that name.
 func (t Table) Counters(name string) *prometheus.CounterVec {
 	f := t.Family(name)
 	return prometheus.NewCounterVec(prometheus.CounterOpts{Name: f.Name, Help: f.Help}, f.Labels)
 }
 
-// Set sends the values of a Table's metrics, read at the scrape.
+// Set sends values of a Table's counters and gauges, for collectors that read the values at each
+// scrape.
 type Set struct {
 	kinds map[string]prometheus.ValueType
 	descs map[string]*prometheus.Desc
@@ -95,25 +96,26 @@ func (s Set) Put(ch chan<- prometheus.Metric, name string, v float64, labels ...
 	ch <- prometheus.MustNewConstMetric(desc, s.kinds[name], v, labels...)
 }
 
-// Labels are prepared label values that may be sent repeatedly.
+// Labels are prepared labels, which can be sent with many values. They save the work of Put for
+// each value.
 type Labels []*dto.LabelPair
 
-// Labels returns the labels of a name with these values.
+// Labels prepares the labels of a metric with these values.
 func (s Set) Labels(name string, values ...string) Labels {
 	return prometheus.MakeLabelPairs(s.descs[name], values)
 }
 
-// PutLabeled sends the value of a counter or gauge. labels must be of that name or of one with the
-// same label names.
+// PutLabeled sends a value with prepared labels. They must be those of this metric, or of another
+// one that has the same names of labels.
 func (s Set) PutLabeled(ch chan<- prometheus.Metric, name string, v float64, labels Labels) {
-	ch <- &labeled{desc: s.descs[name], kind: s.kinds[name], v: v, labels: labels}
+	ch <- &labeled{desc: s.descs[name], kind: s.kinds[name], value: v, labels: labels}
 }
 
 // labeled is a Metric with prepared labels.
 type labeled struct {
 	desc   *prometheus.Desc
 	kind   prometheus.ValueType
-	v      float64
+	value  float64
 	labels Labels
 }
 
@@ -124,24 +126,24 @@ func (l *labeled) Desc() *prometheus.Desc { return l.desc }
 func (l *labeled) Write(out *dto.Metric) error {
 	out.Label = l.labels
 	if l.kind == prometheus.CounterValue {
-		out.Counter = &dto.Counter{Value: &l.v}
+		out.Counter = &dto.Counter{Value: &l.value}
 	} else {
-		out.Gauge = &dto.Gauge{Value: &l.v}
+		out.Gauge = &dto.Gauge{Value: &l.value}
 	}
 
 	return nil
 }
 
-// Describe sends every description.
+// Describe sends the descriptions of all metrics of the Table.
 func (s Set) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range s.descs {
 		ch <- d
 	}
 }
 
-// One returns 1 for true and 0 for false.
-func One(is bool) float64 {
-	if is {
+// One returns the value of a gauge for a condition: 1 for true and 0 for false.
+func One(condition bool) float64 {
+	if condition {
 		return 1
 	}
 

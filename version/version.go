@@ -25,6 +25,7 @@ func String() string {
 // Labels returns the values of the labels of ovnkube_build_info: version, commit, goversion.
 func Labels() []string { return []string{Version, known(Commit), runtime.Version()} }
 
+// known returns the text, or "unknown" if it is empty.
 func known(text string) string {
 	if text == "" {
 		return "unknown"

@@ -1,4 +1,4 @@
-// Package monitoring has the dashboards and alerts beside it.
+// Package monitoring has the Grafana dashboards and the Prometheus alerts of this directory as files.
 package monitoring
 
 import "embed"

@@ -1,4 +1,5 @@
-// Package listenertest opens more connections to a server than it allows.
+// Package listenertest tests that a server of package listener bounds its connections: it opens
+// more than the server permits.
 package listenertest
 
 import (
@@ -13,15 +14,15 @@ import (
 	"time"
 )
 
-// Beyond is how many connections Flood opens above the limit.
+// Beyond is the number of connections that Flood opens above the limit.
 const Beyond = 100
 
-// patience is below listener's default for an idle connection: what is closed by then was
-// closed for another.
-const patience = 20 * time.Second
+// closeTimeout is shorter than listener's default for idle connections. So the server has closed a
+// connection in this time only because of the limit.
+const closeTimeout = 20 * time.Second
 
-// A Client begins to use a connection, and then leaves it. Errors are of connections that the
-// server has closed already.
+// A Client begins to use a connection, and then leaves it open. It ignores errors, because the
+// server may have closed the connection.
 type Client func(net.Conn)
 
 // Flood opens limit+Beyond connections at once, which have had an answer and are idle. It fails
@@ -54,12 +55,13 @@ func FloodBy(t *testing.T, limit int, dial func() (net.Conn, error), clients ...
 		}()
 	}
 
-	enough := func() bool {
+	isBounded := func() bool {
+		// This process has all clients' descriptors, and limit of the server. The rest is margin.
 		return closed.Load() >= Beyond && descriptors(t)-before <= limit+Beyond+limit+20
 	}
 
-	for start := time.Now(); !enough(); time.Sleep(10 * time.Millisecond) {
-		if time.Since(start) > patience {
+	for start := time.Now(); !isBounded(); time.Sleep(10 * time.Millisecond) {
+		if time.Since(start) > closeTimeout {
 			t.Errorf("%d of %d connections closed, want at least %d; %d descriptors",
 				closed.Load(), limit+Beyond, Beyond, descriptors(t)-before)
 
@@ -92,7 +94,7 @@ func Answered(c net.Conn) {
 	}
 }
 
-// Ask reports whether a request by a new connection is answered, with any status.
+// Ask returns an error unless a request over a new connection is answered, with any status.
 func Ask(dial func() (net.Conn, error)) error {
 	c, err := dial()
 	if err != nil {
@@ -100,7 +102,7 @@ func Ask(dial func() (net.Conn, error)) error {
 	}
 	defer c.Close()
 
-	if err := c.SetDeadline(time.Now().Add(patience)); err != nil {
+	if err := c.SetDeadline(time.Now().Add(closeTimeout)); err != nil {
 		return err
 	}
 
@@ -118,6 +120,7 @@ func Ask(dial func() (net.Conn, error)) error {
 	return nil
 }
 
+// descriptors returns the number of open file descriptors of this process.
 func descriptors(t *testing.T) int {
 	t.Helper()
 

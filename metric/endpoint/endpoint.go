@@ -30,10 +30,7 @@ func (t TLS) On() bool { return t != TLS{} }
 
 // Validate returns an error if a file name is missing. It does not read the files.
 func (t TLS) Validate() error {
-	switch {
-	case !t.On():
-		return nil
-	case t.Certificate == "" || t.Key == "":
+	if t.On() && (t.Certificate == "" || t.Key == "") {
 		return errors.New("metrics certificate: it takes both a certificate and its private key")
 	}
 
@@ -43,16 +40,15 @@ func (t TLS) Validate() error {
 // Listen listens on addr. Each connection uses the current files. If they are invalid, for example
 // while they are replaced one after the other, it uses the last valid ones.
 func Listen(addr string, t TLS, log *slog.Logger) (net.Listener, error) {
-	var files *files
-	if t.On() {
-		files = newFiles(t, log)
+	var certs *certificates
 
-		config, err := files.load()
+	if t.On() {
+		config, err := t.load()
 		if err != nil {
 			return nil, fmt.Errorf("serve metrics: %w", err)
 		}
 
-		files.last = config
+		certs = &certificates{files: t, log: log, valid: config}
 	}
 
 	l, err := net.Listen("tcp", addr)
@@ -60,42 +56,31 @@ func Listen(addr string, t TLS, log *slog.Logger) (net.Listener, error) {
 		return nil, fmt.Errorf("serve metrics: %w", err)
 	}
 
-	if files == nil {
+	if certs == nil {
 		return l, nil
 	}
 
 	return tls.NewListener(l, &tls.Config{
 		MinVersion:         tls.VersionTLS12,
-		GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) { return files.current(), nil },
+		GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) { return certs.current(), nil },
 	}), nil
 }
 
-// files keeps the last valid configuration.
-type files struct {
-	t   TLS
-	log *slog.Logger
-
-	mu     sync.Mutex // guards the fields below
-	last   *tls.Config
-	failed bool // logged
-}
-
-func newFiles(t TLS, log *slog.Logger) *files { return &files{t: t, log: log} }
-
-func (f *files) load() (*tls.Config, error) {
-	key, err := keyfile.Read(f.t.Key)
+// load reads the files.
+func (t TLS) load() (*tls.Config, error) {
+	key, err := keyfile.Read(t.Key)
 	if err != nil {
 		return nil, fmt.Errorf("load metrics key: %w", err)
 	}
 
-	certificate, err := os.ReadFile(f.t.Certificate)
+	certificate, err := os.ReadFile(t.Certificate)
 	if err != nil {
 		return nil, fmt.Errorf("load metrics certificate: %w", err)
 	}
 
 	pair, err := tls.X509KeyPair(certificate, key)
 	if err != nil {
-		return nil, fmt.Errorf("load metrics certificate %s with key %s: %w", f.t.Certificate, f.t.Key, err)
+		return nil, fmt.Errorf("load metrics certificate %s with key %s: %w", t.Certificate, t.Key, err)
 	}
 
 	config := &tls.Config{
@@ -103,21 +88,22 @@ func (f *files) load() (*tls.Config, error) {
 		NextProtos:   []string{"http/1.1"},
 		Certificates: []tls.Certificate{pair},
 	}
-	if f.t.ClientCA == "" {
+	if t.ClientCA == "" {
 		return config, nil
 	}
 
-	ca, err := os.ReadFile(f.t.ClientCA)
+	ca, err := os.ReadFile(t.ClientCA)
 	if err != nil {
 		return nil, fmt.Errorf("load metrics client CA: %w", err)
 	}
 
 	config.ClientCAs = x509.NewCertPool()
 	if !config.ClientCAs.AppendCertsFromPEM(ca) {
-		return nil, fmt.Errorf("load metrics client CA %s: no certificate in it", f.t.ClientCA)
+		return nil, fmt.Errorf("load metrics client CA %s: no certificate in it", t.ClientCA)
 	}
 
-	// Probes of health have no certificate.
+	// Kubelet's probes of /healthz and /readyz have no certificate. Protect requires one for other
+	// pages.
 	config.ClientAuth = tls.VerifyClientCertIfGiven
 	// A resumed session could belong to a client of a former CA.
 	config.SessionTicketsDisabled = true
@@ -125,23 +111,35 @@ func (f *files) load() (*tls.Config, error) {
 	return config, nil
 }
 
-func (f *files) current() *tls.Config {
-	f.mu.Lock()
-	defer f.mu.Unlock()
+// certificates are the files of a TLS, which are read at each connection.
+type certificates struct {
+	files TLS
+	log   *slog.Logger
 
-	config, err := f.load()
+	mu       sync.Mutex  // guards the fields below
+	valid    *tls.Config // the last one that could be loaded
+	isLogged bool        // that the files cannot be loaded
+}
+
+// current returns the configuration of the files. If they cannot be loaded, it returns the last
+// valid one.
+func (c *certificates) current() *tls.Config {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+
+	config, err := c.files.load()
 	if err == nil {
-		f.last, f.failed = config, false
+		c.valid, c.isLogged = config, false
 		return config
 	}
 
-	if !f.failed {
-		f.log.Warn("cannot load certificates, metrics are served with the previous ones", "error", err)
+	if !c.isLogged {
+		c.log.Warn("cannot load certificates, metrics are served with the previous ones", "error", err)
 	}
 
-	f.failed = true
+	c.isLogged = true
 
-	return f.last
+	return c.valid
 }
 
 // Protect restricts h to clients with a certificate of the client CA, if a client CA is set.
@@ -164,20 +162,20 @@ func (t TLS) Protect(h http.Handler) http.Handler {
 // each.
 const MaxConnections = 128
 
-// Serve serves until ctx ends. Open requests then have one more second.
+// Serve answers requests until ctx ends. Then open requests have one more second.
 func Serve(ctx context.Context, l net.Listener, h http.Handler) error {
 	const grace = time.Second
 
 	server := listener.NewPool(MaxConnections).Server(h, listener.Timeouts{})
-	if _, plain := l.(*net.TCPListener); !plain {
-		server.SetKeepAlivesEnabled(false) // a connection keeps the certificates with which it began
+	if _, isPlain := l.(*net.TCPListener); !isPlain {
+		server.SetKeepAlivesEnabled(false) // a connection keeps the certificates of its handshake
 	}
 
 	stop := context.AfterFunc(ctx, func() {
-		shutdown, cancel := context.WithTimeout(context.WithoutCancel(ctx), grace)
+		graceCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), grace)
 		defer cancel()
 
-		_ = server.Shutdown(shutdown) // later requests end with the process
+		_ = server.Shutdown(graceCtx) // requests that take longer end with the process
 	})
 	defer stop()
 

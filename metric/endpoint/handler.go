@@ -9,11 +9,11 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
-// Pages are what Handler serves for a controller.
+// Pages is the content of the pages that Handler serves.
 type Pages struct {
 	Collectors []prometheus.Collector // of /metrics, beside Go and the process
-	Ready      func() error           // what is missing, joined; nil: ready
-	Failing    func() []string        // lines about single objects, which do not make the process unready
+	Ready      func() error           // errors for everything that is missing; nil: ready
+	Failing    func() []string        // lines about objects that fail while the process itself is ready
 	TLS        TLS                    // of /metrics
 }
 
