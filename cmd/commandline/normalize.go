@@ -7,8 +7,8 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// Normalize rewrites args to what cobra understands. It keeps the spellings of Go's package flag,
-// of the second generation and of Open vSwitch:
+// Normalize rewrites args to the syntax of cobra. It accepts the spellings of Go's package flag, of
+// ovn-kubernetes and of Open vSwitch:
 //
 //   - a long flag behind one dash: -mtu=1400, -mtu 1400
 //   - a value that begins with a dash: -token -x
@@ -22,7 +22,7 @@ func Normalize(root *cobra.Command, args []string) []string {
 	}
 
 	c, rest := Find(root, args)
-	out := slices.Clone(args[:len(args)-len(rest)])
+	out := slices.Clone(args[:len(args)-len(rest)]) // the words of the command
 	args = rest
 
 	switch {
@@ -33,26 +33,27 @@ func Normalize(root *cobra.Command, args []string) []string {
 	}
 
 	for i := 0; i < len(args); i++ {
-		a := args[i]
+		arg := args[i]
 		switch {
-		case a == "--", !isFlag(a) && c.Annotations[stops] != "":
+		case arg == "--", !isFlag(arg) && c.Annotations[stopAnnotation] != "":
 			return append(out, args[i:]...)
-		case !isFlag(a):
-			out = append(out, a)
+		case !isFlag(arg):
+			out = append(out, arg)
 			continue
 		}
 
-		name, value, joined := strings.Cut(strings.TrimPrefix(a[1:], "-"), "=")
+		withoutDashes := strings.TrimPrefix(arg[1:], "-")
+		name, value, hasValue := strings.Cut(withoutDashes, "=")
 
 		flag := c.Flags().Lookup(name)
 		switch {
 		case flag == nil && name == "h":
 			out = append(out, "--help")
-		case flag == nil && strings.HasPrefix(a, "-v") && c.Flags().Lookup("verbose") != nil:
-			out = append(out, strings.TrimSuffix("--verbose="+a[2:], "="))
+		case flag == nil && strings.HasPrefix(arg, "-v") && c.Flags().Lookup("verbose") != nil:
+			out = append(out, strings.TrimSuffix("--verbose="+arg[2:], "="))
 		case flag == nil:
-			out = append(out, "--"+strings.TrimPrefix(a[1:], "-")) // pflag refuses it
-		case joined:
+			out = append(out, "--"+withoutDashes) // pflag refuses it
+		case hasValue:
 			out = append(out, "--"+name+"="+value)
 		case flag.NoOptDefVal == "" && i+1 < len(args):
 			i++
@@ -65,6 +66,8 @@ func Normalize(root *cobra.Command, args []string) []string {
 	return out
 }
 
+// isFlag reports whether an argument is a flag. A lone dash is not: it often stands for standard
+// input.
 func isFlag(arg string) bool { return len(arg) > 1 && arg[0] == '-' }
 
 // Find returns the command that the first words of args name, and the remaining arguments.
@@ -91,12 +94,12 @@ func child(c *cobra.Command, name string) *cobra.Command {
 	return c.Commands()[i]
 }
 
-// stops is the annotation of a command whose flags end at its first argument.
-const stops = "flags-end-at-argument"
+// stopAnnotation marks a command whose flags end at its first argument.
+const stopAnnotation = "flags-end-at-argument"
 
 // StopAtArgument makes the flags of c end at its first argument. Later flags belong to another
 // command.
 func StopAtArgument(c *cobra.Command) {
-	c.Annotations = map[string]string{stops: "true"}
+	c.Annotations = map[string]string{stopAnnotation: "true"}
 	c.Flags().SetInterspersed(false)
 }

@@ -95,7 +95,7 @@ func Prepare(root *cobra.Command) {
 			}
 
 			if len(rest) > 0 && target.HasSubCommands() {
-				return unknown(target, rest[0])
+				return unknownCommand(target, rest[0])
 			}
 
 			target.InitDefaultHelpFlag()
@@ -113,14 +113,14 @@ func Prepare(root *cobra.Command) {
 
 		help(c, args)
 	})
-	groups(root)
+	prepareGroups(root)
 }
 
-// groups makes group commands print their help, or reject an unknown word. This also holds for a
-// runnable command with children, as its arguments are not commands.
-func groups(c *cobra.Command) {
-	for _, k := range c.Commands() {
-		groups(k)
+// prepareGroups makes group commands print their help, or reject an unknown word. This also holds
+// for a runnable command with children, as its arguments are not commands.
+func prepareGroups(c *cobra.Command) {
+	for _, child := range c.Commands() {
+		prepareGroups(child)
 	}
 
 	if !c.HasSubCommands() {
@@ -129,7 +129,7 @@ func groups(c *cobra.Command) {
 
 	c.Args = func(c *cobra.Command, args []string) error {
 		if len(args) > 0 {
-			return unknown(c, args[0])
+			return unknownCommand(c, args[0])
 		}
 
 		return nil
@@ -140,9 +140,9 @@ func groups(c *cobra.Command) {
 	}
 }
 
-// unknown returns the error for a word that is not a command below c.
-func unknown(c *cobra.Command, word string) error {
-	c.SuggestionsMinimumDistance = 2
+// unknownCommand returns the error for a word that is not a command below c.
+func unknownCommand(c *cobra.Command, word string) error {
+	c.SuggestionsMinimumDistance = 2 // typos of up to two letters
 
 	suggestion := ""
 	if s := c.SuggestionsFor(word); len(s) > 0 {

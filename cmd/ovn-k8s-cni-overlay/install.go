@@ -20,10 +20,11 @@ const usage = `CNI plugin ovn-k8s-cni-overlay. A container runtime calls it with
   ovn-k8s-cni-overlay uninstall [--stay] DIR removes it there; --stay then waits for SIGTERM
 An image needs no shell for either`
 
-// manage handles calls with arguments, which runtimes never make.
-func manage(ctx context.Context, args []string) error {
-	stay := len(args) > 1 && args[0] == "uninstall" && args[1] == "--stay"
-	if stay {
+// runInstaller handles calls with arguments: install and uninstall. Runtimes call the plugin
+// without arguments.
+func runInstaller(ctx context.Context, args []string) error {
+	staysAfterwards := len(args) > 1 && args[0] == "uninstall" && args[1] == "--stay"
+	if staysAfterwards {
 		args = append([]string{"uninstall"}, args[2:]...)
 	}
 
@@ -45,7 +46,7 @@ func manage(ctx context.Context, args []string) error {
 			return fmt.Errorf("uninstall plugin: %w", err)
 		}
 
-		if stay {
+		if staysAfterwards {
 			<-ctx.Done()
 		}
 
@@ -55,27 +56,27 @@ func manage(ctx context.Context, args []string) error {
 	return errors.New(usage)
 }
 
-// install writes the program into dir atomically: a runtime may call it at any moment, and a
-// running binary cannot be overwritten.
+// install writes the program into dir atomically, because a runtime may call the plugin at any
+// moment, and a running binary cannot be overwritten.
 func install(program, dir string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return fmt.Errorf("install plugin: %w", err)
 	}
 
-	from, err := os.Open(program)
+	source, err := os.Open(program)
 	if err != nil {
 		return fmt.Errorf("install plugin: %w", err)
 	}
-	defer from.Close()
+	defer source.Close()
 
-	to, err := atomicfile.Create(filepath.Join(dir, pluginName), 0o755)
+	target, err := atomicfile.Create(filepath.Join(dir, pluginName), 0o755)
 	if err != nil {
 		return fmt.Errorf("install plugin: %w", err)
 	}
-	defer to.Abort()
+	defer target.Abort()
 
-	if _, err = io.Copy(to, from); err == nil {
-		err = to.Commit()
+	if _, err = io.Copy(target, source); err == nil {
+		err = target.Commit()
 	}
 
 	if err != nil {
@@ -85,12 +86,12 @@ func install(program, dir string) error {
 	return nil
 }
 
-// runManage runs manage and returns the exit status.
-func runManage(args []string) int {
+// installerStatus runs the installer and returns the exit status.
+func installerStatus(args []string) int {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, os.Interrupt)
 	defer stop()
 
-	if err := manage(ctx, args); err != nil {
+	if err := runInstaller(ctx, args); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}

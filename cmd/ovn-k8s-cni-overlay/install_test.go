@@ -12,7 +12,7 @@ func TestInstall(t *testing.T) {
 
 	plugin := filepath.Join(dir, pluginName)
 	for range 2 {
-		if err := manage(t.Context(), []string{"install", dir}); err != nil {
+		if err := runInstaller(t.Context(), []string{"install", dir}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -64,7 +64,7 @@ func TestInstall(t *testing.T) {
 	cancel()
 
 	for range 2 {
-		if err := manage(ended, []string{"uninstall", "--stay", dir}); err != nil {
+		if err := runInstaller(ended, []string{"uninstall", "--stay", dir}); err != nil {
 			t.Error(err)
 		}
 	}
@@ -74,7 +74,7 @@ func TestInstall(t *testing.T) {
 	}
 
 	for _, args := range [][]string{{"install"}, {"nonsense", dir}, {"uninstall", "--stay"}} {
-		if err := manage(ended, args); err == nil {
+		if err := runInstaller(ended, args); err == nil {
 			t.Errorf("%v: no error", args)
 		}
 	}

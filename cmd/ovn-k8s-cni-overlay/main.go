@@ -16,12 +16,13 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/cni"
 )
 
-// callTimeout exceeds the agent's own deadline, so that the agent's error arrives.
+// callTimeout is longer than the agent's own time limit, so that the plugin can return the agent's
+// error.
 const callTimeout = 130 * time.Second
 
 func main() {
 	if len(os.Args) > 1 {
-		os.Exit(runManage(os.Args[1:]))
+		os.Exit(installerStatus(os.Args[1:]))
 	}
 
 	skel.PluginMainFuncs(skel.CNIFuncs{
@@ -33,6 +34,7 @@ func main() {
 	}, version.All, "CNI plugin "+pluginName)
 }
 
+// call sends a command to the agent, and prints the result of an ADD for the runtime.
 func call(command string, args *skel.CmdArgs) error {
 	conf, err := cni.ParseNetConf(args.StdinData)
 	if err != nil {

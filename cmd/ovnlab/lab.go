@@ -81,8 +81,8 @@ func (l *labFlags) location() (dir, name string) {
 	return dir, name
 }
 
-// flags returns the flags that select the lab in another command.
-func (l *labFlags) flags() string {
+// selection returns the flags that select the same lab in another command.
+func (l *labFlags) selection() string {
 	var flags []string
 	if l.name != os.Getenv(labVariable) {
 		flags = append(flags, "--name "+l.name)
@@ -104,7 +104,7 @@ func upCommand() *cobra.Command {
 	c := &cobra.Command{Use: "up", Short: "start a lab", Args: cobra.NoArgs}
 	options := lab.Options{}
 	f := c.Flags()
-	which := newLabFlags(f)
+	selected := newLabFlags(f)
 	f.IntVar(&options.Nodes, "nodes", 2, "`number` of nodes, 1 to 50; with --vms, of hypervisors")
 	f.IntVar(&options.VMs, "vms", 0, "`number` of VMs, 0 to 8: they are the nodes of Kubernetes, in underlay mode, beside one VM that is none")
 	f.BoolVar(&options.Cloud, "cloud", false, "with --vms: also Keystone and Neutron of OpenStack, which make the network (installed once below the cache, five minutes)")
@@ -123,21 +123,21 @@ func upCommand() *cobra.Command {
 			return fmt.Errorf("--vms %d is not 0 to 8", options.VMs)
 		}
 
-		self, err := os.Executable()
+		program, err := os.Executable()
 		if err != nil {
 			return err
 		}
 
-		options.Dir, options.Name = which.location()
+		options.Dir, options.Name = selected.location()
 		options.Pods = options.Cluster && *pods
-		options.BinDir, options.Progress = filepath.Dir(self), c.ErrOrStderr()
+		options.BinDir, options.Progress = filepath.Dir(program), c.ErrOrStderr()
 
 		l, err := lab.Up(c.Context(), options)
 		if err != nil {
 			return err
 		}
 
-		l.Next(c.OutOrStdout(), os.Args[0], which.flags())
+		l.Next(c.OutOrStdout(), os.Args[0], selected.selection())
 
 		return nil
 	}
@@ -147,9 +147,9 @@ func upCommand() *cobra.Command {
 
 func statusCommand() *cobra.Command {
 	c := &cobra.Command{Use: "status", Short: "list the processes and their states", Args: cobra.NoArgs}
-	which := newLabFlags(c.Flags())
+	selected := newLabFlags(c.Flags())
 	c.RunE = func(c *cobra.Command, args []string) error {
-		l, err := which.open()
+		l, err := selected.open()
 		if err != nil {
 			return err
 		}
@@ -176,13 +176,13 @@ daemons, and those of ovnkube the agent of the node:
   ovnlab exec cloud openstack port list`,
 	}
 	commandline.StopAtArgument(c)
-	which := newLabFlags(c.Flags())
+	selected := newLabFlags(c.Flags())
 	c.RunE = func(c *cobra.Command, args []string) error {
 		if len(args) < 2 {
 			return errors.New("give a host and a command, like: ovnlab exec node1 ip address")
 		}
 
-		l, err := which.open()
+		l, err := selected.open()
 		if err != nil {
 			return err
 		}
@@ -194,14 +194,14 @@ daemons, and those of ovnkube the agent of the node:
 
 		cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, c.OutOrStdout(), c.ErrOrStderr()
 
-		var failed *exec.ExitError
-		if err := cmd.Run(); errors.As(err, &failed) {
-			return commandline.ExitStatus(failed.ExitCode())
-		} else if err != nil {
-			return err
+		err = cmd.Run()
+
+		var exit *exec.ExitError
+		if errors.As(err, &exit) {
+			return commandline.ExitStatus(exit.ExitCode())
 		}
 
-		return nil
+		return err
 	}
 
 	return c
@@ -212,10 +212,10 @@ func stopCommand() *cobra.Command {
 		Use:   "stop PROCESS",
 		Short: "stop or kill a process of the lab, as ovnlab status names it",
 	}
-	which := newLabFlags(c.Flags())
+	selected := newLabFlags(c.Flags())
 	kill := c.Flags().Bool("kill", false, "kill it with SIGKILL, like a crash")
 	c.RunE = func(c *cobra.Command, args []string) error {
-		l, err := one(which, args)
+		l, err := openForArgument(selected, args)
 		if err != nil {
 			return err
 		}
@@ -228,9 +228,9 @@ func stopCommand() *cobra.Command {
 
 func startCommand() *cobra.Command {
 	c := &cobra.Command{Use: "start PROCESS", Short: "restart a process with the same arguments"}
-	which := newLabFlags(c.Flags())
+	selected := newLabFlags(c.Flags())
 	c.RunE = func(c *cobra.Command, args []string) error {
-		l, err := one(which, args)
+		l, err := openForArgument(selected, args)
 		if err != nil {
 			return err
 		}
@@ -241,20 +241,20 @@ func startCommand() *cobra.Command {
 	return c
 }
 
-// one opens the lab if its only argument is a process.
-func one(which *labFlags, args []string) (*lab.Lab, error) {
+// openForArgument opens the lab for a command with one argument, a process or a node.
+func openForArgument(selected *labFlags, args []string) (*lab.Lab, error) {
 	if len(args) != 1 {
 		return nil, errors.New("name a process, as 'ovnlab status' does")
 	}
 
-	return which.open()
+	return selected.open()
 }
 
 func downCommand() *cobra.Command {
 	c := &cobra.Command{Use: "down", Short: "remove the lab, including leftovers", Args: cobra.NoArgs}
-	which := newLabFlags(c.Flags())
+	selected := newLabFlags(c.Flags())
 	c.RunE = func(c *cobra.Command, args []string) error {
-		l, err := which.open()
+		l, err := selected.open()
 		if errors.Is(err, os.ErrNotExist) {
 			return nil // already down
 		}
@@ -271,9 +271,9 @@ func downCommand() *cobra.Command {
 
 func kubeletCommand() *cobra.Command {
 	c := &cobra.Command{Use: "kubelet NODE", Short: "the stand-in for kubelet of a node", Hidden: true}
-	which := newLabFlags(c.Flags())
+	selected := newLabFlags(c.Flags())
 	c.RunE = func(c *cobra.Command, args []string) error {
-		l, err := one(which, args)
+		l, err := openForArgument(selected, args)
 		if err != nil {
 			return err
 		}

@@ -2,7 +2,8 @@
 //
 //	tables [-extended] -o DIRECTORY SCHEMA TABLE[=COLUMN,...]...
 //
-// With columns, the model has these alone: an older database need not have the others.
+// With columns, the model has only these columns. It then also fits an older database without the
+// others.
 //
 // libovsdb's modelgen command generates all tables, and the schema as Go code. Most of that would
 // be unused here.
@@ -57,16 +58,16 @@ func generate(dir string, extended bool, schemaFile string, tables []string) err
 
 	var names []string
 
-	for _, asked := range tables {
-		name, columns, chosen := strings.Cut(asked, "=")
+	for _, argument := range tables {
+		name, columns, hasColumns := strings.Cut(argument, "=")
 
-		table, ok := schema.Tables[name]
-		if !ok {
+		table, isKnown := schema.Tables[name]
+		if !isKnown {
 			return fmt.Errorf("generate table %s: %s does not have it", name, schemaFile)
 		}
 
-		if chosen {
-			if err := choose(table, strings.Split(columns, ",")); err != nil {
+		if hasColumns {
+			if err := keepColumns(table, strings.Split(columns, ",")); err != nil {
 				return fmt.Errorf("generate table %s: %w", name, err)
 			}
 		}
@@ -78,15 +79,8 @@ func generate(dir string, extended bool, schemaFile string, tables []string) err
 		return err
 	}
 
-	old, err := filepath.Glob(filepath.Join(dir, "*.go"))
-	if err != nil {
+	if err := removeGoFiles(dir); err != nil {
 		return err
-	}
-
-	for _, file := range old {
-		if err := os.Remove(file); err != nil {
-			return err
-		}
 	}
 
 	generator, err := modelgen.NewGenerator()
@@ -108,16 +102,31 @@ func generate(dir string, extended bool, schemaFile string, tables []string) err
 	return nil
 }
 
-// choose removes all columns of a table but these.
-func choose(table ovsdb.TableSchema, columns []string) error {
+// keepColumns removes the other columns of a table.
+func keepColumns(table ovsdb.TableSchema, columns []string) error {
 	for _, column := range columns {
 		if table.Columns[column] == nil {
 			return fmt.Errorf("no column %s", column)
 		}
 	}
 
-	other := func(name string, _ *ovsdb.ColumnSchema) bool { return !slices.Contains(columns, name) }
-	maps.DeleteFunc(table.Columns, other)
+	isOther := func(name string, _ *ovsdb.ColumnSchema) bool { return !slices.Contains(columns, name) }
+	maps.DeleteFunc(table.Columns, isOther)
+
+	return nil
+}
+
+func removeGoFiles(dir string) error {
+	files, err := filepath.Glob(filepath.Join(dir, "*.go"))
+	if err != nil {
+		return err
+	}
+
+	for _, file := range files {
+		if err := os.Remove(file); err != nil {
+			return err
+		}
+	}
 
 	return nil
 }

@@ -13,10 +13,10 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/cmd/commandline"
 )
 
-// Maximum number of lines of help.
+// Maximum number of lines of help, of the root and of a command.
 const (
-	rootLines = 40
-	mostLines = 60
+	maxRootLines    = 40
+	maxCommandLines = 60
 )
 
 // Print returns the output of a command line, which must succeed.
@@ -48,18 +48,18 @@ func Each(c *cobra.Command, do func(c *cobra.Command, words []string)) {
 func Help(t *testing.T, root func() *cobra.Command) {
 	t.Helper()
 
-	short := func(most int, args ...string) string {
+	printShort := func(maxLines int, args ...string) string {
 		text := Print(t, root(), args...)
-		if n := strings.Count(text, "\n"); n > most || n < 3 {
-			t.Errorf("%q prints %d lines, want 3 to %d", args, n, most)
+		if n := strings.Count(text, "\n"); n > maxLines || n < 3 {
+			t.Errorf("%q prints %d lines, want 3 to %d", args, n, maxLines)
 		}
 
 		return text
 	}
 
-	first := short(rootLines)
+	rootHelp := printShort(maxRootLines)
 	for _, args := range [][]string{{"help"}, {"--help"}, {"-h"}, {"-help"}} {
-		if text := short(rootLines, args...); text != first {
+		if text := printShort(maxRootLines, args...); text != rootHelp {
 			t.Errorf("%q prints other help than no argument:\n%s", args, text)
 		}
 	}
@@ -70,7 +70,7 @@ func Help(t *testing.T, root func() *cobra.Command) {
 			return
 		}
 
-		text := short(mostLines, append([]string{"help"}, words...)...)
+		text := printShort(maxCommandLines, append([]string{"help"}, words...)...)
 
 		for _, last := range []string{"--help", "-h", "help"} {
 			args := slices.Concat(words, []string{last})
@@ -84,13 +84,13 @@ func Help(t *testing.T, root func() *cobra.Command) {
 			t.Errorf("%q: help does not explain the command:\n%s", words, text)
 		}
 
-		above := Print(t, root(), append([]string{"help"}, words[:len(words)-1]...)...)
+		parentHelp := Print(t, root(), append([]string{"help"}, words[:len(words)-1]...)...)
 
 		line := regexp.MustCompile(`(?m)^  ` + regexp.QuoteMeta(c.Name()) + ` +` + regexp.QuoteMeta(c.Short) + `$`)
 
-		listed := line.MatchString(above)
-		if listed == c.Hidden {
-			t.Errorf("%q listed: %t, hidden: %t", words, listed, c.Hidden)
+		isListed := line.MatchString(parentHelp)
+		if isListed == c.Hidden {
+			t.Errorf("%q listed: %t, hidden: %t", words, isListed, c.Hidden)
 		}
 	})
 }
