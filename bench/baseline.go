@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// Ratio is the cost of one variant's test in terms of another.
+// Ratio is the cost of a test on a variant, divided by that on another variant or of another test.
 type Ratio struct {
 	Test     string  `json:"test"`
 	Family   string  `json:"family"`
@@ -22,6 +22,7 @@ type Ratio struct {
 	Spread float64 `json:"spread"`
 }
 
+// bar returns the identity of the ratio: a bar without limits.
 func (r Ratio) bar() Bar {
 	return Bar{Test: r.Test, Family: r.Family, Variant: r.Variant, Base: r.Base, BaseTest: r.BaseTest}
 }
@@ -42,24 +43,28 @@ type Baseline struct {
 	Ratios   []Ratio `json:"ratios"`
 }
 
-// Ratios returns the ratios that the gate checks: each row of ours that CI measures, relative to a
-// host without OVS if that has the test, else to Linux' flowtable; and the ratios of the bars.
+// Ratios returns the ratios that the gate checks: those of the bars, and one for each row of this
+// project that CI measures. The latter is relative to a host without OVS if that has the test, and
+// otherwise to Linux' flowtable.
 func Ratios(rows []Row) []Ratio {
 	var out []Ratio
 
 	seen := map[Bar]bool{}
 	add := func(b Bar) {
-		b.Max, b.Want = 0, 0
+		b.Max, b.Want = 0, 0 // the same ratio may be in several bars
 
-		value, ok := b.Ratio(rows)
-		if !ok || seen[b] {
+		value, isMeasured := b.Ratio(rows)
+		if !isMeasured || seen[b] {
 			return
 		}
 
 		seen[b] = true
 		ours, _ := Find(rows, b.Variant, b.Test, b.Family)
 		base, _ := Find(rows, b.Base, b.baseTest(), b.Family)
-		out = append(out, Ratio{b.Test, b.Family, b.Variant, b.Base, b.BaseTest, value, math.Hypot(ours.Spread, base.Spread)})
+		out = append(out, Ratio{
+			Test: b.Test, Family: b.Family, Variant: b.Variant, Base: b.Base, BaseTest: b.BaseTest,
+			Value: value, Spread: math.Hypot(ours.Spread, base.Spread),
+		})
 	}
 
 	for _, r := range Short(rows) {
@@ -85,7 +90,7 @@ func Ratios(rows []Row) []Ratio {
 }
 
 // Worse returns the ratios of the baseline that exceed their limit in rows, with their current
-// values. err names those missing in rows.
+// values. err has an error for each ratio that is missing in rows.
 func (b *Baseline) Worse(rows []Row) (worse map[Ratio]float64, err error) {
 	worse = map[Ratio]float64{}
 
@@ -109,8 +114,8 @@ func (b *Baseline) Check(rows []Row) error {
 	worse, err := b.Worse(rows)
 	errs := []error{err}
 
-	for _, r := range b.Ratios { // in their order
-		if now, ok := worse[r]; ok {
+	for _, r := range b.Ratios {
+		if now, isWorse := worse[r]; isWorse {
 			errs = append(errs, fmt.Errorf("compare with baseline of %s: %s is %.4f, was %.4f (%+.1f %%), the limit is %.4f: find out why, or make bench-accept REASON=…",
 				b.Commit, r.name(), now, r.Value, 100*(now/r.Value-1), r.Limit()))
 		}
@@ -123,6 +128,7 @@ func (b *Baseline) Check(rows []Row) error {
 	return errors.Join(errs...)
 }
 
+// name describes the ratio for messages.
 func (r Ratio) name() string {
 	base := r.Base
 	if r.BaseTest != "" {
@@ -132,36 +138,38 @@ func (r Ratio) name() string {
 	return fmt.Sprintf("%s %s, %s / %s", r.Test, r.Family, r.Variant, base)
 }
 
-// Suspects returns the variants of missed bars and ratios, in the order of Variants; b may be nil.
+// Suspects returns the variants of ratios that exceed their bar, or their limit in the baseline, in
+// the order of AllVariants. b may be nil.
 func Suspects(rows []Row, bars []Bar, b *Baseline) []string {
-	bad := map[string]bool{}
+	suspects := map[string]bool{}
 
 	for _, bar := range bars {
 		if ratio, ok := bar.Ratio(rows); ok && ratio > bar.Max {
-			bad[bar.Variant], bad[bar.Base] = true, true
+			suspects[bar.Variant] = true
+			suspects[bar.Base] = true
 		}
 	}
 
 	if b != nil {
 		worse, _ := b.Worse(rows)
 		for r := range worse {
-			bad[r.Variant], bad[r.Base] = true, true
+			suspects[r.Variant] = true
+			suspects[r.Base] = true
 		}
 	}
 
-	return slices.DeleteFunc(AllVariants(), func(v string) bool { return !bad[v] })
+	return slices.DeleteFunc(AllVariants(), func(v string) bool { return !suspects[v] })
 }
 
-// CheckPlanted returns an error unless the gate detects a row that was slowed down on purpose by
-// about 3 %, and names it. Bars are not involved.
+// CheckPlanted returns an error unless the gate detects the planted row, which was slowed down on
+// purpose by about 3 %, in the place of its original. It does not check bars.
 func (b *Baseline) CheckPlanted(rows []Row, planted Row) error {
-	with := make([]Row, len(rows))
+	changed := slices.Clone(rows)
 	slower := 0.0
 
 	for i, r := range rows {
-		with[i] = r
 		if r.Variant == Shortcuts && r.Test == planted.Test && r.Family == planted.Family {
-			with[i].Instructions = planted.Instructions
+			changed[i].Instructions = planted.Instructions
 			slower = planted.Instructions/r.Instructions - 1
 		}
 	}
@@ -170,7 +178,7 @@ func (b *Baseline) CheckPlanted(rows []Row, planted Row) error {
 		return fmt.Errorf("check the gate: the planted row is %.2f %% slower than its like, want 3 %%", 100*slower)
 	}
 
-	worse, _ := b.Worse(with)
+	worse, _ := b.Worse(changed)
 	for r := range worse {
 		if r.Variant == Shortcuts && r.Test == planted.Test && r.Family == planted.Family {
 			return nil
@@ -180,8 +188,8 @@ func (b *Baseline) CheckPlanted(rows []Row, planted Row) error {
 	return fmt.Errorf("check the gate: %s %s planted %.2f %% slower was not caught", planted.Test, planted.Family, 100*slower)
 }
 
-// Accept creates a baseline from rows, of all variants or of those that CI measures. It rejects
-// missed bars and missing rows.
+// Accept makes a baseline of rows of all variants, or of those that CI measures. If a bar is missed
+// or a row is missing, it returns an error.
 func Accept(rows []Row, commit, reason string) (*Baseline, error) {
 	if strings.TrimSpace(reason) == "" {
 		return nil, errors.New("accept baseline: no reason given")
@@ -214,23 +222,26 @@ func (b *Baseline) Message(old *Baseline) string {
 		return text.String()
 	}
 
-	before := map[Bar]Ratio{}
+	removed := map[Bar]Ratio{} // ratios of old that are not in b
 	for _, r := range old.Ratios {
-		before[r.bar()] = r
+		removed[r.bar()] = r
 	}
 
 	for _, r := range b.Ratios {
-		was, ok := before[r.bar()]
-		switch delete(before, r.bar()); {
-		case !ok:
+		earlier, isKnown := removed[r.bar()]
+		delete(removed, r.bar())
+
+		change := r.Value/earlier.Value - 1
+		switch {
+		case !isKnown:
 			fmt.Fprintf(&text, "%s: %.4f, new\n", r.name(), r.Value)
-		case abs(r.Value/was.Value-1) >= 0.0005:
-			fmt.Fprintf(&text, "%s: %.4f, was %.4f (%+.2f %%)\n", r.name(), r.Value, was.Value, 100*(r.Value/was.Value-1))
+		case abs(change) >= 0.0005: // smaller changes are only in the file
+			fmt.Fprintf(&text, "%s: %.4f, was %.4f (%+.2f %%)\n", r.name(), r.Value, earlier.Value, 100*change)
 		}
 	}
 
 	for _, r := range old.Ratios {
-		if _, ok := before[r.bar()]; ok {
+		if _, isRemoved := removed[r.bar()]; isRemoved {
 			fmt.Fprintf(&text, "%s: gone, was %.4f\n", r.name(), r.Value)
 		}
 	}

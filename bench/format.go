@@ -13,16 +13,16 @@ import (
 )
 
 const (
-	rowBase     = "Packets"
+	rowBase     = "Packets" // name of the benchmark
 	unit        = "instructions/op"
 	spreadUnit  = "spread"
 	endOfFormat = "PASS\n" // as in go test's output; marks a complete text
 )
 
-// Point is a row measured at one size.
+// Point is a row of a sweep, in which the same row is measured with several sizes.
 type Point struct {
-	Of   string // "connections" or "services"; "" for a row that belongs to no sweep
-	Size int
+	Of   string // what the sweep varies: "connections" or "services"; "": the row belongs to no sweep
+	Size int    // number of them
 	Row  Row
 }
 
@@ -81,11 +81,11 @@ func Results(r io.Reader) ([]*benchfmt.Result, error) {
 
 	reader := benchfmt.NewReader(bytes.NewReader(text), "benchmarks")
 	for reader.Scan() {
-		switch x := reader.Result().(type) {
+		switch record := reader.Result().(type) {
 		case *benchfmt.Result:
-			out = append(out, x.Clone())
+			out = append(out, record.Clone()) // the reader uses the result again
 		case *benchfmt.SyntaxError:
-			return nil, fmt.Errorf("read benchmarks: %w", x)
+			return nil, fmt.Errorf("read benchmarks: %w", record)
 		}
 	}
 

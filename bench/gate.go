@@ -17,7 +17,7 @@ type Bar struct {
 	Want         float64 // the project's goal, if lower; 0: Max
 }
 
-// want returns the goal.
+// want returns the project's goal for the ratio.
 func (b Bar) want() float64 {
 	if b.Want != 0 {
 		return b.Want
@@ -26,6 +26,7 @@ func (b Bar) want() float64 {
 	return b.Max
 }
 
+// baseTest returns the test of Base.
 func (b Bar) baseTest() string {
 	if b.BaseTest != "" {
 		return b.BaseTest
@@ -34,10 +35,11 @@ func (b Bar) baseTest() string {
 	return b.Test
 }
 
-// Bars returns the project's bars. The gateway costs the host and the overlay nothing. North-South
-// costs less than half of what ovn-kubernetes costs, and less than Linux' flowtable. A Service has
-// no lasting cost for host sockets. With shortcuts off, North-South is cheaper than in the first
-// generation, and close to Linux' own.
+// Bars returns the project's bars. The gateway costs the host and the overlay almost nothing.
+// North-South traffic costs less than half of its cost in ovn-kubernetes, and less than with Linux'
+// flowtable. A Service has no lasting cost for host sockets. With shortcuts off, North-South
+// traffic is cheaper than with the gateway helper of ovn-kubernetes' first releases, and costs
+// little more than Linux' own masquerading.
 func Bars() []Bar {
 	return slices.Concat(defaultBars(), realBars(), offBars(), shortcutBars())
 }
@@ -119,7 +121,7 @@ func ShortBars() []Bar {
 
 // Ratio returns the ratio that b limits; ok is false if a row is missing.
 func (b Bar) Ratio(rows []Row) (ratio float64, ok bool) {
-	have, ok := Find(rows, b.Variant, b.Test, b.Family)
+	row, ok := Find(rows, b.Variant, b.Test, b.Family)
 	if !ok {
 		return 0, false
 	}
@@ -129,7 +131,7 @@ func (b Bar) Ratio(rows []Row) (ratio float64, ok bool) {
 		return 0, false
 	}
 
-	return have.Instructions / base.Instructions, true
+	return row.Instructions / base.Instructions, true
 }
 
 // Gate returns nil if rows meet every bar, or else the joined errors of missed bars. A bar without
@@ -144,24 +146,25 @@ func Gate(rows []Row, bars []Bar) error {
 			errs = append(errs, fmt.Errorf("check %s %s: no row of %s, or of %s in %s", b.Test, b.Family, b.Variant, b.Base, b.baseTest()))
 		case ratio > b.Max:
 			errs = append(errs, fmt.Errorf("check %s %s: %s is %.*f × %s in %s, the bar is %s",
-				b.Test, b.Family, b.Variant, digits(b.Max)+1, ratio, b.Base, b.baseTest(), limit(b.Max)))
+				b.Test, b.Family, b.Variant, decimals(b.Max)+1, ratio, b.Base, b.baseTest(), formatMax(b.Max)))
 		}
 	}
 
 	return errors.Join(errs...)
 }
 
-// digits returns the number of decimals of a limit: at least two.
-func digits(x float64) int {
-	if math.Round(x*1000) == 10*math.Round(x*100) {
+// decimals returns the number of decimals of a bar's maximum: two, or three if it has more.
+func decimals(maximum float64) int {
+	if math.Round(maximum*1000) == 10*math.Round(maximum*100) {
 		return 2
 	}
 
 	return 3
 }
 
-func limit(x float64) string { return fmt.Sprintf("%.*f", digits(x), x) }
+func formatMax(maximum float64) string { return fmt.Sprintf("%.*f", decimals(maximum), maximum) }
 
+// Find returns the row of a test on a variant.
 func Find(rows []Row, variant, test, family string) (Row, bool) {
 	for _, r := range rows {
 		if r.Variant == variant && r.Test == test && r.Family == family {

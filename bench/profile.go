@@ -79,11 +79,11 @@ func partOf(stack string) string {
 	return otherPart
 }
 
-// share returns instructions per operation, grouped by the result of of.
-func (p Profile) share(of func(stack string) string) map[string]float64 {
+// share returns the instructions per operation of each group of stacks.
+func (p Profile) share(groupOf func(stack string) string) map[string]float64 {
 	out := map[string]float64{}
 	for stack, n := range p.Stacks {
-		out[of(stack)] += float64(n) / float64(p.Operations)
+		out[groupOf(stack)] += float64(n) / float64(p.Operations)
 	}
 
 	return out
@@ -102,28 +102,34 @@ func compareParts(profiles []Profile) string {
 		t.line(p.name, p.name)
 	}
 
-	t.cells("**counted**", "**%.0f**", "**%+.0f**", Profile.Total)
-	t.cells("measured, median", "%.0f", "%+.0f", func(p Profile) float64 { return p.Row.Instructions })
+	var counted, measured []float64
+	for _, p := range profiles {
+		counted = append(counted, p.Total())
+		measured = append(measured, p.Row.Instructions)
+	}
+
+	t.cells("**counted**", "**%.0f**", "**%+.0f**", counted)
+	t.cells("measured, median", "%.0f", "%+.0f", measured)
 
 	return t.String()
 }
 
 func compareFunctions(profiles []Profile) string {
-	const most = 40
+	const maxLines = 40
 
 	t := newComparison("function, itself", profiles, innermost)
-	names := map[string]float64{}
+	differences := map[string]float64{} // by function
 
 	for _, s := range t.shares {
 		for name := range s {
-			names[name] = abs(t.shares[len(t.shares)-1][name] - t.shares[0][name])
+			differences[name] = abs(t.shares[len(t.shares)-1][name] - t.shares[0][name])
 		}
 	}
 
-	sorted := slices.SortedFunc(maps.Keys(names), func(x, y string) int {
-		return cmp.Or(cmp.Compare(names[y], names[x]), strings.Compare(x, y))
+	sorted := slices.SortedFunc(maps.Keys(differences), func(x, y string) int {
+		return cmp.Or(cmp.Compare(differences[y], differences[x]), strings.Compare(x, y))
 	})
-	for _, name := range sorted[:min(most, len(sorted))] {
+	for _, name := range sorted[:min(maxLines, len(sorted))] {
 		t.line("`"+name+"`", name)
 	}
 
@@ -134,16 +140,15 @@ func compareFunctions(profiles []Profile) string {
 // first.
 type comparison struct {
 	strings.Builder
-	profiles []Profile
-	shares   []map[string]float64
+	shares []map[string]float64 // of each profile, by group
 }
 
-func newComparison(what string, profiles []Profile, of func(stack string) string) *comparison {
-	t := &comparison{profiles: profiles}
-	fmt.Fprintf(t, "| %s |", what)
+func newComparison(title string, profiles []Profile, groupOf func(stack string) string) *comparison {
+	t := &comparison{}
+	fmt.Fprintf(t, "| %s |", title)
 
 	for _, p := range profiles {
-		t.shares = append(t.shares, p.share(of))
+		t.shares = append(t.shares, p.share(groupOf))
 		fmt.Fprintf(t, " %s |", p.Row.Variant)
 	}
 
@@ -152,35 +157,29 @@ func newComparison(what string, profiles []Profile, of func(stack string) string
 	return t
 }
 
-// line writes the profiles' values of name, unless all are zero.
+// line writes the values of a group, unless all are zero.
 func (t *comparison) line(title, name string) {
-	i, most := -1, 0.0
-	for _, s := range t.shares {
-		most = max(most, s[name])
+	values := make([]float64, len(t.shares))
+	for i, s := range t.shares {
+		values[i] = s[name]
 	}
 
-	if most < 0.5 {
+	if slices.Max(values) < 0.5 { // printed as 0
 		return
 	}
 
-	t.cells(title, "%.0f", "%+.0f", func(Profile) float64 { i++; return t.shares[i][name] })
+	t.cells(title, "%.0f", "%+.0f", values)
 }
 
-// cells writes a line with value of each profile.
-func (t *comparison) cells(title, format, more string, value func(Profile) float64) {
+// cells writes a line with a value of each profile, and the difference of the last to the first.
+func (t *comparison) cells(title, format, differenceFormat string, values []float64) {
 	fmt.Fprintf(t, "| %s |", title)
 
-	var first, last float64
-	for i, p := range t.profiles {
-		last = value(p)
-		if i == 0 {
-			first = last
-		}
-
-		fmt.Fprintf(t, " "+format+" |", last)
+	for _, v := range values {
+		fmt.Fprintf(t, " "+format+" |", v)
 	}
 
-	fmt.Fprintf(t, " "+more+" |\n", last-first)
+	fmt.Fprintf(t, " "+differenceFormat+" |\n", values[len(values)-1]-values[0])
 }
 
 func abs(x float64) float64 { return max(x, -x) }

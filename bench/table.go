@@ -122,7 +122,7 @@ func verdict(rows []Row, bar Bar) string {
 
 // String returns the bar as text, with the ratio that is wanted.
 func (b Bar) String() string {
-	text := fmt.Sprintf("%s ≤ %s × %s", b.Variant, limit(b.want()), b.Base)
+	text := fmt.Sprintf("%s ≤ %s × %s", b.Variant, formatMax(b.want()), b.Base)
 	if b.BaseTest != "" {
 		text += " in " + b.BaseTest
 	}
@@ -133,12 +133,12 @@ func (b Bar) String() string {
 // Verdict describes whether the ratio meets the bar, and where the gate is if it does not
 // have to.
 func (b Bar) Verdict(ratio float64) string {
-	figure := fmt.Sprintf("%.*f", digits(b.want())+1, ratio)
+	figure := fmt.Sprintf("%.*f", decimals(b.want())+1, ratio)
 	switch {
 	case ratio <= b.want():
 		return "met, " + figure
 	case b.want() != b.Max:
-		return fmt.Sprintf("**missed, %s** (the gate is at %s)", figure, limit(b.Max))
+		return fmt.Sprintf("**missed, %s** (the gate is at %s)", figure, formatMax(b.Max))
 	}
 
 	return fmt.Sprintf("**missed, %s**", figure)

@@ -8,11 +8,11 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/bench"
 )
 
-// helper is the first generation's gateway: breth0 has the uplink and the node's addresses, and
-// five flows in conntrack zone 64000 separate replies to pods from other traffic. The flows are
-// those of ovn-k8s-gateway-helper at its start (bin/ovn-k8s-gateway-helper, add_conntrack_rules, at
-// ovn-kubernetes commit dad2121b7f48): IPv4 only, no mark, host packets not committed, and all but
-// replies to pods go to the bridge's NORMAL.
+// helper is the gateway of ovn-kubernetes' first releases: breth0 has the uplink and the node's
+// addresses, and five flows in conntrack zone 64000 separate replies to pods from other traffic.
+// The flows are those of ovn-k8s-gateway-helper at its start (bin/ovn-k8s-gateway-helper,
+// add_conntrack_rules, at ovn-kubernetes commit dad2121b7f48): IPv4 only, no mark, host packets not
+// committed, and all but replies to pods go to the bridge's NORMAL.
 type helper struct{ ovs ovs }
 
 // Cookies that distinguish the flows' packets. The original has none.
@@ -96,7 +96,7 @@ func (h *helper) watch(ctx context.Context, t test) (func(int) error, error) {
 	})
 }
 
-// servicePorts adds the first generation's NodePort flow, which sends the packets to OVN before
+// servicePorts adds the helper's NodePort flow, which sends the packets to OVN before
 // conntrack.
 func (h *helper) servicePorts(ctx context.Context) error {
 	return h.ovs.flows(ctx, "breth0", fmt.Sprintf(`

@@ -186,7 +186,7 @@ func TestHigherSourceSelectsAPIServer(t *testing.T) {
 		want  apiServer
 	}{
 		{"OVS alone", nil, setting.Sources{ExternalIDs: ids}, false, apiServer{url: "http://192.0.2.1:8080", token: "t", caFile: "/ca"}},
-		{"OVS, as the first generation", nil, setting.Sources{ExternalIDs: map[string]string{"k8s-api-server": "127.0.0.1:8080"}}, false, apiServer{url: "http://127.0.0.1:8080"}},
+		{"OVS, as ovn-kubernetes' first releases", nil, setting.Sources{ExternalIDs: map[string]string{"k8s-api-server": "127.0.0.1:8080"}}, false, apiServer{url: "http://127.0.0.1:8080"}},
 		{"OVS by our own key", nil, setting.Sources{ExternalIDs: map[string]string{"ovn-ebpf-k8s-apiserver": "[::1]:8080"}}, false, apiServer{url: "http://[::1]:8080"}},
 		{"flag with host and port", []string{"-k8s-apiserver=192.0.2.9:8080"}, setting.Sources{}, false, apiServer{url: "http://192.0.2.9:8080"}},
 		{"file with host and port", nil, setting.Sources{File: plain}, false, apiServer{url: "http://192.0.2.8:8080"}},

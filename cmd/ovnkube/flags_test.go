@@ -16,7 +16,7 @@ import (
 
 func exitCode(err error, stderr io.Writer) int { return commandline.Status("ovnkube", err, stderr) }
 
-// The command lines in the second generation's documents are understood, with one dash or two.
+// The command lines in ovn-kubernetes' documents are understood, with one dash or two.
 func TestSecondGeneration(t *testing.T) {
 	const line = `-k8s-kubeconfig kubeconfig.yaml -loglevel=4 -k8s-apiserver=http://192.0.2.1:8080 -logfile=/var/log/ovn-kubernetes/ovnkube.log
 -cluster-subnets=10.244.0.0/16 -k8s-service-cidr=10.96.0.0/16 -nodeport -init-gateways -gateway-local -k8s-token=t -k8s-cacert=/ca

@@ -24,7 +24,7 @@ func TestMain(m *testing.M) {
 	os.Exit(testnode.Main(m))
 }
 
-// TestNICsToBridge runs both commands as in the first generation's documents.
+// TestNICsToBridge runs both commands as in the first releases' documents.
 func TestNICsToBridge(t *testing.T) {
 	sw, before := startHost(t)
 	onPeer := []string{"nsenter", "-t", peerPID, "-n"}

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// TestSpellings covers the syntax of every earlier version: the second generation's long flags with
-// one dash, OVS's bare --pidfile and -vSPEC, and the first generation's commands as links. Each
+// TestSpellings covers the syntax of every earlier version: ovn-kubernetes' long flags with
+// one dash, OVS's bare --pidfile and -vSPEC, and the first releases' commands as links. Each
 // line has the command, the flags that it sets and the remaining arguments.
 func TestSpellings(t *testing.T) {
 	for _, tt := range []struct{ typed, want string }{
@@ -56,7 +56,7 @@ func TestSpellings(t *testing.T) {
 		{"ovn-k8s-watcher --log-file=/l --overwrite-pidfile", "ovnkube ovn-k8s-watcher | log-file=/l overwrite-pidfile=true |"},
 		{"ovnkube ovn-k8s-watcher -vfile:info --overlay", "ovnkube ovn-k8s-watcher | overlay=true verbose=file:info |"},
 		{"/usr/bin/ovn-k8s-watcher -vfile:info", "ovnkube ovn-k8s-watcher | verbose=file:info |"},
-		// Other commands of the first generation.
+		// Other commands of ovn-kubernetes' first releases.
 		{"ovn-k8s-overlay master-init --cluster-ip-subnet=192.168.0.0/16 --master-switch-subnet=192.168.1.0/24 --node-name=m", "ovnkube ovn-k8s-overlay master-init | cluster-ip-subnet=192.168.0.0/16 master-switch-subnet=192.168.1.0/24 node-name=m |"},
 		{"ovn-k8s-underlay master-init --cloud k8s -vm-network=vms", "ovnkube ovn-k8s-underlay master-init | cloud=k8s vm-network=vms |"},
 		{"ovn-k8s-overlay gateway-init --bridge-interface breth0 --physical-ip 192.0.2.5/24 --default-gw=192.0.2.1", "ovnkube ovn-k8s-overlay gateway-init | bridge-interface=breth0 default-gw=192.0.2.1 physical-ip=192.0.2.5/24 |"},
