@@ -14,49 +14,69 @@ import (
 	"github.com/spdx/tools-golang/spdx/v2/v2_3"
 )
 
-// part is a Go module or a Debian package in a release.
-type part struct{ kind, name, version, purl string }
+// part is a Go module or a Debian package in a release. purl is its package URL.
+type part struct{ name, version, purl string }
+
+// noAssertion is SPDX's value for what the document does not state.
+const noAssertion = "NOASSERTION"
 
 // bill writes the SPDX document: the Go modules that the programs are linked from, read from the
 // programs themselves, and the Debian packages in the images.
 func (r *release) bill(all []arch) error {
-	var parts []part
-
-	add := func(p part) {
-		if !slices.Contains(parts, p) {
-			parts = append(parts, p)
-		}
+	parts, err := partsOf(all)
+	if err != nil {
+		return err
 	}
 
+	document := r.newDocument()
+	addParts(document, parts)
+
+	text, err := json.MarshalIndent(document, "", "  ")
+	if err != nil {
+		return err
+	}
+
+	name := fmt.Sprintf("ovn-ebpf-%s.spdx.json", r.version)
+
+	return os.WriteFile(filepath.Join(r.out, name), append(text, '\n'), 0o644)
+}
+
+// partsOf returns the parts of all architectures, sorted and without duplicates.
+func partsOf(all []arch) ([]part, error) {
+	var parts []part
+
 	for _, a := range all {
-		for _, p := range programs {
-			info, err := buildinfo.ReadFile(filepath.Join(a.programs, p))
+		for _, program := range programs {
+			info, err := buildinfo.ReadFile(filepath.Join(a.programs, program))
 			if err != nil {
-				return fmt.Errorf("read %s: %w", p, err)
+				return nil, fmt.Errorf("read %s: %w", program, err)
 			}
 
-			add(part{"golang", "stdlib", info.GoVersion, "pkg:golang/stdlib@" + info.GoVersion})
+			parts = append(parts, part{"stdlib", info.GoVersion, "pkg:golang/stdlib@" + info.GoVersion})
 
 			for _, m := range info.Deps {
 				if m.Replace != nil {
 					m = m.Replace
 				}
 
-				add(part{"golang", m.Path, m.Version, "pkg:golang/" + m.Path + "@" + m.Version})
+				parts = append(parts, part{m.Path, m.Version, "pkg:golang/" + m.Path + "@" + m.Version})
 			}
 		}
 
 		for _, p := range a.debian {
 			purl := "pkg:deb/debian/" + p.Name + "@" + p.Version + "?arch=" + a.name
-			add(part{"deb", p.Name, p.Version, purl})
+			parts = append(parts, part{p.Name, p.Version, purl})
 		}
 	}
 
 	slices.SortFunc(parts, func(a, b part) int { return cmp.Compare(a.purl, b.purl) })
 
-	const none = "NOASSERTION"
+	return slices.Compact(parts), nil
+}
 
-	document := &v2_3.Document{
+// newDocument returns a document that describes the release, without parts.
+func (r *release) newDocument() *v2_3.Document {
+	return &v2_3.Document{
 		SPDXVersion:       v2_3.Version,
 		DataLicense:       v2_3.DataLicense,
 		SPDXIdentifier:    "DOCUMENT",
@@ -73,7 +93,7 @@ func (r *release) bill(all []arch) error {
 			PackageDownloadLocation: "https://github.com/ovn-ebpf/ovn-ebpf",
 			PackageLicenseConcluded: "Apache-2.0",
 			PackageLicenseDeclared:  "Apache-2.0",
-			PackageCopyrightText:    none,
+			PackageCopyrightText:    noAssertion,
 		}},
 		Relationships: []*v2_3.Relationship{{
 			RefA:         common.MakeDocElementID("", "DOCUMENT"),
@@ -81,18 +101,22 @@ func (r *release) bill(all []arch) error {
 			Relationship: "DESCRIBES",
 		}},
 	}
+}
 
-	unsafe := regexp.MustCompile(`[^a-zA-Z0-9.-]+`)
+// addParts adds each part as a package that the release contains.
+func addParts(document *v2_3.Document, parts []part) {
+	notInID := regexp.MustCompile(`[^a-zA-Z0-9.-]+`) // characters that an SPDX ID must not have
+
 	for _, p := range parts {
-		id := unsafe.ReplaceAllString(p.purl, "-")
+		id := notInID.ReplaceAllString(p.purl, "-")
 		document.Packages = append(document.Packages, &v2_3.Package{
 			PackageName:             p.name,
 			PackageSPDXIdentifier:   common.ElementID(id),
 			PackageVersion:          p.version,
-			PackageDownloadLocation: none,
-			PackageLicenseConcluded: none,
-			PackageLicenseDeclared:  none,
-			PackageCopyrightText:    none,
+			PackageDownloadLocation: noAssertion,
+			PackageLicenseConcluded: noAssertion,
+			PackageLicenseDeclared:  noAssertion,
+			PackageCopyrightText:    noAssertion,
 			PackageExternalReferences: []*v2_3.PackageExternalReference{{
 				Category: common.CategoryPackageManager,
 				RefType:  common.TypePackageManagerPURL,
@@ -105,13 +129,4 @@ func (r *release) bill(all []arch) error {
 			Relationship: common.TypeRelationshipContains,
 		})
 	}
-
-	b, err := json.MarshalIndent(document, "", "  ")
-	if err != nil {
-		return err
-	}
-
-	name := fmt.Sprintf("ovn-ebpf-%s.spdx.json", r.version)
-
-	return os.WriteFile(filepath.Join(r.out, name), append(b, '\n'), 0o644)
 }

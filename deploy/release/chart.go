@@ -10,9 +10,9 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// developed are the lines of values.yaml with an image, in a chart that is not packed, and the
-// image.
-var developed = map[string]string{"image: ovn-ebpf:dev\n": ourImage, "  image: ovn-ebpf-ovn:dev\n": ovnImage}
+// developmentImages are the lines of values.yaml in the repository that have an image, and the
+// names of the images. A release has its own version in their place.
+var developmentImages = map[string]string{"image: ovn-ebpf:dev\n": ourImage, "  image: ovn-ebpf-ovn:dev\n": ovnImage}
 
 // chart packs the Helm chart with the release's version and images.
 func (r *release) chart() error {
@@ -53,9 +53,10 @@ func (r *release) chart() error {
 // chartName is the file name of the packed chart.
 func (r *release) chartName() string { return fmt.Sprintf("ovn-ebpf-%s.tgz", r.version) }
 
+// values returns values.yaml with the release's images.
 func (r *release) values(f *chart.File) ([]byte, error) {
 	text := string(f.Data)
-	for line, image := range developed {
+	for line, image := range developmentImages {
 		if n := strings.Count(text, line); n != 1 {
 			return nil, fmt.Errorf("values.yaml has %q %d times, want 1", line, n)
 		}

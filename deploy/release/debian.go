@@ -17,9 +17,9 @@ import (
 // debianPackage is a package whose files an image contains.
 type debianPackage struct{ Name, Version string }
 
-// toolsOfAgent are the programs of Debian in the agent's image. The agent runs ovs-ofctl, which writes
-// the flows of the gateway bridge, and nft, which masquerades in local mode. `ovnkube container
-// await-ovs` runs ovsdb-client and ovs-vsctl.
+// toolsOfAgent are the programs of Debian in the agent's image. The agent runs ovs-ofctl, which
+// writes the flows of the gateway bridge, and nft, which masquerades in local mode. `ovnkube
+// container await-ovs` runs ovsdb-client and ovs-vsctl.
 var toolsOfAgent = strings.Fields(`usr/bin/ovs-ofctl usr/sbin/nft usr/bin/ovsdb-client usr/bin/ovs-vsctl`)
 
 // toolsOfOVN are the programs of Debian in the image of OVN and Open vSwitch. `ovnkube container`
@@ -37,14 +37,14 @@ var schemas = []string{
 	"usr/share/ovn/ovn-sb.ovsschema",
 }
 
-// debian is an unpacked part of Debian's archive.
+// debian is a directory with unpacked packages of Debian.
 type debian struct {
 	root   string
 	owners map[string]debianPackage // by path
 }
 
-// unpack returns the packages of all tools. Nothing of the other architecture is executed: apt
-// resolves and downloads, dpkg-deb unpacks.
+// unpack downloads and unpacks the packages of all tools. It executes no program of them, because
+// their architecture may not be this machine's.
 func (r *release) unpack(ctx context.Context, a arch) (*debian, error) {
 	archives, err := r.download(ctx, a.name, "openvswitch-switch", "ovn-central", "ovn-host", "nftables")
 	if err != nil {
@@ -88,7 +88,7 @@ func (d *debian) files(programs, data []string) ([]file, []debianPackage, error)
 		packages []debianPackage
 	)
 
-	add := func(name, real string) error {
+	addProgram := func(name, real string) error {
 		if slices.ContainsFunc(out, func(f file) bool { return f.name == name }) {
 			return fs.SkipDir
 		}
@@ -113,7 +113,7 @@ func (d *debian) files(programs, data []string) ([]file, []debianPackage, error)
 	}
 
 	for _, p := range programs {
-		if err := closure(d.root, p, add); err != nil {
+		if err := addClosure(d.root, p, addProgram); err != nil {
 			return nil, nil, err
 		}
 	}
@@ -181,9 +181,9 @@ APT::Architecture "%[2]s"; APT::Architectures { "%[2]s"; }; APT::Sandbox::User "
 	return debs, err
 }
 
-// merge moves an unpacked package into the root. Old packages have files in /lib, which is /usr/lib
-// today.
-func merge(from, root string, has func(string)) error {
+// merge moves the files of an unpacked package into the root, and calls record with the path of
+// each. Old packages have files in /lib, which is a link to /usr/lib today.
+func merge(from, root string, record func(path string)) error {
 	return filepath.WalkDir(from, func(p string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
 			return err
@@ -198,27 +198,27 @@ func merge(from, root string, has func(string)) error {
 			name = path.Join("usr", name)
 		}
 
-		to := filepath.Join(root, name)
-		if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
+		target := filepath.Join(root, name)
+		if err := os.MkdirAll(filepath.Dir(target), 0o755); err != nil {
 			return err
 		}
 
-		has(name)
+		record(name)
 
-		return os.Rename(p, to)
+		return os.Rename(p, target)
 	})
 }
 
-// closure calls found for the program, its interpreter and every library that it needs. name is the
-// path by which a program finds the file, real that of the file itself. found returns fs.SkipDir for
-// a file that it knows.
-func closure(root, program string, found func(name, real string) error) error {
+// addClosure calls add for the program, its interpreter, and every library that they need. name is
+// the path by which a program finds the file, real the path of the file itself. add returns
+// fs.SkipDir for a file that it has added before.
+func addClosure(root, program string, add func(name, real string) error) error {
 	name, real, err := resolve(root, program)
 	if err != nil {
 		return err
 	}
 
-	if err := found(name, real); errors.Is(err, fs.SkipDir) {
+	if err := add(name, real); errors.Is(err, fs.SkipDir) {
 		return nil
 	} else if err != nil {
 		return err
@@ -247,14 +247,14 @@ func closure(root, program string, found func(name, real string) error) error {
 	}
 
 	for _, library := range needed {
-		at := library
-		if !strings.HasPrefix(at, "/") {
-			if at, err = find(root, library); err != nil {
+		libraryPath := library
+		if !strings.HasPrefix(library, "/") {
+			if libraryPath, err = findLibrary(root, library); err != nil {
 				return fmt.Errorf("%s: %w", real, err)
 			}
 		}
 
-		if err := closure(root, at, found); err != nil {
+		if err := addClosure(root, libraryPath, add); err != nil {
 			return err
 		}
 	}
@@ -262,11 +262,11 @@ func closure(root, program string, found func(name, real string) error) error {
 	return nil
 }
 
-// find returns where the dynamic linker finds a library.
-func find(root, library string) (string, error) {
+// findLibrary returns the path at which the dynamic linker finds a library.
+func findLibrary(root, library string) (string, error) {
 	for _, dir := range []string{"usr/lib/*-linux-gnu*", "usr/lib", "usr/lib64"} {
-		if at, _ := filepath.Glob(filepath.Join(root, dir, library)); len(at) > 0 {
-			return filepath.Rel(root, at[0])
+		if found, _ := filepath.Glob(filepath.Join(root, dir, library)); len(found) > 0 {
+			return filepath.Rel(root, found[0])
 		}
 	}
 
@@ -288,7 +288,7 @@ func resolve(root, p string) (name, real string, err error) {
 	name = usr(p)
 	real = name
 
-	for range 8 {
+	for range 8 { // more links are a loop
 		to, err := os.Readlink(filepath.Join(root, real))
 		if err != nil {
 			if _, err := os.Stat(filepath.Join(root, real)); err != nil {

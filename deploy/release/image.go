@@ -88,7 +88,8 @@ func (r *release) image(a arch, image string, files []file, packages []debianPac
 		files = append(files, file{name: link, mode: 0o777, link: "usr/" + link})
 	}
 
-	// Runtimes name network namespaces by /var/run, Open vSwitch its sockets.
+	// Container runtimes have network namespaces below /var/run, and Open vSwitch has its sockets
+	// there.
 	files = append(files,
 		file{name: "tmp/", mode: 0o1777},
 		file{name: "run/", mode: 0o755},
@@ -100,38 +101,8 @@ func (r *release) image(a arch, image string, files []file, packages []debianPac
 		return err
 	}
 
-	l, err := tarball.LayerFromOpener(func() (io.ReadCloser, error) {
-		return io.NopCloser(bytes.NewReader(layer.Bytes())), nil
-	})
+	img, err := r.imageOf(layer.Bytes(), a.name, image)
 	if err != nil {
-		return err
-	}
-
-	img, err := mutate.AppendLayers(empty.Image, l)
-	if err != nil {
-		return err
-	}
-
-	config, err := img.ConfigFile()
-	if err != nil {
-		return err
-	}
-
-	config = config.DeepCopy()
-	config.OS, config.Architecture, config.Created = "linux", a.name, v1.Time{Time: r.date}
-
-	config.Config = v1.Config{
-		Entrypoint: []string{"/usr/bin/ovnkube"},
-		Env:        []string{"PATH=/usr/sbin:/usr/bin"},
-		Labels: map[string]string{
-			"org.opencontainers.image.title":    image,
-			"org.opencontainers.image.version":  r.version,
-			"org.opencontainers.image.revision": r.commit,
-			"org.opencontainers.image.licenses": "Apache-2.0",
-			"org.opencontainers.image.source":   "https://github.com/ovn-ebpf/ovn-ebpf",
-		},
-	}
-	if img, err = mutate.ConfigFile(img, config); err != nil {
 		return err
 	}
 
@@ -145,6 +116,43 @@ func (r *release) image(a arch, image string, files []file, packages []debianPac
 	return tarball.WriteToFile(filepath.Join(r.out, archive), tag, img)
 }
 
+// imageOf returns an image with one layer, which runs ovnkube.
+func (r *release) imageOf(layer []byte, arch, title string) (v1.Image, error) {
+	l, err := tarball.LayerFromOpener(func() (io.ReadCloser, error) {
+		return io.NopCloser(bytes.NewReader(layer)), nil
+	})
+	if err != nil {
+		return nil, err
+	}
+
+	img, err := mutate.AppendLayers(empty.Image, l)
+	if err != nil {
+		return nil, err
+	}
+
+	config, err := img.ConfigFile()
+	if err != nil {
+		return nil, err
+	}
+
+	config = config.DeepCopy()
+	config.OS, config.Architecture, config.Created = "linux", arch, v1.Time{Time: r.date}
+
+	config.Config = v1.Config{
+		Entrypoint: []string{"/usr/bin/ovnkube"},
+		Env:        []string{"PATH=/usr/sbin:/usr/bin"},
+		Labels: map[string]string{
+			"org.opencontainers.image.title":    title,
+			"org.opencontainers.image.version":  r.version,
+			"org.opencontainers.image.revision": r.commit,
+			"org.opencontainers.image.licenses": "Apache-2.0",
+			"org.opencontainers.image.source":   "https://github.com/ovn-ebpf/ovn-ebpf",
+		},
+	}
+
+	return mutate.ConfigFile(img, config)
+}
+
 // reference returns an image's name with its tag, also in the chart.
 func (r *release) reference(image string) string {
 	return image + ":" + strings.ReplaceAll(r.version, "+", "-")
@@ -152,15 +160,15 @@ func (r *release) reference(image string) string {
 
 // withDirectories adds the directories of all files.
 func withDirectories(files []file) []file {
-	have := map[string]bool{}
+	isListed := map[string]bool{}
 	for _, f := range files {
-		have[f.name] = true
+		isListed[f.name] = true
 	}
 
 	for _, f := range slices.Clone(files) {
 		for dir := path.Dir(strings.TrimSuffix(f.name, "/")); dir != "."; dir = path.Dir(dir) {
-			if !have[dir+"/"] {
-				have[dir+"/"] = true
+			if !isListed[dir+"/"] {
+				isListed[dir+"/"] = true
 				files = append(files, file{name: dir + "/", mode: 0o755})
 			}
 		}

@@ -63,6 +63,7 @@ func main() {
 	}
 }
 
+// run makes the release in a temporary directory, and then copies the artifacts.
 func run(ctx context.Context, args []string) (err error) {
 	r, architectures, err := parse(ctx, args)
 	if err != nil {
@@ -74,11 +75,11 @@ func run(ctx context.Context, args []string) (err error) {
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(r.work)) }()
 
-	stage := filepath.Join(r.work, "out")
-	final := r.out
-	r.out = stage
+	// A release that fails half-way leaves nothing in its directory.
+	destination := r.out
+	r.out = filepath.Join(r.work, "out")
 
-	if err := os.Mkdir(stage, 0o755); err != nil {
+	if err := os.Mkdir(r.out, 0o755); err != nil {
 		return fmt.Errorf("make directory: %w", err)
 	}
 
@@ -113,12 +114,13 @@ func run(ctx context.Context, args []string) (err error) {
 		return fmt.Errorf("write checksums: %w", err)
 	}
 
-	return publish(stage, final)
+	return publish(r.out, destination)
 }
 
+// parse returns the release that the flags and the working tree describe, and its architectures.
 func parse(ctx context.Context, args []string) (*release, []string, error) {
 	flags := flag.NewFlagSet("release", flag.ContinueOnError)
-	number := flags.String("version", "", "semantic `version`, as 1.2.3 or 1.3.0-rc.1")
+	versionFlag := flags.String("version", "", "semantic `version`, as 1.2.3 or 1.3.0-rc.1")
 	out := flags.String("out", "build/release", "`directory` of the artifacts, which must be empty or missing")
 	architectures := flags.String("arch", "amd64,arm64", "architectures")
 	suite := flags.String("suite", "trixie", "Debian's `suite`, whose files the images have")
@@ -130,9 +132,9 @@ func parse(ctx context.Context, args []string) (*release, []string, error) {
 		return nil, nil, err
 	}
 
-	v, err := semver.StrictNewVersion(strings.TrimPrefix(*number, "v"))
+	v, err := semver.StrictNewVersion(strings.TrimPrefix(*versionFlag, "v"))
 	if err != nil {
-		return nil, nil, fmt.Errorf("parse version %q: %w (as in VERSION=1.2.3)", *number, err)
+		return nil, nil, fmt.Errorf("parse version %q: %w (as in VERSION=1.2.3)", *versionFlag, err)
 	}
 
 	names := strings.Split(*architectures, ",")
@@ -152,31 +154,39 @@ func parse(ctx context.Context, args []string) (*release, []string, error) {
 	}
 
 	changed, err := output(ctx, r.top, "git", "status", "--porcelain")
-	if err != nil || changed != "" && !*changes {
-		uncommitted := fmt.Errorf("the working tree has changes, which no commit describes:\n%s", changed)
-
-		return nil, nil, errors.Join(err, uncommitted)
-	}
-
-	if r.commit, err = output(ctx, r.top, "git", "rev-parse", "--short=12", "HEAD"); err != nil {
-		return nil, nil, err
-	}
-
-	when, err := output(ctx, r.top, "git", "show", "-s", "--format=%cI")
 	if err != nil {
 		return nil, nil, err
 	}
 
-	if r.date, err = time.Parse(time.RFC3339, when); err != nil {
-		return nil, nil, fmt.Errorf("parse date of commit: %w", err)
+	if changed != "" && !*changes {
+		return nil, nil, fmt.Errorf("the working tree has changes, which no commit describes:\n%s", changed)
+	}
+
+	return r, names, r.readCommit(ctx)
+}
+
+// readCommit reads the commit of the working tree and its date.
+func (r *release) readCommit(ctx context.Context) error {
+	var err error
+	if r.commit, err = output(ctx, r.top, "git", "rev-parse", "--short=12", "HEAD"); err != nil {
+		return err
+	}
+
+	date, err := output(ctx, r.top, "git", "show", "-s", "--format=%cI")
+	if err != nil {
+		return err
+	}
+
+	if r.date, err = time.Parse(time.RFC3339, date); err != nil {
+		return fmt.Errorf("parse date of commit: %w", err)
 	}
 
 	r.date = r.date.UTC()
 
-	return r, names, nil
+	return nil
 }
 
-// architecture makes what is of one architecture.
+// architecture makes the artifacts of one architecture.
 func (r *release) architecture(ctx context.Context, name string) (arch, error) {
 	a := arch{name: name, programs: filepath.Join(r.work, "programs-"+name)}
 	slog.Info("building programs", "arch", name)
@@ -209,10 +219,10 @@ func (r *release) architecture(ctx context.Context, name string) (arch, error) {
 
 // compile builds static programs. Its flags are those of `make build`.
 func (r *release) compile(ctx context.Context, a arch) error {
-	const vars = "github.com/ovn-ebpf/ovn-ebpf/version"
+	const versionPackage = "github.com/ovn-ebpf/ovn-ebpf/version"
 
 	ldflags := fmt.Sprintf("-s -w -X %[1]s.Version=%[2]s -X %[1]s.Commit=%[3]s -X %[1]s.Date=%[4]s",
-		vars, r.version, r.commit, r.date.Format(time.RFC3339))
+		versionPackage, r.version, r.commit, r.date.Format(time.RFC3339))
 
 	args := []string{"build", "-trimpath", "-buildvcs=false", "-ldflags", ldflags, "-o", a.programs + "/"}
 	for _, p := range programs {
