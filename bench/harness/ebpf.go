@@ -292,8 +292,8 @@ func (e *ebpf) attached() error {
 
 func (e *ebpf) podsIPv6(ctx context.Context) error { return e.ovs.podsIPv6(ctx) }
 
-// where returns the reason that counts the test's packets at the uplink.
-func where(t test) string {
+// uplinkReason returns the reason that counts the packets of a test at the uplink.
+func uplinkReason(t test) string {
 	switch {
 	case t.overlay():
 		return "geneve"
@@ -342,18 +342,7 @@ func (e *ebpf) watch(ctx context.Context, t test) (func(int) error, error) {
 			return err
 		}
 
-		want := map[string]int{"rx " + where(t): t.packets(ops)}
-		if t.northSouth() || t.nodePort() {
-			want["tx out"] = t.packets(ops)
-		}
-
-		if t.name == bench.NodePortRemote { // replies of the pod
-			want["rx geneve"] = t.packets(ops)
-		}
-
-		if e.layout == verdict.Bridged && t.hostSends() { // passes a program too
-			want["tx host_out"] = t.packets(ops)
-		}
+		want := e.expectedPackets(t, ops)
 
 		if e.shortcuts && e.lease >= 0 {
 			e.log.Info("packets", "test", t.name, "operations", ops, "counts", moved(before, after))
@@ -373,6 +362,26 @@ func (e *ebpf) watch(ctx context.Context, t test) (func(int) error, error) {
 
 		return nil
 	}, nil
+}
+
+// expectedPackets returns the packets of a test by the direction and reason of their counters.
+func (e *ebpf) expectedPackets(t test, ops int) map[string]int {
+	packets := t.packets(ops)
+	want := map[string]int{"rx " + uplinkReason(t): packets}
+
+	if t.northSouth() || t.nodePort() {
+		want["tx out"] = packets
+	}
+
+	if t.name == bench.NodePortRemote { // replies of the pod on the other node
+		want["rx geneve"] = packets
+	}
+
+	if e.layout == verdict.Bridged && t.hostSends() { // in this layout, the host's packets pass a program as well
+		want["tx host_out"] = packets
+	}
+
+	return want
 }
 
 // addCached adds what went past OVS to the packets of the same verdict that went through it: the sum

@@ -34,6 +34,7 @@ func main() {
 	}
 }
 
+// run measures one variant, and writes its rows or profiles to stdout.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	flags := flag.NewFlagSet("harness", flag.ContinueOnError)
 	flags.SetOutput(stderr)
@@ -69,6 +70,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		return fmt.Errorf("parse -flows: %w", err)
 	}
 
+	// Each flow has two sockets. The rest is for everything else. The usual limit is 1024.
 	if files := uint64(2*min(slices.Max(flows), maxSockets) + 100); files > 1000 {
 		if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: files, Max: files}); err != nil {
 			return fmt.Errorf("allow so many sockets: %w", err)
@@ -136,6 +138,7 @@ type traits struct {
 	ipv6         []string // of bench.Tests, for IPv6
 }
 
+// newVariant returns the variant of a name, not yet set up.
 func newVariant(name string, services int, log *slog.Logger) (variant, error) {
 	switch name {
 	case bench.NoOVS:
@@ -189,6 +192,7 @@ type measurement struct {
 	profiles  []bench.Profile
 }
 
+// run sets up the variant and measures its tests.
 func (m *measurement) run(ctx context.Context) ([]bench.Row, error) {
 	kernel, err := release()
 	if err != nil {

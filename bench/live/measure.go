@@ -69,7 +69,7 @@ func Measure(ctx context.Context, o Options) ([]Row, error) {
 	var rows []Row
 
 	for _, test := range Tests() {
-		row, err := o.one(ctx, test)
+		row, err := o.measure(ctx, test)
 		if err != nil {
 			return nil, fmt.Errorf("measure %s: %w", test, errors.Join(ctx.Err(), err))
 		}
@@ -80,70 +80,76 @@ func Measure(ctx context.Context, o Options) ([]Row, error) {
 	return rows, nil
 }
 
-func (o Options) one(ctx context.Context, test string) (Row, error) {
-	local, thereBefore, err := o.usage(ctx)
+// measure runs a test and returns its figures, with the cost on both machines.
+func (o Options) measure(ctx context.Context, test string) (Row, error) {
+	local, serverBefore, err := o.usage(ctx)
 	if err != nil {
 		return Row{}, err
 	}
 
-	before, err := read(local)
+	clientBefore, err := read(local)
 	if err != nil {
 		return Row{}, err
 	}
 
 	row, start := Row{Test: test}, time.Now()
-
-	network := "tcp"
-	if test == UDPRR {
-		network = "udp"
-	}
-
-	c, err := o.dial(ctx, network)
-	if err != nil {
-		return Row{}, err
-	}
-	defer c.Close()
-	defer context.AfterFunc(ctx, func() { c.Close() })()
-
-	if network == "tcp" {
-		if err := json.NewEncoder(c).Encode(request{test, o.Seconds, o.Limit}); err != nil {
-			return Row{}, err
-		}
-	}
-
-	span := time.Duration(o.Seconds) * time.Second
-
-	switch test {
-	case StreamOut:
-		err = streamOut(c.(*net.TCPConn), span, o.Limit, &row)
-	case StreamIn:
-		if row.Bytes, err = io.Copy(io.Discard, c); err == nil && row.Bytes == 0 {
-			err = errors.New("nothing came")
-		}
-	default:
-		err = ask(c, span, &row)
-	}
-
-	if err != nil {
+	if err := o.runTest(ctx, &row); err != nil {
 		return Row{}, err
 	}
 
 	row.Seconds = time.Since(start).Seconds()
 
-	after, err := read(local)
+	clientAfter, err := read(local)
 	if err != nil {
 		return Row{}, err
 	}
 
-	_, thereAfter, err := o.usage(ctx)
+	_, serverAfter, err := o.usage(ctx)
 	if err != nil {
 		return Row{}, err
 	}
 
-	here, there := after.since(before), thereAfter.since(thereBefore)
-	row.Here, row.There = Cost{here.Packets, here.Busy.Seconds()}, Cost{there.Packets, there.Busy.Seconds()}
+	client, server := clientAfter.since(clientBefore), serverAfter.since(serverBefore)
+	row.Here = Cost{client.Packets, client.Busy.Seconds()}
+	row.There = Cost{server.Packets, server.Busy.Seconds()}
 
 	return row, nil
+}
+
+// runTest runs the test of the row over a new connection, and adds its figures to the row.
+func (o Options) runTest(ctx context.Context, row *Row) error {
+	network := "tcp"
+	if row.Test == UDPRR {
+		network = "udp"
+	}
+
+	c, err := o.dial(ctx, network)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	defer context.AfterFunc(ctx, func() { c.Close() })()
+
+	if network == "tcp" {
+		if err := json.NewEncoder(c).Encode(request{row.Test, o.Seconds, o.Limit}); err != nil {
+			return err
+		}
+	}
+
+	span := time.Duration(o.Seconds) * time.Second
+
+	switch row.Test {
+	case StreamOut:
+		return streamOut(c.(*net.TCPConn), span, o.Limit, row)
+	case StreamIn:
+		if row.Bytes, err = io.Copy(io.Discard, c); err == nil && row.Bytes == 0 {
+			err = errors.New("nothing came")
+		}
+
+		return err
+	default:
+		return ask(c, span, row)
+	}
 }
 
 func (o Options) dial(ctx context.Context, network string) (net.Conn, error) {

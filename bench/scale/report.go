@@ -82,11 +82,35 @@ func finish(c config, r *result, stdout io.Writer) error {
 	return errors.Join(missed...)
 }
 
-// document is the report in Markdown: all of it is made from the figures.
+// document returns the report in Markdown. All of it is made from the figures.
 func document(r *result) string {
 	var b strings.Builder
 
 	put := func(format string, args ...any) { fmt.Fprintf(&b, format, args...) }
+
+	putIntroduction(put, r)
+	putBars(put, r)
+	putSizes(put, r)
+	putNodes(put, r)
+	putRealNode(put, r)
+	putLegend(put)
+	putCPU(put, r)
+
+	if n := len(r.Sizes); n > 1 {
+		first, last := r.Sizes[0], r.Sizes[n-1]
+		perPod := (last.Memory.RSS - first.Memory.RSS) / float64(last.Pods-first.Pods)
+		put("\nMemory: 10,000 pods more are %.0f MB more, from %d to %d pods.\n", 1e4*perPod, first.Pods, last.Pods)
+	}
+
+	if r.Alloc != nil && r.Alloc.Pods > 0 {
+		put("\nWith allocation: %d pods without addresses were annotated, by one request each, and written in %.1f s, %.0f a second.\n",
+			r.Alloc.Pods, r.Alloc.Seconds, math.Round(float64(r.Alloc.Pods)/r.Alloc.Seconds))
+	}
+
+	return b.String()
+}
+
+func putIntroduction(put func(string, ...any), r *result) {
 	m := r.Machine
 
 	put("# The controller at scale\n\n")
@@ -97,14 +121,21 @@ func document(r *result) string {
 	put("- %s, commit %s\n- %s, %d cores, %s\n- %s, %s, kube-apiserver %s\n", m.Date, m.Commit, m.CPU, m.Cores, m.Kernel, m.OVN, m.OVS, m.Kubernetes)
 	put("- %d nodes, %d Services with up to %d endpoints, one in twenty with a node port, %d NetworkPolicies, in %d namespaces\n", r.Nodes, r.Services, perService, r.Policies, namespaces)
 	put("- each pod on a random node (seed %d)\n", r.Seed)
+}
 
+func putBars(put func(string, ...any), r *result) {
 	bars := r.bars()
 	if len(bars) > 0 {
 		put("\n## Bars, at %d pods\n\n| | bar | measured | |\n|---|---|---|---|\n", r.Main)
 	}
 
-	for _, x := range bars {
-		put("| %s | %s | %s | %s |\n", x.name, x.want, x.got, map[bool]string{true: "met", false: "**missed**"}[x.met])
+	for _, bar := range bars {
+		outcome := "**missed**"
+		if bar.met {
+			outcome = "met"
+		}
+
+		put("| %s | %s | %s | %s |\n", bar.name, bar.want, bar.got, outcome)
 	}
 
 	for _, s := range r.Sizes {
@@ -112,7 +143,9 @@ func document(r *result) string {
 			put("\nThe bar for our CPU is of changes, which never end. In a cold sync, which a database has once, our CPU is %.1f %% of northd's.\n", 100*s.Sync.share())
 		}
 	}
+}
 
+func putSizes(put func(string, ...any), r *result) {
 	put("\n## By number of pods\n\n")
 	put("| pods | cold sync | ports/s | of it commits | until northd is done | restart | standby | p50 / p99 | our CPU a change | memory (peak) | NB memory | load |\n")
 	put("|---|---|---|---|---|---|---|---|---|---|---|---|\n")
@@ -122,12 +155,16 @@ func document(r *result) string {
 			s.Pods, s.Sync.Seconds, float64(s.Pods)/s.Sync.Seconds, s.Commits, s.Northd, s.Restart.Seconds, s.Standby.Seconds,
 			s.Churn.P50, s.Churn.P99, s.Churn.perChange(), s.Memory.RSS, s.Memory.PeakRSS, s.NBMemory, s.Load)
 	}
+}
 
-	putNodes(put, r)
-	putRealNode(put, r)
+// putLegend explains the tables above it.
+func putLegend(put func(string, ...any)) {
 	put("\nCold sync is from the start of the process on an empty database until `/readyz` is 200; restart likewise on a database that is right already; ")
 	put("standby is from SIGTERM to the leader until the other leads and is ready. p50 and p99 are from the first event of an owner to its transaction. ")
 	put("Load is the machine's load average when the size began: what else ran takes from every time here, not from our CPU seconds. Northd, kept waiting, does several changes at once and takes less: ours / northd's is to be read at a load of two or three.\n\n")
+}
+
+func putCPU(put func(string, ...any), r *result) {
 	put("## Where the CPU goes\n\nSeconds of CPU during the cold sync (until northd is done), and during %.0f changes/s (until northd is done).\n\n", r.Rate)
 
 	names := []string{"controller", "northd", "ovsdb-server nb", "ovsdb-server sb", "kube-apiserver", "etcd"}
@@ -147,21 +184,9 @@ func document(r *result) string {
 			put(" %.1f %% |\n", 100*p.share())
 		}
 	}
-
-	if n := len(r.Sizes); n > 1 {
-		first, last := r.Sizes[0], r.Sizes[n-1]
-		each := (last.Memory.RSS - first.Memory.RSS) / float64(last.Pods-first.Pods) * 1e4
-		put("\nMemory: 10,000 pods more are %.0f MB more, from %d to %d pods.\n", each, first.Pods, last.Pods)
-	}
-
-	if r.Alloc != nil && r.Alloc.Pods > 0 {
-		put("\nWith allocation: %d pods without addresses were annotated, by one request each, and written in %.1f s, %.0f a second.\n",
-			r.Alloc.Pods, r.Alloc.Seconds, math.Round(float64(r.Alloc.Pods)/r.Alloc.Seconds))
-	}
-
-	return b.String()
 }
 
+// describe returns the machine and the versions of its programs.
 func describe(ctx context.Context, a *api) machine {
 	first := func(name string, args ...string) string {
 		out, err := exec.CommandContext(ctx, name, args...).Output()
