@@ -36,16 +36,16 @@ func flatBars() []flatBar {
 func (b flatBar) growth(points []bench.Point, variant string) (ratio float64, sizes [2]int, ok bool) {
 	var first, last *bench.Point
 
-	for i, x := range points {
-		if !b.isOf(x, variant) || b.upTo != 0 && x.Size > b.upTo {
+	for i, point := range points {
+		if !b.isOf(point, variant) || b.upTo != 0 && point.Size > b.upTo {
 			continue
 		}
 
-		if first == nil || x.Size < first.Size {
+		if first == nil || point.Size < first.Size {
 			first = &points[i]
 		}
 
-		if last == nil || x.Size > last.Size {
+		if last == nil || point.Size > last.Size {
 			last = &points[i]
 		}
 	}
@@ -57,18 +57,18 @@ func (b flatBar) growth(points []bench.Point, variant string) (ratio float64, si
 	return last.Row.Instructions / first.Row.Instructions, [2]int{first.Size, last.Size}, true
 }
 
-func (b flatBar) isOf(x bench.Point, variant string) bool {
-	return x.Of == b.of && x.Row.Test == b.test && x.Row.Variant == variant && x.Row.Family == bench.IPv4
+func (b flatBar) isOf(point bench.Point, variant string) bool {
+	return point.Of == b.of && point.Row.Test == b.test && point.Row.Variant == variant && point.Row.Family == bench.IPv4
 }
 
 // beside returns the cost at size b.at divided by that of the base.
 func (b flatBar) beside(points []bench.Point) (ratio float64, ok bool) {
 	costs := make(map[string]float64)
 
-	for _, x := range points {
+	for _, point := range points {
 		for _, v := range []string{b.variant, b.base} {
-			if x.Size == b.at && b.isOf(x, v) {
-				costs[v] = x.Row.Instructions
+			if point.Size == b.at && b.isOf(point, v) {
+				costs[v] = point.Row.Instructions
 			}
 		}
 	}

@@ -45,10 +45,10 @@ func (p *page) full(r *results.Run) {
 func (p *page) sweep(of string, points []bench.Point) {
 	byTest := map[string][]bench.Point{}
 
-	for _, x := range points {
-		if x.Of == of {
-			name := testName(x.Row.Test, x.Row.Family)
-			byTest[name] = append(byTest[name], x)
+	for _, point := range points {
+		if point.Of == of {
+			name := testName(point.Row.Test, point.Row.Family)
+			byTest[name] = append(byTest[name], point)
 		}
 	}
 
@@ -65,14 +65,16 @@ type line struct {
 	x, y    []float64
 }
 
+// linesOf returns a line for each variant that has points, in the order of display.
 func linesOf(points []bench.Point) []line {
 	var lines []line
 
 	for _, v := range bench.AllVariants() {
 		l := line{variant: v}
-		for _, x := range points {
-			if x.Row.Variant == v {
-				l.x, l.y = append(l.x, float64(x.Size)), append(l.y, x.Row.Instructions)
+		for _, point := range points {
+			if point.Row.Variant == v {
+				l.x = append(l.x, float64(point.Size))
+				l.y = append(l.y, point.Row.Instructions)
 			}
 		}
 

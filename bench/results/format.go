@@ -59,8 +59,8 @@ func (r *Run) Encode() ([]byte, error) {
 	var out bytes.Buffer
 
 	w := benchfmt.NewWriter(&out)
-	for _, x := range all {
-		if err := w.Write(x); err != nil {
+	for _, result := range all {
+		if err := w.Write(result); err != nil {
 			return nil, fmt.Errorf("encode run: %w", err)
 		}
 	}
@@ -118,13 +118,13 @@ func Decode(text []byte) (*Run, error) {
 		measured []*benchfmt.Result
 	)
 
-	for _, x := range all {
-		if !bench.IsPoint(x) {
-			measured = append(measured, x)
+	for _, result := range all {
+		if !bench.IsPoint(result) {
+			measured = append(measured, result)
 			continue
 		}
 
-		p, err := bench.ParsePoint(x)
+		p, err := bench.ParsePoint(result)
 		switch {
 		case err != nil:
 			return nil, fmt.Errorf("decode run: %w", err)
@@ -146,10 +146,10 @@ func Decode(text []byte) (*Run, error) {
 }
 
 // header returns a run with the data in a result's configuration.
-func header(x *benchfmt.Result) (*Run, error) {
+func header(result *benchfmt.Result) (*Run, error) {
 	r := &Run{
-		Kind: x.GetConfig("kind"), Date: x.GetConfig("date"), Commit: x.GetConfig("commit"), Versions: x.GetConfig("versions"), Platform: x.GetConfig("platform"),
-		Machine: Machine{CPU: x.GetConfig("cpu"), Kernel: x.GetConfig("host-kernel")},
+		Kind: result.GetConfig("kind"), Date: result.GetConfig("date"), Commit: result.GetConfig("commit"), Versions: result.GetConfig("versions"), Platform: result.GetConfig("platform"),
+		Machine: Machine{CPU: result.GetConfig("cpu"), Kernel: result.GetConfig("host-kernel")},
 	}
 
 	var errs []error
@@ -157,13 +157,13 @@ func header(x *benchfmt.Result) (*Run, error) {
 	for key, to := range map[string]*int{"seed": &r.Seed, "boots": &r.Boots, "cores": &r.Machine.Cores, "memory-mib": &r.Machine.Memory} {
 		var err error
 
-		*to, err = strconv.Atoi(x.GetConfig(key))
+		*to, err = strconv.Atoi(result.GetConfig(key))
 		errs = append(errs, err)
 	}
 
 	var err error
 
-	r.Machine.Load, err = strconv.ParseFloat(x.GetConfig("load-average"), 64)
+	r.Machine.Load, err = strconv.ParseFloat(result.GetConfig("load-average"), 64)
 
 	return r, errors.Join(append(errs, err)...)
 }
@@ -180,8 +180,8 @@ func ParseGo(pkg, output string) ([]Measure, error) {
 		return nil, fmt.Errorf("parse benchmarks of %s: none", pkg)
 	}
 
-	for _, x := range all {
-		x.SetConfig("pkg", pkg)
+	for _, result := range all {
+		result.SetConfig("pkg", pkg)
 	}
 
 	return measures(all), nil
@@ -193,8 +193,8 @@ func measures(all []*benchfmt.Result) []Measure {
 
 	at := map[[2]string]int{}
 
-	for _, x := range all {
-		key := [2]string{x.GetConfig("pkg"), name(x)}
+	for _, result := range all {
+		key := [2]string{result.GetConfig("pkg"), name(result)}
 
 		i, ok := at[key]
 		if !ok {
@@ -203,7 +203,7 @@ func measures(all []*benchfmt.Result) []Measure {
 			out = append(out, Measure{key[0], key[1], map[string]float64{}, map[string]float64{}, map[string][]float64{}})
 		}
 
-		for _, v := range x.Values {
+		for _, v := range result.Values {
 			if v.OrigUnit != "" { // benchfmt makes seconds of nanoseconds
 				v.Value, v.Unit = v.OrigValue, v.OrigUnit
 			}

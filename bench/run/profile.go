@@ -44,13 +44,13 @@ func profile(ctx context.Context, c config, dir, harness string, stderr io.Write
 	tests := map[string][]string{}
 
 	var variants []string
-	for _, x := range comparisons {
-		for _, v := range x.variants {
+	for _, comparison := range comparisons {
+		for _, v := range comparison.variants {
 			if len(tests[v]) == 0 {
 				variants = append(variants, v)
 			}
 
-			tests[v] = append(tests[v], x.test)
+			tests[v] = append(tests[v], comparison.test)
 		}
 	}
 
@@ -177,21 +177,21 @@ func compare(all []bench.Profile) (string, error) {
 	var text strings.Builder
 	fmt.Fprintf(&text, "Linux %s in a VM, instructions per operation.\n", all[0].Row.Kernel)
 
-	for _, x := range comparisons {
+	for _, comparison := range comparisons {
 		var columns []bench.Profile
 
-		for _, v := range x.variants {
+		for _, v := range comparison.variants {
 			i := slices.IndexFunc(all, func(p bench.Profile) bool {
-				return p.Row.Variant == v && p.Row.Test == x.test && p.Row.Family == bench.IPv4
+				return p.Row.Variant == v && p.Row.Test == comparison.test && p.Row.Family == bench.IPv4
 			})
 			if i < 0 {
-				return "", fmt.Errorf("compare %s: no profile of %s", x.test, v)
+				return "", fmt.Errorf("compare %s: no profile of %s", comparison.test, v)
 			}
 
 			columns = append(columns, all[i])
 		}
 
-		fmt.Fprintf(&text, "\n## %s\n\n%s", x.test, bench.CompareProfiles(columns...))
+		fmt.Fprintf(&text, "\n## %s\n\n%s", comparison.test, bench.CompareProfiles(columns...))
 	}
 
 	return text.String(), nil

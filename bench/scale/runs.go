@@ -91,10 +91,10 @@ func (r *result) comparable() []compared {
 
 	var out []compared
 
-	for _, x := range runs {
-		for _, s := range x.Sizes {
+	for _, run := range runs {
+		for _, s := range run.Sizes {
 			if slices.ContainsFunc(r.beside[0].Sizes, func(o size) bool { return o.Pods == s.Pods }) {
-				out = append(out, compared{x, s})
+				out = append(out, compared{run, s})
 			}
 		}
 	}
@@ -128,17 +128,17 @@ func putNodes(put func(format string, args ...any), r *result) {
 	put("\n## By number of nodes and platform\n\n")
 	table(put, "nodes", "OVN", "pods", "cold sync", "until northd is done", "restart", "p50 / p99", "our CPU: cold sync", "a change", "ours / northd's", "memory (peak)", "NB, SB memory", "load")
 
-	for _, x := range rows {
-		s := x.size
+	for _, row := range rows {
+		s := row.size
 		put("| %d | %s | %d | %.1f s | %.1f s | %.1f s | %.1f / %.1f ms | %.1f s | %.0f µs | %.1f, %.1f %% | %.0f (%.0f) MB | %.0f, %.0f MB | %.1f |\n",
-			x.Nodes, x.release(), s.Pods, s.Sync.Seconds, s.Northd, s.Restart.Seconds, s.Churn.P50, s.Churn.P99, s.Sync.CPU["controller"], s.Churn.perChange(),
+			row.Nodes, row.release(), s.Pods, s.Sync.Seconds, s.Northd, s.Restart.Seconds, s.Churn.P50, s.Churn.P99, s.Sync.CPU["controller"], s.Churn.perChange(),
 			100*s.Sync.share(), 100*s.Churn.share(), s.Memory.RSS, s.Memory.PeakRSS, s.NBMemory, s.SBMemory, s.Load)
 	}
 }
 
 // putRealNode writes what one real node has and does, or nothing.
 func putRealNode(put func(format string, args ...any), r *result) {
-	rows := slices.DeleteFunc(r.comparable(), func(x compared) bool { return x.Node == nil })
+	rows := slices.DeleteFunc(r.comparable(), func(row compared) bool { return row.Node == nil })
 	if len(rows) == 0 {
 		return
 	}
@@ -148,10 +148,10 @@ func putRealNode(put func(format string, args ...any), r *result) {
 	put("The chassis and port bindings of the others are written for them. \"Ready\" is from the start of its daemons until it has all flows.\n\n")
 	table(put, "nodes", "OVN", "flows", "ovn-controller", "ovs-vswitchd", "ready", "recompute", "its CPU", "load")
 
-	for _, x := range rows {
-		n := x.Node
+	for _, row := range rows {
+		n := row.Node
 		put("| %d | %s | %d | %.0f MB | %.0f MB | %.1f s | %.2f s | %.2f s | %.1f |\n",
-			x.Nodes, x.release(), n.Flows, n.Controller.RSS, n.Vswitchd.RSS, n.Settle, n.Recompute.Seconds, n.Recompute.CPU["ovn-controller"], x.Load)
+			row.Nodes, row.release(), n.Flows, n.Controller.RSS, n.Vswitchd.RSS, n.Settle, n.Recompute.Seconds, n.Recompute.CPU["ovn-controller"], row.Load)
 	}
 
 	put("\nA change, one at a time: from the request to the API server until the node has all its flows. ")
@@ -160,13 +160,13 @@ func putRealNode(put func(format string, args ...any), r *result) {
 	put("CPU is per change.\n\n")
 	table(put, "nodes", "OVN", "change", "number", "p50 / p99", "northd", "ovn-controller", "ovs-vswitchd", "controller", "load")
 
-	for _, x := range rows {
+	for _, row := range rows {
 		for _, c := range []struct {
 			name string
 			probes
-		}{{"pod", x.Node.Pods}, {"endpoints", x.Node.Services}} {
+		}{{"pod", row.Node.Pods}, {"endpoints", row.Node.Services}} {
 			put("| %d | %s | %s | %d | %.0f / %.0f ms | %.0f ms | %.1f ms | %.1f ms | %.1f ms | %.1f |\n",
-				x.Nodes, x.release(), c.name, c.Count, c.P50, c.P99, c.CPU["northd"], c.CPU["ovn-controller"], c.CPU["ovs-vswitchd"], c.CPU["controller"], x.Load)
+				row.Nodes, row.release(), c.name, c.Count, c.P50, c.P99, c.CPU["northd"], c.CPU["ovn-controller"], c.CPU["ovs-vswitchd"], c.CPU["controller"], row.Load)
 		}
 	}
 }
