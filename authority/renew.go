@@ -122,7 +122,12 @@ type authorityState struct {
 }
 
 // renewAuthority returns the new state of an authority, given the data of its Secret.
-func renewAuthority(now time.Time, handover time.Duration, name string, data map[string][]byte) (authorityState, error) {
+func renewAuthority(
+	now time.Time,
+	handover time.Duration,
+	name string,
+	data map[string][]byte,
+) (authorityState, error) {
 	if len(data) == 0 {
 		first, err := issueAuthority(now)
 		return authorityState{current: first, hasChanged: true}, err
