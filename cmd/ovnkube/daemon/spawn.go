@@ -53,6 +53,7 @@ func Spawn(ctx context.Context, b Background) error {
 	child.Args = b.Args
 	child.Dir = b.Dir
 	child.Stderr = os.Stderr
+
 	child.Env = append(os.Environ(), backgroundEnv+"="+wait)
 	child.ExtraFiles = []*os.File{write}
 	child.SysProcAttr = &syscall.SysProcAttr{Setsid: true}

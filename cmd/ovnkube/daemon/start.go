@@ -121,7 +121,6 @@ func (p *Process) Follow(part string, missing func() string) {
 		p.Progress(part, reported)
 
 		for {
-
 			select {
 			case <-p.ended:
 				return
