@@ -159,6 +159,7 @@ func (a *agent) start(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
 	// The copy of the configuration is needed because openOVS completes the settings meanwhile.
 	cfg := a.cfg
+
 	group.Go(func() error { return cfg.serveHTTP(ctx, listener, a.ready, registry, a.page) })
 
 	if cfg.Begun != nil {

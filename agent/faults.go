@@ -166,7 +166,7 @@ func (a *agent) nextHopDiffers(context.Context) *environment.Fault {
 // shownAfterwards is how long removed routes are reported after the agent has added them again.
 const shownAfterwards = time.Minute
 
-// routesRemoved finds routes of the host that somebody removed and the agent has added again. The
+// routesRemoved finds routes of the host that were removed and that the agent has added again. The
 // next removal may interrupt traffic, so the fault is reported although it is repaired.
 func (a *agent) routesRemoved(context.Context) *environment.Fault {
 	last := a.gateway.Stats().Restored

@@ -140,6 +140,7 @@ func (c *Cluster) FollowPod(ctx context.Context, ref PodRef) (followed context.C
 	removeWaiter := c.addWaiter(ref.key(), wake)
 
 	wake.Trigger() // the pod may be gone already
+
 	go func() {
 		defer removeWaiter()
 

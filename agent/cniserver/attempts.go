@@ -41,6 +41,7 @@ func (a *attempts) begin(ctx context.Context, pod, container string) (own contex
 		previous.cancel(errLaterSandbox)
 		<-previous.done
 	}
+
 	return own, func() {
 		a.mu.Lock()
 		if a.all[pod] == current {

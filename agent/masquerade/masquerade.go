@@ -191,6 +191,7 @@ func enableForwarding(c Config) error {
 	if errors.Is(err, os.ErrNotExist) { // a kernel without IPv6
 		return nil
 	}
+
 	return err
 }
 

@@ -225,6 +225,7 @@ func (p *Probe) Look(ctx context.Context) (Result, error) {
 	}
 
 	p.last = current
+
 	return out, nil
 }
 
@@ -370,6 +371,7 @@ func (p *Probe) sendProbes(ctx context.Context, f family, s source, probes []pac
 		if best == absent && time.Since(since) > arrival || best == dropped && time.Since(since) > passage {
 			return best, nil
 		}
+
 		select {
 		case <-ctx.Done():
 			return absent, ctx.Err()

@@ -169,6 +169,7 @@ func (r *Resolver) syncHops(ctx context.Context) error {
 	if len(next.all()) == 0 {
 		clear(r.hops.right)
 		r.noteFaults(nil)
+
 		return nil
 	}
 
@@ -240,6 +241,7 @@ func (r *Resolver) syncHops(ctx context.Context) error {
 	}
 
 	r.noteFaults(faults)
+
 	return errors.Join(append(errs, link.ProbeNeighbours(unconfirmed))...)
 }
 

@@ -122,6 +122,7 @@ func (r *Resolver) resolveTunnels(ctx context.Context) error {
 			return nil
 		case <-timer.C:
 			allKnown, err := r.probePeers(ctx)
+
 			text := ""
 			if err != nil && ctx.Err() == nil {
 				text = err.Error()

@@ -111,6 +111,7 @@ func (a *AffinityFlows) follow(ctx context.Context) error {
 		if ctx.Err() == nil && reachable(ctx, a.RunDir, a.Bridge) {
 			a.noteResult(err)
 		}
+
 		loop.Pause(ctx, affinityRetry)
 	}
 
@@ -153,6 +154,7 @@ func (a *AffinityFlows) maintainFlows(ctx context.Context) error {
 		want, connected, complete := a.wanted()
 
 		wait = affinityResync
+
 		if !connected {
 			continue
 		}
@@ -160,12 +162,14 @@ func (a *AffinityFlows) maintainFlows(ctx context.Context) error {
 		if !complete {
 			wait = affinitySettle
 		}
+
 		err := a.sync(ctx, want, complete)
 		if ctx.Err() != nil {
 			return nil
 		}
 
 		a.noteResult(err)
+
 		if err != nil {
 			wait = time.Second
 		}

@@ -253,6 +253,7 @@ func (t flowTable) diff(want []string) ([]string, error) {
 		if number != 0 { // FlowCounts needs the final count
 			flag = "send_flow_rem,"
 		}
+
 		mods = append(mods,
 			fmt.Sprintf("add cookie=%#x,%s%s,actions=%s\n", numbered(number), flag, key, actions))
 	}

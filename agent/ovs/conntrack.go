@@ -203,6 +203,7 @@ func parseTuple(s string) (Tuple, bool) {
 		src, dst         netip.Addr
 		srcPort, dstPort uint16
 	)
+
 	for f := range strings.SplitSeq(s, ",") {
 		key, value, _ := strings.Cut(f, "=")
 		switch key {

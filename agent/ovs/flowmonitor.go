@@ -197,6 +197,7 @@ func (w *FlowWatch) handleAnswer(wake loop.Signal) {
 	if wasConnected { // the head of a later message
 		return
 	}
+
 	w.Changed()
 	wake.Trigger()
 }
@@ -247,6 +248,7 @@ func (w *FlowWatch) dump(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+
 	w.set(observing(flows))
 
 	return nil

@@ -90,6 +90,7 @@ func parseDestination(b []byte) (f FrontFlow, isFront bool) {
 	)
 
 	hasPort := false
+
 	for len(b) >= 4 {
 		class, field, size := binary.BigEndian.Uint16(b), b[2], int(b[3])
 		if len(b) < 4+size {

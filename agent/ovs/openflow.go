@@ -59,6 +59,7 @@ func holdOpenFlow(ctx context.Context, path string, up func()) error {
 
 	// The end of ctx interrupts the reads below. The returned function cancels that.
 	defer context.AfterFunc(ctx, func() { conn.Close() })()
+
 	established := false
 
 	for {

@@ -110,6 +110,7 @@ func (c *Client) Restore(ctx context.Context, k SavedConfig) error {
 	for name, saved := range k.Interfaces {
 		errs = append(errs, e.restoreInterface(ctx, name, saved))
 	}
+
 	if err := errors.Join(append(errs, e.commit(ctx))...); err != nil {
 		return fmt.Errorf("restore the OVS configuration: %w", err)
 	}

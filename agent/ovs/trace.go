@@ -57,6 +57,7 @@ func (c *Control) Call(ctx context.Context, method string, params ...string) (st
 	if params == nil {
 		params = []string{} // as JSON [], because OVS rejects null
 	}
+
 	request, err := json.Marshal(map[string]any{"id": c.id, "method": method, "params": params})
 	if err != nil {
 		return "", err

@@ -53,6 +53,7 @@ func (k *Keeper) Run(ctx context.Context) error {
 	if k.Wake == nil {
 		k.Wake = loop.NewSignal()
 	}
+
 	stop := k.Attached.Watch(k.Wake)
 	defer stop()
 

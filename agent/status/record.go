@@ -81,6 +81,7 @@ func CheckMode(dir string, inUnderlay bool) error {
 	if r.Underlay() {
 		lastMode, newMode = newMode, lastMode
 	}
+
 	return fmt.Errorf("start in %s mode: the node is in %s mode: first run 'ovnkube agent --cleanup' there, which removes its pods' interfaces",
 		newMode, lastMode)
 }

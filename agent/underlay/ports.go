@@ -97,6 +97,7 @@ func (p *ports) restore(now time.Time) error {
 	}
 
 	p.setPorts(list, state)
+
 	return nil
 }
 
@@ -159,6 +160,7 @@ func (p *ports) update(data map[string]string, now time.Time) error {
 
 	p.known, p.fault = known, ""
 	p.setPorts(list, text)
+
 	return p.save(now)
 }
 

@@ -223,6 +223,7 @@ func (s Setup) inspect(b *builder, seen SetupObservation) setupState {
 	st.router, trouble = s.findRouter(seen, st.vms)
 	if trouble != nil {
 		st.refusedRouter = true
+
 		b.report(trouble)
 	}
 

@@ -52,6 +52,7 @@ func (a *Allocator) checkMAC(
 	}
 
 	hasDerivedForm := bytes.Equal(mac[:2], plan.MAC(subnets[0].Addr())[:2])
+
 	isDerived := slices.ContainsFunc(addresses,
 		func(addr netip.Addr) bool { return bytes.Equal(plan.MAC(addr), mac) })
 	if hasDerivedForm && !isDerived || slices.Contains(a.macs[node], mac.String()) {

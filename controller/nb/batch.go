@@ -254,7 +254,6 @@ func (b *batch) recordOps(targets map[ref]string, errs map[plan.Key]error) []ovs
 // staleOps returns the operations for stale rows of non-root tables, and for those that keep
 // VIPs. It returns the stale rows of root tables separately.
 func (b *batch) staleOps(errs map[plan.Key]error) (ops []ovsdb.Operation, roots []staleRow) {
-
 	for _, key := range slices.SortedFunc(maps.Keys(b.records), plan.Key.Compare) {
 		for _, s := range b.stale[key] {
 			if s.keep != nil {

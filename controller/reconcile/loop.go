@@ -215,7 +215,7 @@ func (l *Loop) lead(ctx context.Context, held *election.Term) error {
 		s.begun, s.synced, s.pending = false, 0, 0
 	})
 
-	// Claim the database before reading allocations, so that nobody else changes them afterwards.
+	// Claim the database before reading allocations, so that no other controller changes them afterwards.
 	if err := t.begin(ctx); err != nil {
 		return t.end(ctx)
 	}

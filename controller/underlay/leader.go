@@ -143,6 +143,7 @@ func (l *leader) syncNodes(ctx context.Context) error {
 
 	pods := l.objects.podsByNode()
 	exists := map[string]bool{}
+
 	taken := cloud.TakenVIFs(nodes, l.maps.vif)
 	for _, n := range nodes {
 		exists[n.Name] = true

@@ -128,6 +128,7 @@ func retargetAddr(msg []byte, from, to string, index int, noDAD bool) ([]byte, e
 	}
 
 	head[2] = 0 // the flags are in an attribute
+
 	var out []attr
 
 	for _, a := range list {

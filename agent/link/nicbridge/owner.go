@@ -131,6 +131,7 @@ func keepsTransientPorts(root string) string {
 		}
 
 		file = path
+
 		for line := range strings.Lines(string(b)) {
 			line = strings.TrimSpace(line)
 			if !strings.HasPrefix(line, "#") && strings.Contains(line, "--delete-transient-ports") {

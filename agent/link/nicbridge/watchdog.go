@@ -117,6 +117,7 @@ func Watch(
 	defer stop()
 
 	mover, end := context.WithCancelCause(mover)
+
 	go func() {
 		_, _ = io.Copy(io.Discard, parent)
 
