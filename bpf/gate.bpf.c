@@ -23,10 +23,13 @@
 
 char _license[] SEC("license") = "GPL";
 
-const volatile __u64 host_netns = 0;
-__u32 period = 0; /* Go counts it; its lowest bit is the key in gate_recent that is written */
+const volatile __u64 host_netns = 0; /* cookie of the host's network namespace, set by Go */
 
-/* Ports that were bound in this period, and in the one before: see nextPeriod() in gate.go. */
+/* The current period, counted by Go. Its lowest bit is the key in gate_recent that is written. */
+__u32 period = 0;
+
+/* Ports that a socket bound, or connected from, in this period and in the one before: see
+ * nextPeriod() in gate.go. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 2);
@@ -103,6 +106,7 @@ int gate_post_bind4(struct bpf_sock *ctx)
 	return is_loopback(ctx->src_ip4) ? 1 : after_bind(ctx);
 }
 
+/* A socket at ::1 is recorded, too. It costs one lookup per packet to its port until the next scan. */
 SEC("cgroup/post_bind6")
 int gate_post_bind6(struct bpf_sock *ctx)
 {
@@ -123,7 +127,8 @@ int gate_connect6(struct bpf_sock_addr *ctx)
 	return before_connect(ctx);
 }
 
-/* Same as HostProtos in agent/link: other rules cover ICMP and protocols with ports. */
+/* The same protocols as withPorts in agent/link/raw.go: other rules cover ICMP and protocols with
+ * ports. */
 static __always_inline int needs_host_protos(__u32 proto)
 {
 	switch (proto) {

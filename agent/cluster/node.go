@@ -9,9 +9,10 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/cluster/annotation"
 )
 
-// Peers returns addresses of the other nodes in two sorted lists without duplicates. published has
-// those of peerAddrs. hosts has those of annotation.HostAddresses, at which the hosts can be
-// reached.
+// Peers returns addresses of the other nodes in two lists, each sorted and without duplicates.
+// published has the addresses from which other nodes send: those that their agents have published,
+// or the InternalIPs of nodes without an agent. hosts has all addresses at which their hosts can be
+// reached, also those of gateways and management ports.
 func (c *Cluster) Peers() (published, hosts []netip.Addr) {
 	for _, o := range c.nodes.GetStore().List() {
 		n := o.(*corev1.Node)
@@ -50,7 +51,8 @@ func (c *Cluster) Leaving() bool {
 		slices.ContainsFunc(n.Spec.Taints, func(t corev1.Taint) bool { return t.Key == deletionTaint }))
 }
 
-// Drained reports whether an operator has drained the agent's own gateway.
+// Drained reports whether an operator has drained the agent's own gateway (ovnkube node
+// drain-gateway).
 func (c *Cluster) Drained() bool {
 	n := c.Node()
 	return n != nil && annotation.Drained(n.Annotations)

@@ -36,8 +36,9 @@ func (f *flowBackend) run(ctx context.Context) error {
 func (f *flowBackend) sync(ctx context.Context, st state) error {
 	f.host.syncProtos(nil) // nil: for flows
 
-	if err := f.host.syncSockets(nil); err != nil || st.host.Bridge == nil {
-		return err
+	err := f.host.syncSockets(nil)
+	if err != nil || st.host.Bridge == nil {
+		return err // without a bridge there are no flows to write
 	}
 
 	if err := f.syncFlows(ctx, st); err != nil {
@@ -48,6 +49,7 @@ func (f *flowBackend) sync(ctx context.Context, st state) error {
 		return err
 	}
 
+	// No programs are at the uplink, which would use the lookup of sockets and the table of Services.
 	f.services.openHost(socketsOnly)
 
 	return f.services.write(nil)
@@ -71,7 +73,7 @@ func (f *flowBackend) syncFlows(ctx context.Context, st state) error {
 // syncHooks removes the programs of an earlier agent.
 func (f *flowBackend) syncHooks(context.Context, state) error { return f.earlier.remove() }
 
-// prepare opens these programs, so that syncHooks is fast.
+// prepare opens the programs of an earlier agent, so that syncHooks removes them fast.
 func (f *flowBackend) prepare(bpf.Config) error { return f.earlier.open() }
 
 // passToHost does nothing: the host's flows depend neither on its address nor on OVN.

@@ -96,6 +96,7 @@ func (e *FlowExplainer) Explain(
 	in := ovs.TraceInput{Bridge: e.bridge, Port: "LOCAL", Frame: frame}
 
 	switch dir {
+	case verdict.FromHost: // through LOCAL
 	case verdict.FromWire:
 		in.Port = fmt.Sprint(e.ports.Uplink)
 	case verdict.FromOVN:
@@ -118,9 +119,9 @@ func (e *FlowExplainer) Explain(
 	return explanation(trace.Steps(), ethernet+verdict.Parse(frame).Length)
 }
 
-// explanation interprets the steps of a frame of size bytes. The trace ends at the first flow that
-// counts. If a flow checks the length of the packet, the trace has both branches, and explanation
-// leaves out the one for other lengths.
+// explanation interprets the steps of a frame of size bytes, up to the first flow that counts. If a
+// flow checks the length of the packet, the trace has both branches, because ofproto/trace does not
+// evaluate the length. explanation leaves out the branch for other lengths.
 func explanation(steps []ovs.Step, size int) (FlowExplanation, error) {
 	var x FlowExplanation
 

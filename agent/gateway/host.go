@@ -110,14 +110,17 @@ func (u *hostUse) syncSockets(programs *bpf.Gateway) error {
 		}
 	}
 
-	if scanErr != nil { // the programs look up every port
+	if scanErr != nil { // syncLookups has scanned by itself
 		u.scannedAt = time.Now()
 		return nil
 	}
 
+	// In layout dedicated, no socket of the host can take packets of OVN's address.
+	warns := u.s.Layout != verdict.Dedicated
+
 	now, before := onlyListening(sockets), onlyListening(u.sockets)
 	for _, s := range now {
-		if !slices.Contains(before, s) {
+		if warns && !slices.Contains(before, s) {
 			u.log.Warn("a host socket listens inside the SNAT port range; it takes precedence over pods there and adds a cost per packet",
 				"local", s.Local, "protocol", model.ProtocolName(s.Proto))
 		}
@@ -130,7 +133,9 @@ func (u *hostUse) syncSockets(programs *bpf.Gateway) error {
 }
 
 // syncLookups writes the ports for which the programs must look up the owning socket. It does so by
-// the gate, which knows of later binds. If that does not work, it writes them without the gate.
+// the gate, which knows of later binds. If that does not work, it writes them without the gate. It
+// lists the sockets once more than syncSockets, because the gate needs a list that is younger than
+// the period that Sync begins.
 func (u *hostUse) syncLookups(programs *bpf.Gateway) error {
 	if u.gate != nil {
 		err := u.syncGate()

@@ -47,8 +47,8 @@ func PlanFor(subnets, networks []netip.Prefix) (Plan, error) {
 	return p, nil
 }
 
-// MAC derives a MAC address from an IP as ovn-kubernetes does: 0a:58 followed by the IPv4 address,
-// or by the last four bytes of the SHA-256 of an IPv6 address.
+// MAC derives a MAC address from an IP address, as MAC in controller/plan: 0a:58 followed by the IPv4
+// address, or by the last four bytes of the SHA-256 of an IPv6 address.
 func MAC(ip netip.Addr) net.HardwareAddr {
 	b := ip.AsSlice()
 	if ip.Is6() {

@@ -8,9 +8,9 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/cluster/annotation"
 )
 
-// MAC derives a port's MAC address from its first IP address, as ovn-kubernetes does. For IPv4 it
-// is 0a:58 and the four address bytes. For IPv6 it is 0a:58 and four bytes of the digest of the
-// address's text.
+// MAC derives a port's MAC address from its first IP address. For IPv4 it is 0a:58 and the four bytes
+// of the address, as in ovn-kubernetes. For IPv6 it is 0a:58 and the last four bytes of the SHA-256
+// of the address's text. ovn-kubernetes uses the first four bytes.
 func MAC(addr netip.Addr) net.HardwareAddr {
 	mac := net.HardwareAddr{0x0a, 0x58, 0, 0, 0, 0}
 

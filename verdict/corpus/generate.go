@@ -34,8 +34,8 @@ func NewGenerator(seed uint64, o Options) *Generator {
 
 func pick[T any](g *Generator, of ...T) T { return of[g.rng.IntN(len(of))] }
 
-// rarely returns true once in n times.
-func (g *Generator) rarely(n int) bool { return g.rng.IntN(n) == 0 }
+// oneIn returns true once in n times.
+func (g *Generator) oneIn(n int) bool { return g.rng.IntN(n) == 0 }
 
 // Node returns a configuration and tables. All nodes of all generators have the same sockets.
 func (g *Generator) Node() *Node {
@@ -47,16 +47,16 @@ func (g *Generator) Node() *Node {
 }
 
 func (g *Generator) mode(n *Node) {
-	n.Config.Mode = verdict.Mode{BFD: g.rarely(2), InSync: g.rarely(2), Takeover: g.rarely(2)}
+	n.Config.Mode = verdict.Mode{BFD: g.oneIn(2), InSync: g.oneIn(2), Takeover: g.oneIn(2)}
 
-	n.Config.Local, n.Config.MTU = g.rarely(3), pick(g, 0, 60, 200, mtu)
-	if g.options.Tags && g.options.Layout == verdict.Bridged && g.rarely(3) {
+	n.Config.Local, n.Config.MTU = g.oneIn(3), pick(g, 0, 60, 200, mtu)
+	if g.options.Tags && g.options.Layout == verdict.Bridged && g.oneIn(3) {
 		n.Config.VLAN = vlan
 	}
 }
 
 func (g *Generator) config(c *verdict.Config) {
-	if g.options.Layout == verdict.Direct && g.rarely(3) {
+	if g.options.Layout == verdict.Direct && g.oneIn(3) {
 		c.EncapIP = pick(g, V4.Encap, V6.Encap)
 	}
 
@@ -91,29 +91,29 @@ func (g *Generator) config(c *verdict.Config) {
 		c.PodTunnels = nil
 	}
 
-	c.Connected = !g.rarely(10)
+	c.Connected = !g.oneIn(10)
 }
 
 func (g *Generator) tables(n *Node) {
 	for _, f := range both {
 		for _, a := range []netip.Addr{f.Second, f.Management, f.VIP, f.Egress, f.Peer, f.Encap, f.Former} {
-			if g.rarely(6) {
+			if g.oneIn(6) {
 				delete(n.Addrs, a)
 			}
 		}
 
-		if g.rarely(4) {
+		if g.oneIn(4) {
 			n.Addrs[f.Foreign] = pick(g, verdict.AddrHost, verdict.AddrVIP, verdict.AddrOVN, verdict.AddrPeer, verdict.AddrFormer)
 		}
 	}
 
-	if g.rarely(4) {
+	if g.oneIn(4) {
 		n.Addrs[routerLLA] = pick(g, verdict.AddrHost, verdict.AddrOVN)
 	}
 
 	for _, f := range both {
 		for _, port := range []uint16{nodePort, hostedPort, hostPort} {
-			if g.rarely(6) {
+			if g.oneIn(6) {
 				delete(n.Services, verdict.ServiceKey{Addr: f.Node, Proto: ProtoTCP, Port: port})
 			}
 		}
@@ -127,7 +127,7 @@ func (g *Generator) Frame(n *Node) (verdict.Direction, []byte) {
 	g.family = pick(g, V4, V6)
 
 	g.dir = pick(g, verdict.FromWire, verdict.FromWire, verdict.FromWire, verdict.FromOVN)
-	if g.options.Layout == verdict.Bridged && g.rarely(6) {
+	if g.options.Layout == verdict.Bridged && g.oneIn(6) {
 		g.dir = verdict.FromHost
 	}
 
@@ -144,11 +144,11 @@ func (g *Generator) Frame(n *Node) (verdict.Direction, []byte) {
 }
 
 func (g *Generator) mangle(b []byte) []byte {
-	if g.rarely(10) {
+	if g.oneIn(10) {
 		b = b[:14+g.rng.IntN(len(b)-14+1)]
 	}
 
-	if g.rarely(20) && len(b) > 14 {
+	if g.oneIn(20) && len(b) > 14 {
 		b[14+g.rng.IntN(len(b)-14)] ^= 1 << g.rng.IntN(8)
 	}
 
@@ -158,7 +158,7 @@ func (g *Generator) mangle(b []byte) []byte {
 // tags adds tags, in most cases those of the node's network.
 func (g *Generator) tags(n *Node, b []byte) []byte {
 	own := n.Config.VLAN != 0 && g.dir != verdict.FromHost
-	if !g.rarely(12) {
+	if !g.oneIn(12) {
 		if own {
 			return Tag(n.Config.VLAN|uint16(g.rng.IntN(8))<<13, b) // any priority
 		}
@@ -193,7 +193,7 @@ func (g *Generator) whole() []byte {
 	case n == 7:
 		return g.ip(g.tunnel())
 	case n < 11:
-		return g.ip(g.part())
+		return g.ip(g.fragmentOfDatagram())
 	case n == 11:
 		return g.ip(g.bfd())
 	case n < 14:
@@ -216,12 +216,12 @@ func (g *Generator) ether(proto uint16, payload []byte) []byte {
 	dst, src := NodeMAC, PeerMAC
 	if g.dir != verdict.FromWire {
 		dst, src = PeerMAC, NodeMAC
-		if g.rarely(8) {
+		if g.oneIn(8) {
 			src = OtherMAC
 		}
 	}
 
-	if g.rarely(6) {
+	if g.oneIn(6) {
 		dst = pick(g, Broadcast, Group4, Group6, OtherMAC)
 	}
 
@@ -234,7 +234,7 @@ func (g *Generator) arp() []byte {
 	}
 
 	sender, target := pick(g, of...), pick(g, of...)
-	if g.rarely(3) {
+	if g.oneIn(3) {
 		target = sender
 	}
 
@@ -244,7 +244,7 @@ func (g *Generator) arp() []byte {
 func (g *Generator) neighbour() []byte {
 	of := []netip.Addr{V6.Node, V6.Second, V6.Remote, V6.Foreign, V6.VIP, V6.Egress, V6.Peer, V6.Encap, routerLLA, hostLLA, V6.Pod, V6.InnerPeer, V6.NextHop}
 
-	l4 := Advert(pick(g, of...), g.rarely(2))
+	l4 := Advert(pick(g, of...), g.oneIn(2))
 	switch g.rng.IntN(4) {
 	case 0, 1:
 		l4 = Solicit(pick(g, of...))
@@ -262,7 +262,7 @@ func (g *Generator) neighbour() []byte {
 		p.Src = V6.Node
 	}
 
-	if g.rarely(4) {
+	if g.oneIn(4) {
 		p.Ext = g.extensions(2)
 	}
 

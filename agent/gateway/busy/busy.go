@@ -30,13 +30,15 @@ func (r Rate) plus(s Rate) Rate { return Rate{r.Packets + s.Packets, r.Bytes + s
 
 func (r Rate) times(f float64) Rate { return Rate{r.Packets * f, r.Bytes * f} }
 
-// share returns the part of r that one flow has, if sampled of all sampled packets are the flow's.
+// share returns the part of r that a flow has. sampled is the flow's part of the sample, and all is
+// the whole sample.
 func (r Rate) share(sampled, all Rate) Rate {
 	// without sampled bytes, 0/0 would be NaN, which JSON cannot express
 	return Rate{r.Packets * sampled.Packets / all.Packets, r.Bytes * sampled.Bytes / max(all.Bytes, 1)}
 }
 
-// Class is the origin of packets, and the verdict on them.
+// Class is the origin of packets, and the verdict on them. Its fields have the values of bpf.Counter:
+// Port is the receiver or sender, which is host, ovn, both or none.
 type Class struct{ Direction, Port, Verdict string }
 
 func classOf(c bpf.Counter) Class { return Class{c.Direction, c.Port, c.Verdict} }
@@ -170,8 +172,8 @@ func groupByClass(counted []countedRate) map[Class]*Group {
 	return groups
 }
 
-// totalByReason adds up the rates that have the same reason in the sample. They have the same
-// class.
+// totalByReason adds up the rates that have the same reason in the sample. They have the same class,
+// because a shortcut does not change the verdict.
 func totalByReason(counted []countedRate) map[string]countedRate {
 	totals := map[string]countedRate{}
 
