@@ -132,8 +132,9 @@ func (c *clusterFlags) settings() []*setting.Setting {
 			Usage: "allow endpoints of the control plane's EndpointSlices at ports that are reserved for " +
 				"hosts. Ports of ssh, kubelet and other programs are reserved (docs/services.md). A label " +
 				"identifies the control plane's EndpointSlices. The admission policy " +
-				"ovn-ebpf-endpoint-slices keeps other clients from writing this label, so set the value " +
-				"true only if the policy is installed. The chart does so" + sameValue,
+				"ovn-ebpf-endpoint-slices keeps other clients from writing this label, so do not set the " +
+				"value true without this policy. From Kubernetes 1.30 on, the chart installs the policy and " +
+				"sets the value true" + sameValue,
 		},
 		{
 			Flag:    "namespace-frontends",
@@ -142,9 +143,9 @@ func (c *clusterFlags) settings() []*setting.Setting {
 			Value:   setting.Number(&c.shares.Namespace, 1, 131072),
 			About:   []string{"frontends of a namespace"},
 			Usage: "maximum `number` of frontends of all Services in a namespace. A Service has a " +
-				"frontend for each of its ports at each of its addresses. The limits for backends, " +
-				"external addresses and flows change in proportion (docs/services.md). If a namespace " +
-				"exceeds a limit, its oldest Services are served" + sameValue,
+				"frontend for each of its ports at each of its addresses. If you change this value, the " +
+				"limits for backends, external addresses and flows of a namespace change by the same factor " +
+				"(docs/services.md). If a namespace exceeds a limit, its oldest Services are served" + sameValue,
 		},
 		{
 			Flag:    "service-table-share",

@@ -4,6 +4,7 @@ import (
 	"flag"
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"unicode/utf8"
@@ -298,16 +299,53 @@ func sourceTable(s *settings) string {
 	return b.String()
 }
 
+// unusedTable has a row for each reason why names have no effect. A row lists keys by section, and
+// flags that have another name than their key.
 func unusedTable(s *settings) string {
-	var b strings.Builder
-	b.WriteString("| key of the file | flag | reason |\n|---|---|---|\n")
+	type row struct{ reason, section, keys, flags string }
+
+	var rows []*row
 
 	for _, u := range s.UnusedNames {
-		why := otherDocument.ReplaceAllString(u.Why, "([$1]($1))")
-		fmt.Fprintf(&b, "| %s | %s | %s |\n", named("", key(u.Section, u.Key)), named("", u.Flag), why)
+		i := slices.IndexFunc(rows, func(r *row) bool { return r.reason == u.Why })
+		if i < 0 {
+			i = len(rows)
+			rows = append(rows, &row{reason: u.Why})
+		}
+
+		r := rows[i]
+
+		switch {
+		case u.Key == "":
+		case u.Section == r.section:
+			r.keys += ", " + named("", u.Key)
+		default:
+			r.keys += separator(r.keys, "; ") + named("", "["+u.Section+"]") + " " + named("", u.Key)
+			r.section = u.Section
+		}
+
+		if u.Flag != "" && u.Flag != u.Key {
+			r.flags += separator(r.flags, ", ") + named("", u.Flag)
+		}
+	}
+
+	var b strings.Builder
+	b.WriteString("| reason | keys of the file | other flags |\n|---|---|---|\n")
+
+	for _, r := range rows {
+		fmt.Fprintf(&b, "| %s | %s | %s |\n", otherDocument.ReplaceAllString(r.reason, "([$1]($1))"), r.keys, r.flags)
 	}
 
 	return b.String()
+}
+
+// separator returns what to write between a list and its next item.
+func separator(list, between string) string {
+	if list == "" {
+		return ""
+	}
+
+	return between
 }
 
 func key(section, name string) string {

@@ -27,7 +27,8 @@ uplink: a packet from OVN has the node's address as its source, after SNAT.
   ovnkube gateway explain -from ovn udp 192.0.2.10:50001 203.0.113.9:53
   ovnkube gateway explain -pcap dump.pcap -packet 17               a captured frame
 
-Without -tcp-flags, a TCP packet is explained twice: as a SYN and as a later packet.`
+Without -tcp-flags, a TCP packet is explained as a later packet of its connection. If another rule decides
+about a SYN, the SYN is explained, too.`
 
 // question holds the flags of explain.
 type question struct {
@@ -70,7 +71,8 @@ func explainCommand(f *flag.FlagSet) action {
 		finder: newPinFinder(f, "sb-address", "sb-client-privkey", "sb-client-cert", "sb-client-cacert"),
 	}
 	southbound := f.Lookup("sb-address")
-	southbound.Usage, southbound.DefValue = "southbound database `address` for ovn-trace; default: ovn-trace's own", ""
+	southbound.Usage = "Southbound database `address` for ovn-trace; default: the setting sb-address, or else the default of ovn-trace"
+	southbound.DefValue = ""
 
 	f.StringVar(&q.from, "from", "wire",
 		"source of the packet (`side`): wire: it arrives at the uplink; ovn: OVN sends it; host: the host sends it, in layout bridged")
