@@ -27,6 +27,7 @@ var untyped = []exception{
 	{"README.md", "make test", false, ".ci/run does it, part test"},
 	{"running.md", "apt install", true, "wants a release: .ci/full installs its package, part release"},
 	{"running.md", "tar -xzf", true, "wants a release: .ci/full unpacks its archive, part release; TestInstall has the plugin's command"},
+	{"running.md", "helm template", true, "wants the chart of a release: TestRights checks the permissions of its accounts"},
 	{"running.md", "ovnkube controller --kubeconfig /etc/openvswitch/kubeconfig --nb-address ssl:", true, "wants databases with certificates: TestRaftTyped types controller.md's; the block over tcp has the same commands"},
 	{"running.md", "ovs-vsctl set-ssl", true, "wants databases with certificates: TestRaftTyped types controller.md's; the block over tcp has the same agent"},
 	{"running.md", "ovnkube agent --cleanup", true, "removes what the other documents need: .ci/run uninstalls by the same commands, part e2e"},
