@@ -106,7 +106,8 @@ int gate_post_bind4(struct bpf_sock *ctx)
 	return is_loopback(ctx->src_ip4) ? 1 : after_bind(ctx);
 }
 
-/* A socket at ::1 is recorded, too. It costs one lookup per packet to its port until the next scan. */
+/* A socket at ::1 is recorded, too. Until the next scan, it costs a lookup for each packet to its
+ * port. */
 SEC("cgroup/post_bind6")
 int gate_post_bind6(struct bpf_sock *ctx)
 {
