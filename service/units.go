@@ -26,48 +26,35 @@ func TableUnits() Units {
 	return Units{Frontends: 131072, Backends: 262144, Addresses: 65536, Local: 65536, Flows: 8 * 131072}
 }
 
+// combine returns op of the numbers of u and o, for each unit.
+func (u Units) combine(o Units, op func(a, b int) int) Units {
+	return Units{
+		op(u.Frontends, o.Frontends),
+		op(u.Backends, o.Backends),
+		op(u.Addresses, o.Addresses),
+		op(u.Local, o.Local),
+		op(u.Flows, o.Flows),
+	}
+}
+
 // plus returns the sum of u and o.
 func (u Units) plus(o Units) Units {
-	return Units{
-		u.Frontends + o.Frontends,
-		u.Backends + o.Backends,
-		u.Addresses + o.Addresses,
-		u.Local + o.Local,
-		u.Flows + o.Flows,
-	}
+	return u.combine(o, func(a, b int) int { return a + b })
 }
 
 // minus returns the difference of u and o.
 func (u Units) minus(o Units) Units {
-	return Units{
-		u.Frontends - o.Frontends,
-		u.Backends - o.Backends,
-		u.Addresses - o.Addresses,
-		u.Local - o.Local,
-		u.Flows - o.Flows,
-	}
+	return u.combine(o, func(a, b int) int { return a - b })
 }
 
 // larger returns the larger number of u and o, for each unit.
 func (u Units) larger(o Units) Units {
-	return Units{
-		max(u.Frontends, o.Frontends),
-		max(u.Backends, o.Backends),
-		max(u.Addresses, o.Addresses),
-		max(u.Local, o.Local),
-		max(u.Flows, o.Flows),
-	}
+	return u.combine(o, func(a, b int) int { return max(a, b) })
 }
 
 // smaller returns the smaller number of u and o, for each unit.
 func (u Units) smaller(o Units) Units {
-	return Units{
-		min(u.Frontends, o.Frontends),
-		min(u.Backends, o.Backends),
-		min(u.Addresses, o.Addresses),
-		min(u.Local, o.Local),
-		min(u.Flows, o.Flows),
-	}
+	return u.combine(o, func(a, b int) int { return min(a, b) })
 }
 
 // numbers returns pointers to the numbers of u, for code that handles one unit after another.
