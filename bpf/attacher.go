@@ -129,7 +129,7 @@ func (a attacher) dropDevices(prefix string) error {
 			continue
 		}
 
-		// Without a device there is no filter.
+		// The filter of a deleted device has gone with it.
 		if ifindex, err := strconv.Atoi(suffix); err == nil {
 			if _, err := net.InterfaceByIndex(ifindex); err == nil {
 				errs = append(errs, a.clsact.detach(ifindex, name, hook{}.egress))

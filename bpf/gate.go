@@ -22,7 +22,7 @@ type Gate struct {
 }
 
 // LoadGate loads the programs. A Gateway must have been opened before, because its bitmap is
-// shared. The error wraps ErrNoCgroup if there is no cgroup to attach to. Without a Gate,
+// shared. The error wraps ErrNoCgroup if the host has no cgroup v2 to attach to. Without a Gate,
 // Gateway.SyncHostSockets writes the bitmap.
 func LoadGate(opts CgroupOptions) (*Gate, error) {
 	spec, err := loadGate()

@@ -158,8 +158,8 @@ static __always_inline int is_host(const struct addr *a)
 
 /*
  * Tests an address by the exclusive or of its words, or an IPv4 address itself. hostBit in
- * digest.go computes the same: a multiplicative hash, of which the upper 12 bits count. A false
- * positive only costs the full path.
+ * digest.go computes the same: the upper 12 bits of a multiplicative hash. A false positive only
+ * costs the full path.
  */
 static __always_inline int may_be_host(__u32 hash)
 {

@@ -178,7 +178,7 @@ static __noinline int observe(struct __sk_buff *skb, struct shortcut *s, const s
 /*
  * Handles a pod's packet, at the host's end of its device. With a valid shortcut, the packet goes
  * past OVS to the uplink. mark is for a program at the uplink's egress, which lets packets with
- * this mark pass: see send_past(). In layout direct there is no such program, and mark is 0.
+ * this mark pass: see send_past(). Layout direct has no program there, and mark is 0.
  */
 static __always_inline int from_pod(struct __sk_buff *skb, __u32 mark)
 {

@@ -54,7 +54,7 @@ type Sock struct {
 
 // OpenSock loads the programs and adopts state pinned by an earlier load. Programs that are
 // attached stay until Attach, which must come after SyncServices. The error wraps ErrNoCgroup if
-// there is no cgroup to attach to.
+// the host has no cgroup v2 to attach to.
 func OpenSock(opts CgroupOptions) (*Sock, error) {
 	spec, err := loadSock()
 	if err != nil {

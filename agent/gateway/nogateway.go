@@ -62,7 +62,8 @@ func (t *topology) removeBridge(ctx context.Context) error {
 	earlier := t.s
 	earlier.NoGateway = false // the hairpin is that of an agent with a gateway
 
-	// No move can begin while this function runs. One that waits creates the bridge again.
+	// No move can begin while this function runs. A move that waits for its end creates the bridge
+	// again.
 	return nicbridge.Undisturbed(t.s.RunDir, t.s.Uplink, func() error {
 		// A move may have ended since finishMove, so the bridge has the host's addresses.
 		snapshot, err := nicbridge.Load(t.s.RunDir, t.s.Uplink)

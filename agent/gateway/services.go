@@ -221,7 +221,7 @@ func (s *Services) updateAlone() bool {
 
 // checkReplaceable returns an error while the agent would replace a working backend of an earlier
 // agent before it knows any Service. The new backend would pass connections to NodePorts to the
-// host, which refuses them. There is no error when:
+// host, which refuses them. It returns nil when:
 //
 //   - programs replace programs: they continue with the pinned tables
 //   - the agent's flows are missing: then nothing decides about packets, and the host takes

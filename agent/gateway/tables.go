@@ -41,11 +41,11 @@ const (
 // openHost loads missing programs for the host's sockets, at most once per resync. With the
 // argument withLookup it also loads the lookup of listeners behind externalTrafficPolicy Local.
 // Only the programs at the uplink use that one.
-func (s *Services) openHost(withLookup bool) {
+func (s *Services) openHost(needsLookup bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 
-	complete := s.sock != nil && (s.lookup != nil || !withLookup)
+	complete := s.sock != nil && (s.lookup != nil || !needsLookup)
 	if s.settings.NoEBPF != "" || complete || time.Since(s.openedAt) < resync {
 		return
 	}
@@ -64,7 +64,7 @@ func (s *Services) openHost(withLookup bool) {
 		s.record.setFault(partSockets, err)
 	}
 
-	if s.lookup == nil && withLookup {
+	if s.lookup == nil && needsLookup {
 		options := bpf.LookupOptions{PinDir: set.PinDir, Sizes: set.sizes, Log: s.log}
 		if s.lookup, err = bpf.OpenLookup(options); err == nil {
 			s.synced = false
@@ -89,8 +89,8 @@ func (s *Services) write(programs *bpf.Gateway) error {
 }
 
 // writeTables writes the changes, ends sockets that would miss them, and attaches the programs for
-// the host's sockets. A fault of these programs is recorded and is no error. The caller must hold
-// mu.
+// the host's sockets. It records a fault of these programs, but does not return it. The caller must
+// hold mu.
 func (s *Services) writeTables() (err error) {
 	defer func() {
 		// A failure of the sockets' tables has been recorded as degraded by now.

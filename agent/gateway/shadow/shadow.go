@@ -86,7 +86,7 @@ func (s *Shadow) Run(ctx context.Context) error {
 			return nil
 		}
 
-		// without programs there is nothing to compare, which is no fault
+		// Before the gateway attaches its programs, the monitor cannot compare anything.
 		isFault := err != nil && !errors.Is(err, bpf.ErrNotAttached)
 		if isFault && !hasWarned {
 			s.o.Log.Warn("decisions are not compared with the model, trying again", "error", err)

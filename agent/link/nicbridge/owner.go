@@ -120,7 +120,7 @@ var startFiles = []string{"etc/default/openvswitch-switch", "etc/sysconfig/openv
 // addresses until an agent runs. It returns "" if Open vSwitch deletes them, or if no file exists.
 // root is the parent of /etc.
 func keepsTransientPorts(root string) string {
-	file := "" // the last one that exists
+	file := "" // the last file of startFiles that exists
 
 	for _, name := range startFiles {
 		path := filepath.Join(root, name)

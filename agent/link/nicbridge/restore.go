@@ -64,7 +64,7 @@ func (m *mover) moveBack(ctx context.Context) error {
 		return fmt.Errorf("read device %s: %w", s.NIC, err)
 	}
 
-	nic, bridge := deviceOf(l), device{s.Bridge, -1} // -1: there is no such device
+	nic, bridge := deviceOf(l), device{s.Bridge, -1} // -1: the device does not exist
 
 	var onBridge [][]byte
 
