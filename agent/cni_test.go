@@ -16,7 +16,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/ovn-ebpf/ovn-ebpf/agent/cniconf"
-	"github.com/ovn-ebpf/ovn-ebpf/agent/management"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/testnode"
 	"github.com/ovn-ebpf/ovn-ebpf/cluster/annotation"
 	"github.com/ovn-ebpf/ovn-ebpf/cni"
@@ -402,7 +401,7 @@ func testForged(t *testing.T, r *cniRig) {
 	s := r.sandbox(pod, "c-forged")
 	router := netip.MustParseAddr("10.244.1.1")
 	r.annotate(annotation.PodNetworks, annotation.FormatPod(annotation.Pod{
-		Addresses: []netip.Prefix{netip.MustParsePrefix("10.244.1.9/24")}, MAC: management.MAC(router), Gateways: []netip.Addr{router},
+		Addresses: []netip.Prefix{netip.MustParsePrefix("10.244.1.9/24")}, MAC: annotation.DerivedMAC(router), Gateways: []netip.Addr{router},
 	}), pod.Name)
 
 	ctx, cancel := context.WithTimeout(t.Context(), time.Second)

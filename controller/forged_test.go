@@ -53,15 +53,15 @@ func forgeries(own, victim annotation.Pod, node *corev1.Node) []forgery {
 
 	uplink, _ := net.ParseMAC(gateway.MAC)
 	for name, mac := range map[string]net.HardwareAddr{
-		"router's MAC":              plan.MAC(plan.RouterAddress(subnets[0]).Addr()),
-		"router's MAC by IPv6":      plan.MAC(plan.RouterAddress(subnets[1]).Addr()),
+		"router's MAC":              annotation.DerivedMAC(plan.RouterAddress(subnets[0]).Addr()),
+		"router's MAC by IPv6":      annotation.DerivedMAC(plan.RouterAddress(subnets[1]).Addr()),
 		"management port's MAC":     management,
-		"derived management MAC":    plan.MAC(plan.ManagementAddress(subnets[0]).Addr()),
+		"derived management MAC":    annotation.DerivedMAC(plan.ManagementAddress(subnets[0]).Addr()),
 		"gateway router's MAC":      uplink,
-		"gateway router's join MAC": plan.MAC(join.IPv4.Addr()),
+		"gateway router's join MAC": annotation.DerivedMAC(join.IPv4.Addr()),
 		"another pod's MAC":         victim.MAC,
-		"MAC of a later pod":        plan.MAC(netip.MustParseAddr("10.244.0.99")),
-		"MAC of its IPv6 address":   plan.MAC(own.Addresses[1].Addr()),
+		"MAC of a later pod":        annotation.DerivedMAC(netip.MustParseAddr("10.244.0.99")),
+		"MAC of its IPv6 address":   annotation.DerivedMAC(own.Addresses[1].Addr()),
 		"multicast MAC":             {1, 0, 0x5e, 0, 0, 1},
 		"broadcast MAC":             {255, 255, 255, 255, 255, 255},
 		"no MAC":                    {0, 0, 0, 0, 0, 0},
@@ -84,7 +84,7 @@ func forgeries(own, victim annotation.Pod, node *corev1.Node) []forgery {
 
 			add(name+" "+family+" address", func(p *annotation.Pod) {
 				p.Addresses[i] = netip.PrefixFrom(a, subnet.Bits())
-				p.MAC = plan.MAC(p.Addresses[0].Addr())
+				p.MAC = annotation.DerivedMAC(p.Addresses[0].Addr())
 			})
 		}
 
@@ -214,7 +214,7 @@ func checkAllocated(t *testing.T, what string, p annotation.Pod, node *corev1.No
 		}
 	}
 
-	if got, want := p.MAC.String(), plan.MAC(p.Addresses[0].Addr()).String(); got != want {
+	if got, want := p.MAC.String(), annotation.DerivedMAC(p.Addresses[0].Addr()).String(); got != want {
 		t.Errorf("%s: MAC address %s, want %s", what, got, want)
 	}
 }

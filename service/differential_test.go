@@ -287,7 +287,7 @@ func (w *world) add(obj runtime.Object) {
 				network.Addresses = append(network.Addresses, netip.PrefixFrom(a, map[bool]int{true: 24, false: 64}[a.Is4()]))
 			}
 
-			network.MAC = plan.MAC(network.Addresses[0].Addr())
+			network.MAC = annotation.DerivedMAC(network.Addresses[0].Addr())
 			metav1.SetMetaDataAnnotation(&o.ObjectMeta, annotation.PodNetworks, annotation.FormatPod(network))
 		}
 

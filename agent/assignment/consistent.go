@@ -8,7 +8,6 @@ import (
 	"net/netip"
 	"slices"
 
-	"github.com/ovn-ebpf/ovn-ebpf/agent/management"
 	"github.com/ovn-ebpf/ovn-ebpf/cluster/annotation"
 )
 
@@ -80,7 +79,7 @@ func checkMAC(network annotation.Pod, subnets []netip.Prefix, node map[string]st
 
 	for _, s := range subnets {
 		router, port, _ := reservedAddresses(s.Masked())
-		own = append(own, management.MAC(router), management.MAC(port))
+		own = append(own, annotation.DerivedMAC(router), annotation.DerivedMAC(port))
 	}
 
 	// Absent or malformed addresses are not in use.
@@ -99,9 +98,9 @@ func checkMAC(network annotation.Pod, subnets []netip.Prefix, node map[string]st
 	}
 
 	// All derived MAC addresses begin with the same bytes, whatever the IP address.
-	derivedPrefix := management.MAC(subnets[0].Addr())[:2]
+	derivedPrefix := annotation.DerivedMAC(subnets[0].Addr())[:2]
 
-	isDerivedFrom := func(a netip.Prefix) bool { return bytes.Equal(management.MAC(a.Addr()), network.MAC) }
+	isDerivedFrom := func(a netip.Prefix) bool { return bytes.Equal(annotation.DerivedMAC(a.Addr()), network.MAC) }
 	if bytes.Equal(network.MAC[:2], derivedPrefix) && !slices.ContainsFunc(network.Addresses, isDerivedFrom) {
 		return fmt.Errorf("MAC address %s is reserved for the IP address that it is derived from",
 			network.MAC)

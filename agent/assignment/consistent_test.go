@@ -6,7 +6,6 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/ovn-ebpf/ovn-ebpf/agent/management"
 	"github.com/ovn-ebpf/ovn-ebpf/cluster/annotation"
 )
 
@@ -105,4 +104,4 @@ func TestHarmfulAnnotationsAreRefused(t *testing.T) {
 	}
 }
 
-func derived(a netip.Prefix) net.HardwareAddr { return management.MAC(a.Addr()) }
+func derived(a netip.Prefix) net.HardwareAddr { return annotation.DerivedMAC(a.Addr()) }

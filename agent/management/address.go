@@ -1,10 +1,11 @@
 package management
 
 import (
-	"crypto/sha256"
 	"errors"
 	"net"
 	"net/netip"
+
+	"github.com/ovn-ebpf/ovn-ebpf/cluster/annotation"
 )
 
 // Host parts of the addresses in a node's subnet that are not for pods.
@@ -34,7 +35,7 @@ func PlanFor(subnets, networks []netip.Prefix) (Plan, error) {
 
 		p.Addresses = append(p.Addresses, netip.PrefixFrom(own, s.Bits()))
 		if p.MAC == nil || own.Is4() { // the IPv4 address counts, if there is one
-			p.MAC = MAC(own)
+			p.MAC = annotation.DerivedMAC(own)
 		}
 
 		for _, n := range networks {
@@ -45,18 +46,6 @@ func PlanFor(subnets, networks []netip.Prefix) (Plan, error) {
 	}
 
 	return p, nil
-}
-
-// MAC derives a MAC address from an IP address, as MAC in controller/plan: 0a:58 followed by the IPv4
-// address, or by the last four bytes of the SHA-256 of an IPv6 address.
-func MAC(ip netip.Addr) net.HardwareAddr {
-	b := ip.AsSlice()
-	if ip.Is6() {
-		sum := sha256.Sum256([]byte(ip.String()))
-		b = sum[len(sum)-4:]
-	}
-
-	return append(net.HardwareAddr{0x0a, 0x58}, b...)
 }
 
 // nth returns the n-th address of the prefix.

@@ -128,7 +128,7 @@ func (c *cluster) podOn(node int, addresses bool) *corev1.Pod {
 		ref.address = n.next
 		n.next = n.next.Next()
 		annotations = map[string]string{annotation.PodNetworks: annotation.FormatPod(annotation.Pod{
-			Addresses: []netip.Prefix{netip.PrefixFrom(ref.address, n.subnet.Bits())}, MAC: plan.MAC(ref.address),
+			Addresses: []netip.Prefix{netip.PrefixFrom(ref.address, n.subnet.Bits())}, MAC: annotation.DerivedMAC(ref.address),
 			Gateways: []netip.Addr{plan.RouterAddress(n.subnet).Addr()},
 		})}
 	}

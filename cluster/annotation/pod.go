@@ -1,6 +1,7 @@
 package annotation
 
 import (
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"net"
@@ -186,4 +187,23 @@ func ParseTunnelAddress(annotations map[string]string) (netip.Addr, bool) {
 // network address.
 func ManagementAddress(subnet netip.Prefix) netip.Prefix {
 	return netip.PrefixFrom(subnet.Masked().Addr().Next().Next(), subnet.Bits())
+}
+
+// DerivedMAC derives a port's MAC address from its first IP address. For IPv4 it is 0a:58 and the
+// four bytes of the address, as in ovn-kubernetes. For IPv6 it is 0a:58 and the last four bytes of
+// the SHA-256 of the address's text. ovn-kubernetes uses the first four bytes.
+func DerivedMAC(addr netip.Addr) net.HardwareAddr {
+	mac := net.HardwareAddr{0x0a, 0x58, 0, 0, 0, 0}
+
+	if addr.Is4() {
+		b := addr.As4()
+		copy(mac[2:], b[:])
+
+		return mac
+	}
+
+	sum := sha256.Sum256([]byte(addr.String()))
+	copy(mac[2:], sum[len(sum)-4:])
+
+	return mac
 }

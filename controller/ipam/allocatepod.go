@@ -97,7 +97,7 @@ func (a *Allocator) network(pod Pod) annotation.Pod {
 	}
 
 	if network.MAC == nil {
-		network.MAC = plan.MAC(network.Addresses[0].Addr())
+		network.MAC = annotation.DerivedMAC(network.Addresses[0].Addr())
 	}
 
 	for _, address := range network.Addresses {

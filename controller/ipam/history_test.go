@@ -137,7 +137,7 @@ func (h *cluster) addPod(n *corev1.Node) {
 	case 1:
 		asksFor(p, fmt.Sprintf(`{"mac":"02:00:00:00:00:%02x"}`, h.r.IntN(8)))
 	case 2:
-		asksFor(p, fmt.Sprintf(`{"mac":%q}`, plan.MAC(h.anyAddress())))
+		asksFor(p, fmt.Sprintf(`{"mac":%q}`, annotation.DerivedMAC(h.anyAddress())))
 	case 3:
 		p.Annotations[annotation.PodNetworks] = h.anyNetwork()
 	}
@@ -158,7 +158,7 @@ func (h *cluster) anyAddress() netip.Addr {
 // anyNetwork is what a tenant may write.
 func (h *cluster) anyNetwork() string {
 	a := h.anyAddress()
-	network := annotation.Pod{Addresses: []netip.Prefix{netip.PrefixFrom(a, 28)}, MAC: plan.MAC(a)}
+	network := annotation.Pod{Addresses: []netip.Prefix{netip.PrefixFrom(a, 28)}, MAC: annotation.DerivedMAC(a)}
 
 	switch h.r.IntN(4) {
 	case 0:

@@ -19,8 +19,8 @@ import (
 func nodeMACs(n *corev1.Node, subnets []netip.Prefix) []string {
 	var out []string
 	for _, s := range subnets {
-		out = append(out, plan.MAC(plan.RouterAddress(s).Addr()).String(),
-			plan.MAC(plan.ManagementAddress(s).Addr()).String())
+		out = append(out, annotation.DerivedMAC(plan.RouterAddress(s).Addr()).String(),
+			annotation.DerivedMAC(plan.ManagementAddress(s).Addr()).String())
 	}
 
 	// An address that is absent or malformed is not in use.
@@ -51,10 +51,10 @@ func (a *Allocator) checkMAC(
 		return fmt.Errorf("%w: %w", ErrInvalid, err)
 	}
 
-	hasDerivedForm := bytes.Equal(mac[:2], plan.MAC(subnets[0].Addr())[:2])
+	hasDerivedForm := bytes.Equal(mac[:2], annotation.DerivedMAC(subnets[0].Addr())[:2])
 
 	isDerived := slices.ContainsFunc(addresses,
-		func(addr netip.Addr) bool { return bytes.Equal(plan.MAC(addr), mac) })
+		func(addr netip.Addr) bool { return bytes.Equal(annotation.DerivedMAC(addr), mac) })
 	if hasDerivedForm && !isDerived || slices.Contains(a.macs[node], mac.String()) {
 		return fmt.Errorf("%w: MAC address %s is the node's own, or kept for the address that it is made from",
 			ErrInvalid, mac)
@@ -91,7 +91,7 @@ func (a *Allocator) holdMAC(
 		addresses = append(addresses, held.Addr())
 	}
 
-	derived := plan.MAC(addresses[0])
+	derived := annotation.DerivedMAC(addresses[0])
 	for _, mac := range slices.Concat(candidates, []net.HardwareAddr{derived}, macsFromUID(pod.UID)) {
 		if mac == nil || a.checkMAC(pod, node, subnets, mac, addresses...) != nil {
 			continue

@@ -11,7 +11,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/ovn-ebpf/ovn-ebpf/cluster/annotation"
-	"github.com/ovn-ebpf/ovn-ebpf/controller/plan"
 )
 
 // TestMACsThatMeet: MAC addresses derived from IPv6 addresses are a digest, which a pod can make
@@ -20,7 +19,7 @@ func TestMACsThatMeet(t *testing.T) {
 	subnets := []netip.Prefix{netip.MustParsePrefix("fd00::/64")}
 	first := netip.MustParsePrefix("fd00::3/64")
 
-	derived := plan.MAC(first.Addr())
+	derived := annotation.DerivedMAC(first.Addr())
 	for _, tt := range []struct {
 		name  string
 		setUp func(*Allocator)
@@ -84,7 +83,7 @@ func TestRecovery(t *testing.T) {
 		return p
 	}
 
-	odd, router, victims := "02:00:00:00:00:09", plan.MAC(netip.MustParseAddr("10.0.0.1")).String(), "10.0.0.7/24"
+	odd, router, victims := "02:00:00:00:00:09", annotation.DerivedMAC(netip.MustParseAddr("10.0.0.1")).String(), "10.0.0.7/24"
 	for _, tt := range []struct {
 		name, request, said, port string // MAC addresses of annotation and port
 		addresses, inOVN          []string

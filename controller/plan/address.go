@@ -1,31 +1,10 @@
 package plan
 
 import (
-	"crypto/sha256"
-	"net"
 	"net/netip"
 
 	"github.com/ovn-ebpf/ovn-ebpf/cluster/annotation"
 )
-
-// MAC derives a port's MAC address from its first IP address. For IPv4 it is 0a:58 and the four bytes
-// of the address, as in ovn-kubernetes. For IPv6 it is 0a:58 and the last four bytes of the SHA-256
-// of the address's text. ovn-kubernetes uses the first four bytes.
-func MAC(addr netip.Addr) net.HardwareAddr {
-	mac := net.HardwareAddr{0x0a, 0x58, 0, 0, 0, 0}
-
-	if addr.Is4() {
-		b := addr.As4()
-		copy(mac[2:], b[:])
-
-		return mac
-	}
-
-	sum := sha256.Sum256([]byte(addr.String()))
-	copy(mac[2:], sum[len(sum)-4:])
-
-	return mac
-}
 
 // RouterAddress returns the router's address in a node subnet: the first one.
 func RouterAddress(subnet netip.Prefix) netip.Prefix { return nth(subnet, 1) }

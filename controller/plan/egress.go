@@ -165,7 +165,7 @@ func (n node) egressRoutes(gateway node, is4, hasFallback bool) []Row {
 	session := BFD{Port: port, Destination: agent}
 
 	rows = append(rows, session, StaticMACBinding{
-		Port: port, IP: agent, MAC: MAC(gateway.joinPrefixes()[0].Addr()).String(), Override: true,
+		Port: port, IP: agent, MAC: annotation.DerivedMAC(gateway.joinPrefixes()[0].Addr()).String(), Override: true,
 	})
 	for _, half := range halves {
 		rows = append(rows, StaticRoute{

@@ -116,7 +116,7 @@ func (n node) routeRows(gr string, cfg Config) []Row {
 // the join switch is hop. The MAC address of the cluster router is written, not learned: a router
 // that learns an address queues four packets and drops the rest.
 func podRoutes(gr, hop string, is4 bool, cfg Config) []Row {
-	mac := MAC(clusterRouterAddress(cfg.JoinSubnets[0]).Addr()).String()
+	mac := annotation.DerivedMAC(clusterRouterAddress(cfg.JoinSubnets[0]).Addr()).String()
 	rows := []Row{StaticMACBinding{Port: joinPort + gr, IP: hop, MAC: mac, Override: true}}
 
 	for _, cidr := range cfg.ClusterCIDRs {

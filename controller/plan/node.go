@@ -224,7 +224,7 @@ func (n node) switchRows() []Row {
 		},
 		LogicalRouterPort{
 			Router: clusterRouter, Name: port, Networks: networks,
-			MAC: MAC(RouterAddress(n.subnets[0]).Addr()).String(), Options: options,
+			MAC: annotation.DerivedMAC(RouterAddress(n.subnets[0]).Addr()).String(), Options: options,
 		},
 		peer,
 	}

@@ -233,16 +233,3 @@ func TestKeyText(t *testing.T) {
 		}
 	}
 }
-
-func TestMAC(t *testing.T) {
-	for in, want := range map[string]string{
-		"10.244.1.1":        "0a:58:0a:f4:01:01",
-		"fd00:10:244:1::1":  "", // any unique one
-		"fd00:10:244:1::10": "",
-	} {
-		got := plan.MAC(netip.MustParseAddr(in)).String()
-		if !strings.HasPrefix(got, "0a:58:") || want != "" && got != want {
-			t.Errorf("MAC(%s) = %s, want %s", in, got, want)
-		}
-	}
-}

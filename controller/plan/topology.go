@@ -117,7 +117,7 @@ func clusterRouterAddress(subnet netip.Prefix) netip.Prefix { return nth(subnet,
 func joinPorts(router string, addresses []netip.Prefix, options map[string]string) []Row {
 	return []Row{
 		LogicalRouterPort{
-			Router: router, Name: joinPort + router, MAC: MAC(addresses[0].Addr()).String(),
+			Router: router, Name: joinPort + router, MAC: annotation.DerivedMAC(addresses[0].Addr()).String(),
 			Networks: prefixStrings(addresses), Options: options,
 		},
 		routerPort(joinSwitch, "jtor-"+router, joinPort+router),

@@ -53,7 +53,7 @@ func TestPatchesAreForOneVersion(t *testing.T) {
 	s := nbtest.Start(t)
 	ctx := t.Context()
 	addr := netip.MustParsePrefix("10.244.0.200/24")
-	quicker := annotation.Pod{Addresses: []netip.Prefix{addr}, MAC: plan.MAC(addr.Addr()), Gateways: []netip.Addr{netip.MustParseAddr("10.244.0.1")}}
+	quicker := annotation.Pod{Addresses: []netip.Prefix{addr}, MAC: annotation.DerivedMAC(addr.Addr()), Gateways: []netip.Addr{netip.MustParseAddr("10.244.0.1")}}
 	patchPod := func(name string, metadata map[string]any) {
 		body, err := json.Marshal(map[string]any{"metadata": metadata})
 		if err == nil {
