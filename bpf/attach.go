@@ -275,14 +275,17 @@ func removeIfThere(path string) error {
 	return nil
 }
 
+// unpinMaps removes the pins of the maps. A pin that cannot be removed does not stop it.
 func unpinMaps(pinDir string, names ...string) error {
+	var errs []error
+
 	for _, name := range names {
 		if err := removeIfThere(filepath.Join(pinDir, name)); err != nil {
-			return fmt.Errorf("unpin map: %w", err)
+			errs = append(errs, fmt.Errorf("unpin map: %w", err))
 		}
 	}
 
-	return nil
+	return errors.Join(errs...)
 }
 
 func programID(p *ebpf.Program) (ebpf.ProgramID, error) {

@@ -171,12 +171,7 @@ func (n *Nested) SetHost(addresses []netip.Addr) error {
 		want[nestedAddr{W: words(a)}] = 1
 	}
 
-	_, unwritten, err := syncEntries(n.objs.NestedHost, want)
-	if err == nil && unwritten > 0 {
-		err = fmt.Errorf("no room for %d of %d addresses", unwritten, len(want))
-	}
-
-	if err != nil {
+	if err := syncSet(n.objs.NestedHost, want); err != nil {
 		return fmt.Errorf("set addresses of the VM: %w", err)
 	}
 

@@ -17,12 +17,7 @@ func (s *Sock) SyncAddrs(want []netip.Addr) error {
 		keys[sockAddr{W: words(a.WithZone(""))}] = 1
 	}
 
-	_, unwritten, err := syncEntries(s.objs.SockAddrs, keys)
-	if err == nil && unwritten > 0 {
-		err = fmt.Errorf("no room for %d of %d addresses", unwritten, len(keys))
-	}
-
-	if err != nil {
+	if err := syncSet(s.objs.SockAddrs, keys); err != nil {
 		return fmt.Errorf("sync addresses of host sockets: %w", err)
 	}
 

@@ -104,16 +104,20 @@ func pruneEntries[K comparable, V any](m *ebpf.Map, want map[K]V) (int, error) {
 	})
 }
 
-// deleteEntries deletes the entries of m that match and returns their number.
-func deleteEntries[K, V any](m *ebpf.Map, match func(K, V) bool) (int, error) {
+// deleteEntries deletes the entries of m that match and returns their number. An entry that cannot be
+// deleted does not stop it.
+func deleteEntries[K, V any](m *ebpf.Map, match func(K, V) bool) (deleted int, err error) {
 	keys, err := findKeys(m, match)
 	for _, k := range keys {
-		if err := m.Delete(k); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
-			return 0, err
+		if e := m.Delete(k); e != nil && !errors.Is(e, ebpf.ErrKeyNotExist) {
+			err = errors.Join(err, e)
+			continue
 		}
+
+		deleted++
 	}
 
-	return len(keys), err
+	return deleted, err
 }
 
 // findKeys returns the keys of the entries of m that match. After an error it returns those that it
@@ -141,7 +145,7 @@ func syncEntries[K, V comparable](m *ebpf.Map, want map[K]V) (writes, unwritten 
 
 	pruned, err := pruneEntries(m, want)
 	if err != nil {
-		return put.written, 0, err
+		return put.written + pruned, 0, err
 	}
 
 	// The deletions may have made room.
@@ -150,6 +154,19 @@ func syncEntries[K, V comparable](m *ebpf.Map, want map[K]V) (writes, unwritten 
 	retried, err := writeOverflow(noRoom, m)
 
 	return put.written + pruned + retried.written, len(noRoom), err
+}
+
+// syncSet sets m to exactly the keys of want. An error of a write does not keep it from deleting
+// stale keys.
+func syncSet[K comparable](m *ebpf.Map, want map[K]uint8) error {
+	put, err := putEntries(m, want)
+	if n := len(put.full); n > 0 {
+		err = errors.Join(err, fmt.Errorf("no room for %d of %d entries", n, len(want)))
+	}
+
+	_, pruneErr := pruneEntries(m, want)
+
+	return errors.Join(err, pruneErr)
 }
 
 // readTable returns the entries of a hash table of K to V.

@@ -3,6 +3,7 @@ package service
 import (
 	"net/netip"
 	"slices"
+	"strconv"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -105,8 +106,15 @@ func ProtocolOf(number uint8) corev1.Protocol {
 	return corev1.ProtocolTCP
 }
 
-// ProtocolName returns the name of a protocol number: TCP, UDP or SCTP.
-func ProtocolName(number uint8) string { return string(ProtocolOf(number)) }
+// ProtocolName returns the name of a protocol number: TCP, UDP or SCTP. For other protocols it is the
+// number.
+func ProtocolName(number uint8) string {
+	if p := ProtocolOf(number); ProtocolNumber(p) == number {
+		return string(p)
+	}
+
+	return strconv.Itoa(int(number))
+}
 
 // isKnownProtocol reports whether a Service can have the protocol.
 func isKnownProtocol(p corev1.Protocol) bool {

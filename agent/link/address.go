@@ -75,7 +75,7 @@ func SyncAddresses(device string, want []netip.Prefix) error {
 		return err
 	}
 
-	have, err := addressesOf(l)
+	have, err := addressesOf(l, netlink.FAMILY_ALL)
 	if err != nil {
 		return err
 	}
@@ -109,8 +109,8 @@ func SyncAddresses(device string, want []netip.Prefix) error {
 }
 
 // addressesOf returns the addresses of a device.
-func addressesOf(l netlink.Link) ([]netlink.Addr, error) {
-	list, err := retry(func() ([]netlink.Addr, error) { return netlink.AddrList(l, netlink.FAMILY_ALL) })
+func addressesOf(l netlink.Link, family int) ([]netlink.Addr, error) {
+	list, err := retry(func() ([]netlink.Addr, error) { return netlink.AddrList(l, family) })
 	if err != nil {
 		return nil, fmt.Errorf("list addresses of %s: %w", l.Attrs().Name, err)
 	}

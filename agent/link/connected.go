@@ -32,7 +32,7 @@ func ConnectedRoutes(device string, known []ConnectedRoute) (have, missing []Con
 		return nil, nil, err
 	}
 
-	addrs, err := addressesOf(l)
+	addrs, err := addressesOf(l, netlink.FAMILY_ALL)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -46,12 +46,12 @@ func SyncHairpin(device string, h Hairpin) error {
 	}
 
 	for _, a := range h.Neighbours {
-		if err := setNeighbour(l, a, h.MAC); err != nil {
+		if err := putNeighbour(l, a, h.MAC); err != nil {
 			return err
 		}
 	}
 
-	have, err := routesOf(l)
+	have, err := routesOf(l, netlink.FAMILY_ALL)
 	if err != nil {
 		return err
 	}
@@ -123,7 +123,7 @@ const forever = 0xffffffff
 // addDeprecated adds an address that the kernel never selects as a source: it is valid forever, but
 // its preferred lifetime is over.
 func addDeprecated(l netlink.Link, a netip.Addr) error {
-	have, err := addressesOf(l)
+	have, err := addressesOf(l, family(a))
 	if err != nil {
 		return err
 	}
@@ -165,7 +165,7 @@ func replaceRoute(l netlink.Link, have []netlink.Route, r Route) error {
 
 // pruneRoutes deletes the agent's routes by the device to prefixes that are not wanted.
 func pruneRoutes(l netlink.Link, wanted map[netip.Prefix]bool) error {
-	have, err := routesOf(l)
+	have, err := routesOf(l, netlink.FAMILY_ALL)
 	if err != nil {
 		return err
 	}

@@ -81,6 +81,11 @@ func setNeighbour(l netlink.Link, a netip.Addr, mac net.HardwareAddr) error {
 		return nil
 	}
 
+	return putNeighbour(l, a, mac)
+}
+
+// putNeighbour adds or replaces the permanent entry.
+func putNeighbour(l netlink.Link, a netip.Addr, mac net.HardwareAddr) error {
 	n := &netlink.Neigh{
 		LinkIndex:    l.Attrs().Index,
 		Family:       family(a),
@@ -140,7 +145,7 @@ func setHostRoute(l netlink.Link, a netip.Addr) error {
 func checkHostRoute(l netlink.Link, a netip.Addr) error {
 	want := hostRoute(l, a)
 
-	have, err := routesOf(l)
+	have, err := routesOf(l, family(a))
 	if err != nil {
 		return err
 	}

@@ -40,7 +40,7 @@ func ReaddressPod(p PodInterface) error {
 
 // deleteDefaults removes the device's default routes, except those through the gateways.
 func deleteDefaults(l netlink.Link, keep []netip.Addr) error {
-	routes, err := routesOf(l)
+	routes, err := routesOf(l, netlink.FAMILY_ALL)
 	if err != nil {
 		return err
 	}

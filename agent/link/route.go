@@ -75,7 +75,7 @@ func SyncRoutes(device string, want map[netip.Prefix]netip.Addr) error {
 		return err
 	}
 
-	have, err := routesOf(l)
+	have, err := routesOf(l, netlink.FAMILY_ALL)
 	if err != nil {
 		return err
 	}
@@ -107,8 +107,8 @@ func SyncRoutes(device string, want map[netip.Prefix]netip.Addr) error {
 }
 
 // routesOf returns the routes of the main table by the device.
-func routesOf(l netlink.Link) ([]netlink.Route, error) {
-	list, err := retry(func() ([]netlink.Route, error) { return netlink.RouteList(l, netlink.FAMILY_ALL) })
+func routesOf(l netlink.Link, family int) ([]netlink.Route, error) {
+	list, err := retry(func() ([]netlink.Route, error) { return netlink.RouteList(l, family) })
 	if err != nil {
 		return nil, fmt.Errorf("list routes of %s: %w", l.Attrs().Name, err)
 	}

@@ -31,16 +31,13 @@ func tunnels(c Config) string {
 
 	b.WriteString("\tchain tunnels {\n")
 
-	for _, family := range []struct {
-		name string
-		is   func(netip.Addr) bool
-	}{{"ip", netip.Addr.Is4}, {"ip6", netip.Addr.Is6}} {
+	for _, family := range families {
 		if s := set(singleAddresses(c.Hosts), family.is); s != "" {
-			fmt.Fprintf(&b, "\t\t%s daddr { %s } drop\n", family.name, s)
+			fmt.Fprintf(&b, "\t\t%s daddr { %s } drop\n", family.ip, s)
 		}
 
 		if s := set(c.Tunnels, family.is); s != "" {
-			fmt.Fprintf(&b, "\t\t%s daddr { %s } return\n", family.name, s)
+			fmt.Fprintf(&b, "\t\t%s daddr { %s } return\n", family.ip, s)
 		}
 	}
 

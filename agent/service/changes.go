@@ -258,7 +258,7 @@ func (t *Tables) SocketFrontends(keys []verdict.ServiceKey, own []netip.Addr) []
 
 // tableOf returns the values of all frontends that have one.
 func tableOf[V any](t *Tables, value func(frontendState) (V, bool)) map[verdict.ServiceKey]V {
-	out := make(map[verdict.ServiceKey]V)
+	out := make(map[verdict.ServiceKey]V, len(t.holders))
 
 	for k := range t.holders {
 		if v, has := value(t.frontendState(k)); has {
