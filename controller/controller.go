@@ -131,7 +131,7 @@ func (c Config) southbound(log *slog.Logger) reconcile.Southbound {
 // databases returns the metrics of OVN's databases.
 func (c Config) databases(northbound []string, log *slog.Logger) prometheus.Collector {
 	all := []raft.Database{raft.Northbound(northbound, c.NBTLS)}
-	if endpoints, err := nb.Parse(c.SBAddress); c.SBAddress != "" && err == nil { // Validate has returned an error
+	if endpoints, err := nb.Parse(c.SBAddress); c.SBAddress != "" && err == nil { // Validate returns other errors
 		all = append(all, raft.Southbound(endpoints, c.SBTLS))
 	}
 

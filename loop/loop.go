@@ -125,10 +125,8 @@ func Insist(ctx context.Context, report func(string), do func() error) error {
 
 		report(err.Error())
 
-		select {
-		case <-ctx.Done():
+		if !Pause(ctx, wait) {
 			return ctx.Err()
-		case <-time.After(wait):
 		}
 	}
 }

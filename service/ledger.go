@@ -135,6 +135,10 @@ func (l *Ledger) Delete(k Key) {
 // Settle decides about all objects. It returns the keys of those whose verdict is another one than
 // at the last Settle. New objects are among them only if they are not served.
 func (l *Ledger) Settle() []Key {
+	if len(l.privileged.changed)+len(l.others.changed) == 0 {
+		return nil
+	}
+
 	l.divide(&l.privileged, l.budget.Total)
 
 	// The other namespaces cannot use the reserve, even if the privileged ones leave a part of it.
@@ -235,7 +239,7 @@ func (l *Ledger) divide(d *division, total Units) {
 	}
 
 	for a := range affected {
-		if _, changed := d.changed[a]; !changed && a.request.within(previous.smaller(d.share)) {
+		if _, changed := d.changed[a]; !changed && a.request.within(previous) && a.request.within(d.share) {
 			continue // the namespace gets all that it requests with either share
 		}
 

@@ -52,11 +52,6 @@ func (u Units) larger(o Units) Units {
 	return u.combine(o, func(a, b int) int { return max(a, b) })
 }
 
-// smaller returns the smaller number of u and o, for each unit.
-func (u Units) smaller(o Units) Units {
-	return u.combine(o, func(a, b int) int { return min(a, b) })
-}
-
 // numbers returns pointers to the numbers of u, for code that handles one unit after another.
 func (u *Units) numbers() [5]*int {
 	return [...]*int{&u.Frontends, &u.Backends, &u.Addresses, &u.Local, &u.Flows}

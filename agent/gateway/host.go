@@ -115,12 +115,9 @@ func (u *hostUse) syncSockets(programs *bpf.Gateway) error {
 		return nil
 	}
 
-	// In layout dedicated, no socket of the host can take packets of OVN's address.
-	warns := u.s.Layout != verdict.Dedicated
-
 	now, before := onlyListening(sockets), onlyListening(u.sockets)
 	for _, s := range now {
-		if warns && !slices.Contains(before, s) {
+		if !slices.Contains(before, s) {
 			u.log.Warn("a host socket listens inside the SNAT port range; it takes precedence over pods there and adds a cost per packet",
 				"local", s.Local, "protocol", model.ProtocolName(s.Proto))
 		}

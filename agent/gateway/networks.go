@@ -38,24 +38,24 @@ func externalNetworks(h Host, n Node, s Settings, f facts) []netip.Prefix {
 	}
 
 	for _, hop := range n.NextHops {
-		out = append(out, netip.PrefixFrom(hop, hop.BitLen()))
+		out = append(out, hostPrefix(hop))
 	}
 
 	for _, r := range n.Routes { // of a route without a next hop, the destinations stay internal
 		if r.Via.IsValid() {
-			out = append(out, netip.PrefixFrom(r.Via, r.Via.BitLen()))
+			out = append(out, hostPrefix(r.Via))
 		}
 	}
 
 	for _, a := range f.hosts {
 		if !within(s.PodCIDRs, a) { // the host reaches addresses there through its management port
-			out = append(out, netip.PrefixFrom(a, a.BitLen()))
+			out = append(out, hostPrefix(a))
 		}
 	}
 
 	for _, r := range h.Defaults {
 		if r.Device == s.HostDevice() {
-			out = append(out, netip.PrefixFrom(r.NextHop, r.NextHop.BitLen()))
+			out = append(out, hostPrefix(r.NextHop))
 		}
 	}
 

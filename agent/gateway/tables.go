@@ -93,8 +93,10 @@ func (s *Services) write(programs *bpf.Gateway) error {
 // hold mu.
 func (s *Services) writeTables() (err error) {
 	defer func() {
-		// A failure of the sockets' tables has been recorded as degraded by now.
-		s.hostServed.Store(s.hostServed.Load() || s.planned)
+		if s.planned { // a failure of the sockets' tables has been recorded as degraded by now
+			s.hostServed.Store(true)
+		}
+
 		s.upToDate = err == nil && s.planned
 	}()
 

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"path/filepath"
@@ -60,13 +61,11 @@ func full(ctx context.Context, c config, harness string, stdout, stderr io.Write
 		return err
 	}
 
-	if err := save(c, &r, "full.md"); err != nil {
-		return err
-	}
+	err = save(c, &r, "full.md")
 
 	fmt.Fprintf(stdout, "Linux %s:\n\n%s\nAll of it: %s\n", r.Rows[0].Kernel, bench.Table(r.Rows, bench.Bars()), filepath.Join(c.out, "full.md"))
 
-	return report.Flat(r.Sweeps)
+	return errors.Join(err, report.Flat(r.Sweeps))
 }
 
 // sweepBoot is one boot of a sweep: a variant at several sizes.

@@ -453,7 +453,7 @@ func (w *switchWait) run(ctx context.Context, reportAfter time.Duration) error {
 		}
 
 		w.setReason(err)
-		w.log.Warn("waiting for Open vSwitch", "error", err)
+		w.log.Warn("waiting for Open vSwitch: look at the node's pod of ovn-ebpf-ovs", "error", err)
 
 		if !isReported {
 			warnNode(ctx, w.config.API(w.log), w.config.NodeName, agentenv.NotReady, *w.reason.Load(), w.log)

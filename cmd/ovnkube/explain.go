@@ -99,7 +99,7 @@ func explainCommand(f *flag.FlagSet) action {
 
 // run explains each frame that the flags and arguments describe.
 func (q *question) run(ctx context.Context, args []string, env *environment) error {
-	if _, isKnown := origins[q.from]; !isKnown {
+	if _, isKnown := originOf(q.from); !isKnown {
 		return fmt.Errorf("--from %q is none of wire, ovn, host", q.from)
 	}
 

@@ -19,13 +19,6 @@ type rules interface {
 	Close() error
 }
 
-// origins has the values of --from.
-var origins = map[string]verdict.Direction{
-	"wire": verdict.FromWire,
-	"ovn":  verdict.FromOVN,
-	"host": verdict.FromHost,
-}
-
 // packetContext holds the properties common to packets of this node.
 type packetContext struct {
 	mac  net.HardwareAddr
@@ -69,7 +62,9 @@ func (p programs) packetContext() packetContext {
 }
 
 func (p programs) explain(_ context.Context, from string, f []byte) (answer, error) {
-	x, err := p.Explain(origins[from], f)
+	origin, _ := originOf(from) // checked in options
+
+	x, err := p.Explain(origin, f)
 	if err != nil {
 		return answer{}, err
 	}
@@ -112,7 +107,9 @@ type flows struct {
 func (x flows) packetContext() packetContext { return packetContext{x.NodeMAC, x.wiring.VLAN} }
 
 func (x flows) explain(ctx context.Context, from string, f []byte) (answer, error) {
-	e, err := x.Explain(ctx, origins[from], f)
+	origin, _ := originOf(from)
+
+	e, err := x.Explain(ctx, origin, f)
 	if err != nil {
 		return answer{}, err
 	}

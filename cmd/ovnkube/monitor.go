@@ -65,9 +65,20 @@ type decision struct {
 	packetFields
 }
 
-// originNames has the names of packets' origins in the output.
+// originNames has the names of packets' origins, in the output and in -from.
 var originNames = map[verdict.Direction]string{
 	verdict.FromWire: "wire", verdict.FromOVN: "ovn", verdict.FromHost: "host",
+}
+
+// originOf returns the origin of that name.
+func originOf(name string) (origin verdict.Direction, isKnown bool) {
+	for o, n := range originNames {
+		if n == name {
+			return o, true
+		}
+	}
+
+	return 0, false
 }
 
 func (w *watch) run(ctx context.Context, _ []string, env *environment) error {

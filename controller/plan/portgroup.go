@@ -94,7 +94,7 @@ func (c *Cluster) portGroups(pod *corev1.Pod) []string {
 	return slices.Compact(out)
 }
 
-// candidates returns the policies that may select the pod, without duplicates.
+// candidatePolicies returns the policies that may select the pod, without duplicates.
 func (c *Cluster) candidatePolicies(pod *corev1.Pod, namespace *corev1.Namespace) []*networkingv1.NetworkPolicy {
 	values := []string{inNamespace(pod.Namespace), anyPod}
 	if namespace != nil {

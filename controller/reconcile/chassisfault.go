@@ -14,6 +14,7 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/cluster/annotation"
 	"github.com/ovn-ebpf/ovn-ebpf/controller/plan"
 	"github.com/ovn-ebpf/ovn-ebpf/controller/sb"
+	"github.com/ovn-ebpf/ovn-ebpf/loop"
 )
 
 // chassisCheckInterval is how often the leader compares the Nodes with their chassis. A fault is
@@ -28,19 +29,10 @@ func (l *Loop) checkChassis(ctx context.Context, t *term) error {
 		return nil
 	}
 
-	tick := time.NewTicker(chassisCheckInterval)
-	defer tick.Stop()
-
 	previous := map[string]string{} // faults by node
 	logged := ""
 
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-tick.C:
-		}
-
+	return loop.Every(ctx, chassisCheckInterval, func() {
 		text := ""
 		if err := l.writeChassisFaults(ctx, t, previous); err != nil && ctx.Err() == nil {
 			text = err.Error()
@@ -51,7 +43,7 @@ func (l *Loop) checkChassis(ctx context.Context, t *term) error {
 		}
 
 		logged = text
-	}
+	})
 }
 
 // writeChassisFaults checks all Nodes once. previous has the faults of the last check by node,

@@ -2,13 +2,13 @@ package reconcile
 
 import (
 	"context"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/ovn-ebpf/ovn-ebpf/controller/election"
+	"github.com/ovn-ebpf/ovn-ebpf/loop"
 )
 
 // reasonUnready is the reason of the Event about a leader that is not ready.
@@ -28,20 +28,13 @@ func (l *Loop) reportUnready(ctx context.Context) error {
 		lease = l.election.Duration()
 	}
 
-	tick := time.NewTicker(2 * lease / unreadyChecks)
-	defer tick.Stop()
+	failed := 0
 
-	for failed := 0; ; {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-tick.C:
-		}
-
+	return loop.Every(ctx, 2*lease/unreadyChecks, func() {
 		err := l.Ready()
 		if err == nil || !l.Leading() {
 			failed = 0
-			continue
+			return
 		}
 
 		failed++
@@ -51,7 +44,7 @@ func (l *Loop) reportUnready(ctx context.Context) error {
 			l.events.Event(l.controllerObject(), corev1.EventTypeWarning, reasonUnready,
 				text[:min(len(text), maxEventText)])
 		}
-	}
+	})
 }
 
 // controllerObject returns the object that stands for the controllers in Events.

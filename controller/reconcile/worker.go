@@ -13,6 +13,7 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/controller/ipam"
 	"github.com/ovn-ebpf/ovn-ebpf/controller/nb"
 	"github.com/ovn-ebpf/ovn-ebpf/controller/plan"
+	"github.com/ovn-ebpf/ovn-ebpf/loop"
 )
 
 // worker reconciles keys, a batch at a time, in one goroutine. Only this goroutine uses the
@@ -86,10 +87,7 @@ func (w *worker) next(ctx context.Context) []plan.Key {
 	}
 
 	if pause := coalesce - time.Since(w.batchBegun); pause > 0 && w.queue.Len() < size-1 {
-		select {
-		case <-ctx.Done():
-		case <-time.After(pause):
-		}
+		loop.Pause(ctx, pause)
 	}
 
 	w.batchBegun = time.Now()
