@@ -29,8 +29,8 @@ struct arp_packet {
 } __attribute__((packed));
 
 /*
- * Solicitations and advertisements have this format (RFC 4861, 4.3 and 4.4): the ICMP header of four
- * bytes, another four bytes, and the target. The first of the other bytes has the flags of an
+ * Solicitations and advertisements have this format (RFC 4861, 4.3 and 4.4): four bytes of ICMP
+ * header, another four bytes, and the target. The first of the other bytes has the flags of an
  * advertisement.
  */
 #define ND_FLAGS_OFFSET 4
