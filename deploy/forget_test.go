@@ -1,6 +1,7 @@
 package deploy
 
 import (
+	"bufio"
 	"maps"
 	"os"
 	"os/exec"
@@ -10,14 +11,13 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/rest"
 
 	"github.com/ovn-ebpf/ovn-ebpf/cluster/annotation"
 	"github.com/ovn-ebpf/ovn-ebpf/test/kube/kubetest"
 )
 
-// TestForget: an uninstallation, with the rights that the chart gives it, removes our
-// annotations from a Node and leaves the others.
+// TestForget: an uninstallation, with the rights that the chart gives it, waits for the controller's
+// pods, removes our annotations from a Node, and leaves the others.
 func TestForget(t *testing.T) {
 	g := newGuarded(t)
 
@@ -48,8 +48,12 @@ func TestForget(t *testing.T) {
 	ca := filepath.Join(t.TempDir(), "ca.crt")
 	g.must(os.WriteFile(ca, config.CAData, 0o644))
 
-	for _, name := range []string{"node1", "node1", "no-such-node"} { // again, and where there is none
-		forget(t, config, ca, name)
+	env := []string{"K8S_APISERVER=" + config.Host, "K8S_TOKEN=" + config.BearerToken, "K8S_CACERT=" + ca}
+
+	forgetAfterController(t, g, env)
+
+	for _, name := range []string{"node1", "no-such-node"} { // again, and a Node that does not exist
+		forget(t, env, name)
 	}
 
 	node, err = g.admin.CoreV1().Nodes().Get(ctx, "node1", metav1.GetOptions{})
@@ -61,15 +65,62 @@ func TestForget(t *testing.T) {
 
 	pods, err := g.as("system:serviceaccount:ovn-ebpf:ovn-ebpf-uninstall").CoreV1().Pods(corev1.NamespaceAll).List(ctx, metav1.ListOptions{})
 	if err == nil {
-		t.Errorf("the uninstallation may list pods: %v", pods.Items)
+		t.Errorf("the uninstallation may list pods of all namespaces: %v", pods.Items)
 	}
 }
 
-func forget(t *testing.T, config *rest.Config, ca, name string) {
+// forgetAfterController checks that "node forget" waits for a pod of the controller, and removes
+// nothing before this pod is gone.
+func forgetAfterController(t *testing.T, g *guarded, env []string) {
 	t.Helper()
-	cmd := exec.Command(ovnkube(t), "node", "forget", name)
 
-	cmd.Env = []string{"K8S_APISERVER=" + config.Host, "K8S_TOKEN=" + config.BearerToken, "K8S_CACERT=" + ca}
+	ctx := t.Context()
+	pods := g.admin.CoreV1().Pods("ovn-ebpf")
+
+	_, err := pods.Create(ctx, &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: "controller", Labels: map[string]string{"app": "ovn-ebpf-controller"}},
+		Spec: corev1.PodSpec{
+			NodeName:   "node1",
+			Containers: []corev1.Container{{Name: "controller", Image: "example.com/controller"}},
+		},
+	}, metav1.CreateOptions{})
+	g.must(err)
+
+	cmd := exec.CommandContext(ctx, ovnkube(t), "node", "forget", "--after-controllers=ovn-ebpf", "node1")
+	cmd.Env = env
+	cmd.Stderr = os.Stderr
+
+	out, err := cmd.StdoutPipe()
+	g.must(err)
+	g.must(cmd.Start())
+
+	line, err := bufio.NewReader(out).ReadString('\n')
+	if want := "waiting until pod ovn-ebpf/controller on node \"node1\" has ended\n"; err != nil || line != want {
+		t.Errorf("ovnkube node forget reports %q (%v), want %q", line, err, want)
+	}
+
+	node, err := g.admin.CoreV1().Nodes().Get(ctx, "node1", metav1.GetOptions{})
+	g.must(err)
+
+	for _, key := range annotation.OfNodes() {
+		if _, exists := node.Annotations[key]; !exists {
+			t.Errorf("annotation %s was removed while the controller's pod exists", key)
+		}
+	}
+
+	g.must(pods.Delete(ctx, "controller", metav1.DeleteOptions{GracePeriodSeconds: new(int64(0))}))
+
+	if err := cmd.Wait(); err != nil {
+		t.Errorf("ovnkube node forget --after-controllers: %v", err)
+	}
+}
+
+func forget(t *testing.T, env []string, name string) {
+	t.Helper()
+
+	cmd := exec.Command(ovnkube(t), "node", "forget", name)
+	cmd.Env = env
+
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Errorf("ovnkube node forget %s: %v: %s", name, err, strings.TrimSpace(string(out)))
 	}

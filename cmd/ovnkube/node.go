@@ -5,6 +5,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"time"
@@ -12,6 +13,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
@@ -19,6 +21,9 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/cluster/annotation"
 	"github.com/ovn-ebpf/ovn-ebpf/controller/drain"
 )
+
+// controllersPoll is the time between two looks at the pods of the controller.
+const controllersPoll = 2 * time.Second
 
 const drainDetail = `Traffic of pods on nodes without a gateway leaves by other gateways. The node's health checks for load balancers
 (healthCheckNodePort, port 10256) return 503. The command waits until the controller has changed the routes.
@@ -34,8 +39,9 @@ The gateway stays drained over all restarts until it is undrained: an annotation
 (ovn-ebpf.io/drain-gateway), and 'ovnkube status' shows it. Draining the last gateway requires --force.`
 
 const forgetDetail = `The last step of an uninstallation, after 'ovnkube agent --cleanup' on the node: without its annotations the Node
-is as it was before. Stop the controller first, as it would assign a subnet again. A node that was handed back to
-ovn-kubernetes needs these annotations: keep them. A missing Node is not an error.`
+is as it was before. Stop the controller first, as it would assign a subnet again. With --after-controllers, the
+command waits until the pods of the chart's controller have ended. A node that was handed back to ovn-kubernetes
+needs these annotations: keep them. A missing Node is not an error.`
 
 const mountDetail = `The agent's pins need a bpffs, which the agent mounts if it is permitted to. An unprivileged container cannot mount
 in the host's namespace: there, a privileged init container runs this command. An existing bpffs stays unchanged.`
@@ -102,11 +108,18 @@ func drainAction(f *flag.FlagSet, undo, force *bool) action {
 
 func forgetAction(f *flag.FlagSet) action {
 	s := operatorSettings(f)
+	namespace := f.String("after-controllers", "", "wait until no pod of the controller (app=ovn-ebpf-controller) is left in this `namespace`")
 
 	return func(ctx context.Context, args []string, env *environment) error {
 		client, err := s.clientForNode(ctx, args, env)
 		if err != nil {
 			return err
+		}
+
+		if *namespace != "" {
+			if err := awaitNoControllers(ctx, client, *namespace, env.stdout); err != nil {
+				return err
+			}
 		}
 
 		return forgetNode(ctx, client, args[0])
@@ -125,6 +138,34 @@ func mountAction(*flag.FlagSet) action {
 
 		return bpf.MountFS(args[0])
 	}
+}
+
+// awaitNoControllers waits until the namespace has no pods of the controller. A pod that is being
+// deleted counts, because its controller may still run. The wait has no deadline: the pod of an
+// uninstallation would only start again.
+func awaitNoControllers(ctx context.Context, client kubernetes.Interface, namespace string, out io.Writer) error {
+	var reported string
+
+	controllers := metav1.ListOptions{LabelSelector: "app=ovn-ebpf-controller"}
+
+	return wait.PollUntilContextCancel(ctx, controllersPoll, true, func(ctx context.Context) (bool, error) {
+		pods, err := client.CoreV1().Pods(namespace).List(ctx, controllers)
+		if err != nil {
+			return false, fmt.Errorf("list pods of the controller: %w", err)
+		}
+
+		if len(pods.Items) == 0 {
+			return true, nil
+		}
+
+		p := &pods.Items[0]
+		if p.Name != reported {
+			reported = p.Name
+			_, _ = fmt.Fprintf(out, "waiting until pod %s/%s on node %q has ended\n", namespace, p.Name, p.Spec.NodeName)
+		}
+
+		return false, nil
+	})
 }
 
 // forgetNode removes the annotations of ovn-ebpf from the Node, if it exists.
