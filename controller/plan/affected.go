@@ -235,7 +235,8 @@ func addEgressUsers(c *Cluster, keys keySet, before, after *corev1.Node) {
 }
 
 // podChanged adds the pod, the owners that claim its host ports, the policies that name its
-// ports, and the owners that a budget lets in or out because of its host ports.
+// ports, the policies that are opened or closed because of it, and the owners that a budget lets in
+// or out because of its host ports.
 func podChanged(c *Cluster, keys keySet, old, now any) {
 	before, after := versions[corev1.Pod](old, now)
 	if before != nil && after != nil && !podDiffers(before, after) {
@@ -243,6 +244,14 @@ func podChanged(c *Cluster, keys keySet, old, now any) {
 	}
 
 	addItself(c, keys, old, now)
+
+	if after != nil {
+		c.budgets.addStarted(c, keys, after)
+	}
+
+	if before == nil || after == nil {
+		c.budgets.addPodCount(c, keys, existing(before, after)[0].Namespace)
+	}
 
 	for _, p := range existing(before, after) {
 		c.addPodConflicts(keys, p)

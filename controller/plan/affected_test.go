@@ -351,8 +351,9 @@ func TestPoliciesAffect(t *testing.T) {
 	everywhere.Spec.PolicyTypes = []networkingv1.PolicyType{networkingv1.PolicyTypeEgress}
 	everywhere.Spec.Egress = []networkingv1.NetworkPolicyEgressRule{{Ports: port("http"), To: []networkingv1.NetworkPolicyPeer{{NamespaceSelector: labels("team", "ns")}}}}
 	near, far := namespace("ns"), namespace("far")
+	none := podAt("far", "none", 1) // which everywhere selects
 	objects := []runtime.Object{
-		simNode(1), near, far, podAt("ns", "web", 1, http), podAt("ns", "plain", 1), podAt("far", "web", 1), hostNetwork, web, other, everywhere,
+		simNode(1), near, far, podAt("ns", "web", 1, http), podAt("ns", "plain", 1), podAt("far", "web", 1), hostNetwork, web, other, everywhere, none,
 	}
 
 	const (
@@ -370,14 +371,14 @@ func TestPoliciesAffect(t *testing.T) {
 		edit("policy's labels", web, func(p *networkingv1.NetworkPolicy) { p.Labels = map[string]string{"a": "b"} }, ""),
 		edit("policy's pods", web, func(p *networkingv1.NetworkPolicy) { p.Spec.PodSelector = metav1.LabelSelector{} }, rest+"; "+subjects+"; policy/ns/web; pod/ns/plain; pod/ns/web"),
 		edit("policy's peers", everywhere, func(p *networkingv1.NetworkPolicy) { p.Spec.Egress[0].To[0].NamespaceSelector = labels("team", "far") },
-			peers+"; selector namespaces team=far, pods all; "+farPods+"; policy/far/everywhere; pod/far/web"),
+			peers+"; selector namespaces team=far, pods all; "+farPods+"; policy/far/everywhere; pod/far/none; pod/far/web"),
 		edit("policy's port", web, func(p *networkingv1.NetworkPolicy) { p.Spec.Ingress[0].Ports = port("https") }, subjects+"; policy/ns/web; pod/ns/web"),
 		edit("policy's rule", web, func(p *networkingv1.NetworkPolicy) { p.Spec.Ingress = nil }, subjects+"; policy/ns/web"),
 		// Namespaces.
 		edit("namespace's labels", near, func(n *corev1.Namespace) { n.Labels = nil }, "policy/far/everywhere; pod/ns/plain; pod/ns/web"),
 		edit("namespace's logging", near, func(n *corev1.Namespace) { n.Annotations = map[string]string{plan.ACLLogging: `{"deny":"info"}`} }, subjects+"; policy/ns/other; policy/ns/web"),
 		edit("namespace's other annotation", near, func(n *corev1.Namespace) { n.Annotations = map[string]string{"x": "y"} }, ""),
-		{"namespace deleted", far, nil, farPods + "; policy/far/everywhere; pod/far/web"},
+		{"namespace deleted", far, nil, farPods + "; policy/far/everywhere; pod/far/none; pod/far/web"},
 		{"namespace added", nil, namespace("new"), "policy/far/everywhere"},
 		// Named ports.
 		{"pod with the port", nil, renamed(podAt("ns", "web", 1, http)), "policy/far/everywhere; policy/ns/web; pod/ns/new"},

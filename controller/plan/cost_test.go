@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/netip"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 
@@ -276,11 +277,14 @@ func serviceWith(ports, external, ingress, endpoints int) []k8sruntime.Object {
 }
 
 // planned plans all keys and the keys affected by an event of each object. It returns the size of
-// all rows in bytes.
+// all rows in bytes. There is one more pod, because policies without pods cost nothing.
 func planned(tb testing.TB, objects []k8sruntime.Object) (rows int) {
 	tb.Helper()
 
-	c := simCluster(tb, objects...)
+	one := hostilePod(0)
+	one.Name = "one"
+
+	c := simCluster(tb, append(slices.Clip(objects), one)...)
 	for _, o := range objects {
 		plan.Affected(c, nil, o)
 	}

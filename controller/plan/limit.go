@@ -124,7 +124,7 @@ func isMarked(marks []bool, i int) bool { return marks != nil && marks[i] }
 func addExceededFlows(flows perSide[int], states perSide[directionState], wrong *shortfall) {
 	for _, d := range []direction{ingress(), egress()} {
 		switch n := flows[d.side]; states[d.side] {
-		case directionServed:
+		case directionIdle, directionServed:
 		case exceedsDirectionLimit:
 			wrong.add("spec.%s: its rules cost %d flows of each node, at most %d are served: the policy allows nothing in this direction",
 				d.rules, n, maxDirectionFlows)
@@ -133,6 +133,9 @@ func addExceededFlows(flows perSide[int], states perSide[directionState], wrong 
 			// of all younger ones that are closed.
 			wrong.add("spec.%s: with the %d flows of its rules the policies of the namespace, oldest first, would cost more than %d flows of each node: the policy allows nothing in this direction",
 				d.rules, n, maxNamespaceFlows)
+		case exceedsMembershipLimits:
+			wrong.add("spec.%s: with the selectors of its rules the policies of the namespace, oldest first, would have more than %d selectors for pods of another namespace, %d for its own, or %d memberships of pods: the policy allows nothing in this direction",
+				d.rules, maxForeignGroups, maxOwnGroups, maxMemberships)
 		}
 	}
 }

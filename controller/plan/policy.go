@@ -58,10 +58,11 @@ func policyRows(c *Cluster, key Key) ([]Row, error) {
 	var rows []Row
 
 	for i, r := range rules {
-		acls, groups := c.ruleRows(u.subject, r, matches[i])
 		if states[r.side] != directionServed {
-			acls = nil // the groups remain, see ruleRows
+			continue // portGroups leaves out the groups, too
 		}
+
+		acls, groups := c.ruleRows(u.subject, r, matches[i])
 
 		for _, acl := range acls {
 			acl.Label = aclLabel(p.Namespace, p.Name, r.name, strconv.Itoa(r.index))
@@ -170,8 +171,7 @@ func rulesOf(p *networkingv1.NetworkPolicy) []rule {
 }
 
 // ruleRows returns the ACLs of a rule: one for each family and protocol that it names, and for its
-// named ports one ACL and one port group for each port number. Pods refer to the port groups, so
-// these exist even if the ACLs are left out.
+// named ports one ACL and one port group for each port number. Pods refer to the port groups.
 func (c *Cluster) ruleRows(subject selector, r rule, m match) (acls []ACL, groups []PortGroup) {
 	if m.noPeer {
 		return nil, nil

@@ -9,47 +9,58 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 )
 
-// budgets divides the flows of each namespace among its policies, the oldest first. A direction of
-// a policy is closed if it does not fit in what the older ones leave. It then allows nothing and
-// uses no flows. A change of one policy updates its namespace's budget, which is not computed anew,
-// because a namespace may have thousands of policies.
+// budgets divides the flows and the memberships in port groups of each namespace among its policies,
+// the oldest first. A direction of a policy is closed if it does not fit in what the older ones
+// leave. It then allows nothing, uses nothing, and its selectors have no port groups. The same
+// applies to a policy that selects no pod, which needs nothing. A change of one policy updates its
+// namespace's budget, which is not computed anew, because a namespace may have thousands of
+// policies.
 //
-// A budget is a function of the stores only. But a change of one policy may open or close others.
-// So the budget notes for each policy which directions were closed in its last plan, and addChanged
-// adds the policies for which that differs now. A comparison of the objects before and after one
-// change would not be enough: the stores may be several changes ahead, and none of them alone may
-// make the difference.
+// A budget is a function of the stores, with one exception: a policy that has lost its last pod
+// keeps its part until the next full sync (forget). Otherwise, a namespace could add and remove
+// thousands of memberships by creating and deleting a single pod.
+//
+// A change of one policy may open or close others. So the budget counts the changes of each policy's
+// states, and announce adds the owners that depend on states which have changed since its last call.
+// A comparison of the objects before and after one change would not be enough: the stores may be
+// several changes ahead, and none of them alone may make the difference.
 type budgets struct {
-	mu          sync.Mutex         // guards byNamespace and what it refers to
+	mu          sync.Mutex         // guards all fields and what they refer to
 	byNamespace map[string]*budget // only those that have been used
+	scopes      scopes             // of the selectors of the budgets' policies
 }
 
 // budget has the policies of a namespace, the oldest first.
 type budget struct {
-	policies    []*budgetMember
-	byName      map[string]*budgetMember
-	isRedivided bool // states may differ from those of the last plans, which have not been compared yet
+	namespace string
+	policies  []*budgetMember
+	byName    map[string]*budgetMember
 }
 
 // budgetMember is a policy with its part of the budget.
 type budgetMember struct {
-	policy *networkingv1.NetworkPolicy
-	cost   policyCost
-	flows  perSide[int] // of cost
-	states perSide[directionState]
+	policy  *networkingv1.NetworkPolicy
+	usage   *cachedUsage
+	scopes  []*scope // of usage.groups, and then of usage.named
+	cost    policyCost
+	flows   perSide[int] // of cost
+	hasPods bool         // a pod has been selected since the last full sync
+	states  perSide[directionState]
 
-	isPlanned     bool
-	plannedStates perSide[directionState] // as of its last plan, if it has been planned
+	changes          int // number of changes of states
+	announcedChanges int // changes as of the last call of announce
 }
 
 // directionState is the decision about a direction of a policy: it is served, or it is closed
-// because it exceeds a bound.
+// because it selects no pod or exceeds a bound.
 type directionState uint8
 
 const (
-	directionServed       directionState = iota
-	exceedsDirectionLimit                // the direction itself exceeds maxDirectionFlows
-	exceedsNamespaceLimit                // older policies leave too few of maxNamespaceFlows
+	directionIdle           directionState = iota // nothing to serve: the policy selects no pod
+	directionServed                               // within all bounds
+	exceedsDirectionLimit                         // the direction itself exceeds maxDirectionFlows
+	exceedsNamespaceLimit                         // older policies leave too few of maxNamespaceFlows
+	exceedsMembershipLimits                       // older policies leave too few memberships (policyscope.go)
 )
 
 // olderFirst orders policies. The names decide only between objects that have no UIDs.
@@ -58,8 +69,8 @@ func olderFirst(a, b *budgetMember) int {
 		cmp.Compare(a.policy.UID, b.policy.UID), cmp.Compare(a.policy.Name, b.policy.Name))
 }
 
-// plan returns the policy, its flows and the states of its directions, and notes that the policy is
-// planned with these. The policy is nil if it does not exist.
+// plan returns the policy, its flows and the states of its directions. The policy is nil if it does
+// not exist.
 func (bs *budgets) plan(
 	c *Cluster,
 	key Key,
@@ -68,7 +79,7 @@ func (bs *budgets) plan(
 	defer bs.mu.Unlock()
 
 	b := bs.budgetOf(c, key.Namespace)
-	b.refresh(c, key)
+	bs.refresh(c, b, key)
 
 	m := b.byName[key.Name]
 	if m == nil {
@@ -76,36 +87,95 @@ func (bs *budgets) plan(
 		return nil, flows, states
 	}
 
-	m.plannedStates, m.isPlanned = m.states, true
-
 	return m.policy, m.flows, m.states
 }
 
-// addChanged adds the policies that are opened or closed because the given policies, or the numbers
-// of their named ports, have changed. It adds no policy that has not been planned yet, because its
-// first plan will use the current states.
+// served returns the directions of a policy that are served. Without a pod, none is.
+func (bs *budgets) served(c *Cluster, p *networkingv1.NetworkPolicy) perSide[bool] {
+	bs.mu.Lock()
+	defer bs.mu.Unlock()
+
+	m := bs.budgetOf(c, p.Namespace).byName[p.Name]
+	if m == nil { // the policy is new, and addChanged will announce it
+		return perSide[bool]{}
+	}
+
+	return m.served()
+}
+
+func (m *budgetMember) served() perSide[bool] {
+	return perSide[bool]{m.states[ingressSide] == directionServed, m.states[egressSide] == directionServed}
+}
+
+// addPolicyChange adds the owners whose rows depend on a policy that has changed from the version
+// before, which may be nil, or on policies that are opened or closed because of that.
+func (bs *budgets) addPolicyChange(c *Cluster, keys keySet, key Key, before *networkingv1.NetworkPolicy) {
+	bs.mu.Lock()
+	defer bs.mu.Unlock()
+
+	b := bs.budgetOf(c, key.Namespace)
+	bs.refresh(c, b, key)
+
+	if m := b.byName[key.Name]; m != nil {
+		for _, g := range m.newGroups(c.usages.of(before)) {
+			c.addPods(keys, g)
+		}
+	}
+
+	bs.announce(c, keys, b)
+	bs.dropEmptyBudget(key.Namespace)
+}
+
+// newGroups returns the selectors of the port groups that exist now, and that a former version of
+// the policy did not refer to in the same directions.
+func (m *budgetMember) newGroups(former *cachedUsage) []selector {
+	var out []selector
+
+	served := m.served()
+
+	for _, g := range m.usage.groups {
+		if g.existsWith(served) && !slices.ContainsFunc(former.groups, func(f usedGroup) bool {
+			return f.name == g.name && f.sides == g.sides && f.isSubject == g.isSubject
+		}) {
+			out = append(out, g.selector)
+		}
+	}
+
+	for _, n := range m.usage.named {
+		if n.existsWith(served) && !slices.ContainsFunc(former.named, func(f usedPort) bool {
+			return f.text == n.text && f.sides == n.sides
+		}) {
+			out = append(out, n.selector)
+		}
+	}
+
+	return out
+}
+
+// addChanged adds the owners whose rows depend on policies that are opened or closed because the
+// numbers of the given policies' named ports have changed.
 func (bs *budgets) addChanged(c *Cluster, keys, policies keySet) {
-	bs.updateBudgets(c, keys, policies, func(b *budget, k Key) { b.refresh(c, k) })
+	bs.update(c, keys, policies, func(b *budget, k Key) { bs.refresh(c, b, k) })
 }
 
 // addPodChanged does the same as addChanged for policies that name ports of a pod which has
 // changed.
 func (bs *budgets) addPodChanged(c *Cluster, keys, policies keySet, pod *corev1.Pod) {
-	bs.updateBudgets(c, keys, policies, func(b *budget, k Key) {
+	bs.update(c, keys, policies, func(b *budget, k Key) {
 		m := b.byName[k.Name]
 		if m == nil || m.policy != get[networkingv1.NetworkPolicy](c, k) {
-			b.refresh(c, k)
+			bs.refresh(c, b, k)
 			return
 		}
 
 		m.cost.updateNumbers(c, pod)
-		b.updateFlows(m)
+		bs.updateFlows(b, m)
 	})
 }
 
-// updateBudgets calls update for each of the policies and its namespace's budget. Then it adds the
-// policies with states that differ from those of their last plans.
-func (bs *budgets) updateBudgets(c *Cluster, keys, policies keySet, update func(*budget, Key)) {
+// update calls change for each of the policies and its namespace's budget, and announces what
+// differs then.
+func (bs *budgets) update(c *Cluster, keys, policies keySet, change func(*budget, Key)) {
 	if len(policies) == 0 {
 		return
 	}
@@ -113,27 +183,125 @@ func (bs *budgets) updateBudgets(c *Cluster, keys, policies keySet, update func(
 	bs.mu.Lock()
 	defer bs.mu.Unlock()
 
-	namespaces := map[string]*budget{}
+	changed := map[*budget]struct{}{}
 
 	for k := range policies {
 		b := bs.budgetOf(c, k.Namespace)
-		update(b, k)
-		namespaces[k.Namespace] = b
+		change(b, k)
+		changed[b] = struct{}{}
 	}
 
-	for namespace, b := range namespaces {
-		if b.isRedivided {
-			b.isRedivided = false
+	for b := range changed {
+		bs.announce(c, keys, b)
+		bs.dropEmptyBudget(b.namespace)
+	}
+}
 
-			for _, m := range b.policies {
-				if m.isPlanned && m.plannedStates != m.states {
-					keys.add(PolicyKey(namespace, m.policy.Name))
-				}
+// addStarted adds the owners whose rows depend on policies that had no pod and select this one.
+func (bs *budgets) addStarted(c *Cluster, keys keySet, pod *corev1.Pod) {
+	bs.mu.Lock()
+	defer bs.mu.Unlock()
+
+	b := bs.byNamespace[pod.Namespace]
+	if b == nil || !NeedsPort(pod) { // a new budget reads the pods
+		return
+	}
+
+	started := false
+
+	for _, m := range b.policies {
+		if !m.hasPods && len(m.usage.groups) > 0 && m.usage.groups[0].matches(pod, nil) {
+			m.hasPods, started = true, true
+		}
+	}
+
+	if started {
+		bs.divide(b)
+		bs.announce(c, keys, b)
+	}
+}
+
+// addPodCount does what addNamespaceChange does after a pod was created or deleted, if that changes
+// the number that counts as the namespace's pods.
+func (bs *budgets) addPodCount(c *Cluster, keys keySet, namespace string) {
+	bs.mu.Lock()
+	defer bs.mu.Unlock()
+
+	if bs.scopes.countPods(c, namespace) {
+		bs.divideAll(c, keys)
+	}
+}
+
+// addNamespaceChange adds the owners whose rows depend on policies that are opened or closed because
+// a namespace was created or deleted, or has other labels.
+func (bs *budgets) addNamespaceChange(c *Cluster, keys keySet, namespace string) {
+	bs.mu.Lock()
+	defer bs.mu.Unlock()
+
+	if bs.scopes.readNamespace(c, namespace) {
+		bs.divideAll(c, keys)
+	}
+}
+
+func (bs *budgets) divideAll(c *Cluster, keys keySet) {
+	for _, b := range bs.byNamespace {
+		bs.divide(b)
+		bs.announce(c, keys, b)
+	}
+}
+
+// announce adds the policies of a budget whose states have changed since the last call, their port
+// groups, and the pods in those that exist now. The members of a group that is removed need not be
+// added, because they are removed with it.
+func (bs *budgets) announce(c *Cluster, keys keySet, b *budget) {
+	for _, m := range b.policies {
+		if m.changes == m.announcedChanges {
+			continue
+		}
+
+		keys.add(PolicyKey(b.namespace, m.policy.Name))
+
+		served := m.served()
+
+		for _, g := range m.usage.groups {
+			if g.isSubject {
+				continue // it does not depend on the states
+			}
+
+			keys.add(SelectorKey(g.name))
+
+			if g.existsWith(served) && !bs.existsWithout(c, m, g.name) {
+				c.addPods(keys, g.selector)
 			}
 		}
 
-		bs.dropEmptyBudget(namespace)
+		for _, n := range m.usage.named {
+			if n.existsWith(served) {
+				c.addPods(keys, n.selector)
+			}
+		}
+
+		m.announcedChanges = m.changes
 	}
+}
+
+// existsWithout reports whether other policies have the port group, too, so that its pods are in it.
+func (bs *budgets) existsWithout(c *Cluster, m *budgetMember, group string) bool {
+	for _, p := range index[networkingv1.NetworkPolicy](c, KindPolicy, BySelector, group) {
+		o := bs.budgetOf(c, p.Namespace).byName[p.Name]
+		if o == nil || o == m || o.policy != p || o.changes != o.announcedChanges {
+			continue
+		}
+
+		served := o.served()
+
+		i := slices.IndexFunc(o.usage.groups, func(g usedGroup) bool { return g.name == group })
+		if i >= 0 && o.usage.groups[i].existsWith(served) {
+			return true
+		}
+	}
+
+	return false
 }
 
 // dropEmptyBudget drops the budget of a namespace without policies.
@@ -148,7 +316,7 @@ func (bs *budgets) forget() {
 	bs.mu.Lock()
 	defer bs.mu.Unlock()
 
-	bs.byNamespace = nil
+	bs.byNamespace, bs.scopes = nil, scopes{}
 }
 
 // budgetOf returns the namespace's budget. The caller must hold the lock.
@@ -157,18 +325,23 @@ func (bs *budgets) budgetOf(c *Cluster, namespace string) *budget {
 		return b
 	}
 
-	b := &budget{byName: map[string]*budgetMember{}, isRedivided: true}
+	b := &budget{namespace: namespace, byName: map[string]*budgetMember{}}
 
 	// The index also has policies of other namespaces with peers in this one.
 	for _, p := range index[networkingv1.NetworkPolicy](c, KindPolicy, ByPods, inNamespace(namespace)) {
 		if p.Namespace == namespace {
-			b.byName[p.Name] = newBudgetMember(c, p)
-			b.policies = append(b.policies, b.byName[p.Name])
+			m := bs.newMember(c, p)
+			b.byName[p.Name] = m
+			b.policies = append(b.policies, m)
 		}
 	}
 
 	slices.SortFunc(b.policies, olderFirst)
-	b.divide()
+	bs.divide(b)
+
+	for _, m := range b.policies { // the first plans use these states
+		m.announcedChanges = m.changes
+	}
 
 	if bs.byNamespace == nil {
 		bs.byNamespace = map[string]*budget{}
@@ -179,21 +352,40 @@ func (bs *budgets) budgetOf(c *Cluster, namespace string) *budget {
 	return b
 }
 
-func newBudgetMember(c *Cluster, p *networkingv1.NetworkPolicy) *budgetMember {
-	m := &budgetMember{policy: p, cost: costOf(p)}
+// newMember returns a member without states.
+func (bs *budgets) newMember(c *Cluster, p *networkingv1.NetworkPolicy) *budgetMember {
+	m := &budgetMember{policy: p, usage: c.usages.of(p), cost: costOf(p)}
 	m.cost.readNumbers(c)
 	m.flows = m.cost.flows()
+
+	for _, g := range m.usage.groups {
+		m.scopes = append(m.scopes, bs.scopes.use(c, g.selector))
+	}
+
+	for _, n := range m.usage.named {
+		m.scopes = append(m.scopes, bs.scopes.use(c, n.selector))
+	}
+
+	if len(m.usage.groups) > 0 {
+		m.hasPods = c.hasPods(m.usage.groups[0].selector)
+	}
 
 	return m
 }
 
+// hasPods reports whether a selector of pods in one namespace selects any.
+func (c *Cluster) hasPods(s selector) bool {
+	pods := index[corev1.Pod](c, KindPod, ByNamespace, s.namespace)
+	return slices.ContainsFunc(pods, func(p *corev1.Pod) bool { return NeedsPort(p) && s.matches(p, nil) })
+}
+
 // refresh reads the policy and the numbers of its named ports again. It adds or removes a policy
 // that was created or deleted.
-func (b *budget) refresh(c *Cluster, key Key) {
+func (bs *budgets) refresh(c *Cluster, b *budget, key Key) {
 	p, before := get[networkingv1.NetworkPolicy](c, key), b.byName[key.Name]
 	if before != nil && before.policy == p {
 		before.cost.readNumbers(c)
-		b.updateFlows(before)
+		bs.updateFlows(b, before)
 
 		return
 	}
@@ -207,9 +399,9 @@ func (b *budget) refresh(c *Cluster, key Key) {
 	}
 
 	if p != nil {
-		after := newBudgetMember(c, p)
+		after := bs.newMember(c, p)
 		if before != nil {
-			after.plannedStates, after.isPlanned = before.plannedStates, before.isPlanned
+			after.inherit(before)
 		}
 
 		i, _ := slices.BinarySearchFunc(b.policies, after, olderFirst)
@@ -217,36 +409,80 @@ func (b *budget) refresh(c *Cluster, key Key) {
 		b.byName[key.Name] = after
 	}
 
+	if before != nil { // after newMember, which may use the same scopes
+		bs.scopes.release(before.scopes)
+	}
+
 	if before != nil || p != nil {
-		b.divide()
+		bs.divide(b)
+	}
+}
+
+// inherit copies the decisions about a former version of the policy.
+func (m *budgetMember) inherit(former *budgetMember) {
+	m.states, m.changes, m.announcedChanges = former.states, former.changes, former.announcedChanges
+
+	now, before := m.usage.groups, former.usage.groups
+	if len(now) > 0 && len(before) > 0 && now[0].name == before[0].name {
+		m.hasPods = m.hasPods || former.hasPods
 	}
 }
 
 // updateFlows divides the budget again if the member's cost has changed.
-func (b *budget) updateFlows(m *budgetMember) {
+func (bs *budgets) updateFlows(b *budget, m *budgetMember) {
 	if flows := m.cost.flows(); flows != m.flows {
 		m.flows = flows
 
-		b.divide()
+		bs.divide(b)
 	}
 }
 
 // divide sets the states of all members.
-func (b *budget) divide() {
-	b.isRedivided = true
+func (bs *budgets) divide(b *budget) {
 	left := maxNamespaceFlows
+	memberships := bs.scopes.newMemberships(b.namespace)
 
 	for _, m := range b.policies {
+		var states perSide[directionState]
+
 		for side, n := range m.flows {
 			switch {
+			case !m.hasPods:
+				states[side] = directionIdle
 			case n > maxDirectionFlows:
-				m.states[side] = exceedsDirectionLimit
+				states[side] = exceedsDirectionLimit
 			case n > left:
-				m.states[side] = exceedsNamespaceLimit
+				states[side] = exceedsNamespaceLimit
+			case !memberships.take(m.scopedGroups(side)):
+				states[side] = exceedsMembershipLimits
 			default:
-				m.states[side] = directionServed
+				states[side] = directionServed
 				left -= n
 			}
 		}
+
+		if states != m.states {
+			m.states = states
+			m.changes++
+		}
 	}
+}
+
+// scopedGroups returns the port groups to which the rules of a side refer.
+func (m *budgetMember) scopedGroups(side int) []scopedGroup {
+	var out []scopedGroup
+
+	for i, g := range m.usage.groups {
+		if g.sides[side] {
+			out = append(out, scopedGroup{g.name, m.scopes[i]})
+		}
+	}
+
+	for i, n := range m.usage.named {
+		if n.sides[side] {
+			out = append(out, scopedGroup{n.policy + " " + n.text, m.scopes[len(m.usage.groups)+i]})
+		}
+	}
+
+	return out
 }

@@ -134,7 +134,7 @@ func TestNamespaceFlowsAreBounded(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			var objects []k8sruntime.Object
 			for _, p := range tc.policies {
-				objects = append(objects, p)
+				objects = append(objects, p, podAt(p.Namespace, "pod-"+p.Name, 1))
 			}
 
 			c := simCluster(t, objects...)
@@ -163,6 +163,7 @@ func TestBudgetAffects(t *testing.T) {
 	oldest, small := costly("ns", "oldest", 1, 4096), costly("ns", "small", 7, 2)
 	closed := costly("ns", "closed", 5, 4096)
 	objects := []k8sruntime.Object{
+		simNode(1), podAt("ns", "pod", 1), podAt("other", "pod", 1),
 		oldest, costly("ns", "b", 2, 4096), costly("ns", "c", 3, 4096), costly("ns", "d", 4, 4094), closed, costly("ns", "also-closed", 6, 4096), small, costly("other", "x", 1, 4096),
 	}
 
@@ -179,9 +180,9 @@ func TestBudgetAffects(t *testing.T) {
 		edit("replaced by a younger one", oldest, func(p *networkingv1.NetworkPolicy) { p.UID, p.CreationTimestamp = "new", metav1.Unix(9, 0) },
 			pods+"policy/ns/closed; "+self),
 		edit("the closed one fits", closed, spec(2), pods+"policy/ns/closed; policy/ns/small"),
-		{"added, the oldest of all", nil, costly("ns", "new", 0, 4096), pods + "policy/ns/d; policy/ns/new; policy/ns/small"},
-		{"added, the youngest", nil, costly("ns", "new", 9, 4096), pods + "policy/ns/new"},
-		{"added in another namespace", nil, costly("other", "new", 0, 4096), "selector namespace other, pods all; policy/other/new"},
+		{"added, the oldest of all", nil, costly("ns", "new", 0, 4096), pods + "policy/ns/d; policy/ns/new; policy/ns/small; pod/ns/pod"},
+		{"added, the youngest", nil, costly("ns", "new", 9, 4096), pods + "policy/ns/new; pod/ns/pod"},
+		{"added in another namespace", nil, costly("other", "new", 0, 4096), "selector namespace other, pods all; policy/other/new; pod/other/pod"},
 	})
 }
 
@@ -237,7 +238,7 @@ func TestNamespaceLabelsCount(t *testing.T) {
 	name := intstr.FromString("http")
 	naming := costly("ns", "naming", 1, 0)
 	naming.Spec = egressTo([]networkingv1.NetworkPolicyPort{{Port: &name}}, networkingv1.NetworkPolicyPeer{NamespaceSelector: &metav1.LabelSelector{MatchLabels: far.Labels}})
-	objects := []k8sruntime.Object{simNode(1), pod, far, naming, costly("ns", "b", 2, 4096), costly("ns", "c", 3, 4096), costly("ns", "d", 4, 4096), costly("ns", "young", 5, 4096)}
+	objects := []k8sruntime.Object{simNode(1), pod, podAt("ns", "pod", 1), far, naming, costly("ns", "b", 2, 4096), costly("ns", "c", 3, 4096), costly("ns", "d", 4, 4096), costly("ns", "young", 5, 4096)}
 	checkEvents(t, objects, []event{
 		edit("labels", far, func(n *corev1.Namespace) { n.Labels = nil }, "policy/ns/naming; policy/ns/young; pod/far/web"),
 	})
@@ -364,9 +365,11 @@ func TestOneChangeDoesNotReadOtherPolicies(t *testing.T) {
 	cost := func(others, size int) float64 {
 		p := costly("ns", "p", 1, 100)
 
-		objects := []k8sruntime.Object{p}
+		objects := []k8sruntime.Object{p, podAt("ns", "pod", 1)}
+
 		for i := range others {
-			objects = append(objects, costly("ns", fmt.Sprint("other", i), 2, size), costly(fmt.Sprint("ns", i), "p", 2, size))
+			namespace := fmt.Sprint("ns", i)
+			objects = append(objects, costly("ns", fmt.Sprint("other", i), 2, size), costly(namespace, "p", 2, size), podAt(namespace, "pod", 1))
 		}
 
 		c := simCluster(t, objects...)

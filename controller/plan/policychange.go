@@ -12,18 +12,15 @@ import (
 // policyChanged adds the owners that a change of a policy's spec may affect:
 //   - the policy, and others of its namespace that a budget opens or closes because of it;
 //   - the selectors of both versions;
-//   - the pods that a group of the new version selects, if the old version does not have the group. A
-//     removed group takes its members with it.
+//   - the pods that a group of the new version selects, if the old version does not have the group.
+//     If a group is removed, its members are removed with it.
 func policyChanged(c *Cluster, keys keySet, old, now any) {
 	before, after := versions[networkingv1.NetworkPolicy](old, now)
 	if before != nil && after != nil && before.UID == after.UID && reflect.DeepEqual(before.Spec, after.Spec) {
 		return
 	}
 
-	changed := keySet{}
-	addItself(c, changed, old, now)
-	maps.Copy(keys, changed)
-	c.budgets.addChanged(c, keys, changed)
+	addItself(c, keys, old, now)
 
 	for _, p := range existing(before, after) {
 		names, _ := SelectorsOf(p) // it returns no error
@@ -32,32 +29,8 @@ func policyChanged(c *Cluster, keys keySet, old, now any) {
 		}
 	}
 
-	oldGroups, newGroups := policyGroups(before), policyGroups(after)
-	for name, s := range newGroups {
-		if _, had := oldGroups[name]; !had {
-			c.addPods(keys, s)
-		}
-	}
-}
-
-// policyGroups returns the groups that a pod may be in because of the policy. A group of a named
-// port stands for those of all its numbers.
-func policyGroups(p *networkingv1.NetworkPolicy) map[string]selector {
-	u, ok := usageOf(p)
-	if !ok {
-		return nil
-	}
-
-	out := map[string]selector{}
-	for _, s := range u.selectors() {
-		out[s.group()] = s
-	}
-
-	for _, n := range u.named {
-		out[n.group(0)] = n.selector
-	}
-
-	return out
+	changed := existing(before, after)[0]
+	c.budgets.addPolicyChange(c, keys, PolicyKey(changed.Namespace, changed.Name), before)
 }
 
 // addPods adds the pods that the selector selects now.
@@ -91,7 +64,7 @@ func (c *Cluster) addNamedPorts(keys keySet, pod *corev1.Pod) {
 
 	namespace, naming := c.Namespace(pod.Namespace), keySet{}
 	for _, p := range c.candidatePolicies(pod, namespace) {
-		if slices.ContainsFunc(c.usages.of(p).named, func(n namedPort) bool {
+		if slices.ContainsFunc(c.usages.of(p).named, func(n usedPort) bool {
 			return n.matches(pod, namespace) && len(n.numbersOf(pod)) > 0
 		}) {
 			naming.add(PolicyKey(p.Namespace, p.Name))
@@ -111,6 +84,8 @@ func namespaceChanged(c *Cluster, keys keySet, old, now any) {
 	name := existing(before, after)[0].Name
 
 	if createdOrDeleted || !maps.Equal(before.Labels, after.Labels) {
+		c.budgets.addNamespaceChange(c, keys, name)
+
 		pods := index[corev1.Pod](c, KindPod, ByNamespace, name)
 		for _, p := range pods {
 			if NeedsPort(p) {
@@ -133,7 +108,7 @@ func (c *Cluster) addPoliciesNamingPorts(keys keySet, hasPods bool) {
 	naming := keySet{}
 
 	for p := range Objects[networkingv1.NetworkPolicy](c, KindPolicy) {
-		if slices.ContainsFunc(c.usages.of(p).named, func(n namedPort) bool { return n.namespaces != nil }) {
+		if slices.ContainsFunc(c.usages.of(p).named, func(n usedPort) bool { return n.namespaces != nil }) {
 			naming.add(PolicyKey(p.Namespace, p.Name))
 		}
 	}

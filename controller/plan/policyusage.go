@@ -14,14 +14,14 @@ import (
 	services "github.com/ovn-ebpf/ovn-ebpf/service"
 )
 
-// usage says which port groups a policy uses: one for each selector, and one for each number of a
-// named port. The plans of pods, selectors and policies all use it, so they agree on the groups and
-// their members. A malformed selector has no group, and no row refers to it.
+// usage says which port groups a policy refers to: one for each selector, and one for each number of
+// a named port. The plans of pods, selectors and policies all use it, so they agree on the groups
+// and their members. A malformed selector has no group, and no row refers to it.
 type usage struct {
-	subject selector    // the policy's own pods
-	in, out bool        // directions in which the subject's pods are isolated
-	peers   []selector  // of rules
-	named   []namedPort // of rules
+	subject selector             // the policy's own pods
+	in, out bool                 // directions in which the subject's pods are isolated
+	peers   perSide[[]selector]  // of rules
+	named   perSide[[]namedPort] // of rules
 }
 
 // usageOf returns the usage of a policy. It returns false for nil and for a policy that applies to
@@ -42,15 +42,30 @@ func usageOf(p *networkingv1.NetworkPolicy) (usage, bool) {
 	}
 
 	for _, r := range rulesOf(p) {
-		u.peers = append(u.peers, r.selectors()...)
-		u.named = append(u.named, r.namedPorts(u.subject)...)
+		u.peers[r.side] = append(u.peers[r.side], r.selectors()...)
+		u.named[r.side] = append(u.named[r.side], r.namedPorts(u.subject)...)
 	}
 
 	return u, true
 }
 
-// selectors returns all selectors of the usage that have a port group.
-func (u usage) selectors() []selector { return append([]selector{u.subject}, u.peers...) }
+// selectors returns all selectors of the usage, the subject first.
+func (u usage) selectors() []selector {
+	return slices.Concat([]selector{u.subject}, u.peers[ingressSide], u.peers[egressSide])
+}
+
+// existsWith reports whether the group exists if these sides of the policy are served.
+func (g usedGroup) existsWith(served perSide[bool]) bool {
+	return g.isSubject || overlap(g.sides, served)
+}
+
+// existsWith reports whether the port's groups exist if these sides of the policy are served.
+func (n usedPort) existsWith(served perSide[bool]) bool { return overlap(n.sides, served) }
+
+// overlap reports whether a side is in both.
+func overlap(a, b perSide[bool]) bool {
+	return a[ingressSide] && b[ingressSide] || a[egressSide] && b[egressSide]
+}
 
 // usageCache caches the usage of policies, so that it is not computed for every pod. A policy in a
 // store is never changed, only replaced.
@@ -61,14 +76,24 @@ type usageCache struct {
 
 // cachedUsage is empty for a policy that applies to no pod.
 type cachedUsage struct {
-	groups  []namedSelector // of usage.selectors, so the subject is first
-	named   []namedPort
+	groups  []usedGroup // of usage.selectors without duplicates, so the subject is first
+	named   []usedPort  // without duplicates
 	in, out bool
 }
 
-type namedSelector struct {
+// usedGroup is the port group of a selector of a policy.
+type usedGroup struct {
 	selector
-	name string // of its group
+	name      string
+	isSubject bool          // it exists as long as the policy
+	sides     perSide[bool] // whose rules have the selector; it exists while one of them is served
+}
+
+// usedPort is a named port of a policy. Its groups exist while one of the sides is served.
+type usedPort struct {
+	namedPort
+	text  string // canonicalText
+	sides perSide[bool]
 }
 
 // maxUsages is the size at which the cache is emptied, because it may hold deleted policies.
@@ -87,17 +112,58 @@ func (us *usageCache) of(p *networkingv1.NetworkPolicy) *cachedUsage {
 		us.cached = map[*networkingv1.NetworkPolicy]*cachedUsage{}
 	}
 
-	out := &cachedUsage{}
-	if u, ok := usageOf(p); ok {
-		out.named, out.in, out.out = u.named, u.in, u.out
-		for _, s := range u.selectors() {
-			out.groups = append(out.groups, namedSelector{s, s.group()})
-		}
-	}
-
+	out := newCachedUsage(p)
 	us.cached[p] = out
 
 	return out
+}
+
+func newCachedUsage(p *networkingv1.NetworkPolicy) *cachedUsage {
+	u, ok := usageOf(p)
+	if !ok {
+		return &cachedUsage{}
+	}
+
+	out := &cachedUsage{in: u.in, out: u.out}
+	out.groups = append(out.groups, usedGroup{selector: u.subject, name: u.subject.group(), isSubject: true})
+
+	for side := range sides {
+		for _, s := range u.peers[side] {
+			out.addGroup(s, side)
+		}
+
+		for _, n := range u.named[side] {
+			out.addPort(n, side)
+		}
+	}
+
+	return out
+}
+
+// addGroup adds the group of a selector in the rules of a side.
+func (u *cachedUsage) addGroup(s selector, side int) {
+	name := s.group()
+
+	i := slices.IndexFunc(u.groups, func(g usedGroup) bool { return g.name == name })
+	if i < 0 {
+		i = len(u.groups)
+		u.groups = append(u.groups, usedGroup{selector: s, name: name})
+	}
+
+	u.groups[i].sides[side] = true
+}
+
+// addPort adds a named port in the rules of a side.
+func (u *cachedUsage) addPort(n namedPort, side int) {
+	text := n.canonicalText()
+
+	i := slices.IndexFunc(u.named, func(o usedPort) bool { return o.text == text })
+	if i < 0 {
+		i = len(u.named)
+		u.named = append(u.named, usedPort{namedPort: n, text: text})
+	}
+
+	u.named[i].sides[side] = true
 }
 
 // selectors returns the selectors of the rule's peers that are pods.

@@ -9,9 +9,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// selectorRows returns the port group of the pods that a selector selects. It exists while a policy
-// has this selector. If these pods are the subject of a policy, the rows include the ACLs that drop
-// all connections that no policy allows.
+// selectorRows returns the port group of the pods that a selector selects. It exists while these
+// pods are the subject of a policy, or while the selector is in a rule of a direction that is
+// served. If these pods are the subject of a policy, the rows include the ACLs that drop all
+// connections that no policy allows.
 func selectorRows(c *Cluster, key Key) ([]Row, error) {
 	var (
 		found                           *selector
@@ -20,19 +21,19 @@ func selectorRows(c *Cluster, key Key) ([]Row, error) {
 
 	for _, p := range index[networkingv1.NetworkPolicy](c, KindPolicy, BySelector, key.Name) {
 		used := c.usages.of(p) // cached, because hashing the names of all groups again would be costly
-		for i, g := range used.groups {
-			if g.name != key.Name {
-				continue
-			}
 
-			if found == nil {
-				found = &g.selector
-			}
+		i := slices.IndexFunc(used.groups, func(g usedGroup) bool { return g.name == key.Name })
+		if i < 0 || !used.groups[i].existsWith(c.budgets.served(c, p)) {
+			continue
+		}
 
-			if isSubject := i == 0; isSubject {
-				isolatesIngress = isolatesIngress || used.in
-				isolatesEgress = isolatesEgress || used.out
-			}
+		if found == nil {
+			found = &used.groups[i].selector
+		}
+
+		if used.groups[i].isSubject {
+			isolatesIngress = isolatesIngress || used.in
+			isolatesEgress = isolatesEgress || used.out
 		}
 	}
 
@@ -66,22 +67,23 @@ func selectorRows(c *Cluster, key Key) ([]Row, error) {
 }
 
 // portGroups returns the names of the port groups of the pod's port, sorted. There may be thousands
-// of policies, so only those that may select the pod are checked.
+// of policies, so only those that may select the pod are checked. Groups that no served direction of
+// a policy refers to do not exist.
 func (c *Cluster) portGroups(pod *corev1.Pod) []string {
 	namespace := c.Namespace(pod.Namespace)
 
 	var out []string
 
 	for _, p := range c.candidatePolicies(pod, namespace) {
-		used := c.usages.of(p)
+		used, served := c.usages.of(p), c.budgets.served(c, p)
 		for _, g := range used.groups {
-			if g.matches(pod, namespace) {
+			if g.existsWith(served) && g.matches(pod, namespace) {
 				out = append(out, g.name)
 			}
 		}
 
 		for _, n := range used.named {
-			if n.matches(pod, namespace) {
+			if n.existsWith(served) && n.matches(pod, namespace) {
 				for _, number := range n.numbersOf(pod) {
 					out = append(out, n.group(number))
 				}
@@ -154,7 +156,7 @@ func PodsOf(obj any) ([]string, error) {
 		out = append(out, s.requirement()...)
 	}
 
-	for _, n := range u.named {
+	for _, n := range slices.Concat(u.named[ingressSide], u.named[egressSide]) {
 		out = append(out, n.requirement()...)
 	}
 

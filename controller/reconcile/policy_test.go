@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/client-go/tools/cache"
 
 	"github.com/ovn-ebpf/ovn-ebpf/cluster/annotation"
 	"github.com/ovn-ebpf/ovn-ebpf/controller/plan"
@@ -20,8 +21,9 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/test/randomtest"
 )
 
-// Affected names every owner whose rows change. The test changes, adds or deletes one object in each
-// of many random clusters of policies, namespaces and pods, and compares all plans before and after.
+// TestPolicyAffected checks that Affected returns every owner whose rows change. It changes, adds or
+// deletes one object in each of many random clusters of policies, namespaces and pods, and compares
+// all plans before and after.
 func TestPolicyAffected(t *testing.T) {
 	seed := randomtest.Seed(t)
 	r := policyWorld{rand.New(rand.NewPCG(seed, 0))}
@@ -41,11 +43,16 @@ func TestPolicyAffected(t *testing.T) {
 			after, is = slices.Delete(after, i, i+1), nil
 		}
 
-		old, now := newCluster(t, before), newCluster(t, after)
+		old, now := newCluster(t, before), newCluster(t, before)
+		keys := append(old.Keys(), newCluster(t, after).Keys()...)
+		portGroups(now, keys) // plans all owners
+
+		apply(t, now, was, is)
+
 		affected := plan.Affected(now, was, is)
 
-		groups := portGroups(now)
-		for _, k := range append(old.Keys(), now.Keys()...) {
+		groups := portGroups(now, keys)
+		for _, k := range keys {
 			if slices.Contains(affected, k) {
 				continue
 			}
@@ -75,10 +82,28 @@ func newCluster(t *testing.T, objects []runtime.Object) *plan.Cluster {
 	return c
 }
 
-func portGroups(c *plan.Cluster) map[string]bool {
+// apply changes the object in the cluster's stores. Either version may be nil.
+func apply(t *testing.T, c *plan.Cluster, was, is any) {
+	t.Helper()
+
+	var err error
+
+	if is != nil {
+		err = c.Stores[plan.KindOf(is)].(cache.Indexer).Update(is)
+	} else {
+		err = c.Stores[plan.KindOf(was)].(cache.Indexer).Delete(was)
+	}
+
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// portGroups plans the owners and returns the port groups that they have.
+func portGroups(c *plan.Cluster, keys []plan.Key) map[string]bool {
 	out := map[string]bool{}
 
-	for _, k := range c.Keys() {
+	for _, k := range keys {
 		rows, _ := plan.Rows(c, k) // malformed objects have no rows
 		for _, row := range rows {
 			if g, ok := row.(plan.PortGroup); ok {

@@ -24,6 +24,8 @@ func TestClosedPolicyOpensWhenAnotherGoes(t *testing.T) {
 
 	policies := client.NetworkingV1().NetworkPolicies("default")
 
+	createPod(t, client, "pod", nil) // policies without pods allow nothing
+
 	for i := range 5 { // four of 4,096 flows fit
 		p := &networkingv1.NetworkPolicy{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("p", i)}}
 		p.Spec.Ingress = make([]networkingv1.NetworkPolicyIngressRule, 1)
