@@ -14,25 +14,33 @@ import (
 	nbmodel "github.com/ovn-ebpf/ovn-ebpf/ovsdb/nb"
 )
 
-// Allowance bounds how much one Commit changes in the load balancers of some owners. Its unit is
-// a flow of each node: a VIP that is added, removed or changed is vipUnits, and one more for each
-// backend that it gets or loses. OVN needs about 0.3 ms for a unit, and nothing else of the
-// cluster proceeds meanwhile.
+// Allowance bounds how much one Commit changes in the load balancers and port groups of some owners.
+// Its unit is a flow of each node: a VIP that is added, removed or changed is vipUnits, and one more
+// for each backend that it gets or loses. A port group with other members is groupUnits. OVN needs
+// about 0.3 ms for a unit, and nothing else of the cluster proceeds meanwhile.
 //
 // Each VIP changes as a whole: if it moves from one load balancer to another, both are written in
-// the same transaction. The last VIP may exceed the allowance.
+// the same transaction. The last VIP may exceed the allowance. Ports always leave port groups, and
+// join those that isolate them.
 type Allowance struct {
 	Left float64 // may be negative afterwards
+	// Relabelled has the pods whose changes of port groups count. Those of other pods have another
+	// cause than the pod, or the pod is new.
+	Relabelled map[plan.Key]struct{}
 	// Share returns the part of its units that a VIP of an owner counts; nil stands for all. A
 	// node port is one frontend with a VIP for each node.
 	Share func(owner plan.Key, vip string) float64
-	// Held has the owners whose load balancers are not yet as planned, and the VIPs that each of
-	// them no longer has but the database does.
+	// Held has the owners whose load balancers or port groups are not yet as planned, and the VIPs
+	// that each of them no longer has but the database does.
 	Held map[plan.Key][]string
 }
 
-// vipUnits are the flows that OVN makes on each node of a VIP without backends.
-const vipUnits = 4
+const (
+	// vipUnits are the flows that OVN makes on each node of a VIP without backends.
+	vipUnits = 4
+	// groupUnits are the units of a port group that gets or loses members in a commit, however many.
+	groupUnits = 6
+)
 
 // hold records an owner in Held, with VIPs that the database keeps.
 func (a *Allowance) hold(key plan.Key, leaving ...string) {
@@ -41,6 +49,66 @@ func (a *Allowance) hold(key plan.Key, leaving ...string) {
 	}
 
 	a.Held[key] = append(a.Held[key], leaving...)
+}
+
+// groupChanges are the port groups whose members change in a batch, by the allowance that has paid
+// for them.
+type groupChanges map[*Allowance]map[string]struct{}
+
+// pay spends the allowance on a port group, unless it has paid for it already.
+func (g groupChanges) pay(a *Allowance, group string) {
+	if g[a] == nil {
+		g[a] = map[string]struct{}{}
+	}
+
+	if _, hasPaid := g[a][group]; !hasPaid {
+		g[a][group] = struct{}{}
+		a.Left -= groupUnits
+	}
+}
+
+// holdsMembership reports whether an existing port must not join a port group now, because this
+// exceeds the allowance of its owner. Otherwise, it spends the allowance.
+func (b *batch) holdsMembership(r *record, p membership, group string) bool {
+	a := b.paysForGroups(r, p.parent.table)
+	if a == nil {
+		return false
+	}
+
+	if _, hasPaid := b.groups[a][group]; !hasPaid && a.Left <= 0 && slices.Contains(r.access, p.parent.name) {
+		a.hold(r.key)
+		return true
+	}
+
+	b.groups.pay(a, group)
+
+	return false
+}
+
+// payForRemovals spends the allowance on the port groups that an existing port leaves.
+func (b *batch) payForRemovals(r *record, removals []ovsdb.Operation) {
+	for _, op := range removals {
+		if a := b.paysForGroups(r, op.Table); a != nil {
+			if uuid, ok := op.Where[0].Value.(ovsdb.UUID); ok {
+				b.groups.pay(a, uuid.GoUUID)
+			}
+		}
+	}
+}
+
+// paysForGroups returns the allowance for changes of the record in rows of the table, or nil if they
+// are not limited.
+func (b *batch) paysForGroups(r *record, table string) *Allowance {
+	a := b.allowed[r.key]
+	if a == nil || r.old == nil || table != nbmodel.PortGroupTable {
+		return nil
+	}
+
+	if _, counts := a.Relabelled[r.key]; !counts {
+		return nil
+	}
+
+	return a
 }
 
 // balancerRow has the VIPs of one load balancer in the database and in its owner's plan.

@@ -25,6 +25,7 @@ type batch struct {
 	members *members               // as of the beginning of the batch, after first use
 	writes  map[string]model.Model // rows that operations change and delete; see echoes
 	allowed map[plan.Key]*Allowance
+	groups  groupChanges
 	serial  int
 }
 
@@ -47,6 +48,7 @@ func newBatch(conn client.Client, m *members, allowed map[plan.Key]*Allowance) *
 		members: m,
 		writes:  map[string]model.Model{},
 		allowed: allowed,
+		groups:  groupChanges{},
 	}
 }
 
@@ -237,14 +239,19 @@ func (b *batch) recordOps(targets map[ref]string, errs map[plan.Key]error) []ovs
 				ops = append(ops, *op)
 			}
 
-			for _, p := range r.parents {
-				if r.old == nil || !b.members.has(p, targets[p.parent], r.uuid) {
-					to := addition{p.parent.table, targets[p.parent], p.column}
-					additions[to] = append(additions[to], r.uuid)
-				}
-			}
+			removalsOfRecord := b.removalOps(r, resolve)
+			removals = append(removals, removalsOfRecord...)
+			b.payForRemovals(r, removalsOfRecord)
 
-			removals = append(removals, b.removalOps(r, resolve)...)
+			for _, p := range r.parents {
+				isMember := r.old != nil && b.members.has(p, targets[p.parent], r.uuid)
+				if isMember || b.holdsMembership(r, p, targets[p.parent]) {
+					continue
+				}
+
+				to := addition{p.parent.table, targets[p.parent], p.column}
+				additions[to] = append(additions[to], r.uuid)
+			}
 		}
 	}
 

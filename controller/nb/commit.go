@@ -25,8 +25,8 @@ func (d *DB) Commit(ctx context.Context, want map[plan.Key][]plan.Row) map[plan.
 	return d.CommitWithin(ctx, want, nil)
 }
 
-// CommitWithin is Commit that changes no more load balancers than the allowances of their owners
-// permit. Owners may share an allowance. Owners without one are not limited.
+// CommitWithin is Commit that changes no more load balancers and port groups than the allowances of
+// their owners permit. Owners may share an allowance. Owners without one are not limited.
 func (d *DB) CommitWithin(
 	ctx context.Context,
 	want map[plan.Key][]plan.Row,

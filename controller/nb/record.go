@@ -31,6 +31,7 @@ type record struct {
 	columns map[string]any   // managed columns without references, with the planned values
 	refs    map[string][]ref // managed columns that refer to other rows
 	parents []membership     // columns that must refer to this row
+	access  []string         // plan.LogicalSwitchPort.Access
 	uuid    string           // of the existing row, or the name under which it is inserted
 	old     model.Model      // the existing row; nil: insert
 }
@@ -67,6 +68,10 @@ func newRecord(key plan.Key, row plan.Row) *record {
 		case f.column != "":
 			r.columns[f.column] = value
 		}
+	}
+
+	if port, ok := row.(plan.LogicalSwitchPort); ok {
+		r.access = port.Access
 	}
 
 	r.name, _ = r.columns["name"].(string)

@@ -60,9 +60,12 @@ func podRows(c *Cluster, key Key) ([]Row, error) {
 	// The error may be an Unserved: the pod gets its port even if host ports are not served.
 	rows, err := hostPortRows(c, hostPod(pod), obj)
 
+	groups, access := c.portGroups(pod)
+
 	return append(rows, LogicalSwitchPort{
 		Switch:       nodeSwitch(obj.Name),
-		Groups:       c.portGroups(pod),
+		Groups:       groups,
+		Access:       access,
 		Name:         podPort(pod.Namespace, pod.Name),
 		Incarnation:  string(pod.UID),
 		Addresses:    []string{addresses},

@@ -66,34 +66,40 @@ func selectorRows(c *Cluster, key Key) ([]Row, error) {
 	return rows, nil
 }
 
-// portGroups returns the names of the port groups of the pod's port, sorted. There may be thousands
-// of policies, so only those that may select the pod are checked. Groups that no served direction of
-// a policy refers to do not exist.
-func (c *Cluster) portGroups(pod *corev1.Pod) []string {
-	namespace := c.Namespace(pod.Namespace)
-
-	var out []string
+// portGroups returns the names of the port groups of the pod's port, sorted, and those of them that
+// do not isolate the pod. There may be thousands of policies, so only those that may select the pod
+// are checked. Groups that no served direction of a policy refers to do not exist.
+func (c *Cluster) portGroups(pod *corev1.Pod) (groups, access []string) {
+	namespace, isolating := c.Namespace(pod.Namespace), map[string]bool{}
 
 	for _, p := range c.candidatePolicies(pod, namespace) {
 		used, served := c.usages.of(p), c.budgets.served(c, p)
 		for _, g := range used.groups {
 			if g.existsWith(served) && g.matches(pod, namespace) {
-				out = append(out, g.name)
+				groups = append(groups, g.name)
+				isolating[g.name] = isolating[g.name] || g.isSubject
 			}
 		}
 
 		for _, n := range used.named {
 			if n.existsWith(served) && n.matches(pod, namespace) {
 				for _, number := range n.numbersOf(pod) {
-					out = append(out, n.group(number))
+					groups = append(groups, n.group(number))
 				}
 			}
 		}
 	}
 
-	slices.Sort(out)
+	slices.Sort(groups)
+	groups = slices.Compact(groups)
 
-	return slices.Compact(out)
+	for _, name := range groups {
+		if !isolating[name] {
+			access = append(access, name)
+		}
+	}
+
+	return groups, access
 }
 
 // candidatePolicies returns the policies that may select the pod, without duplicates.

@@ -58,6 +58,7 @@ type LogicalSwitch struct {
 type LogicalSwitchPort struct {
 	Switch       string            `parent:"Logical_Switch.ports"`
 	Groups       []string          `parent:"Port_Group.ports"`
+	Access       []string          // those of Groups that only allow traffic: they may be joined later
 	Name         string            `ovsdb:"name"`
 	Type         string            `ovsdb:"type"`
 	Addresses    []string          `ovsdb:"addresses"`

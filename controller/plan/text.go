@@ -25,7 +25,7 @@ func Format(rows []Row) string {
 				name = "in " + parent
 			}
 
-			// The ID shows the name already, and Incarnation is not a column.
+			// The ID shows the name already. Incarnation and Access are not columns.
 			text := formatValue(v.Field(i).Interface())
 			if text != "" && name != "" && (name != "name" || !strings.HasPrefix(r.ID(), text)) {
 				fmt.Fprintf(&b, "  %s: %s\n", name, text)

@@ -25,7 +25,8 @@ const (
 )
 
 // throttle limits how fast the load balancers of each namespace change: those of its Services and
-// of its pods' host ports. The first full sync of a connection is not limited.
+// of its pods' host ports. It also limits how fast its pods change their port groups by changing
+// their labels. The first full sync of a connection is not limited.
 type throttle struct {
 	limits map[string]*rate.Limiter // of the namespaces with changes in the last seconds
 	// leaving maps VIPs that the database still has, although their owners no longer want them, to
@@ -35,6 +36,8 @@ type throttle struct {
 	// limited: until the VIPs are removed, the former owner may get the other object's
 	// connections.
 	urgent map[plan.Key]struct{}
+	// labels has the labels of pods with which their rows were planned that were written last.
+	labels map[plan.Key]map[string]string
 }
 
 func newThrottle() throttle {
@@ -42,6 +45,7 @@ func newThrottle() throttle {
 		limits:  map[string]*rate.Limiter{},
 		leaving: map[string]plan.Key{},
 		urgent:  map[plan.Key]struct{}{},
+		labels:  map[plan.Key]map[string]string{},
 	}
 }
 
@@ -80,10 +84,11 @@ type namespaceAllowance struct {
 }
 
 // allowances returns the allowances for one commit, by namespace and by owner. The owners of a
-// namespace have the same one. Owners that are not limited have none. vipShare is
-// nb.Allowance.Share.
+// namespace have the same one. Owners that are not limited have none. labels are those of the pods
+// in want, and vipShare is nb.Allowance.Share.
 func (t *throttle) allowances(
 	want map[plan.Key][]plan.Row,
+	labels map[plan.Key]map[string]string,
 	vipShare func(plan.Key, string) float64,
 ) (map[string]*namespaceAllowance, map[plan.Key]*nb.Allowance) {
 	byNamespace, byOwner := map[string]*namespaceAllowance{}, map[plan.Key]*nb.Allowance{}
@@ -101,13 +106,27 @@ func (t *throttle) allowances(
 			}
 
 			a = &namespaceAllowance{nb.Allowance{Left: left, Share: vipShare}, left}
+			a.Relabelled = map[plan.Key]struct{}{}
 			byNamespace[k.Namespace] = a
+		}
+
+		if written, known := t.labels[k]; known && !maps.Equal(written, labels[k]) { // a new pod is not known
+			a.Relabelled[k] = struct{}{}
 		}
 
 		byOwner[k] = &a.Allowance
 	}
 
 	return byNamespace, byOwner
+}
+
+// recordLabels records that the rows of a pod with these labels are written as planned.
+func (t *throttle) recordLabels(k plan.Key, rows []plan.Row, labels map[string]string) {
+	if k.Kind == plan.KindPod && len(rows) > 0 {
+		t.labels[k] = labels
+	} else {
+		delete(t.labels, k)
+	}
 }
 
 // spend accounts for a commit of these rows with the allowances of their namespaces, which are

@@ -16,7 +16,7 @@ func TestThrottle(t *testing.T) {
 	spend := func(units float64) {
 		t.Helper()
 
-		byNamespace, byOwner := th.allowances(want, nil)
+		byNamespace, byOwner := th.allowances(want, nil, nil)
 		if len(byOwner) != 4 || byOwner[a] != byOwner[b] || byOwner[a] == byOwner[other] || byOwner[plan.PodKey("a", "p")] != byOwner[a] {
 			t.Fatalf("allowances %v: want one for each namespace, and none for the node", byOwner)
 		}
@@ -37,7 +37,7 @@ func TestThrottle(t *testing.T) {
 		t.Error("a namespace must wait after its first commit")
 	}
 
-	if byNamespace, _ := th.allowances(want, nil); byNamespace["a"].Left < unitsPerCommit || byNamespace["b"].Left != unitsPerCommit {
+	if byNamespace, _ := th.allowances(want, nil, nil); byNamespace["a"].Left < unitsPerCommit || byNamespace["b"].Left != unitsPerCommit {
 		t.Errorf("a may change %g, b %g, want at least %d each", byNamespace["a"].Left, byNamespace["b"].Left, unitsPerCommit)
 	}
 
@@ -51,7 +51,7 @@ func TestThrottle(t *testing.T) {
 		}
 	}
 
-	if byNamespace, _ := th.allowances(want, nil); byNamespace["a"].Left != 0 {
+	if byNamespace, _ := th.allowances(want, nil, nil); byNamespace["a"].Left != 0 {
 		t.Errorf("a may change %g, want nothing", byNamespace["a"].Left)
 	}
 
@@ -68,7 +68,7 @@ func TestThrottleHurries(t *testing.T) {
 	th := newThrottle()
 	old := plan.ServiceKey("a", "old")
 	gone := map[plan.Key][]plan.Row{old: nil}
-	byNamespace, byOwner := th.allowances(gone, nil)
+	byNamespace, byOwner := th.allowances(gone, nil, nil)
 	byOwner[old].Left -= unitsPerCommit + 2*unitsAtOnce
 	byOwner[old].Held = map[plan.Key][]string{old: {"10.96.0.1:80", "10.96.0.1:81"}}
 
@@ -87,7 +87,7 @@ func TestThrottleHurries(t *testing.T) {
 		t.Errorf("urgent %v, want %v", got, old)
 	}
 
-	if _, byOwner := th.allowances(gone, nil); th.wait(old) != 0 || len(byOwner) > 0 {
+	if _, byOwner := th.allowances(gone, nil, nil); th.wait(old) != 0 || len(byOwner) > 0 {
 		t.Errorf("the urgent owner waits %v, allowances %v", th.wait(old), byOwner)
 	}
 
@@ -112,7 +112,7 @@ func TestThrottleCountsPlanning(t *testing.T) {
 		}
 
 		want := map[plan.Key][]plan.Row{k: {lb}}
-		byNamespace, _ := th.allowances(want, nil)
+		byNamespace, _ := th.allowances(want, nil, nil)
 		th.spend(want, byNamespace)
 	}
 	spend(vipsPerUnit - 1)
@@ -132,7 +132,7 @@ func TestThrottleCountsPlanning(t *testing.T) {
 	}
 
 	gone := map[plan.Key][]plan.Row{k: nil} // the database still has its VIPs
-	byNamespace, byOwner := th.allowances(gone, nil)
+	byNamespace, byOwner := th.allowances(gone, nil, nil)
 	byOwner[k].Held = map[plan.Key][]string{k: make([]string, vips)}
 
 	th.spend(gone, byNamespace)
@@ -140,5 +140,47 @@ func TestThrottleCountsPlanning(t *testing.T) {
 	least += vips / vipsPerUnit * time.Second / unitsPerSecond
 	if wait := th.wait(k); wait < least-time.Second/4 || wait > least {
 		t.Errorf("after its removal it waits %v, want %v", wait, least)
+	}
+}
+
+// TestThrottle_relabelled checks that changes of port groups count for pods whose labels differ from
+// those with which their rows were written last, and not for new pods.
+func TestThrottle_relabelled(t *testing.T) {
+	th := newThrottle()
+	pod, service := plan.PodKey("a", "p"), plan.ServiceKey("a", "s")
+	rows := []plan.Row{plan.LogicalSwitchPort{Name: "a_p"}}
+	want := map[plan.Key][]plan.Row{pod: rows, service: nil}
+	counts := func(labels map[string]string) bool {
+		byNamespace, _ := th.allowances(want, map[plan.Key]map[string]string{pod: labels}, nil)
+
+		_, isServiceCounted := byNamespace["a"].Relabelled[service]
+		if isServiceCounted {
+			t.Error("a Service is relabelled")
+		}
+
+		_, is := byNamespace["a"].Relabelled[pod]
+
+		return is
+	}
+	old, now := map[string]string{"app": "a"}, map[string]string{"app": "b"}
+
+	if counts(old) {
+		t.Error("a new pod counts")
+	}
+
+	th.recordLabels(pod, rows, old)
+
+	if counts(map[string]string{"app": "a"}) || !counts(now) || !counts(nil) {
+		t.Error("the pod must count exactly if its labels differ")
+	}
+
+	th.recordLabels(pod, nil, now) // deleted
+
+	if counts(now) || len(th.labels) > 0 {
+		t.Errorf("a deleted pod has labels %v", th.labels)
+	}
+
+	if th.recordLabels(service, rows, nil); len(th.labels) > 0 {
+		t.Errorf("a Service has labels %v", th.labels)
 	}
 }

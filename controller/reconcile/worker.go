@@ -130,15 +130,17 @@ func (w *worker) feedBacklog() int {
 type batch struct {
 	allocations map[plan.Key]*patch // annotations with which the key must be planned again
 	rows        map[plan.Key][]plan.Row
-	unserved    map[plan.Key]error  // why the rows leave out a part of the object
-	unassigned  map[plan.Key]error  // why a pod has no address, and so no rows
-	later       map[plan.Key]*patch // patches that are written after the key's rows
+	labels      map[plan.Key]map[string]string // of the pods among them, not newer than the rows
+	unserved    map[plan.Key]error             // why the rows leave out a part of the object
+	unassigned  map[plan.Key]error             // why a pod has no address, and so no rows
+	later       map[plan.Key]*patch            // patches that are written after the key's rows
 }
 
 func newBatch() batch {
 	return batch{
 		allocations: map[plan.Key]*patch{},
 		rows:        map[plan.Key][]plan.Row{},
+		labels:      map[plan.Key]map[string]string{},
 		unserved:    map[plan.Key]error{},
 		unassigned:  map[plan.Key]error{},
 		later:       map[plan.Key]*patch{},
@@ -234,6 +236,12 @@ func (w *worker) prepare(k plan.Key, b *batch) {
 		later = networkAvailablePatch(&w.cluster, k)
 	}
 
+	if k.Kind == plan.KindPod {
+		if pod := w.cluster.Pod(k.Namespace, k.Name); pod != nil {
+			b.labels[k] = pod.Labels
+		}
+	}
+
 	rows, err := plan.Rows(&w.cluster, k)
 
 	var unserved *plan.Unserved
@@ -279,7 +287,7 @@ func (w *worker) commit(ctx context.Context, b batch) {
 			w.enqueue(k)
 		}
 
-		byNamespace, byOwner = w.throttle.allowances(b.rows, w.cluster.VIPShare)
+		byNamespace, byOwner = w.throttle.allowances(b.rows, b.labels, w.cluster.VIPShare)
 	}
 
 	begun := time.Now()
@@ -316,12 +324,17 @@ func (w *worker) commit(ctx context.Context, b batch) {
 			w.counts.observeLatency(written.Sub(since))
 		}
 
-		w.finishWritten(k, rows, &b, isHeld(byOwner[k], k))
+		held := isHeld(byOwner[k], k)
+		if !held {
+			w.throttle.recordLabels(k, rows, b.labels[k])
+		}
+
+		w.finishWritten(k, rows, &b, held)
 	}
 }
 
-// finishWritten finishes a key whose rows are in the database, except for load balancers that its
-// namespace's allowance has held. It wakes the owners that waited for these rows, or for what the
+// finishWritten finishes a key whose rows are in the database, except for load balancers and port
+// groups that its namespace's allowance has held. It wakes the owners that waited for these rows, or for what the
 // key no longer needs.
 func (w *worker) finishWritten(k plan.Key, rows []plan.Row, b *batch, isHeld bool) {
 	freedNode := w.release(k, rows)
@@ -342,7 +355,7 @@ func (w *worker) finishWritten(k plan.Key, rows []plan.Row, b *batch, isHeld boo
 	}
 }
 
-// isHeld reports whether the allowance has held load balancers of the owner.
+// isHeld reports whether the allowance has held load balancers or port groups of the owner.
 func isHeld(a *nb.Allowance, k plan.Key) bool {
 	if a == nil {
 		return false

@@ -1,0 +1,82 @@
+package reconcile_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	networkingv1 "k8s.io/api/networking/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/ovn-ebpf/ovn-ebpf/controller/nb/nbtest"
+	"github.com/ovn-ebpf/ovn-ebpf/test/kube/kubetest"
+)
+
+// TestRelabelledPod_joinsGroupsByAndBy checks that a pod whose new labels put it into 300 port groups
+// joins them in several steps, and leaves them when it loses the labels.
+func TestRelabelledPod_joinsGroupsByAndBy(t *testing.T) {
+	config := kubetest.Start(t).RestConfig()
+	client := kubernetes.NewForConfigOrDie(config)
+	s := nbtest.Start(t)
+	startLoop(t, config, s.Endpoint, nil)
+	createNode(t, client, "node1")
+	createPod(t, client, "pod", nil)
+
+	for i := range 2 { // a policy has at most 256 selectors
+		p := &networkingv1.NetworkPolicy{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("p", i)}}
+		p.Spec.Ingress = make([]networkingv1.NetworkPolicyIngressRule, 1)
+
+		for n := range 150 {
+			p.Spec.Ingress[0].From = append(p.Spec.Ingress[0].From, networkingv1.NetworkPolicyPeer{PodSelector: &metav1.LabelSelector{
+				MatchLabels:      map[string]string{"role": "client"},
+				MatchExpressions: []metav1.LabelSelectorRequirement{{Key: fmt.Sprint("x", i, "-", n), Operator: metav1.LabelSelectorOpDoesNotExist}},
+			}})
+		}
+
+		if _, err := client.NetworkingV1().NetworkPolicies("default").Create(t.Context(), p, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+
+	const own, all = 1, 301 // the group of the policies' pods, and with those of all peers
+
+	groups := func(pod string) int {
+		uuid := s.Nbctl("--bare", "--columns=_uuid", "find", "Logical_Switch_Port", "name=default_"+pod)
+		if uuid == "" {
+			return 0
+		}
+
+		return len(strings.Fields(s.Nbctl("--bare", "--columns=_uuid", "find", "Port_Group", "ports{>=}"+uuid)))
+	}
+	label := func(pod, value string) {
+		t.Helper()
+
+		patch := fmt.Appendf(nil, `{"metadata": {"labels": {"role": %s}}}`, value)
+		if _, err := client.CoreV1().Pods("default").Patch(t.Context(), pod, types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+
+	nbtest.Eventually(t, "the pod is in the group of the policies' pods", func() bool { return groups("pod") == own })
+	label("pod", `"client"`)
+
+	seen := map[int]bool{}
+
+	nbtest.Eventually(t, "the pod is in all groups", func() bool {
+		n := groups("pod")
+		seen[n] = true
+
+		return n == all
+	})
+
+	delete(seen, own)
+
+	if len(seen) < 3 {
+		t.Errorf("numbers of groups seen: %v, want some between %d and %d", seen, own, all)
+	}
+
+	label("pod", "null")
+	nbtest.Eventually(t, "the pod has left the groups", func() bool { return groups("pod") == own })
+}
