@@ -266,7 +266,7 @@ func (a *agent) follow() error {
 
 	api := a.cfg.API(a.log)
 
-	a.cluster, err = cluster.New(api, a.cfg.NodeName, cluster.Handlers{
+	a.cluster, err = cluster.New(api, a.cfg.NodeName, a.cfg.Hosts, cluster.Handlers{
 		Node: func() {
 			a.gateway.Trigger() // for its zone and addresses
 			a.environment.Trigger()
@@ -315,8 +315,9 @@ func (a *agent) build() {
 		Settings: a.cfg.Settings, OVS: a.ovs, ShortcutManager: a.shortcuts, Log: a.log,
 		Source: gateway.Source{
 			Node: a.cfg.NodeName, Keys: a.cluster.Keys, Objects: a.cluster.Objects, Zone: a.cluster.Zone,
-			Peers: a.cluster.Peers, Addresses: a.cluster.Addresses, ControlPlane: a.controlPlane,
-			Refused: a.refused.set,
+			Peers: a.cluster.Peers, Addresses: a.cluster.Addresses, TrustedHosts: a.cluster.TrustedHosts,
+			ControlPlane: a.controlPlane,
+			Refused:      a.refused.set,
 		},
 		Changed: func() {
 			a.nodeWake.Trigger()

@@ -35,6 +35,8 @@ type Config struct {
 	Databases []string
 	// ChassisOfNode names the chassis after the Node, whatever system-id is set.
 	ChassisOfNode bool
+	// Hosts decides which addresses Nodes may claim for their hosts.
+	Hosts annotation.Trust
 	// CertificateFile has the node's certificate for the Southbound database. If its directory does
 	// not exist, others give ovn-controller its certificate.
 	CertificateFile string

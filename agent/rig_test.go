@@ -21,6 +21,7 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/agent/gateway"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/testnode"
 	"github.com/ovn-ebpf/ovn-ebpf/cluster"
+	"github.com/ovn-ebpf/ovn-ebpf/cluster/annotation"
 	"github.com/ovn-ebpf/ovn-ebpf/cni"
 	"github.com/ovn-ebpf/ovn-ebpf/metric/endpoint/endpointtest"
 	"github.com/ovn-ebpf/ovn-ebpf/test/kube/kubetest"
@@ -68,6 +69,7 @@ func newRig(t testing.TB) *rig {
 	r.cfg = Config{
 		NodeName: "node1", RestConfig: server.RestConfig(), OVSDB: r.sw.Address, OVNRunDir: r.sw.Dir, SBAddress: "tcp:172.30.0.1:6642",
 		EncapIP: netip.MustParseAddr("172.30.1.11"), CNISocket: r.sw.Dir + "/run/cni.sock", CNIConfDir: r.sw.Dir + "/net.d",
+		Hosts: annotation.Trust{Networks: []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("::/0")}},
 		Settings: gateway.Settings{
 			Wiring: gateway.Wiring{Datapath: "netdev"},
 			Cluster: gateway.Cluster{

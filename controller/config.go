@@ -37,6 +37,8 @@ type Config struct {
 	JoinSubnets          []netip.Prefix    // one for each family of ClusterSubnets; more are ignored
 	ExternalIPs          []netip.Prefix    // allowed ranges of Services' external IPs; nil: none are allowed
 	PodTunnels           []netip.Prefix    // outside of the pods, where pods may send Geneve packets; never to nodes
+	Hosts                annotation.Trust  // which addresses Nodes may claim for their hosts
+	ChassisOfNode        bool              // the chassis of a node has the Node's name
 	TrustSlices          bool              // only the control plane can write EndpointSlices with its label
 	Shares               service.Shares    // budgets of Services and host ports
 	SNATPorts            cluster.PortRange // of nodes whose annotation has no range
@@ -241,6 +243,9 @@ func (c Config) plan() plan.Config {
 		ExternalIPs:  c.ExternalIPs,
 		TrustSlices:  c.TrustSlices,
 		PodTunnels:   c.PodTunnels,
+		Hosts:        c.Hosts,
+
+		NamedChassis: c.ChassisOfNode,
 		Shares:       c.Shares,
 		SNATPorts:    c.SNATPorts,
 		MTU:          c.MTU,

@@ -240,7 +240,7 @@ func (g *guarded) checkAgent() {
 
 	config := kubetest.Token(g.t, g.config, "ovn-ebpf", "ovn-ebpf-node", "node1")
 	for node, allowed := range map[string]bool{"node1": true, "node2": false} {
-		agent, err := cluster.New(config, node, cluster.Handlers{}, slog.New(slog.DiscardHandler))
+		agent, err := cluster.New(config, node, annotation.Trust{}, cluster.Handlers{}, slog.New(slog.DiscardHandler))
 		g.must(err)
 
 		for range 2 { // new ones, then the same

@@ -199,6 +199,7 @@ func readCase(t *testing.T, file string) *world {
 	}
 
 	w := &world{objects: map[service.Key]service.Objects{}, cfg: plan.Config{
+		Hosts:     annotation.Trust{Networks: []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("::/0")}},
 		SNATPorts: cluster.PortRange{First: 49152, Last: 65535}, MTU: 1400, JoinSubnets: prefixes("100.64.0.0/16", "fd98::/64"),
 	}}
 	w.cfg.ClusterCIDRs, w.cfg.ServiceCIDRs = prefixes("10.244.0.0/16", "fd00:10:244::/48"), prefixes("10.96.0.0/16", "fd00:10:96::/112")
@@ -337,7 +338,7 @@ func (w *world) compare(t *testing.T, ovn northbound, obj *corev1.Node) int {
 		Cluster: w.config(),
 	}
 	for _, o := range w.nodes {
-		if addrs := annotation.HostAddresses(o); o.Name == obj.Name {
+		if addrs := w.cfg.Hosts.HostAddresses(o); o.Name == obj.Name {
 			n.Own, n.Addresses = addrs, slices.DeleteFunc(slices.Clone(addrs), func(a netip.Addr) bool { return within(w.cfg.ClusterCIDRs, a) })
 		} else {
 			n.Hosts = append(n.Hosts, addrs...)

@@ -12,7 +12,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/ovn-ebpf/ovn-ebpf/cluster/annotation"
 	"github.com/ovn-ebpf/ovn-ebpf/service"
 )
 
@@ -49,7 +48,7 @@ func (w *world) write(b *strings.Builder) {
 	hosts := map[netip.Addr]bool{}
 
 	for _, n := range w.nodes {
-		for _, a := range annotation.HostAddresses(n) {
+		for _, a := range w.cfg.Hosts.HostAddresses(n) {
 			hosts[a] = true
 		}
 	}

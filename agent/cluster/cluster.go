@@ -48,6 +48,7 @@ const writeWait = 10 * time.Second
 // agent's own Node only, and no Services and slices.
 type Cluster struct {
 	node     string
+	trust    annotation.Trust
 	client   kubernetes.Interface
 	dialer   *dialer
 	log      *slog.Logger
@@ -63,11 +64,19 @@ type Cluster struct {
 }
 
 // New builds the informers of overlay mode; Run starts them.
-func New(config *rest.Config, node string, h Handlers, log *slog.Logger) (*Cluster, error) {
+func New(
+	config *rest.Config,
+	node string,
+	trust annotation.Trust,
+	h Handlers,
+	log *slog.Logger,
+) (*Cluster, error) {
 	c, err := newCluster(config, node, h, log)
 	if err != nil {
 		return nil, err
 	}
+
+	c.trust = trust
 
 	slices := c.options("endpoint slices", &discoveryv1.EndpointSlice{})
 	slices.Select = func(o *metav1.ListOptions) { o.LabelSelector = servedSlices }

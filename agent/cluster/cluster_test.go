@@ -93,7 +93,7 @@ func newRig(t *testing.T) *rig {
 		t.Fatal(err)
 	}
 
-	r.Cluster, err = New(r.link.Config(config), "node1", Handlers{
+	r.Cluster, err = New(r.link.Config(config), "node1", annotation.Trust{Networks: []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("::/0")}}, Handlers{
 		Node: func() { r.add("node") }, Peers: func() { r.add("peers") },
 		Service: func(k service.Key) { r.add(k.String()) }, Synced: func() { r.add("synced") },
 	}, slog.New(slog.DiscardHandler))
@@ -325,6 +325,45 @@ func TestCluster(t *testing.T) {
 
 	r.await(t, func() bool { return len(r.known()) == 1 }, "peers")
 	r.await(t, always)
+}
+
+// TestCluster_Peers_trust checks that the addresses which another Node claims count only if its status
+// has them, and that a change of the status is noticed.
+func TestCluster_Peers_trust(t *testing.T) {
+	r := newRig(t)
+	r.trust = annotation.Trust{Networks: []netip.Prefix{netip.MustParsePrefix("172.31.0.0/24")}}
+	r.createNode(t, "node1", nil, "172.30.0.11")
+	r.createNode(t, "node2", map[string]string{
+		annotation.HostCIDRs:     `["172.30.0.12/24", "172.30.0.13/24", "172.31.0.12/24", "192.0.2.80/32"]`,
+		annotation.TunnelAddress: "192.0.2.81",
+	}, "172.30.0.12")
+	r.start(t)
+
+	addrs := func(texts ...string) (out []netip.Addr) {
+		for _, text := range texts {
+			out = append(out, netip.MustParseAddr(text))
+		}
+
+		return out
+	}
+	trusted := addrs("172.30.0.12", "172.31.0.12")
+
+	r.await(t, func() bool {
+		return r.Missing() == "" && slices.Equal(r.known(), trusted) && slices.Equal(r.hosts(), trusted)
+	}, "Service default/kubernetes", "node", "peers", "synced")
+
+	own := []netip.Prefix{netip.MustParsePrefix("172.30.0.11/24"), netip.MustParsePrefix("192.0.2.80/32")}
+	if got := r.TrustedHosts(own); !slices.Equal(got, own[:1]) {
+		t.Errorf("own trusted addresses %v, want %v", got, own[:1])
+	}
+
+	patch := []byte(`{"status":{"addresses":[{"type":"InternalIP","address":"172.30.0.12"},{"type":"ExternalIP","address":"172.30.0.13"}]}}`)
+	if _, err := r.client.CoreV1().Nodes().Patch(t.Context(), "node2", types.MergePatchType, patch, metav1.PatchOptions{}, "status"); err != nil {
+		t.Fatal(err)
+	}
+
+	trusted = addrs("172.30.0.12", "172.30.0.13", "172.31.0.12")
+	r.await(t, func() bool { return slices.Equal(r.known(), trusted) && slices.Equal(r.hosts(), trusted) }, "peers")
 }
 
 // TestCluster_apiServers: the endpoints in the slices of default/kubernetes are API servers, and

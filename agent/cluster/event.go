@@ -96,8 +96,8 @@ func (c *Cluster) nodeChanged(old, now *corev1.Node) {
 		c.wakeAll() // pods may be waiting for a change of the Node
 		c.handlers.Node()
 	case old == nil || now == nil ||
-		!slices.Equal(peerAddrs(old), peerAddrs(now)) ||
-		!slices.Equal(annotation.HostAddresses(old), annotation.HostAddresses(now)) ||
+		!slices.Equal(c.peerAddrs(old), c.peerAddrs(now)) ||
+		!slices.Equal(c.trust.HostAddresses(old), c.trust.HostAddresses(now)) ||
 		old.Annotations[annotation.ChassisID] != now.Annotations[annotation.ChassisID] ||
 		old.Annotations[annotation.ChassisTakenBy] != now.Annotations[annotation.ChassisTakenBy]:
 		c.handlers.Peers()

@@ -10,9 +10,9 @@ import (
 )
 
 // Peers returns addresses of the other nodes in two lists, each sorted and without duplicates.
-// published has the addresses from which other nodes send: those that their agents have published,
-// or the InternalIPs of nodes without an agent. hosts has all addresses at which their hosts can be
-// reached, also those of gateways and management ports.
+// published has the addresses from which other nodes send: the trusted ones that their agents have
+// published, or the InternalIPs of nodes without an agent. hosts has all trusted addresses at which
+// their hosts can be reached, also those of gateways and management ports.
 func (c *Cluster) Peers() (published, hosts []netip.Addr) {
 	for _, o := range c.nodes.GetStore().List() {
 		n := o.(*corev1.Node)
@@ -20,8 +20,8 @@ func (c *Cluster) Peers() (published, hosts []netip.Addr) {
 			continue
 		}
 
-		published = append(published, peerAddrs(n)...)
-		hosts = append(hosts, annotation.HostAddresses(n)...)
+		published = append(published, c.peerAddrs(n)...)
+		hosts = append(hosts, c.trust.HostAddresses(n)...)
 	}
 
 	slices.SortFunc(published, netip.Addr.Compare)
@@ -103,21 +103,37 @@ func internalIPs(n *corev1.Node) []netip.Addr {
 	return out
 }
 
-// peerAddrs returns the host addresses that another node's agent has published, and its tunnel
-// address. Without published host addresses, it returns the Node's InternalIPs instead of them.
-func peerAddrs(n *corev1.Node) []netip.Addr {
+// TrustedHosts returns those addresses of the agent's own host that the whole cluster trusts. It
+// returns all while the Node is not known.
+func (c *Cluster) TrustedHosts(addresses []netip.Prefix) []netip.Prefix {
+	n := c.Node()
+	if n == nil {
+		return addresses
+	}
+
+	trusted, _, _ := c.trust.Split(n, addresses)
+
+	return trusted
+}
+
+// peerAddrs returns the trusted host addresses that another node's agent has published, and its
+// tunnel address. Without published host addresses, it returns the Node's InternalIPs instead of
+// them.
+func (c *Cluster) peerAddrs(n *corev1.Node) []netip.Addr {
 	var out []netip.Addr
 
-	prefixes, err := annotation.ParseHostCIDRs(n.Annotations)
-	for _, p := range prefixes {
+	prefixes, _ := annotation.ParseHostCIDRs(n.Annotations) // none if the annotation is malformed
+
+	trusted, _, _ := c.trust.Split(n, prefixes)
+	for _, p := range trusted {
 		out = append(out, p.Addr().Unmap())
 	}
 
-	if err != nil || len(out) == 0 {
+	if len(prefixes) == 0 {
 		out = internalIPs(n)
 	}
 
-	if a, ok := annotation.ParseTunnelAddress(n.Annotations); ok {
+	if a, ok := c.trust.TunnelAddress(n); ok {
 		out = append(out, a)
 	}
 

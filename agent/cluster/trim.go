@@ -72,7 +72,7 @@ func (t *trimmer) trimNode(n *corev1.Node) {
 	n.ObjectMeta = meta(n.ObjectMeta)
 
 	names := []string{
-		// annotation.HostAddresses reads these.
+		// Trust.HostAddresses reads these.
 		annotation.HostCIDRs, annotation.GatewayConfig, annotation.NodeSubnets, annotation.TunnelAddress,
 		// ChassisTaken reads these.
 		annotation.ChassisID, annotation.ChassisTakenBy,

@@ -269,8 +269,8 @@ func bridgeAddresses(s Settings) []netip.Prefix {
 	return []netip.Prefix{s.Encap}
 }
 
-// nodeAddrs returns the addresses that serve NodePorts: all of the node's own, as in the
-// controller's load balancers, and those of the gateway router.
+// nodeAddrs returns all of the node's own addresses, and those of the gateway router. Those that the
+// cluster trusts serve node ports, as in the controller's load balancers.
 func nodeAddrs(n Node) []netip.Addr {
 	out := addrsOf(n.HostCIDRs)
 	for _, a := range addrsOf(n.Addresses) {

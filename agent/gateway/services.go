@@ -34,6 +34,9 @@ type Source struct {
 	// Addresses returns the Node's InternalIPs and the gateway's addresses in its annotation, both
 	// empty while the Node is not known. It may be nil.
 	Addresses func() (internal, annotated []netip.Addr)
+	// TrustedHosts returns those of the node's addresses that the whole cluster trusts. It may be
+	// nil: then all are trusted.
+	TrustedHosts func([]netip.Prefix) []netip.Prefix
 	// ControlPlane returns the servers at whose ports no frontend is served. The gateway must be
 	// triggered when its result changes. It may be nil.
 	ControlPlane func() model.ControlPlane
@@ -263,6 +266,17 @@ func (s *Services) plan(h Host, n Node, f facts) (vips []netip.Addr) {
 	return s.tables.VIPs()
 }
 
+// trustedOnly returns the node with those of its addresses at which the whole cluster serves node
+// ports.
+func (s *Services) trustedOnly(n Node) Node {
+	if s.source.TrustedHosts != nil {
+		n.HostCIDRs = s.source.TrustedHosts(n.HostCIDRs)
+		n.Addresses = s.source.TrustedHosts(n.Addresses)
+	}
+
+	return n
+}
+
 // serviceNode returns the node as input of the plans.
 func (s *Services) serviceNode(h Host, n Node, f facts) service.Node {
 	set := s.settings
@@ -279,7 +293,7 @@ func (s *Services) serviceNode(h Host, n Node, f facts) service.Node {
 		NodePorts: set.NodePorts,
 		Local:     set.Local,
 		Lookup:    set.Backend == EBPF && set.NoEBPF == "",
-		Addresses: nodeAddrs(n),
+		Addresses: nodeAddrs(s.trustedOnly(n)),
 		Own:       ownAddrs(h, set),
 		Hosts:     f.hosts,
 		Ephemeral: ephemeral,

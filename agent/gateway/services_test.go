@@ -322,6 +322,14 @@ func TestServiceNode(t *testing.T) {
 		t.Errorf("node %+v, want what the gateway was told", got)
 	}
 
+	// Node ports are served only at addresses that the cluster trusts.
+	s.source.TrustedHosts = func(addresses []netip.Prefix) []netip.Prefix {
+		return slices.DeleteFunc(slices.Clone(addresses), func(p netip.Prefix) bool { return p.Addr() == n.HostCIDRs[1].Addr() })
+	}
+	if trusting := s.serviceNode(h, n, f); !slices.Equal(trusting.Addresses, got.Addresses[:1]) || len(trusting.Own) != 3 || len(n.HostCIDRs) != 2 {
+		t.Errorf("addresses %v, own %v; want only the trusted address, and all own ones", trusting.Addresses, trusting.Own)
+	}
+
 	for _, without := range []Settings{{Wiring: Wiring{Backend: OpenFlow}}, {Wiring: s.settings.Wiring, NoEBPF: "no kernel for it"}} {
 		if s.settings = without; s.serviceNode(h, n, f).Lookup {
 			t.Errorf("%+v: no program gives packets to sockets", without)

@@ -323,8 +323,9 @@ func ParseGateway(annotations map[string]string) (Gateway, error) {
 		return Gateway{}, fmt.Errorf("parse annotation %s: mac-address: %w", GatewayConfig, err)
 	}
 
-	if len(g.Addresses) == 0 {
-		return Gateway{}, fmt.Errorf("parse annotation %s: no ip-addresses", GatewayConfig)
+	if n := len(g.Addresses); n == 0 || n > MaxHostAddresses {
+		return Gateway{}, fmt.Errorf("parse annotation %s: %d ip-addresses, want 1 to %d",
+			GatewayConfig, n, MaxHostAddresses)
 	}
 
 	return g, nil

@@ -7,8 +7,6 @@ import (
 	"net"
 	"net/netip"
 	"slices"
-
-	corev1 "k8s.io/api/core/v1"
 )
 
 // podJSON also has the keys for one address and one gateway, because older readers know only
@@ -132,55 +130,6 @@ func ParseLeavesBy(annotations map[string]string) ([]string, error) {
 	err := get(annotations, LeavesBy, &names)
 
 	return names, err
-}
-
-// HostAddresses returns the addresses of the node's host in its Node object, sorted: host-cidrs,
-// the gateway's addresses, the tunnels' address, the Node's status, and the management port's
-// address in each pod subnet. It ignores malformed annotations, and loopback and link-local
-// addresses, which several hosts may have. Controller and agents use this function, because they
-// must agree.
-func HostAddresses(n *corev1.Node) []netip.Addr {
-	var out []netip.Addr
-
-	add := func(a netip.Addr) {
-		if a = a.Unmap().WithZone(""); a.IsGlobalUnicast() {
-			out = append(out, a)
-		}
-	}
-
-	// Values that are missing or malformed are zero.
-	hostCIDRs, _ := ParseHostCIDRs(n.Annotations)
-
-	gateway, _ := ParseGateway(n.Annotations)
-	for _, p := range slices.Concat(hostCIDRs, gateway.Addresses) {
-		add(p.Addr())
-	}
-
-	subnets, _ := ParseNodeSubnets(n.Annotations)
-	for _, s := range subnets {
-		add(ManagementAddress(s).Addr())
-	}
-
-	if a, ok := ParseTunnelAddress(n.Annotations); ok {
-		add(a)
-	}
-
-	for _, a := range n.Status.Addresses {
-		if ip, err := netip.ParseAddr(a.Address); err == nil { // an address of type Hostname is a name
-			add(ip)
-		}
-	}
-
-	slices.SortFunc(out, netip.Addr.Compare)
-
-	return slices.Compact(out)
-}
-
-// ParseTunnelAddress returns the address of the node's tunnels, or false if the annotation is not
-// set or malformed.
-func ParseTunnelAddress(annotations map[string]string) (netip.Addr, bool) {
-	a, err := netip.ParseAddr(annotations[TunnelAddress])
-	return a.Unmap(), err == nil
 }
 
 // ManagementAddress returns the management port's address in a node's subnet: the second after the

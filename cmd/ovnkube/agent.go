@@ -20,6 +20,7 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/agent/underlay"
 	"github.com/ovn-ebpf/ovn-ebpf/authority"
 	"github.com/ovn-ebpf/ovn-ebpf/cluster"
+	"github.com/ovn-ebpf/ovn-ebpf/cluster/annotation"
 	"github.com/ovn-ebpf/ovn-ebpf/cmd/ovnkube/daemon"
 	"github.com/ovn-ebpf/ovn-ebpf/cmd/ovnkube/setting"
 	"github.com/ovn-ebpf/ovn-ebpf/verdict"
@@ -38,18 +39,11 @@ type agentFlags struct {
 	nodePortRange                         cluster.PortRange
 	pinDir, cniSocket, cniConfDir, runDir string
 	cgroupPath                            string
-	chassisName                           string // chassisSystemID or chassisNode
 	healthAddress                         string
 	countedPods                           int // maximum number
 	avoidsNullNAT, isCNIExclusive         bool
 	underlay                              underlayFlags
 }
-
-// Values of chassis-name: the source of the name of a node's chassis.
-const (
-	chassisSystemID = "system-id"
-	chassisNode     = "node"
-)
 
 func newAgentFlags() *agentFlags {
 	return &agentFlags{
@@ -62,7 +56,6 @@ func newAgentFlags() *agentFlags {
 		cniSocket:       "/run/ovn-ebpf/cni.sock",
 		cniConfDir:      "/etc/cni/net.d",
 		runDir:          "/run/ovn-ebpf",
-		chassisName:     chassisSystemID,
 		nodePortRange:   cluster.PortRange{First: 30000, Last: 32767},
 		healthAddress:   ":10256",
 		encapType:       "geneve",
@@ -103,16 +96,6 @@ func (a *agentFlags) settings() []*setting.Setting {
 			Key:     "ovn-run-dir",
 			Value:   setting.Text(&a.ovnRunDir, checkAbsolute),
 			Usage:   "`directory` with ovn-controller's pid file and control socket",
-		},
-		{
-			Flag:    "chassis-name",
-			Section: "default",
-			Key:     "chassis-name",
-			Value:   setting.Choice(&a.chassisName, chassisSystemID, chassisNode),
-			Usage: "`source` of the node's chassis name in OVN: system-id or node. With system-id, the " +
-				"agent keeps the system-id of Open vSwitch, if it is set. With node, the agent always " +
-				"sets the system-id to the name of the Node. The chart sets node, because the node's " +
-				"certificate has this name",
 		},
 		{
 			Flag:    "datapath",
@@ -286,7 +269,8 @@ func (a *agentFlags) uncheckedConfig(cluster *clusterFlags, rest *rest.Config) a
 		SBAddress:       cluster.sbAddress,
 		Databases:       cluster.databases(),
 		EncapIP:         a.encapIP.addr,
-		ChassisOfNode:   a.chassisName == chassisNode,
+		ChassisOfNode:   cluster.chassisName == chassisNode,
+		Hosts:           annotation.Trust{Networks: cluster.hostNetworks},
 		CertificateFile: filepath.Join(authority.NodeDir, authority.NodeFile),
 		CNISocket:       a.cniSocket,
 		CNIConfDir:      a.cniConfDir,
@@ -454,7 +438,7 @@ func warnNode(ctx context.Context, config *rest.Config, node, reason, text strin
 		return
 	}
 
-	c, err := agentcluster.New(config, node, agentcluster.Handlers{}, log)
+	c, err := agentcluster.New(config, node, annotation.Trust{}, agentcluster.Handlers{}, log)
 	if err == nil {
 		err = c.Warn(ctx, reason, text)
 	}

@@ -174,6 +174,7 @@ var forms = map[string]struct {
 	"k8s-service-cidrs":       {cidr + `(, *` + cidr + `)*`, []string{"10.96.0.0/16", "10.96.0.0/16,fd00:10:96::/112"}, []string{"10.96.0.0", "10.96.0.0/16;"}},
 	"allow-external-ips":      {cidr + `(, *` + cidr + `)*`, []string{"192.0.2.0/24"}, []string{"192.0.2.1", "any"}},
 	"allow-pod-tunnels":       {cidr + `(, *` + cidr + `)*`, []string{"192.0.2.0/24", "192.0.2.0/24,2001:db8::/64"}, []string{"192.0.2.1", "any"}},
+	"host-networks":           {cidr + `(, *` + cidr + `)*`, []string{"192.0.2.0/24", "192.0.2.0/24,2001:db8::/64"}, []string{"192.0.2.1", "any"}},
 	"snat-port-range":         {ports, []string{"50000-60000"}, []string{"50000", "50000:60000", "0-9", "500000-600000"}},
 	"service-node-port-range": {ports, []string{"50000-60000"}, []string{"50000", "50000:60000", "0-9", "500000-600000"}},
 	"gateway-v4-join-subnet":  {cidr4, []string{"100.64.0.0/16"}, []string{"fd98::/64", "100.64.0.0"}},

@@ -31,7 +31,9 @@ type clusterFlags struct {
 	serviceCIDRs         prefixes
 	externalIPs          prefixes
 	podTunnels           prefixes
-	trustSlices          bool // believe the control plane's label of EndpointSlices
+	hostNetworks         prefixes
+	chassisName          string // chassisSystemID or chassisNode
+	trustSlices          bool   // believe the control plane's label of EndpointSlices
 	shares               service.Shares
 	snatPorts            cluster.PortRange
 	mtu                  int
@@ -61,6 +63,7 @@ func newClusterFlags(metricsAddress string) *clusterFlags {
 			{mustPrefix("10.244.0.0/16"), 24},
 		},
 		serviceCIDRs: prefixes{mustPrefix("10.96.0.0/16")},
+		chassisName:  chassisSystemID,
 		shares: service.Shares{
 			Namespace: service.DefaultNamespaceFrontends,
 			Tables:    service.DefaultTableShare,
@@ -72,6 +75,12 @@ func newClusterFlags(metricsAddress string) *clusterFlags {
 }
 
 func mustPrefix(s string) netip.Prefix { return netip.MustParsePrefix(s) }
+
+// Values of chassis-name: the source of the name of a node's chassis.
+const (
+	chassisSystemID = "system-id"
+	chassisNode     = "node"
+)
 
 // sameValue ends the usage text of settings that must agree. Without the agreement, controller and
 // agents would decide differently about the same packet or object.
@@ -123,6 +132,28 @@ func (c *clusterFlags) settings() []*setting.Setting {
 				"6081), separated by commas; default: none. Set it if pods have Geneve tunnels of their " +
 				"own. Addresses of nodes are always excluded. At most four networks of each IP family are " +
 				"possible" + sameValue,
+		},
+		{
+			Flag:    "host-networks",
+			Section: "kubernetes",
+			Key:     "host-networks",
+			Value:   optionalPrefixes{&c.hostNetworks},
+			About:   []string{"host networks"},
+			Usage: "`networks` with further addresses of the nodes, separated by commas; default: none. An " +
+				"address of a node counts only if it is in the status of the Node object, which agents " +
+				"cannot write, or in these networks. At other addresses of a node, no node port is served" +
+				sameValue,
+		},
+		{
+			Flag:    "chassis-name",
+			Section: "default",
+			Key:     "chassis-name",
+			Value:   setting.Choice(&c.chassisName, chassisSystemID, chassisNode),
+			Usage: "`source` of the node's chassis name in OVN: system-id or node. With system-id, the " +
+				"agent keeps the system-id of Open vSwitch, if it is set. With node, the agent always " +
+				"sets the system-id to the name of the Node, and the controller accepts no other name. " +
+				"Unless ovn.host=true, the chart sets the value node, because the certificate that it " +
+				"issues has the Node's name" + sameValue,
 		},
 		{
 			Flag:    "trust-endpoint-slices",

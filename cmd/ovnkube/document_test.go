@@ -31,7 +31,7 @@ var tables = []struct {
 }{
 	{"Controller and agent, with the same value", []string{
 		"mode", "cluster-subnets", "k8s-service-cidrs", "allow-external-ips", "allow-pod-tunnels",
-		"trust-endpoint-slices", "namespace-frontends", "service-table-share", "gateway-bfd",
+		"host-networks", "chassis-name", "trust-endpoint-slices", "namespace-frontends", "service-table-share", "gateway-bfd",
 	}},
 	{"Controller and agent: MTU and SNAT ports", []string{"mtu", "snat-port-range"}},
 	{"Controller and agent: API server", []string{
@@ -56,7 +56,7 @@ var tables = []struct {
 	}},
 	{"Agent: node and Open vSwitch", []string{
 		"node-name", "run-dir", "pin-dir", "cgroup-path", "ovsdb", "ovs-rundir", "ovn-rundir",
-		"chassis-name", "datapath", "avoid-null-nat", "encap-ip", "encap-port", "encap-type",
+		"datapath", "avoid-null-nat", "encap-ip", "encap-port", "encap-type",
 	}},
 	{"Agent: gateway", []string{
 		"gateway-interface", "gateway-layout", "gateway-backend", "gateway-mode", "gateway-nexthop",

@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/ovn-ebpf/ovn-ebpf/cluster/annotation"
 	"github.com/ovn-ebpf/ovn-ebpf/cmd/ovnkube/daemon"
 	"github.com/ovn-ebpf/ovn-ebpf/cmd/ovnkube/setting"
 	"github.com/ovn-ebpf/ovn-ebpf/controller"
@@ -159,6 +160,8 @@ func (c *controllerFlags) config(cluster *clusterFlags) (controller.Config, erro
 		ExternalIPs:     cluster.externalIPs,
 		TrustSlices:     cluster.trustSlices,
 		PodTunnels:      cluster.podTunnels,
+		Hosts:           annotation.Trust{Networks: cluster.hostNetworks},
+		ChassisOfNode:   cluster.chassisName == chassisNode,
 		Shares:          cluster.shares,
 		JoinSubnets:     append(append(prefixes{}, c.join4...), c.join6...),
 		MTU:             cluster.mtu,

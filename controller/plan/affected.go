@@ -78,7 +78,7 @@ func newNodeChange(before, after *corev1.Node, cfg Config) nodeChange {
 
 	ch.subnetsChanged = ch.annotationsChanged(annotation.NodeSubnets)
 	ch.hostsChanged = ch.createdOrDeleted() ||
-		!slices.Equal(annotation.HostAddresses(before), annotation.HostAddresses(after))
+		!slices.Equal(cfg.Hosts.HostAddresses(before), cfg.Hosts.HostAddresses(after))
 
 	// A node with a malformed annotation serves nothing.
 	ch.reachabilityChanged = ch.hostsChanged ||
@@ -144,7 +144,9 @@ func addNodes(c *Cluster, keys keySet, ch nodeChange) {
 
 // addHostSets adds the key of the address sets of all hosts, and of the hosts in PodTunnels.
 func addHostSets(c *Cluster, keys keySet, ch nodeChange) {
-	if ch.annotationsChanged(annotation.HostCIDRs) || (ch.hostsChanged && len(c.Config.PodTunnels) > 0) {
+	isHostSetAffected := ch.annotationsChanged(annotation.HostCIDRs) || // or which of them are trusted
+		!slices.Equal(ch.before.Status.Addresses, ch.after.Status.Addresses)
+	if isHostSetAffected || (ch.hostsChanged && len(c.Config.PodTunnels) > 0) {
 		keys.add(ClusterKey())
 	}
 }

@@ -224,7 +224,7 @@ func TestNodeAffects(t *testing.T) {
 		annotate("chassis", one, annotation.ChassisID, "other", addresses),
 		annotate("host addresses", one, annotation.HostCIDRs, `["172.30.0.99/16"]`, "cluster; "+addresses),
 		edit("gateway", one, local, "node/node1; node/node3; "+services+"; pod/breth0/node1; pod/ns/host"),
-		edit("status", one, func(n *corev1.Node) { n.Status.Addresses = []corev1.NodeAddress{{Address: "192.0.2.1"}} }, addresses),
+		edit("status", one, func(n *corev1.Node) { n.Status.Addresses = []corev1.NodeAddress{{Address: "192.0.2.1"}} }, "cluster; "+addresses),
 		annotate("number", one, annotation.NodeID, "9", "node/node1"),
 		annotate("management port", one, annotation.ManagementMACs, `{"default": "0a:58:0a:f4:01:09"}`, "node/node1; node/node3"),
 		annotate("port range", one, annotation.SNATPortRange, "50000-60000", "node/node1"),

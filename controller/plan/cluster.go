@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/ovn-ebpf/ovn-ebpf/cluster"
+	"github.com/ovn-ebpf/ovn-ebpf/cluster/annotation"
 	services "github.com/ovn-ebpf/ovn-ebpf/service"
 )
 
@@ -36,7 +37,9 @@ type Config struct {
 	JoinSubnets  []netip.Prefix // at most one per family
 	ExternalIPs  []netip.Prefix // allowed external IPs of Services; nil: none
 	PodTunnels   []netip.Prefix // networks to which pods may send Geneve packets, besides pods; never to nodes
-	TrustSlices  bool           // only the control plane can write EndpointSlices with its label
+	Hosts        annotation.Trust
+	NamedChassis bool // the chassis of a node has the Node's name
+	TrustSlices  bool // only the control plane can write EndpointSlices with its label
 	Shares       services.Shares
 	SNATPorts    cluster.PortRange // of nodes without a range of their own
 	MTU          int               // of pods

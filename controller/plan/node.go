@@ -50,7 +50,17 @@ func nodeRows(c *Cluster, key Key) ([]Row, error) {
 		rows = append(rows, n.egressRows(c)...)
 	}
 
-	return rows, nil
+	return rows, n.unserved()
+}
+
+// unserved returns an *Unserved if the node claims too many addresses, or nil.
+func (n node) unserved() error {
+	if n.hosts.excess == 0 {
+		return nil
+	}
+
+	return newUnserved(fmt.Errorf("annotation %s has %d addresses too many: besides those in its status, a Node has at most %d in the networks of --host-networks",
+		annotation.HostCIDRs, n.hosts.excess, annotation.MaxHostAddresses))
 }
 
 // node holds the parsed annotations of a node. An annotation that is not set yet is zero.
@@ -61,12 +71,20 @@ type node struct {
 	gateway    annotation.Gateway
 	routes     []annotation.Route // of the gateway router, beside those by gateway.NextHops
 	chassis    string
-	hostCIDRs  []netip.Prefix
+	hosts      hostAddresses
 	management net.HardwareAddr
 	snatPorts  cluster.PortRange
 	mtu        int  // of the node's pods
 	routable   bool // the outside network has routes to pods
 	drained    bool // its gateway must not get new traffic
+}
+
+// hostAddresses are the addresses that a node's annotations give to its host.
+type hostAddresses struct {
+	trusted []netip.Prefix // of host-cidrs
+	claimed []netip.Prefix // others of host-cidrs, on which only the node's own pods and router rely
+	gateway []netip.Prefix // trusted ones of the gateway
+	excess  int            // annotation.Trust.Split
 }
 
 // parseNode returns an error if an annotation is malformed.
@@ -78,12 +96,15 @@ func parseNode(obj *corev1.Node, cfg Config) (node, error) {
 		drained: annotation.Drained(obj.Annotations),
 	}
 	a := obj.Annotations
+
+	var hostCIDRs []netip.Prefix
+
 	errs := []error{
 		optional(&n.subnets, a, annotation.ParseNodeSubnets),
 		optional(&n.join, a, annotation.ParseJoin),
 		optional(&n.gateway, a, annotation.ParseGateway),
 		optional(&n.routes, a, annotation.ParseGatewayRoutes),
-		optional(&n.hostCIDRs, a, annotation.ParseHostCIDRs),
+		optional(&hostCIDRs, a, annotation.ParseHostCIDRs),
 		optional(&n.management, a, annotation.ParseManagementMAC),
 		optional(&n.mtu, a, annotation.ParsePodMTU),
 		optional(&n.routable, a, annotation.ParseRoutablePods),
@@ -92,8 +113,21 @@ func parseNode(obj *corev1.Node, cfg Config) (node, error) {
 	var err error
 
 	n.snatPorts, err = parsePortRange(a[annotation.SNATPortRange], cfg.SNATPorts)
+	n.hosts.trusted, n.hosts.claimed, n.hosts.excess = cfg.Hosts.Split(obj, hostCIDRs)
+	n.hosts.gateway, _, _ = cfg.Hosts.Split(obj, n.gateway.Addresses)
 
-	return n, errors.Join(append(errs, err, n.checkInterfaceID())...)
+	return n, errors.Join(append(errs, err, n.checkInterfaceID(), n.checkChassis(cfg))...)
+}
+
+// checkChassis returns an error if the chassis does not have the Node's name, and the settings say
+// that it has. An agent could claim the chassis of another node otherwise.
+func (n node) checkChassis(cfg Config) error {
+	if !cfg.NamedChassis || n.chassis == "" || n.chassis == n.name {
+		return nil
+	}
+
+	return fmt.Errorf("parse annotation %s: %q is not the Node's name, as --chassis-name=node demands",
+		annotation.ChassisID, n.chassis)
 }
 
 // checkInterfaceID returns an error if the gateway's port does not have the name of the node's
@@ -161,7 +195,7 @@ func (n node) sharedAddresses() []netip.Addr {
 	var out []netip.Addr
 
 	for _, p := range n.gateway.Addresses {
-		if slices.ContainsFunc(n.hostCIDRs, func(h netip.Prefix) bool { return h.Addr() == p.Addr() }) {
+		if slices.ContainsFunc(n.ownPrefixes(), func(h netip.Prefix) bool { return h.Addr() == p.Addr() }) {
 			out = append(out, p.Addr())
 		}
 	}
@@ -169,10 +203,13 @@ func (n node) sharedAddresses() []netip.Addr {
 	return out
 }
 
-// addresses returns the node's own addresses that clients may use, sorted: those of its gateway and
-// of its host, without pod and link-local addresses.
+// ownPrefixes returns the addresses of the node's host for its own pods and its gateway router.
+func (n node) ownPrefixes() []netip.Prefix { return slices.Concat(n.hosts.trusted, n.hosts.claimed) }
+
+// addresses returns the node's own addresses that clients may use, sorted: the trusted ones of its
+// gateway and of its host, without pod and link-local addresses.
 func (n node) addresses(cfg Config) []netip.Addr {
-	return usable(append(slices.Clone(n.gateway.Addresses), n.hostCIDRs...), cfg)
+	return usable(slices.Concat(n.hosts.gateway, n.hosts.trusted), cfg)
 }
 
 // usable returns the prefixes' addresses at which node ports may be served, sorted.
@@ -270,8 +307,9 @@ func (n node) gatewayChassis() Row {
 // reach their node's own addresses by its management port.
 const managementPolicyPriority = 1004
 
-// managementRows returns the node's management port, and for each of the host's addresses a policy
-// that leads the node's pods, and a route that leads gateway routers, to that port.
+// managementRows returns the node's management port. For each of the host's addresses, it also
+// returns a policy that leads the node's own pods to that port. If the address is trusted, it returns
+// a route that leads gateway routers there, too.
 func (n node) managementRows(cfg Config) []Row {
 	addresses := n.management.String()
 	for _, s := range n.subnets {
@@ -281,7 +319,10 @@ func (n node) managementRows(cfg Config) []Row {
 	rows := []Row{
 		LogicalSwitchPort{Switch: nodeSwitch(n.name), Name: "k8s-" + n.name, Addresses: []string{addresses}},
 	}
-	for _, a := range usable(n.hostCIDRs, cfg) {
+
+	trusted := usable(n.hosts.trusted, cfg)
+
+	for _, a := range usable(n.ownPrefixes(), cfg) {
 		subnet, ok := firstOfFamily(n.subnets, a.Is4())
 		if !ok {
 			continue
@@ -294,13 +335,17 @@ func (n node) managementRows(cfg Config) []Row {
 			Match: fmt.Sprintf("inport == %q && %s.dst == %s /* %s */",
 				switchRouterPort+n.name, familyWord(a.Is4()), a, n.name),
 			NextHops: []string{ManagementAddress(subnet).Addr().String()},
-		}, StaticRoute{
-			Router:     clusterRouter,
-			RouteTable: hostsRouteTable,
-			Prefix:     netip.PrefixFrom(a, a.BitLen()).String(),
-			NextHop:    ManagementAddress(subnet).Addr().String(),
-			OutputPort: switchRouterPort + n.name,
 		})
+
+		if _, isTrusted := slices.BinarySearchFunc(trusted, a, netip.Addr.Compare); isTrusted {
+			rows = append(rows, StaticRoute{
+				Router:     clusterRouter,
+				RouteTable: hostsRouteTable,
+				Prefix:     netip.PrefixFrom(a, a.BitLen()).String(),
+				NextHop:    ManagementAddress(subnet).Addr().String(),
+				OutputPort: switchRouterPort + n.name,
+			})
+		}
 	}
 
 	return rows

@@ -24,8 +24,9 @@ var update = flag.Bool("update", false, "rewrite the goldens in testdata")
 
 // TestRows compares the rows of clusters with goldens. Each testdata/*.txtar has a comment and
 // these files:
-//   - config (optional): lines of cluster, service, join, allowed (external IPs) or tunnels and a
-//     prefix, or bfd, or namespace-frontends and a number;
+//   - config (optional): lines of cluster, service, join, allowed (external IPs), tunnels or hosts
+//     (trusted networks of hosts; default: all) and a prefix, or bfd, or named-chassis, or
+//     namespace-frontends and a number;
 //   - objects: YAML documents;
 //   - keys (optional): owners without an object to plan in addition;
 //   - kinds (optional): the kinds of owners to show;
@@ -98,7 +99,11 @@ func parseConfig(t *testing.T, text string) plan.Config {
 			"allowed 192.0.2.0/24\nallowed 198.51.100.0/24\nallowed 203.0.113.0/24\nallowed 2001:db8::/32"
 	}
 
-	into := map[string]*[]netip.Prefix{"cluster": &c.ClusterCIDRs, "service": &c.ServiceCIDRs, "join": &c.JoinSubnets, "allowed": &c.ExternalIPs, "tunnels": &c.PodTunnels}
+	if !strings.Contains(text, "hosts ") {
+		text += "\nhosts 0.0.0.0/0\nhosts ::/0"
+	}
+
+	into := map[string]*[]netip.Prefix{"hosts": &c.Hosts.Networks, "cluster": &c.ClusterCIDRs, "service": &c.ServiceCIDRs, "join": &c.JoinSubnets, "allowed": &c.ExternalIPs, "tunnels": &c.PodTunnels}
 
 	for line := range strings.Lines(text) {
 		what, prefix, _ := strings.Cut(strings.TrimSpace(line), " ")
@@ -106,8 +111,12 @@ func parseConfig(t *testing.T, text string) plan.Config {
 			continue
 		}
 
-		if what == "bfd" {
+		switch what {
+		case "bfd":
 			c.BFD = true
+			continue
+		case "named-chassis":
+			c.NamedChassis = true
 			continue
 		}
 

@@ -7,7 +7,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/ovn-ebpf/ovn-ebpf/cluster/annotation"
 	services "github.com/ovn-ebpf/ovn-ebpf/service"
 )
 
@@ -26,7 +25,7 @@ type serviceNodes struct {
 	list   []*serviceNode // by name
 	byName map[string]*serviceNode
 	byAddr map[netip.Addr]*serviceNode
-	hosts  map[netip.Addr]struct{}     // annotation.HostAddresses of every node, including nodes left out
+	hosts  map[netip.Addr]struct{}     // Trust.HostAddresses of every node, including nodes left out
 	parsed map[*corev1.Node]parsedNode // every node
 }
 
@@ -87,7 +86,7 @@ func newServiceNodes(objs []any, last *serviceNodes, cfg Config) *serviceNodes {
 		if last != nil && last.hasParsed(node) {
 			s.parsed[node] = last.parsed[node]
 		} else {
-			s.parsed[node] = parsedNode{newServiceNode(node, cfg), annotation.HostAddresses(node)}
+			s.parsed[node] = parsedNode{newServiceNode(node, cfg), cfg.Hosts.HostAddresses(node)}
 		}
 
 		for _, a := range s.parsed[node].hosts {

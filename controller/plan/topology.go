@@ -91,7 +91,8 @@ func (c *Cluster) hostAddresses(is4 bool) []string {
 		// A malformed annotation is reported when the node is planned itself.
 		var cidrs []netip.Prefix
 		if err := optional(&cidrs, node.Annotations, annotation.ParseHostCIDRs); err == nil {
-			all = append(all, services.OfFamily(usable(cidrs, c.Config), is4)...)
+			trusted, _, _ := c.Config.Hosts.Split(node, cidrs)
+			all = append(all, services.OfFamily(usable(trusted, c.Config), is4)...)
 		}
 	}
 

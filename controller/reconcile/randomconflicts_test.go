@@ -15,6 +15,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/ovn-ebpf/ovn-ebpf/cluster"
+	"github.com/ovn-ebpf/ovn-ebpf/cluster/annotation"
 	"github.com/ovn-ebpf/ovn-ebpf/controller/plan"
 	"github.com/ovn-ebpf/ovn-ebpf/controller/reconcile"
 	services "github.com/ovn-ebpf/ovn-ebpf/service"
@@ -101,6 +102,7 @@ func affectedCovers(t *testing.T, shares services.Shares) {
 
 func conflictConfig() plan.Config {
 	return plan.Config{
+		Hosts:        annotation.Trust{Networks: []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("::/0")}},
 		ClusterCIDRs: []netip.Prefix{netip.MustParsePrefix("10.244.0.0/16")},
 		ServiceCIDRs: []netip.Prefix{netip.MustParsePrefix("10.96.0.0/16")},
 		JoinSubnets:  []netip.Prefix{netip.MustParsePrefix("100.64.0.0/16")},

@@ -89,7 +89,8 @@ func (l *Lab) controllerArgv() []string {
 
 	return append(argv,
 		"--nb-address", l.NBAddress(), "--sb-address", l.SBAddress(),
-		"--cluster-subnets", ClusterSubnets, "--k8s-service-cidrs", ServiceCIDRs, "--allow-external-ips", l.opts.ExternalIPs)
+		"--cluster-subnets", ClusterSubnets, "--k8s-service-cidrs", ServiceCIDRs, "--allow-external-ips", l.opts.ExternalIPs,
+		"--host-networks", l.opts.HostNetworks)
 }
 
 // StartAgent starts the agent on the i-th of KubeNodes, without waiting for readiness. Optional
@@ -140,7 +141,7 @@ func (l *Lab) overlayArgs(i int) []string {
 	args := []string{
 		"--ovsdb", n.OVSDB, "--ovs-rundir", n.RunDir, "--ovn-rundir", n.RunDir, "--sb-address", l.SBAddress(),
 		"--datapath", l.opts.Datapath, "--cluster-subnets", ClusterSubnets, "--k8s-service-cidrs", ServiceCIDRs,
-		"--allow-external-ips", l.opts.ExternalIPs,
+		"--allow-external-ips", l.opts.ExternalIPs, "--host-networks", l.opts.HostNetworks,
 	}
 	if n.Encap.IsValid() && !l.bridged() { // bridged tunnels end at the node's own address
 		args = append(args, "--encap-ip", n.Encap.String())

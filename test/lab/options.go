@@ -43,6 +43,7 @@ type Options struct {
 	// ControllerArgs are further arguments of the controller.
 	ControllerArgs []string
 	ExternalIPs    string // --allow-external-ips of the controller and of every agent; default: none
+	HostNetworks   string // --host-networks of the controller and of every agent; default: all
 	Disk           string // size of separate tmpfs file systems for each node, the databases and etcd; "": use the machine's
 	Datapath       string // "system" or "netdev"; default: as the kernel supports
 	BinDir         string // of ovnkube, ovn-k8s-cni-overlay and ovnlab; needed by Cluster and for pods
@@ -76,7 +77,7 @@ func (o Options) withDefaults() (Options, error) {
 	for _, d := range []struct {
 		field *string
 		value string
-	}{{&o.Dir, "/run/ovn-ebpf-lab"}, {&o.Name, "ovnlab"}, {&o.CacheDir, kube.CacheDir()}, {&o.Uplink, UplinkPlain}, {&o.Platform, platform.Name()}} {
+	}{{&o.Dir, "/run/ovn-ebpf-lab"}, {&o.Name, "ovnlab"}, {&o.CacheDir, kube.CacheDir()}, {&o.Uplink, UplinkPlain}, {&o.Platform, platform.Name()}, {&o.HostNetworks, "0.0.0.0/0,::/0"}} {
 		if *d.field == "" {
 			*d.field = d.value
 		}
