@@ -363,6 +363,7 @@ func TestCluster_Peers_trust(t *testing.T) {
 	}
 
 	trusted = addrs("172.30.0.12", "172.30.0.13", "172.31.0.12")
+
 	r.await(t, func() bool { return slices.Equal(r.known(), trusted) && slices.Equal(r.hosts(), trusted) }, "peers")
 }
 

@@ -26,6 +26,8 @@ func TestCampaignFaults(t *testing.T) { run(t, "f", Faults) }
 
 func TestCampaignAPI(t *testing.T) { run(t, "a", API) }
 
+func TestCampaignPolicies(t *testing.T) { run(t, "p", Policies) }
+
 func TestCampaignWire(t *testing.T) { run(t, "w", Wire) }
 
 // run runs a campaign, which must find no fault.
