@@ -101,6 +101,13 @@ func TestPolicies_withoutPodsCostNothing(t *testing.T) {
 		t.Errorf("a policy without pods has rows %v, error %v", rows, err)
 	}
 
+	ended := podAt("tenant", "none", 1)
+	ended.Status.Phase = corev1.PodSucceeded
+
+	if got := portGroups(simCluster(t, append(objects, ended)...)); got != 1 {
+		t.Errorf("%d port groups exist with a pod that has ended, want 1", got)
+	}
+
 	c = simCluster(t, append(objects, podAt("tenant", "none", 1))...)
 	if got := len(groupsOf(t, c, "victim")); got != 0 {
 		t.Errorf("policies of 256 selectors put the other tenant's pod into %d groups, want none: each exceeds the bound", got)
@@ -151,6 +158,7 @@ func TestBudgets_membershipLimits(t *testing.T) {
 		{"at the bound of its own namespace", namespaces, []*networkingv1.NetworkPolicy{selecting("ns", "p1", 1, "", absent(nil, 0, 256)...), selecting("ns", "p2", 2, "", absent(nil, 256, 256)...), selecting("ns", "p3", 3, "", absent(nil, 512, 256)...), selecting("ns", "p4", 4, "", absent(nil, 768, 256)...)}, ""},
 		{"beyond that", namespaces, []*networkingv1.NetworkPolicy{selecting("ns", "p1", 1, "", absent(nil, 0, 256)...), selecting("ns", "p2", 2, "", absent(nil, 256, 256)...), selecting("ns", "p3", 3, "", absent(nil, 512, 256)...), selecting("ns", "p4", 4, "", absent(nil, 768, 256)...), selecting("ns", "p5", 5, "", absent(nil, 1024, 1)...)}, "p5"},
 		{"at the bound of memberships", many, []*networkingv1.NetworkPolicy{selecting("ns", "p1", 1, "", absent(everywhere, 0, 16)...)}, ""},
+		{"a younger one fits there, too", many, []*networkingv1.NetworkPolicy{selecting("ns", "p1", 1, "", absent(everywhere, 0, 17)...), selecting("ns", "p2", 2, "", absent(everywhere, 0, 16)...)}, "p1"},
 		{"beyond this one", many, []*networkingv1.NetworkPolicy{selecting("ns", "p1", 1, "", absent(everywhere, 0, 16)...), selecting("ns", "p2", 2, "", absent(nil, 0, 1)...)}, "p2"},
 		{"pods count", crowded, []*networkingv1.NetworkPolicy{selecting("ns", "p1", 1, "", absent(team("a"), 0, 128)...), selecting("ns", "p2", 2, "", absent(team("b"), 0, 1)...)}, ""},
 	} {
@@ -220,6 +228,15 @@ func TestBudgets_keepPoliciesWithoutPods(t *testing.T) {
 		t.Errorf("the last pod's end affects %v, want only the pod", got)
 	}
 
+	edited := selecting("ns", "p", 1, "", absent(&metav1.LabelSelector{}, 0, 1)...)
+	edited.Spec.Egress[0].Ports = numbered(1)
+	must(t, storeOf(c, p).Update(edited))
+
+	subject := "selector/" + subjectKey(t, p)
+	if got, want := fmt.Sprint(plan.Affected(c, p, edited)), "["+min(group, subject)+" "+max(group, subject)+" policy/ns/p]"; got != want {
+		t.Errorf("another port affects %v, want %v", got, want)
+	}
+
 	if got := groupsOf(t, c, "far"); len(got) != 1 {
 		t.Errorf("without the pod, the other one is in groups %v, want one", got)
 	}
@@ -238,15 +255,75 @@ func groupKey(t *testing.T, p *networkingv1.NetworkPolicy) string {
 	names, err := plan.SelectorsOf(p)
 	must(t, err)
 
-	subject, err := plan.SelectorsOf(selecting(p.Namespace, "other", 1, ""))
-	must(t, err)
+	subject := subjectKey(t, p)
 
-	names = slices.DeleteFunc(names, func(name string) bool { return name == subject[0] })
+	names = slices.DeleteFunc(names, func(name string) bool { return name == subject })
 	if len(names) != 1 {
 		t.Fatalf("the policy has groups %v, want one beside that of its pods", names)
 	}
 
 	return names[0]
+}
+
+// subjectKey returns the name of the group of all pods in the policy's namespace.
+func subjectKey(t *testing.T, p *networkingv1.NetworkPolicy) string {
+	t.Helper()
+
+	names, err := plan.SelectorsOf(selecting(p.Namespace, "other", 1, ""))
+	must(t, err)
+
+	return names[0]
+}
+
+// TestBudgets_sharedGroup checks that the pods of a port group which two policies begin to use at the
+// same time are planned again, and that those of a group that exists already are not.
+func TestBudgets_sharedGroup(t *testing.T) {
+	everywhere, pod, far := absent(&metav1.LabelSelector{}, 0, 1), podAt("ns", "pod", 1), podAt("far", "far", 1)
+	one, two := selecting("ns", "one", 1, "", everywhere...), selecting("ns", "two", 2, "", everywhere...)
+
+	for _, tc := range []struct {
+		name      string
+		objects   []k8sruntime.Object
+		wantsFars bool
+	}{
+		{"both begin", nil, true},
+		{"another namespace has the group", []k8sruntime.Object{selecting("other", "p", 1, "", everywhere...), podAt("other", "pod", 1)}, false},
+		{"another namespace has it without a pod", []k8sruntime.Object{selecting("other", "p", 1, "", everywhere...)}, true},
+	} {
+		c := simCluster(t, append(tc.objects, simNode(1), labelled("ns", nil), labelled("far", nil), labelled("other", nil), far, one, two)...)
+		planOf(c)
+		must(t, storeOf(c, pod).Add(pod))
+
+		affected := plan.Affected(c, nil, pod)
+		if got := slices.Contains(affected, plan.PodKey("far", "far")); got != tc.wantsFars {
+			t.Errorf("%s: the other pod is affected: %v, want %v: %v", tc.name, got, tc.wantsFars, affected)
+		}
+	}
+}
+
+// TestBudgets_movedSelector checks that the pods of a selector are planned again when it moves from a
+// closed direction of a policy to one that is served.
+func TestBudgets_movedSelector(t *testing.T) {
+	p := selecting("ns", "p", 1, "", absent(&metav1.LabelSelector{}, 0, 129)...)
+	p.Spec.PolicyTypes = append(p.Spec.PolicyTypes, networkingv1.PolicyTypeIngress)
+
+	moved := p.DeepCopy()
+	moved.Spec.Ingress = []networkingv1.NetworkPolicyIngressRule{{From: moved.Spec.Egress[0].To[:1]}}
+
+	c := simCluster(t, simNode(1), labelled("far", nil), podAt("ns", "pod", 1), podAt("far", "pod", 1), p)
+	if planOf(c); len(groupsOf(t, c, "far")) != 0 {
+		t.Fatal("129 selectors are served")
+	}
+
+	must(t, storeOf(c, p).Update(moved))
+
+	if affected := plan.Affected(c, p, moved); !slices.Contains(affected, plan.PodKey("far", "pod")) {
+		t.Errorf("the pod is not affected: %v", affected)
+	}
+
+	if got := groupsOf(t, c, "far"); len(got) != 1 {
+		t.Errorf("the pod is in groups %v, want one", got)
+	}
 }
 
 // TestBudgets_announceEveryChange checks that planning anew only the affected owners is the same as
