@@ -104,7 +104,8 @@ func TestPolicies_withoutPodsCostNothing(t *testing.T) {
 	ended := podAt("tenant", "none", 1)
 	ended.Status.Phase = corev1.PodSucceeded
 
-	if got := portGroups(simCluster(t, append(objects, ended)...)); got != 1 {
+	small := selecting("tenant", "small", 1, "none", absent(&metav1.LabelSelector{}, 0, 1)...)
+	if got := portGroups(simCluster(t, simNode(1), small, ended)); got != 1 {
 		t.Errorf("%d port groups exist with a pod that has ended, want 1", got)
 	}
 
