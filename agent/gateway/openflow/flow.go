@@ -22,23 +22,23 @@ const (
 	tableProto                 // protocols without ports
 	tableLearned               // learned flows only; they set reg1
 	tableAnswer                // by reg1: protocols without ports
-	tableICMP6                 // by reg0, the type
-	tableSame                  // ARP: compares sender and target
-	tableSameEnd
-	tableOVN     // from OVN
-	tableTagged  // from OVN, with a tag other than the gateway network's
-	tableTooBig  // from OVN: ICMP "too big"
-	tableGuard   // from OVN, with the right MAC
-	tableLocal   // from OVN, in local gateway mode: checks the length
-	tableSize    // by reg0: too large
-	tableOut     // from OVN: learn and leave
-	tableHost    // from the host
-	tableService // from the host, to OVN
-	tableToHost  // with a gateway VLAN: removes the tag
-	tableHairpin // from the host, translated
-	tableClaim   // from the wire: neighbour advertisements of internal addresses
-	tableSender  // from the wire: by source
-	tableInward  // from the wire: to internal addresses
+	tableICMP6                 // ICMPv6, with its type in reg0
+	tableSame                  // ARP: compares sender and target; reg0 is the step
+	tableSameEnd               // ARP: sender and target are equal
+	tableOVN                   // from OVN
+	tableTagged                // from OVN, with a tag other than the gateway network's
+	tableTooBig                // from OVN: ICMP "too big"
+	tableGuard                 // from OVN, with the right MAC
+	tableLocal                 // from OVN, in local gateway mode: checks the length
+	tableSize                  // by reg0: too large
+	tableOut                   // from OVN: learn and leave
+	tableHost                  // from the host
+	tableService               // from the host, to OVN
+	tableToHost                // with a gateway VLAN: removes the tag
+	tableHairpin               // from the host, translated
+	tableClaim                 // from the wire: neighbour advertisements of internal addresses
+	tableSender                // from the wire: by source
+	tableInward                // from the wire: to internal addresses
 )
 
 const (

@@ -171,22 +171,3 @@ func (b *builder) dropUnserved(a netip.Addr) {
 		drop(tableOurs, 710, icmp)
 	}
 }
-
-// foreign leaves untagged packets to the host if the gateway network has a tag.
-func (b *builder) foreign(uplink match) {
-	none := uplink.with("vlan_tci", untagged)
-	b.decide(verdict.VLAN, tableL2, 1000, none, local)
-	b.add(tablePort, 100, none.with("dl_dst", b.c.NodeMAC.String()), resubmit(tableClaim))
-	b.add(tablePort, 100, none.with("dl_dst", group), resubmit(tableClaim))
-}
-
-// priorityTags removes the tags of VLAN 0. OVS reads only one tag, so a packet with a second tag
-// behind it is opaque.
-func (b *builder) priorityTags(uplink match) {
-	none := uplink.with("dl_vlan", 0)
-	b.add(tablePort, 210, none, "pop_vlan", resubmit(tablePort))
-
-	for _, second := range secondTag {
-		b.decide(verdict.NestedTag, tablePort, 220, none.with("dl_type", second), "drop")
-	}
-}

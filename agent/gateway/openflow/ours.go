@@ -16,6 +16,7 @@ func (b *builder) ours() {
 	}
 
 	b.icmpErrors(tableOurs, 700)
+	b.icmp6()
 	b.echoReplies()
 
 	for _, a := range b.nodes() {

@@ -146,7 +146,7 @@ func (b *builder) announcements() {
 	b.decide(verdict.NeighbourOut, tableGuard, 820, advert.with("nd_target", "::"), b.out...) // truncated
 
 	for _, op := range []int{arpRequest, arpReply} {
-		b.add(tableGuard, 810, on("arp").with("arp_op", op), "load:0->NXM_NX_REG0[]", resubmit(tableSame))
+		b.add(tableGuard, 810, on("arp").with("arp_op", op), compareFirst, resubmit(tableSame))
 	}
 
 	solicited := []uint32{0x40000000, 0x60000000, 0xc0000000, 0xe0000000} // RFC 4861, 4.4; not maskable

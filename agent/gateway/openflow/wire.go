@@ -7,19 +7,43 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/verdict"
 )
 
+// A packet from the wire passes these tables. A flow either decides a packet and counts it
+// (b.decide), or passes it to another table (b.add). flow.go has the numbers of the tables.
+//
+//	table                    method        by
+//	tablePort                ports         ingress port, VLAN tag, destination MAC
+//	tableClaim, tableSender, internal      networks of the cluster: forged sources and unserved
+//	tableInward                            destinations
+//	tableL2                  l2            ARP, neighbour discovery, multicast
+//	tableSame, tableSameEnd  compareARP    ARP: sender and target equal or not
+//	tableAddress             addresses     destination address
+//	tableICMP6               icmp6         ICMPv6 type
+//	tableOurs and others     ours          port, for addresses of the host and of Services
+//
+// Of the flows of a table that match a packet, the one with the highest priority applies. The
+// numbers only order the flows of a table. Each method lists its priorities, highest first.
+
 const (
-	group = "01:00:00:00:00:00/01:00:00:00:00:00"
-	local = "LOCAL"
+	// multicastMAC matches the bit that all multicast MACs have, and the broadcast MAC.
+	multicastMAC = "01:00:00:00:00:00/01:00:00:00:00:00"
+	local        = "LOCAL" // the bridge's own port, which is the host's
 	// Only fragments reach this zone, so the host's other traffic has no conntrack cost.
-	reassembly = 64003
-	pureSYN    = "-fin+syn-rst-ack"
-	tagged     = "0x1000/0x1000"
-	untagged   = "0x0000/0x1000"
+	reassemblyZone = 64003
+	pureSYN        = "-fin+syn-rst-ack" // tcp_flags of a packet that opens a connection
+	// Values of vlan_tci for packets with any tag, and without a tag.
+	tagged   = "0x1000/0x1000"
+	untagged = "0x0000/0x1000"
 )
 
-// ports decides by the ingress port of a frame, its tag, and its MAC.
+// ports decides by the ingress port. Packets of the host and of OVN continue in their own tables.
+//
+//	100 to 130  from OVN: fromOVN
+//	100         from the host
+//	50 to 220   from the wire: fromUplink
+//	1           from another port: to the host
+//
+// A standalone bridge has OVS' own flow at priority 0.
 func (b *builder) ports() {
-	// Priority 0 is OVS' own flow if the bridge is standalone.
 	b.decide(verdict.PassUnconfigured, tablePort, 1, nil, local)
 	b.add(tablePort, 100, match{}.fromLocal(), resubmit(tableHost))
 
@@ -27,51 +51,81 @@ func (b *builder) ports() {
 		b.fromOVN(match{}.with("in_port", b.in.Ports.Patch))
 	}
 
-	if b.in.Ports.Uplink == 0 {
+	if b.in.Ports.Uplink != 0 {
+		b.fromUplink(match{}.with("in_port", b.in.Ports.Uplink))
+	}
+}
+
+// fromUplink decides packets from the wire by VLAN tag and destination MAC.
+//
+//	220, 210  with a priority tag: priorityTags
+//	200       of another network, by the tag: to the host
+//	100       to the node's MAC or a multicast MAC: tableClaim, the first table of internal
+//	60, 50    all others: to the host
+//
+// In the gateway network, the host does not see the tag, so b.toHost removes it.
+func (b *builder) fromUplink(uplink match) {
+	otherMAC := verdict.OtherMAC
+	if !b.isConnected() {
+		otherMAC = verdict.PassUnconfigured
+		// Nothing else fills tableL2 while the bridge is not connected, and internal leads there.
+		b.decide(verdict.PassUnconfigured, tableL2, 0, nil, b.toHost...)
+	}
+
+	b.priorityTags(uplink)
+
+	if b.c.VLAN == 0 {
+		b.decide(verdict.VLAN, tablePort, 200, uplink.with("vlan_tci", tagged), local)
+		b.toThisNode(uplink)
+		b.decide(otherMAC, tablePort, 50, uplink, local)
+
 		return
 	}
 
-	uplink := match{}.with("in_port", b.in.Ports.Uplink)
-
-	otherMAC := verdict.PassUnconfigured
-	if b.isConnected() {
-		otherMAC = verdict.OtherMAC
+	ours := uplink.with("dl_vlan", b.c.VLAN)
+	for _, second := range secondTag {
+		b.decide(verdict.VLAN, tablePort, 200, ours.with("dl_type", second), local)
 	}
 
-	withoutTag := verdict.VLAN
-	if b.c.VLAN == 0 {
-		withoutTag = otherMAC
-	}
+	b.toThisNode(ours)
+	b.decide(otherMAC, tablePort, 60, ours, b.toHost...)
 
-	b.decide(withoutTag, tablePort, 50, uplink, local)
-	b.priorityTags(uplink)
+	// Untagged packets are of another network, but the host's stack accepts them. So internal
+	// checks their addresses before the host receives them.
+	none := uplink.with("vlan_tci", untagged)
+	b.toThisNode(none)
+	b.decide(verdict.VLAN, tableL2, 1000, none, local)
+	b.decide(verdict.VLAN, tablePort, 50, uplink, local)
+}
 
-	ours := uplink
-	if n := b.c.VLAN; n != 0 {
-		ours = uplink.with("dl_vlan", n)
-		b.decide(otherMAC, tablePort, 60, ours, b.toHost...)
-
-		for _, second := range secondTag {
-			b.decide(verdict.VLAN, tablePort, 200, ours.with("dl_type", second), local)
-		}
-
-		b.foreign(uplink)
-	} else {
-		b.decide(verdict.VLAN, tablePort, 200, uplink.with("vlan_tci", tagged), local)
-	}
-
-	b.add(tablePort, 100, ours.with("dl_dst", b.c.NodeMAC.String()), resubmit(tableClaim))
-	b.add(tablePort, 100, ours.with("dl_dst", group), resubmit(tableClaim))
-
-	if !b.isConnected() {
-		b.decide(verdict.PassUnconfigured, tableL2, 0, nil, b.toHost...)
-	}
+// toThisNode passes the packets of m to the node's MAC or a multicast MAC on to tableClaim.
+func (b *builder) toThisNode(m match) {
+	b.add(tablePort, 100, m.with("dl_dst", b.c.NodeMAC.String()), resubmit(tableClaim))
+	b.add(tablePort, 100, m.with("dl_dst", multicastMAC), resubmit(tableClaim))
 }
 
 // secondTag are the EtherTypes of a second tag behind a first one.
 var secondTag = [...]string{"0x8100", "0x88a8"}
 
-// fromOVN admits only the gateway network's tag.
+// priorityTags removes tags of VLAN 0, which mean "untagged", and looks the packet up again. OVS
+// reads only one tag, so the flows cannot see what is behind a second one: it is dropped.
+func (b *builder) priorityTags(uplink match) {
+	none := uplink.with("dl_vlan", 0)
+	b.add(tablePort, 210, none, "pop_vlan", resubmit(tablePort))
+
+	for _, second := range secondTag {
+		b.decide(verdict.NestedTag, tablePort, 220, none.with("dl_type", second), "drop")
+	}
+}
+
+// fromOVN passes packets without a tag or with the gateway network's tag on to tableOVN. Packets
+// with another tag, or with two, are decided by their source MAC alone, in tableTagged. From the
+// node's MAC they leave by the uplink as they are. From any other MAC they are dropped.
+//
+//	130  with the gateway network's tag and a second one: tableTagged
+//	120  with the gateway network's tag: tableOVN
+//	110  with any tag: tableTagged
+//	100  without a tag: tableOVN
 func (b *builder) fromOVN(patch match) {
 	b.add(tablePort, 100, patch, resubmit(tableOVN))
 	b.add(tablePort, 110, patch.with("vlan_tci", tagged), resubmit(tableTagged))
@@ -88,11 +142,22 @@ func (b *builder) fromOVN(patch match) {
 	b.decide(verdict.BadMAC, tableTagged, 0, nil, "drop")
 }
 
-// l2 decides neighbour protocols and multicast.
+// l2 decides ARP, neighbour discovery and multicast.
+//
+//	1000  untagged, if the gateway network has a tag: from fromUplink
+//	310   IPv6 to an IPv4-mapped address: to the host, as malformed
+//	300   ARP replies, neighbour and router advertisements: to both sides
+//	290   ARP requests and neighbour solicitations for a known address: to its owner
+//	280   other ARP requests: compareARP finds announcements
+//	      other neighbour discovery: to the host
+//	270   other ARP: to the host
+//	200   other multicast IP: to the host
+//	190   other multicast: to the host
+//	0     all others: tableAddress
 func (b *builder) l2() {
 	arp := on("arp")
 	b.decide(verdict.ARPReply, tableL2, 300, arp.with("arp_op", arpReply), b.both...)
-	b.add(tableL2, 280, arp.with("arp_op", arpRequest), "load:0->NXM_NX_REG0[]", resubmit(tableSame))
+	b.add(tableL2, 280, arp.with("arp_op", arpRequest), compareFirst, resubmit(tableSame))
 	b.decide(verdict.ARPOther, tableL2, 270, arp, b.toHost...)
 
 	icmp6 := on("icmp6")
@@ -124,10 +189,10 @@ func (b *builder) l2() {
 	}
 
 	for _, word := range []string{"ip", "ipv6"} {
-		b.decide(verdict.Multicast, tableL2, 200, on(word).with("dl_dst", group), b.toHost...)
+		b.decide(verdict.Multicast, tableL2, 200, on(word).with("dl_dst", multicastMAC), b.toHost...)
 	}
 
-	b.decide(verdict.NotIP, tableL2, 190, match{}.with("dl_dst", group), b.toHost...)
+	b.decide(verdict.NotIP, tableL2, 190, match{}.with("dl_dst", multicastMAC), b.toHost...)
 	b.add(tableL2, 0, nil, resubmit(tableAddress))
 }
 
@@ -139,9 +204,19 @@ var neighbourReasons = map[verdict.AddrKind]struct{ arp, solicit verdict.Reason 
 	verdict.AddrOVN:  {verdict.ARPRequestOVN, verdict.NDSolicitOVN},
 }
 
-// compareARP compares sender and target of an ARP packet. OpenFlow has no such match, so the flows
-// compare four bits at a time. They start with the last bits, which differ most often, so that the
-// datapath mask stays short. reg0 counts the steps.
+// compareFirst sets the number of the next step of compareARP to 0.
+const compareFirst = "load:0->NXM_NX_REG0[]"
+
+// compareARP recognizes announcements among ARP packets: their sender and target address are equal.
+// An announcement from the wire concerns both sides. While the southbound database is not in sync,
+// those from OVN are dropped (see announcements).
+//
+// OpenFlow cannot compare two fields. So each step compares four bits of both, by a flow for each
+// of the 16 values. reg0 has the number of the step. At the first difference the packet matches
+// priority 0 of tableSame. If all steps find equal bits, it reaches tableSameEnd.
+//
+// The steps start with the last bits of the addresses, which differ most often. So most packets
+// need only a few steps, and their datapath flows match only a few bits.
 func (b *builder) compareARP() {
 	const steps = 8
 	for step := range steps {
@@ -167,8 +242,8 @@ func (b *builder) compareARP() {
 	}
 
 	uplink, patch := match{}.with("in_port", b.in.Ports.Uplink), match{}.with("in_port", b.in.Ports.Patch)
-	b.decide(verdict.NeighbourOut, tableSame, 0, patch, b.out...) // they differ
-	b.decide(verdict.GARPGuard, tableSameEnd, 0, patch, "drop")
+	b.decide(verdict.NeighbourOut, tableSame, 0, patch, b.out...) // a request or reply for another address
+	b.decide(verdict.GARPGuard, tableSameEnd, 0, patch, "drop")   // an announcement
 
 	if b.isConnected() {
 		b.decide(verdict.ARPOther, tableSame, 0, uplink, b.toHost...)
@@ -185,10 +260,19 @@ func reg(n int) string {
 	return fmt.Sprintf("%#x", n)
 }
 
-// addresses decides by the destination of IP packets to the node's MAC.
+// addresses decides IP packets to the node's MAC by their destination address.
+//
+//	310  fragments for tableOurs: conntrack reassembles them first
+//	300  addresses of the host, of VIPs and of Services: tableOurs
+//	     addresses of OVN alone: to OVN
+//	200  routable pods: to OVN
+//	100  ICMP errors: icmpErrors
+//	20   IP whose header OVS cannot read: to the host, as malformed
+//	10   other IP: to the host
+//	0    neither IP nor ARP: to the host
 func (b *builder) addresses() {
 	for a := range b.addrsByPort() {
-		reassemble := fmt.Sprintf("ct(table=%d,zone=%d)", tableOurs, reassembly)
+		reassemble := fmt.Sprintf("ct(table=%d,zone=%d)", tableOurs, reassemblyZone)
 		b.add(tableAddress, 310, ip(a).to(a).with("nw_frag", "yes"), reassemble)
 		b.add(tableAddress, 300, ip(a).to(a), resubmit(tableOurs))
 	}
@@ -238,8 +322,9 @@ func (b *builder) isByPort(a netip.Addr) bool {
 	return b.kinds[a] != verdict.AddrOVN && !contains(b.c.RoutablePods, a)
 }
 
-// icmpErrors sends ICMP errors to both sides, because flows cannot match the quoted packet. IPv6
-// errors are all types below 128. A type cannot be masked, so it is copied to a register first.
+// icmpErrors sends ICMP errors to both sides, because flows cannot match the quoted packet. A flow
+// cannot match a range of ICMPv6 types either. So every ICMPv6 packet that is not a fragment is
+// passed on to tableICMP6, with its type in reg0.
 func (b *builder) icmpErrors(t table, priority int) {
 	for _, kind := range icmp4Errors {
 		b.count(errorToBoth, t, priority, on("icmp").with("icmp_type", kind), b.both...)
@@ -249,20 +334,34 @@ func (b *builder) icmpErrors(t table, priority int) {
 		"move:NXM_NX_ICMPV6_TYPE[]->NXM_NX_REG0[0..7]", resubmit(tableICMP6))
 }
 
-// echoReplies sends echo replies to the node to both sides, because flows cannot match identifiers.
-func (b *builder) echoReplies() {
+// icmp6 decides ICMPv6 packets by the type in reg0, and by address.
+//
+//	30, 5  to an internal address without a listener: dropped, from dropUnserved
+//	20     errors, which are the types below 128: to both sides
+//	10     echo replies to the node: echoReplies
+//	5      echo requests, and other echo replies, to the host: to the host
+//	3      other types to the host: to the host
+//	0      to any other address: to the host
+func (b *builder) icmp6() {
 	b.count(errorToBoth, tableICMP6, 20, match{}.with("reg0", "0/0x80"), b.both...)
 
 	for _, a := range b.hosts() {
-		if to := proto("icmp", a).to(a); a.Is6() {
-			b.decide(verdict.ICMPEcho, tableICMP6, 5, to.with("icmp_type", icmp6Echo), b.toHost...)
-			b.decide(verdict.ICMPEchoReply, tableICMP6, 5, to.with("icmp_type", icmp6Reply), b.toHost...)
-			b.decide(verdict.Default, tableICMP6, 3, to, b.toHost...)
+		if a.Is4() {
+			continue
 		}
+
+		to := proto("icmp", a).to(a)
+		b.decide(verdict.ICMPEcho, tableICMP6, 5, to.with("icmp_type", icmp6Echo), b.toHost...)
+		b.decide(verdict.ICMPEchoReply, tableICMP6, 5, to.with("icmp_type", icmp6Reply), b.toHost...)
+		b.decide(verdict.Default, tableICMP6, 3, to, b.toHost...)
 	}
 
 	b.decide(verdict.NotOurs, tableICMP6, 0, nil, b.toHost...)
+}
 
+// echoReplies sends echo replies to the node's own addresses to both sides, because flows cannot
+// match the identifier that shows whether the host or OVN sent the request.
+func (b *builder) echoReplies() {
 	for _, a := range b.nodes() {
 		reply := proto("icmp", a).to(a)
 		if a.Is4() {
