@@ -106,8 +106,8 @@ func ProtocolOf(number uint8) corev1.Protocol {
 	return corev1.ProtocolTCP
 }
 
-// ProtocolName returns the name of a protocol number: TCP, UDP or SCTP. For other protocols it is the
-// number.
+// ProtocolName returns the name of a protocol number: TCP, UDP or SCTP. For other protocols it is
+// the number.
 func ProtocolName(number uint8) string {
 	if p := ProtocolOf(number); ProtocolNumber(p) == number {
 		return string(p)

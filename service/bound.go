@@ -58,13 +58,13 @@ func ingressIPs(svc *corev1.Service) []string {
 }
 
 // servicePorts returns the Service's first ports, up to the bounds.
-func servicePorts(svc *corev1.Service, slices []*discoveryv1.EndpointSlice) []corev1.ServicePort {
+func servicePorts(svc *corev1.Service, endpointSlices []*discoveryv1.EndpointSlice) []corev1.ServicePort {
 	const clusterIPs = 2 // at most, one of each family
 
 	addresses := clusterIPs + len(externalIPs(svc)) + len(ingress(svc))
 
 	endpoints := 1 // so that the quotient below is finite
-	for _, s := range slices {
+	for _, s := range endpointSlices {
 		endpoints += len(s.Endpoints)
 	}
 

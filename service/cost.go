@@ -44,7 +44,7 @@ func (s *Service) Units() Units {
 		backendSets++ // cluster IPs have only the backends of the node
 	}
 
-	if len(s.Announced) > 0 && len(s.ranges) > 0 {
+	if len(s.Announced) > 0 && len(s.sourceRanges) > 0 {
 		backendSets++ // addresses with source ranges have their own
 	}
 
@@ -61,7 +61,7 @@ func (s *Service) Units() Units {
 		}
 	}
 
-	for _, slice := range s.slices {
+	for _, slice := range s.endpointSlices {
 		if s.HasFamily(slice.AddressType == discoveryv1.AddressTypeIPv4) {
 			u.Backends += backendSets * min(len(s.Ports), len(slice.Ports)) * len(slice.Endpoints)
 		}
@@ -98,7 +98,7 @@ func (s *Service) flows() int64 {
 		frontends := len(s.Ports)*addresses*cost.frontend + nodePorts*cost.nodePort
 		total += int64(addresses + min(1, nodePorts) + frontends)
 
-		for _, slice := range s.slices {
+		for _, slice := range s.endpointSlices {
 			if is4 == (slice.AddressType == discoveryv1.AddressTypeIPv4) {
 				total += s.sliceFlows(slice, cost, addresses, nodePorts)
 			}

@@ -48,14 +48,14 @@ func (s *Service) Endpoints(
 		family = discoveryv1.AddressTypeIPv4
 	}
 
-	if s.target == nil {
-		s.target = newTargets(s.slices)
+	if s.targetPorts == nil {
+		s.targetPorts = newTargets(s.endpointSlices)
 	}
 
 	var out []Endpoint
 
-	for _, slice := range s.slices {
-		number, ok := s.target.port(slice, port)
+	for _, slice := range s.endpointSlices {
+		number, ok := s.targetPorts.port(slice, port)
 		if !ok || slice.AddressType != family {
 			continue
 		}
@@ -101,7 +101,7 @@ func (s *Service) ReadyOn(node string) int {
 	}
 	most := 0
 
-	for _, slice := range s.slices {
+	for _, slice := range s.endpointSlices {
 		addresses := found[slice.AddressType]
 		if addresses == nil {
 			continue // neither IPv4 nor IPv6

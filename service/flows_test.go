@@ -37,7 +37,7 @@ func TestService_Units_flowsOfBounds(t *testing.T) {
 	}
 	budget := Shares{}.Services().Namespace
 	host := service(2, 0, 2, "")
-	host.slices[0].Endpoints[1].Addresses = []string{"192.0.2.1"}
+	host.endpointSlices[0].Endpoints[1].Addresses = []string{"192.0.2.1"}
 	host.cfg.Pods = []netip.Prefix{netip.MustParsePrefix("10.244.0.0/16")}
 	nodePorts := service(3, 0, 1, "")
 
@@ -65,7 +65,7 @@ func TestService_Units_flowsOfBounds(t *testing.T) {
 
 	huge := service(1, 64, 0, corev1.ServiceAffinityClientIP)
 	for range 40 {
-		huge.slices = append(huge.slices, &discoveryv1.EndpointSlice{AddressType: discoveryv1.AddressTypeIPv4, Ports: make([]discoveryv1.EndpointPort, 1), Endpoints: make([]discoveryv1.Endpoint, 1<<17)})
+		huge.endpointSlices = append(huge.endpointSlices, &discoveryv1.EndpointSlice{AddressType: discoveryv1.AddressTypeIPv4, Ports: make([]discoveryv1.EndpointPort, 1), Endpoints: make([]discoveryv1.Endpoint, 1<<17)})
 	}
 
 	if got := huge.Units().Flows; got != maxFlows {

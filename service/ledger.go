@@ -13,8 +13,8 @@ import (
 // Ledger decides which objects are served within a Budget. The decision follows from the set of
 // objects alone, not from the order in which they were added:
 //
-//   - Within a namespace, the oldest objects come first. An object that does not fit into what older
-//     ones leave of the namespace's budget is skipped.
+//   - Within a namespace, the oldest objects come first. An object that does not fit into what
+//     older ones leave of the namespace's budget is skipped.
 //   - The privileged namespaces, default and kube-system, precede the others, and may use the whole
 //     total. The others share what these two leave, at most the total without the reserve.
 //   - If the namespaces request more of a unit than there is, each gets the smaller of its request

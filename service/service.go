@@ -46,14 +46,16 @@ type Service struct {
 	ExternalLocal, InternalLocal bool
 	Affinity                     time.Duration // time for which a client keeps its endpoint; 0: no affinity
 	HealthCheckPort              uint16        // node port of the health check; 0: none
-	Refused                      []error       // parts that are not served, with the reason
+	// Refused are the parts of the Service that are not served, or not to all clients, with the
+	// reason.
+	Refused []error
 
 	cfg         Config
 	externalIPs []netip.Addr // those that are served
 
-	ranges []string
-	slices []*discoveryv1.EndpointSlice // by name
-	target targets                      // the index of slices; nil until Endpoints is called
+	sourceRanges   []string                     // as in the Service
+	endpointSlices []*discoveryv1.EndpointSlice // by name
+	targetPorts    targets                      // of endpointSlices; nil until Endpoints is called
 
 	hasSelector, isAPIServer bool // see authorOf
 }
@@ -73,8 +75,8 @@ func New(cfg Config, svc *corev1.Service, eps []*discoveryv1.EndpointSlice) *Ser
 		return nil
 	}
 
-	allClusterIPs := clusterIPs(svc)
-	if len(allClusterIPs) == 0 {
+	clusterIPs := parseClusterIPs(svc)
+	if len(clusterIPs) == 0 {
 		return nil // headless
 	}
 
@@ -86,20 +88,21 @@ func New(cfg Config, svc *corev1.Service, eps []*discoveryv1.EndpointSlice) *Ser
 		Affinity:        affinity(svc),
 		HealthCheckPort: healthCheckPort(svc),
 		cfg:             cfg,
-		ranges:          svc.Spec.LoadBalancerSourceRanges,
-		slices:          byName(eps),
+		sourceRanges:    svc.Spec.LoadBalancerSourceRanges,
+		endpointSlices:  byName(eps),
 		hasSelector:     len(svc.Spec.Selector) > 0,
 		isAPIServer:     IsAPIServerService(svc.Namespace, svc.Name),
 	}
-	for _, a := range allClusterIPs {
+	for _, a := range clusterIPs {
 		if !cfg.hasFamily(a.Is4()) {
 			s.refuse("cluster IP %s: the cluster has no %s", a, FamilyName(a.Is4()))
 			continue
 		}
 
 		if len(cfg.Services) > 0 && !within(cfg.Services, a) {
-			// Serve the address all the same: pods and host sockets reach it. Packets that nodes
-			// forward do not, and the checks of networks do not cover it.
+			// The address is served, because pods and host sockets reach it. But packets that
+			// nodes forward do not, and the gateway does not protect it. An endpoint or an
+			// external IP may have it, because they are checked against the networks alone.
 			s.refuse("cluster IP %s: outside the service networks %s (--k8s-service-cidrs)",
 				a, prefixList(cfg.Services))
 		}
@@ -107,13 +110,13 @@ func New(cfg Config, svc *corev1.Service, eps []*discoveryv1.EndpointSlice) *Ser
 		s.ClusterIPs = append(s.ClusterIPs, a)
 	}
 
-	s.addExternal(svc, allClusterIPs)
+	s.addExternal(svc, clusterIPs)
 	s.addPorts(svc)
 
 	return s
 }
 
-// refuse records a part of the Service that is not served.
+// refuse records a part of the Service that is not served, or not to all clients.
 func (s *Service) refuse(format string, args ...any) {
 	s.Refused = append(s.Refused, fmt.Errorf(format, args...))
 }
@@ -133,13 +136,14 @@ func (s *Service) HasFamily(is4 bool) bool { return len(OfFamily(s.ClusterIPs, i
 
 // SourceRanges returns the ranges of one family from which clients may connect to Announced;
 // empty: all clients may. See sourceRanges.
-func (s *Service) SourceRanges(is4 bool) []netip.Prefix { return sourceRanges(s.ranges, is4) }
+func (s *Service) SourceRanges(is4 bool) []netip.Prefix { return sourceRanges(s.sourceRanges, is4) }
 
 // TooManySourceRanges reports whether there are more than MaxSourceRanges. Then no client may
 // connect.
-func (s *Service) TooManySourceRanges() bool { return len(s.ranges) > MaxSourceRanges }
+func (s *Service) TooManySourceRanges() bool { return len(s.sourceRanges) > MaxSourceRanges }
 
-func clusterIPs(svc *corev1.Service) []netip.Addr {
+// parseClusterIPs returns the Service's cluster IPs; none if it is headless.
+func parseClusterIPs(svc *corev1.Service) []netip.Addr {
 	if len(svc.Spec.ClusterIPs) == 0 {
 		return parseAddrs(svc.Spec.ClusterIP)
 	}
@@ -255,7 +259,7 @@ func (c Config) hasFamily(is4 bool) bool {
 
 // addPorts sets Ports.
 func (s *Service) addPorts(svc *corev1.Service) {
-	served := servicePorts(svc, s.slices)
+	served := servicePorts(svc, s.endpointSlices)
 	for _, p := range served {
 		if port, ok := newPort(p); ok {
 			s.Ports = append(s.Ports, port)
@@ -263,7 +267,8 @@ func (s *Service) addPorts(svc *corev1.Service) {
 	}
 
 	if all := len(svc.Spec.Ports); all > len(served) {
-		s.refuse("the last %d ports: a service has at most %d, %d times its addresses and %d times its endpoints",
+		s.refuse("the last %d ports: a service has at most %d ports; "+
+			"its ports times its addresses are at most %d, and its ports times its endpoints at most %d",
 			all-len(served), MaxServicePorts, MaxServiceFronts, MaxBackends)
 	}
 }
@@ -289,8 +294,8 @@ func portNumber(port int32) uint16 {
 	return uint16(port)
 }
 
-// Asked returns the unchecked external addresses of a Service, and its ports. Indices use it,
-// which do not depend on settings.
+// Asked returns the external addresses and the ports that a Service asks for. It checks neither,
+// because it is for indices, which must not depend on settings.
 func Asked(svc *corev1.Service) (external []netip.Addr, ports []Port) {
 	for _, p := range servicePorts(svc, nil) {
 		if port, ok := newPort(p); ok {
@@ -312,7 +317,8 @@ func (c Config) DependsOnNodes(svc *corev1.Service, eps []*discoveryv1.EndpointS
 		slices.ContainsFunc(eps, c.nodesMatter)
 }
 
-// nodesMatter reports whether the slice may have endpoints of hosts, or has hints.
+// nodesMatter reports whether the slice has hints, or may have endpoints of hosts: at a kept port,
+// or outside of the pod networks.
 func (c Config) nodesMatter(slice *discoveryv1.EndpointSlice) bool {
 	for i := range slice.Ports {
 		if name, number, _ := targetPort(&slice.Ports[i]); IsKept(name.proto, number) {

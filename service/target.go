@@ -20,10 +20,10 @@ type targetName struct {
 // fewPorts is the number of ports up to which a slice is searched.
 const fewPorts = 8
 
-func newTargets(slices []*discoveryv1.EndpointSlice) targets {
+func newTargets(endpointSlices []*discoveryv1.EndpointSlice) targets {
 	out := targets{}
 
-	for _, s := range slices {
+	for _, s := range endpointSlices {
 		if len(s.Ports) <= fewPorts {
 			continue
 		}
