@@ -29,8 +29,8 @@ func locations(file string) []string {
 	return append(all, "/etc/openstack/clouds.yaml")
 }
 
-// checkCloud returns the path of clouds.yaml. If the file lacks the entry, the error lists the entries
-// that it has.
+// checkCloud returns the path of clouds.yaml. If the file lacks the entry, the error lists the
+// entries that it has.
 func checkCloud(file, name string) (string, error) {
 	all := locations(file)
 

@@ -1,10 +1,12 @@
-// Package openstack makes the requests of underlay mode to an OpenStack cloud. It is the only importer
-// of gophercloud.
+// Package openstack makes the requests of underlay mode to an OpenStack cloud. It is the only
+// importer of gophercloud.
 //
-// Open authenticates with an entry of clouds.yaml; an application credential is meant. A token that
-// has expired is renewed by itself. Each method of Client is one request, but for lists, which may
-// have several pages. All requests of a Client share a rate and a bound on concurrency. Observe
-// and ObserveSetup return what package cloud plans from, and Do executes a step of its plan.
+// Open authenticates with an entry of clouds.yaml, which should have an application credential. The
+// Client renews a token that has expired. All its requests share a rate and a bound on concurrency.
 //
-// Errors of requests are *Error. Its Kind says what the caller can do about it.
+// Observe and ObserveSetup make many requests and return the objects from which package cloud makes
+// a plan. Do executes one step of the plan. The other methods make one request each, or one for
+// each page of a list.
+//
+// Errors of requests are *Error. Kind says what the caller can do about it.
 package openstack

@@ -10,50 +10,51 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/controller/cloud"
 )
 
-// Observe returns what there is of a pool, without what was published. VIFs are among it if vif is
-// not nil, and so is VIFMTU as long as the pool has no network.
+// Observe returns the pool's objects in Neutron. Published stays empty. If vif is not nil, Observe
+// also returns the ports that it selects, as VIFs. If the pool has no network yet, it then also
+// returns the MTU of the first VIF's network.
 func (c *Client) Observe(ctx context.Context, pool string, vif *PortFilter) (cloud.Observation, error) {
 	var (
-		s   cloud.Observation
-		err error
+		seen cloud.Observation
+		err  error
 	)
-	if s.Quotas, err = c.Quotas(ctx); err != nil {
-		return s, err
+	if seen.Quotas, err = c.Quotas(ctx); err != nil {
+		return seen, err
 	}
 
 	if vif != nil {
-		if s.VIFs, err = c.Ports(ctx, *vif); err != nil {
-			return s, err
+		if seen.VIFs, err = c.Ports(ctx, *vif); err != nil {
+			return seen, err
 		}
 	}
 
-	if s.Networks, err = c.Networks(ctx, pool); err != nil {
-		return s, err
+	if seen.Networks, err = c.Networks(ctx, pool); err != nil {
+		return seen, err
 	}
 
-	if len(s.Networks) == 0 && len(s.VIFs) > 0 {
-		if s.VIFMTU, err = c.mtu(ctx, s.VIFs[0].Network); err != nil {
-			return s, err
+	if len(seen.Networks) == 0 && len(seen.VIFs) > 0 {
+		if seen.VIFMTU, err = c.mtu(ctx, seen.VIFs[0].Network); err != nil {
+			return seen, err
 		}
 	}
 
-	for _, n := range s.Networks {
+	for _, n := range seen.Networks {
 		subnets, err := c.Subnets(ctx, n.ID)
 		if err != nil {
-			return s, err
+			return seen, err
 		}
 
 		ports, err := c.Ports(ctx, PortFilter{Network: n.ID})
 		if err != nil {
-			return s, err
+			return seen, err
 		}
 
-		s.Subnets, s.Ports = append(s.Subnets, subnets...), append(s.Ports, ports...)
+		seen.Subnets, seen.Ports = append(seen.Subnets, subnets...), append(seen.Ports, ports...)
 	}
 
-	s.Trunks, err = c.trunks(ctx, pool, s)
+	seen.Trunks, err = c.trunks(ctx, pool, seen)
 
-	return s, err
+	return seen, err
 }
 
 // mtu returns the MTU of a network, or 0 if the credentials may not see it.
@@ -66,15 +67,15 @@ func (c *Client) mtu(ctx context.Context, network string) (int, error) {
 	return found[0].MTU, nil
 }
 
-// trunks returns the trunks on the VIFs and those with the pool's name. Where a port is in neither,
-// its trunk is looked for in the whole project.
-func (c *Client) trunks(ctx context.Context, pool string, s cloud.Observation) ([]cloud.Trunk, error) {
+// trunks returns the trunks with the pool's name and the trunks on the VIFs. If a subport of the
+// pool is in none of these, trunks searches the whole project for its trunk.
+func (c *Client) trunks(ctx context.Context, pool string, seen cloud.Observation) ([]cloud.Trunk, error) {
 	found, err := c.Trunks(ctx, TrunkFilter{Name: pool})
 	if err != nil {
 		return nil, err
 	}
 
-	add := func(f TrunkFilter, wanted func(cloud.Trunk) bool) error {
+	addMissing := func(f TrunkFilter, wanted func(cloud.Trunk) bool) error {
 		more, err := c.Trunks(ctx, f)
 		for _, t := range more {
 			known := slices.ContainsFunc(found, func(have cloud.Trunk) bool { return have.ID == t.ID })
@@ -86,30 +87,31 @@ func (c *Client) trunks(ctx context.Context, pool string, s cloud.Observation) (
 		return err
 	}
 
-	for _, v := range s.VIFs {
+	for _, v := range seen.VIFs {
 		if slices.ContainsFunc(found, func(t cloud.Trunk) bool { return t.Port == v.ID }) {
 			continue
 		}
 
-		if err := add(TrunkFilter{Port: v.ID}, func(cloud.Trunk) bool { return true }); err != nil {
+		if err := addMissing(TrunkFilter{Port: v.ID}, func(cloud.Trunk) bool { return true }); err != nil {
 			return nil, err
 		}
 	}
 
-	lost := s.Elsewhere(found)
-	if len(lost) == 0 {
+	strayPorts := seen.Elsewhere(found)
+	if len(strayPorts) == 0 {
 		return found, nil
 	}
 
-	err = add(TrunkFilter{}, func(t cloud.Trunk) bool {
+	err = addMissing(TrunkFilter{}, func(t cloud.Trunk) bool {
 		return slices.ContainsFunc(t.Subports,
-			func(p cloud.Subport) bool { return slices.Contains(lost, p.Port) })
+			func(p cloud.Subport) bool { return slices.Contains(strayPorts, p.Port) })
 	})
 
 	return found, err
 }
 
-// Do executes a step of a plan. The result is for Observation.After.
+// Do executes a step of a plan. The result has the objects that Neutron made, for
+// Observation.After.
 func (c *Client) Do(ctx context.Context, step cloud.Step) (cloud.Result, error) {
 	var (
 		r   cloud.Result
