@@ -40,7 +40,8 @@ func models() map[string]model.Model {
 }
 
 // monitored returns the columns of a table that this package reads: those that plans write, those
-// that identify the owner, and those that refer to our rows.
+// that identify the owner, and those that refer to our rows. The table may lack some of them:
+// monitorOptions leaves these out.
 func monitored(table string) []string {
 	out := append([]string{"external_ids", "name"}, tables[table].columns...)
 	for _, s := range tables {
@@ -56,8 +57,8 @@ func monitored(table string) []string {
 	return slices.Compact(out)
 }
 
-// portColumn identifies the owner of a row in tables without external_ids: the row belongs to the
-// owner of its port.
+// portColumn identifies the owner of a row of Static_MAC_Binding. The table has no external_ids, so
+// a row belongs to the owner of its logical port.
 const portColumn = "logical_port"
 
 // ownedByPort reports whether rows of the table belong to the owner of their port.
@@ -89,9 +90,9 @@ func idOf(table string, row model.Model) string {
 	return plan.StaticMACBinding{Port: port.String(), IP: ip.String()}.ID()
 }
 
-// usage has the tables in which owners of each kind have rows, so that a pod's rows are not
-// searched among routers. Owners reads it from the database, and plans add to it. Nil means
-// unknown: any table may have rows.
+// usage has the tables in which owners of each kind have rows. So a commit does not search the
+// rows of a pod among the routers. DB.Owners fills usage from the database, and Commit adds the
+// tables of each plan. Nil means unknown: any table may have rows of any kind.
 type usage map[plan.Kind]map[string]bool
 
 func (u usage) add(kind plan.Kind, table string) {

@@ -11,12 +11,12 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/controller/plan"
 )
 
-// ref names a row by table and name, as in plans.
+// ref names a row by table and name, or by ID in tables without names, as in plans.
 type ref struct{ table, name string }
 
 func (r ref) String() string { return fmt.Sprintf("%s %q", r.table, r.name) }
 
-// membership requires that a parent's column refers to a row.
+// membership says that a column of a parent must refer to a row.
 type membership struct {
 	parent ref
 	column string
@@ -31,12 +31,19 @@ type record struct {
 	columns map[string]any   // managed columns without references, with the planned values
 	refs    map[string][]ref // managed columns that refer to other rows
 	parents []membership     // columns that must refer to this row
-	access  []string         // plan.LogicalSwitchPort.Access
+	access  []string         // port groups that an existing port may join later: see holdsMembership
 	uuid    string           // of the existing row, or the name under which it is inserted
 	old     model.Model      // the existing row; nil: insert
 }
 
-// newRecord builds a record from a plan.Row by its field tags.
+// newRecord builds a record from a plan.Row. The tags of a field say which part of the record it
+// becomes. plan.StaticRoute has an example of each:
+//
+//	Router parent:"Logical_Router.static_routes"  parents: the router's column refers to the row
+//	BFD    ovsdb:"bfd" ref:"BFD"                  refs: the column refers to a row of BFD
+//	Prefix ovsdb:"ip_prefix"                      columns: the column has this value
+//
+// Fields without tags are not columns.
 func newRecord(key plan.Key, row plan.Row) *record {
 	v := reflect.ValueOf(row)
 	s := shapes[v.Type()]
@@ -82,7 +89,8 @@ func newRecord(key plan.Key, row plan.Row) *record {
 	return r
 }
 
-// externalIDs returns the planned external_ids and those that identify the row.
+// externalIDs returns the planned external_ids and those that identify the row. A planned one would
+// replace an identifying one, but plans use other keys.
 func (r *record) externalIDs() map[string]string {
 	planned, _ := r.columns["external_ids"].(map[string]string)
 	ids := make(map[string]string, len(planned)+2)
@@ -170,8 +178,8 @@ func assign(f reflect.Value, value any) {
 	f.Set(p)
 }
 
-// sameColumn compares one column of two models of the same table. Sets have no order, and nil
-// equals empty.
+// sameColumn compares one column of two models of the same table. Sets of strings have no order,
+// and nil equals empty. Plans write no other sets, so their order counts.
 func sameColumn(a, b reflect.Value) bool {
 	switch a.Kind() {
 	case reflect.String:
