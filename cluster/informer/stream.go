@@ -34,10 +34,11 @@ const (
 	outage = 3 * time.Second
 )
 
-// stream is the sequence of a resource's changes, which arrive by one watch after another.
+// stream is the sequence of a resource's changes, which arrive by one watch after another. It is
+// between a reflector of client-go, which keeps the copy, and the API server.
 type stream struct {
-	name     string
-	retryMax time.Duration
+	name     string        // of the resource
+	retryMax time.Duration // longest pause after a failed request; jitter may double it
 	log      *slog.Logger
 	list     func(context.Context, metav1.ListOptions) (runtime.Object, error)
 	open     func(context.Context, metav1.ListOptions) (watch.Interface, error)
@@ -46,9 +47,13 @@ type stream struct {
 	serial   int        // number of the watch that was opened last
 	follows  bool       // this watch is open, and its initial list, if any, is complete
 	changed  time.Time  // when follows changed; zero: follows was never true
-	late     bool       // before changed, follows was false for longer than grace, or etcd was restored
 	failed   bool       // a failure to watch has been logged
-	restored bool       // the API server was restored to a state before the copy's, which is not replaced yet
+	restored bool       // the API server is at a state before the copy's, and no list has replaced the copy
+
+	// late says that the open watch began more than grace after the end of the one before, or after
+	// a restore. So it counts as up to date only after another grace, in which the events arrive
+	// that the copy has missed.
+	late bool
 }
 
 // listAll lists the objects for a reflector.
@@ -84,7 +89,7 @@ func (s *stream) watch(ctx context.Context, o metav1.ListOptions) (watch.Interfa
 			return s.follow(from, listing), nil
 		}
 
-		s.fail(ctx, err)
+		s.logFailure(ctx, err)
 
 		if !isTemporary(err) {
 			return nil, err
@@ -144,9 +149,10 @@ func (s *stream) setRestored(from, to string) {
 	s.restored = true
 }
 
-// rewind makes a list start at the API server's latest version if that is before the copy's. With
-// the copy's version, the API server would wait three seconds and answer "too large resource
-// version", and client-go would repeat a plain list ten times.
+// rewind lets the first list after a restore return the API server's present state. A reflector
+// requests a list that is at least as new as its copy. After a restore the API server cannot have
+// one: it would wait three seconds and answer "too large resource version", and client-go would
+// repeat a plain list ten times. The further pages of a list keep their version.
 func (s *stream) rewind(o *metav1.ListOptions) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -156,8 +162,8 @@ func (s *stream) rewind(o *metav1.ListOptions) {
 	}
 }
 
-// follow forwards the events of a watch. If the watch begins with a list, it counts as followed
-// when the list is complete.
+// follow returns a watch that forwards the events of another one, and records when this begins and
+// ends. If listing, the watch begins with a list, and counts as followed when that is complete.
 func (s *stream) follow(from watch.Interface, listing bool) watch.Interface {
 	events := make(chan watch.Event)
 	to := watch.NewProxyWatcher(events)
@@ -209,7 +215,8 @@ func endsList(e watch.Event) bool {
 	return err == nil && o.GetAnnotations()[metav1.InitialEventsAnnotationKey] == "true"
 }
 
-// setFollows records whether a watch is followed. It ignores watches before the last one.
+// setFollows records whether the watch with the number serial is followed. A reflector may open the
+// next watch before the end of the one before is recorded, so only the last watch counts.
 func (s *stream) setFollows(serial int, follows bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -219,7 +226,9 @@ func (s *stream) setFollows(serial int, follows bool) {
 	}
 
 	wasRestored := s.restored
-	s.restored = wasRestored && !follows // the new watch begins with a list that replaces the copy
+	if follows { // the reflector has replaced the copy by a list
+		s.restored = false
+	}
 
 	if follows == s.follows {
 		return
@@ -237,13 +246,13 @@ func (s *stream) setFollows(serial int, follows bool) {
 	s.follows, s.changed = follows, now
 }
 
-// fail logs once why the watch cannot be opened.
-func (s *stream) fail(ctx context.Context, err error) {
+// logFailure logs why the watch cannot be opened, once until it is open again.
+func (s *stream) logFailure(ctx context.Context, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 
 	if s.failed || ctx.Err() != nil || apierrors.IsResourceExpired(err) || apierrors.IsGone(err) {
-		return // expired: the reflector lists the objects again, which is normal
+		return // expired or gone: the reflector lists the objects again, which is normal
 	}
 
 	s.failed = true
@@ -276,8 +285,9 @@ func (s *stream) behind(now time.Time) error {
 	return nil
 }
 
-// isTemporary reports whether the same request may succeed later: it did not reach the API
-// server, or the API server cannot answer now.
+// isTemporary reports whether the same request may succeed later. An error without an API status
+// is not from the API server, which the request did not reach. With the other errors, the API
+// server cannot answer now.
 func isTemporary(err error) bool {
 	var status apierrors.APIStatus
 
