@@ -22,22 +22,23 @@ func BootClock() time.Duration {
 	return time.Duration(now.Nano())
 }
 
-var errLeaseRefused = errors.New("the lease is another replica's")
+var errNotHolder = errors.New("the lease is another replica's")
 
-// lease is the election's Lease with the time of this replica's last renewal. The elector alone
-// is not enough: a process that was stopped renews before it looks at a clock, and gives up only
-// after failing for two thirds of the lease.
+// lease is the lock of client-go's elector. It also records when this replica last renewed the
+// Lease, so that Term.Hold can decide whether to write. The elector alone is not enough: a process
+// that was stopped renews before it looks at a clock, and gives up only after it has failed for two
+// thirds of the lease.
 type lease struct {
 	resourcelock.Interface
 	clock    func() time.Duration
 	duration time.Duration
 
 	mu          sync.Mutex    // guards all below
-	lost        func(error)   // called once it is certain that another has had the lease
-	held        bool          // as far as this replica knows
-	holder      string        // in the last reply of the API server
-	transitions int           // of the record that this replica holds
-	sent        time.Duration // when the last accepted write was sent
+	lost        func(error)   // see onLoss
+	held        bool          // this replica is the holder, as far as it knows
+	holder      string        // in the record that was read or written last; "": released
+	transitions int           // changes of the holder, in the record that this replica wrote last
+	sent        time.Duration // time of the clock when this write was sent
 	renewed     chan struct{} // closed at the next renewal
 }
 
@@ -51,7 +52,8 @@ func newLease(lock resourcelock.Interface, duration time.Duration, clock func() 
 	}
 }
 
-// onLoss registers f, which is called when another replica turns out to have had the lease.
+// onLoss registers f. It is called when a record that was read shows that another replica holds the
+// lease, or has held it since this replica wrote it.
 func (l *lease) onLoss(f func(error)) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -69,7 +71,8 @@ func (l *lease) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []
 	return record, raw, err
 }
 
-// recordSeen compares a record that was read with this replica's, to notice another holder.
+// recordSeen notices by a record that was read that this replica has lost the lease. If the holder
+// has changed twice since, the record has this replica's identity again, but more transitions.
 func (l *lease) recordSeen(record *resourcelock.LeaderElectionRecord) {
 	l.mu.Lock()
 	l.holder = record.HolderIdentity
@@ -82,7 +85,7 @@ func (l *lease) recordSeen(record *resourcelock.LeaderElectionRecord) {
 	l.mu.Unlock()
 
 	if isLost {
-		notify(fmt.Errorf("%w: %q has it", errLeaseRefused, record.HolderIdentity))
+		notify(fmt.Errorf("%w: %q has it", errNotHolder, record.HolderIdentity))
 	}
 }
 
@@ -106,7 +109,7 @@ func (l *lease) Update(ctx context.Context, record resourcelock.LeaderElectionRe
 	l.mu.Unlock()
 
 	if record.HolderIdentity == "" && holder != l.Identity() {
-		return errLeaseRefused
+		return errNotHolder
 	}
 
 	sent := l.clock()
@@ -120,7 +123,7 @@ func (l *lease) Update(ctx context.Context, record resourcelock.LeaderElectionRe
 }
 
 // recordWritten records a write that the API server has accepted. The lease runs from the time at
-// which it was sent, because the time of arrival is unknown.
+// which the write was sent, because the time of its arrival is unknown.
 func (l *lease) recordWritten(record resourcelock.LeaderElectionRecord, sent time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -131,9 +134,12 @@ func (l *lease) recordWritten(record resourcelock.LeaderElectionRecord, sent tim
 	l.renewed = make(chan struct{})
 }
 
-// grace returns how long this replica may still write (at most 0: not at all), a channel that is
-// closed at the next renewal, and whether the lease can have expired for the other replicas.
-// Writing ends after two thirds of the lease, so a request in flight has the last third to arrive.
+// grace returns whether and how long this replica may write:
+//
+//   - left is how long it may still send writes. At 0 or less, it must wait for a renewal. The time
+//     ends after two thirds of the lease, so a request in flight has the last third to arrive.
+//   - renewed is closed at the next renewal.
+//   - over means that another replica may hold the lease: it has expired, or is lost.
 func (l *lease) grace() (left time.Duration, renewed <-chan struct{}, over bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
