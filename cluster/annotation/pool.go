@@ -11,18 +11,19 @@ import (
 	"strings"
 )
 
-// Names and keys of the ConfigMaps of underlay mode.
+// In underlay mode, each node has a ConfigMap, its pool: the Neutron ports that its pods may have.
+// The controller writes it, and the node's agent reads it. It is named PoolPrefix and the node.
 const (
-	PoolNamespace = "ovn-ebpf-pools" // of all these ConfigMaps
-	PoolPrefix    = "underlay-"      // controller: name is PoolPrefix and the node's name
-	PoolNode      = "node"           // key in the pool: the node, JSON
-	PoolPorts     = "ports"          // key in the pool: a line per port
+	PoolNamespace = "ovn-ebpf-pools"
+	PoolPrefix    = "underlay-"
+	PoolNode      = "node"  // key of the node's description: see Pool and FormatPool
+	PoolPorts     = "ports" // key of the ports: see PoolPort and FormatPoolPorts
 )
 
 // MaxTag is the highest VLAN tag of a port. The lowest is 1.
 const MaxTag = 4094
 
-// maxPoolBytes limits a pool, because a ConfigMap holds 1 MiB with its metadata.
+// maxPoolBytes limits the value of PoolPorts, because a ConfigMap holds 1 MiB with its metadata.
 const maxPoolBytes = 1_000_000
 
 // PoolPort is a Neutron port that a pod of the node may have. Its tag identifies it: a port that
@@ -33,12 +34,14 @@ type PoolPort struct {
 	MAC       net.HardwareAddr
 	Addresses []netip.Addr // one or two, of different families
 	Groups    []string     // UUIDs of security groups; nil: unknown, []string{}: none
-	Held      bool         // no pod may take the port
+	Held      bool         // no pod may take the port: it is gone from Neutron, or not as published
 }
 
-// FormatPoolPorts returns the value of PoolPorts: a line per port, by tag. A line has tag, UUID,
-// MAC, addresses and groups, then "held" for a held port. Lists are separated by commas. Groups
-// are "-" if the port has none, and "?" if they are unknown.
+// FormatPoolPorts returns the value of PoolPorts, with a line for each port, sorted by tag:
+//
+//	TAG UUID MAC ADDRESS[,ADDRESS] GROUP[,GROUP…] [held]
+//
+// The groups are "-" if the port has none, and "?" if they are unknown.
 func FormatPoolPorts(ports []PoolPort) (string, error) {
 	byTag := slices.SortedFunc(slices.Values(ports), func(a, b PoolPort) int { return a.Tag - b.Tag })
 
@@ -67,8 +70,8 @@ func FormatPoolPorts(ports []PoolPort) (string, error) {
 	return b.String(), nil
 }
 
-// ParsePoolPorts returns the ports of a pool. Tags, IDs and addresses are unique. Errors name the
-// line, from 1, and the field.
+// ParsePoolPorts returns the ports of a pool. No two of them have the same tag, ID or address.
+// Errors name the line, counted from 1, and the field.
 func ParsePoolPorts(text string) ([]PoolPort, error) {
 	var ports []PoolPort
 
@@ -148,23 +151,24 @@ func parsePoolPort(fields []string) (PoolPort, error) {
 	return p, err
 }
 
-// Pool describes the node that a pool of ports belongs to. What the cloud does not have, or no
-// longer has, is empty: VIF, trunk, network and its MTU, gateways.
+// Pool describes the node to which a pool belongs, and the OpenStack objects that its ports need.
+// VIF, Trunk, Network, MTU and Gateways are empty while the cloud lacks the object.
 type Pool struct {
 	Cluster string `json:"cluster"`
 	Node    string `json:"node"`
 	VIF     string `json:"vif"`     // UUID of the VM's Neutron port
 	Trunk   string `json:"trunk"`   // UUID
 	Network string `json:"network"` // UUID
-	// Gateways holds the router's MAC by its address and prefix length in each subnet of the
-	// network. A node that has grown has several IPv4 subnets. The subnets do not overlap.
+	// Gateways has an entry for each subnet of the network: the router's address there, with the
+	// subnet's prefix length, and the router's MAC. A node that has grown has several IPv4 subnets.
+	// The subnets do not overlap.
 	Gateways map[netip.Prefix]string `json:"gateways"`
 	MTU      int                     `json:"mtu"`    // of the network, bytes
 	Groups   []string                `json:"groups"` // UUIDs of a new port's security groups, sorted
 }
 
-// Gateway returns the router's address, with the length of the subnet that contains a, and the
-// router's MAC there. It reports false if no subnet of the pool contains a.
+// Gateway returns the router's address and MAC in the subnet that contains a. The address has the
+// prefix length of the subnet. Gateway reports false if no subnet of the pool contains a.
 func (p Pool) Gateway(a netip.Addr) (netip.Prefix, net.HardwareAddr, bool) {
 	for gateway, text := range p.Gateways {
 		if !gateway.Contains(a) {
@@ -182,8 +186,7 @@ func (p Pool) Gateway(a netip.Addr) (netip.Prefix, net.HardwareAddr, bool) {
 // FormatPool returns the value of PoolNode.
 func FormatPool(p Pool) string { return encode(p) }
 
-// ParsePool returns the node of a pool. The node has a name, and all other fields are valid or
-// empty.
+// ParsePool parses a value of FormatPool. Node is never empty. All other fields are valid or empty.
 func ParsePool(text string) (Pool, error) {
 	var p Pool
 	if err := json.Unmarshal([]byte(text), &p); err != nil {
@@ -248,7 +251,8 @@ func checkGateways(gateways map[netip.Prefix]string) error {
 	return nil
 }
 
-// eachLine calls line with the fields of each line of a pool. It limits the size of a pool.
+// eachLine calls line with the fields of each line of text. It returns an error if the text is too
+// long for a ConfigMap, or has more lines than a trunk has tags.
 func eachLine(text string, line func(fields []string) error) error {
 	if len(text) > maxPoolBytes {
 		return fmt.Errorf("%d bytes, want at most %d", len(text), maxPoolBytes)
@@ -269,7 +273,7 @@ func eachLine(text string, line func(fields []string) error) error {
 	return nil
 }
 
-// Groups of a port in PoolPorts that are not a list.
+// Values for the groups of a port in PoolPorts that are not lists of UUIDs.
 const (
 	noGroups      = "-"
 	unknownGroups = "?"
@@ -287,7 +291,7 @@ func formatGroups(groups []string) string {
 	}
 }
 
-// parseGroups returns the groups in a field that formatGroups has formatted.
+// parseGroups is the inverse of formatGroups.
 func parseGroups(s string) ([]string, error) {
 	switch s {
 	case unknownGroups:
