@@ -7,11 +7,10 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/verdict"
 )
 
-// frontends builds the frontends of one protocol. SCTP has no frontends for sockets, as the kernel
-// has no hook for connecting SCTP sockets.
+// frontends builds the frontends of a port.
 type frontends struct {
 	proto    uint8
-	toSocket bool // a host socket takes connections to the host's own addresses
+	toSocket bool // a socket of this host is the endpoint, and takes connections to the host's addresses
 	node     *Node
 }
 
@@ -20,8 +19,10 @@ func (f frontends) key(a netip.Addr, port uint16) verdict.ServiceKey {
 	return verdict.ServiceKey{Addr: a, Proto: f.proto, Port: port}
 }
 
-// owner returns the owner of packets to a. The host's stack would drop packets to an address that
-// the host does not have; OVN sends them back by the hairpin.
+// owner returns the owner of packets that arrive at the gateway for the address. It is the host if
+// one of its sockets takes the connections and the host has the address. It is OVN in all other
+// cases: the host's stack would drop packets to an address that the host does not have, while OVN
+// sends them back to the socket by the hairpin.
 func (f frontends) owner(a netip.Addr) verdict.ServiceOwner {
 	if f.toSocket && f.node.owns(a) {
 		return verdict.ServiceHost
@@ -30,32 +31,39 @@ func (f frontends) owner(a netip.Addr) verdict.ServiceOwner {
 	return verdict.ServiceOVN
 }
 
+// translatesSockets reports whether the host's sockets can be translated. The kernel has no hook
+// for SCTP sockets that connect.
+func (f frontends) translatesSockets() bool { return f.proto != model.NumberSCTP }
+
 // internal returns frontends for the host's sockets only.
 func (f frontends) internal(port uint16, addrs []netip.Addr) []Frontend {
-	var out []Frontend
+	if !f.translatesSockets() {
+		return nil
+	}
 
+	var out []Frontend
 	for _, a := range addrs {
-		if f.proto != model.NumberSCTP {
-			out = append(out, Frontend{Key: f.key(a, port), Socket: true})
-		}
+		out = append(out, Frontend{Key: f.key(a, port), Socket: true})
 	}
 
 	return out
 }
 
-// external returns frontends for all clients.
+// external returns frontends for all clients: for packets that arrive at the gateway, and for the
+// host's sockets.
 func (f frontends) external(port uint16, addrs []netip.Addr) []Frontend {
 	var out []Frontend
 	for _, a := range addrs {
 		out = append(out,
-			Frontend{Key: f.key(a, port), Owner: f.owner(a), Socket: f.proto != model.NumberSCTP})
+			Frontend{Key: f.key(a, port), Owner: f.owner(a), Socket: f.translatesSockets()})
 	}
 
 	return out
 }
 
-// nodePort returns frontends for outside clients at addrs, and for the host's sockets at the
-// unspecified address.
+// nodePort returns the frontends of a node port. Packets that arrive at the gateway have one at
+// each of addrs. The host's sockets have one at the unspecified address, which stands for all
+// addresses of the host.
 func (f frontends) nodePort(port uint16, is4 bool, addrs []netip.Addr) []Frontend {
 	allOfHost := netip.IPv6Unspecified()
 	if is4 {
