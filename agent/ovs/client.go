@@ -16,8 +16,10 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/ovsdb/vswitch"
 )
 
-// transactTimeout limits one transaction, including the wait for a reconnection.
-const transactTimeout = 20 * time.Second
+const (
+	connectTimeout = 10 * time.Second       // of one attempt to reconnect
+	reconnectPause = 250 * time.Millisecond // between two attempts
+)
 
 // ErrNotFound is returned (wrapped) when a bridge or a port does not exist.
 var ErrNotFound = errors.New("not in the OVS database")
@@ -32,8 +34,7 @@ type Client struct {
 }
 
 // Dial connects to address ("unix:/run/openvswitch/db.sock", "tcp:127.0.0.1:6640") and fills the
-// cache. It fails if the server is unreachable. Afterwards the connection is re-established
-// automatically.
+// cache. It fails if the server is unreachable. A connection that is lost later is re-established.
 func Dial(ctx context.Context, address string) (*Client, error) {
 	dbModel, err := model.NewClientDBModel("Open_vSwitch", map[string]model.Model{
 		vswitch.OpenvSwitchTable: &vswitch.OpenvSwitch{},
@@ -50,7 +51,7 @@ func Dial(ctx context.Context, address string) (*Client, error) {
 	quiet := logr.Discard()
 
 	db, err := client.NewOVSDBClient(dbModel, client.WithEndpoint(address), client.WithLogger(&quiet),
-		client.WithReconnect(10*time.Second, steady(250*time.Millisecond)))
+		client.WithReconnect(connectTimeout, steady(reconnectPause)))
 	if err != nil {
 		return nil, fmt.Errorf("open OVSDB %s: %w", address, err)
 	}
@@ -62,7 +63,7 @@ func Dial(ctx context.Context, address string) (*Client, error) {
 	c := &Client{db: db, watchers: map[*watcher]struct{}{}}
 
 	rows := db.Cache()
-	if rows == nil { // libovsdb has revoked it
+	if rows == nil { // libovsdb drops the cache when the connection is lost
 		return nil, fmt.Errorf("connect to OVSDB %s: connection lost", address)
 	}
 

@@ -5,10 +5,14 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/ovn-kubernetes/libovsdb/model"
 	"github.com/ovn-kubernetes/libovsdb/ovsdb"
 )
+
+// transactTimeout limits one transaction, including the wait for a reconnection.
+const transactTimeout = 20 * time.Second
 
 // edit collects the operations of one transaction, and their first error.
 type edit struct {
