@@ -15,7 +15,7 @@ const (
 	corednsImage = "registry.k8s.io/coredns/coredns:v1.13.1"
 	ourImage     = "docker.io/library/ovn-ebpf" // without the release's version
 	// secondImage is another name of our image, to which docs/install.md updates.
-	secondImage  = "registry.example/ovn-ebpf:2"
+	secondImage  = "registry.example/ovn-ebpf:1.3.0"
 	trafficImage = "registry.example/traffic:1" // this tree's ovnlab
 	boomImage    = "registry.k8s.io/e2e-test-images/regression-issue-74839:1.4"
 )

@@ -80,9 +80,11 @@ type typing struct {
 	done   map[string]bool // headings of the chapters that were typed
 }
 
+// documentCharts returns the files of the packed charts in the document: of the release that it
+// installs, and of the release to which it updates. Both are the same chart here.
+func documentCharts() []string { return []string{"ovn-ebpf-1.2.3.tgz", "ovn-ebpf-1.3.0.tgz"} }
+
 const (
-	// documentChart is the packed chart's file in the document.
-	documentChart = "ovn-ebpf-1.2.3.tgz"
 	// sampleHost and samplePort set the API server's address in the document's helm install.
 	sampleHost = "KUBERNETES_SERVICE_HOST=192.0.2.10"
 	samplePort = "KUBERNETES_SERVICE_PORT=6443"
@@ -106,7 +108,13 @@ func (c *Cluster) newTyping() (*typing, error) {
 		return nil, err
 	}
 
-	return t, os.Symlink(c.chart(), filepath.Join(t.dir, documentChart))
+	for _, chart := range documentCharts() {
+		if err := os.Symlink(c.chart(), filepath.Join(t.dir, chart)); err != nil {
+			return nil, err
+		}
+	}
+
+	return t, nil
 }
 
 // values writes the values that commands of Helm get if they do not reuse those of the release.
