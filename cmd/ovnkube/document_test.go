@@ -86,7 +86,7 @@ func settingsTables(t *testing.T, s *settings) string {
 	for _, table := range tables {
 		var notes noteList
 
-		fmt.Fprintf(&b, "\n### %s\n\n| flag | key of the file | default | meaning |\n|---|---|---|---|\n", table.heading)
+		fmt.Fprintf(&b, "\n### %s\n\n| flag | key in the file | default | meaning |\n|---|---|---|---|\n", table.heading)
 
 		for _, name := range table.flags {
 			o := missing[name]
@@ -247,7 +247,7 @@ func wrapped(item string) string {
 
 func aliasTable(s *settings) string {
 	var b strings.Builder
-	b.WriteString("| flag | key of the file | sets |\n|---|---|---|\n")
+	b.WriteString("| flag | key in the file | sets |\n|---|---|---|\n")
 
 	for _, a := range s.Aliases {
 		mark := ""

@@ -53,7 +53,9 @@ func (g *gatewayFlags) settings() []*setting.Setting {
 			Value:   setting.Choice(&g.backend, string(gateway.EBPF), string(gateway.OpenFlow)),
 			About:   []string{"backend"},
 			Usage: "`backend` that decides whether the host or OVN gets a packet: ebpf or openflow. The " +
-				"backend openflow needs layout bridged",
+				"value openflow needs layout bridged. On a kernel that cannot run eBPF, the agent uses it " +
+				"there by itself. With datapath netdev, layout bridged needs openflow, and layout dedicated " +
+				"is not possible",
 		},
 		{
 			Flag:    "gateway-vlanid",
