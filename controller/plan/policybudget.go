@@ -96,7 +96,7 @@ func (bs *budgets) served(c *Cluster, p *networkingv1.NetworkPolicy) perSide[boo
 	defer bs.mu.Unlock()
 
 	m := bs.budgetOf(c, p.Namespace).byName[p.Name]
-	if m == nil { // the policy is new, and addChanged will announce it
+	if m == nil { // the policy is new, and addPolicyChange will follow
 		return perSide[bool]{}
 	}
 
