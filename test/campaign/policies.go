@@ -50,8 +50,9 @@ func Policies(ctx context.Context, o Options) (report *Report, err error) {
 
 	var base []int64
 
-	for i, load := range g.policyLoads() {
-		starts, err := g.startsUnder(ctx, load, o.For/4)
+	loads := g.policyLoads()
+	for i, load := range loads {
+		starts, err := g.startsUnder(ctx, load, o.For/time.Duration(len(loads)))
 		if err != nil {
 			return report, fmt.Errorf("%s: %w", load.name, err)
 		}
@@ -82,9 +83,10 @@ func Policies(ctx context.Context, o Options) (report *Report, err error) {
 func (g *ground) policyLoads() []policyLoad {
 	return []policyLoad{
 		{"ConfigMaps", nil, g.changeConfigMap},
-		{"policies without pods", absentPolicies(40, "none", &metav1.LabelSelector{}), g.changeConfigMap},
-		{"policies with pods", absentPolicies(40, "web", &metav1.LabelSelector{}), g.changeConfigMap},
-		{"labels that change", absentPolicies(16, "web", nil), g.changeLabel},
+		{"policies without pods", absentPolicies(40, 256, "none", &metav1.LabelSelector{}), g.changeConfigMap},
+		{"policies beyond the bound", absentPolicies(40, 256, "web", &metav1.LabelSelector{}), g.changeConfigMap},
+		{"policies at the bound", absentPolicies(4, 32, "web", &metav1.LabelSelector{}), g.changeConfigMap},
+		{"labels that change", absentPolicies(16, 256, "web", nil), g.changeLabel},
 	}
 }
 
@@ -95,10 +97,10 @@ func tenantPod(i int) lab.PodSpec {
 	}
 }
 
-// absentPolicies returns policies of the tenant for its pods with the label app, each with 256 peers
+// absentPolicies returns policies of the tenant for its pods with the label app, each with some peers
 // that select the pods without the label flip in these namespaces, or, if namespaces is nil, in the
 // tenant's own.
-func absentPolicies(n int, app string, namespaces *metav1.LabelSelector) []*networkingv1.NetworkPolicy {
+func absentPolicies(n, peers int, app string, namespaces *metav1.LabelSelector) []*networkingv1.NetworkPolicy {
 	var out []*networkingv1.NetworkPolicy
 
 	for i := range n {
@@ -110,7 +112,7 @@ func absentPolicies(n int, app string, namespaces *metav1.LabelSelector) []*netw
 			},
 		}
 
-		for peer := range 256 {
+		for peer := range peers {
 			p.Spec.Ingress[0].From = append(p.Spec.Ingress[0].From, networkingv1.NetworkPolicyPeer{
 				NamespaceSelector: namespaces,
 				PodSelector: &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{
