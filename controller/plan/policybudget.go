@@ -41,7 +41,7 @@ type budget struct {
 type budgetMember struct {
 	policy  *networkingv1.NetworkPolicy
 	usage   *cachedUsage
-	scopes  []*scope // of usage.groups, and then of usage.named
+	scopes  []*scope // of usage.groups
 	cost    policyCost
 	flows   perSide[int] // of cost
 	hasPods bool         // a pod has been selected since the last full sync
@@ -110,46 +110,23 @@ func (m *budgetMember) served() perSide[bool] {
 // addPolicyChange adds the owners whose rows depend on a policy that has changed from the version
 // before, which may be nil, or on policies that are opened or closed because of that.
 func (bs *budgets) addPolicyChange(c *Cluster, keys keySet, key Key, before *networkingv1.NetworkPolicy) {
-	bs.mu.Lock()
-	defer bs.mu.Unlock()
+	former := c.usages.of(before)
 
-	b := bs.budgetOf(c, key.Namespace)
-	bs.refresh(c, b, key)
+	bs.update(c, keys, keySet{key: {}}, func(b *budget, k Key) {
+		bs.refresh(c, b, k)
 
-	if m := b.byName[key.Name]; m != nil {
-		for _, g := range m.newGroups(c.usages.of(before)) {
-			c.addPods(keys, g)
+		m := b.byName[k.Name]
+		if m == nil {
+			return
 		}
-	}
 
-	bs.announce(c, keys, b)
-	bs.dropEmptyBudget(key.Namespace)
-}
-
-// newGroups returns the selectors of the port groups that exist now, and that a former version of
-// the policy did not refer to in the same directions.
-func (m *budgetMember) newGroups(former *cachedUsage) []selector {
-	var out []selector
-
-	served := m.served()
-
-	for _, g := range m.usage.groups {
-		if g.existsWith(served) && !slices.ContainsFunc(former.groups, func(f usedGroup) bool {
-			return f.name == g.name && f.sides == g.sides && f.isSubject == g.isSubject
-		}) {
-			out = append(out, g.selector)
+		for _, g := range m.usage.groups {
+			if i := former.find(g.key); g.existsWith(m.served()) &&
+				(i < 0 || former.groups[i].sides != g.sides || former.groups[i].isSubject != g.isSubject) {
+				c.addPods(keys, g.selector) // the former version did not refer to it in the same directions
+			}
 		}
-	}
-
-	for _, n := range m.usage.named {
-		if n.existsWith(served) && !slices.ContainsFunc(former.named, func(f usedPort) bool {
-			return f.text == n.text && f.sides == n.sides
-		}) {
-			out = append(out, n.selector)
-		}
-	}
-
-	return out
+	})
 }
 
 // addChanged adds the owners whose rows depend on policies that are opened or closed because the
@@ -268,16 +245,12 @@ func (bs *budgets) announce(c *Cluster, keys keySet, b *budget) {
 				continue // it does not depend on the states
 			}
 
-			keys.add(SelectorKey(g.name))
-
-			if g.existsWith(served) && !bs.existsWithout(c, m, g.name) {
-				c.addPods(keys, g.selector)
+			if g.port == nil { // the policy has the groups of named ports
+				keys.add(SelectorKey(g.key))
 			}
-		}
 
-		for _, n := range m.usage.named {
-			if n.existsWith(served) {
-				c.addPods(keys, n.selector)
+			if g.existsWith(served) && !bs.existsWithout(c, m, g.key) {
+				c.addPods(keys, g.selector)
 			}
 		}
 
@@ -286,17 +259,14 @@ func (bs *budgets) announce(c *Cluster, keys keySet, b *budget) {
 }
 
 // existsWithout reports whether other policies have the port group, too, so that its pods are in it.
-func (bs *budgets) existsWithout(c *Cluster, m *budgetMember, group string) bool {
-	for _, p := range index[networkingv1.NetworkPolicy](c, KindPolicy, BySelector, group) {
+func (bs *budgets) existsWithout(c *Cluster, m *budgetMember, key string) bool {
+	for _, p := range index[networkingv1.NetworkPolicy](c, KindPolicy, BySelector, key) {
 		o := bs.budgetOf(c, p.Namespace).byName[p.Name]
 		if o == nil || o == m || o.policy != p || o.changes != o.announcedChanges {
 			continue
 		}
 
-		served := o.served()
-
-		i := slices.IndexFunc(o.usage.groups, func(g usedGroup) bool { return g.name == group })
-		if i >= 0 && o.usage.groups[i].existsWith(served) {
+		if i := o.usage.find(key); i >= 0 && o.usage.groups[i].existsWith(o.served()) {
 			return true
 		}
 	}
@@ -362,10 +332,6 @@ func (bs *budgets) newMember(c *Cluster, p *networkingv1.NetworkPolicy) *budgetM
 		m.scopes = append(m.scopes, bs.scopes.use(c, g.selector))
 	}
 
-	for _, n := range m.usage.named {
-		m.scopes = append(m.scopes, bs.scopes.use(c, n.selector))
-	}
-
 	if len(m.usage.groups) > 0 {
 		m.hasPods = c.hasPods(m.usage.groups[0].selector)
 	}
@@ -423,7 +389,7 @@ func (m *budgetMember) inherit(former *budgetMember) {
 	m.states, m.changes, m.announcedChanges = former.states, former.changes, former.announcedChanges
 
 	now, before := m.usage.groups, former.usage.groups
-	if len(now) > 0 && len(before) > 0 && now[0].name == before[0].name {
+	if len(now) > 0 && len(before) > 0 && now[0].key == before[0].key {
 		m.hasPods = m.hasPods || former.hasPods
 	}
 }
@@ -474,13 +440,7 @@ func (m *budgetMember) scopedGroups(side int) []scopedGroup {
 
 	for i, g := range m.usage.groups {
 		if g.sides[side] {
-			out = append(out, scopedGroup{g.name, m.scopes[i]})
-		}
-	}
-
-	for i, n := range m.usage.named {
-		if n.sides[side] {
-			out = append(out, scopedGroup{n.policy + " " + n.text, m.scopes[len(m.usage.groups)+i]})
+			out = append(out, scopedGroup{g.key, m.scopes[i]})
 		}
 	}
 

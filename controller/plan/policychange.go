@@ -23,9 +23,10 @@ func policyChanged(c *Cluster, keys keySet, old, now any) {
 	addItself(c, keys, old, now)
 
 	for _, p := range existing(before, after) {
-		names, _ := SelectorsOf(p) // it returns no error
-		for _, name := range names {
-			keys.add(SelectorKey(name))
+		for _, g := range c.usages.of(p).groups {
+			if g.port == nil {
+				keys.add(SelectorKey(g.key))
+			}
 		}
 	}
 
@@ -64,8 +65,8 @@ func (c *Cluster) addNamedPorts(keys keySet, pod *corev1.Pod) {
 
 	namespace, naming := c.Namespace(pod.Namespace), keySet{}
 	for _, p := range c.candidatePolicies(pod, namespace) {
-		if slices.ContainsFunc(c.usages.of(p).named, func(n usedPort) bool {
-			return n.matches(pod, namespace) && len(n.numbersOf(pod)) > 0
+		if slices.ContainsFunc(c.usages.of(p).groups, func(g usedGroup) bool {
+			return g.port != nil && g.matches(pod, namespace) && len(g.port.numbersOf(pod)) > 0
 		}) {
 			naming.add(PolicyKey(p.Namespace, p.Name))
 		}
@@ -108,7 +109,7 @@ func (c *Cluster) addPoliciesNamingPorts(keys keySet, hasPods bool) {
 	naming := keySet{}
 
 	for p := range Objects[networkingv1.NetworkPolicy](c, KindPolicy) {
-		if slices.ContainsFunc(c.usages.of(p).named, func(n usedPort) bool { return n.namespaces != nil }) {
+		if slices.ContainsFunc(c.usages.of(p).groups, func(g usedGroup) bool { return g.port != nil && g.namespaces != nil }) {
 			naming.add(PolicyKey(p.Namespace, p.Name))
 		}
 	}
@@ -124,7 +125,7 @@ func (c *Cluster) addPoliciesNamingPorts(keys keySet, hasPods bool) {
 func (c *Cluster) addPolicies(keys keySet, namespace string) {
 	for _, p := range index[networkingv1.NetworkPolicy](c, KindPolicy, ByPods, inNamespace(namespace)) {
 		subject := c.usages.of(p).groups[0] // ByPods has only policies with a usage
-		keys.add(PolicyKey(p.Namespace, p.Name), SelectorKey(subject.name))
+		keys.add(PolicyKey(p.Namespace, p.Name), SelectorKey(subject.key))
 	}
 }
 

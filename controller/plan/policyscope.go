@@ -31,42 +31,31 @@ const (
 type scopes struct {
 	numbers    map[string]int    // of namespaces
 	pods       []int             // what each namespace counts as, by its number
-	bySelector map[string]*scope // by scopeText
-	counts     []int             // of the last newMemberships, to be used again
+	bySelector map[string]*scope // by selector.where
 }
 
 // scope has the namespaces from which a selector selects pods.
 type scope struct {
-	text       string                // scopeText
-	namespace  string                // "" if selector is set
-	selector   *metav1.LabelSelector // of namespaces; nil if namespace is set
+	text       string                // selector.where
+	selector   *metav1.LabelSelector // of namespaces; nil: it is one namespace by its name
 	namespaces []int                 // numbers of the selected ones, sorted
 	pods       int                   // what all of these count as
 	users      int                   // selectors of budgets that have this scope
 }
 
-// scopeText is equal for selectors of the same namespaces.
-func scopeText(s selector) string {
-	if s.namespaces == nil {
-		return "namespace " + s.namespace
-	}
-
-	return "namespaces " + canonicalLabels(s.namespaces)
-}
-
 // use returns the scope of a selector. The caller must release it.
 func (ss *scopes) use(c *Cluster, s selector) *scope {
-	text := scopeText(s)
+	text := s.where()
 
 	found := ss.bySelector[text]
 	if found == nil {
-		found = &scope{text: text, namespace: s.namespace, selector: s.namespaces}
+		found = &scope{text: text, selector: s.namespaces}
 
-		if found.selector == nil {
-			found.add(ss, ss.number(c, found.namespace))
+		if s.namespaces == nil {
+			found.add(ss, ss.number(c, s.namespace))
 		} else {
 			for ns := range Objects[corev1.Namespace](c, KindNamespace) {
-				if selects(found.selector, ns.Labels) {
+				if selects(s.namespaces, ns.Labels) {
 					found.add(ss, ss.number(c, ns.Name))
 				}
 			}
@@ -204,28 +193,24 @@ func (ss *scopes) newMemberships(namespace string) *memberships {
 		own = -1
 	}
 
-	if len(ss.counts) < len(ss.pods) {
-		ss.counts = make([]int, 2*len(ss.pods))
-	}
-
-	clear(ss.counts)
-
-	return &memberships{own: own, groups: map[string]struct{}{}, counts: ss.counts}
+	return &memberships{own: own, groups: map[string]struct{}{}, counts: make([]int, len(ss.pods))}
 }
 
 // take counts the groups, unless a bound would be exceeded then. Groups that have been counted are
 // not counted again.
 func (m *memberships) take(groups []scopedGroup) bool {
-	for i, g := range groups {
+	var taken []scopedGroup
+
+	for _, g := range groups {
 		if _, has := m.groups[g.key]; has {
-			groups[i].scope = nil
 			continue
 		}
 
 		m.groups[g.key] = struct{}{}
+		taken = append(taken, g)
 
 		if !m.count(g.scope) {
-			m.giveBack(groups[:i+1])
+			m.giveBack(taken)
 			return false
 		}
 	}
@@ -252,10 +237,6 @@ func (m *memberships) count(s *scope) bool {
 // giveBack undoes the counting of groups that take has counted.
 func (m *memberships) giveBack(groups []scopedGroup) {
 	for _, g := range groups {
-		if g.scope == nil {
-			continue
-		}
-
 		delete(m.groups, g.key)
 
 		m.total -= g.scope.pods

@@ -56,15 +56,7 @@ func (u usage) selectors() []selector {
 
 // existsWith reports whether the group exists if these sides of the policy are served.
 func (g usedGroup) existsWith(served perSide[bool]) bool {
-	return g.isSubject || overlap(g.sides, served)
-}
-
-// existsWith reports whether the port's groups exist if these sides of the policy are served.
-func (n usedPort) existsWith(served perSide[bool]) bool { return overlap(n.sides, served) }
-
-// overlap reports whether a side is in both.
-func overlap(a, b perSide[bool]) bool {
-	return a[ingressSide] && b[ingressSide] || a[egressSide] && b[egressSide]
+	return g.isSubject || g.sides[ingressSide] && served[ingressSide] || g.sides[egressSide] && served[egressSide]
 }
 
 // usageCache caches the usage of policies, so that it is not computed for every pod. A policy in a
@@ -76,24 +68,32 @@ type usageCache struct {
 
 // cachedUsage is empty for a policy that applies to no pod.
 type cachedUsage struct {
-	groups  []usedGroup // of usage.selectors without duplicates, so the subject is first
-	named   []usedPort  // without duplicates
+	groups  []usedGroup // of the subject, which is first, of the peers and of named ports, each once
 	in, out bool
 }
 
-// usedGroup is the port group of a selector of a policy.
+// usedGroup is the port group of a selector of a policy. With a named port, it stands for the groups
+// of the selected pods that have the port, one for each number.
 type usedGroup struct {
 	selector
-	name      string
+	key       string        // the group's name; with a named port, a text that is no name of a group
+	port      *namedPort    // nil: all selected pods are in the group
 	isSubject bool          // it exists as long as the policy
-	sides     perSide[bool] // whose rules have the selector; it exists while one of them is served
+	sides     perSide[bool] // whose rules refer to it; it exists while one of them is served
 }
 
-// usedPort is a named port of a policy. Its groups exist while one of the sides is served.
-type usedPort struct {
-	namedPort
-	text  string // canonicalText
-	sides perSide[bool]
+// names returns the names of the groups that the selected pod is in.
+func (g usedGroup) names(pod *corev1.Pod) []string {
+	if g.port == nil {
+		return []string{g.key}
+	}
+
+	var out []string
+	for _, number := range g.port.numbersOf(pod) {
+		out = append(out, g.port.group(number))
+	}
+
+	return out
 }
 
 // maxUsages is the size at which the cache is emptied, because it may hold deleted policies.
@@ -125,45 +125,35 @@ func newCachedUsage(p *networkingv1.NetworkPolicy) *cachedUsage {
 	}
 
 	out := &cachedUsage{in: u.in, out: u.out}
-	out.groups = append(out.groups, usedGroup{selector: u.subject, name: u.subject.group(), isSubject: true})
+	out.groups = append(out.groups, usedGroup{selector: u.subject, key: u.subject.group(), isSubject: true})
 
 	for side := range sides {
 		for _, s := range u.peers[side] {
-			out.addGroup(s, side)
+			out.add(usedGroup{selector: s, key: s.group()}, side)
 		}
 
 		for _, n := range u.named[side] {
-			out.addPort(n, side)
+			out.add(usedGroup{selector: n.selector, key: n.policy + " " + n.canonicalText(), port: &n}, side)
 		}
 	}
 
 	return out
 }
 
-// addGroup adds the group of a selector in the rules of a side.
-func (u *cachedUsage) addGroup(s selector, side int) {
-	name := s.group()
-
-	i := slices.IndexFunc(u.groups, func(g usedGroup) bool { return g.name == name })
+// add adds a group to which the rules of a side refer.
+func (u *cachedUsage) add(g usedGroup, side int) {
+	i := u.find(g.key)
 	if i < 0 {
 		i = len(u.groups)
-		u.groups = append(u.groups, usedGroup{selector: s, name: name})
+		u.groups = append(u.groups, g)
 	}
 
 	u.groups[i].sides[side] = true
 }
 
-// addPort adds a named port in the rules of a side.
-func (u *cachedUsage) addPort(n namedPort, side int) {
-	text := n.canonicalText()
-
-	i := slices.IndexFunc(u.named, func(o usedPort) bool { return o.text == text })
-	if i < 0 {
-		i = len(u.named)
-		u.named = append(u.named, usedPort{namedPort: n, text: text})
-	}
-
-	u.named[i].sides[side] = true
+// find returns the index of the group with the key, or -1.
+func (u *cachedUsage) find(key string) int {
+	return slices.IndexFunc(u.groups, func(g usedGroup) bool { return g.key == key })
 }
 
 // selectors returns the selectors of the rule's peers that are pods.

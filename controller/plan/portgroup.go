@@ -22,7 +22,7 @@ func selectorRows(c *Cluster, key Key) ([]Row, error) {
 	for _, p := range index[networkingv1.NetworkPolicy](c, KindPolicy, BySelector, key.Name) {
 		used := c.usages.of(p) // cached, because hashing the names of all groups again would be costly
 
-		i := slices.IndexFunc(used.groups, func(g usedGroup) bool { return g.name == key.Name })
+		i := used.find(key.Name)
 		if i < 0 || !used.groups[i].existsWith(c.budgets.served(c, p)) {
 			continue
 		}
@@ -70,22 +70,19 @@ func selectorRows(c *Cluster, key Key) ([]Row, error) {
 // do not isolate the pod. There may be thousands of policies, so only those that may select the pod
 // are checked. Groups that no served direction of a policy refers to do not exist.
 func (c *Cluster) portGroups(pod *corev1.Pod) (groups, access []string) {
-	namespace, isolating := c.Namespace(pod.Namespace), map[string]bool{}
+	namespace, isolating := c.Namespace(pod.Namespace), map[string]bool{} // by name
 
 	for _, p := range c.candidatePolicies(pod, namespace) {
 		used, served := c.usages.of(p), c.budgets.served(c, p)
 		for _, g := range used.groups {
-			if g.existsWith(served) && g.matches(pod, namespace) {
-				groups = append(groups, g.name)
-				isolating[g.name] = isolating[g.name] || g.isSubject
+			if !g.existsWith(served) || !g.matches(pod, namespace) {
+				continue
 			}
-		}
 
-		for _, n := range used.named {
-			if n.existsWith(served) && n.matches(pod, namespace) {
-				for _, number := range n.numbersOf(pod) {
-					groups = append(groups, n.group(number))
-				}
+			groups = append(groups, g.names(pod)...)
+
+			if g.isSubject {
+				isolating[g.key] = true
 			}
 		}
 	}

@@ -47,12 +47,17 @@ func (s selector) matches(pod *corev1.Pod, namespace *corev1.Namespace) bool {
 // canonicalText is equal for selectors that select the same pods, as far as the selectors alone
 // show.
 func (s selector) canonicalText() string {
-	where := "namespace " + s.namespace
-	if s.namespaces != nil {
-		where = "namespaces " + canonicalLabels(s.namespaces)
+	return s.where() + ", pods " + canonicalLabels(s.pods)
+}
+
+// where is equal for selectors that select from the same namespaces, as far as the selectors alone
+// show.
+func (s selector) where() string {
+	if s.namespaces == nil {
+		return "namespace " + s.namespace
 	}
 
-	return where + ", pods " + canonicalLabels(s.pods)
+	return "namespaces " + canonicalLabels(s.namespaces)
 }
 
 // group returns the name of the port group of the selected pods.
