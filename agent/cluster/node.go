@@ -117,19 +117,18 @@ func (c *Cluster) TrustedHosts(addresses []netip.Prefix) []netip.Prefix {
 }
 
 // peerAddrs returns the trusted host addresses that another node's agent has published, and its
-// tunnel address. Without published host addresses, it returns the Node's InternalIPs instead of
-// them.
+// tunnel address. Without trusted host addresses, it returns the Node's InternalIPs instead of them.
 func (c *Cluster) peerAddrs(n *corev1.Node) []netip.Addr {
 	var out []netip.Addr
 
-	prefixes, _ := annotation.ParseHostCIDRs(n.Annotations) // none if the annotation is malformed
+	prefixes, err := annotation.ParseHostCIDRs(n.Annotations)
 
 	trusted, _, _ := c.trust.Split(n, prefixes)
 	for _, p := range trusted {
 		out = append(out, p.Addr().Unmap())
 	}
 
-	if len(prefixes) == 0 {
+	if err != nil || len(out) == 0 {
 		out = internalIPs(n)
 	}
 

@@ -175,7 +175,7 @@ func (n node) defaultRows(gr string, cfg Config) []Row {
 func (n node) masqueradeRows(gr string) []Row {
 	var rows []Row
 
-	for _, a := range n.sharedAddresses() {
+	for _, a := range n.hosts.shared {
 		m := masquerade.Of(a.Is4())
 		port := externalPort + n.name
 

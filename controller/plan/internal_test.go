@@ -12,8 +12,31 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/ovn-ebpf/ovn-ebpf/cluster"
+	"github.com/ovn-ebpf/ovn-ebpf/cluster/annotation"
 	services "github.com/ovn-ebpf/ovn-ebpf/service"
 )
+
+// TestParseNode_shared checks that the gateway router's address is known to be the host's, too, also
+// behind more addresses in host-cidrs than a Node can claim.
+func TestParseNode_shared(t *testing.T) {
+	var hosts []netip.Prefix
+	for i := range 2 * annotation.MaxHostAddresses {
+		hosts = append(hosts, netip.PrefixFrom(netip.AddrFrom4([4]byte{192, 0, 2, byte(i)}), 24))
+	}
+
+	own := netip.MustParsePrefix("198.51.100.1/24")
+	gateway := annotation.Gateway{
+		Mode: annotation.GatewayModeShared, InterfaceID: "breth0_node1", MAC: "02:00:00:00:00:01", Addresses: []netip.Prefix{own},
+	}
+	obj := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node1", Annotations: map[string]string{
+		annotation.HostCIDRs: annotation.FormatHostCIDRs(append(hosts, own)), annotation.GatewayConfig: annotation.FormatGateway(gateway),
+	}}}
+
+	n, err := parseNode(obj, Config{})
+	if err != nil || len(n.hosts.shared) != 1 || n.hosts.shared[0] != own.Addr() || len(n.hosts.claimed) != annotation.MaxHostAddresses {
+		t.Errorf("shared %v, %d claimed, error %v; want %s and %d", n.hosts.shared, len(n.hosts.claimed), err, own.Addr(), annotation.MaxHostAddresses)
+	}
+}
 
 // TestUnservedText checks how many parts an error names and keeps.
 func TestUnservedText(t *testing.T) {

@@ -82,7 +82,8 @@ type node struct {
 // hostAddresses are the addresses that a node's annotations give to its host.
 type hostAddresses struct {
 	trusted []netip.Prefix // of host-cidrs
-	claimed []netip.Prefix // others of host-cidrs, on which only the node's own pods and router rely
+	claimed []netip.Prefix // others of host-cidrs, on which only the node's own pods rely
+	shared  []netip.Addr   // sharedAddresses
 	gateway []netip.Prefix // trusted ones of the gateway
 	excess  int            // annotation.Trust.Split
 }
@@ -115,6 +116,7 @@ func parseNode(obj *corev1.Node, cfg Config) (node, error) {
 	n.snatPorts, err = parsePortRange(a[annotation.SNATPortRange], cfg.SNATPorts)
 	n.hosts.trusted, n.hosts.claimed, n.hosts.excess = cfg.Hosts.Split(obj, hostCIDRs)
 	n.hosts.gateway, _, _ = cfg.Hosts.Split(obj, n.gateway.Addresses)
+	n.hosts.shared = sharedAddresses(n.gateway, hostCIDRs)
 
 	return n, errors.Join(append(errs, err, n.checkInterfaceID(), n.checkChassis(cfg))...)
 }
@@ -188,23 +190,20 @@ func (n node) canJoin() bool {
 	return n.chassis != "" && (n.join.IPv4.IsValid() || n.join.IPv6.IsValid())
 }
 
-// sharedAddresses returns the addresses that the gateway router has in common with the host, at
-// most one per family. It returns none where the router has a network interface, and so an address,
-// of its own.
-func (n node) sharedAddresses() []netip.Addr {
+// sharedAddresses returns the addresses that a gateway router has in common with the host, at most one
+// per family. It returns none where the router has a network interface, and so an address, of its
+// own. It does not matter whether the addresses are trusted: this only affects the router.
+func sharedAddresses(gateway annotation.Gateway, hostCIDRs []netip.Prefix) []netip.Addr {
 	var out []netip.Addr
 
-	for _, p := range n.gateway.Addresses {
-		if slices.ContainsFunc(n.ownPrefixes(), func(h netip.Prefix) bool { return h.Addr() == p.Addr() }) {
+	for _, p := range gateway.Addresses {
+		if slices.ContainsFunc(hostCIDRs, func(h netip.Prefix) bool { return h.Addr() == p.Addr() }) {
 			out = append(out, p.Addr())
 		}
 	}
 
 	return out
 }
-
-// ownPrefixes returns the addresses of the node's host for its own pods and its gateway router.
-func (n node) ownPrefixes() []netip.Prefix { return slices.Concat(n.hosts.trusted, n.hosts.claimed) }
 
 // addresses returns the node's own addresses that clients may use, sorted: the trusted ones of its
 // gateway and of its host, without pod and link-local addresses.
@@ -322,7 +321,7 @@ func (n node) managementRows(cfg Config) []Row {
 
 	trusted := usable(n.hosts.trusted, cfg)
 
-	for _, a := range usable(n.ownPrefixes(), cfg) {
+	for _, a := range usable(slices.Concat(n.hosts.trusted, n.hosts.claimed), cfg) {
 		subnet, ok := firstOfFamily(n.subnets, a.Is4())
 		if !ok {
 			continue

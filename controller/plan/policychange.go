@@ -109,7 +109,9 @@ func (c *Cluster) addPoliciesNamingPorts(keys keySet, hasPods bool) {
 	naming := keySet{}
 
 	for p := range Objects[networkingv1.NetworkPolicy](c, KindPolicy) {
-		if slices.ContainsFunc(c.usages.of(p).groups, func(g usedGroup) bool { return g.port != nil && g.namespaces != nil }) {
+		if slices.ContainsFunc(c.usages.of(p).groups, func(g usedGroup) bool {
+			return g.port != nil && g.namespaces != nil
+		}) {
 			naming.add(PolicyKey(p.Namespace, p.Name))
 		}
 	}

@@ -122,7 +122,7 @@ func newServiceNode(node *corev1.Node, cfg Config) *serviceNode {
 	s := &serviceNode{
 		name:             n.name,
 		zone:             node.Labels[corev1.LabelTopologyZone],
-		sharedAddresses:  n.sharedAddresses(),
+		sharedAddresses:  n.hosts.shared,
 		addresses:        n.addresses(cfg),
 		hasGatewayRouter: n.hasGateway(),
 	}

@@ -36,8 +36,14 @@ type throttle struct {
 	// limited: until the VIPs are removed, the former owner may get the other object's
 	// connections.
 	urgent map[plan.Key]struct{}
-	// labels has the labels of pods with which their rows were planned that were written last.
-	labels map[plan.Key]map[string]string
+	// pods has the pods whose rows were written.
+	pods map[plan.Key]writtenPod
+}
+
+// writtenPod is a pod as of the last write of its rows.
+type writtenPod struct {
+	labels map[string]string // with which the rows were planned
+	isHeld bool              // the allowance has held some of its port groups
 }
 
 func newThrottle() throttle {
@@ -45,7 +51,7 @@ func newThrottle() throttle {
 		limits:  map[string]*rate.Limiter{},
 		leaving: map[string]plan.Key{},
 		urgent:  map[plan.Key]struct{}{},
-		labels:  map[plan.Key]map[string]string{},
+		pods:    map[plan.Key]writtenPod{},
 	}
 }
 
@@ -110,7 +116,9 @@ func (t *throttle) allowances(
 			byNamespace[k.Namespace] = a
 		}
 
-		if written, known := t.labels[k]; known && !maps.Equal(written, labels[k]) { // a new pod is not known
+		// A new pod has not been written. Of a pod with held groups, further changes count also if it
+		// has its former labels again: otherwise, the labels could change back and forth freely.
+		if p, written := t.pods[k]; written && (p.isHeld || !maps.Equal(p.labels, labels[k])) {
 			a.Relabelled[k] = struct{}{}
 		}
 
@@ -120,12 +128,13 @@ func (t *throttle) allowances(
 	return byNamespace, byOwner
 }
 
-// recordLabels records that the rows of a pod with these labels are written as planned.
-func (t *throttle) recordLabels(k plan.Key, rows []plan.Row, labels map[string]string) {
+// recordPod records that the rows of a pod with these labels are written, except for those that the
+// allowance has held.
+func (t *throttle) recordPod(k plan.Key, rows []plan.Row, labels map[string]string, isHeld bool) {
 	if k.Kind == plan.KindPod && len(rows) > 0 {
-		t.labels[k] = labels
+		t.pods[k] = writtenPod{labels, isHeld}
 	} else {
-		delete(t.labels, k)
+		delete(t.pods, k)
 	}
 }
 

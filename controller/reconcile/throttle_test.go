@@ -144,7 +144,7 @@ func TestThrottleCountsPlanning(t *testing.T) {
 }
 
 // TestThrottle_relabelled checks that changes of port groups count for pods whose labels differ from
-// those with which their rows were written last, and not for new pods.
+// those with which their rows were written last, and for pods with held groups, but not for new pods.
 func TestThrottle_relabelled(t *testing.T) {
 	th := newThrottle()
 	pod, service := plan.PodKey("a", "p"), plan.ServiceKey("a", "s")
@@ -168,19 +168,25 @@ func TestThrottle_relabelled(t *testing.T) {
 		t.Error("a new pod counts")
 	}
 
-	th.recordLabels(pod, rows, old)
+	th.recordPod(pod, rows, old, false)
 
 	if counts(map[string]string{"app": "a"}) || !counts(now) || !counts(nil) {
 		t.Error("the pod must count exactly if its labels differ")
 	}
 
-	th.recordLabels(pod, nil, now) // deleted
+	th.recordPod(pod, rows, now, true)
 
-	if counts(now) || len(th.labels) > 0 {
-		t.Errorf("a deleted pod has labels %v", th.labels)
+	if !counts(now) || !counts(old) {
+		t.Error("a pod with held groups must count, also with its former labels")
 	}
 
-	if th.recordLabels(service, rows, nil); len(th.labels) > 0 {
-		t.Errorf("a Service has labels %v", th.labels)
+	th.recordPod(pod, nil, now, false) // deleted
+
+	if counts(now) || len(th.pods) > 0 {
+		t.Errorf("a deleted pod is recorded: %v", th.pods)
+	}
+
+	if th.recordPod(service, rows, nil, false); len(th.pods) > 0 {
+		t.Errorf("a Service is recorded: %v", th.pods)
 	}
 }

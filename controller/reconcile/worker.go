@@ -325,17 +325,14 @@ func (w *worker) commit(ctx context.Context, b batch) {
 		}
 
 		held := isHeld(byOwner[k], k)
-		if !held {
-			w.throttle.recordLabels(k, rows, b.labels[k])
-		}
-
+		w.throttle.recordPod(k, rows, b.labels[k], held)
 		w.finishWritten(k, rows, &b, held)
 	}
 }
 
 // finishWritten finishes a key whose rows are in the database, except for load balancers and port
-// groups that its namespace's allowance has held. It wakes the owners that waited for these rows, or for what the
-// key no longer needs.
+// groups that its namespace's allowance has held. It wakes the owners that waited for these rows, or
+// for what the key no longer needs.
 func (w *worker) finishWritten(k plan.Key, rows []plan.Row, b *batch, isHeld bool) {
 	freedNode := w.release(k, rows)
 
