@@ -158,7 +158,7 @@ func (g *ground) startsUnder(ctx context.Context, load policyLoad, long time.Dur
 	return starts, errors.Join(err, g.caughtUp(ctx))
 }
 
-// repeat makes calls at the rate per second until the context ends.
+// repeat makes at most rate calls per second until the context ends. It returns the first error.
 func repeat(ctx context.Context, rate int, call func(context.Context, int) error) error {
 	tick := time.NewTicker(time.Second / time.Duration(rate))
 	defer tick.Stop()

@@ -39,9 +39,9 @@ func newTenant(ctx context.Context, g *ground, o Options) (*tenant, error) {
 		return nil, err
 	}
 
-	nodes := []string{"node1", "node2"}
-	for i, node := range nodes {
-		if _, err := g.AddPod(ctx, lab.PodSpec{Namespace: hostile, Name: fmt.Sprintf("wired%d", i), Node: node, Labels: map[string]string{"app": "web"}}); err != nil {
+	const wired = 2 // pods with an interface, on different nodes
+	for i := range wired {
+		if _, err := g.AddPod(ctx, tenantPod(i)); err != nil {
 			return nil, err
 		}
 	}
@@ -90,7 +90,7 @@ func newTenant(ctx context.Context, g *ground, o Options) (*tenant, error) {
 		return nil, err
 	}
 
-	v.wired = len(nodes)
+	v.wired = wired
 	t.steps, err = newGenerator(o.Seed, v, o.Only)
 
 	return t, err
@@ -213,16 +213,9 @@ func (g *ground) subnets(ctx context.Context, node string) ([]netip.Prefix, erro
 
 // attack writes until ctx ends, at most rate times per second.
 func (t *tenant) attack(ctx context.Context, rate int) {
-	tick := time.NewTicker(time.Second / time.Duration(rate))
-	defer tick.Stop()
+	last := ""
 
-	for last := ""; ; {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
-
+	_ = repeat(ctx, rate, func(ctx context.Context, _ int) error { // the calls' errors are counted
 		s := t.steps.step()
 		if s.attack && s.kind != last {
 			last = s.kind
@@ -239,7 +232,9 @@ func (t *tenant) attack(ctx context.Context, rate int) {
 				t.done[s.kind+" "+result(err)]++
 			}
 		}
-	}
+
+		return nil
+	})
 }
 
 // result says what the API server did with a call.
