@@ -302,8 +302,8 @@ func TestBudgets_sharedGroup(t *testing.T) {
 	}
 }
 
-// TestBudgets_movedSelector checks that the pods of a selector are planned again when it moves from a
-// closed direction of a policy to one that is served.
+// TestBudgets_movedSelector checks that the pods of a selector are planned again when the selector
+// moves from a closed direction of a policy to the served direction.
 func TestBudgets_movedSelector(t *testing.T) {
 	p := selecting("ns", "p", 1, "", absent(&metav1.LabelSelector{}, 0, 129)...)
 	p.Spec.PolicyTypes = append(p.Spec.PolicyTypes, networkingv1.PolicyTypeIngress)
