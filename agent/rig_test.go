@@ -69,7 +69,7 @@ func newRig(t testing.TB) *rig {
 	r.cfg = Config{
 		NodeName: "node1", RestConfig: server.RestConfig(), OVSDB: r.sw.Address, OVNRunDir: r.sw.Dir, SBAddress: "tcp:172.30.0.1:6642",
 		EncapIP: netip.MustParseAddr("172.30.1.11"), CNISocket: r.sw.Dir + "/run/cni.sock", CNIConfDir: r.sw.Dir + "/net.d",
-		Hosts: annotation.Trust{Networks: []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("::/0")}},
+		Hosts: annotation.TrustAll(),
 		Settings: gateway.Settings{
 			Wiring: gateway.Wiring{Datapath: "netdev"},
 			Cluster: gateway.Cluster{

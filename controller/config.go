@@ -239,18 +239,17 @@ func (c Config) validateOverlap() error {
 // plan returns the settings of plans.
 func (c Config) plan() plan.Config {
 	p := plan.Config{
-		ServiceCIDRs: c.ServiceCIDRs,
-		ExternalIPs:  c.ExternalIPs,
-		TrustSlices:  c.TrustSlices,
-		PodTunnels:   c.PodTunnels,
-		Hosts:        c.Hosts,
-
-		NamedChassis: c.ChassisOfNode,
-		Shares:       c.Shares,
-		SNATPorts:    c.SNATPorts,
-		MTU:          c.MTU,
-		BFD:          c.BFD,
-		ACLLogRate:   c.ACLLogRate,
+		ServiceCIDRs:  c.ServiceCIDRs,
+		ExternalIPs:   c.ExternalIPs,
+		TrustSlices:   c.TrustSlices,
+		PodTunnels:    c.PodTunnels,
+		Hosts:         c.Hosts,
+		ChassisOfNode: c.ChassisOfNode,
+		Shares:        c.Shares,
+		SNATPorts:     c.SNATPorts,
+		MTU:           c.MTU,
+		BFD:           c.BFD,
+		ACLLogRate:    c.ACLLogRate,
 	}
 	if p.MTU == 0 {
 		p.MTU = defaultMTU

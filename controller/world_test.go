@@ -55,7 +55,7 @@ type replica struct {
 
 func config(nbAddress string, api *rest.Config) controller.Config {
 	c := controller.Config{
-		Hosts:      annotation.Trust{Networks: []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("::/0")}},
+		Hosts:      annotation.TrustAll(),
 		RestConfig: api, NBAddress: nbAddress, LeaderElect: true, LeaseNamespace: "kube-system",
 		ClusterSubnets: []controller.ClusterSubnet{
 			{Prefix: netip.MustParsePrefix("10.244.0.0/16"), HostLen: 24},

@@ -42,11 +42,6 @@ func sorted(addrs []netip.Addr) []netip.Addr {
 	return slices.Compact(addrs)
 }
 
-// within reports whether one of the prefixes contains the address.
-func within(prefixes []netip.Prefix, a netip.Addr) bool {
-	return slices.ContainsFunc(prefixes, func(p netip.Prefix) bool { return p.Contains(a) })
-}
-
 // prefixList returns the prefixes as text, for messages.
 func prefixList(prefixes []netip.Prefix) string {
 	var out []string

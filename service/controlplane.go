@@ -8,6 +8,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+
+	"github.com/ovn-ebpf/ovn-ebpf/cluster"
 )
 
 // Server is a kind of server that every node needs.
@@ -33,7 +35,7 @@ func NewControlPlane(kind Server, at []netip.AddrPort, services []netip.Prefix) 
 
 	for _, ap := range at {
 		a := ap.Addr().Unmap().WithZone("")
-		if a.IsValid() && !a.IsUnspecified() && ap.Port() != 0 && !within(services, a) {
+		if a.IsValid() && !a.IsUnspecified() && ap.Port() != 0 && !cluster.Contains(services, a) {
 			c.add(netip.AddrPortFrom(a, ap.Port()), kind)
 		}
 	}

@@ -5,6 +5,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+
+	"github.com/ovn-ebpf/ovn-ebpf/cluster"
 )
 
 // flowCost has the numbers of OVN's flows on each node for one frontend, one node port and one
@@ -130,7 +132,7 @@ func (s *Service) sliceFlows(slice *discoveryv1.EndpointSlice, cost flowCost, ad
 func (s *Service) mayHaveHosts(slice *discoveryv1.EndpointSlice) bool {
 	for i := range slice.Endpoints {
 		for _, a := range endpointAddrs(&slice.Endpoints[i]) {
-			if !within(s.cfg.Pods, a) {
+			if !cluster.Contains(s.cfg.Pods, a) {
 				return true
 			}
 		}

@@ -199,7 +199,7 @@ func readCase(t *testing.T, file string) *world {
 	}
 
 	w := &world{objects: map[service.Key]service.Objects{}, cfg: plan.Config{
-		Hosts:     annotation.Trust{Networks: []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("::/0")}},
+		Hosts:     annotation.TrustAll(),
 		SNATPorts: cluster.PortRange{First: 49152, Last: 65535}, MTU: 1400, JoinSubnets: prefixes("100.64.0.0/16", "fd98::/64"),
 	}}
 	w.cfg.ClusterCIDRs, w.cfg.ServiceCIDRs = prefixes("10.244.0.0/16", "fd00:10:244::/48"), prefixes("10.96.0.0/16", "fd00:10:96::/112")
@@ -343,7 +343,7 @@ func (w *world) compare(t *testing.T, ovn northbound, obj *corev1.Node) int {
 	}
 	for _, o := range w.nodes {
 		if addrs := w.cfg.Hosts.HostAddresses(o); o.Name == obj.Name {
-			n.Own, n.Addresses = addrs, slices.DeleteFunc(slices.Clone(addrs), func(a netip.Addr) bool { return within(w.cfg.ClusterCIDRs, a) })
+			n.Own, n.Addresses = addrs, slices.DeleteFunc(slices.Clone(addrs), func(a netip.Addr) bool { return cluster.Contains(w.cfg.ClusterCIDRs, a) })
 		} else {
 			n.Hosts = append(n.Hosts, addrs...)
 			for _, a := range addrs {
@@ -411,7 +411,7 @@ func (w *world) compare(t *testing.T, ovn northbound, obj *corev1.Node) int {
 		}
 
 		for _, client := range slices.Concat(n.Addresses, clients) {
-			got := len(r.From) == 0 || within(r.From, client)
+			got := len(r.From) == 0 || cluster.Contains(r.From, client)
 			if want := ovn.admits(f, client); client.Is4() == f.at.Addr().Is4() && got != want {
 				t.Errorf("%s: %v: OVN admits %s: %t, the agent %t", obj.Name, f, client, want, got)
 			}
@@ -528,10 +528,6 @@ func (w *world) clusterIP(a netip.Addr) bool {
 	}
 
 	return false
-}
-
-func within(prefixes []netip.Prefix, a netip.Addr) bool {
-	return slices.ContainsFunc(prefixes, func(p netip.Prefix) bool { return p.Contains(a) })
 }
 
 func text(addrs []netip.AddrPort) string {

@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 
+	"github.com/ovn-ebpf/ovn-ebpf/cluster"
 	"github.com/ovn-ebpf/ovn-ebpf/cluster/masquerade"
 )
 
@@ -283,11 +284,11 @@ func (c Config) refuseEndpoint(
 		return "not a global unicast address"
 	case masquerade.Of(a.Is4()).Subnet.Contains(a):
 		return "inside the masquerade network"
-	case within(c.Services, a):
+	case cluster.Contains(c.Services, a):
 		return "inside the service network"
-	case within(c.Join, a):
+	case cluster.Contains(c.Join, a):
 		return "inside the join network"
-	case isTunnel(proto, addr.Port()) && (isHost(a) || len(c.Pods) > 0 && !within(c.Pods, a)):
+	case isTunnel(proto, addr.Port()) && (isHost(a) || len(c.Pods) > 0 && !cluster.Contains(c.Pods, a)):
 		return fmt.Sprintf("%s port %d outside of the pods is the tunnels'", proto, addr.Port())
 	case writtenBy != controlPlane && IsKept(proto, addr.Port()) && isHost(a):
 		why := fmt.Sprintf("%s port %d of a node is the node's own", proto, addr.Port())

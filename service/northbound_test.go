@@ -10,6 +10,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime"
 
+	"github.com/ovn-ebpf/ovn-ebpf/cluster"
 	"github.com/ovn-ebpf/ovn-ebpf/controller/plan"
 	"github.com/ovn-ebpf/ovn-ebpf/controller/reconcile"
 )
@@ -57,7 +58,7 @@ func newDrop(t *testing.T, match string) drop {
 // admits reports whether no ACL drops what the client sends to the frontend.
 func (nb northbound) admits(f frontend, client netip.Addr) bool {
 	return !slices.ContainsFunc(nb.drops, func(d drop) bool {
-		return d.proto == f.proto && within(d.at, f.at.Addr()) && slices.Contains(d.ports, strconv.Itoa(int(f.at.Port()))) && within(d.from, client)
+		return d.proto == f.proto && cluster.Contains(d.at, f.at.Addr()) && slices.Contains(d.ports, strconv.Itoa(int(f.at.Port()))) && cluster.Contains(d.from, client)
 	})
 }
 

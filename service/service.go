@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 
+	"github.com/ovn-ebpf/ovn-ebpf/cluster"
 	"github.com/ovn-ebpf/ovn-ebpf/cluster/masquerade"
 )
 
@@ -99,7 +100,7 @@ func New(cfg Config, svc *corev1.Service, eps []*discoveryv1.EndpointSlice) *Ser
 			continue
 		}
 
-		if len(cfg.Services) > 0 && !within(cfg.Services, a) {
+		if len(cfg.Services) > 0 && !cluster.Contains(cfg.Services, a) {
 			// The address is served, because pods and host sockets reach it. But packets that
 			// nodes forward do not, and the gateway does not protect it. An endpoint or an
 			// external IP may have it, because they are checked against the networks alone.
@@ -200,7 +201,7 @@ func (c Config) checkExternalIP(a netip.Addr) error {
 	switch {
 	case len(c.ExternalIPs) == 0:
 		return errors.New("not in the ranges of --allow-external-ips (none are set)")
-	case !within(c.ExternalIPs, a):
+	case !cluster.Contains(c.ExternalIPs, a):
 		return errors.New("not in the ranges of --allow-external-ips")
 	}
 
@@ -236,7 +237,7 @@ func (c Config) parseExternalIP(text string, clusterIPs []netip.Addr) (netip.Add
 		{"join network", c.Join},
 		{"masquerade network", []netip.Prefix{masquerade.Of(a.Is4()).Subnet}},
 	} {
-		if within(inside.prefixes, a) {
+		if cluster.Contains(inside.prefixes, a) {
 			return netip.Addr{}, fmt.Errorf("inside the %s", inside.what)
 		}
 	}
@@ -247,7 +248,7 @@ func (c Config) parseExternalIP(text string, clusterIPs []netip.Addr) (netip.Add
 // ServesNodePorts reports whether node ports and host ports can be served at an address of a node.
 // A node may also have addresses in the cluster's own networks, where they cannot.
 func (c Config) ServesNodePorts(a netip.Addr) bool {
-	return a.IsGlobalUnicast() && !within(c.Services, a) && !within(c.Pods, a) &&
+	return a.IsGlobalUnicast() && !cluster.Contains(c.Services, a) && !cluster.Contains(c.Pods, a) &&
 		!masquerade.Of(a.Is4()).Subnet.Contains(a)
 }
 
@@ -332,7 +333,7 @@ func (c Config) nodesMatter(slice *discoveryv1.EndpointSlice) bool {
 		}
 
 		for _, a := range parseAddrs(slice.Endpoints[i].Addresses...) {
-			if !within(c.Pods, a) {
+			if !cluster.Contains(c.Pods, a) {
 				return true
 			}
 		}

@@ -93,7 +93,7 @@ func newRig(t *testing.T) *rig {
 		t.Fatal(err)
 	}
 
-	r.Cluster, err = New(r.link.Config(config), "node1", annotation.Trust{Networks: []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("::/0")}}, Handlers{
+	r.Cluster, err = New(r.link.Config(config), "node1", annotation.TrustAll(), Handlers{
 		Node: func() { r.add("node") }, Peers: func() { r.add("peers") },
 		Service: func(k service.Key) { r.add(k.String()) }, Synced: func() { r.add("synced") },
 	}, slog.New(slog.DiscardHandler))

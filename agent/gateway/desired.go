@@ -199,7 +199,7 @@ func nodeOf(h Host, s Settings) Node {
 
 	for _, a := range h.Addresses {
 		if a.LinkLocal || slices.Contains(s.NotHost, a.Device) ||
-			within(masqueradeNetworks(), a.Prefix.Addr()) || within(s.ServiceCIDRs, a.Prefix.Addr()) {
+			cluster.Contains(masqueradeNetworks(), a.Prefix.Addr()) || cluster.Contains(s.ServiceCIDRs, a.Prefix.Addr()) {
 			continue
 		}
 
@@ -252,11 +252,7 @@ func hostAddrs(h Host) []netip.Addr {
 // ownAddrs returns the addresses by which the host's sockets reach its NodePorts: the host set
 // without Service addresses.
 func ownAddrs(h Host, s Settings) []netip.Addr {
-	return slices.DeleteFunc(hostAddrs(h), func(a netip.Addr) bool { return within(s.ServiceCIDRs, a) })
-}
-
-func within(prefixes []netip.Prefix, a netip.Addr) bool {
-	return slices.ContainsFunc(prefixes, func(p netip.Prefix) bool { return p.Contains(a) })
+	return slices.DeleteFunc(hostAddrs(h), func(a netip.Addr) bool { return cluster.Contains(s.ServiceCIDRs, a) })
 }
 
 // bridgeAddresses returns the addresses that the agent puts on the bridge's internal port: the

@@ -3,6 +3,8 @@ package gateway
 import (
 	"net/netip"
 	"slices"
+
+	"github.com/ovn-ebpf/ovn-ebpf/cluster"
 )
 
 // minInternalBits limits the size of internal networks, so that a very large one, such as 0.0.0.0/0
@@ -31,7 +33,7 @@ func externalNetworks(h Host, n Node, s Settings, f facts) []netip.Prefix {
 	out := append(slices.Clone(n.Addresses), bridgeAddresses(s)...)
 	for _, a := range h.Addresses {
 		ip := a.Prefix.Addr()
-		if a.Device == s.HostDevice() && !a.LinkLocal && !within(masqueradeNetworks(), ip) &&
+		if a.Device == s.HostDevice() && !a.LinkLocal && !cluster.Contains(masqueradeNetworks(), ip) &&
 			(ip.Is4() || !a.Dynamic) {
 			out = append(out, a.Prefix)
 		}
@@ -48,7 +50,7 @@ func externalNetworks(h Host, n Node, s Settings, f facts) []netip.Prefix {
 	}
 
 	for _, a := range f.hosts {
-		if !within(s.PodCIDRs, a) { // the host reaches addresses there through its management port
+		if !cluster.Contains(s.PodCIDRs, a) { // the host reaches addresses there through its management port
 			out = append(out, hostPrefix(a))
 		}
 	}

@@ -201,7 +201,7 @@ func TestServiceAddresses(t *testing.T) {
 
 	n := nodeOf(h, s)
 	for _, a := range n.HostCIDRs {
-		if within(s.ServiceCIDRs, a.Addr()) {
+		if cluster.Contains(s.ServiceCIDRs, a.Addr()) {
 			t.Errorf("host-cidrs %v", n.HostCIDRs)
 		}
 	}
@@ -210,7 +210,7 @@ func TestServiceAddresses(t *testing.T) {
 
 	sn := services.serviceNode(h, n, facts{})
 	for _, a := range sn.Own {
-		if within(s.ServiceCIDRs, a) {
+		if cluster.Contains(s.ServiceCIDRs, a) {
 			t.Errorf("sockets' own addresses %v", sn.Own)
 		}
 	}

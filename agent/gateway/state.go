@@ -9,6 +9,7 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/agent/gateway/openflow"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/link"
 	"github.com/ovn-ebpf/ovn-ebpf/bpf"
+	"github.com/ovn-ebpf/ovn-ebpf/cluster"
 	"github.com/ovn-ebpf/ovn-ebpf/cluster/masquerade"
 	model "github.com/ovn-ebpf/ovn-ebpf/service"
 	"github.com/ovn-ebpf/ovn-ebpf/verdict"
@@ -177,7 +178,9 @@ const ipvsDevice = "kube-ipvs0"
 // the host's own.
 func serviceAddrs(h Host, services []netip.Prefix) map[netip.Addr]bool {
 	out := map[netip.Addr]bool{}
-	isService := func(a link.Address) bool { return a.Device == ipvsDevice || within(services, a.Prefix.Addr()) }
+	isService := func(a link.Address) bool {
+		return a.Device == ipvsDevice || cluster.Contains(services, a.Prefix.Addr())
+	}
 
 	for _, a := range h.Addresses {
 		if isService(a) {

@@ -82,18 +82,13 @@ type sides struct {
 	trust    bool               // EndpointSlices of the control plane
 }
 
-// trustAll trusts all addresses that Nodes claim.
-func trustAll() annotation.Trust {
-	return annotation.Trust{Networks: prefixes("0.0.0.0/0", "::/0")}
-}
-
 func newSides(t *testing.T) *sides {
 	s := &sides{t: t, node: node1(), nodes: hostNodes(), external: prefixes("192.0.2.0/24")}
 	s.node.Own = append(s.node.Own, addrs("172.31.9.1", "2001:db8::11", "10.244.1.2", "fd00:10:244:1::2")...)
 
 	s.node.Addresses = append(s.node.Addresses, addrs("172.31.9.1", "2001:db8::11")...)
 	for _, n := range s.nodes[1:] {
-		s.node.Hosts = append(s.node.Hosts, trustAll().HostAddresses(n)...)
+		s.node.Hosts = append(s.node.Hosts, annotation.TrustAll().HostAddresses(n)...)
 	}
 
 	slices.SortFunc(s.node.Hosts, netip.Addr.Compare)
@@ -106,7 +101,7 @@ func (s *sides) controller(objects ...any) (vips map[string]string, event string
 	s.t.Helper()
 
 	c, err := reconcile.NewCluster(plan.Config{
-		Hosts:        trustAll(),
+		Hosts:        annotation.TrustAll(),
 		ClusterCIDRs: s.node.Cluster.Pods, ServiceCIDRs: s.node.Cluster.Services, JoinSubnets: s.node.Cluster.Join, ExternalIPs: s.external, TrustSlices: s.trust,
 		SNATPorts: cluster.PortRange{First: 49152, Last: 65535}, MTU: 1400,
 		Shares: model.Shares{Namespace: 131072}, // the agent's side asks no accounts

@@ -74,7 +74,7 @@ func runController(ctx context.Context, o replicaOptions, metrics string) error 
 	}
 
 	cfg := controller.Config{
-		Hosts:      annotation.Trust{Networks: []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("::/0")}},
+		Hosts:      annotation.TrustAll(),
 		RestConfig: rest, NBAddress: o.nb, LeaderElect: true, LeaseNamespace: "kube-system", Identity: o.identity, MetricsAddr: metrics,
 		ClusterSubnets: []controller.ClusterSubnet{{Prefix: clusterCIDR, HostLen: hostLen}},
 		ServiceCIDRs:   []netip.Prefix{serviceCIDR}, JoinSubnets: []netip.Prefix{joinCIDR},

@@ -5,6 +5,8 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/ovn-ebpf/ovn-ebpf/cluster"
 )
 
 // MaxHostAddresses is the number of addresses that the annotations of a Node can give to its host, in
@@ -19,6 +21,12 @@ type Trust struct {
 	Networks []netip.Prefix // whose addresses any Node may claim (--host-networks), masked
 }
 
+// TrustAll returns a Trust that accepts every address, for clusters without hostile nodes: those of
+// tests and benchmarks.
+func TrustAll() Trust {
+	return Trust{Networks: []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("::/0")}}
+}
+
 // Split divides addresses that a Node claims for its host. Those in the Node's status are trusted,
 // and the first MaxHostAddresses of those in Networks. Of the others, it returns the first
 // MaxHostAddresses as claimed, which only the Node itself may rely on. excess is the number of
@@ -30,7 +38,7 @@ func (t Trust) Split(n *corev1.Node, addresses []netip.Prefix) (trusted, claimed
 		switch a := p.Addr().Unmap().WithZone(""); {
 		case hasStatusAddress(n, a):
 			trusted = append(trusted, p)
-		case !contains(t.Networks, a):
+		case !cluster.Contains(t.Networks, a):
 			if len(claimed) < MaxHostAddresses {
 				claimed = append(claimed, p)
 			}
@@ -50,7 +58,7 @@ func (t Trust) Split(n *corev1.Node, addresses []netip.Prefix) (trusted, claimed
 func (t Trust) TunnelAddress(n *corev1.Node) (netip.Addr, bool) {
 	a, ok := ParseTunnelAddress(n.Annotations)
 
-	return a, ok && (hasStatusAddress(n, a) || contains(t.Networks, a))
+	return a, ok && (hasStatusAddress(n, a) || cluster.Contains(t.Networks, a))
 }
 
 // HostAddresses returns the addresses of the Node's host, sorted: the trusted ones of host-cidrs, of
@@ -103,10 +111,6 @@ func hasStatusAddress(n *corev1.Node, a netip.Addr) bool {
 		ip, err := netip.ParseAddr(s.Address)
 		return err == nil && ip.Unmap() == a
 	})
-}
-
-func contains(networks []netip.Prefix, a netip.Addr) bool {
-	return slices.ContainsFunc(networks, func(p netip.Prefix) bool { return p.Contains(a) })
 }
 
 // ParseTunnelAddress returns the address of the node's tunnels, or false if the annotation is not

@@ -98,7 +98,7 @@ func commitGateways(t *testing.T, ovn *nbtest.OVN, bfd bool, goldens ...string) 
 	}
 
 	c, err := reconcile.NewCluster(plan.Config{
-		Hosts:        annotation.Trust{Networks: []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("::/0")}},
+		Hosts:        annotation.TrustAll(),
 		ClusterCIDRs: []netip.Prefix{netip.MustParsePrefix("10.244.0.0/16"), netip.MustParsePrefix("fd00:10:244::/48")},
 		JoinSubnets:  []netip.Prefix{netip.MustParsePrefix("100.64.0.0/16"), netip.MustParsePrefix("fd98::/64")},
 		SNATPorts:    cluster.PortRange{First: 49152, Last: 65535}, MTU: 1400, BFD: bfd,

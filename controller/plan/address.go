@@ -81,13 +81,3 @@ func ofFamily(prefixes []netip.Prefix, is4 bool) []netip.Prefix {
 
 	return out
 }
-
-func contains(prefixes []netip.Prefix, addr netip.Addr) bool {
-	for _, p := range prefixes {
-		if p.Contains(addr) {
-			return true
-		}
-	}
-
-	return false
-}

@@ -32,19 +32,19 @@ type Cluster struct {
 // Config holds the settings of the plan. All prefixes are masked. Those of ExternalIPs and
 // PodTunnels may overlap others.
 type Config struct {
-	ClusterCIDRs []netip.Prefix // pods' addresses
-	ServiceCIDRs []netip.Prefix
-	JoinSubnets  []netip.Prefix // at most one per family
-	ExternalIPs  []netip.Prefix // allowed external IPs of Services; nil: none
-	PodTunnels   []netip.Prefix // networks to which pods may send Geneve packets, besides pods; never to nodes
-	Hosts        annotation.Trust
-	NamedChassis bool // the chassis of a node has the Node's name
-	TrustSlices  bool // only the control plane can write EndpointSlices with its label
-	Shares       services.Shares
-	SNATPorts    cluster.PortRange // of nodes without a range of their own
-	MTU          int               // of pods
-	BFD          bool              // on gateway routers' default routes
-	ACLLogRate   int               // messages per second and ACL; 0: DefaultACLLogRate
+	ClusterCIDRs  []netip.Prefix // pods' addresses
+	ServiceCIDRs  []netip.Prefix
+	JoinSubnets   []netip.Prefix // at most one per family
+	ExternalIPs   []netip.Prefix // allowed external IPs of Services; nil: none
+	PodTunnels    []netip.Prefix // networks to which pods may send Geneve packets, besides pods; never to nodes
+	Hosts         annotation.Trust
+	ChassisOfNode bool // the chassis of a node has the Node's name
+	TrustSlices   bool // only the control plane can write EndpointSlices with its label
+	Shares        services.Shares
+	SNATPorts     cluster.PortRange // of nodes without a range of their own
+	MTU           int               // of pods
+	BFD           bool              // on gateway routers' default routes
+	ACLLogRate    int               // messages per second and ACL; 0: DefaultACLLogRate
 }
 
 // Store is a set of objects as informers keep them. cache.Indexer implements it.

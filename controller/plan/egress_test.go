@@ -77,7 +77,7 @@ func TestEgressGateways_atMostEight(t *testing.T) {
 func egressNextHops(t *testing.T, objects []runtime.Object) map[string][]string {
 	t.Helper()
 
-	c, err := reconcile.NewCluster(plan.Config{Hosts: annotation.Trust{Networks: []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("::/0")}}, ClusterCIDRs: prefixes("10.244.0.0/16"), JoinSubnets: prefixes("100.64.0.0/16")}, objects...)
+	c, err := reconcile.NewCluster(plan.Config{Hosts: annotation.TrustAll(), ClusterCIDRs: prefixes("10.244.0.0/16"), JoinSubnets: prefixes("100.64.0.0/16")}, objects...)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -124,7 +124,7 @@ func parseNode(obj *corev1.Node, cfg Config) (node, error) {
 // checkChassis returns an error if the chassis does not have the Node's name, and the settings say
 // that it has. An agent could claim the chassis of another node otherwise.
 func (n node) checkChassis(cfg Config) error {
-	if !cfg.NamedChassis || n.chassis == "" || n.chassis == n.name {
+	if !cfg.ChassisOfNode || n.chassis == "" || n.chassis == n.name {
 		return nil
 	}
 

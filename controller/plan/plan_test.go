@@ -116,7 +116,7 @@ func parseConfig(t *testing.T, text string) plan.Config {
 			c.BFD = true
 			continue
 		case "named-chassis":
-			c.NamedChassis = true
+			c.ChassisOfNode = true
 			continue
 		}
 

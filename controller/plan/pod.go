@@ -7,6 +7,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/ovn-ebpf/ovn-ebpf/cluster"
 	"github.com/ovn-ebpf/ovn-ebpf/cluster/annotation"
 	services "github.com/ovn-ebpf/ovn-ebpf/service"
 )
@@ -46,7 +47,7 @@ func podRows(c *Cluster, key Key) ([]Row, error) {
 	}
 
 	for _, a := range network.Addresses {
-		if !contains(subnets, a.Addr()) {
+		if !cluster.Contains(subnets, a.Addr()) {
 			return nil, fmt.Errorf("address %s is outside of the subnets of node %q", a.Addr(), obj.Name)
 		}
 	}

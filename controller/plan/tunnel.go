@@ -6,6 +6,8 @@ import (
 	"slices"
 
 	services "github.com/ovn-ebpf/ovn-ebpf/service"
+
+	"github.com/ovn-ebpf/ovn-ebpf/cluster"
 )
 
 // tunnelRows returns ACLs that drop Geneve packets from pods to destinations outside of the pod
@@ -114,7 +116,7 @@ func (c *Cluster) hostsIn(networks []netip.Prefix) []string {
 	var found []netip.Addr
 
 	for a := range c.serviceNodes().hosts {
-		if contains(networks, a) {
+		if cluster.Contains(networks, a) {
 			found = append(found, a)
 		}
 	}

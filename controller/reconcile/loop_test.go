@@ -49,7 +49,7 @@ func startLoopWith(t *testing.T, config *rest.Config, endpoint string, change fu
 		Log:    slog.New(slog.NewTextHandler(t.Output(), nil)),
 		Client: client, Objects: newClient(t, config), Subnets: []ipam.Subnet{{Prefix: cidr, HostLen: 29}},
 		Plan: plan.Config{
-			Hosts:        annotation.Trust{Networks: []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("::/0")}},
+			Hosts:        annotation.TrustAll(),
 			ClusterCIDRs: []netip.Prefix{cidr}, JoinSubnets: []netip.Prefix{netip.MustParsePrefix("100.64.0.0/16")},
 			SNATPorts: cluster.PortRange{First: 49152, Last: 65535}, MTU: 1400,
 		},

@@ -102,7 +102,7 @@ func affectedCovers(t *testing.T, shares services.Shares) {
 
 func conflictConfig() plan.Config {
 	return plan.Config{
-		Hosts:        annotation.Trust{Networks: []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("::/0")}},
+		Hosts:        annotation.TrustAll(),
 		ClusterCIDRs: []netip.Prefix{netip.MustParsePrefix("10.244.0.0/16")},
 		ServiceCIDRs: []netip.Prefix{netip.MustParsePrefix("10.96.0.0/16")},
 		JoinSubnets:  []netip.Prefix{netip.MustParsePrefix("100.64.0.0/16")},

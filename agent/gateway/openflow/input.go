@@ -143,7 +143,3 @@ func (b *builder) hosts() []netip.Addr {
 
 	return out
 }
-
-func contains(prefixes []netip.Prefix, a netip.Addr) bool {
-	return slices.ContainsFunc(prefixes, func(p netip.Prefix) bool { return p.Contains(a) })
-}

@@ -3,6 +3,7 @@ package openflow
 import (
 	"net/netip"
 
+	"github.com/ovn-ebpf/ovn-ebpf/cluster"
 	"github.com/ovn-ebpf/ovn-ebpf/verdict"
 )
 
@@ -42,11 +43,11 @@ func (b *builder) internal() {
 	}
 
 	for a, kind := range b.kinds {
-		if kind == verdict.AddrPeer && contains(b.c.Internal, a) {
+		if kind == verdict.AddrPeer && cluster.Contains(b.c.Internal, a) {
 			b.onWire(addressFlow, netip.PrefixFrom(a, a.BitLen()))
 		}
 
-		if kind == verdict.AddrHost && contains(b.c.Internal, a) {
+		if kind == verdict.AddrHost && cluster.Contains(b.c.Internal, a) {
 			b.add(tableInward, addressFlow, ip(a).to(a), resubmit(tableL2))
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/ovn-ebpf/ovn-ebpf/cluster"
 	"github.com/ovn-ebpf/ovn-ebpf/verdict"
 )
 
@@ -55,7 +56,7 @@ func (b *builder) podTunnels() {
 	}
 
 	for a, kind := range b.kinds {
-		if (kind == verdict.AddrHost || kind == verdict.AddrPeer) && contains(b.c.PodTunnels, a) {
+		if (kind == verdict.AddrHost || kind == verdict.AddrPeer) && cluster.Contains(b.c.PodTunnels, a) {
 			b.decide(verdict.PodTunnel, tableOVN, 930, geneve(a).to(a), "drop")
 		}
 	}

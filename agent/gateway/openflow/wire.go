@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/netip"
 
+	"github.com/ovn-ebpf/ovn-ebpf/cluster"
 	"github.com/ovn-ebpf/ovn-ebpf/verdict"
 )
 
@@ -303,7 +304,7 @@ func (b *builder) addrsByPort() map[netip.Addr]bool {
 	addrs := map[netip.Addr]bool{}
 
 	for a, kind := range b.kinds {
-		if kind == verdict.AddrHost || kind == verdict.AddrVIP && !contains(b.c.RoutablePods, a) {
+		if kind == verdict.AddrHost || kind == verdict.AddrVIP && !cluster.Contains(b.c.RoutablePods, a) {
 			addrs[a] = true
 		}
 	}
@@ -319,7 +320,7 @@ func (b *builder) addrsByPort() map[netip.Addr]bool {
 
 // isByPort reports whether the packets of a Service on the address are decided by port.
 func (b *builder) isByPort(a netip.Addr) bool {
-	return b.kinds[a] != verdict.AddrOVN && !contains(b.c.RoutablePods, a)
+	return b.kinds[a] != verdict.AddrOVN && !cluster.Contains(b.c.RoutablePods, a)
 }
 
 // icmpErrors sends ICMP errors to both sides, because flows cannot match the quoted packet. A flow

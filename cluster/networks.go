@@ -1,0 +1,11 @@
+package cluster
+
+import (
+	"net/netip"
+	"slices"
+)
+
+// Contains reports whether one of the networks contains the address.
+func Contains(networks []netip.Prefix, a netip.Addr) bool {
+	return slices.ContainsFunc(networks, func(p netip.Prefix) bool { return p.Contains(a) })
+}
