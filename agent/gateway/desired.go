@@ -199,7 +199,7 @@ func nodeOf(h Host, s Settings) Node {
 
 	for _, a := range h.Addresses {
 		if a.LinkLocal || slices.Contains(s.NotHost, a.Device) ||
-			cluster.Contains(masqueradeNetworks(), a.Prefix.Addr()) || cluster.Contains(s.ServiceCIDRs, a.Prefix.Addr()) {
+			cluster.Contains(slices.Concat(masqueradeNetworks(), s.ServiceCIDRs), a.Prefix.Addr()) {
 			continue
 		}
 
