@@ -193,13 +193,13 @@ func (n *Node) addRoutes(routes []link.Hop) {
 //     a device, and OVN would create a load balancer for each NodePort on each of them.
 func nodeOf(h Host, s Settings) Node {
 	n := Node{Uplink: h.Uplink, Addresses: slices.Clone(s.Addresses), NextHops: s.NextHops}
-	device := s.HostDevice()
+	device, excluded := s.HostDevice(), slices.Concat(masqueradeNetworks(), s.ServiceCIDRs)
 
 	var candidates []link.Address
 
 	for _, a := range h.Addresses {
 		if a.LinkLocal || slices.Contains(s.NotHost, a.Device) ||
-			cluster.Contains(slices.Concat(masqueradeNetworks(), s.ServiceCIDRs), a.Prefix.Addr()) {
+			cluster.Contains(excluded, a.Prefix.Addr()) {
 			continue
 		}
 
