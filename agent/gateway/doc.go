@@ -24,7 +24,7 @@
 //
 // # A round
 //
-// Pure functions compute the desired state (desired.go, state.go, mtu.go, hairpin.go, networks.go,
+// Pure functions compute the desired state (node.go, state.go, mtu.go, hairpin.go, networks.go,
 // conntrack.go, ports.go, and the packages service, verdict and openflow). apply.go has the parts
 // apply it, in an order that never cuts the host off: host addresses before programs, programs
 // before flows, flows before the bridge mapping that connects OVN, and a replacement before what it

@@ -30,8 +30,8 @@ type Node struct {
 	Addresses []netip.Prefix // of the gateway router, at most one per family, IPv4 first
 	NextHops  []netip.Addr   // of the gateway router's default routes, at most one per family, IPv4 first
 	Routes    []link.Hop     // the gateway router's routes to other networks, of a family that has no next hop above
-	HostCIDRs []netip.Prefix // all host addresses except Service addresses, and Gone, sorted
-	Gone      []netip.Prefix // those of Addresses that the host has lost a short time ago
+	HostCIDRs []netip.Prefix // the host's own addresses and Gone, sorted; see nodeOf for those that are left out
+	Gone      []netip.Prefix // those of Addresses that the host lost a short time ago
 }
 
 // checkOverlap returns an error when an address or next hop of the host lies in a pod network, or
@@ -75,8 +75,9 @@ func checkOverlap(h Host, s Settings) error {
 	return nil
 }
 
-// checkDedicatedUplink returns an error when the uplink of layout dedicated has a host address. As
-// a port of OVS the uplink could no longer answer for it.
+// checkDedicatedUplink returns an error if layout dedicated cannot separate the gateway from the host:
+// the uplink has a host address, for which it could no longer answer as a port of OVS, or any device
+// of the host has a gateway address.
 func checkDedicatedUplink(h Host, s Settings) error {
 	if s.Layout != verdict.Dedicated {
 		return nil
@@ -143,12 +144,14 @@ func (n Node) hasRoute(is4 bool) bool {
 		slices.ContainsFunc(n.Routes, func(r link.Hop) bool { return r.Prefix.Addr().Is4() == is4 })
 }
 
-// StandIns returns, for each IPv6 next hop of IPv4 routes, the IPv4 address by which the gateway
-// router knows it. No packet has this address. OVN before 24.09 refuses a next hop of the other
-// family, and later releases take one only for a router that resolves no neighbours.
+// StandIns returns an IPv4 address for each IPv6 next hop of an IPv4 route. In OVN's routes, the
+// gateway router has this address as the next hop, because OVN before 24.09 refuses a next hop of the
+// other family, and later releases take one only for a router that resolves no neighbours. The
+// addresses are not in any packet: the router only looks up the MAC address that belongs to them.
 func (n Node) StandIns() map[netip.Addr]netip.Addr {
 	out := map[netip.Addr]netip.Addr{}
-	free := netip.AddrFrom4([4]byte{169, 254, 0, 1}) // FRRouting shows such routes with this next hop, too
+	// The first one is the next hop that FRRouting shows for such routes.
+	free := netip.AddrFrom4([4]byte{169, 254, 0, 1})
 
 	for _, r := range n.Routes {
 		if _, known := out[r.Via]; known || !r.Via.Is6() || r.Prefix.Addr().Is6() {
