@@ -301,6 +301,8 @@ func testAffinityRestarts(t *testing.T, c *Cluster) {
 // returns waits until the Service is served again, after flows were lost.
 func (c *Cluster) returns(t *testing.T, frontends []frontend, servers ...string) {
 	t.Helper()
+	// A new ovn-controller first deletes all flows, and with them those that clients have caused.
+	c.execute(t, "central", "ovn-nbctl", "--db="+c.NBAddress(), "--wait=hv", "--timeout=60", "sync")
 	t.Logf("flows on br-int after %s", c.hasAffinityFlows(t, "after a restart"))
 
 	for _, f := range frontends {

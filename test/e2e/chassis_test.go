@@ -13,6 +13,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/ovn-ebpf/ovn-ebpf/agent/environment"
+	"github.com/ovn-ebpf/ovn-ebpf/agent/ovs"
 	"github.com/ovn-ebpf/ovn-ebpf/cluster/annotation"
 )
 
@@ -149,31 +151,59 @@ func (c *Cluster) systemIDWithoutController(t *testing.T, id string) {
 
 // testReinstalled: Open vSwitch of node1 is removed and installed again under a running agent. Its
 // database is empty then, and it has a system-id of its own. Nothing is restarted by hand. In
-// between, the node is not ready, and says why. If that lasts, an Event says so, too.
+// between, the node is not ready, and says why. If that lasts, an Event says so, too, as soon as the
+// node reaches the API server.
 func testReinstalled(t *testing.T, c *Cluster) {
 	const id = "2c9f2d3e-reinstalled"
 
-	was, before := c.systemID(t, 1), c.nodeEvents(t, "node1", "NetworkNotReady")
+	was, before := c.systemID(t, 1), c.nodeEvents(t, "node1", environment.NotReady)
+	lacks := "OVSDB " + c.Node(1).OVSDB + ": not connected"
+	// On the userspace datapath, breth0 ends with ovs-vswitchd, and with it the host's network.
+	cutsOff := c.layout == bridged && c.Datapath() == ovs.DatapathNetdev
+	hasEvent := func() error {
+		events := c.nodeEvents(t, "node1", environment.NotReady)
+		if len(events) > len(before) && slices.ContainsFunc(events, func(e string) bool { return strings.Contains(e, lacks) }) {
+			return nil
+		}
+
+		return fmt.Errorf("events %q, before %q", events, before)
+	}
+
+	logBefore, err := c.agentLog()
+	if err != nil {
+		t.Fatal(err)
+	}
+
 	if err := c.RemoveSwitch(1); err != nil {
 		t.Fatal(err)
 	}
 
 	t.Run("removed", func(t *testing.T) { // if it fails, Open vSwitch is installed nevertheless
-		lacks := "OVSDB " + c.Node(1).OVSDB + ": not connected"
 		c.awaitReport(t, http.StatusServiceUnavailable, lacks, map[string]string{
 			"agent": "broken: not ready: " + lacks, "ovsdb": "broken: ", "flows": "broken: cannot read them from ovs-vswitchd", "ovn": "broken: ovn-controller does not",
 		})
 
-		if !testing.Short() { // the agent waits for half a minute or more
-			withinTime(t, 2*time.Minute, "Event NetworkNotReady", func() error {
-				events := c.nodeEvents(t, "node1", "NetworkNotReady")
-				if len(events) > len(before) && slices.ContainsFunc(events, func(e string) bool { return strings.Contains(e, lacks) }) {
-					return nil
-				}
-
-				return fmt.Errorf("events %q, before %q", events, before)
-			})
+		if testing.Short() { // the agent waits for half a minute or more
+			return
 		}
+
+		if !cutsOff {
+			withinTime(t, 2*time.Minute, "Event NetworkNotReady", hasEvent)
+			return
+		}
+
+		if _, err := c.Exec(t.Context(), "node1", "ip", "link", "show", "breth0"); err == nil {
+			t.Error("breth0 exists without ovs-vswitchd: the Event can be written")
+		}
+
+		withinTime(t, 2*time.Minute, "try to write the Event", func() error {
+			log, err := c.agentLog()
+			if err == nil && !strings.Contains(log[len(logBefore):], "write event "+environment.NotReady) {
+				err = errors.New("not in the agent's log")
+			}
+
+			return err
+		})
 	})
 
 	if err := c.InstallSwitch(t.Context(), 1, id); err != nil {
@@ -185,6 +215,10 @@ func testReinstalled(t *testing.T, c *Cluster) {
 	})
 	c.isChassis(t, id, was)
 	c.hasFault(t, 1, "system-id", false)
+
+	if cutsOff && !testing.Short() {
+		withinTime(t, time.Minute, "Event NetworkNotReady", hasEvent)
+	}
 }
 
 // isChassis waits until node1's chassis has the name id, and no other. Then it checks traffic.

@@ -15,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 
+	"github.com/ovn-ebpf/ovn-ebpf/agent/environment"
 	"github.com/ovn-ebpf/ovn-ebpf/test/lab"
 )
 
@@ -23,7 +24,11 @@ import (
 // then follow the restored cluster without a restart: Services and pods that it lacks are gone,
 // changes are undone, and new Services and pods work.
 func testRestoredEtcd(t *testing.T, c *Cluster) {
-	r := &restoredEtcd{Cluster: c, t: t}
+	r := &restoredEtcd{Cluster: c, t: t, events: map[string]int{}}
+	for _, n := range c.Nodes() { // tests before this one may have caused some
+		r.events[n.Name] = len(c.nodeEvents(t, n.Name, environment.NotReady))
+	}
+
 	r.serves("changed", c.Pods["a"])
 	r.isRight()
 
@@ -111,7 +116,8 @@ func testRestoredEtcd(t *testing.T, c *Cluster) {
 // restoredEtcd is a cluster whose etcd a test restores.
 type restoredEtcd struct {
 	*Cluster
-	t *testing.T
+	t      *testing.T
+	events map[string]int // about nodes that were not ready, before the test
 }
 
 func (r *restoredEtcd) data() string { return filepath.Join(r.dir, "kube", "etcd") }
@@ -263,9 +269,9 @@ func (r *restoredEtcd) isRight() {
 	within(r.t, "the controller is ready", r.controllerReady)
 	r.isHealthy(r.t)
 
-	for i := 1; i <= 2; i++ {
-		if events := r.nodeEvents(r.t, r.Node(i).Name, "NetworkNotReady"); len(events) > 0 {
-			r.t.Errorf("Events about %s: %q", r.Node(i).Name, events)
+	for _, n := range r.Nodes() {
+		if events := r.nodeEvents(r.t, n.Name, environment.NotReady); len(events) > r.events[n.Name] {
+			r.t.Errorf("Events about %s: %q, want %d, as before the test", n.Name, events, r.events[n.Name])
 		}
 	}
 }

@@ -128,15 +128,21 @@ func (c *Cluster) tableEntries(t *testing.T, table string) int {
 // agentSaid returns an error unless the last match of the first text in the log of node1's agent is
 // followed by the second.
 func (c *Cluster) agentSaid(first, second string) error {
-	b, err := os.ReadFile(filepath.Join(c.dir, "log", "agent-node1.log"))
+	log, err := c.agentLog()
 	if err != nil {
 		return err
 	}
 
-	i := strings.LastIndex(string(b), first)
-	if i < 0 || !strings.Contains(string(b)[i:], second) {
+	i := strings.LastIndex(log, first)
+	if i < 0 || !strings.Contains(log[i:], second) {
 		return fmt.Errorf("the agent did not say %q and then %q", first, second)
 	}
 
 	return nil
+}
+
+// agentLog returns the log of node1's agent.
+func (c *Cluster) agentLog() (string, error) {
+	b, err := os.ReadFile(filepath.Join(c.dir, "log", "agent-node1.log"))
+	return string(b), err
 }
