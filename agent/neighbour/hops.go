@@ -41,43 +41,45 @@ const (
 type hops struct {
 	wake loop.Signal
 
-	mu    sync.Mutex                      // guards wrong and macs
-	wrong map[netip.Addr]fault            // next hops that the gateway router does not have as the kernel does
-	macs  map[netip.Addr]net.HardwareAddr // of next hops with a stand-in, as the kernel had them last
+	mu     sync.Mutex                      // guards faults and macs
+	faults map[netip.Addr]fault            // by the address by which the gateway router knows the next hop
+	macs   map[netip.Addr]net.HardwareAddr // of next hops with a stand-in, as the kernel had them last
 
-	right map[netip.Addr]checked // next hops that the gateway router knows; owned by the loop of syncHops
+	// inSync has the next hops for which the gateway router had the kernel's link-layer address at
+	// the last comparison. The keys are those of faults. The loop of syncHops owns it.
+	inSync map[netip.Addr]comparison
 }
 
-// fault is what is wrong with a next hop now, and since when anything has been.
+// fault is the present fault of a next hop. since is the time since when it has had any fault.
 type fault struct {
 	since time.Time
 	text  string
 }
 
-// checked is a link-layer address that the gateway router has for a next hop, and when that was
-// read.
-type checked struct {
+// comparison is the link-layer address that the gateway router had for a next hop, and the time of
+// the comparison.
+type comparison struct {
 	mac string
 	at  time.Time
 }
 
 func newHops() *hops {
 	return &hops{
-		wake:  loop.NewSignal(),
-		wrong: map[netip.Addr]fault{},
-		macs:  map[netip.Addr]net.HardwareAddr{},
-		right: map[netip.Addr]checked{},
+		wake:   loop.NewSignal(),
+		faults: map[netip.Addr]fault{},
+		macs:   map[netip.Addr]net.HardwareAddr{},
+		inSync: map[netip.Addr]comparison{},
 	}
 }
 
-// Fault returns what is wrong with next hops for some time, or "".
+// Fault returns the faults of next hops that have lasted for hopFault, or "".
 func (r *Resolver) Fault() string {
 	r.hops.mu.Lock()
 	defer r.hops.mu.Unlock()
 
 	var out []string
 
-	for _, f := range r.hops.wrong {
+	for _, f := range r.hops.faults {
 		if time.Since(f.since) >= hopFault {
 			out = append(out, f.text)
 		}
@@ -97,13 +99,14 @@ func (r *Resolver) MAC(hop netip.Addr) net.HardwareAddr {
 	return r.hops.macs[hop]
 }
 
-// followHops keeps the gateway router's next hops as the kernel has them.
+// followHops keeps the gateway router's next hops as the kernel has them, until ctx ends.
 func (r *Resolver) followHops(ctx context.Context) error {
-	isPatchPort := func(table, name string) bool { // or the bridge's device
+	// The patch port to OVN, and the bridge's device.
+	relevant := func(table, name string) bool {
 		return table == "Interface" && (strings.HasPrefix(name, "patch-") || name == r.Bridge)
 	}
 
-	stop := r.OVS.Watch(isPatchPort, r.hops.wake)
+	stop := r.OVS.Watch(relevant, r.hops.wake)
 	defer stop()
 
 	group, ctx := errgroup.WithContext(ctx)
@@ -163,11 +166,12 @@ func (r *Resolver) noteMAC(hop netip.Addr, mac net.HardwareAddr) {
 }
 
 // syncHops has the kernel ask for each next hop that it has not heard for a while. If the gateway
-// router has no link-layer address for a next hop, or another one, it gets the kernel's.
+// router has no link-layer address for a next hop, or another one, syncHops sends it the kernel's.
+// All differences become faults, which Fault returns if they last.
 func (r *Resolver) syncHops(ctx context.Context) error {
 	next := r.NextHops()
 	if len(next.all()) == 0 {
-		clear(r.hops.right)
+		clear(r.hops.inSync)
 		r.noteFaults(nil)
 
 		return nil
@@ -186,7 +190,6 @@ func (r *Resolver) syncHops(ctx context.Context) error {
 	faults := map[netip.Addr]string{} // by the router's address of a next hop
 
 	for _, h := range next.all() {
-		hop := h.router
 		n := link.Neighbour{Device: next.Device, Addr: h.addr}
 
 		mac, confirmed, err := link.NeighbourMAC(n)
@@ -200,7 +203,7 @@ func (r *Resolver) syncHops(ctx context.Context) error {
 		}
 
 		if mac == nil {
-			faults[hop] = fmt.Sprintf("next hop %s of %s does not answer: pods reach no other network by it; "+
+			faults[h.router] = fmt.Sprintf("next hop %s of %s does not answer: pods reach no other network by it; "+
 				"check the router and the network's cabling", h.addr, next.Device)
 
 			continue
@@ -214,35 +217,55 @@ func (r *Resolver) syncHops(ctx context.Context) error {
 			continue
 		}
 
-		if last := r.hops.right[hop]; last.mac == mac.String() && time.Since(last.at) < routerCheck {
-			continue
+		text, err := r.syncRouter(ctx, next, h, mac, port)
+		if text != "" {
+			faults[h.router] = text
 		}
 
-		delete(r.hops.right, hop)
-
-		routerMAC, err := ovs.RouterNeighbour(ctx, r.RunDir, hop)
-		if err != nil {
-			errs = append(errs, err)
-			continue
-		}
-
-		if bytes.Equal(routerMAC, mac) {
-			r.hops.right[hop] = checked{mac.String(), time.Now()}
-			continue
-		}
-
-		faults[hop] = fmt.Sprintf("the gateway router sends to next hop %s at %s, and the host has it at %s: "+
-			"pods reach no other network by it; check that ovn-controller is connected to the southbound database",
-			h.addr, orNone(routerMAC), mac)
-
-		if !h.hasStandIn() {
-			errs = append(errs, r.announce(ctx, next, hop, mac, port))
-		}
+		errs = append(errs, err)
 	}
 
 	r.noteFaults(faults)
 
 	return errors.Join(append(errs, link.ProbeNeighbours(unconfirmed))...)
+}
+
+// syncRouter compares the link-layer address that the gateway router has for a next hop with mac,
+// the kernel's. If they differ, it sends the router the kernel's and returns the text of the fault.
+// port is the bridge's port to OVN. The comparison reads flows of br-int, so it is repeated only
+// after routerCheck while they do not differ.
+func (r *Resolver) syncRouter(
+	ctx context.Context,
+	next NextHops,
+	h hop,
+	mac net.HardwareAddr,
+	port uint32,
+) (fault string, err error) {
+	if last := r.hops.inSync[h.router]; last.mac == mac.String() && time.Since(last.at) < routerCheck {
+		return "", nil
+	}
+
+	delete(r.hops.inSync, h.router)
+
+	routerMAC, err := ovs.RouterNeighbour(ctx, r.RunDir, h.router)
+	if err != nil {
+		return "", err
+	}
+
+	if bytes.Equal(routerMAC, mac) {
+		r.hops.inSync[h.router] = comparison{mac.String(), time.Now()}
+		return "", nil
+	}
+
+	fault = fmt.Sprintf("the gateway router sends to next hop %s at %s, and the host has it at %s: "+
+		"pods reach no other network by it; check that ovn-controller is connected to the southbound database",
+		h.addr, orNone(routerMAC), mac)
+
+	if h.hasStandIn() {
+		return fault, nil // the controller gives the router this address: see MAC
+	}
+
+	return fault, r.announce(ctx, next, h.router, mac, port)
 }
 
 // orNone returns the link-layer address for a message.
@@ -254,8 +277,8 @@ func orNone(mac net.HardwareAddr) string {
 	return mac.String()
 }
 
-// announce sends the gateway router an ARP or neighbour discovery reply in the name of a next hop.
-// port is the bridge's port to OVN.
+// announce sends the gateway router an ARP reply or neighbour advertisement in the name of a next
+// hop, with the link-layer address mac. port is the bridge's port to OVN.
 func (r *Resolver) announce(
 	ctx context.Context,
 	next NextHops,
@@ -275,7 +298,7 @@ func (r *Resolver) announce(
 	}
 
 	r.hops.mu.Lock()
-	known, isKnown := r.hops.wrong[hop]
+	known, isKnown := r.hops.faults[hop]
 	r.hops.mu.Unlock()
 
 	if !isKnown {
@@ -290,24 +313,25 @@ func (r *Resolver) announce(
 	return ovs.SendTo(ctx, r.RunDir, r.Bridge, strconv.FormatUint(uint64(port), 10), answer)
 }
 
-// noteFaults records the present faults of next hops.
-func (r *Resolver) noteFaults(faults map[netip.Addr]string) {
+// noteFaults records the present faults of next hops. When one begins or ends, it calls Changed at
+// once, and again when Fault begins to return it.
+func (r *Resolver) noteFaults(texts map[netip.Addr]string) {
 	r.hops.mu.Lock()
-	before, wrong := r.hops.wrong, map[netip.Addr]fault{}
+	before, now := r.hops.faults, map[netip.Addr]fault{}
 
-	for hop, text := range faults {
+	for hop, text := range texts {
 		since := time.Now()
 		if previous, known := before[hop]; known {
 			since = previous.since
 		}
 
-		wrong[hop] = fault{since, text}
+		now[hop] = fault{since, text}
 	}
 
-	r.hops.wrong = wrong
+	r.hops.faults = now
 	r.hops.mu.Unlock()
 
-	if !maps.EqualFunc(before, wrong, func(a, b fault) bool { return a.since.Equal(b.since) }) {
+	if !maps.EqualFunc(before, now, func(a, b fault) bool { return a.since.Equal(b.since) }) {
 		r.Changed()
 		time.AfterFunc(hopFault, r.Changed)
 	}

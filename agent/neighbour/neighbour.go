@@ -1,17 +1,17 @@
-// Package neighbour resolves OVN's neighbours before the first packet, and keeps next hops as the
-// kernel has them.
+// Package neighbour resolves OVN's neighbours before the first packet. Its two parts are
+// independent. Both have the kernel send the requests, by ARP or neighbour discovery.
 //
-// OVS's userspace datapath drops packets to the other end of a tunnel while its neighbour is
-// unknown. It learns from replies to the host's own ARP and neighbour discovery, so the kernel
-// sends the requests. The kernel datapath needs no help with tunnels, as the kernel queues packets.
+// Tunnels (this file). OVS's userspace datapath drops packets to a tunnel endpoint while the
+// link-layer address of its neighbour, the endpoint or the next hop to it, is unknown. The datapath
+// learns from the replies to the host. It may fail to learn: it caches the flow of the replies, and
+// a flow from before the bridge's device had its addresses does not learn. So the Resolver also
+// passes it the addresses that the kernel has learned. The kernel datapath needs no help, as the
+// kernel queues packets.
 //
-// A gateway router queues only few packets while its next hop is unknown, and does not notice when
-// a next hop gets another link-layer address without announcing it. The kernel notices: it asks
-// again. So the Resolver has the kernel ask, and gives the gateway router the kernel's answer.
-//
-// The userspace datapath may fail to learn: it caches the flow of the replies, and a flow from
-// before the bridge's device had its addresses does not learn. So the Resolver also passes it the
-// addresses that the kernel has learned.
+// Next hops (hops.go). A gateway router queues only few packets while its next hop is unknown, and
+// does not notice when a next hop gets another link-layer address without announcing it. The kernel
+// notices, because it asks again. So the Resolver has the kernel ask, and sends the gateway router
+// a reply with the kernel's answer.
 package neighbour
 
 import (
@@ -31,10 +31,10 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/loop"
 )
 
-// Times of the probes of tunnels' other ends.
+// Times of the probes of tunnel endpoints.
 const (
-	// An unknown neighbour is probed after these waits; the last one repeats forever, as a node may
-	// be down for long.
+	// While a neighbour is unknown, the waits between two probes double from firstWait to lastWait.
+	// lastWait repeats forever, as a node may be down for long.
 	firstWait = 200 * time.Millisecond
 	lastWait  = time.Minute
 	// refreshEvery is well below the 15 minutes after which the userspace datapath expires an idle
@@ -47,34 +47,37 @@ type Options struct {
 	OVS     *ovs.Client
 	RunDir  string // of OVS
 	Bridge  string // the gateway's bridge
-	Tunnels bool   // the userspace datapath sends to the tunnels' other ends
+	Tunnels bool   // resolve tunnel endpoints, for the userspace datapath
 	// NextHops returns the next hops that the gateway router shares with the host.
 	NextHops func() NextHops
 	// PatchPort returns the number of the bridge's port to OVN, or 0 if there is none yet.
 	PatchPort func(context.Context) (uint32, error)
-	Changed   func() // called when the result of Fault or MAC changes; must not block
-	Log       *slog.Logger
+	// Changed is called when the result of MAC has changed, and when Fault may return other faults.
+	// It must not block.
+	Changed func()
+	Log     *slog.Logger
 }
 
-// NextHops are next hops of the gateway router, and what it shares with the host.
+// NextHops are the next hops of the gateway router. The host uses the same ones. The other fields
+// are the device, MAC address and IP addresses that router and host share.
 type NextHops struct {
-	Device string // the host's
-	Hops   []netip.Addr
-	// StandIns has IPv6 next hops of IPv4 routes. The values are the addresses by which the gateway
-	// router knows them. The router does not resolve these: the controller writes the link-layer
-	// address that MAC returns.
+	Device string       // of the host, by which the kernel reaches the next hops
+	Hops   []netip.Addr // that the gateway router resolves
+	// StandIns maps IPv6 next hops of IPv4 routes to the IPv4 addresses by which the gateway router
+	// knows them (gateway.Node.StandIns). The router does not resolve these addresses: the
+	// controller writes the link-layer address that MAC returns.
 	StandIns map[netip.Addr]netip.Addr
 	MAC      net.HardwareAddr
 	Addrs    []netip.Addr // at most one per family
-	VLAN     uint16       // between OVN and the bridge
+	VLAN     uint16       // tag between OVN and the bridge; 0: none
 }
 
 // Resolver resolves neighbours. Its methods are safe for concurrent use.
 type Resolver struct {
 	Options
-	wake loop.Signal
+	wake loop.Signal // for resolveTunnels
 
-	refreshed time.Time // when all tunnels' other ends were probed last; owned by resolveTunnels
+	refreshed time.Time // when all tunnel endpoints were last probed; owned by resolveTunnels
 	hops      *hops
 }
 
@@ -98,7 +101,8 @@ func (r *Resolver) Run(ctx context.Context) error {
 	return group.Wait()
 }
 
-// resolveTunnels resolves the other ends of tunnels.
+// resolveTunnels probes tunnel endpoints until ctx ends: at the start, soon after each event, and
+// then at growing intervals while one is unknown.
 func (r *Resolver) resolveTunnels(ctx context.Context) error {
 	changed := loop.NewSignal()
 
@@ -146,15 +150,15 @@ func (r *Resolver) resolveTunnels(ctx context.Context) error {
 		case <-r.wake:
 		}
 
-		if wait > firstWait { // otherwise a burst of events would postpone it
+		if wait > firstWait { // otherwise a burst of events would postpone the probe
 			wait = firstWait
 			timer.Reset(wait)
 		}
 	}
 }
 
-// probePeers probes tunnels' other ends that are unknown, and all of them every refreshEvery. It
-// reports whether none had to be probed.
+// probePeers probes the tunnel endpoints that are unknown, and all of them every refreshEvery. It
+// reports whether it had to probe none.
 func (r *Resolver) probePeers(ctx context.Context) (allKnown bool, err error) {
 	due, err := r.duePeers(ctx)
 	err = errors.Join(err, link.ProbeNeighbours(due))
@@ -162,8 +166,8 @@ func (r *Resolver) probePeers(ctx context.Context) (allKnown bool, err error) {
 	return len(due) == 0 && err == nil, err
 }
 
-// duePeers returns the neighbours to probe. It also gives the userspace datapath the addresses that
-// only the kernel knows.
+// duePeers returns the neighbours to probe. It also gives the userspace datapath the link-layer
+// addresses that only the kernel knows.
 func (r *Resolver) duePeers(ctx context.Context) ([]link.Neighbour, error) {
 	if !r.Tunnels {
 		return nil, nil
@@ -186,7 +190,9 @@ func (r *Resolver) duePeers(ctx context.Context) ([]link.Neighbour, error) {
 		r.refreshed = now
 	}
 
-	uplink := r.NextHops().Device // where the uplink's MAC is the bridge's too, answers arrive there
+	// In layout direct, the bridge has the MAC address of the uplink, so the kernel may learn a
+	// neighbour of the bridge's device at the uplink.
+	uplink := r.NextHops().Device
 
 	var (
 		out  []link.Neighbour
@@ -218,17 +224,22 @@ func (r *Resolver) duePeers(ctx context.Context) ([]link.Neighbour, error) {
 	return out, errors.Join(errs...)
 }
 
-// setPeer gives the userspace datapath the link-layer address that the kernel has for a tunnel's
-// other end, if it lacks it or has another. It reports whether it did.
+// setPeer gives the userspace datapath the kernel's link-layer address of a tunnel endpoint, and
+// reports whether it did. current is the address that the datapath has, or nil. Only an address
+// that the kernel has confirmed replaces another one.
 func (r *Resolver) setPeer(
 	ctx context.Context,
 	n link.Neighbour,
-	has net.HardwareAddr,
+	current net.HardwareAddr,
 	uplink string,
 ) (bool, error) {
 	mac, confirmed, err := link.NeighbourMAC(n, uplink)
-	if err != nil || mac == nil || bytes.Equal(mac, has) || has != nil && !confirmed {
+	if err != nil || mac == nil || bytes.Equal(mac, current) {
 		return false, err
+	}
+
+	if current != nil && !confirmed {
+		return false, nil
 	}
 
 	return true, ovs.SetTunnelNeighbour(ctx, r.RunDir, n.Device, n.Addr, mac)
