@@ -16,11 +16,14 @@ import (
 	"time"
 )
 
-// culprits returns the chains that drop packets of a family. Only a traced probe shows exactly
-// which rule drops it, but there are no traced replies. Chains behind that rule do not see the
-// packet: those with the policy drop are added, because they probably drop it, too. Without such a
-// chain, the culprits are those of iptables-legacy, which nftables does not show, or else all
-// chains.
+// culprits returns the chains that drop packets of a family, each as a phrase for Dropped.By. They
+// are, in the order of certainty:
+//
+//   - The rule that drops a traced probe. Replies cannot be traced.
+//   - Chains with the policy drop. They are added to a traced rule, because the packet does not reach
+//     the chains behind that rule.
+//   - If neither exists, chains of iptables-legacy, which nftables does not show.
+//   - If these do not exist either, all chains of other programs on the hook.
 func (p *Probe) culprits(ctx context.Context, f family, s source, replies bool) ([]string, error) {
 	chains, err := otherChains(ctx, f)
 	if err != nil {
@@ -67,7 +70,7 @@ func (p *Probe) culprits(ctx context.Context, f family, s source, replies bool) 
 	return found, nil
 }
 
-// chain is a base chain.
+// chain is a base chain in the output of nft -j list chains.
 type chain struct {
 	Family, Table, Name, Hook, Policy string
 }
@@ -176,8 +179,12 @@ func (p *Probe) trace(ctx context.Context, s source) (string, error) {
 	return found, nil
 }
 
-// traceLine matches a line about a traced packet: its ID, the family, table and name of a chain,
-// and what happened there.
+// traceLine matches a line of nft monitor trace about a packet: its ID, the family, table and name
+// of a chain, and the event there. For example:
+//
+//	trace id 3e5d3e04 ip filter FORWARD packet: iif "ovn-k8s-mp0" oif "eth0" ...
+//	trace id 3e5d3e04 ip filter FORWARD rule tcp dport 443 counter packets 1 bytes 40 drop (verdict drop)
+//	trace id 3e5d3e04 ip filter FORWARD policy drop
 var traceLine = regexp.MustCompile(`^trace id (\S+) (\S+) (\S+) (\S+) (.*)`)
 
 // maxRule is the length of a rule in a message.
@@ -186,11 +193,12 @@ const maxRule = 80
 // ruleCounter matches the counter of a rule, which would change the message at each look.
 var ruleCounter = regexp.MustCompile(`counter packets \d+ bytes \d+ ?`)
 
-// readTrace reads the output of nft monitor trace until a probe ends. It returns what dropped the
-// probe, or "" if that was the last chain of this package.
+// readTrace reads the output of nft monitor trace until a probe ends. It returns the chain and the
+// rule or policy that dropped the probe, or "" if it was this package's own chain leave. A packet is
+// a probe if its trace begins in this package's chain enter.
 func readTrace(in io.Reader) string {
 	own := "inet " + Table
-	base := map[string]string{} // the chain on the hook, by ID of our packets
+	base := map[string]string{} // the base chain in which a probe is now, by trace ID
 
 	for lines := bufio.NewScanner(in); lines.Scan(); {
 		m := traceLine.FindStringSubmatch(lines.Text())
@@ -204,11 +212,11 @@ func readTrace(in io.Reader) string {
 
 		switch rule, drops := strings.CutSuffix(event, " (verdict drop)"); {
 		case !isProbe && (table != own || name != enterChain): // a packet of another trace
-		case strings.HasPrefix(event, "packet:"):
+		case strings.HasPrefix(event, "packet:"): // the probe enters a base chain
 			base[id] = table + " " + name
 		case (drops || event == "policy drop") && table == own:
 			return ""
-		case drops:
+		case drops: // by a rule of the base chain, or of a chain to which it jumps
 			rule = ruleCounter.ReplaceAllString(strings.TrimPrefix(rule, "rule "), "")
 			rule = strings.ReplaceAll(rule[:min(len(rule), maxRule)], ";", ",")
 

@@ -25,14 +25,15 @@ const Table = "ovn_ebpf"
 type Config struct {
 	Port     string         // the management port, ovn-k8s-mp0
 	Uplinks  []string       // devices through which pod traffic leaves and replies return
-	Pods     []netip.Prefix // of this node: masqueraded
-	Cluster  []netip.Prefix // pods of all nodes, and services: not masqueraded towards these
-	Routable []netip.Prefix // pods with routable addresses: not masqueraded
+	Pods     []netip.Prefix // subnets of the node's pods, which are masqueraded
+	Cluster  []netip.Prefix // destinations without masquerading: pods of all nodes, and services
+	Routable []netip.Prefix // those of Pods with routable addresses, which are not masqueraded
 	// Ports is the range of source ports of masqueraded connections, reserved for pods. Otherwise a
 	// pod that binds port 22 would leave from port 22 of the host, and a peer's next connection to
 	// that port would be taken for a reply to the pod.
 	Ports cluster.PortRange
-	// Tunnels are the networks to which pods may send Geneve packets, except to Hosts.
+	// Tunnels are the networks to which pods may send Geneve packets, except to Hosts, which are
+	// addresses of other nodes.
 	Tunnels []netip.Prefix
 	Hosts   []netip.Addr
 	// Redirects maps frontends of Services to the destinations of their traffic.
@@ -71,7 +72,14 @@ func (c Config) Validate() error {
 }
 
 // Script returns the transaction that replaces the table by the one for c. Existing connections
-// keep their address.
+// keep their address. TestScript has a whole table. The rules of the chain postrouting are, in
+// their order, with an example of their addresses:
+//
+//	oifname { "lo", "ovn-k8s-mp0" } return                          # stays on the node
+//	ip saddr { 10.244.1.128/25 } return                             # Routable
+//	ip saddr { 10.244.1.0/24 } ip daddr { 10.244.0.0/16 } return    # to pods and services
+//	ip saddr { 10.244.1.0/24 } meta l4proto { tcp, udp, sctp } masquerade to :49152-65535
+//	ip saddr { 10.244.1.0/24 } masquerade                           # other protocols, such as ICMP
 func Script(c Config) string {
 	var b strings.Builder
 
@@ -104,6 +112,23 @@ func Script(c Config) string {
 	return b.String()
 }
 
+// family is an address family.
+type family struct {
+	ip     string     // nft's name: ip or ip6
+	name   string     // for people
+	target netip.Addr // of probes, which never leave the node
+}
+
+// families are both families. The targets are addresses in the Internet that no firewall treats in
+// a special way: those of a.root-servers.net.
+var families = []family{
+	{"ip", "IPv4", netip.MustParseAddr("198.41.0.4")},
+	{"ip6", "IPv6", netip.MustParseAddr("2001:503:ba3e::2:30")},
+}
+
+// is reports whether an address is of the family.
+func (f family) is(a netip.Addr) bool { return a.Is4() == (f.ip == "ip") }
+
 // set returns the prefixes of one family as elements of an nftables set: sorted, and without nested
 // prefixes, which nft rejects.
 func set(list []netip.Prefix, isFamily func(netip.Addr) bool) string {
@@ -115,7 +140,7 @@ func set(list []netip.Prefix, isFamily func(netip.Addr) bool) string {
 		}
 	}
 
-	// The shortest prefixes first, so that a nested one finds the one around it.
+	// The shortest prefixes first, so that a nested prefix finds the prefix around it.
 	slices.SortFunc(ofFamily, func(a, b netip.Prefix) int { return a.Bits() - b.Bits() })
 
 	var kept []netip.Prefix
@@ -198,6 +223,9 @@ func enableForwarding(c Config) error {
 // keepAdvertisements makes devices that accept router advertisements accept them while forwarding,
 // too: the host may be reachable through another device than the uplink.
 func keepAdvertisements(c Config) error {
+	// Values of accept_ra: accept advertisements only while not forwarding, or always.
+	const onlyHosts, always = "1", "2"
+
 	devices, err := net.Interfaces()
 	if err != nil {
 		return fmt.Errorf("list devices: %w", err)
@@ -206,17 +234,18 @@ func keepAdvertisements(c Config) error {
 	for _, d := range devices {
 		key := "net/ipv6/conf/" + d.Name + "/accept_ra"
 
-		v, err := link.ReadSysctl(key)
-		if err != nil || v != "1" || d.Name == c.Port || d.Flags&net.FlagLoopback != 0 {
-			continue // without IPv6, or removed
+		v, err := link.ReadSysctl(key) // it fails for a device without IPv6, or a removed one
+		if err != nil || v != onlyHosts || d.Name == c.Port || d.Flags&net.FlagLoopback != 0 {
+			continue
 		}
 
+		// A device that forwards already accepts none now. Uplinks have to accept them in any case.
 		forwards, err := link.ReadSysctl("net/ipv6/conf/" + d.Name + "/forwarding")
 		if !slices.Contains(c.Uplinks, d.Name) && (err != nil || forwards != "0") {
-			continue // accepts none now
+			continue
 		}
 
-		if err := link.WriteSysctl(key, "2"); err != nil && !errors.Is(err, os.ErrNotExist) {
+		if err := link.WriteSysctl(key, always); err != nil && !errors.Is(err, os.ErrNotExist) {
 			return err
 		}
 	}
@@ -230,7 +259,7 @@ func nft(ctx context.Context, script string) error {
 	return err
 }
 
-// runNFT runs nft with this input, and returns its output.
+// runNFT runs the program nft with this input, and returns its output. An error has its stderr.
 func runNFT(ctx context.Context, input string, args ...string) ([]byte, error) {
 	cmd := exec.CommandContext(ctx, "nft", args...)
 	cmd.Stdin = strings.NewReader(input)

@@ -17,9 +17,14 @@ import (
 // protocols are nft's names of the protocols with ports.
 var protocols = map[uint8]string{unix.IPPROTO_TCP: "tcp", unix.IPPROTO_UDP: "udp", unix.IPPROTO_SCTP: "sctp"}
 
-// redirects returns the chains that redirect traffic at frontends, or "" if there are none.
-// Frontends with one target are elements of one map. Those with several targets jump to a chain,
-// which picks a random target. Frontends with equal lists of targets share a chain.
+// redirects returns the maps and chains that redirect traffic at frontends, or "" if there are
+// none. For each family, the chain prerouting has up to three rules, each with a map of frontends:
+//
+//	ip daddr . meta l4proto . th dport vmap @ranged_ip          # drops clients outside a frontend's ranges
+//	dnat ip to ip daddr . meta l4proto . th dport map @one_ip   # frontends with one target
+//	ip daddr . meta l4proto . th dport vmap @several_ip         # others: a chain picks a target at random
+//
+// Frontends with equal lists of targets, or of ranges, share a chain.
 func redirects(fronts map[verdict.ServiceKey]service.Redirect) string {
 	r := redirector{fronts: fronts, chains: map[string]string{}}
 	r.keys = slices.SortedFunc(maps.Keys(fronts), func(a, b verdict.ServiceKey) int {
@@ -45,8 +50,7 @@ type redirector struct {
 }
 
 // addFamily adds the frontends of a family, which nft calls ip and whose addresses have the type
-// kind. Clients outside a frontend's ranges are dropped first. Then at most one of the other two
-// rules has the frontend.
+// kind. Frontends without a target of the family are left out.
 func (r *redirector) addFamily(ip, kind string, is4 bool) {
 	var single, several, ranged []string // elements: with one target, with several, with client ranges
 
@@ -128,5 +132,5 @@ func (r *redirector) chainNamed(kind, list, rules string) string {
 	return name
 }
 
-// target returns a value of the maps.
+// target returns a target as a value of the maps.
 func target(a netip.AddrPort) string { return fmt.Sprintf("%s . %d", a.Addr(), a.Port()) }
