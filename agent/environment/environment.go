@@ -3,17 +3,11 @@ package environment
 import (
 	"context"
 	"errors"
-	"fmt"
-	"io"
-	"io/fs"
 	"log/slog"
 	"maps"
-	"math"
 	"net/http"
 	"slices"
-	"strings"
 	"sync"
-	"syscall"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -27,8 +21,9 @@ const (
 	Warning = "warning: "
 )
 
-// Reasons of Kubernetes Events about the Node.
+// Reasons of Kubernetes Events about the Node. Each is a kind of fault; docs/status.md explains them.
 const (
+	// Found by the checks of this package.
 	KubeProxyRuns = "KubeProxyRuns"
 	ClockDiffers  = "ClockDiffers"
 	DiskFull      = "DiskFull"
@@ -36,6 +31,7 @@ const (
 	SwitchAborts  = "SwitchAborts"
 	NotReady      = "NetworkNotReady"
 
+	// Found by checks of the agent's parts, which Watch.Add registers.
 	GatewayAddressGone    = "GatewayAddressGone"
 	GatewayAddressDiffers = "GatewayAddressDiffers"
 	RoutesRemoved         = "RoutesRemoved"
@@ -55,49 +51,43 @@ const (
 	ForwardDropped        = "ForwardDropped"
 	ClusterNotFollowed    = "ClusterNotFollowed"
 
-	// AgentFailed is of an agent that has ended with an error.
+	// AgentFailed is not found by a check: ovnkube writes it when the agent ends with an error.
 	AgentFailed = "AgentFailed"
 )
 
 const (
-	interval = 30 * time.Second // between two looks at the whole environment
-	eventGap = time.Minute      // between two Events of one reason: a fault may come and go
-	wait     = 3 * time.Second  // for one answer
-	maxSkew  = 5 * time.Minute  // Kubernetes' own certificates and leases tolerate less than an hour
-	minFree  = 1 << 20          // bytes
-	maxReply = 64               // bytes of kube-proxy's answer
-	maxEvent = 900              // bytes; the API server refuses messages of more than 1,024
+	interval = 30 * time.Second // between two runs of the checks of this package
+	eventGap = time.Minute      // between two Events of one reason: a fault may begin and end often
 )
 
-// Options configure a Watch.
+// Options configure a Watch. A check whose function is nil is skipped.
 type Options struct {
-	// KubeProxy is the URL at which kube-proxy says its mode, http://127.0.0.1:10249/proxyMode by
-	// default.
+	// KubeProxy is the URL at which kube-proxy answers with its mode,
+	// http://127.0.0.1:10249/proxyMode by default.
 	KubeProxy string
 	// Server is the URL of the API server, and Client a client for it. Without a Client the clock
 	// is not compared.
 	Server string
 	Client *http.Client
-	// Cgroup returns an error if the host's sockets cannot be watched; nil is not asked.
+	// Cgroup returns an error if the host has no cgroup2 to which programs can be attached.
 	Cgroup func() error
-	// SwitchAborts reports whether connections of pods can abort the running ovs-vswitchd; nil is
-	// not asked.
+	// SwitchAborts reports whether connections of pods can abort the running ovs-vswitchd.
 	SwitchAborts func(context.Context) (bool, error)
 	// Dirs are directories in which the agent, Open vSwitch or OVN's databases write. Missing ones
 	// are ignored.
 	Dirs []string
-	// Missing returns what keeps the node from being ready; nil is not asked.
+	// Missing returns what keeps the node from being ready; none if it is ready.
 	Missing func() []string
 	// Warn writes an Event about the Node. It is called once for each fault that begins, and at
-	// most once per minute for each reason.
+	// most once per minute for each reason. A failed call is repeated. It must not be nil.
 	Warn func(ctx context.Context, reason, message string) error
 	Log  *slog.Logger
 }
 
-// Fault is one fault of the node, with what helps.
+// Fault is one fault of the node.
 type Fault struct {
 	Reason string // of the Event
-	Text   string
+	Text   string // the fault, and after the first semicolon the advice
 }
 
 // Line returns the fault's line of /readyz. A release of Open vSwitch that pods can abort is a
@@ -111,6 +101,10 @@ func (f Fault) Line() string {
 }
 
 // Watch looks for faults. Its methods are safe for concurrent use.
+//
+// It has two loops. The first one, runChecks, runs all checks, replaces faults, and notes in pending
+// each fault that has begun. The second one, report, writes the Events of pending, and repeats them
+// while the API server does not answer.
 type Watch struct {
 	Options
 	client http.Client // for kube-proxy
@@ -119,20 +113,20 @@ type Watch struct {
 	newFault loop.Signal      // triggers report
 	now      func() time.Time // time.Now, except in tests
 
-	mu      sync.Mutex // guards the following fields
-	faults  []Fault
+	mu      sync.Mutex           // guards the following fields
+	faults  []Fault              // see Faults
 	checks  []Check              // see Add
-	active  map[string]bool      // reasons of present faults that have or get an Event
-	begun   map[string]time.Time // by reason: when the last fault began that has or gets an Event
+	active  map[string]bool      // reasons of present faults that have an Event, or are pending
+	begun   map[string]time.Time // by reason: the time when a fault was last noted in pending
 	pending map[string]Fault     // Events to write, by reason
 
 	// The goroutine of runChecks owns these.
-	lastLook time.Time // when the whole environment was looked at last
-	found    []Fault   // at that time
-	unready  int       // looks in a row at which something was missing
+	lastLook time.Time // when the checks of this package ran last
+	found    []Fault   // by them
+	unready  int       // their runs in a row at which something was missing
 }
 
-// Check returns a fault, or nil.
+// Check looks for one kind of fault. It returns nil if there is none.
 type Check func(context.Context) *Fault
 
 // New returns a Watch that does not run yet.
@@ -144,11 +138,11 @@ func New(o Options) *Watch {
 	return &Watch{
 		Options: o, wake: loop.NewSignal(), newFault: loop.NewSignal(), now: time.Now,
 		begun: map[string]time.Time{}, pending: map[string]Fault{},
-		client: http.Client{Timeout: wait, Transport: &http.Transport{DisableKeepAlives: true}},
+		client: http.Client{Timeout: answerWait, Transport: &http.Transport{DisableKeepAlives: true}},
 	}
 }
 
-// Faults returns the faults that the last look has found.
+// Faults returns the present faults, except NotReady. The slice must not be modified.
 func (w *Watch) Faults() []Fault {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -191,7 +185,7 @@ func (w *Watch) Run(ctx context.Context) error {
 	return group.Wait()
 }
 
-// runChecks runs the checks of Add, and every 30 s all others.
+// runChecks runs the checks of Add, and every 30 s also the checks of this package.
 func (w *Watch) runChecks(ctx context.Context) {
 	w.mu.Lock()
 	added := w.checks
@@ -230,32 +224,8 @@ func run(ctx context.Context, checks []Check) []Fault {
 	return found
 }
 
-// notReady returns a fault when something has been missing for two looks. A start takes less.
-func (w *Watch) notReady() *Fault {
-	if w.Missing == nil {
-		return nil
-	}
-
-	missing := w.Missing()
-	if len(missing) == 0 {
-		w.unready = 0
-		return nil
-	}
-
-	w.unready++
-	if w.unready < 2 {
-		return nil
-	}
-
-	text := strings.Join(missing, "; ")
-	if len(text) > maxEvent {
-		text = text[:maxEvent]
-	}
-
-	return &Fault{NotReady, text + "; ovnkube status on the node says what helps"}
-}
-
-// begin notes the faults that have begun, for report. w.mu is locked.
+// begin notes the faults that have begun, for report. A fault that begins within eventGap after the
+// last one of its reason does not become active, so it begins later if it lasts. w.mu is locked.
 func (w *Watch) begin(found []Fault) {
 	active := map[string]bool{}
 
@@ -263,7 +233,7 @@ func (w *Watch) begin(found []Fault) {
 		switch {
 		case w.active[f.Reason]:
 			active[f.Reason] = true
-		case w.now().Sub(w.begun[f.Reason]) >= eventGap: // otherwise later, if it lasts
+		case w.now().Sub(w.begun[f.Reason]) >= eventGap:
 			w.Log.Warn("fault of the node's environment", "reason", f.Reason, "fault", f.Text)
 			active[f.Reason] = true
 			w.begun[f.Reason] = w.now()
@@ -298,151 +268,4 @@ func (w *Watch) report(ctx context.Context) error {
 	}
 
 	return errors.Join(errs...)
-}
-
-// kubeProxy finds a kube-proxy that runs in the host's network. It and the agent both translate
-// Services, and a Service's endpoints may differ between the two.
-func (w *Watch) kubeProxy(ctx context.Context) *Fault {
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, w.KubeProxy, http.NoBody)
-	if err != nil {
-		return nil
-	}
-
-	response, err := w.client.Do(request)
-	if err != nil {
-		return nil // nothing listens
-	}
-	defer response.Body.Close()
-
-	mode, err := io.ReadAll(io.LimitReader(response.Body, maxReply))
-	if err != nil || response.StatusCode != http.StatusOK {
-		return nil // another program
-	}
-
-	switch m := strings.TrimSpace(string(mode)); m {
-	case "iptables", "ipvs", "nftables":
-		return &Fault{
-			KubeProxyRuns,
-			"kube-proxy runs on this node, in mode " + m + ", and translates Services too; " +
-				"delete its DaemonSet (kubectl -n kube-system delete daemonset kube-proxy), then run kube-proxy --cleanup or restart the node",
-		}
-	}
-
-	return nil
-}
-
-// clock compares this node's clock with that of the API server. An API server that does not answer
-// is reported elsewhere.
-func (w *Watch) clock(ctx context.Context) *Fault {
-	if w.Client == nil {
-		return nil
-	}
-
-	ctx, cancel := context.WithTimeout(ctx, wait)
-	defer cancel()
-
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet,
-		strings.TrimRight(w.Server, "/")+"/version", http.NoBody)
-	if err != nil {
-		return nil
-	}
-
-	response, err := w.Client.Do(request)
-	if err != nil {
-		return nil
-	}
-
-	response.Body.Close()
-
-	theirs, err := http.ParseTime(response.Header.Get("Date"))
-	if err != nil {
-		return nil
-	}
-
-	skew := time.Since(theirs).Round(time.Second)
-	if skew.Abs() <= maxSkew {
-		return nil
-	}
-
-	direction := "ahead of"
-	if skew < 0 {
-		direction = "behind"
-	}
-
-	text := fmt.Sprintf(
-		"this node's clock is %s %s the API server's: certificates and leases may be taken for expired; "+
-			"synchronise both clocks (chrony, systemd-timesyncd)", skew.Abs(), direction)
-
-	return &Fault{ClockDiffers, text}
-}
-
-// disk finds directories in which nothing can be written. Open vSwitch and the agent lose no state
-// by that, but changes do not survive a restart. OVN's databases refuse changes.
-func (w *Watch) disk(context.Context) *Fault {
-	var full []string
-
-	for _, dir := range w.Dirs {
-		var s syscall.Statfs_t
-		if err := syscall.Statfs(dir, &s); err != nil {
-			if !errors.Is(err, fs.ErrNotExist) {
-				full = append(full, fmt.Sprintf("%s (%v)", dir, err))
-			}
-
-			continue
-		}
-
-		free := uint64(math.MaxUint64) // file systems without a limit report no blocks
-		if s.Blocks > 0 {
-			free = s.Bavail * uint64(s.Bsize) //nolint:gosec // a block's size is positive
-		}
-
-		if free < minFree || s.Files > 0 && s.Ffree == 0 {
-			full = append(full, dir)
-		}
-	}
-
-	if full == nil {
-		return nil
-	}
-
-	dirs := strings.Join(full, ", ")
-
-	return &Fault{DiskFull, "no space left in " + dirs + ": changes do not survive a restart; free space there"}
-}
-
-// cgroup finds a host without the unified hierarchy.
-func (w *Watch) cgroup(context.Context) *Fault {
-	if w.Cgroup == nil {
-		return nil
-	}
-
-	if err := w.Cgroup(); err != nil {
-		return &Fault{
-			NoCgroup2,
-			err.Error() + ": the host's own sockets reach Services on a longer path, " +
-				"and its ports inside the SNAT range are seen late; " +
-				"boot with cgroup v2 (systemd.unified_cgroup_hierarchy=1), or name its mount with --cgroup-path",
-		}
-	}
-
-	return nil
-}
-
-// switchAborts finds a release of Open vSwitch that pods can abort. An ovs-vswitchd that does not
-// answer is reported elsewhere.
-func (w *Watch) switchAborts(ctx context.Context) *Fault {
-	if w.SwitchAborts == nil {
-		return nil
-	}
-
-	if aborts, err := w.SwitchAborts(ctx); err != nil || !aborts {
-		return nil
-	}
-
-	return &Fault{
-		SwitchAborts,
-		"Open vSwitch before 3.3 runs with its userspace datapath: any pod can abort ovs-vswitchd, " +
-			"and so interrupt every pod of this node, if it connects again from the same source port; " +
-			"use the kernel's datapath or Open vSwitch 3.3",
-	}
 }
