@@ -36,8 +36,9 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/verdict"
 )
 
-// agent holds the parts of a running agent and their shared state. Each part is a loop of its own.
-// The parts know each other only by the functions that follow and build give them.
+// agent holds the parts of a running agent and their shared state. Each part is a loop of its own,
+// which runs in its own goroutine. The parts know each other only by the functions that follow and
+// build give them.
 type agent struct {
 	cfg      Config // with the settings completed by Run
 	detected detected
@@ -66,13 +67,13 @@ type agent struct {
 	hostSent   *metrics.HostSent // nil except in layout direct, where no program sees what the host sends
 
 	// Signals that wake the agent's own loops.
-	nodeWake    loop.Signal // the Node, or its desired annotations, have changed
-	ovsWake     loop.Signal // the settings in OVS, or their inputs, have changed
-	podsWake    loop.Signal // the controller's annotation of a pod has changed
-	forwardWake loop.Signal // a probe through the hook forward is due
+	nodeWake    loop.Signal // for keepAnnotations: the Node, or its desired annotations, have changed
+	ovsWake     loop.Signal // for keepSettings: the settings in OVS, or their inputs, have changed
+	podsWake    loop.Signal // for podnet.Keeper: the controller's annotation of a pod has changed
+	forwardWake loop.Signal // for watchForward: a probe through the hook forward is due
 
 	// Results of loops that other goroutines read.
-	chassis      atomic.Pointer[chassis] // as written to OVS last
+	chassis      atomic.Pointer[chassis] // as last written to OVS; not nil after openOVS
 	mtu          atomic.Int64            // of pods; 0 while unknown
 	nodeFault    atomic.Pointer[string]  // error of the last syncNode, or ""; nil before the first
 	forwardFault atomic.Pointer[string]  // result of the probes, "" without a fault; nil before the first
@@ -260,7 +261,9 @@ func (a *agent) openOVS(ctx context.Context) error {
 	return err
 }
 
-// follow builds what reads the cluster and what writes Events. Nothing of it runs yet.
+// follow builds what reads the cluster, and the watch for faults of the environment. The handlers
+// refer to parts that only build sets: they are not called before a.cluster runs, as a part of
+// runParts.
 func (a *agent) follow() error {
 	var err error
 
@@ -373,7 +376,23 @@ func (a *agent) build() {
 	}
 }
 
-// controlPlane returns the servers that the settings and the slices of default/kubernetes name.
+// newShadow returns the comparison of the programs' decisions with the model, or nil if it is off or
+// flows decide instead of programs.
+func (a *agent) newShadow() *shadow.Shadow {
+	if a.cfg.ShadowRate == 0 || a.cfg.NoGateway {
+		return nil
+	}
+
+	if a.cfg.Backend != gateway.EBPF {
+		a.log.Warn("decisions of flows cannot be compared with the model")
+		return nil
+	}
+
+	return shadow.New(shadow.Options{PinDir: a.cfg.PinDir, Rate: uint32(a.cfg.ShadowRate), Log: a.log})
+}
+
+// controlPlane returns the addresses of API servers and OVN databases: those that the configuration
+// names, and those in the slices of default/kubernetes.
 func (a *agent) controlPlane() model.ControlPlane {
 	return a.servers.Found().With(a.cluster.APIServers(a.cfg.ServiceCIDRs))
 }
@@ -465,6 +484,9 @@ func (a *agent) runParts(ctx context.Context, server *cniserver.Server, keeper *
 	return group.Wait()
 }
 
+// serves reports whether Services are served completely.
+func (a *agent) serves() bool { return a.gateway.View().Missing() == "" && a.cluster.Missing() == "" }
+
 // healthProxy returns the server of kube-proxy's health check.
 func (a *agent) healthProxy() healthcheck.Proxy {
 	return healthcheck.Proxy{
@@ -475,19 +497,8 @@ func (a *agent) healthProxy() healthcheck.Proxy {
 	}
 }
 
-// keepAnnotations keeps the Node's annotations as syncNode writes them, until ctx ends.
-func (a *agent) keepAnnotations(ctx context.Context) error {
-	return loop.Run(ctx, loop.Options{
-		Name:   "node annotations",
-		Wake:   a.nodeWake,
-		Apply:  a.syncNode,
-		Resync: time.Minute,
-		Log:    a.log,
-	})
-}
-
-// sharedNextHops returns the next hops that the gateway router and the host have in common. Without
-// a gateway, or in local gateway mode, there are none.
+// sharedNextHops returns the next hops that the gateway router and the host have in common. They
+// have none without a gateway, in local gateway mode and in layout dedicated.
 func (a *agent) sharedNextHops() neighbour.NextHops {
 	next := neighbour.NextHops{Device: a.cfg.HostDevice()}
 
@@ -500,7 +511,7 @@ func (a *agent) sharedNextHops() neighbour.NextHops {
 	next.StandIns = n.StandIns()
 	next.MAC, next.VLAN = n.Uplink.MAC, a.cfg.VLAN
 
-	for _, r := range n.Routes { // an IPv6 next hop of an IPv4 route is among the stand-ins
+	for _, r := range n.Routes { // IPv6 next hops of IPv4 routes are among the stand-ins
 		if r.Via.IsValid() && r.Via.Is4() == r.Prefix.Addr().Is4() && !slices.Contains(next.Hops, r.Via) {
 			next.Hops = append(next.Hops, r.Via)
 		}
@@ -511,29 +522,4 @@ func (a *agent) sharedNextHops() neighbour.NextHops {
 	}
 
 	return next
-}
-
-// serves reports whether Services are served completely.
-func (a *agent) serves() bool { return a.gateway.View().Missing() == "" && a.cluster.Missing() == "" }
-
-// keepSettings keeps the settings in OVS as syncOVS writes them, until ctx ends. Besides other
-// programs that change them, ovs-vswitchd triggers it when it reports the capabilities of its
-// datapath.
-func (a *agent) keepSettings(ctx context.Context) error {
-	hasSettings := func(table, _ string) bool { return table == "Open_vSwitch" || table == "Datapath" }
-
-	stopWatch := a.ovs.Watch(hasSettings, a.ovsWake)
-	defer stopWatch()
-
-	return loop.Run(ctx, loop.Options{
-		Name: "OVS settings", Wake: a.ovsWake, Resync: time.Minute, Log: a.log,
-		Apply: func(ctx context.Context) error {
-			err := a.syncOVS(ctx)
-			if a.cfg.AvoidNullNAT && a.cfg.Datapath == ovs.DatapathNetdev {
-				err = errors.Join(err, a.ovs.AvoidNullNAT(ctx, a.cfg.OVSRunDir))
-			}
-
-			return err
-		},
-	})
 }

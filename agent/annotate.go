@@ -9,16 +9,28 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/ovn-ebpf/ovn-ebpf/agent/gateway"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/management"
 	"github.com/ovn-ebpf/ovn-ebpf/cluster/annotation"
+	"github.com/ovn-ebpf/ovn-ebpf/loop"
 )
 
-// syncNode publishes the node's state to the controller and applies the controller's subnet to the
-// management port.
+// keepAnnotations exchanges annotations of the Node with the controller until ctx ends: see exchange.
+func (a *agent) keepAnnotations(ctx context.Context) error {
+	return loop.Run(ctx, loop.Options{
+		Name:   "node annotations",
+		Wake:   a.nodeWake,
+		Apply:  a.syncNode,
+		Resync: time.Minute,
+		Log:    a.log,
+	})
+}
+
+// syncNode calls exchange and stores its error for /readyz.
 func (a *agent) syncNode(ctx context.Context) error {
 	err := a.exchange(ctx)
 
@@ -33,7 +45,10 @@ func (a *agent) syncNode(ctx context.Context) error {
 	return err
 }
 
-// exchange does the work of syncNode. Faults that other parts report are not errors here.
+// exchange reads the annotations of the Node that the controller has written, the node's subnets and
+// those of the gateway routers, and passes them to the agent's parts. Then it writes the agent's own
+// annotations (nodeAnnotations) that the API server does not have yet. Faults that other parts
+// report are not errors here.
 func (a *agent) exchange(ctx context.Context) error {
 	n, known := a.gateway.View().Node()
 	if !known {
@@ -52,7 +67,7 @@ func (a *agent) exchange(ctx context.Context) error {
 	}
 
 	subnets, err := annotation.ParseNodeSubnets(node.Annotations)
-	if err == nil { // the management port reports an error
+	if err == nil { // otherwise the management port reports the missing subnets
 		join := joinSubnets(node)
 
 		a.management.Set(subnets, join, int(a.mtu.Load()))
@@ -65,7 +80,7 @@ func (a *agent) exchange(ctx context.Context) error {
 	}
 
 	if len(n.Addresses) == 0 {
-		return nil
+		return nil // reported by the gateway
 	}
 
 	a.gateway.Inputs().AddFormerAddresses(lostAddresses(node, n))
@@ -94,7 +109,7 @@ func (a *agent) unpublishedLine() string {
 		return "" // reported by other parts
 	}
 
-	subnets, _ := annotation.ParseNodeSubnets(node.Annotations) // an error is reported by the management port
+	subnets, _ := annotation.ParseNodeSubnets(node.Annotations) // see exchange
 
 	missing := a.unpublished(node, n, subnets)
 	if len(missing) == 0 {
@@ -106,16 +121,22 @@ func (a *agent) unpublishedLine() string {
 	return "node " + a.cfg.NodeName + ": the API server does not have its " + names + " yet"
 }
 
-// differing returns the annotations of want that the node lacks. A Node without the annotation of
-// routes counts as one without routes. An equivalent, more detailed gateway annotation of
+// differing returns the annotations of want that the Node lacks. The missing annotation of routes is
+// equal to the value without routes. An equivalent, more detailed gateway annotation of
 // ovn-kubernetes stays.
 func differing(node *corev1.Node, want map[string]string) map[string]string {
 	out := maps.Clone(want)
 	maps.DeleteFunc(out, func(k, v string) bool {
 		published, exists := node.Annotations[k]
 
-		return published == v || v == annotation.NoGatewayRoutes && !exists ||
-			k == annotation.GatewayConfig && annotation.SameGateway(published, v)
+		switch {
+		case published == v:
+			return true
+		case v == annotation.NoGatewayRoutes && !exists:
+			return true
+		}
+
+		return k == annotation.GatewayConfig && annotation.SameGateway(published, v)
 	})
 
 	return out
@@ -175,9 +196,11 @@ func mode(s gateway.Settings) string {
 	return annotation.GatewayModeShared
 }
 
-// gatewayRoutes returns the gateway router's routes beside those by next hops.
+// gatewayRoutes returns the routes of the gateway router, n.Routes, as they are published. Default
+// routes by the next hops of the annotation GatewayConfig are not among them.
 //
-// The router cannot resolve an IPv6 next hop of an IPv4 route, so such a route also has the next
+// The router cannot resolve an IPv6 next hop of an IPv4 route. In such a route, the next hop is
+// replaced by its stand-in, an IPv4 address (gateway.Node.StandIns), and the route also has the next
 // hop's link-layer address, which mac returns. While mac does not know it, the route keeps the
 // link-layer address that is published for it. If none is published, the route is left out.
 func gatewayRoutes(
@@ -232,8 +255,8 @@ func lostAddresses(node *corev1.Node, n gateway.Node) []netip.Addr {
 	return out
 }
 
-// joinSubnets returns the networks of the gateway routers that the controller has assigned. The
-// controller itself reports malformed annotations.
+// joinSubnets returns the join networks, in which the gateway routers of all nodes have addresses,
+// from the controller's annotation. The controller itself reports malformed annotations.
 func joinSubnets(node *corev1.Node) []netip.Prefix {
 	join, err := annotation.ParseJoin(node.Annotations)
 	if err != nil {

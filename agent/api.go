@@ -12,13 +12,13 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/bpf"
 )
 
-// API returns the client configuration for the agent's own connections to the API server. The
-// programs for the host's sockets do not translate these connections. If they did, an entry in
-// their pinned tables for the API server's address could cut off all agents, and an agent that has
-// no connection cannot learn that the entry must be removed.
+// API returns the client configuration for the agent's own connections to the API server. The eBPF
+// programs that translate Services for the host's sockets leave these connections as they are.
+// Otherwise an entry for the API server's address, in the pinned tables of the programs, could cut
+// off all agents. An agent without a connection cannot learn that the entry must be removed.
 //
-// Cluster IPs are translated: the API server allocates them, so no tenant can have that of another
-// Service, and nothing else serves them.
+// Connections to a cluster IP are translated nevertheless, because nothing else serves it. The API
+// server allocates cluster IPs, so a tenant cannot take the cluster IP of another Service.
 //
 // The result is nil if c has no configuration for the API server.
 func (c Config) API(log *slog.Logger) *rest.Config {
@@ -34,15 +34,15 @@ func (c Config) API(log *slog.Logger) *rest.Config {
 	return config
 }
 
-// socketExemption excludes sockets from the translation by the programs for the host's sockets.
+// socketExemption excludes sockets from the translation of Services.
 type socketExemption struct {
-	pinDir   string
-	services []netip.Prefix
+	pinDir   string         // of the programs and their tables
+	services []netip.Prefix // networks of cluster IPs
 	log      *slog.Logger
 }
 
-// control is net.Dialer.Control. It does not fail: without the exemption the connection is still
-// likely to succeed.
+// control is the Control of net.Dialer, which calls it before a socket connects. A failed exemption
+// is only logged, because the connection is still likely to succeed.
 func (e socketExemption) control(_, address string, conn syscall.RawConn) error {
 	to, err := netip.ParseAddrPort(address)
 	if err != nil || e.isClusterIP(to.Addr().Unmap()) {

@@ -18,11 +18,11 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/agent/status"
 )
 
-// Cleanup removes all traces of the agent from the node, in the reverse order of Run: CNI
-// configuration and socket, pods' interfaces, management port, gateway, settings in OVS. Host
-// addresses on the bridge go back to the uplink. A node that was taken over is handed back with its
-// pods instead. If OVSDB is down or another program owns OVS, Cleanup does the rest and returns an
-// error. Cleanup is idempotent, and works without the uplink.
+// Cleanup removes all traces of the agent from the node, in this order: CNI configuration and
+// socket, pods' interfaces, management port, gateway, settings in OVS. Host addresses on the bridge
+// return to the uplink. On a node that was taken over from another network, the pods and the
+// management port stay for that network. If OVSDB is down or another program owns the bridges,
+// Cleanup does the rest and returns an error. Cleanup is idempotent, and works without the uplink.
 func Cleanup(ctx context.Context, cfg Config, log *slog.Logger) error {
 	errs := []error{allowSysctls(log)}
 	if cfg.CNIConfDir != "" {
@@ -45,7 +45,7 @@ func Cleanup(ctx context.Context, cfg Config, log *slog.Logger) error {
 			errs = append(errs, o.AllowNullNAT(ctx))
 		}
 
-		if takenOver { // pods and their management port keep working in the network that gets the node back
+		if takenOver { // pods and the management port keep working in the network that had the node before
 			errs = append(errs, os.RemoveAll(podRecords(cfg)))
 		} else {
 			errs = append(errs, removePods(ctx, o, podRecords(cfg)), management.Cleanup(ctx, o))
@@ -60,8 +60,9 @@ func Cleanup(ctx context.Context, cfg Config, log *slog.Logger) error {
 	return errors.Join(errs...)
 }
 
-// dialOwn connects to OVS unless another program owns its bridges: deleting a foreign gateway
-// bridge would cut the host off. Without a connection it returns the settings known so far.
+// dialOwn connects to OVS and completes the gateway's settings. It returns an error if another
+// program owns the bridges, because deleting a foreign gateway bridge would cut the host off. With
+// an error, the client is nil, and the settings are those known so far.
 func dialOwn(ctx context.Context, cfg Config) (*ovs.Client, gateway.Settings, error) {
 	s := cfg.Defaulted()
 	if w, takenOver := gateway.TakeoverWiring(cfg.RunDir); takenOver {
@@ -79,7 +80,7 @@ func dialOwn(ctx context.Context, cfg Config) (*ovs.Client, gateway.Settings, er
 		return nil, s, err
 	}
 
-	if s.Uplink == "" { // the default route is gone; the bridge's name still tells the uplink
+	if s.Uplink == "" { // the default route is gone, but the bridge is named after the uplink
 		bridge, err := o.BridgeMapping(ctx, gateway.Network)
 		if err != nil || bridge == "" {
 			o.Close()

@@ -18,43 +18,45 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/verdict"
 )
 
-// Config is the agent's configuration.
+// Config is the agent's configuration. The command ovnkube agent fills it from its flags, which
+// docs/configuration.md explains.
 type Config struct {
-	NodeName   string
-	RestConfig *rest.Config
+	NodeName   string       // of the Node in the API server
+	RestConfig *rest.Config // of the API server
 
 	// Settings configure the gateway. Run completes them: an empty Uplink becomes the interface of
 	// the default route (in layout bridged possibly the bridge), and an empty Datapath is detected.
 	// Bridge, Encap, NotHost and NoEBPF are not configured.
 	gateway.Settings
 
-	OVSDB     string // unix:/run/openvswitch/db.sock
+	OVSDB     string // address of ovsdb-server, such as unix:/run/openvswitch/db.sock
 	OVNRunDir string // directory of ovn-controller's pid file and control socket
-	SBAddress string // "": leave ovn-remote unchanged
-	// Databases are the addresses of OVN's databases, whose ports no Service gets.
+	SBAddress string // of the Southbound database, for ovn-remote; "": leave ovn-remote unchanged
+	// Databases are the addresses of OVN's databases, at which the gateway serves no Service.
 	Databases []string
 	// ChassisOfNode names the chassis after the Node, whatever system-id is set.
 	ChassisOfNode bool
 	// Hosts decides which addresses Nodes may claim for their hosts.
 	Hosts annotation.Trust
-	// CertificateFile has the node's certificate for the Southbound database. If its directory does
-	// not exist, others give ovn-controller its certificate.
+	// CertificateFile has the node's certificate for the Southbound database, with its key. The
+	// agent only checks it. If its directory does not exist, others give ovn-controller its
+	// certificate.
 	CertificateFile string
-	EncapIP         netip.Addr // zero: the node's address; the userspace datapath needs a separate one
-	EncapBits       int        // prefix length of EncapIP on the userspace datapath; 0 = 24 or 64
+	EncapIP         netip.Addr // of the tunnels; zero: the node's address
+	EncapBits       int        // prefix length of EncapIP on the userspace datapath; 0: 24 or 64 by its family
 
-	CNISocket    string
-	CNIConfDir   string // "": not written
-	CNIExclusive bool   // set aside the configurations of other networks in CNIConfDir
-	MetricsAddr  string // "": not served
-	MetricsTLS   endpoint.TLS
-	CountPods    int    // maximum number of pods with packet counters
-	ShadowRate   int    // maximum number of decisions per second to compare with the model; 0: none
-	AvoidNullNAT bool   // for the userspace datapath of OVS before 3.3: see ovs.AvoidNullNAT
-	HealthAddr   string // of kube-proxy's health check; "": not served
+	CNISocket    string       // at which the agent listens for the CNI plugin
+	CNIConfDir   string       // directory of CNI configurations; "": none is written
+	CNIExclusive bool         // set aside the configurations of other networks in CNIConfDir
+	MetricsAddr  string       // host:port of /metrics, /readyz and the status page; "": not served
+	MetricsTLS   endpoint.TLS // of MetricsAddr
+	CountPods    int          // maximum number of pods with packet counters
+	ShadowRate   int          // maximum number of decisions per second to compare with the model; 0: none
+	AvoidNullNAT bool         // for the userspace datapath of OVS before 3.3: see ovs.AvoidNullNAT
+	HealthAddr   string       // host:port of kube-proxy's health check; "": not served
 
-	// Begun, if not nil, is called when Run starts to work. missing returns what the node still
-	// needs to become ready, or "".
+	// Begun, if not nil, is called once Run has checked the configuration. missing returns what the
+	// node still needs to become ready, or "".
 	Begun func(missing func() string) `json:"-"`
 }
 

@@ -11,7 +11,8 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/bpf"
 )
 
-// Directories of databases. Those of OVN exist only on nodes with OVN's central part.
+// Directories of the databases of OVS and OVN: by default, by packages of Debian and Fedora, and in
+// the chart. OVN's exist only on nodes with database servers.
 const (
 	ovsDatabase       = "/etc/openvswitch"
 	ovnDatabaseDebian = "/var/lib/ovn"
@@ -19,8 +20,8 @@ const (
 	ovnDatabaseChart  = "/var/lib/ovn-ebpf"
 )
 
-// watchEnvironment builds the watch for faults of the node that the agent cannot repair. api is the
-// configuration of the client that compares the clocks.
+// watchEnvironment builds the watch for faults of the node that the agent cannot repair, without the
+// checks of faults.go, which addParts adds. The result of api compares the clocks.
 func (a *agent) watchEnvironment(api *rest.Config) error {
 	client, err := rest.HTTPClientFor(api)
 	if err != nil {

@@ -23,11 +23,11 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/verdict"
 )
 
-// The methods of this file with a context are checks of package environment. Each finds one fault
-// that the agent cannot repair. They are ordered by subject: addresses, routes, chassis, datapath,
-// others.
+// The methods of this file with a context are checks of package environment (environment.Check).
+// Each finds one fault that the agent cannot repair. addParts registers them. They are ordered by
+// subject: addresses, routes, chassis, datapath, others.
 
-// addressGone finds a gateway address that the host has lost. The gateway keeps it for a while.
+// addressGone finds a gateway address that the host has lost. The gateway keeps it for 30 s.
 func (a *agent) addressGone(context.Context) *environment.Fault {
 	n, known := a.gateway.View().Node()
 	if !known || len(n.Gone) == 0 {
@@ -229,7 +229,7 @@ func (a *agent) certificateInvalid(context.Context) *environment.Fault {
 	}
 
 	if _, err := os.Stat(filepath.Dir(file)); errors.Is(err, fs.ErrNotExist) {
-		return nil // others give ovn-controller its certificate
+		return nil // see Config.CertificateFile
 	}
 
 	const advice = "; look at the log of container certificate in the node's pod of ovn-ebpf-ovn-controller, " +
@@ -311,7 +311,7 @@ func (a *agent) forwardDropped(context.Context) *environment.Fault {
 	return nil
 }
 
-// otherNetworkFirst finds CNI configurations of other networks that container runtimes prefer to
+// otherNetworkFirst finds CNI configurations of other networks that container runtimes read before
 // ours.
 func (a *agent) otherNetworkFirst(context.Context) *environment.Fault {
 	if a.cfg.CNIConfDir == "" || a.cfg.CNIExclusive {

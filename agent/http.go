@@ -15,7 +15,7 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/metric/endpoint"
 )
 
-// listen listens on the metrics address. It returns nil if there is none.
+// listen listens on the metrics address. It returns nil if none is configured.
 func (c Config) listen(log *slog.Logger) (net.Listener, error) {
 	if c.MetricsAddr == "" {
 		return nil, nil
@@ -24,7 +24,8 @@ func (c Config) listen(log *slog.Logger) (net.Listener, error) {
 	return endpoint.Listen(c.MetricsAddr, c.MetricsTLS, log)
 }
 
-// serveHTTP serves the status page, /metrics, /healthz and /readyz until ctx ends.
+// serveHTTP serves the status page, /metrics, /healthz and /readyz on l until ctx ends. l is nil if
+// nothing is served.
 func (c Config) serveHTTP(
 	ctx context.Context,
 	l net.Listener,

@@ -17,19 +17,22 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/verdict"
 )
 
-// syncMasquerade makes the host translate packets of pods to its own address in local gateway mode,
-// in which they leave through the host. In other modes it removes leftovers of local mode.
+// syncMasquerade writes the nftables table of local gateway mode, in which packets of pods leave
+// through the host: the host translates them to its own address, and redirects frontends of Services
+// to pods. In other modes it removes the table that an earlier agent may have left.
 func (a *agent) syncMasquerade(ctx context.Context, subnets []netip.Prefix) error {
 	if !a.cfg.Local {
 		if a.noLeftovers {
 			return nil
 		}
 
-		if err := removeMasquerade(ctx); err != nil { // a kernel without nftables never had leftovers
+		// An error is not retried: on a kernel without nftables, the removal fails, but such a kernel
+		// has no table either.
+		if err := removeMasquerade(ctx); err != nil {
 			a.log.Info("cannot check for leftovers of local gateway mode", "error", err)
 		}
 
-		a.noLeftovers = true // also after an error: see there
+		a.noLeftovers = true
 
 		return nil
 	}
@@ -66,14 +69,14 @@ func (a *agent) syncMasquerade(ctx context.Context, subnets []netip.Prefix) erro
 	return nil
 }
 
-// Intervals of probes through the hook forward: in general, and after an unsure result.
+// Waits for the next probe: after a sure and after an unsure result.
 const probeEvery, probeSoon = 10 * time.Second, 3 * time.Second
 
-// watchForward probes, in local gateway mode, whether chains of other programs drop packets of
-// pods.
+// watchForward probes, in local gateway mode, whether nftables chains of other programs on the hook
+// forward drop packets of pods. It keeps the result in a.forwardFault.
 func (a *agent) watchForward(ctx context.Context) error {
 	probe := masquerade.NewProbe(management.Name, a.cfg.OVSRunDir)
-	forwarding := 0 // families that the host forwarded at the last look
+	forwarding := 0 // number of families that the host forwarded at the last probe
 
 	return loop.Run(ctx, loop.Options{
 		Name:   "probes through the hook forward",
@@ -92,7 +95,7 @@ func (a *agent) watchForward(ctx context.Context) error {
 				return err
 			}
 
-			if r.Forwards < forwarding { // others have changed the table or sysctls
+			if r.Forwards < forwarding { // others have changed the table or sysctls: write them again
 				a.nodeWake.Trigger()
 			}
 
@@ -112,8 +115,8 @@ func (a *agent) watchForward(ctx context.Context) error {
 	})
 }
 
-// hostsInPodTunnels returns the addresses of other nodes in the networks of PodTunnels, which do
-// not cover nodes.
+// hostsInPodTunnels returns the addresses of other nodes that are in the networks of PodTunnels.
+// Pods may send tunnel packets to these networks, but never to nodes.
 func (a *agent) hostsInPodTunnels() []netip.Addr {
 	if len(a.cfg.PodTunnels) == 0 {
 		return nil
@@ -126,10 +129,11 @@ func (a *agent) hostsInPodTunnels() []netip.Addr {
 	})
 }
 
-// dropRedirected makes the gateway delete the host's UDP connections to frontends with changed
-// redirects, so that the kernel redirects them again.
+// dropRedirected makes the gateway delete the conntrack entries of UDP connections to frontends with
+// new or changed targets. While such an entry lasts, the kernel keeps sending the client's packets
+// to the old destination.
 func (a *agent) dropRedirected(redirects map[verdict.ServiceKey]service.Redirect) {
-	targets := map[netip.AddrPort][]netip.AddrPort{} // by changed frontend; nil: it has no redirect now
+	targets := map[netip.AddrPort][]netip.AddrPort{} // by changed frontend; nil: it has none now
 
 	for k, r := range redirects {
 		before, known := a.redirected[k]

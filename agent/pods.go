@@ -16,12 +16,12 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/bpf"
 )
 
-// cniServer builds the server of the CNI plugin, the keeper of pods' ports, and the program for
-// pods' devices on the userspace datapath, which is nil on the kernel datapath. The caller closes
-// the program.
+// cniServer builds the server of the CNI plugin, and the keeper, which restores pods' interfaces and
+// removes those of deleted pods. steal is the program for pods' devices on the userspace datapath,
+// which the caller closes. On the kernel datapath it is nil.
 func (a *agent) cniServer(
 	durations *cniserver.Durations,
-) (*cniserver.Server, *podnet.Keeper, *bpf.Steal, error) {
+) (server *cniserver.Server, keeper *podnet.Keeper, steal *bpf.Steal, err error) {
 	connector := &bridge.Bridge{OVS: a.ovs, Name: ovs.IntegrationBridge}
 
 	interfaces := &podnet.InterfaceManager{
@@ -31,12 +31,9 @@ func (a *agent) cniServer(
 		interfaces.OnDeviceAdded = a.shortcuts.Add
 	}
 
-	var steal *bpf.Steal
-
-	if a.cfg.Datapath == ovs.DatapathNetdev {
+	if a.cfg.Userspace() {
 		clsact := bpf.ClsactFuncs{Attach: link.AttachClsact, Detach: link.DetachClsact}
 
-		var err error
 		if steal, err = bpf.NewSteal(clsact); err != nil {
 			return nil, nil, nil, err
 		}
@@ -50,7 +47,7 @@ func (a *agent) cniServer(
 		return source.Assigned(cluster.PodRef{Namespace: namespace, Name: name, UID: uid})
 	}
 
-	keeper := &podnet.Keeper{
+	keeper = &podnet.Keeper{
 		Interfaces:  interfaces,
 		Attached:    connector,
 		Gone:        a.cluster.PodLeft,
@@ -63,7 +60,7 @@ func (a *agent) cniServer(
 		keeper.OnPass = a.shortcuts.Sync
 	}
 
-	server := cniserver.New(cniserver.Options{
+	server = cniserver.New(cniserver.Options{
 		Socket:       a.cfg.CNISocket,
 		Cluster:      a.cluster,
 		Source:       source,
@@ -102,7 +99,8 @@ func (a *agent) podReaddressed(ctx context.Context, now podnet.Pod, before podne
 	}
 }
 
-// cniStatus returns the input of CNI STATUS. Faults of the gateway affect existing pods as well.
+// cniStatus returns the input of CNI STATUS: see cniserver.Options.Status. Faults of the gateway
+// also affect existing pods.
 func (a *agent) cniStatus() (missing []string, limited bool) {
 	return a.ready.Missing(), a.gateway.View().Missing() != ""
 }

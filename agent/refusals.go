@@ -22,14 +22,15 @@ import (
 // part. The controller writes Events with the same reason about parts that no node serves.
 const eventNotServed = "NotServed"
 
-// maxRefused is the number of reasons in one Event. Others are counted.
-const maxRefused = 5
+// maxReasons is the number of reasons in one Event. Others are only counted.
+const maxReasons = 5
 
-// Limits of all Events of a refusals. A tenant decides how often the reasons change. Events beyond
-// this rate wait, and an object's newer reasons replace its older ones.
+// Limits of the Events about refused parts. A tenant decides how often the reasons change. Events
+// beyond this rate wait, and an object's newer reasons replace its older ones.
 const eventsPerSecond, eventBurst = 1, 20
 
-// refusals writes Events about the parts of Services and pods that the node refuses to serve.
+// refusals writes Events about the parts of Services and pods, such as frontends, that the node
+// refuses to serve. The gateway calls set; run writes the Events.
 type refusals struct {
 	node    string
 	cluster *cluster.Cluster
@@ -38,7 +39,7 @@ type refusals struct {
 	limit   flowcontrol.RateLimiter
 
 	mu      sync.Mutex               // guards changed
-	changed map[service.Key][]string // reasons without an Event yet; none: the object is served
+	changed map[service.Key][]string // reasons without an Event yet; empty: the object is served completely
 }
 
 func newRefusals(node string, c *cluster.Cluster, log *slog.Logger) *refusals {
@@ -48,7 +49,7 @@ func newRefusals(node string, c *cluster.Cluster, log *slog.Logger) *refusals {
 	}
 }
 
-// set notes the reasons why parts of an object are not served. It does not block.
+// set notes the reasons why parts of an object are not served; none if all are. It does not block.
 func (r *refusals) set(k service.Key, reasons []string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -107,7 +108,7 @@ func (r *refusals) take(k service.Key) []string {
 	return reasons
 }
 
-// noteFailedEvent notes a failed Event, unless the reasons have changed since.
+// noteFailedEvent puts the reasons of a failed Event back, unless newer ones have arrived since.
 func (r *refusals) noteFailedEvent(k service.Key, reasons []string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -123,8 +124,8 @@ func (r *refusals) warn(ctx context.Context, k service.Key, reasons []string) er
 	defer cancel()
 
 	text := fmt.Sprintf("node %s: not served: %s",
-		r.node, strings.Join(reasons[:min(len(reasons), maxRefused)], "; "))
-	if more := len(reasons) - maxRefused; more > 0 {
+		r.node, strings.Join(reasons[:min(len(reasons), maxReasons)], "; "))
+	if more := len(reasons) - maxReasons; more > 0 {
 		text += fmt.Sprintf("; and %d more", more)
 	}
 

@@ -9,11 +9,12 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/agent/management"
 )
 
-// responderGrace is the time for which the gateway may be faulty before other nodes switch away.
-// Short faults do not justify a switch.
+// responderGrace is the time for which the gateway may be faulty before nodes without a gateway
+// switch to another gateway. Short faults do not justify a switch.
 const responderGrace = 5 * time.Second
 
-// responder answers BFD while this node's gateway is usable by nodes without a gateway.
+// responder answers BFD of nodes without a gateway. Its sessions are up while those nodes can use
+// this node's gateway.
 type responder struct {
 	*bfd.Responder
 	gatewayFault func() string // fault of the gateway, or ""

@@ -16,9 +16,9 @@ import (
 // of its database.
 const controllerCheck = time.Second
 
-// watchController reports to the gateway whether ovn-controller is in sync. When ovn-controller
-// does not answer, it counts as out of sync: OVN must not announce addresses that may belong to
-// another node by now.
+// watchController reports to the gateway whether ovn-controller is in sync: connected to the
+// Southbound database. When it does not answer, it counts as out of sync: OVN must not announce
+// addresses that may belong to another node by now. watchController logs each change once.
 func (a *agent) watchController(ctx context.Context) error {
 	ticker := time.NewTicker(controllerCheck)
 	defer ticker.Stop()
@@ -56,8 +56,8 @@ func (a *agent) watchController(ctx context.Context) error {
 	}
 }
 
-// followAddresses tells the cluster's client the host's addresses until ctx ends. The client closes
-// connections from an address that the host has lost, which would otherwise hang.
+// followAddresses passes the host's addresses to the client of the API server until ctx ends. The
+// client closes connections from an address that the host has lost, which would otherwise hang.
 func (a *agent) followAddresses(ctx context.Context) error {
 	wake := loop.NewSignal()
 	group, ctx := errgroup.WithContext(ctx)

@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/ovn-ebpf/ovn-ebpf/agent/gateway"
-	"github.com/ovn-ebpf/ovn-ebpf/agent/gateway/shadow"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/link"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/metrics"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/ovs"
@@ -17,7 +16,7 @@ import (
 // scrapeWait bounds the wait of a scrape for a daemon that does not answer.
 const scrapeWait = time.Second
 
-// source returns the inputs of the metrics.
+// source returns the inputs of /metrics. A nil function means that the node has no such metrics.
 func (a *agent) source() metrics.Source {
 	s := metrics.Source{
 		PinDir:   a.cfg.PinDir,
@@ -64,8 +63,8 @@ func layoutName(s gateway.Settings) string {
 	return s.Layout.String()
 }
 
-// meter returns the meter of pods' traffic. It adds the packets that shortcuts deliver past the
-// counters of pods' devices.
+// meter returns the meter of pods' traffic. Shortcuts deliver packets past the counters of pods'
+// devices, so the meter adds these.
 func (a *agent) meter() *podnet.Meter {
 	m := &podnet.Meter{Dir: podRecords(a.cfg), Max: a.cfg.CountPods}
 	if a.cfg.NoShortcuts() == "" {
@@ -82,7 +81,8 @@ func (a *agent) meter() *podnet.Meter {
 	return m
 }
 
-// atScrape returns a function that calls read with a context that ends after scrapeWait.
+// atScrape returns a function for a scrape, which has no context: it gives read one that ends after
+// scrapeWait.
 func atScrape[T any](read func(context.Context) (T, error)) func() (T, error) {
 	return func() (T, error) {
 		ctx, cancel := context.WithTimeout(context.Background(), scrapeWait)
@@ -123,18 +123,4 @@ func conntrackFailures(s gateway.Settings) func() (map[string]uint64, error) {
 	}
 
 	return link.ConntrackFailures
-}
-
-// newShadow returns nil if comparison is off or programs do not decide.
-func (a *agent) newShadow() *shadow.Shadow {
-	if a.cfg.ShadowRate == 0 || a.cfg.NoGateway {
-		return nil
-	}
-
-	if a.cfg.Backend != gateway.EBPF {
-		a.log.Warn("decisions of flows cannot be compared with the model")
-		return nil
-	}
-
-	return shadow.New(shadow.Options{PinDir: a.cfg.PinDir, Rate: uint32(a.cfg.ShadowRate), Log: a.log})
 }
