@@ -21,34 +21,22 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/cluster/annotation"
 	"github.com/ovn-ebpf/ovn-ebpf/cluster/informer"
 	"github.com/ovn-ebpf/ovn-ebpf/loop"
-	"github.com/ovn-ebpf/ovn-ebpf/service"
 )
 
-// Handlers are called after a change, from the informers' goroutines. They must not block. Nil
-// handlers are skipped.
-type Handlers struct {
-	Node    func()            // the agent's own Node has changed
-	Peers   func()            // the result of Peers or ChassisTaken has changed
-	Service func(service.Key) // the result of Objects has changed for this key
-	Synced  func()            // once, when all lists are complete
-
-	Readdressed func() // the controller's annotation of a pod on the node has changed
-	APIServers  func() // the result of APIServers may have changed
-	Pool        func() // the result of Pool has changed
-}
-
-// watchRetryMax bounds the wait before a watch is repeated. After an outage of the API server, the
-// agents of many nodes return at once.
+// watchRetryMax bounds the wait before a failed watch is repeated. Changes of Services and pods
+// reach the node that much later. It is not shorter, because the agents of many nodes return at once
+// after an outage of the API server.
 const watchRetryMax = 5 * time.Second
 
 // writeWait bounds a write. A repeated write may have newer content.
 const writeWait = 10 * time.Second
 
-// Cluster holds the informers. It is safe for concurrent use. In underlay mode, it knows the
-// agent's own Node only, and no Services and slices.
+// Cluster holds the informers. It is safe for concurrent use. In underlay mode, methods about other
+// Nodes return nothing, and methods about Services must not be called; in overlay mode, Pool must
+// not be called. Objects that methods return are shared and must not be modified.
 type Cluster struct {
-	node     string
-	trust    annotation.Trust
+	node     string           // name of the agent's own Node
+	trust    annotation.Trust // in overlay mode
 	client   kubernetes.Interface
 	dialer   *dialer
 	log      *slog.Logger
@@ -57,10 +45,10 @@ type Cluster struct {
 	pods     *informer.Informer // pods of the node
 	services *informer.Informer // nil in underlay mode
 	slices   *informer.Informer // nil in underlay mode
-	pools    *informer.Informer // the node's ConfigMap with its pool of ports; nil in overlay mode
+	pools    *informer.Informer // the ConfigMap with the node's pool; nil in overlay mode
 
 	mu      sync.Mutex                                    // guards waiters
-	waiters map[types.NamespacedName]map[loop.Signal]bool // triggered by changes of a pod, by its name
+	waiters map[types.NamespacedName]map[loop.Signal]bool // by pod: see addWaiter
 }
 
 // New builds the informers of overlay mode; Run starts them.
@@ -78,12 +66,12 @@ func New(
 
 	c.trust = trust
 
-	slices := c.options("endpoint slices", &discoveryv1.EndpointSlice{})
-	slices.Select = func(o *metav1.ListOptions) { o.LabelSelector = servedSlices }
-	slices.Indexers = cache.Indexers{byService: indexByService}
+	endpoints := c.options("endpoint slices", &discoveryv1.EndpointSlice{})
+	endpoints.Select = func(o *metav1.ListOptions) { o.LabelSelector = servedSlices }
+	endpoints.Indexers = cache.Indexers{byService: indexByService}
 	c.nodes = informer.New(c.client.CoreV1().Nodes(), c.options("nodes", &corev1.Node{}))
 	c.services = informer.New(c.client.CoreV1().Services(""), c.options("services", &corev1.Service{}))
-	c.slices = informer.New(c.client.DiscoveryV1().EndpointSlices(""), slices)
+	c.slices = informer.New(c.client.DiscoveryV1().EndpointSlices(""), endpoints)
 
 	return c, c.watch()
 }
@@ -107,7 +95,7 @@ func NewUnderlay(config *rest.Config, node string, h Handlers, log *slog.Logger)
 // named returns the field selector of the object with a name.
 func named(name string) string { return fields.OneTermEqualSelector("metadata.name", name).String() }
 
-// newCluster builds what both modes have: the client, and the informer of the node's pods.
+// newCluster builds the parts that both modes have: the client, and the informer of the node's pods.
 func newCluster(config *rest.Config, node string, h Handlers, log *slog.Logger) (*Cluster, error) {
 	config = rest.CopyConfig(config)
 	config.QPS, config.Burst = 50, 100
@@ -135,7 +123,7 @@ func newCluster(config *rest.Config, node string, h Handlers, log *slog.Logger) 
 	return c, nil
 }
 
-// options returns the options of an informer without a selector.
+// options returns the options of an informer of all objects like example.
 func (c *Cluster) options(name string, example runtime.Object) informer.Options {
 	return informer.Options{
 		Name: name, Example: example, Transform: newTrimmer(c.node).trim, RetryMax: watchRetryMax, Log: c.log,
@@ -204,8 +192,8 @@ func (c *Cluster) Node() *corev1.Node {
 	return n
 }
 
-// Pool returns the data of the ConfigMap with the node's pool of ports, or false while there is
-// none.
+// Pool returns the data of the ConfigMap with the node's pool (annotation.PoolPrefix), the Neutron
+// ports that its pods may have. It returns false while there is none.
 func (c *Cluster) Pool() (data map[string]string, ok bool) {
 	key := annotation.PoolNamespace + "/" + annotation.PoolPrefix + c.node
 
@@ -232,8 +220,8 @@ func (c *Cluster) Annotate(ctx context.Context, annotations map[string]string) e
 	return nil
 }
 
-// addWaiter makes changes of the pod, and of the agent's own Node, trigger wake until remove is
-// called.
+// addWaiter makes each change of the pod, or of the agent's own Node, trigger wake until remove is
+// called. WaitPod and FollowPod use it.
 func (c *Cluster) addWaiter(pod types.NamespacedName, wake loop.Signal) (remove func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -256,7 +244,7 @@ func (c *Cluster) addWaiter(pod types.NamespacedName, wake loop.Signal) (remove 
 	}
 }
 
-// wakeAll wakes all goroutines that wait for a pod.
+// wakeAll wakes all waiters.
 func (c *Cluster) wakeAll() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -268,7 +256,7 @@ func (c *Cluster) wakeAll() {
 	}
 }
 
-// wakeWaiters wakes the goroutines that wait for this pod.
+// wakeWaiters wakes the waiters of this pod.
 func (c *Cluster) wakeWaiters(pod *corev1.Pod) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

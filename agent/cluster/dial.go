@@ -9,21 +9,8 @@ import (
 	"time"
 )
 
-// dialer opens the connections to the API server, and closes connections from an address that the
-// host has lost: the kernel would retransmit for 15 minutes without a reply. It is safe for
-// concurrent use.
-type dialer struct {
-	dial func(ctx context.Context, network, address string) (net.Conn, error)
-
-	mu        sync.Mutex                 // guards the following fields
-	hostAddrs map[netip.Addr]bool        // at the last call of follow
-	conns     map[*conn]bool             // open connections
-	dialing   map[int]context.CancelFunc // dials that have not ended, by a number
-	nextDial  int                        // number of the next dial
-}
-
-// Dial returns a function for rest.Config's Dial. It detects a dead peer within 25 s, also while no
-// request is pending. control is net.Dialer.Control, and may be nil.
+// Dial returns a function for the Dial of rest.Config. Its connections detect a dead peer within
+// 25 s, also while no request is pending. control is the Control of net.Dialer, and may be nil.
 func Dial(
 	control func(network, address string, conn syscall.RawConn) error,
 ) func(ctx context.Context, network, address string) (net.Conn, error) {
@@ -41,6 +28,27 @@ func Dial(
 	return d.DialContext
 }
 
+// FollowAddresses must be called with the host's addresses, without loopback, after each possible
+// change. It closes connections to the API server from other addresses. The client opens new ones.
+func (c *Cluster) FollowAddresses(addrs []netip.Addr) {
+	if n := c.dialer.follow(addrs); n > 0 {
+		c.log.Info("closed connections to the API server from a lost host address", "count", n)
+	}
+}
+
+// dialer opens the connections to the API server, and closes those from an address that the host has
+// lost. Otherwise the kernel would retransmit for 15 minutes without a reply. It is safe for
+// concurrent use.
+type dialer struct {
+	dial func(ctx context.Context, network, address string) (net.Conn, error)
+
+	mu        sync.Mutex                 // guards the following fields
+	hostAddrs map[netip.Addr]bool        // at the last call of follow
+	conns     map[*conn]bool             // open connections
+	dialing   map[int]context.CancelFunc // dials that have not ended, by a number
+	nextDial  int                        // number of the next dial
+}
+
 func newDialer(dial func(context.Context, string, string) (net.Conn, error)) *dialer {
 	if dial == nil {
 		dial = Dial(nil)
@@ -49,22 +57,7 @@ func newDialer(dial func(context.Context, string, string) (net.Conn, error)) *di
 	return &dialer{dial: dial, conns: map[*conn]bool{}, dialing: map[int]context.CancelFunc{}}
 }
 
-// conn is a connection of the dialer, which forgets it when it is closed.
-type conn struct {
-	net.Conn
-	from *dialer
-}
-
-// Close closes the connection and removes it from the dialer.
-func (c *conn) Close() error {
-	c.from.mu.Lock()
-	delete(c.from.conns, c)
-	c.from.mu.Unlock()
-
-	return c.Conn.Close()
-}
-
-// DialContext is rest.Config's Dial.
+// DialContext is the Dial of rest.Config.
 func (d *dialer) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -135,6 +128,21 @@ func (d *dialer) follow(addrs []netip.Addr) int {
 	return len(gone)
 }
 
+// conn is a connection of the dialer, which forgets it when it is closed.
+type conn struct {
+	net.Conn
+	from *dialer
+}
+
+// Close closes the connection and removes it from the dialer.
+func (c *conn) Close() error {
+	c.from.mu.Lock()
+	delete(c.from.conns, c)
+	c.from.mu.Unlock()
+
+	return c.Conn.Close()
+}
+
 // localAddr returns the address of the host's end, or the zero Addr for a connection without TCP.
 func localAddr(c net.Conn) netip.Addr {
 	tcp, ok := c.LocalAddr().(*net.TCPAddr)
@@ -143,12 +151,4 @@ func localAddr(c net.Conn) netip.Addr {
 	}
 
 	return tcp.AddrPort().Addr().Unmap().WithZone("")
-}
-
-// FollowAddresses takes the host's addresses, without loopback, after each possible change. It
-// closes connections to the API server from other addresses; they are reopened.
-func (c *Cluster) FollowAddresses(addrs []netip.Addr) {
-	if n := c.dialer.follow(addrs); n > 0 {
-		c.log.Info("closed connections to the API server from a lost host address", "count", n)
-	}
 }

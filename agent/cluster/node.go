@@ -10,9 +10,9 @@ import (
 )
 
 // Peers returns addresses of the other nodes in two lists, each sorted and without duplicates.
-// published has the addresses from which other nodes send: the trusted ones that their agents have
-// published, or the InternalIPs of nodes without an agent. hosts has all trusted addresses at which
-// their hosts can be reached, also those of gateways and management ports.
+// published has the addresses from which they send (peerAddrs). hosts has all addresses at which
+// their hosts can be reached, also those of gateways and management ports. Both lists have only
+// addresses that the cluster trusts: see annotation.Trust.
 func (c *Cluster) Peers() (published, hosts []netip.Addr) {
 	for _, o := range c.nodes.GetStore().List() {
 		n := o.(*corev1.Node)
@@ -39,8 +39,8 @@ func (c *Cluster) Zone() string {
 	return ""
 }
 
-// deletionTaint is set by the cluster autoscaler on a node that it is about to delete (kube-proxy's
-// KEP 3836).
+// deletionTaint is set by the cluster autoscaler on a node that it is about to delete. kube-proxy's
+// health check reads it, too (KEP 3836).
 const deletionTaint = "ToBeDeletedByClusterAutoscaler"
 
 // Leaving reports whether the agent's own Node is about to be deleted.
@@ -58,8 +58,8 @@ func (c *Cluster) Drained() bool {
 	return n != nil && annotation.Drained(n.Annotations)
 }
 
-// Addresses returns the InternalIPs of the agent's own Node, and the addresses that its annotation
-// gives to the gateway. Both are empty while the Node is not known.
+// Addresses returns the InternalIPs of the agent's own Node, and the gateway's addresses in its
+// annotation GatewayConfig. Both are empty while the Node is not known.
 func (c *Cluster) Addresses() (internal, annotated []netip.Addr) {
 	n := c.Node()
 	if n == nil {
@@ -103,8 +103,8 @@ func internalIPs(n *corev1.Node) []netip.Addr {
 	return out
 }
 
-// TrustedHosts returns those addresses of the agent's own host that the whole cluster trusts. It
-// returns all while the Node is not known.
+// TrustedHosts returns those of the given addresses of the agent's own host that the whole cluster
+// trusts. While the Node is not known, it returns all.
 func (c *Cluster) TrustedHosts(addresses []netip.Prefix) []netip.Prefix {
 	n := c.Node()
 	if n == nil {
@@ -116,8 +116,8 @@ func (c *Cluster) TrustedHosts(addresses []netip.Prefix) []netip.Prefix {
 	return trusted
 }
 
-// peerAddrs returns the trusted host addresses that another node's agent has published, and its
-// tunnel address. Without trusted host addresses, it returns the Node's InternalIPs instead of them.
+// peerAddrs returns the addresses from which another node sends: the trusted host addresses that its
+// agent has published, or without any the Node's InternalIPs, and its tunnel address.
 func (c *Cluster) peerAddrs(n *corev1.Node) []netip.Addr {
 	var out []netip.Addr
 

@@ -26,7 +26,9 @@ const mirrorOf = "kubernetes.io/config.mirror"
 // askTimeout bounds one request to the API server.
 const askTimeout = 5 * time.Second
 
-// PodRef identifies a pod as runtimes do. An empty UID stands for any pod of that name.
+// PodRef identifies a pod as container runtimes do. An empty UID stands for any pod of that name.
+// For a static pod, the UID is the kubelet's, which differs from the UID of the pod's mirror in the
+// API server.
 type PodRef struct{ Namespace, Name, UID string }
 
 func (r PodRef) String() string { return r.Namespace + "/" + r.Name }
@@ -41,13 +43,13 @@ func (r PodRef) isOf(p *corev1.Pod) bool {
 	return r.UID == "" || string(p.UID) == r.UID || p.Annotations[mirrorOf] == r.UID
 }
 
-// isStatic reports whether the UID is the kubelet's own UID of a static pod, which has no dashes.
-// The pod's mirror may be written after its sandbox, so a missing mirror does not mean that the pod
-// is gone.
+// isStatic reports whether the UID is the kubelet's UID of a static pod, which has no dashes. The
+// kubelet may write the pod's mirror after it has created the sandbox, so a missing mirror does not
+// mean that the pod is gone.
 func (r PodRef) isStatic() bool { return r.UID != "" && !strings.Contains(r.UID, "-") }
 
-// lookup returns the pod from the informer. Its error is a phrase about the pod that callers
-// complete.
+// lookup returns the pod from the informer. Its error is a phrase about the pod, to which callers
+// add the pod's name.
 func (c *Cluster) lookup(ref PodRef) (*corev1.Pod, error) {
 	pod, ok := getObject[corev1.Pod](c.pods.GetStore(), ref.String())
 	if !ok {
@@ -89,11 +91,13 @@ func (c *Cluster) PodGone(ctx context.Context, ref PodRef) (bool, error) {
 		return false, fmt.Errorf("ask for pod %s: %w", ref, err)
 	}
 
-	return !ref.isStatic() && !ref.isOf(pod) || pod.Spec.NodeName != c.node, nil
+	isReplaced := !ref.isStatic() && !ref.isOf(pod)
+
+	return isReplaced || pod.Spec.NodeName != c.node, nil
 }
 
-// PodLeft is PodGone for a pod of that name and UID. It returns an error while the lists are
-// incomplete, because the pods of the node are not known yet.
+// PodLeft is PodGone for podnet.Keeper. It returns an error while the lists are incomplete, because
+// the pods of the node are not known yet.
 func (c *Cluster) PodLeft(ctx context.Context, namespace, name, uid string) (bool, error) {
 	if missing := c.Missing(); missing != "" {
 		return false, errors.New(missing)
@@ -102,8 +106,9 @@ func (c *Cluster) PodLeft(ctx context.Context, namespace, name, uid string) (boo
 	return c.PodGone(ctx, PodRef{Namespace: namespace, Name: name, UID: uid})
 }
 
-// WaitPod returns the pod once ready returns nil for it. It returns ErrPodGone if the pod does not
-// exist, or the last error of ready when ctx ends.
+// WaitPod waits until ready returns nil for the pod, and returns the pod. It calls ready again after
+// each change of the pod or of the agent's own Node. It returns ErrPodGone (wrapped) if the pod does
+// not exist, or the last error of ready when ctx ends.
 func (c *Cluster) WaitPod(
 	ctx context.Context,
 	ref PodRef,
@@ -132,8 +137,8 @@ func (c *Cluster) WaitPod(
 	}
 }
 
-// FollowPod returns a context that ends with ErrPodGone as its cause when the informer reports that
-// the pod is gone. stop must be called.
+// FollowPod returns a context that ends when the informer reports that the pod is gone. The cause
+// then wraps ErrPodGone. stop must be called.
 func (c *Cluster) FollowPod(ctx context.Context, ref PodRef) (followed context.Context, stop func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	wake := loop.NewSignal()

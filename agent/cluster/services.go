@@ -9,8 +9,8 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/service"
 )
 
-// servedSlices selects the slices that kube-proxy would serve. It excludes slices of headless
-// Services, which are for DNS, and those of other proxies.
+// servedSlices is the label selector of the slices that kube-proxy would serve. It excludes slices
+// of headless Services, which are for DNS, and those for other proxies.
 const servedSlices = "!" + corev1.IsHeadlessService + ",!" + service.ProxyNameLabel
 
 // byService is the name of the index of slices by their Service.

@@ -12,6 +12,19 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/service"
 )
 
+// Handlers are called after a change, from the informers' goroutines. They must not block. Nil
+// handlers are skipped.
+type Handlers struct {
+	Node    func()            // the agent's own Node has changed
+	Peers   func()            // the result of Peers or ChassisTaken has changed
+	Service func(service.Key) // the result of Objects has changed for this key
+	Synced  func()            // once, when all lists are complete
+
+	Readdressed func() // the controller's annotation of a pod on the node has changed
+	APIServers  func() // the result of APIServers may have changed
+	Pool        func() // the result of Pool has changed, in underlay mode
+}
+
 // filled replaces nil handlers by empty functions.
 func (h Handlers) filled() Handlers {
 	for _, f := range []*func(){&h.Node, &h.Peers, &h.Synced, &h.Readdressed, &h.APIServers, &h.Pool} {
@@ -48,9 +61,8 @@ func (c *Cluster) watch() error {
 	return nil
 }
 
-// changed calls the handlers for a change of an object. old is nil for a new object, and now for a
-// deleted one. Objects are handled in both forms, because the new one may belong to another
-// Service.
+// changed calls the handlers for a change of an object. old is nil for a new object, and now is nil
+// for a deleted one. Both forms are handled, because a slice may have moved to another Service.
 func (c *Cluster) changed(old, now any) {
 	for _, o := range []any{old, now} {
 		switch o := o.(type) {
@@ -88,18 +100,24 @@ func (c *Cluster) changed(old, now any) {
 	c.nodeChanged(oldNode, newNode)
 }
 
-// nodeChanged calls the handlers for a change of a Node. Both are nil for objects of other types.
+// nodeChanged calls the handlers for a change of a Node. Both arguments are nil for objects of other
+// types.
 func (c *Cluster) nodeChanged(old, now *corev1.Node) {
 	switch {
 	case old == nil && now == nil:
 	case old != nil && old.Name == c.node || now != nil && now.Name == c.node:
 		c.wakeAll() // pods may be waiting for a change of the Node
 		c.handlers.Node()
-	case old == nil || now == nil ||
-		!slices.Equal(c.peerAddrs(old), c.peerAddrs(now)) ||
-		!slices.Equal(c.trust.HostAddresses(old), c.trust.HostAddresses(now)) ||
-		old.Annotations[annotation.ChassisID] != now.Annotations[annotation.ChassisID] ||
-		old.Annotations[annotation.ChassisTakenBy] != now.Annotations[annotation.ChassisTakenBy]:
+	case old == nil || now == nil || c.peerDiffers(old, now):
 		c.handlers.Peers()
 	}
+}
+
+// peerDiffers reports whether two states of another Node differ in a field that Peers or
+// ChassisTaken reads.
+func (c *Cluster) peerDiffers(old, now *corev1.Node) bool {
+	return !slices.Equal(c.peerAddrs(old), c.peerAddrs(now)) ||
+		!slices.Equal(c.trust.HostAddresses(old), c.trust.HostAddresses(now)) ||
+		old.Annotations[annotation.ChassisID] != now.Annotations[annotation.ChassisID] ||
+		old.Annotations[annotation.ChassisTakenBy] != now.Annotations[annotation.ChassisTakenBy]
 }
