@@ -6,13 +6,15 @@ import (
 	"sync"
 )
 
+// Causes of a cancelled attempt.
 var (
 	errLaterSandbox = errors.New("superseded by a later sandbox of the same pod")
 	errDeleted      = errors.New("the runtime requested deletion of the sandbox")
 )
 
-// attempts are the ADDs under way. Each pod has at most one, the latest: an earlier one could still
-// write and take the port away from it.
+// attempts are the ADDs under way. Each pod has at most one, the latest. If the runtime creates a new
+// sandbox for a pod while the ADD of an earlier sandbox runs, the earlier ADD could otherwise take
+// the pod's port back.
 type attempts struct {
 	mu  sync.Mutex          // guards all
 	all map[string]*attempt // by namespace/name of the pod
@@ -27,7 +29,9 @@ type attempt struct {
 
 func newAttempts() *attempts { return &attempts{all: map[string]*attempt{}} }
 
-// begin cancels the pod's previous attempt and waits until it has cleaned up. end must be called.
+// begin cancels the pod's previous attempt and waits until it has cleaned up. own is cancelled by a
+// later begin of the pod, or by stop of the container; its cause is errLaterSandbox or errDeleted.
+// end must be called.
 func (a *attempts) begin(ctx context.Context, pod, container string) (own context.Context, end func()) {
 	own, cancel := context.WithCancelCause(ctx)
 	current := &attempt{container: container, cancel: cancel, done: make(chan struct{})}
@@ -62,71 +66,5 @@ func (a *attempts) stop(container string) {
 		if other.container == container {
 			other.cancel(errDeleted)
 		}
-	}
-}
-
-// locks serialises by key. A waiter gives up when its context ends.
-type locks struct {
-	mu   sync.Mutex       // guards held
-	held map[string]*lock // by key, of keys with users
-}
-
-// lock is the lock of a key.
-type lock struct {
-	token chan struct{} // holds one value while the lock is taken
-	users int           // the holder and the waiters
-}
-
-func newLocks() *locks { return &locks{held: map[string]*lock{}} }
-
-// acquire returns the function that releases key.
-func (l *locks) acquire(ctx context.Context, key string) (release func(), err error) {
-	l.mu.Lock()
-
-	k := l.held[key]
-	if k == nil {
-		k = &lock{token: make(chan struct{}, 1)}
-		l.held[key] = k
-	}
-
-	k.users++
-	l.mu.Unlock()
-
-	select {
-	case k.token <- struct{}{}:
-		return func() { <-k.token; l.leave(key, k) }, nil
-	case <-ctx.Done():
-		l.leave(key, k)
-		return nil, context.Cause(ctx)
-	}
-}
-
-// try acquires key if it is free and has no waiters.
-func (l *locks) try(key string) (release func(), ok bool) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-
-	if l.held[key] != nil {
-		return nil, false
-	}
-
-	k := &lock{token: make(chan struct{}, 1), users: 1}
-	k.token <- struct{}{}
-
-	l.held[key] = k
-
-	return func() {
-		<-k.token
-		l.leave(key, k)
-	}, true
-}
-
-// leave ends the use of a lock by a former holder or waiter.
-func (l *locks) leave(key string, k *lock) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-
-	if k.users--; k.users == 0 {
-		delete(l.held, key)
 	}
 }

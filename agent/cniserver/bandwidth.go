@@ -13,8 +13,8 @@ const (
 	egressBandwidth  = "kubernetes.io/egress-bandwidth"
 )
 
-// bandwidth returns a pod's limits in bits per second, or 0 for no limit. Kubernetes accepts 1k to
-// 1P.
+// bandwidth returns a pod's limits in bits per second, or 0 for no limit. It accepts 1k to 1P, like
+// Kubernetes.
 func bandwidth(annotations map[string]string) (ingress, egress uint64, err error) {
 	if ingress, err = rate(annotations, ingressBandwidth); err == nil {
 		egress, err = rate(annotations, egressBandwidth)

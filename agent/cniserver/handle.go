@@ -23,18 +23,12 @@ const (
 	phaseTotal      = "total"
 )
 
-// checkTimeout bounds a CHECK, which waits only for data in transit.
+// checkTimeout bounds a CHECK. It waits only for changes that are on their way to the informers.
 const checkTimeout = 10 * time.Second
 
-// maxReported bounds the number of remembered mistakes.
-const (
-	maxReported = 1000
-	// eventBadBandwidth is the reason of the Event about a malformed bandwidth annotation.
-	eventBadBandwidth = "InvalidBandwidth"
-)
-
-// handle runs a command and returns its result. A DEL first ends an ADD of the container, so that
-// it does not wait for it. Commands for one container then run one after another.
+// handle runs a command of the CNI specification and returns its result, which only ADD has. STATUS
+// and GC are about the node. The other commands are about a container: those for one container run
+// one after another. A DEL cancels a running ADD of its container, so that it need not wait for it.
 func (s *Server) handle(ctx context.Context, req cni.Request) (json.RawMessage, error) {
 	conf, err := cni.ParseNetConf(req.Config)
 	if err != nil {
@@ -71,12 +65,12 @@ func (s *Server) handle(ctx context.Context, req cni.Request) (json.RawMessage, 
 		return s.add(ctx, req, conf)
 	case "CHECK":
 		return nil, s.check(ctx, req, conf)
+	default: // DEL
+		return nil, s.o.Interfaces.Del(ctx, req.ContainerID, req.Interface)
 	}
-
-	return nil, s.o.Interfaces.Del(ctx, req.ContainerID, req.Interface)
 }
 
-// status returns an error if pods cannot be added.
+// status returns an error if pods cannot be added at the moment.
 func (s *Server) status() error {
 	missing, limited := s.o.Status()
 	switch {
@@ -120,6 +114,7 @@ func (s *Server) add(ctx context.Context, req cni.Request, conf cni.NetConf) (js
 
 	s.o.ObservePhase(phaseAnnotation, time.Since(start))
 
+	// The deletion of the pod also ends the ADD.
 	ctx, stop := s.o.Cluster.FollowPod(ctx, ref)
 	defer stop()
 
@@ -137,8 +132,8 @@ func (s *Server) add(ctx context.Context, req cni.Request, conf cni.NetConf) (js
 	return result(pod, host, conf.CNIVersion)
 }
 
-// undoUnlessSettled fails an ADD during which the pod's addresses have changed. The runtime repeats
-// it and gets the right ones.
+// undoUnlessSettled removes the interface and returns an error if the pod's addresses have changed
+// during the ADD. The runtime repeats the ADD, and the pod gets its new addresses.
 func (s *Server) undoUnlessSettled(ctx context.Context, ref cluster.PodRef, added podnet.Pod) error {
 	err := s.o.Source.Settled(ctx, ref, added)
 	if err == nil {
@@ -157,8 +152,8 @@ func (s *Server) undoUnlessSettled(ctx context.Context, ref cluster.PodRef, adde
 	return types.NewError(types.ErrTryAgainLater, text, "try again")
 }
 
-// check compares the interface with its ADD, and the ADD with the pod's current addresses and with
-// the runtime's result.
+// check compares the record of the ADD with the pod's current addresses, with the runtime's result
+// of the ADD, and with the interface as it is.
 func (s *Server) check(ctx context.Context, req cni.Request, conf cni.NetConf) error {
 	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()
@@ -188,7 +183,7 @@ func (s *Server) check(ctx context.Context, req cni.Request, conf cni.NetConf) e
 	return s.o.Interfaces.Check(ctx, added)
 }
 
-// pod waits until the pod can get an interface, and returns it.
+// pod waits until the Source has an interface for the pod, and returns it, complete for the ADD.
 func (s *Server) pod(ctx context.Context, req cni.Request, ref cluster.PodRef) (podnet.Pod, error) {
 	p, err := s.o.Source.Pod(ctx, ref,
 		podnet.Attachment{ContainerID: req.ContainerID, Interface: req.Interface})
@@ -211,7 +206,14 @@ func (s *Server) pod(ctx context.Context, req cni.Request, ref cluster.PodRef) (
 	return p, nil
 }
 
-// reportMistake writes one Event about the pod's mistake, and returns the CNI error.
+// eventBadBandwidth is the reason of the Event about a malformed bandwidth annotation.
+const eventBadBandwidth = "InvalidBandwidth"
+
+// maxReported bounds the number of pods in Server.reported.
+const maxReported = 1000
+
+// reportMistake returns the CNI error about a mistake in the pod's annotations. It writes an Event,
+// but only one for repeated ADDs with the same mistake.
 func (s *Server) reportMistake(ctx context.Context, pod *corev1.Pod, err error) error {
 	name := pod.Namespace + "/" + pod.Name
 	report := string(pod.UID) + err.Error()

@@ -22,9 +22,10 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/cni"
 )
 
-// result returns the CNI result of an ADD, in the version of the configuration.
+// result returns the CNI result of an ADD: the pod's interface with the host's end of it, addresses
+// and default routes. version is the cniVersion of the configuration, or "".
 func result(p podnet.Pod, host, version string) (json.RawMessage, error) {
-	podEnd := 1 // index in Interfaces
+	podEnd := 1 // index of the pod's interface in Interfaces
 
 	r := &current.Result{
 		CNIVersion: current.ImplementedSpecVersion,
@@ -57,7 +58,7 @@ func result(p podnet.Pod, host, version string) (json.RawMessage, error) {
 	return json.Marshal(v)
 }
 
-// orDefault returns the version that the specification implies for an empty one.
+// orDefault returns the version, or for an empty one the version that the specification implies.
 func orDefault(version string) string { return cmp.Or(version, "0.1.0") }
 
 // checkVersion rejects unsupported versions before any work is done.
@@ -100,7 +101,8 @@ func ipNet(p netip.Prefix) net.IPNet {
 	return net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}
 }
 
-// asCNIError returns err as a CNI error: what happened, its code, and advice.
+// asCNIError returns err as a CNI error with a code (package cni) and advice. An error that is one
+// already stays as it is.
 func asCNIError(req cni.Request, err error) *types.Error {
 	var cniErr *types.Error
 	if errors.As(err, &cniErr) {

@@ -23,7 +23,7 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/listener"
 )
 
-// requestTimeout is below the two minutes that kubelets wait in total.
+// requestTimeout bounds a request. A kubelet waits two minutes in total.
 const requestTimeout = 110 * time.Second
 
 // answerTimeout leaves time to answer a request that used its whole time. It also bounds reading,
@@ -33,13 +33,14 @@ const answerTimeout = requestTimeout + 10*time.Second
 // maxConnections exceeds the number of concurrent requests of a kubelet with a full node.
 const maxConnections = 512
 
-// Source decides on the interfaces of pods. It does not create them.
+// Source decides which interface a pod gets. It does not create the interface. Overlay mode has
+// assignment.Source, and underlay mode its own one.
 type Source interface {
 	// Pod waits until a pod can get an interface for the attachment. It returns UID, MAC,
-	// Addresses, Gateways and MTU. The error says what is missing.
+	// Addresses, Gateways and MTU. When ctx ends, the error says what is missing.
 	Pod(ctx context.Context, ref cluster.PodRef, a podnet.Attachment) (podnet.Pod, error)
-	// Settled returns an error unless the pod is still to have this interface.
-	Settled(ctx context.Context, ref cluster.PodRef, was podnet.Pod) error
+	// Settled returns an error if the pod must now have another interface than the one that it got.
+	Settled(ctx context.Context, ref cluster.PodRef, got podnet.Pod) error
 }
 
 // Options configure a Server. All fields are required.
@@ -52,12 +53,12 @@ type Options struct {
 	// Status returns what the node lacks for new pods. limited reports whether existing pods may
 	// have lost connectivity as well.
 	Status       func() (missing []string, limited bool)
-	Observe      func(command string, failed bool, took time.Duration)
-	ObservePhase func(phase string, took time.Duration) // of an ADD
+	Observe      func(command string, failed bool, took time.Duration) // called after each request
+	ObservePhase func(phase string, took time.Duration)                // called after each phase of an ADD
 	Log          *slog.Logger
 }
 
-// Server serves the socket.
+// Server serves the socket. Its methods are safe for concurrent use; Run must be called once.
 type Server struct {
 	o        Options
 	locks    *locks
@@ -164,7 +165,7 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 		req  cni.Request
 		resp cni.Response
 	)
-	// Reads the whole body, as the server only then notices that the plugin hangs up.
+	// Read the whole body: only then net/http notices that the plugin hangs up, and ends the context.
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, 1<<20))
 	if err == nil {
 		err = json.Unmarshal(body, &req)
