@@ -1,6 +1,6 @@
-// Package assignment finds the interfaces that the controller assigns to pods. The controller
-// writes addresses and MAC address as an annotation of the pod. The pod's creator can write the
-// annotation, too. An annotation that could harm the node is refused.
+// Package assignment finds the interfaces that the controller assigns to pods in overlay mode. The
+// controller writes addresses and MAC address as an annotation of the pod. The pod's creator can
+// write the annotation, too, so an annotation that could harm the node is refused (consistent.go).
 package assignment
 
 import (
@@ -19,7 +19,7 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/cluster/annotation"
 )
 
-// Source is the cniserver.Source of overlay mode.
+// Source is the cniserver.Source of overlay mode. Its methods are safe for concurrent use.
 type Source struct {
 	Cluster *cluster.Cluster
 	MTU     func() int // of pods, or 0 while unknown
@@ -27,8 +27,9 @@ type Source struct {
 
 var _ cniserver.Source = Source{}
 
-// Pod waits until the controller has assigned addresses to the pod. While the annotation is
-// inconsistent, Pod keeps waiting, as the controller will restore it.
+// Pod waits until the controller has assigned addresses to the pod. It also waits while the
+// annotation is inconsistent, because the controller will correct it. While the MTU is unknown, it
+// returns an error at once, and the runtime tries again.
 func (s Source) Pod(ctx context.Context, ref cluster.PodRef, _ podnet.Attachment) (podnet.Pod, error) {
 	mtu := s.MTU()
 	if mtu == 0 {
@@ -83,7 +84,7 @@ func (s Source) Assigned(ref cluster.PodRef) (podnet.AssignedAddresses, bool) {
 	}, true
 }
 
-// wait waits until the pod has a valid annotation, and returns it with the pod.
+// wait waits until the pod has a valid annotation, and returns the annotation and the pod.
 func (s Source) wait(
 	ctx context.Context,
 	ref cluster.PodRef,
@@ -96,7 +97,7 @@ func (s Source) wait(
 	return network, object, err
 }
 
-// read returns a pod's annotation, if it is valid for a pod of this node.
+// read returns a pod's annotation, or an error if it is not valid for a pod of this node.
 func (s Source) read(p *corev1.Pod) (annotation.Pod, error) {
 	network, err := annotation.ParsePod(p.Annotations)
 	if errors.Is(err, annotation.ErrNotSet) {

@@ -11,9 +11,13 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/cluster/annotation"
 )
 
-// checkConsistent returns an error unless network is valid for a pod on the node with these
-// annotations. The pod's creator can write its annotation, and the agent may see that before the
-// controller corrects it.
+// checkConsistent returns an error if network, the annotation of a pod, could harm the node, whose
+// annotations are node. The pod's creator can write the annotation, and the agent may see that
+// before the controller corrects it. The annotation must have
+//
+//   - at least one address, each in another subnet of the node, and none of the reserved ones,
+//   - the gateways that follow from the addresses,
+//   - a MAC address that neither the node nor, by derivation, another pod has (checkMAC).
 func checkConsistent(network annotation.Pod, node map[string]string) error {
 	subnets, err := annotation.ParseNodeSubnets(node)
 	if err != nil {
@@ -52,8 +56,9 @@ func checkConsistent(network annotation.Pod, node map[string]string) error {
 	return checkMAC(network, subnets, node)
 }
 
-// reservedAddresses returns the addresses of the router and the management port, and IPv4's
-// broadcast address. For IPv6, broadcast is the zero Addr.
+// reservedAddresses returns the addresses of a node's subnet that no pod gets, besides the first:
+// those of the router (.1) and the management port (.2), and IPv4's broadcast address. For IPv6,
+// broadcast is the zero Addr.
 func reservedAddresses(subnet netip.Prefix) (router, port, broadcast netip.Addr) {
 	router = subnet.Addr().Next()
 	if subnet.Addr().Is4() {
@@ -68,8 +73,8 @@ func reservedAddresses(subnet netip.Prefix) (router, port, broadcast netip.Addr)
 	return router, router.Next(), broadcast
 }
 
-// checkMAC returns an error for a MAC address that the node itself uses, or that belongs to another
-// IP address.
+// checkMAC returns an error for a MAC address that the node itself uses, or that is derived from
+// another IP address than the pod's (annotation.DerivedMAC).
 func checkMAC(network annotation.Pod, subnets []netip.Prefix, node map[string]string) error {
 	if err := annotation.CheckMAC(network.MAC); err != nil {
 		return fmt.Errorf("MAC address: %w", err)
@@ -97,7 +102,8 @@ func checkMAC(network annotation.Pod, subnets []netip.Prefix, node map[string]st
 		return fmt.Errorf("MAC address %s is the node's own", network.MAC)
 	}
 
-	// All derived MAC addresses begin with the same bytes, whatever the IP address.
+	// All derived MAC addresses begin with the same two bytes, whatever the IP address. A MAC address
+	// that the pod requests begins with others.
 	derivedPrefix := annotation.DerivedMAC(subnets[0].Addr())[:2]
 
 	isDerivedFrom := func(a netip.Prefix) bool { return bytes.Equal(annotation.DerivedMAC(a.Addr()), network.MAC) }

@@ -4,7 +4,10 @@
 //
 // Two BFD sessions of OVN cannot monitor each other: each drops packets without its discriminator,
 // so neither can learn the other's. OVN does accept a peer that follows the RFC. This
-// implementation is passive: it sends only to peers that it has received from. Its discriminators
-// derive from the two addresses, so an agent that restarts in time continues the sessions of the
-// previous one.
+// implementation has the passive role: it sends only to peers that it has received from. Its
+// discriminators derive from the two addresses, so an agent that restarts in time continues the
+// sessions of the previous one.
+//
+// Responder has the sockets. session.go is the state machine, which does no I/O, and packet.go the
+// wire format.
 package bfd

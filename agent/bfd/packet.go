@@ -28,16 +28,27 @@ func (s State) String() string {
 
 var stateNames = [...]string{"admin_down", "down", "init", "up"}
 
-// Packet is a control packet without authentication.
+// Packet is a BFD Control packet without authentication (RFC 5880, 4.1). Its fields on the wire, in
+// network byte order:
+//
+//	byte 0      Version (3 bits), Diagnostic (5 bits, 0 here)
+//	byte 1      State (2 bits), flags P, F, C, A, D and M (from 0x20 to 0x01)
+//	byte 2      Detect Mult
+//	byte 3      Length
+//	bytes 4-7   My Discriminator
+//	bytes 8-11  Your Discriminator
+//	bytes 12-15 Desired Min TX Interval, in microseconds like the following ones
+//	bytes 16-19 Required Min RX Interval
+//	bytes 20-23 Required Min Echo RX Interval (0 here: no echo packets)
 type Packet struct {
 	State        State
 	Poll, Final  bool
-	Mult         uint8  // detection time in intervals
-	Mine, Yours  uint32 // discriminators of the sender and, if known, of the receiver
+	Mult         uint8  // number of intervals without a packet after which the session is down
+	Mine, Yours  uint32 // discriminators of the sender and of the receiver; Yours is 0 while unknown
 	MinTx, MinRx time.Duration
 }
 
-// The format of control packets (RFC 5880, 4.1).
+// Values of the header.
 const (
 	version   = 1
 	packetLen = 24
@@ -47,7 +58,8 @@ const (
 	flagMulti = 0x01
 )
 
-// Parse reads a packet. It rejects packets that RFC 5880, 6.8.6, discards in every session.
+// Parse decodes a packet. It rejects packets that a receiver must discard whatever the state of the
+// session (RFC 5880, 6.8.6).
 func Parse(b []byte) (Packet, error) {
 	if len(b) < packetLen || int(b[3]) < packetLen || int(b[3]) > len(b) {
 		return Packet{}, errors.New("parse BFD packet: wrong length")

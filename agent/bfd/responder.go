@@ -22,17 +22,17 @@ import (
 // Port is the UDP port of BFD (RFC 5881).
 const Port = 3784
 
-// retry is the wait before an address that could not be used is tried again.
+// retry is the wait after an address could not be used.
 const retry = 2 * time.Second
 
 // Responder answers BFD at addresses of the host. Its methods are safe for concurrent use.
 type Responder struct {
-	works func() bool
+	works func() bool // see New
 	log   *slog.Logger
-	port  uint16
-	wake  loop.Signal
+	port  uint16      // Port, except in tests
+	wake  loop.Signal // want has changed
 
-	mu   sync.Mutex // guards the following fields
+	mu   sync.Mutex // guards want
 	want settings
 }
 
@@ -48,7 +48,8 @@ func New(works func() bool, log *slog.Logger) *Responder {
 	return &Responder{works: works, log: log, port: Port, wake: loop.NewSignal()}
 }
 
-// Set sets the own addresses and the networks of accepted peers.
+// Set sets the own addresses and the networks of accepted peers. Without addresses, the Responder
+// answers nothing.
 func (r *Responder) Set(addresses []netip.Addr, peers []netip.Prefix) {
 	r.mu.Lock()
 	changed := !reflect.DeepEqual(r.want, settings{addresses, peers})
@@ -60,8 +61,8 @@ func (r *Responder) Set(addresses []netip.Addr, peers []netip.Prefix) {
 	}
 }
 
-// Run answers until ctx ends. It retries addresses that cannot be used, as the host may not have
-// them yet.
+// Run answers until ctx ends, with a goroutine for each address. After Set, it starts all of them
+// again. It retries addresses that cannot be used, as the host may not have them yet.
 func (r *Responder) Run(ctx context.Context) error {
 	for ctx.Err() == nil {
 		r.mu.Lock()
@@ -112,8 +113,8 @@ func (r *Responder) keepServing(ctx context.Context, own netip.Addr, peers []net
 	}
 }
 
-// serve answers at one address until ctx ends or an error occurs. One goroutine handles all
-// sessions: it reads until the next packet is due.
+// serve answers at one address until ctx ends or an error occurs. Its goroutine handles all sessions
+// of the address: it reads until the next packet to send is due, sends, and reads again.
 func (r *Responder) serve(ctx context.Context, own netip.Addr, peers []netip.Prefix) error {
 	conn, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(own, r.port)))
 	if err != nil {
@@ -121,8 +122,9 @@ func (r *Responder) serve(ctx context.Context, own netip.Addr, peers []netip.Pre
 	}
 	defer conn.Close()
 
-	// The end of ctx interrupts the read below. The returned function cancels that.
-	defer context.AfterFunc(ctx, func() { conn.Close() })()
+	// The end of ctx interrupts the read below.
+	stop := context.AfterFunc(ctx, func() { conn.Close() })
+	defer stop()
 
 	sessions := map[netip.AddrPort]*session{}
 	buffer := make([]byte, 128)
@@ -152,7 +154,7 @@ func (r *Responder) serve(ctx context.Context, own netip.Addr, peers []netip.Pre
 			continue
 		}
 
-		key := netip.AddrPortFrom(addr, r.port) // control packets go to this port, whatever their source port
+		key := netip.AddrPortFrom(addr, r.port) // answers go to this port, whatever the source port of p
 
 		s := sessions[key]
 		if s == nil {

@@ -6,15 +6,16 @@ import (
 	"time"
 )
 
-// Values that this end proposes. A peer declares the session down after mult silent intervals; a
-// restart of the agent should be faster.
+// Times of a session.
 const (
-	interval = time.Second
-	mult     = 5
+	interval = time.Second // between packets, in both directions: this end's Min TX and Min RX
+	mult     = 5           // intervals; a restart of the agent should take less
 	forget   = time.Minute // until a silent peer's session is deleted
 )
 
-// session is the state machine of a session with one peer. It does no I/O.
+// session is the state machine of a session with one peer (RFC 5880, 6.2 and 6.8). A session comes
+// up by a three-way handshake: Down, Init, Up. It is AdminDown while the gateway does not work, so
+// the peer does not use the gateway. A session does no I/O. It has one owner.
 type session struct {
 	local, remote uint32 // discriminators; remote is 0 while unknown
 	state         State
@@ -49,7 +50,8 @@ func (s *session) receive(p Packet, now time.Time, works bool) (answer bool) {
 		s.state = Up // the session was up with the previous agent
 	case p.State == AdminDown:
 		s.state = Down
-	case s.state == AdminDown, s.state == Down: // Up is of a session that this end has lost
+	case s.state == AdminDown, s.state == Down:
+		// Up belongs to a session that this end has lost: the handshake begins again.
 		s.state = map[State]State{Down: Init, Init: Up, Up: Down}[p.State]
 	case s.state == Init && p.State >= Init:
 		s.state = Up
@@ -60,15 +62,16 @@ func (s *session) receive(p Packet, now time.Time, works bool) (answer bool) {
 	return p.Poll || s.state != before || isFirst
 }
 
-// tick applies the passing of time: silence takes the session down and finally deletes it. It
-// reports whether a packet is due, and whether the session has expired.
+// tick applies the passing of time, and changes of works: silence takes the session down, and
+// finally it expires. tick reports whether a packet is due, and whether the session has expired.
 func (s *session) tick(now time.Time, works bool) (due, expired bool) {
 	silence := now.Sub(s.heard)
 	if silence > forget {
 		return false, true
 	}
 
-	if silence > time.Duration(s.peer.Mult)*max(s.peer.MinTx, interval) && s.state > Down {
+	detectionTime := time.Duration(s.peer.Mult) * max(s.peer.MinTx, interval) // RFC 5880, 6.8.4
+	if silence > detectionTime && s.state > Down {
 		s.state, s.remote = Down, 0
 	}
 
@@ -81,11 +84,12 @@ func (s *session) tick(now time.Time, works bool) (due, expired bool) {
 	return !now.Before(s.next), false
 }
 
-// packet returns the next packet and sets the time of the one after it; jitter is 0 to 1.
+// packet returns the packet to send now, and sets the time of the next one. jitter is a random
+// number from 0 to 1, which shortens the interval by up to a quarter (RFC 5880, 6.8.7).
 func (s *session) packet(now time.Time, jitter float64) Packet {
 	every := max(interval, s.peer.MinRx)
-	s.next = now.Add(every - time.Duration(jitter*float64(every)/4)) // RFC 5880, 6.8.7
-	final := s.peer.Poll
+	s.next = now.Add(every - time.Duration(jitter*float64(every)/4))
+	final := s.peer.Poll // answers the peer's poll, once
 	s.peer.Poll = false
 
 	return Packet{
