@@ -15,14 +15,14 @@ import (
 // File is the name of our configuration.
 const File = "10-ovn-kubernetes.conflist"
 
-// withdrawAfter is the time after which an unready node withdraws its configuration. Runtimes
-// without STATUS then report the node as not ready, but they can no longer delete sandboxes either.
-// That is too high a price for short faults, such as the restart of a daemon.
+// withdrawAfter is the time after which an unready node withdraws its configuration. Runtimes that
+// do not use STATUS then report the node as not ready, but they can no longer delete sandboxes
+// either. That is too high a price for short faults, such as the restart of a daemon.
 const withdrawAfter = 20 * time.Second
 
-// Announcer maintains our configuration: it exists while the node is ready. The zero values of its
-// unexported fields are the state at the agent's start: the configuration of an earlier agent stays
-// as long as its own would.
+// Announcer maintains our configuration: it exists while the node is ready, and for withdrawAfter
+// longer. After the start of an agent, the configuration of an earlier agent stays as long. Step
+// must not be called concurrently.
 type Announcer struct {
 	Dir       string // of CNI configurations; "": none is written
 	Socket    string // of the agent, for the plugin
@@ -31,11 +31,12 @@ type Announcer struct {
 
 	written      bool      // this agent has written the configuration
 	wasReady     bool      // the node was ready at the last Step
-	unreadySince time.Time // the zero time while the node is ready
+	unreadySince time.Time // zero while the node is ready, and before the first Step
 }
 
-// Step writes the configuration when nothing is missing, withdraws it when the node stays unready,
-// and logs changes of the readiness.
+// Step must be called regularly, and after each change of missing, the items that the node lacks. It
+// writes the configuration when none is missing, withdraws it when the node stays unready, and logs
+// changes of the readiness.
 func (a *Announcer) Step(missing []string, now time.Time) error {
 	ready := len(missing) == 0
 	if ready != a.wasReady {
@@ -51,17 +52,17 @@ func (a *Announcer) Step(missing []string, now time.Time) error {
 	_, err := os.Stat(path)
 	exists := err == nil
 
-	keep := a.shouldExist(ready, exists, now)
+	unready := a.unreadyFor(ready, now)
 
 	switch {
-	case ready && (!a.written || !exists): // replaces one of another version as well
+	case ready && (!a.written || !exists): // also replaces the configuration of an earlier agent
 		err := write(a.Dir, a.Socket)
 		a.written = err == nil
 
 		return errors.Join(err, a.setOthersAside())
 	case ready:
 		return a.setOthersAside()
-	case !keep && exists:
+	case unready >= withdrawAfter && exists:
 		a.Log.Warn("withdrawing the CNI configuration of an unready node", "missing", missing)
 		return remove(path)
 	}
@@ -69,18 +70,18 @@ func (a *Announcer) Step(missing []string, now time.Time) error {
 	return nil
 }
 
-// shouldExist reports whether the configuration should exist.
-func (a *Announcer) shouldExist(ready, exists bool, now time.Time) bool {
+// unreadyFor returns the time for which the node has not been ready, or 0 if it is ready.
+func (a *Announcer) unreadyFor(ready bool, now time.Time) time.Duration {
 	if ready {
 		a.unreadySince = time.Time{}
-		return true
+		return 0
 	}
 
 	if a.unreadySince.IsZero() {
 		a.unreadySince = now
 	}
 
-	return exists && now.Sub(a.unreadySince) < withdrawAfter
+	return now.Sub(a.unreadySince)
 }
 
 // setOthersAside sets the configurations of other networks aside, if the Announcer is Exclusive.

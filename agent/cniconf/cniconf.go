@@ -1,6 +1,7 @@
-// Package cniconf handles the directory of CNI configurations: our file, which exists while the
-// node is ready, and those of other networks. A container runtime uses the first file by name, so
-// another network's file may keep pods off this network.
+// Package cniconf handles the directory of CNI configurations, usually /etc/cni/net.d: our file,
+// which exists while the node is ready (Announcer), and those of other networks (this file). A
+// container runtime uses the first file by name, so another network's file may keep pods off this
+// network.
 package cniconf
 
 import (
@@ -13,7 +14,7 @@ import (
 	"strings"
 )
 
-// Plugin is the type of the ovn-ebpf plugin.
+// Plugin is the type of our plugin in a configuration, which is also the name of its program.
 const Plugin = "ovn-k8s-cni-overlay"
 
 // keptSuffix marks a file that was set aside, so that runtimes do not read it.
@@ -27,7 +28,7 @@ type OtherNetwork struct {
 }
 
 // Others returns the configurations of other networks in dir, in the order in which runtimes read
-// them. It omits delegating plugins such as Multus, which come first and call ours.
+// them. It omits Multus, whose configuration comes first and delegates to ours.
 func Others(dir string) ([]OtherNetwork, error) {
 	files, err := os.ReadDir(dir)
 	if errors.Is(err, os.ErrNotExist) {
@@ -86,7 +87,7 @@ func pluginOf(path string) string {
 }
 
 // setAside renames the configurations of other networks in dir, so that runtimes ignore them, and
-// returns their paths. Remove undoes it.
+// returns their former paths. Remove undoes it.
 func setAside(dir string) ([]string, error) {
 	others, err := Others(dir)
 	if err != nil {

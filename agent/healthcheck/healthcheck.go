@@ -23,28 +23,29 @@ import (
 const ReasonFailed = "FailedToStartServiceHealthcheck"
 
 // maxConnections bounds the connections of all Services' health checks together, because a
-// namespace may have any number of Services. It is also the bound for the node's health check.
+// namespace may have any number of Services. The node's health check has the same bound of its own.
 const maxConnections = 256
 
 // Options configure a Server.
 type Options struct {
 	Node    string
-	Keys    func() ([]service.Key, bool) // all keys; false while unknown
-	Objects func(service.Key) service.Objects
-	Healthy func() bool // whether Services are served completely
+	Keys    func() ([]service.Key, bool)      // all keys; false while unknown
+	Objects func(service.Key) service.Objects // the Service of a key with its slices; none: it has no check
+	Healthy func() bool                       // whether the node serves Services completely
 	// Warn writes an Event about a Service.
 	Warn func(ctx context.Context, svc *corev1.Service, reason, message string) error
 	Log  *slog.Logger
 }
 
-// Server has a listener for each Service with a health check port. Run it once.
+// Server has a listener for each Service with a health check port. Changed and Synced may be called
+// concurrently. Run must be called once.
 type Server struct {
 	o    Options
 	wake loop.Signal
 	pool *listener.Pool
 
-	mu      sync.Mutex // guards changed
-	changed map[service.Key]bool
+	mu      sync.Mutex           // guards changed
+	changed map[service.Key]bool // Services to sync
 
 	// The goroutine of Run owns these.
 	serving  map[service.Key]*check
@@ -103,7 +104,8 @@ func (s *Server) sync(ctx context.Context) error {
 	changed := s.changed
 	s.changed = map[service.Key]bool{}
 	s.mu.Unlock()
-	// A port may move between Services: close listeners before opening others.
+
+	// A port may move between Services, so close all outdated listeners before opening others.
 	want := map[service.Key]wanted{}
 
 	for k := range changed {

@@ -18,7 +18,7 @@ import (
 type Proxy struct {
 	Addr    string      // "": not served
 	Healthy func() bool // whether Services are served completely
-	Leaving func() bool // the node is about to be deleted: no new clients
+	Leaving func() bool // whether the node should get no new clients, because it is deleted or drained
 	Log     *slog.Logger
 }
 
@@ -54,7 +54,8 @@ func (p Proxy) serve(ctx context.Context) error {
 	return nil
 }
 
-// handler returns the handler. A leaving node is live, but not eligible for new clients.
+// handler returns the handler: /livez is about Healthy alone, /healthz also about Leaving. The fields
+// of the body are kube-proxy's.
 func (p Proxy) handler() http.Handler {
 	type status struct {
 		LastUpdated  time.Time `json:"lastUpdated"`

@@ -16,12 +16,12 @@ import (
 type check struct {
 	name      service.Key
 	port      uint16
-	endpoints atomic.Int64 // ready and on this node
-	healthy   func() bool
+	endpoints atomic.Int64 // number of the Service's endpoints that are ready and on this node
+	healthy   func() bool  // see Options
 	server    io.Closer
 }
 
-// newCheck serves on l and closes it at the end. Its connections count in the pool.
+// newCheck returns a check that serves on l until close. Its connections count in the pool.
 func newCheck(k service.Key, w wanted, l net.Listener, pool *listener.Pool, healthy func() bool) *check {
 	c := &check{name: k, port: w.port, healthy: healthy}
 	c.endpoints.Store(int64(w.endpoints))
@@ -46,7 +46,8 @@ type answer struct {
 	ServiceProxyHealthy bool  `json:"serviceProxyHealthy"`
 }
 
-// ServeHTTP answers any path, with 200 if the node serves the Service.
+// ServeHTTP answers any path: with 200 if the node serves the Service and has endpoints of it, and
+// else with 503.
 func (c *check) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
 	a := answer{LocalEndpoints: c.endpoints.Load(), ServiceProxyHealthy: c.healthy()}
 	a.Service.Namespace, a.Service.Name = c.name.Namespace, c.name.Name
@@ -54,7 +55,7 @@ func (c *check) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
 	reply(w, a.LocalEndpoints > 0 && a.ServiceProxyHealthy, a)
 }
 
-// reply answers with status 200 or 503 and a body in JSON.
+// reply answers with status 200 if ok is set, else 503, and a body in JSON.
 func reply(w http.ResponseWriter, ok bool, body any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("X-Content-Type-Options", "nosniff")
