@@ -26,11 +26,11 @@ const ifaceIDPrefix = "k8s-"
 type Options struct {
 	OVS      *ovs.Client
 	Node     string
-	Bridge   string // the integration bridge
-	Datapath string
+	Bridge   string         // the integration bridge
+	Datapath string         // ovs.DatapathSystem or ovs.DatapathNetdev
 	RunDir   string         // of ovs-vswitchd
-	Cluster  []netip.Prefix // cluster subnets
-	Changed  func()         // called after Missing has changed; must not block
+	Cluster  []netip.Prefix // networks of all pods, which are routed through the port
+	Changed  func()         // called after Missing or Restored has changed; must not block
 	Log      *slog.Logger
 }
 
@@ -52,9 +52,9 @@ func New(o Options) *Port {
 	return &Port{o: o, wake: loop.NewSignal(), fault: "management port: not started"}
 }
 
-// Set sets the MTU and the controller's choice of node subnets and networks of the gateway routers.
-// Gateway routers of other nodes reach this host through the port, with traffic that they forward
-// from outside.
+// Set sets the node's subnets and the join networks, which the controller has chosen, and the MTU.
+// The join networks are routed through the port, because gateway routers of other nodes reach this
+// host through it, with traffic that they forward from outside.
 func (p *Port) Set(subnets, join []netip.Prefix, mtu int) {
 	p.mu.Lock()
 	p.subnets, p.join, p.mtu = subnets, join, mtu
@@ -70,8 +70,8 @@ func (p *Port) Restored() time.Time {
 	return p.restored
 }
 
-// MissingRoutes returns the connected routes that the port of this host lacks. Without a port there
-// are none.
+// MissingRoutes returns the connected routes that the port of this host lacks, for "ovnkube status".
+// Without a port, it returns none.
 func MissingRoutes() ([]link.ConnectedRoute, error) {
 	all, err := link.Addresses()
 	if err != nil {
@@ -93,7 +93,7 @@ func MissingRoutes() ([]link.ConnectedRoute, error) {
 	return link.MissingConnectedRoutes(Name, own)
 }
 
-// Missing returns why the port is not ready, or "".
+// Missing returns why the port is not ready, or "". It is a line of /readyz.
 func (p *Port) Missing() string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -101,7 +101,7 @@ func (p *Port) Missing() string {
 	return p.fault
 }
 
-// Run maintains the port until ctx ends. The port stays.
+// Run maintains the port until ctx ends. Afterwards, the port stays.
 func (p *Port) Run(ctx context.Context) error {
 	stop := p.o.OVS.Watch(func(table, name string) bool {
 		return table == "Bridge" && name == p.o.Bridge || table == "Interface" && name == Name
@@ -129,7 +129,7 @@ func (p *Port) Run(ctx context.Context) error {
 	return group.Wait()
 }
 
-// syncState calls sync with the present state, and stores its result for Missing.
+// syncState calls sync with the arguments of the last Set, and stores its result for Missing.
 func (p *Port) syncState(ctx context.Context) error {
 	p.mu.Lock()
 	subnets, join, mtu := p.subnets, p.join, p.mtu
@@ -156,8 +156,8 @@ func (p *Port) syncState(ctx context.Context) error {
 	return err
 }
 
-// sync applies the known state and returns what is missing. A missing item is not an error, as its
-// arrival triggers the next sync.
+// sync applies the state and returns what is missing. A missing item is not an error, and so not
+// retried, because its arrival triggers the next sync.
 func (p *Port) sync(ctx context.Context, subnets, join []netip.Prefix, mtu int) (missing string, err error) {
 	if len(subnets) == 0 {
 		return "the controller has not given the node a subnet yet", nil
@@ -175,7 +175,7 @@ func (p *Port) sync(ctx context.Context, subnets, join []netip.Prefix, mtu int) 
 	return "ovn-controller has not installed its flows yet: is it running, and connected to the southbound database?", nil
 }
 
-// apply makes the port, its device, addresses and routes as planned.
+// apply brings the port, its device, addresses and routes to the planned state.
 func (p *Port) apply(ctx context.Context, subnets, join []netip.Prefix, mtu int) error {
 	plan, err := PlanFor(subnets, slices.Concat(p.o.Cluster, join))
 	if err != nil {
