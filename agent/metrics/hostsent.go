@@ -7,25 +7,27 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/bpf"
 )
 
-// Derived is the reason of host packets that no program sees.
+// Derived is the reason in the counter of HostSent.
 const Derived = "derived"
 
-// HostSent counts the packets that the host itself has sent since the first call. It is for layout
-// direct, where no program sees them: it subtracts OVN's packets from the uplink's.
+// HostSent counts the packets that the host itself has sent since the first call of Append. It is for
+// layout direct, where no program sees them: it subtracts the packets from OVN, which programs count,
+// from all packets that the uplink has sent. Its methods are safe for concurrent use.
 type HostSent struct {
-	Device func() (packets, bytes uint64, err error) // reads the uplink's counters
+	Device func() (packets, bytes uint64, err error) // reads the uplink's counters of sent packets
 
 	mu             sync.Mutex // guards the following fields
-	calls          uint64     // of Append that have set the following fields
+	calls          uint64     // number of calls of Append that have updated packets and bytes
 	packets, bytes derived
 }
 
-// Append reads the programs' counters and adds that of the host. If the device cannot be read, it
-// returns the programs' counters and an error.
+// Append calls read for the programs' counters, and adds a counter of the host's packets. If the
+// device cannot be read, it returns the programs' counters and an error.
 func (h *HostSent) Append(read func() ([]bpf.Counter, error)) ([]bpf.Counter, error) {
 	h.mu.Lock()
 	calls := h.calls
 	h.mu.Unlock()
+
 	// The device comes first: a packet of OVN is counted by the programs before it is sent. In the
 	// other order, packets of OVN sent meanwhile would be counted as the host's.
 	packets, bytes, deviceErr := h.Device()
@@ -68,15 +70,16 @@ func (h *HostSent) Append(read func() ([]bpf.Counter, error)) ([]bpf.Counter, er
 	}), nil
 }
 
-// derived is the uplink's counter minus OVN's. The two are not read atomically, so the result may
-// lag, but it never decreases.
+// derived is a counter: the uplink's minus OVN's since the first update. The two are not read
+// atomically, so the difference may decrease for a while. shown is the largest one so far, so it may
+// lag, but never decreases.
 type derived struct {
-	device, ovn uint64 // at the last call
-	sum         int64  // of all differences; it may decrease
-	shown       int64  // the largest sum so far
+	device, ovn uint64 // at the last update
+	sum         int64  // the present difference
+	shown       int64  // the value of the counter
 }
 
-// update takes the present counters. The first ones are the origin of the sum.
+// update takes the present counters.
 func (d *derived) update(device, ovn uint64, isFirst bool) {
 	if !isFirst {
 		more := int64(device - d.device)

@@ -1,4 +1,7 @@
 // Package metrics exports the agent's state to Prometheus. All values are read at the scrape.
+//
+// table.go lists the metrics with their help, and Collector.Collect sends their values. In underlay
+// mode, package underlay has a collector of its own.
 package metrics
 
 import (
@@ -17,22 +20,25 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/version"
 )
 
-// Info does not change while the agent runs.
+// Info describes the gateway. It does not change while the agent runs.
 type Info struct {
-	Backend, Layout, Datapath, Uplink string
+	Backend, Layout, Datapath, Uplink string // values of labels
 	NoEBPF                            string // why the kernel cannot run eBPF, or ""
 }
 
-// Source holds the inputs of a Collector. Nil functions are skipped.
+// Source holds the inputs of a Collector. Its functions must be safe for concurrent use. Stats, Ready,
+// Drained, Info and Log are required. Of other nil functions, the metrics are omitted.
 type Source struct {
-	PinDir string
+	PinDir string // of the programs, from whose pinned maps the Collector reads
 	Stats  func() gateway.Stats
-	// Counters returns the decisions where programs do not decide.
+	// Counters returns the decisions of flows. Nil: programs decide, and their counters are in PinDir.
 	Counters func() ([]bpf.Counter, error)
+	// Services returns the packets that arrived at the uplink by Service port, and the number of
+	// ports without a count.
 	Services func() (counts []bpf.ServiceCount, uncounted int, err error)
-	// Pods returns the traffic of pods.
+	// Pods returns the traffic of pods, and the number of interfaces without a count.
 	Pods func() (traffic []podnet.Traffic, uncounted int, err error)
-	// HostSent counts host packets that no program counts; nil if programs count all.
+	// HostSent counts the host packets that no program counts; nil if programs count all.
 	HostSent *HostSent
 	Ready    func() bool
 	// Shadow returns the result of comparing decisions with the model; nil if comparison is off.
@@ -43,23 +49,24 @@ type Source struct {
 	// which does not count them.
 	Failures   func() (map[string]uint64, error)
 	Datapath   func() (ovs.DatapathStats, error)
-	Southbound func() (connected bool, err error)
+	Southbound func() (connected bool, err error) // of ovn-controller
 	Info       Info
 	Log        *slog.Logger
 }
 
-// Collector implements prometheus.Collector.
+// Collector implements prometheus.Collector. A part of the state that cannot be read is omitted and
+// logged at level debug, and the scrape succeeds with the other parts.
 type Collector struct {
 	s         Source
 	set       metric.Set
 	evictions evictions
 
 	mu       sync.Mutex                        // guards the following fields
-	services map[bpf.ServicePort]metric.Labels // of the last scrape
-	pods     map[podnet.Owner]metric.Labels    // of the last scrape
+	services map[bpf.ServicePort]metric.Labels // of the last scrape, to reuse them
+	pods     map[podnet.Owner]metric.Labels    // of the last scrape, to reuse them
 }
 
-// New returns an unregistered Collector. It has all metrics of the Table but the histograms.
+// New returns an unregistered Collector. It has all metrics of the Table except the histograms.
 func New(s Source) *Collector {
 	var table metric.Table
 
@@ -117,10 +124,11 @@ func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 	c.putPods(put, ch)
 }
 
-// putter sends a value of a metric in the Table.
+// putter sends a value of a metric in the Table. The labels are values, in the order of the Table.
 type putter func(name string, v float64, labels ...string)
 
-// putPortUse sends how full the SNAT range is. Remotes with less than half of it share one value.
+// putPortUse sends how many ports of the SNAT range are in use: by remote if it uses at least half of
+// them, and the maximum of all remotes.
 func (c *Collector) putPortUse(put putter, stats gateway.Stats) {
 	if stats.SNATPorts == 0 {
 		return

@@ -26,6 +26,7 @@ func (c *Collector) putPods(put putter, ch chan<- prometheus.Metric) {
 	}
 
 	put("ovnkube_node_uncounted_pods", float64(uncounted))
+
 	c.mu.Lock()
 	defer c.mu.Unlock()
 

@@ -12,7 +12,7 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/service"
 )
 
-// counters reads the counters of the pinned programs or of their replacement.
+// counters reads the counters of decisions: those of the pinned programs, or of flows.
 func (c *Collector) counters() ([]bpf.Counter, error) {
 	if c.s.Counters != nil {
 		return c.s.Counters()
@@ -26,7 +26,9 @@ func (c *Collector) counters() ([]bpf.Counter, error) {
 	return c.s.HostSent.Append(read)
 }
 
-// putPrograms sends the values of pinned maps and programs. Before the first load there are none.
+// putPrograms sends the counters of decisions. If programs decide, it also sends the sizes of their
+// tables, the counts of shortcuts and the programs' run times. Before programs are first loaded, it
+// sends nothing.
 func (c *Collector) putPrograms(put putter) {
 	counters, err := c.counters()
 	if err != nil {
@@ -125,16 +127,16 @@ func (c *Collector) putShortcuts(put putter) {
 	put("ovnkube_gateway_shortcut_pods", float64(counts.Pods))
 }
 
-// evictions makes a counter of ShortcutCounts.Evicted, which may fall. It starts at zero. Its
-// methods are safe for concurrent use.
+// evictions makes a counter, which starts at zero and never decreases, of ShortcutCounts.Evicted,
+// which may decrease. Its methods are safe for concurrent use.
 type evictions struct {
-	mu      sync.Mutex // guards the fields below
+	mu      sync.Mutex // guards the following fields
 	known   bool       // next was called
-	highest uint64     // the largest Evicted so far
+	highest uint64     // the largest Evicted since the state was pinned
 	total   uint64     // evictions since the first call
 }
 
-// next returns the evictions since the first call.
+// next returns the evictions since the first call. c has the present counts.
 func (e *evictions) next(c bpf.ShortcutCounts) uint64 {
 	e.mu.Lock()
 	defer e.mu.Unlock()

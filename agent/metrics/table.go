@@ -5,7 +5,8 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/metric"
 )
 
-// Table lists the agent's metrics.
+// Table lists the agent's metrics: those of a Collector, and at its end those of package cniserver.
+// docs/metrics.md is generated from it.
 func Table() metric.Table {
 	by := []string{"port", "direction", "verdict", "reason"}
 	service := []string{"namespace", "service", "port", "protocol"}
