@@ -1,5 +1,5 @@
-// Package page is the agent's status page: the gateway's diagram with live rates and faults, in one
-// file without external resources.
+// Package page is the agent's status page: the gateway's diagram with live rates and faults. The page
+// is one file without external resources, page.html, which reads /status.json every few seconds.
 package page
 
 import (
@@ -32,10 +32,10 @@ type Info struct {
 	Bridge   string `json:"bridge"`
 }
 
-// Source holds the inputs of a page.
+// Source holds the inputs of a page. Its functions must be safe for concurrent use.
 type Source struct {
 	Info     Info
-	Counters func() ([]bpf.Counter, error)
+	Counters func() ([]bpf.Counter, error) // of decisions, by programs or flows
 	Stats    func() gateway.Stats
 	// Frontends returns the Service port of each frontend; nil if there are none.
 	Frontends func() map[verdict.ServiceKey]bpf.ServicePort
@@ -62,7 +62,8 @@ type Counter struct {
 	Bytes     uint64 `json:"bytes"`
 }
 
-// Page serves the status page. Before Set it shows what the start waits for.
+// Page serves the status page. Before Set, the page shows only why the agent is not ready. Its
+// methods are safe for concurrent use.
 type Page struct {
 	missing func() []string
 	now     func() time.Time       // time.Now, except in tests
@@ -118,7 +119,7 @@ func (p *Page) State() State {
 // policy allows only inline content and requests to the page's own server.
 const policy = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'; img-src data:; frame-ancestors 'none'; base-uri 'none'; form-action 'none'"
 
-// Register adds /, /status.json and /services.json to mux, behind protect.
+// Register adds /, /status.json and /services.json to mux. protect restricts the access to them.
 func (p *Page) Register(mux *http.ServeMux, protect func(http.Handler) http.Handler) {
 	mux.Handle("GET /{$}", protect(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/html; charset=utf-8")
@@ -141,7 +142,7 @@ type Frontend struct {
 	Service  string     `json:"service"` // namespace/name:port/protocol
 }
 
-// Frontends returns the frontends, sorted.
+// Frontends returns the frontends of the Service ports, sorted, in the form of /services.json.
 func Frontends(servicePorts map[verdict.ServiceKey]bpf.ServicePort) []Frontend {
 	out := make([]Frontend, 0, len(servicePorts))
 	for k, p := range servicePorts {

@@ -1,4 +1,5 @@
-// Package readiness collects what the parts of an agent lack, and serves it as /readyz.
+// Package readiness collects the items that the parts of an agent lack, and serves them as /readyz.
+// An item is a line of text for the operator. The node is ready when no part lacks any.
 package readiness
 
 import (
@@ -18,11 +19,11 @@ type Readiness struct {
 	Changed loop.Signal
 	log     *slog.Logger
 
-	mu      sync.Mutex // guards the following fields
-	parts   []func() string
-	faults  func() []string // of the environment, which do not make the node unready; may be nil
-	started bool            // all parts are registered
-	waiting string          // what the start waits for, or ""
+	mu      sync.Mutex      // guards the following fields
+	parts   []func() string // see Add
+	faults  func() []string // see SetFaults; may be nil
+	started bool            // Complete was called
+	waiting string          // see Starting
 }
 
 // New returns the readiness of an agent that starts.
@@ -30,7 +31,8 @@ func New(log *slog.Logger) *Readiness {
 	return &Readiness{log: log, Changed: loop.NewSignal()}
 }
 
-// Add registers a part: a function that returns what it lacks, or "".
+// Add registers a part: a function that returns the item that the part lacks, or "". It may be called
+// concurrently.
 func (r *Readiness) Add(part func() string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -38,7 +40,7 @@ func (r *Readiness) Add(part func() string) {
 	r.parts = append(r.parts, part)
 }
 
-// Complete ends the start. Until then, an agent whose parts lack nothing is not ready either.
+// Complete ends the start, when all parts are registered. Until then, the agent is not ready.
 func (r *Readiness) Complete() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -46,7 +48,7 @@ func (r *Readiness) Complete() {
 	r.started = true
 }
 
-// Starting records what the start waits for; "" clears it.
+// Starting records the reason why the start waits, and logs it; "" clears it. It fits loop.Insist.
 func (r *Readiness) Starting(why string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -18,21 +18,21 @@ import (
 // maxPage bounds a page of the agent. Metrics of a large node have some megabytes.
 const maxPage = 16 << 20
 
-// Agent is the state reported by the running agent.
+// Agent is the state that the running agent reports.
 type Agent struct {
-	Served   bool     // it is configured to serve
+	Served   bool     // it is configured to serve HTTP
 	Err      error    // why it does not answer
-	Missing  []string // lines of /readyz
-	Degraded []string // optional parts that do not work
-	Faults   []string // of the node's environment
-	Warnings []string // about the node's environment
+	Missing  []string // lines of /readyz; none if the agent is ready
+	Degraded []string // optional parts of the gateway that do not work
+	Faults   []string // of the node's environment: lines with environment.Prefix
+	Warnings []string // about the node's environment: lines with environment.Warning
 	Drained  bool     // the gateway is drained
 	Full     []string // tables without room for all entries
 
-	PortsUsed float64 // ports of the SNAT range towards the remote with the most of them
+	PortsUsed float64 // ports of the SNAT range in use towards the remote with most of them
 	SNATPorts float64 // size of the range; 0 if unknown
 
-	ReasonsKnown bool     // the following fields are known
+	ReasonsKnown bool     // the agent reports the following fields
 	NoShortcuts  []string // why no pod has shortcuts at present
 	LimitedPods  float64  // pods without shortcuts because of a bandwidth limit
 }
@@ -68,8 +68,8 @@ func askAgent(ctx context.Context, p Paths) Agent {
 	case err != nil:
 		a.Err = err
 		return a
-	case code == http.StatusForbidden || code == http.StatusNotFound:
-		return a // the metrics need a client certificate, or an agent that has started: their values are omitted
+	case code == http.StatusForbidden, code == http.StatusNotFound:
+		return a // the metrics need a client certificate, or the agent is still starting: omit their values
 	}
 
 	a.Err = a.readMetrics(body)
@@ -77,7 +77,7 @@ func askAgent(ctx context.Context, p Paths) Agent {
 	return a
 }
 
-// readMetrics takes the facts that only the metrics have.
+// readMetrics sets the fields that only the metrics have.
 func (a *Agent) readMetrics(metrics string) error {
 	families, err := parseMetrics(metrics)
 	if err != nil {
@@ -140,6 +140,7 @@ func parseMetrics(metrics string) (map[string]*dto.MetricFamily, error) {
 func get(ctx context.Context, url string) (code int, body string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
+
 	// The agent runs on this node and the response is not secret, so its certificate need not be
 	// verified.
 	client := &http.Client{

@@ -14,13 +14,48 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/bpf"
 )
 
-// ServiceCount is the agent's count of packets that arrived at the uplink for a port of a Service.
+// The exported functions of this file read counters and names from the running agent, for commands
+// such as "ovnkube gateway top".
+
+// Counters reads from the agent the decisions of programs or flows since its start.
+func Counters(ctx context.Context, p Paths) ([]bpf.Counter, error) {
+	body, err := p.ask(ctx, "counters", "/status.json")
+	if err != nil {
+		return nil, err
+	}
+
+	var s page.State
+
+	err = json.Unmarshal([]byte(body), &s)
+	switch {
+	case err != nil:
+	case s.Problem != "":
+		err = errors.New(s.Problem)
+	case len(s.Counters) == 0:
+		err = errors.New("it is starting")
+	}
+
+	if err != nil {
+		return nil, fmt.Errorf("ask the agent for counters: %w", err)
+	}
+
+	var out []bpf.Counter
+	for _, c := range s.Counters {
+		out = append(out, bpf.Counter(c))
+	}
+
+	return out, nil
+}
+
+// ServiceCount is the agent's count of packets and bytes that arrived at the uplink for a port of a
+// Service.
 type ServiceCount struct {
 	Name           string // namespace/name:port/protocol
 	Packets, Bytes float64
 }
 
-// Services reads the counts from the agent's metrics, the only source with names.
+// Services reads the counts of Service ports, by name, from the agent's metrics. The maps of the
+// programs have no names.
 func Services(ctx context.Context, p Paths) (map[string]ServiceCount, error) {
 	body, err := p.ask(ctx, "Services", "/metrics")
 	if err != nil {
@@ -51,7 +86,7 @@ func Services(ctx context.Context, p Paths) (map[string]ServiceCount, error) {
 // Frontend is an address at which a port of a Service is reachable.
 type Frontend struct {
 	Address  netip.Addr
-	Protocol uint8
+	Protocol uint8 // number of the IP protocol
 	Port     uint16
 }
 
@@ -90,7 +125,7 @@ func serviceName(m *dto.Metric) string {
 		labels["namespace"], labels["service"], labels["port"], labels["protocol"])
 }
 
-// ask reads a page of the agent. what is the page's content, for errors.
+// ask reads a page of the agent. what is the content of the page, for errors.
 func (p Paths) ask(ctx context.Context, what, page string) (body string, err error) {
 	if p.Metrics == "" {
 		return "", fmt.Errorf("ask the agent for %s: it serves no metrics", what)
@@ -115,34 +150,4 @@ func (p Paths) url() string {
 	}
 
 	return "http://" + p.Metrics
-}
-
-// Counters reads from the agent the decisions of programs or flows since its start.
-func Counters(ctx context.Context, p Paths) ([]bpf.Counter, error) {
-	body, err := p.ask(ctx, "counters", "/status.json")
-	if err != nil {
-		return nil, err
-	}
-
-	var s page.State
-
-	err = json.Unmarshal([]byte(body), &s)
-	switch {
-	case err != nil:
-	case s.Problem != "":
-		err = errors.New(s.Problem)
-	case len(s.Counters) == 0:
-		err = errors.New("it is starting")
-	}
-
-	if err != nil {
-		return nil, fmt.Errorf("ask the agent for counters: %w", err)
-	}
-
-	var out []bpf.Counter
-	for _, c := range s.Counters {
-		out = append(out, bpf.Counter(c))
-	}
-
-	return out, nil
 }

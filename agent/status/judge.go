@@ -43,20 +43,21 @@ type Report struct {
 	Passed map[string]uint64 `json:"passed,omitempty"` // packets, by owner and direction
 }
 
-// Advice that several checks share.
+// Advice that several checks share, as judge.repair.
 const (
 	startAgent  = "start the agent, which repairs this"
 	readJournal = "see the agent's log and /readyz; the agent repairs this if it can"
 )
 
-// judge collects the checks of a node. Each method but add checks one part.
+// judge collects the checks of a node. Each method without parameters checks one part. Most add one
+// Check: the first fault that they find, or else the state Right.
 type judge struct {
 	Facts
 	checks []Check
 	repair string // advice for faults that the agent repairs
 }
 
-// add adds the check of a part. The format and its arguments make the detail.
+// add adds the check of a part. do is the advice. The format and its arguments make the detail.
 func (j *judge) add(name string, s State, do, format string, args ...any) {
 	if s == Right {
 		do = ""
@@ -65,7 +66,7 @@ func (j *judge) add(name string, s State, do, format string, args ...any) {
 	j.checks = append(j.checks, Check{name, s, fmt.Sprintf(format, args...), do})
 }
 
-// Judge returns the state of each part, with advice for each fault.
+// Judge returns the state of each part, with advice for each fault. It is pure.
 func Judge(f Facts) Report {
 	j := &judge{Facts: f, repair: readJournal}
 	if f.Agent.Err != nil {
@@ -300,7 +301,10 @@ func (j *judge) flows() {
 	}
 }
 
-// ports checks that OVN and the host use different ports.
+// manyPorts is the share of the SNAT range that is a fault if connections to one remote use it.
+const manyPorts = 0.9
+
+// ports checks that OVN and the host use different ports, and that OVN has enough of them.
 func (j *judge) ports() {
 	r := j.Record
 	switch {
@@ -308,7 +312,7 @@ func (j *judge) ports() {
 		j.add("ports", Broken, j.repair,
 			"%s are not reserved (net.ipv4.ip_local_reserved_ports): the host may use ports of OVN",
 			j.Host.Unreserved)
-	case j.Agent.SNATPorts > 0 && j.Agent.PortsUsed >= 0.9*j.Agent.SNATPorts:
+	case j.Agent.SNATPorts > 0 && j.Agent.PortsUsed >= manyPorts*j.Agent.SNATPorts:
 		j.add("ports", Degraded, "widen --snat-port-range, or spread the clients over nodes",
 			"%.0f of %.0f ports in use towards one remote: new connections soon fail", j.Agent.PortsUsed,
 			j.Agent.SNATPorts)
@@ -321,7 +325,8 @@ func (j *judge) ports() {
 	}
 }
 
-// programs checks the gateway's programs. The hook of each must be at its device, as the first.
+// programs checks the gateway's programs. Each must be attached to its device, and no program of
+// others should run before it.
 func (j *judge) programs() {
 	w := j.Record.Wiring
 	switch {
@@ -344,9 +349,9 @@ func (j *judge) programs() {
 		return
 	}
 
-	var off []string
+	var off []string // programs that are not attached, or to another device
 
-	ahead := 0
+	ahead := 0 // programs of others before ours
 
 	for _, h := range j.Programs.Hooks {
 		device := j.Host.Uplink

@@ -23,7 +23,8 @@ import (
 // wait bounds each request to another process.
 const wait = 3 * time.Second
 
-// Facts are the observations on a node. An error explains why a fact is unknown.
+// Facts are the observations on a node. An error field explains why facts of the same struct are
+// unknown.
 type Facts struct {
 	Record     Record
 	Agent      Agent
@@ -39,12 +40,12 @@ type Facts struct {
 type Host struct {
 	Uplink, Bridge, Management Device
 	Addresses                  []link.Address
-	Unreserved                 string                // OVN's ports that the host may pick
+	Unreserved                 string                // OVN's ports that the kernel may choose for the host; "": none
 	Listeners                  int                   // host sockets that listen inside the SNAT range
 	Gone                       []netip.Prefix        // addresses of the gateway that the host has lost
-	NoRoute                    []link.ConnectedRoute // routes that were removed from the host
-	Forward                    string                // what drops packets of pods, if no agent answers
-	Err                        error
+	NoRoute                    []link.ConnectedRoute // connected routes that were removed from the host
+	Forward                    string                // firewalls that drop packets of pods, if no agent answers
+	Err                        error                 // of any of these, except the devices
 }
 
 // Device is a device, or the error of reading it.
@@ -76,14 +77,16 @@ type Programs struct {
 
 // Controller is the state of ovn-controller.
 type Controller struct {
-	Running, Connected bool
-	Err                error
+	Running   bool  // its pid file exists
+	Connected bool  // to the Southbound database
+	Err       error // why it does not answer
 }
 
 // CNI is the state of the container runtime's configuration.
 type CNI struct {
-	ConfList, Socket error
-	Others           []cniconf.OtherNetwork // configurations of other networks
+	ConfList error                  // nil: our configuration exists, or is not to be written
+	Socket   error                  // nil: the agent's socket accepts connections
+	Others   []cniconf.OtherNetwork // configurations of other networks
 }
 
 // Look reads all facts. It needs root and changes nothing. Without an agent in local gateway mode,
@@ -175,8 +178,8 @@ func lookHost(r Record) Host {
 	return h
 }
 
-// lookForward returns what drops packets of pods in local gateway mode, or "". Faults that keep
-// probes from being sent have their own checks.
+// lookForward returns a text about chains that drop packets of pods in local gateway mode, or "".
+// Faults that keep probes from being sent have their own checks.
 func lookForward(ctx context.Context, r Record) string {
 	ctx, cancel := context.WithTimeout(ctx, 4*wait)
 	defer cancel()
@@ -272,7 +275,7 @@ func (h Host) hasIP(address string) bool {
 		func(a link.Address) bool { return a.Prefix.Addr().String() == address })
 }
 
-// passed sums the uplink's packets by owner and direction.
+// passed returns the sums of packets by receiver or sender, and direction, such as "ovn rx".
 func (p Programs) passed() map[string]uint64 {
 	sum := map[string]uint64{}
 	for _, c := range p.Counters {

@@ -12,8 +12,9 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/cluster"
 )
 
-// Record is the configuration and detected state of an agent at its start. Without Wiring, no agent
-// has got that far since the node booted.
+// Record is the configuration and detected state of the last agent that has started on the node
+// since it booted, and the error with which the last one ended. If none has got so far that it knew
+// its configuration, the record is partial: it has no Wiring, but the Paths that were configured.
 type Record struct {
 	Node    string    `json:"node"`
 	Started time.Time `json:"started"`
@@ -26,16 +27,16 @@ type Record struct {
 
 		FirstNodePort uint16 `json:"firstNodePort,omitempty"` // 0 in records of older agents
 		LastNodePort  uint16 `json:"lastNodePort,omitempty"`
-	} `json:"snatPorts"`
+	} `json:"snatPorts"` // of the SNAT range, and of node ports
 
-	Failure string `json:"failure,omitempty"` // the error with which the agent has ended
+	Failure string `json:"failure,omitempty"` // the error with which an agent has ended since; "": none
 }
 
 // Wiring describes how the gateway is connected.
 type Wiring struct {
 	Layout   string `json:"layout"`
 	Backend  string `json:"backend"`
-	Mode     string `json:"mode"` // shared, local or none; ModeUnderlay
+	Mode     string `json:"mode"` // shared or local, none without a gateway, or ModeUnderlay
 	Datapath string `json:"datapath"`
 	Uplink   string `json:"uplink"`
 	Bridge   string `json:"bridge"`
@@ -46,7 +47,7 @@ type Wiring struct {
 	NoShortcuts string `json:"noShortcuts,omitempty"` // why they are not supported
 }
 
-// Paths are the locations of the facts.
+// Paths are the locations of the node's state.
 type Paths struct {
 	PinDir     string `json:"pinDir"`
 	RunDir     string `json:"runDir,omitempty"` // "" in records of older agents
@@ -62,6 +63,74 @@ type Paths struct {
 // fileName is the name of the record in the run directory.
 const fileName = "agent.json"
 
+// ErrNone is returned (wrapped) when no agent has run since the last boot.
+var ErrNone = errors.New("no agent has run on this node since it booted")
+
+// Write writes r to the run directory dir.
+func Write(dir string, r Record) error {
+	b, err := json.MarshalIndent(r, "", "  ")
+	if err != nil {
+		return err
+	}
+
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return fmt.Errorf("record the agent's start: %w", err)
+	}
+
+	if err := atomicfile.Write(filepath.Join(dir, fileName), append(b, '\n'), 0o644); err != nil {
+		return fmt.Errorf("record the agent's start: %w", err)
+	}
+
+	return nil
+}
+
+// Read returns the record in the run directory. It returns ErrNone (wrapped) without one.
+func Read(dir string) (Record, error) {
+	var r Record
+
+	path := filepath.Join(dir, fileName)
+
+	b, err := os.ReadFile(path)
+	if errors.Is(err, os.ErrNotExist) {
+		return r, fmt.Errorf("%w (no %s)", ErrNone, path)
+	}
+
+	if err != nil {
+		return r, fmt.Errorf("read the agent's record: %w", err)
+	}
+
+	if err := json.Unmarshal(b, &r); err != nil {
+		return r, fmt.Errorf("read the agent's record %s: %w", path, err)
+	}
+
+	return r, nil
+}
+
+// Complete adds the Failure of r to the record in the directory. Without a record, it writes r. It is
+// for agents that have no configuration yet.
+func Complete(dir string, r Record) error {
+	existing, err := Read(dir)
+	switch {
+	case errors.Is(err, ErrNone):
+		return Write(dir, r)
+	case err != nil:
+		return err
+	}
+
+	existing.Failure = r.Failure
+
+	return Write(dir, existing)
+}
+
+// Remove removes the record, if it exists.
+func Remove(dir string) error {
+	if err := os.Remove(filepath.Join(dir, fileName)); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("remove the agent's record: %w", err)
+	}
+
+	return nil
+}
+
 // ModeUnderlay is the Mode of a node in underlay mode. It has no gateway, so nothing else of Wiring
 // is set.
 const ModeUnderlay = "underlay"
@@ -69,8 +138,8 @@ const ModeUnderlay = "underlay"
 // Underlay reports whether the node is in underlay mode.
 func (r Record) Underlay() bool { return r.Wiring.Mode == ModeUnderlay }
 
-// CheckMode returns an error if the last agent of the node ran in the other mode, and has left its
-// programs and pods. inUnderlay is the mode of the agent that starts.
+// CheckMode returns an error if the last agent of the node ran in the other mode, overlay or
+// underlay, and has left its programs and pods. inUnderlay is the mode of the agent that starts.
 func CheckMode(dir string, inUnderlay bool) error {
 	r, err := Read(dir)
 	if err != nil || r.partial() || r.Underlay() == inUnderlay {
@@ -97,9 +166,6 @@ func IsUnderlay(dir string) (bool, error) {
 	return r.Underlay(), err
 }
 
-// ErrNone is returned (wrapped) when no agent has run since the last boot.
-var ErrNone = errors.New("no agent has run on this node since it booted")
-
 // ports returns the SNAT range.
 func (r Record) ports() cluster.PortRange {
 	return cluster.PortRange{First: r.Ports.First, Last: r.Ports.Last}
@@ -115,7 +181,7 @@ func (r Record) reserved() []cluster.PortRange {
 	return out
 }
 
-// partial reports whether the agent's configuration is not known.
+// partial reports whether the agent's configuration is not known: see Record.
 func (r Record) partial() bool { return r.Wiring.Mode == "" }
 
 // hasNoGateway reports whether the uplink carries nothing of ovn-ebpf.
@@ -123,68 +189,3 @@ func (r Record) hasNoGateway() bool { return r.Wiring.Mode == "none" }
 
 // local reports whether the host forwards what pods send to other networks.
 func (r Record) local() bool { return r.Wiring.Mode == "local" }
-
-// Write writes r to the run directory.
-func Write(dir string, r Record) error {
-	b, err := json.MarshalIndent(r, "", "  ")
-	if err != nil {
-		return err
-	}
-
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return fmt.Errorf("record the agent's start: %w", err)
-	}
-
-	if err := atomicfile.Write(filepath.Join(dir, fileName), append(b, '\n'), 0o644); err != nil {
-		return fmt.Errorf("record the agent's start: %w", err)
-	}
-
-	return nil
-}
-
-// Read returns the last agent's record, or ErrNone.
-func Read(dir string) (Record, error) {
-	var r Record
-
-	path := filepath.Join(dir, fileName)
-
-	b, err := os.ReadFile(path)
-	if errors.Is(err, os.ErrNotExist) {
-		return r, fmt.Errorf("%w (no %s)", ErrNone, path)
-	}
-
-	if err != nil {
-		return r, fmt.Errorf("read the agent's record: %w", err)
-	}
-
-	if err := json.Unmarshal(b, &r); err != nil {
-		return r, fmt.Errorf("read the agent's record %s: %w", path, err)
-	}
-
-	return r, nil
-}
-
-// Complete writes r, or, if the directory has the record of an agent, that record with r's Failure.
-// It is for agents that have no configuration yet.
-func Complete(dir string, r Record) error {
-	existing, err := Read(dir)
-	switch {
-	case errors.Is(err, ErrNone):
-		return Write(dir, r)
-	case err != nil:
-		return err
-	}
-
-	existing.Failure = r.Failure
-
-	return Write(dir, existing)
-}
-
-// Remove removes the record, if it exists.
-func Remove(dir string) error {
-	if err := os.Remove(filepath.Join(dir, fileName)); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return fmt.Errorf("remove the agent's record: %w", err)
-	}
-
-	return nil
-}
