@@ -376,8 +376,8 @@ func (a *agent) build() {
 	}
 }
 
-// newShadow returns the comparison of the programs' decisions with the model, or nil if it is off or
-// flows decide instead of programs.
+// newShadow returns the comparison of the programs' decisions with the model, or nil if it is off
+// or flows decide instead of programs.
 func (a *agent) newShadow() *shadow.Shadow {
 	if a.cfg.ShadowRate == 0 || a.cfg.NoGateway {
 		return nil

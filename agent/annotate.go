@@ -19,7 +19,8 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/loop"
 )
 
-// keepAnnotations exchanges annotations of the Node with the controller until ctx ends: see exchange.
+// keepAnnotations exchanges annotations of the Node with the controller until ctx ends: see
+// exchange.
 func (a *agent) keepAnnotations(ctx context.Context) error {
 	return loop.Run(ctx, loop.Options{
 		Name:   "node annotations",
@@ -45,10 +46,10 @@ func (a *agent) syncNode(ctx context.Context) error {
 	return err
 }
 
-// exchange reads the annotations of the Node that the controller has written, the node's subnets and
-// those of the gateway routers, and passes them to the agent's parts. Then it writes the agent's own
-// annotations (nodeAnnotations) that the API server does not have yet. Faults that other parts
-// report are not errors here.
+// exchange reads the annotations of the Node that the controller has written, the node's subnets
+// and those of the gateway routers, and passes them to the agent's parts. Then it writes the
+// agent's own annotations (nodeAnnotations) that the API server does not have yet. Faults that
+// other parts report are not errors here.
 func (a *agent) exchange(ctx context.Context) error {
 	n, known := a.gateway.View().Node()
 	if !known {
@@ -121,8 +122,8 @@ func (a *agent) unpublishedLine() string {
 	return "node " + a.cfg.NodeName + ": the API server does not have its " + names + " yet"
 }
 
-// differing returns the annotations of want that the Node lacks. The missing annotation of routes is
-// equal to the value without routes. An equivalent, more detailed gateway annotation of
+// differing returns the annotations of want that the Node lacks. The missing annotation of routes
+// is equal to the value without routes. An equivalent, more detailed gateway annotation of
 // ovn-kubernetes stays.
 func differing(node *corev1.Node, want map[string]string) map[string]string {
 	out := maps.Clone(want)
@@ -200,8 +201,8 @@ func mode(s gateway.Settings) string {
 // routes by the next hops of the annotation GatewayConfig are not among them.
 //
 // The router cannot resolve an IPv6 next hop of an IPv4 route. In such a route, the next hop is
-// replaced by its stand-in, an IPv4 address (gateway.Node.StandIns), and the route also has the next
-// hop's link-layer address, which mac returns. While mac does not know it, the route keeps the
+// replaced by its stand-in, an IPv4 address (gateway.Node.StandIns), and the route also has the
+// next hop's link-layer address, which mac returns. While mac does not know it, the route keeps the
 // link-layer address that is published for it. If none is published, the route is left out.
 func gatewayRoutes(
 	node *corev1.Node,

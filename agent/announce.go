@@ -8,9 +8,9 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/loop"
 )
 
-// announce maintains the node's CNI configuration until ctx ends: it exists while the node is ready.
-// It also triggers the fault otherNetworkFirst when the configuration of another network begins or
-// ceases to be preferred.
+// announce maintains the node's CNI configuration until ctx ends: it exists while the node is
+// ready. It also triggers the fault otherNetworkFirst when the configuration of another network
+// begins or ceases to be preferred.
 func (a *agent) announce(ctx context.Context) error {
 	announcer := cniconf.Announcer{
 		Dir:       a.cfg.CNIConfDir,

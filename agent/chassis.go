@@ -22,7 +22,8 @@ type chassis struct {
 }
 
 // keepSettings keeps the settings in OVS as syncOVS writes them, until ctx ends. It also runs when
-// ovs-vswitchd reports the capabilities of its datapath (table Datapath), which AvoidNullNAT changes.
+// ovs-vswitchd reports the capabilities of its datapath (table Datapath), which AvoidNullNAT
+// changes.
 func (a *agent) keepSettings(ctx context.Context) error {
 	hasSettings := func(table, _ string) bool { return table == "Open_vSwitch" || table == "Datapath" }
 
@@ -97,8 +98,8 @@ func (a *agent) tunnelAddress() (netip.Addr, error) {
 	return encap, err
 }
 
-// refusedChassis reports whether another node keeps this node's system-id, so that this one must not
-// connect to the Southbound database.
+// refusedChassis reports whether another node keeps this node's system-id, so that this one must
+// not connect to the Southbound database.
 //
 //   - If the controller has decided this, the Node has the annotation ChassisTakenBy.
 //   - Before that, the result is true if another Node has the system-id, and had it first: this Node's

@@ -20,8 +20,8 @@ const (
 	ovnDatabaseChart  = "/var/lib/ovn-ebpf"
 )
 
-// watchEnvironment builds the watch for faults of the node that the agent cannot repair, without the
-// checks of faults.go, which addParts adds. The result of api compares the clocks.
+// watchEnvironment builds the watch for faults of the node that the agent cannot repair, without
+// the checks of faults.go, which addParts adds. The result of api compares the clocks.
 func (a *agent) watchEnvironment(api *rest.Config) error {
 	client, err := rest.HTTPClientFor(api)
 	if err != nil {

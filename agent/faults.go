@@ -153,8 +153,8 @@ func (a *agent) noNextHop(ctx context.Context, is4 bool) *environment.Fault {
 	return &environment.Fault{Reason: reason, Text: text}
 }
 
-// nextHopDiffers finds next hops that do not answer, or for which the gateway router and the host use
-// different link-layer addresses.
+// nextHopDiffers finds next hops that do not answer, or for which the gateway router and the host
+// use different link-layer addresses.
 func (a *agent) nextHopDiffers(context.Context) *environment.Fault {
 	if text := a.neighbours.Fault(); text != "" {
 		return &environment.Fault{Reason: environment.NextHopUnreachable, Text: text}

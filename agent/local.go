@@ -18,16 +18,16 @@ import (
 )
 
 // syncMasquerade writes the nftables table of local gateway mode, in which packets of pods leave
-// through the host: the host translates them to its own address, and redirects frontends of Services
-// to pods. In other modes it removes the table that an earlier agent may have left.
+// through the host: the host translates them to its own address, and redirects frontends of
+// Services to pods. In other modes it removes the table that an earlier agent may have left.
 func (a *agent) syncMasquerade(ctx context.Context, subnets []netip.Prefix) error {
 	if !a.cfg.Local {
 		if a.noLeftovers {
 			return nil
 		}
 
-		// An error is not retried: on a kernel without nftables, the removal fails, but such a kernel
-		// has no table either.
+		// An error is not retried: on a kernel without nftables, the removal fails, but such a
+		// kernel has no table either.
 		if err := removeMasquerade(ctx); err != nil {
 			a.log.Info("cannot check for leftovers of local gateway mode", "error", err)
 		}
@@ -129,9 +129,9 @@ func (a *agent) hostsInPodTunnels() []netip.Addr {
 	})
 }
 
-// dropRedirected makes the gateway delete the conntrack entries of UDP connections to frontends with
-// new or changed targets. While such an entry lasts, the kernel keeps sending the client's packets
-// to the old destination.
+// dropRedirected makes the gateway delete the conntrack entries of UDP connections to frontends
+// with new or changed targets. While such an entry lasts, the kernel keeps sending the client's
+// packets to the old destination.
 func (a *agent) dropRedirected(redirects map[verdict.ServiceKey]service.Redirect) {
 	targets := map[netip.AddrPort][]netip.AddrPort{} // by changed frontend; nil: it has none now
 

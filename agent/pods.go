@@ -16,9 +16,9 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/bpf"
 )
 
-// cniServer builds the server of the CNI plugin, and the keeper, which restores pods' interfaces and
-// removes those of deleted pods. steal is the program for pods' devices on the userspace datapath,
-// which the caller closes. On the kernel datapath it is nil.
+// cniServer builds the server of the CNI plugin, and the keeper, which restores pods' interfaces
+// and removes those of deleted pods. steal is the program for pods' devices on the userspace
+// datapath, which the caller closes. On the kernel datapath it is nil.
 func (a *agent) cniServer(
 	durations *cniserver.Durations,
 ) (server *cniserver.Server, keeper *podnet.Keeper, steal *bpf.Steal, err error) {

@@ -8,8 +8,9 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/agent/status"
 )
 
-// record writes the agent's configuration for "ovnkube status": at the start, and again when openOVS
-// has completed the settings. An error is only logged, because the node works without the record.
+// record writes the agent's configuration for "ovnkube status": at the start, and again when
+// openOVS has completed the settings. An error is only logged, because the node works without the
+// record.
 func (a *agent) record() {
 	c, s := a.cfg, a.cfg.Settings
 

@@ -102,8 +102,8 @@ func checkMAC(network annotation.Pod, subnets []netip.Prefix, node map[string]st
 		return fmt.Errorf("MAC address %s is the node's own", network.MAC)
 	}
 
-	// All derived MAC addresses begin with the same two bytes, whatever the IP address. A MAC address
-	// that the pod requests begins with others.
+	// All derived MAC addresses begin with the same two bytes, whatever the IP address. A MAC
+	// address that the pod requests begins with others.
 	derivedPrefix := annotation.DerivedMAC(subnets[0].Addr())[:2]
 
 	isDerivedFrom := func(a netip.Prefix) bool { return bytes.Equal(annotation.DerivedMAC(a.Addr()), network.MAC) }

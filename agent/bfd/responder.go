@@ -113,8 +113,8 @@ func (r *Responder) keepServing(ctx context.Context, own netip.Addr, peers []net
 	}
 }
 
-// serve answers at one address until ctx ends or an error occurs. Its goroutine handles all sessions
-// of the address: it reads until the next packet to send is due, sends, and reads again.
+// serve answers at one address until ctx ends or an error occurs. Its goroutine handles all
+// sessions of the address: it reads until the next packet to send is due, sends, and reads again.
 func (r *Responder) serve(ctx context.Context, own netip.Addr, peers []netip.Prefix) error {
 	conn, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(own, r.port)))
 	if err != nil {

@@ -24,8 +24,8 @@ import (
 )
 
 // watchRetryMax bounds the wait before a failed watch is repeated. Changes of Services and pods
-// reach the node that much later. It is not shorter, because the agents of many nodes return at once
-// after an outage of the API server.
+// reach the node that much later. It is not shorter, because the agents of many nodes return at
+// once after an outage of the API server.
 const watchRetryMax = 5 * time.Second
 
 // writeWait bounds a write. A repeated write may have newer content.
@@ -95,7 +95,8 @@ func NewUnderlay(config *rest.Config, node string, h Handlers, log *slog.Logger)
 // named returns the field selector of the object with a name.
 func named(name string) string { return fields.OneTermEqualSelector("metadata.name", name).String() }
 
-// newCluster builds the parts that both modes have: the client, and the informer of the node's pods.
+// newCluster builds the parts that both modes have: the client, and the informer of the node's
+// pods.
 func newCluster(config *rest.Config, node string, h Handlers, log *slog.Logger) (*Cluster, error) {
 	config = rest.CopyConfig(config)
 	config.QPS, config.Burst = 50, 100

@@ -36,8 +36,8 @@ func (c *Cluster) FollowAddresses(addrs []netip.Addr) {
 	}
 }
 
-// dialer opens the connections to the API server, and closes those from an address that the host has
-// lost. Otherwise the kernel would retransmit for 15 minutes without a reply. It is safe for
+// dialer opens the connections to the API server, and closes those from an address that the host
+// has lost. Otherwise the kernel would retransmit for 15 minutes without a reply. It is safe for
 // concurrent use.
 type dialer struct {
 	dial func(ctx context.Context, network, address string) (net.Conn, error)

@@ -100,8 +100,8 @@ func (c *Cluster) changed(old, now any) {
 	c.nodeChanged(oldNode, newNode)
 }
 
-// nodeChanged calls the handlers for a change of a Node. Both arguments are nil for objects of other
-// types.
+// nodeChanged calls the handlers for a change of a Node. Both arguments are nil for objects of
+// other types.
 func (c *Cluster) nodeChanged(old, now *corev1.Node) {
 	switch {
 	case old == nil && now == nil:

@@ -116,8 +116,8 @@ func (c *Cluster) TrustedHosts(addresses []netip.Prefix) []netip.Prefix {
 	return trusted
 }
 
-// peerAddrs returns the addresses from which another node sends: the trusted host addresses that its
-// agent has published, or without any the Node's InternalIPs, and its tunnel address.
+// peerAddrs returns the addresses from which another node sends: the trusted host addresses that
+// its agent has published, or without any the Node's InternalIPs, and its tunnel address.
 func (c *Cluster) peerAddrs(n *corev1.Node) []netip.Addr {
 	var out []netip.Addr
 

@@ -106,9 +106,9 @@ func (c *Cluster) PodLeft(ctx context.Context, namespace, name, uid string) (boo
 	return c.PodGone(ctx, PodRef{Namespace: namespace, Name: name, UID: uid})
 }
 
-// WaitPod waits until ready returns nil for the pod, and returns the pod. It calls ready again after
-// each change of the pod or of the agent's own Node. It returns ErrPodGone (wrapped) if the pod does
-// not exist, or the last error of ready when ctx ends.
+// WaitPod waits until ready returns nil for the pod, and returns the pod. It calls ready again
+// after each change of the pod or of the agent's own Node. It returns ErrPodGone (wrapped) if the
+// pod does not exist, or the last error of ready when ctx ends.
 func (c *Cluster) WaitPod(
 	ctx context.Context,
 	ref PodRef,

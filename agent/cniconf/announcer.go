@@ -34,9 +34,9 @@ type Announcer struct {
 	unreadySince time.Time // zero while the node is ready, and before the first Step
 }
 
-// Step must be called regularly, and after each change of missing, the items that the node lacks. It
-// writes the configuration when none is missing, withdraws it when the node stays unready, and logs
-// changes of the readiness.
+// Step must be called regularly, and after each change of missing, the items that the node lacks.
+// It writes the configuration when none is missing, withdraws it when the node stays unready, and
+// logs changes of the readiness.
 func (a *Announcer) Step(missing []string, now time.Time) error {
 	ready := len(missing) == 0
 	if ready != a.wasReady {

@@ -12,9 +12,9 @@ var (
 	errDeleted      = errors.New("the runtime requested deletion of the sandbox")
 )
 
-// attempts are the ADDs under way. Each pod has at most one, the latest. If the runtime creates a new
-// sandbox for a pod while the ADD of an earlier sandbox runs, the earlier ADD could otherwise take
-// the pod's port back.
+// attempts are the ADDs under way. Each pod has at most one, the latest. If the runtime creates a
+// new sandbox for a pod while the ADD of an earlier sandbox runs, the earlier ADD could otherwise
+// take the pod's port back.
 type attempts struct {
 	mu  sync.Mutex          // guards all
 	all map[string]*attempt // by namespace/name of the pod

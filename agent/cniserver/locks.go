@@ -5,8 +5,8 @@ import (
 	"sync"
 )
 
-// locks is a set of mutexes by key. Unlike with sync.Mutex, a waiter gives up when its context ends.
-// A lock exists only while it has users.
+// locks is a set of mutexes by key. Unlike with sync.Mutex, a waiter gives up when its context
+// ends. A lock exists only while it has users.
 type locks struct {
 	mu   sync.Mutex       // guards held, and users of each lock
 	held map[string]*lock // by key

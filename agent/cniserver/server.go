@@ -165,7 +165,8 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 		req  cni.Request
 		resp cni.Response
 	)
-	// Read the whole body: only then net/http notices that the plugin hangs up, and ends the context.
+	// Read the whole body: only then net/http notices that the plugin hangs up, and ends the
+	// context.
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, 1<<20))
 	if err == nil {
 		err = json.Unmarshal(body, &req)

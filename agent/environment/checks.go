@@ -98,9 +98,9 @@ func (w *Watch) clock(ctx context.Context) *Fault {
 	return &Fault{ClockDiffers, text}
 }
 
-// disk finds directories in which nothing can be written: less than minFree is free, or no inode. The
-// running Open vSwitch and agent keep their state in memory, so changes work but do not survive a
-// restart. OVN's databases refuse changes.
+// disk finds directories in which nothing can be written: less than minFree is free, or no inode.
+// The running Open vSwitch and agent keep their state in memory, so changes work but do not survive
+// a restart. OVN's databases refuse changes.
 func (w *Watch) disk(context.Context) *Fault {
 	var full []string
 
@@ -171,7 +171,8 @@ func (w *Watch) switchAborts(ctx context.Context) *Fault {
 	}
 }
 
-// notReady returns a fault when something has been missing at two runs in a row. A start takes less.
+// notReady returns a fault when something has been missing at two runs in a row. A start takes
+// less.
 func (w *Watch) notReady() *Fault {
 	if w.Missing == nil {
 		return nil

@@ -21,7 +21,8 @@ const (
 	Warning = "warning: "
 )
 
-// Reasons of Kubernetes Events about the Node. Each is a kind of fault; docs/status.md explains them.
+// Reasons of Kubernetes Events about the Node. Each is a kind of fault; docs/status.md explains
+// them.
 const (
 	// Found by the checks of this package.
 	KubeProxyRuns = "KubeProxyRuns"
@@ -102,9 +103,9 @@ func (f Fault) Line() string {
 
 // Watch looks for faults. Its methods are safe for concurrent use.
 //
-// It has two loops. The first one, runChecks, runs all checks, replaces faults, and notes in pending
-// each fault that has begun. The second one, report, writes the Events of pending, and repeats them
-// while the API server does not answer.
+// It has two loops. The first one, runChecks, runs all checks, replaces faults, and notes in
+// pending each fault that has begun. The second one, report, writes the Events of pending, and
+// repeats them while the API server does not answer.
 type Watch struct {
 	Options
 	client http.Client // for kube-proxy

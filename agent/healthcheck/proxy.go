@@ -54,8 +54,8 @@ func (p Proxy) serve(ctx context.Context) error {
 	return nil
 }
 
-// handler returns the handler: /livez is about Healthy alone, /healthz also about Leaving. The fields
-// of the body are kube-proxy's.
+// handler returns the handler: /livez is about Healthy alone, /healthz also about Leaving. The
+// fields of the body are kube-proxy's.
 func (p Proxy) handler() http.Handler {
 	type status struct {
 		LastUpdated  time.Time `json:"lastUpdated"`

@@ -22,8 +22,8 @@ type Plan struct {
 }
 
 // PlanFor derives the port's addresses and routes from the node's subnets. In each subnet, .1 is
-// the router and .2 the port. networks are the destinations of routes by the router of their family;
-// the node's subnets themselves are connected. The error is that the node has no subnet.
+// the router and .2 the port. networks are the destinations of routes by the router of their
+// family; the node's subnets themselves are connected. The error is that the node has no subnet.
 func PlanFor(subnets, networks []netip.Prefix) (Plan, error) {
 	if len(subnets) == 0 {
 		return Plan{}, errors.New("plan management port: the node has no subnet")

@@ -70,8 +70,8 @@ func (p *Port) Restored() time.Time {
 	return p.restored
 }
 
-// MissingRoutes returns the connected routes that the port of this host lacks, for "ovnkube status".
-// Without a port, it returns none.
+// MissingRoutes returns the connected routes that the port of this host lacks, for "ovnkube
+// status". Without a port, it returns none.
 func MissingRoutes() ([]link.ConnectedRoute, error) {
 	all, err := link.Addresses()
 	if err != nil {

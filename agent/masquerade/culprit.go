@@ -194,8 +194,8 @@ const maxRule = 80
 var ruleCounter = regexp.MustCompile(`counter packets \d+ bytes \d+ ?`)
 
 // readTrace reads the output of nft monitor trace until a probe ends. It returns the chain and the
-// rule or policy that dropped the probe, or "" if it was this package's own chain leave. A packet is
-// a probe if its trace begins in this package's chain enter.
+// rule or policy that dropped the probe, or "" if it was this package's own chain leave. A packet
+// is a probe if its trace begins in this package's chain enter.
 func readTrace(in io.Reader) string {
 	own := "inet " + Table
 	base := map[string]string{} // the base chain in which a probe is now, by trace ID

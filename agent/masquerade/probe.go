@@ -149,8 +149,8 @@ func connectionsBegun(last, now map[string]uint64, f family) bool {
 // before they count as dropped. Stateful firewalls drop single replies that they take for invalid.
 const minReplies = 3
 
-// repliesDropped reports whether at least minReplies replies have entered the hook between two calls
-// of Look and none has left it.
+// repliesDropped reports whether at least minReplies replies have entered the hook between two
+// calls of Look and none has left it.
 func repliesDropped(last, now map[string]uint64, f family) bool {
 	entered, left := repliesEnter+"_"+f.ip, repliesLeave+"_"+f.ip
 	return last != nil && now[entered] >= last[entered]+minReplies && now[left] == last[left]

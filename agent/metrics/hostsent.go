@@ -10,9 +10,9 @@ import (
 // Derived is the reason in the counter of HostSent.
 const Derived = "derived"
 
-// HostSent counts the packets that the host itself has sent since the first call of Append. It is for
-// layout direct, where no program sees them: it subtracts the packets from OVN, which programs count,
-// from all packets that the uplink has sent. Its methods are safe for concurrent use.
+// HostSent counts the packets that the host itself has sent since the first call of Append. It is
+// for layout direct, where no program sees them: it subtracts the packets from OVN, which programs
+// count, from all packets that the uplink has sent. Its methods are safe for concurrent use.
 type HostSent struct {
 	Device func() (packets, bytes uint64, err error) // reads the uplink's counters of sent packets
 
@@ -71,8 +71,8 @@ func (h *HostSent) Append(read func() ([]bpf.Counter, error)) ([]bpf.Counter, er
 }
 
 // derived is a counter: the uplink's minus OVN's since the first update. The two are not read
-// atomically, so the difference may decrease for a while. shown is the largest one so far, so it may
-// lag, but never decreases.
+// atomically, so the difference may decrease for a while. shown is the largest one so far, so it
+// may lag, but never decreases.
 type derived struct {
 	device, ovn uint64 // at the last update
 	sum         int64  // the present difference

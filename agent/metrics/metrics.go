@@ -26,12 +26,13 @@ type Info struct {
 	NoEBPF                            string // why the kernel cannot run eBPF, or ""
 }
 
-// Source holds the inputs of a Collector. Its functions must be safe for concurrent use. Stats, Ready,
-// Drained, Info and Log are required. Of other nil functions, the metrics are omitted.
+// Source holds the inputs of a Collector. Its functions must be safe for concurrent use. Stats,
+// Ready, Drained, Info and Log are required. Of other nil functions, the metrics are omitted.
 type Source struct {
 	PinDir string // of the programs, from whose pinned maps the Collector reads
 	Stats  func() gateway.Stats
-	// Counters returns the decisions of flows. Nil: programs decide, and their counters are in PinDir.
+	// Counters returns the decisions of flows. Nil: programs decide, and their counters are in
+	// PinDir.
 	Counters func() ([]bpf.Counter, error)
 	// Services returns the packets that arrived at the uplink by Service port, and the number of
 	// ports without a count.
@@ -127,8 +128,8 @@ func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 // putter sends a value of a metric in the Table. The labels are values, in the order of the Table.
 type putter func(name string, v float64, labels ...string)
 
-// putPortUse sends how many ports of the SNAT range are in use: by remote if it uses at least half of
-// them, and the maximum of all remotes.
+// putPortUse sends how many ports of the SNAT range are in use: by remote if it uses at least half
+// of them, and the maximum of all remotes.
 func (c *Collector) putPortUse(put putter, stats gateway.Stats) {
 	if stats.SNATPorts == 0 {
 		return

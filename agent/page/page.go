@@ -1,5 +1,6 @@
-// Package page is the agent's status page: the gateway's diagram with live rates and faults. The page
-// is one file without external resources, page.html, which reads /status.json every few seconds.
+// Package page is the agent's status page: the gateway's diagram with live rates and faults. The
+// page is one file without external resources, page.html, which reads /status.json every few
+// seconds.
 package page
 
 import (

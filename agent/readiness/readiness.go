@@ -31,8 +31,8 @@ func New(log *slog.Logger) *Readiness {
 	return &Readiness{log: log, Changed: loop.NewSignal()}
 }
 
-// Add registers a part: a function that returns the item that the part lacks, or "". It may be called
-// concurrently.
+// Add registers a part: a function that returns the item that the part lacks, or "". It may be
+// called concurrently.
 func (r *Readiness) Add(part func() string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

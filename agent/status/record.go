@@ -106,8 +106,8 @@ func Read(dir string) (Record, error) {
 	return r, nil
 }
 
-// Complete adds the Failure of r to the record in the directory. Without a record, it writes r. It is
-// for agents that have no configuration yet.
+// Complete adds the Failure of r to the record in the directory. Without a record, it writes r. It
+// is for agents that have no configuration yet.
 func Complete(dir string, r Record) error {
 	existing, err := Read(dir)
 	switch {
