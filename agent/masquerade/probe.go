@@ -25,7 +25,7 @@ import (
 // Look must not be called concurrently.
 type Probe struct {
 	Port string // the management port
-	// Send gives a frame to the host as if the management port had received it.
+	// Send passes a frame to the host as if the management port had received it.
 	Send func(ctx context.Context, frame []byte) error
 
 	last map[string]uint64 // counters at the start of the last Look; nil before the first one
@@ -38,15 +38,16 @@ func NewProbe(port, rundir string) *Probe {
 	}}
 }
 
-// Dropped says that packets of pods are dropped.
+// Dropped is the fault that packets of a family from or to pods are dropped.
 type Dropped struct {
 	Family  string   // IPv4 or IPv6
 	Replies bool     // replies to pods are dropped, not what pods send
 	By      []string // chains, as "ip filter FORWARD (policy drop)"
 }
 
-// Describe returns a sentence about the families whose packets are dropped, and what helps after a
-// semicolon. It returns "" if there are none.
+// Describe returns a sentence about the families whose packets are dropped, and the advice after a
+// semicolon. For an empty list it returns "". If both families have the same fault, it is named
+// once.
 func Describe(all []Dropped, port string) string {
 	if len(all) == 0 {
 		return ""
@@ -110,26 +111,27 @@ func (p *Probe) Look(ctx context.Context) (Result, error) {
 			return out, err
 		}
 
-		if outcome == absent {
+		if outcome == absent { // the host does not route the family
 			continue
 		}
 
 		out.Forwards++
+		replies := outcome == passed // if probes pass, only replies may be dropped
 
-		d := Dropped{Family: f.name, Replies: outcome == passed}
 		switch {
-		case outcome == passed && !repliesDropped(p.last, current, f):
+		case replies && !repliesDropped(p.last, current, f):
 			continue
-		case outcome == dropped && connectionsBegun(p.last, current, f):
+		case !replies && connectionsBegun(p.last, current, f):
 			out.Unsure = true
 			continue
 		}
 
-		if d.By, err = p.culprits(ctx, f, source, d.Replies); err != nil {
+		by, err := p.culprits(ctx, f, source, replies)
+		if err != nil {
 			return out, err
 		}
 
-		out.Dropped = append(out.Dropped, d)
+		out.Dropped = append(out.Dropped, Dropped{Family: f.name, Replies: replies, By: by})
 	}
 
 	p.last = current
