@@ -102,8 +102,9 @@ func (s *Server) Run(ctx context.Context, ready func()) error {
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST "+cni.Path, s.serve)
 	srv := listener.NewPool(maxConnections).Server(mux, listener.Timeouts{Request: answerTimeout})
-	srv.BaseContext = func(net.Listener) context.Context { return ctx }
-	ended := make(chan error, 1)
+	srv.BaseContext = func(net.Listener) context.Context { return ctx } // the end of ctx cancels requests
+
+	ended := make(chan error, 1) // the result of Shutdown, which waits for the requests
 
 	stop := context.AfterFunc(ctx, func() {
 		end, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTimeout)
