@@ -5,6 +5,16 @@
 // whose hardware offloads flows. Static is the set of flows that accompanies the eBPF programs in
 // each layout.
 //
+// # Where to start
+//
+// flow.go has the numbers of the tables and the syntax of flows. input.go has the input, and
+// demultiplexer, which calls the method of each table. wire.go shows the path of a packet from the
+// wire. Its first tables are in internal.go, and its last ones in ours.go. ovn.go and host.go have
+// the tables of packets from OVN and from the host. Each method that fills a table lists its
+// priorities.
+//
+// planner.go finds the flows that change from one input to the next. reason.go numbers the counters.
+//
 // # Differences from package verdict
 //
 // The tests hold the flows to the model, with these exceptions:
@@ -53,6 +63,8 @@
 // number of its reason (see Counts). A flow without a number does not count: many such flows share
 // one reason, or they only execute an earlier decision.
 //
-// conntrack is used in three zones only: 64003, which reassembles fragments and commits nothing,
-// and 64001 and 64002 for the hairpin.
+// # Conntrack
+//
+// The flows use three zones: 64003, which reassembles fragments and commits nothing, and 64001 and
+// 64002 for the hairpin. Only Handover writes to another gateway's zone, 64000.
 package openflow

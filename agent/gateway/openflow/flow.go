@@ -7,7 +7,12 @@ import (
 	"strings"
 )
 
-// table is the number of an OpenFlow table.
+// This file has the vocabulary of the others: tables, matches, and lists of flows. A flow is a line of
+// text in the syntax of ovs.FlowSync. FlowSync compares it with the flows that OVS prints, so it must
+// be spelled exactly as OVS spells it.
+
+// table is the number of an OpenFlow table. Packets begin in table 0, tablePort. The other numbers
+// have no order. tableNames has names for users.
 type table uint8
 
 const (
@@ -72,12 +77,13 @@ var (
 	icmp6Neighbour = [...]int{icmp6RouterSolicit, icmp6RouterAdvert, icmp6Solicit, icmp6Advert, icmp6Redirect}
 )
 
-// match is a list of match fields in ovs-ofctl syntax.
+// match is a list of match fields in any order. nil matches every packet.
 type match []field
 
-type field struct{ name, value string } // a protocol keyword has no value
+// field is a match field of ovs-fields(7), or a protocol keyword such as "tcp6", without a value.
+type field struct{ name, value string }
 
-// order is the order in which OVS prints fields.
+// order is the order in which OVS prints fields. "" stands for the protocol keyword.
 var order = [...]string{
 	"ct_state",
 	"pkt_mark",
@@ -117,7 +123,7 @@ func (f field) rank() int {
 	return slices.Index(order[:], f.name)
 }
 
-// on returns a match for a protocol keyword. "" matches every packet.
+// on returns a match for a protocol keyword, or for every packet if word is "".
 func on(word string) match {
 	if word == "" {
 		return nil
@@ -165,7 +171,8 @@ func ip(a netip.Addr) match {
 	return on("ipv6")
 }
 
-// proto returns the match for a transport protocol or ICMP, of a's version.
+// proto returns the match for a transport protocol or ICMP over IP of a's version. word is the keyword
+// for IPv4.
 func proto(word string, a netip.Addr) match {
 	if !a.Is4() {
 		word += "6"
@@ -174,7 +181,7 @@ func proto(word string, a netip.Addr) match {
 	return on(word)
 }
 
-// words are the keywords of the protocols with ports, for IPv4.
+// words are the IPv4 keywords of the protocols with ports. Other protocols are absent.
 var words = map[uint8]string{protoTCP: "tcp", protoUDP: "udp", protoSCTP: "sctp"}
 
 func (m match) String() string {
@@ -192,15 +199,16 @@ func (m match) String() string {
 	return strings.Join(parts, ",")
 }
 
-// flows collects flows.
+// flows is a list of flows, in any order.
 type flows []string
 
-// add appends a flow that does not decide or is not counted.
+// add appends a flow that does not count: it passes packets to another table, or it executes an
+// earlier decision.
 func (f *flows) add(t table, priority int, m match, actions ...string) {
 	f.count(0, t, priority, m, actions...)
 }
 
-// count appends a flow that counts its packets under number. 0 means no counting.
+// count appends a flow that counts its packets under number (see Count). 0 means no counting.
 func (f *flows) count(number uint8, t table, priority int, m match, actions ...string) {
 	var b strings.Builder
 	if t != 0 {

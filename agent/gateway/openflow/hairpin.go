@@ -48,28 +48,38 @@ func (h Hairpin) families() []family {
 	return out
 }
 
-// entry describes where the flows of one direction are, and the target of the packets.
+// entry is the place where the packets of one direction enter the hairpin, and the actions before and
+// after the translation. Places and actions differ between the layouts.
 type entry struct {
 	table    table
-	priority int      // the lowest
-	number   uint8    // counter of the packets, see Counts
-	match    match    // in addition to the addresses
-	before   []string // actions before all others
-	after    []string // actions at the end
+	priority int      // the lowest one of the direction's flows
+	number   uint8    // counter of the packets (see Count); 0: not counted
+	match    match    // the direction, in addition to the addresses
+	before   []string // remove a tag or mark
+	after    []string // send to the other end
 }
 
 // toSender sets the destination MAC of a packet to its source MAC. That is the node's MAC, which
 // the host and OVN's router share.
 const toSender = "move:NXM_OF_ETH_SRC[]->NXM_OF_ETH_DST[]"
 
-// flow adds a flow of e with the further match m.
+// flow adds a flow for the packets of e that match m. above is its priority above e.priority.
 func (e entry) flow(f *flows, above int, m match, actions ...string) {
 	m = append(slices.Clip(m), e.match...)
 	f.count(e.number, e.table, e.priority+above, m, slices.Concat(e.before, actions)...)
 }
 
-// add appends the flows. Packets to the host are not recirculated: they have passed all of OVN's
-// tables, and the userspace datapath drops a packet at its seventh recirculation.
+// add appends the flows of both directions. The priorities are relative to those of the entries:
+//
+//	fromOVN   +10  replies of Services to the host: to the address that sent the request
+//	          +0   to an address of the host: from OVN4 or OVN6
+//	fromHost  +20  to Services, from Host4 or Host6: unchanged
+//	          +10  other packets to Services: from Host4 or Host6
+//	          +10  replies, which are to OVN4 or OVN6: both translations undone
+//	          +0   other packets to the masquerade networks: dropped
+//
+// Packets to the host are not recirculated: they have passed all of OVN's tables, and the userspace
+// datapath drops a packet at its seventh recirculation.
 func (h Hairpin) add(f *flows, fromOVN, fromHost entry) {
 	toHost := append([]string{toSender}, fromOVN.after...)
 	toOVN := append([]string{toSender}, fromHost.after...)
@@ -117,7 +127,8 @@ func (h Hairpin) add(f *flows, fromOVN, fromHost entry) {
 	}
 }
 
-// ct formats a conntrack action as OVS does.
+// ct formats a conntrack action as OVS does. first are its leading arguments, or "". nat is a format
+// for args.
 func ct(first string, zone int, nat string, args ...any) string {
 	if first != "" {
 		first += ","
@@ -132,6 +143,8 @@ func (b *builder) hairpin() {
 		return
 	}
 
+	// Both tables for packets from OVN have the same flows. Those of fromHost are added twice, and
+	// sorted removes the repetition.
 	for _, t := range []table{tableOVN, tableTooBig} {
 		fromOVN := entry{table: t, priority: 850, number: number(verdict.Hairpin), after: b.toHost}
 		fromHost := entry{

@@ -7,8 +7,16 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/verdict"
 )
 
-// host decides packets that the host sends through the bridge. Geneve is matched only among packets
-// that would otherwise go to OVN, so that the datapath flows of all other packets ignore ports.
+// host decides packets that the host sends through the bridge:
+//
+//	tableHost     300        tagged by the host, so of another network: to the wire
+//	              200        to Services and masquerade addresses: tableService
+//	              0          all others: to the wire
+//	tableService  900        Geneve: to the wire
+//	              140 to 160 translated: hairpin
+//	              0          all others: to OVN
+//
+// Geneve is matched in tableService, so that the datapath flows of all other packets ignore ports.
 func (b *builder) host() {
 	out, toOVN := []string{"drop"}, []string{"drop"}
 	if b.in.Ports.Uplink != 0 {
@@ -40,7 +48,7 @@ func tagActions(vlan uint16) []string {
 		return nil
 	}
 
-	const present = 0x1000
+	const present = 0x1000 // OFPVID_PRESENT of OpenFlow 1.3: the packet has a tag
 
 	return []string{"push_vlan:0x8100", fmt.Sprintf("set_field:%d->vlan_vid", present|vlan)}
 }

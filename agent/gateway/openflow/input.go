@@ -8,15 +8,16 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/verdict"
 )
 
-// Ports are port numbers on the gateway bridge; 0 means no port. The host's port is always LOCAL.
+// Ports are OpenFlow port numbers on the gateway bridge: of the uplink, and of the patch port to OVN.
+// 0 means that the port is missing. The host's port is always LOCAL.
 type Ports struct{ Uplink, Patch uint32 }
 
-// Input contains everything that the flows depend on.
+// Input contains everything that the flows depend on. Planner and Flows do not modify it.
 type Input struct {
 	Ports  Ports
 	Config *verdict.Config
-	// Tables: Addrs, Services, Flows and HostProtos are used. The other tables are replaced by learned
-	// flows and by Sockets.
+	// Tables must have Addrs, Services, Flows and HostProtos. Learned flows and Sockets replace the other
+	// tables.
 	Tables *verdict.Tables
 	// Sockets are the host's sockets on ports of the SNAT range, and connected ones at frontends. A
 	// socket without remote address listens or is not connected. An unspecified local address means
@@ -38,6 +39,21 @@ func Flows(in Input) []string {
 	return p.All()
 }
 
+// builder builds the flows of one Input.
+type builder struct {
+	flows
+	in Input
+	c  *verdict.Config // that of in
+
+	// Actions for a packet as received from the wire.
+	toOVN, toHost, both []string
+	// Actions for a packet from OVN. Those of up replace the destination MAC, which is the next hop's.
+	up  []string // to the host
+	out []string // to the wire
+
+	kinds map[netip.Addr]verdict.AddrKind // of every known address, see kindsOfAddrs
+}
+
 // demultiplexer adds everything except the flows of single frontends. Each method adds the flows of
 // one table, or of a few. The tables are in the order in which packets pass them: from the wire,
 // from OVN, from the host.
@@ -51,6 +67,7 @@ func (b *builder) demultiplexer() {
 		b.ours()
 		b.snatRange()
 		b.rest()
+		b.protocols()
 	}
 
 	if b.in.Ports.Patch != 0 {
@@ -67,19 +84,6 @@ func (b *builder) demultiplexer() {
 		b.add(tableToHost, 10, match{}.with("vlan_tci", tagged), "pop_vlan", local)
 		b.add(tableToHost, 0, nil, local)
 	}
-}
-
-// builder builds the flows of one Input.
-type builder struct {
-	flows
-	in     Input
-	c      *verdict.Config
-	toOVN  []string // actions for a packet as received from the wire
-	toHost []string
-	both   []string
-	up     []string                        // to the host, for a packet from OVN: its MAC is the next hop's
-	out    []string                        // to the wire, for a packet from OVN
-	kinds  map[netip.Addr]verdict.AddrKind // of every known address
 }
 
 func newBuilder(in Input) *builder {
@@ -104,6 +108,8 @@ func newBuilder(in Input) *builder {
 	return b
 }
 
+// isConnected reports whether packets can pass between the wire and OVN. If not, OVN gets none
+// from the wire.
 func (b *builder) isConnected() bool {
 	return b.c.Connected && b.in.Ports.Patch != 0 && b.in.Ports.Uplink != 0
 }

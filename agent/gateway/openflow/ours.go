@@ -8,8 +8,32 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/verdict"
 )
 
-// ours decides packets to the host or a VIP. A packet that is still a fragment here could not be
-// reassembled. It goes to both sides, as with the model's fragment_early.
+// Packets to addresses of the host and of Services pass these tables (see also wire.go):
+//
+//	table          method     by
+//	tableOurs      ours       port: Services, the SNAT range, ICMP
+//	tableRange     snatRange  TCP flags, and ports that the host uses, in the SNAT range
+//	tableGated     sockets    the host's socket at such a port
+//	tableTakeover  snatRange  connection, during a takeover
+//	tableRest      rest       protocol, for packets that none of the above decides
+//	tableProto,    protocols  peer, for protocols without ports
+//	tableLearned,
+//	tableAnswer
+
+// ours decides packets to the host or a VIP.
+//
+//	1010, 710  to an internal address without a listener: dropped, from dropUnserved
+//	1000       fragments: to both sides, as the model's fragment_early
+//	850        the host's connections at frontends: connections
+//	800        frontends: frontend; in local gateway mode, from internalAddrs
+//	700        ICMP errors, and all of ICMPv6: icmpErrors
+//	600        the SNAT range of the node: tableRange
+//	500        echo replies to the node: echoReplies
+//	400        other ports of the node, during a takeover: tableTakeover
+//	0          all others: tableRest
+//
+// addresses has passed fragments to conntrack. A packet that is still a fragment here could not be
+// reassembled.
 func (b *builder) ours() {
 	for _, word := range []string{"ip", "ipv6"} {
 		b.decide(verdict.FragmentEarly, tableOurs, 1000, on(word).with("nw_frag", "yes"), b.both...)
@@ -27,8 +51,9 @@ func (b *builder) ours() {
 	b.add(tableOurs, 0, nil, resubmit(tableRest))
 }
 
-// services returns the frontends that have a flow, with their owner. In local gateway mode the host
-// owns them, like every packet that no flow claims.
+// services returns the frontends that have a flow of their own, with their owner. In local gateway
+// mode the host owns all of them, like every packet that no flow claims. Geneve to the host is never a
+// frontend.
 func (b *builder) services() iter.Seq2[verdict.ServiceKey, verdict.ServiceOwner] {
 	return func(yield func(verdict.ServiceKey, verdict.ServiceOwner) bool) {
 		if b.c == nil || b.c.Local || !b.isConnected() {
@@ -48,22 +73,31 @@ func (b *builder) services() iter.Seq2[verdict.ServiceKey, verdict.ServiceOwner]
 	}
 }
 
-// connections adds the host's connections at frontends, which come before the frontends.
+// connections sends packets of the host's connections to the host, also if OVN serves a frontend at
+// the local address and port. In local gateway mode the host receives them anyway.
 func (b *builder) connections() {
-	for _, s := range b.in.Sockets {
-		word, ok := words[s.Proto]
-		a := s.Local.Addr()
-		k := verdict.ServiceKey{Addr: a, Proto: s.Proto, Port: s.Local.Port()}
+	if b.c.Local {
+		return
+	}
 
-		if ok && !b.c.Local && s.Remote.IsValid() && b.kinds[a] == verdict.AddrHost &&
-			b.in.Tables.Services[k] == verdict.ServiceOVN {
+	for _, s := range b.in.Sockets {
+		word, hasPorts := words[s.Proto]
+		isConnected := s.Remote.IsValid()
+
+		if !hasPorts || !isConnected || b.kinds[s.Local.Addr()] != verdict.AddrHost {
+			continue
+		}
+
+		k := verdict.ServiceKey{Addr: s.Local.Addr(), Proto: s.Proto, Port: s.Local.Port()}
+		if b.in.Tables.Services[k] == verdict.ServiceOVN {
 			b.decide(verdict.HostConnection, tableOurs, 850, connection(word, s.Local, s.Remote), b.toHost...)
 		}
 	}
 }
 
-// frontend returns the flow of one frontend. There may be tens of thousands. A host-owned frontend
-// may lie inside the SNAT range.
+// frontend returns the flow of one frontend. There may be tens of thousands, so it appends bytes
+// instead of formatting a match. Its priority is above that of the SNAT range, because the port of a
+// frontend that the host serves may be in the range.
 func frontend(k verdict.ServiceKey, actions string) string {
 	line := make([]byte, 0, 128)
 	line = append(line, "table="...)
@@ -81,8 +115,9 @@ func frontend(k verdict.ServiceKey, actions string) string {
 	return string(append(append(line, " actions="...), actions...))
 }
 
-// nodePorts sends packets to the SNAT range to its table, and during a takeover all others to
-// theirs. In local gateway mode all ports of the node belong to the host.
+// nodePorts passes packets to the SNAT range of a node's address on to tableRange, and during a
+// takeover all others to tableTakeover. In local gateway mode all ports of the node belong to the
+// host.
 func (b *builder) nodePorts(a netip.Addr) {
 	if b.c.Local {
 		return
@@ -102,6 +137,14 @@ func (b *builder) nodePorts(a netip.Addr) {
 
 // snatRange decides packets to the node's address and a port of the range, and packets that may
 // belong to connections from before a takeover.
+//
+//	tableRange     500  Geneve, if its port is in the range: to the host
+//	               400  TCP SYN: to the host
+//	               300  to a port that the host uses: tableGated
+//	               0    all others: to OVN
+//	tableTakeover  400  TCP SYN: tableRest
+//	               300  connections from before the takeover: to OVN
+//	               0    all others: tableRest
 func (b *builder) snatRange() {
 	for _, word := range []string{"tcp", "tcp6"} {
 		b.decide(verdict.SNATSyn, tableRange, 400, on(word).with("tcp_flags", pureSYN), b.toHost...)
@@ -133,32 +176,35 @@ func connection(word string, local, remote netip.AddrPort) match {
 		with("tp_src", remote.Port()).with("tp_dst", local.Port())
 }
 
-// sockets adds the host's sockets inside the range. A connected socket owns its connection. A
-// listening or unconnected socket owns the port, because flows cannot check SYN cookies.
+// sockets sends packets of the host's sockets inside the range to the host. A connected socket owns
+// its connection. A listening or unconnected socket owns the port, because flows cannot check SYN
+// cookies. Packets to other ports of the range do not reach tableGated. So their datapath flows match
+// neither the source nor all bits of the port.
 func (b *builder) sockets() {
 	for _, s := range b.in.Sockets {
-		word, ok := words[s.Proto]
-		if !ok || !b.inSNATRange(s.Local.Port()) {
+		word, hasPorts := words[s.Proto]
+		if !hasPorts || !b.inSNATRange(s.Local.Port()) {
 			continue
 		}
 
 		for _, a := range b.listeningAddrs(s.Local.Addr()) {
-			port := proto(word, a).with("tp_dst", s.Local.Port())
-			b.add(tableRange, 300, port, resubmit(tableGated))
+			toPort := proto(word, a).with("tp_dst", s.Local.Port())
+			b.add(tableRange, 300, toPort, resubmit(tableGated))
 
-			to := port.to(a)
+			toSocket := toPort.to(a)
 			if s.Remote.IsValid() {
-				to = connection(word, netip.AddrPortFrom(a, s.Local.Port()), s.Remote)
+				toSocket = connection(word, netip.AddrPortFrom(a, s.Local.Port()), s.Remote)
 			}
 
-			b.decide(verdict.HostSocket, tableGated, 200, to, b.toHost...)
+			b.decide(verdict.HostSocket, tableGated, 200, toSocket, b.toHost...)
 		}
 	}
 
 	b.decide(verdict.SNATPort, tableGated, 0, nil, b.toOVN...)
 }
 
-// listeningAddrs returns the node's addresses on which a socket bound to a receives packets.
+// listeningAddrs returns the node's addresses on which a socket bound to a receives packets. A socket
+// bound to :: receives both versions.
 func (b *builder) listeningAddrs(a netip.Addr) []netip.Addr {
 	a = a.Unmap()
 
@@ -174,6 +220,15 @@ func (b *builder) listeningAddrs(a netip.Addr) []netip.Addr {
 }
 
 // rest decides packets that no port decides.
+//
+//	350  to an internal address without a listener: dropped, from dropUnserved
+//	340  to other addresses than the host's: to the host, as not_ours
+//	330  Geneve: to the host
+//	320  echo requests and replies: to the host
+//	     BFD: to both sides
+//	310  other packets of protocols with ports, and ICMP: to the host
+//	300  protocols without ports, to the node: tableProto
+//	0    all others: to the host
 func (b *builder) rest() {
 	for _, word := range []string{"tcp", "udp", "sctp", "icmp"} {
 		b.decide(verdict.Default, tableRest, 310, on(word), b.toHost...)
@@ -204,7 +259,12 @@ func (b *builder) rest() {
 	}
 
 	b.decide(verdict.Default, tableRest, 0, nil, b.toHost...)
+}
 
+// protocols decides protocols without ports, to the node: to the host if the host uses the protocol,
+// to OVN if tableLearned has a flow that OVN's packets to this peer have left, and otherwise to the
+// host. A learned flow sets bit 0 of reg1 (see learnProtos).
+func (b *builder) protocols() {
 	for k := range b.in.Tables.HostProtos {
 		b.decide(verdict.ProtoHost, tableProto, 300, fromPeer(k), b.toHost...)
 	}

@@ -10,10 +10,29 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/verdict"
 )
 
+// A packet from OVN passes these tables, as far as its rules need them (see also wire.go):
+//
+//	table                    method         by
+//	tableOVN, tableTooBig    ovn            destination, source MAC
+//	tableGuard               guard          network of source or destination, ARP, neighbour discovery
+//	tableSame, tableSameEnd  compareARP     ARP: sender and target equal or not
+//	tableLocal, tableSize    checkLength    length, in local gateway mode
+//	tableOut                 leaving        protocol and local port
+
 const etherHeader = 14
 
-// ovn decides packets from OVN, by destination. Packets too big for a tunnel take the same rules in
-// tableTooBig, and one more.
+// ovn decides packets from OVN, by destination.
+//
+//	930, 910  Geneve of pods: dropped, from podTunnels
+//	920       Geneve to allowed networks: tableTooBig, which has all other rules as well
+//	900       ICMP errors "too big": tableTooBig
+//	850, 860  translated: hairpin
+//	800       to the host, or from Services: to the host
+//	700       from the node's MAC: tableGuard
+//	0         from another MAC: dropped
+//
+// tableTooBig has the rules from 860 down, too. At 900 it drops packets to other nodes. As ICMP errors
+// they would reduce the path MTU of the tunnels.
 func (b *builder) ovn() {
 	b.podTunnels()
 
@@ -62,10 +81,24 @@ func (b *builder) podTunnels() {
 	}
 }
 
-// guard decides packets that OVN sends from the node's MAC to another MAC.
+// guard decides packets from OVN that have the node's MAC as their source and are not for the host. It
+// drops those that must not be on the wire, such as packets that OVN should have translated.
+//
+//	950       IP whose header OVS cannot read, so without an address to check: dropped
+//	900       BFD: to the wire
+//	830       ARP and neighbour discovery from former addresses of the node: dropped, from former
+//	820-810   while not in sync, ARP and advertisements: announcements
+//	800       ARP and neighbour discovery: to the wire
+//	600       to Services and masquerade addresses: dropped
+//	520       from former addresses of the node: dropped, from former
+//	510       from routable pods: next
+//	500       from pods: dropped
+//	0         all others: next
+//
+// next is tableOut, or tableLocal where the length is checked first.
 func (b *builder) guard() {
 	next := tableOut
-	if b.c.Local && b.c.MTU != 0 {
+	if b.checksLength() {
 		next = tableLocal
 	}
 
@@ -79,7 +112,7 @@ func (b *builder) guard() {
 		b.announcements()
 	}
 
-	for _, word := range []string{"ip", "ipv6"} { // a packet that OVS cannot parse has no address to check
+	for _, word := range []string{"ip", "ipv6"} {
 		b.decide(verdict.Unsnated, tableGuard, 950, on(word).with("nw_proto", 0), "drop")
 	}
 
@@ -129,6 +162,11 @@ func (b *builder) former() {
 
 // announcements drops announcements of addresses that are not the node's. While the southbound
 // database is not in sync, OVN may announce addresses that have moved to another node.
+//
+//	820  ARP and advertisements for addresses of the host, and truncated advertisements: to the wire
+//	815  solicited advertisements, which are replies: to the wire
+//	810  other ARP requests and replies: compareARP finds announcements
+//	     other advertisements: dropped
 func (b *builder) announcements() {
 	advert := on("icmp6").with("icmp_type", icmp6Advert).with("icmp_code", 0)
 
@@ -144,13 +182,17 @@ func (b *builder) announcements() {
 		}
 	}
 
-	b.decide(verdict.NeighbourOut, tableGuard, 820, advert.with("nd_target", "::"), b.out...) // truncated
+	const truncated = "::" // OVS reads a missing target as ::
+
+	b.decide(verdict.NeighbourOut, tableGuard, 820, advert.with("nd_target", truncated), b.out...)
 
 	for _, op := range []int{arpRequest, arpReply} {
 		b.add(tableGuard, 810, on("arp").with("arp_op", op), compareFirst, resubmit(tableSame))
 	}
 
-	solicited := []uint32{0x40000000, 0x60000000, 0xc0000000, 0xe0000000} // RFC 4861, 4.4; not maskable
+	// The flags router, solicited and override (RFC 4861, 4.4), in all combinations with solicited. OVS
+	// matches this field only as a whole.
+	solicited := []uint32{0x40000000, 0x60000000, 0xc0000000, 0xe0000000}
 	for _, flags := range solicited {
 		b.decide(verdict.NeighbourOut, tableGuard, 815, advert.with("nd_reserved", flags), b.out...)
 	}
@@ -159,16 +201,30 @@ func (b *builder) announcements() {
 }
 
 // leaving sends permitted packets out. It first learns the replies that the local port alone would
-// not identify. In local gateway mode the host forwards the packets.
+// not identify.
+//
+//	600  in local gateway mode, protocols with ports from the node: to the host, which forwards them
+//	500  from a port at which a host socket would receive the replies: dropped, from hostOwned
+//	450  other packets of protocols with ports, and ICMP: to the wire
+//	440  protocols without ports that the host uses: dropped, from hostOwned
+//	400  other protocols without ports, from the node: learned, and to the wire, from learnProtos
+//	0    all others: to the wire
 func (b *builder) leaving() {
 	b.learnProtos()
 	b.hostOwned()
 	b.decide(verdict.OutPlain, tableOut, 0, nil, b.out...)
 
-	if !b.c.Local {
-		return
+	if b.c.Local {
+		b.leavingLocal()
 	}
 
+	if b.checksLength() {
+		b.checkLength()
+	}
+}
+
+// leavingLocal has the host forward packets of protocols with ports, in local gateway mode.
+func (b *builder) leavingLocal() {
 	for _, a := range b.nodes() {
 		for _, word := range words {
 			b.decide(verdict.LocalOut, tableOut, 600, proto(word, a).from(a), b.up...)
@@ -178,30 +234,36 @@ func (b *builder) leaving() {
 			b.decide(verdict.LocalOut, tableOut, 600, on("ipv6").from(a).with("nw_frag", "later"), b.up...)
 		}
 	}
+}
 
-	if b.c.MTU == 0 {
-		return
-	}
+// checksLength reports whether packets from OVN are compared with the uplink's MTU.
+func (b *builder) checksLength() bool { return b.c.Local && b.c.MTU != 0 }
 
+// checkLength passes packets that are larger than the uplink's MTU to the host, as oversized, and all
+// others on to tableOut.
+func (b *builder) checkLength() {
 	larger := fmt.Sprintf("check_pkt_larger(%d)->NXM_NX_REG0[0]", b.c.MTU+etherHeader)
 	for _, word := range []string{"ip", "ipv6"} {
 		b.add(tableLocal, 10, on(word), larger, resubmit(tableSize))
 	}
 
 	b.add(tableLocal, 0, nil, resubmit(tableOut))
-	// OVS counts a packet in either branch, so the count assumes a small packet.
+
+	// OVS counts a packet in the flows of both branches. So the flow for larger packets has no number, and
+	// they count as if they were small.
 	b.add(tableSize, 10, match{}.with("reg0", "0x1/0x1"), b.up...)
 	b.add(tableSize, 0, nil, resubmit(tableOut))
 }
 
-// learnProtos learns the peers with which OVN uses protocols without ports.
+// learnProtos learns the peers with which OVN uses protocols without ports. For each such packet, OVS
+// adds or refreshes a flow in tableLearned that matches the reply.
 func (b *builder) learnProtos() {
 	for _, word := range []string{"tcp", "udp", "sctp", "icmp"} {
 		b.decide(verdict.OutPlain, tableOut, 450, on(word), b.out...)
 		b.decide(verdict.OutPlain, tableOut, 450, on(word+"6"), b.out...)
 	}
 
-	// A later fragment shows no protocol.
+	// A later IPv6 fragment shows no protocol.
 	b.decide(verdict.OutPlain, tableOut, 450, on("ipv6").with("nw_frag", "later"), b.out...)
 
 	for _, a := range b.nodes() {
@@ -210,28 +272,11 @@ func (b *builder) learnProtos() {
 	}
 }
 
-// hostOwned drops packets of OVN that conflict with the host: the host would receive the replies. A
-// listener owns its whole port here, as it does for replies.
+// hostOwned drops packets of OVN that conflict with the host: the host would receive the replies.
 func (b *builder) hostOwned() {
-	for _, s := range b.in.Sockets {
-		word, ok := words[s.Proto]
-		if !ok || b.c.Local || s.Proto == protoSCTP || !b.inSNATRange(s.Local.Port()) ||
-			s.Proto == protoTCP && s.Remote.IsValid() {
-			continue
-		}
-
-		for _, a := range b.listeningAddrs(s.Local.Addr()) {
-			k := verdict.ServiceKey{Addr: a, Proto: s.Proto, Port: s.Local.Port()}
-			if b.in.Tables.Services[k] != verdict.ServiceNone {
-				continue // the reply would go to the Service
-			}
-
-			m := proto(word, a).from(a).with("tp_src", s.Local.Port())
-			if s.Remote.IsValid() {
-				m = m.to(s.Remote.Addr()).with("tp_dst", s.Remote.Port())
-			}
-
-			b.decide(verdict.HostOwned, tableOut, 500, m, "drop")
+	if !b.c.Local {
+		for _, s := range b.in.Sockets {
+			b.dropFromSocket(s)
 		}
 	}
 
@@ -248,6 +293,36 @@ func (b *builder) hostOwned() {
 
 			b.decide(verdict.HostOwned, tableOut, 440, m, "drop")
 		}
+	}
+}
+
+// dropFromSocket drops packets from the port of a host socket inside the range. A TCP listener owns its
+// whole port, as it does for replies (see sockets). Connected TCP sockets and SCTP are left out, as in
+// the model.
+func (b *builder) dropFromSocket(s verdict.Socket) {
+	word, hasPorts := words[s.Proto]
+	isConnected := s.Remote.IsValid()
+
+	if !hasPorts || s.Proto == protoSCTP || !b.inSNATRange(s.Local.Port()) {
+		return
+	}
+
+	if s.Proto == protoTCP && isConnected {
+		return
+	}
+
+	for _, a := range b.listeningAddrs(s.Local.Addr()) {
+		k := verdict.ServiceKey{Addr: a, Proto: s.Proto, Port: s.Local.Port()}
+		if b.in.Tables.Services[k] != verdict.ServiceNone {
+			continue // the reply would go to the Service
+		}
+
+		m := proto(word, a).from(a).with("tp_src", s.Local.Port())
+		if isConnected {
+			m = m.to(s.Remote.Addr()).with("tp_dst", s.Remote.Port())
+		}
+
+		b.decide(verdict.HostOwned, tableOut, 500, m, "drop")
 	}
 }
 

@@ -20,16 +20,19 @@ func (c Change) Empty() bool { return len(c.Write)+len(c.Gone) == 0 }
 // Planner plans the flows of one bridge repeatedly and returns the differences. If one of ten
 // thousand Services changes, it formats only that one. The zero Planner has no flows. It is not
 // safe for concurrent use.
+//
+// The plan has two parts. The fixed flows are formatted and compared each time. The flow of a frontend
+// depends only on its key, its owner and the owner's actions, so it is formatted when these change.
 type Planner struct {
 	fixed  []string // all flows except those of frontends, sorted
 	fronts map[verdict.ServiceKey]front
-	// the actions of the flows in fronts
-	toOVN, toHost string
+
+	toOVN, toHost string // actions of the flows in fronts, by owner
 }
 
-// front is the flow of a frontend.
+// front is the planned flow of a frontend.
 type front struct {
-	owner verdict.ServiceOwner
+	owner verdict.ServiceOwner // ServiceNone: the flow is outdated
 	flow  string
 }
 
@@ -66,7 +69,7 @@ func (p *Planner) All() []string {
 	return all
 }
 
-// setFixed merges the sorted lists of old and new flows.
+// setFixed replaces the fixed flows by want, and adds the difference to c. Both lists are sorted.
 func (p *Planner) setFixed(want []string, c *Change) {
 	have := p.fixed
 	p.fixed = want
@@ -97,7 +100,7 @@ func (p *Planner) setFixed(want []string, c *Change) {
 	})
 }
 
-// countedAs returns the part of a flow that names its counter.
+// countedAs returns the number of a flow's counter as text, or "" (see suffix).
 func countedAs(flow string) string {
 	_, number, _ := strings.Cut(flow, " #")
 	return number
@@ -111,7 +114,7 @@ func Match(flow string) string {
 	return match
 }
 
-// setFronts plans the frontends. A nil b means no frontends.
+// setFronts plans the flows of frontends, and adds the difference to c. A nil b means no frontends.
 func (p *Planner) setFronts(b *builder, c *Change) {
 	if b == nil {
 		b = &builder{}
@@ -177,8 +180,8 @@ func (p *Planner) dropStaleFronts(b *builder, c *Change) {
 	}
 }
 
-// outdate marks an owner's flows to be rewritten, if that owner's actions have changed. With the
-// same match they replace the old flows.
+// outdate marks an owner's flows to be rewritten, if that owner's actions have changed. The rewritten
+// flows have the same match, so they replace the old ones on the bridge.
 func (p *Planner) outdate(owner verdict.ServiceOwner, haveChanged bool) {
 	if !haveChanged {
 		return

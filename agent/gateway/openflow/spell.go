@@ -8,9 +8,9 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/verdict"
 )
 
-// Spell formats the fields that flows match in a frame, as OVS would parse them. Tracing this text
-// instead of the frame makes no flow learn. For a malformed frame it contains the fields that OVS
-// still reads, except from an invalid IP header.
+// Spell formats a frame as a flow of ofproto/trace: it has the fields that the bridge's flows match, as
+// OVS would parse them from the frame. When OVS traces this text instead of the frame, no flow learns.
+// For a malformed frame it contains the fields that OVS still reads, except from an invalid IP header.
 func Spell(f verdict.Frame) string {
 	var b strings.Builder
 
@@ -42,10 +42,11 @@ const (
 	etherIPv6 = 0x86dd
 
 	protoICMP     = 1
-	protoFragment = 44
+	protoFragment = 44 // IPv6's fragment header
 	protoICMPv6   = 58
 )
 
+// spellIP puts the fields of IP, and of the transport header unless it is in another fragment.
 func spellIP(put func(string, any), f *verdict.Frame) {
 	p := &f.IP
 	for _, end := range []struct {
@@ -59,7 +60,7 @@ func spellIP(put func(string, any), f *verdict.Frame) {
 		}
 	}
 
-	if !f.Whole {
+	if !f.Whole { // malformed
 		return
 	}
 
@@ -76,8 +77,8 @@ func spellIP(put func(string, any), f *verdict.Frame) {
 		return
 	}
 
-	switch word, ok := words[p.Proto]; {
-	case ok:
+	switch word, hasPorts := words[p.Proto]; {
+	case hasPorts:
 		put(word+"_src", p.SrcPort)
 		put(word+"_dst", p.DstPort)
 
@@ -96,7 +97,7 @@ func spellIP(put func(string, any), f *verdict.Frame) {
 		}
 
 		if p.Target.IsValid() && p.ICMPType == icmp6Advert && p.ICMPCode == 0 && p.Solicited {
-			put("nd_reserved", "0x40000000")
+			put("nd_reserved", "0x40000000") // the flag solicited (RFC 4861, 4.4)
 		}
 	}
 }
