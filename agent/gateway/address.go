@@ -22,8 +22,8 @@ const (
 // knownAddresses are addresses by which the node is known.
 type knownAddresses struct {
 	Internal  []netip.Addr // the Node's InternalIPs
-	Annotated []netip.Addr // the gateway's, in the Node's annotation
-	InUse     []netip.Addr // the gateway's
+	Annotated []netip.Addr // the gateway's, in the Node's annotation k8s.ovn.org/l3-gateway-config
+	InUse     []netip.Addr // the gateway's, of the last round or of the last agent
 }
 
 // addressing is the part of a Node that stays while the host has lost it for a short time.
@@ -116,7 +116,8 @@ func (k *addressKeeper) inUse() []netip.Addr {
 }
 
 // keepAddresses returns the node with those addresses in use that the host has lost less than
-// k.hold ago. An InternalIP of the Node replaces such an address at once.
+// k.hold ago. An InternalIP of the Node replaces such an address at once. keepAddresses records the
+// result as the addresses in use.
 func (k *addressKeeper) keepAddresses(n Node, h Host, now time.Time) Node {
 	stillLost := map[netip.Addr]time.Time{}
 

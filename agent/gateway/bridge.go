@@ -213,7 +213,7 @@ func (t *topology) prepareBridge(n Node) error {
 	}
 
 	if !t.s.Userspace() {
-		const never = "8"
+		const never = "8" // answers ARP requests for no local address
 		if err := link.WriteSysctl("net/ipv4/conf/"+t.s.Bridge+"/arp_ignore", never); err != nil {
 			return err
 		}
@@ -250,8 +250,8 @@ func (t *topology) wantsIPv6(n Node) bool {
 // stealFilter is the name of the bpf.Steal filter.
 const stealFilter = "ovnebpf_steal"
 
-// syncSteal drops the host stack's copy of packets that OVS on the userspace datapath reads from
-// the uplink. OVS takes its copy before tc ingress.
+// syncSteal attaches a filter that drops the host stack's copy of packets which OVS on the userspace
+// datapath reads from the uplink. OVS takes its copy before tc ingress.
 func (t *topology) syncSteal(uplink int) error {
 	if !t.s.Userspace() || t.s.Layout == verdict.Direct || link.ClsactAttached(uplink, stealFilter, false) {
 		return nil

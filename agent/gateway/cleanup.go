@@ -19,7 +19,7 @@ import (
 )
 
 // hooks are the names of the agent's programs at uplink and bridge, as pins and as clsact filters.
-// At pods' devices there are those that bpf.IsPodHook matches.
+// bpf.IsPodHook matches those of the programs at pods' devices.
 var hooks = [...]string{"uplink_ingress", "uplink_egress", "bridge_ingress", "bridge_egress"}
 
 // Cleanup removes the gateway from the node. It removes, in this order:
@@ -99,8 +99,8 @@ func removeFlows(ctx context.Context, s Settings, o *ovs.Client) error {
 	return err
 }
 
-// removeFilters removes filters without a pin. An agent that was killed between attaching and
-// pinning leaves such filters behind.
+// removeFilters removes all clsact filters of the agent. An agent that was killed between attaching and
+// pinning leaves a filter without a pin, which takeDown does not find.
 func removeFilters() error {
 	ours := func(name string) bool { return slices.Contains(hooks[:], name) || bpf.IsPodHook(name) }
 	filters, err := link.ClsactFilters(ours)

@@ -14,7 +14,13 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/verdict"
 )
 
-// A dump of conntrack has connections of these zones:
+// This file interprets a dump of conntrack. It is pure; track.go reads the dumps.
+//
+// Of a connection that OVN translates (SNAT), Original has the pod's address, and Reply has the packets
+// that the remote sends back: from the remote to the node's address and a port that OVN has chosen. So
+// the local side of a connection is Reply.Dst, and its remote side is Reply.Src.
+//
+// A dump has connections of these zones:
 //
 //   - 0: the host's own
 //   - up to openflow.PredecessorZone: those that ovn-controller assigns to OVN's routers and pods
@@ -22,7 +28,7 @@ import (
 //     pods' connections there. ovn-kubernetes commits those of the host as well, with hostMark.
 //   - ourZones and above: of the agent's flows for the hairpin and for fragments
 const (
-	hostMark = 2
+	hostMark = 2 // ovn-kubernetes' mark of the host's connections in openflow.PredecessorZone
 	ourZones = openflow.PredecessorZone + 1
 )
 
@@ -36,19 +42,11 @@ func connectionsOutside(
 	var out []verdict.FlowKey
 
 	for _, t := range tracked {
-		if t.Zone == 0 || t.Zone >= ourZones {
+		if !isOfOVN(t) {
 			continue
 		}
 
 		k := verdict.FlowKey{Proto: t.Proto, Remote: t.Reply.Src, Local: t.Reply.Dst}
-		if t.Zone == openflow.PredecessorZone {
-			if t.Mark == hostMark {
-				continue
-			}
-		} else if t.Original.Src == t.Reply.Dst {
-			continue // not translated: the connection only passes through
-		}
-
 		if ports.Contains(k.Local.Port()) || k.Local.Port() == 0 || !slices.Contains(node, k.Local.Addr()) {
 			continue
 		}
@@ -59,6 +57,21 @@ func connectionsOutside(
 	slices.SortFunc(out, compareFlows)
 
 	return slices.Compact(out)
+}
+
+// isOfOVN reports whether a connection belongs to OVN and not to the host. In OVN's own zones, it must be
+// translated. In the zone of another gateway, it must not have the mark of the host's connections.
+func isOfOVN(t ovs.TrackedConnection) bool {
+	switch {
+	case t.Zone == 0, t.Zone >= ourZones:
+		return false
+	case t.Zone == openflow.PredecessorZone:
+		return t.Mark != hostMark
+	}
+
+	isTranslated := t.Original.Src != t.Reply.Dst // otherwise it only passes through
+
+	return isTranslated
 }
 
 // withoutHostFlows returns the connections that no host socket owns. A connection of a pod that
@@ -80,12 +93,13 @@ func withoutHostFlows(flows []verdict.FlowKey, sockets []link.Socket) []verdict.
 // remote.
 func owns(s link.Socket, k verdict.FlowKey) bool {
 	bound, local := s.Local.Addr(), k.Local.Addr()
-	hasLocal := bound == local || bound.IsUnspecified() && (bound.Is6() || local.Is4())
-	hasRemote := s.Remote == k.Remote || !s.Remote.IsValid() && s.Proto == unix.IPPROTO_UDP
+	receivesAll := bound.IsUnspecified() && (bound.Is6() || local.Is4())
+	isUnconnected := !s.Remote.IsValid() && s.Proto == unix.IPPROTO_UDP
 
-	return s.Proto == k.Proto && hasLocal && hasRemote
+	return s.Proto == k.Proto && (bound == local || receivesAll) && (s.Remote == k.Remote || isUnconnected)
 }
 
+// compareFlows orders connections. The order has no meaning.
 func compareFlows(a, b verdict.FlowKey) int {
 	return cmp.Or(cmp.Compare(a.Proto, b.Proto), a.Local.Compare(b.Local), a.Remote.Compare(b.Remote))
 }
@@ -97,7 +111,8 @@ func containsFlow(list []verdict.FlowKey, k verdict.FlowKey) bool {
 	return found
 }
 
-// PortUse is the number of ports of the SNAT range that connections to one remote occupy.
+// PortUse is the number of ports of the SNAT range that connections from one of the node's addresses to
+// one remote occupy.
 type PortUse struct {
 	Proto  uint8
 	Remote netip.AddrPort
@@ -117,8 +132,9 @@ func countPortUse(tracked []ovs.TrackedConnection, node []netip.Addr, ports clus
 
 	for _, t := range tracked {
 		local := t.Reply.Dst
-		if t.Zone == 0 || t.Zone >= openflow.PredecessorZone || t.Original.Src == local {
-			continue // not translated by OVN
+		isOfRouter := t.Zone != 0 && t.Zone < openflow.PredecessorZone
+		if !isOfRouter || !isOfOVN(t) {
+			continue
 		}
 
 		if !slices.Contains(node, local.Addr()) || !ports.Contains(local.Port()) {

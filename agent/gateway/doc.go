@@ -2,6 +2,9 @@
 // layouts (verdict.Direct, Bridged, Dedicated) and with one of two backends: eBPF programs at the
 // uplink and the bridge, or OpenFlow flows on the bridge.
 //
+// Read gateway.go first, which connects the parts, then apply.go, which is one round of the loop, and
+// backend.go, which is the interface of the two backends.
+//
 // # Parts
 //
 // Gateway is a loop over parts, each with its own state. No part refers to the Gateway:
@@ -20,7 +23,21 @@
 //	hostUse         host.go                           ports and protocols that the host itself uses
 //	ShortcutManager shortcuts.go                      programs on pods' devices
 //	recorder        record.go                         repairs, and faults of optional parts
-//	View            gateway.go                        the node and the fault, for other parts of the agent
+//	View            view.go                           the node and the fault, for other parts of the agent
+//
+// These files belong to the backends:
+//
+//	programs.go       eBPF programs
+//	flowbackend.go    OpenFlow flows; with connections.go, flowservices.go (counts), flowexplain.go
+//
+// These do not belong to the loop, or to more than one part:
+//
+//	settings.go, encap.go  configuration, and the tunnel address before the gateway runs
+//	reserve.go, ports.go   the SNAT range and node ports, reserved in the host's kernel
+//	runfile.go             files with which the next agent continues
+//	switch.go              Open vSwitch for nicbridge, which moves the uplink
+//	cleanup.go             removal of the gateway from the node
+//	takeover.go            ovn-kubernetes' configuration of the node, which Cleanup restores
 //
 // # A round
 //

@@ -32,9 +32,10 @@ func (f *flowBackend) run(ctx context.Context) error {
 	return group.Wait()
 }
 
-// sync writes the flows before it removes the programs that they replace.
+// sync writes the flows before it removes the programs that they replace. In the calls, nil
+// stands for the programs that this backend does not have.
 func (f *flowBackend) sync(ctx context.Context, st state) error {
-	f.host.syncProtos(nil) // nil: for flows
+	f.host.syncProtos(nil)
 
 	err := f.host.syncSockets(nil)
 	if err != nil || st.host.Bridge == nil {
@@ -99,10 +100,12 @@ func (f *flowBackend) counters(ctx context.Context) ([]bpf.Counter, error) {
 // FlowReasons lists the reasons that the OpenFlow backend counts. The counts are zero.
 func FlowReasons() []bpf.Counter { return flowCounters(flowSums{}) }
 
+// counterOf returns the counter of a count, with no packets.
 func counterOf(c openflow.Count) bpf.Counter {
 	return bpf.CounterOf(verdict.Rule{Name: c.Reason, Verdict: c.Verdict, Direction: c.Direction})
 }
 
+// flowNumbers returns the numbers under which flows count.
 func flowNumbers() []uint8 {
 	var numbers []uint8
 	for _, c := range openflow.Counts() {
@@ -130,6 +133,7 @@ func ReadFlowCounters(ctx context.Context, ovsRunDir, bridge string) ([]bpf.Coun
 // flowSums are the counts of flows by the number of their reason.
 type flowSums = [math.MaxUint8 + 1]ovs.FlowCount
 
+// flowCounters returns a counter for each number in use, with its sum.
 func flowCounters(sums flowSums) []bpf.Counter {
 	var out []bpf.Counter
 

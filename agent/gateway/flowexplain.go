@@ -16,9 +16,9 @@ import (
 )
 
 // FlowExplainer reports what the flows of the OpenFlow backend would do with a packet. ovs-vswitchd
-// traces it through the flows on the bridge. Nothing is counted, learned or sent.
+// traces it through the flows on the bridge (ofproto/trace). Nothing is counted, learned or sent.
 type FlowExplainer struct {
-	NodeMAC net.HardwareAddr
+	NodeMAC net.HardwareAddr // of the uplink, for callers that build a frame
 
 	bridge  string
 	ports   openflow.Ports
@@ -44,7 +44,12 @@ func (s FlowStep) String() string {
 }
 
 // FlowSource locates the flows.
-type FlowSource struct{ OVSDB, OVSRunDir, Bridge, Uplink string }
+type FlowSource struct {
+	OVSDB     string // address of the OVSDB server, for ovs.Dial
+	OVSRunDir string // contains ovs-vswitchd's control socket
+	Bridge    string
+	Uplink    string
+}
 
 // DialFlowExplainer returns an explainer for a bridge. It looks up the bridge's ports and connects
 // to ovs-vswitchd. The caller must close the explainer.
@@ -119,9 +124,10 @@ func (e *FlowExplainer) Explain(
 	return explanation(trace.Steps(), ethernet+verdict.Parse(frame).Length)
 }
 
-// explanation interprets the steps of a frame of size bytes, up to the first flow that counts. If a
-// flow checks the length of the packet, the trace has both branches, because ofproto/trace does not
-// evaluate the length. explanation leaves out the branch for other lengths.
+// explanation interprets the steps of a frame of size bytes, up to the first flow that counts, which is
+// the one that decides. If a flow checks the length of the packet, the trace has the flows of both
+// results, because ofproto/trace does not evaluate the length. explanation leaves out the flows for
+// other lengths.
 func explanation(steps []ovs.Step, size int) (FlowExplanation, error) {
 	var x FlowExplanation
 

@@ -16,9 +16,9 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/verdict"
 )
 
-// flowTable keeps the bridge's flows up to date, those of either backend. The eBPF backend has a
-// few flows that pass packets to and from its programs; with the OpenFlow backend, flows do
-// everything. Only the gateway's loop calls its methods, except run.
+// flowTable keeps the bridge's flows up to date, those of either backend. The eBPF backend has a few
+// flows, which pass packets to and from its programs. With the OpenFlow backend, flows do everything.
+// Only the gateway's loop calls its methods, except run.
 type flowTable struct {
 	s      Settings
 	ovs    *ovs.Client
@@ -26,9 +26,9 @@ type flowTable struct {
 	record *recorder
 	wake   loop.Signal // triggers the gateway's loop
 
-	connected   atomic.Bool // whether the OpenFlow connection is up
+	connected   atomic.Bool // the OpenFlow connection of run is up
 	maybeLost   atomic.Bool // the bridge's flows may differ from those written
-	justJoined  bool        // the uplink became a port a moment ago; ovs-vswitchd answers
+	justJoined  bool        // the uplink became a port a moment ago: sync does not wait for connected
 	planner     openflow.Planner
 	bridgeFlows ovs.FlowSync
 	comparedAt  time.Time // last comparison of all flows with those on the bridge
@@ -133,13 +133,15 @@ func (t *flowTable) retrySync(ctx context.Context, sync func() error) error {
 	t.justJoined = true
 	defer func() { t.justJoined = false }()
 
+	const tries, pause = 5, 100 * time.Millisecond
+
 	var err error
-	for range 5 {
+	for range tries {
 		if err = sync(); err == nil {
 			return nil
 		}
 
-		if !loop.Pause(ctx, 100*time.Millisecond) {
+		if !loop.Pause(ctx, pause) {
 			return err
 		}
 	}

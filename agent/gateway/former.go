@@ -13,21 +13,24 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/loop"
 )
 
-// conntrack translates a connection to the address that the node had when it began, for as long as
-// packets arrive. The agent deletes connections of a removed address, so that later packets get a
-// new translation. OVN uses the old address until the controller has learned the new one. The agent
-// cannot observe that moment, so it flushes repeatedly, each time after twice the wait.
-//
-// Until then, packets from OVN with a removed address are dropped: replies would go to the new
-// owner of the address.
 const (
-	maxFormer  = 64 // hosts with temporary IPv6 addresses get new ones every day
-	firstWait  = 250 * time.Millisecond
-	maxFlushes = 12 // the last one about eight minutes after the first
+	maxFormer  = 64                     // hosts with temporary IPv6 addresses get new ones every day
+	firstWait  = 250 * time.Millisecond // between the first two flushes; doubles with each flush
+	maxFlushes = 12                     // per address, the last one about eight minutes after the first
 )
 
-// formerAddresses holds addresses that the host no longer has. Its methods are safe for concurrent
-// use.
+// formerAddresses holds addresses that the host no longer has, and deletes ("flushes") the connections
+// that conntrack still translates to them.
+//
+// conntrack translates a connection to the address that the node had when it began, for as long as
+// packets arrive. After a flush, later packets get a new translation. OVN uses the old address until the
+// controller has learned the new one. The agent cannot observe that moment, so it flushes repeatedly,
+// each time after twice the wait.
+//
+// Packets from OVN with a former address are dropped meanwhile: replies would go to the new owner of
+// the address.
+//
+// Its methods are safe for concurrent use.
 type formerAddresses struct {
 	ovsRunDir string
 	log       *slog.Logger
@@ -68,7 +71,7 @@ func (f *formerAddresses) add(addrs []netip.Addr) {
 	}
 }
 
-// mostFlushed returns the address with the most flushes, which is one of the oldest.
+// mostFlushed returns an address with the most flushes, which is one of the oldest.
 func mostFlushed(former map[netip.Addr]int) (found netip.Addr) {
 	for a, flushes := range former {
 		if !found.IsValid() || flushes > former[found] {

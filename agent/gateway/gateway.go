@@ -25,30 +25,9 @@ const (
 	attachedCheck = 250 * time.Millisecond
 )
 
-// CheckHost returns an error if a gateway with these settings would harm the host in its current
-// state. The error names the conflict.
-func CheckHost(s Settings) error {
-	h, err := observe(s.Wiring, knownAddresses{})
-	if err != nil {
-		return err
-	}
-
-	return errors.Join(checkDedicatedUplink(h, s), checkPorts(s.reserved()))
-}
-
-// CheckOverlap returns an error if an address or next hop of the host is in a network of pods or of
-// the tunnels. The error names both.
-func CheckOverlap(s Settings) error {
-	h, err := observe(s.Wiring, knownAddresses{})
-	if err != nil {
-		return err
-	}
-
-	return checkOverlap(h, s)
-}
-
 // Gateway is the reconcile loop. It reads the host and makes each part apply its own state. No part
-// refers to the Gateway. Exported methods are safe for concurrent use.
+// refers to the Gateway. The package comment lists the parts. Exported methods are safe for concurrent
+// use.
 type Gateway struct {
 	s        Settings
 	log      *slog.Logger
@@ -67,9 +46,9 @@ type Gateway struct {
 
 // Options configures New.
 type Options struct {
-	Settings        Settings
-	OVS             *ovs.Client
-	Source          Source
+	Settings        Settings         // valid, see Settings.Validate
+	OVS             *ovs.Client      // the caller closes it after Run
+	Source          Source           // the cluster's Services, nodes and pods
 	ShortcutManager *ShortcutManager // gets the programs when they are loaded; nil: no pod has shortcuts
 	// Changed is called when the result of View.Node, View.Missing or Services.Redirects changes.
 	// It must not block.
@@ -85,7 +64,7 @@ func New(o Options) *Gateway {
 	o.Settings = o.Settings.Defaulted()
 	wake, record := loop.NewSignal(), newRecorder(o.Log)
 
-	// Each part gets those before it.
+	// The order is that of the dependencies: a part gets those before it.
 	p := parts{
 		s:      o.Settings,
 		log:    o.Log,
@@ -131,7 +110,8 @@ func New(o Options) *Gateway {
 }
 
 // Run keeps the gateway in its desired state until ctx ends. It then returns nil and leaves the
-// programs attached and everything else in place.
+// programs attached and everything else in place. It must be called only once. A round that fails is
+// repeated, and View.Missing has its error.
 func (g *Gateway) Run(ctx context.Context) error {
 	defer func() {
 		g.services.close()
@@ -178,11 +158,33 @@ func (g *Gateway) Services() *Services { return g.services }
 // View returns the gateway's state as other parts of the agent see it.
 func (g *Gateway) View() *View { return g.view }
 
-// Stats returns what the parts have recorded.
+// Stats returns counts and faults of the parts.
 func (g *Gateway) Stats() Stats { return g.record.read() }
 
 // Counters returns the backend's decisions, by reason. Programs count since the node's start, flows
 // since Run began.
 func (g *Gateway) Counters(ctx context.Context) ([]bpf.Counter, error) {
 	return g.backend.counters(ctx)
+}
+
+// CheckHost returns an error if a gateway with these settings would harm the host in its current
+// state. The error names the conflict. CheckHost needs no Gateway, and changes nothing.
+func CheckHost(s Settings) error {
+	h, err := observe(s.Wiring, knownAddresses{})
+	if err != nil {
+		return err
+	}
+
+	return errors.Join(checkDedicatedUplink(h, s), checkPorts(s.reserved()))
+}
+
+// CheckOverlap returns an error if an address or next hop of the host is in a network of pods or of
+// the tunnels. The error names both. CheckOverlap needs no Gateway, and changes nothing.
+func CheckOverlap(s Settings) error {
+	h, err := observe(s.Wiring, knownAddresses{})
+	if err != nil {
+		return err
+	}
+
+	return checkOverlap(h, s)
 }

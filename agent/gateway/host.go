@@ -29,16 +29,16 @@ type hostUse struct {
 	record *recorder
 
 	gate         *bpf.Gate // nil: not loaded
-	gateUnneeded bool      // and none is attached
+	gateUnneeded bool      // the layout needs no gate, and none is attached
 	gateTriedAt  time.Time // last attempt to load it
 
-	sockets   []link.Socket // last scan
-	scannedAt time.Time
-	protos    []verdict.NSKey // last scan
+	sockets   []link.Socket   // inside the SNAT range, of the last scan
+	scannedAt time.Time       // last scan of sockets
+	protos    []verdict.NSKey // protocols without ports, of the last scan
 }
 
-// ensureGate makes the gate be as the layout needs it. After an error it tries again in the next
-// resync.
+// ensureGate attaches the gate, or removes it in layout dedicated. After an error it tries again in the
+// next resync.
 func (u *hostUse) ensureGate() {
 	if u.s.NoEBPF != "" || u.gate != nil || u.gateUnneeded || time.Since(u.gateTriedAt) < resync {
 		return
@@ -129,10 +129,10 @@ func (u *hostUse) syncSockets(programs *bpf.Gateway) error {
 	return nil
 }
 
-// syncLookups writes the ports for which the programs must look up the owning socket. It does so by
-// the gate, which knows of later binds. If that does not work, it writes them without the gate. It
-// lists the sockets once more than syncSockets, because the gate needs a list that is younger than
-// the period that Sync begins.
+// syncLookups writes the ports for which the programs must look up the owning socket. It does so through
+// the gate, which adds later binds. If that fails, it writes them without the gate. It lists the sockets
+// again, after syncSockets, because the gate needs a list that is younger than the period that Sync
+// begins.
 func (u *hostUse) syncLookups(programs *bpf.Gateway) error {
 	if u.gate != nil {
 		err := u.syncGate()
@@ -146,6 +146,7 @@ func (u *hostUse) syncLookups(programs *bpf.Gateway) error {
 	return programs.SyncHostSockets(lookupPorts(u.s))
 }
 
+// syncGate attaches the gate again if it was detached, and writes the ports through it.
 func (u *hostUse) syncGate() error {
 	attached, err := u.gate.Attached()
 	if err == nil && !attached {
@@ -252,7 +253,7 @@ func socketKeys(sockets []link.Socket) []bpf.SocketKey {
 	return slices.Compact(out)
 }
 
-// onlyListening returns the listening ones, which deserve a warning to the operator.
+// onlyListening returns the listening sockets, about which the agent warns the operator.
 func onlyListening(sockets []link.Socket) []link.Socket {
 	return slices.DeleteFunc(slices.Clone(sockets), func(s link.Socket) bool { return !s.Listening })
 }

@@ -27,7 +27,7 @@ func (i *Inputs) SetInSync(inSync bool) {
 	i.set(func(f *facts) { f.inSync = inSync })
 }
 
-// SetSubnets sets the node's pod subnets and the networks of the gateway routers.
+// SetSubnets sets the node's pod subnets and the join networks of the gateway routers.
 func (i *Inputs) SetSubnets(pods, joins []netip.Prefix) {
 	i.set(func(f *facts) { f.pods, f.joins = pods, joins })
 }

@@ -16,6 +16,17 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/verdict"
 )
 
+// This file moves the uplink between the host and the bridge, as the layout requires:
+//
+//   - In layout bridged, the uplink is a port of the bridge, and the bridge has the host's addresses.
+//     joinBridge brings the node there. rejoin repairs such a node.
+//   - In layout direct, the uplink has the host's addresses. leaveBridge brings the node there, if an
+//     agent had moved it before.
+//
+// Package nicbridge does the move itself: it records a snapshot in the run directory, moves addresses
+// and routes, and undoes the move if it fails or its process ends. While the move is in effect, the
+// snapshot's phase is Done.
+
 // moveOptions returns the options with which nicbridge moves the uplink.
 func moveOptions(s Settings, o *ovs.Client) nicbridge.Options {
 	return nicbridge.Options{
@@ -24,7 +35,8 @@ func moveOptions(s Settings, o *ovs.Client) nicbridge.Options {
 	}
 }
 
-// addressesMoved reports whether nicbridge moved the host's addresses to the bridge.
+// addressesMoved reports whether nicbridge has moved the host's addresses to the bridge. An operator who
+// has put the addresses there without nicbridge does not count.
 func addressesMoved(s Settings) bool {
 	snapshot, err := nicbridge.Load(s.RunDir, s.Uplink)
 	return err == nil && snapshot.Phase == nicbridge.Done
@@ -84,11 +96,15 @@ func (t *topology) requiredTransfer(ctx context.Context, h Host) (transfer, erro
 		return leaveTransfer, nil
 	}
 
-	member, err := checkBridge(ctx, t.ovs, t.s.Wiring)
+	isMember, err := checkBridge(ctx, t.ovs, t.s.Wiring)
+	if err != nil || t.s.Layout != verdict.Bridged {
+		return noTransfer, err
+	}
+
 	// After a reboot OVSDB still lists the uplink as a port, but the boot has assigned the
 	// addresses to the uplink.
-	if err != nil || t.s.Layout != verdict.Bridged || member && !addressesOnUplink(h, t.s) {
-		return noTransfer, err
+	if isMember && !addressesOnUplink(h, t.s) {
+		return noTransfer, nil
 	}
 
 	return joinTransfer, nil
@@ -118,7 +134,8 @@ func (t *topology) joinBridge(
 		return err
 	}
 
-	if h.Bridge != nil && t.s.Userspace() { // the encap address: tunnels now end at the host's address
+	// Tunnels end at the host's address from now on, so the bridge loses the encap address.
+	if h.Bridge != nil && t.s.Userspace() {
 		if err := link.SyncAddresses(t.s.Bridge, nil); err != nil {
 			return err
 		}
@@ -254,8 +271,9 @@ func (t *topology) recreateBridge(ctx context.Context, hostSwitch nicbridge.Swit
 	return Recover(ctx, t.s, t.ovs) // again: the device may have gone meanwhile
 }
 
-// moveAttempts spaces the attempts to move the host's addresses. Each attempt that is undone, by
-// the agent or by the watchdog, interrupts the host.
+// moveAttempts spaces the attempts to move the host's addresses, because each attempt that is undone, by
+// the agent or by the watchdog, interrupts the host. The first one starts at once, and the wait after
+// each doubles, up to about an hour.
 type moveAttempts struct {
 	started   int
 	notBefore time.Time // of the next one
@@ -263,7 +281,7 @@ type moveAttempts struct {
 
 const (
 	firstMoveWait = time.Minute
-	mostDoublings = 6 // a wait of about an hour
+	mostDoublings = 6 // to 64 min
 )
 
 // start counts an attempt, or returns an error if it is too early for one.

@@ -10,27 +10,30 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/verdict"
 )
 
-// Host is the machine's network configuration, as far as the gateway needs it.
+// Host is the machine's network configuration, as far as the gateway needs it. Each round of the
+// gateway's loop reads it again.
 type Host struct {
 	Uplink    link.Link
-	Bridge    *link.Link // nil if there is no bridge
-	Addresses []link.Address
+	Bridge    *link.Link          // nil if the bridge does not exist
+	Addresses []link.Address      // of all devices
 	Defaults  []link.DefaultRoute // of the main table
 	Hops      []link.Hop          // of uplink and bridge, to the networks outside
-	Known     knownAddresses
-	// The following are set by View.observe only.
+	Known     knownAddresses      // by which the cluster knows the node
+
+	// Only View.observe sets the following.
 	Ephemeral []cluster.PortRange // among which the kernel chooses ports for the host's connections
 	TCP       []netip.AddrPort    // local addresses of TCP listeners, sorted
 	UDP       []netip.AddrPort    // local addresses of unconnected UDP sockets, sorted
 }
 
-// Node is the part of the gateway's state that the controller and other parts of the agent need.
+// Node is the part of the gateway's state that the controller and other parts of the agent need. It
+// follows from Host and Settings (see nodeOf).
 type Node struct {
 	Uplink    link.Link
 	Addresses []netip.Prefix // of the gateway router, at most one per family, IPv4 first
 	NextHops  []netip.Addr   // of the gateway router's default routes, at most one per family, IPv4 first
-	Routes    []link.Hop     // the gateway router's routes to other networks, of a family that has no next hop above
-	HostCIDRs []netip.Prefix // the host's own addresses and Gone, sorted; see nodeOf for those that are left out
+	Routes    []link.Hop     // of the gateway router to other networks, of families without NextHops
+	HostCIDRs []netip.Prefix // the host's own addresses and Gone, sorted; nodeOf leaves some out
 	Gone      []netip.Prefix // those of Addresses that the host lost a short time ago
 }
 
@@ -240,7 +243,7 @@ func hopsOf(hops []link.Hop, device string, is4 bool) []link.Hop {
 		func(r link.Hop) bool { return r.Device != device || r.Prefix.Addr().Is4() != is4 })
 }
 
-// hostAddrs returns the gateway's host set: every local address, sorted.
+// hostAddrs returns the addresses whose packets may be for the host: those of all devices, sorted.
 func hostAddrs(h Host) []netip.Addr {
 	var out []netip.Addr
 	for _, a := range h.Addresses {
@@ -252,8 +255,8 @@ func hostAddrs(h Host) []netip.Addr {
 	return slices.Compact(out)
 }
 
-// ownAddrs returns the addresses by which the host's sockets reach its NodePorts: the host set
-// without Service addresses.
+// ownAddrs returns the addresses at which the host's own sockets reach NodePorts: hostAddrs without
+// Service addresses.
 func ownAddrs(h Host, s Settings) []netip.Addr {
 	return slices.DeleteFunc(hostAddrs(h), func(a netip.Addr) bool { return cluster.Contains(s.ServiceCIDRs, a) })
 }
@@ -268,8 +271,8 @@ func bridgeAddresses(s Settings) []netip.Prefix {
 	return []netip.Prefix{s.Encap}
 }
 
-// nodeAddrs returns all of the node's own addresses, and those of the gateway router. Those that the
-// cluster trusts serve node ports, as in the controller's load balancers.
+// nodeAddrs returns the host's own addresses and those of the gateway router, without duplicates. With
+// the result of trustedOnly, they are the addresses at which the node serves NodePorts.
 func nodeAddrs(n Node) []netip.Addr {
 	out := addrsOf(n.HostCIDRs)
 	for _, a := range addrsOf(n.Addresses) {

@@ -5,14 +5,14 @@ import "time"
 // Limits of the time that changes of Services take. Services with thousands of frontends that come
 // and go again and again would keep the node's CPUs busy otherwise, and pods would start late.
 const (
-	restFactor  = 15 // a pause is this much longer than the work before it
-	longestRest = time.Second
+	restFactor  = 15          // a pause is this many times as long as the work before it
+	longestRest = time.Second // but not longer than this
 )
 
 // pacer computes the pauses between changes of Services, in proportion to the time that the changes
 // took. Its caller serializes the calls.
 type pacer struct {
-	worked  time.Duration // since the last pause was over
+	worked  time.Duration // sum of the work since the end of a pause
 	endedAt time.Time     // end of the last work
 }
 

@@ -10,6 +10,8 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/cluster"
 )
 
+// This file calculates with lists of port ranges.
+
 // parsePorts reads the format of net.ipv4.ip_local_reserved_ports: "22,49152-65535". An empty
 // string is an empty list.
 func parsePorts(s string) ([]cluster.PortRange, error) {
@@ -42,6 +44,7 @@ func parsePorts(s string) ([]cluster.PortRange, error) {
 	return mergePorts(out), nil
 }
 
+// formatPorts returns the ranges in the format of parsePorts.
 func formatPorts(ranges []cluster.PortRange) string {
 	var out []string
 

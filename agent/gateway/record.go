@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// Names of the optional parts, in the log and in metrics. A failed part is logged, counted and
-// retried. It does not stop other parts.
+// Names of the optional parts, in the log and in metrics. A fault of an optional part is logged and
+// published, and the part is retried. It does not stop other parts.
 const (
 	partSockets   = "host_to_service"     // translation for the host's own sockets
 	partGate      = "bind_gate"           // immediate notice of binds; without it, sockets are found by the next scan
@@ -28,16 +28,18 @@ const (
 	partUntranslated = "older_connections" // deletion of connections that are older than their frontend
 )
 
-// Stats are counted since the start.
+// Stats are the gateway's counts since the agent's start, and the current state of its parts. Callers
+// must not modify maps and slices.
 type Stats struct {
-	Repairs   map[string]uint64 // by part: corrections of a state that had been right
+	Repairs  map[string]uint64 // count by part: corrections of a state that had been right
+	Restored RestoredRoutes    // the last of these repairs that was of a route
+
+	Degraded  map[string]string // fault of each optional part, "" if it works
 	Listeners int               // host sockets that listen inside the SNAT range
 	SNATPorts int               // size of the SNAT range, 0 if unknown
 	PortUse   []PortUse         // remotes with the highest use of the SNAT range, highest first
-	Degraded  map[string]string // fault of each optional part, "" if it works
 	Shortcuts *ShortcutStats    // nil: no pod of the node can have them
-	Unwritten map[string]int    // entries without room, by table; not modified
-	Restored  RestoredRoutes
+	Unwritten map[string]int    // entries without room, by table
 }
 
 // RestoredRoutes is the last time when the gateway added routes again that were removed from the
@@ -47,7 +49,7 @@ type RestoredRoutes struct {
 	At     time.Time
 }
 
-// ShortcutStats are reasons why pods have no shortcuts. It is not modified.
+// ShortcutStats are reasons why pods have no shortcuts. They do not change after publication.
 type ShortcutStats struct {
 	Causes  []string // why no pod of the node has any at present
 	Limited int      // pods' interfaces with a bandwidth limit
@@ -89,7 +91,7 @@ func newRecorder(log *slog.Logger) *recorder {
 	}}
 }
 
-// countRepair counts a correction of a state that had been right.
+// countRepair counts a correction of a state that had been right. part is one of those in newRecorder.
 func (r *recorder) countRepair(part string) {
 	r.log.Info("repaired", "part", part)
 	r.change(func(s *Stats) { s.Repairs[part]++ })

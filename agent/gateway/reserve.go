@@ -14,6 +14,10 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/cluster"
 )
 
+// The agent adds the SNAT range and the node ports to the kernel's reserved ports (reservedSysctl). The
+// kernel then does not choose them as local ports of the host's own connections. Its choice is among
+// the other ports of localSysctl, the ephemeral ports. A socket can still bind a reserved port
+// explicitly (see hostUse).
 const (
 	reservedSysctl = "net/ipv4/ip_local_reserved_ports"
 	reservedRecord = "reserved-ports" // in the run directory: the ports that the agent added
@@ -79,7 +83,7 @@ func Unreserved(want ...cluster.PortRange) (string, error) {
 }
 
 // readPorts reads a sysctl that is a list of ports, such as reservedSysctl, or the first and the
-// last port of a range, such as localSysctl.
+// last port of a range with white space between them, such as localSysctl.
 func readPorts(sysctl string) ([]cluster.PortRange, error) {
 	value, err := link.ReadSysctl(sysctl)
 	if err != nil {

@@ -34,10 +34,10 @@ type knownRoutes struct {
 // were removed with them. A default route that was removed alone stays removed, because its
 // operator wants that.
 //
-// It also hides short losses from the gateway: a route to other networks counts as present for
+// It also hides short losses from the gateway: a route to other networks (a hop) counts as present for
 // flushTime after it was removed, because a network manager may replace it.
 //
-// Only the gateway's loop uses it.
+// Only the gateway's loop uses it, except watches.
 type routeKeeper struct {
 	file   runFile[knownRoutes]
 	wake   loop.Signal // triggers the gateway's loop
@@ -161,8 +161,8 @@ func (k *routeKeeper) watches(device string) bool {
 	return devices != nil && slices.Contains(*devices, device)
 }
 
-// restoreConnected adds missing connected routes to the kernel. It returns all that are known
-// afterwards.
+// restoreConnected adds missing connected routes to the kernel, and notes their devices as flushed. It
+// returns all routes that are known afterwards.
 func (k *routeKeeper) restoreConnected(devices []string, now time.Time) ([]link.ConnectedRoute, error) {
 	var (
 		all  []link.ConnectedRoute
@@ -211,12 +211,11 @@ func (k *routeKeeper) inactive(
 	var out []link.ConnectedRoute
 
 	for _, r := range k.known.Connected {
-		same := func(o link.ConnectedRoute) bool { return o.Device == r.Device && o.Prefix == r.Prefix }
-
 		if r.Device != device {
 			continue
 		}
 
+		same := func(o link.ConnectedRoute) bool { return o.Device == device && o.Prefix == r.Prefix }
 		if slices.ContainsFunc(active, same) {
 			delete(k.inactiveSince, r)
 			continue
@@ -238,9 +237,14 @@ func (k *routeKeeper) inactive(
 	return out
 }
 
-// restoreDefault decides about a default route that is gone. keep is true while the route may have
-// been flushed. If it was flushed, and no network manager replaces it, restoreDefault adds it
-// again.
+// restoreDefault decides about a known default route that is gone:
+//
+//   - If another default route of the family exists, or the route is from a router advertisement, or it
+//     was removed alone, restoreDefault forgets it.
+//   - If it was flushed, restoreDefault adds it again after managerTime.
+//   - Otherwise it waits, and the route stays known.
+//
+// keep means that the route counts as present.
 func (k *routeKeeper) restoreDefault(
 	r link.DefaultRoute,
 	devices []string,
@@ -259,11 +263,14 @@ func (k *routeKeeper) restoreDefault(
 	isReplaced := slices.ContainsFunc(h.Defaults,
 		func(o link.DefaultRoute) bool { return o.NextHop.Is4() == r.NextHop.Is4() })
 	isAdvertised := r.Protocol == unix.RTPROT_RA // the kernel adds it again with the next advertisement
-	flushedAt, wasFlushed := k.flushedAt[r.Device]
-	wasFlushed = wasFlushed && flushedAt.Sub(since).Abs() < flushTime && slices.Contains(devices, r.Device)
+
+	// A flush removes connected routes of the device at about the same time.
+	flushedAt, lostConnected := k.flushedAt[r.Device]
+	wasFlushed := lostConnected && flushedAt.Sub(since).Abs() < flushTime && slices.Contains(devices, r.Device)
+	wasRemovedAlone := !wasFlushed && now.Sub(since) >= flushTime
 
 	switch {
-	case isReplaced, isAdvertised, !wasFlushed && now.Sub(since) >= flushTime:
+	case isReplaced, isAdvertised, wasRemovedAlone:
 		delete(k.defaultLostSince, r)
 		return false, nil
 	case wasFlushed && now.Sub(since) >= managerTime:
@@ -281,7 +288,7 @@ func (k *routeKeeper) restoreDefault(
 	return true, nil
 }
 
-// setKnown writes changed routes to the file.
+// setKnown sets the known routes, and writes changed ones to the file.
 func (k *routeKeeper) setKnown(now knownRoutes) {
 	if slices.Equal(now.Connected, k.known.Connected) && slices.Equal(now.Defaults, k.known.Defaults) {
 		return

@@ -24,24 +24,24 @@ import (
 // with host ports. The loop calls its functions, so they must not block. Callers must not modify
 // the results.
 type Source struct {
-	Node    string
-	Keys    func() ([]service.Key, bool) // false: not known yet
-	Objects func(service.Key) service.Objects
-	Zone    func() string // the node's zone, or ""
+	Node    string                            // name of this node
+	Keys    func() ([]service.Key, bool)      // of all objects; false: not known yet
+	Objects func(service.Key) service.Objects // the current ones of a key, empty if deleted
+	Zone    func() string                     // the node's zone, or ""
 	// Peers returns the addresses by which other nodes are known, and all addresses of their hosts,
 	// each sorted. It is nil if there are no peers.
 	Peers func() (known, hosts []netip.Addr)
 	// Addresses returns the Node's InternalIPs and the gateway's addresses in its annotation, both
 	// empty while the Node is not known. It may be nil.
 	Addresses func() (internal, annotated []netip.Addr)
-	// TrustedHosts returns those of the node's addresses that the whole cluster trusts. It may be
-	// nil: then all are trusted.
+	// TrustedHosts returns those of the node's addresses that the whole cluster trusts. Only these
+	// serve node ports. It may be nil: then all are trusted.
 	TrustedHosts func([]netip.Prefix) []netip.Prefix
 	// ControlPlane returns the servers at whose ports no frontend is served. The gateway must be
 	// triggered when its result changes. It may be nil.
 	ControlPlane func() model.ControlPlane
-	// Refused is called with the reasons when the parts of an object that this node does not serve
-	// have changed. It must not block. It may be nil.
+	// Refused is called when the parts of an object that this node does not serve have changed. It gets
+	// the reasons. It must not block. It may be nil.
 	Refused func(service.Key, []string)
 }
 
@@ -49,7 +49,8 @@ type Source struct {
 // the host's sockets, and the map from flow counters to Services.
 //
 // Its work has two halves. This file plans: it computes the desired tables from the objects.
-// tables.go writes: it brings the kernel's tables in line with the desired ones.
+// tables.go writes: it brings the kernel's tables in line with the desired ones. A change of an object
+// marks its key as dirty, and the next plan reads the objects of dirty keys.
 //
 // Two loops do this work. The gateway's loop makes the first plan and the first write (plan,
 // write). After that a separate loop plans and writes the changes of Services (run), with pauses in
@@ -341,7 +342,8 @@ func (s *Services) planChanges(n service.Node) {
 }
 
 // account charges the objects of the keys to the budgets of their namespaces. It returns the
-// meaning of these objects, and of all others that a budget lets in or out now.
+// meaning of these objects, and of all others that a budget lets in or out now. The caller must hold
+// mu.
 func (s *Services) account(keys []service.Key) map[service.Key]model.Meaning {
 	meanings := map[service.Key]model.Meaning{}
 
@@ -378,11 +380,13 @@ func (s *Services) takeDirty() []service.Key {
 	return out
 }
 
+// meaning returns the current objects of the key as the cluster's configuration interprets them. The
+// caller must hold mu.
 func (s *Services) meaning(k service.Key) model.Meaning {
 	return s.source.Objects(k).Meaning(s.node.Cluster)
 }
 
-// reportRefused calls Source.Refused if the parts that the node does not serve of an object
+// reportRefused calls Source.Refused if the parts of an object that the node does not serve have
 // changed.
 func (s *Services) reportRefused(k service.Key, p *service.Plan) {
 	var now []string

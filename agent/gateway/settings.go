@@ -15,7 +15,7 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/verdict"
 )
 
-// Backend decides whether the host or OVN owns a packet.
+// Backend is the kind of backend, which decides whether the host or OVN owns a packet. "" means EBPF.
 type Backend string
 
 // The backends.
@@ -24,35 +24,37 @@ const (
 	OpenFlow Backend = "openflow" // flows on the bridge, only in layout Bridged
 )
 
-// Settings is the part of the gateway's configuration that does not change at run time.
+// Settings is the part of the gateway's configuration that does not change at run time. Validate must
+// return nil for it.
 type Settings struct {
 	Wiring
 	Cluster
-	PinDir     string
+
+	PinDir     string   // directory in bpffs with the pins of programs and maps
 	RunDir     string   // run directory of the agent
 	OVSRunDir  string   // contains the bridges' .mgmt sockets
 	Watchdog   []string // command of nicbridge's watchdog, nil for none
 	CgroupPath string   // cgroup2 mount, "" to detect it
-	NotHost    []string // devices with addresses that are not node addresses
+	NotHost    []string // devices with addresses that are not node addresses, such as the management port
 	NoEBPF     string   // why the kernel cannot run the programs, or ""
 
-	CountServices int  // limit of Service ports with packet counts
-	Shortcuts     bool // where supported: established connections of pods past OVS
+	CountServices int  // limit of Service ports with packet counts; 0: none are counted
+	Shortcuts     bool // where supported, packets of pods' established connections bypass OVS
 
 	forceClsact bool          // in tests: behave like a kernel without tcx
 	sizes       bpf.Sizes     // in tests: small tables
 	addressHold time.Duration // in tests: replaces the constant addressHold; 0: it does not
 }
 
-// Wiring is how the gateway is connected.
+// Wiring is how the gateway is connected. Resolve completes it with facts from OVSDB.
 type Wiring struct {
-	Uplink    string
-	Bridge    string
-	Layout    verdict.Layout
-	Backend   Backend
+	Uplink    string         // the node's NIC
+	Bridge    string         // gateway bridge in OVS, such as breth0
+	Layout    verdict.Layout // how uplink, bridge and host are connected
+	Backend   Backend        // see Defaulted
 	VLAN      uint16         // except in Direct: the node's VLAN on the uplink, 0 = untagged
 	Addresses []netip.Prefix // Dedicated: of the gateway router, at most one per family, IPv4 first
-	NextHops  []netip.Addr   // nil: take those of the default routes
+	NextHops  []netip.Addr   // of the gateway router; nil: those of the host's default routes
 	Datapath  string         // ovs.DatapathSystem or ovs.DatapathNetdev
 	Encap     netip.Prefix   // DatapathNetdev: tunnel address on the bridge
 	Tunnel    netip.Addr     // configured tunnel address; the zero Addr: that of the node
@@ -60,8 +62,8 @@ type Wiring struct {
 
 // Cluster is the configuration of the cluster that the gateway serves.
 type Cluster struct {
-	SNATPorts cluster.PortRange
-	NodePorts bool
+	SNATPorts cluster.PortRange // local ports of connections that OVN translates; reserved on the host
+	NodePorts bool              // the gateway serves NodePorts
 	// NodePortRange are the node ports of the API server. If NodePorts is set, the host does not
 	// choose them for its own connections.
 	NodePortRange cluster.PortRange
@@ -69,13 +71,13 @@ type Cluster struct {
 	ExternalIPs   []netip.Prefix // allowed ranges of Services' external IPs; nil: none
 	TrustSlices   bool           // only the control plane can write EndpointSlices with its label
 	Shares        service.Shares // budgets of Services and host ports
-	PodCIDRs      []netip.Prefix
+	PodCIDRs      []netip.Prefix // pod networks of the whole cluster
 	PodTunnels    []netip.Prefix // to which pods may send tunnel packets of their own; nodes are excepted
 	Local         bool           // local gateway mode
 	NoGateway     bool           // the node has no gateway: its pods use those of other nodes
-	BFD           bool
-	Routable      bool // pods are reachable from outside by their own addresses
-	MTU           int  // of pods; 0 = the uplink's MTU minus the Geneve overhead
+	BFD           bool           // packets of BFD sessions go to both sides
+	Routable      bool           // pods are reachable from outside by their own addresses
+	MTU           int            // of pods; 0 = the uplink's MTU minus the Geneve overhead
 }
 
 // Userspace reports whether ovs-vswitchd itself forwards packets.
@@ -109,7 +111,7 @@ func (s Settings) Validate() error {
 	return errors.Join(err, s.Shares.Validate(), s.Wiring.Validate())
 }
 
-// Validate returns all conflicts between settings, joined.
+// Validate returns all conflicts between the settings of the wiring, joined.
 func (w Wiring) Validate() error {
 	var errs []error
 
@@ -145,6 +147,8 @@ func (w Wiring) Validate() error {
 	return errors.Join(append(errs, w.validateAddresses())...)
 }
 
+// validateAddresses checks that the gateway router has addresses and next hops of its own in layout
+// dedicated, and no addresses of its own in other layouts.
 func (w Wiring) validateAddresses() error {
 	if w.Layout != verdict.Dedicated {
 		if len(w.Addresses) > 0 {

@@ -21,12 +21,13 @@ import (
 )
 
 const (
-	forgetPause = 100 * time.Millisecond // between two changes of the epoch
-	// revalidation is when OVS has applied a change of flows to those of its datapath at the
-	// latest.
-	revalidation  = time.Second
-	settingsRetry = time.Second // after an error
-	// Sources of observers and faults.
+	forgetPause   = 100 * time.Millisecond // between two changes of the epoch, see followFlows
+	revalidation  = time.Second            // OVS applies a change of flows to its datapath's within this time
+	settingsRetry = time.Second            // after an error of watchSettings
+)
+
+// Sources of observers and of faults. sourceOf names further ones.
+const (
 	inOVSDB   = "OVSDB"
 	inFlows   = "flows of " + ovs.IntegrationBridge
 	inPins    = "attached programs"
@@ -61,22 +62,28 @@ func (s Settings) NoShortcuts() string {
 
 // ShortcutManager keeps the programs of shortcuts on the pods' devices. With a shortcut, packets of
 // an established connection of a pod bypass OVS. A failure costs a pod its shortcuts and nothing
-// else. Its methods are safe for concurrent use.
+// else. Its methods are safe for concurrent use. They must not be called before New, which connects the
+// manager to a Gateway.
 //
-// No pod has shortcuts while OVS has an observer: something that looks at single packets, such as a
-// mirror or a flow that logs. A change of OVN's flows raises the epoch: then every shortcut is
-// void, and connections pass OVS again until they get a new one.
+// The programs make the shortcuts (bpf/past.h). The manager decides when they must not:
+//
+//   - While OVS has an observer, no pod has shortcuts. An observer looks at single packets, such as a
+//     mirror or a flow that logs. As long as the manager cannot read flows or settings, it assumes one.
+//   - A change of OVN's flows increments the epoch, a number that all valid shortcuts carry. Every
+//     shortcut is then void, and connections pass OVS again until they get a new one.
+//   - A pod with a bandwidth limit has no shortcuts, because their packets would skip the limit, which is
+//     on the pod's device.
 type ShortcutManager struct {
 	s      Settings
 	ovs    *ovs.Client
 	log    *slog.Logger
 	record *recorder // set by New
 
-	mu        sync.Mutex   // guards the fields below, and calls of gw
-	gw        *bpf.Gateway // nil before loading
-	ports     map[int]link.PodDevice
-	observers map[string]string // the observer, or why none can be excluded, by source
-	faults    map[string]error  // by source
+	mu        sync.Mutex             // guards the fields below, and calls of gw
+	gw        *bpf.Gateway           // nil before loading
+	ports     map[int]link.PodDevice // pods' devices, by interface index
+	observers map[string]string      // by source: the observer, or why none can be excluded
+	faults    map[string]error       // by source
 }
 
 // NewShortcutManager returns the manager for Options. Until flows and settings are known, no pod
@@ -105,8 +112,8 @@ func (m *ShortcutManager) Add(port link.PodDevice) {
 	m.recordStats()
 }
 
-// Sync makes the programs cover the given devices. Others stay as long as they exist: one that has
-// come meanwhile may be missing from the list, and the device of a pod that has left is removed.
+// Sync makes the programs cover the given devices. Other devices stay covered as long as they exist,
+// because a device that was added meanwhile may be missing from the list.
 func (m *ShortcutManager) Sync(ports []link.PodDevice) {
 	if m.s.NoShortcuts() != "" {
 		return
@@ -205,7 +212,7 @@ func (m *ShortcutManager) setFault(source string, err error) {
 	m.setFaultLocked(source, err)
 }
 
-// setObserver records what looks at single packets: no pod has shortcuts while it does.
+// setObserver records the observer of a source, or "" for none, and turns shortcuts on or off.
 func (m *ShortcutManager) setObserver(source, what string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -246,7 +253,7 @@ func (m *ShortcutManager) recordStats() {
 	m.record.change(func(stats *Stats) { stats.Shortcuts = &s })
 }
 
-// cause names an observer. There are few different ones, as they are labels of a metric.
+// cause names an observer for Stats. The names are labels of a metric, so flows have a common one.
 func cause(source, what string) string {
 	switch {
 	case what == ovs.NotRead:
@@ -290,8 +297,8 @@ func (m *ShortcutManager) Run(ctx context.Context) error {
 	return group.Wait()
 }
 
-// followFlows raises the epoch after changes of flows, at most ten times per second. It raises it
-// once more when no datapath flow of OVS is older than the last change: a shortcut may have been
+// followFlows increments the epoch after changes of flows, at most ten times per second. It does so once
+// more when no datapath flow of OVS is older than the last change, because a shortcut may have been
 // learned from such a flow.
 func (m *ShortcutManager) followFlows(ctx context.Context, changed loop.Signal) error {
 	var settled <-chan time.Time

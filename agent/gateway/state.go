@@ -19,10 +19,10 @@ import (
 // the agent (see Inputs), the second from parts of the gateway.
 type facts struct {
 	inSync bool           // ovn-controller has the southbound database's contents
-	peers  []netip.Addr   // other nodes' addresses
+	peers  []netip.Addr   // addresses by which other nodes are known, sorted
+	hosts  []netip.Addr   // all addresses of other nodes' hosts, sorted
 	former []netip.Addr   // addresses that the host no longer has
-	hosts  []netip.Addr   // known addresses of the hosts of other nodes, sorted
-	joins  []netip.Prefix // the networks of the gateway routers
+	joins  []netip.Prefix // OVN's join networks, to which the gateway routers are connected
 	pods   []netip.Prefix // this node's pod subnets
 
 	vips         []netip.Addr      // Service addresses that OVN owns
@@ -31,7 +31,8 @@ type facts struct {
 	wasInPlace   bool              // a round has succeeded, so corrections count as repairs
 }
 
-// state is everything that decides the owner of a packet, for either backend.
+// state is everything that decides the owner of a packet, for either backend, except Services and the
+// host's sockets. newState computes it in each round.
 type state struct {
 	host   Host
 	node   Node
@@ -72,8 +73,8 @@ func newState(h Host, n Node, s Settings, f facts) state {
 	return st
 }
 
-// programConfig returns the programs' settings. Without a bridge that is up, Bridge is 0 and every
-// packet goes to the host.
+// programConfig returns the programs' settings. flowInput converts them for the OpenFlow backend.
+// Without a bridge that is up, Bridge is 0 and every packet goes to the host.
 func programConfig(h Host, n Node, s Settings, f facts) bpf.Config {
 	const ipv4, ipv6 = true, false
 
@@ -105,6 +106,8 @@ func programConfig(h Host, n Node, s Settings, f facts) bpf.Config {
 	return c
 }
 
+// masqueradeNetworks returns the networks of the addresses by which host and OVN reach each other (see
+// hairpin.go).
 func masqueradeNetworks() []netip.Prefix {
 	return []netip.Prefix{masquerade.Of(true).Subnet, masquerade.Of(false).Subnet}
 }
@@ -144,7 +147,7 @@ func (st state) flowInput(
 	return in
 }
 
-// hairpin returns the settings of the link between host and OVN on the node itself.
+// hairpin returns the input of the flows that connect host and OVN on the node itself.
 func (st state) hairpin() openflow.Hairpin {
 	h := openflow.Hairpin{
 		Node4: st.config.Node4, Node6: st.config.Node6, ServiceCIDRs: st.config.ServiceCIDRs,
@@ -161,8 +164,8 @@ func (st state) hairpin() openflow.Hairpin {
 	services := serviceAddrs(st.host, h.ServiceCIDRs)
 
 	for _, a := range slices.SortedFunc(maps.Keys(st.addrs), netip.Addr.Compare) {
-		own := a == h.Node4 || a == h.Node6 || a == h.Host6
-		if st.addrs[a] == verdict.AddrHost && !a.IsLinkLocalUnicast() && !own && !services[a] {
+		isOwn := a == h.Node4 || a == h.Node6 || a == h.Host6 // which have their own flows
+		if st.addrs[a] == verdict.AddrHost && !a.IsLinkLocalUnicast() && !isOwn && !services[a] {
 			h.HostAddrs = append(h.HostAddrs, a)
 		}
 	}

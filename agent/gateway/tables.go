@@ -20,13 +20,13 @@ type tableWriter struct {
 	openedAt time.Time   // of the last attempt to load them
 
 	upToDate  bool // the last plans are completely written, so updateAlone may write the next changes
-	synced    bool // the tables hold what the last Changes have led to; false: write everything
+	synced    bool // the tables equal the desired ones as of the last Changes; false: write everything
 	wroteOnce bool // the first write is over
 	// writes is the number of entries written or deleted since the start. Full syncs of the
 	// gateway's table do not count.
 	writes int
 
-	// For destroy: UDP endpoints that were removed, and frontends that are younger than some
+	// For destroySockets: UDP endpoints that were removed, and frontends that are younger than some
 	// sockets.
 	goneEndpoints []netip.AddrPort
 	newFrontends  []verdict.ServiceKey
@@ -88,9 +88,9 @@ func (s *Services) write(programs *bpf.Gateway) error {
 	return s.writeTables()
 }
 
-// writeTables writes the changes, ends sockets that would miss them, and attaches the programs for
-// the host's sockets. It records a fault of these programs, but does not return it. The caller must
-// hold mu.
+// writeTables writes the changes, destroys sockets that would miss them, and attaches the programs for
+// the host's sockets. It records a fault of these programs, but does not return it. If their tables
+// fail, it closes the programs and writes the other tables again. The caller must hold mu.
 func (s *Services) writeTables() (err error) {
 	defer func() {
 		if s.planned { // a failure of the sockets' tables has been recorded as degraded by now
@@ -239,10 +239,13 @@ func (s *Services) writeSockets(changes []bpf.SockService, all bool) error {
 	return errors.Join(addrsErr, servicesErr)
 }
 
-// destroySockets destroys UDP sockets of the host that would otherwise keep an old destination.
-// These are connected to a removed endpoint by a frontend, or to a frontend since before it
-// existed. Without programs for sockets there are none. It retries failures on the next call. If
-// the kernel does not support it, the error wraps link.ErrNoSocketDestroy.
+// destroySockets destroys UDP sockets of the host that would otherwise keep an old destination:
+//
+//   - sockets that were connected to a frontend, and translated to an endpoint that is now removed
+//   - sockets that were connected to an address and port before these became a frontend
+//
+// Without programs for sockets, no socket is translated, so it destroys none. The next call retries
+// failures. If the kernel cannot destroy sockets, the error wraps link.ErrNoSocketDestroy.
 func (s *Services) destroySockets() error {
 	gone := s.takeGone()
 	if s.sock == nil {
@@ -297,7 +300,7 @@ func (s *Services) recordUnwritten() {
 	}
 }
 
-// close leaves attachments in place. Nothing is written afterwards.
+// close closes the programs, and leaves them attached. Nothing is written afterwards.
 func (s *Services) close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

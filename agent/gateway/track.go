@@ -24,23 +24,24 @@ import (
 )
 
 const (
-	mostUses      = 10              // remotes in Stats
-	fullShare     = 0.9             // share of the SNAT range in use towards one remote: new connections soon fail
-	mostTracked   = 200_000         // larger tables are not dumped: the cost outweighs the benefit
+	mostUses      = 10              // limit of remotes in Stats
+	fullShare     = 0.9             // used share of the SNAT range, towards one remote, from which to warn
+	mostTracked   = 200_000         // limit of connections; a larger dump costs more than it is worth
 	rareDumps     = 5 * time.Minute // between dumps that only measure the use of the SNAT range
-	firstDumpWait = 5 * time.Second // a starting gateway waits so long for ovs-vswitchd
+	firstDumpWait = 5 * time.Second // limit of a starting gateway's wait for ovs-vswitchd
 	trackedSysctl = "net/netfilter/nf_conntrack_count"
 )
 
-// tracker reads conntrack. It determines which connections from before a takeover belong to OVN,
-// and how full the SNAT range is. Its method run reads; the gateway's loop calls the other methods
-// and processes what was read.
+// tracker reads conntrack. It determines which connections from before a takeover belong to OVN, and how
+// full the SNAT range is. run reads a dump and leaves it in the field dump. In the next round, the
+// gateway's loop processes it (sync), and writes the result to the programs (seed). conntrack.go
+// interprets dumps.
 type tracker struct {
 	s         Settings
 	log       *slog.Logger
 	record    *recorder
 	wake      loop.Signal // triggers the gateway's loop
-	connected func() bool // whether ovs-vswitchd is connected
+	connected func() bool // reports whether ovs-vswitchd is connected
 
 	noneLeft atomic.Bool // no connection from before a takeover is left
 
@@ -60,14 +61,15 @@ type tracking struct {
 	warned        map[PortUse]bool  // remotes already warned about; as a key, Ports is 0
 }
 
-// dump is a conntrack reading.
+// dump is the result of one read of conntrack.
 type dump struct {
 	list []ovs.TrackedConnection
 	err  error
 }
 
-// run reads conntrack every half minute and triggers the gateway's loop with the result. It runs
-// apart from that loop, because a dump of many connections takes seconds.
+// run reads conntrack and triggers the gateway's loop with the result: at each resync while connections
+// from before a takeover may be left, then after rareDumps. It runs apart from that loop, because a dump
+// of many connections takes seconds.
 func (t *tracker) run(ctx context.Context) error {
 	last := time.Now()
 
@@ -108,6 +110,7 @@ func (t *tracker) read(ctx context.Context) *dump {
 	return &dump{list: list, err: err}
 }
 
+// tooLarge returns an error if conntrack has more connections than mostTracked.
 func tooLarge(connections int) error {
 	if connections <= mostTracked {
 		return nil

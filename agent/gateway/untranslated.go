@@ -19,12 +19,7 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/loop"
 )
 
-// A client that sends to a frontend before OVN serves it has a connection without a translation.
-// conntrack keeps it for as long as the client sends from the same port, so the client would never
-// reach the Service. The agent deletes these connections when OVN's flows for the frontend are in
-// Open vSwitch. The flows of the datapath follow them up to a second later. Until then, a packet
-// may open the connection again, so the agent looks more than once. A look dumps conntrack, and
-// deletes such connections of all frontends that are due.
+// Times and limits of looks (see untranslated).
 const (
 	firstLook   = 250 * time.Millisecond // usually, the datapath has the flows by then
 	lookPause   = time.Second            // the least time between two dumps
@@ -35,8 +30,16 @@ const (
 	mostPerLook = 10_000                 // deleted connections; each costs ovs-vswitchd a request
 )
 
-// untranslated deletes connections that are older than their frontend. Its methods are safe for
-// concurrent use.
+// untranslated deletes connections that are older than their frontend.
+//
+// A client that sends to a frontend before OVN serves it has a connection without a translation.
+// conntrack keeps it for as long as the client sends from the same port, so the client would never
+// reach the Service. The agent deletes these connections when OVN's flows for the frontend are in Open
+// vSwitch. The flows of the datapath follow them up to a second later. Until then, a packet may open the
+// connection again, so the agent looks more than once. A look dumps conntrack, and deletes such
+// connections of all frontends that it knows. After maxLooks, a frontend is forgotten.
+//
+// Its methods are safe for concurrent use.
 type untranslated struct {
 	log       *slog.Logger
 	record    *recorder
@@ -44,9 +47,9 @@ type untranslated struct {
 	read      func(context.Context) *dump
 	added     loop.Signal // something was added; triggers runLooks
 
-	mu        sync.Mutex // guards the fields below
-	frontends map[ovs.VIP]deletionProgress
-	redirects map[netip.AddrPort][]netip.AddrPort // see redirected
+	mu        sync.Mutex                          // guards the fields below
+	frontends map[ovs.VIP]deletionProgress        // those that need further looks
+	redirects map[netip.AddrPort][]netip.AddrPort // see redirected; emptied by the next look
 	watchErr  error                               // why OVN's flows are not followed, or nil
 	lookErr   error                               // of the last look, or nil
 }
@@ -69,7 +72,7 @@ func newUntranslated(p parts) *untranslated {
 	}
 }
 
-// pauseAfter returns the time between a look and the next one.
+// pauseAfter returns the time between a frontend's look and its next one. look counts from 1.
 func pauseAfter(look int) time.Duration { return lookPause << max(0, look-steadyLooks+1) }
 
 // add records a new frontend.
@@ -271,8 +274,8 @@ func (u *untranslated) countLook(frontends map[ovs.VIP]deletionProgress) {
 	}
 }
 
-// untranslatedTo returns the connections to these frontends that no translation applies to: UDP,
-// and TCP without an answer.
+// untranslatedTo returns the connections to these frontends that have no translation and cannot work
+// without it: UDP, and TCP without an answer. If a server has answered, the connection may continue.
 func untranslatedTo(
 	list []ovs.TrackedConnection,
 	frontends map[ovs.VIP]deletionProgress,
@@ -281,7 +284,7 @@ func untranslatedTo(
 		to := t.Original.Dst
 		_, isToFrontend := frontends[ovs.VIP{Proto: t.Proto, At: to}]
 		isTranslated := t.Reply.Src != to
-		mayContinue := t.Proto != unix.IPPROTO_UDP && !t.Opening // the server has answered
+		mayContinue := t.Proto != unix.IPPROTO_UDP && !t.Opening
 
 		return !isToFrontend || isTranslated || mayContinue
 	})
