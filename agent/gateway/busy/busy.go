@@ -1,5 +1,6 @@
-// Package busy estimates the busiest flows of each class, from a sample of decisions and the exact
-// counters. It is pure.
+// Package busy estimates the busiest flows of each class of packets, for ovnkube gateway top. The
+// gateway's counters have the exact rate of each reason. A sample of decisions has the proportions of
+// the flows within a reason. Their product is a flow's rate. The package is pure.
 package busy
 
 import (
@@ -31,9 +32,9 @@ func (r Rate) plus(s Rate) Rate { return Rate{r.Packets + s.Packets, r.Bytes + s
 func (r Rate) times(f float64) Rate { return Rate{r.Packets * f, r.Bytes * f} }
 
 // share returns the part of r that a flow has. sampled is the flow's part of the sample, and all is
-// the whole sample.
+// the whole sample. all must have packets.
 func (r Rate) share(sampled, all Rate) Rate {
-	// without sampled bytes, 0/0 would be NaN, which JSON cannot express
+	// Without sampled bytes, 0/0 would be NaN, which JSON cannot express.
 	return Rate{r.Packets * sampled.Packets / all.Packets, r.Bytes * sampled.Bytes / max(all.Bytes, 1)}
 }
 
@@ -56,7 +57,7 @@ type Group struct {
 	Flows []RatedFlow // busiest first
 }
 
-// Tally sums up a sample. Its Rates are totals, not per second.
+// Tally sums up a sample. Its Rates are totals, not per second. It is not safe for concurrent use.
 type Tally struct {
 	layout  verdict.Layout
 	flows   map[Flow]Rate
@@ -91,7 +92,7 @@ func flowOf(reason string, f verdict.Frame) Flow {
 
 // Groups returns the classes that had packets, busiest first, each with up to maxFlows flows. The
 // exact count of a reason between before and after is divided among its flows in proportion to the
-// sample. The result is exact if the sample contains every packet.
+// sample. seconds is the time between the two. The result is exact if the sample contains every packet.
 func (t *Tally) Groups(before, after []bpf.Counter, seconds float64, maxFlows int) []Group {
 	counted := t.countedRates(before, after, seconds)
 	groups := groupByClass(counted)
@@ -205,11 +206,12 @@ func busiestFirst(groups map[Class]*Group, maxFlows int) []Group {
 	return sorted
 }
 
-// byRate compares for a descending order.
+// byRate compares for a descending order, by bytes first.
 func byRate(a, b Rate) int {
 	return cmp.Or(cmp.Compare(b.Bytes, a.Bytes), cmp.Compare(b.Packets, a.Packets))
 }
 
+// byFlow makes the order of flows with the same rate definite, as byClass does for classes.
 func byFlow(a, b Flow) int {
 	return cmp.Or(a.Src.Compare(b.Src), a.Dst.Compare(b.Dst), cmp.Compare(a.Proto, b.Proto),
 		cmp.Compare(a.Reason, b.Reason), cmp.Compare(a.Type, b.Type))

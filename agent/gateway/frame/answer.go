@@ -8,14 +8,15 @@ import (
 	"github.com/gopacket/gopacket/layers"
 )
 
-// Host is an address of a host in a broadcast domain.
+// Host is an address of a host in a broadcast domain, and the MAC address of its interface there.
 type Host struct {
 	MAC  net.HardwareAddr
 	Addr netip.Addr
 }
 
-// Answer returns the frame with which a neighbour answers a request for its link-layer address: an
-// ARP reply, or a solicited neighbour advertisement. vlan is 0 for an untagged frame.
+// Answer returns the frame with which the neighbour from answers a request of to for its link-layer
+// address: an ARP reply, or a solicited neighbour advertisement (RFC 4861, 4.4) of a router. vlan is 0
+// for an untagged frame. Both addresses must be of the same family.
 func Answer(from, to Host, vlan uint16) ([]byte, error) {
 	link := Spec{SrcMAC: from.MAC, DstMAC: to.MAC, VLAN: vlan}
 	if from.Addr.Is4() {
@@ -26,7 +27,7 @@ func Answer(from, to Host, vlan uint16) ([]byte, error) {
 	ip := &layers.IPv6{
 		Version:    6,
 		NextHeader: layers.IPProtocolICMPv6,
-		HopLimit:   255,
+		HopLimit:   255, // otherwise receivers ignore it
 		SrcIP:      from.Addr.AsSlice(),
 		DstIP:      to.Addr.AsSlice(),
 	}
@@ -38,7 +39,7 @@ func Answer(from, to Host, vlan uint16) ([]byte, error) {
 		return nil, fmt.Errorf("make neighbour advertisement: %w", err)
 	}
 
-	const router, solicited, override = 0x80, 0x40, 0x20 // RFC 4861, 4.4
+	const router, solicited, override = 0x80, 0x40, 0x20 // flags
 
 	advertisement := &layers.ICMPv6NeighborAdvertisement{
 		Flags: router | solicited | override, TargetAddress: from.Addr.AsSlice(),

@@ -30,7 +30,7 @@ func FromCapture(path string, n int) ([]byte, error) {
 	return frame, nil
 }
 
-// nthFrame returns frame number n of a capture.
+// nthFrame returns frame number n of a capture, which must contain the whole frame.
 func nthFrame(in *bufio.Reader, n int) ([]byte, error) {
 	if n < 1 {
 		return nil, fmt.Errorf("frame numbers start at 1")
@@ -67,7 +67,9 @@ func openCapture(in *bufio.Reader) (gopacket.PacketDataSource, layers.LinkType, 
 		return nil, 0, fmt.Errorf("not a capture file: %w", err)
 	}
 
-	if string(magic) == "\x0a\x0d\x0d\x0a" { // the first block of pcapng
+	const sectionHeader = "\x0a\x0d\x0d\x0a" // type of the first block of a pcapng file
+
+	if string(magic) == sectionHeader {
 		r, err := pcapgo.NewNgReader(in, pcapgo.DefaultNgReaderOptions)
 		if err != nil {
 			return nil, 0, err
@@ -84,7 +86,7 @@ func openCapture(in *bufio.Reader) (gopacket.PacketDataSource, layers.LinkType, 
 	return r, r.LinkType(), nil
 }
 
-// Describe returns a one-line description of a frame.
+// Describe returns a one-line description of a frame, which may be malformed.
 func Describe(frame []byte) string {
 	p := gopacket.NewPacket(frame, layers.LayerTypeEthernet, gopacket.NoCopy)
 

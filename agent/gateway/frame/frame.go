@@ -13,18 +13,18 @@ import (
 	"github.com/gopacket/gopacket/layers"
 )
 
-// Spec describes a packet.
+// Spec describes a packet. Src and Dst must be of the same family.
 type Spec struct {
 	SrcMAC, DstMAC net.HardwareAddr
-	VLAN           uint16 // 0: untagged
-	Proto          string // tcp, udp, sctp, icmp (of the addresses' family), arp, or the number of an IP protocol
-	Src, Dst       netip.AddrPort
-	Flags          []string // TCP: syn, ack, fin, rst, psh
-	ICMP           ICMP
-	Payload        int // bytes behind the transport header
+	VLAN           uint16         // 0: untagged
+	Proto          string         // as for Protocol, or "arp": a request of Src for Dst
+	Src, Dst       netip.AddrPort // protocols without ports ignore the ports
+	Flags          []string       // TCP: syn, ack, fin, rst, psh
+	ICMP           ICMP           // with Proto "icmp", or the number of ICMP
+	Payload        int            // zero bytes behind the transport header; ARP has none
 }
 
-// ICMP describes an ICMP message.
+// ICMP describes an ICMP or ICMPv6 message. ID is the identifier of echo requests and replies.
 type ICMP struct {
 	Type, Code uint8
 	ID         uint16
@@ -44,7 +44,8 @@ func Echo(v6, reply bool) uint8 {
 	return layers.ICMPv4TypeEchoRequest
 }
 
-// Bytes returns the frame with correct lengths and checksums.
+// Bytes returns the frame, from the Ethernet header on and without frame check sequence. Lengths and
+// checksums are correct.
 func (s Spec) Bytes() ([]byte, error) {
 	stack, err := s.layers()
 	if err != nil {
@@ -143,7 +144,8 @@ func (s Spec) ethernet(kind layers.EthernetType) []gopacket.SerializableLayer {
 	return []gopacket.SerializableLayer{eth, &layers.Dot1Q{VLANIdentifier: s.VLAN, Type: kind}}
 }
 
-// transport returns the transport header, or nothing for other protocols.
+// transport returns the header of TCP, UDP, SCTP, ICMP or ICMPv6, or nothing for other protocols. network
+// is the IP header, which is part of most checksums.
 func (s Spec) transport(
 	proto layers.IPProtocol,
 	network gopacket.NetworkLayer,
@@ -186,6 +188,8 @@ func (s Spec) tcp(network gopacket.NetworkLayer) ([]gopacket.SerializableLayer, 
 	return []gopacket.SerializableLayer{tcp}, tcp.SetNetworkLayerForChecksum(network)
 }
 
+// icmp6 returns an ICMPv6 message. The target of a neighbour solicitation is the destination address,
+// and the target of an advertisement is the source address. Other messages have a rest of zeros.
 func (s Spec) icmp6(network gopacket.NetworkLayer) ([]gopacket.SerializableLayer, error) {
 	icmp := &layers.ICMPv6{TypeCode: layers.CreateICMPv6TypeCode(s.ICMP.Type, s.ICMP.Code)}
 	out := []gopacket.SerializableLayer{icmp}
@@ -198,13 +202,14 @@ func (s Spec) icmp6(network gopacket.NetworkLayer) ([]gopacket.SerializableLayer
 	case layers.ICMPv6TypeNeighborAdvertisement:
 		out = append(out, &layers.ICMPv6NeighborAdvertisement{TargetAddress: s.Src.Addr().AsSlice()})
 	default:
-		out = append(out, gopacket.Payload(make([]byte, 4))) // the header's last word
+		out = append(out, gopacket.Payload(make([]byte, 4))) // the second word of the ICMPv6 header
 	}
 
 	return out, icmp.SetNetworkLayerForChecksum(network)
 }
 
-// Protocol returns the number of an IP protocol, given by name or number.
+// Protocol returns the number of an IP protocol. name is tcp, udp, sctp, icmp (ICMPv6 if v6), or a
+// decimal number below 256.
 func Protocol(name string, v6 bool) (layers.IPProtocol, error) {
 	switch name {
 	case "tcp":

@@ -10,19 +10,22 @@ import (
 	"github.com/gopacket/gopacket/pcapgo"
 )
 
-// Writer writes Ethernet frames as pcapng, each with a comment (draft-ietf-opsawg-pcapng). It
-// writes each frame with a single Write to the underlying writer. The library starts the file, but
-// cannot comment a frame.
+// Writer writes Ethernet frames as pcapng, each with a comment. It writes each frame with a single Write
+// to the underlying writer, so a reader of a pipe gets it at once. It is not safe for concurrent use.
+//
+// The library writes the Section Header Block and the Interface Description Block with which the file
+// starts. It cannot comment a frame, so Writer makes the blocks of frames itself
+// (draft-ietf-opsawg-pcapng). All numbers are little-endian, as in the library's blocks.
 type Writer struct{ w io.Writer }
 
-// Blocks and options of pcapng.
+// Types of blocks and options.
 const (
-	enhancedPacket = 6
-	optionEnd      = 0
-	optionComment  = 1
+	enhancedPacket = 6 // Enhanced Packet Block (4.3)
+	optionEnd      = 0 // opt_endofopt (3.5)
+	optionComment  = 1 // opt_comment (3.5)
 )
 
-// NewWriter starts a file with frames of up to snap bytes.
+// NewWriter starts a file with frames of up to snap bytes from one interface, device.
 func NewWriter(w io.Writer, device string, snap int) (*Writer, error) {
 	link := pcapgo.NgInterface{Name: device, LinkType: layers.LinkTypeEthernet, SnapLength: uint32(snap)}
 
@@ -38,28 +41,33 @@ func NewWriter(w io.Writer, device string, snap int) (*Writer, error) {
 	return &Writer{w}, nil
 }
 
-// Write adds a frame, which may be truncated. length is its full length in bytes.
+// Write adds a frame, which may be truncated, as an Enhanced Packet Block. length is its full length in
+// bytes.
 func (w *Writer) Write(at time.Time, frame []byte, length int, comment string) error {
 	le, ns := binary.LittleEndian, uint64(at.UnixNano())
-	b := make([]byte, 4, 64+len(frame)+len(comment)) // the first field is the interface's number, 0
-	b = le.AppendUint32(b, uint32(ns>>32))
-	b = le.AppendUint32(b, uint32(ns))
-	b = le.AppendUint32(b, uint32(len(frame)))
-	b = le.AppendUint32(b, uint32(length))
-	b = padded(append(b, frame...))
-	b = option(b, optionComment, []byte(comment))
-	b = option(b, optionEnd, nil)
 
-	if _, err := w.w.Write(block(enhancedPacket, b)); err != nil {
+	body := make([]byte, 0, 64+len(frame)+len(comment))
+	body = le.AppendUint32(body, 0)                  // Interface ID
+	body = le.AppendUint32(body, uint32(ns>>32))     // Timestamp (Upper)
+	body = le.AppendUint32(body, uint32(ns))         // Timestamp (Lower), in the interface's unit: ns
+	body = le.AppendUint32(body, uint32(len(frame))) // Captured Packet Length
+	body = le.AppendUint32(body, uint32(length))     // Original Packet Length
+	body = padded(append(body, frame...))            // Packet Data
+	body = option(body, optionComment, []byte(comment))
+	body = option(body, optionEnd, nil)
+
+	if _, err := w.w.Write(block(enhancedPacket, body)); err != nil {
 		return fmt.Errorf("write captured frame: %w", err)
 	}
 
 	return nil
 }
 
-// block returns a block with its length before and after the body.
+// block returns a block (3.1): type, total length, body, and the total length again.
 func block(kind uint32, body []byte) []byte {
-	le, length := binary.LittleEndian, uint32(12+len(body))
+	const overhead = 3 * 4 // bytes of the fields around the body
+
+	le, length := binary.LittleEndian, uint32(overhead+len(body))
 	b := le.AppendUint32(nil, kind)
 	b = le.AppendUint32(b, length)
 	b = append(b, body...)
@@ -67,7 +75,7 @@ func block(kind uint32, body []byte) []byte {
 	return le.AppendUint32(b, length)
 }
 
-// option appends an option to the body of a block.
+// option appends an option to the body of a block (3.5): code, length, and the padded value.
 func option(b []byte, kind uint16, value []byte) []byte {
 	b = binary.LittleEndian.AppendUint16(b, kind)
 	b = binary.LittleEndian.AppendUint16(b, uint16(len(value)))

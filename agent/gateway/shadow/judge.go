@@ -17,23 +17,23 @@ import (
 type outcome int
 
 const (
-	same outcome = iota
-	different
-	changed // not compared: configuration or entries changed meanwhile
-	cut     // not compared: the deciding bytes may be beyond the capture
+	same      outcome = iota // model and programs have the same reason
+	different                // they have different reasons, with the same configuration and entries
+	changed                  // not compared: configuration or entries changed meanwhile
+	cut                      // not compared: the deciding bytes may be beyond the capture
 )
 
 // maxTries limits the reads of entries that keep changing.
 const maxTries = 5
 
-// judge compares decisions of one load of the programs.
+// judge compares decisions of one load of the programs. It is not safe for concurrent use.
 type judge struct {
-	rules *bpf.Explainer
+	rules *bpf.Explainer        // runs the programs' rules without effect, and reads their tables
 	plant func(*verdict.Config) // in tests: a fault in the model's input
 }
 
-// compare compares a sample with the model's decision. It returns the outcome and the model's
-// reason.
+// compare compares a sample with the model's decision. It returns the outcome and the model's reason,
+// or "" without a decision of the model.
 func (j *judge) compare(s bpf.Sample) (outcome, string, error) {
 	q, ok := newQuestion(s)
 	if !ok {
@@ -45,9 +45,9 @@ func (j *judge) compare(s bpf.Sample) (outcome, string, error) {
 		return 0, "", err
 	}
 
-	var failed error
+	var failed error // of the socket lookup
 
-	// the socket lookup costs a dry run, which few packets need
+	// The socket lookup costs a dry run, which few packets need.
 	model := j.decide(q, current, s.At, func() bool {
 		x, err := j.rules.Explain(s.From, q.frame)
 		failed = ignoreShort(err)
@@ -67,7 +67,7 @@ func (j *judge) compare(s bpf.Sample) (outcome, string, error) {
 }
 
 // compareStable compares the decisions that rules and model make now, with equal entries before and
-// after. The sample's own decision may have met other entries.
+// after (see the package comment). The sample's own decision may have met other entries.
 func (j *judge) compareStable(dir verdict.Direction, q question) (outcome, string, error) {
 	for range maxTries {
 		before, err := j.readState(q)
@@ -92,7 +92,8 @@ func (j *judge) compareStable(dir verdict.Direction, q question) (outcome, strin
 		}
 
 		model := j.decide(q, before, x.At, func() bool { return hasSocket(x) })
-		if model == x.Reason && !pathsDiffer || hasNewMAC(before.config) {
+		agree := model == x.Reason && !pathsDiffer
+		if agree || hasNewMAC(before.config) {
 			return changed, model, nil
 		}
 
@@ -102,9 +103,10 @@ func (j *judge) compareStable(dir verdict.Direction, q question) (outcome, strin
 	return changed, "", nil
 }
 
-// hasNewMAC reports whether the uplink has another MAC address than the programs are configured
-// with. The kernel tells the programs by its address whether a frame is for the host, so they
-// differ from the model until the agent has followed, as after the failover of a bond.
+// hasNewMAC reports whether the uplink has another MAC address than the programs' configuration, for
+// example after the failover of a bond. By the uplink's address, the kernel marks frames that are for
+// the host (skb->pkt_type). The programs rely on that, so they differ from the model until the agent has
+// written the new address.
 func hasNewMAC(c bpf.Config) bool {
 	uplink, err := net.InterfaceByIndex(c.Uplink)
 	return err == nil && len(uplink.HardwareAddr) > 0 && !bytes.Equal(uplink.HardwareAddr, c.NodeMAC[:])
@@ -152,7 +154,7 @@ func ignoreShort(err error) error {
 	return err
 }
 
-// state is what the programs decide by.
+// state is the configuration and the entries by which the programs decide one packet.
 type state struct {
 	config  bpf.Config
 	entries bpf.Entries

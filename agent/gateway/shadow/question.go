@@ -15,23 +15,24 @@ const (
 	protoUDP  = 17
 	protoSCTP = 132
 
-	etherLen   = 14
-	etherAddrs = 12 // bytes before an inserted tag
+	etherLen   = 14 // length of an Ethernet header without tag
+	etherAddrs = 12 // length of its addresses, after which a tag is inserted
 )
 
-// question is the input of the model for one sample.
+// question is the input of the model for one sample: the packet, and the keys of all table entries that
+// may decide it.
 type question struct {
 	dir    verdict.Direction
-	frame  []byte // complete, with its tag; missing bytes are zero
-	parsed verdict.Frame
+	frame  []byte        // complete, with its tag; missing bytes are zero
+	parsed verdict.Frame // frame
 	keys   bpf.Keys
 }
 
-// fillings are bytes that read as other headers than zeros do: IPv4, IPv6, neither.
+// fillings are values of missing bytes that read as other headers than zeros do: IPv4, IPv6, neither.
 var fillings = []byte{0x45, 0x60, 0xff}
 
-// newQuestion converts a sample to a question. It returns false if the deciding bytes may be
-// missing from the capture.
+// newQuestion converts a sample to a question. A sample has only the first bytes of its frame. So
+// newQuestion returns false if bytes that may decide are missing.
 func newQuestion(s bpf.Sample) (question, bool) {
 	q := question{dir: s.From, frame: wireFrame(s, 0)}
 	q.parsed = verdict.Parse(q.frame)
@@ -50,8 +51,9 @@ func newQuestion(s bpf.Sample) (question, bool) {
 	return q, true
 }
 
-// wireFrame returns the frame in its length on the wire, padded with fill. For a GSO packet it
-// returns the first segment.
+// wireFrame returns the frame as it was on the wire: in its full length, with fill in place of missing
+// bytes, and with the tag that the NIC or the kernel has removed. For a GSO packet it returns the first
+// segment.
 func wireFrame(s bpf.Sample, fill byte) []byte {
 	b := slices.Clone(s.Frame[:min(len(s.Frame), etherLen+s.L3)])
 	for len(b) < etherLen+s.L3 {
@@ -67,8 +69,9 @@ func wireFrame(s bpf.Sample, fill byte) []byte {
 	return slices.Concat(b[:etherAddrs], tag, b[etherAddrs:])
 }
 
-// keysOf returns all table keys that a rule may look up for f: from the packet and from the packet
-// it quotes, both as they are and reversed.
+// keysOf returns all table keys that a rule may look up for f. A rule may look up the packet or its
+// reply, and with an ICMP error the quoted packet or its reply. A reply has the reversed addresses and
+// ports.
 func keysOf(f *verdict.Frame) bpf.Keys {
 	var k bpf.Keys
 	addAddrs(&k, f.ARP.Sender, f.ARP.Target, f.IP.Target)
@@ -81,6 +84,7 @@ func keysOf(f *verdict.Frame) bpf.Keys {
 	return k
 }
 
+// addAddrs adds the keys of addresses, without invalid ones and repetitions.
 func addAddrs(k *bpf.Keys, addrs ...netip.Addr) {
 	for _, a := range addrs {
 		if a.IsValid() && !slices.Contains(k.Addrs, a) {
@@ -89,6 +93,7 @@ func addAddrs(k *bpf.Keys, addrs ...netip.Addr) {
 	}
 }
 
+// addPacket adds the keys of p and of its reply.
 func addPacket(k *bpf.Keys, p *verdict.Packet) {
 	if !p.Src.IsValid() || !p.Dst.IsValid() {
 		return
@@ -101,7 +106,8 @@ func addPacket(k *bpf.Keys, p *verdict.Packet) {
 			k.Datagrams = append(k.Datagrams, *q.Datagram())
 		}
 
-		if q.Proto != protoTCP && q.Proto != protoUDP && q.Proto != protoSCTP {
+		hasPorts := q.Proto == protoTCP || q.Proto == protoUDP || q.Proto == protoSCTP
+		if !hasPorts {
 			k.Exchanges = append(k.Exchanges, verdict.NSKey{Remote: q.Src, Proto: q.Proto, ID: q.EchoID})
 			k.Protos = append(k.Protos, verdict.NSKey{Remote: q.Src, Proto: q.Proto},
 				verdict.NSKey{Remote: verdict.AnyRemote(q.V6), Proto: q.Proto})
@@ -110,9 +116,9 @@ func addPacket(k *bpf.Keys, p *verdict.Packet) {
 		}
 
 		k.Services = append(k.Services, verdict.ServiceKey{Addr: q.Dst, Proto: q.Proto, Port: q.DstPort})
-
 		k.Flows = append(k.Flows, q.Flow())
-		if q.Proto != protoSCTP {
+
+		if q.Proto != protoSCTP { // the programs cannot look up SCTP sockets
 			k.Ports = append(k.Ports, bpf.SocketKey{Proto: q.Proto, Port: q.DstPort})
 		}
 	}

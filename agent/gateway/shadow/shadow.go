@@ -22,26 +22,26 @@ const checkInterval = time.Second
 
 // Options configures New.
 type Options struct {
-	PinDir string
+	PinDir string // of the gateway's programs
 	Rate   uint32 // limit of comparisons per second
 	Log    *slog.Logger
 }
 
-// Stats are counted since the start.
+// Stats are numbers of samples since the start.
 type Stats struct {
-	Compared   map[string]uint64 // by the reason of the programs
-	Mismatched map[string]uint64 // the same, only those that differ from the model
-	Skipped    map[string]uint64 // by the reason for skipping
+	Compared   map[string]uint64 // by the programs' reason (verdict.Reason) for the decision
+	Mismatched map[string]uint64 // those of Compared for which the model has another reason
+	Skipped    map[string]uint64 // samples that were not compared, by cause; every cause is listed
 }
 
-// Reasons for skipping a sample.
+// Causes of skipping a sample.
 const (
 	skipChanged = "changed"
 	skipCut     = "cut"
 	skipFailed  = "failed"
 )
 
-// Shadow compares live decisions with the model.
+// Shadow compares live decisions with the model. Stats is safe for concurrent use with Run.
 type Shadow struct {
 	o     Options
 	plant func(*verdict.Config) // in tests: see judge
@@ -58,7 +58,7 @@ func New(o Options) *Shadow {
 	}}
 }
 
-// Stats returns a copy.
+// Stats returns a copy of the numbers.
 func (s *Shadow) Stats() Stats {
 	s.mu.Lock()
 	defer s.mu.Unlock()
