@@ -11,8 +11,10 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/verdict"
 )
 
-// apply reconciles all parts with the host's current state. A part that fails does not stop
-// independent parts.
+// apply reconciles all parts with the host's current state, in this order: routes of the host,
+// reserved ports, the place of the uplink (transferUplink), the published Node, bridge and backend
+// (applyLayout). A part that fails does not stop independent parts. If the host cannot be read or has
+// no address, or the uplink cannot get to its place, the backend passes every packet to the host.
 func (g *Gateway) apply(ctx context.Context) error {
 	// During a move, the process that runs it owns the bridge and the host's addresses.
 	if err := Moving(g.s.RunDir); err != nil {
@@ -90,7 +92,8 @@ func (g *Gateway) applyLayout(ctx context.Context, h Host, n Node) error {
 	return err
 }
 
-// applyBackend reconciles the backend with the host.
+// applyBackend reconciles the backend with the host. The tracker comes first, because connections
+// from before a takeover must be known before the backend decides anything.
 func (g *Gateway) applyBackend(ctx context.Context, h Host, n Node) error {
 	if err := g.tracker.sync(ctx, n); err != nil {
 		return err
@@ -237,7 +240,7 @@ func (g *Gateway) plan(h Host, n Node) state {
 	return newState(h, n, g.s, f)
 }
 
-// observe reads the host. View.observe adds what depends on its sockets.
+// observe reads the host. View.observe adds its ephemeral ports and its sockets.
 func observe(w Wiring, known knownAddresses) (Host, error) {
 	h := Host{Known: known}
 

@@ -52,8 +52,8 @@ func (t *topology) isOwnRow(table, name string) bool {
 	return false
 }
 
-// checkBridge reports whether the uplink is a port of the bridge. It returns ovs.ErrForeign
-// (wrapped) when the layout must not use the bridge.
+// checkBridge reports whether the uplink is a port of the bridge, which it must not be in layout
+// direct. It returns ovs.ErrForeign (wrapped) when the layout must not use the bridge.
 func checkBridge(ctx context.Context, o *ovs.Client, w Wiring) (member bool, err error) {
 	if w.Layout == verdict.Bridged || w.Layout == verdict.Dedicated {
 		return o.CheckMember(ctx, w.Uplink, w.Bridge)
@@ -250,8 +250,8 @@ func (t *topology) wantsIPv6(n Node) bool {
 // stealFilter is the name of the bpf.Steal filter.
 const stealFilter = "ovnebpf_steal"
 
-// syncSteal attaches a filter that drops the host stack's copy of packets which OVS on the userspace
-// datapath reads from the uplink. OVS takes its copy before tc ingress.
+// syncSteal attaches a filter that drops the host stack's copy of packets which OVS on the
+// userspace datapath reads from the uplink. OVS takes its copy before tc ingress.
 func (t *topology) syncSteal(uplink int) error {
 	if !t.s.Userspace() || t.s.Layout == verdict.Direct || link.ClsactAttached(uplink, stealFilter, false) {
 		return nil

@@ -99,8 +99,8 @@ func removeFlows(ctx context.Context, s Settings, o *ovs.Client) error {
 	return err
 }
 
-// removeFilters removes all clsact filters of the agent. An agent that was killed between attaching and
-// pinning leaves a filter without a pin, which takeDown does not find.
+// removeFilters removes all clsact filters of the agent. An agent that was killed between attaching
+// and pinning leaves a filter without a pin, which takeDown does not find.
 func removeFilters() error {
 	ours := func(name string) bool { return slices.Contains(hooks[:], name) || bpf.IsPodHook(name) }
 	filters, err := link.ClsactFilters(ours)

@@ -16,14 +16,14 @@ import (
 
 // This file interprets a dump of conntrack. It is pure; track.go reads the dumps.
 //
-// Of a connection that OVN translates (SNAT), Original has the pod's address, and Reply has the packets
-// that the remote sends back: from the remote to the node's address and a port that OVN has chosen. So
-// the local side of a connection is Reply.Dst, and its remote side is Reply.Src.
+// Of a connection that OVN translates (SNAT), Original has the pod's address, and Reply has the
+// packets that the remote sends back: from the remote to the node's address and a port that OVN has
+// chosen. So the local side of a connection is Reply.Dst, and its remote side is Reply.Src.
 //
 // A dump has connections of these zones:
 //
 //   - 0: the host's own
-//   - up to openflow.PredecessorZone: those that ovn-controller assigns to OVN's routers and pods
+//   - below openflow.PredecessorZone: those that ovn-controller assigns to OVN's routers and pods
 //   - openflow.PredecessorZone: of another gateway. The helper of the first generation commits only
 //     pods' connections there. ovn-kubernetes commits those of the host as well, with hostMark.
 //   - ourZones and above: of the agent's flows for the hairpin and for fragments
@@ -59,8 +59,9 @@ func connectionsOutside(
 	return slices.Compact(out)
 }
 
-// isOfOVN reports whether a connection belongs to OVN and not to the host. In OVN's own zones, it must be
-// translated. In the zone of another gateway, it must not have the mark of the host's connections.
+// isOfOVN reports whether a connection belongs to OVN and not to the host. In OVN's own zones, it
+// must be translated. In the zone of another gateway, it must not have the mark of the host's
+// connections.
 func isOfOVN(t ovs.TrackedConnection) bool {
 	switch {
 	case t.Zone == 0, t.Zone >= ourZones:
@@ -111,8 +112,8 @@ func containsFlow(list []verdict.FlowKey, k verdict.FlowKey) bool {
 	return found
 }
 
-// PortUse is the number of ports of the SNAT range that connections from one of the node's addresses to
-// one remote occupy.
+// PortUse is the number of ports of the SNAT range that connections from one of the node's
+// addresses to one remote occupy.
 type PortUse struct {
 	Proto  uint8
 	Remote netip.AddrPort

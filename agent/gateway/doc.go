@@ -2,8 +2,8 @@
 // layouts (verdict.Direct, Bridged, Dedicated) and with one of two backends: eBPF programs at the
 // uplink and the bridge, or OpenFlow flows on the bridge.
 //
-// Read gateway.go first, which connects the parts, then apply.go, which is one round of the loop, and
-// backend.go, which is the interface of the two backends.
+// Read gateway.go first, which connects the parts, then apply.go, which is one round of the loop,
+// and backend.go, which is the interface of the two backends.
 //
 // # Parts
 //
@@ -30,7 +30,7 @@
 //	programs.go       eBPF programs
 //	flowbackend.go    OpenFlow flows; with connections.go, flowservices.go (counts), flowexplain.go
 //
-// These do not belong to the loop, or to more than one part:
+// The other files with state or effects of their own:
 //
 //	settings.go, encap.go  configuration, and the tunnel address before the gateway runs
 //	reserve.go, ports.go   the SNAT range and node ports, reserved in the host's kernel

@@ -54,8 +54,9 @@ func encapAddress(h Host, s Settings) netip.Addr {
 	return netip.Addr{}
 }
 
-// withAddressesOf returns the settings for a host whose addresses are where the given layout has them,
-// as before or during a move of the uplink. In layout bridged, the bridge is a device of the host.
+// withAddressesOf returns the settings for a host whose addresses are where the given layout has
+// them, as before or during a move of the uplink. In layout bridged, the bridge is a device of the
+// host.
 func (s Settings) withAddressesOf(layout verdict.Layout) Settings {
 	s.Layout = layout
 	if layout == verdict.Bridged {

@@ -124,10 +124,10 @@ func (e *FlowExplainer) Explain(
 	return explanation(trace.Steps(), ethernet+verdict.Parse(frame).Length)
 }
 
-// explanation interprets the steps of a frame of size bytes, up to the first flow that counts, which is
-// the one that decides. If a flow checks the length of the packet, the trace has the flows of both
-// results, because ofproto/trace does not evaluate the length. explanation leaves out the flows for
-// other lengths.
+// explanation interprets the steps of a frame of size bytes, up to the first flow that counts. This
+// flow decides. If a flow checks the length of the packet, the trace has the flows of both results,
+// because ofproto/trace does not evaluate the length. explanation leaves out the flows for other
+// lengths.
 func explanation(steps []ovs.Step, size int) (FlowExplanation, error) {
 	var x FlowExplanation
 

@@ -16,9 +16,9 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/verdict"
 )
 
-// flowTable keeps the bridge's flows up to date, those of either backend. The eBPF backend has a few
-// flows, which pass packets to and from its programs. With the OpenFlow backend, flows do everything.
-// Only the gateway's loop calls its methods, except run.
+// flowTable keeps the bridge's flows up to date, those of either backend. The eBPF backend has a
+// few flows, which pass packets to and from its programs. With the OpenFlow backend, flows do
+// everything. Only the gateway's loop calls its methods, except run.
 type flowTable struct {
 	s      Settings
 	ovs    *ovs.Client

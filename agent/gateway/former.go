@@ -19,16 +19,16 @@ const (
 	maxFlushes = 12                     // per address, the last one about eight minutes after the first
 )
 
-// formerAddresses holds addresses that the host no longer has, and deletes ("flushes") the connections
-// that conntrack still translates to them.
+// formerAddresses holds addresses that the host no longer has, and deletes ("flushes") the
+// connections that conntrack still translates to them.
 //
 // conntrack translates a connection to the address that the node had when it began, for as long as
-// packets arrive. After a flush, later packets get a new translation. OVN uses the old address until the
-// controller has learned the new one. The agent cannot observe that moment, so it flushes repeatedly,
-// each time after twice the wait.
+// packets arrive. After a flush, later packets get a new translation. OVN uses the old address
+// until the controller has learned the new one. The agent cannot observe that moment, so it flushes
+// repeatedly, each time after twice the wait.
 //
-// Packets from OVN with a former address are dropped meanwhile: replies would go to the new owner of
-// the address.
+// Packets from OVN with a former address are dropped meanwhile: replies would go to the new owner
+// of the address.
 //
 // Its methods are safe for concurrent use.
 type formerAddresses struct {
@@ -103,7 +103,8 @@ func (f *formerAddresses) update(before, now Node, h Host) {
 	f.add(slices.DeleteFunc(addrsOf(before.HostCIDRs), isPresent))
 }
 
-// run flushes the connection tracker until ctx ends.
+// run flushes former addresses until ctx ends: a new one at once, and the others when a wait is
+// over.
 func (f *formerAddresses) run(ctx context.Context) error {
 	for {
 		wait := f.flush(ctx)

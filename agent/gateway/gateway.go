@@ -26,8 +26,8 @@ const (
 )
 
 // Gateway is the reconcile loop. It reads the host and makes each part apply its own state. No part
-// refers to the Gateway. The package comment lists the parts. Exported methods are safe for concurrent
-// use.
+// refers to the Gateway. The package comment lists the parts. Exported methods are safe for
+// concurrent use.
 type Gateway struct {
 	s        Settings
 	log      *slog.Logger
@@ -110,8 +110,8 @@ func New(o Options) *Gateway {
 }
 
 // Run keeps the gateway in its desired state until ctx ends. It then returns nil and leaves the
-// programs attached and everything else in place. It must be called only once. A round that fails is
-// repeated, and View.Missing has its error.
+// programs attached and everything else in place. It must be called only once. A round that fails
+// is repeated, and View.Missing has its error.
 func (g *Gateway) Run(ctx context.Context) error {
 	defer func() {
 		g.services.close()

@@ -37,8 +37,8 @@ type hostUse struct {
 	protos    []verdict.NSKey // protocols without ports, of the last scan
 }
 
-// ensureGate attaches the gate, or removes it in layout dedicated. After an error it tries again in the
-// next resync.
+// ensureGate attaches the gate, or removes it in layout dedicated. After an error it tries again in
+// the next resync.
 func (u *hostUse) ensureGate() {
 	if u.s.NoEBPF != "" || u.gate != nil || u.gateUnneeded || time.Since(u.gateTriedAt) < resync {
 		return
@@ -129,10 +129,10 @@ func (u *hostUse) syncSockets(programs *bpf.Gateway) error {
 	return nil
 }
 
-// syncLookups writes the ports for which the programs must look up the owning socket. It does so through
-// the gate, which adds later binds. If that fails, it writes them without the gate. It lists the sockets
-// again, after syncSockets, because the gate needs a list that is younger than the period that Sync
-// begins.
+// syncLookups writes the ports for which the programs must look up the owning socket. It does so
+// through the gate, which adds later binds. If that fails, it writes them without the gate. It
+// lists the sockets again, after syncSockets, because the gate needs a list that is younger than
+// the period that Sync begins.
 func (u *hostUse) syncLookups(programs *bpf.Gateway) error {
 	if u.gate != nil {
 		err := u.syncGate()

@@ -18,14 +18,14 @@ import (
 
 // This file moves the uplink between the host and the bridge, as the layout requires:
 //
-//   - In layout bridged, the uplink is a port of the bridge, and the bridge has the host's addresses.
-//     joinBridge brings the node there. rejoin repairs such a node.
-//   - In layout direct, the uplink has the host's addresses. leaveBridge brings the node there, if an
-//     agent had moved it before.
+//   - In layout bridged, the uplink is a port of the bridge, and the bridge has the host's
+//     addresses. joinBridge brings the node there. rejoin repairs such a node.
+//   - In layout direct, the uplink has the host's addresses. leaveBridge brings the node there, if
+//     an agent had moved it before.
 //
-// Package nicbridge does the move itself: it records a snapshot in the run directory, moves addresses
-// and routes, and undoes the move if it fails or its process ends. While the move is in effect, the
-// snapshot's phase is Done.
+// Package nicbridge does the move itself: it records a snapshot in the run directory, moves
+// addresses and routes, and undoes the move if it fails or its process ends. While the move is in
+// effect, the snapshot's phase is Done.
 
 // moveOptions returns the options with which nicbridge moves the uplink.
 func moveOptions(s Settings, o *ovs.Client) nicbridge.Options {
@@ -35,8 +35,8 @@ func moveOptions(s Settings, o *ovs.Client) nicbridge.Options {
 	}
 }
 
-// addressesMoved reports whether nicbridge has moved the host's addresses to the bridge. An operator who
-// has put the addresses there without nicbridge does not count.
+// addressesMoved reports whether nicbridge has moved the host's addresses to the bridge. An
+// operator who has put the addresses there without nicbridge does not count.
 func addressesMoved(s Settings) bool {
 	snapshot, err := nicbridge.Load(s.RunDir, s.Uplink)
 	return err == nil && snapshot.Phase == nicbridge.Done
@@ -271,9 +271,9 @@ func (t *topology) recreateBridge(ctx context.Context, hostSwitch nicbridge.Swit
 	return Recover(ctx, t.s, t.ovs) // again: the device may have gone meanwhile
 }
 
-// moveAttempts spaces the attempts to move the host's addresses, because each attempt that is undone, by
-// the agent or by the watchdog, interrupts the host. The first one starts at once, and the wait after
-// each doubles, up to about an hour.
+// moveAttempts spaces the attempts to move the host's addresses, because each attempt that is
+// undone, by the agent or by the watchdog, interrupts the host. The first one starts at once, and
+// the wait after each doubles, up to about an hour.
 type moveAttempts struct {
 	started   int
 	notBefore time.Time // of the next one

@@ -7,8 +7,9 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/cluster"
 )
 
-// This file computes the networks for the check of packets from the wire: internal ones, which never
-// appear on the wire, and exceptions from them, which are called external (see verdict.Config).
+// This file computes the networks for the check of packets from the wire: internal ones, which
+// never appear on the wire, and exceptions from them, which are called external (see
+// verdict.Config).
 
 // minInternalBits limits the size of internal networks, so that a very large one, such as 0.0.0.0/0
 // in an annotation, cannot cut the host off.

@@ -78,9 +78,9 @@ func checkOverlap(h Host, s Settings) error {
 	return nil
 }
 
-// checkDedicatedUplink returns an error if layout dedicated cannot separate the gateway from the host:
-// the uplink has a host address, for which it could no longer answer as a port of OVS, or any device
-// of the host has a gateway address.
+// checkDedicatedUplink returns an error if layout dedicated cannot separate the gateway from the
+// host: the uplink has a host address, for which it could no longer answer as a port of OVS, or any
+// device of the host has a gateway address.
 func checkDedicatedUplink(h Host, s Settings) error {
 	if s.Layout != verdict.Dedicated {
 		return nil
@@ -148,8 +148,8 @@ func (n Node) hasRoute(is4 bool) bool {
 }
 
 // StandIns returns an IPv4 address for each IPv6 next hop of an IPv4 route. In OVN's routes, the
-// gateway router has this address as the next hop, because OVN before 24.09 refuses a next hop of the
-// other family, and later releases take one only for a router that resolves no neighbours. The
+// gateway router has this address as the next hop, because OVN before 24.09 refuses a next hop of
+// the other family, and later releases take one only for a router that resolves no neighbours. The
 // addresses are not in any packet: the router only looks up the MAC address that belongs to them.
 func (n Node) StandIns() map[netip.Addr]netip.Addr {
 	out := map[netip.Addr]netip.Addr{}
@@ -195,8 +195,8 @@ func (n *Node) addRoutes(routes []link.Hop) {
 //   - Configured next hops take precedence over the kernel's routes by the device.
 //   - Addresses of NotHost devices (the management port, a bridge that only OVN uses) are local but
 //     are not node addresses.
-//   - Service addresses are not node addresses either. kube-proxy in IPVS mode assigns all of them to
-//     a device, and OVN would create a load balancer for each NodePort on each of them.
+//   - Service addresses are not node addresses either. kube-proxy in IPVS mode assigns all of them
+//     to a device, and OVN would create a load balancer for each NodePort on each of them.
 func nodeOf(h Host, s Settings) Node {
 	n := Node{Uplink: h.Uplink, Addresses: slices.Clone(s.Addresses), NextHops: s.NextHops}
 	device, excluded := s.HostDevice(), slices.Concat(masqueradeNetworks(), s.ServiceCIDRs)
@@ -271,8 +271,8 @@ func bridgeAddresses(s Settings) []netip.Prefix {
 	return []netip.Prefix{s.Encap}
 }
 
-// nodeAddrs returns the host's own addresses and those of the gateway router, without duplicates. With
-// the result of trustedOnly, they are the addresses at which the node serves NodePorts.
+// nodeAddrs returns the host's own addresses and those of the gateway router, without duplicates.
+// With the result of trustedOnly, they are the addresses at which the node serves NodePorts.
 func nodeAddrs(n Node) []netip.Addr {
 	out := addrsOf(n.HostCIDRs)
 	for _, a := range addrsOf(n.Addresses) {

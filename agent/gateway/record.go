@@ -28,8 +28,8 @@ const (
 	partUntranslated = "older_connections" // deletion of connections that are older than their frontend
 )
 
-// Stats are the gateway's counts since the agent's start, and the current state of its parts. Callers
-// must not modify maps and slices.
+// Stats are the gateway's counts since the agent's start, and the current state of its parts.
+// Callers must not modify maps and slices.
 type Stats struct {
 	Repairs  map[string]uint64 // count by part: corrections of a state that had been right
 	Restored RestoredRoutes    // the last of these repairs that was of a route
@@ -91,7 +91,8 @@ func newRecorder(log *slog.Logger) *recorder {
 	}}
 }
 
-// countRepair counts a correction of a state that had been right. part is one of those in newRecorder.
+// countRepair counts a correction of a state that had been right. part is one of those in
+// newRecorder.
 func (r *recorder) countRepair(part string) {
 	r.log.Info("repaired", "part", part)
 	r.change(func(s *Stats) { s.Repairs[part]++ })

@@ -14,10 +14,10 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/cluster"
 )
 
-// The agent adds the SNAT range and the node ports to the kernel's reserved ports (reservedSysctl). The
-// kernel then does not choose them as local ports of the host's own connections. Its choice is among
-// the other ports of localSysctl, the ephemeral ports. A socket can still bind a reserved port
-// explicitly (see hostUse).
+// The agent adds the SNAT range and the node ports to the kernel's reserved ports (reservedSysctl).
+// The kernel then does not choose them as local ports of the host's own connections. Its choice is
+// among the other ports of localSysctl, the ephemeral ports. A socket can still bind a reserved
+// port explicitly (see hostUse).
 const (
 	reservedSysctl = "net/ipv4/ip_local_reserved_ports"
 	reservedRecord = "reserved-ports" // in the run directory: the ports that the agent added

@@ -34,8 +34,8 @@ type knownRoutes struct {
 // were removed with them. A default route that was removed alone stays removed, because its
 // operator wants that.
 //
-// It also hides short losses from the gateway: a route to other networks (a hop) counts as present for
-// flushTime after it was removed, because a network manager may replace it.
+// It also hides short losses from the gateway: a route to other networks (a hop) counts as present
+// for flushTime after it was removed, because a network manager may replace it.
 //
 // Only the gateway's loop uses it, except watches.
 type routeKeeper struct {
@@ -161,8 +161,8 @@ func (k *routeKeeper) watches(device string) bool {
 	return devices != nil && slices.Contains(*devices, device)
 }
 
-// restoreConnected adds missing connected routes to the kernel, and notes their devices as flushed. It
-// returns all routes that are known afterwards.
+// restoreConnected adds missing connected routes to the kernel, and notes their devices as flushed.
+// It returns all routes that are known afterwards.
 func (k *routeKeeper) restoreConnected(devices []string, now time.Time) ([]link.ConnectedRoute, error) {
 	var (
 		all  []link.ConnectedRoute
@@ -239,8 +239,8 @@ func (k *routeKeeper) inactive(
 
 // restoreDefault decides about a known default route that is gone:
 //
-//   - If another default route of the family exists, or the route is from a router advertisement, or it
-//     was removed alone, restoreDefault forgets it.
+//   - If another default route of the family exists, or the route is from a router advertisement,
+//     or it was removed alone, restoreDefault forgets it.
 //   - If it was flushed, restoreDefault adds it again after managerTime.
 //   - Otherwise it waits, and the route stays known.
 //

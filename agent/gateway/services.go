@@ -40,8 +40,8 @@ type Source struct {
 	// ControlPlane returns the servers at whose ports no frontend is served. The gateway must be
 	// triggered when its result changes. It may be nil.
 	ControlPlane func() model.ControlPlane
-	// Refused is called when the parts of an object that this node does not serve have changed. It gets
-	// the reasons. It must not block. It may be nil.
+	// Refused is called when the parts of an object that this node does not serve have changed. It
+	// gets the reasons. It must not block. It may be nil.
 	Refused func(service.Key, []string)
 }
 
@@ -49,8 +49,8 @@ type Source struct {
 // the host's sockets, and the map from flow counters to Services.
 //
 // Its work has two halves. This file plans: it computes the desired tables from the objects.
-// tables.go writes: it brings the kernel's tables in line with the desired ones. A change of an object
-// marks its key as dirty, and the next plan reads the objects of dirty keys.
+// tables.go writes: it brings the kernel's tables in line with the desired ones. A change of an
+// object marks its key as dirty, and the next plan reads the objects of dirty keys.
 //
 // Two loops do this work. The gateway's loop makes the first plan and the first write (plan,
 // write). After that a separate loop plans and writes the changes of Services (run), with pauses in
@@ -342,8 +342,8 @@ func (s *Services) planChanges(n service.Node) {
 }
 
 // account charges the objects of the keys to the budgets of their namespaces. It returns the
-// meaning of these objects, and of all others that a budget lets in or out now. The caller must hold
-// mu.
+// meaning of these objects, and of all others that a budget lets in or out now. The caller must
+// hold mu.
 func (s *Services) account(keys []service.Key) map[service.Key]model.Meaning {
 	meanings := map[service.Key]model.Meaning{}
 
@@ -380,8 +380,8 @@ func (s *Services) takeDirty() []service.Key {
 	return out
 }
 
-// meaning returns the current objects of the key as the cluster's configuration interprets them. The
-// caller must hold mu.
+// meaning returns the current objects of the key as the cluster's configuration interprets them.
+// The caller must hold mu.
 func (s *Services) meaning(k service.Key) model.Meaning {
 	return s.source.Objects(k).Meaning(s.node.Cluster)
 }

@@ -15,7 +15,8 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/verdict"
 )
 
-// Backend is the kind of backend, which decides whether the host or OVN owns a packet. "" means EBPF.
+// Backend is the kind of backend, which decides whether the host or OVN owns a packet. "" means
+// EBPF.
 type Backend string
 
 // The backends.
@@ -24,8 +25,8 @@ const (
 	OpenFlow Backend = "openflow" // flows on the bridge, only in layout Bridged
 )
 
-// Settings is the part of the gateway's configuration that does not change at run time. Validate must
-// return nil for it.
+// Settings is the part of the gateway's configuration that does not change at run time. Validate
+// must return nil for it.
 type Settings struct {
 	Wiring
 	Cluster

@@ -62,17 +62,18 @@ func (s Settings) NoShortcuts() string {
 
 // ShortcutManager keeps the programs of shortcuts on the pods' devices. With a shortcut, packets of
 // an established connection of a pod bypass OVS. A failure costs a pod its shortcuts and nothing
-// else. Its methods are safe for concurrent use. They must not be called before New, which connects the
-// manager to a Gateway.
+// else. Its methods are safe for concurrent use. They must not be called before New, which connects
+// the manager to a Gateway.
 //
 // The programs make the shortcuts (bpf/past.h). The manager decides when they must not:
 //
-//   - While OVS has an observer, no pod has shortcuts. An observer looks at single packets, such as a
-//     mirror or a flow that logs. As long as the manager cannot read flows or settings, it assumes one.
+//   - While OVS has an observer, no pod has shortcuts. An observer looks at single packets, such as
+//     a mirror or a flow that logs. As long as the manager cannot read flows or settings, it
+//     assumes one.
 //   - A change of OVN's flows increments the epoch, a number that all valid shortcuts carry. Every
 //     shortcut is then void, and connections pass OVS again until they get a new one.
-//   - A pod with a bandwidth limit has no shortcuts, because their packets would skip the limit, which is
-//     on the pod's device.
+//   - A pod with a bandwidth limit has no shortcuts, because their packets would skip the limit,
+//     which is on the pod's device.
 type ShortcutManager struct {
 	s      Settings
 	ovs    *ovs.Client
@@ -112,8 +113,8 @@ func (m *ShortcutManager) Add(port link.PodDevice) {
 	m.recordStats()
 }
 
-// Sync makes the programs cover the given devices. Other devices stay covered as long as they exist,
-// because a device that was added meanwhile may be missing from the list.
+// Sync makes the programs cover the given devices. Other devices stay covered as long as they
+// exist, because a device that was added meanwhile may be missing from the list.
 func (m *ShortcutManager) Sync(ports []link.PodDevice) {
 	if m.s.NoShortcuts() != "" {
 		return
@@ -297,9 +298,9 @@ func (m *ShortcutManager) Run(ctx context.Context) error {
 	return group.Wait()
 }
 
-// followFlows increments the epoch after changes of flows, at most ten times per second. It does so once
-// more when no datapath flow of OVS is older than the last change, because a shortcut may have been
-// learned from such a flow.
+// followFlows increments the epoch after changes of flows, at most ten times per second. It does so
+// once more when no datapath flow of OVS is older than the last change, because a shortcut may have
+// been learned from such a flow.
 func (m *ShortcutManager) followFlows(ctx context.Context, changed loop.Signal) error {
 	var settled <-chan time.Time
 

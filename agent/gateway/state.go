@@ -31,8 +31,8 @@ type facts struct {
 	wasInPlace   bool              // a round has succeeded, so corrections count as repairs
 }
 
-// state is everything that decides the owner of a packet, for either backend, except Services and the
-// host's sockets. newState computes it in each round.
+// state is everything that decides the owner of a packet, for either backend, except Services and
+// the host's sockets. newState computes it in each round.
 type state struct {
 	host   Host
 	node   Node
@@ -106,8 +106,8 @@ func programConfig(h Host, n Node, s Settings, f facts) bpf.Config {
 	return c
 }
 
-// masqueradeNetworks returns the networks of the addresses by which host and OVN reach each other (see
-// hairpin.go).
+// masqueradeNetworks returns the networks of the addresses by which host and OVN reach each other
+// (see hairpin.go).
 func masqueradeNetworks() []netip.Prefix {
 	return []netip.Prefix{masquerade.Of(true).Subnet, masquerade.Of(false).Subnet}
 }

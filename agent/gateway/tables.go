@@ -88,9 +88,9 @@ func (s *Services) write(programs *bpf.Gateway) error {
 	return s.writeTables()
 }
 
-// writeTables writes the changes, destroys sockets that would miss them, and attaches the programs for
-// the host's sockets. It records a fault of these programs, but does not return it. If their tables
-// fail, it closes the programs and writes the other tables again. The caller must hold mu.
+// writeTables writes the changes, destroys sockets that would miss them, and attaches the programs
+// for the host's sockets. It records a fault of these programs, but does not return it. If their
+// tables fail, it closes the programs and writes the other tables again. The caller must hold mu.
 func (s *Services) writeTables() (err error) {
 	defer func() {
 		if s.planned { // a failure of the sockets' tables has been recorded as degraded by now

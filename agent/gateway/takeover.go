@@ -18,9 +18,9 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/verdict"
 )
 
-// takeoverRecord is the configuration that a node had from ovn-kubernetes when the first agent started.
-// It covers everything that an agent changes, so that Cleanup can restore the node. RecordTakeover writes
-// it, and undoTakeover restores it.
+// takeoverRecord is the configuration that a node had from ovn-kubernetes when the first agent
+// started. It covers everything that an agent changes, so that Cleanup can restore the node.
+// RecordTakeover writes it, and undoTakeover restores it.
 type takeoverRecord struct {
 	// Boot identifies the boot in which the record was made. After a reboot the record does not
 	// count: interface indexes and port numbers have changed, and the flows are gone.
@@ -172,9 +172,9 @@ func undoTakeover(ctx context.Context, record takeoverRecord, s Settings, o *ovs
 	return os.Remove(filepath.Join(s.RunDir, takeoverFile))
 }
 
-// returnFlows replaces the agent's flows by the recorded ones, and by one flow for each connection of
-// pods. ovn-kubernetes' flows look up OVN's connections in a conntrack zone. Connections that began under
-// the agent are missing in that zone, and their flows add them (see openflow.Handover).
+// returnFlows replaces the agent's flows by the recorded ones, and by one flow for each connection
+// of pods. ovn-kubernetes' flows look up OVN's connections in a conntrack zone. Connections that
+// began under the agent are missing in that zone, and their flows add them (see openflow.Handover).
 //
 // The recorded flows refer to ports by number. If the numbers changed, for example after a restart
 // of ovs-vswitchd, the bridge becomes a learning switch until ovnkube-node writes its own flows.

@@ -32,10 +32,10 @@ const (
 	trackedSysctl = "net/netfilter/nf_conntrack_count"
 )
 
-// tracker reads conntrack. It determines which connections from before a takeover belong to OVN, and how
-// full the SNAT range is. run reads a dump and leaves it in the field dump. In the next round, the
-// gateway's loop processes it (sync), and writes the result to the programs (seed). conntrack.go
-// interprets dumps.
+// tracker reads conntrack. It determines which connections from before a takeover belong to OVN,
+// and how full the SNAT range is. run reads a dump and leaves it in the field dump. In the next
+// round, the gateway's loop processes it (sync), and writes the result to the programs (seed).
+// conntrack.go interprets dumps.
 type tracker struct {
 	s         Settings
 	log       *slog.Logger
@@ -67,9 +67,9 @@ type dump struct {
 	err  error
 }
 
-// run reads conntrack and triggers the gateway's loop with the result: at each resync while connections
-// from before a takeover may be left, then after rareDumps. It runs apart from that loop, because a dump
-// of many connections takes seconds.
+// run reads conntrack and triggers the gateway's loop with the result: at each resync while
+// connections from before a takeover may be left, then after rareDumps. It runs apart from that
+// loop, because a dump of many connections takes seconds.
 func (t *tracker) run(ctx context.Context) error {
 	last := time.Now()
 

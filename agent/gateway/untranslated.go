@@ -34,10 +34,10 @@ const (
 //
 // A client that sends to a frontend before OVN serves it has a connection without a translation.
 // conntrack keeps it for as long as the client sends from the same port, so the client would never
-// reach the Service. The agent deletes these connections when OVN's flows for the frontend are in Open
-// vSwitch. The flows of the datapath follow them up to a second later. Until then, a packet may open the
-// connection again, so the agent looks more than once. A look dumps conntrack, and deletes such
-// connections of all frontends that it knows. After maxLooks, a frontend is forgotten.
+// reach the Service. The agent deletes these connections when OVN's flows for the frontend are in
+// Open vSwitch. The flows of the datapath follow them up to a second later. Until then, a packet
+// may open the connection again, so the agent looks more than once. A look dumps conntrack, and
+// deletes such connections of all frontends that it knows. After maxLooks, a frontend is forgotten.
 //
 // Its methods are safe for concurrent use.
 type untranslated struct {
@@ -274,8 +274,9 @@ func (u *untranslated) countLook(frontends map[ovs.VIP]deletionProgress) {
 	}
 }
 
-// untranslatedTo returns the connections to these frontends that have no translation and cannot work
-// without it: UDP, and TCP without an answer. If a server has answered, the connection may continue.
+// untranslatedTo returns the connections to these frontends that have no translation and cannot
+// work without it: UDP, and TCP without an answer. If a server has answered, the connection may
+// continue.
 func untranslatedTo(
 	list []ovs.TrackedConnection,
 	frontends map[ovs.VIP]deletionProgress,

@@ -1,6 +1,6 @@
 // Package busy estimates the busiest flows of each class of packets, for ovnkube gateway top. The
-// gateway's counters have the exact rate of each reason. A sample of decisions has the proportions of
-// the flows within a reason. Their product is a flow's rate. The package is pure.
+// gateway's counters have the exact rate of each reason. A sample of decisions has the proportions
+// of the flows within a reason. Their product is a flow's rate. The package is pure.
 package busy
 
 import (
@@ -38,8 +38,8 @@ func (r Rate) share(sampled, all Rate) Rate {
 	return Rate{r.Packets * sampled.Packets / all.Packets, r.Bytes * sampled.Bytes / max(all.Bytes, 1)}
 }
 
-// Class is the origin of packets, and the verdict on them. Its fields have the values of bpf.Counter:
-// Port is the receiver or sender, which is host, ovn, both or none.
+// Class is the origin of packets, and the verdict on them. Its fields have the values of
+// bpf.Counter: Port is the receiver or sender, which is host, ovn, both or none.
 type Class struct{ Direction, Port, Verdict string }
 
 func classOf(c bpf.Counter) Class { return Class{c.Direction, c.Port, c.Verdict} }
@@ -92,7 +92,8 @@ func flowOf(reason string, f verdict.Frame) Flow {
 
 // Groups returns the classes that had packets, busiest first, each with up to maxFlows flows. The
 // exact count of a reason between before and after is divided among its flows in proportion to the
-// sample. seconds is the time between the two. The result is exact if the sample contains every packet.
+// sample. seconds is the time between the two. The result is exact if the sample contains every
+// packet.
 func (t *Tally) Groups(before, after []bpf.Counter, seconds float64, maxFlows int) []Group {
 	counted := t.countedRates(before, after, seconds)
 	groups := groupByClass(counted)
@@ -173,8 +174,8 @@ func groupByClass(counted []countedRate) map[Class]*Group {
 	return groups
 }
 
-// totalByReason adds up the rates that have the same reason in the sample. They have the same class,
-// because a shortcut does not change the verdict.
+// totalByReason adds up the rates that have the same reason in the sample. They have the same
+// class, because a shortcut does not change the verdict.
 func totalByReason(counted []countedRate) map[string]countedRate {
 	totals := map[string]countedRate{}
 

@@ -15,8 +15,8 @@ type Host struct {
 }
 
 // Answer returns the frame with which the neighbour from answers a request of to for its link-layer
-// address: an ARP reply, or a solicited neighbour advertisement (RFC 4861, 4.4) of a router. vlan is 0
-// for an untagged frame. Both addresses must be of the same family.
+// address: an ARP reply, or a solicited neighbour advertisement (RFC 4861, 4.4) of a router. vlan
+// is 0 for an untagged frame. Both addresses must be of the same family.
 func Answer(from, to Host, vlan uint16) ([]byte, error) {
 	link := Spec{SrcMAC: from.MAC, DstMAC: to.MAC, VLAN: vlan}
 	if from.Addr.Is4() {

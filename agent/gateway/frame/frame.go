@@ -44,8 +44,8 @@ func Echo(v6, reply bool) uint8 {
 	return layers.ICMPv4TypeEchoRequest
 }
 
-// Bytes returns the frame, from the Ethernet header on and without frame check sequence. Lengths and
-// checksums are correct.
+// Bytes returns the frame, from the Ethernet header on and without frame check sequence. Lengths
+// and checksums are correct.
 func (s Spec) Bytes() ([]byte, error) {
 	stack, err := s.layers()
 	if err != nil {
@@ -144,8 +144,8 @@ func (s Spec) ethernet(kind layers.EthernetType) []gopacket.SerializableLayer {
 	return []gopacket.SerializableLayer{eth, &layers.Dot1Q{VLANIdentifier: s.VLAN, Type: kind}}
 }
 
-// transport returns the header of TCP, UDP, SCTP, ICMP or ICMPv6, or nothing for other protocols. network
-// is the IP header, which is part of most checksums.
+// transport returns the header of TCP, UDP, SCTP, ICMP or ICMPv6, or nothing for other protocols.
+// network is the IP header, which is part of most checksums.
 func (s Spec) transport(
 	proto layers.IPProtocol,
 	network gopacket.NetworkLayer,
@@ -188,8 +188,9 @@ func (s Spec) tcp(network gopacket.NetworkLayer) ([]gopacket.SerializableLayer, 
 	return []gopacket.SerializableLayer{tcp}, tcp.SetNetworkLayerForChecksum(network)
 }
 
-// icmp6 returns an ICMPv6 message. The target of a neighbour solicitation is the destination address,
-// and the target of an advertisement is the source address. Other messages have a rest of zeros.
+// icmp6 returns an ICMPv6 message. The target of a neighbour solicitation is the destination
+// address, and the target of an advertisement is the source address. Other messages have a rest of
+// zeros.
 func (s Spec) icmp6(network gopacket.NetworkLayer) ([]gopacket.SerializableLayer, error) {
 	icmp := &layers.ICMPv6{TypeCode: layers.CreateICMPv6TypeCode(s.ICMP.Type, s.ICMP.Code)}
 	out := []gopacket.SerializableLayer{icmp}

@@ -10,11 +10,12 @@ import (
 	"github.com/gopacket/gopacket/pcapgo"
 )
 
-// Writer writes Ethernet frames as pcapng, each with a comment. It writes each frame with a single Write
-// to the underlying writer, so a reader of a pipe gets it at once. It is not safe for concurrent use.
+// Writer writes Ethernet frames as pcapng, each with a comment. It writes each frame with a single
+// Write to the underlying writer, so a reader of a pipe gets it at once. It is not safe for
+// concurrent use.
 //
-// The library writes the Section Header Block and the Interface Description Block with which the file
-// starts. It cannot comment a frame, so Writer makes the blocks of frames itself
+// The library writes the Section Header Block and the Interface Description Block with which the
+// file starts. It cannot comment a frame, so Writer makes the blocks of frames itself
 // (draft-ietf-opsawg-pcapng). All numbers are little-endian, as in the library's blocks.
 type Writer struct{ w io.Writer }
 
@@ -41,8 +42,8 @@ func NewWriter(w io.Writer, device string, snap int) (*Writer, error) {
 	return &Writer{w}, nil
 }
 
-// Write adds a frame, which may be truncated, as an Enhanced Packet Block. length is its full length in
-// bytes.
+// Write adds a frame, which may be truncated, as an Enhanced Packet Block. length is its full
+// length in bytes.
 func (w *Writer) Write(at time.Time, frame []byte, length int, comment string) error {
 	le, ns := binary.LittleEndian, uint64(at.UnixNano())
 

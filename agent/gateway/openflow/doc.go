@@ -13,7 +13,8 @@
 // the tables of packets from OVN and from the host. Each method that fills a table lists its
 // priorities.
 //
-// planner.go finds the flows that change from one input to the next. reason.go numbers the counters.
+// planner.go finds the flows that change from one input to the next. reason.go numbers the
+// counters.
 //
 // # Differences from package verdict
 //

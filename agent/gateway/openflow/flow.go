@@ -7,9 +7,9 @@ import (
 	"strings"
 )
 
-// This file has the vocabulary of the others: tables, matches, and lists of flows. A flow is a line of
-// text in the syntax of ovs.FlowSync. FlowSync compares it with the flows that OVS prints, so it must
-// be spelled exactly as OVS spells it.
+// This file has the vocabulary of the others: tables, matches, and lists of flows. A flow is a line
+// of text in the syntax of ovs.FlowSync. FlowSync compares it with the flows that OVS prints, so it
+// must be spelled exactly as OVS spells it.
 
 // table is the number of an OpenFlow table. Packets begin in table 0, tablePort. The other numbers
 // have no order. tableNames has names for users.
@@ -171,8 +171,8 @@ func ip(a netip.Addr) match {
 	return on("ipv6")
 }
 
-// proto returns the match for a transport protocol or ICMP over IP of a's version. word is the keyword
-// for IPv4.
+// proto returns the match for a transport protocol or ICMP over IP of a's version. word is the
+// keyword for IPv4.
 func proto(word string, a netip.Addr) match {
 	if !a.Is4() {
 		word += "6"

@@ -48,8 +48,8 @@ func (h Hairpin) families() []family {
 	return out
 }
 
-// entry is the place where the packets of one direction enter the hairpin, and the actions before and
-// after the translation. Places and actions differ between the layouts.
+// entry is the place where the packets of one direction enter the hairpin, and the actions before
+// and after the translation. Places and actions differ between the layouts.
 type entry struct {
 	table    table
 	priority int      // the lowest one of the direction's flows
@@ -127,8 +127,8 @@ func (h Hairpin) add(f *flows, fromOVN, fromHost entry) {
 	}
 }
 
-// ct formats a conntrack action as OVS does. first are its leading arguments, or "". nat is a format
-// for args.
+// ct formats a conntrack action as OVS does. first are its leading arguments, or "". nat is a
+// format for args.
 func ct(first string, zone int, nat string, args ...any) string {
 	if first != "" {
 		first += ","

@@ -8,16 +8,16 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/verdict"
 )
 
-// Ports are OpenFlow port numbers on the gateway bridge: of the uplink, and of the patch port to OVN.
-// 0 means that the port is missing. The host's port is always LOCAL.
+// Ports are OpenFlow port numbers on the gateway bridge: of the uplink, and of the patch port to
+// OVN. 0 means that the port is missing. The host's port is always LOCAL.
 type Ports struct{ Uplink, Patch uint32 }
 
 // Input contains everything that the flows depend on. Planner and Flows do not modify it.
 type Input struct {
 	Ports  Ports
 	Config *verdict.Config
-	// Tables must have Addrs, Services, Flows and HostProtos. Learned flows and Sockets replace the other
-	// tables.
+	// Tables must have Addrs, Services, Flows and HostProtos. Learned flows and Sockets replace the
+	// other tables.
 	Tables *verdict.Tables
 	// Sockets are the host's sockets on ports of the SNAT range, and connected ones at frontends. A
 	// socket without remote address listens or is not connected. An unspecified local address means
@@ -27,8 +27,8 @@ type Input struct {
 }
 
 // Flows returns the demultiplexer for layout bridged, sorted, in the syntax of ovs.SyncBundle.
-// Without a patch port, or with a Config that is not connected, every packet goes to the host.
-// Without an uplink, no packet leaves.
+// Without a patch port, or with a Config that is not connected, OVN gets no packet from the wire:
+// the host gets all that are not dropped as internal. Without an uplink, no packet leaves.
 //
 // Learned flows have their own table and cookie (ovs.LearnedCookie). They are removed with the flow
 // that learned them.

@@ -7,10 +7,10 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/verdict"
 )
 
-// Internal networks are the cluster's own, and never appear on the wire. External networks are parts
-// of them that do (see verdict.Config). Each of the three tables looks up one address of a packet, by
-// the longest prefix. The priorities have this order: single addresses first, then longer networks
-// before shorter ones, and external before internal networks of the same length.
+// Internal networks are the cluster's own, and never appear on the wire. External networks are
+// parts of them that do (see verdict.Config). Each of the three tables looks up one address of a
+// packet, by the longest prefix. The priorities have this order: single addresses first, then
+// longer networks before shorter ones, and external before internal networks of the same length.
 const (
 	prefixFlow  = 100 // to 357, for a network of 128 bits
 	addressFlow = 500
@@ -79,8 +79,8 @@ func (b *builder) onWire(priority int, p netip.Prefix) {
 	}
 }
 
-// internalAddrs admits packets to internal addresses of a Service, of OVN, or of routable pods. It drops
-// those for a Service's address that turn out to have no listener there.
+// internalAddrs admits packets to internal addresses of a Service, of OVN, or of routable pods. It
+// drops those for a Service's address that turn out to have no listener there.
 func (b *builder) internalAddrs() {
 	if !b.isConnected() {
 		return
@@ -93,8 +93,8 @@ func (b *builder) internalAddrs() {
 		}
 	}
 
-	// In local gateway mode, frontends have no flows, as all unclaimed packets go to the host. At internal
-	// addresses, dropUnserved drops unclaimed packets, so the frontends need flows there.
+	// In local gateway mode, frontends have no flows, as all unclaimed packets go to the host. At
+	// internal addresses, dropUnserved drops unclaimed packets, so the frontends need flows there.
 	for k := range b.in.Tables.Services {
 		word := words[k.Proto]
 		if !b.c.Local || word == "" || !b.isByPort(k.Addr) {
@@ -120,7 +120,8 @@ func (b *builder) internalAddrs() {
 	}
 }
 
-// isInternal is the model's isInternal, without the check for other nodes: the longest prefix decides.
+// isInternal is the model's isInternal, without the check for other nodes: the longest prefix
+// decides.
 func (b *builder) isInternal(a netip.Addr) bool {
 	return longest(b.c.Internal, a) > longest(b.c.External, a)
 }
@@ -147,8 +148,8 @@ func (b *builder) toNode(m match) match {
 	return m.with("dl_dst", b.c.NodeMAC.String())
 }
 
-// admit admits packets to a, which is on this node. Of neighbour discovery it admits only solicitations
-// for an address that the host or OVN answers for.
+// admit admits packets to a, which is on this node. Of neighbour discovery it admits only
+// solicitations for an address that the host or OVN answers for.
 func (b *builder) admit(a netip.Addr) {
 	b.add(tableInward, addressFlow, b.toNode(ip(a).to(a)), resubmit(tableL2))
 
@@ -170,9 +171,9 @@ func (b *builder) admit(a netip.Addr) {
 }
 
 // dropUnserved drops packets to the internal address a that no frontend claims: fragments that were
-// not reassembled, packets that reach tableRest, and ICMP. A VIP must receive ICMP errors, so its other
-// ICMP is dropped by a priority below that of icmpErrors, or in tableRest. At other addresses, ICMP is
-// dropped above icmpErrors.
+// not reassembled, packets that reach tableRest, and ICMP. A VIP must receive ICMP errors, so its
+// other ICMP is dropped by a priority below that of icmpErrors, or in tableRest. At other
+// addresses, ICMP is dropped above icmpErrors.
 func (b *builder) dropUnserved(a netip.Addr) {
 	drop := func(t table, priority int, m match) { b.decide(verdict.ClusterDestination, t, priority, m, "drop") }
 	drop(tableOurs, 1010, ip(a).to(a).with("nw_frag", "yes"))

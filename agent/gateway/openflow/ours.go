@@ -52,8 +52,8 @@ func (b *builder) ours() {
 }
 
 // services returns the frontends that have a flow of their own, with their owner. In local gateway
-// mode the host owns all of them, like every packet that no flow claims. Geneve to the host is never a
-// frontend.
+// mode the host owns all of them, like every packet that no flow claims. Geneve to the host is
+// never a frontend.
 func (b *builder) services() iter.Seq2[verdict.ServiceKey, verdict.ServiceOwner] {
 	return func(yield func(verdict.ServiceKey, verdict.ServiceOwner) bool) {
 		if b.c == nil || b.c.Local || !b.isConnected() {
@@ -96,8 +96,8 @@ func (b *builder) connections() {
 }
 
 // frontend returns the flow of one frontend. There may be tens of thousands, so it appends bytes
-// instead of formatting a match. Its priority is above that of the SNAT range, because the port of a
-// frontend that the host serves may be in the range.
+// instead of formatting a match. Its priority is above that of the SNAT range, because the port of
+// a frontend that the host serves may be in the range.
 func frontend(k verdict.ServiceKey, actions string) string {
 	line := make([]byte, 0, 128)
 	line = append(line, "table="...)
@@ -178,8 +178,8 @@ func connection(word string, local, remote netip.AddrPort) match {
 
 // sockets sends packets of the host's sockets inside the range to the host. A connected socket owns
 // its connection. A listening or unconnected socket owns the port, because flows cannot check SYN
-// cookies. Packets to other ports of the range do not reach tableGated. So their datapath flows match
-// neither the source nor all bits of the port.
+// cookies. Packets to other ports of the range do not reach tableGated. So their datapath flows
+// match neither the source nor all bits of the port.
 func (b *builder) sockets() {
 	for _, s := range b.in.Sockets {
 		word, hasPorts := words[s.Proto]
@@ -203,8 +203,8 @@ func (b *builder) sockets() {
 	b.decide(verdict.SNATPort, tableGated, 0, nil, b.toOVN...)
 }
 
-// listeningAddrs returns the node's addresses on which a socket bound to a receives packets. A socket
-// bound to :: receives both versions.
+// listeningAddrs returns the node's addresses on which a socket bound to a receives packets. A
+// socket bound to :: receives both versions.
 func (b *builder) listeningAddrs(a netip.Addr) []netip.Addr {
 	a = a.Unmap()
 
@@ -261,9 +261,9 @@ func (b *builder) rest() {
 	b.decide(verdict.Default, tableRest, 0, nil, b.toHost...)
 }
 
-// protocols decides protocols without ports, to the node: to the host if the host uses the protocol,
-// to OVN if tableLearned has a flow that OVN's packets to this peer have left, and otherwise to the
-// host. A learned flow sets bit 0 of reg1 (see learnProtos).
+// protocols decides protocols without ports, to the node: to the host if the host uses the
+// protocol, to OVN if tableLearned has a flow that OVN's packets to this peer have left, and
+// otherwise to the host. A learned flow sets bit 0 of reg1 (see learnProtos).
 func (b *builder) protocols() {
 	for k := range b.in.Tables.HostProtos {
 		b.decide(verdict.ProtoHost, tableProto, 300, fromPeer(k), b.toHost...)

@@ -31,8 +31,8 @@ const etherHeader = 14
 //	700       from the node's MAC: tableGuard
 //	0         from another MAC: dropped
 //
-// tableTooBig has the rules from 860 down, too. At 900 it drops packets to other nodes. As ICMP errors
-// they would reduce the path MTU of the tunnels.
+// tableTooBig has the rules from 860 down, too. At 900 it drops packets to other nodes. As ICMP
+// errors they would reduce the path MTU of the tunnels.
 func (b *builder) ovn() {
 	b.podTunnels()
 
@@ -81,8 +81,8 @@ func (b *builder) podTunnels() {
 	}
 }
 
-// guard decides packets from OVN that have the node's MAC as their source and are not for the host. It
-// drops those that must not be on the wire, such as packets that OVN should have translated.
+// guard decides packets from OVN that have the node's MAC as their source and are not for the host.
+// It drops those that must not be on the wire, such as packets that OVN should have translated.
 //
 //	950       IP whose header OVS cannot read, so without an address to check: dropped
 //	900       BFD: to the wire
@@ -190,8 +190,8 @@ func (b *builder) announcements() {
 		b.add(tableGuard, 810, on("arp").with("arp_op", op), compareFirst, resubmit(tableSame))
 	}
 
-	// The flags router, solicited and override (RFC 4861, 4.4), in all combinations with solicited. OVS
-	// matches this field only as a whole.
+	// The flags router, solicited and override (RFC 4861, 4.4), in all combinations with solicited.
+	// OVS matches this field only as a whole.
 	solicited := []uint32{0x40000000, 0x60000000, 0xc0000000, 0xe0000000}
 	for _, flags := range solicited {
 		b.decide(verdict.NeighbourOut, tableGuard, 815, advert.with("nd_reserved", flags), b.out...)
@@ -239,8 +239,8 @@ func (b *builder) leavingLocal() {
 // checksLength reports whether packets from OVN are compared with the uplink's MTU.
 func (b *builder) checksLength() bool { return b.c.Local && b.c.MTU != 0 }
 
-// checkLength passes packets that are larger than the uplink's MTU to the host, as oversized, and all
-// others on to tableOut.
+// checkLength passes packets that are larger than the uplink's MTU to the host, as oversized, and
+// all others on to tableOut.
 func (b *builder) checkLength() {
 	larger := fmt.Sprintf("check_pkt_larger(%d)->NXM_NX_REG0[0]", b.c.MTU+etherHeader)
 	for _, word := range []string{"ip", "ipv6"} {
@@ -249,14 +249,14 @@ func (b *builder) checkLength() {
 
 	b.add(tableLocal, 0, nil, resubmit(tableOut))
 
-	// OVS counts a packet in the flows of both branches. So the flow for larger packets has no number, and
-	// they count as if they were small.
+	// OVS counts a packet in the flows of both branches. So the flow for larger packets has no number,
+	// and they count as if they were small.
 	b.add(tableSize, 10, match{}.with("reg0", "0x1/0x1"), b.up...)
 	b.add(tableSize, 0, nil, resubmit(tableOut))
 }
 
-// learnProtos learns the peers with which OVN uses protocols without ports. For each such packet, OVS
-// adds or refreshes a flow in tableLearned that matches the reply.
+// learnProtos learns the peers with which OVN uses protocols without ports. For each such packet,
+// OVS adds or refreshes a flow in tableLearned that matches the reply.
 func (b *builder) learnProtos() {
 	for _, word := range []string{"tcp", "udp", "sctp", "icmp"} {
 		b.decide(verdict.OutPlain, tableOut, 450, on(word), b.out...)
@@ -296,9 +296,9 @@ func (b *builder) hostOwned() {
 	}
 }
 
-// dropFromSocket drops packets from the port of a host socket inside the range. A TCP listener owns its
-// whole port, as it does for replies (see sockets). Connected TCP sockets and SCTP are left out, as in
-// the model.
+// dropFromSocket drops packets from the port of a host socket inside the range. A TCP listener owns
+// its whole port, as it does for replies (see sockets). Connected TCP sockets and SCTP are left
+// out, as in the model.
 func (b *builder) dropFromSocket(s verdict.Socket) {
 	word, hasPorts := words[s.Proto]
 	isConnected := s.Remote.IsValid()

@@ -21,8 +21,9 @@ func (c Change) Empty() bool { return len(c.Write)+len(c.Gone) == 0 }
 // thousand Services changes, it formats only that one. The zero Planner has no flows. It is not
 // safe for concurrent use.
 //
-// The plan has two parts. The fixed flows are formatted and compared each time. The flow of a frontend
-// depends only on its key, its owner and the owner's actions, so it is formatted when these change.
+// The plan has two parts. The fixed flows are formatted and compared each time. The flow of a
+// frontend depends only on its key, its owner and the owner's actions, so it is formatted when
+// these change.
 type Planner struct {
 	fixed  []string // all flows except those of frontends, sorted
 	fronts map[verdict.ServiceKey]front
@@ -180,8 +181,8 @@ func (p *Planner) dropStaleFronts(b *builder, c *Change) {
 	}
 }
 
-// outdate marks an owner's flows to be rewritten, if that owner's actions have changed. The rewritten
-// flows have the same match, so they replace the old ones on the bridge.
+// outdate marks an owner's flows to be rewritten, if that owner's actions have changed. The
+// rewritten flows have the same match, so they replace the old ones on the bridge.
 func (p *Planner) outdate(owner verdict.ServiceOwner, haveChanged bool) {
 	if !haveChanged {
 		return

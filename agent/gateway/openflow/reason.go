@@ -8,9 +8,9 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/verdict"
 )
 
-// Count describes the packets that flows with one number count. The number is in the cookie of such a
-// flow (see ovs.FlowSync). It stands for one reason of the model, or for one of the two exceptions
-// below.
+// Count describes the packets that flows with one number count. The number is in the cookie of such
+// a flow (see ovs.FlowSync). It stands for one reason of the model, or for one of the two
+// exceptions below.
 type Count struct {
 	Number    uint8  // 1 to 255
 	Reason    string // the model's name, or that of an exception
@@ -19,8 +19,8 @@ type Count struct {
 	Packet    string // description of the packets
 }
 
-// Numbers of decisions for both sides where the model is more precise. The model's reasons have numbers
-// from 1.
+// Numbers of decisions for both sides where the model is more precise. The model's reasons have
+// numbers from 1.
 const (
 	errorToBoth = 254
 	replyToBoth = 255
@@ -118,9 +118,9 @@ var tableNames = [...]string{
 	tableInward:   "cluster's networks",
 }
 
-// TableLonger is the table that follows a check of the length (see checkLength). Its flow with a match is
-// for packets longer than the MTU. A trace contains both of its flows, because OVS does not evaluate
-// lengths in a trace.
+// TableLonger is the table that follows a check of the length (see checkLength). Its flow with a
+// match is for packets longer than the MTU. A trace contains both of its flows, because OVS does
+// not evaluate lengths in a trace.
 const TableLonger = int(tableSize)
 
 // TableName returns the name of a table, or its number if it is not one of this package's.

@@ -8,9 +8,10 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/verdict"
 )
 
-// Spell formats a frame as a flow of ofproto/trace: it has the fields that the bridge's flows match, as
-// OVS would parse them from the frame. When OVS traces this text instead of the frame, no flow learns.
-// For a malformed frame it contains the fields that OVS still reads, except from an invalid IP header.
+// Spell formats a frame as a flow of ofproto/trace: it has the fields that the bridge's flows
+// match, as OVS would parse them from the frame. When OVS traces this text instead of the frame, no
+// flow learns. For a malformed frame it contains the fields that OVS still reads, except from an
+// invalid IP header.
 func Spell(f verdict.Frame) string {
 	var b strings.Builder
 

@@ -61,8 +61,8 @@ func Static(in StaticInput) []string {
 //	60, 70      the hairpin, from OVN
 //	0           all others, which are from OVN: to LOCAL
 //
-// The flows for OVN's packets match no port. Their priority is below 100, so that packets from the wire
-// do not match them.
+// The flows for OVN's packets match no port. Their priority is below 100, so that packets from the
+// wire do not match them.
 func (f *flows) direct(in StaticInput) {
 	const toOVN = "ALL" // all ports except the one of arrival
 
@@ -76,8 +76,8 @@ func (f *flows) direct(in StaticInput) {
 
 // tunnels outputs Geneve, ARP and neighbour discovery for the tunnel address to LOCAL, also if they
 // came from there. The userspace datapath unpacks Geneve, and learns the MAC addresses of tunnel
-// endpoints, only from packets that are output to LOCAL. A broader match of ARP would cause a broadcast
-// storm. Without a tunnel address, tunnels adds nothing.
+// endpoints, only from packets that are output to LOCAL. A broader match of ARP would cause a
+// broadcast storm. Without a tunnel address, tunnels adds nothing.
 func (f *flows) tunnels(encap netip.Addr) {
 	back := func(m match) { f.add(tablePort, 200, m, "IN_PORT") }
 
@@ -171,8 +171,8 @@ func (f *flows) bridged(in StaticInput) {
 		entry{priority: 240, match: host, before: []string{unmark}, after: append(slices.Clip(tag), toOVN)})
 }
 
-// dedicated connects uplink and patch port. The hairpin connects OVN and the host, at priorities from
-// 240.
+// dedicated connects uplink and patch port. The hairpin connects OVN and the host, at priorities
+// from 240.
 func (f *flows) dedicated(in StaticInput) {
 	f.add(tablePort, 1, nil, "drop")
 

@@ -1,7 +1,7 @@
 // Package shadow compares a sample of live decisions of the gateway's programs with the model in
-// package verdict. The model gets the same table entries as the programs. Shadow (shadow.go) reads the
-// samples and counts the results, judge.go compares one sample, and question.go makes the input of
-// the model from it.
+// package verdict. The model gets the same table entries as the programs. Shadow (shadow.go) reads
+// the samples and counts the results, judge.go compares one sample, and question.go makes the input
+// of the model from it.
 //
 // bpf.Monitor takes the sample before the packet is decided. The entries are read a moment later,
 // so they may differ from those that the programs used. Each difference is therefore checked again:

@@ -32,8 +32,8 @@ type judge struct {
 	plant func(*verdict.Config) // in tests: a fault in the model's input
 }
 
-// compare compares a sample with the model's decision. It returns the outcome and the model's reason,
-// or "" without a decision of the model.
+// compare compares a sample with the model's decision. It returns the outcome and the model's
+// reason, or "" without a decision of the model.
 func (j *judge) compare(s bpf.Sample) (outcome, string, error) {
 	q, ok := newQuestion(s)
 	if !ok {
@@ -103,10 +103,10 @@ func (j *judge) compareStable(dir verdict.Direction, q question) (outcome, strin
 	return changed, "", nil
 }
 
-// hasNewMAC reports whether the uplink has another MAC address than the programs' configuration, for
-// example after the failover of a bond. By the uplink's address, the kernel marks frames that are for
-// the host (skb->pkt_type). The programs rely on that, so they differ from the model until the agent has
-// written the new address.
+// hasNewMAC reports whether the uplink has another MAC address than the programs' configuration,
+// for example after the failover of a bond. By the uplink's address, the kernel marks frames that
+// are for the host (skb->pkt_type). The programs rely on that, so they differ from the model until
+// the agent has written the new address.
 func hasNewMAC(c bpf.Config) bool {
 	uplink, err := net.InterfaceByIndex(c.Uplink)
 	return err == nil && len(uplink.HardwareAddr) > 0 && !bytes.Equal(uplink.HardwareAddr, c.NodeMAC[:])

@@ -19,8 +19,8 @@ const (
 	etherAddrs = 12 // length of its addresses, after which a tag is inserted
 )
 
-// question is the input of the model for one sample: the packet, and the keys of all table entries that
-// may decide it.
+// question is the input of the model for one sample: the packet, and the keys of all table entries
+// that may decide it.
 type question struct {
 	dir    verdict.Direction
 	frame  []byte        // complete, with its tag; missing bytes are zero
@@ -28,7 +28,8 @@ type question struct {
 	keys   bpf.Keys
 }
 
-// fillings are values of missing bytes that read as other headers than zeros do: IPv4, IPv6, neither.
+// fillings are values of missing bytes that read as other headers than zeros do: IPv4, IPv6,
+// neither.
 var fillings = []byte{0x45, 0x60, 0xff}
 
 // newQuestion converts a sample to a question. A sample has only the first bytes of its frame. So
@@ -51,9 +52,9 @@ func newQuestion(s bpf.Sample) (question, bool) {
 	return q, true
 }
 
-// wireFrame returns the frame as it was on the wire: in its full length, with fill in place of missing
-// bytes, and with the tag that the NIC or the kernel has removed. For a GSO packet it returns the first
-// segment.
+// wireFrame returns the frame as it was on the wire: in its full length, with fill in place of
+// missing bytes, and with the tag that the NIC or the kernel has removed. For a GSO packet it
+// returns the first segment.
 func wireFrame(s bpf.Sample, fill byte) []byte {
 	b := slices.Clone(s.Frame[:min(len(s.Frame), etherLen+s.L3)])
 	for len(b) < etherLen+s.L3 {
@@ -70,8 +71,8 @@ func wireFrame(s bpf.Sample, fill byte) []byte {
 }
 
 // keysOf returns all table keys that a rule may look up for f. A rule may look up the packet or its
-// reply, and with an ICMP error the quoted packet or its reply. A reply has the reversed addresses and
-// ports.
+// reply, and with an ICMP error the quoted packet or its reply. A reply has the reversed addresses
+// and ports.
 func keysOf(f *verdict.Frame) bpf.Keys {
 	var k bpf.Keys
 	addAddrs(&k, f.ARP.Sender, f.ARP.Target, f.IP.Target)
