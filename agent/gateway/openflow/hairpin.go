@@ -8,10 +8,11 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/verdict"
 )
 
-// The conntrack zones of the hairpin.
+// The conntrack zones of the hairpin, by what they translate. Packets from OVN to the host need two
+// translations, and a zone has one per connection.
 const (
-	zoneDestination = 64001 // original destination of a packet, or the address under which OVN sees a Service client
-	zoneSource      = 64002 // address under which the host sees OVN
+	zoneDestination = 64001 // from OVN: the destination; from the host to Services: the source
+	zoneSource      = 64002 // from OVN: the source
 )
 
 // Hairpin configures the traffic between OVN and its own node. Both ends have the same address, so
@@ -36,6 +37,10 @@ type Hairpin struct {
 // family is the part of a hairpin for one IP version.
 type family struct{ node, ovn, host netip.Addr }
 
+// has reports whether a is of the family's IP version.
+func (v family) has(a netip.Addr) bool { return a.Is4() == v.node.Is4() }
+
+// families returns the IP versions for which all three addresses are set.
 func (h Hairpin) families() []family {
 	var out []family
 
@@ -69,61 +74,77 @@ func (e entry) flow(f *flows, above int, m match, actions ...string) {
 	f.count(e.number, e.table, e.priority+above, m, slices.Concat(e.before, actions)...)
 }
 
-// add appends the flows of both directions. The priorities are relative to those of the entries:
-//
-//	fromOVN   +10  replies of Services to the host: to the address that sent the request
-//	          +0   to an address of the host: from OVN4 or OVN6
-//	fromHost  +20  to Services, from Host4 or Host6: unchanged
-//	          +10  other packets to Services: from Host4 or Host6
-//	          +10  replies, which are to OVN4 or OVN6: both translations undone
-//	          +0   other packets to the masquerade networks: dropped
-//
-// Packets to the host are not recirculated: they have passed all of OVN's tables, and the userspace
-// datapath drops a packet at its seventh recirculation.
+// toOtherEnd returns the actions that send a translated packet to the other end.
+func (e entry) toOtherEnd() []string { return append([]string{toSender}, e.after...) }
+
+// add appends the flows of both directions.
 func (h Hairpin) add(f *flows, fromOVN, fromHost entry) {
-	toHost := append([]string{toSender}, fromOVN.after...)
-	toOVN := append([]string{toSender}, fromHost.after...)
-
 	for _, v := range h.families() {
-		packets := ip(v.node)
-		isOfFamily := func(a netip.Addr) bool { return a.Is4() == v.node.Is4() }
-
-		source := ct("commit", zoneSource, "nat(src=%s)", v.ovn)
-		destination := ct("commit", zoneDestination, "nat(dst=%s)", v.node)
-		fromOVN.flow(f, 0, packets.to(v.host), append([]string{destination, source}, toHost...)...)
-
-		for _, a := range h.HostAddrs {
-			if isOfFamily(a) && a != v.node && a != v.host {
-				fromOVN.flow(f, 0, packets.to(a), append([]string{source}, toHost...)...)
-			}
-		}
-
-		// OVN must see the translated header, so these packets are recirculated.
-		next := fmt.Sprintf("table=%d", tableHairpin)
-
-		for _, p := range h.ServiceCIDRs {
-			if !isOfFamily(p.Addr()) {
-				continue
-			}
-
-			back := ct("", zoneDestination, "nat")
-			fromOVN.flow(f, 10, packets.fromNet(p).to(v.host), append([]string{back}, toHost...)...)
-			fromHost.flow(f, 20, packets.from(v.host).toNet(p), toOVN...)
-			fromHost.flow(f, 10, packets.toNet(p), ct("commit,"+next, zoneDestination, "nat(src=%s)", v.host))
-		}
-
-		fromHost.flow(f, 10, packets.to(v.ovn), ct("", zoneSource, "nat"), ct(next, zoneDestination, "nat"))
-
-		for _, p := range h.Masquerade {
-			if isOfFamily(p.Addr()) {
-				f.count(fromHost.number, fromHost.table, fromHost.priority,
-					append(packets.toNet(p), fromHost.match...), "drop")
-			}
-		}
+		h.addToHost(f, v, fromOVN)
+		h.addToOVN(f, v, fromHost)
 	}
 
 	if len(h.families()) > 0 {
-		f.add(tableHairpin, 50, nil, toOVN...)
+		f.add(tableHairpin, 50, nil, fromHost.toOtherEnd()...)
+	}
+}
+
+// addToHost appends the flows for packets from OVN, with priorities above that of the entry:
+//
+//	10  replies of Services to the host: to the address that sent the request
+//	0   to an address of the host: from OVN's address v.ovn
+//
+// These packets are not recirculated: they have passed all of OVN's tables, and the userspace
+// datapath drops a packet at its seventh recirculation.
+func (h Hairpin) addToHost(f *flows, v family, fromOVN entry) {
+	packets := ip(v.node)
+	source := ct("commit", zoneSource, "nat(src=%s)", v.ovn)
+	destination := ct("commit", zoneDestination, "nat(dst=%s)", v.node)
+	back := ct("", zoneDestination, "nat")
+
+	fromOVN.flow(f, 0, packets.to(v.host), slices.Concat([]string{destination, source}, fromOVN.toOtherEnd())...)
+
+	for _, a := range h.HostAddrs {
+		if v.has(a) && a != v.node && a != v.host {
+			fromOVN.flow(f, 0, packets.to(a), slices.Concat([]string{source}, fromOVN.toOtherEnd())...)
+		}
+	}
+
+	for _, p := range h.ServiceCIDRs {
+		if v.has(p.Addr()) {
+			m := packets.fromNet(p).to(v.host)
+			fromOVN.flow(f, 10, m, slices.Concat([]string{back}, fromOVN.toOtherEnd())...)
+		}
+	}
+}
+
+// addToOVN appends the flows for packets from the host, with priorities above that of the entry:
+//
+//	20  to Services, from the host's masquerade address v.host: unchanged
+//	10  other packets to Services: from v.host
+//	    replies to OVN, which are to v.ovn: both translations undone
+//	0   other packets to the masquerade networks: dropped
+//
+// OVN must see the translated header. So translated packets are recirculated to tableHairpin, which
+// sends them to OVN.
+func (h Hairpin) addToOVN(f *flows, v family, fromHost entry) {
+	packets := ip(v.node)
+	next := fmt.Sprintf("table=%d", tableHairpin)
+
+	for _, p := range h.ServiceCIDRs {
+		if v.has(p.Addr()) {
+			fromHost.flow(f, 20, packets.from(v.host).toNet(p), fromHost.toOtherEnd()...)
+			fromHost.flow(f, 10, packets.toNet(p), ct("commit,"+next, zoneDestination, "nat(src=%s)", v.host))
+		}
+	}
+
+	fromHost.flow(f, 10, packets.to(v.ovn), ct("", zoneSource, "nat"), ct(next, zoneDestination, "nat"))
+
+	for _, p := range h.Masquerade {
+		if v.has(p.Addr()) {
+			f.count(fromHost.number, fromHost.table, fromHost.priority,
+				append(packets.toNet(p), fromHost.match...), "drop")
+		}
 	}
 }
 

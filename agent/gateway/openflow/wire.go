@@ -19,7 +19,7 @@ import (
 //	tableSame, tableSameEnd  compareARP    ARP: sender and target equal or not
 //	tableAddress             addresses     destination address
 //	tableICMP6               icmp6         ICMPv6 type
-//	tableOurs and others     ours          port, for addresses of the host and of Services
+//	tableOurs and others     ours          port, for addresses of the host and of Services (ours.go)
 //
 // Of the flows of a table that match a packet, the one with the highest priority applies. The
 // numbers only order the flows of a table. Each method lists its priorities, highest first.
