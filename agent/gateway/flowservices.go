@@ -20,11 +20,11 @@ import (
 type flowServiceCounts struct {
 	maxPorts int // limit of Service ports with counts
 
-	mu    sync.Mutex // guards the fields below
-	ports map[verdict.ServiceKey]bpf.ServicePort
-	reads uint64                               // completed
-	last  map[verdict.ServiceKey]ovs.FlowCount // counts of the flows at the last read
-	sums  map[bpf.ServicePort]ovs.FlowCount    // of the ports with counts
+	mu    sync.Mutex                             // guards the fields below
+	ports map[verdict.ServiceKey]bpf.ServicePort // by frontend; a Service port may have several frontends
+	reads uint64                                 // completed
+	last  map[verdict.ServiceKey]ovs.FlowCount   // counts of the flows at the last read
+	sums  map[bpf.ServicePort]ovs.FlowCount      // of the ports with counts
 }
 
 // newFlowServiceCounts returns nil if flows do not count or counting is disabled.

@@ -41,7 +41,8 @@ type Source struct {
 	// triggered when its result changes. It may be nil.
 	ControlPlane func() model.ControlPlane
 	// Refused is called when the parts of an object that this node does not serve have changed. It
-	// gets the reasons. It must not block. It may be nil.
+	// gets the reasons, which are empty for an object that a budget refuses as a whole (see
+	// Services.OverBudget). It must not block. It may be nil.
 	Refused func(service.Key, []string)
 }
 
@@ -96,7 +97,9 @@ type servicePlans struct {
 	// planned means that every object has its plan. Before, the desired tables are incomplete and
 	// nothing is written.
 	planned bool
-	refused map[service.Key][]string // why parts of an object are not served; no empty lists
+	// refused has the reasons why parts of a served object are not served (service.Plan.Refused), and
+	// no empty lists. Objects that a budget refuses as a whole are in accounts.
+	refused map[service.Key][]string
 }
 
 func newServices(p parts, o Options) *Services {
