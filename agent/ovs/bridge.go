@@ -10,17 +10,19 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/ovsdb/vswitch"
 )
 
-// Bridge is the part of a bridge that the agent configures.
+// Bridge is the part of a bridge that the agent configures. "" and 0 keep the current value of an existing
+// bridge.
 type Bridge struct {
 	Name         string
-	DatapathType string // "" keeps the current one
-	FailMode     string // FailSecure or FailStandalone; "" keeps the current one; FailSecure if the bridge is new
-	HWAddr       string // other_config:hwaddr; "" keeps it
-	MTU          int    // mtu_request of the internal interface; 0 keeps it
-	OtherConfig  map[string]string
-	Existing     bool   // do not create the bridge: ErrNotFound if it is missing
-	Uplink       string // device that must be a port; "" leaves ports unchanged
-	moved        bool   // HostSwitch creates it: a new bridge has no fail mode, and is marked by movedKey
+	DatapathType string            // DatapathSystem or DatapathNetdev
+	FailMode     string            // FailSecure or FailStandalone; a new bridge gets FailSecure by default
+	HWAddr       string            // other_config:hwaddr, the MAC address of the internal port
+	MTU          int               // mtu_request of the internal port's interface
+	OtherConfig  map[string]string // other keys stay; an empty value removes a key
+	Existing     bool              // do not create the bridge: ErrNotFound if it is missing
+	Uplink       string            // device that must be a port of the bridge
+
+	forHost bool // HostSwitch creates it: a new bridge has no fail mode, and is marked by movedKey
 }
 
 // IntegrationBridge is OVN's bridge.
@@ -32,7 +34,8 @@ const (
 	FailStandalone = "standalone" // is a learning switch
 )
 
-// SyncBridge creates the bridge with its internal port, or corrects differences.
+// SyncBridge creates the bridge with its internal port, or corrects differences. It does not wait for
+// ovs-vswitchd.
 func (c *Client) SyncBridge(ctx context.Context, want Bridge) error {
 	have, err := c.bridge(ctx, want.Name)
 	if err != nil {
@@ -65,8 +68,8 @@ func (c *Client) SyncBridge(ctx context.Context, want Bridge) error {
 	return nil
 }
 
-// addUplink makes device a port of the bridge and records it as the uplink. Port options are the
-// same as those of nics-to-bridge.
+// addUplink makes device a port of the bridge and records it as the uplink. A device that is a port of
+// any bridge stays there. Unlike the port of HostSwitch.AddPort, the new one survives a boot.
 func (c *Client) addUplink(ctx context.Context, bridge, device string) error {
 	if owner, err := c.bridgeWith(ctx, device); err != nil || owner != "" {
 		return err
@@ -87,19 +90,7 @@ func (c *Client) addUplink(ctx context.Context, bridge, device string) error {
 	return e.commit(ctx)
 }
 
-// otherConfig returns the keys that the bridge must have in other_config.
-func (want Bridge) otherConfig() map[string]string {
-	out := map[string]string{}
-	if want.HWAddr != "" {
-		out["hwaddr"] = want.HWAddr
-	}
-
-	maps.Copy(out, want.OtherConfig)
-
-	return out
-}
-
-// createBridge adds the operations that create the bridge and its internal port.
+// createBridge adds the operations that create the bridge, with its internal port of the same name.
 func (e *edit) createBridge(ctx context.Context, want Bridge) error {
 	root, err := e.c.root(ctx)
 	if err != nil {
@@ -121,7 +112,7 @@ func (e *edit) createBridge(ctx context.Context, want Bridge) error {
 		OtherConfig:  want.otherConfig(),
 		Ports:        []string{port.UUID},
 	}
-	if want.moved {
+	if want.forHost {
 		bridge.ExternalIDs = map[string]string{movedKey: "true"}
 	} else {
 		mode := cmp.Or(want.FailMode, FailSecure)
@@ -152,15 +143,31 @@ func (e *edit) updateBridge(ctx context.Context, have *vswitch.Bridge, want Brid
 	e.setKeys(have, &have.OtherConfig, want.otherConfig())
 
 	iface, err := e.c.iface(ctx, want.Name)
-	if err != nil || iface == nil || want.MTU == 0 ||
-		iface.MTURequest != nil && *iface.MTURequest == want.MTU {
+	if err != nil || iface == nil {
 		return err
+	}
+
+	isMTURequested := iface.MTURequest != nil && *iface.MTURequest == want.MTU
+	if want.MTU == 0 || isMTURequested {
+		return nil
 	}
 
 	row := &vswitch.Interface{UUID: iface.UUID, MTURequest: optional(want.MTU)}
 	e.update(iface, row, &row.MTURequest)
 
 	return nil
+}
+
+// otherConfig returns the keys that the bridge must have in other_config.
+func (want Bridge) otherConfig() map[string]string {
+	out := map[string]string{}
+	if want.HWAddr != "" {
+		out["hwaddr"] = want.HWAddr
+	}
+
+	maps.Copy(out, want.OtherConfig)
+
+	return out
 }
 
 // RemoveBridge deletes the bridge with all its ports. A missing bridge is not an error.
@@ -209,7 +216,7 @@ func (c *Client) Disconnect(ctx context.Context, name string) error {
 	return c.removePorts(ctx, func(i *vswitch.Interface) bool { return unwanted[i.Name] })
 }
 
-// patches returns the peers of the bridge's patch ports, by port. A missing bridge has none.
+// patches maps the bridge's patch ports to their peers. A missing bridge has none.
 func (c *Client) patches(ctx context.Context, bridge string) (map[string]string, error) {
 	row, err := c.bridge(ctx, bridge)
 	if err != nil || row == nil {
@@ -306,5 +313,6 @@ func (c *Client) ofports(
 	return out, nil
 }
 
-// ofportMax is the first reserved number of OpenFlow 1.0 (LOCAL is 65534).
+// ofportMax is the first reserved port number of OpenFlow 1.0, which OVS uses in its database (LOCAL
+// is 65534).
 const ofportMax = 0xff00

@@ -120,7 +120,7 @@ type watcher struct {
 }
 
 // Watch triggers wake after any change of a row for which match returns true, until stop is called.
-// match gets the row's table and name; rows without a name have name "".
+// match gets the row's table and name; rows without a name have name "". It must not block.
 func (c *Client) Watch(match func(table, name string) bool, wake loop.Signal) (stop func()) {
 	w := &watcher{match, wake}
 
@@ -160,8 +160,8 @@ func (c *Client) changed(table string, row model.Model) {
 	}
 }
 
-// steady is a backoff with a constant wait: the server runs on the same machine, and the node does
-// not work without it.
+// steady is the backoff of reconnections, with a constant wait: the server runs on the same machine,
+// and the node does not work without it.
 type steady time.Duration
 
 func (s steady) NextBackOff() time.Duration { return time.Duration(s) }

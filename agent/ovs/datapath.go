@@ -2,13 +2,13 @@ package ovs
 
 import (
 	"bufio"
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"strings"
+	"time"
 )
 
 // Datapath types of OVS.
@@ -74,12 +74,6 @@ func (s HostSwitch) CheckDatapath(ctx context.Context, bridge string, genlFamily
 		bridge, reason)
 }
 
-// firstLine returns the first line of a program's output.
-func firstLine(b []byte) string {
-	line, _, _ := bytes.Cut(b, []byte("\n"))
-	return string(line)
-}
-
 // DatapathStats are the statistics of all datapaths of a node's ovs-vswitchd.
 type DatapathStats struct {
 	Hit, Missed, Lost uint64 // packets looked up
@@ -124,4 +118,45 @@ func parseDatapathStats(show string) (DatapathStats, error) {
 	}
 
 	return sum, nil
+}
+
+// userspaceDatapath is the datapath that all bridges of type netdev share.
+const userspaceDatapath = "netdev@ovs-netdev"
+
+// settleWait limits the wait of a repair for ovs-vswitchd.
+const settleWait = 5 * time.Second
+
+// RenewDevice makes ovs-vswitchd reopen the tap device of an internal port of the userspace
+// datapath after the device was deleted. ovs-vswitchd does not detect the deletion and keeps
+// reading from a dead descriptor. The caller must have checked that the device is missing. If
+// ovs-vswitchd has not opened the device yet, RenewDevice changes nothing and returns false. Other
+// ports, flows and connections stay.
+func (c *Client) RenewDevice(ctx context.Context, rundir, name string) (renewed bool, err error) {
+	row, err := c.iface(ctx, name)
+	if err != nil || row == nil || row.Ofport == nil || *row.Ofport <= 0 {
+		return false, err
+	}
+
+	ctx, cancel := context.WithTimeout(ctx, settleWait)
+	defer cancel()
+
+	ports, err := askSwitch(ctx, rundir, "dpctl/show", userspaceDatapath)
+	if err != nil {
+		return false, fmt.Errorf("open device %s again: %w", name, err)
+	}
+
+	if !strings.Contains(ports, ": "+name+" (") {
+		return false, nil // it has just started: the number in the database is stale
+	}
+
+	if _, err := askSwitch(ctx, rundir, "dpctl/del-if", userspaceDatapath, name); err != nil {
+		return false, fmt.Errorf("open device %s again: %w", name, err)
+	}
+
+	// ovs-vswitchd adds a port that the datapath lacks when the configuration changes.
+	if err := c.WaitApplied(ctx); err != nil {
+		return false, fmt.Errorf("open device %s again: %w", name, err)
+	}
+
+	return true, nil
 }

@@ -14,7 +14,8 @@ import (
 // transactTimeout limits one transaction, including the wait for a reconnection.
 const transactTimeout = 20 * time.Second
 
-// edit collects the operations of one transaction, and their first error.
+// edit collects the operations of one transaction, and the first error in making them. commit runs
+// them. Callers add only operations for differences from the cache, so an edit may stay empty.
 type edit struct {
 	c   *Client
 	ops []ovsdb.Operation
@@ -31,8 +32,8 @@ func (e *edit) add(ops []ovsdb.Operation, err error) {
 	}
 }
 
-// create adds the rows. Within the transaction, the UUID field is a name by which other rows refer
-// to a new one.
+// create creates the rows. Within the transaction, the UUID field of a new row is a name by which other
+// rows refer to it.
 func (e *edit) create(rows ...model.Model) {
 	for _, row := range rows {
 		e.add(e.c.db.Create(row))
@@ -129,8 +130,8 @@ func (e *edit) run(ctx context.Context) ([]ovsdb.OperationResult, error) {
 	return results, nil
 }
 
-// rows returns the rows of a table for which match returns true. what is the table's name in an
-// error.
+// rows returns the rows of T's table for which match returns true, from the cache. what names them in
+// an error.
 func rows[T any](ctx context.Context, c *Client, what string, match func(*T) bool) ([]*T, error) {
 	var out []*T
 	if err := c.db.WhereCache(match).List(ctx, &out); err != nil {

@@ -17,6 +17,9 @@ type FlowCount struct{ Packets, Bytes uint64 }
 //
 // OVS itself reads counts from the datapath with a delay of about half a second. The last part of
 // that is lost when a flow is deleted or the switch ends.
+//
+// Run holds the connection to the bridge and owns the ledger, which does the arithmetic. Read sends Run a
+// request, may be called concurrently, and waits until a round of requests to the switch has ended.
 type FlowCounts struct {
 	RunDir, Bridge string
 
@@ -24,28 +27,28 @@ type FlowCounts struct {
 	numbers  []uint8            // numbers that flows may have
 }
 
-// numbers is one more than the largest number of a flow.
-const numbers = 256
+// numberCount is one more than the largest number of a flow.
+const numberCount = 256
 
 // answer is the result of a Read.
 type answer struct {
-	sums  [numbers]FlowCount
-	known bool
+	sums  [numberCount]FlowCount // by number
+	known bool                   // a first round is complete
 }
 
-// NewFlowCounts returns a FlowCounts for flows of these numbers.
+// NewFlowCounts returns a FlowCounts for flows of these numbers. It counts once Run runs.
 func NewFlowCounts(rundir, bridge string, numbers []uint8) *FlowCounts {
 	return &FlowCounts{RunDir: rundir, Bridge: bridge, numbers: numbers, requests: make(chan chan<- answer)}
 }
 
 // Read returns the current sums by number, or the last ones without a switch. Run must be running.
 // Before the first reply of the bridge, Read returns an error.
-func (c *FlowCounts) Read(ctx context.Context) ([numbers]FlowCount, error) {
+func (c *FlowCounts) Read(ctx context.Context) ([numberCount]FlowCount, error) {
 	got := make(chan answer, 1)
 	select {
 	case c.requests <- got:
 	case <-ctx.Done():
-		return [numbers]FlowCount{}, fmt.Errorf("read counts of flows of %s: %w", c.Bridge, ctx.Err())
+		return [numberCount]FlowCount{}, fmt.Errorf("read counts of flows of %s: %w", c.Bridge, ctx.Err())
 	}
 
 	select {
@@ -56,16 +59,15 @@ func (c *FlowCounts) Read(ctx context.Context) ([numbers]FlowCount, error) {
 
 		return a.sums, nil
 	case <-ctx.Done():
-		return [numbers]FlowCount{}, fmt.Errorf("read counts of flows of %s: %w", c.Bridge, ctx.Err())
+		return [numberCount]FlowCount{}, fmt.Errorf("read counts of flows of %s: %w", c.Bridge, ctx.Err())
 	}
 }
 
-// Run holds a connection to the bridge until ctx ends.
+// Run holds a connection to the bridge until ctx ends, and answers calls of Read. It returns nil.
 func (c *FlowCounts) Run(ctx context.Context) error {
-	l := &ledger{}
-
 	const firstWait, maxWait = 50 * time.Millisecond, time.Second
 
+	l := &ledger{}
 	wait := firstWait
 
 	for ctx.Err() == nil {
@@ -105,9 +107,8 @@ func (c *FlowCounts) serveConnection(ctx context.Context, l *ledger) error {
 	defer conn.Close()
 	defer context.AfterFunc(ctx, func() { conn.Close() })()
 
-	packets := make(chan ofPacket)
-
-	done := make(chan struct{})
+	packets := make(chan ofPacket) // closed at the end of the connection
+	done := make(chan struct{})    // ends the goroutine below
 
 	defer close(done)
 	go func() {
@@ -137,8 +138,9 @@ func (c *FlowCounts) dial(ctx context.Context) (net.Conn, error) {
 
 var errNeverUp = errors.New("connection ended before a first reply")
 
-// serve answers calls of Read. At most one round of requests is pending. The first round starts
-// without a call and sets the origin of the sums.
+// serve answers calls of Read until the connection ends. At most one round of requests is pending. The
+// first round of a connection starts without a call; the first of all sets the origin of the sums. serve
+// returns errNeverUp if the connection ended before its first round was complete.
 func (c *FlowCounts) serve(conn net.Conn, packets <-chan ofPacket, l *ledger) error {
 	isUp := false // the first round is complete
 
@@ -212,48 +214,71 @@ func (c *FlowCounts) sumRequests() []byte {
 	return b
 }
 
-// The messages of OpenFlow 1.4 for counts.
+// Types of the messages of OpenFlow 1.4 for counts.
 const (
-	ofFlowRemoved      = 11
-	ofMultipartRequest = 18
-	ofMultipartReply   = 19
-	ofSetAsync         = 28
-	ofAggregate        = 2
+	ofFlowRemoved      = 11 // OFPT_FLOW_REMOVED
+	ofMultipartRequest = 18 // OFPT_MULTIPART_REQUEST
+	ofMultipartReply   = 19 // OFPT_MULTIPART_REPLY
+	ofSetAsync         = 28 // OFPT_SET_ASYNC
+	ofAggregate        = 2  // OFPMP_AGGREGATE, a type of multipart messages
 )
 
-// removalsRequest returns the request for notifications about deleted flows.
+// multipartLen is the length of the fixed part of a multipart message's body (OpenFlow 1.4, 7.3.5):
+//
+//	type uint16, flags uint16, 4 bytes of padding
+const multipartLen = 8
+
+// removalsRequest returns the request for notifications about deleted flows: OFPT_SET_ASYNC of OpenFlow
+// 1.4 with one property, ofp_async_config_prop_reasons. OVS sends them for flows that have the flag
+// send_flow_rem.
 func removalsRequest() []byte {
-	const master, idle, hard, deleted = 5, 1 << 0, 1 << 1, 1 << 2
+	const (
+		forMaster           = 5                      // OFPACPT_FLOW_REMOVED_MASTER, also for connections without a role
+		length              = 8                      // of the property
+		idle, hard, deleted = 1 << 0, 1 << 1, 1 << 2 // bits of OFPRR_IDLE_TIMEOUT, _HARD_TIMEOUT and _DELETE
+	)
 
-	body := binary.BigEndian.AppendUint16(nil, master)
-	body = binary.BigEndian.AppendUint16(body, 8)
+	property := binary.BigEndian.AppendUint16(nil, forMaster)
+	property = binary.BigEndian.AppendUint16(property, length)
+	property = binary.BigEndian.AppendUint32(property, idle|hard|deleted)
 
-	return ofMessage(ofSetAsync, 2, binary.BigEndian.AppendUint32(body, idle|hard|deleted))
+	return ofMessage(ofSetAsync, 2, property)
 }
 
-// sumRequest returns the request for the sum over all flows of a number. The xid of the reply is
-// the number.
+// sumRequest returns the request for the sum over all flows of a number: ofp_aggregate_stats_request of
+// OpenFlow 1.4, 7.3.5.3, after the fixed part of a multipart message. The xid of the reply is the number.
 func sumRequest(number uint8) []byte {
-	body := make([]byte, 48)
+	const (
+		anyTable        = 0xff        // OFPTT_ALL
+		anyPort         = 0xffff_ffff // OFPP_ANY
+		anyGroup        = 0xffff_ffff // OFPG_ANY
+		wholeCookie     = 1<<64 - 1   // mask
+		oxm, matchesAll = 1, 4        // type of the match, and length of one without fields
+	)
+
+	body := make([]byte, multipartLen, 48)
 	binary.BigEndian.PutUint16(body, ofAggregate)
-	body[8] = 0xff                                     // all tables
-	binary.BigEndian.PutUint32(body[12:], 0xffff_ffff) // any port
-	binary.BigEndian.PutUint32(body[16:], 0xffff_ffff) // any group
-	binary.BigEndian.PutUint64(body[24:], numbered(number))
-	binary.BigEndian.PutUint64(body[32:], ^uint64(0))
-	binary.BigEndian.PutUint16(body[40:], 1) // OXM
-	binary.BigEndian.PutUint16(body[42:], 4) // matches everything
+
+	body = append(body, anyTable, 0, 0, 0)
+	body = binary.BigEndian.AppendUint32(body, anyPort)
+	body = binary.BigEndian.AppendUint32(body, anyGroup)
+	body = append(body, 0, 0, 0, 0)
+	body = binary.BigEndian.AppendUint64(body, numbered(number))
+	body = binary.BigEndian.AppendUint64(body, wholeCookie)
+	body = binary.BigEndian.AppendUint16(body, oxm)
+	body = binary.BigEndian.AppendUint16(body, matchesAll)
+	body = append(body, 0, 0, 0, 0)
 
 	return ofMessage(ofMultipartRequest, uint32(number), body)
 }
 
-// ReadFlowSums sums, by number (FlowSync), the counts of the flows on the bridge, each since it was
-// written. It needs only ovs-vswitchd. Counts of deleted flows are not included.
+// ReadFlowSums returns the sums, by number (FlowSync), of the counts of the flows on the bridge, each
+// since it was written. Unlike FlowCounts.Read it needs no Run, and leaves out deleted flows.
 func ReadFlowSums(
 	ctx context.Context,
 	rundir, bridge string,
 	flowNumbers []uint8,
-) ([numbers]FlowCount, error) {
+) ([numberCount]FlowCount, error) {
 	c := NewFlowCounts(rundir, bridge, flowNumbers)
 
 	var l ledger
@@ -263,8 +288,8 @@ func ReadFlowSums(
 	return l.replies, err
 }
 
-// exchange sends requests over a connection of their own, and calls take for each message until
-// take returns true. what names the result in errors.
+// exchange sends requests over a new connection, and calls take for each received message until take
+// returns true. what names the result in errors.
 func (c *FlowCounts) exchange(
 	ctx context.Context,
 	what string,

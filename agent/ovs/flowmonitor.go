@@ -18,22 +18,25 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/loop"
 )
 
-// flowRescan is the interval at which all flows are read while the bridge is observed.
+// flowRescan is the interval at which FlowWatch reads all flows while an observing flow exists.
 const flowRescan = 30 * time.Second
 
-// NotRead is what Observed is called with until all flows are known.
+// NotRead is the argument of FlowWatch.Observed until all flows are known.
 const NotRead = "not read yet"
 
-// FlowWatch follows the flows of a bridge.
+// FlowWatch follows the flows of a bridge, and reports their changes and whether one of them observes
+// single packets (Observes). It has two sources: events of ovs-ofctl monitor, and dumps. An event of a
+// modified flow has only its new actions. So events show that a flow begins to observe, and only a dump
+// shows that none does any more.
 type FlowWatch struct {
 	RunDir, Bridge string
 	// Changed is called after flows have changed, and after the connection to the bridge was made
 	// or lost. A change within the first moments of a connection may be missed. A caller that
 	// depends on all changes has to look once more a second later.
 	Changed func()
-	// Observed is called with a flow that looks at single packets, as soon as there is one, with
-	// NotRead while flows are not known, and with "" once all are known and none is such a flow.
-	// Calls do not overlap. See Observes.
+	// Observed is called when its argument changes. It is an observing flow as soon as one exists,
+	// NotRead while the flows are not known, and "" once all are known and none observes. Calls do not
+	// overlap.
 	Observed func(flow string)
 	// Failed is called with the error when the flows cannot be followed, and with nil once they
 	// are.
@@ -46,8 +49,8 @@ type FlowWatch struct {
 	changes   uint64     // number of calls of set: a dump that began before the last one is outdated
 }
 
-// Run follows the flows until ctx ends. It does not return errors: without ovs-vswitchd it tries
-// again every second.
+// Run follows the flows until ctx ends, and then returns nil. Without ovs-vswitchd it tries again every
+// second.
 func (w *FlowWatch) Run(ctx context.Context) error {
 	w.lost(nil)
 
@@ -99,7 +102,7 @@ func (w *FlowWatch) set(observed string) {
 	}
 }
 
-// readEvents reads events until the connection ends. The first are the present flows.
+// readEvents reads events until the connection ends. The first ones are about the present flows.
 func (w *FlowWatch) readEvents(ctx context.Context, wake loop.Signal) error {
 	return monitorFlows(ctx, w.RunDir, w.Bridge, "", func(line string) {
 		if strings.HasPrefix(line, eventPrefix) {
@@ -113,9 +116,14 @@ func (w *FlowWatch) readEvents(ctx context.Context, wake loop.Signal) error {
 // eventPrefix begins the line of an event.
 const eventPrefix = "event="
 
-// monitorFlows calls handle with a line for each flow that matches, and then for each of their
-// changes, until the connection ends. Other lines are heads of messages, and the first of them is
-// the answer to the request. The result is never nil.
+// monitorFlows calls handle with each line about a flow that matches, first for all present flows and
+// then for each change, until the connection ends. match has the syntax of ovs-ofctl; "" matches all
+// flows. Lines about flows begin with eventPrefix:
+//
+//	event=ADDED table=21 cookie=0x1 udp,metadata=0x5,tp_dst=53 actions=drop
+//
+// The other lines that handle gets are heads of messages. The first of them is the answer to the
+// request. The result is never nil.
 func monitorFlows(ctx context.Context, rundir, bridge, match string, handle func(line string)) error {
 	out, in, err := os.Pipe()
 	if err != nil {
@@ -125,7 +133,7 @@ func monitorFlows(ctx context.Context, rundir, bridge, match string, handle func
 
 	cmd := exec.CommandContext(ctx, "ovs-ofctl", "--unixctl=none", "monitor", bridgeTarget(rundir, bridge),
 		"watch:"+match)
-	cmd.Stdout, cmd.Stderr = in, in // present flows go to one, changes to the other
+	cmd.Stdout, cmd.Stderr = in, in // ovs-ofctl writes the present flows to one, changes to the other
 	err = cmd.Start()
 
 	in.Close()
@@ -142,7 +150,8 @@ func monitorFlows(ctx context.Context, rundir, bridge, match string, handle func
 	return fmt.Errorf("monitor flows of %s: ovs-ofctl has ended", bridge)
 }
 
-// readMonitor handles the output of ovs-ofctl. It returns the last line that is of no message.
+// readMonitor calls handle with the lines of ovs-ofctl monitor until its end. It returns the last line
+// that belongs to no message, which is the reason of a failure.
 func readMonitor(out io.Reader, handle func(line string)) (last string) {
 	lines := bufio.NewReader(out)
 	for {
@@ -178,16 +187,16 @@ func (w *FlowWatch) handleEvent(line string) {
 }
 
 // learnedAffinity reports whether the event is about a flow with which Open vSwitch remembers the
-// endpoint of a Service's client, in OVN's table OFTABLE_CHK_LB_AFFINITY. Only new connections look
+// endpoint of a Service's client, in OVN's table 78, OFTABLE_CHK_LB_AFFINITY. Only new connections look
 // there. Each client with session affinity causes such a flow, and the flow changes nothing for
 // connections that exist.
 func learnedAffinity(event string) bool {
 	return strings.Contains(event, " table=78 idle_timeout=")
 }
 
-// handleAnswer notes that changes from here on are events, and triggers a dump. ovs-ofctl still
-// sets the format of packet-in messages, and drops the events that arrive before the answer to
-// that.
+// handleAnswer handles the head of a message. The first one on a connection means that later changes of
+// flows cause events, so it triggers a dump. ovs-ofctl still sets the format of packet-in messages, and
+// drops the events that arrive before the answer to that.
 func (w *FlowWatch) handleAnswer(wake loop.Signal) {
 	w.mu.Lock()
 	wasConnected := w.connected
@@ -202,8 +211,7 @@ func (w *FlowWatch) handleAnswer(wake loop.Signal) {
 	wake.Trigger()
 }
 
-// rescan reads all flows at first, and while the bridge is observed: an event of a flow that is
-// modified has only its new actions.
+// rescan calls dump when wake is triggered and at an interval, until ctx ends.
 func (w *FlowWatch) rescan(ctx context.Context, wake loop.Signal) error {
 	interval := cmp.Or(w.Rescan, flowRescan)
 	wait := interval
@@ -223,7 +231,7 @@ func (w *FlowWatch) rescan(ctx context.Context, wake loop.Signal) error {
 	}
 }
 
-// dump reads all flows, if it must be known whether the bridge is observed.
+// dump reads all flows and calls Observed, unless it is known from events alone that none observes.
 func (w *FlowWatch) dump(ctx context.Context) error {
 	w.mu.Lock()
 	needed := w.connected && w.observed != ""
@@ -254,7 +262,7 @@ func (w *FlowWatch) dump(ctx context.Context) error {
 	return nil
 }
 
-// observing returns the first of the flows that looks at single packets, or "".
+// observing returns the first flow of a dump that observes single packets, or "".
 func observing(flows string) string {
 	for line := range strings.Lines(flows) {
 		if Observes(line) {
@@ -273,8 +281,9 @@ const (
 	statelessBit = "load:0x1->NXM_NX_XXREG0[112]"
 )
 
-// Observes reports whether actions look at single packets of a connection that is allowed already:
-// OVN's log(), sample(), a meter, a queue or a stateless ACL. Such packets must not go past OVS.
+// Observes reports whether the actions of a flow observe single packets of a connection that is allowed
+// already: OVN's log(), sample(), a meter, a queue or a stateless ACL. Packets that they concern must not
+// take a shortcut past OVS.
 func Observes(actions string) bool {
 	for _, word := range []string{logOpcode, "sample(", "meter:", "set_queue:", statelessBit} {
 		if strings.Contains(actions, word) {
@@ -285,8 +294,9 @@ func Observes(actions string) bool {
 	return false
 }
 
-// PacketObserver returns a setting of OVS or of the bridges that looks at single packets, such as a
-// mirror, or hands flows to a device, or "".
+// PacketObserver returns a setting of OVS or of the bridges that observes single packets, such as
+// "a mirror on br-int", or hands flows to a device ("hw-offload"). It returns "" if none is set. It skips
+// missing bridges.
 func (c *Client) PacketObserver(ctx context.Context, bridges ...string) (string, error) {
 	root, err := c.root(ctx)
 	if err != nil {

@@ -21,7 +21,8 @@ func ReadFrontFlows(ctx context.Context, rundir, bridge string, flowNumbers []ui
 
 	for _, n := range flowNumbers {
 		m := sumRequest(n)
-		binary.BigEndian.PutUint16(m[ofHeaderLen:], ofFlowStats) // the same request, but per flow
+		// ofp_flow_stats_request and ofp_aggregate_stats_request have the same fields.
+		binary.BigEndian.PutUint16(m[ofHeaderLen:], ofFlowStats)
 		requests = append(requests, m...)
 	}
 
@@ -29,13 +30,18 @@ func ReadFrontFlows(ctx context.Context, rundir, bridge string, flowNumbers []ui
 
 	outstanding := len(flowNumbers) // requests whose last reply has not arrived
 	take := func(p ofPacket) (complete bool) {
-		if p.kind != ofMultipartReply || len(p.body) < 8 || binary.BigEndian.Uint16(p.body) != ofFlowStats {
+		if p.kind != ofMultipartReply || len(p.body) < multipartLen {
 			return false
 		}
 
-		out = append(out, parseFrontFlows(p.body[8:])...)
+		kind, flags := binary.BigEndian.Uint16(p.body), binary.BigEndian.Uint16(p.body[2:])
+		if kind != ofFlowStats {
+			return false
+		}
 
-		if binary.BigEndian.Uint16(p.body[2:])&moreReplies == 0 {
+		out = append(out, parseFrontFlows(p.body[multipartLen:])...)
+
+		if flags&moreReplies == 0 {
 			outstanding--
 		}
 
@@ -53,26 +59,28 @@ func ReadFrontFlows(ctx context.Context, rundir, bridge string, flowNumbers []ui
 // Of OpenFlow 1.4: the type of a multipart message about flows, and the flag of all replies but the
 // last.
 const (
-	ofFlowStats = 1
+	ofFlowStats = 1 // OFPMP_FLOW
 	moreReplies = 1 // OFPMPF_REPLY_MORE
 )
 
-// parseFrontFlows reads entries of a reply (OpenFlow 1.4, 7.3.5.2).
+// parseFrontFlows reads entries of a reply: ofp_flow_stats of OpenFlow 1.4, 7.3.5.2. An entry begins with
+// its length, has the packets and bytes at offset 32, and ends in the match: ofp_match, 7.2.2, which is
+// its type, its length, and OXM fields.
 func parseFrontFlows(b []byte) []FrontFlow {
-	const fixed, match = 48, 4 // lengths of an entry before its match, and of the match's header
+	const countsAt, matchAt, matchHeader = 32, 48, 4
 
 	var out []FrontFlow
 
-	for len(b) >= fixed+match {
+	for len(b) >= matchAt+matchHeader {
 		length := int(binary.BigEndian.Uint16(b))
-		fields := int(binary.BigEndian.Uint16(b[fixed+2:]))
+		matchLen := int(binary.BigEndian.Uint16(b[matchAt+2:])) // with its header
 
-		if length < fixed+match || length > len(b) || fields < match || fixed+fields > length {
+		if length < matchAt+matchHeader || length > len(b) || matchLen < matchHeader || matchAt+matchLen > length {
 			return out
 		}
 
-		if f, isFront := parseDestination(b[fixed+match : fixed+fields]); isFront {
-			f.FlowCount = countAt(b[32:])
+		if f, isFront := parseDestination(b[matchAt+matchHeader : matchAt+matchLen]); isFront {
+			f.FlowCount = countAt(b[countsAt:])
 			out = append(out, f)
 		}
 
@@ -82,25 +90,35 @@ func parseFrontFlows(b []byte) []FrontFlow {
 	return out
 }
 
-// parseDestination reads the fields of a match. It returns false unless they name one destination.
+// parseDestination reads the OXM fields of a match (OpenFlow 1.4, 7.2.2.2). It returns false unless they
+// name one destination, without masks. A field is
+//
+//	class uint16, field 7 bits, has a mask 1 bit, length of the value uint8, value
 func parseDestination(b []byte) (f FrontFlow, isFront bool) {
 	const (
-		basic, masked                                      = 0x8000, 1
-		ipProto, ipv4Dst, tcpDst, udpDst, sctpDst, ipv6Dst = 10, 12, 14, 16, 18, 27
+		header  = 4
+		basic   = 0x8000 // OFPXMC_OPENFLOW_BASIC
+		hasMask = 1
+		ipProto = 10 // OXM_OF_IP_PROTO
+		ipv4Dst = 12
+		tcpDst  = 14
+		udpDst  = 16
+		sctpDst = 18
+		ipv6Dst = 27
 	)
 
 	hasPort := false
 
-	for len(b) >= 4 {
+	for len(b) >= header {
 		class, field, size := binary.BigEndian.Uint16(b), b[2], int(b[3])
-		if len(b) < 4+size {
+		if len(b) < header+size {
 			return f, false
 		}
 
-		value := b[4 : 4+size]
-		b = b[4+size:]
+		value := b[header : header+size]
+		b = b[header+size:]
 
-		if class != basic || field&masked != 0 {
+		if class != basic || field&hasMask != 0 {
 			continue
 		}
 

@@ -9,11 +9,11 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/ovsdb/vswitch"
 )
 
-// movedKey marks a bridge that HostSwitch created and may delete.
+// movedKey is the key in external_ids of a bridge that HostSwitch created and may delete.
 const movedKey = "ovn-ebpf-nics-to-bridge"
 
-// HostSwitch creates and removes bridges that carry the host's traffic, for nicbridge.Move. A new
-// bridge has no fail mode, so it is a learning switch until it gets flows.
+// HostSwitch creates and removes bridges that carry the host's traffic. It is the nicbridge.Switch of a
+// move. A new bridge has no fail mode, so it is a learning switch until it gets flows.
 type HostSwitch struct {
 	Client       *Client
 	DatapathType string // of new bridges
@@ -26,7 +26,7 @@ func (s HostSwitch) AddBridge(ctx context.Context, name, mac string, mtu int) er
 		return err
 	}
 
-	want := Bridge{Name: name, HWAddr: mac, MTU: mtu, moved: true}
+	want := Bridge{Name: name, HWAddr: mac, MTU: mtu, forHost: true}
 	if have == nil {
 		want.DatapathType = s.DatapathType
 	}
@@ -35,9 +35,9 @@ func (s HostSwitch) AddBridge(ctx context.Context, name, mac string, mtu int) er
 }
 
 // AddPort adds the device to the bridge and waits until ovs-vswitchd has assigned a port number.
-// The port is transient: a boot removes it if OVS is started with --delete-transient-ports. The
-// addresses on the bridge do not survive a boot, and a port without them would only cut the host
-// off. AddPort fails if ovs-vswitchd cannot open the device or another bridge has it.
+// The port is transient, because the addresses on the bridge do not survive a boot, and a port without
+// them would only cut the host off. AddPort fails if ovs-vswitchd cannot open the device. It returns
+// ErrForeign (wrapped) if another bridge has the device.
 func (s HostSwitch) AddPort(ctx context.Context, bridge, device string) error {
 	owner, err := s.Client.bridgeWith(ctx, device)
 	if err != nil {
@@ -74,7 +74,7 @@ func (s HostSwitch) AddPort(ctx context.Context, bridge, device string) error {
 			return fmt.Errorf("add %s to bridge %s: wait for vswitchd: %w",
 				device, bridge, context.Cause(ctx))
 		case <-wake:
-		case <-time.After(time.Second): // the row is part of the transaction
+		case <-time.After(time.Second): // read the row again even without an event
 		}
 	}
 }

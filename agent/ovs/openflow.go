@@ -9,19 +9,24 @@ import (
 	"time"
 )
 
-// OpenFlow 1.4: the messages that keep a connection alive.
+// This file and flowcounts.go speak OpenFlow 1.4 themselves. A message has the header ofp_header (7.1.1):
+//
+//	version uint8, type uint8, length uint16 with the header, xid uint32
+//
+// A reply has the xid of its request. All numbers are big-endian. The constants below are the types of
+// the messages that keep a connection alive.
 const (
-	ofVersion     = 0x05
-	ofHello       = 0
-	ofEchoRequest = 2
-	ofEchoReply   = 3
+	ofVersion     = 0x05 // OpenFlow 1.4
+	ofHello       = 0    // OFPT_HELLO
+	ofEchoRequest = 2    // OFPT_ECHO_REQUEST
+	ofEchoReply   = 3    // OFPT_ECHO_REPLY
 	ofHeaderLen   = 8
 )
 
-// WatchBridge holds an OpenFlow connection to the bridge until ctx ends. It calls up each time the
-// connection is established: at the start, after a restart of ovs-vswitchd and after the bridge was
-// recreated. Each of these loses the bridge's flows. It calls down when the connection is lost.
-// Both are called from one goroutine and must not block.
+// WatchBridge holds an OpenFlow connection to the bridge until ctx ends, and then returns nil. It calls
+// up each time the connection is established: at the start, and after a restart of ovs-vswitchd or a
+// recreation of the bridge, both of which lose the bridge's flows. It calls down when the connection is
+// lost. Both are called from one goroutine and must not block.
 func WatchBridge(ctx context.Context, rundir, bridge string, up, down func()) error {
 	const firstWait, maxWait = 50 * time.Millisecond, time.Second
 
@@ -85,7 +90,7 @@ func holdOpenFlow(ctx context.Context, path string, up func()) error {
 	}
 }
 
-// dialOpenFlow connects to the bridge with the socket at path, and sends it the first messages.
+// dialOpenFlow connects to the bridge with the socket at path, and sends it OFPT_HELLO and messages.
 func dialOpenFlow(ctx context.Context, path string, messages []byte) (net.Conn, error) {
 	var d net.Dialer
 
@@ -104,12 +109,12 @@ func dialOpenFlow(ctx context.Context, path string, messages []byte) (net.Conn, 
 
 // ofPacket is a received message.
 type ofPacket struct {
-	kind byte
+	kind byte // type in ofp_header
 	xid  uint32
-	body []byte
+	body []byte // without the header
 }
 
-// ofMessage returns a message with its header.
+// ofMessage returns the message with a header and this body.
 func ofMessage(kind byte, xid uint32, body []byte) []byte {
 	m := make([]byte, ofHeaderLen, ofHeaderLen+len(body))
 	m[0], m[1] = ofVersion, kind

@@ -9,7 +9,7 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/ovsdb/vswitch"
 )
 
-// Keys of an interface's external_ids.
+// Keys of an interface's external_ids. ovn-controller writes Installed, and the agent the others.
 const (
 	IfaceID     = "iface-id"     // the logical port
 	IfaceIDVer  = "iface-id-ver" // the pod's UID
@@ -26,14 +26,14 @@ type Port struct {
 	Type        string // "" is a system device, "internal" one that OVS creates
 	MAC         string // of an internal interface; "" leaves it to OVS
 	MTU         int    // mtu_request; 0 keeps it
-	Transient   bool   // removed when the machine boots
+	Transient   bool   // a boot removes it, if OVS is started with --delete-transient-ports
 	OwnQueue    bool   // OVS must not change the device's queueing discipline
 	ExternalIDs map[string]string
 }
 
-// SyncPort creates the port or corrects differences. If an interface of another name has the same
-// iface-id (the pod's former sandbox), its port is deleted in the same transaction. So
-// ovn-controller never sees two.
+// SyncPort creates the port, or corrects MAC, MTU and ExternalIDs of an existing one. If an interface of
+// another name has the same iface-id (the pod's former sandbox), its port is deleted in the same
+// transaction. So ovn-controller never sees two. It returns ErrNotFound if the bridge is missing.
 func (c *Client) SyncPort(ctx context.Context, want Port) error {
 	e := c.edit()
 
@@ -56,9 +56,10 @@ func (e *edit) syncPort(ctx context.Context, want Port) error {
 		return err
 	}
 
+	logicalPort := want.ExternalIDs[IfaceID]
+
 	conflicting, err := e.c.ports(ctx, func(i *vswitch.Interface) bool {
-		return want.ExternalIDs[IfaceID] != "" && i.ExternalIDs[IfaceID] == want.ExternalIDs[IfaceID] &&
-			i.Name != want.Name
+		return logicalPort != "" && i.ExternalIDs[IfaceID] == logicalPort && i.Name != want.Name
 	})
 	if err != nil {
 		return err
@@ -98,7 +99,7 @@ func (e *edit) createPort(ctx context.Context, bridge *vswitch.Bridge, want Port
 	}
 
 	if want.OwnQueue {
-		qos, err := e.handsOff(ctx)
+		qos, err := e.noopQoS(ctx)
 		if err != nil {
 			return err
 		}
@@ -162,7 +163,7 @@ func (c *Client) removePorts(ctx context.Context, match func(*vswitch.Interface)
 	return nil
 }
 
-// PodPorts returns the external_ids of the pods' interfaces, by name.
+// PodPorts returns the external_ids of the pods' interfaces, by interface name.
 func (c *Client) PodPorts(ctx context.Context) (map[string]map[string]string, error) {
 	pods, err := rows(ctx, c, "interfaces",
 		func(i *vswitch.Interface) bool { return i.ExternalIDs[Sandbox] != "" })
@@ -178,8 +179,8 @@ func (c *Client) PodPorts(ctx context.Context) (map[string]map[string]string, er
 	return out, nil
 }
 
-// Port returns the external_ids of the port's interface, and OVS' error for it, if any. It returns
-// ErrNotFound if the port does not exist.
+// Port returns the external_ids of the port's interface, and as complaint the error that OVS reports
+// for it, or "". It returns ErrNotFound if the port does not exist.
 func (c *Client) Port(
 	ctx context.Context,
 	name string,
@@ -254,7 +255,8 @@ func (c *Client) ports(ctx context.Context, match func(*vswitch.Interface) bool)
 	return names, nil
 }
 
-// detach removes the named ports from their bridges. The server then garbage-collects their rows.
+// detach adds the operations that remove the named ports from their bridges. The server then
+// garbage-collects their rows.
 func (e *edit) detach(ctx context.Context, names []string) error {
 	for _, name := range names {
 		ports, err := rows(ctx, e.c, "port "+name, func(p *vswitch.Port) bool { return p.Name == name })

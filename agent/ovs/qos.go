@@ -7,13 +7,13 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/ovsdb/vswitch"
 )
 
-// owner marks a row of a root table as owned by the agent.
+// owner is the value of external_ids:owner in QoS rows of the agent.
 const owner = "ovn-ebpf"
 
-// handsOff returns the QoS row that keeps ovs-vswitchd from deleting foreign queueing disciplines
-// (type linux-noop), and creates it if it is missing. All ports share it. Two concurrent first
-// calls create two rows, which is harmless.
-func (e *edit) handsOff(ctx context.Context) (*string, error) {
+// noopQoS returns the UUID of the QoS row of type linux-noop, and creates the row if it is missing. With
+// this row, ovs-vswitchd leaves the queueing discipline of a port's device alone. All ports share it.
+// Two concurrent first calls create two rows, which is harmless.
+func (e *edit) noopQoS(ctx context.Context) (*string, error) {
 	have, err := e.c.ownQoS(ctx)
 	if err != nil {
 		return nil, err
@@ -29,12 +29,13 @@ func (e *edit) handsOff(ctx context.Context) (*string, error) {
 	return &row.UUID, nil
 }
 
-// ownQoS returns the QoS rows of handsOff.
+// ownQoS returns the QoS rows that noopQoS has created.
 func (c *Client) ownQoS(ctx context.Context) ([]*vswitch.QoS, error) {
 	return rows(ctx, c, "QoS", func(q *vswitch.QoS) bool { return q.ExternalIDs["owner"] == owner })
 }
 
-// RemoveQoS deletes the QoS rows of SyncPort when no port refers to them.
+// RemoveQoS deletes the QoS rows that SyncPort has created for Port.OwnQueue. The ports must be removed
+// first: the server rejects the transaction while a port refers to a row.
 func (c *Client) RemoveQoS(ctx context.Context) error {
 	have, err := c.ownQoS(ctx)
 	if err != nil {

@@ -23,12 +23,12 @@ type Settings struct {
 	SystemID     string // used if none is set
 	// FixedSystemID replaces a system-id that is set by SystemID.
 	FixedSystemID bool
-	// Refused keeps ovn-controller from the southbound database: another node has the same
-	// system-id, and the two would take the chassis from each other.
+	// Refused removes ovn-remote, which keeps ovn-controller from the southbound database: another
+	// node has the same system-id, and the two would take the chassis from each other.
 	Refused bool
 }
 
-// refusedKey stores the value of ovn-remote while Settings.Refused is set, or noRemote.
+// refusedKey stores the value of ovn-remote while Settings.Refused is set, or noRemote if it had none.
 const (
 	refusedKey = "ovn-ebpf-refused-remote"
 	noRemote   = "none"
@@ -38,7 +38,7 @@ const (
 // first agent. It is in OVSDB like these keys: both survive a boot.
 const previousSettingsKey = "ovn-ebpf-before"
 
-// previousSettings returns the record of previousSettingsKey.
+// previousSettings returns the value of previousSettingsKey for these external_ids.
 func previousSettings(ids map[string]string) (string, error) {
 	previous := map[string]string{}
 
@@ -153,7 +153,7 @@ func (c *Client) Chassis(ctx context.Context, fallback string) (systemID string,
 	return cmp.Or(root.ExternalIDs["system-id"], fallback), refused, nil
 }
 
-// settingsFor splits s into keys to enforce, and defaults for keys that are not set.
+// settingsFor splits s into want, the keys to enforce, and defaults for keys that are not set.
 func settingsFor(s Settings) (want, defaults map[string]string) {
 	want = map[string]string{
 		"ovn-remote":               s.Remote,
@@ -164,8 +164,8 @@ func settingsFor(s Settings) (want, defaults map[string]string) {
 	}
 	defaults = map[string]string{
 		"ovn-monitor-all":             "true",
-		"ovn-openflow-probe-interval": "180",
-		"ovn-remote-probe-interval":   "180000",
+		"ovn-openflow-probe-interval": "180",    // seconds
+		"ovn-remote-probe-interval":   "180000", // milliseconds
 	}
 
 	if s.FixedSystemID {
@@ -244,8 +244,8 @@ func (c *Client) BridgeMapping(ctx context.Context, network string) (string, err
 	return "", nil
 }
 
-// mergeMapping returns current ("net1:br1,net2:br2") with network mapped to bridge, in current's
-// order. If bridge is empty, it removes network.
+// mergeMapping returns current, such as "net1:br1,net2:br2", with network mapped to bridge, in current's
+// order. If bridge is empty, it removes network. It drops empty entries.
 func mergeMapping(current, network, bridge string) string {
 	var out []string
 

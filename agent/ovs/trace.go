@@ -3,104 +3,27 @@ package ovs
 import (
 	"context"
 	"encoding/hex"
-	"encoding/json"
 	"fmt"
-	"net"
 	"strings"
-	"time"
 )
 
-// Control is a connection to the control socket of ovs-vswitchd or another daemon of OVS, as used
-// by ovs-appctl. It is not safe for concurrent use.
-type Control struct {
-	conn net.Conn
-	in   *json.Decoder
-	id   int
-}
-
-// DialControl connects to the socket at path.
-func DialControl(ctx context.Context, path string) (*Control, error) {
-	var d net.Dialer
-
-	conn, err := d.DialContext(ctx, "unix", path)
-	if err != nil {
-		return nil, fmt.Errorf("connect to %s: %w", path, err)
-	}
-
-	return &Control{conn: conn, in: json.NewDecoder(conn)}, nil
-}
-
-// DialSwitch connects to ovs-vswitchd through run directory rundir.
-func DialSwitch(ctx context.Context, rundir string) (*Control, error) {
-	path, err := controlSocket(rundir, "ovs-vswitchd")
-	if err != nil {
-		return nil, err
-	}
-
-	return DialControl(ctx, path)
-}
-
-// Close closes the connection.
-func (c *Control) Close() error { return c.conn.Close() }
-
-// Call runs one command and returns its output. After a connection error, including the end of ctx,
-// the connection is unusable.
-func (c *Control) Call(ctx context.Context, method string, params ...string) (string, error) {
-	if err := ctx.Err(); err != nil { // otherwise the reply could arrive before AfterFunc runs
-		return "", fmt.Errorf("call %s: %w", method, err)
-	}
-	// A deadline in the past ends the reads and writes. The returned function cancels that.
-	defer context.AfterFunc(ctx, func() { _ = c.conn.SetDeadline(time.Unix(1, 0)) })()
-
-	c.id++
-
-	if params == nil {
-		params = []string{} // as JSON [], because OVS rejects null
-	}
-
-	request, err := json.Marshal(map[string]any{"id": c.id, "method": method, "params": params})
-	if err != nil {
-		return "", err
-	}
-
-	if _, err := c.conn.Write(request); err != nil {
-		return "", fmt.Errorf("call %s: %w", method, err)
-	}
-
-	var reply struct {
-		ID     int
-		Result string
-		Error  any
-	}
-	if err := c.in.Decode(&reply); err != nil {
-		return "", fmt.Errorf("call %s: read reply: %w", method, err)
-	}
-
-	if reply.ID != c.id {
-		return "", fmt.Errorf("call %s: reply to %d instead of %d", method, reply.ID, c.id)
-	}
-
-	if reply.Error != nil {
-		return "", fmt.Errorf("call %s: %v", method, reply.Error)
-	}
-
-	return reply.Result, nil
-}
-
-// TraceInput is a packet to trace through a bridge's flows.
+// TraceInput is a packet to trace through a bridge's flows. It is given as a Frame or as a Flow.
 type TraceInput struct {
 	Bridge string
 	Port   string // "1", "LOCAL"
-	Mark   uint32 // of the packet
-	Frame  []byte
-	Flow   string   // instead of Frame, in OVS' flow syntax: no learning
-	CTNext []string // conntrack states in order of lookup; then "trk,new" ("trk,est")
+	Mark   uint32 // pkt_mark
+	Frame  []byte // an Ethernet frame
+	Flow   string // in OVS' flow syntax, without in_port and pkt_mark; takes precedence over Frame
+	// CTNext are the conntrack states that the packet's lookups find, in order, such as "trk,est". OVS
+	// uses a default for further lookups.
+	CTNext []string
 }
 
-// Trace is the result of a trace.
+// Trace is the result of a trace. Passes and Megaflows have an element for the packet, and one after
+// each recirculation.
 type Trace struct {
-	Passes    []string // datapath actions: of the packet, then after each recirculation
-	Megaflows []string // matched fields of the datapath flow, by pass
+	Passes    []string // datapath actions
+	Megaflows []string // matched fields of the datapath flow
 	Text      string   // the complete output
 }
 
@@ -154,7 +77,11 @@ func (t Trace) Outputs(size int) []string {
 	return out
 }
 
-// outputs reads the datapath's actions. A name that is not an action is a port.
+// outputs returns the output ports in datapath actions, such as
+//
+//	clone(ct(zone=1),eth0),check_pkt_len(size=1514,gt(pop_vlan,breth0),le(eth1))
+//
+// An action without arguments that is not known here is the name of a port.
 func outputs(actions string, size int) []string {
 	var out []string
 
@@ -173,7 +100,8 @@ func outputs(actions string, size int) []string {
 	return out
 }
 
-// branch returns the actions of "size=N,gt(...),le(...)" for a frame of size bytes.
+// branch returns the actions that check_pkt_len executes for a frame of size bytes. args is
+// "size=N,gt(...),le(...)".
 func branch(args string, size int) string {
 	limit, kind := 0, "le("
 	for _, a := range split(args) {

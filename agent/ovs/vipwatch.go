@@ -20,9 +20,9 @@ type VIP struct {
 }
 
 // WatchVIPs calls added with each VIP for which the integration bridge gets its first flow with
-// backends, until ctx ends. After the connection to the bridge was lost, all VIPs are new. added
-// must not block. Without ovs-vswitchd, WatchVIPs tries again every second. It calls failed with
-// the error each time, and with nil once the flows are followed.
+// backends, until ctx ends, and then returns nil. After the connection to the bridge was lost, all VIPs
+// are new. Without ovs-vswitchd, WatchVIPs tries again every second. It calls failed with the error each
+// time, and with nil once the flows are followed. added and failed must not block.
 func WatchVIPs(ctx context.Context, rundir string, added func(VIP), failed func(error)) error {
 	for ctx.Err() == nil {
 		flows := newVIPFlows()
@@ -48,7 +48,7 @@ func WatchVIPs(ctx context.Context, rundir string, added func(VIP), failed func(
 }
 
 // vipFlows are the flows with backends of all VIPs. Each VIP has flows for every logical switch and
-// router, so the flows are kept as hashes.
+// router, so vipFlows stores only a hash of each flow.
 type vipFlows struct {
 	seed  maphash.Seed
 	flows map[uint64]VIP // by the hash of table and match
@@ -69,27 +69,25 @@ func (v vipFlows) event(line string) (vip VIP, isFirst bool) {
 	hash := maphash.String(v.seed, key)
 
 	before, hadBackends := v.flows[hash]
-	if !isVIP || hasBackends && hadBackends {
+
+	switch {
+	case !isVIP || hasBackends == hadBackends:
 		return VIP{}, false
+	case hasBackends:
+		v.flows[hash] = vip
+		v.count[vip]++
+
+		return vip, v.count[vip] == 1
 	}
 
-	if hadBackends {
-		delete(v.flows, hash)
+	delete(v.flows, hash)
 
-		v.count[before]--
-		if v.count[before] == 0 {
-			delete(v.count, before)
-		}
+	v.count[before]--
+	if v.count[before] == 0 {
+		delete(v.count, before)
 	}
 
-	if !hasBackends {
-		return VIP{}, false
-	}
-
-	v.flows[hash] = vip
-	v.count[vip]++
-
-	return vip, v.count[vip] == 1
+	return VIP{}, false
 }
 
 // parseVIP returns the VIP of a flow with this table and match, such as

@@ -15,21 +15,24 @@ import (
 // and removes them, so a sync ignores them.
 const LearnedCookie = "0x6f766e656c726e"
 
-// FlowSync keeps the flows with the agent's cookie on a bridge. It keeps flows of other cookies,
-// except those of Evict. It is not safe for concurrent use.
+// FlowSync writes the agent's flows on a bridge: those with the agent's cookie. It leaves flows of other
+// cookies alone, except those of Evict. All compares all flows, and Update writes known differences.
+// A FlowSync is not safe for concurrent use.
 //
 // Flows use the syntax of ovs-ofctl dump-flows without cookie
 // ("table=2,priority=10,ip,nw_dst=10.0.0.1 actions=LOCAL"). Table 0 is omitted and the priority is
 // always present. A counted flow ends in its number, 1 to 255, as in "priority=1 actions=LOCAL #7".
+// Several flows may have the same number; FlowCounts sums their counters.
 type FlowSync struct {
 	RunDir  string // contains the bridge's .mgmt socket
 	Bridge  string
-	Evict   string            // a cookie; All removes its flows. "" for none
-	OnlyOwn bool              // reads no foreign flows, which may be many; they must not conflict
-	foreign map[string]string // cookies of foreign flows at the last read
+	Evict   string // a cookie; All removes its flows. "" for none
+	OnlyOwn bool   // reads no foreign flows, which may be many; they must not conflict
+
+	foreign map[string]string // cookies of foreign flows at the last read, by flowTable's key
 }
 
-// SyncBundle is All of a temporary FlowSync.
+// SyncBundle calls All of a new FlowSync for the bridge.
 func SyncBundle(ctx context.Context, rundir, bridge string, want []string) (messages int, err error) {
 	return (&FlowSync{RunDir: rundir, Bridge: bridge}).All(ctx, want)
 }
@@ -161,11 +164,12 @@ func (s *FlowSync) write(ctx context.Context, mods []string) error {
 	return nil
 }
 
-// flowTable contains a bridge's flows: their actions by table, priority and match.
+// flowTable contains a bridge's flows. The key of a flow is the part of it before its actions: table,
+// priority and match, such as "table=2,priority=10,ip".
 type flowTable struct {
-	ours    map[string]string
-	foreign map[string]string // their cookies
-	evicted bool              // there are flows to evict
+	ours    map[string]string // actions with the flow's number
+	foreign map[string]string // cookies
+	evicted bool              // flows to evict exist
 }
 
 // dumpFlows returns the flows that match a filter of ovs-ofctl, one per line. Without a filter it
@@ -178,8 +182,11 @@ func dumpFlows(ctx context.Context, target string, filter ...string) (string, er
 // deleteCookie returns the line that deletes a cookie's flows in all tables.
 func deleteCookie(cookie string) string { return "delete cookie=" + cookie + "/-1\n" }
 
-// parseTable reads a dump. A line without priority has the default one, which the agent does not
-// use.
+// parseTable reads a dump of ovs-ofctl, which has lines such as
+//
+//	cookie=0x99, table=3, idle_timeout=9, priority=10,arp actions=drop
+//
+// A line without priority has the default one, which the agent does not use.
 func parseTable(dump string) flowTable {
 	t := flowTable{ours: map[string]string{}, foreign: map[string]string{}}
 
@@ -191,7 +198,7 @@ func parseTable(dump string) flowTable {
 
 		cookie, rest, _ := strings.Cut(rest, ", ")
 		rest, actions, _ := strings.Cut(rest, " actions=")
-		before, match, ok := strings.Cut(rest, "priority=")
+		before, match, hasPriority := strings.Cut(rest, "priority=")
 		key := "priority=" + match
 
 		if table, found := strings.CutPrefix(before, "table="); found {
@@ -207,7 +214,7 @@ func parseTable(dump string) flowTable {
 			t.ours[key] = fmt.Sprintf("%s #%d", actions, number)
 		case ours:
 			t.ours[key] = actions
-		case ok:
+		case hasPriority:
 			t.foreign[key] = cookie
 		}
 	}
@@ -282,15 +289,15 @@ func cutNumber(actions string) (string, uint8, error) {
 	return actions, uint8(n), err
 }
 
-// Cookie is the cookie of the agent's flows: "ovnebpf" in ASCII. The byte before it is the flow's
-// number, by which FlowCounts sums counts; 0 means none.
+// Cookie is the cookie of the agent's flows: "ovnebpf" in ASCII, 7 bytes. The most significant byte,
+// outside of CookieMask, is the flow's number; 0 means none.
 const (
 	Cookie     = "0x6f766e65627066"
 	CookieMask = "0xffffffffffffff"
 
-	cookieBits = 0x6f766e65627066
-	cookieMask = 1<<numberAt - 1
-	numberAt   = 56 // bits
+	cookieBits = 0x6f766e65627066 // Cookie as a number
+	cookieMask = 1<<numberAt - 1  // CookieMask as a number
+	numberAt   = 56               // position of the flow's number in the cookie, in bits
 )
 
 // FlowNumber returns the number in a cookie, given in OVS' format. ours reports whether it is a
@@ -303,7 +310,7 @@ func FlowNumber(cookie string) (number uint8, ours bool) {
 // numbered returns the cookie of the agent's flows with a number.
 func numbered(number uint8) uint64 { return uint64(number)<<numberAt | cookieBits }
 
-// ofctl runs ovs-ofctl and returns its output.
+// ofctl runs ovs-ofctl with OpenFlow 1.4, which has bundles, and returns its output.
 func ofctl(ctx context.Context, stdin []byte, args ...string) ([]byte, error) {
 	args = append([]string{"-O", "OpenFlow14", "--timeout=10"}, args...)
 	cmd := exec.CommandContext(ctx, "ovs-ofctl", args...)
@@ -319,4 +326,10 @@ func ofctl(ctx context.Context, stdin []byte, args ...string) ([]byte, error) {
 	}
 
 	return out, nil
+}
+
+// firstLine returns the first line of a program's output.
+func firstLine(b []byte) string {
+	line, _, _ := bytes.Cut(b, []byte("\n"))
+	return string(line)
 }
