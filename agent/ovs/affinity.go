@@ -20,39 +20,44 @@ import (
 
 // Times and limits of AffinityFlows.
 const (
-	affinityPause  = 50 * time.Millisecond // between two reads of the agent's flows
-	affinityRetry  = 100 * time.Millisecond
-	affinitySettle = time.Second // without an event, after which the first events are complete
-	affinityResync = 30 * time.Second
-	affinityTries  = 3 // failures in a row that are a fault
+	affinityPause   = 50 * time.Millisecond // between two writes, at least
+	affinityRetry   = 100 * time.Millisecond
+	affinitySettle  = time.Second // without an event, after which the first events are complete
+	affinityResync  = 30 * time.Second
+	affinityBackoff = time.Second // after a failed write
+	affinityTries   = 3           // failures in a row that are a fault
 )
 
-// newConnections selects the flows that match new connections only. The flows that OVN learns with
-// are among them. Neither the learned flows nor the agent's are, so they cause no events.
+// newConnections selects the flows that match new connections only. OVN's learning flows are among
+// them. Neither the learned flows nor the agent's are, so they cause no events.
 const newConnections = "ct_state=+new+trk"
 
-// AffinityFlows keeps the flows on the integration bridge with which session affinity of Services
+// AffinityFlows maintains the flows on the integration bridge with which session affinity of Services
 // loses no packets.
 //
-// OVN has a flow for each endpoint of a Service with affinity, in one table of each logical
-// switch and router. The flow's only action learns the client's endpoint, so that the packet ends
-// there. OVN's program drops the first packet of a client on purpose: a client repeats it. Clients
-// of UDP do not, and Open vSwitch's own connection tracker does not translate the repeated packet.
+// For each endpoint of a Service with affinity, OVN has a learning flow in one table of each logical
+// switch and router. Its only action is learn: it adds a learned flow for the client, which selects
+// the same endpoint for the client's next connections, to another table. The packet ends there. OVN's
+// program drops the first packet of a client on purpose, because a client repeats it. Clients of UDP do
+// not, and Open vSwitch's own connection tracker does not translate the repeated packet.
 //
-// The agent adds two flows to each of these tables. The first looks the packet up in the table a
-// second time, so that OVN's flow learns from it, and then passes the packet to the next table.
+// The agent adds two flows to each table with learning flows. The first one looks the packet up in the
+// table a second time, so that OVN's flow learns from it, and then passes the packet to the next table.
 // Their number depends neither on Services nor on endpoints.
 //
 // Three more flows, in the table of learned flows, keep connections of one client together.
 // Otherwise a second connection could match the datapath flow of the first one, for as long as
 // Open vSwitch has not replaced this flow, and would reach another endpoint. So datapath flows of
 // clients that are not learned yet match the client's port, too.
+//
+// learners.wanted has the flows. One goroutine follows OVN's learning flows (follow), another writes the
+// agent's (maintainFlows). docs/decisions/0057-first-packet-with-affinity.md has the reasons.
 type AffinityFlows struct {
 	RunDir, Bridge string
-	// Changed is called when Fault returns something else.
+	// Changed is called when Fault begins or ceases to return an error.
 	Changed func()
 
-	wake loop.Signal
+	wake loop.Signal // triggers maintainFlows
 
 	mu        sync.Mutex // guards the fields below
 	learners  learners
@@ -63,7 +68,7 @@ type AffinityFlows struct {
 	fault     error
 }
 
-// NewAffinityFlows returns the flows' keeper, which does not run yet.
+// NewAffinityFlows returns AffinityFlows that do not run yet.
 func NewAffinityFlows(rundir, bridge string, changed func()) *AffinityFlows {
 	return &AffinityFlows{RunDir: rundir, Bridge: bridge, Changed: changed, wake: loop.NewSignal()}
 }
@@ -81,8 +86,8 @@ func RemoveAffinityFlows(ctx context.Context, rundir string) error {
 	return err
 }
 
-// Fault returns why the flows cannot be kept, or nil. A bridge that does not answer is not a fault
-// of the flows.
+// Fault returns the error if the flows could not be written several times in a row, otherwise nil. A
+// bridge that cannot be reached is not a fault of the flows.
 func (a *AffinityFlows) Fault() error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -90,8 +95,8 @@ func (a *AffinityFlows) Fault() error {
 	return a.fault
 }
 
-// Run keeps the flows until ctx ends. The flows remain: connections continue without the agent. It
-// does not return errors.
+// Run maintains the flows until ctx ends, and then returns nil. The flows remain: connections continue
+// without the agent.
 func (a *AffinityFlows) Run(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return a.follow(ctx) })
@@ -100,7 +105,7 @@ func (a *AffinityFlows) Run(ctx context.Context) error {
 	return group.Wait()
 }
 
-// follow follows OVN's flows.
+// follow updates learners from events about OVN's flows.
 func (a *AffinityFlows) follow(ctx context.Context) error {
 	for ctx.Err() == nil {
 		a.mu.Lock()
@@ -139,7 +144,7 @@ func (a *AffinityFlows) handleLine(line string) {
 	}
 }
 
-// maintainFlows writes the flows when OVN's have changed, and reads its own from time to time.
+// maintainFlows writes the agent's flows when OVN's have changed, and compares them at an interval.
 func (a *AffinityFlows) maintainFlows(ctx context.Context) error {
 	wait := affinityResync
 
@@ -171,7 +176,7 @@ func (a *AffinityFlows) maintainFlows(ctx context.Context) error {
 		a.noteResult(err)
 
 		if err != nil {
-			wait = time.Second
+			wait = affinityBackoff
 		}
 
 		loop.Pause(ctx, affinityPause)
@@ -214,7 +219,7 @@ func (a *AffinityFlows) sync(ctx context.Context, want []string, complete bool) 
 	return err
 }
 
-// noteResult notes whether the flows could be kept.
+// noteResult updates the fault after an attempt to follow or to write flows.
 func (a *AffinityFlows) noteResult(err error) {
 	a.mu.Lock()
 
@@ -254,40 +259,41 @@ func reachable(ctx context.Context, rundir, bridge string) bool {
 	return true
 }
 
-// learners are the flows with which OVN learns the endpoints of clients. There can be hundreds of
-// thousands, because each node has those of all nodes' ports, so they are kept as hashes.
+// learners are OVN's learning flows. There can be hundreds of thousands, because each node has those
+// of all nodes' ports, so learners stores only a hash of each flow.
 type learners struct {
 	seed   maphash.Seed
 	flows  map[uint64]learner // by the hash of table and match
-	tables map[logicalTable]uses
+	tables map[logicalTable]learnerCount
 }
 
-// logicalTable is a table of a logical switch or router with such flows.
+// logicalTable is a table of a logical switch or router with learning flows.
 type logicalTable struct {
 	metadata uint64 // of the logical switch or router
 	table    uint8
 }
 
-// learner is a flow of OVN that learns.
+// learner is a learning flow of OVN.
 type learner struct {
 	logicalTable
 	learned uint8 // the table of the learned flows
-	ends    bool  // the packet ends there
+	ends    bool  // learn is the only action, so the packet ends there
 }
 
-// uses counts the learners of a table of a logical switch or router.
-type uses struct {
+// learnerCount counts the learning flows of a logicalTable, by learner.ends.
+type learnerCount struct {
 	ending, others int
 	learned        uint8 // the table of the learned flows
 }
 
-// event notes an event of the monitor. It reports whether other flows may be wanted now, or the
-// agent's may be lost: when ovn-controller connects, it removes all flows, its own first.
+// event notes an event of the monitor. It reports whether other flows of the agent may be wanted now, or
+// may be lost: when ovn-controller connects, it removes all flows, its own first.
 func (l *learners) event(line string) bool {
 	kind, key, actions := parseEvent(line)
 
 	if l.flows == nil {
-		l.seed, l.flows, l.tables = maphash.MakeSeed(), map[uint64]learner{}, map[logicalTable]uses{}
+		l.seed = maphash.MakeSeed()
+		l.flows, l.tables = map[uint64]learner{}, map[logicalTable]learnerCount{}
 	}
 
 	hash := maphash.String(l.seed, key)
@@ -298,7 +304,8 @@ func (l *learners) event(line string) bool {
 		now, learns = parseLearner(key, actions)
 	}
 
-	if !known && !learns || known && learns && before == now {
+	isUnchanged := known == learns && (!known || before == now)
+	if isUnchanged {
 		return false
 	}
 
@@ -317,40 +324,48 @@ func (l *learners) event(line string) bool {
 	return changed
 }
 
-// count adds n to the uses of the flow's table, and reports whether the flow is the first or was
-// the last of its kind there.
+// count adds n, 1 or -1, to the count of the flow's table, and reports whether the flow is the first or
+// was the last of its kind there.
 func (l *learners) count(f learner, n int) bool {
-	u := l.tables[f.logicalTable]
-	u.learned = f.learned
+	c := l.tables[f.logicalTable]
+	c.learned = f.learned
 
-	counter := &u.others
+	counter := &c.others
 	if f.ends {
-		counter = &u.ending
+		counter = &c.ending
 	}
 
 	before := *counter
 	*counter += n
 
-	l.tables[f.logicalTable] = u
-	if u.ending+u.others == 0 {
+	l.tables[f.logicalTable] = c
+	if c.ending+c.others == 0 {
 		delete(l.tables, f.logicalTable)
 	}
 
 	return (before == 0) != (*counter == 0)
 }
 
-// Values of register 15, the logical output port, while OVN's flows of a table are looked up for
-// the second time. OVN sets the output port in later tables.
+// Values of register 15, OVN's logical output port, during the second lookup. OVN sets the output port in
+// later tables, so it is 0 before.
 const (
-	lookedUp   = "0x6f766e61" // until a flow of the agent has found that OVN's flows do not match
-	notLearned = "0x6f766e62"
+	lookedUp   = "0x6f766e61" // the second lookup has begun
+	notLearned = "0x6f766e62" // no learning flow of OVN matches the packet
 )
 
-// keepPorts makes the datapath flow match addresses and ports: hashing reads them. The result is
-// always 0.
+// keepPorts is an action that makes the datapath flow match addresses and ports: hashing reads them. The
+// result, a hash modulo 1, is always 0.
 const keepPorts = "multipath(symmetric_l3l4+udp,0,modulo_n,1,0,NXM_NX_REG15[0])"
 
-// wanted returns the agent's flows, sorted.
+// wanted returns the agent's flows, in the syntax of FlowSync, in a fixed order.
+//
+// In a table with learning flows, which have priority 100, the first flow precedes them. It sets the
+// register, looks the packet up in the same table and in the table of learned flows, clears the
+// register, and continues in the next table. In the second lookup OVN's flow learns from the packet, or
+// the second flow marks that none matches.
+//
+// In the table of learned flows, three flows look at the register. For a packet that was learned from,
+// and for one whose client is not learned, they read the ports for the datapath flow.
 func (l *learners) wanted() []string {
 	var flows []string
 
@@ -359,16 +374,16 @@ func (l *learners) wanted() []string {
 	for _, s := range slices.SortedFunc(maps.Keys(l.tables), func(a, b logicalTable) int {
 		return cmp.Or(cmp.Compare(a.table, b.table), cmp.Compare(a.metadata, b.metadata))
 	}) {
-		u := l.tables[s]
-		if u.others > 0 || u.ending == 0 { // this OVN passes the packet on itself
+		c := l.tables[s]
+		if c.others > 0 || c.ending == 0 { // this OVN passes the packet on itself
 			continue
 		}
 
-		learnedTables[u.learned] = true
+		learnedTables[c.learned] = true
 		flows = append(flows,
 			fmt.Sprintf("table=%d,priority=101,reg15=0,metadata=%#x actions=load:%s->NXM_NX_REG15[],"+
 				"resubmit(,%d),resubmit(,%d),load:0->NXM_NX_REG15[],resubmit(,%d)",
-				s.table, s.metadata, lookedUp, s.table, u.learned, s.table+1),
+				s.table, s.metadata, lookedUp, s.table, c.learned, s.table+1),
 			fmt.Sprintf("table=%d,priority=1,reg15=%s,metadata=%#x actions=load:%s->NXM_NX_REG15[]",
 				s.table, lookedUp, s.metadata, notLearned))
 	}
@@ -385,7 +400,8 @@ func (l *learners) wanted() []string {
 	return flows
 }
 
-// parseEvent returns an event's kind, its flow's table and match, and its actions.
+// parseEvent parses the line of an event (monitorFlows). kind is ADDED, MODIFIED or DELETED. key is the
+// number of the flow's table, a space, and its match.
 func parseEvent(line string) (kind, key, actions string) {
 	line, actions, _ = strings.Cut(line, " actions=")
 
@@ -407,7 +423,10 @@ func parseEvent(line string) (kind, key, actions string) {
 	return kind, table + " " + match, actions
 }
 
-// parseLearner returns the flow with this table, match and actions, if it learns endpoints.
+// parseLearner returns the flow with this key of parseEvent and these actions, if it learns endpoints.
+// Other flows of OVN learn, too, but without a timeout. An example of the actions:
+//
+//	learn(table=78,idle_timeout=3,delete_learned,…)
 func parseLearner(key, actions string) (learner, bool) {
 	rest, ok := strings.CutPrefix(actions, "learn(table=")
 	if !ok || !strings.Contains(actions, "idle_timeout=") {
@@ -424,7 +443,7 @@ func parseLearner(key, actions string) (learner, bool) {
 	text, _, _ = strings.Cut(rest, ",")
 
 	learned, err := strconv.ParseUint(text, 10, 8)
-	if err != nil || learned <= table {
+	if err != nil || learned <= table { // the table of learned flows follows the logical ones
 		return learner{}, false
 	}
 

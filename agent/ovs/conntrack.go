@@ -12,9 +12,9 @@ import (
 
 // TrackedConnection is a connection in the datapath's connection tracker.
 type TrackedConnection struct {
-	Proto           uint8
-	Zone            uint16
-	Mark            uint32
+	Proto           uint8  // IP protocol, never 0
+	Zone            uint16 // conntrack zone
+	Mark            uint32 // ct_mark
 	Original, Reply Tuple
 	Opening         bool // TCP without an answer to the first SYN
 }
@@ -68,15 +68,17 @@ func parseCount(out string) (int, error) {
 	return n, nil
 }
 
-// ForgetAddress deletes every connection of the datapath to the address, and every one translated
-// to it, in all zones.
+// ForgetAddress deletes the datapath's connections to the address, and those whose replies go to it, in
+// all zones. rundir is the run directory of ovs-vswitchd.
 func ForgetAddress(ctx context.Context, rundir string, a netip.Addr) error {
 	to := "ct_nw_dst=" + a.String()
 	if a.Is6() {
 		to = "ct_ipv6_dst=" + a.String()
 	}
 
-	for _, tuples := range [][]string{{to}, {"", to}} { // by original and by reply direction
+	// dpctl/flush-conntrack matches its first argument with the original direction, and its second one
+	// with the reply direction.
+	for _, tuples := range [][]string{{to}, {"", to}} {
 		command := append([]string{"dpctl/flush-conntrack"}, tuples...)
 		if _, err := askConntrack(ctx, rundir, command...); err != nil {
 			return err

@@ -21,8 +21,8 @@ const (
 const KernelFamily = "ovs_datapath"
 
 // DetectDatapath returns DatapathSystem if the kernel has openvswitch, otherwise DatapathNetdev,
-// and the reason. It tries to load the module. genlFamily reports whether a generic netlink family
-// exists; this detects a built-in openvswitch.
+// and the reason as text. It tries to load the module. genlFamily reports whether a generic netlink
+// family exists (link.HasGenericFamily), which also detects a built-in openvswitch.
 func DetectDatapath(genlFamily func(string) bool) (datapath, reason string) {
 	if genlFamily(KernelFamily) {
 		return DatapathSystem, "the kernel has openvswitch"
@@ -47,8 +47,8 @@ func DetectDatapath(genlFamily func(string) bool) (datapath, reason string) {
 }
 
 // CheckDatapath returns an error if the kernel lacks the datapath of the bridge. If the bridge does
-// not exist, the datapath that AddBridge would select counts. ovs-vswitchd reports such a bridge
-// only in its log.
+// not exist, the datapath that AddBridge would select counts. ovs-vswitchd reports a bridge without a
+// datapath only in its log.
 func (s HostSwitch) CheckDatapath(ctx context.Context, bridge string, genlFamily func(string) bool) error {
 	datapath := s.DatapathType
 
@@ -76,8 +76,8 @@ func (s HostSwitch) CheckDatapath(ctx context.Context, bridge string, genlFamily
 
 // DatapathStats are the statistics of all datapaths of a node's ovs-vswitchd.
 type DatapathStats struct {
-	Hit, Missed, Lost uint64 // packets looked up
-	Flows             uint64
+	Hit, Missed, Lost uint64 // packets: found in the flow table, sent to ovs-vswitchd, and dropped instead
+	Flows             uint64 // datapath flows that exist now
 }
 
 // ReadDatapathStats queries ovs-vswitchd through run directory rundir.
@@ -123,8 +123,8 @@ func parseDatapathStats(show string) (DatapathStats, error) {
 // userspaceDatapath is the datapath that all bridges of type netdev share.
 const userspaceDatapath = "netdev@ovs-netdev"
 
-// settleWait limits the wait of a repair for ovs-vswitchd.
-const settleWait = 5 * time.Second
+// renewTimeout limits RenewDevice.
+const renewTimeout = 5 * time.Second
 
 // RenewDevice makes ovs-vswitchd reopen the tap device of an internal port of the userspace
 // datapath after the device was deleted. ovs-vswitchd does not detect the deletion and keeps
@@ -137,7 +137,7 @@ func (c *Client) RenewDevice(ctx context.Context, rundir, name string) (renewed 
 		return false, err
 	}
 
-	ctx, cancel := context.WithTimeout(ctx, settleWait)
+	ctx, cancel := context.WithTimeout(ctx, renewTimeout)
 	defer cancel()
 
 	ports, err := askSwitch(ctx, rundir, "dpctl/show", userspaceDatapath)
@@ -146,7 +146,7 @@ func (c *Client) RenewDevice(ctx context.Context, rundir, name string) (renewed 
 	}
 
 	if !strings.Contains(ports, ": "+name+" (") {
-		return false, nil // it has just started: the number in the database is stale
+		return false, nil // ovs-vswitchd has just started: the port number in the database is stale
 	}
 
 	if _, err := askSwitch(ctx, rundir, "dpctl/del-if", userspaceDatapath, name); err != nil {

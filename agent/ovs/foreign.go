@@ -16,7 +16,7 @@ import (
 // change.
 var ErrForeign = errors.New("not owned by the agent")
 
-// CheckGateway returns nil if layout direct may use the bridge:
+// CheckGateway returns nil if layout direct, in which the uplink is not in OVS, may use the bridge:
 //
 //   - The uplink is not a port of OVS, neither a bridge's NIC nor its internal port.
 //   - The bridge, if it exists, has only its internal port and patch ports.
@@ -43,8 +43,8 @@ func (c *Client) CheckGateway(ctx context.Context, uplink, bridge string) error 
 	return err
 }
 
-// portBeside returns a port of the bridge that is neither a patch port nor one of names, or "". A
-// missing bridge has none.
+// portBeside returns a port of the bridge that is neither its internal port, nor a patch port, nor one of
+// names. It returns "" without such a port, or without the bridge.
 func (c *Client) portBeside(ctx context.Context, bridge string, names ...string) (string, error) {
 	have, err := c.bridge(ctx, bridge)
 	if err != nil || have == nil {
@@ -136,7 +136,8 @@ func (c *Client) GatewayBridge(ctx context.Context, device string) (bridge, upli
 	return device, physical[0], nil
 }
 
-// bridgeWith returns the name of the bridge that has the device, or "".
+// bridgeWith returns the name of the bridge that has a port or an interface with the device's name, or
+// "".
 func (c *Client) bridgeWith(ctx context.Context, device string) (string, error) {
 	bridges, err := c.bridges(ctx)
 	if err != nil {
@@ -163,7 +164,7 @@ func (c *Client) bridges(ctx context.Context) ([]*vswitch.Bridge, error) {
 	return rows(ctx, c, "bridges", func(*vswitch.Bridge) bool { return true })
 }
 
-// bridgePort is an interface of a port.
+// bridgePort is an interface of a port. A bond is a port with several interfaces.
 type bridgePort struct {
 	port string // name of the port
 	*vswitch.Interface
@@ -197,7 +198,7 @@ func (c *Client) bridgePorts(ctx context.Context, b *vswitch.Bridge) ([]bridgePo
 	}
 }
 
-// portsOf is bridgePorts without a repetition.
+// portsOf is one attempt of bridgePorts. It returns client.ErrNotFound (wrapped) if a row is missing.
 func (c *Client) portsOf(ctx context.Context, b *vswitch.Bridge) ([]bridgePort, error) {
 	var out []bridgePort
 

@@ -11,6 +11,9 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/ovsdb/vswitch"
 )
 
+// This file has two kinds of neighbours: those to which the userspace datapath sends tunnel packets, which
+// it resolves itself (TunnelNeighbours), and those of OVN's logical routers (RouterNeighbour).
+
 // TunnelPeers returns the remote ends of ovn-controller's tunnels: the encap address of each other
 // node, as in the southbound database.
 func (c *Client) TunnelPeers(ctx context.Context) ([]netip.Addr, error) {
@@ -32,8 +35,7 @@ func (c *Client) TunnelPeers(ctx context.Context) ([]netip.Addr, error) {
 }
 
 // TunnelNeighbours returns the link-layer addresses of the neighbours that the userspace datapath
-// knows. It drops what it would send through a tunnel to any other neighbour. It asks
-// ovs-vswitchd, whose run directory is rundir.
+// knows. The datapath drops packets that it would send through a tunnel to another neighbour.
 func TunnelNeighbours(ctx context.Context, rundir string) (map[netip.Addr]net.HardwareAddr, error) {
 	reply, err := askSwitch(ctx, rundir, "tnl/neigh/show")
 	if err != nil {
@@ -43,8 +45,8 @@ func TunnelNeighbours(ctx context.Context, rundir string) (map[netip.Addr]net.Ha
 	return parseTunnelNeighbours(reply), nil
 }
 
-// SetTunnelNeighbour tells the userspace datapath the link-layer address of a neighbour that it
-// reaches through the bridge. The entry expires like one that was learned.
+// SetTunnelNeighbour sets the link-layer address that the userspace datapath has for a neighbour, which
+// it reaches through the bridge. The entry expires like a learned one.
 func SetTunnelNeighbour(
 	ctx context.Context,
 	rundir, bridge string,
@@ -83,8 +85,9 @@ func parseTunnelNeighbours(reply string) map[netip.Addr]net.HardwareAddr {
 // RouterNeighbour returns the link-layer address that a logical router on this node has for a
 // neighbour, from ovn-controller's flow for it. Without such a flow it returns nil.
 //
-// The flow sets the destination and ends there. Its table has another number in each release of OVN
-// (66 in 23.03), so it is found by what it does: other flows for the address go on to a table.
+// The flow matches the registers with the next hop and sets the Ethernet destination. Its table's number
+// depends on the release of OVN (66 in 23.03). So RouterNeighbour finds the flow by its actions: other
+// flows for the next hop continue in another table.
 func RouterNeighbour(ctx context.Context, rundir string, a netip.Addr) (net.HardwareAddr, error) {
 	for _, match := range nextHopMatches(a) {
 		out, err := ofctl(ctx, nil, "dump-flows", bridgeTarget(rundir, IntegrationBridge), match)
@@ -103,7 +106,8 @@ func RouterNeighbour(ctx context.Context, rundir string, a netip.Addr) (net.Hard
 	return nil, nil
 }
 
-// destination returns the link-layer address that the actions of a flow set as destination, or nil.
+// destination returns the link-layer address that the actions of a flow set as destination, or nil. The
+// action is mod_dl_dst:MAC or set_field:MAC->eth_dst, depending on the version of OpenFlow.
 func destination(actions string) net.HardwareAddr {
 	for action := range strings.SplitSeq(strings.TrimSpace(actions), ",") {
 		text, sets := strings.CutPrefix(action, "mod_dl_dst:")

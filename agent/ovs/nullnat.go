@@ -16,7 +16,8 @@ import (
 // with an all-zero NAT, which changes nothing.
 const zeroSNAT = "ct_zero_snat"
 
-// AvoidNullNAT prevents OVN from using an all-zero NAT on the userspace datapath. Before OVS 3.3
+// AvoidNullNAT prevents OVN from using an all-zero NAT on the userspace datapath, by the capability
+// ct_zero_snat of the database. Before OVS 3.3
 // its connection tracker keeps a second entry for a connection with NAT. If nothing is translated,
 // both entries match the same packets. If only the second one is left to match, ovs-vswitchd aborts
 // ("conn->conn_type == CT_CONN_TYPE_DEFAULT"), which ends every connection of the node.
@@ -28,7 +29,7 @@ const zeroSNAT = "ct_zero_snat"
 func (c *Client) AvoidNullNAT(ctx context.Context, rundir string) error {
 	confuses, err := ConfusesNullNAT(ctx, rundir)
 	switch {
-	case errors.Is(err, fs.ErrNotExist), errors.Is(err, unix.ECONNREFUSED): // it is not running
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, unix.ECONNREFUSED): // ovs-vswitchd is down
 		return nil
 	case err != nil:
 		return err
@@ -77,8 +78,9 @@ func (c *Client) writeZeroSNAT(ctx context.Context, from, to string) error {
 }
 
 // ConfusesNullNAT reports whether the running ovs-vswitchd is older than 3.3, so that an all-zero
-// NAT can abort it if it uses the userspace datapath (AvoidNullNAT). It asks ovs-vswitchd, because
-// the database does not always contain its version. rundir is its run directory.
+// NAT can abort it if it uses the userspace datapath (AvoidNullNAT). It queries ovs-vswitchd, because
+// the database does not always contain its version. If ovs-vswitchd is down, the error wraps
+// fs.ErrNotExist or unix.ECONNREFUSED.
 func ConfusesNullNAT(ctx context.Context, rundir string) (bool, error) {
 	reply, err := askSwitch(ctx, rundir, "version")
 	if err != nil {

@@ -11,8 +11,9 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/ovsdb/vswitch"
 )
 
-// SavedConfig is the configuration of a node's OVS before the first agent, as far as the agent
-// changes it. Missing entries did not exist.
+// SavedConfig is the configuration of a node's OVS before an agent takes it over from ovn-kubernetes, as
+// far as the agent changes it. ReadConfig reads it, and Restore writes it back when the node returns to
+// ovn-kubernetes. Missing entries did not exist.
 type SavedConfig struct {
 	Settings   map[string]string         // external_ids of Open_vSwitch; "" for a key that did not exist
 	Bridges    map[string]SavedBridge    // by name
@@ -31,15 +32,6 @@ type SavedInterface struct {
 	MAC         *string
 	MTURequest  *int
 	ExternalIDs map[string]string
-}
-
-// settingKeys are the keys that SyncSettings and SyncBridgeMapping write.
-func settingKeys() []string {
-	// Without a Remote, the result would lack ovn-remote.
-	want, defaults := settingsFor(Settings{Remote: "any"})
-
-	return append(slices.Concat(slices.Collect(maps.Keys(want)), slices.Collect(maps.Keys(defaults))),
-		bridgeMappings)
 }
 
 // ReadConfig reads the configuration of these bridges and interfaces.
@@ -84,7 +76,7 @@ func (c *Client) ReadConfig(ctx context.Context, bridges, interfaces []string) (
 	return k, nil
 }
 
-// keptIDs removes the keys that ovn-controller writes for a port.
+// keptIDs returns a copy of a port's external_ids without the keys that ovn-controller writes.
 func keptIDs(ids map[string]string) map[string]string {
 	out := maps.Clone(ids)
 	maps.DeleteFunc(out, func(k, _ string) bool { return k == Installed || k == Installed+"-ts" })
@@ -161,7 +153,8 @@ func (e *edit) restoreInterface(ctx context.Context, name string, saved SavedInt
 // gateway bridge.
 const PredecessorCookie = "0xdeff105"
 
-// PredecessorFlows returns the bridge's flows of ovn-kubernetes, sorted, as input for ReturnFlows.
+// PredecessorFlows returns the bridge's flows of ovn-kubernetes, sorted, as the argument flows of
+// ReturnFlows.
 func PredecessorFlows(ctx context.Context, rundir, bridge string) ([]string, error) {
 	out, err := dumpFlows(ctx, bridgeTarget(rundir, bridge))
 	if err != nil {
@@ -181,8 +174,9 @@ func PredecessorFlows(ctx context.Context, rundir, bridge string) ([]string, err
 	return flows, nil
 }
 
-// ReturnFlows replaces the agent's flows on the bridge by those of PredecessorFlows and handover,
-// in one atomic bundle. handover flows get the agent's cookie, because they expire.
+// ReturnFlows replaces the agent's flows on the bridge by those of PredecessorFlows and by the handover
+// flows, which keep existing connections alive, in one atomic bundle. handover flows get the agent's
+// cookie, because they expire.
 func ReturnFlows(ctx context.Context, rundir, bridge string, flows, handover []string) error {
 	mods := []string{"delete cookie=" + Cookie + "/" + CookieMask + "\n", deleteCookie(LearnedCookie)}
 	for _, f := range flows {

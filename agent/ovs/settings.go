@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"slices"
 	"strings"
 
 	"github.com/ovn-ebpf/ovn-ebpf/ovsdb/vswitch"
@@ -179,6 +180,15 @@ func settingsFor(s Settings) (want, defaults map[string]string) {
 	}
 
 	return want, defaults
+}
+
+// settingKeys are the keys that SyncSettings and SyncBridgeMapping write.
+func settingKeys() []string {
+	// Without a Remote, the result would lack ovn-remote.
+	want, defaults := settingsFor(Settings{Remote: "any"})
+
+	return append(slices.Concat(slices.Collect(maps.Keys(want)), slices.Collect(maps.Keys(defaults))),
+		bridgeMappings)
 }
 
 // ExternalIDs returns a copy of the external_ids of Open_vSwitch.
