@@ -17,8 +17,8 @@ type Address struct {
 	Prefix    netip.Prefix // the address with its prefix length
 	Device    string
 	Index     int
-	LinkLocal bool // scope link
-	Secondary bool // also: deprecated, temporary or not yet usable
+	LinkLocal bool // of scope link
+	Secondary bool // not the address to use: secondary, temporary, deprecated, tentative or duplicate
 	Dynamic   bool // it expires unless renewed, by DHCP or router advertisements
 	Duplicate bool // duplicate address detection has found another host with it
 }
@@ -67,8 +67,8 @@ func Addresses() ([]Address, error) {
 	return out, nil
 }
 
-// SyncAddresses sets the device's addresses of global scope to exactly want. It adds IPv6 addresses
-// without duplicate address detection. It keeps link-local addresses.
+// SyncAddresses sets the device's addresses to exactly want, except that it keeps link-local addresses. It
+// adds IPv6 addresses without duplicate address detection.
 func SyncAddresses(device string, want []netip.Prefix) error {
 	l, err := find(device)
 	if err != nil {
@@ -148,8 +148,8 @@ func prefixOf(n *net.IPNet) (netip.Prefix, bool) {
 	return netip.PrefixFrom(a.Unmap(), bits), true
 }
 
-// retry repeats a dump that a change interrupted. The last attempt may be incomplete, and then
-// returns the error.
+// retry repeats a netlink dump that a concurrent change has interrupted. If all attempts were interrupted,
+// it returns the last, incomplete list with netlink.ErrDumpInterrupted.
 func retry[T any](list func() ([]T, error)) ([]T, error) {
 	const retries = 10
 	for range retries {

@@ -10,18 +10,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ConnectedRoute is the route to the network of an address, in the main table.
+// ConnectedRoute is the route to the network of a device's address, in the main table. The kernel or a
+// DHCP client adds it together with the address. Without it the host may not reach the neighbours there,
+// so the agent restores it if a program has removed it.
 type ConnectedRoute struct {
 	Device   string       `json:"device"`
 	Prefix   netip.Prefix `json:"prefix"`
 	Source   netip.Addr   `json:"source"` // the zero Addr: the kernel chooses
 	Metric   int          `json:"metric"`
-	Protocol int          `json:"protocol"` // who has added it: RTPROT_KERNEL, _DHCP, …
+	Protocol int          `json:"protocol"` // its origin, rtm_protocol: RTPROT_KERNEL, _DHCP, …
 }
 
-// ConnectedRoutes returns the connected routes of a device in the main table, and those of known
-// that are missing although their address is there. A network to which the host has another route
-// misses none. A device that is down, or in a VRF, has no routes.
+// ConnectedRoutes returns the connected routes of a device in the main table, and those of known, which
+// may be of several devices, that are missing although the device has their address. No route is missing
+// if the host has another route to the same network. A device that is down, or in a VRF, has no routes.
 func ConnectedRoutes(device string, known []ConnectedRoute) (have, missing []ConnectedRoute, err error) {
 	l, err := find(device)
 	if err != nil {
@@ -44,8 +46,8 @@ func ConnectedRoutes(device string, known []ConnectedRoute) (have, missing []Con
 
 	for _, a := range addrs {
 		p, ok := prefixOf(a.IPNet)
-		if !ok || p.IsSingleIP() && p.Addr().Is4() || a.Peer != nil && !a.Peer.IP.Equal(a.IP) {
-			continue // such an address has no connected route to its own network
+		if !ok || !hasConnectedRoute(a, p) {
+			continue
 		}
 
 		network := p.Masked()
@@ -73,8 +75,17 @@ func ConnectedRoutes(device string, known []ConnectedRoute) (have, missing []Con
 	return have, missing, nil
 }
 
-// withSource returns the route. If its source is not among the addresses of the device any more,
-// the route gets another source.
+// hasConnectedRoute reports whether the kernel adds a route to the network of the address, which is
+// prefix: not for a single IPv4 address, and not for an address with a peer.
+func hasConnectedRoute(a netlink.Addr, prefix netip.Prefix) bool {
+	isSingle4 := prefix.IsSingleIP() && prefix.Addr().Is4()
+	hasPeer := a.Peer != nil && !a.Peer.IP.Equal(a.IP)
+
+	return !isSingle4 && !hasPeer
+}
+
+// withSource returns the route with its source or, if that is no longer one of the device's addresses,
+// with the given source.
 func withSource(r ConnectedRoute, source netip.Addr, addresses []netlink.Addr) ConnectedRoute {
 	isSource := func(a netlink.Addr) bool {
 		p, ok := prefixOf(a.IPNet)
@@ -101,7 +112,7 @@ func inVRF(l netlink.Link) (bool, error) {
 	return master.Type() == "vrf", nil
 }
 
-// connects reports whether the route leads to neighbours in the network.
+// connects reports whether the route leads to the network without a next hop.
 func connects(r netlink.Route, network netip.Prefix) bool {
 	to, ok := prefixOf(r.Dst)
 
@@ -109,7 +120,7 @@ func connects(r netlink.Route, network netip.Prefix) bool {
 		len(r.MultiPath) == 0
 }
 
-// connectedRoute returns the kernel's route to a network of the device.
+// connectedRoute returns the kernel's route r to a network of the device.
 func connectedRoute(device string, network netip.Prefix, r netlink.Route) ConnectedRoute {
 	out := ConnectedRoute{Device: device, Prefix: network, Metric: r.Priority, Protocol: int(r.Protocol)}
 	if a, ok := netip.AddrFromSlice(r.Src); ok {
@@ -155,8 +166,9 @@ func AddConnectedRoute(r ConnectedRoute) error {
 // kernelMetric6 is IP6_RT_PRIO_ADDRCONF of net/ipv6.h.
 const kernelMetric6 = 256
 
-// MissingConnectedRoutes returns the connected routes of these addresses of a device that are
-// missing, and that of its IPv6 link-local address, as the kernel adds them with an address.
+// MissingConnectedRoutes returns the connected routes that the device lacks, of those that the kernel adds
+// with these addresses and with an IPv6 link-local address. Unlike ConnectedRoutes it needs no routes from
+// before.
 func MissingConnectedRoutes(device string, addresses []netip.Prefix) ([]ConnectedRoute, error) {
 	known := []ConnectedRoute{
 		{
@@ -199,25 +211,4 @@ func RestoreConnectedRoutes(device string, addresses []netip.Prefix) (int, error
 	}
 
 	return len(missing), nil
-}
-
-// AddDefaultRoute adds a default route. It is not an error if the route is there already.
-func AddDefaultRoute(r DefaultRoute) error {
-	l, err := find(r.Device)
-	if err != nil {
-		return err
-	}
-
-	route := netlink.Route{
-		LinkIndex: l.Attrs().Index,
-		Dst:       ipNet(Everything(r.NextHop.Is4())),
-		Gw:        r.NextHop.AsSlice(),
-		Priority:  r.Metric,
-		Protocol:  netlink.RouteProtocol(r.Protocol),
-	}
-	if err := netlink.RouteAdd(&route); err != nil && !errors.Is(err, unix.EEXIST) {
-		return fmt.Errorf("add default route via %s of %s: %w", r.NextHop, r.Device, err)
-	}
-
-	return nil
 }

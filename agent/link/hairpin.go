@@ -11,28 +11,31 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// protocol marks the agent's routes on a device that also has foreign ones (rtm_protocol).
-const protocol = 111
+// hairpinProtocol marks the agent's routes on a device that also has foreign ones (rtm_protocol).
+const hairpinProtocol = 111
 
-// Hairpin is the host's configuration on the gateway bridge for reaching OVN, in addition to the
-// bridge's own addresses and routes.
+// Hairpin is the host's configuration on the gateway bridge for packets between the host and OVN's
+// gateway router, which has the same address as the host. In addition to the bridge's own addresses and
+// routes, the host gets masquerade addresses, permanent neighbours that stand for OVN, and routes
+// through them.
 type Hairpin struct {
-	Addresses  []netip.Addr // deprecated, so the kernel never selects them as source
+	Addresses  []netip.Addr // the host's; deprecated, so the kernel never selects them as source by itself
 	Neighbours []netip.Addr // permanent, all with MAC
 	MAC        net.HardwareAddr
 	Routes     []Route
 	Keep       []netip.Prefix // an existing route to one of these is not removed, even if Routes lacks it
 }
 
-// Route is a static route. Without a NextHop it is direct.
+// Route is a static route of a Hairpin.
 type Route struct {
-	Prefix          netip.Prefix
-	NextHop, Source netip.Addr
-	MTU             int // 0: the device's MTU
+	Prefix  netip.Prefix
+	NextHop netip.Addr // the zero Addr: the destinations are neighbours on the device
+	Source  netip.Addr // the zero Addr: the kernel chooses
+	MTU     int        // 0: the device's MTU
 }
 
-// SyncHairpin applies h to the device. It removes routes of an earlier call that h lacks, and keeps
-// everything that it did not add.
+// SyncHairpin applies h to the device. It removes routes of an earlier call that h lacks. Foreign
+// configuration and earlier addresses and neighbours stay.
 func SyncHairpin(device string, h Hairpin) error {
 	l, err := find(device)
 	if err != nil {
@@ -144,7 +147,12 @@ func addDeprecated(l netlink.Link, a netip.Addr) error {
 
 // replaceRoute makes the device have the route. have are its present routes.
 func replaceRoute(l netlink.Link, have []netlink.Route, r Route) error {
-	route := netlink.Route{LinkIndex: l.Attrs().Index, Dst: ipNet(r.Prefix), Protocol: protocol, MTU: r.MTU}
+	route := netlink.Route{
+		LinkIndex: l.Attrs().Index,
+		Dst:       ipNet(r.Prefix),
+		Protocol:  hairpinProtocol,
+		MTU:       r.MTU,
+	}
 	if r.NextHop.IsValid() {
 		route.Gw = r.NextHop.AsSlice()
 		route.SetFlag(netlink.FLAG_ONLINK)
@@ -163,7 +171,7 @@ func replaceRoute(l netlink.Link, have []netlink.Route, r Route) error {
 	return nil
 }
 
-// pruneRoutes deletes the agent's routes by the device to prefixes that are not wanted.
+// pruneRoutes deletes the device's routes of hairpinProtocol to prefixes that are not wanted.
 func pruneRoutes(l netlink.Link, wanted map[netip.Prefix]bool) error {
 	have, err := routesOf(l, netlink.FAMILY_ALL)
 	if err != nil {
@@ -171,7 +179,8 @@ func pruneRoutes(l netlink.Link, wanted map[netip.Prefix]bool) error {
 	}
 
 	for _, r := range have {
-		if p, ok := prefixOf(r.Dst); r.Protocol != protocol || ok && wanted[p] {
+		p, hasPrefix := prefixOf(r.Dst)
+		if r.Protocol != hairpinProtocol || hasPrefix && wanted[p] {
 			continue
 		}
 

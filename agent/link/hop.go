@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Hop is where the kernel sends packets to addresses outside that leave by a device.
+// Hop is the next hop of the packets to networks outside that leave by a device.
 type Hop struct {
 	Device string
 	Prefix netip.Prefix // the destinations
@@ -20,15 +20,16 @@ type Hop struct {
 	Via netip.Addr
 }
 
-// region is a part of the addresses outside. A default route covers it whole.
+// region is a part of a family's addresses. A route covers it if the route contains a probe, and has a
+// prefix of at most bits.
 type region struct {
 	probes []netip.Addr // addresses in it, to which few hosts have routes of their own
-	bits   int          // length of the longest prefix that covers it
-	local  bool         // the host may reach it by other routes than the rest
+	bits   int          // length of the region's prefix
+	local  bool         // addresses of private networks: a host may have no route to them
 }
 
 // regions returns the parts of the family's addresses to which the kernel may have different
-// routes: the halves of IPv4; of IPv6, the halves of the global addresses, and local ones. VPNs and
+// routes: 0.0.0.0/1 and 128.0.0.0/1, or 2000::/4, 3000::/4 and the local addresses fc00::/7. VPNs and
 // operators divide default routes at these boundaries.
 func regions(is4 bool) []region {
 	addrs := func(texts ...string) []netip.Addr {
@@ -63,12 +64,12 @@ func Everything(is4 bool) netip.Prefix {
 }
 
 // Hops asks the kernel for its routes from an address to the networks outside that leave by the
-// device. Unlike a list of routes, the answer includes rules, all tables, nexthop objects and the
-// preference of IPv6 routers. Routes to a part of the networks outside, such as 10.0.0.0/8, are not
-// included.
+// device: it looks up the route to a probe in each region. Unlike a list of routes, the answer includes
+// rules, all tables, nexthop objects and the preference of IPv6 routers. Routes to a part of a region,
+// such as 10.0.0.0/8, are not included.
 //
-// If all of the family's addresses outside have the same next hop, Hops returns one for Everything.
-// The list is empty if the device has no route, or if the host does not have the source address.
+// If all regions have the same next hop, Hops returns one for Everything. Otherwise the list is sorted
+// by prefix. It is empty if the device has no route, or if the host does not have the source address.
 func Hops(device string, source netip.Addr) ([]Hop, error) {
 	l, err := find(device)
 	if err != nil {
@@ -97,7 +98,7 @@ func Hops(device string, source netip.Addr) ([]Hop, error) {
 	}
 
 	differs := func(h Hop) bool { return h.Via != out[0].Via }
-	if coversAll && !slices.ContainsFunc(out, differs) { // then out is not empty
+	if coversAll && !slices.ContainsFunc(out, differs) { // not all regions are local, so out is not empty
 		return []Hop{{Device: device, Prefix: Everything(source.Is4()), Via: out[0].Via}}, nil
 	}
 
@@ -106,8 +107,9 @@ func Hops(device string, source netip.Addr) ([]Hop, error) {
 	return out, nil
 }
 
-// hop returns the kernel's route to the region by the device. It returns false if there is none
-// that covers the region.
+// hop returns the next hop of the kernel's route by the device that covers the region, without Device.
+// It returns false without such a route. It tries several probes, because a longer route may hide the
+// one that covers the region.
 func (r region) hop(l netlink.Link, source netip.Addr) (Hop, bool, error) {
 	index := l.Attrs().Index
 	for _, to := range r.probes {
@@ -158,8 +160,9 @@ func matchingRoute(to netip.Addr, o netlink.RouteGetOptions) (*netlink.Route, er
 	return &routes[0], nil
 }
 
-// hopBy returns the next hop of a route by the device with this index. Of several it returns the
-// one with the lowest address, so that the choice is stable.
+// hopBy returns the next hop of a route by the device with this index. It returns false if the route has
+// none there, is nil, or is not a unicast route. Of several it returns the one with the lowest address,
+// so that the choice is stable.
 func hopBy(index int, r *netlink.Route) (Hop, bool) {
 	if r == nil || r.Type != unix.RTN_UNICAST {
 		return Hop{}, false
@@ -178,7 +181,8 @@ func hopBy(index int, r *netlink.Route) (Hop, bool) {
 	var vias []netip.Addr
 
 	for _, n := range list {
-		if n.LinkIndex == index && n.Encap == nil && n.Flags&(unix.RTNH_F_DEAD|unix.RTNH_F_LINKDOWN) == 0 {
+		isUsable := n.Encap == nil && n.Flags&(unix.RTNH_F_DEAD|unix.RTNH_F_LINKDOWN) == 0
+		if n.LinkIndex == index && isUsable {
 			vias = append(vias, viaOf(n.Gw, n.Via))
 		}
 	}
@@ -190,7 +194,8 @@ func hopBy(index int, r *netlink.Route) (Hop, bool) {
 	return Hop{Prefix: prefix, Via: slices.MinFunc(vias, netip.Addr.Compare)}, true
 }
 
-// viaOf returns the address of a next hop in its own family, or the zero Addr.
+// viaOf returns the address of a next hop: via if it is of another family than the route (RTA_VIA),
+// otherwise gw (RTA_GATEWAY). It returns the zero Addr without one.
 func viaOf(gw net.IP, via netlink.Destination) netip.Addr {
 	if v, ok := via.(*netlink.Via); ok && v != nil {
 		gw = v.Addr
@@ -204,9 +209,8 @@ func viaOf(gw net.IP, via netlink.Destination) netip.Addr {
 	return a.Unmap()
 }
 
-// DefaultDevice returns the device of the host's default route with a next hop or, if it has none,
-// the one by which its packets to the networks outside leave. It returns "" without such a route.
-// IPv4 comes first.
+// DefaultDevice returns the device of the host's best default route with a next hop. Without such a
+// route it returns the OutsideDevice, or "". IPv4 has precedence.
 func DefaultDevice() (string, error) {
 	routes, err := DefaultRoutes()
 	if err != nil {
@@ -226,8 +230,8 @@ func DefaultDevice() (string, error) {
 	return "", nil
 }
 
-// OutsideDevice returns the device by which the host's own packets to the networks outside leave,
-// or "" if they do not.
+// OutsideDevice returns the device by which the host's own packets to the networks outside leave, or ""
+// without a route to one of the regions.
 func OutsideDevice(is4 bool) (string, error) {
 	for _, r := range regions(is4) {
 		route, err := matchingRoute(r.probes[0], netlink.RouteGetOptions{})

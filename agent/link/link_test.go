@@ -322,7 +322,7 @@ func TestRoutesAreWrittenOnce(t *testing.T) {
 
 	for {
 		update := <-announced
-		switch ours := update.Protocol == protocol || update.Protocol == unix.RTPROT_STATIC; {
+		switch ours := update.Protocol == hairpinProtocol || update.Protocol == unix.RTPROT_STATIC; {
 		case update.Gw.String() == "fd09::7":
 			return
 		case ours:

@@ -16,7 +16,11 @@ type Neighbour struct {
 	Addr   netip.Addr
 }
 
-// NeighbourTowards returns the neighbour that is the next hop for the address.
+// ethernetLen is the length of an Ethernet address.
+const ethernetLen = 6
+
+// NeighbourTowards returns the neighbour to which the kernel sends packets for the address: the next hop
+// of its route, or the address itself.
 func NeighbourTowards(a netip.Addr) (Neighbour, error) {
 	routes, err := netlink.RouteGet(a.AsSlice())
 	if err == nil && len(routes) == 0 {
@@ -40,8 +44,9 @@ func NeighbourTowards(a netip.Addr) (Neighbour, error) {
 }
 
 // NeighbourMAC returns the link-layer address that the kernel has for the neighbour, on its device
-// or, if that has none, on another one of the devices; nil if it has none. confirmed reports
-// whether the neighbour was heard within the kernel's reachable time, about 30 s.
+// or, if that has none, on the first of devices that has one. It returns nil without an address.
+// confirmed reports whether the entry is permanent, or the neighbour was heard within the kernel's
+// reachable time, about 30 s.
 func NeighbourMAC(n Neighbour, devices ...string) (mac net.HardwareAddr, confirmed bool, err error) {
 	list, err := retry(func() ([]netlink.Neigh, error) { return netlink.NeighList(0, family(n.Addr)) })
 	if err != nil {
@@ -56,8 +61,9 @@ func NeighbourMAC(n Neighbour, devices ...string) (mac net.HardwareAddr, confirm
 	for _, device := range append([]string{n.Device}, devices...) {
 		for _, e := range list {
 			a, ok := netip.AddrFromSlice(e.IP)
-			if ok && a.Unmap() == n.Addr.WithZone("") && e.State&usable != 0 && len(e.HardwareAddr) == 6 &&
-				nameOf(e.LinkIndex) == device {
+			hasMAC := e.State&usable != 0 && len(e.HardwareAddr) == ethernetLen
+
+			if ok && a.Unmap() == n.Addr.WithZone("") && hasMAC && nameOf(e.LinkIndex) == device {
 				return e.HardwareAddr, e.State&heard != 0, nil
 			}
 		}
@@ -70,10 +76,8 @@ func NeighbourMAC(n Neighbour, devices ...string) (mac net.HardwareAddr, confirm
 // neighbour discovery. It probes a known entry like a stale one in use: packets continue to use it.
 // It writes no link-layer address. Permanent entries, and entries in resolution, stay as they are.
 func ProbeNeighbours(neighbours []Neighbour) error {
-	var errs []error
-
 	entries := map[Neighbour]netlink.Neigh{}
-	indexes := map[string]int{}
+	indexes := map[string]int{} // by device
 
 	for _, n := range neighbours {
 		if _, seen := indexes[n.Device]; seen {
@@ -102,6 +106,8 @@ func ProbeNeighbours(neighbours []Neighbour) error {
 		}
 	}
 
+	var errs []error
+
 	for _, n := range neighbours {
 		n.Addr = n.Addr.WithZone("")
 
@@ -116,8 +122,8 @@ func ProbeNeighbours(neighbours []Neighbour) error {
 	return errors.Join(errs...)
 }
 
-// probe makes the kernel resolve or confirm one neighbour, whose entry has this state if it is
-// known.
+// probe makes the kernel resolve or confirm one neighbour. state is that of its entry, if it is known. A
+// request with NTF_USE starts a resolution, and one with the state NUD_PROBE confirms an entry.
 func probe(n netlink.Neigh, state int, known bool) error {
 	const settled = netlink.NUD_REACHABLE | netlink.NUD_STALE | netlink.NUD_DELAY
 

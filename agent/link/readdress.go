@@ -10,8 +10,8 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// ReaddressPod changes the MAC address, addresses and default routes of a pod's interface. To
-// change the MAC address it sets the interface down for a moment. Otherwise the IPv6 link-local
+// ReaddressPod changes the MAC address, addresses and default routes of a pod's interface to those of p.
+// To change the MAC address it sets the interface down for a moment. Otherwise the IPv6 link-local
 // address would still be derived from the old MAC, and OVN drops neighbour discovery from it.
 func ReaddressPod(p PodInterface) error {
 	return InNetns(p.Netns, func() error {
@@ -46,8 +46,11 @@ func deleteDefaults(l netlink.Link, keep []netip.Addr) error {
 	}
 
 	for _, r := range routes {
-		gw, ok := netip.AddrFromSlice(r.Gw)
-		if p, all := prefixOf(r.Dst); !ok || all && p.Bits() != 0 || slices.Contains(keep, gw.Unmap()) {
+		gw, hasGateway := netip.AddrFromSlice(r.Gw)
+		to, hasPrefix := prefixOf(r.Dst)
+
+		isDefault := hasGateway && (!hasPrefix || to.Bits() == 0)
+		if !isDefault || slices.Contains(keep, gw.Unmap()) {
 			continue
 		}
 

@@ -1,6 +1,7 @@
 package link
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -16,7 +17,7 @@ type DefaultRoute struct {
 	NextHop netip.Addr
 	Metric  int
 
-	Protocol int // who has added it: RTPROT_BOOT, _DHCP, …
+	Protocol int // its origin, rtm_protocol: RTPROT_BOOT, _DHCP, …
 }
 
 // DefaultRoutes returns the default routes of the main table with a next hop, IPv4 first, best
@@ -67,8 +68,29 @@ func DefaultRoutes() ([]DefaultRoute, error) {
 	return out, nil
 }
 
+// AddDefaultRoute adds a default route. It is not an error if the route is there already.
+func AddDefaultRoute(r DefaultRoute) error {
+	l, err := find(r.Device)
+	if err != nil {
+		return err
+	}
+
+	route := netlink.Route{
+		LinkIndex: l.Attrs().Index,
+		Dst:       ipNet(Everything(r.NextHop.Is4())),
+		Gw:        r.NextHop.AsSlice(),
+		Priority:  r.Metric,
+		Protocol:  netlink.RouteProtocol(r.Protocol),
+	}
+	if err := netlink.RouteAdd(&route); err != nil && !errors.Is(err, unix.EEXIST) {
+		return fmt.Errorf("add default route via %s of %s: %w", r.NextHop, r.Device, err)
+	}
+
+	return nil
+}
+
 // SyncRoutes sets the device's static routes (protocol static, main table) to exactly want, which
-// maps destination prefixes to next hops.
+// maps destination prefixes to next hops. Routes of other protocols stay.
 func SyncRoutes(device string, want map[netip.Prefix]netip.Addr) error {
 	l, err := find(device)
 	if err != nil {
@@ -116,9 +138,9 @@ func routesOf(l netlink.Link, family int) ([]netlink.Route, error) {
 	return list, nil
 }
 
-// putRoute adds the route unless the device has it. The kernel announces an IPv6 route that is
-// replaced by an identical one. At each announcement ovs-vswitchd deletes the neighbours of its
-// tunnels, and loses their packets until they are resolved again.
+// putRoute adds or replaces the route, unless have, the device's present routes, contains it. The kernel
+// announces an IPv6 route even if an identical one replaces it. At each announcement ovs-vswitchd
+// deletes the neighbours of its tunnels, and loses their packets until they are resolved again.
 func putRoute(have []netlink.Route, want netlink.Route) error {
 	if slices.ContainsFunc(have, func(r netlink.Route) bool { return sameRoute(r, want) }) {
 		return nil
@@ -127,20 +149,25 @@ func putRoute(have []netlink.Route, want netlink.Route) error {
 	return netlink.RouteReplace(&want)
 }
 
-// sameRoute reports whether the kernel's route r equals want.
+// defaultMetric6 is the metric of an IPv6 route that is added without one: IP6_RT_PRIO_USER of
+// net/ipv6.h. For IPv4 it is 0.
+const defaultMetric6 = 1024
+
+// sameRoute reports whether the kernel's route r is the route that a request with want makes.
 func sameRoute(r, want netlink.Route) bool {
 	to, ok := prefixOf(r.Dst)
 	wanted, _ := prefixOf(want.Dst)
 
-	priority := want.Priority
-	if priority == 0 && wanted.Addr().Is6() {
-		priority = 1024 // IP6_RT_PRIO_USER of net/ipv6.h
+	metric := want.Priority
+	if metric == 0 && wanted.Addr().Is6() {
+		metric = defaultMetric6
 	}
 
 	const onlink = int(netlink.FLAG_ONLINK)
 
-	return ok && to == wanted && r.LinkIndex == want.LinkIndex && r.Type == unix.RTN_UNICAST &&
-		len(r.MultiPath) == 0 && r.Encap == nil &&
+	isPlain := r.Type == unix.RTN_UNICAST && len(r.MultiPath) == 0 && r.Encap == nil
+
+	return ok && to == wanted && r.LinkIndex == want.LinkIndex && isPlain &&
 		r.Gw.Equal(want.Gw) && r.Src.Equal(want.Src) && r.MTU == want.MTU && r.Protocol == want.Protocol &&
-		r.Priority == priority && r.Flags&onlink == want.Flags&onlink
+		r.Priority == metric && r.Flags&onlink == want.Flags&onlink
 }

@@ -22,15 +22,18 @@ type Socket struct {
 	Listening bool           // a TCP listener, or an unconnected UDP socket
 }
 
-// States of include/net/tcp_states.h.
+// States of include/net/tcp_states.h, which also describe UDP sockets: tcpEstablished is a connected one,
+// tcpClose one that is not connected.
 const (
-	tcpTimeWait = 6
-	tcpClose    = 7
-	tcpListen   = 10
+	tcpEstablished   = 1
+	tcpTimeWait      = 6
+	tcpClose         = 7
+	tcpListen        = 10
+	tcpBoundInactive = 13 // in requests: bound sockets that neither listen nor are connected
 )
 
-// Sockets returns the sockets with a local port in first..last that are reachable from outside,
-// which excludes loopback. Sorted.
+// Sockets returns the sockets with a local port in first..last that are reachable from outside, which
+// excludes those on loopback and connections in TIME_WAIT. The list is sorted and without duplicates.
 func Sockets(first, last uint16) ([]Socket, error) {
 	var out []Socket
 
@@ -52,12 +55,16 @@ func Sockets(first, last uint16) ([]Socket, error) {
 				remote = peerOf(s)
 			}
 
+			listening := uint8(tcpListen)
+			if proto == unix.IPPROTO_UDP {
+				listening = tcpClose
+			}
+
 			out = append(out, Socket{
-				Proto:  proto,
-				Local:  netip.AddrPortFrom(addr.Unmap(), s.ID.SourcePort),
-				Remote: remote,
-				Listening: s.State == tcpListen && proto == unix.IPPROTO_TCP ||
-					s.State == tcpClose && proto == unix.IPPROTO_UDP,
+				Proto:     proto,
+				Local:     netip.AddrPortFrom(addr.Unmap(), s.ID.SourcePort),
+				Remote:    remote,
+				Listening: s.State == listening,
 			})
 		}
 	}
@@ -90,6 +97,26 @@ func socketsOf(proto uint8) ([]*netlink.Socket, error) {
 	return out, nil
 }
 
+// BoundTCP returns the TCP sockets with a local port in first..last that are bound but neither
+// listen nor are connected, except on loopback. Sockets does not return them. Linux before 6.8 does not
+// list them, so the result is empty there.
+func BoundTCP(first, last uint16) ([]Socket, error) {
+	all, err := localAddresses(unix.IPPROTO_TCP, tcpBoundInactive)
+	if err != nil {
+		return nil, fmt.Errorf("list bound TCP sockets: %w", err)
+	}
+
+	var out []Socket
+
+	for _, local := range all {
+		if p := local.Port(); p >= first && p <= last && !local.Addr().IsLoopback() {
+			out = append(out, Socket{Proto: unix.IPPROTO_TCP, Local: local})
+		}
+	}
+
+	return out, nil
+}
+
 // Receivers returns the local addresses of the namespace's sockets that take packets from any peer,
 // also on loopback: TCP listeners, and UDP sockets that are not connected. Both lists are sorted
 // and without duplicates.
@@ -113,7 +140,7 @@ func localAddresses(proto, state uint8) ([]netip.AddrPort, error) {
 
 	for _, family := range []uint8{unix.AF_INET, unix.AF_INET6} {
 		req := nl.NewNetlinkRequest(nl.SOCK_DIAG_BY_FAMILY, unix.NLM_F_DUMP)
-		req.AddData(stateRequest{family, proto, state})
+		req.AddData(diagRequest{family: family, proto: proto, states: 1 << state})
 
 		dump := func() ([][]byte, error) { return req.Execute(unix.NETLINK_INET_DIAG, nl.SOCK_DIAG_BY_FAMILY) }
 
@@ -137,17 +164,15 @@ func localAddresses(proto, state uint8) ([]netip.AddrPort, error) {
 	return slices.Compact(out), nil
 }
 
-// tcpEstablished is the state of a connected socket, including UDP.
-const tcpEstablished = 1
-
 // ErrNoSocketDestroy means that the kernel was built without CONFIG_INET_DIAG_DESTROY.
 var ErrNoSocketDestroy = errors.New("kernel lacks CONFIG_INET_DIAG_DESTROY")
 
-// DestroyUDP destroys the namespace's UDP sockets that a frontend connected to one of peers, and
-// returns their number. The next use of such a socket fails with ECONNABORTED, and it has no peer
-// any more. Otherwise a client would not learn that its backend is gone. translated reports whether
-// a frontend connected the socket with that cookie to the peer (bpf.Sock.Translated); sockets that
-// chose the peer themselves stay. The error wraps ErrNoSocketDestroy if the kernel lacks support.
+// DestroyUDP destroys the namespace's UDP sockets that were connected to a frontend of a Service and are
+// translated to one of peers, its backends. It returns their number. The next use of such a socket fails
+// with ECONNABORTED, and it has no peer any more. Otherwise a client would not learn that its backend is
+// gone. translated reports whether the connection of the socket with that cookie was translated to the
+// peer (bpf.Sock.Translated). Sockets that chose the peer themselves stay. The error wraps
+// ErrNoSocketDestroy if the kernel lacks support.
 func DestroyUDP(
 	peers []netip.AddrPort,
 	translated func(cookie uint64, peer netip.AddrPort) (bool, error),
@@ -164,10 +189,10 @@ func DestroyUDP(
 	return destroyConnected(connectedTo(all, peers), translated, true)
 }
 
-// DestroyUntranslatedUDP destroys the namespace's UDP sockets that are connected to one of the
-// frontends themselves, as before the frontend existed. It returns their number. Like with
-// DestroyUDP, the client's next use fails; when it connects again, the frontend gets the socket. A
-// socket stays if a socket of the namespace receives its packets at one of the addresses own, or at
+// DestroyUntranslatedUDP destroys the namespace's UDP sockets that are connected to the address of one
+// of the frontends itself, because they connected before the frontend existed. It returns their number.
+// As with DestroyUDP, the client's next use fails. When the client connects again, the socket is
+// translated. A socket stays if its peer is a socket of this namespace, at one of the addresses own or at
 // loopback. translated and the error are those of DestroyUDP.
 func DestroyUntranslatedUDP(
 	frontends []netip.AddrPort,
@@ -227,22 +252,24 @@ func connectedTo(all []*netlink.Socket, peers []netip.AddrPort) []*netlink.Socke
 	return out
 }
 
-// destroyConnected destroys, with byFrontend, those of the sockets that a frontend connected to
-// their peer, and otherwise those that no frontend connected.
+// destroyConnected destroys those of the connected sockets that are translated, if ofFrontend is set,
+// and otherwise those that are not. It returns their number.
 func destroyConnected(
 	sockets []*netlink.Socket,
 	translated func(cookie uint64, peer netip.AddrPort) (bool, error),
-	byFrontend bool,
+	ofFrontend bool,
 ) (n int, err error) {
 	for _, s := range sockets {
 		peer := peerOf(s)
 
-		isTranslated, err := translated(uint64(s.ID.Cookie[1])<<32|uint64(s.ID.Cookie[0]), peer)
+		cookie := uint64(s.ID.Cookie[1])<<32 | uint64(s.ID.Cookie[0])
+
+		isTranslated, err := translated(cookie, peer)
 		if err != nil {
 			return n, fmt.Errorf("destroy UDP socket to %v: %w", peer, err)
 		}
 
-		if isTranslated != byFrontend {
+		if isTranslated != ofFrontend {
 			continue
 		}
 
@@ -265,33 +292,47 @@ func destroyConnected(
 	return n, nil
 }
 
-// destroy requests the destruction of one socket, identified by its cookie. The library's function
-// supports only TCP over IPv4.
+// destroy requests the destruction of one UDP socket, identified by its cookie (SOCK_DESTROY). The
+// library's function supports only TCP over IPv4.
 func destroy(s *netlink.Socket) error {
 	req := nl.NewNetlinkRequest(nl.SOCK_DESTROY, unix.NLM_F_ACK)
-	req.AddData((*destroyRequest)(s))
+	req.AddData(diagRequest{s.Family, unix.IPPROTO_UDP, 1 << tcpEstablished, s.ID})
 	_, err := req.Execute(unix.NETLINK_INET_DIAG, 0)
 
 	return err
 }
 
-// destroyRequest is struct inet_diag_req_v2 of linux/inet_diag.h for one UDP socket.
-type destroyRequest netlink.Socket
+// diagRequest is struct inet_diag_req_v2 of linux/inet_diag.h, for a dump or for one socket:
+//
+//	family, protocol, 2 bytes of zero, states uint32, inet_diag_sockid
+//
+// inet_diag_sockid is the source and destination port (big-endian), source and destination address
+// (16 bytes each), the interface index uint32, and the cookie, two uint32.
+type diagRequest struct {
+	family, proto uint8
+	states        uint32 // a bit for each wanted state
+	id            netlink.SocketID
+}
 
-func (r *destroyRequest) Len() int { return diagRequestLen }
+// diagRequestLen is the length of struct inet_diag_req_v2.
+const diagRequestLen = 56
 
-func (r *destroyRequest) Serialize() []byte {
+// Len implements nl.NetlinkRequestData.
+func (r diagRequest) Len() int { return diagRequestLen }
+
+// Serialize implements nl.NetlinkRequestData.
+func (r diagRequest) Serialize() []byte {
 	b := make([]byte, 0, diagRequestLen)
-	b = append(b, r.Family, unix.IPPROTO_UDP, 0, 0)
-	b = binary.NativeEndian.AppendUint32(b, 1<<tcpEstablished)
-	b = binary.BigEndian.AppendUint16(b, r.ID.SourcePort)
-	b = binary.BigEndian.AppendUint16(b, r.ID.DestinationPort)
-	b = append(b, diagAddr(r.Family, r.ID.Source)...)
-	b = append(b, diagAddr(r.Family, r.ID.Destination)...)
-	b = binary.NativeEndian.AppendUint32(b, r.ID.Interface)
-	b = binary.NativeEndian.AppendUint32(b, r.ID.Cookie[0])
+	b = append(b, r.family, r.proto, 0, 0)
+	b = binary.NativeEndian.AppendUint32(b, r.states)
+	b = binary.BigEndian.AppendUint16(b, r.id.SourcePort)
+	b = binary.BigEndian.AppendUint16(b, r.id.DestinationPort)
+	b = append(b, diagAddr(r.family, r.id.Source)...)
+	b = append(b, diagAddr(r.family, r.id.Destination)...)
+	b = binary.NativeEndian.AppendUint32(b, r.id.Interface)
+	b = binary.NativeEndian.AppendUint32(b, r.id.Cookie[0])
 
-	return binary.NativeEndian.AppendUint32(b, r.ID.Cookie[1])
+	return binary.NativeEndian.AppendUint32(b, r.id.Cookie[1])
 }
 
 // diagAddr returns the address in inet_diag's 16 bytes, which are common to both families.
@@ -306,47 +347,8 @@ func diagAddr(family uint8, ip net.IP) []byte {
 	return b
 }
 
-// tcpBoundInactive selects only bound sockets that neither listen nor are connected. Such a socket
-// reports its state as closed.
-const tcpBoundInactive = 13
-
-// BoundTCP returns the TCP sockets with a local port in first..last that are bound but neither
-// listen nor are connected. Sockets does not return them. Linux before 6.8 does not list them; then
-// the result is empty.
-func BoundTCP(first, last uint16) ([]Socket, error) {
-	all, err := localAddresses(unix.IPPROTO_TCP, tcpBoundInactive)
-	if err != nil {
-		return nil, fmt.Errorf("list bound TCP sockets: %w", err)
-	}
-
-	var out []Socket
-
-	for _, local := range all {
-		if p := local.Port(); p >= first && p <= last && !local.Addr().IsLoopback() {
-			out = append(out, Socket{Proto: unix.IPPROTO_TCP, Local: local})
-		}
-	}
-
-	return out, nil
-}
-
-// stateRequest is struct inet_diag_req_v2 of linux/inet_diag.h for the sockets of one state.
-type stateRequest struct{ family, proto, state uint8 }
-
-// diagRequestLen is the length of struct inet_diag_req_v2.
-const diagRequestLen = 56
-
-func (r stateRequest) Len() int { return diagRequestLen }
-
-func (r stateRequest) Serialize() []byte {
-	b := make([]byte, diagRequestLen)
-	b[0], b[1] = r.family, r.proto
-	binary.NativeEndian.PutUint32(b[4:], 1<<r.state)
-
-	return b
-}
-
-// diagLocal reads the local address and port of struct inet_diag_msg.
+// diagLocal reads the local address and port of struct inet_diag_msg of linux/inet_diag.h, which has
+// inet_diag_sockid at offset 4.
 func diagLocal(m []byte) (netip.AddrPort, error) {
 	const portAt, addrAt, remoteAt = 4, 8, 24
 	if len(m) < remoteAt {

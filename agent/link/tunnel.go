@@ -13,10 +13,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// HostProto is an IP protocol without ports that the host itself uses.
+// HostProto is an IP protocol without ports that the host itself uses with a peer. HostProtos finds it by
+// tunnels and IPsec, RawProtos by raw sockets.
 type HostProto struct {
-	Remote netip.Addr // unspecified (of either family): any peer
-	Proto  uint8
+	Remote netip.Addr // the peer; unspecified, of either family: any peer
+	Proto  uint8      // IP protocol, such as unix.IPPROTO_GRE
 }
 
 // HostProtos returns the protocols of the host's tunnel devices that are up (GRE, IP in IP, SIT, in
@@ -92,7 +93,8 @@ func innerProtos(proto uint8, all ...uint8) []uint8 {
 	return all
 }
 
-// protosTo returns the protocols of a tunnel to a remote address, or none for a tunnel over UDP.
+// protosTo returns the protocols of a tunnel to a remote address. encap is the tunnel's UDP encapsulation,
+// 0 for none: a tunnel over UDP has no such protocols.
 func protosTo(remote, local net.IP, encap uint16, protos ...uint8) []HostProto {
 	if encap != 0 { // over UDP
 		return nil
@@ -114,7 +116,8 @@ func protosTo(remote, local net.IP, encap uint16, protos ...uint8) []HostProto {
 	return out
 }
 
-// stateProtos returns the remote end of each IPsec state.
+// stateProtos returns the protocol (ESP or AH) and the remote ends of each IPsec state. own has the
+// host's addresses; an end with another address is remote.
 func stateProtos(states []netlink.XfrmState, own []Address) []HostProto {
 	var out []HostProto
 

@@ -12,12 +12,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// PodInterface is a veth pair. One end is in the caller's namespace, the other is configured in a
-// pod's namespace.
+// PodInterface is a veth pair. The host's end is in the caller's namespace, the pod's end is in the pod's
+// namespace and has the pod's addresses and default routes.
 type PodInterface struct {
-	HostName   string
-	Netns      string // path
-	Name       string // in the pod
+	HostName   string // of the host's end
+	Netns      string // path of the pod's namespace
+	Name       string // of the pod's end
 	MAC        net.HardwareAddr
 	MTU        int
 	Addresses  []netip.Prefix
@@ -38,18 +38,6 @@ type PodDevice struct {
 // record exists.
 const podGroup = 0x6f766e // "ovn"
 
-// podDevices returns the host's ends of all pairs of SyncPodInterface.
-func podDevices() ([]netlink.Link, error) {
-	links, err := retry(netlink.LinkList)
-	if err != nil {
-		return nil, fmt.Errorf("list devices: %w", err)
-	}
-
-	return slices.DeleteFunc(links, func(l netlink.Link) bool {
-		return l.Type() != "veth" || l.Attrs().Group != podGroup
-	}), nil
-}
-
 // PodDevices returns the names of the host's ends of all pairs of SyncPodInterface.
 func PodDevices() ([]string, error) {
 	links, err := podDevices()
@@ -63,6 +51,18 @@ func PodDevices() ([]string, error) {
 	}
 
 	return out, nil
+}
+
+// podDevices returns the host's ends of all pairs of SyncPodInterface.
+func podDevices() ([]netlink.Link, error) {
+	links, err := retry(netlink.LinkList)
+	if err != nil {
+		return nil, fmt.Errorf("list devices: %w", err)
+	}
+
+	return slices.DeleteFunc(links, func(l netlink.Link) bool {
+		return l.Type() != "veth" || l.Attrs().Group != podGroup
+	}), nil
 }
 
 // SyncPodInterface creates the pair as described and sets both ends up. It keeps a correct pair and
@@ -156,7 +156,8 @@ func configurePod(p PodInterface) error {
 	return nil
 }
 
-// CheckPodInterface returns an error that describes a deviation, or nil.
+// CheckPodInterface returns nil if the pair is as SyncPodInterface creates it, otherwise an error that
+// describes the first deviation. Additional addresses and routes are none.
 func CheckPodInterface(p PodInterface) error {
 	host, err := Get(p.HostName)
 	if err != nil {

@@ -22,15 +22,15 @@ import (
 //   - a route through it was lost
 //   - it lost a tc filter or qdisc
 //
-// It calls changed with "" after a change of addresses, of routes that Hops may return, of routing
-// rules or nexthop objects, and whenever events may have been lost. It returns nil when ctx ends.
-// changed must not block.
+// It calls changed with "" after a change that may concern any device: of addresses, of routes that
+// Hops may return, of routing rules or nexthop objects. It also does so at the start, and whenever events
+// may have been lost. It returns nil when ctx ends. changed must not block.
 func Watch(ctx context.Context, log *slog.Logger, changed func(device string)) error {
 	return keepWatching(ctx, log, func() error { return watchOnce(ctx, changed) }, func() { changed("") })
 }
 
-// keepWatching repeats watch, which fails when events were lost, until ctx ends. Then it returns
-// nil.
+// keepWatching repeats watch, which returns an error when events may have been lost, until ctx ends. After
+// each error it calls lost. It returns nil.
 func keepWatching(ctx context.Context, log *slog.Logger, watch func() error, lost func()) error {
 	for ctx.Err() == nil {
 		err := watch()
@@ -51,8 +51,8 @@ func keepWatching(ctx context.Context, log *slog.Logger, watch func() error, los
 	return nil
 }
 
-// firstErrors returns a channel and a function that sends errors to it, and drops those for which
-// it has no room.
+// firstErrors returns a channel and a function that sends errors to it. The function never blocks: it
+// drops errors for which the channel has no room.
 func firstErrors() (errs <-chan error, send func(error)) {
 	failed := make(chan error, 4)
 
@@ -64,7 +64,8 @@ func firstErrors() (errs <-chan error, send func(error)) {
 	}
 }
 
-// watchOnce is Watch until events may have been lost, and then returns the reason.
+// watchOnce is Watch until events may have been lost, and then returns the reason. The end of done ends
+// its subscriptions.
 func watchOnce(ctx context.Context, changed func(string)) error {
 	done := make(chan struct{})
 	defer close(done)
@@ -90,7 +91,7 @@ func watchOnce(ctx context.Context, changed func(string)) error {
 		return fmt.Errorf("subscribe to routes: %w", err)
 	}
 
-	filters := make(chan int, 64)
+	filters := make(chan int, 64) // interface indexes
 	if err := subscribeFilters(filters, done, onError); err != nil {
 		return err
 	}
@@ -142,7 +143,8 @@ func watchOnce(ctx context.Context, changed func(string)) error {
 	}
 }
 
-// nameOf returns the device's name, or "" if the device is gone, which has its own event.
+// nameOf returns the name of the device with this index, or "" if the device is gone. Its removal has an
+// event of its own.
 func nameOf(index int) string {
 	l, err := netlink.LinkByIndex(index)
 	if err != nil {
@@ -169,21 +171,24 @@ func leadsOutside(route netlink.Route) bool {
 // adds filters.
 func subscribeFilters(out chan<- int, done <-chan struct{}, failed func(error)) error {
 	return subscribe(done, failed, func(m syscall.NetlinkMessage) {
-		// struct tcmsg: family, padding, then the interface index
-		if t := m.Header.Type; t != unix.RTM_DELTFILTER && t != unix.RTM_DELQDISC || len(m.Data) < 8 {
+		// struct tcmsg of linux/rtnetlink.h begins with the family, padding, and the interface index.
+		const indexAt, indexEnd = 4, 8
+
+		isRemoval := m.Header.Type == unix.RTM_DELTFILTER || m.Header.Type == unix.RTM_DELQDISC
+		if !isRemoval || len(m.Data) < indexEnd {
 			return
 		}
 
 		select {
-		case out <- int(int32(binary.NativeEndian.Uint32(m.Data[4:]))):
+		case out <- int(int32(binary.NativeEndian.Uint32(m.Data[indexAt:]))):
 		case <-done:
 		}
 	}, unix.RTNLGRP_TC)
 }
 
 // subscribeRules sends a value after changes of routing rules and of nexthop objects, until done is
-// closed. out must have room for one value. The kernel announces no route that is lost with its
-// nexthop object.
+// closed. out must have room for one value. Nexthop objects matter because the kernel does not announce
+// the routes that are lost with them.
 func subscribeRules(out chan<- struct{}, done <-chan struct{}, failed func(error)) error {
 	return subscribe(done, failed, func(syscall.NetlinkMessage) {
 		select {
@@ -232,9 +237,9 @@ func subscribe(
 	return nil
 }
 
-// WatchNeighbours calls changed with each neighbour whose entry in the kernel has changed, also
-// that of a device that is gone, which has no name. It calls changed with the zero Neighbour
-// whenever events may have been lost. It returns nil when ctx ends. changed must not block.
+// WatchNeighbours calls changed with each neighbour whose entry in the kernel has changed. Device is ""
+// if the device is gone. It calls changed with the zero Neighbour at the start, and whenever events may
+// have been lost. It returns nil when ctx ends. changed must not block.
 func WatchNeighbours(ctx context.Context, log *slog.Logger, changed func(Neighbour)) error {
 	watch := func() error { return watchNeighbours(ctx, changed) }
 	lost := func() { changed(Neighbour{}) }

@@ -233,8 +233,9 @@ const multipartLen = 8
 // send_flow_rem.
 func removalsRequest() []byte {
 	const (
-		forMaster           = 5                      // OFPACPT_FLOW_REMOVED_MASTER, also for connections without a role
-		length              = 8                      // of the property
+		forMaster = 5 // OFPACPT_FLOW_REMOVED_MASTER, also for connections without a role
+		length    = 8 // of the property
+
 		idle, hard, deleted = 1 << 0, 1 << 1, 1 << 2 // bits of OFPRR_IDLE_TIMEOUT, _HARD_TIMEOUT and _DELETE
 	)
 
