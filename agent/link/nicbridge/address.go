@@ -10,9 +10,9 @@ import (
 
 // address contains the fields of an address message that the move needs.
 type address struct {
-	key   netip.Prefix // the local address
-	flags uint32
-	life  []byte // struct ifa_cacheinfo: starts with preferred and valid seconds
+	key   netip.Prefix // the local address with its prefix length; identifies the address on a device
+	flags uint32       // IFA_F_…
+	life  []byte       // struct ifa_cacheinfo: starts with preferred and valid seconds, uint32 each
 }
 
 // parseAddr reads an address message.
@@ -34,7 +34,7 @@ func parseAddr(msg []byte) (address, error) {
 
 	a := address{
 		key:   netip.PrefixFrom(ip, int(msg[1])),
-		flags: uint32(msg[2]),
+		flags: uint32(msg[addrFlagsAt]),
 		life:  find(list, unix.IFA_CACHEINFO),
 	}
 	if f := find(list, unix.IFA_FLAGS); f != nil {
@@ -49,13 +49,13 @@ func (a address) is6() bool { return a.key.Addr().Is6() }
 // dynamic reports whether the address expires unless renewed.
 func (a address) dynamic() bool { return a.flags&unix.IFA_F_PERMANENT == 0 }
 
-// inOrder returns the messages in the order of addition that reproduces the original list. The
+// inOrder sorts the messages of a dump into the order of addition that reproduces the dump. The
 // kernel appends IPv4 addresses, and inserts IPv6 addresses before those of the same scope.
 func inOrder(msgs [][]byte) [][]byte {
 	var v4, v6 [][]byte
 
 	for _, m := range msgs {
-		if m[0] == unix.AF_INET6 {
+		if m[familyAt] == unix.AF_INET6 {
 			v6 = append(v6, m)
 		} else {
 			v4 = append(v4, m)
@@ -68,7 +68,7 @@ func inOrder(msgs [][]byte) [][]byte {
 }
 
 // renewed returns msg with the lifetime that the same address has in others, where it may have been
-// renewed.
+// renewed. A permanent address stays as it is.
 func renewed(msg []byte, others [][]byte) []byte {
 	a, err := parseAddr(msg)
 	if err != nil || !a.dynamic() {

@@ -12,12 +12,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// patience is the time for the gateways to answer after a move. Before the move they have
-// answerTime, and moreTime once one has answered.
+// This file checks that the gateways, the next hops of the NIC's routes, can be reached: before a move,
+// to know which of them answer, and after it, that one of these answers through the bridge.
 const (
-	patience   = 15 * time.Second
-	answerTime = 3 * time.Second
-	moreTime   = 300 * time.Millisecond
+	answerTime = 3 * time.Second        // for the first answer to answeringNeighbours
+	moreTime   = 300 * time.Millisecond // for further answers after the first one
+	patience   = 15 * time.Second       // for an answer after a move
 )
 
 // errSilent means that no gateway that answered before answers now.
@@ -75,7 +75,8 @@ func answeringNeighbours(ctx context.Context, list []netip.Addr, index int) ([]n
 	return out, nil
 }
 
-// probeNeighbours makes the kernel probe each neighbour, unless it already does.
+// probeNeighbours makes the kernel probe each neighbour, unless it does so already, or the neighbour is
+// known to answer or permanent.
 func probeNeighbours(list []netip.Addr, index int) error {
 	known, err := neighboursOn(index)
 	if err != nil {
@@ -83,41 +84,17 @@ func probeNeighbours(list []netip.Addr, index int) error {
 	}
 
 	for _, a := range list {
-		head := make([]byte, neighHeader)
-
-		head[0] = unix.AF_INET
-		if a.Is6() {
-			head[0] = unix.AF_INET6
-		}
-
-		order.PutUint32(head[4:], uint32(index))
-
-		out := []attr{{unix.NDA_DST, a.AsSlice()}}
-		state := neighbourState(known[a])
-
-		if m := known[a]; m != nil {
-			entry, err := attrs(m, neighHeader)
-			if err != nil {
-				return err
-			}
-
-			if mac := find(entry, unix.NDA_LLADDR); mac != nil && state&(unix.NUD_STALE|unix.NUD_DELAY) != 0 {
-				order.PutUint16(head[8:], unix.NUD_PROBE)
-
-				out = append(out, attr{unix.NDA_LLADDR, mac})
-			}
-		}
-
-		if state&(unix.NUD_PERMANENT|unix.NUD_PROBE|unix.NUD_INCOMPLETE|unix.NUD_REACHABLE) != 0 {
+		const settled = unix.NUD_PERMANENT | unix.NUD_PROBE | unix.NUD_INCOMPLETE | unix.NUD_REACHABLE
+		if neighbourState(known[a])&settled != 0 {
 			continue
 		}
 
-		if order.Uint16(head[8:]) == 0 { // no entry to probe: the kernel resolves the address anew
-			head[10] = unix.NTF_USE
+		msg, err := probe(a, index, known[a])
+		if err != nil {
+			return err
 		}
 
-		err := send(unix.RTM_NEWNEIGH, unix.NLM_F_CREATE|unix.NLM_F_REPLACE, build(head, out))
-		if err != nil {
+		if err := send(unix.RTM_NEWNEIGH, unix.NLM_F_CREATE|unix.NLM_F_REPLACE, msg); err != nil {
 			return fmt.Errorf("ask gateway %s: %w", a, err)
 		}
 	}
@@ -125,17 +102,49 @@ func probeNeighbours(list []netip.Addr, index int) error {
 	return nil
 }
 
-// neighbourOn returns the neighbour's address if it is on the device.
+// probe returns the message that makes the kernel probe a neighbour. If its present entry has a
+// link-layer address that is not confirmed, the kernel confirms it (NUD_PROBE). Otherwise the kernel
+// resolves the address anew (NTF_USE). entry is nil without an entry.
+func probe(a netip.Addr, index int, entry []byte) ([]byte, error) {
+	head := make([]byte, neighHeader)
+	order.PutUint32(head[indexAt:], uint32(index))
+
+	head[familyAt] = unix.AF_INET
+	if a.Is6() {
+		head[familyAt] = unix.AF_INET6
+	}
+
+	list := []attr{{unix.NDA_DST, a.AsSlice()}}
+
+	if neighbourState(entry)&(unix.NUD_STALE|unix.NUD_DELAY) != 0 {
+		have, err := attrs(entry, neighHeader)
+		if err != nil {
+			return nil, err
+		}
+
+		if mac := find(have, unix.NDA_LLADDR); mac != nil {
+			order.PutUint16(head[stateAt:], unix.NUD_PROBE)
+			return build(head, append(list, attr{unix.NDA_LLADDR, mac})), nil
+		}
+	}
+
+	head[neighFlagsAt] = unix.NTF_USE
+
+	return build(head, list), nil
+}
+
+// neighbourOn returns the address in the message of a neighbour if it is on the device, otherwise false.
 func neighbourOn(msg []byte, index int) (netip.Addr, bool) {
 	list, err := attrs(msg, neighHeader)
-	if err != nil || int(order.Uint32(msg[4:])) != index {
+	if err != nil || int(order.Uint32(msg[indexAt:])) != index {
 		return netip.Addr{}, false
 	}
 
 	return netip.AddrFromSlice(find(list, unix.NDA_DST))
 }
 
-// neighboursOn returns the neighbours on the device, also those without a link-layer address.
+// neighboursOn returns the messages of the neighbours on the device by address, also of those without a
+// link-layer address.
 func neighboursOn(index int) (map[netip.Addr][]byte, error) {
 	msgs, err := dump(unix.RTM_GETNEIGH, neighHeader)
 	if err != nil {
@@ -159,7 +168,7 @@ func neighbourState(msg []byte) uint16 {
 		return 0
 	}
 
-	return order.Uint16(msg[8:])
+	return order.Uint16(msg[stateAt:])
 }
 
 // verify returns errSilent if none of the gateways that answered through the NIC answers through

@@ -16,13 +16,16 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/agent/link"
 )
 
-// dump returns the kernel's messages of one kind, without their headers.
+// dump returns the kernel's messages of one kind, without struct nlmsghdr. get is RTM_GET…, and header is
+// the length of the message's fixed part.
 func dump(get, header int) ([][]byte, error) {
+	const newBefore = 2 // RTM_NEW… is RTM_GET… - 2
+
 	for try := 0; ; try++ {
 		req := nl.NewNetlinkRequest(get, unix.NLM_F_DUMP)
 		req.AddRawData(make([]byte, header))
 
-		out, err := req.Execute(unix.NETLINK_ROUTE, uint16(get-2)) // RTM_NEW*
+		out, err := req.Execute(unix.NETLINK_ROUTE, uint16(get-newBefore))
 		if errors.Is(err, netlink.ErrDumpInterrupted) && try < 10 {
 			continue
 		}
@@ -31,7 +34,9 @@ func dump(get, header int) ([][]byte, error) {
 	}
 }
 
-// send makes one change. If it is already done, that is not an error.
+// send makes one change. It is not an error if the change is already done: if a new object exists, or an
+// object to delete does not. kind is RTM_NEW… or RTM_DEL…. flags are those of struct nlmsghdr; for
+// deletions they are 0.
 func send(kind, flags int, msg []byte) error {
 	req := nl.NewNetlinkRequest(kind, flags|unix.NLM_F_ACK)
 	req.AddRawData(msg)
@@ -58,7 +63,7 @@ func addrsOf(index int) ([][]byte, error) {
 	var out [][]byte
 
 	for _, m := range all {
-		if len(m) >= addrHeader && int(order.Uint32(m[4:])) == index {
+		if len(m) >= addrHeader && int(order.Uint32(m[indexAt:])) == index {
 			out = append(out, m)
 		}
 	}
@@ -66,7 +71,7 @@ func addrsOf(index int) ([][]byte, error) {
 	return out, nil
 }
 
-// routes returns all routes of both families except cloned ones, in the kernel's order.
+// routes returns all routes of both families in all tables except cloned ones, in the kernel's order.
 func routes() ([]route, error) {
 	all, err := dump(unix.RTM_GETROUTE, routeHeader)
 	if err != nil {
@@ -112,7 +117,8 @@ func rulesNaming(device string) ([][]byte, error) {
 	return out, nil
 }
 
-// neighsOf returns the neighbours on a device with a known link-layer address.
+// neighsOf returns the neighbours on a device that have a link-layer address, from ARP, neighbour discovery
+// or a static entry.
 func neighsOf(index int) ([][]byte, error) {
 	all, err := dump(unix.RTM_GETNEIGH, neighHeader)
 	if err != nil {
@@ -122,8 +128,11 @@ func neighsOf(index int) ([][]byte, error) {
 	var out [][]byte
 
 	for _, m := range all {
-		if len(m) < neighHeader || int(order.Uint32(m[4:])) != index ||
-			m[0] != unix.AF_INET && m[0] != unix.AF_INET6 {
+		if len(m) < neighHeader || int(order.Uint32(m[indexAt:])) != index {
+			continue
+		}
+
+		if m[familyAt] != unix.AF_INET && m[familyAt] != unix.AF_INET6 {
 			continue
 		}
 
@@ -168,17 +177,6 @@ func deleteVport(datapath int, device string) error {
 	return nil
 }
 
-// isSpecial reports whether mover.settings does not write the IPv6 setting, because it has its own
-// step and order, or depends on the device.
-func isSpecial(name string) bool {
-	switch name {
-	case "disable_ipv6", "addr_gen_mode", "stable_secret", "mtu":
-		return true
-	}
-
-	return false
-}
-
 // readSysctls returns the per-interface settings, by names like "ipv4/rp_filter". It skips
 // unreadable ones, such as an unset secret.
 func readSysctls(device string) map[string]string {
@@ -196,8 +194,8 @@ func readSysctls(device string) map[string]string {
 	return out
 }
 
-// differingSettings returns the settings of want that need no specific order and differ from have.
-// It skips settings that have lacks.
+// differingSettings returns the names of the settings of want that differ from have, sorted. It skips
+// settings that have lacks, and special ones.
 func differingSettings(want, have map[string]string) []string {
 	var out []string
 
@@ -208,6 +206,17 @@ func differingSettings(want, have map[string]string) []string {
 	}
 
 	return out
+}
+
+// isSpecial reports whether a setting must not be copied like the others: it has its own step in a move,
+// at a specific position, or depends on the device.
+func isSpecial(name string) bool {
+	switch name {
+	case "disable_ipv6", "addr_gen_mode", "stable_secret", "mtu":
+		return true
+	}
+
+	return false
 }
 
 // writeSysctl writes a setting with a name of readSysctls.

@@ -13,11 +13,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// A NIC has two locks, which are locked files:
+//
+//   - The claim is held for a whole move or restoration. It excludes other movers, but not the watchdog.
+//   - The lock is held for each step of a move, and by a restoration for all its steps. So the watchdog can
+//     take over from a mover that is late: between two steps it takes the lock and changes the snapshot's
+//     phase. The mover then finds the phase changed, and stops (mover.do).
+
 // errHeld means that another process holds the lock.
 var errHeld = errors.New("held by another process")
 
-// tryLock creates and locks a file until release is called. It creates the directory if necessary.
-// The kernel releases the lock when the process dies.
+// tryLock creates and locks a file until release is called, or returns errHeld. It creates the directory if
+// necessary. The kernel releases the lock when the process dies.
 func tryLock(path string) (release func(), err error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return nil, err
@@ -42,7 +49,7 @@ func tryLock(path string) (release func(), err error) {
 	return nil, err
 }
 
-// lock takes the lock of a process that changes a NIC, for one step or for a whole restoration.
+// lock waits for the lock of the NIC.
 func lock(ctx context.Context, dir, nic string) (unlock func(), err error) {
 	for {
 		unlock, err := tryLock(filepath.Join(dir, "nic-"+nic+".lock"))
@@ -60,8 +67,7 @@ func lock(ctx context.Context, dir, nic string) (unlock func(), err error) {
 	}
 }
 
-// claim gives the caller the exclusive right to move the NIC, for a whole move or restoration. Only
-// the watchdog may change the NIC beside it, when the holder is late.
+// claim waits for the claim of the NIC.
 func claim(ctx context.Context, dir, nic string) (release func(), err error) {
 	for {
 		release, err := tryClaim(dir, nic)
@@ -95,8 +101,8 @@ const claimSuffix = ".mover"
 // claimPath returns the path of a NIC's claim.
 func claimPath(dir, nic string) string { return filepath.Join(dir, "nic-"+nic+claimSuffix) }
 
-// UnderWay returns the NIC that a live process is moving to a bridge or back, or "". A late mover
-// no longer counts once its watchdog has restored the NIC.
+// UnderWay returns the NIC that a live process is moving to a bridge or back, or "". dir is Options.Dir. A
+// late mover no longer counts once its watchdog has restored the NIC.
 func UnderWay(dir string) (nic string, err error) {
 	claims, err := filepath.Glob(claimPath(dir, "*"))
 	if err != nil {
@@ -141,7 +147,7 @@ func Undisturbed(dir, nic string, do func() error) error {
 	return do()
 }
 
-// wait sleeps for d, or returns the context's error if that ends first.
+// wait sleeps for d, or returns the cause of ctx if ctx ends first.
 func wait(ctx context.Context, d time.Duration) error {
 	select {
 	case <-ctx.Done():

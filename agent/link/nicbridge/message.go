@@ -11,23 +11,48 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Lengths of the fixed parts of rtnetlink messages (linux/rtnetlink.h,
-// if_addr.h, fib_rules.h, neighbour.h).
+// A message is what the kernel sends in a dump and accepts in a request, without struct nlmsghdr: a fixed
+// part, which starts with the family, and attributes. These are the fixed parts, with the offsets of
+// the fields that this package uses:
+//
+//	address    struct ifaddrmsg      1 length of the prefix, 2 flags, 4 interface index
+//	route      struct rtmsg          1 length of the prefix, 4 table, 5 protocol, 8 flags
+//	rule       struct fib_rule_hdr   8 flags
+//	neighbour  struct ndmsg          4 interface index, 8 state, 10 flags
+//	next hop   struct rtnexthop      0 length with attributes, 2 flags, 4 interface index
+//
+// A next hop is an element of the attribute RTA_MULTIPATH. Flags of routes and rules have 4 bytes, the
+// state has 2, and other flags have 1. An attribute is struct rtattr: its length with these 4 bytes
+// uint16, its type uint16, data, and padding to a multiple of 4.
+const (
+	familyAt = 0
+	indexAt  = 4 // in addresses, neighbours and next hops
+
+	addrFlagsAt  = 2
+	routeFlagsAt = 8
+	ruleFlagsAt  = 8
+	stateAt      = 8 // in neighbours
+	neighFlagsAt = 10
+	hopFlagsAt   = 2
+)
+
+// Lengths of the fixed parts.
 const (
 	addrHeader  = 8
 	routeHeader = 12
 	ruleHeader  = 12
 	neighHeader = 12
-	nextHop     = 8
+	hopHeader   = 8
+	attrHeader  = 4
 )
 
 // Constants of linux/netlink.h, rtnetlink.h and fib_rules.h that package unix lacks.
 const (
 	nlaTypeMask    = 0x3fff
-	rtaNextHopID   = 30 // RTA_NH_ID
-	ruleInvert     = 0x2
-	fraIIFName     = 3
-	fraOIFName     = 17
+	rtaNextHopID   = 30  // RTA_NH_ID
+	ruleInvert     = 0x2 // FIB_RULE_INVERT
+	fraIIFName     = 3   // FRA_IIFNAME
+	fraOIFName     = 17  // FRA_OIFNAME
 	userHZ         = 100 // ticks per second in lifetimes
 	addrFlagsToSet = unix.IFA_F_NODAD | unix.IFA_F_HOMEADDRESS | unix.IFA_F_MANAGETEMPADDR |
 		unix.IFA_F_NOPREFIXROUTE | unix.IFA_F_MCAUTOJOIN
@@ -36,15 +61,16 @@ const (
 // order is the byte order of netlink.
 var order = binary.NativeEndian
 
-// attr is one attribute. kind includes the kernel's flag bits.
+// attr is one attribute.
 type attr struct {
-	kind uint16
+	kind uint16 // its type, with the flag bits NLA_F_NESTED and NLA_F_NET_BYTEORDER
 	data []byte
 }
 
+// typ returns the type of the attribute without flag bits.
 func (a attr) typ() uint16 { return a.kind & nlaTypeMask }
 
-// attrs parses the attributes after the fixed part of a message.
+// attrs parses the attributes of a message after its fixed part, which has header bytes.
 func attrs(msg []byte, header int) ([]attr, error) {
 	var out []attr
 
@@ -52,14 +78,14 @@ func attrs(msg []byte, header int) ([]attr, error) {
 		return nil, fmt.Errorf("read message: %d bytes, want %d", len(msg), header)
 	}
 
-	for b := msg[header:]; len(b) >= 4; {
+	for b := msg[header:]; len(b) >= attrHeader; {
 		n := int(order.Uint16(b))
-		if n < 4 || n > len(b) {
+		if n < attrHeader || n > len(b) {
 			return nil, fmt.Errorf("read attribute: length %d of %d", n, len(b))
 		}
 
-		out = append(out, attr{order.Uint16(b[2:]), bytes.Clone(b[4:n])})
-		b = b[min((n+3)&^3, len(b)):]
+		out = append(out, attr{order.Uint16(b[2:]), bytes.Clone(b[attrHeader:n])})
+		b = b[min(align4(n), len(b)):]
 	}
 
 	return out, nil
@@ -69,14 +95,17 @@ func attrs(msg []byte, header int) ([]attr, error) {
 func build(header []byte, list []attr) []byte {
 	out := bytes.Clone(header)
 	for _, a := range list {
-		out = order.AppendUint16(out, uint16(4+len(a.data)))
+		out = order.AppendUint16(out, uint16(attrHeader+len(a.data)))
 		out = order.AppendUint16(out, a.kind)
 		out = append(out, a.data...)
-		out = append(out, make([]byte, -len(out)&3)...)
+		out = append(out, make([]byte, align4(len(out))-len(out))...)
 	}
 
 	return out
 }
+
+// align4 rounds n up to a multiple of 4.
+func align4(n int) int { return (n + 3) &^ 3 }
 
 // find returns the data of the first attribute of a type, or nil.
 func find(list []attr, typ uint16) []byte {
@@ -106,8 +135,11 @@ type device struct {
 	index int
 }
 
-// retargetAddr returns the message that adds the address to the device named to, instead of the
-// device named from. With noDAD an IPv6 address is usable at once.
+// The functions retarget… return the message of a dump as a request for another device: they change the
+// device, and remove flags that the kernel does not accept.
+
+// retargetAddr returns the message for the device named to with this index, instead of the device named
+// from. With noDAD, an IPv6 address is usable at once, without duplicate address detection.
 func retargetAddr(msg []byte, from, to string, index int, noDAD bool) ([]byte, error) {
 	list, err := attrs(msg, addrHeader)
 	if err != nil {
@@ -115,19 +147,19 @@ func retargetAddr(msg []byte, from, to string, index int, noDAD bool) ([]byte, e
 	}
 
 	head := bytes.Clone(msg[:addrHeader])
-	order.PutUint32(head[4:], uint32(index))
+	order.PutUint32(head[indexAt:], uint32(index))
 
-	flags := uint32(head[2])
+	flags := uint32(head[addrFlagsAt])
 	if b := find(list, unix.IFA_FLAGS); b != nil {
 		flags = u32(b)
 	}
 
 	flags &= addrFlagsToSet
-	if noDAD && head[0] == unix.AF_INET6 {
+	if noDAD && head[familyAt] == unix.AF_INET6 {
 		flags |= unix.IFA_F_NODAD
 	}
 
-	head[2] = 0 // the flags are in an attribute
+	head[addrFlagsAt] = 0 // the attribute IFA_FLAGS has them
 
 	var out []attr
 
@@ -145,7 +177,8 @@ func retargetAddr(msg []byte, from, to string, index int, noDAD bool) ([]byte, e
 	return build(head, append(out, attr{unix.IFA_FLAGS, put32(flags)})), nil
 }
 
-// relabel keeps the part of an IPv4 label after the device's name.
+// relabel replaces the device's name in the label of an IPv4 address, such as "eth0:1". It keeps the rest
+// if there is room for it.
 func relabel(label, from, to string) string {
 	rest, ok := strings.CutPrefix(label, from)
 	if !ok {
@@ -159,8 +192,8 @@ func relabel(label, from, to string) string {
 	return to + rest
 }
 
-// retargetRoute returns the message that moves the route, or its next hops through device from, to
-// device to.
+// retargetRoute returns the route with device to instead of device from, also in its next hops. from and
+// to are interface indexes. Other devices stay.
 func retargetRoute(msg []byte, from, to int) ([]byte, error) {
 	list, err := attrs(msg, routeHeader)
 	if err != nil {
@@ -168,7 +201,7 @@ func retargetRoute(msg []byte, from, to int) ([]byte, error) {
 	}
 
 	head := bytes.Clone(msg[:routeHeader])
-	order.PutUint32(head[8:], order.Uint32(head[8:])&unix.RTNH_F_ONLINK)
+	order.PutUint32(head[routeFlagsAt:], order.Uint32(head[routeFlagsAt:])&unix.RTNH_F_ONLINK)
 
 	var out []attr
 
@@ -181,7 +214,7 @@ func retargetRoute(msg []byte, from, to int) ([]byte, error) {
 		case unix.RTA_MULTIPATH:
 			a.data = retargetHops(a.data, from, to)
 		case unix.RTA_CACHEINFO:
-			if a = expiry(a, head[0]); a.data == nil {
+			if a = expiry(a, head[familyAt]); a.data == nil {
 				continue
 			}
 		}
@@ -192,8 +225,8 @@ func retargetRoute(msg []byte, from, to int) ([]byte, error) {
 	return build(head, out), nil
 }
 
-// expiry converts the lifetime of an IPv6 route from the format of a dump to that of a request. A
-// permanent route has no data.
+// expiry converts the lifetime of an IPv6 route from the format of a dump, RTA_CACHEINFO in ticks, to that
+// of a request, RTA_EXPIRES in seconds. For a permanent route the result has no data.
 func expiry(a attr, family byte) attr {
 	const expires = 8 // in struct rta_cacheinfo, after clntref and lastuse
 	if family != unix.AF_INET6 || len(a.data) < expires+4 || int32(u32(a.data[expires:])) <= 0 {
@@ -206,25 +239,25 @@ func expiry(a attr, family byte) attr {
 // retargetHops changes the device of the next hops of a multipath route.
 func retargetHops(b []byte, from, to int) []byte {
 	b = bytes.Clone(b)
-	for at := 0; at+nextHop <= len(b); {
+	for at := 0; at+hopHeader <= len(b); {
 		n := int(order.Uint16(b[at:]))
 
-		b[at+2] &= unix.RTNH_F_ONLINK
-		if int(order.Uint32(b[at+4:])) == from {
-			order.PutUint32(b[at+4:], uint32(to))
+		b[at+hopFlagsAt] &= unix.RTNH_F_ONLINK
+		if int(order.Uint32(b[at+indexAt:])) == from {
+			order.PutUint32(b[at+indexAt:], uint32(to))
 		}
 
-		if n < nextHop {
+		if n < hopHeader {
 			break
 		}
 
-		at += (n + 3) &^ 3
+		at += align4(n)
 	}
 
 	return b
 }
 
-// retargetRule returns the rule with the device's name changed.
+// retargetRule returns the rule with the device named to instead of the device named from.
 func retargetRule(msg []byte, from, to string) ([]byte, error) {
 	list, err := attrs(msg, ruleHeader)
 	if err != nil {
@@ -232,7 +265,7 @@ func retargetRule(msg []byte, from, to string) ([]byte, error) {
 	}
 
 	head := bytes.Clone(msg[:ruleHeader])
-	order.PutUint32(head[8:], order.Uint32(head[8:])&ruleInvert)
+	order.PutUint32(head[ruleFlagsAt:], order.Uint32(head[ruleFlagsAt:])&ruleInvert)
 
 	for i, a := range list {
 		if t := a.typ(); (t == fraIIFName || t == fraOIFName) && cstring(a.data) == from {
@@ -243,8 +276,8 @@ func retargetRule(msg []byte, from, to string) ([]byte, error) {
 	return build(head, list), nil
 }
 
-// retargetNeigh returns the neighbour for another device. A learned entry becomes stale: it is used
-// at once and probed again.
+// retargetNeigh returns the neighbour for the device with this index. A learned entry becomes stale: it is
+// used at once and probed again.
 func retargetNeigh(msg []byte, to int) ([]byte, error) {
 	list, err := attrs(msg, neighHeader)
 	if err != nil {
@@ -252,14 +285,14 @@ func retargetNeigh(msg []byte, to int) ([]byte, error) {
 	}
 
 	head := bytes.Clone(msg[:neighHeader])
-	order.PutUint32(head[4:], uint32(to))
+	order.PutUint32(head[indexAt:], uint32(to))
 
-	if order.Uint16(head[8:])&unix.NUD_PERMANENT == 0 {
-		order.PutUint16(head[8:], unix.NUD_STALE)
+	if order.Uint16(head[stateAt:])&unix.NUD_PERMANENT == 0 {
+		order.PutUint16(head[stateAt:], unix.NUD_STALE)
 	}
 
-	list = slices.DeleteFunc(list,
-		func(a attr) bool { return a.typ() != unix.NDA_DST && a.typ() != unix.NDA_LLADDR })
+	isKept := func(a attr) bool { return a.typ() == unix.NDA_DST || a.typ() == unix.NDA_LLADDR }
+	list = slices.DeleteFunc(list, func(a attr) bool { return !isKept(a) })
 
 	return build(head, list), nil
 }

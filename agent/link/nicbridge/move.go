@@ -11,7 +11,8 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/agent/link"
 )
 
-// prepare checks the NIC and writes the snapshot. It changes nothing else.
+// prepare checks the NIC and writes the snapshot. It changes nothing else. It returns an error that wraps
+// ErrOwned if another program configures the NIC, unless Force is set.
 func prepare(ctx context.Context, o Options) (*mover, error) {
 	nic, err := netlink.LinkByName(o.NIC)
 	if missing := (netlink.LinkNotFoundError{}); errors.As(err, &missing) {
@@ -70,13 +71,14 @@ func checkMaster(nic netlink.Link) error {
 	}
 
 	if master.Type() == "openvswitch" {
-		return nil // in OVS, with the host's addresses on it: as after a reboot
+		return nil // a port of OVS that still has the host's addresses, as after a reboot
 	}
 
 	return fmt.Errorf("%s is a port of %s %s", nic.Attrs().Name, master.Type(), master.Attrs().Name)
 }
 
-// applyMove makes all changes, and verifies the gateways.
+// applyMove makes all changes, in an order in which the host always has its addresses and routes on a
+// device that works, and verifies the gateways.
 func (m *mover) applyMove(ctx context.Context) error {
 	s := m.snap
 
@@ -133,11 +135,12 @@ func (m *mover) readyBridge(ctx context.Context) (netlink.Link, error) {
 		return nil, err
 	}
 
+	// 1 is IN6_ADDR_GEN_MODE_NONE: the kernel generates no link-local address.
 	if err := m.setting(ctx, s.Bridge, "ipv6/addr_gen_mode", "1"); err != nil {
 		return nil, err
 	}
 
-	// Loose: during the move, one device has the routes and the other receives the packets.
+	// 2 is loose mode: during the move, one device has the routes and the other receives the packets.
 	if err := m.setting(ctx, s.Bridge, "ipv4/rp_filter", "2"); err != nil {
 		return nil, err
 	}
@@ -179,16 +182,17 @@ func (m *mover) runOnPortAdded(ctx context.Context) error {
 	return m.do(ctx, "make the bridge carry the host", func() error { return m.OnPortAdded(ctx) })
 }
 
-// emptyNIC removes the addresses from the NIC. The bridge has them now.
+// emptyNIC removes the addresses from the NIC. The bridge has them now. Disabling IPv6 removes all IPv6
+// addresses.
 func (m *mover) emptyNIC(ctx context.Context, nic device) error {
 	if err := m.setting(ctx, nic.name, "ipv6/disable_ipv6", "1"); err != nil {
 		return err
 	}
 
-	return m.deleteAddresses(ctx, nic, func(msg []byte) bool { return msg[0] == unix.AF_INET })
+	return m.deleteAddresses(ctx, nic, func(msg []byte) bool { return msg[familyAt] == unix.AF_INET })
 }
 
-// settle ends the temporary settings of the move.
+// settle ends the temporary settings that addAddresses and readyBridge have made for the move.
 func (m *mover) settle(ctx context.Context, bridge device) error {
 	s := m.snap
 	if err := m.clearNoDAD(ctx, bridge, s.NIC, s.Had.Addresses); err != nil {

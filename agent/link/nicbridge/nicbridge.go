@@ -39,7 +39,7 @@ type Options struct {
 	Timeout  time.Duration // for the whole move; 0 means a minute
 	Force    bool          // also move a NIC that a DHCP client or a network manager owns
 	Asked    bool          // an operator requested Move, not the agent: Snapshot.Asked
-	Log      *slog.Logger
+	Log      *slog.Logger  // may be nil
 
 	hook func(what string) error // before each change, in tests
 }
@@ -50,7 +50,7 @@ var ErrOwned = errors.New("another program configures it")
 // ErrUnderWay is returned (wrapped) where another process is moving the NIC.
 var ErrUnderWay = errors.New("a move is under way")
 
-// errOvertaken means that the watchdog has started to restore the NIC.
+// errOvertaken means that the watchdog has started to restore the NIC, so the mover must stop.
 var errOvertaken = errors.New("the watchdog restores")
 
 // complete checks the options and sets defaults.
@@ -97,19 +97,9 @@ func Move(ctx context.Context, o Options) error {
 	}
 	defer release()
 
-	old, err := Load(o.Dir, o.NIC)
-	switch {
-	case errors.Is(err, fs.ErrNotExist) || err == nil && old.Phase == Restored: // the NIC is not moved
-	case err != nil:
+	moved, err := o.checkEarlierMove(ctx)
+	if moved || err != nil {
 		return err
-	case old.Phase == Done && old.holds() && old.Bridge != o.Bridge:
-		return fmt.Errorf("move %s to %s: it is on %s", o.NIC, o.Bridge, old.Bridge)
-	case old.Phase == Done && old.holds():
-		return o.recordAsked(old)
-	default:
-		if _, err := o.recover(ctx); err != nil {
-			return err
-		}
 	}
 
 	m, err := prepare(ctx, o)
@@ -138,6 +128,38 @@ func Move(ctx context.Context, o Options) error {
 	}
 
 	return err
+}
+
+// checkEarlierMove reports whether an earlier move of the NIC to the bridge is complete. It undoes an
+// unfinished move, and returns an error for a NIC that is on another bridge.
+func (o *Options) checkEarlierMove(ctx context.Context) (moved bool, err error) {
+	old, err := Load(o.Dir, o.NIC)
+
+	switch {
+	case errors.Is(err, fs.ErrNotExist) || err == nil && old.Phase == Restored: // the NIC is not moved
+		return false, nil
+	case err != nil:
+		return false, err
+	case old.Phase == Done && old.holds() && old.Bridge != o.Bridge:
+		return false, fmt.Errorf("move %s to %s: it is on %s", o.NIC, o.Bridge, old.Bridge)
+	case old.Phase == Done && old.holds():
+		return true, o.recordAsked(old)
+	}
+
+	_, err = o.recover(ctx)
+
+	return false, err
+}
+
+// recordAsked records that an operator requested a move that was already made.
+func (o *Options) recordAsked(s *Snapshot) error {
+	if s.Asked || !o.Asked {
+		return nil
+	}
+
+	s.Asked = true
+
+	return s.save(o.Dir)
 }
 
 // Restore undoes a Move of this boot. It restores NIC and bridge to the snapshot, except for
@@ -193,21 +215,10 @@ func Recover(ctx context.Context, o Options) (bool, error) {
 	return o.recover(ctx)
 }
 
-// recordAsked records that an operator requested a move that was already made.
-func (o *Options) recordAsked(s *Snapshot) error {
-	if s.Asked || !o.Asked {
-		return nil
-	}
-
-	s.Asked = true
-
-	return s.save(o.Dir)
-}
-
 // recover does what Recover does, for a caller that holds the claim.
 func (o Options) recover(ctx context.Context) (bool, error) {
 	s, err := Load(o.Dir, o.NIC)
-	if errors.Is(err, fs.ErrNotExist) || err == nil && (s.Phase == Restored || s.Phase == Done && s.holds()) {
+	if errors.Is(err, fs.ErrNotExist) {
 		return false, nil
 	}
 
@@ -215,15 +226,19 @@ func (o Options) recover(ctx context.Context) (bool, error) {
 		return false, err
 	}
 
+	if s.Phase == Restored || s.Phase == Done && s.holds() {
+		return false, nil
+	}
+
 	o.Log.Warn("unfinished move of a NIC, undoing it", "nic", o.NIC, "bridge", s.Bridge, "phase", s.Phase)
 
 	return true, (&mover{Options: o, snap: s}).restoreSnapshot(ctx)
 }
 
-// holds reports whether the bridge is the device that the addresses were moved to, and still has
-// addresses of the host. They may differ from the moved ones: an operator may have replaced one,
-// and a network manager that restarts removes one for seconds. A bridge that was deleted and made
-// again must have every moved address.
+// holds reports whether the bridge still carries the host's configuration after a complete move. If it is
+// the device that the addresses were moved to, any address of the host is enough: an operator may have
+// replaced one, and a network manager that restarts removes one for seconds. A bridge that was deleted
+// and made again must have every moved address.
 func (s *Snapshot) holds() bool {
 	bridge, err := netlink.LinkByName(s.Bridge)
 	if err != nil {
@@ -245,7 +260,8 @@ func (s *Snapshot) holds() bool {
 	})
 }
 
-// hasAll reports whether have contains every moved address, except those that expire.
+// hasAll reports whether have, messages of addresses, contains every moved address, except those that
+// expire.
 func (s *Snapshot) hasAll(have [][]byte) bool {
 	for _, msg := range s.Had.Addresses {
 		if a, err := parseAddr(msg); err == nil && !a.dynamic() && lookup(msg, have) == nil {

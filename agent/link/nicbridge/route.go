@@ -15,10 +15,11 @@ type route struct {
 	table    uint32
 	protocol byte
 	metric   uint32
-	dst, src netip.Prefix // src is the preferred source, with all bits
-	group    string       // the kernel's sort key: routes of one group are adjacent
-	devices  []int
-	hops     []netip.Addr // next hops per device, same order; invalid for none
+	dst      netip.Prefix // invalid for a default route
+	src      netip.Prefix // the preferred source, with all bits
+	group    string       // the kernel's sort key: the kernel lists routes of one group together
+	devices  []int        // interface indexes; several for a multipath route
+	hops     []netip.Addr // next hops of devices, in the same order; invalid for none
 	byObject bool         // its next hops are in a nexthop object
 	cloned   bool         // a cache entry of IPv6
 }
@@ -32,13 +33,13 @@ func parseRoute(msg []byte) (route, error) {
 
 	r := route{
 		msg:      msg,
-		family:   msg[0],
+		family:   msg[familyAt],
 		table:    uint32(msg[4]),
 		protocol: msg[5],
 		metric:   u32(find(list, unix.RTA_PRIORITY)),
 	}
 
-	r.cloned = order.Uint32(msg[8:])&unix.RTM_F_CLONED != 0
+	r.cloned = order.Uint32(msg[routeFlagsAt:])&unix.RTM_F_CLONED != 0
 	if b := find(list, unix.RTA_TABLE); b != nil {
 		r.table = u32(b)
 	}
@@ -57,19 +58,19 @@ func parseRoute(msg []byte) (route, error) {
 	}
 
 	hops := find(list, unix.RTA_MULTIPATH)
-	for len(hops) >= nextHop {
+	for len(hops) >= hopHeader {
 		n := int(order.Uint16(hops))
-		if n < nextHop || n > len(hops) {
+		if n < hopHeader || n > len(hops) {
 			break
 		}
 
-		hop, err := attrs(hops[:n], nextHop)
+		hop, err := attrs(hops[:n], hopHeader)
 		if err != nil {
 			return route{}, err
 		}
 
-		r.addHop(int(order.Uint32(hops[4:])), hop)
-		hops = hops[min((n+3)&^3, len(hops)):]
+		r.addHop(int(order.Uint32(hops[indexAt:])), hop)
+		hops = hops[min(align4(n), len(hops)):]
 	}
 
 	sortKey := bytes.Clone(msg[:4]) // family, lengths of the prefixes, TOS
@@ -82,19 +83,20 @@ func parseRoute(msg []byte) (route, error) {
 	return r, nil
 }
 
-// addHop adds the device and next hop of a list of attributes.
+// addHop adds a device, and the next hop in the attributes of the route or of one of its next hops.
 func (r *route) addHop(device int, list []attr) {
 	gw := find(list, unix.RTA_GATEWAY)
-	if via := find(list, unix.RTA_VIA); len(via) > 2 { // of another family: struct rtvia
-		gw = via[2:]
+	const viaAddrAt = 2 // in struct rtvia, after the family
+
+	if via := find(list, unix.RTA_VIA); len(via) > viaAddrAt { // of another family than the route
+		gw = via[viaAddrAt:]
 	}
 
 	hop, _ := netip.AddrFromSlice(gw)
-
 	r.devices, r.hops = append(r.devices, device), append(r.hops, hop)
 }
 
-// by reports whether the route uses the device.
+// by reports whether the route leads through the device with this index.
 func (r route) by(device int) bool { return slices.Contains(r.devices, device) }
 
 // hasGateway reports whether the route has a next hop.
@@ -114,13 +116,18 @@ func (r route) automatic() bool {
 	return r.table == unix.RT_TABLE_LOCAL && r.protocol == unix.RTPROT_KERNEL
 }
 
-// connected reports whether the kernel created the route with the address, in another table.
+// connected reports whether the kernel created the route together with the address, as the route to the
+// address's network. The kernel sets the source for IPv4 only.
 func (r route) connected(a address) bool {
 	if r.protocol != unix.RTPROT_KERNEL || r.hasGateway() || r.table == unix.RT_TABLE_LOCAL {
 		return false
 	}
 
-	return r.src.IsValid() && r.src.Addr() == a.key.Addr() || !r.src.IsValid() && r.dst == a.key.Masked()
+	if r.src.IsValid() {
+		return r.src.Addr() == a.key.Addr()
+	}
+
+	return r.dst == a.key.Masked()
 }
 
 // worse returns the route with a metric one higher.

@@ -11,16 +11,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// SavedDevice is a device's configuration before a temporary change.
+// SavedDevice is a device's configuration before a temporary change. It is independent of moves: the agent
+// saves the devices of a node that it takes over from ovn-kubernetes, and restores them when it leaves.
 type SavedDevice struct {
 	Device  string
-	Whole   bool // the device has no other user: additions are removed
-	Had     Config
-	Sysctls map[string]string
+	Whole   bool              // Restore removes addresses and routes that were added since
+	Had     Config            // without Rules
+	Sysctls map[string]string // by the names of readSysctls
 }
 
-// ReadDevice reads the device: its addresses, routes, permanent neighbours and settings. With only,
-// it reads just the matching ones of these and the setting rp_filter. It changes nothing.
+// ReadDevice reads the device: its addresses, routes, permanent neighbours and settings, for a Whole
+// SavedDevice. If only is not nil, the device has other users: ReadDevice reads the addresses, routes (by
+// destination) and neighbours for which only returns true, and the setting rp_filter. It changes nothing.
 func ReadDevice(name string, only func(netip.Prefix) bool) (SavedDevice, error) {
 	l, err := netlink.LinkByName(name)
 	if err != nil {
@@ -40,16 +42,19 @@ func ReadDevice(name string, only func(netip.Prefix) bool) (SavedDevice, error) 
 		return k, nil
 	}
 
+	k.Sysctls = map[string]string{rpFilter: k.Sysctls[rpFilter]}
 	k.Had.Text = nil
+
 	k.Had.Addresses = slices.DeleteFunc(k.Had.Addresses, func(msg []byte) bool {
 		a, err := parseAddr(msg)
 		return err != nil || !only(netip.PrefixFrom(a.key.Addr(), a.key.Addr().BitLen()))
 	})
-	k.Sysctls = map[string]string{rpFilter: k.Sysctls[rpFilter]}
+
 	k.Had.Routes = slices.DeleteFunc(k.Had.Routes, func(w Route) bool {
 		r, err := parseRoute(w.Message)
 		return err != nil || !only(r.dst)
 	})
+
 	k.Had.Neighbours = slices.DeleteFunc(k.Had.Neighbours, func(msg []byte) bool {
 		a, ok := neighbourOn(msg, l.Attrs().Index)
 		return !ok || !only(netip.PrefixFrom(a, a.BitLen()))
@@ -60,7 +65,8 @@ func ReadDevice(name string, only func(netip.Prefix) bool) (SavedDevice, error) 
 
 const rpFilter = "ipv4/rp_filter"
 
-// Restore restores the device's configuration. A missing device is an error.
+// Restore restores the device's configuration as far as it can, and returns all errors joined. A missing
+// device is an error.
 func (k SavedDevice) Restore() error {
 	l, err := netlink.LinkByName(k.Device)
 	if err != nil {
@@ -114,8 +120,11 @@ func (k SavedDevice) restoreAddresses(index int) error {
 
 	for _, msg := range have {
 		a, err := parseAddr(msg)
-		if err != nil || !k.Whole || lookup(msg, k.Had.Addresses) != nil ||
-			a.is6() && a.key.Addr().IsLinkLocalUnicast() {
+		if err != nil || !k.Whole || lookup(msg, k.Had.Addresses) != nil {
+			continue
+		}
+
+		if a.is6() && a.key.Addr().IsLinkLocalUnicast() { // the kernel generates it
 			continue
 		}
 
@@ -126,7 +135,8 @@ func (k SavedDevice) restoreAddresses(index int) error {
 }
 
 // sameLife reports whether the saved and the present message of an address have the same preferred
-// and valid lifetime. Lifetimes that expire count as the same. present may be nil.
+// and valid lifetime, so that the address need not be restored. Lifetimes that expire count as the same.
+// present is nil if the address is missing.
 func sameLife(saved, present []byte) bool {
 	before, err := parseAddr(saved)
 	if err != nil || present == nil {
@@ -155,7 +165,7 @@ func (k SavedDevice) restoreRoutes(index int) error {
 		return err
 	}
 
-	same := func(r route) func(route) bool { return func(o route) bool { return key(o) == key(r) } }
+	sameAs := func(r route) func(route) bool { return func(o route) bool { return key(o) == key(r) } }
 
 	var had []route
 
@@ -172,7 +182,7 @@ func (k SavedDevice) restoreRoutes(index int) error {
 
 	for _, withGateway := range []bool{false, true} {
 		for _, r := range had {
-			if r.hasGateway() != withGateway || r.advertised() || slices.ContainsFunc(all, same(r)) {
+			if r.hasGateway() != withGateway || r.advertised() || slices.ContainsFunc(all, sameAs(r)) {
 				continue
 			}
 
@@ -186,8 +196,9 @@ func (k SavedDevice) restoreRoutes(index int) error {
 	}
 
 	for _, r := range all {
-		if !k.Whole || !r.by(index) || r.automatic() || r.protocol == unix.RTPROT_KERNEL ||
-			slices.ContainsFunc(had, same(r)) {
+		isAddition := r.by(index) && !r.automatic() && r.protocol != unix.RTPROT_KERNEL &&
+			!slices.ContainsFunc(had, sameAs(r))
+		if !k.Whole || !isAddition {
 			continue
 		}
 

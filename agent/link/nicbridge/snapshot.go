@@ -20,8 +20,8 @@ import (
 // Phase is the progress of a move.
 type Phase string
 
-// The phases. After a crash a snapshot is "moving" or "restoring" without a process. Recover
-// completes it.
+// The phases. A move goes from Moving to Done, and a restoration from any phase to Restoring and Restored.
+// After a crash a snapshot is Moving or Restoring without a process. Recover completes the restoration.
 const (
 	Moving    Phase = "moving"
 	Done      Phase = "done"
@@ -37,12 +37,12 @@ type Snapshot struct {
 	Version int
 	Boot    string // the boot: interface indexes and messages are void after a reboot
 	Phase   Phase
-	Asked   bool // by an operator; on a node without a gateway only the operator undoes the move
+	Asked   bool // an operator requested the move; on a node without a gateway only the operator undoes it
 	Time    time.Time
 	NIC     string
 	Bridge  string
-	// BridgeIndex is that of the bridge's device when the move had ended; 0: it has not, or an
-	// earlier version moved the addresses.
+	// BridgeIndex is the interface index of the bridge at the end of the move. It is 0 before the end,
+	// and in snapshots of an earlier version of the program.
 	BridgeIndex int
 	Link        Link
 	Gateways    []netip.Addr // next hops through the NIC that answered before the move
@@ -58,7 +58,8 @@ type Link struct {
 	Promiscuous bool // ovs-vswitchd sets it, and clears it only while running
 }
 
-// Config contains the kernel's messages about the NIC.
+// Config contains the kernel's messages about a device, in the form of message.go and in the order of the
+// dumps.
 type Config struct {
 	Addresses  [][]byte
 	Routes     []Route
@@ -67,16 +68,16 @@ type Config struct {
 	Text       []string // the addresses, for people
 }
 
-// Route is a route through the NIC and its position among routes with the same destination and
-// metric.
+// Route is a route through the NIC, and its position in its group: the routes with the same table,
+// destination and metric, of which the kernel prefers the first one.
 type Route struct {
 	Message []byte
-	First   bool // no route of another device precedes it
+	First   bool // no route of another device precedes it in the group
 	Shared  bool // other devices have routes in the group
 }
 
-// Sysctls are per-interface settings by path below /proc/sys/net. Bridge is nil if the bridge did
-// not exist.
+// Sysctls are per-interface settings by the names of readSysctls, such as "ipv4/rp_filter". Bridge is nil
+// if the bridge did not exist.
 type Sysctls struct {
 	NIC, Bridge map[string]string
 }
@@ -224,4 +225,22 @@ func readConfig(name string, index int) (Config, error) {
 	c.Neighbours, err = neighsOf(index)
 
 	return c, err
+}
+
+// nextHops returns the next hops through the NIC of the host's routes, without duplicates.
+func (s *Snapshot) nextHops() (out []netip.Addr) {
+	for _, w := range s.Had.Routes {
+		r, err := parseRoute(w.Message)
+		if err != nil {
+			continue
+		}
+
+		for i, hop := range r.hops {
+			if hop.IsValid() && r.devices[i] == s.Link.Index && !slices.Contains(out, hop) {
+				out = append(out, hop)
+			}
+		}
+	}
+
+	return out
 }

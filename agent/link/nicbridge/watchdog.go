@@ -16,6 +16,11 @@ import (
 	"time"
 )
 
+// The watchdog is a process of its own, because the mover may be killed, or the host may lose its network and
+// with it the operator's session. It starts before the first change (startWatchdog), and runs the
+// command of Options.Watchdog, which calls Watch. Two pipes connect it with the mover. They share the
+// snapshot, whose phase shows how far the mover is.
+
 // Times and limits of the watchdog.
 const (
 	grace     = 5 * time.Second  // beyond the mover's own timeout
@@ -29,8 +34,8 @@ const (
 	readyFD  = 4 // written when the watchdog is watching
 )
 
-// startWatchdog returns when the watchdog is watching. The watchdog has its own session and is
-// independent of this process. stop reports the end of the move to it.
+// startWatchdog starts the watchdog and returns when it is watching. The watchdog has its own session and
+// survives this process. stop reports the end of the move to it. Without a command it does nothing.
 func (m *mover) startWatchdog(ctx context.Context) (stop func(), err error) {
 	if len(m.Watchdog) == 0 {
 		return func() {}, nil
@@ -85,10 +90,10 @@ func (m *mover) startWatchdog(ctx context.Context) (stop func(), err error) {
 	return func() { alive.Close() }, nil
 }
 
-// Watch runs the watchdog's process. The command of Options.Watchdog calls it with the appended
-// arguments. It restores the NIC from the snapshot if the mover dies or is late. For ten seconds
-// after a successful move, it also restores the NIC if all gateways stop answering. It calls dial
-// only when it restores.
+// Watch runs the watchdog's process. The command of Options.Watchdog calls it with the arguments that were
+// appended: directory, NIC and the seconds that the mover has. It restores the NIC from the snapshot if
+// the mover dies or is late. For ten seconds after a successful move, it also restores the NIC if all
+// gateways stop answering. It calls dial, which connects to Open vSwitch, only when it restores.
 func Watch(
 	ctx context.Context,
 	args []string,
@@ -110,7 +115,7 @@ func Watch(
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 
-	// The mover has until its deadline, or until its end of the pipe is closed.
+	// The context mover ends at the mover's deadline, or when the mover's end of the pipe is closed.
 	errLate := errors.New("the mover is late")
 
 	mover, stop := context.WithTimeoutCause(ctx, time.Duration(seconds)*time.Second, errLate)
@@ -143,7 +148,7 @@ type watchdog struct {
 // run returns when there is nothing left to watch. mover ends when the mover has ended or is late.
 func (w *watchdog) run(ctx, mover context.Context) error {
 	for {
-		alive := mover.Err() == nil // read first: a snapshot that is read after the mover's end is final
+		alive := mover.Err() == nil // checked first, so that a snapshot read after the mover's end is final
 
 		s, err := Load(w.dir, w.nic)
 		switch {
@@ -206,7 +211,8 @@ func (w *watchdog) restore(ctx context.Context, s *Snapshot) (err error) {
 	return err
 }
 
-// restoreOnce is restore without a repetition.
+// restoreOnce is one attempt of restore. It restores the kernel's part even if Open vSwitch cannot be
+// reached.
 func (w *watchdog) restoreOnce(ctx context.Context, s *Snapshot) error {
 	ctx, cancel := context.WithTimeout(ctx, undoTimeout)
 	defer cancel()
@@ -225,7 +231,7 @@ func (w *watchdog) restoreOnce(ctx context.Context, s *Snapshot) error {
 	return (&mover{Options: o, snap: s}).restoreSnapshot(ctx)
 }
 
-// unreachable allows restoring the kernel's part while OVS is unreachable.
+// unreachable is the Switch of a restoration while Open vSwitch cannot be reached. All calls fail.
 type unreachable struct{ err error }
 
 func (u unreachable) AddBridge(context.Context, string, string, int) error { return u.err }

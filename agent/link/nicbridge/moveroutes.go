@@ -8,6 +8,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// The order of routes matters. The kernel keeps routes with the same table, destination and metric, a
+// group, in the order of their addition, and prefers the first one. In IPv4 a request can add a route at the
+// front or at the end of its group. If other devices have routes in the group, moveRoutes puts the moved
+// routes to the side of these on which they were (Route.First).
+
 // moveRoutes adds every route of the snapshot to device to, then removes them from device from. So
 // each route exists twice for a moment, and is never missing.
 func (m *mover) moveRoutes(ctx context.Context, from, to device) error {
@@ -39,15 +44,14 @@ func (m *mover) moveRoutes(ctx context.Context, from, to device) error {
 	return m.deleteRoutes(ctx, from, func(r route) bool { return moved[key(r)] })
 }
 
-// wantedRoute is a route with its intended position.
+// wantedRoute is a route with its intended position: Route.First and Route.Shared.
 type wantedRoute struct {
 	route
 	first, shared bool
 }
 
-// plan returns the snapshot's routes through another device, in the order of addition. Routes
-// without a next hop come first, because next hops must be reachable. Routes that precede foreign
-// routes are added in reverse order, each at the front.
+// plan returns the snapshot's routes, retargeted to the device with this index, in the order of addition.
+// Routes without a next hop come first, because next hops must be reachable.
 func (m *mover) plan(index int) ([]wantedRoute, error) {
 	var direct, via []wantedRoute
 
@@ -91,7 +95,7 @@ func arrange(list []wantedRoute) []wantedRoute {
 	return append(front, back...)
 }
 
-// key identifies a route as the kernel lists it.
+// key identifies a route of a dump: it returns canonicalRoute of the request that would make it.
 func key(r route) string {
 	msg, err := retargetRoute(r.msg, 0, 0)
 	if err != nil {
@@ -101,7 +105,7 @@ func key(r route) string {
 	return canonicalRoute(msg)
 }
 
-// addRoute adds a route at its position, unless it is there.
+// addRoute adds a route at its position, unless the route is there already.
 func (m *mover) addRoute(ctx context.Context, w wantedRoute, from, to device) error {
 	have, err := routes()
 	if err != nil {
@@ -113,12 +117,15 @@ func (m *mover) addRoute(ctx context.Context, w wantedRoute, from, to device) er
 	}
 
 	i := slices.IndexFunc(have, func(r route) bool { return key(r) == canonicalRoute(w.msg) })
-	if i >= 0 && (!w.first || !w.shared || inFront(have[:i], w, from, to)) {
+	exists := i >= 0
+	mustPrecede := w.first && w.shared // routes of other devices
+
+	if exists && (!mustPrecede || inFront(have[:i], w, from, to)) {
 		return nil
 	}
 
 	what := "add route " + destination(w.route) + " to " + to.name
-	if i >= 0 { // created by the kernel with the address, after foreign routes
+	if exists { // the kernel created it with the address, behind routes of other devices
 		takeAway := "take route " + destination(w.route) + " of " + to.name + " to put it first"
 		if err := m.send(ctx, takeAway, unix.RTM_DELROUTE, 0, w.msg); err != nil {
 			return err
@@ -137,16 +144,17 @@ func (m *mover) addRoute(ctx context.Context, w wantedRoute, from, to device) er
 	return m.send(ctx, what, unix.RTM_NEWROUTE, flags, w.msg)
 }
 
-// inFront reports whether all routes before w use the NIC or the bridge.
+// inFront reports whether all routes of w's group in before, the routes that precede it, use the NIC or
+// the bridge.
 func inFront(before []route, w wantedRoute, from, to device) bool {
 	foreign := func(r route) bool { return r.group == w.group && !r.by(from.index) && !r.by(to.index) }
 
 	return !slices.ContainsFunc(before, foreign)
 }
 
-// addAdvertised adds a copy with a metric one higher, so that the kernel can add its own. With the
-// same metric the kernel would mistake the copy for its own, report an error and ignore the rest of
-// each advertisement.
+// addAdvertised adds a copy of a route from router advertisements, with a metric one higher, so that the
+// kernel can add its own. With the same metric the kernel would mistake the copy for its own, report an
+// error and ignore the rest of each advertisement.
 func (m *mover) addAdvertised(ctx context.Context, w wantedRoute, have []route, to device) error {
 	added := func(r route) bool { return r.advertised() && r.by(to.index) && sameHops(r, w.route) }
 	if slices.ContainsFunc(have, added) {
