@@ -15,21 +15,25 @@ import (
 )
 
 const (
-	keepResync = time.Minute
-	// keepPause is the pause between two passes, as each new pod wakes the Keeper.
-	keepPause = time.Second
+	keepResync = time.Minute // the longest time between two passes
+	keepPause  = time.Second // the shortest one, because each new pod wakes the Keeper
 )
 
 // Keeper restores lost connections of pods, and removes connections, devices and records without a
-// pod.
+// pod. It works in passes. A pass lists the three parts of interfaces, the records, the devices and the
+// connections, and compares them. It starts at a change of the connections, of addresses that the
+// controller assigns, and at an interval.
+//
+// The CNI server runs requests at the same time. So before the Keeper changes an interface, it blocks
+// requests for its container (Try), and checks the state again.
 type Keeper struct {
 	Interfaces *InterfaceManager
 	Attached   Attached
 	// Gone reports whether a pod has certainly left the node. It returns an error when this is
 	// unknown.
 	Gone func(ctx context.Context, namespace, name, uid string) (bool, error)
-	// Try blocks requests for a container until release. It returns false when a request is under
-	// way.
+	// Try blocks requests for a container until release is called. It returns false when a request is
+	// under way. The Keeper then leaves the container to the request, and to a later pass.
 	Try func(containerID string) (release func(), ok bool)
 	Log *slog.Logger
 	// Assigned returns the addresses that the controller currently assigns to a pod, or false when
@@ -86,8 +90,8 @@ type foundParts struct {
 	records     map[string]Pod
 }
 
-// find reads the records last. They are written first, so a connection or device without a record
-// is being removed or left over.
+// find lists the parts of all interfaces. It reads the records last. Add writes them first, so a
+// connection or device without a record is being removed, or left over.
 func (k *Keeper) find(ctx context.Context) (f foundParts, err error) {
 	if f.connections, err = k.Attached.List(ctx); err != nil {
 		return foundParts{}, err
@@ -102,13 +106,23 @@ func (k *Keeper) find(ctx context.Context) (f foundParts, err error) {
 	return f, err
 }
 
-// pass restores what pods have lost, and then removes what has no pod.
+// pass restores the connections and addresses of recorded interfaces. Then it removes interfaces
+// without a pod.
 func (k *Keeper) pass(ctx context.Context) error {
 	f, err := k.find(ctx)
 	if err != nil {
 		return err
 	}
 
+	err = errors.Join(k.restoreRecorded(ctx, f), k.removeGone(ctx, f))
+	k.reportDevices(f.records)
+
+	return err
+}
+
+// restoreRecorded restores the connections of recorded interfaces that have none, and corrects the
+// addresses of the others.
+func (k *Keeper) restoreRecorded(ctx context.Context, f foundParts) error {
 	var errs []error
 
 	// If a pod has two sandboxes, the later one owns the logical port.
@@ -130,6 +144,14 @@ func (k *Keeper) pass(ctx context.Context) error {
 		}
 	}
 
+	return errors.Join(errs...)
+}
+
+// removeGone removes devices without connection and record, and the interfaces of pods that are gone. It
+// adds records to f for connections without one.
+func (k *Keeper) removeGone(ctx context.Context, f foundParts) error {
+	var errs []error
+
 	for host, c := range f.connections {
 		if _, recorded := f.records[host]; !recorded { // created by an older agent
 			f.records[host] = Pod{ContainerID: c.ContainerID, LogicalPort: c.LogicalPort, UID: c.UID}
@@ -148,8 +170,6 @@ func (k *Keeper) pass(ctx context.Context) error {
 			break // the API server does not answer: remove no pod
 		}
 	}
-
-	k.reportDevices(f.records)
 
 	return errors.Join(errs...)
 }
@@ -171,7 +191,7 @@ func (k *Keeper) reportDevices(records map[string]Pod) {
 	k.OnPass(out)
 }
 
-// isOf reports whether there is a connection, and it is that of the pod.
+// isOf reports whether c is the connection of the pod. The zero Connection is that of no pod.
 func isOf(c Connection, p Pod) bool { return c.IsOf != nil && c.IsOf(p) }
 
 // restore connects a pod again. It does not ask the API server whether the pod still exists: an
@@ -222,8 +242,8 @@ func (k *Keeper) recreate(ctx context.Context, host string, p Pod) error {
 	return k.Interfaces.createParts(ctx, p)
 }
 
-// removeIfGone removes all parts of a pod that is gone. The device of another pod is set up if it
-// is down.
+// removeIfGone removes all parts of an interface if its device or its pod is gone. Otherwise it sets a
+// device up that is down.
 func (k *Keeper) removeIfGone(ctx context.Context, host string, p Pod) error {
 	release, free := k.Try(p.ContainerID)
 	if !free {
@@ -266,11 +286,12 @@ func (k *Keeper) drop(ctx context.Context, host, why string) error {
 	return nil
 }
 
-// Attachment is an interface of a container.
+// Attachment identifies an interface of a container, as the CNI specification does. Interface is its name
+// in the pod.
 type Attachment struct{ ContainerID, Interface string }
 
-// Collect removes the interfaces that are not in valid. It skips containers with a request under
-// way.
+// Collect removes the interfaces that are not in valid, for the CNI command GC. It skips containers with
+// a request under way.
 func (k *Keeper) Collect(ctx context.Context, valid []Attachment) error {
 	f, err := k.find(ctx)
 	if err != nil {

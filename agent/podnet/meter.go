@@ -19,15 +19,16 @@ type Traffic struct {
 }
 
 // Meter reads the pods' traffic from the kernel's device statistics. It caches only the owner of
-// each device.
+// each device. It is safe for concurrent use.
 type Meter struct {
 	Dir string // of the records
-	Max int    // at most this many interfaces are read, the oldest first
-	// Uncounted returns what a pod has received past its device's counters. With nil, there is
-	// nothing.
+	Max int    // the most interfaces to return; the oldest ones have precedence
+	// Uncounted returns what a pod has received past its device's counters, by a shortcut of the BPF
+	// programs. It may be nil.
 	Uncounted func(ifindex int) (packets, bytes uint64)
-	mu        sync.Mutex       // guards the following fields
-	owners    map[string]Owner // by host interface; the name is unique per container interface
+
+	mu     sync.Mutex       // guards the following fields
+	owners map[string]Owner // by host interface; the name is unique per container interface
 }
 
 // Read returns the traffic of at most m.Max interfaces, sorted by owner, and the number of omitted
@@ -50,6 +51,7 @@ func (m *Meter) Read() (traffic []Traffic, more int, err error) {
 	m.mu.Lock()
 	lastOwners := m.owners // replaced, never modified
 	m.mu.Unlock()
+
 	traffic, owners, more := meter(devices, m.Max, func(host string) (Owner, bool) {
 		if o, known := lastOwners[host]; known {
 			return o, true
@@ -60,6 +62,7 @@ func (m *Meter) Read() (traffic []Traffic, more int, err error) {
 
 		return Owner{namespace, name, p.Interface}, known
 	})
+
 	m.mu.Lock()
 	m.owners = owners
 	m.mu.Unlock()
@@ -67,19 +70,21 @@ func (m *Meter) Read() (traffic []Traffic, more int, err error) {
 	return traffic, more, nil
 }
 
-// meter returns the traffic of the oldest devices that have an owner, all owners by device, and the
-// number of owners without traffic in the result. If a pod has two sandboxes, because one is being
-// removed, the later one counts.
+// meter returns the traffic of at most maxOwners owners, those of the oldest devices, sorted; all owners
+// by device; and the number of owners that it left out. owner returns the owner of a device, if it is
+// known. If an owner has two devices, because the pod's earlier sandbox is being removed, the later one
+// counts.
 func meter(
 	devices []link.PodTraffic,
 	maxOwners int,
 	owner func(host string) (Owner, bool),
 ) (out []Traffic, owners map[string]Owner, more int) {
+	// The kernel increments interface indexes, so this is the order of age.
 	devices = slices.SortedFunc(slices.Values(devices),
 		func(a, b link.PodTraffic) int { return cmp.Compare(a.Index, b.Index) })
 
 	owners = make(map[string]Owner, len(devices))
-	indexes := make(map[Owner]int, len(devices)) // in out; maxOwners for an owner that is not there
+	indexes := make(map[Owner]int, len(devices)) // in out; maxOwners for an owner that is left out
 
 	for _, d := range devices {
 		o, known := owner(d.Name)

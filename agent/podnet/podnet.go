@@ -24,7 +24,7 @@ import (
 // undoTimeout bounds the cleanup after a failed Add.
 const undoTimeout = 20 * time.Second
 
-// Pod is one pod's interface.
+// Pod is the interface of a pod, as requested by an Add. A record is a Pod.
 type Pod struct {
 	ContainerID string // the sandbox
 	Netns       string // path
@@ -33,7 +33,7 @@ type Pod struct {
 	UID         string
 	MAC         net.HardwareAddr
 	Addresses   []netip.Prefix
-	Gateways    []netip.Addr
+	Gateways    []netip.Addr // next hops of default routes
 	MTU         int
 	// Limits in bits per second, in the pod's direction; 0 means no limit.
 	IngressRate, EgressRate uint64
@@ -60,12 +60,12 @@ func (p Pod) IPs() []netip.Addr {
 
 // Phases of Add, as passed to Observe.
 const (
-	PhaseWiring    = "wiring"
-	PhaseInstalled = "ovn_installed"
+	PhaseWiring    = "wiring"        // the creation of all parts
+	PhaseInstalled = "ovn_installed" // the wait until the interface passes packets
 )
 
-// InterfaceManager adds and deletes pods' interfaces. Calls for different containers may
-// run at the same time.
+// InterfaceManager adds and deletes pods' interfaces. Calls for different containers may run at the same
+// time. Callers must serialise calls for one container.
 type InterfaceManager struct {
 	Connector     Connector
 	NoChecksum    bool                                   // pods' devices must not leave checksums to be computed later
@@ -111,7 +111,7 @@ func (w *InterfaceManager) Add(ctx context.Context, p Pod) (hostName string, err
 	return host, nil
 }
 
-// createParts creates those of record, interface and connection that are missing.
+// createParts creates those of record, veth pair and connection that are missing.
 func (w *InterfaceManager) createParts(ctx context.Context, p Pod) error {
 	if err := w.record(p); err != nil {
 		return err

@@ -19,12 +19,13 @@ type AssignedAddresses struct {
 	Gateways  []netip.Addr
 }
 
+// String returns the addresses for logs. Equal addresses have equal strings.
 func (a AssignedAddresses) String() string {
 	return fmt.Sprintf("%v, %s by %v", a.Addresses, a.MAC, a.Gateways)
 }
 
-// readdressAfter is the time for which an annotation must differ from the interface and stay the
-// same. The controller reverts a foreign edit much sooner.
+// readdressAfter is the time for which an annotation must differ from the interface, without changing,
+// before the interface changes. The controller reverts a foreign edit much sooner.
 const readdressAfter = 2 * time.Second
 
 // addressMismatch is an annotation that differs from a pod's interface.
@@ -34,8 +35,8 @@ type addressMismatch struct {
 }
 
 // readdress gives a pod's interface the addresses that the controller assigns, if they differ from
-// those at ADD. This happens when two leaders wrote at once, or when the controller had to take an
-// address back. OVN drops packets from a source address that is not the port's.
+// those at ADD for readdressAfter. This happens when two leaders wrote at once, or when the controller had
+// to take an address back. OVN drops packets from a source address that is not the port's.
 func (k *Keeper) readdress(ctx context.Context, host string, p Pod) error {
 	namespace, name, _ := strings.Cut(p.LogicalPort, "_")
 
@@ -48,20 +49,7 @@ func (k *Keeper) readdress(ctx context.Context, host string, p Pod) error {
 		return nil
 	}
 
-	mismatch := k.mismatches[host]
-
-	switch {
-	case mismatch.assigned != assigned.String(): // it is new, or has changed
-		if k.mismatches == nil {
-			k.mismatches = map[string]addressMismatch{}
-		}
-
-		k.mismatches[host] = addressMismatch{assigned.String(), time.Now()}
-
-		time.AfterFunc(readdressAfter, k.Wake.Trigger)
-
-		return nil
-	case time.Since(mismatch.since) < readdressAfter:
+	if !k.mismatchLasts(host, assigned) {
 		return nil
 	}
 
@@ -95,7 +83,26 @@ func (k *Keeper) readdress(ctx context.Context, host string, p Pod) error {
 	return nil
 }
 
-// readdress changes interface and connection. It writes the record last, so that a failed attempt
+// mismatchLasts reports whether the addresses of an interface have differed from these, which are assigned,
+// for readdressAfter. Otherwise a later pass checks again.
+func (k *Keeper) mismatchLasts(host string, assigned AssignedAddresses) bool {
+	mismatch := k.mismatches[host]
+	if mismatch.assigned == assigned.String() {
+		return time.Since(mismatch.since) >= readdressAfter
+	}
+
+	if k.mismatches == nil {
+		k.mismatches = map[string]addressMismatch{}
+	}
+
+	k.mismatches[host] = addressMismatch{assigned.String(), time.Now()}
+
+	time.AfterFunc(readdressAfter, k.Wake.Trigger)
+
+	return false
+}
+
+// readdress changes interface and connection to p. It writes the record last, so that a failed attempt
 // is repeated.
 func (w *InterfaceManager) readdress(ctx context.Context, p Pod) error {
 	if err := link.ReaddressPod(w.spec(p)); err != nil {

@@ -14,6 +14,9 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/atomicfile"
 )
 
+// A record is the file of an interface in InterfaceManager.Dir. It is the Pod of its Add as JSON, and is
+// named after the host's end: HostName and recordSuffix.
+
 // RecordDir is the directory of the records below the agent's run directory.
 const RecordDir = "pods"
 
@@ -25,10 +28,11 @@ func (w *InterfaceManager) recordPath(host string) string {
 	return filepath.Join(w.Dir, host+recordSuffix)
 }
 
-// record writes p to disk atomically.
+// record writes p to disk atomically. It sets p.Time, unless p was recorded before: then p keeps its place
+// in the order of sandboxes.
 func (w *InterfaceManager) record(p Pod) error {
 	host := HostName(p.ContainerID, p.Interface)
-	if p.Time.IsZero() { // otherwise it is recorded again, and keeps its place in the order of sandboxes
+	if p.Time.IsZero() {
 		p.Time = time.Now()
 	}
 
@@ -57,7 +61,7 @@ func (w *InterfaceManager) forget(host string) error {
 	return nil
 }
 
-// Record returns the parameters of a container's Add.
+// Record returns the Pod of an interface's Add, or false without a valid record.
 func (w *InterfaceManager) Record(containerID, iface string) (p Pod, known bool) {
 	return readRecord(w.Dir, HostName(containerID, iface))
 }

@@ -19,7 +19,7 @@ const (
 	Free    PortState = "free"    // can be taken
 	Resting PortState = "resting" // was released a short time ago, is taken only if no port is free
 	Used    PortState = "used"    // a pod has it
-	Held    PortState = "held"    // no pod has it, and none may take it
+	Held    PortState = "held"    // no pod has it, and none may take it: PoolPort.Held, or a pod has an address of it
 	Missing PortState = "missing" // a pod has it, but it left the ConfigMap or was replaced there
 )
 
@@ -69,8 +69,9 @@ func (e *NoPortError) Error() string {
 // podInterface identifies an interface of a container.
 type podInterface struct{ container, iface string }
 
-// Pool holds the ports of a node and the pods that have them. A Pool must not be used concurrently.
-// Slices in arguments and results share memory with the Pool and must not be changed.
+// Pool holds the ports of a node and the pods that have them: the claims. A port that the ConfigMap has,
+// without a claim, can be taken unless it is held. A Pool must not be used concurrently. Slices in
+// arguments and results share memory with the Pool and must not be changed.
 type Pool struct {
 	node string
 	rest time.Duration

@@ -1,6 +1,3 @@
-// Package underlay is the agent of a node in underlay mode: the node is a virtual machine, and its
-// pods are nested ports of the machine's virtual NIC. The controller publishes the node's pool of
-// ports as a ConfigMap. The agent gives each pod a port of the pool without asking another program.
 package underlay
 
 import (

@@ -19,15 +19,16 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/cluster/annotation"
 )
 
-// ports is the node's pool of ports. What pods have is in podnet's records. The rest of the state
-// is in the state file: the last valid ConfigMap, and when ports were released.
+// ports is the node's pool of ports, and its state on disk. podnet's records have the ports that pods have.
+// The state file has the rest: the last valid ConfigMap, and when ports were released. ports may be used
+// concurrently.
 type ports struct {
 	cfg Config
 	log *slog.Logger
 
 	mu        sync.Mutex // guards the following fields
 	pool      *pool.Pool
-	known     annotation.Pool   // of the ConfigMaps so far; the zero value while there was none
+	known     annotation.Pool   // merged from the valid ConfigMaps so far; zero before the first one
 	tags      []int             // of the last valid ConfigMap
 	lastValid pool.State        // the last valid ConfigMap, without released tags
 	fault     string            // why the current ConfigMap is not used, or ""
@@ -43,14 +44,14 @@ const (
 	resultNoGateway = "no_gateway"
 )
 
-// openPorts returns the pool as the last agent has left it.
+// openPorts returns the pool as the last agent has left it, from the records and the state file.
 func openPorts(cfg Config, now time.Time, log *slog.Logger) (*ports, error) {
 	p := &ports{cfg: cfg, log: log, pool: pool.New(cfg.NodeName, cfg.Rest)}
 	return p, p.restore(now)
 }
 
-// restore reads the records and the state file. A state file that is damaged or of another node is
-// ignored: the ConfigMap has the same ports.
+// restore reads the records and the state file. It ignores a damaged state file: the ConfigMap has the same
+// ports.
 func (p *ports) restore(now time.Time) error {
 	p.results = map[string]uint64{}
 	for _, r := range []string{resultTaken, resultNoPort, resultNoPool, resultNoGateway} {
@@ -129,7 +130,7 @@ func claimOf(pod podnet.Pod) pool.Claim {
 	return pool.Claim{Tag: pod.Tag, Owner: owner, Port: port}
 }
 
-// setPorts makes the ports of a valid ConfigMap with this text the node's.
+// setPorts makes list the node's ports. text is the valid ConfigMap from which it was read. mu must be held.
 func (p *ports) setPorts(list []annotation.PoolPort, text pool.State) {
 	p.pool.SetPorts(list)
 	p.lastValid = pool.State{Node: text.Node, Ports: text.Ports}
@@ -164,8 +165,8 @@ func (p *ports) update(data map[string]string, now time.Time) error {
 	return p.save(now)
 }
 
-// parse returns the content of a ConfigMap of this node, completed by what is known from earlier
-// ones.
+// parse returns the content of a ConfigMap, completed by what is known from earlier ones. It returns an
+// error if the text is not valid, or is that of another node or VIF.
 func (p *ports) parse(text pool.State) (annotation.Pool, []annotation.PoolPort, error) {
 	name := p.cfg.configMap()
 
@@ -202,7 +203,7 @@ func (p *ports) parse(text pool.State) (annotation.Pool, []annotation.PoolPort, 
 	return next, list, nil
 }
 
-// save writes the state file.
+// save writes the state file. mu must be held.
 func (p *ports) save(now time.Time) error {
 	state := p.lastValid
 	if state.Node != "" {
@@ -226,7 +227,8 @@ func (p *ports) save(now time.Time) error {
 // errNoPool is returned while the controller has not published a complete pool.
 var errNoPool = errors.New("the controller has not published the node's pool of ports")
 
-// take gives an interface of a pod a port. The same interface gets the same port again.
+// take gives an interface of a pod a port, and returns the interface with the port's configuration. The
+// same interface gets the same port again. name is namespace/name of the pod.
 func (p *ports) take(a podnet.Attachment, name, uid string, now time.Time) (podnet.Pod, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -260,7 +262,8 @@ func (p *ports) take(a podnet.Attachment, name, uid string, now time.Time) (podn
 	return pod, nil
 }
 
-// configure returns the interface of a pod with a port.
+// configure returns the interface of a pod that has the port. It does not set the fields that identify the
+// pod. It returns an error if the pool has no gateway for an address.
 func (p *ports) configure(port annotation.PoolPort) (podnet.Pod, error) {
 	pod := podnet.Pod{Port: port.ID, Tag: port.Tag, MAC: port.MAC, MTU: p.known.MTU}
 	for _, a := range port.Addresses {
@@ -287,8 +290,8 @@ func (p *ports) has(added podnet.Pod) bool {
 	return ok && port.Tag == added.Tag && slices.Equal(port.MAC, added.MAC)
 }
 
-// releaseHost releases the port of the interface whose host's end has the name. All parts of the
-// interface must be removed.
+// releaseHost releases the port of the interface whose host's end has the name. It must be called after all
+// parts of the interface were removed.
 func (p *ports) releaseHost(host string, now time.Time) {
 	for _, a := range p.owners() {
 		if podnet.HostName(a.ContainerID, a.Interface) == host {

@@ -45,7 +45,7 @@ func (s source) Pod(ctx context.Context, ref cluster.PodRef, a podnet.Attachment
 	return pod, nil
 }
 
-// Settled returns an error if the interface no longer has its port.
+// Settled returns an error if the interface no longer has the port with which it was added.
 func (s source) Settled(_ context.Context, ref cluster.PodRef, added podnet.Pod) error {
 	if !s.ports.has(added) {
 		return fmt.Errorf("pod %s has port %s with tag %d, which is not its own", ref, added.Port, added.Tag)
@@ -54,7 +54,8 @@ func (s source) Settled(_ context.Context, ref cluster.PodRef, added podnet.Pod)
 	return nil
 }
 
-// connector is the podnet.Connector of the node. It connects an interface only to its own port.
+// connector is the podnet.Connector of the node: nested.Network, but it connects an interface only while
+// the interface has its port.
 type connector struct {
 	*nested.Network
 	ports *ports

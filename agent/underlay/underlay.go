@@ -30,7 +30,7 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/metric/endpoint"
 )
 
-// resync is the interval at which everything is compared with what it should be.
+// resync is the interval at which syncNIC and syncPool run without an event.
 const resync = 10 * time.Second
 
 // eventPoolInvalid is the reason of the Event about a ConfigMap that cannot be used.
@@ -54,14 +54,15 @@ type agent struct {
 	reportedFault string                 // the fault of the last Event; owned by the loop of syncPool
 }
 
-// Run runs the agent until ctx ends; then it returns nil. It returns an error for faults that
-// waiting cannot repair. On return, the node's pods keep working.
+// Run runs the agent until ctx ends, and then returns nil. It returns an error for faults that
+// waiting cannot repair, such as an invalid configuration or an unsupported kernel. On return, the node's
+// pods keep working.
 func Run(ctx context.Context, cfg Config, log *slog.Logger) error {
 	if err := cfg.Validate(); err != nil {
 		return fmt.Errorf("check configuration: %w", err)
 	}
 
-	const inUnderlay = true
+	const inUnderlay = true // a node whose last agent ran in another mode must be cleaned up first
 	if err := status.CheckMode(cfg.RunDir, inUnderlay); err != nil {
 		return err
 	}
@@ -238,7 +239,7 @@ func (a *agent) announce(ctx context.Context) error {
 	})
 }
 
-// syncPool takes over the node's ConfigMap, and releases the ports of ADDs that never ended.
+// syncPool takes over the node's ConfigMap into ports, and releases the ports of ADDs that never ended.
 func (a *agent) syncPool(ctx context.Context) error {
 	a.ports.sweep(func(attachment podnet.Attachment) bool {
 		_, recorded := a.keeper.Interfaces.Record(attachment.ContainerID, attachment.Interface)
