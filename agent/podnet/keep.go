@@ -115,6 +115,7 @@ func (k *Keeper) pass(ctx context.Context) error {
 	}
 
 	err = errors.Join(k.restoreRecorded(ctx, f), k.removeGone(ctx, f))
+
 	k.reportDevices(f.records)
 
 	return err

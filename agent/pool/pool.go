@@ -19,7 +19,7 @@ const (
 	Free    PortState = "free"    // can be taken
 	Resting PortState = "resting" // was released a short time ago, is taken only if no port is free
 	Used    PortState = "used"    // a pod has it
-	Held    PortState = "held"    // no pod has it, and none may take it: PoolPort.Held, or a pod has an address of it
+	Held    PortState = "held"    // none may take it: it is PoolPort.Held, or a pod has its address
 	Missing PortState = "missing" // a pod has it, but it left the ConfigMap or was replaced there
 )
 

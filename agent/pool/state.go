@@ -11,8 +11,8 @@ import (
 // State is the content of the agent's state file. With it and podnet's records, another process can
 // rebuild the agent's Pool, and an agent can start while the API server is away.
 type State struct {
-	Node     string            `json:"node"`     // text of annotation.PoolNode in the last valid ConfigMap, or ""
-	Ports    string            `json:"ports"`    // text of annotation.PoolPorts in the same ConfigMap
+	Node     string            `json:"node"`     // PoolNode of the last valid ConfigMap, or ""
+	Ports    string            `json:"ports"`    // PoolPorts of the same ConfigMap
 	Released map[int]time.Time `json:"released"` // by tag, of the ports that rest
 }
 

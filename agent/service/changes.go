@@ -11,10 +11,13 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/verdict"
 )
 
-// Changes lists what has changed in Tables since the last call of Tables.Changes.
+// Changes lists the entries of a node's tables that have changed since the last call of Tables.Changes.
+// Tables computes it by comparison: before the first edit of an entry, it notes the entry's state
+// (previousState), and Changes compares this with the present state.
 type Changes struct {
-	Set   map[verdict.ServiceKey]verdict.ServiceOwner // of the gateway's table
-	Unset []verdict.ServiceKey                        // sorted
+	// Set and Unset are the new and changed, and the removed entries of the gateway's table of frontends.
+	Set   map[verdict.ServiceKey]verdict.ServiceOwner
+	Unset []verdict.ServiceKey // sorted
 	// Counts maps frontends to the Service port that counts their packets. The zero value stops
 	// counting.
 	Counts  map[verdict.ServiceKey]bpf.ServicePort
@@ -22,7 +25,8 @@ type Changes struct {
 	VIPs    bool              // whether the set of VIPs has changed
 	// Redirects reports whether Tables.Redirects has changed.
 	Redirects bool
-	// Lookups maps frontends of verdict.ServiceHost to the sockets behind them.
+	// Lookups maps new and changed frontends of verdict.ServiceHost to the sockets behind them. Unlookups
+	// are those without a socket now.
 	Lookups   map[verdict.ServiceKey]netip.AddrPort
 	Unlookups []verdict.ServiceKey // sorted
 	// Gone lists UDP endpoints that no longer answer. Sockets that a frontend connected to them
@@ -33,7 +37,8 @@ type Changes struct {
 	New []verdict.ServiceKey
 }
 
-// previousState holds the state at the last Changes of all entries that were touched since.
+// previousState holds, for all entries that were touched since the last Changes, their state at that call.
+// Its methods note… must be called before an edit of Tables. They ignore entries that are noted already.
 type previousState struct {
 	frontends map[verdict.ServiceKey]frontendState
 	sockets   map[Key]bpf.SockService
@@ -41,13 +46,13 @@ type previousState struct {
 	udp       map[netip.AddrPort]bool
 }
 
-// frontendState is the service that packets at a frontend get.
+// frontendState is all that a node's tables have about a frontend, except for the host's sockets.
 type frontendState struct {
 	holder   model.Owner // zero if no object holds the frontend
 	owner    verdict.ServiceOwner
-	local    netip.AddrPort
-	redirect Redirect // shared with a plan, never modified
-	port     bpf.ServicePort
+	local    netip.AddrPort  // the host socket behind verdict.ServiceHost
+	redirect Redirect        // shared with a plan, never modified
+	port     bpf.ServicePort // zero for host ports
 }
 
 func newPreviousState() previousState {
@@ -59,20 +64,21 @@ func newPreviousState() previousState {
 	}
 }
 
-// noteFrontend records the state of a frontend, unless it was recorded since the last Changes. So
-// do the other methods for their entries.
+// noteFrontend notes the state of a frontend.
 func (b previousState) noteFrontend(t *Tables, k verdict.ServiceKey) {
 	if _, ok := b.frontends[k]; !ok {
 		b.frontends[k] = t.frontendState(k)
 	}
 }
 
+// noteSockets notes the host's sockets of an object.
 func (b previousState) noteSockets(t *Tables, k Key) {
 	if _, ok := b.sockets[k]; !ok {
 		b.sockets[k] = t.sockets(k)
 	}
 }
 
+// noteAddresses notes which VIPs and UDP endpoints of a plan any plan has.
 func (b previousState) noteAddresses(t *Tables, p Plan) {
 	for _, a := range p.VIPs {
 		if _, ok := b.vips[a]; !ok {
@@ -127,7 +133,7 @@ func (t *Tables) Changes() Changes {
 	return c
 }
 
-// addFrontend adds what has changed at a frontend.
+// addFrontend adds the differences between two states of a frontend.
 func (c *Changes) addFrontend(k verdict.ServiceKey, old, now frontendState) {
 	c.Redirects = c.Redirects || !old.redirect.Equal(now.redirect)
 
@@ -157,6 +163,7 @@ func (c *Changes) addFrontend(k verdict.ServiceKey, old, now frontendState) {
 	}
 }
 
+// sortSockets sorts by key.
 func sortSockets(s []bpf.SockService) {
 	slices.SortFunc(s, func(a, b bpf.SockService) int { return strings.Compare(a.Key, b.Key) })
 }
@@ -198,8 +205,8 @@ func (t *Tables) frontendState(k verdict.ServiceKey) frontendState {
 	return s
 }
 
-// sockets returns the part of k's plan for the host's sockets: the frontends that k holds. It has
-// no ports if there are none.
+// sockets returns the part of k's plan for the host's sockets, restricted to the frontends that k holds.
+// Without such frontends it has no ports.
 func (t *Tables) sockets(k Key) bpf.SockService {
 	out := bpf.SockService{Key: k.String()}
 
@@ -256,7 +263,8 @@ func (t *Tables) SocketFrontends(keys []verdict.ServiceKey, own []netip.Addr) []
 	return slices.Compact(out)
 }
 
-// tableOf returns the values of all frontends that have one.
+// tableOf returns a whole table: the values of all frontends for which value returns true. The methods below
+// return the tables to start with, and Changes the differences from then on.
 func tableOf[V any](t *Tables, value func(frontendState) (V, bool)) map[verdict.ServiceKey]V {
 	out := make(map[verdict.ServiceKey]V, len(t.holders))
 
@@ -305,8 +313,7 @@ func (t *Tables) Sockets() []bpf.SockService {
 	return out
 }
 
-// VIPs returns the external and load balancer addresses of all Services that
-// the gateway serves, sorted.
+// VIPs returns the external and load balancer addresses of all Services that the gateway serves, sorted.
 func (t *Tables) VIPs() []netip.Addr { return slices.SortedFunc(maps.Keys(t.vips), netip.Addr.Compare) }
 
 // Answers reports whether a UDP endpoint still answers. Sockets connected to it should stay.

@@ -9,14 +9,14 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/verdict"
 )
 
-// Node is the input about this node. Plans do not retain it.
+// Node is the input about this node. Plans do not retain it, so it may be changed for the next plan.
 type Node struct {
 	Name string
 	Zone string // label topology.kubernetes.io/zone, "" if there is none
 
 	NodePorts bool         // whether node ports and host ports are served on this node
 	Local     bool         // local gateway mode: the host redirects arriving traffic by Group.Redirect
-	Lookup    bool         // whether traffic can be handed to a host socket: verdict.ServiceHost
+	Lookup    bool         // whether the gateway can look up a host socket: verdict.ServiceHost
 	Addresses []netip.Addr // the node's host-cidrs, at which outside clients reach node ports
 	// Own are all addresses of the host without those of Services, also on the bridge, also
 	// link-local ones. They have no zones.
@@ -33,7 +33,7 @@ type Node struct {
 	// address.
 	TCP []netip.AddrPort
 
-	Hosts   []netip.Addr // of the other nodes' hosts, sorted
+	Hosts   []netip.Addr // addresses of the other nodes' hosts, sorted
 	Cluster model.Config
 }
 

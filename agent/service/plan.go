@@ -11,7 +11,8 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/verdict"
 )
 
-// Plan is what one object requests. All its lists are sorted.
+// Plan is what one object requests: frontends, and the groups of backends behind them. All its lists except
+// Groups are sorted. Two objects may request the same frontend; Tables decides between them.
 type Plan struct {
 	Created   time.Time // of the object; the older object wins a conflict
 	Frontends []Frontend
@@ -20,7 +21,8 @@ type Plan struct {
 	// UDP lists the endpoints that still answer, including those that get no new clients. A socket
 	// that a frontend connected to an endpoint that has left this list has no peer.
 	UDP []netip.AddrPort
-	// Refused are the parts that this node does not serve, with the reason.
+	// Refused describes the frontends that this node does not serve, with the reason. Refusals that the
+	// controller reports are not among them.
 	Refused []string
 }
 
@@ -35,27 +37,8 @@ type Frontend struct {
 	Port   uint16               // port number of the Service; 0 for a host port
 }
 
-// addresses returns the addresses of the frontend, with own as the addresses of the host.
-func (f Frontend) addresses(own []netip.Addr, notLoopback bool) []netip.Addr {
-	if !f.Key.Addr.IsUnspecified() {
-		return []netip.Addr{f.Key.Addr}
-	}
-
-	is4 := f.Key.Addr.Is4()
-
-	out := model.OfFamily(own, is4)
-	switch {
-	case notLoopback:
-	case is4:
-		out = append(out, netip.AddrFrom4([4]byte{127, 0, 0, 1}))
-	default:
-		out = append(out, netip.IPv6Loopback())
-	}
-
-	return out
-}
-
-// Group is the backends that several frontends share.
+// Group is the backends that several frontends share, and how traffic reaches them. Backends, Affinity and
+// NotLoopback are for sockets of the host. Local, Redirect and From are for packets at the gateway.
 type Group struct {
 	Proto    uint8
 	Backends []netip.AddrPort // none: clients are refused
@@ -74,7 +57,8 @@ type Group struct {
 	From []netip.Prefix
 }
 
-// Redirect is how the host redirects a frontend in local gateway mode.
+// Redirect is how the host redirects packets that arrive for a frontend in local gateway mode. The zero
+// value is no redirection.
 type Redirect struct {
 	To   []netip.AddrPort // each connection goes to one of them
 	From []netip.Prefix   // see Group.From
@@ -100,25 +84,13 @@ func New(m model.Meaning, n *Node) *Plan {
 		return nil
 	}
 
-	var clusterIPs []netip.Addr
-	if m.Service != nil {
-		clusterIPs = m.Service.ClusterIPs
-	}
-
 	p.Frontends = slices.DeleteFunc(p.Frontends, func(f Frontend) bool {
-		if n.reserves(f.Key, clusterIPs) {
-			// The controller reports it, except at an address at which only the agent serves host
-			// ports.
-			if m.Pod != nil && !f.Key.Addr.IsUnspecified() && !n.Cluster.ServesNodePorts(f.Key.Addr) {
-				p.recordRefused(f, "it is the node's own")
-			}
-
-			return true
+		why, refused := n.refuses(f, m)
+		if why != "" {
+			p.Refused = append(p.Refused, refusal(f, why))
 		}
 
-		isChosen := m.Pod != nil || m.Service.HasExternalIP(f.Key.Addr) && f.Key.Port == f.Port
-
-		return p.recordRefused(f, n.takenByHost(f.Key, isChosen))
+		return refused
 	})
 	if len(p.Frontends)+len(p.Refused) == 0 {
 		return nil
@@ -129,22 +101,38 @@ func New(m model.Meaning, n *Node) *Plan {
 	return p
 }
 
-// recordRefused records that a frontend is not served, and reports whether it is so. Without a
-// reason it is served.
-func (p *Plan) recordRefused(f Frontend, why string) bool {
-	if why == "" {
-		return false
+// refuses reports whether the node does not serve a frontend of the object, and why. why is "" if the
+// controller reports the refusal.
+func (n *Node) refuses(f Frontend, m model.Meaning) (why string, refused bool) {
+	var clusterIPs []netip.Addr
+	if m.Service != nil {
+		clusterIPs = m.Service.ClusterIPs
 	}
 
+	if n.reserves(f.Key, clusterIPs) {
+		// The controller does not report host ports at an address at which only the agent serves them.
+		onlyHere := !f.Key.Addr.IsUnspecified() && !n.Cluster.ServesNodePorts(f.Key.Addr)
+		if m.Pod != nil && onlyHere {
+			return "it is the node's own", true
+		}
+
+		return "", true
+	}
+
+	isChosen := m.Pod != nil || m.Service.HasExternalIP(f.Key.Addr) && f.Key.Port == f.Port
+	why = n.takenByHost(f.Key, isChosen)
+
+	return why, why != ""
+}
+
+// refusal returns the text of Plan.Refused about a frontend.
+func refusal(f Frontend, why string) string {
 	what := f.Key.Addr.String()
 	if f.Key.Addr.IsUnspecified() {
 		what = "every address of the node"
 	}
 
-	p.Refused = append(p.Refused,
-		fmt.Sprintf("%s port %d of %s: %s", model.ProtocolName(f.Key.Proto), f.Key.Port, what, why))
-
-	return true
+	return fmt.Sprintf("%s port %d of %s: %s", model.ProtocolName(f.Key.Proto), f.Key.Port, what, why)
 }
 
 // add adds frontends with the backends of group g.
@@ -188,6 +176,27 @@ func (p *Plan) frontend(k verdict.ServiceKey) (Frontend, bool) {
 	}
 
 	return p.Frontends[i], true
+}
+
+// addresses returns the addresses for which the frontend stands. own are the addresses of the host, and
+// notLoopback is that of the frontend's Group.
+func (f Frontend) addresses(own []netip.Addr, notLoopback bool) []netip.Addr {
+	if !f.Key.Addr.IsUnspecified() {
+		return []netip.Addr{f.Key.Addr}
+	}
+
+	is4 := f.Key.Addr.Is4()
+
+	out := model.OfFamily(own, is4)
+	switch {
+	case notLoopback:
+	case is4:
+		out = append(out, netip.AddrFrom4([4]byte{127, 0, 0, 1}))
+	default:
+		out = append(out, netip.IPv6Loopback())
+	}
+
+	return out
 }
 
 // equal reports whether two plans are the same.

@@ -7,7 +7,8 @@ import (
 	model "github.com/ovn-ebpf/ovn-ebpf/service"
 )
 
-// planService plans every port of the Service in each of its families.
+// planService plans every port of the Service in each of its families. New removes the frontends that the
+// node must not serve.
 func planService(svc *model.Service, n *Node) *Plan {
 	p := &Plan{Created: svc.Created, VIPs: slices.Clone(svc.External)}
 	for _, is4 := range []bool{true, false} {
@@ -70,26 +71,44 @@ type servicePort struct {
 	endpoints []model.Endpoint
 }
 
-// addPort plans one port of one family. Sockets of the node reach every endpoint of the cluster by
-// external addresses and node ports, whatever externalTrafficPolicy says: traffic from the node
-// itself is internal (kube-proxy's nftables proxier, "short-circuit local traffic").
+// addPort plans one port of one family: its frontends of each kind, with the Group of their backends.
 func (p *Plan) addPort(svc *model.Service, a addresses, port servicePort, n *Node) {
-	// near are the endpoints that the slices' hints give to this node, or all of them. here are
-	// those on this node, for the policies Local.
-	near := model.Usable(model.NewHints(port.endpoints).For(n.Name, n.Zone))
-	if len(near) == 0 {
-		near = model.Usable(port.endpoints)
+	g := groupsOf(svc, a, port, n)
+
+	front := frontends{proto: port.proto, toSocket: g.external.Local.IsValid(), node: n}
+	p.add(g.internal, front.internal(port.Number, a.cluster))
+	p.add(g.external, front.external(port.Number, a.open))
+
+	rangedFront := front
+	rangedFront.toSocket = false // as the Group has no Local
+	p.add(g.ranged, rangedFront.external(port.Number, a.ranged))
+
+	if port.NodePort > 0 && n.NodePorts {
+		p.add(g.external, front.nodePort(port.NodePort, a.is4, a.nodes))
 	}
 
-	var here []model.Endpoint
-
-	for _, e := range port.endpoints {
-		if n.local(e) {
-			here = append(here, e)
+	if port.proto == model.NumberUDP {
+		for _, e := range port.endpoints {
+			if e.State > model.Gone {
+				p.UDP = append(p.UDP, e.Addr)
+			}
 		}
 	}
+}
 
-	here = model.Usable(here)
+// portGroups are the Groups of a port, by the kind of its frontends.
+type portGroups struct {
+	internal Group // cluster IPs
+	external Group // external addresses for all clients, and node ports
+	ranged   Group // external addresses with source ranges
+}
+
+// groupsOf returns the Groups of a port. Backends are those for sockets of the node. Traffic from the node
+// itself is internal, so by external addresses and node ports it reaches every endpoint of the cluster,
+// whatever externalTrafficPolicy says (kube-proxy's nftables proxier, "short-circuit local traffic").
+// Local and Redirect are for traffic that arrives from outside, and follow externalTrafficPolicy.
+func groupsOf(svc *model.Service, a addresses, port servicePort, n *Node) portGroups {
+	near, here := port.endpointsFor(n)
 
 	external := Group{Proto: port.proto, Affinity: svc.Affinity, Backends: addrs(near)}
 	if n.Lookup && port.proto == model.NumberTCP && svc.ExternalLocal {
@@ -105,8 +124,8 @@ func (p *Plan) addPort(svc *model.Service, a addresses, port servicePort, n *Nod
 		internal.Backends = addrs(here)
 	}
 
-	ranged := external // OVN and the host's nftables check the client; a socket hook would not
-	ranged.Local = netip.AddrPort{}
+	ranged := external
+	ranged.Local = netip.AddrPort{} // OVN and the host's nftables check the client; a socket hook would not
 
 	if n.Local {
 		ranged.From = a.ranges
@@ -116,28 +135,29 @@ func (p *Plan) addPort(svc *model.Service, a addresses, port servicePort, n *Nod
 		ranged.Backends = nil
 	}
 
-	front := frontends{proto: port.proto, toSocket: external.Local.IsValid(), node: n}
-	p.add(internal, front.internal(port.Number, a.cluster))
-	p.add(external, front.external(port.Number, a.open))
-
-	rangedFront := front
-	rangedFront.toSocket = false // as ranged has no Local
-	p.add(ranged, rangedFront.external(port.Number, a.ranged))
-
-	if port.NodePort > 0 && n.NodePorts {
-		p.add(external, front.nodePort(port.NodePort, a.is4, a.nodes))
-	}
-
-	if port.proto == model.NumberUDP {
-		for _, e := range port.endpoints {
-			if e.State > model.Gone {
-				p.UDP = append(p.UDP, e.Addr)
-			}
-		}
-	}
+	return portGroups{internal, external, ranged}
 }
 
-// redirect returns the Redirect list of a Group.
+// endpointsFor returns the endpoints that get new connections from clients on the node. near are those that
+// the slices' hints give to the node, or all if the hints give none. here are those on the node, for the
+// policies Local.
+func (port servicePort) endpointsFor(n *Node) (near, here []model.Endpoint) {
+	near = model.Usable(model.NewHints(port.endpoints).For(n.Name, n.Zone))
+	if len(near) == 0 {
+		near = model.Usable(port.endpoints)
+	}
+
+	for _, e := range port.endpoints {
+		if n.local(e) {
+			here = append(here, e)
+		}
+	}
+
+	return near, model.Usable(here)
+}
+
+// redirect returns Group.Redirect of a port's external frontends: the endpoints here if the Service has
+// externalTrafficPolicy Local, otherwise the first cluster IP.
 func redirect(
 	svc *model.Service,
 	port servicePort,
@@ -155,10 +175,10 @@ func redirect(
 	return []netip.AddrPort{netip.AddrPortFrom(cluster[0], port.Number)}
 }
 
-// hostSocket returns the endpoint in this host's network that serves a Service of
+// hostSocket returns Group.Local: the endpoint in this host's network that serves a Service of
 // externalTrafficPolicy Local, or the zero value. Only addresses that the host has count: a slice
 // may name this node beside any address, and packets for another address would reach a listener on
-// all addresses, past the kept ports and the host's firewall. It is for TCP only: a connection
+// all addresses, past the kept ports and the host's firewall. Callers use it for TCP only: a connection
 // keeps the port it was made to, while a UDP socket would answer from the endpoint's port.
 func hostSocket(here []model.Endpoint, n *Node) netip.AddrPort {
 	for _, e := range here {

@@ -48,6 +48,7 @@ func Cgroup(t testing.TB) string {
 	return made.Path
 }
 
+// ownCgroup returns the directory of the process's cgroup below root, where cgroup2 is mounted.
 func ownCgroup(t testing.TB, root string) string {
 	t.Helper()
 

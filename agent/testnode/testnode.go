@@ -22,8 +22,10 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/test/vm/clock"
 )
 
-// Main runs the tests in a tether with its own network, and with the platform's Open vSwitch. It
-// needs root.
+// Main runs the tests of a package in their own namespaces (test/tether), with the platform's Open vSwitch in
+// PATH, and returns the exit code. It needs root. TestMain calls it:
+//
+//	func TestMain(m *testing.M) { os.Exit(testnode.Main(m)) }
 func Main(m interface{ Run() int }) int {
 	if !Inside() {
 		if err := platform.Default(os.Stderr); err != nil {
@@ -35,8 +37,8 @@ func Main(m interface{ Run() int }) int {
 	return tether.RunIsolated(m.Run)
 }
 
-// Inside reports whether the process runs in the namespaces. Work that needs the machine's network
-// must be done before.
+// Inside reports whether the process runs in the namespaces of Main, which starts the test's program twice:
+// outside, and then inside. Work that needs the machine's network must be done outside.
 func Inside() bool { return tether.Isolated() }
 
 // Run runs a command and fails the test with its output if it fails.
@@ -51,12 +53,13 @@ func Run(t testing.TB, argv ...string) string {
 	return string(out)
 }
 
-// Switch is a private Open vSwitch.
+// Switch is a private Open vSwitch of a test. Its methods fail the test on errors.
 type Switch struct {
-	Dir      string // also the run directory
-	Address  string // of the database
-	server   *exec.Cmd
-	vswitchd *exec.Cmd
+	Dir     string // of all its files; also the run directory
+	Address string // of the database
+
+	server   *exec.Cmd // ovsdb-server
+	vswitchd *exec.Cmd // nil without ovs-vswitchd
 }
 
 // StartSwitch starts ovsdb-server and, optionally, vswitchd. They end with the test.
@@ -139,7 +142,8 @@ func (s *Switch) StartVswitchd(t testing.TB) {
 		"--log-file="+s.Dir+"/vswitchd.log", "-vconsole:off", "--unixctl="+s.Dir+"/vswitchd.ctl", s.Address)
 }
 
-// Daemon creates the pid file by which ovs-vswitchd is found when it runs in the background.
+// Daemon creates the pid file and the control socket's name by which the agent finds an ovs-vswitchd that
+// runs as a daemon. Switch starts it without --pidfile.
 func (s *Switch) Daemon(t testing.TB) {
 	t.Helper()
 
@@ -160,8 +164,8 @@ func (s *Switch) ZeroSNAT(t testing.TB) string {
 	return strings.Trim(value, "\"\n")
 }
 
-// AvoidedZeroSNAT returns the value that ZeroSNAT has when the agent avoids NAT without effect:
-// Open vSwitch from 3.3 on does not need that.
+// AvoidedZeroSNAT returns the value that ZeroSNAT has after ovs.Client.AvoidNullNAT: "false" before Open
+// vSwitch 3.3, which needs it, and "true" from then on.
 func AvoidedZeroSNAT(t testing.TB) string {
 	t.Helper()
 	version := Run(t, "ovs-vswitchd", "--version")
@@ -238,6 +242,8 @@ func (s *Switch) Vsctl(t testing.TB, args ...string) string {
 	return Run(t, append([]string{"ovs-vsctl", "--db=" + s.Address, "--no-wait"}, args...)...)
 }
 
+// start starts a program of the Switch, and returns when the program listens at the socket ready. The program
+// ends with the test.
 func (s *Switch) start(t testing.TB, ready string, argv ...string) *exec.Cmd {
 	t.Helper()
 
@@ -283,8 +289,8 @@ func Background(t testing.TB, run func(context.Context) error) (stop func()) {
 	return stop
 }
 
-// Eventually fails the test if check has not returned nil within half a minute. The limit detects
-// faults; it does not measure speed.
+// Eventually calls check until it returns nil, and fails the test if that takes longer than half a minute.
+// The limit detects faults; it does not measure speed. what describes the expected state in the failure.
 func Eventually(t testing.TB, what string, check func() error) {
 	t.Helper()
 

@@ -85,9 +85,9 @@ func parseRoute(msg []byte) (route, error) {
 
 // addHop adds a device, and the next hop in the attributes of the route or of one of its next hops.
 func (r *route) addHop(device int, list []attr) {
-	gw := find(list, unix.RTA_GATEWAY)
 	const viaAddrAt = 2 // in struct rtvia, after the family
 
+	gw := find(list, unix.RTA_GATEWAY)
 	if via := find(list, unix.RTA_VIA); len(via) > viaAddrAt { // of another family than the route
 		gw = via[viaAddrAt:]
 	}
