@@ -67,8 +67,8 @@ func Addresses() ([]Address, error) {
 	return out, nil
 }
 
-// SyncAddresses sets the device's addresses to exactly want, except that it keeps link-local addresses. It
-// adds IPv6 addresses without duplicate address detection.
+// SyncAddresses sets the device's addresses to exactly want, except that it keeps link-local
+// addresses. It adds IPv6 addresses without duplicate address detection.
 func SyncAddresses(device string, want []netip.Prefix) error {
 	l, err := find(device)
 	if err != nil {
@@ -148,8 +148,8 @@ func prefixOf(n *net.IPNet) (netip.Prefix, bool) {
 	return netip.PrefixFrom(a.Unmap(), bits), true
 }
 
-// retry repeats a netlink dump that a concurrent change has interrupted. If all attempts were interrupted,
-// it returns the last, incomplete list with netlink.ErrDumpInterrupted.
+// retry repeats a netlink dump that a concurrent change has interrupted. If all attempts were
+// interrupted, it returns the last, incomplete list with netlink.ErrDumpInterrupted.
 func retry[T any](list func() ([]T, error)) ([]T, error) {
 	const retries = 10
 	for range retries {

@@ -10,9 +10,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ConnectedRoute is the route to the network of a device's address, in the main table. The kernel or a
-// DHCP client adds it together with the address. Without it the host may not reach the neighbours there,
-// so the agent restores it if a program has removed it.
+// ConnectedRoute is the route to the network of a device's address, in the main table. The kernel
+// or a DHCP client adds it together with the address. Without it the host may not reach the
+// neighbours there, so the agent restores it if a program has removed it.
 type ConnectedRoute struct {
 	Device   string       `json:"device"`
 	Prefix   netip.Prefix `json:"prefix"`
@@ -21,9 +21,10 @@ type ConnectedRoute struct {
 	Protocol int          `json:"protocol"` // its origin, rtm_protocol: RTPROT_KERNEL, _DHCP, …
 }
 
-// ConnectedRoutes returns the connected routes of a device in the main table, and those of known, which
-// may be of several devices, that are missing although the device has their address. No route is missing
-// if the host has another route to the same network. A device that is down, or in a VRF, has no routes.
+// ConnectedRoutes returns the connected routes of a device in the main table, and those of known,
+// which may be of several devices, that are missing although the device has their address. No route
+// is missing if the host has another route to the same network. A device that is down, or in a VRF,
+// has no routes.
 func ConnectedRoutes(device string, known []ConnectedRoute) (have, missing []ConnectedRoute, err error) {
 	l, err := find(device)
 	if err != nil {
@@ -84,8 +85,8 @@ func hasConnectedRoute(a netlink.Addr, prefix netip.Prefix) bool {
 	return !isSingle4 && !hasPeer
 }
 
-// withSource returns the route with its source or, if that is no longer one of the device's addresses,
-// with the given source.
+// withSource returns the route with its source or, if that is no longer one of the device's
+// addresses, with the given source.
 func withSource(r ConnectedRoute, source netip.Addr, addresses []netlink.Addr) ConnectedRoute {
 	isSource := func(a netlink.Addr) bool {
 		p, ok := prefixOf(a.IPNet)
@@ -166,9 +167,9 @@ func AddConnectedRoute(r ConnectedRoute) error {
 // kernelMetric6 is IP6_RT_PRIO_ADDRCONF of net/ipv6.h.
 const kernelMetric6 = 256
 
-// MissingConnectedRoutes returns the connected routes that the device lacks, of those that the kernel adds
-// with these addresses and with an IPv6 link-local address. Unlike ConnectedRoutes it needs no routes from
-// before.
+// MissingConnectedRoutes returns the connected routes that the device lacks, of those that the
+// kernel adds with these addresses and with an IPv6 link-local address. Unlike ConnectedRoutes it
+// needs no routes from before.
 func MissingConnectedRoutes(device string, addresses []netip.Prefix) ([]ConnectedRoute, error) {
 	known := []ConnectedRoute{
 		{

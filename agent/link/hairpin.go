@@ -15,9 +15,9 @@ import (
 const hairpinProtocol = 111
 
 // Hairpin is the host's configuration on the gateway bridge for packets between the host and OVN's
-// gateway router, which has the same address as the host. In addition to the bridge's own addresses and
-// routes, the host gets masquerade addresses, permanent neighbours that stand for OVN, and routes
-// through them.
+// gateway router, which has the same address as the host. In addition to the bridge's own addresses
+// and routes, the host gets masquerade addresses, permanent neighbours that stand for OVN, and
+// routes through them.
 type Hairpin struct {
 	Addresses  []netip.Addr // the host's; deprecated, so the kernel never selects them as source by itself
 	Neighbours []netip.Addr // permanent, all with MAC

@@ -20,8 +20,8 @@ type Hop struct {
 	Via netip.Addr
 }
 
-// region is a part of a family's addresses. A route covers it if the route contains a probe, and has a
-// prefix of at most bits.
+// region is a part of a family's addresses. A route covers it if the route contains a probe, and
+// has a prefix of at most bits.
 type region struct {
 	probes []netip.Addr // addresses in it, to which few hosts have routes of their own
 	bits   int          // length of the region's prefix
@@ -29,8 +29,8 @@ type region struct {
 }
 
 // regions returns the parts of the family's addresses to which the kernel may have different
-// routes: 0.0.0.0/1 and 128.0.0.0/1, or 2000::/4, 3000::/4 and the local addresses fc00::/7. VPNs and
-// operators divide default routes at these boundaries.
+// routes: 0.0.0.0/1 and 128.0.0.0/1, or 2000::/4, 3000::/4 and the local addresses fc00::/7. VPNs
+// and operators divide default routes at these boundaries.
 func regions(is4 bool) []region {
 	addrs := func(texts ...string) []netip.Addr {
 		var out []netip.Addr
@@ -64,12 +64,13 @@ func Everything(is4 bool) netip.Prefix {
 }
 
 // Hops asks the kernel for its routes from an address to the networks outside that leave by the
-// device: it looks up the route to a probe in each region. Unlike a list of routes, the answer includes
-// rules, all tables, nexthop objects and the preference of IPv6 routers. Routes to a part of a region,
-// such as 10.0.0.0/8, are not included.
+// device: it looks up the route to a probe in each region. Unlike a list of routes, the answer
+// includes rules, all tables, nexthop objects and the preference of IPv6 routers. Routes to a part
+// of a region, such as 10.0.0.0/8, are not included.
 //
-// If all regions have the same next hop, Hops returns one for Everything. Otherwise the list is sorted
-// by prefix. It is empty if the device has no route, or if the host does not have the source address.
+// If all regions have the same next hop, Hops returns one for Everything. Otherwise the list is
+// sorted by prefix. It is empty if the device has no route, or if the host does not have the source
+// address.
 func Hops(device string, source netip.Addr) ([]Hop, error) {
 	l, err := find(device)
 	if err != nil {
@@ -107,9 +108,9 @@ func Hops(device string, source netip.Addr) ([]Hop, error) {
 	return out, nil
 }
 
-// hop returns the next hop of the kernel's route by the device that covers the region, without Device.
-// It returns false without such a route. It tries several probes, because a longer route may hide the
-// one that covers the region.
+// hop returns the next hop of the kernel's route by the device that covers the region, without
+// Device. It returns false without such a route. It tries several probes, because a longer route
+// may hide the one that covers the region.
 func (r region) hop(l netlink.Link, source netip.Addr) (Hop, bool, error) {
 	index := l.Attrs().Index
 	for _, to := range r.probes {
@@ -160,9 +161,9 @@ func matchingRoute(to netip.Addr, o netlink.RouteGetOptions) (*netlink.Route, er
 	return &routes[0], nil
 }
 
-// hopBy returns the next hop of a route by the device with this index. It returns false if the route has
-// none there, is nil, or is not a unicast route. Of several it returns the one with the lowest address,
-// so that the choice is stable.
+// hopBy returns the next hop of a route by the device with this index. It returns false if the
+// route has none there, is nil, or is not a unicast route. Of several it returns the one with the
+// lowest address, so that the choice is stable.
 func hopBy(index int, r *netlink.Route) (Hop, bool) {
 	if r == nil || r.Type != unix.RTN_UNICAST {
 		return Hop{}, false
@@ -230,8 +231,8 @@ func DefaultDevice() (string, error) {
 	return "", nil
 }
 
-// OutsideDevice returns the device by which the host's own packets to the networks outside leave, or ""
-// without a route to one of the regions.
+// OutsideDevice returns the device by which the host's own packets to the networks outside leave,
+// or "" without a route to one of the regions.
 func OutsideDevice(is4 bool) (string, error) {
 	for _, r := range regions(is4) {
 		route, err := matchingRoute(r.probes[0], netlink.RouteGetOptions{})

@@ -19,8 +19,8 @@ type Neighbour struct {
 // ethernetLen is the length of an Ethernet address.
 const ethernetLen = 6
 
-// NeighbourTowards returns the neighbour to which the kernel sends packets for the address: the next hop
-// of its route, or the address itself.
+// NeighbourTowards returns the neighbour to which the kernel sends packets for the address: the
+// next hop of its route, or the address itself.
 func NeighbourTowards(a netip.Addr) (Neighbour, error) {
 	routes, err := netlink.RouteGet(a.AsSlice())
 	if err == nil && len(routes) == 0 {
@@ -122,8 +122,9 @@ func ProbeNeighbours(neighbours []Neighbour) error {
 	return errors.Join(errs...)
 }
 
-// probe makes the kernel resolve or confirm one neighbour. state is that of its entry, if it is known. A
-// request with NTF_USE starts a resolution, and one with the state NUD_PROBE confirms an entry.
+// probe makes the kernel resolve or confirm one neighbour. state is that of its entry, if it is
+// known. A request with NTF_USE starts a resolution, and one with the state NUD_PROBE confirms an
+// entry.
 func probe(n netlink.Neigh, state int, known bool) error {
 	const settled = netlink.NUD_REACHABLE | netlink.NUD_STALE | netlink.NUD_DELAY
 

@@ -21,9 +21,9 @@ import (
 // sock_diag is not used, because kernels may lack it for raw sockets.
 var rawFiles = []string{"/proc/thread-self/net/raw", "/proc/thread-self/net/raw6"}
 
-// RawProtos returns the protocols without ports for which the host has raw sockets, sorted and without
-// duplicates. Remote is the socket's peer if it is connected, otherwise unspecified. ICMP is excluded,
-// and so are sockets that only receive packets from the host itself.
+// RawProtos returns the protocols without ports for which the host has raw sockets, sorted and
+// without duplicates. Remote is the socket's peer if it is connected, otherwise unspecified. ICMP
+// is excluded, and so are sockets that only receive packets from the host itself.
 func RawProtos() ([]HostProto, error) {
 	var out []HostProto
 
@@ -61,8 +61,9 @@ var withPorts = []uint8{
 	unix.IPPROTO_ICMPV6,
 }
 
-// readRaw reads the format of /proc/net/raw and raw6. After a header, each line has a number, the local and
-// the remote address (parseRawEnd), and more fields. The protocol is in place of the local port.
+// readRaw reads the format of /proc/net/raw and raw6. After a header, each line has a number, the
+// local and the remote address (parseRawEnd), and more fields. The protocol is in place of the
+// local port.
 func readRaw(r io.Reader) ([]HostProto, error) {
 	var out []HostProto
 
@@ -95,8 +96,8 @@ func readRaw(r io.Reader) ([]HostProto, error) {
 	return out, lines.Err()
 }
 
-// parseRawEnd parses an address and a number, such as "0100007F:0059". The address consists of 32-bit words
-// in host byte order.
+// parseRawEnd parses an address and a number, such as "0100007F:0059". The address consists of
+// 32-bit words in host byte order.
 func parseRawEnd(s string) (netip.Addr, uint16, error) {
 	words, number, ok := strings.Cut(s, ":")
 	n, err := strconv.ParseUint(number, 16, 16)

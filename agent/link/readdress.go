@@ -10,9 +10,10 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// ReaddressPod changes the MAC address, addresses and default routes of a pod's interface to those of p.
-// To change the MAC address it sets the interface down for a moment. Otherwise the IPv6 link-local
-// address would still be derived from the old MAC, and OVN drops neighbour discovery from it.
+// ReaddressPod changes the MAC address, addresses and default routes of a pod's interface to those
+// of p. To change the MAC address it sets the interface down for a moment. Otherwise the IPv6
+// link-local address would still be derived from the old MAC, and OVN drops neighbour discovery
+// from it.
 func ReaddressPod(p PodInterface) error {
 	return InNetns(p.Netns, func() error {
 		l, err := find(p.Name)

@@ -138,9 +138,10 @@ func routesOf(l netlink.Link, family int) ([]netlink.Route, error) {
 	return list, nil
 }
 
-// putRoute adds or replaces the route, unless have, the device's present routes, contains it. The kernel
-// announces an IPv6 route even if an identical one replaces it. At each announcement ovs-vswitchd
-// deletes the neighbours of its tunnels, and loses their packets until they are resolved again.
+// putRoute adds or replaces the route, unless have, the device's present routes, contains it. The
+// kernel announces an IPv6 route even if an identical one replaces it. At each announcement
+// ovs-vswitchd deletes the neighbours of its tunnels, and loses their packets until they are
+// resolved again.
 func putRoute(have []netlink.Route, want netlink.Route) error {
 	if slices.ContainsFunc(have, func(r netlink.Route) bool { return sameRoute(r, want) }) {
 		return nil

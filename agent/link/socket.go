@@ -22,8 +22,8 @@ type Socket struct {
 	Listening bool           // a TCP listener, or an unconnected UDP socket
 }
 
-// States of include/net/tcp_states.h, which also describe UDP sockets: tcpEstablished is a connected one,
-// tcpClose one that is not connected.
+// States of include/net/tcp_states.h, which also describe UDP sockets: tcpEstablished is a
+// connected one, tcpClose one that is not connected.
 const (
 	tcpEstablished   = 1
 	tcpTimeWait      = 6
@@ -32,8 +32,9 @@ const (
 	tcpBoundInactive = 13 // in requests: bound sockets that neither listen nor are connected
 )
 
-// Sockets returns the sockets with a local port in first..last that are reachable from outside, which
-// excludes those on loopback and connections in TIME_WAIT. The list is sorted and without duplicates.
+// Sockets returns the sockets with a local port in first..last that are reachable from outside,
+// which excludes those on loopback and connections in TIME_WAIT. The list is sorted and without
+// duplicates.
 func Sockets(first, last uint16) ([]Socket, error) {
 	var out []Socket
 
@@ -98,8 +99,8 @@ func socketsOf(proto uint8) ([]*netlink.Socket, error) {
 }
 
 // BoundTCP returns the TCP sockets with a local port in first..last that are bound but neither
-// listen nor are connected, except on loopback. Sockets does not return them. Linux before 6.8 does not
-// list them, so the result is empty there.
+// listen nor are connected, except on loopback. Sockets does not return them. Linux before 6.8 does
+// not list them, so the result is empty there.
 func BoundTCP(first, last uint16) ([]Socket, error) {
 	all, err := localAddresses(unix.IPPROTO_TCP, tcpBoundInactive)
 	if err != nil {
@@ -167,12 +168,12 @@ func localAddresses(proto, state uint8) ([]netip.AddrPort, error) {
 // ErrNoSocketDestroy means that the kernel was built without CONFIG_INET_DIAG_DESTROY.
 var ErrNoSocketDestroy = errors.New("kernel lacks CONFIG_INET_DIAG_DESTROY")
 
-// DestroyUDP destroys the namespace's UDP sockets that were connected to a frontend of a Service and are
-// translated to one of peers, its backends. It returns their number. The next use of such a socket fails
-// with ECONNABORTED, and it has no peer any more. Otherwise a client would not learn that its backend is
-// gone. translated reports whether the connection of the socket with that cookie was translated to the
-// peer (bpf.Sock.Translated). Sockets that chose the peer themselves stay. The error wraps
-// ErrNoSocketDestroy if the kernel lacks support.
+// DestroyUDP destroys the namespace's UDP sockets that were connected to a frontend of a Service
+// and are translated to one of peers, its backends. It returns their number. The next use of such a
+// socket fails with ECONNABORTED, and it has no peer any more. Otherwise a client would not learn
+// that its backend is gone. translated reports whether the connection of the socket with that
+// cookie was translated to the peer (bpf.Sock.Translated). Sockets that chose the peer themselves
+// stay. The error wraps ErrNoSocketDestroy if the kernel lacks support.
 func DestroyUDP(
 	peers []netip.AddrPort,
 	translated func(cookie uint64, peer netip.AddrPort) (bool, error),
@@ -189,11 +190,11 @@ func DestroyUDP(
 	return destroyConnected(connectedTo(all, peers), translated, true)
 }
 
-// DestroyUntranslatedUDP destroys the namespace's UDP sockets that are connected to the address of one
-// of the frontends itself, because they connected before the frontend existed. It returns their number.
-// As with DestroyUDP, the client's next use fails. When the client connects again, the socket is
-// translated. A socket stays if its peer is a socket of this namespace, at one of the addresses own or at
-// loopback. translated and the error are those of DestroyUDP.
+// DestroyUntranslatedUDP destroys the namespace's UDP sockets that are connected to the address of
+// one of the frontends itself, because they connected before the frontend existed. It returns their
+// number. As with DestroyUDP, the client's next use fails. When the client connects again, the
+// socket is translated. A socket stays if its peer is a socket of this namespace, at one of the
+// addresses own or at loopback. translated and the error are those of DestroyUDP.
 func DestroyUntranslatedUDP(
 	frontends []netip.AddrPort,
 	own []netip.Addr,
@@ -252,8 +253,8 @@ func connectedTo(all []*netlink.Socket, peers []netip.AddrPort) []*netlink.Socke
 	return out
 }
 
-// destroyConnected destroys those of the connected sockets that are translated, if ofFrontend is set,
-// and otherwise those that are not. It returns their number.
+// destroyConnected destroys those of the connected sockets that are translated, if ofFrontend is
+// set, and otherwise those that are not. It returns their number.
 func destroyConnected(
 	sockets []*netlink.Socket,
 	translated func(cookie uint64, peer netip.AddrPort) (bool, error),
@@ -347,8 +348,8 @@ func diagAddr(family uint8, ip net.IP) []byte {
 	return b
 }
 
-// diagLocal reads the local address and port of struct inet_diag_msg of linux/inet_diag.h, which has
-// inet_diag_sockid at offset 4.
+// diagLocal reads the local address and port of struct inet_diag_msg of linux/inet_diag.h, which
+// has inet_diag_sockid at offset 4.
 func diagLocal(m []byte) (netip.AddrPort, error) {
 	const portAt, addrAt, remoteAt = 4, 8, 24
 	if len(m) < remoteAt {

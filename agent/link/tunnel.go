@@ -13,8 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// HostProto is an IP protocol without ports that the host itself uses with a peer. HostProtos finds it by
-// tunnels and IPsec, RawProtos by raw sockets.
+// HostProto is an IP protocol without ports that the host itself uses with a peer. HostProtos finds
+// it by tunnels and IPsec, RawProtos by raw sockets.
 type HostProto struct {
 	Remote netip.Addr // the peer; unspecified, of either family: any peer
 	Proto  uint8      // IP protocol, such as unix.IPPROTO_GRE
@@ -93,8 +93,8 @@ func innerProtos(proto uint8, all ...uint8) []uint8 {
 	return all
 }
 
-// protosTo returns the protocols of a tunnel to a remote address. encap is the tunnel's UDP encapsulation,
-// 0 for none: a tunnel over UDP has no such protocols.
+// protosTo returns the protocols of a tunnel to a remote address. encap is the tunnel's UDP
+// encapsulation, 0 for none: a tunnel over UDP has no such protocols.
 func protosTo(remote, local net.IP, encap uint16, protos ...uint8) []HostProto {
 	if encap != 0 { // over UDP
 		return nil

@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// PodInterface is a veth pair. The host's end is in the caller's namespace, the pod's end is in the pod's
-// namespace and has the pod's addresses and default routes.
+// PodInterface is a veth pair. The host's end is in the caller's namespace, the pod's end is in the
+// pod's namespace and has the pod's addresses and default routes.
 type PodInterface struct {
 	HostName   string // of the host's end
 	Netns      string // path of the pod's namespace
@@ -156,8 +156,8 @@ func configurePod(p PodInterface) error {
 	return nil
 }
 
-// CheckPodInterface returns nil if the pair is as SyncPodInterface creates it, otherwise an error that
-// describes the first deviation. Additional addresses and routes are none.
+// CheckPodInterface returns nil if the pair is as SyncPodInterface creates it, otherwise an error
+// that describes the first deviation. Additional addresses and routes are none.
 func CheckPodInterface(p PodInterface) error {
 	host, err := Get(p.HostName)
 	if err != nil {

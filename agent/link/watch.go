@@ -23,14 +23,14 @@ import (
 //   - it lost a tc filter or qdisc
 //
 // It calls changed with "" after a change that may concern any device: of addresses, of routes that
-// Hops may return, of routing rules or nexthop objects. It also does so at the start, and whenever events
-// may have been lost. It returns nil when ctx ends. changed must not block.
+// Hops may return, of routing rules or nexthop objects. It also does so at the start, and whenever
+// events may have been lost. It returns nil when ctx ends. changed must not block.
 func Watch(ctx context.Context, log *slog.Logger, changed func(device string)) error {
 	return keepWatching(ctx, log, func() error { return watchOnce(ctx, changed) }, func() { changed("") })
 }
 
-// keepWatching repeats watch, which returns an error when events may have been lost, until ctx ends. After
-// each error it calls lost. It returns nil.
+// keepWatching repeats watch, which returns an error when events may have been lost, until ctx
+// ends. After each error it calls lost. It returns nil.
 func keepWatching(ctx context.Context, log *slog.Logger, watch func() error, lost func()) error {
 	for ctx.Err() == nil {
 		err := watch()
@@ -51,8 +51,8 @@ func keepWatching(ctx context.Context, log *slog.Logger, watch func() error, los
 	return nil
 }
 
-// firstErrors returns a channel and a function that sends errors to it. The function never blocks: it
-// drops errors for which the channel has no room.
+// firstErrors returns a channel and a function that sends errors to it. The function never blocks:
+// it drops errors for which the channel has no room.
 func firstErrors() (errs <-chan error, send func(error)) {
 	failed := make(chan error, 4)
 
@@ -64,8 +64,8 @@ func firstErrors() (errs <-chan error, send func(error)) {
 	}
 }
 
-// watchOnce is Watch until events may have been lost, and then returns the reason. The end of done ends
-// its subscriptions.
+// watchOnce is Watch until events may have been lost, and then returns the reason. The end of done
+// ends its subscriptions.
 func watchOnce(ctx context.Context, changed func(string)) error {
 	done := make(chan struct{})
 	defer close(done)
@@ -143,8 +143,8 @@ func watchOnce(ctx context.Context, changed func(string)) error {
 	}
 }
 
-// nameOf returns the name of the device with this index, or "" if the device is gone. Its removal has an
-// event of its own.
+// nameOf returns the name of the device with this index, or "" if the device is gone. Its removal
+// has an event of its own.
 func nameOf(index int) string {
 	l, err := netlink.LinkByIndex(index)
 	if err != nil {
@@ -171,7 +171,8 @@ func leadsOutside(route netlink.Route) bool {
 // adds filters.
 func subscribeFilters(out chan<- int, done <-chan struct{}, failed func(error)) error {
 	return subscribe(done, failed, func(m syscall.NetlinkMessage) {
-		// struct tcmsg of linux/rtnetlink.h begins with the family, padding, and the interface index.
+		// struct tcmsg of linux/rtnetlink.h begins with the family, padding, and the interface
+		// index.
 		const indexAt, indexEnd = 4, 8
 
 		isRemoval := m.Header.Type == unix.RTM_DELTFILTER || m.Header.Type == unix.RTM_DELQDISC
@@ -187,8 +188,8 @@ func subscribeFilters(out chan<- int, done <-chan struct{}, failed func(error)) 
 }
 
 // subscribeRules sends a value after changes of routing rules and of nexthop objects, until done is
-// closed. out must have room for one value. Nexthop objects matter because the kernel does not announce
-// the routes that are lost with them.
+// closed. out must have room for one value. Nexthop objects matter because the kernel does not
+// announce the routes that are lost with them.
 func subscribeRules(out chan<- struct{}, done <-chan struct{}, failed func(error)) error {
 	return subscribe(done, failed, func(syscall.NetlinkMessage) {
 		select {
@@ -237,9 +238,9 @@ func subscribe(
 	return nil
 }
 
-// WatchNeighbours calls changed with each neighbour whose entry in the kernel has changed. Device is ""
-// if the device is gone. It calls changed with the zero Neighbour at the start, and whenever events may
-// have been lost. It returns nil when ctx ends. changed must not block.
+// WatchNeighbours calls changed with each neighbour whose entry in the kernel has changed. Device
+// is "" if the device is gone. It calls changed with the zero Neighbour at the start, and whenever
+// events may have been lost. It returns nil when ctx ends. changed must not block.
 func WatchNeighbours(ctx context.Context, log *slog.Logger, changed func(Neighbour)) error {
 	watch := func() error { return watchNeighbours(ctx, changed) }
 	lost := func() { changed(Neighbour{}) }

@@ -1,10 +1,11 @@
 // Package nested connects pods' interfaces to the network of a virtual machine's NIC. Each pod has
-// a VLAN tag there. BPF programs (bpf/nested.bpf.c) push the tag on a packet that leaves the pod, and
-// deliver a packet with the tag to the pod. The host reaches its pods directly, without the NIC.
+// a VLAN tag there. BPF programs (bpf/nested.bpf.c) push the tag on a packet that leaves the pod,
+// and deliver a packet with the tag to the pod. The host reaches its pods directly, without the
+// NIC.
 //
-// A connection of a pod has three parts: routes and neighbours between host and pod (link.PodPath), the
-// program on the host's end of the veth pair, and entries in the programs' maps. Programs and maps
-// are pinned, so pods stay connected without an agent.
+// A connection of a pod has three parts: routes and neighbours between host and pod (link.PodPath),
+// the program on the host's end of the veth pair, and entries in the programs' maps. Programs and
+// maps are pinned, so pods stay connected without an agent.
 package nested
 
 import (
@@ -67,8 +68,8 @@ type NIC struct {
 }
 
 // Sync attaches the programs to the NIC and writes the tables. It is idempotent, repairs what
-// others have removed, and follows a NIC that was recreated. Pods stay connected. Until the first Sync,
-// methods that need the programs return errNoNIC.
+// others have removed, and follows a NIC that was recreated. Pods stay connected. Until the first
+// Sync, methods that need the programs return errNoNIC.
 func (n *Network) Sync(nic NIC) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -95,7 +96,8 @@ func (n *Network) Sync(nic NIC) error {
 	return errors.Join(n.programs.SetHost(nic.Host), n.programs.SetTags(nic.Tags))
 }
 
-// load replaces the programs by those of the NIC with this interface index. It must be called with mu held.
+// load replaces the programs by those of the NIC with this interface index. It must be called with
+// mu held.
 func (n *Network) load(nic int) error {
 	loaded, err := bpf.LoadNested(bpf.NestedOptions{NIC: nic, PinDir: n.pinDir, Clsact: clsact(), Log: n.log})
 	if err != nil {
@@ -123,7 +125,8 @@ func (n *Network) Close() {
 	n.programs = nil
 }
 
-// withPrograms calls f with the programs, or returns errNoNIC while none are loaded. It holds mu during f.
+// withPrograms calls f with the programs, or returns errNoNIC while none are loaded. It holds mu
+// during f.
 func (n *Network) withPrograms(f func(*bpf.Nested) error) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -198,8 +201,8 @@ func checkAttached(programs *bpf.Nested, host string, ifindex int) error {
 func (n *Network) Reset(ctx context.Context, host string) error { return n.Release(ctx, host) }
 
 // Release closes the connection of a device: no packet reaches the pod any more, and none leaves
-// it. It also closes the connections of all devices that are gone: the maps have only interface indexes,
-// so they do not show which of these was the given one.
+// it. It also closes the connections of all devices that are gone: the maps have only interface
+// indexes, so they do not show which of these was the given one.
 //
 // Release sets the device down first. Without a program, its packets would reach the host's stack.
 func (n *Network) Release(_ context.Context, host string) error {
@@ -233,8 +236,8 @@ func (n *Network) Release(_ context.Context, host string) error {
 	return err
 }
 
-// List returns the connections by the devices' names. It leaves out devices without the program. IsOf of a
-// Connection also checks the path between host and pod.
+// List returns the connections by the devices' names. It leaves out devices without the program.
+// IsOf of a Connection also checks the path between host and pod.
 func (n *Network) List(context.Context) (map[string]podnet.Connection, error) {
 	devices, err := devices()
 	if err != nil {
@@ -334,7 +337,8 @@ func equalPods(a, b bpf.NestedPod) bool {
 		slices.Equal(addresses(a), addresses(b))
 }
 
-// path returns the direct path between the host and a pod. GatewayMACs may be shorter than Gateways.
+// path returns the direct path between the host and a pod. GatewayMACs may be shorter than
+// Gateways.
 func path(host string, p podnet.Pod) link.PodPath {
 	out := link.PodPath{
 		HostName: host, Netns: p.Netns, Name: p.Interface, MAC: p.MAC, Addresses: p.IPs(),

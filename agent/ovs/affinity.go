@@ -32,26 +32,28 @@ const (
 // them. Neither the learned flows nor the agent's are, so they cause no events.
 const newConnections = "ct_state=+new+trk"
 
-// AffinityFlows maintains the flows on the integration bridge with which session affinity of Services
-// loses no packets.
+// AffinityFlows maintains the flows on the integration bridge with which session affinity of
+// Services loses no packets.
 //
-// For each endpoint of a Service with affinity, OVN has a learning flow in one table of each logical
-// switch and router. Its only action is learn: it adds a learned flow for the client, which selects
-// the same endpoint for the client's next connections, to another table. The packet ends there. OVN's
-// program drops the first packet of a client on purpose, because a client repeats it. Clients of UDP do
-// not, and Open vSwitch's own connection tracker does not translate the repeated packet.
+// For each endpoint of a Service with affinity, OVN has a learning flow in one table of each
+// logical switch and router. Its only action is learn: it adds a learned flow for the client, which
+// selects the same endpoint for the client's next connections, to another table. The packet ends
+// there. OVN's program drops the first packet of a client on purpose, because a client repeats it.
+// Clients of UDP do not, and Open vSwitch's own connection tracker does not translate the repeated
+// packet.
 //
-// The agent adds two flows to each table with learning flows. The first one looks the packet up in the
-// table a second time, so that OVN's flow learns from it, and then passes the packet to the next table.
-// Their number depends neither on Services nor on endpoints.
+// The agent adds two flows to each table with learning flows. The first one looks the packet up in
+// the table a second time, so that OVN's flow learns from it, and then passes the packet to the
+// next table. Their number depends neither on Services nor on endpoints.
 //
 // Three more flows, in the table of learned flows, keep connections of one client together.
 // Otherwise a second connection could match the datapath flow of the first one, for as long as
 // Open vSwitch has not replaced this flow, and would reach another endpoint. So datapath flows of
 // clients that are not learned yet match the client's port, too.
 //
-// learners.wanted has the flows. One goroutine follows OVN's learning flows (follow), another writes the
-// agent's (maintainFlows). docs/decisions/0057-first-packet-with-affinity.md has the reasons.
+// learners.wanted has the flows. One goroutine follows OVN's learning flows (follow), another
+// writes the agent's (maintainFlows). docs/decisions/0057-first-packet-with-affinity.md has the
+// reasons.
 type AffinityFlows struct {
 	RunDir, Bridge string
 	// Changed is called when Fault begins or ceases to return an error.
@@ -86,8 +88,8 @@ func RemoveAffinityFlows(ctx context.Context, rundir string) error {
 	return err
 }
 
-// Fault returns the error if the flows could not be written several times in a row, otherwise nil. A
-// bridge that cannot be reached is not a fault of the flows.
+// Fault returns the error if the flows could not be written several times in a row, otherwise nil.
+// A bridge that cannot be reached is not a fault of the flows.
 func (a *AffinityFlows) Fault() error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -95,8 +97,8 @@ func (a *AffinityFlows) Fault() error {
 	return a.fault
 }
 
-// Run maintains the flows until ctx ends, and then returns nil. The flows remain: connections continue
-// without the agent.
+// Run maintains the flows until ctx ends, and then returns nil. The flows remain: connections
+// continue without the agent.
 func (a *AffinityFlows) Run(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return a.follow(ctx) })
@@ -259,8 +261,8 @@ func reachable(ctx context.Context, rundir, bridge string) bool {
 	return true
 }
 
-// learners are OVN's learning flows. There can be hundreds of thousands, because each node has those
-// of all nodes' ports, so learners stores only a hash of each flow.
+// learners are OVN's learning flows. There can be hundreds of thousands, because each node has
+// those of all nodes' ports, so learners stores only a hash of each flow.
 type learners struct {
 	seed   maphash.Seed
 	flows  map[uint64]learner // by the hash of table and match
@@ -286,8 +288,8 @@ type learnerCount struct {
 	learned        uint8 // the table of the learned flows
 }
 
-// event notes an event of the monitor. It reports whether other flows of the agent may be wanted now, or
-// may be lost: when ovn-controller connects, it removes all flows, its own first.
+// event notes an event of the monitor. It reports whether other flows of the agent may be wanted
+// now, or may be lost: when ovn-controller connects, it removes all flows, its own first.
 func (l *learners) event(line string) bool {
 	kind, key, actions := parseEvent(line)
 
@@ -324,8 +326,8 @@ func (l *learners) event(line string) bool {
 	return changed
 }
 
-// count adds n, 1 or -1, to the count of the flow's table, and reports whether the flow is the first or
-// was the last of its kind there.
+// count adds n, 1 or -1, to the count of the flow's table, and reports whether the flow is the
+// first or was the last of its kind there.
 func (l *learners) count(f learner, n int) bool {
 	c := l.tables[f.logicalTable]
 	c.learned = f.learned
@@ -346,26 +348,26 @@ func (l *learners) count(f learner, n int) bool {
 	return (before == 0) != (*counter == 0)
 }
 
-// Values of register 15, OVN's logical output port, during the second lookup. OVN sets the output port in
-// later tables, so it is 0 before.
+// Values of register 15, OVN's logical output port, during the second lookup. OVN sets the output
+// port in later tables, so it is 0 before.
 const (
 	lookedUp   = "0x6f766e61" // the second lookup has begun
 	notLearned = "0x6f766e62" // no learning flow of OVN matches the packet
 )
 
-// keepPorts is an action that makes the datapath flow match addresses and ports: hashing reads them. The
-// result, a hash modulo 1, is always 0.
+// keepPorts is an action that makes the datapath flow match addresses and ports: hashing reads
+// them. The result, a hash modulo 1, is always 0.
 const keepPorts = "multipath(symmetric_l3l4+udp,0,modulo_n,1,0,NXM_NX_REG15[0])"
 
 // wanted returns the agent's flows, in the syntax of FlowSync, in a fixed order.
 //
-// In a table with learning flows, which have priority 100, the first flow precedes them. It sets the
-// register, looks the packet up in the same table and in the table of learned flows, clears the
-// register, and continues in the next table. In the second lookup OVN's flow learns from the packet, or
-// the second flow marks that none matches.
+// In a table with learning flows, which have priority 100, the first flow precedes them. It sets
+// the register, looks the packet up in the same table and in the table of learned flows, clears the
+// register, and continues in the next table. In the second lookup OVN's flow learns from the
+// packet, or the second flow marks that none matches.
 //
-// In the table of learned flows, three flows look at the register. For a packet that was learned from,
-// and for one whose client is not learned, they read the ports for the datapath flow.
+// In the table of learned flows, three flows look at the register. For a packet that was learned
+// from, and for one whose client is not learned, they read the ports for the datapath flow.
 func (l *learners) wanted() []string {
 	var flows []string
 
@@ -400,8 +402,8 @@ func (l *learners) wanted() []string {
 	return flows
 }
 
-// parseEvent parses the line of an event (monitorFlows). kind is ADDED, MODIFIED or DELETED. key is the
-// number of the flow's table, a space, and its match.
+// parseEvent parses the line of an event (monitorFlows). kind is ADDED, MODIFIED or DELETED. key is
+// the number of the flow's table, a space, and its match.
 func parseEvent(line string) (kind, key, actions string) {
 	line, actions, _ = strings.Cut(line, " actions=")
 
@@ -423,8 +425,8 @@ func parseEvent(line string) (kind, key, actions string) {
 	return kind, table + " " + match, actions
 }
 
-// parseLearner returns the flow with this key of parseEvent and these actions, if it learns endpoints.
-// Other flows of OVN learn, too, but without a timeout. An example of the actions:
+// parseLearner returns the flow with this key of parseEvent and these actions, if it learns
+// endpoints. Other flows of OVN learn, too, but without a timeout. An example of the actions:
 //
 //	learn(table=78,idle_timeout=3,delete_learned,…)
 func parseLearner(key, actions string) (learner, bool) {

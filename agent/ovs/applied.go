@@ -43,8 +43,8 @@ func (c *Client) WaitApplied(ctx context.Context) error {
 	}
 }
 
-// nextConfig increments next_cfg, the number of the wanted configuration, and returns it. ovs-vswitchd
-// copies it to cur_cfg when it has applied the database contents.
+// nextConfig increments next_cfg, the number of the wanted configuration, and returns it.
+// ovs-vswitchd copies it to cur_cfg when it has applied the database contents.
 func (c *Client) nextConfig(ctx context.Context) (int, error) {
 	root, err := c.root(ctx)
 	if err != nil {

@@ -10,8 +10,8 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/ovsdb/vswitch"
 )
 
-// Bridge is the part of a bridge that the agent configures. "" and 0 keep the current value of an existing
-// bridge.
+// Bridge is the part of a bridge that the agent configures. "" and 0 keep the current value of an
+// existing bridge.
 type Bridge struct {
 	Name         string
 	DatapathType string            // DatapathSystem or DatapathNetdev
@@ -34,8 +34,8 @@ const (
 	FailStandalone = "standalone" // is a learning switch
 )
 
-// SyncBridge creates the bridge with its internal port, or corrects differences. It does not wait for
-// ovs-vswitchd.
+// SyncBridge creates the bridge with its internal port, or corrects differences. It does not wait
+// for ovs-vswitchd.
 func (c *Client) SyncBridge(ctx context.Context, want Bridge) error {
 	have, err := c.bridge(ctx, want.Name)
 	if err != nil {
@@ -68,8 +68,8 @@ func (c *Client) SyncBridge(ctx context.Context, want Bridge) error {
 	return nil
 }
 
-// addUplink makes device a port of the bridge and records it as the uplink. A device that is a port of
-// any bridge stays there. Unlike the port of HostSwitch.AddPort, the new one survives a boot.
+// addUplink makes device a port of the bridge and records it as the uplink. A device that is a port
+// of any bridge stays there. Unlike the port of HostSwitch.AddPort, the new one survives a boot.
 func (c *Client) addUplink(ctx context.Context, bridge, device string) error {
 	if owner, err := c.bridgeWith(ctx, device); err != nil || owner != "" {
 		return err
@@ -313,6 +313,6 @@ func (c *Client) ofports(
 	return out, nil
 }
 
-// ofportMax is the first reserved port number of OpenFlow 1.0, which OVS uses in its database (LOCAL
-// is 65534).
+// ofportMax is the first reserved port number of OpenFlow 1.0, which OVS uses in its database
+// (LOCAL is 65534).
 const ofportMax = 0xff00

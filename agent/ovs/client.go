@@ -160,8 +160,8 @@ func (c *Client) changed(table string, row model.Model) {
 	}
 }
 
-// steady is the backoff of reconnections, with a constant wait: the server runs on the same machine,
-// and the node does not work without it.
+// steady is the backoff of reconnections, with a constant wait: the server runs on the same
+// machine, and the node does not work without it.
 type steady time.Duration
 
 func (s steady) NextBackOff() time.Duration { return time.Duration(s) }

@@ -68,16 +68,16 @@ func parseCount(out string) (int, error) {
 	return n, nil
 }
 
-// ForgetAddress deletes the datapath's connections to the address, and those whose replies go to it, in
-// all zones. rundir is the run directory of ovs-vswitchd.
+// ForgetAddress deletes the datapath's connections to the address, and those whose replies go to
+// it, in all zones. rundir is the run directory of ovs-vswitchd.
 func ForgetAddress(ctx context.Context, rundir string, a netip.Addr) error {
 	to := "ct_nw_dst=" + a.String()
 	if a.Is6() {
 		to = "ct_ipv6_dst=" + a.String()
 	}
 
-	// dpctl/flush-conntrack matches its first argument with the original direction, and its second one
-	// with the reply direction.
+	// dpctl/flush-conntrack matches its first argument with the original direction, and its second
+	// one with the reply direction.
 	for _, tuples := range [][]string{{to}, {"", to}} {
 		command := append([]string{"dpctl/flush-conntrack"}, tuples...)
 		if _, err := askConntrack(ctx, rundir, command...); err != nil {

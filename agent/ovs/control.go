@@ -11,9 +11,9 @@ import (
 	"time"
 )
 
-// Control is a connection to the control socket of ovs-vswitchd or another daemon of OVS or OVN, as used
-// by ovs-appctl. The protocol is JSON-RPC: a request names a command and its arguments, and the result
-// is the command's output. A Control is not safe for concurrent use.
+// Control is a connection to the control socket of ovs-vswitchd or another daemon of OVS or OVN, as
+// used by ovs-appctl. The protocol is JSON-RPC: a request names a command and its arguments, and
+// the result is the command's output. A Control is not safe for concurrent use.
 type Control struct {
 	conn net.Conn
 	in   *json.Decoder
@@ -100,9 +100,9 @@ func controlSocket(rundir, daemon string) (string, error) {
 	return filepath.Join(rundir, daemon+"."+strings.TrimSpace(string(pid))+".ctl"), nil
 }
 
-// askSwitch sends one command to ovs-vswitchd, whose run directory is rundir, over a connection of its
-// own. ovs-appctl would accept the pid file only in the pid namespace of the process that holds its
-// lock, and so not in a container.
+// askSwitch sends one command to ovs-vswitchd, whose run directory is rundir, over a connection of
+// its own. ovs-appctl would accept the pid file only in the pid namespace of the process that holds
+// its lock, and so not in a container.
 func askSwitch(ctx context.Context, rundir string, argv ...string) (string, error) {
 	path, err := controlSocket(rundir, "ovs-vswitchd")
 	if err != nil {

@@ -47,8 +47,8 @@ func DetectDatapath(genlFamily func(string) bool) (datapath, reason string) {
 }
 
 // CheckDatapath returns an error if the kernel lacks the datapath of the bridge. If the bridge does
-// not exist, the datapath that AddBridge would select counts. ovs-vswitchd reports a bridge without a
-// datapath only in its log.
+// not exist, the datapath that AddBridge would select counts. ovs-vswitchd reports a bridge without
+// a datapath only in its log.
 func (s HostSwitch) CheckDatapath(ctx context.Context, bridge string, genlFamily func(string) bool) error {
 	datapath := s.DatapathType
 

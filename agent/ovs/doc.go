@@ -1,6 +1,6 @@
-// Package ovs is the agent's interface to the node's own Open vSwitch. It leaves keys, rows and flows
-// that the agent does not own unchanged, except where a comment says so. It has three parts, by the
-// sockets of Open vSwitch:
+// Package ovs is the agent's interface to the node's own Open vSwitch. It leaves keys, rows and
+// flows that the agent does not own unchanged, except where a comment says so. It has three parts,
+// by the sockets of Open vSwitch:
 //
 //   - The OVSDB socket, Client (client.go): the settings that ovn-controller reads, bridges and
 //     ports. The methods compare the wanted state with a cache of the database, and write only what
@@ -11,6 +11,6 @@
 //   - The control sockets, Control (control.go): the connection tracker, traces, tunnel neighbours and
 //     statistics of ovs-vswitchd, and the state of ovn-controller.
 //
-// The parameter rundir is the run directory of Open vSwitch, which has the last two kinds of sockets.
-// The package is the agent's only importer of libovsdb.
+// The parameter rundir is the run directory of Open vSwitch, which has the last two kinds of
+// sockets. The package is the agent's only importer of libovsdb.
 package ovs

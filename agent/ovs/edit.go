@@ -32,8 +32,8 @@ func (e *edit) add(ops []ovsdb.Operation, err error) {
 	}
 }
 
-// create creates the rows. Within the transaction, the UUID field of a new row is a name by which other
-// rows refer to it.
+// create creates the rows. Within the transaction, the UUID field of a new row is a name by which
+// other rows refer to it.
 func (e *edit) create(rows ...model.Model) {
 	for _, row := range rows {
 		e.add(e.c.db.Create(row))
@@ -130,8 +130,8 @@ func (e *edit) run(ctx context.Context) ([]ovsdb.OperationResult, error) {
 	return results, nil
 }
 
-// rows returns the rows of T's table for which match returns true, from the cache. what names them in
-// an error.
+// rows returns the rows of T's table for which match returns true, from the cache. what names them
+// in an error.
 func rows[T any](ctx context.Context, c *Client, what string, match func(*T) bool) ([]*T, error) {
 	var out []*T
 	if err := c.db.WhereCache(match).List(ctx, &out); err != nil {

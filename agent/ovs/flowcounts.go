@@ -18,8 +18,9 @@ type FlowCount struct{ Packets, Bytes uint64 }
 // OVS itself reads counts from the datapath with a delay of about half a second. The last part of
 // that is lost when a flow is deleted or the switch ends.
 //
-// Run holds the connection to the bridge and owns the ledger, which does the arithmetic. Read sends Run a
-// request, may be called concurrently, and waits until a round of requests to the switch has ended.
+// Run holds the connection to the bridge and owns the ledger, which does the arithmetic. Read sends
+// Run a request, may be called concurrently, and waits until a round of requests to the switch has
+// ended.
 type FlowCounts struct {
 	RunDir, Bridge string
 
@@ -138,9 +139,9 @@ func (c *FlowCounts) dial(ctx context.Context) (net.Conn, error) {
 
 var errNeverUp = errors.New("connection ended before a first reply")
 
-// serve answers calls of Read until the connection ends. At most one round of requests is pending. The
-// first round of a connection starts without a call; the first of all sets the origin of the sums. serve
-// returns errNeverUp if the connection ended before its first round was complete.
+// serve answers calls of Read until the connection ends. At most one round of requests is pending.
+// The first round of a connection starts without a call; the first of all sets the origin of the
+// sums. serve returns errNeverUp if the connection ended before its first round was complete.
 func (c *FlowCounts) serve(conn net.Conn, packets <-chan ofPacket, l *ledger) error {
 	isUp := false // the first round is complete
 
@@ -228,9 +229,9 @@ const (
 //	type uint16, flags uint16, 4 bytes of padding
 const multipartLen = 8
 
-// removalsRequest returns the request for notifications about deleted flows: OFPT_SET_ASYNC of OpenFlow
-// 1.4 with one property, ofp_async_config_prop_reasons. OVS sends them for flows that have the flag
-// send_flow_rem.
+// removalsRequest returns the request for notifications about deleted flows: OFPT_SET_ASYNC of
+// OpenFlow 1.4 with one property, ofp_async_config_prop_reasons. OVS sends them for flows that have
+// the flag send_flow_rem.
 func removalsRequest() []byte {
 	const (
 		forMaster = 5 // OFPACPT_FLOW_REMOVED_MASTER, also for connections without a role
@@ -246,8 +247,9 @@ func removalsRequest() []byte {
 	return ofMessage(ofSetAsync, 2, property)
 }
 
-// sumRequest returns the request for the sum over all flows of a number: ofp_aggregate_stats_request of
-// OpenFlow 1.4, 7.3.5.3, after the fixed part of a multipart message. The xid of the reply is the number.
+// sumRequest returns the request for the sum over all flows of a number:
+// ofp_aggregate_stats_request of OpenFlow 1.4, 7.3.5.3, after the fixed part of a multipart
+// message. The xid of the reply is the number.
 func sumRequest(number uint8) []byte {
 	const (
 		anyTable        = 0xff        // OFPTT_ALL
@@ -273,8 +275,8 @@ func sumRequest(number uint8) []byte {
 	return ofMessage(ofMultipartRequest, uint32(number), body)
 }
 
-// ReadFlowSums returns the sums, by number (FlowSync), of the counts of the flows on the bridge, each
-// since it was written. Unlike FlowCounts.Read it needs no Run, and leaves out deleted flows.
+// ReadFlowSums returns the sums, by number (FlowSync), of the counts of the flows on the bridge,
+// each since it was written. Unlike FlowCounts.Read it needs no Run, and leaves out deleted flows.
 func ReadFlowSums(
 	ctx context.Context,
 	rundir, bridge string,
@@ -289,8 +291,8 @@ func ReadFlowSums(
 	return l.replies, err
 }
 
-// exchange sends requests over a new connection, and calls take for each received message until take
-// returns true. what names the result in errors.
+// exchange sends requests over a new connection, and calls take for each received message until
+// take returns true. what names the result in errors.
 func (c *FlowCounts) exchange(
 	ctx context.Context,
 	what string,

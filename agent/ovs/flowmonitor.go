@@ -24,10 +24,10 @@ const flowRescan = 30 * time.Second
 // NotRead is the argument of FlowWatch.Observed until all flows are known.
 const NotRead = "not read yet"
 
-// FlowWatch follows the flows of a bridge, and reports their changes and whether one of them observes
-// single packets (Observes). It has two sources: events of ovs-ofctl monitor, and dumps. An event of a
-// modified flow has only its new actions. So events show that a flow begins to observe, and only a dump
-// shows that none does any more.
+// FlowWatch follows the flows of a bridge, and reports their changes and whether one of them
+// observes single packets (Observes). It has two sources: events of ovs-ofctl monitor, and dumps.
+// An event of a modified flow has only its new actions. So events show that a flow begins to
+// observe, and only a dump shows that none does any more.
 type FlowWatch struct {
 	RunDir, Bridge string
 	// Changed is called after flows have changed, and after the connection to the bridge was made
@@ -35,8 +35,8 @@ type FlowWatch struct {
 	// depends on all changes has to look once more a second later.
 	Changed func()
 	// Observed is called when its argument changes. It is an observing flow as soon as one exists,
-	// NotRead while the flows are not known, and "" once all are known and none observes. Calls do not
-	// overlap.
+	// NotRead while the flows are not known, and "" once all are known and none observes. Calls do
+	// not overlap.
 	Observed func(flow string)
 	// Failed is called with the error when the flows cannot be followed, and with nil once they
 	// are.
@@ -49,8 +49,8 @@ type FlowWatch struct {
 	changes   uint64     // number of calls of set: a dump that began before the last one is outdated
 }
 
-// Run follows the flows until ctx ends, and then returns nil. Without ovs-vswitchd it tries again every
-// second.
+// Run follows the flows until ctx ends, and then returns nil. Without ovs-vswitchd it tries again
+// every second.
 func (w *FlowWatch) Run(ctx context.Context) error {
 	w.lost(nil)
 
@@ -116,9 +116,9 @@ func (w *FlowWatch) readEvents(ctx context.Context, wake loop.Signal) error {
 // eventPrefix begins the line of an event.
 const eventPrefix = "event="
 
-// monitorFlows calls handle with each line about a flow that matches, first for all present flows and
-// then for each change, until the connection ends. match has the syntax of ovs-ofctl; "" matches all
-// flows. Lines about flows begin with eventPrefix:
+// monitorFlows calls handle with each line about a flow that matches, first for all present flows
+// and then for each change, until the connection ends. match has the syntax of ovs-ofctl; ""
+// matches all flows. Lines about flows begin with eventPrefix:
 //
 //	event=ADDED table=21 cookie=0x1 udp,metadata=0x5,tp_dst=53 actions=drop
 //
@@ -150,8 +150,8 @@ func monitorFlows(ctx context.Context, rundir, bridge, match string, handle func
 	return fmt.Errorf("monitor flows of %s: ovs-ofctl has ended", bridge)
 }
 
-// readMonitor calls handle with the lines of ovs-ofctl monitor until its end. It returns the last line
-// that belongs to no message, which is the reason of a failure.
+// readMonitor calls handle with the lines of ovs-ofctl monitor until its end. It returns the last
+// line that belongs to no message, which is the reason of a failure.
 func readMonitor(out io.Reader, handle func(line string)) (last string) {
 	lines := bufio.NewReader(out)
 	for {
@@ -187,16 +187,16 @@ func (w *FlowWatch) handleEvent(line string) {
 }
 
 // learnedAffinity reports whether the event is about a flow with which Open vSwitch remembers the
-// endpoint of a Service's client, in OVN's table 78, OFTABLE_CHK_LB_AFFINITY. Only new connections look
-// there. Each client with session affinity causes such a flow, and the flow changes nothing for
-// connections that exist.
+// endpoint of a Service's client, in OVN's table 78, OFTABLE_CHK_LB_AFFINITY. Only new connections
+// look there. Each client with session affinity causes such a flow, and the flow changes nothing
+// for connections that exist.
 func learnedAffinity(event string) bool {
 	return strings.Contains(event, " table=78 idle_timeout=")
 }
 
-// handleAnswer handles the head of a message. The first one on a connection means that later changes of
-// flows cause events, so it triggers a dump. ovs-ofctl still sets the format of packet-in messages, and
-// drops the events that arrive before the answer to that.
+// handleAnswer handles the head of a message. The first one on a connection means that later
+// changes of flows cause events, so it triggers a dump. ovs-ofctl still sets the format of
+// packet-in messages, and drops the events that arrive before the answer to that.
 func (w *FlowWatch) handleAnswer(wake loop.Signal) {
 	w.mu.Lock()
 	wasConnected := w.connected
@@ -281,9 +281,9 @@ const (
 	statelessBit = "load:0x1->NXM_NX_XXREG0[112]"
 )
 
-// Observes reports whether the actions of a flow observe single packets of a connection that is allowed
-// already: OVN's log(), sample(), a meter, a queue or a stateless ACL. Packets that they concern must not
-// take a shortcut past OVS.
+// Observes reports whether the actions of a flow observe single packets of a connection that is
+// allowed already: OVN's log(), sample(), a meter, a queue or a stateless ACL. Packets that they
+// concern must not take a shortcut past OVS.
 func Observes(actions string) bool {
 	for _, word := range []string{logOpcode, "sample(", "meter:", "set_queue:", statelessBit} {
 		if strings.Contains(actions, word) {
@@ -295,8 +295,8 @@ func Observes(actions string) bool {
 }
 
 // PacketObserver returns a setting of OVS or of the bridges that observes single packets, such as
-// "a mirror on br-int", or hands flows to a device ("hw-offload"). It returns "" if none is set. It skips
-// missing bridges.
+// "a mirror on br-int", or hands flows to a device ("hw-offload"). It returns "" if none is set. It
+// skips missing bridges.
 func (c *Client) PacketObserver(ctx context.Context, bridges ...string) (string, error) {
 	root, err := c.root(ctx)
 	if err != nil {

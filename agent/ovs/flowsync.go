@@ -15,9 +15,9 @@ import (
 // and removes them, so a sync ignores them.
 const LearnedCookie = "0x6f766e656c726e"
 
-// FlowSync writes the agent's flows on a bridge: those with the agent's cookie. It leaves flows of other
-// cookies alone, except those of Evict. All compares all flows, and Update writes known differences.
-// A FlowSync is not safe for concurrent use.
+// FlowSync writes the agent's flows on a bridge: those with the agent's cookie. It leaves flows of
+// other cookies alone, except those of Evict. All compares all flows, and Update writes known
+// differences. A FlowSync is not safe for concurrent use.
 //
 // Flows use the syntax of ovs-ofctl dump-flows without cookie
 // ("table=2,priority=10,ip,nw_dst=10.0.0.1 actions=LOCAL"). Table 0 is omitted and the priority is
@@ -164,8 +164,8 @@ func (s *FlowSync) write(ctx context.Context, mods []string) error {
 	return nil
 }
 
-// flowTable contains a bridge's flows. The key of a flow is the part of it before its actions: table,
-// priority and match, such as "table=2,priority=10,ip".
+// flowTable contains a bridge's flows. The key of a flow is the part of it before its actions:
+// table, priority and match, such as "table=2,priority=10,ip".
 type flowTable struct {
 	ours    map[string]string // actions with the flow's number
 	foreign map[string]string // cookies
@@ -289,8 +289,8 @@ func cutNumber(actions string) (string, uint8, error) {
 	return actions, uint8(n), err
 }
 
-// Cookie is the cookie of the agent's flows: "ovnebpf" in ASCII, 7 bytes. The most significant byte,
-// outside of CookieMask, is the flow's number; 0 means none.
+// Cookie is the cookie of the agent's flows: "ovnebpf" in ASCII, 7 bytes. The most significant
+// byte, outside of CookieMask, is the flow's number; 0 means none.
 const (
 	Cookie     = "0x6f766e65627066"
 	CookieMask = "0xffffffffffffff"

@@ -43,8 +43,8 @@ func (c *Client) CheckGateway(ctx context.Context, uplink, bridge string) error 
 	return err
 }
 
-// portBeside returns a port of the bridge that is neither its internal port, nor a patch port, nor one of
-// names. It returns "" without such a port, or without the bridge.
+// portBeside returns a port of the bridge that is neither its internal port, nor a patch port, nor
+// one of names. It returns "" without such a port, or without the bridge.
 func (c *Client) portBeside(ctx context.Context, bridge string, names ...string) (string, error) {
 	have, err := c.bridge(ctx, bridge)
 	if err != nil || have == nil {
@@ -136,8 +136,8 @@ func (c *Client) GatewayBridge(ctx context.Context, device string) (bridge, upli
 	return device, physical[0], nil
 }
 
-// bridgeWith returns the name of the bridge that has a port or an interface with the device's name, or
-// "".
+// bridgeWith returns the name of the bridge that has a port or an interface with the device's name,
+// or "".
 func (c *Client) bridgeWith(ctx context.Context, device string) (string, error) {
 	bridges, err := c.bridges(ctx)
 	if err != nil {
@@ -198,7 +198,8 @@ func (c *Client) bridgePorts(ctx context.Context, b *vswitch.Bridge) ([]bridgePo
 	}
 }
 
-// portsOf is one attempt of bridgePorts. It returns client.ErrNotFound (wrapped) if a row is missing.
+// portsOf is one attempt of bridgePorts. It returns client.ErrNotFound (wrapped) if a row is
+// missing.
 func (c *Client) portsOf(ctx context.Context, b *vswitch.Bridge) ([]bridgePort, error) {
 	var out []bridgePort
 

@@ -63,9 +63,9 @@ const (
 	moreReplies = 1 // OFPMPF_REPLY_MORE
 )
 
-// parseFrontFlows reads entries of a reply: ofp_flow_stats of OpenFlow 1.4, 7.3.5.2. An entry begins with
-// its length, has the packets and bytes at offset 32, and ends in the match: ofp_match, 7.2.2, which is
-// its type, its length, and OXM fields.
+// parseFrontFlows reads entries of a reply: ofp_flow_stats of OpenFlow 1.4, 7.3.5.2. An entry
+// begins with its length, has the packets and bytes at offset 32, and ends in the match: ofp_match,
+// 7.2.2, which is its type, its length, and OXM fields.
 func parseFrontFlows(b []byte) []FrontFlow {
 	const countsAt, matchAt, matchHeader = 32, 48, 4
 
@@ -90,8 +90,8 @@ func parseFrontFlows(b []byte) []FrontFlow {
 	return out
 }
 
-// parseDestination reads the OXM fields of a match (OpenFlow 1.4, 7.2.2.2). It returns false unless they
-// name one destination, without masks. A field is
+// parseDestination reads the OXM fields of a match (OpenFlow 1.4, 7.2.2.2). It returns false unless
+// they name one destination, without masks. A field is
 //
 //	class uint16, field 7 bits, has a mask 1 bit, length of the value uint8, value
 func parseDestination(b []byte) (f FrontFlow, isFront bool) {

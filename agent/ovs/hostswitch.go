@@ -12,8 +12,8 @@ import (
 // movedKey is the key in external_ids of a bridge that HostSwitch created and may delete.
 const movedKey = "ovn-ebpf-nics-to-bridge"
 
-// HostSwitch creates and removes bridges that carry the host's traffic. It is the nicbridge.Switch of a
-// move. A new bridge has no fail mode, so it is a learning switch until it gets flows.
+// HostSwitch creates and removes bridges that carry the host's traffic. It is the nicbridge.Switch
+// of a move. A new bridge has no fail mode, so it is a learning switch until it gets flows.
 type HostSwitch struct {
 	Client       *Client
 	DatapathType string // of new bridges
@@ -35,9 +35,9 @@ func (s HostSwitch) AddBridge(ctx context.Context, name, mac string, mtu int) er
 }
 
 // AddPort adds the device to the bridge and waits until ovs-vswitchd has assigned a port number.
-// The port is transient, because the addresses on the bridge do not survive a boot, and a port without
-// them would only cut the host off. AddPort fails if ovs-vswitchd cannot open the device. It returns
-// ErrForeign (wrapped) if another bridge has the device.
+// The port is transient, because the addresses on the bridge do not survive a boot, and a port
+// without them would only cut the host off. AddPort fails if ovs-vswitchd cannot open the device.
+// It returns ErrForeign (wrapped) if another bridge has the device.
 func (s HostSwitch) AddPort(ctx context.Context, bridge, device string) error {
 	owner, err := s.Client.bridgeWith(ctx, device)
 	if err != nil {

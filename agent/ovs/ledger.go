@@ -2,13 +2,14 @@ package ovs
 
 import "encoding/binary"
 
-// ledger computes the sums of FlowCounts. The switch reports the counts of existing flows on request,
-// and the final count of a deleted flow in a notification, OFPT_FLOW_REMOVED. A sum is the counts of the
-// existing flows plus those of the deleted ones, minus their value at the first round (origin).
+// ledger computes the sums of FlowCounts. The switch reports the counts of existing flows on
+// request, and the final count of a deleted flow in a notification, OFPT_FLOW_REMOVED. A sum is the
+// counts of the existing flows plus those of the deleted ones, minus their value at the first round
+// (origin).
 //
-// A round requests the counts of all numbers: begin starts it, take reads the messages, which are one
-// reply for each number and notifications, and settle ends it. connect precedes the first round of each
-// connection. All arrays are indexed by number. A ledger is not safe for concurrent use.
+// A round requests the counts of all numbers: begin starts it, take reads the messages, which are
+// one reply for each number and notifications, and settle ends it. connect precedes the first round
+// of each connection. All arrays are indexed by number. A ledger is not safe for concurrent use.
 type ledger struct {
 	existing [numberCount]FlowCount // of the existing flows, at the last round
 	deleted  [numberCount]FlowCount // of deleted flows, from notifications
@@ -36,8 +37,8 @@ func (l *ledger) begin(replies int) {
 	l.outstanding = replies
 }
 
-// take reads one message and reports whether the round is complete. It ignores other messages than these,
-// at offsets after ofp_header:
+// take reads one message and reports whether the round is complete. It ignores other messages than
+// these, at offsets after ofp_header:
 //
 //   - ofp_flow_removed of OpenFlow 1.4, 7.4.2: the cookie at 0, packets at 24, bytes at 32
 //   - ofp_aggregate_stats_reply, 7.3.5.3, after the fixed part of a multipart message: packets at 0,
@@ -67,13 +68,13 @@ func (l *ledger) take(p ofPacket) (complete bool) {
 	return false
 }
 
-// settle ends a round. isFirst means that it is the connection's first round. If the existing flows then
-// have fewer packets than before, they were written anew while the ledger was not connected, and the
-// earlier flows were deleted without a notification. So settle adds the last known counts of the earlier
-// flows to the deleted ones.
+// settle ends a round. isFirst means that it is the connection's first round. If the existing flows
+// then have fewer packets than before, they were written anew while the ledger was not connected,
+// and the earlier flows were deleted without a notification. So settle adds the last known counts
+// of the earlier flows to the deleted ones.
 //
-// OVS reports the count of a deleted flow with a delay. Meanwhile the sum would be too low, so the total
-// keeps its last value.
+// OVS reports the count of a deleted flow with a delay. Meanwhile the sum would be too low, so the
+// total keeps its last value.
 func (l *ledger) settle(isFirst bool) {
 	if !l.known {
 		for n := range l.origin {

@@ -11,8 +11,9 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/ovsdb/vswitch"
 )
 
-// This file has two kinds of neighbours: those to which the userspace datapath sends tunnel packets, which
-// it resolves itself (TunnelNeighbours), and those of OVN's logical routers (RouterNeighbour).
+// This file has two kinds of neighbours: those to which the userspace datapath sends tunnel
+// packets, which it resolves itself (TunnelNeighbours), and those of OVN's logical routers
+// (RouterNeighbour).
 
 // TunnelPeers returns the remote ends of ovn-controller's tunnels: the encap address of each other
 // node, as in the southbound database.
@@ -45,8 +46,8 @@ func TunnelNeighbours(ctx context.Context, rundir string) (map[netip.Addr]net.Ha
 	return parseTunnelNeighbours(reply), nil
 }
 
-// SetTunnelNeighbour sets the link-layer address that the userspace datapath has for a neighbour, which
-// it reaches through the bridge. The entry expires like a learned one.
+// SetTunnelNeighbour sets the link-layer address that the userspace datapath has for a neighbour,
+// which it reaches through the bridge. The entry expires like a learned one.
 func SetTunnelNeighbour(
 	ctx context.Context,
 	rundir, bridge string,
@@ -85,9 +86,9 @@ func parseTunnelNeighbours(reply string) map[netip.Addr]net.HardwareAddr {
 // RouterNeighbour returns the link-layer address that a logical router on this node has for a
 // neighbour, from ovn-controller's flow for it. Without such a flow it returns nil.
 //
-// The flow matches the registers with the next hop and sets the Ethernet destination. Its table's number
-// depends on the release of OVN (66 in 23.03). So RouterNeighbour finds the flow by its actions: other
-// flows for the next hop continue in another table.
+// The flow matches the registers with the next hop and sets the Ethernet destination. Its table's
+// number depends on the release of OVN (66 in 23.03). So RouterNeighbour finds the flow by its
+// actions: other flows for the next hop continue in another table.
 func RouterNeighbour(ctx context.Context, rundir string, a netip.Addr) (net.HardwareAddr, error) {
 	for _, match := range nextHopMatches(a) {
 		out, err := ofctl(ctx, nil, "dump-flows", bridgeTarget(rundir, IntegrationBridge), match)
@@ -106,8 +107,8 @@ func RouterNeighbour(ctx context.Context, rundir string, a netip.Addr) (net.Hard
 	return nil, nil
 }
 
-// destination returns the link-layer address that the actions of a flow set as destination, or nil. The
-// action is mod_dl_dst:MAC or set_field:MAC->eth_dst, depending on the version of OpenFlow.
+// destination returns the link-layer address that the actions of a flow set as destination, or nil.
+// The action is mod_dl_dst:MAC or set_field:MAC->eth_dst, depending on the version of OpenFlow.
 func destination(actions string) net.HardwareAddr {
 	for action := range strings.SplitSeq(strings.TrimSpace(actions), ",") {
 		text, sets := strings.CutPrefix(action, "mod_dl_dst:")

@@ -78,9 +78,9 @@ func (c *Client) writeZeroSNAT(ctx context.Context, from, to string) error {
 }
 
 // ConfusesNullNAT reports whether the running ovs-vswitchd is older than 3.3, so that an all-zero
-// NAT can abort it if it uses the userspace datapath (AvoidNullNAT). It queries ovs-vswitchd, because
-// the database does not always contain its version. If ovs-vswitchd is down, the error wraps
-// fs.ErrNotExist or unix.ECONNREFUSED.
+// NAT can abort it if it uses the userspace datapath (AvoidNullNAT). It queries ovs-vswitchd,
+// because the database does not always contain its version. If ovs-vswitchd is down, the error
+// wraps fs.ErrNotExist or unix.ECONNREFUSED.
 func ConfusesNullNAT(ctx context.Context, rundir string) (bool, error) {
 	reply, err := askSwitch(ctx, rundir, "version")
 	if err != nil {

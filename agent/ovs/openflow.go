@@ -9,12 +9,13 @@ import (
 	"time"
 )
 
-// This file and flowcounts.go speak OpenFlow 1.4 themselves. A message has the header ofp_header (7.1.1):
+// This file and flowcounts.go speak OpenFlow 1.4 themselves. A message has the header ofp_header
+// (7.1.1):
 //
 //	version uint8, type uint8, length uint16 with the header, xid uint32
 //
-// A reply has the xid of its request. All numbers are big-endian. The constants below are the types of
-// the messages that keep a connection alive.
+// A reply has the xid of its request. All numbers are big-endian. The constants below are the types
+// of the messages that keep a connection alive.
 const (
 	ofVersion     = 0x05 // OpenFlow 1.4
 	ofHello       = 0    // OFPT_HELLO
@@ -23,10 +24,10 @@ const (
 	ofHeaderLen   = 8
 )
 
-// WatchBridge holds an OpenFlow connection to the bridge until ctx ends, and then returns nil. It calls
-// up each time the connection is established: at the start, and after a restart of ovs-vswitchd or a
-// recreation of the bridge, both of which lose the bridge's flows. It calls down when the connection is
-// lost. Both are called from one goroutine and must not block.
+// WatchBridge holds an OpenFlow connection to the bridge until ctx ends, and then returns nil. It
+// calls up each time the connection is established: at the start, and after a restart of
+// ovs-vswitchd or a recreation of the bridge, both of which lose the bridge's flows. It calls down
+// when the connection is lost. Both are called from one goroutine and must not block.
 func WatchBridge(ctx context.Context, rundir, bridge string, up, down func()) error {
 	const firstWait, maxWait = 50 * time.Millisecond, time.Second
 
@@ -90,7 +91,8 @@ func holdOpenFlow(ctx context.Context, path string, up func()) error {
 	}
 }
 
-// dialOpenFlow connects to the bridge with the socket at path, and sends it OFPT_HELLO and messages.
+// dialOpenFlow connects to the bridge with the socket at path, and sends it OFPT_HELLO and
+// messages.
 func dialOpenFlow(ctx context.Context, path string, messages []byte) (net.Conn, error) {
 	var d net.Dialer
 

@@ -31,9 +31,10 @@ type Port struct {
 	ExternalIDs map[string]string
 }
 
-// SyncPort creates the port, or corrects MAC, MTU and ExternalIDs of an existing one. If an interface of
-// another name has the same iface-id (the pod's former sandbox), its port is deleted in the same
-// transaction. So ovn-controller never sees two. It returns ErrNotFound if the bridge is missing.
+// SyncPort creates the port, or corrects MAC, MTU and ExternalIDs of an existing one. If an
+// interface of another name has the same iface-id (the pod's former sandbox), its port is deleted
+// in the same transaction. So ovn-controller never sees two. It returns ErrNotFound if the bridge
+// is missing.
 func (c *Client) SyncPort(ctx context.Context, want Port) error {
 	e := c.edit()
 
@@ -179,8 +180,8 @@ func (c *Client) PodPorts(ctx context.Context) (map[string]map[string]string, er
 	return out, nil
 }
 
-// Port returns the external_ids of the port's interface, and as complaint the error that OVS reports
-// for it, or "". It returns ErrNotFound if the port does not exist.
+// Port returns the external_ids of the port's interface, and as complaint the error that OVS
+// reports for it, or "". It returns ErrNotFound if the port does not exist.
 func (c *Client) Port(
 	ctx context.Context,
 	name string,

@@ -10,9 +10,9 @@ import (
 // owner is the value of external_ids:owner in QoS rows of the agent.
 const owner = "ovn-ebpf"
 
-// noopQoS returns the UUID of the QoS row of type linux-noop, and creates the row if it is missing. With
-// this row, ovs-vswitchd leaves the queueing discipline of a port's device alone. All ports share it.
-// Two concurrent first calls create two rows, which is harmless.
+// noopQoS returns the UUID of the QoS row of type linux-noop, and creates the row if it is missing.
+// With this row, ovs-vswitchd leaves the queueing discipline of a port's device alone. All ports
+// share it. Two concurrent first calls create two rows, which is harmless.
 func (e *edit) noopQoS(ctx context.Context) (*string, error) {
 	have, err := e.c.ownQoS(ctx)
 	if err != nil {
@@ -34,8 +34,8 @@ func (c *Client) ownQoS(ctx context.Context) ([]*vswitch.QoS, error) {
 	return rows(ctx, c, "QoS", func(q *vswitch.QoS) bool { return q.ExternalIDs["owner"] == owner })
 }
 
-// RemoveQoS deletes the QoS rows that SyncPort has created for Port.OwnQueue. The ports must be removed
-// first: the server rejects the transaction while a port refers to a row.
+// RemoveQoS deletes the QoS rows that SyncPort has created for Port.OwnQueue. The ports must be
+// removed first: the server rejects the transaction while a port refers to a row.
 func (c *Client) RemoveQoS(ctx context.Context) error {
 	have, err := c.ownQoS(ctx)
 	if err != nil {

@@ -11,9 +11,9 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/ovsdb/vswitch"
 )
 
-// SavedConfig is the configuration of a node's OVS before an agent takes it over from ovn-kubernetes, as
-// far as the agent changes it. ReadConfig reads it, and Restore writes it back when the node returns to
-// ovn-kubernetes. Missing entries did not exist.
+// SavedConfig is the configuration of a node's OVS before an agent takes it over from
+// ovn-kubernetes, as far as the agent changes it. ReadConfig reads it, and Restore writes it back
+// when the node returns to ovn-kubernetes. Missing entries did not exist.
 type SavedConfig struct {
 	Settings   map[string]string         // external_ids of Open_vSwitch; "" for a key that did not exist
 	Bridges    map[string]SavedBridge    // by name
@@ -174,9 +174,9 @@ func PredecessorFlows(ctx context.Context, rundir, bridge string) ([]string, err
 	return flows, nil
 }
 
-// ReturnFlows replaces the agent's flows on the bridge by those of PredecessorFlows and by the handover
-// flows, which keep existing connections alive, in one atomic bundle. handover flows get the agent's
-// cookie, because they expire.
+// ReturnFlows replaces the agent's flows on the bridge by those of PredecessorFlows and by the
+// handover flows, which keep existing connections alive, in one atomic bundle. handover flows get
+// the agent's cookie, because they expire.
 func ReturnFlows(ctx context.Context, rundir, bridge string, flows, handover []string) error {
 	mods := []string{"delete cookie=" + Cookie + "/" + CookieMask + "\n", deleteCookie(LearnedCookie)}
 	for _, f := range flows {

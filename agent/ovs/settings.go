@@ -29,7 +29,8 @@ type Settings struct {
 	Refused bool
 }
 
-// refusedKey stores the value of ovn-remote while Settings.Refused is set, or noRemote if it had none.
+// refusedKey stores the value of ovn-remote while Settings.Refused is set, or noRemote if it had
+// none.
 const (
 	refusedKey = "ovn-ebpf-refused-remote"
 	noRemote   = "none"
@@ -254,8 +255,8 @@ func (c *Client) BridgeMapping(ctx context.Context, network string) (string, err
 	return "", nil
 }
 
-// mergeMapping returns current, such as "net1:br1,net2:br2", with network mapped to bridge, in current's
-// order. If bridge is empty, it removes network. It drops empty entries.
+// mergeMapping returns current, such as "net1:br1,net2:br2", with network mapped to bridge, in
+// current's order. If bridge is empty, it removes network. It drops empty entries.
 func mergeMapping(current, network, bridge string) string {
 	var out []string
 

@@ -14,13 +14,13 @@ type TraceInput struct {
 	Mark   uint32 // pkt_mark
 	Frame  []byte // an Ethernet frame
 	Flow   string // in OVS' flow syntax, without in_port and pkt_mark; takes precedence over Frame
-	// CTNext are the conntrack states that the packet's lookups find, in order, such as "trk,est". OVS
-	// uses a default for further lookups.
+	// CTNext are the conntrack states that the packet's lookups find, in order, such as "trk,est".
+	// OVS uses a default for further lookups.
 	CTNext []string
 }
 
-// Trace is the result of a trace. Passes and Megaflows have an element for the packet, and one after
-// each recirculation.
+// Trace is the result of a trace. Passes and Megaflows have an element for the packet, and one
+// after each recirculation.
 type Trace struct {
 	Passes    []string // datapath actions
 	Megaflows []string // matched fields of the datapath flow

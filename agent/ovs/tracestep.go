@@ -14,8 +14,8 @@ type Step struct {
 }
 
 // Steps returns the matched flows in order, without tables that matched nothing. In the output of
-// ofproto/trace, a flow is a line such as "2. ip, priority 10, cookie 0x76f766e65627066". Its actions
-// follow on lines of their own.
+// ofproto/trace, a flow is a line such as "2. ip, priority 10, cookie 0x76f766e65627066". Its
+// actions follow on lines of their own.
 func (t Trace) Steps() []Step {
 	var out []Step
 
@@ -28,7 +28,8 @@ func (t Trace) Steps() []Step {
 			continue
 		}
 
-		// OVS' remarks on actions are indented like actions. They start with an arrow or a parenthesis.
+		// OVS' remarks on actions are indented like actions. They start with an arrow or a
+		// parenthesis.
 		isIndented := strings.HasPrefix(line, "    ") && text != ""
 		if !hasTable && len(out) > 0 && isIndented && !strings.ContainsAny(text[:1], "->(") {
 			last := &out[len(out)-1]
@@ -39,8 +40,8 @@ func (t Trace) Steps() []Step {
 	return out
 }
 
-// parseStep returns the flow of a line, which is its table's number and the rest. It returns false for
-// other lines.
+// parseStep returns the flow of a line, which is its table's number and the rest. It returns false
+// for other lines.
 func parseStep(table, rest string) (step Step, isStep bool) {
 	match, after, hasPriority := strings.Cut(rest, "priority ")
 	if _, err := fmt.Sscanf(table, "%d", &step.Table); err != nil || !hasPriority {

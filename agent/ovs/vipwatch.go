@@ -20,9 +20,9 @@ type VIP struct {
 }
 
 // WatchVIPs calls added with each VIP for which the integration bridge gets its first flow with
-// backends, until ctx ends, and then returns nil. After the connection to the bridge was lost, all VIPs
-// are new. Without ovs-vswitchd, WatchVIPs tries again every second. It calls failed with the error each
-// time, and with nil once the flows are followed. added and failed must not block.
+// backends, until ctx ends, and then returns nil. After the connection to the bridge was lost, all
+// VIPs are new. Without ovs-vswitchd, WatchVIPs tries again every second. It calls failed with the
+// error each time, and with nil once the flows are followed. added and failed must not block.
 func WatchVIPs(ctx context.Context, rundir string, added func(VIP), failed func(error)) error {
 	for ctx.Err() == nil {
 		flows := newVIPFlows()

@@ -21,7 +21,8 @@ type Connector interface {
 	Release(ctx context.Context, host string) error
 }
 
-// Attached lists the devices that are connected. The implementations of Connector implement it, too.
+// Attached lists the devices that are connected. The implementations of Connector implement it,
+// too.
 type Attached interface {
 	// List returns the connections by the devices' names.
 	List(ctx context.Context) (map[string]Connection, error)

@@ -20,20 +20,20 @@ const (
 )
 
 // Keeper restores lost connections of pods, and removes connections, devices and records without a
-// pod. It works in passes. A pass lists the three parts of interfaces, the records, the devices and the
-// connections, and compares them. It starts at a change of the connections, of addresses that the
-// controller assigns, and at an interval.
+// pod. It works in passes. A pass lists the three parts of interfaces, the records, the devices and
+// the connections, and compares them. It starts at a change of the connections, of addresses that
+// the controller assigns, and at an interval.
 //
-// The CNI server runs requests at the same time. So before the Keeper changes an interface, it blocks
-// requests for its container (Try), and checks the state again.
+// The CNI server runs requests at the same time. So before the Keeper changes an interface, it
+// blocks requests for its container (Try), and checks the state again.
 type Keeper struct {
 	Interfaces *InterfaceManager
 	Attached   Attached
 	// Gone reports whether a pod has certainly left the node. It returns an error when this is
 	// unknown.
 	Gone func(ctx context.Context, namespace, name, uid string) (bool, error)
-	// Try blocks requests for a container until release is called. It returns false when a request is
-	// under way. The Keeper then leaves the container to the request, and to a later pass.
+	// Try blocks requests for a container until release is called. It returns false when a request
+	// is under way. The Keeper then leaves the container to the request, and to a later pass.
 	Try func(containerID string) (release func(), ok bool)
 	Log *slog.Logger
 	// Assigned returns the addresses that the controller currently assigns to a pod, or false when
@@ -148,8 +148,8 @@ func (k *Keeper) restoreRecorded(ctx context.Context, f foundParts) error {
 	return errors.Join(errs...)
 }
 
-// removeGone removes devices without connection and record, and the interfaces of pods that are gone. It
-// adds records to f for connections without one.
+// removeGone removes devices without connection and record, and the interfaces of pods that are
+// gone. It adds records to f for connections without one.
 func (k *Keeper) removeGone(ctx context.Context, f foundParts) error {
 	var errs []error
 
@@ -243,8 +243,8 @@ func (k *Keeper) recreate(ctx context.Context, host string, p Pod) error {
 	return k.Interfaces.createParts(ctx, p)
 }
 
-// removeIfGone removes all parts of an interface if its device or its pod is gone. Otherwise it sets a
-// device up that is down.
+// removeIfGone removes all parts of an interface if its device or its pod is gone. Otherwise it
+// sets a device up that is down.
 func (k *Keeper) removeIfGone(ctx context.Context, host string, p Pod) error {
 	release, free := k.Try(p.ContainerID)
 	if !free {
@@ -287,12 +287,12 @@ func (k *Keeper) drop(ctx context.Context, host, why string) error {
 	return nil
 }
 
-// Attachment identifies an interface of a container, as the CNI specification does. Interface is its name
-// in the pod.
+// Attachment identifies an interface of a container, as the CNI specification does. Interface is
+// its name in the pod.
 type Attachment struct{ ContainerID, Interface string }
 
-// Collect removes the interfaces that are not in valid, for the CNI command GC. It skips containers with
-// a request under way.
+// Collect removes the interfaces that are not in valid, for the CNI command GC. It skips containers
+// with a request under way.
 func (k *Keeper) Collect(ctx context.Context, valid []Attachment) error {
 	f, err := k.find(ctx)
 	if err != nil {

@@ -23,8 +23,8 @@ type Traffic struct {
 type Meter struct {
 	Dir string // of the records
 	Max int    // the most interfaces to return; the oldest ones have precedence
-	// Uncounted returns what a pod has received past its device's counters, by a shortcut of the BPF
-	// programs. It may be nil.
+	// Uncounted returns what a pod has received past its device's counters, by a shortcut of the
+	// BPF programs. It may be nil.
 	Uncounted func(ifindex int) (packets, bytes uint64)
 
 	mu     sync.Mutex       // guards the following fields
@@ -70,10 +70,10 @@ func (m *Meter) Read() (traffic []Traffic, more int, err error) {
 	return traffic, more, nil
 }
 
-// meter returns the traffic of at most maxOwners owners, those of the oldest devices, sorted; all owners
-// by device; and the number of owners that it left out. owner returns the owner of a device, if it is
-// known. If an owner has two devices, because the pod's earlier sandbox is being removed, the later one
-// counts.
+// meter returns the traffic of at most maxOwners owners, those of the oldest devices, sorted; all
+// owners by device; and the number of owners that it left out. owner returns the owner of a device,
+// if it is known. If an owner has two devices, because the pod's earlier sandbox is being removed,
+// the later one counts.
 func meter(
 	devices []link.PodTraffic,
 	maxOwners int,

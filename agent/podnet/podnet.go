@@ -64,8 +64,8 @@ const (
 	PhaseInstalled = "ovn_installed" // the wait until the interface passes packets
 )
 
-// InterfaceManager adds and deletes pods' interfaces. Calls for different containers may run at the same
-// time. Callers must serialise calls for one container.
+// InterfaceManager adds and deletes pods' interfaces. Calls for different containers may run at the
+// same time. Callers must serialise calls for one container.
 type InterfaceManager struct {
 	Connector     Connector
 	NoChecksum    bool                                   // pods' devices must not leave checksums to be computed later

@@ -24,8 +24,8 @@ func (a AssignedAddresses) String() string {
 	return fmt.Sprintf("%v, %s by %v", a.Addresses, a.MAC, a.Gateways)
 }
 
-// readdressAfter is the time for which an annotation must differ from the interface, without changing,
-// before the interface changes. The controller reverts a foreign edit much sooner.
+// readdressAfter is the time for which an annotation must differ from the interface, without
+// changing, before the interface changes. The controller reverts a foreign edit much sooner.
 const readdressAfter = 2 * time.Second
 
 // addressMismatch is an annotation that differs from a pod's interface.
@@ -35,8 +35,9 @@ type addressMismatch struct {
 }
 
 // readdress gives a pod's interface the addresses that the controller assigns, if they differ from
-// those at ADD for readdressAfter. This happens when two leaders wrote at once, or when the controller had
-// to take an address back. OVN drops packets from a source address that is not the port's.
+// those at ADD for readdressAfter. This happens when two leaders wrote at once, or when the
+// controller had to take an address back. OVN drops packets from a source address that is not the
+// port's.
 func (k *Keeper) readdress(ctx context.Context, host string, p Pod) error {
 	namespace, name, _ := strings.Cut(p.LogicalPort, "_")
 
@@ -83,8 +84,8 @@ func (k *Keeper) readdress(ctx context.Context, host string, p Pod) error {
 	return nil
 }
 
-// mismatchLasts reports whether the addresses of an interface have differed from these, which are assigned,
-// for readdressAfter. Otherwise a later pass checks again.
+// mismatchLasts reports whether the addresses of an interface have differed from these, which are
+// assigned, for readdressAfter. Otherwise a later pass checks again.
 func (k *Keeper) mismatchLasts(host string, assigned AssignedAddresses) bool {
 	mismatch := k.mismatches[host]
 	if mismatch.assigned == assigned.String() {
@@ -102,8 +103,8 @@ func (k *Keeper) mismatchLasts(host string, assigned AssignedAddresses) bool {
 	return false
 }
 
-// readdress changes interface and connection to p. It writes the record last, so that a failed attempt
-// is repeated.
+// readdress changes interface and connection to p. It writes the record last, so that a failed
+// attempt is repeated.
 func (w *InterfaceManager) readdress(ctx context.Context, p Pod) error {
 	if err := link.ReaddressPod(w.spec(p)); err != nil {
 		return err

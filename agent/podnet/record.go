@@ -14,8 +14,8 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/atomicfile"
 )
 
-// A record is the file of an interface in InterfaceManager.Dir. It is the Pod of its Add as JSON, and is
-// named after the host's end: HostName and recordSuffix.
+// A record is the file of an interface in InterfaceManager.Dir. It is the Pod of its Add as JSON,
+// and is named after the host's end: HostName and recordSuffix.
 
 // RecordDir is the directory of the records below the agent's run directory.
 const RecordDir = "pods"
@@ -28,8 +28,8 @@ func (w *InterfaceManager) recordPath(host string) string {
 	return filepath.Join(w.Dir, host+recordSuffix)
 }
 
-// record writes p to disk atomically. It sets p.Time, unless p was recorded before: then p keeps its place
-// in the order of sandboxes.
+// record writes p to disk atomically. It sets p.Time, unless p was recorded before: then p keeps
+// its place in the order of sandboxes.
 func (w *InterfaceManager) record(p Pod) error {
 	host := HostName(p.ContainerID, p.Interface)
 	if p.Time.IsZero() {

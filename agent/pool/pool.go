@@ -69,9 +69,9 @@ func (e *NoPortError) Error() string {
 // podInterface identifies an interface of a container.
 type podInterface struct{ container, iface string }
 
-// Pool holds the ports of a node and the pods that have them: the claims. A port that the ConfigMap has,
-// without a claim, can be taken unless it is held. A Pool must not be used concurrently. Slices in
-// arguments and results share memory with the Pool and must not be changed.
+// Pool holds the ports of a node and the pods that have them: the claims. A port that the ConfigMap
+// has, without a claim, can be taken unless it is held. A Pool must not be used concurrently.
+// Slices in arguments and results share memory with the Pool and must not be changed.
 type Pool struct {
 	node string
 	rest time.Duration

@@ -9,9 +9,9 @@ import (
 	"time"
 )
 
-// Table writes a line per port, and a last line with the number of ports in each state. It marks a used
-// port that the controller holds: the pod keeps it, but Neutron no longer has the port as the controller
-// created it.
+// Table writes a line per port, and a last line with the number of ports in each state. It marks a
+// used port that the controller holds: the pod keeps it, but Neutron no longer has the port as the
+// controller created it.
 func Table(w io.Writer, node string, ports []Status) error {
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(table, "TAG\tADDRESSES\tMAC\tSTATE\tPOD\tPORT")

@@ -11,11 +11,12 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/verdict"
 )
 
-// Changes lists the entries of a node's tables that have changed since the last call of Tables.Changes.
-// Tables computes it by comparison: before the first edit of an entry, it notes the entry's state
-// (previousState), and Changes compares this with the present state.
+// Changes lists the entries of a node's tables that have changed since the last call of
+// Tables.Changes. Tables computes it by comparison: before the first edit of an entry, it notes the
+// entry's state (previousState), and Changes compares this with the present state.
 type Changes struct {
-	// Set and Unset are the new and changed, and the removed entries of the gateway's table of frontends.
+	// Set and Unset are the new and changed, and the removed entries of the gateway's table of
+	// frontends.
 	Set   map[verdict.ServiceKey]verdict.ServiceOwner
 	Unset []verdict.ServiceKey // sorted
 	// Counts maps frontends to the Service port that counts their packets. The zero value stops
@@ -25,8 +26,8 @@ type Changes struct {
 	VIPs    bool              // whether the set of VIPs has changed
 	// Redirects reports whether Tables.Redirects has changed.
 	Redirects bool
-	// Lookups maps new and changed frontends of verdict.ServiceHost to the sockets behind them. Unlookups
-	// are those without a socket now.
+	// Lookups maps new and changed frontends of verdict.ServiceHost to the sockets behind them.
+	// Unlookups are those without a socket now.
 	Lookups   map[verdict.ServiceKey]netip.AddrPort
 	Unlookups []verdict.ServiceKey // sorted
 	// Gone lists UDP endpoints that no longer answer. Sockets that a frontend connected to them
@@ -37,8 +38,9 @@ type Changes struct {
 	New []verdict.ServiceKey
 }
 
-// previousState holds, for all entries that were touched since the last Changes, their state at that call.
-// Its methods note… must be called before an edit of Tables. They ignore entries that are noted already.
+// previousState holds, for all entries that were touched since the last Changes, their state at
+// that call. Its methods note… must be called before an edit of Tables. They ignore entries that
+// are noted already.
 type previousState struct {
 	frontends map[verdict.ServiceKey]frontendState
 	sockets   map[Key]bpf.SockService
@@ -205,8 +207,8 @@ func (t *Tables) frontendState(k verdict.ServiceKey) frontendState {
 	return s
 }
 
-// sockets returns the part of k's plan for the host's sockets, restricted to the frontends that k holds.
-// Without such frontends it has no ports.
+// sockets returns the part of k's plan for the host's sockets, restricted to the frontends that k
+// holds. Without such frontends it has no ports.
 func (t *Tables) sockets(k Key) bpf.SockService {
 	out := bpf.SockService{Key: k.String()}
 
@@ -263,8 +265,8 @@ func (t *Tables) SocketFrontends(keys []verdict.ServiceKey, own []netip.Addr) []
 	return slices.Compact(out)
 }
 
-// tableOf returns a whole table: the values of all frontends for which value returns true. The methods below
-// return the tables to start with, and Changes the differences from then on.
+// tableOf returns a whole table: the values of all frontends for which value returns true. The
+// methods below return the tables to start with, and Changes the differences from then on.
 func tableOf[V any](t *Tables, value func(frontendState) (V, bool)) map[verdict.ServiceKey]V {
 	out := make(map[verdict.ServiceKey]V, len(t.holders))
 
@@ -313,7 +315,8 @@ func (t *Tables) Sockets() []bpf.SockService {
 	return out
 }
 
-// VIPs returns the external and load balancer addresses of all Services that the gateway serves, sorted.
+// VIPs returns the external and load balancer addresses of all Services that the gateway serves,
+// sorted.
 func (t *Tables) VIPs() []netip.Addr { return slices.SortedFunc(maps.Keys(t.vips), netip.Addr.Compare) }
 
 // Answers reports whether a UDP endpoint still answers. Sockets connected to it should stay.

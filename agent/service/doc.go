@@ -6,9 +6,9 @@
 // resolves conflicts between them, and reports changes. A deleted object has a nil plan. Start,
 // steady state and a change of the node use the same calls.
 //
-// Read plan.go first, which has the types and New, then service.go and pod.go, which plan Services and host
-// ports. Tables in tables.go merges the plans, and changes.go computes the differences. The package
-// ovn-ebpf/service, imported as model, has the parts that controller and agent share.
+// Read plan.go first, which has the types and New, then service.go and pod.go, which plan Services
+// and host ports. Tables in tables.go merges the plans, and changes.go computes the differences.
+// The package ovn-ebpf/service, imported as model, has the parts that controller and agent share.
 //
 // Where the documentation of Kubernetes is silent, the package follows kube-proxy (pkg/proxy of
 // v1.35: CategorizeEndpoints, newBaseServiceInfo and the nftables proxier), with these exceptions:

@@ -7,8 +7,8 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/verdict"
 )
 
-// frontends builds the frontends of a port, of three kinds: internal, external and nodePort. Frontend.Group
-// and Frontend.Port are set later.
+// frontends builds the frontends of a port, of three kinds: internal, external and nodePort.
+// Frontend.Group and Frontend.Port are set later.
 type frontends struct {
 	proto    uint8
 	toSocket bool // a socket of this host is the endpoint, and takes connections to the host's addresses

@@ -9,7 +9,8 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/verdict"
 )
 
-// Node is the input about this node. Plans do not retain it, so it may be changed for the next plan.
+// Node is the input about this node. Plans do not retain it, so it may be changed for the next
+// plan.
 type Node struct {
 	Name string
 	Zone string // label topology.kubernetes.io/zone, "" if there is none

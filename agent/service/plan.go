@@ -11,8 +11,9 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/verdict"
 )
 
-// Plan is what one object requests: frontends, and the groups of backends behind them. All its lists except
-// Groups are sorted. Two objects may request the same frontend; Tables decides between them.
+// Plan is what one object requests: frontends, and the groups of backends behind them. All its
+// lists except Groups are sorted. Two objects may request the same frontend; Tables decides between
+// them.
 type Plan struct {
 	Created   time.Time // of the object; the older object wins a conflict
 	Frontends []Frontend
@@ -21,8 +22,8 @@ type Plan struct {
 	// UDP lists the endpoints that still answer, including those that get no new clients. A socket
 	// that a frontend connected to an endpoint that has left this list has no peer.
 	UDP []netip.AddrPort
-	// Refused describes the frontends that this node does not serve, with the reason. Refusals that the
-	// controller reports are not among them.
+	// Refused describes the frontends that this node does not serve, with the reason. Refusals that
+	// the controller reports are not among them.
 	Refused []string
 }
 
@@ -37,8 +38,9 @@ type Frontend struct {
 	Port   uint16               // port number of the Service; 0 for a host port
 }
 
-// Group is the backends that several frontends share, and how traffic reaches them. Backends, Affinity and
-// NotLoopback are for sockets of the host. Local, Redirect and From are for packets at the gateway.
+// Group is the backends that several frontends share, and how traffic reaches them. Backends,
+// Affinity and NotLoopback are for sockets of the host. Local, Redirect and From are for packets at
+// the gateway.
 type Group struct {
 	Proto    uint8
 	Backends []netip.AddrPort // none: clients are refused
@@ -57,8 +59,8 @@ type Group struct {
 	From []netip.Prefix
 }
 
-// Redirect is how the host redirects packets that arrive for a frontend in local gateway mode. The zero
-// value is no redirection.
+// Redirect is how the host redirects packets that arrive for a frontend in local gateway mode. The
+// zero value is no redirection.
 type Redirect struct {
 	To   []netip.AddrPort // each connection goes to one of them
 	From []netip.Prefix   // see Group.From
@@ -101,8 +103,8 @@ func New(m model.Meaning, n *Node) *Plan {
 	return p
 }
 
-// refuses reports whether the node does not serve a frontend of the object, and why. why is "" if the
-// controller reports the refusal.
+// refuses reports whether the node does not serve a frontend of the object, and why. why is "" if
+// the controller reports the refusal.
 func (n *Node) refuses(f Frontend, m model.Meaning) (why string, refused bool) {
 	var clusterIPs []netip.Addr
 	if m.Service != nil {
@@ -110,7 +112,8 @@ func (n *Node) refuses(f Frontend, m model.Meaning) (why string, refused bool) {
 	}
 
 	if n.reserves(f.Key, clusterIPs) {
-		// The controller does not report host ports at an address at which only the agent serves them.
+		// The controller does not report host ports at an address at which only the agent serves
+		// them.
 		onlyHere := !f.Key.Addr.IsUnspecified() && !n.Cluster.ServesNodePorts(f.Key.Addr)
 		if m.Pod != nil && onlyHere {
 			return "it is the node's own", true
@@ -178,8 +181,8 @@ func (p *Plan) frontend(k verdict.ServiceKey) (Frontend, bool) {
 	return p.Frontends[i], true
 }
 
-// addresses returns the addresses for which the frontend stands. own are the addresses of the host, and
-// notLoopback is that of the frontend's Group.
+// addresses returns the addresses for which the frontend stands. own are the addresses of the host,
+// and notLoopback is that of the frontend's Group.
 func (f Frontend) addresses(own []netip.Addr, notLoopback bool) []netip.Addr {
 	if !f.Key.Addr.IsUnspecified() {
 		return []netip.Addr{f.Key.Addr}

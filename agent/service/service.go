@@ -7,8 +7,8 @@ import (
 	model "github.com/ovn-ebpf/ovn-ebpf/service"
 )
 
-// planService plans every port of the Service in each of its families. New removes the frontends that the
-// node must not serve.
+// planService plans every port of the Service in each of its families. New removes the frontends
+// that the node must not serve.
 func planService(svc *model.Service, n *Node) *Plan {
 	p := &Plan{Created: svc.Created, VIPs: slices.Clone(svc.External)}
 	for _, is4 := range []bool{true, false} {
@@ -71,7 +71,8 @@ type servicePort struct {
 	endpoints []model.Endpoint
 }
 
-// addPort plans one port of one family: its frontends of each kind, with the Group of their backends.
+// addPort plans one port of one family: its frontends of each kind, with the Group of their
+// backends.
 func (p *Plan) addPort(svc *model.Service, a addresses, port servicePort, n *Node) {
 	g := groupsOf(svc, a, port, n)
 
@@ -103,10 +104,11 @@ type portGroups struct {
 	ranged   Group // external addresses with source ranges
 }
 
-// groupsOf returns the Groups of a port. Backends are those for sockets of the node. Traffic from the node
-// itself is internal, so by external addresses and node ports it reaches every endpoint of the cluster,
-// whatever externalTrafficPolicy says (kube-proxy's nftables proxier, "short-circuit local traffic").
-// Local and Redirect are for traffic that arrives from outside, and follow externalTrafficPolicy.
+// groupsOf returns the Groups of a port. Backends are those for sockets of the node. Traffic from
+// the node itself is internal, so by external addresses and node ports it reaches every endpoint of
+// the cluster, whatever externalTrafficPolicy says (kube-proxy's nftables proxier, "short-circuit
+// local traffic"). Local and Redirect are for traffic that arrives from outside, and follow
+// externalTrafficPolicy.
 func groupsOf(svc *model.Service, a addresses, port servicePort, n *Node) portGroups {
 	near, here := port.endpointsFor(n)
 
@@ -138,9 +140,9 @@ func groupsOf(svc *model.Service, a addresses, port servicePort, n *Node) portGr
 	return portGroups{internal, external, ranged}
 }
 
-// endpointsFor returns the endpoints that get new connections from clients on the node. near are those that
-// the slices' hints give to the node, or all if the hints give none. here are those on the node, for the
-// policies Local.
+// endpointsFor returns the endpoints that get new connections from clients on the node. near are
+// those that the slices' hints give to the node, or all if the hints give none. here are those on
+// the node, for the policies Local.
 func (port servicePort) endpointsFor(n *Node) (near, here []model.Endpoint) {
 	near = model.Usable(model.NewHints(port.endpoints).For(n.Name, n.Zone))
 	if len(near) == 0 {
@@ -156,8 +158,8 @@ func (port servicePort) endpointsFor(n *Node) (near, here []model.Endpoint) {
 	return near, model.Usable(here)
 }
 
-// redirect returns Group.Redirect of a port's external frontends: the endpoints here if the Service has
-// externalTrafficPolicy Local, otherwise the first cluster IP.
+// redirect returns Group.Redirect of a port's external frontends: the endpoints here if the Service
+// has externalTrafficPolicy Local, otherwise the first cluster IP.
 func redirect(
 	svc *model.Service,
 	port servicePort,
@@ -178,8 +180,9 @@ func redirect(
 // hostSocket returns Group.Local: the endpoint in this host's network that serves a Service of
 // externalTrafficPolicy Local, or the zero value. Only addresses that the host has count: a slice
 // may name this node beside any address, and packets for another address would reach a listener on
-// all addresses, past the kept ports and the host's firewall. Callers use it for TCP only: a connection
-// keeps the port it was made to, while a UDP socket would answer from the endpoint's port.
+// all addresses, past the kept ports and the host's firewall. Callers use it for TCP only: a
+// connection keeps the port it was made to, while a UDP socket would answer from the endpoint's
+// port.
 func hostSocket(here []model.Endpoint, n *Node) netip.AddrPort {
 	for _, e := range here {
 		if n.owns(e.Addr.Addr()) {

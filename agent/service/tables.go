@@ -72,8 +72,8 @@ func (t *Tables) Len() int { return len(t.claimants) }
 // Keys returns the keys of all objects that have a plan, in any order.
 func (t *Tables) Keys() []Key { return slices.Collect(maps.Keys(t.claimants)) }
 
-// replace changes the plan of k. c is its present claimant, nil for a new one. With a nil p, replace deletes
-// the claimant. First it notes the previous state of all entries that may change.
+// replace changes the plan of k. c is its present claimant, nil for a new one. With a nil p,
+// replace deletes the claimant. First it notes the previous state of all entries that may change.
 func (t *Tables) replace(k Key, c *claimant, p *Plan) {
 	var old, now Plan // without a plan: empty
 
@@ -112,8 +112,8 @@ func (t *Tables) replace(k Key, c *claimant, p *Plan) {
 	count(t.udp, old.UDP, now.UDP)
 }
 
-// notePrevious notes the previous state of all entries that plans of k mention, and of the other objects that
-// hold their frontends or wait for them.
+// notePrevious notes the previous state of all entries that plans of k mention, and of the other
+// objects that hold their frontends or wait for them.
 func (t *Tables) notePrevious(k Key, plans ...Plan) {
 	t.before.noteSockets(t, k)
 
@@ -178,8 +178,8 @@ func (t *Tables) release(c *claimant, k verdict.ServiceKey) {
 	}
 }
 
-// count increments the count of each element of now, and decrements that of each element of old. counts has
-// no zeros.
+// count increments the count of each element of now, and decrements that of each element of old.
+// counts has no zeros.
 func count[K comparable](counts map[K]int, old, now []K) {
 	for _, k := range now {
 		counts[k]++

@@ -22,8 +22,8 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/test/vm/clock"
 )
 
-// Main runs the tests of a package in their own namespaces (test/tether), with the platform's Open vSwitch in
-// PATH, and returns the exit code. It needs root. TestMain calls it:
+// Main runs the tests of a package in their own namespaces (test/tether), with the platform's Open
+// vSwitch in PATH, and returns the exit code. It needs root. TestMain calls it:
 //
 //	func TestMain(m *testing.M) { os.Exit(testnode.Main(m)) }
 func Main(m interface{ Run() int }) int {
@@ -37,8 +37,9 @@ func Main(m interface{ Run() int }) int {
 	return tether.RunIsolated(m.Run)
 }
 
-// Inside reports whether the process runs in the namespaces of Main, which starts the test's program twice:
-// outside, and then inside. Work that needs the machine's network must be done outside.
+// Inside reports whether the process runs in the namespaces of Main, which starts the test's
+// program twice: outside, and then inside. Work that needs the machine's network must be done
+// outside.
 func Inside() bool { return tether.Isolated() }
 
 // Run runs a command and fails the test with its output if it fails.
@@ -142,8 +143,8 @@ func (s *Switch) StartVswitchd(t testing.TB) {
 		"--log-file="+s.Dir+"/vswitchd.log", "-vconsole:off", "--unixctl="+s.Dir+"/vswitchd.ctl", s.Address)
 }
 
-// Daemon creates the pid file and the control socket's name by which the agent finds an ovs-vswitchd that
-// runs as a daemon. Switch starts it without --pidfile.
+// Daemon creates the pid file and the control socket's name by which the agent finds an
+// ovs-vswitchd that runs as a daemon. Switch starts it without --pidfile.
 func (s *Switch) Daemon(t testing.TB) {
 	t.Helper()
 
@@ -164,8 +165,8 @@ func (s *Switch) ZeroSNAT(t testing.TB) string {
 	return strings.Trim(value, "\"\n")
 }
 
-// AvoidedZeroSNAT returns the value that ZeroSNAT has after ovs.Client.AvoidNullNAT: "false" before Open
-// vSwitch 3.3, which needs it, and "true" from then on.
+// AvoidedZeroSNAT returns the value that ZeroSNAT has after ovs.Client.AvoidNullNAT: "false" before
+// Open vSwitch 3.3, which needs it, and "true" from then on.
 func AvoidedZeroSNAT(t testing.TB) string {
 	t.Helper()
 	version := Run(t, "ovs-vswitchd", "--version")
@@ -242,8 +243,8 @@ func (s *Switch) Vsctl(t testing.TB, args ...string) string {
 	return Run(t, append([]string{"ovs-vsctl", "--db=" + s.Address, "--no-wait"}, args...)...)
 }
 
-// start starts a program of the Switch, and returns when the program listens at the socket ready. The program
-// ends with the test.
+// start starts a program of the Switch, and returns when the program listens at the socket ready.
+// The program ends with the test.
 func (s *Switch) start(t testing.TB, ready string, argv ...string) *exec.Cmd {
 	t.Helper()
 
@@ -268,8 +269,8 @@ func (s *Switch) start(t testing.TB, ready string, argv ...string) *exec.Cmd {
 	return cmd
 }
 
-// Background runs a function until stop is called or the test ends. It fails the test if the function
-// returns an error. The function must return nil after its context has ended.
+// Background runs a function until stop is called or the test ends. It fails the test if the
+// function returns an error. The function must return nil after its context has ended.
 func Background(t testing.TB, run func(context.Context) error) (stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
@@ -289,8 +290,9 @@ func Background(t testing.TB, run func(context.Context) error) (stop func()) {
 	return stop
 }
 
-// Eventually calls check until it returns nil, and fails the test if that takes longer than half a minute.
-// The limit detects faults; it does not measure speed. what describes the expected state in the failure.
+// Eventually calls check until it returns nil, and fails the test if that takes longer than half a
+// minute. The limit detects faults; it does not measure speed. what describes the expected state in
+// the failure.
 func Eventually(t testing.TB, what string, check func() error) {
 	t.Helper()
 

@@ -69,8 +69,9 @@ func findNIC(name string) (nic, error) {
 	return out, nil
 }
 
-// check returns an error if the NIC is unfit for pods: if its MTU is smaller than mtu, that of the pods'
-// network, or if another NIC has its MAC address, so that the controller cannot tell them apart.
+// check returns an error if the NIC is unfit for pods: if its MTU is smaller than mtu, that of the
+// pods' network, or if another NIC has its MAC address, so that the controller cannot tell them
+// apart.
 func (n nic) check(mtu int) error {
 	if n.MTU < mtu {
 		return fmt.Errorf("NIC %s: its MTU %d is smaller than the MTU %d of the pods' network",
@@ -109,8 +110,8 @@ func isNIC(l link.Link) bool {
 	return l.Master == 0
 }
 
-// syncNIC attaches the programs to the NIC, and announces the NIC to the controller. An unfit NIC still
-// serves the running pods.
+// syncNIC attaches the programs to the NIC, and announces the NIC to the controller. An unfit NIC
+// still serves the running pods.
 func (a *agent) syncNIC(ctx context.Context) error {
 	n, err := a.useNIC()
 	a.setNICFault(err)
@@ -124,8 +125,8 @@ func (a *agent) syncNIC(ctx context.Context) error {
 	return errors.Join(err, a.announceNIC(ctx, n))
 }
 
-// useNIC finds the NIC and attaches the programs to it. If it returns an error and a NIC with an address,
-// the NIC may still be used.
+// useNIC finds the NIC and attaches the programs to it. If it returns an error and a NIC with an
+// address, the NIC may still be used.
 func (a *agent) useNIC() (nic, error) {
 	n, err := findNIC(a.cfg.Interface)
 	if err != nil {
@@ -160,7 +161,8 @@ func (a *agent) setNICFault(err error) {
 	}
 }
 
-// announceNIC annotates the Node, if it exists, with the NIC, so that the controller finds its Neutron port.
+// announceNIC annotates the Node, if it exists, with the NIC, so that the controller finds its
+// Neutron port.
 func (a *agent) announceNIC(ctx context.Context, n nic) error {
 	node := a.cluster.Node()
 	if node == nil {

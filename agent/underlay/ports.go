@@ -19,9 +19,9 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/cluster/annotation"
 )
 
-// ports is the node's pool of ports, and its state on disk. podnet's records have the ports that pods have.
-// The state file has the rest: the last valid ConfigMap, and when ports were released. ports may be used
-// concurrently.
+// ports is the node's pool of ports, and its state on disk. podnet's records have the ports that
+// pods have. The state file has the rest: the last valid ConfigMap, and when ports were released.
+// ports may be used concurrently.
 type ports struct {
 	cfg Config
 	log *slog.Logger
@@ -50,8 +50,8 @@ func openPorts(cfg Config, now time.Time, log *slog.Logger) (*ports, error) {
 	return p, p.restore(now)
 }
 
-// restore reads the records and the state file. It ignores a damaged state file: the ConfigMap has the same
-// ports.
+// restore reads the records and the state file. It ignores a damaged state file: the ConfigMap has
+// the same ports.
 func (p *ports) restore(now time.Time) error {
 	p.results = map[string]uint64{}
 	for _, r := range []string{resultTaken, resultNoPort, resultNoPool, resultNoGateway} {
@@ -130,7 +130,8 @@ func claimOf(pod podnet.Pod) pool.Claim {
 	return pool.Claim{Tag: pod.Tag, Owner: owner, Port: port}
 }
 
-// setPorts makes list the node's ports. text is the valid ConfigMap from which it was read. mu must be held.
+// setPorts makes list the node's ports. text is the valid ConfigMap from which it was read. mu must
+// be held.
 func (p *ports) setPorts(list []annotation.PoolPort, text pool.State) {
 	p.pool.SetPorts(list)
 	p.lastValid = pool.State{Node: text.Node, Ports: text.Ports}
@@ -165,8 +166,8 @@ func (p *ports) update(data map[string]string, now time.Time) error {
 	return p.save(now)
 }
 
-// parse returns the content of a ConfigMap, completed by what is known from earlier ones. It returns an
-// error if the text is not valid, or is that of another node or VIF.
+// parse returns the content of a ConfigMap, completed by what is known from earlier ones. It
+// returns an error if the text is not valid, or is that of another node or VIF.
 func (p *ports) parse(text pool.State) (annotation.Pool, []annotation.PoolPort, error) {
 	name := p.cfg.configMap()
 
@@ -227,8 +228,8 @@ func (p *ports) save(now time.Time) error {
 // errNoPool is returned while the controller has not published a complete pool.
 var errNoPool = errors.New("the controller has not published the node's pool of ports")
 
-// take gives an interface of a pod a port, and returns the interface with the port's configuration. The
-// same interface gets the same port again. name is namespace/name of the pod.
+// take gives an interface of a pod a port, and returns the interface with the port's configuration.
+// The same interface gets the same port again. name is namespace/name of the pod.
 func (p *ports) take(a podnet.Attachment, name, uid string, now time.Time) (podnet.Pod, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -262,8 +263,8 @@ func (p *ports) take(a podnet.Attachment, name, uid string, now time.Time) (podn
 	return pod, nil
 }
 
-// configure returns the interface of a pod that has the port. It does not set the fields that identify the
-// pod. It returns an error if the pool has no gateway for an address.
+// configure returns the interface of a pod that has the port. It does not set the fields that
+// identify the pod. It returns an error if the pool has no gateway for an address.
 func (p *ports) configure(port annotation.PoolPort) (podnet.Pod, error) {
 	pod := podnet.Pod{Port: port.ID, Tag: port.Tag, MAC: port.MAC, MTU: p.known.MTU}
 	for _, a := range port.Addresses {
@@ -290,8 +291,8 @@ func (p *ports) has(added podnet.Pod) bool {
 	return ok && port.Tag == added.Tag && slices.Equal(port.MAC, added.MAC)
 }
 
-// releaseHost releases the port of the interface whose host's end has the name. It must be called after all
-// parts of the interface were removed.
+// releaseHost releases the port of the interface whose host's end has the name. It must be called
+// after all parts of the interface were removed.
 func (p *ports) releaseHost(host string, now time.Time) {
 	for _, a := range p.owners() {
 		if podnet.HostName(a.ContainerID, a.Interface) == host {

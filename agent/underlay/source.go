@@ -54,8 +54,8 @@ func (s source) Settled(_ context.Context, ref cluster.PodRef, added podnet.Pod)
 	return nil
 }
 
-// connector is the podnet.Connector of the node: nested.Network, but it connects an interface only while
-// the interface has its port.
+// connector is the podnet.Connector of the node: nested.Network, but it connects an interface only
+// while the interface has its port.
 type connector struct {
 	*nested.Network
 	ports *ports

@@ -55,8 +55,8 @@ type agent struct {
 }
 
 // Run runs the agent until ctx ends, and then returns nil. It returns an error for faults that
-// waiting cannot repair, such as an invalid configuration or an unsupported kernel. On return, the node's
-// pods keep working.
+// waiting cannot repair, such as an invalid configuration or an unsupported kernel. On return, the
+// node's pods keep working.
 func Run(ctx context.Context, cfg Config, log *slog.Logger) error {
 	if err := cfg.Validate(); err != nil {
 		return fmt.Errorf("check configuration: %w", err)
@@ -239,7 +239,8 @@ func (a *agent) announce(ctx context.Context) error {
 	})
 }
 
-// syncPool takes over the node's ConfigMap into ports, and releases the ports of ADDs that never ended.
+// syncPool takes over the node's ConfigMap into ports, and releases the ports of ADDs that never
+// ended.
 func (a *agent) syncPool(ctx context.Context) error {
 	a.ports.sweep(func(attachment podnet.Attachment) bool {
 		_, recorded := a.keeper.Interfaces.Record(attachment.ContainerID, attachment.Interface)

@@ -11,10 +11,10 @@
 // or the gateway no longer answers. Undo, watchdog, crash recovery and bridges-to-nics use the same
 // function, which restores the snapshot from any intermediate state.
 //
-// Read Move in nicbridge.go first, then applyMove in move.go and moveBack in restore.go, which list the
-// steps. Their tools are in steps.go and moveroutes.go. message.go explains the kernel's messages.
-// SavedDevice is independent of moves: it saves and restores a device's configuration during a takeover
-// of the node.
+// Read Move in nicbridge.go first, then applyMove in move.go and moveBack in restore.go, which list
+// the steps. Their tools are in steps.go and moveroutes.go. message.go explains the kernel's
+// messages. SavedDevice is independent of moves: it saves and restores a device's configuration
+// during a takeover of the node.
 //
 // These cannot be moved:
 //

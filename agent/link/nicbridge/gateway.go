@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// This file checks that the gateways, the next hops of the NIC's routes, can be reached: before a move,
-// to know which of them answer, and after it, that one of these answers through the bridge.
+// This file checks that the gateways, the next hops of the NIC's routes, can be reached: before a
+// move, to know which of them answer, and after it, that one of these answers through the bridge.
 const (
 	answerTime = 3 * time.Second        // for the first answer to answeringNeighbours
 	moreTime   = 300 * time.Millisecond // for further answers after the first one
@@ -75,8 +75,8 @@ func answeringNeighbours(ctx context.Context, list []netip.Addr, index int) ([]n
 	return out, nil
 }
 
-// probeNeighbours makes the kernel probe each neighbour, unless it does so already, or the neighbour is
-// known to answer or permanent.
+// probeNeighbours makes the kernel probe each neighbour, unless it does so already, or the
+// neighbour is known to answer or permanent.
 func probeNeighbours(list []netip.Addr, index int) error {
 	known, err := neighboursOn(index)
 	if err != nil {
@@ -103,8 +103,8 @@ func probeNeighbours(list []netip.Addr, index int) error {
 }
 
 // probe returns the message that makes the kernel probe a neighbour. If its present entry has a
-// link-layer address that is not confirmed, the kernel confirms it (NUD_PROBE). Otherwise the kernel
-// resolves the address anew (NTF_USE). entry is nil without an entry.
+// link-layer address that is not confirmed, the kernel confirms it (NUD_PROBE). Otherwise the
+// kernel resolves the address anew (NTF_USE). entry is nil without an entry.
 func probe(a netip.Addr, index int, entry []byte) ([]byte, error) {
 	head := make([]byte, neighHeader)
 	order.PutUint32(head[indexAt:], uint32(index))
@@ -133,7 +133,8 @@ func probe(a netip.Addr, index int, entry []byte) ([]byte, error) {
 	return build(head, list), nil
 }
 
-// neighbourOn returns the address in the message of a neighbour if it is on the device, otherwise false.
+// neighbourOn returns the address in the message of a neighbour if it is on the device, otherwise
+// false.
 func neighbourOn(msg []byte, index int) (netip.Addr, bool) {
 	list, err := attrs(msg, neighHeader)
 	if err != nil || int(order.Uint32(msg[indexAt:])) != index {
@@ -143,8 +144,8 @@ func neighbourOn(msg []byte, index int) (netip.Addr, bool) {
 	return netip.AddrFromSlice(find(list, unix.NDA_DST))
 }
 
-// neighboursOn returns the messages of the neighbours on the device by address, also of those without a
-// link-layer address.
+// neighboursOn returns the messages of the neighbours on the device by address, also of those
+// without a link-layer address.
 func neighboursOn(index int) (map[netip.Addr][]byte, error) {
 	msgs, err := dump(unix.RTM_GETNEIGH, neighHeader)
 	if err != nil {

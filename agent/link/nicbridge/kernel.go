@@ -16,8 +16,8 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/agent/link"
 )
 
-// dump returns the kernel's messages of one kind, without struct nlmsghdr. get is RTM_GET…, and header is
-// the length of the message's fixed part.
+// dump returns the kernel's messages of one kind, without struct nlmsghdr. get is RTM_GET…, and
+// header is the length of the message's fixed part.
 func dump(get, header int) ([][]byte, error) {
 	const newBefore = 2 // RTM_NEW… is RTM_GET… - 2
 
@@ -34,9 +34,9 @@ func dump(get, header int) ([][]byte, error) {
 	}
 }
 
-// send makes one change. It is not an error if the change is already done: if a new object exists, or an
-// object to delete does not. kind is RTM_NEW… or RTM_DEL…. flags are those of struct nlmsghdr; for
-// deletions they are 0.
+// send makes one change. It is not an error if the change is already done: if a new object exists,
+// or an object to delete does not. kind is RTM_NEW… or RTM_DEL…. flags are those of struct
+// nlmsghdr; for deletions they are 0.
 func send(kind, flags int, msg []byte) error {
 	req := nl.NewNetlinkRequest(kind, flags|unix.NLM_F_ACK)
 	req.AddRawData(msg)
@@ -71,7 +71,8 @@ func addrsOf(index int) ([][]byte, error) {
 	return out, nil
 }
 
-// routes returns all routes of both families in all tables except cloned ones, in the kernel's order.
+// routes returns all routes of both families in all tables except cloned ones, in the kernel's
+// order.
 func routes() ([]route, error) {
 	all, err := dump(unix.RTM_GETROUTE, routeHeader)
 	if err != nil {
@@ -117,8 +118,8 @@ func rulesNaming(device string) ([][]byte, error) {
 	return out, nil
 }
 
-// neighsOf returns the neighbours on a device that have a link-layer address, from ARP, neighbour discovery
-// or a static entry.
+// neighsOf returns the neighbours on a device that have a link-layer address, from ARP, neighbour
+// discovery or a static entry.
 func neighsOf(index int) ([][]byte, error) {
 	all, err := dump(unix.RTM_GETNEIGH, neighHeader)
 	if err != nil {
@@ -194,8 +195,8 @@ func readSysctls(device string) map[string]string {
 	return out
 }
 
-// differingSettings returns the names of the settings of want that differ from have, sorted. It skips
-// settings that have lacks, and special ones.
+// differingSettings returns the names of the settings of want that differ from have, sorted. It
+// skips settings that have lacks, and special ones.
 func differingSettings(want, have map[string]string) []string {
 	var out []string
 
@@ -208,8 +209,8 @@ func differingSettings(want, have map[string]string) []string {
 	return out
 }
 
-// isSpecial reports whether a setting must not be copied like the others: it has its own step in a move,
-// at a specific position, or depends on the device.
+// isSpecial reports whether a setting must not be copied like the others: it has its own step in a
+// move, at a specific position, or depends on the device.
 func isSpecial(name string) bool {
 	switch name {
 	case "disable_ipv6", "addr_gen_mode", "stable_secret", "mtu":

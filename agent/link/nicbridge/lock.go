@@ -23,8 +23,8 @@ import (
 // errHeld means that another process holds the lock.
 var errHeld = errors.New("held by another process")
 
-// tryLock creates and locks a file until release is called, or returns errHeld. It creates the directory if
-// necessary. The kernel releases the lock when the process dies.
+// tryLock creates and locks a file until release is called, or returns errHeld. It creates the
+// directory if necessary. The kernel releases the lock when the process dies.
 func tryLock(path string) (release func(), err error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return nil, err
@@ -101,8 +101,8 @@ const claimSuffix = ".mover"
 // claimPath returns the path of a NIC's claim.
 func claimPath(dir, nic string) string { return filepath.Join(dir, "nic-"+nic+claimSuffix) }
 
-// UnderWay returns the NIC that a live process is moving to a bridge or back, or "". dir is Options.Dir. A
-// late mover no longer counts once its watchdog has restored the NIC.
+// UnderWay returns the NIC that a live process is moving to a bridge or back, or "". dir is
+// Options.Dir. A late mover no longer counts once its watchdog has restored the NIC.
 func UnderWay(dir string) (nic string, err error) {
 	claims, err := filepath.Glob(claimPath(dir, "*"))
 	if err != nil {

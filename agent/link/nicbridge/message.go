@@ -11,9 +11,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A message is what the kernel sends in a dump and accepts in a request, without struct nlmsghdr: a fixed
-// part, which starts with the family, and attributes. These are the fixed parts, with the offsets of
-// the fields that this package uses:
+// A message is what the kernel sends in a dump and accepts in a request, without struct nlmsghdr: a
+// fixed part, which starts with the family, and attributes. These are the fixed parts, with the
+// offsets of the fields that this package uses:
 //
 //	address    struct ifaddrmsg      1 length of the prefix, 2 flags, 4 interface index
 //	route      struct rtmsg          1 length of the prefix, 4 table, 5 protocol, 8 flags
@@ -21,9 +21,9 @@ import (
 //	neighbour  struct ndmsg          4 interface index, 8 state, 10 flags
 //	next hop   struct rtnexthop      0 length with attributes, 2 flags, 4 interface index
 //
-// A next hop is an element of the attribute RTA_MULTIPATH. Flags of routes and rules have 4 bytes, the
-// state has 2, and other flags have 1. An attribute is struct rtattr: its length with these 4 bytes
-// uint16, its type uint16, data, and padding to a multiple of 4.
+// A next hop is an element of the attribute RTA_MULTIPATH. Flags of routes and rules have 4 bytes,
+// the state has 2, and other flags have 1. An attribute is struct rtattr: its length with these 4
+// bytes uint16, its type uint16, data, and padding to a multiple of 4.
 const (
 	familyAt = 0
 	indexAt  = 4 // in addresses, neighbours and next hops
@@ -135,11 +135,11 @@ type device struct {
 	index int
 }
 
-// The functions retarget… return the message of a dump as a request for another device: they change the
-// device, and remove flags that the kernel does not accept.
+// The functions retarget… return the message of a dump as a request for another device: they change
+// the device, and remove flags that the kernel does not accept.
 
-// retargetAddr returns the message for the device named to with this index, instead of the device named
-// from. With noDAD, an IPv6 address is usable at once, without duplicate address detection.
+// retargetAddr returns the message for the device named to with this index, instead of the device
+// named from. With noDAD, an IPv6 address is usable at once, without duplicate address detection.
 func retargetAddr(msg []byte, from, to string, index int, noDAD bool) ([]byte, error) {
 	list, err := attrs(msg, addrHeader)
 	if err != nil {
@@ -177,8 +177,8 @@ func retargetAddr(msg []byte, from, to string, index int, noDAD bool) ([]byte, e
 	return build(head, append(out, attr{unix.IFA_FLAGS, put32(flags)})), nil
 }
 
-// relabel replaces the device's name in the label of an IPv4 address, such as "eth0:1". It keeps the rest
-// if there is room for it.
+// relabel replaces the device's name in the label of an IPv4 address, such as "eth0:1". It keeps
+// the rest if there is room for it.
 func relabel(label, from, to string) string {
 	rest, ok := strings.CutPrefix(label, from)
 	if !ok {
@@ -192,8 +192,8 @@ func relabel(label, from, to string) string {
 	return to + rest
 }
 
-// retargetRoute returns the route with device to instead of device from, also in its next hops. from and
-// to are interface indexes. Other devices stay.
+// retargetRoute returns the route with device to instead of device from, also in its next hops.
+// from and to are interface indexes. Other devices stay.
 func retargetRoute(msg []byte, from, to int) ([]byte, error) {
 	list, err := attrs(msg, routeHeader)
 	if err != nil {
@@ -225,8 +225,8 @@ func retargetRoute(msg []byte, from, to int) ([]byte, error) {
 	return build(head, out), nil
 }
 
-// expiry converts the lifetime of an IPv6 route from the format of a dump, RTA_CACHEINFO in ticks, to that
-// of a request, RTA_EXPIRES in seconds. For a permanent route the result has no data.
+// expiry converts the lifetime of an IPv6 route from the format of a dump, RTA_CACHEINFO in ticks,
+// to that of a request, RTA_EXPIRES in seconds. For a permanent route the result has no data.
 func expiry(a attr, family byte) attr {
 	const expires = 8 // in struct rta_cacheinfo, after clntref and lastuse
 	if family != unix.AF_INET6 || len(a.data) < expires+4 || int32(u32(a.data[expires:])) <= 0 {
@@ -276,8 +276,8 @@ func retargetRule(msg []byte, from, to string) ([]byte, error) {
 	return build(head, list), nil
 }
 
-// retargetNeigh returns the neighbour for the device with this index. A learned entry becomes stale: it is
-// used at once and probed again.
+// retargetNeigh returns the neighbour for the device with this index. A learned entry becomes
+// stale: it is used at once and probed again.
 func retargetNeigh(msg []byte, to int) ([]byte, error) {
 	list, err := attrs(msg, neighHeader)
 	if err != nil {

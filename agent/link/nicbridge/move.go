@@ -11,8 +11,8 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/agent/link"
 )
 
-// prepare checks the NIC and writes the snapshot. It changes nothing else. It returns an error that wraps
-// ErrOwned if another program configures the NIC, unless Force is set.
+// prepare checks the NIC and writes the snapshot. It changes nothing else. It returns an error that
+// wraps ErrOwned if another program configures the NIC, unless Force is set.
 func prepare(ctx context.Context, o Options) (*mover, error) {
 	nic, err := netlink.LinkByName(o.NIC)
 	if missing := (netlink.LinkNotFoundError{}); errors.As(err, &missing) {
@@ -77,8 +77,8 @@ func checkMaster(nic netlink.Link) error {
 	return fmt.Errorf("%s is a port of %s %s", nic.Attrs().Name, master.Type(), master.Attrs().Name)
 }
 
-// applyMove makes all changes, in an order in which the host always has its addresses and routes on a
-// device that works, and verifies the gateways.
+// applyMove makes all changes, in an order in which the host always has its addresses and routes on
+// a device that works, and verifies the gateways.
 func (m *mover) applyMove(ctx context.Context) error {
 	s := m.snap
 
@@ -140,7 +140,8 @@ func (m *mover) readyBridge(ctx context.Context) (netlink.Link, error) {
 		return nil, err
 	}
 
-	// 2 is loose mode: during the move, one device has the routes and the other receives the packets.
+	// 2 is loose mode: during the move, one device has the routes and the other receives the
+	// packets.
 	if err := m.setting(ctx, s.Bridge, "ipv4/rp_filter", "2"); err != nil {
 		return nil, err
 	}
@@ -182,8 +183,8 @@ func (m *mover) runOnPortAdded(ctx context.Context) error {
 	return m.do(ctx, "make the bridge carry the host", func() error { return m.OnPortAdded(ctx) })
 }
 
-// emptyNIC removes the addresses from the NIC. The bridge has them now. Disabling IPv6 removes all IPv6
-// addresses.
+// emptyNIC removes the addresses from the NIC. The bridge has them now. Disabling IPv6 removes all
+// IPv6 addresses.
 func (m *mover) emptyNIC(ctx context.Context, nic device) error {
 	if err := m.setting(ctx, nic.name, "ipv6/disable_ipv6", "1"); err != nil {
 		return err

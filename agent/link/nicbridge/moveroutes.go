@@ -8,10 +8,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The order of routes matters. The kernel keeps routes with the same table, destination and metric, a
-// group, in the order of their addition, and prefers the first one. In IPv4 a request can add a route at the
-// front or at the end of its group. If other devices have routes in the group, moveRoutes puts the moved
-// routes to the side of these on which they were (Route.First).
+// The order of routes matters. The kernel keeps routes with the same table, destination and metric,
+// a group, in the order of their addition, and prefers the first one. In IPv4 a request can add a
+// route at the front or at the end of its group. If other devices have routes in the group,
+// moveRoutes puts the moved routes to the side of these on which they were (Route.First).
 
 // moveRoutes adds every route of the snapshot to device to, then removes them from device from. So
 // each route exists twice for a moment, and is never missing.
@@ -50,8 +50,8 @@ type wantedRoute struct {
 	first, shared bool
 }
 
-// plan returns the snapshot's routes, retargeted to the device with this index, in the order of addition.
-// Routes without a next hop come first, because next hops must be reachable.
+// plan returns the snapshot's routes, retargeted to the device with this index, in the order of
+// addition. Routes without a next hop come first, because next hops must be reachable.
 func (m *mover) plan(index int) ([]wantedRoute, error) {
 	var direct, via []wantedRoute
 
@@ -144,17 +144,17 @@ func (m *mover) addRoute(ctx context.Context, w wantedRoute, from, to device) er
 	return m.send(ctx, what, unix.RTM_NEWROUTE, flags, w.msg)
 }
 
-// inFront reports whether all routes of w's group in before, the routes that precede it, use the NIC or
-// the bridge.
+// inFront reports whether all routes of w's group in before, the routes that precede it, use the
+// NIC or the bridge.
 func inFront(before []route, w wantedRoute, from, to device) bool {
 	foreign := func(r route) bool { return r.group == w.group && !r.by(from.index) && !r.by(to.index) }
 
 	return !slices.ContainsFunc(before, foreign)
 }
 
-// addAdvertised adds a copy of a route from router advertisements, with a metric one higher, so that the
-// kernel can add its own. With the same metric the kernel would mistake the copy for its own, report an
-// error and ignore the rest of each advertisement.
+// addAdvertised adds a copy of a route from router advertisements, with a metric one higher, so
+// that the kernel can add its own. With the same metric the kernel would mistake the copy for its
+// own, report an error and ignore the rest of each advertisement.
 func (m *mover) addAdvertised(ctx context.Context, w wantedRoute, have []route, to device) error {
 	added := func(r route) bool { return r.advertised() && r.by(to.index) && sameHops(r, w.route) }
 	if slices.ContainsFunc(have, added) {

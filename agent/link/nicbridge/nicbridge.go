@@ -130,8 +130,8 @@ func Move(ctx context.Context, o Options) error {
 	return err
 }
 
-// checkEarlierMove reports whether an earlier move of the NIC to the bridge is complete. It undoes an
-// unfinished move, and returns an error for a NIC that is on another bridge.
+// checkEarlierMove reports whether an earlier move of the NIC to the bridge is complete. It undoes
+// an unfinished move, and returns an error for a NIC that is on another bridge.
 func (o *Options) checkEarlierMove(ctx context.Context) (moved bool, err error) {
 	old, err := Load(o.Dir, o.NIC)
 
@@ -235,10 +235,10 @@ func (o Options) recover(ctx context.Context) (bool, error) {
 	return true, (&mover{Options: o, snap: s}).restoreSnapshot(ctx)
 }
 
-// holds reports whether the bridge still carries the host's configuration after a complete move. If it is
-// the device that the addresses were moved to, any address of the host is enough: an operator may have
-// replaced one, and a network manager that restarts removes one for seconds. A bridge that was deleted
-// and made again must have every moved address.
+// holds reports whether the bridge still carries the host's configuration after a complete move. If
+// it is the device that the addresses were moved to, any address of the host is enough: an operator
+// may have replaced one, and a network manager that restarts removes one for seconds. A bridge that
+// was deleted and made again must have every moved address.
 func (s *Snapshot) holds() bool {
 	bridge, err := netlink.LinkByName(s.Bridge)
 	if err != nil {
@@ -260,8 +260,8 @@ func (s *Snapshot) holds() bool {
 	})
 }
 
-// hasAll reports whether have, messages of addresses, contains every moved address, except those that
-// expire.
+// hasAll reports whether have, messages of addresses, contains every moved address, except those
+// that expire.
 func (s *Snapshot) hasAll(have [][]byte) bool {
 	for _, msg := range s.Had.Addresses {
 		if a, err := parseAddr(msg); err == nil && !a.dynamic() && lookup(msg, have) == nil {

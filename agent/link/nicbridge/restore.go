@@ -53,9 +53,9 @@ func (m *mover) restoreSnapshot(ctx context.Context) error {
 	return m.setPhase(Restored)
 }
 
-// moveBack restores everything but the phase, from any state between a complete move and none. Each step
-// changes nothing if it was done before. As in a move, the NIC gets each address and route before the
-// bridge loses it.
+// moveBack restores everything but the phase, from any state between a complete move and none. Each
+// step changes nothing if it was done before. As in a move, the NIC gets each address and route
+// before the bridge loses it.
 func (m *mover) moveBack(ctx context.Context) error {
 	s := m.snap
 
@@ -134,9 +134,9 @@ func (m *mover) kernelGenerated(msg []byte) bool {
 		lookup(msg, m.snap.Had.Addresses) == nil
 }
 
-// fillNIC restores the NIC's addresses, with the lifetimes that they have onBridge, and neighbours. It
-// enables IPv6 without a generated address, because that would undergo duplicate address detection for a
-// second.
+// fillNIC restores the NIC's addresses, with the lifetimes that they have onBridge, and neighbours.
+// It enables IPv6 without a generated address, because that would undergo duplicate address
+// detection for a second.
 func (m *mover) fillNIC(ctx context.Context, nic device, onBridge [][]byte) error {
 	s := m.snap
 	if err := m.do(ctx, "set "+nic.name+" up", func() error { return link.SetUp(nic.name) }); err != nil {
@@ -165,9 +165,9 @@ func (m *mover) fillNIC(ctx context.Context, nic device, onBridge [][]byte) erro
 	return m.addNeighbours(ctx, nic)
 }
 
-// leaveBridge removes the NIC from the bridge, and returns when the host receives the NIC's packets again.
-// The kernel datapath keeps its ports if ovs-vswitchd is dead. So if ovs-vswitchd does not release the
-// NIC in time, leaveBridge removes the port from the datapath itself.
+// leaveBridge removes the NIC from the bridge, and returns when the host receives the NIC's packets
+// again. The kernel datapath keeps its ports if ovs-vswitchd is dead. So if ovs-vswitchd does not
+// release the NIC in time, leaveBridge removes the port from the datapath itself.
 func (m *mover) leaveBridge(ctx context.Context) error {
 	s := m.snap
 	err := m.do(ctx, "remove port "+s.NIC, func() error { return m.Switch.Remove(ctx, s.Bridge, s.NIC) })

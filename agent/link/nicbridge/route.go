@@ -116,8 +116,8 @@ func (r route) automatic() bool {
 	return r.table == unix.RT_TABLE_LOCAL && r.protocol == unix.RTPROT_KERNEL
 }
 
-// connected reports whether the kernel created the route together with the address, as the route to the
-// address's network. The kernel sets the source for IPv4 only.
+// connected reports whether the kernel created the route together with the address, as the route to
+// the address's network. The kernel sets the source for IPv4 only.
 func (r route) connected(a address) bool {
 	if r.protocol != unix.RTPROT_KERNEL || r.hasGateway() || r.table == unix.RT_TABLE_LOCAL {
 		return false

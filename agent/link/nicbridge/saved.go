@@ -11,8 +11,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// SavedDevice is a device's configuration before a temporary change. It is independent of moves: the agent
-// saves the devices of a node that it takes over from ovn-kubernetes, and restores them when it leaves.
+// SavedDevice is a device's configuration before a temporary change. It is independent of moves:
+// the agent saves the devices of a node that it takes over from ovn-kubernetes, and restores them
+// when it leaves.
 type SavedDevice struct {
 	Device  string
 	Whole   bool              // Restore removes addresses and routes that were added since
@@ -20,9 +21,10 @@ type SavedDevice struct {
 	Sysctls map[string]string // by the names of readSysctls
 }
 
-// ReadDevice reads the device: its addresses, routes, permanent neighbours and settings, for a Whole
-// SavedDevice. If only is not nil, the device has other users: ReadDevice reads the addresses, routes (by
-// destination) and neighbours for which only returns true, and the setting rp_filter. It changes nothing.
+// ReadDevice reads the device: its addresses, routes, permanent neighbours and settings, for a
+// Whole SavedDevice. If only is not nil, the device has other users: ReadDevice reads the
+// addresses, routes (by destination) and neighbours for which only returns true, and the setting
+// rp_filter. It changes nothing.
 func ReadDevice(name string, only func(netip.Prefix) bool) (SavedDevice, error) {
 	l, err := netlink.LinkByName(name)
 	if err != nil {
@@ -65,8 +67,8 @@ func ReadDevice(name string, only func(netip.Prefix) bool) (SavedDevice, error) 
 
 const rpFilter = "ipv4/rp_filter"
 
-// Restore restores the device's configuration as far as it can, and returns all errors joined. A missing
-// device is an error.
+// Restore restores the device's configuration as far as it can, and returns all errors joined. A
+// missing device is an error.
 func (k SavedDevice) Restore() error {
 	l, err := netlink.LinkByName(k.Device)
 	if err != nil {
@@ -135,8 +137,8 @@ func (k SavedDevice) restoreAddresses(index int) error {
 }
 
 // sameLife reports whether the saved and the present message of an address have the same preferred
-// and valid lifetime, so that the address need not be restored. Lifetimes that expire count as the same.
-// present is nil if the address is missing.
+// and valid lifetime, so that the address need not be restored. Lifetimes that expire count as the
+// same. present is nil if the address is missing.
 func sameLife(saved, present []byte) bool {
 	before, err := parseAddr(saved)
 	if err != nil || present == nil {

@@ -20,8 +20,9 @@ import (
 // Phase is the progress of a move.
 type Phase string
 
-// The phases. A move goes from Moving to Done, and a restoration from any phase to Restoring and Restored.
-// After a crash a snapshot is Moving or Restoring without a process. Recover completes the restoration.
+// The phases. A move goes from Moving to Done, and a restoration from any phase to Restoring and
+// Restored. After a crash a snapshot is Moving or Restoring without a process. Recover completes
+// the restoration.
 const (
 	Moving    Phase = "moving"
 	Done      Phase = "done"
@@ -41,8 +42,8 @@ type Snapshot struct {
 	Time    time.Time
 	NIC     string
 	Bridge  string
-	// BridgeIndex is the interface index of the bridge at the end of the move. It is 0 before the end,
-	// and in snapshots of an earlier version of the program.
+	// BridgeIndex is the interface index of the bridge at the end of the move. It is 0 before the
+	// end, and in snapshots of an earlier version of the program.
 	BridgeIndex int
 	Link        Link
 	Gateways    []netip.Addr // next hops through the NIC that answered before the move
@@ -58,8 +59,8 @@ type Link struct {
 	Promiscuous bool // ovs-vswitchd sets it, and clears it only while running
 }
 
-// Config contains the kernel's messages about a device, in the form of message.go and in the order of the
-// dumps.
+// Config contains the kernel's messages about a device, in the form of message.go and in the order
+// of the dumps.
 type Config struct {
 	Addresses  [][]byte
 	Routes     []Route
@@ -76,8 +77,8 @@ type Route struct {
 	Shared  bool // other devices have routes in the group
 }
 
-// Sysctls are per-interface settings by the names of readSysctls, such as "ipv4/rp_filter". Bridge is nil
-// if the bridge did not exist.
+// Sysctls are per-interface settings by the names of readSysctls, such as "ipv4/rp_filter". Bridge
+// is nil if the bridge did not exist.
 type Sysctls struct {
 	NIC, Bridge map[string]string
 }

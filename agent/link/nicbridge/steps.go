@@ -15,8 +15,8 @@ import (
 const poll = 20 * time.Millisecond
 
 // mover changes the kernel's state step by step: forward in applyMove (move.go), back in moveBack
-// (restore.go). Each step checks the present state first, and changes nothing if it was done before.
-// This file has the steps that both directions use. moveroutes.go has those for routes.
+// (restore.go). Each step checks the present state first, and changes nothing if it was done
+// before. This file has the steps that both directions use. moveroutes.go has those for routes.
 type mover struct {
 	Options
 	snap *Snapshot
@@ -65,8 +65,8 @@ func (m *mover) send(ctx context.Context, what string, kind, flags int, msg []by
 	return m.do(ctx, what, func() error { return send(kind, flags, msg) })
 }
 
-// setting writes a per-interface setting with a key of readSysctls, unless the device has the value or
-// lacks the setting.
+// setting writes a per-interface setting with a key of readSysctls, unless the device has the value
+// or lacks the setting.
 func (m *mover) setting(ctx context.Context, device, key, value string) error {
 	if v, ok := readSysctls(device)[key]; !ok || v == value {
 		return nil
@@ -76,8 +76,8 @@ func (m *mover) setting(ctx context.Context, device, key, value string) error {
 		func() error { return writeSysctl(device, key, value) })
 }
 
-// settings writes settings to a device: those of want that are not special (isSpecial), and not among
-// except.
+// settings writes settings to a device: those of want that are not special (isSpecial), and not
+// among except.
 func (m *mover) settings(ctx context.Context, device string, want map[string]string, except ...string) error {
 	for _, key := range differingSettings(want, readSysctls(device)) {
 		if slices.Contains(except, key) {
@@ -92,8 +92,8 @@ func (m *mover) settings(ctx context.Context, device string, want map[string]str
 	return nil
 }
 
-// addAddresses adds those of the addresses that the device to lacks. msgs are messages about device from.
-// The added addresses are usable at once, without duplicate address detection.
+// addAddresses adds those of the addresses that the device to lacks. msgs are messages about device
+// from. The added addresses are usable at once, without duplicate address detection.
 func (m *mover) addAddresses(ctx context.Context, to device, from string, msgs [][]byte) error {
 	have, err := addrsOf(to.index)
 	if err != nil {
@@ -119,8 +119,8 @@ func (m *mover) addAddresses(ctx context.Context, to device, from string, msgs [
 	return nil
 }
 
-// clearNoDAD clears the flag by which addAddresses skipped duplicate address detection, unless the address
-// had it in msgs. It does not start detection.
+// clearNoDAD clears the flag by which addAddresses skipped duplicate address detection, unless the
+// address had it in msgs. It does not start detection.
 func (m *mover) clearNoDAD(ctx context.Context, to device, from string, msgs [][]byte) error {
 	for _, msg := range msgs {
 		a, err := parseAddr(msg)
@@ -178,8 +178,8 @@ func (m *mover) deleteAddresses(ctx context.Context, of device, unwanted func(ms
 	return nil
 }
 
-// addNeighbours adds the neighbours of the snapshot to a device. An entry that the device has stays, unless
-// the snapshot's is permanent.
+// addNeighbours adds the neighbours of the snapshot to a device. An entry that the device has
+// stays, unless the snapshot's is permanent.
 func (m *mover) addNeighbours(ctx context.Context, to device) error {
 	have, err := neighsOf(to.index)
 	if err != nil {
@@ -236,8 +236,8 @@ func (m *mover) deleteNeighbours(ctx context.Context, of device) error {
 	return nil
 }
 
-// moveRules changes the name of the device in the rules of the snapshot. It adds each new rule before it
-// deletes the old one.
+// moveRules changes the name of the device in the rules of the snapshot. It adds each new rule
+// before it deletes the old one.
 func (m *mover) moveRules(ctx context.Context, from, to string) error {
 	have, err := rulesNaming(to)
 	if err != nil {

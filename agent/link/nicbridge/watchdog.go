@@ -16,10 +16,10 @@ import (
 	"time"
 )
 
-// The watchdog is a process of its own, because the mover may be killed, or the host may lose its network and
-// with it the operator's session. It starts before the first change (startWatchdog), and runs the
-// command of Options.Watchdog, which calls Watch. Two pipes connect it with the mover. They share the
-// snapshot, whose phase shows how far the mover is.
+// The watchdog is a process of its own, because the mover may be killed, or the host may lose its
+// network and with it the operator's session. It starts before the first change (startWatchdog),
+// and runs the command of Options.Watchdog, which calls Watch. Two pipes connect it with the mover.
+// They share the snapshot, whose phase shows how far the mover is.
 
 // Times and limits of the watchdog.
 const (
@@ -34,8 +34,9 @@ const (
 	readyFD  = 4 // written when the watchdog is watching
 )
 
-// startWatchdog starts the watchdog and returns when it is watching. The watchdog has its own session and
-// survives this process. stop reports the end of the move to it. Without a command it does nothing.
+// startWatchdog starts the watchdog and returns when it is watching. The watchdog has its own
+// session and survives this process. stop reports the end of the move to it. Without a command it
+// does nothing.
 func (m *mover) startWatchdog(ctx context.Context) (stop func(), err error) {
 	if len(m.Watchdog) == 0 {
 		return func() {}, nil
@@ -90,10 +91,11 @@ func (m *mover) startWatchdog(ctx context.Context) (stop func(), err error) {
 	return func() { alive.Close() }, nil
 }
 
-// Watch runs the watchdog's process. The command of Options.Watchdog calls it with the arguments that were
-// appended: directory, NIC and the seconds that the mover has. It restores the NIC from the snapshot if
-// the mover dies or is late. For ten seconds after a successful move, it also restores the NIC if all
-// gateways stop answering. It calls dial, which connects to Open vSwitch, only when it restores.
+// Watch runs the watchdog's process. The command of Options.Watchdog calls it with the arguments
+// that were appended: directory, NIC and the seconds that the mover has. It restores the NIC from
+// the snapshot if the mover dies or is late. For ten seconds after a successful move, it also
+// restores the NIC if all gateways stop answering. It calls dial, which connects to Open vSwitch,
+// only when it restores.
 func Watch(
 	ctx context.Context,
 	args []string,
@@ -115,7 +117,8 @@ func Watch(
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 
-	// The context mover ends at the mover's deadline, or when the mover's end of the pipe is closed.
+	// The context mover ends at the mover's deadline, or when the mover's end of the pipe is
+	// closed.
 	errLate := errors.New("the mover is late")
 
 	mover, stop := context.WithTimeoutCause(ctx, time.Duration(seconds)*time.Second, errLate)
@@ -211,8 +214,8 @@ func (w *watchdog) restore(ctx context.Context, s *Snapshot) (err error) {
 	return err
 }
 
-// restoreOnce is one attempt of restore. It restores the kernel's part even if Open vSwitch cannot be
-// reached.
+// restoreOnce is one attempt of restore. It restores the kernel's part even if Open vSwitch cannot
+// be reached.
 func (w *watchdog) restoreOnce(ctx context.Context, s *Snapshot) error {
 	ctx, cancel := context.WithTimeout(ctx, undoTimeout)
 	defer cancel()

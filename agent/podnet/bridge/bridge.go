@@ -14,8 +14,9 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/loop"
 )
 
-// Stealer attaches a program to a device that takes packets which OVS has read from the device away from the
-// host's stack. Otherwise the stack would handle them, too. Only the userspace datapath needs it.
+// Stealer attaches a program to a device that takes packets which OVS has read from the device away
+// from the host's stack. Otherwise the stack would handle them, too. Only the userspace datapath
+// needs it.
 type Stealer interface{ Attach(ifindex int) error }
 
 // Bridge is the podnet.Connector and podnet.Attached of the integration bridge.
