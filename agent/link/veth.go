@@ -157,7 +157,7 @@ func configurePod(p PodInterface) error {
 }
 
 // CheckPodInterface returns nil if the pair is as SyncPodInterface creates it, otherwise an error
-// that describes the first deviation. Additional addresses and routes are none.
+// that describes the first deviation. It accepts additional addresses and routes.
 func CheckPodInterface(p PodInterface) error {
 	host, err := Get(p.HostName)
 	if err != nil {

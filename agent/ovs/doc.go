@@ -6,10 +6,10 @@
 //     ports. The methods compare the wanted state with a cache of the database, and write only what
 //     differs (edit.go). Watch reports changes; nothing polls.
 //   - The OpenFlow sockets of bridges: FlowSync writes flows, FlowWatch and WatchVIPs follow them,
-//     FlowCounts reads their counters, and AffinityFlows adds flows to br-int. Flows are written and
-//     monitored by ovs-ofctl. Counters are read in OpenFlow itself (openflow.go).
-//   - The control sockets, Control (control.go): the connection tracker, traces, tunnel neighbours and
-//     statistics of ovs-vswitchd, and the state of ovn-controller.
+//     FlowCounts reads their counters, and AffinityFlows adds flows to br-int. Flows are written
+//     and monitored by ovs-ofctl. Counters are read in OpenFlow itself (openflow.go).
+//   - The control sockets, Control (control.go): the connection tracker, traces, tunnel neighbours
+//     and statistics of ovs-vswitchd, and the state of ovn-controller.
 //
 // The parameter rundir is the run directory of Open vSwitch, which has the last two kinds of
 // sockets. The package is the agent's only importer of libovsdb.

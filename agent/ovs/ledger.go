@@ -41,8 +41,8 @@ func (l *ledger) begin(replies int) {
 // these, at offsets after ofp_header:
 //
 //   - ofp_flow_removed of OpenFlow 1.4, 7.4.2: the cookie at 0, packets at 24, bytes at 32
-//   - ofp_aggregate_stats_reply, 7.3.5.3, after the fixed part of a multipart message: packets at 0,
-//     bytes at 8, and 8 more bytes. Its xid is the number (sumRequest).
+//   - ofp_aggregate_stats_reply, 7.3.5.3, after the fixed part of a multipart message: packets at
+//     0, bytes at 8, and 8 more bytes. Its xid is the number (sumRequest).
 func (l *ledger) take(p ofPacket) (complete bool) {
 	const (
 		removedCountsAt = 24

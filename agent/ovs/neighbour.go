@@ -11,7 +11,7 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/ovsdb/vswitch"
 )
 
-// This file has two kinds of neighbours: those to which the userspace datapath sends tunnel
+// This file is about two kinds of neighbours: those to which the userspace datapath sends tunnel
 // packets, which it resolves itself (TunnelNeighbours), and those of OVN's logical routers
 // (RouterNeighbour).
 

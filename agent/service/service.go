@@ -126,8 +126,11 @@ func groupsOf(svc *model.Service, a addresses, port servicePort, n *Node) portGr
 		internal.Backends = addrs(here)
 	}
 
+	// OVN and the host's nftables check that the ranges admit the client. Hooks at sockets do not. So
+	// the Group has no Local, and it has backends for the node's sockets only if the ranges admit the
+	// node.
 	ranged := external
-	ranged.Local = netip.AddrPort{} // OVN and the host's nftables check the client; a socket hook would not
+	ranged.Local = netip.AddrPort{}
 
 	if n.Local {
 		ranged.From = a.ranges

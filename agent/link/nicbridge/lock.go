@@ -15,10 +15,11 @@ import (
 
 // A NIC has two locks, which are locked files:
 //
-//   - The claim is held for a whole move or restoration. It excludes other movers, but not the watchdog.
-//   - The lock is held for each step of a move, and by a restoration for all its steps. So the watchdog can
-//     take over from a mover that is late: between two steps it takes the lock and changes the snapshot's
-//     phase. The mover then finds the phase changed, and stops (mover.do).
+//   - The claim is held for a whole move or restoration. It excludes other movers, but not the
+//     watchdog.
+//   - The lock is held for each step of a move, and by a restoration for all its steps. So the
+//     watchdog can take over from a mover that is late: between two steps it takes the lock and
+//     changes the snapshot's phase. The mover then finds the phase changed, and stops (mover.do).
 
 // errHeld means that another process holds the lock.
 var errHeld = errors.New("held by another process")
