@@ -24,8 +24,8 @@ const (
 // the connections, and compares them. It starts at a change of the connections, of addresses that
 // the controller assigns, and at an interval.
 //
-// The CNI server runs requests at the same time. So before the Keeper changes an interface, it
-// blocks requests for its container (Try), and checks the state again.
+// The CNI server runs requests at the same time. So before the Keeper changes an interface that has
+// a record, it blocks requests for its container (Try), and checks the state again.
 type Keeper struct {
 	Interfaces *InterfaceManager
 	Attached   Attached
